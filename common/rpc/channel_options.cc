@@ -19,8 +19,6 @@ std::vector<Argument> SharedArguments(const TransportOptions& options) {
       {GRPC_ARG_HTTP2_MAX_FRAME_SIZE, (1 << 24) - 1},
       {GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, options.stream_window_bytes},
       {GRPC_ARG_HTTP2_WRITE_BUFFER_SIZE, options.write_buffer_bytes},
-      // Estimates bandwidth by extra pings and grows windows; ours are right from the start.
-      {GRPC_ARG_HTTP2_BDP_PROBE, 0},
       {GRPC_ARG_TCP_READ_CHUNK_SIZE, options.read_chunk_bytes},
       {GRPC_ARG_TCP_MIN_READ_CHUNK_SIZE, options.read_chunk_bytes},
       {GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, options.read_chunk_bytes},
@@ -36,6 +34,9 @@ std::vector<Argument> SharedArguments(const TransportOptions& options) {
 grpc::ChannelArguments ClientChannelArguments(const TransportOptions& options) {
   grpc::ChannelArguments arguments;
   for (const auto& [name, value] : SharedArguments(options)) arguments.SetInt(name, value);
+  // Lets the window of the connection grow. Without it that stays at 64 KiB, and the server waits in
+  // the middle of every chunk of a pull until we have asked for the rest.
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 1);
   // The caller repeats calls itself; gRPC's own retries would keep every message until it is
   // answered.
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
@@ -55,6 +56,8 @@ void ConfigureServer(const TransportOptions& options, grpc::ServerBuilder* build
   for (const auto& [name, value] : SharedArguments(options)) {
     builder->AddChannelArgument(name, value);
   }
+  // What clones may have on the way to us is memory of ours: no growing windows here.
+  builder->AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   builder->SetMaxReceiveMessageSize(options.max_message_bytes);
   // Two servers on one port would share the connections between them.
   builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);

@@ -152,17 +152,18 @@ absl::Status CheckPullChunk(const ps::PullChunk& header, const Payload& payload,
 absl::Status GrpcPsClient::Pull(const ps::PullRequest& request, absl::Duration timeout,
                                 PullSink sink) {
   const std::string context = absl::StrCat("Pull from ", address_);
+  // While one chunk is taken in, the next is asked for and on its way into the other buffer.
+  grpc::ByteBuffer buffers[2];
   ByteStreamCall call(&raw_stub_, "/ps.ParameterServer/Pull", timeout);
   call.Write(EncodeChunk(request, Payload()), /*last=*/true);
-  grpc::ByteBuffer buffer;
   int64_t last_chunk = -1;
-  while (true) {
-    call.StartRead(&buffer);
-    if (!call.WaitRead()) break;
+  call.StartRead(&buffers[0]);
+  for (int current = 0; call.WaitRead(); current = 1 - current) {
+    call.StartRead(&buffers[1 - current]);
     ps::PullChunk header;
     Payload payload;
-    PP_RETURN_IF_ERROR(DecodeChunk(buffer, &header, &payload));
-    buffer.Clear();
+    PP_RETURN_IF_ERROR(DecodeChunk(buffers[current], &header, &payload));
+    buffers[current].Clear();
     PP_RETURN_IF_ERROR(CheckPullChunk(header, payload, last_chunk, context));
     PP_RETURN_IF_ERROR(sink(header, payload));
     last_chunk = header.chunk();

@@ -5,12 +5,14 @@
 #include <grpcpp/support/slice.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 
 #include "absl/synchronization/mutex.h"
 
 #include "common/rpc/chunk_codec.h"
 #include "common/sharding.h"
+#include "common/status_macros.h"
 
 namespace pushpull {
 namespace {
@@ -56,21 +58,17 @@ class PushReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     StartRead(&buffer_);
   }
 
+  // The next chunk is asked for before this one is worked on, so that it is on its way meanwhile.
+  // It may arrive, on another thread, before the work is done; then it waits, and no third one is
+  // asked for.
   void OnReadDone(bool ok) override {
-    if (!ok) {
-      if (!context_->IsCancelled()) FinishPush();
-      return;
+    {
+      absl::MutexLock lock(&mutex_);
+      arrived_ = Arrival{ok, std::move(buffer_)};
+      if (working_) return;
+      working_ = true;
     }
-    Payload payload;
-    absl::Status status = DecodeChunk(buffer_, &header_, &payload);
-    buffer_.Clear();
-    if (status.ok()) status = handler_->PushChunk(header_, payload);
-    if (!status.ok()) {
-      FinishWith(status);
-      return;
-    }
-    received_ = true;
-    StartRead(&buffer_);
+    Work();
   }
 
   void OnCancel() override {
@@ -80,6 +78,45 @@ class PushReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   void OnDone() override { delete this; }
 
  private:
+  struct Arrival {
+    bool ok;
+    grpc::ByteBuffer buffer;
+  };
+
+  void Work() {
+    while (true) {
+      Arrival arrival;
+      {
+        absl::MutexLock lock(&mutex_);
+        if (!arrived_.has_value()) {
+          working_ = false;
+          return;
+        }
+        arrival = *std::move(arrived_);
+        arrived_.reset();
+      }
+      if (!arrival.ok) {
+        if (!context_->IsCancelled()) FinishPush();
+        return;
+      }
+      buffer_.Clear();
+      StartRead(&buffer_);
+      const absl::Status status = TakeChunk(arrival.buffer);
+      if (!status.ok()) {
+        FinishWith(status);
+        return;
+      }
+    }
+  }
+
+  absl::Status TakeChunk(const grpc::ByteBuffer& buffer) {
+    Payload payload;
+    PP_RETURN_IF_ERROR(DecodeChunk(buffer, &header_, &payload));
+    PP_RETURN_IF_ERROR(handler_->PushChunk(header_, payload));
+    received_ = true;
+    return absl::OkStatus();
+  }
+
   void FinishWith(const absl::Status& status) {
     if (once_->Claim() != nullptr) Finish(ToGrpcStatus(status));
   }
@@ -108,7 +145,10 @@ class PushReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   const std::shared_ptr<FinishOnce<PushReactor>> once_;
   CancelSlot cancel_;
   grpc::ByteBuffer buffer_;
-  ps::PushChunk header_;
+  absl::Mutex mutex_;
+  std::optional<Arrival> arrived_ ABSL_GUARDED_BY(mutex_);
+  bool working_ ABSL_GUARDED_BY(mutex_) = false;
+  ps::PushChunk header_;  // of the last chunk
   bool received_ = false;
 };
 
