@@ -52,10 +52,10 @@ class Line {
   PsHandler* handler() const { return handler_; }
   const std::string& address() const { return address_; }
 
-  Fault Next(absl::string_view method, uint32_t chunk = 0) {
+  CallFault Next(absl::string_view method, uint32_t chunk = 0) {
     const uint64_t sequence = sequence_.fetch_add(1);
-    if (hook_ == nullptr) return Fault();
-    const Fault fault = hook_(MessageInfo{method, sequence, chunk});
+    if (hook_ == nullptr) return CallFault();
+    const CallFault fault = hook_(MessageInfo{method, sequence, chunk});
     if (fault.delay > absl::ZeroDuration()) absl::SleepFor(fault.delay);
     return fault;
   }
@@ -92,7 +92,7 @@ class InProcessPushStream final : public PushStream {
       return absl::FailedPreconditionError("a chunk after the one with the commit");
     }
     header.set_crc32c(Crc32c(payload.data, payload.size_bytes));
-    const Fault fault = line_->Next("PushChunk", header.chunk());
+    const CallFault fault = line_->Next("PushChunk", header.chunk());
     if (fault.drop_request) return status_ = line_->Lost("Push");
     const Payload copy = CopyOf(payload);
     for (int i = 0; i <= fault.duplicates && status_.ok(); ++i) {
@@ -107,7 +107,7 @@ class InProcessPushStream final : public PushStream {
   absl::StatusOr<ps::PushReply> Finish() override {
     PP_RETURN_IF_ERROR(status_);
     if (!sent_) return absl::InvalidArgumentError("a push without any chunk");
-    const Fault fault = line_->Next("FinishPush");
+    const CallFault fault = line_->Next("FinishPush");
     if (fault.drop_request) return line_->Lost("Push");
     absl::StatusOr<ps::PushReply> result;
     for (int i = 0; i <= fault.duplicates; ++i) {
@@ -185,7 +185,7 @@ class InProcessPsClient final : public PsClient {
                              void (PsHandler::*method)(const Request&, PsHandler::Done<Reply>),
                              const Request& request, absl::Duration timeout) {
     const absl::Time deadline = absl::Now() + timeout;
-    const Fault fault = line_.Next(name);
+    const CallFault fault = line_.Next(name);
     if (fault.drop_request) return line_.Lost(name);
     absl::StatusOr<Reply> result;
     for (int i = 0; i <= fault.duplicates; ++i) {
@@ -203,7 +203,7 @@ class InProcessPsClient final : public PsClient {
 absl::Status InProcessPsClient::Pull(const ps::PullRequest& request, absl::Duration timeout,
                                      PullSink sink) {
   const absl::Time deadline = absl::Now() + timeout;
-  const Fault fault = line_.Next("Pull");
+  const CallFault fault = line_.Next("Pull");
   if (fault.drop_request) return line_.Lost("Pull");
   absl::StatusOr<PullSnapshot> snapshot;
   for (int i = 0; i <= fault.duplicates; ++i) {

@@ -18,7 +18,7 @@ namespace pushpull {
 
 // What happens to one message. Calls with a dropped request or reply fail at once with UNAVAILABLE,
 // as over a broken connection: nothing is known about what the server did.
-struct Fault {
+struct CallFault {
   bool drop_request = false;  // the handler never sees it
   bool drop_reply = false;    // the handler sees it, its answer is lost
   int duplicates = 0;         // the handler sees it so many times more; the last answer counts
@@ -34,7 +34,7 @@ struct MessageInfo {
 };
 
 // Called from the calling thread; must be thread-safe when the client is used from several.
-using FaultHook = std::function<Fault(const MessageInfo&)>;
+using FaultHook = std::function<CallFault(const MessageInfo&)>;
 
 // The handler must outlive the client. A null hook means no faults.
 std::unique_ptr<PsClient> MakeInProcessPsClient(PsHandler* handler, const std::string& address,

@@ -122,6 +122,8 @@ class Coordinator {
   void OnAllApplied();
   void AnswerPendingPushes(const absl::Status& status);
   void CountVoidStep();
+  // No step is decided any more; ends when the last version is saved.
+  void Finish(const absl::Status& answer_to_pending);
   void GoOn();
   bool AllStepsApplied() const;
 
@@ -180,6 +182,7 @@ class Coordinator {
   absl::Duration last_checkpoint_ = absl::ZeroDuration();
   absl::Duration checkpoint_retry_at_ = absl::ZeroDuration();
   uint32_t failures_in_a_row_ = 0;
+  uint32_t final_failures_ = 0;  // of the checkpoint to end with
 
   bool draining_ = false;
   absl::Duration drain_since_ = absl::ZeroDuration();

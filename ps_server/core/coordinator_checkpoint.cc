@@ -82,7 +82,9 @@ void Coordinator::FailCheckpoint(const absl::Status& status) {
   Warn(absl::StrFormat("the checkpoint of step %d failed, the one of step %d stays the newest: %s",
                        checkpoint_step_, durable_step_, status.ToString()));
   AbandonCheckpoint();
-  if (phase_ != Phase::kFinishing || failures_in_a_row_ < kMaxFinalFailures) return;
+  // One that began before the last step does not count against the last one.
+  if (phase_ != Phase::kFinishing || checkpoint_step_ != version_) return;
+  if (++final_failures_ < kMaxFinalFailures) return;
   if (draining_) {
     phase_ = Phase::kDrained;
     actions_.push_back(coordinator_action::Drained{});

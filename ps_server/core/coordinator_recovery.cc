@@ -91,6 +91,7 @@ void Coordinator::OnShardStates() {
   restore_.set_epoch(serving_epoch_);
   restore_.set_step(point.step);
   restore_.set_source(point.source);
+  restore_.mutable_boot_ids()->Assign(boot_ids_.begin(), boot_ids_.end());
   phase_ = Phase::kRestoring;
   calls_.Start(shard_call::Restore{restore_}, options_.tasks, now_, &actions_);
 }

@@ -97,7 +97,7 @@ absl::Status Coordinator::CheckAnnouncement(const ps::RegisterRequest& request) 
 
 absl::StatusOr<ps::RegisterReply> Coordinator::HandleRegister(const ps::RegisterRequest& request) {
   PP_RETURN_IF_ERROR(CheckRequest(request.run_id(), serving_epoch_));
-  if (draining_) {
+  if (draining_ && !training_done()) {
     return ProtocolError(ps::ErrorDetail::DRAINING, serving_epoch_, version_, "the server ends");
   }
   PP_RETURN_IF_ERROR(CheckAnnouncement(request));

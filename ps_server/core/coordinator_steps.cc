@@ -18,12 +18,18 @@ bool Coordinator::HasContribution(uint32_t slot) const {
   return phase_ != Phase::kOpen || round_.Has(slot);
 }
 
+void Coordinator::Finish(const absl::Status& answer) {
+  phase_ = Phase::kFinishing;
+  phase_since_ = now_;
+  final_failures_ = 0;
+  checkpoint_retry_at_ = absl::ZeroDuration();  // whatever failed before, the end does not wait
+  AnswerPendingPushes(answer);
+  FinishIfSaved();
+}
+
 void Coordinator::GoOn() {
   if (AllStepsApplied()) {
-    phase_ = Phase::kFinishing;
-    phase_since_ = now_;
-    AnswerPendingPushes(absl::OkStatus());
-    FinishIfSaved();
+    Finish(absl::OkStatus());
     return;
   }
   StartCheckpointIfDue();
@@ -64,11 +70,7 @@ void Coordinator::DecideIfReady() {
     const bool worth_waiting =
         options_.sync && round_.num_slots() > 0 && now_ - drain_since_ < options_.drain_patience;
     if (!options_.sync || (!IsReadyToDecide() && !worth_waiting)) {
-      phase_ = Phase::kFinishing;
-      phase_since_ = now_;
-      AnswerPendingPushes(
-          ProtocolError(ps::ErrorDetail::DRAINING, serving_epoch_, version_, "the server ends"));
-      FinishIfSaved();
+      Finish(ProtocolError(ps::ErrorDetail::DRAINING, serving_epoch_, version_, "the server ends"));
       return;
     }
   }

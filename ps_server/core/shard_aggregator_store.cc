@@ -26,6 +26,11 @@ void ShardAggregator::On(const shard_event::Restore& event) {
   } else if (request.epoch() < epoch_) {
     status = ProtocolError(ps::ErrorDetail::EPOCH_CHANGED, epoch_, version_,
                            absl::StrFormat("this shard was restored for epoch %d", epoch_));
+  } else if (rules_.check_boot_id && !request.boot_ids().empty() &&
+             (request.boot_ids_size() != static_cast<int>(options_.tasks) ||
+              request.boot_ids(options_.shard) != options_.boot_id)) {
+    status = ProtocolError(ps::ErrorDetail::EPOCH_CHANGED, epoch_, version_,
+                           "this shard has restarted since it told its state");
   }
   if (!status.ok()) {
     actions_.push_back(shard_action::ReplyRestore{event.call, status});

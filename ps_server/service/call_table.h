@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <utility>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
@@ -32,6 +33,18 @@ class CallTable {
  private:
   absl::flat_hash_map<CallId, Done> calls_;
 };
+
+// Answers found under a lock, to be given outside it.
+using Answers = std::vector<std::function<void()>>;
+
+// Adds the answer of one call; nothing if the call was answered or cancelled before.
+template <typename Reply>
+void Answer(CallTable<Reply>* table, CallId call, absl::StatusOr<Reply> reply, Answers* answers) {
+  auto done = table->Take(call);
+  if (!done) return;
+  answers->push_back(
+      [done = std::move(done), reply = std::move(reply)] { done(std::move(reply)); });
+}
 
 }  // namespace pushpull
 

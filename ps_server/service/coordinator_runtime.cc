@@ -14,15 +14,6 @@ namespace {
 
 constexpr absl::Duration kLongestNap = absl::Milliseconds(200);
 
-template <typename Reply>
-void Answer(CallTable<Reply>* table, CallId call, absl::StatusOr<Reply> reply,
-            std::vector<std::function<void()>>* answers) {
-  auto done = table->Take(call);
-  if (!done) return;
-  answers->push_back(
-      [done = std::move(done), reply = std::move(reply)] { done(std::move(reply)); });
-}
-
 }  // namespace
 
 CoordinatorRuntime::CoordinatorRuntime(CoordinatorOptions options, Checkpointer* checkpointer,
@@ -70,47 +61,31 @@ void CoordinatorRuntime::Post(const CoordinatorEvent& event) {
 
 void CoordinatorRuntime::Register(const ps::RegisterRequest& request,
                                   PsHandler::Done<ps::RegisterReply> done) {
-  coordinator_event::Register event;
-  event.request = request;
-  {
-    absl::MutexLock lock(&mutex_);
-    registers_.Add(event.call = ++last_call_,
-                   [this, worker = request.worker_id(),
-                    done = std::move(done)](absl::StatusOr<ps::RegisterReply> reply) {
-                     const bool over = reply.ok() && reply->training_done();
-                     done(std::move(reply));
-                     if (over) NoteTold(worker);
-                   });
-  }
-  Post(event);
+  auto tell = [this, worker = request.worker_id(),
+               done = std::move(done)](absl::StatusOr<ps::RegisterReply> reply) {
+    const bool over = reply.ok() && reply->training_done();
+    done(std::move(reply));
+    if (over) NoteTold(worker);
+  };
+  Post(Open<coordinator_event::Register, ps::RegisterReply>({.request = request}, &registers_,
+                                                            std::move(tell)));
 }
 
 void CoordinatorRuntime::Heartbeat(const ps::HeartbeatRequest& request,
                                    PsHandler::Done<ps::HeartbeatReply> done) {
-  coordinator_event::Heartbeat event;
-  event.request = request;
-  {
-    absl::MutexLock lock(&mutex_);
-    heartbeats_.Add(
-        event.call = ++last_call_, [this, worker = request.worker_id(), done = std::move(done)](
-                                       absl::StatusOr<ps::HeartbeatReply> reply) {
-          const bool over = reply.ok() && (reply->training_done() || !reply->stopped().empty());
-          done(std::move(reply));
-          if (over) NoteTold(worker);  // not before: the server may end at once
-        });
-  }
-  Post(event);
+  auto tell = [this, worker = request.worker_id(),
+               done = std::move(done)](absl::StatusOr<ps::HeartbeatReply> reply) {
+    const bool over = reply.ok() && (reply->training_done() || !reply->stopped().empty());
+    done(std::move(reply));
+    if (over) NoteTold(worker);  // not before: the server may end at once
+  };
+  Post(Open<coordinator_event::Heartbeat, ps::HeartbeatReply>({.request = request}, &heartbeats_,
+                                                              std::move(tell)));
 }
 
 void CoordinatorRuntime::Commit(const ps::CommitRequest& request,
                                 PsHandler::Done<ps::CommitReply> done) {
-  coordinator_event::Commit event;
-  event.request = request;
-  {
-    absl::MutexLock lock(&mutex_);
-    commits_.Add(event.call = ++last_call_, std::move(done));
-  }
-  Post(event);
+  Post(Open(coordinator_event::Commit{.request = request}, &commits_, std::move(done)));
 }
 
 void CoordinatorRuntime::NoteTold(uint32_t worker) {

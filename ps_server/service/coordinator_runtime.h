@@ -61,8 +61,13 @@ class CoordinatorRuntime {
   uint64_t version() const;
 
  private:
-  using Answers = std::vector<std::function<void()>>;
-
+  // Keeps `done` and gives the event the number of its call.
+  template <typename Event, typename Reply>
+  Event Open(Event event, CallTable<Reply>* table, PsHandler::Done<Reply> done) {
+    absl::MutexLock lock(&mutex_);
+    table->Add(event.call = ++last_call_, std::move(done));
+    return event;
+  }
   void Post(const CoordinatorEvent& event) ABSL_LOCKS_EXCLUDED(mutex_);
   // Only takes notes under the lock: everything is carried out by the answers.
   void Carry(CoordinatorAction action, Answers* answers) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

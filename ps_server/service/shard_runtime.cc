@@ -61,13 +61,7 @@ absl::Status ShardRuntime::PushChunk(const ps::PushChunk& header, const Payload&
 }
 
 CancelFn ShardRuntime::FinishPush(const ps::PushChunk& last, PsHandler::Done<ps::PushReply> done) {
-  shard_event::FinishPush event;
-  event.last = last;
-  {
-    absl::MutexLock lock(&mutex_);
-    event.call = NewCall();
-    pushes_.Add(event.call, std::move(done));
-  }
+  const auto event = Open(shard_event::FinishPush{.last = last}, &pushes_, std::move(done));
   Post(event);
   return [this, call = event.call] { CancelPush(call); };
 }
@@ -81,16 +75,11 @@ void ShardRuntime::CancelPush(CallId call) {
 }
 
 CancelFn ShardRuntime::Pull(const ps::PullRequest& request, PsHandler::Done<PullSnapshot> done) {
-  shard_event::Pull event;
-  event.request = request;
-  {
+  const auto event = Open(shard_event::Pull{.request = request}, &pulls_, std::move(done));
+  if (request.wait_milliseconds() > 0) {
     absl::MutexLock lock(&mutex_);
-    event.call = NewCall();
-    pulls_.Add(event.call, std::move(done));
-    if (request.wait_milliseconds() > 0) {
-      pull_deadlines_.push_back(
-          {event.call, clock_->Now() + absl::Milliseconds(request.wait_milliseconds())});
-    }
+    pull_deadlines_.push_back(
+        {event.call, clock_->Now() + absl::Milliseconds(request.wait_milliseconds())});
   }
   Post(event);
   return [this, call = event.call] { CancelPull(call); };
@@ -115,45 +104,21 @@ void ShardRuntime::GetState(PsHandler::Done<ps::ShardStateReply> done) {
 
 void ShardRuntime::Restore(const ps::RestoreRequest& request,
                            PsHandler::Done<ps::RestoreReply> done) {
-  shard_event::Restore event;
-  event.request = request;
-  {
-    absl::MutexLock lock(&mutex_);
-    restores_.Add(event.call = NewCall(), std::move(done));
-  }
-  Post(event);
+  Post(Open(shard_event::Restore{.request = request}, &restores_, std::move(done)));
 }
 
 void ShardRuntime::MeasureNorm(const ps::ApplyRequest& request,
                                PsHandler::Done<ps::NormReply> done) {
-  shard_event::MeasureNorm event;
-  event.request = request;
-  {
-    absl::MutexLock lock(&mutex_);
-    norms_.Add(event.call = NewCall(), std::move(done));
-  }
-  Post(event);
+  Post(Open(shard_event::MeasureNorm{.request = request}, &norms_, std::move(done)));
 }
 
 void ShardRuntime::Apply(const ps::ApplyRequest& request, PsHandler::Done<ps::ApplyReply> done) {
-  shard_event::Apply event;
-  event.request = request;
-  {
-    absl::MutexLock lock(&mutex_);
-    applies_.Add(event.call = NewCall(), std::move(done));
-  }
-  Post(event);
+  Post(Open(shard_event::Apply{.request = request}, &applies_, std::move(done)));
 }
 
 void ShardRuntime::Snapshot(const ps::SnapshotRequest& request,
                             PsHandler::Done<ps::SnapshotReply> done) {
-  shard_event::Snapshot event;
-  event.request = request;
-  {
-    absl::MutexLock lock(&mutex_);
-    snapshots_.Add(event.call = NewCall(), std::move(done));
-  }
-  Post(event);
+  Post(Open(shard_event::Snapshot{.request = request}, &snapshots_, std::move(done)));
 }
 
 void ShardRuntime::Close(const absl::Status& reason) { Post(shard_event::Close{reason}); }
@@ -198,20 +163,6 @@ void ShardRuntime::StartSnapshot(shard_action::StoreSnapshot order) {
         store_->WriteSnapshot(*std::move(pinned), epoch, order.marks)});
   });
 }
-
-namespace {
-
-// The answer of one call, to be given outside the lock.
-template <typename Reply>
-void Answer(CallTable<Reply>* table, CallId call, absl::StatusOr<Reply> reply,
-            std::vector<std::function<void()>>* answers) {
-  auto done = table->Take(call);
-  if (!done) return;
-  answers->push_back(
-      [done = std::move(done), reply = std::move(reply)] { done(std::move(reply)); });
-}
-
-}  // namespace
 
 void ShardRuntime::Carry(ShardAction action, Answers* answers) {
   namespace act = shard_action;

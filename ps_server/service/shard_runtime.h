@@ -54,13 +54,19 @@ class ShardRuntime {
   ShardStore* store() { return store_.get(); }
 
  private:
-  using Answers = std::vector<std::function<void()>>;
   struct PullDeadline {
     CallId call = 0;
     absl::Duration at;
   };
 
   CallId NewCall() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return ++last_call_; }
+  // Keeps `done` and gives the event the number of its call.
+  template <typename Event, typename Reply>
+  Event Open(Event event, CallTable<Reply>* table, PsHandler::Done<Reply> done) {
+    absl::MutexLock lock(&mutex_);
+    table->Add(event.call = NewCall(), std::move(done));
+    return event;
+  }
   void Post(const ShardEvent& event) ABSL_LOCKS_EXCLUDED(mutex_);
   void Carry(ShardAction action, Answers* answers) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ServePull(const shard_action::ServePull& order, Answers* answers)

@@ -82,7 +82,7 @@ TEST(EventWriter, AFailedWriteIsReportedOnceAndStays) {
   MemoryFileSystem files;
   auto writer = EventWriter::Create(&files, "/d", At(5));
   ASSERT_TRUE(writer.ok());
-  files.SetFault(Fault{Fault::Kind::kDiskFull, 0});
+  files.SetFault(FileFault{FileFault::Kind::kDiskFull, 0});
   (*writer)->AddScalars(1, {{"x", 1.0}});
   EXPECT_TRUE(absl::IsResourceExhausted((*writer)->Flush()));
   (*writer)->AddScalars(2, {{"x", 1.0}});

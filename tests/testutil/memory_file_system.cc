@@ -26,7 +26,7 @@ struct MemoryFileSystem::State {
 
   mutable absl::Mutex mutex;
   NodePtr root = std::make_shared<Node>();
-  std::optional<Fault> fault;
+  std::optional<FileFault> fault;
   int64_t calls = 0;
   bool crashed = false;
   bool refuse_exchange = false;
@@ -41,12 +41,12 @@ struct MemoryFileSystem::State {
       return absl::OkStatus();
     }
     switch (fault->kind) {
-      case Fault::Kind::kDiskFull:
-      case Fault::Kind::kShortWrite:
+      case FileFault::Kind::kDiskFull:
+      case FileFault::Kind::kShortWrite:
         return absl::ResourceExhaustedError(absl::StrCat(what, ": no space left (injected)"));
-      case Fault::Kind::kIoError:
+      case FileFault::Kind::kIoError:
         return absl::InternalError(absl::StrCat(what, ": input/output error (injected)"));
-      case Fault::Kind::kCrash:
+      case FileFault::Kind::kCrash:
         crashed = true;
         return absl::InternalError(absl::StrCat(what, ": crash (injected)"));
     }
@@ -100,7 +100,8 @@ class MemoryWritableFile final : public WritableFile {
   absl::Status Append(absl::string_view data) override {
     absl::MutexLock lock(&state_->mutex);
     PP_RETURN_IF_ERROR(CheckPower());
-    const bool half = state_->fault.has_value() && state_->fault->kind == Fault::Kind::kShortWrite;
+    const bool half =
+        state_->fault.has_value() && state_->fault->kind == FileFault::Kind::kShortWrite;
     const absl::Status status = state_->Call(absl::StrCat("write ", path_));
     // A crash may come when some bytes are in the cache.
     if (!status.ok() && (half || state_->crashed)) data = data.substr(0, data.size() / 2);
@@ -214,7 +215,7 @@ MemoryFileSystem::MemoryFileSystem() : state_(std::make_shared<State>()) {
   state_->root->is_directory = true;
 }
 
-void MemoryFileSystem::SetFault(std::optional<Fault> fault) {
+void MemoryFileSystem::SetFault(std::optional<FileFault> fault) {
   absl::MutexLock lock(&state_->mutex);
   state_->fault = fault;
   state_->calls = 0;

@@ -21,7 +21,7 @@
 
 namespace pushpull {
 
-struct Fault {
+struct FileFault {
   enum class Kind {
     kDiskFull,    // RESOURCE_EXHAUSTED; a write stores nothing
     kIoError,     // INTERNAL; a write stores nothing, a failed Sync makes nothing durable
@@ -40,7 +40,7 @@ class MemoryFileSystem final : public FileSystem {
  public:
   MemoryFileSystem();
 
-  void SetFault(std::optional<Fault> fault);
+  void SetFault(std::optional<FileFault> fault);
   // Calls since SetFault (or construction); only calls that change something or sync count.
   int64_t calls() const;
   bool crashed() const;

@@ -107,7 +107,7 @@ bool HasLeftovers(MemoryFileSystem& files) {
 
 struct FaultCase {
   std::string name;
-  Fault::Kind kind;
+  FileFault::Kind kind;
   bool lasting;
   uint64_t new_step;  // 100: the step of the good checkpoint is published again
   bool exchange = true;
@@ -131,7 +131,7 @@ class CheckpointFaultTest : public ::testing::TestWithParam<FaultCase> {
     const FaultCase& param = GetParam();
     const std::string label = param.name + " at call " + std::to_string(call);
     const std::unique_ptr<MemoryFileSystem> files = Prepare();
-    files->SetFault(Fault{param.kind, call, param.lasting});
+    files->SetFault(FileFault{param.kind, call, param.lasting});
     const absl::Status saved = SaveNext(*files, layout_, param.new_step);
     const bool crashed = files->crashed();
     files->SetFault(std::nullopt);
@@ -176,16 +176,16 @@ TEST_P(CheckpointFaultTest, AtEveryCall) {
 
 INSTANTIATE_TEST_SUITE_P(
     Kinds, CheckpointFaultTest,
-    ::testing::Values(FaultCase{"DiskFull", Fault::Kind::kDiskFull, false, 200},
-                      FaultCase{"DiskStaysFull", Fault::Kind::kDiskFull, true, 200},
-                      FaultCase{"IoError", Fault::Kind::kIoError, false, 200},
-                      FaultCase{"IoErrorStays", Fault::Kind::kIoError, true, 200},
-                      FaultCase{"ShortWrite", Fault::Kind::kShortWrite, false, 200},
-                      FaultCase{"Crash", Fault::Kind::kCrash, false, 200},
-                      FaultCase{"IoErrorSameStep", Fault::Kind::kIoError, false, 100},
-                      FaultCase{"CrashSameStep", Fault::Kind::kCrash, false, 100},
-                      FaultCase{"IoErrorSameStepWithoutExchange", Fault::Kind::kIoError, false, 100,
-                                false}),
+    ::testing::Values(FaultCase{"DiskFull", FileFault::Kind::kDiskFull, false, 200},
+                      FaultCase{"DiskStaysFull", FileFault::Kind::kDiskFull, true, 200},
+                      FaultCase{"IoError", FileFault::Kind::kIoError, false, 200},
+                      FaultCase{"IoErrorStays", FileFault::Kind::kIoError, true, 200},
+                      FaultCase{"ShortWrite", FileFault::Kind::kShortWrite, false, 200},
+                      FaultCase{"Crash", FileFault::Kind::kCrash, false, 200},
+                      FaultCase{"IoErrorSameStep", FileFault::Kind::kIoError, false, 100},
+                      FaultCase{"CrashSameStep", FileFault::Kind::kCrash, false, 100},
+                      FaultCase{"IoErrorSameStepWithoutExchange", FileFault::Kind::kIoError, false,
+                                100, false}),
     [](const auto& info) { return info.param.name; });
 
 TEST(TrainDirFaults, TheEpochNeverGoesBack) {
@@ -199,7 +199,7 @@ TEST(TrainDirFaults, TheEpochNeverGoesBack) {
         const auto dir = TrainDir::Open(&files, "/d");
         ASSERT_TRUE(dir.ok());
         seen = *(*dir)->AdvanceEpoch(0);
-        files.SetFault(Fault{Fault::Kind::kCrash, call});
+        files.SetFault(FileFault{FileFault::Kind::kCrash, call});
         if (const auto epoch = (*dir)->AdvanceEpoch(0); epoch.ok()) seen = *epoch;
       }
       files.Reboot(survival, 9);

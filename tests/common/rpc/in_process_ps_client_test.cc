@@ -15,8 +15,8 @@ namespace {
 constexpr absl::Duration kTimeout = absl::Seconds(60);
 
 // A hook that gives message `at` the fault and all others none.
-FaultHook FaultAt(uint64_t at, Fault fault) {
-  return [=](const MessageInfo& info) { return info.sequence == at ? fault : Fault(); };
+FaultHook FaultAt(uint64_t at, CallFault fault) {
+  return [=](const MessageInfo& info) { return info.sequence == at ? fault : CallFault(); };
 }
 
 ps::PushChunk ChunkHeader(uint32_t chunk) {
@@ -27,7 +27,7 @@ ps::PushChunk ChunkHeader(uint32_t chunk) {
 
 TEST(InProcessPsClientTest, DroppedRequestIsNeverSeen) {
   FakePsHandler handler;
-  Fault fault;
+  CallFault fault;
   fault.drop_request = true;
   auto client = MakeInProcessPsClient(&handler, "shard 0", FaultAt(0, fault));
   const absl::Status status = client->Commit({}, kTimeout).status();
@@ -39,9 +39,9 @@ TEST(InProcessPsClientTest, DroppedRequestIsNeverSeen) {
 
 TEST(InProcessPsClientTest, DroppedReplyIsSeenOnceAndDuplicatesMore) {
   FakePsHandler handler;
-  Fault drop;
+  CallFault drop;
   drop.drop_reply = true;
-  Fault twice;
+  CallFault twice;
   twice.duplicates = 2;
   auto client = MakeInProcessPsClient(
       &handler, "s", [=](const MessageInfo& info) { return info.sequence == 0 ? drop : twice; });
@@ -56,7 +56,7 @@ TEST(InProcessPsClientTest, FaultsWithinAPush) {
   std::vector<std::string> seen;
   auto client = MakeInProcessPsClient(&handler, "s", [&](const MessageInfo& info) {
     seen.push_back(absl::StrCat(info.method, info.chunk));
-    Fault fault;
+    CallFault fault;
     fault.drop_request = info.sequence == 1;
     fault.duplicates = info.sequence == 2 ? 1 : 0;
     fault.drop_reply = info.sequence == 4;
@@ -92,7 +92,7 @@ TEST(InProcessPsClientTest, HandlerKeepsItsOwnCopyOfAPush) {
 TEST(InProcessPsClientTest, PullThatBreaksAfterAChunk) {
   FakePsHandler handler;
   handler.weights = MakePayload(3 * Sharding::kChunkBytes, 1);
-  Fault fault;
+  CallFault fault;
   fault.drop_reply = true;
   auto client = MakeInProcessPsClient(&handler, "s", FaultAt(0, fault));
   int chunks = 0;

@@ -309,6 +309,24 @@ TEST_F(CoordinatorTest, AFailedCheckpointIsRepeatedAndTrainingGoesOn) {
   EXPECT_EQ(coordinator_->durable_step(), 2u);
 }
 
+TEST_F(CoordinatorTest, EarlierFailuresDoNotCountAgainstTheLastCheckpoint) {
+  options_.num_steps = 3;
+  options_.save_checkpoints_steps = 1;
+  StartWithClones();
+  publish_status_ = absl::ResourceExhaustedError("no space left in /train");
+  RunStep(1);
+  Pass(absl::Seconds(6));
+  for (uint32_t worker = 0; worker < 3; ++worker) Heartbeat(worker);
+  RunStep(2);
+  EXPECT_EQ(coordinator_->Status(now_).checkpoint_failures(), 2u);
+  RunStep(3);  // fails at once, and once more
+  EXPECT_TRUE(Take<coordinator_action::Stopped>().empty());
+  publish_status_ = absl::OkStatus();
+  for (int i = 0; i < 8; ++i) Pass(absl::Seconds(5));
+  EXPECT_TRUE(Take<coordinator_action::Stopped>().empty());
+  EXPECT_EQ(Take<coordinator_action::Finished>().size(), 1u);
+}
+
 TEST_F(CoordinatorTest, StopsWhenTheLastCheckpointCannotBeWritten) {
   options_.num_steps = 1;
   StartWithClones();
@@ -333,6 +351,20 @@ TEST_F(CoordinatorTest, DrainsAfterTheOpenStep) {
   EXPECT_EQ(Take<coordinator_action::Drained>().size(), 1u);
   EXPECT_EQ(coordinator_->durable_step(), 2u);
   EXPECT_EQ(KindOf(Commit(3, 0).status()), ps::ErrorDetail::DRAINING);
+}
+
+TEST_F(CoordinatorTest, ADrainInTheLastStepEndsAsFinishedAndTellsLateClones) {
+  options_.num_steps = 2;
+  StartWithClones();
+  RunStep(1);
+  EXPECT_TRUE(Commit(2, 0).ok());
+  Send(coordinator_event::Drain{});
+  EXPECT_TRUE(Commit(2, 1).ok());
+  EXPECT_TRUE(Commit(2, 2).ok());
+  EXPECT_EQ(Take<coordinator_action::Finished>().size(), 1u);
+  const auto reply = Register(1);  // a clone that was restarted meanwhile
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_TRUE(reply->training_done());
 }
 
 TEST_F(CoordinatorTest, DrainGivesUpAStepThatNobodyEnds) {

@@ -275,6 +275,21 @@ TEST_F(ShardAggregatorTest, PullsWaitAreCancelledAndRefused) {
   EXPECT_EQ(KindOf(Only<shard_action::RefusePull>(actions).status), ps::ErrorDetail::EPOCH_CHANGED);
 }
 
+// It was sent to the process before this one, which knew what had been staged.
+TEST_F(ShardAggregatorTest, RefusesALateRestoreForTheProcessBeforeIt) {
+  shard_event::Restore event;
+  event.call = 1;
+  event.request.set_run_id(kRun);
+  event.request.set_epoch(2);
+  event.request.set_step(4);
+  event.request.add_boot_ids(4);
+  event.request.add_boot_ids(6);
+  EXPECT_EQ(KindOf(Only<shard_action::ReplyRestore>(shard_->Handle(event)).reply.status()),
+            ps::ErrorDetail::EPOCH_CHANGED);
+  event.request.set_boot_ids(0, 5);
+  Only<shard_action::StoreRestore>(shard_->Handle(event));
+}
+
 TEST_F(ShardAggregatorTest, ARestoreDropsEverythingOfTheOldEpoch) {
   Restored(2, 4);
   PushAll(5, 0, 10);

@@ -57,7 +57,7 @@ TEST(AsyncTrainingTest, LostAndDoubledMessagesApplyNothingTwice) {
     TestCloneOptions options;
     if (trouble) {
       options.hook = [](const MessageInfo& message) {
-        Fault fault;
+        CallFault fault;
         fault.drop_request = message.sequence % 13 == 5;
         fault.drop_reply = message.sequence % 11 == 7;
         fault.duplicates = message.sequence % 5 == 2 ? 1 : 0;

@@ -80,7 +80,7 @@ TEST(SyncTrainingTest, SeveralChunksPerShard) {
 FaultHook Trouble(uint64_t seed, double rate) {
   return [seed, rate](const MessageInfo& message) {
     CounterRandom random(seed, message.sequence * 16 + message.method.size());
-    Fault fault;
+    CallFault fault;
     fault.drop_request = random.NextFloat() < rate;
     fault.drop_reply = random.NextFloat() < rate;
     fault.duplicates = random.NextFloat() < rate ? 1 : 0;
@@ -221,7 +221,7 @@ TEST(SyncTrainingTest, ServerThatHasGoneAfterTheLastStep) {
   std::atomic<bool> heartbeats_lost{false};
   TestCloneOptions options;
   options.hook = [&heartbeats_lost](const MessageInfo& message) {
-    Fault fault;
+    CallFault fault;
     fault.drop_request = heartbeats_lost.load() && message.method == "Heartbeat";
     return fault;
   };

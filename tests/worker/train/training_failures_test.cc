@@ -149,7 +149,7 @@ TEST(TrainingFailuresTest, SilentPeerIsNamedAtItsDeadline) {
         [&](const std::string& address) {
           const int task = address == "task 0" ? 0 : 1;
           return server.MakeClient(task, [&lost, task, lost_task](const MessageInfo&) {
-            Fault fault;
+            CallFault fault;
             fault.drop_request = task == lost_task && lost.load();
             return fault;
           });
