@@ -23,7 +23,9 @@ build=build
 [ "$preset" = release ] || build=build-$preset
 cmake --build "$build"
 
-[ "$full" = 0 ] || export PUSHPULL_TEST_FULL=1
+if [ "$full" = 1 ]; then
+  export PUSHPULL_TEST_FULL=1 PUSHPULL_SIM_SCHEDULES=100000
+fi
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 code=0

@@ -85,8 +85,9 @@ void ProgressLine::Show(absl::string_view line) {
 void ProgressLine::Update(const Progress& progress) {
   const absl::Duration interval =
       options_.is_terminal ? options_.refresh_interval : options_.line_interval;
-  if (waiting_ || clock_->Now() - last_shown_ >= interval) {
-    waiting_ = false;
+  const bool wait_is_over = waiting_ && wait_shown_;
+  waiting_ = false;
+  if (wait_is_over || clock_->Now() - last_shown_ >= interval) {
     unshown_.reset();
     Show(FormatProgress(progress));
   } else {
@@ -101,10 +102,14 @@ void ProgressLine::Wait(absl::string_view for_whom) {
     waiting_ = true;
     waiting_for_ = std::string(for_whom);
     waiting_since_ = now;
+    wait_shown_ = false;
   }
-  const absl::Duration interval =
-      options_.is_terminal ? options_.refresh_interval : options_.line_interval;
-  if (news || now - last_shown_ >= interval) {
+  // Clones that take turns in being late must not fill a log.
+  const absl::Duration interval = options_.is_terminal ? options_.refresh_interval
+                                  : wait_shown_        ? options_.line_interval
+                                                       : options_.news_interval;
+  if (now - last_shown_ >= interval) {
+    wait_shown_ = true;
     Show(absl::StrCat("waiting for ", for_whom, " ", absl::ToInt64Seconds(now - waiting_since_),
                       " s"));
   }

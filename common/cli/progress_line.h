@@ -39,6 +39,7 @@ struct ProgressOptions {
   int columns = 0;  // of the terminal; 0: unknown, lines are not cut
   absl::Duration refresh_interval = absl::Milliseconds(200);  // terminal
   absl::Duration line_interval = absl::Seconds(30);           // elsewhere
+  absl::Duration news_interval = absl::Seconds(3);  // elsewhere: between waits for different peers
 };
 
 // For a file descriptor: whether it is a terminal, and its width.
@@ -73,6 +74,7 @@ class ProgressLine {
   bool line_is_open_ = false;  // a refreshed line without its newline
   bool waiting_ = false;
   std::string waiting_for_;
+  bool wait_shown_ = false;
   absl::Duration waiting_since_;
   std::optional<Progress> unshown_;
 };

@@ -1,5 +1,6 @@
 #include "common/cli/progress_line.h"
 
+#include <algorithm>
 #include <sstream>
 #include <string>
 
@@ -76,12 +77,27 @@ TEST(ProgressLineTest, WaitingSaysForWhomAndHowLong) {
     line.Wait("clone 2 of 3 (never seen)");
     clock.Sleep(absl::Seconds(1));
   }
+  clock.Sleep(absl::Seconds(3));
   line.Wait("clone 3 of 3 (never seen)");
   line.Update(At(1));
   EXPECT_EQ(out.str(), absl::StrCat("waiting for clone 2 of 3 (never seen) 0 s\n"
                                     "waiting for clone 2 of 3 (never seen) 30 s\n"
                                     "waiting for clone 3 of 3 (never seen) 0 s\n",
                                     FormatProgress(At(1)), "\n"));
+}
+
+TEST(ProgressLineTest, ClonesThatTakeTurnsDoNotFillALog) {
+  FakeClock clock;
+  std::ostringstream out;
+  ProgressLine line(&out, &clock, {});
+  for (int i = 0; i < 300; ++i) {  // 30 s
+    line.Wait(i % 2 == 0 ? "clone 1" : "clone 2");
+    line.Update(At(i));
+    clock.Sleep(absl::Milliseconds(100));
+  }
+  const std::string text = out.str();
+  EXPECT_LE(std::count(text.begin(), text.end(), '\n'), 22);
+  EXPECT_NE(text.find("waiting for clone 1 0 s"), std::string::npos);
 }
 
 TEST(ProgressLineTest, ATerminalsLineIsRefreshedAndCut) {

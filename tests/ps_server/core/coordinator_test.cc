@@ -149,13 +149,13 @@ TEST_F(CoordinatorTest, ASpareTakesOverBeforeABusyClone) {
 
 TEST_F(CoordinatorTest, SaysWhomItWaitsFor) {
   Start();
-  Register(0);
-  Register(1);
+  EXPECT_TRUE(Register(0).ok());
+  EXPECT_TRUE(Register(1).ok());
   now_ += absl::Seconds(35);
   EXPECT_EQ(coordinator_->WaitingFor(now_), "clone 0 of 3 (alive) and 2 more");
   now_ -= absl::Seconds(35);
-  Commit(1, 0);
-  Commit(1, 1);
+  EXPECT_TRUE(Commit(1, 0).ok());
+  EXPECT_TRUE(Commit(1, 1).ok());
   now_ += absl::Seconds(35);
   EXPECT_EQ(coordinator_->WaitingFor(now_), "clone 2 of 3 (never seen)");
   EXPECT_EQ(coordinator_->WaitingSeconds(now_), 35);
@@ -165,8 +165,8 @@ TEST_F(CoordinatorTest, SaysWhomItWaitsFor) {
   EXPECT_EQ(status.clones(1).seconds_since_seen(), 35);
   // It is waited for, however long.
   for (int i = 0; i < 20; ++i) {
-    Heartbeat(0);
-    Heartbeat(1);
+    EXPECT_TRUE(Heartbeat(0).ok());
+    EXPECT_TRUE(Heartbeat(1).ok());
     Pass(absl::Seconds(3));
   }
   EXPECT_EQ(Heartbeat(0)->grants_size(), 1);
@@ -224,7 +224,7 @@ TEST_F(CoordinatorTest, VoidContributionsAreLeftOutUntilThereAreTooMany) {
   for (uint64_t step = 2; step <= 11; ++step) {
     EXPECT_TRUE(Take<coordinator_action::Stopped>().empty());
     EXPECT_EQ(coordinator_->version(), step - 1);
-    for (uint32_t slot = 0; slot < 3; ++slot) Commit(step, slot, 0);
+    for (uint32_t slot = 0; slot < 3; ++slot) EXPECT_TRUE(Commit(step, slot, 0).ok());
   }
   EXPECT_THAT(std::string(Take<coordinator_action::Stopped>().at(0).reason.message()),
               HasSubstr("10 steps in a row"));
@@ -249,14 +249,14 @@ TEST_F(CoordinatorTest, ARestartedShardBeginsANewEpoch) {
   EXPECT_EQ(KindOf(status), ps::ErrorDetail::EPOCH_CHANGED);
   EXPECT_EQ(GetErrorDetail(status).epoch(), 8u);
   EXPECT_EQ(KindOf(Heartbeat(0).status()), ps::ErrorDetail::EPOCH_CHANGED);
-  for (uint32_t worker = 0; worker < 3; ++worker) Register(worker);
+  for (uint32_t worker = 0; worker < 3; ++worker) EXPECT_TRUE(Register(worker).ok());
   RunStep(2);
 }
 
 TEST_F(CoordinatorTest, RepeatsACallUntilTheShardAnswers) {
   StartWithClones();
   silent_ = true;
-  for (uint32_t slot = 0; slot < 3; ++slot) Commit(1, slot);
+  for (uint32_t slot = 0; slot < 3; ++slot) EXPECT_TRUE(Commit(1, slot).ok());
   auto calls = Take<coordinator_action::CallShard>();
   const auto first = std::get<shard_call::Apply>(calls.back().call).request;
   Send(coordinator_event::ShardReplied{calls.back().rpc, absl::UnavailableError("gone")});
@@ -299,7 +299,7 @@ TEST_F(CoordinatorTest, AFailedCheckpointIsRepeatedAndTrainingGoesOn) {
   publish_status_ = absl::ResourceExhaustedError("no space left in /train");
   for (int i = 0; i < 8; ++i) {
     Pass(absl::Seconds(9));
-    for (uint32_t worker = 0; worker < 3; ++worker) Heartbeat(worker);
+    for (uint32_t worker = 0; worker < 3; ++worker) EXPECT_TRUE(Heartbeat(worker).ok());
   }
   EXPECT_EQ(coordinator_->Status(now_).checkpoint_failures(), 2u);
   EXPECT_EQ(Take<coordinator_action::AbandonCheckpoint>().size(), 2u);
@@ -316,7 +316,7 @@ TEST_F(CoordinatorTest, EarlierFailuresDoNotCountAgainstTheLastCheckpoint) {
   publish_status_ = absl::ResourceExhaustedError("no space left in /train");
   RunStep(1);
   Pass(absl::Seconds(6));
-  for (uint32_t worker = 0; worker < 3; ++worker) Heartbeat(worker);
+  for (uint32_t worker = 0; worker < 3; ++worker) EXPECT_TRUE(Heartbeat(worker).ok());
   RunStep(2);
   EXPECT_EQ(coordinator_->Status(now_).checkpoint_failures(), 2u);
   RunStep(3);  // fails at once, and once more
