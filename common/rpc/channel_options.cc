@@ -34,8 +34,8 @@ std::vector<Argument> SharedArguments(const TransportOptions& options) {
 grpc::ChannelArguments ClientChannelArguments(const TransportOptions& options) {
   grpc::ChannelArguments arguments;
   for (const auto& [name, value] : SharedArguments(options)) arguments.SetInt(name, value);
-  // Lets the window of the connection grow. Without it that stays at 64 KiB, and the server waits in
-  // the middle of every chunk of a pull until we have asked for the rest.
+  // Lets the window of the connection grow. Without it that stays at 64 KiB, and the server waits
+  // in the middle of every chunk of a pull until we have asked for the rest.
   arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 1);
   // The caller repeats calls itself; gRPC's own retries would keep every message until it is
   // answered.

@@ -64,7 +64,9 @@ class PushReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   void OnReadDone(bool ok) override {
     {
       absl::MutexLock lock(&mutex_);
-      arrived_ = Arrival{ok, std::move(buffer_)};
+      arrived_.emplace();
+      arrived_->ok = ok;
+      arrived_->buffer.Swap(&buffer_);
       if (working_) return;
       working_ = true;
     }
@@ -79,7 +81,7 @@ class PushReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
 
  private:
   struct Arrival {
-    bool ok;
+    bool ok = false;
     grpc::ByteBuffer buffer;
   };
 
@@ -92,7 +94,8 @@ class PushReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
           working_ = false;
           return;
         }
-        arrival = *std::move(arrived_);
+        arrival.ok = arrived_->ok;
+        arrival.buffer.Swap(&arrived_->buffer);
         arrived_.reset();
       }
       if (!arrival.ok) {
