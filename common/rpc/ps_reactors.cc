@@ -48,6 +48,12 @@ class CancelSlot {
   CancelFn cancel_ ABSL_GUARDED_BY(mutex_);
 };
 
+// The end of one read.
+struct Arrival {
+  bool ok = false;
+  grpc::ByteBuffer buffer;
+};
+
 class PushReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
  public:
   PushReactor(PsHandler* handler, grpc::CallbackServerContext* context, grpc::ByteBuffer* reply)
@@ -80,11 +86,6 @@ class PushReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   void OnDone() override { delete this; }
 
  private:
-  struct Arrival {
-    bool ok = false;
-    grpc::ByteBuffer buffer;
-  };
-
   void Work() {
     while (true) {
       Arrival arrival;
