@@ -59,6 +59,7 @@ class CoordinatorTest : public testing::Test {
     } else if (std::holds_alternative<coordinator_action::FindCheckpoint>(action)) {
       events->push_back(coordinator_event::CheckpointFound{checkpoint_});
     } else if (const auto* publish = std::get_if<coordinator_action::PublishCheckpoint>(&action)) {
+      if (hold_publish_) return;
       events->push_back(coordinator_event::CheckpointPublished{publish->step, publish_status_});
     } else if (const auto* call = std::get_if<coordinator_action::CallShard>(&action)) {
       if (silent_) return;
@@ -173,6 +174,7 @@ class CoordinatorTest : public testing::Test {
   std::vector<uint64_t> held_;
   absl::StatusOr<std::optional<uint64_t>> checkpoint_ = std::optional<uint64_t>();
   absl::Status publish_status_;
+  bool hold_publish_ = false;  // the files are being written
   absl::Status snapshot_status_;
   bool silent_ = false;  // shards do not answer
 };
