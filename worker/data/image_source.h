@@ -30,7 +30,10 @@ struct Box {
   float xmin = 0;
   float ymax = 0;
   float xmax = 0;
-  int32_t label = 0;
+  int32_t label = 0;       // 0-based: a label map's id less 1
+  float weight = 1.0f;     // of the object in the training loss
+  bool difficult = false;  // Pascal VOC: neither found nor missed when evaluated
+  bool is_crowd = false;   // COCO: one box around many objects
 };
 
 struct Example {
