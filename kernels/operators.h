@@ -16,6 +16,7 @@
 
 #include <cstdint>
 
+#include "kernels/detection/ssd_loss.h"
 #include "kernels/shape.h"
 
 namespace pushpull {
@@ -139,6 +140,9 @@ class Operators {
   virtual ClassificationResult SoftmaxCrossEntropy(int64_t samples, int64_t classes,
                                                    const T* logits, const int32_t* labels,
                                                    double smoothing, T* dlogits) = 0;
+
+  // The loss of a detector and its gradient; formulas in kernels/detection/ssd_loss.h.
+  virtual SsdLossResult SsdLoss(const SsdLossArguments<T>& arguments) = 0;
 };
 
 }  // namespace pushpull

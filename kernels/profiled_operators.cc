@@ -123,6 +123,16 @@ class ProfiledOperators : public Operators<float> {
     return result;
   }
 
+  SsdLossResult SsdLoss(const SsdLossArguments<float>& arguments) override {
+    const int64_t start = now_();
+    const SsdLossResult result = operators_.SsdLoss(arguments);
+    const Shape shape{static_cast<int64_t>(arguments.objects.size()), 1,
+                      static_cast<int64_t>(arguments.anchors.size()),
+                      arguments.spec->num_classes + 1 + kBoxCodeSize};
+    Record("ssd_loss", shape, shape, 4.0 * shape.size(), 2.0 * shape.size(), start);
+    return result;
+  }
+
  private:
   static double DenseFlops(const ConvolutionShape& shape) {
     return 2.0 * shape.out().rows() * shape.dense_weights();

@@ -33,7 +33,9 @@ void DeclareLayer(const LayerSpec& layer, std::vector<VariableSpec>* variables) 
   weights.initializer = layer.weights_initializer;
   weights.l2_weight = layer.l2_weight;
   variables->push_back(std::move(weights));
-  if (layer.has_biases) variables->push_back(ChannelVariable(BiasesName(layer), layer, 0.0f));
+  if (layer.has_biases) {
+    variables->push_back(ChannelVariable(BiasesName(layer), layer, layer.biases_initial_value));
+  }
   if (!layer.batch_norm.has_value()) return;
   if (layer.batch_norm->scale) variables->push_back(ChannelVariable(GammaName(layer), layer, 1.0f));
   if (layer.batch_norm->center) variables->push_back(ChannelVariable(BetaName(layer), layer, 0.0f));
@@ -46,6 +48,16 @@ std::string BatchNormName(const LayerSpec& layer, const char* leaf) {
 }
 
 }  // namespace
+
+std::vector<int> OutputLayers(const NetworkSpec& network) {
+  if (!network.detection.has_value()) return {static_cast<int>(network.layers.size()) - 1};
+  std::vector<int> layers;
+  for (const DetectionHead& head : network.detection->heads) {
+    layers.push_back(head.box_layer);
+    layers.push_back(head.class_layer);
+  }
+  return layers;
+}
 
 AxisPadding SamePadding(int size, int kernel, int stride) {
   AxisPadding padding;

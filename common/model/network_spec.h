@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "common/model/detection_spec.h"
 #include "common/variable_layout.h"
 
 namespace pushpull {
@@ -53,7 +54,8 @@ enum class LayerKind {
   kDense,              // weights [1, 1, in, out] on one pixel, as slim writes its classifier
 };
 
-// One fused layer: output = residual + activation(batch_norm(op(dropout(input)) + biases)).
+// One fused layer: output = residual + activation(batch_norm(op(dropout(input)) + biases)). A value
+// may be read by several layers.
 struct LayerSpec {
   static constexpr int kImage = -1;  // `input` of the first layer
   static constexpr int kNone = -2;
@@ -72,6 +74,7 @@ struct LayerSpec {
   ActivationFunction activation = ActivationFunction::kNone;
   float dropout_keep_probability = 1.0f;  // of the input, in training
   Initializer weights_initializer;
+  float biases_initial_value = 0.0f;
   float l2_weight = 0.0f;  // of the weights; biases and batch norm are never regularised
 };
 
@@ -80,8 +83,15 @@ struct NetworkSpec {
   FeatureShape input;
   int num_classes = 0;
   float label_smoothing = 0.0f;
-  std::vector<LayerSpec> layers;  // the last one gives the class scores, [1, 1, num_classes]
+  // A classifier's last layer gives the class scores, [1, 1, num_classes].
+  std::vector<LayerSpec> layers;
+  // Present in a detector; its heads name the layers that give boxes and scores.
+  std::optional<DetectionSpec> detection;
 };
+
+// The layers whose values the loss reads: a classifier's last one; of a detector each head's
+// box_layer and class_layer, head by head.
+std::vector<int> OutputLayers(const NetworkSpec& network);
 
 // TensorFlow's SAME padding of one axis: the output is ceil(size / stride) and the odd row goes
 // after.

@@ -94,6 +94,13 @@ class FastOperators : public Operators<float> {
     return SoftmaxCrossEntropyOnCpu(samples, classes, logits, labels, smoothing, dlogits);
   }
 
+  SsdLossResult SsdLoss(const SsdLossArguments<float>& arguments) override {
+    return SsdLossOnCpu<float>(
+        arguments, [this](int64_t count, absl::FunctionRef<void(int64_t)> body) {
+          pool_->ParallelFor(count, body);
+        });
+  }
+
  private:
   // For the operators without a workspace. The memory grows to the widest tensor seen and stays.
   LazyCoefficients Coefficients(const Lazy<float>& x) {

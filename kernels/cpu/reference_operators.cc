@@ -254,6 +254,12 @@ class ReferenceOperators : public Operators<T> {
                                            T* dlogits) override {
     return SoftmaxCrossEntropyOnCpu(samples, classes, logits, labels, smoothing, dlogits);
   }
+
+  SsdLossResult SsdLoss(const SsdLossArguments<T>& arguments) override {
+    return SsdLossOnCpu<T>(arguments, [](int64_t count, absl::FunctionRef<void(int64_t)> body) {
+      for (int64_t i = 0; i < count; ++i) body(i);
+    });
+  }
 };
 
 }  // namespace

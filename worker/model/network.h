@@ -21,6 +21,7 @@
 #include "worker/model/layer_variables.h"
 #include "worker/model/memory_block.h"
 #include "worker/model/network_memory.h"
+#include "worker/model/objective.h"
 #include "worker/model/step_result.h"
 
 namespace pushpull {
@@ -40,8 +41,8 @@ class Network {
   using GradientReady = absl::FunctionRef<void(int64_t first_final_element)>;
 
   // `operators` must outlive the network. INVALID_ARGUMENT: the layout is not the network's (the
-  // first different variable is named), the graph is not a chain with residual links, or max_batch
-  // < 1.
+  // first different variable is named), a layer of the graph cannot be run (it is named), or
+  // max_batch < 1.
   static absl::StatusOr<std::unique_ptr<Network>> Create(const NetworkSpec& spec,
                                                          const VariableLayout& layout,
                                                          Operators<T>* operators,
@@ -49,7 +50,8 @@ class Network {
   Network(const Network&) = delete;
   Network& operator=(const Network&) = delete;
 
-  // Gradient of the mean loss over the batch, without L2, written in full from its end to its front
+  // Gradient of the batch's loss (a classifier's mean over the samples; a detector's is normalised
+  // by the batch's matches), without L2, written in full from its end to its front
   // (padding and frozen variables are zero). At a moving statistic that is not frozen stands the
   // batch's mean or unbiased variance (N / (N - 1) times the one used to normalise). `dropout_seed`
   // decides what dropout keeps. Both vectors hold layout.total_elements(). INVALID_ARGUMENT: 0 or
@@ -59,16 +61,19 @@ class Network {
                                              const ImageBatch<T>& batch, uint64_t dropout_seed,
                                              absl::Span<T> gradient, GradientReady ready);
 
-  // Loss and hits with moving statistics, no dropout, no label smoothing. `num_updates` is how
+  // Loss (and hits) with moving statistics, no dropout, no label smoothing. `num_updates` is how
   // often the moving statistics have been updated (the global step); only bias-corrected batch
   // norms read it. Errors as above.
   absl::StatusOr<StepResult> Evaluate(absl::Span<const T> variables, const ImageBatch<T>& batch,
                                       int64_t num_updates);
 
-  // Scores before the softmax, [samples, num_classes], otherwise like Evaluate. Labels are not
-  // read.
-  absl::Status ComputeLogits(absl::Span<const T> variables, const ImageBatch<T>& batch,
-                             int64_t num_updates, absl::Span<T> logits);
+  // Evaluate without a loss: labels and objects are not read.
+  absl::Status Infer(absl::Span<const T> variables, const ImageBatch<T>& batch,
+                     int64_t num_updates);
+
+  // What the last Evaluate or Infer computed: the values of OutputLayers(spec()), each [samples, H,
+  // W, C]. A classifier has one, its scores before the softmax. Valid until the next call.
+  std::vector<const T*> outputs() const;
 
   const NetworkSpec& spec() const { return spec_; }
   int64_t arena_bytes() const { return arena_->bytes(); }
@@ -88,8 +93,7 @@ class Network {
     bool training() const { return gradient != nullptr; }
   };
 
-  absl::Status CheckCall(absl::Span<const T> variables, const ImageBatch<T>& batch,
-                         bool with_labels) const;
+  absl::Status CheckCall(absl::Span<const T> variables, const ImageBatch<T>& batch) const;
   int64_t MeasureWorkspace(int64_t samples) const;
 
   int num_layers() const { return static_cast<int>(spec_.layers.size()); }
@@ -123,7 +127,10 @@ class Network {
   int first_trainable_;  // layers below it have nothing to train
   NetworkMemory training_memory_;
   NetworkMemory inference_memory_;
-  std::vector<bool> residual_sources_;
+  const std::vector<int> output_layers_;
+  const std::unique_ptr<Objective<T>> objective_;
+  const std::vector<bool> residual_sources_;
+  const std::vector<int> last_readers_;
   std::unique_ptr<MemoryBlock> arena_;
   std::unique_ptr<MemoryBlock> workspace_;
   T* data_;

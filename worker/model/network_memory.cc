@@ -18,7 +18,10 @@ class MemoryBuilder {
   NetworkMemory BuildTraining(int first_trainable) && {
     const int count = static_cast<int>(network_.layers.size());
     for (int l = 0; l < count; ++l) Forward(l, /*last_step=*/2 * count);
-    Touch(&LayerBuffers::raw, count - 1, count);
+    for (const int l : OutputLayers(network_)) {
+      Touch(&LayerBuffers::raw, l, count);
+      if (l >= first_trainable) Touch(&LayerBuffers::dz, l, count);
+    }
     for (int l = count - 1; l >= first_trainable; --l) {
       Backward(l, 2 * count - l, network_.layers[l].input >= first_trainable);
     }
@@ -28,7 +31,7 @@ class MemoryBuilder {
   NetworkMemory BuildInference() && {
     const int count = static_cast<int>(network_.layers.size());
     for (int l = 0; l < count; ++l) Forward(l, count);
-    Touch(&LayerBuffers::raw, count - 1, count);
+    for (const int l : OutputLayers(network_)) Touch(&LayerBuffers::raw, l, count);
     return std::move(*this).Finish();
   }
 
@@ -90,8 +93,6 @@ class MemoryBuilder {
   void Backward(int l, int step, bool with_input_gradient) {
     const LayerSpec& layer = network_.layers[l];
     Touch(&LayerBuffers::raw, l, step);
-    // The loss writes the last layer's gradient one step before that layer's backward.
-    if (l + 1 == static_cast<int>(network_.layers.size())) Touch(&LayerBuffers::dz, l, step - 1);
     Touch(&LayerBuffers::dz, l, step);
     if (layer.batch_norm.has_value()) {
       Touch(&LayerBuffers::dgamma, l, step);
@@ -142,6 +143,15 @@ std::vector<bool> FindResidualSources(const NetworkSpec& network) {
     if (layer.residual != LayerSpec::kNone) sources[layer.residual] = true;
   }
   return sources;
+}
+
+std::vector<int> FindLastReaders(const NetworkSpec& network) {
+  std::vector<int> readers(network.layers.size(), LayerSpec::kNone);
+  for (int l = 0; l < static_cast<int>(network.layers.size()); ++l) {
+    const int input = network.layers[l].input;
+    if (input >= 0 && input < l) readers[input] = l;
+  }
+  return readers;
 }
 
 NetworkMemory PlanTrainingMemory(const NetworkSpec& network, int64_t max_batch,

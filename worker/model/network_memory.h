@@ -1,7 +1,7 @@
 // Which buffers a network's layers need, and where they lie in the arena.
 //
-// Time runs in steps: forward of layer l is step l, the loss is step L, backward of layer l is step
-// 2L - l.
+// Time runs in steps: forward of layer l is step l, the loss, which reads all outputs and writes
+// their gradients, is step L, backward of layer l is step 2L - l.
 #ifndef PUSHPULL_WORKER_MODEL_NETWORK_MEMORY_H_
 #define PUSHPULL_WORKER_MODEL_NETWORK_MEMORY_H_
 
@@ -35,6 +35,9 @@ struct NetworkMemory {
 
 // Layers whose value is the skip of a later one.
 std::vector<bool> FindResidualSources(const NetworkSpec& network);
+
+// Per layer the last one whose operator reads its value, LayerSpec::kNone where there is none.
+std::vector<int> FindLastReaders(const NetworkSpec& network);
 
 // Everything backward needs stays until its last reader. Layers below `first_trainable` get no
 // gradients. The gradient of a residual's source shares the buffer of the residual's own gradient.

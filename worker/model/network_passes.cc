@@ -22,6 +22,14 @@ Activation ToKernel(ActivationFunction activation) {
   return Activation::kNone;
 }
 
+// With every pixel as a sample of its own the pool is the identity: it writes a lazy value out, and
+// backward it is the derivative of batch norm and activation alone.
+template <typename T>
+Lazy<T> PixelByPixel(Lazy<T> value) {
+  value.shape = {value.shape.rows(), 1, 1, value.shape.c};
+  return value;
+}
+
 // Each layer drops by its own draws.
 uint64_t LayerSeed(uint64_t seed, const LayerSpec& layer) { return seed ^ StableHash(layer.scope); }
 
@@ -134,9 +142,8 @@ void Network<T>::ForwardLayer(int l) {
     statistics = {At(buffers(l).mean), At(buffers(l).variance)};
   }
   if (pass_.training() && layer.dropout_keep_probability < 1.0f) {
-    // On one pixel the pool is the identity: it writes the lazy value out.
     T* const dropped = At(buffers(l).dropped);
-    operators_.GlobalAveragePool(Value(layer.input), dropped);
+    operators_.GlobalAveragePool(PixelByPixel(Value(layer.input)), dropped);
     operators_.Dropout(shape.in.size(), dropped, 1.0 - layer.dropout_keep_probability,
                        LayerSeed(pass_.dropout_seed, layer), dropped);
   }
@@ -181,8 +188,10 @@ InputGradient<T> Network<T>::InputGradientOf(int l) const {
   const int input = spec_.layers[l].input;
   if (input < first_trainable_) return dx;
   dx.dz = At(buffers(input).dz);
-  // Of a residual's source the buffer already holds the residual's own gradient.
-  if (residual_sources_[input]) dx.add = dx.dz;
+  // Of a residual's source the buffer already holds the residual's own gradient, of a value with
+  // several readers what the later ones have left. Passing through the activation's derivative
+  // again changes nothing: it is 0 or 1.
+  if (residual_sources_[input] || last_readers_[input] != l) dx.add = dx.dz;
   if (spec_.layers[input].batch_norm.has_value()) {
     dx.dbeta = BetaGradient(input);
     dx.dgamma = GammaGradient(input);
@@ -205,7 +214,8 @@ void Network<T>::BackwardLayer(int l) {
   operators_.Dropout(ShapeOf(layer.input_shape).size(), dropped.dz,
                      1.0 - layer.dropout_keep_probability, LayerSeed(pass_.dropout_seed, layer),
                      dropped.dz);
-  operators_.GlobalAveragePoolBackward(Value(layer.input), dropped.dz, dx, workspace());
+  operators_.GlobalAveragePoolBackward(PixelByPixel(Value(layer.input)), dropped.dz, dx,
+                                       workspace());
 }
 
 template <typename T>

@@ -6,14 +6,21 @@
 #include <string>
 #include <vector>
 
+#include "absl/types/span.h"
+
+#include "kernels/detection/ssd_loss.h"
+#include "kernels/detection/target_assigner.h"
+
 namespace pushpull {
 
 // A view: the memory belongs to the caller.
 template <typename T>
 struct ImageBatch {
   const T* images = nullptr;        // [samples, H, W, C], normalised to [-1, 1]
-  const int32_t* labels = nullptr;  // [samples], in [0, num_classes)
+  const int32_t* labels = nullptr;  // classifiers: [samples], in [0, num_classes)
   int64_t samples = 0;
+  // Detectors: the objects of each sample, labels in [0, num_classes).
+  const absl::Span<const GroundTruthBox>* objects = nullptr;
 };
 
 struct LossComponent {
@@ -22,11 +29,12 @@ struct LossComponent {
 };
 
 struct StepResult {
-  double loss = 0.0;  // mean over the samples, without the L2 term
+  double loss = 0.0;  // the sum of the components; without the L2 term
   std::vector<LossComponent> components;
-  int64_t correct_top1 = 0;
+  int64_t correct_top1 = 0;  // classifiers only
   int64_t correct_top5 = 0;
   int64_t samples = 0;
+  SsdLossResult detection;  // detectors only
 };
 
 }  // namespace pushpull

@@ -175,10 +175,9 @@ TEST_F(NetworkTest, EvaluateAgreesWithTrainingUnderFrozenStatistics) {
   EXPECT_EQ(evaluated->correct_top5, trained.correct_top5);
   EXPECT_EQ(evaluated->samples, 4);
 
-  std::vector<float> logits(4 * 10);
-  ASSERT_TRUE(
-      test->network->ComputeLogits(test->variables, batch.view(), 100, absl::MakeSpan(logits))
-          .ok());
+  ASSERT_TRUE(test->network->Infer(test->variables, batch.view(), 100).ok());
+  ASSERT_EQ(test->network->outputs().size(), 1u);
+  const float* const logits = test->network->outputs()[0];
   double loss = 0.0;
   for (int i = 0; i < 4; ++i) {
     double sum = 0.0;
@@ -275,7 +274,17 @@ TEST_F(NetworkTest, RefusesWhatItCannotBuild) {
   EXPECT_THAT(create(wider, 1), HasSubstr("MobilenetV2/Logits/Conv2d_1c_1x1/weights"));
   NetworkSpec broken = test->spec;
   broken.layers[4].input = 1;
-  EXPECT_THAT(create(broken, 1), HasSubstr("does not read the layer before it"));
+  EXPECT_THAT(create(broken, 1), HasSubstr("has another input shape than the layer it reads"));
+  broken.layers[4].input = 5;
+  EXPECT_THAT(create(broken, 1), HasSubstr("reads no earlier layer"));
+  broken = test->spec;
+  broken.layers.back().activation = ActivationFunction::kRelu;
+  EXPECT_THAT(create(broken, 1), HasSubstr("is an output and not a plain value"));
+  broken = test->spec;  // block 2 without its expansion: expand reads on, nobody reads it
+  broken.layers[7].input = broken.layers[6].input;
+  broken.layers[7].input_shape = broken.layers[6].input_shape;
+  broken.layers[7].kind = LayerKind::kPointwise;
+  EXPECT_THAT(create(broken, 1), HasSubstr("is neither read nor an output"));
 
   const auto inference =
       Network<float>::Create(test->spec, test->layout, test->operators.get(), {1, false});

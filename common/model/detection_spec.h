@@ -1,0 +1,106 @@
+// What makes a network a detector: anchors, box coding, matching, losses and post-processing as the
+// TensorFlow Object Detection API defines them. Plain values with the API's defaults; field names
+// are those of its pipeline config.
+#ifndef PUSHPULL_COMMON_MODEL_DETECTION_SPEC_H_
+#define PUSHPULL_COMMON_MODEL_DETECTION_SPEC_H_
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace pushpull {
+
+struct SsdAnchorSpec {
+  int num_layers = 6;
+  float min_scale = 0.2f;
+  float max_scale = 0.95f;
+  std::vector<float> scales;  // if not empty: one per layer, instead of min_scale to max_scale
+  std::vector<float> aspect_ratios;
+  bool reduce_boxes_in_lowest_layer = true;
+  float base_anchor_height = 1.0f;
+  float base_anchor_width = 1.0f;
+  float interpolated_scale_aspect_ratio = 1.0f;  // not positive: no interpolated anchor
+};
+
+struct FasterRcnnBoxCoderSpec {
+  float y_scale = 10.0f;
+  float x_scale = 10.0f;
+  float height_scale = 5.0f;
+  float width_scale = 5.0f;
+};
+
+struct ArgMaxMatcherSpec {
+  bool ignore_thresholds = false;
+  float matched_threshold = 0.5f;
+  float unmatched_threshold = 0.5f;
+  bool negatives_lower_than_unmatched = true;
+  bool force_match_for_each_row = false;
+};
+
+struct HardExampleMinerSpec {
+  enum class LossType { kBoth, kClassification, kLocalization };
+  int num_hard_examples = 64;  // 0: all
+  float iou_threshold = 0.7f;
+  LossType loss_type = LossType::kBoth;
+  int max_negatives_per_positive = 0;  // 0: no limit
+  int min_negatives_per_image = 0;
+};
+
+struct DetectionLossSpec {
+  enum class Classification { kSigmoid, kSoftmax, kSigmoidFocal };
+  enum class Localization { kSmoothL1, kL2 };
+  Classification classification = Classification::kSigmoid;
+  float logit_scale = 1.0f;          // kSoftmax: the scores are divided by it
+  float focal_gamma = 2.0f;          // kSigmoidFocal
+  std::optional<float> focal_alpha;  // kSigmoidFocal; absent: both kinds weigh the same
+  Localization localization = Localization::kSmoothL1;
+  float smooth_l1_delta = 1.0f;
+  float classification_weight = 1.0f;
+  float localization_weight = 1.0f;
+  std::optional<HardExampleMinerSpec> hard_example_miner;
+  bool normalize_loss_by_num_matches = true;
+  bool normalize_loc_loss_by_codesize = false;
+  bool encode_background_as_zeros = false;
+  float negative_class_weight = 1.0f;
+};
+
+struct PostProcessingSpec {
+  enum class ScoreConverter { kIdentity, kSigmoid, kSoftmax };
+  ScoreConverter score_converter = ScoreConverter::kIdentity;
+  float logit_scale = 1.0f;
+  float score_threshold = 0.0f;
+  float iou_threshold = 0.6f;
+  int max_detections_per_class = 100;
+  int max_total_detections = 100;
+};
+
+// One feature map's predictions: two layers of the network, [H, W, anchors * 4] and
+// [H, W, anchors * (num_classes + 1)].
+struct DetectionHead {
+  int box_layer = -1;
+  int class_layer = -1;
+  int height = 0;
+  int width = 0;
+  int anchors_per_location = 0;
+  int64_t num_anchors() const { return int64_t{height} * width * anchors_per_location; }
+};
+
+struct DetectionSpec {
+  int num_classes = 0;  // without the background, which is class row 0 of the scores
+  std::vector<DetectionHead> heads;
+  SsdAnchorSpec anchors;
+  FasterRcnnBoxCoderSpec box_coder;
+  ArgMaxMatcherSpec matcher;
+  DetectionLossSpec loss;
+  PostProcessingSpec post_processing;
+
+  int64_t num_anchors() const {
+    int64_t total = 0;
+    for (const DetectionHead& head : heads) total += head.num_anchors();
+    return total;
+  }
+};
+
+}  // namespace pushpull
+
+#endif  // PUSHPULL_COMMON_MODEL_DETECTION_SPEC_H_

@@ -1,0 +1,67 @@
+#include "kernels/detection/target_assigner.h"
+
+namespace pushpull {
+namespace {
+
+int JudgeOverlap(const ArgMaxMatcherSpec& spec, int box, float overlap) {
+  if (spec.ignore_thresholds || overlap >= spec.matched_threshold) return box;
+  const bool low = overlap < spec.unmatched_threshold;
+  return low == spec.negatives_lower_than_unmatched ? kUnmatched : kIgnored;
+}
+
+}  // namespace
+
+std::vector<int> MatchAnchors(const ArgMaxMatcherSpec& spec, absl::Span<const BoundingBox> anchors,
+                              absl::Span<const GroundTruthBox> boxes) {
+  const int num_boxes = static_cast<int>(boxes.size());
+  const int num_anchors = static_cast<int>(anchors.size());
+  std::vector<int> matches(num_anchors, kUnmatched);
+  if (num_boxes == 0) return matches;
+
+  std::vector<int> best_anchor(num_boxes, 0);
+  std::vector<float> best_anchor_overlap(num_boxes, -1.0f);
+  for (int a = 0; a < num_anchors; ++a) {
+    int best = 0;
+    float best_overlap = -1.0f;
+    for (int b = 0; b < num_boxes; ++b) {
+      const float overlap = IntersectionOverUnion(boxes[b].box, anchors[a]);
+      if (overlap > best_overlap) {
+        best = b;
+        best_overlap = overlap;
+      }
+      if (overlap > best_anchor_overlap[b]) {
+        best_anchor[b] = a;
+        best_anchor_overlap[b] = overlap;
+      }
+    }
+    matches[a] = JudgeOverlap(spec, best, best_overlap);
+  }
+  if (spec.force_match_for_each_row) {
+    for (int b = num_boxes - 1; b >= 0; --b) matches[best_anchor[b]] = b;
+  }
+  return matches;
+}
+
+std::vector<AnchorTarget> AssignTargets(const DetectionSpec& spec,
+                                        absl::Span<const BoundingBox> anchors,
+                                        absl::Span<const GroundTruthBox> boxes) {
+  const std::vector<int> matches = MatchAnchors(spec.matcher, anchors, boxes);
+  std::vector<AnchorTarget> targets(anchors.size());
+  for (size_t a = 0; a < anchors.size(); ++a) {
+    AnchorTarget& target = targets[a];
+    target.match = matches[a];
+    if (target.match >= 0) {
+      const GroundTruthBox& box = boxes[target.match];
+      target.class_column = box.label + 1;
+      target.class_weight = box.weight;
+      target.box_weight = box.weight;
+      target.code = EncodeBox(spec.box_coder, box.box, anchors[a]);
+    } else {
+      target.class_column = spec.loss.encode_background_as_zeros ? -1 : 0;
+      target.class_weight = target.match == kIgnored ? 0.0f : spec.loss.negative_class_weight;
+    }
+  }
+  return targets;
+}
+
+}  // namespace pushpull

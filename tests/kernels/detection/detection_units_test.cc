@@ -1,0 +1,192 @@
+// What the golden values do not reach: published counts, degenerate boxes, bad numbers.
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+#include "kernels/detection/box_coder.h"
+#include "kernels/detection/detection_losses.h"
+#include "kernels/detection/hard_example_miner.h"
+#include "kernels/detection/non_max_suppression.h"
+#include "kernels/detection/post_processing.h"
+#include "kernels/detection/ssd_anchors.h"
+#include "kernels/detection/ssd_loss.h"
+
+namespace pushpull {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+// The detector of 300x300 pixels: 19, 10, 5, 3, 2, 1.
+DetectionSpec Ssd300() {
+  DetectionSpec spec;
+  spec.num_classes = 2;
+  spec.anchors.aspect_ratios = {1.0f, 2.0f, 0.5f, 3.0f, 0.3333f};
+  for (const int size : {19, 10, 5, 3, 2, 1}) {
+    DetectionHead head;
+    head.height = head.width = size;
+    head.anchors_per_location = spec.heads.empty() ? 3 : 6;
+    spec.heads.push_back(head);
+  }
+  return spec;
+}
+
+TEST(SsdAnchors, Ssd300Has1917) {
+  const DetectionSpec spec = Ssd300();
+  const std::vector<BoundingBox> anchors = GenerateSsdAnchors(spec.anchors, spec.heads);
+  EXPECT_EQ(anchors.size(), 1917u);
+  EXPECT_EQ(spec.num_anchors(), 1917);
+  // Scale 0.1 around the first location's centre, reaching out of the image.
+  EXPECT_NEAR(anchors[0].ymin, 0.5 / 19 - 0.05, 1e-6);
+  EXPECT_NEAR(anchors[0].xmax, 0.5 / 19 + 0.05, 1e-6);
+  EXPECT_LT(anchors[0].ymin, 0.0f);
+  // The interpolated shape of the second map: sqrt(0.35 * 0.5).
+  EXPECT_NEAR(anchors[1083 + 5].height(), 0.4183, 1e-4);
+  // The last map's: sqrt(0.95 * 1).
+  EXPECT_NEAR(anchors.back().width(), 0.9747, 1e-4);
+}
+
+TEST(SsdAnchors, OwnScalesAndNoInterpolatedShape) {
+  SsdAnchorSpec spec;
+  spec.num_layers = 2;
+  spec.scales = {0.3f, 0.7f};
+  spec.aspect_ratios = {1.0f};
+  spec.reduce_boxes_in_lowest_layer = false;
+  spec.interpolated_scale_aspect_ratio = 0.0f;
+  const auto shapes = SsdAnchorShapes(spec);
+  ASSERT_EQ(shapes.size(), 2u);
+  ASSERT_EQ(shapes[0].size(), 1u);
+  EXPECT_FLOAT_EQ(shapes[0][0].scale, 0.3f);
+  EXPECT_FLOAT_EQ(shapes[1][0].scale, 0.7f);
+}
+
+TEST(BoxCoder, DecodesWhatItEncoded) {
+  const FasterRcnnBoxCoderSpec spec;
+  const BoundingBox anchor{0.1f, 0.2f, 0.5f, 0.9f};
+  const BoundingBox box{0.15f, 0.1f, 0.4f, 0.95f};
+  const BoundingBox back = DecodeBox(spec, EncodeBox(spec, box, anchor), anchor);
+  EXPECT_NEAR(back.ymin, box.ymin, 1e-6);
+  EXPECT_NEAR(back.xmin, box.xmin, 1e-6);
+  EXPECT_NEAR(back.ymax, box.ymax, 1e-6);
+  EXPECT_NEAR(back.xmax, box.xmax, 1e-6);
+}
+
+TEST(BoxCoder, BoxWithoutAreaGivesFiniteCode) {
+  const BoxCode code = EncodeBox({}, {0.5f, 0.5f, 0.5f, 0.5f}, {0.0f, 0.0f, 1.0f, 1.0f});
+  for (const double value : code) EXPECT_TRUE(std::isfinite(value));
+}
+
+TEST(MatchAnchors, TiesGoToTheFirst) {
+  ArgMaxMatcherSpec spec;
+  spec.force_match_for_each_row = true;
+  const std::vector<BoundingBox> anchors = {{0, 0, 1, 1}, {0, 0, 1, 1}, {0, 0, 0.1f, 0.1f}};
+  const std::vector<GroundTruthBox> boxes = {{{0, 0, 1, 1}, 0, 1.0f}, {{0, 0, 1, 1}, 1, 1.0f}};
+  EXPECT_EQ(MatchAnchors(spec, anchors, boxes), (std::vector<int>{0, 0, kUnmatched}));
+}
+
+TEST(MatchAnchors, ForcedMatchTakesAnAnchorThatDoesNotOverlap) {
+  ArgMaxMatcherSpec spec;
+  spec.force_match_for_each_row = true;
+  const std::vector<BoundingBox> anchors = {{0, 0, 0.1f, 0.1f}, {0.2f, 0.2f, 0.3f, 0.3f}};
+  const std::vector<GroundTruthBox> boxes = {{{0.9f, 0.9f, 1, 1}, 0, 1.0f}};
+  EXPECT_EQ(MatchAnchors(spec, anchors, boxes), (std::vector<int>{0, kUnmatched}));
+}
+
+TEST(SuppressNonMaxima, KeepsTheBestOfOverlappingBoxes) {
+  const std::vector<BoundingBox> boxes = {
+      {0, 0, 1, 1}, {0, 0, 1, 0.9f}, {0, 0, 0.2f, 0.2f}, {0, 0, 1, 1}};
+  const std::vector<float> scores = {0.5f, 0.9f, 0.1f, kNan};
+  SuppressionOptions options;
+  options.iou_threshold = 0.5f;
+  EXPECT_EQ(SuppressNonMaxima(boxes, scores, options), (std::vector<int>{1, 2}));
+  options.score_threshold = 0.1f;  // needs more than that
+  EXPECT_EQ(SuppressNonMaxima(boxes, scores, options), (std::vector<int>{1}));
+  options.score_threshold = -kInfinity;
+  options.max_boxes = 0;
+  EXPECT_TRUE(SuppressNonMaxima(boxes, scores, options).empty());
+  EXPECT_TRUE(SuppressNonMaxima({}, {}, {}).empty());
+}
+
+TEST(SuppressNonMaxima, AnIouOfTheThresholdIsNoOverlap) {
+  const std::vector<BoundingBox> boxes = {{0, 0, 1, 1}, {0, 0, 1, 0.5f}};
+  SuppressionOptions options;
+  options.iou_threshold = 0.5f;
+  EXPECT_EQ(SuppressNonMaxima(boxes, std::vector<float>{2, 1}, options).size(), 2u);
+  options.iou_threshold = 0.499f;
+  EXPECT_EQ(SuppressNonMaxima(boxes, std::vector<float>{2, 1}, options).size(), 1u);
+}
+
+// Central differences, also far out where exponentials overflow.
+TEST(DetectionLosses, GradientsMatchDifferences) {
+  for (const auto kind :
+       {DetectionLossSpec::Classification::kSigmoid, DetectionLossSpec::Classification::kSoftmax,
+        DetectionLossSpec::Classification::kSigmoidFocal}) {
+    DetectionLossSpec spec;
+    spec.classification = kind;
+    spec.logit_scale = 1.5f;
+    spec.focal_alpha = 0.25f;
+    const std::vector<double> scores = {-40.0, 0.3, 2.0, 35.0};
+    for (int column = -1; column < 4; ++column) {
+      double gradient[4];
+      ClassificationGradient<double>(spec, scores, column, 2.0, gradient);
+      for (int i = 0; i < 4; ++i) {
+        constexpr double kStep = 1e-5;
+        std::vector<double> up = scores, down = scores;
+        up[i] += kStep;
+        down[i] -= kStep;
+        const double slope = (ClassificationLoss<double>(spec, up, column) -
+                              ClassificationLoss<double>(spec, down, column)) /
+                             (2 * kStep);
+        EXPECT_NEAR(gradient[i], 2.0 * slope, 1e-6)
+            << "kind " << static_cast<int>(kind) << " column " << column << " score " << i;
+      }
+    }
+  }
+}
+
+TEST(SsdLoss, NanInTheOutputsShowsInTheLoss) {
+  DetectionSpec spec = Ssd300();
+  spec.loss.hard_example_miner.emplace().max_negatives_per_positive = 3;
+  spec.matcher.force_match_for_each_row = true;
+  const std::vector<BoundingBox> anchors = GenerateSsdAnchors(spec.anchors, spec.heads);
+  const std::vector<GroundTruthBox> boxes = {{{0.2f, 0.2f, 0.6f, 0.6f}, 1, 1.0f}};
+  const absl::Span<const GroundTruthBox> objects[] = {boxes};
+  std::vector<float> codes(anchors.size() * 4, 0.0f);
+  std::vector<float> scores(anchors.size() * 3, 0.0f);
+  scores[1000 * 3 + 1] = kNan;
+  SsdLossArguments<float> arguments;
+  arguments.spec = &spec;
+  arguments.anchors = anchors;
+  arguments.objects = objects;
+  arguments.box_codes = codes.data();
+  arguments.class_scores = scores.data();
+  const SsdLossResult result =
+      SsdLossOnCpu<float>(arguments, [](int64_t count, absl::FunctionRef<void(int64_t)> body) {
+        for (int64_t i = 0; i < count; ++i) body(i);
+      });
+  EXPECT_TRUE(std::isnan(result.classification_loss));
+  EXPECT_GT(result.matched_anchors, 0);
+}
+
+TEST(PostProcess, ZeroDetectionsAndBadNumbers) {
+  DetectionSpec spec = Ssd300();
+  spec.post_processing.score_converter = PostProcessingSpec::ScoreConverter::kSigmoid;
+  spec.post_processing.score_threshold = 0.5f;
+  const std::vector<BoundingBox> anchors = GenerateSsdAnchors(spec.anchors, spec.heads);
+  std::vector<float> codes(anchors.size() * 4, 0.0f);
+  std::vector<float> scores(anchors.size() * 3, -9.0f);
+  EXPECT_TRUE(PostProcess(spec, anchors, codes, scores).empty());
+  scores[500 * 3 + 1] = kNan;
+  scores[501 * 3 + 1] = 9.0f;
+  codes[501 * 4 + 2] = 1e6f;  // a height beyond all numbers
+  scores[502 * 3 + 1] = 8.0f;
+  const std::vector<Detection> detections = PostProcess(spec, anchors, codes, scores);
+  ASSERT_EQ(detections.size(), 1u);
+  EXPECT_EQ(detections[0].label, 0);
+  EXPECT_NEAR(detections[0].score, 1.0 / (1.0 + std::exp(-8.0)), 1e-6);
+}
+
+}  // namespace
+}  // namespace pushpull

@@ -1,0 +1,28 @@
+// Between the heads of a detector, one pair of layers per feature map, and lists with one entry per
+// anchor. Pure functions.
+#ifndef PUSHPULL_WORKER_MODEL_DETECTION_OUTPUTS_H_
+#define PUSHPULL_WORKER_MODEL_DETECTION_OUTPUTS_H_
+
+#include <cstdint>
+
+#include "absl/types/span.h"
+
+#include "common/model/detection_spec.h"
+
+namespace pushpull {
+
+// With A = spec.num_anchors() and K = spec.num_classes + 1. `outputs` holds, head by head, the box
+// codes [samples, H, W, anchors * 4] and the class scores [samples, H, W, anchors * K]; the lists
+// are [samples, A, 4] and [samples, A, K].
+template <typename T>
+void GatherDetectionOutputs(const DetectionSpec& spec, int64_t samples,
+                            absl::Span<const T* const> outputs, T* box_codes, T* class_scores);
+
+// The inverse, for derivatives. A head's entry of `doutputs` may be null.
+template <typename T>
+void ScatterDetectionGradients(const DetectionSpec& spec, int64_t samples, const T* dbox_codes,
+                               const T* dclass_scores, absl::Span<T* const> doutputs);
+
+}  // namespace pushpull
+
+#endif  // PUSHPULL_WORKER_MODEL_DETECTION_OUTPUTS_H_
