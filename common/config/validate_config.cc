@@ -9,43 +9,16 @@
 #include "glog/logging.h"
 
 #include "common/config/field_checker.h"
+#include "common/config/hyperparams_checks.h"
 #include "common/config/optimizer_checks.h"
 #include "common/config/schema_marks.h"
+#include "common/config/ssd_checks.h"
 
 namespace pushpull {
 namespace {
 
 constexpr int64_t kMinInputSize = 32;
 constexpr int64_t kMaxInputSize = 4096;
-
-void CheckInitializer(const config::WeightInitializer& initializer, const std::string& field,
-                      FieldChecker* checker) {
-  if (initializer.has_truncated_normal_initializer()) {
-    checker->Positive(field + ".truncated_normal_initializer.stddev",
-                      initializer.truncated_normal_initializer().stddev());
-  } else if (initializer.has_random_normal_initializer()) {
-    checker->Positive(field + ".random_normal_initializer.stddev",
-                      initializer.random_normal_initializer().stddev());
-  } else if (initializer.has_variance_scaling_initializer()) {
-    checker->Positive(field + ".variance_scaling_initializer.factor",
-                      initializer.variance_scaling_initializer().factor());
-  }
-}
-
-void CheckHyperparams(const config::Hyperparams& hyperparams, const std::string& field,
-                      FieldChecker* checker) {
-  if (hyperparams.regularizer().has_l2_regularizer()) {
-    checker->NotNegative(field + ".regularizer.l2_regularizer.weight",
-                         hyperparams.regularizer().l2_regularizer().weight());
-  }
-  CheckInitializer(hyperparams.initializer(), field + ".initializer", checker);
-  if (hyperparams.has_batch_norm()) {
-    checker->Fraction(field + ".batch_norm.decay", hyperparams.batch_norm().decay());
-    checker->Positive(field + ".batch_norm.epsilon", hyperparams.batch_norm().epsilon());
-  } else if (!hyperparams.has_group_norm()) {
-    checker->Missing(field + ".batch_norm", "batch_norm");
-  }
-}
 
 void CheckClassifier(const config::Classifier& classifier, FieldChecker* checker) {
   const std::string field = "model.classifier";
@@ -70,7 +43,7 @@ void CheckClassifier(const config::Classifier& classifier, FieldChecker* checker
   checker->AtLeast(field + ".feature_extractor.min_depth", extractor.min_depth(), 1);
   if (extractor.has_conv_hyperparams()) {
     CheckHyperparams(extractor.conv_hyperparams(), field + ".feature_extractor.conv_hyperparams",
-                     checker);
+                     BatchNormUse::kRequired, checker);
   }
   CheckInitializer(classifier.logits_initializer(), field + ".logits_initializer", checker);
   checker->AtLeast(field + ".hidden_units", classifier.hidden_units(), 0);
@@ -294,8 +267,10 @@ ConfigReport ValidatePipelineConfig(const config::TrainEvalPipelineConfig& confi
   CheckSchemaMarks(config, &checker, &report.warnings);
   if (config.model().has_classifier()) {
     CheckClassifier(config.model().classifier(), &checker);
+  } else if (config.model().has_ssd()) {
+    CheckSsd(config.model().ssd(), &checker);
   } else if (config.model().model_case() == config::DetectionModel::MODEL_NOT_SET) {
-    checker.Missing("model", "classifier { ... }");
+    checker.Missing("model", "ssd { ... } or classifier { ... }");
   }
   CheckTrainConfig(config.train_config(), context, &checker, &report.warnings);
   CheckInputs(config, context, &checker);

@@ -10,6 +10,9 @@
 
 namespace pushpull {
 
+// [ty, tx, th, tw].
+inline constexpr int kBoxCodeSize = 4;
+
 struct SsdAnchorSpec {
   int num_layers = 6;
   float min_scale = 0.2f;

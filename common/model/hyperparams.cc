@@ -104,11 +104,6 @@ LayerHyperparams SlimHyperparams() {
 
 absl::StatusOr<LayerHyperparams> ResolveHyperparams(const config::Hyperparams& hyperparams,
                                                     absl::string_view field) {
-  if (!hyperparams.has_batch_norm()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        field,
-        ".batch_norm is missing: convolutions without batch normalisation are not supported"));
-  }
   PP_RETURN_IF_ERROR(CheckBatchNorm(hyperparams.batch_norm(), field));
   PP_RETURN_IF_ERROR(CheckInitializer(hyperparams.initializer(), field));
   LayerHyperparams result = SlimHyperparams();
@@ -125,14 +120,24 @@ absl::StatusOr<LayerHyperparams> ResolveHyperparams(const config::Hyperparams& h
   }
   result.regularize_depthwise = hyperparams.regularize_depthwise();
   PP_ASSIGN_OR_RETURN(result.activation, ResolveActivation(hyperparams.activation(), field));
+  if (!hyperparams.has_batch_norm()) {
+    result.batch_norm.reset();
+    return result;
+  }
   const config::BatchNorm& batch_norm = hyperparams.batch_norm();
-  result.batch_norm.decay = batch_norm.decay();
-  result.batch_norm.epsilon = batch_norm.epsilon();
-  result.batch_norm.center = batch_norm.center();
-  result.batch_norm.scale = batch_norm.scale();
-  result.batch_norm.frozen = !batch_norm.train();
-  result.batch_norm.bias_corrected = batch_norm.bias_corrected_moving_statistics();
+  result.batch_norm->decay = batch_norm.decay();
+  result.batch_norm->epsilon = batch_norm.epsilon();
+  result.batch_norm->center = batch_norm.center();
+  result.batch_norm->scale = batch_norm.scale();
+  result.batch_norm->frozen = !batch_norm.train();
+  result.batch_norm->bias_corrected = batch_norm.bias_corrected_moving_statistics();
   return result;
+}
+
+absl::Status RequireBatchNorm(const LayerHyperparams& hyperparams, absl::string_view field) {
+  if (hyperparams.batch_norm.has_value()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      field, ".batch_norm is missing: convolutions without batch normalisation are not supported"));
 }
 
 Initializer ResolveInitializer(const config::WeightInitializer& initializer,

@@ -1,4 +1,4 @@
-// MobileNetV2 as TensorFlow slim builds it (Sandler et al., CVPR 2018), with slim's variable names.
+// The MobileNetV2 classifier as TensorFlow slim builds it, with slim's variable names.
 #ifndef PUSHPULL_COMMON_MODEL_MOBILENET_V2_H_
 #define PUSHPULL_COMMON_MODEL_MOBILENET_V2_H_
 
@@ -8,10 +8,6 @@
 #include "protos/pipeline.pb.h"
 
 namespace pushpull {
-
-// Slim's rule for a scaled number of channels: the multiple of `divisor` nearest to `value` (halves
-// go up), at least `minimum`, and not below 90 % of `value`.
-int MakeDivisible(double value, int divisor, int minimum);
 
 // The classifier: convolution, 17 inverted residual blocks, 1x1 convolution, global average pool,
 // an optional dense hidden layer (`MobilenetV2/Logits/Conv2d_1b_1x1`) and the classes

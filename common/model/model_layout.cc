@@ -12,6 +12,7 @@
 #include "google/protobuf/repeated_field.h"
 
 #include "common/model/mobilenet_v2.h"
+#include "common/model/ssd_mobilenet.h"
 #include "common/status_macros.h"
 
 namespace pushpull {
@@ -89,9 +90,10 @@ absl::Status ApplyTrainConfig(const config::TrainConfig& train_config,
 }  // namespace
 
 absl::StatusOr<NetworkSpec> BuildNetworkSpec(const config::DetectionModel& model) {
+  if (model.has_ssd()) return BuildSsdMobilenet(model.ssd());
   if (!model.has_classifier()) {
     return absl::InvalidArgumentError(
-        "model.classifier is missing: expected model { classifier { ... } }");
+        "the model is missing: expected model { ssd { ... } } or model { classifier { ... } }");
   }
   const std::string& type = model.classifier().feature_extractor().type();
   if (type != "mobilenet_v2") {

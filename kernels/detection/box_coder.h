@@ -12,7 +12,6 @@
 
 namespace pushpull {
 
-inline constexpr int kBoxCodeSize = 4;
 using BoxCode = std::array<double, kBoxCodeSize>;
 
 // 1e-8 is added to all heights and widths, so a box without area gives a finite code.

@@ -81,8 +81,8 @@ void ClassificationGradient(const DetectionLossSpec& spec, absl::Span<const T> s
     case DetectionLossSpec::Classification::kSigmoidFocal:
       for (int c = 0; c < columns; ++c) {
         const bool positive = c == class_column;
-        out[c] = static_cast<T>(
-            factor * FocalSlope(spec, positive ? scores[c] : -scores[c], positive));
+        out[c] =
+            static_cast<T>(factor * FocalSlope(spec, positive ? scores[c] : -scores[c], positive));
       }
       break;
     case DetectionLossSpec::Classification::kSoftmax: {

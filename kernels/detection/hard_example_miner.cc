@@ -40,9 +40,8 @@ std::vector<int> MineHardExamples(const DetectionLossSpec& loss, const HardExamp
   const std::vector<int> hardest = SuppressNonMaxima(input.predicted_boxes, losses, suppression);
   if (spec.max_negatives_per_positive <= 0) return hardest;
 
-  const int64_t positives = std::count_if(hardest.begin(), hardest.end(), [&input](int a) {
-    return input.targets[a].match >= 0;
-  });
+  const int64_t positives = std::count_if(hardest.begin(), hardest.end(),
+                                          [&input](int a) { return input.targets[a].match >= 0; });
   const int64_t max_negatives =
       std::max<int64_t>(spec.min_negatives_per_image, spec.max_negatives_per_positive * positives);
   std::vector<int> kept;

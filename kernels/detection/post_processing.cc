@@ -65,9 +65,8 @@ std::vector<Detection> PostProcess(const DetectionSpec& spec, absl::Span<const B
     ConvertScores(spec.post_processing, class_scores.subspan(int64_t{a} * columns, columns),
                   row.data());
     for (int c = 0; c < spec.num_classes; ++c) {
-      scores[c][a] = finite && std::isfinite(row[c + 1])
-                         ? row[c + 1]
-                         : -std::numeric_limits<float>::infinity();
+      scores[c][a] = finite && std::isfinite(row[c + 1]) ? row[c + 1]
+                                                         : -std::numeric_limits<float>::infinity();
     }
   }
 

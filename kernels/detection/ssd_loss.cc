@@ -69,6 +69,13 @@ class SsdLossComputation {
             static_cast<size_t>(columns_)};
   }
 
+  // TensorFlow's weighted L2 loss weighs the differences before it squares them.
+  double LossWeight(const AnchorTarget& target) const {
+    const double weight = target.box_weight;
+    return spec_.loss.localization == DetectionLossSpec::Localization::kL2 ? weight * weight
+                                                                           : weight;
+  }
+
   void ComputeImage(int64_t s) {
     ImageLoss& image = images_[s];
     image.targets = AssignTargets(spec_, arguments_.anchors, arguments_.objects[s]);
@@ -78,12 +85,12 @@ class SsdLossComputation {
       const AnchorTarget& target = image.targets[a];
       image.box_weight += target.box_weight;
       if (target.class_weight != 0.0f) {
-        classification[a] = target.class_weight *
-                            ClassificationLoss(spec_.loss, Scores(s, a), target.class_column);
+        classification[a] =
+            target.class_weight * ClassificationLoss(spec_.loss, Scores(s, a), target.class_column);
       }
       if (target.box_weight != 0.0f) {
         localization[a] =
-            target.box_weight * LocalizationLoss(spec_.loss, Code(s, a), target.code);
+            LossWeight(target) * LocalizationLoss(spec_.loss, Code(s, a), target.code);
       }
     }
     SelectAnchors(s, classification, localization, &image);
@@ -103,8 +110,8 @@ class SsdLossComputation {
     std::vector<BoundingBox> boxes(num_anchors_);
     for (int a = 0; a < num_anchors_; ++a) {
       const T* const code = Code(s, a);
-      boxes[a] = DecodeBox(spec_.box_coder, {code[0], code[1], code[2], code[3]},
-                           arguments_.anchors[a]);
+      boxes[a] =
+          DecodeBox(spec_.box_coder, {code[0], code[1], code[2], code[3]}, arguments_.anchors[a]);
     }
     MiningInput input;
     input.classification_losses = classification;
@@ -139,7 +146,7 @@ class SsdLossComputation {
       }
       if (target.box_weight != 0.0f) {
         LocalizationGradient(spec_.loss, Code(s, a), target.code,
-                             localization_factor * target.box_weight,
+                             localization_factor * LossWeight(target),
                              dcodes + int64_t{a} * kBoxCodeSize);
       }
     }

@@ -40,7 +40,7 @@ struct SsdLossResult {
 // normalize_loss_by_num_matches:
 //   classification_loss = classification_weight / n * sum of class_weight * ClassificationLoss
 //   localization_loss   = localization_weight / (4 n if normalize_loc_loss_by_codesize, else n) *
-//                         sum of box_weight * LocalizationLoss
+//                         sum of box_weight * LocalizationLoss (box_weight^2 for kL2)
 // over the anchors that mining keeps, all of them without a miner. No gradient flows through
 // matching or mining. Sums are taken image by image in order, in double.
 //

@@ -178,7 +178,8 @@ def run(case, anchor_boxes):
         class_weights = np.where(matched, weights, np.where(matches == -1, case["negative_weight"], 0.0))
         box_weights = np.where(matched, weights, 0.0)
         cls = classification_losses(case, scores[s], target_columns) * torch.tensor(class_weights)
-        loc = localization_losses(case, codes[s], torch.tensor(encode(boxes, anchor_boxes))) * torch.tensor(box_weights)
+        loc = localization_losses(case, codes[s], torch.tensor(encode(boxes, anchor_boxes)))
+        loc = loc * torch.tensor(box_weights ** 2 if case["localization"] == "l2" else box_weights)
         kept = mine(case, cls.detach().numpy(), loc.detach().numpy(), decode(codes[s].detach().numpy(), anchor_boxes),
                     matches)
         classification = classification + cls[kept].sum()

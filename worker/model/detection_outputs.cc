@@ -4,8 +4,6 @@
 
 #include "glog/logging.h"
 
-#include "kernels/detection/box_coder.h"
-
 namespace pushpull {
 namespace {
 

@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 
 #include "common/status_macros.h"
-#include "kernels/detection/box_coder.h"
 
 namespace pushpull {
 namespace {

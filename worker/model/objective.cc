@@ -4,7 +4,6 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "kernels/detection/box_coder.h"
 #include "kernels/detection/ssd_anchors.h"
 #include "worker/model/detection_outputs.h"
 
@@ -91,8 +90,7 @@ class DetectionObjective final : public Objective<T> {
     StepResult result;
     result.detection = operators_.SsdLoss(arguments);
     if (!doutputs.empty()) {
-      ScatterDetectionGradients<T>(spec_, batch.samples, dcodes_.data(), dscores_.data(),
-                                   doutputs);
+      ScatterDetectionGradients<T>(spec_, batch.samples, dcodes_.data(), dscores_.data(), doutputs);
     }
     result.components = {{"localization_loss", result.detection.localization_loss},
                          {"classification_loss", result.detection.classification_loss}};

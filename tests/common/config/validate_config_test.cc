@@ -292,10 +292,17 @@ TEST(ValidateConfigTest, UnsupportedFieldsAtTheirDefaultAreAsGoodAsAbsent) {
   EXPECT_TRUE(ValidatePipelineConfig(config, {}).ToStatus("").ok());
 }
 
-TEST(ValidateConfigTest, SsdSaysWhatToUseInstead) {
+TEST(ValidateConfigTest, UnsupportedModelsSayWhatToUseInstead) {
+  const std::string problems = Problems(Good("model { faster_rcnn {} }"));
+  EXPECT_THAT(problems,
+              HasSubstr("has 1 problem:\n  model.faster_rcnn: expected a supported field"));
+  EXPECT_THAT(problems, HasSubstr("use model.ssd"));
+}
+
+TEST(ValidateConfigTest, SsdIsChecked) {
   const std::string problems = Problems(Good("model { ssd { num_classes: 3 } }"));
-  EXPECT_THAT(problems, HasSubstr("has 1 problem:\n  model.ssd: expected a supported field"));
-  EXPECT_THAT(problems, HasSubstr("use model.classifier"));
+  EXPECT_THAT(problems, HasSubstr("model.ssd.feature_extractor.type: expected"));
+  EXPECT_THAT(problems, HasSubstr("model.ssd.loss.classification_loss"));
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "common/model/mobilenet_v2_body.h"
 #include "common/variable_layout.h"
 
 namespace pushpull {

@@ -104,7 +104,7 @@ TEST(BuildVariableLayoutTest, ErrorsNameTheField) {
   EXPECT_THAT(std::string(BuildVariableLayout(config).status().message()),
               HasSubstr("feature_extractor.type is \"vgg\", expected \"mobilenet_v2\""));
   EXPECT_THAT(std::string(BuildVariableLayout({}).status().message()),
-              HasSubstr("model.classifier is missing"));
+              HasSubstr("the model is missing"));
 }
 
 }  // namespace

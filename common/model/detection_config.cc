@@ -1,0 +1,111 @@
+#include "common/model/detection_config.h"
+
+#include <algorithm>
+
+namespace pushpull {
+namespace {
+
+SsdAnchorSpec ResolveAnchors(const config::Ssd& ssd) {
+  const config::SsdAnchorGenerator& in = ssd.anchor_generator().ssd_anchor_generator();
+  const config::FixedShapeResizer& image = ssd.image_resizer().fixed_shape_resizer();
+  const float shorter = static_cast<float>(std::min(image.height(), image.width()));
+  SsdAnchorSpec spec;
+  spec.num_layers = in.num_layers();
+  spec.min_scale = in.min_scale();
+  spec.max_scale = in.max_scale();
+  spec.scales.assign(in.scales().begin(), in.scales().end());
+  spec.aspect_ratios.assign(in.aspect_ratios().begin(), in.aspect_ratios().end());
+  spec.reduce_boxes_in_lowest_layer = in.reduce_boxes_in_lowest_layer();
+  spec.interpolated_scale_aspect_ratio = in.interpolated_scale_aspect_ratio();
+  spec.base_anchor_height = in.base_anchor_height() * shorter / static_cast<float>(image.height());
+  spec.base_anchor_width = in.base_anchor_width() * shorter / static_cast<float>(image.width());
+  return spec;
+}
+
+HardExampleMinerSpec ResolveMiner(const config::HardExampleMiner& in) {
+  HardExampleMinerSpec spec;
+  spec.num_hard_examples = in.num_hard_examples();
+  spec.iou_threshold = in.iou_threshold();
+  spec.max_negatives_per_positive = in.max_negatives_per_positive();
+  spec.min_negatives_per_image = in.min_negatives_per_image();
+  switch (in.loss_type()) {
+    case config::HardExampleMiner::BOTH:
+      spec.loss_type = HardExampleMinerSpec::LossType::kBoth;
+      break;
+    case config::HardExampleMiner::CLASSIFICATION:
+      spec.loss_type = HardExampleMinerSpec::LossType::kClassification;
+      break;
+    case config::HardExampleMiner::LOCALIZATION:
+      spec.loss_type = HardExampleMinerSpec::LossType::kLocalization;
+      break;
+  }
+  return spec;
+}
+
+DetectionLossSpec ResolveLoss(const config::Ssd& ssd) {
+  const config::Loss& in = ssd.loss();
+  DetectionLossSpec spec;
+  if (in.classification_loss().has_weighted_softmax()) {
+    spec.classification = DetectionLossSpec::Classification::kSoftmax;
+    spec.logit_scale = in.classification_loss().weighted_softmax().logit_scale();
+  } else if (in.classification_loss().has_weighted_sigmoid_focal()) {
+    const auto& focal = in.classification_loss().weighted_sigmoid_focal();
+    spec.classification = DetectionLossSpec::Classification::kSigmoidFocal;
+    spec.focal_gamma = focal.gamma();
+    if (focal.has_alpha()) spec.focal_alpha = focal.alpha();
+  }
+  if (in.localization_loss().has_weighted_l2()) {
+    spec.localization = DetectionLossSpec::Localization::kL2;
+  } else {
+    spec.smooth_l1_delta = in.localization_loss().weighted_smooth_l1().delta();
+  }
+  if (in.has_hard_example_miner()) spec.hard_example_miner = ResolveMiner(in.hard_example_miner());
+  spec.classification_weight = in.classification_weight();
+  spec.localization_weight = in.localization_weight();
+  spec.normalize_loss_by_num_matches = ssd.normalize_loss_by_num_matches();
+  spec.normalize_loc_loss_by_codesize = ssd.normalize_loc_loss_by_codesize();
+  spec.encode_background_as_zeros = ssd.encode_background_as_zeros();
+  spec.negative_class_weight = ssd.negative_class_weight();
+  return spec;
+}
+
+PostProcessingSpec ResolvePostProcessing(const config::PostProcessing& in) {
+  PostProcessingSpec spec;
+  switch (in.score_converter()) {
+    case config::PostProcessing::IDENTITY:
+      spec.score_converter = PostProcessingSpec::ScoreConverter::kIdentity;
+      break;
+    case config::PostProcessing::SIGMOID:
+      spec.score_converter = PostProcessingSpec::ScoreConverter::kSigmoid;
+      break;
+    case config::PostProcessing::SOFTMAX:
+      spec.score_converter = PostProcessingSpec::ScoreConverter::kSoftmax;
+      break;
+  }
+  const config::BatchNonMaxSuppression& nms = in.batch_non_max_suppression();
+  spec.logit_scale = in.logit_scale();
+  spec.score_threshold = nms.score_threshold();
+  spec.iou_threshold = nms.iou_threshold();
+  spec.max_detections_per_class = nms.max_detections_per_class();
+  spec.max_total_detections = nms.max_total_detections();
+  return spec;
+}
+
+}  // namespace
+
+DetectionSpec ResolveDetection(const config::Ssd& ssd) {
+  const config::FasterRcnnBoxCoder& coder = ssd.box_coder().faster_rcnn_box_coder();
+  const config::ArgMaxMatcher& matcher = ssd.matcher().argmax_matcher();
+  DetectionSpec spec;
+  spec.num_classes = ssd.num_classes();
+  spec.anchors = ResolveAnchors(ssd);
+  spec.box_coder = {coder.y_scale(), coder.x_scale(), coder.height_scale(), coder.width_scale()};
+  spec.matcher = {matcher.ignore_thresholds(), matcher.matched_threshold(),
+                  matcher.unmatched_threshold(), matcher.negatives_lower_than_unmatched(),
+                  matcher.force_match_for_each_row()};
+  spec.loss = ResolveLoss(ssd);
+  spec.post_processing = ResolvePostProcessing(ssd.post_processing());
+  return spec;
+}
+
+}  // namespace pushpull

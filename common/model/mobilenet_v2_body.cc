@@ -1,0 +1,78 @@
+#include "common/model/mobilenet_v2_body.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "absl/strings/str_cat.h"
+
+namespace pushpull {
+namespace {
+
+constexpr int kChannelDivisor = 8;
+constexpr int kExpansion = 6;
+constexpr int kFirstDepth = 32;
+constexpr int kLastDepth = 1280;
+
+struct BlockRow {
+  int depth;
+  int stride;
+};
+
+// Table 2 of the paper, unrolled; the first block has no expansion.
+constexpr BlockRow kBlocks[] = {{16, 1}, {24, 2},  {24, 1},  {32, 2},  {32, 1}, {32, 1},
+                                {64, 2}, {64, 1},  {64, 1},  {64, 1},  {96, 1}, {96, 1},
+                                {96, 1}, {160, 2}, {160, 1}, {160, 1}, {320, 1}};
+// Whose expansion is the last value at stride 16.
+constexpr int kLastBlockAtStride16 = 13;
+
+}  // namespace
+
+int MakeDivisible(double value, int divisor, int minimum) {
+  const int rounded = static_cast<int>(value + divisor / 2.0) / divisor * divisor;
+  const int result = std::max(minimum, rounded);
+  return result < 0.9 * value ? result + divisor : result;
+}
+
+MobilenetV2Endpoints AddMobilenetV2Body(const std::string& scope, const MobilenetV2Widths& widths,
+                                        const LayerHyperparams& hyperparams,
+                                        NetworkBuilder* builder) {
+  const auto depth = [&widths](int full) {
+    return MakeDivisible(full * widths.multiplier, kChannelDivisor, widths.min_depth);
+  };
+  const ActivationFunction activation = hyperparams.activation;
+  MobilenetV2Endpoints endpoints;
+  int last = builder->AddNormalized({LayerKind::kConvolution, scope + "/Conv", LayerSpec::kImage, 3,
+                                     2, depth(kFirstDepth), activation},
+                                    hyperparams);
+  for (int i = 0; i < static_cast<int>(std::size(kBlocks)); ++i) {
+    const std::string block =
+        absl::StrCat(scope, "/expanded_conv", i == 0 ? "" : absl::StrCat("_", i));
+    const int block_input = last;
+    const int input_depth = builder->shape(block_input).channels;
+    const int block_depth = depth(kBlocks[i].depth);
+    if (i > 0) {
+      const int inner =
+          MakeDivisible(double{kExpansion} * input_depth, kChannelDivisor, kChannelDivisor);
+      last = builder->AddNormalized(
+          {LayerKind::kPointwise, block + "/expand", last, 1, 1, inner, activation}, hyperparams);
+      if (i == kLastBlockAtStride16) endpoints.layer_15_expansion = last;
+    }
+    last = builder->AddNormalized(
+        {LayerKind::kDepthwise, block + "/depthwise", last, 3, kBlocks[i].stride, 0, activation},
+        hyperparams);
+    last = builder->AddNormalized({LayerKind::kPointwise, block + "/project", last, 1, 1,
+                                   block_depth, ActivationFunction::kNone},
+                                  hyperparams);
+    if (kBlocks[i].stride == 1 && block_depth == input_depth) {
+      builder->layer(last).residual = block_input;
+    }
+  }
+  const int last_depth = widths.keep_last_depth && widths.multiplier < 1.0
+                             ? MakeDivisible(kLastDepth, kChannelDivisor, widths.min_depth)
+                             : depth(kLastDepth);
+  endpoints.layer_19 = builder->AddNormalized(
+      {LayerKind::kPointwise, scope + "/Conv_1", last, 1, 1, last_depth, activation}, hyperparams);
+  return endpoints;
+}
+
+}  // namespace pushpull

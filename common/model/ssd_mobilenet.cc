@@ -1,0 +1,177 @@
+#include "common/model/ssd_mobilenet.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+#include "common/config/config_problem.h"
+#include "common/config/field_checker.h"
+#include "common/config/ssd_checks.h"
+#include "common/model/detection_config.h"
+#include "common/model/hyperparams.h"
+#include "common/model/mobilenet_v1_body.h"
+#include "common/model/mobilenet_v2_body.h"
+#include "common/model/network_builder.h"
+#include "common/status_macros.h"
+
+namespace pushpull {
+namespace {
+
+constexpr int kImageChannels = 3;
+constexpr float kBackboneDecay = 0.9997f;
+// Nominal depths of the feature maps after the backbone's two.
+constexpr int kExtraDepths[] = {512, 256, 256, 128};
+constexpr int kBackboneMaps = 2;
+
+class SsdBuilder {
+ public:
+  SsdBuilder(const config::Ssd& ssd, DetectionSpec detection)
+      : ssd_(ssd),
+        extractor_(ssd.feature_extractor()),
+        predictor_(ssd.box_predictor().convolutional_box_predictor()),
+        detection_(std::move(detection)),
+        builder_(extractor_.type(),
+                 {ssd.image_resizer().fixed_shape_resizer().height(),
+                  ssd.image_resizer().fixed_shape_resizer().width(), kImageChannels},
+                 ssd.freeze_batchnorm()) {}
+
+  absl::StatusOr<NetworkSpec> Build() && {
+    PP_RETURN_IF_ERROR(ResolveScopes());
+    AddBackbone();
+    for (int i = kBackboneMaps; i < extractor_.num_layers(); ++i) AddExtraMap(i);
+    for (size_t i = 0; i < maps_.size(); ++i) AddHead(static_cast<int>(i));
+    NetworkSpec network = std::move(builder_).Finish();
+    network.num_classes = ssd_.num_classes();
+    network.detection = std::move(detection_);
+    return network;
+  }
+
+ private:
+  absl::Status ResolveScopes() {
+    const std::string field = "model.ssd.feature_extractor.conv_hyperparams";
+    PP_ASSIGN_OR_RETURN(extra_, ResolveHyperparams(extractor_.conv_hyperparams(), field));
+    PP_RETURN_IF_ERROR(RequireBatchNorm(extra_, field));
+    extra_.regularize_depthwise = true;
+    backbone_ = SlimHyperparams();
+    backbone_.batch_norm->decay = kBackboneDecay;
+    if (extractor_.override_base_feature_extractor_hyperparams()) backbone_ = extra_;
+
+    const std::string predictor_field =
+        "model.ssd.box_predictor.convolutional_box_predictor.conv_hyperparams";
+    PP_ASSIGN_OR_RETURN(heads_, ResolveHyperparams(predictor_.conv_hyperparams(), predictor_field));
+    heads_.regularize_depthwise = true;
+    if (UsesHiddenLayers()) PP_RETURN_IF_ERROR(RequireBatchNorm(heads_, predictor_field));
+    return absl::OkStatus();
+  }
+
+  bool UsesHiddenLayers() const { return predictor_.use_depthwise(); }
+
+  void AddBackbone() {
+    if (extractor_.type() == "ssd_mobilenet_v1") {
+      scope_ = "FeatureExtractor/MobilenetV1";
+      extra_scope_ = scope_ + "/Conv2d_13_pointwise";
+      const MobilenetV1Endpoints endpoints = AddMobilenetV1Body(
+          scope_, extractor_.depth_multiplier(), extractor_.min_depth(), backbone_, &builder_);
+      maps_ = {endpoints.conv2d_11_pointwise, endpoints.conv2d_13_pointwise};
+      return;
+    }
+    scope_ = "FeatureExtractor/MobilenetV2";
+    extra_scope_ = scope_ + "/layer_19";
+    MobilenetV2Widths widths;
+    widths.multiplier = extractor_.depth_multiplier();
+    widths.min_depth = extractor_.min_depth();
+    const MobilenetV2Endpoints endpoints = AddMobilenetV2Body(scope_, widths, backbone_, &builder_);
+    maps_ = {endpoints.layer_15_expansion, endpoints.layer_19};
+  }
+
+  int ExtraDepth(double depth) const {
+    return ScaleDepth(depth, extractor_.depth_multiplier(), extractor_.min_depth());
+  }
+
+  // A 1x1 convolution to half the depth, then a 3x3 one with stride 2.
+  void AddExtraMap(int index) {
+    const int nominal = kExtraDepths[index - kBackboneMaps];
+    const int half = ExtraDepth(nominal / 2.0);
+    const int depth = ExtraDepth(nominal);
+    int last = builder_.AddNormalized(
+        {LayerKind::kPointwise, absl::StrCat(extra_scope_, "_1_Conv2d_", index, "_1x1_", half),
+         maps_.back(), 1, 1, half, extra_.activation},
+        extra_);
+    const std::string scope = absl::StrCat(extra_scope_, "_2_Conv2d_", index, "_3x3_s2_", depth);
+    if (extractor_.use_depthwise()) {
+      last = builder_.AddNormalized(
+          {LayerKind::kDepthwise, scope + "_depthwise", last, 3, 2, 0, extra_.activation}, extra_);
+      last = builder_.AddNormalized(
+          {LayerKind::kPointwise, scope, last, 1, 1, depth, extra_.activation}, extra_);
+    } else {
+      last = builder_.AddNormalized(
+          {LayerKind::kConvolution, scope, last, 3, 2, depth, extra_.activation}, extra_);
+    }
+    maps_.push_back(last);
+  }
+
+  int AnchorsPerLocation(int index) const {
+    const SsdAnchorSpec& anchors = detection_.anchors;
+    if (index == 0 && anchors.reduce_boxes_in_lowest_layer) return 3;
+    const int interpolated = anchors.interpolated_scale_aspect_ratio > 0.0f ? 1 : 0;
+    return static_cast<int>(anchors.aspect_ratios.size()) + interpolated;
+  }
+
+  int AddPredictor(const std::string& scope, int map, int depth, float keep_probability) {
+    int input = map;
+    int kernel = predictor_.kernel_size();
+    float keep = keep_probability;
+    if (predictor_.use_depthwise()) {
+      input = builder_.AddNormalized(
+          {LayerKind::kDepthwise, scope + "_depthwise", map, kernel, 1, 0, heads_.activation},
+          heads_);
+      builder_.layer(input).dropout_keep_probability = keep;
+      keep = 1.0f;
+      kernel = 1;
+    }
+    const LayerKind kind = kernel == 1 ? LayerKind::kPointwise : LayerKind::kConvolution;
+    const int layer = builder_.AddBiased(
+        {kind, scope, input, kernel, 1, depth, ActivationFunction::kNone}, heads_);
+    builder_.layer(layer).dropout_keep_probability = keep;
+    return layer;
+  }
+
+  void AddHead(int index) {
+    const std::string scope = absl::StrCat("BoxPredictor_", index);
+    const FeatureShape map = builder_.shape(maps_[index]);
+    DetectionHead head;
+    head.height = map.height;
+    head.width = map.width;
+    head.anchors_per_location = AnchorsPerLocation(index);
+    head.box_layer = AddPredictor(scope + "/BoxEncodingPredictor", maps_[index],
+                                  head.anchors_per_location * kBoxCodeSize, 1.0f);
+    head.class_layer =
+        AddPredictor(scope + "/ClassPredictor", maps_[index],
+                     head.anchors_per_location * (ssd_.num_classes() + 1),
+                     predictor_.use_dropout() ? predictor_.dropout_keep_probability() : 1.0f);
+    builder_.layer(head.class_layer).biases_initial_value = predictor_.class_prediction_bias_init();
+    detection_.heads.push_back(head);
+  }
+
+  const config::Ssd& ssd_;
+  const config::SsdFeatureExtractor& extractor_;
+  const config::ConvolutionalBoxPredictor& predictor_;
+  DetectionSpec detection_;
+  NetworkBuilder builder_;
+  LayerHyperparams backbone_, extra_, heads_;
+  std::string scope_, extra_scope_;
+  std::vector<int> maps_;  // layers of the feature maps
+};
+
+}  // namespace
+
+absl::StatusOr<NetworkSpec> BuildSsdMobilenet(const config::Ssd& ssd) {
+  FieldChecker checker;
+  CheckSsd(ssd, &checker);
+  PP_RETURN_IF_ERROR(ProblemsToStatus("pipeline config", checker.problems()));
+  return SsdBuilder(ssd, ResolveDetection(ssd)).Build();
+}
+
+}  // namespace pushpull

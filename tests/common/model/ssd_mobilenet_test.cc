@@ -1,0 +1,204 @@
+#include "common/model/ssd_mobilenet.h"
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "common/model/model_layout.h"
+#include "common/variable_layout.h"
+#include "tests/testutil/ssd_test_config.h"
+
+namespace pushpull {
+namespace {
+
+using ::testing::HasSubstr;
+
+NetworkSpec Build(const std::string& type, const std::string& ssd = "") {
+  const auto config = MakeSsdTestConfig(type, ssd);
+  absl::StatusOr<NetworkSpec> network = BuildSsdMobilenet(config.model().ssd());
+  EXPECT_TRUE(network.ok()) << network.status();
+  return *std::move(network);
+}
+
+std::map<std::string, VariableSpec> Variables(const NetworkSpec& network) {
+  std::map<std::string, VariableSpec> result;
+  for (VariableSpec& variable : DeclareVariables(network)) {
+    result.emplace(variable.name, variable);
+  }
+  return result;
+}
+
+// Weights of convolutions alone, with the heads' biases.
+int64_t CountWeights(const NetworkSpec& network, const std::string& prefix) {
+  int64_t count = 0;
+  for (const auto& [name, variable] : Variables(network)) {
+    if (name.rfind(prefix, 0) != 0 || name.find("BatchNorm") != std::string::npos) continue;
+    int64_t size = 1;
+    for (const int64_t dimension : variable.shape) size *= dimension;
+    count += size;
+  }
+  return count;
+}
+
+std::vector<std::vector<int>> MapShapes(const NetworkSpec& network) {
+  std::vector<std::vector<int>> shapes;
+  for (const DetectionHead& head : network.detection->heads) {
+    const FeatureShape& in = network.layers[head.box_layer].input_shape;
+    shapes.push_back({head.height, head.width, in.channels});
+  }
+  return shapes;
+}
+
+using Shapes = std::vector<std::vector<int>>;
+
+TEST(SsdMobilenetTest, V2HasThePublishedSizes) {
+  const NetworkSpec network = Build("ssd_mobilenet_v2");
+  // Of the convolutions: 2.19 million in the backbone, 0.65 in the extra layers, 13.95 in the
+  // heads.
+  const int64_t backbone = CountWeights(network, "FeatureExtractor/MobilenetV2/Conv") +
+                           CountWeights(network, "FeatureExtractor/MobilenetV2/expanded_conv");
+  EXPECT_EQ(backbone, 2189760);
+  EXPECT_NEAR(CountWeights(network, "FeatureExtractor/MobilenetV2/layer_19") / 1e6, 0.65, 0.005);
+  EXPECT_NEAR(CountWeights(network, "BoxPredictor_") / 1e6, 13.95, 0.01);
+  EXPECT_EQ(
+      MapShapes(network),
+      (Shapes{{19, 19, 576}, {10, 10, 1280}, {5, 5, 512}, {3, 3, 256}, {2, 2, 256}, {1, 1, 128}}));
+  EXPECT_EQ(network.detection->num_anchors(), 1917);
+}
+
+TEST(SsdMobilenetTest, V1HasThePublishedSizes) {
+  const NetworkSpec network = Build("ssd_mobilenet_v1", "num_classes: 90");
+  const int64_t backbone =
+      CountWeights(network, "FeatureExtractor/MobilenetV1/Conv2d_") -
+      CountWeights(network, "FeatureExtractor/MobilenetV1/Conv2d_13_pointwise_");
+  EXPECT_EQ(backbone, 3185088);
+  EXPECT_NEAR(CountWeights(network, "BoxPredictor_") / 1e6, 1.39, 0.005);
+  EXPECT_EQ(
+      MapShapes(network),
+      (Shapes{{19, 19, 512}, {10, 10, 1024}, {5, 5, 512}, {3, 3, 256}, {2, 2, 256}, {1, 1, 128}}));
+}
+
+TEST(SsdMobilenetTest, SsdliteHas4450000Weights) {
+  const NetworkSpec network = Build(
+      "ssd_mobilenet_v2", "box_predictor { convolutional_box_predictor { use_depthwise: true } }");
+  EXPECT_NEAR(CountWeights(network, "") / 1e6, 4.45, 0.05);
+  const auto variables = Variables(network);
+  EXPECT_TRUE(variables.count("BoxPredictor_0/ClassPredictor_depthwise/depthwise_weights"));
+  EXPECT_TRUE(variables.count("BoxPredictor_0/ClassPredictor_depthwise/BatchNorm/gamma"));
+  EXPECT_EQ(variables.at("BoxPredictor_5/ClassPredictor/weights").shape,
+            (std::vector<int64_t>{1, 1, 128, 6 * 91}));
+}
+
+TEST(SsdMobilenetTest, VariablesHaveTensorflowsNames) {
+  const auto v2 = Variables(Build("ssd_mobilenet_v2"));
+  for (const char* name :
+       {"FeatureExtractor/MobilenetV2/Conv/weights",
+        "FeatureExtractor/MobilenetV2/expanded_conv/depthwise/depthwise_weights",
+        "FeatureExtractor/MobilenetV2/expanded_conv_16/project/BatchNorm/moving_variance",
+        "FeatureExtractor/MobilenetV2/layer_19_1_Conv2d_2_1x1_256/weights",
+        "FeatureExtractor/MobilenetV2/layer_19_2_Conv2d_2_3x3_s2_512_depthwise/depthwise_weights",
+        "FeatureExtractor/MobilenetV2/layer_19_2_Conv2d_5_3x3_s2_128/BatchNorm/beta",
+        "BoxPredictor_0/BoxEncodingPredictor/weights", "BoxPredictor_5/ClassPredictor/biases"}) {
+    EXPECT_TRUE(v2.count(name)) << name;
+  }
+  EXPECT_EQ(v2.at("BoxPredictor_1/BoxEncodingPredictor/weights").shape,
+            (std::vector<int64_t>{3, 3, 1280, 24}));
+  const auto v1 = Variables(Build("ssd_mobilenet_v1"));
+  for (const char* name :
+       {"FeatureExtractor/MobilenetV1/Conv2d_0/weights",
+        "FeatureExtractor/MobilenetV1/Conv2d_13_depthwise/depthwise_weights",
+        "FeatureExtractor/MobilenetV1/Conv2d_13_pointwise/BatchNorm/moving_mean",
+        "FeatureExtractor/MobilenetV1/Conv2d_13_pointwise_1_Conv2d_2_1x1_256/weights",
+        "FeatureExtractor/MobilenetV1/Conv2d_13_pointwise_2_Conv2d_5_3x3_s2_128/weights"}) {
+    EXPECT_TRUE(v1.count(name)) << name;
+  }
+}
+
+TEST(SsdMobilenetTest, HyperparametersReachTheirScopes) {
+  const std::string own = "feature_extractor { conv_hyperparams { batch_norm { decay: 0.9 } } }";
+  const auto plain = Variables(Build("ssd_mobilenet_v2", own));
+  const std::string base = "FeatureExtractor/MobilenetV2/expanded_conv_3/";
+  const std::string extra =
+      "FeatureExtractor/MobilenetV2/layer_19_2_Conv2d_3_3x3_s2_256_depthwise/";
+  EXPECT_FLOAT_EQ(plain.at(base + "expand/BatchNorm/moving_mean").moving_average_decay, 0.9997f);
+  EXPECT_FLOAT_EQ(plain.at(extra + "BatchNorm/moving_mean").moving_average_decay, 0.9f);
+  EXPECT_FLOAT_EQ(plain.at(base + "expand/weights").initializer.stddev, 0.09f);
+  EXPECT_FLOAT_EQ(plain.at(base + "expand/weights").l2_weight, 0.00004f);
+  EXPECT_FLOAT_EQ(plain.at(base + "depthwise/depthwise_weights").l2_weight, 0.0f);
+  EXPECT_FLOAT_EQ(plain.at(extra + "depthwise_weights").l2_weight, 0.00004f);
+  EXPECT_FLOAT_EQ(plain.at(extra + "depthwise_weights").initializer.stddev, 0.03f);
+
+  const auto overridden = Variables(
+      Build("ssd_mobilenet_v2",
+            own + "feature_extractor { override_base_feature_extractor_hyperparams: true }"));
+  EXPECT_FLOAT_EQ(overridden.at(base + "expand/BatchNorm/moving_mean").moving_average_decay, 0.9f);
+  EXPECT_FLOAT_EQ(overridden.at(base + "expand/weights").initializer.stddev, 0.03f);
+}
+
+TEST(SsdMobilenetTest, PredictorOptions) {
+  const NetworkSpec network =
+      Build("ssd_mobilenet_v1",
+            "box_predictor { convolutional_box_predictor { use_dropout: true "
+            "dropout_keep_probability: 0.7 class_prediction_bias_init: -4.6 } }");
+  const DetectionHead& head = network.detection->heads[2];
+  EXPECT_FLOAT_EQ(network.layers[head.class_layer].dropout_keep_probability, 0.7f);
+  EXPECT_FLOAT_EQ(network.layers[head.box_layer].dropout_keep_probability, 1.0f);
+  const auto variables = Variables(network);
+  EXPECT_FLOAT_EQ(variables.at("BoxPredictor_2/ClassPredictor/biases").initializer.mean, -4.6f);
+  EXPECT_FLOAT_EQ(variables.at("BoxPredictor_2/BoxEncodingPredictor/biases").initializer.mean, 0);
+}
+
+TEST(SsdMobilenetTest, NarrowNetworksKeepTheMinimumDepth) {
+  const NetworkSpec network =
+      Build("ssd_mobilenet_v2", "feature_extractor { depth_multiplier: 0.35 }");
+  const auto variables = Variables(network);
+  EXPECT_EQ(variables.at("FeatureExtractor/MobilenetV2/Conv/weights").shape.back(), 16);
+  EXPECT_EQ(variables.at("FeatureExtractor/MobilenetV2/Conv_1/weights").shape.back(), 448);
+  EXPECT_TRUE(variables.count("FeatureExtractor/MobilenetV2/layer_19_1_Conv2d_2_1x1_89/weights"));
+  EXPECT_TRUE(
+      variables.count("FeatureExtractor/MobilenetV2/layer_19_2_Conv2d_5_3x3_s2_44/weights"));
+}
+
+TEST(SsdMobilenetTest, FewerMapsAndFrozenBatchNorm) {
+  const NetworkSpec network = Build("ssd_mobilenet_v1",
+                                    "freeze_batchnorm: true feature_extractor { num_layers: 3 } "
+                                    "anchor_generator { ssd_anchor_generator { num_layers: 3 } }");
+  EXPECT_EQ(network.detection->heads.size(), 3u);
+  for (const LayerSpec& layer : network.layers) {
+    if (layer.batch_norm.has_value()) {
+      EXPECT_TRUE(layer.batch_norm->frozen) << layer.scope;
+    }
+  }
+}
+
+TEST(SsdMobilenetTest, AnchorsOfAnImageThatIsNotSquare) {
+  const NetworkSpec network =
+      Build("ssd_mobilenet_v1", "image_resizer { fixed_shape_resizer { height: 150 width: 300 } }");
+  EXPECT_FLOAT_EQ(network.detection->anchors.base_anchor_height, 1.0f);
+  EXPECT_FLOAT_EQ(network.detection->anchors.base_anchor_width, 0.5f);
+  EXPECT_EQ(network.detection->heads[0].height, 10);
+  EXPECT_EQ(network.detection->heads[0].width, 19);
+}
+
+TEST(SsdMobilenetTest, AllProblemsAreListed) {
+  const auto config = MakeSsdTestConfig(
+      "ssd_mobilenet_v3",
+      "num_classes: 0 image_resizer { fixed_shape_resizer { height: 8 } } "
+      "matcher { argmax_matcher { unmatched_threshold: 0.9 } } "
+      "anchor_generator { ssd_anchor_generator { num_layers: 5 aspect_ratios: -1 } } "
+      "loss { classification_loss { weighted_sigmoid_focal {} } }");
+  const std::string message(BuildNetworkSpec(config.model()).status().message());
+  for (const char* part :
+       {"model.ssd.num_classes: expected at least 1", "fixed_shape_resizer.height",
+        "feature_extractor.type", "\"ssd_mobilenet_v3\"", "unmatched_threshold: expected at most",
+        "ssd_anchor_generator.num_layers: expected that of model.ssd.feature_extractor (6)",
+        "aspect_ratios", "hard_example_miner: expected none with weighted_sigmoid_focal"}) {
+    EXPECT_THAT(message, HasSubstr(part));
+  }
+}
+
+}  // namespace
+}  // namespace pushpull
