@@ -1,0 +1,90 @@
+#include "worker/eval/metrics/metrics_explanation.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "worker/eval/metrics/coco_metrics.h"
+#include "worker/eval/metrics/voc_metrics.h"
+
+namespace pushpull {
+namespace {
+
+using testing::HasSubstr;
+
+PixelBox Wide(float x, float width) { return {0, x, 10, x + width}; }
+
+class MetricsExplanationTest : public testing::Test {
+ protected:
+  void Add(const DetectionRecord& record) {
+    ASSERT_TRUE(coco_.AddImage(record).ok());
+    ASSERT_TRUE(voc_.AddImage(record).ok());
+    coco_explanation_.AddImage(record);
+    voc_explanation_.AddImage(record);
+  }
+
+  const std::vector<std::string> names_ = {"cat", "dog", "owl"};
+  CocoMetrics coco_{{names_}};
+  VocMetrics voc_{{names_}};
+  MetricsExplanation coco_explanation_{&coco_, names_};
+  MetricsExplanation voc_explanation_{&voc_, names_};
+};
+
+TEST_F(MetricsExplanationTest, CountsPerClass) {
+  Add({"a",
+       {{Wide(0, 10), 0}, {.box = Wide(20, 10), .difficult = true}, {Wide(40, 10), 1}},
+       {{Wide(0, 10), 0, 0.9f}, {Wide(80, 10), 0, 0.9f}}});
+  const std::vector<ClassCounts> voc = voc_explanation_.Counts();
+  ASSERT_EQ(voc.size(), 3);
+  EXPECT_EQ(voc[0].ground_truth, 1);
+  EXPECT_EQ(voc[0].ignored, 1);
+  EXPECT_EQ(voc[0].detections, 2);
+  EXPECT_EQ(voc[0].matches, 1);
+  EXPECT_EQ(voc[1].ground_truth, 1);
+  EXPECT_EQ(voc[1].matches, 0);
+  EXPECT_EQ(coco_explanation_.Counts()[0].ground_truth, 2);
+  EXPECT_EQ(voc_explanation_.Explain(), "");
+  EXPECT_EQ(coco_explanation_.Explain(), "");
+}
+
+TEST_F(MetricsExplanationTest, TableLeavesEmptyClassesOut) {
+  Add({"a", {{Wide(0, 10), 1}}, {{Wide(0, 10), 1, 0.9f}}});
+  const std::string table = coco_explanation_.Table();
+  EXPECT_THAT(table, HasSubstr("\ndog "));
+  EXPECT_THAT(table, HasSubstr("\nall "));
+  EXPECT_THAT(table, testing::Not(HasSubstr("cat")));
+}
+
+TEST_F(MetricsExplanationTest, NoImages) {
+  EXPECT_THAT(coco_explanation_.Explain(), HasSubstr("mAP is -1 because no image was evaluated"));
+  EXPECT_THAT(voc_explanation_.Explain(), HasSubstr("no image was evaluated"));
+}
+
+TEST_F(MetricsExplanationTest, NoGroundTruthThatCounts) {
+  Add({"a", {{.box = Wide(0, 10), .difficult = true, .is_crowd = true}}, {{Wide(0, 10), 0, 0.9f}}});
+  EXPECT_THAT(coco_explanation_.Explain(), HasSubstr("mAP is -1 because none of the 1 images"));
+  EXPECT_THAT(coco_explanation_.Explain(), HasSubstr("(1 are ignored"));
+  EXPECT_THAT(voc_explanation_.Explain(), HasSubstr("mAP is nan because none of the 1 images"));
+}
+
+TEST_F(MetricsExplanationTest, NoDetections) {
+  Add({"a", {{Wide(0, 10), 0}}, {}});
+  EXPECT_THAT(voc_explanation_.Explain(), HasSubstr("nothing was detected on 1 images"));
+}
+
+TEST_F(MetricsExplanationTest, SharesInsteadOfPixels) {
+  Add({"a", {{Wide(0, 100), 0}}, {{{0, 0, 0.1f, 1}, 0, 0.9f}}});
+  EXPECT_THAT(voc_explanation_.Explain(), HasSubstr("different units"));
+}
+
+TEST_F(MetricsExplanationTest, LabelsThatAreShifted) {
+  Add({"a", {{Wide(0, 10), 0}, {Wide(50, 10), 1}}, {{Wide(0, 10), 1, 0.9f}}});
+  EXPECT_THAT(coco_explanation_.Explain(), HasSubstr("1 of 2 boxes are covered"));
+}
+
+TEST_F(MetricsExplanationTest, BoxesThatMiss) {
+  Add({"a", {{Wide(0, 10), 0}}, {{Wide(0, 4), 0, 0.9f}}});
+  EXPECT_THAT(coco_explanation_.Explain(), HasSubstr("the largest IoU of the same class is 0.400"));
+}
+
+}  // namespace
+}  // namespace pushpull

@@ -1,0 +1,227 @@
+#include "worker/eval/metrics/coco_metrics.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "common/status_macros.h"
+
+namespace pushpull {
+namespace {
+
+constexpr int kMaxDetections = 100;
+constexpr int kRecallPoints = 101;
+
+struct AreaRange {
+  double smallest;
+  double largest;
+
+  bool Holds(double area) const { return area >= smallest && area <= largest; }
+};
+
+constexpr AreaRange kAreaRanges[] = {{0, 1e10}, {0, 32 * 32}, {32 * 32, 96 * 96}, {96 * 96, 1e10}};
+
+// The same bits as numpy.linspace(0.5, 0.95, 10): overlaps may equal a threshold exactly.
+double IouThreshold(int index) { return index == 9 ? 0.95 : 0.5 + index * ((0.95 - 0.5) / 9); }
+
+double TruthArea(const TruthBox& truth) { return truth.area > 0 ? truth.area : BoxArea(truth.box); }
+
+enum class Outcome { kUnmatched, kMatched, kMatchedIgnored };
+
+// One image and class. The order of `truth` puts the boxes that count in front.
+struct Matching {
+  const std::vector<const TruthBox*>* truth;
+  const std::vector<double>* overlaps;  // [detections, truth in the order of the record]
+  std::vector<int> order;
+  int num_counted = 0;
+  std::vector<bool> taken;  // by place in `order`
+
+  // The best box that is left for the detection, at least at the threshold. Boxes that count are
+  // preferred to ignored ones whatever the overlap; of equals, the last.
+  Outcome Match(int detection, double threshold) {
+    double best = std::min(threshold, 1 - 1e-10);
+    int found = -1;
+    for (int place = 0; place < static_cast<int>(order.size()); ++place) {
+      const int index = order[place];
+      if (taken[place] && !(*truth)[index]->is_crowd) continue;
+      if (found >= 0 && found < num_counted && place >= num_counted) break;
+      const double overlap = (*overlaps)[detection * order.size() + index];
+      if (overlap < best) continue;
+      best = overlap;
+      found = place;
+    }
+    if (found < 0) return Outcome::kUnmatched;
+    taken[found] = true;
+    return found < num_counted ? Outcome::kMatched : Outcome::kMatchedIgnored;
+  }
+};
+
+}  // namespace
+
+// A mean that is -1 over nothing.
+class CocoMetrics::Summary {
+ public:
+  void Add(double value) {
+    sum_ += value;
+    ++count_;
+  }
+  double value() const { return count_ > 0 ? sum_ / static_cast<double>(count_) : -1; }
+
+ private:
+  double sum_ = 0;
+  int64_t count_ = 0;
+};
+
+CocoMetrics::CocoMetrics(DetectionMetricsOptions options)
+    : options_(std::move(options)), classes_(options_.class_names.size()) {}
+
+absl::Status CocoMetrics::AddImage(const DetectionRecord& record) {
+  PP_RETURN_IF_ERROR(CheckRecord(record, static_cast<int>(classes_.size())));
+  std::map<int32_t, Boxes> by_class;
+  for (const TruthBox& truth : record.ground_truth) {
+    by_class[truth.label].truth.push_back(&truth);
+  }
+  for (const DetectedBox& detection : record.detections) {
+    by_class[detection.label].detections.push_back(&detection);
+  }
+  for (auto& [label, boxes] : by_class) AddClass(std::move(boxes), &classes_[label]);
+  return absl::OkStatus();
+}
+
+void CocoMetrics::AddClass(Boxes boxes, ClassState* state) {
+  std::vector<const DetectedBox*>& detections = boxes.detections;
+  std::stable_sort(detections.begin(), detections.end(),
+                   [](const DetectedBox* a, const DetectedBox* b) { return a->score > b->score; });
+  if (detections.size() > kMaxDetections) detections.resize(kMaxDetections);
+
+  std::vector<double> overlaps;
+  overlaps.reserve(detections.size() * boxes.truth.size());
+  for (const DetectedBox* detection : detections) {
+    for (const TruthBox* truth : boxes.truth) {
+      overlaps.push_back(truth->is_crowd ? IntersectionOverDetection(detection->box, truth->box)
+                                         : IntersectionOverUnion(detection->box, truth->box));
+    }
+  }
+
+  std::vector<Detection> results(detections.size());
+  for (int area = 0; area < kAreas; ++area) {
+    Matching matching{&boxes.truth, &overlaps, {}, 0, {}};
+    std::vector<int> ignored;
+    for (int i = 0; i < static_cast<int>(boxes.truth.size()); ++i) {
+      const TruthBox& truth = *boxes.truth[i];
+      const bool counts = !truth.is_crowd && kAreaRanges[area].Holds(TruthArea(truth));
+      (counts ? matching.order : ignored).push_back(i);
+    }
+    matching.num_counted = static_cast<int>(matching.order.size());
+    matching.order.insert(matching.order.end(), ignored.begin(), ignored.end());
+    state->truth[area] += matching.num_counted;
+    for (int threshold = 0; threshold < kThresholds; ++threshold) {
+      const uint64_t bit = uint64_t{1} << (area * kThresholds + threshold);
+      matching.taken.assign(matching.order.size(), false);
+      for (int i = 0; i < static_cast<int>(detections.size()); ++i) {
+        const Outcome outcome = matching.Match(i, IouThreshold(threshold));
+        if (outcome == Outcome::kMatched) {
+          results[i].true_positive |= bit;
+        } else if (outcome == Outcome::kUnmatched &&
+                   kAreaRanges[area].Holds(BoxArea(detections[i]->box))) {
+          results[i].false_positive |= bit;
+        }
+      }
+    }
+  }
+  for (size_t i = 0; i < results.size(); ++i) {
+    results[i].score = detections[i]->score;
+    results[i].rank = static_cast<int32_t>(i);
+    state->detections.push_back(results[i]);
+  }
+}
+
+CocoMetrics::Point CocoMetrics::Evaluate(const std::vector<Detection>& sorted, int64_t truth,
+                                         int area, int threshold, int max_rank) {
+  const uint64_t bit = uint64_t{1} << (area * kThresholds + threshold);
+  std::vector<double> precision;
+  std::vector<double> recall;
+  double true_positives = 0;
+  double false_positives = 0;
+  for (const Detection& detection : sorted) {
+    if (detection.rank >= max_rank) continue;
+    if (((detection.true_positive | detection.false_positive) & bit) == 0) continue;
+    (detection.true_positive & bit ? true_positives : false_positives) += 1;
+    precision.push_back(true_positives / (false_positives + true_positives +
+                                          std::numeric_limits<double>::epsilon()));
+    recall.push_back(true_positives / static_cast<double>(truth));
+  }
+  for (size_t i = precision.size(); i-- > 1;) {
+    precision[i - 1] = std::max(precision[i - 1], precision[i]);
+  }
+  double sum = 0;
+  size_t place = 0;
+  for (int i = 0; i < kRecallPoints; ++i) {
+    const double wanted = i == kRecallPoints - 1 ? 1.0 : i * (1.0 / (kRecallPoints - 1));
+    while (place < recall.size() && recall[place] < wanted) ++place;
+    if (place == recall.size()) break;
+    sum += precision[place];
+  }
+  return {sum / kRecallPoints, recall.empty() ? 0 : recall.back()};
+}
+
+std::vector<MetricValue> CocoMetrics::Compute() const {
+  Summary precision[kAreas], recall[kAreas], precision_50, precision_75, recall_1, recall_10;
+  std::vector<Summary> by_class(classes_.size());
+  for (size_t label = 0; label < classes_.size(); ++label) {
+    const ClassState& state = classes_[label];
+    std::vector<Detection> sorted = state.detections;
+    std::stable_sort(sorted.begin(), sorted.end(),
+                     [](const Detection& a, const Detection& b) { return a.score > b.score; });
+    for (int area = 0; area < kAreas; ++area) {
+      if (state.truth[area] == 0) continue;
+      for (int threshold = 0; threshold < kThresholds; ++threshold) {
+        const auto at = [&](int max_rank) {
+          return Evaluate(sorted, state.truth[area], area, threshold, max_rank);
+        };
+        const Point point = at(kMaxDetections);
+        precision[area].Add(point.average_precision);
+        recall[area].Add(point.recall);
+        if (area != 0) continue;
+        by_class[label].Add(point.average_precision);
+        if (threshold == 0) precision_50.Add(point.average_precision);
+        if (threshold == 5) precision_75.Add(point.average_precision);
+        recall_1.Add(at(1).recall);
+        recall_10.Add(at(10).recall);
+      }
+    }
+  }
+  std::vector<MetricValue> values = {
+      {"DetectionBoxes_Precision/mAP", precision[0].value()},
+      {"DetectionBoxes_Precision/mAP@.50IOU", precision_50.value()},
+      {"DetectionBoxes_Precision/mAP@.75IOU", precision_75.value()},
+      {"DetectionBoxes_Precision/mAP (small)", precision[1].value()},
+      {"DetectionBoxes_Precision/mAP (medium)", precision[2].value()},
+      {"DetectionBoxes_Precision/mAP (large)", precision[3].value()},
+      {"DetectionBoxes_Recall/AR@1", recall_1.value()},
+      {"DetectionBoxes_Recall/AR@10", recall_10.value()},
+      {"DetectionBoxes_Recall/AR@100", recall[0].value()},
+      {"DetectionBoxes_Recall/AR@100 (small)", recall[1].value()},
+      {"DetectionBoxes_Recall/AR@100 (medium)", recall[2].value()},
+      {"DetectionBoxes_Recall/AR@100 (large)", recall[3].value()}};
+  if (options_.per_category) {
+    for (size_t label = 0; label < classes_.size(); ++label) {
+      values.push_back(
+          {absl::StrCat("DetectionBoxes_PerformanceByCategory/mAP/", options_.class_names[label]),
+           by_class[label].value()});
+    }
+  }
+  return values;
+}
+
+int64_t CocoMetrics::matches(int32_t label) const {
+  const std::vector<Detection>& detections = classes_.at(label).detections;
+  return std::count_if(detections.begin(), detections.end(), [](const Detection& detection) {
+    return (detection.true_positive & 1) != 0;
+  });
+}
+
+}  // namespace pushpull
