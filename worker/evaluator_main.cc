@@ -19,7 +19,7 @@
 #include "common/config/validate_config.h"
 #include "common/file_system.h"
 #include "common/status_macros.h"
-#include "worker/eval/classifier_evaluation.h"
+#include "worker/eval/evaluation.h"
 #include "worker/eval/evaluator.h"
 
 ABSL_FLAG(std::string, checkpoint_dir, "", "the train_dir of ps_server, where checkpoints appear");
@@ -91,8 +91,8 @@ absl::Status RunEvaluator(const EvaluatorContext& context) {
 
   int threads = absl::GetFlag(FLAGS_threads);
   if (threads == 0) threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  PP_ASSIGN_OR_RETURN(const std::unique_ptr<ClassifierEvaluation> evaluation,
-                      ClassifierEvaluation::Create(config, absl::GetFlag(FLAGS_data_dir), threads));
+  PP_ASSIGN_OR_RETURN(const std::unique_ptr<Evaluation> evaluation,
+                      MakeEvaluation(config, absl::GetFlag(FLAGS_data_dir), threads));
   return Evaluator(options, context, evaluation.get()).Run();
 }
 

@@ -180,10 +180,13 @@ void CheckSynthetic(const config::SyntheticInputReader& reader, const std::strin
     checker->Add(field + ".num_channels", "1 (grey) or 3 (RGB)",
                  absl::StrCat(reader.num_channels()));
   }
-  const int64_t model_classes = config.model().classifier().num_classes();
-  if (model_classes >= 2 && int64_t{reader.num_classes()} > model_classes) {
+  const bool detector = config.model().has_ssd();
+  const int64_t model_classes =
+      detector ? config.model().ssd().num_classes() : config.model().classifier().num_classes();
+  if (model_classes >= 1 && int64_t{reader.num_classes()} > model_classes) {
     checker->Add(field + ".num_classes",
-                 absl::StrCat("at most model.classifier.num_classes (", model_classes, ")"),
+                 absl::StrCat("at most model.", detector ? "ssd" : "classifier", ".num_classes (",
+                              model_classes, ")"),
                  absl::StrCat(reader.num_classes()), "make the two agree");
   }
 }

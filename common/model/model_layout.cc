@@ -103,6 +103,10 @@ absl::StatusOr<NetworkSpec> BuildNetworkSpec(const config::DetectionModel& model
   return BuildMobilenetV2(model.classifier());
 }
 
+int NumClasses(const config::DetectionModel& model) {
+  return model.has_ssd() ? model.ssd().num_classes() : model.classifier().num_classes();
+}
+
 absl::StatusOr<VariableLayout> BuildVariableLayout(const config::TrainEvalPipelineConfig& config) {
   PP_ASSIGN_OR_RETURN(const NetworkSpec network, BuildNetworkSpec(config.model()));
   std::vector<VariableSpec> variables = DeclareVariables(network);

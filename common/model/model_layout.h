@@ -14,6 +14,9 @@ namespace pushpull {
 // INVALID_ARGUMENT names the field that is missing, unknown or out of range.
 absl::StatusOr<NetworkSpec> BuildNetworkSpec(const config::DetectionModel& model);
 
+// Of whichever model the config has, without a detector's background; 0 without a model.
+int NumClasses(const config::DetectionModel& model);
+
 // The network's variables with train_config applied, in the legacy trainer's order:
 // - add_regularization_loss false: no L2.
 // - bias_grad_multiplier other than 0: learning_rate_multiplier of names that match `.*/biases`.

@@ -19,7 +19,7 @@ template <typename T>
 struct SsdLossArguments {
   const DetectionSpec* spec = nullptr;
   absl::Span<const BoundingBox> anchors;
-  absl::Span<const absl::Span<const GroundTruthBox>> objects;  // one span per sample
+  absl::Span<const absl::Span<const LabeledBox>> objects;  // one span per sample
   const T* box_codes = nullptr;                                // [samples, A, 4]
   const T* class_scores = nullptr;                             // [samples, A, K]
   // The derivatives of classification_loss + localization_loss; both null: not wanted.

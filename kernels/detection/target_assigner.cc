@@ -12,7 +12,7 @@ int JudgeOverlap(const ArgMaxMatcherSpec& spec, int box, float overlap) {
 }  // namespace
 
 std::vector<int> MatchAnchors(const ArgMaxMatcherSpec& spec, absl::Span<const BoundingBox> anchors,
-                              absl::Span<const GroundTruthBox> boxes) {
+                              absl::Span<const LabeledBox> boxes) {
   const int num_boxes = static_cast<int>(boxes.size());
   const int num_anchors = static_cast<int>(anchors.size());
   std::vector<int> matches(num_anchors, kUnmatched);
@@ -44,14 +44,14 @@ std::vector<int> MatchAnchors(const ArgMaxMatcherSpec& spec, absl::Span<const Bo
 
 std::vector<AnchorTarget> AssignTargets(const DetectionSpec& spec,
                                         absl::Span<const BoundingBox> anchors,
-                                        absl::Span<const GroundTruthBox> boxes) {
+                                        absl::Span<const LabeledBox> boxes) {
   const std::vector<int> matches = MatchAnchors(spec.matcher, anchors, boxes);
   std::vector<AnchorTarget> targets(anchors.size());
   for (size_t a = 0; a < anchors.size(); ++a) {
     AnchorTarget& target = targets[a];
     target.match = matches[a];
     if (target.match >= 0) {
-      const GroundTruthBox& box = boxes[target.match];
+      const LabeledBox& box = boxes[target.match];
       target.class_column = box.label + 1;
       target.class_weight = box.weight;
       target.box_weight = box.weight;

@@ -14,7 +14,7 @@
 
 namespace pushpull {
 
-struct GroundTruthBox {
+struct LabeledBox {
   BoundingBox box;
   int32_t label = 0;    // 0-based, without the background
   float weight = 1.0f;  // of its anchors in both losses
@@ -30,7 +30,7 @@ inline constexpr int kIgnored = -2;    // between the thresholds: in no loss
 // that overlaps it most (the first of equals), whatever the overlap; where several boxes want one
 // anchor, the first box has it.
 std::vector<int> MatchAnchors(const ArgMaxMatcherSpec& spec, absl::Span<const BoundingBox> anchors,
-                              absl::Span<const GroundTruthBox> boxes);
+                              absl::Span<const LabeledBox> boxes);
 
 struct AnchorTarget {
   int match = kUnmatched;
@@ -46,7 +46,7 @@ struct AnchorTarget {
 // negative_class_weight; an ignored one no weight.
 std::vector<AnchorTarget> AssignTargets(const DetectionSpec& spec,
                                         absl::Span<const BoundingBox> anchors,
-                                        absl::Span<const GroundTruthBox> boxes);
+                                        absl::Span<const LabeledBox> boxes);
 
 }  // namespace pushpull
 

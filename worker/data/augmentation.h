@@ -4,37 +4,40 @@
 #define PUSHPULL_WORKER_DATA_AUGMENTATION_H_
 
 #include <cstdint>
+#include <memory>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "google/protobuf/repeated_field.h"
 
 #include "protos/pipeline.pb.h"
+#include "worker/data/augment/augmentation_step.h"
+#include "worker/data/augment/editable_image.h"
+#include "worker/data/image_source.h"
+#include "worker/data/preprocessor.h"
 
 namespace pushpull {
 
-// What to draw from; the default changes nothing.
+// What to draw from; the default changes nothing. Copies share the steps.
 struct AugmentationSpec {
-  bool horizontal_flip = false;   // with probability 1/2
-  int max_shift_pixels = 0;       // of the network's input, each axis uniform in [-max, max]
-  bool flip_before_shift = true;  // the order in the config
+  // On the decoded image, in the config's order.
+  std::vector<std::shared_ptr<const AugmentationStep>> steps;
+  // On the network's input, after the resize; each axis uniform in [-max, max].
+  int max_shift_pixels = 0;
 };
 
-// What was drawn, for one image. The pixel (y, x) of the result is that of the input (resized to
-// the network's size) at (y - shift_y, x - shift_x), mirrored within the row when flip is set:
-// shift acts after flip. Outside of the input it is 0 after normalisation, a middle grey.
-struct Transform {
-  bool flip = false;
-  int shift_y = 0;
-  int shift_x = 0;
-};
-
-// Reads train_config.data_augmentation_options. INVALID_ARGUMENT names a step that is unknown,
-// listed twice or out of range.
+// Reads train_config.data_augmentation_options. INVALID_ARGUMENT names a step that is unknown or
+// out of range, a random_shift listed twice or before another step.
 absl::StatusOr<AugmentationSpec> ParseAugmentation(
     const google::protobuf::RepeatedPtrField<config::PreprocessingStep>& steps);
 
+// Runs the steps. Each draws from a stream of its own, so that a change of one leaves the others'
+// draws as they were. A pure function of its arguments.
+void Augment(const AugmentationSpec& spec, uint64_t seed, int64_t position, EditableImage* image,
+             std::vector<Box>* boxes);
+
 // A pure function of its arguments.
-Transform DrawTransform(const AugmentationSpec& spec, uint64_t seed, int64_t position);
+Shift DrawShift(const AugmentationSpec& spec, uint64_t seed, int64_t position);
 
 }  // namespace pushpull
 

@@ -31,7 +31,7 @@ class ImageFolderSource final : public ImageSource {
   absl::Status Get(int64_t index, Example* example) const override;
   absl::Status Check(ThreadPool* pool) const override;
 
-  const std::vector<std::string>& class_names() const { return classes_; }
+  std::vector<std::string> class_names() const override { return classes_; }
   // Files that are no images by their extension.
   int64_t num_ignored() const { return num_ignored_; }
 

@@ -49,6 +49,8 @@ class ImageSource {
   // Number of examples, at least 1.
   virtual int64_t size() const = 0;
   virtual int num_classes() const = 0;
+  // One per class, for people: a label map's names where there is one, else 1-based numbers.
+  virtual std::vector<std::string> class_names() const;
   // What was opened, for logs: kind, paths, number of images and classes.
   virtual std::string describe() const = 0;
 

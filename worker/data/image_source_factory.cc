@@ -3,8 +3,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
+#include "common/status_macros.h"
 #include "worker/data/idx_source.h"
 #include "worker/data/image_folder_source.h"
+#include "worker/data/scene_source.h"
 #include "worker/data/synthetic_source.h"
 
 namespace pushpull {
@@ -23,6 +25,28 @@ absl::StatusOr<std::unique_ptr<ImageSource>> Named(
                                                            source.status().message()));
 }
 
+absl::StatusOr<std::unique_ptr<ImageSource>> OpenIdx(const config::IdxInputReader& reader,
+                                                     const ImageSourceOptions& options) {
+  return IdxSource::Open(ResolveDataPath(options.data_dir, reader.images_path()),
+                         ResolveDataPath(options.data_dir, reader.labels_path()),
+                         options.num_classes);
+}
+
+absl::StatusOr<std::unique_ptr<ImageSource>> OpenScenes(const config::SyntheticInputReader& reader,
+                                                        const ImageSourceOptions& options) {
+  SceneOptions scenes;
+  scenes.num_examples = reader.num_examples();
+  scenes.seed = reader.seed();
+  scenes.height = static_cast<int>(reader.height());
+  scenes.width = static_cast<int>(reader.width());
+  scenes.num_channels = static_cast<int>(reader.num_channels());
+  scenes.max_objects = static_cast<int>(reader.max_objects());
+  PP_ASSIGN_OR_RETURN(std::unique_ptr<ImageSource> glyphs,
+                      reader.has_digits() ? OpenIdx(reader.digits(), options)
+                                          : MakeShapeGlyphs(options.num_classes));
+  return SceneSource::Create(scenes, std::move(glyphs));
+}
+
 absl::StatusOr<std::unique_ptr<ImageSource>> OpenSynthetic(
     const config::SyntheticInputReader& reader, const ImageSourceOptions& options) {
   if (reader.num_classes() != options.num_classes) {
@@ -30,6 +54,7 @@ absl::StatusOr<std::unique_ptr<ImageSource>> OpenSynthetic(
         absl::StrCat("num_classes is ", reader.num_classes(),
                      ", the model has num_classes: ", options.num_classes));
   }
+  if (reader.has_digits() || reader.max_objects() > 1) return OpenScenes(reader, options);
   SyntheticOptions synthetic;
   synthetic.num_examples = reader.num_examples();
   synthetic.seed = reader.seed();
@@ -58,10 +83,7 @@ absl::StatusOr<std::unique_ptr<ImageSource>> OpenImageSource(const config::Input
       const config::IdxInputReader& idx = reader.idx_input_reader();
       if (idx.images_path().empty()) return NotSet(options, "idx_input_reader.images_path");
       if (idx.labels_path().empty()) return NotSet(options, "idx_input_reader.labels_path");
-      return Named(IdxSource::Open(ResolveDataPath(options.data_dir, idx.images_path()),
-                                   ResolveDataPath(options.data_dir, idx.labels_path()),
-                                   options.num_classes),
-                   "idx_input_reader", options);
+      return Named(OpenIdx(idx, options), "idx_input_reader", options);
     }
     case config::InputReader::kImageFolderInputReader: {
       const config::ImageFolderInputReader& folder = reader.image_folder_input_reader();

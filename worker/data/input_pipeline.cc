@@ -109,6 +109,8 @@ void InputPipeline::StartBatches() {
     sampler_.GetBatch(batch.step, batch.slot, &batch.samples);
     batch.n = static_cast<int64_t>(batch.samples.size());
     batch.labels.resize(batch.n);
+    batch.boxes.resize(batch.n);
+    batch.original_sizes.resize(batch.n);
     prepared_.push_back(buffer);
     cursor.step = batch.step + 1;
     next_cursor_ = (next_cursor_ + 1) % static_cast<int>(cursors_.size());
@@ -167,28 +169,30 @@ InputPipeline::Claim InputPipeline::TakeClaim() {
   LOG(FATAL) << "HasWork promised a sample";
 }
 
-absl::Status InputPipeline::Fill(const Claim& claim, Preprocessor* preprocessor, Example* example,
-                                 int64_t* failed) const {
+absl::Status InputPipeline::Fill(const Claim& claim, Scratch* scratch, int64_t* failed) const {
   InputBatch& batch = claim.buffer->batch;
+  const uint64_t seed = sampler_.options().seed;
   for (int64_t i = claim.begin; i < claim.end; ++i) {
     const Sample& sample = batch.samples[i];
-    const absl::Status status = source_->Get(sample.index, example);
+    const absl::Status status = source_->Get(sample.index, &scratch->example);
     if (!status.ok()) {
       *failed = i;
       return status;
     }
-    const Transform transform =
-        DrawTransform(options_.augmentation, sampler_.options().seed, sample.position);
-    preprocessor->Run(example->image, transform,
-                      batch.images.data() + i * options_.shape.num_elements());
-    batch.labels[i] = example->label;
+    batch.labels[i] = scratch->example.label;
+    batch.boxes[i] = scratch->example.boxes;
+    batch.original_sizes[i] = {scratch->example.image.height, scratch->example.image.width};
+    scratch->image.Take(&scratch->example.image);
+    Augment(options_.augmentation, seed, sample.position, &scratch->image, &batch.boxes[i]);
+    scratch->preprocessor.Run(scratch->image.View(),
+                              DrawShift(options_.augmentation, seed, sample.position),
+                              batch.images.data() + i * options_.shape.num_elements());
   }
   return absl::OkStatus();
 }
 
 void InputPipeline::RunThread() {
-  Preprocessor preprocessor(options_.shape);
-  Example example;
+  Scratch scratch(options_.shape);
   absl::MutexLock lock(&mutex_);
   for (;;) {
     mutex_.Await(absl::Condition(this, &InputPipeline::HasWork));
@@ -196,7 +200,7 @@ void InputPipeline::RunThread() {
     const Claim claim = TakeClaim();
     mutex_.Unlock();
     int64_t failed = 0;
-    const absl::Status status = Fill(claim, &preprocessor, &example, &failed);
+    const absl::Status status = Fill(claim, &scratch, &failed);
     mutex_.Lock();
     Buffer* const buffer = claim.buffer;
     buffer->finished += claim.end - claim.begin;

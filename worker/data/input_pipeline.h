@@ -2,7 +2,7 @@
 //
 // One consumer thread calls Next; the threads inside are the pipeline's own. The batches are those
 // of the sampler whatever the number of threads. Memory: queue_depth + 1 batches, one decoded image
-// per thread.
+// (and what augmentation makes of it) per thread.
 #ifndef PUSHPULL_WORKER_DATA_INPUT_PIPELINE_H_
 #define PUSHPULL_WORKER_DATA_INPUT_PIPELINE_H_
 
@@ -32,14 +32,21 @@ struct InputPipelineOptions {
   int queue_depth = 2;  // batches ready or being made, beside the consumer's
 };
 
+struct ImageSize {
+  int height = 0;
+  int width = 0;
+};
+
 struct InputBatch {
   int64_t step = 0;
   int slot = 0;
   int64_t n = 0;  // samples
   std::vector<float>
       images;  // [n, height, width, channels] at the front; 64-byte alignment not promised
-  std::vector<int32_t> labels;  // [n]
-  std::vector<Sample> samples;  // [n], which they are
+  std::vector<int32_t> labels;          // [n]
+  std::vector<std::vector<Box>> boxes;  // [n], after augmentation
+  std::vector<ImageSize> original_sizes;  // [n], of the images as decoded
+  std::vector<Sample> samples;          // [n], which they are
 };
 
 class InputPipeline {
@@ -84,9 +91,15 @@ class InputPipeline {
   };
 
   void RunThread();
+  // What a thread keeps from sample to sample.
+  struct Scratch {
+    explicit Scratch(const InputShape& shape) : preprocessor(shape) {}
+    Preprocessor preprocessor;
+    Example example;
+    EditableImage image;
+  };
   // Makes samples [begin, end); returns the first error and sets *failed.
-  absl::Status Fill(const Claim& claim, Preprocessor* preprocessor, Example* example,
-                    int64_t* failed) const;
+  absl::Status Fill(const Claim& claim, Scratch* scratch, int64_t* failed) const;
   // Hands free buffers to the batches that will be asked for next.
   void StartBatches() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // True when a sample is left to claim, or at the end.

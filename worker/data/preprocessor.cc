@@ -12,16 +12,9 @@ namespace {
 constexpr float kScale = 2.0f / 255.0f;
 constexpr float kOffset = 1.0f;
 
-inline float Grey(const uint8_t* rgb) {
+template <typename Pixel>
+float Grey(const Pixel* rgb) {
   return 0.2989f * rgb[0] + 0.5870f * rgb[1] + 0.1140f * rgb[2];
-}
-
-// Copies a row of `width` pixels mirrored.
-void MirrorRow(const float* in, int width, int channels, float* out) {
-  for (int x = 0; x < width; ++x) {
-    const float* const pixel = in + int64_t{1} * (width - 1 - x) * channels;
-    for (int c = 0; c < channels; ++c) *out++ = pixel[c];
-  }
 }
 
 // Moves a row by `shift` pixels in place, filling with 0.
@@ -59,19 +52,34 @@ Preprocessor::Preprocessor(const InputShape& shape) : shape_(shape) {
   CHECK_GE(shape.width, 1);
   CHECK(shape.channels == 1 || shape.channels == 3) << shape.channels;
   for (int i = 0; i < 256; ++i) normalized_[i] = static_cast<float>(i) * kScale - kOffset;
-  out_row_.resize(size_t{1} * shape.width * shape.channels);
-  for (std::vector<float>& row : spread_rows_) row.resize(out_row_.size());
+  for (std::vector<float>& row : spread_rows_) {
+    row.resize(size_t{1} * shape.width * shape.channels);
+  }
 }
 
-void Preprocessor::SpreadRow(const Image& image, int y, float* row) {
+namespace {
+
+// Row `y` with `channels` of its channels, in 0..255.
+template <typename Pixel>
+void ReadRow(const Pixel* pixels, const PixelView& image, int channels, int y, float* row) {
+  const Pixel* const in = pixels + size_t{1} * y * image.width * image.channels;
+  if (image.channels == channels) {
+    for (int i = 0; i < image.width * channels; ++i) row[i] = in[i];
+  } else {
+    for (int x = 0; x < image.width; ++x) row[x] = Grey(in + 3 * x);
+  }
+}
+
+}  // namespace
+
+void Preprocessor::SpreadRow(const PixelView& image, int y, float* row) {
   const int channels = std::min(image.channels, shape_.channels);
-  const uint8_t* const in = image.pixels.data() + size_t{1} * y * image.width * image.channels;
   source_row_.resize(size_t{1} * image.width * channels);
   float* const source = source_row_.data();
-  if (image.channels == channels) {
-    for (int i = 0; i < image.width * channels; ++i) source[i] = in[i];
+  if (image.bytes != nullptr) {
+    ReadRow(image.bytes, image, channels, y, source);
   } else {
-    for (int x = 0; x < image.width; ++x) source[x] = Grey(in + 3 * x);
+    ReadRow(image.floats, image, channels, y, source);
   }
   for (int x = 0; x < shape_.width; ++x) {
     const float* const left = source + x_axis_.low[x] * channels;
@@ -81,10 +89,10 @@ void Preprocessor::SpreadRow(const Image& image, int y, float* row) {
   }
 }
 
-void Preprocessor::MakeRow(const Image& image, int y, float* row) {
+void Preprocessor::MakeRow(const PixelView& image, int y, float* row) {
   const int width = shape_.width;
-  if (image.height == shape_.height && image.width == width) {
-    const uint8_t* const in = image.pixels.data() + size_t{1} * y * width * image.channels;
+  if (image.bytes != nullptr && image.height == shape_.height && image.width == width) {
+    const uint8_t* const in = image.bytes + size_t{1} * y * width * image.channels;
     if (image.channels == shape_.channels) {
       for (int i = 0; i < width * image.channels; ++i) row[i] = normalized_[in[i]];
     } else if (image.channels == 1) {
@@ -121,25 +129,25 @@ void Preprocessor::MakeRow(const Image& image, int y, float* row) {
   }
 }
 
-void Preprocessor::Run(const Image& image, const Transform& transform, float* out) {
+PixelView ViewPixels(const Image& image) {
   CHECK_EQ(image.pixels.size(), size_t{1} * image.height * image.width * image.channels);
+  return {image.height, image.width, image.channels, image.pixels.data(), nullptr};
+}
+
+void Preprocessor::Run(const PixelView& image, const Shift& shift, float* out) {
+  CHECK((image.bytes == nullptr) != (image.floats == nullptr));
   y_axis_.Fill(image.height, shape_.height);
   x_axis_.Fill(image.width, shape_.width);
   spread_row_y_ = {-1, -1};
   const int64_t row_size = int64_t{1} * shape_.width * shape_.channels;
   for (int y = 0; y < shape_.height; ++y, out += row_size) {
-    const int source_y = y - transform.shift_y;
+    const int source_y = y - shift.y;
     if (source_y < 0 || source_y >= shape_.height) {
       std::fill(out, out + row_size, 0.0f);
       continue;
     }
-    if (transform.flip) {
-      MakeRow(image, source_y, out_row_.data());
-      MirrorRow(out_row_.data(), shape_.width, shape_.channels, out);
-    } else {
-      MakeRow(image, source_y, out);
-    }
-    ShiftRow(transform.shift_x, shape_.width, shape_.channels, out);
+    MakeRow(image, source_y, out);
+    ShiftRow(shift.x, shape_.width, shape_.channels, out);
   }
 }
 

@@ -1,4 +1,4 @@
-// From a decoded image to the network's input: channels, size, augmentation, range.
+// From a decoded image to the network's input: channels, size, range, shift.
 //
 // Order: grey <-> RGB (grey = 0.2989 R + 0.5870 G + 0.1140 B, unrounded), bilinear resize as
 // TensorFlow 1 does it (align_corners = false, no half-pixel centres: source = out * in_size /
@@ -11,7 +11,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "worker/data/augmentation.h"
 #include "worker/data/image_source.h"
 
 namespace pushpull {
@@ -23,13 +22,32 @@ struct InputShape {
   int64_t num_elements() const { return int64_t{1} * height * width * channels; }
 };
 
+// An image of bytes or of numbers in 0..255, [height, width, channels]; exactly one pointer is set.
+struct PixelView {
+  int height = 0;
+  int width = 0;
+  int channels = 0;  // 1 or 3
+  const uint8_t* bytes = nullptr;
+  const float* floats = nullptr;
+};
+
+// CHECKs that the image has as many pixels as it says.
+PixelView ViewPixels(const Image& image);
+
+// The pixel (y, x) of the result is that of the input (resized to the network's size) at (y -
+// shift.y, x - shift.x); outside of it 0 after normalisation, a middle grey.
+struct Shift {
+  int y = 0;
+  int x = 0;
+};
+
 // Holds scratch memory of a few rows: use one per thread. Not thread-safe.
 class Preprocessor {
  public:
   explicit Preprocessor(const InputShape& shape);
 
   // Writes [shape.height, shape.width, shape.channels] floats in [-1, 1] to out.
-  void Run(const Image& image, const Transform& transform, float* out);
+  void Run(const PixelView& image, const Shift& shift, float* out);
 
  private:
   // Per output coordinate the two source coordinates and the weight of the second.
@@ -42,9 +60,9 @@ class Preprocessor {
   };
 
   // Row `y` of the resized image before augmentation, normalised, [width, channels] floats.
-  void MakeRow(const Image& image, int y, float* row);
+  void MakeRow(const PixelView& image, int y, float* row);
   // Row `y` of the source as [in width, channels] floats in 0..255, spread to the output's width.
-  void SpreadRow(const Image& image, int y, float* row);
+  void SpreadRow(const PixelView& image, int y, float* row);
 
   const InputShape shape_;
   std::array<float, 256> normalized_;  // of each pixel value
@@ -53,7 +71,6 @@ class Preprocessor {
   std::vector<float> source_row_;
   std::array<std::vector<float>, 2> spread_rows_;
   std::array<int, 2> spread_row_y_{-1, -1};
-  std::vector<float> out_row_;
 };
 
 }  // namespace pushpull

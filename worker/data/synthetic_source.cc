@@ -8,6 +8,7 @@
 #include "glog/logging.h"
 
 #include "common/random.h"
+#include "worker/data/synthetic_shapes.h"
 
 namespace pushpull {
 namespace {
@@ -22,43 +23,6 @@ constexpr float kMinContrast = 70.0f;  // between shape and background, in lumin
 constexpr float kNoise = 18.0f;        // uniform in [-kNoise, kNoise]
 constexpr float kGradient = 30.0f;     // of the background, centre to edge
 constexpr int kSpots = 4;              // small distractors behind the shape
-
-constexpr std::array<absl::string_view, kMaxSyntheticClasses> kClassNames = {
-    "disc",  "square",  "triangle",       "cross",        "ring",      "diamond",
-    "frame", "saltire", "horizontal_bar", "vertical_bar", "half_disc", "crescent"};
-
-// Whether (u, v), v downwards, belongs to the shape; every shape lies in the unit circle.
-bool Inside(int shape, float u, float v) {
-  const float a = std::fabs(u);
-  const float b = std::fabs(v);
-  const float r2 = u * u + v * v;
-  switch (shape) {
-    case 0:
-      return r2 <= 0.72f;
-    case 1:
-      return std::max(a, b) <= 0.7f;
-    case 2:  // equilateral, one corner up
-      return v <= 0.5f && a <= (v + 1.0f) * 0.57735f;
-    case 3:
-      return std::min(a, b) <= 0.25f && std::max(a, b) <= 0.9f;
-    case 4:
-      return r2 <= 0.9f && r2 >= 0.3f;
-    case 5:
-      return a * 1.6f + b <= 1.0f;
-    case 6:
-      return std::max(a, b) <= 0.7f && std::max(a, b) >= 0.4f;
-    case 7:  // the cross, turned by 45 degrees
-      return std::min(std::fabs(u + v), std::fabs(u - v)) <= 0.35f && a + b <= 1.25f && r2 <= 0.9f;
-    case 8:
-      return a <= 0.95f && b <= 0.26f;
-    case 9:
-      return b <= 0.95f && a <= 0.26f;
-    case 10:
-      return r2 <= 0.9f && v >= 0.0f;
-    default:
-      return r2 <= 0.9f && (u - 0.45f) * (u - 0.45f) + v * v >= 0.45f;
-  }
-}
 
 using Color = std::array<float, 3>;
 
@@ -173,7 +137,7 @@ float Coverage(const Scene& scene, int y, int x) {
     const float dy = static_cast<float>(y) + (i + 0.5f) / kGrid - scene.center_y;
     for (int j = 0; j < kGrid; ++j) {
       const float dx = static_cast<float>(x) + (j + 0.5f) / kGrid - scene.center_x;
-      if (Inside(scene.shape, cosine * dx + sine * dy, cosine * dy - sine * dx)) ++inside;
+      if (InsideShape(scene.shape, cosine * dx + sine * dy, cosine * dy - sine * dx)) ++inside;
     }
   }
   return static_cast<float>(inside) / (kGrid * kGrid);
@@ -211,12 +175,6 @@ void AddNoise(const Canvas& canvas, CounterRandom* random, std::vector<uint8_t>*
 }
 
 }  // namespace
-
-absl::string_view SyntheticClassName(int label) {
-  CHECK_GE(label, 0);
-  CHECK_LT(label, kMaxSyntheticClasses);
-  return kClassNames[label];
-}
 
 absl::StatusOr<std::unique_ptr<ImageSource>> SyntheticSource::Create(
     const SyntheticOptions& options) {

@@ -8,7 +8,6 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 
 #include "worker/data/image_source.h"
 
@@ -20,13 +19,8 @@ struct SyntheticOptions {
   int height = 32;  // at least 16, as the width
   int width = 32;
   int num_channels = 3;  // 1 or 3
-  int num_classes = 10;  // at most kMaxSyntheticClasses
+  int num_classes = 10;  // at most kMaxSyntheticClasses (synthetic_shapes.h)
 };
-
-inline constexpr int kMaxSyntheticClasses = 12;
-
-// "disc", "square", ...; 0 <= label < kMaxSyntheticClasses.
-absl::string_view SyntheticClassName(int label);
 
 class SyntheticSource final : public ImageSource {
  public:

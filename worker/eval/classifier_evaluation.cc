@@ -1,108 +1,47 @@
 #include "worker/eval/classifier_evaluation.h"
 
-#include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "glog/logging.h"
-
-#include "common/model/model_layout.h"
 #include "common/status_macros.h"
-#include "kernels/cpu/fast_operators.h"
-#include "worker/data/image_source_factory.h"
-#include "worker/data/sampler.h"
 
 namespace pushpull {
-namespace {
-
-// Decoding is cheap beside the network: a few threads keep it fed.
-constexpr int kMaxInputThreads = 4;
-
-}  // namespace
-
-ClassifierEvaluation::ClassifierEvaluation(NetworkSpec spec, VariableLayout layout, int num_threads)
-    : spec_(std::move(spec)),
-      layout_(std::move(layout)),
-      pool_(std::make_unique<ThreadPool>(num_threads)),
-      operators_(MakeFastOperators(pool_.get())) {}
 
 absl::StatusOr<std::unique_ptr<ClassifierEvaluation>> ClassifierEvaluation::Create(
     const config::TrainEvalPipelineConfig& config, const std::string& data_dir, int num_threads) {
-  if (config.eval_input_reader_size() != 1) {
-    return absl::InvalidArgumentError(absl::StrCat("eval_input_reader: expected exactly one, got ",
-                                                   config.eval_input_reader_size()));
-  }
-  PP_ASSIGN_OR_RETURN(NetworkSpec spec, BuildNetworkSpec(config.model()));
-  PP_ASSIGN_OR_RETURN(VariableLayout layout, BuildVariableLayout(config));
-  std::unique_ptr<ClassifierEvaluation> result(
-      new ClassifierEvaluation(std::move(spec), std::move(layout), num_threads));
-
-  ImageSourceOptions source_options;
-  source_options.data_dir = data_dir;
-  source_options.num_classes = result->spec_.num_classes;
-  source_options.field_name = "eval_input_reader";
-  PP_ASSIGN_OR_RETURN(result->source_,
-                      OpenImageSource(config.eval_input_reader(0), source_options));
-  LOG(INFO) << "evaluating on " << result->source_->describe();
-  const int64_t wanted = config.eval_config().num_examples();
-  result->num_examples_ = std::min(wanted, result->source_->size());
-  if (result->num_examples_ < wanted) {
-    LOG(INFO) << "eval_config.num_examples is " << wanted << ", the data set has "
-              << result->num_examples_ << ": each is evaluated once";
-  }
-
-  SamplerOptions sampler_options;
-  sampler_options.mode = SamplerOptions::Mode::kEvaluate;
-  sampler_options.num_examples = result->num_examples_;
-  sampler_options.batch_size = config.eval_config().batch_size();
-  sampler_options.shuffle = false;
-  PP_ASSIGN_OR_RETURN(const Sampler sampler, Sampler::Create(sampler_options));
-  InputPipelineOptions input_options;
-  input_options.shape = {result->spec_.input.height, result->spec_.input.width,
-                         result->spec_.input.channels};
-  input_options.num_threads = std::min(num_threads, kMaxInputThreads);
-  result->input_ = std::make_unique<InputPipeline>(result->source_.get(), sampler, input_options);
-
-  NetworkOptions network_options;
-  network_options.max_batch = std::min<int64_t>(sampler_options.batch_size, result->num_examples_);
-  network_options.training = false;
-  PP_ASSIGN_OR_RETURN(result->network_,
-                      Network<float>::Create(result->spec_, result->layout_,
-                                             result->operators_.get(), network_options));
-  return result;
+  PP_ASSIGN_OR_RETURN(std::unique_ptr<EvaluationRun> run,
+                      EvaluationRun::Create(config, data_dir, num_threads));
+  return std::unique_ptr<ClassifierEvaluation>(new ClassifierEvaluation(std::move(run)));
 }
 
-double ClassifierEvaluation::UnsettledShare(int64_t num_updates) const {
-  for (const LayerSpec& layer : spec_.layers) {
-    // One setting for the whole network.
-    if (layer.batch_norm.has_value() && layer.batch_norm->bias_corrected) return 0.0;
-  }
-  return InitialStatisticsShare(spec_, num_updates);
-}
-
-absl::StatusOr<ClassificationMetrics> ClassifierEvaluation::Run(absl::Span<const float> variables,
-                                                                int64_t num_updates,
-                                                                const std::atomic<bool>& stop) {
+absl::StatusOr<ClassificationMetrics> ClassifierEvaluation::Measure(
+    absl::Span<const float> variables, int64_t num_updates, const std::atomic<bool>& stop) {
   double loss = 0.0;
   int64_t top1 = 0;
   int64_t top5 = 0;
   int64_t examples = 0;
-  for (int64_t step = 0; examples < num_examples_; ++step) {
-    if (stop.load()) return absl::CancelledError("stopped during an evaluation");
-    PP_ASSIGN_OR_RETURN(const InputBatch* input, input_->Next(step, 0));
-    ImageBatch<float> batch;
-    batch.images = input->images.data();
-    batch.labels = input->labels.data();
-    batch.samples = input->n;
-    PP_ASSIGN_OR_RETURN(const StepResult result, network_->Evaluate(variables, batch, num_updates));
-    loss += result.loss * static_cast<double>(result.samples);
-    top1 += result.correct_top1;
-    top5 += result.correct_top5;
-    examples += result.samples;
-  }
+  PP_RETURN_IF_ERROR(run_->ForEachBatch(
+      variables, num_updates, stop, [&](const InputBatch&, const StepResult& result) {
+        loss += result.loss * static_cast<double>(result.samples);
+        top1 += result.correct_top1;
+        top5 += result.correct_top5;
+        examples += result.samples;
+        return absl::OkStatus();
+      }));
   const double count = static_cast<double>(examples);
   return ClassificationMetrics{static_cast<double>(top1) / count, static_cast<double>(top5) / count,
                                loss / count, examples};
+}
+
+absl::StatusOr<EvaluationReport> ClassifierEvaluation::Run(absl::Span<const float> variables,
+                                                           int64_t num_updates,
+                                                           const std::atomic<bool>& stop) {
+  PP_ASSIGN_OR_RETURN(const ClassificationMetrics metrics, Measure(variables, num_updates, stop));
+  EvaluationReport report;
+  report.scalars = {{"accuracy", metrics.accuracy},
+                    {"accuracy_top5", metrics.accuracy_top5},
+                    {"loss", metrics.loss}};
+  report.examples = metrics.examples;
+  return report;
 }
 
 }  // namespace pushpull

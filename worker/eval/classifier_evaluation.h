@@ -6,18 +6,13 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 
-#include "common/model/network_spec.h"
-#include "common/thread_pool.h"
-#include "common/variable_layout.h"
-#include "kernels/operators.h"
-#include "protos/pipeline.pb.h"
-#include "worker/data/image_source.h"
-#include "worker/data/input_pipeline.h"
-#include "worker/model/network.h"
+#include "worker/eval/evaluation.h"
+#include "worker/eval/evaluation_run.h"
 
 namespace pushpull {
 
@@ -28,36 +23,28 @@ struct ClassificationMetrics {
   int64_t examples = 0;
 };
 
-// One caller at a time; threads of its own read images and compute.
-class ClassifierEvaluation {
+class ClassifierEvaluation final : public Evaluation {
  public:
-  // Opens the data set; blocks while it is read. The first eval_config.num_examples examples are
-  // used, all of them if there are fewer. Errors as BuildNetworkSpec and OpenImageSource.
+  // As MakeEvaluation.
   static absl::StatusOr<std::unique_ptr<ClassifierEvaluation>> Create(
       const config::TrainEvalPipelineConfig& config, const std::string& data_dir, int num_threads);
 
-  const VariableLayout& layout() const { return layout_; }
-  int64_t num_examples() const { return num_examples_; }
+  const VariableLayout& layout() const override { return run_->layout(); }
+  int64_t num_examples() const { return run_->num_examples(); }
+  double UnsettledShare(int64_t num_updates) const override {
+    return run_->UnsettledShare(num_updates);
+  }
 
-  // The share of their initial value that the moving statistics still hold after so many updates; 0
-  // where they are corrected for it, or frozen.
-  double UnsettledShare(int64_t num_updates) const;
-
-  // `variables` holds layout().total_elements(). CANCELLED within a batch of *stop becoming true.
-  absl::StatusOr<ClassificationMetrics> Run(absl::Span<const float> variables, int64_t num_updates,
-                                            const std::atomic<bool>& stop);
+  absl::StatusOr<ClassificationMetrics> Measure(absl::Span<const float> variables,
+                                                int64_t num_updates, const std::atomic<bool>& stop);
+  // accuracy, accuracy_top5 and loss.
+  absl::StatusOr<EvaluationReport> Run(absl::Span<const float> variables, int64_t num_updates,
+                                       const std::atomic<bool>& stop) override;
 
  private:
-  ClassifierEvaluation(NetworkSpec spec, VariableLayout layout, int num_threads);
+  explicit ClassifierEvaluation(std::unique_ptr<EvaluationRun> run) : run_(std::move(run)) {}
 
-  const NetworkSpec spec_;
-  const VariableLayout layout_;
-  int64_t num_examples_ = 0;
-  std::unique_ptr<ThreadPool> pool_;
-  std::unique_ptr<Operators<float>> operators_;
-  std::unique_ptr<Network<float>> network_;
-  std::unique_ptr<ImageSource> source_;
-  std::unique_ptr<InputPipeline> input_;
+  const std::unique_ptr<EvaluationRun> run_;
 };
 
 }  // namespace pushpull

@@ -1,6 +1,8 @@
 #include "worker/eval/evaluator.h"
 
 #include <algorithm>
+#include <cmath>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -19,6 +21,16 @@ namespace {
 
 // Above it, what the moving statistics still hold of their initial values spoils the accuracy.
 constexpr double kUnsettledShare = 0.01;
+
+// The first scalars, as the log shows them.
+std::string Headline(const EvaluationReport& report) {
+  constexpr size_t kShown = 3;
+  const size_t count = std::min(kShown, report.scalars.size());
+  return absl::StrJoin(report.scalars.begin(), report.scalars.begin() + count, ", ",
+                       [](std::string* out, const ScalarSummary& scalar) {
+                         absl::StrAppendFormat(out, "%s %.4f", scalar.tag, scalar.value);
+                       });
+}
 
 absl::Status Stopped() { return absl::CancelledError("stopped by a signal"); }
 
@@ -41,7 +53,7 @@ absl::Status WaitForPath(const EvaluatorContext& context, const std::string& pat
 }
 
 Evaluator::Evaluator(EvaluatorOptions options, EvaluatorContext context,
-                     ClassifierEvaluation* evaluation)
+                     Evaluation* evaluation)
     : options_(std::move(options)),
       context_(context),
       evaluation_(evaluation),
@@ -107,54 +119,63 @@ absl::Status Evaluator::EvaluateOne(const Checkpoint& checkpoint) {
     LOG(WARNING) << absl::StrFormat(
         "step %d: after %d updates the moving statistics of batch normalisation still hold %.1f%% "
         "of their "
-        "initial values, so the accuracy is too low; train longer, lower batch_norm.decay, or set "
+        "initial values, so the metrics are too low; train longer, lower batch_norm.decay, or set "
         "batch_norm.bias_corrected_moving_statistics",
         manifest.step, updates, 100.0 * share);
   }
   const absl::Duration start = context_.clock->Now();
-  PP_ASSIGN_OR_RETURN(const ClassificationMetrics metrics,
+  PP_ASSIGN_OR_RETURN(const EvaluationReport report,
                       evaluation_->Run(variables, updates, *context_.stop));
   LOG(INFO) << absl::StrFormat(
-      "step %d: accuracy %.4f, top-5 %.4f, loss %.4f over %d examples in %s", manifest.step,
-      metrics.accuracy, metrics.accuracy_top5, metrics.loss, metrics.examples,
+      "step %d: %s over %d examples in %s", manifest.step, Headline(report), report.examples,
       absl::FormatDuration(absl::Trunc(context_.clock->Now() - start, absl::Milliseconds(100))));
-  return Report(manifest, metrics);
+  LOG_IF(WARNING, !report.explanation.empty())
+      << "step " << manifest.step << ": " << report.explanation;
+  return Report(manifest, report);
 }
 
-absl::Status Evaluator::Report(const CheckpointManifest& manifest,
-                               const ClassificationMetrics& metrics) {
-  if (events_ == nullptr) {
-    PP_ASSIGN_OR_RETURN(events_, EventWriter::Create(context_.files, options_.eval_dir));
-    const absl::StatusOr<std::optional<BestCheckpoint>> best =
-        ReadBestCheckpoint(*context_.files, options_.eval_dir);
-    LOG_IF(WARNING, !best.ok()) << "written anew: " << best.status().message();
-    // Of another run, it says nothing about this one.
-    if (best.ok() && best->has_value() &&
-        context_.files->GetInfo(JoinPath(options_.checkpoint_dir, CheckpointName((*best)->step)))
-            .ok()) {
-      best_ = **best;
-    }
+absl::Status Evaluator::OpenEvents() {
+  if (events_ != nullptr) return absl::OkStatus();
+  PP_ASSIGN_OR_RETURN(events_, EventWriter::Create(context_.files, options_.eval_dir));
+  const absl::StatusOr<std::optional<BestCheckpoint>> best =
+      ReadBestCheckpoint(*context_.files, options_.eval_dir);
+  LOG_IF(WARNING, !best.ok()) << "written anew: " << best.status().message();
+  // Of another run, it says nothing about this one.
+  if (best.ok() && best->has_value() &&
+      context_.files->GetInfo(JoinPath(options_.checkpoint_dir, CheckpointName((*best)->step)))
+          .ok()) {
+    best_ = **best;
   }
-  events_->AddScalars(static_cast<int64_t>(manifest.step),
-                      {{"accuracy", metrics.accuracy},
-                       {"accuracy_top5", metrics.accuracy_top5},
-                       {"loss", metrics.loss}});
+  return absl::OkStatus();
+}
+
+absl::Status Evaluator::Report(const CheckpointManifest& manifest, const EvaluationReport& report) {
+  PP_RETURN_IF_ERROR(OpenEvents());
+  const int64_t step = static_cast<int64_t>(manifest.step);
+  std::vector<ScalarSummary> defined;
+  for (const ScalarSummary& scalar : report.scalars) {
+    if (!std::isnan(scalar.value)) defined.push_back(scalar);
+  }
+  events_->AddScalars(step, defined);
+  for (const EvaluationImage& image : report.images) {
+    events_->AddImage(step, image.tag, image.height, image.width, 3, image.png);
+  }
   PP_RETURN_IF_ERROR(events_->Flush());
-  KeepBest(manifest.step, metrics.accuracy);
+  KeepBest(manifest.step, report.scalars.front());
   if (options_.run_once) {
-    const nlohmann::ordered_json result = {{"step", manifest.step},
-                                           {"accuracy", metrics.accuracy},
-                                           {"accuracy_top5", metrics.accuracy_top5},
-                                           {"loss", metrics.loss},
-                                           {"examples", metrics.examples}};
+    nlohmann::ordered_json result = {{"step", manifest.step}};
+    // A metric that is not defined becomes null.
+    for (const ScalarSummary& scalar : report.scalars) result[scalar.tag] = scalar.value;
+    result["examples"] = report.examples;
     *context_.results << result.dump() << std::endl;
   }
   return absl::OkStatus();
 }
 
-void Evaluator::KeepBest(uint64_t step, double accuracy) {
-  if (best_.has_value() && best_->value >= accuracy) return;
-  best_ = BestCheckpoint{step, "accuracy", accuracy};
+void Evaluator::KeepBest(uint64_t step, const ScalarSummary& metric) {
+  if (std::isnan(metric.value)) return;
+  if (best_.has_value() && best_->metric == metric.tag && best_->value >= metric.value) return;
+  best_ = BestCheckpoint{step, metric.tag, metric.value};
   const absl::Status written = WriteBestCheckpoint(*context_.files, options_.eval_dir, *best_);
   LOG_IF(WARNING, !written.ok()) << "the best checkpoint is not protected from deletion: "
                                  << written.message();

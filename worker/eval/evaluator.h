@@ -20,7 +20,7 @@
 #include "common/event_writer.h"
 #include "common/file_system.h"
 #include "worker/eval/checkpoint_watcher.h"
-#include "worker/eval/classifier_evaluation.h"
+#include "worker/eval/evaluation.h"
 
 namespace pushpull {
 
@@ -54,7 +54,7 @@ absl::Status WaitForPath(const EvaluatorContext& context, const std::string& pat
 
 class Evaluator {
  public:
-  Evaluator(EvaluatorOptions options, EvaluatorContext context, ClassifierEvaluation* evaluation);
+  Evaluator(EvaluatorOptions options, EvaluatorContext context, Evaluation* evaluation);
 
   // Blocks until training has ended and its last checkpoint is evaluated (OK), or with run_once
   // until one is. CANCELLED: *stop. NOT_FOUND: nothing to evaluate appeared in time; or EMA asked
@@ -64,13 +64,14 @@ class Evaluator {
 
  private:
   absl::Status EvaluateOne(const Checkpoint& checkpoint);
-  absl::Status Report(const CheckpointManifest& manifest, const ClassificationMetrics& metrics);
-  void KeepBest(uint64_t step, double accuracy);
+  absl::Status OpenEvents();
+  absl::Status Report(const CheckpointManifest& manifest, const EvaluationReport& report);
+  void KeepBest(uint64_t step, const ScalarSummary& metric);
   absl::Status CheckRunOnce(absl::Duration deadline);
 
   const EvaluatorOptions options_;
   const EvaluatorContext context_;
-  ClassifierEvaluation* const evaluation_;
+  Evaluation* const evaluation_;
   CheckpointWatcher watcher_;
   std::unique_ptr<EventWriter> events_;
   std::optional<BestCheckpoint> best_;

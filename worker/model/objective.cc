@@ -60,7 +60,7 @@ class DetectionObjective final : public Objective<T> {
 
   absl::Status CheckTargets(const ImageBatch<T>& batch) const override {
     for (int64_t i = 0; i < batch.samples; ++i) {
-      for (const GroundTruthBox& object : batch.objects[i]) {
+      for (const LabeledBox& object : batch.objects[i]) {
         if (object.label < 0 || object.label >= spec_.num_classes) {
           return LabelError(i, "an object with label ", object.label, spec_.num_classes);
         }

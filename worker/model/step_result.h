@@ -20,7 +20,7 @@ struct ImageBatch {
   const int32_t* labels = nullptr;  // classifiers: [samples], in [0, num_classes)
   int64_t samples = 0;
   // Detectors: the objects of each sample, labels in [0, num_classes).
-  const absl::Span<const GroundTruthBox>* objects = nullptr;
+  const absl::Span<const LabeledBox>* objects = nullptr;
 };
 
 struct LossComponent {

@@ -21,10 +21,27 @@ absl::StatusOr<std::unique_ptr<ImageSource>> OpenTrainInput(
     const config::TrainEvalPipelineConfig& config, const std::string& data_dir) {
   ImageSourceOptions options;
   options.data_dir = data_dir;
-  options.num_classes = config.model().classifier().num_classes();
+  options.num_classes = NumClasses(config.model());
   options.field_name = "train_input_reader";
   return OpenImageSource(config.train_input_reader(), options);
 }
+
+namespace {
+
+// TensorFlow's names for what matching and mining did.
+void AddDetectionMetrics(const StepResult& step,
+                         absl::FunctionRef<void(const std::string&, double)> add) {
+  const double images = static_cast<double>(step.samples);
+  const SsdLossResult& counts = step.detection;
+  add("TargetAssignment/AvgNumPositiveAnchorsPerImage",
+      static_cast<double>(counts.matched_anchors) / images);
+  add("TargetAssignment/AvgNumIgnoredAnchorsPerImage",
+      static_cast<double>(counts.ignored_anchors) / images);
+  add("HardExampleMiner/NumPositives", static_cast<double>(counts.mined_positives));
+  add("HardExampleMiner/NumNegatives", static_cast<double>(counts.mined_negatives));
+}
+
+}  // namespace
 
 NetworkGradientSource::NetworkGradientSource(const VariableLayout* layout,
                                              const NetworkSourceOptions& options)
@@ -40,6 +57,7 @@ absl::StatusOr<std::unique_ptr<NetworkGradientSource>> NetworkGradientSource::Cr
   std::unique_ptr<NetworkGradientSource> source(new NetworkGradientSource(layout, options));
   PP_ASSIGN_OR_RETURN(const NetworkSpec spec, BuildNetworkSpec(config.model()));
   PP_ASSIGN_OR_RETURN(source->images_, OpenTrainInput(config, options.data_dir));
+  source->is_detector_ = spec.detection.has_value();
 
   SamplerOptions sampling;
   sampling.mode = options.sync ? SamplerOptions::Mode::kSync : SamplerOptions::Mode::kAsync;
@@ -93,7 +111,12 @@ absl::StatusOr<GradientResult> NetworkGradientSource::Compute(
   owns_slot_ = true;
   PP_ASSIGN_OR_RETURN(const InputBatch* input,
                       pipeline_->Next(static_cast<int64_t>(position), static_cast<int>(slot)));
-  const ImageBatch<float> batch{input->images.data(), input->labels.data(), input->n};
+  ImageBatch<float> batch;
+  batch.images = input->images.data();
+  batch.labels = input->labels.data();
+  batch.samples = input->n;
+  objects_.Assign(input->boxes);
+  batch.objects = objects_.spans();
   // One stream of dropout per slot and step.
   const uint64_t dropout_seed =
       CounterRandom(options_.seed, position * options_.num_slots + slot).NextUint64();
@@ -113,7 +136,11 @@ absl::StatusOr<GradientResult> NetworkGradientSource::Compute(
     add(absl::StrCat("Loss/", component.name), component.value);
   }
   if (has_l2_) add("Loss/regularization_loss", regularization);
-  add("accuracy", static_cast<double>(step.correct_top1) / static_cast<double>(step.samples));
+  if (is_detector_) {
+    AddDetectionMetrics(step, add);
+  } else {
+    add("accuracy", static_cast<double>(step.correct_top1) / static_cast<double>(step.samples));
+  }
   return result;
 }
 

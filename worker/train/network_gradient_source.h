@@ -13,6 +13,7 @@
 #include "common/variable_layout.h"
 #include "kernels/operators.h"
 #include "protos/pipeline.pb.h"
+#include "worker/data/batch_objects.h"
 #include "worker/data/image_source.h"
 #include "worker/data/input_pipeline.h"
 #include "worker/model/network.h"
@@ -54,6 +55,8 @@ class NetworkGradientSource final : public GradientSource {
   const VariableLayout* const layout_;
   const NetworkSourceOptions options_;
   bool has_l2_ = false;
+  bool is_detector_ = false;
+  BatchObjects objects_;
   std::unique_ptr<ImageSource> images_;
   std::unique_ptr<InputPipeline> pipeline_;
   std::vector<int> slots_;  // the pipeline's

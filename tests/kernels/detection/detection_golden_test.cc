@@ -99,7 +99,7 @@ class DetectionGoldenTest : public testing::Test {
     golden_ = nlohmann::json::parse(file);
     anchors_ = GenerateSsdAnchors(MakeSpec().anchors, MakeSpec().heads);
     for (const nlohmann::json& image : golden_["objects"]) {
-      std::vector<GroundTruthBox>& boxes = objects_.emplace_back();
+      std::vector<LabeledBox>& boxes = objects_.emplace_back();
       for (const nlohmann::json& o : image) boxes.push_back({{o[0], o[1], o[2], o[3]}, o[4], o[5]});
     }
     spans_.assign(objects_.begin(), objects_.end());
@@ -152,8 +152,8 @@ class DetectionGoldenTest : public testing::Test {
 
   nlohmann::json golden_;
   std::vector<BoundingBox> anchors_;
-  std::vector<std::vector<GroundTruthBox>> objects_;
-  std::vector<absl::Span<const GroundTruthBox>> spans_;
+  std::vector<std::vector<LabeledBox>> objects_;
+  std::vector<absl::Span<const LabeledBox>> spans_;
 };
 
 TEST_F(DetectionGoldenTest, Anchors) {

@@ -82,7 +82,7 @@ TEST(MatchAnchors, TiesGoToTheFirst) {
   ArgMaxMatcherSpec spec;
   spec.force_match_for_each_row = true;
   const std::vector<BoundingBox> anchors = {{0, 0, 1, 1}, {0, 0, 1, 1}, {0, 0, 0.1f, 0.1f}};
-  const std::vector<GroundTruthBox> boxes = {{{0, 0, 1, 1}, 0, 1.0f}, {{0, 0, 1, 1}, 1, 1.0f}};
+  const std::vector<LabeledBox> boxes = {{{0, 0, 1, 1}, 0, 1.0f}, {{0, 0, 1, 1}, 1, 1.0f}};
   EXPECT_EQ(MatchAnchors(spec, anchors, boxes), (std::vector<int>{0, 0, kUnmatched}));
 }
 
@@ -90,7 +90,7 @@ TEST(MatchAnchors, ForcedMatchTakesAnAnchorThatDoesNotOverlap) {
   ArgMaxMatcherSpec spec;
   spec.force_match_for_each_row = true;
   const std::vector<BoundingBox> anchors = {{0, 0, 0.1f, 0.1f}, {0.2f, 0.2f, 0.3f, 0.3f}};
-  const std::vector<GroundTruthBox> boxes = {{{0.9f, 0.9f, 1, 1}, 0, 1.0f}};
+  const std::vector<LabeledBox> boxes = {{{0.9f, 0.9f, 1, 1}, 0, 1.0f}};
   EXPECT_EQ(MatchAnchors(spec, anchors, boxes), (std::vector<int>{0, kUnmatched}));
 }
 
@@ -151,8 +151,8 @@ TEST(SsdLoss, NanInTheOutputsShowsInTheLoss) {
   spec.loss.hard_example_miner.emplace().max_negatives_per_positive = 3;
   spec.matcher.force_match_for_each_row = true;
   const std::vector<BoundingBox> anchors = GenerateSsdAnchors(spec.anchors, spec.heads);
-  const std::vector<GroundTruthBox> boxes = {{{0.2f, 0.2f, 0.6f, 0.6f}, 1, 1.0f}};
-  const absl::Span<const GroundTruthBox> objects[] = {boxes};
+  const std::vector<LabeledBox> boxes = {{{0.2f, 0.2f, 0.6f, 0.6f}, 1, 1.0f}};
+  const absl::Span<const LabeledBox> objects[] = {boxes};
   std::vector<float> codes(anchors.size() * 4, 0.0f);
   std::vector<float> scores(anchors.size() * 3, 0.0f);
   scores[1000 * 3 + 1] = kNan;

@@ -1,6 +1,9 @@
 #include "worker/data/augmentation.h"
 
 #include <map>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
@@ -20,45 +23,40 @@ absl::StatusOr<AugmentationSpec> Parse(const std::string& text) {
 constexpr char kFlip[] = "data_augmentation_options { random_horizontal_flip {} }";
 constexpr char kShift[] = "data_augmentation_options { random_shift { max_pixels: 3 } }";
 
+constexpr char kCrop[] = "data_augmentation_options { ssd_random_crop {} }";
+
 TEST(AugmentationTest, ParsesStepsInTheirOrder) {
   const auto none = Parse("");
   ASSERT_TRUE(none.ok());
-  EXPECT_FALSE(none->horizontal_flip);
+  EXPECT_TRUE(none->steps.empty());
   EXPECT_EQ(none->max_shift_pixels, 0);
-  const auto flip_first = Parse(std::string(kFlip) + kShift);
-  ASSERT_TRUE(flip_first.ok());
-  EXPECT_TRUE(flip_first->horizontal_flip);
-  EXPECT_TRUE(flip_first->flip_before_shift);
-  EXPECT_EQ(flip_first->max_shift_pixels, 3);
-  const auto shift_first = Parse(std::string(kShift) + kFlip);
-  ASSERT_TRUE(shift_first.ok());
-  EXPECT_FALSE(shift_first->flip_before_shift);
+  const auto all = Parse(std::string(kFlip) + kCrop + kShift);
+  ASSERT_TRUE(all.ok());
+  EXPECT_EQ(all->steps.size(), 2u);
+  EXPECT_EQ(all->max_shift_pixels, 3);
 }
 
 TEST(AugmentationTest, BadStepsAreNamed) {
-  EXPECT_THAT(std::string(Parse(std::string(kFlip) + kFlip).status().message()),
-              HasSubstr("data_augmentation_options[1]: random_horizontal_flip is listed twice"));
-  EXPECT_THAT(std::string(Parse(std::string(kShift) + kShift).status().message()),
-              HasSubstr("random_shift is listed twice"));
-  EXPECT_THAT(std::string(Parse("data_augmentation_options {}").status().message()),
+  const auto message = [](const std::string& text) {
+    return std::string(Parse(text).status().message());
+  };
+  EXPECT_THAT(message(std::string(kShift) + kFlip),
+              HasSubstr("data_augmentation_options[0]: random_shift works on the network's input"));
+  EXPECT_THAT(message("data_augmentation_options {}"),
               HasSubstr("data_augmentation_options[0]: no supported step"));
-  EXPECT_THAT(
-      std::string(Parse("data_augmentation_options { random_shift { max_pixels: 4000000000 } }")
-                      .status()
-                      .message()),
-      HasSubstr("max_pixels is 4000000000"));
+  EXPECT_THAT(message("data_augmentation_options { random_shift { max_pixels: 4000000000 } }"),
+              HasSubstr("max_pixels is 4000000000"));
 }
 
-TEST(AugmentationTest, DrawsAreUniformAndCoverTheRange) {
-  const AugmentationSpec spec = {.horizontal_flip = true, .max_shift_pixels = 2};
+TEST(AugmentationTest, ShiftsAreUniformAndCoverTheRange) {
+  AugmentationSpec spec;
+  spec.max_shift_pixels = 2;
   std::map<int, int> y, x;
-  int flips = 0;
   constexpr int kDraws = 10000;
   for (int i = 0; i < kDraws; ++i) {
-    const Transform transform = DrawTransform(spec, 1, i);
-    ++y[transform.shift_y];
-    ++x[transform.shift_x];
-    flips += transform.flip ? 1 : 0;
+    const Shift shift = DrawShift(spec, 1, i);
+    ++y[shift.y];
+    ++x[shift.x];
   }
   EXPECT_EQ(y.size(), 5);
   EXPECT_EQ(x.size(), 5);
@@ -66,31 +64,48 @@ TEST(AugmentationTest, DrawsAreUniformAndCoverTheRange) {
     EXPECT_NEAR(y[shift], kDraws / 5, 200);
     EXPECT_NEAR(x[shift], kDraws / 5, 200);
   }
-  EXPECT_NEAR(flips, kDraws / 2, 250);
 }
 
 TEST(AugmentationTest, DrawsDependOnSeedAndPositionOnly) {
-  const AugmentationSpec spec = {.max_shift_pixels = 100};
-  const Transform a = DrawTransform(spec, 1, 5);
-  const Transform again = DrawTransform(spec, 1, 5);
-  EXPECT_EQ(a.shift_y, again.shift_y);
-  EXPECT_EQ(a.shift_x, again.shift_x);
-  const Transform seed = DrawTransform(spec, 2, 5);
-  const Transform position = DrawTransform(spec, 1, 6);
-  EXPECT_TRUE(a.shift_y != seed.shift_y || a.shift_x != seed.shift_x);
-  EXPECT_TRUE(a.shift_y != position.shift_y || a.shift_x != position.shift_x);
+  AugmentationSpec spec;
+  spec.max_shift_pixels = 100;
+  const Shift a = DrawShift(spec, 1, 5);
+  const Shift again = DrawShift(spec, 1, 5);
+  EXPECT_EQ(a.y, again.y);
+  EXPECT_EQ(a.x, again.x);
+  const Shift seed = DrawShift(spec, 2, 5);
+  const Shift position = DrawShift(spec, 1, 6);
+  EXPECT_TRUE(a.y != seed.y || a.x != seed.x);
+  EXPECT_TRUE(a.y != position.y || a.x != position.x);
 }
 
-TEST(AugmentationTest, ShiftBeforeFlipIsTheMirroredShiftAfterIt) {
-  for (int i = 0; i < 100; ++i) {
-    const Transform before = DrawTransform(
-        {.horizontal_flip = true, .max_shift_pixels = 9, .flip_before_shift = true}, 1, i);
-    const Transform after = DrawTransform(
-        {.horizontal_flip = true, .max_shift_pixels = 9, .flip_before_shift = false}, 1, i);
-    EXPECT_EQ(before.flip, after.flip);
-    EXPECT_EQ(after.shift_x, before.flip ? -before.shift_x : before.shift_x);
-    EXPECT_EQ(after.shift_y, before.shift_y);
+// What an image of `side` pixels becomes, and its one box.
+std::pair<std::vector<uint8_t>, Box> AugmentOne(const AugmentationSpec& spec, int64_t position) {
+  Image image;
+  image.height = image.width = 8;
+  image.channels = 1;
+  for (int i = 0; i < 64; ++i) image.pixels.push_back(static_cast<uint8_t>(i));
+  std::vector<Box> boxes(1, {.ymin = 0.25f, .xmin = 0.5f, .ymax = 0.5f, .xmax = 1.0f});
+  EditableImage edited;
+  edited.Take(&image);
+  Augment(spec, 7, position, &edited, &boxes);
+  const PixelView view = edited.View();
+  return {{view.bytes, view.bytes + edited.num_values()}, boxes.empty() ? Box() : boxes[0]};
+}
+
+TEST(AugmentationTest, AStepDrawsFromAStreamOfItsOwn) {
+  const AugmentationSpec flip = *Parse(kFlip);
+  const AugmentationSpec flip_and_more =
+      *Parse(std::string(kFlip) + "data_augmentation_options { random_rgb_to_gray {} }");
+  int flips = 0;
+  for (int i = 0; i < 400; ++i) {
+    const auto [pixels, box] = AugmentOne(flip, i);
+    EXPECT_EQ(pixels, AugmentOne(flip_and_more, i).first);
+    const bool flipped = pixels[0] == 7;
+    EXPECT_FLOAT_EQ(box.xmin, flipped ? 0.0f : 0.5f);
+    flips += flipped ? 1 : 0;
   }
+  EXPECT_NEAR(flips, 200, 50);
 }
 
 }  // namespace

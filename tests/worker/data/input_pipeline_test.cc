@@ -19,7 +19,11 @@ Sampler MakeSampler(const SamplerOptions& options) { return *Sampler::Create(opt
 
 InputPipelineOptions Options(std::vector<int> slots, int threads = 2, int depth = 2) {
   InputPipelineOptions options;
-  options.augmentation = {.horizontal_flip = true, .max_shift_pixels = 2};
+  config::TrainConfig train;
+  train.add_data_augmentation_options()->mutable_random_horizontal_flip();
+  train.add_data_augmentation_options()->mutable_ssd_random_crop();
+  train.add_data_augmentation_options()->mutable_random_shift()->set_max_pixels(2);
+  options.augmentation = *ParseAugmentation(train.data_augmentation_options());
   options.shape = {8, 8, 1};
   options.slots = std::move(slots);
   options.num_threads = threads;
@@ -44,10 +48,18 @@ void ExpectBatch(const ImageSource& source, const Sampler& sampler,
   for (size_t i = 0; i < samples.size(); ++i) {
     ASSERT_TRUE(source.Get(samples[i].index, &example).ok());
     ASSERT_EQ((*batch)->labels[i], example.label) << i;
-    preprocessor.Run(
-        example.image,
-        DrawTransform(options.augmentation, sampler.options().seed, samples[i].position),
-        expected.data());
+    const uint64_t seed = sampler.options().seed;
+    EXPECT_EQ((*batch)->original_sizes[i].height, example.image.height);
+    EditableImage image;
+    image.Take(&example.image);
+    Augment(options.augmentation, seed, samples[i].position, &image, &example.boxes);
+    ASSERT_EQ((*batch)->boxes[i].size(), example.boxes.size()) << i;
+    for (size_t k = 0; k < example.boxes.size(); ++k) {
+      EXPECT_EQ((*batch)->boxes[i][k].xmin, example.boxes[k].xmin);
+      EXPECT_EQ((*batch)->boxes[i][k].label, example.boxes[k].label);
+    }
+    preprocessor.Run(image.View(), DrawShift(options.augmentation, seed, samples[i].position),
+                     expected.data());
     const float* const got = (*batch)->images.data() + i * expected.size();
     ASSERT_EQ(std::vector<float>(got, got + expected.size()), expected) << "sample " << i;
   }

@@ -10,10 +10,10 @@ namespace pushpull {
 namespace {
 
 std::vector<float> Preprocess(const Image& image, const InputShape& shape,
-                              const Transform& transform = {}) {
+                              const Shift& shift = {}) {
   Preprocessor preprocessor(shape);
   std::vector<float> out(shape.num_elements(), NAN);
-  preprocessor.Run(image, transform, out.data());
+  preprocessor.Run(ViewPixels(image), shift, out.data());
   return out;
 }
 
@@ -97,30 +97,45 @@ TEST(PreprocessorTest, KeepsNothingFromTheImageBefore) {
        std::vector<std::array<int, 3>>{{4, 4, 3}, {4, 4, 1}, {8, 8, 3}, {9, 5, 1}, {4, 4, 3}}) {
     Image image = MakeImage(height, width, channels);
     for (uint8_t& pixel : image.pixels) pixel = static_cast<uint8_t>(pixel + 13 * height);
-    preprocessor.Run(image, {}, out.data());
+    preprocessor.Run(ViewPixels(image), {}, out.data());
     EXPECT_EQ(out, Preprocess(image, {8, 8, 3}));
   }
 }
 
-TEST(PreprocessorTest, ShiftAndFlipMoveTheNormalisedPixels) {
+TEST(PreprocessorTest, ShiftMovesTheNormalisedPixels) {
   for (const int channels : {1, 3}) {
     for (const int in_size : {6, 5}) {  // without and with resizing
       const Image image = MakeImage(in_size, in_size, channels);
       const InputShape shape = {6, 6, channels};
       const std::vector<float> plain = Preprocess(image, shape);
-      for (const Transform& t :
-           {Transform{false, 2, -1}, Transform{true, 0, 0}, Transform{true, -3, 2},
-            Transform{false, 0, 6}, Transform{false, -9, 0}, Transform{false, 1, -8}}) {
-        const std::vector<float> out = Preprocess(image, shape, t);
+      for (const Shift& shift :
+           {Shift{2, -1}, Shift{-3, 2}, Shift{0, 6}, Shift{-9, 0}, Shift{1, -8}}) {
+        const std::vector<float> out = Preprocess(image, shape, shift);
         for (int i = 0; i < shape.num_elements(); ++i) {
           const int c = i % channels;
-          const int y = i / channels / 6 - t.shift_y;
-          int x = i / channels % 6 - t.shift_x;
+          const int y = i / channels / 6 - shift.y;
+          const int x = i / channels % 6 - shift.x;
           const bool inside = y >= 0 && y < 6 && x >= 0 && x < 6;
-          if (t.flip) x = 5 - x;
           const float expected = inside ? plain[(y * 6 + x) * channels + c] : 0.0f;
-          ASSERT_EQ(out[i], expected) << i << " shift " << t.shift_y << "," << t.shift_x;
+          ASSERT_EQ(out[i], expected) << i << " shift " << shift.y << "," << shift.x;
         }
+      }
+    }
+  }
+}
+
+TEST(PreprocessorTest, FloatsGiveWhatTheSameBytesGive) {
+  for (const int channels : {1, 3}) {
+    for (const int in_size : {6, 5}) {
+      const Image image = MakeImage(in_size, in_size, channels);
+      const std::vector<float> floats(image.pixels.begin(), image.pixels.end());
+      for (const int out_channels : {1, 3}) {
+        const InputShape shape = {6, 6, out_channels};
+        std::vector<float> out(shape.num_elements(), NAN);
+        Preprocessor(shape).Run({in_size, in_size, channels, nullptr, floats.data()}, {},
+                                out.data());
+        const std::vector<float> expected = Preprocess(image, shape);
+        for (size_t i = 0; i < out.size(); ++i) EXPECT_NEAR(out[i], expected[i], 1e-6) << i;
       }
     }
   }

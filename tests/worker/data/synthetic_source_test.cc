@@ -6,6 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "worker/data/synthetic_shapes.h"
 namespace pushpull {
 namespace {
 

@@ -40,7 +40,7 @@ TEST(ClassifierEvaluation, DoesNotDependOnTheBatchSize) {
     config.mutable_eval_config()->set_batch_size(batch_size);
     const auto evaluation = MakeEvaluation(config);
     const std::vector<float> weights = TinyWeights(evaluation->layout(), 3);
-    const auto metrics = evaluation->Run(weights, 100, go);
+    const auto metrics = evaluation->Measure(weights, 100, go);
     ASSERT_TRUE(metrics.ok()) << metrics.status();
     EXPECT_EQ(metrics->examples, 24);
     results.push_back(*metrics);

@@ -1,0 +1,291 @@
+#include "worker/data/augment/augmentation_step.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "google/protobuf/text_format.h"
+#include "gtest/gtest.h"
+
+#include "worker/data/augment/colour_steps.h"
+#include "worker/data/augment/crop_steps.h"
+#include "worker/data/augment/geometry_steps.h"
+
+namespace pushpull {
+namespace {
+
+using ::testing::HasSubstr;
+
+absl::StatusOr<std::unique_ptr<AugmentationStep>> Make(const std::string& text) {
+  config::PreprocessingStep step;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &step)) << text;
+  return MakeAugmentationStep(step, "options[3]");
+}
+
+// A dark image with one bright rectangle, and the box around it.
+struct Marked {
+  Marked(int height, int width, const PixelWindow& mark) {
+    Image picture;
+    picture.height = height;
+    picture.width = width;
+    picture.channels = 3;
+    picture.pixels.assign(size_t{3} * height * width, 10);
+    for (int y = mark.y; y < mark.y + mark.height; ++y) {
+      for (int x = mark.x; x < mark.x + mark.width; ++x) {
+        for (int c = 0; c < 3; ++c) {
+          picture.pixels[3 * (size_t{1} * y * width + x) + c] = static_cast<uint8_t>(200 + 10 * c);
+        }
+      }
+    }
+    const float h = static_cast<float>(height);
+    const float w = static_cast<float>(width);
+    boxes.push_back(
+        {mark.y / h, mark.x / w, (mark.y + mark.height) / h, (mark.x + mark.width) / w, 4});
+    image.Take(&picture);
+  }
+
+  // The bright pixels' extent.
+  PixelWindow FindMark() const {
+    const PixelView view = image.View();
+    int top = view.height, left = view.width, bottom = 0, right = 0;
+    for (int y = 0; y < view.height; ++y) {
+      for (int x = 0; x < view.width; ++x) {
+        const int64_t i = 3 * (int64_t{1} * y * view.width + x);
+        if ((view.bytes != nullptr ? view.bytes[i] : view.floats[i]) < 150) continue;
+        top = std::min(top, y);
+        left = std::min(left, x);
+        bottom = std::max(bottom, y + 1);
+        right = std::max(right, x + 1);
+      }
+    }
+    return {top, left, bottom - top, right - left};
+  }
+
+  void ExpectBoxAroundMark() const {
+    ASSERT_EQ(boxes.size(), 1u);
+    const PixelWindow mark = FindMark();
+    const float h = static_cast<float>(image.height());
+    const float w = static_cast<float>(image.width());
+    EXPECT_NEAR(boxes[0].ymin * h, mark.y, 1e-3);
+    EXPECT_NEAR(boxes[0].xmin * w, mark.x, 1e-3);
+    EXPECT_NEAR(boxes[0].ymax * h, mark.y + mark.height, 1e-3);
+    EXPECT_NEAR(boxes[0].xmax * w, mark.x + mark.width, 1e-3);
+    EXPECT_EQ(boxes[0].label, 4);
+  }
+
+  EditableImage image;
+  std::vector<Box> boxes;
+};
+
+TEST(AugmentationStepTest, BoxesFollowThePixels) {
+  for (const char* text :
+       {"random_horizontal_flip {}", "random_vertical_flip {}", "random_rotation90 {}",
+        "random_pad_image {}", "random_pad_image { pad_color: [1, 2, 3] max_image_height: 90 }",
+        "ssd_random_crop { operations { min_object_covered: 1 overlap_thresh: 1 min_area: 0.1 "
+        "max_area: 1 min_aspect_ratio: 0.5 max_aspect_ratio: 2 } }",
+        "ssd_random_crop_pad { operations { min_object_covered: 1 overlap_thresh: 1 min_area: 0.1 "
+        "max_area: 1 min_aspect_ratio: 0.5 max_aspect_ratio: 2 min_padded_size_ratio: [1, 1] "
+        "max_padded_size_ratio: [2, 2] } }",
+        "random_crop_image {}"}) {
+    SCOPED_TRACE(text);
+    const auto step = Make(text);
+    ASSERT_TRUE(step.ok()) << step.status();
+    std::map<std::vector<int>, int> outcomes;
+    for (int i = 0; i < 60; ++i) {
+      Marked marked(40, 60, {8, 21, 13, 17});
+      CounterRandom random(5, i);
+      (*step)->Apply(&random, &marked.image, &marked.boxes);
+      marked.ExpectBoxAroundMark();
+      const PixelWindow mark = marked.FindMark();
+      ++outcomes[{mark.y, mark.x, mark.height, marked.image.height(), marked.image.width()}];
+    }
+    EXPECT_GE(outcomes.size(), 2u);
+  }
+}
+
+TEST(AugmentationStepTest, RotationIsCounterClockwise) {
+  Image picture;
+  picture.height = 2;
+  picture.width = 3;
+  picture.channels = 1;
+  picture.pixels = {1, 2, 3, 4, 5, 6};
+  EditableImage image;
+  image.Take(&picture);
+  image.RotateCounterClockwise();
+  EXPECT_EQ(image.height(), 3);
+  EXPECT_EQ(image.width(), 2);
+  const std::vector<uint8_t> got(image.View().bytes, image.View().bytes + 6);
+  EXPECT_EQ(got, (std::vector<uint8_t>{3, 6, 2, 5, 1, 4}));
+}
+
+TEST(AugmentationStepTest, PaddingUsesTheMeanColourByDefault) {
+  Marked marked(10, 10, {0, 0, 10, 10});
+  CounterRandom random(1, 1);
+  PadRandomly({20, 20, 20, 20}, std::nullopt, &random, &marked.image, &marked.boxes);
+  const PixelView view = marked.image.View();
+  ASSERT_EQ(view.height, 20);
+  for (int i = 0; i < 3 * 400; ++i) EXPECT_EQ(view.bytes[i], 200 + 10 * (i % 3));
+  EXPECT_NEAR(marked.boxes[0].ymax - marked.boxes[0].ymin, 0.5f, 1e-6);
+}
+
+// Every window keeps what was asked for.
+TEST(CropTest, WindowsKeepAreaAspectAndCover) {
+  CropOptions options;
+  options.min_object_covered = 0.6f;
+  options.min_aspect_ratio = 0.5f;
+  options.max_aspect_ratio = 2.0f;
+  options.min_area = 0.2f;
+  options.max_area = 0.7f;
+  const std::vector<Box> boxes = {{0.1f, 0.1f, 0.3f, 0.4f}, {0.6f, 0.5f, 0.9f, 0.8f}};
+  int found = 0;
+  for (int i = 0; i < 500; ++i) {
+    CounterRandom random(3, i);
+    const auto window = SampleCropWindow(options, 120, 200, boxes, &random);
+    if (!window.has_value()) continue;
+    ++found;
+    const double area = static_cast<double>(window->height) * window->width / (120.0 * 200.0);
+    EXPECT_GE(area, 0.2 - 1e-9);
+    EXPECT_LE(area, 0.7 + 1e-9);
+    const double aspect = static_cast<double>(window->width) / window->height;
+    EXPECT_GE(aspect, 0.5 - 0.6 / window->height);
+    EXPECT_LE(aspect, 2.0 + 0.6 / window->height);
+    EXPECT_GE(window->y, 0);
+    EXPECT_LE(window->y + window->height, 120);
+    EXPECT_LE(window->x + window->width, 200);
+    double best = 0.0;
+    for (const Box& box : boxes) {
+      const double rows = std::min<double>(box.ymax * 120, window->y + window->height) -
+                          std::max<double>(box.ymin * 120, window->y);
+      const double columns = std::min<double>(box.xmax * 200, window->x + window->width) -
+                             std::max<double>(box.xmin * 200, window->x);
+      const double size = (box.ymax - box.ymin) * 120.0 * (box.xmax - box.xmin) * 200.0;
+      best = std::max(best, std::max(rows, 0.0) * std::max(columns, 0.0) / size);
+    }
+    EXPECT_GE(best, 0.6 - 1e-4);
+  }
+  EXPECT_GT(found, 450);
+}
+
+TEST(CropTest, ImpossibleWindowsAndTinyImages) {
+  CropOptions impossible;
+  impossible.min_aspect_ratio = impossible.max_aspect_ratio = 10.0f;
+  impossible.min_area = impossible.max_area = 0.9f;
+  CounterRandom random(1, 1);
+  EXPECT_FALSE(SampleCropWindow(impossible, 50, 50, {}, &random).has_value());
+  for (int i = 0; i < 50; ++i) {
+    CounterRandom draws(2, i);
+    const auto window = SampleCropWindow(DefaultSsdCrops()[0], 1, 1, {}, &draws);
+    if (window.has_value()) {
+      EXPECT_EQ(*window, (PixelWindow{0, 0, 1, 1}));
+    }
+  }
+}
+
+TEST(CropTest, BoxesOutsideAreDroppedAndOthersMoved) {
+  CropOptions options;
+  options.overlap_thresh = 0.4f;
+  std::vector<Box> boxes = {{0.0f, 0.0f, 0.2f, 0.2f, 1},    // outside
+                            {0.4f, 0.4f, 0.8f, 0.8f, 2},    // inside by a quarter... of its area
+                            {0.5f, 0.3f, 0.75f, 0.7f, 3}};  // inside by half
+  MoveBoxesIntoWindow(options, 100, 100, {50, 50, 50, 50}, &boxes);
+  ASSERT_EQ(boxes.size(), 2u);
+  EXPECT_EQ(boxes[0].label, 2);
+  EXPECT_FLOAT_EQ(boxes[0].ymin, 0.0f);
+  EXPECT_NEAR(boxes[0].ymax, 0.6f, 1e-6);
+  EXPECT_EQ(boxes[1].label, 3);
+  EXPECT_NEAR(boxes[1].xmax, 0.4f, 1e-6);
+  options.clip_boxes = false;
+  boxes = {{0.4f, 0.4f, 0.8f, 0.8f, 2}};
+  MoveBoxesIntoWindow(options, 100, 100, {50, 50, 50, 50}, &boxes);
+  EXPECT_NEAR(boxes[0].ymin, -0.2f, 1e-6);
+}
+
+TEST(ColourTest, FormulasOnSingleColours) {
+  std::vector<float> red = {1.0f, 0.0f, 0.0f};
+  AdjustHue(1.0f / 3.0f, &red);
+  EXPECT_NEAR(red[0], 0.0f, 1e-5);
+  EXPECT_NEAR(red[1], 1.0f, 1e-5);
+  std::vector<float> orange = {0.8f, 0.4f, 0.2f};
+  const std::vector<float> before = orange;
+  AdjustHue(0.37f, &orange);
+  AdjustHue(-0.37f, &orange);
+  for (int c = 0; c < 3; ++c) EXPECT_NEAR(orange[c], before[c], 1e-5);
+  AdjustSaturation(0.0f, &orange);
+  for (int c = 0; c < 3; ++c) EXPECT_NEAR(orange[c], 0.8f, 1e-5);
+  std::vector<float> half = {0.8f, 0.4f, 0.2f};
+  AdjustSaturation(0.5f, &half);  // S 0.75 -> 0.375
+  EXPECT_NEAR(half[2], 0.8f * (1 - 0.375f), 1e-5);
+  std::vector<float> pair = {0.2f, 0.6f};
+  AdjustContrast(0.5f, 1, &pair);
+  EXPECT_NEAR(pair[0], 0.3f, 1e-6);
+  EXPECT_NEAR(pair[1], 0.5f, 1e-6);
+  std::vector<float> grey = {100.0f, 50.0f, 200.0f};
+  MakeGrey(&grey);
+  EXPECT_NEAR(grey[0], 0.2989f * 100 + 0.5870f * 50 + 0.1140f * 200, 1e-3);
+  EXPECT_EQ(grey[0], grey[2]);
+}
+
+TEST(ColourTest, StepsKeepTheRangeAndTheBoxes) {
+  for (const char* text :
+       {"random_pixel_value_scale {}", "random_adjust_brightness { max_delta: 0.9 }",
+        "random_adjust_contrast {}", "random_adjust_hue {}", "random_adjust_saturation {}",
+        "random_distort_color {}", "random_distort_color { color_ordering: 1 }",
+        "random_rgb_to_gray { probability: 1 }", "rgb_to_gray {}"}) {
+    SCOPED_TRACE(text);
+    const auto step = Make(text);
+    ASSERT_TRUE(step.ok()) << step.status();
+    bool changed = false;
+    for (int i = 0; i < 20; ++i) {
+      Marked marked(12, 9, {2, 2, 5, 5});
+      CounterRandom random(5, i);
+      (*step)->Apply(&random, &marked.image, &marked.boxes);
+      const PixelView view = marked.image.View();
+      ASSERT_NE(view.floats, nullptr);
+      for (int k = 0; k < 12 * 9 * 3; ++k) {
+        ASSERT_GE(view.floats[k], 0.0f);
+        ASSERT_LE(view.floats[k], 255.0f);
+      }
+      const float* const mark = view.floats + 3 * (3 * 9 + 3);
+      for (int c = 0; c < 3; ++c) changed = changed || std::abs(mark[c] - 200 - 10 * c) > 0.5f;
+      EXPECT_EQ(marked.boxes.size(), 1u);
+    }
+    EXPECT_TRUE(changed);
+  }
+}
+
+TEST(ColourTest, GreyImagesHaveNoHue) {
+  Image picture;
+  picture.height = picture.width = 2;
+  picture.channels = 1;
+  picture.pixels = {0, 100, 200, 255};
+  EditableImage image;
+  image.Take(&picture);
+  std::vector<Box> boxes;
+  CounterRandom random(1, 1);
+  (*Make("random_adjust_hue { max_delta: 0.5 }"))->Apply(&random, &image, &boxes);
+  EXPECT_NEAR(image.View().floats[2], 200.0f, 1e-3);
+}
+
+TEST(AugmentationStepTest, BadValuesAreNamed) {
+  const auto message = [](const std::string& text) {
+    return std::string(Make(text).status().message());
+  };
+  EXPECT_THAT(message("random_crop_image { min_area: 0.9 max_area: 0.2 }"),
+              HasSubstr("options[3].random_crop_image.max_area is 0.2"));
+  EXPECT_THAT(message("random_crop_image { min_aspect_ratio: 0 }"), HasSubstr("min_aspect_ratio"));
+  EXPECT_THAT(message("ssd_random_crop { operations { max_area: 1 max_aspect_ratio: 1 "
+                      "min_aspect_ratio: 1 overlap_thresh: 7 } }"),
+              HasSubstr("options[3].ssd_random_crop.operations[0].overlap_thresh is 7"));
+  EXPECT_THAT(message("ssd_random_crop_pad {}"), HasSubstr("operations is empty"));
+  EXPECT_THAT(message("random_pad_image { pad_color: 3 }"), HasSubstr("pad_color"));
+  EXPECT_THAT(message("random_adjust_contrast { min_delta: 2 }"), HasSubstr("max_delta"));
+  EXPECT_THAT(message("random_rgb_to_gray { probability: 2 }"), HasSubstr("probability is 2"));
+  EXPECT_THAT(message("random_distort_color { color_ordering: 2 }"), HasSubstr("color_ordering"));
+  EXPECT_THAT(message("random_black_patches {}"), HasSubstr("no supported step"));
+}
+
+}  // namespace
+}  // namespace pushpull

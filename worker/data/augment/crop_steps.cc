@@ -1,0 +1,183 @@
+#include "worker/data/augment/crop_steps.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "worker/data/augment/geometry_steps.h"
+
+namespace pushpull {
+namespace {
+
+constexpr int kAttempts = 100;
+
+// Lengths of a box's and a window's common part, in pixels.
+float SharedArea(const PixelWindow& window, int height, int width, const Box& box) {
+  const float top = std::max(box.ymin * static_cast<float>(height), static_cast<float>(window.y));
+  const float bottom =
+      std::min(box.ymax * static_cast<float>(height), static_cast<float>(window.y + window.height));
+  const float left = std::max(box.xmin * static_cast<float>(width), static_cast<float>(window.x));
+  const float right =
+      std::min(box.xmax * static_cast<float>(width), static_cast<float>(window.x + window.width));
+  return std::max(bottom - top, 0.0f) * std::max(right - left, 0.0f);
+}
+
+float PixelArea(int height, int width, const Box& box) {
+  return (box.ymax - box.ymin) * static_cast<float>(height) * (box.xmax - box.xmin) *
+         static_cast<float>(width);
+}
+
+bool CoversAnObject(const CropOptions& options, int height, int width,
+                    const std::vector<Box>& boxes, const PixelWindow& window) {
+  if (boxes.empty()) {
+    const double share =
+        static_cast<double>(window.height) * window.width / (static_cast<double>(height) * width);
+    return share >= options.min_object_covered;
+  }
+  return std::any_of(boxes.begin(), boxes.end(), [&](const Box& box) {
+    const float area = PixelArea(height, width, box);
+    return area >= 1.0f &&
+           SharedArea(window, height, width, box) >= options.min_object_covered * area;
+  });
+}
+
+// One attempt; nullopt when the drawn shape does not fit.
+std::optional<PixelWindow> DrawWindow(const CropOptions& options, int height, int width,
+                                      CounterRandom* random) {
+  const double pixels = static_cast<double>(height) * width;
+  const double min_area = options.min_area * pixels;
+  const double max_area = options.max_area * pixels;
+  const double aspect = options.min_aspect_ratio +
+                        random->NextFloat() * (options.max_aspect_ratio - options.min_aspect_ratio);
+  const int lowest = static_cast<int>(std::lrint(std::sqrt(min_area / aspect)));
+  int highest = static_cast<int>(std::lrint(std::sqrt(max_area / aspect)));
+  if (std::lrint(highest * aspect) > width) {
+    highest = static_cast<int>((width + 0.5 - 1e-7) / aspect);
+  }
+  highest = std::min(highest, height);
+  PixelWindow window;
+  window.height = std::min(lowest, highest);
+  if (window.height < highest) {
+    window.height +=
+        static_cast<int>(random->NextBelow(static_cast<uint64_t>(highest - window.height) + 1));
+  }
+  const auto area = [&window, aspect] {
+    window.width = static_cast<int>(std::lrint(window.height * aspect));
+    return static_cast<double>(window.height) * window.width;
+  };
+  // Rounding may have left the range.
+  if (area() < min_area) ++window.height;
+  if (area() > max_area) --window.height;
+  const double drawn = area();
+  if (drawn < min_area || drawn > max_area || window.height < 1 || window.width < 1 ||
+      window.height > height || window.width > width) {
+    return std::nullopt;
+  }
+  window.y = static_cast<int>(random->NextBelow(static_cast<uint64_t>(height - window.height) + 1));
+  window.x = static_cast<int>(random->NextBelow(static_cast<uint64_t>(width - window.width) + 1));
+  return window;
+}
+
+void CropRandomly(const CropOptions& options, CounterRandom* random, EditableImage* image,
+                  std::vector<Box>* boxes) {
+  if (!(random->NextFloat() > options.random_coef)) return;
+  const std::optional<PixelWindow> window =
+      SampleCropWindow(options, image->height(), image->width(), *boxes, random);
+  if (!window.has_value()) return;
+  MoveBoxesIntoWindow(options, image->height(), image->width(), *window, boxes);
+  image->Crop(*window);
+}
+
+class RandomCrop final : public AugmentationStep {
+ public:
+  explicit RandomCrop(std::vector<CropOptions> options) : options_(std::move(options)) {}
+  void Apply(CounterRandom* random, EditableImage* image, std::vector<Box>* boxes) const override {
+    const uint64_t chosen = random->NextBelow(options_.size());
+    CropRandomly(options_[chosen], random, image, boxes);
+  }
+
+ private:
+  const std::vector<CropOptions> options_;
+};
+
+class RandomCropPad final : public AugmentationStep {
+ public:
+  explicit RandomCropPad(std::vector<CropPadOptions> options) : options_(std::move(options)) {}
+  void Apply(CounterRandom* random, EditableImage* image, std::vector<Box>* boxes) const override {
+    const CropPadOptions& chosen = options_[random->NextBelow(options_.size())];
+    const float height = static_cast<float>(image->height());
+    const float width = static_cast<float>(image->width());
+    CropRandomly(chosen.crop, random, image, boxes);
+    PadSizes sizes;
+    sizes.min_height = static_cast<int>(height * chosen.min_padded_size_ratio[0]);
+    sizes.min_width = static_cast<int>(width * chosen.min_padded_size_ratio[1]);
+    sizes.max_height = static_cast<int>(height * chosen.max_padded_size_ratio[0]);
+    sizes.max_width = static_cast<int>(width * chosen.max_padded_size_ratio[1]);
+    PadRandomly(sizes, chosen.pad_colour, random, image, boxes);
+  }
+
+ private:
+  const std::vector<CropPadOptions> options_;
+};
+
+}  // namespace
+
+std::optional<PixelWindow> SampleCropWindow(const CropOptions& options, int height, int width,
+                                            const std::vector<Box>& boxes, CounterRandom* random) {
+  for (int i = 0; i < kAttempts; ++i) {
+    const std::optional<PixelWindow> window = DrawWindow(options, height, width, random);
+    if (window.has_value() && CoversAnObject(options, height, width, boxes, *window)) {
+      return window;
+    }
+  }
+  return std::nullopt;
+}
+
+void MoveBoxesIntoWindow(const CropOptions& options, int height, int width,
+                         const PixelWindow& window, std::vector<Box>* boxes) {
+  std::vector<Box> kept;
+  const float window_height = static_cast<float>(window.height);
+  const float window_width = static_cast<float>(window.width);
+  for (Box box : *boxes) {
+    const float shared = SharedArea(window, height, width, box);
+    if (shared <= 0.0f || shared < options.overlap_thresh * PixelArea(height, width, box)) {
+      continue;
+    }
+    box.ymin = (box.ymin * static_cast<float>(height) - window.y) / window_height;
+    box.ymax = (box.ymax * static_cast<float>(height) - window.y) / window_height;
+    box.xmin = (box.xmin * static_cast<float>(width) - window.x) / window_width;
+    box.xmax = (box.xmax * static_cast<float>(width) - window.x) / window_width;
+    if (options.clip_boxes) {
+      box.ymin = std::clamp(box.ymin, 0.0f, 1.0f);
+      box.ymax = std::clamp(box.ymax, 0.0f, 1.0f);
+      box.xmin = std::clamp(box.xmin, 0.0f, 1.0f);
+      box.xmax = std::clamp(box.xmax, 0.0f, 1.0f);
+    }
+    kept.push_back(box);
+  }
+  *boxes = std::move(kept);
+}
+
+std::unique_ptr<AugmentationStep> MakeRandomCrop(std::vector<CropOptions> options) {
+  return std::make_unique<RandomCrop>(std::move(options));
+}
+
+std::unique_ptr<AugmentationStep> MakeRandomCropPad(std::vector<CropPadOptions> options) {
+  return std::make_unique<RandomCropPad>(std::move(options));
+}
+
+std::vector<CropOptions> DefaultSsdCrops() {
+  std::vector<CropOptions> crops;
+  for (const float covered : {0.0f, 0.1f, 0.3f, 0.5f, 0.7f, 0.9f, 1.0f}) {
+    CropOptions crop;
+    crop.min_object_covered = covered;
+    crop.overlap_thresh = covered;
+    crop.min_aspect_ratio = 0.5f;
+    crop.max_aspect_ratio = 2.0f;
+    crop.random_coef = 0.15f;
+    crops.push_back(crop);
+  }
+  return crops;
+}
+
+}  // namespace pushpull

@@ -1,0 +1,17 @@
+#include "worker/eval/evaluation.h"
+
+#include "common/status_macros.h"
+#include "worker/eval/classifier_evaluation.h"
+#include "worker/eval/detection_evaluation.h"
+
+namespace pushpull {
+
+absl::StatusOr<std::unique_ptr<Evaluation>> MakeEvaluation(
+    const config::TrainEvalPipelineConfig& config, const std::string& data_dir, int num_threads) {
+  if (config.model().has_ssd()) {
+    return DetectionEvaluation::Create(config, data_dir, num_threads);
+  }
+  return ClassifierEvaluation::Create(config, data_dir, num_threads);
+}
+
+}  // namespace pushpull
