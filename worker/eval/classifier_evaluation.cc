@@ -19,14 +19,14 @@ absl::StatusOr<ClassificationMetrics> ClassifierEvaluation::Measure(
   int64_t top1 = 0;
   int64_t top5 = 0;
   int64_t examples = 0;
-  PP_RETURN_IF_ERROR(run_->ForEachBatch(
-      variables, num_updates, stop, [&](const InputBatch&, const StepResult& result) {
-        loss += result.loss * static_cast<double>(result.samples);
-        top1 += result.correct_top1;
-        top5 += result.correct_top5;
-        examples += result.samples;
-        return absl::OkStatus();
-      }));
+  PP_RETURN_IF_ERROR(run_->ForEachBatch(variables, num_updates, stop,
+                                        [&](const InputBatch&, const StepResult& result) {
+                                          loss += result.loss * static_cast<double>(result.samples);
+                                          top1 += result.correct_top1;
+                                          top5 += result.correct_top5;
+                                          examples += result.samples;
+                                          return absl::OkStatus();
+                                        }));
   const double count = static_cast<double>(examples);
   return ClassificationMetrics{static_cast<double>(top1) / count, static_cast<double>(top5) / count,
                                loss / count, examples};

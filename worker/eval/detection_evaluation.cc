@@ -30,7 +30,7 @@ DetectionRecord MakeRecord(const std::string& image_id, const ImageSize& size,
   DetectionRecord record;
   record.image_id = image_id;
   for (const Box& box : boxes) {
-    GroundTruthBox truth;
+    TruthBox truth;
     truth.box = ToPixels(box.ymin, box.xmin, box.ymax, box.xmax, size);
     truth.label = box.label;
     truth.difficult = box.difficult;
@@ -39,8 +39,8 @@ DetectionRecord MakeRecord(const std::string& image_id, const ImageSize& size,
   }
   for (const Detection& detection : detections) {
     const BoundingBox& box = detection.box;
-    record.detections.push_back({ToPixels(box.ymin, box.xmin, box.ymax, box.xmax, size),
-                                 detection.label, detection.score});
+    record.detections.push_back(
+        {ToPixels(box.ymin, box.xmin, box.ymax, box.xmax, size), detection.label, detection.score});
   }
   return record;
 }
@@ -117,9 +117,9 @@ std::vector<std::vector<Detection>> DetectionEvaluation::DetectBatch(int64_t sam
   run_->pool().ParallelFor(samples, [&](int64_t i) {
     const absl::Span<const float> codes(codes_);
     const absl::Span<const float> scores(scores_);
-    detections[i] = PostProcess(
-        spec_, anchors_, codes.subspan(i * anchors * kBoxCodeSize, anchors * kBoxCodeSize),
-        scores.subspan(i * anchors * columns, anchors * columns));
+    detections[i] = PostProcess(spec_, anchors_,
+                                codes.subspan(i * anchors * kBoxCodeSize, anchors * kBoxCodeSize),
+                                scores.subspan(i * anchors * columns, anchors * columns));
   });
   return detections;
 }

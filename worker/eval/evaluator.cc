@@ -52,8 +52,7 @@ absl::Status WaitForPath(const EvaluatorContext& context, const std::string& pat
   }
 }
 
-Evaluator::Evaluator(EvaluatorOptions options, EvaluatorContext context,
-                     Evaluation* evaluation)
+Evaluator::Evaluator(EvaluatorOptions options, EvaluatorContext context, Evaluation* evaluation)
     : options_(std::move(options)),
       context_(context),
       evaluation_(evaluation),

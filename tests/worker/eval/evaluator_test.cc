@@ -18,6 +18,7 @@
 #include "common/record_io.h"
 #include "tests/testutil/memory_file_system.h"
 #include "tests/worker/eval/eval_testing.h"
+#include "worker/eval/classifier_evaluation.h"
 
 namespace pushpull {
 namespace {
@@ -25,7 +26,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-std::unique_ptr<ClassifierEvaluation> MakeEvaluation(
+std::unique_ptr<ClassifierEvaluation> MakeClassifierEvaluation(
     const config::TrainEvalPipelineConfig& config) {
   auto evaluation = ClassifierEvaluation::Create(config, "", 1);
   CHECK(evaluation.ok()) << evaluation.status();
@@ -38,7 +39,7 @@ TEST(ClassifierEvaluation, DoesNotDependOnTheBatchSize) {
   for (const int batch_size : {1, 7, 24, 100}) {
     config::TrainEvalPipelineConfig config = TinyConfig();
     config.mutable_eval_config()->set_batch_size(batch_size);
-    const auto evaluation = MakeEvaluation(config);
+    const auto evaluation = MakeClassifierEvaluation(config);
     const std::vector<float> weights = TinyWeights(evaluation->layout(), 3);
     const auto metrics = evaluation->Measure(weights, 100, go);
     ASSERT_TRUE(metrics.ok()) << metrics.status();
@@ -57,19 +58,19 @@ TEST(ClassifierEvaluation, DoesNotDependOnTheBatchSize) {
 TEST(ClassifierEvaluation, UsesTheWholeSetWhenItIsSmaller) {
   config::TrainEvalPipelineConfig config = TinyConfig();
   config.mutable_eval_config()->set_num_examples(5000);
-  EXPECT_EQ(MakeEvaluation(config)->num_examples(), 30);
+  EXPECT_EQ(MakeClassifierEvaluation(config)->num_examples(), 30);
 }
 
 TEST(ClassifierEvaluation, ShareOfTheInitialStatistics) {
   config::TrainEvalPipelineConfig config = TinyConfig();
-  EXPECT_NEAR(MakeEvaluation(config)->UnsettledShare(10), 0.348678, 1e-5);
+  EXPECT_NEAR(MakeClassifierEvaluation(config)->UnsettledShare(10), 0.348678, 1e-5);
   config.mutable_model()
       ->mutable_classifier()
       ->mutable_feature_extractor()
       ->mutable_conv_hyperparams()
       ->mutable_batch_norm()
       ->set_bias_corrected_moving_statistics(true);
-  EXPECT_EQ(MakeEvaluation(config)->UnsettledShare(10), 0.0);
+  EXPECT_EQ(MakeClassifierEvaluation(config)->UnsettledShare(10), 0.0);
 }
 
 // Collects the warnings while it lives.
@@ -92,7 +93,7 @@ class WarningSink final : public google::LogSink {
 class EvaluatorTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    evaluation_ = MakeEvaluation(TinyConfig());
+    evaluation_ = MakeClassifierEvaluation(TinyConfig());
     options_.checkpoint_dir = "/d";
     options_.eval_dir = "/d/eval";
     ASSERT_EQ(files_.MakeDirectory("/d"), absl::OkStatus());
@@ -192,7 +193,7 @@ TEST_F(EvaluatorTest, KeepsTheBestByAccuracy) {
   uint64_t best_step = 0;
   for (const uint64_t seed : {3, 2, 1}) {
     const std::vector<float> weights = TinyWeights(evaluation_->layout(), seed);
-    const ClassificationMetrics metrics = *evaluation_->Run(weights, 100 * seed, stop_);
+    const ClassificationMetrics metrics = *evaluation_->Measure(weights, 100 * seed, stop_);
     if (metrics.accuracy > best) {
       best = metrics.accuracy;
       best_step = 100 * seed;
@@ -225,7 +226,7 @@ TEST_F(EvaluatorTest, RunOncePrintsOneJsonObject) {
   EXPECT_EQ(Run(), absl::OkStatus());
   const nlohmann::json result = nlohmann::json::parse(results_.str());
   const std::vector<float> weights = TinyWeights(evaluation_->layout(), 2);
-  const ClassificationMetrics metrics = *evaluation_->Run(weights, 200, stop_);
+  const ClassificationMetrics metrics = *evaluation_->Measure(weights, 200, stop_);
   EXPECT_EQ(result["step"], 200);
   EXPECT_EQ(result["examples"], 24);
   EXPECT_EQ(result["accuracy"].get<double>(), metrics.accuracy);
@@ -268,8 +269,8 @@ TEST_F(EvaluatorTest, EvaluatesMovingAveragesWhereAsked) {
   // Moving statistics have no average of their own; here they are the same in both.
   const std::vector<float> ema = TinyWeights(evaluation_->layout(), 9);
   const std::vector<float> raw = TinyWeights(evaluation_->layout(), 1);
-  EXPECT_EQ(loss, static_cast<float>(evaluation_->Run(ema, 100, stop_)->loss));
-  EXPECT_NE(loss, static_cast<float>(evaluation_->Run(raw, 100, stop_)->loss));
+  EXPECT_EQ(loss, static_cast<float>(evaluation_->Measure(ema, 100, stop_)->loss));
+  EXPECT_NE(loss, static_cast<float>(evaluation_->Measure(raw, 100, stop_)->loss));
 }
 
 TEST_F(EvaluatorTest, MissingMovingAveragesAreNamed) {
@@ -311,7 +312,7 @@ TEST_F(EvaluatorTest, ASignalEndsWaitingAndEvaluating) {
   EXPECT_EQ(sleeps_, 3);
   stop_ = true;
   const std::vector<float> weights = TinyWeights(evaluation_->layout(), 1);
-  EXPECT_TRUE(absl::IsCancelled(evaluation_->Run(weights, 1, stop_).status()));
+  EXPECT_TRUE(absl::IsCancelled(evaluation_->Measure(weights, 1, stop_).status()));
 }
 
 TEST_F(EvaluatorTest, PausesBetweenEvaluationsButNotBeforeTheLast) {
