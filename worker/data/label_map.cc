@@ -1,0 +1,115 @@
+#include "worker/data/label_map.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "glog/logging.h"
+#include "google/protobuf/io/tokenizer.h"
+#include "google/protobuf/text_format.h"
+
+#include "common/status_macros.h"
+
+namespace pushpull {
+namespace {
+
+// Keeps the first error; lines are counted from 1 in what people read.
+class FirstError : public google::protobuf::io::ErrorCollector {
+ public:
+  void AddError(int line, int column, const std::string& message) override {
+    if (text_.empty()) text_ = absl::StrCat(line + 1, ":", column + 1, ": ", message);
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+}  // namespace
+
+absl::StatusOr<LabelMap> LabelMap::Parse(absl::string_view text, absl::string_view source) {
+  tensorflow::StringIntLabelMap proto;
+  google::protobuf::TextFormat::Parser parser;
+  FirstError error;
+  parser.RecordErrorsTo(&error);
+  if (!parser.ParseFromString(std::string(text), &proto)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        source, ":", error.text(), " (expected a label map: item { id: 1 name: \"cat\" } ...)"));
+  }
+  return FromProto(proto, source);
+}
+
+absl::StatusOr<LabelMap> LabelMap::Load(FileSystem& files, const std::string& path) {
+  PP_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(files, path));
+  return Parse(text, path);
+}
+
+absl::StatusOr<LabelMap> LabelMap::FromNames(const std::vector<std::string>& names,
+                                             absl::string_view source) {
+  tensorflow::StringIntLabelMap proto;
+  for (const std::string& name : names) {
+    tensorflow::StringIntLabelMapItem* item = proto.add_item();
+    item->set_name(name);
+    item->set_id(proto.item_size());
+  }
+  return FromProto(proto, source);
+}
+
+absl::StatusOr<LabelMap> LabelMap::FromProto(const tensorflow::StringIntLabelMap& proto,
+                                             absl::string_view source) {
+  if (proto.item_size() == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(source, ": the label map has no item; expected item { id: 1 name: \"cat\" }"));
+  }
+  LabelMap map;
+  map.proto_ = proto;
+  std::map<int32_t, std::string> by_id;
+  for (int i = 0; i < proto.item_size(); ++i) {
+    const tensorflow::StringIntLabelMapItem& item = proto.item(i);
+    const std::string& shown = item.display_name().empty() ? item.name() : item.display_name();
+    const auto error = [&](const auto&... what) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(source, ": item ", i + 1, " (\"", shown, "\"): ", what...));
+    };
+    if (!item.has_id()) return error("has no id");
+    if (item.id() == 0) return error("id 0 is reserved for the background; ids begin at 1");
+    if (item.id() < 1 || item.id() > kMaxId) {
+      return error("id is ", item.id(), ", expected 1 to ", kMaxId);
+    }
+    if (shown.empty()) return error("has neither name nor display_name");
+    if (const auto [it, added] = by_id.emplace(item.id(), shown); !added) {
+      return error("id ", item.id(), " is already that of \"", it->second, "\"");
+    }
+    const int32_t label = item.id() - 1;
+    for (const std::string& name : {item.name(), item.display_name()}) {
+      if (name.empty()) continue;
+      const auto [it, added] = map.labels_.emplace(name, label);
+      if (!added && it->second != label) {
+        return error("the name \"", name, "\" is already that of id ", it->second + 1);
+      }
+    }
+  }
+  map.names_.resize(by_id.rbegin()->first);
+  for (auto& [id, name] : by_id) map.names_[id - 1] = std::move(name);
+  return map;
+}
+
+std::optional<int32_t> LabelMap::Find(absl::string_view text) const {
+  const auto it = labels_.find(text);
+  if (it == labels_.end()) return std::nullopt;
+  return it->second;
+}
+
+const std::string& LabelMap::name(int32_t label) const {
+  CHECK_GE(label, 0);
+  CHECK_LT(label, num_classes());
+  return names_[label];
+}
+
+std::string LabelMap::ToText() const {
+  std::string text;
+  CHECK(google::protobuf::TextFormat::PrintToString(proto_, &text));
+  return text;
+}
+
+}  // namespace pushpull
