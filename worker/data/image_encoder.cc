@@ -1,0 +1,154 @@
+#include "worker/data/image_encoder.h"
+
+#include <png.h>
+
+#include <csetjmp>
+#include <cstdio>
+#include <cstdlib>
+
+// jpeglib.h uses FILE and size_t without including them, so it comes after <cstdio>.
+#include <jpeglib.h>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+#include "common/status_macros.h"
+#include "worker/data/image_codec.h"
+
+namespace pushpull {
+namespace {
+
+absl::Status CheckImage(const Image& image) {
+  const int64_t pixels = int64_t{image.height} * image.width;
+  if (image.height < 1 || image.width < 1 || image.height > kMaxImageSide ||
+      image.width > kMaxImageSide || pixels > kMaxImagePixels) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "cannot encode an image of %d x %d pixels (height x width): 1 to %d a side and at most %d "
+        "pixels are accepted",
+        image.height, image.width, kMaxImageSide, kMaxImagePixels));
+  }
+  if (image.channels != 1 && image.channels != 3) {
+    return absl::InvalidArgumentError(absl::StrCat("cannot encode an image with ", image.channels,
+                                                   " channels: 1 (grey) or 3 (RGB) are accepted"));
+  }
+  if (static_cast<int64_t>(image.pixels.size()) != pixels * image.channels) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "cannot encode an image of %d x %d x %d (height, width, channels) from %d bytes, %d "
+        "expected",
+        image.height, image.width, image.channels, image.pixels.size(), pixels * image.channels));
+  }
+  return absl::OkStatus();
+}
+
+// What the C libraries' callbacks need. Nothing with a destructor may live in a frame that longjmp
+// leaves.
+struct PngState {
+  std::string* bytes;
+  char message[128];
+  jmp_buf jump;
+};
+
+void PngError(png_structp png, png_const_charp message) {
+  auto* state = static_cast<PngState*>(png_get_error_ptr(png));
+  std::snprintf(state->message, sizeof(state->message), "%s", message);
+  std::longjmp(state->jump, 1);
+}
+
+void PngWarning(png_structp, png_const_charp) {}
+
+void PngWrite(png_structp png, png_bytep data, png_size_t count) {
+  static_cast<PngState*>(png_get_io_ptr(png))
+      ->bytes->append(reinterpret_cast<const char*>(data), count);
+}
+
+void PngFlush(png_structp) {}
+
+// False: state->message says why.
+bool WritePng(png_structp png, png_infop info, const Image& image, PngState* state) {
+  if (setjmp(state->jump) != 0) return false;
+  png_set_IHDR(png, info, image.width, image.height, 8,
+               image.channels == 1 ? PNG_COLOR_TYPE_GRAY : PNG_COLOR_TYPE_RGB, PNG_INTERLACE_NONE,
+               PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
+  png_write_info(png, info);
+  const size_t row_bytes = size_t{1} * image.width * image.channels;
+  for (int y = 0; y < image.height; ++y) {
+    png_write_row(png, image.pixels.data() + row_bytes * y);
+  }
+  png_write_end(png, nullptr);
+  return true;
+}
+
+struct JpegState {
+  jpeg_error_mgr manager;  // first: libjpeg hands back its address
+  jmp_buf jump;
+  char message[JMSG_LENGTH_MAX];
+  unsigned char* buffer;  // libjpeg's, from malloc
+  unsigned long size;
+};
+
+[[noreturn]] void JpegFail(j_common_ptr info) {
+  auto* state = reinterpret_cast<JpegState*>(info->err);
+  (*info->err->format_message)(info, state->message);
+  std::longjmp(state->jump, 1);
+}
+
+void JpegSilence(j_common_ptr) {}
+
+bool WriteJpeg(jpeg_compress_struct* jpeg, const Image& image, int quality, JpegState* state) {
+  if (setjmp(state->jump) != 0) return false;
+  jpeg_create_compress(jpeg);
+  jpeg_mem_dest(jpeg, &state->buffer, &state->size);
+  jpeg->image_height = image.height;
+  jpeg->image_width = image.width;
+  jpeg->input_components = image.channels;
+  jpeg->in_color_space = image.channels == 1 ? JCS_GRAYSCALE : JCS_RGB;
+  jpeg_set_defaults(jpeg);
+  jpeg_set_quality(jpeg, quality, TRUE);
+  jpeg_start_compress(jpeg, TRUE);
+  const size_t row_bytes = size_t{1} * image.width * image.channels;
+  while (jpeg->next_scanline < jpeg->image_height) {
+    // libjpeg does not write to its input; its row type only lacks the const.
+    JSAMPROW row = const_cast<JSAMPROW>(image.pixels.data() + row_bytes * jpeg->next_scanline);
+    jpeg_write_scanlines(jpeg, &row, 1);
+  }
+  jpeg_finish_compress(jpeg);
+  return true;
+}
+
+}  // namespace
+
+absl::Status EncodePng(const Image& image, std::string* bytes) {
+  bytes->clear();
+  PP_RETURN_IF_ERROR(CheckImage(image));
+  PngState state{bytes, "out of memory", {}};
+  png_structp png = png_create_write_struct(PNG_LIBPNG_VER_STRING, &state, PngError, PngWarning);
+  if (png == nullptr) return absl::ResourceExhaustedError("libpng: out of memory");
+  png_infop info = png_create_info_struct(png);
+  png_set_write_fn(png, &state, PngWrite, PngFlush);
+  const bool written = info != nullptr && WritePng(png, info, image, &state);
+  png_destroy_write_struct(&png, &info);
+  if (written) return absl::OkStatus();
+  bytes->clear();
+  return absl::InternalError(absl::StrCat("libpng cannot encode the image: ", state.message));
+}
+
+absl::Status EncodeJpeg(const Image& image, int quality, std::string* bytes) {
+  bytes->clear();
+  PP_RETURN_IF_ERROR(CheckImage(image));
+  if (quality < 1 || quality > 100) {
+    return absl::InvalidArgumentError(absl::StrCat("JPEG quality ", quality, " is outside 1..100"));
+  }
+  JpegState state{};
+  jpeg_compress_struct jpeg{};
+  jpeg.err = jpeg_std_error(&state.manager);
+  state.manager.error_exit = JpegFail;
+  state.manager.output_message = JpegSilence;
+  const bool written = WriteJpeg(&jpeg, image, quality, &state);
+  if (written) bytes->assign(reinterpret_cast<const char*>(state.buffer), state.size);
+  jpeg_destroy_compress(&jpeg);
+  std::free(state.buffer);
+  if (written) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("libjpeg cannot encode the image: ", state.message));
+}
+
+}  // namespace pushpull

@@ -1,0 +1,200 @@
+#include "worker/eval/draw_boxes.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "glog/logging.h"
+
+#include "worker/eval/bitmap_font.h"
+
+namespace pushpull {
+namespace {
+
+using Color = std::array<uint8_t, 3>;
+
+constexpr Color kBlack = {0, 0, 0};
+constexpr Color kWhite = {255, 255, 255};
+constexpr int kDash = 4;  // pixels drawn, then as many left out
+
+// Whole pixels, the ends excluded.
+struct Area {
+  int top;
+  int left;
+  int bottom;
+  int right;
+
+  bool empty() const { return top >= bottom || left >= right; }
+};
+
+class Canvas {
+ public:
+  explicit Canvas(Image* image) : image_(image) {}
+
+  int height() const { return image_->height; }
+  int width() const { return image_->width; }
+
+  Area Clip(const Area& area) const {
+    return {std::max(area.top, 0), std::max(area.left, 0), std::min(area.bottom, height()),
+            std::min(area.right, width())};
+  }
+
+  // Dashes are counted from the top left corner of `origin`.
+  enum class Stroke { kSolid, kDashed };
+  void Fill(const Area& area, const Color& color, Stroke stroke, const Area& origin) {
+    const Area visible = Clip(area);
+    for (int y = visible.top; y < visible.bottom; ++y) {
+      for (int x = visible.left; x < visible.right; ++x) {
+        const int along = y - origin.top + x - origin.left;
+        if (stroke == Stroke::kDashed && along / kDash % 2 != 0) continue;
+        std::copy(color.begin(), color.end(),
+                  image_->pixels.begin() + (size_t{1} * y * width() + x) * 3);
+      }
+    }
+  }
+  void Fill(const Area& area, const Color& color) { Fill(area, color, Stroke::kSolid, area); }
+
+  // The frame lies inside the area.
+  void Frame(const Area& area, int line, const Color& color, Stroke stroke) {
+    const int rows = std::min(line, area.bottom - area.top);
+    const int columns = std::min(line, area.right - area.left);
+    Fill({area.top, area.left, area.top + rows, area.right}, color, stroke, area);
+    Fill({area.bottom - rows, area.left, area.bottom, area.right}, color, stroke, area);
+    Fill({area.top, area.left, area.bottom, area.left + columns}, color, stroke, area);
+    Fill({area.top, area.right - columns, area.bottom, area.right}, color, stroke, area);
+  }
+
+  void Text(int top, int left, absl::string_view text, int scale, const Color& color) {
+    for (size_t i = 0; i < text.size(); ++i) {
+      const int origin = left + static_cast<int>(i) * (kGlyphWidth + 1) * scale;
+      if (origin >= width()) return;
+      for (int row = 0; row < kGlyphHeight; ++row) {
+        for (int column = 0; column < kGlyphWidth; ++column) {
+          if (!GlyphDot(text[i], row, column)) continue;
+          const int y = top + row * scale;
+          const int x = origin + column * scale;
+          Fill({y, x, y + scale, x + scale}, color);
+        }
+      }
+    }
+  }
+
+ private:
+  Image* const image_;
+};
+
+bool IsFinite(const PixelBox& box) {
+  return std::isfinite(box.ymin) && std::isfinite(box.xmin) && std::isfinite(box.ymax) &&
+         std::isfinite(box.xmax);
+}
+
+// All pixels that the box touches, at least one. Edges far outside stay far outside.
+Area AreaOf(const PixelBox& box) {
+  const auto whole = [](float edge) {
+    return static_cast<int>(std::clamp(edge, -1048576.0f, 1048576.0f));
+  };
+  Area area = {whole(std::floor(std::min(box.ymin, box.ymax))),
+               whole(std::floor(std::min(box.xmin, box.xmax))),
+               whole(std::ceil(std::max(box.ymin, box.ymax))),
+               whole(std::ceil(std::max(box.xmin, box.xmax)))};
+  area.bottom = std::max(area.bottom, area.top + 1);
+  area.right = std::max(area.right, area.left + 1);
+  return area;
+}
+
+std::string NameOf(int32_t label, const std::vector<std::string>& class_names) {
+  if (label < 0 || label >= static_cast<int32_t>(class_names.size())) {
+    return absl::StrCat("class ", label);
+  }
+  return PrintableText(class_names[label]);
+}
+
+struct Strip {
+  std::string text;
+  Color text_color;
+  Color background;
+};
+
+// The strip's top is at `wanted`, or as near as the image allows.
+void DrawStrip(const Strip& strip, int wanted, int left, int scale, Canvas* canvas) {
+  const int height = (kGlyphHeight + 2) * scale;
+  const int width = (static_cast<int>(strip.text.size()) * (kGlyphWidth + 1) + 1) * scale;
+  const int top = std::clamp(wanted, 0, std::max(0, canvas->height() - height));
+  left = std::clamp(left, 0, std::max(0, canvas->width() - width));
+  canvas->Fill({top, left, top + height, left + width}, strip.background);
+  canvas->Text(top + scale, left + scale, strip.text, scale, strip.text_color);
+}
+
+Image ToRgb(const Image& image) {
+  if (image.channels == 3) return image;
+  Image rgb{image.height, image.width, 3, {}};
+  rgb.pixels.reserve(image.pixels.size() * 3);
+  for (uint8_t value : image.pixels) rgb.pixels.insert(rgb.pixels.end(), 3, value);
+  return rgb;
+}
+
+// Those to be drawn, the best last.
+std::vector<const DetectedBox*> Select(const std::vector<DetectedBox>& detections,
+                                       const DrawOptions& options) {
+  std::vector<const DetectedBox*> selected;
+  for (const DetectedBox& detection : detections) {
+    if (detection.score >= options.min_score && IsFinite(detection.box)) {
+      selected.push_back(&detection);
+    }
+  }
+  std::stable_sort(selected.begin(), selected.end(),
+                   [](const DetectedBox* a, const DetectedBox* b) { return a->score > b->score; });
+  const size_t most = std::max(options.max_detections, 0);
+  if (selected.size() > most) selected.resize(most);
+  std::reverse(selected.begin(), selected.end());
+  return selected;
+}
+
+}  // namespace
+
+Color ClassColor(int32_t label) {
+  // Steps of the golden ratio around the circle of hues spread any number of labels.
+  const double turn = label * 0.6180339887498949;
+  const double hue = (turn - std::floor(turn)) * 6;
+  const auto channel = [hue](double centre) {
+    const double distance = std::abs(std::remainder(hue - centre, 6.0));
+    return static_cast<uint8_t>(std::lround(255 - 210 * std::clamp(distance - 1, 0.0, 1.0)));
+  };
+  return {channel(0), channel(2), channel(4)};
+}
+
+Image DrawBoxes(const Image& image, const DetectionRecord& record,
+                const std::vector<std::string>& class_names, const DrawOptions& options) {
+  CHECK(image.channels == 1 || image.channels == 3) << image.channels;
+  CHECK_EQ(image.pixels.size(), size_t{1} * image.height * image.width * image.channels);
+  Image drawn = ToRgb(image);
+  Canvas canvas(&drawn);
+  const int scale = std::max(options.text_scale, 1);
+  const int line = std::max(options.line_width, 1);
+  for (const TruthBox& truth : record.ground_truth) {
+    if (!IsFinite(truth.box)) continue;
+    const Area area = AreaOf(truth.box);
+    if (canvas.Clip(area).empty()) continue;
+    const Color color = ClassColor(truth.label);
+    canvas.Frame(area, std::max(line / 2, 1), color, Canvas::Stroke::kDashed);
+    const std::string text =
+        absl::StrCat(NameOf(truth.label, class_names), truth.difficult ? " (difficult)" : "",
+                     truth.is_crowd ? " (crowd)" : "");
+    DrawStrip({text, color, kBlack}, area.bottom, area.left, scale, &canvas);
+  }
+  for (const DetectedBox* detection : Select(record.detections, options)) {
+    const Area area = AreaOf(detection->box);
+    if (canvas.Clip(area).empty()) continue;
+    const Color color = ClassColor(detection->label);
+    canvas.Frame(area, line, color, Canvas::Stroke::kSolid);
+    const std::string text = absl::StrFormat("%s: %.0f%%", NameOf(detection->label, class_names),
+                                             100 * std::clamp(detection->score, 0.0f, 1.0f));
+    const int luminance = 3 * color[0] + 6 * color[1] + color[2];  // tenths
+    DrawStrip({text, luminance > 1280 ? kBlack : kWhite, color},
+              area.top - (kGlyphHeight + 2) * scale, area.left, scale, &canvas);
+  }
+  return drawn;
+}
+
+}  // namespace pushpull
