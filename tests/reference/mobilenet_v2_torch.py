@@ -18,7 +18,7 @@ CASES = [
     dict(name="mobilenet_v2_050_grey33", width=0.5, size=33, channels=1, hidden=24, smoothing=0.1, batch=3),
 ]
 CLASSES = 10
-EPSILON = 0.001
+EPSILON = float(numpy.float32(0.001))  # the config's numbers are single precision
 
 
 def uniform(name, count):

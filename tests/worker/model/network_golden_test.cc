@@ -1,11 +1,13 @@
 // Whole training and inference steps against values of an independent implementation in PyTorch
-// (tests/reference/mobilenet_v2_torch.py, float64).
+// (tests/reference/mobilenet_v2_torch.py and ssd_mobilenet_torch.py, float64).
 #include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <map>
+#include <memory>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -13,6 +15,7 @@
 #include "gtest/gtest.h"
 
 #include "kernels/cpu/reference_operators.h"
+#include "tests/testutil/ssd_test_config.h"
 #include "tests/worker/model/test_network.h"
 
 namespace pushpull {
@@ -88,39 +91,97 @@ void FillVariables(const VariableLayout& layout, std::vector<double>* flat) {
   }
 }
 
-// Double on the reference operators: the tolerance only has to cover another order of summation.
-void ExpectGolden(const std::string& name, const std::string& classifier, int64_t samples) {
-  constexpr double kTolerance = 1e-6;
-  const Golden golden = ReadGolden(name);
-  TestNetwork<double> test(MakeTestConfig(classifier), MakeReferenceOperators<double>(), samples);
-  FillVariables(test.layout, &test.variables);
-  TestBatch<double> batch(test.spec.input, 10, samples);
-  for (size_t i = 0; i < batch.images.size(); ++i) batch.images[i] = Uniform("images", i);
+// In double on the reference operators the tolerance only has to cover another order of summation.
+constexpr double kDoubleTolerance = 1e-6;
 
-  EXPECT_NEAR(test.Step(batch.view()).loss, golden.loss, kTolerance * golden.loss);
-  EXPECT_NEAR(test.network->Evaluate(test.variables, batch.view(), 1)->loss, golden.evaluated_loss,
-              kTolerance * golden.evaluated_loss);
+template <typename T>
+void ExpectGolden(const std::string& name, const ImageBatch<T>& batch, double tolerance,
+                  TestNetwork<T>* network) {
+  const Golden golden = ReadGolden(name);
+  TestNetwork<T>& test = *network;
+  std::vector<double> variables(test.variables.size());
+  FillVariables(test.layout, &variables);
+  test.variables.assign(variables.begin(), variables.end());
+  EXPECT_NEAR(test.Step(batch).loss, golden.loss, tolerance * golden.loss);
+  EXPECT_NEAR(test.network->Evaluate(test.variables, batch, 1)->loss, golden.evaluated_loss,
+              tolerance * golden.evaluated_loss);
   ASSERT_EQ(static_cast<int64_t>(golden.variables.size()), test.layout.num_variables());
   for (const auto& [variable, expected] : golden.variables) {
-    const std::vector<double> got = test.Part(test.gradient, variable);
+    const std::vector<T> got = test.Part(test.gradient, variable);
     double norm = 0.0;
     for (const double value : got) norm += value * value;
-    const double tolerance = kTolerance * std::max(expected.norm, 1e-6);
-    EXPECT_NEAR(std::sqrt(norm), expected.norm, tolerance) << variable;
-    EXPECT_NEAR(got.front(), expected.first, tolerance) << variable;
-    EXPECT_NEAR(got[got.size() / 2], expected.middle, tolerance) << variable;
-    EXPECT_NEAR(got.back(), expected.last, tolerance) << variable;
+    const double allowed = tolerance * std::max(expected.norm, 1e-3);
+    EXPECT_NEAR(std::sqrt(norm), expected.norm, allowed) << variable;
+    EXPECT_NEAR(got.front(), expected.first, allowed) << variable;
+    EXPECT_NEAR(got[got.size() / 2], expected.middle, allowed) << variable;
+    EXPECT_NEAR(got.back(), expected.last, allowed) << variable;
   }
 }
 
-TEST(NetworkGoldenTest, ColourImagesOfEvenSize) { ExpectGolden("mobilenet_v2_035_rgb32", "", 4); }
+void ExpectClassifier(const std::string& name, const std::string& classifier, int64_t samples) {
+  TestNetwork<double> test(MakeTestConfig(classifier), MakeReferenceOperators<double>(), samples);
+  TestBatch<double> batch(test.spec.input, 10, samples);
+  for (size_t i = 0; i < batch.images.size(); ++i) batch.images[i] = Uniform("images", i);
+  ExpectGolden(name, batch.view(), kDoubleTolerance, &test);
+}
+
+// The objects of the script.
+const std::vector<std::vector<LabeledBox>>& Objects() {
+  static const auto* const objects = new std::vector<std::vector<LabeledBox>>{
+      {{{0.1f, 0.1f, 0.5f, 0.45f}, 0, 1.0f}, {{0.5f, 0.3f, 0.9f, 0.95f}, 2, 1.0f}},
+      {{{0.05f, 0.02f, 0.97f, 0.99f}, 1, 1.0f}}};
+  return *objects;
+}
+
+template <typename T>
+void ExpectDetector(const std::string& name, const std::string& type, const std::string& ssd,
+                    double tolerance, std::unique_ptr<Operators<T>> operators) {
+  const int64_t samples = static_cast<int64_t>(Objects().size());
+  TestNetwork<T> test(MakeSsdTestConfig(type, "num_classes: 3 " + ssd), std::move(operators),
+                      samples);
+  std::vector<T> images(samples * test.spec.input.num_elements());
+  for (size_t i = 0; i < images.size(); ++i) images[i] = static_cast<T>(Uniform("images", i));
+  const std::vector<absl::Span<const LabeledBox>> objects(Objects().begin(), Objects().end());
+  ImageBatch<T> batch;
+  batch.images = images.data();
+  batch.samples = samples;
+  batch.objects = objects.data();
+  ExpectGolden(name, batch, tolerance, &test);
+}
+
+std::string Square(int size, const std::string& width) {
+  const std::string side = absl::StrCat(size);
+  return "image_resizer { fixed_shape_resizer { height: " + side + " width: " + side +
+         " } } feature_extractor { depth_multiplier: " + width + " } ";
+}
+
+TEST(NetworkGoldenTest, ColourImagesOfEvenSize) {
+  ExpectClassifier("mobilenet_v2_035_rgb32", "", 4);
+}
 
 TEST(NetworkGoldenTest, GreyImagesOfOddSizeWithHiddenLayerAndSmoothing) {
-  ExpectGolden("mobilenet_v2_050_grey33",
-               "num_channels: 1 hidden_units: 24 label_smoothing: 0.1 "
-               "image_resizer { fixed_shape_resizer { height: 33 width: 33 } } "
-               "feature_extractor { depth_multiplier: 0.5 }",
-               3);
+  ExpectClassifier("mobilenet_v2_050_grey33",
+                   "num_channels: 1 hidden_units: 24 label_smoothing: 0.1 "
+                   "image_resizer { fixed_shape_resizer { height: 33 width: 33 } } "
+                   "feature_extractor { depth_multiplier: 0.5 }",
+                   3);
+}
+
+TEST(NetworkGoldenTest, SsdMobilenetV1) {
+  ExpectDetector("ssd_mobilenet_v1_025_75", "ssd_mobilenet_v1", Square(75, "0.25"),
+                 kDoubleTolerance, MakeReferenceOperators<double>());
+}
+
+TEST(NetworkGoldenTest, SsdMobilenetV2) {
+  ExpectDetector("ssd_mobilenet_v2_035_75", "ssd_mobilenet_v2", Square(75, "0.35"),
+                 kDoubleTolerance, MakeReferenceOperators<double>());
+}
+
+TEST(NetworkGoldenTest, Ssdlite) {
+  ExpectDetector(
+      "ssdlite_mobilenet_v2_035_70", "ssd_mobilenet_v2",
+      Square(70, "0.35") + "box_predictor { convolutional_box_predictor { use_depthwise: true } }",
+      kDoubleTolerance, MakeReferenceOperators<double>());
 }
 
 }  // namespace
