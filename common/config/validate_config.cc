@@ -170,8 +170,9 @@ void CheckPath(const std::string& field, const std::string& path, bool folder,
   }
 }
 
-void CheckSynthetic(const config::SyntheticInputReader& reader, const std::string& field,
-                    const config::TrainEvalPipelineConfig& config, FieldChecker* checker) {
+void CheckSynthetic(const config::SyntheticInputReader& reader, const std::string& field, bool look,
+                    const config::TrainEvalPipelineConfig& config, const ConfigContext& context,
+                    FieldChecker* checker) {
   checker->AtLeast(field + ".num_examples", reader.num_examples(), 1);
   checker->Between(field + ".height", reader.height(), 16, kMaxInputSize);
   checker->Between(field + ".width", reader.width(), 16, kMaxInputSize);
@@ -179,6 +180,12 @@ void CheckSynthetic(const config::SyntheticInputReader& reader, const std::strin
   if (reader.num_channels() != 1 && reader.num_channels() != 3) {
     checker->Add(field + ".num_channels", "1 (grey) or 3 (RGB)",
                  absl::StrCat(reader.num_channels()));
+  }
+  if (reader.has_digits()) {
+    CheckPath(field + ".digits.images_path", reader.digits().images_path(), false, context, look,
+              checker);
+    CheckPath(field + ".digits.labels_path", reader.digits().labels_path(), false, context, look,
+              checker);
   }
   const bool detector = config.model().has_ssd();
   const int64_t model_classes =
@@ -194,6 +201,13 @@ void CheckSynthetic(const config::SyntheticInputReader& reader, const std::strin
 void CheckReader(const config::InputReader& reader, const std::string& field, bool look,
                  const config::TrainEvalPipelineConfig& config, const ConfigContext& context,
                  FieldChecker* checker) {
+  if (config.model().has_ssd() &&
+      (reader.has_idx_input_reader() || reader.has_image_folder_input_reader())) {
+    checker->Add(field, "a reader that gives boxes",
+                 reader.has_idx_input_reader() ? "idx_input_reader" : "image_folder_input_reader",
+                 "a detector learns from boxes, which these data do not have");
+    return;
+  }
   switch (reader.input_reader_case()) {
     case config::InputReader::kIdxInputReader:
       CheckPath(field + ".idx_input_reader.images_path", reader.idx_input_reader().images_path(),
@@ -206,8 +220,8 @@ void CheckReader(const config::InputReader& reader, const std::string& field, bo
                 reader.image_folder_input_reader().path(), true, context, look, checker);
       break;
     case config::InputReader::kSyntheticInputReader:
-      CheckSynthetic(reader.synthetic_input_reader(), field + ".synthetic_input_reader", config,
-                     checker);
+      CheckSynthetic(reader.synthetic_input_reader(), field + ".synthetic_input_reader", look,
+                     config, context, checker);
       break;
     case config::InputReader::INPUT_READER_NOT_SET:
       checker->Missing(field,
@@ -245,7 +259,22 @@ void CheckInputs(const config::TrainEvalPipelineConfig& config, const ConfigCont
   }
 }
 
+void CheckMetrics(const config::TrainEvalPipelineConfig& config, FieldChecker* checker) {
+  for (const std::string& name : config.eval_config().metrics_set()) {
+    if (!config.model().has_ssd()) {
+      checker->Add("eval_config.metrics_set", "none with a classifier",
+                   absl::StrCat("\"", name, "\""),
+                   "a classifier reports accuracy and loss: remove it");
+    } else if (name != "pascal_voc_detection_metrics" && name != "coco_detection_metrics") {
+      checker->Add("eval_config.metrics_set",
+                   "\"pascal_voc_detection_metrics\" or \"coco_detection_metrics\"",
+                   absl::StrCat("\"", name, "\""));
+    }
+  }
+}
+
 void CheckEvalConfig(const config::TrainEvalPipelineConfig& config, FieldChecker* checker) {
+  CheckMetrics(config, checker);
   checker->AtLeast("eval_config.num_examples", config.eval_config().num_examples(), 1);
   checker->AtLeast("eval_config.batch_size", config.eval_config().batch_size(), 1);
   if (config.eval_config().use_moving_averages() &&

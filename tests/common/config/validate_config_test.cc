@@ -11,6 +11,7 @@
 #include "gtest/gtest.h"
 
 #include "common/config/pipeline_config.h"
+#include "tests/testutil/ssd_test_config.h"
 
 namespace pushpull {
 namespace {
@@ -303,6 +304,19 @@ TEST(ValidateConfigTest, SsdIsChecked) {
   const std::string problems = Problems(Good("model { ssd { num_classes: 3 } }"));
   EXPECT_THAT(problems, HasSubstr("model.ssd.feature_extractor.type: expected"));
   EXPECT_THAT(problems, HasSubstr("model.ssd.loss.classification_loss"));
+}
+
+TEST(ValidateConfigTest, DetectorsNeedBoxesAndKnownMetrics) {
+  config::TrainEvalPipelineConfig config = Good("eval_config { metrics_set: 'fast' }");
+  *config.mutable_model() = MakeSsdTestConfig("ssd_mobilenet_v2").model();
+  config.mutable_train_input_reader()->mutable_idx_input_reader()->set_images_path("a");
+  const std::string problems(ValidatePipelineConfig(config, {}).ToStatus("x").message());
+  EXPECT_THAT(problems, HasSubstr("train_input_reader: expected a reader that gives boxes, got "
+                                  "idx_input_reader"));
+  EXPECT_THAT(problems, HasSubstr("eval_config.metrics_set: expected "
+                                  "\"pascal_voc_detection_metrics\" or \"coco"));
+  EXPECT_THAT(Problems(Good("eval_config { metrics_set: 'coco_detection_metrics' }")),
+              HasSubstr("none with a classifier"));
 }
 
 }  // namespace

@@ -118,8 +118,8 @@ TEST(SsdMobilenetTest, VariablesHaveTensorflowsNames) {
 }
 
 TEST(SsdMobilenetTest, HyperparametersReachTheirScopes) {
-  const std::string own = "feature_extractor { conv_hyperparams { batch_norm { decay: 0.9 } } }";
-  const auto plain = Variables(Build("ssd_mobilenet_v2", own));
+  const std::string decay = "conv_hyperparams { batch_norm { decay: 0.9 } }";
+  const auto plain = Variables(Build("ssd_mobilenet_v2", "feature_extractor { " + decay + " }"));
   const std::string base = "FeatureExtractor/MobilenetV2/expanded_conv_3/";
   const std::string extra =
       "FeatureExtractor/MobilenetV2/layer_19_2_Conv2d_3_3x3_s2_256_depthwise/";
@@ -131,9 +131,9 @@ TEST(SsdMobilenetTest, HyperparametersReachTheirScopes) {
   EXPECT_FLOAT_EQ(plain.at(extra + "depthwise_weights").l2_weight, 0.00004f);
   EXPECT_FLOAT_EQ(plain.at(extra + "depthwise_weights").initializer.stddev, 0.03f);
 
-  const auto overridden = Variables(
-      Build("ssd_mobilenet_v2",
-            own + "feature_extractor { override_base_feature_extractor_hyperparams: true }"));
+  const auto overridden = Variables(Build(
+      "ssd_mobilenet_v2",
+      "feature_extractor { override_base_feature_extractor_hyperparams: true " + decay + " }"));
   EXPECT_FLOAT_EQ(overridden.at(base + "expand/BatchNorm/moving_mean").moving_average_decay, 0.9f);
   EXPECT_FLOAT_EQ(overridden.at(base + "expand/weights").initializer.stddev, 0.03f);
 }

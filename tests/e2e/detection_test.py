@@ -1,0 +1,66 @@
+"""A detector from its config to its mAP: scenes of drawn shapes, three clones, an evaluator beside them."""
+import json
+import re
+import subprocess
+import sys
+import unittest
+
+from harness import ROOT, EndToEndTest
+
+sys.path.insert(0, str(ROOT / "scripts"))
+import plot_events  # pylint: disable=wrong-import-position
+
+STEPS = 240
+
+
+class Detection(EndToEndTest):
+
+    def write_detector_config(self):
+        """The digits detector, smaller and without files: up to three of three shapes at 96x96."""
+        text = (ROOT / "deploy/pipelines/ssd_mobilenet_v2_digits.config").read_text()
+        text = re.sub(r"\n *digits \{[^}]*\}", "", text)
+        for pattern, replacement in [
+                (r"\b160\b", "96"), (r"num_classes: 10", "num_classes: 3"), (r"max_objects: \d+", "max_objects: 3"),
+                (r"(num_steps|total_steps): \d+", rf"\1: {STEPS}"), (r"warmup_steps: \d+", "warmup_steps: 20"),
+                (r"batch_size: 24", "batch_size: 16"), (r"decay: 0.98", "decay: 0.9"),
+                (r"num_examples: 500", "num_examples: 60"), (r"save_checkpoints_secs: \d+", "save_checkpoints_steps: 120"),
+                (r'metrics_set: .*', 'metrics_set: "pascal_voc_detection_metrics" '
+                                     'metrics_set: "coco_detection_metrics"'), (r"eval_interval_secs: \d+",
+                                                                                "eval_interval_secs: 0")]:
+            text, count = re.subn(pattern, replacement, text)
+            self.assertGreater(count, 0, pattern)
+        path = self.folder / "detector.config"
+        path.write_text(text)
+        return path
+
+    def test_learns_and_the_evaluator_reports(self):
+        config = self.write_detector_config()
+        evaluator = self.start("follower.log", "evaluator", f"--checkpoint_dir={self.folder / 'run'}", "--wait_secs=60")
+        self.train(config, "run", 3)
+        self.assertEqual(evaluator.wait(), 0, evaluator.text())
+
+        scalars = plot_events.read_scalars(self.folder / "run")
+        losses = [value for _, value in sorted(scalars["Loss/total_loss"].items())]
+        count = len(losses) // 10
+        self.assertLess(sum(losses[-count:]), 0.5 * sum(losses[:count]), "the loss did not fall")
+        for tag in ("Loss/localization_loss", "Loss/classification_loss", "Loss/regularization_loss",
+                    "HardExampleMiner/NumPositives", "TargetAssignment/AvgNumPositiveAnchorsPerImage"):
+            self.assertIn(tag, scalars)
+        metrics = plot_events.read_scalars(self.folder / "run" / "eval")
+        for tag in ("PascalBoxes_Precision/mAP@0.5IOU", "DetectionBoxes_Precision/mAP",
+                    "Losses/Loss/localization_loss"):
+            self.assertIn(STEPS, metrics[tag])
+
+        once = self.start("once.log", "evaluator", "--run_once", f"--checkpoint_dir={self.folder / 'run'}",
+                          stdout=subprocess.PIPE)
+        out, _ = once.popen.communicate(timeout=120)
+        self.assertEqual(once.popen.returncode, 0, once.text())
+        result = json.loads(out)
+        self.assertEqual(result["step"], STEPS)
+        self.assertGreater(result["PascalBoxes_Precision/mAP@0.5IOU"], 0.25)
+        self.assertLess(abs(result["PascalBoxes_Precision/mAP@0.5IOU"] - result["DetectionBoxes_Precision/mAP@.50IOU"]),
+                        0.1, "the two ways to count differ in detail only")
+
+
+if __name__ == "__main__":
+    unittest.main()
