@@ -23,12 +23,22 @@ absl::StatusOr<std::string> ReadWholeFile(FileSystem& files, const std::string& 
   return contents;
 }
 
+std::string FolderOf(absl::string_view path) {
+  const size_t slash = path.rfind('/');
+  if (slash == absl::string_view::npos) return ".";
+  return std::string(slash == 0 ? "/" : path.substr(0, slash));
+}
+
+std::string FileNameOf(absl::string_view path) {
+  const size_t slash = path.rfind('/');
+  return std::string(slash == absl::string_view::npos ? path : path.substr(slash + 1));
+}
+
 absl::Status WriteFileAtomically(FileSystem& files, const std::string& path,
                                  absl::string_view contents) {
   static std::atomic<uint64_t> counter{0};
-  const size_t slash = path.rfind('/');
-  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
-  const std::string name = slash == std::string::npos ? path : path.substr(slash + 1);
+  const std::string folder = FolderOf(path);
+  const std::string name = FileNameOf(path);
   const std::string temporary =
       JoinPath(folder, absl::StrCat(".tmp-", name, "-", getpid(), "-", counter.fetch_add(1)));
   const auto write = [&]() -> absl::Status {

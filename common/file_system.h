@@ -103,6 +103,11 @@ class PosixFileSystem final : public FileSystem {
 // "folder/name"; the folder may end with a slash or be empty.
 std::string JoinPath(absl::string_view folder, absl::string_view name);
 
+// What stands before the last slash, "." without one, "/" for a name at the root; and what stands
+// behind it.
+std::string FolderOf(absl::string_view path);
+std::string FileNameOf(absl::string_view path);
+
 absl::StatusOr<std::string> ReadWholeFile(FileSystem& files, const std::string& path);
 
 // Temporary file beside it, sync, rename, sync of the folder: the old or the new contents, never a

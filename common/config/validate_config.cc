@@ -190,7 +190,7 @@ void CheckSynthetic(const config::SyntheticInputReader& reader, const std::strin
   const bool detector = config.model().has_ssd();
   const int64_t model_classes =
       detector ? config.model().ssd().num_classes() : config.model().classifier().num_classes();
-  if (model_classes >= 1 && int64_t{reader.num_classes()} > model_classes) {
+  if (model_classes >= (detector ? 1 : 2) && int64_t{reader.num_classes()} > model_classes) {
     checker->Add(field + ".num_classes",
                  absl::StrCat("at most model.", detector ? "ssd" : "classifier", ".num_classes (",
                               model_classes, ")"),

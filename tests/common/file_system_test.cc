@@ -160,5 +160,14 @@ TEST(MemoryFileSystem, ForgetsWhatWasNotSynced) {
   EXPECT_EQ(*ReadWholeFile(files, "/d/name_only"), "");
 }
 
+TEST(PathTest, FolderAndName) {
+  EXPECT_EQ(FolderOf("a/b/c.png"), "a/b");
+  EXPECT_EQ(FolderOf("c.png"), ".");
+  EXPECT_EQ(FolderOf("/c.png"), "/");
+  EXPECT_EQ(FileNameOf("a/b/c.png"), "c.png");
+  EXPECT_EQ(FileNameOf("c.png"), "c.png");
+  EXPECT_EQ(FileNameOf("a/"), "");
+}
+
 }  // namespace
 }  // namespace pushpull

@@ -22,7 +22,7 @@ class Detection(EndToEndTest):
         for pattern, replacement in [
                 (r"\b160\b", "96"), (r"num_classes: 10", "num_classes: 3"), (r"max_objects: \d+", "max_objects: 3"),
                 (r"(num_steps|total_steps): \d+", rf"\1: {STEPS}"), (r"warmup_steps: \d+", "warmup_steps: 20"),
-                (r"batch_size: 24", "batch_size: 16"), (r"decay: 0.98", "decay: 0.9"),
+                (r"batch_size: 12", "batch_size: 16"), (r"decay: 0.99", "decay: 0.9"),
                 (r"num_examples: 500", "num_examples: 60"), (r"save_checkpoints_secs: \d+", "save_checkpoints_steps: 120"),
                 (r'metrics_set: .*', 'metrics_set: "pascal_voc_detection_metrics" '
                                      'metrics_set: "coco_detection_metrics"'), (r"eval_interval_secs: \d+",

@@ -20,7 +20,7 @@ constexpr int kMinSide = 64;
 constexpr int kMaxSide = 4096;
 constexpr int kMaxObjects = 100;
 // Side of a glyph as a share of the scene's shorter side: one of three, times 0.85 to 1.15.
-constexpr std::array<float, 3> kScales = {0.15f, 0.25f, 0.40f};
+constexpr std::array<float, 3> kScales = {0.18f, 0.27f, 0.40f};
 constexpr float kScaleJitter = 0.15f;
 constexpr int kPlacingAttempts = 30;
 constexpr float kNoise = 12.0f;         // uniform in [-kNoise, kNoise]

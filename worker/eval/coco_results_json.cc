@@ -48,17 +48,11 @@ void AppendResult(int64_t image_id, const DetectedBox& detection, std::string* o
   out->push_back('}');
 }
 
-std::string FolderOf(const std::string& path) {
-  const size_t slash = path.rfind('/');
-  return slash == std::string::npos ? "." : path.substr(0, slash + 1);
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CocoResultsWriter>> CocoResultsWriter::Create(
     FileSystem* files, const std::string& path) {
-  const size_t slash = path.rfind('/');
-  const std::string name = slash == std::string::npos ? path : path.substr(slash + 1);
+  const std::string name = FileNameOf(path);
   if (name.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("'", path, "' is no file name for COCO results"));

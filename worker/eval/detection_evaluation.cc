@@ -3,47 +3,20 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "glog/logging.h"
 
 #include "common/status_macros.h"
-#include "kernels/detection/ssd_anchors.h"
+#include "worker/data/image_encoder.h"
+#include "worker/eval/coco_results_json.h"
+#include "worker/eval/draw_boxes.h"
 #include "worker/eval/metrics/coco_metrics.h"
 #include "worker/eval/metrics/metrics_explanation.h"
 #include "worker/eval/metrics/voc_metrics.h"
-#include "worker/model/detection_outputs.h"
 
 namespace pushpull {
 namespace {
 
 constexpr char kVocMetrics[] = "pascal_voc_detection_metrics";
 constexpr char kCocoMetrics[] = "coco_detection_metrics";
-
-PixelBox ToPixels(float ymin, float xmin, float ymax, float xmax, const ImageSize& size) {
-  const float height = static_cast<float>(size.height);
-  const float width = static_cast<float>(size.width);
-  return {ymin * height, xmin * width, ymax * height, xmax * width};
-}
-
-DetectionRecord MakeRecord(const std::string& image_id, const ImageSize& size,
-                           const std::vector<Box>& boxes,
-                           const std::vector<Detection>& detections) {
-  DetectionRecord record;
-  record.image_id = image_id;
-  for (const Box& box : boxes) {
-    TruthBox truth;
-    truth.box = ToPixels(box.ymin, box.xmin, box.ymax, box.xmax, size);
-    truth.label = box.label;
-    truth.difficult = box.difficult;
-    truth.is_crowd = box.is_crowd;
-    record.ground_truth.push_back(truth);
-  }
-  for (const Detection& detection : detections) {
-    const BoundingBox& box = detection.box;
-    record.detections.push_back(
-        {ToPixels(box.ymin, box.xmin, box.ymax, box.xmax, size), detection.label, detection.score});
-  }
-  return record;
-}
 
 // Sums of what the batches report, for means over the images.
 struct LossSums {
@@ -68,14 +41,12 @@ struct LossSums {
 }  // namespace
 
 DetectionEvaluation::DetectionEvaluation(const config::EvalConfig& config,
-                                         std::unique_ptr<EvaluationRun> run)
-    : config_(config),
-      run_(std::move(run)),
-      spec_(*run_->spec().detection),
-      anchors_(GenerateSsdAnchors(spec_.anchors, spec_.heads)) {}
+                                         std::unique_ptr<EvaluationRun> run, FileSystem* files)
+    : config_(config), run_(std::move(run)), files_(files), decoder_(*run_->spec().detection) {}
 
 absl::StatusOr<std::unique_ptr<DetectionEvaluation>> DetectionEvaluation::Create(
-    const config::TrainEvalPipelineConfig& config, const std::string& data_dir, int num_threads) {
+    const config::TrainEvalPipelineConfig& config, const std::string& data_dir, int num_threads,
+    FileSystem* files) {
   for (const std::string& name : config.eval_config().metrics_set()) {
     if (name != kVocMetrics && name != kCocoMetrics) {
       return absl::InvalidArgumentError(absl::StrCat("eval_config.metrics_set is \"", name,
@@ -86,7 +57,7 @@ absl::StatusOr<std::unique_ptr<DetectionEvaluation>> DetectionEvaluation::Create
   PP_ASSIGN_OR_RETURN(std::unique_ptr<EvaluationRun> run,
                       EvaluationRun::Create(config, data_dir, num_threads));
   return std::unique_ptr<DetectionEvaluation>(
-      new DetectionEvaluation(config.eval_config(), std::move(run)));
+      new DetectionEvaluation(config.eval_config(), std::move(run), files));
 }
 
 std::vector<std::unique_ptr<DetectionMetrics>> DetectionEvaluation::MakeMetrics() const {
@@ -106,22 +77,19 @@ std::vector<std::unique_ptr<DetectionMetrics>> DetectionEvaluation::MakeMetrics(
   return metrics;
 }
 
-std::vector<std::vector<Detection>> DetectionEvaluation::DetectBatch(int64_t samples) {
-  const int64_t anchors = static_cast<int64_t>(anchors_.size());
-  const int64_t columns = spec_.num_classes + 1;
-  codes_.resize(samples * anchors * kBoxCodeSize);
-  scores_.resize(samples * anchors * columns);
-  GatherDetectionOutputs<float>(spec_, samples, run_->network().outputs(), codes_.data(),
-                                scores_.data());
-  std::vector<std::vector<Detection>> detections(samples);
-  run_->pool().ParallelFor(samples, [&](int64_t i) {
-    const absl::Span<const float> codes(codes_);
-    const absl::Span<const float> scores(scores_);
-    detections[i] = PostProcess(spec_, anchors_,
-                                codes.subspan(i * anchors * kBoxCodeSize, anchors * kBoxCodeSize),
-                                scores.subspan(i * anchors * columns, anchors * columns));
-  });
-  return detections;
+absl::StatusOr<EvaluationImage> DetectionEvaluation::DrawExample(
+    int64_t index, const DetectionRecord& record) const {
+  Example example;
+  PP_RETURN_IF_ERROR(run_->source().Get(index, &example));
+  DrawOptions options;
+  options.min_score = config_.min_score_threshold();
+  options.max_detections = static_cast<int>(config_.max_num_boxes_to_visualize());
+  const Image drawn = DrawBoxes(example.image, record, run_->source().class_names(), options);
+  EvaluationImage image;
+  image.height = drawn.height;
+  image.width = drawn.width;
+  PP_RETURN_IF_ERROR(EncodePng(drawn, &image.png));
+  return image;
 }
 
 absl::StatusOr<EvaluationReport> DetectionEvaluation::Run(absl::Span<const float> variables,
@@ -129,22 +97,34 @@ absl::StatusOr<EvaluationReport> DetectionEvaluation::Run(absl::Span<const float
                                                           const std::atomic<bool>& stop) {
   const std::vector<std::unique_ptr<DetectionMetrics>> metrics = MakeMetrics();
   MetricsExplanation explanation(metrics.front().get(), run_->source().class_names());
+  std::unique_ptr<CocoResultsWriter> results;
+  if (!config_.export_path().empty()) {
+    PP_ASSIGN_OR_RETURN(results, CocoResultsWriter::Create(files_, config_.export_path()));
+  }
   LossSums losses;
+  EvaluationReport report;
   const auto use = [&](const InputBatch& input, const StepResult& result) -> absl::Status {
-    const std::vector<std::vector<Detection>> detections = DetectBatch(input.n);
+    const auto detections = decoder_.Decode(run_->network().outputs(), input.n, &run_->pool());
     for (int64_t i = 0; i < input.n; ++i) {
-      const DetectionRecord record =
-          MakeRecord(absl::StrCat(input.samples[i].index), input.original_sizes[i], input.boxes[i],
-                     detections[i]);
+      const int64_t index = input.samples[i].index;
+      const ImageSize& size = input.original_sizes[i];
+      const DetectionRecord record = MakeDetectionRecord(absl::StrCat(index), size.height,
+                                                         size.width, input.boxes[i], detections[i]);
       for (const auto& metric : metrics) PP_RETURN_IF_ERROR(metric->AddImage(record));
       explanation.AddImage(record);
+      if (results != nullptr) PP_RETURN_IF_ERROR(results->Add(index, record.detections));
+      if (report.images.size() < config_.num_visualizations()) {
+        PP_ASSIGN_OR_RETURN(EvaluationImage image, DrawExample(index, record));
+        image.tag = absl::StrCat("image-", report.images.size());
+        report.images.push_back(std::move(image));
+      }
     }
     losses.Add(result);
     return absl::OkStatus();
   };
   PP_RETURN_IF_ERROR(run_->ForEachBatch(variables, num_updates, stop, use));
+  if (results != nullptr) PP_RETURN_IF_ERROR(results->Finish());
 
-  EvaluationReport report;
   for (const auto& metric : metrics) {
     for (const MetricValue& value : metric->Compute()) {
       report.scalars.push_back({value.tag, value.value});

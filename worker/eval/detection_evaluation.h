@@ -1,4 +1,4 @@
-// Detection metrics and losses over the examples of eval_input_reader.
+// Detection metrics, losses and pictures over the examples of eval_input_reader.
 #ifndef PUSHPULL_WORKER_EVAL_DETECTION_EVALUATION_H_
 #define PUSHPULL_WORKER_EVAL_DETECTION_EVALUATION_H_
 
@@ -11,8 +11,8 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 
-#include "kernels/detection/bounding_box.h"
-#include "kernels/detection/post_processing.h"
+#include "common/file_system.h"
+#include "worker/eval/detection_decoder.h"
 #include "worker/eval/evaluation.h"
 #include "worker/eval/evaluation_run.h"
 #include "worker/eval/metrics/detection_metrics.h"
@@ -23,7 +23,8 @@ class DetectionEvaluation final : public Evaluation {
  public:
   // As MakeEvaluation. eval_config.metrics_set names the metrics, Pascal VOC's without one.
   static absl::StatusOr<std::unique_ptr<DetectionEvaluation>> Create(
-      const config::TrainEvalPipelineConfig& config, const std::string& data_dir, int num_threads);
+      const config::TrainEvalPipelineConfig& config, const std::string& data_dir, int num_threads,
+      FileSystem* files);
 
   const VariableLayout& layout() const override { return run_->layout(); }
   double UnsettledShare(int64_t num_updates) const override {
@@ -32,22 +33,24 @@ class DetectionEvaluation final : public Evaluation {
 
   // The metrics under TensorFlow's tags, the mAP of the first set before all; then
   // Losses/Loss/localization_loss and classification_loss, means over the images, each normalised
-  // within its batch. An mAP of 0, or one that is not defined, is explained.
+  // within its batch. An mAP of 0, or one that is not defined, is explained. Pictures of the first
+  // eval_config.num_visualizations examples, with detections and ground truth. With
+  // eval_config.export_path all detections go there in COCO's results format, the example's number
+  // as image_id.
   absl::StatusOr<EvaluationReport> Run(absl::Span<const float> variables, int64_t num_updates,
                                        const std::atomic<bool>& stop) override;
 
  private:
-  DetectionEvaluation(const config::EvalConfig& config, std::unique_ptr<EvaluationRun> run);
+  DetectionEvaluation(const config::EvalConfig& config, std::unique_ptr<EvaluationRun> run,
+                      FileSystem* files);
 
   std::vector<std::unique_ptr<DetectionMetrics>> MakeMetrics() const;
-  // What the network's outputs of the last batch say, image by image.
-  std::vector<std::vector<Detection>> DetectBatch(int64_t samples);
+  absl::StatusOr<EvaluationImage> DrawExample(int64_t index, const DetectionRecord& record) const;
 
   const config::EvalConfig config_;
   const std::unique_ptr<EvaluationRun> run_;
-  const DetectionSpec& spec_;
-  const std::vector<BoundingBox> anchors_;
-  std::vector<float> codes_, scores_;
+  FileSystem* const files_;
+  DetectionDecoder decoder_;
 };
 
 }  // namespace pushpull

@@ -7,9 +7,10 @@
 namespace pushpull {
 
 absl::StatusOr<std::unique_ptr<Evaluation>> MakeEvaluation(
-    const config::TrainEvalPipelineConfig& config, const std::string& data_dir, int num_threads) {
+    const config::TrainEvalPipelineConfig& config, const std::string& data_dir, int num_threads,
+    FileSystem* files) {
   if (config.model().has_ssd()) {
-    return DetectionEvaluation::Create(config, data_dir, num_threads);
+    return DetectionEvaluation::Create(config, data_dir, num_threads, files);
   }
   return ClassifierEvaluation::Create(config, data_dir, num_threads);
 }

@@ -13,6 +13,7 @@
 #include "absl/types/span.h"
 
 #include "common/event_writer.h"
+#include "common/file_system.h"
 #include "common/variable_layout.h"
 #include "protos/pipeline.pb.h"
 
@@ -54,9 +55,11 @@ class Evaluation {
 };
 
 // Opens eval_input_reader; blocks while it is read. The first eval_config.num_examples examples are
-// used, all of them if there are fewer. Errors as BuildNetworkSpec and OpenImageSource.
+// used, all of them if there are fewer. `files` takes what a detector exports and must outlive the
+// evaluation. Errors as BuildNetworkSpec and OpenImageSource.
 absl::StatusOr<std::unique_ptr<Evaluation>> MakeEvaluation(
-    const config::TrainEvalPipelineConfig& config, const std::string& data_dir, int num_threads);
+    const config::TrainEvalPipelineConfig& config, const std::string& data_dir, int num_threads,
+    FileSystem* files);
 
 }  // namespace pushpull
 

@@ -1,0 +1,186 @@
+// Finds objects on pictures with a trained detector, draws them and prints them as JSON.
+#include <algorithm>
+#include <iostream>
+#include <memory>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "glog/logging.h"
+#include "nlohmann/json.hpp"
+
+#include "common/checkpoint/checkpoint_reader.h"
+#include "common/cli/exit_codes.h"
+#include "common/cli/main_support.h"
+#include "common/config/pipeline_config.h"
+#include "common/config/validate_config.h"
+#include "common/file_system.h"
+#include "common/status_macros.h"
+#include "worker/data/image_codec.h"
+#include "worker/data/image_encoder.h"
+#include "worker/data/image_source_factory.h"
+#include "worker/data/label_map.h"
+#include "worker/eval/detector.h"
+#include "worker/eval/draw_boxes.h"
+
+ABSL_FLAG(std::string, checkpoint_dir, "", "the train_dir of ps_server");
+ABSL_FLAG(std::string, output_dir, "", "where the drawn pictures go; made if need be");
+ABSL_FLAG(int64_t, step, -1, "the checkpoint to use; -1: the newest one");
+ABSL_FLAG(double, min_score, 0.5, "detections below are neither drawn nor printed");
+ABSL_FLAG(int, max_boxes, 100, "the best of so many per picture");
+ABSL_FLAG(std::string, label_map, "",
+          "names of the classes; default: label_map_path of the config's eval_input_reader");
+ABSL_FLAG(std::string, data_dir, "", "put before a relative label_map_path of the config");
+ABSL_FLAG(int, threads, 0, "CPU threads; 0: one per core");
+
+namespace pushpull {
+namespace {
+
+absl::Status CheckFlags(const std::vector<std::string>& pictures) {
+  if (absl::GetFlag(FLAGS_checkpoint_dir).empty()) {
+    return UsageError("--checkpoint_dir is missing: the train_dir of ps_server");
+  }
+  if (absl::GetFlag(FLAGS_output_dir).empty()) {
+    return UsageError("--output_dir is missing: where the drawn pictures go");
+  }
+  if (pictures.empty()) return UsageError("no picture is given: name PNG, JPEG or PGM files");
+  if (absl::GetFlag(FLAGS_threads) < 0 || absl::GetFlag(FLAGS_max_boxes) < 1) {
+    return UsageError("--threads has to be at least 0 and --max_boxes at least 1");
+  }
+  std::set<std::string> names;
+  for (const std::string& picture : pictures) {
+    if (!names.insert(FileNameOf(picture)).second) {
+      return UsageError(absl::StrCat("two pictures are called ", FileNameOf(picture),
+                                     ": their drawings would overwrite each other"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<std::string>> ClassNames(FileSystem& files,
+                                                    const config::TrainEvalPipelineConfig& config) {
+  std::string path = absl::GetFlag(FLAGS_label_map);
+  if (path.empty() && config.eval_input_reader_size() > 0 &&
+      !config.eval_input_reader(0).label_map_path().empty()) {
+    path = ResolveDataPath(absl::GetFlag(FLAGS_data_dir),
+                           config.eval_input_reader(0).label_map_path());
+  }
+  std::vector<std::string> names;
+  if (path.empty()) return names;
+  PP_ASSIGN_OR_RETURN(const LabelMap map, LabelMap::Load(files, path));
+  for (int label = 0; label < map.num_classes(); ++label) names.push_back(map.name(label));
+  return names;
+}
+
+// The drawing, in the format of the picture; PNG for PGM.
+absl::StatusOr<std::string> WriteDrawing(FileSystem& files, const std::string& picture,
+                                         const Image& drawing) {
+  std::string name = FileNameOf(picture);
+  std::string encoded;
+  if (absl::EndsWithIgnoreCase(name, ".jpg") || absl::EndsWithIgnoreCase(name, ".jpeg")) {
+    PP_RETURN_IF_ERROR(EncodeJpeg(drawing, 92, &encoded));
+  } else {
+    PP_RETURN_IF_ERROR(EncodePng(drawing, &encoded));
+    if (!absl::EndsWithIgnoreCase(name, ".png")) name += ".png";
+  }
+  const std::string path = JoinPath(absl::GetFlag(FLAGS_output_dir), name);
+  PP_RETURN_IF_ERROR(WriteFileAtomically(files, path, encoded));
+  return path;
+}
+
+nlohmann::ordered_json ToJson(const DetectedBox& detection, const std::vector<std::string>& names) {
+  const bool named =
+      detection.label < static_cast<int>(names.size()) && !names[detection.label].empty();
+  return {{"class", detection.label + 1},
+          {"name", named ? names[detection.label] : absl::StrCat(detection.label + 1)},
+          {"score", detection.score},
+          {"box",
+           {{"ymin", detection.box.ymin},
+            {"xmin", detection.box.xmin},
+            {"ymax", detection.box.ymax},
+            {"xmax", detection.box.xmax}}}};
+}
+
+absl::StatusOr<nlohmann::ordered_json> ProcessPicture(FileSystem& files, const std::string& picture,
+                                                      const std::vector<std::string>& names,
+                                                      Detector* detector) {
+  PP_ASSIGN_OR_RETURN(const std::string bytes, ReadWholeFile(files, picture));
+  Image image;
+  PP_RETURN_IF_ERROR(DecodeImage(bytes, picture, &image));
+  PP_ASSIGN_OR_RETURN(DetectionRecord record, detector->Detect(image, picture));
+  const float min_score = static_cast<float>(absl::GetFlag(FLAGS_min_score));
+  std::erase_if(record.detections,
+                [min_score](const DetectedBox& box) { return box.score < min_score; });
+  const size_t limit = static_cast<size_t>(absl::GetFlag(FLAGS_max_boxes));
+  if (record.detections.size() > limit) record.detections.resize(limit);
+
+  DrawOptions options;
+  options.min_score = min_score;
+  options.max_detections = absl::GetFlag(FLAGS_max_boxes);
+  PP_ASSIGN_OR_RETURN(const std::string drawing,
+                      WriteDrawing(files, picture, DrawBoxes(image, record, names, options)));
+  nlohmann::ordered_json detections = nlohmann::ordered_json::array();
+  for (const DetectedBox& detection : record.detections) {
+    detections.push_back(ToJson(detection, names));
+  }
+  return nlohmann::ordered_json{{"image", picture},
+                                {"height", image.height},
+                                {"width", image.width},
+                                {"drawing", drawing},
+                                {"detections", detections}};
+}
+
+absl::StatusOr<config::TrainEvalPipelineConfig> LoadConfig() {
+  const std::string path = JoinPath(absl::GetFlag(FLAGS_checkpoint_dir), "pipeline.config");
+  PP_ASSIGN_OR_RETURN(config::TrainEvalPipelineConfig config, LoadPipelineConfig(path));
+  PP_RETURN_IF_ERROR(CheckPipelineConfig(config, {}, path));
+  return config;
+}
+
+// One JSON object per picture and line.
+absl::Status Run(const std::vector<std::string>& pictures) {
+  PosixFileSystem files;
+  PP_ASSIGN_OR_RETURN(const config::TrainEvalPipelineConfig config, LoadConfig());
+  PP_ASSIGN_OR_RETURN(const std::vector<std::string> names, ClassNames(files, config));
+  DetectorOptions options;
+  options.step = absl::GetFlag(FLAGS_step);
+  options.use_moving_averages = config.eval_config().use_moving_averages();
+  options.num_threads = absl::GetFlag(FLAGS_threads);
+  if (options.num_threads == 0) {
+    options.num_threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  }
+  PP_ASSIGN_OR_RETURN(const std::unique_ptr<Detector> detector,
+                      Detector::Load(files, absl::GetFlag(FLAGS_checkpoint_dir), config, options));
+  LOG(INFO) << "step " << detector->step() << ": looking at " << pictures.size() << " pictures";
+  PP_RETURN_IF_ERROR(MakeDirectories(files, absl::GetFlag(FLAGS_output_dir)));
+  for (const std::string& picture : pictures) {
+    PP_ASSIGN_OR_RETURN(const nlohmann::ordered_json result,
+                        ProcessPicture(files, picture, names, detector.get()));
+    std::cout << result.dump() << std::endl;
+  }
+  return absl::OkStatus();
+}
+
+int Main(int argc, char** argv) {
+  MainOptions options;
+  options.usage =
+      "Finds objects on pictures (PNG, JPEG, PGM) with a trained detector, draws them into "
+      "--output_dir and prints one JSON object per picture, boxes in pixels.";
+  options.takes_arguments = true;
+  const MainArguments arguments = InitMain(argc, argv, options);
+  if (arguments.check_config) {
+    const absl::StatusOr<config::TrainEvalPipelineConfig> config = LoadConfig();
+    return config.ok() ? FinishCheckConfig(*config, absl::OkStatus()) : FinishMain(config.status());
+  }
+  if (absl::Status flags = CheckFlags(arguments.arguments); !flags.ok()) return FinishMain(flags);
+  return FinishMain(Run(arguments.arguments));
+}
+
+}  // namespace
+}  // namespace pushpull
+
+int main(int argc, char** argv) { return pushpull::Main(argc, argv); }

@@ -1,0 +1,50 @@
+#include "worker/eval/detection_decoder.h"
+
+#include "kernels/detection/ssd_anchors.h"
+#include "worker/model/detection_outputs.h"
+
+namespace pushpull {
+
+DetectionDecoder::DetectionDecoder(const DetectionSpec& spec)
+    : spec_(spec), anchors_(GenerateSsdAnchors(spec.anchors, spec.heads)) {}
+
+std::vector<std::vector<Detection>> DetectionDecoder::Decode(absl::Span<const float* const> outputs,
+                                                             int64_t samples, ThreadPool* pool) {
+  const int64_t codes = static_cast<int64_t>(anchors_.size()) * kBoxCodeSize;
+  const int64_t scores = static_cast<int64_t>(anchors_.size()) * (spec_.num_classes + 1);
+  codes_.resize(samples * codes);
+  scores_.resize(samples * scores);
+  GatherDetectionOutputs<float>(spec_, samples, outputs, codes_.data(), scores_.data());
+  std::vector<std::vector<Detection>> detections(samples);
+  pool->ParallelFor(samples, [&](int64_t i) {
+    detections[i] =
+        PostProcess(spec_, anchors_, absl::MakeConstSpan(codes_).subspan(i * codes, codes),
+                    absl::MakeConstSpan(scores_).subspan(i * scores, scores));
+  });
+  return detections;
+}
+
+DetectionRecord MakeDetectionRecord(const std::string& image_id, int height, int width,
+                                    const std::vector<Box>& boxes,
+                                    const std::vector<Detection>& detections) {
+  const auto pixels = [h = static_cast<float>(height),
+                       w = static_cast<float>(width)](const auto& box) -> PixelBox {
+    return {box.ymin * h, box.xmin * w, box.ymax * h, box.xmax * w};
+  };
+  DetectionRecord record;
+  record.image_id = image_id;
+  for (const Box& box : boxes) {
+    TruthBox truth;
+    truth.box = pixels(box);
+    truth.label = box.label;
+    truth.difficult = box.difficult;
+    truth.is_crowd = box.is_crowd;
+    record.ground_truth.push_back(truth);
+  }
+  for (const Detection& detection : detections) {
+    record.detections.push_back({pixels(detection.box), detection.label, detection.score});
+  }
+  return record;
+}
+
+}  // namespace pushpull

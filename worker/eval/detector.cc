@@ -1,0 +1,80 @@
+#include "worker/eval/detector.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+#include "common/checkpoint/checkpoint_reader.h"
+#include "common/model/model_layout.h"
+#include "common/status_macros.h"
+#include "kernels/cpu/fast_operators.h"
+
+namespace pushpull {
+namespace {
+
+absl::StatusOr<std::unique_ptr<Checkpoint>> OpenCheckpoint(FileSystem& files,
+                                                           const std::string& directory,
+                                                           int64_t step,
+                                                           const VariableLayout& layout) {
+  if (step < 0) {
+    RecoveryRequest request;
+    request.layout = &layout;
+    return OpenNewestCheckpoint(files, directory, request);
+  }
+  auto checkpoint = Checkpoint::Open(files, directory, static_cast<uint64_t>(step));
+  if (!absl::IsNotFound(checkpoint.status())) return checkpoint;
+  PP_ASSIGN_OR_RETURN(const std::vector<uint64_t> steps, ListCheckpoints(files, directory));
+  return absl::NotFoundError(absl::StrCat("there is no checkpoint of step ", step, " in ",
+                                          directory, "; there are those of steps ",
+                                          steps.empty() ? "(none)" : absl::StrJoin(steps, ", ")));
+}
+
+}  // namespace
+
+Detector::Detector(NetworkSpec spec, int num_threads)
+    : spec_(std::move(spec)),
+      pool_(num_threads),
+      operators_(MakeFastOperators(&pool_)),
+      preprocessor_({spec_.input.height, spec_.input.width, spec_.input.channels}),
+      decoder_(*spec_.detection),
+      input_(spec_.input.num_elements()) {}
+
+absl::StatusOr<std::unique_ptr<Detector>> Detector::Load(
+    FileSystem& files, const std::string& checkpoint_dir,
+    const config::TrainEvalPipelineConfig& config, const DetectorOptions& options) {
+  PP_ASSIGN_OR_RETURN(NetworkSpec spec, BuildNetworkSpec(config.model()));
+  if (!spec.detection.has_value()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the model in ", checkpoint_dir, " is a classifier, expected a detector"));
+  }
+  PP_ASSIGN_OR_RETURN(const VariableLayout layout, BuildVariableLayout(config));
+  PP_ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint,
+                      OpenCheckpoint(files, checkpoint_dir, options.step, layout));
+  std::unique_ptr<Detector> detector(new Detector(std::move(spec), options.num_threads));
+  detector->step_ = checkpoint->manifest().step;
+  detector->updates_ = static_cast<int64_t>(checkpoint->manifest().updates);
+  const ElementRange all = {0, layout.total_elements()};
+  detector->variables_.resize(all.size());
+  PP_RETURN_IF_ERROR(options.use_moving_averages
+                         ? checkpoint->ReadEma(layout, all, detector->variables_.data())
+                         : checkpoint->ReadWeights(layout, all, detector->variables_.data()));
+  NetworkOptions network;
+  network.training = false;
+  PP_ASSIGN_OR_RETURN(
+      detector->network_,
+      Network<float>::Create(detector->spec_, layout, detector->operators_.get(), network));
+  return detector;
+}
+
+absl::StatusOr<DetectionRecord> Detector::Detect(const Image& image, const std::string& image_id) {
+  preprocessor_.Run(ViewPixels(image), {}, input_.data());
+  ImageBatch<float> batch;
+  batch.images = input_.data();
+  batch.samples = 1;
+  PP_RETURN_IF_ERROR(network_->Infer(variables_, batch, updates_));
+  const auto detections = decoder_.Decode(network_->outputs(), 1, &pool_);
+  return MakeDetectionRecord(image_id, image.height, image.width, {}, detections[0]);
+}
+
+}  // namespace pushpull
