@@ -17,6 +17,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "glog/logging.h"
+#include "google/protobuf/text_format.h"
 
 #include "common/cli/exit_codes.h"
 #include "common/cli/main_support.h"
@@ -31,6 +33,10 @@
 
 ABSL_FLAG(std::vector<std::string>, cases, (std::vector<std::string>{"32:64", "96:32", "224:16"}),
           "image size and batch size of each case, size:batch[,size:batch...]");
+ABSL_FLAG(
+    std::string, model, "mobilenet_v2",
+    "mobilenet_v2 (classifier), ssd_mobilenet_v1 or ssd_mobilenet_v2 (detectors as TensorFlow's "
+    "sample configs have them)");
 ABSL_FLAG(int, threads, 2, "CPU threads");
 ABSL_FLAG(double, width, 1.0, "depth multiplier");
 ABSL_FLAG(int, classes, 1000, "number of classes");
@@ -44,6 +50,39 @@ namespace pushpull {
 namespace {
 
 using SteadyTime = std::chrono::steady_clock;
+
+constexpr int kObjectsPerImage = 8;
+
+constexpr char kDetector[] = R"(
+  model {
+    ssd {
+      box_coder { faster_rcnn_box_coder {} }
+      matcher { argmax_matcher { force_match_for_each_row: true } }
+      similarity_calculator { iou_similarity {} }
+      anchor_generator {
+        ssd_anchor_generator {
+          aspect_ratios: 1.0 aspect_ratios: 2.0 aspect_ratios: 0.5 aspect_ratios: 3.0
+          aspect_ratios: 0.3333
+        }
+      }
+      box_predictor { convolutional_box_predictor { use_dropout: false } }
+      feature_extractor {
+        conv_hyperparams {
+          activation: RELU_6
+          initializer { truncated_normal_initializer { stddev: 0.03 } }
+          batch_norm { decay: 0.9997 scale: true }
+        }
+      }
+      loss {
+        classification_loss { weighted_sigmoid {} }
+        localization_loss { weighted_smooth_l1 {} }
+        hard_example_miner {
+          num_hard_examples: 3000 iou_threshold: 0.99 loss_type: CLASSIFICATION
+          max_negatives_per_positive: 3 min_negatives_per_image: 3
+        }
+      }
+    }
+  })";
 
 double SecondsSince(SteadyTime::time_point start) {
   return std::chrono::duration<double>(SteadyTime::now() - start).count();
@@ -141,7 +180,7 @@ void PrintTable(const StepProfile& profile, bool by_shape) {
                                profile.entries().size(), total);
 }
 
-config::TrainEvalPipelineConfig MakeConfig(const Case& c) {
+config::TrainEvalPipelineConfig MakeClassifierConfig(const Case& c) {
   config::TrainEvalPipelineConfig config;
   config::Classifier* classifier = config.mutable_model()->mutable_classifier();
   classifier->set_num_classes(absl::GetFlag(FLAGS_classes));
@@ -151,6 +190,30 @@ config::TrainEvalPipelineConfig MakeConfig(const Case& c) {
   classifier->mutable_feature_extractor()->set_type("mobilenet_v2");
   classifier->mutable_feature_extractor()->set_depth_multiplier(absl::GetFlag(FLAGS_width));
   return config;
+}
+
+// Version 1 has 1x1 heads and dense extra layers, version 2 3x3 heads and separable extra layers.
+config::TrainEvalPipelineConfig MakeDetectorConfig(const Case& c) {
+  config::TrainEvalPipelineConfig config;
+  CHECK(google::protobuf::TextFormat::ParseFromString(kDetector, &config));
+  config::Ssd* const ssd = config.mutable_model()->mutable_ssd();
+  ssd->set_num_classes(absl::GetFlag(FLAGS_classes));
+  auto* resizer = ssd->mutable_image_resizer()->mutable_fixed_shape_resizer();
+  resizer->set_height(c.size);
+  resizer->set_width(c.size);
+  const bool second = absl::GetFlag(FLAGS_model) == "ssd_mobilenet_v2";
+  config::SsdFeatureExtractor* const extractor = ssd->mutable_feature_extractor();
+  extractor->set_type(absl::GetFlag(FLAGS_model));
+  extractor->set_depth_multiplier(absl::GetFlag(FLAGS_width));
+  extractor->set_use_depthwise(second);
+  ssd->mutable_box_predictor()->mutable_convolutional_box_predictor()->set_kernel_size(second ? 3
+                                                                                              : 1);
+  return config;
+}
+
+config::TrainEvalPipelineConfig MakeConfig(const Case& c) {
+  return absl::GetFlag(FLAGS_model) == "mobilenet_v2" ? MakeClassifierConfig(c)
+                                                      : MakeDetectorConfig(c);
 }
 
 // Everything one case needs, ready to step.
@@ -176,6 +239,7 @@ class StepRunner {
     for (int32_t& label : runner->labels_) {
       label = static_cast<int32_t>(random.NextBelow(spec.num_classes));
     }
+    runner->DrawObjects(spec.num_classes, &random);
     return runner;
   }
 
@@ -183,7 +247,7 @@ class StepRunner {
   absl::StatusOr<double> Step(Network<float>* network) {
     const SteadyTime::time_point start = SteadyTime::now();
     const ImageBatch<float> batch{images_.data(), labels_.data(),
-                                  static_cast<int64_t>(labels_.size())};
+                                  static_cast<int64_t>(labels_.size()), spans_.data()};
     PP_RETURN_IF_ERROR(
         network->ForwardBackward(variables_, batch, 0, absl::MakeSpan(gradient_), [](int64_t) {})
             .status());
@@ -229,6 +293,23 @@ class StepRunner {
   int64_t arena_bytes() const { return network_->arena_bytes(); }
 
  private:
+  // Boxes of a tenth to a half of the image's side.
+  void DrawObjects(int num_classes, CounterRandom* random) {
+    objects_.resize(labels_.size());
+    for (std::vector<LabeledBox>& boxes : objects_) {
+      for (int i = 0; i < kObjectsPerImage; ++i) {
+        const float height = 0.1f + 0.4f * random->NextFloat();
+        const float width = 0.1f + 0.4f * random->NextFloat();
+        const float y = (1.0f - height) * random->NextFloat();
+        const float x = (1.0f - width) * random->NextFloat();
+        boxes.push_back({{y, x, y + height, x + width},
+                         static_cast<int32_t>(random->NextBelow(num_classes)),
+                         1.0f});
+      }
+    }
+    spans_.assign(objects_.begin(), objects_.end());
+  }
+
   StepProfile profile_;
   std::unique_ptr<Operators<float>> profiled_;
   std::unique_ptr<Network<float>> network_;
@@ -237,6 +318,8 @@ class StepRunner {
   std::vector<float> gradient_;
   std::vector<float> images_;
   std::vector<int32_t> labels_;
+  std::vector<std::vector<LabeledBox>> objects_;
+  std::vector<absl::Span<const LabeledBox>> spans_;
 };
 
 absl::Status RunCase(const Case& c, Operators<float>* operators) {
@@ -264,6 +347,12 @@ absl::Status Run() {
   if (table != "operator" && table != "shape" && table != "none") {
     return UsageError(absl::StrCat("--table is \"", table, "\", expected operator, shape or none"));
   }
+  const std::string model = absl::GetFlag(FLAGS_model);
+  if (model != "mobilenet_v2" && model != "ssd_mobilenet_v1" && model != "ssd_mobilenet_v2") {
+    return UsageError(absl::StrCat("--model is \"", model,
+                                   "\", expected mobilenet_v2, ssd_mobilenet_v1 or "
+                                   "ssd_mobilenet_v2"));
+  }
   if (absl::GetFlag(FLAGS_threads) < 1 || absl::GetFlag(FLAGS_repeats) < 1) {
     return UsageError("--threads and --repeats have to be at least 1");
   }
@@ -277,6 +366,6 @@ absl::Status Run() {
 }  // namespace pushpull
 
 int main(int argc, char** argv) {
-  pushpull::InitMain(argc, argv, {"Measures one clone's MobileNetV2 training step on the CPU."});
+  pushpull::InitMain(argc, argv, {"Measures one clone's training step on the CPU."});
   return pushpull::FinishMain(pushpull::Run());
 }

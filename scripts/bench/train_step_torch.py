@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Our training step against PyTorch's on the CPU: train_step_torch.py BINARY [options of train_step].
 
-Both run MobileNetV2 with the same batch and threads, forward, loss and backward, no optimizer. For each case the two
+Both run the same network with the same batch and threads, forward, loss and backward, no optimizer. For a detector
+PyTorch is spared matching and mining: its loss takes every anchor against fixed targets. For each case the two
 take turns, so that a change of the machine's speed meets both; medians and their ratio are printed.
 """
 import argparse
@@ -56,18 +57,96 @@ def make_network(width, classes):
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(last, classes)).train()
 
 
+V1_BLOCKS = [(64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2)] + [(512, 1)] * 5 + [(1024, 2), (1024, 1)]
+EXTRA_DEPTHS = [512, 256, 256, 128]
+
+
+class Detector(nn.Module):
+    """ssd_mobilenet_v1 or ssd_mobilenet_v2: box codes [B, A * 4] and class scores [B, A * (classes + 1)]."""
+
+    def __init__(self, model, width, classes):
+        super().__init__()
+        second = model == "ssd_mobilenet_v2"
+        depth = lambda full: max(16, scaled_depth(full, width) if second else int(full * width))
+        extra = lambda full: max(16, int(full * width))
+        channels = depth(32)
+        layers, self.taps, maps = convolution(3, channels, 3, 2), [], []
+        if second:
+            index = 0
+            for expansion, full, repeats, stride in BLOCKS:
+                for repeat in range(repeats):
+                    step = stride if repeat == 0 else 1
+                    if index == 13:  # the expansion's value is the first map, so the block comes in two parts
+                        inner = channels * expansion
+                        layers += [nn.Sequential(*convolution(channels, inner))]
+                        self.taps.append(len(layers) - 1)
+                        maps.append(inner)
+                        layers += [nn.Sequential(*convolution(inner, inner, 3, step, inner),
+                                                 *convolution(inner, depth(full), activate=False))]
+                    else:
+                        layers.append(Block(channels, depth(full), step, expansion))
+                    channels = depth(full)
+                    index += 1
+            layers.append(nn.Sequential(*convolution(channels, depth(1280))))
+            channels = depth(1280)
+        else:
+            for i, (full, stride) in enumerate(V1_BLOCKS, start=1):
+                layers.append(nn.Sequential(*convolution(channels, channels, 3, stride, channels),
+                                            *convolution(channels, depth(full))))
+                channels = depth(full)
+                if i == 11:
+                    self.taps.append(len(layers) - 1)
+                    maps.append(channels)
+        self.taps.append(len(layers) - 1)
+        maps.append(channels)
+        for full in EXTRA_DEPTHS:
+            half, out = extra(full / 2), extra(full)
+            spatial = convolution(half, half, 3, 2, half) + convolution(half, out) if second else \
+                convolution(half, out, 3, 2)
+            layers.append(nn.Sequential(*convolution(channels, half), *spatial))
+            channels = out
+            self.taps.append(len(layers) - 1)
+            maps.append(channels)
+        self.layers = nn.ModuleList(layers)
+        kernel = 3 if second else 1
+        anchors = [3] + [6] * (len(maps) - 1)
+        self.boxes = nn.ModuleList(nn.Conv2d(c, a * 4, kernel, padding=kernel // 2) for c, a in zip(maps, anchors))
+        self.scores = nn.ModuleList(nn.Conv2d(c, a * (classes + 1), kernel, padding=kernel // 2)
+                                    for c, a in zip(maps, anchors))
+
+    def forward(self, x):
+        boxes, scores = [], []
+        for i, layer in enumerate(self.layers):
+            x = layer(x)
+            if i in self.taps:
+                head = len(boxes)
+                boxes.append(self.boxes[head](x).permute(0, 2, 3, 1).flatten(1))
+                scores.append(self.scores[head](x).permute(0, 2, 3, 1).flatten(1))
+        return torch.cat(boxes, 1), torch.cat(scores, 1)
+
+
 class TorchStep:
     def __init__(self, size, batch, options):
         torch.manual_seed(1)
         self.layout = torch.channels_last if options.channels_last else torch.contiguous_format
-        self.network = make_network(options.width, options.classes).to(memory_format=self.layout)
+        self.detector = options.model != "mobilenet_v2"
+        network = Detector(options.model, options.width, options.classes).train() if self.detector else \
+            make_network(options.width, options.classes)
+        self.network = network.to(memory_format=self.layout)
         self.images = (torch.rand(batch, 3, size, size) * 2 - 1).contiguous(memory_format=self.layout)
         self.labels = torch.randint(options.classes, (batch,))
         self.batch = batch
 
     def step(self):
         self.network.zero_grad(set_to_none=True)
-        nn.functional.cross_entropy(self.network(self.images), self.labels).backward()
+        outputs = self.network(self.images)
+        if self.detector:
+            boxes, scores = outputs
+            loss = nn.functional.smooth_l1_loss(boxes, torch.zeros_like(boxes)) + \
+                nn.functional.binary_cross_entropy_with_logits(scores, torch.zeros_like(scores))
+        else:
+            loss = nn.functional.cross_entropy(outputs, self.labels)
+        loss.backward()
 
     def rate(self, seconds):
         """Images per second, the median step of about `seconds`, and CPU milliseconds of all threads per step."""
@@ -84,7 +163,7 @@ class TorchStep:
 
 def our_rate(binary, case, options):
     output = subprocess.run(
-        [binary, f"--cases={case}", f"--threads={options.threads}", f"--width={options.width}",
+        [binary, f"--cases={case}", f"--threads={options.threads}", f"--width={options.width}", f"--model={options.model}",
          f"--classes={options.classes}", f"--seconds={options.seconds}", "--repeats=1", "--table=none"],
         check=True, capture_output=True, text=True).stdout
     found = re.search(r"([0-9.]+) images/s.* ([0-9.]+) CPU ms", output)
@@ -95,6 +174,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("binary")
     parser.add_argument("--cases", default="32:64,96:32,224:16")
+    parser.add_argument("--model", default="mobilenet_v2")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--width", type=float, default=1.0)
     parser.add_argument("--classes", type=int, default=1000)
@@ -119,7 +199,7 @@ def main():
     if options.table != "none":
         sys.exit(subprocess.run([options.binary, f"--cases={options.cases}", f"--threads={options.threads}",
                                  f"--width={options.width}", f"--classes={options.classes}", "--repeats=1",
-                                 f"--seconds={options.seconds}", f"--table={options.table}"]).returncode)
+                                 f"--model={options.model}", f"--seconds={options.seconds}", f"--table={options.table}"]).returncode)
 
 
 if __name__ == "__main__":

@@ -149,6 +149,12 @@ absl::StatusOr<std::unique_ptr<ImageSource>> IdxSource::Open(const std::string& 
   return source;
 }
 
+std::vector<std::string> IdxSource::class_names() const {
+  std::vector<std::string> names;
+  for (int label = 0; label < num_classes_; ++label) names.push_back(absl::StrCat(label));
+  return names;
+}
+
 std::string IdxSource::describe() const {
   return absl::StrCat("IDX ", images_path_, ": ", size(), " images of ", height_, " x ", width_,
                       " x ", channels_, ", ", num_classes_, " classes");

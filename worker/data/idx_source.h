@@ -27,6 +27,7 @@ class IdxSource final : public ImageSource {
 
   int64_t size() const override { return static_cast<int64_t>(labels_.size()); }
   int num_classes() const override { return num_classes_; }
+  std::vector<std::string> class_names() const override;  // the label numbers, from 0
   std::string describe() const override;
   absl::Status Get(int64_t index, Example* example) const override;
   absl::Status Check(ThreadPool* pool) const override;  // nothing is left to verify

@@ -43,10 +43,10 @@ struct InputBatch {
   int64_t n = 0;  // samples
   std::vector<float>
       images;  // [n, height, width, channels] at the front; 64-byte alignment not promised
-  std::vector<int32_t> labels;          // [n]
-  std::vector<std::vector<Box>> boxes;  // [n], after augmentation
+  std::vector<int32_t> labels;            // [n]
+  std::vector<std::vector<Box>> boxes;    // [n], after augmentation
   std::vector<ImageSize> original_sizes;  // [n], of the images as decoded
-  std::vector<Sample> samples;          // [n], which they are
+  std::vector<Sample> samples;            // [n], which they are
 };
 
 class InputPipeline {

@@ -170,6 +170,9 @@ class ShapeGlyphs final : public ImageSource {
   explicit ShapeGlyphs(int num_classes) : num_classes_(num_classes) {}
   int64_t size() const override { return num_classes_; }
   int num_classes() const override { return num_classes_; }
+  std::vector<std::string> class_names() const override {
+    return SyntheticClassNames(num_classes_);
+  }
   std::string describe() const override { return absl::StrCat(num_classes_, " drawn shapes"); }
   absl::Status Check(ThreadPool*) const override { return absl::OkStatus(); }
 

@@ -6,6 +6,8 @@
 
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
@@ -32,6 +34,7 @@ class SceneSource final : public ImageSource {
 
   int64_t size() const override { return options_.num_examples; }
   int num_classes() const override { return glyphs_->num_classes(); }
+  std::vector<std::string> class_names() const override { return glyphs_->class_names(); }
   std::string describe() const override;
   // The example's label is that of its first object.
   absl::Status Get(int64_t index, Example* example) const override;

@@ -21,6 +21,14 @@ absl::string_view SyntheticClassName(int shape) {
   return kClassNames[shape];
 }
 
+std::vector<std::string> SyntheticClassNames(int count) {
+  std::vector<std::string> names;
+  for (int shape = 0; shape < count; ++shape) {
+    names.push_back(std::string(SyntheticClassName(shape)));
+  }
+  return names;
+}
+
 bool InsideShape(int shape, float u, float v) {
   const float a = std::fabs(u);
   const float b = std::fabs(v);

@@ -202,6 +202,10 @@ absl::StatusOr<std::unique_ptr<ImageSource>> SyntheticSource::Create(
   return std::unique_ptr<ImageSource>(new SyntheticSource(options));
 }
 
+std::vector<std::string> SyntheticSource::class_names() const {
+  return SyntheticClassNames(options_.num_classes);
+}
+
 std::string SyntheticSource::describe() const {
   return absl::StrCat("synthetic shapes (seed ", options_.seed, "): ", size(), " images of ",
                       options_.height, " x ", options_.width, " x ", options_.num_channels, ", ",

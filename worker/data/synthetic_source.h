@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
@@ -29,6 +30,7 @@ class SyntheticSource final : public ImageSource {
 
   int64_t size() const override { return options_.num_examples; }
   int num_classes() const override { return options_.num_classes; }
+  std::vector<std::string> class_names() const override;
   std::string describe() const override;
   absl::Status Get(int64_t index, Example* example) const override;
   absl::Status Check(ThreadPool* pool) const override;  // nothing to verify

@@ -86,6 +86,11 @@ TEST(SceneSourceTest, ExamplesAreAPureFunctionOfSeedAndIndex) {
   EXPECT_NE(first.image.pixels, other.image.pixels);
 }
 
+TEST(SceneSourceTest, ClassesHaveTheGlyphsNames) {
+  const auto source = Make({}, 2);
+  EXPECT_EQ(source->class_names(), (std::vector<std::string>{"disc", "square"}));
+}
+
 TEST(SceneSourceTest, BadOptionsAreNamed) {
   const auto message = [](const SceneOptions& options) {
     return std::string(SceneSource::Create(options, *MakeShapeGlyphs(3)).status().message());
