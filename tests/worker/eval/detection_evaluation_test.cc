@@ -1,0 +1,143 @@
+#include "worker/eval/detection_evaluation.h"
+
+#include <atomic>
+#include <cmath>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "google/protobuf/text_format.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+
+#include "common/checkpoint/checkpoint_writer.h"
+#include "common/model/initializers.h"
+#include "tests/testutil/memory_file_system.h"
+#include "tests/testutil/ssd_test_config.h"
+#include "worker/data/image_codec.h"
+#include "worker/data/scene_source.h"
+#include "worker/eval/detector.h"
+
+namespace pushpull {
+namespace {
+
+using ::testing::HasSubstr;
+
+// A small detector of three shapes at 64x64, with random weights.
+config::TrainEvalPipelineConfig MakeConfig(const std::string& eval = "") {
+  config::TrainEvalPipelineConfig config = MakeSsdTestConfig(
+      "ssd_mobilenet_v2",
+      "num_classes: 3 image_resizer { fixed_shape_resizer { height: 64 width: 64 } } "
+      "feature_extractor { depth_multiplier: 0.1 }");
+  config::TrainEvalPipelineConfig rest;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(
+      "eval_config { num_examples: 10 batch_size: 4 num_visualizations: 3 " + eval +
+          " } eval_input_reader { synthetic_input_reader { num_examples: 12 height: 96 width: 80 "
+          "num_classes: 3 max_objects: 4 } }",
+      &rest));
+  config.MergeFrom(rest);
+  return config;
+}
+
+std::vector<float> RandomWeights(const VariableLayout& layout) {
+  std::vector<float> weights(layout.total_elements());
+  InitializeVariables(layout, 5, absl::MakeSpan(weights));
+  return weights;
+}
+
+class DetectionEvaluationTest : public testing::Test {
+ protected:
+  absl::StatusOr<EvaluationReport> Evaluate(const config::TrainEvalPipelineConfig& config) {
+    auto evaluation = MakeEvaluation(config, "", 1, &files_);
+    if (!evaluation.ok()) return evaluation.status();
+    return (*evaluation)->Run(RandomWeights((*evaluation)->layout()), 10, stop_);
+  }
+
+  MemoryFileSystem files_;
+  std::atomic<bool> stop_ = false;
+};
+
+TEST_F(DetectionEvaluationTest, ReportsTensorflowsTagsAndPictures) {
+  const auto report = Evaluate(MakeConfig(
+      "metrics_set: 'coco_detection_metrics' metrics_set: 'pascal_voc_detection_metrics'"));
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->examples, 10);
+  std::map<std::string, double> values;
+  for (const ScalarSummary& scalar : report->scalars) values[scalar.tag] = scalar.value;
+  EXPECT_EQ(report->scalars[0].tag, "DetectionBoxes_Precision/mAP");
+  for (const char* tag :
+       {"DetectionBoxes_Precision/mAP@.50IOU", "DetectionBoxes_Recall/AR@100",
+        "PascalBoxes_Precision/mAP@0.5IOU", "PascalBoxes_PerformanceByCategory/AP@0.5IOU/disc",
+        "Losses/Loss/localization_loss", "Losses/Loss/classification_loss"}) {
+    EXPECT_TRUE(values.count(tag)) << tag;
+  }
+  EXPECT_GT(values["Losses/Loss/classification_loss"], 0.0);
+  ASSERT_EQ(report->images.size(), 3u);
+  EXPECT_EQ(report->images[2].tag, "image-2");
+  Image image;
+  ASSERT_TRUE(DecodeImage(report->images[0].png, "x", &image).ok());
+  EXPECT_EQ(image.height, 96);
+  EXPECT_EQ(image.width, 80);
+}
+
+TEST_F(DetectionEvaluationTest, DoesNotDependOnTheBatchSizeButForTheLosses) {
+  std::vector<EvaluationReport> reports;
+  for (const int batch : {1, 3, 10}) {
+    config::TrainEvalPipelineConfig config = MakeConfig();
+    config.mutable_eval_config()->set_batch_size(batch);
+    const auto report = Evaluate(config);
+    ASSERT_TRUE(report.ok()) << report.status();
+    reports.push_back(*report);
+  }
+  for (const EvaluationReport& report : reports) {
+    ASSERT_EQ(report.scalars.size(), reports[0].scalars.size());
+    for (size_t i = 0; i < report.scalars.size(); ++i) {
+      if (report.scalars[i].tag.rfind("Losses/", 0) == 0) continue;
+      if (std::isnan(reports[0].scalars[i].value)) continue;
+      EXPECT_NEAR(report.scalars[i].value, reports[0].scalars[i].value, 1e-5)
+          << report.scalars[i].tag;
+    }
+    EXPECT_EQ(report.images[0].png, reports[0].images[0].png);
+  }
+}
+
+// Scores that no class reaches: the mAP of 0 is explained.
+TEST_F(DetectionEvaluationTest, ExplainsAnMapOfZero) {
+  config::TrainEvalPipelineConfig config = MakeConfig();
+  config.mutable_model()
+      ->mutable_ssd()
+      ->mutable_post_processing()
+      ->mutable_batch_non_max_suppression()
+      ->set_score_threshold(0.999999f);
+  const auto report = Evaluate(config);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->scalars[0].value, 0.0);
+  EXPECT_THAT(report->explanation, HasSubstr("nothing was detected on 10 images with 22 boxes"));
+}
+
+TEST_F(DetectionEvaluationTest, ExportsCocoResults) {
+  ASSERT_TRUE(files_.MakeDirectory("/out").ok());
+  const auto report = Evaluate(MakeConfig("export_path: '/out/results.json'"));
+  ASSERT_TRUE(report.ok()) << report.status();
+  const auto text = ReadWholeFile(files_, "/out/results.json");
+  ASSERT_TRUE(text.ok()) << text.status();
+  const nlohmann::json results = nlohmann::json::parse(*text);
+  ASSERT_FALSE(results.empty());
+  for (const nlohmann::json& result : results) {
+    EXPECT_LT(result["image_id"].get<int>(), 10);
+    EXPECT_GE(result["category_id"].get<int>(), 1);
+    EXPECT_LE(result["bbox"][0].get<float>() + result["bbox"][2].get<float>(), 80.01f);
+  }
+}
+
+TEST_F(DetectionEvaluationTest, BadMetricsAreNamedAndStopStops) {
+  EXPECT_THAT(std::string(Evaluate(MakeConfig("metrics_set: 'fast'")).status().message()),
+              HasSubstr("metrics_set is \"fast\""));
+  stop_ = true;
+  EXPECT_EQ(Evaluate(MakeConfig()).status().code(), absl::StatusCode::kCancelled);
+}
+
+}  // namespace
+}  // namespace pushpull
