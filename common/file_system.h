@@ -3,8 +3,8 @@
 //
 // Errors name the path and the reason: NOT_FOUND, ALREADY_EXISTS, PERMISSION_DENIED,
 // RESOURCE_EXHAUSTED (disk full), UNAVAILABLE (lock held by another process), INTERNAL (I/O error).
-// A FileSystem is thread-safe; a file object belongs to one thread at a time. Files stay usable
-// after their name is removed.
+// A FileSystem and a ReadableFile are thread-safe; a WritableFile belongs to one thread at a time.
+// Files stay usable after their name is removed.
 #ifndef PUSHPULL_COMMON_FILE_SYSTEM_H_
 #define PUSHPULL_COMMON_FILE_SYSTEM_H_
 

@@ -40,51 +40,64 @@ void AppendRecord(absl::string_view data, std::string* out) {
   AppendLittleEndian(MaskCrc32c(Crc32c(data)), 4, out);
 }
 
-RecordReader::RecordReader(const ReadableFile* file, std::string path)
-    : file_(file), path_(std::move(path)) {}
+RecordReader::RecordReader(const ReadableFile* file, std::string path, int64_t offset)
+    : file_(file), path_(std::move(path)), offset_(offset) {}
 
-absl::StatusOr<bool> RecordReader::Next(std::string* record) {
+absl::Status RecordReader::Error(absl::string_view what) const {
+  return absl::DataLossError(absl::StrCat(path_, " at byte ", offset_, ": ", what));
+}
+
+absl::StatusOr<int64_t> RecordReader::ReadLength() const {
   const int64_t left = file_->size_bytes() - offset_;
-  if (left == 0) return false;
-  const auto error = [&](absl::string_view what) {
-    return absl::DataLossError(absl::StrCat(path_, " at byte ", offset_, ": ", what));
-  };
+  if (left == 0) return -1;
   std::array<char, kLengthBytes> header;
   const int64_t header_bytes = std::min(left, kLengthBytes);
   PP_RETURN_IF_ERROR(file_->ReadAt(offset_, header.data(), header_bytes));
   if (offset_ == 0 && header_bytes >= 2 && header[0] == '\x1f' && header[1] == '\x8b') {
-    return error("this is a gzip file; decompress it first");
+    return Error("this is a gzip file; decompress it first");
   }
-  if (left < kLengthBytes) return error("file ends within the length of a record");
+  if (left < kLengthBytes) return Error("file ends within the length of a record");
   const uint64_t length = LittleEndian(header.data(), 8);
   const uint32_t length_crc = MaskCrc32c(Crc32c(header.data(), 8));
   if (const uint32_t stored = LittleEndian(header.data() + 8, 4); stored != length_crc) {
-    return error(
+    return Error(
         absl::StrFormat("checksum of the length is %08x, expected %08x", stored, length_crc));
   }
   if (length > static_cast<uint64_t>(kMaxRecordBytes)) {
-    return error(
+    return Error(
         absl::StrCat("record of ", length, " bytes, at most ", kMaxRecordBytes, " are allowed"));
   }
   if (left - kLengthBytes - kFooterBytes < static_cast<int64_t>(length)) {
-    return error(absl::StrCat("file ends within a record of ", length, " bytes"));
+    return Error(absl::StrCat("file ends within a record of ", length, " bytes"));
   }
+  return static_cast<int64_t>(length);
+}
+
+absl::StatusOr<bool> RecordReader::Skip() {
+  PP_ASSIGN_OR_RETURN(const int64_t length, ReadLength());
+  if (length < 0) return false;
+  offset_ += kLengthBytes + length + kFooterBytes;
+  return true;
+}
+
+absl::StatusOr<bool> RecordReader::Next(std::string* record) {
+  PP_ASSIGN_OR_RETURN(const int64_t length, ReadLength());
+  if (length < 0) return false;
   record->clear();
   uint32_t crc = 0;
-  for (int64_t done = 0; done < static_cast<int64_t>(length); done = record->size()) {
+  for (int64_t done = 0; done < length; done = record->size()) {
     const int64_t bytes = std::min<int64_t>(length - done, kReadBytes);
     record->resize(done + bytes);
     PP_RETURN_IF_ERROR(file_->ReadAt(offset_ + kLengthBytes + done, record->data() + done, bytes));
     crc = ExtendCrc32c(crc, record->data() + done, bytes);
   }
   std::array<char, kFooterBytes> footer;
-  PP_RETURN_IF_ERROR(file_->ReadAt(offset_ + kLengthBytes + static_cast<int64_t>(length),
-                                   footer.data(), kFooterBytes));
+  PP_RETURN_IF_ERROR(file_->ReadAt(offset_ + kLengthBytes + length, footer.data(), kFooterBytes));
   if (const uint32_t stored = LittleEndian(footer.data(), 4); stored != MaskCrc32c(crc)) {
-    return error(
+    return Error(
         absl::StrFormat("checksum of the record is %08x, expected %08x", stored, MaskCrc32c(crc)));
   }
-  offset_ += kLengthBytes + static_cast<int64_t>(length) + kFooterBytes;
+  offset_ += kLengthBytes + length + kFooterBytes;
   return true;
 }
 

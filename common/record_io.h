@@ -24,17 +24,24 @@ class RecordReader {
  public:
   static constexpr int64_t kMaxRecordBytes = int64_t{1} << 30;
 
-  // `path` is for messages.
-  RecordReader(const ReadableFile* file, std::string path);
+  // `path` is for messages. Reads from `offset`, where a record begins.
+  RecordReader(const ReadableFile* file, std::string path, int64_t offset = 0);
 
   // Reads the next record; false at the end of the file. DATA_LOSS with path and offset: wrong
   // checksum, a length past the limit, or a file that ends within a record. After an error the
   // reader stays where it was.
   absl::StatusOr<bool> Next(std::string* record);
+  // Passes over the next record: verifies its length, and that the file is long enough for it, but
+  // reads none of its data. Else as Next.
+  absl::StatusOr<bool> Skip();
   // Byte offset of the next record.
   int64_t offset() const { return offset_; }
 
  private:
+  // The length of the next record, whose bytes lie within the file; -1 at the end of the file.
+  absl::StatusOr<int64_t> ReadLength() const;
+  absl::Status Error(absl::string_view what) const;
+
   const ReadableFile* file_;
   std::string path_;
   int64_t offset_ = 0;

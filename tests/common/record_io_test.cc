@@ -1,5 +1,6 @@
 #include "common/record_io.h"
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -77,6 +78,42 @@ TEST(RecordIo, ErrorsNamePathOffsetAndGzip) {
   EXPECT_THAT(std::string(ReadAll(bad).status().message()), HasSubstr("/f at byte 21: checksum"));
   EXPECT_THAT(std::string(ReadAll("\x1f\x8b\x08 and more bytes").status().message()),
               HasSubstr("gzip"));
+}
+
+TEST(RecordIo, SkippingFindsTheSameRecordsWithoutReadingThem) {
+  MemoryFileSystem files;
+  const std::vector<std::string> records = {"abc", "", std::string(5000, 'x'), "end"};
+  std::string bytes = Framed(records);
+  bytes[13] ^= 1;  // in the data of the first record
+  files.Corrupt("/f", bytes);
+  const auto file = files.OpenForRead("/f");
+  RecordReader index(file->get(), "/f");
+  std::vector<int64_t> offsets;
+  while (true) {
+    offsets.push_back(index.offset());
+    const absl::StatusOr<bool> more = index.Skip();
+    ASSERT_TRUE(more.ok()) << more.status();
+    if (!*more) break;
+  }
+  ASSERT_EQ(offsets.size(), records.size() + 1);
+  EXPECT_EQ(offsets.back(), static_cast<int64_t>(bytes.size()));
+  std::string record;
+  for (size_t i = 0; i < records.size(); ++i) {
+    RecordReader reader(file->get(), "/f", offsets[i]);
+    const absl::StatusOr<bool> got = reader.Next(&record);
+    EXPECT_EQ(got.ok(), i != 0) << got.status();
+    if (i != 0) EXPECT_EQ(record, records[i]);
+  }
+  // Cut anywhere but between records.
+  for (size_t size = 0; size < bytes.size(); ++size) {
+    files.Corrupt("/f", bytes.substr(0, size));
+    const auto cut = files.OpenForRead("/f");
+    RecordReader reader(cut->get(), "/f");
+    absl::StatusOr<bool> more = true;
+    while (more.ok() && *more) more = reader.Skip();
+    const bool between = std::find(offsets.begin(), offsets.end(), size) != offsets.end();
+    EXPECT_EQ(more.ok(), between) << size;
+  }
 }
 
 }  // namespace

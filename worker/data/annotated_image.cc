@@ -32,4 +32,21 @@ std::string CheckBox(Box* box) {
   return "";
 }
 
+std::string ResolveObject(const LabelMap& label_map, AnnotatedObject* object) {
+  const std::optional<int32_t> label = label_map.Find(object->text);
+  if (!label) {
+    return absl::StrFormat("the class \"%s\" is not in the label map", object->text);
+  }
+  object->box.label = *label;
+  return CheckBox(&object->box);
+}
+
+absl::Status CheckAnnotatedSize(absl::string_view name, const Image& image, int height, int width) {
+  if (image.height == height && image.width == width) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "%s: the image is %d x %d (height x width), its annotation says %d x %d; correct the one or "
+      "the other",
+      name, image.height, image.width, height, width));
+}
+
 }  // namespace pushpull

@@ -7,7 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
 #include "worker/data/image_source.h"
+#include "worker/data/label_map.h"
 
 namespace pushpull {
 
@@ -41,6 +45,13 @@ inline constexpr float kBoxTolerance = 1e-4f;
 // Empty if the box may be used: edges that rounding put outside the image are moved onto its
 // border. Else what is wrong: not finite, outside, no area.
 std::string CheckBox(Box* box);
+
+// Looks up the object's label by its text and checks its box, as above.
+std::string ResolveObject(const LabelMap& label_map, AnnotatedObject* object);
+
+// INVALID_ARGUMENT if the annotation speaks of an image of another size, so that its boxes would
+// lie elsewhere.
+absl::Status CheckAnnotatedSize(absl::string_view name, const Image& image, int height, int width);
 
 }  // namespace pushpull
 

@@ -5,18 +5,16 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <map>
 #include <system_error>
 #include <utility>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
 #include "glog/logging.h"
 
 #include "common/status_macros.h"
+#include "worker/data/check_examples.h"
 #include "worker/data/image_codec.h"
 
 namespace pushpull {
@@ -25,7 +23,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kMaxFileBytes = int64_t{1} << 28;
-constexpr size_t kMaxNamedFiles = 10;
 
 absl::Status IoError(const std::string& path, const std::error_code& error) {
   const std::string message = absl::StrCat(path, ": cannot be read: ", error.message());
@@ -158,6 +155,21 @@ absl::StatusOr<std::unique_ptr<ImageSource>> ImageFolderSource::Open(const std::
   return source;
 }
 
+absl::StatusOr<ImageFolderSource::Listing> ImageFolderSource::ListImages(const std::string& path) {
+  ImageFolderSource source;
+  PP_RETURN_IF_ERROR(source.List(path));
+  if (source.files_.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": no image; expected ", path, "/<class>/*.png, .jpg, .jpeg or .pgm"));
+  }
+  Listing listing;
+  for (const File& file : source.files_) {
+    listing.images.push_back({source.FilePath(file), source.classes_[file.label]});
+  }
+  listing.classes = std::move(source.classes_);
+  return listing;
+}
+
 std::string ImageFolderSource::FilePath(const File& file) const {
   return absl::StrCat(path_, "/", classes_[file.label], "/", file.name);
 }
@@ -181,32 +193,8 @@ absl::Status ImageFolderSource::Get(int64_t index, Example* example) const {
 }
 
 absl::Status ImageFolderSource::Check(ThreadPool* pool) const {
-  // Each iteration is a block of images with one example's memory.
-  constexpr int64_t kBlock = 64;
-  absl::Mutex mutex;
-  int64_t num_bad = 0;
-  std::map<int64_t, absl::Status>
-      first_bad;  // by index, so that the message does not depend on threads
-  pool->ParallelFor((size() + kBlock - 1) / kBlock, [&](int64_t block) {
-    Example example;
-    for (int64_t i = block * kBlock; i < std::min(size(), (block + 1) * kBlock); ++i) {
-      const absl::Status status = Get(i, &example);
-      if (status.ok()) continue;
-      absl::MutexLock lock(&mutex);
-      ++num_bad;
-      first_bad.emplace(i, status);
-      if (first_bad.size() > kMaxNamedFiles) first_bad.erase(std::prev(first_bad.end()));
-    }
-  });
-  if (num_bad == 0) return absl::OkStatus();
-  std::string message = absl::StrCat(path_, ": ", num_bad, " of ", size(),
-                                     " images cannot be read; repair or remove them:");
-  for (const auto& [index, status] : first_bad) absl::StrAppend(&message, "\n  ", status.message());
-  if (num_bad > static_cast<int64_t>(first_bad.size())) {
-    absl::StrAppend(&message, "\n  and ", num_bad - static_cast<int64_t>(first_bad.size()),
-                    " more");
-  }
-  return absl::Status(first_bad.begin()->second.code(), message);
+  return CheckExamples(size(), path_, pool,
+                       [this](int64_t i, Example* example) { return Get(i, example); });
 }
 
 }  // namespace pushpull

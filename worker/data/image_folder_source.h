@@ -25,6 +25,18 @@ class ImageFolderSource final : public ImageSource {
   static absl::StatusOr<std::unique_ptr<ImageSource>> Open(const std::string& path,
                                                            int num_classes);
 
+  struct ListedImage {
+    std::string path;
+    std::string class_name;
+  };
+  struct Listing {
+    std::vector<std::string> classes;  // all, in the order of their labels
+    std::vector<ListedImage> images;
+  };
+  // The images that Open would give, in the same order, whatever the number of classes. Errors as
+  // Open.
+  static absl::StatusOr<Listing> ListImages(const std::string& path);
+
   int64_t size() const override { return static_cast<int64_t>(files_.size()); }
   int num_classes() const override { return static_cast<int>(classes_.size()); }
   std::string describe() const override;

@@ -1,13 +1,20 @@
 #include "worker/data/image_source_factory.h"
 
+#include <optional>
+#include <utility>
+
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
+#include "common/file_system.h"
 #include "common/status_macros.h"
 #include "worker/data/idx_source.h"
 #include "worker/data/image_folder_source.h"
+#include "worker/data/label_map.h"
+#include "worker/data/record_source.h"
 #include "worker/data/scene_source.h"
 #include "worker/data/synthetic_source.h"
+#include "worker/data/voc_source.h"
 
 namespace pushpull {
 namespace {
@@ -17,10 +24,11 @@ absl::Status NotSet(const ImageSourceOptions& options, absl::string_view field) 
 }
 
 // Says which reader of the config an error belongs to.
-absl::StatusOr<std::unique_ptr<ImageSource>> Named(
-    absl::StatusOr<std::unique_ptr<ImageSource>> source, absl::string_view reader,
-    const ImageSourceOptions& options) {
-  if (source.ok()) return source;
+template <typename Source>
+absl::StatusOr<std::unique_ptr<ImageSource>> Named(absl::StatusOr<std::unique_ptr<Source>> source,
+                                                   absl::string_view reader,
+                                                   const ImageSourceOptions& options) {
+  if (source.ok()) return *std::move(source);
   return absl::Status(source.status().code(), absl::StrCat(options.field_name, ".", reader, ": ",
                                                            source.status().message()));
 }
@@ -65,6 +73,76 @@ absl::StatusOr<std::unique_ptr<ImageSource>> OpenSynthetic(
   return SyntheticSource::Create(synthetic);
 }
 
+// Readers whose classes are the numbers, folders or shapes of their data.
+absl::Status RefuseLabelMap(const config::InputReader& reader, const ImageSourceOptions& options) {
+  if (reader.label_map_path().empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      options.field_name,
+      ".label_map_path is for tf_record_input_reader and voc_input_reader; this reader's classes "
+      "are the label numbers or folder names of its data. Remove it"));
+}
+
+// Readers whose images have one label and nothing else.
+absl::Status RefuseBoxes(const ImageSourceOptions& options) {
+  if (options.annotation != Annotation::kBoxes) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(options.field_name,
+                   ": this reader gives images with one label and no boxes; a detector needs "
+                   "tf_record_input_reader or voc_input_reader"));
+}
+
+absl::StatusOr<std::optional<LabelMap>> LoadLabelMap(const config::InputReader& reader,
+                                                     const ImageSourceOptions& options) {
+  if (reader.label_map_path().empty()) return std::optional<LabelMap>();
+  PosixFileSystem files;
+  absl::StatusOr<LabelMap> map =
+      LabelMap::Load(files, ResolveDataPath(options.data_dir, reader.label_map_path()));
+  if (!map.ok()) {
+    return absl::Status(
+        map.status().code(),
+        absl::StrCat(options.field_name, ".label_map_path: ", map.status().message()));
+  }
+  return std::optional<LabelMap>(*std::move(map));
+}
+
+absl::StatusOr<std::unique_ptr<ImageSource>> OpenRecords(const config::InputReader& reader,
+                                                         const ImageSourceOptions& options) {
+  PosixFileSystem files;
+  RecordSourceOptions records;
+  for (const std::string& path : reader.tf_record_input_reader().input_path()) {
+    records.input_paths.push_back(
+        absl::StrContains(path, "://") ? path : ResolveDataPath(options.data_dir, path));
+  }
+  PP_ASSIGN_OR_RETURN(records.label_map, LoadLabelMap(reader, options));
+  records.num_classes = options.num_classes;
+  records.annotation = options.annotation;
+  return Named(RecordSource::Open(files, std::move(records)), "tf_record_input_reader", options);
+}
+
+absl::StatusOr<std::unique_ptr<ImageSource>> OpenVoc(const config::InputReader& reader,
+                                                     const ImageSourceOptions& options) {
+  const config::VocInputReader& voc = reader.voc_input_reader();
+  if (voc.path().empty()) return NotSet(options, "voc_input_reader.path");
+  if (voc.split().empty()) return NotSet(options, "voc_input_reader.split");
+  if (options.annotation == Annotation::kImageLabel) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(options.field_name,
+                     ".voc_input_reader gives boxes; a classifier needs a reader whose "
+                     "images have one label"));
+  }
+  PP_ASSIGN_OR_RETURN(const std::optional<LabelMap> label_map, LoadLabelMap(reader, options));
+  if (!label_map) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(options.field_name,
+                     ".label_map_path is not set: voc_input_reader needs the ids of its classes "
+                     "(make_records --format=voc writes a label map)"));
+  }
+  return Named(VocSource::Open(std::make_unique<PosixFileSystem>(),
+                               ResolveDataPath(options.data_dir, voc.path()), voc.split(),
+                               *label_map, options.num_classes),
+               "voc_input_reader", options);
+}
+
 }  // namespace
 
 std::string ResolveDataPath(absl::string_view data_dir, absl::string_view path) {
@@ -80,26 +158,35 @@ absl::StatusOr<std::unique_ptr<ImageSource>> OpenImageSource(const config::Input
   }
   switch (reader.input_reader_case()) {
     case config::InputReader::kIdxInputReader: {
+      PP_RETURN_IF_ERROR(RefuseLabelMap(reader, options));
+      PP_RETURN_IF_ERROR(RefuseBoxes(options));
       const config::IdxInputReader& idx = reader.idx_input_reader();
       if (idx.images_path().empty()) return NotSet(options, "idx_input_reader.images_path");
       if (idx.labels_path().empty()) return NotSet(options, "idx_input_reader.labels_path");
       return Named(OpenIdx(idx, options), "idx_input_reader", options);
     }
     case config::InputReader::kImageFolderInputReader: {
+      PP_RETURN_IF_ERROR(RefuseLabelMap(reader, options));
+      PP_RETURN_IF_ERROR(RefuseBoxes(options));
       const config::ImageFolderInputReader& folder = reader.image_folder_input_reader();
       if (folder.path().empty()) return NotSet(options, "image_folder_input_reader.path");
       return Named(ImageFolderSource::Open(ResolveDataPath(options.data_dir, folder.path()),
                                            options.num_classes),
                    "image_folder_input_reader", options);
     }
+    case config::InputReader::kTfRecordInputReader:
+      return OpenRecords(reader, options);
+    case config::InputReader::kVocInputReader:
+      return OpenVoc(reader, options);
     case config::InputReader::kSyntheticInputReader:
+      PP_RETURN_IF_ERROR(RefuseLabelMap(reader, options));
       return Named(OpenSynthetic(reader.synthetic_input_reader(), options),
                    "synthetic_input_reader", options);
     default:
       return absl::InvalidArgumentError(absl::StrCat(
           options.field_name,
-          ": no reader that gives labelled images; set idx_input_reader, image_folder_input_reader "
-          "or synthetic_input_reader"));
+          ": no reader that gives labelled images; set tf_record_input_reader, voc_input_reader, "
+          "idx_input_reader, image_folder_input_reader or synthetic_input_reader"));
   }
 }
 

@@ -167,9 +167,15 @@ INSTANTIATE_TEST_SUITE_P(
         BadPatch{"train_config { optimizer { momentum_optimizer {} } }",
                  "train_config.optimizer.momentum_optimizer.learning_rate"},
         BadPatch{"train_input_reader { num_epochs: 2 }", "train_input_reader.num_epochs"},
-        BadPatch{"train_input_reader { label_map_path: 'a' }", "train_input_reader.label_map_path"},
-        BadPatch{"train_input_reader { tf_record_input_reader { input_path: 'a' } }",
-                 "train_input_reader.tf_record_input_reader"},
+        BadPatch{"train_input_reader { use_display_name: true }",
+                 "train_input_reader.use_display_name"},
+        BadPatch{"train_input_reader { tf_record_input_reader { input_path: "
+                 "'PATH_TO_BE_CONFIGURED/x' } }",
+                 "train_input_reader.tf_record_input_reader.input_path"},
+        BadPatch{"train_input_reader { tf_record_input_reader { input_path: 'gs://bucket/x' } }",
+                 "train_input_reader.tf_record_input_reader.input_path"},
+        BadPatch{"train_input_reader { external_input_reader {} }",
+                 "train_input_reader.external_input_reader"},
         BadPatch{"train_input_reader { image_folder_input_reader {} }",
                  "train_input_reader.image_folder_input_reader.path"},
         BadPatch{

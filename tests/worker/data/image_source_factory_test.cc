@@ -4,7 +4,9 @@
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 
+#include "common/record_io.h"
 #include "tests/worker/data/data_test_util.h"
+#include "worker/data/example_codec.h"
 
 namespace pushpull {
 namespace {
@@ -55,6 +57,63 @@ TEST(ImageSourceFactoryTest, ErrorsNameTheField) {
   EXPECT_EQ(
       Open("idx_input_reader { images_path: 'i' labels_path: 'l' }", "/none", 10).status().code(),
       absl::StatusCode::kNotFound);
+}
+
+TEST(ImageSourceFactoryTest, OpensReadersWithBoxes) {
+  const TempFolder folder;
+  const std::string png = EncodePng(MakeImage(4, 4, 3));
+  AnnotatedImage image{"a.png", "a", 4, 4, std::nullopt, "", {}};
+  image.objects.push_back({{0, 0, 1, 1, 1}, "cat", 16, 0});
+  std::string records;
+  AppendRecord(*EncodeExample(image, png), &records);
+  folder.Write("a.record-00000-of-00001", records);
+  folder.Write("map.pbtxt", "item { id: 2 name: 'dog' } item { id: 1 name: 'cat' }");
+  folder.Write("voc/Annotations/a.xml",
+               "<annotation><size><width>4</width><height>4</height></size><object><name>dog"
+               "</name><bndbox><xmin>0</xmin><ymin>0</ymin><xmax>2</xmax><ymax>2</ymax></bndbox>"
+               "</object></annotation>");
+  folder.Write("voc/JPEGImages/a.png", png);
+  folder.Write("voc/ImageSets/Main/train.txt", "a");
+  const auto open = [&](const std::string& text, Annotation annotation) {
+    config::InputReader reader;
+    EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &reader)) << text;
+    return OpenImageSource(reader, {folder.path(), 2, "train_input_reader", annotation});
+  };
+  const std::string record_reader = "tf_record_input_reader { input_path: 'a.record@1' }";
+  const std::string voc_reader = "voc_input_reader { path: 'voc' split: 'train' }";
+  const std::string map = "label_map_path: 'map.pbtxt' ";
+  Example example;
+  for (const auto& [text, label] :
+       {std::make_pair(record_reader, 1), std::make_pair(map + record_reader, 0),
+        std::make_pair(map + voc_reader, 1)}) {
+    const auto source = open(text, Annotation::kBoxes);
+    ASSERT_TRUE(source.ok()) << source.status();
+    ASSERT_TRUE((*source)->Get(0, &example).ok());
+    ASSERT_EQ(example.boxes.size(), 1u);
+    EXPECT_EQ(example.boxes[0].label, label) << text;
+  }
+  const auto message = [&](const std::string& text, Annotation annotation) {
+    return std::string(open(text, annotation).status().message());
+  };
+  EXPECT_THAT(message(voc_reader, Annotation::kBoxes),
+              HasSubstr("train_input_reader.label_map_path is not set"));
+  EXPECT_THAT(message(map + voc_reader, Annotation::kImageLabel), HasSubstr("gives boxes"));
+  EXPECT_THAT(message("label_map_path: 'none' " + record_reader, Annotation::kBoxes),
+              AllOf(HasSubstr("train_input_reader.label_map_path: "), HasSubstr("/none")));
+  EXPECT_THAT(message(map + "image_folder_input_reader { path: 'x' }", Annotation::kImageLabel),
+              HasSubstr("label_map_path is for tf_record_input_reader"));
+  EXPECT_THAT(message("image_folder_input_reader { path: 'x' }", Annotation::kBoxes),
+              HasSubstr("no boxes"));
+  EXPECT_THAT(message("voc_input_reader { path: 'x' }", Annotation::kBoxes),
+              HasSubstr("voc_input_reader.split is not set"));
+  EXPECT_THAT(message("tf_record_input_reader {}", Annotation::kBoxes),
+              HasSubstr("train_input_reader.tf_record_input_reader: no input path"));
+  EXPECT_THAT(message("tf_record_input_reader { input_path: 'gs://b/a' }", Annotation::kBoxes),
+              HasSubstr("gs://b/a: remote storage"));
+  const auto classifier = open(record_reader, Annotation::kImageLabel);
+  ASSERT_TRUE(classifier.ok()) << classifier.status();
+  EXPECT_THAT(std::string((*classifier)->Get(0, &example).message()),
+              HasSubstr("neither class text nor class label"));
 }
 
 TEST(ImageSourceFactoryTest, DataDirStandsBeforeRelativePathsOnly) {

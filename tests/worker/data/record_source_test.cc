@@ -1,0 +1,193 @@
+#include "worker/data/record_source.h"
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "common/record_io.h"
+#include "tests/worker/data/data_test_util.h"
+#include "worker/data/example_codec.h"
+
+namespace pushpull {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// Record i: an image of 2 x (i + 1) with one box of label i mod 3.
+std::string Record(int i, const std::string& encoded = "") {
+  AnnotatedImage image{absl::StrCat(i, ".png"), absl::StrCat(i), 2, i + 1, std::nullopt, "", {}};
+  AnnotatedObject object;
+  object.box = {0, 0, 0.5f, 1, i % 3};
+  object.text = absl::StrCat("c", i % 3);
+  image.objects.push_back(object);
+  const auto bytes =
+      EncodeExample(image, encoded.empty() ? EncodePng(MakeImage(2, i + 1, 3)) : encoded);
+  EXPECT_TRUE(bytes.ok()) << bytes.status();
+  return *bytes;
+}
+
+std::string Records(int begin, int end) {
+  std::string bytes;
+  for (int i = begin; i < end; ++i) AppendRecord(Record(i), &bytes);
+  return bytes;
+}
+
+absl::StatusOr<std::unique_ptr<RecordSource>> Open(const std::string& path, int num_classes = 3) {
+  PosixFileSystem files;
+  RecordSourceOptions options;
+  options.input_paths = {path};
+  options.num_classes = num_classes;
+  return RecordSource::Open(files, std::move(options));
+}
+
+TEST(RecordSourceTest, ReadsRecordsOfAllShardsInOrder) {
+  const TempFolder folder;
+  folder.Write("a-00000-of-00003", Records(0, 3));
+  folder.Write("a-00001-of-00003", "");
+  folder.Write("a-00002-of-00003", Records(3, 5));
+  const auto source = Open(folder.path() + "/a@3");
+  ASSERT_TRUE(source.ok()) << source.status();
+  EXPECT_EQ((*source)->size(), 5);
+  EXPECT_EQ((*source)->num_files(), 3);
+  EXPECT_THAT((*source)->describe(), AllOf(HasSubstr("5 images, 3 classes"), HasSubstr("3 files")));
+  ThreadPool pool(2);
+  EXPECT_TRUE((*source)->Check(&pool).ok());
+  std::vector<int> labels(5);
+  std::vector<int> widths(5);
+  pool.ParallelFor(5, [&](int64_t i) {
+    Example example;
+    if (!(*source)->Get(i, &example).ok()) return;
+    labels[i] = example.boxes.at(0).label;
+    widths[i] = example.image.width;
+  });
+  EXPECT_THAT(labels, testing::ElementsAre(0, 1, 2, 0, 1));
+  EXPECT_THAT(widths, testing::ElementsAre(1, 2, 3, 4, 5));
+}
+
+TEST(RecordSourceTest, EveryTruncationIsFoundWhenOpening) {
+  const TempFolder folder;
+  const std::string whole = Records(0, 2);
+  const size_t first = Records(0, 1).size();
+  for (size_t size = 0; size < whole.size(); ++size) {
+    const std::string path = folder.Write("a.record", whole.substr(0, size));
+    const auto source = Open(path);
+    if (size == first) {
+      EXPECT_TRUE(source.ok()) << source.status();
+    } else if (size == 0) {
+      EXPECT_EQ(source.status().code(), absl::StatusCode::kInvalidArgument);
+      EXPECT_THAT(std::string(source.status().message()), HasSubstr("no record in 1 files"));
+    } else {
+      EXPECT_EQ(source.status().code(), absl::StatusCode::kDataLoss) << size;
+      EXPECT_THAT(std::string(source.status().message()),
+                  AllOf(HasSubstr(absl::StrCat("record ", size < first ? 0 : 1, " of ", path)),
+                        HasSubstr(absl::StrCat("at byte ", size < first ? 0 : first)),
+                        HasSubstr("file ends within")));
+    }
+  }
+}
+
+TEST(RecordSourceTest, EveryFlippedByteIsFound) {
+  const TempFolder folder;
+  std::string bytes = Records(0, 2);
+  const size_t first = Records(0, 1).size();
+  ThreadPool pool(1);
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    bytes[i] ^= 0x10;
+    const auto source = Open(folder.Write("a.record", bytes));
+    bytes[i] ^= 0x10;
+    const size_t within = i < first ? i : i - first;
+    EXPECT_EQ(source.ok(), within >= 12) << i;
+    absl::Status status = source.status();
+    if (source.ok()) {
+      status = (*source)->Check(&pool);
+      Example example;
+      const int64_t bad = i < first ? 0 : 1;
+      EXPECT_FALSE((*source)->Get(bad, &example).ok()) << i;
+      EXPECT_TRUE((*source)->Get(1 - bad, &example).ok()) << i;
+    }
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << i << " " << status;
+    EXPECT_THAT(std::string(status.message()),
+                AllOf(HasSubstr("a.record"), HasSubstr("checksum"), HasSubstr("at byte")));
+  }
+}
+
+TEST(RecordSourceTest, CheckNamesBadRecordsWhateverTheThreads) {
+  const TempFolder folder;
+  std::string bytes = Records(0, 3);
+  const std::string jpeg = EncodeJpeg(MakeImage(20, 20, 3));
+  AppendRecord(Record(3, jpeg.substr(0, jpeg.size() / 2)), &bytes);
+  const size_t offset = bytes.size();
+  AppendRecord("no example", &bytes);
+  AppendRecord(Record(5), &bytes);
+  const std::string path = folder.Write("a.record", bytes);
+  for (const int threads : {1, 4}) {
+    const auto source = Open(path);
+    ASSERT_TRUE(source.ok()) << source.status();
+    ThreadPool pool(threads);
+    const absl::Status status = (*source)->Check(&pool);
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+    EXPECT_THAT(std::string(status.message()),
+                AllOf(HasSubstr("2 of 6 images cannot be read"),
+                      HasSubstr(absl::StrCat("record 3 of ", path, " at byte ")),
+                      HasSubstr("(3.png): the JPEG data are damaged"),
+                      HasSubstr(absl::StrCat("record 4 of ", path, " at byte ", offset,
+                                             ": not a tf.Example")),
+                      Not(HasSubstr("record 5"))));
+  }
+}
+
+TEST(RecordSourceTest, UnusableBoxesAreLeftOutAndToldWithPlace) {
+  const TempFolder folder;
+  const std::string path = folder.Write("a.record", Records(0, 3));
+  const auto source = Open(path, 2);
+  ASSERT_TRUE(source.ok()) << source.status();
+  Example example;
+  std::vector<std::string> issues;
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE((*source)->Read(i, &example, &issues).ok());
+  EXPECT_TRUE(example.boxes.empty());
+  ASSERT_EQ(issues.size(), 1u);
+  EXPECT_THAT(issues[0], AllOf(HasSubstr(absl::StrCat("record 2 of ", path)),
+                               HasSubstr("(2.png) object 0: class id 3")));
+  ThreadPool pool(2);
+  EXPECT_TRUE((*source)->Check(&pool).ok());
+}
+
+TEST(RecordSourceTest, FilesThatAreNoRecords) {
+  const TempFolder folder;
+  const std::string gzip = folder.Write("a.gz", Gzip(Records(0, 2)));
+  EXPECT_THAT(std::string(Open(gzip).status().message()),
+              AllOf(HasSubstr(gzip), HasSubstr("this is a gzip file; decompress it first")));
+  EXPECT_THAT(
+      std::string(
+          Open(folder.Write("a.txt", "This is a text of some length.\n")).status().message()),
+      HasSubstr("checksum of the length"));
+  EXPECT_EQ(Open(folder.path() + "/none").status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST(RecordSourceTest, AFileShortenedAfterOpening) {
+  const TempFolder folder;
+  const std::string bytes = Records(0, 2);
+  const std::string path = folder.Write("a.record", bytes);
+  const auto source = Open(path);
+  ASSERT_TRUE(source.ok()) << source.status();
+  folder.Write("a.record", bytes.substr(0, bytes.size() - 10));
+  Example example;
+  EXPECT_TRUE((*source)->Get(0, &example).ok());
+  const absl::Status status = (*source)->Get(1, &example);
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(status.message()), HasSubstr(absl::StrCat("record 1 of ", path)));
+}
+
+TEST(RecordSourceTest, ALabelMapPastTheModelsClasses) {
+  PosixFileSystem files;
+  RecordSourceOptions options;
+  options.label_map = *LabelMap::FromNames({"a", "b", "c"}, "names");
+  options.num_classes = 2;
+  EXPECT_THAT(std::string(RecordSource::Open(files, std::move(options)).status().message()),
+              AllOf(HasSubstr("ids go up to 3"), HasSubstr("num_classes: 2")));
+}
+
+}  // namespace
+}  // namespace pushpull

@@ -1,0 +1,24 @@
+// The common part of ImageSource::Check.
+#ifndef PUSHPULL_WORKER_DATA_CHECK_EXAMPLES_H_
+#define PUSHPULL_WORKER_DATA_CHECK_EXAMPLES_H_
+
+#include <cstdint>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
+#include "common/thread_pool.h"
+#include "worker/data/image_source.h"
+
+namespace pushpull {
+
+// Calls get(i, example) for every i in [0, size) on the pool's threads; each thread uses one
+// Example again and again. The error has the code of the bad example with the lowest index and
+// names the first ten, whatever the threads: "<name>: 3 of 200 images cannot be read; ...".
+absl::Status CheckExamples(int64_t size, absl::string_view name, ThreadPool* pool,
+                           absl::FunctionRef<absl::Status(int64_t, Example*)> get);
+
+}  // namespace pushpull
+
+#endif  // PUSHPULL_WORKER_DATA_CHECK_EXAMPLES_H_

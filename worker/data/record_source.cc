@@ -1,0 +1,121 @@
+#include "worker/data/record_source.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "glog/logging.h"
+
+#include "common/record_io.h"
+#include "common/status_macros.h"
+#include "worker/data/check_examples.h"
+#include "worker/data/example_codec.h"
+#include "worker/data/record_files.h"
+
+namespace pushpull {
+namespace {
+
+constexpr int kMaxLogged = 20;
+
+// The reader's message begins with the path.
+absl::Status RecordError(int64_t record, const absl::Status& status) {
+  const auto code = absl::IsOutOfRange(status) ? absl::StatusCode::kDataLoss : status.code();
+  return absl::Status(code, absl::StrCat("record ", record, " of ", status.message()));
+}
+
+}  // namespace
+
+RecordSource::RecordSource(RecordSourceOptions options) : options_(std::move(options)) {}
+
+absl::StatusOr<std::unique_ptr<RecordSource>> RecordSource::Open(FileSystem& files,
+                                                                 RecordSourceOptions options) {
+  if (options.label_map && options.label_map->num_classes() > options.num_classes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the label map's ids go up to ", options.label_map->num_classes(),
+                     ", the model has num_classes: ", options.num_classes, "; make the two agree"));
+  }
+  PP_ASSIGN_OR_RETURN(const std::vector<std::string> paths, ExpandRecordPaths(options.input_paths));
+  auto source = std::unique_ptr<RecordSource>(new RecordSource(std::move(options)));
+  for (const std::string& path : paths) {
+    File file;
+    file.path = path;
+    PP_ASSIGN_OR_RETURN(file.file, files.OpenForRead(path));
+    PP_RETURN_IF_ERROR(source->Index(std::move(file)));
+  }
+  if (source->records_.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(paths.front(), paths.size() > 1 ? " ..." : "",
+                                                   ": no record in ", paths.size(), " files"));
+  }
+  return source;
+}
+
+absl::Status RecordSource::Index(File file) {
+  file.first = size();
+  RecordReader reader(file.file.get(), file.path);
+  while (true) {
+    const int64_t offset = reader.offset();
+    const absl::StatusOr<bool> more = reader.Skip();
+    if (!more.ok()) return RecordError(size() - file.first, more.status());
+    if (!*more) break;
+    records_.push_back({offset, static_cast<int32_t>(files_.size())});
+  }
+  files_.push_back(std::move(file));
+  return absl::OkStatus();
+}
+
+std::string RecordSource::describe() const {
+  return absl::StrCat("TFRecords ", files_.front().path,
+                      files_.size() > 1 ? absl::StrCat(" ... ", files_.back().path) : "", " (",
+                      files_.size(), files_.size() == 1 ? " file" : " files", "): ", size(),
+                      " images, ", num_classes(), " classes");
+}
+
+absl::Status RecordSource::Read(int64_t index, Example* example,
+                                std::vector<std::string>* issues) const {
+  CHECK_GE(index, 0);
+  CHECK_LT(index, size());
+  const Record& record = records_[index];
+  const File& file = files_[record.file];
+  const int64_t number = index - file.first;
+  RecordReader reader(file.file.get(), file.path, record.offset);
+  std::string bytes;
+  const absl::StatusOr<bool> got = reader.Next(&bytes);
+  if (!got.ok()) return RecordError(number, got.status());
+  const ExampleDecoding decoding{options_.label_map ? &*options_.label_map : nullptr,
+                                 options_.num_classes, options_.annotation};
+  return DecodeExample(
+      bytes, absl::StrCat("record ", number, " of ", file.path, " at byte ", record.offset),
+      decoding, example, issues);
+}
+
+absl::Status RecordSource::Get(int64_t index, Example* example) const {
+  std::vector<std::string> issues;
+  PP_RETURN_IF_ERROR(Read(index, example, &issues));
+  for (const std::string& issue : issues) {
+    const int number = num_logged_.load(std::memory_order_relaxed) < kMaxLogged
+                           ? num_logged_.fetch_add(1, std::memory_order_relaxed)
+                           : kMaxLogged;
+    if (number >= kMaxLogged) break;
+    LOG(WARNING) << issue << "; the box is left out"
+                 << (number + 1 == kMaxLogged ? " (further ones are not logged; make_records "
+                                                "--check lists all)"
+                                              : "");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RecordSource::Check(ThreadPool* pool) const {
+  std::atomic<int64_t> num_issues{0};
+  const absl::Status status =
+      CheckExamples(size(), describe(), pool, [&](int64_t i, Example* example) {
+        std::vector<std::string> issues;
+        const absl::Status read = Read(i, example, &issues);
+        num_issues += static_cast<int64_t>(issues.size());
+        return read;
+      });
+  LOG_IF(WARNING, num_issues > 0) << describe() << ": " << num_issues
+                                  << " boxes cannot be used and are left out; make_records --check "
+                                     "lists them";
+  return status;
+}
+
+}  // namespace pushpull

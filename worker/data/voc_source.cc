@@ -1,0 +1,85 @@
+#include "worker/data/voc_source.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "glog/logging.h"
+
+#include "common/status_macros.h"
+#include "worker/data/annotated_image.h"
+#include "worker/data/check_examples.h"
+#include "worker/data/image_codec.h"
+#include "worker/data/voc_annotations.h"
+
+namespace pushpull {
+
+absl::StatusOr<std::unique_ptr<VocSource>> VocSource::Open(std::unique_ptr<FileSystem> files,
+                                                           const std::string& path,
+                                                           const std::string& split,
+                                                           const LabelMap& label_map,
+                                                           int num_classes) {
+  if (label_map.num_classes() > num_classes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the label map's ids go up to ", label_map.num_classes(),
+                     ", the model has num_classes: ", num_classes, "; make the two agree"));
+  }
+  auto source = std::unique_ptr<VocSource>(new VocSource(std::move(files), num_classes));
+  PP_RETURN_IF_ERROR(source->Load(path, split, label_map));
+  constexpr size_t kMaxLogged = 20;
+  const std::vector<std::string>& issues = source->issues_;
+  for (size_t i = 0; i < std::min(issues.size(), kMaxLogged); ++i) {
+    LOG(WARNING) << issues[i] << "; the box is left out";
+  }
+  LOG_IF(WARNING, issues.size() > kMaxLogged)
+      << source->name_ << ": " << issues.size() << " boxes are left out in all";
+  return source;
+}
+
+absl::Status VocSource::Load(const std::string& path, const std::string& split,
+                             const LabelMap& label_map) {
+  name_ = absl::StrCat(path, " split ", split);
+  PP_ASSIGN_OR_RETURN(const std::vector<std::string> ids, ReadVocSplit(*files_, path, split));
+  PP_ASSIGN_OR_RETURN(std::vector<std::string> image_paths, FindVocImages(*files_, path, ids));
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const std::string annotation = VocAnnotationPath(path, ids[i]);
+    PP_ASSIGN_OR_RETURN(const std::string xml, ReadWholeFile(*files_, annotation));
+    PP_ASSIGN_OR_RETURN(AnnotatedImage image, ParseVocAnnotation(xml, annotation));
+    Entry entry{std::move(image_paths[i]), image.height, image.width, {}};
+    for (AnnotatedObject& object : image.objects) {
+      const std::string problem = ResolveObject(label_map, &object);
+      if (problem.empty()) {
+        entry.boxes.push_back(object.box);
+      } else {
+        issues_.push_back(absl::StrCat(annotation, " object ", object.index, ": ", problem));
+      }
+    }
+    images_.push_back(std::move(entry));
+  }
+  return absl::OkStatus();
+}
+
+std::string VocSource::describe() const {
+  return absl::StrCat("Pascal VOC ", name_, ": ", size(), " images, ", num_classes(), " classes, ",
+                      issues_.size(), " boxes left out");
+}
+
+absl::Status VocSource::Get(int64_t index, Example* example) const {
+  CHECK_GE(index, 0);
+  CHECK_LT(index, size());
+  const Entry& entry = images_[index];
+  PP_ASSIGN_OR_RETURN(const std::string bytes, ReadWholeFile(*files_, entry.image_path));
+  PP_RETURN_IF_ERROR(DecodeImage(bytes, entry.image_path, &example->image));
+  PP_RETURN_IF_ERROR(
+      CheckAnnotatedSize(entry.image_path, example->image, entry.height, entry.width));
+  example->label = 0;
+  example->boxes = entry.boxes;
+  return absl::OkStatus();
+}
+
+absl::Status VocSource::Check(ThreadPool* pool) const {
+  return CheckExamples(size(), name_, pool,
+                       [this](int64_t i, Example* example) { return Get(i, example); });
+}
+
+}  // namespace pushpull

@@ -1,0 +1,51 @@
+#include "worker/records/record_check.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace pushpull {
+
+absl::StatusOr<RecordSummary> CheckRecords(const RecordSource& source,
+                                           const RecordProgress& progress, ThreadPool* pool) {
+  struct Result {
+    absl::Status status;
+    int64_t num_boxes = 0;
+    std::vector<std::string> issues;
+  };
+  RecordSummary summary;
+  std::vector<Example> scratch(pool->num_threads());
+  std::vector<Result> round;
+  for (int64_t begin = 0; begin < source.size(); begin += kImagesPerRound) {
+    if (progress.stop != nullptr && *progress.stop) {
+      return absl::CancelledError(
+          absl::StrCat("stopped after ", begin, " of ", source.size(), " records"));
+    }
+    const int64_t count = std::min(kImagesPerRound, source.size() - begin);
+    round.clear();
+    round.resize(count);
+    pool->ParallelFor(count, [&](int64_t i, int thread) {
+      Example& example = scratch[thread];
+      round[i].status = source.Read(begin + i, &example, &round[i].issues);
+      if (round[i].status.ok()) round[i].num_boxes = static_cast<int64_t>(example.boxes.size());
+    });
+    for (Result& result : round) {
+      summary.num_bad_boxes += static_cast<int64_t>(result.issues.size());
+      for (std::string& issue : result.issues) summary.problems.push_back(std::move(issue));
+      if (result.status.ok()) {
+        ++summary.num_images;
+        summary.num_boxes += result.num_boxes;
+      } else {
+        ++summary.num_bad_images;
+        summary.problems.emplace_back(result.status.message());
+      }
+    }
+    if (progress.report) progress.report(begin + count, source.size());
+  }
+  return summary;
+}
+
+}  // namespace pushpull

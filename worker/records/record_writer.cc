@@ -1,0 +1,143 @@
+#include "worker/records/record_writer.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "glog/logging.h"
+
+#include "common/record_io.h"
+#include "common/status_macros.h"
+#include "worker/data/example_codec.h"
+
+namespace pushpull {
+namespace {
+
+// The shards under their temporary names; what is not published goes with this object.
+class Shards {
+ public:
+  Shards(FileSystem* files, const std::string& output, int num_shards) : files_(files) {
+    const size_t name = output.rfind('/') + 1;  // 0 where there is no folder
+    folder_ = name == 0 ? "." : output.substr(0, name);
+    for (int i = 0; i < num_shards; ++i) {
+      Shard shard;
+      shard.path = absl::StrFormat("%s-%05d-of-%05d", output, i, num_shards);
+      shard.temporary = absl::StrCat(output.substr(0, name), ".tmp-", shard.path.substr(name));
+      shards_.push_back(std::move(shard));
+    }
+  }
+  ~Shards() {
+    for (const Shard& shard : shards_) {
+      if (shard.created && !shard.published) files_->RemoveFile(shard.temporary).IgnoreError();
+    }
+  }
+  Shards(const Shards&) = delete;
+  Shards& operator=(const Shards&) = delete;
+
+  absl::Status Create() {
+    for (Shard& shard : shards_) {
+      PP_ASSIGN_OR_RETURN(shard.file,
+                          files_->OpenForWrite(shard.temporary, FileSystem::WriteMode::kTruncate));
+      shard.created = true;
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Append(absl::string_view record) {
+    framed_.clear();
+    AppendRecord(record, &framed_);
+    return shards_[num_records_++ % shards_.size()].file->Append(framed_);
+  }
+
+  absl::Status Publish(std::vector<std::string>* paths) {
+    for (Shard& shard : shards_) {
+      PP_RETURN_IF_ERROR(shard.file->Sync());
+      PP_RETURN_IF_ERROR(shard.file->Close());
+    }
+    for (Shard& shard : shards_) {
+      PP_RETURN_IF_ERROR(files_->Rename(shard.temporary, shard.path));
+      shard.published = true;
+      paths->push_back(shard.path);
+    }
+    return files_->SyncDirectory(folder_);
+  }
+
+ private:
+  struct Shard {
+    std::string path;
+    std::string temporary;
+    std::unique_ptr<WritableFile> file;
+    bool created = false;
+    bool published = false;
+  };
+
+  FileSystem* const files_;
+  std::string folder_;
+  std::vector<Shard> shards_;
+  int64_t num_records_ = 0;
+  std::string framed_;
+};
+
+struct Made {
+  absl::StatusOr<std::string> record;
+  int64_t num_boxes = 0;
+  std::vector<std::string> skipped;
+};
+
+Made MakeRecord(const AnnotatedSet& set, int64_t index) {
+  Made made;
+  absl::StatusOr<LoadedImage> image = set.Load(index);
+  if (!image.ok()) {
+    made.record = image.status();
+    return made;
+  }
+  made.num_boxes = static_cast<int64_t>(image->annotation.objects.size());
+  made.skipped = std::move(image->skipped);
+  made.record = EncodeExample(image->annotation, image->encoded);
+  return made;
+}
+
+}  // namespace
+
+absl::StatusOr<RecordSummary> WriteRecords(FileSystem* files, const AnnotatedSet& set,
+                                           const RecordWriterOptions& options, ThreadPool* pool) {
+  CHECK_GE(options.num_shards, 1);
+  CHECK_LE(options.num_shards, kMaxRecordShards);
+  Shards shards(files, options.output, options.num_shards);
+  PP_RETURN_IF_ERROR(shards.Create());
+  RecordSummary summary;
+  std::vector<Made> round;
+  for (int64_t begin = 0; begin < set.size(); begin += kImagesPerRound) {
+    if (options.progress.stop != nullptr && *options.progress.stop) {
+      return absl::CancelledError(
+          absl::StrCat("stopped after ", begin, " of ", set.size(), " images; nothing is written"));
+    }
+    const int64_t count = std::min(kImagesPerRound, set.size() - begin);
+    round.clear();
+    round.resize(count);
+    pool->ParallelFor(count, [&](int64_t i) { round[i] = MakeRecord(set, begin + i); });
+    for (Made& made : round) {
+      summary.num_bad_boxes += static_cast<int64_t>(made.skipped.size());
+      for (std::string& line : made.skipped) summary.problems.push_back(std::move(line));
+      if (!made.record.ok()) {
+        ++summary.num_bad_images;
+        summary.problems.emplace_back(made.record.status().message());
+        continue;
+      }
+      ++summary.num_images;
+      summary.num_boxes += made.num_boxes;
+      // What will not be published need not be written.
+      if (options.bad_data == BadData::kRefuse && !summary.problems.empty()) continue;
+      PP_RETURN_IF_ERROR(shards.Append(*made.record));
+    }
+    if (options.progress.report) options.progress.report(begin + count, set.size());
+  }
+  const bool refused = options.bad_data == BadData::kRefuse && !summary.problems.empty();
+  if (refused || summary.num_images == 0) return summary;
+  PP_RETURN_IF_ERROR(shards.Publish(&summary.files));
+  return summary;
+}
+
+}  // namespace pushpull
