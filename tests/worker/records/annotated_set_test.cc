@@ -1,11 +1,17 @@
 #include "worker/records/annotated_set.h"
 
+#include <cstdlib>
+#include <filesystem>
+
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 #include "tests/worker/data/data_test_util.h"
 #include "worker/data/image_codec.h"
+#include "worker/data/record_source.h"
+#include "worker/data/voc_source.h"
+#include "worker/records/record_writer.h"
 
 namespace pushpull {
 namespace {
@@ -138,6 +144,49 @@ TEST_F(AnnotatedSetTest, Idx) {
   EXPECT_EQ((*test)->size(), 2);
   EXPECT_EQ(Open(SetFormat::kIdx, "none").status().code(), absl::StatusCode::kNotFound);
   EXPECT_FALSE(Open(SetFormat::kIdx, "train", "item { id: 1 name: 'zero' }").ok());
+}
+
+// Photographs of blood cells: the records say what the folder says.
+TEST(RecordsRealDataTest, BloodCellsComeBackFromRecordsAsTheyAre) {
+  const char* const from_env = std::getenv("PUSHPULL_DATA_DIR");
+  const std::string path =
+      absl::StrCat(from_env != nullptr ? from_env : PUSHPULL_SOURCE_DIR "/../shared/data", "/bccd");
+  if (!std::filesystem::exists(path)) {
+    GTEST_SKIP() << "no BCCD files in " << path << " (PUSHPULL_DATA_DIR names the folder above)";
+  }
+  const TempFolder folder;
+  PosixFileSystem files;
+  const auto set = OpenAnnotatedSet(&files, SetFormat::kVoc, path, "val", std::nullopt);
+  ASSERT_TRUE(set.ok()) << set.status();
+  RecordWriterOptions options;
+  options.output = folder.path() + "/val";
+  options.bad_data = BadData::kSkip;
+  ThreadPool pool(2);
+  const auto summary = WriteRecords(&files, **set, options, &pool);
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  EXPECT_THAT(summary->problems, ElementsAre(HasSubstr("BloodImage_00338.xml object 12")));
+  RecordSourceOptions record_options;
+  record_options.input_paths = summary->files;
+  record_options.label_map = (*set)->label_map();
+  record_options.num_classes = 3;
+  const auto records = RecordSource::Open(files, std::move(record_options));
+  ASSERT_TRUE(records.ok()) << records.status();
+  const auto voc =
+      VocSource::Open(std::make_unique<PosixFileSystem>(), path, "val", (*set)->label_map(), 3);
+  ASSERT_TRUE(voc.ok()) << voc.status();
+  ASSERT_EQ((*records)->size(), (*voc)->size());
+  Example got, expected;
+  for (int64_t i = 0; i < (*voc)->size(); ++i) {
+    ASSERT_TRUE((*records)->Get(i, &got).ok());
+    ASSERT_TRUE((*voc)->Get(i, &expected).ok());
+    ASSERT_TRUE(got.image.pixels == expected.image.pixels) << i;
+    ASSERT_EQ(got.boxes.size(), expected.boxes.size()) << i;
+    for (size_t b = 0; b < got.boxes.size(); ++b) {
+      EXPECT_EQ(got.boxes[b].label, expected.boxes[b].label);
+      EXPECT_EQ(got.boxes[b].ymin, expected.boxes[b].ymin);
+      EXPECT_EQ(got.boxes[b].xmax, expected.boxes[b].xmax);
+    }
+  }
 }
 
 }  // namespace
