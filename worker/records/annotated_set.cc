@@ -12,8 +12,8 @@
 #include "worker/data/coco_annotations.h"
 #include "worker/data/idx_source.h"
 #include "worker/data/image_codec.h"
+#include "worker/data/image_encoder.h"
 #include "worker/data/image_folder_source.h"
-#include "worker/data/png_encoder.h"
 #include "worker/data/voc_annotations.h"
 
 namespace pushpull {
@@ -53,7 +53,7 @@ class FileSet final : public AnnotatedSet {
     loaded.annotation.width = image.width;
     // Readers of records know JPEG and PNG.
     if (absl::StartsWith(loaded.encoded, "P5")) {
-      PP_ASSIGN_OR_RETURN(loaded.encoded, ToPng(image));
+      PP_RETURN_IF_ERROR(EncodePng(image, &loaded.encoded));
     }
     std::vector<AnnotatedObject> usable;
     for (AnnotatedObject& object : loaded.annotation.objects) {
@@ -94,7 +94,7 @@ class IdxSet final : public AnnotatedSet {
     loaded.annotation.width = example.image.width;
     loaded.annotation.label = example.label;
     loaded.annotation.label_text = label_map_.name(example.label);
-    PP_ASSIGN_OR_RETURN(loaded.encoded, ToPng(example.image));
+    PP_RETURN_IF_ERROR(EncodePng(example.image, &loaded.encoded));
     return loaded;
   }
 
