@@ -404,4 +404,17 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> OpenNewestCheckpoint(FileSystem& fil
   return mismatch ? absl::FailedPreconditionError(message) : absl::DataLossError(message);
 }
 
+absl::StatusOr<std::unique_ptr<Checkpoint>> OpenCheckpoint(FileSystem& files,
+                                                           const std::string& directory,
+                                                           int64_t step,
+                                                           const RecoveryRequest& request) {
+  if (step < 0) return OpenNewestCheckpoint(files, directory, request);
+  auto checkpoint = Checkpoint::Open(files, directory, static_cast<uint64_t>(step));
+  if (!absl::IsNotFound(checkpoint.status())) return checkpoint;
+  PP_ASSIGN_OR_RETURN(const std::vector<uint64_t> steps, ListCheckpoints(files, directory));
+  return absl::NotFoundError(absl::StrCat("there is no checkpoint of step ", step, " in ",
+                                          directory, "; there are those of steps ",
+                                          steps.empty() ? "(none)" : absl::StrJoin(steps, ", ")));
+}
+
 }  // namespace pushpull

@@ -94,6 +94,13 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> OpenNewestCheckpoint(FileSystem& fil
                                                                  const std::string& directory,
                                                                  const RecoveryRequest& request);
 
+// The checkpoint of `step`, or with a negative one the newest that fits the request. NOT_FOUND
+// names the steps that are there.
+absl::StatusOr<std::unique_ptr<Checkpoint>> OpenCheckpoint(FileSystem& files,
+                                                           const std::string& directory,
+                                                           int64_t step,
+                                                           const RecoveryRequest& request);
+
 }  // namespace pushpull
 
 #endif  // PUSHPULL_COMMON_CHECKPOINT_CHECKPOINT_READER_H_

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 
 #include "common/checkpoint/checkpoint_reader.h"
 #include "common/model/model_layout.h"
@@ -11,26 +10,6 @@
 #include "kernels/cpu/fast_operators.h"
 
 namespace pushpull {
-namespace {
-
-absl::StatusOr<std::unique_ptr<Checkpoint>> OpenCheckpoint(FileSystem& files,
-                                                           const std::string& directory,
-                                                           int64_t step,
-                                                           const VariableLayout& layout) {
-  if (step < 0) {
-    RecoveryRequest request;
-    request.layout = &layout;
-    return OpenNewestCheckpoint(files, directory, request);
-  }
-  auto checkpoint = Checkpoint::Open(files, directory, static_cast<uint64_t>(step));
-  if (!absl::IsNotFound(checkpoint.status())) return checkpoint;
-  PP_ASSIGN_OR_RETURN(const std::vector<uint64_t> steps, ListCheckpoints(files, directory));
-  return absl::NotFoundError(absl::StrCat("there is no checkpoint of step ", step, " in ",
-                                          directory, "; there are those of steps ",
-                                          steps.empty() ? "(none)" : absl::StrJoin(steps, ", ")));
-}
-
-}  // namespace
 
 Detector::Detector(NetworkSpec spec, int num_threads)
     : spec_(std::move(spec)),
@@ -50,7 +29,7 @@ absl::StatusOr<std::unique_ptr<Detector>> Detector::Load(
   }
   PP_ASSIGN_OR_RETURN(const VariableLayout layout, BuildVariableLayout(config));
   PP_ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint,
-                      OpenCheckpoint(files, checkpoint_dir, options.step, layout));
+                      OpenCheckpoint(files, checkpoint_dir, options.step, {"", &layout}));
   std::unique_ptr<Detector> detector(new Detector(std::move(spec), options.num_threads));
   detector->step_ = checkpoint->manifest().step;
   detector->updates_ = static_cast<int64_t>(checkpoint->manifest().updates);

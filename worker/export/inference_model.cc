@@ -1,0 +1,113 @@
+#include "worker/export/inference_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "glog/logging.h"
+
+#include "common/checkpoint/checkpoint_reader.h"
+#include "common/config/nearest_name.h"
+#include "common/model/model_layout.h"
+#include "common/status_macros.h"
+
+namespace pushpull {
+namespace {
+
+// The longest run of characters that both begin or end with: other spellings differ in the middle,
+// other models in their outermost scopes.
+size_t SharedCharacters(absl::string_view a, absl::string_view b) {
+  const auto begin = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
+  const auto end = std::mismatch(a.rbegin(), a.rend(), b.rbegin(), b.rend());
+  return std::max(begin.first - a.begin(), end.first - a.rbegin());
+}
+
+// "; did you mean ..." with up to three names, or what there is at all.
+std::string NearestNames(const std::string& name, std::vector<std::string> candidates) {
+  if (candidates.empty()) return "; it has no variables at all";
+  std::string one = DidYouMean(name, candidates);
+  if (!one.empty()) return one;
+  std::stable_sort(candidates.begin(), candidates.end(), [&](const auto& a, const auto& b) {
+    return SharedCharacters(name, a) > SharedCharacters(name, b);
+  });
+  candidates.resize(std::min<size_t>(candidates.size(), 3));
+  return absl::StrCat("; the nearest names there are ", absl::StrJoin(candidates, ", "));
+}
+
+absl::Status CheckVariablesExist(const VariableLayout& layout, const Checkpoint& checkpoint) {
+  std::vector<std::string> names;
+  for (const VariableSpec& variable : checkpoint.manifest().variables) {
+    names.push_back(variable.name);
+  }
+  const std::set<std::string> present(names.begin(), names.end());
+  for (const VariableSpec& variable : layout.variables()) {
+    if (present.count(variable.name) > 0) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat(checkpoint.path(), " lacks variable ", variable.name,
+                     " of the model that pipeline.config describes",
+                     NearestNames(variable.name, std::move(names))));
+  }
+  return absl::OkStatus();
+}
+
+// The statistics began at mean 0 and variance 1, of which decay^updates is left.
+void CorrectMovingStatistics(const NetworkSpec& network, const VariableLayout& layout,
+                             int64_t num_updates, absl::Span<float> values) {
+  const auto correct = [&](const std::string& name, double left, double initial) {
+    const int64_t index = *layout.Find(name);
+    for (float& value : values.subspan(layout.offset(index), layout.num_elements(index))) {
+      const double corrected = (value - left * initial) / (1.0 - left);
+      value = static_cast<float>(initial == 0.0 ? corrected : std::max(corrected, 0.0));
+    }
+  };
+  for (const LayerSpec& layer : network.layers) {
+    const std::optional<BatchNormSpec>& norm = layer.batch_norm;
+    if (!norm.has_value() || !norm->bias_corrected || norm->frozen || num_updates < 1) continue;
+    const double left = std::pow(static_cast<double>(norm->decay), num_updates);
+    if (left >= 1.0) continue;
+    correct(MovingMeanName(layer), left, 0.0);
+    correct(MovingVarianceName(layer), left, 1.0);
+  }
+}
+
+}  // namespace
+
+absl::Span<const float> ValuesOf(const InferenceModel& model, absl::string_view variable) {
+  const std::optional<int64_t> index = model.layout.Find(variable);
+  CHECK(index.has_value()) << variable;
+  return absl::MakeConstSpan(model.values)
+      .subspan(model.layout.offset(*index), model.layout.num_elements(*index));
+}
+
+absl::StatusOr<InferenceModel> LoadInferenceModel(FileSystem& files,
+                                                  const std::string& checkpoint_dir,
+                                                  const config::TrainEvalPipelineConfig& config,
+                                                  const InferenceModelOptions& options) {
+  PP_ASSIGN_OR_RETURN(NetworkSpec network, BuildNetworkSpec(config.model()));
+  PP_ASSIGN_OR_RETURN(VariableLayout layout, BuildVariableLayout(config));
+  PP_ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint,
+                      OpenCheckpoint(files, checkpoint_dir, options.step, {}));
+  PP_RETURN_IF_ERROR(CheckVariablesExist(layout, *checkpoint));
+  const CheckpointManifest& manifest = checkpoint->manifest();
+  if (options.use_moving_averages && !manifest.has_ema) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(checkpoint->path(),
+                     " has no moving averages: it was trained with use_moving_average: false; "
+                     "export its raw weights"));
+  }
+  const ElementRange all = {0, layout.total_elements()};
+  std::vector<float> values(all.size());
+  PP_RETURN_IF_ERROR(options.use_moving_averages
+                         ? checkpoint->ReadEma(layout, all, values.data())
+                         : checkpoint->ReadWeights(layout, all, values.data()));
+  CorrectMovingStatistics(network, layout, static_cast<int64_t>(manifest.updates),
+                          absl::MakeSpan(values));
+  return InferenceModel{std::move(network), std::move(layout),           std::move(values),
+                        manifest.step,      options.use_moving_averages, manifest.run_id};
+}
+
+}  // namespace pushpull

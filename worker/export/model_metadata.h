@@ -1,0 +1,18 @@
+// What an exported file says about where it comes from.
+#ifndef PUSHPULL_WORKER_EXPORT_MODEL_METADATA_H_
+#define PUSHPULL_WORKER_EXPORT_MODEL_METADATA_H_
+
+#include <map>
+#include <string>
+
+#include "worker/export/inference_model.h"
+
+namespace pushpull {
+
+// model, step, weights ("raw" or "ema"), run_id, num_classes, input (the network's, "HxWxC") and
+// preprocessing.
+std::map<std::string, std::string> DescribeModel(const InferenceModel& model);
+
+}  // namespace pushpull
+
+#endif  // PUSHPULL_WORKER_EXPORT_MODEL_METADATA_H_

@@ -1,0 +1,249 @@
+#include "worker/export/onnx_detection.h"
+
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "glog/logging.h"
+
+#include "kernels/detection/ssd_anchors.h"
+
+namespace pushpull {
+namespace {
+
+using Integers = std::vector<int64_t>;
+
+constexpr float kLargest = std::numeric_limits<float>::max();
+constexpr float kNotKept = -kLargest;  // stands for the score of a box that is no detection
+constexpr int64_t kFloat = onnx::TensorProto::FLOAT;
+
+class DetectionNodes {
+ public:
+  DetectionNodes(const DetectionSpec& spec, OnnxGraph* graph)
+      : spec_(spec), anchors_(spec.num_anchors()), graph_(*graph) {}
+
+  void Add(const std::vector<std::string>& layers) {
+    std::vector<int> box_layers, class_layers;
+    for (const DetectionHead& head : spec_.heads) {
+      box_layers.push_back(head.box_layer);
+      class_layers.push_back(head.class_layer);
+    }
+    const std::string codes = Gather("box_codes", box_layers, kBoxCodeSize, layers);
+    const std::string logits = Gather("logits", class_layers, spec_.num_classes + 1, layers);
+    boxes_ = Decode(codes);
+    const std::string scores = ConvertScores(logits);
+    // The suppression sees boxes as decoded, the result those within the picture.
+    clipped_ = Node("Clip", "boxes_in_picture", {boxes_, Float("zero", 0), Float("one", 1)});
+    AddTopDetections(MarkWithoutArea(Suppress(ScoresByClass(scores))));
+    graph_.AddOutput(boxes_, onnx::TensorProto::FLOAT, {"N", anchors_, int64_t{kBoxCodeSize}});
+    graph_.AddOutput(scores, onnx::TensorProto::FLOAT,
+                     {"N", anchors_, int64_t{spec_.num_classes + 1}});
+  }
+
+ private:
+  std::string Name(const std::string& name) const { return "post_processing/" + name; }
+  std::string Node(absl::string_view operation, const std::string& output,
+                   const std::vector<std::string>& inputs,
+                   const std::vector<OnnxAttribute>& attributes = {}) {
+    return graph_.AddNode(operation, Name(output), inputs, attributes);
+  }
+  // Constants are added where they are first needed.
+  std::string Float(const std::string& name, float value) {
+    if (constants_.insert(name).second) graph_.AddFloats(Name(name), {}, {&value, 1});
+    return Name(name);
+  }
+  std::string Int(const std::string& name, int64_t value) {
+    if (constants_.insert(name).second) graph_.AddInts(Name(name), {}, {&value, 1});
+    return Name(name);
+  }
+  std::string Ints(const std::string& name, const Integers& values) {
+    if (constants_.insert(name).second) {
+      graph_.AddInts(Name(name), {static_cast<int64_t>(values.size())}, values);
+    }
+    return Name(name);
+  }
+
+  // [N, A, columns] of the heads' [N, anchors * columns, H, W].
+  std::string Gather(const std::string& name, const std::vector<int>& heads, int64_t columns,
+                     const std::vector<std::string>& layers) {
+    const std::string shape = Ints(name + "_shape", {0, -1, columns});
+    std::vector<std::string> parts;
+    for (size_t i = 0; i < heads.size(); ++i) {
+      const std::string part = absl::StrCat(name, "_", i);
+      const std::string pixels = Node("Transpose", part + "_by_pixel", {layers[heads[i]]},
+                                      {{"perm", Integers{0, 2, 3, 1}}});
+      parts.push_back(Node("Reshape", part, {pixels, shape}));
+    }
+    return Node("Concat", name, parts, {{"axis", int64_t{1}}});
+  }
+
+  // An [A, 2] constant, by height and width.
+  template <typename Value>
+  std::string PerAnchor(const std::string& name, const std::vector<BoundingBox>& anchors,
+                        const Value& value) {
+    std::vector<float> values;
+    for (const BoundingBox& anchor : anchors) {
+      const auto [vertical, horizontal] = value(anchor);
+      values.push_back(static_cast<float>(vertical));
+      values.push_back(static_cast<float>(horizontal));
+    }
+    return graph_.AddFloats(Name(name), {anchors_, 2}, values);
+  }
+
+  // kernels/detection/box_coder.h with the scale factors multiplied into the anchors' sizes.
+  std::string Decode(const std::string& codes) {
+    const std::vector<BoundingBox> anchors = GenerateSsdAnchors(spec_.anchors, spec_.heads);
+    CHECK_EQ(static_cast<int64_t>(anchors.size()), anchors_);
+    const FasterRcnnBoxCoderSpec& coder = spec_.box_coder;
+    const std::string centers = PerAnchor("anchor_centers", anchors, [](const BoundingBox& a) {
+      return std::pair(0.5 * (double{a.ymin} + a.ymax), 0.5 * (double{a.xmin} + a.xmax));
+    });
+    const std::string steps = PerAnchor("anchor_steps", anchors, [&](const BoundingBox& a) {
+      return std::pair((double{a.ymax} - a.ymin) / coder.y_scale,
+                       (double{a.xmax} - a.xmin) / coder.x_scale);
+    });
+    const std::string halves = PerAnchor("anchor_half_sizes", anchors, [](const BoundingBox& a) {
+      return std::pair(0.5 * (double{a.ymax} - a.ymin), 0.5 * (double{a.xmax} - a.xmin));
+    });
+    const float size_scales[] = {coder.height_scale, coder.width_scale};
+    const std::string scales = graph_.AddFloats(Name("size_scales"), {2}, size_scales);
+
+    const std::vector<std::string> parts =
+        graph_.AddNodeOfSeveral("Split", {Name("center_codes"), Name("size_codes")},
+                                {codes, Ints("two_and_two", {2, 2})}, {{"axis", int64_t{2}}});
+    const std::string center =
+        Node("Add", "center", {Node("Mul", "center_offset", {parts[0], steps}), centers});
+    const std::string growth =
+        Node("Exp", "growth", {Node("Div", "log_growth", {parts[1], scales})});
+    const std::string half = Node("Mul", "half_size", {growth, halves});
+    return graph_.AddNode(
+        "Concat", "raw_detection_boxes",
+        {Node("Sub", "top_left", {center, half}), Node("Add", "bottom_right", {center, half})},
+        {{"axis", int64_t{2}}});
+  }
+
+  std::string ConvertScores(std::string logits) {
+    const PostProcessingSpec& post = spec_.post_processing;
+    if (post.logit_scale != 1.0f) {
+      logits = Node("Div", "scaled_logits", {logits, Float("logit_scale", post.logit_scale)});
+    }
+    const std::string name = "raw_detection_scores";
+    switch (post.score_converter) {
+      case PostProcessingSpec::ScoreConverter::kIdentity:
+        break;
+      case PostProcessingSpec::ScoreConverter::kSigmoid:
+        return graph_.AddNode("Sigmoid", name, {logits});
+      case PostProcessingSpec::ScoreConverter::kSoftmax:
+        return graph_.AddNode("Softmax", name, {logits}, {{"axis", int64_t{-1}}});
+    }
+    return graph_.AddNode("Identity", name, {logits});
+  }
+
+  // [N, C, A] without the background; boxes that are not finite score too little to be kept.
+  std::string ScoresByClass(const std::string& scores) {
+    const std::string classes =
+        Node("Slice", "class_scores",
+             {scores, Ints("first_class", {1}), Ints("behind_last_class", {spec_.num_classes + 1}),
+              Ints("class_axis", {2})});
+    const std::string by_class =
+        Node("Transpose", "scores_by_class", {classes}, {{"perm", Integers{0, 2, 1}}});
+    const std::string finite = AllOf(
+        "box_is_finite", Node("LessOrEqual", "coordinate_is_finite",
+                              {Node("Abs", "magnitudes", {boxes_}), Float("largest", kLargest)}));
+    return Node("Where", "finite_scores", {finite, by_class, Float("not_kept", kNotKept)});
+  }
+
+  // [N, A, any] of truth values to [N, 1, A]: do all hold?
+  std::string AllOf(const std::string& name, const std::string& values) {
+    const std::string numbers = Node("Cast", name + "_numbers", {values}, {{"to", kFloat}});
+    const std::string least = Node("ReduceMin", name + "_least", {numbers},
+                                   {{"axes", Integers{2}}, {"keepdims", int64_t{1}}});
+    const std::string row =
+        Node("Transpose", name + "_row", {least}, {{"perm", Integers{0, 2, 1}}});
+    return Node("Greater", name, {row, Float("zero", 0)});
+  }
+
+  // [N, C, A]: the score of a box that the suppression keeps, else kNotKept.
+  std::string Suppress(const std::string& scores) {
+    const PostProcessingSpec& post = spec_.post_processing;
+    const std::string kept =
+        Node("NonMaxSuppression", "kept",
+             {boxes_, scores, Int("max_per_class", post.max_detections_per_class),
+              Float("iou_threshold", post.iou_threshold),
+              Float("score_threshold", post.score_threshold)});
+    const std::string kept_scores = Node("GatherND", "kept_scores", {scores, kept});
+    const std::string shape = Node("Shape", "scores_shape", {scores});
+    const std::string nothing =
+        Node("Expand", "nothing_kept", {Float("not_kept", kNotKept), shape});
+    return Node("ScatterND", "suppressed_scores", {nothing, kept, kept_scores});
+  }
+
+  // Boxes that have no area within the picture are no detections.
+  std::string MarkWithoutArea(const std::string& scores) {
+    const std::vector<std::string> corners =
+        graph_.AddNodeOfSeveral("Split", {Name("clipped_top_left"), Name("clipped_bottom_right")},
+                                {clipped_, Ints("two_and_two", {2, 2})}, {{"axis", int64_t{2}}});
+    const std::string has_area =
+        AllOf("box_has_area", Node("Greater", "side_has_length", {corners[1], corners[0]}));
+    return Node("Where", "final_scores", {has_area, scores, Float("not_kept", kNotKept)});
+  }
+
+  void AddTopDetections(const std::string& scores) {
+    const int64_t rows = spec_.post_processing.max_total_detections;
+    std::string candidates = Node("Reshape", "candidates", {scores, Ints("flat_shape", {0, -1})});
+    if (const int64_t missing = rows - spec_.num_classes * anchors_; missing > 0) {
+      candidates =
+          Node("Pad", "padded_candidates",
+               {candidates, Ints("padding", {0, 0, 0, missing}), Float("not_kept", kNotKept)});
+    }
+    const std::vector<std::string> top =
+        graph_.AddNodeOfSeveral("TopK", {Name("top_scores"), Name("top")},
+                                {candidates, Ints("max_total", {rows})}, {{"axis", int64_t{1}}});
+    const std::string valid =
+        Node("Greater", "is_detection", {top[0], Float("not_kept", kNotKept)});
+    // A candidate's place is class * A + anchor.
+    const std::string count = Int("num_anchors", anchors_);
+    const std::string label =
+        Node("Where", "labels",
+             {valid, Node("Div", "top_classes", {top[1], count}), Int("no_label", 0)});
+    const std::string anchor = Node("Mod", "top_anchors", {top[1], count});
+
+    const std::string index = Node("Unsqueeze", "anchor_indices", {anchor, Ints("last_axis", {2})});
+    const std::string boxes =
+        Node("GatherND", "top_boxes", {clipped_, index}, {{"batch_dims", int64_t{1}}});
+    const std::string valid_box =
+        Node("Unsqueeze", "is_detection_box", {valid, Ints("last_axis", {2})});
+    const std::string zero = Float("zero", 0);
+    Output("Where", "detection_boxes", {valid_box, boxes, zero},
+           {"N", rows, int64_t{kBoxCodeSize}});
+    Output("Where", "detection_scores", {valid, top[0], zero}, {"N", rows});
+    const std::string labels = Node("Cast", "label_numbers", {label}, {{"to", kFloat}});
+    Output("Add", "detection_classes", {labels, Float("one", 1)}, {"N", rows});
+    const std::string counted = Node("Cast", "detection_counts", {valid}, {{"to", kFloat}});
+    Output("ReduceSum", "num_detections", {counted, Ints("row_axis", {1})}, {"N"},
+           {{"keepdims", int64_t{0}}});
+  }
+
+  void Output(absl::string_view operation, const std::string& name,
+              const std::vector<std::string>& inputs, const std::vector<OnnxDimension>& shape,
+              const std::vector<OnnxAttribute>& attributes = {}) {
+    graph_.AddOutput(graph_.AddNode(operation, name, inputs, attributes), onnx::TensorProto::FLOAT,
+                     shape);
+  }
+
+  const DetectionSpec& spec_;
+  const int64_t anchors_;
+  OnnxGraph& graph_;
+  absl::flat_hash_set<std::string> constants_;
+  std::string boxes_;    // [N, A, 4] as decoded
+  std::string clipped_;  // the same, within the picture
+};
+
+}  // namespace
+
+void AddDetection(const DetectionSpec& spec, const std::vector<std::string>& layers,
+                  OnnxGraph* graph) {
+  DetectionNodes(spec, graph).Add(layers);
+}
+
+}  // namespace pushpull
