@@ -1,6 +1,6 @@
 #include "worker/export/onnx_network.h"
 
-#include "absl/strings/str_cat.h"
+#include <algorithm>
 
 #include "worker/export/folded_layer.h"
 
@@ -74,11 +74,16 @@ std::string AddPreprocessing(const std::string& name, const NetworkSpec& network
 
 std::vector<std::string> AddLayers(const InferenceModel& model, const std::string& image,
                                    OnnxGraph* graph) {
-  const float zero[] = {0.0f}, six[] = {6.0f};
-  graph->AddFloats(kZero, {}, zero);
-  graph->AddFloats(kSix, {}, six);
+  const std::vector<LayerSpec>& layers = model.network.layers;
+  if (std::any_of(layers.begin(), layers.end(), [](const LayerSpec& layer) {
+        return layer.activation == ActivationFunction::kRelu6;
+      })) {
+    const float zero[] = {0.0f}, six[] = {6.0f};
+    graph->AddFloats(kZero, {}, zero);
+    graph->AddFloats(kSix, {}, six);
+  }
   std::vector<std::string> values;
-  for (const LayerSpec& layer : model.network.layers) {
+  for (const LayerSpec& layer : layers) {
     const std::string& input = layer.input == LayerSpec::kImage ? image : values[layer.input];
     std::string value = layer.kind == LayerKind::kGlobalAveragePool
                             ? graph->AddNode("GlobalAveragePool", layer.scope, {input})

@@ -1,0 +1,263 @@
+#!/usr/bin/env python3
+"""Exported models in ONNX Runtime against our own programs: python3 onnx_export_check.py [--bin_dir=DIR] [--images=50]
+
+Trains each model for a few hundred steps on drawn shapes (or takes --run=KIND:TRAIN_DIR), exports it and compares, picture
+by picture, with what `detect` prints, or with the evaluator's accuracy and loss for a classifier. Needs onnx, onnxruntime,
+numpy and pillow from PyPI. Prints one line per comparison; ends with 1 if any is outside its tolerance.
+"""
+import argparse
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+import numpy
+import onnx
+import onnxruntime
+from PIL import Image, ImageDraw
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "e2e"))
+
+TOLERANCE = 1e-3
+SIZES = [(96, 96), (120, 160), (200, 150), (75, 60), (97, 131)]  # height, width
+DETECTORS = ["ssd_mobilenet_v1", "ssd_mobilenet_v2", "ssdlite_mobilenet_v2"]
+
+
+def replace(text, *pairs):
+    for pattern, replacement in pairs:
+        text, count = re.subn(pattern, replacement, text)
+        if count == 0:
+            raise ValueError(f"the config has no {pattern}")
+    return text
+
+
+def detector_config(kind, steps):
+    """The digits detector, smaller and on drawn shapes, with moving averages."""
+    text = (ROOT / "deploy/pipelines/ssd_mobilenet_v2_digits.config").read_text()
+    text = replace(text, (r"\n *digits \{[^}]*\}", ""), (r"\b160\b", "96"), (r"num_classes: 10", "num_classes: 3"),
+                   (r"max_objects: \d+", "max_objects: 3"), (r"(num_steps|total_steps): \d+", rf"\1: {steps}"),
+                   (r"warmup_steps: \d+", "warmup_steps: 20"), (r"batch_size: 12", "batch_size: 16"),
+                   (r"decay: 0.99", "decay: 0.9"), (r"save_checkpoints_secs: \d+", "save_checkpoints_secs: 1000"),
+                   (r"use_moving_average: false", "use_moving_average: true moving_average_decay: 0.95"))
+    if kind == "ssd_mobilenet_v1":
+        text = replace(text, (r'"ssd_mobilenet_v2"', '"ssd_mobilenet_v1"'), (r"use_depthwise: true", "use_depthwise: false"))
+    if kind == "ssdlite_mobilenet_v2":
+        text = replace(text, (r"kernel_size: 3", "kernel_size: 3 use_depthwise: true"))
+    return text
+
+
+def classifier_config(steps):
+    from harness import CONFIG, SYNTHETIC
+    text = CONFIG.format(width=0.35, batch=32, sync="true", steps=steps, train="", model="", eval_reader="", reader="",
+                         optimizer="adam_optimizer { learning_rate { constant_learning_rate { learning_rate: 0.002 } } }")
+    shapes = SYNTHETIC.format(n=2000, seed=1).replace("num_channels: 1", "num_channels: 3")
+    return replace(text, (r"num_channels: 1", "num_channels: 3"), (r"train_input_reader \{", "train_input_reader { " + shapes),
+                   (r"eval_input_reader \{ shuffle: false", 'eval_input_reader { shuffle: false '
+                    'image_folder_input_reader { path: "pictures" }'),
+                   (r"use_moving_average: false", "use_moving_average: true moving_average_decay: 0.95"))
+
+
+def train(text, folder):
+    from harness import Process
+    folder.mkdir(parents=True)
+    (folder / "job.config").write_text(text)
+    address = f"unix:{folder / 'ps.sock'}"
+    server = Process(folder / "server.log", "ps_server", f"--pipeline_config_path={folder / 'job.config'}",
+                     f"--train_dir={folder / 'run'}", f"--listen={address}", f"--state_dir={folder / 'state'}")
+    worker = Process(folder / "worker.log", "worker", f"--ps={address}", "--num_clones=2")
+    try:
+        for process in (worker, server):
+            if process.wait(3600) != 0:
+                raise RuntimeError(process.text())
+    finally:
+        worker.end()
+        server.end()
+    return folder / "run"
+
+
+def draw_pictures(folder, count, seed=5):
+    """Shapes of the colours and sizes of the training scenes, on noise, in several picture sizes."""
+    random = numpy.random.default_rng(seed)
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for i in range(count):
+        height, width = SIZES[i % len(SIZES)]
+        level = random.integers(20, 120)
+        noise = random.integers(0, 40, size=(height, width, 3)) + level
+        picture = Image.fromarray(noise.astype(numpy.uint8))
+        pen = ImageDraw.Draw(picture)
+        for _ in range(random.integers(1, 4)):
+            size = random.integers(14, min(height, width) // 2)
+            x, y = random.integers(0, width - size), random.integers(0, height - size)
+            colour = tuple(int(v) for v in random.integers(120, 256, size=3))
+            shape = random.integers(3)
+            if shape == 0:
+                pen.ellipse([x, y, x + size, y + size], fill=colour)
+            elif shape == 1:
+                pen.rectangle([x, y, x + size, y + size], fill=colour)
+            else:
+                pen.polygon([(x, y + size), (x + size / 2, y), (x + size, y + size)], fill=colour)
+        paths.append(folder / f"{i:03d}.png")
+        picture.save(paths[-1])
+    return paths
+
+
+def variant_of(run, folder, *pairs):
+    """The same checkpoints under another pipeline.config."""
+    folder.mkdir(parents=True)
+    for path in run.glob("ckpt-*"):
+        (folder / path.name).symlink_to(path.resolve())
+    (folder / "pipeline.config").write_text(replace((run / "pipeline.config").read_text(), *pairs))
+    return folder
+
+
+def call(*command):
+    return subprocess.run([str(part) for part in command], check=True, capture_output=True, text=True).stdout
+
+
+def export(binaries, run, output):
+    call(binaries / "exporter", f"--checkpoint_dir={run}", f"--output={output}", "--log_level=error")
+    model = onnx.load(output)
+    onnx.checker.check_model(model, full_check=True)
+    assert (model.ir_version, model.opset_import[0].version) == (7, 13)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(output, options, providers=["CPUExecutionProvider"])
+
+
+def pixels(path):
+    return numpy.asarray(Image.open(path).convert("RGB"))[None]
+
+
+class Differences:
+    def __init__(self):
+        self.boxes = self.scores = 0.0
+        self.matched = self.ties = self.missing = 0
+        self.seen = []
+
+    def add(self, ours, theirs):
+        """Lists of (class, score, box). What only one side has is a tie where its score is within the tolerance of the
+        list's end: there either may be cut off; anything else is missing."""
+        last = min([score for _, score, _ in ours + theirs], default=0.0)
+        left = list(theirs)
+        alone = []
+        for label, score, box in ours:
+            best = min((t for t in left if t[0] == label and abs(t[1] - score) < TOLERANCE),
+                       key=lambda t: numpy.abs(t[2] - box).max(), default=None)
+            if best is None or numpy.abs(best[2] - box).max() >= TOLERANCE:
+                alone.append(score)
+                continue
+            left = [t for t in left if t is not best]
+            self.matched += 1
+            self.seen.append(score)
+            self.boxes = max(self.boxes, float(numpy.abs(best[2] - box).max()))
+            self.scores = max(self.scores, abs(best[1] - score))
+        for score in alone + [t[1] for t in left]:
+            if score < last + TOLERANCE:
+                self.ties += 1
+            else:
+                self.missing += 1
+
+
+def detections_of(outputs, i):
+    boxes, scores, classes, number = (outputs[k][i] for k in range(4))
+    count = int(number)
+    assert (scores[count:] == 0).all() and (boxes[count:] == 0).all() and (classes[count:] == 1).all()
+    return [(int(classes[k]), float(scores[k]), boxes[k]) for k in range(count)]
+
+
+def check_detector(name, binaries, run, pictures, folder):
+    session = export(binaries, run, folder / f"{name}.onnx")
+    names = ["detection_boxes", "detection_scores", "detection_classes", "num_detections", "raw_detection_boxes",
+             "raw_detection_scores"]
+    printed = call(binaries / "detect", f"--checkpoint_dir={run}", f"--output_dir={folder / 'drawn'}", "--min_score=-1e30",
+                   "--max_boxes=100000", "--log_level=error", *pictures)
+    differences = Differences()
+    single = {}
+    for path, line in zip(pictures, printed.splitlines()):
+        ours = json.loads(line)
+        edges = numpy.array([ours["height"], ours["width"]] * 2, numpy.float64)
+        ours = [(d["class"], d["score"],
+                 numpy.array([d["box"][k] for k in ("ymin", "xmin", "ymax", "xmax")]) / edges) for d in ours["detections"]]
+        outputs = session.run(names, {"image_tensor": pixels(path)})
+        assert numpy.isfinite(outputs[4]).all() and outputs[4].shape[1] == outputs[5].shape[1]
+        single[path] = outputs
+        differences.add(ours, detections_of(outputs, 0))
+    # A batch gives what its pictures give one by one.
+    same_size = pictures[::len(SIZES)]
+    batch = session.run(names, {"image_tensor": numpy.concatenate([pixels(path) for path in same_size])})
+    apart = max(float(numpy.abs(batch[k][i] - single[path][k][0]).max())
+                for i, path in enumerate(same_size) for k in (1, 3, 4, 5))
+    quantiles = numpy.quantile(differences.seen, [0.5, 0.9, 1.0]) if differences.seen else [0, 0, 0]
+    ok = differences.missing == 0 and differences.matched > 10 * len(pictures) and apart < 1e-4
+    print(f"{'ok  ' if ok else 'FAIL'} {name}: {len(pictures)} pictures, {differences.matched} detections matched, "
+          f"{differences.ties} ties, {differences.missing} missing; largest difference of boxes {differences.boxes:.1e}, "
+          f"of scores {differences.scores:.1e}; scores median {quantiles[0]:.3f}, 90 % {quantiles[1]:.3f}, "
+          f"largest {quantiles[2]:.3f}; batch against single {apart:.1e}", flush=True)
+    return ok
+
+
+def check_classifier(name, binaries, run, pictures, folder):
+    session = export(binaries, run, folder / f"{name}.onnx")
+    for label in range(4):
+        (folder / "pictures" / str(label)).mkdir(parents=True, exist_ok=True)
+    losses, hits = [], 0
+    for i, path in enumerate(pictures):
+        label = i % 4
+        target = folder / "pictures" / str(label) / path.name
+        target.write_bytes(path.read_bytes())
+        logits, probabilities = session.run(["logits", "probabilities"], {"input": pixels(path)})
+        row = logits[0].astype(numpy.float64)
+        losses.append(float(numpy.log(numpy.exp(row - row.max()).sum()) + row.max() - row[label]))
+        hits += int(row.argmax() == label)
+        assert abs(probabilities[0][label] - numpy.exp(-losses[-1])) < 1e-5
+    ours = json.loads(call(binaries / "evaluator", "--run_once", f"--checkpoint_dir={run}", f"--data_dir={folder}",
+                           f"--eval_dir={folder / 'eval'}", "--log_level=error"))
+    loss, accuracy = float(numpy.mean(losses)), hits / len(losses)
+    apart = abs(loss - ours["loss"]) / ours["loss"]
+    ok = apart < 1e-4 and abs(accuracy - ours["accuracy"]) < 1e-6 and numpy.std(losses) > 0.1
+    print(f"{'ok  ' if ok else 'FAIL'} {name}: {len(losses)} pictures, accuracy {accuracy:.4f} and {ours['accuracy']:.4f}, "
+          f"loss {loss:.6f} and {ours['loss']:.6f} ({apart:.1e} apart, spread {numpy.std(losses):.2f})", flush=True)
+    return ok
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--bin_dir", type=pathlib.Path, default=ROOT / "build" / "bin")
+    parser.add_argument("--images", type=int, default=50)
+    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--run", action="append", default=[], help="KIND:TRAIN_DIR, instead of training that model")
+    parser.add_argument("kinds", nargs="*", default=DETECTORS + ["mobilenet_v2"])
+    arguments = parser.parse_args()
+    os.environ["PUSHPULL_BIN_DIR"] = str(arguments.bin_dir)
+    trained = {kind: pathlib.Path(path) for kind, path in (entry.split(":", 1) for entry in arguments.run)}
+    ok = True
+    with tempfile.TemporaryDirectory(prefix="pushpull-onnx-") as temporary:
+        folder = pathlib.Path(temporary)
+        pictures = draw_pictures(folder / "drawn_by_us", arguments.images)
+        ema = (r"eval_config \{", "eval_config { use_moving_averages: true")
+        for kind in arguments.kinds:
+            config = detector_config(kind, arguments.steps) if kind in DETECTORS else classifier_config(arguments.steps)
+            run = trained.get(kind) or train(config, folder / kind)
+            variants = {"raw": [], "ema": [ema]}
+            if kind in DETECTORS:
+                variants["softmax"] = [(r"score_converter: SIGMOID", "score_converter: SOFTMAX logit_scale: 2")]
+                # More rows than boxes, and boxes that only the picture's edge cuts off.
+                variants["all boxes"] = [(r"score_threshold: \S+", "score_threshold: 0"),
+                                         (r"iou_threshold: 0.5", "iou_threshold: 0.9"),
+                                         (r"max_detections_per_class: \d+", "max_detections_per_class: 5000"),
+                                         (r"max_total_detections: \d+", "max_total_detections: 5000")]
+            check = check_detector if kind in DETECTORS else check_classifier
+            for variant, pairs in variants.items():
+                name = f"{kind}-{variant.replace(' ', '-')}"
+                ok &= check(name, arguments.bin_dir, variant_of(run, folder / name / "run", *pairs), pictures,
+                            folder / name)
+    return 0 if ok else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

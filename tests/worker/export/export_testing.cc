@@ -1,0 +1,223 @@
+#include "tests/worker/export/export_testing.h"
+
+#include <cstring>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "glog/logging.h"
+#include "google/protobuf/text_format.h"
+
+#include "common/checkpoint/checkpoint_writer.h"
+#include "common/checkpoint/manifest.h"
+#include "common/model/model_layout.h"
+#include "common/random.h"
+#include "tests/testutil/ssd_test_config.h"
+
+namespace pushpull {
+
+config::TrainEvalPipelineConfig ClassifierConfig(const std::string& classifier) {
+  config::TrainEvalPipelineConfig config;
+  for (const std::string& text :
+       {std::string("num_classes: 5 num_channels: 1 "
+                    "image_resizer { fixed_shape_resizer { height: 40 width: 33 } } "
+                    "feature_extractor { type: 'mobilenet_v2' depth_multiplier: 0.1 }"),
+        classifier}) {
+    CHECK(google::protobuf::TextFormat::MergeFromString("model { classifier { " + text + " } }",
+                                                        &config))
+        << text;
+  }
+  return config;
+}
+
+config::TrainEvalPipelineConfig DetectorConfig(const std::string& feature_extractor_type,
+                                               const std::string& ssd) {
+  return MakeSsdTestConfig(feature_extractor_type,
+                           "num_classes: 3 image_resizer { fixed_shape_resizer { height: 75 width: "
+                           "64 } } feature_extractor { depth_multiplier: 0.1 min_depth: 8 } " +
+                               ssd);
+}
+
+std::vector<float> RandomValues(const VariableLayout& layout, uint64_t seed) {
+  std::vector<float> values(layout.total_elements());
+  CounterRandom random(seed, 21);
+  for (int64_t i = 0; i < layout.num_variables(); ++i) {
+    const std::string& name = layout.variables()[i].name;
+    const bool about_one = absl::EndsWith(name, "gamma") || absl::EndsWith(name, "variance");
+    for (int64_t k = 0; k < layout.num_elements(i); ++k) {
+      values[layout.offset(i) + k] = random.NextFloat() - 0.5f + (about_one ? 1.0f : 0.0f);
+    }
+  }
+  return values;
+}
+
+InferenceModel MakeInferenceModel(const config::TrainEvalPipelineConfig& config, uint64_t seed) {
+  auto network = BuildNetworkSpec(config.model());
+  CHECK(network.ok()) << network.status();
+  auto layout = BuildVariableLayout(config);
+  CHECK(layout.ok()) << layout.status();
+  std::vector<float> values = RandomValues(*layout, seed);
+  return {*std::move(network), *std::move(layout), std::move(values), 7, false, "run"};
+}
+
+void PublishTestCheckpoint(FileSystem& files, const std::string& directory,
+                           const VariableLayout& layout, const TestCheckpoint& checkpoint) {
+  const std::vector<float> weights = RandomValues(layout, checkpoint.seed);
+  const std::vector<float> ema = RandomValues(layout, checkpoint.ema_seed);
+  CheckpointManifest manifest;
+  manifest.run_id = "00112233445566778899aabbccddeeff";
+  manifest.epoch = 1;
+  manifest.step = checkpoint.step;
+  manifest.updates = checkpoint.updates;
+  manifest.has_ema = checkpoint.ema_seed != 0;
+  DescribeLayout(layout, &manifest);
+  ShardSnapshot snapshot;
+  snapshot.range = {0, layout.total_elements()};
+  snapshot.weights = weights.data();
+  if (manifest.has_ema) snapshot.ema = ema.data();
+  auto file = WriteShardFile(files, directory, 1, checkpoint.step, layout, snapshot);
+  CHECK(file.ok()) << file.status();
+  manifest.files.push_back(*std::move(file));
+  const absl::Status published = PublishCheckpoint(files, directory, manifest);
+  CHECK(published.ok()) << published;
+}
+
+const onnx::TensorProto* FindInitializer(const onnx::GraphProto& graph, const std::string& name) {
+  for (const onnx::TensorProto& tensor : graph.initializer()) {
+    if (tensor.name() == name) return &tensor;
+  }
+  return nullptr;
+}
+
+const onnx::NodeProto* FindProducer(const onnx::GraphProto& graph, const std::string& value) {
+  for (const onnx::NodeProto& node : graph.node()) {
+    for (const std::string& output : node.output()) {
+      if (output == value) return &node;
+    }
+  }
+  return nullptr;
+}
+
+std::vector<int64_t> Integers(const onnx::NodeProto& node, const std::string& attribute) {
+  for (const onnx::AttributeProto& candidate : node.attribute()) {
+    if (candidate.name() != attribute) continue;
+    if (candidate.type() == onnx::AttributeProto::INT) return {candidate.i()};
+    return {candidate.ints().begin(), candidate.ints().end()};
+  }
+  return {};
+}
+
+std::vector<float> Floats(const onnx::TensorProto& tensor) {
+  CHECK_EQ(tensor.data_type(), onnx::TensorProto::FLOAT) << tensor.name();
+  std::vector<float> values(tensor.raw_data().size() / sizeof(float));
+  std::memcpy(values.data(), tensor.raw_data().data(), tensor.raw_data().size());
+  return values;
+}
+
+std::vector<int64_t> Dimensions(const onnx::TensorProto& tensor) {
+  return {tensor.dims().begin(), tensor.dims().end()};
+}
+
+std::string TypeText(const onnx::ValueInfoProto& info) {
+  const onnx::TypeProto::Tensor& tensor = info.type().tensor_type();
+  std::vector<std::string> dimensions;
+  for (const auto& dimension : tensor.shape().dim()) {
+    dimensions.push_back(dimension.has_dim_param() ? dimension.dim_param()
+                                                   : absl::StrCat(dimension.dim_value()));
+  }
+  const std::string type = tensor.elem_type() == onnx::TensorProto::FLOAT   ? "float"
+                           : tensor.elem_type() == onnx::TensorProto::UINT8 ? "uint8"
+                                                                            : "other";
+  return absl::StrCat(type, "[", absl::StrJoin(dimensions, ","), "]");
+}
+
+std::string Faults(const onnx::ModelProto& model) {
+  // Least and largest number of inputs at opset 13, and the attributes that may be there.
+  struct Form {
+    int least, most;
+    std::set<std::string> attributes;
+  };
+  static const std::map<std::string, Form> kForms = {
+      {"Abs", {1, 1, {}}},
+      {"Add", {2, 2, {}}},
+      {"Cast", {1, 1, {"to"}}},
+      {"Clip", {1, 3, {}}},
+      {"Concat", {1, 1000, {"axis"}}},
+      {"Conv", {2, 3, {"dilations", "group", "kernel_shape", "pads", "strides"}}},
+      {"Div", {2, 2, {}}},
+      {"Exp", {1, 1, {}}},
+      {"Expand", {2, 2, {}}},
+      {"Flatten", {1, 1, {"axis"}}},
+      {"GatherND", {2, 2, {"batch_dims"}}},
+      {"GlobalAveragePool", {1, 1, {}}},
+      {"Greater", {2, 2, {}}},
+      {"Identity", {1, 1, {}}},
+      {"LessOrEqual", {2, 2, {}}},
+      {"Mod", {2, 2, {"fmod"}}},
+      {"Mul", {2, 2, {}}},
+      {"NonMaxSuppression", {2, 5, {"center_point_box"}}},
+      {"Pad", {2, 3, {"mode"}}},
+      {"ReduceMin", {1, 1, {"axes", "keepdims"}}},
+      {"ReduceSum", {1, 2, {"keepdims", "noop_with_empty_axes"}}},
+      {"Relu", {1, 1, {}}},
+      {"Reshape", {2, 2, {}}},
+      {"Resize", {1, 4, {"coordinate_transformation_mode", "mode"}}},
+      {"ScatterND", {3, 3, {}}},
+      {"Shape", {1, 1, {}}},
+      {"Sigmoid", {1, 1, {}}},
+      {"Slice", {3, 5, {}}},
+      {"Softmax", {1, 1, {"axis"}}},
+      {"Split", {1, 2, {"axis"}}},
+      {"Sub", {2, 2, {}}},
+      {"TopK", {2, 2, {"axis", "largest", "sorted"}}},
+      {"Transpose", {1, 1, {"perm"}}},
+      {"Unsqueeze", {2, 2, {}}},
+      {"Where", {3, 3, {}}}};
+  std::string faults;
+  std::set<std::string> known, read;
+  const auto make = [&](const std::string& name) {
+    if (!known.insert(name).second) absl::StrAppend(&faults, "two values ", name, "\n");
+  };
+  const onnx::GraphProto& graph = model.graph();
+  for (const onnx::ValueInfoProto& input : graph.input()) make(input.name());
+  for (const onnx::TensorProto& tensor : graph.initializer()) {
+    make(tensor.name());
+    size_t bytes = tensor.data_type() == onnx::TensorProto::FLOAT ? 4 : 8;
+    for (const int64_t dimension : tensor.dims()) bytes *= dimension;
+    if (bytes != tensor.raw_data().size())
+      absl::StrAppend(&faults, "size of ", tensor.name(), "\n");
+  }
+  for (const onnx::NodeProto& node : graph.node()) {
+    for (const std::string& input : node.input()) {
+      if (!input.empty() && known.count(input) == 0) {
+        absl::StrAppend(&faults, node.name(), " reads ", input, " too early\n");
+      }
+      read.insert(input);
+    }
+    for (const std::string& output : node.output()) make(output);
+    const auto form = kForms.find(node.op_type());
+    if (form == kForms.end() || node.input_size() < form->second.least ||
+        node.input_size() > form->second.most) {
+      absl::StrAppend(&faults, node.op_type(), " with ", node.input_size(), " inputs\n");
+      continue;
+    }
+    for (const onnx::AttributeProto& attribute : node.attribute()) {
+      if (form->second.attributes.count(attribute.name()) == 0) {
+        absl::StrAppend(&faults, node.op_type(), ".", attribute.name(), "\n");
+      }
+    }
+  }
+  for (const onnx::ValueInfoProto& output : graph.output()) {
+    if (known.count(output.name()) == 0) absl::StrAppend(&faults, "no ", output.name(), "\n");
+    read.insert(output.name());
+  }
+  for (const std::string& name : known) {
+    if (read.count(name) == 0) absl::StrAppend(&faults, "nothing reads ", name, "\n");
+  }
+  return faults;
+}
+
+}  // namespace pushpull

@@ -1,0 +1,292 @@
+#include "worker/export/onnx_model.h"
+
+#include <cmath>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "common/model/model_layout.h"
+#include "kernels/cpu/reference_operators.h"
+#include "kernels/detection/ssd_anchors.h"
+#include "tests/testutil/memory_file_system.h"
+#include "tests/worker/export/export_testing.h"
+#include "worker/model/network.h"
+
+namespace pushpull {
+namespace {
+
+using ::testing::ElementsAre;
+
+// What a reader gets from the file's bytes.
+onnx::ModelProto ParseBack(const InferenceModel& model) {
+  onnx::ModelProto parsed;
+  EXPECT_TRUE(parsed.ParseFromString(BuildOnnxModel(model).SerializeAsString()));
+  return parsed;
+}
+
+std::map<std::string, std::string> Types(
+    const google::protobuf::RepeatedPtrField<onnx::ValueInfoProto>& values) {
+  std::map<std::string, std::string> types;
+  for (const onnx::ValueInfoProto& value : values) types[value.name()] = TypeText(value);
+  return types;
+}
+
+int CountNodes(const onnx::ModelProto& model, const std::string& operation) {
+  int count = 0;
+  for (const onnx::NodeProto& node : model.graph().node()) count += node.op_type() == operation;
+  return count;
+}
+
+std::vector<float> Infer(const NetworkSpec& spec, const std::vector<float>& values,
+                         const std::vector<float>& image, int64_t num_updates = 0) {
+  const auto layout = VariableLayout::Create(DeclareVariables(spec));
+  EXPECT_TRUE(layout.ok()) << layout.status();
+  const auto operators = MakeReferenceOperators<float>();
+  NetworkOptions options;
+  options.training = false;
+  auto network = Network<float>::Create(spec, *layout, operators.get(), options);
+  EXPECT_TRUE(network.ok()) << network.status();
+  ImageBatch<float> batch;
+  batch.images = image.data();
+  batch.samples = 1;
+  EXPECT_TRUE((*network)->Infer(values, batch, num_updates).ok());
+  std::vector<float> result;
+  const std::vector<int> layers = OutputLayers(spec);
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const float* const output = (*network)->outputs()[i];
+    result.insert(result.end(), output,
+                  output + spec.layers[layers[i]].output_shape.num_elements());
+  }
+  return result;
+}
+
+// The network with batch norms that only add, its weights and biases taken from the exported graph.
+std::vector<float> InferFolded(const InferenceModel& model, const onnx::GraphProto& graph,
+                               const std::vector<float>& image) {
+  std::vector<float> values(model.values.size());
+  const auto fill = [&](const std::string& name, const std::vector<float>& from) {
+    const std::optional<int64_t> index = model.layout.Find(name);
+    if (!index.has_value()) return;
+    ASSERT_EQ(model.layout.num_elements(*index), from.size()) << name;
+    std::copy(from.begin(), from.end(), values.begin() + model.layout.offset(*index));
+  };
+  for (const LayerSpec& layer : model.network.layers) {
+    if (layer.kind == LayerKind::kGlobalAveragePool) continue;
+    const std::vector<float> weights = Floats(*FindInitializer(graph, WeightsName(layer)));
+    const std::vector<float> biases = Floats(*FindInitializer(graph, layer.scope + "/biases"));
+    const size_t outputs = layer.output_shape.channels;
+    const int64_t inputs = layer.kind == LayerKind::kDepthwise ? 1 : layer.input_shape.channels;
+    const int64_t area = int64_t{layer.kernel} * layer.kernel;
+    std::vector<float> ours(weights.size());
+    for (size_t at = 0; at < weights.size(); ++at) {
+      const int64_t pixel = at % area, in = at / area % inputs, out = at / (area * inputs);
+      ours[(pixel * inputs + in) * outputs + out] = weights[at];
+    }
+    fill(WeightsName(layer), ours);
+    fill(layer.has_biases ? BiasesName(layer) : BetaName(layer), biases);
+    if (!layer.batch_norm.has_value()) continue;
+    fill(GammaName(layer), std::vector<float>(outputs, 1.0f));
+    fill(MovingVarianceName(layer), std::vector<float>(outputs, 1.0f - layer.batch_norm->epsilon));
+  }
+  return Infer(model.network, values, image);
+}
+
+struct Case {
+  std::string name;
+  config::TrainEvalPipelineConfig config;
+};
+
+std::vector<Case> Cases() {
+  const std::string lite =
+      "box_predictor { convolutional_box_predictor { use_depthwise: true } } "
+      "post_processing { score_converter: SOFTMAX logit_scale: 2 }";
+  const std::string relu =
+      "feature_extractor { conv_hyperparams { activation: RELU batch_norm { scale: true } } }";
+  return {{"classifier", ClassifierConfig()},
+          {"classifier_with_relu", ClassifierConfig(relu)},
+          {"classifier_with_hidden_layer", ClassifierConfig("hidden_units: 6 num_channels: 3")},
+          {"ssd_v1", DetectorConfig("ssd_mobilenet_v1")},
+          {"ssd_v2", DetectorConfig("ssd_mobilenet_v2")},
+          {"ssdlite", DetectorConfig("ssd_mobilenet_v2", lite)}};
+}
+
+TEST(OnnxModelTest, EveryModelIsAWellFormedGraph) {
+  for (const Case& c : Cases()) {
+    SCOPED_TRACE(c.name);
+    const InferenceModel model = MakeInferenceModel(c.config);
+    const onnx::ModelProto exported = ParseBack(model);
+    EXPECT_EQ(Faults(exported), "");
+    EXPECT_EQ(exported.ir_version(), 7);
+    ASSERT_EQ(exported.opset_import_size(), 1);
+    EXPECT_EQ(exported.opset_import(0).version(), 13);
+    EXPECT_EQ(exported.opset_import(0).domain(), "");
+    EXPECT_EQ(exported.graph().name(), model.network.name);
+    int convolutions = 0, residuals = 0;
+    for (const LayerSpec& layer : model.network.layers) {
+      convolutions += layer.kind != LayerKind::kGlobalAveragePool;
+      residuals += layer.residual != LayerSpec::kNone;
+    }
+    EXPECT_EQ(CountNodes(exported, "Conv"), convolutions);
+    EXPECT_EQ(CountNodes(exported, "BatchNormalization"), 0);
+    // One more adds the anchors' centres, one makes the lower right corners, one counts labels.
+    EXPECT_EQ(CountNodes(exported, "Add"), residuals + (model.network.detection ? 3 : 0));
+    EXPECT_EQ(BuildOnnxModel(model).SerializeAsString(), BuildOnnxModel(model).SerializeAsString());
+  }
+}
+
+TEST(OnnxModelTest, FoldedWeightsGiveTheNetworksValues) {
+  for (const Case& c : Cases()) {
+    SCOPED_TRACE(c.name);
+    const InferenceModel model = MakeInferenceModel(c.config);
+    std::vector<float> image(model.network.input.num_elements());
+    for (size_t i = 0; i < image.size(); ++i) image[i] = std::sin(0.37f * static_cast<float>(i));
+    const std::vector<float> expected = Infer(model.network, model.values, image);
+    const std::vector<float> folded = InferFolded(model, ParseBack(model).graph(), image);
+    ASSERT_EQ(folded.size(), expected.size());
+    float spread = 0.0f;
+    for (size_t i = 0; i < expected.size(); ++i) {
+      ASSERT_NEAR(folded[i], expected[i], 2e-5f * (1.0f + std::abs(expected[i]))) << i;
+      spread = std::max(spread, std::abs(expected[i] - expected[0]));
+    }
+    EXPECT_GT(spread, 0.1f);
+  }
+}
+
+// After two updates at decay 0.9 most of the moving statistics is their initial value.
+TEST(OnnxModelTest, BiasCorrectedStatisticsAreExportedCorrected) {
+  const config::TrainEvalPipelineConfig config = ClassifierConfig(
+      "feature_extractor { conv_hyperparams { activation: RELU_6 batch_norm { decay: 0.9 scale: "
+      "true epsilon: 0.001 bias_corrected_moving_statistics: true } } }");
+  const VariableLayout layout = *BuildVariableLayout(config);
+  MemoryFileSystem files;
+  ASSERT_TRUE(files.MakeDirectory("/run").ok());
+  PublishTestCheckpoint(files, "/run", layout, {.step = 2, .updates = 2, .seed = 5});
+  const auto model = LoadInferenceModel(files, "/run", config, {});
+  ASSERT_TRUE(model.ok()) << model.status();
+  const std::vector<float> raw = RandomValues(layout, 5);
+  const std::vector<float> image(model->network.input.num_elements(), 0.5f);
+  const std::vector<float> expected = Infer(model->network, raw, image, 2);
+  const std::vector<float> folded = InferFolded(*model, ParseBack(*model).graph(), image);
+  ASSERT_EQ(folded.size(), expected.size());
+  for (size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_NEAR(folded[i], expected[i], 1e-4f * (1.0f + std::abs(expected[i]))) << i;
+  }
+  EXPECT_GT(std::abs(Infer(model->network, raw, image)[0] - expected[0]), 1e-2f);
+  const int64_t mean = layout.offset(*layout.Find("MobilenetV2/Conv/BatchNorm/moving_mean"));
+  EXPECT_FLOAT_EQ(model->values[mean], raw[mean] / 0.19f);
+}
+
+TEST(OnnxModelTest, FoldingByHand) {
+  InferenceModel model = MakeInferenceModel(ClassifierConfig());
+  const LayerSpec& layer = model.network.layers[0];
+  const auto at = [&](const std::string& name) {
+    return model.layout.offset(*model.layout.Find(name));
+  };
+  const int64_t channels = layer.output_shape.channels;
+  model.values[at(GammaName(layer)) + 1] = 3.0f;
+  model.values[at(BetaName(layer)) + 1] = 0.25f;
+  model.values[at(MovingMeanName(layer)) + 1] = -2.0f;
+  model.values[at(MovingVarianceName(layer)) + 1] = 4.0f - layer.batch_norm->epsilon;
+  // Row 2, column 0 of the kernel for channel 1.
+  model.values[at(WeightsName(layer)) + 6 * channels + 1] = 0.5f;
+  const onnx::ModelProto exported = ParseBack(model);
+  const onnx::TensorProto& weights = *FindInitializer(exported.graph(), "MobilenetV2/Conv/weights");
+  EXPECT_THAT(Dimensions(weights), ElementsAre(channels, 1, 3, 3));
+  EXPECT_FLOAT_EQ(Floats(weights)[1 * 9 + 6], 0.5f * 3.0f / 2.0f);
+  const onnx::TensorProto& biases = *FindInitializer(exported.graph(), "MobilenetV2/Conv/biases");
+  EXPECT_FLOAT_EQ(Floats(biases)[1], 2.0f * 3.0f / 2.0f + 0.25f);
+}
+
+TEST(OnnxModelTest, PaddingIsTensorFlowsSame) {
+  const onnx::ModelProto exported = ParseBack(MakeInferenceModel(ClassifierConfig()));
+  const onnx::NodeProto* const first = FindProducer(exported.graph(), "MobilenetV2/Conv/Conv");
+  ASSERT_NE(first, nullptr);
+  // Of 40 x 33 at stride 2: the even axis is padded below only, the odd one on both sides.
+  EXPECT_THAT(Integers(*first, "pads"), ElementsAre(0, 1, 1, 1));
+  EXPECT_THAT(Integers(*first, "strides"), ElementsAre(2, 2));
+  EXPECT_THAT(Integers(*first, "group"), ElementsAre(1));
+  const onnx::NodeProto* const depthwise =
+      FindProducer(exported.graph(), "MobilenetV2/expanded_conv_1/depthwise/Conv");
+  ASSERT_NE(depthwise, nullptr);
+  EXPECT_THAT(Dimensions(*FindInitializer(exported.graph(), depthwise->input(1))),
+              ElementsAre(Integers(*depthwise, "group")[0], 1, 3, 3));
+  const onnx::NodeProto* const clip = FindProducer(exported.graph(), "MobilenetV2/Conv/Relu6");
+  ASSERT_NE(clip, nullptr);
+  ASSERT_EQ(clip->op_type(), "Clip");
+  EXPECT_THAT(Floats(*FindInitializer(exported.graph(), clip->input(1))), ElementsAre(0.0f));
+  EXPECT_THAT(Floats(*FindInitializer(exported.graph(), clip->input(2))), ElementsAre(6.0f));
+}
+
+TEST(OnnxModelTest, ClassifierTakesPicturesAndGivesScores) {
+  const onnx::ModelProto exported = ParseBack(MakeInferenceModel(ClassifierConfig()));
+  EXPECT_EQ(Types(exported.graph().input()),
+            (std::map<std::string, std::string>{{"input", "uint8[N,H,W,1]"}}));
+  EXPECT_EQ(Types(exported.graph().output()),
+            (std::map<std::string, std::string>{{"logits", "float[N,5]"},
+                                                {"probabilities", "float[N,5]"}}));
+  std::map<std::string, std::string> metadata;
+  for (const auto& entry : exported.metadata_props()) metadata[entry.key()] = entry.value();
+  EXPECT_EQ(metadata["model"], "MobilenetV2");
+  EXPECT_EQ(metadata["step"], "7");
+  EXPECT_EQ(metadata["weights"], "raw");
+  EXPECT_EQ(metadata["input"], "40x33x1");
+  EXPECT_THAT(metadata["preprocessing"], testing::HasSubstr("x * (2 / 255) - 1"));
+}
+
+TEST(OnnxModelTest, DetectorHasTensorFlowsNames) {
+  const InferenceModel model = MakeInferenceModel(DetectorConfig("ssd_mobilenet_v2"));
+  const onnx::ModelProto exported = ParseBack(model);
+  const std::string anchors = absl::StrCat(model.network.detection->num_anchors());
+  EXPECT_EQ(Types(exported.graph().input()),
+            (std::map<std::string, std::string>{{"image_tensor", "uint8[N,H,W,3]"}}));
+  EXPECT_EQ(
+      Types(exported.graph().output()),
+      (std::map<std::string, std::string>{{"detection_boxes", "float[N,100,4]"},
+                                          {"detection_scores", "float[N,100]"},
+                                          {"detection_classes", "float[N,100]"},
+                                          {"num_detections", "float[N]"},
+                                          {"raw_detection_boxes", "float[N," + anchors + ",4]"},
+                                          {"raw_detection_scores", "float[N," + anchors + ",4]"}}));
+}
+
+TEST(OnnxModelTest, PostProcessingIsTheConfigs) {
+  const InferenceModel model = MakeInferenceModel(DetectorConfig(
+      "ssd_mobilenet_v1",
+      "post_processing { batch_non_max_suppression { score_threshold: 0.25 iou_threshold: 0.5 "
+      "max_detections_per_class: 7 max_total_detections: 5000 } score_converter: SOFTMAX "
+      "logit_scale: 4 } box_coder { faster_rcnn_box_coder { y_scale: 20 width_scale: 2.5 } }"));
+  const onnx::GraphProto graph = ParseBack(model).graph();
+  const onnx::NodeProto* const kept = FindProducer(graph, "post_processing/kept");
+  ASSERT_NE(kept, nullptr);
+  EXPECT_EQ(kept->op_type(), "NonMaxSuppression");
+  const onnx::TensorProto& per_class = *FindInitializer(graph, kept->input(2));
+  EXPECT_EQ(*reinterpret_cast<const int64_t*>(per_class.raw_data().data()), 7);
+  EXPECT_THAT(Floats(*FindInitializer(graph, kept->input(3))), ElementsAre(0.5f));
+  EXPECT_THAT(Floats(*FindInitializer(graph, kept->input(4))), ElementsAre(0.25f));
+  EXPECT_EQ(FindProducer(graph, "raw_detection_scores")->op_type(), "Softmax");
+  EXPECT_THAT(Floats(*FindInitializer(graph, "post_processing/logit_scale")), ElementsAre(4.0f));
+  EXPECT_THAT(Floats(*FindInitializer(graph, "post_processing/size_scales")),
+              ElementsAre(5.0f, 2.5f));
+  // Fewer boxes than rows: the candidates are padded, or TopK would refuse.
+  EXPECT_NE(FindProducer(graph, "post_processing/padded_candidates"), nullptr);
+
+  const std::vector<BoundingBox> anchors =
+      GenerateSsdAnchors(model.network.detection->anchors, model.network.detection->heads);
+  const std::vector<float> centers =
+      Floats(*FindInitializer(graph, "post_processing/anchor_centers"));
+  const std::vector<float> steps = Floats(*FindInitializer(graph, "post_processing/anchor_steps"));
+  ASSERT_EQ(centers.size(), 2 * anchors.size());
+  for (size_t i = 0; i < anchors.size(); ++i) {
+    EXPECT_FLOAT_EQ(centers[2 * i], 0.5f * (anchors[i].ymin + anchors[i].ymax));
+    EXPECT_FLOAT_EQ(steps[2 * i], anchors[i].height() / 20.0f);
+    EXPECT_FLOAT_EQ(steps[2 * i + 1], anchors[i].width() / 10.0f);
+  }
+}
+
+}  // namespace
+}  // namespace pushpull
