@@ -6,7 +6,6 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-#include "common/fine_tune/tensor_source.h"
 #include "common/model/model_layout.h"
 #include "common/safetensors.h"
 #include "protos/onnx.pb.h"
@@ -86,20 +85,21 @@ TEST_F(ModelFileTest, SafetensorsComeBackBitByBit) {
   const auto contents = EncodeModel(*model, ModelFormat::kSafetensors);
   ASSERT_TRUE(contents.ok()) << contents.status();
   ASSERT_TRUE(WriteFileAtomically(files_, "/run/model.safetensors", *contents).ok());
-  const auto source = OpenTensorSource(files_, "/run/model.safetensors");
-  ASSERT_TRUE(source.ok()) << source.status();
-  ASSERT_EQ((*source)->tensors().size(), model->layout.num_variables());
+  const auto reader =
+      SafetensorsReader::Open(*files_.OpenForRead("/run/model.safetensors"), "model.safetensors");
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  const SafetensorsHeader& header = (*reader)->header();
+  ASSERT_EQ(header.tensors.size(), model->layout.num_variables());
   for (const VariableSpec& variable : model->layout.variables()) {
-    const SourceTensor* const tensor = (*source)->Find(variable.name);
+    const SafetensorsTensor* const tensor = header.Find(variable.name);
     ASSERT_NE(tensor, nullptr) << variable.name;
+    EXPECT_EQ(tensor->dtype, "F32");
     EXPECT_EQ(tensor->shape, variable.shape);
-    std::vector<float> values(tensor->num_elements());
-    ASSERT_TRUE((*source)->Read(*tensor, absl::MakeSpan(values)).ok());
+    std::vector<float> values(tensor->size_bytes() / sizeof(float));
+    ASSERT_TRUE((*reader)->Read(*tensor, 0, values.data(), tensor->size_bytes()).ok());
     EXPECT_EQ(absl::MakeConstSpan(values), ValuesOf(*model, variable.name)) << variable.name;
   }
-  auto reader = SafetensorsReader::Open(*files_.OpenForRead("/run/model.safetensors"), "model");
-  ASSERT_TRUE(reader.ok()) << reader.status();
-  const std::map<std::string, std::string>& metadata = (*reader)->header().metadata;
+  const std::map<std::string, std::string>& metadata = header.metadata;
   EXPECT_EQ(metadata.at("step"), "9");
   EXPECT_EQ(metadata.at("model"), "MobilenetV2");
   EXPECT_EQ(metadata.at("weights"), "ema");
