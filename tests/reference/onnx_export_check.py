@@ -133,34 +133,55 @@ def pixels(path):
     return numpy.asarray(Image.open(path).convert("RGB"))[None]
 
 
+def overlap(a, b):
+    """Intersection over union."""
+    height, width = (min(a[i + 2], b[i + 2]) - max(a[i], b[i]) for i in (0, 1))
+    shared = max(height, 0) * max(width, 0)
+    return shared / ((a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - shared)
+
+
 class Differences:
-    def __init__(self):
+    """Between two lists of (class, score, box), matched by class, score and box.
+
+    A detection that only one side has is a tie if rounding explains it: its score is within the tolerance of the list's
+    end, where either may be cut off; or the other side has a box of its class that suppresses it, and that is a matter
+    of rounding itself: their overlap is the threshold's, or their scores are equal, or that box is one side's only.
+    Anything else is missing."""
+
+    def __init__(self, iou_threshold):
+        self.iou_threshold = iou_threshold
         self.boxes = self.scores = 0.0
         self.matched = self.ties = self.missing = 0
         self.seen = []
 
     def add(self, ours, theirs):
-        """Lists of (class, score, box). What only one side has is a tie where its score is within the tolerance of the
-        list's end: there either may be cut off; anything else is missing."""
         last = min([score for _, score, _ in ours + theirs], default=0.0)
-        left = list(theirs)
-        alone = []
-        for label, score, box in ours:
+        left, alone = list(theirs), []
+        for mine in ours:
+            label, score, box = mine
             best = min((t for t in left if t[0] == label and abs(t[1] - score) < TOLERANCE),
                        key=lambda t: numpy.abs(t[2] - box).max(), default=None)
             if best is None or numpy.abs(best[2] - box).max() >= TOLERANCE:
-                alone.append(score)
+                alone.append(mine)
                 continue
             left = [t for t in left if t is not best]
             self.matched += 1
             self.seen.append(score)
             self.boxes = max(self.boxes, float(numpy.abs(best[2] - box).max()))
             self.scores = max(self.scores, abs(best[1] - score))
-        for score in alone + [t[1] for t in left]:
-            if score < last + TOLERANCE:
+        for mine, others, their_alone in [(m, theirs, left) for m in alone] + [(t, ours, alone) for t in left]:
+            if mine[1] < last + TOLERANCE or any(self.may_suppress(other, mine, their_alone) for other in others):
                 self.ties += 1
             else:
                 self.missing += 1
+                print(f"     only one side has class {mine[0]}, score {mine[1]:.5f}, box {mine[2]}")
+
+    def may_suppress(self, other, mine, alone):
+        if other[0] != mine[0] or other[1] < mine[1] - TOLERANCE:
+            return False
+        above = overlap(other[2], mine[2]) - self.iou_threshold
+        rounded = abs(other[1] - mine[1]) < TOLERANCE or any(other is one for one in alone)
+        return abs(above) < TOLERANCE or (above > 0 and rounded)
 
 
 def detections_of(outputs, i):
@@ -176,7 +197,8 @@ def check_detector(name, binaries, run, pictures, folder):
              "raw_detection_scores"]
     printed = call(binaries / "detect", f"--checkpoint_dir={run}", f"--output_dir={folder / 'drawn'}", "--min_score=-1e30",
                    "--max_boxes=100000", "--log_level=error", *pictures)
-    differences = Differences()
+    config = (run / "pipeline.config").read_text()
+    differences = Differences(float(re.search(r"batch_non_max_suppression \{[^}]*iou_threshold: (\S+)", config)[1]))
     single = {}
     for path, line in zip(pictures, printed.splitlines()):
         ours = json.loads(line)
