@@ -273,6 +273,14 @@ absl::Status Checkpoint::CheckCoverage() {
   return absl::OkStatus();
 }
 
+std::vector<Checkpoint::NamedTensor> Checkpoint::tensors() const {
+  std::vector<NamedTensor> result;
+  for (const auto& [name, parts] : tensors_) result.push_back({name, parts.front().shape});
+  std::sort(result.begin(), result.end(),
+            [](const NamedTensor& a, const NamedTensor& b) { return a.name < b.name; });
+  return result;
+}
+
 absl::Status Checkpoint::ReadTensor(const std::string& name, ElementRange range,
                                     float* destination) const {
   constexpr int64_t kElementBytes = sizeof(float);

@@ -35,6 +35,15 @@ class Checkpoint {
   const CheckpointManifest& manifest() const { return manifest_; }
   const std::string& path() const { return path_; }
 
+  // All tensors by name, ascending: variables, slots, EMA.
+  struct NamedTensor {
+    std::string name;
+    std::vector<int64_t> shape;
+  };
+  std::vector<NamedTensor> tensors() const;
+  // Reads `range` of one tensor. NOT_FOUND: there is none of that name. DATA_LOSS as below.
+  absl::Status ReadTensor(const std::string& name, ElementRange range, float* destination) const;
+
   // Read `range` of the flat vector into destination[0 .. range.size()); padding becomes zero. The
   // checkpoint may have any number of shards. FAILED_PRECONDITION: another model (see CheckLayout).
   // NOT_FOUND: no such slot, or no EMA (named). DATA_LOSS: the bytes changed since Open.
@@ -64,7 +73,6 @@ class Checkpoint {
   enum class WithoutSuffix { kZero, kValue };
   absl::Status ReadVector(const VariableLayout& layout, absl::string_view suffix,
                           ElementRange range, float* destination, WithoutSuffix without) const;
-  absl::Status ReadTensor(const std::string& name, ElementRange range, float* destination) const;
 
   std::string path_;
   CheckpointManifest manifest_;

@@ -121,6 +121,11 @@ void CheckTrainConfig(const config::TrainConfig& train, const ConfigContext& con
   CheckPatterns(train.update_trainable_variables(), "train_config.update_trainable_variables",
                 checker);
   CheckOptimizer(train, checker);
+  const std::string& type = train.fine_tune_checkpoint_type();
+  if (!type.empty() && type != "detection" && type != "classification") {
+    checker->Add("train_config.fine_tune_checkpoint_type", "\"detection\" or \"classification\"",
+                 absl::StrCat("\"", type, "\""));
+  }
   if (train.step_deadline_secs() > 0 && train.min_contributors() == 0) {
     checker->Add("train_config.min_contributors", "at least 1, because step_deadline_secs is set",
                  "0",

@@ -1,9 +1,15 @@
 #include "ps_server/service/job_spec.h"
 
+#include <memory>
 #include <utility>
 
+#include "glog/logging.h"
 #include "google/protobuf/text_format.h"
 
+#include "common/checkpoint/checkpoint_reader.h"
+#include "common/fine_tune/restore.h"
+#include "common/fine_tune/tensor_source.h"
+#include "common/model/initializers.h"
 #include "common/model/model_layout.h"
 #include "common/status_macros.h"
 
@@ -24,6 +30,24 @@ absl::StatusOr<JobSpec> JobSpec::Create(const config::TrainEvalPipelineConfig& c
                  .sync = sync,
                  .seed = config.train_config().seed(),
                  .num_steps = config.train_config().num_steps()};
+}
+
+absl::Status JobSpec::LoadFineTuneCheckpoint(FileSystem* files, const std::string& train_dir) {
+  const std::string& path = config.train_config().fine_tune_checkpoint();
+  if (path.empty()) return absl::OkStatus();
+  const absl::StatusOr<std::vector<uint64_t>> steps = ListCheckpoints(*files, train_dir);
+  if (steps.ok() && !steps->empty()) {
+    LOG(INFO) << train_dir << " has checkpoints: train_config.fine_tune_checkpoint is not read";
+    return absl::OkStatus();
+  }
+  PP_ASSIGN_OR_RETURN(const std::unique_ptr<TensorSource> source, OpenTensorSource(*files, path));
+  std::vector<float> values(layout.total_elements());
+  InitializeVariables(layout, seed, absl::MakeSpan(values));
+  PP_ASSIGN_OR_RETURN(const RestoreReport report,
+                      RestoreForFineTuning(layout, config, *source, absl::MakeSpan(values)));
+  LOG(INFO) << "fine-tuning " << report.ToString();
+  initial_values = std::move(values);
+  return absl::OkStatus();
 }
 
 CoordinatorOptions JobSpec::MakeCoordinatorOptions() const {

@@ -50,6 +50,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Create(ServerOptions options, Fi
 
 absl::Status Server::Open() {
   PP_ASSIGN_OR_RETURN(JobSpec job, JobSpec::Create(options_.config, options_.sync, options_.tasks));
+  PP_RETURN_IF_ERROR(job.LoadFineTuneCheckpoint(files_, options_.train_dir));
   ServerCoreOptions core;
   core.train_dir = options_.train_dir;
   core.first_task = FirstTask();

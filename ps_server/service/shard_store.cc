@@ -91,8 +91,12 @@ absl::Status ShardStore::FillFromCheckpoint(uint64_t step, const StateVectors& t
 }
 
 void ShardStore::FillInitial(const StateVectors& to) {
-  std::vector<float> flat(job_->layout.total_elements());
-  InitializeVariables(job_->layout, job_->seed, absl::MakeSpan(flat));
+  std::vector<float> drawn;
+  if (job_->initial_values.empty()) {
+    drawn.resize(job_->layout.total_elements());
+    InitializeVariables(job_->layout, job_->seed, absl::MakeSpan(drawn));
+  }
+  const std::vector<float>& flat = drawn.empty() ? job_->initial_values : drawn;
   FillInitialState(
       job_->layout, job_->sharding.shard(shard_), job_->optimizer,
       [&](int64_t variable, int64_t first, int64_t count, float* out) {

@@ -1,0 +1,133 @@
+#include "common/fine_tune/tensor_source.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "common/fine_tune/sorted_table.h"
+#include "tests/testutil/memory_file_system.h"
+
+namespace pushpull {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr char kPrefix[] = PUSHPULL_SOURCE_DIR "/tests/golden/tf_bundle/model.ckpt";
+constexpr char kData[] = "/b/model.ckpt.data-00000-of-00001";
+
+// The checkpoint that TensorFlow wrote (tests/reference/tensor_bundle_tf.py), in memory to damage.
+class TensorBundleTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    PosixFileSystem disk;
+    index_ = *ReadWholeFile(disk, std::string(kPrefix) + ".index");
+    data_ = *ReadWholeFile(disk, std::string(kPrefix) + ".data-00000-of-00001");
+    ASSERT_TRUE(files_.MakeDirectory("/b").ok());
+    Write(index_, data_);
+  }
+
+  void Write(const std::string& index, const std::string& data) {
+    ASSERT_TRUE(WriteFileAtomically(files_, "/b/model.ckpt.index", index).ok());
+    ASSERT_TRUE(WriteFileAtomically(files_, kData, data).ok());
+  }
+
+  // Opens and reads every tensor.
+  absl::Status ReadAll() {
+    auto source = OpenTensorSource(files_, "/b/model.ckpt");
+    if (!source.ok()) return source.status();
+    for (const SourceTensor& tensor : (*source)->tensors()) {
+      if (!tensor.unusable.empty()) continue;
+      std::vector<float> values(tensor.num_elements());
+      if (absl::Status read = (*source)->Read(tensor, absl::MakeSpan(values)); !read.ok()) {
+        return read;
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  MemoryFileSystem files_;
+  std::string index_, data_;
+};
+
+TEST_F(TensorBundleTest, ReadsWhatTensorflowWrote) {
+  PosixFileSystem disk;
+  const auto source = OpenTensorSource(disk, kPrefix);
+  ASSERT_TRUE(source.ok()) << source.status();
+  EXPECT_THAT((*source)->describe(), HasSubstr("TensorFlow checkpoint"));
+  const std::vector<SourceTensor>& tensors = (*source)->tensors();
+  ASSERT_EQ(tensors.size(), 2u + 13 * 7 + 1);
+  for (size_t number = 0; number + 1 < tensors.size(); ++number) {
+    const SourceTensor& tensor = tensors[number];
+    EXPECT_EQ(tensor.unusable, "");
+    std::vector<float> values(tensor.num_elements());
+    ASSERT_TRUE((*source)->Read(tensor, absl::MakeSpan(values)).ok()) << tensor.name;
+    for (size_t i = 0; i < values.size(); ++i) {
+      EXPECT_EQ(values[i], static_cast<float>(number) + static_cast<float>(i) / 8) << tensor.name;
+    }
+  }
+  EXPECT_EQ(tensors.back().name, "zz_global_step");
+  EXPECT_EQ(tensors.back().unusable, "dtype 9 is not float32");
+  const SourceTensor* const weights =
+      (*source)->Find("FeatureExtractor/MobilenetV1/Conv2d_0/weights");
+  ASSERT_NE(weights, nullptr);
+  EXPECT_EQ(weights->shape, (std::vector<int64_t>{3, 3, 3, 2}));
+  EXPECT_EQ((*source)->Find("scalar")->shape, std::vector<int64_t>());
+  EXPECT_EQ((*source)->Find("nothing"), nullptr);
+}
+
+TEST_F(TensorBundleTest, EveryTruncationIsDetected) {
+  ASSERT_TRUE(ReadAll().ok());
+  for (size_t size = 0; size < index_.size(); size += size < 600 ? 1 : 7) {
+    Write(index_.substr(0, size), data_);
+    EXPECT_EQ(ReadAll().code(), absl::StatusCode::kDataLoss) << size;
+  }
+  for (size_t size = 0; size + 8 < data_.size(); size += 5) {  // the int64 at the end is not read
+    Write(index_, data_.substr(0, size));
+    EXPECT_EQ(ReadAll().code(), absl::StatusCode::kDataLoss) << size;
+  }
+}
+
+TEST_F(TensorBundleTest, EveryFlippedBitIsDetectedOrHarmless) {
+  for (size_t at = 0; at < index_.size(); at += 3) {
+    std::string damaged = index_;
+    damaged[at] = static_cast<char>(damaged[at] ^ (1 << (at % 8)));
+    Write(damaged, data_);
+    // The footer's padding and the metaindex block are not read.
+    const absl::Status status = ReadAll();
+    if (at + 300 < index_.size()) {
+      EXPECT_FALSE(status.ok()) << at;
+    }
+  }
+  for (size_t at = 0; at + 8 < data_.size(); at += 3) {  // the int64 at the end is not read
+    std::string damaged = data_;
+    damaged[at] = static_cast<char>(damaged[at] ^ (1 << (at % 8)));
+    Write(index_, damaged);
+    EXPECT_THAT(std::string(ReadAll().message()), HasSubstr("wrong checksum")) << at;
+  }
+}
+
+TEST_F(TensorBundleTest, MissingDataFileIsNamed) {
+  ASSERT_TRUE(files_.RemoveFile(kData).ok());
+  EXPECT_THAT(std::string(ReadAll().message()), HasSubstr("data-00000-of-00001"));
+}
+
+TEST(SortedTableTest, NoTable) {
+  EXPECT_EQ(ReadSortedTable("", "x").status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(ReadSortedTable(std::string(100, '\0'), "x").status().code(),
+            absl::StatusCode::kDataLoss);
+}
+
+TEST(TensorSourceTest, SaysWhatItLookedFor) {
+  MemoryFileSystem files;
+  const absl::Status status = OpenTensorSource(files, "/models/model.ckpt").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("/models/model.ckpt.index does not exist"));
+}
+
+}  // namespace
+}  // namespace pushpull
