@@ -29,7 +29,8 @@ absl::StatusOr<JobSpec> JobSpec::Create(const config::TrainEvalPipelineConfig& c
                  .optimizer = std::move(optimizer),
                  .sync = sync,
                  .seed = config.train_config().seed(),
-                 .num_steps = config.train_config().num_steps()};
+                 .num_steps = config.train_config().num_steps(),
+                 .initial_values = {}};
 }
 
 absl::Status JobSpec::LoadFineTuneCheckpoint(FileSystem* files, const std::string& train_dir) {

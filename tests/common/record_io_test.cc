@@ -102,7 +102,9 @@ TEST(RecordIo, SkippingFindsTheSameRecordsWithoutReadingThem) {
     RecordReader reader(file->get(), "/f", offsets[i]);
     const absl::StatusOr<bool> got = reader.Next(&record);
     EXPECT_EQ(got.ok(), i != 0) << got.status();
-    if (i != 0) EXPECT_EQ(record, records[i]);
+    if (i != 0) {
+      EXPECT_EQ(record, records[i]);
+    }
   }
   // Cut anywhere but between records.
   for (size_t size = 0; size < bytes.size(); ++size) {

@@ -106,6 +106,15 @@ const std::string& LabelMap::name(int32_t label) const {
   return names_[label];
 }
 
+std::vector<std::string> LabelMap::class_names(int num_classes) const {
+  std::vector<std::string> result;
+  for (int label = 0; label < num_classes; ++label) {
+    const bool named = label < static_cast<int>(names_.size()) && !names_[label].empty();
+    result.push_back(named ? names_[label] : absl::StrCat(label + 1));
+  }
+  return result;
+}
+
 std::string LabelMap::ToText() const {
   std::string text;
   CHECK(google::protobuf::TextFormat::PrintToString(proto_, &text));

@@ -42,6 +42,8 @@ class LabelMap {
   // display_name, or name where there is none; empty for a label in a gap. 0 <= label <
   // num_classes().
   const std::string& name(int32_t label) const;
+  // One per class of a model with num_classes, for people; a number where the map has no name.
+  std::vector<std::string> class_names(int num_classes) const;
   // The file's contents, for Parse.
   std::string ToText() const;
 

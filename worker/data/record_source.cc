@@ -62,6 +62,11 @@ absl::Status RecordSource::Index(File file) {
   return absl::OkStatus();
 }
 
+std::vector<std::string> RecordSource::class_names() const {
+  return options_.label_map ? options_.label_map->class_names(options_.num_classes)
+                            : ImageSource::class_names();
+}
+
 std::string RecordSource::describe() const {
   return absl::StrCat("TFRecords ", files_.front().path,
                       files_.size() > 1 ? absl::StrCat(" ... ", files_.back().path) : "", " (",

@@ -38,6 +38,7 @@ class RecordSource final : public ImageSource {
 
   int64_t size() const override { return static_cast<int64_t>(records_.size()); }
   int num_classes() const override { return options_.num_classes; }
+  std::vector<std::string> class_names() const override;
   std::string describe() const override;
   // Boxes that cannot be used are left out; the first few are logged.
   absl::Status Get(int64_t index, Example* example) const override;

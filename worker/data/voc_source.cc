@@ -25,6 +25,7 @@ absl::StatusOr<std::unique_ptr<VocSource>> VocSource::Open(std::unique_ptr<FileS
                      ", the model has num_classes: ", num_classes, "; make the two agree"));
   }
   auto source = std::unique_ptr<VocSource>(new VocSource(std::move(files), num_classes));
+  source->class_names_ = label_map.class_names(num_classes);
   PP_RETURN_IF_ERROR(source->Load(path, split, label_map));
   constexpr size_t kMaxLogged = 20;
   const std::vector<std::string>& issues = source->issues_;

@@ -28,6 +28,7 @@ class VocSource final : public ImageSource {
 
   int64_t size() const override { return static_cast<int64_t>(images_.size()); }
   int num_classes() const override { return num_classes_; }
+  std::vector<std::string> class_names() const override { return class_names_; }
   std::string describe() const override;
   // INVALID_ARGUMENT also for an image whose size is not what its annotation says.
   absl::Status Get(int64_t index, Example* example) const override;
@@ -51,6 +52,7 @@ class VocSource final : public ImageSource {
   const std::unique_ptr<FileSystem> files_;
   const int num_classes_;
   std::string name_;  // path and split
+  std::vector<std::string> class_names_;
   std::vector<Entry> images_;
   std::vector<std::string> issues_;
 };

@@ -40,6 +40,8 @@ absl::StatusOr<std::unique_ptr<EvaluationRun>> EvaluationRun::Create(
   ImageSourceOptions source_options;
   source_options.data_dir = data_dir;
   source_options.num_classes = result->spec_.num_classes;
+  source_options.annotation =
+      config.model().has_ssd() ? Annotation::kBoxes : Annotation::kImageLabel;
   source_options.field_name = "eval_input_reader";
   PP_ASSIGN_OR_RETURN(result->source_,
                       OpenImageSource(config.eval_input_reader(0), source_options));

@@ -22,6 +22,7 @@ absl::StatusOr<std::unique_ptr<ImageSource>> OpenTrainInput(
   ImageSourceOptions options;
   options.data_dir = data_dir;
   options.num_classes = NumClasses(config.model());
+  options.annotation = config.model().has_ssd() ? Annotation::kBoxes : Annotation::kImageLabel;
   options.field_name = "train_input_reader";
   return OpenImageSource(config.train_input_reader(), options);
 }

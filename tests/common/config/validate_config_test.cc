@@ -6,11 +6,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 
 #include "common/config/pipeline_config.h"
+#include "common/model/model_layout.h"
 #include "tests/testutil/ssd_test_config.h"
 
 namespace pushpull {
@@ -172,9 +174,9 @@ INSTANTIATE_TEST_SUITE_P(
                  "train_input_reader.use_display_name"},
         BadPatch{"train_input_reader { tf_record_input_reader { input_path: "
                  "'PATH_TO_BE_CONFIGURED/x' } }",
-                 "train_input_reader.tf_record_input_reader.input_path"},
+                 "train_input_reader.tf_record_input_reader.input_path[0]"},
         BadPatch{"train_input_reader { tf_record_input_reader { input_path: 'gs://bucket/x' } }",
-                 "train_input_reader.tf_record_input_reader.input_path"},
+                 "train_input_reader.tf_record_input_reader.input_path[0]"},
         BadPatch{"train_input_reader { external_input_reader {} }",
                  "train_input_reader.external_input_reader"},
         BadPatch{"train_input_reader { image_folder_input_reader {} }",
@@ -324,6 +326,29 @@ TEST(ValidateConfigTest, DetectorsNeedBoxesAndKnownMetrics) {
                                   "\"pascal_voc_detection_metrics\" or \"coco"));
   EXPECT_THAT(Problems(Good("eval_config { metrics_set: 'coco_detection_metrics' }")),
               HasSubstr("none with a classifier"));
+}
+
+// TensorFlow's sample configs of 2017 and 2018, field by field.
+TEST(ValidateConfigTest, TensorflowsSampleConfigsLoadButForTheirPaths) {
+  for (const char* name : {"ssd_mobilenet_v1_pets", "ssd_mobilenet_v2_coco"}) {
+    SCOPED_TRACE(name);
+    const std::string path = absl::StrCat(PUSHPULL_SOURCE_DIR, "/tests/testdata/", name, ".config");
+    const auto sample = LoadPipelineConfig(path);
+    ASSERT_TRUE(sample.ok()) << sample.status();
+    const ConfigReport report = ValidatePipelineConfig(*sample, {});
+    ASSERT_EQ(report.problems.size(), 5u) << report.ToStatus(path);
+    for (const ConfigProblem& problem : report.problems) {
+      EXPECT_THAT(problem.got, HasSubstr("PATH_TO_BE_CONFIGURED"));
+    }
+    std::ifstream file(path);
+    std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+    const auto with_paths =
+        ParsePipelineConfig(absl::StrReplaceAll(text, {{"PATH_TO_BE_CONFIGURED", "/data"}}), path);
+    ASSERT_TRUE(with_paths.ok()) << with_paths.status();
+    const absl::Status status = ValidatePipelineConfig(*with_paths, {}).ToStatus(path);
+    EXPECT_TRUE(status.ok()) << status;
+    EXPECT_TRUE(BuildVariableLayout(*with_paths).ok());
+  }
 }
 
 }  // namespace

@@ -80,5 +80,11 @@ TEST(LabelMapTest, LoadNamesThePath) {
   EXPECT_EQ(LabelMap::Load(files, path + "x").status().code(), absl::StatusCode::kNotFound);
 }
 
+TEST(LabelMapTest, ClassNamesFillGapsWithNumbers) {
+  const auto map = LabelMap::Parse("item { id: 1 name: 'cat' } item { id: 3 name: 'dog' }", "m");
+  ASSERT_TRUE(map.ok()) << map.status();
+  EXPECT_EQ(map->class_names(4), (std::vector<std::string>{"cat", "2", "dog", "4"}));
+}
+
 }  // namespace
 }  // namespace pushpull
