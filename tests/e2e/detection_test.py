@@ -10,19 +10,20 @@ from harness import ROOT, EndToEndTest
 sys.path.insert(0, str(ROOT / "scripts"))
 import plot_events  # pylint: disable=wrong-import-position
 
-STEPS = 240
+STEPS = 400
 
 
 class Detection(EndToEndTest):
 
     def write_detector_config(self):
-        """The digits detector, smaller and without files: up to three of three shapes at 96x96."""
+        """The digits detector, smaller and without files: one of three shapes per picture, at 64x64."""
         text = (ROOT / "deploy/pipelines/ssd_mobilenet_v2_digits.config").read_text()
         text = re.sub(r"\n *digits \{[^}]*\}", "", text)
         for pattern, replacement in [
-                (r"\b160\b", "96"), (r"num_classes: 10", "num_classes: 3"), (r"max_objects: \d+", "max_objects: 3"),
+                (r"\b160\b", "64"), (r"num_classes: 10", "num_classes: 3"), (r"max_objects: \d+", "max_objects: 1"),
                 (r"(num_steps|total_steps): \d+", rf"\1: {STEPS}"), (r"warmup_steps: \d+", "warmup_steps: 20"),
-                (r"batch_size: 12", "batch_size: 16"), (r"decay: 0.99", "decay: 0.9"),
+                (r"batch_size: 12", "batch_size: 32"), (r"num_layers: 6", "num_layers: 3"),
+                (r"type: \"ssd_mobilenet_v2\"", r"\g<0> num_layers: 3"), (r"decay: 0.99", "decay: 0.9"),
                 (r"num_examples: 500", "num_examples: 60"), (r"save_checkpoints_secs: \d+", "save_checkpoints_steps: 120"),
                 (r'metrics_set: .*', 'metrics_set: "pascal_voc_detection_metrics" '
                                      'metrics_set: "coco_detection_metrics"'), (r"eval_interval_secs: \d+",
@@ -42,7 +43,7 @@ class Detection(EndToEndTest):
         scalars = plot_events.read_scalars(self.folder / "run")
         losses = [value for _, value in sorted(scalars["Loss/total_loss"].items())]
         count = len(losses) // 10
-        self.assertLess(sum(losses[-count:]), 0.5 * sum(losses[:count]), "the loss did not fall")
+        self.assertLess(sum(losses[-count:]), 0.7 * sum(losses[:count]), "the loss did not fall")
         for tag in ("Loss/localization_loss", "Loss/classification_loss", "Loss/regularization_loss",
                     "HardExampleMiner/NumPositives", "TargetAssignment/AvgNumPositiveAnchorsPerImage"):
             self.assertIn(tag, scalars)
@@ -57,7 +58,7 @@ class Detection(EndToEndTest):
         self.assertEqual(once.popen.returncode, 0, once.text())
         result = json.loads(out)
         self.assertEqual(result["step"], STEPS)
-        self.assertGreater(result["PascalBoxes_Precision/mAP@0.5IOU"], 0.25)
+        self.assertGreater(result["PascalBoxes_Precision/mAP@0.5IOU"], 0.2)
         self.assertLess(abs(result["PascalBoxes_Precision/mAP@0.5IOU"] - result["DetectionBoxes_Precision/mAP@.50IOU"]),
                         0.1, "the two ways to count differ in detail only")
 

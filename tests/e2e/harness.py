@@ -127,7 +127,7 @@ class EndToEndTest(unittest.TestCase):
         """Trains to the end; both exit with 0."""
         server = self.start_server(config, run, *server_flags)
         worker = self.start_worker(run, clones, *worker_flags)
-        self.assertEqual(worker.wait(), 0, worker.text())
+        self.assertEqual(worker.wait(), 0, worker.text() + server.text())
         self.assertEqual(server.wait(), 0, server.text())
         return server, worker
 
