@@ -91,8 +91,9 @@ absl::Status RunEvaluator(const EvaluatorContext& context) {
 
   int threads = absl::GetFlag(FLAGS_threads);
   if (threads == 0) threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  PP_ASSIGN_OR_RETURN(const std::unique_ptr<Evaluation> evaluation,
-                      MakeEvaluation(config, absl::GetFlag(FLAGS_data_dir), threads, context.files));
+  PP_ASSIGN_OR_RETURN(
+      const std::unique_ptr<Evaluation> evaluation,
+      MakeEvaluation(config, absl::GetFlag(FLAGS_data_dir), threads, context.files));
   return Evaluator(options, context, evaluation.get()).Run();
 }
 

@@ -95,10 +95,10 @@ class FastOperators : public Operators<float> {
   }
 
   SsdLossResult SsdLoss(const SsdLossArguments<float>& arguments) override {
-    return SsdLossOnCpu<float>(
-        arguments, [this](int64_t count, absl::FunctionRef<void(int64_t)> body) {
-          pool_->ParallelFor(count, body);
-        });
+    return SsdLossOnCpu<float>(arguments,
+                               [this](int64_t count, absl::FunctionRef<void(int64_t)> body) {
+                                 pool_->ParallelFor(count, body);
+                               });
   }
 
  private:

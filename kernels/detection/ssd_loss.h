@@ -20,8 +20,8 @@ struct SsdLossArguments {
   const DetectionSpec* spec = nullptr;
   absl::Span<const BoundingBox> anchors;
   absl::Span<const absl::Span<const LabeledBox>> objects;  // one span per sample
-  const T* box_codes = nullptr;                                // [samples, A, 4]
-  const T* class_scores = nullptr;                             // [samples, A, K]
+  const T* box_codes = nullptr;                            // [samples, A, 4]
+  const T* class_scores = nullptr;                         // [samples, A, K]
   // The derivatives of classification_loss + localization_loss; both null: not wanted.
   T* dbox_codes = nullptr;
   T* dclass_scores = nullptr;
