@@ -15,6 +15,9 @@ namespace {
 constexpr uint64_t kMagic = 0xdb4775248b80fb57ULL;
 constexpr size_t kFooterBytes = 48;
 constexpr size_t kTrailerBytes = 5;  // compression and checksum
+// Writers spell a key out at least every 16 entries, so that a block's keys cannot take much more
+// memory than this many times its size.
+constexpr size_t kMaxKeyGrowth = 64;
 
 template <typename T>
 T Load(const char* bytes) {
@@ -112,6 +115,7 @@ class TableReader {
     absl::string_view left = block.substr(0, block.size() - 4 - 4 * restarts);
     std::vector<TableEntry> entries;
     std::string key;
+    size_t key_bytes = 0;
     while (!left.empty()) {
       uint64_t shared = 0, unshared = 0, size = 0;
       if (!TakeVarint(&left, &shared) || !TakeVarint(&left, &unshared) ||
@@ -121,6 +125,10 @@ class TableReader {
       }
       key.resize(shared);
       key.append(left.data(), unshared);
+      key_bytes += key.size();
+      if (key_bytes > kMaxKeyGrowth * block.size()) {
+        return Bad(absl::StrCat(name, " of ", block.size(), " bytes repeats its keys too often"));
+      }
       left.remove_prefix(unshared);
       entries.emplace_back(key, std::string(left.substr(0, size)));
       left.remove_prefix(size);

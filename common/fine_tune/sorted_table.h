@@ -24,7 +24,8 @@ namespace pushpull {
 using TableEntry = std::pair<std::string, std::string>;  // key, value
 
 // All entries in order. `path` is for messages. DATA_LOSS names what is wrong: magic, a handle
-// outside the file, a checksum, an entry that leaves its block, keys that do not ascend.
+// outside the file, a checksum, an entry that leaves its block, keys that do not ascend or
+// that would take far more memory than the file.
 // UNIMPLEMENTED: a compressed block.
 absl::StatusOr<std::vector<TableEntry>> ReadSortedTable(absl::string_view file,
                                                         absl::string_view path);

@@ -17,6 +17,7 @@ namespace {
 
 constexpr int kFloat32 = 1;
 constexpr int64_t kMaxShards = 99999;
+constexpr int64_t kMaxElements = int64_t{1} << 60;  // their bytes fit an int64
 
 class TensorBundle final : public TensorSource {
  public:
@@ -78,12 +79,11 @@ class TensorBundle final : public TensorSource {
     for (const auto& dimension : entry.shape().dim()) {
       tensor.shape.push_back(dimension.size());
       // Bounded by the file's size below; here only against overflow.
-      if (dimension.size() < 0 || dimension.size() > (int64_t{1} << 40) ||
-          elements > (int64_t{1} << 40)) {
+      if (dimension.size() < 0 || __builtin_mul_overflow(elements, dimension.size(), &elements) ||
+          elements > kMaxElements) {
         return absl::DataLossError(
             absl::StrCat(index_path, ": ", item.first, " has an impossible shape"));
       }
-      elements *= dimension.size();
     }
     if (entry.slices_size() > 0) {
       tensor.unusable = "partitioned variables are not supported";

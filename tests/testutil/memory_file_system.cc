@@ -146,7 +146,7 @@ class MemoryReadableFile final : public ReadableFile {
     if (offset > size_bytes() - size) {
       return absl::OutOfRangeError(absl::StrCat(path_, " ends before byte ", offset + size));
     }
-    std::memcpy(destination, contents_->data() + offset, size);
+    if (size > 0) std::memcpy(destination, contents_->data() + offset, size);
     return absl::OkStatus();
   }
 

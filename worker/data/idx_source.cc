@@ -85,11 +85,11 @@ absl::StatusOr<IdxArray> ReadIdx(const std::string& path, bool images) {
   if (!expected) return WrongMagic(path, magic, images);
   IdxArray array;
   const int num_dims = static_cast<int>(magic & 0xff);
-  __int128 total = 1;
+  __int128 total = 1;  // no more than kMaxBytes + 1: the product of all may not fit
   for (int i = 0; i < num_dims; ++i) {
     PP_ASSIGN_OR_RETURN(const uint32_t dim, ReadUint32(file.get(), 4 + 4 * i, "dimension"));
     array.dims.push_back(dim);
-    total *= dim;
+    total = std::min<__int128>(total * dim, kMaxBytes + 1);
   }
   const std::string dims = absl::StrJoin(array.dims, " x ");
   if (array.dims[0] == 0) {

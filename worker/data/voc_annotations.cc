@@ -73,9 +73,14 @@ absl::StatusOr<AnnotatedImage> ParseVocAnnotation(absl::string_view xml, absl::s
   pugi::xml_document document;
   const pugi::xml_parse_result result = document.load_buffer(xml.data(), xml.size());
   if (!result) {
-    const int64_t line = 1 + std::count(xml.begin(), xml.begin() + result.offset, '\n');
+    std::string place(path);
+    // The parser's offset is that in the text made UTF-8, which may be longer than the file.
+    if (result.encoding == pugi::encoding_utf8) {
+      const absl::string_view before = xml.substr(0, result.offset);
+      absl::StrAppend(&place, ":", 1 + std::count(before.begin(), before.end(), '\n'));
+    }
     return absl::InvalidArgumentError(
-        absl::StrCat(path, ":", line, ": not well-formed XML: ", result.description()));
+        absl::StrCat(place, ": not well-formed XML: ", result.description()));
   }
   const pugi::xml_node root = document.child("annotation");
   if (!root) {

@@ -155,6 +155,10 @@ TEST_F(IdxSourceTest, AbsurdDimensions) {
   // A header that lies must not claim the memory.
   ExpectError(OpenError(Idx(0x803, {0xffffffff, 0x8000, 0x8000}, "x"), IdxLabels(1, 1)),
               absl::StatusCode::kInvalidArgument, HasSubstr("are kept in memory"));
+  // A product past 128 bits.
+  const uint32_t most = 0xffffffff;
+  ExpectError(OpenError(Idx(0x804, {most, most, most, most}, "x"), IdxLabels(1, 1)),
+              absl::StatusCode::kInvalidArgument, HasSubstr("4294967295 x 4294967295"));
   ExpectError(OpenError(Idx(0x803, {60000000, 28, 28}, "x"), IdxLabels(1, 1)),
               absl::StatusCode::kDataLoss, HasSubstr("= 47040000000 bytes of data, got 1"));
 }

@@ -1,5 +1,7 @@
 #include "worker/data/image_codec.h"
 
+#include <zlib.h>
+
 #include <cstdlib>
 
 #include "gmock/gmock.h"
@@ -86,6 +88,49 @@ TEST(ImageCodecTest, FlippedBitsNeverCrashAndPngNoticesThem) {
     bad[bit / 8] = static_cast<char>(bad[bit / 8] ^ (1 << (bit % 8)));
     Image decoded;
     DecodeImage(bad, "flip.jpg", &decoded).IgnoreError();
+  }
+}
+
+// Writes a width and height of 20,000 over those of the file.
+std::string Claim20000(std::string file) {
+  const std::string claim("\x4e\x20", 2);
+  if (file[0] == '\x89') {
+    const std::string side = std::string(2, '\0') + claim;
+    file.replace(16, 8, side + side);
+    const uint32_t crc = crc32(0, reinterpret_cast<const Bytef*>(&file[12]), 17);
+    for (int i = 0; i < 4; ++i) file[29 + i] = static_cast<char>(crc >> (24 - 8 * i));
+    return file;
+  }
+  size_t frame = file.find("\xff\xc0");  // baseline
+  if (frame == std::string::npos) return "";
+  return file.replace(frame + 5, 4, claim + claim);
+}
+
+TEST(ImageCodecTest, HeadersThatClaim20000PixelsASideTakeNoMemory) {
+  const Image small = MakeImage(8, 8, 3);
+  std::string progressive = Claim20000(EncodeJpeg(small));
+  progressive[progressive.find("\xff\xc0") + 1] = '\xc2';
+  for (const std::string& file :
+       {Claim20000(EncodePng(small)), Claim20000(EncodeJpeg(small)), progressive,
+        Claim20000(EncodePng(MakeImage(8, 8, 1))), std::string("P5 20000 20000 255\n")}) {
+    Image image;
+    const absl::Status status = DecodeImage(file, "bomb.img", &image);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("bomb.img: the image says it is 20000 x"));
+    EXPECT_EQ(image.pixels.capacity(), 0u);
+  }
+}
+
+TEST(ImageCodecTest, OnePixel) {
+  for (const int channels : {1, 3}) {
+    const Image pixel{1, 1, channels, std::vector<uint8_t>(channels, 128)};
+    std::vector<std::string> files = {EncodePng(pixel), EncodeJpeg(pixel)};
+    if (channels == 1) files.push_back(EncodePgm(pixel));
+    for (const std::string& file : files) {
+      Image decoded;
+      ASSERT_TRUE(DecodeImage(file, "1x1", &decoded).ok());
+      ExpectSame(pixel, decoded, 1);
+    }
   }
 }
 

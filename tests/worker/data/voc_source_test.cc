@@ -69,6 +69,10 @@ TEST(VocAnnotationsTest, ErrorsNameLineOrObject) {
               HasSubstr("object 1: bndbox.xmax is \"8px\""));
   EXPECT_THAT(ParseError(With("<difficult>1", "<difficult>yes")),
               HasSubstr("difficult is \"yes\""));
+  // In UTF-8 it is longer than in the file; the parser counts bytes of UTF-8.
+  std::string utf16("\xff\xfe<\0a\0>\0", 8);
+  for (int i = 0; i < 1000; ++i) utf16 += "\x05\x4e";
+  EXPECT_THAT(ParseError(utf16), HasSubstr("a.xml: not well-formed XML"));
   // Cut anywhere but within the last line's end.
   const std::string xml(kXml);
   for (size_t size = 0; size + 1 < xml.size(); ++size) {
