@@ -1,0 +1,36 @@
+// Bytes: a PNG, JPEG or PGM file.
+#include <string>
+
+#include "tests/fuzz/fuzz_input.h"
+#include "worker/data/image_codec.h"
+#include "worker/data/image_encoder.h"
+
+namespace pushpull {
+namespace {
+
+constexpr size_t kSmallImageBytes = 4096;
+
+void Run(absl::string_view input) {
+  Image image;
+  const absl::Status status = DecodeImage(input, "fuzz", &image);
+  if (!status.ok()) {
+    CHECK(absl::IsDataLoss(status) || absl::IsInvalidArgument(status)) << status;
+    return;
+  }
+  CheckImage(image);
+  CHECK(image.height <= kMaxImageSide && image.width <= kMaxImageSide);
+  if (image.pixels.size() > kSmallImageBytes) return;
+  std::string png;
+  CHECK(EncodePng(image, &png).ok());
+  Image again;
+  CHECK(DecodeImage(png, "again", &again).ok());
+  CHECK(again.pixels == image.pixels && again.width == image.width);
+}
+
+}  // namespace
+}  // namespace pushpull
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  pushpull::Run(pushpull::AsText(data, size));
+  return 0;
+}

@@ -1,0 +1,18 @@
+// Where fuzzing begins: a few small, mostly valid inputs for each target.
+#ifndef PUSHPULL_TESTS_FUZZ_SEEDS_H_
+#define PUSHPULL_TESTS_FUZZ_SEEDS_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+
+namespace pushpull {
+
+// `golden` is the folder tests/golden. Aborts when a file of it cannot be read; empty for a target
+// that there is not.
+std::vector<std::string> MakeSeeds(absl::string_view target, const std::string& golden);
+
+}  // namespace pushpull
+
+#endif  // PUSHPULL_TESTS_FUZZ_SEEDS_H_
