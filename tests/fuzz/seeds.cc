@@ -155,7 +155,13 @@ Seeds BundleSeeds(const std::string& golden) {
   const std::string entries = absl::StrCat(entry("conv/weights", BundleEntry(1, {2, 3}, 24)),
                                            entry("global_step", BundleEntry(9, {}, 8)),
                                            entry("scalar", BundleEntry(1, {}, 4)));
+  // Fields: a 2 x 3 of 24 bytes, and an int64 without a shape.
+  const std::string zeros(8, '\0');
+  const auto number = [&](int value) { return Bytes({value}) + zeros.substr(1); };
+  const std::string fields = absl::StrCat(Bytes({1, 2}), number(2), number(3), zeros, number(24),
+                                          Bytes({0, 0, 9, 0}), zeros, number(8), Bytes({0, 0}));
   Seeds seeds = WithModes({1}, {entries, ""});
+  seeds.push_back(Bytes({2}) + fields);
   seeds.push_back(Bytes({0}) + Golden(golden, "tf_bundle/model.ckpt.index"));
   return seeds;
 }

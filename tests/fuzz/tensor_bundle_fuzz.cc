@@ -1,11 +1,15 @@
-// First byte: even: the rest is an index file; odd: the rest are the index's entries, each a byte
-// of key length, a byte of value length, key, value. The data file is kDataBytes long.
+// First byte, 0 mod 3: the rest is an index file; 1: the rest are the index's entries, each a byte
+// of key length, a byte of value length, key, value; 2: the rest are the fields of tensors, because
+// the fuzzer does not see into libprotobuf. The data file is kDataBytes long.
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "common/crc32c.h"
 #include "common/fine_tune/tensor_bundle.h"
+#include "protos/tensor_bundle.pb.h"
 #include "tests/fuzz/fuzz_input.h"
 #include "tests/testutil/memory_file_system.h"
 #include "tests/testutil/table_builder.h"
@@ -15,10 +19,37 @@ namespace {
 
 constexpr int64_t kDataBytes = 256;
 
+int64_t TakeInt64(absl::string_view* input) {
+  uint64_t value = 0;
+  for (int i = 0; i < 8; ++i) value |= uint64_t{TakeByte(input)} << (8 * i);
+  return static_cast<int64_t>(value);
+}
+
+// dtype, number of dimensions, dimensions, offset, size, shard, whether there are slices.
+std::string TakeTensor(absl::string_view* input) {
+  tensorflow::BundleEntryProto entry;
+  entry.set_dtype(TakeByte(input));
+  const int num_dimensions = TakeByte(input) % 4;
+  for (int i = 0; i < num_dimensions; ++i) {
+    entry.mutable_shape()->add_dim()->set_size(TakeInt64(input));
+  }
+  entry.set_offset(TakeInt64(input));
+  entry.set_size(TakeInt64(input));
+  entry.set_shard_id(static_cast<int8_t>(TakeByte(input)));
+  if (TakeByte(input) == 1) entry.add_slices();
+  const int64_t data_bytes = std::clamp<int64_t>(entry.size(), 0, kDataBytes);
+  entry.set_crc32c(MaskCrc32c(Crc32c(std::string(data_bytes, '\x01'))));
+  return entry.SerializeAsString();
+}
+
 std::string MakeIndex(absl::string_view input) {
-  if (TakeByte(&input) % 2 == 0) return std::string(input);
+  const uint8_t mode = TakeByte(&input) % 3;
+  if (mode == 0) return std::string(input);
   // A header of one data file, unless the input brings its own.
   std::map<std::string, std::string> entries = {{"", "\x08\x01"}};
+  while (mode == 2 && !input.empty()) {
+    entries[std::string(1, static_cast<char>(entries.size()))] = TakeTensor(&input);
+  }
   while (!input.empty()) {
     const size_t key_bytes = TakeByte(&input);
     const size_t value_bytes = TakeByte(&input);
