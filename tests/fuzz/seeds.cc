@@ -122,7 +122,7 @@ Seeds VocSeeds() {
   std::string utf16 = "\xff\xfe";
   for (const char c : xml) utf16 += {c, '\0'};
   // Longer in UTF-8 than in UTF-16, and never closed.
-  std::string grows = "\xff\xfe<\0a\0>\0";
+  std::string grows = Bytes({0xff, 0xfe, '<', 0, 'a', 0, '>', 0});
   for (int i = 0; i < 64; ++i) grows += "\x05\x4e";
   return {xml, absl::StrCat("<?xml version=\"1.0\"?>\n<annotation>", size, "</annotation>"),
           "<annotation>\n<size></annotation>", utf16, grows};
