@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "common/config/hyperparams_checks.h"
+#include "common/config/resizer_checks.h"
 
 namespace pushpull {
 namespace {
@@ -15,23 +16,13 @@ constexpr int kMaxImageSize = 4096;
 // Of the backbone at least, and with all extra layers.
 constexpr int kMinMaps = 2;
 constexpr int kMaxMaps = 6;
+constexpr int kMaxPredictorLayers = 16;
 
 std::string Field(absl::string_view name) { return absl::StrCat("model.ssd.", name); }
 
 void CheckShare(const std::string& field, double value, FieldChecker* checker) {
   if (value >= 0.0 && value <= 1.0) return;
   checker->Add(field, "a number from 0 to 1", absl::StrCat(value));
-}
-
-void CheckResizer(const config::ImageResizer& resizer, FieldChecker* checker) {
-  if (resizer.has_fixed_shape_resizer()) {
-    const auto& shape = resizer.fixed_shape_resizer();
-    const std::string field = Field("image_resizer.fixed_shape_resizer");
-    checker->Between(field + ".height", shape.height(), kMinImageSize, kMaxImageSize);
-    checker->Between(field + ".width", shape.width(), kMinImageSize, kMaxImageSize);
-  } else if (!resizer.has_keep_aspect_ratio_resizer()) {
-    checker->Missing(Field("image_resizer"), "fixed_shape_resizer { height: H width: W }");
-  }
 }
 
 void CheckExtractor(const config::SsdFeatureExtractor& extractor, FieldChecker* checker) {
@@ -66,9 +57,13 @@ void CheckPredictor(const config::BoxPredictor& box_predictor, FieldChecker* che
     checker->Add(field + ".dropout_keep_probability", "a number above 0 and at most 1",
                  absl::StrCat(keep));
   }
+  checker->Between(field + ".num_layers_before_predictor", predictor.num_layers_before_predictor(),
+                   0, kMaxPredictorLayers);
+  checker->AtLeast(field + ".min_depth", predictor.min_depth(), 0);
+  checker->AtLeast(field + ".max_depth", predictor.max_depth(), 0);
+  const bool hidden = predictor.use_depthwise() || predictor.num_layers_before_predictor() > 0;
   CheckHyperparams(predictor.conv_hyperparams(), field + ".conv_hyperparams",
-                   predictor.use_depthwise() ? BatchNormUse::kRequired : BatchNormUse::kOptional,
-                   checker);
+                   hidden ? BatchNormUse::kRequired : BatchNormUse::kOptional, checker);
 }
 
 void CheckAnchors(const config::Ssd& ssd, FieldChecker* checker) {
@@ -199,7 +194,8 @@ void CheckPostProcessing(const config::PostProcessing& post, FieldChecker* check
 void CheckSsd(const config::Ssd& ssd, FieldChecker* checker) {
   checker->AtLeast(Field("num_classes"), ssd.num_classes(), 1);
   checker->NotNegative(Field("negative_class_weight"), ssd.negative_class_weight());
-  CheckResizer(ssd.image_resizer(), checker);
+  CheckImageResizer(ssd.image_resizer(), Field("image_resizer"), {kMinImageSize, kMaxImageSize},
+                    checker);
   CheckExtractor(ssd.feature_extractor(), checker);
   CheckPredictor(ssd.box_predictor(), checker);
   CheckAnchors(ssd, checker);

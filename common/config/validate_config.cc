@@ -11,26 +11,21 @@
 #include "common/config/field_checker.h"
 #include "common/config/hyperparams_checks.h"
 #include "common/config/optimizer_checks.h"
+#include "common/config/resizer_checks.h"
 #include "common/config/schema_marks.h"
 #include "common/config/ssd_checks.h"
 
 namespace pushpull {
 namespace {
 
-constexpr int64_t kMinInputSize = 32;
-constexpr int64_t kMaxInputSize = 4096;
+constexpr int kMinInputSize = 32;
+constexpr int kMaxInputSize = 4096;
 
 void CheckClassifier(const config::Classifier& classifier, FieldChecker* checker) {
   const std::string field = "model.classifier";
   checker->AtLeast(field + ".num_classes", classifier.num_classes(), 2);
-  if (classifier.image_resizer().has_fixed_shape_resizer()) {
-    const auto& resizer = classifier.image_resizer().fixed_shape_resizer();
-    const std::string path = field + ".image_resizer.fixed_shape_resizer";
-    checker->Between(path + ".height", resizer.height(), kMinInputSize, kMaxInputSize);
-    checker->Between(path + ".width", resizer.width(), kMinInputSize, kMaxInputSize);
-  } else if (!classifier.image_resizer().has_keep_aspect_ratio_resizer()) {
-    checker->Missing(field + ".image_resizer", "fixed_shape_resizer { height: H width: W }");
-  }
+  CheckImageResizer(classifier.image_resizer(), field + ".image_resizer",
+                    {kMinInputSize, kMaxInputSize}, checker);
   const auto& extractor = classifier.feature_extractor();
   if (extractor.type() != "mobilenet_v2") {
     checker->Add(field + ".feature_extractor.type", "\"mobilenet_v2\"",

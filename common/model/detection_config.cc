@@ -2,13 +2,15 @@
 
 #include <algorithm>
 
+#include "common/model/image_resize.h"
+
 namespace pushpull {
 namespace {
 
 SsdAnchorSpec ResolveAnchors(const config::Ssd& ssd) {
   const config::SsdAnchorGenerator& in = ssd.anchor_generator().ssd_anchor_generator();
-  const config::FixedShapeResizer& image = ssd.image_resizer().fixed_shape_resizer();
-  const float shorter = static_cast<float>(std::min(image.height(), image.width()));
+  const ImageSize image = ResizedSize(ssd.image_resizer());
+  const float shorter = static_cast<float>(std::min(image.height, image.width));
   SsdAnchorSpec spec;
   spec.num_layers = in.num_layers();
   spec.min_scale = in.min_scale();
@@ -17,8 +19,8 @@ SsdAnchorSpec ResolveAnchors(const config::Ssd& ssd) {
   spec.aspect_ratios.assign(in.aspect_ratios().begin(), in.aspect_ratios().end());
   spec.reduce_boxes_in_lowest_layer = in.reduce_boxes_in_lowest_layer();
   spec.interpolated_scale_aspect_ratio = in.interpolated_scale_aspect_ratio();
-  spec.base_anchor_height = in.base_anchor_height() * shorter / static_cast<float>(image.height());
-  spec.base_anchor_width = in.base_anchor_width() * shorter / static_cast<float>(image.width());
+  spec.base_anchor_height = in.base_anchor_height() * shorter / static_cast<float>(image.height);
+  spec.base_anchor_width = in.base_anchor_width() * shorter / static_cast<float>(image.width);
   return spec;
 }
 

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "common/model/hyperparams.h"
+#include "common/model/image_resize.h"
 #include "common/model/mobilenet_v2_body.h"
 #include "common/model/network_builder.h"
 #include "common/status_macros.h"
@@ -26,18 +27,19 @@ absl::Status FieldError(absl::string_view name, T got, absl::string_view expecte
 
 absl::Status CheckSize(absl::string_view name, int size) {
   if (size >= kMinImageSize && size <= kMaxImageSize) return absl::OkStatus();
-  return FieldError(absl::StrCat("image_resizer.fixed_shape_resizer.", name), size,
+  return FieldError(absl::StrCat("image_resizer: ", name), size,
                     absl::StrCat(kMinImageSize, " to ", kMaxImageSize));
 }
 
 absl::Status CheckClassifier(const config::Classifier& classifier) {
-  if (!classifier.image_resizer().has_fixed_shape_resizer()) {
+  if (classifier.image_resizer().image_resizer_oneof_case() ==
+      config::ImageResizer::IMAGE_RESIZER_ONEOF_NOT_SET) {
     return absl::InvalidArgumentError(
         "model.classifier.image_resizer.fixed_shape_resizer is missing: it gives the input size");
   }
-  const config::FixedShapeResizer& resizer = classifier.image_resizer().fixed_shape_resizer();
-  PP_RETURN_IF_ERROR(CheckSize("height", resizer.height()));
-  PP_RETURN_IF_ERROR(CheckSize("width", resizer.width()));
+  const ImageSize size = ResizedSize(classifier.image_resizer());
+  PP_RETURN_IF_ERROR(CheckSize("height", size.height));
+  PP_RETURN_IF_ERROR(CheckSize("width", size.width));
   if (classifier.num_classes() < 1) {
     return FieldError("num_classes", classifier.num_classes(), "at least 1");
   }
@@ -78,10 +80,11 @@ absl::StatusOr<NetworkSpec> BuildMobilenetV2(const config::Classifier& classifie
     PP_RETURN_IF_ERROR(
         RequireBatchNorm(hyperparams, "model.classifier.feature_extractor.conv_hyperparams"));
   }
-  const config::FixedShapeResizer& resizer = classifier.image_resizer().fixed_shape_resizer();
-  NetworkBuilder builder(kName, {resizer.height(), resizer.width(), classifier.num_channels()},
+  const ImageSize size = ResizedSize(classifier.image_resizer());
+  NetworkBuilder builder(kName, {size.height, size.width, classifier.num_channels()},
                          classifier.freeze_batchnorm());
   builder.network().num_classes = classifier.num_classes();
+  builder.network().keep_aspect_ratio = ResolveAspectRatioResize(classifier.image_resizer());
   builder.network().label_smoothing = classifier.label_smoothing();
 
   MobilenetV2Widths widths;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/model/detection_spec.h"
+#include "common/model/image_resize.h"
 #include "common/variable_layout.h"
 
 namespace pushpull {
@@ -81,6 +82,8 @@ struct LayerSpec {
 struct NetworkSpec {
   std::string name;  // "MobilenetV2"
   FeatureShape input;
+  // Of the picture within the input; nullopt: it fills it.
+  std::optional<AspectRatioResize> keep_aspect_ratio;
   int num_classes = 0;
   float label_smoothing = 0.0f;
   // A classifier's last layer gives the class scores, [1, 1, num_classes].

@@ -1,5 +1,6 @@
 #include "common/model/ssd_mobilenet.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "common/config/ssd_checks.h"
 #include "common/model/detection_config.h"
 #include "common/model/hyperparams.h"
+#include "common/model/image_resize.h"
 #include "common/model/mobilenet_v1_body.h"
 #include "common/model/mobilenet_v2_body.h"
 #include "common/model/network_builder.h"
@@ -33,8 +35,8 @@ class SsdBuilder {
         predictor_(ssd.box_predictor().convolutional_box_predictor()),
         detection_(std::move(detection)),
         builder_(extractor_.type(),
-                 {ssd.image_resizer().fixed_shape_resizer().height(),
-                  ssd.image_resizer().fixed_shape_resizer().width(), kImageChannels},
+                 {ResizedSize(ssd.image_resizer()).height, ResizedSize(ssd.image_resizer()).width,
+                  kImageChannels},
                  ssd.freeze_batchnorm()) {}
 
   absl::StatusOr<NetworkSpec> Build() && {
@@ -44,6 +46,7 @@ class SsdBuilder {
     for (size_t i = 0; i < maps_.size(); ++i) AddHead(static_cast<int>(i));
     NetworkSpec network = std::move(builder_).Finish();
     network.num_classes = ssd_.num_classes();
+    network.keep_aspect_ratio = ResolveAspectRatioResize(ssd_.image_resizer());
     network.detection = std::move(detection_);
     return network;
   }
@@ -66,7 +69,9 @@ class SsdBuilder {
     return absl::OkStatus();
   }
 
-  bool UsesHiddenLayers() const { return predictor_.use_depthwise(); }
+  bool UsesHiddenLayers() const {
+    return predictor_.use_depthwise() || predictor_.num_layers_before_predictor() > 0;
+  }
 
   void AddBackbone() {
     if (extractor_.type() == "ssd_mobilenet_v1") {
@@ -138,19 +143,34 @@ class SsdBuilder {
     return layer;
   }
 
+  // TensorFlow's num_layers_before_predictor; returns the layer that both predictors read.
+  int AddLayersBeforePredictor(const std::string& scope, int map) {
+    const int depth = std::max(std::min(builder_.shape(map).channels, predictor_.max_depth()),
+                               predictor_.min_depth());
+    if (depth == 0) return map;
+    int last = map;
+    for (int i = 0; i < predictor_.num_layers_before_predictor(); ++i) {
+      last = builder_.AddNormalized(
+          {LayerKind::kPointwise, absl::StrCat(scope, "/Conv2d_", i, "_1x1_", depth), last, 1, 1,
+           depth, heads_.activation},
+          heads_);
+    }
+    return last;
+  }
+
   void AddHead(int index) {
     const std::string scope = absl::StrCat("BoxPredictor_", index);
+    const int input = AddLayersBeforePredictor(scope, maps_[index]);
     const FeatureShape map = builder_.shape(maps_[index]);
     DetectionHead head;
     head.height = map.height;
     head.width = map.width;
     head.anchors_per_location = AnchorsPerLocation(index);
-    head.box_layer = AddPredictor(scope + "/BoxEncodingPredictor", maps_[index],
+    head.box_layer = AddPredictor(scope + "/BoxEncodingPredictor", input,
                                   head.anchors_per_location * kBoxCodeSize, 1.0f);
-    head.class_layer =
-        AddPredictor(scope + "/ClassPredictor", maps_[index],
-                     head.anchors_per_location * (ssd_.num_classes() + 1),
-                     predictor_.use_dropout() ? predictor_.dropout_keep_probability() : 1.0f);
+    head.class_layer = AddPredictor(
+        scope + "/ClassPredictor", input, head.anchors_per_location * (ssd_.num_classes() + 1),
+        predictor_.use_dropout() ? predictor_.dropout_keep_probability() : 1.0f);
     builder_.layer(head.class_layer).biases_initial_value = predictor_.class_prediction_bias_init();
     detection_.heads.push_back(head);
   }

@@ -41,16 +41,23 @@ bool IsFinite(const BoundingBox& box) {
          std::isfinite(box.xmax);
 }
 
-BoundingBox ClipToImage(const BoundingBox& box) {
-  return {std::clamp(box.ymin, 0.0f, 1.0f), std::clamp(box.xmin, 0.0f, 1.0f),
-          std::clamp(box.ymax, 0.0f, 1.0f), std::clamp(box.xmax, 0.0f, 1.0f)};
+// In shares of the window, which has an area.
+BoundingBox ClipToWindow(const BoundingBox& box, const BoundingBox& window) {
+  const auto y = [&](float value) {
+    return (std::clamp(value, window.ymin, window.ymax) - window.ymin) / window.height();
+  };
+  const auto x = [&](float value) {
+    return (std::clamp(value, window.xmin, window.xmax) - window.xmin) / window.width();
+  };
+  return {y(box.ymin), x(box.xmin), y(box.ymax), x(box.xmax)};
 }
 
 }  // namespace
 
 std::vector<Detection> PostProcess(const DetectionSpec& spec, absl::Span<const BoundingBox> anchors,
                                    absl::Span<const float> box_codes,
-                                   absl::Span<const float> class_scores) {
+                                   absl::Span<const float> class_scores,
+                                   const BoundingBox& window) {
   const int num_anchors = static_cast<int>(anchors.size());
   const int columns = spec.num_classes + 1;
   CHECK_EQ(box_codes.size(), anchors.size() * kBoxCodeSize);
@@ -77,7 +84,7 @@ std::vector<Detection> PostProcess(const DetectionSpec& spec, absl::Span<const B
   std::vector<Detection> detections;
   for (int c = 0; c < spec.num_classes; ++c) {
     for (const int a : SuppressNonMaxima(boxes, scores[c], suppression)) {
-      const BoundingBox box = ClipToImage(boxes[a]);
+      const BoundingBox box = ClipToWindow(boxes[a], window);
       if (!(box.height() > 0.0f && box.width() > 0.0f)) continue;
       detections.push_back({box, c, scores[c][a]});
     }

@@ -21,12 +21,14 @@ struct Detection {
 // One image: box_codes [A, 4], class_scores [A, num_classes + 1] with the background in column 0.
 // Converts the scores (all columns divided by logit_scale first), decodes the boxes, suppresses
 // class by class (score above score_threshold, IoU, max_detections_per_class; on boxes as decoded),
-// merges the classes by falling score (the lower class first among equals), clips to the image,
-// drops boxes without area, and keeps max_total_detections. Boxes or scores that are not finite
+// merges the classes by falling score (the lower class first among equals), clips to `window` (the
+// part of the input that the picture covers), drops boxes without area, and keeps
+// max_total_detections. The result is in shares of the window. Boxes or scores that are not finite
 // are never detections.
 std::vector<Detection> PostProcess(const DetectionSpec& spec, absl::Span<const BoundingBox> anchors,
                                    absl::Span<const float> box_codes,
-                                   absl::Span<const float> class_scores);
+                                   absl::Span<const float> class_scores,
+                                   const BoundingBox& window = {0.0f, 0.0f, 1.0f, 1.0f});
 
 }  // namespace pushpull
 

@@ -8,14 +8,16 @@
 
 #include "kernels/detection/target_assigner.h"
 #include "worker/data/image_source.h"
+#include "worker/data/preprocessor.h"
 
 namespace pushpull {
 
 // Keeps its memory from batch to batch. Not thread-safe.
 class BatchObjects {
  public:
-  // One entry per sample.
-  void Assign(const std::vector<std::vector<Box>>& boxes);
+  // One entry per sample; the boxes are given in shares of the picture, wanted in shares of the
+  // network's input.
+  void Assign(const std::vector<std::vector<Box>>& boxes, const std::vector<InputWindow>& windows);
   // One span per sample; valid until the next Assign.
   const absl::Span<const LabeledBox>* spans() const { return spans_.data(); }
 

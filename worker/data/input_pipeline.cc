@@ -110,6 +110,7 @@ void InputPipeline::StartBatches() {
     batch.n = static_cast<int64_t>(batch.samples.size());
     batch.labels.resize(batch.n);
     batch.boxes.resize(batch.n);
+    batch.windows.resize(batch.n);
     batch.original_sizes.resize(batch.n);
     prepared_.push_back(buffer);
     cursor.step = batch.step + 1;
@@ -184,8 +185,9 @@ absl::Status InputPipeline::Fill(const Claim& claim, Scratch* scratch, int64_t* 
     batch.original_sizes[i] = {scratch->example.image.height, scratch->example.image.width};
     scratch->image.Take(&scratch->example.image);
     Augment(options_.augmentation, seed, sample.position, &scratch->image, &batch.boxes[i]);
-    scratch->preprocessor.Run(scratch->image.View(),
-                              DrawShift(options_.augmentation, seed, sample.position),
+    const PixelView view = scratch->image.View();
+    batch.windows[i] = WindowOf(options_.shape, {view.height, view.width});
+    scratch->preprocessor.Run(view, DrawShift(options_.augmentation, seed, sample.position),
                               batch.images.data() + i * options_.shape.num_elements());
   }
   return absl::OkStatus();

@@ -32,19 +32,16 @@ struct InputPipelineOptions {
   int queue_depth = 2;  // batches ready or being made, beside the consumer's
 };
 
-struct ImageSize {
-  int height = 0;
-  int width = 0;
-};
-
 struct InputBatch {
   int64_t step = 0;
   int slot = 0;
   int64_t n = 0;  // samples
   std::vector<float>
       images;  // [n, height, width, channels] at the front; 64-byte alignment not promised
-  std::vector<int32_t> labels;            // [n]
-  std::vector<std::vector<Box>> boxes;    // [n], after augmentation
+  std::vector<int32_t> labels;  // [n]
+  // [n], after augmentation, in shares of the picture, which fills `windows` of the input.
+  std::vector<std::vector<Box>> boxes;
+  std::vector<InputWindow> windows;       // [n]
   std::vector<ImageSize> original_sizes;  // [n], of the images as decoded
   std::vector<Sample> samples;            // [n], which they are
 };

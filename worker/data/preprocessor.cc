@@ -30,11 +30,28 @@ void ShiftRow(int shift, int width, int channels, float* row) {
   }
 }
 
+ImageSize ContentSize(const InputShape& shape, const ImageSize& picture) {
+  if (!shape.keep_aspect_ratio.has_value()) return {shape.height, shape.width};
+  return ScaledSize(*shape.keep_aspect_ratio, picture);
+}
+
 }  // namespace
 
+InputShape InputShapeOf(const NetworkSpec& network) {
+  return {network.input.height, network.input.width, network.input.channels,
+          network.keep_aspect_ratio};
+}
+
+InputWindow WindowOf(const InputShape& shape, const ImageSize& picture) {
+  const ImageSize content = ContentSize(shape, picture);
+  return {static_cast<float>(content.height) / static_cast<float>(shape.height),
+          static_cast<float>(content.width) / static_cast<float>(shape.width)};
+}
+
 void Preprocessor::Axis::Fill(int in, int out) {
-  if (in_size == in) return;
+  if (in_size == in && out_size == out) return;
   in_size = in;
+  out_size = out;
   low.resize(out);
   high.resize(out);
   weight.resize(out);
@@ -54,6 +71,13 @@ Preprocessor::Preprocessor(const InputShape& shape) : shape_(shape) {
   for (int i = 0; i < 256; ++i) normalized_[i] = static_cast<float>(i) * kScale - kOffset;
   for (std::vector<float>& row : spread_rows_) {
     row.resize(size_t{1} * shape.width * shape.channels);
+  }
+  if (!shape.keep_aspect_ratio.has_value()) return;
+  CHECK(shape.height == shape.keep_aspect_ratio->max_dimension && shape.width == shape.height);
+  for (int x = 0; x < shape.width; ++x) {
+    for (int c = 0; c < shape.channels; ++c) {
+      padding_row_.push_back(shape.keep_aspect_ratio->pad_value[c] * kScale - kOffset);
+    }
   }
 }
 
@@ -81,7 +105,7 @@ void Preprocessor::SpreadRow(const PixelView& image, int y, float* row) {
   } else {
     ReadRow(image.floats, image, channels, y, source);
   }
-  for (int x = 0; x < shape_.width; ++x) {
+  for (int x = 0; x < content_.width; ++x) {
     const float* const left = source + x_axis_.low[x] * channels;
     const float* const right = source + x_axis_.high[x] * channels;
     const float weight = x_axis_.weight[x];
@@ -90,8 +114,8 @@ void Preprocessor::SpreadRow(const PixelView& image, int y, float* row) {
 }
 
 void Preprocessor::MakeRow(const PixelView& image, int y, float* row) {
-  const int width = shape_.width;
-  if (image.bytes != nullptr && image.height == shape_.height && image.width == width) {
+  const int width = content_.width;
+  if (image.bytes != nullptr && image.height == content_.height && image.width == width) {
     const uint8_t* const in = image.bytes + size_t{1} * y * width * image.channels;
     if (image.channels == shape_.channels) {
       for (int i = 0; i < width * image.channels; ++i) row[i] = normalized_[in[i]];
@@ -134,10 +158,16 @@ PixelView ViewPixels(const Image& image) {
   return {image.height, image.width, image.channels, image.pixels.data(), nullptr};
 }
 
+void Preprocessor::MakeInputRow(const PixelView& image, int y, float* row) {
+  if (!padding_row_.empty()) std::copy(padding_row_.begin(), padding_row_.end(), row);
+  if (y < content_.height) MakeRow(image, y, row);
+}
+
 void Preprocessor::Run(const PixelView& image, const Shift& shift, float* out) {
   CHECK((image.bytes == nullptr) != (image.floats == nullptr));
-  y_axis_.Fill(image.height, shape_.height);
-  x_axis_.Fill(image.width, shape_.width);
+  content_ = ContentSize(shape_, {image.height, image.width});
+  y_axis_.Fill(image.height, content_.height);
+  x_axis_.Fill(image.width, content_.width);
   spread_row_y_ = {-1, -1};
   const int64_t row_size = int64_t{1} * shape_.width * shape_.channels;
   for (int y = 0; y < shape_.height; ++y, out += row_size) {
@@ -146,7 +176,7 @@ void Preprocessor::Run(const PixelView& image, const Shift& shift, float* out) {
       std::fill(out, out + row_size, 0.0f);
       continue;
     }
-    MakeRow(image, source_y, out);
+    MakeInputRow(image, source_y, out);
     ShiftRow(shift.x, shape_.width, shape_.channels, out);
   }
 }

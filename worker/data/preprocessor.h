@@ -3,24 +3,39 @@
 // Order: grey <-> RGB (grey = 0.2989 R + 0.5870 G + 0.1140 B, unrounded), bilinear resize as
 // TensorFlow 1 does it (align_corners = false, no half-pixel centres: source = out * in_size /
 // out_size in float32, the two neighbours at and after its floor, clamped to the image), x * (2 /
-// 255) - 1, flip and shift.
+// 255) - 1, flip and shift. With keep_aspect_ratio the resized picture lies in the upper left
+// corner and the rest is padding.
 #ifndef PUSHPULL_WORKER_DATA_PREPROCESSOR_H_
 #define PUSHPULL_WORKER_DATA_PREPROCESSOR_H_
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
+#include "common/model/image_resize.h"
+#include "common/model/network_spec.h"
 #include "worker/data/image_source.h"
 
 namespace pushpull {
 
+// Of the network's input.
 struct InputShape {
   int height = 0;
   int width = 0;
-  int channels = 0;  // 1 or 3
+  int channels = 0;                                         // 1 or 3
+  std::optional<AspectRatioResize> keep_aspect_ratio = {};  // height = width = max_dimension then
   int64_t num_elements() const { return int64_t{1} * height * width * channels; }
 };
+
+InputShape InputShapeOf(const NetworkSpec& network);
+
+// The share of the input's height and width that the picture covers, from the upper left corner.
+struct InputWindow {
+  float height = 1.0f;
+  float width = 1.0f;
+};
+InputWindow WindowOf(const InputShape& shape, const ImageSize& picture);
 
 // An image of bytes or of numbers in 0..255, [height, width, channels]; exactly one pointer is set.
 struct PixelView {
@@ -53,19 +68,24 @@ class Preprocessor {
   // Per output coordinate the two source coordinates and the weight of the second.
   struct Axis {
     int in_size = 0;
+    int out_size = 0;
     std::vector<int> low;
     std::vector<int> high;
     std::vector<float> weight;
     void Fill(int in_size, int out_size);
   };
 
-  // Row `y` of the resized image before augmentation, normalised, [width, channels] floats.
+  // Row `y` of the input before the shift, normalised, [width, channels] floats.
+  void MakeInputRow(const PixelView& image, int y, float* row);
+  // Row `y` of the resized image, normalised, [content width, channels] floats.
   void MakeRow(const PixelView& image, int y, float* row);
-  // Row `y` of the source as [in width, channels] floats in 0..255, spread to the output's width.
+  // Row `y` of the source as [in width, channels] floats in 0..255, spread to the content's width.
   void SpreadRow(const PixelView& image, int y, float* row);
 
   const InputShape shape_;
   std::array<float, 256> normalized_;  // of each pixel value
+  std::vector<float> padding_row_;     // normalised; empty without keep_aspect_ratio
+  ImageSize content_;                  // of the resized image being made
   Axis y_axis_;
   Axis x_axis_;
   std::vector<float> source_row_;

@@ -8,8 +8,10 @@ namespace pushpull {
 DetectionDecoder::DetectionDecoder(const DetectionSpec& spec)
     : spec_(spec), anchors_(GenerateSsdAnchors(spec.anchors, spec.heads)) {}
 
-std::vector<std::vector<Detection>> DetectionDecoder::Decode(absl::Span<const float* const> outputs,
-                                                             int64_t samples, ThreadPool* pool) {
+std::vector<std::vector<Detection>> DetectionDecoder::Decode(
+    absl::Span<const float* const> outputs, const std::vector<InputWindow>& windows,
+    ThreadPool* pool) {
+  const int64_t samples = static_cast<int64_t>(windows.size());
   const int64_t codes = static_cast<int64_t>(anchors_.size()) * kBoxCodeSize;
   const int64_t scores = static_cast<int64_t>(anchors_.size()) * (spec_.num_classes + 1);
   codes_.resize(samples * codes);
@@ -19,7 +21,8 @@ std::vector<std::vector<Detection>> DetectionDecoder::Decode(absl::Span<const fl
   pool->ParallelFor(samples, [&](int64_t i) {
     detections[i] =
         PostProcess(spec_, anchors_, absl::MakeConstSpan(codes_).subspan(i * codes, codes),
-                    absl::MakeConstSpan(scores_).subspan(i * scores, scores));
+                    absl::MakeConstSpan(scores_).subspan(i * scores, scores),
+                    {0.0f, 0.0f, windows[i].height, windows[i].width});
   });
   return detections;
 }

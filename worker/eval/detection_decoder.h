@@ -13,6 +13,7 @@
 #include "kernels/detection/bounding_box.h"
 #include "kernels/detection/post_processing.h"
 #include "worker/data/image_source.h"
+#include "worker/data/preprocessor.h"
 #include "worker/eval/metrics/detection_record.h"
 
 namespace pushpull {
@@ -22,10 +23,12 @@ class DetectionDecoder {
  public:
   explicit DetectionDecoder(const DetectionSpec& spec);
 
-  // One list per sample of the batch, best first. `outputs` as Network::outputs(); the pool's
-  // threads share the samples.
+  // One list per sample of the batch, best first, the boxes in shares of the picture. `outputs` as
+  // Network::outputs(), `windows` as the samples lie in the input; the pool's threads share the
+  // samples.
   std::vector<std::vector<Detection>> Decode(absl::Span<const float* const> outputs,
-                                             int64_t samples, ThreadPool* pool);
+                                             const std::vector<InputWindow>& windows,
+                                             ThreadPool* pool);
 
  private:
   const DetectionSpec spec_;

@@ -104,7 +104,8 @@ absl::StatusOr<EvaluationReport> DetectionEvaluation::Run(absl::Span<const float
   LossSums losses;
   EvaluationReport report;
   const auto use = [&](const InputBatch& input, const StepResult& result) -> absl::Status {
-    const auto detections = decoder_.Decode(run_->network().outputs(), input.n, &run_->pool());
+    const auto detections =
+        decoder_.Decode(run_->network().outputs(), input.windows, &run_->pool());
     for (int64_t i = 0; i < input.n; ++i) {
       const int64_t index = input.samples[i].index;
       const ImageSize& size = input.original_sizes[i];

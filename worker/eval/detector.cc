@@ -15,7 +15,8 @@ Detector::Detector(NetworkSpec spec, int num_threads)
     : spec_(std::move(spec)),
       pool_(num_threads),
       operators_(MakeFastOperators(&pool_)),
-      preprocessor_({spec_.input.height, spec_.input.width, spec_.input.channels}),
+      input_shape_(InputShapeOf(spec_)),
+      preprocessor_(input_shape_),
       decoder_(*spec_.detection),
       input_(spec_.input.num_elements()) {}
 
@@ -52,7 +53,8 @@ absl::StatusOr<DetectionRecord> Detector::Detect(const Image& image, const std::
   batch.images = input_.data();
   batch.samples = 1;
   PP_RETURN_IF_ERROR(network_->Infer(variables_, batch, updates_));
-  const auto detections = decoder_.Decode(network_->outputs(), 1, &pool_);
+  const InputWindow window = WindowOf(input_shape_, {image.height, image.width});
+  const auto detections = decoder_.Decode(network_->outputs(), {window}, &pool_);
   return MakeDetectionRecord(image_id, image.height, image.width, {}, detections[0]);
 }
 

@@ -49,6 +49,7 @@ class Detector {
   ThreadPool pool_;
   const std::unique_ptr<Operators<float>> operators_;
   std::unique_ptr<Network<float>> network_;
+  const InputShape input_shape_;
   Preprocessor preprocessor_;
   DetectionDecoder decoder_;
   std::vector<float> variables_;

@@ -60,8 +60,7 @@ absl::StatusOr<std::unique_ptr<EvaluationRun>> EvaluationRun::Create(
   sampler_options.shuffle = false;
   PP_ASSIGN_OR_RETURN(const Sampler sampler, Sampler::Create(sampler_options));
   InputPipelineOptions input_options;
-  input_options.shape = {result->spec_.input.height, result->spec_.input.width,
-                         result->spec_.input.channels};
+  input_options.shape = InputShapeOf(result->spec_);
   input_options.num_threads = std::min(num_threads, kMaxInputThreads);
   result->input_ = std::make_unique<InputPipeline>(result->source_.get(), sampler, input_options);
 
@@ -89,7 +88,7 @@ absl::Status EvaluationRun::ForEachBatch(
   for (int64_t step = 0; examples < num_examples_; ++step) {
     if (stop.load()) return absl::CancelledError("stopped during an evaluation");
     PP_ASSIGN_OR_RETURN(const InputBatch* input, input_->Next(step, 0));
-    objects_.Assign(input->boxes);
+    objects_.Assign(input->boxes, input->windows);
     ImageBatch<float> batch;
     batch.images = input->images.data();
     batch.labels = input->labels.data();

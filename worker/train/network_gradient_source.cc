@@ -72,7 +72,7 @@ absl::StatusOr<std::unique_ptr<NetworkGradientSource>> NetworkGradientSource::Cr
   InputPipelineOptions input;
   PP_ASSIGN_OR_RETURN(input.augmentation,
                       ParseAugmentation(config.train_config().data_augmentation_options()));
-  input.shape = {spec.input.height, spec.input.width, spec.input.channels};
+  input.shape = InputShapeOf(spec);
   input.num_threads = options.input_threads;
   source->slots_ = input.slots;
   source->pipeline_ = std::make_unique<InputPipeline>(source->images_.get(), sampler, input);
@@ -116,7 +116,7 @@ absl::StatusOr<GradientResult> NetworkGradientSource::Compute(
   batch.images = input->images.data();
   batch.labels = input->labels.data();
   batch.samples = input->n;
-  objects_.Assign(input->boxes);
+  objects_.Assign(input->boxes, input->windows);
   batch.objects = objects_.spans();
   // One stream of dropout per slot and step.
   const uint64_t dropout_seed =

@@ -129,7 +129,17 @@ INSTANTIATE_TEST_SUITE_P(
         BadPatch{CLASSIFIER("image_resizer { fixed_shape_resizer { resize_method: BICUBIC } }"),
                  "model.classifier.image_resizer.fixed_shape_resizer.resize_method"},
         BadPatch{CLASSIFIER("image_resizer { keep_aspect_ratio_resizer {} }"),
-                 "model.classifier.image_resizer.keep_aspect_ratio_resizer"},
+                 "model.classifier.image_resizer.keep_aspect_ratio_resizer.pad_to_max_dimension"},
+        BadPatch{
+            CLASSIFIER(
+                "image_resizer { keep_aspect_ratio_resizer { max_dimension: 96 min_dimension: 64"
+                "  pad_to_max_dimension: true min_dimension: 97 } }"),
+            "model.classifier.image_resizer.keep_aspect_ratio_resizer.min_dimension"},
+        BadPatch{
+            CLASSIFIER(
+                "image_resizer { keep_aspect_ratio_resizer { max_dimension: 96 min_dimension: 64"
+                "  pad_to_max_dimension: true per_channel_pad_value: 7 } }"),
+            "model.classifier.image_resizer.keep_aspect_ratio_resizer.per_channel_pad_value"},
         BadPatch{CLASSIFIER("dropout_keep_probability: 0"),
                  "model.classifier.dropout_keep_probability"},
         BadPatch{CLASSIFIER("label_smoothing: 1"), "model.classifier.label_smoothing"},

@@ -151,6 +151,29 @@ TEST(SsdMobilenetTest, PredictorOptions) {
   EXPECT_FLOAT_EQ(variables.at("BoxPredictor_2/BoxEncodingPredictor/biases").initializer.mean, 0);
 }
 
+TEST(SsdMobilenetTest, LayersBeforeThePredictor) {
+  const auto build = [](const std::string& depths) {
+    return Build("ssd_mobilenet_v1",
+                 "box_predictor { convolutional_box_predictor { num_layers_before_predictor: 2 " +
+                     depths + " } }");
+  };
+  const NetworkSpec network = build("min_depth: 16 max_depth: 300");
+  const auto variables = Variables(network);
+  // The first map is deeper than max_depth, the last one shallower.
+  EXPECT_EQ(variables.at("BoxPredictor_0/Conv2d_0_1x1_300/weights").shape,
+            (std::vector<int64_t>{1, 1, 512, 300}));
+  EXPECT_EQ(variables.at("BoxPredictor_0/Conv2d_1_1x1_300/weights").shape,
+            (std::vector<int64_t>{1, 1, 300, 300}));
+  EXPECT_EQ(variables.at("BoxPredictor_5/Conv2d_1_1x1_128/BatchNorm/beta").shape,
+            (std::vector<int64_t>{128}));
+  const DetectionHead& head = network.detection->heads[0];
+  EXPECT_EQ(network.layers[head.box_layer].input, network.layers[head.class_layer].input);
+  EXPECT_EQ(network.layers[network.layers[head.box_layer].input].scope,
+            "BoxPredictor_0/Conv2d_1_1x1_300");
+  // As in TensorFlow's samples, a max_depth of 0 leaves none.
+  EXPECT_FALSE(Variables(build("max_depth: 0")).contains("BoxPredictor_0/Conv2d_0_1x1_0/weights"));
+}
+
 TEST(SsdMobilenetTest, NarrowNetworksKeepTheMinimumDepth) {
   const NetworkSpec network =
       Build("ssd_mobilenet_v2", "feature_extractor { depth_multiplier: 0.35 }");

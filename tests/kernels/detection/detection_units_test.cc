@@ -188,5 +188,26 @@ TEST(PostProcess, ZeroDetectionsAndBadNumbers) {
   EXPECT_NEAR(detections[0].score, 1.0 / (1.0 + std::exp(-8.0)), 1e-6);
 }
 
+TEST(PostProcess, ClipsToTheWindowAndCountsInItsShares) {
+  DetectionSpec spec = Ssd300();
+  spec.post_processing.score_converter = PostProcessingSpec::ScoreConverter::kIdentity;
+  spec.post_processing.score_threshold = 0.5f;
+  const std::vector<BoundingBox> anchors = {
+      {0.1f, 0.1f, 0.3f, 0.2f}, {0.4f, 0.2f, 0.6f, 0.9f}, {0.6f, 0.0f, 0.9f, 0.4f}};
+  const std::vector<float> codes(anchors.size() * 4, 0.0f);
+  std::vector<float> scores(anchors.size() * 3, 0.0f);
+  for (size_t a = 0; a < anchors.size(); ++a) scores[a * 3 + 1] = 0.9f - 0.1f * a;
+  const std::vector<Detection> detections =
+      PostProcess(spec, anchors, codes, scores, {0.0f, 0.0f, 0.5f, 0.8f});
+  ASSERT_EQ(detections.size(), 2u) << "the third lies in the padding";
+  EXPECT_NEAR(detections[0].box.ymin, 0.2, 1e-6);
+  EXPECT_NEAR(detections[0].box.xmin, 0.125, 1e-6);
+  EXPECT_NEAR(detections[0].box.ymax, 0.6, 1e-6);
+  EXPECT_NEAR(detections[0].box.xmax, 0.25, 1e-6);
+  EXPECT_NEAR(detections[1].box.ymin, 0.8, 1e-6);
+  EXPECT_EQ(detections[1].box.ymax, 1.0f);
+  EXPECT_EQ(detections[1].box.xmax, 1.0f);
+}
+
 }  // namespace
 }  // namespace pushpull

@@ -226,6 +226,22 @@ TEST(InputPipelineTest, AJumpWhileAllBuffersAreBeingFilledWaitsForThem) {
   release.join();
 }
 
+TEST(InputPipelineTest, SaysWhichPartOfTheInputThePictureCovers) {
+  const auto source = *SyntheticSource::Create({.num_examples = 4, .height = 20, .width = 40});
+  const Sampler sampler =
+      MakeSampler({.mode = Mode::kEvaluate, .num_examples = 4, .batch_size = 4, .shuffle = false});
+  InputPipelineOptions options;
+  options.shape = {16, 16, 3, AspectRatioResize{8, 16, {}}};
+  InputPipeline pipeline(source.get(), sampler, options);
+  const absl::StatusOr<const InputBatch*> batch = pipeline.Next(0, 0);
+  ASSERT_TRUE(batch.ok()) << batch.status();
+  for (const InputWindow& window : (*batch)->windows) {
+    EXPECT_EQ(window.height, 0.5f);
+    EXPECT_EQ(window.width, 1.0f);
+  }
+  EXPECT_EQ((*batch)->windows.size(), 4u);
+}
+
 TEST(InputPipelineTest, EndsWhileBatchesAreBeingMade) {
   const auto source = *SyntheticSource::Create({.num_examples = 500});
   const Sampler sampler = MakeSampler({.num_examples = 500, .batch_size = 64});

@@ -141,5 +141,48 @@ TEST(PreprocessorTest, FloatsGiveWhatTheSameBytesGive) {
   }
 }
 
+// The picture as a fixed shape of its scaled size would be, in the corner of the padding.
+TEST(PreprocessorTest, KeepsTheAspectRatio) {
+  for (const int channels : {1, 3}) {
+    InputShape shape = {20, 20, channels, AspectRatioResize{12, 20, {10.0f, 20.0f, 30.0f}}};
+    Preprocessor preprocessor(shape);  // serves pictures of all shapes in turn
+    for (const auto& [height, width] : std::vector<std::pair<int, int>>{
+             {24, 24}, {24, 30}, {30, 24}, {10, 40}, {40, 10}, {12, 20}, {24, 24}}) {
+      const Image image = MakeImage(height, width, 3);
+      const ImageSize content = ScaledSize(*shape.keep_aspect_ratio, {height, width});
+      const std::vector<float> expected =
+          Preprocess(image, {content.height, content.width, channels});
+      std::vector<float> out(shape.num_elements(), NAN);
+      preprocessor.Run(ViewPixels(image), {}, out.data());
+      for (int y = 0; y < 20; ++y) {
+        for (int i = 0; i < 20 * channels; ++i) {
+          const bool inside = y < content.height && i < content.width * channels;
+          ASSERT_EQ(out[y * 20 * channels + i],
+                    inside ? expected[y * content.width * channels + i]
+                           : Normalize(10.0f * static_cast<float>(i % channels + 1)))
+              << height << "x" << width << " at " << y << ", " << i;
+        }
+      }
+      const InputWindow window = WindowOf(shape, {height, width});
+      EXPECT_FLOAT_EQ(window.height, static_cast<float>(content.height) / 20.0f);
+      EXPECT_FLOAT_EQ(window.width, static_cast<float>(content.width) / 20.0f);
+    }
+  }
+}
+
+TEST(PreprocessorTest, ShiftMovesThePaddingToo) {
+  const InputShape shape = {4, 4, 1, AspectRatioResize{2, 4, {}}};
+  const Image image{2, 4, 1, {0, 100, 200, 50, 10, 20, 30, 40}};
+  const std::vector<float> out = Preprocess(image, shape, {1, -1});
+  const std::vector<float> expected = {0,   0,   0,  0,  //
+                                       100, 200, 50, 0,  //
+                                       20,  30,  40, 0,  //
+                                       0,   0,   0,  0};
+  for (int i = 0; i < 16; ++i) {
+    const bool moved_in = i < 4 || i % 4 == 3;  // a middle grey
+    EXPECT_FLOAT_EQ(out[i], moved_in ? 0.0f : Normalize(expected[i])) << i;
+  }
+}
+
 }  // namespace
 }  // namespace pushpull

@@ -1,0 +1,47 @@
+#include "common/model/image_resize.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace pushpull {
+namespace {
+
+// As TensorFlow rounds: halves to the even number, in float32.
+ImageSize Scaled(const ImageSize& picture, float factor) {
+  const auto scaled = [factor](int size) {
+    return std::max(1, static_cast<int>(std::nearbyint(static_cast<float>(size) * factor)));
+  };
+  return {scaled(picture.height), scaled(picture.width)};
+}
+
+}  // namespace
+
+ImageSize ScaledSize(const AspectRatioResize& resize, const ImageSize& picture) {
+  const auto [shorter, longer] = std::minmax(picture.height, picture.width);
+  const ImageSize large =
+      Scaled(picture, static_cast<float>(resize.min_dimension) / static_cast<float>(shorter));
+  if (std::max(large.height, large.width) <= resize.max_dimension) return large;
+  return Scaled(picture, static_cast<float>(resize.max_dimension) / static_cast<float>(longer));
+}
+
+ImageSize ResizedSize(const config::ImageResizer& resizer) {
+  if (resizer.has_keep_aspect_ratio_resizer()) {
+    const int side = resizer.keep_aspect_ratio_resizer().max_dimension();
+    return {side, side};
+  }
+  return {resizer.fixed_shape_resizer().height(), resizer.fixed_shape_resizer().width()};
+}
+
+std::optional<AspectRatioResize> ResolveAspectRatioResize(const config::ImageResizer& resizer) {
+  if (!resizer.has_keep_aspect_ratio_resizer()) return std::nullopt;
+  const config::KeepAspectRatioResizer& in = resizer.keep_aspect_ratio_resizer();
+  AspectRatioResize resize;
+  resize.min_dimension = in.min_dimension();
+  resize.max_dimension = in.max_dimension();
+  for (int i = 0; i < std::min(in.per_channel_pad_value_size(), 3); ++i) {
+    resize.pad_value[i] = in.per_channel_pad_value(i);
+  }
+  return resize;
+}
+
+}  // namespace pushpull
