@@ -52,11 +52,11 @@ class Training(EndToEndTest):
         self.assertTrue((self.folder / "run" / "eval" / "best_checkpoint").exists())
 
     def test_async_learns(self):
-        self.assertEqual(self.learn("run", sync="false")["step"], 120)
+        self.assertEqual(self.learn("run", steps=240, sync="false")["step"], 240)
 
     def test_async_with_two_tasks_and_bounded_staleness(self):
-        result = self.learn("run", ["--tasks=2"], sync="false", train="max_staleness: 4")
-        self.assertEqual(result["step"], 120)
+        result = self.learn("run", ["--tasks=2"], steps=240, sync="false", train="max_staleness: 4")
+        self.assertEqual(result["step"], 240)
 
     def test_tcp_and_moving_average(self):
         config = self.write_config(steps=10)
