@@ -23,8 +23,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "e2e"))
 
 TOLERANCE = 1e-3
-SIZES = [(96, 96), (120, 160), (200, 150), (75, 60), (97, 131)]  # height, width
+SIZES = [(96, 96), (120, 160), (200, 150), (75, 60), (97, 131), (46, 230), (211, 57)]  # height, width
 DETECTORS = ["ssd_mobilenet_v1", "ssd_mobilenet_v2", "ssdlite_mobilenet_v2"]
+PADDED = "_padded"  # of a kind: keep_aspect_ratio_resizer
 
 
 def replace(text, *pairs):
@@ -59,6 +60,18 @@ def classifier_config(steps):
                    (r"eval_input_reader \{ shuffle: false", 'eval_input_reader { shuffle: false '
                     'image_folder_input_reader { path: "pictures" }'),
                    (r"use_moving_average: false", "use_moving_average: true moving_average_decay: 0.95"))
+
+
+def config_of(kind, steps):
+    base = kind.removesuffix(PADDED)
+    text = detector_config(base, steps) if base in DETECTORS else classifier_config(steps)
+    if base == kind:
+        return text
+    # Pictures of SIZES meet either limit, and the padding lies below or on the right.
+    return replace(text, (r"fixed_shape_resizer \{ height: (\d+) width: \d+ \}",
+                          lambda match: "keep_aspect_ratio_resizer { pad_to_max_dimension: true per_channel_pad_value: 124 "
+                          f"per_channel_pad_value: 30 per_channel_pad_value: 210 max_dimension: {match[1]} "
+                          f"min_dimension: {int(match[1]) * 2 // 3} }}"))
 
 
 def train(text, folder):
@@ -253,7 +266,8 @@ def main():
     parser.add_argument("--images", type=int, default=50)
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--run", action="append", default=[], help="KIND:TRAIN_DIR, instead of training that model")
-    parser.add_argument("kinds", nargs="*", default=DETECTORS + ["mobilenet_v2"])
+    parser.add_argument("kinds", nargs="*", default=DETECTORS + ["ssd_mobilenet_v2" + PADDED, "mobilenet_v2",
+                                                           "mobilenet_v2" + PADDED])
     arguments = parser.parse_args()
     os.environ["PUSHPULL_BIN_DIR"] = str(arguments.bin_dir)
     trained = {kind: pathlib.Path(path) for kind, path in (entry.split(":", 1) for entry in arguments.run)}
@@ -263,17 +277,17 @@ def main():
         pictures = draw_pictures(folder / "drawn_by_us", arguments.images)
         ema = (r"eval_config \{", "eval_config { use_moving_averages: true")
         for kind in arguments.kinds:
-            config = detector_config(kind, arguments.steps) if kind in DETECTORS else classifier_config(arguments.steps)
-            run = trained.get(kind) or train(config, folder / kind)
+            run = trained.get(kind) or train(config_of(kind, arguments.steps), folder / kind)
             variants = {"raw": [], "ema": [ema]}
-            if kind in DETECTORS:
+            detector = kind.removesuffix(PADDED) in DETECTORS
+            if detector:
                 variants["softmax"] = [(r"score_converter: SIGMOID", "score_converter: SOFTMAX logit_scale: 2")]
                 # More rows than boxes, and boxes that only the picture's edge cuts off.
                 variants["all boxes"] = [(r"score_threshold: \S+", "score_threshold: 0"),
                                          (r"iou_threshold: 0.5", "iou_threshold: 0.9"),
                                          (r"max_detections_per_class: \d+", "max_detections_per_class: 5000"),
                                          (r"max_total_detections: \d+", "max_total_detections: 5000")]
-            check = check_detector if kind in DETECTORS else check_classifier
+            check = check_detector if detector else check_classifier
             for variant, pairs in variants.items():
                 name = f"{kind}-{variant.replace(' ', '-')}"
                 ok &= check(name, arguments.bin_dir, variant_of(run, folder / name / "run", *pairs), pictures,

@@ -19,10 +19,13 @@ constexpr int64_t kFloat = onnx::TensorProto::FLOAT;
 
 class DetectionNodes {
  public:
-  DetectionNodes(const DetectionSpec& spec, OnnxGraph* graph)
-      : spec_(spec), anchors_(spec.num_anchors()), graph_(*graph) {}
+  DetectionNodes(const NetworkSpec& network, OnnxGraph* graph)
+      : input_(network.input),
+        spec_(*network.detection),
+        anchors_(spec_.num_anchors()),
+        graph_(*graph) {}
 
-  void Add(const std::vector<std::string>& layers) {
+  void Add(const std::vector<std::string>& layers, const std::string& content_size) {
     std::vector<int> box_layers, class_layers;
     for (const DetectionHead& head : spec_.heads) {
       box_layers.push_back(head.box_layer);
@@ -33,7 +36,7 @@ class DetectionNodes {
     boxes_ = Decode(codes);
     const std::string scores = ConvertScores(logits);
     // The suppression sees boxes as decoded, the result those within the picture.
-    clipped_ = Node("Clip", "boxes_in_picture", {boxes_, Float("zero", 0), Float("one", 1)});
+    clipped_ = ClipToPicture(content_size);
     AddTopDetections(MarkWithoutArea(Suppress(ScoresByClass(scores))));
     graph_.AddOutput(boxes_, onnx::TensorProto::FLOAT, {"N", anchors_, int64_t{kBoxCodeSize}});
     graph_.AddOutput(scores, onnx::TensorProto::FLOAT,
@@ -120,6 +123,22 @@ class DetectionNodes {
         "Concat", "raw_detection_boxes",
         {Node("Sub", "top_left", {center, half}), Node("Add", "bottom_right", {center, half})},
         {{"axis", int64_t{2}}});
+  }
+
+  // In shares of the picture. It begins at the input's upper left corner, so an edge of the picture
+  // is the divisor too.
+  std::string ClipToPicture(const std::string& content_size) {
+    const std::string name = "boxes_in_picture";
+    if (content_size.empty()) {
+      return Node("Clip", name, {boxes_, Float("zero", 0), Float("one", 1)});
+    }
+    const float sizes[] = {static_cast<float>(input_.height), static_cast<float>(input_.width)};
+    const std::string input_size = graph_.AddFloats(Name("input_size"), {2}, sizes);
+    const std::string share = Node("Div", "picture_share", {content_size, input_size});
+    const std::string window =
+        Node("Concat", "window_of_corners", {share, share}, {{"axis", int64_t{0}}});
+    const std::string from_zero = Node("Max", "boxes_from_zero", {boxes_, Float("zero", 0)});
+    return Node("Div", name, {Node("Min", "boxes_in_window", {from_zero, window}), window});
   }
 
   std::string ConvertScores(std::string logits) {
@@ -231,19 +250,21 @@ class DetectionNodes {
                      shape);
   }
 
+  const FeatureShape& input_;
   const DetectionSpec& spec_;
   const int64_t anchors_;
   OnnxGraph& graph_;
   absl::flat_hash_set<std::string> constants_;
-  std::string boxes_;    // [N, A, 4] as decoded
-  std::string clipped_;  // the same, within the picture
+  std::string boxes_;    // [N, A, 4] as decoded, in shares of the network's input
+  std::string clipped_;  // the same within the picture, in shares of it
 };
 
 }  // namespace
 
-void AddDetection(const DetectionSpec& spec, const std::vector<std::string>& layers,
-                  OnnxGraph* graph) {
-  DetectionNodes(spec, graph).Add(layers);
+void AddDetection(const NetworkSpec& network, const std::vector<std::string>& layers,
+                  const std::string& content_size, OnnxGraph* graph) {
+  CHECK(network.detection.has_value());
+  DetectionNodes(network, graph).Add(layers, content_size);
 }
 
 }  // namespace pushpull

@@ -6,6 +6,7 @@
 #include "worker/export/onnx_detection.h"
 #include "worker/export/onnx_graph.h"
 #include "worker/export/onnx_network.h"
+#include "worker/export/onnx_preprocessing.h"
 
 namespace pushpull {
 namespace {
@@ -23,11 +24,11 @@ void AddClassification(const NetworkSpec& network, const std::string& scores, On
 onnx::ModelProto BuildOnnxModel(const InferenceModel& model) {
   const bool detector = model.network.detection.has_value();
   OnnxGraph graph(model.network.name);
-  const std::string image =
+  const OnnxInput input =
       AddPreprocessing(detector ? "image_tensor" : "input", model.network, &graph);
-  const std::vector<std::string> layers = AddLayers(model, image, &graph);
+  const std::vector<std::string> layers = AddLayers(model, input.image, &graph);
   if (detector) {
-    AddDetection(*model.network.detection, layers, &graph);
+    AddDetection(model.network, layers, input.content_size, &graph);
   } else {
     AddClassification(model.network, layers.back(), &graph);
   }

@@ -42,36 +42,6 @@ std::string AddConvolution(const LayerSpec& layer, const InferenceModel& model,
 
 }  // namespace
 
-std::string AddPreprocessing(const std::string& name, const NetworkSpec& network,
-                             OnnxGraph* graph) {
-  const FeatureShape& size = network.input;
-  const std::string scope = "preprocessing/";
-  const std::string picture =
-      graph->AddInput(name, onnx::TensorProto::UINT8, {"N", "H", "W", int64_t{size.channels}});
-  const std::string numbers = graph->AddNode("Cast", scope + "numbers", {picture},
-                                             {{"to", int64_t{onnx::TensorProto::FLOAT}}});
-  const std::string planes =
-      graph->AddNode("Transpose", scope + "planes", {numbers}, {{"perm", Integers{0, 3, 1, 2}}});
-
-  const Integers zero = {0}, two = {2}, wanted = {size.height, size.width};
-  const std::string shape = graph->AddNode("Shape", scope + "shape", {planes});
-  const std::string outer = graph->AddNode("Slice", scope + "outer",
-                                           {shape, graph->AddInts(scope + "slice_begin", {1}, zero),
-                                            graph->AddInts(scope + "slice_end", {1}, two)});
-  const std::string sizes = graph->AddNode(
-      "Concat", scope + "sizes", {outer, graph->AddInts(scope + "height_and_width", {2}, wanted)},
-      {{"axis", int64_t{0}}});
-  const std::string resized =
-      graph->AddNode("Resize", scope + "resized", {planes, "", "", sizes},
-                     {{"coordinate_transformation_mode", std::string("asymmetric")},
-                      {"mode", std::string("linear")}});
-
-  const float factor[] = {2.0f / 255.0f}, one[] = {1.0f};
-  const std::string scaled = graph->AddNode(
-      "Mul", scope + "scaled", {resized, graph->AddFloats(scope + "two_by_255", {}, factor)});
-  return graph->AddNode("Sub", scope + "image", {scaled, graph->AddFloats(scope + "one", {}, one)});
-}
-
 std::vector<std::string> AddLayers(const InferenceModel& model, const std::string& image,
                                    OnnxGraph* graph) {
   const std::vector<LayerSpec>& layers = model.network.layers;

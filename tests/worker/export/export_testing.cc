@@ -19,6 +19,17 @@
 
 namespace pushpull {
 
+namespace {
+
+// Unlike a parse into the config itself this may choose another member of a oneof.
+void MergeText(const std::string& text, config::TrainEvalPipelineConfig* config) {
+  config::TrainEvalPipelineConfig part;
+  CHECK(google::protobuf::TextFormat::ParseFromString(text, &part)) << text;
+  config->MergeFrom(part);
+}
+
+}  // namespace
+
 config::TrainEvalPipelineConfig ClassifierConfig(const std::string& classifier) {
   config::TrainEvalPipelineConfig config;
   for (const std::string& text :
@@ -26,19 +37,19 @@ config::TrainEvalPipelineConfig ClassifierConfig(const std::string& classifier) 
                     "image_resizer { fixed_shape_resizer { height: 40 width: 33 } } "
                     "feature_extractor { type: 'mobilenet_v2' depth_multiplier: 0.1 }"),
         classifier}) {
-    CHECK(google::protobuf::TextFormat::MergeFromString("model { classifier { " + text + " } }",
-                                                        &config))
-        << text;
+    MergeText("model { classifier { " + text + " } }", &config);
   }
   return config;
 }
 
 config::TrainEvalPipelineConfig DetectorConfig(const std::string& feature_extractor_type,
                                                const std::string& ssd) {
-  return MakeSsdTestConfig(feature_extractor_type,
-                           "num_classes: 3 image_resizer { fixed_shape_resizer { height: 75 width: "
-                           "64 } } feature_extractor { depth_multiplier: 0.1 min_depth: 8 } " +
-                               ssd);
+  config::TrainEvalPipelineConfig config = MakeSsdTestConfig(
+      feature_extractor_type,
+      "num_classes: 3 image_resizer { fixed_shape_resizer { height: 75 width: 64 } } "
+      "feature_extractor { depth_multiplier: 0.1 min_depth: 8 }");
+  MergeText("model { ssd { " + ssd + " } }", &config);
+  return config;
 }
 
 std::vector<float> RandomValues(const VariableLayout& layout, uint64_t seed) {
@@ -156,15 +167,19 @@ std::string Faults(const onnx::ModelProto& model) {
       {"Greater", {2, 2, {}}},
       {"Identity", {1, 1, {}}},
       {"LessOrEqual", {2, 2, {}}},
+      {"Max", {1, 1000, {}}},
+      {"Min", {1, 1000, {}}},
       {"Mod", {2, 2, {"fmod"}}},
       {"Mul", {2, 2, {}}},
       {"NonMaxSuppression", {2, 5, {"center_point_box"}}},
       {"Pad", {2, 3, {"mode"}}},
+      {"ReduceMax", {1, 1, {"axes", "keepdims"}}},
       {"ReduceMin", {1, 1, {"axes", "keepdims"}}},
       {"ReduceSum", {1, 2, {"keepdims", "noop_with_empty_axes"}}},
       {"Relu", {1, 1, {}}},
       {"Reshape", {2, 2, {}}},
       {"Resize", {1, 4, {"coordinate_transformation_mode", "mode"}}},
+      {"Round", {1, 1, {}}},
       {"ScatterND", {3, 3, {}}},
       {"Shape", {1, 1, {}}},
       {"Sigmoid", {1, 1, {}}},

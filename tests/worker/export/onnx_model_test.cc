@@ -107,12 +107,21 @@ std::vector<Case> Cases() {
       "post_processing { score_converter: SOFTMAX logit_scale: 2 }";
   const std::string relu =
       "feature_extractor { conv_hyperparams { activation: RELU batch_norm { scale: true } } }";
+  const std::string square =
+      "image_resizer { keep_aspect_ratio_resizer { min_dimension: 48 max_dimension: 80 "
+      "pad_to_max_dimension: true per_channel_pad_value: 20 "
+      "per_channel_pad_value: 30 per_channel_pad_value: 40 } }";
   return {{"classifier", ClassifierConfig()},
           {"classifier_with_relu", ClassifierConfig(relu)},
           {"classifier_with_hidden_layer", ClassifierConfig("hidden_units: 6 num_channels: 3")},
           {"ssd_v1", DetectorConfig("ssd_mobilenet_v1")},
           {"ssd_v2", DetectorConfig("ssd_mobilenet_v2")},
-          {"ssdlite", DetectorConfig("ssd_mobilenet_v2", lite)}};
+          {"ssdlite", DetectorConfig("ssd_mobilenet_v2", lite)},
+          {"classifier_with_padding", ClassifierConfig(square)},
+          {"ssd_v2_with_padding_and_layers_before_the_predictor",
+           DetectorConfig("ssd_mobilenet_v2",
+                          square + "box_predictor { convolutional_box_predictor { "
+                                   "num_layers_before_predictor: 1 max_depth: 16 } }")}};
 }
 
 TEST(OnnxModelTest, EveryModelIsAWellFormedGraph) {
@@ -236,6 +245,21 @@ TEST(OnnxModelTest, ClassifierTakesPicturesAndGivesScores) {
   EXPECT_EQ(metadata["weights"], "raw");
   EXPECT_EQ(metadata["input"], "40x33x1");
   EXPECT_THAT(metadata["preprocessing"], testing::HasSubstr("x * (2 / 255) - 1"));
+}
+
+TEST(OnnxModelTest, MetadataTellsOfPadding) {
+  const onnx::ModelProto exported = ParseBack(MakeInferenceModel(ClassifierConfig(
+      "num_channels: 3 image_resizer { keep_aspect_ratio_resizer { min_dimension: 48 "
+      "max_dimension: 80 pad_to_max_dimension: true per_channel_pad_value: 1 "
+      "per_channel_pad_value: 2 per_channel_pad_value: 3.5 } }")));
+  std::string preprocessing;
+  for (const auto& entry : exported.metadata_props()) {
+    if (entry.key() == "preprocessing") preprocessing = entry.value();
+  }
+  EXPECT_EQ(preprocessing,
+            "bilinear resize to a shorter side of 48, or a longer side of 80 where that is smaller "
+            "(source = out * in_size / out_size), padding below and on the right with 1, 2, 3.5 to "
+            "80x80, then x * (2 / 255) - 1");
 }
 
 TEST(OnnxModelTest, DetectorHasTensorFlowsNames) {
