@@ -1,0 +1,92 @@
+// Speed of the input pipeline: pictures decoded, augmented, resized and batched per second and
+// thread. scripts/bench/input_pipeline adds the comparison.
+#include <chrono>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+#include "common/cli/exit_codes.h"
+#include "common/cli/main_support.h"
+#include "common/status_macros.h"
+#include "worker/data/image_source_factory.h"
+#include "worker/data/input_pipeline.h"
+
+ABSL_FLAG(std::string, voc, "", "Pascal VOC folder with JPEG pictures");
+ABSL_FLAG(std::string, label_map, "", "ids of its classes, as make_records writes it");
+ABSL_FLAG(std::string, split, "train", "list in ImageSets/Main");
+ABSL_FLAG(int, size, 300, "side of the network's input");
+ABSL_FLAG(int, batch, 24, "pictures per batch");
+ABSL_FLAG(int, threads, 1, "threads that decode");
+ABSL_FLAG(double, seconds, 5.0, "length of the measurement");
+ABSL_FLAG(bool, augment, true, "random flip and ssd_random_crop");
+
+namespace pushpull {
+namespace {
+
+absl::StatusOr<double> MeasureRate() {
+  config::InputReader reader;
+  reader.mutable_voc_input_reader()->set_path(absl::GetFlag(FLAGS_voc));
+  reader.mutable_voc_input_reader()->set_split(absl::GetFlag(FLAGS_split));
+  reader.set_label_map_path(absl::GetFlag(FLAGS_label_map));
+  ImageSourceOptions source_options;
+  source_options.num_classes = 1000;
+  source_options.field_name = "--voc";
+  source_options.annotation = Annotation::kBoxes;
+  PP_ASSIGN_OR_RETURN(const std::unique_ptr<ImageSource> source,
+                      OpenImageSource(reader, source_options));
+  SamplerOptions sampling;
+  sampling.num_examples = source->size();
+  sampling.batch_size = absl::GetFlag(FLAGS_batch);
+  PP_ASSIGN_OR_RETURN(const Sampler sampler, Sampler::Create(sampling));
+  InputPipelineOptions options;
+  const int size = absl::GetFlag(FLAGS_size);
+  options.shape = {size, size, 3};
+  options.num_threads = absl::GetFlag(FLAGS_threads);
+  if (absl::GetFlag(FLAGS_augment)) {
+    config::TrainConfig train;
+    train.add_data_augmentation_options()->mutable_random_horizontal_flip();
+    train.add_data_augmentation_options()->mutable_ssd_random_crop();
+    PP_ASSIGN_OR_RETURN(options.augmentation, ParseAugmentation(train.data_augmentation_options()));
+  }
+  InputPipeline pipeline(source.get(), sampler, options);
+  using Clock = std::chrono::steady_clock;
+  constexpr int kWarmUpBatches = 3;
+  Clock::time_point start;
+  int64_t pictures = 0;
+  double seconds = 0.0;
+  for (int64_t step = 0; step <= kWarmUpBatches || seconds < absl::GetFlag(FLAGS_seconds); ++step) {
+    PP_ASSIGN_OR_RETURN(const InputBatch* batch, pipeline.Next(step, 0));
+    if (step < kWarmUpBatches) {
+      start = Clock::now();
+      continue;
+    }
+    pictures += batch->n;
+    seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  }
+  return static_cast<double>(pictures) / seconds;
+}
+
+absl::Status Run() {
+  for (const auto& [name, value] : {std::pair("--batch", absl::GetFlag(FLAGS_batch)),
+                                    std::pair("--size", absl::GetFlag(FLAGS_size)),
+                                    std::pair("--threads", absl::GetFlag(FLAGS_threads))}) {
+    if (value < 1) return UsageError(absl::StrCat(name, " is ", value, ", expected at least 1"));
+  }
+  PP_ASSIGN_OR_RETURN(const double rate, MeasureRate());
+  std::cout << absl::StrFormat("%.1f images/s with %d threads\n", rate,
+                               absl::GetFlag(FLAGS_threads));
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace pushpull
+
+int main(int argc, char** argv) {
+  pushpull::InitMain(argc, argv, {"Measures the input pipeline on JPEG pictures."});
+  return pushpull::FinishMain(pushpull::Run());
+}
