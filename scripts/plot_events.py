@@ -15,6 +15,13 @@ import struct
 import sys
 
 
+QUALITY_TAGS = {
+    "accuracy": "accuracy",
+    "PascalBoxes_Precision/mAP@0.5IOU": "mAP@0.5 (VOC)",
+    "DetectionBoxes_Precision/mAP": "mAP (COCO)",
+}
+
+
 def _crc32c_table():
     table = []
     for byte in range(256):
@@ -116,6 +123,12 @@ def smooth(values, weight=0.9):
     return result
 
 
+def quality_curves(evaluation):
+    """[(name, [(step, value)])] of the evaluator's figures from 0 to 1 that are there."""
+    curves = [(name, sorted(evaluation.get(tag, {}).items())) for tag, name in QUALITY_TAGS.items()]
+    return [(name, points) for name, points in curves if points]
+
+
 def plot(train, evaluation, output):
     import matplotlib
     matplotlib.use("Agg")
@@ -132,15 +145,16 @@ def plot(train, evaluation, output):
     loss_axis.set_ylabel("loss (mean over clones)")
     loss_axis.grid(alpha=0.3)
     lines, labels = loss_axis.get_legend_handles_labels()
-    accuracy = sorted(evaluation.get("accuracy", {}).items())
-    if accuracy:
-        accuracy_axis = loss_axis.twinx()
-        steps, values = zip(*accuracy)
-        accuracy_axis.plot(steps, values, color="tab:orange", marker="o", markersize=3,
-                           label=f"evaluation accuracy (last {values[-1]:.4f})")
-        accuracy_axis.set_ylabel("accuracy")
-        accuracy_axis.set_ylim(0, 1)
-        more_lines, more_labels = accuracy_axis.get_legend_handles_labels()
+    curves = quality_curves(evaluation)
+    if curves:
+        quality_axis = loss_axis.twinx()
+        for (name, points), color in zip(curves, ("tab:orange", "tab:green", "tab:red")):
+            steps, values = zip(*points)
+            quality_axis.plot(steps, values, color=color, marker="o", markersize=3,
+                              label=f"evaluation: {name} (last {values[-1]:.4f})")
+        quality_axis.set_ylabel(" / ".join(name for name, _ in curves))
+        quality_axis.set_ylim(0, 1)
+        more_lines, more_labels = quality_axis.get_legend_handles_labels()
         lines, labels = lines + more_lines, labels + more_labels
     loss_axis.legend(lines, labels, loc="lower left")
     figure.tight_layout()

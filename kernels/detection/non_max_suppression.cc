@@ -1,10 +1,63 @@
 #include "kernels/detection/non_max_suppression.h"
 
 #include <algorithm>
+#include <cmath>
 
+#include "absl/container/flat_hash_map.h"
 #include "glog/logging.h"
 
 namespace pushpull {
+namespace {
+
+// Boxes that were kept, by the logarithm of their area: an IoU is at most the ratio of the two
+// areas, so that only boxes of about the same area need a look. Boxes without a positive, finite
+// area overlap nothing.
+class KeptBoxes {
+ public:
+  explicit KeptBoxes(float iou_threshold)
+      : iou_threshold_(iou_threshold),
+        // The slack covers rounding. Wide buckets serve where any area may overlap.
+        bucket_width_(-std::log(std::clamp(0.998f * iou_threshold, 0.05f, 0.998f))),
+        all_areas_(0.998f * iou_threshold < 0.05f) {}
+
+  void Add(const BoundingBox& box) {
+    const float area = box.area();
+    if (IsUsable(area)) buckets_[Bucket(area)].push_back(box);
+  }
+
+  // Whether the IoU with one of them is above the threshold.
+  bool Overlap(const BoundingBox& box) const {
+    const float area = box.area();
+    if (!IsUsable(area)) return false;
+    if (all_areas_) {
+      return std::any_of(buckets_.begin(), buckets_.end(),
+                         [&](const auto& bucket) { return OverlapOne(box, bucket.second); });
+    }
+    for (int bucket = Bucket(area) - 1, last = bucket + 2; bucket <= last; ++bucket) {
+      const auto found = buckets_.find(bucket);
+      if (found != buckets_.end() && OverlapOne(box, found->second)) return true;
+    }
+    return false;
+  }
+
+ private:
+  static bool IsUsable(float area) { return area > 0.0f && std::isfinite(area); }
+  int Bucket(float area) const {
+    return static_cast<int>(std::floor(std::log(area) / bucket_width_));
+  }
+  bool OverlapOne(const BoundingBox& box, const std::vector<BoundingBox>& others) const {
+    return std::any_of(others.begin(), others.end(), [&](const BoundingBox& other) {
+      return IntersectionOverUnion(box, other) > iou_threshold_;
+    });
+  }
+
+  const float iou_threshold_;
+  const float bucket_width_;
+  const bool all_areas_;
+  absl::flat_hash_map<int, std::vector<BoundingBox>> buckets_;
+};
+
+}  // namespace
 
 std::vector<int> SuppressNonMaxima(absl::Span<const BoundingBox> boxes,
                                    absl::Span<const float> scores,
@@ -17,21 +70,13 @@ std::vector<int> SuppressNonMaxima(absl::Span<const BoundingBox> boxes,
   std::stable_sort(order.begin(), order.end(),
                    [scores](int a, int b) { return scores[a] > scores[b]; });
   std::vector<int> kept;
-  std::vector<float> areas;  // of the kept
+  KeptBoxes neighbours(options.iou_threshold);
   for (const int candidate : order) {
     if (static_cast<int>(kept.size()) >= options.max_boxes) break;
     const BoundingBox& box = boxes[candidate];
-    const float area = box.area();
-    // The IoU is at most the ratio of the areas, which is cheaper; the slack covers rounding.
-    const float smallest = area * options.iou_threshold * 0.999f;
-    bool suppressed = false;
-    for (size_t k = 0; k < kept.size() && !suppressed; ++k) {
-      if (areas[k] < smallest || areas[k] * options.iou_threshold * 0.999f > area) continue;
-      suppressed = IntersectionOverUnion(box, boxes[kept[k]]) > options.iou_threshold;
-    }
-    if (suppressed) continue;
+    if (neighbours.Overlap(box)) continue;
     kept.push_back(candidate);
-    areas.push_back(area);
+    neighbours.Add(box);
   }
   return kept;
 }

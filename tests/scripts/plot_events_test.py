@@ -48,6 +48,10 @@ with tempfile.TemporaryDirectory() as name:
     except ValueError as error:
         assert "checksum" in str(error), error
 
+    curves = plot_events.quality_curves(
+        {"DetectionBoxes_Precision/mAP": {20: 0.5, 3: 0.25}, "accuracy": {}, "Losses/Loss/localization_loss": {3: 1.0}})
+    assert curves == [("mAP (COCO)", [(3, 0.25), (20, 0.5)])], curves
+
     (folder / "events.out.tfevents.1").write_bytes(good)
     picture = folder / "curve.png"
     try:

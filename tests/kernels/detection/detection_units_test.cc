@@ -1,10 +1,12 @@
 // What the golden values do not reach: published counts, degenerate boxes, bad numbers.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
 
 #include "gtest/gtest.h"
 
+#include "common/random.h"
 #include "kernels/detection/box_coder.h"
 #include "kernels/detection/detection_losses.h"
 #include "kernels/detection/hard_example_miner.h"
@@ -107,6 +109,48 @@ TEST(SuppressNonMaxima, KeepsTheBestOfOverlappingBoxes) {
   options.max_boxes = 0;
   EXPECT_TRUE(SuppressNonMaxima(boxes, scores, options).empty());
   EXPECT_TRUE(SuppressNonMaxima({}, {}, {}).empty());
+}
+
+// Every pair looked at, as the definition says.
+std::vector<int> SuppressByDefinition(const std::vector<BoundingBox>& boxes, float iou_threshold) {
+  std::vector<int> kept;
+  for (int i = 0; i < static_cast<int>(boxes.size()); ++i) {  // the scores fall
+    const bool suppressed = std::any_of(kept.begin(), kept.end(), [&](int k) {
+      return IntersectionOverUnion(boxes[i], boxes[k]) > iou_threshold;
+    });
+    if (!suppressed) kept.push_back(i);
+  }
+  return kept;
+}
+
+TEST(SuppressNonMaxima, IsItsDefinitionForAnyBoxesAndThreshold) {
+  CounterRandom random(5, 1);
+  for (const float threshold : {0.0f, 0.03f, 0.06f, 0.3f, 0.6f, 0.9f, 0.99f, 1.0f}) {
+    std::vector<BoundingBox> boxes = {{0.1f, 0.1f, 0.1f, 0.9f},  // no area
+                                      {0.5f, 0.5f, 0.2f, 0.2f},  // inside out
+                                      {0.0f, 0.0f, kNan, 1.0f},  //
+                                      {0.0f, 0.0f, kInfinity, 1.0f}};
+    for (int i = 0; i < 400; ++i) {
+      if (i % 3 != 0) {  // close to an earlier one
+        const BoundingBox& near = boxes[random.NextBelow(boxes.size())];
+        const float shift = 0.1f / static_cast<float>(1 + random.NextBelow(100));
+        boxes.push_back({near.ymin + shift, near.xmin, near.ymax, near.xmax + shift});
+        continue;
+      }
+      const float y = random.NextFloat(), x = random.NextFloat(), side = 0.5f * random.NextFloat();
+      boxes.push_back({y, x, y + side, x + side * (0.5f + random.NextFloat())});
+    }
+    std::vector<float> scores;
+    for (size_t i = 0; i < boxes.size(); ++i) scores.push_back(-static_cast<float>(i));
+    SuppressionOptions options;
+    options.iou_threshold = threshold;
+    options.max_boxes = 1000;
+    const std::vector<int> kept = SuppressNonMaxima(boxes, scores, options);
+    EXPECT_EQ(kept, SuppressByDefinition(boxes, threshold)) << threshold;
+    if (threshold < 1.0f) {
+      EXPECT_LT(kept.size(), boxes.size()) << threshold;
+    }
+  }
 }
 
 TEST(SuppressNonMaxima, AnIouOfTheThresholdIsNoOverlap) {
