@@ -55,8 +55,11 @@ class Handler : public nlohmann::json_sax<Json> {
   }
   bool string(string_t& value) override {
     if (depth_ != 3 || section_ == Section::kOther) return true;
-    if (field_ == "file_name") item_.file_name = std::move(value);
-    if (field_ == "name") item_.name = std::move(value);
+    if (field_ == "file_name") {
+      item_.file_name = std::move(value);
+    } else if (field_ == "name") {
+      item_.name = std::move(value);
+    }
     return true;
   }
   bool binary(binary_t&) override { return true; }
