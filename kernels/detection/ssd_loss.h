@@ -14,17 +14,30 @@
 
 namespace pushpull {
 
-// A = anchors.size(), K = spec->num_classes + 1 with the background in column 0. All views.
+// The outputs of one head and where their gradients go, of a feature map with `num_anchors`
+// anchors; K = spec->num_classes + 1 with the background in column 0.
+template <typename T>
+struct SsdHeadTensors {
+  int64_t num_anchors = 0;
+  const T* box_codes = nullptr;     // [samples, num_anchors, 4]
+  const T* class_scores = nullptr;  // [samples, num_anchors, K]
+  T* dbox_codes = nullptr;          // null: not wanted
+  T* dclass_scores = nullptr;
+};
+
+// All views. The anchors of the heads follow one another; objects of sample s are
+// objects[first_object[s]] to objects[first_object[s + 1] - 1]. `spec` and `heads` are in host
+// memory, all else in the operators'.
 template <typename T>
 struct SsdLossArguments {
   const DetectionSpec* spec = nullptr;
-  absl::Span<const BoundingBox> anchors;
-  absl::Span<const absl::Span<const LabeledBox>> objects;  // one span per sample
-  const T* box_codes = nullptr;                            // [samples, A, 4]
-  const T* class_scores = nullptr;                         // [samples, A, K]
-  // The derivatives of classification_loss + localization_loss; both null: not wanted.
-  T* dbox_codes = nullptr;
-  T* dclass_scores = nullptr;
+  int64_t samples = 0;
+  int64_t num_anchors = 0;
+  const BoundingBox* anchors = nullptr;
+  const LabeledBox* objects = nullptr;
+  const int32_t* first_object = nullptr;  // [samples + 1]
+  absl::Span<const SsdHeadTensors<T>> heads;
+  bool wants_gradient = false;  // of classification_loss + localization_loss
 };
 
 struct SsdLossResult {

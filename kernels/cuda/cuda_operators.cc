@@ -1,0 +1,125 @@
+#include "kernels/cuda/cuda_operators.h"
+
+#include "glog/logging.h"
+
+#include "kernels/cuda/convolution.h"
+#include "kernels/cuda/depthwise.h"
+#include "kernels/cuda/elementwise.h"
+#include "kernels/cuda/losses.h"
+
+namespace pushpull::PUSHPULL_CUDA {
+namespace {
+
+template <typename T>
+class CudaOperators final : public Operators<T> {
+ public:
+  explicit CudaOperators(Queue* queue) : queue_(queue) {}
+
+  int64_t ConvolutionWorkspace(const ConvolutionShape& shape) const override {
+    return ConvolutionWorkspaceBytes(*queue_, shape);
+  }
+  int64_t DepthwiseWorkspace(const ConvolutionShape& shape) const override {
+    return DepthwiseWorkspaceBytes(*queue_, shape);
+  }
+  int64_t PoolWorkspace(const Shape& shape) const override {
+    return PoolWorkspaceBytes(*queue_, shape);
+  }
+  int64_t SsdLossWorkspace(int64_t samples, int64_t num_anchors) const override {
+    return SsdLossWorkspaceBytes(samples, num_anchors);
+  }
+
+  void Apply(const Lazy<T>& x, T* out) override { ApplyLazy(queue_, x, out); }
+
+  void Convolution(const ConvolutionShape& shape, const Lazy<T>& x, const float* weights,
+                   const float* bias, T* y, const StatisticsOut<T>& statistics,
+                   const Workspace& workspace) override {
+    CheckWorkspace(workspace, ConvolutionWorkspace(shape));
+    ConvolutionForward(queue_, shape, x, weights, bias, y, statistics, workspace.data);
+  }
+
+  void ConvolutionBackward(const ConvolutionShape& shape, const Lazy<T>& x, const float* weights,
+                           const OutputGradient<T>& dy, float* dweights, float* dbias,
+                           const InputGradient<T>& dx, const Workspace& workspace) override {
+    CheckWorkspace(workspace, ConvolutionWorkspace(shape));
+    PUSHPULL_CUDA::ConvolutionBackward(queue_, shape, x, weights, dy, dweights, dbias, dx,
+                                       workspace.data);
+  }
+
+  void DepthwiseConvolution(const ConvolutionShape& shape, const Lazy<T>& x, const float* weights,
+                            T* y, const StatisticsOut<T>& statistics,
+                            const Workspace& workspace) override {
+    CheckWorkspace(workspace, DepthwiseWorkspace(shape));
+    DepthwiseForward(queue_, shape, x, weights, y, statistics, workspace.data);
+  }
+
+  void DepthwiseConvolutionBackward(const ConvolutionShape& shape, const Lazy<T>& x,
+                                    const float* weights, const OutputGradient<T>& dy,
+                                    float* dweights, const InputGradient<T>& dx,
+                                    const Workspace& workspace) override {
+    CheckWorkspace(workspace, DepthwiseWorkspace(shape));
+    DepthwiseBackward(queue_, shape, x, weights, dy, dweights, dx, workspace.data);
+  }
+
+  void GlobalAveragePool(const Lazy<T>& x, T* y) override { PoolForward(queue_, x, y); }
+
+  void GlobalAveragePoolBackward(const Lazy<T>& x, const T* dy, const InputGradient<T>& dx,
+                                 const Workspace& workspace) override {
+    if (dx.dz == nullptr) return;
+    CheckWorkspace(workspace, PoolWorkspace(x.shape));
+    PoolBackward(queue_, x, dy, dx, workspace.data);
+  }
+
+  void Dropout(int64_t size, const T* x, double rate, const uint64_t* seed, uint64_t salt,
+               T* y) override {
+    DropEntries(queue_, size, x, rate, seed, salt, y);
+  }
+
+  void SoftmaxCrossEntropy(int64_t samples, int64_t classes, const T* logits, const int32_t* labels,
+                           double smoothing, T* dlogits, ClassificationResult* result) override {
+    PUSHPULL_CUDA::SoftmaxCrossEntropy(queue_, samples, classes, logits, labels, smoothing, dlogits,
+                                       result);
+  }
+
+  void SsdLoss(const SsdLossArguments<T>& arguments, SsdLossResult* result,
+               const Workspace& workspace) override {
+    CheckWorkspace(workspace, SsdLossWorkspace(arguments.samples, arguments.num_anchors));
+    PUSHPULL_CUDA::SsdLoss(queue_, arguments, result, workspace.data);
+  }
+
+  void ConvertFromFloat(int64_t size, const float* from, T* to) override {
+    PUSHPULL_CUDA::ConvertFromFloat(queue_, size, from, to);
+  }
+  void ConvertToFloat(int64_t size, const T* from, float* to) override {
+    PUSHPULL_CUDA::ConvertToFloat(queue_, size, from, to);
+  }
+  void Zero(int64_t size, float* out) override { PUSHPULL_CUDA::Zero(queue_, size, out); }
+  void MovingStatistics(int64_t channels, int64_t rows, const float* mean, const float* variance,
+                        float* pushed_mean, float* pushed_variance) override {
+    PUSHPULL_CUDA::MovingStatistics(queue_, channels, rows, mean, variance, pushed_mean,
+                                    pushed_variance);
+  }
+  void CorrectStatistics(int64_t channels, double left, const float* mean, const float* variance,
+                         float* corrected_mean, float* corrected_variance) override {
+    PUSHPULL_CUDA::CorrectStatistics(queue_, channels, left, mean, variance, corrected_mean,
+                                     corrected_variance);
+  }
+
+ private:
+  static void CheckWorkspace(const Workspace& workspace, int64_t needed) {
+    CHECK_GE(workspace.bytes, needed);
+  }
+
+  Queue* const queue_;
+};
+
+}  // namespace
+
+template <typename T>
+std::unique_ptr<Operators<T>> MakeCudaOperators(Queue* queue) {
+  return std::make_unique<CudaOperators<T>>(queue);
+}
+
+template std::unique_ptr<Operators<float>> MakeCudaOperators<float>(Queue*);
+template std::unique_ptr<Operators<Bfloat16>> MakeCudaOperators<Bfloat16>(Queue*);
+
+}  // namespace pushpull::PUSHPULL_CUDA

@@ -1,0 +1,18 @@
+// The fused operators on a GPU: every call queues kernels.
+#ifndef PUSHPULL_KERNELS_CUDA_CUDA_OPERATORS_H_
+#define PUSHPULL_KERNELS_CUDA_CUDA_OPERATORS_H_
+
+#include <memory>
+
+#include "kernels/cuda/queue.h"
+#include "kernels/operators.h"
+
+namespace pushpull::PUSHPULL_CUDA {
+
+// T is float or Bfloat16. `queue` must outlive the operators.
+template <typename T>
+std::unique_ptr<Operators<T>> MakeCudaOperators(Queue* queue);
+
+}  // namespace pushpull::PUSHPULL_CUDA
+
+#endif  // PUSHPULL_KERNELS_CUDA_CUDA_OPERATORS_H_

@@ -1,0 +1,108 @@
+// CUDA's device language on the CPU, as far as this project's kernels use it. Included instead of
+// the CUDA headers when PUSHPULL_CUDA_EMULATION is defined. Not a header of the product.
+#ifndef PUSHPULL_KERNELS_CUDA_EMULATION_DEVICE_FUNCTIONS_H_
+#define PUSHPULL_KERNELS_CUDA_EMULATION_DEVICE_FUNCTIONS_H_
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/cuda/emulation/thread_block.h"
+
+#define __global__
+#define __device__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+
+#define threadIdx (::pushpull::emulation::CurrentPlace().thread_index)
+#define blockIdx (::pushpull::emulation::CurrentPlace().block_index)
+#define blockDim (::pushpull::emulation::CurrentPlace().block_size)
+#define gridDim (::pushpull::emulation::CurrentPlace().grid_size)
+
+using dim3 = ::pushpull::emulation::Dim3;
+
+struct alignas(8) float2 {
+  float x, y;
+};
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
+struct alignas(8) uint2 {
+  unsigned x, y;
+};
+struct alignas(16) uint4 {
+  unsigned x, y, z, w;
+};
+inline float2 make_float2(float x, float y) { return {x, y}; }
+inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
+
+using std::max;
+using std::min;
+
+inline void __syncthreads() { ::pushpull::emulation::SyncThreads(); }
+inline void __syncwarp(unsigned = 0xffffffffu) { ::pushpull::emulation::SyncWarp(); }
+
+// The kernels keep to whole warps: the mask is always full.
+template <typename T>
+T __shfl_sync(unsigned, T value, unsigned lane) {
+  static_assert(sizeof(T) <= sizeof(uint64_t));
+  uint64_t bits = 0;
+  std::memcpy(&bits, &value, sizeof(T));
+  bits = ::pushpull::emulation::ShuffleBits(bits, lane);
+  std::memcpy(&value, &bits, sizeof(T));
+  return value;
+}
+template <typename T>
+T __shfl_xor_sync(unsigned mask, T value, unsigned lanes) {
+  return __shfl_sync(mask, value, ::pushpull::emulation::LaneId() ^ lanes);
+}
+template <typename T>
+T __shfl_down_sync(unsigned mask, T value, unsigned lanes) {
+  return __shfl_sync(mask, value, ::pushpull::emulation::LaneId() + lanes);
+}
+inline unsigned __ballot_sync(unsigned, int predicate) {
+  uint64_t values[32];
+  ::pushpull::emulation::GatherWarp(predicate != 0, values);
+  unsigned votes = 0;
+  for (int l = 0; l < 32; ++l) votes |= static_cast<unsigned>(values[l]) << l;
+  return votes;
+}
+inline int __any_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }
+
+// Threads take turns only at barriers, so that plain memory is atomic.
+template <typename T>
+T atomicAdd(T* address, T value) {
+  const T old = *address;
+  *address += value;
+  return old;
+}
+template <typename T>
+T atomicMax(T* address, T value) {
+  const T old = *address;
+  *address = std::max(old, value);
+  return old;
+}
+
+template <typename T>
+T __ldg(const T* address) {
+  return *address;
+}
+inline int __popc(unsigned value) { return __builtin_popcount(value); }
+inline int __ffs(int value) { return __builtin_ffs(value); }
+inline unsigned __float_as_uint(float value) {
+  unsigned bits;
+  std::memcpy(&bits, &value, sizeof(bits));
+  return bits;
+}
+inline float __uint_as_float(unsigned bits) {
+  float value;
+  std::memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
+  return static_cast<unsigned long long>((static_cast<unsigned __int128>(a) * b) >> 64);
+}
+
+#endif  // PUSHPULL_KERNELS_CUDA_EMULATION_DEVICE_FUNCTIONS_H_

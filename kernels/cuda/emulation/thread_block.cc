@@ -1,0 +1,221 @@
+#include "kernels/cuda/emulation/thread_block.h"
+
+#include <sys/mman.h>
+#include <ucontext.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "glog/logging.h"
+
+namespace pushpull::emulation {
+namespace {
+
+constexpr size_t kStackBytes = 256 * 1024;
+constexpr unsigned kWarpSize = 32;
+constexpr unsigned kMaxThreads = 1024;
+
+thread_local ThreadOrder thread_order = ThreadOrder::kForward;
+
+enum class State { kReady, kAtBlockBarrier, kAtWarpBarrier, kDone };
+
+struct Fiber {
+  ucontext_t context;
+  void* stack = nullptr;
+  State state = State::kDone;
+  Dim3 index;
+  unsigned warp_operations = 0;
+};
+
+struct Warp {
+  unsigned size = 0;
+  unsigned waiting = 0;
+  // Two turns: a lane can be one operation ahead of one that still reads.
+  uint64_t values[2][kWarpSize];
+};
+
+class BlockRunner {
+ public:
+  ~BlockRunner() {
+    for (const auto& fiber : fibers_) munmap(fiber->stack, kStackBytes);
+  }
+
+  void Run(const char* kernel, Dim3 grid, Dim3 block, size_t shared_bytes,
+           const std::function<void()>& thread) {
+    CHECK(!running_) << kernel << " is launched from within a kernel";
+    running_ = true;
+    kernel_ = kernel;
+    thread_ = &thread;
+    place_.grid_size = grid;
+    place_.block_size = block;
+    count_ = block.x * block.y * block.z;
+    CHECK(count_ >= 1 && count_ <= kMaxThreads)
+        << kernel << ": blocks of " << count_ << " threads, allowed are 1 to " << kMaxThreads;
+    while (fibers_.size() < count_) AddFiber();
+    // Its exact size, so that AddressSanitizer sees an access past its end.
+    shared_.reset(static_cast<unsigned char*>(
+        std::aligned_alloc(16, std::max<size_t>((shared_bytes + 15) / 16 * 16, 16))));
+    for (unsigned z = 0; z < grid.z; ++z) {
+      for (unsigned y = 0; y < grid.y; ++y) {
+        for (unsigned x = 0; x < grid.x; ++x) {
+          place_.block_index = {x, y, z};
+          std::memset(shared_.get(), 0xff, shared_bytes);
+          RunBlock();
+        }
+      }
+    }
+    running_ = false;
+  }
+
+  const ThreadPlace& place() const { return place_; }
+  unsigned char* shared() const { return shared_.get(); }
+  unsigned lane() const { return current_ % kWarpSize; }
+
+  void SyncThreads() { Yield(State::kAtBlockBarrier); }
+
+  const uint64_t* Exchange(uint64_t value) {
+    Fiber& fiber = *fibers_[current_];
+    Warp& warp = warps_[current_ / kWarpSize];
+    uint64_t* const values = warp.values[fiber.warp_operations++ % 2];
+    values[lane()] = value;
+    if (++warp.waiting == warp.size) {
+      warp.waiting = 0;
+      const unsigned first = current_ / kWarpSize * kWarpSize;
+      for (unsigned t = first; t < first + warp.size; ++t) {
+        if (t != current_) fibers_[t]->state = State::kReady;
+      }
+      return values;
+    }
+    Yield(State::kAtWarpBarrier);
+    return values;
+  }
+
+  unsigned warp_size() const { return warps_[current_ / kWarpSize].size; }
+
+ private:
+  static void Enter() { Instance()->Loop(); }
+
+  void Loop() {
+    for (;;) {
+      (*thread_)();
+      Yield(State::kDone);
+    }
+  }
+
+  void AddFiber() {
+    auto fiber = std::make_unique<Fiber>();
+    fiber->stack = mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    CHECK(fiber->stack != MAP_FAILED) << "no memory for the stack of an emulated thread";
+    getcontext(&fiber->context);
+    fiber->context.uc_stack.ss_sp = fiber->stack;
+    fiber->context.uc_stack.ss_size = kStackBytes;
+    fiber->context.uc_link = nullptr;
+    makecontext(&fiber->context, &BlockRunner::Enter, 0);
+    fibers_.push_back(std::move(fiber));
+  }
+
+  void Yield(State state) {
+    Fiber& fiber = *fibers_[current_];
+    fiber.state = state;
+    swapcontext(&fiber.context, &scheduler_);
+  }
+
+  void RunBlock() {
+    const Dim3& size = place_.block_size;
+    warps_.assign((count_ + kWarpSize - 1) / kWarpSize, Warp());
+    for (unsigned t = 0; t < count_; ++t) {
+      Fiber& fiber = *fibers_[t];
+      fiber.state = State::kReady;
+      fiber.index = {t % size.x, t / size.x % size.y, t / (size.x * size.y)};
+      fiber.warp_operations = 0;
+      ++warps_[t / kWarpSize].size;
+    }
+    for (;;) {
+      bool progress = false;
+      for (unsigned i = 0; i < count_; ++i) {
+        const unsigned t = thread_order == ThreadOrder::kForward ? i : count_ - 1 - i;
+        if (fibers_[t]->state != State::kReady) continue;
+        progress = true;
+        current_ = t;
+        place_.thread_index = fibers_[t]->index;
+        swapcontext(&scheduler_, &fibers_[t]->context);
+      }
+      if (!progress && !PassBarrier()) return;
+    }
+  }
+
+  // Nobody can run: all wait at the block's barrier, or all are done (false), or it is an error.
+  bool PassBarrier() {
+    unsigned at_barrier = 0, in_warp = 0, done = 0;
+    for (unsigned t = 0; t < count_; ++t) {
+      at_barrier += fibers_[t]->state == State::kAtBlockBarrier;
+      in_warp += fibers_[t]->state == State::kAtWarpBarrier;
+      done += fibers_[t]->state == State::kDone;
+    }
+    if (done == count_) return false;
+    CHECK(at_barrier == count_) << kernel_ << ", block " << place_.block_index.x << " "
+                                << place_.block_index.y << " " << place_.block_index.z << ": "
+                                << at_barrier << " threads wait at a barrier, " << in_warp
+                                << " in a warp operation, and " << done << " have ended";
+    for (unsigned t = 0; t < count_; ++t) fibers_[t]->state = State::kReady;
+    return true;
+  }
+
+ public:
+  static BlockRunner* Instance() {
+    thread_local BlockRunner runner;
+    return &runner;
+  }
+
+ private:
+  struct FreeDeleter {
+    void operator()(unsigned char* p) const { std::free(p); }
+  };
+
+  bool running_ = false;
+  const char* kernel_ = "";
+  const std::function<void()>* thread_ = nullptr;
+  ThreadPlace place_;
+  unsigned count_ = 0;
+  unsigned current_ = 0;
+  ucontext_t scheduler_;
+  std::vector<std::unique_ptr<Fiber>> fibers_;
+  std::vector<Warp> warps_;
+  std::unique_ptr<unsigned char, FreeDeleter> shared_;
+};
+
+}  // namespace
+
+void SetThreadOrder(ThreadOrder order) { thread_order = order; }
+
+const ThreadPlace& CurrentPlace() { return BlockRunner::Instance()->place(); }
+
+void RunGrid(const char* kernel, Dim3 grid, Dim3 block, size_t shared_bytes,
+             const std::function<void()>& thread) {
+  BlockRunner::Instance()->Run(kernel, grid, block, shared_bytes, thread);
+}
+
+unsigned char* SharedMemory() { return BlockRunner::Instance()->shared(); }
+
+void SyncThreads() { BlockRunner::Instance()->SyncThreads(); }
+
+void SyncWarp() { BlockRunner::Instance()->Exchange(0); }
+
+uint64_t ShuffleBits(uint64_t value, unsigned source_lane) {
+  BlockRunner* const runner = BlockRunner::Instance();
+  const uint64_t* const values = runner->Exchange(value);
+  return source_lane < runner->warp_size() ? values[source_lane] : value;
+}
+
+void GatherWarp(uint64_t value, uint64_t values[32]) {
+  BlockRunner* const runner = BlockRunner::Instance();
+  const uint64_t* const all = runner->Exchange(value);
+  for (unsigned l = 0; l < kWarpSize; ++l) values[l] = l < runner->warp_size() ? all[l] : 0;
+}
+
+unsigned LaneId() { return BlockRunner::Instance()->lane(); }
+
+}  // namespace pushpull::emulation

@@ -1,0 +1,50 @@
+// Launching kernels, and the shared memory they get.
+#ifndef PUSHPULL_KERNELS_CUDA_LAUNCH_CUH_
+#define PUSHPULL_KERNELS_CUDA_LAUNCH_CUH_
+
+#include <cstddef>
+
+#include "kernels/cuda/queue.h"
+
+namespace pushpull::PUSHPULL_CUDA {
+
+struct LaunchShape {
+  dim3 grid, block;
+  size_t shared_bytes = 0;
+};
+
+// kernel(arguments...) by the grid; the name is for messages. An empty grid is no launch.
+template <typename... Parameters, typename... Arguments>
+void Launch(Queue* queue, const char* name, const LaunchShape& shape, void (*kernel)(Parameters...),
+            Arguments... arguments) {
+  if (queue->error != cudaSuccess || shape.grid.x == 0) return;
+#ifdef PUSHPULL_CUDA_EMULATION
+  Enqueue(queue->stream, [=] {
+    emulation::RunGrid(name, shape.grid, shape.block, shape.shared_bytes,
+                       [&] { kernel(arguments...); });
+  });
+#else
+  constexpr size_t kWithoutAsking = 48 * 1024;
+  if (shape.shared_bytes > kWithoutAsking) {
+    queue->Note(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                     static_cast<int>(shape.shared_bytes)),
+                name);
+  }
+  kernel<<<shape.grid, shape.block, shape.shared_bytes, queue->stream>>>(arguments...);
+#endif
+  queue->Note(cudaGetLastError(), name);
+}
+
+// The block's dynamic shared memory, 16-byte aligned.
+__device__ __forceinline__ unsigned char* SharedBytes() {
+#ifdef PUSHPULL_CUDA_EMULATION
+  return emulation::SharedMemory();
+#else
+  extern __shared__ __align__(16) unsigned char pushpull_shared_bytes[];
+  return pushpull_shared_bytes;
+#endif
+}
+
+}  // namespace pushpull::PUSHPULL_CUDA
+
+#endif  // PUSHPULL_KERNELS_CUDA_LAUNCH_CUH_

@@ -1,0 +1,119 @@
+// The operands of kernels/operands.h as kernels take them: by value, without pointers to structs.
+// With the functions that form values and gradients from them.
+#ifndef PUSHPULL_KERNELS_CUDA_VIEWS_CUH_
+#define PUSHPULL_KERNELS_CUDA_VIEWS_CUH_
+
+#include "kernels/cuda/platform.h"
+#include "kernels/operands.h"
+
+namespace pushpull::PUSHPULL_CUDA {
+
+// gamma is null where there is no batch norm.
+struct NormView {
+  const float* gamma = nullptr;
+  const float* beta = nullptr;
+  const float* mean = nullptr;
+  const float* variance = nullptr;
+  float epsilon = 0.0f;
+  bool batch_statistics = false;
+};
+
+template <typename T>
+struct LazyView {
+  const T* raw = nullptr;
+  const T* skip = nullptr;
+  const T* applied = nullptr;
+  NormView norm;
+  Activation activation = Activation::kNone;
+};
+
+template <typename T>
+struct OutputGradientView {
+  const T* dz = nullptr;
+  const T* raw = nullptr;
+  NormView norm;
+  const float* dbeta = nullptr;
+  const float* dgamma = nullptr;
+  float rows = 1.0f;  // of the output: samples of the batch norm
+};
+
+// dz null: not wanted.
+template <typename T>
+struct InputGradientView {
+  T* dz = nullptr;
+  const T* add = nullptr;
+};
+
+inline NormView ViewOf(const BatchNorm<float>* norm) {
+  if (norm == nullptr) return {};
+  return {norm->gamma,
+          norm->beta,
+          norm->mean,
+          norm->variance,
+          static_cast<float>(norm->epsilon),
+          norm->statistics == Statistics::kBatch};
+}
+
+template <typename T>
+LazyView<T> ViewOf(const Lazy<T>& x) {
+  return {x.raw, x.skip, x.applied, ViewOf(x.batch_norm), x.activation};
+}
+
+template <typename T>
+OutputGradientView<T> ViewOf(const OutputGradient<T>& dy, int64_t rows) {
+  return {dy.dz, dy.raw, ViewOf(dy.batch_norm), dy.dbeta, dy.dgamma, static_cast<float>(rows)};
+}
+
+template <typename T>
+InputGradientView<T> ViewOf(const InputGradient<T>& dx) {
+  return {dx.dz, dx.add};
+}
+
+__device__ __forceinline__ float InverseDeviation(const NormView& norm, int channel) {
+  return 1.0f / sqrtf(norm.variance[channel] + norm.epsilon);
+}
+
+// z = scale * raw + shift.
+struct ScaleShift {
+  float scale, shift;
+};
+
+__device__ __forceinline__ ScaleShift NormCoefficients(const NormView& norm, int channel) {
+  if (norm.gamma == nullptr) return {1.0f, 0.0f};
+  const float scale = norm.gamma[channel] * InverseDeviation(norm, channel);
+  return {scale, norm.beta[channel] - norm.mean[channel] * scale};
+}
+
+__device__ __forceinline__ float Activate(Activation activation, float z) {
+  if (activation == Activation::kNone) return z;
+  // Written so that a NaN stays one.
+  if (z < 0.0f) return 0.0f;
+  return activation == Activation::kRelu6 && z > 6.0f ? 6.0f : z;
+}
+
+// The derivative; 0 on both kinks.
+__device__ __forceinline__ float ActivationSlope(Activation activation, float z) {
+  if (activation == Activation::kNone) return 1.0f;
+  if (z <= 0.0f) return 0.0f;
+  return activation == Activation::kRelu6 && z >= 6.0f ? 0.0f : 1.0f;
+}
+
+// The gradient of the convolution's own output: dy = dz_factor * dz + raw_factor * raw + offset.
+struct RawGradientCoefficients {
+  float dz_factor, raw_factor, offset;
+};
+
+template <typename T>
+__device__ __forceinline__ RawGradientCoefficients
+GradientCoefficients(const OutputGradientView<T>& dy, int channel) {
+  if (dy.norm.gamma == nullptr) return {1.0f, 0.0f, 0.0f};
+  const float inverse = InverseDeviation(dy.norm, channel);
+  const float factor = dy.norm.gamma[channel] * inverse;
+  if (!dy.norm.batch_statistics) return {factor, 0.0f, 0.0f};
+  const float slope = factor * inverse * (dy.dgamma[channel] / dy.rows);
+  return {factor, -slope, slope * dy.norm.mean[channel] - factor * (dy.dbeta[channel] / dy.rows)};
+}
+
+}  // namespace pushpull::PUSHPULL_CUDA
+
+#endif  // PUSHPULL_KERNELS_CUDA_VIEWS_CUH_

@@ -1,0 +1,11 @@
+// Marks functions that also run on a GPU.
+#ifndef PUSHPULL_KERNELS_HOST_DEVICE_H_
+#define PUSHPULL_KERNELS_HOST_DEVICE_H_
+
+#ifdef __CUDACC__
+#define PUSHPULL_HOST_DEVICE __host__ __device__
+#else
+#define PUSHPULL_HOST_DEVICE
+#endif
+
+#endif  // PUSHPULL_KERNELS_HOST_DEVICE_H_
