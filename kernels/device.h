@@ -36,6 +36,9 @@ class Device : public MemorySource {
  public:
   virtual std::string description() const = 0;  // "GPU 0 (NVIDIA H200, 139.8 GiB)"
 
+  // What Allocate can still give, in all.
+  virtual int64_t free_bytes() const = 0;
+
   // Host memory that the device copies from and to by itself. Errors as Allocate.
   virtual absl::StatusOr<std::unique_ptr<Memory>> AllocatePinned(int64_t bytes) = 0;
 

@@ -106,31 +106,61 @@ class ProfiledOperators : public Operators<float> {
            LazyReads(x) + InputGradientTraffic(x, dx), start);
   }
 
-  void Dropout(int64_t size, const float* x, double rate, uint64_t seed, float* y) override {
+  void Dropout(int64_t size, const float* x, double rate, const uint64_t* seed, uint64_t salt,
+               float* y) override {
     const int64_t start = now_();
-    operators_.Dropout(size, x, rate, seed, y);
-    Record("dropout", {1, 1, 1, size}, {1, 1, 1, size}, size, 2.0 * size, start);
+    operators_.Dropout(size, x, rate, seed, salt, y);
+    RecordFlat("dropout", size, 2.0 * size, start);
   }
 
-  ClassificationResult SoftmaxCrossEntropy(int64_t samples, int64_t classes, const float* logits,
-                                           const int32_t* labels, double smoothing,
-                                           float* dlogits) override {
+  void SoftmaxCrossEntropy(int64_t samples, int64_t classes, const float* logits,
+                           const int32_t* labels, double smoothing, float* dlogits,
+                           ClassificationResult* result) override {
     const int64_t start = now_();
-    const ClassificationResult result =
-        operators_.SoftmaxCrossEntropy(samples, classes, logits, labels, smoothing, dlogits);
+    operators_.SoftmaxCrossEntropy(samples, classes, logits, labels, smoothing, dlogits, result);
     const Shape shape{samples, 1, 1, classes};
     Record("softmax", shape, shape, 4.0 * shape.size(), 2.0 * shape.size(), start);
-    return result;
   }
 
-  SsdLossResult SsdLoss(const SsdLossArguments<float>& arguments) override {
+  int64_t SsdLossWorkspace(int64_t samples, int64_t num_anchors) const override {
+    return operators_.SsdLossWorkspace(samples, num_anchors);
+  }
+  void SsdLoss(const SsdLossArguments<float>& arguments, SsdLossResult* result,
+               const Workspace& workspace) override {
     const int64_t start = now_();
-    const SsdLossResult result = operators_.SsdLoss(arguments);
-    const Shape shape{static_cast<int64_t>(arguments.objects.size()), 1,
-                      static_cast<int64_t>(arguments.anchors.size()),
+    operators_.SsdLoss(arguments, result, workspace);
+    const Shape shape{arguments.samples, 1, arguments.num_anchors,
                       arguments.spec->num_classes + 1 + kBoxCodeSize};
     Record("ssd_loss", shape, shape, 4.0 * shape.size(), 2.0 * shape.size(), start);
-    return result;
+  }
+
+  void ConvertFromFloat(int64_t size, const float* from, float* to) override {
+    const int64_t start = now_();
+    operators_.ConvertFromFloat(size, from, to);
+    RecordFlat("convert", size, 2.0 * size, start);
+  }
+  void ConvertToFloat(int64_t size, const float* from, float* to) override {
+    const int64_t start = now_();
+    operators_.ConvertToFloat(size, from, to);
+    RecordFlat("convert", size, 2.0 * size, start);
+  }
+  void Zero(int64_t size, float* out) override {
+    const int64_t start = now_();
+    operators_.Zero(size, out);
+    RecordFlat("zero", size, size, start);
+  }
+  void MovingStatistics(int64_t channels, int64_t rows, const float* mean, const float* variance,
+                        float* pushed_mean, float* pushed_variance) override {
+    const int64_t start = now_();
+    operators_.MovingStatistics(channels, rows, mean, variance, pushed_mean, pushed_variance);
+    RecordFlat("statistics", channels, 4.0 * channels, start);
+  }
+  void CorrectStatistics(int64_t channels, double left, const float* mean, const float* variance,
+                         float* corrected_mean, float* corrected_variance) override {
+    const int64_t start = now_();
+    operators_.CorrectStatistics(channels, left, mean, variance, corrected_mean,
+                                 corrected_variance);
+    RecordFlat("statistics", channels, 4.0 * channels, start);
   }
 
  private:
@@ -151,6 +181,10 @@ class ProfiledOperators : public Operators<float> {
               int64_t start) {
     const int64_t nanoseconds = now_() - start;
     profiler_.Record({name, in, out, 1, 1, flops, floats * sizeof(float), nanoseconds});
+  }
+
+  void RecordFlat(const char* name, int64_t size, double floats, int64_t start) {
+    Record(name, {1, 1, 1, size}, {1, 1, 1, size}, size, floats, start);
   }
 
   Operators<float>& operators_;

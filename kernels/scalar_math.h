@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "kernels/operators.h"
+#include "kernels/operands.h"
 
 namespace pushpull {
 

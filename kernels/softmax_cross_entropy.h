@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "kernels/operators.h"
+#include "kernels/operands.h"
 
 namespace pushpull {
 

@@ -9,8 +9,8 @@
 #include "kernels/cpu/depthwise_convolution.h"
 #include "kernels/cpu/depthwise_tiling.h"
 #include "kernels/cpu/elementwise.h"
+#include "kernels/cpu/host_operators.h"
 #include "kernels/scalar_math.h"
-#include "kernels/softmax_cross_entropy.h"
 
 namespace pushpull {
 
@@ -21,7 +21,7 @@ void CheckDepthwise(const ConvolutionShape& shape) {
   CHECK_LE(shape.kernel, kMostDepthwiseTaps);
 }
 
-class FastOperators : public Operators<float> {
+class FastOperators : public HostOperators<float> {
  public:
   explicit FastOperators(ThreadPool* pool) : pool_(pool) {}
 
@@ -76,29 +76,23 @@ class FastOperators : public Operators<float> {
     PoolBackward(x, dy, dx, workspace, pool_);
   }
 
-  void Dropout(int64_t size, const float* x, double rate, uint64_t seed, float* y) override {
+  void Dropout(int64_t size, const float* x, double rate, const uint64_t* seed, uint64_t salt,
+               float* y) override {
     const uint64_t threshold = DropoutThreshold(rate);
+    const uint64_t salted = *seed ^ salt;
     const float scale = static_cast<float>(1.0 / (1.0 - rate));
     constexpr int64_t kPart = 8192;
     pool_->ParallelFor((size + kPart - 1) / kPart, [&](int64_t part) {
       const int64_t end = std::min(size, (part + 1) * kPart);
       for (int64_t i = part * kPart; i < end; ++i) {
-        y[i] = HashIndex(seed, i) < threshold ? 0.0f : x[i] * scale;
+        y[i] = HashIndex(salted, i) < threshold ? 0.0f : x[i] * scale;
       }
     });
   }
 
-  ClassificationResult SoftmaxCrossEntropy(int64_t samples, int64_t classes, const float* logits,
-                                           const int32_t* labels, double smoothing,
-                                           float* dlogits) override {
-    return SoftmaxCrossEntropyOnCpu(samples, classes, logits, labels, smoothing, dlogits);
-  }
-
-  SsdLossResult SsdLoss(const SsdLossArguments<float>& arguments) override {
-    return SsdLossOnCpu<float>(arguments,
-                               [this](int64_t count, absl::FunctionRef<void(int64_t)> body) {
-                                 pool_->ParallelFor(count, body);
-                               });
+ protected:
+  void ParallelFor(int64_t count, absl::FunctionRef<void(int64_t)> body) override {
+    pool_->ParallelFor(count, body);
   }
 
  private:

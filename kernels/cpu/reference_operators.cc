@@ -5,8 +5,8 @@
 
 #include "glog/logging.h"
 
+#include "kernels/cpu/host_operators.h"
 #include "kernels/scalar_math.h"
-#include "kernels/softmax_cross_entropy.h"
 
 namespace pushpull {
 
@@ -131,7 +131,7 @@ void Store(const std::vector<double>& values, T* out) {
 }
 
 template <typename T>
-class ReferenceOperators : public Operators<T> {
+class ReferenceOperators : public HostOperators<T> {
  public:
   int64_t ConvolutionWorkspace(const ConvolutionShape&) const override { return 0; }
   int64_t DepthwiseWorkspace(const ConvolutionShape&) const override { return 0; }
@@ -243,22 +243,19 @@ class ReferenceOperators : public Operators<T> {
     FinishInputGradient(x, dvalue, dx);
   }
 
-  void Dropout(int64_t size, const T* x, double rate, uint64_t seed, T* y) override {
+  void Dropout(int64_t size, const T* x, double rate, const uint64_t* seed, uint64_t salt,
+               T* y) override {
     const uint64_t threshold = DropoutThreshold(rate);
+    const uint64_t salted = *seed ^ salt;
     const T scale = static_cast<T>(1.0 / (1.0 - rate));
-    for (int64_t i = 0; i < size; ++i) y[i] = HashIndex(seed, i) < threshold ? T(0) : x[i] * scale;
+    for (int64_t i = 0; i < size; ++i) {
+      y[i] = HashIndex(salted, i) < threshold ? T(0) : x[i] * scale;
+    }
   }
 
-  ClassificationResult SoftmaxCrossEntropy(int64_t samples, int64_t classes, const T* logits,
-                                           const int32_t* labels, double smoothing,
-                                           T* dlogits) override {
-    return SoftmaxCrossEntropyOnCpu(samples, classes, logits, labels, smoothing, dlogits);
-  }
-
-  SsdLossResult SsdLoss(const SsdLossArguments<T>& arguments) override {
-    return SsdLossOnCpu<T>(arguments, [](int64_t count, absl::FunctionRef<void(int64_t)> body) {
-      for (int64_t i = 0; i < count; ++i) body(i);
-    });
+ protected:
+  void ParallelFor(int64_t count, absl::FunctionRef<void(int64_t)> body) override {
+    for (int64_t i = 0; i < count; ++i) body(i);
   }
 };
 

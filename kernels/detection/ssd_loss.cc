@@ -27,10 +27,13 @@ class SsdLossComputation {
   explicit SsdLossComputation(const SsdLossArguments<T>& arguments)
       : arguments_(arguments),
         spec_(*arguments.spec),
-        num_anchors_(static_cast<int>(arguments.anchors.size())),
+        num_anchors_(static_cast<int>(arguments.num_anchors)),
         columns_(spec_.num_classes + 1),
-        images_(arguments.objects.size()) {
-    CHECK_EQ(arguments.dbox_codes == nullptr, arguments.dclass_scores == nullptr);
+        images_(arguments.samples) {
+    for (const SsdHeadTensors<T>& head : arguments.heads) {
+      for (int64_t a = 0; a < head.num_anchors; ++a) places_.push_back({&head, a});
+    }
+    CHECK_EQ(static_cast<int64_t>(places_.size()), arguments.num_anchors);
   }
 
   SsdLossResult Run(
@@ -52,7 +55,7 @@ class SsdLossComputation {
     const double localization_factor = spec_.loss.localization_weight / (normalizer * code_size);
     result.classification_loss *= classification_factor;
     result.localization_loss *= localization_factor;
-    if (arguments_.dbox_codes != nullptr) {
+    if (arguments_.wants_gradient) {
       parallel_for(samples, [&](int64_t s) {
         WriteGradient(s, classification_factor, localization_factor);
       });
@@ -61,11 +64,25 @@ class SsdLossComputation {
   }
 
  private:
+  // Where an anchor's numbers stand: entry `index` of each sample in the tensors of its head.
+  struct Place {
+    const SsdHeadTensors<T>* head;
+    int64_t index;
+    int64_t Row(int64_t s) const { return s * head->num_anchors + index; }
+  };
+
+  absl::Span<const BoundingBox> anchors() const {
+    return {arguments_.anchors, static_cast<size_t>(num_anchors_)};
+  }
+  absl::Span<const LabeledBox> Objects(int64_t s) const {
+    const int32_t* const first = arguments_.first_object + s;
+    return {arguments_.objects + first[0], static_cast<size_t>(first[1] - first[0])};
+  }
   const T* Code(int64_t s, int64_t a) const {
-    return arguments_.box_codes + (s * num_anchors_ + a) * kBoxCodeSize;
+    return places_[a].head->box_codes + places_[a].Row(s) * kBoxCodeSize;
   }
   absl::Span<const T> Scores(int64_t s, int64_t a) const {
-    return {arguments_.class_scores + (s * num_anchors_ + a) * columns_,
+    return {places_[a].head->class_scores + places_[a].Row(s) * columns_,
             static_cast<size_t>(columns_)};
   }
 
@@ -78,7 +95,7 @@ class SsdLossComputation {
 
   void ComputeImage(int64_t s) {
     ImageLoss& image = images_[s];
-    image.targets = AssignTargets(spec_, arguments_.anchors, arguments_.objects[s]);
+    image.targets = AssignTargets(spec_, anchors(), Objects(s));
     std::vector<double> classification(num_anchors_, 0.0);
     std::vector<double> localization(num_anchors_, 0.0);
     for (int a = 0; a < num_anchors_; ++a) {
@@ -110,8 +127,7 @@ class SsdLossComputation {
     std::vector<BoundingBox> boxes(num_anchors_);
     for (int a = 0; a < num_anchors_; ++a) {
       const T* const code = Code(s, a);
-      boxes[a] =
-          DecodeBox(spec_.box_coder, {code[0], code[1], code[2], code[3]}, arguments_.anchors[a]);
+      boxes[a] = DecodeBox(spec_.box_coder, {code[0], code[1], code[2], code[3]}, anchors()[a]);
     }
     MiningInput input;
     input.classification_losses = classification;
@@ -133,21 +149,27 @@ class SsdLossComputation {
   }
 
   void WriteGradient(int64_t s, double classification_factor, double localization_factor) const {
-    T* const dcodes = arguments_.dbox_codes + s * num_anchors_ * kBoxCodeSize;
-    T* const dscores = arguments_.dclass_scores + s * num_anchors_ * columns_;
-    std::fill_n(dcodes, int64_t{num_anchors_} * kBoxCodeSize, T(0));
-    std::fill_n(dscores, int64_t{num_anchors_} * columns_, T(0));
+    for (const SsdHeadTensors<T>& head : arguments_.heads) {
+      const int64_t first = s * head.num_anchors;
+      if (head.dbox_codes != nullptr) {
+        std::fill_n(head.dbox_codes + first * kBoxCodeSize, head.num_anchors * kBoxCodeSize, T(0));
+      }
+      if (head.dclass_scores != nullptr) {
+        std::fill_n(head.dclass_scores + first * columns_, head.num_anchors * columns_, T(0));
+      }
+    }
     for (const int a : images_[s].kept) {
       const AnchorTarget& target = images_[s].targets[a];
-      if (target.class_weight != 0.0f) {
+      const SsdHeadTensors<T>& head = *places_[a].head;
+      if (target.class_weight != 0.0f && head.dclass_scores != nullptr) {
         ClassificationGradient(spec_.loss, Scores(s, a), target.class_column,
                                classification_factor * target.class_weight,
-                               dscores + int64_t{a} * columns_);
+                               head.dclass_scores + places_[a].Row(s) * columns_);
       }
-      if (target.box_weight != 0.0f) {
+      if (target.box_weight != 0.0f && head.dbox_codes != nullptr) {
         LocalizationGradient(spec_.loss, Code(s, a), target.code,
                              localization_factor * LossWeight(target),
-                             dcodes + int64_t{a} * kBoxCodeSize);
+                             head.dbox_codes + places_[a].Row(s) * kBoxCodeSize);
       }
     }
   }
@@ -156,6 +178,7 @@ class SsdLossComputation {
   const DetectionSpec& spec_;
   const int num_anchors_;
   const int columns_;
+  std::vector<Place> places_;  // per anchor
   std::vector<ImageLoss> images_;
 };
 

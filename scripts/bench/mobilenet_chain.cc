@@ -130,9 +130,10 @@ void MobilenetChain::Forward(Operators<float>* operators) {
 
 void MobilenetChain::Backward(Operators<float>* operators) {
   const Layer& classifier = *layers_.back();
+  ClassificationResult result;
   operators->SoftmaxCrossEntropy(classifier.shape.in.n, classifier.shape.out_channels,
                                  classifier.y.data(), labels_.data(), 0.1,
-                                 layers_.back()->dz.data());
+                                 layers_.back()->dz.data(), &result);
   for (size_t i = layers_.size(); i-- > 0;) {
     Layer& layer = *layers_[i];
     OutputGradient<float> dy{layer.dz.data(), nullptr, nullptr, nullptr, nullptr};

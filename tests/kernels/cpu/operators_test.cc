@@ -144,18 +144,23 @@ TEST_P(OperatorsTest, NanReachesTheOutput) {
 
 TEST_P(OperatorsTest, DropoutKeepsAFractionAndDependsOnSeedAndIndexOnly) {
   const int64_t size = 20000;
+  const uint64_t seed = 11, other_seed = 12, salted_seed = 11 ^ 0x55;
   const std::vector<float> ones(size, 1.0f);
-  std::vector<float> y(size), again(size), other(size), shorter(100);
-  operators_->Dropout(size, ones.data(), 0.25, 11, y.data());
-  operators_->Dropout(size, ones.data(), 0.25, 11, again.data());
-  operators_->Dropout(size, ones.data(), 0.25, 12, other.data());
-  operators_->Dropout(100, ones.data(), 0.25, 11, shorter.data());
+  std::vector<float> y(size), again(size), other(size), salted(size), shorter(100);
+  operators_->Dropout(size, ones.data(), 0.25, &seed, 0, y.data());
+  operators_->Dropout(size, ones.data(), 0.25, &seed, 0, again.data());
+  operators_->Dropout(size, ones.data(), 0.25, &other_seed, 0, other.data());
+  operators_->Dropout(100, ones.data(), 0.25, &seed, 0, shorter.data());
   EXPECT_EQ(y, again);
   EXPECT_NE(y, other);
   EXPECT_TRUE(std::equal(shorter.begin(), shorter.end(), y.begin()));
   EXPECT_NEAR(std::accumulate(y.begin(), y.end(), 0.0) / size, 1.0, 0.02);
   for (const float value : y) EXPECT_TRUE(value == 0.0f || value == 1.0f / 0.75f) << value;
-  operators_->Dropout(size, ones.data(), 0, 11, y.data());
+  operators_->Dropout(size, ones.data(), 0.25, &salted_seed, 0x55, salted.data());
+  EXPECT_EQ(y, salted);
+  operators_->Dropout(size, ones.data(), 0.25, &seed, 0x55, salted.data());
+  EXPECT_NE(y, salted);
+  operators_->Dropout(size, ones.data(), 0, &seed, 0, y.data());
   EXPECT_EQ(y, ones);
 }
 
@@ -163,8 +168,9 @@ TEST_P(OperatorsTest, SoftmaxOfUniformLogits) {
   const std::vector<float> logits(2 * 10, 3.0f);
   const std::vector<int32_t> labels{0, 9};
   std::vector<float> dlogits(20);
-  const ClassificationResult result =
-      operators_->SoftmaxCrossEntropy(2, 10, logits.data(), labels.data(), 0.1, dlogits.data());
+  ClassificationResult result{-1, -1, -1};
+  operators_->SoftmaxCrossEntropy(2, 10, logits.data(), labels.data(), 0.1, dlogits.data(),
+                                  &result);
   EXPECT_NEAR(result.loss, std::log(10.0), 1e-6);
   EXPECT_EQ(result.top1, 0);  // a tie counts against the label
   EXPECT_EQ(result.top5, 0);
@@ -175,8 +181,8 @@ TEST_P(OperatorsTest, SoftmaxOfUniformLogits) {
 TEST_P(OperatorsTest, SoftmaxCountsRanksAndTakesLargeLogits) {
   const std::vector<float> logits{1000, 0, -1000, 1, 2, 3, 1000, 0, -1000, 1, 2, 3};
   const std::vector<int32_t> labels{0, 2};
-  const ClassificationResult result =
-      operators_->SoftmaxCrossEntropy(2, 6, logits.data(), labels.data(), 0, nullptr);
+  ClassificationResult result;
+  operators_->SoftmaxCrossEntropy(2, 6, logits.data(), labels.data(), 0, nullptr, &result);
   EXPECT_NEAR(result.loss, 1000, 1e-3);  // 0 for the first sample, 2000 for the second
   EXPECT_EQ(result.top1, 1);
   EXPECT_EQ(result.top5, 1);
@@ -185,8 +191,44 @@ TEST_P(OperatorsTest, SoftmaxCountsRanksAndTakesLargeLogits) {
 TEST_P(OperatorsTest, RefusesALabelThatIsNoClass) {
   const std::vector<float> logits(4);
   const std::vector<int32_t> labels{4};
-  EXPECT_DEATH(operators_->SoftmaxCrossEntropy(1, 4, logits.data(), labels.data(), 0, nullptr),
-               "sample 0: label 4 of 4");
+  ClassificationResult result;
+  EXPECT_DEATH(
+      operators_->SoftmaxCrossEntropy(1, 4, logits.data(), labels.data(), 0, nullptr, &result),
+      "sample 0: label 4 of 4");
+}
+
+TEST_P(OperatorsTest, StatisticsThatArePushedAreUnbiased) {
+  const std::vector<float> mean{1.5f, -2, 0}, variance{0.5f, 4, 0};
+  Output<float> pushed_mean(3), pushed_variance(3);
+  operators_->MovingStatistics(3, 5, mean.data(), variance.data(), pushed_mean.data(),
+                               pushed_variance.data());
+  EXPECT_EQ(pushed_mean.Take("mean"), mean);
+  EXPECT_EQ(pushed_variance.Take("variance"), (std::vector<float>{0.625f, 5, 0}));
+  // One row: there is nothing to divide by.
+  operators_->MovingStatistics(3, 1, mean.data(), variance.data(), pushed_mean.data(),
+                               pushed_variance.data());
+  EXPECT_EQ(pushed_variance.Take("variance of one row"), variance);
+}
+
+TEST_P(OperatorsTest, CorrectedStatisticsHaveNothingOfTheStart) {
+  // A quarter is left of mean 0 and variance 1; what was gathered had mean 2 and variance 3.
+  const std::vector<float> mean{1.5f, 1.5f}, variance{2.5f, 0.125f};
+  Output<float> corrected_mean(2), corrected_variance(2);
+  operators_->CorrectStatistics(2, 0.25, mean.data(), variance.data(), corrected_mean.data(),
+                                corrected_variance.data());
+  EXPECT_EQ(corrected_mean.Take("mean"), (std::vector<float>{2, 2}));
+  EXPECT_EQ(corrected_variance.Take("variance"), (std::vector<float>{3, 0}));  // never below 0
+}
+
+TEST_P(OperatorsTest, ZeroAndConversionsWriteWhatTheySay) {
+  const std::vector<float> values{1, -2.5f, 3};
+  Output<float> to(3), from(3), zeros(3);
+  operators_->ConvertFromFloat(3, values.data(), to.data());
+  operators_->ConvertToFloat(3, values.data(), from.data());
+  operators_->Zero(3, zeros.data());
+  EXPECT_EQ(to.Take("from float"), values);
+  EXPECT_EQ(from.Take("to float"), values);
+  EXPECT_EQ(zeros.Take("zero"), std::vector<float>(3, 0.0f));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, OperatorsTest, testing::Values("reference", "fast"),

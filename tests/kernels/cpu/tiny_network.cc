@@ -7,6 +7,7 @@ namespace pushpull {
 namespace {
 constexpr int kClasses = 6;
 constexpr uint64_t kSeed = 7;
+constexpr uint64_t kSalt = 0x1234;
 }  // namespace
 
 template <typename T>
@@ -100,14 +101,16 @@ ClassificationResult TinyNetwork<T>::Forward(Operators<T>* operators) {
     x = layer->output;
   }
   operators->GlobalAveragePool(x, pooled_.data());
-  operators->Dropout(pooled_.size(), pooled_.data(), spec_.dropout, kSeed, dropped_.data());
+  operators->Dropout(pooled_.size(), pooled_.data(), spec_.dropout, &kSeed, kSalt, dropped_.data());
   const Lazy<T> features{classifier_.in,    dropped_.data(), nullptr,
                          Activation::kNone, nullptr,         nullptr};
   GuardedWorkspace workspace(operators->ConvolutionWorkspace(classifier_));
   operators->Convolution(classifier_, features, classifier_weights_->value.data(),
                          classifier_bias_->value.data(), logits_.data(), {}, workspace.view());
-  return operators->SoftmaxCrossEntropy(spec_.image.n, kClasses, logits_.data(), labels_.data(),
-                                        spec_.smoothing, dlogits_.data());
+  ClassificationResult result;
+  operators->SoftmaxCrossEntropy(spec_.image.n, kClasses, logits_.data(), labels_.data(),
+                                 spec_.smoothing, dlogits_.data(), &result);
+  return result;
 }
 
 template <typename T>
@@ -143,7 +146,8 @@ void TinyNetwork<T>::Backward(Operators<T>* operators) {
                                    classifier_bias_->gradient.data(),
                                    {dpooled_.data(), nullptr, nullptr, nullptr}, workspace.view());
   }
-  operators->Dropout(dpooled_.size(), dpooled_.data(), spec_.dropout, kSeed, dpooled_.data());
+  operators->Dropout(dpooled_.size(), dpooled_.data(), spec_.dropout, &kSeed, kSalt,
+                     dpooled_.data());
   Layer& last = *layers_.back();
   GuardedWorkspace workspace(operators->PoolWorkspace(last.shape.out()));
   operators->GlobalAveragePoolBackward(last.output, dpooled_.data(), Into(last, nullptr),

@@ -102,7 +102,27 @@ class DetectionGoldenTest : public testing::Test {
       std::vector<LabeledBox>& boxes = objects_.emplace_back();
       for (const nlohmann::json& o : image) boxes.push_back({{o[0], o[1], o[2], o[3]}, o[4], o[5]});
     }
-    spans_.assign(objects_.begin(), objects_.end());
+    for (const std::vector<LabeledBox>& boxes : objects_) {
+      flat_objects_.insert(flat_objects_.end(), boxes.begin(), boxes.end());
+      first_object_.push_back(static_cast<int32_t>(flat_objects_.size()));
+    }
+  }
+
+  // Per entry of the heads' tensors, which follow one another, its place in a list [samples,
+  // anchors, columns].
+  std::vector<size_t> PlacesByHead(const DetectionSpec& spec, int64_t columns) const {
+    std::vector<size_t> places;
+    int64_t first = 0;
+    for (const DetectionHead& head : spec.heads) {
+      for (size_t s = 0; s < objects_.size(); ++s) {
+        const int64_t row = static_cast<int64_t>(s * anchors_.size()) + first;
+        for (int64_t i = 0; i < head.num_anchors() * columns; ++i) {
+          places.push_back(static_cast<size_t>(row * columns + i));
+        }
+      }
+      first += head.num_anchors();
+    }
+    return places;
   }
 
   template <typename T>
@@ -114,18 +134,30 @@ class DetectionGoldenTest : public testing::Test {
     const size_t scores_size = objects_.size() * anchors_.size() * (kClasses + 1);
     const std::vector<double> codes = Noise(codes_size, 1, 2.0);
     const std::vector<double> scores = Noise(scores_size, 2, 3.0);
-    const std::vector<T> typed_codes(codes.begin(), codes.end());
-    const std::vector<T> typed_scores(scores.begin(), scores.end());
+    const std::vector<size_t> code_places = PlacesByHead(spec, 4);
+    const std::vector<size_t> score_places = PlacesByHead(spec, kClasses + 1);
+    std::vector<T> typed_codes, typed_scores;
+    for (const size_t place : code_places) typed_codes.push_back(static_cast<T>(codes[place]));
+    for (const size_t place : score_places) typed_scores.push_back(static_cast<T>(scores[place]));
     std::vector<T> dcodes(codes_size, T(777));
     std::vector<T> dscores(scores_size, T(777));
+    std::vector<SsdHeadTensors<T>> heads;
+    int64_t rows = 0;
+    for (const DetectionHead& head : spec.heads) {
+      heads.push_back({head.num_anchors(), typed_codes.data() + rows * 4,
+                       typed_scores.data() + rows * (kClasses + 1), dcodes.data() + rows * 4,
+                       dscores.data() + rows * (kClasses + 1)});
+      rows += head.num_anchors() * static_cast<int64_t>(objects_.size());
+    }
     SsdLossArguments<T> arguments;
     arguments.spec = &spec;
-    arguments.anchors = anchors_;
-    arguments.objects = spans_;
-    arguments.box_codes = typed_codes.data();
-    arguments.class_scores = typed_scores.data();
-    arguments.dbox_codes = dcodes.data();
-    arguments.dclass_scores = dscores.data();
+    arguments.samples = static_cast<int64_t>(objects_.size());
+    arguments.num_anchors = static_cast<int64_t>(anchors_.size());
+    arguments.anchors = anchors_.data();
+    arguments.objects = flat_objects_.data();
+    arguments.first_object = first_object_.data();
+    arguments.heads = heads;
+    arguments.wants_gradient = true;
     const SsdLossResult result = SsdLossOnCpu<T>(arguments, RunSerially);
 
     int64_t mined = 0;
@@ -139,13 +171,13 @@ class DetectionGoldenTest : public testing::Test {
     near(result.classification_loss, golden["classification_loss"]);
     near(result.localization_loss, golden["localization_loss"]);
     for (int k = 0; k < 3; ++k) {
-      const std::vector<double> got_codes(dcodes.begin(), dcodes.end());
-      const std::vector<double> got_scores(dscores.begin(), dscores.end());
+      std::vector<double> got_codes(codes_size), got_scores(scores_size);
+      for (size_t i = 0; i < codes_size; ++i) got_codes[code_places[i]] = dcodes[i];
+      for (size_t i = 0; i < scores_size; ++i) got_scores[score_places[i]] = dscores[i];
       near(Dot(got_codes, Noise(codes_size, 3 + k, 1.0)), golden["dcodes"][k]);
       near(Dot(got_scores, Noise(scores_size, 3 + k, 1.0)), golden["dscores"][k]);
     }
-    arguments.dbox_codes = nullptr;
-    arguments.dclass_scores = nullptr;
+    arguments.wants_gradient = false;
     const SsdLossResult loss_only = SsdLossOnCpu<T>(arguments, RunSerially);
     EXPECT_EQ(loss_only.classification_loss, result.classification_loss);
   }
@@ -153,7 +185,8 @@ class DetectionGoldenTest : public testing::Test {
   nlohmann::json golden_;
   std::vector<BoundingBox> anchors_;
   std::vector<std::vector<LabeledBox>> objects_;
-  std::vector<absl::Span<const LabeledBox>> spans_;
+  std::vector<LabeledBox> flat_objects_;
+  std::vector<int32_t> first_object_ = {0};
 };
 
 TEST_F(DetectionGoldenTest, Anchors) {

@@ -196,16 +196,20 @@ TEST(SsdLoss, NanInTheOutputsShowsInTheLoss) {
   spec.matcher.force_match_for_each_row = true;
   const std::vector<BoundingBox> anchors = GenerateSsdAnchors(spec.anchors, spec.heads);
   const std::vector<LabeledBox> boxes = {{{0.2f, 0.2f, 0.6f, 0.6f}, 1, 1.0f}};
-  const absl::Span<const LabeledBox> objects[] = {boxes};
+  const std::vector<int32_t> first_object = {0, 1};
   std::vector<float> codes(anchors.size() * 4, 0.0f);
   std::vector<float> scores(anchors.size() * 3, 0.0f);
   scores[1000 * 3 + 1] = kNan;
   SsdLossArguments<float> arguments;
   arguments.spec = &spec;
-  arguments.anchors = anchors;
-  arguments.objects = objects;
-  arguments.box_codes = codes.data();
-  arguments.class_scores = scores.data();
+  arguments.samples = 1;
+  arguments.num_anchors = static_cast<int64_t>(anchors.size());
+  arguments.anchors = anchors.data();
+  arguments.objects = boxes.data();
+  arguments.first_object = first_object.data();
+  const SsdHeadTensors<float> head{arguments.num_anchors, codes.data(), scores.data(), nullptr,
+                                   nullptr};
+  arguments.heads = {&head, 1};
   const SsdLossResult result =
       SsdLossOnCpu<float>(arguments, [](int64_t count, absl::FunctionRef<void(int64_t)> body) {
         for (int64_t i = 0; i < count; ++i) body(i);

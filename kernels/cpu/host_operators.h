@@ -1,0 +1,69 @@
+// What the CPU's operators have in common: losses, conversions and bookkeeping, whose share of a
+// step is negligible.
+#ifndef PUSHPULL_KERNELS_CPU_HOST_OPERATORS_H_
+#define PUSHPULL_KERNELS_CPU_HOST_OPERATORS_H_
+
+#include <algorithm>
+#include <cstdint>
+
+#include "absl/functional/function_ref.h"
+
+#include "kernels/operators.h"
+#include "kernels/softmax_cross_entropy.h"
+
+namespace pushpull {
+
+// T is float or double.
+template <typename T>
+class HostOperators : public Operators<T> {
+ public:
+  void SoftmaxCrossEntropy(int64_t samples, int64_t classes, const T* logits, const int32_t* labels,
+                           double smoothing, T* dlogits, ClassificationResult* result) override {
+    *result = SoftmaxCrossEntropyOnCpu(samples, classes, logits, labels, smoothing, dlogits);
+  }
+
+  // The loss allocates what it needs: it differs from image to image.
+  int64_t SsdLossWorkspace(int64_t, int64_t) const override { return 0; }
+  void SsdLoss(const SsdLossArguments<T>& arguments, SsdLossResult* result,
+               const Workspace&) override {
+    *result = SsdLossOnCpu<T>(
+        arguments,
+        [this](int64_t count, absl::FunctionRef<void(int64_t)> body) { ParallelFor(count, body); });
+  }
+
+  void ConvertFromFloat(int64_t size, const float* from, T* to) override {
+    std::copy_n(from, size, to);
+  }
+  void ConvertToFloat(int64_t size, const T* from, float* to) override {
+    std::transform(from, from + size, to, [](T value) { return static_cast<float>(value); });
+  }
+
+  void Zero(int64_t size, T* out) override { std::fill_n(out, size, T(0)); }
+
+  void MovingStatistics(int64_t channels, int64_t rows, const T* mean, const T* variance,
+                        T* pushed_mean, T* pushed_variance) override {
+    const double unbias =
+        static_cast<double>(rows) / static_cast<double>(std::max<int64_t>(rows - 1, 1));
+    for (int64_t c = 0; c < channels; ++c) {
+      pushed_mean[c] = mean[c];
+      pushed_variance[c] = static_cast<T>(variance[c] * unbias);
+    }
+  }
+
+  void CorrectStatistics(int64_t channels, double left, const T* mean, const T* variance,
+                         T* corrected_mean, T* corrected_variance) override {
+    const double gathered = 1.0 - left;
+    for (int64_t c = 0; c < channels; ++c) {
+      corrected_mean[c] = static_cast<T>(mean[c] / gathered);
+      corrected_variance[c] = static_cast<T>(std::max((variance[c] - left) / gathered, 0.0));
+    }
+  }
+
+ protected:
+  // Runs body(0) ... body(count - 1), in any order.
+  virtual void ParallelFor(int64_t count, absl::FunctionRef<void(int64_t)> body) = 0;
+};
+
+}  // namespace pushpull
+
+#endif  // PUSHPULL_KERNELS_CPU_HOST_OPERATORS_H_
