@@ -43,27 +43,44 @@ __device__ __forceinline__ unsigned PackBfloat16(float low, float high) {
 #endif
 }
 
-// Eight neighbours; the address is a multiple of their size (16 or 32 bytes).
-__device__ __forceinline__ void Load8(const Bfloat16* from, float out[8]) {
-  const uint4 bits = *reinterpret_cast<const uint4*>(from);
-  const unsigned words[4] = {bits.x, bits.y, bits.z, bits.w};
+// Eight neighbours as they are in memory; the address is a multiple of their size (16 or 32 bytes).
+template <typename T>
+struct Raw8;
+template <>
+struct Raw8<Bfloat16> {
+  uint4 bits;
+};
+template <>
+struct Raw8<float> {
+  float4 low, high;
+};
+
+__device__ __forceinline__ Raw8<Bfloat16> LoadRaw8(const Bfloat16* from) {
+  return {*reinterpret_cast<const uint4*>(from)};
+}
+__device__ __forceinline__ Raw8<float> LoadRaw8(const float* from) {
+  const float4* const vectors = reinterpret_cast<const float4*>(from);
+  return {vectors[0], vectors[1]};
+}
+
+__device__ __forceinline__ void Unpack8(const Raw8<Bfloat16>& raw, float out[8]) {
+  const unsigned words[4] = {raw.bits.x, raw.bits.y, raw.bits.z, raw.bits.w};
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     out[2 * i] = __uint_as_float(words[i] << 16);
     out[2 * i + 1] = __uint_as_float(words[i] & 0xffff0000u);
   }
 }
-
-__device__ __forceinline__ void Load8(const float* from, float out[8]) {
-  const float4* const vectors = reinterpret_cast<const float4*>(from);
+__device__ __forceinline__ void Unpack8(const Raw8<float>& raw, float out[8]) {
+  const float values[8] = {raw.low.x,  raw.low.y,  raw.low.z,  raw.low.w,
+                           raw.high.x, raw.high.y, raw.high.z, raw.high.w};
 #pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const float4 v = vectors[i];
-    out[4 * i] = v.x;
-    out[4 * i + 1] = v.y;
-    out[4 * i + 2] = v.z;
-    out[4 * i + 3] = v.w;
-  }
+  for (int i = 0; i < 8; ++i) out[i] = values[i];
+}
+
+template <typename T>
+__device__ __forceinline__ void Load8(const T* from, float out[8]) {
+  Unpack8(LoadRaw8(from), out);
 }
 
 __device__ __forceinline__ void Store8(const float values[8], Bfloat16* to) {

@@ -8,7 +8,9 @@ namespace pushpull::PUSHPULL_CUDA {
 
 struct Queue {
   cudaStream_t stream = nullptr;
-  int multiprocessors = 1;  // of the device: how many blocks keep it busy
+  // Of the device.
+  int multiprocessors = 1;
+  int shared_bytes_limit = 48 * 1024;  // of one block
   // The first call that failed; later ones do nothing.
   cudaError_t error = cudaSuccess;
   const char* failed_call = "";

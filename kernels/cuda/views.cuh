@@ -59,6 +59,15 @@ LazyView<T> ViewOf(const Lazy<T>& x) {
   return {x.raw, x.skip, x.applied, ViewOf(x.batch_norm), x.activation};
 }
 
+// To read the value alone: what Apply() wrote is a plain tensor.
+template <typename T>
+LazyView<T> ValueView(const Lazy<T>& x) {
+  if (x.applied == nullptr) return ViewOf(x);
+  LazyView<T> plain;
+  plain.raw = x.applied;
+  return plain;
+}
+
 template <typename T>
 OutputGradientView<T> ViewOf(const OutputGradient<T>& dy, int64_t rows) {
   return {dy.dz, dy.raw, ViewOf(dy.batch_norm), dy.dbeta, dy.dgamma, static_cast<float>(rows)};

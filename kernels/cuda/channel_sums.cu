@@ -1,0 +1,113 @@
+#include "kernels/cuda/channel_sums.h"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/views.cuh"
+
+namespace pushpull::PUSHPULL_CUDA {
+namespace {
+
+constexpr int kChannelsPerBlock = 32;
+constexpr int kLanes = 16;  // threads that share one channel's parts
+
+// One thread adds the parts p = lane, lane + kLanes, ...; then the lanes are added in order.
+struct Moments {
+  double count, mean, m2;
+};
+
+__device__ __forceinline__ Moments Merge(const Moments& a, const Moments& b) {
+  if (b.count == 0.0) return a;
+  if (a.count == 0.0) return b;
+  const double count = a.count + b.count;
+  const double distance = b.mean - a.mean;
+  return {count, a.mean + distance * (b.count / count),
+          a.m2 + b.m2 + distance * distance * (a.count * b.count / count)};
+}
+
+__global__ void CombineStatisticsKernel(const float* parts, int num_parts, int channels,
+                                        float* mean, float* variance) {
+  Moments* const lanes = reinterpret_cast<Moments*>(SharedBytes());
+  const int channel = blockIdx.x * kChannelsPerBlock + threadIdx.x;
+  Moments moments = {0.0, 0.0, 0.0};
+  if (channel < channels) {
+    for (int p = threadIdx.y; p < num_parts; p += kLanes) {
+      const float* const part = parts + static_cast<int64_t>(p) * 3 * channels + channel;
+      moments = Merge(moments, {part[0], part[channels], part[2 * channels]});
+    }
+  }
+  lanes[threadIdx.y * kChannelsPerBlock + threadIdx.x] = moments;
+  __syncthreads();
+  if (threadIdx.y == 0 && channel < channels) {
+    for (int lane = 1; lane < kLanes; ++lane) {
+      moments = Merge(moments, lanes[lane * kChannelsPerBlock + threadIdx.x]);
+    }
+    mean[channel] = static_cast<float>(moments.mean);
+    variance[channel] = static_cast<float>(moments.m2 / moments.count);
+  }
+}
+
+__global__ void CombineNormGradientsKernel(const float* parts, int num_parts, int channels,
+                                           NormView norm, float* dbeta, float* dgamma) {
+  double* const lanes = reinterpret_cast<double*>(SharedBytes());
+  const int channel = blockIdx.x * kChannelsPerBlock + threadIdx.x;
+  double sums[2] = {0.0, 0.0};
+  if (channel < channels) {
+    for (int p = threadIdx.y; p < num_parts; p += kLanes) {
+      const float* const part = parts + static_cast<int64_t>(p) * 2 * channels + channel;
+      sums[0] += part[0];
+      sums[1] += part[channels];
+    }
+  }
+  for (int i = 0; i < 2; ++i) {
+    lanes[(i * kLanes + threadIdx.y) * kChannelsPerBlock + threadIdx.x] = sums[i];
+  }
+  __syncthreads();
+  if (threadIdx.y == 0 && channel < channels) {
+    for (int lane = 1; lane < kLanes; ++lane) {
+      for (int i = 0; i < 2; ++i) {
+        sums[i] += lanes[(i * kLanes + lane) * kChannelsPerBlock + threadIdx.x];
+      }
+    }
+    dbeta[channel] = static_cast<float>(sums[0]);
+    dgamma[channel] = static_cast<float>(sums[1] * InverseDeviation(norm, channel));
+  }
+}
+
+__global__ void CombinePartsKernel(const float* parts, int num_parts, int64_t size, float* out) {
+  const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < size;
+       i += step) {
+    float sum = 0.0f;
+    for (int p = 0; p < num_parts; ++p) sum += parts[p * size + i];
+    out[i] = sum;
+  }
+}
+
+LaunchShape ChannelShape(int64_t channels, size_t bytes_per_thread) {
+  const auto blocks = static_cast<unsigned>((channels + kChannelsPerBlock - 1) / kChannelsPerBlock);
+  return {dim3(blocks), dim3(kChannelsPerBlock, kLanes),
+          bytes_per_thread * kChannelsPerBlock * kLanes};
+}
+
+}  // namespace
+
+void CombineStatistics(Queue* queue, const float* parts, int64_t num_parts, int64_t channels,
+                       float* mean, float* variance) {
+  Launch(queue, "combine_statistics", ChannelShape(channels, sizeof(Moments)),
+         CombineStatisticsKernel, parts, static_cast<int>(num_parts), static_cast<int>(channels),
+         mean, variance);
+}
+
+void CombineNormGradients(Queue* queue, const float* parts, int64_t num_parts, int64_t channels,
+                          const BatchNorm<float>& norm, float* dbeta, float* dgamma) {
+  Launch(queue, "combine_norm_gradients", ChannelShape(channels, 2 * sizeof(double)),
+         CombineNormGradientsKernel, parts, static_cast<int>(num_parts), static_cast<int>(channels),
+         ViewOf(&norm), dbeta, dgamma);
+}
+
+void CombineParts(Queue* queue, const float* parts, int64_t num_parts, int64_t size, float* out) {
+  constexpr int kThreads = 128;
+  const auto blocks = static_cast<unsigned>((size + kThreads - 1) / kThreads);
+  Launch(queue, "combine_parts", {dim3(blocks), dim3(kThreads), 0}, CombinePartsKernel, parts,
+         static_cast<int>(num_parts), size, out);
+}
+
+}  // namespace pushpull::PUSHPULL_CUDA

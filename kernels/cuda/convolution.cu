@@ -1,0 +1,40 @@
+#include "kernels/cuda/convolution.h"
+
+#include <algorithm>
+
+#include "kernels/cuda/channel_sums.h"
+#include "kernels/cuda/convolution_gradients.h"
+#include "kernels/cuda/convolution_plan.h"
+
+namespace pushpull::PUSHPULL_CUDA {
+
+// The parts of one call follow one another in time, not in memory.
+int64_t ConvolutionWorkspaceBytes(const Queue& queue, const ConvolutionShape& shape) {
+  constexpr int64_t kFloat = sizeof(float);
+  const Shape out = shape.out();
+  const int64_t statistics = StatisticsPartBytes(MaxProductBlocks(queue, out.rows()), out.c);
+  const int64_t norms = GradientPartBytes(MaxProductBlocks(queue, shape.in.rows()), shape.in.c);
+  const int64_t weights = WeightGradientSplits(queue, shape) * shape.dense_weights() * kFloat;
+  const int64_t biases = BiasGradientParts(queue, shape) * out.c * kFloat;
+  return std::max({statistics, norms, weights, biases});
+}
+
+template <typename T>
+void ConvolutionBackward(Queue* queue, const ConvolutionShape& shape, const Lazy<T>& x,
+                         const float* weights, const OutputGradient<T>& dy, float* dweights,
+                         float* dbias, const InputGradient<T>& dx, void* workspace) {
+  float* const parts = static_cast<float*>(workspace);
+  // Weights first: dx may be written over what is added to it.
+  ConvolutionWeightGradient(queue, shape, x, dy, dweights, parts);
+  if (dbias != nullptr) ConvolutionBiasGradient(queue, shape, dy, dbias, parts);
+  if (dx.dz != nullptr) ConvolutionInputGradient(queue, shape, x, weights, dy, dx, parts);
+}
+
+template void ConvolutionBackward<float>(Queue*, const ConvolutionShape&, const Lazy<float>&,
+                                         const float*, const OutputGradient<float>&, float*, float*,
+                                         const InputGradient<float>&, void*);
+template void ConvolutionBackward<Bfloat16>(Queue*, const ConvolutionShape&, const Lazy<Bfloat16>&,
+                                            const float*, const OutputGradient<Bfloat16>&, float*,
+                                            float*, const InputGradient<Bfloat16>&, void*);
+
+}  // namespace pushpull::PUSHPULL_CUDA

@@ -1,0 +1,162 @@
+// y = convolution(value(x), weights) + bias, with the statistics of y.
+#include "kernels/cuda/channel_sums.h"
+#include "kernels/cuda/convolution.h"
+#include "kernels/cuda/convolution_plan.h"
+#include "kernels/cuda/launch.cuh"
+
+namespace pushpull::PUSHPULL_CUDA {
+namespace {
+
+// Stores rows of y and sums them about a value of each column's own, so that a large mean costs no
+// precision.
+template <typename T>
+struct OutputEpilogue {
+  T* y;
+  const float* bias;
+  int columns;
+  int first_column;
+  float* pivots;  // in shared memory; null: no statistics
+
+  __device__ __forceinline__ float Value(float sum, int column) const {
+    return Rounded<T>(bias != nullptr ? sum + bias[column] : sum);
+  }
+  __device__ __forceinline__ bool Begin(const float* staged, int phase) const {
+    if (pivots == nullptr) return false;
+    const int column = first_column + phase * kStagedColumns + static_cast<int>(threadIdx.x);
+    if (threadIdx.x < kStagedColumns && column < columns) {
+      pivots[column - first_column] = Value(staged[threadIdx.x], column);
+    }
+    return true;
+  }
+  __device__ __forceinline__ void Finish(int row, int n, float values[8], float partial[2][8]) {
+    const int column = first_column + n;
+    const int count = min(columns - column, 8);
+    if (count <= 0) return;
+    T* const out = y + static_cast<int64_t>(row) * columns + column;
+#pragma unroll
+    for (int e = 0; e < 8; ++e) {
+      if (e >= count) continue;
+      values[e] = Value(values[e], column + e);
+      if (pivots == nullptr) continue;
+      const float distance = values[e] - pivots[n + e];
+      partial[0][e] += distance;
+      partial[1][e] += distance * distance;
+    }
+    if (columns % 8 == 0) {
+      Store8(values, out);
+      return;
+    }
+    for (int e = 0; e < count; ++e) out[e] = FromFloat<T>(values[e]);
+  }
+};
+
+template <typename T>
+struct ForwardArguments {
+  ConvolutionGeometry geometry;
+  ProductPlan plan;
+  ValueSource<T> source;
+  const float* weights;
+  const float* bias;
+  T* y;
+  float* parts;  // null: no statistics
+};
+
+template <typename T, int kColumns, Access kAccess>
+__global__ void __launch_bounds__(kTileThreads, kColumns == 128 ? 1 : 2)
+    ConvolutionForwardKernel(ForwardArguments<T> a) {
+  using Memory = ProductMemory<T, kColumns, MatrixLayout::kByRow>;
+  unsigned char* const shared = SharedBytes();
+  const int reduction = a.geometry.in_columns, columns = a.geometry.out_c;
+  const int first_column = blockIdx.y * kColumns;
+  T* const panel_memory = reinterpret_cast<T*>(shared + Memory::kTilesBytes);
+  float* const sums = reinterpret_cast<float*>(shared + Memory::kTilesBytes +
+                                               Memory::PanelBytes(reduction, a.plan.resident));
+  float* const coefficients = sums + Memory::kSumsBytes / sizeof(float);
+  float* const pivots = coefficients + ValueSource<T>::kCoefficients * a.source.channels;
+  a.source.FillCoefficients(coefficients);
+
+  RowLoader<T, kAccess, ValueSource<T>, ForwardTaps> rows(a.geometry, a.source, coefficients);
+  Panel<T, kColumns, MatrixLayout::kByRow> panel(a.weights, reduction, columns, a.source.channels,
+                                                 first_column, a.plan.resident, panel_memory);
+  OutputEpilogue<T> epilogue = {a.y, a.bias, columns, first_column,
+                                a.parts != nullptr ? pivots : nullptr};
+  MultiplyTiles<T, kColumns>(a.plan, rows, panel, epilogue, shared, sums);
+
+  const int n = threadIdx.x;
+  if (a.parts == nullptr || n >= kColumns || first_column + n >= columns) return;
+  const int first_row = blockIdx.x * a.plan.tiles_per_block * kTileRows;
+  const int end_row = min(first_row + a.plan.tiles_per_block * kTileRows, a.geometry.out_rows);
+  const float count = static_cast<float>(end_row - first_row);
+  const float sum = AddWarps<kColumns>(sums, 0, n), squares = AddWarps<kColumns>(sums, 1, n);
+  float* const part = a.parts + static_cast<int64_t>(blockIdx.x) * 3 * columns + first_column + n;
+  part[0] = count;
+  part[columns] = pivots[n] + sum / count;
+  part[2 * columns] = fmaxf(squares - sum * (sum / count), 0.0f);
+}
+
+template <typename T, int kColumns, Access kAccess>
+void LaunchForward(Queue* queue, ForwardArguments<T> arguments) {
+  using Memory = ProductMemory<T, kColumns, MatrixLayout::kByRow>;
+  const int shared = PlanShared<Memory>(*queue, arguments.geometry.in_columns,
+                                        ValueSource<T>::kCoefficients * arguments.source.channels,
+                                        &arguments.plan);
+  const dim3 grid(arguments.plan.blocks, arguments.plan.column_tiles);
+  Launch(queue, "convolution_forward", {grid, dim3(kTileThreads), static_cast<size_t>(shared)},
+         ConvolutionForwardKernel<T, kColumns, kAccess>, arguments);
+}
+
+// The narrow cases of pointwise convolutions in bfloat16 are the ones that matter.
+void Dispatch(Queue* queue, int tile_columns, Access access, ForwardArguments<Bfloat16> a) {
+  if (access == Access::kPointwise) {
+    if (tile_columns == 32) return LaunchForward<Bfloat16, 32, Access::kPointwise>(queue, a);
+    if (tile_columns == 64) return LaunchForward<Bfloat16, 64, Access::kPointwise>(queue, a);
+    return LaunchForward<Bfloat16, 128, Access::kPointwise>(queue, a);
+  }
+  if (access == Access::kVector) return LaunchForward<Bfloat16, 64, Access::kVector>(queue, a);
+  if (tile_columns == 32) return LaunchForward<Bfloat16, 32, Access::kScalar>(queue, a);
+  LaunchForward<Bfloat16, 64, Access::kScalar>(queue, a);
+}
+
+void Dispatch(Queue* queue, int, Access access, ForwardArguments<float> a) {
+  switch (access) {
+    case Access::kPointwise:
+      return LaunchForward<float, 64, Access::kPointwise>(queue, a);
+    case Access::kVector:
+      return LaunchForward<float, 64, Access::kVector>(queue, a);
+    case Access::kScalar:
+      return LaunchForward<float, 64, Access::kScalar>(queue, a);
+  }
+}
+
+}  // namespace
+
+template <typename T>
+void ConvolutionForward(Queue* queue, const ConvolutionShape& shape, const Lazy<T>& x,
+                        const float* weights, const float* bias, T* y,
+                        const StatisticsOut<T>& statistics, void* workspace) {
+  const ConvolutionGeometry geometry(shape);
+  const Access access = ChooseAccess(shape, geometry.in_c);
+  const int tile_columns = TileColumns<T>(access, geometry.out_c);
+  float* const parts = statistics.mean != nullptr ? static_cast<float*>(workspace) : nullptr;
+  const ForwardArguments<T> arguments = {
+      geometry,
+      PlanProduct(*queue, geometry.out_rows, geometry.out_c, tile_columns),
+      {ValueView(x), geometry.in_c},
+      weights,
+      bias,
+      y,
+      parts};
+  Dispatch(queue, tile_columns, access, arguments);
+  if (parts == nullptr) return;
+  CombineStatistics(queue, parts, arguments.plan.blocks, geometry.out_c, statistics.mean,
+                    statistics.variance);
+}
+
+template void ConvolutionForward<float>(Queue*, const ConvolutionShape&, const Lazy<float>&,
+                                        const float*, const float*, float*,
+                                        const StatisticsOut<float>&, void*);
+template void ConvolutionForward<Bfloat16>(Queue*, const ConvolutionShape&, const Lazy<Bfloat16>&,
+                                           const float*, const float*, Bfloat16*,
+                                           const StatisticsOut<Bfloat16>&, void*);
+
+}  // namespace pushpull::PUSHPULL_CUDA

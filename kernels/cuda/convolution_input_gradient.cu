@@ -1,0 +1,173 @@
+// The gradient of a convolution's input: dy times the transposed weights, taken back through the
+// input's activation, with the sums of its batch norm.
+#include "kernels/cuda/channel_sums.h"
+#include "kernels/cuda/convolution_gradients.h"
+#include "kernels/cuda/convolution_plan.h"
+#include "kernels/cuda/launch.cuh"
+
+namespace pushpull::PUSHPULL_CUDA {
+namespace {
+
+// Stores rows of dz and sums dz and dz * (raw - mean).
+template <typename T>
+struct InputGradientEpilogue {
+  LazyView<T> x;
+  InputGradientView<T> dx;
+  int columns;
+  int first_column;
+  const float* scales;  // in shared memory, per column of the group: scale, shift, mean
+  const float* shifts;
+  const float* means;
+
+  __device__ __forceinline__ bool Begin(const float*, int) const { return false; }
+
+  __device__ __forceinline__ void Finish(int row, int n, float values[8], float partial[2][8]) {
+    const int count = min(columns - first_column - n, 8);
+    if (count <= 0) return;
+    const int64_t offset = static_cast<int64_t>(row) * columns + first_column + n;
+    const bool vectors = columns % 8 == 0;
+    const bool needs_raw = x.norm.gamma != nullptr || x.activation != Activation::kNone;
+    float raw[8] = {}, add[8] = {};
+    if (needs_raw) Read(x.raw + offset, count, vectors, raw);
+    if (dx.add != nullptr) Read(dx.add + offset, count, vectors, add);
+#pragma unroll
+    for (int e = 0; e < 8; ++e) {
+      if (e >= count) continue;
+      const float slope = ActivationSlope(x.activation, raw[e] * scales[n + e] + shifts[n + e]);
+      values[e] = Rounded<T>((values[e] + add[e]) * slope);
+      partial[0][e] += values[e];
+      partial[1][e] += values[e] * (raw[e] - means[n + e]);
+    }
+    if (vectors) {
+      Store8(values, dx.dz + offset);
+      return;
+    }
+    for (int e = 0; e < count; ++e) dx.dz[offset + e] = FromFloat<T>(values[e]);
+  }
+
+ private:
+  static __device__ __forceinline__ void Read(const T* from, int count, bool vectors,
+                                              float out[8]) {
+    if (vectors) {
+      Load8(from, out);
+      return;
+    }
+    for (int e = 0; e < count; ++e) out[e] = ToFloat(from[e]);
+  }
+};
+
+template <typename T>
+struct InputGradientArguments {
+  ConvolutionGeometry geometry;
+  ProductPlan plan;
+  GradientSource<T> source;
+  const float* weights;
+  LazyView<T> x;
+  InputGradientView<T> dx;
+  float* parts;  // null: x has no batch norm
+};
+
+template <typename T, int kColumns, Access kAccess>
+__global__ void __launch_bounds__(kTileThreads, kColumns == 128 ? 1 : 2)
+    ConvolutionInputGradientKernel(InputGradientArguments<T> a) {
+  using Memory = ProductMemory<T, kColumns, MatrixLayout::kByColumn>;
+  unsigned char* const shared = SharedBytes();
+  const int reduction = a.geometry.out_columns, columns = a.geometry.in_c;
+  const int first_column = blockIdx.y * kColumns;
+  T* const panel_memory = reinterpret_cast<T*>(shared + Memory::kTilesBytes);
+  float* const sums = reinterpret_cast<float*>(shared + Memory::kTilesBytes +
+                                               Memory::PanelBytes(reduction, a.plan.resident));
+  float* const coefficients = sums + Memory::kSumsBytes / sizeof(float);
+  float* const scales = coefficients + GradientSource<T>::kCoefficients * a.source.channels;
+  a.source.FillCoefficients(coefficients);
+  for (int n = threadIdx.x; n < kColumns && first_column + n < columns; n += kTileThreads) {
+    const ScaleShift z = NormCoefficients(a.x.norm, first_column + n);
+    scales[n] = z.scale;
+    scales[kColumns + n] = z.shift;
+    scales[2 * kColumns + n] = a.x.norm.gamma != nullptr ? a.x.norm.mean[first_column + n] : 0.0f;
+  }
+
+  RowLoader<T, kAccess, GradientSource<T>, BackwardTaps> rows(a.geometry, a.source, coefficients);
+  Panel<T, kColumns, MatrixLayout::kByColumn> panel(a.weights, reduction, columns,
+                                                    a.source.channels, first_column,
+                                                    a.plan.resident, panel_memory);
+  InputGradientEpilogue<T> epilogue = {
+      a.x, a.dx, columns, first_column, scales, scales + kColumns, scales + 2 * kColumns};
+  MultiplyTiles<T, kColumns>(a.plan, rows, panel, epilogue, shared, sums);
+
+  const int n = threadIdx.x;
+  if (a.parts == nullptr || n >= kColumns || first_column + n >= columns) return;
+  float* const part = a.parts + static_cast<int64_t>(blockIdx.x) * 2 * columns + first_column + n;
+  part[0] = AddWarps<kColumns>(sums, 0, n);
+  part[columns] = AddWarps<kColumns>(sums, 1, n);
+}
+
+template <typename T, int kColumns, Access kAccess>
+void LaunchInputGradient(Queue* queue, InputGradientArguments<T> arguments) {
+  using Memory = ProductMemory<T, kColumns, MatrixLayout::kByColumn>;
+  const int shared = PlanShared<Memory>(
+      *queue, arguments.geometry.out_columns,
+      GradientSource<T>::kCoefficients * arguments.source.channels, &arguments.plan);
+  const dim3 grid(arguments.plan.blocks, arguments.plan.column_tiles);
+  Launch(queue, "convolution_input_gradient",
+         {grid, dim3(kTileThreads), static_cast<size_t>(shared)},
+         ConvolutionInputGradientKernel<T, kColumns, kAccess>, arguments);
+}
+
+void Dispatch(Queue* queue, int tile_columns, Access access,
+              const InputGradientArguments<Bfloat16>& a) {
+  if (access == Access::kPointwise) {
+    if (tile_columns == 32) return LaunchInputGradient<Bfloat16, 32, Access::kPointwise>(queue, a);
+    if (tile_columns == 64) return LaunchInputGradient<Bfloat16, 64, Access::kPointwise>(queue, a);
+    return LaunchInputGradient<Bfloat16, 128, Access::kPointwise>(queue, a);
+  }
+  if (access == Access::kVector) {
+    return LaunchInputGradient<Bfloat16, 64, Access::kVector>(queue, a);
+  }
+  if (tile_columns == 32) return LaunchInputGradient<Bfloat16, 32, Access::kScalar>(queue, a);
+  LaunchInputGradient<Bfloat16, 64, Access::kScalar>(queue, a);
+}
+
+void Dispatch(Queue* queue, int, Access access, const InputGradientArguments<float>& a) {
+  switch (access) {
+    case Access::kPointwise:
+      return LaunchInputGradient<float, 64, Access::kPointwise>(queue, a);
+    case Access::kVector:
+      return LaunchInputGradient<float, 64, Access::kVector>(queue, a);
+    case Access::kScalar:
+      return LaunchInputGradient<float, 64, Access::kScalar>(queue, a);
+  }
+}
+
+}  // namespace
+
+template <typename T>
+void ConvolutionInputGradient(Queue* queue, const ConvolutionShape& shape, const Lazy<T>& x,
+                              const float* weights, const OutputGradient<T>& dy,
+                              const InputGradient<T>& dx, float* parts) {
+  const ConvolutionGeometry geometry(shape);
+  const Access access = ChooseAccess(shape, geometry.out_c);
+  const int tile_columns = TileColumns<T>(access, geometry.in_c);
+  const InputGradientArguments<T> arguments = {
+      geometry,
+      PlanProduct(*queue, geometry.in_rows, geometry.in_c, tile_columns),
+      {ViewOf(dy, geometry.out_rows), geometry.out_c},
+      weights,
+      ViewOf(x),
+      ViewOf(dx),
+      x.batch_norm != nullptr ? parts : nullptr};
+  Dispatch(queue, tile_columns, access, arguments);
+  if (x.batch_norm == nullptr) return;
+  CombineNormGradients(queue, parts, arguments.plan.blocks, geometry.in_c, *x.batch_norm, dx.dbeta,
+                       dx.dgamma);
+}
+
+template void ConvolutionInputGradient<float>(Queue*, const ConvolutionShape&, const Lazy<float>&,
+                                              const float*, const OutputGradient<float>&,
+                                              const InputGradient<float>&, float*);
+template void ConvolutionInputGradient<Bfloat16>(Queue*, const ConvolutionShape&,
+                                                 const Lazy<Bfloat16>&, const float*,
+                                                 const OutputGradient<Bfloat16>&,
+                                                 const InputGradient<Bfloat16>&, float*);
+
+}  // namespace pushpull::PUSHPULL_CUDA

@@ -1,0 +1,64 @@
+// How the work of a dense convolution is cut into blocks; on the host.
+#ifndef PUSHPULL_KERNELS_CUDA_CONVOLUTION_PLAN_H_
+#define PUSHPULL_KERNELS_CUDA_CONVOLUTION_PLAN_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/cuda/convolution_product.cuh"
+#include "kernels/cuda/queue.h"
+
+namespace pushpull::PUSHPULL_CUDA {
+
+inline int CeilDivide(int64_t a, int64_t b) { return static_cast<int>((a + b - 1) / b); }
+
+// Enough blocks to keep the device busy, few enough that their partial sums are small beside the
+// tensors.
+inline constexpr int kBlocksPerMultiprocessor = 4;
+// With more, fewer than two blocks share a multiprocessor of the larger devices.
+inline constexpr int kResidentBytes = 112 * 1024;
+
+inline ProductPlan PlanProduct(const Queue& queue, int rows, int columns, int tile_columns) {
+  ProductPlan plan;
+  plan.row_tiles = CeilDivide(rows, kTileRows);
+  plan.column_tiles = CeilDivide(columns, tile_columns);
+  const int wanted =
+      std::max(1, queue.multiprocessors * kBlocksPerMultiprocessor / plan.column_tiles);
+  plan.tiles_per_block = CeilDivide(plan.row_tiles, std::min(plan.row_tiles, wanted));
+  plan.blocks = CeilDivide(plan.row_tiles, plan.tiles_per_block);
+  plan.resident = false;
+  return plan;
+}
+
+inline Access ChooseAccess(const ConvolutionShape& shape, int channels) {
+  if (channels % 8 != 0) return Access::kScalar;
+  const bool pointwise = shape.kernel == 1 && shape.stride == 1 && shape.padding == Padding{};
+  return pointwise ? Access::kPointwise : Access::kVector;
+}
+
+// Of the kernels there are, the one that reads the rows least often and wastes little.
+template <typename T>
+int TileColumns(Access access, int columns) {
+  if (std::is_same_v<T, float> || access == Access::kVector) return 64;
+  if (columns <= 32) return 32;
+  return columns <= 64 || access == Access::kScalar ? 64 : 128;
+}
+
+// At most so many blocks share the rows, whatever the tile.
+inline int64_t MaxProductBlocks(const Queue& queue, int64_t rows) {
+  return std::min<int64_t>(CeilDivide(rows, kTileRows),
+                           int64_t{queue.multiprocessors} * kBlocksPerMultiprocessor);
+}
+
+// Chooses what stays in shared memory and returns the bytes of a block.
+template <typename Memory>
+int PlanShared(const Queue& queue, int reduction, int coefficients, ProductPlan* plan) {
+  const int resident = Memory::TotalBytes(reduction, true, coefficients);
+  plan->resident = resident <= std::min(queue.shared_bytes_limit, kResidentBytes);
+  return plan->resident ? resident : Memory::TotalBytes(reduction, false, coefficients);
+}
+
+}  // namespace pushpull::PUSHPULL_CUDA
+
+#endif  // PUSHPULL_KERNELS_CUDA_CONVOLUTION_PLAN_H_

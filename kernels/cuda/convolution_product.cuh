@@ -1,0 +1,241 @@
+// The product that forward and input gradient share: rows of activations times a panel of weights.
+// A block owns kColumns columns of the result and goes through its share of the row tiles.
+#ifndef PUSHPULL_KERNELS_CUDA_CONVOLUTION_PRODUCT_CUH_
+#define PUSHPULL_KERNELS_CUDA_CONVOLUTION_PRODUCT_CUH_
+
+#include "kernels/cuda/convolution_rows.cuh"
+
+namespace pushpull::PUSHPULL_CUDA {
+
+inline constexpr int kStagedColumns = 64;  // at a time, between registers and memory
+inline constexpr int kStagedStride = kStagedColumns + 4;
+inline constexpr int kTileWarps = kTileThreads / 32;
+
+// The tiles of a block: blockIdx.x counts shares of the rows, blockIdx.y groups of columns.
+struct ProductPlan {
+  int row_tiles;
+  int tiles_per_block;
+  int blocks;        // gridDim.x
+  int column_tiles;  // gridDim.y
+  bool resident;     // the whole panel of weights is in shared memory
+};
+
+// Where things lie in a block's shared memory, in bytes from its start.
+template <typename T, int kColumns, MatrixLayout kPanelLayout>
+struct ProductMemory {
+  static constexpr int kRowTileBytes =
+      kTileRows * (kChunk + kLinePadding<T>)*static_cast<int>(sizeof(T));
+  static constexpr int kStagedBytes = kTileRows * kStagedStride * static_cast<int>(sizeof(float));
+  // Two tiles of rows, and later in the same place the result.
+  static constexpr int kTilesBytes =
+      2 * kRowTileBytes > kStagedBytes ? 2 * kRowTileBytes : kStagedBytes;
+  static constexpr int kSumsBytes = kTileWarps * 2 * kColumns * static_cast<int>(sizeof(float));
+
+  // Lines of the panel: by row [reduction][kColumns], by column [kColumns][reduction].
+  static PUSHPULL_HOST_DEVICE int PanelStride(int reduction, bool resident) {
+    if (kPanelLayout == MatrixLayout::kByRow) return kColumns + kLinePadding<T>;
+    const int whole = (reduction + kChunk - 1) / kChunk * kChunk;
+    return (resident ? whole : kChunk) + kLinePadding<T>;
+  }
+  static PUSHPULL_HOST_DEVICE int PanelBytes(int reduction, bool resident) {
+    const int whole = (reduction + kChunk - 1) / kChunk * kChunk;
+    const int lines = kPanelLayout == MatrixLayout::kByRow ? (resident ? whole : 2 * kChunk)
+                                                           : (resident ? kColumns : 2 * kColumns);
+    return lines * PanelStride(reduction, resident) * static_cast<int>(sizeof(T));
+  }
+  static PUSHPULL_HOST_DEVICE int TotalBytes(int reduction, bool resident, int coefficients) {
+    return kTilesBytes + PanelBytes(reduction, resident) + kSumsBytes +
+           (coefficients + kColumns * 4) * static_cast<int>(sizeof(float));
+  }
+};
+
+// The right operand, element (q, n) of [reduction][columns] at weights[...]; brought to shared
+// memory as T. kByRow: `weights` is that matrix. kByColumn: its transpose tap by tap,
+// weights[tap][n] [channel] with q = tap * channels + channel.
+template <typename T, int kColumns, MatrixLayout kLayout>
+class Panel {
+ public:
+  using Memory = ProductMemory<T, kColumns, kLayout>;
+
+  // channels: of one tap of the reduction.
+  __device__ __forceinline__ Panel(const float* weights, int reduction, int columns, int channels,
+                                   int first_column, bool resident, T* shared)
+      : weights_(weights),
+        reduction_(reduction),
+        columns_(columns),
+        channels_(channels),
+        first_column_(first_column),
+        resident_(resident),
+        stride_(Memory::PanelStride(reduction, resident)),
+        shared_(shared) {
+    if (!resident) return;
+    for (int first = 0; first < reduction; first += kChunk) Load(first, At(first));
+  }
+
+  __device__ __forceinline__ int stride() const { return stride_; }
+
+  // Of the chunk from `first`, into one of two places by turns.
+  __device__ __forceinline__ void Prepare(int first) {
+    if (!resident_) Load(first, At(first));
+  }
+  __device__ __forceinline__ T* At(int first) const {
+    if (resident_) return shared_ + (kLayout == MatrixLayout::kByRow ? first * stride_ : first);
+    constexpr int kLines = kLayout == MatrixLayout::kByRow ? kChunk : kColumns;
+    return shared_ + first / kChunk % 2 * (kLines * stride_);
+  }
+
+ private:
+  __device__ __forceinline__ void Load(int first, T* to) const {
+    if constexpr (kLayout == MatrixLayout::kByRow) {
+      for (int i = threadIdx.x; i < kChunk * kColumns / 8; i += kTileThreads) {
+        const int k = i / (kColumns / 8), n = i % (kColumns / 8) * 8;
+        float values[8] = {};
+        const int column = first_column_ + n;
+        if (first + k < reduction_) {
+          Read8(weights_ + static_cast<int64_t>(first + k) * columns_ + column, columns_ - column,
+                columns_ % 4 == 0, values);
+        }
+        Store8(values, to + k * stride_ + n);
+      }
+    } else {
+      for (int i = threadIdx.x; i < kColumns * kChunk / 8; i += kTileThreads) {
+        const int n = i / (kChunk / 8), k = i % (kChunk / 8) * 8;
+        float values[8] = {};
+        const int column = first_column_ + n;
+        if (column < columns_) ReadTransposed(first + k, column, values);
+        Store8(values, to + n * stride_ + k);
+      }
+    }
+  }
+
+  // Up to `count` of the eight numbers.
+  static __device__ __forceinline__ void Read8(const float* from, int count, bool aligned,
+                                               float values[8]) {
+    if (aligned && count >= 8) {
+      Load8(from, values);
+      return;
+    }
+#pragma unroll
+    for (int e = 0; e < 8; ++e) {
+      if (e < count) values[e] = from[e];
+    }
+  }
+
+  __device__ __forceinline__ void ReadTransposed(int q, int column, float values[8]) const {
+    if (channels_ % 8 == 0) {
+      if (q >= reduction_) return;
+      const int tap = q / channels_;
+      Load8(weights_ + (static_cast<int64_t>(tap) * columns_ + column) * channels_ + q % channels_,
+            values);
+      return;
+    }
+    for (int e = 0; e < 8; ++e) {
+      if (q + e >= reduction_) return;
+      const int tap = (q + e) / channels_;
+      values[e] = weights_[(static_cast<int64_t>(tap) * columns_ + column) * channels_ +
+                           (q + e) % channels_];
+    }
+  }
+
+  const float* const weights_;
+  const int reduction_, columns_, channels_, first_column_;
+  const bool resident_;
+  const int stride_;
+  T* const shared_;
+};
+
+// Eight staged sums of one row, at column `column` of the result, to the epilogue; then the two
+// sums that the epilogue returns for each column to the warp's own row of `sums`.
+template <int kColumns, typename Epilogue>
+__device__ __forceinline__ void FinishStaged(const float* staged, int first_row, int rows,
+                                             int phase, Epilogue& epilogue, float* sums) {
+  const int n = threadIdx.x % (kStagedColumns / 8) * 8;
+  const int column = phase * kStagedColumns + n;
+  float partial[2][8] = {};
+  constexpr int kRowsAtOnce = kTileThreads / (kStagedColumns / 8);
+  for (int r = threadIdx.x / (kStagedColumns / 8); r < kTileRows; r += kRowsAtOnce) {
+    if (first_row + r >= rows || column >= kColumns) continue;
+    float values[8];
+    Load8(staged + r * kStagedStride + n, values);
+    epilogue.Finish(first_row + r, column, values, partial);
+  }
+#pragma unroll
+  for (int lanes = 8; lanes < 32; lanes *= 2) {
+#pragma unroll
+    for (int e = 0; e < 8; ++e) {
+      partial[0][e] += __shfl_xor_sync(0xffffffffu, partial[0][e], lanes);
+      partial[1][e] += __shfl_xor_sync(0xffffffffu, partial[1][e], lanes);
+    }
+  }
+  if (threadIdx.x % 32 < 8 && column < kColumns) {
+    float* const own = sums + threadIdx.x / 32 * 2 * kColumns;
+#pragma unroll
+    for (int e = 0; e < 8; ++e) {
+      own[column + e] += partial[0][e];
+      own[kColumns + column + e] += partial[1][e];
+    }
+  }
+}
+
+// The block's share of the product. Epilogue: Begin(first staged row, phase) once per block and
+// phase before the first Finish; Finish(row, column within the group, sums[8], partial[2][8]).
+template <typename T, int kColumns, MatrixLayout kPanelLayout, typename Rows, typename Epilogue>
+__device__ __forceinline__ void MultiplyTiles(const ProductPlan& plan, Rows& rows,
+                                              Panel<T, kColumns, kPanelLayout>& panel,
+                                              Epilogue& epilogue, unsigned char* tiles,
+                                              float* sums) {
+  using Memory = ProductMemory<T, kColumns, kPanelLayout>;
+  T* const row_tiles[2] = {reinterpret_cast<T*>(tiles),
+                           reinterpret_cast<T*>(tiles + Memory::kRowTileBytes)};
+  float* const staged = reinterpret_cast<float*>(tiles);
+  const int first_tile = blockIdx.x * plan.tiles_per_block;
+  const int end_tile = min(first_tile + plan.tiles_per_block, plan.row_tiles);
+  const int chunks = (rows.columns() + kChunk - 1) / kChunk;
+  for (int i = threadIdx.x; i < kTileWarps * 2 * kColumns; i += kTileThreads) sums[i] = 0.0f;
+  TileMath<T, kColumns> math;
+  for (int tile = first_tile; tile < end_tile; ++tile) {
+    const int first_row = tile * kTileRows;
+    rows.Begin(first_row);
+    math.Clear();
+    typename Rows::Fetched fetched = rows.Fetch(0);
+    __syncthreads();  // coefficients are there; nobody reads the staged result any more
+    for (int chunk = 0; chunk < chunks; ++chunk) {
+      T* const row_tile = row_tiles[chunk % 2];
+      rows.Store(fetched, chunk * kChunk, row_tile);
+      panel.Prepare(chunk * kChunk);
+      __syncthreads();
+      if (chunk + 1 < chunks) fetched = rows.Fetch((chunk + 1) * kChunk);
+      math.template Multiply<MatrixLayout::kByRow, kPanelLayout>(
+          row_tile, Rows::kStride, panel.At(chunk * kChunk), panel.stride());
+    }
+    constexpr int kPhases = (kColumns + kStagedColumns - 1) / kStagedColumns;
+#pragma unroll
+    for (int phase = 0; phase < kPhases; ++phase) {
+      __syncthreads();
+      math.ForEach([&](int row, int column, float sum) {
+        if (column / kStagedColumns == phase) {
+          staged[row * kStagedStride + column % kStagedColumns] = sum;
+        }
+      });
+      __syncthreads();
+      if (tile == first_tile && epilogue.Begin(staged, phase)) __syncthreads();
+      FinishStaged<kColumns>(staged, first_row, rows.rows(), phase, epilogue, sums);
+    }
+  }
+  __syncthreads();
+}
+
+// The warps' sums of one column, in order.
+template <int kColumns>
+__device__ __forceinline__ float AddWarps(const float* sums, int which, int column) {
+  float total = 0.0f;
+#pragma unroll
+  for (int warp = 0; warp < kTileWarps; ++warp) {
+    total += sums[(warp * 2 + which) * kColumns + column];
+  }
+  return total;
+}
+
+}  // namespace pushpull::PUSHPULL_CUDA
+
+#endif  // PUSHPULL_KERNELS_CUDA_CONVOLUTION_PRODUCT_CUH_

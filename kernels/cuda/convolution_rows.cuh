@@ -1,0 +1,242 @@
+// The left operand of a convolution written as a product of matrices. Forward: one row per output
+// pixel, one column per (tap, input channel), of the value of x. Input gradient: one row per input
+// pixel, one column per (tap, output channel), of the gradient of the output.
+#ifndef PUSHPULL_KERNELS_CUDA_CONVOLUTION_ROWS_CUH_
+#define PUSHPULL_KERNELS_CUDA_CONVOLUTION_ROWS_CUH_
+
+#include "kernels/cuda/numbers.cuh"
+#include "kernels/cuda/tile_math.cuh"
+#include "kernels/cuda/views.cuh"
+
+namespace pushpull::PUSHPULL_CUDA {
+
+struct ConvolutionGeometry {
+  int in_h, in_w, in_c, out_h, out_w, out_c;
+  int kernel, stride, pad_top, pad_left;
+  int in_rows, out_rows;        // pixels of all samples
+  int in_columns, out_columns;  // kernel * kernel * channels of x and of y
+
+  explicit ConvolutionGeometry(const ConvolutionShape& s)
+      : in_h(static_cast<int>(s.in.h)),
+        in_w(static_cast<int>(s.in.w)),
+        in_c(static_cast<int>(s.in.c)),
+        out_h(static_cast<int>(s.out_h())),
+        out_w(static_cast<int>(s.out_w())),
+        out_c(static_cast<int>(s.out_channels)),
+        kernel(s.kernel),
+        stride(s.stride),
+        pad_top(s.padding.top),
+        pad_left(s.padding.left),
+        in_rows(static_cast<int>(s.in.rows())),
+        out_rows(static_cast<int>(s.out().rows())),
+        in_columns(s.kernel * s.kernel * in_c),
+        out_columns(s.kernel * s.kernel * out_c) {}
+};
+
+// How eight neighbouring columns of a row are found.
+enum class Access {
+  kPointwise,  // 1x1, stride 1, no padding, channels a multiple of 8: row and column of a matrix
+  kVector,     // channels a multiple of 8: within one tap, one vector
+  kScalar,     // one by one
+};
+
+// What is read per row: a value through batch norm, activation and skip.
+template <typename T>
+struct ValueSource {
+  static constexpr int kCoefficients = 2;
+  LazyView<T> x;
+  int channels;
+
+  __device__ __forceinline__ void FillCoefficients(float* out) const {
+    for (int c = threadIdx.x; c < channels; c += kTileThreads) {
+      const ScaleShift z = NormCoefficients(x.norm, c);
+      out[c] = z.scale;
+      out[channels + c] = z.shift;
+    }
+  }
+  __device__ __forceinline__ const T* first() const { return x.raw; }
+  __device__ __forceinline__ const T* second() const { return x.skip; }
+  __device__ __forceinline__ float Form(float raw, float skip, const float* coefficients,
+                                        int c) const {
+    return Activate(x.activation, raw * coefficients[c] + coefficients[channels + c]) + skip;
+  }
+};
+
+// Or a gradient taken back through batch norm.
+template <typename T>
+struct GradientSource {
+  static constexpr int kCoefficients = 3;
+  OutputGradientView<T> dy;
+  int channels;
+
+  __device__ __forceinline__ void FillCoefficients(float* out) const {
+    for (int c = threadIdx.x; c < channels; c += kTileThreads) {
+      const RawGradientCoefficients k = GradientCoefficients(dy, c);
+      out[c] = k.dz_factor;
+      out[channels + c] = k.raw_factor;
+      out[2 * channels + c] = k.offset;
+    }
+  }
+  __device__ __forceinline__ const T* first() const { return dy.dz; }
+  __device__ __forceinline__ const T* second() const {
+    return dy.norm.gamma != nullptr && dy.norm.batch_statistics ? dy.raw : nullptr;
+  }
+  __device__ __forceinline__ float Form(float dz, float raw, const float* coefficients,
+                                        int c) const {
+    return dz * coefficients[c] + raw * coefficients[channels + c] + coefficients[2 * channels + c];
+  }
+};
+
+// The pixel that tap (kh, kw) of an output pixel reads.
+struct ForwardTaps {
+  static constexpr bool kBackward = false;
+  static __device__ __forceinline__ bool Find(const ConvolutionGeometry& g, int h, int w, int kh,
+                                              int kw, int* from_h, int* from_w) {
+    *from_h = h * g.stride + kh - g.pad_top;
+    *from_w = w * g.stride + kw - g.pad_left;
+    return *from_h >= 0 && *from_h < g.in_h && *from_w >= 0 && *from_w < g.in_w;
+  }
+};
+
+// The output pixel that reads an input pixel by tap (kh, kw).
+struct BackwardTaps {
+  static constexpr bool kBackward = true;
+  static __device__ __forceinline__ bool Find(const ConvolutionGeometry& g, int h, int w, int kh,
+                                              int kw, int* from_h, int* from_w) {
+    const int th = h + g.pad_top - kh, tw = w + g.pad_left - kw;
+    *from_h = th / g.stride;
+    *from_w = tw / g.stride;
+    return th >= 0 && tw >= 0 && *from_h * g.stride == th && *from_w * g.stride == tw &&
+           *from_h < g.out_h && *from_w < g.out_w;
+  }
+};
+
+// Brings chunks of the left operand to shared memory, [kTileRows][kChunk] by row. A thread handles
+// the same eight columns of two rows.
+template <typename T, Access kAccess, typename Source, typename Taps>
+class RowLoader {
+ public:
+  static constexpr int kStride = kChunk + kLinePadding<T>;
+  static constexpr int kRowsPerThread = kTileRows * kChunk / 8 / kTileThreads;
+
+  struct Fetched {
+    Raw8<T> first[kRowsPerThread], second[kRowsPerThread];
+    float values[kAccess == Access::kScalar ? kRowsPerThread : 1][8];
+    bool present[kRowsPerThread];
+  };
+
+  __device__ __forceinline__ RowLoader(const ConvolutionGeometry& geometry, const Source& source,
+                                       const float* coefficients)
+      : g_(geometry), source_(source), coefficients_(coefficients) {}
+
+  __device__ __forceinline__ int columns() const {
+    return Taps::kBackward ? g_.out_columns : g_.in_columns;
+  }
+  __device__ __forceinline__ int rows() const { return Taps::kBackward ? g_.in_rows : g_.out_rows; }
+
+  __device__ __forceinline__ void Begin(int first_row) {
+#pragma unroll
+    for (int i = 0; i < kRowsPerThread; ++i) {
+      const int row = first_row + RowOf(i);
+      present_[i] = row < rows();
+      if constexpr (kAccess == Access::kPointwise) {
+        base_[i] = row;
+      } else {
+        const int h = Taps::kBackward ? g_.in_h : g_.out_h;
+        const int w = Taps::kBackward ? g_.in_w : g_.out_w;
+        base_[i] = row / (h * w);
+        h_[i] = row / w % h;
+        w_[i] = row % w;
+      }
+    }
+  }
+
+  __device__ __forceinline__ Fetched Fetch(int first_column) const {
+    Fetched fetched;
+    const int column = first_column + ColumnOf();
+#pragma unroll
+    for (int i = 0; i < kRowsPerThread; ++i) {
+      if constexpr (kAccess == Access::kScalar) {
+        fetched.present[i] = true;
+        for (int e = 0; e < 8; ++e) fetched.values[i][e] = FetchOne(i, column + e);
+      } else {
+        int64_t offset = 0;
+        fetched.present[i] =
+            present_[i] && column < columns() && Locate(i, column, source_.channels, &offset);
+        if (fetched.present[i]) {
+          fetched.first[i] = LoadRaw8(source_.first() + offset);
+          if (source_.second() != nullptr) {
+            fetched.second[i] = LoadRaw8(source_.second() + offset);
+          }
+        }
+      }
+    }
+    return fetched;
+  }
+
+  __device__ __forceinline__ void Store(const Fetched& fetched, int first_column, T* tile) const {
+    const int channel = (first_column + ColumnOf()) % source_.channels;
+#pragma unroll
+    for (int i = 0; i < kRowsPerThread; ++i) {
+      float values[8] = {};
+      if constexpr (kAccess == Access::kScalar) {
+        for (int e = 0; e < 8; ++e) values[e] = fetched.values[i][e];
+      } else if (fetched.present[i]) {
+        float second[8] = {};
+        Unpack8(fetched.first[i], values);
+        if (source_.second() != nullptr) Unpack8(fetched.second[i], second);
+#pragma unroll
+        for (int e = 0; e < 8; ++e) {
+          values[e] = source_.Form(values[e], second[e], coefficients_, channel + e);
+        }
+      }
+      Store8(values, tile + RowOf(i) * kStride + ColumnOf());
+    }
+  }
+
+ private:
+  static __device__ __forceinline__ int RowOf(int i) {
+    return threadIdx.x / (kChunk / 8) + i * (kTileThreads / (kChunk / 8));
+  }
+  static __device__ __forceinline__ int ColumnOf() { return threadIdx.x % (kChunk / 8) * 8; }
+
+  // The offset of a column's element; false where it is padding.
+  __device__ __forceinline__ bool Locate(int i, int column, int channels, int64_t* offset) const {
+    if constexpr (kAccess == Access::kPointwise) {
+      *offset = static_cast<int64_t>(base_[i]) * channels + column;
+      return true;
+    } else {
+      const int tap = column / channels;
+      int from_h, from_w;
+      if (!Taps::Find(g_, h_[i], w_[i], tap / g_.kernel, tap % g_.kernel, &from_h, &from_w)) {
+        return false;
+      }
+      const int h = Taps::kBackward ? g_.out_h : g_.in_h;
+      const int w = Taps::kBackward ? g_.out_w : g_.in_w;
+      *offset = ((static_cast<int64_t>(base_[i]) * h + from_h) * w + from_w) * channels +
+                column % channels;
+      return true;
+    }
+  }
+
+  __device__ __forceinline__ float FetchOne(int i, int column) const {
+    int64_t offset = 0;
+    if (!present_[i] || column >= columns() || !Locate(i, column, source_.channels, &offset)) {
+      return 0.0f;
+    }
+    const float second = source_.second() != nullptr ? ToFloat(source_.second()[offset]) : 0.0f;
+    return source_.Form(ToFloat(source_.first()[offset]), second, coefficients_,
+                        column % source_.channels);
+  }
+
+  const ConvolutionGeometry& g_;
+  const Source& source_;
+  const float* const coefficients_;
+  bool present_[kRowsPerThread];
+  int base_[kRowsPerThread];  // the row itself, or its sample
+  int h_[kRowsPerThread], w_[kRowsPerThread];
+};
+
+}  // namespace pushpull::PUSHPULL_CUDA
+
+#endif  // PUSHPULL_KERNELS_CUDA_CONVOLUTION_ROWS_CUH_

@@ -1,0 +1,334 @@
+// The gradient of a convolution's weights: dw[q][o] = sum over output pixels m of value(m, q) *
+// dy[m][o], with q = (tap, input channel); and of its biases. The pixels are cut into splits, one
+// per blockIdx.z, whose partial sums CombineParts adds.
+#include <type_traits>
+
+#include "kernels/cuda/channel_sums.h"
+#include "kernels/cuda/convolution_gradients.h"
+#include "kernels/cuda/convolution_plan.h"
+#include "kernels/cuda/launch.cuh"
+
+namespace pushpull::PUSHPULL_CUDA {
+namespace {
+
+constexpr int kColumns = 64;
+
+template <typename T>
+struct WeightGradientArguments {
+  ConvolutionGeometry geometry;
+  ValueSource<T> source;
+  GradientSource<T> gradient;
+  int rows_per_split;  // a multiple of kChunk
+  float* out;          // [splits][in_columns][out_c]
+};
+
+// A thread's eight columns of the value, the same for all pixels, of two pixels per chunk.
+template <typename T, Access kAccess>
+class ValueColumns {
+ public:
+  static constexpr int kStride = kTileRows + kLinePadding<T>;
+  static constexpr int kPixels = kChunk * kTileRows / 8 / kTileThreads;
+  struct Fetched {
+    Raw8<T> raw[kPixels], skip[kPixels];
+    float values[kAccess == Access::kScalar ? kPixels : 1][8];
+    bool present[kPixels];
+  };
+
+  __device__ __forceinline__ ValueColumns(const ConvolutionGeometry& geometry,
+                                          const ValueSource<T>& source)
+      : g_(geometry),
+        x_(source.x),
+        column_(blockIdx.x * kTileRows + threadIdx.x % (kTileRows / 8) * 8) {
+    if constexpr (kAccess != Access::kScalar) {
+      const int tap = column_ / g_.in_c;
+      channel_ = column_ % g_.in_c;
+      kh_ = tap / g_.kernel;
+      kw_ = tap % g_.kernel;
+#pragma unroll
+      for (int e = 0; e < 8; ++e) {
+        z_[e] = column_ < g_.in_columns ? NormCoefficients(x_.norm, channel_ + e)
+                                        : ScaleShift{0.0f, 0.0f};
+      }
+    }
+  }
+
+  __device__ __forceinline__ Fetched Fetch(int first, int end) const {
+    Fetched fetched;
+#pragma unroll
+    for (int i = 0; i < kPixels; ++i) {
+      const int pixel = first + PixelOf(i);
+      if constexpr (kAccess == Access::kScalar) {
+        fetched.present[i] = true;
+        for (int e = 0; e < 8; ++e) {
+          fetched.values[i][e] = pixel < end ? FetchOne(pixel, column_ + e) : 0.0f;
+        }
+      } else {
+        int64_t offset = 0;
+        fetched.present[i] =
+            pixel < end && column_ < g_.in_columns && Locate(pixel, kh_, kw_, channel_, &offset);
+        if (fetched.present[i]) {
+          fetched.raw[i] = LoadRaw8(x_.raw + offset);
+          if (x_.skip != nullptr) fetched.skip[i] = LoadRaw8(x_.skip + offset);
+        }
+      }
+    }
+    return fetched;
+  }
+
+  __device__ __forceinline__ void Store(const Fetched& fetched, T* tile) const {
+#pragma unroll
+    for (int i = 0; i < kPixels; ++i) {
+      float values[8] = {};
+      if constexpr (kAccess == Access::kScalar) {
+        for (int e = 0; e < 8; ++e) values[e] = fetched.values[i][e];
+      } else if (fetched.present[i]) {
+        float skip[8] = {};
+        Unpack8(fetched.raw[i], values);
+        if (x_.skip != nullptr) Unpack8(fetched.skip[i], skip);
+#pragma unroll
+        for (int e = 0; e < 8; ++e) {
+          values[e] = Activate(x_.activation, values[e] * z_[e].scale + z_[e].shift) + skip[e];
+        }
+      }
+      Store8(values, tile + PixelOf(i) * kStride + threadIdx.x % (kTileRows / 8) * 8);
+    }
+  }
+
+ private:
+  static __device__ __forceinline__ int PixelOf(int i) {
+    return threadIdx.x / (kTileRows / 8) + i * (kTileThreads / (kTileRows / 8));
+  }
+
+  __device__ __forceinline__ bool Locate(int pixel, int kh, int kw, int channel,
+                                         int64_t* offset) const {
+    if constexpr (kAccess == Access::kPointwise) {
+      *offset = static_cast<int64_t>(pixel) * g_.in_c + channel;
+      return true;
+    } else {
+      const int sample = pixel / (g_.out_h * g_.out_w);
+      int h, w;
+      if (!ForwardTaps::Find(g_, pixel / g_.out_w % g_.out_h, pixel % g_.out_w, kh, kw, &h, &w)) {
+        return false;
+      }
+      *offset = ((static_cast<int64_t>(sample) * g_.in_h + h) * g_.in_w + w) * g_.in_c + channel;
+      return true;
+    }
+  }
+
+  __device__ __forceinline__ float FetchOne(int pixel, int column) const {
+    if (column >= g_.in_columns) return 0.0f;
+    const int tap = column / g_.in_c, channel = column % g_.in_c;
+    int64_t offset = 0;
+    if (!Locate(pixel, tap / g_.kernel, tap % g_.kernel, channel, &offset)) return 0.0f;
+    const ScaleShift z = NormCoefficients(x_.norm, channel);
+    const float skip = x_.skip != nullptr ? ToFloat(x_.skip[offset]) : 0.0f;
+    return Activate(x_.activation, ToFloat(x_.raw[offset]) * z.scale + z.shift) + skip;
+  }
+
+  const ConvolutionGeometry& g_;
+  const LazyView<T>& x_;
+  const int column_;
+  int channel_, kh_, kw_;
+  ScaleShift z_[8];
+};
+
+// A thread's eight columns of dy, of one pixel per chunk.
+template <typename T>
+class GradientColumns {
+ public:
+  static constexpr int kStride = kColumns + kLinePadding<T>;
+  static_assert(kChunk * kColumns / 8 == kTileThreads);
+  struct Fetched {
+    float dz[8], raw[8];
+    bool present;
+  };
+
+  __device__ __forceinline__ explicit GradientColumns(const GradientSource<T>& source)
+      : source_(source),
+        column_(blockIdx.y * kColumns + threadIdx.x % (kColumns / 8) * 8),
+        count_(max(min(source.channels - column_, 8), 0)) {
+#pragma unroll
+    for (int e = 0; e < 8; ++e) {
+      k_[e] = e < count_ ? GradientCoefficients(source.dy, column_ + e)
+                         : RawGradientCoefficients{0.0f, 0.0f, 0.0f};
+    }
+  }
+
+  __device__ __forceinline__ Fetched Fetch(int first, int end) const {
+    Fetched fetched = {};
+    const int pixel = first + Pixel();
+    fetched.present = pixel < end && count_ > 0;
+    if (!fetched.present) return fetched;
+    const int64_t offset = static_cast<int64_t>(pixel) * source_.channels + column_;
+    Read(source_.first() + offset, fetched.dz);
+    if (source_.second() != nullptr) Read(source_.second() + offset, fetched.raw);
+    return fetched;
+  }
+
+  __device__ __forceinline__ void Store(const Fetched& fetched, T* tile) const {
+    float values[8] = {};
+    if (fetched.present) {
+#pragma unroll
+      for (int e = 0; e < 8; ++e) {
+        values[e] =
+            fetched.dz[e] * k_[e].dz_factor + fetched.raw[e] * k_[e].raw_factor + k_[e].offset;
+      }
+    }
+    Store8(values, tile + Pixel() * kStride + threadIdx.x % (kColumns / 8) * 8);
+  }
+
+ private:
+  static __device__ __forceinline__ int Pixel() { return threadIdx.x / (kColumns / 8); }
+
+  __device__ __forceinline__ void Read(const T* from, float out[8]) const {
+    if (source_.channels % 8 == 0) {
+      Load8(from, out);
+      return;
+    }
+    for (int e = 0; e < count_; ++e) out[e] = ToFloat(from[e]);
+  }
+
+  const GradientSource<T>& source_;
+  const int column_, count_;
+  RawGradientCoefficients k_[8];
+};
+
+template <typename T>
+constexpr int WeightGradientSharedBytes() {
+  return 2 * kChunk * (kTileRows + kColumns + 2 * kLinePadding<T>)*static_cast<int>(sizeof(T));
+}
+
+template <typename T, Access kAccess>
+__global__ void __launch_bounds__(kTileThreads, 2)
+    ConvolutionWeightGradientKernel(WeightGradientArguments<T> a) {
+  using Values = ValueColumns<T, kAccess>;
+  using Gradients = GradientColumns<T>;
+  T* const value_tiles = reinterpret_cast<T*>(SharedBytes());
+  T* const gradient_tiles = value_tiles + 2 * kChunk * Values::kStride;
+  Values values(a.geometry, a.source);
+  Gradients gradients(a.gradient);
+  const int first = blockIdx.z * a.rows_per_split;
+  const int end = min(first + a.rows_per_split, a.geometry.out_rows);
+  TileMath<T, kColumns> math;
+  math.Clear();
+  typename Values::Fetched value = values.Fetch(first, end);
+  typename Gradients::Fetched gradient = gradients.Fetch(first, end);
+  int turn = 0;
+  for (int row = first; row < end; row += kChunk, turn ^= 1) {
+    T* const value_tile = value_tiles + turn * kChunk * Values::kStride;
+    T* const gradient_tile = gradient_tiles + turn * kChunk * Gradients::kStride;
+    values.Store(value, value_tile);
+    gradients.Store(gradient, gradient_tile);
+    __syncthreads();
+    if (row + kChunk < end) {
+      value = values.Fetch(row + kChunk, end);
+      gradient = gradients.Fetch(row + kChunk, end);
+    }
+    math.template Multiply<MatrixLayout::kByColumn, MatrixLayout::kByRow>(
+        value_tile, Values::kStride, gradient_tile, Gradients::kStride);
+  }
+  float* const out =
+      a.out + static_cast<int64_t>(blockIdx.z) * a.geometry.in_columns * a.geometry.out_c;
+  math.ForEach([&](int r, int c, float sum) {
+    const int q = blockIdx.x * kTileRows + r, o = blockIdx.y * kColumns + c;
+    if (q < a.geometry.in_columns && o < a.geometry.out_c) {
+      out[static_cast<int64_t>(q) * a.geometry.out_c + o] = sum;
+    }
+  });
+}
+
+template <typename T>
+void LaunchWeightGradient(Queue* queue, Access access, int splits,
+                          const WeightGradientArguments<T>& a) {
+  const dim3 grid(CeilDivide(a.geometry.in_columns, kTileRows),
+                  CeilDivide(a.geometry.out_c, kColumns), splits);
+  const LaunchShape shape = {grid, dim3(kTileThreads), WeightGradientSharedBytes<T>()};
+  const char* const name = "convolution_weight_gradient";
+  switch (access) {
+    case Access::kPointwise:
+      return Launch(queue, name, shape, ConvolutionWeightGradientKernel<T, Access::kPointwise>, a);
+    case Access::kVector:
+      return Launch(queue, name, shape, ConvolutionWeightGradientKernel<T, Access::kVector>, a);
+    case Access::kScalar:
+      return Launch(queue, name, shape, ConvolutionWeightGradientKernel<T, Access::kScalar>, a);
+  }
+}
+
+constexpr int kBiasThreadsX = 32, kBiasThreadsY = 8;
+
+// parts[blockIdx.x][channel]: of the rows blockIdx.x, blockIdx.x + gridDim.x, ... in groups of 8.
+template <typename T>
+__global__ void ConvolutionBiasGradientKernel(GradientSource<T> source, int rows, float* parts) {
+  float* const sums = reinterpret_cast<float*>(SharedBytes());
+  const int channel = blockIdx.y * kBiasThreadsX + threadIdx.x;
+  float sum = 0.0f;
+  if (channel < source.channels) {
+    const RawGradientCoefficients k = GradientCoefficients(source.dy, channel);
+    for (int row = blockIdx.x * kBiasThreadsY + threadIdx.y; row < rows;
+         row += gridDim.x * kBiasThreadsY) {
+      const int64_t offset = static_cast<int64_t>(row) * source.channels + channel;
+      const float raw = source.second() != nullptr ? ToFloat(source.second()[offset]) : 0.0f;
+      sum += ToFloat(source.first()[offset]) * k.dz_factor + raw * k.raw_factor + k.offset;
+    }
+  }
+  sums[threadIdx.y * kBiasThreadsX + threadIdx.x] = sum;
+  __syncthreads();
+  if (threadIdx.y == 0 && channel < source.channels) {
+    for (int y = 1; y < kBiasThreadsY; ++y) sum += sums[y * kBiasThreadsX + threadIdx.x];
+    parts[static_cast<int64_t>(blockIdx.x) * source.channels + channel] = sum;
+  }
+}
+
+}  // namespace
+
+int WeightGradientSplits(const Queue& queue, const ConvolutionShape& shape) {
+  const ConvolutionGeometry g(shape);
+  const int tiles = CeilDivide(g.in_columns, kTileRows) * CeilDivide(g.out_c, kColumns);
+  const int wanted = CeilDivide(int64_t{queue.multiprocessors} * kBlocksPerMultiprocessor, tiles);
+  // At least eight chunks each, so that the partial sums stay small beside what is read.
+  return std::max(1, std::min(wanted, g.out_rows / (8 * kChunk)));
+}
+
+template <typename T>
+void ConvolutionWeightGradient(Queue* queue, const ConvolutionShape& shape, const Lazy<T>& x,
+                               const OutputGradient<T>& dy, float* dweights, float* parts) {
+  const ConvolutionGeometry geometry(shape);
+  const int wanted = WeightGradientSplits(*queue, shape);
+  const int rows_per_split = CeilDivide(CeilDivide(geometry.out_rows, wanted), kChunk) * kChunk;
+  const int splits = CeilDivide(geometry.out_rows, rows_per_split);
+  const WeightGradientArguments<T> arguments = {geometry,
+                                                {ValueView(x), geometry.in_c},
+                                                {ViewOf(dy, geometry.out_rows), geometry.out_c},
+                                                rows_per_split,
+                                                splits > 1 ? parts : dweights};
+  LaunchWeightGradient(queue, ChooseAccess(shape, geometry.in_c), splits, arguments);
+  if (splits > 1) CombineParts(queue, parts, splits, shape.dense_weights(), dweights);
+}
+
+int BiasGradientParts(const Queue& queue, const ConvolutionShape& shape) {
+  return std::min(CeilDivide(shape.out().rows(), 4 * kBiasThreadsY), 2 * queue.multiprocessors);
+}
+
+template <typename T>
+void ConvolutionBiasGradient(Queue* queue, const ConvolutionShape& shape,
+                             const OutputGradient<T>& dy, float* dbias, float* parts) {
+  const Shape out = shape.out();
+  const int num_parts = BiasGradientParts(*queue, shape);
+  const dim3 grid(num_parts, CeilDivide(out.c, kBiasThreadsX));
+  const GradientSource<T> source = {ViewOf(dy, out.rows()), static_cast<int>(out.c)};
+  Launch(queue, "convolution_bias_gradient",
+         {grid, dim3(kBiasThreadsX, kBiasThreadsY), kBiasThreadsX * kBiasThreadsY * sizeof(float)},
+         ConvolutionBiasGradientKernel<T>, source, static_cast<int>(out.rows()), parts);
+  CombineParts(queue, parts, num_parts, out.c, dbias);
+}
+
+#define PUSHPULL_INSTANTIATE(T)                                                               \
+  template void ConvolutionWeightGradient<T>(Queue*, const ConvolutionShape&, const Lazy<T>&, \
+                                             const OutputGradient<T>&, float*, float*);       \
+  template void ConvolutionBiasGradient<T>(Queue*, const ConvolutionShape&,                   \
+                                           const OutputGradient<T>&, float*, float*);
+PUSHPULL_INSTANTIATE(float)
+PUSHPULL_INSTANTIATE(Bfloat16)
+#undef PUSHPULL_INSTANTIATE
+
+}  // namespace pushpull::PUSHPULL_CUDA

@@ -1,0 +1,108 @@
+// The tensor cores' product of small matrices of Bfloat16, and the loads that feed it. All lanes of
+// a warp call these together. With g = lane / 4 and t = lane % 4, as PTX defines it for
+// mma.m16n8k16 (row, col):
+//   A[16][16]  a[0]: row g, columns 2t, 2t+1;  a[1]: row g+8;  a[2]: row g, columns 2t+8, 2t+9;
+//              a[3]: row g+8, columns 2t+8, 2t+9
+//   B[16][8]   b[0]: rows 2t, 2t+1 of column g;  b[1]: rows 2t+8, 2t+9 of column g
+//   D[16][8]   d[0], d[1]: row g, columns 2t, 2t+1;  d[2], d[3]: row g+8
+// The first of two numbers is in the low half of a register.
+#ifndef PUSHPULL_KERNELS_CUDA_MATRIX_UNIT_CUH_
+#define PUSHPULL_KERNELS_CUDA_MATRIX_UNIT_CUH_
+
+#include "kernels/bfloat16.h"
+#include "kernels/cuda/numbers.cuh"
+
+namespace pushpull::PUSHPULL_CUDA {
+
+// Four 8x8 matrices from shared memory: lane l gives the address of row l % 8 of matrix l / 8
+// (16-byte aligned). out[i] holds row g, columns 2t and 2t+1, of matrix i.
+__device__ __forceinline__ void LoadMatrices(const Bfloat16* row, unsigned out[4]) {
+#ifdef PUSHPULL_CUDA_EMULATION
+  uint64_t rows[32];
+  emulation::GatherWarp(reinterpret_cast<uint64_t>(row), rows);
+  const unsigned g = emulation::LaneId() / 4, t = emulation::LaneId() % 4;
+  for (unsigned i = 0; i < 4; ++i) {
+    const auto* const numbers = reinterpret_cast<const Bfloat16*>(rows[8 * i + g]);
+    out[i] = numbers[2 * t].bits | static_cast<unsigned>(numbers[2 * t + 1].bits) << 16;
+  }
+#else
+  const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(row));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+               : "r"(address)
+               : "memory");
+#endif
+}
+
+// The same of the transposed matrices: out[i] holds column g, rows 2t and 2t+1, of matrix i.
+__device__ __forceinline__ void LoadMatricesTransposed(const Bfloat16* row, unsigned out[4]) {
+#ifdef PUSHPULL_CUDA_EMULATION
+  uint64_t rows[32];
+  emulation::GatherWarp(reinterpret_cast<uint64_t>(row), rows);
+  const unsigned g = emulation::LaneId() / 4, t = emulation::LaneId() % 4;
+  for (unsigned i = 0; i < 4; ++i) {
+    const auto* const first = reinterpret_cast<const Bfloat16*>(rows[8 * i + 2 * t]);
+    const auto* const second = reinterpret_cast<const Bfloat16*>(rows[8 * i + 2 * t + 1]);
+    out[i] = first[g].bits | static_cast<unsigned>(second[g].bits) << 16;
+  }
+#else
+  const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(row));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+               : "r"(address)
+               : "memory");
+#endif
+}
+
+// D += A B without tensor cores. a_of(i, lane) and b_of(i, lane) give another lane's registers.
+template <typename FetchA, typename FetchB>
+__device__ __forceinline__ void MultiplyAddByLanes(unsigned lane, float d[4], FetchA a_of,
+                                                   FetchB b_of) {
+  const unsigned g = lane / 4, t = lane % 4;
+#pragma unroll
+  for (unsigned pair = 0; pair < 8; ++pair) {
+    const unsigned half = pair / 4, source = pair % 4;
+    const unsigned rows[2] = {a_of(2 * half, 4 * g + source), a_of(2 * half + 1, 4 * g + source)};
+    const unsigned columns[2] = {b_of(half, 4 * (2 * t) + source),
+                                 b_of(half, 4 * (2 * t + 1) + source)};
+#pragma unroll
+    for (unsigned i = 0; i < 4; ++i) {
+      const unsigned a = rows[i / 2], b = columns[i % 2];
+      d[i] += __uint_as_float(a << 16) * __uint_as_float(b << 16);
+      d[i] += __uint_as_float(a & 0xffff0000u) * __uint_as_float(b & 0xffff0000u);
+    }
+  }
+}
+
+// D += A B, accumulated in float.
+__device__ __forceinline__ void MultiplyAdd(const unsigned a[4], const unsigned b[2], float d[4]) {
+#if defined(PUSHPULL_CUDA_EMULATION)
+  uint64_t gathered[3][32];
+  emulation::GatherWarp(a[0] | static_cast<uint64_t>(a[1]) << 32, gathered[0]);
+  emulation::GatherWarp(a[2] | static_cast<uint64_t>(a[3]) << 32, gathered[1]);
+  emulation::GatherWarp(b[0] | static_cast<uint64_t>(b[1]) << 32, gathered[2]);
+  const auto half = [](uint64_t both, unsigned i) {
+    return static_cast<unsigned>(i == 0 ? both : both >> 32);
+  };
+  MultiplyAddByLanes(
+      emulation::LaneId(), d,
+      [&](unsigned i, unsigned lane) { return half(gathered[i / 2][lane], i % 2); },
+      [&](unsigned i, unsigned lane) { return half(gathered[2][lane], i); });
+#elif __CUDA_ARCH__ >= 800
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#else
+  // Turing's tensor cores know no bfloat16.
+  MultiplyAddByLanes(
+      threadIdx.x % 32, d,
+      [&](unsigned i, unsigned lane) { return __shfl_sync(0xffffffffu, a[i], lane); },
+      [&](unsigned i, unsigned lane) { return __shfl_sync(0xffffffffu, b[i], lane); });
+#endif
+}
+
+}  // namespace pushpull::PUSHPULL_CUDA
+
+#endif  // PUSHPULL_KERNELS_CUDA_MATRIX_UNIT_CUH_

@@ -1,0 +1,158 @@
+// A tile of a matrix product, kTileRows x kColumns, that a block of kTileThreads threads keeps in
+// registers while it goes through the reduction in chunks of kChunk. The operands of a chunk are in
+// shared memory; MatrixLayout says which index runs fastest there.
+#ifndef PUSHPULL_KERNELS_CUDA_TILE_MATH_CUH_
+#define PUSHPULL_KERNELS_CUDA_TILE_MATH_CUH_
+
+#include "kernels/cuda/matrix_unit.cuh"
+
+namespace pushpull::PUSHPULL_CUDA {
+
+inline constexpr int kTileRows = 128;
+inline constexpr int kTileThreads = 256;
+inline constexpr int kChunk = 32;
+
+// kByRow: element (r, c) at r * stride + c. kByColumn: at c * stride + r.
+enum class MatrixLayout { kByRow, kByColumn };
+
+// Columns to leave between lines in shared memory: 16-byte accesses of eight lines then meet
+// different banks (lines are multiples of 32 numbers long).
+template <typename T>
+inline constexpr int kLinePadding = static_cast<int>(16 / sizeof(T));
+
+template <typename T, int kColumns>
+struct TileMath;
+
+// Tensor cores: 4 x 2 warps of 32 x (kColumns / 2).
+template <int kColumns>
+struct TileMath<Bfloat16, kColumns> {
+  static constexpr int kWarpColumns = kColumns / 2;
+  static constexpr int kPairs = kWarpColumns / 16;  // of fragments of 8 columns
+  float sums[2][2 * kPairs][4];
+
+  __device__ __forceinline__ void Clear() {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+#pragma unroll
+      for (int j = 0; j < 2 * kPairs; ++j) {
+#pragma unroll
+        for (int k = 0; k < 4; ++k) sums[i][j][k] = 0.0f;
+      }
+    }
+  }
+
+  // sums += a[kTileRows][kChunk] * b[kChunk][kColumns].
+  template <MatrixLayout kA, MatrixLayout kB>
+  __device__ __forceinline__ void Multiply(const Bfloat16* a, int a_stride, const Bfloat16* b,
+                                           int b_stride) {
+    const int lane = threadIdx.x % 32;
+    const int low = lane % 8, middle = lane / 8 % 2 * 8, high = lane / 16 * 8;
+#pragma unroll
+    for (int k = 0; k < kChunk; k += 16) {
+      unsigned rows[2][4];
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int row = first_row() + 16 * i;
+        if constexpr (kA == MatrixLayout::kByRow) {
+          LoadMatrices(a + (row + low + middle) * a_stride + k + high, rows[i]);
+        } else {
+          LoadMatricesTransposed(a + (k + low + high) * a_stride + row + middle, rows[i]);
+        }
+      }
+#pragma unroll
+      for (int j = 0; j < kPairs; ++j) {
+        const int column = first_column() + 16 * j;
+        unsigned columns[4];
+        if constexpr (kB == MatrixLayout::kByColumn) {
+          LoadMatrices(b + (column + low + high) * b_stride + k + middle, columns);
+        } else {
+          LoadMatricesTransposed(b + (k + low + middle) * b_stride + column + high, columns);
+        }
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          MultiplyAdd(rows[i], columns, sums[i][2 * j]);
+          MultiplyAdd(rows[i], columns + 2, sums[i][2 * j + 1]);
+        }
+      }
+    }
+  }
+
+  // visit(row, column, sum) for the thread's elements.
+  template <typename Visit>
+  __device__ __forceinline__ void ForEach(Visit visit) const {
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+#pragma unroll
+      for (int j = 0; j < 2 * kPairs; ++j) {
+#pragma unroll
+        for (int k = 0; k < 4; ++k) {
+          visit(first_row() + 16 * i + lane / 4 + k / 2 * 8,
+                first_column() + 8 * j + lane % 4 * 2 + k % 2, sums[i][j][k]);
+        }
+      }
+    }
+  }
+
+ private:
+  static __device__ __forceinline__ int first_row() { return threadIdx.x / 32 / 2 * 32; }
+  static __device__ __forceinline__ int first_column() {
+    return threadIdx.x / 32 % 2 * kWarpColumns;
+  }
+};
+
+// Plain float arithmetic: 16 x 16 threads, each with every 16th row and column.
+template <int kColumns>
+struct TileMath<float, kColumns> {
+  static constexpr int kThreadRows = kTileRows / 16, kThreadColumns = kColumns / 16;
+  float sums[kThreadRows][kThreadColumns];
+
+  __device__ __forceinline__ void Clear() {
+#pragma unroll
+    for (int i = 0; i < kThreadRows; ++i) {
+#pragma unroll
+      for (int j = 0; j < kThreadColumns; ++j) sums[i][j] = 0.0f;
+    }
+  }
+
+  template <MatrixLayout kA, MatrixLayout kB>
+  __device__ __forceinline__ void Multiply(const float* a, int a_stride, const float* b,
+                                           int b_stride) {
+    const int first_row = threadIdx.x / 16, first_column = threadIdx.x % 16;
+    for (int k = 0; k < kChunk; ++k) {
+      float rows[kThreadRows], columns[kThreadColumns];
+#pragma unroll
+      for (int i = 0; i < kThreadRows; ++i) {
+        const int row = first_row + 16 * i;
+        rows[i] = kA == MatrixLayout::kByRow ? a[row * a_stride + k] : a[k * a_stride + row];
+      }
+#pragma unroll
+      for (int j = 0; j < kThreadColumns; ++j) {
+        const int column = first_column + 16 * j;
+        columns[j] =
+            kB == MatrixLayout::kByRow ? b[k * b_stride + column] : b[column * b_stride + k];
+      }
+#pragma unroll
+      for (int i = 0; i < kThreadRows; ++i) {
+#pragma unroll
+        for (int j = 0; j < kThreadColumns; ++j) sums[i][j] += rows[i] * columns[j];
+      }
+    }
+  }
+
+  template <typename Visit>
+  __device__ __forceinline__ void ForEach(Visit visit) const {
+#pragma unroll
+    for (int i = 0; i < kThreadRows; ++i) {
+#pragma unroll
+      for (int j = 0; j < kThreadColumns; ++j) {
+        visit(static_cast<int>(threadIdx.x / 16 + 16 * i),
+              static_cast<int>(threadIdx.x % 16 + 16 * j), sums[i][j]);
+      }
+    }
+  }
+};
+
+}  // namespace pushpull::PUSHPULL_CUDA
+
+#endif  // PUSHPULL_KERNELS_CUDA_TILE_MATH_CUH_
