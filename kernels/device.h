@@ -3,7 +3,7 @@
 //
 // Thread rule: one calling thread at a time. Calls queue work and return; Wait blocks. The first
 // error of queued work sticks: everything after it does nothing, and Wait and status() return it
-// (UNAVAILABLE, with the device and the operator that failed: the process has to be started again).
+// (ABORTED, with the device and the operator that failed: the process has to be started again).
 #ifndef PUSHPULL_KERNELS_DEVICE_H_
 #define PUSHPULL_KERNELS_DEVICE_H_
 
@@ -57,6 +57,8 @@ class Device : public MemorySource {
   virtual void RecordCompute(DeviceEvent* event) = 0;  // after what the compute queue has so far
   virtual void RecordCopy(DeviceEvent* event) = 0;     // after what the copy queue has so far
   virtual absl::Status Wait(DeviceEvent* event) = 0;
+  // Of two events that have been waited for; to be measured, both recorded on the compute queue.
+  virtual absl::StatusOr<double> MillisecondsBetween(DeviceEvent* first, DeviceEvent* second) = 0;
 
   // Runs `work`, which calls operators (nothing else of the device), and records instead of running
   // what they queue. Addresses are part of the recording.

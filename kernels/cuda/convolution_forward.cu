@@ -46,7 +46,10 @@ struct OutputEpilogue {
       Store8(values, out);
       return;
     }
-    for (int e = 0; e < count; ++e) out[e] = FromFloat<T>(values[e]);
+#pragma unroll
+    for (int e = 0; e < 8; ++e) {
+      if (e < count) out[e] = FromFloat<T>(values[e]);
+    }
   }
 };
 

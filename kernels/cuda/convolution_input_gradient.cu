@@ -42,7 +42,10 @@ struct InputGradientEpilogue {
       Store8(values, dx.dz + offset);
       return;
     }
-    for (int e = 0; e < count; ++e) dx.dz[offset + e] = FromFloat<T>(values[e]);
+#pragma unroll
+    for (int e = 0; e < 8; ++e) {
+      if (e < count) dx.dz[offset + e] = FromFloat<T>(values[e]);
+    }
   }
 
  private:
@@ -52,7 +55,10 @@ struct InputGradientEpilogue {
       Load8(from, out);
       return;
     }
-    for (int e = 0; e < count; ++e) out[e] = ToFloat(from[e]);
+#pragma unroll
+    for (int e = 0; e < 8; ++e) {
+      if (e < count) out[e] = ToFloat(from[e]);
+    }
   }
 };
 

@@ -185,22 +185,21 @@ __device__ __forceinline__ void MultiplyTiles(const ProductPlan& plan, Rows& row
                                               Epilogue& epilogue, unsigned char* tiles,
                                               float* sums) {
   using Memory = ProductMemory<T, kColumns, kPanelLayout>;
-  T* const row_tiles[2] = {reinterpret_cast<T*>(tiles),
-                           reinterpret_cast<T*>(tiles + Memory::kRowTileBytes)};
   float* const staged = reinterpret_cast<float*>(tiles);
   const int first_tile = blockIdx.x * plan.tiles_per_block;
   const int end_tile = min(first_tile + plan.tiles_per_block, plan.row_tiles);
   const int chunks = (rows.columns() + kChunk - 1) / kChunk;
   for (int i = threadIdx.x; i < kTileWarps * 2 * kColumns; i += kTileThreads) sums[i] = 0.0f;
+  __syncthreads();  // the coefficients are there
   TileMath<T, kColumns> math;
   for (int tile = first_tile; tile < end_tile; ++tile) {
     const int first_row = tile * kTileRows;
     rows.Begin(first_row);
     math.Clear();
     typename Rows::Fetched fetched = rows.Fetch(0);
-    __syncthreads();  // coefficients are there; nobody reads the staged result any more
+    __syncthreads();  // nobody reads the staged result any more
     for (int chunk = 0; chunk < chunks; ++chunk) {
-      T* const row_tile = row_tiles[chunk % 2];
+      T* const row_tile = reinterpret_cast<T*>(tiles + chunk % 2 * Memory::kRowTileBytes);
       rows.Store(fetched, chunk * kChunk, row_tile);
       panel.Prepare(chunk * kChunk);
       __syncthreads();

@@ -185,7 +185,10 @@ class GradientColumns {
       Load8(from, out);
       return;
     }
-    for (int e = 0; e < count_; ++e) out[e] = ToFloat(from[e]);
+#pragma unroll
+    for (int e = 0; e < 8; ++e) {
+      if (e < count_) out[e] = ToFloat(from[e]);
+    }
   }
 
   const GradientSource<T>& source_;

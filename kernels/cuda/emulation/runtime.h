@@ -54,6 +54,9 @@ struct cudaDeviceProp {
   int multiProcessorCount;
   int major, minor;
   size_t sharedMemPerBlockOptin;
+  struct {
+    char bytes[16];
+  } uuid;
   int l2CacheSize;
 };
 

@@ -1,0 +1,285 @@
+#include "kernels/cuda/cuda_device.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "glog/logging.h"
+
+#include "common/status_macros.h"
+#include "kernels/cuda/cuda_operators.h"
+#include "kernels/cuda/queue.h"
+#include "kernels/device_selection.h"
+
+namespace pushpull::PUSHPULL_CUDA {
+namespace {
+
+constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
+
+std::string ErrorText(cudaError_t error) {
+  return absl::StrCat(cudaGetErrorName(error), " (", cudaGetErrorString(error), ")");
+}
+
+std::string VersionText(int version) {
+  return absl::StrCat(version / 1000, ".", version % 1000 / 10);
+}
+
+std::string Gigabytes(int64_t bytes) {
+  return absl::StrFormat("%.2f GiB", static_cast<double>(bytes) / kGiB);
+}
+
+class DeviceMemory final : public Memory {
+ public:
+  DeviceMemory(void* data, int64_t bytes, int64_t* used) : Memory(data, bytes), used_(used) {}
+  ~DeviceMemory() override {
+    cudaFree(data());
+    *used_ -= bytes();
+  }
+
+ private:
+  int64_t* const used_;
+};
+
+class PinnedMemory final : public Memory {
+ public:
+  PinnedMemory(void* data, int64_t bytes) : Memory(data, bytes) {}
+  ~PinnedMemory() override { cudaFreeHost(data()); }
+};
+
+struct CudaEvent final : DeviceEvent {
+  ~CudaEvent() override { cudaEventDestroy(event); }
+  cudaEvent_t event = nullptr;
+};
+
+struct CudaGraph final : DeviceGraph {
+  ~CudaGraph() override {
+    if (executable != nullptr) cudaGraphExecDestroy(executable);
+  }
+  cudaGraphExec_t executable = nullptr;
+};
+
+class CudaDevice final : public Device {
+ public:
+  CudaDevice(std::string description, int64_t memory_limit_bytes)
+      : description_(std::move(description)),
+        memory_limit_bytes_(memory_limit_bytes),
+        float_operators_(MakeCudaOperators<float>(&queue_)),
+        bfloat16_operators_(MakeCudaOperators<Bfloat16>(&queue_)) {}
+
+  ~CudaDevice() override {
+    if (queue_.stream != nullptr) cudaStreamDestroy(queue_.stream);
+    if (copies_ != nullptr) cudaStreamDestroy(copies_);
+  }
+
+  absl::Status Start(const cudaDeviceProp& properties) {
+    queue_.multiprocessors = properties.multiProcessorCount;
+    queue_.shared_bytes_limit = static_cast<int>(properties.sharedMemPerBlockOptin);
+    queue_.Note(cudaStreamCreateWithFlags(&queue_.stream, cudaStreamNonBlocking), "stream");
+    queue_.Note(cudaStreamCreateWithFlags(&copies_, cudaStreamNonBlocking), "stream");
+    return status();
+  }
+
+  std::string description() const override { return description_; }
+
+  absl::StatusOr<std::unique_ptr<Memory>> Allocate(int64_t bytes) override {
+    PP_RETURN_IF_ERROR(status());
+    const int64_t wanted = std::max<int64_t>(bytes, 1);
+    if (memory_limit_bytes_ > 0 && used_bytes_ + wanted > memory_limit_bytes_) {
+      return OutOfMemory(wanted, memory_limit_bytes_ - used_bytes_, " of this process's limit of ",
+                         memory_limit_bytes_);
+    }
+    void* data = nullptr;
+    const cudaError_t result = cudaMalloc(&data, wanted);
+    if (result == cudaErrorMemoryAllocation) {
+      cudaGetLastError();  // or the next launch would report it
+      size_t free = 0, total = 0;
+      cudaMemGetInfo(&free, &total);
+      return OutOfMemory(wanted, static_cast<int64_t>(free), " of ", static_cast<int64_t>(total));
+    }
+    queue_.Note(result, "memory allocation");
+    PP_RETURN_IF_ERROR(status());
+    queue_.Note(cudaMemsetAsync(data, 0, wanted, queue_.stream), "memset");
+    used_bytes_ += wanted;
+    return std::make_unique<DeviceMemory>(data, wanted, &used_bytes_);
+  }
+
+  int64_t free_bytes() const override {
+    size_t free = 0, total = 0;
+    if (cudaMemGetInfo(&free, &total) != cudaSuccess) return 0;
+    const int64_t of_device = static_cast<int64_t>(free);
+    if (memory_limit_bytes_ == 0) return of_device;
+    return std::min(of_device, std::max<int64_t>(memory_limit_bytes_ - used_bytes_, 0));
+  }
+
+  absl::StatusOr<std::unique_ptr<Memory>> AllocatePinned(int64_t bytes) override {
+    PP_RETURN_IF_ERROR(status());
+    void* data = nullptr;
+    const int64_t wanted = std::max<int64_t>(bytes, 1);
+    const cudaError_t result = cudaHostAlloc(&data, wanted, cudaHostAllocDefault);
+    if (result == cudaErrorMemoryAllocation) {
+      cudaGetLastError();
+      return absl::ResourceExhaustedError(absl::StrCat(
+          description_, ": no page-locked host memory for ", wanted,
+          " bytes; raise the limit of locked memory (ulimit -l) or lower train_config.batch_size"));
+    }
+    queue_.Note(result, "page-locked allocation");
+    PP_RETURN_IF_ERROR(status());
+    std::memset(data, 0, wanted);
+    return std::make_unique<PinnedMemory>(data, wanted);
+  }
+
+  void Write(void* to, const void* from, int64_t bytes) override {
+    if (queue_.error != cudaSuccess) return;
+    // From memory that is not page-locked CUDA has taken the bytes when the call returns.
+    queue_.Note(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, queue_.stream), "write");
+    queue_.Note(cudaStreamSynchronize(queue_.stream), "write");
+  }
+
+  Operators<float>* float_operators() override { return float_operators_.get(); }
+  Operators<Bfloat16>* bfloat16_operators() override { return bfloat16_operators_.get(); }
+
+  void CopyToDevice(void* to, const void* from, int64_t bytes) override {
+    if (queue_.error != cudaSuccess) return;
+    queue_.Note(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, queue_.stream), "upload");
+  }
+
+  void CopyToHost(void* to, const void* from, int64_t bytes, DeviceEvent* after) override {
+    if (queue_.error != cudaSuccess) return;
+    queue_.Note(cudaStreamWaitEvent(copies_, EventOf(after), 0), "download");
+    queue_.Note(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, copies_), "download");
+  }
+
+  std::unique_ptr<DeviceEvent> MakeEvent() override {
+    auto event = std::make_unique<CudaEvent>();
+    queue_.Note(cudaEventCreateWithFlags(&event->event, cudaEventBlockingSync), "event");
+    return event;
+  }
+  void RecordCompute(DeviceEvent* event) override {
+    if (queue_.error != cudaSuccess) return;
+    queue_.Note(cudaEventRecord(EventOf(event), queue_.stream), "event");
+  }
+  void RecordCopy(DeviceEvent* event) override {
+    if (queue_.error != cudaSuccess) return;
+    queue_.Note(cudaEventRecord(EventOf(event), copies_), "event");
+  }
+  absl::Status Wait(DeviceEvent* event) override {
+    if (queue_.error == cudaSuccess) {
+      queue_.Note(cudaEventSynchronize(EventOf(event)), "queued work");
+    }
+    return status();
+  }
+  absl::StatusOr<double> MillisecondsBetween(DeviceEvent* first, DeviceEvent* second) override {
+    float milliseconds = 0.0f;
+    if (queue_.error == cudaSuccess) {
+      queue_.Note(cudaEventElapsedTime(&milliseconds, EventOf(first), EventOf(second)), "timing");
+    }
+    PP_RETURN_IF_ERROR(status());
+    return milliseconds;
+  }
+
+  std::unique_ptr<DeviceGraph> Record(absl::FunctionRef<void()> work) override {
+    auto graph = std::make_unique<CudaGraph>();
+    if (queue_.error != cudaSuccess) return graph;
+    queue_.Note(cudaStreamBeginCapture(queue_.stream, cudaStreamCaptureModeThreadLocal), "capture");
+    work();
+    cudaGraph_t captured = nullptr;
+    queue_.Note(cudaStreamEndCapture(queue_.stream, &captured), "capture");
+    if (queue_.error == cudaSuccess) {
+      queue_.Note(cudaGraphInstantiate(&graph->executable, captured, 0), "graph");
+    }
+    if (captured != nullptr) cudaGraphDestroy(captured);
+    return graph;
+  }
+
+  void Launch(DeviceGraph* graph) override {
+    if (queue_.error != cudaSuccess) return;
+    queue_.Note(cudaGraphLaunch(static_cast<CudaGraph*>(graph)->executable, queue_.stream),
+                "graph");
+  }
+
+  absl::Status status() const override {
+    if (queue_.error == cudaSuccess) return absl::OkStatus();
+    return absl::AbortedError(absl::StrCat(description_, ": ", queue_.failed_call, " failed: ",
+                                           ErrorText(queue_.error),
+                                           "; this process cannot use the GPU any more"));
+  }
+
+ private:
+  static cudaEvent_t EventOf(DeviceEvent* event) { return static_cast<CudaEvent*>(event)->event; }
+
+  absl::Status OutOfMemory(int64_t wanted, int64_t free, absl::string_view of,
+                           int64_t total) const {
+    return absl::ResourceExhaustedError(absl::StrCat(description_, " has no memory for ",
+                                                     Gigabytes(wanted), ": ", Gigabytes(free), of,
+                                                     Gigabytes(total), " are free"));
+  }
+
+  const std::string description_;
+  const int64_t memory_limit_bytes_;
+  int64_t used_bytes_ = 0;
+  Queue queue_;
+  cudaStream_t copies_ = nullptr;
+  const std::unique_ptr<Operators<float>> float_operators_;
+  const std::unique_ptr<Operators<Bfloat16>> bfloat16_operators_;
+};
+
+absl::StatusOr<std::vector<cudaDeviceProp>> ListProperties() {
+  PP_ASSIGN_OR_RETURN(const int count, CountDevices());
+  std::vector<cudaDeviceProp> devices(count);
+  for (int i = 0; i < count; ++i) {
+    const cudaError_t result = cudaGetDeviceProperties(&devices[i], i);
+    if (result != cudaSuccess) {
+      return absl::AbortedError(absl::StrCat("GPU ", i, " does not answer: ", ErrorText(result)));
+    }
+  }
+  return devices;
+}
+
+}  // namespace
+
+absl::StatusOr<int> CountDevices() {
+  int count = 0;
+  const cudaError_t result = cudaGetDeviceCount(&count);
+  if (result == cudaSuccess) return count;
+  cudaGetLastError();
+  int driver = 0, runtime = 0;
+  cudaDriverGetVersion(&driver);
+  cudaRuntimeGetVersion(&runtime);
+  // Without a driver CUDA reports the driver as too old, of version 0.
+  if (result == cudaErrorNoDevice || driver == 0) return 0;
+  if (result == cudaErrorInsufficientDriver) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the NVIDIA driver is too old: it supports CUDA ", VersionText(driver),
+        ", this program needs ", VersionText(runtime), "; update the driver or use --device=cpu"));
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("CUDA does not start: ", ErrorText(result), "; use --device=cpu without a GPU"));
+}
+
+absl::StatusOr<std::unique_ptr<Device>> OpenDevice(const GpuOptions& options) {
+  PP_ASSIGN_OR_RETURN(const std::vector<cudaDeviceProp> properties, ListProperties());
+  std::vector<ListedDevice> listed;
+  for (const cudaDeviceProp& device : properties) {
+    listed.push_back(
+        {device.name, FormatUuid(reinterpret_cast<const unsigned char*>(device.uuid.bytes))});
+  }
+  PP_ASSIGN_OR_RETURN(const int index, SelectDevice(listed, options.gpu));
+  const cudaDeviceProp& chosen = properties[index];
+  const std::string description =
+      absl::StrCat("GPU ", index, " (", chosen.name, ", ",
+                   Gigabytes(static_cast<int64_t>(chosen.totalGlobalMem)), ")");
+  // A waiting thread sleeps: the cores belong to the input pipeline.
+  cudaError_t result = cudaSetDevice(index);
+  if (result == cudaSuccess) result = cudaSetDeviceFlags(cudaDeviceScheduleBlockingSync);
+  if (result != cudaSuccess) {
+    return absl::AbortedError(absl::StrCat(description, " cannot be used: ", ErrorText(result)));
+  }
+  auto device = std::make_unique<CudaDevice>(description, options.memory_limit_bytes);
+  PP_RETURN_IF_ERROR(device->Start(chosen));
+  return device;
+}
+
+}  // namespace pushpull::PUSHPULL_CUDA

@@ -1,0 +1,51 @@
+#include "kernels/device_selection.h"
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace pushpull {
+namespace {
+
+std::string ListDevices(const std::vector<ListedDevice>& devices) {
+  if (devices.empty()) return "this machine has none";
+  std::vector<std::string> lines;
+  for (size_t i = 0; i < devices.size(); ++i) {
+    lines.push_back(absl::StrCat(i, ": ", devices[i].name, " (", devices[i].uuid, ")"));
+  }
+  return absl::StrCat("this machine has ", absl::StrJoin(lines, ", "));
+}
+
+}  // namespace
+
+std::string FormatUuid(const unsigned char bytes[16]) {
+  std::string text = "GPU-";
+  for (int i = 0; i < 16; ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    absl::StrAppend(&text, absl::Hex(bytes[i], absl::kZeroPad2));
+  }
+  return text;
+}
+
+absl::StatusOr<int> SelectDevice(const std::vector<ListedDevice>& devices, const std::string& gpu) {
+  int index = -1;
+  if (absl::SimpleAtoi(gpu, &index)) {
+    if (index >= 0 && index < static_cast<int>(devices.size())) return index;
+    return absl::NotFoundError(absl::StrCat("there is no GPU ", gpu, ": ", ListDevices(devices)));
+  }
+  int found = -1;
+  for (int i = 0; i < static_cast<int>(devices.size()); ++i) {
+    if (gpu.empty() || !absl::StartsWithIgnoreCase(devices[i].uuid, gpu)) continue;
+    if (found >= 0) {
+      return absl::NotFoundError(
+          absl::StrCat("'", gpu, "' begins the UUID of several GPUs: ", ListDevices(devices)));
+    }
+    found = i;
+  }
+  if (found >= 0) return found;
+  return absl::NotFoundError(absl::StrCat("there is no GPU '", gpu,
+                                          "', expected an index or a UUID: ", ListDevices(devices)));
+}
+
+}  // namespace pushpull

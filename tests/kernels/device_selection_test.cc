@@ -1,0 +1,44 @@
+#include "kernels/device_selection.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace pushpull {
+namespace {
+
+using testing::HasSubstr;
+
+std::vector<ListedDevice> TwoDevices() {
+  return {{"NVIDIA H200", "GPU-5a3c0d1e-0000-0000-0000-000000000001"},
+          {"NVIDIA H200", "GPU-5a3f0d1e-0000-0000-0000-000000000002"}};
+}
+
+TEST(DeviceSelectionTest, ByIndexAndByUuid) {
+  EXPECT_EQ(*SelectDevice(TwoDevices(), "0"), 0);
+  EXPECT_EQ(*SelectDevice(TwoDevices(), "1"), 1);
+  EXPECT_EQ(*SelectDevice(TwoDevices(), "GPU-5a3f0d1e-0000-0000-0000-000000000002"), 1);
+  EXPECT_EQ(*SelectDevice(TwoDevices(), "gpu-5a3c"), 0);
+}
+
+TEST(DeviceSelectionTest, AnUnknownOneNamesThoseThereAre) {
+  for (const char* gpu : {"2", "-1", "GPU-77", "", "first"}) {
+    const auto selected = SelectDevice(TwoDevices(), gpu);
+    EXPECT_EQ(selected.status().code(), absl::StatusCode::kNotFound) << gpu;
+    EXPECT_THAT(selected.status().message(), HasSubstr("0: NVIDIA H200 (GPU-5a3c0d1e-"));
+    EXPECT_THAT(selected.status().message(), HasSubstr("1: NVIDIA H200"));
+  }
+  EXPECT_THAT(SelectDevice({}, "0").status().message(), HasSubstr("this machine has none"));
+}
+
+TEST(DeviceSelectionTest, ABeginningOfSeveralUuidsIsRefused) {
+  EXPECT_THAT(SelectDevice(TwoDevices(), "GPU-5a3").status().message(), HasSubstr("several GPUs"));
+}
+
+TEST(DeviceSelectionTest, UuidsLookAsTheDriverPrintsThem) {
+  const unsigned char bytes[16] = {0x5a, 0x3c, 0x0d, 0x1e, 0x01, 0x23, 0x45, 0x67,
+                                   0x89, 0xab, 0xcd, 0xef, 0x01, 0x23, 0x45, 0x67};
+  EXPECT_EQ(FormatUuid(bytes), "GPU-5a3c0d1e-0123-4567-89ab-cdef01234567");
+}
+
+}  // namespace
+}  // namespace pushpull
