@@ -1,0 +1,61 @@
+# PUSHPULL_STATIC: the libraries as archives, under the names that the rest of the build uses, for programs that
+# run on hosts where none of them is installed (scripts/gpu/bundle.sh). Of gRPC the variant without TLS.
+#
+# libunwind, which glog needs, and liblzma, which libunwind needs, stay shared: libunwind.a defines
+# _Unwind_Resume, as libgcc_eh.a does. The programs look for them in ../lib beside their own folder.
+
+# pushpull_archives(RESULT NAME...): paths of lib<NAME>.a; an archive that is missing is an error.
+function(pushpull_archives result)
+  set(paths)
+  foreach(name ${ARGN})
+    find_library(PUSHPULL_ARCHIVE_${name} NAMES lib${name}.a REQUIRED)
+    list(APPEND paths ${PUSHPULL_ARCHIVE_${name}})
+  endforeach()
+  set(${result} ${paths} PARENT_SCOPE)
+endfunction()
+
+# Abseil's archives depend on one another in no order worth writing down.
+find_library(PUSHPULL_ARCHIVE_absl_base NAMES libabsl_base.a REQUIRED)
+get_filename_component(archive_dir ${PUSHPULL_ARCHIVE_absl_base} DIRECTORY)
+file(GLOB archives ${archive_dir}/libabsl_*.a)
+list(FILTER archives EXCLUDE REGEX "test_util")
+pushpull_archives(others glog gflags z)
+list(APPEND archives ${others})
+if(PUSHPULL_RPC)
+  pushpull_archives(others grpc++_reflection grpc++_unsecure grpc_unsecure gpr upb address_sorting re2 cares)
+  list(APPEND archives ${others})
+endif()
+list(APPEND archives protobuf::libprotobuf)
+
+add_library(pushpull_archives INTERFACE)
+list(JOIN archives "," archives)
+find_library(PUSHPULL_UNWIND NAMES libunwind.so REQUIRED)
+target_link_libraries(pushpull_archives INTERFACE
+  "$<LINK_GROUP:RESCAN,${archives}>" ${PUSHPULL_UNWIND} Threads::Threads ${CMAKE_DL_LIBS})
+
+foreach(name flags flags_parse flags_reflection flags_usage flat_hash_map span status statusor str_format strings
+             synchronization time)
+  add_library(absl::${name} INTERFACE IMPORTED)
+  target_link_libraries(absl::${name} INTERFACE pushpull_archives)
+endforeach()
+add_library(glog::glog INTERFACE IMPORTED)
+target_link_libraries(glog::glog INTERFACE pushpull_archives)
+
+if(PUSHPULL_RPC)
+  foreach(name grpc++ grpc++_reflection)
+    add_library(gRPC::${name} INTERFACE IMPORTED)
+    target_link_libraries(gRPC::${name} INTERFACE pushpull_archives)
+  endforeach()
+  find_program(PUSHPULL_GRPC_PLUGIN grpc_cpp_plugin REQUIRED)
+  add_executable(gRPC::grpc_cpp_plugin IMPORTED)
+  set_target_properties(gRPC::grpc_cpp_plugin PROPERTIES IMPORTED_LOCATION ${PUSHPULL_GRPC_PLUGIN})
+
+  pushpull_archives(pugixml_archive pugixml)
+  add_library(pugixml::pugixml INTERFACE IMPORTED)
+  target_link_libraries(pugixml::pugixml INTERFACE ${pugixml_archive})
+endif()
+
+add_link_options(-static-libstdc++ -static-libgcc)
+# DT_RPATH, not DT_RUNPATH: it also serves what the shipped libraries need.
+add_link_options(-Wl,--disable-new-dtags)
+set(CMAKE_BUILD_RPATH "$ORIGIN/../lib")

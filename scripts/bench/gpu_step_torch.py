@@ -1,0 +1,473 @@
+#!/usr/bin/env python3
+"""PyTorch's side of gpu_step: trains the same networks, on request.
+
+Reads one request per line from stdin and answers each with one line of JSON on stdout:
+
+  info                               what runs here
+  run NET BATCH MODE OPTIMIZER STEPS images/s of training steps, the median of five groups of STEPS / 5 steps
+  losses NET STEPS FILE              the loss of each of the first STEPS steps from the variables and images in FILE
+  variables NET                      names and shapes, in TensorFlow's terms
+  drop                               gives the GPU's memory back
+  quit
+
+NET: mobilenet_v2, ssd_mobilenet_v2, ssd_mobilenet_v1. MODE: eager, or compile (torch.compile, "max-autotune", with
+CUDA graphs). OPTIMIZER: none (forward, loss, backward, as our step is) or momentum (fused SGD too). An answer with
+"error" says what went wrong; the next request is served all the same.
+
+FILE: a line of JSON {"size", "classes", "learning_rate", "momentum", "tensors": [{"name", "shape"}]}, then the
+tensors, float32, little-endian, in that order: the variables (weights as HWIO), "images" [B, H, W, 3] in [-1, 1], and
+"labels" [B] or "boxes" [B, G, 4] (ymin, xmin, ymax, xmax) with "box_labels" [B, G] (0-based).
+"""
+import argparse
+import json
+import math
+import statistics
+import sys
+import time
+
+import torch
+import torch.nn.functional as functional
+from torch import nn
+
+EPSILON = 0.001
+V1_BLOCKS = [(64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2)] + [(512, 1)] * 5 + [(1024, 2), (1024, 1)]
+V2_ROWS = [(1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1)]
+EXTRA_DEPTHS = [512, 256, 256, 128]
+OBJECTS_PER_IMAGE = 8
+WARM_UP_STEPS = 20
+
+
+def divisible(value, minimum):
+    result = max(minimum, int(value + 4) // 8 * 8)
+    return result + 8 if result < 0.9 * value else result
+
+
+class Layer(nn.Module):
+    """A convolution with TensorFlow's SAME padding; then batch-norm and ReLU6, or only a bias."""
+
+    def __init__(self, scope, channels, depth, kernel=1, stride=1, depthwise=False, activate=True, bias=False):
+        super().__init__()
+        self.scope, self.kernel, self.stride, self.activate, self.depthwise = scope, kernel, stride, activate, depthwise
+        self.convolution = nn.Conv2d(channels, depth, kernel, stride, groups=channels if depthwise else 1, bias=bias)
+        self.norm = None if bias else nn.BatchNorm2d(depth, eps=EPSILON, momentum=0.003)
+
+    def forward(self, x):
+        total = [max((-(-size // self.stride) - 1) * self.stride + self.kernel - size, 0) for size in x.shape[2:]]
+        convolution = self.convolution
+        if any(pad % 2 for pad in total):
+            top, left = total[0] // 2, total[1] // 2
+            x = functional.pad(x, (left, total[1] - left, top, total[0] - top))
+            total = [0, 0]
+        x = functional.conv2d(x, convolution.weight, convolution.bias, self.stride, (total[0] // 2, total[1] // 2),
+                              1, convolution.groups)
+        if self.norm is not None:
+            x = self.norm(x)
+        return functional.relu6(x) if self.activate else x
+
+    def variables(self):
+        """TensorFlow name -> (tensor, the order of its axes there)."""
+        weights = "/depthwise_weights" if self.depthwise else "/weights"
+        axes = (2, 3, 0, 1) if self.depthwise else (2, 3, 1, 0)
+        yield self.scope + weights, (self.convolution.weight, axes)
+        if self.norm is None:
+            yield self.scope + "/biases", (self.convolution.bias, (0,))
+            return
+        norm = self.scope + "/BatchNorm/"
+        yield norm + "gamma", (self.norm.weight, (0,))
+        yield norm + "beta", (self.norm.bias, (0,))
+        yield norm + "moving_mean", (self.norm.running_mean, (0,))
+        yield norm + "moving_variance", (self.norm.running_var, (0,))
+
+
+class Block(nn.Module):
+    """An inverted residual block; with `tapped` it also returns the expansion."""
+
+    def __init__(self, scope, channels, depth, stride, expansion, tapped):
+        super().__init__()
+        inner = channels * expansion
+        self.expand = Layer(scope + "/expand", channels, inner) if expansion > 1 else None
+        self.depthwise = Layer(scope + "/depthwise", inner, inner, 3, stride, depthwise=True)
+        self.project = Layer(scope + "/project", inner, depth, activate=False)
+        self.residual, self.tapped = stride == 1 and channels == depth, tapped
+
+    def forward(self, x):
+        inner = x if self.expand is None else self.expand(x)
+        y = self.project(self.depthwise(inner))
+        if self.residual:
+            y = x + y
+        return (y, inner) if self.tapped else y
+
+
+def v2_body(scope, width, minimum, last_depth):
+    """Layers of MobileNetV2 up to its 1280 channels, and the depths of the two maps a detector reads."""
+    channels = divisible(32 * width, minimum)
+    layers, tap = [Layer(scope + "/Conv", 3, channels, 3, 2)], 0
+    index = 0
+    for expansion, full, repeats, stride in V2_ROWS:
+        for repeat in range(repeats):
+            name = scope + "/expanded_conv" + (f"_{index}" if index else "")
+            depth = divisible(full * width, minimum)
+            if index == 13:
+                tap = channels * expansion
+            layers.append(Block(name, channels, depth, stride if repeat == 0 else 1, expansion, index == 13))
+            channels, index = depth, index + 1
+    layers.append(Layer(scope + "/Conv_1", channels, last_depth))
+    return layers, [tap, last_depth]
+
+
+class Classifier(nn.Module):
+
+    def __init__(self, width, classes):
+        super().__init__()
+        last = max(1280, divisible(1280 * width, 8))
+        self.body = nn.Sequential(*v2_body("MobilenetV2", width, 8, last)[0][:-1])
+        # The tap of block 13 is a detector's.
+        self.body[14].tapped = False
+        self.last = Layer("MobilenetV2/Conv_1", self.body[-1].project.convolution.out_channels, last)
+        self.logits = Layer("MobilenetV2/Logits/Conv2d_1c_1x1", last, classes, activate=False, bias=True)
+
+    def forward(self, x):
+        x = self.last(self.body(x)).mean((2, 3), keepdim=True)
+        return self.logits(x).flatten(1)
+
+    def loss(self, images, targets):
+        return functional.cross_entropy(self(images).float(), targets[0])
+
+
+class Detector(nn.Module):
+
+    def __init__(self, version, width, classes, size):
+        super().__init__()
+        self.version, self.classes = version, classes
+        depth = lambda full: max(16, int(full * width))
+        if version == 2:
+            last = divisible(1280 * width, 16)
+            layers, maps = v2_body("FeatureExtractor/MobilenetV2", width, 16, last)
+            base = "FeatureExtractor/MobilenetV2/layer_19"
+        else:
+            base = "FeatureExtractor/MobilenetV1/Conv2d_"
+            layers = [Layer(base + "0", 3, depth(32), 3, 2)]
+            channels = depth(32)
+            for i, (full, stride) in enumerate(V1_BLOCKS, start=1):
+                layers.append(nn.Sequential(
+                    Layer(f"{base}{i}_depthwise", channels, channels, 3, stride, depthwise=True),
+                    Layer(f"{base}{i}_pointwise", channels, depth(full))))
+                channels = depth(full)
+            base, maps = base + "13_pointwise", [depth(512), depth(1024)]
+        self.body = nn.ModuleList(layers)
+        self.extra = nn.ModuleList()
+        channels = maps[-1]
+        for i, full in enumerate(EXTRA_DEPTHS, start=2):
+            half, out = depth(full / 2), depth(full)
+            scope = f"{base}_2_Conv2d_{i}_3x3_s2_{out}"
+            spatial = [Layer(scope + "_depthwise", half, half, 3, 2, depthwise=True), Layer(scope, half, out)] \
+                if version == 2 else [Layer(scope, half, out, 3, 2)]
+            self.extra.append(nn.Sequential(Layer(f"{base}_1_Conv2d_{i}_1x1_{half}", channels, half), *spatial))
+            channels = out
+            maps.append(out)
+        kernel = 3 if version == 2 else 1
+        anchors = [3] + [6] * 5
+        head = lambda i, kind, columns: Layer(f"BoxPredictor_{i}/{kind}", maps[i], anchors[i] * columns, kernel,
+                                              activate=False, bias=True)
+        self.boxes = nn.ModuleList(head(i, "BoxEncodingPredictor", 4) for i in range(6))
+        self.scores = nn.ModuleList(head(i, "ClassPredictor", classes + 1) for i in range(6))
+        sides = [-(-size // 16), -(-size // 32)]
+        for _ in EXTRA_DEPTHS:
+            sides.append(-(-sides[-1] // 2))
+        self.register_buffer("anchors", make_anchors(sides))
+
+    def maps(self, x):
+        result = []
+        for i, layer in enumerate(self.body):
+            x = layer(x)
+            if isinstance(x, tuple):
+                x, tap = x
+                result.append(tap)
+            elif self.version == 1 and i == 11:
+                result.append(x)
+        result.append(x)
+        for layer in self.extra:
+            x = layer(x)
+            result.append(x)
+        return result
+
+    def forward(self, x):
+        flat = lambda y, columns: y.permute(0, 2, 3, 1).reshape(len(y), -1, columns)
+        maps = self.maps(x)
+        codes = torch.cat([flat(head(m), 4) for head, m in zip(self.boxes, maps)], 1)
+        scores = torch.cat([flat(head(m), self.classes + 1) for head, m in zip(self.scores, maps)], 1)
+        return codes.float(), scores.float()
+
+    def loss(self, images, targets):
+        return ssd_loss(*self(images), *targets, self.anchors)
+
+
+def make_anchors(sides):
+    """[A, 4] as centre y, centre x, height, width."""
+    scales = [0.2 + (0.95 - 0.2) * i / 5 for i in range(6)] + [1.0]
+    result = []
+    for i, side in enumerate(sides):
+        shapes = [(0.1, 1.0), (scales[0], 2.0), (scales[0], 0.5)] if i == 0 else \
+            [(scales[i], ratio) for ratio in (1.0, 2.0, 0.5, 3.0, 0.3333)] + [(math.sqrt(scales[i] * scales[i + 1]), 1.0)]
+        for y in range(side):
+            for x in range(side):
+                result += [((y + 0.5) / side, (x + 0.5) / side, scale / math.sqrt(ratio), scale * math.sqrt(ratio))
+                           for scale, ratio in shapes]
+    return torch.tensor(result)
+
+
+def ssd_loss(codes, scores, boxes, labels, anchors):
+    """Targets, losses and hard negative mining; boxes [B, G, 4], labels [B, G] from 0."""
+    centre, extent = anchors[:, :2], anchors[:, 2:]
+    low, high = centre - extent / 2, centre + extent / 2
+    with torch.no_grad():
+        overlap = (torch.minimum(boxes[:, :, None, 2:], high) - torch.maximum(boxes[:, :, None, :2], low)).clamp(min=0)
+        overlap = overlap.prod(-1)
+        area = (boxes[..., 2:] - boxes[..., :2]).prod(-1)[:, :, None] + extent.prod(-1)
+        iou = overlap / (area - overlap)
+        best, match = iou.max(1)
+        forced = iou.argmax(2)
+        objects = torch.arange(boxes.shape[1], device=boxes.device).expand_as(forced)
+        positive = (best >= 0.5).scatter(1, forced, True)
+        match = match.scatter(1, forced, objects)
+        matched = torch.gather(boxes, 1, match[..., None].expand(-1, -1, 4))
+        offset = ((matched[..., :2] + matched[..., 2:]) / 2 - centre) / extent
+        targets = torch.cat([10 * offset, 5 * torch.log((matched[..., 2:] - matched[..., :2]) / extent)], -1)
+        columns = torch.where(positive, torch.gather(labels, 1, match) + 1, torch.zeros_like(match))
+        wanted = functional.one_hot(columns, scores.shape[-1]).float()
+    localization = functional.smooth_l1_loss(codes, targets, reduction="none").sum(-1) * positive
+    classification = functional.binary_cross_entropy_with_logits(scores, wanted, reduction="none").sum(-1)
+    with torch.no_grad():
+        positives = positive.sum(1, keepdim=True)
+        negatives = classification.masked_fill(positive, -1.0)
+        rank = negatives.argsort(1, descending=True).argsort(1)
+        kept = positive | (rank < torch.clamp(3 * positives, min=3))
+    return (localization.sum() + (classification * kept).sum()) / positives.sum().clamp(min=1)
+
+
+class Session:
+    """One network with a batch of made-up images, ready to step."""
+
+    def __init__(self, options, net):
+        self.options, self.device = options, options.device
+        self.size = options.size or (224 if net == "mobilenet_v2" else 300)
+        self.classes = options.classes or (1000 if net == "mobilenet_v2" else 90)
+        if net == "mobilenet_v2":
+            network = Classifier(options.width, self.classes)
+        elif net in ("ssd_mobilenet_v1", "ssd_mobilenet_v2"):
+            network = Detector(int(net[-1]), options.width, self.classes, self.size)
+        else:
+            raise ValueError(f"no network is called {net}")
+        self.detector = net != "mobilenet_v2"
+        self.network = network.to(self.device, memory_format=torch.channels_last).train()
+        self.low = torch.bfloat16 if options.precision == "bf16" else torch.float32
+
+    def variables(self):
+        result = {}
+        for module in self.network.modules():
+            if isinstance(module, Layer):
+                result.update(module.variables())
+        return result
+
+    def loss(self, images, targets):
+        # Normalising is part of the step, as it is of ours; images from a file are normalised already.
+        with torch.autocast(self.device, dtype=torch.bfloat16, enabled=self.low == torch.bfloat16):
+            if images.dtype == torch.uint8:
+                images = images.to(self.low) * (2 / 255) - 1
+            return self.network.loss(images, targets)
+
+    def make_batch(self, batch):
+        generator = torch.Generator().manual_seed(1)
+        draw = lambda *shape: torch.rand(*shape, generator=generator)
+        images = torch.randint(0, 256, (batch, 3, self.size, self.size), dtype=torch.uint8, generator=generator)
+        images = images.to(self.device).contiguous(memory_format=torch.channels_last)
+        if not self.detector:
+            return images, (torch.randint(self.classes, (batch,), generator=generator).to(self.device),)
+        corner, extent = draw(batch, OBJECTS_PER_IMAGE, 2) * 0.5, 0.1 + 0.4 * draw(batch, OBJECTS_PER_IMAGE, 2)
+        boxes = torch.cat([corner, corner + extent], -1).to(self.device)
+        return images, (boxes, torch.randint(self.classes, boxes.shape[:2], generator=generator).to(self.device))
+
+
+class Runner:
+    """A session's step in one mode, timed."""
+
+    def __init__(self, options, net, batch, mode, optimizer):
+        if mode not in ("eager", "compile"):
+            raise ValueError(f"no mode is called {mode}")
+        if optimizer not in ("none", "momentum"):
+            raise ValueError(f"no optimizer is called {optimizer}")
+        if mode == "compile" and not hasattr(torch, "compile"):
+            raise ValueError(f"PyTorch {torch.__version__} has no torch.compile")
+        torch.manual_seed(1)
+        self.session, self.batch = Session(options, net), batch
+        self.cuda = options.device == "cuda"
+        parameters = list(self.session.network.parameters())
+        self.parameters = parameters
+        self.optimizer = None
+        if optimizer == "momentum":
+            self.optimizer = torch.optim.SGD(parameters, lr=1e-3, momentum=0.9, **({"fused": True} if self.cuda else {}))
+        self.images, self.targets = self.session.make_batch(batch)
+        self.loss = self.session.loss
+        if mode == "compile":
+            self.loss = torch.compile(self.session.loss, mode="max-autotune")
+        self.warm = False
+
+    def step(self):
+        for parameter in self.parameters:
+            parameter.grad = None
+        loss = self.loss(self.images, self.targets)
+        loss.backward()
+        if self.optimizer is not None:
+            self.optimizer.step()
+        return loss
+
+    def synchronize(self):
+        if self.cuda:
+            torch.cuda.synchronize()
+
+    def measure(self, steps):
+        for _ in range(2 if self.warm else min(WARM_UP_STEPS, max(2, steps))):
+            loss = self.step()
+        self.warm = True
+        group = max(1, steps // 5)
+        times = []
+        for _ in range(5):
+            self.synchronize()
+            start = time.perf_counter()
+            for _ in range(group):
+                loss = self.step()
+            self.synchronize()
+            times.append((time.perf_counter() - start) / group)
+        middle = statistics.median(times)
+        result = {"images_per_s": self.batch / middle, "ms": 1e3 * middle, "ms_min": 1e3 * min(times),
+                  "ms_max": 1e3 * max(times), "loss": float(loss.detach())}
+        if self.cuda:
+            result["memory_gib"] = torch.cuda.max_memory_allocated() / 2**30
+        return result
+
+
+def read_tensors(path):
+    """The header and name -> tensor of a file as the first comment describes it."""
+    with open(path, "rb") as file:
+        header = json.loads(file.readline())
+        tensors = {}
+        for entry in header["tensors"]:
+            count = math.prod(entry["shape"])
+            data = file.read(4 * count)
+            if len(data) != 4 * count:
+                raise ValueError(f"{path} ends within {entry['name']}: expected {4 * count} bytes, got {len(data)}")
+            tensors[entry["name"]] = torch.frombuffer(bytearray(data), dtype=torch.float32).reshape(entry["shape"])
+        if file.read(1):
+            raise ValueError(f"{path} goes on after {header['tensors'][-1]['name']}")
+    return header, tensors
+
+
+def first_losses(options, net, steps, path):
+    header, tensors = read_tensors(path)
+    session = Session(argparse.Namespace(**{**vars(options), "size": header["size"], "classes": header["classes"]}), net)
+    images = tensors.pop("images").permute(0, 3, 1, 2).to(options.device).contiguous(memory_format=torch.channels_last)
+    if session.detector:
+        targets = (tensors.pop("boxes").to(options.device), tensors.pop("box_labels").to(options.device).long())
+    else:
+        targets = (tensors.pop("labels").to(options.device).long(),)
+    variables = session.variables()
+    if set(variables) != set(tensors):
+        difference = sorted(set(variables) ^ set(tensors))
+        raise ValueError(f"{path} has other variables than {net} has here: {', '.join(difference[:4])} ...")
+    with torch.no_grad():
+        for name, (tensor, axes) in variables.items():
+            given = tensors[name].reshape([tensor.shape[axis] for axis in axes])
+            tensor.copy_(given.permute([axes.index(axis) for axis in range(len(axes))]))
+    # Written out: torch.optim's momentum is the same sum, and here nothing depends on its version.
+    parameters = list(session.network.parameters())
+    velocities = [torch.zeros_like(parameter) for parameter in parameters]
+    losses = []
+    for _ in range(steps):
+        loss = session.loss(images, targets)
+        losses.append(float(loss.detach()))
+        gradients = torch.autograd.grad(loss, parameters)
+        with torch.no_grad():
+            for parameter, velocity, gradient in zip(parameters, velocities, gradients):
+                velocity.mul_(header["momentum"]).add_(gradient)
+                parameter.sub_(header["learning_rate"] * velocity)
+    return {"losses": losses}
+
+
+class Server:
+
+    def __init__(self, options):
+        self.options, self.key, self.runner = options, None, None
+
+    def drop(self):
+        self.key = self.runner = None
+        if self.options.device == "cuda":
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
+        if hasattr(torch, "_dynamo"):
+            torch._dynamo.reset()  # pylint: disable=protected-access
+
+    def run(self, net, batch, mode, optimizer, steps):
+        key = (net, int(batch), mode, optimizer)
+        if key != self.key:
+            self.drop()
+            self.runner = Runner(self.options, net, int(batch), mode, optimizer)
+            self.key = key
+        return self.runner.measure(int(steps))
+
+    def info(self):
+        device = torch.cuda.get_device_name() if self.options.device == "cuda" else "CPU"
+        return {"torch": torch.__version__, "device": device, "precision": self.options.precision}
+
+    def variables(self, net):
+        variables = Session(self.options, net).variables()
+        return {"variables": {name: [tensor.shape[axis] for axis in axes] for name, (tensor, axes) in variables.items()}}
+
+    def answer(self, request):
+        verb, *arguments = request.split()
+        if verb == "run":
+            return self.run(*arguments)
+        if verb == "losses":
+            net, steps, path = arguments
+            return first_losses(self.options, net, int(steps), path)
+        if verb == "variables":
+            return self.variables(*arguments)
+        if verb == "drop":
+            self.drop()
+            return {}
+        if verb == "info":
+            return self.info()
+        raise ValueError(f"no request is called {verb}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--precision", choices=["bf16", "fp32"], default=None, help="default: bf16 on a GPU, else fp32")
+    parser.add_argument("--width", type=float, default=1.0, help="depth multiplier")
+    parser.add_argument("--size", type=int, default=0, help="of the images; default 224 or 300")
+    parser.add_argument("--classes", type=int, default=0, help="default 1000 or 90")
+    options = parser.parse_args()
+    if options.precision is None:
+        options.precision = "bf16" if options.device == "cuda" else "fp32"
+    if options.device == "cuda":
+        torch.backends.cudnn.benchmark = True
+        if options.precision == "fp32":
+            torch.backends.cudnn.allow_tf32 = False
+    server = Server(options)
+    for line in sys.stdin:
+        request = line.strip()
+        if not request:
+            continue
+        if request == "quit":
+            break
+        try:
+            answer = server.answer(request)
+        except Exception as error:  # pylint: disable=broad-except
+            answer = {"error": f"{type(error).__name__}: {error}"}
+            # Whatever was half made must not take memory from the next request.
+            server.drop()
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    main()
