@@ -1,8 +1,9 @@
 # PUSHPULL_STATIC: the libraries as archives, under the names that the rest of the build uses, for programs that
 # run on hosts where none of them is installed (scripts/gpu/bundle.sh). Of gRPC the variant without TLS.
 #
-# libunwind, which glog needs, and liblzma, which libunwind needs, stay shared: libunwind.a defines
-# _Unwind_Resume, as libgcc_eh.a does. The programs look for them in ../lib beside their own folder.
+# Shared stay libcrypto, which as an archive would add 5 MB to every program; libunwind, which glog needs, since
+# libunwind.a defines _Unwind_Resume as libgcc_eh.a does; and liblzma, which libunwind needs. The programs look for
+# them in ../lib beside their own folder.
 
 # pushpull_archives(RESULT NAME...): paths of lib<NAME>.a; an archive that is missing is an error.
 function(pushpull_archives result)
@@ -55,7 +56,7 @@ if(PUSHPULL_RPC)
   target_link_libraries(pugixml::pugixml INTERFACE ${pugixml_archive})
 endif()
 
-add_link_options(-static-libstdc++ -static-libgcc)
+add_link_options(-static-libstdc++ -static-libgcc -Wl,--gc-sections)
 # DT_RPATH, not DT_RUNPATH: it also serves what the shipped libraries need.
 add_link_options(-Wl,--disable-new-dtags)
 set(CMAKE_BUILD_RPATH "$ORIGIN/../lib")
