@@ -32,10 +32,13 @@ class OperatorProfiler {
 int64_t SteadyNanoseconds();
 
 // Both must outlive the result. `now` is another clock where wall time would measure the neighbours
-// of a shared machine.
-std::unique_ptr<Operators<float>> MakeProfiledOperators(Operators<float>* operators,
-                                                        OperatorProfiler* profiler,
-                                                        int64_t (*now)() = SteadyNanoseconds);
+// of a shared machine. Operators of a GPU only queue work: `nanoseconds` is what the queueing took;
+// record an event of the device in OperatorProfiler::Record to learn the rest. T is float or
+// Bfloat16.
+template <typename T>
+std::unique_ptr<Operators<T>> MakeProfiledOperators(Operators<T>* operators,
+                                                    OperatorProfiler* profiler,
+                                                    int64_t (*now)() = SteadyNanoseconds);
 
 }  // namespace pushpull
 
