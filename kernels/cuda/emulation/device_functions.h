@@ -22,16 +22,17 @@
 
 using dim3 = ::pushpull::emulation::Dim3;
 
-struct alignas(8) float2 {
+// May alias: kernels read numbers of other types through them.
+struct [[gnu::may_alias]] alignas(8) float2 {
   float x, y;
 };
-struct alignas(16) float4 {
+struct [[gnu::may_alias]] alignas(16) float4 {
   float x, y, z, w;
 };
-struct alignas(8) uint2 {
+struct [[gnu::may_alias]] alignas(8) uint2 {
   unsigned x, y;
 };
-struct alignas(16) uint4 {
+struct [[gnu::may_alias]] alignas(16) uint4 {
   unsigned x, y, z, w;
 };
 inline float2 make_float2(float x, float y) { return {x, y}; }

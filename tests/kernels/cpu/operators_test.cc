@@ -10,8 +10,8 @@
 #include "common/thread_pool.h"
 #include "kernels/cpu/fast_operators.h"
 #include "kernels/cpu/reference_operators.h"
-#include "tests/kernels/cpu/compare.h"
 #include "tests/kernels/cpu/guarded.h"
+#include "tests/testutil/kernels/compare.h"
 
 namespace pushpull {
 namespace {

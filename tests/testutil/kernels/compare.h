@@ -1,7 +1,8 @@
 // Comparison of tensors that says what differs most, where, and by how much.
-#ifndef PUSHPULL_TESTS_KERNELS_CPU_COMPARE_H_
-#define PUSHPULL_TESTS_KERNELS_CPU_COMPARE_H_
+#ifndef PUSHPULL_TESTS_TESTUTIL_KERNELS_COMPARE_H_
+#define PUSHPULL_TESTS_TESTUTIL_KERNELS_COMPARE_H_
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -36,6 +37,31 @@ void ExpectClose(const std::string& label, const std::vector<T>& expected,
       << (actual.empty() ? 0 : actual[place]) << ", tolerance " << tolerance << " x " << scale;
 }
 
+// Fails unless the Euclidean norm of the difference is at most tolerance times that of `expected`.
+template <typename T, typename U>
+void ExpectCloseInNorm(const std::string& label, const std::vector<T>& expected,
+                       const std::vector<U>& actual, double tolerance, double floor = 1e-30) {
+  ASSERT_EQ(expected.size(), actual.size()) << label;
+  double difference = 0, norm = 0, worst = -1;
+  size_t place = 0;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    const double e = expected[i], d = std::abs(e - static_cast<double>(actual[i]));
+    norm += e * e;
+    difference += d * d;
+    if (!(d <= worst)) {
+      worst = d;
+      place = i;
+    }
+    if (std::isnan(d)) break;
+  }
+  const double error = std::sqrt(difference) / std::max(std::sqrt(norm), floor);
+  EXPECT_LE(error, tolerance) << label << ": the norm of the error is " << error
+                              << " of the tensor's; largest absolute error " << worst << " at "
+                              << place << " of " << expected.size() << ": expected "
+                              << (expected.empty() ? 0 : expected[place]) << ", got "
+                              << (actual.empty() ? 0 : actual[place]);
+}
+
 }  // namespace pushpull
 
-#endif  // PUSHPULL_TESTS_KERNELS_CPU_COMPARE_H_
+#endif  // PUSHPULL_TESTS_TESTUTIL_KERNELS_COMPARE_H_

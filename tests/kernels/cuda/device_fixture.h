@@ -1,0 +1,97 @@
+// Tests of the CUDA backend are compiled twice: against the emulation, and against CUDA, where they
+// skip when no GPU answers. This hides the difference.
+#ifndef PUSHPULL_TESTS_KERNELS_CUDA_DEVICE_FIXTURE_H_
+#define PUSHPULL_TESTS_KERNELS_CUDA_DEVICE_FIXTURE_H_
+
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "glog/logging.h"
+#include "gtest/gtest.h"
+
+#include "kernels/cuda/queue.h"
+#include "kernels/memory.h"
+#include "tests/testutil/kernels/operand_memory.h"
+
+namespace pushpull::PUSHPULL_CUDA {
+
+// Of the threads of a block, in the emulation; a GPU has its own.
+enum class Order { kForward, kBackward };
+inline void SetOrder(Order order) {
+#ifdef PUSHPULL_CUDA_EMULATION
+  emulation::SetThreadOrder(order == Order::kForward ? emulation::ThreadOrder::kForward
+                                                     : emulation::ThreadOrder::kBackward);
+#else
+  (void)order;
+#endif
+}
+
+class DeviceBlock final : public Memory {
+ public:
+  DeviceBlock(void* data, int64_t bytes) : Memory(data, bytes) {}
+  ~DeviceBlock() override { CHECK_EQ(cudaFree(data()), cudaSuccess); }
+};
+
+class DeviceSource final : public MemorySource {
+ public:
+  explicit DeviceSource(Queue* queue) : queue_(queue) {}
+
+  absl::StatusOr<std::unique_ptr<Memory>> Allocate(int64_t bytes) override {
+    void* data = nullptr;
+    queue_->Note(cudaMalloc(&data, bytes), "cudaMalloc");
+    queue_->Note(cudaMemsetAsync(data, 0, bytes, queue_->stream), "cudaMemsetAsync");
+    if (queue_->error != cudaSuccess) return absl::ResourceExhaustedError(queue_->failed_call);
+    return std::make_unique<DeviceBlock>(data, bytes);
+  }
+  void Write(void* to, const void* from, int64_t bytes) override {
+    queue_->Note(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, queue_->stream),
+                 "cudaMemcpyAsync to the device");
+    queue_->Note(cudaStreamSynchronize(queue_->stream), "cudaStreamSynchronize");
+  }
+  void Read(void* to, const void* from, int64_t bytes) {
+    queue_->Note(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, queue_->stream),
+                 "cudaMemcpyAsync from the device");
+    queue_->Note(cudaStreamSynchronize(queue_->stream), "cudaStreamSynchronize");
+    EXPECT_EQ(queue_->error, cudaSuccess)
+        << queue_->failed_call << ": " << cudaGetErrorString(queue_->error);
+  }
+
+ private:
+  Queue* const queue_;
+};
+
+// `Base` is testing::Test or testing::TestWithParam<...>.
+template <typename Base>
+class DeviceFixture : public Base {
+ protected:
+  void SetUp() override {
+    int devices = 0;
+    const cudaError_t found = cudaGetDeviceCount(&devices);
+    if (found != cudaSuccess || devices == 0) {
+      GTEST_SKIP() << "no GPU answers: " << cudaGetErrorString(found);
+    }
+    cudaDeviceProp properties;
+    ASSERT_EQ(cudaGetDeviceProperties(&properties, 0), cudaSuccess);
+    queue_.multiprocessors = properties.multiProcessorCount;
+    queue_.shared_bytes_limit = static_cast<int>(properties.sharedMemPerBlockOptin);
+    ASSERT_EQ(cudaStreamCreateWithFlags(&queue_.stream, cudaStreamNonBlocking), cudaSuccess);
+  }
+  void TearDown() override {
+    SetOrder(Order::kForward);
+    if (queue_.stream != nullptr) cudaStreamDestroy(queue_.stream);
+  }
+
+  Queue* queue() { return &queue_; }
+  OperandMemory memory() {
+    return {&source_,
+            [this](void* to, const void* from, int64_t bytes) { source_.Read(to, from, bytes); }};
+  }
+
+ private:
+  Queue queue_;
+  DeviceSource source_{&queue_};
+};
+
+}  // namespace pushpull::PUSHPULL_CUDA
+
+#endif  // PUSHPULL_TESTS_KERNELS_CUDA_DEVICE_FIXTURE_H_

@@ -1,0 +1,147 @@
+// The emulated runtime: memory between guards, graphs, and the faults that tests inject.
+#include <vector>
+
+#include "gtest/gtest.h"
+
+#include "kernels/cuda/launch.cuh"
+
+namespace pushpull::emulated_cuda {
+namespace {
+
+class EmulatedRuntime : public testing::Test {
+ protected:
+  EmulatedRuntime() { EXPECT_EQ(cudaStreamCreateWithFlags(&queue_.stream, 0), cudaSuccess); }
+  ~EmulatedRuntime() override {
+    SetEmulatedMachine({});
+    cudaStreamDestroy(queue_.stream);
+  }
+
+  float* Allocate(size_t count) {
+    void* data = nullptr;
+    EXPECT_EQ(cudaMalloc(&data, count * sizeof(float)), cudaSuccess);
+    return static_cast<float*>(data);
+  }
+  // One thread per number adds `value` to it.
+  void Add(float* data, unsigned count, float value) {
+    Launch(
+        &queue_, "add", {dim3(1), dim3(count), 0},
+        +[](float* to, float v) { to[threadIdx.x] += v; }, data, value);
+  }
+  void Fill(float* data, unsigned count, float value) {
+    Launch(
+        &queue_, "fill", {dim3(1), dim3(count), 0},
+        +[](float* to, float v) { to[threadIdx.x] = v; }, data, value);
+  }
+
+  Queue queue_;
+};
+
+TEST_F(EmulatedRuntime, AWritePastABlockDiesWhenItIsFreed) {
+  float* const data = Allocate(16);
+  EXPECT_DEATH(
+      {
+        Fill(data, 17, 1.0f);
+        cudaFree(data);
+      },
+      "written 0 bytes after a block of 64 bytes");
+  EXPECT_DEATH(
+      {
+        Fill(data - 1, 2, 1.0f);
+        cudaFree(data);
+      },
+      "written . bytes before a block of 64 bytes");
+  EXPECT_EQ(cudaFree(data), cudaSuccess);
+}
+
+TEST_F(EmulatedRuntime, FreshMemoryIsNothingOneCouldMistakeForData) {
+  float* const data = Allocate(4);
+  for (int i = 0; i < 4; ++i) EXPECT_LT(data[i], -1e30f);
+  EXPECT_EQ(cudaFree(data), cudaSuccess);
+  EXPECT_EQ(cudaFree(data), cudaErrorInvalidValue) << "freed twice";
+}
+
+TEST_F(EmulatedRuntime, CountsMemoryAndEndsWhereTheDeviceEnds) {
+  SetEmulatedMachine({.memory_bytes = EmulatedAllocatedBytes() + 1000});
+  float* const data = Allocate(200);
+  size_t free = 0, total = 0;
+  EXPECT_EQ(cudaMemGetInfo(&free, &total), cudaSuccess);
+  EXPECT_EQ(free, 200u);
+  void* more = nullptr;
+  EXPECT_EQ(cudaMalloc(&more, 201), cudaErrorMemoryAllocation);
+  EXPECT_EQ(more, nullptr);
+  EXPECT_EQ(cudaFree(data), cudaSuccess);
+  EXPECT_EQ(cudaMalloc(&more, 201), cudaSuccess);
+  EXPECT_EQ(cudaFree(more), cudaSuccess);
+}
+
+TEST_F(EmulatedRuntime, ACaptureRunsNothingUntilItsGraphIsLaunched) {
+  float* const data = Allocate(8);
+  Fill(data, 8, 1.0f);
+  ASSERT_EQ(cudaStreamBeginCapture(queue_.stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+  Add(data, 8, 2.0f);
+  Add(data, 4, 10.0f);
+  EXPECT_EQ(data[0], 1.0f);
+  cudaGraph_t graph = nullptr;
+  ASSERT_EQ(cudaStreamEndCapture(queue_.stream, &graph), cudaSuccess);
+  EXPECT_EQ(data[0], 1.0f);
+  cudaGraphExec_t executable = nullptr;
+  ASSERT_EQ(cudaGraphInstantiate(&executable, graph, 0), cudaSuccess);
+  ASSERT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+  for (int i = 1; i <= 2; ++i) {
+    ASSERT_EQ(cudaGraphLaunch(executable, queue_.stream), cudaSuccess);
+    EXPECT_EQ(data[0], 1.0f + 12.0f * static_cast<float>(i));
+    EXPECT_EQ(data[7], 1.0f + 2.0f * static_cast<float>(i));
+  }
+  Add(data, 8, 0.5f);  // the stream records no longer
+  EXPECT_EQ(data[7], 5.5f);
+  EXPECT_EQ(cudaGraphExecDestroy(executable), cudaSuccess);
+  EXPECT_EQ(cudaFree(data), cudaSuccess);
+}
+
+TEST_F(EmulatedRuntime, CopiesAreCapturedToo) {
+  float* const data = Allocate(2);
+  const float values[2] = {3.0f, 4.0f};
+  ASSERT_EQ(cudaStreamBeginCapture(queue_.stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+  EXPECT_EQ(cudaMemcpyAsync(data, values, sizeof(values), cudaMemcpyHostToDevice, queue_.stream),
+            cudaSuccess);
+  cudaGraph_t graph = nullptr;
+  ASSERT_EQ(cudaStreamEndCapture(queue_.stream, &graph), cudaSuccess);
+  EXPECT_NE(data[1], 4.0f);
+  EXPECT_EQ(cudaGraphLaunch(graph, queue_.stream), cudaSuccess);
+  EXPECT_EQ(data[1], 4.0f);
+  EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+  EXPECT_EQ(cudaFree(data), cudaSuccess);
+}
+
+TEST_F(EmulatedRuntime, ADeviceThatFailsStaysSilentAndTheQueueKeepsTheFirstError) {
+  float* const data = Allocate(2);
+  Fill(data, 2, 1.0f);
+  SetEmulatedMachine({.launches_until_failure = 1});
+  Add(data, 2, 1.0f);  // runs, and is the last
+  Add(data, 2, 1.0f);
+  EXPECT_EQ(data[0], 2.0f);
+  EXPECT_EQ(queue_.error, cudaErrorLaunchFailure);
+  EXPECT_STREQ(queue_.failed_call, "add");
+  EXPECT_EQ(cudaStreamSynchronize(queue_.stream), cudaErrorLaunchFailure);
+  SetEmulatedMachine({});
+  Fill(data, 2, 7.0f);  // the queue's error sticks
+  EXPECT_EQ(data[0], 2.0f);
+  EXPECT_STREQ(queue_.failed_call, "add");
+  EXPECT_EQ(cudaFree(data), cudaSuccess);
+}
+
+TEST_F(EmulatedRuntime, MachinesWithoutAGpuOrWithAnOldDriverSaySo) {
+  int count = 7;
+  SetEmulatedMachine({.device_count = 0});
+  EXPECT_EQ(cudaGetDeviceCount(&count), cudaErrorNoDevice);
+  EXPECT_EQ(count, 0);
+  SetEmulatedMachine({.driver_version = 12080});
+  EXPECT_EQ(cudaGetDeviceCount(&count), cudaErrorInsufficientDriver);
+  SetEmulatedMachine({.device_count = 2});
+  EXPECT_EQ(cudaGetDeviceCount(&count), cudaSuccess);
+  EXPECT_EQ(count, 2);
+  EXPECT_EQ(cudaSetDevice(2), cudaErrorInvalidDevice);
+}
+
+}  // namespace
+}  // namespace pushpull::emulated_cuda

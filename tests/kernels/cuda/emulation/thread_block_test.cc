@@ -1,0 +1,182 @@
+// The emulation finds the mistakes it is there for.
+#include <vector>
+
+#include "gtest/gtest.h"
+
+#include "kernels/cuda/launch.cuh"
+#include "tests/kernels/cuda/device_fixture.h"
+
+namespace pushpull::emulated_cuda {
+namespace {
+
+constexpr unsigned kThreads = 64;
+
+class ThreadBlock : public testing::Test {
+ protected:
+  ~ThreadBlock() override { SetOrder(Order::kForward); }
+
+  template <typename... Parameters, typename... Arguments>
+  void Run(const char* name, void (*kernel)(Parameters...), Arguments... arguments) {
+    Launch(&queue_, name, {dim3(2), dim3(kThreads), kThreads * sizeof(float)}, kernel,
+           arguments...);
+  }
+  // What the kernel writes, one number per thread of two blocks.
+  std::vector<float> Results(void (*kernel)(float*), Order order) {
+    SetOrder(order);
+    std::vector<float> out(2 * kThreads, -1.0f);
+    Run("results", kernel, out.data());
+    return out;
+  }
+
+  Queue queue_;
+};
+
+__global__ void ReverseThroughSharedMemory(float* out) {
+  float* const shared = reinterpret_cast<float*>(SharedBytes());
+  shared[threadIdx.x] = static_cast<float>(blockIdx.x * blockDim.x + threadIdx.x);
+  __syncthreads();
+  out[blockIdx.x * blockDim.x + threadIdx.x] = shared[blockDim.x - 1 - threadIdx.x];
+}
+
+__global__ void ReverseWithoutBarrier(float* out) {
+  float* const shared = reinterpret_cast<float*>(SharedBytes());
+  shared[threadIdx.x] = static_cast<float>(threadIdx.x);
+  const float read = shared[blockDim.x - 1 - threadIdx.x];
+  out[blockIdx.x * blockDim.x + threadIdx.x] = read == read ? read : -2.0f;
+}
+
+// Reads what the neighbour has put there in the turn before, or puts there in this one.
+__global__ void TwoTurnsWithOneBarrierTooFew(float* out) {
+  float* const shared = reinterpret_cast<float*>(SharedBytes());
+  float sum = 0.0f;
+  for (int turn = 0; turn < 2; ++turn) {
+    shared[threadIdx.x] = static_cast<float>(100 * turn + threadIdx.x);
+    __syncthreads();
+    sum += shared[(threadIdx.x + 1) % blockDim.x];
+  }
+  out[blockIdx.x * blockDim.x + threadIdx.x] = sum;
+}
+
+TEST_F(ThreadBlock, BarriersOrderSharedMemory) {
+  std::vector<float> expected;
+  for (unsigned block = 0; block < 2; ++block) {
+    for (unsigned t = 0; t < kThreads; ++t) {
+      expected.push_back(static_cast<float>(block * kThreads + kThreads - 1 - t));
+    }
+  }
+  EXPECT_EQ(Results(ReverseThroughSharedMemory, Order::kForward), expected);
+  EXPECT_EQ(Results(ReverseThroughSharedMemory, Order::kBackward), expected);
+}
+
+TEST_F(ThreadBlock, AMissingBarrierShowsAsADifferenceBetweenTheOrders) {
+  EXPECT_NE(Results(ReverseWithoutBarrier, Order::kForward),
+            Results(ReverseWithoutBarrier, Order::kBackward));
+  EXPECT_NE(Results(TwoTurnsWithOneBarrierTooFew, Order::kForward),
+            Results(TwoTurnsWithOneBarrierTooFew, Order::kBackward));
+}
+
+TEST_F(ThreadBlock, SharedMemoryOfEveryBlockBeginsAsNan) {
+  const auto kernel = +[](float* out) {
+    float* const shared = reinterpret_cast<float*>(SharedBytes());
+    const float found = shared[threadIdx.x];
+    shared[threadIdx.x] = 1.0f;
+    out[blockIdx.x * blockDim.x + threadIdx.x] = found == found ? 0.0f : 1.0f;
+  };
+  EXPECT_EQ(Results(kernel, Order::kForward), std::vector<float>(2 * kThreads, 1.0f));
+}
+
+TEST_F(ThreadBlock, IndicesCoverAGridOfThreeDimensions) {
+  std::vector<int> visits(2 * 3 * 2 * 4 * 2 * 3);
+  const auto kernel = +[](int* out) {
+    const unsigned block = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
+    const unsigned thread = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
+    ++out[block * blockDim.x * blockDim.y * blockDim.z + thread];
+  };
+  Launch(&queue_, "indices", {dim3(2, 3, 2), dim3(4, 2, 3), 0}, kernel, visits.data());
+  EXPECT_EQ(visits, std::vector<int>(visits.size(), 1));
+}
+
+TEST_F(ThreadBlock, ABarrierThatSomeThreadsMissNamesTheKernel) {
+  const auto half = +[](float*) {
+    if (threadIdx.x < blockDim.x / 2) __syncthreads();
+  };
+  EXPECT_DEATH(Run("half_a_barrier", half, static_cast<float*>(nullptr)),
+               "half_a_barrier, block 0 0 0: 32 threads wait at a barrier, 0 in a warp operation, "
+               "and 32 have ended");
+}
+
+TEST_F(ThreadBlock, AWarpOperationWithoutAllLanesNamesTheKernel) {
+  const auto odd = +[](float* out) {
+    if (threadIdx.x % 2 == 1) out[threadIdx.x] = __shfl_sync(0xffffffffu, 1.0f, 0);
+  };
+  std::vector<float> out(kThreads);
+  EXPECT_DEATH(Run("odd_lanes", odd, out.data()), "odd_lanes.*32 in a warp operation");
+}
+
+TEST_F(ThreadBlock, BarriersOfBlocksAndWarpsDoNotMeet) {
+  const auto mixed = +[](float*) {
+    if (threadIdx.x < 32) {
+      __syncthreads();
+    } else {
+      __syncwarp();
+      __syncwarp();
+    }
+  };
+  EXPECT_DEATH(Run("mixed", mixed, static_cast<float*>(nullptr)), "mixed, block 0 0 0");
+}
+
+TEST_F(ThreadBlock, AKernelLaunchedFromAKernelDies) {
+  static Queue* inner;
+  inner = &queue_;
+  const auto outer = +[](float*) {
+    Launch(
+        inner, "inner", {dim3(1), dim3(1), 0}, +[](float*) {}, static_cast<float*>(nullptr));
+  };
+  EXPECT_DEATH(Run("outer", outer, static_cast<float*>(nullptr)), "inner is launched from within");
+}
+
+TEST_F(ThreadBlock, TooManyThreadsDie) {
+  const auto nothing = +[](float*) {};
+  EXPECT_DEATH(
+      Launch(&queue_, "crowd", {dim3(1), dim3(1025), 0}, nothing, static_cast<float*>(nullptr)),
+      "crowd: blocks of 1025 threads");
+}
+
+TEST_F(ThreadBlock, ShufflesExchangeWithinAWarp) {
+  struct Seen {
+    float from_three, mirrored, below, sum;
+    unsigned votes;
+    int any;
+  };
+  std::vector<Seen> seen(2 * kThreads);
+  const auto kernel = +[](Seen* out) {
+    const unsigned all = 0xffffffffu, t = threadIdx.x, lane = t % 32;
+    const float own = static_cast<float>(t);
+    Seen result;
+    result.from_three = __shfl_sync(all, own, 3);
+    result.mirrored = __shfl_xor_sync(all, own, 31u);
+    result.below = __shfl_down_sync(all, own, 1u);
+    double sum = static_cast<double>(t);
+    for (unsigned d = 16; d > 0; d /= 2) sum += __shfl_xor_sync(all, sum, d);
+    result.sum = static_cast<float>(sum);
+    result.votes = __ballot_sync(all, lane % 3 == 0);
+    result.any = __any_sync(all, t == 40);
+    out[blockIdx.x * blockDim.x + t] = result;
+  };
+  for (const Order order : {Order::kForward, Order::kBackward}) {
+    SetOrder(order);
+    Run("shuffles", kernel, seen.data());
+    for (unsigned i = 0; i < seen.size(); ++i) {
+      const unsigned t = i % kThreads, warp = t / 32 * 32, lane = t % 32;
+      EXPECT_EQ(seen[i].from_three, warp + 3);
+      EXPECT_EQ(seen[i].mirrored, warp + 31 - lane);
+      EXPECT_EQ(seen[i].below, lane == 31 ? t : t + 1);
+      EXPECT_EQ(seen[i].sum, 32 * warp + 31 * 16);
+      EXPECT_EQ(seen[i].votes, 0x49249249u);
+      EXPECT_EQ(seen[i].any, warp == 32);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace pushpull::emulated_cuda
