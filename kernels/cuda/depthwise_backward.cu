@@ -1,0 +1,432 @@
+#include "kernels/cuda/channel_sums.h"
+#include "kernels/cuda/depthwise.h"
+#include "kernels/cuda/depthwise_tile.cuh"
+
+namespace pushpull::PUSHPULL_CUDA {
+namespace depthwise {
+namespace {
+
+// Shared memory behind the tiles: coefficients[kCoefficients][kSlab], taps[9][kSlab].
+enum Coefficient { kScale, kShift, kMean, kDzFactor, kRawFactor, kOffset, kCoefficients };
+
+template <typename T>
+__device__ __forceinline__ void PutCoefficients(const LazyView<T>& x,
+                                                const OutputGradientView<T>& dy, int channel,
+                                                float* to) {
+  const ScaleShift norm = NormCoefficients(x.norm, channel);
+  const RawGradientCoefficients gradient = GradientCoefficients(dy, channel);
+  to[kScale * kSlab] = norm.scale;
+  to[kShift * kSlab] = norm.shift;
+  to[kMean * kSlab] = x.norm.gamma == nullptr ? 0.0f : x.norm.mean[channel];
+  to[kDzFactor * kSlab] = gradient.dz_factor;
+  to[kRawFactor * kSlab] = gradient.raw_factor;
+  to[kOffset * kSlab] = gradient.offset;
+}
+
+// Whether dy depends on raw.
+template <typename T>
+__device__ __forceinline__ bool NeedsRaw(const OutputGradientView<T>& dy) {
+  return dy.norm.gamma != nullptr && dy.norm.batch_statistics;
+}
+
+// Puts dy, formed from dz and raw, into tile[pixels][kSlab].
+template <typename T>
+class GradientStager {
+ public:
+  struct Loaded {
+    Raw8<T> dz, raw;
+  };
+
+  __device__ __forceinline__ GradientStager(const OutputGradientView<T>& dy,
+                                            const float* coefficients, float* tile)
+      : dz_(dy.dz), raw_(NeedsRaw(dy) ? dy.raw : nullptr) {
+    const int first = threadIdx.x % 4 * 8;
+    tile_ = tile + first;
+    Load8(coefficients + kDzFactor * kSlab + first, dz_factor_);
+    Load8(coefficients + kRawFactor * kSlab + first, raw_factor_);
+    Load8(coefficients + kOffset * kSlab + first, offset_);
+  }
+  __device__ __forceinline__ Loaded Load(int64_t place) const {
+    Loaded loaded;
+    loaded.dz = LoadRaw8(dz_ + place);
+    if (raw_ != nullptr) loaded.raw = LoadRaw8(raw_ + place);
+    return loaded;
+  }
+  __device__ __forceinline__ void Put(int pixel, const Loaded& loaded) const {
+    float values[8];
+    Unpack8(loaded.dz, values);
+    if (raw_ == nullptr) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) values[i] *= dz_factor_[i];
+    } else {
+      float raw[8];
+      Unpack8(loaded.raw, raw);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        values[i] = fmaf(dz_factor_[i], values[i], fmaf(raw_factor_[i], raw[i], offset_[i]));
+      }
+    }
+    Store8(values, tile_ + pixel * kSlab);
+  }
+  __device__ __forceinline__ void PutZero(int pixel) const {
+    const float zeros[8] = {};
+    Store8(zeros, tile_ + pixel * kSlab);
+  }
+
+ private:
+  const T* const dz_;
+  const T* const raw_;
+  float* tile_;
+  float dz_factor_[8], raw_factor_[8], offset_[8];
+};
+
+// Copies raw input into tile[pixels][kSlab]; outside of the image nothing is read from there.
+template <typename T>
+struct RawStager {
+  using Loaded = Raw8<T>;
+  const T* raw;
+  T* tile;
+
+  __device__ __forceinline__ Loaded Load(int64_t place) const { return LoadRaw8(raw + place); }
+  __device__ __forceinline__ void Put(int pixel, const Loaded& loaded) const {
+    StoreRaw8(loaded, tile + pixel * kSlab + threadIdx.x % 4 * 8);
+  }
+  __device__ __forceinline__ void PutZero(int) const {}
+};
+
+// What a thread adds up over all its pixels, of two channels.
+struct GradientSums {
+  float2 weights[3][3] = {};
+  float2 beta = {}, gamma = {};
+};
+
+// Forms the value of an input pixel and finishes its gradient. Pointers are of the thread's two
+// channels.
+template <typename T>
+struct InputPixels {
+  const T* skip;
+  const T* applied;
+  const T* add;
+  T* dz;
+  Bounds bounds;
+  float2 scale, shift, mean;
+
+  // coefficients: from the thread's two channels on.
+  __device__ __forceinline__ InputPixels(const LazyView<T>& x, const InputGradientView<T>& dx,
+                                         int channel, const float* coefficients)
+      : skip(x.skip == nullptr ? nullptr : x.skip + channel),
+        applied(x.applied == nullptr ? nullptr : x.applied + channel),
+        add(dx.add == nullptr ? nullptr : dx.add + channel),
+        dz(dx.dz == nullptr ? nullptr : dx.dz + channel),
+        bounds(BoundsOf(x.activation)),
+        scale(Load2(coefficients + kScale * kSlab)),
+        shift(Load2(coefficients + kShift * kSlab)),
+        mean(Load2(coefficients + kMean * kSlab)) {}
+  __device__ __forceinline__ float2 Normalized(float2 raw) const { return Fma2(scale, raw, shift); }
+  __device__ __forceinline__ float2 Value(float2 z, int64_t place) const {
+    if (applied != nullptr) return Load2(applied + place);
+    float2 value = make_float2(Clamp(z.x, bounds), Clamp(z.y, bounds));
+    if (skip != nullptr) {
+      const float2 other = Load2(skip + place);
+      value = make_float2(value.x + other.x, value.y + other.y);
+    }
+    return value;
+  }
+  __device__ __forceinline__ void Finish(float2 gradient, float2 raw, float2 z, int64_t place,
+                                         GradientSums* sums) const {
+    if (dz == nullptr) return;
+    if (add != nullptr) {
+      const float2 other = Load2(add + place);
+      gradient = make_float2(gradient.x + other.x, gradient.y + other.y);
+    }
+    gradient = make_float2(Masked(gradient.x, z.x, bounds), Masked(gradient.y, z.y, bounds));
+    Store2(gradient, dz + place);
+    sums->beta = make_float2(sums->beta.x + gradient.x, sums->beta.y + gradient.y);
+    sums->gamma = Fma2(gradient, make_float2(raw.x - mean.x, raw.y - mean.y), sums->gamma);
+  }
+};
+
+// The last rows of dy, as far as the inputs of a step reach: which of them is the oldest turns with
+// the steps, so that nothing is moved.
+template <int kStride>
+struct GradientWindow {
+  static constexpr int kBack = Back(kStride);
+  static constexpr int kRows = kBack + 1, kColumns = 2 / kStride + kBack;
+  float2 rows[kRows][kColumns];
+
+  __device__ __forceinline__ void Load(int row, const float* from) {
+#pragma unroll
+    for (int i = 0; i < kColumns; ++i) rows[row % kRows][i] = Load2(from + i * kSlab);
+  }
+};
+
+// Input pixel (i, j) of a step, its value given: adds to the gradient of the weights and returns
+// the gradient of the value. `phase`: the number of the step, whose own row of dy is row phase +
+// kBack of the window.
+template <int kStride>
+__device__ __forceinline__ float2 VisitPixel(const GradientWindow<kStride>& window, int phase,
+                                             int i, int j, float2 value, const float2 weights[3][3],
+                                             GradientSums* sums) {
+  constexpr int kBack = Back(kStride);
+  float2 gradient = {};
+#pragma unroll
+  for (int kh = 0; kh < 3; ++kh) {
+    if ((i + kh) % kStride != 0) continue;
+#pragma unroll
+    for (int kw = 0; kw < 3; ++kw) {
+      if ((j + kw) % kStride != 0) continue;
+      const float2 dy = window.rows[(phase + kBack + (i - kh) / kStride) % window.kRows]
+                                   [kBack + (j - kw) / kStride];
+      gradient = Fma2(dy, weights[kh][kw], gradient);
+      sums->weights[kh][kw] = Fma2(dy, value, sums->weights[kh][kw]);
+    }
+  }
+  return gradient;
+}
+
+// Walks down the columns of a tile, whose origin is in pixels of the input. `gradients`,
+// `inputs` (the staged tiles) and taps[9][kSlab] are from the thread's two channels on.
+template <typename T, int kStride>
+__device__ __forceinline__ void WalkInputs(const Geometry& g, const Plan& plan,
+                                           const Origin& origin, const float* gradients,
+                                           const T* inputs, const InputPixels<T>& pixels,
+                                           const float* taps, GradientSums* sums) {
+  float2 weights[3][3];
+  LoadTaps(taps, weights);
+  using Window = GradientWindow<kStride>;
+  const Region dy_region = GradientRegion(plan, kStride), x_region = InputRegion(plan, kStride);
+  const int line = dy_region.columns * kSlab, x_line = x_region.columns * kSlab;
+  const int items = plan.images * plan.columns * plan.segments;
+#pragma unroll 1
+  for (int index = threadIdx.x / kPairs; index < items; index += kSlots) {
+    const Item item = ItemOf(plan, index);
+    const int image = origin.image + item.image;
+    if (image >= g.images) continue;
+    const int column = origin.column + 2 * item.column;
+    const float* from = gradients + (item.image * dy_region.rows + item.row) * line +
+                        item.column * (2 / kStride) * kSlab;
+    const T* x_from = inputs + (item.image * x_region.rows + item.row * kStride) * x_line +
+                      item.column * 2 * kSlab;
+    const int64_t base = static_cast<int64_t>(image) * g.height * g.width * g.channels;
+    Window window;
+#pragma unroll
+    for (int i = 0; i < Window::kBack; ++i) {
+      window.Load(i, from);
+      from += line;
+    }
+#pragma unroll 1
+    for (int first = item.row; first < item.end; first += Window::kRows) {
+#pragma unroll
+      for (int phase = 0; phase < Window::kRows; ++phase) {
+        if (first + phase >= item.end) break;
+        window.Load(phase + Window::kBack, from);
+        from += line;
+#pragma unroll
+        for (int i = 0; i < kStride; ++i) {
+          const int row = origin.row + (first + phase) * kStride + i;
+#pragma unroll
+          for (int j = 0; j < 2; ++j) {
+            if (row < 0 || row >= g.height || column + j < 0 || column + j >= g.width) continue;
+            const int64_t place = base + (row * g.width + column + j) * g.channels;
+            const float2 raw = Load2(x_from + j * kSlab), z = pixels.Normalized(raw);
+            const float2 gradient =
+                VisitPixel<kStride>(window, phase, i, j, pixels.Value(z, place), weights, sums);
+            pixels.Finish(gradient, raw, z, place, sums);
+          }
+          x_from += x_line;
+        }
+      }
+    }
+  }
+}
+
+// From sums[slots][count][kSlab] to the parts: the weights' [part][taps][channels], then (null: not
+// wanted) the norm's [part][2][channels].
+__device__ __forceinline__ void WriteParts(const float* sums, int slots, int taps, const Plan& plan,
+                                           int channels, float* weight_parts, float* norm_parts) {
+  const int slab = blockIdx.x % plan.slabs * kSlab;
+  const int64_t part = blockIdx.x / plan.slabs;
+  const int count = taps + 2;
+  for (int i = threadIdx.x; i < count * kSlab; i += kThreads) {
+    const int tap = i / kSlab, channel = slab + i % kSlab;
+    if (channel >= channels) continue;
+    float sum = 0.0f;
+    for (int s = 0; s < slots; ++s) sum += sums[s * count * kSlab + i];
+    if (tap < taps) {
+      weight_parts[(part * taps + tap) * channels + channel] = sum;
+    } else if (norm_parts != nullptr) {
+      norm_parts[(part * 2 + tap - taps) * channels + channel] = sum;
+    }
+  }
+}
+
+template <typename T, int kStride>
+__global__ void __launch_bounds__(kThreads, 2)
+    BackwardTiles(Geometry g, Plan plan, LazyView<T> x, const float* weights,
+                  OutputGradientView<T> dy, InputGradientView<T> dx, float* weight_parts,
+                  float* norm_parts) {
+  const Region dy_region = GradientRegion(plan, kStride), x_region = InputRegion(plan, kStride);
+  float* const gradients = reinterpret_cast<float*>(SharedBytes());
+  T* const inputs = reinterpret_cast<T*>(gradients + dy_region.pixels * kSlab);
+  float* const coefficients = reinterpret_cast<float*>(inputs + x_region.pixels * kSlab);
+  const int slab = blockIdx.x % plan.slabs * kSlab;
+  const int thread = threadIdx.x;
+  if (thread < kSlab && slab + thread < g.channels) {
+    PutCoefficients(x, dy, slab + thread, coefficients + thread);
+  }
+  float* const taps = coefficients + kCoefficients * kSlab;
+  PutTaps(weights, g.channels, slab, taps);
+  __syncthreads();
+
+  const int pair = thread % kPairs * 2;
+  const bool active = slab + pair < g.channels;
+  GradientSums sums;
+  const PixelWalk dy_walk(thread, dy_region), x_walk(thread, x_region);
+  const Extent dy_extent{g.images, g.out_height, g.out_width, g.channels};
+  const Extent x_extent{g.images, g.height, g.width, g.channels};
+  const int tiles = plan.image_tiles * plan.row_tiles * plan.column_tiles;
+#pragma unroll 1
+  for (int t = blockIdx.x / plan.slabs; t < tiles; t += plan.parts) {
+    const Origin steps = TileOrigin(plan, t);
+    // With the padding counted, steps begin at the last multiple of the stride before the image.
+    const int skipped_rows = g.pad_top / kStride, skipped_columns = g.pad_left / kStride;
+    const Origin first_dy{steps.image, skipped_rows + steps.row - Back(kStride),
+                          skipped_columns + steps.column * (2 / kStride) - Back(kStride)};
+    const Origin first_x{steps.image, steps.row * kStride - g.pad_top % kStride,
+                         steps.column * 2 - g.pad_left % kStride};
+    Stage<kBatch<T>>(x_walk, x_region, x_extent, first_x, slab + thread % 4 * 8,
+                     RawStager<T>{x.raw, inputs});
+    Stage<kBatch<T> / 2>(dy_walk, dy_region, dy_extent, first_dy, slab + thread % 4 * 8,
+                         GradientStager<T>(dy, coefficients, gradients));
+    __syncthreads();
+    if (active) {
+      WalkInputs<T, kStride>(g, plan, first_x, gradients + pair, inputs + pair,
+                             InputPixels<T>(x, dx, slab + pair, coefficients + pair), taps + pair,
+                             &sums);
+    }
+    __syncthreads();
+  }
+
+  float* const slot = gradients + thread / kPairs * 11 * kSlab + pair;
+#pragma unroll
+  for (int k = 0; k < 9; ++k) Store2(sums.weights[k / 3][k % 3], slot + k * kSlab);
+  Store2(sums.beta, slot + 9 * kSlab);
+  Store2(sums.gamma, slot + 10 * kSlab);
+  __syncthreads();
+  WriteParts(gradients, kSlots, 9, plan, g.channels, weight_parts, norm_parts);
+}
+
+// Any kernel up to kMaxKernel, any stride and number of channels; a thread owns one channel.
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    BackwardGeneric(Geometry g, Plan plan, LazyView<T> x, const float* weights,
+                    OutputGradientView<T> dy, InputGradientView<T> dx, float* weight_parts,
+                    float* norm_parts) {
+  const int thread = threadIdx.x;
+  const int channel = blockIdx.x % plan.slabs * kSlab + thread % kSlab;
+  float weight_sums[kMaxKernel][kMaxKernel] = {};
+  float beta = 0.0f, gamma = 0.0f;
+  if (channel < g.channels) {
+    const ScaleShift norm = NormCoefficients(x.norm, channel);
+    const float mean = x.norm.gamma == nullptr ? 0.0f : x.norm.mean[channel];
+    const RawGradientCoefficients gradient = GradientCoefficients(dy, channel);
+    const Bounds bounds = BoundsOf(x.activation);
+    const int64_t inputs = static_cast<int64_t>(g.images) * g.height * g.width;
+    const int64_t step = static_cast<int64_t>(plan.parts) * kGenericSlots;
+    for (int64_t i = blockIdx.x / plan.slabs * kGenericSlots + thread / kSlab; i < inputs;
+         i += step) {
+      const int64_t place = i * g.channels + channel;
+      const int column = static_cast<int>(i % g.width) + g.pad_left;
+      const int row = static_cast<int>(i / g.width % g.height) + g.pad_top;
+      const int64_t image = i / g.width / g.height;
+      const float raw = ToFloat(x.raw[place]), z = fmaf(norm.scale, raw, norm.shift);
+      float value = x.applied != nullptr ? ToFloat(x.applied[place]) : Clamp(z, bounds);
+      if (x.applied == nullptr && x.skip != nullptr) value += ToFloat(x.skip[place]);
+      float upstream = 0.0f;
+#pragma unroll
+      for (int kh = 0; kh < kMaxKernel; ++kh) {
+        const int out_row = (row - kh) / g.stride;
+        if (kh >= g.kernel || row < kh || (row - kh) % g.stride != 0 || out_row >= g.out_height) {
+          continue;
+        }
+#pragma unroll
+        for (int kw = 0; kw < kMaxKernel; ++kw) {
+          const int out_column = (column - kw) / g.stride;
+          if (kw >= g.kernel || column < kw || (column - kw) % g.stride != 0 ||
+              out_column >= g.out_width) {
+            continue;
+          }
+          const int64_t from =
+              ((image * g.out_height + out_row) * g.out_width + out_column) * g.channels + channel;
+          float d = gradient.dz_factor * ToFloat(dy.dz[from]);
+          if (NeedsRaw(dy)) {
+            d += fmaf(gradient.raw_factor, ToFloat(dy.raw[from]), gradient.offset);
+          }
+          weight_sums[kh][kw] = fmaf(d, value, weight_sums[kh][kw]);
+          upstream = fmaf(d, weights[(kh * g.kernel + kw) * g.channels + channel], upstream);
+        }
+      }
+      if (dx.dz == nullptr) continue;
+      if (dx.add != nullptr) upstream += ToFloat(dx.add[place]);
+      upstream = Masked(upstream, z, bounds);
+      dx.dz[place] = FromFloat<T>(upstream);
+      beta += upstream;
+      gamma = fmaf(upstream, raw - mean, gamma);
+    }
+  }
+  const int taps = g.kernel * g.kernel;
+  float* const sums = reinterpret_cast<float*>(SharedBytes());
+  float* const slot = sums + thread / kSlab * (taps + 2) * kSlab + thread % kSlab;
+#pragma unroll
+  for (int kh = 0; kh < kMaxKernel; ++kh) {
+#pragma unroll
+    for (int kw = 0; kw < kMaxKernel; ++kw) {
+      if (kh < g.kernel && kw < g.kernel) {
+        slot[(kh * g.kernel + kw) * kSlab] = weight_sums[kh][kw];
+      }
+    }
+  }
+  slot[taps * kSlab] = beta;
+  slot[(taps + 1) * kSlab] = gamma;
+  __syncthreads();
+  WriteParts(sums, kGenericSlots, taps, plan, g.channels, weight_parts, norm_parts);
+}
+
+}  // namespace
+}  // namespace depthwise
+
+template <typename T>
+void DepthwiseBackward(Queue* queue, const ConvolutionShape& shape, const Lazy<T>& x,
+                       const float* weights, const OutputGradient<T>& dy, float* dweights,
+                       const InputGradient<T>& dx, void* workspace) {
+  const depthwise::Geometry geometry = depthwise::GeometryOf(shape);
+  const depthwise::Plan plan = depthwise::BackwardPlan(*queue, shape, sizeof(T));
+  const LaunchShape launch{dim3(plan.blocks()), dim3(depthwise::kThreads), plan.shared_bytes};
+  const int64_t weight_count = shape.depthwise_weights();
+  float* const weight_parts = static_cast<float*>(workspace);
+  const bool norm_wanted = dx.dz != nullptr && x.batch_norm != nullptr;
+  float* const norm_parts = norm_wanted ? weight_parts + plan.parts * weight_count : nullptr;
+  const auto dy_view = ViewOf(dy, shape.out().rows());
+  if (!plan.tiled) {
+    Launch(queue, "depthwise_backward_generic", launch, depthwise::BackwardGeneric<T>, geometry,
+           plan, ViewOf(x), weights, dy_view, ViewOf(dx), weight_parts, norm_parts);
+  } else {
+    Launch(queue, "depthwise_backward", launch,
+           shape.stride == 1 ? depthwise::BackwardTiles<T, 1> : depthwise::BackwardTiles<T, 2>,
+           geometry, plan, ViewOf(x), weights, dy_view, ViewOf(dx), weight_parts, norm_parts);
+  }
+  CombineParts(queue, weight_parts, plan.parts, weight_count, dweights);
+  if (norm_wanted) {
+    CombineNormGradients(queue, norm_parts, plan.parts, shape.in.c, *x.batch_norm, dx.dbeta,
+                         dx.dgamma);
+  }
+}
+
+template void DepthwiseBackward<float>(Queue*, const ConvolutionShape&, const Lazy<float>&,
+                                       const float*, const OutputGradient<float>&, float*,
+                                       const InputGradient<float>&, void*);
+template void DepthwiseBackward<Bfloat16>(Queue*, const ConvolutionShape&, const Lazy<Bfloat16>&,
+                                          const float*, const OutputGradient<Bfloat16>&, float*,
+                                          const InputGradient<Bfloat16>&, void*);
+
+}  // namespace pushpull::PUSHPULL_CUDA

@@ -1,0 +1,322 @@
+#include "kernels/cuda/channel_sums.h"
+#include "kernels/cuda/depthwise.h"
+#include "kernels/cuda/depthwise_tile.cuh"
+
+namespace pushpull::PUSHPULL_CUDA {
+namespace depthwise {
+namespace {
+
+// Of the values of one channel: sums about the first of them, so that a large mean costs no
+// precision.
+struct Moments {
+  float pivot = 0.0f, sum = 0.0f, squares = 0.0f;
+
+  __device__ __forceinline__ void Add(float value, bool first) {
+    if (first) pivot = value;
+    const float distance = value - pivot;
+    sum += distance;
+    squares = fmaf(distance, distance, squares);
+  }
+  // To sums[3][kSlab] of one slot of the block: count, mean, squared distances from it.
+  __device__ __forceinline__ void Put(int count, int channel, float* sums) const {
+    const float mean = count > 0 ? sum / static_cast<float>(count) : 0.0f;
+    sums[channel] = static_cast<float>(count);
+    sums[kSlab + channel] = pivot + mean;
+    sums[2 * kSlab + channel] = fmaxf(fmaf(-mean, sum, squares), 0.0f);
+  }
+};
+
+// The block's part, from sums[slots][3][kSlab].
+__device__ __forceinline__ void WritePart(const float* sums, int slots, int slabs, int channels,
+                                          float* parts) {
+  const int thread = threadIdx.x, slab = blockIdx.x % slabs, part = blockIdx.x / slabs;
+  const int channel = slab * kSlab + thread;
+  if (thread >= kSlab || channel >= channels) return;
+  float count = 0.0f, mean = 0.0f, squares = 0.0f;
+  for (int s = 0; s < slots; ++s) {
+    const float* const other = sums + s * 3 * kSlab + thread;
+    if (other[0] == 0.0f) continue;
+    const float distance = other[kSlab] - mean;
+    const float share = other[0] / (count + other[0]);
+    mean = fmaf(distance, share, mean);
+    squares += fmaf(distance * distance, count * share, other[2 * kSlab]);
+    count += other[0];
+  }
+  float* const to = parts + static_cast<int64_t>(part) * 3 * channels + channel;
+  to[0] = count;
+  to[channels] = mean;
+  to[2 * channels] = squares;
+}
+
+// Puts activated input into tile[pixels][kSlab], without the skip.
+template <typename T>
+class ValueStager {
+ public:
+  using Loaded = Raw8<T>;
+
+  // coefficients[2][kSlab]: scale and shift.
+  __device__ __forceinline__ ValueStager(const LazyView<T>& x, const float* coefficients,
+                                         float* tile)
+      : raw_(x.raw), bounds_(BoundsOf(x.activation)) {
+    const int first = threadIdx.x % 4 * 8;
+    tile_ = tile + first;
+    Load8(coefficients + first, scale_);
+    Load8(coefficients + kSlab + first, shift_);
+  }
+  __device__ __forceinline__ Loaded Load(int64_t place) const { return LoadRaw8(raw_ + place); }
+  __device__ __forceinline__ void Put(int pixel, const Loaded& loaded) const {
+    float values[8];
+    Unpack8(loaded, values);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) values[i] = Clamp(fmaf(scale_[i], values[i], shift_[i]), bounds_);
+    Store8(values, tile_ + pixel * kSlab);
+  }
+  __device__ __forceinline__ void PutZero(int pixel) const {
+    const float zeros[8] = {};
+    Store8(zeros, tile_ + pixel * kSlab);
+  }
+
+ private:
+  const T* const raw_;
+  const Bounds bounds_;
+  float* tile_;
+  float scale_[8], shift_[8];
+};
+
+// Adds the skip to what the same thread has put there.
+template <typename T>
+struct SkipStager {
+  using Loaded = Raw8<T>;
+  const T* skip;
+  float* tile;
+
+  __device__ __forceinline__ Loaded Load(int64_t place) const { return LoadRaw8(skip + place); }
+  __device__ __forceinline__ void Put(int pixel, const Loaded& loaded) const {
+    float* const to = tile + pixel * kSlab + threadIdx.x % 4 * 8;
+    float values[8], others[8];
+    Load8(to, values);
+    Unpack8(loaded, others);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) values[i] += others[i];
+    Store8(values, to);
+  }
+  __device__ __forceinline__ void PutZero(int) const {}
+};
+
+// Two channels of the activated input under the two outputs of a step: one row.
+template <int kStride>
+struct InputRow {
+  float2 values[kStride + 3];
+
+  __device__ __forceinline__ explicit InputRow(const float* from) {
+#pragma unroll
+    for (int i = 0; i < kStride + 3; ++i) values[i] = Load2(from + i * kSlab);
+  }
+  // output[j] += the row times a row of the weights.
+  __device__ __forceinline__ void AddTo(const float2 weights[3], float2 output[2]) const {
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+#pragma unroll
+      for (int k = 0; k < 3; ++k) {
+        output[j] = Fma2(weights[k], values[j * kStride + k], output[j]);
+      }
+    }
+  }
+};
+
+// What a thread does with its outputs: stores them and adds to their moments.
+template <typename T>
+struct OutputSink {
+  T* y;
+  bool moments_wanted;
+  int count = 0;
+  Moments moments[2] = {};
+
+  __device__ __forceinline__ void Put(float2 value, int64_t place) {
+    const float2 stored = Store2(value, y + place);
+    if (!moments_wanted) return;
+    moments[0].Add(stored.x, count == 0);
+    moments[1].Add(stored.y, count == 0);
+    ++count;
+  }
+};
+
+// Walks down the columns of a staged tile. `tile`, `taps` [9][kSlab] and the sink's y are of the
+// thread's two channels.
+template <typename T, int kStride>
+__device__ __forceinline__ void WalkOutputs(const Geometry& g, const Plan& plan,
+                                            const Region& region, const Origin& origin,
+                                            const float* tile, const float* taps,
+                                            OutputSink<T>* sink) {
+  float2 weights[3][3];
+  LoadTaps(taps, weights);
+  const int items = plan.images * plan.columns * plan.segments;
+  const int line = region.columns * kSlab;
+#pragma unroll 1
+  for (int index = threadIdx.x / kPairs; index < items; index += kSlots) {
+    const Item item = ItemOf(plan, index);
+    const int image = origin.image + item.image;
+    if (image >= g.images) continue;
+    const int column = (origin.column + item.column) * 2;
+    const int end = min(item.end, g.out_height - origin.row);
+    const float* from = tile + (item.image * region.rows + item.row * kStride) * line +
+                        item.column * 2 * kStride * kSlab;
+    int64_t place =
+        ((static_cast<int64_t>(image) * g.out_height + origin.row + item.row) * g.out_width +
+         column) *
+        g.channels;
+    // A row of input belongs to up to three rows of output; those begun are kept.
+    float2 sums[2] = {}, next[2] = {};
+    {
+      const InputRow<kStride> first(from);
+      first.AddTo(weights[0], sums);
+    }
+    if constexpr (kStride == 1) {
+      from += line;
+      const InputRow<kStride> second(from);
+      second.AddTo(weights[1], sums);
+      second.AddTo(weights[0], next);
+    }
+#pragma unroll 1
+    for (int row = item.row; row < end; ++row) {
+      float2 begun[2] = {};
+      if constexpr (kStride == 2) {
+        from += line;
+        const InputRow<kStride> middle(from);
+        middle.AddTo(weights[1], sums);
+      }
+      from += line;
+      const InputRow<kStride> last(from);
+      last.AddTo(weights[2], sums);
+      if constexpr (kStride == 1) last.AddTo(weights[1], next);
+      last.AddTo(weights[0], begun);
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        if (column + j < g.out_width) sink->Put(sums[j], place + j * g.channels);
+        sums[j] = kStride == 1 ? next[j] : begun[j];
+        next[j] = begun[j];
+      }
+      place += static_cast<int64_t>(g.out_width) * g.channels;
+    }
+  }
+}
+
+// x.applied is not looked at. parts: null, or [plan.parts][3][channels] for the statistics.
+template <typename T, int kStride>
+__global__ void __launch_bounds__(kThreads, 2)
+    ForwardTiles(Geometry g, Plan plan, LazyView<T> x, const float* weights, T* y, float* parts) {
+  const Region region = ForwardRegion(plan, kStride);
+  float* const tile = reinterpret_cast<float*>(SharedBytes());
+  float* const coefficients = tile + region.pixels * kSlab;
+  const int slab = blockIdx.x % plan.slabs * kSlab;
+  const int thread = threadIdx.x;
+  if (thread < kSlab && slab + thread < g.channels) {
+    const ScaleShift norm = NormCoefficients(x.norm, slab + thread);
+    coefficients[thread] = norm.scale;
+    coefficients[kSlab + thread] = norm.shift;
+  }
+  float* const taps = coefficients + 2 * kSlab;
+  PutTaps(weights, g.channels, slab, taps);
+  const int pair = thread % kPairs * 2;
+  const bool active = slab + pair < g.channels;
+  OutputSink<T> sink{y + slab + pair, parts != nullptr};
+  __syncthreads();
+
+  const PixelWalk walk(thread, region);
+  const Extent extent{g.images, g.height, g.width, g.channels};
+  const int tiles = plan.image_tiles * plan.row_tiles * plan.column_tiles;
+#pragma unroll 1
+  for (int t = blockIdx.x / plan.slabs; t < tiles; t += plan.parts) {
+    const Origin origin = TileOrigin(plan, t);
+    const Origin input{origin.image, origin.row * kStride - g.pad_top,
+                       origin.column * 2 * kStride - g.pad_left};
+    const int channel = slab + thread % 4 * 8;
+    Stage<kBatch<T>>(walk, region, extent, input, channel, ValueStager<T>(x, coefficients, tile));
+    if (x.skip != nullptr) {
+      Stage<1>(walk, region, extent, input, channel, SkipStager<T>{x.skip, tile});
+    }
+    __syncthreads();
+    if (active) WalkOutputs<T, kStride>(g, plan, region, origin, tile + pair, taps + pair, &sink);
+    __syncthreads();
+  }
+
+  if (parts == nullptr) return;
+  float* const sums = tile + thread / kPairs * 3 * kSlab;
+  sink.moments[0].Put(sink.count, pair, sums);
+  sink.moments[1].Put(sink.count, pair + 1, sums);
+  __syncthreads();
+  WritePart(tile, kSlots, plan.slabs, g.channels, parts);
+}
+
+// Any kernel, stride and number of channels; a thread owns one channel.
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    ForwardGeneric(Geometry g, Plan plan, LazyView<T> x, const float* weights, T* y, float* parts) {
+  const int thread = threadIdx.x;
+  const int channel = blockIdx.x % plan.slabs * kSlab + thread % kSlab;
+  const int slot = thread / kSlab;
+  Moments moments;
+  int count = 0;
+  if (channel < g.channels) {
+    const ScaleShift norm = NormCoefficients(x.norm, channel);
+    const Bounds bounds = BoundsOf(x.activation);
+    const int64_t outputs = static_cast<int64_t>(g.images) * g.out_height * g.out_width;
+    const int64_t step = static_cast<int64_t>(plan.parts) * kGenericSlots;
+    for (int64_t i = blockIdx.x / plan.slabs * kGenericSlots + slot; i < outputs; i += step) {
+      const int column = static_cast<int>(i % g.out_width) * g.stride - g.pad_left;
+      const int row = static_cast<int>(i / g.out_width % g.out_height) * g.stride - g.pad_top;
+      const int64_t image = i / g.out_width / g.out_height;
+      float sum = 0.0f;
+      for (int kh = max(0, -row); kh < min(g.kernel, g.height - row); ++kh) {
+        for (int kw = max(0, -column); kw < min(g.kernel, g.width - column); ++kw) {
+          const int64_t place =
+              ((image * g.height + row + kh) * g.width + column + kw) * g.channels + channel;
+          float value = Clamp(fmaf(norm.scale, ToFloat(x.raw[place]), norm.shift), bounds);
+          if (x.skip != nullptr) value += ToFloat(x.skip[place]);
+          sum = fmaf(value, weights[(kh * g.kernel + kw) * g.channels + channel], sum);
+        }
+      }
+      const T stored = FromFloat<T>(sum);
+      y[i * g.channels + channel] = stored;
+      moments.Add(ToFloat(stored), count == 0);
+      ++count;
+    }
+  }
+  if (parts == nullptr) return;
+  float* const sums = reinterpret_cast<float*>(SharedBytes());
+  moments.Put(count, thread % kSlab, sums + slot * 3 * kSlab);
+  __syncthreads();
+  WritePart(sums, kGenericSlots, plan.slabs, g.channels, parts);
+}
+
+}  // namespace
+}  // namespace depthwise
+
+template <typename T>
+void DepthwiseForward(Queue* queue, const ConvolutionShape& shape, const Lazy<T>& x,
+                      const float* weights, T* y, const StatisticsOut<T>& statistics,
+                      void* workspace) {
+  const depthwise::Geometry geometry = depthwise::GeometryOf(shape);
+  const depthwise::Plan plan = depthwise::ForwardPlan(*queue, shape);
+  const LaunchShape launch{dim3(plan.blocks()), dim3(depthwise::kThreads), plan.shared_bytes};
+  float* const parts = statistics.mean == nullptr ? nullptr : static_cast<float*>(workspace);
+  if (!plan.tiled) {
+    Launch(queue, "depthwise_forward_generic", launch, depthwise::ForwardGeneric<T>, geometry, plan,
+           ValueView(x), weights, y, parts);
+  } else {
+    Launch(queue, "depthwise_forward", launch,
+           shape.stride == 1 ? depthwise::ForwardTiles<T, 1> : depthwise::ForwardTiles<T, 2>,
+           geometry, plan, ValueView(x), weights, y, parts);
+  }
+  if (parts != nullptr) {
+    CombineStatistics(queue, parts, plan.parts, shape.in.c, statistics.mean, statistics.variance);
+  }
+}
+
+template void DepthwiseForward<float>(Queue*, const ConvolutionShape&, const Lazy<float>&,
+                                      const float*, float*, const StatisticsOut<float>&, void*);
+template void DepthwiseForward<Bfloat16>(Queue*, const ConvolutionShape&, const Lazy<Bfloat16>&,
+                                         const float*, Bfloat16*, const StatisticsOut<Bfloat16>&,
+                                         void*);
+
+}  // namespace pushpull::PUSHPULL_CUDA
