@@ -149,9 +149,9 @@ absl::Status Run(const std::vector<std::string>& pictures) {
   DetectorOptions options;
   options.step = absl::GetFlag(FLAGS_step);
   options.use_moving_averages = config.eval_config().use_moving_averages();
-  options.num_threads = absl::GetFlag(FLAGS_threads);
-  if (options.num_threads == 0) {
-    options.num_threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  options.compute.threads = absl::GetFlag(FLAGS_threads);
+  if (options.compute.threads == 0) {
+    options.compute.threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   }
   PP_ASSIGN_OR_RETURN(const std::unique_ptr<Detector> detector,
                       Detector::Load(files, absl::GetFlag(FLAGS_checkpoint_dir), config, options));

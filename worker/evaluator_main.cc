@@ -91,9 +91,11 @@ absl::Status RunEvaluator(const EvaluatorContext& context) {
 
   int threads = absl::GetFlag(FLAGS_threads);
   if (threads == 0) threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  ComputeOptions compute;
+  compute.threads = threads;
   PP_ASSIGN_OR_RETURN(
       const std::unique_ptr<Evaluation> evaluation,
-      MakeEvaluation(config, absl::GetFlag(FLAGS_data_dir), threads, context.files));
+      MakeEvaluation(config, absl::GetFlag(FLAGS_data_dir), compute, context.files));
   return Evaluator(options, context, evaluation.get()).Run();
 }
 

@@ -88,8 +88,9 @@ WorkerOptions OptionsFromFlags() {
   options.num_clones = absl::GetFlag(FLAGS_num_clones);
   options.num_workers = absl::GetFlag(FLAGS_num_workers);
   options.worker_index = absl::GetFlag(FLAGS_worker_index);
-  options.threads = absl::GetFlag(FLAGS_threads);
-  if (options.threads == 0) options.threads = std::max(1, NumCores() / options.num_clones);
+  options.compute.threads = absl::GetFlag(FLAGS_threads);
+  if (options.compute.threads == 0)
+    options.compute.threads = std::max(1, NumCores() / options.num_clones);
   options.data_dir = absl::GetFlag(FLAGS_data_dir);
   options.peer_deadline = absl::GetFlag(FLAGS_peer_deadline);
   return options;
@@ -205,8 +206,8 @@ absl::Status RunAsSupervisor(const WorkerOptions& options, const std::vector<std
   line.Wait(absl::StrCat("ps task 0 at ", options.ps[0]));
   PP_RETURN_IF_ERROR(
       CheckJob(options, &clock, &stop, [&line](const std::string& text) { line.Wait(text); }));
-  LOG(INFO) << "starting " << options.num_clones << " clones on the CPU, " << options.threads
-            << " of " << NumCores() << " cores each";
+  LOG(INFO) << "starting " << options.num_clones << " clones on the CPU, "
+            << options.compute.threads << " of " << NumCores() << " cores each";
   SupervisorOptions supervising;
   supervising.num_clones = options.num_clones;
   supervising.permanent_exit_codes = {kExitUsage, kExitBadInput, kExitMissingInput, kExitInternal,

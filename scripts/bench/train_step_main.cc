@@ -29,7 +29,7 @@
 #include "common/thread_pool.h"
 #include "kernels/cpu/fast_operators.h"
 #include "kernels/profiled_operators.h"
-#include "worker/model/network.h"
+#include "worker/model/host_runner.h"
 
 ABSL_FLAG(std::vector<std::string>, cases, (std::vector<std::string>{"32:64", "96:32", "224:16"}),
           "image size and batch size of each case, size:batch[,size:batch...]");
@@ -226,9 +226,9 @@ class StepRunner {
     PP_ASSIGN_OR_RETURN(const NetworkSpec spec, BuildNetworkSpec(config.model()));
     PP_ASSIGN_OR_RETURN(const VariableLayout layout, BuildVariableLayout(config));
     runner->profiled_ = MakeProfiledOperators(plain, &runner->profile_);
-    PP_ASSIGN_OR_RETURN(runner->network_, Network<float>::Create(spec, layout, plain, {c.batch}));
+    PP_ASSIGN_OR_RETURN(runner->network_, MakeHostRunner(spec, layout, plain, {c.batch}));
     PP_ASSIGN_OR_RETURN(runner->profiled_network_,
-                        Network<float>::Create(spec, layout, runner->profiled_.get(), {c.batch}));
+                        MakeHostRunner(spec, layout, runner->profiled_.get(), {c.batch}));
     runner->variables_.resize(layout.total_elements());
     runner->gradient_.resize(layout.total_elements());
     InitializeVariables(layout, 1, absl::MakeSpan(runner->variables_));
@@ -244,7 +244,7 @@ class StepRunner {
   }
 
   // Seconds of one step.
-  absl::StatusOr<double> Step(Network<float>* network) {
+  absl::StatusOr<double> Step(NetworkRunner* network) {
     const SteadyTime::time_point start = SteadyTime::now();
     const ImageBatch<float> batch{images_.data(), labels_.data(),
                                   static_cast<int64_t>(labels_.size()), spans_.data()};
@@ -312,8 +312,8 @@ class StepRunner {
 
   StepProfile profile_;
   std::unique_ptr<Operators<float>> profiled_;
-  std::unique_ptr<Network<float>> network_;
-  std::unique_ptr<Network<float>> profiled_network_;
+  std::unique_ptr<NetworkRunner> network_;
+  std::unique_ptr<NetworkRunner> profiled_network_;
   std::vector<float> variables_;
   std::vector<float> gradient_;
   std::vector<float> images_;

@@ -7,9 +7,10 @@
 namespace pushpull {
 
 absl::StatusOr<std::unique_ptr<ClassifierEvaluation>> ClassifierEvaluation::Create(
-    const config::TrainEvalPipelineConfig& config, const std::string& data_dir, int num_threads) {
+    const config::TrainEvalPipelineConfig& config, const std::string& data_dir,
+    const ComputeOptions& compute) {
   PP_ASSIGN_OR_RETURN(std::unique_ptr<EvaluationRun> run,
-                      EvaluationRun::Create(config, data_dir, num_threads));
+                      EvaluationRun::Create(config, data_dir, compute));
   return std::unique_ptr<ClassifierEvaluation>(new ClassifierEvaluation(std::move(run)));
 }
 

@@ -27,7 +27,8 @@ class ClassifierEvaluation final : public Evaluation {
  public:
   // As MakeEvaluation.
   static absl::StatusOr<std::unique_ptr<ClassifierEvaluation>> Create(
-      const config::TrainEvalPipelineConfig& config, const std::string& data_dir, int num_threads);
+      const config::TrainEvalPipelineConfig& config, const std::string& data_dir,
+      const ComputeOptions& compute);
 
   const VariableLayout& layout() const override { return run_->layout(); }
   int64_t num_examples() const { return run_->num_examples(); }

@@ -16,7 +16,7 @@ std::vector<std::vector<Detection>> DetectionDecoder::Decode(
   const int64_t scores = static_cast<int64_t>(anchors_.size()) * (spec_.num_classes + 1);
   codes_.resize(samples * codes);
   scores_.resize(samples * scores);
-  GatherDetectionOutputs<float>(spec_, samples, outputs, codes_.data(), scores_.data());
+  GatherDetectionOutputs(spec_, samples, outputs, codes_.data(), scores_.data());
   std::vector<std::vector<Detection>> detections(samples);
   pool->ParallelFor(samples, [&](int64_t i) {
     detections[i] =

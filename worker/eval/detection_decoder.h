@@ -24,8 +24,8 @@ class DetectionDecoder {
   explicit DetectionDecoder(const DetectionSpec& spec);
 
   // One list per sample of the batch, best first, the boxes in shares of the picture. `outputs` as
-  // Network::outputs(), `windows` as the samples lie in the input; the pool's threads share the
-  // samples.
+  // NetworkRunner::outputs(), `windows` as the samples lie in the input; the pool's threads share
+  // the samples.
   std::vector<std::vector<Detection>> Decode(absl::Span<const float* const> outputs,
                                              const std::vector<InputWindow>& windows,
                                              ThreadPool* pool);

@@ -45,8 +45,8 @@ DetectionEvaluation::DetectionEvaluation(const config::EvalConfig& config,
     : config_(config), run_(std::move(run)), files_(files), decoder_(*run_->spec().detection) {}
 
 absl::StatusOr<std::unique_ptr<DetectionEvaluation>> DetectionEvaluation::Create(
-    const config::TrainEvalPipelineConfig& config, const std::string& data_dir, int num_threads,
-    FileSystem* files) {
+    const config::TrainEvalPipelineConfig& config, const std::string& data_dir,
+    const ComputeOptions& compute, FileSystem* files) {
   for (const std::string& name : config.eval_config().metrics_set()) {
     if (name != kVocMetrics && name != kCocoMetrics) {
       return absl::InvalidArgumentError(absl::StrCat("eval_config.metrics_set is \"", name,
@@ -55,7 +55,7 @@ absl::StatusOr<std::unique_ptr<DetectionEvaluation>> DetectionEvaluation::Create
     }
   }
   PP_ASSIGN_OR_RETURN(std::unique_ptr<EvaluationRun> run,
-                      EvaluationRun::Create(config, data_dir, num_threads));
+                      EvaluationRun::Create(config, data_dir, compute));
   return std::unique_ptr<DetectionEvaluation>(
       new DetectionEvaluation(config.eval_config(), std::move(run), files));
 }
@@ -104,8 +104,7 @@ absl::StatusOr<EvaluationReport> DetectionEvaluation::Run(absl::Span<const float
   LossSums losses;
   EvaluationReport report;
   const auto use = [&](const InputBatch& input, const StepResult& result) -> absl::Status {
-    const auto detections =
-        decoder_.Decode(run_->network().outputs(), input.windows, &run_->pool());
+    const auto detections = decoder_.Decode(run_->network().outputs(), input.windows, run_->pool());
     for (int64_t i = 0; i < input.n; ++i) {
       const int64_t index = input.samples[i].index;
       const ImageSize& size = input.original_sizes[i];

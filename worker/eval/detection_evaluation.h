@@ -23,8 +23,8 @@ class DetectionEvaluation final : public Evaluation {
  public:
   // As MakeEvaluation. eval_config.metrics_set names the metrics, Pascal VOC's without one.
   static absl::StatusOr<std::unique_ptr<DetectionEvaluation>> Create(
-      const config::TrainEvalPipelineConfig& config, const std::string& data_dir, int num_threads,
-      FileSystem* files);
+      const config::TrainEvalPipelineConfig& config, const std::string& data_dir,
+      const ComputeOptions& compute, FileSystem* files);
 
   const VariableLayout& layout() const override { return run_->layout(); }
   double UnsettledShare(int64_t num_updates) const override {

@@ -7,14 +7,12 @@
 #include "common/checkpoint/checkpoint_reader.h"
 #include "common/model/model_layout.h"
 #include "common/status_macros.h"
-#include "kernels/cpu/fast_operators.h"
 
 namespace pushpull {
 
-Detector::Detector(NetworkSpec spec, int num_threads)
+Detector::Detector(NetworkSpec spec, const ComputeOptions& compute)
     : spec_(std::move(spec)),
-      pool_(num_threads),
-      operators_(MakeFastOperators(&pool_)),
+      compute_(compute),
       input_shape_(InputShapeOf(spec_)),
       preprocessor_(input_shape_),
       decoder_(*spec_.detection),
@@ -31,7 +29,7 @@ absl::StatusOr<std::unique_ptr<Detector>> Detector::Load(
   PP_ASSIGN_OR_RETURN(const VariableLayout layout, BuildVariableLayout(config));
   PP_ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint,
                       OpenCheckpoint(files, checkpoint_dir, options.step, {"", &layout}));
-  std::unique_ptr<Detector> detector(new Detector(std::move(spec), options.num_threads));
+  std::unique_ptr<Detector> detector(new Detector(std::move(spec), options.compute));
   detector->step_ = checkpoint->manifest().step;
   detector->updates_ = static_cast<int64_t>(checkpoint->manifest().updates);
   const ElementRange all = {0, layout.total_elements()};
@@ -39,11 +37,10 @@ absl::StatusOr<std::unique_ptr<Detector>> Detector::Load(
   PP_RETURN_IF_ERROR(options.use_moving_averages
                          ? checkpoint->ReadEma(layout, all, detector->variables_.data())
                          : checkpoint->ReadWeights(layout, all, detector->variables_.data()));
-  NetworkOptions network;
+  RunnerOptions network;
   network.training = false;
-  PP_ASSIGN_OR_RETURN(
-      detector->network_,
-      Network<float>::Create(detector->spec_, layout, detector->operators_.get(), network));
+  PP_ASSIGN_OR_RETURN(detector->network_,
+                      detector->compute_.MakeRunner(detector->spec_, layout, network));
   return detector;
 }
 
@@ -54,7 +51,7 @@ absl::StatusOr<DetectionRecord> Detector::Detect(const Image& image, const std::
   batch.samples = 1;
   PP_RETURN_IF_ERROR(network_->Infer(variables_, batch, updates_));
   const InputWindow window = WindowOf(input_shape_, {image.height, image.width});
-  const auto detections = decoder_.Decode(network_->outputs(), {window}, &pool_);
+  const auto detections = decoder_.Decode(network_->outputs(), {window}, compute_.pool());
   return MakeDetectionRecord(image_id, image.height, image.width, {}, detections[0]);
 }
 

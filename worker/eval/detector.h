@@ -11,20 +11,19 @@
 
 #include "common/file_system.h"
 #include "common/model/network_spec.h"
-#include "common/thread_pool.h"
-#include "kernels/operators.h"
 #include "protos/pipeline.pb.h"
 #include "worker/data/image_source.h"
 #include "worker/data/preprocessor.h"
 #include "worker/eval/detection_decoder.h"
-#include "worker/model/network.h"
+#include "worker/model/compute.h"
+#include "worker/model/network_runner.h"
 
 namespace pushpull {
 
 struct DetectorOptions {
   int64_t step = -1;  // -1: the newest checkpoint
   bool use_moving_averages = false;
-  int num_threads = 1;
+  ComputeOptions compute;
 };
 
 // Not thread-safe; threads of its own compute.
@@ -43,12 +42,11 @@ class Detector {
   absl::StatusOr<DetectionRecord> Detect(const Image& image, const std::string& image_id);
 
  private:
-  Detector(NetworkSpec spec, int num_threads);
+  Detector(NetworkSpec spec, const ComputeOptions& compute);
 
   const NetworkSpec spec_;
-  ThreadPool pool_;
-  const std::unique_ptr<Operators<float>> operators_;
-  std::unique_ptr<Network<float>> network_;
+  ComputeResources compute_;
+  std::unique_ptr<NetworkRunner> network_;
   const InputShape input_shape_;
   Preprocessor preprocessor_;
   DetectionDecoder decoder_;

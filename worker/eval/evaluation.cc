@@ -7,12 +7,12 @@
 namespace pushpull {
 
 absl::StatusOr<std::unique_ptr<Evaluation>> MakeEvaluation(
-    const config::TrainEvalPipelineConfig& config, const std::string& data_dir, int num_threads,
-    FileSystem* files) {
+    const config::TrainEvalPipelineConfig& config, const std::string& data_dir,
+    const ComputeOptions& compute, FileSystem* files) {
   if (config.model().has_ssd()) {
-    return DetectionEvaluation::Create(config, data_dir, num_threads, files);
+    return DetectionEvaluation::Create(config, data_dir, compute, files);
   }
-  return ClassifierEvaluation::Create(config, data_dir, num_threads);
+  return ClassifierEvaluation::Create(config, data_dir, compute);
 }
 
 }  // namespace pushpull

@@ -16,6 +16,7 @@
 #include "common/file_system.h"
 #include "common/variable_layout.h"
 #include "protos/pipeline.pb.h"
+#include "worker/model/compute.h"
 
 namespace pushpull {
 
@@ -58,8 +59,8 @@ class Evaluation {
 // used, all of them if there are fewer. `files` takes what a detector exports and must outlive the
 // evaluation. Errors as BuildNetworkSpec and OpenImageSource.
 absl::StatusOr<std::unique_ptr<Evaluation>> MakeEvaluation(
-    const config::TrainEvalPipelineConfig& config, const std::string& data_dir, int num_threads,
-    FileSystem* files);
+    const config::TrainEvalPipelineConfig& config, const std::string& data_dir,
+    const ComputeOptions& compute, FileSystem* files);
 
 }  // namespace pushpull
 

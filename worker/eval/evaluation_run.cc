@@ -8,7 +8,6 @@
 
 #include "common/model/model_layout.h"
 #include "common/status_macros.h"
-#include "kernels/cpu/fast_operators.h"
 #include "worker/data/image_source_factory.h"
 #include "worker/data/sampler.h"
 
@@ -20,14 +19,12 @@ constexpr int kMaxInputThreads = 4;
 
 }  // namespace
 
-EvaluationRun::EvaluationRun(NetworkSpec spec, VariableLayout layout, int num_threads)
-    : spec_(std::move(spec)),
-      layout_(std::move(layout)),
-      pool_(std::make_unique<ThreadPool>(num_threads)),
-      operators_(MakeFastOperators(pool_.get())) {}
+EvaluationRun::EvaluationRun(NetworkSpec spec, VariableLayout layout, const ComputeOptions& compute)
+    : spec_(std::move(spec)), layout_(std::move(layout)), compute_(compute) {}
 
 absl::StatusOr<std::unique_ptr<EvaluationRun>> EvaluationRun::Create(
-    const config::TrainEvalPipelineConfig& config, const std::string& data_dir, int num_threads) {
+    const config::TrainEvalPipelineConfig& config, const std::string& data_dir,
+    const ComputeOptions& compute) {
   if (config.eval_input_reader_size() != 1) {
     return absl::InvalidArgumentError(absl::StrCat("eval_input_reader: expected exactly one, got ",
                                                    config.eval_input_reader_size()));
@@ -35,7 +32,7 @@ absl::StatusOr<std::unique_ptr<EvaluationRun>> EvaluationRun::Create(
   PP_ASSIGN_OR_RETURN(NetworkSpec spec, BuildNetworkSpec(config.model()));
   PP_ASSIGN_OR_RETURN(VariableLayout layout, BuildVariableLayout(config));
   std::unique_ptr<EvaluationRun> result(
-      new EvaluationRun(std::move(spec), std::move(layout), num_threads));
+      new EvaluationRun(std::move(spec), std::move(layout), compute));
 
   ImageSourceOptions source_options;
   source_options.data_dir = data_dir;
@@ -61,15 +58,14 @@ absl::StatusOr<std::unique_ptr<EvaluationRun>> EvaluationRun::Create(
   PP_ASSIGN_OR_RETURN(const Sampler sampler, Sampler::Create(sampler_options));
   InputPipelineOptions input_options;
   input_options.shape = InputShapeOf(result->spec_);
-  input_options.num_threads = std::min(num_threads, kMaxInputThreads);
+  input_options.num_threads = std::min(compute.threads, kMaxInputThreads);
   result->input_ = std::make_unique<InputPipeline>(result->source_.get(), sampler, input_options);
 
-  NetworkOptions network_options;
+  RunnerOptions network_options;
   network_options.max_batch = std::min<int64_t>(sampler_options.batch_size, result->num_examples_);
   network_options.training = false;
   PP_ASSIGN_OR_RETURN(result->network_,
-                      Network<float>::Create(result->spec_, result->layout_,
-                                             result->operators_.get(), network_options));
+                      result->compute_.MakeRunner(result->spec_, result->layout_, network_options));
   return result;
 }
 

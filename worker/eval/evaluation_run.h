@@ -12,14 +12,13 @@
 #include "absl/types/span.h"
 
 #include "common/model/network_spec.h"
-#include "common/thread_pool.h"
 #include "common/variable_layout.h"
-#include "kernels/operators.h"
 #include "protos/pipeline.pb.h"
 #include "worker/data/batch_objects.h"
 #include "worker/data/image_source.h"
 #include "worker/data/input_pipeline.h"
-#include "worker/model/network.h"
+#include "worker/model/compute.h"
+#include "worker/model/network_runner.h"
 
 namespace pushpull {
 
@@ -28,14 +27,15 @@ class EvaluationRun {
  public:
   // As MakeEvaluation.
   static absl::StatusOr<std::unique_ptr<EvaluationRun>> Create(
-      const config::TrainEvalPipelineConfig& config, const std::string& data_dir, int num_threads);
+      const config::TrainEvalPipelineConfig& config, const std::string& data_dir,
+      const ComputeOptions& compute);
 
   const NetworkSpec& spec() const { return spec_; }
   const VariableLayout& layout() const { return layout_; }
   int64_t num_examples() const { return num_examples_; }
   const ImageSource& source() const { return *source_; }
-  const Network<float>& network() const { return *network_; }
-  ThreadPool& pool() { return *pool_; }
+  const NetworkRunner& network() const { return *network_; }
+  ThreadPool* pool() { return compute_.pool(); }
   double UnsettledShare(int64_t num_updates) const;
 
   // Calls use(input, result) after each batch, in order; the network's outputs are those of the
@@ -45,14 +45,13 @@ class EvaluationRun {
       absl::FunctionRef<absl::Status(const InputBatch& input, const StepResult& result)> use);
 
  private:
-  EvaluationRun(NetworkSpec spec, VariableLayout layout, int num_threads);
+  EvaluationRun(NetworkSpec spec, VariableLayout layout, const ComputeOptions& compute);
 
   const NetworkSpec spec_;
   const VariableLayout layout_;
   int64_t num_examples_ = 0;
-  std::unique_ptr<ThreadPool> pool_;
-  std::unique_ptr<Operators<float>> operators_;
-  std::unique_ptr<Network<float>> network_;
+  ComputeResources compute_;
+  std::unique_ptr<NetworkRunner> network_;
   std::unique_ptr<ImageSource> source_;
   std::unique_ptr<InputPipeline> input_;
   BatchObjects objects_;

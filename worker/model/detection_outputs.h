@@ -1,5 +1,5 @@
-// Between the heads of a detector, one pair of layers per feature map, and lists with one entry per
-// anchor. Pure functions.
+// From the heads of a detector, one pair of layers per feature map, to lists with one entry per
+// anchor. A pure function.
 #ifndef PUSHPULL_WORKER_MODEL_DETECTION_OUTPUTS_H_
 #define PUSHPULL_WORKER_MODEL_DETECTION_OUTPUTS_H_
 
@@ -14,14 +14,9 @@ namespace pushpull {
 // With A = spec.num_anchors() and K = spec.num_classes + 1. `outputs` holds, head by head, the box
 // codes [samples, H, W, anchors * 4] and the class scores [samples, H, W, anchors * K]; the lists
 // are [samples, A, 4] and [samples, A, K].
-template <typename T>
 void GatherDetectionOutputs(const DetectionSpec& spec, int64_t samples,
-                            absl::Span<const T* const> outputs, T* box_codes, T* class_scores);
-
-// The inverse, for derivatives. A head's entry of `doutputs` may be null.
-template <typename T>
-void ScatterDetectionGradients(const DetectionSpec& spec, int64_t samples, const T* dbox_codes,
-                               const T* dclass_scores, absl::Span<T* const> doutputs);
+                            absl::Span<const float* const> outputs, float* box_codes,
+                            float* class_scores);
 
 }  // namespace pushpull
 

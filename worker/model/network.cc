@@ -1,97 +1,17 @@
 #include "worker/model/network.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
+#include "glog/logging.h"
 
 #include "common/status_macros.h"
+#include "worker/model/network_checks.h"
 
 namespace pushpull {
 namespace {
-
-absl::Status GraphError(const LayerSpec& layer, absl::string_view problem) {
-  return absl::InvalidArgumentError(absl::StrCat("layer ", layer.scope, " ", problem));
-}
-
-// One value per anchor location, shape and class of what the head says.
-absl::Status CheckHead(const NetworkSpec& spec, const DetectionHead& head) {
-  const int columns[] = {kBoxCodeSize, spec.detection->num_classes + 1};
-  const int layers[] = {head.box_layer, head.class_layer};
-  for (int i = 0; i < 2; ++i) {
-    if (layers[i] < 0 || layers[i] >= static_cast<int>(spec.layers.size())) {
-      return absl::InvalidArgumentError("a detection head names no layer");
-    }
-    const FeatureShape expected{head.height, head.width, head.anchors_per_location * columns[i]};
-    if (!(spec.layers[layers[i]].output_shape == expected)) {
-      return GraphError(spec.layers[layers[i]], "has not the shape of a detection head");
-    }
-  }
-  return absl::OkStatus();
-}
-
-// Outputs are plain values that no layer reads; all other layers are read.
-absl::Status CheckOutputs(const NetworkSpec& spec) {
-  if (spec.detection.has_value()) {
-    for (const DetectionHead& head : spec.detection->heads) {
-      PP_RETURN_IF_ERROR(CheckHead(spec, head));
-    }
-  } else if (!(spec.layers.back().output_shape == FeatureShape{1, 1, spec.num_classes})) {
-    return GraphError(spec.layers.back(), "does not give one score per class");
-  }
-  std::vector<int> readers = FindLastReaders(spec);
-  for (const int l : OutputLayers(spec)) {
-    const LayerSpec& layer = spec.layers[l];
-    if (readers[l] != LayerSpec::kNone || layer.batch_norm.has_value() ||
-        layer.activation != ActivationFunction::kNone || layer.residual != LayerSpec::kNone) {
-      return GraphError(layer, "is an output and not a plain value that no layer reads");
-    }
-    readers[l] = l;
-  }
-  const auto unread = std::find(readers.begin(), readers.end(), LayerSpec::kNone);
-  if (unread == readers.end()) return absl::OkStatus();
-  return GraphError(spec.layers[unread - readers.begin()], "is neither read nor an output");
-}
-
-// What the passes take for granted.
-absl::Status CheckGraph(const NetworkSpec& spec) {
-  if (spec.layers.empty()) return absl::InvalidArgumentError("the network has no layers");
-  const std::vector<int> last_readers = FindLastReaders(spec);
-  std::vector<int> residual_readers(spec.layers.size(), 0);
-  for (int l = 0; l < static_cast<int>(spec.layers.size()); ++l) {
-    const LayerSpec& layer = spec.layers[l];
-    if (layer.input < LayerSpec::kImage || layer.input >= l) {
-      return GraphError(layer, "reads no earlier layer");
-    }
-    const FeatureShape& input =
-        layer.input == LayerSpec::kImage ? spec.input : spec.layers[layer.input].output_shape;
-    if (!(layer.input_shape == input)) {
-      return GraphError(layer, "has another input shape than the layer it reads");
-    }
-    if (layer.residual != LayerSpec::kNone) {
-      if (layer.residual < 0 || layer.residual >= l || ++residual_readers[layer.residual] > 1) {
-        return GraphError(layer, "has a residual link to no earlier layer or to a shared one");
-      }
-      if (layer.activation != ActivationFunction::kNone ||
-          !(spec.layers[layer.residual].output_shape == layer.output_shape)) {
-        return GraphError(layer, "has an activation or another shape than its residual link");
-      }
-      if (last_readers[layer.residual] > l) {
-        return GraphError(layer, "has a residual link to a layer that a later one reads");
-      }
-    }
-    if (layer.kind == LayerKind::kDepthwise && layer.has_biases) {
-      return GraphError(layer, "is depthwise and has biases");
-    }
-    if (layer.dropout_keep_probability < 1.0f &&
-        (layer.input == LayerSpec::kImage || layer.kind == LayerKind::kGlobalAveragePool)) {
-      return GraphError(layer, "has dropout on the image or before a pool");
-    }
-  }
-  return CheckOutputs(spec);
-}
 
 int FirstTrainable(const std::vector<LayerVariables>& variables) {
   const auto first = std::find_if(variables.begin(), variables.end(),
@@ -99,155 +19,197 @@ int FirstTrainable(const std::vector<LayerVariables>& variables) {
   return static_cast<int>(first - variables.begin());
 }
 
+// The largest need of any batch up to `max_batch`: it may depend on the batch in any way.
+template <typename T>
+int64_t WorkspaceBytes(const NetworkSpec& spec, const Operators<T>& operators, int64_t max_batch) {
+  int64_t bytes = 0;
+  for (int64_t samples = 1; samples <= max_batch; ++samples) {
+    bytes = std::max(bytes, ObjectiveWorkspace(spec, operators, samples));
+    for (const LayerSpec& layer : spec.layers) {
+      const ConvolutionShape shape = ConvolutionOf(layer, samples);
+      switch (layer.kind) {
+        case LayerKind::kDepthwise:
+          bytes = std::max(bytes, operators.DepthwiseWorkspace(shape));
+          break;
+        case LayerKind::kGlobalAveragePool:
+          bytes = std::max(bytes, operators.PoolWorkspace(shape.in));
+          break;
+        case LayerKind::kConvolution:
+        case LayerKind::kPointwise:
+        case LayerKind::kDense:
+          bytes = std::max(bytes, operators.ConvolutionWorkspace(shape));
+          break;
+      }
+      if (layer.dropout_keep_probability < 1.0f) {
+        bytes = std::max(bytes, operators.PoolWorkspace({shape.in.rows(), 1, 1, shape.in.c}));
+      }
+    }
+  }
+  return bytes;
+}
+
+// What no operator writes: frozen variables and padding, neighbours as one range.
+std::vector<ElementRange> ZeroRanges(const LayerVariables& slots) {
+  std::vector<ElementRange> ranges;
+  for (const VariableSlot* slot : {&slots.weights, &slots.biases, &slots.gamma, &slots.beta,
+                                   &slots.moving_mean, &slots.moving_variance}) {
+    if (!slot->present()) continue;
+    const int64_t begin = slot->offset + (slot->frozen ? 0 : slot->size);
+    const int64_t end = slot->offset + slot->padded_size;
+    if (begin == end) continue;
+    if (!ranges.empty() && ranges.back().end == begin) {
+      ranges.back().end = end;
+    } else {
+      ranges.push_back({begin, end});
+    }
+  }
+  return ranges;
+}
+
 }  // namespace
 
+ConvolutionShape ConvolutionOf(const LayerSpec& layer, int64_t samples) {
+  const FeatureShape& in = layer.input_shape;
+  return {{samples, in.height, in.width, in.channels},
+          layer.output_shape.channels,
+          layer.kernel,
+          layer.stride,
+          {layer.padding.top, layer.padding.bottom, layer.padding.left, layer.padding.right}};
+}
+
 template <typename T>
-absl::StatusOr<std::unique_ptr<Network<T>>> Network<T>::Create(const NetworkSpec& spec,
+absl::StatusOr<typename Network<T>::Plan> Network<T>::MakePlan(const NetworkSpec& spec,
                                                                const VariableLayout& layout,
-                                                               Operators<T>* operators,
+                                                               const Operators<T>& operators,
                                                                const NetworkOptions& options) {
   if (options.max_batch < 1) {
     return absl::InvalidArgumentError(
         absl::StrCat("max_batch is ", options.max_batch, ", expected at least 1"));
   }
   PP_RETURN_IF_ERROR(CheckGraph(spec));
-  PP_ASSIGN_OR_RETURN(std::vector<LayerVariables> variables, ResolveVariables(spec, layout));
-  return absl::WrapUnique(
-      new Network(spec, std::move(variables), layout.total_elements(), operators, options));
+  Plan plan;
+  PP_ASSIGN_OR_RETURN(plan.variables, ResolveVariables(spec, layout));
+  plan.total_elements = layout.total_elements();
+  plan.first_trainable = FirstTrainable(plan.variables);
+  const ElementBytes bytes{sizeof(T), sizeof(Parameter)};
+  plan.inference = PlanInferenceMemory(spec, options.max_batch, bytes);
+  if (options.training) {
+    plan.training = PlanTrainingMemory(spec, options.max_batch, plan.first_trainable, bytes);
+  }
+  plan.arena_bytes = std::max(plan.inference.plan.total, plan.training.plan.total);
+  plan.workspace_bytes = WorkspaceBytes(spec, operators, options.max_batch);
+  for (const LayerSpec& layer : spec.layers) {
+    plan.constants = std::max<int64_t>(plan.constants, layer.output_shape.channels);
+  }
+  return plan;
 }
 
 template <typename T>
-Network<T>::Network(const NetworkSpec& spec, std::vector<LayerVariables> variables,
-                    int64_t total_elements, Operators<T>* operators, const NetworkOptions& options)
+absl::StatusOr<std::unique_ptr<Network<T>>> Network<T>::Create(const NetworkSpec& spec,
+                                                               const VariableLayout& layout,
+                                                               Operators<T>* operators,
+                                                               const NetworkOptions& options) {
+  PP_ASSIGN_OR_RETURN(Plan plan, MakePlan(spec, layout, *operators, options));
+  std::unique_ptr<Network> network =
+      absl::WrapUnique(new Network(spec, std::move(plan), operators, options));
+  PP_RETURN_IF_ERROR(network->AllocateMemory());
+  return network;
+}
+
+template <typename T>
+absl::StatusOr<std::vector<int64_t>> Network<T>::RequiredBlocks(const NetworkSpec& spec,
+                                                                const VariableLayout& layout,
+                                                                const Operators<T>& operators,
+                                                                const NetworkOptions& options) {
+  PP_ASSIGN_OR_RETURN(const Plan plan, MakePlan(spec, layout, operators, options));
+  return std::vector<int64_t>{plan.arena_bytes, plan.workspace_bytes,
+                              2 * plan.constants * static_cast<int64_t>(sizeof(Parameter)),
+                              ObjectiveMemory(spec)};
+}
+
+template <typename T>
+Network<T>::Network(const NetworkSpec& spec, Plan plan, Operators<T>* operators,
+                    const NetworkOptions& options)
     : spec_(spec),
-      variables_(std::move(variables)),
-      total_elements_(total_elements),
+      plan_(std::move(plan)),
       operators_(*operators),
       options_(options),
-      first_trainable_(FirstTrainable(variables_)),
-      inference_memory_(PlanInferenceMemory(spec_, options.max_batch)),
       output_layers_(OutputLayers(spec_)),
-      objective_(MakeObjective(spec_, operators)),
       residual_sources_(FindResidualSources(spec_)),
       last_readers_(FindLastReaders(spec_)),
       batch_norms_(spec_.layers.size()) {
-  int64_t elements = inference_memory_.plan.total;
-  if (options.training) {
-    training_memory_ = PlanTrainingMemory(spec_, options.max_batch, first_trainable_);
-    elements = std::max(elements, training_memory_.plan.total);
-  }
-  arena_ = std::make_unique<MemoryBlock>(elements * static_cast<int64_t>(sizeof(T)));
-  data_ = static_cast<T*>(arena_->data());
-  workspace_ = std::make_unique<MemoryBlock>(MeasureWorkspace(options.max_batch));
-  int channels = 0;
-  for (const LayerSpec& layer : spec_.layers) {
-    channels = std::max(channels, layer.output_shape.channels);
-  }
-  ones_.assign(channels, T(1));
-  zeros_.assign(channels, T(0));
+  for (const LayerVariables& slots : plan_.variables) zeros_.push_back(ZeroRanges(slots));
 }
 
 template <typename T>
-int64_t Network<T>::MeasureWorkspace(int64_t samples) const {
-  int64_t bytes = 0;
-  for (const LayerSpec& layer : spec_.layers) {
-    const ConvolutionShape shape = ConvolutionOf(layer, samples);
-    switch (layer.kind) {
-      case LayerKind::kDepthwise:
-        bytes = std::max(bytes, operators_.DepthwiseWorkspace(shape));
-        break;
-      case LayerKind::kGlobalAveragePool:
-        bytes = std::max(bytes, operators_.PoolWorkspace(shape.in));
-        break;
-      case LayerKind::kConvolution:
-      case LayerKind::kPointwise:
-      case LayerKind::kDense:
-        bytes = std::max(bytes, operators_.ConvolutionWorkspace(shape));
-        break;
-    }
-    if (layer.dropout_keep_probability < 1.0f) {
-      bytes = std::max(bytes, operators_.PoolWorkspace({shape.in.rows(), 1, 1, shape.in.c}));
-    }
-  }
-  return bytes;
-}
-
-template <typename T>
-absl::Status Network<T>::CheckCall(absl::Span<const T> variables,
-                                   const ImageBatch<T>& batch) const {
-  if (static_cast<int64_t>(variables.size()) != total_elements_) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "got ", variables.size(), " elements of variables, expected ", total_elements_));
-  }
-  if (batch.samples < 1 || batch.samples > options_.max_batch) {
-    return absl::InvalidArgumentError(absl::StrCat("got a batch of ", batch.samples,
-                                                   " samples, expected 1 to ", options_.max_batch));
-  }
+absl::Status Network<T>::AllocateMemory() {
+  MemorySource* const memory = options_.memory;
+  PP_ASSIGN_OR_RETURN(arena_, memory->Allocate(plan_.arena_bytes));
+  PP_ASSIGN_OR_RETURN(workspace_, memory->Allocate(std::max<int64_t>(plan_.workspace_bytes, 1)));
+  std::vector<Parameter> constants(2 * plan_.constants, Parameter(0));
+  std::fill_n(constants.begin(), plan_.constants, Parameter(1));
+  const int64_t bytes = static_cast<int64_t>(constants.size() * sizeof(Parameter));
+  PP_ASSIGN_OR_RETURN(constants_, memory->Allocate(bytes));
+  memory->Write(constants_->data(), constants.data(), bytes);
+  PP_ASSIGN_OR_RETURN(objective_, MakeObjective(spec_, &operators_, memory));
   return absl::OkStatus();
 }
 
 template <typename T>
-absl::StatusOr<StepResult> Network<T>::ForwardBackward(absl::Span<const T> variables,
-                                                       const ImageBatch<T>& batch,
-                                                       uint64_t dropout_seed,
-                                                       absl::Span<T> gradient,
-                                                       GradientReady ready) {
-  if (!options_.training) {
-    return absl::FailedPreconditionError("the network was built for inference only");
-  }
-  PP_RETURN_IF_ERROR(CheckCall(variables, batch));
-  PP_RETURN_IF_ERROR(objective_->CheckTargets(batch));
-  if (static_cast<int64_t>(gradient.size()) != total_elements_) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("got ", gradient.size(), " elements of gradient, expected ", total_elements_));
-  }
-  Begin({variables.data(), batch.images, batch.samples, gradient.data(), dropout_seed,
-         &training_memory_.layers});
+void Network<T>::BeginStep(const Step& step) {
+  CHECK(options_.training) << "the network was built for inference only";
+  Begin({step.variables, step.batch, step.dropout_seed, step.gradient, &plan_.training.layers});
   RunForward();
   std::vector<T*> doutputs;
   for (const int l : output_layers_) {
-    doutputs.push_back(l >= first_trainable_ ? At(buffers(l).dz) : nullptr);
+    doutputs.push_back(l >= plan_.first_trainable ? Values(buffers(l).dz) : nullptr);
   }
-  const StepResult result = objective_->Run(batch, outputs(), doutputs);
-  bool whole = false;
-  for (int l = num_layers() - 1; l >= 0; --l) {
-    if (l >= first_trainable_) BackwardLayer(l);
+  objective_->Run(step.batch, outputs(), doutputs, workspace(), step.result);
+  next_layer_ = num_layers() - 1;
+  final_from_ = plan_.total_elements;
+}
+
+template <typename T>
+int64_t Network<T>::ContinueStep(int64_t elements) {
+  CHECK_GT(elements, 0);
+  const int64_t wanted = final_from_ - elements;
+  while (next_layer_ >= 0 && final_from_ > 0) {
+    const int l = next_layer_--;
+    if (l >= plan_.first_trainable) BackwardLayer(l);
     FinishGradient(l);
-    if (l < first_trainable_ || !variables_[l].weights.present()) continue;
-    whole = variables_[l].weights.offset == 0;
-    ready(variables_[l].weights.offset);
+    const VariableSlot& weights = plan_.variables[l].weights;
+    // Layers with nothing to train only write zeros: not worth stopping.
+    if (l < plan_.first_trainable || !weights.present()) continue;
+    final_from_ = weights.offset;
+    if (final_from_ <= wanted) return final_from_;
   }
-  if (!whole) ready(0);
-  return result;
+  final_from_ = 0;
+  return 0;
 }
 
 template <typename T>
-absl::StatusOr<StepResult> Network<T>::Evaluate(absl::Span<const T> variables,
-                                                const ImageBatch<T>& batch, int64_t num_updates) {
-  PP_RETURN_IF_ERROR(objective_->CheckTargets(batch));
-  PP_RETURN_IF_ERROR(Infer(variables, batch, num_updates));
-  return objective_->Run(batch, outputs(), {});
-}
-
-template <typename T>
-absl::Status Network<T>::Infer(absl::Span<const T> variables, const ImageBatch<T>& batch,
-                               int64_t num_updates) {
-  PP_RETURN_IF_ERROR(CheckCall(variables, batch));
-  Begin({variables.data(), batch.images, batch.samples, nullptr, 0, &inference_memory_.layers});
+void Network<T>::Infer(const Parameter* variables, const NetworkBatch<T>& batch,
+                       int64_t num_updates) {
+  Begin({variables, batch, nullptr, nullptr, &plan_.inference.layers});
   CorrectMovingStatistics(num_updates);
   RunForward();
-  return absl::OkStatus();
+}
+
+template <typename T>
+void Network<T>::Evaluate(ObjectiveResult* result) {
+  objective_->Run(pass_.batch, outputs(), {}, workspace(), result);
 }
 
 template <typename T>
 std::vector<const T*> Network<T>::outputs() const {
   std::vector<const T*> values;
-  for (const int l : output_layers_) values.push_back(At(buffers(l).raw));
+  for (const int l : output_layers_) values.push_back(Values(buffers(l).raw));
   return values;
 }
 
 // The members that network_passes.cc defines are instantiated there.
 template class Network<float>;
 template class Network<double>;
+template class Network<Bfloat16>;
 
 }  // namespace pushpull

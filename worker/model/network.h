@@ -1,8 +1,11 @@
 // A network ready to run: gradients for training, scores for inference. Built once; every call
 // reuses one arena whose buffers are placed by lifetime, and allocates nothing of size.
 //
-// Thread rule: one call at a time; the operators may use threads of their own. Variables, gradients
-// and batches belong to the caller. Results are a pure function of the arguments.
+// All pointers of a call are to the operators' memory (kernels/memory.h), and a call only queues
+// operators: what it computes is there when they are done. So the same network runs on the CPU and
+// on a GPU, and its calls can be recorded; network_runner.h makes steps from host memory of them.
+//
+// Thread rule: one call at a time. Results are a pure function of the arguments.
 #ifndef PUSHPULL_WORKER_MODEL_NETWORK_H_
 #define PUSHPULL_WORKER_MODEL_NETWORK_H_
 
@@ -10,16 +13,14 @@
 #include <memory>
 #include <vector>
 
-#include "absl/functional/function_ref.h"
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/types/span.h"
 
 #include "common/model/network_spec.h"
+#include "common/sharding.h"
 #include "common/variable_layout.h"
+#include "kernels/memory.h"
 #include "kernels/operators.h"
 #include "worker/model/layer_variables.h"
-#include "worker/model/memory_block.h"
 #include "worker/model/network_memory.h"
 #include "worker/model/objective.h"
 #include "worker/model/step_result.h"
@@ -27,22 +28,29 @@
 namespace pushpull {
 
 struct NetworkOptions {
-  int64_t max_batch = 1;  // samples of the largest batch
-  bool training = true;   // false: no ForwardBackward, and far less memory
+  int64_t max_batch = 1;                // samples of the largest batch
+  bool training = true;                 // false: no steps, and far less memory
+  MemorySource* memory = HostMemory();  // the operators'; must outlive the network
 };
 
-// T: float, or double for gradient checks.
+// T: float, Bfloat16, or double for gradient checks.
 template <typename T>
 class Network {
  public:
-  // Called from the calling thread with k when the elements [k, end) of the gradient have their
-  // final values; k falls from call to call and the last one is 0. Must not block for long:
-  // backward waits for it.
-  using GradientReady = absl::FunctionRef<void(int64_t first_final_element)>;
+  using Parameter = ParameterOf<T>;
+
+  // A training step. Vectors hold layout.total_elements().
+  struct Step {
+    const Parameter* variables = nullptr;
+    NetworkBatch<T> batch;
+    const uint64_t* dropout_seed = nullptr;  // decides what dropout keeps
+    Parameter* gradient = nullptr;
+    ObjectiveResult* result = nullptr;
+  };
 
   // `operators` must outlive the network. INVALID_ARGUMENT: the layout is not the network's (the
   // first different variable is named), a layer of the graph cannot be run (it is named), or
-  // max_batch < 1.
+  // max_batch < 1. RESOURCE_EXHAUSTED of Allocate.
   static absl::StatusOr<std::unique_ptr<Network>> Create(const NetworkSpec& spec,
                                                          const VariableLayout& layout,
                                                          Operators<T>* operators,
@@ -50,56 +58,71 @@ class Network {
   Network(const Network&) = delete;
   Network& operator=(const Network&) = delete;
 
-  // Gradient of the batch's loss (a classifier's mean over the samples; a detector's is normalised
-  // by the batch's matches), without L2, written in full from its end to its front
-  // (padding and frozen variables are zero). At a moving statistic that is not frozen stands the
-  // batch's mean or unbiased variance (N / (N - 1) times the one used to normalise). `dropout_seed`
-  // decides what dropout keeps. Both vectors hold layout.total_elements(). INVALID_ARGUMENT: 0 or
-  // too many samples, a label out of range, or vectors of another size; FAILED_PRECONDITION: built
-  // without training.
-  absl::StatusOr<StepResult> ForwardBackward(absl::Span<const T> variables,
-                                             const ImageBatch<T>& batch, uint64_t dropout_seed,
-                                             absl::Span<T> gradient, GradientReady ready);
+  // What Create takes of options.memory: the size of each block.
+  static absl::StatusOr<std::vector<int64_t>> RequiredBlocks(const NetworkSpec& spec,
+                                                             const VariableLayout& layout,
+                                                             const Operators<T>& operators,
+                                                             const NetworkOptions& options);
 
-  // Loss (and hits) with moving statistics, no dropout, no label smoothing. `num_updates` is how
-  // often the moving statistics have been updated (the global step); only bias-corrected batch
-  // norms read it. Errors as above.
-  absl::StatusOr<StepResult> Evaluate(absl::Span<const T> variables, const ImageBatch<T>& batch,
-                                      int64_t num_updates);
+  // Queues a step's forward pass and loss. Only with options.training; 1 to max_batch samples.
+  void BeginStep(const Step& step);
+  // Queues so much of the step's backward pass that at least `elements` (> 0) more of the gradient,
+  // or all of them, are written: those from the returned element to the end. To be called until it
+  // returns 0. The gradient is that of the batch's loss (a classifier's mean over the samples; a
+  // detector's is normalised by the batch's matches), without L2, written in full (padding and
+  // frozen variables are zero). At a moving statistic that is not frozen stands the batch's mean or
+  // unbiased variance (N / (N - 1) times the one used to normalise).
+  int64_t ContinueStep(int64_t elements);
 
-  // Evaluate without a loss: labels and objects are not read.
-  absl::Status Infer(absl::Span<const T> variables, const ImageBatch<T>& batch,
-                     int64_t num_updates);
+  // Outputs with moving statistics and without dropout. `num_updates` is how often the moving
+  // statistics have been updated (the global step); only bias-corrected batch norms read it.
+  // Neither labels nor objects are read.
+  void Infer(const Parameter* variables, const NetworkBatch<T>& batch, int64_t num_updates);
+  // The loss (and hits) of what Infer was called with last, without label smoothing.
+  void Evaluate(ObjectiveResult* result);
 
-  // What the last Evaluate or Infer computed: the values of OutputLayers(spec()), each [samples, H,
-  // W, C]. A classifier has one, its scores before the softmax. Valid until the next call.
+  // What the last Infer computed: the values of OutputLayers(spec()), each [samples, H, W, C]. A
+  // classifier has one, its scores before the softmax. Valid until the next call.
   std::vector<const T*> outputs() const;
 
   const NetworkSpec& spec() const { return spec_; }
   int64_t arena_bytes() const { return arena_->bytes(); }
 
  private:
-  Network(const NetworkSpec& spec, std::vector<LayerVariables> variables, int64_t total_elements,
-          Operators<T>* operators, const NetworkOptions& options);
+  // Where everything lies and how much of it there is.
+  struct Plan {
+    std::vector<LayerVariables> variables;
+    int64_t total_elements = 0;
+    int first_trainable = 0;
+    NetworkMemory training;
+    NetworkMemory inference;
+    int64_t arena_bytes = 0;
+    int64_t workspace_bytes = 0;
+    int64_t constants = 0;  // ones and zeros, this many each
+  };
 
   // The arguments of the call in progress.
   struct Pass {
-    const T* variables = nullptr;
-    const T* images = nullptr;
-    int64_t samples = 0;
-    T* gradient = nullptr;  // null in inference
-    uint64_t dropout_seed = 0;
+    const Parameter* variables = nullptr;
+    NetworkBatch<T> batch;
+    const uint64_t* dropout_seed = nullptr;
+    Parameter* gradient = nullptr;  // null in inference
     const std::vector<LayerBuffers>* buffers = nullptr;
     bool training() const { return gradient != nullptr; }
   };
 
-  absl::Status CheckCall(absl::Span<const T> variables, const ImageBatch<T>& batch) const;
-  int64_t MeasureWorkspace(int64_t samples) const;
+  Network(const NetworkSpec& spec, Plan plan, Operators<T>* operators,
+          const NetworkOptions& options);
+  static absl::StatusOr<Plan> MakePlan(const NetworkSpec& spec, const VariableLayout& layout,
+                                       const Operators<T>& operators,
+                                       const NetworkOptions& options);
+  absl::Status AllocateMemory();
 
   int num_layers() const { return static_cast<int>(spec_.layers.size()); }
   Shape ShapeOf(const FeatureShape& shape) const;
-  ConvolutionShape ConvolutionOf(const LayerSpec& layer, int64_t samples) const;
-  T* At(int64_t offset) const { return data_ + offset; }
+  char* Place(int64_t offset) const { return static_cast<char*>(arena_->data()) + offset; }
+  T* Values(int64_t offset) const { return reinterpret_cast<T*>(Place(offset)); }
+  Parameter* Sums(int64_t offset) const { return reinterpret_cast<Parameter*>(Place(offset)); }
   const LayerBuffers& buffers(int l) const { return (*pass_.buffers)[l]; }
   Workspace workspace() const { return {workspace_->data(), workspace_->bytes()}; }
 
@@ -110,8 +133,8 @@ class Network {
   Lazy<T> Value(int l) const;
   Lazy<T> OperatorInput(int l) const;
   InputGradient<T> InputGradientOf(int l) const;
-  T* GammaGradient(int l) const;
-  T* BetaGradient(int l) const;
+  Parameter* GammaGradient(int l) const;
+  Parameter* BetaGradient(int l) const;
 
   void RunForward();
   void ForwardLayer(int l);
@@ -120,25 +143,25 @@ class Network {
   void FinishGradient(int l);
 
   const NetworkSpec spec_;
-  const std::vector<LayerVariables> variables_;
-  const int64_t total_elements_;
+  const Plan plan_;
   Operators<T>& operators_;
   const NetworkOptions options_;
-  int first_trainable_;  // layers below it have nothing to train
-  NetworkMemory training_memory_;
-  NetworkMemory inference_memory_;
   const std::vector<int> output_layers_;
-  const std::unique_ptr<Objective<T>> objective_;
   const std::vector<bool> residual_sources_;
   const std::vector<int> last_readers_;
-  std::unique_ptr<MemoryBlock> arena_;
-  std::unique_ptr<MemoryBlock> workspace_;
-  T* data_;
-  std::vector<T> ones_;  // stand in for the gamma and beta a batch norm does not have
-  std::vector<T> zeros_;
-  std::vector<BatchNorm<T>> batch_norms_;
+  std::vector<std::vector<ElementRange>> zeros_;  // per layer: of the gradient, what stays zero
+  std::unique_ptr<Objective<T>> objective_;
+  std::unique_ptr<Memory> arena_;
+  std::unique_ptr<Memory> workspace_;
+  std::unique_ptr<Memory> constants_;  // stand in for the gamma and beta a batch norm does not have
+  std::vector<BatchNorm<Parameter>> batch_norms_;
   Pass pass_;
+  int next_layer_ = -1;     // of backward
+  int64_t final_from_ = 0;  // of the gradient
 };
+
+// The shape of a layer's operator on so many samples.
+ConvolutionShape ConvolutionOf(const LayerSpec& layer, int64_t samples);
 
 }  // namespace pushpull
 

@@ -5,13 +5,17 @@
 namespace pushpull {
 namespace {
 
-constexpr int64_t kAlignmentElements = 16;
+// Of a GPU's memory transactions, and more than a vector register.
+constexpr int64_t kAlignmentBytes = 256;
 
 // Collects requests and extends their lifetimes as readers and writers are named.
 class MemoryBuilder {
  public:
-  MemoryBuilder(const NetworkSpec& network, int64_t max_batch)
-      : network_(network), max_batch_(max_batch), sources_(FindResidualSources(network)) {
+  MemoryBuilder(const NetworkSpec& network, int64_t max_batch, const ElementBytes& bytes)
+      : network_(network),
+        max_batch_(max_batch),
+        bytes_(bytes),
+        sources_(FindResidualSources(network)) {
     memory_.layers.resize(network.layers.size());
   }
 
@@ -53,13 +57,13 @@ class MemoryBuilder {
   int64_t Size(Field field, int l) const {
     const LayerSpec& layer = network_.layers[l];
     if (field == &LayerBuffers::dropped || field == &LayerBuffers::ddropped) {
-      return max_batch_ * layer.input_shape.num_elements();
+      return max_batch_ * layer.input_shape.num_elements() * bytes_.activation;
     }
     if (field == &LayerBuffers::raw || field == &LayerBuffers::applied ||
         field == &LayerBuffers::dz) {
-      return max_batch_ * layer.output_shape.num_elements();
+      return max_batch_ * layer.output_shape.num_elements() * bytes_.activation;
     }
-    return layer.output_shape.channels;
+    return layer.output_shape.channels * bytes_.parameter;
   }
 
   void ReadValue(int l, int step) {
@@ -116,7 +120,7 @@ class MemoryBuilder {
   }
 
   NetworkMemory Finish() && {
-    memory_.plan = PlanBuffers(memory_.requests, kAlignmentElements);
+    memory_.plan = PlanBuffers(memory_.requests, kAlignmentBytes);
     for (LayerBuffers& layer : memory_.layers) {
       for (const Field field :
            {&LayerBuffers::raw, &LayerBuffers::applied, &LayerBuffers::dz, &LayerBuffers::dropped,
@@ -131,6 +135,7 @@ class MemoryBuilder {
 
   const NetworkSpec& network_;
   const int64_t max_batch_;
+  const ElementBytes bytes_;
   const std::vector<bool> sources_;
   NetworkMemory memory_;
 };
@@ -154,13 +159,14 @@ std::vector<int> FindLastReaders(const NetworkSpec& network) {
   return readers;
 }
 
-NetworkMemory PlanTrainingMemory(const NetworkSpec& network, int64_t max_batch,
-                                 int first_trainable) {
-  return MemoryBuilder(network, max_batch).BuildTraining(first_trainable);
+NetworkMemory PlanTrainingMemory(const NetworkSpec& network, int64_t max_batch, int first_trainable,
+                                 const ElementBytes& bytes) {
+  return MemoryBuilder(network, max_batch, bytes).BuildTraining(first_trainable);
 }
 
-NetworkMemory PlanInferenceMemory(const NetworkSpec& network, int64_t max_batch) {
-  return MemoryBuilder(network, max_batch).BuildInference();
+NetworkMemory PlanInferenceMemory(const NetworkSpec& network, int64_t max_batch,
+                                  const ElementBytes& bytes) {
+  return MemoryBuilder(network, max_batch, bytes).BuildInference();
 }
 
 }  // namespace pushpull

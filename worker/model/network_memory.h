@@ -13,7 +13,14 @@
 
 namespace pushpull {
 
-// Offsets in elements, BufferPlan::kAbsent where a layer has no such buffer.
+// Sizes of the numbers: T of activations and their gradients, ParameterOf<T> of statistics and
+// sums.
+struct ElementBytes {
+  int64_t activation = 4;
+  int64_t parameter = 4;
+};
+
+// Offsets in bytes, BufferPlan::kAbsent where a layer has no such buffer.
 struct LayerBuffers {
   int64_t raw = BufferPlan::kAbsent;      // the operator's output, before batch norm and activation
   int64_t applied = BufferPlan::kAbsent;  // its value, kept where a residual link reads it
@@ -28,7 +35,7 @@ struct LayerBuffers {
 };
 
 struct NetworkMemory {
-  std::vector<BufferRequest> requests;
+  std::vector<BufferRequest> requests;  // in bytes
   BufferPlan plan;
   std::vector<LayerBuffers> layers;
 };
@@ -41,11 +48,12 @@ std::vector<int> FindLastReaders(const NetworkSpec& network);
 
 // Everything backward needs stays until its last reader. Layers below `first_trainable` get no
 // gradients. The gradient of a residual's source shares the buffer of the residual's own gradient.
-NetworkMemory PlanTrainingMemory(const NetworkSpec& network, int64_t max_batch,
-                                 int first_trainable);
+NetworkMemory PlanTrainingMemory(const NetworkSpec& network, int64_t max_batch, int first_trainable,
+                                 const ElementBytes& bytes);
 
 // A value lives until its last reader.
-NetworkMemory PlanInferenceMemory(const NetworkSpec& network, int64_t max_batch);
+NetworkMemory PlanInferenceMemory(const NetworkSpec& network, int64_t max_batch,
+                                  const ElementBytes& bytes);
 
 }  // namespace pushpull
 

@@ -31,23 +31,13 @@ Lazy<T> PixelByPixel(Lazy<T> value) {
 }
 
 // Each layer drops by its own draws.
-uint64_t LayerSeed(uint64_t seed, const LayerSpec& layer) { return seed ^ StableHash(layer.scope); }
+uint64_t DropoutSalt(const LayerSpec& layer) { return StableHash(layer.scope); }
 
 }  // namespace
 
 template <typename T>
 Shape Network<T>::ShapeOf(const FeatureShape& shape) const {
-  return {pass_.samples, shape.height, shape.width, shape.channels};
-}
-
-template <typename T>
-ConvolutionShape Network<T>::ConvolutionOf(const LayerSpec& layer, int64_t samples) const {
-  const FeatureShape& in = layer.input_shape;
-  return {{samples, in.height, in.width, in.channels},
-          layer.output_shape.channels,
-          layer.kernel,
-          layer.stride,
-          {layer.padding.top, layer.padding.bottom, layer.padding.left, layer.padding.right}};
+  return {pass_.batch.samples, shape.height, shape.width, shape.channels};
 }
 
 template <typename T>
@@ -57,10 +47,8 @@ bool Network<T>::UsesBatchStatistics(int l) const {
 
 template <typename T>
 void Network<T>::Begin(const Pass& pass) {
+  CHECK(pass.batch.samples >= 1 && pass.batch.samples <= options_.max_batch) << pass.batch.samples;
   pass_ = pass;
-  // The size of the workspace may depend on the batch in any way.
-  const int64_t bytes = MeasureWorkspace(pass.samples);
-  if (bytes > workspace_->bytes()) workspace_ = std::make_unique<MemoryBlock>(bytes);
   for (int l = 0; l < num_layers(); ++l) {
     if (spec_.layers[l].batch_norm.has_value()) BindBatchNorm(l);
   }
@@ -68,13 +56,16 @@ void Network<T>::Begin(const Pass& pass) {
 
 template <typename T>
 void Network<T>::BindBatchNorm(int l) {
-  const LayerVariables& slots = variables_[l];
+  const LayerVariables& slots = plan_.variables[l];
   const bool batch = UsesBatchStatistics(l);
-  BatchNorm<T>& norm = batch_norms_[l];
-  norm.gamma = slots.gamma.present() ? pass_.variables + slots.gamma.offset : ones_.data();
-  norm.beta = slots.beta.present() ? pass_.variables + slots.beta.offset : zeros_.data();
-  norm.mean = batch ? At(buffers(l).mean) : pass_.variables + slots.moving_mean.offset;
-  norm.variance = batch ? At(buffers(l).variance) : pass_.variables + slots.moving_variance.offset;
+  const Parameter* const ones = static_cast<const Parameter*>(constants_->data());
+  const Parameter* const zeros = ones + plan_.constants;
+  BatchNorm<Parameter>& norm = batch_norms_[l];
+  norm.gamma = slots.gamma.present() ? pass_.variables + slots.gamma.offset : ones;
+  norm.beta = slots.beta.present() ? pass_.variables + slots.beta.offset : zeros;
+  norm.mean = batch ? Sums(buffers(l).mean) : pass_.variables + slots.moving_mean.offset;
+  norm.variance =
+      batch ? Sums(buffers(l).variance) : pass_.variables + slots.moving_variance.offset;
   norm.epsilon = spec_.layers[l].batch_norm->epsilon;
   norm.statistics = batch ? Statistics::kBatch : Statistics::kFrozen;
 }
@@ -86,15 +77,12 @@ void Network<T>::CorrectMovingStatistics(int64_t num_updates) {
     if (!spec.has_value() || !spec->bias_corrected || spec->frozen || num_updates < 1) continue;
     // The statistics began at mean 0 and variance 1, of which decay^updates is left.
     const double left = std::pow(static_cast<double>(spec->decay), num_updates);
-    const double gathered = 1.0 - left;
-    if (gathered <= 0.0) continue;
-    BatchNorm<T>& norm = batch_norms_[l];
-    T* const mean = At(buffers(l).mean);
-    T* const variance = At(buffers(l).variance);
-    for (int c = 0; c < spec_.layers[l].output_shape.channels; ++c) {
-      mean[c] = static_cast<T>(norm.mean[c] / gathered);
-      variance[c] = static_cast<T>(std::max((norm.variance[c] - left) / gathered, 0.0));
-    }
+    if (left >= 1.0) continue;
+    BatchNorm<Parameter>& norm = batch_norms_[l];
+    Parameter* const mean = Sums(buffers(l).mean);
+    Parameter* const variance = Sums(buffers(l).variance);
+    operators_.CorrectStatistics(spec_.layers[l].output_shape.channels, left, norm.mean,
+                                 norm.variance, mean, variance);
     norm.mean = mean;
     norm.variance = variance;
   }
@@ -105,16 +93,16 @@ Lazy<T> Network<T>::Value(int l) const {
   Lazy<T> value;
   if (l == LayerSpec::kImage) {
     value.shape = ShapeOf(spec_.input);
-    value.raw = pass_.images;
+    value.raw = pass_.batch.images;
     return value;
   }
   const LayerSpec& layer = spec_.layers[l];
   value.shape = ShapeOf(layer.output_shape);
-  value.raw = At(buffers(l).raw);
+  value.raw = Values(buffers(l).raw);
   value.batch_norm = layer.batch_norm.has_value() ? &batch_norms_[l] : nullptr;
   value.activation = ToKernel(layer.activation);
-  if (layer.residual != LayerSpec::kNone) value.skip = At(buffers(layer.residual).applied);
-  if (residual_sources_[l]) value.applied = At(buffers(l).applied);
+  if (layer.residual != LayerSpec::kNone) value.skip = Values(buffers(layer.residual).applied);
+  if (residual_sources_[l]) value.applied = Values(buffers(l).applied);
   return value;
 }
 
@@ -124,7 +112,7 @@ Lazy<T> Network<T>::OperatorInput(int l) const {
   if (!pass_.training() || layer.dropout_keep_probability >= 1.0f) return Value(layer.input);
   Lazy<T> dropped;
   dropped.shape = ShapeOf(layer.input_shape);
-  dropped.raw = At(buffers(l).dropped);
+  dropped.raw = Values(buffers(l).dropped);
   return dropped;
 }
 
@@ -136,22 +124,23 @@ void Network<T>::RunForward() {
 template <typename T>
 void Network<T>::ForwardLayer(int l) {
   const LayerSpec& layer = spec_.layers[l];
-  const ConvolutionShape shape = ConvolutionOf(layer, pass_.samples);
+  const ConvolutionShape shape = ConvolutionOf(layer, pass_.batch.samples);
   StatisticsOut<T> statistics;
   if (layer.batch_norm.has_value() && UsesBatchStatistics(l)) {
-    statistics = {At(buffers(l).mean), At(buffers(l).variance)};
+    statistics = {Sums(buffers(l).mean), Sums(buffers(l).variance)};
   }
   if (pass_.training() && layer.dropout_keep_probability < 1.0f) {
-    T* const dropped = At(buffers(l).dropped);
+    T* const dropped = Values(buffers(l).dropped);
     operators_.GlobalAveragePool(PixelByPixel(Value(layer.input)), dropped);
     operators_.Dropout(shape.in.size(), dropped, 1.0 - layer.dropout_keep_probability,
-                       LayerSeed(pass_.dropout_seed, layer), dropped);
+                       pass_.dropout_seed, DropoutSalt(layer), dropped);
   }
   const Lazy<T> x = OperatorInput(l);
-  const LayerVariables& slots = variables_[l];
-  const T* const weights = pass_.variables + std::max<int64_t>(slots.weights.offset, 0);
-  const T* const biases = slots.biases.present() ? pass_.variables + slots.biases.offset : nullptr;
-  T* const raw = At(buffers(l).raw);
+  const LayerVariables& slots = plan_.variables[l];
+  const Parameter* const weights = pass_.variables + std::max<int64_t>(slots.weights.offset, 0);
+  const Parameter* const biases =
+      slots.biases.present() ? pass_.variables + slots.biases.offset : nullptr;
+  T* const raw = Values(buffers(l).raw);
   switch (layer.kind) {
     case LayerKind::kConvolution:
     case LayerKind::kPointwise:
@@ -165,29 +154,29 @@ void Network<T>::ForwardLayer(int l) {
       operators_.GlobalAveragePool(x, raw);
       break;
   }
-  if (residual_sources_[l]) operators_.Apply(Value(l), At(buffers(l).applied));
+  if (residual_sources_[l]) operators_.Apply(Value(l), Values(buffers(l).applied));
 }
 
 // Where the sums of a batch norm go: to the variable's own place, or aside where there is no such
 // variable.
 template <typename T>
-T* Network<T>::GammaGradient(int l) const {
-  const VariableSlot& slot = variables_[l].gamma;
-  return slot.present() ? pass_.gradient + slot.offset : At(buffers(l).dgamma);
+typename Network<T>::Parameter* Network<T>::GammaGradient(int l) const {
+  const VariableSlot& slot = plan_.variables[l].gamma;
+  return slot.present() ? pass_.gradient + slot.offset : Sums(buffers(l).dgamma);
 }
 
 template <typename T>
-T* Network<T>::BetaGradient(int l) const {
-  const VariableSlot& slot = variables_[l].beta;
-  return slot.present() ? pass_.gradient + slot.offset : At(buffers(l).dbeta);
+typename Network<T>::Parameter* Network<T>::BetaGradient(int l) const {
+  const VariableSlot& slot = plan_.variables[l].beta;
+  return slot.present() ? pass_.gradient + slot.offset : Sums(buffers(l).dbeta);
 }
 
 template <typename T>
 InputGradient<T> Network<T>::InputGradientOf(int l) const {
   InputGradient<T> dx;
   const int input = spec_.layers[l].input;
-  if (input < first_trainable_) return dx;
-  dx.dz = At(buffers(input).dz);
+  if (input < plan_.first_trainable) return dx;
+  dx.dz = Values(buffers(input).dz);
   // Of a residual's source the buffer already holds the residual's own gradient, of a value with
   // several readers what the later ones have left. Passing through the activation's derivative
   // again changes nothing: it is 0 or 1.
@@ -207,12 +196,12 @@ void Network<T>::BackwardLayer(int l) {
     return;
   }
   InputGradient<T> dropped;
-  dropped.dz = At(buffers(l).ddropped);
+  dropped.dz = Values(buffers(l).ddropped);
   BackwardOperator(l, dropped);
   const InputGradient<T> dx = InputGradientOf(l);
   if (dx.dz == nullptr) return;
   operators_.Dropout(ShapeOf(layer.input_shape).size(), dropped.dz,
-                     1.0 - layer.dropout_keep_probability, LayerSeed(pass_.dropout_seed, layer),
+                     1.0 - layer.dropout_keep_probability, pass_.dropout_seed, DropoutSalt(layer),
                      dropped.dz);
   operators_.GlobalAveragePoolBackward(PixelByPixel(Value(layer.input)), dropped.dz, dx,
                                        workspace());
@@ -221,20 +210,21 @@ void Network<T>::BackwardLayer(int l) {
 template <typename T>
 void Network<T>::BackwardOperator(int l, const InputGradient<T>& dx) {
   const LayerSpec& layer = spec_.layers[l];
-  const ConvolutionShape shape = ConvolutionOf(layer, pass_.samples);
-  const LayerVariables& slots = variables_[l];
+  const ConvolutionShape shape = ConvolutionOf(layer, pass_.batch.samples);
+  const LayerVariables& slots = plan_.variables[l];
   OutputGradient<T> dy;
-  dy.dz = At(buffers(l).dz);
-  dy.raw = At(buffers(l).raw);
+  dy.dz = Values(buffers(l).dz);
+  dy.raw = Values(buffers(l).raw);
   if (layer.batch_norm.has_value()) {
     dy.batch_norm = &batch_norms_[l];
     dy.dbeta = BetaGradient(l);
     dy.dgamma = GammaGradient(l);
   }
   const Lazy<T> x = OperatorInput(l);
-  const T* const weights = pass_.variables + std::max<int64_t>(slots.weights.offset, 0);
-  T* const dweights = pass_.gradient + std::max<int64_t>(slots.weights.offset, 0);
-  T* const dbiases = slots.biases.present() ? pass_.gradient + slots.biases.offset : nullptr;
+  const Parameter* const weights = pass_.variables + std::max<int64_t>(slots.weights.offset, 0);
+  Parameter* const dweights = pass_.gradient + std::max<int64_t>(slots.weights.offset, 0);
+  Parameter* const dbiases =
+      slots.biases.present() ? pass_.gradient + slots.biases.offset : nullptr;
   switch (layer.kind) {
     case LayerKind::kConvolution:
     case LayerKind::kPointwise:
@@ -250,31 +240,23 @@ void Network<T>::BackwardOperator(int l, const InputGradient<T>& dx) {
   }
 }
 
-// What no operator writes: moving statistics, zeros for frozen variables and in the padding.
+// What no operator of the pass writes: moving statistics, zeros for frozen variables and in the
+// padding.
 template <typename T>
 void Network<T>::FinishGradient(int l) {
-  const LayerVariables& slots = variables_[l];
-  for (const VariableSlot* slot : {&slots.weights, &slots.biases, &slots.gamma, &slots.beta,
-                                   &slots.moving_mean, &slots.moving_variance}) {
-    if (!slot->present()) continue;
-    T* const values = pass_.gradient + slot->offset;
-    const int64_t kept = slot->frozen ? 0 : slot->size;
-    std::fill(values + kept, values + slot->padded_size, T(0));
+  for (const ElementRange& range : zeros_[l]) {
+    operators_.Zero(range.size(), pass_.gradient + range.begin);
   }
+  const LayerVariables& slots = plan_.variables[l];
   if (!slots.moving_mean.present() || slots.moving_mean.frozen) return;
-  const LayerSpec& layer = spec_.layers[l];
-  const int64_t rows = ShapeOf(layer.output_shape).rows();
-  const double unbias =
-      static_cast<double>(rows) / static_cast<double>(std::max<int64_t>(rows - 1, 1));
-  std::copy_n(At(buffers(l).mean), slots.moving_mean.size,
-              pass_.gradient + slots.moving_mean.offset);
-  const T* const variance = At(buffers(l).variance);
-  for (int64_t c = 0; c < slots.moving_variance.size; ++c) {
-    pass_.gradient[slots.moving_variance.offset + c] = static_cast<T>(variance[c] * unbias);
-  }
+  operators_.MovingStatistics(slots.moving_mean.size, ShapeOf(spec_.layers[l].output_shape).rows(),
+                              Sums(buffers(l).mean), Sums(buffers(l).variance),
+                              pass_.gradient + slots.moving_mean.offset,
+                              pass_.gradient + slots.moving_variance.offset);
 }
 
 template class Network<float>;
 template class Network<double>;
+template class Network<Bfloat16>;
 
 }  // namespace pushpull

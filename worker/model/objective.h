@@ -5,35 +5,42 @@
 #include <cstdint>
 #include <memory>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
 
 #include "common/model/network_spec.h"
+#include "kernels/memory.h"
 #include "kernels/operators.h"
 #include "worker/model/step_result.h"
 
 namespace pushpull {
 
-// Holds scratch memory that grows to the largest batch. One call at a time.
+// One call at a time.
 template <typename T>
 class Objective {
  public:
   virtual ~Objective() = default;
 
-  // INVALID_ARGUMENT names the sample whose label is out of range.
-  virtual absl::Status CheckTargets(const ImageBatch<T>& batch) const = 0;
-
   // `outputs` are the values of OutputLayers(spec), in that order. Training also writes the loss's
   // derivatives, of the same shapes, to `doutputs` (an entry may be null: not wanted); evaluation
-  // passes no doutputs and leaves label smoothing out.
-  virtual StepResult Run(const ImageBatch<T>& batch, absl::Span<const T* const> outputs,
-                         absl::Span<T* const> doutputs) = 0;
+  // passes no doutputs and leaves label smoothing out. Only queues work; all pointers are to the
+  // operators' memory.
+  virtual void Run(const NetworkBatch<T>& batch, absl::Span<const T* const> outputs,
+                   absl::Span<T* const> doutputs, const Workspace& workspace,
+                   ObjectiveResult* result) = 0;
 };
 
-// Softmax cross-entropy for a classifier, the SSD loss for a detector. spec and operators must
-// outlive the objective.
+// Bytes that Run needs as workspace, and that MakeObjective takes from the memory source.
 template <typename T>
-std::unique_ptr<Objective<T>> MakeObjective(const NetworkSpec& spec, Operators<T>* operators);
+int64_t ObjectiveWorkspace(const NetworkSpec& spec, const Operators<T>& operators, int64_t samples);
+int64_t ObjectiveMemory(const NetworkSpec& spec);
+
+// Softmax cross-entropy for a classifier, the SSD loss for a detector. The arguments must outlive
+// the objective. Errors of Allocate.
+template <typename T>
+absl::StatusOr<std::unique_ptr<Objective<T>>> MakeObjective(const NetworkSpec& spec,
+                                                            Operators<T>* operators,
+                                                            MemorySource* memory);
 
 }  // namespace pushpull
 

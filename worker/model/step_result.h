@@ -10,10 +10,11 @@
 
 #include "kernels/detection/ssd_loss.h"
 #include "kernels/detection/target_assigner.h"
+#include "kernels/operands.h"
 
 namespace pushpull {
 
-// A view: the memory belongs to the caller.
+// In host memory. A view: the memory belongs to the caller.
 template <typename T>
 struct ImageBatch {
   const T* images = nullptr;        // [samples, H, W, C], normalised to [-1, 1]
@@ -21,6 +22,23 @@ struct ImageBatch {
   int64_t samples = 0;
   // Detectors: the objects of each sample, labels in [0, num_classes).
   const absl::Span<const LabeledBox>* objects = nullptr;
+};
+
+// The same in the operators' memory; the objects of sample s are objects[first_object[s]] to
+// objects[first_object[s + 1] - 1].
+template <typename T>
+struct NetworkBatch {
+  const T* images = nullptr;
+  int64_t samples = 0;
+  const int32_t* labels = nullptr;        // classifiers
+  const LabeledBox* objects = nullptr;    // detectors
+  const int32_t* first_object = nullptr;  // detectors: [samples + 1]
+};
+
+// What the operators write: only one of the two, as the network is a classifier or a detector.
+struct ObjectiveResult {
+  ClassificationResult classification;
+  SsdLossResult detection;
 };
 
 struct LossComponent {

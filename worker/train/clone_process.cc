@@ -87,7 +87,7 @@ absl::Status CheckJob(const WorkerOptions& options, Clock* clock, StopSwitch* st
   PP_ASSIGN_OR_RETURN(const std::unique_ptr<ImageSource> source,
                       OpenTrainInput(config, options.data_dir));
   LOG(INFO) << "training data: " << source->describe();
-  ThreadPool pool(options.threads * options.num_clones);
+  ThreadPool pool(options.compute.threads * options.num_clones);
   return source->Check(&pool);
 }
 
@@ -110,7 +110,7 @@ absl::Status RunClone(const WorkerOptions& options, int clone, Clock* clock, Sto
     source_options.sync = session.job().sync();
     source_options.seed = session.job().seed();
     source_options.num_slots = static_cast<int>(session_options.num_replicas);
-    source_options.compute_threads = options.threads;
+    source_options.compute = options.compute;
     PP_ASSIGN_OR_RETURN(const std::unique_ptr<NetworkGradientSource> source,
                         NetworkGradientSource::Create(config, &layout, source_options));
     CloneTrainer trainer(&session, source.get(), &layout, clock, report);

@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 
 #include "common/clock.h"
+#include "worker/model/compute.h"
 #include "worker/train/clone_trainer.h"
 #include "worker/train/ps_session.h"
 
@@ -24,7 +25,7 @@ struct WorkerOptions {
   int num_clones = 1;
   int num_workers = 1;
   int worker_index = 0;
-  int threads = 1;  // per clone
+  ComputeOptions compute;  // of one clone
   std::string data_dir;
   absl::Duration peer_deadline = absl::Minutes(5);
 };

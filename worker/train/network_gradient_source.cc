@@ -9,7 +9,6 @@
 #include "common/model/model_layout.h"
 #include "common/random.h"
 #include "common/status_macros.h"
-#include "kernels/cpu/fast_operators.h"
 #include "worker/data/augmentation.h"
 #include "worker/data/image_source_factory.h"
 #include "worker/data/sampler.h"
@@ -77,12 +76,10 @@ absl::StatusOr<std::unique_ptr<NetworkGradientSource>> NetworkGradientSource::Cr
   source->slots_ = input.slots;
   source->pipeline_ = std::make_unique<InputPipeline>(source->images_.get(), sampler, input);
 
-  source->pool_ = std::make_unique<ThreadPool>(options.compute_threads);
-  source->operators_ = MakeFastOperators(source->pool_.get());
-  NetworkOptions network;
+  source->compute_ = std::make_unique<ComputeResources>(options.compute);
+  RunnerOptions network;
   network.max_batch = sampler.MaxSlotBatchSize();
-  PP_ASSIGN_OR_RETURN(source->network_,
-                      Network<float>::Create(spec, *layout, source->operators_.get(), network));
+  PP_ASSIGN_OR_RETURN(source->network_, source->compute_->MakeRunner(spec, *layout, network));
   return source;
 }
 

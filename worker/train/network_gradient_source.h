@@ -9,14 +9,13 @@
 
 #include "absl/status/statusor.h"
 
-#include "common/thread_pool.h"
 #include "common/variable_layout.h"
-#include "kernels/operators.h"
 #include "protos/pipeline.pb.h"
 #include "worker/data/batch_objects.h"
 #include "worker/data/image_source.h"
 #include "worker/data/input_pipeline.h"
-#include "worker/model/network.h"
+#include "worker/model/compute.h"
+#include "worker/model/network_runner.h"
 #include "worker/train/gradient_source.h"
 
 namespace pushpull {
@@ -26,7 +25,7 @@ struct NetworkSourceOptions {
   bool sync = true;
   uint64_t seed = 1;
   int num_slots = 1;
-  int compute_threads = 1;
+  ComputeOptions compute;
   int input_threads = 1;
 };
 
@@ -61,9 +60,8 @@ class NetworkGradientSource final : public GradientSource {
   std::unique_ptr<InputPipeline> pipeline_;
   std::vector<int> slots_;  // the pipeline's
   bool owns_slot_ = false;  // slots_ are ours, not the guess of the start
-  std::unique_ptr<ThreadPool> pool_;
-  std::unique_ptr<Operators<float>> operators_;
-  std::unique_ptr<Network<float>> network_;
+  std::unique_ptr<ComputeResources> compute_;
+  std::unique_ptr<NetworkRunner> network_;
 };
 
 }  // namespace pushpull

@@ -50,7 +50,7 @@ std::vector<float> RandomWeights(const VariableLayout& layout) {
 class DetectionEvaluationTest : public testing::Test {
  protected:
   absl::StatusOr<EvaluationReport> Evaluate(const config::TrainEvalPipelineConfig& config) {
-    auto evaluation = MakeEvaluation(config, "", 1, &files_);
+    auto evaluation = MakeEvaluation(config, "", {}, &files_);
     if (!evaluation.ok()) return evaluation.status();
     return (*evaluation)->Run(RandomWeights((*evaluation)->layout()), 10, stop_);
   }

@@ -28,7 +28,7 @@ using ::testing::HasSubstr;
 
 std::unique_ptr<ClassifierEvaluation> MakeClassifierEvaluation(
     const config::TrainEvalPipelineConfig& config) {
-  auto evaluation = ClassifierEvaluation::Create(config, "", 1);
+  auto evaluation = ClassifierEvaluation::Create(config, "", {});
   CHECK(evaluation.ok()) << evaluation.status();
   return *std::move(evaluation);
 }

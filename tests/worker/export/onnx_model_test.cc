@@ -15,7 +15,7 @@
 #include "kernels/detection/ssd_anchors.h"
 #include "tests/testutil/memory_file_system.h"
 #include "tests/worker/export/export_testing.h"
-#include "worker/model/network.h"
+#include "worker/model/host_runner.h"
 
 namespace pushpull {
 namespace {
@@ -47,9 +47,9 @@ std::vector<float> Infer(const NetworkSpec& spec, const std::vector<float>& valu
   const auto layout = VariableLayout::Create(DeclareVariables(spec));
   EXPECT_TRUE(layout.ok()) << layout.status();
   const auto operators = MakeReferenceOperators<float>();
-  NetworkOptions options;
+  RunnerOptions options;
   options.training = false;
-  auto network = Network<float>::Create(spec, *layout, operators.get(), options);
+  auto network = MakeHostRunner<float>(spec, *layout, operators.get(), options);
   EXPECT_TRUE(network.ok()) << network.status();
   ImageBatch<float> batch;
   batch.images = image.data();

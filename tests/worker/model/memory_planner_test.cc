@@ -73,9 +73,9 @@ NetworkSpec MakeMobilenet() {
 
 TEST(NetworkMemoryTest, PlansOfMobilenetAreSoundAndMuchSmallerThanTheirSum) {
   const NetworkSpec spec = MakeMobilenet();
-  const NetworkMemory training = PlanTrainingMemory(spec, 8, 0);
+  const NetworkMemory training = PlanTrainingMemory(spec, 8, 0, {4, 4});
   ExpectSound(training.requests, training.plan);
-  const NetworkMemory inference = PlanInferenceMemory(spec, 8);
+  const NetworkMemory inference = PlanInferenceMemory(spec, 8, {4, 4});
   ExpectSound(inference.requests, inference.plan);
   int64_t sum = 0;
   for (const BufferRequest& request : training.requests) sum += request.size;
@@ -85,7 +85,7 @@ TEST(NetworkMemoryTest, PlansOfMobilenetAreSoundAndMuchSmallerThanTheirSum) {
 
 TEST(NetworkMemoryTest, ResidualSourcesShareTheGradientOfTheirResidual) {
   const NetworkSpec spec = MakeMobilenet();
-  const NetworkMemory memory = PlanTrainingMemory(spec, 2, 0);
+  const NetworkMemory memory = PlanTrainingMemory(spec, 2, 0, {4, 4});
   int residuals = 0;
   for (size_t l = 0; l < spec.layers.size(); ++l) {
     const int source = spec.layers[l].residual;
@@ -97,12 +97,26 @@ TEST(NetworkMemoryTest, ResidualSourcesShareTheGradientOfTheirResidual) {
   EXPECT_EQ(residuals, 10);
 }
 
+TEST(NetworkMemoryTest, NarrowActivationsTakeHalfButStatisticsDoNot) {
+  const NetworkSpec spec = MakeMobilenet();
+  const NetworkMemory wide = PlanTrainingMemory(spec, 8, 0, {4, 4});
+  const NetworkMemory narrow = PlanTrainingMemory(spec, 8, 0, {2, 4});
+  ExpectSound(narrow.requests, narrow.plan);
+  int64_t wide_sum = 0, narrow_sum = 0;
+  for (size_t i = 0; i < wide.requests.size(); ++i) {
+    wide_sum += wide.requests[i].size;
+    narrow_sum += narrow.requests[i].size;
+  }
+  EXPECT_GT(2 * narrow_sum, wide_sum);
+  EXPECT_LT(narrow_sum, wide_sum * 51 / 100);
+}
+
 TEST(NetworkMemoryTest, LayersWithNothingToTrainGetNoGradients) {
   const NetworkSpec spec = MakeMobilenet();
-  const NetworkMemory memory = PlanTrainingMemory(spec, 2, 30);
+  const NetworkMemory memory = PlanTrainingMemory(spec, 2, 30, {4, 4});
   for (int l = 0; l < 30; ++l) EXPECT_EQ(memory.layers[l].dz, BufferPlan::kAbsent) << l;
   EXPECT_NE(memory.layers[30].dz, BufferPlan::kAbsent);
-  EXPECT_LT(memory.plan.total, PlanTrainingMemory(spec, 2, 0).plan.total);
+  EXPECT_LT(memory.plan.total, PlanTrainingMemory(spec, 2, 0, {4, 4}).plan.total);
 }
 
 }  // namespace

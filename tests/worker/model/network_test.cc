@@ -265,7 +265,7 @@ TEST_F(NetworkTest, RefusesWhatItCannotBuild) {
   const auto test = Make("", 1);
   const auto create = [&](const NetworkSpec& spec, int64_t max_batch) {
     return std::string(
-        Network<float>::Create(spec, test->layout, test->operators.get(), {max_batch, true})
+        MakeHostRunner<float>(spec, test->layout, test->operators.get(), {max_batch, true})
             .status()
             .message());
   };
@@ -287,7 +287,7 @@ TEST_F(NetworkTest, RefusesWhatItCannotBuild) {
   EXPECT_THAT(create(broken, 1), HasSubstr("is neither read nor an output"));
 
   const auto inference =
-      Network<float>::Create(test->spec, test->layout, test->operators.get(), {1, false});
+      MakeHostRunner<float>(test->spec, test->layout, test->operators.get(), {1, false});
   ASSERT_TRUE(inference.ok());
   const TestBatch<float> batch(test->spec.input, 10, 1);
   EXPECT_EQ((*inference)

@@ -14,7 +14,7 @@
 #include "common/model/initializers.h"
 #include "common/model/model_layout.h"
 #include "common/random.h"
-#include "worker/model/network.h"
+#include "worker/model/host_runner.h"
 
 namespace pushpull {
 
@@ -62,7 +62,7 @@ struct TestNetwork {
         layout(std::move(variable_layout)),
         operators(std::move(ops)),
         gradient(layout.total_elements(), T(-12345)) {
-    auto created = Network<T>::Create(spec, layout, operators.get(), {max_batch, true});
+    auto created = MakeHostRunner<T>(spec, layout, operators.get(), {max_batch, true});
     CHECK(created.ok()) << created.status();
     network = std::move(created).value();
     std::vector<float> initial(layout.total_elements());
@@ -93,7 +93,7 @@ struct TestNetwork {
   const NetworkSpec spec;
   const VariableLayout layout;
   std::unique_ptr<Operators<T>> operators;
-  std::unique_ptr<Network<T>> network;
+  std::unique_ptr<BasicNetworkRunner<T>> network;
   std::vector<T> variables;
   std::vector<T> gradient;
 };

@@ -1,0 +1,74 @@
+// A device that does nothing until it is waited for, and then only what that wait needs: what is
+// read too early, or overwritten before a copy is done, comes out wrong. Its memory is the host's,
+// its operators are the reference.
+#ifndef PUSHPULL_TESTS_WORKER_MODEL_DEFERRED_DEVICE_H_
+#define PUSHPULL_TESTS_WORKER_MODEL_DEFERRED_DEVICE_H_
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/device.h"
+
+namespace pushpull {
+
+class DeferredDevice final : public Device {
+ public:
+  explicit DeferredDevice(int64_t memory_bytes = int64_t{1} << 32);
+  ~DeferredDevice() override;
+
+  // The work that is queued as number `count` from now on fails, and all after it.
+  void FailAfter(int64_t count) { work_left_ = count; }
+  int num_graphs() const { return num_graphs_; }
+  int num_launches() const { return num_launches_; }
+
+  std::string description() const override { return "deferred device"; }
+  int64_t free_bytes() const override { return free_bytes_; }
+  absl::StatusOr<std::unique_ptr<Memory>> Allocate(int64_t bytes) override;
+  absl::StatusOr<std::unique_ptr<Memory>> AllocatePinned(int64_t bytes) override;
+  void Write(void* to, const void* from, int64_t bytes) override;
+  Operators<float>* float_operators() override { return operators_.get(); }
+  Operators<Bfloat16>* bfloat16_operators() override;  // CHECK fails: there are none
+  void CopyToDevice(void* to, const void* from, int64_t bytes) override;
+  void CopyToHost(void* to, const void* from, int64_t bytes, DeviceEvent* after) override;
+  std::unique_ptr<DeviceEvent> MakeEvent() override;
+  void RecordCompute(DeviceEvent* event) override;
+  void RecordCopy(DeviceEvent* event) override;
+  absl::Status Wait(DeviceEvent* event) override;
+  absl::StatusOr<double> MillisecondsBetween(DeviceEvent* first, DeviceEvent* second) override;
+  std::unique_ptr<DeviceGraph> Record(absl::FunctionRef<void()> work) override;
+  void Launch(DeviceGraph* graph) override;
+  absl::Status status() const override { return status_; }
+
+  // Queues an operator's work, or records it.
+  void Queue(std::function<void()> work);
+
+ private:
+  struct Event;
+  struct Graph;
+  struct WorkQueue {
+    std::deque<std::function<void()>> work;
+    int64_t done = 0;
+    int64_t end() const { return done + static_cast<int64_t>(work.size()); }
+  };
+
+  void RunUntil(WorkQueue* queue, int64_t place);
+  void Perform(const std::function<void()>& work);
+  void CheckNotRecording() const;
+
+  int64_t free_bytes_;
+  int64_t work_left_ = INT64_MAX;
+  int num_graphs_ = 0;
+  int num_launches_ = 0;
+  absl::Status status_;
+  WorkQueue compute_, copies_;
+  std::vector<std::function<void()>>* recording_ = nullptr;
+  std::unique_ptr<Operators<float>> operators_;
+};
+
+}  // namespace pushpull
+
+#endif  // PUSHPULL_TESTS_WORKER_MODEL_DEFERRED_DEVICE_H_

@@ -1,0 +1,284 @@
+// Steps on devices against the same steps on the host.
+#include "worker/model/device_runner.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "kernels/cpu/reference_operators.h"
+#include "tests/testutil/ssd_test_config.h"
+#include "tests/worker/model/deferred_device.h"
+#include "tests/worker/model/test_network.h"
+
+namespace pushpull {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr char kClassifier[] =
+    "hidden_units: 24 dropout_keep_probability: 0.75 label_smoothing: 0.1 ";
+constexpr char kDetector[] =
+    "num_classes: 3 image_resizer { fixed_shape_resizer { height: 70 width: 70 } } "
+    "feature_extractor { depth_multiplier: 0.25 } ";
+
+// A network's configuration, its variables and a batch of up to kMaxBatch samples with one to many
+// objects each.
+class Problem {
+ public:
+  static constexpr int64_t kMaxBatch = 3;
+
+  explicit Problem(const config::TrainEvalPipelineConfig& config)
+      : spec(*BuildNetworkSpec(config.model())),
+        layout(*BuildVariableLayout(config)),
+        variables(layout.total_elements()),
+        batch_(spec.input, std::max(spec.num_classes, 1), kMaxBatch) {
+    InitializeVariables(layout, 7, absl::MakeSpan(variables));
+    SetObjects(2);
+  }
+
+  // Sample s has s * more + 1 objects.
+  void SetObjects(int more) {
+    CounterRandom random(5, 3);
+    objects_.assign(kMaxBatch, {});
+    for (int64_t s = 0; s < kMaxBatch; ++s) {
+      for (int64_t i = 0; i <= s * more; ++i) {
+        const float y = 0.5f * random.NextFloat(), x = 0.5f * random.NextFloat();
+        objects_[s].push_back({{y, x, y + 0.4f, x + 0.3f}, static_cast<int32_t>(i % 3), 1.0f});
+      }
+    }
+    spans_.assign(objects_.begin(), objects_.end());
+  }
+
+  ImageBatch<float> Batch(int64_t samples) const {
+    ImageBatch<float> batch = batch_.part(0, samples, spec.input);
+    batch.objects = spans_.data();
+    return batch;
+  }
+
+  const NetworkSpec spec;
+  const VariableLayout layout;
+  std::vector<float> variables;
+
+ private:
+  TestBatch<float> batch_;
+  std::vector<std::vector<LabeledBox>> objects_;
+  std::vector<absl::Span<const LabeledBox>> spans_;
+};
+
+config::TrainEvalPipelineConfig ClassifierConfig() { return MakeTestConfig(kClassifier); }
+config::TrainEvalPipelineConfig DetectorConfig() {
+  return MakeSsdTestConfig("ssd_mobilenet_v1", kDetector);
+}
+
+struct Outcome {
+  StepResult result;
+  std::vector<float> gradient;
+  std::vector<int64_t> firsts;
+};
+
+Outcome Step(NetworkRunner* runner, const Problem& problem, int64_t samples, uint64_t seed = 1) {
+  Outcome outcome;
+  outcome.gradient.assign(problem.variables.size(), -12345.0f);
+  std::vector<std::vector<float>> tails;
+  const auto result = runner->ForwardBackward(problem.variables, problem.Batch(samples), seed,
+                                              absl::MakeSpan(outcome.gradient), [&](int64_t first) {
+                                                outcome.firsts.push_back(first);
+                                                tails.emplace_back(outcome.gradient.begin() + first,
+                                                                   outcome.gradient.end());
+                                              });
+  EXPECT_TRUE(result.ok()) << result.status();
+  if (result.ok()) outcome.result = *result;
+  for (size_t i = 0; i < tails.size(); ++i) {
+    EXPECT_TRUE(
+        std::equal(tails[i].begin(), tails[i].end(), outcome.gradient.begin() + outcome.firsts[i]))
+        << "the tail from " << outcome.firsts[i] << " changed after it was announced";
+  }
+  return outcome;
+}
+
+void ExpectSame(const Outcome& expected, const Outcome& actual) {
+  EXPECT_EQ(expected.gradient, actual.gradient);
+  EXPECT_EQ(expected.result.loss, actual.result.loss);
+  EXPECT_EQ(expected.result.correct_top5, actual.result.correct_top5);
+  EXPECT_EQ(expected.result.detection.matched_anchors, actual.result.detection.matched_anchors);
+  EXPECT_EQ(expected.result.samples, actual.result.samples);
+}
+
+std::vector<float> Outputs(const NetworkRunner& runner, int64_t samples) {
+  std::vector<float> values;
+  const std::vector<int> layers = OutputLayers(runner.spec());
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const float* const output = runner.outputs()[i];
+    const int64_t size = samples * runner.spec().layers[layers[i]].output_shape.num_elements();
+    values.insert(values.end(), output, output + size);
+  }
+  return values;
+}
+
+// Many small pieces.
+DeviceRunnerOptions SmallPieces() {
+  DeviceRunnerOptions options;
+  options.runner.max_batch = Problem::kMaxBatch;
+  options.piece_bytes = 64 << 10;
+  return options;
+}
+
+std::unique_ptr<NetworkRunner> OnDevice(const Problem& problem, Device* device,
+                                        const DeviceRunnerOptions& options) {
+  auto runner = MakeDeviceRunner(problem.spec, problem.layout, device, options);
+  CHECK(runner.ok()) << runner.status();
+  return std::move(runner).value();
+}
+
+std::unique_ptr<NetworkRunner> OnHost(const Problem& problem, Operators<float>* operators) {
+  auto runner = MakeHostRunner(problem.spec, problem.layout, operators, {Problem::kMaxBatch, true});
+  CHECK(runner.ok()) << runner.status();
+  return std::move(runner).value();
+}
+
+class DeferredDeviceTest : public ::testing::TestWithParam<bool> {
+ protected:
+  DeferredDeviceTest()
+      : problem_(GetParam() ? DetectorConfig() : ClassifierConfig()),
+        operators_(MakeReferenceOperators<float>()),
+        host_(OnHost(problem_, operators_.get())) {}
+
+  Problem problem_;
+  const std::unique_ptr<Operators<float>> operators_;
+  const std::unique_ptr<NetworkRunner> host_;
+  DeferredDevice device_;
+};
+
+TEST_P(DeferredDeviceTest, StepsAreThoseOfTheHostRecordedOrNot) {
+  const auto recording = OnDevice(problem_, &device_, SmallPieces());
+  DeviceRunnerOptions plain = SmallPieces();
+  plain.record_steps = false;
+  DeferredDevice other;
+  const auto playing = OnDevice(problem_, &other, plain);
+  for (const int64_t samples : {3, 3, 1, 3, 1, 1, 2}) {
+    const uint64_t seed = 10 + samples;
+    const Outcome expected = Step(host_.get(), problem_, samples, seed);
+    ExpectSame(expected, Step(recording.get(), problem_, samples, seed));
+    ExpectSame(expected, Step(playing.get(), problem_, samples, seed));
+  }
+  // Batches of 3 and of 1 have been recorded, once each; that of 2 came once.
+  const Outcome last = Step(recording.get(), problem_, 3);
+  const int pieces = static_cast<int>(last.firsts.size());
+  EXPECT_EQ(device_.num_graphs(), 2 * pieces);
+  EXPECT_EQ(device_.num_launches(), 5 * pieces);
+  EXPECT_EQ(other.num_graphs(), 0);
+}
+
+TEST_P(DeferredDeviceTest, PiecesHaveTheWantedSizeAndFall) {
+  const DeviceRunnerOptions options = SmallPieces();
+  const auto runner = OnDevice(problem_, &device_, options);
+  const Outcome outcome = Step(runner.get(), problem_, 2);
+  ASSERT_GT(outcome.firsts.size(), 3u);
+  EXPECT_EQ(outcome.firsts.back(), 0);
+  int64_t end = problem_.layout.total_elements();
+  for (const int64_t first : outcome.firsts) {
+    EXPECT_TRUE(first == 0 || (end - first) * 4 >= options.piece_bytes) << first << " " << end;
+    EXPECT_LT(first, end);
+    end = first;
+  }
+}
+
+TEST_P(DeferredDeviceTest, NewVariablesAndSeedsReachARecordedStep) {
+  const auto runner = OnDevice(problem_, &device_, SmallPieces());
+  for (int i = 0; i < 3; ++i) Step(runner.get(), problem_, 2, 1);
+  for (float& value : problem_.variables) value *= 1.25f;
+  problem_.SetObjects(1);
+  ExpectSame(Step(host_.get(), problem_, 2, 99), Step(runner.get(), problem_, 2, 99));
+}
+
+TEST_P(DeferredDeviceTest, ObjectsBeyondTheRoomMoveAndAreRecordedAgain) {
+  const auto runner = OnDevice(problem_, &device_, SmallPieces());
+  for (int i = 0; i < 2; ++i) Step(runner.get(), problem_, 3);
+  problem_.SetObjects(100);
+  for (int i = 0; i < 3; ++i) {
+    ExpectSame(Step(host_.get(), problem_, 3), Step(runner.get(), problem_, 3));
+  }
+}
+
+TEST_P(DeferredDeviceTest, EvaluationAndOutputsAreThoseOfTheHost) {
+  DeviceRunnerOptions options = SmallPieces();
+  options.runner.training = false;
+  const auto runner = OnDevice(problem_, &device_, options);
+  for (const int64_t samples : {3, 1, 3}) {
+    const auto expected = host_->Evaluate(problem_.variables, problem_.Batch(samples), 4);
+    const auto actual = runner->Evaluate(problem_.variables, problem_.Batch(samples), 4);
+    ASSERT_TRUE(expected.ok() && actual.ok()) << actual.status();
+    EXPECT_EQ(expected->loss, actual->loss);
+    EXPECT_EQ(Outputs(*host_, samples), Outputs(*runner, samples));
+  }
+  ImageBatch<float> images;
+  images.images = problem_.Batch(2).images;
+  images.samples = 2;
+  ASSERT_TRUE(host_->Infer(problem_.variables, images, 4).ok());
+  ASSERT_TRUE(runner->Infer(problem_.variables, images, 4).ok());
+  EXPECT_EQ(Outputs(*host_, 2), Outputs(*runner, 2));
+  std::vector<float> gradient(problem_.variables.size());
+  EXPECT_EQ(runner
+                ->ForwardBackward(problem_.variables, problem_.Batch(1), 1,
+                                  absl::MakeSpan(gradient), [](int64_t) {})
+                .status()
+                .code(),
+            absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_P(DeferredDeviceTest, AFailureInMidStepIsReturnedAndStays) {
+  const auto runner = OnDevice(problem_, &device_, SmallPieces());
+  const Outcome whole = Step(runner.get(), problem_, 2);
+  device_.FailAfter(100);
+  std::vector<float> gradient(problem_.variables.size());
+  size_t announced = 0;
+  for (int i = 0; i < 2; ++i) {
+    const absl::Status status =
+        runner
+            ->ForwardBackward(problem_.variables, problem_.Batch(2), 1, absl::MakeSpan(gradient),
+                              [&announced](int64_t) { ++announced; })
+            .status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("fell off the bus"));
+  }
+  EXPECT_LT(announced, whole.firsts.size());
+  EXPECT_EQ(runner->Infer(problem_.variables, problem_.Batch(2), 0).code(),
+            absl::StatusCode::kAborted);
+}
+
+TEST_P(DeferredDeviceTest, SaysWhichBatchWouldFit) {
+  DeviceRunnerOptions options = SmallPieces();
+  const auto create = [&](int64_t batch, int64_t memory) {
+    DeferredDevice device(memory);
+    options.runner.max_batch = batch;
+    const auto runner = MakeDeviceRunner(problem_.spec, problem_.layout, &device, options);
+    return runner.status();
+  };
+  constexpr int64_t kMemory = int64_t{100} << 20;
+  const absl::Status status = create(4000, kMemory);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  const std::string message(status.message());
+  EXPECT_THAT(message, HasSubstr("deferred device: a batch of 4000 needs "));
+  EXPECT_THAT(message, HasSubstr("0.10 GiB are free"));
+  EXPECT_THAT(message, HasSubstr("would fit: lower train_config.batch_size or use more clones"));
+  // What it names does fit, and not much more does.
+  const size_t at = message.find("are free; ") + 10;
+  const int64_t fits = std::stoll(message.substr(at));
+  EXPECT_GT(fits, 1);
+  EXPECT_TRUE(create(fits, kMemory).ok()) << fits;
+  EXPECT_FALSE(create(2 * fits + 16, kMemory).ok()) << fits;
+  EXPECT_THAT(std::string(create(4, 1 << 20).message()), HasSubstr("not even 1 would fit"));
+  options.runner.training = false;
+  EXPECT_THAT(std::string(create(100000, kMemory).message()),
+              HasSubstr("would fit: lower eval_config.batch_size"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Networks, DeferredDeviceTest, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "detector" : "classifier"; });
+
+}  // namespace
+}  // namespace pushpull

@@ -1,0 +1,20 @@
+#include "worker/model/compute.h"
+
+#include "kernels/cpu/fast_operators.h"
+#include "worker/model/host_runner.h"
+
+namespace pushpull {
+
+ComputeResources::ComputeResources(const ComputeOptions& options)
+    : options_(options), pool_(options.threads), operators_(MakeFastOperators(&pool_)) {}
+
+absl::StatusOr<std::unique_ptr<NetworkRunner>> ComputeResources::MakeRunner(
+    const NetworkSpec& spec, const VariableLayout& layout, const RunnerOptions& options) {
+  if (options_.device == nullptr) return MakeHostRunner(spec, layout, operators_.get(), options);
+  DeviceRunnerOptions device_options;
+  device_options.runner = options;
+  device_options.precision = options_.precision;
+  return MakeDeviceRunner(spec, layout, options_.device, device_options);
+}
+
+}  // namespace pushpull

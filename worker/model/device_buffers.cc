@@ -1,0 +1,71 @@
+#include "worker/model/device_buffers.h"
+
+#include <utility>
+
+#include "common/status_macros.h"
+
+namespace pushpull {
+namespace {
+
+constexpr int64_t kFloatBytes = sizeof(float);
+constexpr int64_t kObjectsPerSample = 16;  // room for so many at first
+
+}  // namespace
+
+DeviceBufferSizes::DeviceBufferSizes(const NetworkSpec& spec, int64_t total_elements,
+                                     const RunnerOptions& options, int64_t element_bytes) {
+  variables = total_elements * kFloatBytes;
+  gradient = options.training ? variables : 0;
+  const int64_t image_elements = options.max_batch * spec.input.num_elements();
+  images = image_elements * kFloatBytes;
+  converts = element_bytes != kFloatBytes;
+  typed_images = converts ? image_elements * element_bytes : 0;
+  // A multiple of 256, so that what follows is aligned.
+  labels = ((options.max_batch + 1) * static_cast<int64_t>(sizeof(int32_t)) + 255) / 256 * 256;
+  objects = spec.detection.has_value()
+                ? options.max_batch * kObjectsPerSample * static_cast<int64_t>(sizeof(LabeledBox))
+                : 0;
+  for (const int l : OutputLayers(spec)) {
+    outputs += options.max_batch * spec.layers[l].output_shape.num_elements() * kFloatBytes;
+  }
+}
+
+std::vector<int64_t> DeviceBufferSizes::DeviceBlocks() const {
+  const int64_t small = DeviceBuffers::kLabelsAt + 2 * labels;
+  return {variables, gradient, images, typed_images, small, objects, converts ? outputs : 0};
+}
+
+absl::Status DeviceBuffers::AllocateOnDevice() {
+  const std::vector<int64_t> blocks = sizes_.DeviceBlocks();
+  std::unique_ptr<Memory>* const targets[] = {&variables.device, &gradient.device, &images.device,
+                                              &typed_images,     &small.device,    &objects.device,
+                                              &outputs.device};
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    if (blocks[i] == 0) continue;
+    PP_ASSIGN_OR_RETURN(*targets[i], device_.Allocate(blocks[i]));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DeviceBuffers::AllocateOnHost() {
+  const std::pair<StagedMemory*, int64_t> wanted[] = {
+      {&variables, sizes_.variables}, {&gradient, sizes_.gradient}, {&images, sizes_.images},
+      {&small, small_bytes()},        {&objects, sizes_.objects},   {&outputs, sizes_.outputs}};
+  for (const auto& [memory, bytes] : wanted) {
+    if (bytes == 0) continue;
+    PP_ASSIGN_OR_RETURN(memory->host, device_.AllocatePinned(bytes));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> DeviceBuffers::GrowObjects(int64_t bytes) {
+  if (bytes <= objects.host->bytes() && bytes <= objects.device->bytes()) return false;
+  const int64_t room = 2 * bytes;
+  StagedMemory larger;
+  PP_ASSIGN_OR_RETURN(larger.device, device_.Allocate(room));
+  PP_ASSIGN_OR_RETURN(larger.host, device_.AllocatePinned(room));
+  objects = std::move(larger);
+  return true;
+}
+
+}  // namespace pushpull

@@ -1,0 +1,93 @@
+#include "worker/model/host_runner.h"
+
+#include <utility>
+#include <vector>
+
+#include "common/status_macros.h"
+#include "worker/model/network.h"
+
+namespace pushpull {
+namespace {
+
+template <typename T>
+class HostRunner final : public BasicNetworkRunner<T> {
+ public:
+  using GradientReady = typename BasicNetworkRunner<T>::GradientReady;
+
+  HostRunner(std::unique_ptr<Network<T>> network, int64_t total_elements,
+             const RunnerOptions& options)
+      : BasicNetworkRunner<T>(network->spec(), total_elements, options),
+        network_(std::move(network)) {}
+
+  std::vector<const T*> outputs() const override { return network_->outputs(); }
+  int64_t arena_bytes() const override { return network_->arena_bytes(); }
+
+ private:
+  absl::StatusOr<ObjectiveResult> RunStep(const T* variables, const ImageBatch<T>& batch,
+                                          uint64_t dropout_seed, T* gradient,
+                                          GradientReady ready) override {
+    ObjectiveResult result;
+    typename Network<T>::Step step;
+    step.variables = variables;
+    step.batch = WithTargets(batch);
+    step.dropout_seed = &dropout_seed;
+    step.gradient = gradient;
+    step.result = &result;
+    network_->BeginStep(step);
+    int64_t first = total_elements();
+    do {
+      first = network_->ContinueStep(1);
+      ready(first);
+    } while (first > 0);
+    return result;
+  }
+
+  absl::Status RunInference(const T* variables, const ImageBatch<T>& batch,
+                            int64_t num_updates) override {
+    NetworkBatch<T> images;
+    images.images = batch.images;
+    images.samples = batch.samples;
+    network_->Infer(variables, images, num_updates);
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<ObjectiveResult> RunEvaluation(const T* variables, const ImageBatch<T>& batch,
+                                                int64_t num_updates) override {
+    network_->Infer(variables, WithTargets(batch), num_updates);
+    ObjectiveResult result;
+    network_->Evaluate(&result);
+    return result;
+  }
+
+  NetworkBatch<T> WithTargets(const ImageBatch<T>& batch) {
+    objects_.Assign(batch.objects, batch.samples);
+    return {batch.images, batch.samples, batch.labels, objects_.objects.data(),
+            objects_.first.data()};
+  }
+
+  using BasicNetworkRunner<T>::total_elements;
+
+  const std::unique_ptr<Network<T>> network_;
+  FlatObjects objects_;
+};
+
+}  // namespace
+
+template <typename T>
+absl::StatusOr<std::unique_ptr<BasicNetworkRunner<T>>> MakeHostRunner(
+    const NetworkSpec& spec, const VariableLayout& layout, Operators<T>* operators,
+    const RunnerOptions& options) {
+  NetworkOptions network_options;
+  network_options.max_batch = options.max_batch;
+  network_options.training = options.training;
+  PP_ASSIGN_OR_RETURN(std::unique_ptr<Network<T>> network,
+                      Network<T>::Create(spec, layout, operators, network_options));
+  return std::make_unique<HostRunner<T>>(std::move(network), layout.total_elements(), options);
+}
+
+template absl::StatusOr<std::unique_ptr<BasicNetworkRunner<float>>> MakeHostRunner(
+    const NetworkSpec&, const VariableLayout&, Operators<float>*, const RunnerOptions&);
+template absl::StatusOr<std::unique_ptr<BasicNetworkRunner<double>>> MakeHostRunner(
+    const NetworkSpec&, const VariableLayout&, Operators<double>*, const RunnerOptions&);
+
+}  // namespace pushpull

@@ -1,0 +1,26 @@
+// A network on the CPU: no copies, the network works on the caller's vectors.
+#ifndef PUSHPULL_WORKER_MODEL_HOST_RUNNER_H_
+#define PUSHPULL_WORKER_MODEL_HOST_RUNNER_H_
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+
+#include "common/model/network_spec.h"
+#include "common/variable_layout.h"
+#include "kernels/operators.h"
+#include "worker/model/network_runner.h"
+
+namespace pushpull {
+
+// `operators` work on host memory and must outlive the runner. Errors as Network::Create. T is
+// float or double.
+template <typename T>
+absl::StatusOr<std::unique_ptr<BasicNetworkRunner<T>>> MakeHostRunner(const NetworkSpec& spec,
+                                                                      const VariableLayout& layout,
+                                                                      Operators<T>* operators,
+                                                                      const RunnerOptions& options);
+
+}  // namespace pushpull
+
+#endif  // PUSHPULL_WORKER_MODEL_HOST_RUNNER_H_

@@ -1,0 +1,117 @@
+#include "worker/model/network_runner.h"
+
+#include "absl/strings/str_cat.h"
+
+#include "common/status_macros.h"
+
+namespace pushpull {
+namespace {
+
+absl::Status LabelError(int64_t sample, absl::string_view what, int32_t label, int num_classes) {
+  return absl::InvalidArgumentError(absl::StrCat("sample ", sample, " of the batch has ", what,
+                                                 label, ", expected 0 to ", num_classes - 1));
+}
+
+StepResult MakeStepResult(const NetworkSpec& spec, const ObjectiveResult& objective,
+                          int64_t samples) {
+  StepResult result;
+  result.samples = samples;
+  if (spec.detection.has_value()) {
+    result.detection = objective.detection;
+    result.components = {{"localization_loss", result.detection.localization_loss},
+                         {"classification_loss", result.detection.classification_loss}};
+    result.loss = result.detection.localization_loss + result.detection.classification_loss;
+  } else {
+    result.loss = objective.classification.loss;
+    result.components = {{"classification_loss", result.loss}};
+    result.correct_top1 = objective.classification.top1;
+    result.correct_top5 = objective.classification.top5;
+  }
+  return result;
+}
+
+}  // namespace
+
+template <typename T>
+absl::Status BasicNetworkRunner<T>::CheckCall(absl::Span<const T> variables,
+                                              const ImageBatch<T>& batch) const {
+  if (static_cast<int64_t>(variables.size()) != total_elements_) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "got ", variables.size(), " elements of variables, expected ", total_elements_));
+  }
+  if (batch.samples < 1 || batch.samples > options_.max_batch) {
+    return absl::InvalidArgumentError(absl::StrCat("got a batch of ", batch.samples,
+                                                   " samples, expected 1 to ", options_.max_batch));
+  }
+  return absl::OkStatus();
+}
+
+template <typename T>
+absl::Status BasicNetworkRunner<T>::CheckTargets(const ImageBatch<T>& batch) const {
+  for (int64_t i = 0; i < batch.samples; ++i) {
+    if (!spec_.detection.has_value()) {
+      if (batch.labels[i] < 0 || batch.labels[i] >= spec_.num_classes) {
+        return LabelError(i, "label ", batch.labels[i], spec_.num_classes);
+      }
+      continue;
+    }
+    for (const LabeledBox& object : batch.objects[i]) {
+      if (object.label < 0 || object.label >= spec_.detection->num_classes) {
+        return LabelError(i, "an object with label ", object.label, spec_.detection->num_classes);
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+template <typename T>
+absl::StatusOr<StepResult> BasicNetworkRunner<T>::ForwardBackward(absl::Span<const T> variables,
+                                                                  const ImageBatch<T>& batch,
+                                                                  uint64_t dropout_seed,
+                                                                  absl::Span<T> gradient,
+                                                                  GradientReady ready) {
+  if (!options_.training) {
+    return absl::FailedPreconditionError("the network was built for inference only");
+  }
+  PP_RETURN_IF_ERROR(CheckCall(variables, batch));
+  PP_RETURN_IF_ERROR(CheckTargets(batch));
+  if (static_cast<int64_t>(gradient.size()) != total_elements_) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("got ", gradient.size(), " elements of gradient, expected ", total_elements_));
+  }
+  PP_ASSIGN_OR_RETURN(const ObjectiveResult result,
+                      RunStep(variables.data(), batch, dropout_seed, gradient.data(), ready));
+  return MakeStepResult(spec_, result, batch.samples);
+}
+
+template <typename T>
+absl::StatusOr<StepResult> BasicNetworkRunner<T>::Evaluate(absl::Span<const T> variables,
+                                                           const ImageBatch<T>& batch,
+                                                           int64_t num_updates) {
+  PP_RETURN_IF_ERROR(CheckCall(variables, batch));
+  PP_RETURN_IF_ERROR(CheckTargets(batch));
+  PP_ASSIGN_OR_RETURN(const ObjectiveResult result,
+                      RunEvaluation(variables.data(), batch, num_updates));
+  return MakeStepResult(spec_, result, batch.samples);
+}
+
+template <typename T>
+absl::Status BasicNetworkRunner<T>::Infer(absl::Span<const T> variables, const ImageBatch<T>& batch,
+                                          int64_t num_updates) {
+  PP_RETURN_IF_ERROR(CheckCall(variables, batch));
+  return RunInference(variables.data(), batch, num_updates);
+}
+
+void FlatObjects::Assign(const absl::Span<const LabeledBox>* spans, int64_t samples) {
+  objects.clear();
+  first.assign(1, 0);
+  for (int64_t s = 0; s < samples; ++s) {
+    if (spans != nullptr) objects.insert(objects.end(), spans[s].begin(), spans[s].end());
+    first.push_back(static_cast<int32_t>(objects.size()));
+  }
+}
+
+template class BasicNetworkRunner<float>;
+template class BasicNetworkRunner<double>;
+
+}  // namespace pushpull

@@ -1,0 +1,106 @@
+// Training steps and inference between vectors and batches in host memory, wherever the network
+// itself runs: host_runner.h on the CPU, device_runner.h on a GPU.
+//
+// Thread rule: one call at a time; the runner may use threads of its own. Variables, gradients and
+// batches belong to the caller. Results are a pure function of the arguments.
+#ifndef PUSHPULL_WORKER_MODEL_NETWORK_RUNNER_H_
+#define PUSHPULL_WORKER_MODEL_NETWORK_RUNNER_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+
+#include "common/model/network_spec.h"
+#include "worker/model/step_result.h"
+
+namespace pushpull {
+
+struct RunnerOptions {
+  int64_t max_batch = 1;  // samples of the largest batch
+  bool training = true;   // false: no ForwardBackward, and far less memory
+};
+
+// T: float, or double for gradient checks.
+template <typename T>
+class BasicNetworkRunner {
+ public:
+  // Called from the calling thread with k when the elements [k, end) of the gradient have their
+  // final values; k falls from call to call and the last one is 0. Must not block for long:
+  // backward may wait for it.
+  using GradientReady = absl::FunctionRef<void(int64_t first_final_element)>;
+
+  virtual ~BasicNetworkRunner() = default;
+  BasicNetworkRunner(const BasicNetworkRunner&) = delete;
+  BasicNetworkRunner& operator=(const BasicNetworkRunner&) = delete;
+
+  // Gradient of the batch's loss as Network::ContinueStep writes it, from its end to its front.
+  // `dropout_seed` decides what dropout keeps. Both vectors hold layout.total_elements().
+  // INVALID_ARGUMENT: 0 or too many samples, a label out of range, or vectors of another size;
+  // FAILED_PRECONDITION: built without training; errors of the device, after which part of the
+  // gradient may have been announced.
+  absl::StatusOr<StepResult> ForwardBackward(absl::Span<const T> variables,
+                                             const ImageBatch<T>& batch, uint64_t dropout_seed,
+                                             absl::Span<T> gradient, GradientReady ready);
+
+  // Loss (and hits) with moving statistics, no dropout, no label smoothing. `num_updates` is how
+  // often the moving statistics have been updated (the global step). Errors as above.
+  absl::StatusOr<StepResult> Evaluate(absl::Span<const T> variables, const ImageBatch<T>& batch,
+                                      int64_t num_updates);
+
+  // Evaluate without a loss: labels and objects are not read.
+  absl::Status Infer(absl::Span<const T> variables, const ImageBatch<T>& batch,
+                     int64_t num_updates);
+
+  // What the last Evaluate or Infer computed: the values of OutputLayers(spec()), each [samples, H,
+  // W, C]. A classifier has one, its scores before the softmax. Valid until the next call.
+  virtual std::vector<const T*> outputs() const = 0;
+
+  // Bytes of activations.
+  virtual int64_t arena_bytes() const = 0;
+
+  const NetworkSpec& spec() const { return spec_; }
+
+ protected:
+  BasicNetworkRunner(const NetworkSpec& spec, int64_t total_elements, const RunnerOptions& options)
+      : spec_(spec), total_elements_(total_elements), options_(options) {}
+
+  int64_t total_elements() const { return total_elements_; }
+  const RunnerOptions& options() const { return options_; }
+
+ private:
+  // The calls above once their arguments have been checked.
+  virtual absl::StatusOr<ObjectiveResult> RunStep(const T* variables, const ImageBatch<T>& batch,
+                                                  uint64_t dropout_seed, T* gradient,
+                                                  GradientReady ready) = 0;
+  virtual absl::Status RunInference(const T* variables, const ImageBatch<T>& batch,
+                                    int64_t num_updates) = 0;
+  virtual absl::StatusOr<ObjectiveResult> RunEvaluation(const T* variables,
+                                                        const ImageBatch<T>& batch,
+                                                        int64_t num_updates) = 0;
+
+  absl::Status CheckCall(absl::Span<const T> variables, const ImageBatch<T>& batch) const;
+  absl::Status CheckTargets(const ImageBatch<T>& batch) const;
+
+  const NetworkSpec spec_;
+  const int64_t total_elements_;
+  const RunnerOptions options_;
+};
+
+using NetworkRunner = BasicNetworkRunner<float>;
+
+// The objects of a batch one after another.
+struct FlatObjects {
+  std::vector<LabeledBox> objects;
+  std::vector<int32_t> first;  // per sample, and the end
+
+  // `spans` may be null: no objects.
+  void Assign(const absl::Span<const LabeledBox>* spans, int64_t samples);
+};
+
+}  // namespace pushpull
+
+#endif  // PUSHPULL_WORKER_MODEL_NETWORK_RUNNER_H_
