@@ -181,7 +181,7 @@ __device__ __forceinline__ void WalkOutputs(const Geometry& g, const Plan& plan,
 
 // x has no skip and nothing applied. parts: null, or [plan.parts][3][channels] for the statistics.
 template <typename T, int kStride>
-__global__ void __launch_bounds__(kThreads, 2)
+__global__ void __launch_bounds__(kThreads, 3)
     ForwardTiles(Geometry g, Plan plan, LazyView<T> x, const float* weights, T* y, float* parts) {
   float* const tile = reinterpret_cast<float*>(SharedBytes());
   float* const coefficients = tile + plan.values.pixels * kSlab;
