@@ -1,15 +1,16 @@
-// Scalar formulas every CPU path must agree on.
+// Scalar formulas every path must agree on, the CPU's and the GPU's.
 #ifndef PUSHPULL_KERNELS_SCALAR_MATH_H_
 #define PUSHPULL_KERNELS_SCALAR_MATH_H_
 
 #include <cstdint>
 
+#include "kernels/host_device.h"
 #include "kernels/operands.h"
 
 namespace pushpull {
 
 template <typename T>
-T Activate(Activation activation, T z) {
+PUSHPULL_HOST_DEVICE T Activate(Activation activation, T z) {
   if (activation == Activation::kNone) return z;
   // Written so that a NaN stays one.
   if (z < T(0)) return T(0);
@@ -18,7 +19,7 @@ T Activate(Activation activation, T z) {
 
 // The derivative; 0 on both kinks.
 template <typename T>
-T ActivationSlope(Activation activation, T z) {
+PUSHPULL_HOST_DEVICE T ActivationSlope(Activation activation, T z) {
   if (activation == Activation::kNone) return T(1);
   if (z <= T(0)) return T(0);
   return activation == Activation::kRelu6 && z >= T(6) ? T(0) : T(1);
@@ -26,7 +27,7 @@ T ActivationSlope(Activation activation, T z) {
 
 // A uniform 64-bit value, a pure function of (seed, index): the finalizer of SplitMix64 over a Weyl
 // sequence.
-inline uint64_t HashIndex(uint64_t seed, uint64_t index) {
+PUSHPULL_HOST_DEVICE inline uint64_t HashIndex(uint64_t seed, uint64_t index) {
   uint64_t x = seed + (index + 1) * 0x9e3779b97f4a7c15ULL;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
@@ -34,7 +35,7 @@ inline uint64_t HashIndex(uint64_t seed, uint64_t index) {
 }
 
 // The 64-bit threshold below which HashIndex() drops an entry.
-inline uint64_t DropoutThreshold(double rate) {
+PUSHPULL_HOST_DEVICE inline uint64_t DropoutThreshold(double rate) {
   return static_cast<uint64_t>(rate * 18446744073709551616.0);
 }
 

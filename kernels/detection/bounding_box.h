@@ -1,8 +1,8 @@
-// Boxes as TensorFlow's detection code has them. Plain values.
+// Boxes as TensorFlow's detection code has them. Plain values, on the CPU and on a GPU.
 #ifndef PUSHPULL_KERNELS_DETECTION_BOUNDING_BOX_H_
 #define PUSHPULL_KERNELS_DETECTION_BOUNDING_BOX_H_
 
-#include <algorithm>
+#include "kernels/host_device.h"
 
 namespace pushpull {
 
@@ -14,20 +14,27 @@ struct BoundingBox {
   float ymax = 0.0f;
   float xmax = 0.0f;
 
-  float height() const { return ymax - ymin; }
-  float width() const { return xmax - xmin; }
-  float area() const { return height() * width(); }
+  PUSHPULL_HOST_DEVICE float height() const { return ymax - ymin; }
+  PUSHPULL_HOST_DEVICE float width() const { return xmax - xmin; }
+  PUSHPULL_HOST_DEVICE float area() const { return height() * width(); }
   bool operator==(const BoundingBox&) const = default;
 };
 
-inline float IntersectionArea(const BoundingBox& a, const BoundingBox& b) {
-  const float height = std::min(a.ymax, b.ymax) - std::max(a.ymin, b.ymin);
-  const float width = std::min(a.xmax, b.xmax) - std::max(a.xmin, b.xmin);
-  return std::max(height, 0.0f) * std::max(width, 0.0f);
+// The length that [a_min, a_max] and [b_min, b_max] share; 0 if they do not meet. In std::min's and
+// std::max's order of comparison, which decides what a NaN gives.
+PUSHPULL_HOST_DEVICE inline float SharedLength(float a_min, float a_max, float b_min, float b_max) {
+  const float length = (b_max < a_max ? b_max : a_max) - (a_min < b_min ? b_min : a_min);
+  return length < 0.0f ? 0.0f : length;
+}
+
+PUSHPULL_HOST_DEVICE inline float IntersectionArea(const BoundingBox& a, const BoundingBox& b) {
+  return SharedLength(a.ymin, a.ymax, b.ymin, b.ymax) *
+         SharedLength(a.xmin, a.xmax, b.xmin, b.xmax);
 }
 
 // 0 for boxes that do not meet.
-inline float IntersectionOverUnion(const BoundingBox& a, const BoundingBox& b) {
+PUSHPULL_HOST_DEVICE inline float IntersectionOverUnion(const BoundingBox& a,
+                                                        const BoundingBox& b) {
   const float intersection = IntersectionArea(a, b);
   return intersection == 0.0f ? 0.0f : intersection / (a.area() + b.area() - intersection);
 }

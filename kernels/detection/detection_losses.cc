@@ -3,34 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/detection/loss_formulas.h"
+
 namespace pushpull {
 namespace {
-
-// -ln sigmoid(x), without overflow.
-double NegativeLogSigmoid(double x) {
-  return std::max(-x, 0.0) + std::log1p(std::exp(-std::abs(x)));
-}
-
-double Sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
-
-double FocalWeight(const DetectionLossSpec& spec, bool positive) {
-  if (!spec.focal_alpha.has_value()) return 1.0;
-  return positive ? *spec.focal_alpha : 1.0 - *spec.focal_alpha;
-}
-
-// With s = x where z = 1 and -x elsewhere, p = sigmoid(s).
-double FocalLoss(const DetectionLossSpec& spec, double s, bool positive) {
-  return FocalWeight(spec, positive) * std::pow(Sigmoid(-s), spec.focal_gamma) *
-         NegativeLogSigmoid(s);
-}
-
-double FocalSlope(const DetectionLossSpec& spec, double s, bool positive) {
-  const double p = Sigmoid(s);
-  const double inner = -spec.focal_gamma * p * NegativeLogSigmoid(s) - Sigmoid(-s);
-  const double slope =
-      FocalWeight(spec, positive) * std::pow(Sigmoid(-s), spec.focal_gamma) * inner;
-  return positive ? slope : -slope;
-}
 
 // ln of the sum of exp(scores / scale).
 template <typename T>
@@ -46,24 +22,14 @@ double LogSumExp(absl::Span<const T> scores, double scale) {
 template <typename T>
 double ClassificationLoss(const DetectionLossSpec& spec, absl::Span<const T> scores,
                           int class_column) {
+  const LossFormula formula = LossFormulaOf(spec);
+  if (IsSoftmax(formula)) {
+    if (class_column < 0) return 0.0;
+    return SoftmaxLoss(formula, scores[class_column], LogSumExp(scores, formula.logit_scale));
+  }
   double loss = 0.0;
-  switch (spec.classification) {
-    case DetectionLossSpec::Classification::kSigmoid:
-      for (int c = 0; c < static_cast<int>(scores.size()); ++c) {
-        loss += NegativeLogSigmoid(c == class_column ? scores[c] : -scores[c]);
-      }
-      break;
-    case DetectionLossSpec::Classification::kSigmoidFocal:
-      for (int c = 0; c < static_cast<int>(scores.size()); ++c) {
-        const bool positive = c == class_column;
-        loss += FocalLoss(spec, positive ? scores[c] : -scores[c], positive);
-      }
-      break;
-    case DetectionLossSpec::Classification::kSoftmax:
-      if (class_column >= 0) {
-        loss = LogSumExp(scores, spec.logit_scale) - scores[class_column] / spec.logit_scale;
-      }
-      break;
+  for (int c = 0; c < static_cast<int>(scores.size()); ++c) {
+    loss += ScoreLoss(formula, scores[c], c == class_column);
   }
   return loss;
 }
@@ -71,58 +37,39 @@ double ClassificationLoss(const DetectionLossSpec& spec, absl::Span<const T> sco
 template <typename T>
 void ClassificationGradient(const DetectionLossSpec& spec, absl::Span<const T> scores,
                             int class_column, double factor, T* out) {
+  const LossFormula formula = LossFormulaOf(spec);
   const int columns = static_cast<int>(scores.size());
-  switch (spec.classification) {
-    case DetectionLossSpec::Classification::kSigmoid:
-      for (int c = 0; c < columns; ++c) {
-        out[c] = static_cast<T>(factor * (Sigmoid(scores[c]) - (c == class_column ? 1.0 : 0.0)));
-      }
-      break;
-    case DetectionLossSpec::Classification::kSigmoidFocal:
-      for (int c = 0; c < columns; ++c) {
-        const bool positive = c == class_column;
-        out[c] =
-            static_cast<T>(factor * FocalSlope(spec, positive ? scores[c] : -scores[c], positive));
-      }
-      break;
-    case DetectionLossSpec::Classification::kSoftmax: {
-      if (class_column < 0) {
-        std::fill_n(out, columns, T(0));
-        break;
-      }
-      const double log_sum = LogSumExp(scores, spec.logit_scale);
-      for (int c = 0; c < columns; ++c) {
-        const double probability = std::exp(scores[c] / spec.logit_scale - log_sum);
-        const double target = c == class_column ? 1.0 : 0.0;
-        out[c] = static_cast<T>(factor / spec.logit_scale * (probability - target));
-      }
-      break;
+  if (IsSoftmax(formula)) {
+    if (class_column < 0) {
+      std::fill_n(out, columns, T(0));
+      return;
     }
+    const double log_sum = LogSumExp(scores, formula.logit_scale);
+    for (int c = 0; c < columns; ++c) {
+      out[c] =
+          static_cast<T>(factor * SoftmaxSlope(formula, scores[c], log_sum, c == class_column));
+    }
+    return;
+  }
+  for (int c = 0; c < columns; ++c) {
+    out[c] = static_cast<T>(factor * ScoreSlope(formula, scores[c], c == class_column));
   }
 }
 
 template <typename T>
 double LocalizationLoss(const DetectionLossSpec& spec, const T* code, const BoxCode& target) {
+  const LossFormula formula = LossFormulaOf(spec);
   double loss = 0.0;
-  const double delta = spec.smooth_l1_delta;
-  for (int i = 0; i < kBoxCodeSize; ++i) {
-    const double d = std::abs(code[i] - target[i]);
-    const bool quadratic = spec.localization == DetectionLossSpec::Localization::kL2 || d <= delta;
-    loss += quadratic ? 0.5 * d * d : delta * (d - 0.5 * delta);
-  }
+  for (int i = 0; i < kBoxCodeSize; ++i) loss += CodeLoss(formula, code[i] - target[i]);
   return loss;
 }
 
 template <typename T>
 void LocalizationGradient(const DetectionLossSpec& spec, const T* code, const BoxCode& target,
                           double factor, T* out) {
-  const double delta = spec.smooth_l1_delta;
+  const LossFormula formula = LossFormulaOf(spec);
   for (int i = 0; i < kBoxCodeSize; ++i) {
-    double d = code[i] - target[i];
-    if (spec.localization == DetectionLossSpec::Localization::kSmoothL1 && std::abs(d) > delta) {
-      d = std::copysign(delta, d);
-    }
-    out[i] = static_cast<T>(factor * d);
+    out[i] = static_cast<T>(factor * CodeSlope(formula, code[i] - target[i]));
   }
 }
 

@@ -8,6 +8,7 @@
 
 #include "kernels/detection/detection_losses.h"
 #include "kernels/detection/hard_example_miner.h"
+#include "kernels/detection/loss_formulas.h"
 
 namespace pushpull {
 namespace {
@@ -27,6 +28,7 @@ class SsdLossComputation {
   explicit SsdLossComputation(const SsdLossArguments<T>& arguments)
       : arguments_(arguments),
         spec_(*arguments.spec),
+        formula_(LossFormulaOf(spec_.loss)),
         num_anchors_(static_cast<int>(arguments.num_anchors)),
         columns_(spec_.num_classes + 1),
         images_(arguments.samples) {
@@ -86,11 +88,8 @@ class SsdLossComputation {
             static_cast<size_t>(columns_)};
   }
 
-  // TensorFlow's weighted L2 loss weighs the differences before it squares them.
-  double LossWeight(const AnchorTarget& target) const {
-    const double weight = target.box_weight;
-    return spec_.loss.localization == DetectionLossSpec::Localization::kL2 ? weight * weight
-                                                                           : weight;
+  double BoxWeight(const AnchorTarget& target) const {
+    return LocalizationWeight(formula_, target.box_weight);
   }
 
   void ComputeImage(int64_t s) {
@@ -106,8 +105,7 @@ class SsdLossComputation {
             target.class_weight * ClassificationLoss(spec_.loss, Scores(s, a), target.class_column);
       }
       if (target.box_weight != 0.0f) {
-        localization[a] =
-            LossWeight(target) * LocalizationLoss(spec_.loss, Code(s, a), target.code);
+        localization[a] = BoxWeight(target) * LocalizationLoss(spec_.loss, Code(s, a), target.code);
       }
     }
     SelectAnchors(s, classification, localization, &image);
@@ -168,7 +166,7 @@ class SsdLossComputation {
       }
       if (target.box_weight != 0.0f && head.dbox_codes != nullptr) {
         LocalizationGradient(spec_.loss, Code(s, a), target.code,
-                             localization_factor * LossWeight(target),
+                             localization_factor * BoxWeight(target),
                              head.dbox_codes + places_[a].Row(s) * kBoxCodeSize);
       }
     }
@@ -176,6 +174,7 @@ class SsdLossComputation {
 
   const SsdLossArguments<T>& arguments_;
   const DetectionSpec& spec_;
+  const LossFormula formula_;
   const int num_anchors_;
   const int columns_;
   std::vector<Place> places_;  // per anchor

@@ -1,15 +1,6 @@
 #include "kernels/detection/target_assigner.h"
 
 namespace pushpull {
-namespace {
-
-int JudgeOverlap(const ArgMaxMatcherSpec& spec, int box, float overlap) {
-  if (spec.ignore_thresholds || overlap >= spec.matched_threshold) return box;
-  const bool low = overlap < spec.unmatched_threshold;
-  return low == spec.negatives_lower_than_unmatched ? kUnmatched : kIgnored;
-}
-
-}  // namespace
 
 std::vector<int> MatchAnchors(const ArgMaxMatcherSpec& spec, absl::Span<const BoundingBox> anchors,
                               absl::Span<const LabeledBox> boxes) {
@@ -46,19 +37,17 @@ std::vector<AnchorTarget> AssignTargets(const DetectionSpec& spec,
                                         absl::Span<const BoundingBox> anchors,
                                         absl::Span<const LabeledBox> boxes) {
   const std::vector<int> matches = MatchAnchors(spec.matcher, anchors, boxes);
+  const BackgroundRule background = BackgroundRuleOf(spec.loss);
   std::vector<AnchorTarget> targets(anchors.size());
   for (size_t a = 0; a < anchors.size(); ++a) {
     AnchorTarget& target = targets[a];
     target.match = matches[a];
+    const AnchorRole role = RoleOf(background, target.match, boxes.data());
+    target.class_column = role.class_column;
+    target.class_weight = role.class_weight;
+    target.box_weight = role.box_weight;
     if (target.match >= 0) {
-      const LabeledBox& box = boxes[target.match];
-      target.class_column = box.label + 1;
-      target.class_weight = box.weight;
-      target.box_weight = box.weight;
-      target.code = EncodeBox(spec.box_coder, box.box, anchors[a]);
-    } else {
-      target.class_column = spec.loss.encode_background_as_zeros ? -1 : 0;
-      target.class_weight = target.match == kIgnored ? 0.0f : spec.loss.negative_class_weight;
+      target.code = EncodeBox(spec.box_coder, boxes[target.match].box, anchors[a]);
     }
   }
   return targets;

@@ -3,7 +3,6 @@
 #ifndef PUSHPULL_KERNELS_DETECTION_TARGET_ASSIGNER_H_
 #define PUSHPULL_KERNELS_DETECTION_TARGET_ASSIGNER_H_
 
-#include <cstdint>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -11,17 +10,9 @@
 #include "common/model/detection_spec.h"
 #include "kernels/detection/bounding_box.h"
 #include "kernels/detection/box_coder.h"
+#include "kernels/detection/target_formulas.h"
 
 namespace pushpull {
-
-struct LabeledBox {
-  BoundingBox box;
-  int32_t label = 0;    // 0-based, without the background
-  float weight = 1.0f;  // of its anchors in both losses
-};
-
-inline constexpr int kUnmatched = -1;  // background
-inline constexpr int kIgnored = -2;    // between the thresholds: in no loss
 
 // Per anchor the index of its ground-truth box, kUnmatched or kIgnored. An anchor goes to the box
 // it overlaps most (the first of equals) if the IoU reaches matched_threshold; below

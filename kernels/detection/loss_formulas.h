@@ -1,0 +1,111 @@
+// The losses of detection_losses.h, one score or one entry of a box code at a time, for the CPU and
+// for a GPU. Pure functions in double.
+#ifndef PUSHPULL_KERNELS_DETECTION_LOSS_FORMULAS_H_
+#define PUSHPULL_KERNELS_DETECTION_LOSS_FORMULAS_H_
+
+#include <cmath>
+
+#include "common/model/detection_spec.h"
+#include "kernels/host_device.h"
+
+namespace pushpull {
+
+// What the formulas need of a DetectionLossSpec.
+struct LossFormula {
+  DetectionLossSpec::Classification classification;
+  DetectionLossSpec::Localization localization;
+  double logit_scale;
+  double focal_gamma;
+  double focal_positive_weight;
+  double focal_negative_weight;
+  double smooth_l1_delta;
+};
+
+inline LossFormula LossFormulaOf(const DetectionLossSpec& spec) {
+  LossFormula formula;
+  formula.classification = spec.classification;
+  formula.localization = spec.localization;
+  formula.logit_scale = spec.logit_scale;
+  formula.focal_gamma = spec.focal_gamma;
+  formula.focal_positive_weight = spec.focal_alpha.has_value() ? *spec.focal_alpha : 1.0;
+  formula.focal_negative_weight = spec.focal_alpha.has_value() ? 1.0 - *spec.focal_alpha : 1.0;
+  formula.smooth_l1_delta = spec.smooth_l1_delta;
+  return formula;
+}
+
+PUSHPULL_HOST_DEVICE inline bool IsSoftmax(const LossFormula& formula) {
+  return formula.classification == DetectionLossSpec::Classification::kSoftmax;
+}
+
+// -ln sigmoid(x), without overflow.
+PUSHPULL_HOST_DEVICE inline double NegativeLogSigmoid(double x) {
+  return (x > 0.0 ? 0.0 : -x) + log1p(exp(-fabs(x)));
+}
+
+PUSHPULL_HOST_DEVICE inline double Sigmoid(double x) { return 1.0 / (1.0 + exp(-x)); }
+
+// a (1 - p)^gamma, where s = x at the target's column and -x elsewhere, and p = sigmoid(s).
+PUSHPULL_HOST_DEVICE inline double FocalFactor(const LossFormula& formula, double s,
+                                               bool is_target) {
+  return (is_target ? formula.focal_positive_weight : formula.focal_negative_weight) *
+         pow(Sigmoid(-s), formula.focal_gamma);
+}
+
+// kSigmoid and kSigmoidFocal: what one score adds to the loss, and the derivative.
+PUSHPULL_HOST_DEVICE inline double ScoreLoss(const LossFormula& formula, double score,
+                                             bool is_target) {
+  const double s = is_target ? score : -score;
+  const double loss = NegativeLogSigmoid(s);
+  return formula.classification == DetectionLossSpec::Classification::kSigmoidFocal
+             ? FocalFactor(formula, s, is_target) * loss
+             : loss;
+}
+
+PUSHPULL_HOST_DEVICE inline double ScoreSlope(const LossFormula& formula, double score,
+                                              bool is_target) {
+  if (formula.classification != DetectionLossSpec::Classification::kSigmoidFocal) {
+    return Sigmoid(score) - (is_target ? 1.0 : 0.0);
+  }
+  const double s = is_target ? score : -score;
+  const double inner = -formula.focal_gamma * Sigmoid(s) * NegativeLogSigmoid(s) - Sigmoid(-s);
+  const double slope = FocalFactor(formula, s, is_target) * inner;
+  return is_target ? slope : -slope;
+}
+
+// kSoftmax: log_sum is ln of the sum of exp(score / logit_scale) over all columns.
+PUSHPULL_HOST_DEVICE inline double SoftmaxLoss(const LossFormula& formula, double target_score,
+                                               double log_sum) {
+  return log_sum - target_score / formula.logit_scale;
+}
+
+PUSHPULL_HOST_DEVICE inline double SoftmaxSlope(const LossFormula& formula, double score,
+                                                double log_sum, bool is_target) {
+  const double probability = exp(score / formula.logit_scale - log_sum);
+  return (probability - (is_target ? 1.0 : 0.0)) / formula.logit_scale;
+}
+
+// What one entry of a box code adds to the loss, and the derivative; d is its difference from the
+// target.
+PUSHPULL_HOST_DEVICE inline double CodeLoss(const LossFormula& formula, double d) {
+  const double distance = fabs(d), delta = formula.smooth_l1_delta;
+  const bool quadratic =
+      formula.localization == DetectionLossSpec::Localization::kL2 || distance <= delta;
+  return quadratic ? 0.5 * distance * distance : delta * (distance - 0.5 * delta);
+}
+
+PUSHPULL_HOST_DEVICE inline double CodeSlope(const LossFormula& formula, double d) {
+  const bool linear = formula.localization == DetectionLossSpec::Localization::kSmoothL1 &&
+                      fabs(d) > formula.smooth_l1_delta;
+  return linear ? copysign(formula.smooth_l1_delta, d) : d;
+}
+
+// TensorFlow's weighted L2 loss weighs the differences before it squares them.
+PUSHPULL_HOST_DEVICE inline double LocalizationWeight(const LossFormula& formula,
+                                                      double box_weight) {
+  return formula.localization == DetectionLossSpec::Localization::kL2 ? box_weight * box_weight
+                                                                      : box_weight;
+}
+
+}  // namespace pushpull
+
+#endif  // PUSHPULL_KERNELS_DETECTION_LOSS_FORMULAS_H_

@@ -1,0 +1,52 @@
+// What hard_example_miner.h says of one anchor, for the CPU and for a GPU. Pure functions.
+#ifndef PUSHPULL_KERNELS_DETECTION_MINING_FORMULAS_H_
+#define PUSHPULL_KERNELS_DETECTION_MINING_FORMULAS_H_
+
+#include <cstdint>
+#include <cmath>
+
+#include "common/model/detection_spec.h"
+#include "kernels/host_device.h"
+
+namespace pushpull {
+
+// What each loss counts in the ranking.
+struct RankingWeights {
+  double classification;
+  double localization;
+};
+
+inline RankingWeights RankingWeightsOf(const DetectionLossSpec& loss,
+                                       const HardExampleMinerSpec& miner) {
+  switch (miner.loss_type) {
+    case HardExampleMinerSpec::LossType::kClassification:
+      return {1.0, 0.0};
+    case HardExampleMinerSpec::LossType::kLocalization:
+      return {0.0, 1.0};
+    case HardExampleMinerSpec::LossType::kBoth:
+      break;
+  }
+  return {loss.classification_weight, loss.localization_weight};
+}
+
+// The larger, the harder. A NaN comes first in the list, so that the total loss shows it.
+PUSHPULL_HOST_DEVICE inline float RankingLoss(const RankingWeights& weights, double classification,
+                                              double localization) {
+  constexpr float kInfinity = INFINITY;
+  const float loss = static_cast<float>(weights.classification * classification +
+                                        weights.localization * localization);
+  return loss != loss ? kInfinity : loss;
+}
+
+// How many unmatched anchors an image may keep that keeps so many matched ones; only with
+// max_negatives_per_positive.
+PUSHPULL_HOST_DEVICE inline int64_t MaxNegatives(const HardExampleMinerSpec& miner,
+                                                 int64_t positives) {
+  const int64_t by_positives = miner.max_negatives_per_positive * positives;
+  return by_positives < miner.min_negatives_per_image ? miner.min_negatives_per_image
+                                                      : by_positives;
+}
+
+}  // namespace pushpull
+
+#endif  // PUSHPULL_KERNELS_DETECTION_MINING_FORMULAS_H_
