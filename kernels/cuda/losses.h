@@ -11,6 +11,7 @@
 
 namespace pushpull::PUSHPULL_CUDA {
 
+// A label outside [0, classes) gives a NaN.
 template <typename T>
 void SoftmaxCrossEntropy(Queue* queue, int64_t samples, int64_t classes, const T* logits,
                          const int32_t* labels, double smoothing, T* dlogits,
@@ -18,8 +19,8 @@ void SoftmaxCrossEntropy(Queue* queue, int64_t samples, int64_t classes, const T
 
 int64_t SsdLossWorkspaceBytes(int64_t samples, int64_t num_anchors);
 
-// One block per image matches, computes the losses and mines; a second kernel adds up in the order
-// of the images; a third writes the gradients.
+// At most 16 heads. One block per image matches, all blocks share the anchors' losses, one block
+// per image mines, one adds up in the order of the images, and all write the gradients.
 template <typename T>
 void SsdLoss(Queue* queue, const SsdLossArguments<T>& arguments, SsdLossResult* result,
              void* workspace);

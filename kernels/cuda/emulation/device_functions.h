@@ -85,6 +85,12 @@ T atomicMax(T* address, T value) {
   *address = std::max(old, value);
   return old;
 }
+template <typename T>
+T atomicMin(T* address, T value) {
+  const T old = *address;
+  *address = std::min(old, value);
+  return old;
+}
 
 template <typename T>
 T __ldg(const T* address) {

@@ -1,0 +1,50 @@
+// Sums over the threads of a warp or a block in a fixed order.
+#ifndef PUSHPULL_KERNELS_CUDA_BLOCK_SUM_CUH_
+#define PUSHPULL_KERNELS_CUDA_BLOCK_SUM_CUH_
+
+#include "kernels/cuda/platform.h"
+
+namespace pushpull::PUSHPULL_CUDA {
+
+inline constexpr unsigned kAllLanes = 0xffffffffu;
+inline constexpr int kWarpLanes = 32;
+
+// Over `lanes` neighbouring lanes, a power of two up to a whole warp; every lane of the warp calls.
+template <typename T>
+__device__ __forceinline__ T LaneSum(T value, int lanes = kWarpLanes) {
+  for (int offset = lanes / 2; offset > 0; offset /= 2) {
+    value += __shfl_xor_sync(kAllLanes, value, offset);
+  }
+  return value;
+}
+
+// NaNs count as the smallest.
+__device__ __forceinline__ float LaneMax(float value, int lanes = kWarpLanes) {
+  for (int offset = lanes / 2; offset > 0; offset /= 2) {
+    value = fmaxf(value, __shfl_xor_sync(kAllLanes, value, offset));
+  }
+  return value;
+}
+
+// Every thread receives the sums. `shared` has a row of kCount per warp; the block's size is a
+// multiple of a warp.
+template <int kCount>
+__device__ __forceinline__ void BlockSum(double values[kCount], double* shared) {
+  const int warp = threadIdx.x / kWarpLanes, warps = blockDim.x / kWarpLanes;
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    values[i] = LaneSum(values[i]);
+    if (threadIdx.x % kWarpLanes == 0) shared[warp * kCount + i] = values[i];
+  }
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    values[i] = 0.0;
+    for (int w = 0; w < warps; ++w) values[i] += shared[w * kCount + i];
+  }
+  __syncthreads();
+}
+
+}  // namespace pushpull::PUSHPULL_CUDA
+
+#endif  // PUSHPULL_KERNELS_CUDA_BLOCK_SUM_CUH_

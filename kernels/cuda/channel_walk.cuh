@@ -1,0 +1,89 @@
+// Walking over dense tensors kWidth neighbours at a time: 8, or 1 where the number of channels (or
+// an address) does not allow it.
+#ifndef PUSHPULL_KERNELS_CUDA_CHANNEL_WALK_CUH_
+#define PUSHPULL_KERNELS_CUDA_CHANNEL_WALK_CUH_
+
+#include <algorithm>
+#include <cstdint>
+#include <initializer_list>
+
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/numbers.cuh"
+#include "kernels/cuda/views.cuh"
+
+namespace pushpull::PUSHPULL_CUDA {
+
+inline constexpr int kWalkThreads = 256;
+
+// Blocks of kWalkThreads for a grid-stride loop over `items`.
+inline unsigned WalkBlocks(const Queue& queue, int64_t items) {
+  return static_cast<unsigned>(std::min<int64_t>((items + kWalkThreads - 1) / kWalkThreads,
+                                                 int64_t{8} * queue.multiprocessors));
+}
+
+// Whether eight neighbours at a time can be read and written: rows of `channels` numbers at these
+// addresses, null ones included.
+inline bool CanWalkWide(int64_t channels, std::initializer_list<const void*> addresses) {
+  return channels % 8 == 0 && std::all_of(addresses.begin(), addresses.end(), [](const void* a) {
+           return reinterpret_cast<uintptr_t>(a) % 32 == 0;
+         });
+}
+
+template <int kWidth, typename T>
+__device__ __forceinline__ void LoadWide(const T* from, float out[kWidth]) {
+  if constexpr (kWidth == 8) {
+    Load8(from, out);
+  } else {
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) out[i] = ToFloat(from[i]);
+  }
+}
+
+template <int kWidth, typename T>
+__device__ __forceinline__ void StoreWide(const float values[kWidth], T* to) {
+  if constexpr (kWidth == 8) {
+    Store8(values, to);
+  } else {
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) to[i] = FromFloat<T>(values[i]);
+  }
+}
+
+template <int kWidth>
+__device__ __forceinline__ void LoadCoefficients(const NormView& norm, int channel,
+                                                 ScaleShift out[kWidth]) {
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) out[i] = NormCoefficients(norm, channel + i);
+}
+
+// The value of x at `index` and the entries after it; `norm` are the coefficients of their
+// channels.
+template <int kWidth, typename T>
+__device__ __forceinline__ void LoadValue(const LazyView<T>& x, const ScaleShift norm[kWidth],
+                                          int64_t index, float value[kWidth]) {
+  if (x.applied != nullptr) {
+    LoadWide<kWidth>(x.applied + index, value);
+    return;
+  }
+  LoadWide<kWidth>(x.raw + index, value);
+  if (x.norm.gamma != nullptr) {
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) value[i] = norm[i].scale * value[i] + norm[i].shift;
+  }
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) value[i] = Activate(x.activation, value[i]);
+  if (x.skip != nullptr) {
+    float skip[kWidth];
+    LoadWide<kWidth>(x.skip + index, skip);
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) value[i] += skip[i];
+  }
+}
+
+// Writes the value of x, or copies x.applied where there is one.
+template <typename T>
+void WriteValue(Queue* queue, const LazyView<T>& x, const Shape& shape, T* out);
+
+}  // namespace pushpull::PUSHPULL_CUDA
+
+#endif  // PUSHPULL_KERNELS_CUDA_CHANNEL_WALK_CUH_

@@ -1,0 +1,51 @@
+// A detector's outputs and objects to take the loss of, on the CPU and on a GPU, emulated or not.
+#ifndef PUSHPULL_TESTS_KERNELS_CUDA_SSD_CASE_H_
+#define PUSHPULL_TESTS_KERNELS_CUDA_SSD_CASE_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/cuda/platform.h"
+#include "kernels/detection/ssd_loss.h"
+
+namespace pushpull::PUSHPULL_CUDA {
+
+struct SsdCase {
+  DetectionSpec spec;  // its heads are not read
+  int64_t samples = 2;
+  std::vector<int64_t> head_anchors;
+  std::vector<BoundingBox> anchors;
+  std::vector<std::vector<LabeledBox>> objects;  // per sample
+  // [head][samples, anchors of the head, 4 or num_classes + 1], one head after the other.
+  std::vector<double> codes, scores;
+  bool wants_gradient = true;
+  int head_without_gradient = -1;
+
+  int64_t num_anchors() const { return static_cast<int64_t>(anchors.size()); }
+};
+
+// Random boxes of which some are alike, objects on and off the anchors, some outputs alike.
+SsdCase RandomSsdCase(uint64_t stream, const DetectionSpec& spec, int64_t samples,
+                      const std::vector<int64_t>& head_anchors, int max_objects);
+
+// Gradients are as the type holds them, 777 where none was written.
+struct SsdOutcome {
+  SsdLossResult result;
+  std::vector<double> dcodes, dscores;
+};
+
+// In double, of outputs rounded to T.
+template <typename T>
+SsdOutcome SsdLossByCpu(const SsdCase& the_case);
+
+// Also expects that the order of the threads does not matter.
+template <typename T>
+SsdOutcome SsdLossByGpu(const SsdCase& the_case);
+
+// Expects the same losses, counts, choice of anchors and gradients from both.
+template <typename T>
+void CheckSsdCase(const SsdCase& the_case);
+
+}  // namespace pushpull::PUSHPULL_CUDA
+
+#endif  // PUSHPULL_TESTS_KERNELS_CUDA_SSD_CASE_H_
