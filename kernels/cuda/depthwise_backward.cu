@@ -100,12 +100,10 @@ struct GradientSums {
   float2 beta = {}, gamma = {};
 };
 
-// Forms the value of an input pixel and finishes its gradient. Pointers are of the thread's two
+// What it takes to finish the gradient of an input pixel. Pointers are of the thread's two
 // channels.
 template <typename T>
 struct InputPixels {
-  const T* skip;
-  const T* applied;
   const T* add;
   T* dz;
   Bounds bounds;
@@ -114,24 +112,13 @@ struct InputPixels {
   // coefficients: from the thread's two channels on.
   __device__ __forceinline__ InputPixels(const LazyView<T>& x, const InputGradientView<T>& dx,
                                          int channel, const float* coefficients)
-      : skip(x.skip == nullptr ? nullptr : x.skip + channel),
-        applied(x.applied == nullptr ? nullptr : x.applied + channel),
-        add(dx.add == nullptr ? nullptr : dx.add + channel),
+      : add(dx.add == nullptr ? nullptr : dx.add + channel),
         dz(dx.dz == nullptr ? nullptr : dx.dz + channel),
         bounds(BoundsOf(x.activation)),
         scale(Load2(coefficients + kScale * kSlab)),
         shift(Load2(coefficients + kShift * kSlab)),
         mean(Load2(coefficients + kMean * kSlab)) {}
-  __device__ __forceinline__ float2 Normalized(float2 raw) const { return Fma2(scale, raw, shift); }
-  __device__ __forceinline__ float2 Value(float2 z, int64_t place) const {
-    if (applied != nullptr) return Load2(applied + place);
-    float2 value = make_float2(Clamp(z.x, bounds), Clamp(z.y, bounds));
-    if (skip != nullptr) {
-      const float2 other = Load2(skip + place);
-      value = make_float2(value.x + other.x, value.y + other.y);
-    }
-    return value;
-  }
+
   __device__ __forceinline__ void Finish(float2 gradient, float2 raw, float2 z, int64_t place,
                                          GradientSums* sums) const {
     if (dz == nullptr) return;
@@ -194,20 +181,20 @@ __device__ __forceinline__ void WalkInputs(const Geometry& g, const Plan& plan,
   float2 weights[3][3];
   LoadTaps(taps, weights);
   using Window = GradientWindow<kStride>;
-  const Region dy_region = GradientRegion(plan, kStride), x_region = InputRegion(plan, kStride);
-  const int line = dy_region.columns * kSlab, x_line = x_region.columns * kSlab;
-  const int items = plan.images * plan.columns * plan.segments;
+  const int line = plan.gradients.columns * kSlab, x_line = plan.inputs.columns * kSlab;
 #pragma unroll 1
-  for (int index = threadIdx.x / kPairs; index < items; index += kSlots) {
+  for (int index = threadIdx.x / kPairs; index < plan.items; index += kSlots) {
     const Item item = ItemOf(plan, index);
     const int image = origin.image + item.image;
     if (image >= g.images) continue;
     const int column = origin.column + 2 * item.column;
-    const float* from = gradients + (item.image * dy_region.rows + item.row) * line +
+    const float* from = gradients + (item.image * plan.gradients.rows + item.row) * line +
                         item.column * (2 / kStride) * kSlab;
-    const T* x_from = inputs + (item.image * x_region.rows + item.row * kStride) * x_line +
+    const T* x_from = inputs + (item.image * plan.inputs.rows + item.row * kStride) * x_line +
                       item.column * 2 * kSlab;
-    const int64_t base = static_cast<int64_t>(image) * g.height * g.width * g.channels;
+    int row = origin.row + item.row * kStride;
+    int64_t place =
+        ((static_cast<int64_t>(image) * g.height + row) * g.width + column) * g.channels;
     Window window;
 #pragma unroll
     for (int i = 0; i < Window::kBack; ++i) {
@@ -223,16 +210,17 @@ __device__ __forceinline__ void WalkInputs(const Geometry& g, const Plan& plan,
         from += line;
 #pragma unroll
         for (int i = 0; i < kStride; ++i) {
-          const int row = origin.row + (first + phase) * kStride + i;
 #pragma unroll
           for (int j = 0; j < 2; ++j) {
             if (row < 0 || row >= g.height || column + j < 0 || column + j >= g.width) continue;
-            const int64_t place = base + (row * g.width + column + j) * g.channels;
-            const float2 raw = Load2(x_from + j * kSlab), z = pixels.Normalized(raw);
-            const float2 gradient =
-                VisitPixel<kStride>(window, phase, i, j, pixels.Value(z, place), weights, sums);
-            pixels.Finish(gradient, raw, z, place, sums);
+            const float2 raw = Load2(x_from + j * kSlab);
+            const float2 z = Fma2(pixels.scale, raw, pixels.shift);
+            const float2 value = make_float2(Clamp(z.x, pixels.bounds), Clamp(z.y, pixels.bounds));
+            const float2 gradient = VisitPixel<kStride>(window, phase, i, j, value, weights, sums);
+            pixels.Finish(gradient, raw, z, place + j * g.channels, sums);
           }
+          ++row;
+          place += static_cast<int64_t>(g.width) * g.channels;
           x_from += x_line;
         }
       }
@@ -260,15 +248,15 @@ __device__ __forceinline__ void WriteParts(const float* sums, int slots, int tap
   }
 }
 
+// x has no skip and nothing applied.
 template <typename T, int kStride>
 __global__ void __launch_bounds__(kThreads, 2)
     BackwardTiles(Geometry g, Plan plan, LazyView<T> x, const float* weights,
                   OutputGradientView<T> dy, InputGradientView<T> dx, float* weight_parts,
                   float* norm_parts) {
-  const Region dy_region = GradientRegion(plan, kStride), x_region = InputRegion(plan, kStride);
   float* const gradients = reinterpret_cast<float*>(SharedBytes());
-  T* const inputs = reinterpret_cast<T*>(gradients + dy_region.pixels * kSlab);
-  float* const coefficients = reinterpret_cast<float*>(inputs + x_region.pixels * kSlab);
+  T* const inputs = reinterpret_cast<T*>(gradients + plan.gradients.pixels * kSlab);
+  float* const coefficients = reinterpret_cast<float*>(inputs + plan.inputs.pixels * kSlab);
   const int slab = blockIdx.x % plan.slabs * kSlab;
   const int thread = threadIdx.x;
   if (thread < kSlab && slab + thread < g.channels) {
@@ -281,12 +269,10 @@ __global__ void __launch_bounds__(kThreads, 2)
   const int pair = thread % kPairs * 2;
   const bool active = slab + pair < g.channels;
   GradientSums sums;
-  const PixelWalk dy_walk(thread, dy_region), x_walk(thread, x_region);
   const Extent dy_extent{g.images, g.out_height, g.out_width, g.channels};
   const Extent x_extent{g.images, g.height, g.width, g.channels};
-  const int tiles = plan.image_tiles * plan.row_tiles * plan.column_tiles;
 #pragma unroll 1
-  for (int t = blockIdx.x / plan.slabs; t < tiles; t += plan.parts) {
+  for (int t = blockIdx.x / plan.slabs; t < plan.tiles; t += plan.parts) {
     const Origin steps = TileOrigin(plan, t);
     // With the padding counted, steps begin at the last multiple of the stride before the image.
     const int skipped_rows = g.pad_top / kStride, skipped_columns = g.pad_left / kStride;
@@ -294,9 +280,9 @@ __global__ void __launch_bounds__(kThreads, 2)
                           skipped_columns + steps.column * (2 / kStride) - Back(kStride)};
     const Origin first_x{steps.image, steps.row * kStride - g.pad_top % kStride,
                          steps.column * 2 - g.pad_left % kStride};
-    Stage<kBatch<T>>(x_walk, x_region, x_extent, first_x, slab + thread % 4 * 8,
+    Stage<kBatch<T>>(plan.inputs, x_extent, first_x, slab + thread % 4 * 8,
                      RawStager<T>{x.raw, inputs});
-    Stage<kBatch<T> / 2>(dy_walk, dy_region, dy_extent, first_dy, slab + thread % 4 * 8,
+    Stage<kBatch<T> / 2>(plan.gradients, dy_extent, first_dy, slab + thread % 4 * 8,
                          GradientStager<T>(dy, coefficients, gradients));
     __syncthreads();
     if (active) {
@@ -400,14 +386,16 @@ void DepthwiseBackward(Queue* queue, const ConvolutionShape& shape, const Lazy<T
                        const float* weights, const OutputGradient<T>& dy, float* dweights,
                        const InputGradient<T>& dx, void* workspace) {
   const depthwise::Geometry geometry = depthwise::GeometryOf(shape);
-  const depthwise::Plan plan = depthwise::BackwardPlan(*queue, shape, sizeof(T));
+  const bool tiled = depthwise::HasTiles(shape) && x.skip == nullptr && x.applied == nullptr;
+  const depthwise::Plan plan = tiled ? depthwise::TiledBackwardPlan(*queue, shape, sizeof(T))
+                                     : depthwise::GenericBackwardPlan(*queue, shape);
   const LaunchShape launch{dim3(plan.blocks()), dim3(depthwise::kThreads), plan.shared_bytes};
   const int64_t weight_count = shape.depthwise_weights();
   float* const weight_parts = static_cast<float*>(workspace);
   const bool norm_wanted = dx.dz != nullptr && x.batch_norm != nullptr;
   float* const norm_parts = norm_wanted ? weight_parts + plan.parts * weight_count : nullptr;
   const auto dy_view = ViewOf(dy, shape.out().rows());
-  if (!plan.tiled) {
+  if (!tiled) {
     Launch(queue, "depthwise_backward_generic", launch, depthwise::BackwardGeneric<T>, geometry,
            plan, ViewOf(x), weights, dy_view, ViewOf(dx), weight_parts, norm_parts);
   } else {

@@ -48,7 +48,7 @@ __device__ __forceinline__ void WritePart(const float* sums, int slots, int slab
   to[2 * channels] = squares;
 }
 
-// Puts activated input into tile[pixels][kSlab], without the skip.
+// Puts activated input into tile[pixels][kSlab].
 template <typename T>
 class ValueStager {
  public:
@@ -81,26 +81,6 @@ class ValueStager {
   const Bounds bounds_;
   float* tile_;
   float scale_[8], shift_[8];
-};
-
-// Adds the skip to what the same thread has put there.
-template <typename T>
-struct SkipStager {
-  using Loaded = Raw8<T>;
-  const T* skip;
-  float* tile;
-
-  __device__ __forceinline__ Loaded Load(int64_t place) const { return LoadRaw8(skip + place); }
-  __device__ __forceinline__ void Put(int pixel, const Loaded& loaded) const {
-    float* const to = tile + pixel * kSlab + threadIdx.x % 4 * 8;
-    float values[8], others[8];
-    Load8(to, values);
-    Unpack8(loaded, others);
-#pragma unroll
-    for (int i = 0; i < 8; ++i) values[i] += others[i];
-    Store8(values, to);
-  }
-  __device__ __forceinline__ void PutZero(int) const {}
 };
 
 // Two channels of the activated input under the two outputs of a step: one row.
@@ -145,21 +125,19 @@ struct OutputSink {
 // thread's two channels.
 template <typename T, int kStride>
 __device__ __forceinline__ void WalkOutputs(const Geometry& g, const Plan& plan,
-                                            const Region& region, const Origin& origin,
-                                            const float* tile, const float* taps,
-                                            OutputSink<T>* sink) {
+                                            const Origin& origin, const float* tile,
+                                            const float* taps, OutputSink<T>* sink) {
   float2 weights[3][3];
   LoadTaps(taps, weights);
-  const int items = plan.images * plan.columns * plan.segments;
-  const int line = region.columns * kSlab;
+  const int line = plan.values.columns * kSlab;
 #pragma unroll 1
-  for (int index = threadIdx.x / kPairs; index < items; index += kSlots) {
+  for (int index = threadIdx.x / kPairs; index < plan.items; index += kSlots) {
     const Item item = ItemOf(plan, index);
     const int image = origin.image + item.image;
     if (image >= g.images) continue;
     const int column = (origin.column + item.column) * 2;
     const int end = min(item.end, g.out_height - origin.row);
-    const float* from = tile + (item.image * region.rows + item.row * kStride) * line +
+    const float* from = tile + (item.image * plan.values.rows + item.row * kStride) * line +
                         item.column * 2 * kStride * kSlab;
     int64_t place =
         ((static_cast<int64_t>(image) * g.out_height + origin.row + item.row) * g.out_width +
@@ -201,13 +179,12 @@ __device__ __forceinline__ void WalkOutputs(const Geometry& g, const Plan& plan,
   }
 }
 
-// x.applied is not looked at. parts: null, or [plan.parts][3][channels] for the statistics.
+// x has no skip and nothing applied. parts: null, or [plan.parts][3][channels] for the statistics.
 template <typename T, int kStride>
-__global__ void __launch_bounds__(kThreads, 2)
+__global__ void __launch_bounds__(kThreads, 3)
     ForwardTiles(Geometry g, Plan plan, LazyView<T> x, const float* weights, T* y, float* parts) {
-  const Region region = ForwardRegion(plan, kStride);
   float* const tile = reinterpret_cast<float*>(SharedBytes());
-  float* const coefficients = tile + region.pixels * kSlab;
+  float* const coefficients = tile + plan.values.pixels * kSlab;
   const int slab = blockIdx.x % plan.slabs * kSlab;
   const int thread = threadIdx.x;
   if (thread < kSlab && slab + thread < g.channels) {
@@ -222,21 +199,16 @@ __global__ void __launch_bounds__(kThreads, 2)
   OutputSink<T> sink{y + slab + pair, parts != nullptr};
   __syncthreads();
 
-  const PixelWalk walk(thread, region);
   const Extent extent{g.images, g.height, g.width, g.channels};
-  const int tiles = plan.image_tiles * plan.row_tiles * plan.column_tiles;
 #pragma unroll 1
-  for (int t = blockIdx.x / plan.slabs; t < tiles; t += plan.parts) {
+  for (int t = blockIdx.x / plan.slabs; t < plan.tiles; t += plan.parts) {
     const Origin origin = TileOrigin(plan, t);
     const Origin input{origin.image, origin.row * kStride - g.pad_top,
                        origin.column * 2 * kStride - g.pad_left};
-    const int channel = slab + thread % 4 * 8;
-    Stage<kBatch<T>>(walk, region, extent, input, channel, ValueStager<T>(x, coefficients, tile));
-    if (x.skip != nullptr) {
-      Stage<1>(walk, region, extent, input, channel, SkipStager<T>{x.skip, tile});
-    }
+    Stage<kBatch<T>>(plan.values, extent, input, slab + thread % 4 * 8,
+                     ValueStager<T>(x, coefficients, tile));
     __syncthreads();
-    if (active) WalkOutputs<T, kStride>(g, plan, region, origin, tile + pair, taps + pair, &sink);
+    if (active) WalkOutputs<T, kStride>(g, plan, origin, tile + pair, taps + pair, &sink);
     __syncthreads();
   }
 
@@ -297,16 +269,19 @@ void DepthwiseForward(Queue* queue, const ConvolutionShape& shape, const Lazy<T>
                       const float* weights, T* y, const StatisticsOut<T>& statistics,
                       void* workspace) {
   const depthwise::Geometry geometry = depthwise::GeometryOf(shape);
-  const depthwise::Plan plan = depthwise::ForwardPlan(*queue, shape);
+  const LazyView<T> value = ValueView(x);
+  const bool tiled = depthwise::HasTiles(shape) && value.skip == nullptr;
+  const depthwise::Plan plan = tiled ? depthwise::TiledForwardPlan(*queue, shape)
+                                     : depthwise::GenericForwardPlan(*queue, shape);
   const LaunchShape launch{dim3(plan.blocks()), dim3(depthwise::kThreads), plan.shared_bytes};
   float* const parts = statistics.mean == nullptr ? nullptr : static_cast<float*>(workspace);
-  if (!plan.tiled) {
+  if (!tiled) {
     Launch(queue, "depthwise_forward_generic", launch, depthwise::ForwardGeneric<T>, geometry, plan,
-           ValueView(x), weights, y, parts);
+           value, weights, y, parts);
   } else {
     Launch(queue, "depthwise_forward", launch,
            shape.stride == 1 ? depthwise::ForwardTiles<T, 1> : depthwise::ForwardTiles<T, 2>,
-           geometry, plan, ValueView(x), weights, y, parts);
+           geometry, plan, value, weights, y, parts);
   }
   if (parts != nullptr) {
     CombineStatistics(queue, parts, plan.parts, shape.in.c, statistics.mean, statistics.variance);

@@ -68,6 +68,8 @@ void ChooseTile(const Queue& queue, const Walk& walk, int64_t slabs, int64_t bud
       plan->column_tiles = static_cast<int>(column_tiles);
       plan->segments = static_cast<int>(CeilDiv(rows, segment_rows));
       plan->segment_rows = static_cast<int>(segment_rows);
+      plan->items = static_cast<int>(images * columns * plan->segments);
+      plan->tiles = static_cast<int>(image_tiles * row_tiles * column_tiles);
     }
   };
   constexpr int64_t kMost = 16;  // rows or columns of a tile
@@ -88,12 +90,17 @@ void ChooseTile(const Queue& queue, const Walk& walk, int64_t slabs, int64_t bud
   CHECK(best != std::numeric_limits<int64_t>::max());
 }
 
-bool HasTiles(const ConvolutionShape& shape) {
-  return shape.kernel == 3 && (shape.stride == 1 || shape.stride == 2) && shape.in.c % 8 == 0;
-}
-
-int64_t TilesOf(const Plan& plan) {
-  return int64_t{plan.image_tiles} * plan.row_tiles * plan.column_tiles;
+Staged StagedPixels(int64_t images, int64_t rows, int64_t columns) {
+  Staged staged;
+  staged.rows = static_cast<int>(rows);
+  staged.columns = static_cast<int>(columns);
+  staged.pixels = static_cast<int>(images * rows * columns);
+  staged.step_column = kPixelsAtOnce % staged.columns;
+  staged.step_row = kPixelsAtOnce / staged.columns % staged.rows;
+  staged.step_image = kPixelsAtOnce / staged.columns / staged.rows;
+  staged.inverse_rows = static_cast<unsigned>(CeilDiv(1 << 16, rows));
+  staged.inverse_columns = static_cast<unsigned>(CeilDiv(1 << 16, columns));
+  return staged;
 }
 
 void CheckShape(const ConvolutionShape& shape) {
@@ -122,42 +129,35 @@ Geometry GeometryOf(const ConvolutionShape& shape) {
           shape.padding.left};
 }
 
-Plan ForwardPlan(const Queue& queue, const ConvolutionShape& shape) {
+bool HasTiles(const ConvolutionShape& shape) {
+  return shape.kernel == 3 && (shape.stride == 1 || shape.stride == 2) && shape.in.c % 8 == 0;
+}
+
+Plan TiledForwardPlan(const Queue& queue, const ConvolutionShape& shape) {
   const int64_t stride = shape.stride;
-  Plan plan;
-  plan.tiled = HasTiles(shape);
-  constexpr int64_t kSumBytes = int64_t{3} * kSlots * kSlab * sizeof(float);
-  if (!plan.tiled) {
-    SetBlocks(queue, shape.in.c, CeilDiv(shape.out().rows(), kGenericSlots), &plan);
-    plan.shared_bytes = kSumBytes;
-    return plan;
-  }
+  const auto rows_of = [&](int64_t steps) { return (steps - 1) * stride + 3; };
+  const auto columns_of = [&](int64_t steps) { return (2 * steps - 1) * stride + 3; };
   const auto staging = [&](int64_t rows, int64_t columns) -> Staging {
-    const int64_t pixels = ((rows - 1) * stride + 3) * ((2 * columns - 1) * stride + 3);
+    const int64_t pixels = rows_of(rows) * columns_of(columns);
     return {pixels, pixels * kSlab * static_cast<int64_t>(sizeof(float))};
   };
   constexpr int64_t kLineBytes = kForwardLines * kSlab * sizeof(float);
   const Walk walk{shape.in.n, shape.out_h(), CeilDiv(shape.out_w(), 2), 50, 70};
+  Plan plan;
   ChooseTile(queue, walk, CeilDiv(shape.in.c, kSlab), kSharedBudget - kLineBytes, staging, &plan);
-  SetBlocks(queue, shape.in.c, TilesOf(plan), &plan);
+  SetBlocks(queue, shape.in.c, plan.tiles, &plan);
+  plan.values = StagedPixels(plan.images, rows_of(plan.rows), columns_of(plan.columns));
+  constexpr int64_t kSumBytes = int64_t{3} * kSlots * kSlab * sizeof(float);
   plan.shared_bytes =
       std::max(staging(plan.rows, plan.columns).bytes * plan.images + kLineBytes, kSumBytes);
   return plan;
 }
 
-Plan BackwardPlan(const Queue& queue, const ConvolutionShape& shape, int element_bytes) {
-  const int64_t stride = shape.stride;
-  Plan plan;
-  plan.tiled = HasTiles(shape);
-  if (!plan.tiled) {
-    SetBlocks(queue, shape.in.c, CeilDiv(shape.in.rows(), kGenericSlots), &plan);
-    plan.shared_bytes =
-        (kMaxKernel * kMaxKernel + 2) * size_t{kGenericSlots} * kSlab * sizeof(float);
-    return plan;
-  }
+Plan TiledBackwardPlan(const Queue& queue, const ConvolutionShape& shape, int element_bytes) {
+  const int64_t stride = shape.stride, back = Back(shape.stride);
+  const auto gradient_columns = [&](int64_t steps) { return 2 * steps / stride + back; };
   const auto staging = [&](int64_t rows, int64_t columns) -> Staging {
-    const int64_t back = Back(shape.stride);
-    const int64_t gradients = (rows + back) * (2 * columns / stride + back),
+    const int64_t gradients = (rows + back) * gradient_columns(columns),
                   inputs = rows * stride * 2 * columns;
     return {2 * gradients + inputs,
             (gradients * static_cast<int64_t>(sizeof(float)) + inputs * element_bytes) * kSlab};
@@ -167,24 +167,52 @@ Plan BackwardPlan(const Queue& queue, const ConvolutionShape& shape, int element
   const int64_t top = shape.padding.top % stride, left = shape.padding.left % stride;
   const Walk walk{shape.in.n, CeilDiv(top + shape.in.h, stride), CeilDiv(left + shape.in.w, 2), 35,
                   static_cast<int>(65 * (stride + 1))};
+  Plan plan;
   ChooseTile(queue, walk, CeilDiv(shape.in.c, kSlab), kSharedBudget - kLineBytes, staging, &plan);
-  SetBlocks(queue, shape.in.c, TilesOf(plan), &plan);
+  SetBlocks(queue, shape.in.c, plan.tiles, &plan);
+  plan.gradients = StagedPixels(plan.images, plan.rows + back, gradient_columns(plan.columns));
+  plan.inputs = StagedPixels(plan.images, plan.rows * stride, 2 * plan.columns);
   constexpr int64_t kSumBytes = int64_t{9 + 2} * kSlots * kSlab * sizeof(float);
   plan.shared_bytes =
       std::max(staging(plan.rows, plan.columns).bytes * plan.images + kLineBytes, kSumBytes);
   return plan;
 }
 
+Plan GenericForwardPlan(const Queue& queue, const ConvolutionShape& shape) {
+  Plan plan;
+  SetBlocks(queue, shape.in.c, CeilDiv(shape.out().rows(), kGenericSlots), &plan);
+  plan.shared_bytes = size_t{3} * kGenericSlots * kSlab * sizeof(float);
+  return plan;
+}
+
+Plan GenericBackwardPlan(const Queue& queue, const ConvolutionShape& shape) {
+  Plan plan;
+  SetBlocks(queue, shape.in.c, CeilDiv(shape.in.rows(), kGenericSlots), &plan);
+  plan.shared_bytes =
+      (shape.kernel * shape.kernel + size_t{2}) * kGenericSlots * kSlab * sizeof(float);
+  return plan;
+}
+
 }  // namespace depthwise
 
 int64_t DepthwiseWorkspaceBytes(const Queue& queue, const ConvolutionShape& shape) {
+  using depthwise::Plan;
   const int64_t channels = shape.in.c;
-  int64_t bytes = StatisticsPartBytes(depthwise::ForwardPlan(queue, shape).parts, channels);
-  for (const int element_bytes : {2, 4}) {
-    const int64_t parts = depthwise::BackwardPlan(queue, shape, element_bytes).parts;
-    bytes = std::max(bytes,
-                     GradientPartBytes(parts, channels) +
-                         parts * shape.depthwise_weights() * static_cast<int64_t>(sizeof(float)));
+  int64_t bytes = 0;
+  const auto forward = [&](const Plan& plan) {
+    bytes = std::max(bytes, StatisticsPartBytes(plan.parts, channels));
+  };
+  const auto backward = [&](const Plan& plan) {
+    bytes = std::max(
+        bytes, GradientPartBytes(plan.parts, channels) +
+                   plan.parts * shape.depthwise_weights() * static_cast<int64_t>(sizeof(float)));
+  };
+  forward(depthwise::GenericForwardPlan(queue, shape));
+  backward(depthwise::GenericBackwardPlan(queue, shape));
+  if (depthwise::HasTiles(shape)) {
+    forward(depthwise::TiledForwardPlan(queue, shape));
+    backward(depthwise::TiledBackwardPlan(queue, shape, 2));
+    backward(depthwise::TiledBackwardPlan(queue, shape, 4));
   }
   return bytes;
 }

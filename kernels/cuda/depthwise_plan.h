@@ -25,27 +25,44 @@ struct Geometry {
   int kernel, stride, pad_top, pad_left;
 };
 
+// Pixels that a block stages in shared memory, [images][rows][columns], and how a thread that takes
+// every kPixelsAtOnce-th of them goes on from one to the next.
+struct Staged {
+  int rows = 0, columns = 0, pixels = 0;
+  int step_image = 0, step_row = 0, step_column = 0;
+  // p / rows = p * inverse_rows >> 16 for p < kPixelsAtOnce.
+  unsigned inverse_rows = 0, inverse_columns = 0;
+};
+// Four threads stage a pixel, eight channels each.
+inline constexpr int kPixelsAtOnce = kThreads / 4;
+
 struct Plan {
-  bool tiled = false;  // 3x3, stride 1 or 2, channels in eights; else only the next two count
   int slabs = 1;
   int parts = 1;  // blocks = slabs * parts; each writes the part of its sums
-  int images = 1, rows = 1, columns = 1;  // of a tile, in steps
-  int image_tiles = 1, row_tiles = 1, column_tiles = 1;
-  int segments = 1, segment_rows = 1;  // a column of a tile is cut among threads
   size_t shared_bytes = 0;
+  // The rest is of the tiled kernels.
+  int images = 1, rows = 1, columns = 1;  // of a tile, in steps
+  int image_tiles = 1, row_tiles = 1, column_tiles = 1, tiles = 1;
+  int segments = 1, segment_rows = 1, items = 1;  // a column of a tile is cut among threads
+  // Forward: activated input. Backward: dy, and raw input.
+  Staged values, gradients, inputs;
 
   unsigned blocks() const { return static_cast<unsigned>(slabs) * parts; }
 };
 
 Geometry GeometryOf(const ConvolutionShape& shape);
-Plan ForwardPlan(const Queue& queue, const ConvolutionShape& shape);
-// element_bytes: of an activation.
-Plan BackwardPlan(const Queue& queue, const ConvolutionShape& shape, int element_bytes);
 
-// Shared memory of the fast kernels; the kernels lay it out the same way.
-//   forward:  float [images][in rows][in columns][kSlab] activated input
-//   backward: float [images][rows + kBack][2 * columns / stride + kBack][kSlab] dy,
-//             T [images][rows * stride][2 * columns][kSlab] raw input
+// Whether the tiled kernels can do it: 3x3, stride 1 or 2, channels in eights.
+bool HasTiles(const ConvolutionShape& shape);
+Plan TiledForwardPlan(const Queue& queue, const ConvolutionShape& shape);
+// element_bytes: of an activation.
+Plan TiledBackwardPlan(const Queue& queue, const ConvolutionShape& shape, int element_bytes);
+Plan GenericForwardPlan(const Queue& queue, const ConvolutionShape& shape);
+Plan GenericBackwardPlan(const Queue& queue, const ConvolutionShape& shape);
+
+// Shared memory of the tiled kernels; the kernels lay it out the same way.
+//   forward:  float [plan.values][kSlab]
+//   backward: float [plan.gradients][kSlab], T [plan.inputs][kSlab]
 // Then lines of kSlab floats: coefficients, and nine of weights.
 inline constexpr int kForwardLines = 2 + 9;
 inline constexpr int kBackwardLines = 6 + 9;

@@ -66,10 +66,7 @@ __device__ __forceinline__ float Masked(float gradient, float z, Bounds bounds) 
   return z <= bounds.low || z >= bounds.high ? 0.0f : gradient;
 }
 
-// Pixels in shared memory, and where they begin in the tensor.
-struct Region {
-  int rows, columns, pixels;  // pixels = images * rows * columns
-};
+// A place in a tensor, or of a pixel among the staged ones.
 struct Origin {
   int image, row, column;
 };
@@ -89,42 +86,26 @@ __device__ __forceinline__ void LoadTaps(const float* taps, float2 weights[3][3]
   for (int k = 0; k < 9; ++k) weights[k / 3][k % 3] = Load2(taps + k * kSlab);
 }
 
-// Four threads stage a pixel, eight channels each.
-constexpr int kPixelsAtOnce = kThreads / 4;
+// The first pixel that a thread stages.
+__device__ __forceinline__ Origin FirstStaged(const Staged& staged, int pixel) {
+  const int line = static_cast<int>(pixel * staged.inverse_columns >> 16);
+  const int image = static_cast<int>(line * staged.inverse_rows >> 16);
+  return {image, line - image * staged.rows, pixel - line * staged.columns};
+}
 
-// The pixels of a region that one thread visits: the same in every tile.
-class PixelWalk {
- public:
-  __device__ __forceinline__ PixelWalk(int thread, const Region& region)
-      : pixel_(thread / 4), rows_(region.rows), columns_(region.columns) {
-    start_ = Split(pixel_);
-    step_ = Split(kPixelsAtOnce);
+__device__ __forceinline__ void AdvanceStaged(const Staged& staged, Origin* place) {
+  place->column += staged.step_column;
+  place->row += staged.step_row;
+  place->image += staged.step_image;
+  if (place->column >= staged.columns) {
+    place->column -= staged.columns;
+    ++place->row;
   }
-  __device__ __forceinline__ Origin start() const { return start_; }
-  __device__ __forceinline__ int pixel() const { return pixel_; }
-  __device__ __forceinline__ void Advance(Origin* place) const {
-    place->column += step_.column;
-    place->row += step_.row;
-    place->image += step_.image;
-    if (place->column >= columns_) {
-      place->column -= columns_;
-      ++place->row;
-    }
-    if (place->row >= rows_) {
-      place->row -= rows_;
-      ++place->image;
-    }
+  if (place->row >= staged.rows) {
+    place->row -= staged.rows;
+    ++place->image;
   }
-
- private:
-  __device__ __forceinline__ Origin Split(int pixel) const {
-    const int row = pixel / columns_;
-    return {row / rows_, row % rows_, pixel % columns_};
-  }
-
-  int pixel_, rows_, columns_;
-  Origin start_, step_;
-};
+}
 
 // Pixels whose loads a thread has under way at the same time.
 template <typename T>
@@ -132,21 +113,22 @@ inline constexpr int kBatch = sizeof(T) == 2 ? 4 : 2;
 
 // `stager.Load(place)` reads eight channels of a pixel of the tensor, `stager.Put(pixel, loaded)`
 // writes them to the tile and `stager.PutZero(pixel)` does so for a pixel outside of the tensor.
+// `channel`: of the thread.
 template <int kCount, typename Stager>
-__device__ __forceinline__ void Stage(const PixelWalk& walk, const Region& region,
-                                      const Extent& extent, Origin origin, int channel,
-                                      const Stager& stager) {
+__device__ __forceinline__ void Stage(const Staged& staged, const Extent& extent, Origin origin,
+                                      int channel, const Stager& stager) {
+  const int thread = threadIdx.x;
   const int64_t image_size = int64_t{extent.height} * extent.width * extent.channels;
-  Origin place = walk.start();
+  Origin place = FirstStaged(staged, thread / 4);
 #pragma unroll 1
-  for (int pixel = walk.pixel(); pixel < region.pixels; pixel += kCount * kPixelsAtOnce) {
+  for (int pixel = thread / 4; pixel < staged.pixels; pixel += kCount * kPixelsAtOnce) {
     typename Stager::Loaded loaded[kCount] = {};
     bool inside[kCount];
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
       const int image = origin.image + place.image, row = origin.row + place.row,
                 column = origin.column + place.column;
-      inside[i] = pixel + i * kPixelsAtOnce < region.pixels && image < extent.images &&
+      inside[i] = pixel + i * kPixelsAtOnce < staged.pixels && image < extent.images &&
                   static_cast<unsigned>(row) < static_cast<unsigned>(extent.height) &&
                   static_cast<unsigned>(column) < static_cast<unsigned>(extent.width) &&
                   channel < extent.channels;
@@ -154,12 +136,12 @@ __device__ __forceinline__ void Stage(const PixelWalk& walk, const Region& regio
         loaded[i] = stager.Load(image * image_size +
                                 (row * extent.width + column) * extent.channels + channel);
       }
-      walk.Advance(&place);
+      AdvanceStaged(staged, &place);
     }
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
       const int target = pixel + i * kPixelsAtOnce;
-      if (target >= region.pixels) continue;
+      if (target >= staged.pixels) continue;
       if (inside[i]) {
         stager.Put(target, loaded[i]);
       } else {
@@ -167,22 +149,6 @@ __device__ __forceinline__ void Stage(const PixelWalk& walk, const Region& regio
       }
     }
   }
-}
-
-// The staged inputs of a tile of outputs.
-__device__ __forceinline__ Region ForwardRegion(const Plan& plan, int stride) {
-  const int rows = (plan.rows - 1) * stride + 3, columns = (2 * plan.columns - 1) * stride + 3;
-  return {rows, columns, plan.images * rows * columns};
-}
-
-// Backward: the staged dy and inputs of a tile.
-__device__ __forceinline__ Region GradientRegion(const Plan& plan, int stride) {
-  const int rows = plan.rows + Back(stride), columns = plan.columns * 2 / stride + Back(stride);
-  return {rows, columns, plan.images * rows * columns};
-}
-__device__ __forceinline__ Region InputRegion(const Plan& plan, int stride) {
-  const int rows = plan.rows * stride, columns = plan.columns * 2;
-  return {rows, columns, plan.images * rows * columns};
 }
 
 // Where tile number `tile` begins, in steps.
