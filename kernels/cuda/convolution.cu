@@ -1,10 +1,11 @@
-#include "kernels/cuda/convolution.h"
-
 #include <algorithm>
+#include <type_traits>
 
 #include "kernels/cuda/channel_sums.h"
+#include "kernels/cuda/convolution.h"
 #include "kernels/cuda/convolution_gradients.h"
 #include "kernels/cuda/convolution_plan.h"
+#include "kernels/cuda/pointwise_backward.h"
 
 namespace pushpull::PUSHPULL_CUDA {
 
@@ -16,13 +17,21 @@ int64_t ConvolutionWorkspaceBytes(const Queue& queue, const ConvolutionShape& sh
   const int64_t norms = GradientPartBytes(MaxProductBlocks(queue, shape.in.rows()), shape.in.c);
   const int64_t weights = WeightGradientSplits(queue, shape) * shape.dense_weights() * kFloat;
   const int64_t biases = BiasGradientParts(queue, shape) * out.c * kFloat;
-  return std::max({statistics, norms, weights, biases});
+  const int64_t fused =
+      PointwiseBackwardPays(queue, shape) ? PointwiseBackwardWorkspaceBytes(queue, shape) : 0;
+  return std::max({statistics, norms, weights, biases, fused});
 }
 
 template <typename T>
 void ConvolutionBackward(Queue* queue, const ConvolutionShape& shape, const Lazy<T>& x,
                          const float* weights, const OutputGradient<T>& dy, float* dweights,
                          float* dbias, const InputGradient<T>& dx, void* workspace) {
+  if constexpr (std::is_same_v<T, Bfloat16>) {
+    if (dx.dz != nullptr && dbias == nullptr && PointwiseBackwardPays(*queue, shape)) {
+      PointwiseBackward(queue, shape, x, weights, dy, dweights, dx, workspace);
+      return;
+    }
+  }
   float* const parts = static_cast<float*>(workspace);
   // Weights first: dx may be written over what is added to it.
   ConvolutionWeightGradient(queue, shape, x, dy, dweights, parts);

@@ -3,64 +3,11 @@
 #include "kernels/cuda/channel_sums.h"
 #include "kernels/cuda/convolution_gradients.h"
 #include "kernels/cuda/convolution_plan.h"
+#include "kernels/cuda/input_gradient_epilogue.cuh"
 #include "kernels/cuda/launch.cuh"
 
 namespace pushpull::PUSHPULL_CUDA {
 namespace {
-
-// Stores rows of dz and sums dz and dz * (raw - mean).
-template <typename T>
-struct InputGradientEpilogue {
-  LazyView<T> x;
-  InputGradientView<T> dx;
-  int columns;
-  int first_column;
-  const float* scales;  // in shared memory, per column of the group: scale, shift, mean
-  const float* shifts;
-  const float* means;
-
-  __device__ __forceinline__ bool Begin(const float*, int) const { return false; }
-
-  __device__ __forceinline__ void Finish(int row, int n, float values[8], float partial[2][8]) {
-    const int count = min(columns - first_column - n, 8);
-    if (count <= 0) return;
-    const int64_t offset = static_cast<int64_t>(row) * columns + first_column + n;
-    const bool vectors = columns % 8 == 0;
-    const bool needs_raw = x.norm.gamma != nullptr || x.activation != Activation::kNone;
-    float raw[8] = {}, add[8] = {};
-    if (needs_raw) Read(x.raw + offset, count, vectors, raw);
-    if (dx.add != nullptr) Read(dx.add + offset, count, vectors, add);
-#pragma unroll
-    for (int e = 0; e < 8; ++e) {
-      if (e >= count) continue;
-      const float slope = ActivationSlope(x.activation, raw[e] * scales[n + e] + shifts[n + e]);
-      values[e] = Rounded<T>((values[e] + add[e]) * slope);
-      partial[0][e] += values[e];
-      partial[1][e] += values[e] * (raw[e] - means[n + e]);
-    }
-    if (vectors) {
-      Store8(values, dx.dz + offset);
-      return;
-    }
-#pragma unroll
-    for (int e = 0; e < 8; ++e) {
-      if (e < count) dx.dz[offset + e] = FromFloat<T>(values[e]);
-    }
-  }
-
- private:
-  static __device__ __forceinline__ void Read(const T* from, int count, bool vectors,
-                                              float out[8]) {
-    if (vectors) {
-      Load8(from, out);
-      return;
-    }
-#pragma unroll
-    for (int e = 0; e < 8; ++e) {
-      if (e < count) out[e] = ToFloat(from[e]);
-    }
-  }
-};
 
 template <typename T>
 struct InputGradientArguments {
@@ -86,12 +33,8 @@ __global__ void __launch_bounds__(kTileThreads, kColumns == 128 ? 1 : 2)
   float* const coefficients = sums + Memory::kSumsBytes / sizeof(float);
   float* const scales = coefficients + GradientSource<T>::kCoefficients * a.source.channels;
   a.source.FillCoefficients(coefficients);
-  for (int n = threadIdx.x; n < kColumns && first_column + n < columns; n += kTileThreads) {
-    const ScaleShift z = NormCoefficients(a.x.norm, first_column + n);
-    scales[n] = z.scale;
-    scales[kColumns + n] = z.shift;
-    scales[2 * kColumns + n] = a.x.norm.gamma != nullptr ? a.x.norm.mean[first_column + n] : 0.0f;
-  }
+  InputGradientEpilogue<T>::FillCoefficients(
+      a.x.norm, first_column, min(kColumns, columns - first_column), kColumns, scales);
 
   RowLoader<T, kAccess, GradientSource<T>, BackwardTaps> rows(a.geometry, a.source, coefficients);
   Panel<T, kColumns, MatrixLayout::kByColumn> panel(a.weights, reduction, columns,

@@ -1,0 +1,143 @@
+// The device behind kernels/device.h on an emulated machine: what it says when something is wrong,
+// and that recorded work is what is run.
+#include "kernels/cuda/cuda_device.h"
+
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "kernels/cuda/emulation/runtime.h"
+
+namespace pushpull::emulated_cuda {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+class CudaDeviceTest : public testing::Test {
+ protected:
+  ~CudaDeviceTest() override { SetEmulatedMachine({}); }
+
+  static std::unique_ptr<Device> Open(const GpuOptions& options = {}) {
+    auto device = OpenDevice(options);
+    EXPECT_TRUE(device.ok()) << device.status();
+    return std::move(device).value();
+  }
+};
+
+std::vector<float> Read(Device* device, const void* from, int64_t count) {
+  auto pinned = device->AllocatePinned(count * sizeof(float)).value();
+  const auto computed = device->MakeEvent(), copied = device->MakeEvent();
+  device->RecordCompute(computed.get());
+  device->CopyToHost(pinned->data(), from, count * sizeof(float), computed.get());
+  device->RecordCopy(copied.get());
+  EXPECT_TRUE(device->Wait(copied.get()).ok());
+  const auto* const values = static_cast<const float*>(pinned->data());
+  return {values, values + count};
+}
+
+TEST_F(CudaDeviceTest, WithoutADeviceThereAreNone) {
+  SetEmulatedMachine({.device_count = 0});
+  EXPECT_EQ(*CountDevices(), 0);
+  const auto device = OpenDevice({});
+  EXPECT_EQ(device.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(device.status().message(), HasSubstr("there is no GPU 0: this machine has none"));
+}
+
+TEST_F(CudaDeviceTest, AnIndexThatDoesNotExistNamesThoseThatDo) {
+  SetEmulatedMachine({.device_count = 2});
+  EXPECT_EQ(*CountDevices(), 2);
+  const auto device = OpenDevice({.gpu = "7"});
+  EXPECT_EQ(device.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(device.status().message(),
+              AllOf(HasSubstr("there is no GPU 7"), HasSubstr("1: emulated GPU (GPU-02000000-")));
+}
+
+TEST_F(CudaDeviceTest, AnOldDriverIsNamedWithBothVersions) {
+  SetEmulatedMachine({.driver_version = 12040});
+  for (const absl::Status& status : {CountDevices().status(), OpenDevice({}).status()}) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(status.message(), AllOf(HasSubstr("driver is too old"), HasSubstr("CUDA 12.4"),
+                                        HasSubstr("needs 13.0"), HasSubstr("update the driver")));
+  }
+}
+
+TEST_F(CudaDeviceTest, OutOfMemorySaysHowMuchThereIs) {
+  SetEmulatedMachine({.memory_bytes = size_t{1} << 20});
+  const auto device = Open();
+  auto small = device->Allocate(1 << 19);
+  ASSERT_TRUE(small.ok());
+  const auto large = device->Allocate(1 << 20);
+  EXPECT_EQ(large.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(large.status().message(), HasSubstr("GPU 0 (emulated GPU"));
+  EXPECT_TRUE(device->status().ok()) << "the device is still good";
+  small->reset();
+  EXPECT_TRUE(device->Allocate(1 << 20).ok());
+}
+
+TEST_F(CudaDeviceTest, ALimitHoldsForTheProcess) {
+  const auto device = Open({.memory_limit_bytes = 1000});
+  EXPECT_EQ(device->free_bytes(), 1000);
+  auto first = device->Allocate(600);
+  ASSERT_TRUE(first.ok());
+  EXPECT_EQ(device->free_bytes(), 400);
+  const auto second = device->Allocate(600);
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(second.status().message(), HasSubstr("this process's limit"));
+  first->reset();
+  EXPECT_TRUE(device->Allocate(1000).ok());
+}
+
+TEST_F(CudaDeviceTest, MemoryIsZeroed) {
+  const auto device = Open();
+  const auto memory = device->Allocate(400).value();
+  EXPECT_EQ(Read(device.get(), memory->data(), 100), std::vector<float>(100, 0.0f));
+}
+
+TEST_F(CudaDeviceTest, ALostDeviceSticks) {
+  const auto device = Open();
+  const auto memory = device->Allocate(400).value();
+  SetEmulatedMachine({.launches_until_failure = 0});
+  const auto event = device->MakeEvent();
+  device->float_operators()->Zero(100, static_cast<float*>(memory->data()));
+  device->RecordCompute(event.get());
+  const absl::Status status = device->Wait(event.get());
+  EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
+  EXPECT_THAT(status.message(),
+              AllOf(HasSubstr("GPU 0 (emulated GPU"), HasSubstr("cudaErrorLaunchFailure")));
+  SetEmulatedMachine({});
+  EXPECT_EQ(device->status(), status);
+  EXPECT_EQ(device->Allocate(4).status(), status);
+}
+
+TEST_F(CudaDeviceTest, ARecordingRunsWhenItIsLaunchedAndAsOften) {
+  const auto device = Open();
+  const auto memory = device->Allocate(400).value();
+  auto* const numbers = static_cast<float*>(memory->data());
+  const std::vector<float> sevens(100, 7.0f), zeros(100, 0.0f);
+  device->Write(numbers, sevens.data(), 400);
+  const auto graph = device->Record([&] { device->float_operators()->Zero(100, numbers); });
+  EXPECT_EQ(Read(device.get(), numbers, 100), sevens);
+  for (int i = 0; i < 2; ++i) {
+    device->Write(numbers, sevens.data(), 400);
+    device->Launch(graph.get());
+    EXPECT_EQ(Read(device.get(), numbers, 100), zeros);
+  }
+}
+
+TEST_F(CudaDeviceTest, CopiesFromPinnedMemoryArrive) {
+  const auto device = Open();
+  const auto memory = device->Allocate(400).value();
+  const auto pinned = device->AllocatePinned(400).value();
+  std::vector<float> numbers(100);
+  for (int i = 0; i < 100; ++i) numbers[i] = static_cast<float>(i);
+  std::memcpy(pinned->data(), numbers.data(), 400);
+  device->CopyToDevice(memory->data(), pinned->data(), 400);
+  EXPECT_EQ(Read(device.get(), memory->data(), 100), numbers);
+}
+
+}  // namespace
+}  // namespace pushpull::emulated_cuda
