@@ -139,7 +139,7 @@ class GradientColumns {
   static constexpr int kStride = kColumns + kLinePadding<T>;
   static_assert(kChunk * kColumns / 8 == kTileThreads);
   struct Fetched {
-    float dz[8], raw[8];
+    Raw8<T> dz, raw;
     bool present;
   };
 
@@ -160,18 +160,20 @@ class GradientColumns {
     fetched.present = pixel < end && count_ > 0;
     if (!fetched.present) return fetched;
     const int64_t offset = static_cast<int64_t>(pixel) * source_.channels + column_;
-    Read(source_.first() + offset, fetched.dz);
-    if (source_.second() != nullptr) Read(source_.second() + offset, fetched.raw);
+    fetched.dz = Read(source_.first() + offset);
+    if (source_.second() != nullptr) fetched.raw = Read(source_.second() + offset);
     return fetched;
   }
 
   __device__ __forceinline__ void Store(const Fetched& fetched, T* tile) const {
     float values[8] = {};
     if (fetched.present) {
+      float raw[8];
+      Unpack8(fetched.dz, values);
+      Unpack8(fetched.raw, raw);
 #pragma unroll
       for (int e = 0; e < 8; ++e) {
-        values[e] =
-            fetched.dz[e] * k_[e].dz_factor + fetched.raw[e] * k_[e].raw_factor + k_[e].offset;
+        values[e] = values[e] * k_[e].dz_factor + raw[e] * k_[e].raw_factor + k_[e].offset;
       }
     }
     Store8(values, tile + Pixel() * kStride + threadIdx.x % (kColumns / 8) * 8);
@@ -180,15 +182,15 @@ class GradientColumns {
  private:
   static __device__ __forceinline__ int Pixel() { return threadIdx.x / (kColumns / 8); }
 
-  __device__ __forceinline__ void Read(const T* from, float out[8]) const {
-    if (source_.channels % 8 == 0) {
-      Load8(from, out);
-      return;
-    }
+  __device__ __forceinline__ Raw8<T> Read(const T* from) const {
+    if (source_.channels % 8 == 0) return LoadRaw8(from);
+    Raw8<T> raw = {};
+    T* const numbers = reinterpret_cast<T*>(&raw);
 #pragma unroll
     for (int e = 0; e < 8; ++e) {
-      if (e < count_) out[e] = ToFloat(from[e]);
+      if (e < count_) numbers[e] = from[e];
     }
+    return raw;
   }
 
   const GradientSource<T>& source_;
@@ -202,7 +204,7 @@ constexpr int WeightGradientSharedBytes() {
 }
 
 template <typename T, Access kAccess>
-__global__ void __launch_bounds__(kTileThreads, 2)
+__global__ void __launch_bounds__(kTileThreads, std::is_same_v<T, float> ? 1 : 2)
     ConvolutionWeightGradientKernel(WeightGradientArguments<T> a) {
   using Values = ValueColumns<T, kAccess>;
   using Gradients = GradientColumns<T>;

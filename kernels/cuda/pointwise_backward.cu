@@ -54,25 +54,41 @@ struct Arguments {
   float* weight_parts;  // [blocks][in_c][out_c]
 };
 
-// Eight neighbours of each line at a time; lines and columns beyond the matrix become zeros.
+// Eight neighbours of each line at a time; lines and columns beyond the matrix become zeros. A
+// thread's loads are issued together before the first is used.
 template <typename Source>
 __device__ __forceinline__ void FormTile(const Source& source, const float* coefficients,
                                          int first_row, int rows, int stride, T* tile) {
+  constexpr int kTogether = 2;
   const int vectors = Sixteens(source.channels) / 8;
-  for (int i = threadIdx.x; i < kRows * vectors; i += kThreads) {
-    const int r = i / vectors, c = i % vectors * 8;
-    float values[8] = {};
-    if (first_row + r < rows && c < source.channels) {
-      const int64_t offset = static_cast<int64_t>(first_row + r) * source.channels + c;
-      float second[8] = {};
-      Load8(source.first() + offset, values);
-      if (source.second() != nullptr) Load8(source.second() + offset, second);
+  for (int begin = threadIdx.x; begin < kRows * vectors; begin += kTogether * kThreads) {
+    Raw8<T> first[kTogether] = {}, second[kTogether] = {};
+    bool present[kTogether];
 #pragma unroll
-      for (int e = 0; e < 8; ++e) {
-        values[e] = source.Form(values[e], second[e], coefficients, c + e);
-      }
+    for (int j = 0; j < kTogether; ++j) {
+      const int i = begin + j * kThreads, r = i / vectors, c = i % vectors * 8;
+      present[j] = r < kRows && first_row + r < rows && c < source.channels;
+      if (!present[j]) continue;
+      const int64_t offset = static_cast<int64_t>(first_row + r) * source.channels + c;
+      first[j] = LoadRaw8(source.first() + offset);
+      if (source.second() != nullptr) second[j] = LoadRaw8(source.second() + offset);
     }
-    Store8(values, tile + r * stride + c);
+#pragma unroll
+    for (int j = 0; j < kTogether; ++j) {
+      const int i = begin + j * kThreads, r = i / vectors, c = i % vectors * 8;
+      if (r >= kRows) continue;
+      float values[8] = {};
+      if (present[j]) {
+        float others[8];
+        Unpack8(first[j], values);
+        Unpack8(second[j], others);
+#pragma unroll
+        for (int e = 0; e < 8; ++e) {
+          values[e] = source.Form(values[e], others[e], coefficients, c + e);
+        }
+      }
+      Store8(values, tile + r * stride + c);
+    }
   }
 }
 
@@ -203,7 +219,8 @@ __device__ __forceinline__ void FinishGroup(const float* staged, int first_row, 
 }
 
 template <int kSquares>
-__global__ void __launch_bounds__(kThreads, 1) PointwiseBackwardKernel(Arguments a) {
+__global__ void __launch_bounds__(kThreads, kSquares == kFewSquares ? 2 : 1)
+    PointwiseBackwardKernel(Arguments a) {
   const Layout layout(a.in_c, a.out_c);
   unsigned char* const shared = SharedBytes();
   T* const weights = reinterpret_cast<T*>(shared);
@@ -266,7 +283,8 @@ struct Plan {
 // As many blocks as run at once.
 Plan PlanBlocks(const Queue& queue, const ConvolutionShape& shape) {
   const Layout layout(static_cast<int>(shape.in.c), static_cast<int>(shape.out_channels));
-  const int per_multiprocessor = layout.total <= kResidentBytes ? 2 : 1;
+  const bool few = CountSquares(shape) <= kFewSquares * kWarps;
+  const int per_multiprocessor = few && layout.total <= kResidentBytes ? 2 : 1;
   const int tiles = CeilDivide(shape.in.rows(), kRows);
   const int tiles_per_block =
       CeilDivide(tiles, std::min(tiles, queue.multiprocessors * per_multiprocessor));

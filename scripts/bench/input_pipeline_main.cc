@@ -53,14 +53,15 @@ absl::StatusOr<double> MeasureRate() {
     train.add_data_augmentation_options()->mutable_ssd_random_crop();
     PP_ASSIGN_OR_RETURN(options.augmentation, ParseAugmentation(train.data_augmentation_options()));
   }
-  InputPipeline pipeline(source.get(), sampler, options);
+  PP_ASSIGN_OR_RETURN(const std::unique_ptr<InputPipeline> pipeline,
+                      InputPipeline::Create(source.get(), sampler, options));
   using Clock = std::chrono::steady_clock;
   constexpr int kWarmUpBatches = 3;
   Clock::time_point start;
   int64_t pictures = 0;
   double seconds = 0.0;
   for (int64_t step = 0; step <= kWarmUpBatches || seconds < absl::GetFlag(FLAGS_seconds); ++step) {
-    PP_ASSIGN_OR_RETURN(const InputBatch* batch, pipeline.Next(step, 0));
+    PP_ASSIGN_OR_RETURN(const InputBatch* batch, pipeline->Next(step, 0));
     if (step < kWarmUpBatches) {
       start = Clock::now();
       continue;

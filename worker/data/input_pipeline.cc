@@ -6,6 +6,8 @@
 #include "absl/strings/str_join.h"
 #include "glog/logging.h"
 
+#include "common/status_macros.h"
+
 namespace pushpull {
 namespace {
 
@@ -14,23 +16,43 @@ constexpr int64_t kClaimSamples = 8;
 
 }  // namespace
 
+int64_t PixelBytes(const InputPipelineOptions& options, int64_t samples) {
+  const int64_t size = options.format == PixelFormat::kFloat ? sizeof(float) : sizeof(uint8_t);
+  return samples * options.shape.num_elements() * size;
+}
+
 InputPipeline::InputPipeline(const ImageSource* source, const Sampler& sampler,
                              const InputPipelineOptions& options)
     : source_(source), sampler_(sampler), options_(options) {
   CHECK_GE(options.num_threads, 1);
   CHECK_GE(options.queue_depth, 1);
   SetSlots(options.slots);
-  absl::MutexLock lock(&mutex_);
-  const int64_t max_samples = sampler_.MaxSlotBatchSize();
+}
+
+absl::StatusOr<std::unique_ptr<InputPipeline>> InputPipeline::Create(
+    const ImageSource* source, const Sampler& sampler, const InputPipelineOptions& options,
+    const Allocate& allocate) {
+  std::unique_ptr<InputPipeline> pipeline(new InputPipeline(source, sampler, options));
+  const int64_t max_samples = sampler.MaxSlotBatchSize();
+  absl::MutexLock lock(&pipeline->mutex_);
   for (int i = 0; i < options.queue_depth + 1; ++i) {
     auto buffer = std::make_unique<Buffer>();
-    buffer->batch.images.resize(max_samples * options_.shape.num_elements());
+    const int64_t bytes = PixelBytes(options, max_samples);
+    PP_ASSIGN_OR_RETURN(buffer->pixels, allocate ? allocate(bytes) : HostMemory()->Allocate(bytes));
+    if (options.format == PixelFormat::kFloat) {
+      buffer->batch.images = static_cast<const float*>(buffer->pixels->data());
+    } else {
+      buffer->batch.bytes = static_cast<const uint8_t*>(buffer->pixels->data());
+    }
     buffer->batch.labels.reserve(max_samples);
     buffer->batch.samples.reserve(max_samples);
-    free_.push_back(buffer.get());
-    buffers_.push_back(std::move(buffer));
+    pipeline->free_.push_back(buffer.get());
+    pipeline->buffers_.push_back(std::move(buffer));
   }
-  for (int i = 0; i < options.num_threads; ++i) threads_.emplace_back([this] { RunThread(); });
+  for (int i = 0; i < options.num_threads; ++i) {
+    pipeline->threads_.emplace_back([raw = pipeline.get()] { raw->RunThread(); });
+  }
+  return pipeline;
 }
 
 InputPipeline::~InputPipeline() {
@@ -187,8 +209,14 @@ absl::Status InputPipeline::Fill(const Claim& claim, Scratch* scratch, int64_t* 
     Augment(options_.augmentation, seed, sample.position, &scratch->image, &batch.boxes[i]);
     const PixelView view = scratch->image.View();
     batch.windows[i] = WindowOf(options_.shape, {view.height, view.width});
-    scratch->preprocessor.Run(view, DrawShift(options_.augmentation, seed, sample.position),
-                              batch.images.data() + i * options_.shape.num_elements());
+    const Shift shift = DrawShift(options_.augmentation, seed, sample.position);
+    const int64_t offset = i * options_.shape.num_elements();
+    void* const pixels = claim.buffer->pixels->data();
+    if (options_.format == PixelFormat::kFloat) {
+      scratch->preprocessor.Run(view, shift, static_cast<float*>(pixels) + offset);
+    } else {
+      scratch->preprocessor.RunToBytes(view, shift, static_cast<uint8_t*>(pixels) + offset);
+    }
   }
   return absl::OkStatus();
 }

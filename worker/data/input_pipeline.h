@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -17,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 
+#include "kernels/memory.h"
 #include "worker/data/augmentation.h"
 #include "worker/data/image_source.h"
 #include "worker/data/preprocessor.h"
@@ -24,20 +26,30 @@
 
 namespace pushpull {
 
+enum class PixelFormat {
+  kFloat,  // in [-1, 1]
+  kByte,   // x * (2 / 255) - 1 is that; for devices that take them so
+};
+
 struct InputPipelineOptions {
   AugmentationSpec augmentation;
   InputShape shape;
   std::vector<int> slots = {0};  // that this process computes
   int num_threads = 1;
   int queue_depth = 2;  // batches ready or being made, beside the consumer's
+  PixelFormat format = PixelFormat::kFloat;
 };
+
+// Bytes of the pixels of a batch of `samples`.
+int64_t PixelBytes(const InputPipelineOptions& options, int64_t samples);
 
 struct InputBatch {
   int64_t step = 0;
   int slot = 0;
   int64_t n = 0;  // samples
-  std::vector<float>
-      images;  // [n, height, width, channels] at the front; 64-byte alignment not promised
+  // [n, height, width, channels]; one of them, as the format says. 256-byte aligned.
+  const float* images = nullptr;
+  const uint8_t* bytes = nullptr;
   std::vector<int32_t> labels;  // [n]
   // [n], after augmentation, in shares of the picture, which fills `windows` of the input.
   std::vector<std::vector<Box>> boxes;
@@ -48,10 +60,15 @@ struct InputBatch {
 
 class InputPipeline {
  public:
-  // `source` must outlive the pipeline. Nothing is read before the first Next. CHECKs that the
-  // slots are within the sampler's.
-  InputPipeline(const ImageSource* source, const Sampler& sampler,
-                const InputPipelineOptions& options);
+  using Allocate = std::function<absl::StatusOr<std::unique_ptr<Memory>>(int64_t bytes)>;
+
+  // `source` must outlive the pipeline. `allocate` gives the memory for the pixels of one batch, in
+  // which the host writes: page-locked for a GPU; by default the host's own. Nothing is read before the first Next. CHECKs
+  // that the slots are within the sampler's. Errors: of `allocate`.
+  static absl::StatusOr<std::unique_ptr<InputPipeline>> Create(const ImageSource* source,
+                                                               const Sampler& sampler,
+                                                               const InputPipelineOptions& options,
+                                                               const Allocate& allocate = {});
   // Waits for the images being decoded.
   ~InputPipeline();
   InputPipeline(const InputPipeline&) = delete;
@@ -70,6 +87,7 @@ class InputPipeline {
  private:
   struct Buffer {
     InputBatch batch;
+    std::unique_ptr<Memory> pixels;
     bool dropped = false;  // by a jump, while threads still write into it
     int64_t claimed = 0;   // samples handed to threads
     int64_t finished = 0;
@@ -86,6 +104,9 @@ class InputPipeline {
     int64_t begin = 0;
     int64_t end = 0;
   };
+
+  InputPipeline(const ImageSource* source, const Sampler& sampler,
+                const InputPipelineOptions& options);
 
   void RunThread();
   // What a thread keeps from sample to sample.

@@ -163,21 +163,40 @@ void Preprocessor::MakeInputRow(const PixelView& image, int y, float* row) {
   if (y < content_.height) MakeRow(image, y, row);
 }
 
-void Preprocessor::Run(const PixelView& image, const Shift& shift, float* out) {
+void Preprocessor::Begin(const PixelView& image) {
   CHECK((image.bytes == nullptr) != (image.floats == nullptr));
   content_ = ContentSize(shape_, {image.height, image.width});
   y_axis_.Fill(image.height, content_.height);
   x_axis_.Fill(image.width, content_.width);
   spread_row_y_ = {-1, -1};
+}
+
+void Preprocessor::MakeShiftedRow(const PixelView& image, const Shift& shift, int y, float* row) {
+  const int source_y = y - shift.y;
+  if (source_y < 0 || source_y >= shape_.height) {
+    std::fill_n(row, int64_t{1} * shape_.width * shape_.channels, 0.0f);
+    return;
+  }
+  MakeInputRow(image, source_y, row);
+  ShiftRow(shift.x, shape_.width, shape_.channels, row);
+}
+
+void Preprocessor::Run(const PixelView& image, const Shift& shift, float* out) {
+  Begin(image);
   const int64_t row_size = int64_t{1} * shape_.width * shape_.channels;
+  for (int y = 0; y < shape_.height; ++y, out += row_size) MakeShiftedRow(image, shift, y, out);
+}
+
+void Preprocessor::RunToBytes(const PixelView& image, const Shift& shift, uint8_t* out) {
+  Begin(image);
+  const int64_t row_size = int64_t{1} * shape_.width * shape_.channels;
+  input_row_.resize(row_size);
   for (int y = 0; y < shape_.height; ++y, out += row_size) {
-    const int source_y = y - shift.y;
-    if (source_y < 0 || source_y >= shape_.height) {
-      std::fill(out, out + row_size, 0.0f);
-      continue;
+    MakeShiftedRow(image, shift, y, input_row_.data());
+    for (int64_t i = 0; i < row_size; ++i) {
+      const float byte = (input_row_[i] + kOffset) * (1.0f / kScale);
+      out[i] = static_cast<uint8_t>(std::clamp(byte + 0.5f, 0.0f, 255.0f));
     }
-    MakeInputRow(image, source_y, out);
-    ShiftRow(shift.x, shape_.width, shape_.channels, out);
   }
 }
 

@@ -59,7 +59,8 @@ absl::StatusOr<std::unique_ptr<EvaluationRun>> EvaluationRun::Create(
   InputPipelineOptions input_options;
   input_options.shape = InputShapeOf(result->spec_);
   input_options.num_threads = std::min(compute.threads, kMaxInputThreads);
-  result->input_ = std::make_unique<InputPipeline>(result->source_.get(), sampler, input_options);
+  PP_ASSIGN_OR_RETURN(result->input_,
+                      InputPipeline::Create(result->source_.get(), sampler, input_options));
 
   RunnerOptions network_options;
   network_options.max_batch = std::min<int64_t>(sampler_options.batch_size, result->num_examples_);
@@ -86,7 +87,7 @@ absl::Status EvaluationRun::ForEachBatch(
     PP_ASSIGN_OR_RETURN(const InputBatch* input, input_->Next(step, 0));
     objects_.Assign(input->boxes, input->windows);
     ImageBatch<float> batch;
-    batch.images = input->images.data();
+    batch.images = input->images;
     batch.labels = input->labels.data();
     batch.samples = input->n;
     batch.objects = objects_.spans();

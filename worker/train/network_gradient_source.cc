@@ -74,7 +74,8 @@ absl::StatusOr<std::unique_ptr<NetworkGradientSource>> NetworkGradientSource::Cr
   input.shape = InputShapeOf(spec);
   input.num_threads = options.input_threads;
   source->slots_ = input.slots;
-  source->pipeline_ = std::make_unique<InputPipeline>(source->images_.get(), sampler, input);
+  PP_ASSIGN_OR_RETURN(source->pipeline_,
+                      InputPipeline::Create(source->images_.get(), sampler, input));
 
   source->compute_ = std::make_unique<ComputeResources>(options.compute);
   RunnerOptions network;
@@ -110,7 +111,7 @@ absl::StatusOr<GradientResult> NetworkGradientSource::Compute(
   PP_ASSIGN_OR_RETURN(const InputBatch* input,
                       pipeline_->Next(static_cast<int64_t>(position), static_cast<int>(slot)));
   ImageBatch<float> batch;
-  batch.images = input->images.data();
+  batch.images = input->images;
   batch.labels = input->labels.data();
   batch.samples = input->n;
   objects_.Assign(input->boxes, input->windows);

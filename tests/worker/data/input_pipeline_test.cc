@@ -60,7 +60,7 @@ void ExpectBatch(const ImageSource& source, const Sampler& sampler,
     }
     preprocessor.Run(image.View(), DrawShift(options.augmentation, seed, samples[i].position),
                      expected.data());
-    const float* const got = (*batch)->images.data() + i * expected.size();
+    const float* const got = (*batch)->images + i * expected.size();
     ASSERT_EQ(std::vector<float>(got, got + expected.size()), expected) << "sample " << i;
   }
 }
@@ -71,7 +71,8 @@ TEST(InputPipelineTest, BatchesAreThoseOfTheSamplerForAnyThreadsAndDepth) {
       MakeSampler({.seed = 3, .num_examples = 50, .batch_size = 31, .num_slots = 3});
   for (const auto& [threads, depth] : std::vector<std::pair<int, int>>{{1, 1}, {4, 1}, {3, 5}}) {
     const InputPipelineOptions options = Options({2, 0}, threads, depth);
-    InputPipeline pipeline(source.get(), sampler, options);
+    const auto created = InputPipeline::Create(source.get(), sampler, options).value();
+    InputPipeline& pipeline = *created;
     for (int64_t step = 4; step < 14; ++step) {
       for (const int slot : {0, 2}) {
         ExpectBatch(*source, sampler, options, step, slot, pipeline.Next(step, slot));
@@ -80,12 +81,52 @@ TEST(InputPipelineTest, BatchesAreThoseOfTheSamplerForAnyThreadsAndDepth) {
   }
 }
 
+TEST(InputPipelineTest, BytesAreTheNearestOnesAndLieInTheGivenMemory) {
+  const auto source = *SyntheticSource::Create({.num_examples = 20, .height = 19, .width = 17});
+  const Sampler sampler = MakeSampler({.seed = 3, .num_examples = 20, .batch_size = 7});
+  InputPipelineOptions options = Options({0});
+  const auto floats = InputPipeline::Create(source.get(), sampler, options).value();
+  options.format = PixelFormat::kByte;
+  std::vector<std::pair<const void*, int64_t>> given;
+  const auto allocate = [&](int64_t bytes) {
+    auto memory = HostMemory()->Allocate(bytes);
+    given.emplace_back((*memory)->data(), bytes);
+    return memory;
+  };
+  const auto bytes = InputPipeline::Create(source.get(), sampler, options, allocate).value();
+  ASSERT_EQ(given.size(), 3u);
+  EXPECT_EQ(given[0].second, 7 * 8 * 8);
+  for (int64_t step = 0; step < 5; ++step) {
+    const InputBatch& expected = **floats->Next(step, 0);
+    const InputBatch& actual = **bytes->Next(step, 0);
+    ASSERT_EQ(actual.images, nullptr);
+    ASSERT_EQ(actual.n, expected.n);
+    EXPECT_EQ(actual.labels, expected.labels);
+    EXPECT_TRUE(std::any_of(given.begin(), given.end(),
+                            [&](const auto& block) { return block.first == actual.bytes; }));
+    for (int64_t i = 0; i < actual.n * options.shape.num_elements(); ++i) {
+      ASSERT_NEAR(actual.bytes[i] * (2.0f / 255.0f) - 1.0f, expected.images[i], 0.5001f * 2 / 255);
+    }
+  }
+}
+
+TEST(InputPipelineTest, WithoutMemoryThereIsNoPipeline) {
+  const FakeSource source(97, 8, 8, 1, 10);
+  const Sampler sampler = MakeSampler({.num_examples = 97, .batch_size = 11});
+  const auto refuse = [](int64_t) -> absl::StatusOr<std::unique_ptr<Memory>> {
+    return absl::ResourceExhaustedError("no page-locked memory");
+  };
+  EXPECT_EQ(InputPipeline::Create(&source, sampler, Options({0}), refuse).status().message(),
+            "no page-locked memory");
+}
+
 TEST(InputPipelineTest, AnyJumpGivesTheRightBatch) {
   const FakeSource source(97, 8, 8, 1, 10);
   const Sampler sampler =
       MakeSampler({.seed = 3, .num_examples = 97, .batch_size = 20, .num_slots = 2});
   const InputPipelineOptions options = Options({0, 1}, 3, 3);
-  InputPipeline pipeline(&source, sampler, options);
+  const auto created = InputPipeline::Create(&source, sampler, options).value();
+  InputPipeline& pipeline = *created;
   uint32_t random = 1;
   for (int i = 0; i < 300; ++i) {
     random = random * 1664525 + 1013904223;
@@ -99,7 +140,8 @@ TEST(InputPipelineTest, SlotsCanChange) {
   const FakeSource source(97, 8, 8, 1, 10);
   const Sampler sampler = MakeSampler({.num_examples = 97, .batch_size = 11, .num_slots = 3});
   const InputPipelineOptions options = Options({1});
-  InputPipeline pipeline(&source, sampler, options);
+  const auto created = InputPipeline::Create(&source, sampler, options).value();
+  InputPipeline& pipeline = *created;
   ExpectBatch(source, sampler, options, 5, 1, pipeline.Next(5, 1));
   EXPECT_EQ(pipeline.Next(5, 2).status().code(), absl::StatusCode::kInvalidArgument);
   const auto kept = pipeline.Next(6, 1);
@@ -136,7 +178,9 @@ TEST(InputPipelineTest, PreparesNoMoreThanItsQueueAndNothingInVain) {
         MakeSampler({.mode = mode, .num_examples = 1000, .batch_size = 10, .num_slots = 2});
     const int64_t per_batch = sampler.MaxSlotBatchSize();
     constexpr int kDepth = 3;
-    InputPipeline pipeline(&source, sampler, Options({0, 1}, 4, kDepth));
+    const auto created =
+        InputPipeline::Create(&source, sampler, Options({0, 1}, 4, kDepth)).value();
+    InputPipeline& pipeline = *created;
     EXPECT_EQ(source.reads, 0);
     int64_t batches = 0;
     for (int64_t step = 0; step < 50; ++step) {
@@ -160,7 +204,8 @@ TEST(InputPipelineTest, EvaluationEndsWithAPartialAndThenEmptyBatches) {
       MakeSampler({.mode = Mode::kEvaluate, .num_examples = 10, .batch_size = 4, .shuffle = false});
   InputPipelineOptions options = Options({0}, 2, 2);
   options.augmentation = {};
-  InputPipeline pipeline(&source, sampler, options);
+  const auto created = InputPipeline::Create(&source, sampler, options).value();
+  InputPipeline& pipeline = *created;
   for (int pass = 0; pass < 2; ++pass) {
     std::vector<int> labels;
     for (int64_t step = 0;; ++step) {
@@ -180,7 +225,8 @@ TEST(InputPipelineTest, ErrorsComeOutAtTheirBatchAndDoNotEndThePipeline) {
   source.bad_index = 25;
   const Sampler sampler = MakeSampler({.num_examples = 40, .batch_size = 10, .shuffle = false});
   const InputPipelineOptions options = Options({0}, 3, 2);
-  InputPipeline pipeline(&source, sampler, options);
+  const auto created = InputPipeline::Create(&source, sampler, options).value();
+  InputPipeline& pipeline = *created;
   ExpectBatch(source, sampler, options, 0, 0, pipeline.Next(0, 0));
   ExpectBatch(source, sampler, options, 1, 0, pipeline.Next(1, 0));
   for (int attempt = 0; attempt < 2; ++attempt) {
@@ -213,7 +259,8 @@ TEST(InputPipelineTest, AJumpWhileAllBuffersAreBeingFilledWaitsForThem) {
   const BlockingSource source;
   const Sampler sampler = MakeSampler({.num_examples = 100, .batch_size = 4});
   const InputPipelineOptions options = Options({0}, 2, 1);
-  InputPipeline pipeline(&source, sampler, options);
+  const auto created = InputPipeline::Create(&source, sampler, options).value();
+  InputPipeline& pipeline = *created;
   std::thread release([&source] {
     source.entered.WaitForNotification();
     source.release.Notify();
@@ -232,7 +279,8 @@ TEST(InputPipelineTest, SaysWhichPartOfTheInputThePictureCovers) {
       MakeSampler({.mode = Mode::kEvaluate, .num_examples = 4, .batch_size = 4, .shuffle = false});
   InputPipelineOptions options;
   options.shape = {16, 16, 3, AspectRatioResize{8, 16, {}}};
-  InputPipeline pipeline(source.get(), sampler, options);
+  const auto created = InputPipeline::Create(source.get(), sampler, options).value();
+  InputPipeline& pipeline = *created;
   const absl::StatusOr<const InputBatch*> batch = pipeline.Next(0, 0);
   ASSERT_TRUE(batch.ok()) << batch.status();
   for (const InputWindow& window : (*batch)->windows) {
@@ -246,7 +294,8 @@ TEST(InputPipelineTest, EndsWhileBatchesAreBeingMade) {
   const auto source = *SyntheticSource::Create({.num_examples = 500});
   const Sampler sampler = MakeSampler({.num_examples = 500, .batch_size = 64});
   for (int i = 0; i < 5; ++i) {
-    InputPipeline pipeline(source.get(), sampler, Options({0}, 4, 4));
+    const auto created = InputPipeline::Create(source.get(), sampler, Options({0}, 4, 4)).value();
+    InputPipeline& pipeline = *created;
     ASSERT_TRUE(pipeline.Next(i, 0).ok());
   }
 }
