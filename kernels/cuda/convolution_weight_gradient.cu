@@ -184,13 +184,7 @@ class GradientColumns {
 
   __device__ __forceinline__ Raw8<T> Read(const T* from) const {
     if (source_.channels % 8 == 0) return LoadRaw8(from);
-    Raw8<T> raw = {};
-    T* const numbers = reinterpret_cast<T*>(&raw);
-#pragma unroll
-    for (int e = 0; e < 8; ++e) {
-      if (e < count_) numbers[e] = from[e];
-    }
-    return raw;
+    return LoadRaw8(from, count_);
   }
 
   const GradientSource<T>& source_;

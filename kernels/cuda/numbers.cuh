@@ -63,6 +63,25 @@ __device__ __forceinline__ Raw8<float> LoadRaw8(const float* from) {
   return {vectors[0], vectors[1]};
 }
 
+// The first `count` of eight, one by one; zeros after them.
+__device__ __forceinline__ Raw8<Bfloat16> LoadRaw8(const Bfloat16* from, int count) {
+  unsigned words[4] = {};
+#pragma unroll
+  for (int e = 0; e < 8; ++e) {
+    if (e < count) words[e / 2] |= static_cast<unsigned>(from[e].bits) << e % 2 * 16;
+  }
+  return {make_uint4(words[0], words[1], words[2], words[3])};
+}
+__device__ __forceinline__ Raw8<float> LoadRaw8(const float* from, int count) {
+  float values[8] = {};
+#pragma unroll
+  for (int e = 0; e < 8; ++e) {
+    if (e < count) values[e] = from[e];
+  }
+  return {make_float4(values[0], values[1], values[2], values[3]),
+          make_float4(values[4], values[5], values[6], values[7])};
+}
+
 __device__ __forceinline__ void Unpack8(const Raw8<Bfloat16>& raw, float out[8]) {
   const unsigned words[4] = {raw.bits.x, raw.bits.y, raw.bits.z, raw.bits.w};
 #pragma unroll

@@ -1,0 +1,166 @@
+// Convolutions of the CUDA backend against the reference in double, on operands rounded as the
+// backend stores them.
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+
+#include "kernels/cpu/reference_operators.h"
+#include "kernels/cuda/cuda_operators.h"
+#include "kernels/cuda/pointwise_backward.h"
+#include "tests/kernels/cuda/device_fixture.h"
+#include "tests/testutil/kernels/compare.h"
+#include "tests/testutil/kernels/convolution_case.h"
+
+namespace pushpull::PUSHPULL_CUDA {
+namespace {
+
+using Input = ConvolutionCase::Input;
+using Norm = ConvolutionCase::Norm;
+
+// Shapes of several tiles, of several images in a tile, and of more tiles than blocks; channels
+// that do and do not fill eights and slabs.
+std::vector<ConvolutionCase> TileCases() {
+  std::vector<ConvolutionCase> cases;
+  const auto add = [&](ConvolutionCase test) {
+    test.kind = ConvolutionCase::Kind::kDepthwise;
+    AddCase(test, &cases);
+  };
+  for (const int stride : {1, 2}) {
+    add({.shape = SameConvolution({2, 37, 29, 72}, 72, 3, stride)});
+    add({.shape = SameConvolution({1, 56, 57, 16}, 16, 3, stride), .output = Norm::kFrozen});
+    add({.shape = SameConvolution({3, 14, 14, 104}, 104, 3, stride), .add = true});
+    add({.shape = SameConvolution({19, 7, 7, 32}, 32, 3, stride)});
+    add({.shape = SameConvolution({2, 15, 16, 40}, 40, 3, stride),
+         .input = Input::kApplied,
+         .add = true});
+    add({.shape = SameConvolution({2, 15, 16, 24}, 24, 3, stride), .input = Input::kNormSkip});
+    add({.shape = SameConvolution({2, 9, 8, 24}, 24, 3, stride),
+         .input = Input::kSkip,
+         .output = Norm::kNone});
+    add({.shape = SameConvolution({2, 9, 8, 24}, 24, 3, stride),
+         .input = Input::kRelu,
+         .output = Norm::kFrozen});
+    add({.shape = SameConvolution({2, 9, 8, 24}, 24, 3, stride), .input = Input::kPlain});
+    add({.shape = SameConvolution({2, 9, 8, 24}, 24, 3, stride), .input_gradient = false});
+    // Padding as torchvision's, none, more than the kernel reaches, and one-sided.
+    add({.shape = {{2, 17, 18, 24}, 24, 3, stride, {1, 1, 1, 1}}});
+    add({.shape = {{2, 16, 19, 24}, 24, 3, stride, {}}});
+    add({.shape = {{2, 9, 11, 8}, 8, 3, stride, {4, 3, 5, 3}}});
+    add({.shape = {{2, 9, 11, 8}, 8, 3, stride, {0, 3, 2, 0}}});
+    // Outputs of padding alone, and pixels that no output reads.
+    add({.shape = {{1, 3, 40, 8}, 8, 3, stride, {0, 0, 0, 0}}});
+    add({.shape = {{3, 1, 1, 8}, 8, 3, stride, {2, 2, 2, 2}}});
+    add({.shape = SameConvolution({2, 21, 20, 37}, 37, 3, stride)});
+    add({.shape = SameConvolution({2, 10, 9, 16}, 16, 5, stride), .add = true});
+  }
+  add({.shape = SameConvolution({2, 12, 13, 16}, 16, 5, 3)});
+  add({.shape = {{2, 12, 13, 33}, 33, 4, 2, {3, 0, 1, 2}}, .input = Input::kApplied});
+  return cases;
+}
+
+// Dense convolutions of several tiles of rows and of columns, of reductions that end within a chunk,
+// of weights that stay in shared memory and that do not.
+std::vector<ConvolutionCase> DenseTileCases() {
+  std::vector<ConvolutionCase> cases;
+  const auto pointwise = [](Shape in, int64_t out) { return ConvolutionShape{in, out, 1, 1, {}}; };
+  const auto add = [&](const ConvolutionCase& test) { AddCase(test, &cases); };
+  add({.shape = pointwise({2, 13, 11, 24}, 144), .add = true});
+  add({.shape = pointwise({3, 15, 9, 144}, 24), .input = Input::kNormRelu6});
+  add({.shape = pointwise({2, 12, 10, 32}, 192), .input = Input::kNormSkip, .add = true});
+  add({.shape = pointwise({1, 14, 14, 64}, 392), .output = Norm::kFrozen});
+  add({.shape = pointwise({1, 14, 13, 384}, 64), .input = Input::kApplied});
+  add({.shape = pointwise({1, 9, 15, 72}, 136), .input = Input::kRelu, .output = Norm::kNone});
+  add({.shape = pointwise({2, 7, 7, 160}, 320)});
+  add({.shape = pointwise({1, 5, 7, 576}, 40), .input_gradient = false});
+  add({.shape = pointwise({5, 1, 1, 1280}, 35),
+       .input = Input::kPlain,
+       .output = Norm::kNone,
+       .bias = true});
+  add({.shape = pointwise({1, 20, 31, 8}, 8)});
+  add({.shape = SameConvolution({2, 20, 21, 3}, 32, 3, 2),
+       .input = Input::kPlain,
+       .input_gradient = false});
+  add({.shape = SameConvolution({1, 19, 19, 24}, 72, 3, 1), .output = Norm::kNone, .bias = true});
+  add({.shape = SameConvolution({2, 11, 10, 40}, 80, 3, 2), .add = true});
+  add({.shape = SameConvolution({1, 5, 6, 320}, 64, 3, 1)});
+  add({.shape = {{2, 12, 9, 16}, 24, 3, 2, {1, 1, 1, 1}}});
+  return cases;
+}
+
+// Pointwise convolutions whose two gradients come from one kernel.
+std::vector<ConvolutionCase> FusedBackwardCases() {
+  std::vector<ConvolutionCase> cases;
+  const auto add = [&](Shape in, int64_t out, ConvolutionCase test) {
+    test.shape = {in, out, 1, 1, {}};
+    AddCase(test, &cases);
+  };
+  add({2, 23, 17, 16}, 96, {.input = Input::kPlain});
+  add({2, 23, 17, 24}, 72, {});
+  add({2, 25, 17, 40}, 24, {.input = Input::kApplied, .add = true});
+  add({3, 17, 19, 16}, 96, {.input = Input::kNormSkip, .output = Norm::kFrozen, .add = true});
+  add({2, 21, 20, 72}, 8, {.input = Input::kRelu, .output = Norm::kNone});
+  add({1, 32, 31, 64}, 384, {});
+  return cases;
+}
+
+// The norm's tolerance; single elements may be further off.
+template <typename T>
+constexpr double kTolerance = std::is_same_v<T, float> ? 1e-5 : 1e-2;
+constexpr double kElementFactor = 4;
+
+class CudaConvolution : public DeviceFixture<testing::TestWithParam<ConvolutionCase>> {
+ protected:
+  template <typename T>
+  void ExpectMatchesReference() {
+    const std::unique_ptr<Operators<T>> operators = MakeCudaOperators<T>(queue());
+    const std::unique_ptr<Operators<double>> reference = MakeReferenceOperators<double>();
+    const auto expected = RunCase<double, T>(GetParam(), reference.get());
+    const auto actual = RunCase<T>(GetParam(), operators.get(), memory());
+    ASSERT_EQ(expected.size(), actual.size());
+    for (size_t i = 0; i < expected.size(); ++i) {
+      ASSERT_EQ(expected[i].name, actual[i].name);
+      const std::string label = absl::StrCat(GetParam().name, " ", expected[i].name);
+      // The terms of a sum may cancel, where there is but one or two.
+      const double tolerance = kTolerance<T> * (expected[i].values.size() < 3 ? 5 : 1);
+      ExpectCloseInNorm(label, expected[i].values, actual[i].values, tolerance);
+      ExpectClose(label, expected[i].values, actual[i].values, kElementFactor * tolerance);
+    }
+    // Again, and in the emulation also with the threads of a block in the other order.
+    for (const Order order : {Order::kForward, Order::kBackward}) {
+      SetOrder(order);
+      const auto again = RunCase<T>(GetParam(), operators.get(), memory());
+      for (size_t i = 0; i < actual.size(); ++i) {
+        EXPECT_EQ(actual[i].values, again[i].values)
+            << GetParam().name << " " << actual[i].name << ": not the same in a second run"
+            << (order == Order::kBackward ? " with threads in the other order" : "");
+      }
+    }
+  }
+};
+
+TEST_P(CudaConvolution, OfFloatsMatchesTheReference) { ExpectMatchesReference<float>(); }
+TEST_P(CudaConvolution, OfBfloat16MatchesTheReference) { ExpectMatchesReference<Bfloat16>(); }
+
+class CudaFusedBackward : public DeviceFixture<testing::TestWithParam<ConvolutionCase>> {};
+
+TEST_P(CudaFusedBackward, IsTaken) {
+#ifdef PUSHPULL_CUDA_EMULATION  // a GPU has more blocks for these few rows
+  EXPECT_TRUE(PointwiseBackwardPays(*queue(), GetParam().shape));
+#endif
+  EXPECT_FALSE(PointwiseBackwardPays(*queue(), SameConvolution(GetParam().shape.in, 32, 3, 1)));
+}
+
+INSTANTIATE_TEST_SUITE_P(Pointwise, CudaFusedBackward, testing::ValuesIn(FusedBackwardCases()));
+INSTANTIATE_TEST_SUITE_P(FusedBackward, CudaConvolution, testing::ValuesIn(FusedBackwardCases()));
+INSTANTIATE_TEST_SUITE_P(Dense, CudaConvolution, testing::ValuesIn(DenseCases()));
+INSTANTIATE_TEST_SUITE_P(DenseTiles, CudaConvolution, testing::ValuesIn(DenseTileCases()));
+INSTANTIATE_TEST_SUITE_P(Depthwise, CudaConvolution, testing::ValuesIn(DepthwiseCases()));
+INSTANTIATE_TEST_SUITE_P(DepthwiseTiles, CudaConvolution, testing::ValuesIn(TileCases()));
+
+}  // namespace
+}  // namespace pushpull::PUSHPULL_CUDA
