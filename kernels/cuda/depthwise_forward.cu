@@ -32,11 +32,13 @@ __device__ __forceinline__ void WritePart(const float* sums, int slots, int slab
   const int thread = threadIdx.x, slab = blockIdx.x % slabs, part = blockIdx.x / slabs;
   const int channel = slab * kSlab + thread;
   if (thread >= kSlab || channel >= channels) return;
+  // Means are kept as distances from the first: they lose nothing to its size.
+  const float base = sums[kSlab + thread];
   float count = 0.0f, mean = 0.0f, squares = 0.0f;
   for (int s = 0; s < slots; ++s) {
     const float* const other = sums + s * 3 * kSlab + thread;
     if (other[0] == 0.0f) continue;
-    const float distance = other[kSlab] - mean;
+    const float distance = other[kSlab] - base - mean;
     const float share = other[0] / (count + other[0]);
     mean = fmaf(distance, share, mean);
     squares += fmaf(distance * distance, count * share, other[2 * kSlab]);
@@ -44,7 +46,7 @@ __device__ __forceinline__ void WritePart(const float* sums, int slots, int slab
   }
   float* const to = parts + static_cast<int64_t>(part) * 3 * channels + channel;
   to[0] = count;
-  to[channels] = mean;
+  to[channels] = base + mean;
   to[2 * channels] = squares;
 }
 
