@@ -228,8 +228,10 @@ def ssd_loss(codes, scores, boxes, labels, anchors):
         best, match = iou.max(1)
         forced = iou.argmax(2)
         objects = torch.arange(boxes.shape[1], device=boxes.device).expand_as(forced)
-        positive = (best >= 0.5).scatter(1, forced, True)
-        match = match.scatter(1, forced, objects)
+        # Where several objects want one anchor, the first of them has it.
+        claimed = torch.full_like(match, boxes.shape[1]).scatter_reduce(1, forced, objects, "amin")
+        positive = (best >= 0.5) | (claimed < boxes.shape[1])
+        match = torch.where(claimed < boxes.shape[1], claimed, match)
         matched = torch.gather(boxes, 1, match[..., None].expand(-1, -1, 4))
         offset = ((matched[..., :2] + matched[..., 2:]) / 2 - centre) / extent
         targets = torch.cat([10 * offset, 5 * torch.log((matched[..., 2:] - matched[..., :2]) / extent)], -1)
@@ -396,10 +398,11 @@ def first_losses(options, net, steps, path):
 class Server:
 
     def __init__(self, options):
-        self.options, self.key, self.runner = options, None, None
+        # Runners of one network and batch: those of other modes stay, so that modes can take turns.
+        self.options, self.key, self.runners = options, None, {}
 
     def drop(self):
-        self.key = self.runner = None
+        self.key, self.runners = None, {}
         if self.options.device == "cuda":
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
@@ -407,12 +410,12 @@ class Server:
             torch._dynamo.reset()  # pylint: disable=protected-access
 
     def run(self, net, batch, mode, optimizer, steps):
-        key = (net, int(batch), mode, optimizer)
-        if key != self.key:
+        if (net, batch) != self.key:
             self.drop()
-            self.runner = Runner(self.options, net, int(batch), mode, optimizer)
-            self.key = key
-        return self.runner.measure(int(steps))
+            self.key = (net, batch)
+        if (mode, optimizer) not in self.runners:
+            self.runners[mode, optimizer] = Runner(self.options, net, int(batch), mode, optimizer)
+        return self.runners[mode, optimizer].measure(int(steps))
 
     def info(self):
         device = torch.cuda.get_device_name() if self.options.device == "cuda" else "CPU"

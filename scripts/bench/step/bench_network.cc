@@ -1,0 +1,128 @@
+#include "scripts/bench/step/bench_network.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "glog/logging.h"
+#include "google/protobuf/text_format.h"
+
+#include "common/model/model_layout.h"
+#include "common/random.h"
+#include "common/status_macros.h"
+
+namespace pushpull {
+namespace {
+
+constexpr char kDetector[] = R"(
+  model {
+    ssd {
+      box_coder { faster_rcnn_box_coder {} }
+      matcher { argmax_matcher { force_match_for_each_row: true } }
+      similarity_calculator { iou_similarity {} }
+      anchor_generator {
+        ssd_anchor_generator {
+          aspect_ratios: 1.0 aspect_ratios: 2.0 aspect_ratios: 0.5 aspect_ratios: 3.0
+          aspect_ratios: 0.3333
+        }
+      }
+      box_predictor { convolutional_box_predictor { use_dropout: false } }
+      feature_extractor {
+        conv_hyperparams {
+          activation: RELU_6
+          initializer { truncated_normal_initializer { stddev: 0.03 } }
+          batch_norm { decay: 0.9997 scale: true }
+        }
+      }
+      loss {
+        classification_loss { weighted_sigmoid {} }
+        localization_loss { weighted_smooth_l1 {} }
+        hard_example_miner {
+          num_hard_examples: 3000 iou_threshold: 0.99 loss_type: CLASSIFICATION
+          max_negatives_per_positive: 3 min_negatives_per_image: 3
+        }
+      }
+    }
+  })";
+
+void SetSize(int size, config::ImageResizer* resizer) {
+  resizer->mutable_fixed_shape_resizer()->set_height(size);
+  resizer->mutable_fixed_shape_resizer()->set_width(size);
+}
+
+config::TrainEvalPipelineConfig MakeClassifierConfig(const BenchNetworkOptions& options) {
+  config::TrainEvalPipelineConfig config;
+  config::Classifier* const classifier = config.mutable_model()->mutable_classifier();
+  classifier->set_num_classes(options.classes);
+  SetSize(options.size, classifier->mutable_image_resizer());
+  classifier->mutable_feature_extractor()->set_type(options.model);
+  classifier->mutable_feature_extractor()->set_depth_multiplier(static_cast<float>(options.width));
+  return config;
+}
+
+// Version 1 has 1x1 heads and dense extra layers, version 2 3x3 heads and separable extra layers.
+config::TrainEvalPipelineConfig MakeDetectorConfig(const BenchNetworkOptions& options) {
+  config::TrainEvalPipelineConfig config;
+  CHECK(google::protobuf::TextFormat::ParseFromString(kDetector, &config));
+  config::Ssd* const ssd = config.mutable_model()->mutable_ssd();
+  ssd->set_num_classes(options.classes);
+  SetSize(options.size, ssd->mutable_image_resizer());
+  const bool second = options.model == "ssd_mobilenet_v2";
+  config::SsdFeatureExtractor* const extractor = ssd->mutable_feature_extractor();
+  extractor->set_type(options.model);
+  extractor->set_depth_multiplier(static_cast<float>(options.width));
+  extractor->set_use_depthwise(second);
+  ssd->mutable_box_predictor()->mutable_convolutional_box_predictor()->set_kernel_size(second ? 3
+                                                                                              : 1);
+  return config;
+}
+
+// Boxes of a tenth to a half of the image's side.
+LabeledBox DrawObject(int num_classes, CounterRandom* random) {
+  const float height = 0.1f + 0.4f * random->NextFloat();
+  const float width = 0.1f + 0.4f * random->NextFloat();
+  const float y = (1.0f - height) * random->NextFloat();
+  const float x = (1.0f - width) * random->NextFloat();
+  return {
+      {y, x, y + height, x + width}, static_cast<int32_t>(random->NextBelow(num_classes)), 1.0f};
+}
+
+}  // namespace
+
+absl::StatusOr<BenchNetwork> MakeBenchNetwork(const BenchNetworkOptions& options) {
+  config::TrainEvalPipelineConfig config;
+  if (options.model == "mobilenet_v2") {
+    config = MakeClassifierConfig(options);
+  } else if (options.model == "ssd_mobilenet_v1" || options.model == "ssd_mobilenet_v2") {
+    config = MakeDetectorConfig(options);
+  } else {
+    return absl::InvalidArgumentError(
+        absl::StrCat("no network is called \"", options.model,
+                     "\", expected mobilenet_v2, ssd_mobilenet_v1 or ssd_mobilenet_v2"));
+  }
+  PP_ASSIGN_OR_RETURN(NetworkSpec spec, BuildNetworkSpec(config.model()));
+  PP_ASSIGN_OR_RETURN(VariableLayout layout, BuildVariableLayout(config));
+  return BenchNetwork{options, std::move(spec), std::move(layout)};
+}
+
+BenchBatch MakeBenchBatch(const NetworkSpec& spec, int64_t samples) {
+  CounterRandom random(1, 2);
+  BenchBatch batch;
+  batch.samples = samples;
+  batch.images.resize(samples * spec.input.num_elements());
+  for (float& value : batch.images) value = 2.0f * random.NextFloat() - 1.0f;
+  batch.labels.resize(samples);
+  for (int32_t& label : batch.labels) {
+    label = static_cast<int32_t>(random.NextBelow(spec.num_classes));
+  }
+  batch.first_object.assign(samples + 1, 0);
+  if (!spec.detection.has_value()) return batch;
+  for (int64_t s = 0; s < samples; ++s) {
+    for (int i = 0; i < BenchBatch::kObjectsPerImage; ++i) {
+      batch.objects.push_back(DrawObject(spec.num_classes, &random));
+    }
+    batch.first_object[s + 1] = static_cast<int32_t>(batch.objects.size());
+  }
+  return batch;
+}
+
+}  // namespace pushpull

@@ -1,0 +1,48 @@
+// The networks whose training step benchmarks measure, as TensorFlow's sample configs have them,
+// and made-up batches for them. Plain values.
+#ifndef PUSHPULL_SCRIPTS_BENCH_STEP_BENCH_NETWORK_H_
+#define PUSHPULL_SCRIPTS_BENCH_STEP_BENCH_NETWORK_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "common/model/network_spec.h"
+#include "common/variable_layout.h"
+#include "kernels/detection/target_assigner.h"
+
+namespace pushpull {
+
+struct BenchNetworkOptions {
+  std::string model;  // "mobilenet_v2", "ssd_mobilenet_v1" or "ssd_mobilenet_v2"
+  int size = 224;     // of the images, in pixels
+  int classes = 1000;
+  double width = 1.0;  // depth multiplier
+};
+
+struct BenchNetwork {
+  BenchNetworkOptions options;
+  NetworkSpec spec;
+  VariableLayout layout;
+};
+
+// INVALID_ARGUMENT: no such model, or a size or width that it does not take.
+absl::StatusOr<BenchNetwork> MakeBenchNetwork(const BenchNetworkOptions& options);
+
+struct BenchBatch {
+  static constexpr int kObjectsPerImage = 8;
+
+  int64_t samples = 0;
+  std::vector<float> images;    // [samples, H, W, C] in [-1, 1)
+  std::vector<int32_t> labels;  // classifiers
+  std::vector<LabeledBox> objects;
+  std::vector<int32_t> first_object;  // [samples + 1]; all zero in a classifier's batch
+};
+
+BenchBatch MakeBenchBatch(const NetworkSpec& spec, int64_t samples);
+
+}  // namespace pushpull
+
+#endif  // PUSHPULL_SCRIPTS_BENCH_STEP_BENCH_NETWORK_H_

@@ -1,0 +1,34 @@
+// The first losses of a training on one batch: ours, and the file from which another program starts
+// at the same point.
+#ifndef PUSHPULL_SCRIPTS_BENCH_STEP_FIRST_LOSSES_H_
+#define PUSHPULL_SCRIPTS_BENCH_STEP_FIRST_LOSSES_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "scripts/bench/step/bench_network.h"
+#include "scripts/bench/step/device_step.h"
+
+namespace pushpull {
+
+inline constexpr double kFirstLossesLearningRate = 0.01;
+inline constexpr double kFirstLossesMomentum = 0.9;
+
+// As InitializeVariables fills them.
+std::vector<float> InitialVariables(const BenchNetwork& network);
+
+// The loss before each of `steps` steps of gradient descent with momentum (velocity = momentum *
+// velocity + gradient; variable -= learning_rate * velocity), computed on the host in float.
+absl::StatusOr<std::vector<double>> FirstLosses(const BenchNetwork& network, int steps,
+                                                DeviceStep* step);
+
+// Initial variables and batch, in the format that gpu_step_torch.py describes.
+absl::Status WriteStart(const BenchNetwork& network, const BenchBatch& batch,
+                        const std::string& path);
+
+}  // namespace pushpull
+
+#endif  // PUSHPULL_SCRIPTS_BENCH_STEP_FIRST_LOSSES_H_

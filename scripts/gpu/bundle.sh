@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# Packs what a host with GPUs needs to run us, where only a driver and glibc 2.36 or newer are: programs linked from
+# archives, the three libraries that stay shared, configs, the check and the benchmark's PyTorch side.
+# usage: scripts/gpu/bundle.sh [--architectures=LIST] [--no-cuda] [--output=DIR] [--jobs=N]
+#   --architectures=LIST  GPUs to compile for, as CMAKE_CUDA_ARCHITECTURES; default 90-real (H100, H200)
+#   --no-cuda             without the GPU backend: to try the packing itself
+#   --output=DIR          default build-bundle/bundle, made anew
+#   --jobs=N              compiler processes; default: one per core
+# On the host: cd bundle && ./check.sh
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+limit_mb=60
+architectures=90-real
+cuda=ON
+output=build-bundle/bundle
+jobs=$(nproc)
+for argument in "$@"; do
+  case "$argument" in
+    --architectures=*) architectures=${argument#*=} ;;
+    --no-cuda) cuda=OFF ;;
+    --output=*) output=${argument#*=} ;;
+    --jobs=*) jobs=${argument#*=} ;;
+    *) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 64 ;;
+  esac
+done
+
+programs=(ps_server worker evaluator make_records)
+# They exist with the GPU backend only.
+gpu_programs=(cuda_test gpu_step)
+[ $cuda = OFF ] || programs+=("${gpu_programs[@]}")
+
+cmake --preset gpu-bundle -DPUSHPULL_CUDA=$cuda -DCMAKE_CUDA_ARCHITECTURES="$architectures" > /dev/null
+if [ $cuda = ON ] && ! grep -q '^CMAKE_CUDA_COMPILER:' build-bundle/CMakeCache.txt; then
+  echo "bundle: no CUDA toolkit found: install nvcc, or pack without the GPU backend with --no-cuda" >&2
+  exit 66
+fi
+cmake --build build-bundle --parallel "$jobs" --target "${programs[@]}"
+
+rm -rf "$output"
+mkdir -p "$output/bin" "$output/lib" "$output/pipelines"
+for program in "${programs[@]}"; do
+  strip -o "$output/bin/$program" "build-bundle/bin/$program"
+done
+cp scripts/gpu/check.sh scripts/bench/gpu_step_torch.py scripts/plot_events.py "$output/"
+cp deploy/pipelines/*.config scripts/gpu/pipelines/*.config "$output/pipelines/"
+
+# What the programs still load at run time: glibc is the host's, the rest comes along.
+for program in "${programs[@]}"; do
+  while read -r name path; do
+    case "$name" in
+      libc.so.6 | libm.so.6 | libdl.so.2 | librt.so.1 | libpthread.so.0 | libgcc_s.so.1 | ld-linux-x86-64.so.2) ;;
+      libcrypto.so.3 | libunwind.so.8 | liblzma.so.5) [ -e "$output/lib/$name" ] || cp -L "$path" "$output/lib/$name" ;;
+      *)
+        echo "bundle: $program needs $name ($path): link it as an archive (cmake/static_libraries.cmake) or ship it" >&2
+        exit 70
+        ;;
+    esac
+  done < <(LD_LIBRARY_PATH='' ldd "build-bundle/bin/$program" |
+    sed -nE 's/^[[:space:]]*([^ ]+) => ([^ ]+).*/\1 \2/p')
+done
+
+echo
+echo "bundle: $output"
+(cd "$output" && find . -type f -printf '%s %P\n' | sort -k2 |
+  awk '{ printf "  %10.2f MB  %s\n", $1 / 1e6, $2; total += $1 } END { printf "  %10.2f MB  in all\n", total / 1e6 }')
+newest=$(cat "$output"/bin/* "$output"/lib/* | grep -aoE 'GLIBC_2\.[0-9]+' | sort -Vu | tail -n 1)
+echo "  needs ${newest/_/ } or newer"
+bytes=$(find "$output" -type f -printf '%s\n' | awk '{ total += $1 } END { print total }')
+if [ "$bytes" -gt $((limit_mb * 1000000)) ]; then
+  echo "bundle: $bytes bytes, more than $limit_mb MB" >&2
+  exit 1
+fi
+
+# None of the libraries of this host may be needed: the programs have to start without them.
+for program in "${programs[@]}"; do
+  if env -i "$output/bin/$program" --version > /dev/null 2>&1; then continue; fi
+  # A test program knows no --version.
+  env -i "$output/bin/$program" --gtest_list_tests > /dev/null || {
+    echo "bundle: $output/bin/$program does not start" >&2
+    exit 70
+  }
+done

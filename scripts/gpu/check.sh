@@ -1,0 +1,412 @@
+#!/usr/bin/env bash
+# Everything that has to be seen on a GPU, in one go and within 9 minutes; runs in the folder that bundle.sh packs.
+# usage: ./check.sh [--only=NAME,...] [--gpus=LIST] [--seconds=N]
+#   --only=NAME,...  of: operators memcheck racecheck determinism mobilenet ssd benchmark end_to_end bad_cases
+#   --gpus=LIST      GPUs of the three clones; default: those there are, one for all if there is one
+#   --seconds=N      in all; a check that no longer fits is skipped; default 530
+# The environment: DATA, a folder with MNIST's four IDX files (default ./mnist; without it drawn shapes); OUT, a folder
+# for the table and the logs; PYTHON, with PyTorch (default python3); SANITIZER_FILTER, tests under compute-sanitizer.
+# Exit code: 0; 1: a check failed; 69: no GPU here. The table comes last.
+set -uo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+bin=$here/bin
+python=${PYTHON:-python3}
+only=""
+gpus=""
+seconds=530
+for argument in "$@"; do
+  case "$argument" in
+    --only=*) only=,${argument#*=}, ;;
+    --gpus=*) gpus=${argument#*=} ;;
+    --seconds=*) seconds=${argument#*=} ;;
+    *) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 64 ;;
+  esac
+done
+checks=(operators memcheck racecheck determinism mobilenet ssd benchmark end_to_end bad_cases)
+for name in ${only//,/ }; do
+  [[ " ${checks[*]} " == *" $name "* ]] || { echo "check: no check is called $name: ${checks[*]}" >&2; exit 64; }
+done
+
+num_gpus=$(nvidia-smi -L 2> /dev/null | grep -c '^GPU') || true
+if [ "$num_gpus" -eq 0 ]; then
+  echo "check: no GPU: nvidia-smi lists none" >&2
+  exit 69
+fi
+for program in ps_server worker evaluator cuda_test gpu_step; do
+  [ -x "$bin/$program" ] || { echo "check: no $bin/$program: pack it with scripts/gpu/bundle.sh" >&2; exit 66; }
+done
+if [ -z "$gpus" ]; then
+  for ((k = 0; k < 3; ++k)); do gpus+=${gpus:+,}$((k % num_gpus)); done
+fi
+first_gpu=${gpus%%,*}
+export CUDA_DEVICE_ORDER=PCI_BUS_ID
+work=$(mktemp -d)
+mkdir "$work/logs"
+started=$SECONDS
+
+# However this ends, nothing that it started outlives it.
+pids=()
+cleanup() {
+  local pid
+  for pid in "${pids[@]}"; do kill -TERM "$pid" 2> /dev/null || true; done
+  for pid in "${pids[@]}"; do wait "$pid" 2> /dev/null || true; done
+  rm -rf "$work"
+}
+trap cleanup EXIT
+trap 'exit 143' INT TERM
+
+table=()
+failures=0
+# row CHECK FIGURE BAR RESULT
+row() {
+  table+=("$1|$2|$3|$4")
+  case "$4" in FAIL*) failures=$((failures + 1)) ;; esac
+  printf '%-28s %-44s %-26s %s\n' "$1" "$2" "$3" "$4"
+}
+left() { echo $((seconds - (SECONDS - started))); }
+# wanted NAME SECONDS: whether the check is asked for and there is time for it.
+wanted() {
+  [[ -z $only || $only == *,$1,* ]] || return 1
+  [ "$(left)" -ge "$2" ] && return 0
+  row "$1" "" "" "skipped (only $(left) s are left)"
+  return 1
+}
+# limited SECONDS COMMAND...: at most so long, and not beyond the end; output to the log of that name.
+limited() {
+  local limit=$1 rest
+  rest=$(left)
+  shift
+  [ "$rest" -lt "$limit" ] && limit=$rest
+  timeout --kill-after=5 "$((limit > 1 ? limit : 1))" "$@"
+}
+# why CODE LOG: a few words on a failure.
+why() {
+  case "$1" in
+    124 | 137) echo "FAIL (out of time)" ;;
+    *) echo "FAIL (exit code $1: $(grep -vE '^\s*$' "$2" | tail -n 1 | cut -c1-90))" ;;
+  esac
+}
+# holds EXPRESSION: of numbers, by awk.
+holds() { awk "BEGIN { exit !($1) }"; }
+
+# train NAME SECONDS WORKER_FLAG...: a job from $work/NAME.config; with evaluator=1 one evaluator watches it.
+evaluator=0
+train() {
+  local name=$1 limit=$2 code=0 server worker watcher=""
+  shift 2
+  limited "$limit" "$bin/ps_server" --pipeline_config_path="$work/$name.config" --train_dir="$work/$name" \
+    --listen="unix:$work/$name.sock" --state_dir="$work/$name.state" > "$work/logs/$name.ps_server.log" 2>&1 &
+  server=$!
+  pids+=("$server")
+  if [ "$evaluator" = 1 ]; then
+    limited "$limit" "$bin/evaluator" --checkpoint_dir="$work/$name" --data_dir="$data" --gpus="$first_gpu" \
+      --gpu_memory_limit_mb=4096 > "$work/logs/$name.evaluator.log" 2>&1 &
+    watcher=$!
+    pids+=("$watcher")
+  fi
+  limited "$limit" "$bin/worker" --ps="unix:$work/$name.sock" --data_dir="$data" "$@" \
+    > "$work/logs/$name.worker.log" 2>&1 &
+  worker=$!
+  pids+=("$worker")
+  wait "$worker" || code=$?
+  [ $code -eq 0 ] || kill -TERM "$server" ${watcher:+"$watcher"} 2> /dev/null
+  wait "$server" || code=$((code == 0 ? $? : code))
+  if [ -n "$watcher" ]; then wait "$watcher" || code=$((code == 0 ? $? : code)); fi
+  return $code
+}
+# background FUNCTION ARGUMENT...: in a shell of its own, which takes its processes along when it is ended.
+background() {
+  (
+    trap 'kill -TERM $(jobs -p) 2> /dev/null' EXIT
+    trap 'exit 143' INT TERM
+    "$@"
+  ) &
+  pids+=("$!")
+}
+# events NAME EXPRESSION: of `scalars`, tag -> values in the order of steps.
+events() {
+  "$python" - "$here" "$work/$1" "$2" << 'PYTHON' 2>> "$work/logs/events.log"
+import pathlib
+import statistics
+import sys
+
+sys.path.insert(0, sys.argv[1])
+sys.dont_write_bytecode = True
+import plot_events
+
+scalars = {tag: [value for _, value in sorted(steps.items())]
+           for tag, steps in plot_events.read_scalars(pathlib.Path(sys.argv[2])).items()}
+print(eval(sys.argv[3], {"scalars": scalars, "statistics": statistics}))
+PYTHON
+}
+# final_loss NAME: mean over the last fifth of the steps.
+final_loss() {
+  events "$1" "statistics.mean(scalars['Loss/total_loss'][-max(1, len(scalars['Loss/total_loss']) // 5):])"
+}
+# config NAME FILE [SED_EXPRESSION]: $work/NAME.config
+config() { sed -E "${3:-}" "$here/pipelines/$2" > "$work/$1.config"; }
+# A shorter run has its schedule scaled with it.
+steps() {
+  printf '%s' "s/(num_steps|total_steps): [0-9]+/\\1: $1/; s/warmup_steps: [0-9]+/warmup_steps: $(($1 / 12))/"
+}
+
+data=${DATA:-$here/mnist}
+classifier=mobilenet_v2_mnist.config
+data_name=MNIST
+for file in train-images-idx3-ubyte.gz train-labels-idx1-ubyte.gz t10k-images-idx3-ubyte.gz t10k-labels-idx1-ubyte.gz; do
+  [ -f "$data/$file" ] || { classifier=mobilenet_v2_synthetic.config data_name=shapes; }
+done
+[ $data_name = MNIST ] || data=""
+
+cores=$(nproc)
+config mobilenet_cpu $classifier "$(steps 400)"
+config mobilenet_gpu $classifier "$(steps 400); s/save_checkpoints_secs: [0-9]+/save_checkpoints_steps: 200/"
+config ssd_cpu ssd_shapes.config
+config ssd_gpu ssd_shapes.config
+
+nvidia-smi --query-gpu=index,name,driver_version,memory.total,temperature.gpu --format=csv,noheader
+echo "three clones on GPUs $gpus, $cores cores, data: $data_name"
+echo
+
+# The curves to compare with take cores, not the GPU: they are computed while operators are tested.
+reference=""
+references() {
+  local name code
+  for name in mobilenet ssd; do
+    [[ -z $only || $only == *,$name,* ]] || continue
+    code=0
+    train ${name}_cpu 300 --device=cpu --num_clones=3 --threads=$((cores > 3 ? cores / 3 : 1)) || code=$?
+    echo $code > "$work/${name}_cpu.code"
+  done
+}
+if [[ -z $only || $only == *,mobilenet,* || $only == *,ssd,* ]]; then
+  background references
+  reference=$!
+fi
+
+operators() {
+  wanted operators 20 || return
+  local log=$work/logs/operators.log code=0 count
+  limited 150 "$bin/cuda_test" > "$log" 2>&1 || code=$?
+  count=$(grep -cE '^\[ +OK \]' "$log")
+  if [ $code -eq 0 ] && [ "$count" -gt 0 ]; then
+    row "operators, fp32 and bf16" "$count tests passed, $(grep -cE '^\[ +SKIPPED \]' "$log") skipped" "all" ok
+  else
+    row "operators, fp32 and bf16" "$(grep -cE '^\[ +FAILED +\].*\([0-9]+ ms\)' "$log") tests failed" "all" \
+      "$(why $code "$log")"
+  fi
+}
+
+# sanitize TOOL
+sanitize() {
+  local tool=$1 log=$work/logs/$1.log code=0 sanitizer
+  wanted "$tool" 20 || return
+  sanitizer=$(command -v compute-sanitizer ||
+    find /usr/local/cuda*/bin -name compute-sanitizer 2> /dev/null | head -n 1)
+  if [ -z "$sanitizer" ]; then
+    row "$tool" "" "0 errors" "skipped (no compute-sanitizer here)"
+    return
+  fi
+  limited 110 "$sanitizer" --tool "$tool" --error-exitcode 99 "$bin/cuda_test" \
+    --gtest_filter="${SANITIZER_FILTER:-*}" > "$log" 2>&1 || code=$?
+  local summary
+  summary=$(grep -oE '(ERROR|RACECHECK) SUMMARY: .*' "$log" | tail -n 1)
+  if [ $code -eq 0 ] && grep -qE '^\[  PASSED  \] [1-9]' "$log"; then
+    row "$tool" "$summary" "0 errors" ok
+  elif grep -q 'Device not supported' "$log"; then
+    row "$tool" "" "0 errors" "skipped (compute-sanitizer does not know this device)"
+  else
+    row "$tool" "$summary" "0 errors" "$(why $code "$log")"
+  fi
+}
+
+determinism() {
+  wanted determinism 20 || return
+  local code=0 file network a b
+  for network in classifier detector; do
+    local source=mobilenet_v2_synthetic.config
+    [ $network = classifier ] || source=ssd_shapes.config
+    a=${network}_a b=${network}_b
+    config $a $source "$(steps 100)"
+    config $b $source "$(steps 100)"
+    code=0
+    train $a 60 --num_clones=1 --gpus="$first_gpu" --precision=bf16 || code=$?
+    [ $code -ne 0 ] || train $b 60 --num_clones=1 --gpus="$first_gpu" --precision=bf16 || code=$?
+    if [ $code -ne 0 ]; then
+      row "determinism, $network" "" "same bits" "$(why $code "$work/logs/$b.worker.log")"
+      continue
+    fi
+    local same=1 files=0
+    for file in "$work/$a"/ckpt-00000100/*.safetensors; do
+      files=$((files + 1))
+      cmp -s "$file" "$work/$b/ckpt-00000100/${file##*/}" || same=0
+    done
+    if [ $same = 1 ] && [ $files -gt 0 ]; then
+      row "determinism, $network" "two runs of 100 steps alike" "same bits" ok
+    else
+      row "determinism, $network" "two runs of 100 steps differ" "same bits" FAIL
+    fi
+  done
+}
+
+# curve NAME: three clones in bf16 on the GPUs, an evaluator beside them, against fp32 on the CPU.
+curve() {
+  local name=$1 code=0 ours theirs speed
+  wanted "$name" 30 || return
+  evaluator=1
+  train "${name}_gpu" 100 --num_clones=3 --gpus="$gpus" --precision=bf16 || code=$?
+  evaluator=0
+  if [ $code -ne 0 ]; then
+    row "$name, 3 clones, evaluator" "" "ends with 0" "$(why $code "$work/logs/${name}_gpu.worker.log")"
+    return
+  fi
+  speed=$(events "${name}_gpu" "'%.0f images/s' % statistics.median(scalars['images/sec'])")
+  row "$name, 3 clones, evaluator" "$speed; $(tail -n 1 "$work/logs/${name}_gpu.evaluator.log" | cut -c1-60)" \
+    "ends with 0" ok
+  while [ -n "$reference" ] && [ ! -f "$work/${name}_cpu.code" ] && kill -0 "$reference" 2> /dev/null &&
+    [ "$(left)" -gt 5 ]; do sleep 0.5; done
+  if [ "$(cat "$work/${name}_cpu.code" 2> /dev/null)" != 0 ]; then
+    row "$name, bf16 and fp32" "" "within 2 %" "skipped (the CPU's run did not end well in time)"
+    return
+  fi
+  ours=$(final_loss "${name}_gpu")
+  theirs=$(final_loss "${name}_cpu")
+  local result=FAIL
+  holds "${ours:-nan} > 0 && ${theirs:-nan} > 0 && ($ours / $theirs - 1)^2 <= 0.02^2" && result=ok
+  row "$name, bf16 and fp32" "final loss ${ours:0:7}, on the CPU ${theirs:0:7}" "within 2 %" "$result"
+}
+
+# value FILE KEY PATTERN: KEY=NUMBER of the first line with the pattern.
+value() { grep -m 1 "$3" "$1" | grep -oE "(^| )$2=[0-9.]+" | cut -d= -f2; }
+
+benchmark() {
+  wanted benchmark 40 || return
+  local log=$work/logs/gpu_step.log code=0 net torch=() ours compiled best result
+  if "$python" -c 'import torch' 2> /dev/null; then
+    torch=(--torch="$python" --torch_script="$here/gpu_step_torch.py")
+  fi
+  limited 300 "$bin/gpu_step" --gpu="$first_gpu" "${torch[@]}" > "$log" 2>&1 || code=$?
+  cat "$log"
+  echo
+  [ $code -eq 0 ] || row "benchmark" "" "ends with 0" "$(why $code "$log")"
+  for net in mobilenet_v2 ssd_mobilenet_v2 ssd_mobilenet_v1; do
+    ours=$(value "$log" ours "result: net=$net ")
+    [ -n "$ours" ] || continue
+    compiled=$(value "$log" compile "result: net=$net ")
+    best=${compiled:-$(value "$log" eager "result: net=$net ")}
+    result=FAIL
+    if [ -z "$best" ]; then
+      result="skipped (no PyTorch here)"
+    elif holds "$ours >= 1.5 * $best"; then
+      result=ok
+    fi
+    row "$net" "$ours images/s, PyTorch ${compiled:+compiled }${best:-?}" "1.5 x compiled PyTorch" "$result"
+    local difference
+    difference=$(value "$log" largest_difference "losses: net=$net ")
+    [ -n "$difference" ] || continue
+    result=FAIL
+    holds "$difference <= 0.02" && result=ok
+    row "$net, first 50 losses" "differ by $difference of the first" "0.02" "$result"
+  done
+}
+
+end_to_end() {
+  wanted end_to_end 40 || return
+  local batch bar code alone together log result
+  for batch in 256 64; do
+    bar=0.95
+    [ $batch = 256 ] || bar=0.80
+    log=$work/logs/gpu_step_$batch.log
+    code=0
+    limited 40 "$bin/gpu_step" --gpu="$first_gpu" --networks=mobilenet_v2 --batches=$batch --classes=10 --table=none \
+      --losses=0 > "$log" 2>&1 || code=$?
+    alone=$(value "$log" ours "result: ")
+    config through_$batch mobilenet_v2_224.config "s/batch_size: 256/batch_size: $batch/"
+    [ $code -ne 0 ] || train through_$batch 60 --num_clones=1 --gpus="$first_gpu" --precision=bf16 || code=$?
+    if [ $code -ne 0 ]; then
+      row "end to end, batch $batch" "" "$bar of the GPU alone" "$(why $code "$work/logs/through_$batch.worker.log")"
+      continue
+    fi
+    together=$(events through_$batch "'%.0f' % statistics.median(scalars['images/sec'][len(scalars['images/sec']) // 3:])")
+    result=FAIL
+    holds "${together:-0} >= $bar * $alone" && result=ok
+    row "end to end, batch $batch" "$together images/s of $alone" "$bar of the GPU alone" "$result"
+  done
+  config sharing mobilenet_v2_224.config "s/batch_size: 256/batch_size: 768/; $(steps 150)"
+  code=0
+  train sharing 60 --num_clones=3 --gpus="$gpus" --precision=bf16 || code=$?
+  if [ $code -eq 0 ]; then
+    row "end to end, 3 clones sharing" "$(events sharing "'%.0f images/s' % statistics.median(scalars['images/sec'][20:])")" "" ok
+  else
+    row "end to end, 3 clones sharing" "" "" "$(why $code "$work/logs/sharing.worker.log")"
+  fi
+}
+
+# refuses NAME CONFIG_SED PATTERN WORKER_FLAG...: the job has to end by itself, not with 0, and say so.
+refuses() {
+  local name=$1 code=0 log=$work/logs/$1.worker.log result=FAIL said
+  config "$name" mobilenet_v2_224.config "$2"
+  local pattern=$3
+  shift 3
+  train "$name" 45 "$@" || code=$?
+  said=$(grep -hE "$pattern" "$log" | head -n 1 | cut -c1-110)
+  [ $code -ne 0 ] && [ $code -ne 124 ] && [ $code -ne 137 ] && [ -n "$said" ] && result=ok
+  row "$name" "exit code $code: $said" "says so and ends" "$result"
+}
+
+killed_clone() {
+  local code=0 job clone=""
+  config killed mobilenet_v2_synthetic.config "$(steps 3000); s/save_checkpoints_steps: [0-9]+/save_checkpoints_steps: 100/"
+  background train killed 100 --num_clones=3 --gpus="$gpus" --precision=bf16
+  job=$!
+  while kill -0 "$job" 2> /dev/null && ! ls -d "$work"/killed/ckpt-* > /dev/null 2>&1; do sleep 0.1; done
+  for process in /proc/[0-9]*; do
+    if tr '\0' ' ' < "$process/cmdline" 2> /dev/null | grep -q "$work/killed.sock.*--clone_index=1"; then
+      clone=${process#/proc/}
+      kill -KILL "$clone" 2> /dev/null
+    fi
+  done
+  wait "$job" || code=$?
+  local result=FAIL
+  grep -q 'starting it again' "$work/logs/killed.worker.log" && [ $code -eq 0 ] && [ -n "$clone" ] &&
+    ls -d "$work"/killed/ckpt-00003000 > /dev/null 2>&1 && result=ok
+  [ $code -eq 0 ] || result=$(why $code "$work/logs/killed.worker.log")
+  row "kill -9 of a clone" "$(grep -oE 'clone 1 died.*' "$work/logs/killed.worker.log" | head -n 1 | cut -c1-60)" \
+    "restarted, training ends" "$result"
+}
+
+bad_cases() {
+  wanted bad_cases 30 || return
+  refuses "no such GPU" "" "GPU.*99|99.*GPU" --num_clones=1 --gpus=99
+  refuses "out of memory" "s/batch_size: 256/batch_size: 60000/" "would fit" --num_clones=1 --gpus="$first_gpu"
+  killed_clone
+}
+
+operators
+sanitize memcheck
+sanitize racecheck
+determinism
+curve mobilenet
+curve ssd
+[ -z "$reference" ] || kill -TERM "$reference" 2> /dev/null
+benchmark
+end_to_end
+bad_cases
+
+{
+  nvidia-smi --query-gpu=index,name,driver_version --format=csv,noheader
+  printf '%-28s | %-60s | %-24s | %s\n' check figure bar result
+  for line in "${table[@]}"; do
+    IFS='|' read -r a b c d <<< "$line"
+    printf '%-28s | %-60s | %-24s | %s\n' "$a" "$b" "$c" "$d"
+  done
+  echo "$failures failed, $((SECONDS - started)) s"
+} > "$work/table.txt"
+if [ -n "${OUT:-}" ]; then
+  cp "$work/table.txt" "$OUT/check.txt"
+  [ ! -f "$work/logs/gpu_step.log" ] || cp "$work/logs/gpu_step.log" "$OUT/"
+  tar -C "$work" -czf "$OUT/logs.tar.gz" logs
+fi
+echo
+cat "$work/table.txt"
+[ $failures -eq 0 ]
