@@ -13,6 +13,21 @@
 namespace pushpull {
 namespace {
 
+// Weights of slim's default initializer make the first gradients so steep that rounding decides
+// where a training goes; with these, two implementations stay together.
+constexpr char kClassifier[] = R"(
+  model {
+    classifier {
+      feature_extractor {
+        type: "mobilenet_v2"
+        conv_hyperparams {
+          activation: RELU_6
+          initializer { variance_scaling_initializer { factor: 2.0 mode: FAN_AVG } }
+          batch_norm { decay: 0.997 scale: true }
+        }
+      }
+    }
+  })";
 constexpr char kDetector[] = R"(
   model {
     ssd {
@@ -27,9 +42,10 @@ constexpr char kDetector[] = R"(
       }
       box_predictor { convolutional_box_predictor { use_dropout: false } }
       feature_extractor {
+        override_base_feature_extractor_hyperparams: true
         conv_hyperparams {
           activation: RELU_6
-          initializer { truncated_normal_initializer { stddev: 0.03 } }
+          initializer { variance_scaling_initializer { factor: 2.0 mode: FAN_AVG } }
           batch_norm { decay: 0.9997 scale: true }
         }
       }
@@ -51,10 +67,10 @@ void SetSize(int size, config::ImageResizer* resizer) {
 
 config::TrainEvalPipelineConfig MakeClassifierConfig(const BenchNetworkOptions& options) {
   config::TrainEvalPipelineConfig config;
+  CHECK(google::protobuf::TextFormat::ParseFromString(kClassifier, &config));
   config::Classifier* const classifier = config.mutable_model()->mutable_classifier();
   classifier->set_num_classes(options.classes);
   SetSize(options.size, classifier->mutable_image_resizer());
-  classifier->mutable_feature_extractor()->set_type(options.model);
   classifier->mutable_feature_extractor()->set_depth_multiplier(static_cast<float>(options.width));
   return config;
 }

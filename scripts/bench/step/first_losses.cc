@@ -19,12 +19,13 @@ class StartFile {
     parts_.push_back({values, count});
   }
 
-  absl::Status Write(const BenchNetworkOptions& options, const std::string& path) const {
+  absl::Status Write(const BenchNetworkOptions& options, const Descent& descent,
+                     const std::string& path) const {
     nlohmann::json header;
     header["size"] = options.size;
     header["classes"] = options.classes;
-    header["learning_rate"] = kFirstLossesLearningRate;
-    header["momentum"] = kFirstLossesMomentum;
+    header["learning_rate"] = descent.learning_rate;
+    header["momentum"] = descent.momentum;
     header["tensors"] = tensors_;
     std::ofstream file(path, std::ios::binary);
     file << header.dump() << "\n";
@@ -54,13 +55,13 @@ std::vector<float> InitialVariables(const BenchNetwork& network) {
   return variables;
 }
 
-absl::StatusOr<std::vector<double>> FirstLosses(const BenchNetwork& network, int steps,
-                                                DeviceStep* step) {
+absl::StatusOr<std::vector<double>> FirstLosses(const BenchNetwork& network, const Descent& descent,
+                                                int steps, DeviceStep* step) {
   std::vector<float> variables = InitialVariables(network);
   std::vector<float> gradient(variables.size());
   std::vector<float> velocity(variables.size(), 0.0f);
-  const float learning_rate = static_cast<float>(kFirstLossesLearningRate);
-  const float momentum = static_cast<float>(kFirstLossesMomentum);
+  const float learning_rate = static_cast<float>(descent.learning_rate);
+  const float momentum = static_cast<float>(descent.momentum);
   std::vector<double> losses;
   for (int i = 0; i < steps; ++i) {
     PP_RETURN_IF_ERROR(step->SetVariables(variables));
@@ -79,8 +80,8 @@ absl::StatusOr<std::vector<double>> FirstLosses(const BenchNetwork& network, int
   return losses;
 }
 
-absl::Status WriteStart(const BenchNetwork& network, const BenchBatch& batch,
-                        const std::string& path) {
+absl::Status WriteStart(const BenchNetwork& network, const Descent& descent,
+                        const BenchBatch& batch, const std::string& path) {
   const std::vector<float> variables = InitialVariables(network);
   StartFile file;
   for (int64_t v = 0; v < network.layout.num_variables(); ++v) {
@@ -106,7 +107,7 @@ absl::Status WriteStart(const BenchNetwork& network, const BenchBatch& batch,
     labels.assign(batch.labels.begin(), batch.labels.end());
     file.Add("labels", {batch.samples}, labels.data(), static_cast<int64_t>(labels.size()));
   }
-  return file.Write(network.options, path);
+  return file.Write(network.options, descent, path);
 }
 
 }  // namespace pushpull

@@ -14,20 +14,23 @@
 
 namespace pushpull {
 
-inline constexpr double kFirstLossesLearningRate = 0.01;
-inline constexpr double kFirstLossesMomentum = 0.9;
+// Gradient descent: velocity = momentum * velocity + gradient; variable -= learning_rate *
+// velocity.
+struct Descent {
+  double learning_rate = 0.001;
+  double momentum = 0.9;
+};
 
 // As InitializeVariables fills them.
 std::vector<float> InitialVariables(const BenchNetwork& network);
 
-// The loss before each of `steps` steps of gradient descent with momentum (velocity = momentum *
-// velocity + gradient; variable -= learning_rate * velocity), computed on the host in float.
-absl::StatusOr<std::vector<double>> FirstLosses(const BenchNetwork& network, int steps,
-                                                DeviceStep* step);
+// The loss before each of `steps` steps, whose arithmetic is done on the host in float.
+absl::StatusOr<std::vector<double>> FirstLosses(const BenchNetwork& network, const Descent& descent,
+                                                int steps, DeviceStep* step);
 
 // Initial variables and batch, in the format that gpu_step_torch.py describes.
-absl::Status WriteStart(const BenchNetwork& network, const BenchBatch& batch,
-                        const std::string& path);
+absl::Status WriteStart(const BenchNetwork& network, const Descent& descent,
+                        const BenchBatch& batch, const std::string& path);
 
 }  // namespace pushpull
 

@@ -38,6 +38,7 @@ class DeferredDevice final : public Device {
   void RecordCompute(DeviceEvent* event) override;
   void RecordCopy(DeviceEvent* event) override;
   absl::Status Wait(DeviceEvent* event) override;
+  // Every piece of work takes a millisecond.
   absl::StatusOr<double> MillisecondsBetween(DeviceEvent* first, DeviceEvent* second) override;
   std::unique_ptr<DeviceGraph> Record(absl::FunctionRef<void()> work) override;
   void Launch(DeviceGraph* graph) override;
