@@ -71,14 +71,19 @@ __global__ void CombineNormGradientsKernel(const float* parts, int num_parts, in
   }
 }
 
+// Blocks of [lanes][columns] threads: the lanes share the parts of a column.
 __global__ void CombinePartsKernel(const float* parts, int num_parts, int64_t size, float* out) {
-  const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < size;
-       i += step) {
-    float sum = 0.0f;
-    for (int p = 0; p < num_parts; ++p) sum += parts[p * size + i];
-    out[i] = sum;
+  double* const sums = reinterpret_cast<double*>(SharedBytes());
+  const int64_t column = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  double sum = 0.0;
+  if (column < size) {
+    for (int p = threadIdx.y; p < num_parts; p += blockDim.y) sum += parts[p * size + column];
   }
+  sums[threadIdx.y * blockDim.x + threadIdx.x] = sum;
+  __syncthreads();
+  if (threadIdx.y != 0 || column >= size) return;
+  for (int lane = 1; lane < blockDim.y; ++lane) sum += sums[lane * blockDim.x + threadIdx.x];
+  out[column] = static_cast<float>(sum);
 }
 
 LaunchShape ChannelShape(int64_t channels, size_t bytes_per_thread) {
@@ -104,10 +109,13 @@ void CombineNormGradients(Queue* queue, const float* parts, int64_t num_parts, i
 }
 
 void CombineParts(Queue* queue, const float* parts, int64_t num_parts, int64_t size, float* out) {
-  constexpr int kThreads = 128;
-  const auto blocks = static_cast<unsigned>((size + kThreads - 1) / kThreads);
-  Launch(queue, "combine_parts", {dim3(blocks), dim3(kThreads), 0}, CombinePartsKernel, parts,
-         static_cast<int>(num_parts), size, out);
+  constexpr unsigned kThreads = 256, kMostLanes = 32, kPartsPerLane = 4;
+  unsigned lanes = 1;
+  while (lanes < kMostLanes && lanes * kPartsPerLane < num_parts) lanes *= 2;
+  const unsigned columns = kThreads / lanes;
+  const auto blocks = static_cast<unsigned>((size + columns - 1) / columns);
+  Launch(queue, "combine_parts", {dim3(blocks), dim3(columns, lanes), kThreads * sizeof(double)},
+         CombinePartsKernel, parts, static_cast<int>(num_parts), size, out);
 }
 
 }  // namespace pushpull::PUSHPULL_CUDA
