@@ -82,6 +82,8 @@ class Operators {
   // Between the types of a network and of the host.
   virtual void ConvertFromFloat(int64_t size, const float* from, T* to) = 0;
   virtual void ConvertToFloat(int64_t size, const T* from, float* to) = 0;
+  // to = from * (2 / 255) - 1: pixels as a network reads them.
+  virtual void ConvertFromBytes(int64_t size, const uint8_t* from, T* to) = 0;
 
   // out[i] = 0.
   virtual void Zero(int64_t size, Parameter* out) = 0;

@@ -148,6 +148,11 @@ class ProfiledOperators : public Operators<T> {
     operators_.ConvertToFloat(size, from, to);
     RecordFlat("convert", size, Values(size) + sizeof(float) * size, start);
   }
+  void ConvertFromBytes(int64_t size, const uint8_t* from, T* to) override {
+    const int64_t start = now_();
+    operators_.ConvertFromBytes(size, from, to);
+    RecordFlat("convert", size, Values(size) + static_cast<double>(size), start);
+  }
   void Zero(int64_t size, P* out) override {
     const int64_t start = now_();
     operators_.Zero(size, out);

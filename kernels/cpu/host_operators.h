@@ -9,6 +9,7 @@
 #include "absl/functional/function_ref.h"
 
 #include "kernels/operators.h"
+#include "kernels/scalar_math.h"
 #include "kernels/softmax_cross_entropy.h"
 
 namespace pushpull {
@@ -36,6 +37,11 @@ class HostOperators : public Operators<T> {
   }
   void ConvertToFloat(int64_t size, const T* from, float* to) override {
     std::transform(from, from + size, to, [](T value) { return static_cast<float>(value); });
+  }
+
+  void ConvertFromBytes(int64_t size, const uint8_t* from, T* to) override {
+    std::transform(from, from + size, to,
+                   [](uint8_t byte) { return static_cast<T>(NormalizedPixel(byte)); });
   }
 
   void Zero(int64_t size, T* out) override { std::fill_n(out, size, T(0)); }

@@ -92,6 +92,9 @@ class CudaOperators final : public Operators<T> {
   void ConvertToFloat(int64_t size, const T* from, float* to) override {
     PUSHPULL_CUDA::ConvertToFloat(queue_, size, from, to);
   }
+  void ConvertFromBytes(int64_t size, const uint8_t* from, T* to) override {
+    PUSHPULL_CUDA::ConvertFromBytes(queue_, size, from, to);
+  }
   void Zero(int64_t size, float* out) override { PUSHPULL_CUDA::Zero(queue_, size, out); }
   void MovingStatistics(int64_t channels, int64_t rows, const float* mean, const float* variance,
                         float* pushed_mean, float* pushed_variance) override {

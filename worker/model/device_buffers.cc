@@ -17,9 +17,10 @@ DeviceBufferSizes::DeviceBufferSizes(const NetworkSpec& spec, int64_t total_elem
   variables = total_elements * kFloatBytes;
   gradient = options.training ? variables : 0;
   const int64_t image_elements = options.max_batch * spec.input.num_elements();
-  images = image_elements * kFloatBytes;
+  stages_images = !options.byte_images;
+  images = stages_images ? image_elements * kFloatBytes : image_elements;
   converts = element_bytes != kFloatBytes;
-  typed_images = converts ? image_elements * element_bytes : 0;
+  typed_images = converts || !stages_images ? image_elements * element_bytes : 0;
   // A multiple of 256, so that what follows is aligned.
   labels = ((options.max_batch + 1) * static_cast<int64_t>(sizeof(int32_t)) + 255) / 256 * 256;
   objects = spec.detection.has_value()
@@ -49,8 +50,12 @@ absl::Status DeviceBuffers::AllocateOnDevice() {
 
 absl::Status DeviceBuffers::AllocateOnHost() {
   const std::pair<StagedMemory*, int64_t> wanted[] = {
-      {&variables, sizes_.variables}, {&gradient, sizes_.gradient}, {&images, sizes_.images},
-      {&small, small_bytes()},        {&objects, sizes_.objects},   {&outputs, sizes_.outputs}};
+      {&variables, sizes_.variables},
+      {&gradient, sizes_.gradient},
+      {&images, sizes_.stages_images ? sizes_.images : 0},
+      {&small, small_bytes()},
+      {&objects, sizes_.objects},
+      {&outputs, sizes_.outputs}};
   for (const auto& [memory, bytes] : wanted) {
     if (bytes == 0) continue;
     PP_ASSIGN_OR_RETURN(memory->host, device_.AllocatePinned(bytes));

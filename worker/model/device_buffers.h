@@ -19,12 +19,13 @@ namespace pushpull {
 struct DeviceBufferSizes {
   int64_t variables = 0;
   int64_t gradient = 0;      // 0: no training
-  int64_t images = 0;        // as floats
+  int64_t images = 0;        // as they come: floats or bytes
   int64_t typed_images = 0;  // as the network reads them, where these are no floats
   int64_t labels = 0;        // per sample, also of the end: labels and first_object have this each
   int64_t objects = 0;       // at first
   int64_t outputs = 0;       // as floats
-  bool converts = false;     // the network has numbers of another type
+  bool converts = false;     // the network's numbers are no floats
+  bool stages_images = false;  // bytes are read where they are
 
   // `element_bytes` of an activation.
   DeviceBufferSizes(const NetworkSpec& spec, int64_t total_elements, const RunnerOptions& options,

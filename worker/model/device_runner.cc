@@ -48,6 +48,9 @@ class DeviceRunner final : public NetworkRunner {
   absl::Status AllocateOnDevice(const VariableLayout& layout);
   absl::Status AllocateOnHost() { return buffers_.AllocateOnHost(); }
 
+  absl::StatusOr<std::unique_ptr<Memory>> AllocateImages(int64_t bytes) override {
+    return device_.AllocatePinned(bytes);
+  }
   std::vector<const float*> outputs() const override;
   int64_t arena_bytes() const override { return network_->arena_bytes(); }
 
@@ -134,15 +137,21 @@ absl::Status DeviceRunner<T>::Upload(const float* variables, const ImageBatch<fl
   device_.CopyToDevice(buffers_.small.device->data(), buffers_.small.host->data(),
                        buffers_.small_bytes());
   stage(buffers_.variables, variables, total_elements() * kFloatBytes);
-  stage(buffers_.images, batch.images, batch.samples * spec().input.num_elements() * kFloatBytes);
+  const int64_t image_elements = batch.samples * spec().input.num_elements();
+  if (options().byte_images) {
+    device_.CopyToDevice(buffers_.images.device->data(), batch.bytes, image_elements);
+  } else {
+    stage(buffers_.images, batch.images, image_elements * kFloatBytes);
+  }
   return absl::OkStatus();
 }
 
 template <typename T>
 NetworkBatch<T> DeviceRunner<T>::BatchOnDevice(int64_t samples) const {
   NetworkBatch<T> batch;
-  batch.images = static_cast<const T*>(kConverts ? buffers_.typed_images->data()
-                                                 : buffers_.images.device->data());
+  const Memory& images =
+      buffers_.typed_images != nullptr ? *buffers_.typed_images : *buffers_.images.device;
+  batch.images = static_cast<const T*>(images.data());
   batch.samples = samples;
   batch.labels = buffers_.small.on_device<int32_t>(DeviceBuffers::kLabelsAt);
   if (spec().detection.has_value()) {
@@ -154,10 +163,13 @@ NetworkBatch<T> DeviceRunner<T>::BatchOnDevice(int64_t samples) const {
 
 template <typename T>
 void DeviceRunner<T>::ConvertImages(int64_t samples) {
-  if constexpr (kConverts) {
-    operators_.ConvertFromFloat(samples * spec().input.num_elements(),
-                                buffers_.images.on_device<float>(),
-                                static_cast<T*>(buffers_.typed_images->data()));
+  if (buffers_.typed_images == nullptr) return;
+  const int64_t size = samples * spec().input.num_elements();
+  T* const to = static_cast<T*>(buffers_.typed_images->data());
+  if (options().byte_images) {
+    operators_.ConvertFromBytes(size, buffers_.images.on_device<uint8_t>(), to);
+  } else {
+    operators_.ConvertFromFloat(size, buffers_.images.on_device<float>(), to);
   }
 }
 

@@ -14,10 +14,15 @@ class HostRunner final : public BasicNetworkRunner<T> {
  public:
   using GradientReady = typename BasicNetworkRunner<T>::GradientReady;
 
-  HostRunner(std::unique_ptr<Network<T>> network, int64_t total_elements,
+  HostRunner(std::unique_ptr<Network<T>> network, Operators<T>* operators, int64_t total_elements,
              const RunnerOptions& options)
       : BasicNetworkRunner<T>(network->spec(), total_elements, options),
-        network_(std::move(network)) {}
+        network_(std::move(network)),
+        operators_(*operators) {}
+
+  absl::StatusOr<std::unique_ptr<Memory>> AllocateImages(int64_t bytes) override {
+    return HostMemory()->Allocate(bytes);
+  }
 
   std::vector<const T*> outputs() const override { return network_->outputs(); }
   int64_t arena_bytes() const override { return network_->arena_bytes(); }
@@ -45,7 +50,7 @@ class HostRunner final : public BasicNetworkRunner<T> {
   absl::Status RunInference(const T* variables, const ImageBatch<T>& batch,
                             int64_t num_updates) override {
     NetworkBatch<T> images;
-    images.images = batch.images;
+    images.images = Images(batch);
     images.samples = batch.samples;
     network_->Infer(variables, images, num_updates);
     return absl::OkStatus();
@@ -61,14 +66,24 @@ class HostRunner final : public BasicNetworkRunner<T> {
 
   NetworkBatch<T> WithTargets(const ImageBatch<T>& batch) {
     objects_.Assign(batch.objects, batch.samples);
-    return {batch.images, batch.samples, batch.labels, objects_.objects.data(),
+    return {Images(batch), batch.samples, batch.labels, objects_.objects.data(),
             objects_.first.data()};
+  }
+
+  const T* Images(const ImageBatch<T>& batch) {
+    if (!this->options().byte_images) return batch.images;
+    const int64_t size = batch.samples * this->spec().input.num_elements();
+    converted_.resize(size);
+    operators_.ConvertFromBytes(size, batch.bytes, converted_.data());
+    return converted_.data();
   }
 
   using BasicNetworkRunner<T>::total_elements;
 
   const std::unique_ptr<Network<T>> network_;
+  Operators<T>& operators_;
   FlatObjects objects_;
+  std::vector<T> converted_;
 };
 
 }  // namespace
@@ -82,7 +97,8 @@ absl::StatusOr<std::unique_ptr<BasicNetworkRunner<T>>> MakeHostRunner(
   network_options.training = options.training;
   PP_ASSIGN_OR_RETURN(std::unique_ptr<Network<T>> network,
                       Network<T>::Create(spec, layout, operators, network_options));
-  return std::make_unique<HostRunner<T>>(std::move(network), layout.total_elements(), options);
+  return std::make_unique<HostRunner<T>>(std::move(network), operators, layout.total_elements(),
+                                         options);
 }
 
 template absl::StatusOr<std::unique_ptr<BasicNetworkRunner<float>>> MakeHostRunner(

@@ -43,6 +43,10 @@ absl::Status BasicNetworkRunner<T>::CheckCall(absl::Span<const T> variables,
     return absl::InvalidArgumentError(absl::StrCat("got a batch of ", batch.samples,
                                                    " samples, expected 1 to ", options_.max_batch));
   }
+  if (options_.byte_images ? batch.bytes == nullptr : batch.images == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the batch has no images as ", options_.byte_images ? "bytes" : "numbers"));
+  }
   return absl::OkStatus();
 }
 

@@ -7,6 +7,7 @@
 #define PUSHPULL_WORKER_MODEL_NETWORK_RUNNER_H_
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -15,6 +16,7 @@
 #include "absl/types/span.h"
 
 #include "common/model/network_spec.h"
+#include "kernels/memory.h"
 #include "worker/model/step_result.h"
 
 namespace pushpull {
@@ -22,6 +24,9 @@ namespace pushpull {
 struct RunnerOptions {
   int64_t max_batch = 1;  // samples of the largest batch
   bool training = true;   // false: no ForwardBackward, and far less memory
+  // Batches come as ImageBatch::bytes, in memory of AllocateImages: a quarter of what has to be
+  // copied to a GPU, without a copy on the host.
+  bool byte_images = false;
 };
 
 // T: float, or double for gradient checks.
@@ -54,6 +59,10 @@ class BasicNetworkRunner {
   // Evaluate without a loss: labels and objects are not read.
   absl::Status Infer(absl::Span<const T> variables, const ImageBatch<T>& batch,
                      int64_t num_updates);
+
+  // Memory of the host for images that the runner reads where they are. Errors as
+  // MemorySource::Allocate.
+  virtual absl::StatusOr<std::unique_ptr<Memory>> AllocateImages(int64_t bytes) = 0;
 
   // What the last Evaluate or Infer computed: the values of OutputLayers(spec()), each [samples, H,
   // W, C]. A classifier has one, its scores before the softmax. Valid until the next call.

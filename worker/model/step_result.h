@@ -22,6 +22,9 @@ struct ImageBatch {
   int64_t samples = 0;
   // Detectors: the objects of each sample, labels in [0, num_classes).
   const absl::Span<const LabeledBox>* objects = nullptr;
+  // Instead of `images`, where RunnerOptions::byte_images says so: x * (2 / 255) - 1 are the
+  // images.
+  const uint8_t* bytes = nullptr;
 };
 
 // The same in the operators' memory; the objects of sample s are objects[first_object[s]] to

@@ -74,13 +74,18 @@ absl::StatusOr<std::unique_ptr<NetworkGradientSource>> NetworkGradientSource::Cr
   input.shape = InputShapeOf(spec);
   input.num_threads = options.input_threads;
   source->slots_ = input.slots;
-  PP_ASSIGN_OR_RETURN(source->pipeline_,
-                      InputPipeline::Create(source->images_.get(), sampler, input));
 
   source->compute_ = std::make_unique<ComputeResources>(options.compute);
   RunnerOptions network;
   network.max_batch = sampler.MaxSlotBatchSize();
+  network.byte_images = options.compute.device != nullptr;
   PP_ASSIGN_OR_RETURN(source->network_, source->compute_->MakeRunner(spec, *layout, network));
+  input.format = network.byte_images ? PixelFormat::kByte : PixelFormat::kFloat;
+  PP_ASSIGN_OR_RETURN(
+      source->pipeline_,
+      InputPipeline::Create(source->images_.get(), sampler, input, [&source](int64_t bytes) {
+        return source->network_->AllocateImages(bytes);
+      }));
   return source;
 }
 
@@ -112,6 +117,7 @@ absl::StatusOr<GradientResult> NetworkGradientSource::Compute(
                       pipeline_->Next(static_cast<int64_t>(position), static_cast<int>(slot)));
   ImageBatch<float> batch;
   batch.images = input->images;
+  batch.bytes = input->bytes;
   batch.labels = input->labels.data();
   batch.samples = input->n;
   objects_.Assign(input->boxes, input->windows);

@@ -57,11 +57,11 @@ class NetworkGradientSource final : public GradientSource {
   bool is_detector_ = false;
   BatchObjects objects_;
   std::unique_ptr<ImageSource> images_;
-  std::unique_ptr<InputPipeline> pipeline_;
   std::vector<int> slots_;  // the pipeline's
   bool owns_slot_ = false;  // slots_ are ours, not the guess of the start
   std::unique_ptr<ComputeResources> compute_;
   std::unique_ptr<NetworkRunner> network_;
+  std::unique_ptr<InputPipeline> pipeline_;  // after what gave it memory
 };
 
 }  // namespace pushpull

@@ -227,6 +227,10 @@ TEST_P(OperatorsTest, ZeroAndConversionsWriteWhatTheySay) {
   operators_->ConvertToFloat(3, values.data(), from.data());
   operators_->Zero(3, zeros.data());
   EXPECT_EQ(to.Take("from float"), values);
+  const std::vector<uint8_t> bytes{0, 51, 255};
+  Output<float> pixels(3);
+  operators_->ConvertFromBytes(3, bytes.data(), pixels.data());
+  ExpectClose("pixels", std::vector<float>{-1.0f, -0.6f, 1.0f}, pixels.Take("from bytes"), 1e-6);
   EXPECT_EQ(from.Take("to float"), values);
   EXPECT_EQ(zeros.Take("zero"), std::vector<float>(3, 0.0f));
 }
