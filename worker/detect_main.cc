@@ -20,6 +20,8 @@
 #include "common/config/validate_config.h"
 #include "common/file_system.h"
 #include "common/status_macros.h"
+#include "kernels/gpu.h"
+#include "worker/cli/device_choice.h"
 #include "worker/data/image_codec.h"
 #include "worker/data/image_encoder.h"
 #include "worker/data/image_source_factory.h"
@@ -36,9 +38,23 @@ ABSL_FLAG(std::string, label_map, "",
           "names of the classes; default: label_map_path of the config's eval_input_reader");
 ABSL_FLAG(std::string, data_dir, "", "put before a relative label_map_path of the config");
 ABSL_FLAG(int, threads, 0, "CPU threads; 0: one per core");
+ABSL_FLAG(std::vector<std::string>, gpus, {}, "the GPU to use: its index or UUID");
+ABSL_FLAG(std::string, device, "",
+          "cuda or cpu; default: cuda if --gpus is given or there is a GPU");
+ABSL_FLAG(std::string, precision, "fp32", "of activations: fp32, or bf16 on a GPU");
+ABSL_FLAG(int64_t, gpu_memory_limit_mb, 0, "of this process on its GPU, in MiB; 0: all there is");
 
 namespace pushpull {
 namespace {
+
+DeviceFlags DeviceFromFlags() {
+  DeviceFlags flags;
+  flags.device = absl::GetFlag(FLAGS_device);
+  flags.gpus = absl::GetFlag(FLAGS_gpus);
+  flags.precision = absl::GetFlag(FLAGS_precision);
+  flags.gpu_memory_limit_mb = absl::GetFlag(FLAGS_gpu_memory_limit_mb);
+  return flags;
+}
 
 absl::Status CheckFlags(const std::vector<std::string>& pictures) {
   if (absl::GetFlag(FLAGS_checkpoint_dir).empty()) {
@@ -51,6 +67,10 @@ absl::Status CheckFlags(const std::vector<std::string>& pictures) {
   if (absl::GetFlag(FLAGS_threads) < 0 || absl::GetFlag(FLAGS_max_boxes) < 1) {
     return UsageError("--threads has to be at least 0 and --max_boxes at least 1");
   }
+  if (absl::GetFlag(FLAGS_gpus).size() > 1) {
+    return UsageError("--gpus names several GPUs: one is used");
+  }
+  PP_RETURN_IF_ERROR(CheckDeviceFlags(DeviceFromFlags()));
   std::set<std::string> names;
   for (const std::string& picture : pictures) {
     if (!names.insert(FileNameOf(picture)).second) {
@@ -142,7 +162,7 @@ absl::StatusOr<config::TrainEvalPipelineConfig> LoadConfig() {
 }
 
 // One JSON object per picture and line.
-absl::Status Run(const std::vector<std::string>& pictures) {
+absl::Status Run(const std::vector<std::string>& pictures, const ChosenDevice& chosen) {
   PosixFileSystem files;
   PP_ASSIGN_OR_RETURN(const config::TrainEvalPipelineConfig config, LoadConfig());
   PP_ASSIGN_OR_RETURN(const std::vector<std::string> names, ClassNames(files, config));
@@ -150,6 +170,8 @@ absl::Status Run(const std::vector<std::string>& pictures) {
   options.step = absl::GetFlag(FLAGS_step);
   options.use_moving_averages = config.eval_config().use_moving_averages();
   options.compute.threads = absl::GetFlag(FLAGS_threads);
+  options.compute.device = chosen.device.get();
+  options.compute.precision = chosen.precision;
   if (options.compute.threads == 0) {
     options.compute.threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   }
@@ -177,7 +199,14 @@ int Main(int argc, char** argv) {
     return config.ok() ? FinishCheckConfig(*config, absl::OkStatus()) : FinishMain(config.status());
   }
   if (absl::Status flags = CheckFlags(arguments.arguments); !flags.ok()) return FinishMain(flags);
-  return FinishMain(Run(arguments.arguments));
+  const absl::StatusOr<ChosenDevice> chosen =
+      OpenChosenDevice(DeviceFromFlags(), 0, {CountGpus, OpenGpu});
+  if (!chosen.ok()) return FinishMain(chosen.status());
+  LOG_IF(WARNING, !chosen->warning.empty())
+      << chosen->warning << ": computing on the CPU; --device=cpu says that this is meant";
+  LOG_IF(INFO, chosen->device != nullptr) << "computing on " << chosen->device->description();
+  const absl::Status status = Run(arguments.arguments, *chosen);
+  return FinishMain(WithDeviceExitCode(status, chosen->device.get()));
 }
 
 }  // namespace

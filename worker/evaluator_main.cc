@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
@@ -19,6 +20,8 @@
 #include "common/config/validate_config.h"
 #include "common/file_system.h"
 #include "common/status_macros.h"
+#include "kernels/gpu.h"
+#include "worker/cli/device_choice.h"
 #include "worker/eval/evaluation.h"
 #include "worker/eval/evaluator.h"
 
@@ -31,8 +34,11 @@ ABSL_FLAG(std::string, pipeline_config_path, "",
           "default: pipeline.config in checkpoint_dir, as the server wrote it; waited for");
 ABSL_FLAG(bool, run_once, false,
           "evaluate the newest checkpoint only and print its metrics as JSON on stdout");
-ABSL_FLAG(std::string, gpus, "", "index of the GPU to use");
-ABSL_FLAG(std::string, device, "", "cuda or cpu; default: cpu, this build has no CUDA");
+ABSL_FLAG(std::vector<std::string>, gpus, {}, "the GPU to use: its index or UUID");
+ABSL_FLAG(std::string, device, "",
+          "cuda or cpu; default: cuda if --gpus is given or there is a GPU");
+ABSL_FLAG(std::string, precision, "fp32", "of activations: fp32, or bf16 on a GPU");
+ABSL_FLAG(int64_t, gpu_memory_limit_mb, 0, "of this process on its GPU, in MiB; 0: all there is");
 ABSL_FLAG(int, threads, 0, "CPU threads; 0: one per core");
 ABSL_FLAG(std::string, data_dir, "", "put before relative input paths of the config");
 ABSL_FLAG(int, wait_secs, 600,
@@ -42,17 +48,23 @@ ABSL_FLAG(int, wait_secs, 600,
 namespace pushpull {
 namespace {
 
+DeviceFlags DeviceFromFlags() {
+  DeviceFlags flags;
+  flags.device = absl::GetFlag(FLAGS_device);
+  flags.gpus = absl::GetFlag(FLAGS_gpus);
+  flags.precision = absl::GetFlag(FLAGS_precision);
+  flags.gpu_memory_limit_mb = absl::GetFlag(FLAGS_gpu_memory_limit_mb);
+  return flags;
+}
+
 absl::Status CheckFlags() {
   if (absl::GetFlag(FLAGS_checkpoint_dir).empty()) {
     return UsageError("--checkpoint_dir is missing: the train_dir of ps_server");
   }
-  const std::string device = absl::GetFlag(FLAGS_device);
-  if (device == "cuda") {
-    return UsageError("--device=cuda: this program was built without CUDA; use --device=cpu");
+  if (absl::GetFlag(FLAGS_gpus).size() > 1) {
+    return UsageError("--gpus names several GPUs: an evaluator uses one");
   }
-  if (!device.empty() && device != "cpu") {
-    return UsageError(absl::StrCat("--device: expected cuda or cpu, got \"", device, "\""));
-  }
+  PP_RETURN_IF_ERROR(CheckDeviceFlags(DeviceFromFlags()));
   for (const auto& [name, value] : {std::make_pair("threads", absl::GetFlag(FLAGS_threads)),
                                     std::make_pair("wait_secs", absl::GetFlag(FLAGS_wait_secs))}) {
     if (value < 0) {
@@ -71,7 +83,7 @@ absl::StatusOr<config::TrainEvalPipelineConfig> LoadConfig(const std::string& pa
   return config;
 }
 
-absl::Status RunEvaluator(const EvaluatorContext& context) {
+absl::Status RunEvaluator(const EvaluatorContext& context, const ChosenDevice& chosen) {
   EvaluatorOptions options;
   options.checkpoint_dir = absl::GetFlag(FLAGS_checkpoint_dir);
   options.eval_dir = absl::GetFlag(FLAGS_eval_dir);
@@ -93,6 +105,8 @@ absl::Status RunEvaluator(const EvaluatorContext& context) {
   if (threads == 0) threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   ComputeOptions compute;
   compute.threads = threads;
+  compute.device = chosen.device.get();
+  compute.precision = chosen.precision;
   PP_ASSIGN_OR_RETURN(
       const std::unique_ptr<Evaluation> evaluation,
       MakeEvaluation(config, absl::GetFlag(FLAGS_data_dir), compute, context.files));
@@ -111,16 +125,20 @@ int Main(int argc, char** argv) {
     return config.ok() ? FinishCheckConfig(*config, absl::OkStatus()) : FinishMain(config.status());
   }
   if (absl::Status flags = CheckFlags(); !flags.ok()) return FinishMain(flags);
-  LOG_IF(WARNING, !absl::GetFlag(FLAGS_gpus).empty())
-      << "--gpus=" << absl::GetFlag(FLAGS_gpus)
-      << ": this program was built without CUDA; evaluating on the CPU";
+  const absl::StatusOr<ChosenDevice> chosen =
+      OpenChosenDevice(DeviceFromFlags(), 0, {CountGpus, OpenGpu});
+  if (!chosen.ok()) return FinishMain(chosen.status());
+  LOG_IF(WARNING, !chosen->warning.empty())
+      << chosen->warning << ": evaluating on the CPU; --device=cpu says that this is meant";
+  LOG_IF(INFO, chosen->device != nullptr) << "evaluating on " << chosen->device->description();
 
   std::atomic<bool> stop = false;
   const std::unique_ptr<StopSignal> signal = StopSignal::Install([&](int) { stop = true; });
   PosixFileSystem files;
   SteadyClock clock;
   ProgressLine progress(&std::cerr, &clock, ProgressOptionsFor(2));
-  return FinishMain(RunEvaluator({&files, &clock, &progress, &std::cout, &stop}));
+  const absl::Status status = RunEvaluator({&files, &clock, &progress, &std::cout, &stop}, *chosen);
+  return FinishMain(WithDeviceExitCode(status, chosen->device.get()));
 }
 
 }  // namespace

@@ -26,6 +26,8 @@
 #include "common/cli/tf_config.h"
 #include "common/error_detail.h"
 #include "common/status_macros.h"
+#include "kernels/gpu.h"
+#include "worker/cli/device_choice.h"
 #include "worker/train/clone_process.h"
 #include "worker/train/clone_report_codec.h"
 #include "worker/train/supervisor.h"
@@ -33,12 +35,16 @@
 ABSL_FLAG(std::vector<std::string>, ps, std::vector<std::string>({"127.0.0.1:2222"}),
           "Address of ps task 0, which tells the others, or of all tasks in order: host:port or "
           "unix:/path");
-ABSL_FLAG(int, num_clones, 1, "Clone processes of this worker, one per GPU");
-ABSL_FLAG(std::vector<std::string>, gpus, {}, "GPU of each clone: indices or UUIDs");
+ABSL_FLAG(int, num_clones, 0, "Clone processes of this worker; 0: one per GPU of --gpus, else 1");
+ABSL_FLAG(std::vector<std::string>, gpus, {},
+          "GPU of each clone: indices or UUIDs, one may come twice; default: one after another");
 ABSL_FLAG(int, num_workers, 1, "Workers of the job");
 ABSL_FLAG(int, worker_index, 0, "Which of them this is");
-ABSL_FLAG(std::string, device, "", "cuda or cpu; default: cuda if --gpus is given, else cpu");
-ABSL_FLAG(std::string, precision, "fp32", "fp32 or bf16 (bf16 needs --device=cuda)");
+ABSL_FLAG(std::string, device, "",
+          "cuda or cpu; default: cuda if --gpus is given or there is a GPU");
+ABSL_FLAG(std::string, precision, "",
+          "Of activations: bf16 (default on a GPU) or fp32 (the only one on the CPU)");
+ABSL_FLAG(int64_t, gpu_memory_limit_mb, 0, "Of each clone on its GPU, in MiB; 0: all there is");
 ABSL_FLAG(int, threads, 0, "CPU threads per clone; 0: the cores divided by the clones");
 ABSL_FLAG(std::string, data_dir, "", "Prefix of relative input paths of the pipeline config");
 ABSL_FLAG(absl::Duration, peer_deadline, absl::Minutes(5),
@@ -52,26 +58,26 @@ constexpr absl::Duration kReportPeriod = absl::Milliseconds(200);
 
 int NumCores() { return std::max(1u, std::thread::hardware_concurrency()); }
 
+DeviceFlags DeviceFromFlags() {
+  DeviceFlags flags;
+  flags.device = absl::GetFlag(FLAGS_device);
+  flags.gpus = absl::GetFlag(FLAGS_gpus);
+  flags.precision = absl::GetFlag(FLAGS_precision);
+  flags.gpu_memory_limit_mb = absl::GetFlag(FLAGS_gpu_memory_limit_mb);
+  flags.default_precision = Precision::kBfloat16;
+  return flags;
+}
+
 absl::Status CheckFlags() {
   const int clones = absl::GetFlag(FLAGS_num_clones);
   const size_t gpus = absl::GetFlag(FLAGS_gpus).size();
-  if (clones < 1) return UsageError(absl::StrCat("--num_clones=", clones, ", expected at least 1"));
-  if (gpus > 0 && static_cast<int>(gpus) != clones) {
+  if (clones < 0) return UsageError(absl::StrCat("--num_clones=", clones, ", expected at least 0"));
+  if (gpus > 0 && clones > 0 && static_cast<int>(gpus) != clones) {
     return UsageError(absl::StrCat("--num_clones=", clones,
                                    " and --gpus=", absl::StrJoin(absl::GetFlag(FLAGS_gpus), ","),
                                    " (", gpus, " GPUs) disagree: name one GPU per clone"));
   }
-  const std::string device = absl::GetFlag(FLAGS_device);
-  if (!device.empty() && device != "cpu" && device != "cuda") {
-    return UsageError(absl::StrCat("--device=", device, ", expected cuda or cpu"));
-  }
-  if (device == "cuda" || (device.empty() && gpus > 0)) {
-    return UsageError("this build has no CUDA backend; use --device=cpu without --gpus");
-  }
-  if (absl::GetFlag(FLAGS_precision) != "fp32") {
-    return UsageError(absl::StrCat("--precision=", absl::GetFlag(FLAGS_precision),
-                                   ", but the CPU computes in fp32 only"));
-  }
+  PP_RETURN_IF_ERROR(CheckDeviceFlags(DeviceFromFlags()));
   const int workers = absl::GetFlag(FLAGS_num_workers);
   const int index = absl::GetFlag(FLAGS_worker_index);
   if (workers < 1 || index < 0 || index >= workers) {
@@ -86,6 +92,9 @@ WorkerOptions OptionsFromFlags() {
   WorkerOptions options;
   options.ps = absl::GetFlag(FLAGS_ps);
   options.num_clones = absl::GetFlag(FLAGS_num_clones);
+  if (options.num_clones == 0) {
+    options.num_clones = std::max<int>(1, absl::GetFlag(FLAGS_gpus).size());
+  }
   options.num_workers = absl::GetFlag(FLAGS_num_workers);
   options.worker_index = absl::GetFlag(FLAGS_worker_index);
   options.compute.threads = absl::GetFlag(FLAGS_threads);
@@ -139,13 +148,30 @@ class ReportPipe {
   absl::Duration last_ = -absl::InfiniteDuration();
 };
 
-absl::Status RunAsClone(const WorkerOptions& options, int clone) {
+// Opens the clone's GPU; null: it computes on the CPU.
+absl::StatusOr<std::unique_ptr<Device>> OpenDevice(int clone, ComputeOptions* compute) {
+  PP_ASSIGN_OR_RETURN(ChosenDevice chosen,
+                      OpenChosenDevice(DeviceFromFlags(), clone, {CountGpus, OpenGpu}));
+  // Once, not once per clone.
+  LOG_IF(WARNING, !chosen.warning.empty() && clone == 0)
+      << chosen.warning << ": computing on the CPU; --device=cpu says that this is meant";
+  LOG_IF(INFO, chosen.device != nullptr)
+      << "clone " << clone << " computes on " << chosen.device->description() << " in "
+      << (chosen.precision == Precision::kBfloat16 ? "bf16" : "fp32");
+  compute->device = chosen.device.get();
+  compute->precision = chosen.precision;
+  return std::move(chosen.device);
+}
+
+absl::Status RunAsClone(WorkerOptions options, int clone) {
   SteadyClock clock;
   StopSwitch stop;
   const std::unique_ptr<StopSignal> signal = StopSignal::Install([&stop](int) { stop.Stop(); });
+  PP_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, OpenDevice(clone, &options.compute));
   ReportPipe pipe;
-  return WithJobExitCode(RunClone(options, clone, &clock, &stop,
-                                  [&pipe](const CloneReport& report) { pipe.Send(report); }));
+  const absl::Status status = RunClone(options, clone, &clock, &stop,
+                                       [&pipe](const CloneReport& report) { pipe.Send(report); });
+  return WithDeviceExitCode(WithJobExitCode(status), device.get());
 }
 
 // One line for all clones.
@@ -206,7 +232,9 @@ absl::Status RunAsSupervisor(const WorkerOptions& options, const std::vector<std
   line.Wait(absl::StrCat("ps task 0 at ", options.ps[0]));
   PP_RETURN_IF_ERROR(
       CheckJob(options, &clock, &stop, [&line](const std::string& text) { line.Wait(text); }));
-  LOG(INFO) << "starting " << options.num_clones << " clones on the CPU, "
+  const std::vector<std::string> gpus = absl::GetFlag(FLAGS_gpus);
+  LOG(INFO) << "starting " << options.num_clones << " clones"
+            << (gpus.empty() ? "" : absl::StrCat(" on GPUs ", absl::StrJoin(gpus, ","))) << ", "
             << options.compute.threads << " of " << NumCores() << " cores each";
   SupervisorOptions supervising;
   supervising.num_clones = options.num_clones;

@@ -16,6 +16,7 @@ enum ExitCode : int {
   kExitInternal = 70,      // an inconsistency of our own, or a machine that cannot run us
   kExitStopped = 143,      // SIGTERM or SIGINT, handled
   kExitPeerLost = 200,     // a peer was not reached before the deadline
+  kExitGpuLost = 201,      // the GPU failed under the process; another one may have it again
 };
 
 // The code attached by WithExitCode, else by the status: OK 0; NOT_FOUND 66; INTERNAL and UNKNOWN

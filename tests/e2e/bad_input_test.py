@@ -53,6 +53,10 @@ class BadInput(EndToEndTest):
         self.expect(self.serve(config, "--sync=perhaps"), 64, "--sync")
         self.expect(self.start("w.log", "worker", "--num_clones=3", "--gpus=0,1"), 64,
                     "--num_clones=3", "--gpus")
+        self.expect(self.start("d.log", "worker", "--device=cpu", "--gpus=0"), 64,
+                    "--device=cpu", "--gpus=0")
+        self.expect(self.start("p.log", "worker", "--device=cpu", "--precision=bf16"), 64,
+                    "--precision=bf16", "fp32")
 
     def test_check_config_prints_the_effective_config(self):
         good = self.start("good.log", "ps_server", "--check_config",

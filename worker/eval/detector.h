@@ -23,7 +23,7 @@ namespace pushpull {
 struct DetectorOptions {
   int64_t step = -1;  // -1: the newest checkpoint
   bool use_moving_averages = false;
-  ComputeOptions compute;
+  ComputeOptions compute = {};
 };
 
 // Not thread-safe; threads of its own compute.

@@ -25,7 +25,7 @@ struct WorkerOptions {
   int num_clones = 1;
   int num_workers = 1;
   int worker_index = 0;
-  ComputeOptions compute;  // of one clone
+  ComputeOptions compute = {};  // of one clone
   std::string data_dir;
   absl::Duration peer_deadline = absl::Minutes(5);
 };

@@ -25,7 +25,7 @@ struct NetworkSourceOptions {
   bool sync = true;
   uint64_t seed = 1;
   int num_slots = 1;
-  ComputeOptions compute;
+  ComputeOptions compute = {};
   int input_threads = 1;
 };
 

@@ -22,6 +22,7 @@ namespace pushpull {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class EvaluatorMainTest : public ::testing::Test {
  protected:
@@ -60,8 +61,13 @@ class EvaluatorMainTest : public ::testing::Test {
 TEST_F(EvaluatorMainTest, BadFlagsAre64) {
   EXPECT_EQ(RunProgram(""), 64);
   EXPECT_THAT(stderr_, HasSubstr("--checkpoint_dir"));
-  EXPECT_EQ(RunProgram(TrainDirFlag() + "--device=cuda"), 64);
-  EXPECT_THAT(stderr_, HasSubstr("without CUDA"));
+  EXPECT_EQ(RunProgram(TrainDirFlag() + "--device=tpu"), 64);
+  EXPECT_THAT(stderr_, HasSubstr("--device=tpu, expected cuda or cpu"));
+  EXPECT_EQ(RunProgram(TrainDirFlag() + "--gpus=0,1"), 64);
+  EXPECT_THAT(stderr_, HasSubstr("--gpus names several GPUs"));
+  // Whether there are GPUs, none, or no CUDA in the build.
+  EXPECT_EQ(RunProgram(TrainDirFlag() + "--gpus=999"), 64);
+  EXPECT_THAT(stderr_, HasSubstr("--gpus=999: "));
   EXPECT_EQ(RunProgram(TrainDirFlag() + "--threads=-1"), 64);
   EXPECT_EQ(RunProgram(TrainDirFlag() + "--checkpoint_dri=x"), 64);
 }
@@ -92,8 +98,8 @@ TEST_F(EvaluatorMainTest, FollowsARunAndPrintsTheLastResult) {
             absl::OkStatus());
   ASSERT_EQ(PublishTiny(files_, folder_ + "/train", layout, {1, 200, 2, 0, true}),
             absl::OkStatus());
-  EXPECT_EQ(RunProgram(TrainDirFlag() + "--gpus=3"), 0) << stderr_;
-  EXPECT_THAT(stderr_, HasSubstr("evaluating on the CPU"));
+  EXPECT_EQ(RunProgram(TrainDirFlag() + "--device=cpu"), 0) << stderr_;
+  EXPECT_THAT(stderr_, Not(HasSubstr("evaluating on the CPU")));  // it was asked for
   EXPECT_EQ(stdout_, "");
   EXPECT_EQ(RunProgram(TrainDirFlag() + "--run_once"), 0) << stderr_;
   const nlohmann::json result = nlohmann::json::parse(stdout_);

@@ -1,0 +1,166 @@
+#include "worker/cli/device_choice.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "common/cli/exit_codes.h"
+
+namespace pushpull {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// A device that knows how it was opened and whether it failed, nothing else.
+class NamedDevice final : public Device {
+ public:
+  explicit NamedDevice(absl::Status status = absl::OkStatus()) : status_(std::move(status)) {}
+  std::string description() const override { return "named"; }
+  int64_t free_bytes() const override { return 0; }
+  absl::StatusOr<std::unique_ptr<Memory>> Allocate(int64_t) override { return status_; }
+  absl::StatusOr<std::unique_ptr<Memory>> AllocatePinned(int64_t) override { return status_; }
+  void Write(void*, const void*, int64_t) override {}
+  Operators<float>* float_operators() override { return nullptr; }
+  Operators<Bfloat16>* bfloat16_operators() override { return nullptr; }
+  void CopyToDevice(void*, const void*, int64_t) override {}
+  void CopyToHost(void*, const void*, int64_t, DeviceEvent*) override {}
+  std::unique_ptr<DeviceEvent> MakeEvent() override { return nullptr; }
+  void RecordCompute(DeviceEvent*) override {}
+  void RecordCopy(DeviceEvent*) override {}
+  absl::Status Wait(DeviceEvent*) override { return status_; }
+  absl::StatusOr<double> MillisecondsBetween(DeviceEvent*, DeviceEvent*) override { return 0.0; }
+  std::unique_ptr<DeviceGraph> Record(absl::FunctionRef<void()>) override { return nullptr; }
+  void Launch(DeviceGraph*) override {}
+  absl::Status status() const override { return status_; }
+
+ private:
+  const absl::Status status_;
+};
+
+class DeviceChoiceTest : public ::testing::Test {
+ protected:
+  absl::StatusOr<ChosenDevice> Open(const DeviceFlags& flags, int index = 0) {
+    const auto count = [this] { return count_; };
+    const auto open = [this](const GpuOptions& options) -> absl::StatusOr<std::unique_ptr<Device>> {
+      opened_.push_back(options.gpu);
+      limit_ = options.memory_limit_bytes;
+      if (!open_error_.ok()) return open_error_;
+      return std::make_unique<NamedDevice>();
+    };
+    return OpenChosenDevice(flags, index, {count, open});
+  }
+  void ExpectError(const DeviceFlags& flags, int code, const std::string& text, int index = 0) {
+    const absl::Status status = Open(flags, index).status();
+    EXPECT_EQ(ExitCodeOf(status), code) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(text));
+  }
+
+  absl::StatusOr<int> count_ = 2;
+  absl::Status open_error_;
+  std::vector<std::string> opened_;
+  int64_t limit_ = -1;
+};
+
+DeviceFlags Flags(const std::string& device, std::vector<std::string> gpus = {},
+                  const std::string& precision = "") {
+  DeviceFlags flags;
+  flags.device = device;
+  flags.gpus = std::move(gpus);
+  flags.precision = precision;
+  flags.default_precision = Precision::kBfloat16;
+  return flags;
+}
+
+TEST_F(DeviceChoiceTest, TheFlagsNameTheGpuOfEachProcess) {
+  const DeviceFlags flags = Flags("", {"1", "GPU-5a", "1"});
+  for (int index = 0; index < 3; ++index) {
+    const auto chosen = Open(flags, index);
+    ASSERT_TRUE(chosen.ok()) << chosen.status();
+    EXPECT_NE(chosen->device, nullptr);
+    EXPECT_EQ(chosen->precision, Precision::kBfloat16);
+    EXPECT_EQ(chosen->warning, "");
+  }
+  EXPECT_THAT(opened_, ElementsAre("1", "GPU-5a", "1"));
+  ExpectError(flags, kExitUsage, "--gpus=1,GPU-5a,1 names no GPU for process 3", 3);
+}
+
+TEST_F(DeviceChoiceTest, WithoutNamesProcessesTakeTheGpusInTurn) {
+  for (const char* device : {"", "cuda"}) {
+    for (int index = 0; index < 3; ++index) ASSERT_TRUE(Open(Flags(device), index).ok());
+  }
+  EXPECT_THAT(opened_, ElementsAre("0", "1", "0", "0", "1", "0"));
+}
+
+TEST_F(DeviceChoiceTest, PrecisionAndMemoryLimitArePassedOn) {
+  DeviceFlags flags = Flags("cuda", {}, "fp32");
+  flags.gpu_memory_limit_mb = 4096;
+  const auto chosen = Open(flags);
+  ASSERT_TRUE(chosen.ok()) << chosen.status();
+  EXPECT_EQ(chosen->precision, Precision::kFloat);
+  EXPECT_EQ(limit_, int64_t{4} << 30);
+  flags.default_precision = Precision::kFloat;
+  flags.precision = "bf16";
+  EXPECT_EQ(Open(flags)->precision, Precision::kBfloat16);
+}
+
+TEST_F(DeviceChoiceTest, TheCpuIsTakenWhereThereIsNoGpuAndItIsSaid) {
+  count_ = 0;
+  const auto none = Open(Flags(""));
+  ASSERT_TRUE(none.ok()) << none.status();
+  EXPECT_EQ(none->device, nullptr);
+  EXPECT_EQ(none->precision, Precision::kFloat);
+  EXPECT_EQ(none->warning, "there is no GPU");
+  count_ = absl::UnimplementedError("built without CUDA");
+  EXPECT_EQ(Open(Flags(""))->warning, "built without CUDA");
+  count_ = absl::FailedPreconditionError("the driver is too old");
+  EXPECT_EQ(Open(Flags(""))->warning, "the driver is too old");
+  ExpectError(Flags("", {}, "bf16"), kExitUsage, "fp32 only: the driver is too old");
+  const auto wanted = Open(Flags("cpu"));
+  ASSERT_TRUE(wanted.ok()) << wanted.status();
+  EXPECT_EQ(wanted->device, nullptr);
+  EXPECT_EQ(wanted->warning, "");
+  EXPECT_TRUE(opened_.empty());
+}
+
+TEST_F(DeviceChoiceTest, AWantedGpuThatIsNotThereIsAnError) {
+  count_ = 0;
+  ExpectError(Flags("cuda"), kExitUsage, "--device=cuda: there is no GPU");
+  count_ = absl::UnimplementedError("built without CUDA");
+  ExpectError(Flags("cuda"), kExitUsage, "--device=cuda: built without CUDA");
+  count_ = absl::FailedPreconditionError("the driver is too old");
+  ExpectError(Flags("cuda"), kExitInternal, "--device=cuda: the driver is too old");
+  open_error_ = absl::NotFoundError("no GPU 7");
+  ExpectError(Flags("", {"7"}), kExitUsage, "--gpus=7: no GPU 7");
+  open_error_ = absl::AbortedError("GPU 7 does not answer");
+  ExpectError(Flags("", {"7"}), kExitGpuLost, "--gpus=7: GPU 7 does not answer");
+  open_error_ = absl::ResourceExhaustedError("GPU 7 is full");
+  ExpectError(Flags("", {"7"}), kExitBadInput, "--gpus=7: GPU 7 is full");
+}
+
+TEST_F(DeviceChoiceTest, RefusesFlagsThatMeanNothing) {
+  ExpectError(Flags("gpu"), kExitUsage, "--device=gpu, expected cuda or cpu");
+  ExpectError(Flags("cpu", {"0", "1"}), kExitUsage, "--device=cpu and --gpus=0,1 contradict");
+  ExpectError(Flags("", {"0", ""}), kExitUsage, "empty entry");
+  ExpectError(Flags("", {}, "fp16"), kExitUsage, "--precision=fp16, expected fp32 or bf16");
+  ExpectError(Flags("cpu", {}, "bf16"), kExitUsage, "the CPU computes in fp32 only");
+  DeviceFlags negative = Flags("cuda");
+  negative.gpu_memory_limit_mb = -1;
+  ExpectError(negative, kExitUsage, "--gpu_memory_limit_mb=-1");
+  EXPECT_TRUE(opened_.empty());
+}
+
+TEST_F(DeviceChoiceTest, AFailedDeviceGivesItsExitCode) {
+  const NamedDevice whole, lost(absl::AbortedError("GPU 0 fell off the bus"));
+  const absl::Status error = absl::AbortedError("GPU 0 fell off the bus");
+  EXPECT_EQ(ExitCodeOf(WithDeviceExitCode(error, &lost)), kExitGpuLost);
+  EXPECT_EQ(ExitCodeOf(WithDeviceExitCode(error, &whole)), kExitPeerLost);
+  EXPECT_EQ(ExitCodeOf(WithDeviceExitCode(error, nullptr)), kExitPeerLost);
+  EXPECT_EQ(ExitCodeOf(WithDeviceExitCode(absl::OkStatus(), &lost)), kExitDone);
+}
+
+}  // namespace
+}  // namespace pushpull
