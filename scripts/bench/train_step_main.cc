@@ -17,18 +17,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
-#include "glog/logging.h"
-#include "google/protobuf/text_format.h"
 
 #include "common/cli/exit_codes.h"
 #include "common/cli/main_support.h"
-#include "common/model/initializers.h"
-#include "common/model/model_layout.h"
-#include "common/random.h"
 #include "common/status_macros.h"
 #include "common/thread_pool.h"
 #include "kernels/cpu/fast_operators.h"
 #include "kernels/profiled_operators.h"
+#include "scripts/bench/step/bench_network.h"
 #include "worker/model/host_runner.h"
 
 ABSL_FLAG(std::vector<std::string>, cases, (std::vector<std::string>{"32:64", "96:32", "224:16"}),
@@ -50,39 +46,6 @@ namespace pushpull {
 namespace {
 
 using SteadyTime = std::chrono::steady_clock;
-
-constexpr int kObjectsPerImage = 8;
-
-constexpr char kDetector[] = R"(
-  model {
-    ssd {
-      box_coder { faster_rcnn_box_coder {} }
-      matcher { argmax_matcher { force_match_for_each_row: true } }
-      similarity_calculator { iou_similarity {} }
-      anchor_generator {
-        ssd_anchor_generator {
-          aspect_ratios: 1.0 aspect_ratios: 2.0 aspect_ratios: 0.5 aspect_ratios: 3.0
-          aspect_ratios: 0.3333
-        }
-      }
-      box_predictor { convolutional_box_predictor { use_dropout: false } }
-      feature_extractor {
-        conv_hyperparams {
-          activation: RELU_6
-          initializer { truncated_normal_initializer { stddev: 0.03 } }
-          batch_norm { decay: 0.9997 scale: true }
-        }
-      }
-      loss {
-        classification_loss { weighted_sigmoid {} }
-        localization_loss { weighted_smooth_l1 {} }
-        hard_example_miner {
-          num_hard_examples: 3000 iou_threshold: 0.99 loss_type: CLASSIFICATION
-          max_negatives_per_positive: 3 min_negatives_per_image: 3
-        }
-      }
-    }
-  })";
 
 double SecondsSince(SteadyTime::time_point start) {
   return std::chrono::duration<double>(SteadyTime::now() - start).count();
@@ -180,74 +143,38 @@ void PrintTable(const StepProfile& profile, bool by_shape) {
                                profile.entries().size(), total);
 }
 
-config::TrainEvalPipelineConfig MakeClassifierConfig(const Case& c) {
-  config::TrainEvalPipelineConfig config;
-  config::Classifier* classifier = config.mutable_model()->mutable_classifier();
-  classifier->set_num_classes(absl::GetFlag(FLAGS_classes));
-  auto* resizer = classifier->mutable_image_resizer()->mutable_fixed_shape_resizer();
-  resizer->set_height(c.size);
-  resizer->set_width(c.size);
-  classifier->mutable_feature_extractor()->set_type("mobilenet_v2");
-  classifier->mutable_feature_extractor()->set_depth_multiplier(absl::GetFlag(FLAGS_width));
-  return config;
-}
-
-// Version 1 has 1x1 heads and dense extra layers, version 2 3x3 heads and separable extra layers.
-config::TrainEvalPipelineConfig MakeDetectorConfig(const Case& c) {
-  config::TrainEvalPipelineConfig config;
-  CHECK(google::protobuf::TextFormat::ParseFromString(kDetector, &config));
-  config::Ssd* const ssd = config.mutable_model()->mutable_ssd();
-  ssd->set_num_classes(absl::GetFlag(FLAGS_classes));
-  auto* resizer = ssd->mutable_image_resizer()->mutable_fixed_shape_resizer();
-  resizer->set_height(c.size);
-  resizer->set_width(c.size);
-  const bool second = absl::GetFlag(FLAGS_model) == "ssd_mobilenet_v2";
-  config::SsdFeatureExtractor* const extractor = ssd->mutable_feature_extractor();
-  extractor->set_type(absl::GetFlag(FLAGS_model));
-  extractor->set_depth_multiplier(absl::GetFlag(FLAGS_width));
-  extractor->set_use_depthwise(second);
-  ssd->mutable_box_predictor()->mutable_convolutional_box_predictor()->set_kernel_size(second ? 3
-                                                                                              : 1);
-  return config;
-}
-
-config::TrainEvalPipelineConfig MakeConfig(const Case& c) {
-  return absl::GetFlag(FLAGS_model) == "mobilenet_v2" ? MakeClassifierConfig(c)
-                                                      : MakeDetectorConfig(c);
-}
-
 // Everything one case needs, ready to step.
 class StepRunner {
  public:
   static absl::StatusOr<std::unique_ptr<StepRunner>> Create(const Case& c,
                                                             Operators<float>* plain) {
-    const config::TrainEvalPipelineConfig config = MakeConfig(c);
+    PP_ASSIGN_OR_RETURN(
+        const BenchNetwork network,
+        MakeBenchNetwork({absl::GetFlag(FLAGS_model), c.size, absl::GetFlag(FLAGS_classes),
+                          absl::GetFlag(FLAGS_width)}));
     auto runner = std::make_unique<StepRunner>();
-    PP_ASSIGN_OR_RETURN(const NetworkSpec spec, BuildNetworkSpec(config.model()));
-    PP_ASSIGN_OR_RETURN(const VariableLayout layout, BuildVariableLayout(config));
     runner->profiled_ = MakeProfiledOperators(plain, &runner->profile_);
-    PP_ASSIGN_OR_RETURN(runner->network_, MakeHostRunner(spec, layout, plain, {c.batch}));
-    PP_ASSIGN_OR_RETURN(runner->profiled_network_,
-                        MakeHostRunner(spec, layout, runner->profiled_.get(), {c.batch}));
-    runner->variables_.resize(layout.total_elements());
-    runner->gradient_.resize(layout.total_elements());
-    InitializeVariables(layout, 1, absl::MakeSpan(runner->variables_));
-    CounterRandom random(1, 2);
-    runner->images_.resize(c.batch * spec.input.num_elements());
-    for (float& value : runner->images_) value = 2.0f * random.NextFloat() - 1.0f;
-    runner->labels_.resize(c.batch);
-    for (int32_t& label : runner->labels_) {
-      label = static_cast<int32_t>(random.NextBelow(spec.num_classes));
+    PP_ASSIGN_OR_RETURN(runner->network_,
+                        MakeHostRunner(network.spec, network.layout, plain, {c.batch}));
+    PP_ASSIGN_OR_RETURN(
+        runner->profiled_network_,
+        MakeHostRunner(network.spec, network.layout, runner->profiled_.get(), {c.batch}));
+    runner->variables_ = InitialVariables(network);
+    runner->gradient_.resize(runner->variables_.size());
+    runner->batch_ = MakeBenchBatch(network.spec, c.batch);
+    const absl::Span<const LabeledBox> objects(runner->batch_.objects);
+    for (int64_t s = 0; s < c.batch; ++s) {
+      const int32_t first = runner->batch_.first_object[s];
+      runner->spans_.push_back(objects.subspan(first, runner->batch_.first_object[s + 1] - first));
     }
-    runner->DrawObjects(spec.num_classes, &random);
     return runner;
   }
 
   // Seconds of one step.
   absl::StatusOr<double> Step(NetworkRunner* network) {
     const SteadyTime::time_point start = SteadyTime::now();
-    const ImageBatch<float> batch{images_.data(), labels_.data(),
-                                  static_cast<int64_t>(labels_.size()), spans_.data()};
+    const ImageBatch<float> batch{batch_.images.data(), batch_.labels.data(), batch_.samples,
+                                  spans_.data()};
     PP_RETURN_IF_ERROR(
         network->ForwardBackward(variables_, batch, 0, absl::MakeSpan(gradient_), [](int64_t) {})
             .status());
@@ -273,7 +200,7 @@ class StepRunner {
         steps.push_back(step);
       }
       if (repeat == 0) continue;
-      rates.push_back(labels_.size() / Median(steps));
+      rates.push_back(static_cast<double>(batch_.samples) / Median(steps));
       cpu.push_back(1e3 * static_cast<double>(std::clock() - cpu_start) / CLOCKS_PER_SEC /
                     static_cast<double>(steps.size()));
     }
@@ -293,32 +220,13 @@ class StepRunner {
   int64_t arena_bytes() const { return network_->arena_bytes(); }
 
  private:
-  // Boxes of a tenth to a half of the image's side.
-  void DrawObjects(int num_classes, CounterRandom* random) {
-    objects_.resize(labels_.size());
-    for (std::vector<LabeledBox>& boxes : objects_) {
-      for (int i = 0; i < kObjectsPerImage; ++i) {
-        const float height = 0.1f + 0.4f * random->NextFloat();
-        const float width = 0.1f + 0.4f * random->NextFloat();
-        const float y = (1.0f - height) * random->NextFloat();
-        const float x = (1.0f - width) * random->NextFloat();
-        boxes.push_back({{y, x, y + height, x + width},
-                         static_cast<int32_t>(random->NextBelow(num_classes)),
-                         1.0f});
-      }
-    }
-    spans_.assign(objects_.begin(), objects_.end());
-  }
-
   StepProfile profile_;
   std::unique_ptr<Operators<float>> profiled_;
   std::unique_ptr<NetworkRunner> network_;
   std::unique_ptr<NetworkRunner> profiled_network_;
   std::vector<float> variables_;
   std::vector<float> gradient_;
-  std::vector<float> images_;
-  std::vector<int32_t> labels_;
-  std::vector<std::vector<LabeledBox>> objects_;
+  BenchBatch batch_;
   std::vector<absl::Span<const LabeledBox>> spans_;
 };
 

@@ -31,7 +31,7 @@ gpu_programs=(cuda_test gpu_step)
 [ $cuda = OFF ] || programs+=("${gpu_programs[@]}")
 
 cmake --preset gpu-bundle -DPUSHPULL_CUDA=$cuda -DCMAKE_CUDA_ARCHITECTURES="$architectures" > /dev/null
-if [ $cuda = ON ] && ! grep -q '^CMAKE_CUDA_COMPILER:' build-bundle/CMakeCache.txt; then
+if [ $cuda = ON ] && ! grep -qE '^CUDAToolkit_NVCC_EXECUTABLE:.*=/' build-bundle/CMakeCache.txt; then
   echo "bundle: no CUDA toolkit found: install nvcc, or pack without the GPU backend with --no-cuda" >&2
   exit 66
 fi

@@ -6,6 +6,7 @@
 #include "glog/logging.h"
 #include "google/protobuf/text_format.h"
 
+#include "common/model/initializers.h"
 #include "common/model/model_layout.h"
 #include "common/random.h"
 #include "common/status_macros.h"
@@ -118,6 +119,12 @@ absl::StatusOr<BenchNetwork> MakeBenchNetwork(const BenchNetworkOptions& options
   PP_ASSIGN_OR_RETURN(NetworkSpec spec, BuildNetworkSpec(config.model()));
   PP_ASSIGN_OR_RETURN(VariableLayout layout, BuildVariableLayout(config));
   return BenchNetwork{options, std::move(spec), std::move(layout)};
+}
+
+std::vector<float> InitialVariables(const BenchNetwork& network) {
+  std::vector<float> variables(network.layout.total_elements());
+  InitializeVariables(network.layout, 1, absl::MakeSpan(variables));
+  return variables;
 }
 
 BenchBatch MakeBenchBatch(const NetworkSpec& spec, int64_t samples) {

@@ -31,6 +31,9 @@ struct BenchNetwork {
 // INVALID_ARGUMENT: no such model, or a size or width that it does not take.
 absl::StatusOr<BenchNetwork> MakeBenchNetwork(const BenchNetworkOptions& options);
 
+// As a new job's variables are.
+std::vector<float> InitialVariables(const BenchNetwork& network);
+
 struct BenchBatch {
   static constexpr int kObjectsPerImage = 8;
 

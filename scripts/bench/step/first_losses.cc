@@ -5,7 +5,6 @@
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
 
-#include "common/model/initializers.h"
 #include "common/status_macros.h"
 
 namespace pushpull {
@@ -48,12 +47,6 @@ class StartFile {
 };
 
 }  // namespace
-
-std::vector<float> InitialVariables(const BenchNetwork& network) {
-  std::vector<float> variables(network.layout.total_elements());
-  InitializeVariables(network.layout, 1, absl::MakeSpan(variables));
-  return variables;
-}
 
 absl::StatusOr<std::vector<double>> FirstLosses(const BenchNetwork& network, const Descent& descent,
                                                 int steps, DeviceStep* step) {

@@ -21,9 +21,6 @@ struct Descent {
   double momentum = 0.9;
 };
 
-// As InitializeVariables fills them.
-std::vector<float> InitialVariables(const BenchNetwork& network);
-
 // The loss before each of `steps` steps, whose arithmetic is done on the host in float.
 absl::StatusOr<std::vector<double>> FirstLosses(const BenchNetwork& network, const Descent& descent,
                                                 int steps, DeviceStep* step);

@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# scripts/gpu/check.sh with made-up programs: what it says without a GPU, and which exit code follows from the checks.
+# usage: gpu_check_test.sh SOURCE_DIR
+set -euo pipefail
+source=$1
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+mkdir -p "$folder/path" "$folder/bundle/bin" "$folder/bundle/pipelines" "$folder/out"
+cp "$source"/scripts/gpu/check.sh "$source"/scripts/plot_events.py "$folder/bundle/"
+cp "$source"/deploy/pipelines/*.config "$source"/scripts/gpu/pipelines/*.config "$folder/bundle/pipelines/"
+export PATH="$folder/path:$PATH"
+
+fail() {
+  echo "gpu_check_test: $1" >&2
+  cat "$folder/log" >&2
+  exit 1
+}
+# program NAME SCRIPT
+program() {
+  printf '#!/usr/bin/env bash\n%s\n' "$2" > "$folder/$1"
+  chmod +x "$folder/$1"
+}
+# expect CODE PATTERN ARGUMENT...
+expect() {
+  local wanted=$1 pattern=$2 code=0
+  shift 2
+  OUT=$folder/out "$folder/bundle/check.sh" "$@" > "$folder/log" 2>&1 || code=$?
+  [ $code -eq "$wanted" ] || fail "exit code $code, expected $wanted: $*"
+  grep -qE "$pattern" "$folder/log" || fail "nothing like \"$pattern\": $*"
+}
+
+program path/nvidia-smi 'echo "NVIDIA-SMI has failed"; exit 9'
+expect 69 'no GPU: nvidia-smi lists none'
+expect 64 'no check is called swim: operators' --only=operators,swim
+expect 64 'usage' --fast
+
+# shellcheck disable=SC2016
+program path/nvidia-smi 'case $1 in -L) echo "GPU 0: Made Up (UUID: GPU-0)" ;; *) echo "0, Made Up, 1.0" ;; esac'
+expect 66 'no .*/bin/ps_server: pack it'
+for name in ps_server evaluator gpu_step; do program "bundle/bin/$name" 'exit 70'; done
+
+program bundle/bin/worker 'echo "NOT_FOUND: there is no GPU 99" >&2; exit 66'
+program bundle/bin/cuda_test 'echo "[       OK ] A.B (1 ms)"; echo "[  SKIPPED ] A.C (0 ms)"'
+expect 0 'operators.*1 tests passed, 1 skipped.*ok$' --only=operators
+[ -s "$folder/out/check.txt" ] || fail "no table in OUT"
+[ -s "$folder/out/logs.tar.gz" ] || fail "no logs in OUT"
+program bundle/bin/cuda_test 'echo "[  FAILED  ] A.B (1 ms)"; exit 1'
+expect 1 'operators.*1 tests failed.*FAIL' --only=operators
+program bundle/bin/cuda_test 'echo "[  SKIPPED ] A.B (1 ms)"'
+expect 1 'operators.*FAIL' --only=operators
+program bundle/bin/cuda_test 'exit 124'  # as timeout ends it
+expect 1 'operators.*FAIL \(out of time\)' --only=operators
+expect 0 'operators.*skipped \(only 5 s are left\)' --only=operators --seconds=5
+
+program path/compute-sanitizer 'echo "========= ERROR SUMMARY: 0 errors"; echo "[  PASSED  ] 3 tests."'
+expect 0 'memcheck.*0 errors.*ok$' --only=memcheck
+program path/compute-sanitizer 'echo "========= RACECHECK SUMMARY: 2 hazards"; echo "[  PASSED  ] 3 tests."; exit 99'
+expect 1 'racecheck.*2 hazards.*FAIL' --only=racecheck
+expect 1 'determinism, classifier.*FAIL \(exit code 66' --only=determinism
+
+program bundle/bin/gpu_step 'echo "  result: net=mobilenet_v2 batch=256 ours=150.0 compile=100.0 eager=50.0"
+echo "  result: net=ssd_mobilenet_v2 batch=128 ours=149.0 compile=100.0"
+echo "  losses: net=mobilenet_v2 first=0.00100 mean=0.01000 largest=0.5"
+echo "  losses: net=ssd_mobilenet_v2 first=0.00100 mean=0.03000 largest=0.5"'
+program path/python3 'exit 1'
+expect 1 '^mobilenet_v2 .*150.0 images/s, PyTorch compiled 100.0.*ok$' --only=benchmark
+grep -qE '^ssd_mobilenet_v2 .*FAIL$' "$folder/log" || fail "a rate below the bar passed"
+grep -qE '^mobilenet_v2, first 50 losses.*ok$' "$folder/log" || fail "losses within the bar did not pass"
+grep -qE '^ssd_mobilenet_v2, first 50 losses.*FAIL$' "$folder/log" || fail "losses beyond the bar passed"
+echo "gpu_check_test: ok"
