@@ -145,6 +145,21 @@ final_loss() {
 }
 # config NAME FILE [SED_EXPRESSION]: $work/NAME.config
 config() { sed -E "${3:-}" "$here/pipelines/$2" > "$work/$1.config"; }
+# large_images: 2,048 random ones of 224x224 as IDX files, once.
+large_images() {
+  local count=2048 hex
+  [ ! -f "$work/labels-idx1-ubyte" ] || return 0
+  hex=$(printf '%08x' $count | sed 's/../\\x&/g')
+  { printf '\x00\x00\x08\x04%b\x00\x00\x00\xe0\x00\x00\x00\xe0\x00\x00\x00\x03' "$hex"
+    head -c $((count * 224 * 224 * 3)) /dev/urandom; } > "$work/images-idx4-ubyte"
+  { printf '\x00\x00\x08\x01%b' "$hex"
+    head -c 200000 /dev/urandom | tr -dc '\000-\011' | head -c $count; } > "$work/labels-idx1-ubyte"
+}
+# large NAME [SED_EXPRESSION]: a config of them.
+large() {
+  large_images
+  config "$1" mobilenet_v2_224.config "s#(images|labels)-idx#$work/&#g; ${2:-}"
+}
 # A shorter run has its schedule scaled with it.
 steps() {
   printf '%s' "s/(num_steps|total_steps): [0-9]+/\\1: $1/; s/warmup_steps: [0-9]+/warmup_steps: $(($1 / 12))/"
@@ -322,7 +337,7 @@ end_to_end() {
     limited 40 "$bin/gpu_step" --gpu="$first_gpu" --networks=mobilenet_v2 --batches=$batch --classes=10 --table=none \
       --losses=0 > "$log" 2>&1 || code=$?
     alone=$(value "$log" ours "result: ")
-    config through_$batch mobilenet_v2_224.config "s/batch_size: 256/batch_size: $batch/"
+    large through_$batch "s/batch_size: 256/batch_size: $batch/"
     [ $code -ne 0 ] || train through_$batch 60 --num_clones=1 --gpus="$first_gpu" --precision=bf16 || code=$?
     if [ $code -ne 0 ]; then
       row "end to end, batch $batch" "" "$bar of the GPU alone" "$(why $code "$work/logs/through_$batch.worker.log")"
@@ -333,7 +348,7 @@ end_to_end() {
     holds "${together:-0} >= $bar * $alone" && result=ok
     row "end to end, batch $batch" "$together images/s of $alone" "$bar of the GPU alone" "$result"
   done
-  config sharing mobilenet_v2_224.config "s/batch_size: 256/batch_size: 768/; $(steps 150)"
+  large sharing "s/batch_size: 256/batch_size: 768/; $(steps 150)"
   code=0
   train sharing 60 --num_clones=3 --gpus="$gpus" --precision=bf16 || code=$?
   if [ $code -eq 0 ]; then
@@ -346,7 +361,7 @@ end_to_end() {
 # refuses NAME CONFIG_SED PATTERN WORKER_FLAG...: the job has to end by itself, not with 0, and say so.
 refuses() {
   local name=$1 code=0 log=$work/logs/$1.worker.log result=FAIL said
-  config "$name" mobilenet_v2_224.config "$2"
+  large "$name" "$2"
   local pattern=$3
   shift 3
   train "$name" 45 "$@" || code=$?

@@ -10,6 +10,7 @@
 #include "common/model/model_layout.h"
 #include "common/random.h"
 #include "common/status_macros.h"
+#include "kernels/scalar_math.h"
 
 namespace pushpull {
 namespace {
@@ -131,8 +132,12 @@ BenchBatch MakeBenchBatch(const NetworkSpec& spec, int64_t samples) {
   CounterRandom random(1, 2);
   BenchBatch batch;
   batch.samples = samples;
-  batch.images.resize(samples * spec.input.num_elements());
-  for (float& value : batch.images) value = 2.0f * random.NextFloat() - 1.0f;
+  batch.bytes.resize(samples * spec.input.num_elements());
+  batch.images.resize(batch.bytes.size());
+  for (size_t i = 0; i < batch.bytes.size(); ++i) {
+    batch.bytes[i] = static_cast<uint8_t>(random.NextBelow(256));
+    batch.images[i] = NormalizedPixel(batch.bytes[i]);
+  }
   batch.labels.resize(samples);
   for (int32_t& label : batch.labels) {
     label = static_cast<int32_t>(random.NextBelow(spec.num_classes));

@@ -38,7 +38,8 @@ struct BenchBatch {
   static constexpr int kObjectsPerImage = 8;
 
   int64_t samples = 0;
-  std::vector<float> images;    // [samples, H, W, C] in [-1, 1)
+  std::vector<uint8_t> bytes;   // [samples, H, W, C]
+  std::vector<float> images;    // the same, as a network reads them
   std::vector<int32_t> labels;  // classifiers
   std::vector<LabeledBox> objects;
   std::vector<int32_t> first_object;  // [samples + 1]; all zero in a classifier's batch

@@ -72,7 +72,7 @@ class TypedDeviceStep final : public DeviceStep {
       : device_(*device),
         total_elements_(network.layout.total_elements()),
         samples_(batch.samples),
-        image_elements_(static_cast<int64_t>(batch.images.size())),
+        image_elements_(static_cast<int64_t>(batch.bytes.size())),
         detects_(network.spec.detection.has_value()),
         profiler_(device),
         operators_(MakeProfiledOperators(OperatorsOf<T>(device), &profiler_)),
@@ -90,7 +90,7 @@ class TypedDeviceStep final : public DeviceStep {
     PP_ASSIGN_OR_RETURN(typed_images_, device_.Allocate(image_elements_ * sizeof(T)));
     PP_ASSIGN_OR_RETURN(seed_, device_.Allocate(sizeof(uint64_t)));
     PP_ASSIGN_OR_RETURN(result_, device_.Allocate(sizeof(ObjectiveResult)));
-    PP_ASSIGN_OR_RETURN(images_, Upload(batch.images));
+    PP_ASSIGN_OR_RETURN(images_, Upload(batch.bytes));
     PP_ASSIGN_OR_RETURN(labels_, Upload(batch.labels));
     PP_ASSIGN_OR_RETURN(objects_, Upload(batch.objects));
     PP_ASSIGN_OR_RETURN(first_object_, Upload(batch.first_object));
@@ -169,15 +169,11 @@ class TypedDeviceStep final : public DeviceStep {
 
   // Calls operators only. Bringing the images into the network's type is part of a step.
   void QueueStep() {
-    const auto* const images = static_cast<const float*>(images_->data());
+    auto* const typed = static_cast<T*>(typed_images_->data());
+    operators_->ConvertFromBytes(image_elements_, static_cast<const uint8_t*>(images_->data()),
+                                 typed);
     typename Network<T>::Step step;
-    if constexpr (std::is_same_v<T, float>) {
-      step.batch.images = images;
-    } else {
-      auto* const typed = static_cast<T*>(typed_images_->data());
-      operators_->ConvertFromFloat(image_elements_, images, typed);
-      step.batch.images = typed;
-    }
+    step.batch.images = typed;
     step.batch.samples = samples_;
     step.batch.labels = static_cast<const int32_t*>(labels_->data());
     step.batch.objects = static_cast<const LabeledBox*>(objects_->data());
