@@ -10,6 +10,7 @@
 #include "gtest/gtest.h"
 
 #include "kernels/cpu/reference_operators.h"
+#include "kernels/scalar_math.h"
 #include "tests/testutil/ssd_test_config.h"
 #include "tests/worker/model/deferred_device.h"
 #include "tests/worker/model/test_network.h"
@@ -193,6 +194,44 @@ TEST_P(DeferredDeviceTest, NewVariablesAndSeedsReachARecordedStep) {
   for (float& value : problem_.variables) value *= 1.25f;
   problem_.SetObjects(1);
   ExpectSame(Step(host_.get(), problem_, 2, 99), Step(runner.get(), problem_, 2, 99));
+}
+
+TEST_P(DeferredDeviceTest, ImagesAsBytesAreThoseAsNumbers) {
+  const int64_t size = Problem::kMaxBatch * problem_.spec.input.num_elements();
+  RunnerOptions options{Problem::kMaxBatch, true, /*byte_images=*/true};
+  DeviceRunnerOptions device_options = SmallPieces();
+  device_options.runner = options;
+  const auto on_device = OnDevice(problem_, &device_, device_options);
+  const auto on_host =
+      MakeHostRunner(problem_.spec, problem_.layout, operators_.get(), options).value();
+  ImageBatch<float> as_numbers = problem_.Batch(Problem::kMaxBatch);
+  std::vector<float> numbers(size), expected(problem_.variables.size()), actual(expected.size());
+  for (NetworkRunner* const runner : {on_device.get(), on_host.get()}) {
+    const auto memory = runner->AllocateImages(size).value();
+    auto* const bytes = static_cast<uint8_t*>(memory->data());
+    for (int round = 0; round < 3; ++round) {  // the second is recorded, the third a recording
+      for (int64_t i = 0; i < size; ++i) {
+        bytes[i] = static_cast<uint8_t>((i * 37 + round * 11) % 256);
+        numbers[i] = NormalizedPixel(bytes[i]);
+      }
+      ImageBatch<float> as_bytes = as_numbers;
+      as_bytes.images = nullptr;
+      as_bytes.bytes = bytes;
+      as_numbers.images = numbers.data();
+      const auto ignore = [](int64_t) {};
+      ASSERT_TRUE(
+          host_
+              ->ForwardBackward(problem_.variables, as_numbers, 1, absl::MakeSpan(expected), ignore)
+              .ok());
+      ASSERT_TRUE(
+          runner->ForwardBackward(problem_.variables, as_bytes, 1, absl::MakeSpan(actual), ignore)
+              .ok());
+      EXPECT_EQ(expected, actual) << round;
+    }
+    EXPECT_EQ(runner->Infer(problem_.variables, as_numbers, 1).code(),
+              absl::StatusCode::kInvalidArgument)
+        << "bytes are missing";
+  }
 }
 
 TEST_P(DeferredDeviceTest, ObjectsBeyondTheRoomMoveAndAreRecordedAgain) {
