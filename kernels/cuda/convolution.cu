@@ -19,7 +19,8 @@ int64_t ConvolutionWorkspaceBytes(const Queue& queue, const ConvolutionShape& sh
   const int64_t biases = BiasGradientParts(queue, shape) * out.c * kFloat;
   const int64_t fused =
       PointwiseBackwardPays(queue, shape) ? PointwiseBackwardWorkspaceBytes(queue, shape) : 0;
-  return std::max({statistics, norms, weights, biases, fused});
+  const int64_t coefficients = CoefficientBytes(shape);
+  return std::max({coefficients + statistics, coefficients + norms, weights, biases, fused});
 }
 
 template <typename T>

@@ -61,7 +61,8 @@ struct ForwardArguments {
   const float* weights;
   const float* bias;
   T* y;
-  float* parts;  // null: no statistics
+  float* parts;         // null: no statistics
+  float* coefficients;  // room for them in memory
 };
 
 template <typename T, int kColumns, Access kAccess>
@@ -74,9 +75,11 @@ __global__ void __launch_bounds__(kTileThreads, kColumns == 128 ? 1 : 2)
   T* const panel_memory = reinterpret_cast<T*>(shared + Memory::kTilesBytes);
   float* const sums = reinterpret_cast<float*>(shared + Memory::kTilesBytes +
                                                Memory::PanelBytes(reduction, a.plan.resident));
-  float* const coefficients = sums + Memory::kSumsBytes / sizeof(float);
-  float* const pivots = coefficients + ValueSource<T>::kCoefficients * a.source.channels;
-  a.source.FillCoefficients(coefficients);
+  float* const pivots = sums + Memory::kSumsBytes / sizeof(float);
+  float* const shared_coefficients = pivots + kColumns;
+  if (a.plan.shares_coefficients) a.source.FillCoefficients(shared_coefficients);
+  const float* const coefficients =
+      a.plan.shares_coefficients ? shared_coefficients : a.coefficients;
 
   RowLoader<T, kAccess, ValueSource<T>, ForwardTaps> rows(a.geometry, a.source, coefficients);
   Panel<T, kColumns, MatrixLayout::kByRow> panel(a.weights, reduction, columns, a.source.channels,
@@ -103,6 +106,10 @@ void LaunchForward(Queue* queue, ForwardArguments<T> arguments) {
   const int shared = PlanShared<Memory>(*queue, arguments.geometry.in_columns,
                                         ValueSource<T>::kCoefficients * arguments.source.channels,
                                         &arguments.plan);
+  if (!arguments.plan.shares_coefficients) {
+    Launch(queue, "convolution_coefficients", {dim3(1), dim3(kTileThreads)},
+           CoefficientsKernel<ValueSource<T>>, arguments.source, arguments.coefficients);
+  }
   const dim3 grid(arguments.plan.blocks, arguments.plan.column_tiles);
   Launch(queue, "convolution_forward", {grid, dim3(kTileThreads), static_cast<size_t>(shared)},
          ConvolutionForwardKernel<T, kColumns, kAccess>, arguments);
@@ -140,7 +147,9 @@ void ConvolutionForward(Queue* queue, const ConvolutionShape& shape, const Lazy<
   const ConvolutionGeometry geometry(shape);
   const Access access = ChooseAccess(shape, geometry.in_c);
   const int tile_columns = TileColumns<T>(access, geometry.out_c);
-  float* const parts = statistics.mean != nullptr ? static_cast<float*>(workspace) : nullptr;
+  float* const coefficients = static_cast<float*>(workspace);
+  float* const parts =
+      statistics.mean != nullptr ? coefficients + CoefficientBytes(shape) / sizeof(float) : nullptr;
   const ForwardArguments<T> arguments = {
       geometry,
       PlanProduct(*queue, geometry.out_rows, geometry.out_c, tile_columns),
@@ -148,7 +157,8 @@ void ConvolutionForward(Queue* queue, const ConvolutionShape& shape, const Lazy<
       weights,
       bias,
       y,
-      parts};
+      parts,
+      coefficients};
   Dispatch(queue, tile_columns, access, arguments);
   if (parts == nullptr) return;
   CombineStatistics(queue, parts, arguments.plan.blocks, geometry.out_c, statistics.mean,

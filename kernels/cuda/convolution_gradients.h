@@ -1,5 +1,6 @@
 // The parts of a dense convolution's backward; convolution.cc puts them together. Arguments as in
-// convolution.h; `parts` are floats of the workspace.
+// convolution.h; `parts` and `workspace` are floats of the
+// workspace.
 #ifndef PUSHPULL_KERNELS_CUDA_CONVOLUTION_GRADIENTS_H_
 #define PUSHPULL_KERNELS_CUDA_CONVOLUTION_GRADIENTS_H_
 
@@ -11,7 +12,7 @@ namespace pushpull::PUSHPULL_CUDA {
 template <typename T>
 void ConvolutionInputGradient(Queue* queue, const ConvolutionShape& shape, const Lazy<T>& x,
                               const float* weights, const OutputGradient<T>& dy,
-                              const InputGradient<T>& dx, float* parts);
+                              const InputGradient<T>& dx, float* workspace);
 
 // How often the sum over pixels is cut; each cut gives a whole matrix of partial sums.
 int WeightGradientSplits(const Queue& queue, const ConvolutionShape& shape);

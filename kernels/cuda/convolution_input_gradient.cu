@@ -17,7 +17,8 @@ struct InputGradientArguments {
   const float* weights;
   LazyView<T> x;
   InputGradientView<T> dx;
-  float* parts;  // null: x has no batch norm
+  float* parts;         // null: x has no batch norm
+  float* coefficients;  // room for them in memory
 };
 
 template <typename T, int kColumns, Access kAccess>
@@ -30,9 +31,11 @@ __global__ void __launch_bounds__(kTileThreads, kColumns == 128 ? 1 : 2)
   T* const panel_memory = reinterpret_cast<T*>(shared + Memory::kTilesBytes);
   float* const sums = reinterpret_cast<float*>(shared + Memory::kTilesBytes +
                                                Memory::PanelBytes(reduction, a.plan.resident));
-  float* const coefficients = sums + Memory::kSumsBytes / sizeof(float);
-  float* const scales = coefficients + GradientSource<T>::kCoefficients * a.source.channels;
-  a.source.FillCoefficients(coefficients);
+  float* const scales = sums + Memory::kSumsBytes / sizeof(float);
+  float* const shared_coefficients = scales + 3 * kColumns;
+  if (a.plan.shares_coefficients) a.source.FillCoefficients(shared_coefficients);
+  const float* const coefficients =
+      a.plan.shares_coefficients ? shared_coefficients : a.coefficients;
   InputGradientEpilogue<T>::FillCoefficients(
       a.x.norm, first_column, min(kColumns, columns - first_column), kColumns, scales);
 
@@ -57,6 +60,10 @@ void LaunchInputGradient(Queue* queue, InputGradientArguments<T> arguments) {
   const int shared = PlanShared<Memory>(
       *queue, arguments.geometry.out_columns,
       GradientSource<T>::kCoefficients * arguments.source.channels, &arguments.plan);
+  if (!arguments.plan.shares_coefficients) {
+    Launch(queue, "convolution_coefficients", {dim3(1), dim3(kTileThreads)},
+           CoefficientsKernel<GradientSource<T>>, arguments.source, arguments.coefficients);
+  }
   const dim3 grid(arguments.plan.blocks, arguments.plan.column_tiles);
   Launch(queue, "convolution_input_gradient",
          {grid, dim3(kTileThreads), static_cast<size_t>(shared)},
@@ -93,8 +100,10 @@ void Dispatch(Queue* queue, int, Access access, const InputGradientArguments<flo
 template <typename T>
 void ConvolutionInputGradient(Queue* queue, const ConvolutionShape& shape, const Lazy<T>& x,
                               const float* weights, const OutputGradient<T>& dy,
-                              const InputGradient<T>& dx, float* parts) {
+                              const InputGradient<T>& dx, float* workspace) {
   const ConvolutionGeometry geometry(shape);
+  float* const coefficients = workspace;
+  float* const parts = workspace + CoefficientBytes(shape) / sizeof(float);
   const Access access = ChooseAccess(shape, geometry.out_c);
   const int tile_columns = TileColumns<T>(access, geometry.in_c);
   const InputGradientArguments<T> arguments = {
@@ -104,7 +113,8 @@ void ConvolutionInputGradient(Queue* queue, const ConvolutionShape& shape, const
       weights,
       ViewOf(x),
       ViewOf(dx),
-      x.batch_norm != nullptr ? parts : nullptr};
+      x.batch_norm != nullptr ? parts : nullptr,
+      coefficients};
   Dispatch(queue, tile_columns, access, arguments);
   if (x.batch_norm == nullptr) return;
   CombineNormGradients(queue, parts, arguments.plan.blocks, geometry.in_c, *x.batch_norm, dx.dbeta,

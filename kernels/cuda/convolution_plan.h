@@ -51,12 +51,21 @@ inline int64_t MaxProductBlocks(const Queue& queue, int64_t rows) {
                            int64_t{queue.multiprocessors} * kBlocksPerMultiprocessor);
 }
 
-// Chooses what stays in shared memory and returns the bytes of a block.
+// Chooses what stays in shared memory and returns the bytes of a block. Small devices have no room
+// for the coefficients of many channels: they then come from memory.
 template <typename Memory>
 int PlanShared(const Queue& queue, int reduction, int coefficients, ProductPlan* plan) {
+  plan->shares_coefficients = true;
   const int resident = Memory::TotalBytes(reduction, true, coefficients);
   plan->resident = resident <= std::min(queue.shared_bytes_limit, kResidentBytes);
-  return plan->resident ? resident : Memory::TotalBytes(reduction, false, coefficients);
+  if (plan->resident) return resident;
+  const int streamed = Memory::TotalBytes(reduction, false, coefficients);
+  plan->shares_coefficients = streamed <= queue.shared_bytes_limit;
+  return plan->shares_coefficients ? streamed : Memory::TotalBytes(reduction, false, 0);
+}
+
+inline int64_t CoefficientBytes(const ConvolutionShape& shape) {
+  return 4 * std::max(shape.in.c, shape.out_channels) * static_cast<int64_t>(sizeof(float));
 }
 
 }  // namespace pushpull::PUSHPULL_CUDA

@@ -15,9 +15,10 @@ inline constexpr int kTileWarps = kTileThreads / 32;
 struct ProductPlan {
   int row_tiles;
   int tiles_per_block;
-  int blocks;        // gridDim.x
-  int column_tiles;  // gridDim.y
-  bool resident;     // the whole panel of weights is in shared memory
+  int blocks;                // gridDim.x
+  int column_tiles;          // gridDim.y
+  bool shares_coefficients;  // they are in shared memory
+  bool resident;             // the whole panel of weights is in shared memory
 };
 
 // Where things lie in a block's shared memory, in bytes from its start.
@@ -222,6 +223,12 @@ __device__ __forceinline__ void MultiplyTiles(const ProductPlan& plan, Rows& row
     }
   }
   __syncthreads();
+}
+
+// coefficients[Source::kCoefficients][channels] in memory; one block.
+template <typename Source>
+__global__ void CoefficientsKernel(Source source, float* out) {
+  source.FillCoefficients(out);
 }
 
 // The warps' sums of one column, in order.

@@ -63,8 +63,8 @@ std::vector<ConvolutionCase> TileCases() {
   return cases;
 }
 
-// Dense convolutions of several tiles of rows and of columns, of reductions that end within a chunk,
-// of weights that stay in shared memory and that do not.
+// Dense convolutions of several tiles of rows and of columns, of reductions that end within a
+// chunk, of weights that stay in shared memory and that do not.
 std::vector<ConvolutionCase> DenseTileCases() {
   std::vector<ConvolutionCase> cases;
   const auto pointwise = [](Shape in, int64_t out) { return ConvolutionShape{in, out, 1, 1, {}}; };
@@ -145,6 +145,33 @@ class CudaConvolution : public DeviceFixture<testing::TestWithParam<ConvolutionC
 
 TEST_P(CudaConvolution, OfFloatsMatchesTheReference) { ExpectMatchesReference<float>(); }
 TEST_P(CudaConvolution, OfBfloat16MatchesTheReference) { ExpectMatchesReference<Bfloat16>(); }
+
+// As much shared memory as the smallest GPUs have, and channels whose coefficients do not fit.
+class CudaConvolutionOnSmallDevice : public CudaConvolution {
+ protected:
+  void SetUp() override {
+    CudaConvolution::SetUp();
+    queue()->shared_bytes_limit = 64 * 1024;
+  }
+};
+
+TEST_P(CudaConvolutionOnSmallDevice, OfFloatsMatchesTheReference) {
+  ExpectMatchesReference<float>();
+  EXPECT_EQ(queue()->error, cudaSuccess) << queue()->failed_call;
+}
+TEST_P(CudaConvolutionOnSmallDevice, OfBfloat16MatchesTheReference) {
+  ExpectMatchesReference<Bfloat16>();
+  EXPECT_EQ(queue()->error, cudaSuccess) << queue()->failed_call;
+}
+
+std::vector<ConvolutionCase> ManyChannelCases() {
+  std::vector<ConvolutionCase> cases;
+  AddCase({.shape = {{1, 3, 4, 1280}, 136, 1, 1, {}}}, &cases);
+  AddCase({.shape = {{1, 3, 4, 136}, 1280, 1, 1, {}}}, &cases);
+  return cases;
+}
+INSTANTIATE_TEST_SUITE_P(ManyChannels, CudaConvolutionOnSmallDevice,
+                         testing::ValuesIn(ManyChannelCases()));
 
 class CudaFusedBackward : public DeviceFixture<testing::TestWithParam<ConvolutionCase>> {};
 
