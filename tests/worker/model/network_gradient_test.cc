@@ -3,7 +3,6 @@
 #include <cmath>
 #include <functional>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -12,68 +11,10 @@
 #include "common/random.h"
 #include "kernels/cpu/reference_operators.h"
 #include "tests/worker/model/test_network.h"
+#include "tests/worker/model/tiny_model.h"
 
 namespace pushpull {
 namespace {
-
-LayerSpec MakeLayer(LayerKind kind, const char* scope, const NetworkSpec& network, int kernel,
-                    int stride, int channels, ActivationFunction activation) {
-  LayerSpec layer;
-  layer.kind = kind;
-  layer.scope = scope;
-  layer.input = static_cast<int>(network.layers.size()) - 1;
-  layer.input_shape = network.layers.empty() ? network.input : network.layers.back().output_shape;
-  layer.kernel = kernel;
-  layer.stride = stride;
-  layer.batch_norm = BatchNormSpec{};
-  layer.activation = activation;
-  layer.weights_initializer = {Initializer::Kind::kTruncatedNormal, 0.0f, 0.5f};
-  ApplySamePadding(channels, &layer);
-  return layer;
-}
-
-// Stem, one strided block, two residual blocks in a row, pool, hidden layer, classes: each kind of
-// link once.
-NetworkSpec MakeTinyNetwork() {
-  NetworkSpec network;
-  network.name = "Tiny";
-  network.input = {7, 6, 2};
-  network.num_classes = 3;
-  network.label_smoothing = 0.1f;
-  const auto add = [&](LayerKind kind, const char* scope, int kernel, int stride, int channels,
-                       ActivationFunction activation) {
-    network.layers.push_back(MakeLayer(kind, scope, network, kernel, stride, channels, activation));
-    return static_cast<int>(network.layers.size()) - 1;
-  };
-  const ActivationFunction relu6 = ActivationFunction::kRelu6;
-  add(LayerKind::kConvolution, "T/stem", 3, 2, 4, relu6);
-  add(LayerKind::kDepthwise, "T/b0/depthwise", 3, 1, 4, relu6);
-  int source = add(LayerKind::kPointwise, "T/b0/project", 1, 1, 3, ActivationFunction::kNone);
-  for (const char* block : {"T/b1", "T/b2"}) {
-    const std::string prefix = block;
-    add(LayerKind::kPointwise, (prefix + "/expand").c_str(), 1, 1, 8, relu6);
-    add(LayerKind::kDepthwise, (prefix + "/depthwise").c_str(), 3, 1, 8, relu6);
-    const int project = add(LayerKind::kPointwise, (prefix + "/project").c_str(), 1, 1, 3,
-                            ActivationFunction::kNone);
-    network.layers[project].residual = source;
-    source = project;
-  }
-  // One batch norm without scale and one without centre.
-  network.layers[3].batch_norm->scale = false;
-  network.layers[4].batch_norm->center = false;
-  add(LayerKind::kGlobalAveragePool, "T/pool", 1, 1, 3, ActivationFunction::kNone);
-  network.layers.back().batch_norm.reset();
-  network.layers.back().output_shape = {1, 1, 3};
-  for (const auto& [scope, units, activation] :
-       {std::tuple{"T/hidden", 5, ActivationFunction::kRelu},
-        std::tuple{"T/classes", 3, ActivationFunction::kNone}}) {
-    LayerSpec layer = MakeLayer(LayerKind::kDense, scope, network, 1, 1, units, activation);
-    layer.batch_norm.reset();
-    layer.has_biases = true;
-    network.layers.push_back(layer);
-  }
-  return network;
-}
 
 class TinyNetwork : public TestNetwork<double> {
  public:

@@ -1,0 +1,163 @@
+// Whole steps with the CUDA kernels, emulated on the CPU, against the host.
+#include <cmath>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "kernels/cpu/reference_operators.h"
+#include "kernels/cuda/cuda_device.h"
+#include "kernels/cuda/emulation/runtime.h"
+#include "tests/testutil/ssd_test_config.h"
+#include "tests/worker/model/device_problem.h"
+
+namespace pushpull {
+namespace {
+
+using ::testing::HasSubstr;
+
+double NormOfDifference(const std::vector<float>& a, const std::vector<float>& b) {
+  double sum = 0.0;
+  for (size_t i = 0; i < a.size(); ++i) sum += std::pow(double{a[i]} - double{b[i]}, 2);
+  return std::sqrt(sum);
+}
+
+double Norm(const std::vector<float>& a) {
+  return NormOfDifference(a, std::vector<float>(a.size()));
+}
+
+std::unique_ptr<Device> Open(int64_t memory_limit_bytes = 0) {
+  GpuOptions options;
+  options.memory_limit_bytes = memory_limit_bytes;
+  auto device = emulated_cuda::OpenDevice(options);
+  CHECK(device.ok()) << device.status();
+  return std::move(device).value();
+}
+
+void ExpectStepsOfTheHost(const Problem& problem, int64_t samples) {
+  const auto operators = MakeReferenceOperators<float>();
+  const auto host = OnHost(problem, operators.get());
+  const auto device = Open();
+  const auto runner = OnDevice(problem, device.get(), SmallPieces());
+  const Outcome expected = Step(host.get(), problem, samples);
+  const Outcome actual = Step(runner.get(), problem, samples);
+  EXPECT_NEAR(actual.result.loss, expected.result.loss, 1e-5 * expected.result.loss);
+  EXPECT_LT(NormOfDifference(actual.gradient, expected.gradient), 1e-4 * Norm(expected.gradient));
+}
+
+class EmulatedDeviceTest : public ::testing::TestWithParam<bool> {
+ protected:
+  EmulatedDeviceTest()
+      : problem_(TinyProblem(GetParam())),
+        operators_(MakeReferenceOperators<float>()),
+        host_(OnHost(problem_, operators_.get())) {}
+  ~EmulatedDeviceTest() override { emulated_cuda::SetEmulatedMachine({}); }
+
+  Problem problem_;
+  const std::unique_ptr<Operators<float>> operators_;
+  const std::unique_ptr<NetworkRunner> host_;
+};
+
+TEST_P(EmulatedDeviceTest, GradientsAreThoseOfTheHostAndBitIdenticalRecordedOrNot) {
+  const auto device = Open(), other = Open();
+  DeviceRunnerOptions options = SmallPieces();
+  const auto recording = OnDevice(problem_, device.get(), options);
+  options.record_steps = false;
+  const auto playing = OnDevice(problem_, other.get(), options);
+  for (const int64_t samples : {3, 3, 2, 3}) {
+    const Outcome expected = Step(host_.get(), problem_, samples);
+    const Outcome actual = Step(recording.get(), problem_, samples);
+    EXPECT_NEAR(actual.result.loss, expected.result.loss, 1e-5 * expected.result.loss);
+    EXPECT_EQ(actual.result.detection.mined_negatives, expected.result.detection.mined_negatives);
+    EXPECT_LT(NormOfDifference(actual.gradient, expected.gradient), 1e-4 * Norm(expected.gradient));
+    ExpectSame(actual, Step(playing.get(), problem_, samples));
+  }
+}
+
+TEST_P(EmulatedDeviceTest, EvaluationAndOutputsAreThoseOfTheHost) {
+  const auto device = Open();
+  DeviceRunnerOptions options = SmallPieces();
+  options.runner.training = false;
+  const auto runner = OnDevice(problem_, device.get(), options);
+  const auto expected = host_->Evaluate(problem_.variables, problem_.Batch(2), 4);
+  const auto actual = runner->Evaluate(problem_.variables, problem_.Batch(2), 4);
+  ASSERT_TRUE(expected.ok() && actual.ok()) << actual.status();
+  EXPECT_NEAR(actual->loss, expected->loss, 1e-5 * expected->loss);
+  const std::vector<float> outputs = Outputs(*host_, 2);
+  EXPECT_LT(NormOfDifference(Outputs(*runner, 2), outputs), 1e-5 * Norm(outputs));
+}
+
+TEST_P(EmulatedDeviceTest, Bfloat16IsCloseAndRepeatable) {
+  const auto device = Open();
+  DeviceRunnerOptions options = SmallPieces();
+  options.precision = Precision::kBfloat16;
+  const auto runner = OnDevice(problem_, device.get(), options);
+  const Outcome expected = Step(host_.get(), problem_, 3);
+  const Outcome first = Step(runner.get(), problem_, 3);
+  EXPECT_NEAR(first.result.loss, expected.result.loss, 0.02 * expected.result.loss);
+  EXPECT_LT(NormOfDifference(first.gradient, expected.gradient), 0.1 * Norm(expected.gradient));
+  for (int i = 0; i < 2; ++i) ExpectSame(first, Step(runner.get(), problem_, 3));
+  // The outputs come back as floats.
+  ASSERT_TRUE(host_->Infer(problem_.variables, problem_.Batch(2), 4).ok());
+  ASSERT_TRUE(runner->Infer(problem_.variables, problem_.Batch(2), 4).ok());
+  const std::vector<float> outputs = Outputs(*host_, 2);
+  EXPECT_LT(NormOfDifference(Outputs(*runner, 2), outputs), 0.05 * Norm(outputs));
+}
+
+TEST_P(EmulatedDeviceTest, AFailureInMidStepIsReturnedAndStays) {
+  const auto device = Open();
+  const auto runner = OnDevice(problem_, device.get(), SmallPieces());
+  emulated_cuda::EmulatedMachine machine;
+  machine.launches_until_failure = 25;
+  emulated_cuda::SetEmulatedMachine(machine);
+  std::vector<float> gradient(problem_.variables.size());
+  for (int i = 0; i < 2; ++i) {
+    const absl::Status status = runner
+                                    ->ForwardBackward(problem_.variables, problem_.Batch(1), 1,
+                                                      absl::MakeSpan(gradient), [](int64_t) {})
+                                    .status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("cannot use the GPU any more"));
+  }
+  EXPECT_FALSE(device->status().ok());
+}
+
+TEST(EmulatedModelTest, MobilenetV2) {
+  ExpectStepsOfTheHost(Problem(MakeTestConfig("freeze_batchnorm: true")), 1);
+}
+
+TEST(EmulatedModelTest, SsdMobilenetV1) {
+  ExpectStepsOfTheHost(
+      Problem(MakeSsdTestConfig("ssd_mobilenet_v1",
+                                "freeze_batchnorm: true num_classes: 3 image_resizer { "
+                                "fixed_shape_resizer { height: 33 width: 33 } } "
+                                "feature_extractor { depth_multiplier: 0.25 } ")),
+      1);
+}
+
+TEST(EmulatedModelTest, SaysWhichBatchWouldFit) {
+  const Problem problem(MakeTestConfig(""));
+  DeviceRunnerOptions options;
+  const auto create = [&](int64_t batch) {
+    const auto device = Open(int64_t{128} << 20);
+    options.runner.max_batch = batch;
+    return MakeDeviceRunner(problem.spec, problem.layout, device.get(), options).status();
+  };
+  const absl::Status status = create(2000);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  const std::string message(status.message());
+  EXPECT_THAT(message, HasSubstr("a batch of 2000 needs "));
+  const size_t at = message.find("0.12 GiB are free; ");
+  ASSERT_NE(at, std::string::npos) << message;
+  const int64_t fits = std::stoll(message.substr(at + 19));
+  EXPECT_GT(fits, 1);
+  EXPECT_TRUE(create(fits).ok()) << fits;
+}
+
+INSTANTIATE_TEST_SUITE_P(Networks, EmulatedDeviceTest, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "detector" : "classifier"; });
+
+}  // namespace
+}  // namespace pushpull
