@@ -21,6 +21,7 @@ tensors, float32, little-endian, in that order: the variables (weights as HWIO),
 import argparse
 import json
 import math
+import os
 import statistics
 import sys
 import time
@@ -456,6 +457,13 @@ def main():
         torch.backends.cudnn.benchmark = True
         if options.precision == "fp32":
             torch.backends.cudnn.allow_tf32 = False
+        if hasattr(torch, "compile"):
+            import torch._inductor.config as inductor  # pylint: disable=import-outside-toplevel
+            if hasattr(inductor, "autotune_num_choices_displayed"):
+                inductor.autotune_num_choices_displayed = 0  # or it prints a table per layer
+    # Answers alone go to stdout, whatever compilers and libraries print there.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
     server = Server(options)
     for line in sys.stdin:
         request = line.strip()
@@ -469,7 +477,7 @@ def main():
             answer = {"error": f"{type(error).__name__}: {error}"}
             # Whatever was half made must not take memory from the next request.
             server.drop()
-        print(json.dumps(answer), flush=True)
+        print(json.dumps(answer), file=answers, flush=True)
 
 
 if __name__ == "__main__":

@@ -394,7 +394,7 @@ killed_clone() {
 bad_cases() {
   wanted bad_cases 30 || return
   refuses "no such GPU" "" "GPU.*99|99.*GPU" --num_clones=1 --gpus=99
-  refuses "out of memory" "s/batch_size: 256/batch_size: 60000/" "would fit" --num_clones=1 --gpus="$first_gpu"
+  refuses "out of memory" "s/batch_size: 256/batch_size: 20000/" "would fit" --num_clones=1 --gpus="$first_gpu"
   killed_clone
 }
 
