@@ -139,6 +139,7 @@ scalars = {tag: [value for _, value in sorted(steps.items())]
 print(eval(sys.argv[3], {"scalars": scalars, "statistics": statistics}))
 PYTHON
 }
+settled_rate="statistics.median(scalars['images/sec'][len(scalars['images/sec']) // 2:])"
 # final_loss NAME: mean over the last fifth of the steps.
 final_loss() {
   events "$1" "statistics.mean(scalars['Loss/total_loss'][-max(1, len(scalars['Loss/total_loss']) // 5):])"
@@ -275,8 +276,8 @@ curve() {
     row "$name, 3 clones, evaluator" "" "ends with 0" "$(why $code "$work/logs/${name}_gpu.worker.log")"
     return
   fi
-  speed=$(events "${name}_gpu" "'%.0f images/s' % statistics.median(scalars['images/sec'])")
-  row "$name, 3 clones, evaluator" "$speed; $(tail -n 1 "$work/logs/${name}_gpu.evaluator.log" | cut -c1-60)" \
+  speed=$(events "${name}_gpu" "'%.0f images/s' % $settled_rate")
+  row "$name, 3 clones, evaluator" "$speed; $(grep -oE '(accuracy|mAP@0.5IOU|mAP).*' "$work/logs/${name}_gpu.evaluator.log" | tail -n 1 | cut -c1-40)" \
     "ends with 0" ok
   while [ -n "$reference" ] && [ ! -f "$work/${name}_cpu.code" ] && kill -0 "$reference" 2> /dev/null &&
     [ "$(left)" -gt 5 ]; do sleep 0.5; done
@@ -326,6 +327,8 @@ benchmark() {
   done
 }
 
+# steps_in SECONDS BATCH: at the GPU's own rate.
+steps_in() { awk "BEGIN { steps = int(${alone:-0} * $1 / $2); print steps > 100 ? steps : 100 }"; }
 end_to_end() {
   wanted end_to_end 40 || return
   local batch bar code alone together log result
@@ -337,22 +340,23 @@ end_to_end() {
     limited 40 "$bin/gpu_step" --gpu="$first_gpu" --networks=mobilenet_v2 --batches=$batch --classes=10 --table=none \
       --losses=0 > "$log" 2>&1 || code=$?
     alone=$(value "$log" ours "result: ")
-    large through_$batch "s/batch_size: 256/batch_size: $batch/"
+    # The rate is taken every 2 s; its first values have the start in them.
+    large through_$batch "s/batch_size: 256/batch_size: $batch/; $(steps "$(steps_in 12 $batch)")"
     [ $code -ne 0 ] || train through_$batch 60 --num_clones=1 --gpus="$first_gpu" --precision=bf16 || code=$?
     if [ $code -ne 0 ]; then
       row "end to end, batch $batch" "" "$bar of the GPU alone" "$(why $code "$work/logs/through_$batch.worker.log")"
       continue
     fi
-    together=$(events through_$batch "'%.0f' % statistics.median(scalars['images/sec'][len(scalars['images/sec']) // 3:])")
+    together=$(events through_$batch "'%.0f' % $settled_rate")
     result=FAIL
     holds "${together:-0} >= $bar * $alone" && result=ok
     row "end to end, batch $batch" "$together images/s of $alone" "$bar of the GPU alone" "$result"
   done
-  large sharing "s/batch_size: 256/batch_size: 768/; $(steps 150)"
+  large sharing "s/batch_size: 256/batch_size: 768/; $(steps "$(steps_in 12 768)")"
   code=0
   train sharing 60 --num_clones=3 --gpus="$gpus" --precision=bf16 || code=$?
   if [ $code -eq 0 ]; then
-    row "end to end, 3 clones sharing" "$(events sharing "'%.0f images/s' % statistics.median(scalars['images/sec'][20:])")" "" ok
+    row "end to end, 3 clones sharing" "$(events sharing "'%.0f images/s' % $settled_rate") of $alone" "" ok
   else
     row "end to end, 3 clones sharing" "" "" "$(why $code "$work/logs/sharing.worker.log")"
   fi
