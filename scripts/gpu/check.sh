@@ -328,7 +328,7 @@ benchmark() {
 }
 
 # steps_in SECONDS BATCH: at the GPU's own rate.
-steps_in() { awk "BEGIN { steps = int(${alone:-0} * $1 / $2); print steps > 100 ? steps : 100 }"; }
+steps_in() { awk "BEGIN { steps = int(${alone:-0} * $1 / $2); print (steps > 100 ? steps : 100) }"; }
 end_to_end() {
   wanted end_to_end 40 || return
   local batch bar code alone together log result
