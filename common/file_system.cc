@@ -57,18 +57,21 @@ absl::Status WriteFileAtomically(FileSystem& files, const std::string& path,
 }
 
 absl::Status MakeDirectories(FileSystem& files, const std::string& path) {
-  const absl::Status made = files.MakeDirectory(path);
-  if (absl::IsAlreadyExists(made)) {
-    PP_ASSIGN_OR_RETURN(const FileInfo info, files.GetInfo(path));
+  const auto make = [&files](const std::string& folder) -> absl::Status {
+    const absl::Status made = files.MakeDirectory(folder);
+    if (!absl::IsAlreadyExists(made)) return made;
+    PP_ASSIGN_OR_RETURN(const FileInfo info, files.GetInfo(folder));
     if (info.is_directory) return absl::OkStatus();
-    return absl::FailedPreconditionError(absl::StrCat(path, " is a file, expected a folder"));
-  }
+    return absl::FailedPreconditionError(absl::StrCat(folder, " is a file, expected a folder"));
+  };
+  const absl::Status made = make(path);
   if (!absl::IsNotFound(made)) return made;
   const size_t last = path.find_last_not_of('/');
   const size_t slash = last == std::string::npos ? last : path.rfind('/', last);
   if (slash == std::string::npos || slash == 0) return made;
   PP_RETURN_IF_ERROR(MakeDirectories(files, path.substr(0, slash)));
-  return MakeDirectories(files, path.substr(0, last + 1));
+  // Where the parent exists and this still is NOT_FOUND, as in /proc, nothing can be made.
+  return make(path.substr(0, last + 1));
 }
 
 absl::Status RemoveRecursively(FileSystem& files, const std::string& path) {

@@ -78,6 +78,8 @@ class FileSystem {
   virtual absl::Status Exchange(const std::string& a, const std::string& b) = 0;
   virtual absl::Status RemoveFile(const std::string& path) = 0;
   virtual absl::Status RemoveDirectory(const std::string& path) = 0;  // empty
+  // What this process may still write to the disk of the folder.
+  virtual absl::StatusOr<int64_t> FreeBytes(const std::string& folder) = 0;
   // Exclusive, across processes and within one; creates the file. Never waits: UNAVAILABLE when
   // held.
   virtual absl::StatusOr<std::unique_ptr<FileLock>> Lock(const std::string& path) = 0;
@@ -97,6 +99,7 @@ class PosixFileSystem final : public FileSystem {
   absl::Status Exchange(const std::string& a, const std::string& b) override;
   absl::Status RemoveFile(const std::string& path) override;
   absl::Status RemoveDirectory(const std::string& path) override;
+  absl::StatusOr<int64_t> FreeBytes(const std::string& folder) override;
   absl::StatusOr<std::unique_ptr<FileLock>> Lock(const std::string& path) override;
 };
 

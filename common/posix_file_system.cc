@@ -5,6 +5,7 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -229,6 +230,12 @@ absl::Status PosixFileSystem::RemoveFile(const std::string& path) {
 absl::Status PosixFileSystem::RemoveDirectory(const std::string& path) {
   if (rmdir(path.c_str()) != 0) return ErrnoToStatus(errno, "remove folder", path);
   return absl::OkStatus();
+}
+
+absl::StatusOr<int64_t> PosixFileSystem::FreeBytes(const std::string& folder) {
+  struct statvfs info;
+  if (statvfs(folder.c_str(), &info) != 0) return ErrnoToStatus(errno, "statvfs", folder);
+  return static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_frsize);
 }
 
 absl::StatusOr<std::unique_ptr<FileLock>> PosixFileSystem::Lock(const std::string& path) {

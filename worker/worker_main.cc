@@ -47,6 +47,12 @@ ABSL_FLAG(std::string, precision, "",
 ABSL_FLAG(int64_t, gpu_memory_limit_mb, 0, "Of each clone on its GPU, in MiB; 0: all there is");
 ABSL_FLAG(int, threads, 0, "CPU threads per clone; 0: the cores divided by the clones");
 ABSL_FLAG(std::string, data_dir, "", "Prefix of relative input paths of the pipeline config");
+ABSL_FLAG(std::string, image_cache_dir, "",
+          "Folder on a local disk for the decoded training images, built once and read by all "
+          "clones of the host; empty: every image is decoded each time");
+ABSL_FLAG(int, image_cache_max_side, 0,
+          "Images with a longer side are stored scaled down to it, which changes what is trained "
+          "on; 0: as decoded");
 ABSL_FLAG(absl::Duration, peer_deadline, absl::Minutes(5),
           "Exit with 200 when a ps task has not answered for so long");
 ABSL_FLAG(int, clone_index, -1, "Set by the supervisor for the clone processes it starts");
@@ -85,6 +91,11 @@ absl::Status CheckFlags() {
         absl::StrCat("--worker_index=", index, " is not within --num_workers=", workers));
   }
   if (absl::GetFlag(FLAGS_threads) < 0) return UsageError("--threads must not be negative");
+  const int max_side = absl::GetFlag(FLAGS_image_cache_max_side);
+  if (max_side < 0) return UsageError("--image_cache_max_side must not be negative");
+  if (max_side > 0 && absl::GetFlag(FLAGS_image_cache_dir).empty()) {
+    return UsageError("--image_cache_max_side is for --image_cache_dir, which is not set");
+  }
   return absl::OkStatus();
 }
 
@@ -101,6 +112,8 @@ WorkerOptions OptionsFromFlags() {
   if (options.compute.threads == 0)
     options.compute.threads = std::max(1, NumCores() / options.num_clones);
   options.data_dir = absl::GetFlag(FLAGS_data_dir);
+  options.image_cache.folder = absl::GetFlag(FLAGS_image_cache_dir);
+  options.image_cache.max_side = absl::GetFlag(FLAGS_image_cache_max_side);
   options.peer_deadline = absl::GetFlag(FLAGS_peer_deadline);
   return options;
 }

@@ -1,10 +1,12 @@
 // Speed of the input pipeline: pictures decoded, augmented, resized and batched per second and
 // thread. scripts/bench/input_pipeline adds the comparison.
+#include <algorithm>
 #include <chrono>
 #include <iostream>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
@@ -12,7 +14,11 @@
 
 #include "common/cli/exit_codes.h"
 #include "common/cli/main_support.h"
+#include "common/clock.h"
+#include "common/file_system.h"
 #include "common/status_macros.h"
+#include "common/thread_pool.h"
+#include "worker/data/image_cache.h"
 #include "worker/data/image_source_factory.h"
 #include "worker/data/input_pipeline.h"
 
@@ -23,22 +29,44 @@ ABSL_FLAG(int, size, 300, "side of the network's input");
 ABSL_FLAG(int, batch, 24, "pictures per batch");
 ABSL_FLAG(int, threads, 1, "threads that decode");
 ABSL_FLAG(double, seconds, 5.0, "length of the measurement");
+ABSL_FLAG(std::string, cache, "", "folder for a cache of decoded images: also measured, in turns");
+ABSL_FLAG(int, cache_max_side, 0, "longest side stored there; 0: as decoded");
+ABSL_FLAG(int, repeats, 1, "measurements; with --cache pairs, whose median ratio is printed");
 ABSL_FLAG(bool, augment, true, "random flip and ssd_random_crop");
 
 namespace pushpull {
 namespace {
 
-absl::StatusOr<double> MeasureRate() {
+double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+absl::StatusOr<std::unique_ptr<ImageSource>> OpenPictures() {
   config::InputReader reader;
   reader.mutable_voc_input_reader()->set_path(absl::GetFlag(FLAGS_voc));
   reader.mutable_voc_input_reader()->set_split(absl::GetFlag(FLAGS_split));
   reader.set_label_map_path(absl::GetFlag(FLAGS_label_map));
-  ImageSourceOptions source_options;
-  source_options.num_classes = 1000;
-  source_options.field_name = "--voc";
-  source_options.annotation = Annotation::kBoxes;
-  PP_ASSIGN_OR_RETURN(const std::unique_ptr<ImageSource> source,
-                      OpenImageSource(reader, source_options));
+  ImageSourceOptions options;
+  options.num_classes = 1000;
+  options.field_name = "--voc";
+  options.annotation = Annotation::kBoxes;
+  return OpenImageSource(reader, options);
+}
+
+absl::StatusOr<std::unique_ptr<ImageSource>> OpenCache() {
+  ImageCacheOptions options;
+  options.folder = absl::GetFlag(FLAGS_cache);
+  options.max_side = absl::GetFlag(FLAGS_cache_max_side);
+  PP_ASSIGN_OR_RETURN(std::unique_ptr<ImageSource> source, OpenPictures());
+  PosixFileSystem files;
+  ThreadPool pool(absl::GetFlag(FLAGS_threads));
+  SteadyClock clock;
+  PP_RETURN_IF_ERROR(PrepareImageCache(files, *source, options, &pool, &clock, {}));
+  return OpenImageCache(files, std::move(source), options);
+}
+
+absl::StatusOr<double> MeasureRate(const ImageSource* source) {
   SamplerOptions sampling;
   sampling.num_examples = source->size();
   sampling.batch_size = absl::GetFlag(FLAGS_batch);
@@ -54,7 +82,7 @@ absl::StatusOr<double> MeasureRate() {
     PP_ASSIGN_OR_RETURN(options.augmentation, ParseAugmentation(train.data_augmentation_options()));
   }
   PP_ASSIGN_OR_RETURN(const std::unique_ptr<InputPipeline> pipeline,
-                      InputPipeline::Create(source.get(), sampler, options));
+                      InputPipeline::Create(source, sampler, options));
   using Clock = std::chrono::steady_clock;
   constexpr int kWarmUpBatches = 3;
   Clock::time_point start;
@@ -75,12 +103,31 @@ absl::StatusOr<double> MeasureRate() {
 absl::Status Run() {
   for (const auto& [name, value] : {std::pair("--batch", absl::GetFlag(FLAGS_batch)),
                                     std::pair("--size", absl::GetFlag(FLAGS_size)),
-                                    std::pair("--threads", absl::GetFlag(FLAGS_threads))}) {
+                                    std::pair("--threads", absl::GetFlag(FLAGS_threads)),
+                                    std::pair("--repeats", absl::GetFlag(FLAGS_repeats))}) {
     if (value < 1) return UsageError(absl::StrCat(name, " is ", value, ", expected at least 1"));
   }
-  PP_ASSIGN_OR_RETURN(const double rate, MeasureRate());
-  std::cout << absl::StrFormat("%.1f images/s with %d threads\n", rate,
-                               absl::GetFlag(FLAGS_threads));
+  PP_ASSIGN_OR_RETURN(const std::unique_ptr<ImageSource> pictures, OpenPictures());
+  std::unique_ptr<ImageSource> cache;
+  if (!absl::GetFlag(FLAGS_cache).empty()) {
+    PP_ASSIGN_OR_RETURN(cache, OpenCache());
+  }
+  std::vector<double> rates;
+  std::vector<double> cached_rates;
+  std::vector<double> ratios;
+  for (int i = 0; i < absl::GetFlag(FLAGS_repeats); ++i) {
+    PP_ASSIGN_OR_RETURN(const double rate, MeasureRate(pictures.get()));
+    rates.push_back(rate);
+    if (cache == nullptr) continue;
+    PP_ASSIGN_OR_RETURN(const double cached_rate, MeasureRate(cache.get()));
+    cached_rates.push_back(cached_rate);
+    ratios.push_back(cached_rate / rate);
+  }
+  const int threads = absl::GetFlag(FLAGS_threads);
+  std::cout << absl::StrFormat("%.1f images/s with %d threads\n", Median(rates), threads);
+  if (cache == nullptr) return absl::OkStatus();
+  std::cout << absl::StrFormat("%.1f images/s with %d threads from the %s\nratio %.2f\n",
+                               Median(cached_rates), threads, cache->describe(), Median(ratios));
   return absl::OkStatus();
 }
 

@@ -82,6 +82,20 @@ TEST_P(FileSystemTest, ErrorsNameThePath) {
   EXPECT_TRUE(absl::IsFailedPrecondition(MakeDirectories(*files_, Path("a"))));
 }
 
+TEST_P(FileSystemTest, TellsFreeSpace) {
+  const auto free = files_->FreeBytes(root_);
+  ASSERT_TRUE(free.ok()) << free.status();
+  EXPECT_GT(*free, 0);
+  EXPECT_TRUE(absl::IsNotFound(files_->FreeBytes(Path("none")).status()));
+}
+
+// Its parent exists, and still it cannot be made.
+TEST(PosixFileSystemTest, AFolderInProc) {
+  PosixFileSystem files;
+  EXPECT_TRUE(absl::IsNotFound(MakeDirectories(files, "/proc/none")));
+  EXPECT_TRUE(absl::IsNotFound(MakeDirectories(files, "/proc/none/deeper/")));
+}
+
 TEST_P(FileSystemTest, RenamesAndExchanges) {
   Write("a", "1");
   Write("b", "2");

@@ -30,6 +30,7 @@ struct MemoryFileSystem::State {
   int64_t calls = 0;
   bool crashed = false;
   bool refuse_exchange = false;
+  int64_t free_bytes = int64_t{1} << 40;
   int64_t generation = 0;  // of the power supply
   std::set<std::string> locks;
 
@@ -240,6 +241,18 @@ void MemoryFileSystem::Reboot(Survival survival, uint64_t seed) {
   state_->crashed = false;
   state_->locks.clear();
   ++state_->generation;
+}
+
+void MemoryFileSystem::SetFreeBytes(int64_t bytes) {
+  absl::MutexLock lock(&state_->mutex);
+  state_->free_bytes = bytes;
+}
+
+absl::StatusOr<int64_t> MemoryFileSystem::FreeBytes(const std::string& folder) {
+  absl::MutexLock lock(&state_->mutex);
+  const NodePtr node = state_->Find(folder);
+  if (node == nullptr) return Missing(folder);
+  return state_->free_bytes;
 }
 
 void MemoryFileSystem::RefuseExchange() {

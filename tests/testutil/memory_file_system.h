@@ -46,6 +46,8 @@ class MemoryFileSystem final : public FileSystem {
   bool crashed() const;
   // Power back: applies the loss, forgets fault and locks. Files that were open stay dead.
   void Reboot(Survival survival, uint64_t seed);
+  // What FreeBytes says; writing does not change it.
+  void SetFreeBytes(int64_t bytes);
   // As on a file system without RENAME_EXCHANGE.
   void RefuseExchange();
   // Overwrites a file's bytes behind everybody's back, synced.
@@ -62,6 +64,7 @@ class MemoryFileSystem final : public FileSystem {
   absl::Status Exchange(const std::string& a, const std::string& b) override;
   absl::Status RemoveFile(const std::string& path) override;
   absl::Status RemoveDirectory(const std::string& path) override;
+  absl::StatusOr<int64_t> FreeBytes(const std::string& folder) override;
   absl::StatusOr<std::unique_ptr<FileLock>> Lock(const std::string& path) override;
 
   struct Node;

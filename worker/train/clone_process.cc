@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <memory>
 #include <utility>
 
@@ -11,6 +12,7 @@
 
 #include "common/config/pipeline_config.h"
 #include "common/config/validate_config.h"
+#include "common/file_system.h"
 #include "common/model/model_layout.h"
 #include "common/rpc/grpc_ps_client.h"
 #include "common/status_macros.h"
@@ -88,7 +90,17 @@ absl::Status CheckJob(const WorkerOptions& options, Clock* clock, StopSwitch* st
                       OpenTrainInput(config, options.data_dir));
   LOG(INFO) << "training data: " << source->describe();
   ThreadPool pool(options.compute.threads * options.num_clones);
-  return source->Check(&pool);
+  if (options.image_cache.folder.empty()) return source->Check(&pool);
+  std::atomic<bool> stopped{false};
+  stop->Add([&stopped] { stopped.store(true); });
+  ImageCacheHooks hooks;
+  hooks.on_wait = on_wait;
+  hooks.stopped = [&stopped] { return stopped.load(std::memory_order_relaxed); };
+  PosixFileSystem files;
+  const absl::Status prepared =
+      PrepareImageCache(files, *source, options.image_cache, &pool, clock, hooks);
+  stop->Clear();
+  return prepared;
 }
 
 absl::Status RunClone(const WorkerOptions& options, int clone, Clock* clock, StopSwitch* stop,
@@ -107,6 +119,7 @@ absl::Status RunClone(const WorkerOptions& options, int clone, Clock* clock, Sto
     PP_ASSIGN_OR_RETURN(const VariableLayout layout, BuildVariableLayout(config));
     NetworkSourceOptions source_options;
     source_options.data_dir = options.data_dir;
+    source_options.image_cache = options.image_cache;
     source_options.sync = session.job().sync();
     source_options.seed = session.job().seed();
     source_options.num_slots = static_cast<int>(session_options.num_replicas);

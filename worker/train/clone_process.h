@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 
 #include "common/clock.h"
+#include "worker/data/image_cache.h"
 #include "worker/model/compute.h"
 #include "worker/train/clone_trainer.h"
 #include "worker/train/ps_session.h"
@@ -27,6 +28,7 @@ struct WorkerOptions {
   int worker_index = 0;
   ComputeOptions compute = {};  // of one clone
   std::string data_dir;
+  ImageCacheOptions image_cache;
   absl::Duration peer_deadline = absl::Minutes(5);
 };
 
@@ -46,8 +48,8 @@ class StopSwitch {
 };
 
 // Waits for the server, takes its config, checks it for this number of clones, and checks the
-// training data. Returns the config's problems (INVALID_ARGUMENT, all of them), the data set's, or
-// the peer's silence.
+// training data; with a folder for an image cache, prepares that. Returns the config's problems
+// (INVALID_ARGUMENT, all of them), the data set's, or the peer's silence.
 absl::Status CheckJob(const WorkerOptions& options, Clock* clock, StopSwitch* stop,
                       const PsSession::WaitReporter& on_wait);
 

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "common/file_system.h"
 #include "common/model/model_layout.h"
 #include "common/random.h"
 #include "common/status_macros.h"
@@ -57,6 +58,11 @@ absl::StatusOr<std::unique_ptr<NetworkGradientSource>> NetworkGradientSource::Cr
   std::unique_ptr<NetworkGradientSource> source(new NetworkGradientSource(layout, options));
   PP_ASSIGN_OR_RETURN(const NetworkSpec spec, BuildNetworkSpec(config.model()));
   PP_ASSIGN_OR_RETURN(source->images_, OpenTrainInput(config, options.data_dir));
+  if (!options.image_cache.folder.empty()) {
+    PosixFileSystem files;
+    PP_ASSIGN_OR_RETURN(source->images_,
+                        OpenImageCache(files, std::move(source->images_), options.image_cache));
+  }
   source->is_detector_ = spec.detection.has_value();
 
   SamplerOptions sampling;

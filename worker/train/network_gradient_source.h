@@ -12,6 +12,7 @@
 #include "common/variable_layout.h"
 #include "protos/pipeline.pb.h"
 #include "worker/data/batch_objects.h"
+#include "worker/data/image_cache.h"
 #include "worker/data/image_source.h"
 #include "worker/data/input_pipeline.h"
 #include "worker/model/compute.h"
@@ -22,6 +23,7 @@ namespace pushpull {
 
 struct NetworkSourceOptions {
   std::string data_dir;
+  ImageCacheOptions image_cache;  // prepared by CheckJob
   bool sync = true;
   uint64_t seed = 1;
   int num_slots = 1;

@@ -1,0 +1,92 @@
+// Writes and reads one file of decoded images (image_cache_format.h).
+#ifndef PUSHPULL_WORKER_DATA_IMAGE_CACHE_FILE_H_
+#define PUSHPULL_WORKER_DATA_IMAGE_CACHE_FILE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+
+#include "common/file_system.h"
+#include "worker/data/image_cache_format.h"
+#include "worker/data/image_source.h"
+
+namespace pushpull {
+
+// What a file was made of.
+struct ImageCacheIdentity {
+  std::string key;  // kImageCacheKeyBytes characters
+  int64_t num_examples = 0;
+  int num_classes = 0;
+  int max_side = 0;
+};
+
+// Thread-safe. Memory: the table, 40 bytes per example and 28 per box.
+class ImageCacheWriter {
+ public:
+  // Replaces the file. CHECKs the length of the key.
+  static absl::StatusOr<std::unique_ptr<ImageCacheWriter>> Create(
+      FileSystem& files, const std::string& path, const ImageCacheIdentity& identity);
+
+  // Writes the pixels of example `index`; each index once, in any order. The first error of the
+  // file is returned by all later calls.
+  absl::Status Add(int64_t index, const Example& example);
+  // Table and footer, sync, close. CHECKs that all examples were added.
+  absl::Status Finish();
+
+  int64_t bytes_written() const;
+
+ private:
+  ImageCacheWriter(std::unique_ptr<WritableFile> file, const ImageCacheIdentity& identity);
+  absl::Status Append(const void* data, size_t size_bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const ImageCacheIdentity identity_;
+  mutable absl::Mutex mutex_;
+  const std::unique_ptr<WritableFile> file_ ABSL_PT_GUARDED_BY(mutex_);
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+  int64_t bytes_written_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t num_added_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<ImageCacheEntry> table_ ABSL_GUARDED_BY(mutex_);
+  std::vector<ImageCacheBox> boxes_ ABSL_GUARDED_BY(mutex_);
+};
+
+// Immutable after opening, thread-safe. Holds the table in memory; pixels come by positioned reads
+// out of the operating system's cache, which all processes of a host share. Not by a mapping: a
+// file that lost its end, or a disk that fails, is an error then and not a SIGBUS.
+class ImageCacheReader {
+ public:
+  // NOT_FOUND: no such file. DATA_LOSS: truncated or damaged. FAILED_PRECONDITION: of another
+  // version or made of something else than `identity`.
+  static absl::StatusOr<std::unique_ptr<ImageCacheReader>> Open(FileSystem& files,
+                                                                const std::string& path,
+                                                                const ImageCacheIdentity& identity);
+
+  int64_t size() const { return static_cast<int64_t>(table_.size()); }
+  int64_t size_bytes() const { return file_->size_bytes(); }
+  const std::string& path() const { return path_; }
+
+  // As ImageSource::Get; DATA_LOSS names the file and the index.
+  absl::Status Get(int64_t index, Example* example) const;
+
+ private:
+  ImageCacheReader(std::unique_ptr<ReadableFile> file, const std::string& path)
+      : file_(std::move(file)), path_(path) {}
+  absl::Status ReadFooter(ImageCacheFooter* footer) const;
+  absl::Status ReadTable(const ImageCacheFooter& footer);
+  absl::Status CheckEntries(const ImageCacheFooter& footer) const;
+
+  const std::unique_ptr<ReadableFile> file_;
+  const std::string path_;
+  std::vector<ImageCacheEntry> table_;
+  std::vector<ImageCacheBox> boxes_;
+};
+
+}  // namespace pushpull
+
+#endif  // PUSHPULL_WORKER_DATA_IMAGE_CACHE_FILE_H_
