@@ -63,8 +63,8 @@ class InputPipeline {
   using Allocate = std::function<absl::StatusOr<std::unique_ptr<Memory>>(int64_t bytes)>;
 
   // `source` must outlive the pipeline. `allocate` gives the memory for the pixels of one batch, in
-  // which the host writes: page-locked for a GPU; by default the host's own. Nothing is read before the first Next. CHECKs
-  // that the slots are within the sampler's. Errors: of `allocate`.
+  // which the host writes: page-locked for a GPU; by default the host's own. Nothing is read before
+  // the first Next. CHECKs that the slots are within the sampler's. Errors: of `allocate`.
   static absl::StatusOr<std::unique_ptr<InputPipeline>> Create(const ImageSource* source,
                                                                const Sampler& sampler,
                                                                const InputPipelineOptions& options,

@@ -140,8 +140,7 @@ absl::StatusOr<std::unique_ptr<AnnotatedSet>> OpenCoco(FileSystem* files, const 
     entry.image = std::move(image);
     entries.push_back(std::move(entry));
   }
-  return std::make_unique<FileSet>(files, given ? *given : coco.categories,
-                                   std::move(entries));
+  return std::make_unique<FileSet>(files, given ? *given : coco.categories, std::move(entries));
 }
 
 absl::StatusOr<std::unique_ptr<AnnotatedSet>> OpenFolder(FileSystem* files,
