@@ -1,0 +1,113 @@
+"""worker and evaluator with --gpus, on emulated GPUs: the real programs with every kernel run on the CPU."""
+import json
+import math
+import os
+import subprocess
+import unittest
+
+from harness import EndToEndTest, read_safetensors
+
+STEPS = 4
+WORKER = "emulated_gpu_worker"
+EVALUATOR = "emulated_gpu_evaluator"
+
+class Gpus(EndToEndTest):
+
+    def setUp(self):
+        super().setUp()
+        self.config = self.write_config(batch=3, steps=STEPS)
+
+    def start_on_gpus(self, run, *flags, machine=None):
+        """A worker whose machine is described by PUSHPULL_EMULATED_..."""
+        before = dict(os.environ)
+        os.environ.update({f"PUSHPULL_EMULATED_{name}": str(value) for name, value in (machine or {}).items()})
+        try:
+            return self.start(f"{run}.worker.log", WORKER, f"--ps={self.address(run)}", "--peer_deadline=60s", *flags)
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+
+    def train_on_gpus(self, run, *flags, machine=None):
+        server = self.start_server(self.config, run)
+        worker = self.start_on_gpus(run, *flags, machine=machine)
+        self.assertEqual(worker.wait(), 0, worker.text() + server.text())
+        self.assertEqual(server.wait(), 0, server.text())
+        return worker
+
+    def expect_close(self, expected, actual, tolerance):
+        for name, values in expected.items():
+            norm = math.sqrt(sum(x * x for x in values))
+            distance = math.sqrt(sum((x - y)**2 for x, y in zip(values, actual[name])))
+            self.assertLessEqual(distance, tolerance * norm + 1e-6, name)
+
+    def test_training_gives_the_weights_of_the_cpu_and_the_same_bits_twice(self):
+        # Frozen batch norm: over one or two samples batch statistics magnify what rounding does.
+        self.config = self.write_config(batch=3, steps=STEPS, model="freeze_batchnorm: true")
+        self.train(self.config, "cpu", 2)
+        weights = read_safetensors(self.checkpoint(STEPS, "cpu"))
+        flags = ("--num_clones=2", "--gpus=0,1", "--precision=fp32")
+        worker = self.train_on_gpus("gpu", *flags, machine={"GPUS": 2})
+        for clone in (0, 1):
+            self.assertIn(f"clone {clone} computes on GPU {clone} (emulated GPU", worker.text())
+        # Pictures cross as bytes: these are drawn in bytes and keep their size, so nothing is rounded.
+        on_gpu = read_safetensors(self.checkpoint(STEPS, "gpu"))
+        self.expect_close({name: values for name, values in weights.items() if not name.endswith("/Momentum")},
+                          on_gpu, 1e-4)
+        self.train_on_gpus("again", *flags, machine={"GPUS": 2})
+        self.assertEqual(self.checkpoint(STEPS, "gpu"), self.checkpoint(STEPS, "again"))
+
+        results = []
+        for program, flag in (("evaluator", "--device=cpu"), (EVALUATOR, "--gpus=0")):
+            once = self.start(f"{program}.log", program, "--run_once", f"--checkpoint_dir={self.folder / 'gpu'}",
+                              f"--eval_dir={self.folder / program}", flag, stdout=subprocess.PIPE)
+            out, _ = once.popen.communicate(timeout=120)
+            self.assertEqual(once.popen.returncode, 0, once.text())
+            results.append(json.loads(out))
+        self.assertAlmostEqual(results[0]["loss"], results[1]["loss"], delta=0.02 * results[0]["loss"])
+
+    def test_a_gpu_that_falls_off_costs_a_restart_of_its_clone(self):
+        failure = self.folder / "failure"
+        failure.write_text("400")  # in the second step
+        worker = self.train_on_gpus("run", "--num_clones=2", "--gpus=0,0", "--precision=bf16",
+                                    machine={"FAILURE": failure})
+        text = worker.text()
+        self.assertFalse(failure.exists())
+        self.assertIn("GPU 0 (emulated GPU", text)
+        self.assertIn("this process cannot use the GPU any more", text)
+        self.assertIn("exit code 201", text)
+        self.assertTrue(self.checkpoint(STEPS))
+
+    def expect_refused(self, code, words, *flags, machine=None):
+        server = self.start_server(self.config, "refused")
+        server.wait_for("waiting")
+        worker = self.start_on_gpus("refused", *flags, machine=machine)
+        self.assertEqual(worker.wait(), code, worker.text())
+        for word in words:
+            self.assertIn(word, worker.text())
+        server.end()
+
+    def test_a_gpu_that_does_not_exist(self):
+        self.expect_refused(64, ["--gpus=0,7", "there is no GPU 7", "1: emulated GPU (GPU-02"], "--num_clones=2",
+                            "--gpus=0,7", machine={"GPUS": 2})
+
+    def test_no_gpu_where_one_is_wanted(self):
+        self.expect_refused(64, ["there is no GPU", "--device=cpu"], "--num_clones=1", "--device=cuda",
+                            machine={"GPUS": 0})
+
+    def test_a_driver_that_is_too_old(self):
+        self.expect_refused(70, ["driver is too old", "CUDA 12.4", "13.0"], "--num_clones=1", "--gpus=0",
+                            machine={"DRIVER": 12040})
+
+    def test_a_batch_that_does_not_fit_says_which_would(self):
+        self.config = self.write_config(batch=3000, steps=STEPS, reader=(
+            "synthetic_input_reader {{ num_examples: 4000 seed: 1 height: 32 width: 32 num_channels: 1 "
+            "num_classes: 4 }}").format())
+        self.expect_refused(65, ["a batch of 3000 needs", "would fit", "train_config.batch_size"], "--num_clones=1",
+                            "--gpus=0", machine={"MEMORY_MB": 64})
+
+    def test_without_a_gpu_the_cpu_computes_and_says_so(self):
+        worker = self.train_on_gpus("cpu", "--num_clones=1", machine={"GPUS": 0})
+        self.assertIn("there is no GPU: computing on the CPU", worker.text())
+
+if __name__ == "__main__":
+    unittest.main()
