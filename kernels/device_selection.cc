@@ -44,8 +44,8 @@ absl::StatusOr<int> SelectDevice(const std::vector<ListedDevice>& devices, const
     found = i;
   }
   if (found >= 0) return found;
-  return absl::NotFoundError(absl::StrCat("there is no GPU '", gpu,
-                                          "', expected an index or a UUID: ", ListDevices(devices)));
+  return absl::NotFoundError(absl::StrCat(
+      "there is no GPU '", gpu, "', expected an index or a UUID: ", ListDevices(devices)));
 }
 
 }  // namespace pushpull

@@ -202,8 +202,8 @@ class CudaDevice final : public Device {
 
   absl::Status status() const override {
     if (queue_.error == cudaSuccess) return absl::OkStatus();
-    return absl::AbortedError(absl::StrCat(description_, ": ", queue_.failed_call, " failed: ",
-                                           ErrorText(queue_.error),
+    return absl::AbortedError(absl::StrCat(description_, ": ", queue_.failed_call,
+                                           " failed: ", ErrorText(queue_.error),
                                            "; this process cannot use the GPU any more"));
   }
 

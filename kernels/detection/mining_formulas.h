@@ -2,8 +2,8 @@
 #ifndef PUSHPULL_KERNELS_DETECTION_MINING_FORMULAS_H_
 #define PUSHPULL_KERNELS_DETECTION_MINING_FORMULAS_H_
 
-#include <cstdint>
 #include <cmath>
+#include <cstdint>
 
 #include "common/model/detection_spec.h"
 #include "kernels/host_device.h"
