@@ -19,6 +19,8 @@ namespace pushpull::emulation {
 struct Dim3 {
   unsigned x = 1, y = 1, z = 1;
   Dim3() = default;
+  // Implicit, as CUDA's dim3 is.
+  // NOLINTNEXTLINE(google-explicit-constructor)
   Dim3(unsigned x_, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
 };
 
