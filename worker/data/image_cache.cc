@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -123,6 +124,37 @@ absl::StatusOr<std::unique_ptr<ImageCacheReader>> OpenFitting(FileSystem& files,
   return cache;
 }
 
+// Reads every image until `stopped`. The error is that of the first bad one, whatever the threads.
+absl::Status CheckPixels(const ImageCacheReader& cache, ThreadPool* pool,
+                         absl::FunctionRef<bool()> stopped) {
+  std::vector<Example> scratch(pool->num_threads());
+  absl::Mutex mutex;
+  int64_t first_bad = cache.size();
+  int64_t num_bad = 0;
+  absl::Status status;
+  pool->ParallelFor(cache.size(), [&](int64_t i, int thread) {
+    if (stopped()) return;
+    const absl::Status got = cache.Get(i, &scratch[thread]);
+    if (got.ok()) return;
+    absl::MutexLock lock(&mutex);
+    ++num_bad;
+    if (i > first_bad) return;
+    first_bad = i;
+    status = got;
+  });
+  if (num_bad <= 1) return status;
+  return absl::Status(status.code(), absl::StrCat(status.message(), " (and ", num_bad - 1,
+                                                  " more of ", cache.size(), " images)"));
+}
+
+absl::Status WithAdvice(const absl::Status& status) {
+  if (status.ok()) return status;
+  return absl::Status(
+      status.code(),
+      absl::StrCat(status.message(),
+                   "; start the worker again, which checks the cache and builds it anew"));
+}
+
 // One preparation of one file.
 class Preparation {
  public:
@@ -164,10 +196,7 @@ class Preparation {
 absl::Status Preparation::Examine() {
   PP_ASSIGN_OR_RETURN(const std::unique_ptr<ImageCacheReader> cache,
                       OpenFitting(files_, source_, options_));
-  PP_RETURN_IF_ERROR(
-      CheckExamples(cache->size(), path_, pool_, [&](int64_t i, Example* example) -> absl::Status {
-        return Stopped() ? absl::OkStatus() : cache->Get(i, example);
-      }));
+  PP_RETURN_IF_ERROR(CheckPixels(*cache, pool_, [this] { return Stopped(); }));
   LOG(INFO) << "image cache " << path_ << ": " << cache->size() << " images, "
             << FormatSize(cache->size_bytes());
   return absl::OkStatus();
@@ -283,7 +312,7 @@ absl::Status Preparation::Build() {
                       OpenFitting(files_, source_, options_));
   LOG(INFO) << "image cache " << path_ << ": " << cache->size() << " images, "
             << FormatSize(cache->size_bytes()) << ", built in "
-            << absl::FormatDuration(absl::Trunc(clock_->Now() - start, absl::Milliseconds(100)));
+            << absl::FormatDuration(absl::Trunc(clock_->Now() - start, absl::Milliseconds(1)));
   return absl::OkStatus();
 }
 
@@ -325,20 +354,19 @@ std::string CachedImageSource::describe() const {
                       ") of ", source_->describe());
 }
 
+absl::Status CachedImageSource::Get(int64_t index, Example* example) const {
+  return WithAdvice(cache_->Get(index, example));
+}
+
 absl::Status CachedImageSource::Check(ThreadPool* pool) const {
-  return CheckExamples(size(), cache_->path(), pool,
-                       [this](int64_t i, Example* example) { return Get(i, example); });
+  return WithAdvice(CheckPixels(*cache_, pool, [] { return false; }));
 }
 
 absl::StatusOr<std::unique_ptr<ImageSource>> OpenImageCache(FileSystem& files,
                                                             std::unique_ptr<ImageSource> source,
                                                             const ImageCacheOptions& options) {
   absl::StatusOr<std::unique_ptr<ImageCacheReader>> cache = OpenFitting(files, *source, options);
-  if (!cache.ok()) {
-    return absl::Status(
-        cache.status().code(),
-        absl::StrCat(cache.status().message(), "; start the worker again, which builds the cache"));
-  }
+  if (!cache.ok()) return WithAdvice(cache.status());
   return std::make_unique<CachedImageSource>(std::move(source), *std::move(cache));
 }
 

@@ -73,9 +73,7 @@ class CachedImageSource final : public ImageSource {
   int num_classes() const override { return source_->num_classes(); }
   std::vector<std::string> class_names() const override { return source_->class_names(); }
   std::string describe() const override;
-  absl::Status Get(int64_t index, Example* example) const override {
-    return cache_->Get(index, example);
-  }
+  absl::Status Get(int64_t index, Example* example) const override;
   absl::Status Check(ThreadPool* pool) const override;
 
  private:

@@ -253,17 +253,13 @@ absl::Status ImageCacheReader::Get(int64_t index, Example* example) const {
   image.pixels.resize(NumPixelBytes(entry));
   const absl::Status read = file_->ReadAt(static_cast<int64_t>(entry.pixels_offset),
                                           image.pixels.data(), NumPixelBytes(entry));
-  constexpr absl::string_view kAdvice =
-      "; start the worker again, which checks the file and builds it anew";
   if (!read.ok()) {
-    return Damaged(path_,
-                   absl::StrCat("image ", index, " cannot be read: ", read.message(), kAdvice));
+    return Damaged(path_, absl::StrCat("image ", index, " cannot be read: ", read.message()));
   }
   const uint32_t crc = Crc32c(image.pixels.data(), image.pixels.size());
   if (crc != entry.pixels_crc) {
-    return Damaged(path_,
-                   absl::StrFormat("image %d at byte %d: checksum is %08x, stored is %08x%s", index,
-                                   entry.pixels_offset, crc, entry.pixels_crc, kAdvice));
+    return Damaged(path_, absl::StrFormat("image %d at byte %d: checksum is %08x, stored is %08x",
+                                          index, entry.pixels_offset, crc, entry.pixels_crc));
   }
   example->label = static_cast<int32_t>(entry.label);
   example->boxes.clear();

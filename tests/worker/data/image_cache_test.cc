@@ -166,7 +166,10 @@ TEST(ImageCache, DamageMetLaterNamesFileAndImage) {
   EXPECT_THAT(std::string(status.message()),
               AllOf(HasSubstr(path), HasSubstr("image 39 "), HasSubstr("start the worker again")));
   ThreadPool pool(2);
-  EXPECT_EQ((*cached)->Check(&pool).code(), absl::StatusCode::kDataLoss);
+  const absl::Status checked = (*cached)->Check(&pool);
+  EXPECT_EQ(checked.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(checked.message()),
+              AllOf(HasSubstr(path), HasSubstr(" more of 40 images")));
   EXPECT_EQ(Open(files, source, options).status().code(), absl::StatusCode::kDataLoss);
 }
 

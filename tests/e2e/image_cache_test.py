@@ -1,0 +1,81 @@
+"""worker --image_cache_dir: the same training from decoded images on the disk, whatever happens to the file."""
+import time
+import unittest
+
+from harness import SYNTHETIC, EndToEndTest
+
+BUILDING = "building the image cache"
+
+
+class ImageCache(EndToEndTest):
+
+    def setUp(self):
+        super().setUp()
+        self.cache = self.folder / "cache" / "of images"
+        self.flag = f"--image_cache_dir={self.cache}"
+
+    def file(self):
+        (path,) = self.cache.glob("images-*.cache")
+        return path
+
+    def test_same_bits_as_without(self):
+        config = self.write_config()
+        self.train(config, "plain")
+        _, worker = self.train(config, "built", worker_flags=[self.flag])
+        self.assertIn(BUILDING, worker.text())
+        _, worker = self.train(config, "used", worker_flags=[self.flag])
+        self.assertNotIn(BUILDING, worker.text())
+        data = bytearray(self.file().read_bytes())
+        data[5000] ^= 1
+        self.file().write_bytes(data)
+        _, worker = self.train(config, "repaired", worker_flags=[self.flag])
+        self.assertRegex(worker.text(), "the image cache is built again: .*checksum")
+        for run in ("built", "used", "repaired"):
+            self.assertEqual(self.checkpoint(20, "plain"), self.checkpoint(20, run), run)
+
+    def test_scaled_down_images_train_too(self):
+        config = self.write_config()
+        self.train(config, "scaled", worker_flags=[self.flag, "--image_cache_max_side=24"])
+        self.assertEqual(self.file().stat().st_size, 16 + 400 * (24 * 24 + 40 + 28) + 88)
+
+    def test_two_workers_of_a_host_build_once(self):
+        config = self.write_config(reader=SYNTHETIC.format(n=20000, seed=1))
+        server = self.start_server(config)
+        workers = [
+            self.start(f"worker{i}.log", "worker", f"--ps={self.address()}", "--num_clones=1",
+                       "--num_workers=2", f"--worker_index={i}", self.flag) for i in range(2)]
+        for worker in workers:
+            self.assertEqual(worker.wait(), 0, worker.text())
+        self.assertEqual(server.wait(), 0, server.text())
+        self.assertEqual(sum(worker.text().count(BUILDING) for worker in workers), 1)
+
+    def test_killed_while_building(self):
+        config = self.write_config(reader=SYNTHETIC.format(n=50000, seed=1))
+        self.train(config, "plain")
+        server = self.start_server(config)
+        worker = self.start_worker("run", 3, self.flag)
+        while not list(self.cache.glob("*.building")):
+            self.assertIsNone(worker.popen.poll(), worker.text())
+            time.sleep(0.01)
+        worker.kill()
+        self.assertNotEqual(worker.wait(), 0)
+        self.assertEqual(list(self.cache.glob("images-*.cache")), [])
+        worker = self.start("again.log", "worker", f"--ps={self.address()}", "--num_clones=3", self.flag)
+        self.assertEqual(worker.wait(), 0, worker.text())
+        self.assertEqual(server.wait(), 0, server.text())
+        self.assertEqual(list(self.cache.glob("*.building")), [])
+        self.assertEqual(self.checkpoint(20, "plain"), self.checkpoint(20))
+
+    def test_bad_folders_and_flags(self):
+        config = self.write_config()
+        self.start_server(config)
+        worker = self.start_worker("run", 3, f"--image_cache_dir={config}")
+        self.assertEqual(worker.wait(), 65, worker.text())
+        self.assertIn("is a file, expected a folder", worker.text())
+        for flags in (["--image_cache_max_side=24"], [self.flag, "--image_cache_max_side=-1"]):
+            worker = self.start_worker("run", 3, *flags)
+            self.assertEqual(worker.wait(), 64, worker.text())
+
+
+if __name__ == "__main__":
+    unittest.main()
