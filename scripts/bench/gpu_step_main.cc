@@ -51,15 +51,15 @@ ABSL_FLAG(std::vector<std::string>, torch_modes, (std::vector<std::string>{"eage
 ABSL_FLAG(std::string, torch_optimizer, "none",
           "none: forward, loss and backward, as our step; momentum: PyTorch updates weights too");
 ABSL_FLAG(absl::Duration, torch_timeout, absl::Minutes(5), "for one answer of PyTorch's side");
+ABSL_FLAG(std::string, torch_device, "cuda", "cuda or cpu");
+ABSL_FLAG(double, bandwidth, 0.0,
+          "GB/s of a copy within the card's memory, which the table's floor is of; 0: measured");
 ABSL_FLAG(int, size, 0, "size of the images; default 224, or 300 for detectors");
 ABSL_FLAG(int, classes, 0, "number of classes; default 1000, or 90 for detectors");
 ABSL_FLAG(double, width, 1.0, "depth multiplier");
 
 namespace pushpull {
 namespace {
-
-constexpr int kWarmUpSteps = 20;
-constexpr int kProfiledSteps = 11;
 
 struct Settings {
   Precision precision = Precision::kBfloat16;
@@ -123,7 +123,7 @@ absl::StatusOr<Rates> MeasureRates(const Settings& settings, const std::string& 
   if (settings.torch != nullptr) {
     for (const std::string& mode : absl::GetFlag(FLAGS_torch_modes)) torch[mode];
   }
-  PP_RETURN_IF_ERROR(step->Measure(kWarmUpSteps).status());
+  PP_RETURN_IF_ERROR(step->Measure(std::min(steps, 20)).status());
   std::vector<double> ours;
   for (int repeat = 0; repeat < absl::GetFlag(FLAGS_repeats); ++repeat) {
     PP_ASSIGN_OR_RETURN(const double milliseconds, step->Measure(steps));
@@ -237,7 +237,7 @@ absl::Status RunNetwork(const Settings& settings, const std::string& model) {
     all.push_back(std::move(rates));
     if (table == "none") continue;
     PP_ASSIGN_OR_RETURN(const std::vector<OperatorTime> operators,
-                        (*step)->Profile(kProfiledSteps));
+                        (*step)->Profile(std::min(absl::GetFlag(FLAGS_steps), 11)));
     std::cout << FormatOperatorTable(
         operators, table == "kind" ? TableRows::kKind : TableRows::kLayer, settings.bandwidth);
   }
@@ -268,9 +268,11 @@ absl::StatusOr<Settings> SettingsFromFlags() {
     settings.batches.push_back(batch);
   }
   if (absl::GetFlag(FLAGS_steps) < 1 || absl::GetFlag(FLAGS_repeats) < 1 ||
-      absl::GetFlag(FLAGS_losses) < 0 || absl::GetFlag(FLAGS_losses_batch) < 1) {
+      absl::GetFlag(FLAGS_losses) < 0 || absl::GetFlag(FLAGS_losses_batch) < 1 ||
+      absl::GetFlag(FLAGS_bandwidth) < 0.0) {
     return UsageError(
-        "--steps, --repeats and --losses_batch have to be at least 1, --losses at least 0");
+        "--steps, --repeats and --losses_batch have to be at least 1, --losses and --bandwidth at "
+        "least 0");
   }
   if (!absl::GetFlag(FLAGS_torch).empty() && absl::GetFlag(FLAGS_torch_script).empty()) {
     return UsageError("--torch needs --torch_script, the path of gpu_step_torch.py");
@@ -281,7 +283,7 @@ absl::StatusOr<Settings> SettingsFromFlags() {
 absl::StatusOr<std::unique_ptr<TorchChild>> StartTorch() {
   std::vector<std::string> command = {absl::GetFlag(FLAGS_torch),
                                       absl::GetFlag(FLAGS_torch_script),
-                                      "--device=cuda",
+                                      absl::StrCat("--device=", absl::GetFlag(FLAGS_torch_device)),
                                       absl::StrCat("--precision=", absl::GetFlag(FLAGS_precision)),
                                       absl::StrCat("--width=", absl::GetFlag(FLAGS_width)),
                                       absl::StrCat("--size=", absl::GetFlag(FLAGS_size)),
@@ -303,7 +305,10 @@ absl::Status Run() {
   gpu.gpu = absl::GetFlag(FLAGS_gpu);
   PP_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, OpenGpu(gpu));
   settings.device = device.get();
-  PP_ASSIGN_OR_RETURN(settings.bandwidth, MeasureCopyBandwidth(device.get()));
+  settings.bandwidth = 1e9 * absl::GetFlag(FLAGS_bandwidth);
+  if (settings.bandwidth == 0.0) {
+    PP_ASSIGN_OR_RETURN(settings.bandwidth, MeasureCopyBandwidth(device.get()));
+  }
   std::cout << device->description() << ", " << absl::GetFlag(FLAGS_precision)
             << absl::StrFormat(", copies within its memory: %.0f GB/s", settings.bandwidth / 1e9)
             << std::endl;
