@@ -16,15 +16,15 @@ class GpuStep(EndToEndTest):
     def run_benchmark(self, *flags, **machine):
         environment = {**os.environ, **{f"PUSHPULL_EMULATED_{name}": str(value) for name, value in machine.items()}}
         return subprocess.run([str(BIN / "emulated_gpu_step"), *SMALL, *flags], capture_output=True, text=True,
-                              timeout=240, env=environment)
+                              timeout=550, env=environment)
 
     def test_two_batches_with_the_table_of_layers(self):
-        done = self.run_benchmark("--networks=mobilenet_v2", "--size=32", "--batches=2,3", "--precision=bf16")
+        done = self.run_benchmark("--networks=mobilenet_v2", "--size=32", "--batches=1,2", "--precision=bf16")
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertEqual(len(re.findall(r"result: net=mobilenet_v2 batch=[23] ours=[0-9.]+\n", done.stdout)), 2)
+        self.assertEqual(len(re.findall(r"result: net=mobilenet_v2 batch=[12] ours=[0-9.]+\n", done.stdout)), 2)
         self.assertRegex(done.stdout, r"depthwise_backward +2x2 +x\d+ +-> +1x1 ")
         self.assertRegex(done.stdout, r"all operators +\d+ +[0-9.]+")
-        self.assertRegex(done.stdout, r"best: ours \d+ images/s at batch [23]\n")
+        self.assertRegex(done.stdout, r"best: ours \d+ images/s at batch [12]\n")
         self.assertRegex(done.stdout, r"first 2 losses, batch 4: ours [0-9.]+ to [0-9.]+\n")
 
     def test_a_batch_that_does_not_fit_is_passed_over(self):
