@@ -28,6 +28,7 @@
 #include "common/status_macros.h"
 #include "kernels/gpu.h"
 #include "worker/cli/device_choice.h"
+#include "worker/cli/gpu_report.h"
 #include "worker/train/clone_process.h"
 #include "worker/train/clone_report_codec.h"
 #include "worker/train/supervisor.h"
@@ -45,6 +46,8 @@ ABSL_FLAG(std::string, device, "",
 ABSL_FLAG(std::string, precision, "",
           "Of activations: bf16 (default on a GPU) or fp32 (the only one on the CPU)");
 ABSL_FLAG(int64_t, gpu_memory_limit_mb, 0, "Of each clone on its GPU, in MiB; 0: all there is");
+ABSL_FLAG(bool, show_gpus, false,
+          "Show how busy and how full the GPUs of --gpus are behind the progress");
 ABSL_FLAG(int, threads, 0, "CPU threads per clone; 0: the cores divided by the clones");
 ABSL_FLAG(std::string, data_dir, "", "Prefix of relative input paths of the pipeline config");
 ABSL_FLAG(std::string, image_cache_dir, "",
@@ -188,7 +191,7 @@ absl::Status RunAsClone(WorkerOptions options, int clone) {
 }
 
 // One line for all clones.
-void ShowProgress(const std::vector<CloneState>& clones, ProgressLine* line) {
+void ShowProgress(const std::vector<CloneState>& clones, GpuReport* gpus, ProgressLine* line) {
   Progress progress;
   std::string waiting;
   double accuracy = 0.0;
@@ -223,6 +226,7 @@ void ShowProgress(const std::vector<CloneState>& clones, ProgressLine* line) {
   progress.loss /= trained;
   progress.staleness /= trained;
   if (has_accuracy) progress.accuracy = accuracy / trained;
+  progress.details = gpus->Text();
   line->Update(progress);
 }
 
@@ -231,6 +235,15 @@ std::string OwnPath() {
   const ssize_t size = readlink("/proc/self/exe", path, sizeof(path));
   PCHECK(size > 0 && size < static_cast<ssize_t>(sizeof(path)));
   return std::string(path, size);
+}
+
+// Null: not wanted, or nothing to ask.
+std::unique_ptr<GpuMonitor> OpenMonitor() {
+  if (!absl::GetFlag(FLAGS_show_gpus)) return nullptr;
+  absl::StatusOr<std::unique_ptr<GpuMonitor>> monitor = GpuMonitor::Open();
+  if (monitor.ok()) return std::move(monitor).value();
+  LOG(WARNING) << "--show_gpus: " << monitor.status().message();
+  return nullptr;
 }
 
 absl::Status RunAsSupervisor(const WorkerOptions& options, const std::vector<std::string>& flags) {
@@ -249,6 +262,7 @@ absl::Status RunAsSupervisor(const WorkerOptions& options, const std::vector<std
   LOG(INFO) << "starting " << options.num_clones << " clones"
             << (gpus.empty() ? "" : absl::StrCat(" on GPUs ", absl::StrJoin(gpus, ","))) << ", "
             << options.compute.threads << " of " << NumCores() << " cores each";
+  GpuReport gpu_report(gpus, OpenMonitor(), &clock);
   SupervisorOptions supervising;
   supervising.num_clones = options.num_clones;
   supervising.permanent_exit_codes = {kExitUsage, kExitBadInput, kExitMissingInput, kExitInternal,
@@ -262,7 +276,7 @@ absl::Status RunAsSupervisor(const WorkerOptions& options, const std::vector<std
   };
   Supervisor supervisor(
       supervising, &clock, &stop_signal,
-      [&line](const std::vector<CloneState>& clones) { ShowProgress(clones, &line); });
+      [&](const std::vector<CloneState>& clones) { ShowProgress(clones, &gpu_report, &line); });
   const int code = supervisor.Run();
   line.Finish();
   if (code == kExitDone) return absl::OkStatus();

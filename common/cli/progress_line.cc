@@ -52,6 +52,7 @@ std::string FormatProgress(const Progress& progress) {
   absl::StrAppendFormat(&line, " staleness %.*f", staleness_digits, progress.staleness);
   if (progress.time_left.has_value())
     absl::StrAppend(&line, " eta ", FormatTimeLeft(*progress.time_left));
+  if (!progress.details.empty()) absl::StrAppend(&line, " ", progress.details);
   return line;
 }
 

@@ -26,6 +26,7 @@ struct Progress {
   std::vector<double> clone_images_per_second;  // shown when there are several
   double staleness = 0;                         // mean, in versions
   std::optional<absl::Duration> time_left;
+  std::string details;  // shown last; empty: none
 };
 
 // "step 1200/20000 6.0% loss 1.234 acc 0.981 lr 0.0040 182 img/s (62+60+60) staleness 0 eta 41m"

@@ -8,17 +8,10 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "tests/testutil/fake_clock.h"
+
 namespace pushpull {
 namespace {
-
-class FakeClock final : public Clock {
- public:
-  absl::Duration Now() const override { return now_; }
-  void Sleep(absl::Duration duration) override { now_ += duration; }
-
- private:
-  absl::Duration now_ = absl::Seconds(1000);
-};
 
 Progress At(int64_t step) {
   Progress progress;
@@ -44,6 +37,9 @@ TEST(ProgressLineTest, FormatIsTheContracts) {
   progress.time_left.reset();
   EXPECT_EQ(FormatProgress(progress),
             "step 3 loss 1.234 acc 0.981 lr 1.23e-05 182 img/s staleness 1.2");
+  progress.details = "GPU 97 %";
+  EXPECT_EQ(FormatProgress(progress),
+            "step 3 loss 1.234 acc 0.981 lr 1.23e-05 182 img/s staleness 1.2 GPU 97 %");
 }
 
 TEST(ProgressLineTest, TimeLeft) {

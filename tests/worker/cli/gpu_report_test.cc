@@ -1,0 +1,53 @@
+#include "worker/cli/gpu_report.h"
+
+#include <map>
+#include <utility>
+
+#include "gtest/gtest.h"
+
+#include "tests/testutil/fake_clock.h"
+
+namespace pushpull {
+namespace {
+
+class FakeMonitor final : public GpuMonitor {
+ public:
+  explicit FakeMonitor(std::map<std::string, GpuFigures>* gpus) : gpus_(*gpus) {}
+  absl::StatusOr<GpuFigures> Read(absl::string_view gpu) override {
+    const auto found = gpus_.find(std::string(gpu));
+    if (found == gpus_.end()) return absl::UnavailableError("fell off");
+    return found->second;
+  }
+
+ private:
+  const std::map<std::string, GpuFigures>& gpus_;
+};
+
+TEST(GpuReportTest, EachGpuIsShownOnceAndReadOncePerSecond) {
+  std::map<std::string, GpuFigures> gpus;
+  gpus["0"].utilization_percent = 97;
+  gpus["1"].utilization_percent = 3;
+  FakeClock clock;
+  GpuReport report({"1", "0", "1"}, std::make_unique<FakeMonitor>(&gpus), &clock);
+  EXPECT_EQ(report.Text(), "GPU 3 % | GPU 97 %");
+  gpus["1"].utilization_percent = 50;
+  EXPECT_EQ(report.Text(), "GPU 3 % | GPU 97 %");
+  clock.Advance(GpuReport::kPeriod);
+  EXPECT_EQ(report.Text(), "GPU 50 % | GPU 97 %");
+}
+
+TEST(GpuReportTest, AGpuThatDoesNotAnswerIsNamed) {
+  std::map<std::string, GpuFigures> gpus;
+  gpus["0"].temperature_celsius = 54;
+  FakeClock clock;
+  GpuReport report({"0", "1"}, std::make_unique<FakeMonitor>(&gpus), &clock);
+  EXPECT_EQ(report.Text(), "GPU 54 C | GPU 1 does not answer");
+}
+
+TEST(GpuReportTest, WithoutAMonitorThereIsNothingToShow) {
+  FakeClock clock;
+  EXPECT_EQ(GpuReport({"0"}, nullptr, &clock).Text(), "");
+}
+
+}  // namespace
+}  // namespace pushpull
