@@ -5,7 +5,7 @@ import os
 import subprocess
 import unittest
 
-from harness import EndToEndTest, read_safetensors
+from harness import MOMENTUM, EndToEndTest, read_safetensors
 
 STEPS = 4
 WORKER = "emulated_gpu_worker"
@@ -76,6 +76,16 @@ class Gpus(EndToEndTest):
         self.assertIn("this process cannot use the GPU any more", text)
         self.assertIn("exit code 201", text)
         self.assertTrue(self.checkpoint(STEPS))
+
+    def test_a_number_that_is_not_finite_is_named_with_clone_step_and_variable(self):
+        self.config = self.write_config(batch=3, steps=50, optimizer=MOMENTUM.replace("0.02", "1e30"))
+        server = self.start_server(self.config, "run")
+        worker = self.start_on_gpus("run", "--num_clones=1", "--gpus=0", "--precision=bf16")
+        self.assertEqual(worker.wait(), 70, worker.text())
+        self.assertEqual(server.wait(), 70, server.text())
+        for text in (worker.text(), server.text()):
+            for word in ("step", "clone 0", "MobilenetV2/"):
+                self.assertIn(word, text)
 
     def expect_refused(self, code, words, *flags, machine=None):
         server = self.start_server(self.config, "refused")
