@@ -145,17 +145,19 @@ class Panel {
   T* const shared_;
 };
 
-// Eight staged sums of one row, at column `column` of the result, to the epilogue; then the two
-// sums that the epilogue returns for each column to the warp's own row of `sums`.
-template <int kColumns, typename Epilogue>
+// Gives kStagedRows rows of kStagedColumns staged sums, columns from first_column of `columns`, to
+// the epilogue, eight neighbours at a time; the two sums that it returns for each column are added
+// to the warp's own row of sums[kTileWarps][2][columns].
+template <int kStagedRows, typename Epilogue>
 __device__ __forceinline__ void FinishStaged(const float* staged, int first_row, int rows,
-                                             int phase, Epilogue& epilogue, float* sums) {
+                                             int first_column, int columns, Epilogue& epilogue,
+                                             float* sums) {
   const int n = threadIdx.x % (kStagedColumns / 8) * 8;
-  const int column = phase * kStagedColumns + n;
+  const int column = first_column + n;
   float partial[2][8] = {};
   constexpr int kRowsAtOnce = kTileThreads / (kStagedColumns / 8);
-  for (int r = threadIdx.x / (kStagedColumns / 8); r < kTileRows; r += kRowsAtOnce) {
-    if (first_row + r >= rows || column >= kColumns) continue;
+  for (int r = threadIdx.x / (kStagedColumns / 8); r < kStagedRows; r += kRowsAtOnce) {
+    if (first_row + r >= rows || column >= columns) continue;
     float values[8];
     Load8(staged + r * kStagedStride + n, values);
     epilogue.Finish(first_row + r, column, values, partial);
@@ -168,12 +170,12 @@ __device__ __forceinline__ void FinishStaged(const float* staged, int first_row,
       partial[1][e] += __shfl_xor_sync(0xffffffffu, partial[1][e], lanes);
     }
   }
-  if (threadIdx.x % 32 < 8 && column < kColumns) {
-    float* const own = sums + threadIdx.x / 32 * 2 * kColumns;
+  if (threadIdx.x % 32 < 8 && column < columns) {
+    float* const own = sums + threadIdx.x / 32 * 2 * columns;
 #pragma unroll
     for (int e = 0; e < 8; ++e) {
       own[column + e] += partial[0][e];
-      own[kColumns + column + e] += partial[1][e];
+      own[columns + column + e] += partial[1][e];
     }
   }
 }
@@ -219,7 +221,8 @@ __device__ __forceinline__ void MultiplyTiles(const ProductPlan& plan, Rows& row
       });
       __syncthreads();
       if (tile == first_tile && epilogue.Begin(staged, phase)) __syncthreads();
-      FinishStaged<kColumns>(staged, first_row, rows.rows(), phase, epilogue, sums);
+      FinishStaged<kTileRows>(staged, first_row, rows.rows(), phase * kStagedColumns, kColumns,
+                              epilogue, sums);
     }
   }
   __syncthreads();

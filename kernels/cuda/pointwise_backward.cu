@@ -11,10 +11,8 @@ namespace {
 using T = Bfloat16;
 
 constexpr int kRows = 64;  // of one tile
-constexpr int kThreads = 256;
-constexpr int kWarps = kThreads / 32;
-constexpr int kGroup = 64;  // columns of dx at a time
-constexpr int kGroupStride = kGroup + 4;
+constexpr int kThreads = kTileThreads;
+constexpr int kWarps = kTileWarps;
 // Squares of 16 x 16 weight gradients that a warp keeps, eight registers a thread each.
 constexpr int kFewSquares = 6, kManySquares = 12;
 
@@ -36,7 +34,7 @@ struct Layout {
     gradient = Sixteens(in_c) * out_stride * kNumber;  // after the weights
     value = gradient + kRows * out_stride * kNumber;
     staged = value + kRows * in_stride * kNumber;
-    sums = staged + kRows * kGroupStride * kFloat;
+    sums = staged + kRows * kStagedStride * kFloat;
     coefficients = sums + kWarps * 2 * in_c * kFloat;
     total = coefficients + (2 * in_c + 3 * out_c + 3 * in_c) * kFloat;
   }
@@ -103,7 +101,8 @@ __device__ __forceinline__ void LoadWeights(const Arguments& a, int stride, T* t
   }
 }
 
-// staged[kRows][kGroup] = gradient tile times transposed weights, input channels from first_column.
+// staged[kRows][kStagedColumns] = gradient tile times transposed weights, input channels from
+// first_column.
 __device__ __forceinline__ void MultiplyByWeights(const Layout& layout, const T* gradient,
                                                   const T* weights, int first_column,
                                                   float* staged) {
@@ -130,7 +129,7 @@ __device__ __forceinline__ void MultiplyByWeights(const Layout& layout, const T*
   for (int j = 0; j < 4; ++j) {
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
-      staged[(row + lane / 4 + k / 2 * 8) * kGroupStride + column + 8 * j + lane % 4 * 2 + k % 2] =
+      staged[(row + lane / 4 + k / 2 * 8) * kStagedStride + column + 8 * j + lane % 4 * 2 + k % 2] =
           sums[j][k];
     }
   }
@@ -186,38 +185,6 @@ __device__ __forceinline__ void StoreWeightGradients(const Layout& layout,
   }
 }
 
-// One group of dx: activation, sums, store. A thread has eight columns of every 32nd row.
-__device__ __forceinline__ void FinishGroup(const float* staged, int first_row, int rows,
-                                            int first_column, int in_c,
-                                            InputGradientEpilogue<T>& epilogue, float* sums) {
-  const int n = threadIdx.x % (kGroup / 8) * 8;
-  const int column = first_column + n;
-  float partial[2][8] = {};
-#pragma unroll
-  for (int r = threadIdx.x / (kGroup / 8); r < kRows; r += kThreads / (kGroup / 8)) {
-    if (first_row + r >= rows || column >= in_c) continue;
-    float values[8];
-    Load8(staged + r * kGroupStride + n, values);
-    epilogue.Finish(first_row + r, column, values, partial);
-  }
-#pragma unroll
-  for (int lanes = 8; lanes < 32; lanes *= 2) {
-#pragma unroll
-    for (int e = 0; e < 8; ++e) {
-      partial[0][e] += __shfl_xor_sync(0xffffffffu, partial[0][e], lanes);
-      partial[1][e] += __shfl_xor_sync(0xffffffffu, partial[1][e], lanes);
-    }
-  }
-  if (threadIdx.x % 32 < 8 && column < in_c) {
-    float* const own = sums + threadIdx.x / 32 * 2 * in_c;
-#pragma unroll
-    for (int e = 0; e < 8; ++e) {
-      own[column + e] += partial[0][e];
-      own[in_c + column + e] += partial[1][e];
-    }
-  }
-}
-
 template <int kSquares>
 __global__ void __launch_bounds__(kThreads, kSquares == kFewSquares ? 2 : 1)
     PointwiseBackwardKernel(Arguments a) {
@@ -253,10 +220,10 @@ __global__ void __launch_bounds__(kThreads, kSquares == kFewSquares ? 2 : 1)
     FormTile(a.value, value_coefficients, row, a.rows, layout.in_stride, value);
     __syncthreads();
     AddWeightGradients<kSquares>(layout, value, gradient, squares);
-    for (int column = 0; column < a.in_c; column += kGroup) {
+    for (int column = 0; column < a.in_c; column += kStagedColumns) {
       MultiplyByWeights(layout, gradient, weights, column, staged);
       __syncthreads();
-      FinishGroup(staged, row, a.rows, column, a.in_c, epilogue, sums);
+      FinishStaged<kRows>(staged, row, a.rows, column, a.in_c, epilogue, sums);
       __syncthreads();
     }
   }
