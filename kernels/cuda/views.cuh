@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/platform.h"
 #include "kernels/operands.h"
+#include "kernels/scalar_math.h"
 
 namespace pushpull::PUSHPULL_CUDA {
 
@@ -91,20 +92,6 @@ __device__ __forceinline__ ScaleShift NormCoefficients(const NormView& norm, int
   if (norm.gamma == nullptr) return {1.0f, 0.0f};
   const float scale = norm.gamma[channel] * InverseDeviation(norm, channel);
   return {scale, norm.beta[channel] - norm.mean[channel] * scale};
-}
-
-__device__ __forceinline__ float Activate(Activation activation, float z) {
-  if (activation == Activation::kNone) return z;
-  // Written so that a NaN stays one.
-  if (z < 0.0f) return 0.0f;
-  return activation == Activation::kRelu6 && z > 6.0f ? 6.0f : z;
-}
-
-// The derivative; 0 on both kinks.
-__device__ __forceinline__ float ActivationSlope(Activation activation, float z) {
-  if (activation == Activation::kNone) return 1.0f;
-  if (z <= 0.0f) return 0.0f;
-  return activation == Activation::kRelu6 && z >= 6.0f ? 0.0f : 1.0f;
 }
 
 // The gradient of the convolution's own output: dy = dz_factor * dz + raw_factor * raw + offset.
