@@ -8,17 +8,11 @@
 #include "gtest/gtest.h"
 
 #include "common/record_io.h"
+#include "tests/testutil/fake_clock.h"
 #include "tests/testutil/job/test_job.h"
 
 namespace pushpull {
 namespace {
-
-class FakeClock final : public Clock {
- public:
-  absl::Duration Now() const override { return now; }
-  void Sleep(absl::Duration duration) override { now += duration; }
-  absl::Duration now = absl::Seconds(100);
-};
 
 using Scalars = std::map<std::string, float>;
 
@@ -86,7 +80,7 @@ TEST_F(TrainingMonitorTest, WritesMeansWeightedBySamplesAtMultiplesOfTheInterval
   monitor.StepApplied(step);
   EXPECT_DOUBLE_EQ(monitor.Figures().loss, (10.0 + 22.0) / 21.0);
   EXPECT_DOUBLE_EQ(monitor.Figures().accuracy, (5.0 + 11.0) / 21.0);
-  clock_.now += absl::Seconds(4);
+  clock_.Advance(absl::Seconds(4));
   step.step = 2;
   step.staleness = 3;
   // A void contribution has no weight.
