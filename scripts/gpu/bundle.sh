@@ -42,7 +42,7 @@ mkdir -p "$output/bin" "$output/lib" "$output/pipelines"
 for program in "${programs[@]}"; do
   strip -o "$output/bin/$program" "build-bundle/bin/$program"
 done
-cp scripts/gpu/check.sh scripts/bench/gpu_step_torch.py scripts/plot_events.py "$output/"
+cp scripts/gpu/check.sh scripts/bench/gpu_step_torch.py scripts/bench/gpu_step_networks.py scripts/plot_events.py "$output/"
 cp deploy/pipelines/*.config scripts/gpu/pipelines/*.config "$output/pipelines/"
 
 # What the programs still load at run time: glibc is the host's, the rest comes along.
