@@ -1,4 +1,4 @@
-// The worker's view of one parameter-server task. Two implementations: gRPC
+// The worker's (and the operator's) view of one parameter-server task. Two implementations: gRPC
 // (common/rpc/grpc_ps_client.h) and in-process (common/rpc/in_process_ps_client.h), for tests.
 //
 // Thread-safe. Every call blocks until it is answered or its timeout has passed
@@ -60,6 +60,15 @@ class PsClient {
                             PullSink sink) = 0;
   virtual absl::StatusOr<ps::StatusReply> GetStatus(absl::Duration timeout) = 0;
 
+  // Operators'; task 0 only. A checkpoint takes as long as the disk.
+  virtual absl::StatusOr<ps::CheckpointReply> Checkpoint(const ps::CheckpointRequest& request,
+                                                         absl::Duration timeout) = 0;
+  virtual absl::StatusOr<ps::DrainReply> Drain(const ps::DrainRequest& request,
+                                               absl::Duration timeout) = 0;
+  // NOT_FOUND: this job has no such clone.
+  virtual absl::StatusOr<ps::EvictReply> Evict(const ps::EvictRequest& request,
+                                               absl::Duration timeout) = 0;
+
   // Coordinator to shard.
   virtual absl::StatusOr<ps::ShardStateReply> GetShardState(absl::Duration timeout) = 0;
   virtual absl::StatusOr<ps::RestoreReply> Restore(const ps::RestoreRequest& request,
@@ -70,6 +79,8 @@ class PsClient {
                                                absl::Duration timeout) = 0;
   virtual absl::StatusOr<ps::SnapshotReply> Snapshot(const ps::SnapshotRequest& request,
                                                      absl::Duration timeout) = 0;
+  virtual absl::StatusOr<ps::EndTaskReply> EndTask(const ps::EndTaskRequest& request,
+                                                   absl::Duration timeout) = 0;
 };
 
 }  // namespace pushpull

@@ -46,6 +46,11 @@ class PsHandler {
   virtual void Commit(const ps::CommitRequest& request, Done<ps::CommitReply> done) = 0;
   virtual void GetStatus(const ps::StatusRequest& request, Done<ps::StatusReply> done) = 0;
 
+  // Operators'. Checkpoint is answered when it is published, Drain and Evict at once.
+  virtual void Checkpoint(const ps::CheckpointRequest& request, Done<ps::CheckpointReply> done) = 0;
+  virtual void Drain(const ps::DrainRequest& request, Done<ps::DrainReply> done) = 0;
+  virtual void Evict(const ps::EvictRequest& request, Done<ps::EvictReply> done) = 0;
+
   // One chunk; header.payload is empty and header.crc32c as the peer sent it (the handler verifies
   // it, it keeps the payload and so its memory). An error ends the stream with that status.
   virtual absl::Status PushChunk(const ps::PushChunk& header, const Payload& payload) = 0;
@@ -59,6 +64,7 @@ class PsHandler {
   virtual void MeasureNorm(const ps::ApplyRequest& request, Done<ps::NormReply> done) = 0;
   virtual void Apply(const ps::ApplyRequest& request, Done<ps::ApplyReply> done) = 0;
   virtual void Snapshot(const ps::SnapshotRequest& request, Done<ps::SnapshotReply> done) = 0;
+  virtual void EndTask(const ps::EndTaskRequest& request, Done<ps::EndTaskReply> done) = 0;
 };
 
 }  // namespace pushpull
