@@ -14,6 +14,7 @@ enum ExitCode : int {
   kExitBadInput = 65,      // bad config or data
   kExitMissingInput = 66,  // a file or folder that does not exist
   kExitInternal = 70,      // an inconsistency of our own, or a machine that cannot run us
+  kExitEvicted = 77,       // an operator has taken this clone out of the job
   kExitStopped = 143,      // SIGTERM or SIGINT, handled
   kExitPeerLost = 200,     // a peer was not reached before the deadline
   kExitGpuLost = 201,      // the GPU failed under the process; another one may have it again

@@ -90,7 +90,7 @@ std::string VersionText(const MainOptions& options) {
   libraries.push_back(absl::StrCat("protobuf ", GOOGLE_PROTOBUF_VERSION / 1000000, ".",
                                    GOOGLE_PROTOBUF_VERSION / 1000 % 1000, ".",
                                    GOOGLE_PROTOBUF_VERSION % 1000));
-  return absl::StrCat(program_name, " ", PUSHPULL_VERSION, " (", absl::StrJoin(libraries, ", "),
+  return absl::StrCat(program_name, " ", BuildVersion(), " (", absl::StrJoin(libraries, ", "),
                       ")\n");
 }
 
@@ -109,6 +109,8 @@ void SetUpLogging(const char* argv0) {
 }
 
 }  // namespace
+
+absl::string_view BuildVersion() { return PUSHPULL_VERSION; }
 
 std::vector<std::string> UnknownFlags(const std::vector<std::string>& arguments) {
   std::set<std::string> allowed;

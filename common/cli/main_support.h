@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 
 #include "protos/pipeline.pb.h"
 
@@ -25,6 +26,9 @@ struct MainArguments {
 // Parses Abseil flags, sets up glog to stderr by --log_level. Does not return for --help and
 // --version (exit code 0) and for bad flags (64, naming an unknown flag's nearest neighbour).
 MainArguments InitMain(int argc, char** argv, const MainOptions& options);
+
+// Of the build: "0.1.0+1a2b3c4".
+absl::string_view BuildVersion();
 
 // Prints the error, if any, on stderr and returns the exit code for main to return.
 int FinishMain(const absl::Status& status);

@@ -105,12 +105,14 @@ void ProgressLine::Wait(absl::string_view for_whom) {
     waiting_since_ = now;
     wait_shown_ = false;
   }
-  // Clones that take turns in being late must not fill a log.
-  const absl::Duration interval = options_.is_terminal ? options_.refresh_interval
-                                  : wait_shown_        ? options_.line_interval
-                                                       : options_.news_interval;
-  if (now - last_shown_ >= interval) {
+  // Who keeps training waiting is named at once, but clones that take turns in being late must not
+  // fill a log.
+  const bool is_due = options_.is_terminal ? now - last_shown_ >= options_.refresh_interval
+                      : wait_shown_        ? now - last_shown_ >= options_.line_interval
+                                           : now - last_wait_shown_ >= options_.news_interval;
+  if (is_due) {
     wait_shown_ = true;
+    last_wait_shown_ = now;
     Show(absl::StrCat("waiting for ", for_whom, " ", absl::ToInt64Seconds(now - waiting_since_),
                       " s"));
   }

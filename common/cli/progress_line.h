@@ -40,7 +40,8 @@ struct ProgressOptions {
   int columns = 0;  // of the terminal; 0: unknown, lines are not cut
   absl::Duration refresh_interval = absl::Milliseconds(200);  // terminal
   absl::Duration line_interval = absl::Seconds(30);           // elsewhere
-  absl::Duration news_interval = absl::Seconds(3);  // elsewhere: between waits for different peers
+  absl::Duration news_interval =
+      absl::Seconds(3);  // elsewhere: between lines of waiting for others
 };
 
 // For a file descriptor: whether it is a terminal, and its width.
@@ -58,8 +59,8 @@ class ProgressLine {
   void Update(const Progress& progress);
 
   // Instead of Update while there is nothing to show: "clone 2 of 3 (never seen)" becomes "waiting
-  // for clone 2 of 3 (never seen) 35 s", counted from the first call with the same text. Shows at
-  // once when the text changes.
+  // for clone 2 of 3 (never seen) 35 s", counted from the first call with the same text. A new text
+  // shows at once, whatever was shown before, but no more often than every news_interval.
   void Wait(absl::string_view for_whom);
 
   // Shows the last progress if it has not been shown, and ends the line.
@@ -72,6 +73,7 @@ class ProgressLine {
   const Clock* const clock_;
   const ProgressOptions options_;
   absl::Duration last_shown_ = -absl::InfiniteDuration();
+  absl::Duration last_wait_shown_ = -absl::InfiniteDuration();
   bool line_is_open_ = false;  // a refreshed line without its newline
   bool waiting_ = false;
   std::string waiting_for_;

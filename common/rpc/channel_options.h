@@ -11,10 +11,23 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
+#include "common/rpc/server_limits.h"
 
 namespace pushpull {
 
+class TransportCredentials;
+
 struct TransportOptions {
+  // common/rpc/security/transport_credentials.h; null: plaintext.
+  std::shared_ptr<const TransportCredentials> credentials = nullptr;
+  // Server: a connection that is older takes no new calls and is closed when those under way have
+  // ended, in kConnectionGrace at the latest. So certificates that have been replaced or have
+  // expired stop counting. Clients connect anew by themselves.
+  absl::Duration max_connection_age = absl::InfiniteDuration();
+  // Server: reflection and channelz, for people with tools like grpcdebug.
+  bool debug_services = true;
   // Of one message: a chunk and its header. A larger one ends its call with RESOURCE_EXHAUSTED.
   int max_message_bytes = (1 << 20) + 64 * 1024;
   // A receive buffer of the socket reader. Small ones cut messages into many slices.
@@ -23,13 +36,22 @@ struct TransportOptions {
   int stream_window_bytes = 4 << 20;
   // Bytes that a stream takes for sending before its writer blocks (references, not copies).
   int write_buffer_bytes = 4 << 20;
-  int keepalive_time_milliseconds = 10000;
-  int keepalive_timeout_milliseconds = 10000;
-  // Server: calls in flight on one connection.
-  int max_concurrent_streams = 256;
+  // A connection without news for so long is probed; one whose bytes or probe are not acknowledged
+  // for so long is closed (TCP_USER_TIMEOUT too). Together less than a lease: after a network
+  // failure calls go on over a new connection at once, instead of waiting for TCP's own
+  // repetitions, whose pauses grow as long as the failure has lasted.
+  int keepalive_time_milliseconds = 2000;
+  int keepalive_timeout_milliseconds = 5000;
   // Server: received bytes that gRPC and the handler together may hold before reads are throttled.
   size_t memory_quota_bytes = size_t{1} << 30;
+  // Server.
+  ServerLimits limits = {};
 };
+
+inline constexpr absl::Duration kConnectionGrace = absl::Minutes(2);
+
+// By default of a server with TLS.
+inline constexpr absl::Duration kTlsConnectionAge = absl::Minutes(10);
 
 grpc::ChannelArguments ClientChannelArguments(const TransportOptions& options);
 

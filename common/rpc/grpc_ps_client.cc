@@ -5,6 +5,7 @@
 #include <grpcpp/security/credentials.h>
 #include <grpcpp/support/proto_buffer_reader.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -14,6 +15,7 @@
 #include "common/rpc/byte_stream_call.h"
 #include "common/rpc/chunk_codec.h"
 #include "common/rpc/grpc_runtime.h"
+#include "common/rpc/security/transport_credentials.h"
 #include "common/rpc/status_mapping.h"
 #include "common/status_macros.h"
 #include "protos/parameter_server.grpc.pb.h"
@@ -61,10 +63,14 @@ class GrpcPsClient final : public PsClient {
  public:
   GrpcPsClient(const std::string& address, const TransportOptions& options)
       : address_(address),
-        channel_(grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(),
+        channel_(grpc::CreateCustomChannel(address,
+                                           options.credentials == nullptr
+                                               ? grpc::InsecureChannelCredentials()
+                                               : options.credentials->ForChannel(address),
                                            ClientChannelArguments(options))),
         stub_(ps::ParameterServer::NewStub(channel_)),
-        raw_stub_(channel_) {}
+        raw_stub_(channel_),
+        encrypted_(options.credentials != nullptr && options.credentials->encrypted()) {}
 
   const std::string& address() const override { return address_; }
 
@@ -81,6 +87,7 @@ class GrpcPsClient final : public PsClient {
     return Call("Heartbeat", &ps::ParameterServer::Stub::Heartbeat, request, timeout);
   }
   std::unique_ptr<PushStream> StartPush(absl::Duration timeout) override {
+    AwaitHandshake(timeout);
     return std::make_unique<GrpcPushStream>(&raw_stub_, address_, timeout);
   }
   absl::StatusOr<ps::CommitReply> Commit(const ps::CommitRequest& request,
@@ -90,6 +97,18 @@ class GrpcPsClient final : public PsClient {
   absl::Status Pull(const ps::PullRequest& request, absl::Duration timeout, PullSink sink) override;
   absl::StatusOr<ps::StatusReply> GetStatus(absl::Duration timeout) override {
     return Call("GetStatus", &ps::ParameterServer::Stub::GetStatus, ps::StatusRequest(), timeout);
+  }
+  absl::StatusOr<ps::CheckpointReply> Checkpoint(const ps::CheckpointRequest& request,
+                                                 absl::Duration timeout) override {
+    return Call("Checkpoint", &ps::ParameterServer::Stub::Checkpoint, request, timeout);
+  }
+  absl::StatusOr<ps::DrainReply> Drain(const ps::DrainRequest& request,
+                                       absl::Duration timeout) override {
+    return Call("Drain", &ps::ParameterServer::Stub::Drain, request, timeout);
+  }
+  absl::StatusOr<ps::EvictReply> Evict(const ps::EvictRequest& request,
+                                       absl::Duration timeout) override {
+    return Call("Evict", &ps::ParameterServer::Stub::Evict, request, timeout);
   }
   absl::StatusOr<ps::ShardStateReply> GetShardState(absl::Duration timeout) override {
     return Call("GetShardState", &ps::ParameterServer::Stub::GetShardState, ps::ShardStateRequest(),
@@ -111,6 +130,10 @@ class GrpcPsClient final : public PsClient {
                                              absl::Duration timeout) override {
     return Call("Snapshot", &ps::ParameterServer::Stub::Snapshot, request, timeout);
   }
+  absl::StatusOr<ps::EndTaskReply> EndTask(const ps::EndTaskRequest& request,
+                                           absl::Duration timeout) override {
+    return Call("EndTask", &ps::ParameterServer::Stub::EndTask, request, timeout);
+  }
 
  private:
   template <typename Request, typename Reply>
@@ -120,6 +143,7 @@ class GrpcPsClient final : public PsClient {
   template <typename Request, typename Reply>
   absl::StatusOr<Reply> Call(absl::string_view name, Method<Request, Reply> method,
                              const Request& request, absl::Duration timeout) {
+    AwaitHandshake(timeout);
     grpc::ClientContext context;
     SetDeadline(timeout, &context);
     Reply reply;
@@ -128,10 +152,23 @@ class GrpcPsClient final : public PsClient {
     return reply;
   }
 
+  // gRPC takes a handshake on only while one of our threads waits inside of it, and after a failed
+  // attempt calls do not wait for the next one. A handshake of several round trips would run out of
+  // time between the calls of somebody who tries again every second or two, each time anew.
+  void AwaitHandshake(absl::Duration timeout) {
+    if (!encrypted_ || channel_->GetState(/*try_to_connect=*/true) == GRPC_CHANNEL_READY) return;
+    constexpr absl::Duration kPatience = absl::Seconds(1);
+    const absl::Duration wait = std::min(timeout, kPatience);
+    channel_->WaitForConnected(
+        gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                     gpr_time_from_nanos(absl::ToInt64Nanoseconds(wait), GPR_TIMESPAN)));
+  }
+
   const std::string address_;
   const std::shared_ptr<grpc::Channel> channel_;
   const std::unique_ptr<ps::ParameterServer::Stub> stub_;
   grpc::GenericStub raw_stub_;
+  const bool encrypted_;
 };
 
 absl::Status CheckPullChunk(const ps::PullChunk& header, const Payload& payload, int64_t last_chunk,
@@ -154,6 +191,7 @@ absl::Status GrpcPsClient::Pull(const ps::PullRequest& request, absl::Duration t
   const std::string context = absl::StrCat("Pull from ", address_);
   // While one chunk is taken in, the next is asked for and on its way into the other buffer.
   grpc::ByteBuffer buffers[2];
+  AwaitHandshake(timeout);
   ByteStreamCall call(&raw_stub_, "/ps.ParameterServer/Pull", timeout);
   call.Write(EncodeChunk(request, Payload()), /*last=*/true);
   int64_t last_chunk = -1;
@@ -168,7 +206,12 @@ absl::Status GrpcPsClient::Pull(const ps::PullRequest& request, absl::Duration t
     PP_RETURN_IF_ERROR(sink(header, payload));
     last_chunk = header.chunk();
   }
-  PP_RETURN_IF_ERROR(FromGrpcStatus(call.Finish(), context));
+  const absl::Status end = FromGrpcStatus(call.Finish(), context);
+  if (absl::IsCancelled(end) && GetErrorDetail(end).kind() == ps::ErrorDetail::UNKNOWN) {
+    return absl::UnavailableError(
+        absl::StrCat(context, ": the server ended it; it went on too slowly"));
+  }
+  PP_RETURN_IF_ERROR(end);
   if (last_chunk < 0) return absl::InternalError(absl::StrCat(context, ": no chunk in the reply"));
   return absl::OkStatus();
 }

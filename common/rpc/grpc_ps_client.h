@@ -2,7 +2,8 @@
 // drives its own call, no other thread of ours takes part.
 //
 // Connecting goes on in the background. While the server cannot be reached, calls fail at once with
-// UNAVAILABLE; the caller decides how often and how long to try again (common/backoff.h).
+// UNAVAILABLE (with TLS after a second, in which a handshake is waited for); the caller decides how
+// often and how long to try again (common/backoff.h).
 #ifndef PUSHPULL_COMMON_RPC_GRPC_PS_CLIENT_H_
 #define PUSHPULL_COMMON_RPC_GRPC_PS_CLIENT_H_
 

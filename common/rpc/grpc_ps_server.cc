@@ -8,9 +8,15 @@
 
 #include "absl/synchronization/mutex.h"
 
+#include "common/clock.h"
+#include "common/rpc/call_watch.h"
 #include "common/rpc/checksum_cache.h"
+#include "common/rpc/connection_table.h"
+#include "common/rpc/grpc_runtime.h"
 #include "common/rpc/listen.h"
 #include "common/rpc/ps_reactors.h"
+#include "common/rpc/security/caller_rule.h"
+#include "common/rpc/security/transport_credentials.h"
 #include "common/status_macros.h"
 #include "protos/parameter_server.grpc.pb.h"
 
@@ -24,89 +30,147 @@ using UnaryMethods =
             ps::ParameterServer::WithCallbackMethod_Commit<
                 ps::ParameterServer::WithCallbackMethod_GetStatus<Base>>>>>;
 template <typename Base>
+using OperatorMethods = ps::ParameterServer::WithCallbackMethod_Checkpoint<
+    ps::ParameterServer::WithCallbackMethod_Drain<
+        ps::ParameterServer::WithCallbackMethod_Evict<Base>>>;
+template <typename Base>
 using ShardMethods = ps::ParameterServer::WithCallbackMethod_GetShardState<
     ps::ParameterServer::WithCallbackMethod_Restore<
         ps::ParameterServer::WithCallbackMethod_MeasureNorm<
             ps::ParameterServer::WithCallbackMethod_Apply<
-                ps::ParameterServer::WithCallbackMethod_Snapshot<Base>>>>>;
+                ps::ParameterServer::WithCallbackMethod_Snapshot<
+                    ps::ParameterServer::WithCallbackMethod_EndTask<Base>>>>>>;
 template <typename Base>
 using RawMethods = ps::ParameterServer::WithRawCallbackMethod_Push<
     ps::ParameterServer::WithRawCallbackMethod_Pull<Base>>;
 
-class Service final : public UnaryMethods<ShardMethods<RawMethods<ps::ParameterServer::Service>>> {
+class Service final
+    : public UnaryMethods<OperatorMethods<ShardMethods<RawMethods<ps::ParameterServer::Service>>>> {
  public:
-  explicit Service(PsHandler* handler) : handler_(handler) {}
+  // certificates: callers have shown one, and speak only for themselves.
+  Service(PsHandler* handler, bool certificates, const ConnectionTable* connections,
+          CallWatch* watch)
+      : handler_(handler), certificates_(certificates), connections_(connections), watch_(watch) {}
 
   using Context = grpc::CallbackServerContext;
   using Unary = grpc::ServerUnaryReactor;
 
-  Unary* GetJob(Context*, const ps::JobRequest* request, ps::JobReply* reply) override {
-    return Answer(&PsHandler::GetJob, *request, reply);
+  Unary* GetJob(Context* context, const ps::JobRequest* request, ps::JobReply* reply) override {
+    return Answer(*context, &PsHandler::GetJob, *request, reply);
   }
-  Unary* Register(Context*, const ps::RegisterRequest* request, ps::RegisterReply* reply) override {
-    return Answer(&PsHandler::Register, *request, reply);
+  Unary* Register(Context* context, const ps::RegisterRequest* request,
+                  ps::RegisterReply* reply) override {
+    return Answer(*context, &PsHandler::Register, *request, reply);
   }
-  Unary* Heartbeat(Context*, const ps::HeartbeatRequest* request,
+  Unary* Heartbeat(Context* context, const ps::HeartbeatRequest* request,
                    ps::HeartbeatReply* reply) override {
-    return Answer(&PsHandler::Heartbeat, *request, reply);
+    return Answer(*context, &PsHandler::Heartbeat, *request, reply);
   }
-  Unary* Commit(Context*, const ps::CommitRequest* request, ps::CommitReply* reply) override {
-    return Answer(&PsHandler::Commit, *request, reply);
+  Unary* Commit(Context* context, const ps::CommitRequest* request,
+                ps::CommitReply* reply) override {
+    return Answer(*context, &PsHandler::Commit, *request, reply);
   }
-  Unary* GetStatus(Context*, const ps::StatusRequest* request, ps::StatusReply* reply) override {
-    return Answer(&PsHandler::GetStatus, *request, reply);
+  Unary* GetStatus(Context* context, const ps::StatusRequest* request,
+                   ps::StatusReply* reply) override {
+    return Answer(*context, &PsHandler::GetStatus, *request, reply);
   }
-  Unary* GetShardState(Context*, const ps::ShardStateRequest* request,
+  Unary* Checkpoint(Context* context, const ps::CheckpointRequest* request,
+                    ps::CheckpointReply* reply) override {
+    return Answer(*context, &PsHandler::Checkpoint, *request, reply);
+  }
+  Unary* Drain(Context* context, const ps::DrainRequest* request, ps::DrainReply* reply) override {
+    return Answer(*context, &PsHandler::Drain, *request, reply);
+  }
+  Unary* Evict(Context* context, const ps::EvictRequest* request, ps::EvictReply* reply) override {
+    return Answer(*context, &PsHandler::Evict, *request, reply);
+  }
+  Unary* GetShardState(Context* context, const ps::ShardStateRequest* request,
                        ps::ShardStateReply* reply) override {
-    return Answer(&PsHandler::GetShardState, *request, reply);
+    return Answer(*context, &PsHandler::GetShardState, *request, reply);
   }
-  Unary* Restore(Context*, const ps::RestoreRequest* request, ps::RestoreReply* reply) override {
-    return Answer(&PsHandler::Restore, *request, reply);
+  Unary* Restore(Context* context, const ps::RestoreRequest* request,
+                 ps::RestoreReply* reply) override {
+    return Answer(*context, &PsHandler::Restore, *request, reply);
   }
-  Unary* MeasureNorm(Context*, const ps::ApplyRequest* request, ps::NormReply* reply) override {
-    return Answer(&PsHandler::MeasureNorm, *request, reply);
+  Unary* MeasureNorm(Context* context, const ps::ApplyRequest* request,
+                     ps::NormReply* reply) override {
+    return Answer(*context, &PsHandler::MeasureNorm, *request, reply);
   }
-  Unary* Apply(Context*, const ps::ApplyRequest* request, ps::ApplyReply* reply) override {
-    return Answer(&PsHandler::Apply, *request, reply);
+  Unary* Apply(Context* context, const ps::ApplyRequest* request, ps::ApplyReply* reply) override {
+    return Answer(*context, &PsHandler::Apply, *request, reply);
   }
-  Unary* Snapshot(Context*, const ps::SnapshotRequest* request, ps::SnapshotReply* reply) override {
-    return Answer(&PsHandler::Snapshot, *request, reply);
+  Unary* Snapshot(Context* context, const ps::SnapshotRequest* request,
+                  ps::SnapshotReply* reply) override {
+    return Answer(*context, &PsHandler::Snapshot, *request, reply);
+  }
+  Unary* EndTask(Context* context, const ps::EndTaskRequest* request,
+                 ps::EndTaskReply* reply) override {
+    return Answer(*context, &PsHandler::EndTask, *request, reply);
   }
   grpc::ServerReadReactor<grpc::ByteBuffer>* Push(Context* context,
                                                   grpc::ByteBuffer* reply) override {
-    return StartPushReactor(handler_, context, reply);
+    return StartPushReactor(handler_, RuleFor(*context), context, GuardsOf(*context), reply);
   }
-  grpc::ServerWriteReactor<grpc::ByteBuffer>* Pull(Context*,
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* Pull(Context* context,
                                                    const grpc::ByteBuffer* request) override {
-    return StartPullReactor(handler_, &checksums_, *request);
+    return StartPullReactor(handler_, RuleFor(*context), &checksums_, context, GuardsOf(*context),
+                            *request);
   }
 
  private:
   template <typename Request, typename Reply>
-  Unary* Answer(void (PsHandler::*method)(const Request&, PsHandler::Done<Reply>),
+  Unary* Answer(const Context& context,
+                void (PsHandler::*method)(const Request&, PsHandler::Done<Reply>),
                 const Request& request, Reply* reply) {
-    auto* reactor = new UnaryReactor<Reply>(reply);
-    (handler_->*method)(request, reactor->MakeDone());
+    CallGuards guards = GuardsOf(context);
+    guards.account->NoteReceived(request.ByteSizeLong());
+    auto* reactor = new UnaryReactor<Reply>(reply, std::move(guards));
+    const absl::Status allowed = RuleFor(context).Check(request);
+    if (allowed.ok()) {
+      (handler_->*method)(request, reactor->MakeDone());
+    } else {
+      reactor->MakeDone()(allowed);
+    }
     return reactor;
   }
 
+  CallerRule RuleFor(const Context& context) const {
+    return certificates_ ? CallerRule::OfPeer(context) : CallerRule::Anybody();
+  }
+
+  CallGuards GuardsOf(const Context& context) const {
+    return {watch_, connections_->Find(context.peer())};
+  }
+
   PsHandler* const handler_;
+  const bool certificates_;
+  const ConnectionTable* const connections_;
+  CallWatch* const watch_;
   ChecksumCache checksums_;
 };
 
 class GrpcPsServerImpl final : public GrpcPsServer {
  public:
-  explicit GrpcPsServerImpl(PsHandler* handler) : service_(handler) {}
+  GrpcPsServerImpl(PsHandler* handler, const TransportOptions& options)
+      : connections_(options.limits, &clock_),
+        watch_(options.limits, &clock_),
+        service_(handler, options.credentials != nullptr && options.credentials->encrypted(),
+                 &connections_, &watch_) {}
   ~GrpcPsServerImpl() override { Stop(absl::ZeroDuration()); }
 
   absl::Status Start(const std::string& address, const TransportOptions& options) {
     // A chunk is received by one thread, kept, and freed by another; with an arena per thread the
     // arenas grow to the sum of what each ever held.
     mallopt(M_ARENA_MAX, 1);
+    InitGrpcRuntime();  // a builder takes the plugins there are when it is made
     grpc::ServerBuilder builder;
     ConfigureServer(options, &builder);
     builder.RegisterService(&service_);
-    PP_ASSIGN_OR_RETURN(listening_, StartListening(address, Reflection::kOn, &builder));
+    const auto credentials = options.credentials == nullptr ? grpc::InsecureServerCredentials()
+                                                            : options.credentials->ForServer();
+    const Reflection reflection = options.debug_services ? Reflection::kOn : Reflection::kOff;
+    PP_ASSIGN_OR_RETURN(listening_, StartListening(address, credentials, reflection, &builder,
+                                                   &connections_, &watch_));
     return absl::OkStatus();
   }
 
@@ -121,6 +185,7 @@ class GrpcPsServerImpl final : public GrpcPsServer {
     absl::MutexLock lock(&stop_mutex_);
     if (stopped_) return;
     stopped_ = true;
+    listening_.gate->Stop();
     listening_.server->GetHealthCheckService()->Shutdown();
     const gpr_timespec deadline =
         gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
@@ -131,6 +196,9 @@ class GrpcPsServerImpl final : public GrpcPsServer {
   }
 
  private:
+  SteadyClock clock_;
+  ConnectionTable connections_;
+  CallWatch watch_;
   Service service_;
   ListeningServer listening_;  // after the service it serves
   absl::Mutex stop_mutex_;
@@ -142,7 +210,7 @@ class GrpcPsServerImpl final : public GrpcPsServer {
 absl::StatusOr<std::unique_ptr<GrpcPsServer>> StartGrpcPsServer(const std::string& address,
                                                                 PsHandler* handler,
                                                                 const TransportOptions& options) {
-  auto server = std::make_unique<GrpcPsServerImpl>(handler);
+  auto server = std::make_unique<GrpcPsServerImpl>(handler, options);
   PP_RETURN_IF_ERROR(server->Start(address, options));
   return server;
 }

@@ -1,5 +1,7 @@
-// Serves a PsHandler over gRPC, with the health service (names "" and "ps.ParameterServer") and
-// reflection.
+// Serves a PsHandler over gRPC, with the health service (names "" and "ps.ParameterServer") and,
+// with TransportOptions::debug_services, reflection and channelz. With TLS
+// (TransportOptions::credentials) every call passes the access table, and every worker_id in a
+// message has to be one of the caller's certificate, before the handler sees it.
 #ifndef PUSHPULL_COMMON_RPC_GRPC_PS_SERVER_H_
 #define PUSHPULL_COMMON_RPC_GRPC_PS_SERVER_H_
 

@@ -2,6 +2,7 @@
 
 #include <grpc/grpc.h>
 #include <grpc/support/log.h>
+#include <grpcpp/ext/channelz_service_plugin.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <malloc.h>
@@ -32,6 +33,7 @@ void InitGrpcRuntime() {
     // seconds for a thread of its own that sleeps in epoll.
     grpc_init();
     grpc::EnableDefaultHealthCheckService(true);
+    grpc::channelz::experimental::InitChannelzService();
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   });
 }

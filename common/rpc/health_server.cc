@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 
+#include "common/clock.h"
 #include "common/rpc/channel_options.h"
 #include "common/rpc/listen.h"
 #include "common/status_macros.h"
@@ -17,7 +18,10 @@ namespace {
 
 class HealthServerImpl final : public HealthServer {
  public:
+  explicit HealthServerImpl(const TransportOptions& options)
+      : connections_(options.limits, &clock_), watch_(options.limits, &clock_) {}
   ~HealthServerImpl() override {
+    if (listening_.gate != nullptr) listening_.gate->Stop();
     if (listening_.server != nullptr) listening_.server->Shutdown(absl::ToChronoTime(absl::Now()));
     if (queue_ == nullptr) return;
     queue_->Shutdown();
@@ -31,7 +35,9 @@ class HealthServerImpl final : public HealthServer {
     grpc::ServerBuilder builder;
     ConfigureServer(options, &builder);
     queue_ = builder.AddCompletionQueue();
-    PP_ASSIGN_OR_RETURN(listening_, StartListening(address, Reflection::kOff, &builder));
+    PP_ASSIGN_OR_RETURN(listening_,
+                        StartListening(address, grpc::InsecureServerCredentials(), Reflection::kOff,
+                                       &builder, &connections_, &watch_));
     return absl::OkStatus();
   }
 
@@ -41,6 +47,9 @@ class HealthServerImpl final : public HealthServer {
   }
 
  private:
+  SteadyClock clock_;
+  ConnectionTable connections_;
+  CallWatch watch_;
   // gRPC starts no server that has neither a service of its own nor a queue; nothing ever uses this
   // one.
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
@@ -54,7 +63,11 @@ absl::StatusOr<std::unique_ptr<HealthServer>> StartHealthServer(const std::strin
   options.max_message_bytes = 4096;
   options.read_chunk_bytes = 4096;
   options.memory_quota_bytes = size_t{4} << 20;
-  auto server = std::make_unique<HealthServerImpl>();
+  options.limits.max_connections = 64;
+  options.limits.max_connections_per_peer = 32;
+  options.limits.max_undelivered_bytes = 256 * 1024;
+  options.limits.max_total_undelivered_bytes = 2 << 20;
+  auto server = std::make_unique<HealthServerImpl>(options);
   PP_RETURN_IF_ERROR(server->Start(address, options));
   return server;
 }

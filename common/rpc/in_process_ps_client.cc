@@ -159,6 +159,18 @@ class InProcessPsClient final : public PsClient {
   absl::StatusOr<ps::StatusReply> GetStatus(absl::Duration timeout) override {
     return Call("GetStatus", &PsHandler::GetStatus, ps::StatusRequest(), timeout);
   }
+  absl::StatusOr<ps::CheckpointReply> Checkpoint(const ps::CheckpointRequest& request,
+                                                 absl::Duration timeout) override {
+    return Call("Checkpoint", &PsHandler::Checkpoint, request, timeout);
+  }
+  absl::StatusOr<ps::DrainReply> Drain(const ps::DrainRequest& request,
+                                       absl::Duration timeout) override {
+    return Call("Drain", &PsHandler::Drain, request, timeout);
+  }
+  absl::StatusOr<ps::EvictReply> Evict(const ps::EvictRequest& request,
+                                       absl::Duration timeout) override {
+    return Call("Evict", &PsHandler::Evict, request, timeout);
+  }
   absl::StatusOr<ps::ShardStateReply> GetShardState(absl::Duration timeout) override {
     return Call("GetShardState", &PsHandler::GetShardState, ps::ShardStateRequest(), timeout);
   }
@@ -177,6 +189,10 @@ class InProcessPsClient final : public PsClient {
   absl::StatusOr<ps::SnapshotReply> Snapshot(const ps::SnapshotRequest& request,
                                              absl::Duration timeout) override {
     return Call("Snapshot", &PsHandler::Snapshot, request, timeout);
+  }
+  absl::StatusOr<ps::EndTaskReply> EndTask(const ps::EndTaskRequest& request,
+                                           absl::Duration timeout) override {
+    return Call("EndTask", &PsHandler::EndTask, request, timeout);
   }
 
  private:

@@ -1,7 +1,8 @@
-// What servers share: checks an address before gRPC takes it, and builds the server.
+// What servers share: an address behind a gate, and gRPC behind that.
 #ifndef PUSHPULL_COMMON_RPC_LISTEN_H_
 #define PUSHPULL_COMMON_RPC_LISTEN_H_
 
+#include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 
@@ -10,20 +11,30 @@
 
 #include "absl/status/statusor.h"
 
+#include "common/rpc/call_watch.h"
+#include "common/rpc/connection_gate.h"
+#include "common/rpc/connection_table.h"
+
 namespace pushpull {
 
+// Stop the gate before the server. Members go in the reverse order: no connection is handed to a
+// server that is gone.
 struct ListeningServer {
   std::unique_ptr<grpc::Server> server;
   std::string address;  // with the real port
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor;
+  std::unique_ptr<ConnectionGate> gate;
 };
 
+// And channelz.
 enum class Reflection { kOff, kOn };
 
-// Adds the port, the health service (name "" serving, kHealthServiceName not) and starts. Errors as
-// StartGrpcPsServer: gRPC itself only says that it failed, so the reason is found by asking the
-// system.
-absl::StatusOr<ListeningServer> StartListening(const std::string& address, Reflection reflection,
-                                               grpc::ServerBuilder* builder);
+// Binds the address, adds the health service (name "" serving, kHealthServiceName not) and starts.
+// Every connection passes a ConnectionGate; table and watch must outlive the server. Errors as
+// StartGrpcPsServer.
+absl::StatusOr<ListeningServer> StartListening(
+    const std::string& address, const std::shared_ptr<grpc::ServerCredentials>& credentials,
+    Reflection reflection, grpc::ServerBuilder* builder, ConnectionTable* table, CallWatch* watch);
 
 inline constexpr char kHealthServiceName[] = "ps.ParameterServer";
 

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 
 #include "common/rpc/chunk_codec.h"
@@ -56,11 +57,16 @@ struct Arrival {
 
 class PushReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
  public:
-  PushReactor(PsHandler* handler, grpc::CallbackServerContext* context, grpc::ByteBuffer* reply)
+  PushReactor(PsHandler* handler, const CallerRule& rule, grpc::CallbackServerContext* context,
+              CallGuards guards, grpc::ByteBuffer* reply)
       : handler_(handler),
+        rule_(rule),
         context_(context),
+        guards_(std::move(guards)),
         reply_(reply),
-        once_(std::make_shared<FinishOnce<PushReactor>>(this)) {
+        once_(std::make_shared<FinishOnce<PushReactor>>(this)),
+        number_(guards_.watch->Add(guards_.watch->limits().push_idle, [this] { Expire(); })) {
+    guards_.account->NotePush(1);
     StartRead(&buffer_);
   }
 
@@ -68,6 +74,9 @@ class PushReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   // It may arrive, on another thread, before the work is done; then it waits, and no third one is
   // asked for.
   void OnReadDone(bool ok) override {
+    const ServerLimits& limits = guards_.watch->limits();
+    guards_.watch->Extend(number_, ok ? limits.push_idle : limits.longest_call);
+    if (ok) guards_.account->NoteReceived(buffer_.Length());
     {
       absl::MutexLock lock(&mutex_);
       arrived_.emplace();
@@ -80,12 +89,23 @@ class PushReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   }
 
   void OnCancel() override {
+    guards_.account->NoteCancelled();
     cancel_.Cancel();
     if (once_->Claim() != nullptr) Finish(grpc::Status::CANCELLED);
   }
-  void OnDone() override { delete this; }
+  void OnDone() override {
+    guards_.account->NotePush(-1);
+    guards_.watch->Remove(number_);
+    delete this;
+  }
 
  private:
+  // Not after OnDone, which waits for it.
+  void Expire() {
+    cancel_.Cancel();
+    if (once_->Claim() != nullptr) Finish(GivenUp("the push did not go on"));
+  }
+
   void Work() {
     while (true) {
       Arrival arrival;
@@ -116,6 +136,7 @@ class PushReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   absl::Status TakeChunk(const grpc::ByteBuffer& buffer) {
     Payload payload;
     PP_RETURN_IF_ERROR(DecodeChunk(buffer, &header_, &payload));
+    PP_RETURN_IF_ERROR(rule_.Check(header_));
     PP_RETURN_IF_ERROR(handler_->PushChunk(header_, payload));
     received_ = true;
     return absl::OkStatus();
@@ -144,10 +165,13 @@ class PushReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   }
 
   PsHandler* const handler_;
+  const CallerRule rule_;
   grpc::CallbackServerContext* const context_;
+  const CallGuards guards_;
   grpc::ByteBuffer* const reply_;
   const std::shared_ptr<FinishOnce<PushReactor>> once_;
   CancelSlot cancel_;
+  const CallWatch::CallNumber number_;
   grpc::ByteBuffer buffer_;
   absl::Mutex mutex_;
   std::optional<Arrival> arrived_ ABSL_GUARDED_BY(mutex_);
@@ -158,14 +182,26 @@ class PushReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
 
 class PullReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
  public:
-  PullReactor(PsHandler* handler, ChecksumCache* checksums, const grpc::ByteBuffer& request)
-      : checksum_cache_(checksums), once_(std::make_shared<FinishOnce<PullReactor>>(this)) {
+  PullReactor(PsHandler* handler, const CallerRule& rule, ChecksumCache* checksums,
+              grpc::CallbackServerContext* context, CallGuards guards,
+              const grpc::ByteBuffer& request)
+      : checksum_cache_(checksums),
+        context_(context),
+        guards_(std::move(guards)),
+        once_(std::make_shared<FinishOnce<PullReactor>>(this)),
+        number_(guards_.watch->Add(absl::InfiniteDuration(), [this] { Expire(); })) {
+    guards_.account->NoteReceived(request.Length());
     grpc::ByteBuffer copy = request;
     grpc::ProtoBufferReader reader(&copy);
     ps::PullRequest parsed;
     if (!parsed.ParseFromZeroCopyStream(&reader)) {
       once_->Claim();
       Finish(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "malformed PullRequest"));
+      return;
+    }
+    if (const absl::Status allowed = rule.Check(parsed); !allowed.ok()) {
+      once_->Claim();
+      Finish(ToGrpcStatus(allowed));
       return;
     }
     cancel_.Set(handler->Pull(parsed, [once = once_](absl::StatusOr<PullSnapshot> result) {
@@ -175,6 +211,8 @@ class PullReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   }
 
   void OnWriteDone(bool ok) override {
+    guards_.watch->Extend(number_, guards_.watch->limits().pull_stalled);
+    guards_.account->NoteSent();
     if (!ok) {
       Finish(grpc::Status::CANCELLED);
       return;
@@ -184,17 +222,33 @@ class PullReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
 
   // Once the answer has begun, a broken stream shows in OnWriteDone.
   void OnCancel() override {
+    guards_.account->NoteCancelled();
     cancel_.Cancel();
     if (once_->Claim() != nullptr) Finish(grpc::Status::CANCELLED);
   }
-  void OnDone() override { delete this; }
+  void OnDone() override {
+    guards_.watch->Remove(number_);
+    delete this;
+  }
 
  private:
+  // Not after OnDone, which waits for it. Once the answer has begun, a status could not pass the
+  // chunk that the peer does not take.
+  void Expire() {
+    if (once_->Claim() == nullptr) {
+      context_->TryCancel();
+      return;
+    }
+    cancel_.Cancel();
+    Finish(GivenUp("the version did not come in time"));
+  }
+
   void Answer(absl::StatusOr<PullSnapshot> result) {
     if (!result.ok()) {
       Finish(ToGrpcStatus(result.status()));
       return;
     }
+    guards_.watch->Extend(number_, guards_.watch->limits().pull_stalled);
     snapshot_ = std::move(*result);
     checksums_ = checksum_cache_->For(snapshot_);
     header_.set_epoch(snapshot_.epoch);
@@ -223,8 +277,11 @@ class PullReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   }
 
   ChecksumCache* const checksum_cache_;
+  grpc::CallbackServerContext* const context_;
+  const CallGuards guards_;
   const std::shared_ptr<FinishOnce<PullReactor>> once_;
   CancelSlot cancel_;
+  const CallWatch::CallNumber number_;
   PullSnapshot snapshot_;
   std::shared_ptr<SnapshotChecksums> checksums_;
   ps::PullChunk header_;
@@ -234,16 +291,23 @@ class PullReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
 
 }  // namespace
 
-grpc::ServerReadReactor<grpc::ByteBuffer>* StartPushReactor(PsHandler* handler,
-                                                            grpc::CallbackServerContext* context,
-                                                            grpc::ByteBuffer* reply) {
-  return new PushReactor(handler, context, reply);
+grpc::Status GivenUp(absl::string_view why) {
+  return grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED,
+                      absl::StrCat("the server gave the call up: ", why));
 }
 
-grpc::ServerWriteReactor<grpc::ByteBuffer>* StartPullReactor(PsHandler* handler,
-                                                             ChecksumCache* checksums,
-                                                             const grpc::ByteBuffer& request) {
-  return new PullReactor(handler, checksums, request);
+grpc::ServerReadReactor<grpc::ByteBuffer>* StartPushReactor(PsHandler* handler,
+                                                            const CallerRule& rule,
+                                                            grpc::CallbackServerContext* context,
+                                                            CallGuards guards,
+                                                            grpc::ByteBuffer* reply) {
+  return new PushReactor(handler, rule, context, std::move(guards), reply);
+}
+
+grpc::ServerWriteReactor<grpc::ByteBuffer>* StartPullReactor(
+    PsHandler* handler, const CallerRule& rule, ChecksumCache* checksums,
+    grpc::CallbackServerContext* context, CallGuards guards, const grpc::ByteBuffer& request) {
+  return new PullReactor(handler, rule, checksums, context, std::move(guards), request);
 }
 
 }  // namespace pushpull

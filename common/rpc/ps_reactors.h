@@ -1,5 +1,6 @@
 // The server side of each kind of call: translates between gRPC's reactors and a PsHandler. A
-// reactor deletes itself when its call is over; every answer that comes later is dropped.
+// reactor deletes itself when its call is over; every answer that comes later is dropped. Calls
+// that show no progress end by ServerLimits.
 #ifndef PUSHPULL_COMMON_RPC_PS_REACTORS_H_
 #define PUSHPULL_COMMON_RPC_PS_REACTORS_H_
 
@@ -10,20 +11,39 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 
 #include "common/ps_handler.h"
+#include "common/rpc/call_watch.h"
 #include "common/rpc/checksum_cache.h"
+#include "common/rpc/connection_table.h"
 #include "common/rpc/finish_once.h"
+#include "common/rpc/security/caller_rule.h"
 #include "common/rpc/status_mapping.h"
 
 namespace pushpull {
+
+// What keeps an eye on a call.
+struct CallGuards {
+  CallWatch* watch;
+  std::shared_ptr<ConnectionAccount> account;  // of its connection, never null
+};
+
+// What a call is told that the server has given up.
+grpc::Status GivenUp(absl::string_view why);
 
 // One request, one reply, maybe later.
 template <typename Reply>
 class UnaryReactor final : public grpc::ServerUnaryReactor {
  public:
-  explicit UnaryReactor(Reply* reply)
-      : reply_(reply), once_(std::make_shared<FinishOnce<UnaryReactor>>(this)) {}
+  UnaryReactor(Reply* reply, CallGuards guards)
+      : reply_(reply),
+        guards_(std::move(guards)),
+        once_(std::make_shared<FinishOnce<UnaryReactor>>(this)),
+        number_(guards_.watch->Add(absl::InfiniteDuration(), [once = once_] {
+          UnaryReactor* reactor = once->Claim();
+          if (reactor != nullptr) reactor->Finish(GivenUp("no answer was found in time"));
+        })) {}
 
   PsHandler::Done<Reply> MakeDone() {
     return [once = once_](absl::StatusOr<Reply> result) {
@@ -35,23 +55,31 @@ class UnaryReactor final : public grpc::ServerUnaryReactor {
   }
 
   void OnCancel() override {
+    guards_.account->NoteCancelled();
     if (once_->Claim() != nullptr) Finish(grpc::Status::CANCELLED);
   }
-  void OnDone() override { delete this; }
+  void OnDone() override {
+    guards_.watch->Remove(number_);
+    delete this;
+  }
 
  private:
   Reply* const reply_;
+  const CallGuards guards_;
   const std::shared_ptr<FinishOnce<UnaryReactor>> once_;
+  const CallWatch::CallNumber number_;
 };
 
-// `reply` receives the serialised ps::PushReply.
+// `reply` receives the serialised ps::PushReply. The rule is asked about every chunk.
 grpc::ServerReadReactor<grpc::ByteBuffer>* StartPushReactor(PsHandler* handler,
+                                                            const CallerRule& rule,
                                                             grpc::CallbackServerContext* context,
+                                                            CallGuards guards,
                                                             grpc::ByteBuffer* reply);
 
-grpc::ServerWriteReactor<grpc::ByteBuffer>* StartPullReactor(PsHandler* handler,
-                                                             ChecksumCache* checksums,
-                                                             const grpc::ByteBuffer& request);
+grpc::ServerWriteReactor<grpc::ByteBuffer>* StartPullReactor(
+    PsHandler* handler, const CallerRule& rule, ChecksumCache* checksums,
+    grpc::CallbackServerContext* context, CallGuards guards, const grpc::ByteBuffer& request);
 
 }  // namespace pushpull
 

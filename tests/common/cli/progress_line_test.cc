@@ -82,6 +82,21 @@ TEST(ProgressLineTest, WaitingSaysForWhomAndHowLong) {
                                     FormatProgress(At(1)), "\n"));
 }
 
+TEST(ProgressLineTest, ALineOfProgressDoesNotDelayWhoIsWaitedFor) {
+  FakeClock clock;
+  std::ostringstream out;
+  ProgressLine line(&out, &clock, {});
+  line.Update(At(1));
+  clock.Sleep(absl::Seconds(29));
+  line.Update(At(2));
+  clock.Sleep(absl::Seconds(1));
+  line.Update(At(3));
+  clock.Sleep(absl::Milliseconds(100));
+  line.Wait("clone 2 of 3 (compute)");
+  EXPECT_EQ(out.str(), absl::StrCat(FormatProgress(At(1)), "\n", FormatProgress(At(3)), "\n",
+                                    "waiting for clone 2 of 3 (compute) 0 s\n"));
+}
+
 TEST(ProgressLineTest, ClonesThatTakeTurnsDoNotFillALog) {
   FakeClock clock;
   std::ostringstream out;

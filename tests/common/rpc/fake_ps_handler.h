@@ -51,6 +51,21 @@ class FakePsHandler : public PsHandler {
     reply.set_version(7);
     done(reply);
   }
+  void Checkpoint(const ps::CheckpointRequest&, Done<ps::CheckpointReply> done) override {
+    ps::CheckpointReply reply;
+    reply.set_step(8);
+    done(reply);
+  }
+  void Drain(const ps::DrainRequest&, Done<ps::DrainReply> done) override {
+    ps::DrainReply reply;
+    reply.set_version(9);
+    done(reply);
+  }
+  void Evict(const ps::EvictRequest& request, Done<ps::EvictReply> done) override {
+    ps::EvictReply reply;
+    reply.add_slots(request.worker_id());
+    done(reply);
+  }
 
   absl::Status PushChunk(const ps::PushChunk& header, const Payload& payload) override {
     if (Crc32c(payload.data, payload.size_bytes) != header.crc32c()) {
@@ -112,6 +127,13 @@ class FakePsHandler : public PsHandler {
     ps::SnapshotReply reply;
     reply.set_size_bytes(request.step());
     done(reply);
+  }
+  // Refuses a run that is not "run".
+  void EndTask(const ps::EndTaskRequest& request, Done<ps::EndTaskReply> done) override {
+    ps::ErrorDetail detail;
+    detail.set_kind(ps::ErrorDetail::WRONG_RUN);
+    if (request.run_id() != "run") return done(MakeError(detail, "another run"));
+    done(ps::EndTaskReply());
   }
 
   // Everything pushed so far, in chunk order.

@@ -70,6 +70,11 @@ TEST_P(PsTransportTest, EveryUnaryCall) {
   commit.mutable_key()->set_step(4);
   EXPECT_EQ(client_->Commit(commit, kTimeout)->version(), 4);
   EXPECT_EQ(client_->GetStatus(kTimeout)->version(), 7);
+  EXPECT_EQ(client_->Checkpoint({}, kTimeout)->step(), 8);
+  EXPECT_EQ(client_->Drain({}, kTimeout)->version(), 9);
+  ps::EvictRequest evict;
+  evict.set_worker_id(2);
+  EXPECT_EQ(client_->Evict(evict, kTimeout)->slots(0), 2);
   EXPECT_EQ(client_->GetShardState(kTimeout)->boot_id(), 11);
   ps::RestoreRequest restore;
   restore.set_step(12);
@@ -81,6 +86,12 @@ TEST_P(PsTransportTest, EveryUnaryCall) {
   ps::SnapshotRequest snapshot;
   snapshot.set_step(14);
   EXPECT_EQ(client_->Snapshot(snapshot, kTimeout)->size_bytes(), 14);
+  ps::EndTaskRequest end;
+  end.set_run_id("run");
+  EXPECT_TRUE(client_->EndTask(end, kTimeout).ok());
+  end.set_run_id("other");
+  EXPECT_EQ(GetErrorDetail(client_->EndTask(end, kTimeout).status()).kind(),
+            ps::ErrorDetail::WRONG_RUN);
 }
 
 TEST_P(PsTransportTest, ErrorsCarryTheirDetail) {

@@ -110,6 +110,27 @@ TEST(ListenTest, ReflectionListsTheService) {
   EXPECT_TRUE(absl::StrContains(reply, "ps.ParameterServer"));
 }
 
+TEST(ListenTest, DebugServicesCanBeLeftOut) {
+  FakePsHandler handler;
+  TransportOptions options;
+  for (const bool on : {true, false}) {
+    options.debug_services = on;
+    auto server = StartGrpcPsServer("127.0.0.1:0", &handler, options);
+    ASSERT_TRUE(server.ok()) << server.status();
+    const std::string address = (*server)->address();
+    for (const auto& [method, request] : {
+             std::pair("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+                       "\x3a\x01*"),
+             std::pair("/grpc.channelz.v1.Channelz/GetServers", ""),
+         }) {
+      EXPECT_EQ(CallRaw(address, method, request).first.error_code(),
+                on ? grpc::StatusCode::OK : grpc::StatusCode::UNIMPLEMENTED)
+          << method;
+    }
+    EXPECT_EQ(Health(address, ""), 1) << "always there";
+  }
+}
+
 TEST(ListenTest, PortInUseIsNamed) {
   FakePsHandler handler;
   auto server = StartGrpcPsServer("127.0.0.1:0", &handler);

@@ -1,0 +1,148 @@
+#include "common/rpc/connection_gate.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "glog/logging.h"
+
+#include "common/clock.h"
+#include "common/status_macros.h"
+
+namespace pushpull {
+namespace {
+
+constexpr int kPeriodMilliseconds = 100;
+// Before others have their turn.
+constexpr int kAcceptsAtOnce = 64;
+// Bytes that the peer does not acknowledge for so long end the connection.
+constexpr int kUserTimeoutMilliseconds = 20000;
+
+// Ends a connection at once, without a TIME_WAIT of ours.
+void Refuse(int fd) {
+  const linger at_once{1, 0};
+  setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+  close(fd);
+}
+
+}  // namespace
+
+ConnectionGate::ConnectionGate(ListeningSockets sockets, ConnectionTable* table, CallWatch* watch,
+                               DeliverFn deliver)
+    : sockets_(std::move(sockets)), table_(table), watch_(watch), deliver_(std::move(deliver)) {}
+
+absl::StatusOr<std::unique_ptr<ConnectionGate>> ConnectionGate::Open(ListeningSockets sockets,
+                                                                     ConnectionTable* table,
+                                                                     CallWatch* watch,
+                                                                     DeliverFn deliver) {
+  std::unique_ptr<ConnectionGate> gate(
+      new ConnectionGate(std::move(sockets), table, watch, std::move(deliver)));
+  PP_RETURN_IF_ERROR(gate->Start());
+  return gate;
+}
+
+absl::Status ConnectionGate::Start() {
+  epoll_ = epoll_create1(EPOLL_CLOEXEC);
+  stop_event_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  bool watched = epoll_ >= 0 && stop_event_ >= 0 && Watch(stop_event_, EPOLLIN);
+  for (const int fd : sockets_.descriptors()) watched = watched && Watch(fd, EPOLLIN);
+  if (!watched) {
+    return absl::UnavailableError(
+        absl::StrCat("cannot wait for connections to ", sockets_.address(), ": ", strerror(errno)));
+  }
+  thread_ = std::thread([this] { Run(); });
+  return absl::OkStatus();
+}
+
+void ConnectionGate::Stop() {
+  absl::MutexLock lock(&stop_mutex_);
+  if (thread_.joinable()) {
+    const uint64_t one = 1;
+    CHECK_EQ(write(stop_event_, &one, sizeof(one)), static_cast<ssize_t>(sizeof(one)));
+    thread_.join();
+  }
+  sockets_.Close();
+  for (int* fd : {&epoll_, &stop_event_}) {
+    if (*fd >= 0) close(*fd);
+    *fd = -1;
+  }
+}
+
+bool ConnectionGate::Watch(int fd, uint32_t events) {
+  epoll_event event{};
+  event.events = events;
+  event.data.fd = fd;
+  return epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
+void ConnectionGate::Run() {
+  const auto& listeners = sockets_.descriptors();
+  const SteadyClock clock;
+  absl::Duration next_sweep = clock.Now();
+  std::array<epoll_event, 256> events;
+  for (;;) {
+    const int count = epoll_wait(epoll_, events.data(), events.size(), kPeriodMilliseconds);
+    for (int i = 0; i < count; ++i) {
+      const int fd = events[i].data.fd;
+      if (fd == stop_event_) return;
+      if (std::find(listeners.begin(), listeners.end(), fd) != listeners.end()) {
+        Accept(fd);
+        continue;
+      }
+      // The socket lives on in gRPC for a moment, so closing our descriptor would not do.
+      epoll_ctl(epoll_, EPOLL_CTL_DEL, fd, nullptr);
+      table_->Remove(fd);
+    }
+    if (clock.Now() < next_sweep) continue;
+    next_sweep = clock.Now() + absl::Milliseconds(kPeriodMilliseconds);
+    table_->Sweep();
+    watch_->Sweep();
+  }
+}
+
+void ConnectionGate::Accept(int listener) {
+  for (int i = 0; i < kAcceptsAtOnce; ++i) {
+    sockaddr_storage name{};
+    socklen_t size = sizeof(name);
+    const int fd =
+        accept4(listener, reinterpret_cast<sockaddr*>(&name), &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (fd < 0) {
+      // Out of descriptors or memory: the connection stays where it is, and is tried again.
+      const bool ours = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
+      if (ours) poll(nullptr, 0, kPeriodMilliseconds / 10);
+      return;
+    }
+    const int duplicate = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (duplicate < 0 || !table_->Admit(duplicate, PeerAddressOf(fd, name))) {
+      if (duplicate >= 0) close(duplicate);
+      Refuse(fd);
+      continue;
+    }
+    if (!Watch(duplicate, 0)) {  // EPOLLHUP is always told
+      table_->Remove(duplicate);
+      Refuse(fd);
+      continue;
+    }
+    if (name.ss_family != AF_UNIX) {
+      const int yes = 1;
+      setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
+      setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &kUserTimeoutMilliseconds,
+                 sizeof(kUserTimeoutMilliseconds));
+    }
+    deliver_(fd);
+  }
+}
+
+}  // namespace pushpull

@@ -1,0 +1,240 @@
+#include "common/rpc/connection_table.h"
+
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "glog/logging.h"
+
+namespace pushpull {
+namespace {
+
+// Younger connections may be about to send their first request.
+constexpr absl::Duration kGrowingUp = absl::Seconds(1);
+// From a call's first bytes to its handler, on a busy machine.
+constexpr absl::Duration kNoticing = absl::Milliseconds(300);
+// So long without a cut, and an address is as any other.
+constexpr absl::Duration kForgiven = absl::Seconds(30);
+constexpr absl::Duration kLogPeriod = absl::Seconds(10);
+constexpr int kLogBurst = 5;
+constexpr int kRoomBurst = 64;
+constexpr absl::Duration kRoomPeriod = absl::Milliseconds(10);
+// Frames without messages (pings, windows, probes of the health service) are forgiven at this rate.
+constexpr double kForgivenBytesPerSecond = 64.0;
+// A connection with less is not worth a look.
+constexpr int64_t kSmallBytes = 64 * 1024;
+
+// Bytes that the process has read from the socket. -1: not TCP. A message must be credited before
+// this is asked, or it seems that more was delivered than came.
+int64_t BytesRead(int fd) {
+  int unread = 0;
+  if (ioctl(fd, FIONREAD, &unread) != 0) return -1;
+  tcp_info info{};
+  socklen_t size = sizeof(info);
+  if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return -1;
+  return static_cast<int64_t>(info.tcpi_bytes_received) - unread;
+}
+
+}  // namespace
+
+ConnectionTable::ConnectionTable(const ServerLimits& limits, const Clock* clock)
+    : limits_(limits),
+      clock_(clock),
+      last_sweep_(clock->Now()),
+      refusals_(kLogBurst, kLogPeriod),
+      cuts_(kLogBurst, kLogPeriod),
+      room_(kRoomBurst, kRoomPeriod) {}
+
+ConnectionTable::~ConnectionTable() {
+  for (const auto& [fd, entry] : entries_) close(fd);
+}
+
+bool ConnectionTable::Admit(int fd, const PeerAddress& peer) {
+  const absl::Duration now = clock_->Now();
+  absl::MutexLock lock(&mutex_);
+  if (const auto bar = bars_.find(peer.host); bar != bars_.end() && now < bar->second.until) {
+    if (refusals_.Allow(now)) {
+      LOG(WARNING) << "refused a connection from " << peer.host
+                   << ": one from there was cut just now" << refusals_.TakeNote();
+    }
+    return false;
+  }
+  const bool full = live_ >= limits_.max_connections;
+  const auto host = per_host_.find(peer.host);
+  const bool host_full =
+      host != per_host_.end() && host->second >= limits_.max_connections_per_peer;
+  if ((host_full && !MakeRoom(peer.host, now)) || (!host_full && full && !MakeRoom("", now))) {
+    if (refusals_.Allow(now)) {
+      LOG(WARNING) << "refused a connection from " << peer.host << ": there are "
+                   << (host_full ? limits_.max_connections_per_peer : limits_.max_connections)
+                   << (host_full ? " from there" : "") << " already" << refusals_.TakeNote();
+    }
+    return false;
+  }
+  Entry& entry = entries_[fd];
+  entry.peer = peer;
+  entry.account = std::make_shared<ConnectionAccount>();
+  entry.admitted = entry.last_message = entry.within_window = now;
+  if (!peer.key.empty()) accounts_[peer.key] = entry.account;
+  ++per_host_[peer.host];
+  ++live_;
+  return true;
+}
+
+bool ConnectionTable::MakeRoom(absl::string_view host, absl::Duration now) {
+  int victim = -1;
+  absl::Duration oldest = now - kGrowingUp;
+  for (const auto& [fd, entry] : entries_) {
+    if (!host.empty() && entry.peer.host != host) continue;
+    if (entry.cut || entry.account->messages_.load(std::memory_order_relaxed) > 0) continue;
+    if (entry.peer.key.empty() || entry.admitted >= oldest) continue;
+    victim = fd;
+    oldest = entry.admitted;
+  }
+  if (victim < 0 || !room_.Allow(now)) return false;
+  Cut(victim, &entries_[victim], now, "it made no request, and others wait");
+  return true;
+}
+
+void ConnectionTable::Forget(const Entry& entry) {
+  const auto account = accounts_.find(entry.peer.key);
+  if (account != accounts_.end() && account->second == entry.account) accounts_.erase(account);
+  const auto host = per_host_.find(entry.peer.host);
+  if (--host->second == 0) per_host_.erase(host);
+  --live_;
+}
+
+void ConnectionTable::Remove(int fd) {
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto it = entries_.find(fd);
+    if (it == entries_.end()) return;
+    if (!it->second.cut) Forget(it->second);
+    entries_.erase(it);
+  }
+  close(fd);
+}
+
+std::shared_ptr<ConnectionAccount> ConnectionTable::Find(absl::string_view grpc_peer) const {
+  const std::string key = KeyOfGrpcPeer(grpc_peer);
+  absl::MutexLock lock(&mutex_);
+  const auto it = accounts_.find(key);
+  return it == accounts_.end() ? nobody_ : it->second;
+}
+
+void ConnectionTable::Cut(int fd, Entry* entry, absl::Duration now, absl::string_view why) {
+  entry->cut = true;
+  Forget(*entry);
+  shutdown(fd, SHUT_RDWR);
+  if (cuts_.Allow(now)) {
+    LOG(WARNING) << "cut a connection from " << entry->peer.host << ": " << why << cuts_.TakeNote();
+  }
+}
+
+void ConnectionTable::CutAndBar(int fd, Entry* entry, absl::Duration now, absl::string_view why) {
+  if (!entry->peer.key.empty()) {
+    const auto [it, first] = bars_.try_emplace(entry->peer.host);
+    Bar& bar = it->second;
+    bar.length = first ? limits_.barred : std::min(2 * bar.length, limits_.barred_at_most);
+    bar.until = now + bar.length;
+  }
+  Cut(fd, entry, now, why);
+}
+
+std::string ConnectionTable::Examine(int fd, absl::Duration now, Entry* entry) {
+  const ConnectionAccount& account = *entry->account;
+  const double seconds = absl::ToDoubleSeconds(now - last_sweep_);
+
+  const int64_t cancelled = account.cancelled_.load(std::memory_order_relaxed);
+  entry->cancelled_level =
+      std::max(0.0, entry->cancelled_level - seconds * limits_.max_cancelled_calls_per_second) +
+      static_cast<double>(cancelled - std::exchange(entry->cancelled, cancelled));
+  if (entry->cancelled_level > limits_.max_cancelled_calls) {
+    return absl::StrCat("it took back more than ", limits_.max_cancelled_calls, " calls");
+  }
+
+  const uint64_t messages = account.messages_.load(std::memory_order_relaxed);
+  if (messages != std::exchange(entry->messages, messages)) entry->last_message = now;
+  const auto credit = static_cast<int64_t>(account.credit_bytes_.load(std::memory_order_relaxed));
+  const int64_t read = BytesRead(fd);
+  if (read < 0) return "";
+  entry->forgiven_bytes += static_cast<int64_t>(seconds * kForgivenBytesPerSecond);
+  int64_t undelivered = read - credit - entry->forgiven_bytes;
+  if (undelivered < 0) {
+    entry->forgiven_bytes += undelivered;
+    undelivered = 0;
+  }
+  entry->undelivered_bytes = undelivered;
+  const int64_t window =
+      std::min(limits_.max_undelivered_bytes, limits_.max_undelivered_without_push_bytes +
+                                                  account.pushes_.load(std::memory_order_relaxed) *
+                                                      limits_.max_undelivered_per_push_bytes);
+  // Its call may be about to be noticed.
+  if (undelivered <= window) entry->within_window = now;
+  if (undelivered > limits_.max_undelivered_bytes || now - entry->within_window >= kNoticing) {
+    return absl::StrCat("it sent ", undelivered, " bytes and no whole message, allowed are ",
+                        window);
+  }
+  const absl::Duration silent = now - entry->last_message;
+  if (undelivered > kSmallBytes && silent > limits_.stalled_message) {
+    return absl::StrCat("of the last ", undelivered, " bytes no message has come for ",
+                        absl::FormatDuration(silent));
+  }
+  return "";
+}
+
+void ConnectionTable::Sweep() {
+  const absl::Duration now = clock_->Now();
+  absl::MutexLock lock(&mutex_);
+  undelivered_bytes_ = 0;
+  for (auto& [fd, entry] : entries_) {
+    if (entry.cut) continue;
+    const std::string why = Examine(fd, now, &entry);
+    if (!why.empty()) {
+      CutAndBar(fd, &entry, now, why);
+    } else {
+      undelivered_bytes_ += entry.undelivered_bytes;
+    }
+  }
+  last_sweep_ = now;
+  absl::erase_if(bars_, [now](const auto& bar) { return bar.second.until + kForgiven <= now; });
+  if (undelivered_bytes_ > limits_.max_total_undelivered_bytes) CutLargest(now);
+}
+
+void ConnectionTable::CutLargest(absl::Duration now) {
+  std::vector<std::pair<int64_t, int>> stuck;
+  for (const auto& [fd, entry] : entries_) {
+    const bool small = entry.undelivered_bytes <= kSmallBytes;
+    if (entry.cut || small || now - entry.last_message < kGrowingUp) continue;
+    stuck.emplace_back(entry.undelivered_bytes, fd);
+  }
+  std::sort(stuck.rbegin(), stuck.rend());
+  for (const auto& [bytes, fd] : stuck) {
+    if (undelivered_bytes_ <= limits_.max_total_undelivered_bytes) return;
+    undelivered_bytes_ -= bytes;
+    CutAndBar(fd, &entries_[fd], now,
+              absl::StrCat("it sent ", bytes,
+                           " bytes and no whole message, and all connections hold "
+                           "more than ",
+                           limits_.max_total_undelivered_bytes));
+  }
+}
+
+int ConnectionTable::size() const {
+  absl::MutexLock lock(&mutex_);
+  return live_;
+}
+
+int64_t ConnectionTable::undelivered_bytes() const {
+  absl::MutexLock lock(&mutex_);
+  return undelivered_bytes_;
+}
+
+}  // namespace pushpull

@@ -1,0 +1,299 @@
+// The table over real sockets of this process, with a clock of the test's own.
+#include "common/rpc/connection_table.h"
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+
+#include "tests/testutil/fake_clock.h"
+
+namespace pushpull {
+namespace {
+
+// A TCP connection over the loopback; the server's end as gRPC would have it.
+class Pair {
+ public:
+  Pair() {
+    const int listener = socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in name{};
+    name.sin_family = AF_INET;
+    name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(name);
+    EXPECT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&name), size), 0);
+    EXPECT_EQ(listen(listener, 1), 0);
+    getsockname(listener, reinterpret_cast<sockaddr*>(&name), &size);
+    client_ = socket(AF_INET, SOCK_STREAM, 0);
+    EXPECT_EQ(connect(client_, reinterpret_cast<sockaddr*>(&name), size), 0);
+    sockaddr_storage peer{};
+    size = sizeof(peer);
+    server_ = accept(listener, reinterpret_cast<sockaddr*>(&peer), &size);
+    EXPECT_GE(server_, 0);
+    peer_ = PeerAddressOf(server_, peer);
+    close(listener);
+  }
+  ~Pair() {
+    close(client_);
+    close(server_);
+  }
+
+  Pair(const Pair&) = delete;
+  Pair& operator=(const Pair&) = delete;
+
+  // Sent and read, as gRPC reads what comes.
+  void Transfer(int64_t bytes) {
+    const std::string block(1 << 16, 'x');
+    std::string into(1 << 16, '\0');
+    while (bytes > 0) {
+      const auto part = std::min<int64_t>(bytes, static_cast<int64_t>(block.size()));
+      ASSERT_EQ(send(client_, block.data(), part, 0), part);
+      ASSERT_EQ(recv(server_, into.data(), part, MSG_WAITALL), part);
+      bytes -= part;
+    }
+  }
+  void SendOnly(int64_t bytes) {
+    const std::string block(bytes, 'x');
+    ASSERT_EQ(send(client_, block.data(), block.size(), 0), bytes);
+  }
+  bool IsCut() const {
+    char byte;
+    return recv(client_, &byte, 1, MSG_DONTWAIT) == 0;
+  }
+  int Duplicate() const { return fcntl(server_, F_DUPFD_CLOEXEC, 0); }
+  const PeerAddress& peer() const { return peer_; }
+  std::string grpc_peer() const {
+    return absl::StrCat("ipv4:127.0.0.1:", peer_.key.substr(peer_.key.find(' ') + 1));
+  }
+
+ private:
+  int client_ = -1;
+  int server_ = -1;
+  PeerAddress peer_;
+};
+
+class ConnectionTableTest : public testing::Test {
+ protected:
+  void Make() { table_ = std::make_unique<ConnectionTable>(limits_, &clock_); }
+  // -1: refused.
+  int Admit(const Pair& pair) { return Admit(pair, pair.peer()); }
+  int Admit(const Pair& pair, const PeerAddress& peer) {
+    const int fd = pair.Duplicate();
+    if (table_->Admit(fd, peer)) return fd;
+    close(fd);
+    return -1;
+  }
+  void Pass(absl::Duration duration) {
+    clock_.Advance(duration);
+    table_->Sweep();
+  }
+
+  FakeClock clock_;
+  ServerLimits limits_;
+  std::unique_ptr<ConnectionTable> table_;
+};
+
+TEST_F(ConnectionTableTest, RefusesWhatIsTooMuchAndCountsWhatEnds) {
+  limits_.max_connections = 3;
+  limits_.max_connections_per_peer = 2;
+  Make();
+  std::vector<Pair> pairs(5);
+  const int first = Admit(pairs[0]);
+  EXPECT_GE(first, 0);
+  EXPECT_GE(Admit(pairs[1]), 0);
+  EXPECT_EQ(Admit(pairs[2]), -1) << "a third one from there";
+  EXPECT_GE(Admit(pairs[3], {"10.0.0.1", "10.0.0.1 1"}), 0);
+  EXPECT_EQ(Admit(pairs[4], {"10.0.0.2", "10.0.0.2 1"}), -1) << "a fourth one";
+  EXPECT_EQ(table_->size(), 3);
+  table_->Remove(first);
+  EXPECT_EQ(table_->size(), 2);
+  EXPECT_GE(Admit(pairs[4], {"10.0.0.2", "10.0.0.2 1"}), 0);
+}
+
+TEST_F(ConnectionTableTest, SilentOnesMakeRoomAndThoseWithRequestsDoNot) {
+  limits_.max_connections = 2;
+  Make();
+  std::vector<Pair> pairs(4);
+  Admit(pairs[0]);
+  clock_.Advance(absl::Milliseconds(1));
+  Admit(pairs[1]);
+  EXPECT_EQ(Admit(pairs[2]), -1) << "they are too young to be called silent";
+  table_->Find(pairs[0].grpc_peer())->NoteReceived(10);
+  clock_.Advance(absl::Seconds(2));
+  EXPECT_GE(Admit(pairs[2]), 0);
+  EXPECT_FALSE(pairs[0].IsCut());
+  EXPECT_TRUE(pairs[1].IsCut());
+  EXPECT_EQ(table_->size(), 2);
+}
+
+TEST_F(ConnectionTableTest, BytesWithoutMessagesEndTheConnection) {
+  limits_.max_undelivered_bytes = 1 << 20;
+  Make();
+  Pair honest;
+  Pair hostile;
+  Admit(honest);
+  Admit(hostile);
+  const auto account = table_->Find(honest.grpc_peer());
+  for (int i = 0; i < 8; ++i) {
+    honest.Transfer(500000);
+    account->NoteReceived(499000);
+    Pass(absl::Milliseconds(100));
+    EXPECT_LT(table_->undelivered_bytes(), 1000);
+  }
+  hostile.Transfer(1000000);
+  Pass(absl::Milliseconds(100));
+  EXPECT_FALSE(hostile.IsCut());
+  EXPECT_NEAR(static_cast<double>(table_->undelivered_bytes()), 1000000, 1000);
+  hostile.Transfer(100000);
+  Pass(absl::Milliseconds(100));
+  EXPECT_TRUE(hostile.IsCut());
+  EXPECT_FALSE(honest.IsCut());
+  EXPECT_EQ(table_->size(), 1);
+}
+
+// Many small messages must not be a way to bring in what is never finished.
+TEST_F(ConnectionTableTest, SmallMessagesPayForThemselvesOnly) {
+  limits_.max_undelivered_bytes = 1 << 20;
+  Make();
+  Pair pair;
+  Admit(pair);
+  const auto account = table_->Find(pair.grpc_peer());
+  for (int i = 0; i < 200 && !pair.IsCut(); ++i) {
+    pair.Transfer(20000);
+    account->NoteReceived(100);
+    Pass(absl::Milliseconds(100));
+  }
+  EXPECT_TRUE(pair.IsCut());
+}
+
+// What cannot be of a push is cut long before, but not at once: the call may be on its way.
+TEST_F(ConnectionTableTest, APushExplainsItsWindow) {
+  Make();
+  Pair pushing;
+  Pair other;
+  Admit(pushing);
+  Admit(other);
+  table_->Find(pushing.grpc_peer())->NotePush(1);
+  pushing.Transfer(5 << 20);
+  other.Transfer(2 << 20);
+  Pass(absl::Milliseconds(100));
+  EXPECT_FALSE(other.IsCut());
+  Pass(absl::Milliseconds(300));
+  EXPECT_TRUE(other.IsCut());
+  EXPECT_FALSE(pushing.IsCut());
+  table_->Find(pushing.grpc_peer())->NotePush(-1);
+  Pass(absl::Milliseconds(100));
+  EXPECT_FALSE(pushing.IsCut());
+  Pass(absl::Milliseconds(300));
+  EXPECT_TRUE(pushing.IsCut());
+}
+
+TEST_F(ConnectionTableTest, NobodyComesFromThereForAMoment) {
+  limits_.max_undelivered_bytes = 100000;
+  Make();
+  Pair there;
+  Pair hostile;
+  Pair next;
+  Admit(there);
+  Admit(hostile);
+  hostile.Transfer(200000);
+  Pass(absl::Milliseconds(100));
+  EXPECT_TRUE(hostile.IsCut());
+  EXPECT_FALSE(there.IsCut());
+  EXPECT_EQ(Admit(next), -1);
+  EXPECT_GE(Admit(next, {"10.0.0.1", "10.0.0.1 1"}), 0) << "another address";
+  Pass(limits_.barred);
+  Pair again;
+  EXPECT_GE(Admit(again), 0);
+  again.Transfer(200000);
+  Pass(absl::Milliseconds(100));
+  Pass(limits_.barred);
+  Pair later;
+  EXPECT_EQ(Admit(later), -1) << "the second time is longer";
+  Pass(limits_.barred);
+  EXPECT_GE(Admit(later), 0);
+}
+
+TEST_F(ConnectionTableTest, UnreadBytesAreTheKernelsNotOurs) {
+  limits_.max_undelivered_bytes = 100000;
+  Make();
+  Pair pair;
+  Admit(pair);
+  pair.SendOnly(200000);
+  Pass(absl::Milliseconds(100));
+  EXPECT_EQ(table_->undelivered_bytes(), 0);
+  EXPECT_FALSE(pair.IsCut());
+}
+
+TEST_F(ConnectionTableTest, StalledMessageEndsTheConnection) {
+  limits_.stalled_message = absl::Seconds(10);
+  Make();
+  Pair stalled;
+  Pair idle;
+  Admit(stalled);
+  Admit(idle);
+  stalled.Transfer(100000);
+  idle.Transfer(1000);
+  for (int i = 0; i < 9; ++i) Pass(absl::Seconds(1));
+  EXPECT_FALSE(stalled.IsCut());
+  for (int i = 0; i < 3; ++i) Pass(absl::Seconds(1));
+  EXPECT_TRUE(stalled.IsCut());
+  for (int i = 0; i < 1000; ++i) Pass(absl::Seconds(1));
+  EXPECT_FALSE(idle.IsCut());
+}
+
+TEST_F(ConnectionTableTest, AllTogetherAreBoundedAndTheMovingOnesStay) {
+  limits_.max_undelivered_bytes = 1 << 20;
+  limits_.max_total_undelivered_bytes = 2 << 20;
+  Make();
+  std::vector<Pair> pairs(4);
+  for (const Pair& pair : pairs) Admit(pair);
+  for (Pair& pair : pairs) pair.Transfer(600000);
+  table_->Find(pairs[0].grpc_peer())->NoteReceived(1);
+  Pass(absl::Milliseconds(1500));
+  table_->Find(pairs[0].grpc_peer())->NoteReceived(1);
+  Pass(absl::Milliseconds(100));
+  int cut = 0;
+  for (const Pair& pair : pairs) cut += pair.IsCut();
+  EXPECT_EQ(cut, 1);
+  EXPECT_FALSE(pairs[0].IsCut());
+  EXPECT_LE(table_->undelivered_bytes(), limits_.max_total_undelivered_bytes);
+}
+
+TEST_F(ConnectionTableTest, TakenBackCallsEndTheConnection) {
+  limits_.max_cancelled_calls = 100;
+  limits_.max_cancelled_calls_per_second = 4.0;
+  Make();
+  Pair patient;
+  Pair hasty;
+  Admit(patient);
+  Admit(hasty);
+  for (int second = 0; second < 300; ++second) {
+    for (int i = 0; i < 3; ++i) table_->Find(patient.grpc_peer())->NoteCancelled();
+    Pass(absl::Seconds(1));
+  }
+  EXPECT_FALSE(patient.IsCut());
+  for (int i = 0; i < 101; ++i) table_->Find(hasty.grpc_peer())->NoteCancelled();
+  Pass(absl::Milliseconds(100));
+  EXPECT_TRUE(hasty.IsCut());
+}
+
+TEST(PeerAddressTest, GrpcNamesTheSameConnection) {
+  EXPECT_EQ(KeyOfGrpcPeer("ipv4:127.0.0.1:40123"), "127.0.0.1 40123");
+  EXPECT_EQ(KeyOfGrpcPeer("ipv6:%5B::1%5D:40123"), "::1 40123");
+  EXPECT_EQ(KeyOfGrpcPeer("ipv6:[fe80::1%252]:7"), "fe80::1 7");
+  EXPECT_EQ(KeyOfGrpcPeer("unix:"), "");
+  EXPECT_EQ(KeyOfGrpcPeer("unix:/tmp/x"), "");
+  EXPECT_EQ(KeyOfGrpcPeer(""), "");
+  EXPECT_EQ(KeyOfGrpcPeer("ipv4:"), "");
+}
+
+}  // namespace
+}  // namespace pushpull

@@ -1,0 +1,302 @@
+// Each limit through a real server: what breaks it ends, and others are served meanwhile.
+#include "common/rpc/server_limits.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <grpcpp/create_channel.h>
+#include <grpcpp/security/credentials.h>
+#include <netinet/in.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "gtest/gtest.h"
+
+#include "common/rpc/descriptor_budget.h"
+#include "common/rpc/grpc_ps_client.h"
+#include "common/rpc/grpc_ps_server.h"
+#include "common/sharding.h"
+#include "protos/parameter_server.grpc.pb.h"
+#include "tests/common/rpc/fake_ps_handler.h"
+
+namespace pushpull {
+namespace {
+
+constexpr absl::Duration kTimeout = absl::Seconds(60);
+constexpr char kPreface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+std::string Frame(int type, int flags, uint32_t stream, const std::string& payload) {
+  std::string frame;
+  for (const int shift : {16, 8, 0}) frame.push_back(static_cast<char>(payload.size() >> shift));
+  frame.push_back(static_cast<char>(type));
+  frame.push_back(static_cast<char>(flags));
+  for (const int shift : {24, 16, 8, 0}) frame.push_back(static_cast<char>(stream >> shift));
+  return frame + payload;
+}
+
+std::string Literal(const std::string& name, const std::string& value) {
+  return absl::StrCat(std::string(1, '\0'), std::string(1, static_cast<char>(name.size())), name,
+                      std::string(1, static_cast<char>(value.size())), value);
+}
+
+std::string RequestHeaders(const std::string& method) {
+  return Literal(":method", "POST") + Literal(":scheme", "http") +
+         Literal(":path", "/ps.ParameterServer/" + method) + Literal(":authority", "x") +
+         Literal("te", "trailers") + Literal("content-type", "application/grpc");
+}
+
+// A peer that writes what it likes.
+class RawPeer {
+ public:
+  explicit RawPeer(const std::string& address) : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in name{};
+    name.sin_family = AF_INET;
+    name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    int port = 0;
+    EXPECT_TRUE(absl::SimpleAtoi(address.substr(address.rfind(':') + 1), &port));
+    name.sin_port = htons(static_cast<uint16_t>(port));
+    EXPECT_EQ(connect(fd_, reinterpret_cast<sockaddr*>(&name), sizeof(name)), 0);
+  }
+  ~RawPeer() { close(fd_); }
+  RawPeer(const RawPeer&) = delete;
+  RawPeer& operator=(const RawPeer&) = delete;
+
+  bool Send(const std::string& bytes) {
+    return send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
+           static_cast<ssize_t>(bytes.size());
+  }
+  // Reads and drops until the server closes; false when it does not within `patience`.
+  bool AwaitEnd(absl::Duration patience = kTimeout) {
+    const timeval timeout{absl::ToInt64Seconds(patience), 0};
+    setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
+    char buffer[4096];
+    for (;;) {
+      const ssize_t got = recv(fd_, buffer, sizeof(buffer), 0);
+      if (got == 0 || (got < 0 && errno != EAGAIN)) return true;
+      if (got < 0) return false;
+    }
+  }
+
+ private:
+  int fd_;
+};
+
+class ServerLimitsTest : public testing::Test {
+ protected:
+  void Start() {
+    auto server = StartGrpcPsServer("127.0.0.1:0", &handler_, options_);
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+    client_ = MakeGrpcPsClient(server_->address());
+    ExpectServing();
+  }
+  void ExpectServing() { EXPECT_TRUE(client_->GetStatus(kTimeout).ok()); }
+
+  FakePsHandler handler_;
+  TransportOptions options_;
+  std::unique_ptr<GrpcPsServer> server_;
+  std::unique_ptr<PsClient> client_;
+};
+
+TEST_F(ServerLimitsTest, ConnectionsBeyondTheLimitAreRefused) {
+  options_.limits.max_connections = 8;
+  options_.limits.max_connections_per_peer = 8;
+  Start();
+  std::vector<std::unique_ptr<RawPeer>> peers;
+  for (int i = 0; i < 7; ++i) {
+    peers.push_back(std::make_unique<RawPeer>(server_->address()));
+    peers.back()->Send(kPreface + Frame(4, 0, 0, ""));
+  }
+  RawPeer refused(server_->address());
+  EXPECT_TRUE(refused.AwaitEnd());
+  ExpectServing();
+  // A place is free again as soon as one goes.
+  peers.clear();
+  for (int attempt = 0; attempt < 600; ++attempt) {
+    if (MakeGrpcPsClient(server_->address())->GetStatus(kTimeout).ok()) return;
+    absl::SleepFor(absl::Milliseconds(100));
+  }
+  FAIL() << "the places were not given back";
+}
+
+TEST_F(ServerLimitsTest, UnfinishedHandshakeEnds) {
+  options_.limits.handshake = absl::Seconds(1);
+  Start();
+  RawPeer silent(server_->address());
+  RawPeer slow(server_->address());
+  slow.Send(std::string(kPreface).substr(0, 5));
+  EXPECT_TRUE(silent.AwaitEnd());
+  EXPECT_TRUE(slow.AwaitEnd());
+  ExpectServing();
+}
+
+TEST_F(ServerLimitsTest, ConnectionWithoutCallsEnds) {
+  options_.limits.connection_idle = absl::Seconds(1);
+  Start();
+  RawPeer peer(server_->address());
+  peer.Send(kPreface + Frame(4, 0, 0, ""));
+  EXPECT_TRUE(peer.AwaitEnd());
+  ExpectServing();
+}
+
+TEST_F(ServerLimitsTest, HeaderWithoutEndIsCutOff) {
+  options_.limits.max_undelivered_bytes = 1 << 20;
+  Start();
+  RawPeer peer(server_->address());
+  // A value of 100 MiB is announced (HPACK: 127 and the rest as a varint) and comes in pieces.
+  ASSERT_TRUE(peer.Send(kPreface + Frame(4, 0, 0, "") +
+                        Frame(1, 0, 1,
+                              RequestHeaders("GetStatus") + std::string(1, '\0') + "\x03x-a" +
+                                  "\x7f\x81\xff\xff\x31")));
+  const std::string piece = Frame(9, 0, 1, std::string(16384, 'a'));
+  int64_t sent = 0;
+  while (sent < (int64_t{100} << 20) && peer.Send(piece)) sent += 16384;
+  // Ended within a tenth of a second after the limit, not at 100 MiB.
+  EXPECT_LT(sent, int64_t{100} << 20);
+  EXPECT_TRUE(peer.AwaitEnd());
+  ExpectServing();
+}
+
+TEST_F(ServerLimitsTest, TooMuchMetadataEndsTheCall) {
+  Start();
+  auto channel = grpc::CreateChannel(server_->address(), grpc::InsecureChannelCredentials());
+  const auto stub = ps::ParameterServer::NewStub(channel);
+  for (const size_t bytes : {size_t{1000}, size_t{20000}}) {
+    grpc::ClientContext context;
+    context.AddMetadata("x-large", std::string(bytes, 'm'));
+    ps::StatusReply reply;
+    const grpc::Status status = stub->GetStatus(&context, {}, &reply);
+    EXPECT_EQ(status.ok(), bytes < 8000) << bytes << ": " << status.error_message();
+  }
+}
+
+TEST_F(ServerLimitsTest, MessageOfAGigabyteIsNotWaitedFor) {
+  options_.limits.stalled_message = absl::Seconds(1);
+  Start();
+  RawPeer peer(server_->address());
+  ASSERT_TRUE(peer.Send(kPreface + Frame(4, 0, 0, "") + Frame(1, 4, 1, RequestHeaders("Push")) +
+                        Frame(0, 0, 1, std::string("\0\x40\0\0\0", 5))));
+  for (int i = 0; i < 8; ++i) peer.Send(Frame(0, 0, 1, std::string(16000, 'x')));
+  EXPECT_TRUE(peer.AwaitEnd());
+  ExpectServing();
+}
+
+TEST_F(ServerLimitsTest, PushThatDoesNotGoOnEnds) {
+  options_.limits.push_idle = absl::Seconds(1);
+  Start();
+  auto stream = client_->StartPush(kTimeout);
+  ps::PushChunk header;
+  ASSERT_TRUE(stream->Send(header, MakePayload(1000, 1)).ok());
+  handler_.AwaitChunks(1);
+  const absl::Time begin = absl::Now();
+  absl::Status sent;
+  while (sent.ok() && absl::Now() - begin < kTimeout) {
+    absl::SleepFor(absl::Milliseconds(1500));
+    sent = stream->Send(header, MakePayload(1000, 1));
+  }
+  const absl::Status status = stream->Finish().status();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
+  EXPECT_NE(status.message().find("did not go on"), std::string::npos) << status;
+  ExpectServing();
+}
+
+TEST_F(ServerLimitsTest, WaitingPullEndsWithTheLongestCall) {
+  options_.limits.longest_call = absl::Seconds(1);
+  handler_.hold_pulls = true;
+  Start();
+  const absl::Status status = client_->Pull(
+      {}, kTimeout, [](const ps::PullChunk&, const Payload&) { return absl::OkStatus(); });
+  EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
+  handler_.AwaitCancelledPull();
+  // So does a call that the handler never answers.
+  EXPECT_TRUE(absl::IsDeadlineExceeded(client_->Heartbeat({}, kTimeout).status()));
+}
+
+TEST_F(ServerLimitsTest, PullThatIsNotReadLetsGoOfTheWeights) {
+  options_.limits.pull_stalled = absl::Seconds(1);
+  handler_.weights = MakePayload(32 * Sharding::kChunkBytes, 3);
+  Start();
+  const std::weak_ptr<const void> weights = handler_.weights.owner;
+  std::atomic<bool> read_on{false};
+  absl::Status status;
+  std::thread reader([&] {
+    status = client_->Pull({}, kTimeout, [&](const ps::PullChunk&, const Payload&) {
+      while (!read_on) absl::SleepFor(absl::Milliseconds(10));
+      return absl::OkStatus();
+    });
+  });
+  absl::SleepFor(absl::Seconds(1));
+  handler_.weights = Payload();
+  const absl::Time begin = absl::Now();
+  while (!weights.expired() && absl::Now() - begin < kTimeout) {
+    absl::SleepFor(absl::Milliseconds(20));
+  }
+  EXPECT_TRUE(weights.expired());
+  read_on = true;
+  reader.join();
+  EXPECT_TRUE(absl::IsUnavailable(status)) << "worth another attempt: " << status;
+}
+
+TEST_F(ServerLimitsTest, CallsThatAreTakenBackEndTheConnection) {
+  options_.limits.max_cancelled_calls = 20;
+  handler_.hold_pulls = true;
+  Start();
+  RawPeer peer(server_->address());
+  peer.Send(kPreface + Frame(4, 0, 0, ""));
+  bool open = true;
+  for (uint32_t stream = 1; open && stream < 20000; stream += 2) {
+    open = peer.Send(Frame(1, 4, stream, RequestHeaders("Pull")) +
+                     Frame(0, 1, stream, std::string(5, '\0')));
+    absl::SleepFor(absl::Milliseconds(2));
+    open = open && peer.Send(Frame(3, 0, stream, std::string("\0\0\0\x08", 4)));
+  }
+  EXPECT_TRUE(peer.AwaitEnd());
+  ExpectServing();
+}
+
+TEST_F(ServerLimitsTest, HonestBulkTrafficPassesAllLimits) {
+  handler_.weights = MakePayload(20 * Sharding::kChunkBytes, 3);
+  Start();
+  for (int round = 0; round < 5; ++round) {
+    auto stream = client_->StartPush(kTimeout);
+    ps::PushChunk header;
+    for (uint32_t chunk = 0; chunk < 40; ++chunk) {
+      header.set_chunk(chunk);
+      ASSERT_TRUE(stream->Send(header, MakePayload(Sharding::kChunkBytes, chunk)).ok());
+    }
+    ASSERT_TRUE(stream->Finish().ok());
+    ASSERT_TRUE(client_
+                    ->Pull({}, kTimeout,
+                           [](const ps::PullChunk&, const Payload&) { return absl::OkStatus(); })
+                    .ok());
+  }
+}
+
+TEST(DescriptorBudgetTest, RaisesTheLimitOrSettlesForLess) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit low = before;
+  low.rlim_cur = 300;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
+  EXPECT_EQ(FitConnections(100, 1), 100);
+  rlimit raised{};
+  getrlimit(RLIMIT_NOFILE, &raised);
+  EXPECT_GE(raised.rlim_cur, 456u);
+  const int64_t most = static_cast<int64_t>(before.rlim_max);
+  if (before.rlim_max != RLIM_INFINITY && most < (int64_t{1} << 30)) {
+    EXPECT_EQ(FitConnections(1 << 30, 2), (most - 256) / 4);
+  }
+  setrlimit(RLIMIT_NOFILE, &before);
+}
+
+}  // namespace
+}  // namespace pushpull

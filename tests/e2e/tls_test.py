@@ -1,0 +1,190 @@
+"""Training over TLS: what is refused at the start, files replaced while it goes on, and what logs must not hold."""
+import os
+import pathlib
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import time
+import unittest
+
+from harness import ROOT, EndToEndTest
+
+FULL = os.environ.get("PUSHPULL_TEST_FULL") == "1"
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def children(pid):
+    return [int(line) for line in
+            pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+class TlsTest(EndToEndTest):
+
+    def make_certs(self, *flags, folder="certs"):
+        done = subprocess.run([ROOT / "scripts" / "make_certs.sh", f"--out={self.folder / folder}", "--job=e2e",
+                               *flags], capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        return self.folder / folder
+
+    def tls(self, name, folder="certs"):
+        certs = self.folder / folder
+        return [f"--tls_ca={certs}/ca.pem", f"--tls_cert={certs}/{name}.pem", f"--tls_key={certs}/{name}.key"]
+
+
+class Refusals(TlsTest):
+
+    def refused(self, code, words, name, *flags):
+        process = self.start(f"refused{len(self.processes)}.log", name, *flags)
+        self.assertEqual(process.wait(), code, process.text())
+        for word in words:
+            self.assertIn(word, process.text())
+
+    def test_start_matrix(self):
+        certs = self.make_certs("--ps=127.0.0.1", "--workers=1", "--clones=2", "--admin")
+        job = [f"--pipeline_config_path={self.write_config()}", f"--train_dir={self.folder / 'run'}",
+               "--state_dir="]
+        port = free_port()
+        beyond = f"--listen=0.0.0.0:{port}"
+        # Plaintext beyond this machine.
+        self.refused(64, ["0.0.0.0", "--tls_ca", "--insecure"], "ps_server", *job, beyond)
+        self.refused(64, ["192.0.2.1:2222", "--insecure"], "worker", "--ps=192.0.2.1:2222")
+        server = self.start("insecure.log", "ps_server", *job, beyond, "--insecure")
+        server.wait_for("listening on")
+        self.assertRegex(server.text(), r"(?m)^W.*--insecure: everybody who reaches 0\.0\.0\.0")
+        server.end()
+        server = self.start("local.log", "ps_server", *job, f"--listen=localhost:{port}")
+        server.wait_for("listening on")
+        self.assertNotIn("insecure", server.text())
+        server.end()
+        # Flags that are not whole.
+        ps = self.tls("ps-0")
+        self.refused(64, ["missing: --tls_key"], "ps_server", *job, *ps[:2])
+        self.refused(64, ["missing: --tls_ca, --tls_cert"], "worker", ps[2])
+        self.refused(64, ["contradicts"], "ps_server", *job, *ps, "--insecure")
+        # Files that are no good.
+        self.refused(66, ["TLS key", "/no/key"], "ps_server", *job, *ps[:2], "--tls_key=/no/key")
+        self.refused(65, [f"{certs}/admin.key: is not the key"], "ps_server", *job, *ps[:2],
+                     f"--tls_key={certs}/admin.key")
+        self.refused(65, ["needs one of role ps"], "ps_server", *job, *self.tls("admin"))
+        self.refused(65, ["needs one of role worker"], "worker", *ps)
+        self.refused(65, ["worker/0-1", "worker_ids 0 to 2"], "worker", *self.tls("worker-0"), "--num_clones=3")
+        os.chmod(certs / "ps-0.key", 0o644)
+        self.refused(65, ["mode 0644", "chmod 600"], "ps_server", *job, *ps)
+        os.chmod(certs / "ps-0.key", 0o600)
+        # TLS is what lets it listen anywhere.
+        server = self.start("tls.log", "ps_server", *job, *ps, beyond)
+        server.wait_for("listening on")
+        # Over TLS or not at all.
+        self.refused(200, ["did not answer for"], "worker", f"--ps=127.0.0.1:{port}", "--peer_deadline=2s")
+
+
+class Rotation(TlsTest):
+    """Two ps tasks in processes of their own and three clones, while everything that they trust is replaced."""
+
+    def start_job(self, config):
+        ports = [free_port(), free_port()]
+        cluster = ",".join(f"127.0.0.1:{port}" for port in ports)
+        servers = [
+            self.start(f"ps{task}.log", "ps_server", f"--pipeline_config_path={config}",
+                       f"--train_dir={self.folder / 'run'}", "--tasks=2", f"--task_index={task}",
+                       f"--cluster={cluster}", f"--listen=127.0.0.1:{ports[task]}",
+                       f"--state_dir={self.folder / 'state'}", "--lease=3s", *self.tls(f"ps-{task}"))
+            for task in range(2)]
+        worker = self.start("worker.log", "worker", f"--ps=127.0.0.1:{ports[0]}", "--num_clones=3",
+                            "--peer_deadline=60s", *self.tls("worker-0"))
+        return servers, worker, ports[0]
+
+    def step(self):
+        """Of the newest checkpoint; there is one every second."""
+        return max((int(path.name[5:]) for path in (self.folder / "run").glob("ckpt-*[0-9]")), default=0)
+
+    def await_step(self, server, step):
+        deadline = time.monotonic() + 120
+        while self.step() < step:
+            self.assertIsNone(server.popen.poll(), server.text())
+            self.assertLess(time.monotonic(), deadline, server.text())
+            time.sleep(0.1)
+
+    def secrets(self):
+        """Every line of every key there is now: base64 that no log has by chance."""
+        lines = set()
+        for key in self.folder.glob("**/*.key"):
+            lines.update(line for line in key.read_text().split("\n") if len(line) > 30 and "-----" not in line)
+        self.assertGreaterEqual(len(lines), 8)
+        return lines
+
+    def test_rotation_under_load(self):
+        # All that gRPC and glog can say.
+        loud = {"GLOG_v": "2", "GRPC_VERBOSITY": "DEBUG", "GRPC_TRACE": "tsi,handshaker,connectivity_state"}
+        os.environ.update(loud)
+        self.addCleanup(lambda: [os.environ.pop(name) for name in loud])
+        parts = ["--ps=127.0.0.1,127.0.0.1", "--workers=1", "--clones=3"]
+        certs = self.make_certs(*parts)
+        secrets = self.secrets()
+        shutil.copytree(certs, self.folder / "former")
+        config = self.write_config(steps=100000)
+        config.write_text(config.read_text().replace("save_checkpoints_secs: 1000", "save_checkpoints_secs: 1"))
+        servers, worker, port = self.start_job(config)
+        self.await_step(servers[0], 20)
+        commands = [pathlib.Path(f"/proc/{pid}/{what}").read_text()
+                    for pid in [worker.popen.pid, *children(worker.popen.pid), *(s.popen.pid for s in servers)]
+                    for what in ("cmdline", "environ")]
+
+        # The authorities first, then what they sign, then the old one goes.
+        self.make_certs("--new_authority")
+        time.sleep(2.5)
+        self.make_certs(*parts)
+        secrets |= self.secrets()
+        for server in servers:
+            server.wait_for("TLS certificate replaced: spiffe://pushpull/e2e/ps")
+        time.sleep(1.5)
+        self.make_certs("--forget_old_authority")
+        time.sleep(2.5)
+        self.await_step(servers[0], self.step() + 20)
+
+        # A clone that comes back does so with the new ones.
+        victim = children(worker.popen.pid)[1]
+        os.kill(victim, signal.SIGKILL)
+        deadline = time.monotonic() + 60
+        while victim in children(worker.popen.pid) or len(children(worker.popen.pid)) < 3:
+            self.assertLess(time.monotonic(), deadline, worker.text())
+            time.sleep(0.1)
+        self.await_step(servers[0], self.step() + 50)
+
+        # Who still has the old ones stays outside.
+        late = self.start("former.log", "worker", f"--ps=127.0.0.1:{port}", "--num_clones=3",
+                          "--peer_deadline=2s", *self.tls("worker-0", "former"))
+        self.assertEqual(late.wait(), 200, late.text())
+
+        # No step failed: one clone died, the one that we killed, and nothing was given up.
+        self.assertEqual(re.findall(r"died \((.*?)\)", worker.text()), ["killed by signal 9"], worker.text())
+        for log in [worker.text(), *(server.text() for server in servers)]:
+            self.assertNotRegex(log, r"(?m)^E\d{4}")
+            self.assertNotIn("rolled back", log)
+        servers[0].kill(signal.SIGTERM)
+        self.assertEqual(servers[0].wait(), 143, servers[0].text())
+        logs = "".join(path.read_text(errors="replace") for path in self.folder.glob("*.log"))
+        self.assertIn("gRPC:", logs)
+        for secret in secrets:
+            self.assertNotIn(secret, logs)
+            for text in commands:
+                self.assertNotIn(secret, text)
+        if not FULL:
+            return
+        # The same bits as without TLS and without any of this.
+        published = self.step()
+        self.train(self.write_config("plain.config", steps=published), "plain", 3, ["--tasks=2"])
+        for shard in range(2):
+            file = f"ckpt-{published:08d}/shard-{shard:05d}-of-00002.safetensors"
+            self.assertEqual((self.folder / "run" / file).read_bytes(), (self.folder / "plain" / file).read_bytes())
+
+
+if __name__ == "__main__":
+    unittest.main()
