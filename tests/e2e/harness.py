@@ -43,12 +43,13 @@ MOMENTUM = ("momentum_optimizer { learning_rate { constant_learning_rate { learn
 class Process:
     """One of our binaries, its output in a file."""
 
-    def __init__(self, log, name, *arguments, stdout=None):
+    def __init__(self, log, name, *arguments, stdout=None, env=None, prefix=()):
+        """prefix: a command that ends by starting ours, such as `ip netns exec HOST`."""
         self.log_path = log
         self.log = open(log, "ab")
         self.popen = subprocess.Popen(
-            [str(BIN / name), *map(str, arguments)], stdin=subprocess.DEVNULL,
-            stdout=stdout or self.log, stderr=self.log, start_new_session=True)
+            [*prefix, str(BIN / name), *map(str, arguments)], stdin=subprocess.DEVNULL,
+            stdout=stdout or self.log, stderr=self.log, start_new_session=True, env=env)
 
     def wait(self, timeout=PATIENCE_S):
         """Exit code; the output is part of the failure when it does not end."""

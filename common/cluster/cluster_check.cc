@@ -1,0 +1,243 @@
+#include "common/cluster/cluster_check.h"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+
+#include "common/cluster/address_probe.h"
+#include "common/error_detail.h"
+#include "common/protocol_version.h"
+
+namespace pushpull {
+namespace {
+
+// Of the round trip; the first call also connects.
+constexpr int kTimedCalls = 3;
+
+absl::string_view StateName(PeerState state) {
+  switch (state) {
+    case PeerState::kOwn:
+      return "this process";
+    case PeerState::kReady:
+      return "ready";
+    case PeerState::kStarting:
+      return "starting";
+    case PeerState::kUnreachable:
+      return "unreachable";
+    case PeerState::kRefused:
+      return "refused";
+    case PeerState::kOtherJob:
+      return "other job";
+    case PeerState::kWrongTask:
+      return "wrong task";
+    case PeerState::kOtherVersion:
+      return "other version";
+  }
+  return "?";
+}
+
+// What a peer has told, or why it has not.
+struct Answer {
+  absl::Status reached;
+  absl::StatusOr<ps::ShardStateReply> shard = absl::UnknownError("not asked");
+  absl::StatusOr<ps::JobReply> job = absl::UnknownError("not asked");  // of task 0
+  absl::Duration round_trip;
+};
+
+void Ask(const std::string& address, bool is_coordinator, const ClusterCheckOptions& options,
+         const PsClientFactory& connect, Answer* answer) {
+  const absl::Time deadline = absl::Now() + options.patience;
+  answer->reached = ProbeAddress(address, options.patience);
+  if (!answer->reached.ok()) return;
+  const std::unique_ptr<PsClient> client = connect(address);
+  // A connection that came about late is still given the time to say something.
+  const auto left = [&] { return std::max(deadline - absl::Now(), options.patience / 5); };
+  answer->shard = client->GetShardState(left());
+  if (!answer->shard.ok()) return;
+  if (is_coordinator) {
+    ps::JobRequest request;
+    request.set_protocol_version(kProtocolVersion);
+    answer->job = client->GetJob(request, left());
+  }
+  answer->round_trip = absl::InfiniteDuration();
+  for (int i = 0; i < kTimedCalls; ++i) {
+    const absl::Time start = absl::Now();
+    if (!client->GetShardState(left()).ok()) break;
+    answer->round_trip = std::min(answer->round_trip, absl::Now() - start);
+  }
+  if (answer->round_trip == absl::InfiniteDuration()) answer->round_trip = absl::ZeroDuration();
+}
+
+std::string Hex(const std::string& run_id) { return absl::BytesToHexString(run_id.substr(0, 4)); }
+
+// The call did not succeed, though something took the connection.
+void JudgeSilence(const absl::Status& status, const ClusterCheckOptions& options,
+                  PeerReport* report) {
+  const bool starting = GetErrorDetail(status).kind() == ps::ErrorDetail::NOT_READY;
+  if (starting) {
+    report->state = PeerState::kStarting;
+    report->reason = std::string(status.message());
+  } else if (absl::IsDeadlineExceeded(status)) {
+    report->state = PeerState::kUnreachable;
+    report->reason = absl::StrCat("takes the connection, but gives no answer in ",
+                                  absl::FormatDuration(options.patience),
+                                  ": stopped, overloaded, or no ps_server");
+  } else if (absl::IsUnimplemented(status)) {
+    report->state = PeerState::kRefused;
+    report->reason = absl::StrCat("speaks gRPC, but is no ps_server: ", status.message());
+  } else if (absl::IsPermissionDenied(status) || absl::IsUnauthenticated(status)) {
+    report->state = PeerState::kRefused;
+    report->reason = std::string(status.message());
+  } else {
+    report->state = PeerState::kRefused;
+    report->reason = absl::StrCat(
+        "something listens there, but no call gets through (another service, one side has TLS and "
+        "the other has not, a certificate is refused, or it is stopped or overloaded): ",
+        status.message());
+  }
+}
+
+// The job as task 0 tells it; null: it does not.
+PeerReport Judge(int task, const std::string& address, const Answer& answer,
+                 const ps::JobReply* job, const ClusterCheckOptions& options) {
+  PeerReport report;
+  report.task = task;
+  report.address = address;
+  report.round_trip = answer.round_trip;
+  if (!answer.reached.ok()) {
+    report.reason = std::string(answer.reached.message());
+    return report;
+  }
+  if (!answer.shard.ok()) {
+    JudgeSilence(answer.shard.status(), options, &report);
+    return report;
+  }
+  const ps::ShardStateReply& shard = *answer.shard;
+  report.run_id = Hex(shard.job_run_id());
+  report.protocol_version = shard.protocol_version();
+  if (shard.protocol_version() != kProtocolVersion) {
+    report.state = PeerState::kOtherVersion;
+    report.reason =
+        absl::StrCat("speaks protocol version ", shard.protocol_version(), ", this program ",
+                     kProtocolVersion, "; use binaries of one build");
+  } else if (job != nullptr && shard.job_run_id() != job->run_id()) {
+    report.state = PeerState::kOtherJob;
+    report.reason =
+        absl::StrCat("belongs to run ", report.run_id, ", task 0 to run ", Hex(job->run_id()));
+  } else if (static_cast<int>(shard.shard()) != task) {
+    report.state = PeerState::kWrongTask;
+    report.reason = absl::StrCat("is task ", shard.shard(), " of the job, not task ", task,
+                                 "; the addresses are in another order, or of another cluster");
+  } else if (shard.epoch() == 0) {
+    report.state = PeerState::kStarting;
+    report.reason = "has not its variables yet: it waits for the other ps tasks";
+  } else {
+    report.state = PeerState::kReady;
+  }
+  return report;
+}
+
+// What only task 0 knows.
+void JudgeJob(const Answer& answer, size_t tasks, const ClusterCheckOptions& options,
+              PeerReport* report) {
+  if (report->state != PeerState::kReady && report->state != PeerState::kStarting) return;
+  if (!answer.job.ok()) return JudgeSilence(answer.job.status(), options, report);
+  const ps::JobReply& job = *answer.job;
+  if (tasks > 1 && job.tasks() != tasks) {
+    report->state = PeerState::kOtherJob;
+    report->reason =
+        absl::StrCat("its job has ", job.tasks(), " ps tasks, this process knows ", tasks);
+  } else if (!options.layout_signature.empty() &&
+             job.layout_signature() != options.layout_signature) {
+    report->state = PeerState::kOtherJob;
+    report->reason =
+        "trains another model than this process's pipeline config describes (layout signatures "
+        "differ); give all tasks the same config";
+  }
+}
+
+// All at once; answers in the order of the addresses.
+std::vector<Answer> AskAll(const std::vector<std::string>& addresses, int first_task,
+                           const ClusterCheckOptions& options, const PsClientFactory& connect) {
+  std::vector<Answer> answers(addresses.size());
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < addresses.size(); ++i) {
+    const int task = first_task + static_cast<int>(i);
+    if (task == options.own_task) continue;
+    threads.emplace_back(
+        [&, i, task] { Ask(addresses[i], task == 0, options, connect, &answers[i]); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return answers;
+}
+
+void Append(const std::vector<std::string>& addresses, int first_task,
+            const std::vector<Answer>& answers, const ps::JobReply* job,
+            const ClusterCheckOptions& options, ClusterReport* report) {
+  for (size_t i = 0; i < addresses.size(); ++i) {
+    const int task = first_task + static_cast<int>(i);
+    if (task == options.own_task) {
+      report->peers.push_back({task, addresses[i], PeerState::kOwn, "", {}, "", kProtocolVersion});
+    } else {
+      report->peers.push_back(Judge(task, addresses[i], answers[i], job, options));
+    }
+  }
+}
+
+}  // namespace
+
+ClusterReport CheckCluster(const ClusterCheckOptions& options, const PsClientFactory& connect) {
+  ClusterReport report;
+  const std::vector<Answer> answers = AskAll(options.ps, 0, options, connect);
+  const bool told = !answers.empty() && answers[0].job.ok();
+  const ps::JobReply* job = told ? &*answers[0].job : nullptr;
+  Append(options.ps, 0, answers, job, options, &report);
+  if (!answers.empty() && options.own_task != 0) {
+    JudgeJob(answers[0], options.ps.size(), options, &report.peers[0]);
+  }
+  if (job != nullptr && options.ps.size() == 1 && job->addresses_size() > 1) {
+    const std::vector<std::string> others(job->addresses().begin() + 1, job->addresses().end());
+    Append(others, 1, AskAll(others, 1, options, connect), job, options, &report);
+  }
+  return report;
+}
+
+std::string ClusterReport::Table() const {
+  int width = 7;
+  for (const PeerReport& peer : peers)
+    width = std::max(width, static_cast<int>(peer.address.size()));
+  std::string table = absl::StrFormat("%-4s  %-*s  %-13s  %10s  %-8s  %s\n", "task", width,
+                                      "address", "state", "round trip", "run", "protocol");
+  const auto or_dash = [](std::string text) { return text.empty() ? "-" : text; };
+  for (const PeerReport& peer : peers) {
+    const double milliseconds = absl::ToDoubleMilliseconds(peer.round_trip);
+    absl::StrAppendFormat(&table, "%-4d  %-*s  %-13s  %10s  %-8s  %s\n", peer.task, width,
+                          peer.address, StateName(peer.state),
+                          milliseconds > 0 ? absl::StrFormat("%.2f ms", milliseconds) : "-",
+                          or_dash(peer.run_id),
+                          peer.protocol_version > 0 ? absl::StrCat(peer.protocol_version) : "-");
+  }
+  return table;
+}
+
+absl::Status ClusterReport::status() const {
+  std::string reasons;
+  int bad = 0;
+  for (const PeerReport& peer : peers) {
+    if (peer.state == PeerState::kOwn || peer.state == PeerState::kReady) continue;
+    ++bad;
+    absl::StrAppend(&reasons, "\n  ps task ", peer.task, " at ", peer.address, " (",
+                    StateName(peer.state), "): ", peer.reason);
+  }
+  if (bad == 0) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat(bad, " of ", peers.size(), " ps tasks are not ready:", reasons));
+}
+
+}  // namespace pushpull
