@@ -15,7 +15,9 @@
 #include "common/file_system.h"
 #include "common/model/model_layout.h"
 #include "common/rpc/grpc_ps_client.h"
+#include "common/rpc/security/transport_credentials.h"
 #include "common/status_macros.h"
+#include "common/trace/trace_parts.h"
 #include "worker/train/network_gradient_source.h"
 
 namespace pushpull {
@@ -36,11 +38,31 @@ PsSession::Options SessionOptions(const WorkerOptions& options, int clone) {
   session.peer_name = PeerName(clone);
   session.peer_deadline = options.peer_deadline;
   session.jitter_seed = static_cast<uint64_t>(getpid());
+  session.server_clock = options.server_clock;
   return session;
 }
 
-std::unique_ptr<PsClient> MakeClient(const std::string& address) {
-  return MakeGrpcPsClient(address);
+// Refuses TLS files that are no use to this worker before anybody is spoken to.
+absl::StatusOr<PsSession::ClientFactory> MakeClients(const WorkerOptions& options) {
+  TransportOptions transport;
+  PP_ASSIGN_OR_RETURN(transport.credentials,
+                      TransportCredentials::Create(options.security, {PeerRole::kWorker}));
+  const uint32_t first = options.worker_index * options.num_clones;
+  PP_RETURN_IF_ERROR(
+      CheckOwnWorkerIds(*transport.credentials, {first, first + options.num_clones - 1}));
+  return PsSession::ClientFactory(
+      [transport](const std::string& address) { return MakeGrpcPsClient(address, transport); });
+}
+
+CloneInstruments InstrumentsOf(const WorkerOptions& options, const PsSession::Options& session) {
+  CloneInstruments instruments;
+  instruments.gpu = options.gpu;
+  if (options.trace == nullptr) return instruments;
+  const int process = TraceProcessOfClone(session.worker_id);
+  const std::string name = absl::StrCat("clone ", session.worker_id, " (", session.peer_name, ")");
+  instruments.phases = options.trace->Row(process, name, 1, "training");
+  instruments.sending = options.trace->Row(process, name, 2, "sending");
+  return instruments;
 }
 
 absl::StatusOr<config::TrainEvalPipelineConfig> ConfigOfJob(const ps::JobReply& job) {
@@ -72,7 +94,8 @@ void StopSwitch::Clear() {
 
 absl::Status CheckJob(const WorkerOptions& options, Clock* clock, StopSwitch* stop,
                       const PsSession::WaitReporter& on_wait) {
-  PsSession session(SessionOptions(options, 0), MakeClient, clock, on_wait);
+  PP_ASSIGN_OR_RETURN(PsSession::ClientFactory clients, MakeClients(options));
+  PsSession session(SessionOptions(options, 0), std::move(clients), clock, on_wait);
   stop->Add([&session] { session.Stop(); });
   const absl::Status connected = session.Connect(options.ps);
   stop->Clear();
@@ -111,7 +134,8 @@ absl::Status RunClone(const WorkerOptions& options, int clone, Clock* clock, Sto
     report(waiting);
   };
   const PsSession::Options session_options = SessionOptions(options, clone);
-  PsSession session(session_options, MakeClient, clock, on_wait);
+  PP_ASSIGN_OR_RETURN(PsSession::ClientFactory clients, MakeClients(options));
+  PsSession session(session_options, std::move(clients), clock, on_wait);
   stop->Add([&session] { session.Stop(); });
   const auto run = [&]() -> absl::Status {
     PP_RETURN_IF_ERROR(session.Connect(options.ps));
@@ -126,7 +150,8 @@ absl::Status RunClone(const WorkerOptions& options, int clone, Clock* clock, Sto
     source_options.compute = options.compute;
     PP_ASSIGN_OR_RETURN(const std::unique_ptr<NetworkGradientSource> source,
                         NetworkGradientSource::Create(config, &layout, source_options));
-    CloneTrainer trainer(&session, source.get(), &layout, clock, report);
+    CloneTrainer trainer(&session, source.get(), &layout, clock, report,
+                         InstrumentsOf(options, session_options));
     stop->Add([&trainer] { trainer.Stop(); });
     const absl::Status status = trainer.Run();
     stop->Clear();

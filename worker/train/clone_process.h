@@ -14,9 +14,13 @@
 #include "absl/time/time.h"
 
 #include "common/clock.h"
+#include "common/trace/clock_offset.h"
+#include "common/trace/trace_writer.h"
+#include "common/transport_security.h"
 #include "worker/data/image_cache.h"
 #include "worker/model/compute.h"
 #include "worker/train/clone_trainer.h"
+#include "worker/train/gpu_probe.h"
 #include "worker/train/ps_session.h"
 
 namespace pushpull {
@@ -30,6 +34,11 @@ struct WorkerOptions {
   std::string data_dir;
   ImageCacheOptions image_cache;
   absl::Duration peer_deadline = absl::Minutes(5);
+  TransportSecurity security = {};
+  // Of a clone process; each may be null, and must outlive it.
+  GpuProbe* gpu = nullptr;
+  TraceWriter* trace = nullptr;
+  ClockOffset* server_clock = nullptr;
 };
 
 // Lets another thread stop what runs.

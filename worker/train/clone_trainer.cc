@@ -15,8 +15,9 @@ namespace pushpull {
 namespace {
 
 constexpr absl::Duration kPushTimeout = absl::Seconds(60);
-// A long poll is cut into pieces, so that a slot granted meanwhile is taken up.
-constexpr absl::Duration kPollTimeout = absl::Seconds(2);
+// A long poll is cut into pieces, so that a slot granted meanwhile is taken up and the supervisor
+// hears soon for whom the step waits.
+constexpr absl::Duration kPollTimeout = absl::Milliseconds(500);
 constexpr absl::Duration kRateWindow = absl::Seconds(3);
 // The coordinator hears of an applied step a moment after the shards show it.
 constexpr absl::Duration kOpenStepPoll = absl::Milliseconds(2);
@@ -24,6 +25,9 @@ constexpr int kOpenStepAttempts = 500;
 // After the last step a server that does not answer for so long has ended.
 constexpr absl::Duration kGonePatience = absl::Seconds(5);
 constexpr absl::Duration kPublicationPoll = absl::Milliseconds(100);
+// Round trips before the first step of a trace: the quickest of a few tells the server's clock
+// well.
+constexpr int kClockSamples = 5;
 
 bool SameGrant(const ps::SlotGrant& a, const ps::SlotGrant& b) {
   return a.slot() == b.slot() && a.grant() == b.grant();
@@ -32,20 +36,23 @@ bool SameGrant(const ps::SlotGrant& a, const ps::SlotGrant& b) {
 }  // namespace
 
 CloneTrainer::CloneTrainer(PsSession* session, GradientSource* source, const VariableLayout* layout,
-                           Clock* clock, ReportFn report)
+                           Clock* clock, ReportFn report, const CloneInstruments& instruments)
     : session_(session),
       source_(source),
       layout_(layout),
       clock_(clock),
       report_(std::move(report)),
+      instruments_(instruments),
       sync_(session->job().sync()),
       num_steps_(session->job().num_steps()),
       weights_(layout->total_elements()),
       incoming_(layout->total_elements()),
-      gradient_(new float[layout->total_elements()](), std::default_delete<float[]>()) {
+      gradient_(new float[layout->total_elements()](), std::default_delete<float[]>()),
+      phase_(clock, instruments.phases) {
   const std::vector<PsClient*> shards = session->shards();
   const Sharding sharding(layout->total_elements(), static_cast<int>(shards.size()));
-  pusher_ = std::make_unique<GradientPusher>(shards, sharding, kPushTimeout);
+  pusher_ =
+      std::make_unique<GradientPusher>(shards, sharding, kPushTimeout, clock_, instruments.sending);
 }
 
 CloneTrainer::~CloneTrainer() { StopHeartbeat(); }
@@ -69,6 +76,7 @@ bool CloneTrainer::AllApplied() const {
 
 absl::Status CloneTrainer::Run() {
   PP_RETURN_IF_ERROR(Register());
+  for (int i = 0; i < kClockSamples && instruments_.phases != nullptr; ++i) Beat().IgnoreError();
   heartbeat_ = std::thread([this] { RunHeartbeat(); });
   rate_start_ = clock_->Now();
   const absl::Status status = Train();
@@ -96,7 +104,7 @@ absl::Status CloneTrainer::Train() {
 }
 
 absl::StatusOr<bool> CloneTrainer::WaitForPublication() {
-  SetPhase("wait");
+  phase_.Enter(Phase::kWait);
   absl::Duration last_answer = clock_->Now();
   while (AllApplied()) {
     if (stop_.load()) return absl::CancelledError("stopped by request");
@@ -117,21 +125,28 @@ absl::StatusOr<bool> CloneTrainer::WaitForPublication() {
 }
 
 absl::Status CloneTrainer::Register() {
+  phase_.Enter(Phase::kWait);
   PP_RETURN_IF_ERROR(session_->Register(*layout_));
   holds_weights_ = false;
   contributed_.clear();
+  if (!sync_) TakeAsyncSlots();
+  return absl::OkStatus();
+}
+
+void CloneTrainer::TakeAsyncSlots() {
   std::vector<AsyncSlot> slots;
   for (const ps::SlotGrant& grant : session_->grants()) {
     AsyncSlot slot;
     slot.grant = grant;
     slot.position = session_->version() / std::max<uint32_t>(1, session_->num_slots());
     for (const AsyncSlot& old : async_slots_) {
-      if (old.grant.slot() == grant.slot()) slot.position = old.position;
+      if (old.grant.slot() != grant.slot()) continue;
+      slot.position = old.position;
+      if (SameGrant(old.grant, grant)) slot.sequence = old.sequence;
     }
     slots.push_back(slot);
   }
   async_slots_ = std::move(slots);
-  return absl::OkStatus();
 }
 
 absl::Status CloneTrainer::Recover(const absl::Status& error) {
@@ -157,15 +172,18 @@ absl::Status CloneTrainer::Recover(const absl::Status& error) {
       break;
   }
   if (!IsTransient(error)) return error;
+  phase_.Enter(Phase::kWait);
   PP_RETURN_IF_ERROR(session_->CheckContact());
   clock_->Sleep(absl::Milliseconds(100));
   return absl::OkStatus();
 }
 
-absl::Status CloneTrainer::PullInto(uint64_t version, bool exact) {
-  SetPhase("pull");
+absl::Status CloneTrainer::PullInto(uint64_t version, bool exact, Phase until) {
+  const PhaseSubject subject{.step = version, .version = version};
+  phase_.Enter(until, subject);
   PP_ASSIGN_OR_RETURN(const uint64_t pulled,
-                      session_->Pull(version, exact, kPollTimeout, absl::MakeSpan(incoming_)));
+                      session_->Pull(version, exact, kPollTimeout, absl::MakeSpan(incoming_),
+                                     [&] { phase_.Enter(Phase::kPull, subject); }));
   weights_.swap(incoming_);
   held_version_ = pulled;
   holds_weights_ = true;
@@ -174,7 +192,8 @@ absl::Status CloneTrainer::PullInto(uint64_t version, bool exact) {
 }
 
 absl::Status CloneTrainer::RunSyncStep() {
-  if (!holds_weights_) PP_RETURN_IF_ERROR(PullInto(session_->version(), /*exact=*/true));
+  if (!holds_weights_)
+    PP_RETURN_IF_ERROR(PullInto(session_->version(), /*exact=*/true, Phase::kPull));
   if (AllApplied()) return absl::OkStatus();
   const uint64_t step = held_version_ + 1;
   for (const ps::SlotGrant& grant : session_->grants()) {
@@ -185,9 +204,8 @@ absl::Status CloneTrainer::RunSyncStep() {
         Contribute(grant, session_->MakeKey(step, grant, held_version_), held_version_));
     contributed_.push_back(grant);
   }
-  const absl::Status pulled = PullInto(step, /*exact=*/true);
+  const absl::Status pulled = PullInto(step, /*exact=*/true, Phase::kWait);
   if (absl::IsDeadlineExceeded(pulled)) {
-    SetPhase("wait");
     ReportWaiting();
     return session_->CheckContact();
   }
@@ -195,10 +213,11 @@ absl::Status CloneTrainer::RunSyncStep() {
 }
 
 absl::Status CloneTrainer::RunAsyncStep() {
+  TakeAsyncSlots();
   for (AsyncSlot& slot : async_slots_) {
     if (AllApplied() || stop_.load()) return absl::OkStatus();
     // Anything at least as new as the last push of our own.
-    PP_RETURN_IF_ERROR(PullInto(held_version_ * holds_weights_, /*exact=*/false));
+    PP_RETURN_IF_ERROR(PullInto(held_version_ * holds_weights_, /*exact=*/false, Phase::kPull));
     if (AllApplied()) return absl::OkStatus();
     // A number is used once, whatever becomes of the push: the shards hold bytes under it.
     const ps::PushKey key = session_->MakeKey(++slot.sequence, slot.grant, held_version_);
@@ -206,7 +225,7 @@ absl::Status CloneTrainer::RunAsyncStep() {
     ++slot.position;
   }
   if (async_slots_.empty()) {
-    SetPhase("wait");
+    phase_.Enter(Phase::kWait);
     ReportWaiting();
     clock_->Sleep(absl::Seconds(1));
     return Register();
@@ -227,7 +246,11 @@ absl::Status CloneTrainer::AwaitOpenStep(absl::FunctionRef<absl::Status()> call)
 
 absl::Status CloneTrainer::Contribute(const ps::SlotGrant& grant, const ps::PushKey& key,
                                       uint64_t position) {
-  SetPhase("compute");
+  const PhaseSubject subject{
+      .step = key.step(), .slot = grant.slot(), .version = key.base_version()};
+  phase_.Enter(Phase::kInput, subject);
+  PP_RETURN_IF_ERROR(source_->LoadInput(position, grant.slot()));
+  phase_.Enter(Phase::kCompute, subject);
   const absl::Span<float> gradient(gradient_.get(), weights_.size());
   const bool commit_with_chunks = session_->shards().size() == 1;
   pusher_->Start(key, gradient_, commit_with_chunks);
@@ -245,7 +268,7 @@ absl::Status CloneTrainer::Contribute(const ps::SlotGrant& grant, const ps::Push
   ps::CommitInfo info;
   info.set_samples(result->samples);
   for (const ps::Metric& metric : result->metrics) *info.add_metrics() = metric;
-  SetPhase("push");
+  phase_.Enter(Phase::kPush, subject);
   const absl::StatusOr<ps::PushReply> reply = FinishPush(info);
   if (GetErrorDetail(reply.status()).kind() == ps::ErrorDetail::NON_FINITE) {
     return CommitVoid(key, /*loss_is_finite=*/true);
@@ -295,6 +318,8 @@ absl::Status CloneTrainer::CommitVoid(const ps::PushKey& key, bool loss_is_finit
 }
 
 void CloneTrainer::NoteImages(uint64_t samples) {
+  ++contributions_;
+  images_ += samples;
   rate_samples_ += samples;
   const absl::Duration elapsed = clock_->Now() - rate_start_;
   if (elapsed < kRateWindow) return;
@@ -325,7 +350,13 @@ void CloneTrainer::ReportWaiting() {
 absl::Status CloneTrainer::Beat() {
   ps::CloneProgress progress;
   progress.set_images_per_second(images_per_second_.load());
-  progress.set_phase(phase_.load());
+  progress.set_phase(std::string(PhaseName(phase_.phase())));
+  *progress.mutable_phase_seconds() = phase_.Seconds();
+  progress.set_contributions(contributions_.load());
+  progress.set_images(images_.load());
+  if (instruments_.gpu != nullptr) {
+    if (const auto figures = instruments_.gpu->Read()) *progress.mutable_gpu() = *figures;
+  }
   return session_->Heartbeat(progress);
 }
 

@@ -16,9 +16,12 @@
 #include "absl/synchronization/mutex.h"
 
 #include "common/clock.h"
+#include "common/trace/trace_writer.h"
 #include "common/variable_layout.h"
+#include "worker/train/gpu_probe.h"
 #include "worker/train/gradient_pusher.h"
 #include "worker/train/gradient_source.h"
+#include "worker/train/phase_clock.h"
 #include "worker/train/ps_session.h"
 
 namespace pushpull {
@@ -35,6 +38,13 @@ struct CloneReport {
   std::string waiting_for;  // not empty: nothing moves, and why
 };
 
+// What looks at a clone from outside; each may be null.
+struct CloneInstruments {
+  GpuProbe* gpu = nullptr;
+  TraceRow* phases = nullptr;   // of the training thread
+  TraceRow* sending = nullptr;  // of the contributions under way
+};
+
 // Run is called once, by one thread; Stop from any.
 class CloneTrainer {
  public:
@@ -42,12 +52,13 @@ class CloneTrainer {
 
   // Everything must outlive the trainer; the session is connected but not registered.
   CloneTrainer(PsSession* session, GradientSource* source, const VariableLayout* layout,
-               Clock* clock, ReportFn report);
+               Clock* clock, ReportFn report, const CloneInstruments& instruments = {});
   ~CloneTrainer();
 
   // Trains until the job is done (OK), is stopped by a failure anywhere (CANCELLED with STOPPED,
-  // naming it), a server stays silent past its deadline (DEADLINE_EXCEEDED), or Stop (CANCELLED,
-  // after the open contribution). OK also when the server has gone after it applied the last step.
+  // naming it), an operator evicts the clone (PERMISSION_DENIED with EVICTED), a server stays
+  // silent past its deadline (DEADLINE_EXCEEDED), or Stop (CANCELLED, after the open contribution).
+  // OK also when the server has gone after it applied the last step.
   absl::Status Run();
   void Stop();
 
@@ -55,13 +66,16 @@ class CloneTrainer {
   absl::Status Register();
   absl::Status RunSyncStep();
   absl::Status RunAsyncStep();
+  // Async: the slots as last heard; an evicted clone's may have come.
+  void TakeAsyncSlots();
   // Computes, pushes and commits one contribution.
   absl::Status Contribute(const ps::SlotGrant& grant, const ps::PushKey& key, uint64_t position);
   absl::StatusOr<ps::PushReply> FinishPush(const ps::CommitInfo& info);
   absl::StatusOr<ps::CommitReply> Commit(const ps::PushKey& key, const ps::CommitInfo& info);
   absl::Status CommitVoid(const ps::PushKey& key, bool loss_is_finite);
-  // Brings weights_ to version (exactly, or at least). DEADLINE_EXCEEDED: not there yet.
-  absl::Status PullInto(uint64_t version, bool exact);
+  // Brings weights_ to version (exactly, or at least). DEADLINE_EXCEEDED: not there yet. `until`:
+  // the phase before the first bytes arrive.
+  absl::Status PullInto(uint64_t version, bool exact, Phase until);
   // Repeats what the coordinator refuses because it has not yet heard of the step before.
   absl::Status AwaitOpenStep(absl::FunctionRef<absl::Status()> call);
   // What to do after an error of a step: OK to go on, else the end of Run.
@@ -75,7 +89,6 @@ class CloneTrainer {
   absl::Status Beat();
   void StopHeartbeat();
   void RunHeartbeat();
-  void SetPhase(const char* phase) { phase_.store(phase, std::memory_order_relaxed); }
   void NoteImages(uint64_t samples);
   void Report(const GradientResult& result, uint64_t staleness);
   void ReportWaiting();
@@ -85,6 +98,7 @@ class CloneTrainer {
   const VariableLayout* const layout_;
   Clock* const clock_;
   const ReportFn report_;
+  const CloneInstruments instruments_;
   const bool sync_;
   const uint64_t num_steps_;
 
@@ -105,9 +119,11 @@ class CloneTrainer {
   };
   std::vector<AsyncSlot> async_slots_;
 
-  std::atomic<const char*> phase_{"wait"};
+  PhaseClock phase_;
   std::atomic<bool> stop_{false};
   std::atomic<double> images_per_second_{0.0};
+  std::atomic<uint64_t> contributions_{0};
+  std::atomic<uint64_t> images_{0};
   absl::Duration rate_start_;
   uint64_t rate_samples_ = 0;
   CloneReport last_report_;

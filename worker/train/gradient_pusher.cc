@@ -13,10 +13,12 @@ absl::Status Abandoned() { return absl::CancelledError("the contribution was aba
 }  // namespace
 
 GradientPusher::GradientPusher(std::vector<PsClient*> shards, const Sharding& sharding,
-                               absl::Duration rpc_timeout)
+                               absl::Duration rpc_timeout, const Clock* clock, TraceRow* row)
     : shards_(std::move(shards)),
       sharding_(sharding),
       rpc_timeout_(rpc_timeout),
+      clock_(clock),
+      row_(row),
       result_(absl::FailedPreconditionError("nothing was pushed")) {
   CHECK_EQ(static_cast<int>(shards_.size()), sharding_.tasks());
   thread_ = std::thread([this] { RunThread(); });
@@ -100,14 +102,27 @@ void GradientPusher::RunThread() {
 absl::StatusOr<ps::PushReply> GradientPusher::SendAll() {
   // The last shard holds the end of the gradient, which backward finishes first.
   std::vector<std::unique_ptr<PushStream>> streams(shards_.size());
+  absl::Duration begin;
   for (int shard = sharding_.tasks() - 1; shard >= 0; --shard) {
     // The deadline of a stream must not count the time that backward still needs for its first
     // chunk.
     const int last_chunk = sharding_.num_chunks(shard) - 1;
     if (!WaitForElements(sharding_.chunk(shard, last_chunk).begin)) return Abandoned();
+    if (shard == sharding_.tasks() - 1) begin = clock_->Now();
     streams[shard] = shards_[shard]->StartPush(rpc_timeout_);
     if (!SendShard(shard, streams[shard].get())) return Abandoned();
   }
+  absl::StatusOr<ps::PushReply> reply = FinishAll(streams);
+  if (row_ != nullptr) {
+    absl::MutexLock lock(&mutex_);
+    row_->Add("send", begin, clock_->Now(),
+              {{"step", job_.key.step()}, {"slot", uint64_t{job_.key.slot()}}});
+  }
+  return reply;
+}
+
+absl::StatusOr<ps::PushReply> GradientPusher::FinishAll(
+    const std::vector<std::unique_ptr<PushStream>>& streams) const {
   absl::StatusOr<ps::PushReply> reply = absl::InternalError("no shard");
   for (int shard = sharding_.tasks() - 1; shard >= 0; --shard) {
     reply = streams[shard]->Finish();

@@ -14,8 +14,10 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 
+#include "common/clock.h"
 #include "common/ps_client.h"
 #include "common/sharding.h"
+#include "common/trace/trace_writer.h"
 #include "protos/parameter_server.pb.h"
 
 namespace pushpull {
@@ -25,9 +27,10 @@ namespace pushpull {
 class GradientPusher {
  public:
   // shards[i] is the client of shard i; they must outlive the object.
-  // rpc_timeout bounds one attempt of one stream.
+  // rpc_timeout bounds one attempt of one stream. row, if any, gets a span per contribution, from
+  // its first bytes to the last answer.
   GradientPusher(std::vector<PsClient*> shards, const Sharding& sharding,
-                 absl::Duration rpc_timeout);
+                 absl::Duration rpc_timeout, const Clock* clock, TraceRow* row = nullptr);
   ~GradientPusher();
   GradientPusher(const GradientPusher&) = delete;
   GradientPusher& operator=(const GradientPusher&) = delete;
@@ -65,6 +68,8 @@ class GradientPusher {
 
   void RunThread();
   absl::StatusOr<ps::PushReply> SendAll();
+  absl::StatusOr<ps::PushReply> FinishAll(
+      const std::vector<std::unique_ptr<PushStream>>& streams) const;
   // These return false or nothing if the contribution was abandoned meanwhile.
   bool SendShard(int shard, PushStream* stream);
   bool WaitForElements(int64_t first) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -74,6 +79,8 @@ class GradientPusher {
   const std::vector<PsClient*> shards_;
   const Sharding sharding_;
   const absl::Duration rpc_timeout_;
+  const Clock* const clock_;
+  TraceRow* const row_;
 
   absl::Mutex mutex_;
   Job job_ ABSL_GUARDED_BY(mutex_);

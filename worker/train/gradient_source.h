@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 
@@ -24,10 +25,18 @@ class GradientSource {
  public:
   virtual ~GradientSource() = default;
 
+  // Blocks until the data of (position, slot) are there, for the Compute of the same that follows:
+  // a step of its own, so that waiting for data is not taken for computing. By default there is
+  // nothing to wait for.
+  virtual absl::Status LoadInput(uint64_t /*position*/, uint32_t /*slot*/) {
+    return absl::OkStatus();
+  }
+
   // The contribution of `slot` to data position `position` (the step's number, counted from 0),
   // computed at `weights`. Writes `gradient` (same layout, mean over the samples, without L2; batch
   // statistics in the place of moving statistics) from its end to its front and calls `advance(k)`
-  // when elements [k, end) are final. The same arguments give the same bits.
+  // when elements [k, end) are final. The same arguments give the same bits. Loads its data itself
+  // if LoadInput has not.
   virtual absl::StatusOr<GradientResult> Compute(uint64_t position, uint32_t slot,
                                                  absl::Span<const float> weights,
                                                  absl::Span<float> gradient,

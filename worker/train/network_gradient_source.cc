@@ -114,19 +114,27 @@ absl::Status NetworkGradientSource::PrepareSlot(uint32_t slot) {
   return absl::OkStatus();
 }
 
+absl::Status NetworkGradientSource::LoadInput(uint64_t position, uint32_t slot) {
+  input_ = nullptr;
+  PP_RETURN_IF_ERROR(PrepareSlot(slot));
+  owns_slot_ = true;
+  PP_ASSIGN_OR_RETURN(input_,
+                      pipeline_->Next(static_cast<int64_t>(position), static_cast<int>(slot)));
+  return absl::OkStatus();
+}
+
 absl::StatusOr<GradientResult> NetworkGradientSource::Compute(
     uint64_t position, uint32_t slot, absl::Span<const float> weights, absl::Span<float> gradient,
     absl::FunctionRef<void(int64_t)> advance) {
-  PP_RETURN_IF_ERROR(PrepareSlot(slot));
-  owns_slot_ = true;
-  PP_ASSIGN_OR_RETURN(const InputBatch* input,
-                      pipeline_->Next(static_cast<int64_t>(position), static_cast<int>(slot)));
+  const bool loaded = input_ != nullptr && input_->step == static_cast<int64_t>(position) &&
+                      input_->slot == static_cast<int>(slot);
+  if (!loaded) PP_RETURN_IF_ERROR(LoadInput(position, slot));
   ImageBatch<float> batch;
-  batch.images = input->images;
-  batch.bytes = input->bytes;
-  batch.labels = input->labels.data();
-  batch.samples = input->n;
-  objects_.Assign(input->boxes, input->windows);
+  batch.images = input_->images;
+  batch.bytes = input_->bytes;
+  batch.labels = input_->labels.data();
+  batch.samples = input_->n;
+  objects_.Assign(input_->boxes, input_->windows);
   batch.objects = objects_.spans();
   // One stream of dropout per slot and step.
   const uint64_t dropout_seed =

@@ -44,6 +44,8 @@ class NetworkGradientSource final : public GradientSource {
       const NetworkSourceOptions& options);
 
   // Also tells the input pipeline which slots to prepare for, so: the ones this clone owns.
+  absl::Status LoadInput(uint64_t position, uint32_t slot) override;
+
   absl::StatusOr<GradientResult> Compute(uint64_t position, uint32_t slot,
                                          absl::Span<const float> weights,
                                          absl::Span<float> gradient,
@@ -59,8 +61,9 @@ class NetworkGradientSource final : public GradientSource {
   bool is_detector_ = false;
   BatchObjects objects_;
   std::unique_ptr<ImageSource> images_;
-  std::vector<int> slots_;  // the pipeline's
-  bool owns_slot_ = false;  // slots_ are ours, not the guess of the start
+  const InputBatch* input_ = nullptr;  // the pipeline's last; null: to be loaded
+  std::vector<int> slots_;             // the pipeline's
+  bool owns_slot_ = false;             // slots_ are ours, not the guess of the start
   std::unique_ptr<ComputeResources> compute_;
   std::unique_ptr<NetworkRunner> network_;
   std::unique_ptr<InputPipeline> pipeline_;  // after what gave it memory

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/random/random.h"
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -26,6 +27,11 @@ constexpr absl::Duration kForeignLease = absl::Seconds(30);
 namespace {
 
 constexpr char kPeerLost[] = "pushpull/peer_lost";
+
+uint64_t NewSession() {
+  absl::BitGen random;
+  return absl::Uniform<uint64_t>(absl::IntervalClosed, random, 1, ~uint64_t{0});
+}
 
 absl::Status PeerLost(absl::string_view peer, absl::Duration silent, absl::Duration deadline,
                       absl::string_view last_error) {
@@ -50,6 +56,7 @@ bool IsTransient(const absl::Status& status) {
 
 PsSession::PsSession(Options options, ClientFactory factory, Clock* clock, WaitReporter on_wait)
     : options_(std::move(options)),
+      session_(options_.session != 0 ? options_.session : NewSession()),
       factory_(std::move(factory)),
       clock_(clock),
       on_wait_(std::move(on_wait)) {}
@@ -61,7 +68,7 @@ std::string PsSession::PeerName(int shard) const {
 }
 
 absl::Status PsSession::Retry(absl::string_view peer, absl::FunctionRef<absl::Status()> call) {
-  Backoff backoff({.initial = absl::Milliseconds(50), .maximum = absl::Seconds(2)},
+  Backoff backoff({.initial = absl::Milliseconds(50), .maximum = absl::Seconds(1)},
                   options_.jitter_seed + options_.worker_id);
   const absl::Duration start = clock_->Now();
   absl::Duration last_report = start;
@@ -85,6 +92,11 @@ absl::Status PsSession::Retry(absl::string_view peer, absl::FunctionRef<absl::St
 void PsSession::NoteVersion(uint64_t version) {
   absl::MutexLock lock(&mutex_);
   version_ = std::max(version_, version);
+}
+
+void PsSession::NoteServerClock(absl::Duration sent, int64_t server_nanoseconds) {
+  if (options_.server_clock == nullptr || server_nanoseconds == 0) return;
+  options_.server_clock->AddSample(sent, clock_->Now(), absl::Nanoseconds(server_nanoseconds));
 }
 
 void PsSession::NoteAnswer(int shard, const absl::Status& status) {
@@ -123,7 +135,9 @@ absl::Status PsSession::Connect(const std::vector<std::string>& addresses) {
   ps::JobRequest request;
   request.set_protocol_version(kProtocolVersion);
   PP_RETURN_IF_ERROR(Retry(PeerName(0), [&]() -> absl::Status {
+    const absl::Duration sent = clock_->Now();
     PP_ASSIGN_OR_RETURN(job_, clients_[0]->GetJob(request, options_.rpc_timeout));
+    NoteServerClock(sent, job_.server_nanoseconds());
     return absl::OkStatus();
   }));
   if (job_.protocol_version() != kProtocolVersion) {
@@ -163,6 +177,7 @@ absl::Status PsSession::Register(const VariableLayout& layout) {
   request.set_peer_name(options_.peer_name);
   request.set_layout_signature(layout.signature());
   request.set_protocol_version(kProtocolVersion);
+  request.set_session(session_);
   for (ps::VariableEntry& entry : VariableEntries(layout)) {
     *request.add_variables() = std::move(entry);
   }
@@ -194,11 +209,18 @@ absl::Status PsSession::Heartbeat(const ps::CloneProgress& progress) {
   request.set_epoch(epoch());
   request.set_worker_id(options_.worker_id);
   *request.mutable_progress() = progress;
+  request.set_session(session_);
   // One that comes after the lease has ended is no use.
   const absl::Duration timeout =
       std::min(options_.rpc_timeout, std::max(lease(), absl::Seconds(1)));
+  const absl::Duration sent = clock_->Now();
   const absl::StatusOr<ps::HeartbeatReply> answer = clients_[0]->Heartbeat(request, timeout);
+  if (answer.ok()) NoteServerClock(sent, answer->server_nanoseconds());
   NoteAnswer(0, answer.status());
+  if (GetErrorDetail(answer.status()).kind() == ps::ErrorDetail::EVICTED) {
+    absl::MutexLock lock(&mutex_);
+    stop_reason_ = answer.status();
+  }
   PP_RETURN_IF_ERROR(answer.status());
   const ps::HeartbeatReply& reply = *answer;
   absl::Status stopped;
@@ -223,7 +245,7 @@ absl::Status PsSession::Heartbeat(const ps::CloneProgress& progress) {
 
 absl::Status PsSession::PullShard(int shard, uint64_t min_version, bool exact,
                                   absl::Duration poll_timeout, absl::Span<float> flat,
-                                  uint64_t* version) {
+                                  const std::function<void()>& on_arrival, uint64_t* version) {
   const Sharding sharding(static_cast<int64_t>(flat.size()), static_cast<int>(clients_.size()));
   ps::PullRequest request;
   request.set_run_id(job_.run_id());
@@ -232,9 +254,13 @@ absl::Status PsSession::PullShard(int shard, uint64_t min_version, bool exact,
   request.set_min_version(min_version);
   request.set_exact(exact);
   request.set_worker_id(options_.worker_id);
+  if (const std::vector<ps::SlotGrant> held = grants(); !held.empty()) {
+    *request.mutable_grant() = held.front();
+  }
   request.set_wait_milliseconds(absl::ToInt64Milliseconds(poll_timeout));
   int next_chunk = 0;
   const auto sink = [&](const ps::PullChunk& header, const Payload& payload) -> absl::Status {
+    if (next_chunk == 0 && on_arrival) on_arrival();
     const ElementRange range = sharding.chunk(shard, next_chunk);
     if (header.shard() != shard || header.chunk() != next_chunk ||
         payload.size_bytes != range.size() * sizeof(float) ||
@@ -264,11 +290,13 @@ absl::Status PsSession::PullShard(int shard, uint64_t min_version, bool exact,
 }
 
 absl::StatusOr<uint64_t> PsSession::Pull(uint64_t min_version, bool exact,
-                                         absl::Duration poll_timeout, absl::Span<float> flat) {
+                                         absl::Duration poll_timeout, absl::Span<float> flat,
+                                         const std::function<void()>& on_arrival) {
   uint64_t result = 0;
   for (int shard = 0; shard < static_cast<int>(clients_.size()); ++shard) {
     uint64_t version = 0;
-    PP_RETURN_IF_ERROR(PullShard(shard, min_version, exact, poll_timeout, flat, &version));
+    PP_RETURN_IF_ERROR(PullShard(shard, min_version, exact, poll_timeout, flat,
+                                 shard == 0 ? on_arrival : nullptr, &version));
     // Asynchronous shards move one by one; the gradient is as old as the oldest part of its
     // weights.
     result = shard == 0 ? version : std::min(result, version);
@@ -299,6 +327,7 @@ ps::PushKey PsSession::MakeKey(uint64_t step, const ps::SlotGrant& grant,
   key.set_step(step);
   key.set_slot(grant.slot());
   key.set_grant(grant.grant());
+  key.set_seal(grant.seal());
   key.set_worker_id(options_.worker_id);
   key.set_base_version(base_version);
   return key;

@@ -23,6 +23,7 @@
 #include "common/clock.h"
 #include "common/ps_client.h"
 #include "common/sharding.h"
+#include "common/trace/clock_offset.h"
 #include "common/variable_layout.h"
 
 namespace pushpull {
@@ -39,6 +40,9 @@ class PsSession {
     absl::Duration peer_deadline = absl::Minutes(5);  // silence of a server after which we give up
     absl::Duration rpc_timeout = absl::Seconds(30);   // one attempt
     uint64_t jitter_seed = 1;
+    uint64_t session = 0;  // RegisterRequest.session; 0: a random one
+    // Null, or learns the clock of ps task 0 from every answer that tells it.
+    ClockOffset* server_clock = nullptr;
   };
   using ClientFactory = std::function<std::unique_ptr<PsClient>(const std::string& address)>;
   // Told once a second while a peer does not answer: "waiting for ps task 0 at 127.0.0.1:2222 12
@@ -60,14 +64,17 @@ class PsSession {
   // in after EPOCH_CHANGED or FENCED. LAYOUT_MISMATCH names the first variable that differs.
   absl::Status Register(const VariableLayout& layout);
 
-  // Renews the lease and takes over new grants; one attempt. STOPPED when training was stopped.
+  // Renews the lease and takes over new grants; one attempt. STOPPED when training was stopped,
+  // EVICTED when an operator has taken this clone out of the job.
   absl::Status Heartbeat(const ps::CloneProgress& progress);
 
   // Fills `flat` (all shards) with one version: min_version exactly, or at least that. Answers
   // DEADLINE_EXCEEDED after poll_timeout when the version is not there yet; errors with an
-  // ErrorDetail come back at once. Returns the version.
+  // ErrorDetail come back at once. Returns the version. on_arrival, if any, is called when the
+  // first bytes of it are there.
   absl::StatusOr<uint64_t> Pull(uint64_t min_version, bool exact, absl::Duration poll_timeout,
-                                absl::Span<float> flat);
+                                absl::Span<float> flat,
+                                const std::function<void()>& on_arrival = nullptr);
 
   absl::StatusOr<ps::CommitReply> Commit(const ps::PushKey& key, const ps::CommitInfo& info);
 
@@ -90,7 +97,7 @@ class PsSession {
   uint32_t num_slots() const;
   absl::Duration lease() const;
   bool training_done() const;
-  // STOPPED, naming the failure, once a heartbeat has said so; else OK.
+  // STOPPED, naming the failure, or EVICTED, once a heartbeat has said so; else OK.
   absl::Status stop_reason() const;
   std::string waiting_for() const;  // the server's words, as last heard
   double learning_rate() const;     // as last heard
@@ -100,12 +107,16 @@ class PsSession {
 
  private:
   absl::Status PullShard(int shard, uint64_t min_version, bool exact, absl::Duration poll_timeout,
-                         absl::Span<float> flat, uint64_t* version);
+                         absl::Span<float> flat, const std::function<void()>& on_arrival,
+                         uint64_t* version);
   std::string PeerName(int shard) const;
+  // An answer to a question of `sent` has come and tells the server's clock (0: it does not).
+  void NoteServerClock(absl::Duration sent, int64_t server_nanoseconds);
   // What came of a call to a shard: it answered, or nothing is known.
   void NoteAnswer(int shard, const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const Options options_;
+  const uint64_t session_;
   const ClientFactory factory_;
   Clock* const clock_;
   const WaitReporter on_wait_;

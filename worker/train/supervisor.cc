@@ -20,6 +20,11 @@
 namespace pushpull {
 namespace {
 
+bool EndedWithOneOf(const std::vector<int>& codes, int wait_status) {
+  return WIFEXITED(wait_status) &&
+         std::count(codes.begin(), codes.end(), WEXITSTATUS(wait_status)) > 0;
+}
+
 std::string DescribeDeath(int wait_status) {
   if (WIFSIGNALED(wait_status)) return absl::StrCat("killed by signal ", WTERMSIG(wait_status));
   return absl::StrCat("exit code ", WEXITSTATUS(wait_status));
@@ -123,10 +128,14 @@ void Supervisor::HandleExit(int clone, int wait_status, int* decided) {
   }
   ++state.deaths;
   state.last_death = DescribeDeath(wait_status);
-  const bool permanent = WIFEXITED(wait_status) && std::count(options_.permanent_exit_codes.begin(),
-                                                              options_.permanent_exit_codes.end(),
-                                                              WEXITSTATUS(wait_status)) > 0;
-  if (permanent) {
+  if (EndedWithOneOf(options_.leaving_exit_codes, wait_status)) {
+    LOG(WARNING) << "clone " << clone << " ended with " << state.last_death
+                 << ", so it is out of the job; the other clones go on";
+    state.phase = CloneState::Phase::kLeft;
+    process.leaving_code = WEXITSTATUS(wait_status);
+    return;
+  }
+  if (EndedWithOneOf(options_.permanent_exit_codes, wait_status)) {
     LOG(ERROR) << "clone " << clone << " ended with " << state.last_death
                << ", which a restart cannot mend; stopping all clones";
     *decided = WEXITSTATUS(wait_status);
@@ -188,6 +197,18 @@ void Supervisor::Drain(int signal) {
   if (!AllGone()) LOG(WARNING) << "clones did not end in time; killing them";
 }
 
+std::optional<int> Supervisor::CodeOfTheEnd() const {
+  int code = 0;
+  bool all_left = true;
+  for (int clone = 0; clone < options_.num_clones; ++clone) {
+    const CloneState::Phase phase = states_[clone].phase;
+    if (phase != CloneState::Phase::kDone && phase != CloneState::Phase::kLeft) return std::nullopt;
+    all_left = all_left && phase == CloneState::Phase::kLeft;
+    code = processes_[clone].leaving_code;
+  }
+  return all_left ? code : 0;
+}
+
 int Supervisor::Run() {
   for (int clone = 0; clone < options_.num_clones; ++clone) Start(clone);
   for (;;) {
@@ -200,18 +221,16 @@ int Supervisor::Run() {
       Drain(SIGTERM);
       return decided;
     }
-    bool all_done = true;
     for (int clone = 0; clone < options_.num_clones; ++clone) {
       ReadReports(clone);
       CloneState& state = states_[clone];
-      all_done = all_done && state.phase == CloneState::Phase::kDone;
       if (state.phase == CloneState::Phase::kRestarting &&
           clock_->Now() >= processes_[clone].restart_at) {
         Start(clone);
       }
     }
     on_progress_(states_);
-    if (all_done) return 0;
+    if (const std::optional<int> code = CodeOfTheEnd(); code.has_value()) return *code;
     clock_->Sleep(options_.poll_period);
   }
 }

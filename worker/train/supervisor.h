@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,6 +27,8 @@ struct SupervisorOptions {
   // Exit codes after which a restart cannot help (bad config, peer lost): all clones are stopped
   // and Run returns the code.
   std::vector<int> permanent_exit_codes;
+  // Exit codes of a clone that is out of the job for good while the others go on: evicted.
+  std::vector<int> leaving_exit_codes;
   int exit_code_internal = 70;  // of a clone that keeps dying
   int max_rapid_deaths = 20;    // deaths in a row, each within rapid_death of its start
   absl::Duration rapid_death = absl::Seconds(30);
@@ -37,7 +40,7 @@ struct SupervisorOptions {
 
 // What is known of one clone.
 struct CloneState {
-  enum class Phase { kStarting, kRunning, kRestarting, kDone };
+  enum class Phase { kStarting, kRunning, kRestarting, kDone, kLeft };
   Phase phase = Phase::kStarting;
   CloneReport report;  // the last one
   int deaths = 0;
@@ -56,9 +59,11 @@ class Supervisor {
              ProgressFn on_progress);
   ~Supervisor();  // kills what still runs
 
-  // Returns 0 when every clone has ended with 0; the permanent exit code of the first clone that
-  // had one; 128 + SIGTERM after a stop signal, when all clones have ended.
+  // Returns 0 when every clone has ended with 0 or left, and not all have left; the permanent exit
+  // code of the first clone that had one; the leaving one when all have left; 128 + SIGTERM after a
+  // stop signal, when all clones have ended.
   int Run();
+  const std::vector<CloneState>& states() const { return states_; }
 
  private:
   struct Process {
@@ -69,6 +74,7 @@ class Supervisor {
     absl::Duration started;
     absl::Duration restart_at;
     int rapid_deaths = 0;
+    int leaving_code = 0;
     Backoff backoff;
   };
 
@@ -76,6 +82,8 @@ class Supervisor {
   void ReadReports(int clone);
   // Takes note of processes that ended; returns the exit code of Run if that is decided.
   int Reap();
+  // 0, or the exit code of the clones when all have left. Nothing while one has not ended.
+  std::optional<int> CodeOfTheEnd() const;
   void HandleExit(int clone, int wait_status, int* decided);
   void SignalAll(int signal);
   bool AllGone() const;

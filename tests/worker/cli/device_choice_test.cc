@@ -20,6 +20,7 @@ class NamedDevice final : public Device {
  public:
   explicit NamedDevice(absl::Status status = absl::OkStatus()) : status_(std::move(status)) {}
   std::string description() const override { return "named"; }
+  std::string uuid() const override { return "GPU-named"; }
   int64_t free_bytes() const override { return 0; }
   absl::StatusOr<std::unique_ptr<Memory>> Allocate(int64_t) override { return status_; }
   absl::StatusOr<std::unique_ptr<Memory>> AllocatePinned(int64_t) override { return status_; }

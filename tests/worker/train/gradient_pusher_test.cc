@@ -8,6 +8,8 @@
 
 #include "gtest/gtest.h"
 
+#include "common/clock.h"
+
 namespace pushpull {
 namespace {
 
@@ -85,6 +87,16 @@ class RecordingClient final : public PsClient {
   }
   absl::Status Pull(const ps::PullRequest&, absl::Duration, PullSink) override { return Refused(); }
   absl::StatusOr<ps::StatusReply> GetStatus(absl::Duration) override { return Refused(); }
+  absl::StatusOr<ps::CheckpointReply> Checkpoint(const ps::CheckpointRequest&,
+                                                 absl::Duration) override {
+    return Refused();
+  }
+  absl::StatusOr<ps::DrainReply> Drain(const ps::DrainRequest&, absl::Duration) override {
+    return Refused();
+  }
+  absl::StatusOr<ps::EvictReply> Evict(const ps::EvictRequest&, absl::Duration) override {
+    return Refused();
+  }
   absl::StatusOr<ps::ShardStateReply> GetShardState(absl::Duration) override { return Refused(); }
   absl::StatusOr<ps::RestoreReply> Restore(const ps::RestoreRequest&, absl::Duration) override {
     return Refused();
@@ -96,6 +108,9 @@ class RecordingClient final : public PsClient {
     return Refused();
   }
   absl::StatusOr<ps::SnapshotReply> Snapshot(const ps::SnapshotRequest&, absl::Duration) override {
+    return Refused();
+  }
+  absl::StatusOr<ps::EndTaskReply> EndTask(const ps::EndTaskRequest&, absl::Duration) override {
     return Refused();
   }
 
@@ -110,6 +125,7 @@ class RecordingClient final : public PsClient {
 };
 
 struct Fixture {
+  SteadyClock clock;
   explicit Fixture(int tasks)
       : sharding(kElements, tasks),
         gradient(new float[kElements](), std::default_delete<float[]>()) {
@@ -119,7 +135,7 @@ struct Fixture {
       shards.push_back(clients.back().get());
     }
     for (int64_t i = 0; i < kElements; ++i) gradient.get()[i] = static_cast<float>(i);
-    pusher = std::make_unique<GradientPusher>(shards, sharding, absl::Seconds(10));
+    pusher = std::make_unique<GradientPusher>(shards, sharding, absl::Seconds(10), &clock);
   }
   void ExpectWholeGradientFromItsEnd(bool commit_with_chunks) {
     const std::vector<SentChunk> sent = recorder.chunks();

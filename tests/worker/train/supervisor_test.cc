@@ -26,6 +26,7 @@ class SupervisorTest : public ::testing::Test {
           "/bin/sh", "-c", absl::StrCat("CLONE=", clone, "; DIR=", folder_.path(), "; ", script)};
     };
     options.permanent_exit_codes = {65};
+    options.leaving_exit_codes = {77};
     options.initial_backoff = absl::Milliseconds(1);
     options.max_backoff = absl::Milliseconds(5);
     options.max_rapid_deaths = 4;
@@ -73,6 +74,20 @@ TEST_F(SupervisorTest, PermanentFailureStopsAll) {
             65);
   EXPECT_EQ(Contents("stopped"), "stopped\n");
 }
+
+TEST_F(SupervisorTest, ACloneThatLeavesIsNotStartedAgainAndTheOthersGoOn) {
+  EXPECT_EQ(
+      Run("echo x >> $DIR/starts.$CLONE; if [ $CLONE = 1 ]; then touch $DIR/left; exit 77; fi; "
+          "while [ ! -e $DIR/left ]; do sleep 0.01; done; sleep 0.1",
+          3),
+      0);
+  EXPECT_EQ(Contents("starts.1"), "x\n");
+  ASSERT_EQ(states_.size(), 3);
+  EXPECT_EQ(states_[1].phase, CloneState::Phase::kLeft);
+  EXPECT_EQ(states_[2].phase, CloneState::Phase::kDone);
+}
+
+TEST_F(SupervisorTest, AWorkerWhoseClonesHaveAllLeftSaysSo) { EXPECT_EQ(Run("exit 77", 2), 77); }
 
 TEST_F(SupervisorTest, PassesTheSignalOn) {
   on_progress_ = [this] {

@@ -197,7 +197,12 @@ TEST(SyncTrainingTest, LateCloneGoesOnWhereTheOthersAre) {
   TestServer server(folder, {.train_config = "step_deadline_secs: 1 min_contributors: 1"});
   ASSERT_TRUE(server.Start().ok());
   StepGate gate;
-  TestClone prompt(&server, {.worker_id = 0, .num_replicas = 2});
+  // After its first lateness nobody waits for the late one: leaves it some steps.
+  const auto wait_for_late = [&](uint64_t position, uint32_t, GradientResult*, absl::Span<float>) {
+    if (position < 12) return;
+    server.Await([](const auto& status) { return status.clones(1).contributions() > 5; });
+  };
+  TestClone prompt(&server, {.worker_id = 0, .num_replicas = 2, .gradient_hook = wait_for_late});
   TestClone late(&server, {.worker_id = 1, .num_replicas = 2, .gradient_hook = gate.HookAt(5)});
   gate.AwaitReached();
   ASSERT_TRUE(server.Await([](const auto& status) { return status.version() >= 8; }));

@@ -1,0 +1,82 @@
+#include "common/trace/trace_parts.h"
+
+#include <memory>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "glog/logging.h"
+#include "nlohmann/json.hpp"
+
+#include "common/status_macros.h"
+
+namespace pushpull {
+namespace {
+
+constexpr absl::string_view kInfix = ".clone";
+
+absl::StatusOr<std::vector<std::string>> ListParts(FileSystem& files, const std::string& path) {
+  const std::string folder = FolderOf(path);
+  PP_ASSIGN_OR_RETURN(const std::vector<std::string> names, files.List(folder));
+  std::vector<std::string> parts;
+  for (const std::string& name : names) {
+    if (absl::StartsWith(name, absl::StrCat(FileNameOf(path), kInfix))) {
+      parts.push_back(JoinPath(folder, name));
+    }
+  }
+  return parts;
+}
+
+// The events of a part, ready to follow others; `first`: nothing stands before them.
+std::string EventsOf(absl::string_view part, bool first) {
+  std::string events;
+  for (absl::string_view line : absl::StrSplit(part, '\n')) {
+    // The last one may have been cut anywhere, also behind a comma of its own.
+    const bool last = line.data() + line.size() == part.data() + part.size();
+    absl::ConsumeSuffix(&line, ",");
+    if (!absl::StartsWith(line, "{")) continue;
+    if (last && !nlohmann::json::accept(line.begin(), line.end())) continue;
+    absl::StrAppend(&events, first && events.empty() ? "\n" : ",\n", line);
+  }
+  return events;
+}
+
+}  // namespace
+
+std::string TracePartPath(const std::string& path, int clone, int pid) {
+  return absl::StrCat(path, kInfix, clone, ".", pid);
+}
+
+absl::Status StartTrace(FileSystem& files, const std::string& path) {
+  PP_ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> file,
+                      files.OpenForWrite(path, FileSystem::WriteMode::kTruncate));
+  PP_RETURN_IF_ERROR(file->Append("[\n]\n"));
+  PP_RETURN_IF_ERROR(file->Close());
+  PP_ASSIGN_OR_RETURN(const std::vector<std::string> parts, ListParts(files, path));
+  for (const std::string& part : parts) PP_RETURN_IF_ERROR(files.RemoveFile(part));
+  return absl::OkStatus();
+}
+
+absl::Status MergeTraceParts(FileSystem& files, const std::string& path) {
+  PP_ASSIGN_OR_RETURN(const std::vector<std::string> parts, ListParts(files, path));
+  PP_ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> file,
+                      files.OpenForWrite(path, FileSystem::WriteMode::kTruncate));
+  PP_RETURN_IF_ERROR(file->Append("["));
+  bool first = true;
+  for (const std::string& part : parts) {
+    PP_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(files, part));
+    const std::string events = EventsOf(text, first);
+    first = first && events.empty();
+    PP_RETURN_IF_ERROR(file->Append(events));
+  }
+  PP_RETURN_IF_ERROR(file->Append("\n]\n"));
+  PP_RETURN_IF_ERROR(file->Close());
+  // Only now: until then nothing is lost.
+  for (const std::string& part : parts) PP_RETURN_IF_ERROR(files.RemoveFile(part));
+  return absl::OkStatus();
+}
+
+}  // namespace pushpull

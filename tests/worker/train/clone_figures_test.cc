@@ -1,0 +1,203 @@
+// What clones tell of themselves in heartbeats, and what their traces hold.
+#include <map>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+
+#include "common/trace/trace_parts.h"
+#include "tests/testutil/fake_clock.h"
+#include "tests/testutil/job/test_job.h"
+#include "tests/testutil/memory_file_system.h"
+#include "worker/train/gpu_probe.h"
+
+namespace pushpull {
+namespace {
+
+using nlohmann::json;
+
+constexpr uint64_t kSteps = 20;
+
+// Answers with what it was given, or that the GPU fell off.
+class FakeMonitor final : public GpuMonitor {
+ public:
+  explicit FakeMonitor(const absl::StatusOr<GpuFigures>* figures) : figures_(figures) {}
+  absl::StatusOr<GpuFigures> Read(absl::string_view gpu) override {
+    EXPECT_EQ(gpu, "GPU-aa01");
+    return *figures_;
+  }
+
+ private:
+  const absl::StatusOr<GpuFigures>* const figures_;
+};
+
+struct Job {
+  explicit Job(TestServerOptions options = {}) : server(folder, std::move(options)) {}
+  // Trains to the end; the status before the server closes.
+  ps::StatusReply Train(uint32_t clones, const TestCloneOptions& common = {}) {
+    EXPECT_EQ(server.Start(), absl::OkStatus());
+    for (const absl::Status& status : TrainWithClones(&server, clones, common)) {
+      EXPECT_EQ(status, absl::OkStatus());
+    }
+    return server.core().Status();
+  }
+  TestFolder folder;
+  TestServer server;
+};
+
+double Sum(const ps::PhaseSeconds& seconds) {
+  return seconds.input() + seconds.pull() + seconds.compute() + seconds.push() + seconds.wait();
+}
+
+TEST(CloneFigures, HeartbeatsTellWhereTheTimeWent) {
+  for (const bool sync : {true, false}) {
+    TestServerOptions options;
+    options.sync = sync;
+    TestCloneOptions clone;
+    clone.gradient_hook = [](uint64_t, uint32_t, GradientResult*, absl::Span<float>) {
+      absl::SleepFor(absl::Milliseconds(5));
+    };
+    Job job(options);
+    const absl::Duration start = job.server.clock().Now();
+    const ps::StatusReply status = job.Train(2, clone);
+    const double wall = absl::ToDoubleSeconds(job.server.clock().Now() - start);
+    uint64_t contributions = 0;
+    ASSERT_EQ(status.clones_size(), 2);
+    for (const ps::CloneStatus& told : status.clones()) {
+      const ps::CloneProgress& progress = told.progress();
+      const ps::PhaseSeconds& seconds = progress.phase_seconds();
+      // The last heartbeat came before the end, which waits for the publication.
+      EXPECT_LE(Sum(seconds), wall);
+      EXPECT_GE(seconds.compute(), 0.005 * progress.contributions());
+      EXPECT_GT(seconds.pull(), 0.0);
+      EXPECT_GT(seconds.push(), 0.0);
+      EXPECT_GE(progress.images(), 15 * progress.contributions()) << "31 images over two slots";
+      EXPECT_FALSE(progress.has_gpu()) << "on the CPU there is none";
+      contributions += progress.contributions();
+    }
+    if (sync) {
+      EXPECT_EQ(contributions, 2 * kSteps);
+    } else {
+      EXPECT_GE(contributions, kSteps);
+    }
+  }
+}
+
+TEST(CloneFigures, HeartbeatsTellHowTheGpuIs) {
+  GpuFigures figures;
+  figures.utilization_percent = 42;
+  figures.memory_used_bytes = 3;
+  figures.memory_total_bytes = 9;
+  const absl::StatusOr<GpuFigures> read = figures;
+  SteadyClock clock;
+  GpuProbe probe(std::make_unique<FakeMonitor>(&read), "GPU-aa01", "GPU 0 (a GPU)", &clock);
+  TestCloneOptions clone;
+  clone.instruments.gpu = &probe;
+  Job job;
+  const ps::StatusReply status = job.Train(1, clone);
+  const ps::GpuFigures& told = status.clones(0).progress().gpu();
+  EXPECT_EQ(told.name(), "GPU 0 (a GPU)");
+  EXPECT_DOUBLE_EQ(told.utilization(), 0.42);
+  EXPECT_EQ(told.memory_used_bytes(), 3);
+  EXPECT_EQ(told.memory_total_bytes(), 9);
+}
+
+TEST(CloneFigures, AGpuIsAskedOncePerSecond) {
+  absl::StatusOr<GpuFigures> read = GpuFigures();
+  FakeClock clock;
+  GpuProbe probe(std::make_unique<FakeMonitor>(&read), "GPU-aa01", "GPU 0", &clock);
+  ASSERT_TRUE(probe.Read().has_value());
+  EXPECT_EQ(probe.Read()->utilization(), 0.0) << "what it does not tell is 0";
+  read->utilization_percent = 50;
+  EXPECT_EQ(probe.Read()->utilization(), 0.0);
+  clock.Advance(GpuProbe::kPeriod);
+  EXPECT_EQ(probe.Read()->utilization(), 0.5);
+  read = absl::UnavailableError("fell off");
+  clock.Advance(GpuProbe::kPeriod);
+  EXPECT_FALSE(probe.Read().has_value());
+}
+
+TEST(CloneFigures, TheTraceHasEveryPhaseOfEveryStep) {
+  for (const bool sync : {true, false}) {
+    MemoryFileSystem files;
+    ClockOffset server_clock;
+    TraceWriterOptions tracing;
+    tracing.clock = &server_clock;
+    auto writer = TraceWriter::Create(&files, "/t", tracing);
+    ASSERT_TRUE(writer.ok()) << writer.status();
+    TestServerOptions options;
+    options.sync = sync;
+    TestCloneOptions clone;
+    clone.server_clock = &server_clock;
+    clone.instruments.phases = (*writer)->Row(TraceProcessOfClone(0), "clone 0", 1, "training");
+    clone.instruments.sending = (*writer)->Row(TraceProcessOfClone(0), "clone 0", 2, "sending");
+    {
+      Job job(options);
+      job.Train(1, clone);
+      // One process, one clock.
+      const absl::Duration now = job.server.clock().Now();
+      EXPECT_LE(absl::AbsDuration(server_clock.ToRemote(now) - now), absl::Milliseconds(5));
+    }
+    ASSERT_EQ((*writer)->Close(), absl::OkStatus());
+    std::map<std::pair<std::string, uint64_t>, int> counts;  // by phase and step
+    double last_end = 0.0;
+    for (const json& event : json::parse(*ReadWholeFile(files, "/t"))) {
+      if (event["ph"] != "X") continue;
+      const bool has_step = event["args"].contains("step");
+      ++counts[{event["name"], has_step ? event["args"]["step"].get<uint64_t>() : 0}];
+      if (event["tid"] != 1) continue;
+      // Microseconds in a double: a nanosecond is as good as none.
+      EXPECT_GE(event["ts"], last_end - 0.001) << "phases of one thread follow each other";
+      last_end = event["ts"].get<double>() + event["dur"].get<double>();
+    }
+    for (uint64_t step = 1; step <= kSteps; ++step) {
+      for (const char* phase : {"input", "compute", "push", "send"}) {
+        EXPECT_EQ((counts[{phase, step}]), 1) << phase << " of step " << step << ", sync " << sync;
+      }
+      if (sync && step < kSteps) {
+        EXPECT_EQ((counts[{"pull", step}]), 1) << "pull of version " << step;
+        EXPECT_EQ((counts[{"wait", step}]), 1) << "wait for version " << step;
+      }
+    }
+  }
+}
+
+TEST(CloneFigures, WaitingForDataIsNotComputing) {
+  class SlowInput final : public GradientSource {
+   public:
+    explicit SlowInput(GradientSource* source) : source_(source) {}
+    absl::Status LoadInput(uint64_t, uint32_t) override {
+      absl::SleepFor(absl::Milliseconds(20));
+      return absl::OkStatus();
+    }
+    absl::StatusOr<GradientResult> Compute(uint64_t position, uint32_t slot,
+                                           absl::Span<const float> weights,
+                                           absl::Span<float> gradient,
+                                           absl::FunctionRef<void(int64_t)> advance) override {
+      return source_->Compute(position, slot, weights, gradient, advance);
+    }
+
+   private:
+    GradientSource* const source_;
+  };
+  Job job;
+  ASSERT_EQ(job.server.Start(), absl::OkStatus());
+  PsSession::Options options;
+  PsSession session(options, job.server.factory(), &job.server.clock(), nullptr);
+  ASSERT_EQ(session.Connect({"task 0"}), absl::OkStatus());
+  const VariableLayout& layout = job.server.job().layout;
+  ToyGradientSource toy(&layout, 1);
+  SlowInput source(&toy);
+  CloneTrainer trainer(&session, &source, &layout, &job.server.clock(), [](const CloneReport&) {});
+  EXPECT_EQ(trainer.Run(), absl::OkStatus());
+  const ps::PhaseSeconds seconds = job.server.core().Status().clones(0).progress().phase_seconds();
+  EXPECT_GE(seconds.input(), 0.020 * kSteps);
+  EXPECT_LT(seconds.compute(), seconds.input());
+}
+
+}  // namespace
+}  // namespace pushpull
