@@ -4,17 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
-
-#include "ps_server/core/protocol_error.h"
 
 namespace pushpull {
-namespace {
-
-// Waiting for less is not worth a word.
-constexpr absl::Duration kWorthTelling = absl::Seconds(2);
-
-}  // namespace
 
 Coordinator::Coordinator(CoordinatorOptions options, ProtocolRules rules)
     : options_(std::move(options)),
@@ -43,19 +34,8 @@ void Coordinator::On(const coordinator_event::Tick&) {}
 
 void Coordinator::On(const coordinator_event::Cancel& event) {
   for (PendingPush& push : pushes_) std::erase(push.calls, event.call);
-}
-
-void Coordinator::On(const coordinator_event::Drain&) {
-  if (draining_ || phase_ == Phase::kStopped || phase_ == Phase::kDone) return;
-  draining_ = true;
-  drain_since_ = now_;
-  if (!IsServing()) {
-    phase_ = Phase::kDrained;
-    calls_.Stop();
-    actions_.push_back(coordinator_action::Drained{});
-    return;
-  }
-  DecideIfReady();
+  std::erase_if(checkpoint_calls_,
+                [&](const CheckpointCall& call) { return call.call == event.call; });
 }
 
 void Coordinator::On(const coordinator_event::ShardReplied& event) {
@@ -95,12 +75,16 @@ void Coordinator::On(const coordinator_event::ShardReplied& event) {
 }
 
 void Coordinator::RunTimers() {
+  if (now_ >= DrainLimit()) GiveUpDraining();
   for (FanOut* fan_out : {&calls_, &snapshots_, &polls_}) fan_out->Retry(now_, &actions_);
   if (!IsServing()) return;
   for (const uint32_t worker : slots_.ExpireLeases(now_)) {
     if (phase_ == Phase::kFinishing || phase_ == Phase::kDone) continue;  // clones may go now
-    Warn(absl::StrFormat("%s has not been heard of for %s: lost", CloneName(worker),
-                         absl::FormatDuration(options_.lease)));
+    actions_.push_back(coordinator_action::Notice{
+        true,
+        absl::StrFormat("%s has not been heard of for %s: lost", CloneName(worker),
+                        absl::FormatDuration(options_.lease)),
+        worker >= slots_.num_slots()});
   }
   if (phase_ == Phase::kDone) return;
   if (phase_ == Phase::kOpen) ReassignSlots();
@@ -115,7 +99,7 @@ void Coordinator::RunTimers() {
 
 absl::Duration Coordinator::NextWakeup() const {
   absl::Duration next =
-      std::min({calls_.NextWakeup(), snapshots_.NextWakeup(), polls_.NextWakeup()});
+      std::min({calls_.NextWakeup(), snapshots_.NextWakeup(), polls_.NextWakeup(), DrainLimit()});
   if (!IsServing() || phase_ == Phase::kDone) return next;
   next = std::min(next, NextCheckpoint());
   if (options_.tasks > 1) next = std::min(next, next_poll_);
@@ -128,83 +112,6 @@ absl::Duration Coordinator::NextWakeup() const {
   }
   if (draining_) next = std::min(next, drain_since_ + options_.drain_patience);
   return next;
-}
-
-std::string Coordinator::CloneName(uint32_t worker_id) const {
-  const Clone* clone = slots_.Find(worker_id);
-  std::string name = absl::StrFormat("clone %d", worker_id);
-  if (worker_id < slots_.num_slots()) name += absl::StrFormat(" of %d", slots_.num_slots());
-  if (clone != nullptr) name += absl::StrFormat(" (%s)", clone->peer_name);
-  return name;
-}
-
-std::string Coordinator::WaitingFor(absl::Duration now) const {
-  if (calls_.active() && now - calls_.started() >= kWorthTelling) {
-    return absl::StrFormat("shard %d of %d", calls_.FirstMissing().value_or(0), options_.tasks);
-  }
-  if (phase_ != Phase::kOpen || now - phase_since_ < kWorthTelling) return "";
-  if (slots_.num_slots() == 0) return "the first clone";
-  std::string text;
-  int others = 0;
-  for (uint32_t i = 0; i < slots_.num_slots(); ++i) {
-    const uint32_t worker = slots_.slot(i).owner.value_or(i);
-    const Clone* clone = slots_.Find(worker);
-    const bool alive = clone != nullptr && clone->alive;
-    if (options_.sync ? round_.Has(i) : slots_.AnyAlive()) continue;
-    if (!text.empty()) {
-      ++others;
-      continue;
-    }
-    std::string state = "never seen";
-    if (alive) {
-      state = clone->progress.phase().empty() ? "alive" : clone->progress.phase();
-    } else if (clone != nullptr) {
-      state = "lost";
-    }
-    if (worker != i) state += absl::StrFormat(", for slot %d", i);
-    text = absl::StrFormat("clone %d of %d (%s)", worker, slots_.num_slots(), state);
-  }
-  if (others > 0) text += absl::StrFormat(" and %d more", others);
-  return text;
-}
-
-double Coordinator::WaitingSeconds(absl::Duration now) const {
-  if (WaitingFor(now).empty()) return 0.0;
-  return absl::ToDoubleSeconds(now - (calls_.active() ? calls_.started() : phase_since_));
-}
-
-ps::StatusReply Coordinator::Status(absl::Duration now) const {
-  ps::StatusReply status;
-  status.set_run_id(options_.run_id);
-  status.set_epoch(serving_epoch_);
-  status.set_version(version_);
-  status.set_durable_step(durable_step_);
-  status.set_num_steps(options_.num_steps);
-  status.set_sync(options_.sync);
-  status.set_training_done(training_done());
-  status.set_waiting_for(WaitingFor(now));
-  status.set_waiting_seconds(WaitingSeconds(now));
-  status.set_rolled_back_steps(rolled_back_steps_);
-  status.set_dropped_contributions(dropped_contributions_);
-  status.set_duplicate_pushes(duplicate_commits_);
-  status.set_checkpoint_failures(checkpoint_failures_);
-  status.set_void_contributions(void_contributions_);
-  if (!stop_reason_.ok()) status.set_stopped(std::string(stop_reason_.message()));
-  std::map<uint32_t, Clone> clones = slots_.clones();
-  for (uint32_t i = 0; i < slots_.num_slots(); ++i) clones.try_emplace(i);
-  for (const auto& [id, clone] : clones) {
-    ps::CloneStatus& entry = *status.add_clones();
-    entry.set_worker_id(id);
-    entry.set_peer_name(clone.peer_name);
-    for (const ps::SlotGrant& grant : slots_.GrantsOf(id)) entry.add_slots(grant.slot());
-    entry.set_alive(clone.alive);
-    const bool seen = slots_.Find(id) != nullptr;
-    entry.set_seconds_since_seen(seen ? absl::ToDoubleSeconds(now - clone.last_seen) : -1);
-    *entry.mutable_progress() = clone.progress;
-    entry.set_contributions(clone.contributions);
-    entry.set_drops(clone.drops);
-  }
-  return status;
 }
 
 void Coordinator::Tell(std::string text) {

@@ -21,6 +21,7 @@
 #include "protos/parameter_server.pb.h"
 #include "ps_server/core/coordinator_events.h"
 #include "ps_server/core/coordinator_options.h"
+#include "ps_server/core/count_histogram.h"
 #include "ps_server/core/fan_out.h"
 #include "ps_server/core/protocol_rules.h"
 #include "ps_server/core/slot_table.h"
@@ -44,6 +45,8 @@ class Coordinator {
   uint64_t durable_step() const { return durable_step_; }
   // 0 before the first worker has announced them.
   uint32_t num_slots() const { return slots_.num_slots(); }
+  // EVICTED, with the operator's reason, or OK.
+  absl::Status CheckNotEvicted(uint32_t worker_id) const;
   // The final checkpoint is published.
   bool training_done() const { return phase_ == Phase::kDone; }
   // Empty, or "clone 2 of 3 (never seen)": what keeps the step (or the start) waiting;
@@ -77,6 +80,8 @@ class Coordinator {
   void On(const coordinator_event::Heartbeat& event);
   void On(const coordinator_event::Commit& event);
   void On(const coordinator_event::Cancel& event);
+  void On(const coordinator_event::Checkpoint& event);
+  void On(const coordinator_event::Evict& event);
   void On(const coordinator_event::Drain& event);
   void On(const coordinator_event::Tick& event);
 
@@ -93,6 +98,20 @@ class Coordinator {
   bool CheckShardState(uint32_t shard, const ps::ShardStateReply& state);
   void Stop(const absl::Status& reason);
 
+  // coordinator_operators.cc
+  absl::Status CheckOperator() const;
+  // Answers the calls that the newest checkpoint is new enough for.
+  void AnswerCheckpoints();
+  // Those that asked for this step or one before it.
+  void RefuseCheckpoints(uint64_t up_to_step, const absl::Status& status);
+  // When a drain that is not over is given up.
+  absl::Duration DrainLimit() const;
+  void GiveUpDraining();
+  absl::Status EvictedError(uint32_t worker_id) const;
+  void EvictNow(uint32_t worker, std::string reason, ps::EvictReply* reply);
+  // Async: forgets the clone's pushes that wait for their turn.
+  void RefusePushesOf(uint32_t worker, const absl::Status& status);
+
   // coordinator_requests.cc
   bool IsServing() const;
   // Stopped, drained, not ready, wrong run or epoch, in this order.
@@ -103,7 +122,8 @@ class Coordinator {
   absl::Status CheckCommit(const ps::CommitRequest& request) const;
   void CommitSync(const coordinator_event::Commit& event);
   void CommitAsync(const coordinator_event::Commit& event);
-  void CountLate(const ps::PushKey& key);
+  // A contribution to a step that has been decided.
+  void NoteLate(const ps::PushKey& key);
   // True: training has been stopped.
   bool CountVoid(const ps::CommitRequest& request);
   void AnswerCommit(CallId call, ps::PushReply::Outcome outcome, ps::Level level,
@@ -115,6 +135,9 @@ class Coordinator {
   void ReassignSlots();
   void DecideIfReady();
   bool IsReadyToDecide() const;
+  // The step before went on without the slot, and nothing has been heard of it since.
+  bool IsLagging(uint32_t slot) const;
+  void CountMissing();
   void DecideSync();
   void DecideAsync();
   void StartApply();
@@ -135,6 +158,9 @@ class Coordinator {
   void FailCheckpoint(const absl::Status& status);
   void AbandonCheckpoint();
   void FinishIfSaved();
+
+  // coordinator_status.cc: slots that the open step has waited for long enough to say so.
+  std::vector<uint32_t> LateSlots(absl::Duration now) const;
 
   void Tell(std::string text);
   void Warn(std::string text);
@@ -161,6 +187,7 @@ class Coordinator {
 
   SlotTable slots_;
   std::map<uint32_t, uint64_t> last_included_;  // by slot: newest step with its contribution
+  std::map<uint32_t, uint64_t> lagging_;        // by slot: the grant that missed a step (drop)
   StepRound round_;                             // of step version_ + 1
   ps::ApplyRequest decided_;                    // frozen by Decide
   FanOut calls_;  // the protocol's next move: query, restore, norm or apply
@@ -183,6 +210,12 @@ class Coordinator {
   absl::Duration checkpoint_retry_at_ = absl::ZeroDuration();
   uint32_t failures_in_a_row_ = 0;
   uint32_t final_failures_ = 0;  // of the checkpoint to end with
+  struct CheckpointCall {
+    CallId call = 0;
+    uint64_t version = 0;  // applied when it came
+  };
+  std::vector<CheckpointCall> checkpoint_calls_;
+  absl::Duration checkpoint_started_ = absl::ZeroDuration();
 
   bool draining_ = false;
   absl::Duration drain_since_ = absl::ZeroDuration();
@@ -193,6 +226,11 @@ class Coordinator {
   uint64_t duplicate_commits_ = 0;
   uint64_t checkpoint_failures_ = 0;
   uint64_t void_contributions_ = 0;
+  CountHistogram staleness_;     // async
+  CountHistogram contributors_;  // sync
+  uint64_t checkpoints_ = 0;
+  std::optional<absl::Duration> published_at_;
+  absl::Duration checkpoint_took_ = absl::ZeroDuration();
 };
 
 }  // namespace pushpull

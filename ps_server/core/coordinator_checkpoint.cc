@@ -20,6 +20,7 @@ absl::Duration Coordinator::NextCheckpoint() const {
     return absl::InfiniteDuration();
   }
   if (version_ == checkpoint_.value_or(0)) return absl::InfiniteDuration();
+  if (phase_ == Phase::kOpen && !checkpoint_calls_.empty()) return absl::ZeroDuration();
   if (phase_ == Phase::kFinishing || failures_in_a_row_ > 0) return checkpoint_retry_at_;
   if (options_.save_checkpoints_every == absl::ZeroDuration()) return absl::InfiniteDuration();
   return last_checkpoint_ + options_.save_checkpoints_every;
@@ -34,13 +35,15 @@ void Coordinator::StartCheckpointIfDue() {
                        failures_in_a_row_ == 0 &&
                        now_ - last_checkpoint_ >= options_.save_checkpoints_every;
   const bool again = failures_in_a_row_ > 0 && now_ >= checkpoint_retry_at_;
-  if (!by_steps && !by_time && !again) return;
+  const bool asked = !checkpoint_calls_.empty();
+  if (!by_steps && !by_time && !again && !asked) return;
   StartCheckpoint();
 }
 
 void Coordinator::StartCheckpoint() {
   checkpoint_phase_ = CheckpointPhase::kSnapshots;
   checkpoint_step_ = version_;
+  checkpoint_started_ = now_;
   ps::SnapshotRequest request;
   request.set_run_id(options_.run_id);
   request.set_epoch(serving_epoch_);
@@ -71,6 +74,10 @@ void Coordinator::On(const coordinator_event::CheckpointPublished& event) {
   failures_in_a_row_ = 0;
   checkpoint_ = durable_step_ = event.step;
   last_checkpoint_ = now_;
+  published_at_ = now_;
+  checkpoint_took_ = now_ - checkpoint_started_;
+  ++checkpoints_;
+  AnswerCheckpoints();
   if (phase_ == Phase::kOpen) StartCheckpointIfDue();
   if (phase_ == Phase::kFinishing) FinishIfSaved();
 }
@@ -81,6 +88,7 @@ void Coordinator::FailCheckpoint(const absl::Status& status) {
   ++failures_in_a_row_;
   Warn(absl::StrFormat("the checkpoint of step %d failed, the one of step %d stays the newest: %s",
                        checkpoint_step_, durable_step_, status.ToString()));
+  RefuseCheckpoints(checkpoint_step_, status);
   AbandonCheckpoint();
   // One that began before the last step does not count against the last one.
   if (phase_ != Phase::kFinishing || checkpoint_step_ != version_) return;

@@ -85,8 +85,20 @@ struct Cancel {
   CallId call = 0;
 };
 
-// SIGTERM: finish or give up the open step, publish a checkpoint, then Drained.
-struct Drain {};
+// Requests of operators. Checkpoint is answered when one of at least the version applied now is
+// published, or could not be.
+struct Checkpoint {
+  CallId call = 0;
+};
+// The clone's lease ends now; it and its later requests are refused while this process lives.
+struct Evict {
+  CallId call = 0;
+  ps::EvictRequest request;
+};
+// Finish or give up the open step, publish a checkpoint, then Drained.
+struct Drain {
+  CallId call = 0;  // 0: SIGTERM, which waits for no answer
+};
 // NextWakeup has come.
 struct Tick {};
 
@@ -97,7 +109,8 @@ using CoordinatorEvent =
                  coordinator_event::CheckpointFound, coordinator_event::CheckpointPublished,
                  coordinator_event::ShardReplied, coordinator_event::Register,
                  coordinator_event::Heartbeat, coordinator_event::Commit, coordinator_event::Cancel,
-                 coordinator_event::Drain, coordinator_event::Tick>;
+                 coordinator_event::Checkpoint, coordinator_event::Evict, coordinator_event::Drain,
+                 coordinator_event::Tick>;
 
 namespace coordinator_action {
 
@@ -137,6 +150,20 @@ struct ReplyCommit {
   CallId call = 0;
   absl::StatusOr<ps::CommitReply> reply;
 };
+struct ReplyCheckpoint {
+  CallId call = 0;
+  absl::StatusOr<ps::CheckpointReply> reply;
+};
+struct ReplyEvict {
+  CallId call = 0;
+  absl::StatusOr<ps::EvictReply> reply;
+};
+struct ReplyDrain {
+  CallId call = 0;
+  absl::StatusOr<ps::DrainReply> reply;
+};
+// An operator has told the process to end: as soon as Drained, Finished or Stopped has come.
+struct EndWanted {};
 
 // For metrics: a step is visible on all shards.
 struct StepApplied {
@@ -162,6 +189,7 @@ struct Serving {
 struct Notice {
   bool warning = false;
   std::string text;
+  bool about_spare = false;  // a clone without a slot of its own: anybody can be one
 };
 // num_steps are applied and the final checkpoint is published.
 struct Finished {};
@@ -181,6 +209,8 @@ using CoordinatorAction =
                  coordinator_action::CallShard, coordinator_action::PublishCheckpoint,
                  coordinator_action::AbandonCheckpoint, coordinator_action::ReplyRegister,
                  coordinator_action::ReplyHeartbeat, coordinator_action::ReplyCommit,
+                 coordinator_action::ReplyCheckpoint, coordinator_action::ReplyEvict,
+                 coordinator_action::ReplyDrain, coordinator_action::EndWanted,
                  coordinator_action::StepApplied, coordinator_action::Serving,
                  coordinator_action::Notice, coordinator_action::Finished,
                  coordinator_action::Drained, coordinator_action::Stopped>;

@@ -38,7 +38,9 @@ struct CoordinatorOptions {
   uint64_t save_checkpoints_steps = 0;                         // 0: by time only
 
   absl::Duration drain_patience = absl::Seconds(5);  // for an open step that has commits
-  absl::Duration shard_poll = absl::Seconds(1);      // GetState of every shard, to notice restarts
+  // A drain that has not got its checkpoint by then (a shard is out of reach) ends without one.
+  absl::Duration drain_limit = absl::Seconds(25);
+  absl::Duration shard_poll = absl::Seconds(1);  // GetState of every shard, to notice restarts
   absl::Duration first_retry = absl::Milliseconds(50);
   absl::Duration last_retry = absl::Seconds(2);
 };

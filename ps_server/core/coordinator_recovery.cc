@@ -49,6 +49,8 @@ void Coordinator::BeginEpoch(const std::string& why) {
   AbandonCheckpoint();
   AnswerPendingPushes(ProtocolError(ps::ErrorDetail::EPOCH_CHANGED, next_epoch_, version_,
                                     "the server begins a new epoch: register again"));
+  RefuseCheckpoints(UINT64_MAX, ProtocolError(ps::ErrorDetail::NOT_READY, next_epoch_, version_,
+                                              "the server begins a new epoch: ask again"));
   actions_.push_back(coordinator_action::PersistEpoch{next_epoch_});
 }
 
@@ -103,6 +105,7 @@ void Coordinator::OnAllRestored() {
   slots_.BeginEpoch(serving_epoch_, now_);
   push_marks_.clear();
   last_included_.clear();
+  lagging_.clear();
   last_checkpoint_ = now_;
   checkpoint_retry_at_ = absl::ZeroDuration();
   next_poll_ = now_ + options_.shard_poll;
@@ -167,6 +170,7 @@ void Coordinator::Stop(const absl::Status& reason) {
   AbandonCheckpoint();
   AnswerPendingPushes(
       ProtocolError(ps::ErrorDetail::STOPPED, serving_epoch_, version_, reason.message()));
+  RefuseCheckpoints(UINT64_MAX, CheckOperator());
   actions_.push_back(coordinator_action::Stopped{reason});
 }
 

@@ -85,12 +85,17 @@ absl::Status Coordinator::CheckAnnouncement(const ps::RegisterRequest& request) 
         absl::StrFormat("%s: worker ids of this job are below %d", who, slots_.num_slots()));
   }
   const Clone* other = slots_.Find(request.worker_id());
-  if (other != nullptr && other->alive && other->peer_name != request.peer_name()) {
+  if (other != nullptr && other->alive &&
+      (other->peer_name != request.peer_name() || other->session != request.session())) {
     return absl::AlreadyExistsError(absl::StrFormat(
         "%s: worker %d is %s, heard of %.1f s ago; give each worker its own index, or wait %s if "
         "that one has ended",
         who, request.worker_id(), other->peer_name, absl::ToDoubleSeconds(now_ - other->last_seen),
         absl::FormatDuration(other->last_seen + options_.lease - now_)));
+  }
+  if (!slots_.HasRoomFor(request.worker_id())) {
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "%s: there are %d clones without a slot already", who, SlotTable::kMaxSpares));
   }
   return absl::OkStatus();
 }
@@ -100,27 +105,24 @@ absl::StatusOr<ps::RegisterReply> Coordinator::HandleRegister(const ps::Register
   if (draining_ && !training_done()) {
     return ProtocolError(ps::ErrorDetail::DRAINING, serving_epoch_, version_, "the server ends");
   }
-  PP_RETURN_IF_ERROR(CheckAnnouncement(request));
   const uint32_t worker = request.worker_id();
+  PP_RETURN_IF_ERROR(CheckNotEvicted(worker));
+  PP_RETURN_IF_ERROR(CheckAnnouncement(request));
   if (!options_.sync && !pushes_.empty()) {
     // A new grant fences what the clone has pushed: that must be applied or forgotten first.
     const bool deciding = phase_ == Phase::kMeasuring || phase_ == Phase::kApplying;
-    if (deciding && decided_.contributions(0).slot() == worker) {
+    const uint32_t slot = deciding ? decided_.contributions(0).slot() : 0;
+    if (deciding && (slot == worker || slots_.slot(slot).owner == worker)) {
       return ProtocolError(ps::ErrorDetail::NOT_READY, serving_epoch_, version_,
                            "this clone's last push is being applied");
     }
-    std::erase_if(pushes_, [&](const PendingPush& push) {
-      if (push.request.key().slot() != worker) return false;
-      for (const CallId call : push.calls) {
-        actions_.push_back(coordinator_action::ReplyCommit{
-            call, ProtocolError(ps::ErrorDetail::FENCED, serving_epoch_, version_,
-                                "the clone has registered again")});
-      }
-      return true;
-    });
+    RefusePushesOf(worker, ProtocolError(ps::ErrorDetail::FENCED, serving_epoch_, version_,
+                                         "the clone has registered again"));
   }
   if (slots_.Find(worker) == nullptr || !slots_.Find(worker)->registered) {
-    Tell(absl::StrFormat("clone %d (%s) is here", worker, request.peer_name()));
+    actions_.push_back(coordinator_action::Notice{
+        false, absl::StrFormat("clone %d (%s) is here", worker, request.peer_name()),
+        worker >= slots_.num_slots()});
   }
   slots_.Register(worker, request.peer_name(), version_ + 1, now_,
                   [this](uint32_t slot) { return HasContribution(slot); });
@@ -129,6 +131,7 @@ absl::StatusOr<ps::RegisterReply> Coordinator::HandleRegister(const ps::Register
   reply.set_epoch(serving_epoch_);
   reply.set_version(version_);
   reply.set_num_slots(slots_.num_slots());
+  slots_.clone(worker).session = request.session();
   for (const ps::SlotGrant& grant : slots_.GrantsOf(worker)) *reply.add_grants() = grant;
   reply.set_lease_milliseconds(absl::ToInt64Milliseconds(options_.lease));
   reply.set_training_done(training_done());
@@ -145,12 +148,16 @@ absl::StatusOr<ps::HeartbeatReply> Coordinator::HandleHeartbeat(
   ps::HeartbeatReply reply;
   reply.set_epoch(serving_epoch_);
   reply.set_version(version_);
+  reply.set_server_nanoseconds(absl::ToInt64Nanoseconds(now_));
   if (!stop_reason_.ok()) {
     reply.set_stopped(std::string(stop_reason_.message()));
     return reply;
   }
   PP_RETURN_IF_ERROR(CheckRequest(request.run_id(), request.epoch()));
-  if (!slots_.Renew(request.worker_id(), now_)) {
+  PP_RETURN_IF_ERROR(CheckNotEvicted(request.worker_id()));
+  const Clone* clone = slots_.Find(request.worker_id());
+  const bool somebody_else = clone != nullptr && clone->session != request.session();
+  if (somebody_else || !slots_.Renew(request.worker_id(), now_)) {
     return ProtocolError(ps::ErrorDetail::EPOCH_CHANGED, serving_epoch_, version_,
                          absl::StrFormat("worker %d is not registered", request.worker_id()));
   }
@@ -177,6 +184,7 @@ void Coordinator::AnswerCommit(CallId call, ps::PushReply::Outcome outcome, ps::
 
 absl::Status Coordinator::CheckCommit(const ps::CommitRequest& request) const {
   PP_RETURN_IF_ERROR(CheckRequest(request.key().run_id(), request.key().epoch()));
+  PP_RETURN_IF_ERROR(CheckNotEvicted(request.key().worker_id()));
   if (request.key().slot() >= slots_.num_slots()) {
     return absl::InvalidArgumentError(absl::StrFormat("slot %d does not exist: this job has %d",
                                                       request.key().slot(), slots_.num_slots()));
@@ -209,7 +217,7 @@ void Coordinator::CommitSync(const coordinator_event::Commit& event) {
   const bool decided = phase_ != Phase::kOpen && key.step() == round_.step();
   const SlotCommit* earlier = key.step() == round_.step() ? round_.Find(key.slot()) : nullptr;
   if (key.step() <= version_ || (decided && earlier == nullptr)) {
-    CountLate(key);
+    NoteLate(key);
     AnswerCommit(event.call, ps::PushReply::ALREADY_APPLIED, ps::APPLIED);
     return;
   }
@@ -246,6 +254,7 @@ void Coordinator::CommitSync(const coordinator_event::Commit& event) {
         coordinator_action::ReplyCommit{event.call, CheckRequest(options_.run_id, serving_epoch_)});
     return;
   }
+  lagging_.erase(key.slot());
   round_.Add(key.slot(), {key.grant(), key.worker_id(), event.request.info()}, now_);
   round_.CountRequest();
   AnswerCommit(event.call, is_void ? ps::PushReply::VOID : ps::PushReply::ACCEPTED, ps::COMMITTED);
@@ -292,18 +301,13 @@ void Coordinator::CommitAsync(const coordinator_event::Commit& event) {
   DecideIfReady();
 }
 
-void Coordinator::CountLate(const ps::PushKey& key) {
-  if (slots_.Find(key.worker_id()) == nullptr) return;
-  Clone& clone = slots_.clone(key.worker_id());
+void Coordinator::NoteLate(const ps::PushKey& key) {
+  const auto lagging = lagging_.find(key.slot());
+  if (lagging != lagging_.end() && lagging->second == key.grant()) lagging_.erase(lagging);
+  // What a step went on without was counted then.
   const auto included = last_included_.find(key.slot());
   const bool counted = included != last_included_.end() && key.step() <= included->second;
-  if (counted || key.step() <= clone.last_drop || key.step() <= restore_.step()) {
-    ++duplicate_commits_;
-    return;
-  }
-  clone.last_drop = key.step();
-  ++clone.drops;
-  ++dropped_contributions_;
+  if (counted || key.step() <= restore_.step()) ++duplicate_commits_;
 }
 
 bool Coordinator::CountVoid(const ps::CommitRequest& request) {

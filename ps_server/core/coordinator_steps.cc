@@ -15,7 +15,9 @@ bool Coordinator::AllStepsApplied() const {
 }
 
 bool Coordinator::HasContribution(uint32_t slot) const {
-  return phase_ != Phase::kOpen || round_.Has(slot);
+  if (phase_ != Phase::kOpen || round_.Has(slot)) return true;
+  return std::any_of(pushes_.begin(), pushes_.end(),
+                     [slot](const PendingPush& push) { return push.request.key().slot() == slot; });
 }
 
 void Coordinator::Finish(const absl::Status& answer) {
@@ -59,9 +61,30 @@ bool Coordinator::IsReadyToDecide() const {
   if (slots_.num_slots() == 0) return false;
   const uint32_t heard = rules_.count_slots ? round_.num_slots() : round_.num_requests();
   if (heard >= slots_.num_slots()) return true;
-  return options_.step_deadline > absl::ZeroDuration() && options_.min_contributors > 0 &&
-         round_.num_slots() - round_.num_void() >= options_.min_contributors &&
-         now_ - round_.first_commit() >= options_.step_deadline;
+  const bool enough = options_.step_deadline > absl::ZeroDuration() &&
+                      options_.min_contributors > 0 &&
+                      round_.num_slots() - round_.num_void() >= options_.min_contributors;
+  if (!enough) return false;
+  if (now_ - round_.first_commit() >= options_.step_deadline) return true;
+  // Who missed a step costs the deadline once, not in every step until he is back.
+  for (uint32_t i = 0; i < slots_.num_slots(); ++i) {
+    if (!round_.Has(i) && !IsLagging(i)) return false;
+  }
+  return true;
+}
+
+bool Coordinator::IsLagging(uint32_t slot) const {
+  const auto lagging = lagging_.find(slot);
+  return lagging != lagging_.end() && lagging->second == slots_.slot(slot).grant;
+}
+
+void Coordinator::CountMissing() {
+  for (uint32_t i = 0; i < slots_.num_slots(); ++i) {
+    if (round_.Has(i)) continue;
+    lagging_[i] = slots_.slot(i).grant;
+    ++slots_.clone(slots_.slot(i).owner.value_or(i)).drops;
+    ++dropped_contributions_;
+  }
 }
 
 void Coordinator::DecideIfReady() {
@@ -87,6 +110,7 @@ void Coordinator::DecideIfReady() {
 }
 
 void Coordinator::DecideSync() {
+  CountMissing();
   for (ps::Contribution& contribution : round_.Contributions()) {
     *decided_.add_contributions() = std::move(contribution);
   }
@@ -177,6 +201,11 @@ void Coordinator::OnAllApplied() {
                              request.key().worker_id(),
                              request.info().samples(),
                              {request.info().metrics().begin(), request.info().metrics().end()}});
+  }
+  if (options_.sync) {
+    contributors_.Add(decided_.contributions_size());
+  } else {
+    staleness_.Add(applied.staleness);
   }
   version_ = decided_.step();
   for (const coordinator_action::StepApplied::Part& part : applied.parts) {

@@ -24,6 +24,7 @@ struct ProtocolRules {
   bool check_push_marks = true;       // an asynchronous push is decided once
   bool await_all_shards = true;       // the next step waits until every shard has applied this one
   bool check_boot_id = true;          // a restarted shard causes a new epoch
+  bool check_eviction = true;         // an evicted clone is refused whatever it asks for
 };
 
 }  // namespace pushpull

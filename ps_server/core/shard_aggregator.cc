@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_format.h"
 
+#include "common/protocol_version.h"
 #include "common/status_macros.h"
 #include "ps_server/core/protocol_error.h"
 
@@ -52,6 +53,9 @@ ps::ShardStateReply ShardAggregator::State() const {
   state.set_boot_id(options_.boot_id);
   state.set_epoch(restored_ ? epoch_ : 0);
   for (const uint64_t version : held_versions_) state.add_versions(version);
+  state.set_shard(options_.shard);
+  state.set_job_run_id(options_.run_id);
+  state.set_protocol_version(kProtocolVersion);
   return state;
 }
 
@@ -72,6 +76,11 @@ absl::Status ShardAggregator::CheckIdentity(const std::string& run_id, uint64_t 
                          absl::StrFormat("shard %d is not restored yet", options_.shard));
   }
   return absl::OkStatus();
+}
+
+absl::Status ShardAggregator::CheckSender(const std::string& run_id, uint64_t epoch) const {
+  PP_RETURN_IF_ERROR(closed_);
+  return CheckIdentity(run_id, epoch);
 }
 
 absl::Status ShardAggregator::CheckKey(const ps::PushKey& key) const {
@@ -105,9 +114,8 @@ bool ShardAggregator::AlreadyApplied(const ps::PushKey& key) const {
 
 absl::Status ShardAggregator::PushChunk(const ps::PushChunk& header, const Payload& payload,
                                         const absl::Status& verdict) {
-  PP_RETURN_IF_ERROR(closed_);
   const ps::PushKey& key = header.key();
-  PP_RETURN_IF_ERROR(CheckIdentity(key.run_id(), key.epoch()));
+  PP_RETURN_IF_ERROR(CheckSender(key.run_id(), key.epoch()));
   if (header.shard() != options_.shard || header.chunk() >= options_.chunk_bytes.size() ||
       static_cast<int64_t>(payload.size_bytes) != options_.chunk_bytes[header.chunk()]) {
     return ProtocolError(

@@ -53,6 +53,14 @@ class ShardAggregator {
   absl::Status PushChunk(const ps::PushChunk& header, const Payload& payload,
                          const absl::Status& verdict);
 
+  // What is refused whatever else a push says: WRONG_RUN, EPOCH_CHANGED, NOT_READY, the reason of
+  // Close.
+  absl::Status CheckSender(const std::string& run_id, uint64_t epoch) const;
+  // Of this run, and of no epoch that is over.
+  bool MayRestore(const ps::RestoreRequest& request) const {
+    return request.run_id() == options_.run_id && request.epoch() >= epoch_;
+  }
+
   ShardActions Handle(const ShardEvent& event);
 
   // Answer to GetShardState.

@@ -35,7 +35,7 @@ void SlotTable::Register(uint32_t worker_id, const std::string& peer_name, uint6
                          absl::Duration now, absl::FunctionRef<bool(uint32_t)> committed) {
   Clone& clone = clones_[worker_id];
   clone.peer_name = peer_name;
-  clone.registered = clone.alive = true;
+  clone.seen = clone.registered = clone.alive = true;
   clone.last_seen = now;
   for (uint32_t i = 0; i < slots_.size(); ++i) {
     const bool owned = slots_[i].owner == worker_id;
@@ -54,6 +54,23 @@ bool SlotTable::Renew(uint32_t worker_id, absl::Duration now) {
   it->second.alive = true;
   it->second.last_seen = now;
   return true;
+}
+
+std::vector<uint32_t> SlotTable::Evict(uint32_t worker_id, const std::string& reason) {
+  std::vector<uint32_t> taken;
+  Clone& clone = clones_[worker_id];
+  if (clone.evicted.has_value()) return taken;
+  clone.evicted = reason;
+  clone.registered = clone.alive = false;
+  for (uint32_t i = 0; i < slots_.size(); ++i) {
+    if (slots_[i].owner == worker_id) taken.push_back(i);
+  }
+  return taken;
+}
+
+bool SlotTable::IsEvicted(uint32_t worker_id) const {
+  const Clone* clone = Find(worker_id);
+  return clone != nullptr && clone->evicted.has_value();
 }
 
 std::vector<uint32_t> SlotTable::ExpireLeases(absl::Duration now) {
@@ -85,16 +102,16 @@ std::optional<uint32_t> SlotTable::LeastBusy() const {
 std::vector<uint32_t> SlotTable::Reassign(uint64_t step, absl::Duration now,
                                           absl::FunctionRef<bool(uint32_t)> committed) {
   std::vector<uint32_t> changed;
-  if (!reassign_) return changed;
   for (uint32_t i = 0; i < slots_.size(); ++i) {
-    if (IsAlive(slots_[i].owner) || committed(i)) continue;
+    const bool homeless = IsEvicted(i);
+    if (!(reassign_ || homeless) || IsAlive(slots_[i].owner) || committed(i)) continue;
     const std::optional<uint32_t> worker = LeastBusy();
     if (!worker.has_value()) break;
-    if (!slots_[i].owner.has_value()) {
+    if (!slots_[i].owner.has_value() && !homeless) {
       // Its own clone may be on its way: one that was here before gets a lease's time to come back,
       // one that was never seen is waited for. Only a clone that has nothing else to do starts for
       // it.
-      const bool seen = Find(i) != nullptr;
+      const bool seen = Find(i) != nullptr && Find(i)->seen;
       const bool idle = *worker >= slots_.size() && GrantsOf(*worker).empty();
       if (!idle && !(seen && now - epoch_start_ >= lease_)) continue;
     }
@@ -125,6 +142,23 @@ std::vector<ps::SlotGrant> SlotTable::GrantsOf(uint32_t worker_id) const {
     grants.push_back(grant);
   }
   return grants;
+}
+
+bool SlotTable::HasRoomFor(uint32_t worker_id) {
+  if (worker_id < slots_.size() || clones_.contains(worker_id)) return true;
+  uint32_t spares = 0;
+  auto oldest = clones_.end();
+  for (auto it = clones_.lower_bound(num_slots()); it != clones_.end(); ++it) {
+    ++spares;
+    const bool forgettable =
+        !it->second.alive && !it->second.evicted.has_value() && GrantsOf(it->first).empty();
+    if (!forgettable) continue;
+    if (oldest == clones_.end() || it->second.last_seen < oldest->second.last_seen) oldest = it;
+  }
+  if (spares < kMaxSpares) return true;
+  if (oldest == clones_.end()) return false;
+  clones_.erase(oldest);
+  return true;
 }
 
 bool SlotTable::AnyAlive() const {

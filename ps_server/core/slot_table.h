@@ -18,17 +18,21 @@ namespace pushpull {
 
 struct Clone {
   std::string peer_name;
+  uint64_t session = 0;     // the clone's own secret
+  bool seen = false;        // has registered in some epoch
   bool registered = false;  // in this epoch
   bool alive = false;       // registered and its lease has not ended
   absl::Duration last_seen = absl::ZeroDuration();
   ps::CloneProgress progress;
   uint64_t contributions = 0;
   uint64_t drops = 0;
-  uint64_t last_drop = 0;  // step of the last contribution counted as dropped
+  std::optional<std::string> evicted;  // why; for the life of the process
 };
 
 class SlotTable {
  public:
+  static constexpr uint32_t kMaxSpares = 256;
+
   struct Slot {
     std::optional<uint32_t> owner;  // worker id; nobody until the first grant of the epoch
     uint64_t grant = 0;
@@ -57,10 +61,15 @@ class SlotTable {
                 absl::FunctionRef<bool(uint32_t slot)> committed);
   // Renews the lease. False: not registered in this epoch, or its lease has ended.
   bool Renew(uint32_t worker_id, absl::Duration now);
+  // Ends the clone's lease for good and returns the slots it owned; Reassign gives them away. Once
+  // only: later calls return nothing.
+  std::vector<uint32_t> Evict(uint32_t worker_id, const std::string& reason);
+  bool IsEvicted(uint32_t worker_id) const;
   // Ends leases. Returns the clones that were lost just now.
   std::vector<uint32_t> ExpireLeases(absl::Duration now);
   // Gives slots of lost clones, without a contribution for `step`, to clones alive: to one without
-  // a slot, else to the one with the fewest. Returns the slots that changed hands.
+  // a slot, else to the one with the fewest. Returns the slots that changed hands. Slots whose home
+  // is evicted find another home like this in both modes.
   std::vector<uint32_t> Reassign(uint64_t step, absl::Duration now,
                                  absl::FunctionRef<bool(uint32_t slot)> committed);
   // Step `step` opens: slots go back to their homes where those are alive.
@@ -68,6 +77,9 @@ class SlotTable {
 
   std::vector<ps::SlotGrant> GrantsOf(uint32_t worker_id) const;
   bool AnyAlive() const;
+  // Whether a clone with this id may be taken in: the job has so many spares (ids from num_slots
+  // on) at most. To make room the one is forgotten that has been lost for longest.
+  bool HasRoomFor(uint32_t worker_id);
   // When the next lease ends.
   absl::Duration NextWakeup(absl::Duration now) const;
   // Start of the epoch, for clones never seen.
@@ -79,7 +91,7 @@ class SlotTable {
   std::optional<uint32_t> LeastBusy() const;
 
   const absl::Duration lease_;
-  const bool reassign_;  // false: a slot waits for its own clone (async)
+  const bool reassign_;  // false: a slot waits for its own clone, unless evicted (async)
   uint64_t epoch_ = 0;
   uint32_t grants_ = 0;  // given out in this epoch
   absl::Duration epoch_start_ = absl::ZeroDuration();

@@ -150,6 +150,19 @@ class CoordinatorTest : public testing::Test {
   absl::StatusOr<ps::CommitReply> Commit(uint64_t step, uint32_t slot, uint64_t samples = 10) {
     return Commit(CommitRequest(step, slot, samples)).at(0).reply;
   }
+  // The answer of Evict, which comes at once.
+  absl::StatusOr<ps::EvictReply> Evict(uint32_t worker, const std::string& reason = "") {
+    ps::EvictRequest request;
+    request.set_worker_id(worker);
+    request.set_reason(reason);
+    Send(coordinator_event::Evict{++call_, request});
+    return Take<coordinator_action::ReplyEvict>().at(0).reply;
+  }
+  // The answers of Checkpoint that came at once, those of earlier calls included.
+  std::vector<coordinator_action::ReplyCheckpoint> AskForCheckpoint() {
+    Send(coordinator_event::Checkpoint{++call_});
+    return Take<coordinator_action::ReplyCheckpoint>();
+  }
   void RunStep(uint64_t step) {
     for (uint32_t slot = 0; slot < 3; ++slot) EXPECT_TRUE(Commit(step, slot).ok());
     EXPECT_EQ(coordinator_->version(), step);

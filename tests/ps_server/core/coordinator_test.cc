@@ -390,5 +390,25 @@ TEST_F(CoordinatorTest, DrainGivesUpAStepThatNobodyEnds) {
   EXPECT_EQ(coordinator_->durable_step(), 1u);
 }
 
+TEST_F(CoordinatorTest, ADrainWithoutAShardEndsAtItsLimit) {
+  StartWithClones();
+  RunStep(1);
+  silent_ = true;
+  Send(coordinator_event::Drain{});
+  Pass(options_.drain_limit - absl::Seconds(1));
+  EXPECT_TRUE(Take<coordinator_action::Drained>().empty());
+  EXPECT_LE(coordinator_->NextWakeup(), now_ + absl::Seconds(1));
+  Take<coordinator_action::Notice>();
+  Pass(absl::Seconds(1));
+  EXPECT_EQ(Take<coordinator_action::Drained>().size(), 1u);
+  EXPECT_EQ(coordinator_->durable_step(), 0u);
+  const auto notices = Take<coordinator_action::Notice>();
+  ASSERT_EQ(notices.size(), 1u);
+  EXPECT_THAT(notices[0].text, HasSubstr("without a checkpoint of step 1"));
+  EXPECT_EQ(coordinator_->NextWakeup(), absl::InfiniteDuration());
+  Pass(absl::Seconds(60));
+  EXPECT_TRUE(Take<coordinator_action::Drained>().empty());
+}
+
 }  // namespace
 }  // namespace pushpull

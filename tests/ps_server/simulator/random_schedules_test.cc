@@ -32,18 +32,24 @@ TEST_P(RandomSchedules, KeepEveryInvariant) {
     sum.messages += result.messages;
     sum.crashes += result.crashes;
     sum.rollbacks += result.rollbacks;
+    sum.saves += result.saves;
+    sum.evictions += result.evictions;
     sum.seconds += result.seconds;
   }
   RecordProperty("events", std::to_string(sum.events));
-  std::printf("%llu events, %llu messages, %llu server crashes, %llu rollbacks, %.0f virtual s\n",
-              static_cast<unsigned long long>(sum.events),
-              static_cast<unsigned long long>(sum.messages),
-              static_cast<unsigned long long>(sum.crashes),
-              static_cast<unsigned long long>(sum.rollbacks), sum.seconds);
+  std::printf(
+      "%llu events, %llu messages, %llu server crashes, %llu rollbacks, %llu checkpoints "
+      "asked for, %llu evictions, %.0f virtual s\n",
+      static_cast<unsigned long long>(sum.events), static_cast<unsigned long long>(sum.messages),
+      static_cast<unsigned long long>(sum.crashes), static_cast<unsigned long long>(sum.rollbacks),
+      static_cast<unsigned long long>(sum.saves), static_cast<unsigned long long>(sum.evictions),
+      sum.seconds);
   if (only == 0) {
     // The schedules are worth their name: things did go wrong.
     EXPECT_GT(sum.crashes, count / 4);
     EXPECT_GT(sum.rollbacks, 0u);
+    EXPECT_GT(sum.saves, count / 4);
+    EXPECT_GT(sum.evictions, count / 10);
   }
 }
 

@@ -47,6 +47,7 @@ std::vector<SeededBug> SeededBugs() {
        [](SimConfig* c) { c->rules.hold_apply_for_capture = false; }},
       {"GoOnBeforeAllShardsHaveApplied", wait,
        [](SimConfig* c) { c->rules.await_all_shards = false; }},
+      {"LetAnEvictedCloneIn", wait, [](SimConfig* c) { c->rules.check_eviction = false; }},
       {"OverlookARestartedShard", wait, [](SimConfig* c) { c->rules.check_boot_id = false; }},
   };
 }

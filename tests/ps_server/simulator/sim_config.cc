@@ -43,6 +43,8 @@ SimConfig RandomConfig(Mode mode, uint64_t seed) {
   config.keep_mapped_state = chance(0.3) ? 1 : random.NextFloat();
   config.disk_failure = rate(0.2);
   config.drain_rate = chance(0.8) ? 0.0 : 0.2;
+  config.save_rate = chance(0.5) ? 0.0 : 2 * random.NextFloat();
+  config.evict_rate = chance(0.6) ? 0.0 : 0.5 * random.NextFloat();
   return config;
 }
 

@@ -45,6 +45,8 @@ struct SimConfig {
   double partition_rate = 0;     // per second and process
   double keep_mapped_state = 1;  // probability at a server's crash
   double disk_failure = 0;       // of a snapshot or a publication
+  double save_rate = 0;          // per second: an operator wants a checkpoint now
+  double evict_rate = 0;         // per second: an operator evicts a clone, which tries to come back
 
   bool sync() const { return mode != Mode::kAsync; }
   int elements(uint32_t shard) const {

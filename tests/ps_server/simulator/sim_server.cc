@@ -55,6 +55,7 @@ void SimServer::Start() {
   options.save_checkpoints_steps = config.checkpoint_steps;
   options.drain_patience = absl::Seconds(2);
   coordinator_ = std::make_unique<Coordinator>(options, config.rules);
+  evicted_.clear();
   wakeup_ = absl::InfiniteDuration();
   publishing_ = find_waits_ = served_ = serving_ = finished_ = false;
   HandleCoordinator(coordinator_event::Start{world_->disk().epoch});
@@ -70,6 +71,7 @@ void SimServer::Crash(bool memory_lost) {
   }
   coordinator_.reset();
   calls_ = {};
+  callers_.clear();
   commit_keys_.clear();
   world_->queue().After(world_->Seconds(0.05, 1.5), [this] { Start(); });
 }
@@ -77,6 +79,35 @@ void SimServer::Crash(bool memory_lost) {
 void SimServer::Drain() {
   if (!process_.alive || coordinator_ == nullptr || finished_) return;
   HandleCoordinator(coordinator_event::Drain{});
+}
+
+void SimServer::SaveNow() {
+  if (!process_.alive || coordinator_ == nullptr) return;
+  const uint64_t version = coordinator_->version();
+  const CallId call = OpenCall<ps::CheckpointReply>(
+      [this, version](const absl::StatusOr<ps::CheckpointReply>& reply) {
+        if (!reply.ok()) return;
+        ++world_->saves;
+        if (reply->step() < version) world_->Fail("a checkpoint older than the one asked for");
+        const auto& published = world_->disk().checkpoints;
+        if (published.empty() || published.rbegin()->first < reply->step()) {
+          world_->Fail("an operator hears of a checkpoint that is not published");
+        }
+      });
+  HandleCoordinator(coordinator_event::Checkpoint{call});
+}
+
+void SimServer::Evict(uint32_t worker) {
+  if (!process_.alive || coordinator_ == nullptr) return;
+  ps::EvictRequest request;
+  request.set_worker_id(worker);
+  const CallId call =
+      OpenCall<ps::EvictReply>([this, worker](const absl::StatusOr<ps::EvictReply>& reply) {
+        if (!reply.ok()) return;
+        ++world_->evictions;
+        evicted_.insert(worker);
+      });
+  HandleCoordinator(coordinator_event::Evict{call, request});
 }
 
 template <typename Reply>
@@ -123,14 +154,16 @@ void SimServer::Pull(const ps::PullRequest& request, World::Answer<PulledShard> 
 
 void SimServer::Register(const ps::RegisterRequest& request,
                          World::Answer<ps::RegisterReply> answer) {
-  HandleCoordinator(
-      coordinator_event::Register{OpenCall<ps::RegisterReply>(std::move(answer)), request});
+  const CallId call = OpenCall<ps::RegisterReply>(std::move(answer));
+  callers_[call] = request.worker_id();
+  HandleCoordinator(coordinator_event::Register{call, request});
 }
 
 void SimServer::Heartbeat(const ps::HeartbeatRequest& request,
                           World::Answer<ps::HeartbeatReply> answer) {
-  HandleCoordinator(
-      coordinator_event::Heartbeat{OpenCall<ps::HeartbeatReply>(std::move(answer)), request});
+  const CallId call = OpenCall<ps::HeartbeatReply>(std::move(answer));
+  callers_[call] = request.worker_id();
+  HandleCoordinator(coordinator_event::Heartbeat{call, request});
 }
 
 void SimServer::Commit(const ps::CommitRequest& request, World::Answer<ps::CommitReply> answer) {

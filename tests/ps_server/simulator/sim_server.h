@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -37,6 +38,10 @@ class SimServer {
   // kill -9 (or, if memory is lost, the machine); starts again by itself.
   void Crash(bool memory_lost);
   void Drain();
+  // Operators' calls, which are never lost on the way: nobody is there to repeat them.
+  void SaveNow();
+  void Evict(uint32_t worker);
+  bool HasEvicted(uint32_t worker) const { return evicted_.count(worker) > 0; }
 
   Process* process() { return &process_; }
   const Coordinator* coordinator() const { return coordinator_.get(); }
@@ -98,6 +103,10 @@ class SimServer {
   void Do(const coordinator_action::ReplyRegister& action);
   void Do(const coordinator_action::ReplyHeartbeat& action);
   void Do(const coordinator_action::ReplyCommit& action);
+  void Do(const coordinator_action::ReplyCheckpoint& action);
+  void Do(const coordinator_action::ReplyEvict& action);
+  void Do(const coordinator_action::ReplyDrain& action);
+  void Do(const coordinator_action::EndWanted& action);
   void Do(const coordinator_action::StepApplied& action);
   void Do(const coordinator_action::Serving& action);
   void Do(const coordinator_action::Notice& action);
@@ -105,6 +114,7 @@ class SimServer {
   void Do(const coordinator_action::Drained& action);
   void Do(const coordinator_action::Stopped& action);
 
+  void CheckOperatorsAreAnswered();
   void CheckDecision(const ps::ApplyRequest& request);
   void SeeGrants(const google::protobuf::RepeatedPtrField<ps::SlotGrant>& grants);
 
@@ -117,8 +127,11 @@ class SimServer {
 
   CallId next_call_ = 1;
   std::tuple<Calls<ps::PushReply>, Calls<PulledShard>, Calls<ps::RegisterReply>,
-             Calls<ps::HeartbeatReply>, Calls<ps::CommitReply>, Calls<ShardReply>>
+             Calls<ps::HeartbeatReply>, Calls<ps::CommitReply>, Calls<ps::CheckpointReply>,
+             Calls<ps::EvictReply>, Calls<ShardReply>>
       calls_;
+  std::map<CallId, uint32_t> callers_;  // of Register and Heartbeat: worker ids
+  std::set<uint32_t> evicted_;          // worker ids, as this incarnation has said
   std::map<CallId, ps::PushKey> commit_keys_;
   std::map<uint32_t, uint64_t> newest_grant_;  // by slot: as told to workers
   bool publishing_ = false;

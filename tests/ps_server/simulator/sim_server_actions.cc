@@ -248,11 +248,19 @@ void SimServer::SeeGrants(const google::protobuf::RepeatedPtrField<ps::SlotGrant
 
 void SimServer::Do(const coordinator_action::ReplyRegister& action) {
   if (action.reply.ok()) SeeGrants(action.reply->grants());
+  if (action.reply.ok() && HasEvicted(callers_[action.call])) {
+    world_->Fail("an evicted clone was let in");
+  }
+  callers_.erase(action.call);
   SendReply<ps::RegisterReply>(action.call, action.reply);
 }
 
 void SimServer::Do(const coordinator_action::ReplyHeartbeat& action) {
   if (action.reply.ok()) SeeGrants(action.reply->grants());
+  if (action.reply.ok() && HasEvicted(callers_[action.call])) {
+    world_->Fail("an evicted clone's lease was renewed");
+  }
+  callers_.erase(action.call);
   SendReply<ps::HeartbeatReply>(action.call, action.reply);
 }
 
@@ -262,12 +270,37 @@ void SimServer::Do(const coordinator_action::ReplyCommit& action) {
     if (key.epoch() != coordinator_->epoch()) world_->Fail("I5: a commit of another epoch counts");
     if (key.grant() < newest_grant_[key.slot()])
       world_->Fail("I5: a commit of an old grant counts");
+    // What is APPLIED may have been on its way into the variables when the eviction came.
+    if (action.reply->level() == ps::COMMITTED && HasEvicted(key.worker_id())) {
+      world_->Fail("a commit of an evicted clone counts");
+    }
   }
   commit_keys_.erase(action.call);
   if (std::get<Calls<ps::PushReply>>(calls_).count(action.call) > 0) {
     SendReply<ps::PushReply>(action.call, PushReplyOf(action.reply));
   } else {
     SendReply<ps::CommitReply>(action.call, action.reply);
+  }
+}
+
+void SimServer::Do(const coordinator_action::ReplyCheckpoint& action) {
+  SendReply<ps::CheckpointReply>(action.call, action.reply);
+}
+
+void SimServer::Do(const coordinator_action::ReplyEvict& action) {
+  SendReply<ps::EvictReply>(action.call, action.reply);
+}
+
+void SimServer::Do(const coordinator_action::ReplyDrain&) {
+  world_->Fail("an answer to a drain that nobody waits for");
+}
+
+void SimServer::Do(const coordinator_action::EndWanted&) {}
+
+void SimServer::CheckOperatorsAreAnswered() {
+  if (!std::get<Calls<ps::CheckpointReply>>(calls_).empty() ||
+      !std::get<Calls<ps::EvictReply>>(calls_).empty()) {
+    world_->Fail("an operator was not answered");
   }
 }
 
@@ -294,6 +327,7 @@ void SimServer::Do(const coordinator_action::Notice&) {}
 
 void SimServer::Do(const coordinator_action::Finished&) {
   finished_ = true;
+  CheckOperatorsAreAnswered();
   if (coordinator_->version() != world_->config().num_steps) {
     world_->Fail("finished before the last step");
   }
@@ -303,6 +337,7 @@ void SimServer::Do(const coordinator_action::Finished&) {
 }
 
 void SimServer::Do(const coordinator_action::Drained&) {
+  CheckOperatorsAreAnswered();
   const ps::StatusReply status = coordinator_->Status(world_->now());
   if (serving_ && status.checkpoint_failures() == 0 && status.durable_step() != status.version()) {
     world_->Fail("drained without saving the last step");

@@ -42,6 +42,14 @@ void SimWorker::Crash() {
   world_->queue().After(world_->Seconds(0.1, 5), [this] { Start(); });
 }
 
+void SimWorker::Leave() {
+  evicted_ = true;
+  process_.alive = false;
+  ++process_.incarnation;
+  ++flow_;
+  world_->queue().After(world_->Seconds(0.1, 5), [this] { Start(); });
+}
+
 void SimWorker::Later(double low, double high, void (SimWorker::*next)()) {
   world_->RunOn(&process_, world_->Seconds(low, high), [this, next, flow = flow_] {
     if (flow == flow_) (this->*next)();
@@ -72,10 +80,15 @@ void SimWorker::Register() {
         server->Register(request, std::move(answer));
       },
       InFlow<ps::RegisterReply>([this](absl::StatusOr<ps::RegisterReply> reply) {
+        if (GetErrorDetail(reply.status()).kind() == ps::ErrorDetail::EVICTED) {
+          Leave();
+          return;
+        }
         if (!reply.ok()) {
           Later(0.05, 0.5, &SimWorker::Register);
           return;
         }
+        evicted_ = false;
         if (reply->epoch() < epoch_) {  // a late answer of a server that is gone
           Later(0.05, 0.5, &SimWorker::Register);
           return;
@@ -131,6 +144,9 @@ bool SimWorker::HandleError(const absl::Status& status) {
   switch (detail.kind()) {
     case ps::ErrorDetail::EPOCH_CHANGED:
       Register();
+      return true;
+    case ps::ErrorDetail::EVICTED:
+      Leave();
       return true;
     case ps::ErrorDetail::FENCED:
       if (!world_->config().sync()) {
@@ -201,7 +217,14 @@ void SimWorker::OnPulled() {
 void SimWorker::ComputeNext() {
   const bool sync = world_->config().sync();
   if (base_version_ >= world_->config().num_steps) return;  // heartbeats tell the rest
+  // Async: any of them.
+  size_t skip = 0;
+  if (!sync && grants_.size() > 1) skip = world_->Uniform(0, grants_.size() - 0.01);
   for (const auto& [slot, grant] : grants_) {
+    if (skip > 0) {
+      --skip;
+      continue;
+    }
     if (done_slots_.count(slot) > 0) continue;
     if (sync && grant.from_step() > base_version_ + 1) continue;
     ++flow_;  // ends a pull of the next version

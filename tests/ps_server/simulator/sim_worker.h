@@ -31,6 +31,8 @@ class SimWorker {
   Process* process() { return &process_; }
   // The server has said that training is done.
   bool done() const { return done_; }
+  // The server has said that an operator evicted it, and has not let it in since.
+  bool evicted() const { return evicted_; }
 
  private:
   // One contribution on its way.
@@ -46,6 +48,8 @@ class SimWorker {
   template <typename Reply>
   World::Answer<Reply> InFlow(World::Answer<Reply> done);
 
+  // Ends as evicted; tries again later all the same, as the server may have forgotten.
+  void Leave();
   SimServer* coordinator() { return (*shard_servers_)[0]; }
   void Register();
   void Heartbeat();
@@ -71,6 +75,7 @@ class SimWorker {
   Process process_;
   std::string peer_name_;
   bool done_ = false;
+  bool evicted_ = false;
 
   uint64_t flow_ = 0;  // rises when what was under way is given up
   uint64_t epoch_ = 0;

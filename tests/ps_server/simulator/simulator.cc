@@ -59,6 +59,8 @@ class Simulation {
     result.messages = world_.messages;
     result.crashes = world_.crashes;
     result.rollbacks = world_.rollbacks;
+    result.saves = world_.saves;
+    result.evictions = world_.evictions;
     result.seconds = absl::ToDoubleSeconds(world_.queue().now());
     return result;
   }
@@ -66,7 +68,8 @@ class Simulation {
  private:
   bool Done() const {
     return servers_[0]->finished() &&
-           std::all_of(workers_.begin(), workers_.end(), [](const auto& w) { return w->done(); });
+           std::all_of(workers_.begin(), workers_.end(),
+                       [](const auto& w) { return w->done() || w->evicted(); });
   }
 
   std::string DescribeState() const {
@@ -103,7 +106,19 @@ class Simulation {
       }
     }
     if (strikes(config.drain_rate)) servers_[0]->Drain();
+    if (strikes(config.save_rate)) servers_[0]->SaveNow();
+    if (strikes(config.evict_rate)) EvictOne();
     world_.queue().After(absl::Seconds(kMischiefPeriod), [this] { Mischief(); });
+  }
+
+  // Any clone but the last one.
+  void EvictOne() {
+    const uint32_t worker = world_.Uniform(0, workers_.size() - 0.01);
+    uint32_t left = 0;
+    for (uint32_t other = 0; other < workers_.size(); ++other) {
+      left += other != worker && !servers_[0]->HasEvicted(other);
+    }
+    if (left > 0) servers_[0]->Evict(worker);
   }
 
   World world_;

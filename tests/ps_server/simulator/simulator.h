@@ -21,6 +21,8 @@ struct SimResult {
   uint64_t messages = 0;
   uint64_t crashes = 0;
   uint64_t rollbacks = 0;
+  uint64_t saves = 0;  // checkpoints that an operator asked for and got
+  uint64_t evictions = 0;
   double seconds = 0;  // virtual
 };
 

@@ -109,6 +109,8 @@ class World {
   uint64_t messages = 0;
   uint64_t crashes = 0;
   uint64_t rollbacks = 0;
+  uint64_t saves = 0;  // that an operator asked for and got
+  uint64_t evictions = 0;
 
  private:
   absl::Duration Delay();

@@ -1,0 +1,106 @@
+// What the coordinator tells of itself.
+#include <set>
+
+#include "absl/strings/str_format.h"
+
+#include "ps_server/core/coordinator.h"
+
+namespace pushpull {
+namespace {
+
+// Waiting for less is not worth a word.
+constexpr absl::Duration kWorthTelling = absl::Seconds(2);
+
+}  // namespace
+
+std::string Coordinator::CloneName(uint32_t worker_id) const {
+  const Clone* clone = slots_.Find(worker_id);
+  std::string name = absl::StrFormat("clone %d", worker_id);
+  if (worker_id < slots_.num_slots()) name += absl::StrFormat(" of %d", slots_.num_slots());
+  if (clone != nullptr && clone->seen) name += absl::StrFormat(" (%s)", clone->peer_name);
+  return name;
+}
+
+std::vector<uint32_t> Coordinator::LateSlots(absl::Duration now) const {
+  std::vector<uint32_t> late;
+  if (phase_ != Phase::kOpen || now - phase_since_ < kWorthTelling) return late;
+  if (!options_.sync && slots_.AnyAlive()) return late;
+  for (uint32_t i = 0; i < slots_.num_slots(); ++i) {
+    if (!options_.sync || !round_.Has(i)) late.push_back(i);
+  }
+  return late;
+}
+
+std::string Coordinator::WaitingFor(absl::Duration now) const {
+  if (calls_.active() && now - calls_.started() >= kWorthTelling) {
+    return absl::StrFormat("shard %d of %d", calls_.FirstMissing().value_or(0), options_.tasks);
+  }
+  if (phase_ != Phase::kOpen || now - phase_since_ < kWorthTelling) return "";
+  if (slots_.num_slots() == 0) return "the first clone";
+  const std::vector<uint32_t> late = LateSlots(now);
+  if (late.empty()) return "";
+  const uint32_t worker = slots_.slot(late[0]).owner.value_or(late[0]);
+  const Clone* clone = slots_.Find(worker);
+  std::string state = "never seen";
+  if (slots_.IsEvicted(worker)) {
+    state = "evicted, and no other is there";
+  } else if (clone != nullptr && clone->alive) {
+    state = clone->progress.phase().empty() ? "alive" : clone->progress.phase();
+  } else if (clone != nullptr && clone->seen) {
+    state = "lost";
+  }
+  if (worker != late[0]) state += absl::StrFormat(", for slot %d", late[0]);
+  std::string text = absl::StrFormat("clone %d of %d (%s)", worker, slots_.num_slots(), state);
+  if (late.size() > 1) text += absl::StrFormat(" and %d more", late.size() - 1);
+  return text;
+}
+
+double Coordinator::WaitingSeconds(absl::Duration now) const {
+  if (WaitingFor(now).empty()) return 0.0;
+  return absl::ToDoubleSeconds(now - (calls_.active() ? calls_.started() : phase_since_));
+}
+
+ps::StatusReply Coordinator::Status(absl::Duration now) const {
+  ps::StatusReply status;
+  status.set_run_id(options_.run_id);
+  status.set_epoch(serving_epoch_);
+  status.set_version(version_);
+  status.set_durable_step(durable_step_);
+  status.set_num_steps(options_.num_steps);
+  status.set_sync(options_.sync);
+  status.set_training_done(training_done());
+  status.set_waiting_for(WaitingFor(now));
+  status.set_waiting_seconds(WaitingSeconds(now));
+  status.set_rolled_back_steps(rolled_back_steps_);
+  status.set_dropped_contributions(dropped_contributions_);
+  status.set_duplicate_pushes(duplicate_commits_);
+  status.set_checkpoint_failures(checkpoint_failures_);
+  status.set_void_contributions(void_contributions_);
+  *status.mutable_staleness() = staleness_.ToProto();
+  *status.mutable_contributors() = contributors_.ToProto();
+  status.set_checkpoints(checkpoints_);
+  status.set_seconds_since_checkpoint(
+      published_at_.has_value() ? absl::ToDoubleSeconds(now - *published_at_) : -1);
+  status.set_last_checkpoint_seconds(absl::ToDoubleSeconds(checkpoint_took_));
+  std::set<uint32_t> late;
+  for (const uint32_t slot : LateSlots(now)) late.insert(slots_.slot(slot).owner.value_or(slot));
+  status.mutable_late_workers()->Assign(late.begin(), late.end());
+  if (!stop_reason_.ok()) status.set_stopped(std::string(stop_reason_.message()));
+  std::map<uint32_t, Clone> clones = slots_.clones();
+  for (uint32_t i = 0; i < slots_.num_slots(); ++i) clones.try_emplace(i);
+  for (const auto& [id, clone] : clones) {
+    ps::CloneStatus& entry = *status.add_clones();
+    entry.set_worker_id(id);
+    entry.set_peer_name(clone.peer_name);
+    for (const ps::SlotGrant& grant : slots_.GrantsOf(id)) entry.add_slots(grant.slot());
+    entry.set_alive(clone.alive);
+    entry.set_seconds_since_seen(clone.seen ? absl::ToDoubleSeconds(now - clone.last_seen) : -1);
+    *entry.mutable_progress() = clone.progress;
+    entry.set_contributions(clone.contributions);
+    entry.set_drops(clone.drops);
+    entry.set_evicted(clone.evicted.has_value());
+  }
+  return status;
+}
+
+}  // namespace pushpull

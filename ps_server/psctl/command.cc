@@ -1,0 +1,131 @@
+#include "ps_server/psctl/command.h"
+
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+
+#include "common/cli/exit_codes.h"
+#include "common/error_detail.h"
+#include "common/status_macros.h"
+#include "ps_server/psctl/reply_json.h"
+#include "ps_server/psctl/status_text.h"
+
+namespace pushpull {
+namespace {
+
+absl::StatusOr<PsctlCommand::Kind> ParseKind(const std::vector<std::string>& arguments) {
+  constexpr char kExpected[] = "expected one of: status, checkpoint, drain, evict";
+  if (arguments.empty()) return UsageError(absl::StrCat("no command, ", kExpected));
+  if (arguments[0] == "status") return PsctlCommand::Kind::kStatus;
+  if (arguments[0] == "checkpoint") return PsctlCommand::Kind::kCheckpoint;
+  if (arguments[0] == "drain") return PsctlCommand::Kind::kDrain;
+  if (arguments[0] == "evict") return PsctlCommand::Kind::kEvict;
+  return UsageError(absl::StrCat("unknown command \"", arguments[0], "\", ", kExpected));
+}
+
+absl::Status ParseEviction(const std::vector<std::string>& arguments, const PsctlFlags& flags,
+                           PsctlCommand* command) {
+  int id = flags.worker_id;
+  if (arguments.size() > 1) {
+    if (!absl::SimpleAtoi(arguments[1], &id) || id < 0) {
+      return UsageError(
+          absl::StrCat("evict ", arguments[1], ": expected a worker id, 0 or greater"));
+    }
+    if (flags.worker_id != -1 && flags.worker_id != id) {
+      return UsageError(absl::StrCat("evict ", id, " and --worker_id=", flags.worker_id,
+                                     " disagree: name one clone"));
+    }
+  }
+  if (id < 0) {
+    return UsageError("evict needs the worker id of a clone: evict K or --worker_id=K");
+  }
+  command->worker_id = id;
+  command->reason = flags.reason;
+  return absl::OkStatus();
+}
+
+// What the program ends with where the status alone would say something else.
+absl::Status WithMeaning(absl::Status status) {
+  if (GetErrorDetail(status).kind() == ps::ErrorDetail::STOPPED) {
+    return WithExitCode(std::move(status), kExitInternal);
+  }
+  return status;
+}
+
+template <typename Reply, typename Format>
+absl::StatusOr<std::string> Show(const absl::StatusOr<Reply>& reply, PsctlCommand::Output output,
+                                 const Format& format) {
+  if (!reply.ok()) return WithMeaning(reply.status());
+  if (output == PsctlCommand::Output::kJson) return ReplyToJson(*reply);
+  return format(*reply);
+}
+
+}  // namespace
+
+absl::StatusOr<PsctlCommand> ParsePsctlCommand(const std::vector<std::string>& arguments,
+                                               const PsctlFlags& flags) {
+  PsctlCommand command;
+  PP_ASSIGN_OR_RETURN(command.kind, ParseKind(arguments));
+  const bool evict = command.kind == PsctlCommand::Kind::kEvict;
+  const size_t most = evict ? 2 : 1;
+  if (arguments.size() > most) {
+    return UsageError(
+        absl::StrCat("unexpected argument \"", arguments[most], "\" after ", arguments[most - 1]));
+  }
+  if (evict) {
+    PP_RETURN_IF_ERROR(ParseEviction(arguments, flags, &command));
+  } else if (flags.worker_id != -1 || !flags.reason.empty()) {
+    return UsageError(
+        absl::StrCat("--worker_id and --reason belong to evict, not to ", arguments[0]));
+  }
+  if (flags.output != "text" && flags.output != "json") {
+    return UsageError(absl::StrCat("--output=", flags.output, ", expected text or json"));
+  }
+  if (flags.output == "json") command.output = PsctlCommand::Output::kJson;
+  if (flags.timeout <= absl::ZeroDuration()) {
+    return UsageError(
+        absl::StrCat("--timeout=", absl::FormatDuration(flags.timeout), ", expected more than 0"));
+  }
+  command.timeout = flags.timeout;
+  return command;
+}
+
+absl::StatusOr<std::string> RunPsctlCommand(const PsctlCommand& command, PsClient* client) {
+  switch (command.kind) {
+    case PsctlCommand::Kind::kStatus:
+      return Show(client->GetStatus(command.timeout), command.output,
+                  [client](const ps::StatusReply& status) {
+                    return FormatStatus(status, client->address());
+                  });
+    case PsctlCommand::Kind::kCheckpoint:
+      return Show(client->Checkpoint({}, command.timeout), command.output,
+                  [](const ps::CheckpointReply& reply) {
+                    return absl::StrFormat("published the checkpoint of step %d\n", reply.step());
+                  });
+    case PsctlCommand::Kind::kDrain:
+      return Show(client->Drain({}, command.timeout), command.output,
+                  [](const ps::DrainReply& reply) {
+                    return absl::StrFormat(
+                        "the server ends: step %d is applied; it finishes the open one, publishes "
+                        "a checkpoint and exits with 143\n",
+                        reply.version());
+                  });
+    case PsctlCommand::Kind::kEvict:
+      break;
+  }
+  ps::EvictRequest request;
+  request.set_worker_id(command.worker_id);
+  request.set_reason(command.reason);
+  return Show(
+      client->Evict(request, command.timeout), command.output, [&](const ps::EvictReply& reply) {
+        return absl::StrFormat("evicted clone %d; it had %s\n", command.worker_id,
+                               reply.slots().empty()
+                                   ? "no slot"
+                                   : absl::StrCat("slot ", absl::StrJoin(reply.slots(), ", ")));
+      });
+}
+
+}  // namespace pushpull

@@ -1,0 +1,32 @@
+#include "ps_server/psctl/reply_json.h"
+
+#include <google/protobuf/util/json_util.h>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "nlohmann/json.hpp"
+
+namespace pushpull {
+
+absl::StatusOr<std::string> ReplyToJson(const google::protobuf::Message& reply) {
+  google::protobuf::util::JsonPrintOptions options;
+  options.always_print_primitive_fields = true;
+  options.preserve_proto_field_names = true;
+  std::string text;
+  const auto printed = google::protobuf::util::MessageToJsonString(reply, &text, options);
+  if (!printed.ok()) {
+    return absl::InternalError(
+        absl::StrCat("the answer cannot be told in JSON: ", printed.ToString()));
+  }
+  // Keeps the order of the fields.
+  nlohmann::ordered_json json = nlohmann::ordered_json::parse(text, nullptr, false);
+  if (json.is_discarded()) return absl::InternalError("the answer's JSON does not parse");
+  if (json.contains("run_id")) {
+    std::string bytes;
+    absl::Base64Unescape(json["run_id"].get<std::string>(), &bytes);
+    json["run_id"] = absl::BytesToHexString(bytes);
+  }
+  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace pushpull

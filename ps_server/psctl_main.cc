@@ -1,0 +1,66 @@
+// psctl: looks at a running job, and tells its server what to do.
+#include <iostream>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/time/time.h"
+
+#include "common/cli/exit_codes.h"
+#include "common/cli/main_support.h"
+#include "common/cli/security_flags.h"
+#include "common/rpc/grpc_ps_client.h"
+#include "common/rpc/security/transport_credentials.h"
+#include "common/status_macros.h"
+#include "ps_server/psctl/command.h"
+
+ABSL_FLAG(std::vector<std::string>, ps, std::vector<std::string>({"127.0.0.1:2222"}),
+          "Address of ps task 0: host:port or unix:/path; further tasks are not asked");
+ABSL_FLAG(std::string, output, "text",
+          "text, or json: proto3's JSON under the names of parameter_server.proto");
+ABSL_FLAG(absl::Duration, timeout, absl::Seconds(10),
+          "For the answer; that of checkpoint takes as long as the disk");
+ABSL_FLAG(int, worker_id, -1, "evict: the clone, as the status numbers them");
+ABSL_FLAG(std::string, reason, "", "evict: why, for the log and for the clone's last words");
+
+namespace pushpull {
+namespace {
+
+absl::Status RunPsctl(const MainArguments& arguments) {
+  if (arguments.check_config) return UsageError("--check_config: psctl has no config");
+  PsctlFlags flags;
+  flags.output = absl::GetFlag(FLAGS_output);
+  flags.worker_id = absl::GetFlag(FLAGS_worker_id);
+  flags.reason = absl::GetFlag(FLAGS_reason);
+  flags.timeout = absl::GetFlag(FLAGS_timeout);
+  PP_ASSIGN_OR_RETURN(const PsctlCommand command, ParsePsctlCommand(arguments.arguments, flags));
+  const std::vector<std::string> addresses = absl::GetFlag(FLAGS_ps);
+  if (addresses.empty()) return UsageError("--ps names no address");
+  PP_ASSIGN_OR_RETURN(const TransportSecurity security, TransportSecurityFromFlags());
+  PP_RETURN_IF_ERROR(CheckAddresses(security, {addresses[0]}));
+  TransportOptions transport;
+  PP_ASSIGN_OR_RETURN(transport.credentials,
+                      TransportCredentials::Create(security, {PeerRole::kAdmin}));
+  const std::unique_ptr<PsClient> client = MakeGrpcPsClient(addresses[0], transport);
+  PP_ASSIGN_OR_RETURN(const std::string text, RunPsctlCommand(command, client.get()));
+  std::cout << text << std::flush;
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace pushpull
+
+int main(int argc, char** argv) {
+  pushpull::MainOptions options;
+  options.usage =
+      "psctl [flags] COMMAND\n"
+      "  status       the job, its step, for whom it waits, and its clones\n"
+      "  checkpoint   publishes a checkpoint of what is applied now, and waits for it\n"
+      "  drain        ends the server as SIGTERM does: it publishes a checkpoint and exits with "
+      "143\n"
+      "  evict K      takes clone K out of the job while this server runs: others get its slots";
+  options.takes_arguments = true;
+  return pushpull::FinishMain(pushpull::RunPsctl(pushpull::InitMain(argc, argv, options)));
+}
