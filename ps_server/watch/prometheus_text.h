@@ -1,0 +1,55 @@
+// Writes Prometheus' text exposition format, version 0.0.4.
+#ifndef PUSHPULL_PS_SERVER_WATCH_PROMETHEUS_TEXT_H_
+#define PUSHPULL_PS_SERVER_WATCH_PROMETHEUS_TEXT_H_
+
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+
+#include "ps_server/watch/latency_histogram.h"
+
+namespace pushpull {
+
+inline constexpr char kPrometheusContentType[] = "text/plain; version=0.0.4; charset=utf-8";
+
+enum class MetricType { kCounter, kGauge, kHistogram };
+
+using MetricLabels = std::vector<std::pair<std::string, std::string>>;
+
+// Not thread-safe. A name is used for one family, whose samples follow its header; names and label
+// names are ours and checked, label values may hold anything: what is not UTF-8 becomes U+FFFD.
+class PrometheusText {
+ public:
+  // Begins a family; samples belong to it until the next call. One without samples says at least
+  // that the metric exists. help: one sentence.
+  void Family(absl::string_view name, MetricType type, absl::string_view help);
+  void Sample(const MetricLabels& labels, double value);
+  void Sample(double value) { Sample({}, value); }
+  void Histogram(const MetricLabels& labels, const HistogramValues& values);
+  // A family of one sample.
+  void Gauge(absl::string_view name, absl::string_view help, double value);
+  void Counter(absl::string_view name, absl::string_view help, double value);
+
+  std::string Take() { return std::move(text_); }
+
+ private:
+  void Line(absl::string_view suffix, const MetricLabels& labels, double value);
+
+  std::string text_;
+  std::string name_;
+  MetricType type_ = MetricType::kGauge;
+  std::set<std::string> names_;
+};
+
+// As Go prints it: the shortest digits that give the value again, +Inf, -Inf, NaN.
+std::string FormatMetricValue(double value);
+
+// With every byte sequence that is no UTF-8 replaced by U+FFFD.
+std::string ValidUtf8(absl::string_view text);
+
+}  // namespace pushpull
+
+#endif  // PUSHPULL_PS_SERVER_WATCH_PROMETHEUS_TEXT_H_
