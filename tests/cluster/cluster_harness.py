@@ -1,0 +1,87 @@
+"""What the cluster tests share: a job of several ps_server and worker processes, and a look at its applied steps."""
+import os
+import pathlib
+import struct
+import sys
+import time
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
+from harness import ROOT, EndToEndTest  # pylint: disable=wrong-import-position
+
+FULL = os.environ.get("PUSHPULL_TEST_FULL") == "1"
+MNIST = pathlib.Path(os.environ.get("PUSHPULL_MNIST_DIR", ROOT.parent / "shared" / "data" / "mnist"))
+MNIST_CONFIG = ROOT / "deploy" / "pipelines" / "mobilenet_v2_mnist.config"
+
+
+def main():
+    """unittest's, but for its exit code where all tests were skipped: 77, which ctest shows as skipped."""
+    result = unittest.main(module="__main__", exit=False).result
+    if result.testsRun > 0 and len(result.skipped) == result.testsRun:
+        for reason in sorted({reason for _, reason in result.skipped}):
+            print("skipped:", reason)
+        sys.exit(77)
+    sys.exit(0 if result.wasSuccessful() else 1)
+
+
+def applied_version(state_dir, tasks):
+    """The newest version that all tasks hold, read from their mapped state (ps_server/store/state_file.h); -1: none.
+
+    No network and no process is asked, so a test can look while they are cut off.
+    """
+    oldest = -1
+    for task in range(tasks):
+        files = list(pathlib.Path(state_dir).glob(f"*-{task}-of-{tasks}"))
+        if len(files) != 1:
+            return -1
+        with open(files[0], "rb") as file:
+            header = file.read(48)
+            if header[:8] != b"PPSTATE\n":
+                return -1
+            record_bytes = struct.unpack_from("<q", header, 40)[0]
+            file.seek(2048)
+            held = struct.unpack("<Q", file.read(8))[0]
+            newest = 1 if held & 4 else 0
+            if not held & (1 << newest):
+                return -1
+            file.seek(4096 + newest * record_bytes)
+            version = struct.unpack("<Q", file.read(8))[0]
+        oldest = version if task == 0 else min(oldest, version)
+    return oldest
+
+
+class ClusterTest(EndToEndTest):
+
+    def state_dir(self, run):
+        return self.folder / f"{run}.state"
+
+    def applied(self, run, tasks=2):
+        return applied_version(self.state_dir(run), tasks)
+
+    def await_applied(self, run, version, patience):
+        """Seconds until all tasks hold the version; None: not in time."""
+        begin = time.monotonic()
+        while self.applied(run) < version:
+            if time.monotonic() - begin > patience:
+                return None
+            time.sleep(0.01)
+        return time.monotonic() - begin
+
+    def start_task(self, run, config, index, addresses, *flags, log=None, **options):
+        return self.start(log or f"{run}.ps{index}.log", "ps_server", f"--tasks={len(addresses)}",
+                          f"--task_index={index}", f"--cluster={','.join(addresses)}",
+                          f"--pipeline_config_path={config}", f"--train_dir={self.folder / run}",
+                          f"--state_dir={self.state_dir(run)}", *flags, **options)
+
+    def start_cluster_worker(self, run, index, workers, clones, address, *flags, **options):
+        return self.start(f"{run}.worker{index}.log", "worker", f"--ps={address}",
+                          f"--num_workers={workers}", f"--worker_index={index}",
+                          f"--num_clones={clones}", *flags, **options)
+
+    def shards(self, step, run="run"):
+        """The bytes of all shards of a checkpoint."""
+        folder = self.folder / run / f"ckpt-{step:08d}"
+        return [path.read_bytes() for path in sorted(folder.glob("shard-*.safetensors"))]
+
+    def logs(self):
+        return "\n".join(f"---- {p.log_path.name}\n{p.text()[-3000:]}" for p in self.processes)
