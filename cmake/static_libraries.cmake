@@ -1,7 +1,7 @@
 # PUSHPULL_STATIC: the libraries as archives, under the names that the rest of the build uses, for programs that
-# run on hosts where none of them is installed (scripts/gpu/bundle.sh). Of gRPC the variant without TLS.
+# run on hosts where none of them is installed (scripts/gpu/bundle.sh).
 #
-# Shared stay libcrypto, which as an archive would add 5 MB to every program; libunwind, which glog needs, since
+# Shared stay libssl and libcrypto, which as archives would add 6 MB to every program; libunwind, which glog needs, since
 # libunwind.a defines _Unwind_Resume as libgcc_eh.a does; and liblzma, which libunwind needs. The programs look for
 # them in ../lib beside their own folder.
 
@@ -23,7 +23,7 @@ list(FILTER archives EXCLUDE REGEX "test_util")
 pushpull_archives(others glog gflags z)
 list(APPEND archives ${others})
 if(PUSHPULL_RPC)
-  pushpull_archives(others grpc++_reflection grpc++_unsecure grpc_unsecure gpr upb address_sorting re2 cares)
+  pushpull_archives(others grpc++_reflection grpcpp_channelz grpc++ grpc gpr upb address_sorting re2 cares)
   list(APPEND archives ${others})
 endif()
 list(APPEND archives protobuf::libprotobuf)
@@ -34,6 +34,10 @@ find_library(PUSHPULL_UNWIND NAMES libunwind.so REQUIRED)
 target_link_libraries(pushpull_archives INTERFACE
   "$<LINK_GROUP:RESCAN,${archives}>" ${PUSHPULL_UNWIND} Threads::Threads ${CMAKE_DL_LIBS})
 
+if(PUSHPULL_RPC)
+  target_link_libraries(pushpull_archives INTERFACE OpenSSL::SSL)
+endif()
+
 foreach(name flags flags_parse flags_reflection flags_usage flat_hash_map span status statusor str_format strings
              synchronization time)
   add_library(absl::${name} INTERFACE IMPORTED)
@@ -43,7 +47,7 @@ add_library(glog::glog INTERFACE IMPORTED)
 target_link_libraries(glog::glog INTERFACE pushpull_archives)
 
 if(PUSHPULL_RPC)
-  foreach(name grpc++ grpc++_reflection)
+  foreach(name grpc++ grpc++_reflection grpcpp_channelz)
     add_library(gRPC::${name} INTERFACE IMPORTED)
     target_link_libraries(gRPC::${name} INTERFACE pushpull_archives)
   endforeach()

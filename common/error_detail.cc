@@ -21,6 +21,7 @@ absl::StatusCode CodeOf(ps::ErrorDetail::Kind kind) {
     case ps::ErrorDetail::STEP_TOO_NEW:
       return absl::StatusCode::kOutOfRange;
     case ps::ErrorDetail::FENCED:
+    case ps::ErrorDetail::EVICTED:
       return absl::StatusCode::kPermissionDenied;
     case ps::ErrorDetail::CHUNK_CONFLICT:
       return absl::StatusCode::kAlreadyExists;

@@ -35,6 +35,7 @@ class DeviceGraph {
 class Device : public MemorySource {
  public:
   virtual std::string description() const = 0;  // "GPU 0 (NVIDIA H200, 139.8 GiB)"
+  virtual std::string uuid() const = 0;         // "GPU-5a3c...", as nvidia-smi -L prints it
 
   // What Allocate can still give, in all.
   virtual int64_t free_bytes() const = 0;

@@ -19,24 +19,39 @@
 
 #include "common/cli/exit_codes.h"
 #include "common/cli/main_support.h"
+#include "common/cli/process_environment.h"
 #include "common/cli/progress_line.h"
+#include "common/cli/security_flags.h"
 #include "common/cli/stop_signal.h"
+#include "common/cluster/cluster_check.h"
+#include "common/cluster/resolve_cluster.h"
 #include "common/config/pipeline_config.h"
 #include "common/config/validate_config.h"
 #include "common/error_detail.h"
+#include "common/rpc/grpc_ps_client.h"
 #include "common/rpc/health_server.h"
+#include "common/rpc/security/transport_credentials.h"
 #include "common/status_macros.h"
+#include "common/trace/clock_offset.h"
+#include "common/trace/trace_writer.h"
 #include "ps_server/service/server.h"
+#include "ps_server/watch/watch_server.h"
 
-ABSL_FLAG(int, tasks, 1, "Parameter-server tasks (shards) of the job");
 ABSL_FLAG(
-    int, task_index, -1,
-    "-1: this process serves all tasks, at consecutive ports; i: only task i, with --cluster");
-ABSL_FLAG(std::vector<std::string>, cluster, {},
-          "Addresses of all ps tasks in order, host:port (with --task_index)");
+    int, tasks, 0,
+    "Parameter-server tasks (shards) of the job; default: as TF_CONFIG or Slurm says, else 1");
+ABSL_FLAG(int, task_index, -1,
+          "Serve only this task, from 0, with --cluster; default: as TF_CONFIG or Slurm says, else "
+          "all tasks in this process, at consecutive ports");
+ABSL_FLAG(
+    std::vector<std::string>, cluster, {},
+    "Addresses of all ps tasks in order, host:port (with --task_index); default: as TF_CONFIG "
+    "or Slurm says");
 ABSL_FLAG(std::string, pipeline_config_path, "", "Pipeline config (protobuf text); required");
 ABSL_FLAG(std::string, train_dir, "", "Folder for checkpoints and event files; required");
-ABSL_FLAG(std::string, listen, "127.0.0.1:2222", "First task's address; unix:/path works too");
+ABSL_FLAG(std::string, listen, "",
+          "First task's address; unix:/path works too; default: with --task_index, the port of the "
+          "task's own address on all interfaces, else 127.0.0.1:2222");
 ABSL_FLAG(
     std::string, sync, "",
     "true: barrier and average; false: apply on arrival; default: the config's sync_replicas");
@@ -46,36 +61,68 @@ ABSL_FLAG(std::string, state_dir, "/dev/shm/pushpull",
           "Memory-mapped variables, which outlive a killed server; empty: anonymous memory");
 ABSL_FLAG(bool, exit_when_done, true,
           "Exit 0 when num_steps is reached and the final checkpoint is published");
+ABSL_FLAG(bool, check_cluster, false,
+          "Ask every other ps task whether it answers, print a table, and exit: 0, or 200 if one "
+          "does not");
 ABSL_FLAG(int, health_port, 0, "Plaintext gRPC health service at this port; 0: off");
+ABSL_FLAG(int, max_connections, 512,
+          "Connections to each task at once, half of them from one address; more are refused");
+ABSL_FLAG(std::string, trace, "",
+          "File for a Chrome trace of what the server does, for chrome://tracing or "
+          "ui.perfetto.dev; the first 64 MiB; empty: none");
+ABSL_FLAG(std::string, enable_debug_services, "",
+          "true: gRPC's reflection and channelz at the training port; false: not; default: where "
+          "only this machine reaches it");
+ABSL_FLAG(int, metrics_port, 0,
+          "HTTP at this port: a status page at /, Prometheus' metrics at /metrics; 0: off");
+ABSL_FLAG(
+    std::string, metrics_host, "127.0.0.1",
+    "Where --metrics_port listens. Who reaches it reads loss, speed and the clones' host "
+    "names, without TLS or a password, and can change nothing; 0.0.0.0 for scrapers elsewhere");
 ABSL_FLAG(int, apply_threads, 0, "Threads of the optimizer; 0: all cores");
 ABSL_FLAG(absl::Duration, lease, absl::Seconds(10),
-          "A clone that is silent for so long loses its slot to another one");
+          "A clone that is silent for so long loses its slot to another one until it is back");
 
 namespace pushpull {
 namespace {
 
-absl::StatusOr<std::optional<bool>> SyncFlag() {
-  const std::string value = absl::GetFlag(FLAGS_sync);
+// Of a flag that has a default elsewhere; empty: nothing.
+absl::StatusOr<std::optional<bool>> OptionalFlag(absl::string_view name, const std::string& value) {
   if (value.empty()) return std::optional<bool>();
   if (value == "true" || value == "1") return std::optional<bool>(true);
   if (value == "false" || value == "0") return std::optional<bool>(false);
-  return UsageError(absl::StrCat("--sync=", value, ", expected true or false"));
+  return UsageError(absl::StrCat("--", name, "=", value, ", expected true or false"));
+}
+
+// The environment speaks where the flags are silent.
+absl::StatusOr<ClusterSpec> ClusterFromFlags() {
+  ClusterView flags;
+  if (const int tasks = absl::GetFlag(FLAGS_tasks); tasks != 0) {
+    flags.num_ps = {tasks, "flag --tasks"};
+  }
+  if (const int index = absl::GetFlag(FLAGS_task_index); index != -1) {
+    flags.index = {index, "flag --task_index"};
+  }
+  if (!absl::GetFlag(FLAGS_cluster).empty()) {
+    flags.ps = {absl::GetFlag(FLAGS_cluster), "flag --cluster"};
+  }
+  std::optional<std::string> listen;
+  if (!absl::GetFlag(FLAGS_listen).empty()) listen = absl::GetFlag(FLAGS_listen);
+  absl::StatusOr<ClusterSpec> cluster = FindCluster(Role::kPs, flags, listen, ProcessEnvironment());
+  if (!cluster.ok()) return WithExitCode(cluster.status(), kExitUsage);
+  return cluster;
 }
 
 absl::Status CheckFlags() {
   if (absl::GetFlag(FLAGS_pipeline_config_path).empty()) {
     return UsageError("--pipeline_config_path is required");
   }
-  const int tasks = absl::GetFlag(FLAGS_tasks);
-  const int index = absl::GetFlag(FLAGS_task_index);
-  if (tasks < 1) return UsageError(absl::StrCat("--tasks=", tasks, ", expected at least 1"));
-  if (index < -1 || index >= tasks) {
-    return UsageError(absl::StrCat("--task_index=", index, " is not within --tasks=", tasks));
+  if (const int connections = absl::GetFlag(FLAGS_max_connections); connections < 2) {
+    return UsageError(absl::StrCat("--max_connections=", connections, ", expected at least 2"));
   }
-  const size_t cluster = absl::GetFlag(FLAGS_cluster).size();
-  if (index >= 0 && static_cast<int>(cluster) != tasks) {
-    return UsageError(absl::StrCat("--cluster names ", cluster, " tasks, expected --tasks=", tasks,
-                                   " addresses when --task_index is given"));
+  const int metrics_port = absl::GetFlag(FLAGS_metrics_port);
+  if (metrics_port < 0 || metrics_port > 65535) {
+    return UsageError(absl::StrCat("--metrics_port=", metrics_port, ", expected 0 to 65535"));
   }
   if (absl::GetFlag(FLAGS_num_replicas) < 0) {
     return UsageError("--num_replicas must not be negative");
@@ -83,15 +130,16 @@ absl::Status CheckFlags() {
   return absl::OkStatus();
 }
 
-ServerOptions OptionsFromFlags(config::TrainEvalPipelineConfig config, std::optional<bool> sync) {
+ServerOptions OptionsFromFlags(const ClusterSpec& cluster, config::TrainEvalPipelineConfig config,
+                               std::optional<bool> sync) {
   ServerOptions options;
   options.sync = sync.value_or(config.train_config().sync_replicas());
   options.config = std::move(config);
   options.train_dir = absl::GetFlag(FLAGS_train_dir);
-  options.tasks = absl::GetFlag(FLAGS_tasks);
-  options.task_index = absl::GetFlag(FLAGS_task_index);
-  options.cluster = absl::GetFlag(FLAGS_cluster);
-  options.listen = absl::GetFlag(FLAGS_listen);
+  options.tasks = cluster.num_ps.value;
+  options.task_index = cluster.index.value;
+  options.cluster = cluster.ps.value;
+  options.listen = cluster.listen.value;
   options.num_replicas = absl::GetFlag(FLAGS_num_replicas);
   options.state_dir = absl::GetFlag(FLAGS_state_dir);
   options.apply_threads = absl::GetFlag(FLAGS_apply_threads);
@@ -99,11 +147,14 @@ ServerOptions OptionsFromFlags(config::TrainEvalPipelineConfig config, std::opti
     options.apply_threads = std::max(1u, std::thread::hardware_concurrency());
   }
   options.lease = absl::GetFlag(FLAGS_lease);
+  options.limits.max_connections = absl::GetFlag(FLAGS_max_connections);
+  options.limits.max_connections_per_peer = options.limits.max_connections / 2;
   return options;
 }
 
 void ShowProgress(const Server& server, ProgressLine* line) {
   const ps::StatusReply status = server.Status();
+  if (status.run_id().empty()) return;  // task 0 tells, in another process
   const TrainingFigures figures = server.Figures();
   if (!status.waiting_for().empty()) {
     line->Wait(status.waiting_for());
@@ -131,6 +182,20 @@ void ShowProgress(const Server& server, ProgressLine* line) {
   line->Update(progress);
 }
 
+// Null without --metrics_port.
+absl::StatusOr<std::unique_ptr<HttpServer>> StartWatching(const Server& server) {
+  if (absl::GetFlag(FLAGS_metrics_port) == 0) return std::unique_ptr<HttpServer>();
+  HttpServerOptions options;
+  options.host = absl::GetFlag(FLAGS_metrics_host);
+  options.port = absl::GetFlag(FLAGS_metrics_port);
+  PP_ASSIGN_OR_RETURN(
+      std::unique_ptr<HttpServer> http,
+      StartWatchServer(options, server.MakeWatchIdentity(std::string(BuildVersion())),
+                       server.MakeWatchSources()));
+  LOG(INFO) << "status page at http://" << options.host << ":" << http->port() << "/";
+  return http;
+}
+
 absl::Status Serve(Server* server, const StopSignal& signal, Clock* clock) {
   ProgressLine line(&std::cerr, clock, ProgressOptionsFor(STDERR_FILENO));
   bool draining = false;
@@ -139,8 +204,8 @@ absl::Status Serve(Server* server, const StopSignal& signal, Clock* clock) {
     end = server->WaitForEnd(absl::Milliseconds(200));
     const bool stay = end.has_value() && end->ok() && !absl::GetFlag(FLAGS_exit_when_done);
     if (end.has_value() && !stay) break;
-    if (stay && signal.requested()) {
-      end = absl::CancelledError("stopped by signal");
+    if (stay && (signal.requested() || server->end_wanted())) {
+      end = absl::CancelledError(signal.requested() ? "stopped by signal" : "ended by an operator");
       break;
     }
     if (signal.requested() && !draining) {
@@ -155,14 +220,53 @@ absl::Status Serve(Server* server, const StopSignal& signal, Clock* clock) {
   return *end;
 }
 
+// The pipeline config is looked at where it is given.
+absl::Status CheckPeers(const ClusterSpec& cluster, std::optional<bool> sync,
+                        const TransportSecurity& security) {
+  ClusterCheckOptions check;
+  check.ps =
+      cluster.index.value >= 0 ? cluster.ps.value : std::vector<std::string>{cluster.listen.value};
+  check.own_task = std::max(0, cluster.index.value);
+  if (const std::string path = absl::GetFlag(FLAGS_pipeline_config_path); !path.empty()) {
+    PP_ASSIGN_OR_RETURN(const config::TrainEvalPipelineConfig config, LoadPipelineConfig(path));
+    PP_ASSIGN_OR_RETURN(
+        const JobSpec job,
+        JobSpec::Create(config, sync.value_or(config.train_config().sync_replicas()),
+                        cluster.num_ps.value));
+    check.layout_signature = job.layout.signature();
+  }
+  TransportOptions transport;
+  PP_ASSIGN_OR_RETURN(transport.credentials,
+                      TransportCredentials::Create(security, {PeerRole::kPs}));
+  const ClusterReport report = CheckCluster(check, [&transport](const std::string& address) {
+    return MakeGrpcPsClient(address, transport);
+  });
+  std::cout << report.Table() << std::flush;
+  return report.status();
+}
+
 absl::Status RunServer(bool check_config) {
+  PP_ASSIGN_OR_RETURN(const ClusterSpec cluster, ClusterFromFlags());
+  PP_ASSIGN_OR_RETURN(const TransportSecurity security, TransportSecurityFromFlags());
+  std::vector<std::string> addresses = cluster.ps.value;
+  addresses.push_back(cluster.listen.value);
+  PP_RETURN_IF_ERROR(CheckAddresses(security, addresses));
+  if (absl::GetFlag(FLAGS_check_cluster)) {
+    PP_ASSIGN_OR_RETURN(const std::optional<bool> mode,
+                        OptionalFlag("sync", absl::GetFlag(FLAGS_sync)));
+    return CheckPeers(cluster, mode, security);
+  }
   PP_RETURN_IF_ERROR(CheckFlags());
-  PP_ASSIGN_OR_RETURN(const std::optional<bool> sync, SyncFlag());
+  PP_ASSIGN_OR_RETURN(const std::optional<bool> sync,
+                      OptionalFlag("sync", absl::GetFlag(FLAGS_sync)));
+  PP_ASSIGN_OR_RETURN(
+      const std::optional<bool> debug_services,
+      OptionalFlag("enable_debug_services", absl::GetFlag(FLAGS_enable_debug_services)));
   const std::string path = absl::GetFlag(FLAGS_pipeline_config_path);
   PP_ASSIGN_OR_RETURN(config::TrainEvalPipelineConfig config, LoadPipelineConfig(path));
   ConfigContext context;
   context.sync = sync;
-  context.tasks = absl::GetFlag(FLAGS_tasks);
+  context.tasks = cluster.num_ps.value;
   const absl::Status checked = CheckPipelineConfig(config, context, path);
   if (check_config) {
     return FinishCheckConfig(config, checked) == kExitDone
@@ -172,23 +276,43 @@ absl::Status RunServer(bool check_config) {
   PP_RETURN_IF_ERROR(checked);
   if (absl::GetFlag(FLAGS_train_dir).empty()) return UsageError("--train_dir is required");
 
+  LOG(INFO) << cluster.Describe();
   SteadyClock clock;
   PosixFileSystem files;
   const std::unique_ptr<StopSignal> signal = StopSignal::Install([](int) {});
+  ServerOptions options = OptionsFromFlags(cluster, std::move(config), sync);
+  options.security = security;
+  options.debug_services = debug_services;
+  options.stop_requested = [&signal] { return signal->requested(); };
+  ClockOffset trace_clock;
+  std::unique_ptr<TraceWriter> trace;
+  if (const std::string file = absl::GetFlag(FLAGS_trace); !file.empty()) {
+    TraceWriterOptions tracing;
+    if (options.task_index > 0) tracing.clock = options.trace_clock = &trace_clock;
+    PP_ASSIGN_OR_RETURN(trace, TraceWriter::Create(&files, file, tracing));
+    options.trace = trace.get();
+  }
+  const bool follows_clock = options.trace_clock != nullptr;
   PP_ASSIGN_OR_RETURN(const std::unique_ptr<Server> server,
-                      Server::Create(OptionsFromFlags(std::move(config), sync), &files, &clock));
+                      Server::Create(std::move(options), &files, &clock));
   std::unique_ptr<HealthServer> health;
   if (const int port = absl::GetFlag(FLAGS_health_port); port > 0) {
     PP_ASSIGN_OR_RETURN(health, StartHealthServer(absl::StrCat("0.0.0.0:", port)));
     health->SetServing(true);
   }
+  PP_ASSIGN_OR_RETURN(const std::unique_ptr<HttpServer> watching, StartWatching(*server));
   LOG(INFO) << "listening on " << absl::StrJoin(server->addresses(), ", ") << "; train_dir "
             << absl::GetFlag(FLAGS_train_dir);
   absl::Status end = Serve(server.get(), *signal, &clock);
+  LOG_IF(INFO, follows_clock) << "the clock of ps task 0 is " << trace_clock.Describe(clock.Now());
   if (end.ok()) {
     const ps::StatusReply status = server->Status();
-    std::cout << "trained to step " << status.version() << ", checkpoint at step "
-              << status.durable_step() << " in " << absl::GetFlag(FLAGS_train_dir) << "\n";
+    if (status.run_id().empty()) {  // no coordinator here
+      std::cout << "ps task 0 has trained to the end\n";
+    } else {
+      std::cout << "trained to step " << status.version() << ", checkpoint at step "
+                << status.durable_step() << " in " << absl::GetFlag(FLAGS_train_dir) << "\n";
+    }
   } else if (GetErrorDetail(end).kind() == ps::ErrorDetail::STOPPED) {
     end = WithExitCode(std::move(end), kExitInternal);
   }

@@ -48,6 +48,17 @@ forbid "ps_server/core is pure: no threads, clocks, files" \
   '^[[:space:]]*#[[:space:]]*include[[:space:]]*(<(thread|mutex|condition_variable|future|chrono|fstream|filesystem|unistd\.h)>|"(absl/synchronization/|common/(clock|file_system|thread_pool)\.h))' \
   "${found[@]}"
 
+# What watches knows figures, not who makes them; and HTTP has one door.
+files ps_server/watch
+forbid "ps_server/watch may not include the rest of ps_server" "$(includes 'ps_server/(core|store|service)|common/rpc')" "${found[@]}"
+files common kernels ps_server worker
+outside=()
+for file in "${found[@]}"; do
+  [ "$file" = ps_server/watch/http_server.cc ] || outside+=("$file")
+done
+forbid "HTTP belongs to ps_server/watch/http_server.cc" \
+  '^[[:space:]]*#[[:space:]]*include[[:space:]]*[<"]microhttpd\.h' "${outside[@]}"
+
 # gRPC: in common/rpc, in the service above it and in the mains.
 files common kernels ps_server worker
 outside=()

@@ -8,10 +8,10 @@ build_packages=(
   libgrpc++-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libabsl-dev
   libgoogle-glog-dev libgflags-dev libgtest-dev libgmock-dev
   libdnnl-dev libre2-dev libc-ares-dev nlohmann-json3-dev libssl-dev zlib1g-dev
-  libjpeg62-turbo-dev libpng-dev libpugixml-dev
+  libjpeg62-turbo-dev libpng-dev libpugixml-dev libmicrohttpd-dev
 )
 other_packages=(
-  libbenchmark-dev clang-format-14 clang-tidy-14 shellcheck python3-minimal python3-matplotlib python3-numpy
+  libbenchmark-dev clang-format-14 clang-tidy-14 shellcheck python3-minimal python3-yaml python3-matplotlib python3-numpy
 )
 
 packages=("${build_packages[@]}" "${other_packages[@]}")

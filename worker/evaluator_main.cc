@@ -13,9 +13,11 @@
 
 #include "common/cli/exit_codes.h"
 #include "common/cli/main_support.h"
+#include "common/cli/process_environment.h"
 #include "common/cli/progress_line.h"
 #include "common/cli/stop_signal.h"
 #include "common/clock.h"
+#include "common/cluster/resolve_cluster.h"
 #include "common/config/pipeline_config.h"
 #include "common/config/validate_config.h"
 #include "common/file_system.h"
@@ -65,6 +67,8 @@ absl::Status CheckFlags() {
     return UsageError("--gpus names several GPUs: an evaluator uses one");
   }
   PP_RETURN_IF_ERROR(CheckDeviceFlags(DeviceFromFlags()));
+  const absl::Status role = CheckRole(Role::kEvaluator, ProcessEnvironment());
+  if (!role.ok()) return WithExitCode(role, kExitUsage);
   for (const auto& [name, value] : {std::make_pair("threads", absl::GetFlag(FLAGS_threads)),
                                     std::make_pair("wait_secs", absl::GetFlag(FLAGS_wait_secs))}) {
     if (value < 0) {

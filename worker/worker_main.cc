@@ -21,26 +21,40 @@
 
 #include "common/cli/exit_codes.h"
 #include "common/cli/main_support.h"
+#include "common/cli/process_environment.h"
 #include "common/cli/progress_line.h"
+#include "common/cli/security_flags.h"
 #include "common/cli/stop_signal.h"
-#include "common/cli/tf_config.h"
+#include "common/cluster/cluster_check.h"
+#include "common/cluster/resolve_cluster.h"
 #include "common/error_detail.h"
+#include "common/file_system.h"
+#include "common/rpc/grpc_ps_client.h"
+#include "common/rpc/security/transport_credentials.h"
 #include "common/status_macros.h"
+#include "common/trace/clock_offset.h"
+#include "common/trace/trace_parts.h"
+#include "common/trace/trace_writer.h"
 #include "kernels/gpu.h"
 #include "worker/cli/device_choice.h"
 #include "worker/cli/gpu_report.h"
 #include "worker/train/clone_process.h"
 #include "worker/train/clone_report_codec.h"
+#include "worker/train/gpu_probe.h"
 #include "worker/train/supervisor.h"
 
-ABSL_FLAG(std::vector<std::string>, ps, std::vector<std::string>({"127.0.0.1:2222"}),
+ABSL_FLAG(std::vector<std::string>, ps, {},
           "Address of ps task 0, which tells the others, or of all tasks in order: host:port or "
-          "unix:/path");
+          "unix:/path; default: as TF_CONFIG or Slurm says, else 127.0.0.1:2222");
 ABSL_FLAG(int, num_clones, 0, "Clone processes of this worker; 0: one per GPU of --gpus, else 1");
 ABSL_FLAG(std::vector<std::string>, gpus, {},
           "GPU of each clone: indices or UUIDs, one may come twice; default: one after another");
-ABSL_FLAG(int, num_workers, 1, "Workers of the job");
-ABSL_FLAG(int, worker_index, 0, "Which of them this is");
+ABSL_FLAG(int, num_workers, 0, "Workers of the job; default: as TF_CONFIG or Slurm says, else 1");
+ABSL_FLAG(int, worker_index, -1,
+          "Which of them this is, from 0; default: as TF_CONFIG or Slurm says, else 0");
+ABSL_FLAG(
+    bool, check_cluster, false,
+    "Ask every ps task whether it answers, print a table, and exit: 0, or 200 if one does not");
 ABSL_FLAG(std::string, device, "",
           "cuda or cpu; default: cuda if --gpus is given or there is a GPU");
 ABSL_FLAG(std::string, precision, "",
@@ -58,6 +72,10 @@ ABSL_FLAG(int, image_cache_max_side, 0,
           "on; 0: as decoded");
 ABSL_FLAG(absl::Duration, peer_deadline, absl::Minutes(5),
           "Exit with 200 when a ps task has not answered for so long");
+ABSL_FLAG(std::string, trace, "",
+          "File for a Chrome trace of the clones' phases, for chrome://tracing or ui.perfetto.dev; "
+          "the first 64 MiB of each clone process. Written when the clones have ended; until then "
+          "each has a file FILE.clone...; empty: none");
 ABSL_FLAG(int, clone_index, -1, "Set by the supervisor for the clone processes it starts");
 
 namespace pushpull {
@@ -87,12 +105,6 @@ absl::Status CheckFlags() {
                                    " (", gpus, " GPUs) disagree: name one GPU per clone"));
   }
   PP_RETURN_IF_ERROR(CheckDeviceFlags(DeviceFromFlags()));
-  const int workers = absl::GetFlag(FLAGS_num_workers);
-  const int index = absl::GetFlag(FLAGS_worker_index);
-  if (workers < 1 || index < 0 || index >= workers) {
-    return UsageError(
-        absl::StrCat("--worker_index=", index, " is not within --num_workers=", workers));
-  }
   if (absl::GetFlag(FLAGS_threads) < 0) return UsageError("--threads must not be negative");
   const int max_side = absl::GetFlag(FLAGS_image_cache_max_side);
   if (max_side < 0) return UsageError("--image_cache_max_side must not be negative");
@@ -102,15 +114,15 @@ absl::Status CheckFlags() {
   return absl::OkStatus();
 }
 
-WorkerOptions OptionsFromFlags() {
+WorkerOptions OptionsFromFlags(const ClusterSpec& cluster) {
   WorkerOptions options;
-  options.ps = absl::GetFlag(FLAGS_ps);
+  options.ps = cluster.ps.value;
   options.num_clones = absl::GetFlag(FLAGS_num_clones);
   if (options.num_clones == 0) {
     options.num_clones = std::max<int>(1, absl::GetFlag(FLAGS_gpus).size());
   }
-  options.num_workers = absl::GetFlag(FLAGS_num_workers);
-  options.worker_index = absl::GetFlag(FLAGS_worker_index);
+  options.num_workers = cluster.num_workers.value;
+  options.worker_index = cluster.index.value;
   options.compute.threads = absl::GetFlag(FLAGS_threads);
   if (options.compute.threads == 0)
     options.compute.threads = std::max(1, NumCores() / options.num_clones);
@@ -121,26 +133,41 @@ WorkerOptions OptionsFromFlags() {
   return options;
 }
 
-// TF_CONFIG speaks where the flags are silent.
-absl::Status ApplyTfConfig() {
-  const char* text = std::getenv("TF_CONFIG");
-  if (text == nullptr) return absl::OkStatus();
-  PP_ASSIGN_OR_RETURN(const TfConfig config, ParseTfConfig(text));
-  if (absl::GetFlag(FLAGS_ps) == std::vector<std::string>({"127.0.0.1:2222"}) &&
-      !config.ps.empty()) {
-    std::vector<std::string> addresses;
-    for (const auto& [index, address] : config.ps) addresses.push_back(address);
-    absl::SetFlag(&FLAGS_ps, addresses);
+// The environment speaks where the flags are silent.
+absl::StatusOr<ClusterSpec> ClusterFromFlags() {
+  ClusterView flags;
+  if (!absl::GetFlag(FLAGS_ps).empty()) flags.ps = {absl::GetFlag(FLAGS_ps), "flag --ps"};
+  if (const int workers = absl::GetFlag(FLAGS_num_workers); workers != 0) {
+    flags.num_workers = {workers, "flag --num_workers"};
   }
-  if (absl::GetFlag(FLAGS_num_workers) == 1 && config.worker_index() >= 0) {
-    absl::SetFlag(&FLAGS_num_workers, static_cast<int>(config.num_workers()));
-    absl::SetFlag(&FLAGS_worker_index, static_cast<int>(config.worker_index()));
+  if (const int index = absl::GetFlag(FLAGS_worker_index); index != -1) {
+    flags.index = {index, "flag --worker_index"};
   }
-  return absl::OkStatus();
+  absl::StatusOr<ClusterSpec> cluster =
+      FindCluster(Role::kWorker, flags, std::nullopt, ProcessEnvironment());
+  if (!cluster.ok()) return WithExitCode(cluster.status(), kExitUsage);
+  return cluster;
 }
 
-// A failure of the whole job, wherever it happened, is no bad input of this worker.
+absl::Status CheckPeers(const WorkerOptions& options) {
+  ClusterCheckOptions check;
+  check.ps = options.ps;
+  TransportOptions transport;
+  PP_ASSIGN_OR_RETURN(transport.credentials,
+                      TransportCredentials::Create(options.security, {PeerRole::kWorker}));
+  const ClusterReport report = CheckCluster(check, [&transport](const std::string& address) {
+    return MakeGrpcPsClient(address, transport);
+  });
+  std::cout << report.Table() << std::flush;
+  return report.status();
+}
+
+// A failure of the whole job, wherever it happened, is no bad input of this worker; nor is an
+// operator's decision.
 absl::Status WithJobExitCode(absl::Status status) {
+  if (GetErrorDetail(status).kind() == ps::ErrorDetail::EVICTED) {
+    return WithExitCode(std::move(status), kExitEvicted);
+  }
   if (GetErrorDetail(status).kind() == ps::ErrorDetail::STOPPED) {
     return WithExitCode(std::move(status), kExitInternal);
   }
@@ -179,14 +206,41 @@ absl::StatusOr<std::unique_ptr<Device>> OpenDevice(int clone, ComputeOptions* co
   return std::move(chosen.device);
 }
 
+// Null: on the CPU, or the GPU tells nobody how it is.
+std::unique_ptr<GpuProbe> OpenProbe(const Device* device, const Clock* clock, int clone) {
+  if (device == nullptr) return nullptr;
+  absl::StatusOr<std::unique_ptr<GpuMonitor>> monitor = GpuMonitor::Open();
+  if (monitor.ok()) {
+    return std::make_unique<GpuProbe>(*std::move(monitor), device->uuid(), device->description(),
+                                      clock);
+  }
+  LOG_IF(INFO, clone == 0) << "no figures of the GPU: " << monitor.status().message();
+  return nullptr;
+}
+
 absl::Status RunAsClone(WorkerOptions options, int clone) {
   SteadyClock clock;
   StopSwitch stop;
   const std::unique_ptr<StopSignal> signal = StopSignal::Install([&stop](int) { stop.Stop(); });
+  PosixFileSystem files;
+  ClockOffset server_clock;
+  std::unique_ptr<TraceWriter> trace;
+  if (const std::string path = absl::GetFlag(FLAGS_trace); !path.empty()) {
+    TraceWriterOptions tracing;
+    tracing.clock = &server_clock;
+    PP_ASSIGN_OR_RETURN(trace,
+                        TraceWriter::Create(&files, TracePartPath(path, clone, getpid()), tracing));
+    options.trace = trace.get();
+    options.server_clock = &server_clock;
+  }
   PP_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, OpenDevice(clone, &options.compute));
+  const std::unique_ptr<GpuProbe> probe = OpenProbe(device.get(), &clock, clone);
+  options.gpu = probe.get();
   ReportPipe pipe;
   const absl::Status status = RunClone(options, clone, &clock, &stop,
                                        [&pipe](const CloneReport& report) { pipe.Send(report); });
+  LOG_IF(INFO, trace != nullptr) << "clone " << clone << ": the clock of ps task 0 is "
+                                 << server_clock.Describe(clock.Now());
   return WithDeviceExitCode(WithJobExitCode(status), device.get());
 }
 
@@ -199,6 +253,7 @@ void ShowProgress(const std::vector<CloneState>& clones, GpuReport* gpus, Progre
   bool has_accuracy = true;
   for (size_t k = 0; k < clones.size(); ++k) {
     const CloneState& clone = clones[k];
+    if (clone.phase == CloneState::Phase::kLeft) continue;
     if (clone.phase == CloneState::Phase::kRestarting) {
       waiting = absl::StrCat("clone ", k, " of ", clones.size(), " (", clone.last_death, ")");
     } else if (clone.phase == CloneState::Phase::kStarting) {
@@ -258,6 +313,9 @@ absl::Status RunAsSupervisor(const WorkerOptions& options, const std::vector<std
   line.Wait(absl::StrCat("ps task 0 at ", options.ps[0]));
   PP_RETURN_IF_ERROR(
       CheckJob(options, &clock, &stop, [&line](const std::string& text) { line.Wait(text); }));
+  PosixFileSystem files;
+  const std::string trace = absl::GetFlag(FLAGS_trace);
+  if (!trace.empty()) PP_RETURN_IF_ERROR(StartTrace(files, trace));
   const std::vector<std::string> gpus = absl::GetFlag(FLAGS_gpus);
   LOG(INFO) << "starting " << options.num_clones << " clones"
             << (gpus.empty() ? "" : absl::StrCat(" on GPUs ", absl::StrJoin(gpus, ","))) << ", "
@@ -267,6 +325,7 @@ absl::Status RunAsSupervisor(const WorkerOptions& options, const std::vector<std
   supervising.num_clones = options.num_clones;
   supervising.permanent_exit_codes = {kExitUsage, kExitBadInput, kExitMissingInput, kExitInternal,
                                       kExitPeerLost};
+  supervising.leaving_exit_codes = {kExitEvicted};
   supervising.exit_code_internal = kExitInternal;
   supervising.command = [path = OwnPath(), flags](int clone) {
     std::vector<std::string> command = {path};
@@ -279,18 +338,37 @@ absl::Status RunAsSupervisor(const WorkerOptions& options, const std::vector<std
       [&](const std::vector<CloneState>& clones) { ShowProgress(clones, &gpu_report, &line); });
   const int code = supervisor.Run();
   line.Finish();
+  for (size_t k = 0; k < supervisor.states().size(); ++k) {
+    LOG_IF(WARNING, supervisor.states()[k].phase == CloneState::Phase::kLeft)
+        << "clone " << k << " of this worker was evicted by an operator; its own message says why";
+  }
+  if (!trace.empty()) {
+    const absl::Status merged = MergeTraceParts(files, trace);
+    if (!merged.ok()) LOG(ERROR) << "the trace stays in parts: " << merged.message();
+  }
   if (code == kExitDone) return absl::OkStatus();
+  if (code == kExitEvicted) {
+    return WithExitCode(absl::PermissionDeniedError("all clones of this worker were evicted"),
+                        kExitEvicted);
+  }
   if (code == kExitStopped) return absl::CancelledError("stopped by signal");
   return WithExitCode(absl::UnknownError("a clone failed; its message is above"),
                       static_cast<ExitCode>(code));
 }
 
 absl::Status RunWorker(const std::vector<std::string>& flags) {
-  PP_RETURN_IF_ERROR(ApplyTfConfig());
+  PP_ASSIGN_OR_RETURN(const ClusterSpec cluster, ClusterFromFlags());
   PP_RETURN_IF_ERROR(CheckFlags());
-  const WorkerOptions options = OptionsFromFlags();
+  WorkerOptions options = OptionsFromFlags(cluster);
+  PP_ASSIGN_OR_RETURN(options.security, TransportSecurityFromFlags());
+  PP_RETURN_IF_ERROR(CheckAddresses(options.security, options.ps));
+  if (absl::GetFlag(FLAGS_check_cluster)) return CheckPeers(options);
   const int clone = absl::GetFlag(FLAGS_clone_index);
-  return clone >= 0 ? RunAsClone(options, clone) : RunAsSupervisor(options, flags);
+  if (clone >= 0) return RunAsClone(std::move(options), clone);
+  PP_RETURN_IF_ERROR(CheckAddresses(options.security, options.ps));
+  if (absl::GetFlag(FLAGS_check_cluster)) return CheckPeers(options);
+  LOG(INFO) << cluster.Describe();
+  return RunAsSupervisor(options, flags);
 }
 
 }  // namespace

@@ -63,8 +63,9 @@ struct CudaGraph final : DeviceGraph {
 
 class CudaDevice final : public Device {
  public:
-  CudaDevice(std::string description, int64_t memory_limit_bytes)
+  CudaDevice(std::string description, std::string uuid, int64_t memory_limit_bytes)
       : description_(std::move(description)),
+        uuid_(std::move(uuid)),
         memory_limit_bytes_(memory_limit_bytes),
         float_operators_(MakeCudaOperators<float>(&queue_)),
         bfloat16_operators_(MakeCudaOperators<Bfloat16>(&queue_)) {}
@@ -83,6 +84,7 @@ class CudaDevice final : public Device {
   }
 
   std::string description() const override { return description_; }
+  std::string uuid() const override { return uuid_; }
 
   absl::StatusOr<std::unique_ptr<Memory>> Allocate(int64_t bytes) override {
     PP_RETURN_IF_ERROR(status());
@@ -218,6 +220,7 @@ class CudaDevice final : public Device {
   }
 
   const std::string description_;
+  const std::string uuid_;
   const int64_t memory_limit_bytes_;
   int64_t used_bytes_ = 0;
   Queue queue_;
@@ -277,7 +280,8 @@ absl::StatusOr<std::unique_ptr<Device>> OpenDevice(const GpuOptions& options) {
   if (result != cudaSuccess) {
     return absl::AbortedError(absl::StrCat(description, " cannot be used: ", ErrorText(result)));
   }
-  auto device = std::make_unique<CudaDevice>(description, options.memory_limit_bytes);
+  auto device =
+      std::make_unique<CudaDevice>(description, listed[index].uuid, options.memory_limit_bytes);
   PP_RETURN_IF_ERROR(device->Start(chosen));
   return device;
 }

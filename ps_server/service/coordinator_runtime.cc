@@ -7,7 +7,9 @@
 #include "glog/logging.h"
 
 #include "common/error_detail.h"
+#include "common/hmac.h"
 #include "ps_server/service/overloaded.h"
+#include "ps_server/service/request_limits.h"
 
 namespace pushpull {
 namespace {
@@ -17,10 +19,14 @@ constexpr absl::Duration kLongestNap = absl::Milliseconds(200);
 }  // namespace
 
 CoordinatorRuntime::CoordinatorRuntime(CoordinatorOptions options, Checkpointer* checkpointer,
-                                       Clock* clock, CoordinatorListener listener)
+                                       Clock* clock, CoordinatorListener listener,
+                                       std::unique_ptr<CoordinatorTrace> trace)
     : checkpointer_(checkpointer),
       clock_(clock),
       listener_(std::move(listener)),
+      run_id_(options.run_id),
+      trace_(std::move(trace)),
+      seals_(NewHmacKey()),
       coordinator_(std::move(options)),
       file_thread_(std::make_unique<SerialExecutor>()) {}
 
@@ -61,9 +67,11 @@ void CoordinatorRuntime::Post(const CoordinatorEvent& event) {
 
 void CoordinatorRuntime::Register(const ps::RegisterRequest& request,
                                   PsHandler::Done<ps::RegisterReply> done) {
+  if (const absl::Status status = CheckRequestLimits(request); !status.ok()) return done(status);
   auto tell = [this, worker = request.worker_id(),
                done = std::move(done)](absl::StatusOr<ps::RegisterReply> reply) {
     const bool over = reply.ok() && reply->training_done();
+    if (reply.ok()) SealGrants(worker, reply->mutable_grants());
     done(std::move(reply));
     if (over) NoteTold(worker);
   };
@@ -73,9 +81,11 @@ void CoordinatorRuntime::Register(const ps::RegisterRequest& request,
 
 void CoordinatorRuntime::Heartbeat(const ps::HeartbeatRequest& request,
                                    PsHandler::Done<ps::HeartbeatReply> done) {
+  if (const absl::Status status = CheckRequestLimits(request); !status.ok()) return done(status);
   auto tell = [this, worker = request.worker_id(),
                done = std::move(done)](absl::StatusOr<ps::HeartbeatReply> reply) {
     const bool over = reply.ok() && (reply->training_done() || !reply->stopped().empty());
+    if (reply.ok()) SealGrants(worker, reply->mutable_grants());
     done(std::move(reply));
     if (over) NoteTold(worker);  // not before: the server may end at once
   };
@@ -85,7 +95,38 @@ void CoordinatorRuntime::Heartbeat(const ps::HeartbeatRequest& request,
 
 void CoordinatorRuntime::Commit(const ps::CommitRequest& request,
                                 PsHandler::Done<ps::CommitReply> done) {
+  absl::Status status = CheckRequestLimits(request);
+  // Of another epoch: the coordinator says so.
+  if (status.ok() && request.key().epoch() == epoch()) status = seals_.Check(request.key());
+  if (!status.ok()) return done(status);
+  if (trace_ != nullptr) trace_->OnCommit(request.key());
   Post(Open(coordinator_event::Commit{.request = request}, &commits_, std::move(done)));
+}
+
+void CoordinatorRuntime::SealGrants(
+    uint32_t worker, google::protobuf::RepeatedPtrField<ps::SlotGrant>* grants) const {
+  for (ps::SlotGrant& grant : *grants) seals_.Seal(worker, &grant);
+}
+
+void CoordinatorRuntime::Checkpoint(const ps::CheckpointRequest&,
+                                    PsHandler::Done<ps::CheckpointReply> done) {
+  Post(Open(coordinator_event::Checkpoint(), &checkpoints_, std::move(done)));
+}
+
+void CoordinatorRuntime::Drain(const ps::DrainRequest&, PsHandler::Done<ps::DrainReply> done) {
+  Post(Open(coordinator_event::Drain(), &drains_, std::move(done)));
+}
+
+void CoordinatorRuntime::Evict(const ps::EvictRequest& request,
+                               PsHandler::Done<ps::EvictReply> done) {
+  const absl::Status status = CheckText("reason", request.reason(), kMaxVariableNameBytes);
+  if (!status.ok()) return done(status);
+  Post(Open(coordinator_event::Evict{.request = request}, &evictions_, std::move(done)));
+}
+
+absl::Status CoordinatorRuntime::CheckNotEvicted(uint32_t worker_id) const {
+  absl::MutexLock lock(&mutex_);
+  return coordinator_.CheckNotEvicted(worker_id);
 }
 
 void CoordinatorRuntime::NoteTold(uint32_t worker) {
@@ -117,8 +158,38 @@ uint64_t CoordinatorRuntime::version() const {
   return coordinator_.version();
 }
 
+bool CoordinatorRuntime::TellTasksOfTheEnd(const absl::Status& end) {
+  const ps::StatusReply status = Status();
+  const bool drained =
+      absl::IsCancelled(end) && GetErrorDetail(end).kind() != ps::ErrorDetail::STOPPED;
+  ps::EndTaskRequest request;
+  request.set_run_id(run_id_);
+  request.set_epoch(status.epoch());
+  request.set_how(end.ok()  ? ps::EndTaskRequest::DONE
+                  : drained ? ps::EndTaskRequest::DRAINED
+                            : ps::EndTaskRequest::STOPPED);
+  request.set_reason(std::string(end.message()));
+  request.set_saved(status.durable_step() == status.version());
+  told_tasks_.resize(peers_.size(), false);
+  bool all = true;
+  for (size_t task = 0; task < peers_.size(); ++task) {
+    if (told_tasks_[task]) continue;
+    const absl::Status told = peers_[task]->EndTask(request);
+    // Any other answer will not change.
+    told_tasks_[task] = !absl::IsUnavailable(told) && !absl::IsDeadlineExceeded(told);
+    all = all && told_tasks_[task];
+    LOG_IF(WARNING, told_tasks_[task] && !told.ok())
+        << "ps task " << task << " does not end with the job: " << told.message();
+  }
+  return all;
+}
+
 void CoordinatorRuntime::CallShard(const coordinator_action::CallShard& order) {
-  peers_[order.shard]->Call(order.call, [this, rpc = order.rpc](absl::StatusOr<ShardReply> reply) {
+  ShardCall call = order.call;
+  if (auto* restore = std::get_if<shard_call::Restore>(&call)) {
+    restore->request.set_seal_key(seals_.key());
+  }
+  peers_[order.shard]->Call(call, [this, rpc = order.rpc](absl::StatusOr<ShardReply> reply) {
     Post(coordinator_event::ShardReplied{rpc, std::move(reply)});
   });
 }
@@ -136,10 +207,15 @@ void CoordinatorRuntime::Carry(CoordinatorAction action, Answers* answers) {
         file_thread_->Run(
             [this] { Post(coordinator_event::CheckpointFound{checkpointer_->FindCheckpoint()}); });
       },
-      [&](act::CallShard& a) { answers->push_back([this, a = std::move(a)] { CallShard(a); }); },
+      [&](act::CallShard& a) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+        if (trace_ != nullptr) trace_->OnCall(a.call, coordinator_.num_slots());
+        answers->push_back([this, a = std::move(a)] { CallShard(a); });
+      },
       [&](act::PublishCheckpoint& a) ABSL_NO_THREAD_SAFETY_ANALYSIS {
         file_thread_->Run([this, a = std::move(a), slots = coordinator_.num_slots()] {
-          Post(coordinator_event::CheckpointPublished{a.step, checkpointer_->Publish(a, slots)});
+          const absl::Status published = checkpointer_->Publish(a, slots);
+          if (trace_ != nullptr) trace_->OnPublished(a.step, published);
+          Post(coordinator_event::CheckpointPublished{a.step, published});
         });
       },
       [&](act::AbandonCheckpoint& a) ABSL_NO_THREAD_SAFETY_ANALYSIS {
@@ -152,11 +228,22 @@ void CoordinatorRuntime::Carry(CoordinatorAction action, Answers* answers) {
           ABSL_NO_THREAD_SAFETY_ANALYSIS { Answer(&heartbeats_, a.call, a.reply, answers); },
       [&](act::ReplyCommit& a)
           ABSL_NO_THREAD_SAFETY_ANALYSIS { Answer(&commits_, a.call, a.reply, answers); },
+      [&](act::ReplyCheckpoint& a)
+          ABSL_NO_THREAD_SAFETY_ANALYSIS { Answer(&checkpoints_, a.call, a.reply, answers); },
+      [&](act::ReplyDrain& a)
+          ABSL_NO_THREAD_SAFETY_ANALYSIS { Answer(&drains_, a.call, a.reply, answers); },
+      [&](act::ReplyEvict& a)
+          ABSL_NO_THREAD_SAFETY_ANALYSIS { Answer(&evictions_, a.call, a.reply, answers); },
+      [&](act::EndWanted&) { answers->push_back([this] { listener_.end_wanted(); }); },
       [&](act::StepApplied& a) {
         answers->push_back([this, a = std::move(a)] { listener_.step_applied(a); });
       },
       [&](act::Serving& a) { answers->push_back([this, a] { listener_.serving(a); }); },
-      [&](act::Notice& a) {
+      [&](act::Notice& a) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+        if (a.about_spare) {
+          if (!spare_notices_.Allow(clock_->Now())) return;
+          a.text += spare_notices_.TakeNote();
+        }
         if (a.warning) {
           LOG(WARNING) << a.text;
         } else {

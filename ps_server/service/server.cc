@@ -5,17 +5,21 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "glog/logging.h"
 
 #include "common/protocol_version.h"
+#include "common/rpc/descriptor_budget.h"
 #include "common/rpc/grpc_ps_client.h"
 #include "common/status_macros.h"
+#include "common/transport_security.h"
 #include "ps_server/service/shard_peer.h"
 
 namespace pushpull {
 namespace {
 
 constexpr absl::Duration kStopGrace = absl::Milliseconds(500);
+constexpr absl::Duration kDrainTimeout = absl::Seconds(2);
 
 }  // namespace
 
@@ -49,6 +53,9 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Create(ServerOptions options, Fi
 }
 
 absl::Status Server::Open() {
+  PP_ASSIGN_OR_RETURN(transport_.credentials,
+                      TransportCredentials::Create(options_.security, {PeerRole::kPs}));
+  if (transport_.credentials->encrypted()) transport_.max_connection_age = kTlsConnectionAge;
   PP_ASSIGN_OR_RETURN(JobSpec job, JobSpec::Create(options_.config, options_.sync, options_.tasks));
   PP_RETURN_IF_ERROR(job.LoadFineTuneCheckpoint(files_, options_.train_dir));
   ServerCoreOptions core;
@@ -59,8 +66,16 @@ absl::Status Server::Open() {
   core.state_dir = options_.state_dir;
   core.apply_threads = options_.apply_threads;
   core.lease = options_.lease;
+  core.trace = options_.trace;
   if (FirstTask() > 0) {
     PP_ASSIGN_OR_RETURN(core.run_id, FindRunOfCoordinator(job));
+    core.drain_job = [client = std::shared_ptr<PsClient>(ClientOf(options_.cluster[0]))] {
+      return client->Drain({}, kDrainTimeout).status();
+    };
+    if (options_.trace_clock != nullptr) {
+      clock_follower_ = std::make_unique<ClockFollower>(ClientOf(options_.cluster[0]), clock_,
+                                                        options_.trace_clock);
+    }
   }
   PP_ASSIGN_OR_RETURN(core_, ServerCore::Open(std::move(job), std::move(core), files_, clock_));
   PP_RETURN_IF_ERROR(Listen());
@@ -69,7 +84,7 @@ absl::Status Server::Open() {
 }
 
 absl::StatusOr<std::string> Server::FindRunOfCoordinator(const JobSpec& job) {
-  const std::unique_ptr<PsClient> coordinator = MakeGrpcPsClient(options_.cluster[0]);
+  const std::unique_ptr<PsClient> coordinator = ClientOf(options_.cluster[0]);
   ps::JobRequest request;
   request.set_protocol_version(kProtocolVersion);
   for (int attempt = 0;; ++attempt) {
@@ -87,6 +102,7 @@ absl::StatusOr<std::string> Server::FindRunOfCoordinator(const JobSpec& job) {
     if (!absl::IsUnavailable(told.status()) && !absl::IsDeadlineExceeded(told.status())) {
       return told.status();
     }
+    if (options_.stop_requested()) return absl::CancelledError("stopped by signal");
     if (attempt % 10 == 0) {
       LOG(INFO) << "waiting for ps task 0 at " << options_.cluster[0] << ": "
                 << told.status().message();
@@ -101,10 +117,18 @@ absl::StatusOr<std::string> Server::FindRunOfCoordinator(const JobSpec& job) {
 }
 
 absl::Status Server::Listen() {
+  transport_.limits = options_.limits;
+  transport_.limits.max_connections =
+      FitConnections(options_.limits.max_connections, NumTasksHere());
   for (int i = 0; i < NumTasksHere(); ++i) {
     PP_ASSIGN_OR_RETURN(const std::string address, TaskAddress(options_.listen, i));
+    TransportOptions transport = transport_;
+    transport.debug_services = options_.debug_services.value_or(IsLocalAddress(address));
+    counters_.push_back(
+        std::make_shared<RequestCounters>([clock = SteadyClock()] { return clock.Now(); }));
+    handlers_.push_back(std::make_unique<CountingHandler>(core_->handler(i), counters_.back()));
     PP_ASSIGN_OR_RETURN(std::unique_ptr<GrpcPsServer> server,
-                        StartGrpcPsServer(address, core_->handler(i)));
+                        StartGrpcPsServer(address, handlers_.back().get(), transport));
     servers_.push_back(std::move(server));
   }
   return absl::OkStatus();
@@ -113,17 +137,39 @@ absl::Status Server::Listen() {
 void Server::StartCoordinator() {
   std::vector<std::unique_ptr<ShardPeer>> remote;
   for (int task = NumTasksHere(); task < options_.tasks; ++task) {
-    remote.push_back(MakeRemoteShardPeer(MakeGrpcPsClient(options_.cluster[task])));
+    remote.push_back(MakeRemoteShardPeer(ClientOf(options_.cluster[task])));
   }
   core_->Start(options_.task_index < 0 ? addresses() : options_.cluster, std::move(remote), [this] {
     for (const auto& server : servers_) server->SetServing(true);
   });
 }
 
+std::unique_ptr<PsClient> Server::ClientOf(const std::string& address) const {
+  return MakeGrpcPsClient(address, transport_);
+}
+
 std::vector<std::string> Server::addresses() const {
   std::vector<std::string> result;
   for (const auto& server : servers_) result.push_back(server->address());
   return result;
+}
+
+WatchIdentity Server::MakeWatchIdentity(std::string version) const {
+  WatchIdentity identity;
+  identity.version = std::move(version);
+  identity.tasks = options_.tasks;
+  identity.first_task = FirstTask();
+  identity.sync = options_.sync;
+  return identity;
+}
+
+WatchSources Server::MakeWatchSources() const {
+  WatchSources sources;
+  sources.status = [this] { return Status(); };
+  sources.figures = [this] { return Figures(); };
+  sources.counters.assign(counters_.begin(), counters_.end());
+  sources.unix_seconds = [] { return absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch()); };
+  return sources;
 }
 
 std::optional<absl::Status> Server::WaitForEnd(absl::Duration patience) {

@@ -3,6 +3,7 @@
 #define PUSHPULL_PS_SERVER_SERVICE_SERVER_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,7 +16,14 @@
 #include "common/clock.h"
 #include "common/file_system.h"
 #include "common/rpc/grpc_ps_server.h"
+#include "common/rpc/security/transport_credentials.h"
+#include "common/trace/clock_offset.h"
+#include "common/trace/trace_writer.h"
+#include "common/transport_security.h"
+#include "ps_server/service/clock_follower.h"
 #include "ps_server/service/server_core.h"
+#include "ps_server/watch/counting_handler.h"
+#include "ps_server/watch/watcher.h"
 
 namespace pushpull {
 
@@ -31,6 +39,16 @@ struct ServerOptions {
   std::string state_dir;             // empty: anonymous memory
   int apply_threads = 1;
   absl::Duration lease = absl::Seconds(10);
+  ServerLimits limits = {};
+  TransportSecurity security = {};  // towards clients and the other tasks alike
+  // Asked while Create waits for task 0 of another process; true: it gives up with CANCELLED.
+  std::function<bool()> stop_requested = [] { return false; };
+  // Null: no trace. Both must outlive the server; trace_clock learns the clock of task 0 where that
+  // is another process.
+  TraceWriter* trace = nullptr;
+  ClockOffset* trace_clock = nullptr;
+  // gRPC's reflection and channelz; nothing: on addresses that only this machine reaches.
+  std::optional<bool> debug_services = std::nullopt;
 };
 
 // Create, then WaitForEnd any number of times, then Stop; all by one thread.
@@ -49,6 +67,8 @@ class Server {
   std::optional<absl::Status> WaitForEnd(absl::Duration patience);
   // SIGTERM: finish the step and publish a checkpoint; WaitForEnd tells when.
   void Drain();
+  // An operator has called Drain (psctl): the process is to end as by SIGTERM.
+  bool end_wanted() const { return core_->end_wanted(); }
   // Gives clones the time to hear of the end, then closes. Removes the mapped state when a
   // checkpoint has it.
   void Stop(const absl::Status& end);
@@ -57,6 +77,9 @@ class Server {
   ps::StatusReply Status() const { return core_->Status(); }
   TrainingFigures Figures() const { return core_->Figures(); }
   const JobSpec& job() const { return core_->job(); }
+  // For whoever watches the server; version: of the build. They must end before the server does.
+  WatchIdentity MakeWatchIdentity(std::string version) const;
+  WatchSources MakeWatchSources() const;
 
  private:
   Server(ServerOptions options, FileSystem* files, Clock* clock);
@@ -68,11 +91,17 @@ class Server {
   absl::StatusOr<std::string> FindRunOfCoordinator(const JobSpec& job);
   absl::Status Listen();
   void StartCoordinator();
+  std::unique_ptr<PsClient> ClientOf(const std::string& address) const;
 
   const ServerOptions options_;
   FileSystem* const files_;
   Clock* const clock_;
+  TransportOptions transport_;
+  std::unique_ptr<ClockFollower> clock_follower_;
   std::unique_ptr<ServerCore> core_;
+  // Per task served here.
+  std::vector<std::shared_ptr<RequestCounters>> counters_;
+  std::vector<std::unique_ptr<CountingHandler>> handlers_;
   std::vector<std::unique_ptr<GrpcPsServer>> servers_;
 };
 

@@ -14,6 +14,11 @@
 namespace pushpull {
 namespace {
 
+// Of a task that drains without its coordinator's process.
+constexpr absl::Duration kDrainPause = absl::Milliseconds(200);
+constexpr absl::Duration kSilentCoordinator = absl::Seconds(5);
+constexpr absl::Duration kDrainLimit = absl::Seconds(28);
+
 uint64_t NewBootId() {
   absl::BitGen random;
   return absl::Uniform<uint64_t>(absl::IntervalClosed, random, 1, ~uint64_t{0});
@@ -27,6 +32,11 @@ ServerCore::ServerCore(JobSpec job, ServerCoreOptions options, FileSystem* files
 ServerCore::~ServerCore() { StopThreads(); }
 
 void ServerCore::StopThreads() {
+  {
+    absl::MutexLock lock(&mutex_);
+    closing_ = true;
+  }
+  if (drain_.joinable()) drain_.join();
   // All stop before any goes: a thread of one shard may be on its way into another by the
   // coordinator.
   if (coordinator_ != nullptr) coordinator_->Stop();
@@ -93,10 +103,21 @@ absl::Status ServerCore::OpenShard(int shard) {
       coordinator_->Commit(request, std::move(done));
     };
   }
+  std::shared_ptr<ShardTrace> trace;
+  if (options_.trace != nullptr) {
+    trace = std::make_shared<ShardTrace>(options_.trace, static_cast<uint32_t>(shard), clock_);
+  }
   shards_.push_back(std::make_unique<ShardRuntime>(&job_, std::move(options), std::move(store),
-                                                   clock_, std::move(commit)));
+                                                   clock_, std::move(commit), std::move(trace)));
+  const auto orders =
+      IsCoordinator() ? TaskHandler::Orders::kFromThisProcess : TaskHandler::Orders::kFromPeers;
+  TaskHandler::EndFn end;
+  if (!IsCoordinator()) {
+    end = [this](const ps::EndTaskRequest& request) { EndAsTold(request); };
+  }
   handlers_.push_back(std::make_unique<TaskHandler>(&job_, run_id_, shards_.back().get(),
-                                                    shard == 0 ? coordinator_.get() : nullptr));
+                                                    shard == 0 ? coordinator_.get() : nullptr,
+                                                    orders, std::move(end)));
   return absl::OkStatus();
 }
 
@@ -117,8 +138,13 @@ void ServerCore::OpenCoordinator() {
     on_serving_();
   };
   listener.ended = [this](const absl::Status& status) { End(status); };
-  coordinator_ = std::make_unique<CoordinatorRuntime>(std::move(options), checkpointer_.get(),
-                                                      clock_, std::move(listener));
+  listener.end_wanted = [this] { end_wanted_.store(true); };
+  std::unique_ptr<CoordinatorTrace> trace;
+  if (options_.trace != nullptr) {
+    trace = std::make_unique<CoordinatorTrace>(options_.trace, job_.sync, clock_);
+  }
+  coordinator_ = std::make_unique<CoordinatorRuntime>(
+      std::move(options), checkpointer_.get(), clock_, std::move(listener), std::move(trace));
 }
 
 void ServerCore::Start(std::vector<std::string> addresses,
@@ -150,24 +176,72 @@ void ServerCore::Drain() {
   if (IsCoordinator()) {
     coordinator_->Drain();
   } else {
-    // The coordinator notices that this shard is gone; what it held is mapped or in the checkpoint.
-    End(absl::CancelledError("drained"));
+    if (drain_.joinable()) return;
+    drain_ = std::thread([this] { DrainJob(); });
+  }
+}
+
+void ServerCore::EndAsTold(const ps::EndTaskRequest& request) {
+  {
+    absl::MutexLock lock(&mutex_);
+    saved_ = request.saved();
+  }
+  end_wanted_.store(true);
+  switch (request.how()) {
+    case ps::EndTaskRequest::DONE:
+      return End(absl::OkStatus());
+    case ps::EndTaskRequest::DRAINED:
+      return End(absl::CancelledError("drained"));
+    default:
+      break;
+  }
+  ps::ErrorDetail detail;
+  detail.set_kind(ps::ErrorDetail::STOPPED);
+  End(MakeError(detail, absl::StrCat("training was stopped: ", request.reason())));
+}
+
+void ServerCore::DrainJob() {
+  const auto over = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return end_.has_value() || closing_;
+  };
+  const absl::Duration start = clock_->Now();
+  absl::Duration last_answer = start;
+  for (;;) {
+    const absl::Status asked = options_.drain_job();
+    const absl::Duration now = clock_->Now();
+    if (asked.ok() || GetErrorDetail(asked).kind() != ps::ErrorDetail::UNKNOWN) last_answer = now;
+    if (now - last_answer >= kSilentCoordinator || now - start >= kDrainLimit) {
+      LOG(WARNING) << "ps task 0 has not ended the job in "
+                   << absl::FormatDuration(absl::Trunc(now - start, absl::Seconds(1)))
+                   << "; steps since the last checkpoint are in this task's mapped state only";
+      return End(absl::CancelledError("drained"));
+    }
+    absl::MutexLock lock(&mutex_);
+    if (mutex_.AwaitWithTimeout(absl::Condition(&over), kDrainPause)) return;
   }
 }
 
 void ServerCore::Farewell(const absl::Status& end) {
   const bool drained =
       absl::IsCancelled(end) && GetErrorDetail(end).kind() != ps::ErrorDetail::STOPPED;
-  if (!IsCoordinator() || drained) return;
+  if (!IsCoordinator()) return;
   const absl::Duration deadline = clock_->Now() + options_.lease;
-  while (clock_->Now() < deadline && !coordinator_->EveryCloneKnowsOfTheEnd()) {
+  for (;;) {
+    const bool tasks_know = coordinator_->TellTasksOfTheEnd(end);
+    if (tasks_know && (drained || coordinator_->EveryCloneKnowsOfTheEnd())) return;
+    if (clock_->Now() >= deadline) break;
     clock_->Sleep(absl::Milliseconds(20));
   }
 }
 
 void ServerCore::Close() {
-  const bool published =
-      IsCoordinator() && coordinator_->Status().durable_step() == coordinator_->Status().version();
+  bool published;
+  if (IsCoordinator()) {
+    published = coordinator_->Status().durable_step() == coordinator_->Status().version();
+  } else {
+    absl::MutexLock lock(&mutex_);
+    published = saved_;
+  }
   StopThreads();
   if (published) {
     for (const auto& shard : shards_) {

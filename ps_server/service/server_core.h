@@ -3,11 +3,13 @@
 #ifndef PUSHPULL_PS_SERVER_SERVICE_SERVER_CORE_H_
 #define PUSHPULL_PS_SERVER_SERVICE_SERVER_CORE_H_
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -21,6 +23,7 @@
 #include "common/event_writer.h"
 #include "common/file_system.h"
 #include "common/thread_pool.h"
+#include "common/trace/trace_writer.h"
 #include "ps_server/service/checkpointer.h"
 #include "ps_server/service/coordinator_runtime.h"
 #include "ps_server/service/job_spec.h"
@@ -35,11 +38,14 @@ struct ServerCoreOptions {
   std::string train_dir;
   int first_task = 0;  // the tasks held here: first_task .. first_task + num_tasks - 1
   int num_tasks = 1;
-  std::string run_id;         // 16 bytes, as task 0 says; unused in its own process
+  std::string run_id;  // 16 bytes, as task 0 says; unused in its own process
+  // Asks task 0 to drain the job; unused in its own process.
+  std::function<absl::Status()> drain_job;
   uint32_t num_replicas = 0;  // 0: what the first worker announces
   std::string state_dir;      // empty: anonymous memory
   int apply_threads = 1;
   absl::Duration lease = absl::Seconds(10);
+  TraceWriter* trace = nullptr;  // null: none; must outlive the core and its last pull
 };
 
 // Open, then Start (in task 0's process), WaitForEnd any number of times, Farewell, Close; all by
@@ -66,10 +72,15 @@ class ServerCore {
   // Nothing while training goes on; OK: done and the last checkpoint published; CANCELLED: drained;
   // else the failure that stopped it. Blocks at most so long.
   std::optional<absl::Status> WaitForEnd(absl::Duration patience);
-  // SIGTERM: finish the step and publish a checkpoint; WaitForEnd tells when.
+  // SIGTERM: finish the step and publish a checkpoint; WaitForEnd tells when. Of a task in another
+  // process than the coordinator's: no step is complete without it, so it asks for the drain of the
+  // whole job and stays until that has its checkpoint; if task 0 does not answer, half a minute.
   void Drain();
-  // After WaitForEnd has told `end`: gives living clones the time to hear of it, at most a lease. A
-  // drained job goes on with another server, so nobody is waited for.
+  // An operator has called Drain: the process is to end after WaitForEnd, even where it would stay.
+  bool end_wanted() const { return end_wanted_.load(); }
+  // After WaitForEnd has told `end`: gives living clones and the tasks of other processes the time
+  // to hear of it, at most a lease. A drained job goes on with another server, so clones are not
+  // waited for.
   void Farewell(const absl::Status& end);
   // Nothing is handled any more. Removes the mapped state when a checkpoint has it.
   void Close();
@@ -87,6 +98,8 @@ class ServerCore {
   absl::Status OpenShard(int shard);
   void OpenCoordinator();
   void End(const absl::Status& status);
+  void EndAsTold(const ps::EndTaskRequest& request);
+  void DrainJob();
   // No thread of the process works any more.
   void StopThreads();
 
@@ -107,8 +120,12 @@ class ServerCore {
   std::vector<std::unique_ptr<ShardRuntime>> shards_;
   std::vector<std::unique_ptr<TaskHandler>> handlers_;
 
+  std::atomic<bool> end_wanted_{false};
   absl::Mutex mutex_;
   std::optional<absl::Status> end_ ABSL_GUARDED_BY(mutex_);
+  bool saved_ ABSL_GUARDED_BY(mutex_) = false;  // of a task without coordinator: as it was told
+  bool closing_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread drain_;  // asks for the drain of the job
 };
 
 }  // namespace pushpull

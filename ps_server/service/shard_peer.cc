@@ -10,6 +10,7 @@
 namespace pushpull {
 namespace {
 
+constexpr absl::Duration kEndTimeout = absl::Seconds(1);
 constexpr absl::Duration kStateTimeout = absl::Seconds(5);
 constexpr absl::Duration kStepTimeout = absl::Seconds(60);
 constexpr absl::Duration kDiskTimeout = absl::Minutes(10);
@@ -49,6 +50,7 @@ class LocalShardPeer final : public ShardPeer {
   }
 
   void Close(const absl::Status& reason) override { runtime_->Close(reason); }
+  absl::Status EndTask(const ps::EndTaskRequest&) override { return absl::OkStatus(); }
 
  private:
   ShardRuntime* const runtime_;
@@ -66,6 +68,9 @@ class RemoteShardPeer final : public ShardPeer {
   }
 
   void Close(const absl::Status&) override {}
+  absl::Status EndTask(const ps::EndTaskRequest& request) override {
+    return client_->EndTask(request, kEndTimeout).status();
+  }
 
  private:
   void CallNow(const ShardCall& call, const Done& done) {

@@ -24,13 +24,17 @@ class ShardPeer {
   virtual void Call(const ShardCall& call, Done done) = 0;
   // Training was stopped or the server drains: workers are turned away with the reason.
   virtual void Close(const absl::Status& reason) = 0;
+  // Tells a process of its own that the job has ended; one attempt, which blocks for a second at
+  // most. OK at once where the shard is in the coordinator's process.
+  virtual absl::Status EndTask(const ps::EndTaskRequest& request) = 0;
 };
 
 // The runtime must outlive the peer.
 std::unique_ptr<ShardPeer> MakeLocalShardPeer(ShardRuntime* runtime);
 
-// Blocks on a thread of its own per kind of call: a snapshot does not hold up an apply. A remote
-// shard hears of the end of training from its own coordinator calls; Close does nothing.
+// Blocks on a thread of its own per kind of call: a snapshot does not hold up an apply. Close does
+// nothing: workers hear from the coordinator why training was stopped, and EndTask ends the
+// process. The destructor waits for the calls under way.
 std::unique_ptr<ShardPeer> MakeRemoteShardPeer(std::unique_ptr<PsClient> client);
 
 }  // namespace pushpull

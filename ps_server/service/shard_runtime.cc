@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 
+#include "common/status_macros.h"
 #include "ps_server/core/chunk_verifier.h"
 #include "ps_server/service/overloaded.h"
 
@@ -18,11 +19,13 @@ constexpr absl::Duration kTimerPeriod = absl::Milliseconds(100);
 }  // namespace
 
 ShardRuntime::ShardRuntime(const JobSpec* job, ShardOptions options,
-                           std::unique_ptr<ShardStore> store, Clock* clock, CommitFn commit)
+                           std::unique_ptr<ShardStore> store, Clock* clock, CommitFn commit,
+                           std::shared_ptr<ShardTrace> trace)
     : job_(job),
       shard_(static_cast<int>(options.shard)),
       clock_(clock),
       commit_(std::move(commit)),
+      trace_(std::move(trace)),
       store_(std::move(store)),
       aggregator_(std::move(options)),
       snapshot_thread_(std::make_unique<SerialExecutor>()),
@@ -53,7 +56,17 @@ void ShardRuntime::Post(const ShardEvent& event) {
   for (const auto& answer : answers) answer();
 }
 
+absl::Status ShardRuntime::CheckSender(const ps::PushKey& key) const {
+  {
+    absl::MutexLock lock(&mutex_);
+    PP_RETURN_IF_ERROR(aggregator_.CheckSender(key.run_id(), key.epoch()));
+  }
+  return seals_.Check(key);
+}
+
 absl::Status ShardRuntime::PushChunk(const ps::PushChunk& header, const Payload& payload) {
+  PP_RETURN_IF_ERROR(CheckSender(header.key()));
+  if (trace_ != nullptr) trace_->OnChunk(header.key());
   const absl::Status verdict = VerifyChunk(payload, header.crc32c(), job_->layout, job_->sharding,
                                            header.shard(), header.chunk());
   absl::MutexLock lock(&mutex_);
@@ -61,6 +74,7 @@ absl::Status ShardRuntime::PushChunk(const ps::PushChunk& header, const Payload&
 }
 
 CancelFn ShardRuntime::FinishPush(const ps::PushChunk& last, PsHandler::Done<ps::PushReply> done) {
+  if (trace_ != nullptr) trace_->OnPushed(last.key());
   const auto event = Open(shard_event::FinishPush{.last = last}, &pushes_, std::move(done));
   Post(event);
   return [this, call = event.call] { CancelPush(call); };
@@ -75,6 +89,22 @@ void ShardRuntime::CancelPush(CallId call) {
 }
 
 CancelFn ShardRuntime::Pull(const ps::PullRequest& request, PsHandler::Done<PullSnapshot> done) {
+  const ps::SlotGrant& grant = request.grant();
+  if (!seals_.Check(request.worker_id(), grant.slot(), grant.grant(), grant.seal()).ok()) {
+    done = [this, done = std::move(done)](absl::StatusOr<PullSnapshot> snapshot) {
+      if (snapshot.ok()) snapshot = copies_.Copy(*snapshot);
+      done(std::move(snapshot));
+    };
+  }
+  if (trace_ != nullptr) {
+    done = [trace = trace_, worker = request.worker_id(),
+            done = std::move(done)](absl::StatusOr<PullSnapshot> reply) {
+      if (reply.ok()) {
+        reply->payload = trace->OnPull(worker, reply->version, std::move(reply->payload));
+      }
+      done(std::move(reply));
+    };
+  }
   const auto event = Open(shard_event::Pull{.request = request}, &pulls_, std::move(done));
   if (request.wait_milliseconds() > 0) {
     absl::MutexLock lock(&mutex_);
@@ -104,6 +134,10 @@ void ShardRuntime::GetState(PsHandler::Done<ps::ShardStateReply> done) {
 
 void ShardRuntime::Restore(const ps::RestoreRequest& request,
                            PsHandler::Done<ps::RestoreReply> done) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (aggregator_.MayRestore(request)) seals_.SetKey(request.seal_key());
+  }
   Post(Open(shard_event::Restore{.request = request}, &restores_, std::move(done)));
 }
 
@@ -126,6 +160,11 @@ void ShardRuntime::Close(const absl::Status& reason) { Post(shard_event::Close{r
 uint64_t ShardRuntime::duplicate_chunks() const {
   absl::MutexLock lock(&mutex_);
   return aggregator_.duplicate_chunks();
+}
+
+uint64_t ShardRuntime::epoch() const {
+  absl::MutexLock lock(&mutex_);
+  return aggregator_.epoch();
 }
 
 void ShardRuntime::CompletePush(CallId call, absl::StatusOr<ps::PushReply> reply) {
@@ -159,8 +198,11 @@ void ShardRuntime::StartSnapshot(shard_action::StoreSnapshot order) {
   snapshot_thread_->Run([this, pinned = std::move(pinned), order = std::move(order),
                          epoch = aggregator_.epoch()]() mutable {
     if (!pinned.ok()) return Post(shard_event::StoreSnapshotDone{pinned.status()});
-    Post(shard_event::StoreSnapshotDone{
-        store_->WriteSnapshot(*std::move(pinned), epoch, order.marks)});
+    const absl::Duration begin = clock_->Now();
+    absl::StatusOr<ps::SnapshotReply> written =
+        store_->WriteSnapshot(*std::move(pinned), epoch, order.marks);
+    if (trace_ != nullptr) trace_->OnSnapshot(order.step, begin);
+    Post(shard_event::StoreSnapshotDone{std::move(written)});
   });
 }
 
@@ -190,15 +232,21 @@ void ShardRuntime::Carry(ShardAction action, Answers* answers) {
         });
       },
       [&](act::StoreRestore& a) {
-        store_thread_->Run([this, a] { Post(shard_event::StoreRestored{store_->Restore(a)}); });
+        store_thread_->Run([this, a] {
+          Post(shard_event::StoreRestored{
+              Traced("restore", a.step, [&] { return store_->Restore(a); })});
+        });
       },
       [&](act::StoreMeasure& a) {
-        store_thread_->Run(
-            [this, a = std::move(a)] { Post(shard_event::StoreMeasured{store_->Measure(a)}); });
+        store_thread_->Run([this, a = std::move(a)] {
+          Post(shard_event::StoreMeasured{
+              Traced("measure", a.step, [&] { return store_->Measure(a); })});
+        });
       },
       [&](act::StoreApply& a) {
         store_thread_->Run([this, a = std::move(a)]() mutable {
-          shard_event::StoreApplied event{store_->Apply(a)};
+          shard_event::StoreApplied event{
+              Traced("apply", a.step, [&] { return store_->Apply(a); })};
           a.contributions.clear();  // the received bytes go before the next step's arrive
           Post(event);
         });

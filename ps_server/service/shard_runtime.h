@@ -11,6 +11,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 
 #include "common/clock.h"
@@ -18,8 +19,11 @@
 #include "common/serial_executor.h"
 #include "ps_server/core/shard_aggregator.h"
 #include "ps_server/service/call_table.h"
+#include "ps_server/service/grant_seals.h"
 #include "ps_server/service/job_spec.h"
+#include "ps_server/service/pull_copies.h"
 #include "ps_server/service/shard_store.h"
+#include "ps_server/service/shard_trace.h"
 
 namespace pushpull {
 
@@ -30,8 +34,9 @@ class ShardRuntime {
   using CommitFn = std::function<void(const ps::CommitRequest&, PsHandler::Done<ps::CommitReply>)>;
 
   // job and clock must outlive the runtime.
+  // trace: null, or gets what the shard does.
   ShardRuntime(const JobSpec* job, ShardOptions options, std::unique_ptr<ShardStore> store,
-               Clock* clock, CommitFn commit);
+               Clock* clock, CommitFn commit, std::shared_ptr<ShardTrace> trace = nullptr);
   ~ShardRuntime();
   // Its threads end; waiting calls and later ones are dropped unanswered. No push may come any
   // more.
@@ -49,11 +54,22 @@ class ShardRuntime {
 
   // Every waiting and later call of a worker is answered with `reason`.
   void Close(const absl::Status& reason);
-  // Duplicates and conflicts seen so far.
+  // Duplicates seen so far.
   uint64_t duplicate_chunks() const;
+  // 0 until restored.
+  uint64_t epoch() const;
   ShardStore* store() { return store_.get(); }
 
  private:
+  // Runs the store's part of an action, on its thread, and traces it.
+  template <typename Work>
+  auto Traced(absl::string_view what, uint64_t step, const Work& work) {
+    if (trace_ == nullptr) return work();
+    const absl::Duration begin = trace_->Now();
+    auto result = work();
+    trace_->OnStored(what, step, begin);
+    return result;
+  }
   struct PullDeadline {
     CallId call = 0;
     absl::Duration at;
@@ -72,6 +88,8 @@ class ShardRuntime {
   void ServePull(const shard_action::ServePull& order, Answers* answers)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void StartSnapshot(shard_action::StoreSnapshot order) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Run, epoch and grant of a push, before any work is done for it.
+  absl::Status CheckSender(const ps::PushKey& key) const ABSL_LOCKS_EXCLUDED(mutex_);
   void CompletePush(CallId call, absl::StatusOr<ps::PushReply> reply);
   void CancelPush(CallId call);
   void CancelPull(CallId call);
@@ -83,7 +101,11 @@ class ShardRuntime {
   const int shard_;
   Clock* const clock_;
   const CommitFn commit_;
+  const std::shared_ptr<ShardTrace> trace_;
   const std::unique_ptr<ShardStore> store_;
+
+  GrantSeals seals_;
+  PullCopies copies_;
 
   mutable absl::Mutex mutex_;
   ShardAggregator aggregator_ ABSL_GUARDED_BY(mutex_);

@@ -1,5 +1,6 @@
 #include "ps_server/service/shard_store.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -19,6 +20,14 @@ namespace {
 // How long a write waits for pulls of the version that it overwrites, before it leaves that memory
 // to them.
 constexpr absl::Duration kPinPatience = absl::Seconds(3);
+
+// Where steps go on without stragglers, the pull of a clone that has stopped in its middle must not
+// hold them up either; a private copy of the version costs less than the steps of the others.
+absl::Duration PinPatience(const JobSpec& job) {
+  const auto& train = job.config.train_config();
+  if (train.min_contributors() == 0 || train.step_deadline_secs() == 0) return kPinPatience;
+  return std::min(kPinPatience, absl::Seconds(train.step_deadline_secs()) / 4);
+}
 
 std::vector<GradientContribution> ToGradients(const std::vector<StagedContribution>& staged) {
   std::vector<GradientContribution> gradients;
@@ -112,7 +121,7 @@ absl::StatusOr<std::vector<double>> ShardStore::Measure(const shard_action::Stor
 }
 
 absl::Status ShardStore::MakeWritable() {
-  const absl::Status writable = variables_->WaitUntilWritable(kPinPatience);
+  const absl::Status writable = variables_->WaitUntilWritable(PinPatience(*job_));
   if (writable.ok()) return absl::OkStatus();
   LOG(WARNING) << "shard " << shard_ << " does not wait for slow pulls: " << writable.message();
   return variables_->DetachReaders();

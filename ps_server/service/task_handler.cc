@@ -16,11 +16,21 @@ absl::Status NotCoordinator() {
       "this ps task is not the coordinator; ask task 0 (the first address of --ps)");
 }
 
+absl::Status NoOrders() {
+  return absl::PermissionDeniedError(
+      "this shard's coordinator is in its own process: nobody else gives it orders");
+}
+
 }  // namespace
 
 TaskHandler::TaskHandler(const JobSpec* job, std::string run_id, ShardRuntime* shard,
-                         CoordinatorRuntime* coordinator)
-    : job_(job), run_id_(std::move(run_id)), shard_(shard), coordinator_(coordinator) {}
+                         CoordinatorRuntime* coordinator, Orders orders, EndFn end)
+    : job_(job),
+      run_id_(std::move(run_id)),
+      shard_(shard),
+      coordinator_(coordinator),
+      orders_(orders),
+      end_(std::move(end)) {}
 
 void TaskHandler::SetAddresses(std::vector<std::string> addresses) {
   absl::MutexLock lock(&mutex_);
@@ -52,6 +62,7 @@ void TaskHandler::GetJob(const ps::JobRequest&, Done<ps::JobReply> done) {
     *reply.add_variables() = entry;
   }
   reply.set_version(coordinator_->version());
+  reply.set_server_nanoseconds(absl::ToInt64Nanoseconds(coordinator_->Now()));
   done(std::move(reply));
 }
 
@@ -83,11 +94,34 @@ void TaskHandler::GetStatus(const ps::StatusRequest&, Done<ps::StatusReply> done
   done(std::move(reply));
 }
 
+void TaskHandler::Checkpoint(const ps::CheckpointRequest& request, Done<ps::CheckpointReply> done) {
+  if (coordinator_ == nullptr) return done(NotCoordinator());
+  coordinator_->Checkpoint(request, std::move(done));
+}
+
+void TaskHandler::Drain(const ps::DrainRequest& request, Done<ps::DrainReply> done) {
+  if (coordinator_ == nullptr) return done(NotCoordinator());
+  coordinator_->Drain(request, std::move(done));
+}
+
+void TaskHandler::Evict(const ps::EvictRequest& request, Done<ps::EvictReply> done) {
+  if (coordinator_ == nullptr) return done(NotCoordinator());
+  coordinator_->Evict(request, std::move(done));
+}
+
 absl::Status TaskHandler::PushChunk(const ps::PushChunk& header, const Payload& payload) {
   return shard_->PushChunk(header, payload);
 }
 
 CancelFn TaskHandler::FinishPush(const ps::PushChunk& last, Done<ps::PushReply> done) {
+  // The other tasks know nothing of evictions: what is staged there is never committed.
+  if (coordinator_ != nullptr) {
+    const absl::Status evicted = coordinator_->CheckNotEvicted(last.key().worker_id());
+    if (!evicted.ok()) {
+      done(evicted);
+      return nullptr;
+    }
+  }
   return shard_->FinishPush(last, std::move(done));
 }
 
@@ -100,19 +134,44 @@ void TaskHandler::GetShardState(const ps::ShardStateRequest&, Done<ps::ShardStat
 }
 
 void TaskHandler::Restore(const ps::RestoreRequest& request, Done<ps::RestoreReply> done) {
+  if (orders_ == Orders::kFromThisProcess) return done(NoOrders());
   shard_->Restore(request, std::move(done));
 }
 
 void TaskHandler::MeasureNorm(const ps::ApplyRequest& request, Done<ps::NormReply> done) {
+  if (orders_ == Orders::kFromThisProcess) return done(NoOrders());
   shard_->MeasureNorm(request, std::move(done));
 }
 
 void TaskHandler::Apply(const ps::ApplyRequest& request, Done<ps::ApplyReply> done) {
+  if (orders_ == Orders::kFromThisProcess) return done(NoOrders());
   shard_->Apply(request, std::move(done));
 }
 
 void TaskHandler::Snapshot(const ps::SnapshotRequest& request, Done<ps::SnapshotReply> done) {
+  if (orders_ == Orders::kFromThisProcess) return done(NoOrders());
   shard_->Snapshot(request, std::move(done));
+}
+
+void TaskHandler::EndTask(const ps::EndTaskRequest& request, Done<ps::EndTaskReply> done) {
+  if (end_ == nullptr) {
+    return done(absl::FailedPreconditionError(
+        "this process has the coordinator: it ends by itself, or by Drain"));
+  }
+  ps::ErrorDetail detail;
+  if (request.run_id() != run_id_) {
+    detail.set_kind(ps::ErrorDetail::WRONG_RUN);
+    return done(MakeError(detail, "this ps task belongs to another job (run_id differs)"));
+  }
+  const uint64_t epoch = shard_->epoch();
+  if (request.epoch() < epoch) {
+    detail.set_kind(ps::ErrorDetail::EPOCH_CHANGED);
+    detail.set_epoch(epoch);
+    return done(MakeError(
+        detail, absl::StrCat("epoch ", request.epoch(), " is over, this task is in ", epoch)));
+  }
+  end_(request);
+  done(ps::EndTaskReply());
 }
 
 }  // namespace pushpull

@@ -3,6 +3,7 @@
 #ifndef PUSHPULL_PS_SERVER_SERVICE_TASK_HANDLER_H_
 #define PUSHPULL_PS_SERVER_SERVICE_TASK_HANDLER_H_
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -19,9 +20,15 @@ namespace pushpull {
 // Thread-safe. job, shard and coordinator must outlive the handler.
 class TaskHandler final : public PsHandler {
  public:
-  // coordinator: null in every task but 0. run_id: 16 bytes.
+  // Whose orders the shard takes: a coordinator in the same process needs no network for them.
+  enum class Orders { kFromPeers, kFromThisProcess };
+  // The coordinator, in another process, has told this task to end. Must not block.
+  using EndFn = std::function<void(const ps::EndTaskRequest&)>;
+
+  // coordinator: null in every task but 0. end: null in the coordinator's process. run_id: 16
+  // bytes.
   TaskHandler(const JobSpec* job, std::string run_id, ShardRuntime* shard,
-              CoordinatorRuntime* coordinator);
+              CoordinatorRuntime* coordinator, Orders orders, EndFn end);
 
   // Of all tasks, for GetJob, which is refused before.
   void SetAddresses(std::vector<std::string> addresses);
@@ -32,6 +39,10 @@ class TaskHandler final : public PsHandler {
   void Commit(const ps::CommitRequest& request, Done<ps::CommitReply> done) override;
   void GetStatus(const ps::StatusRequest& request, Done<ps::StatusReply> done) override;
 
+  void Checkpoint(const ps::CheckpointRequest& request, Done<ps::CheckpointReply> done) override;
+  void Drain(const ps::DrainRequest& request, Done<ps::DrainReply> done) override;
+  void Evict(const ps::EvictRequest& request, Done<ps::EvictReply> done) override;
+
   absl::Status PushChunk(const ps::PushChunk& header, const Payload& payload) override;
   CancelFn FinishPush(const ps::PushChunk& last, Done<ps::PushReply> done) override;
   CancelFn Pull(const ps::PullRequest& request, Done<PullSnapshot> done) override;
@@ -41,12 +52,15 @@ class TaskHandler final : public PsHandler {
   void MeasureNorm(const ps::ApplyRequest& request, Done<ps::NormReply> done) override;
   void Apply(const ps::ApplyRequest& request, Done<ps::ApplyReply> done) override;
   void Snapshot(const ps::SnapshotRequest& request, Done<ps::SnapshotReply> done) override;
+  void EndTask(const ps::EndTaskRequest& request, Done<ps::EndTaskReply> done) override;
 
  private:
   const JobSpec* const job_;
   const std::string run_id_;
   ShardRuntime* const shard_;
   CoordinatorRuntime* const coordinator_;
+  const Orders orders_;
+  const EndFn end_;
   absl::Mutex mutex_;
   std::vector<std::string> addresses_ ABSL_GUARDED_BY(mutex_);
 };

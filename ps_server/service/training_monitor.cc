@@ -1,6 +1,7 @@
 #include "ps_server/service/training_monitor.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "absl/strings/str_cat.h"
 
@@ -34,14 +35,23 @@ void TrainingMonitor::StepApplied(const coordinator_action::StepApplied& step) {
     for (const ps::Metric& metric : part.metrics) {
       now[metric.name()].Add(metric.value(), weight);
       metrics_[metric.name()].Add(metric.value(), weight);
-      if (metric.name() == kTotalLoss) clone_loss_[part.slot].Add(metric.value(), weight);
+      if (metric.name() != kTotalLoss) continue;
+      clone_loss_[part.slot].Add(metric.value(), weight);
+      if (part.samples > 0) figures_.worker_loss[part.worker_id] = metric.value();
     }
   }
   staleness_.Add(static_cast<double>(step.staleness), 1.0);
   figures_.step = step.step;
   figures_.staleness = step.staleness;
   figures_.learning_rate = job_->optimizer.learning_rate.At(step.step - 1);
-  if (now.count(kTotalLoss) > 0) figures_.loss = now[kTotalLoss].value();
+  figures_.images += samples;
+  if (now.count(kTotalLoss) > 0) {
+    figures_.loss = now[kTotalLoss].value();
+    if (samples > 0 && std::isfinite(figures_.loss)) {
+      ++figures_.losses;
+      figures_.loss_sum += figures_.loss;
+    }
+  }
   if (now.count(kAccuracy) > 0) figures_.accuracy = now[kAccuracy].value();
   UpdateRates(samples);
   if (events_ != nullptr && step.step % interval_ == 0) WriteScalars(step.step);

@@ -15,19 +15,9 @@
 #include "common/event_writer.h"
 #include "ps_server/core/coordinator_events.h"
 #include "ps_server/service/job_spec.h"
+#include "ps_server/watch/training_figures.h"
 
 namespace pushpull {
-
-// What is known of the steps since the last look.
-struct TrainingFigures {
-  uint64_t step = 0;
-  double loss = 0.0;       // of the last step, mean over its samples
-  double accuracy = -1.0;  // negative: none reported
-  double learning_rate = 0.0;
-  double images_per_second = 0.0;
-  double steps_per_second = 0.0;
-  uint64_t staleness = 0;
-};
 
 // Thread-safe.
 class TrainingMonitor {

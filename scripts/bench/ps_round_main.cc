@@ -1,7 +1,7 @@
 // Times full rounds of synchronous training without the training: every clone pushes a gradient,
 // the server aggregates and applies the optimizer, every clone pulls the new weights. Real
-// processes, one ps_server and 1, 2, 3 clones, over TCP and a Unix socket, next to what the machine
-// allows.
+// processes, one ps_server and 1, 2, 3 clones, over TCP, TLS and a Unix socket, next to what the
+// machine allows.
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -21,6 +22,7 @@
 #include "absl/strings/str_split.h"
 
 #include "common/cli/main_support.h"
+#include "common/cli/security_flags.h"
 #include "common/config/pipeline_config.h"
 #include "common/model/model_layout.h"
 #include "common/sharding.h"
@@ -34,7 +36,8 @@
 ABSL_FLAG(std::vector<std::string>, clones, std::vector<std::string>({"1", "2", "3"}),
           "numbers of clone processes");
 ABSL_FLAG(std::vector<std::string>, transports, std::vector<std::string>({"tcp", "unix"}),
-          "tcp, unix");
+          "tcp, tls, unix; tls with tcp prints what it costs");
+ABSL_FLAG(std::string, make_certs, "scripts/make_certs.sh", "makes the certificates for tls");
 ABSL_FLAG(int, rounds, 60, "timed rounds of each combination");
 ABSL_FLAG(int, warmup_rounds, 10, "rounds before those");
 ABSL_FLAG(std::string, optimizer, "momentum", "momentum, rms_prop, adam");
@@ -124,6 +127,7 @@ struct Model {
   int64_t gradient_bytes = 0;
   int64_t state_bytes = 0;           // one version: weights, slots, EMA
   std::vector<int64_t> apply_bytes;  // by number of clones, from 0
+  double bytes_per_ms = 0;           // of memcpy, read and written
 };
 
 class Benchmark {
@@ -135,7 +139,12 @@ class Benchmark {
  private:
   absl::Status ReadModel(const std::string& config);
   absl::StatusOr<Measured> RunServer(const std::string& transport, int clones);
-  absl::StatusOr<std::unique_ptr<ChildProcess>> StartServer(const std::string& address, int clones);
+  absl::StatusOr<std::unique_ptr<ChildProcess>> StartServer(const std::string& transport,
+                                                            const std::string& address, int clones);
+  absl::Status MakeCertificates() const;
+  // Of a child with the certificate; none for other transports.
+  std::vector<std::string> TlsFlags(const std::string& transport, const std::string& name) const;
+  absl::Status MeasureTransports(int clones);
 
   const std::string self_;
   const std::string folder_;
@@ -156,7 +165,30 @@ absl::Status Benchmark::ReadModel(const std::string& config_text) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<ChildProcess>> Benchmark::StartServer(const std::string& address,
+absl::Status Benchmark::MakeCertificates() const {
+  PP_ASSIGN_OR_RETURN(
+      const auto process,
+      ChildProcess::Start({absl::GetFlag(FLAGS_make_certs),
+                           absl::StrCat("--out=", folder_, "/certs"), "--job=ps_round",
+                           "--ps=127.0.0.1", "--workers=1", "--clones=any"}));
+  std::string last;
+  for (auto line = process->ReadLine(); line.ok(); line = process->ReadLine()) last = *line;
+  if (std::filesystem::exists(absl::StrCat(folder_, "/certs/worker-0.key")))
+    return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat(absl::GetFlag(FLAGS_make_certs), " made no certificates: ", last));
+}
+
+std::vector<std::string> Benchmark::TlsFlags(const std::string& transport,
+                                             const std::string& name) const {
+  if (transport != "tls") return {};
+  return {absl::StrCat("--tls_ca=", folder_, "/certs/ca.pem"),
+          absl::StrCat("--tls_cert=", folder_, "/certs/", name, ".pem"),
+          absl::StrCat("--tls_key=", folder_, "/certs/", name, ".key")};
+}
+
+absl::StatusOr<std::unique_ptr<ChildProcess>> Benchmark::StartServer(const std::string& transport,
+                                                                     const std::string& address,
                                                                      int clones) {
   std::string binary = absl::GetFlag(FLAGS_ps_server);
   if (binary.empty()) {
@@ -164,26 +196,36 @@ absl::StatusOr<std::unique_ptr<ChildProcess>> Benchmark::StartServer(const std::
   }
   const std::string train_dir = absl::StrCat(folder_, "/train");
   std::filesystem::remove_all(train_dir);
-  return ChildProcess::Start(
-      {binary, "--tasks=1", absl::StrCat("--listen=", address),
-       absl::StrCat("--pipeline_config_path=", folder_, "/pipeline.config"),
-       absl::StrCat("--train_dir=", train_dir), absl::StrCat("--num_replicas=", clones)},
-      absl::StrCat(folder_, "/ps_server.log"));
+  std::vector<std::string> command = {
+      binary,
+      "--tasks=1",
+      absl::StrCat("--listen=", address),
+      absl::StrCat("--pipeline_config_path=", folder_, "/pipeline.config"),
+      absl::StrCat("--train_dir=", train_dir),
+      absl::StrCat("--num_replicas=", clones)};
+  const std::vector<std::string> tls = TlsFlags(transport, "ps-0");
+  command.insert(command.end(), tls.begin(), tls.end());
+  return ChildProcess::Start(command, absl::StrCat(folder_, "/ps_server.log"));
 }
 
 absl::StatusOr<Measured> Benchmark::RunServer(const std::string& transport, int clones) {
   const std::string address = transport == "unix"
                                   ? absl::StrCat("unix:", folder_, "/ps.sock")
-                                  : absl::StrCat("127.0.0.1:", 20000 + getpid() % 20000 + clones);
-  PP_ASSIGN_OR_RETURN(auto server, StartServer(address, clones));
+                                  : absl::StrCat("127.0.0.1:", 20000 + getpid() % 20000 + clones +
+                                                                   (transport == "tls" ? 16 : 0));
+  PP_ASSIGN_OR_RETURN(auto server, StartServer(transport, address, clones));
   std::vector<std::unique_ptr<ChildProcess>> processes;
   for (int i = 0; i < clones; ++i) {
-    PP_ASSIGN_OR_RETURN(
-        auto process, ChildProcess::Start(
-                          {self_, absl::StrCat("--clone_of=", address),
-                           absl::StrCat("--clone_index=", i), absl::StrCat("--num_clones=", clones),
-                           absl::StrCat("--rounds=", absl::GetFlag(FLAGS_rounds)),
-                           absl::StrCat("--warmup_rounds=", absl::GetFlag(FLAGS_warmup_rounds))}));
+    std::vector<std::string> command = {
+        self_,
+        absl::StrCat("--clone_of=", address),
+        absl::StrCat("--clone_index=", i),
+        absl::StrCat("--num_clones=", clones),
+        absl::StrCat("--rounds=", absl::GetFlag(FLAGS_rounds)),
+        absl::StrCat("--warmup_rounds=", absl::GetFlag(FLAGS_warmup_rounds))};
+    const std::vector<std::string> tls = TlsFlags(transport, "worker-0");
+    command.insert(command.end(), tls.begin(), tls.end());
+    PP_ASSIGN_OR_RETURN(auto process, ChildProcess::Start(command));
     processes.push_back(std::move(process));
   }
   std::vector<double> push, round, cpu;
@@ -213,43 +255,66 @@ absl::StatusOr<Measured> Benchmark::RunServer(const std::string& transport, int 
   return result;
 }
 
+absl::Status Benchmark::MeasureTransports(int clones) {
+  std::map<std::string, Measured> all;
+  for (const std::string& transport : absl::GetFlag(FLAGS_transports)) {
+    const SocketKind kind = transport == "unix" ? SocketKind::kUnix : SocketKind::kTcp;
+    PP_ASSIGN_OR_RETURN(
+        const absl::Duration sockets,
+        MeasureSocketRound(kind, clones, model_.gradient_bytes, absl::GetFlag(FLAGS_rounds)));
+    PP_ASSIGN_OR_RETURN(const Measured measured, RunServer(transport, clones));
+    all[transport] = measured;
+    const double apply_ms = model_.apply_bytes[clones] / model_.bytes_per_ms;
+    const double floor_ms = Milliseconds(sockets) + apply_ms;
+    const double allowed_mb =
+        (2 * model_.state_bytes + clones * model_.gradient_bytes) / 1e6 + 64 * 1.048576;
+    absl::PrintF(
+        "%-9s %6d | %6.2f %10.2f | %7.2f %6.2f %9.2f | %11.2f %13.2f | %13.2f %6.2f | %13.1f "
+        "%8.1f\n",
+        transport, clones, measured.push_ms, measured.round_ms, Milliseconds(sockets), apply_ms,
+        floor_ms, measured.round_ms / floor_ms, measured.round_ms / Milliseconds(sockets),
+        measured.clone_cpu_ms, measured.server_cpu_ms, measured.rss_mb, allowed_mb);
+    std::fflush(stdout);
+  }
+  if (all.count("tcp") == 0 || all.count("tls") == 0) return absl::OkStatus();
+  const Measured& plain = all["tcp"];
+  const Measured& tls = all["tls"];
+  absl::PrintF(
+      "tls/tcp   %6d | %.2f of the rounds per second, CPU of a clone x %.2f, of the server x "
+      "%.2f\n",
+      clones, plain.round_ms / tls.round_ms, tls.clone_cpu_ms / plain.clone_cpu_ms,
+      tls.server_cpu_ms / plain.server_cpu_ms);
+  return absl::OkStatus();
+}
+
 absl::Status Benchmark::Run() {
   PP_ASSIGN_OR_RETURN(const std::string config, ConfigText());
+  for (const std::string& transport : absl::GetFlag(FLAGS_transports)) {
+    if (transport == "tls") {
+      PP_RETURN_IF_ERROR(MakeCertificates());
+    } else if (transport != "tcp" && transport != "unix") {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--transports: \"", transport, "\", expected tcp, tls or unix"));
+    }
+  }
   std::ofstream(absl::StrCat(folder_, "/pipeline.config")) << config;
   PP_RETURN_IF_ERROR(ReadModel(config));
-  const int rounds = absl::GetFlag(FLAGS_rounds);
   const double memcpy_ms = Milliseconds(MeasureMemcpy(model_.gradient_bytes, 50));
-  const double bytes_per_ms = 2 * model_.gradient_bytes / memcpy_ms;
+  model_.bytes_per_ms = 2 * model_.gradient_bytes / memcpy_ms;
   absl::PrintF(
       "gradient %.2f MB, state (one version) %.2f MB, optimizer %s, memcpy of the gradient %.2f ms "
       "(%.1f GB/s read + written)\n\n",
       model_.gradient_bytes / 1e6, model_.state_bytes / 1e6, absl::GetFlag(FLAGS_optimizer),
-      memcpy_ms, bytes_per_ms / 1e6);
+      memcpy_ms, model_.bytes_per_ms / 1e6);
   absl::PrintF(
       "transport clones |   push   round ms | sockets  apply  floor ms | round/floor round/sockets "
       "| CPU ms: clone server | server RSS MB  allowed\n");
-  for (const std::string& transport : absl::GetFlag(FLAGS_transports)) {
-    for (const std::string& text : absl::GetFlag(FLAGS_clones)) {
-      int clones = 0;
-      if (!absl::SimpleAtoi(text, &clones) || clones < 1 || clones > 16) {
-        return absl::InvalidArgumentError(absl::StrCat("--clones=", text, ": expected 1 to 16"));
-      }
-      const SocketKind kind = transport == "unix" ? SocketKind::kUnix : SocketKind::kTcp;
-      PP_ASSIGN_OR_RETURN(const absl::Duration sockets,
-                          MeasureSocketRound(kind, clones, model_.gradient_bytes, rounds));
-      PP_ASSIGN_OR_RETURN(const Measured measured, RunServer(transport, clones));
-      const double apply_ms = model_.apply_bytes[clones] / bytes_per_ms;
-      const double floor_ms = Milliseconds(sockets) + apply_ms;
-      const double allowed_mb =
-          (2 * model_.state_bytes + clones * model_.gradient_bytes) / 1e6 + 64 * 1.048576;
-      absl::PrintF(
-          "%-9s %6d | %6.2f %10.2f | %7.2f %6.2f %9.2f | %11.2f %13.2f | %13.2f %6.2f | %13.1f "
-          "%8.1f\n",
-          transport, clones, measured.push_ms, measured.round_ms, Milliseconds(sockets), apply_ms,
-          floor_ms, measured.round_ms / floor_ms, measured.round_ms / Milliseconds(sockets),
-          measured.clone_cpu_ms, measured.server_cpu_ms, measured.rss_mb, allowed_mb);
-      std::fflush(stdout);
+  for (const std::string& text : absl::GetFlag(FLAGS_clones)) {
+    int clones = 0;
+    if (!absl::SimpleAtoi(text, &clones) || clones < 1 || clones > 16) {
+      return absl::InvalidArgumentError(absl::StrCat("--clones=", text, ": expected 1 to 16"));
     }
+    PP_RETURN_IF_ERROR(MeasureTransports(clones));
   }
   return absl::OkStatus();
 }
@@ -261,6 +326,7 @@ absl::Status RunClone() {
   options.num_clones = absl::GetFlag(FLAGS_num_clones);
   const int warmup = absl::GetFlag(FLAGS_warmup_rounds);
   options.rounds = warmup + absl::GetFlag(FLAGS_rounds);
+  PP_ASSIGN_OR_RETURN(options.security, TransportSecurityFromFlags());
   PP_ASSIGN_OR_RETURN(const std::vector<RoundTimes> times, RunRounds(options));
   for (int i = warmup; i < options.rounds; ++i) {
     absl::PrintF("%.4f %.4f %.4f\n", Milliseconds(times[i].push), Milliseconds(times[i].total),

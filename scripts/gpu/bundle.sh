@@ -50,7 +50,7 @@ for program in "${programs[@]}"; do
   while read -r name path; do
     case "$name" in
       libc.so.6 | libm.so.6 | libdl.so.2 | librt.so.1 | libpthread.so.0 | libgcc_s.so.1 | ld-linux-x86-64.so.2) ;;
-      libcrypto.so.3 | libunwind.so.8 | liblzma.so.5) [ -e "$output/lib/$name" ] || cp -L "$path" "$output/lib/$name" ;;
+      libssl.so.3 | libcrypto.so.3 | libunwind.so.8 | liblzma.so.5) [ -e "$output/lib/$name" ] || cp -L "$path" "$output/lib/$name" ;;
       *)
         echo "bundle: $program needs $name ($path): link it as an archive (cmake/static_libraries.cmake) or ship it" >&2
         exit 70

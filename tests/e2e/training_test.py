@@ -66,8 +66,8 @@ class Training(EndToEndTest):
         server = self.start("ps.log", "ps_server", f"--pipeline_config_path={config}",
                             f"--train_dir={self.folder / 'run'}", "--listen=127.0.0.1:0",
                             "--state_dir=")
-        server.wait_for("listening on 127.0.0.1:")
-        address = server.text().split("listening on ")[1].split(";")[0]
+        server.wait_for("; train_dir")
+        address = server.text().split("; train_dir")[0].split("listening on ")[-1]
         worker = self.start("w.log", "worker", f"--ps={address}", "--num_clones=2")
         self.assertEqual(worker.wait(), 0, worker.text())
         self.assertEqual(server.wait(), 0, server.text())

@@ -9,7 +9,7 @@ failures=0
 
 reset() {
   rm -rf "${tree:?}"/*
-  mkdir -p "$tree"/{protos,common/rpc,common/cli,kernels/cpu,ps_server/{core,service,store},worker/{eval,train}}
+  mkdir -p "$tree"/{protos,common/rpc,common/cli,kernels/cpu,ps_server/{core,service,store,watch},worker/{eval,train}}
   echo '#include "common/x.h"' > "$tree/kernels/cpu/fine.cc"
   echo '#include "grpcpp/grpcpp.h"' > "$tree/common/rpc/fine.cc"
   echo '#include "absl/flags/flag.h"' > "$tree/worker/worker_main.cc"
@@ -50,6 +50,8 @@ expect_caught ps_server/store/a.cc '#include "kernels/cuda/x.h"'
 expect_caught ps_server/core/a.cc '#include "ps_server/store/variable_store.h"'
 expect_caught ps_server/core/a.cc '#include <thread>'
 expect_caught ps_server/core/a.cc '#include "common/clock.h"'
+expect_caught ps_server/watch/a.cc '#include "ps_server/service/server.h"'
+expect_caught ps_server/watch/a.cc '#include <microhttpd.h>'
 expect_caught worker/train/a.cc '#include "ps_server/core/x.h"'
 expect_caught worker/eval/a.cc '#include "common/ps_client.h"'
 expect_caught worker/eval/a.cc '#include "common/rpc/client.h"'

@@ -12,6 +12,7 @@
 #include "common/backoff.h"
 #include "common/clock.h"
 #include "common/rpc/grpc_ps_client.h"
+#include "common/rpc/security/transport_credentials.h"
 #include "common/sharding.h"
 #include "common/status_macros.h"
 #include "common/variable_layout.h"
@@ -23,8 +24,8 @@ constexpr absl::Duration kTimeout = absl::Seconds(60);
 
 class Clone {
  public:
-  explicit Clone(const CloneOptions& options)
-      : options_(options), client_(MakeGrpcPsClient(options.address)) {}
+  Clone(const CloneOptions& options, const TransportOptions& transport)
+      : options_(options), client_(MakeGrpcPsClient(options.address, transport)) {}
 
   absl::Status Join();
   absl::StatusOr<RoundTimes> Round();
@@ -131,6 +132,7 @@ absl::Status Clone::Push(uint64_t step) {
   key->set_step(step);
   key->set_slot(registered_.grants(0).slot());
   key->set_grant(registered_.grants(0).grant());
+  key->set_seal(registered_.grants(0).seal());
   key->set_worker_id(options_.clone);
   key->set_base_version(version_);
   auto stream = client_->StartPush(kTimeout);
@@ -155,6 +157,7 @@ absl::Status Clone::Pull(uint64_t min_version, bool exact) {
   request.set_min_version(min_version);
   request.set_exact(exact);
   request.set_worker_id(options_.clone);
+  *request.mutable_grant() = registered_.grants(0);
   return client_->Pull(request, kTimeout, [&](const ps::PullChunk& header, const Payload& payload) {
     if (header.chunk() >= sharding_->num_chunks(0)) return absl::InternalError("chunk number");
     const ElementRange range = sharding_->chunk(0, header.chunk());
@@ -183,7 +186,10 @@ absl::StatusOr<RoundTimes> Clone::Round() {
 }  // namespace
 
 absl::StatusOr<std::vector<RoundTimes>> RunRounds(const CloneOptions& options) {
-  Clone clone(options);
+  TransportOptions transport;
+  PP_ASSIGN_OR_RETURN(transport.credentials,
+                      TransportCredentials::Create(options.security, {PeerRole::kWorker}));
+  Clone clone(options, transport);
   PP_RETURN_IF_ERROR(clone.Join());
   std::vector<RoundTimes> all;
   for (int i = 0; i < options.rounds; ++i) {

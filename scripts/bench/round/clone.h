@@ -10,6 +10,8 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
+#include "common/transport_security.h"
+
 namespace pushpull {
 
 struct RoundTimes {
@@ -23,6 +25,7 @@ struct CloneOptions {
   uint32_t clone = 0;
   uint32_t num_clones = 1;
   int rounds = 1;
+  TransportSecurity security = {};
 };
 
 // Joins the job at the address (one task) and does the rounds, with CRCs, commit and barrier as in

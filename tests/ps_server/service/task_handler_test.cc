@@ -3,6 +3,8 @@
 
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "gtest/gtest.h"
@@ -37,6 +39,15 @@ class TaskHandlerTest : public ::testing::Test {
       return client_->Pull(PullOf(0), kTimeout, Ignore).ok();
     })) << "not restored";
   }
+  // The shard serves a moment before the coordinator does.
+  absl::StatusOr<ps::RegisterReply> Register(const ps::RegisterRequest& request) {
+    absl::StatusOr<ps::RegisterReply> reply;
+    EXPECT_TRUE(server_->Await([&](const auto&) {
+      reply = client_->Register(request, kTimeout);
+      return !absl::IsUnavailable(reply.status());
+    }));
+    return reply;
+  }
   ps::PullRequest PullOf(uint64_t version) const {
     ps::PullRequest request;
     request.set_run_id(job_.run_id());
@@ -70,6 +81,11 @@ TEST_F(TaskHandlerTest, OtherTasksAreNoCoordinator) {
   const absl::Status status = other->GetJob(ps::JobRequest(), kTimeout).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
   EXPECT_TRUE(absl::StrContains(status.message(), "task 0")) << status;
+  // They end with the coordinator's process, not by themselves.
+  ps::EndTaskRequest end;
+  end.set_run_id(job_.run_id());
+  end.set_epoch(job_.epoch() + 1);
+  EXPECT_TRUE(absl::IsFailedPrecondition(other->EndTask(end, kTimeout).status()));
 }
 
 TEST_F(TaskHandlerTest, PullOfAVersionThatDoesNotComeEndsByItself) {
@@ -98,11 +114,137 @@ TEST_F(TaskHandlerTest, PullOfAnotherRunOrEpoch) {
   EXPECT_GT(detail.epoch(), job_.epoch());
 }
 
+TEST_F(TaskHandlerTest, OnlyTheOwnerOfAGrantPushesAndCommits) {
+  StartServer(1);
+  ps::RegisterRequest request;
+  request.set_run_id(job_.run_id());
+  request.set_num_replicas(1);
+  request.set_layout_signature(job_.layout_signature());
+  request.set_protocol_version(kProtocolVersion);
+  request.set_session(77);
+  const auto registered = Register(request);
+  ASSERT_TRUE(registered.ok()) << registered.status();
+  ASSERT_EQ(registered->grants_size(), 1);
+  const ps::SlotGrant& grant = registered->grants(0);
+
+  ps::PushChunk chunk;
+  ps::PushKey& key = *chunk.mutable_key();
+  key.set_run_id(job_.run_id());
+  key.set_epoch(job_.epoch());
+  key.set_step(1);
+  key.set_slot(grant.slot());
+  key.set_grant(grant.grant());
+  const auto push = [&] { return server_->core().handler(0)->PushChunk(chunk, Payload()); };
+  const auto commit = [&] {
+    ps::CommitRequest request;
+    *request.mutable_key() = key;
+    request.mutable_info()->set_samples(1);
+    return client_->Commit(request, kTimeout).status();
+  };
+  for (const uint64_t guess : {uint64_t{0}, grant.seal() + 1}) {
+    key.set_seal(guess);
+    EXPECT_EQ(GetErrorDetail(push()).kind(), ps::ErrorDetail::FENCED);
+    EXPECT_EQ(GetErrorDetail(commit()).kind(), ps::ErrorDetail::FENCED);
+  }
+  key.set_seal(grant.seal());
+  key.set_grant(grant.grant() + 1);
+  EXPECT_EQ(GetErrorDetail(push()).kind(), ps::ErrorDetail::FENCED) << "a grant of its own making";
+  key.set_grant(grant.grant());
+  key.set_worker_id(1);
+  EXPECT_EQ(GetErrorDetail(push()).kind(), ps::ErrorDetail::FENCED) << "another worker's";
+  key.set_worker_id(0);
+  EXPECT_EQ(GetErrorDetail(push()).kind(), ps::ErrorDetail::BAD_CHUNK) << "it is empty";
+  EXPECT_TRUE(commit().ok());
+}
+
+TEST_F(TaskHandlerTest, NobodyElseIsAClone) {
+  StartServer(1);
+  ps::RegisterRequest request;
+  request.set_run_id(job_.run_id());
+  request.set_num_replicas(1);
+  request.set_layout_signature(job_.layout_signature());
+  request.set_protocol_version(kProtocolVersion);
+  request.set_peer_name("host:1");
+  request.set_session(77);
+  ASSERT_TRUE(Register(request).ok());
+  ASSERT_TRUE(Register(request).ok());
+  request.set_session(78);
+  EXPECT_TRUE(absl::IsAlreadyExists(Register(request).status()));
+
+  ps::HeartbeatRequest heartbeat;
+  heartbeat.set_run_id(job_.run_id());
+  heartbeat.set_epoch(job_.epoch());
+  EXPECT_EQ(GetErrorDetail(client_->Heartbeat(heartbeat, kTimeout).status()).kind(),
+            ps::ErrorDetail::EPOCH_CHANGED);
+  heartbeat.set_session(77);
+  const auto reply = client_->Heartbeat(heartbeat, kTimeout);
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_EQ(reply->grants_size(), 1);
+}
+
+TEST_F(TaskHandlerTest, ShardsTakeNoOrdersFromTheNetwork) {
+  StartServer(1);
+  ps::RestoreRequest restore;
+  restore.set_run_id(job_.run_id());
+  restore.set_epoch(job_.epoch() + 1);
+  ps::ApplyRequest apply;
+  apply.set_run_id(job_.run_id());
+  apply.set_epoch(job_.epoch());
+  apply.set_step(1);
+  ps::SnapshotRequest snapshot;
+  snapshot.set_run_id(job_.run_id());
+  EXPECT_TRUE(absl::IsPermissionDenied(client_->Restore(restore, kTimeout).status()));
+  EXPECT_TRUE(absl::IsPermissionDenied(client_->Apply(apply, kTimeout).status()));
+  EXPECT_TRUE(absl::IsPermissionDenied(client_->MeasureNorm(apply, kTimeout).status()));
+  EXPECT_TRUE(absl::IsPermissionDenied(client_->Snapshot(snapshot, kTimeout).status()));
+  EXPECT_TRUE(client_->GetShardState(kTimeout).ok());
+}
+
+TEST_F(TaskHandlerTest, ReadersWithoutAGrantDoNotHoldTheShardsMemory) {
+  StartServer(1);
+  std::vector<PullSnapshot> held;
+  const auto pull = [&](uint64_t version) {
+    absl::Status status;
+    server_->core().handler(0)->Pull(PullOf(version), [&](absl::StatusOr<PullSnapshot> snapshot) {
+      status = snapshot.status();
+      if (snapshot.ok()) held.push_back(*std::move(snapshot));
+    });
+    return status;
+  };
+  TestClone clone(server_.get(), {});
+  for (uint64_t version = 0; held.size() < 2; version += 2) {
+    ASSERT_TRUE(
+        server_->Await([version](const auto& status) { return status.version() >= version; }));
+    ASSERT_TRUE(pull(version).ok());
+    if (held.size() == 2 && held[0].version == held[1].version) held.pop_back();
+  }
+  const uint64_t newest = held.back().version;
+  EXPECT_TRUE(
+      server_->Await([newest](const auto& status) { return status.version() >= newest + 10; }));
+  EXPECT_TRUE(absl::IsUnavailable(pull(newest + 1))) << "two copies are out";
+  held.clear();
+  EXPECT_TRUE(pull(newest + 1).ok());
+  clone.Stop();
+  clone.Join().IgnoreError();
+}
+
 TEST_F(TaskHandlerTest, PullThatNeverEndsHoldsItsBytesButNotTraining) {
   for (const bool mapped : {false, true}) {
     StartServer(1, mapped);
+    // With a grant: without one it would be a copy.
+    ps::RegisterRequest request;
+    request.set_run_id(job_.run_id());
+    request.set_num_replicas(1);
+    request.set_layout_signature(job_.layout_signature());
+    request.set_protocol_version(kProtocolVersion);
+    request.set_peer_name("test");
+    request.set_session(1);
+    const auto registered = Register(request);
+    ASSERT_TRUE(registered.ok()) << registered.status();
+    ps::PullRequest pull = PullOf(0);
+    *pull.mutable_grant() = registered->grants(0);
     std::optional<PullSnapshot> held;
-    server_->core().handler(0)->Pull(PullOf(0), [&held](absl::StatusOr<PullSnapshot> snapshot) {
+    server_->core().handler(0)->Pull(pull, [&held](absl::StatusOr<PullSnapshot> snapshot) {
       if (snapshot.ok()) held = *std::move(snapshot);
     });
     ASSERT_TRUE(held.has_value());

@@ -76,6 +76,16 @@ void RelayHandler::Commit(const ps::CommitRequest& request, Done<ps::CommitReply
 void RelayHandler::GetStatus(const ps::StatusRequest& request, Done<ps::StatusReply> done) {
   Forward(&PsHandler::GetStatus, request, std::move(done));
 }
+void RelayHandler::Checkpoint(const ps::CheckpointRequest& request,
+                              Done<ps::CheckpointReply> done) {
+  Forward(&PsHandler::Checkpoint, request, std::move(done));
+}
+void RelayHandler::Drain(const ps::DrainRequest& request, Done<ps::DrainReply> done) {
+  Forward(&PsHandler::Drain, request, std::move(done));
+}
+void RelayHandler::Evict(const ps::EvictRequest& request, Done<ps::EvictReply> done) {
+  Forward(&PsHandler::Evict, request, std::move(done));
+}
 
 absl::Status RelayHandler::PushChunk(const ps::PushChunk& header, const Payload& payload) {
   absl::ReaderMutexLock lock(&gate_);
@@ -115,6 +125,9 @@ void RelayHandler::Apply(const ps::ApplyRequest& request, Done<ps::ApplyReply> d
 }
 void RelayHandler::Snapshot(const ps::SnapshotRequest& request, Done<ps::SnapshotReply> done) {
   Forward(&PsHandler::Snapshot, request, std::move(done));
+}
+void RelayHandler::EndTask(const ps::EndTaskRequest& request, Done<ps::EndTaskReply> done) {
+  Forward(&PsHandler::EndTask, request, std::move(done));
 }
 
 }  // namespace pushpull

@@ -26,6 +26,9 @@ class RelayHandler final : public PsHandler {
   void Heartbeat(const ps::HeartbeatRequest& request, Done<ps::HeartbeatReply> done) override;
   void Commit(const ps::CommitRequest& request, Done<ps::CommitReply> done) override;
   void GetStatus(const ps::StatusRequest& request, Done<ps::StatusReply> done) override;
+  void Checkpoint(const ps::CheckpointRequest& request, Done<ps::CheckpointReply> done) override;
+  void Drain(const ps::DrainRequest& request, Done<ps::DrainReply> done) override;
+  void Evict(const ps::EvictRequest& request, Done<ps::EvictReply> done) override;
   absl::Status PushChunk(const ps::PushChunk& header, const Payload& payload) override;
   CancelFn FinishPush(const ps::PushChunk& last, Done<ps::PushReply> done) override;
   CancelFn Pull(const ps::PullRequest& request, Done<PullSnapshot> done) override;
@@ -34,6 +37,7 @@ class RelayHandler final : public PsHandler {
   void MeasureNorm(const ps::ApplyRequest& request, Done<ps::NormReply> done) override;
   void Apply(const ps::ApplyRequest& request, Done<ps::ApplyReply> done) override;
   void Snapshot(const ps::SnapshotRequest& request, Done<ps::SnapshotReply> done) override;
+  void EndTask(const ps::EndTaskRequest& request, Done<ps::EndTaskReply> done) override;
 
  private:
   // The calls that wait for an answer, by number: how to fail each.

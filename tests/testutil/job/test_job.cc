@@ -73,6 +73,7 @@ absl::Status TestServer::Start() {
   options.num_replicas = options_.num_replicas;
   if (options_.mapped) options.state_dir = folder_ + "/state";
   options.lease = options_.lease;
+  options.trace = options_.trace;
   const absl::Time deadline = absl::Now() + kPatience;
   for (;;) {
     auto core = ServerCore::Open(*job_, options, &files_, &clock_);
@@ -190,18 +191,22 @@ absl::Status TestClone::Run() {
   options.worker_id = options_.worker_id;
   options.num_replicas = options_.num_replicas;
   options.peer_name = options_.peer_name;
+  options.session = 1;  // a clone that follows another under its name is taken for it
   options.peer_deadline = options_.peer_deadline;
   options.rpc_timeout = options_.rpc_timeout;
+  options.server_clock = options_.server_clock;
   PsSession session(options, server_->factory(options_.hook), &server_->clock(), nullptr);
   PP_RETURN_IF_ERROR(session.Connect({AddressOf(0)}));
   const VariableLayout* layout =
       options_.layout != nullptr ? options_.layout : &server_->job().layout;
   ToyGradientSource source(layout, options_.num_replicas, options_.gradient_hook);
-  CloneTrainer trainer(&session, &source, layout, &server_->clock(),
-                       [this](const CloneReport& report) {
-                         absl::MutexLock lock(&mutex_);
-                         reports_.push_back(report);
-                       });
+  CloneTrainer trainer(
+      &session, &source, layout, &server_->clock(),
+      [this](const CloneReport& report) {
+        absl::MutexLock lock(&mutex_);
+        reports_.push_back(report);
+      },
+      options_.instruments);
   {
     absl::MutexLock lock(&mutex_);
     trainer_ = &trainer;

@@ -43,6 +43,7 @@ struct TestServerOptions {
   uint32_t num_replicas = 0;
   bool mapped = false;
   absl::Duration lease = absl::Seconds(10);
+  TraceWriter* trace = nullptr;  // must outlive the server
 };
 
 config::TrainEvalPipelineConfig MakeTinyConfig(const std::string& train_config);
@@ -98,6 +99,8 @@ struct TestCloneOptions {
   absl::Duration rpc_timeout = absl::Seconds(20);
   const VariableLayout* layout = nullptr;  // null: the server's
   ToyGradientSource::Hook gradient_hook = nullptr;
+  CloneInstruments instruments = {};
+  ClockOffset* server_clock = nullptr;
 };
 
 // One clone on a thread of its own.

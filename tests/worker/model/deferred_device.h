@@ -26,6 +26,7 @@ class DeferredDevice final : public Device {
   int num_launches() const { return num_launches_; }
 
   std::string description() const override { return "deferred device"; }
+  std::string uuid() const override { return "GPU-deferred"; }
   int64_t free_bytes() const override { return free_bytes_; }
   absl::StatusOr<std::unique_ptr<Memory>> Allocate(int64_t bytes) override;
   absl::StatusOr<std::unique_ptr<Memory>> AllocatePinned(int64_t bytes) override;

@@ -1,0 +1,16 @@
+# Writes a source file with one function that returns the text of a file.
+# usage: cmake -DINPUT=TEXT -DOUTPUT=SOURCE -DHEADER=INCLUDE -DFUNCTION=NAME -P embed_text.cmake
+file(READ "${INPUT}" text)
+if(text MATCHES "\\)embedded\"")
+  message(FATAL_ERROR "${INPUT} holds the end of the string that it becomes")
+endif()
+file(WRITE "${OUTPUT}" "#include \"${HEADER}\"
+
+namespace pushpull {
+
+absl::string_view ${FUNCTION}() {
+  return R\"embedded(${text})embedded\";
+}
+
+}  // namespace pushpull
+")

@@ -1,0 +1,49 @@
+// How much others can make us log: a burst at once, then one message per period. What is left out
+// is counted, and the next message says how many.
+#ifndef PUSHPULL_COMMON_LOG_LIMITER_H_
+#define PUSHPULL_COMMON_LOG_LIMITER_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+
+namespace pushpull {
+
+// Not thread-safe.
+class LogLimiter {
+ public:
+  LogLimiter(int burst, absl::Duration period) : burst_(burst), period_(period) {}
+
+  // now: steady time. False: say nothing.
+  bool Allow(absl::Duration now) {
+    tokens_ = std::min<double>(burst_, tokens_ + absl::FDivDuration(now - last_, period_));
+    last_ = now;
+    if (tokens_ < 1.0) {
+      ++left_out_;
+      return false;
+    }
+    tokens_ -= 1.0;
+    return true;
+  }
+
+  // To append to the message that was allowed: "" or " (12 like it not logged)".
+  std::string TakeNote() {
+    const int64_t left_out = std::exchange(left_out_, 0);
+    return left_out == 0 ? "" : absl::StrCat(" (", left_out, " like it not logged)");
+  }
+
+ private:
+  const int burst_;
+  const absl::Duration period_;
+  double tokens_ = 1e9;  // full from the start
+  absl::Duration last_ = absl::ZeroDuration();
+  int64_t left_out_ = 0;
+};
+
+}  // namespace pushpull
+
+#endif  // PUSHPULL_COMMON_LOG_LIMITER_H_

@@ -1,0 +1,86 @@
+#include "ps_server/service/coordinator_trace.h"
+
+#include <set>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+#include "ps_server/service/overloaded.h"
+#include "ps_server/service/shard_trace.h"
+
+namespace pushpull {
+namespace {
+
+// Commits for steps that are not open are refused; a few are remembered until that is known.
+constexpr size_t kMaxOpenSteps = 4;
+
+std::string WaitedFor(const ps::ApplyRequest& request, uint32_t num_slots, uint32_t last_worker) {
+  std::set<uint32_t> missing;
+  for (uint32_t slot = 0; slot < num_slots; ++slot) missing.insert(slot);
+  for (const ps::Contribution& part : request.contributions()) missing.erase(part.slot());
+  if (missing.empty()) return absl::StrCat("clone ", last_worker);
+  return absl::StrCat("slots ", absl::StrJoin(missing, ", "), ", which are left out");
+}
+
+}  // namespace
+
+CoordinatorTrace::CoordinatorTrace(TraceWriter* writer, bool sync, const Clock* clock)
+    : sync_(sync),
+      clock_(clock),
+      steps_(TaskRow(writer, 0, kStepTraceRow, "wait for the step")),
+      checkpoints_(TaskRow(writer, 0, kCheckpointTraceRow, "checkpoint")) {}
+
+void CoordinatorTrace::OnCommit(const ps::PushKey& key) {
+  if (!sync_) return;
+  const absl::Duration now = clock_->Now();
+  absl::MutexLock lock(&mutex_);
+  if (key.step() <= decided_) return;
+  Commits& commits = commits_.try_emplace(key.step(), Commits{now, 0}).first->second;
+  commits.last_worker = key.worker_id();
+  if (commits_.size() > kMaxOpenSteps) commits_.erase(std::prev(commits_.end()));
+}
+
+void CoordinatorTrace::OnCall(const ShardCall& call, uint32_t num_slots) {
+  std::visit(Overloaded{
+                 [&](const shard_call::MeasureNorm& c) { OnDecided(c.request, num_slots); },
+                 [&](const shard_call::Apply& c) { OnDecided(c.request, num_slots); },
+                 [&](const shard_call::Snapshot& c) {
+                   absl::MutexLock lock(&mutex_);
+                   snapshots_.try_emplace(c.request.step(), clock_->Now());
+                 },
+                 [&](const shard_call::Restore& c) {
+                   // Steps may have been rolled back.
+                   absl::MutexLock lock(&mutex_);
+                   decided_ = c.request.step();
+                   commits_.clear();
+                   snapshots_.clear();
+                 },
+                 [](const shard_call::GetState&) {},
+             },
+             call);
+}
+
+void CoordinatorTrace::OnDecided(const ps::ApplyRequest& request, uint32_t num_slots) {
+  const absl::Duration now = clock_->Now();
+  absl::MutexLock lock(&mutex_);
+  const auto commits = commits_.find(request.step());
+  if (!sync_ || commits == commits_.end()) return;  // or another shard's call of the same step
+  decided_ = request.step();
+  const std::string waited_for = WaitedFor(request, num_slots, commits->second.last_worker);
+  steps_->Add("wait", commits->second.first, now,
+              {{"step", request.step()}, {"for", absl::string_view(waited_for)}});
+  commits_.erase(commits_.begin(), std::next(commits));
+}
+
+void CoordinatorTrace::OnPublished(uint64_t step, const absl::Status& status) {
+  const absl::Duration now = clock_->Now();
+  absl::MutexLock lock(&mutex_);
+  const auto begin = snapshots_.find(step);
+  if (begin == snapshots_.end()) return;
+  checkpoints_->Add(status.ok() ? "checkpoint" : "failed checkpoint", begin->second, now,
+                    {{"step", step}});
+  snapshots_.erase(snapshots_.begin(), std::next(begin));
+}
+
+}  // namespace pushpull

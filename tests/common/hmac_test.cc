@@ -1,0 +1,21 @@
+#include "common/hmac.h"
+
+#include "gtest/gtest.h"
+
+namespace pushpull {
+namespace {
+
+// RFC 4231, test case 2: 5bdcc146bf60754e...
+TEST(HmacTest, KnownAnswer) {
+  EXPECT_EQ(ShortHmac("Jefe", "what do ya want for nothing?"), 0x4e7560bf46c1dc5bu);
+}
+
+TEST(HmacTest, KeysDiffer) {
+  const std::string key = NewHmacKey();
+  EXPECT_EQ(key.size(), 32);
+  EXPECT_NE(key, NewHmacKey());
+  EXPECT_NE(ShortHmac(key, "x"), ShortHmac(NewHmacKey(), "x"));
+}
+
+}  // namespace
+}  // namespace pushpull

@@ -1,0 +1,126 @@
+"""Workers come and go while training goes on; operators save, evict and drain. PUSHPULL_TEST_FULL=1: longer runs."""
+import pathlib
+import re
+import signal
+import time
+import unittest
+
+from operators import FULL, OperatorTest, clone_of
+
+STEPS = 1500 if FULL else 400
+
+
+class Elasticity(OperatorTest):
+
+    def start_one(self, index, workers, run="run", log=None):
+        """A worker with one clone."""
+        return self.start(log or f"{run}.worker{index}.log", "worker", f"--ps={self.address(run)}",
+                          "--num_clones=1", f"--num_workers={workers}", f"--worker_index={index}",
+                          "--threads=1", "--peer_deadline=60s")
+
+    def leave(self, worker):
+        worker.kill(signal.SIGTERM)
+        self.assertEqual(worker.wait(), 143, worker.text())
+
+    def test_sync_slots_change_hands_and_the_bits_stay(self):
+        config = self.write_config(steps=STEPS)
+        self.train(config, "straight", worker_flags=["--threads=1"])
+        server = self.start_server(config, "run", "--lease=1s")
+        workers = [self.start_one(index, 3) for index in range(3)]
+        self.wait_for_step(20)
+        self.leave(workers[2])
+        server.wait_for("slot 2 goes to")
+        self.wait_for_step(self.status()["version"] + 20)
+        # It joins again, and gets its slot at a step boundary.
+        workers[2] = self.start_one(2, 3, log="again.log")
+        self.wait_until(lambda status: clone_of(status, 2)["slots"] == [2], what="slot 2 at home")
+        # One is taken out for good; its worker has nothing else to do.
+        text = self.psctl("evict", "1", "--reason=its disk is full")
+        self.assertEqual(text, "evicted clone 1; it had slot 1\n")
+        self.assertEqual(workers[1].wait(), 77, workers[1].text())
+        self.assertIn("its disk is full", workers[1].text())
+        if FULL:
+            late = self.start_one(1, 3, log="late.log")
+            self.assertEqual(late.wait(), 77, late.text())
+        status = self.status()
+        self.assertLess(status["version"], STEPS, "training ended too early to see anything")
+        self.assertTrue(clone_of(status, 1)["evicted"])
+        for worker in (workers[0], workers[2]):
+            self.assertEqual(worker.wait(), 0, worker.text())
+        self.assertEqual(server.wait(), 0, server.text())
+        self.assertEqual(self.checkpoint(STEPS), self.checkpoint(STEPS, "straight"))
+
+    def test_async_workers_come_and_go_at_once(self):
+        config = self.write_config(steps=1000000, sync="false")
+        server = self.start_server(config, "run", "--lease=10s")
+        first = self.start_one(0, 2)
+        # Nobody waits for the one that is not there, nor for the one that has left.
+        self.wait_for_step(20)
+        second = self.start_one(1, 2)
+        self.wait_until(lambda status: clone_of(status, 1)["contributions"] >= 20,
+                        what="contributions of the second worker")
+        self.leave(second)
+        left = time.monotonic()
+        self.wait_for_step(self.status()["version"] + 20)
+        if not FULL:
+            self.assertLess(time.monotonic() - left, 10, "a lease was waited for")
+        again = self.start_one(1, 2, log="again.log")
+        known = clone_of(self.status(), 1)["contributions"]
+        status = self.wait_until(lambda s: clone_of(s, 1)["contributions"] > known)
+        self.assertGreater(sum(status["staleness"]["counts"]), 40)
+        server.kill(signal.SIGTERM)
+        self.assertEqual(server.wait(), 143, server.text())
+        last = self.newest_checkpoint()
+        self.assertGreaterEqual(last, status["version"])
+        for worker in (first, again):
+            self.leave(worker)
+
+    def test_operators_save_evict_and_drain(self):
+        config = self.write_config(steps=1000000)
+        server = self.start_server(config, log="first.log")
+        worker = self.start_worker()
+        self.assertIn("no clone 9", self.psctl("evict", 9, expect=66))
+        self.assertIn("unknown command", self.psctl("stop", expect=64))
+        asked = self.wait_for_step(20)["version"]
+        saved = int(re.search(r"step (\d+)", self.psctl("checkpoint")).group(1))
+        self.assertGreaterEqual(saved, asked)
+        self.assertTrue((self.folder / "run" / f"ckpt-{saved:08d}" / "MANIFEST.json").exists())
+
+        self.psctl("evict", "--worker_id=1", "--reason=an experiment")
+        worker.wait_for("it is out of the job")
+        self.assertIn("an experiment", worker.text())
+        self.wait_for_step(self.status()["version"] + 20)
+
+        told = self.status()["version"]
+        draining = self.psctl("drain")
+        drained_at = int(re.search(r"step (\d+) is applied", draining).group(1))
+        self.assertGreaterEqual(drained_at, told)
+        self.assertEqual(server.wait(), 143, server.text())
+        self.assertIn("an operator has told this server to end", server.text())
+        last = self.newest_checkpoint()
+        self.assertGreaterEqual(last, drained_at)
+        self.assertIn(self.address(), self.psctl("status", "--timeout=5s", expect=200))
+
+        # Goes on from there. The new server knows of no eviction, and the clone does not come: again.
+        server = self.start_server(config, log="second.log")
+        server.wait_for(f"serving version {last} ")
+        self.psctl_when_known("evict", 1)
+        self.wait_for_step(last + 20)
+        self.assertEqual(self.status()["rolled_back_steps"], 0)
+        self.psctl("drain")
+        self.assertEqual(server.wait(), 143, server.text())
+        worker.kill(signal.SIGTERM)
+        self.assertEqual(worker.wait(), 143, worker.text())
+
+    def psctl_when_known(self, *arguments):
+        """After a restart the number of clones comes with the first of them."""
+        self.wait_until(lambda status: status["clones"], what="a clone")
+        self.psctl(*arguments)
+
+    def newest_checkpoint(self, run="run"):
+        names = pathlib.Path(self.folder / run).glob("ckpt-*/MANIFEST.json")
+        return max(int(name.parent.name[5:]) for name in names)
+
+
+if __name__ == "__main__":
+    unittest.main()

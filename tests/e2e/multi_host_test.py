@@ -1,0 +1,79 @@
+"""Two ps_server processes with one task each and two workers, as on several hosts: SIGKILL of either, SIGTERM, ends."""
+import pathlib
+import random
+import re
+import signal
+import sys
+import time
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cluster"))
+from cluster_harness import ClusterTest  # pylint: disable=wrong-import-position
+
+STEPS = 150
+
+
+class MultiHost(ClusterTest):
+
+    def addresses(self, run):
+        return [f"unix:{self.folder / f'{run}.{task}.sock'}" for task in (0, 1)]
+
+    def task(self, run, config, index, log=None):
+        return self.start_task(run, config, index, self.addresses(run), "--lease=3s", log=log)
+
+    def workers(self, run):
+        return [
+            self.start_cluster_worker(run, index, 2, 1, self.addresses(run)[0], "--device=cpu",
+                                      "--threads=1", "--peer_deadline=60s") for index in (0, 1)
+        ]
+
+    def await_end(self, processes, code=0):
+        for process in processes:
+            self.assertEqual(process.wait(), code, self.logs())
+
+    def straight(self, config):
+        """The same job, all tasks in one process and both clones in one worker."""
+        self.train(config, "straight", 2, server_flags=["--tasks=2"])
+        return self.shards(STEPS, "straight")
+
+    def test_tasks_killed_in_turn(self):
+        config = self.write_config(steps=STEPS)
+        tasks = [self.task("killed", config, index, f"killed.{index}.0.log") for index in (0, 1)]
+        workers = self.workers("killed")
+        servers = list(tasks)
+        for number, index in enumerate((1, 0, 1), 1):
+            before = self.applied("killed")
+            self.assertIsNotNone(self.await_applied("killed", max(before, 0) + 10, patience=60),
+                                 self.logs())
+            time.sleep(random.uniform(0.0, 0.05))
+            self.assertIsNone(tasks[index].popen.poll(), f"ended before kill {number}\n{self.logs()}")
+            tasks[index].kill(signal.SIGKILL)
+            tasks[index].wait()
+            tasks[index] = self.task("killed", config, index, f"killed.{index}.{number}.log")
+            servers.append(tasks[index])
+        self.await_end([*workers, *tasks])
+        text = "".join(server.text() for server in servers)
+        # The step in flight may have reached one of the two tasks; none that both have is redone.
+        self.assertLessEqual({int(steps) for steps in re.findall(r"(\d+) steps (?:back|rolled back)", text)}, {1})
+        self.assertNotIn("from the checkpoint", text)
+        shards = self.shards(STEPS, "killed")
+        self.assertEqual(len(shards), 2)
+        self.assertEqual(shards, self.straight(config))
+
+    def test_sigterm_of_the_second_task_drains_the_job(self):
+        config = self.write_config(steps=1000000)
+        tasks = [self.task("run", config, index) for index in (0, 1)]
+        workers = self.workers("run")
+        self.assertIsNotNone(self.await_applied("run", 10, patience=60), self.logs())
+        tasks[1].kill(signal.SIGTERM)
+        self.await_end(tasks, 143)
+        for worker in workers:
+            worker.kill(signal.SIGTERM)
+        self.await_end(workers, 143)
+        (checkpoint,) = (self.folder / "run").glob("ckpt-????????")
+        self.assertGreaterEqual(int(checkpoint.name[5:]), 10)
+        self.assertEqual(len(list(checkpoint.glob("shard-*-of-00002.safetensors"))), 2)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,93 @@
+"""What the tests of operators' tools share: psctl, clone processes by number, waiting for a status."""
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import time
+
+from harness import BIN, PATIENCE_S, EndToEndTest
+
+FULL = os.environ.get("PUSHPULL_TEST_FULL", "") not in ("", "0")
+
+
+class OperatorTest(EndToEndTest):
+
+    def start_server(self, *arguments, **options):
+        """Returns when it answers."""
+        server = super().start_server(*arguments, **options)
+        server.wait_for("serving version")
+        return server
+
+    def psctl(self, *arguments, run="run", expect=0):
+        """Output of a call that ends with this code."""
+        done = subprocess.run(
+            [str(BIN / "psctl"), f"--ps={self.address(run)}", *map(str, arguments)],
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+        self.assertEqual(done.returncode, expect, done.stdout + done.stderr)
+        return done.stdout if expect == 0 else done.stderr
+
+    def status(self, run="run"):
+        """The status as a dictionary, 64-bit numbers as numbers."""
+        return json.loads(self.psctl("status", "--output=json", run=run), object_hook=_numbers)
+
+    def wait_until(self, condition, run="run", timeout=PATIENCE_S, what="the status"):
+        """Blocks until condition(status); returns that status."""
+        deadline = time.monotonic() + timeout
+        while True:
+            status = self.status(run)
+            if condition(status):
+                return status
+            if time.monotonic() > deadline:
+                raise AssertionError(f"{what} not within {timeout} s: {status}")
+            time.sleep(0.2)  # a process each time
+
+    def wait_for_step(self, step, run="run"):
+        return self.wait_until(lambda status: status["version"] >= step, run, what=f"step {step}")
+
+    def step_rate(self, seconds, run="run"):
+        """Steps per second over some time from now."""
+        start, first = time.monotonic(), self.status(run)["version"]
+        time.sleep(seconds)
+        last = self.status(run)["version"]
+        return (last - first) / (time.monotonic() - start)
+
+    @staticmethod
+    def clone_pid(worker, clone):
+        """Process of a clone of a worker that runs."""
+        pid = worker.popen.pid
+        children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        for child in map(int, children):
+            words = pathlib.Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
+            if f"--clone_index={clone}".encode() in words:
+                return child
+        raise AssertionError(f"clone {clone} does not run")
+
+    def stop_clone(self, worker, clone):
+        """SIGSTOP until the returned function is called, at the latest when the test ends."""
+        pid = self.clone_pid(worker, clone)
+        os.kill(pid, signal.SIGSTOP)
+
+        def resume():
+            try:
+                os.kill(pid, signal.SIGCONT)
+            except ProcessLookupError:
+                pass
+
+        self.addCleanup(resume)
+        return resume
+
+
+def clone_of(status, worker_id):
+    return next(clone for clone in status["clones"] if clone["worker_id"] == worker_id)
+
+
+def _numbers(entries):
+    """proto3's JSON has 64-bit integers as strings."""
+
+    def number(value):
+        if isinstance(value, list):
+            return [number(item) for item in value]
+        return int(value) if isinstance(value, str) and value.isdigit() else value
+
+    return {name: value if name == "run_id" else number(value) for name, value in entries.items()}

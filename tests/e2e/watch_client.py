@@ -1,0 +1,43 @@
+"""Asks a ps_server's --metrics_port. Standard library only."""
+import http.client
+import json
+import socket
+import time
+
+
+def free_port():
+    """One that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def fetch(port, path, method="GET", headers=None):
+    """(status, headers, body)"""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    try:
+        connection.request(method, path, headers=headers or {})
+        reply = connection.getresponse()
+        return reply.status, dict(reply.getheaders()), reply.read().decode()
+    finally:
+        connection.close()
+
+
+def status(port):
+    """The object of /status.json."""
+    return json.loads(fetch(port, "/status.json")[2])
+
+
+def await_status(port, condition, timeout=120):
+    """Asks until the condition holds; gives the object for which it does."""
+    deadline = time.monotonic() + timeout
+    seen = None
+    while time.monotonic() < deadline:
+        try:
+            seen = status(port)
+            if condition(seen):
+                return seen
+        except OSError:
+            pass
+        time.sleep(0.1)
+    raise AssertionError(f"not in {timeout} s; last seen: {json.dumps(seen)[:2000]}")
