@@ -86,7 +86,13 @@ absl::Status Clone::Join() {
   sharding_ = std::make_unique<Sharding>(layout.total_elements(), 1);
   gradient_ = std::make_shared<std::vector<float>>(layout.total_elements(), 1e-6f);
   weights_.resize(layout.total_elements());
-  PP_ASSIGN_OR_RETURN(registered_, client_->Register(request, kTimeout));
+  absl::StatusOr<ps::RegisterReply> registered = client_->Register(request, kTimeout);
+  // The server listens a moment before its variables are restored.
+  while (absl::IsUnavailable(registered.status()) && clock_.Now() < give_up) {
+    clock_.Sleep(absl::Milliseconds(20));
+    registered = client_->Register(request, kTimeout);
+  }
+  PP_ASSIGN_OR_RETURN(registered_, std::move(registered));
   last_heartbeat_ = clock_.Now();
   PP_RETURN_IF_ERROR(AwaitOthers(give_up));
   return Pull(registered_.version(), /*exact=*/false);
