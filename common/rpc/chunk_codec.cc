@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "common/crc32c.h"
 #include "common/status_macros.h"
 #include "protos/parameter_server.pb.h"
 
@@ -27,6 +28,8 @@ constexpr uint32_t kWireVarint = 0;
 constexpr uint32_t kWireFixed64 = 1;
 constexpr uint32_t kWireBytes = 2;
 constexpr uint32_t kWireFixed32 = 5;
+// A copy of so many bytes is still in the core's own cache when its checksum is computed.
+constexpr size_t kCachedBytes = 64 * 1024;
 constexpr uint8_t kPayloadTag = kPayloadField << 3 | kWireBytes;
 
 void DropOwner(void* owner) { delete static_cast<std::shared_ptr<const void>*>(owner); }
@@ -79,16 +82,19 @@ class SliceCursor {
     SkipEmpty();
   }
 
-  // size_bytes <= remaining().
-  void CopyTo(size_t size_bytes, char* out) {
+  // size_bytes <= remaining(). Returns the CRC32C of the copied bytes.
+  uint32_t CopyTo(size_t size_bytes, char* out) {
+    uint32_t crc = 0;
     while (size_bytes > 0) {
       size_t piece_bytes = 0;
-      const char* piece = Piece(size_bytes, &piece_bytes);
+      const char* piece = Piece(std::min(size_bytes, kCachedBytes), &piece_bytes);
       std::memcpy(out, piece, piece_bytes);
+      crc = ExtendCrc32c(crc, out, piece_bytes);
       out += piece_bytes;
       size_bytes -= piece_bytes;
       Advance(piece_bytes);
     }
+    return crc;
   }
 
   // Shares the slices when the bytes lie in one run of memory. A socket reader that fills one
@@ -123,7 +129,7 @@ class SliceCursor {
       return payload;
     }
     std::shared_ptr<char[]> gathered(new char[size_bytes]);
-    CopyTo(size_bytes, gathered.get());
+    payload.crc32c = CopyTo(size_bytes, gathered.get());
     payload.data = gathered.get();
     payload.owner = std::move(gathered);
     return payload;

@@ -27,7 +27,8 @@ inline constexpr size_t kMaxChunkHeaderBytes = 64 * 1024;
 grpc::ByteBuffer EncodeChunk(const google::protobuf::MessageLite& header, const Payload& payload);
 
 // Fills `header` (payload stays empty) and `payload`. One slice, or several that touch in memory:
-// the payload shares them (zero copy); otherwise it is gathered into one buffer. Takes the payload
+// the payload shares them (zero copy); otherwise it is gathered into one buffer, and its CRC32C is
+// computed on the way. Takes the payload
 // field wherever it stands and skips unknown fields as protobuf does. INVALID_ARGUMENT: no valid
 // protobuf, a payload field more than once, or a header that is too large. Nothing is allocated
 // from a length that the bytes present do not cover.

@@ -177,7 +177,7 @@ absl::Status CheckPullChunk(const ps::PullChunk& header, const Payload& payload,
     return absl::InternalError(
         absl::StrCat(context, ": chunk ", header.chunk(), " after chunk ", last_chunk));
   }
-  const uint32_t crc = Crc32c(payload.data, payload.size_bytes);
+  const uint32_t crc = Crc32cOf(payload);
   if (crc == header.crc32c()) return absl::OkStatus();
   ps::ErrorDetail detail;
   detail.set_kind(ps::ErrorDetail::BAD_CHECKSUM);

@@ -6,6 +6,7 @@
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <malloc.h>
+#include <stdlib.h>
 
 #include "absl/base/call_once.h"
 #include "glog/logging.h"
@@ -24,6 +25,10 @@ void InitGrpcRuntime() {
   static absl::once_flag once;
   absl::call_once(once, [] {
     gpr_set_log_function(LogQuietly);
+    // A read ends with the frame that has begun, and the kernel wakes the reader only for it: a
+    // chunk costs one wake-up, not one per piece. There is no channel argument for these two; gRPC
+    // reads them once, when it starts. What the user has set stays.
+    setenv("GRPC_EXPERIMENTS", "tcp_frame_size_tuning,tcp_rcv_lowat", /*overwrite=*/0);
     // Receive buffers are taken and returned by the megabyte in every step. By default glibc gives
     // such memory back to the system at once, and touching it anew costs more than the transfer
     // itself.

@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_format.h"
 
-#include "common/crc32c.h"
 #include "common/error_detail.h"
 
 namespace pushpull {
@@ -55,7 +54,7 @@ absl::Status VerifyChunk(const Payload& payload, uint32_t crc32c, const Variable
                      absl::StrFormat("chunk %d of shard %d has %d bytes, expected %d", chunk, shard,
                                      payload.size_bytes, range.size() * sizeof(float)));
   }
-  const uint32_t actual = Crc32c(payload.data, payload.size_bytes);
+  const uint32_t actual = Crc32cOf(payload);
   if (actual != crc32c) {
     detail.set_kind(ps::ErrorDetail::BAD_CHECKSUM);
     return MakeError(detail, absl::StrFormat("chunk %d of shard %d arrived damaged: CRC32C is "

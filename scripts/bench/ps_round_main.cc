@@ -11,6 +11,7 @@
 #include <iostream>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -144,6 +145,8 @@ class Benchmark {
   absl::Status MakeCertificates() const;
   // Of a child with the certificate; none for other transports.
   std::vector<std::string> TlsFlags(const std::string& transport, const std::string& name) const;
+  // Median milliseconds of the peer's round; none where it was not built or cannot do this.
+  absl::StatusOr<std::optional<double>> MeasureZeroMq(const std::string& transport, int clones);
   absl::Status MeasureTransports(int clones);
 
   const std::string self_;
@@ -255,6 +258,26 @@ absl::StatusOr<Measured> Benchmark::RunServer(const std::string& transport, int 
   return result;
 }
 
+absl::StatusOr<std::optional<double>> Benchmark::MeasureZeroMq(const std::string& transport,
+                                                               int clones) {
+  const std::string binary = (std::filesystem::path(self_).parent_path() / "zeromq_round").string();
+  if (transport == "tls" || !std::filesystem::exists(binary)) return std::optional<double>();
+  PP_ASSIGN_OR_RETURN(
+      const auto process,
+      ChildProcess::Start(
+          {binary,
+           absl::StrCat("--endpoint=", transport == "tcp" ? "tcp://127.0.0.1:*" : "ipc://*"),
+           absl::StrCat("--clones=", clones),
+           absl::StrCat("--elements=", model_.gradient_bytes / sizeof(float)),
+           absl::StrCat("--rounds=", absl::GetFlag(FLAGS_rounds)),
+           absl::StrCat("--warmup_rounds=", absl::GetFlag(FLAGS_warmup_rounds))}));
+  double milliseconds = 0;
+  if (!absl::SimpleAtod(process->ReadLine().value_or(""), &milliseconds)) {
+    return absl::UnavailableError(absl::StrCat(binary, " failed; see above"));
+  }
+  return milliseconds;
+}
+
 absl::Status Benchmark::MeasureTransports(int clones) {
   std::map<std::string, Measured> all;
   for (const std::string& transport : absl::GetFlag(FLAGS_transports)) {
@@ -264,15 +287,18 @@ absl::Status Benchmark::MeasureTransports(int clones) {
         MeasureSocketRound(kind, clones, model_.gradient_bytes, absl::GetFlag(FLAGS_rounds)));
     PP_ASSIGN_OR_RETURN(const Measured measured, RunServer(transport, clones));
     all[transport] = measured;
+    PP_ASSIGN_OR_RETURN(const std::optional<double> zeromq, MeasureZeroMq(transport, clones));
     const double apply_ms = model_.apply_bytes[clones] / model_.bytes_per_ms;
     const double floor_ms = Milliseconds(sockets) + apply_ms;
     const double allowed_mb =
         (2 * model_.state_bytes + clones * model_.gradient_bytes) / 1e6 + 64 * 1.048576;
     absl::PrintF(
-        "%-9s %6d | %6.2f %10.2f | %7.2f %6.2f %9.2f | %11.2f %13.2f | %13.2f %6.2f | %13.1f "
+        "%-9s %6d | %6.2f %10.2f | %7s %12s | %7.2f %6.2f %9.2f | %11.2f | %13.2f %6.2f | %13.1f "
         "%8.1f\n",
-        transport, clones, measured.push_ms, measured.round_ms, Milliseconds(sockets), apply_ms,
-        floor_ms, measured.round_ms / floor_ms, measured.round_ms / Milliseconds(sockets),
+        transport, clones, measured.push_ms, measured.round_ms,
+        zeromq.has_value() ? absl::StrFormat("%.2f", *zeromq) : "-",
+        zeromq.has_value() ? absl::StrFormat("%.2f", measured.round_ms / *zeromq) : "-",
+        Milliseconds(sockets), apply_ms, floor_ms, measured.round_ms / floor_ms,
         measured.clone_cpu_ms, measured.server_cpu_ms, measured.rss_mb, allowed_mb);
     std::fflush(stdout);
   }
@@ -307,8 +333,8 @@ absl::Status Benchmark::Run() {
       model_.gradient_bytes / 1e6, model_.state_bytes / 1e6, absl::GetFlag(FLAGS_optimizer),
       memcpy_ms, model_.bytes_per_ms / 1e6);
   absl::PrintF(
-      "transport clones |   push   round ms | sockets  apply  floor ms | round/floor round/sockets "
-      "| CPU ms: clone server | server RSS MB  allowed\n");
+      "transport clones |   push   round ms |  ZeroMQ round/ZeroMQ | sockets  apply  floor ms | "
+      "round/floor | CPU ms: clone server | server RSS MB  allowed\n");
   for (const std::string& text : absl::GetFlag(FLAGS_clones)) {
     int clones = 0;
     if (!absl::SimpleAtoi(text, &clones) || clones < 1 || clones > 16) {

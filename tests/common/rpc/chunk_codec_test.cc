@@ -7,6 +7,7 @@
 
 #include "gtest/gtest.h"
 
+#include "common/crc32c.h"
 #include "common/random.h"
 #include "protos/parameter_server.pb.h"
 #include "tests/common/rpc/fake_ps_handler.h"
@@ -97,6 +98,23 @@ TEST(ChunkCodecTest, DecodesProtobufInAnySlicing) {
     EXPECT_EQ(header.SerializeAsString(), Header().SerializeAsString());
     EXPECT_EQ(ToString(payload), plain.payload());
   }
+}
+
+TEST(ChunkCodecTest, GatheredBytesComeWithTheirChecksum) {
+  const Payload sent = MakePayload(300001, 9);
+  const std::string bytes = Flatten(EncodeChunk(Header(), sent));
+  for (const size_t piece_bytes : {1000, 65536, 70001, 200000}) {
+    ps::PushChunk header;
+    Payload payload;
+    ASSERT_TRUE(DecodeChunk(Split(bytes, {piece_bytes}), &header, &payload).ok());
+    ASSERT_TRUE(payload.crc32c.has_value());
+    EXPECT_EQ(*payload.crc32c, Crc32c(sent.data, sent.size_bytes)) << piece_bytes;
+  }
+  ps::PushChunk header;
+  Payload shared;
+  ASSERT_TRUE(DecodeChunk(Whole(bytes), &header, &shared).ok());
+  EXPECT_FALSE(shared.crc32c.has_value());
+  EXPECT_EQ(Crc32cOf(shared), Crc32c(sent.data, sent.size_bytes));
 }
 
 TEST(ChunkCodecTest, OneSliceIsNotCopied) {

@@ -58,6 +58,16 @@ TEST_F(ChunkVerifierTest, RefusesDamagedBytes) {
   EXPECT_EQ(GetErrorDetail(status).kind(), ps::ErrorDetail::BAD_CHECKSUM);
 }
 
+TEST_F(ChunkVerifierTest, ComparesTheChecksumThatTheReceiverComputed) {
+  Payload payload = Bytes();
+  const uint32_t crc = Crc32c(payload.data, payload.size_bytes);
+  payload.crc32c = crc;
+  EXPECT_TRUE(VerifyChunk(payload, crc, layout_, sharding_, 1, 0).ok());
+  payload.crc32c = crc ^ 1;
+  EXPECT_EQ(GetErrorDetail(VerifyChunk(payload, crc, layout_, sharding_, 1, 0)).kind(),
+            ps::ErrorDetail::BAD_CHECKSUM);
+}
+
 TEST_F(ChunkVerifierTest, NamesTheFirstNonFiniteValueWhereverItIs) {
   const ElementRange range = sharding_.chunk(1, 0);
   for (const float bad : {std::nanf(""), -std::nanf(""), HUGE_VALF, -HUGE_VALF}) {
