@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "common/crc32c.h"
+#include "common/rpc/chunk_memory.h"
 #include "common/status_macros.h"
 #include "protos/parameter_server.pb.h"
 
@@ -128,7 +129,7 @@ class SliceCursor {
       remaining_ = probe.remaining_;
       return payload;
     }
-    std::shared_ptr<char[]> gathered(new char[size_bytes]);
+    std::shared_ptr<char[]> gathered = TakeChunkMemory(size_bytes);
     payload.crc32c = CopyTo(size_bytes, gathered.get());
     payload.data = gathered.get();
     payload.owner = std::move(gathered);
