@@ -236,7 +236,14 @@ void SimServer::HandleCoordinator(const CoordinatorEvent& event) {
     if (process_.incarnation != incarnation) return;
     std::visit([this](const auto& a) { Do(a); }, action);
   }
-  if (process_.incarnation == incarnation) ScheduleWakeup();
+  if (process_.incarnation != incarnation) return;
+  // Only now: the event may be an operator's call that came when its end was due.
+  const bool ended = std::any_of(actions.begin(), actions.end(), [](const auto& action) {
+    return std::holds_alternative<coordinator_action::Finished>(action) ||
+           std::holds_alternative<coordinator_action::Drained>(action);
+  });
+  if (ended) CheckOperatorsAreAnswered();
+  ScheduleWakeup();
 }
 
 void SimServer::ScheduleWakeup() {
