@@ -83,19 +83,16 @@ class SliceCursor {
     SkipEmpty();
   }
 
-  // size_bytes <= remaining(). Returns the CRC32C of the copied bytes.
-  uint32_t CopyTo(size_t size_bytes, char* out) {
-    uint32_t crc = 0;
+  // size_bytes <= remaining().
+  void CopyTo(size_t size_bytes, char* out) {
     while (size_bytes > 0) {
       size_t piece_bytes = 0;
-      const char* piece = Piece(std::min(size_bytes, kCachedBytes), &piece_bytes);
+      const char* piece = Piece(size_bytes, &piece_bytes);
       std::memcpy(out, piece, piece_bytes);
-      crc = ExtendCrc32c(crc, out, piece_bytes);
       out += piece_bytes;
       size_bytes -= piece_bytes;
       Advance(piece_bytes);
     }
-    return crc;
   }
 
   // Shares the slices when the bytes lie in one run of memory. A socket reader that fills one
@@ -130,7 +127,15 @@ class SliceCursor {
       return payload;
     }
     std::shared_ptr<char[]> gathered = TakeChunkMemory(size_bytes);
-    payload.crc32c = CopyTo(size_bytes, gathered.get());
+    uint32_t crc = 0;
+    for (size_t done = 0; done < size_bytes;) {
+      char* const block = gathered.get() + done;
+      const size_t block_bytes = std::min(kCachedBytes, size_bytes - done);
+      CopyTo(block_bytes, block);
+      crc = ExtendCrc32c(crc, block, block_bytes);
+      done += block_bytes;
+    }
+    payload.crc32c = crc;
     payload.data = gathered.get();
     payload.owner = std::move(gathered);
     return payload;
