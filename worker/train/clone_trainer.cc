@@ -19,6 +19,8 @@ constexpr absl::Duration kPushTimeout = absl::Seconds(60);
 // hears soon for whom the step waits.
 constexpr absl::Duration kPollTimeout = absl::Milliseconds(500);
 constexpr absl::Duration kRateWindow = absl::Seconds(3);
+// Of a clone whose slots others have, in asynchronous mode.
+constexpr absl::Duration kNoSlotPoll = absl::Milliseconds(100);
 // The coordinator hears of an applied step a moment after the shards show it.
 constexpr absl::Duration kOpenStepPoll = absl::Milliseconds(2);
 constexpr int kOpenStepAttempts = 500;
@@ -227,8 +229,8 @@ absl::Status CloneTrainer::RunAsyncStep() {
   if (async_slots_.empty()) {
     phase_.Enter(Phase::kWait);
     ReportWaiting();
-    clock_->Sleep(absl::Seconds(1));
-    return Register();
+    clock_->Sleep(kNoSlotPoll);
+    return Beat();  // brings the slots
   }
   return absl::OkStatus();
 }

@@ -86,6 +86,21 @@ TEST_F(CoordinatorAsyncTest, ARegistrationWaitsForThePushBeingApplied) {
   EXPECT_TRUE(Register(0).ok());
 }
 
+TEST_F(CoordinatorAsyncTest, AClonesSlotIsItsOwnAtOnceWhileAnothersPushIsApplied) {
+  Start();
+  EXPECT_TRUE(Register(1).ok());
+  silent_ = true;
+  EXPECT_TRUE(Commit(Push(1, 1, 0)).empty());
+  const auto reply = Register(0);
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  ASSERT_EQ(reply->grants_size(), 1);
+  EXPECT_EQ(reply->grants(0).slot(), 0u);
+  EXPECT_TRUE(Commit(Push(0, 1, 0)).empty());
+  AnswerApply();
+  AnswerApply();
+  EXPECT_EQ(coordinator_->version(), 2u);
+}
+
 TEST_F(CoordinatorAsyncTest, EndsAtTheLastStep) {
   options_.num_steps = 2;
   StartWithClones();

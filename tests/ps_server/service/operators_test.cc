@@ -194,7 +194,7 @@ TEST(OperatorsTest, DrainByCallLosesNoAppliedStep) {
     EXPECT_TRUE(AwaitVersion(&server, last.version() + 1)) << "the clones go on from there";
     EXPECT_EQ(server.core().Status().rolled_back_steps(), 0u);
     EXPECT_TRUE(server.WaitAndClose().ok());
-    for (const auto& clone : clones) EXPECT_TRUE(clone->Join().ok());
+    for (const auto& clone : clones) EXPECT_EQ(clone->Join(), absl::OkStatus());
   }
 }
 
