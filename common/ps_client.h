@@ -39,10 +39,12 @@ class PsClient {
  public:
   virtual ~PsClient() = default;
 
-  // Called for each chunk as it arrives, in increasing order of chunk, from the calling thread; the
-  // checksum has been verified. header.payload is empty. An error ends the pull with that error.
+  // Called for each chunk as it arrives, in increasing order of chunk, from the calling thread.
+  // Returns where the chunk's size_bytes go, which may be null when there are none; an error ends
+  // the pull with that error. header.payload is empty. The checksum is verified where the bytes
+  // lie: they are to be trusted only when the pull has succeeded.
   using PullSink =
-      absl::FunctionRef<absl::Status(const ps::PullChunk& header, const Payload& payload)>;
+      absl::FunctionRef<absl::StatusOr<char*>(const ps::PullChunk& header, size_t size_bytes)>;
 
   // Address of the task, for messages.
   virtual const std::string& address() const = 0;

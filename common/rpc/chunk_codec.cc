@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -95,12 +96,43 @@ class SliceCursor {
     }
   }
 
-  // Shares the slices when the bytes lie in one run of memory. A socket reader that fills one
-  // buffer by several reads hands out slices that touch. size_bytes <= remaining().
+  // size_bytes <= remaining().
+  void Skip(size_t size_bytes) {
+    while (size_bytes > 0) {
+      size_t piece_bytes = 0;
+      Piece(size_bytes, &piece_bytes);
+      size_bytes -= piece_bytes;
+      Advance(piece_bytes);
+    }
+  }
+
+  // Shares the slices when the bytes lie in one run of memory. size_bytes <= remaining().
   Payload Take(size_t size_bytes) {
     Payload payload;
     payload.size_bytes = size_bytes;
-    if (size_bytes == 0) return payload;
+    if (size_bytes == 0 || Share(size_bytes, &payload)) return payload;
+    std::shared_ptr<char[]> gathered = TakeChunkMemory(size_bytes);
+    payload.crc32c = CopyWithChecksum(size_bytes, gathered.get());
+    payload.data = gathered.get();
+    payload.owner = std::move(gathered);
+    return payload;
+  }
+
+  // Copies, and returns the CRC32C of the bytes. size_bytes <= remaining().
+  uint32_t CopyWithChecksum(size_t size_bytes, char* out) {
+    uint32_t crc = 0;
+    for (size_t done = 0; done < size_bytes;) {
+      const size_t block_bytes = std::min(kCachedBytes, size_bytes - done);
+      CopyTo(block_bytes, out + done);
+      crc = ExtendCrc32c(crc, out + done, block_bytes);
+      done += block_bytes;
+    }
+    return crc;
+  }
+
+ private:
+  // A socket reader that fills one buffer by several reads hands out slices that touch.
+  bool Share(size_t size_bytes, Payload* payload) const {
     SliceCursor probe = *this;
     size_t last = index_;
     const char* expected = nullptr;
@@ -114,34 +146,15 @@ class SliceCursor {
       last = probe.index_;
       probe.Advance(piece_bytes);
     }
-    if (touching) {
-      auto shared = std::make_shared<const std::vector<grpc::Slice>>(slices_.begin() + index_,
-                                                                     slices_.begin() + last + 1);
-      // Not the address found above: a short slice holds its bytes in itself and was copied just
-      // now.
-      payload.data = reinterpret_cast<const char*>(shared->front().begin()) + offset_;
-      payload.owner = std::move(shared);
-      index_ = probe.index_;
-      offset_ = probe.offset_;
-      remaining_ = probe.remaining_;
-      return payload;
-    }
-    std::shared_ptr<char[]> gathered = TakeChunkMemory(size_bytes);
-    uint32_t crc = 0;
-    for (size_t done = 0; done < size_bytes;) {
-      char* const block = gathered.get() + done;
-      const size_t block_bytes = std::min(kCachedBytes, size_bytes - done);
-      CopyTo(block_bytes, block);
-      crc = ExtendCrc32c(crc, block, block_bytes);
-      done += block_bytes;
-    }
-    payload.crc32c = crc;
-    payload.data = gathered.get();
-    payload.owner = std::move(gathered);
-    return payload;
+    if (!touching) return false;
+    auto shared = std::make_shared<const std::vector<grpc::Slice>>(slices_.begin() + index_,
+                                                                   slices_.begin() + last + 1);
+    // Not the address found above: a short slice holds its bytes in itself and was copied just now.
+    payload->data = reinterpret_cast<const char*>(shared->front().begin()) + offset_;
+    payload->owner = std::move(shared);
+    return true;
   }
 
- private:
   void SkipEmpty() {
     while (index_ < slices_.size() && offset_ == slices_[index_].size()) {
       ++index_;
@@ -202,10 +215,16 @@ absl::Status CopyHeaderField(uint64_t tag, SliceCursor* cursor, std::string* hea
   return absl::OkStatus();
 }
 
+// Where the payload begins, and its size.
+struct PayloadPosition {
+  SliceCursor cursor;
+  size_t size_bytes;
+};
+
+// Fills `header` and finds the payload, if there is one.
 absl::Status DecodeFields(SliceCursor cursor, google::protobuf::MessageLite* header,
-                          Payload* payload) {
+                          std::optional<PayloadPosition>* payload) {
   std::string header_bytes;
-  bool payload_seen = false;
   while (cursor.remaining() > 0) {
     uint64_t tag = 0;
     if (!cursor.ReadVarint(&tag)) return Malformed("ends within a tag");
@@ -218,15 +237,15 @@ absl::Status DecodeFields(SliceCursor cursor, google::protobuf::MessageLite* hea
       }
       continue;
     }
-    if (payload_seen) return Malformed("more than one payload");
-    payload_seen = true;
+    if (payload->has_value()) return Malformed("more than one payload");
     uint64_t size_bytes = 0;
     if (!cursor.ReadVarint(&size_bytes)) return Malformed("ends within the payload's length");
     if (size_bytes > cursor.remaining()) {
       return Malformed(absl::StrCat("the payload claims ", size_bytes, " bytes where ",
                                     cursor.remaining(), " are left"));
     }
-    *payload = cursor.Take(size_bytes);
+    payload->emplace(PayloadPosition{cursor, size_bytes});
+    cursor.Skip(size_bytes);
   }
   if (!header->ParseFromArray(header_bytes.data(), static_cast<int>(header_bytes.size()))) {
     return Malformed("the header is no valid protobuf");
@@ -254,9 +273,21 @@ absl::Status DecodeChunk(const grpc::ByteBuffer& buffer, google::protobuf::Messa
   *payload = Payload();
   std::vector<grpc::Slice> slices;
   if (buffer.Valid() && !buffer.Dump(&slices).ok()) return Malformed("unreadable buffer");
-  const absl::Status status = DecodeFields(SliceCursor(slices), header, payload);
-  if (!status.ok()) *payload = Payload();
-  return status;
+  std::optional<PayloadPosition> found;
+  PP_RETURN_IF_ERROR(DecodeFields(SliceCursor(slices), header, &found));
+  if (found.has_value()) *payload = found->cursor.Take(found->size_bytes);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<uint32_t> DecodeChunkInto(const grpc::ByteBuffer& buffer,
+                                         google::protobuf::MessageLite* header,
+                                         ChunkPlaceFn place) {
+  std::vector<grpc::Slice> slices;
+  if (buffer.Valid() && !buffer.Dump(&slices).ok()) return Malformed("unreadable buffer");
+  std::optional<PayloadPosition> found;
+  PP_RETURN_IF_ERROR(DecodeFields(SliceCursor(slices), header, &found));
+  PP_ASSIGN_OR_RETURN(char* const out, place(found.has_value() ? found->size_bytes : 0));
+  return found.has_value() ? found->cursor.CopyWithChecksum(found->size_bytes, out) : 0;
 }
 
 }  // namespace pushpull

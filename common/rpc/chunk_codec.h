@@ -12,8 +12,11 @@
 #include <grpcpp/support/byte_buffer.h>
 
 #include <cstddef>
+#include <cstdint>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 
 #include "common/payload.h"
 
@@ -28,12 +31,19 @@ grpc::ByteBuffer EncodeChunk(const google::protobuf::MessageLite& header, const 
 
 // Fills `header` (payload stays empty) and `payload`. One slice, or several that touch in memory:
 // the payload shares them (zero copy); otherwise it is gathered into one buffer, and its CRC32C is
-// computed on the way. Takes the payload
-// field wherever it stands and skips unknown fields as protobuf does. INVALID_ARGUMENT: no valid
-// protobuf, a payload field more than once, or a header that is too large. Nothing is allocated
-// from a length that the bytes present do not cover.
+// computed on the way. Takes the payload field wherever it stands and skips unknown fields as
+// protobuf does. INVALID_ARGUMENT: no valid protobuf, a payload field more than once, or a header
+// that is too large. Nothing is allocated from a length that the bytes present do not cover.
 absl::Status DecodeChunk(const grpc::ByteBuffer& buffer, google::protobuf::MessageLite* header,
                          Payload* payload);
+
+// Memory for a payload of size_bytes, or an error, which ends the decoding.
+using ChunkPlaceFn = absl::FunctionRef<absl::StatusOr<char*>(size_t size_bytes)>;
+
+// As DecodeChunk, but copies the payload to where `place` wants it and returns the CRC32C of what
+// lies there. `place` is called once, with `header` filled and the bytes present.
+absl::StatusOr<uint32_t> DecodeChunkInto(const grpc::ByteBuffer& buffer,
+                                         google::protobuf::MessageLite* header, ChunkPlaceFn place);
 
 }  // namespace pushpull
 

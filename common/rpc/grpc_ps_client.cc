@@ -171,13 +171,8 @@ class GrpcPsClient final : public PsClient {
   const bool encrypted_;
 };
 
-absl::Status CheckPullChunk(const ps::PullChunk& header, const Payload& payload, int64_t last_chunk,
-                            absl::string_view context) {
-  if (static_cast<int64_t>(header.chunk()) <= last_chunk) {
-    return absl::InternalError(
-        absl::StrCat(context, ": chunk ", header.chunk(), " after chunk ", last_chunk));
-  }
-  const uint32_t crc = Crc32cOf(payload);
+absl::Status CheckPulledBytes(const ps::PullChunk& header, uint32_t crc,
+                              absl::string_view context) {
   if (crc == header.crc32c()) return absl::OkStatus();
   ps::ErrorDetail detail;
   detail.set_kind(ps::ErrorDetail::BAD_CHECKSUM);
@@ -199,11 +194,16 @@ absl::Status GrpcPsClient::Pull(const ps::PullRequest& request, absl::Duration t
   for (int current = 0; call.WaitRead(); current = 1 - current) {
     call.StartRead(&buffers[1 - current]);
     ps::PullChunk header;
-    Payload payload;
-    PP_RETURN_IF_ERROR(DecodeChunk(buffers[current], &header, &payload));
+    const auto place = [&](size_t size_bytes) -> absl::StatusOr<char*> {
+      if (static_cast<int64_t>(header.chunk()) <= last_chunk) {
+        return absl::InternalError(
+            absl::StrCat(context, ": chunk ", header.chunk(), " after chunk ", last_chunk));
+      }
+      return sink(header, size_bytes);
+    };
+    PP_ASSIGN_OR_RETURN(const uint32_t crc, DecodeChunkInto(buffers[current], &header, place));
     buffers[current].Clear();
-    PP_RETURN_IF_ERROR(CheckPullChunk(header, payload, last_chunk, context));
-    PP_RETURN_IF_ERROR(sink(header, payload));
+    PP_RETURN_IF_ERROR(CheckPulledBytes(header, crc, context));
     last_chunk = header.chunk();
   }
   const absl::Status end = FromGrpcStatus(call.Finish(), context);

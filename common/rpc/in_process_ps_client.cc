@@ -238,10 +238,10 @@ absl::Status InProcessPsClient::Pull(const ps::PullRequest& request, absl::Durat
   size_t begin = 0;
   do {
     const size_t size_bytes = std::min(kChunkBytes, whole.size_bytes - begin);
-    const Payload piece{whole.owner, whole.data + begin, size_bytes};
     header.set_chunk(static_cast<uint32_t>(begin / kChunkBytes));
-    header.set_crc32c(Crc32c(piece.data, piece.size_bytes));
-    PP_RETURN_IF_ERROR(sink(header, piece));
+    header.set_crc32c(Crc32c(whole.data + begin, size_bytes));
+    PP_ASSIGN_OR_RETURN(char* const out, sink(header, size_bytes));
+    if (size_bytes > 0) std::memcpy(out, whole.data + begin, size_bytes);
     if (fault.drop_reply) return line_.Lost("Pull");
     begin += size_bytes;
   } while (begin < whole.size_bytes);

@@ -1,7 +1,6 @@
 #include "worker/train/ps_session.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "absl/random/random.h"
@@ -259,21 +258,24 @@ absl::Status PsSession::PullShard(int shard, uint64_t min_version, bool exact,
   }
   request.set_wait_milliseconds(absl::ToInt64Milliseconds(poll_timeout));
   int next_chunk = 0;
-  const auto sink = [&](const ps::PullChunk& header, const Payload& payload) -> absl::Status {
+  const auto sink = [&](const ps::PullChunk& header, size_t size_bytes) -> absl::StatusOr<char*> {
     if (next_chunk == 0 && on_arrival) on_arrival();
+    if (next_chunk == sharding.num_chunks(shard)) {
+      return absl::DataLossError(absl::StrCat(PeerName(shard), " sent more chunks of shard ", shard,
+                                              " than the ", next_chunk, " it has"));
+    }
     const ElementRange range = sharding.chunk(shard, next_chunk);
     if (header.shard() != shard || header.chunk() != next_chunk ||
-        payload.size_bytes != range.size() * sizeof(float) ||
+        size_bytes != range.size() * sizeof(float) ||
         (next_chunk > 0 && header.version() != *version)) {
       return absl::DataLossError(absl::StrCat(
           PeerName(shard), " sent chunk ", header.chunk(), " of shard ", header.shard(),
-          " at version ", header.version(), " with ", payload.size_bytes, " bytes, expected chunk ",
+          " at version ", header.version(), " with ", size_bytes, " bytes, expected chunk ",
           next_chunk, " with ", range.size() * sizeof(float), " bytes"));
     }
     *version = header.version();
-    std::memcpy(flat.data() + range.begin, payload.data, payload.size_bytes);
     ++next_chunk;
-    return absl::OkStatus();
+    return reinterpret_cast<char*>(flat.data() + range.begin);
   };
   const absl::Duration timeout = poll_timeout + options_.rpc_timeout;
   const absl::Duration start = clock_->Now();

@@ -20,6 +20,9 @@ namespace pushpull {
 
 absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(
     const std::vector<std::string>& arguments, const std::string& stderr_path) {
+  if (access(arguments[0].c_str(), X_OK) != 0) {
+    return absl::NotFoundError(absl::StrCat(arguments[0], ": no such program; build it first"));
+  }
   int fds[2];
   if (pipe2(fds, O_CLOEXEC) != 0) return absl::ErrnoToStatus(errno, "pipe");
   std::vector<char*> argv;

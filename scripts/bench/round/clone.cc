@@ -164,16 +164,14 @@ absl::Status Clone::Pull(uint64_t min_version, bool exact) {
   request.set_exact(exact);
   request.set_worker_id(options_.clone);
   *request.mutable_grant() = registered_.grants(0);
-  return client_->Pull(request, kTimeout, [&](const ps::PullChunk& header, const Payload& payload) {
+  const auto sink = [&](const ps::PullChunk& header, size_t size_bytes) -> absl::StatusOr<char*> {
     if (header.chunk() >= sharding_->num_chunks(0)) return absl::InternalError("chunk number");
     const ElementRange range = sharding_->chunk(0, header.chunk());
-    if (payload.size_bytes != range.size() * sizeof(float)) {
-      return absl::InternalError("chunk size");
-    }
-    std::memcpy(weights_.data() + range.begin, payload.data, payload.size_bytes);
+    if (size_bytes != range.size() * sizeof(float)) return absl::InternalError("chunk size");
     version_ = header.version();
-    return absl::OkStatus();
-  });
+    return reinterpret_cast<char*>(weights_.data() + range.begin);
+  };
+  return client_->Pull(request, kTimeout, sink);
 }
 
 absl::StatusOr<RoundTimes> Clone::Round() {

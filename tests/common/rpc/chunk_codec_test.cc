@@ -55,6 +55,21 @@ ps::PushChunk Header() {
   return header;
 }
 
+// DecodeChunkInto memory of exactly the right size, looked at if all went well.
+absl::StatusOr<std::string> DecodeInto(const grpc::ByteBuffer& buffer, ps::PushChunk* header) {
+  std::vector<char> bytes;
+  int places = 0;
+  const auto crc = DecodeChunkInto(buffer, header, [&](size_t size) -> absl::StatusOr<char*> {
+    ++places;
+    bytes.resize(size);
+    return bytes.data();
+  });
+  EXPECT_EQ(places, crc.ok() ? 1 : 0);
+  if (!crc.ok()) return crc.status();
+  EXPECT_EQ(*crc, Crc32c(bytes.data(), bytes.size()));
+  return std::string(bytes.begin(), bytes.end());
+}
+
 TEST(ChunkCodecTest, EncodesTheBytesOfProtobuf) {
   for (size_t size : {0, 1, 4, 127, 128, 4096, 1 << 20}) {
     const Payload payload = MakePayload(size, 1);
@@ -97,7 +112,30 @@ TEST(ChunkCodecTest, DecodesProtobufInAnySlicing) {
     ASSERT_TRUE(DecodeChunk(Split(bytes, sizes), &header, &payload).ok());
     EXPECT_EQ(header.SerializeAsString(), Header().SerializeAsString());
     EXPECT_EQ(ToString(payload), plain.payload());
+    ps::PushChunk same_header;
+    EXPECT_EQ(DecodeInto(Split(bytes, sizes), &same_header).value_or("failed"), plain.payload());
+    EXPECT_EQ(same_header.SerializeAsString(), Header().SerializeAsString());
   }
+}
+
+TEST(ChunkCodecTest, APlaceIsAskedForWithTheHeaderWhereverThatStands) {
+  ps::PushChunk after;
+  after.set_chunk(7);
+  const std::string bytes = "\x7a\x02ok" + after.SerializeAsString();
+  ps::PushChunk header;
+  char out[2];
+  const auto crc = DecodeChunkInto(Split(bytes, {1}), &header, [&](size_t size) {
+    EXPECT_EQ(size, 2);
+    EXPECT_EQ(header.chunk(), 7);
+    return absl::StatusOr<char*>(out);
+  });
+  EXPECT_TRUE(crc.ok()) << crc.status();
+  EXPECT_EQ(std::string(out, 2), "ok");
+  const auto refused = DecodeChunkInto(Whole(bytes), &header, [](size_t) {
+    return absl::StatusOr<char*>(absl::AbortedError("no room"));
+  });
+  EXPECT_EQ(refused.status(), absl::AbortedError("no room"));
+  EXPECT_EQ(DecodeInto(Whole(Header().SerializeAsString()), &header).value_or("failed"), "");
 }
 
 TEST(ChunkCodecTest, GatheredBytesComeWithTheirChecksum) {
@@ -204,6 +242,7 @@ TEST(ChunkCodecTest, RefusesHostileBytes) {
       const absl::Status status = DecodeChunk(Split(bytes, {size}), &header, &payload);
       EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << name;
       EXPECT_EQ(payload.size_bytes, 0) << name;
+      EXPECT_EQ(DecodeInto(Split(bytes, {size}), &header).status(), status) << name;
     }
   }
 }
@@ -223,9 +262,15 @@ TEST(ChunkCodecTest, AgreesWithProtobufOnDamagedBytes) {
     }
     ps::PushChunk header, parsed;
     Payload payload;
-    const bool ok = DecodeChunk(Split(bytes, {1 + random.NextBelow(20)}), &header, &payload).ok();
+    const grpc::ByteBuffer buffer = Split(bytes, {1 + random.NextBelow(20)});
+    const bool ok = DecodeChunk(buffer, &header, &payload).ok();
     const bool protobuf_ok = parsed.ParseFromString(bytes);
+    ps::PushChunk same_header;
+    const auto placed = DecodeInto(buffer, &same_header);
+    ASSERT_EQ(placed.ok(), ok);
     if (!ok) continue;
+    EXPECT_EQ(*placed, ToString(payload));
+    EXPECT_EQ(same_header.SerializeAsString(), header.SerializeAsString());
     ASSERT_TRUE(protobuf_ok);
     ++accepted;
     EXPECT_EQ(ToString(payload), parsed.payload());

@@ -22,6 +22,7 @@
 #include "common/sharding.h"
 #include "protos/parameter_server.grpc.pb.h"
 #include "tests/common/rpc/fake_ps_handler.h"
+#include "tests/common/rpc/pulled_bytes.h"
 
 namespace pushpull {
 namespace {
@@ -154,48 +155,43 @@ TEST_P(PsTransportTest, RefusalInMidPushReachesTheSender) {
 
 TEST_P(PsTransportTest, PullOfABigShard) {
   handler_.weights = MakePayload(64 * kChunkBytes + 4 * 1000, 7);
-  std::string received;
+  PulledBytes pulled;
   ps::PullRequest request;
   request.set_epoch(2);
   request.set_min_version(99);
   request.set_shard(1);
   uint32_t next = 0;
   const absl::Status status =
-      client_->Pull(request, kTimeout, [&](const ps::PullChunk& header, const Payload& payload) {
+      client_->Pull(request, kTimeout, [&](const ps::PullChunk& header, size_t size_bytes) {
         EXPECT_EQ(header.epoch(), 2);
         EXPECT_EQ(header.version(), 99);
         EXPECT_EQ(header.shard(), 1);
         EXPECT_EQ(header.chunk(), next++);
         EXPECT_TRUE(header.payload().empty());
-        received += ToString(payload);
-        return absl::OkStatus();
+        return pulled.sink()(header, size_bytes);
       });
   EXPECT_TRUE(status.ok()) << status;
   EXPECT_EQ(next, 65);
-  EXPECT_EQ(received, ToString(handler_.weights));
+  EXPECT_EQ(pulled.bytes, ToString(handler_.weights));
 }
 
 TEST_P(PsTransportTest, PullOfAnEmptyShardIsOneEmptyChunk) {
-  int chunks = 0;
-  const absl::Status status =
-      client_->Pull({}, kTimeout, [&](const ps::PullChunk&, const Payload& payload) {
-        ++chunks;
-        EXPECT_EQ(payload.size_bytes, 0);
-        return absl::OkStatus();
-      });
+  PulledBytes pulled;
+  const absl::Status status = client_->Pull({}, kTimeout, pulled.sink());
   EXPECT_TRUE(status.ok()) << status;
-  EXPECT_EQ(chunks, 1);
+  EXPECT_EQ(pulled.chunks, 1);
+  EXPECT_EQ(pulled.bytes, "");
 }
 
 TEST_P(PsTransportTest, SinkEndsThePull) {
   handler_.weights = MakePayload(40 * kChunkBytes, 7);
-  int chunks = 0;
-  const absl::Status status =
-      client_->Pull({}, kTimeout, [&](const ps::PullChunk&, const Payload&) {
-        return ++chunks == 3 ? absl::AbortedError("enough") : absl::OkStatus();
-      });
-  EXPECT_EQ(status, absl::AbortedError("enough"));
-  EXPECT_EQ(chunks, 3);
+  PulledBytes pulled;
+  const auto sink = [&](const ps::PullChunk& header, size_t size_bytes) -> absl::StatusOr<char*> {
+    if (pulled.chunks == 2) return absl::AbortedError("enough");
+    return pulled.sink()(header, size_bytes);
+  };
+  EXPECT_EQ(client_->Pull({}, kTimeout, sink), absl::AbortedError("enough"));
+  EXPECT_EQ(pulled.bytes, ToString(handler_.weights).substr(0, 2 * kChunkBytes));
 }
 
 TEST_P(PsTransportTest, LongPollIsAnsweredLater) {
@@ -204,25 +200,22 @@ TEST_P(PsTransportTest, LongPollIsAnsweredLater) {
   snapshot.version = 8;
   snapshot.payload = MakePayload(kChunkBytes + 8, 1);
   std::thread answerer([&] { handler_.AnswerHeldPull(snapshot); });
-  uint64_t version = 0;
-  const absl::Status status =
-      client_->Pull({}, kTimeout, [&](const ps::PullChunk& header, const Payload&) {
-        version = header.version();
-        return absl::OkStatus();
-      });
+  PulledBytes pulled;
+  const absl::Status status = client_->Pull({}, kTimeout, pulled.sink());
   answerer.join();
   EXPECT_TRUE(status.ok()) << status;
-  EXPECT_EQ(version, 8);
+  EXPECT_EQ(pulled.version, 8);
 }
 
 TEST_P(PsTransportTest, DeadlineCancelsWaitingPullAndPushAtTheHandler) {
   handler_.hold_pulls = true;
   handler_.hold_pushes = true;
-  const auto sink = [](const ps::PullChunk&, const Payload&) { return absl::OkStatus(); };
+  PulledBytes pulled;
   // On a busy machine a deadline may pass before the request is even there: then a longer one.
   absl::Duration timeout = absl::Milliseconds(50);
   for (; handler_.held_pulls() == 0; timeout *= 2) {
-    EXPECT_EQ(client_->Pull({}, timeout, sink).code(), absl::StatusCode::kDeadlineExceeded);
+    EXPECT_EQ(client_->Pull({}, timeout, pulled.sink()).code(),
+              absl::StatusCode::kDeadlineExceeded);
   }
   handler_.AwaitCancelledPull();
   handler_.AnswerHeldPull(PullSnapshot());  // too late: dropped
@@ -254,16 +247,10 @@ TEST_P(PsTransportTest, ManyThreadsShareAClient) {
         for (uint32_t c = 0; c < 3; ++c) {
           stream->Send(ChunkHeader(k * 3 + c), MakePayload(kChunkBytes, k)).IgnoreError();
         }
-        size_t bytes = 0;
         const bool pushed = stream->Finish().ok();
-        const bool pulled = client_
-                                ->Pull({}, kTimeout,
-                                       [&](const ps::PullChunk&, const Payload& payload) {
-                                         bytes += payload.size_bytes;
-                                         return absl::OkStatus();
-                                       })
-                                .ok();
-        if (pushed && pulled && bytes == 5 * kChunkBytes) ++good;
+        PulledBytes pulled;
+        const bool complete = client_->Pull({}, kTimeout, pulled.sink()).ok();
+        if (pushed && complete && pulled.bytes.size() == 5 * kChunkBytes) ++good;
       }
     });
   }
@@ -321,10 +308,7 @@ TEST(GrpcPsServerTest, StopCancelsCallsInFlight) {
   ASSERT_TRUE(server.ok()) << server.status();
   auto client = MakeGrpcPsClient((*server)->address());
   absl::Status status;
-  std::thread puller([&] {
-    status = client->Pull({}, kTimeout,
-                          [](const ps::PullChunk&, const Payload&) { return absl::OkStatus(); });
-  });
+  std::thread puller([&] { status = client->Pull({}, kTimeout, PulledBytes().sink()); });
   handler.AwaitHeldPull();
   (*server)->Stop(absl::Milliseconds(10));
   puller.join();
@@ -456,19 +440,15 @@ TEST(GrpcPsClientTest, TalksToAPlainProtobufServer) {
   EXPECT_EQ(reply->version(), 5);
   EXPECT_EQ(service.pushed, sent);
 
-  std::string received;
-  const auto sink = [&](const ps::PullChunk&, const Payload& payload) {
-    received += ToString(payload);
-    return absl::OkStatus();
-  };
+  PulledBytes pulled;
   ps::PullRequest request;
-  EXPECT_TRUE(client->Pull(request, kTimeout, sink).ok());
-  EXPECT_EQ(received.size(), 3000);
+  EXPECT_TRUE(client->Pull(request, kTimeout, pulled.sink()).ok());
+  EXPECT_EQ(pulled.bytes.size(), 3000);
   // Chunks that go backwards, and a wrong checksum, are errors of the pull.
   request.set_shard(1);
-  EXPECT_EQ(client->Pull(request, kTimeout, sink).code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(client->Pull(request, kTimeout, pulled.sink()).code(), absl::StatusCode::kInternal);
   request.set_shard(2);
-  const absl::Status status = client->Pull(request, kTimeout, sink);
+  const absl::Status status = client->Pull(request, kTimeout, pulled.sink());
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(GetErrorDetail(status).kind(), ps::ErrorDetail::BAD_CHECKSUM);
   // What the server does not know is said so.

@@ -21,6 +21,7 @@
 #include "common/rpc/grpc_ps_client.h"
 #include "common/rpc/grpc_ps_server.h"
 #include "tests/common/rpc/fake_ps_handler.h"
+#include "tests/common/rpc/pulled_bytes.h"
 
 namespace pushpull {
 namespace {
@@ -142,10 +143,7 @@ class HalfOpenTest : public ::testing::Test {
 TEST_F(HalfOpenTest, WaitingForAnAnswerEndsLongBeforeTheDeadline) {
   const absl::Time start = absl::Now();
   absl::Status status;
-  std::thread puller([&] {
-    status = client_->Pull({}, kLong,
-                           [](const ps::PullChunk&, const Payload&) { return absl::OkStatus(); });
-  });
+  std::thread puller([&] { status = client_->Pull({}, kLong, PulledBytes().sink()); });
   handler_.AwaitHeldPull();
   relay_->SetSilent(true);
   puller.join();

@@ -8,6 +8,7 @@
 #include "common/error_detail.h"
 #include "common/sharding.h"
 #include "tests/common/rpc/fake_ps_handler.h"
+#include "tests/common/rpc/pulled_bytes.h"
 
 namespace pushpull {
 namespace {
@@ -95,15 +96,11 @@ TEST(InProcessPsClientTest, PullThatBreaksAfterAChunk) {
   CallFault fault;
   fault.drop_reply = true;
   auto client = MakeInProcessPsClient(&handler, "s", FaultAt(0, fault));
-  int chunks = 0;
-  const auto sink = [&](const ps::PullChunk&, const Payload&) {
-    ++chunks;
-    return absl::OkStatus();
-  };
-  EXPECT_EQ(client->Pull({}, kTimeout, sink).code(), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(chunks, 1);
-  EXPECT_TRUE(client->Pull({}, kTimeout, sink).ok());
-  EXPECT_EQ(chunks, 4);
+  PulledBytes pulled;
+  EXPECT_EQ(client->Pull({}, kTimeout, pulled.sink()).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(pulled.chunks, 1);
+  EXPECT_TRUE(client->Pull({}, kTimeout, pulled.sink()).ok());
+  EXPECT_EQ(pulled.chunks, 4);
 }
 
 }  // namespace

@@ -27,6 +27,7 @@
 #include "common/sharding.h"
 #include "protos/parameter_server.grpc.pb.h"
 #include "tests/common/rpc/fake_ps_handler.h"
+#include "tests/common/rpc/pulled_bytes.h"
 
 namespace pushpull {
 namespace {
@@ -213,8 +214,7 @@ TEST_F(ServerLimitsTest, WaitingPullEndsWithTheLongestCall) {
   options_.limits.longest_call = absl::Seconds(1);
   handler_.hold_pulls = true;
   Start();
-  const absl::Status status = client_->Pull(
-      {}, kTimeout, [](const ps::PullChunk&, const Payload&) { return absl::OkStatus(); });
+  const absl::Status status = client_->Pull({}, kTimeout, PulledBytes().sink());
   EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
   handler_.AwaitCancelledPull();
   // So does a call that the handler never answers.
@@ -229,9 +229,10 @@ TEST_F(ServerLimitsTest, PullThatIsNotReadLetsGoOfTheWeights) {
   std::atomic<bool> read_on{false};
   absl::Status status;
   std::thread reader([&] {
-    status = client_->Pull({}, kTimeout, [&](const ps::PullChunk&, const Payload&) {
+    PulledBytes pulled;
+    status = client_->Pull({}, kTimeout, [&](const ps::PullChunk& header, size_t size_bytes) {
       while (!read_on) absl::SleepFor(absl::Milliseconds(10));
-      return absl::OkStatus();
+      return pulled.sink()(header, size_bytes);
     });
   });
   absl::SleepFor(absl::Seconds(1));
@@ -274,10 +275,7 @@ TEST_F(ServerLimitsTest, HonestBulkTrafficPassesAllLimits) {
       ASSERT_TRUE(stream->Send(header, MakePayload(Sharding::kChunkBytes, chunk)).ok());
     }
     ASSERT_TRUE(stream->Finish().ok());
-    ASSERT_TRUE(client_
-                    ->Pull({}, kTimeout,
-                           [](const ps::PullChunk&, const Payload&) { return absl::OkStatus(); })
-                    .ok());
+    ASSERT_TRUE(client_->Pull({}, kTimeout, PulledBytes().sink()).ok());
   }
 }
 

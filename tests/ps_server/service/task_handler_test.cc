@@ -12,14 +12,13 @@
 #include "common/error_detail.h"
 #include "common/protocol_version.h"
 #include "ps_server/service/server.h"
+#include "tests/common/rpc/pulled_bytes.h"
 #include "tests/testutil/job/test_job.h"
 
 namespace pushpull {
 namespace {
 
 constexpr absl::Duration kTimeout = absl::Seconds(30);
-
-absl::Status Ignore(const ps::PullChunk&, const Payload&) { return absl::OkStatus(); }
 
 class TaskHandlerTest : public ::testing::Test {
  protected:
@@ -36,7 +35,7 @@ class TaskHandlerTest : public ::testing::Test {
     ASSERT_TRUE(job.ok()) << job.status();
     job_ = *job;
     ASSERT_TRUE(server_->Await([this](const auto&) {
-      return client_->Pull(PullOf(0), kTimeout, Ignore).ok();
+      return client_->Pull(PullOf(0), kTimeout, PulledBytes().sink()).ok();
     })) << "not restored";
   }
   // The shard serves a moment before the coordinator does.
@@ -92,7 +91,7 @@ TEST_F(TaskHandlerTest, PullOfAVersionThatDoesNotComeEndsByItself) {
   StartServer(1);
   ps::PullRequest request = PullOf(5);
   request.set_wait_milliseconds(50);
-  const absl::Status status = client_->Pull(request, kTimeout, Ignore);
+  const absl::Status status = client_->Pull(request, kTimeout, PulledBytes().sink());
   EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
   EXPECT_TRUE(absl::StrContains(status.message(), "not there yet"))
       << "the server's words, not the client's timeout: " << status;
@@ -101,15 +100,16 @@ TEST_F(TaskHandlerTest, PullOfAVersionThatDoesNotComeEndsByItself) {
 TEST_F(TaskHandlerTest, PullOfAnotherRunOrEpoch) {
   StartServer(1);
   ps::PullRequest request = PullOf(0);
-  ASSERT_TRUE(client_->Pull(request, kTimeout, Ignore).ok());
+  ASSERT_TRUE(client_->Pull(request, kTimeout, PulledBytes().sink()).ok());
   request.set_run_id(std::string(16, 'x'));
-  EXPECT_EQ(GetErrorDetail(client_->Pull(request, kTimeout, Ignore)).kind(),
+  EXPECT_EQ(GetErrorDetail(client_->Pull(request, kTimeout, PulledBytes().sink())).kind(),
             ps::ErrorDetail::WRONG_RUN);
   request = PullOf(0);
   server_->Kill();
   ASSERT_TRUE(server_->Start().ok());
   ASSERT_TRUE(server_->Await([this](const auto& status) { return status.epoch() > job_.epoch(); }));
-  const ps::ErrorDetail detail = GetErrorDetail(client_->Pull(request, kTimeout, Ignore));
+  const ps::ErrorDetail detail =
+      GetErrorDetail(client_->Pull(request, kTimeout, PulledBytes().sink()));
   EXPECT_EQ(detail.kind(), ps::ErrorDetail::EPOCH_CHANGED);
   EXPECT_GT(detail.epoch(), job_.epoch());
 }
