@@ -3,12 +3,14 @@
 #include <limits>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "gtest/gtest.h"
 
 #include "common/error_detail.h"
+#include "tests/testutil/fake_clock.h"
 #include "tests/testutil/job/test_job.h"
 
 namespace pushpull {
@@ -174,15 +176,29 @@ TEST(TrainingFailuresTest, NoServerAtAllIsNamedAtTheDeadline) {
   TestFolder folder;
   TestServer server(folder, {});  // never started
   PsSession::Options options;
-  options.peer_deadline = absl::Milliseconds(300);
-  std::vector<std::string> waits;
-  PsSession session(options, server.factory(), &server.clock(),
-                    [&waits](const std::string& text) { waits.push_back(text); });
+  options.peer_deadline = absl::Seconds(10);
+  FakeClock clock;
+  const absl::Duration start = clock.Now();
+  PsSession* running = nullptr;
+  int calls = 0;
+  std::vector<std::pair<absl::Duration, std::string>> waits;
+  PsSession session(
+      options, server.factory([&](const MessageInfo&) {
+        if (++calls == 1000) running->Stop();  // what knows no deadline ends too
+        return CallFault();
+      }),
+      &clock, [&](const std::string& peer) { waits.emplace_back(clock.Now() - start, peer); });
+  running = &session;
   const absl::Status status = session.Connect({"task 0"});
+  EXPECT_TRUE(IsPeerLost(status)) << status;
   EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
-  EXPECT_TRUE(absl::StrContains(status.message(), "ps task 0 at task 0")) << status;
-  ASSERT_FALSE(waits.empty()) << "says at once for whom it waits";
-  EXPECT_TRUE(absl::StrContains(waits[0], "ps task 0")) << waits[0];
+  EXPECT_TRUE(absl::StrContains(status.message(), "ps task 0 at task 0 did not answer for 10 s"))
+      << status;
+  EXPECT_EQ(clock.Now() - start, absl::Seconds(10));
+  ASSERT_FALSE(waits.empty());
+  EXPECT_EQ(waits.front().first, absl::ZeroDuration()) << "says at once for whom it waits";
+  EXPECT_GE(waits.size(), 5u) << "and goes on saying it";
+  for (const auto& [when, peer] : waits) EXPECT_EQ(peer, "ps task 0 at task 0");
 }
 
 TEST(TrainingFailuresTest, StopEndsAWaitingClone) {
