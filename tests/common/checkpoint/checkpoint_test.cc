@@ -244,12 +244,12 @@ TEST_F(RecoveryTest, AnotherModelIsRefusedAndTheFirstVariableNamed) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("Net/Logits/weights [3, 10]"));
 
   // From variable 1 on all differ.
-  VariableSpec dense = layout_.variables()[1];
-  dense.name = "Net/Dense/beta";
-  const VariableLayout shallow = *VariableLayout::Create({layout_.variables()[0], dense});
+  std::vector<VariableSpec> variables = layout_.variables();
+  for (size_t i = 1; i < variables.size(); ++i) variables[i].name += "_renamed";
+  const VariableLayout renamed = *VariableLayout::Create(variables);
   const std::string difference(
-      OpenNewestCheckpoint(files_, "/d", {"", &shallow}).status().message());
-  EXPECT_THAT(difference, HasSubstr("variable 1 differs: Net/Dense/beta [4]"));
+      OpenNewestCheckpoint(files_, "/d", {"", &renamed}).status().message());
+  EXPECT_THAT(difference, HasSubstr("variable 1 differs: Net/Conv/BatchNorm/beta_renamed [4]"));
   EXPECT_THAT(difference, Not(HasSubstr("Net/Logits")));
 }
 

@@ -135,8 +135,13 @@ TEST(TrainingFailuresTest, AnotherModelIsRefusedByName) {
 }
 
 TEST(TrainingFailuresTest, SilentPeerIsNamedAtItsDeadline) {
-  // From the start, and once training runs; the second task too, though the first one answers.
-  for (const int lost_task : {0, 1}) {
+  // The second task too, though the first one answers; or its pulls alone, of which no other call
+  // tells.
+  struct Loss {
+    int task;
+    absl::string_view method;  // empty: all
+  };
+  for (const Loss loss : {Loss{0, ""}, Loss{1, ""}, Loss{1, "Pull"}}) {
     TestFolder folder;
     TestServerOptions server_options;
     server_options.tasks = 2;
@@ -150,9 +155,10 @@ TEST(TrainingFailuresTest, SilentPeerIsNamedAtItsDeadline) {
         options,
         [&](const std::string& address) {
           const int task = address == "task 0" ? 0 : 1;
-          return server.MakeClient(task, [&lost, task, lost_task](const MessageInfo&) {
+          return server.MakeClient(task, [&lost, task, loss](const MessageInfo& message) {
             CallFault fault;
-            fault.drop_request = task == lost_task && lost.load();
+            const bool meant = loss.method.empty() || message.method == loss.method;
+            fault.drop_request = task == loss.task && meant && lost.load();
             return fault;
           });
         },
@@ -167,7 +173,7 @@ TEST(TrainingFailuresTest, SilentPeerIsNamedAtItsDeadline) {
     const absl::Status status = trainer.Run();
     EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
     EXPECT_TRUE(IsPeerLost(status)) << status;
-    EXPECT_TRUE(absl::StrContains(status.message(), lost_task == 0 ? "task 0" : "task 1"))
+    EXPECT_TRUE(absl::StrContains(status.message(), loss.task == 0 ? "task 0" : "task 1"))
         << status;
   }
 }
