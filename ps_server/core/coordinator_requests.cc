@@ -313,9 +313,9 @@ void Coordinator::NoteLate(const ps::PushKey& key) {
 bool Coordinator::CountVoid(const ps::CommitRequest& request) {
   ++void_contributions_;
   const std::string& variable = request.info().non_finite_variable();
-  const std::string text = absl::StrFormat("step %d: %s has a non-finite value%s%s", version_ + 1,
-                                           CloneName(request.key().worker_id()),
-                                           variable.empty() ? "" : " in ", variable);
+  const std::string text =
+      absl::StrFormat("step %d: %s has a non-finite value%s%s", version_ + 1,
+                      CloneName(request.key().worker_id()), variable.empty() ? "" : ": ", variable);
   if (options_.non_finite_policy == NonFinitePolicy::kStop) {
     Stop(ProtocolError(ps::ErrorDetail::STOPPED, serving_epoch_, version_, text));
     return true;

@@ -51,12 +51,15 @@ class BadInput(EndToEndTest):
         config = self.write_config()
         self.expect(self.serve(config, "--no_such_flag=1"), 64, "no_such_flag")
         self.expect(self.serve(config, "--sync=perhaps"), 64, "--sync")
-        self.expect(self.start("w.log", "worker", "--num_clones=3", "--gpus=0,1"), 64,
-                    "--num_clones=3", "--gpus")
         self.expect(self.start("d.log", "worker", "--device=cpu", "--gpus=0"), 64,
                     "--device=cpu", "--gpus=0")
         self.expect(self.start("p.log", "worker", "--device=cpu", "--precision=bf16"), 64,
                     "--precision=bf16", "fp32")
+
+    def test_clones_and_gpus_that_disagree(self):
+        worker = self.start("w.log", "worker", "--num_clones=3", "--gpus=0,1", "--ps=127.0.0.1:1",
+                            "--peer_deadline=1s")
+        self.expect(worker, 64, "--num_clones=3", "--gpus=0,1 (2 GPUs) disagree")
 
     def test_check_config_prints_the_effective_config(self):
         good = self.start("good.log", "ps_server", "--check_config",
@@ -92,7 +95,7 @@ class BadInput(EndToEndTest):
 
     def test_idx_counts_differ(self):
         config = self.idx_config(idx_images(40), idx_labels([0] * 41))
-        self.work(config, 65, "40", "41")
+        self.work(config, 65, "40 images", "41 labels")
 
     def test_idx_missing(self):
         config = self.write_config(reader=IDX.format(images="no-images", labels="no-labels"))
@@ -106,10 +109,11 @@ class BadInput(EndToEndTest):
                 (folder / f"{k}.pgm").write_bytes(b"P5 32 32 255\n" + bytes(1024))
         (self.folder / "photos" / "b" / "7.png").write_bytes(b"\x89PNG\r\n\x1a\nrubbish")
         reader = f'image_folder_input_reader {{ path: "{self.folder / "photos"}" }}'
-        self.work(self.write_config(reader=reader), 65, "b/7.png")
+        self.work(self.write_config(reader=reader), 65, "1 of 81 images", "b/7.png")
 
     def test_batch_smaller_than_clones(self):
-        self.work(self.write_config(batch=2), 65, "batch_size", "2", "3", clones=3)
+        self.work(self.write_config(batch=2), 65, "train_config.batch_size", "got 2",
+                  "one image per clone (3)", clones=3)
 
     # Peers.
 
@@ -124,7 +128,7 @@ class BadInput(EndToEndTest):
         second = self.start("second.log", "ps_server", f"--pipeline_config_path={config}",
                             f"--train_dir={self.folder / 'other'}",
                             f"--listen={self.address('run')}", "--state_dir=")
-        self.expect(second, 65, "run.sock")
+        self.expect(second, 65, "run.sock", "in use")
 
     def test_second_server_on_one_directory(self):
         config = self.write_config()
@@ -139,14 +143,15 @@ class BadInput(EndToEndTest):
     def test_nan_stops_training_and_is_named(self):
         server = self.serve(self.write_config(optimizer=EXPLODING))
         worker = self.start_worker("run", 2)
-        self.expect(worker, 70, "step", "clone", "MobilenetV2/")
-        self.expect(server, 70, "step", "clone", "MobilenetV2/")
+        for process in (worker, server):
+            self.expect(process, 70)
+            self.assertRegex(process.text(), r"step \d+: clone [01] of 2 .*: MobilenetV2/\S+\[\d+\] is ")
 
     def test_nan_skipped_ten_times_stops_too(self):
         server = self.serve(
             self.write_config(optimizer=EXPLODING, train="non_finite_policy: SKIP", steps=100))
-        self.expect(self.start_worker("run", 2), 70, "10")
-        self.expect(server, 70, "10")
+        self.expect(self.start_worker("run", 2), 70, "10 steps in a row")
+        self.expect(server, 70, "10 steps in a row")
 
     # Checkpoints.
 

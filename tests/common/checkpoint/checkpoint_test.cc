@@ -20,6 +20,7 @@ namespace pushpull {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // Everything the checkpoint holds, in ranges of a sharding into `tasks`.
 void ExpectHolds(const Checkpoint& checkpoint, const VariableLayout& layout, uint64_t step,
@@ -241,6 +242,15 @@ TEST_F(RecoveryTest, AnotherModelIsRefusedAndTheFirstVariableNamed) {
   EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("Net/Logits/weights [4, 10]"));
   EXPECT_THAT(std::string(status.message()), HasSubstr("Net/Logits/weights [3, 10]"));
+
+  // From variable 1 on all differ.
+  std::vector<VariableSpec> variables = layout_.variables();
+  for (size_t i = 1; i < variables.size(); ++i) variables[i].name += "_renamed";
+  const VariableLayout renamed = *VariableLayout::Create(variables);
+  const std::string difference(
+      OpenNewestCheckpoint(files_, "/d", {"", &renamed}).status().message());
+  EXPECT_THAT(difference, HasSubstr("variable 1 differs: Net/Conv/BatchNorm/beta_renamed [4]"));
+  EXPECT_THAT(difference, Not(HasSubstr("Net/Logits")));
 }
 
 TEST_F(RecoveryTest, AnotherRunIsRefused) {

@@ -59,6 +59,9 @@ TEST(ImageFolderSourceTest, CheckNamesEveryCorruptImageWhateverTheThreads) {
   const std::string png = EncodePng(MakeImage(8, 8, 3));
   for (int i = 0; i < 200; ++i) folder.Write(absl::StrCat("0/", 1000 + i, ".png"), png);
   folder.Write("0/1007.png", png.substr(0, png.size() / 2));
+  std::string flipped = png;
+  flipped[png.size() - 20] ^= 1;  // in the pixels
+  folder.Write("0/1100.png", flipped);
   folder.Write("0/1150.png", "text");
   std::string first_message;
   for (const int threads : {1, 4}) {
@@ -68,9 +71,9 @@ TEST(ImageFolderSourceTest, CheckNamesEveryCorruptImageWhateverTheThreads) {
     const absl::Status status = (*source)->Check(&pool);
     EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
     const std::string message(status.message());
-    EXPECT_THAT(message,
-                AllOf(HasSubstr("2 of 200 images cannot be read"), HasSubstr("/0/1007.png: "),
-                      HasSubstr("/0/1150.png: "), Not(HasSubstr("more"))));
+    EXPECT_THAT(message, AllOf(HasSubstr("3 of 200 images cannot be read"),
+                               HasSubstr("/0/1007.png: "), HasSubstr("/0/1100.png: "),
+                               HasSubstr("/0/1150.png: "), Not(HasSubstr("more"))));
     if (threads == 1) first_message = message;
     EXPECT_EQ(message, first_message);
     Example example;

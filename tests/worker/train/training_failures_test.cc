@@ -3,12 +3,14 @@
 #include <limits>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "gtest/gtest.h"
 
 #include "common/error_detail.h"
+#include "tests/testutil/fake_clock.h"
 #include "tests/testutil/job/test_job.h"
 
 namespace pushpull {
@@ -133,8 +135,13 @@ TEST(TrainingFailuresTest, AnotherModelIsRefusedByName) {
 }
 
 TEST(TrainingFailuresTest, SilentPeerIsNamedAtItsDeadline) {
-  // From the start, and once training runs; the second task too, though the first one answers.
-  for (const int lost_task : {0, 1}) {
+  // The second task too, though the first one answers; or its pulls alone, of which no other call
+  // tells.
+  struct Loss {
+    int task;
+    absl::string_view method;  // empty: all
+  };
+  for (const Loss loss : {Loss{0, ""}, Loss{1, ""}, Loss{1, "Pull"}}) {
     TestFolder folder;
     TestServerOptions server_options;
     server_options.tasks = 2;
@@ -148,9 +155,10 @@ TEST(TrainingFailuresTest, SilentPeerIsNamedAtItsDeadline) {
         options,
         [&](const std::string& address) {
           const int task = address == "task 0" ? 0 : 1;
-          return server.MakeClient(task, [&lost, task, lost_task](const MessageInfo&) {
+          return server.MakeClient(task, [&lost, task, loss](const MessageInfo& message) {
             CallFault fault;
-            fault.drop_request = task == lost_task && lost.load();
+            const bool meant = loss.method.empty() || message.method == loss.method;
+            fault.drop_request = task == loss.task && meant && lost.load();
             return fault;
           });
         },
@@ -165,7 +173,7 @@ TEST(TrainingFailuresTest, SilentPeerIsNamedAtItsDeadline) {
     const absl::Status status = trainer.Run();
     EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
     EXPECT_TRUE(IsPeerLost(status)) << status;
-    EXPECT_TRUE(absl::StrContains(status.message(), lost_task == 0 ? "task 0" : "task 1"))
+    EXPECT_TRUE(absl::StrContains(status.message(), loss.task == 0 ? "task 0" : "task 1"))
         << status;
   }
 }
@@ -174,15 +182,29 @@ TEST(TrainingFailuresTest, NoServerAtAllIsNamedAtTheDeadline) {
   TestFolder folder;
   TestServer server(folder, {});  // never started
   PsSession::Options options;
-  options.peer_deadline = absl::Milliseconds(300);
-  std::vector<std::string> waits;
-  PsSession session(options, server.factory(), &server.clock(),
-                    [&waits](const std::string& text) { waits.push_back(text); });
+  options.peer_deadline = absl::Seconds(10);
+  FakeClock clock;
+  const absl::Duration start = clock.Now();
+  PsSession* running = nullptr;
+  int calls = 0;
+  std::vector<std::pair<absl::Duration, std::string>> waits;
+  PsSession session(
+      options, server.factory([&](const MessageInfo&) {
+        if (++calls == 1000) running->Stop();  // what knows no deadline ends too
+        return CallFault();
+      }),
+      &clock, [&](const std::string& peer) { waits.emplace_back(clock.Now() - start, peer); });
+  running = &session;
   const absl::Status status = session.Connect({"task 0"});
+  EXPECT_TRUE(IsPeerLost(status)) << status;
   EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
-  EXPECT_TRUE(absl::StrContains(status.message(), "ps task 0 at task 0")) << status;
-  ASSERT_FALSE(waits.empty()) << "says at once for whom it waits";
-  EXPECT_TRUE(absl::StrContains(waits[0], "ps task 0")) << waits[0];
+  EXPECT_TRUE(absl::StrContains(status.message(), "ps task 0 at task 0 did not answer for 10 s"))
+      << status;
+  EXPECT_EQ(clock.Now() - start, absl::Seconds(10));
+  ASSERT_FALSE(waits.empty());
+  EXPECT_EQ(waits.front().first, absl::ZeroDuration()) << "says at once for whom it waits";
+  EXPECT_GE(waits.size(), 5u) << "and goes on saying it";
+  for (const auto& [when, peer] : waits) EXPECT_EQ(peer, "ps task 0 at task 0");
 }
 
 TEST(TrainingFailuresTest, StopEndsAWaitingClone) {
