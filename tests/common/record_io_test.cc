@@ -69,6 +69,18 @@ TEST(RecordIo, EveryTruncationAndFlippedBitIsDetected) {
   }
 }
 
+TEST(RecordIo, ATruncatedRecordIsToldWithoutReadingIt) {
+  const std::string good = Framed({"first", "second"});
+  const size_t begin = Framed({"first"}).size();
+  for (size_t size = begin + 1; size < good.size(); ++size) {
+    const bool in_length = size < begin + 12;  // 8 bytes and their checksum
+    const std::string expected = in_length
+                                     ? "/f at byte 21: file ends within the length of a record"
+                                     : "/f at byte 21: file ends within a record of 6 bytes";
+    EXPECT_EQ(ReadAll(good.substr(0, size)).status().message(), expected) << size;
+  }
+}
+
 TEST(RecordIo, ErrorsNamePathOffsetAndGzip) {
   std::string bad = Framed({"first", "second"});
   bad.back() ^= 1;

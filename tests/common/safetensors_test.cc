@@ -1,6 +1,7 @@
 #include "common/safetensors.h"
 
 #include <cstring>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -163,6 +164,27 @@ TEST(Safetensors, FilePrefixIsChecked) {
     EXPECT_TRUE(absl::IsDataLoss(status)) << status;
     EXPECT_THAT(std::string(status.message()), HasSubstr("/f"));
   }
+}
+
+// A large file with nothing in it but the length of its header.
+class HeaderLengthFile final : public ReadableFile {
+ public:
+  int64_t size_bytes() const override { return int64_t{1} << 40; }
+  absl::Status ReadAt(int64_t offset, void* destination, int64_t size) const override {
+    if (offset != 0) return absl::InternalError("the header is read");
+    std::memset(destination, 0, size);
+    const int64_t length = SafetensorsHeader::kMaxHeaderBytes + 1;
+    std::memcpy(destination, &length, sizeof(length));
+    return absl::OkStatus();
+  }
+  absl::StatusOr<Payload> Map() const override { return absl::UnimplementedError(""); }
+};
+
+TEST(Safetensors, AHeaderPastTheLimitIsNotRead) {
+  const absl::Status status =
+      SafetensorsReader::Open(std::make_unique<HeaderLengthFile>(), "/f").status();
+  EXPECT_TRUE(absl::IsDataLoss(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("/f: header of 100000001 bytes in a file"));
 }
 
 // Random damage never crashes, and what is accepted is consistent.

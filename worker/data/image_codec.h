@@ -18,8 +18,9 @@ inline constexpr int64_t kMaxImagePixels = int64_t{1} << 26;
 
 // The format is told by the first bytes, not by the name; `name` is for messages. Grey images give
 // one channel, all others RGB; alpha is dropped, 16-bit PNG is cut to its high byte, JPEG
-// orientation (EXIF) is ignored. Thread-safe. DATA_LOSS: truncated or damaged; INVALID_ARGUMENT:
-// another format, or a variant that is not supported.
+// orientation (EXIF) is ignored. Thread-safe. DATA_LOSS: truncated or damaged (a JPEG has no
+// checksums: damage that still decodes is not seen); INVALID_ARGUMENT: another format, or a variant
+// that is not supported.
 absl::Status DecodeImage(absl::string_view bytes, absl::string_view name, Image* image);
 
 // One format each; as above.

@@ -263,11 +263,15 @@ TEST(ValidateConfigTest, MoreContributorsThanClonesIsAProblem) {
 }
 
 TEST(ValidateConfigTest, PlaceholderAndRemotePathHaveTheirOwnSentence) {
+  ConfigContext context;
+  context.check_train_input = true;  // the path is not searched for as well
   auto config =
       Good("train_input_reader { image_folder_input_reader { path: 'PATH_TO_BE_CONFIGURED/x' } }");
-  EXPECT_THAT(Problems(config), HasSubstr("placeholder of a sample config"));
+  EXPECT_THAT(Problems(config, context),
+              AllOf(HasSubstr("has 1 problem:"), HasSubstr("placeholder of a sample config")));
   config = Good("train_input_reader { image_folder_input_reader { path: 'gs://b/x' } }");
-  EXPECT_THAT(Problems(config), HasSubstr("remote storage is not read"));
+  EXPECT_THAT(Problems(config, context),
+              AllOf(HasSubstr("has 1 problem:"), HasSubstr("remote storage is not read")));
 }
 
 TEST(ValidateConfigTest, OnlyMissingInputsAreNotFound) {
@@ -303,6 +307,17 @@ TEST(ValidateConfigTest, FieldsWithoutEffectAreWarnings) {
               AllOf(HasSubstr("train_config.startup_delay_steps has no effect: "),
                     HasSubstr("train_config.batch_queue_capacity has no effect: "),
                     HasSubstr("train_input_reader.num_readers has no effect: ")));
+}
+
+TEST(ValidateConfigTest, AFieldThatTheSchemaNoLongerHasIsAWarning) {
+  config::TrainEvalPipelineConfig config = Good();
+  *config.mutable_model() =
+      MakeSsdTestConfig("ssd_mobilenet_v2", "feature_extractor { batch_norm_trainable: true }")
+          .model();
+  EXPECT_TRUE(ValidatePipelineConfig(config, {}).ToStatus("").ok());
+  EXPECT_THAT(Warnings(config),
+              AllOf(HasSubstr("model.ssd.feature_extractor.batch_norm_trainable has no effect: "),
+                    HasSubstr("use model.ssd.freeze_batchnorm")));
 }
 
 TEST(ValidateConfigTest, UnsupportedFieldsAtTheirDefaultAreAsGoodAsAbsent) {

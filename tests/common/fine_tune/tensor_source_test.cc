@@ -141,6 +141,26 @@ TEST_F(TensorBundleTest, ImpossibleShapes) {
   }
 }
 
+TEST_F(TensorBundleTest, EntriesThatDoNotFitTheirDataFile) {
+  const struct {
+    int shard;
+    int64_t offset, size, elements;
+  } cases[] = {{0, 0, 8, 1}, {0, 0, 4, 2},  {0, 4, 8, 2},      {0, -4, 4, 1},
+               {1, 0, 4, 1}, {-1, 0, 4, 1}, {0, 1 << 20, 4, 1}};
+  for (const auto& c : cases) {
+    tensorflow::BundleEntryProto entry;
+    entry.set_dtype(1);
+    entry.mutable_shape()->add_dim()->set_size(c.elements);
+    entry.set_shard_id(c.shard);
+    entry.set_offset(c.offset);
+    entry.set_size(c.size);
+    Write(WrapTableBlock(EncodeTableBlock({{"", "\x08\x01"}, {"w", entry.SerializeAsString()}})),
+          "8 bytes.");
+    EXPECT_THAT(std::string(ReadAll().message()), HasSubstr("w does not lie within its data file"))
+        << c.shard << " " << c.offset << " " << c.size << " " << c.elements;
+  }
+}
+
 TEST_F(TensorBundleTest, ATensorWithoutElements) {
   tensorflow::BundleEntryProto entry;
   entry.set_dtype(1);
@@ -167,8 +187,9 @@ TEST(SortedTableTest, KeysThatGrowInMemory) {
 
 TEST(SortedTableTest, NoTable) {
   EXPECT_EQ(ReadSortedTable("", "x").status().code(), absl::StatusCode::kDataLoss);
-  EXPECT_EQ(ReadSortedTable(std::string(100, '\0'), "x").status().code(),
-            absl::StatusCode::kDataLoss);
+  const absl::Status zeros = ReadSortedTable(std::string(100, '\0'), "x").status();
+  EXPECT_EQ(zeros.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(zeros.message()), HasSubstr("x: its last bytes are not those of a"));
 }
 
 TEST(TensorSourceTest, SaysWhatItLookedFor) {

@@ -96,6 +96,16 @@ TEST(MatchAnchors, ForcedMatchTakesAnAnchorThatDoesNotOverlap) {
   EXPECT_EQ(MatchAnchors(spec, anchors, boxes), (std::vector<int>{0, kUnmatched}));
 }
 
+TEST(MatchAnchors, WithoutBoxesAllAnchorsAreBackground) {
+  ArgMaxMatcherSpec spec;
+  spec.force_match_for_each_row = true;
+  for (const bool ignore_thresholds : {false, true}) {
+    spec.ignore_thresholds = ignore_thresholds;
+    EXPECT_EQ(MatchAnchors(spec, std::vector<BoundingBox>(2, {0, 0, 1, 1}), {}),
+              (std::vector<int>{kUnmatched, kUnmatched}));
+  }
+}
+
 TEST(SuppressNonMaxima, KeepsTheBestOfOverlappingBoxes) {
   const std::vector<BoundingBox> boxes = {
       {0, 0, 1, 1}, {0, 0, 1, 0.9f}, {0, 0, 0.2f, 0.2f}, {0, 0, 1, 1}};
@@ -190,16 +200,20 @@ TEST(DetectionLosses, GradientsMatchDifferences) {
   }
 }
 
-TEST(SsdLoss, NanInTheOutputsShowsInTheLoss) {
+// The detector of 300x300 pixels with its matching and mining.
+DetectionSpec Ssd300WithLoss() {
   DetectionSpec spec = Ssd300();
   spec.loss.hard_example_miner.emplace().max_negatives_per_positive = 3;
   spec.matcher.force_match_for_each_row = true;
+  return spec;
+}
+
+// Of one picture, with box codes of 0.
+SsdLossResult LossOfPicture(const DetectionSpec& spec, const std::vector<LabeledBox>& boxes,
+                            const std::vector<float>& scores) {
   const std::vector<BoundingBox> anchors = GenerateSsdAnchors(spec.anchors, spec.heads);
-  const std::vector<LabeledBox> boxes = {{{0.2f, 0.2f, 0.6f, 0.6f}, 1, 1.0f}};
-  const std::vector<int32_t> first_object = {0, 1};
-  std::vector<float> codes(anchors.size() * 4, 0.0f);
-  std::vector<float> scores(anchors.size() * 3, 0.0f);
-  scores[1000 * 3 + 1] = kNan;
+  const std::vector<int32_t> first_object = {0, static_cast<int32_t>(boxes.size())};
+  const std::vector<float> codes(anchors.size() * 4, 0.0f);
   SsdLossArguments<float> arguments;
   arguments.spec = &spec;
   arguments.samples = 1;
@@ -210,12 +224,30 @@ TEST(SsdLoss, NanInTheOutputsShowsInTheLoss) {
   const SsdHeadTensors<float> head{arguments.num_anchors, codes.data(), scores.data(), nullptr,
                                    nullptr};
   arguments.heads = {&head, 1};
-  const SsdLossResult result =
-      SsdLossOnCpu<float>(arguments, [](int64_t count, absl::FunctionRef<void(int64_t)> body) {
-        for (int64_t i = 0; i < count; ++i) body(i);
-      });
+  return SsdLossOnCpu<float>(arguments, [](int64_t count, absl::FunctionRef<void(int64_t)> body) {
+    for (int64_t i = 0; i < count; ++i) body(i);
+  });
+}
+
+TEST(SsdLoss, NanInTheOutputsShowsInTheLoss) {
+  const DetectionSpec spec = Ssd300WithLoss();
+  std::vector<float> scores(spec.num_anchors() * 3, 0.0f);
+  scores[1000 * 3 + 1] = kNan;
+  const SsdLossResult result = LossOfPicture(spec, {{{0.2f, 0.2f, 0.6f, 0.6f}, 1, 1.0f}}, scores);
   EXPECT_TRUE(std::isnan(result.classification_loss));
   EXPECT_GT(result.matched_anchors, 0);
+}
+
+TEST(SsdLoss, WithoutObjectsTheLossIsThatOfTheBackground) {
+  DetectionSpec spec = Ssd300WithLoss();
+  spec.loss.hard_example_miner->min_negatives_per_image = 5;
+  const SsdLossResult result =
+      LossOfPicture(spec, {}, std::vector<float>(spec.num_anchors() * 3, 0.0f));
+  EXPECT_EQ(result.matched_anchors, 0);
+  EXPECT_EQ(result.mined_negatives, 5);
+  EXPECT_EQ(result.localization_loss, 0.0);
+  EXPECT_GT(result.classification_loss, 0.0);
+  EXPECT_LT(result.classification_loss, 100.0);
 }
 
 TEST(PostProcess, ZeroDetectionsAndBadNumbers) {

@@ -170,7 +170,7 @@ TEST_F(ExampleCodecTest, BoxesThatCannotBeUsedAreNamed) {
     const char* edge;
     float value;
     const char* expected;
-  } cases[] = {{"xmin", 1.0f, "no area"},        {"ymax", 0.25f, "no area"},
+  } cases[] = {{"xmin", 1.0f, "no area: ymin"},  {"ymax", 0.25f, "no area: ymin"},
                {"ymin", 0.75f, "swapped edges"}, {"xmax", 1.01f, "outside the image"},
                {"ymin", -0.001f, "outside"},     {"ymax", nan, "no number"},
                {"xmax", INFINITY, "no number"},  {"xmin", 1.00005f, "swapped edges"}};
@@ -188,6 +188,9 @@ TEST_F(ExampleCodecTest, BoxesThatCannotBeUsedAreNamed) {
   ASSERT_TRUE(Decode().ok());
   ASSERT_EQ(example_.boxes.size(), 2u) << "rounding is no error";
   EXPECT_EQ(example_.boxes[0].xmax, 1.0f);
+  (*this)["image/object/bbox/xmin"].mutable_float_list()->set_value(0, 1.0f);
+  ASSERT_TRUE(Decode().ok());
+  EXPECT_THAT(issues_, ElementsAre(HasSubstr("object 0: the box has no area within the image")));
 }
 
 TEST_F(ExampleCodecTest, LabelsOutsideAndBadWeights) {
@@ -196,7 +199,9 @@ TEST_F(ExampleCodecTest, LabelsOutsideAndBadWeights) {
     (*this)["image/object/class/label"].mutable_int64_list()->set_value(1, id);
     ASSERT_TRUE(Decode().ok());
     ASSERT_EQ(issues_.size(), 1u);
-    EXPECT_THAT(issues_[0], AllOf(HasSubstr("object 1: "), HasSubstr(absl::StrCat(id))));
+    EXPECT_THAT(issues_[0],
+                HasSubstr(id == 0 ? "object 1: class id 0 is reserved for the background"
+                                  : absl::StrCat("object 1: class id ", id, " (\"dog\") is not")));
   }
   Set(TwoObjects());
   (*this)["image/object/weight"].mutable_float_list()->add_value(0.5f);
@@ -215,8 +220,10 @@ TEST_F(ExampleCodecTest, LabelsOutsideAndBadWeights) {
 TEST_F(ExampleCodecTest, MalformedExamples) {
   EXPECT_EQ(DecodeExample("no proto", "r", decoding_, &example_, &issues_).code(),
             absl::StatusCode::kDataLoss);
-  for (const char* key : {"bbox/xmin", "bbox/ymax", "class/label", "class/text", "difficult"}) {
+  for (const char* key : {"bbox/xmin", "bbox/xmax", "bbox/ymin", "bbox/ymax", "class/label",
+                          "class/text", "difficult", "is_crowd", "weight"}) {
     Set(TwoObjects());
+    (*this)["image/object/weight"].mutable_float_list();
     tensorflow::Feature& feature = (*this)[absl::StrCat("image/object/", key)];
     if (feature.has_float_list()) feature.mutable_float_list()->add_value(1);
     if (feature.has_int64_list()) feature.mutable_int64_list()->add_value(1);

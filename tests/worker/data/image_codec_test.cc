@@ -3,6 +3,7 @@
 #include <zlib.h>
 
 #include <cstdlib>
+#include <utility>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -12,6 +13,7 @@
 namespace pushpull {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 void ExpectSame(const Image& a, const Image& b, int tolerance) {
@@ -91,6 +93,40 @@ TEST(ImageCodecTest, FlippedBitsNeverCrashAndPngNoticesThem) {
   }
 }
 
+TEST(ImageCodecTest, DamagedPngPixelsAreAnError) {
+  std::string png = EncodePng(MakeImage(12, 12, 3));
+  png[png.find("IDAT") + 20] ^= 1;
+  Image image;
+  const absl::Status status = DecodeImage(png, "bad.png", &image);
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("bad.png: the PNG data are damaged"));
+}
+
+// libjpeg itself would only warn, and give grey in place of the lost pixels.
+TEST(ImageCodecTest, DamagedJpegPixelsAreAnError) {
+  const std::string jpeg = EncodeJpeg(MakeImage(16, 16, 1));
+  const size_t scan = jpeg.find("\xff\xda");
+  ASSERT_NE(scan, std::string::npos);
+  const size_t middle = (scan + 10 + jpeg.size()) / 2;  // 10: the header of a scan in grey
+  const auto with = [&jpeg](size_t place, size_t replaced, const std::string& bytes) {
+    return std::string(jpeg).replace(place, replaced, bytes);
+  };
+  std::string no_code;  // ones only
+  for (int i = 0; i < 10; ++i) no_code += std::string("\xff\0", 2);
+  const std::pair<std::string, const char*> cases[] = {
+      {jpeg.substr(0, middle), "Premature end of JPEG file"},
+      {with(middle, 0, "\xff\xd9"), "premature end of data segment"},
+      {with(middle, no_code.size(), no_code), "bad Huffman code"},
+      {with(scan, 0, std::string("\xff\xdd\0\4\0\1", 6)), "instead of RST"}};  // none is there
+  for (const auto& [file, reason] : cases) {
+    Image image;
+    const absl::Status status = DecodeImage(file, "bad.jpg", &image);
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << reason;
+    EXPECT_THAT(std::string(status.message()),
+                AllOf(HasSubstr("bad.jpg: the JPEG data are damaged"), HasSubstr(reason)));
+  }
+}
+
 // Writes a width and height of 20,000 over those of the file.
 std::string Claim20000(std::string file) {
   const std::string claim("\x4e\x20", 2);
@@ -145,6 +181,8 @@ TEST(ImageCodecTest, UnsupportedIsSaid) {
   EXPECT_THAT(std::string(deep.message()), HasSubstr("largest value 65535"));
   const absl::Status huge = DecodeImage("P5 100000 100000 255\n", "x.pgm", &image);
   EXPECT_THAT(std::string(huge.message()), HasSubstr("100000 x 100000"));
+  const absl::Status wide = DecodeImage("P5 40000 1 255\n", "x.pgm", &image);
+  EXPECT_THAT(std::string(wide.message()), HasSubstr("1 x 40000 (height x width); at most 32768"));
   const absl::Status above = DecodeImage("P5 2 1 100\n\x10\x7f", "x.pgm", &image);
   EXPECT_THAT(std::string(above.message()), HasSubstr("pixel 1 is 127"));
 }

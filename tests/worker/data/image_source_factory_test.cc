@@ -109,7 +109,7 @@ TEST(ImageSourceFactoryTest, OpensReadersWithBoxes) {
   EXPECT_THAT(message("tf_record_input_reader {}", Annotation::kBoxes),
               HasSubstr("train_input_reader.tf_record_input_reader: no input path"));
   EXPECT_THAT(message("tf_record_input_reader { input_path: 'gs://b/a' }", Annotation::kBoxes),
-              HasSubstr("gs://b/a: remote storage"));
+              HasSubstr("tf_record_input_reader: gs://b/a: remote storage"));
   const auto classifier = open(record_reader, Annotation::kImageLabel);
   ASSERT_TRUE(classifier.ok()) << classifier.status();
   EXPECT_THAT(std::string((*classifier)->Get(0, &example).message()),

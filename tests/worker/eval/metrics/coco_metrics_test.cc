@@ -92,6 +92,19 @@ TEST(CocoMetricsTest, MoreThanAHundredDetectionsOfAnImageAreCutByScore) {
   EXPECT_NEAR(all_kept.Compute().front().value, 0.01, 1e-12);
 }
 
+TEST(CocoMetricsTest, WithoutDetectionsPrecisionAndRecallAreZero) {
+  CocoMetrics metrics({{"cat"}});
+  ASSERT_TRUE(metrics.AddImage({"a", {{Wide(0, 10)}}, {}}).ok());
+  ASSERT_TRUE(metrics.AddImage({"b", {}, {}}).ok());
+  const auto values = ValuesOf(metrics);
+  EXPECT_EQ(values.at("DetectionBoxes_Precision/mAP"), 0);
+  EXPECT_EQ(values.at("DetectionBoxes_Precision/mAP (large)"), -1);
+  for (const char* tag : {"AR@1", "AR@10", "AR@100", "AR@100 (small)"}) {
+    EXPECT_EQ(values.at(std::string("DetectionBoxes_Recall/") + tag), 0) << tag;
+  }
+  EXPECT_EQ(metrics.matches(0), 0);
+}
+
 TEST(CocoMetricsTest, NothingIsMinusOne) {
   for (const MetricValue& value : CocoMetrics({{"cat"}}).Compute()) {
     EXPECT_EQ(value.value, -1) << value.tag;

@@ -72,6 +72,14 @@ TEST(VocMetricsTest, ClassesWithoutBoxesStayOutOfTheMean) {
   EXPECT_EQ(values[3].value, 0);
 }
 
+TEST(VocMetricsTest, WithoutDetectionsTheMeanIsZero) {
+  VocMetrics metrics({{"cat"}});
+  ASSERT_TRUE(metrics.AddImage({"a", {{Wide(0, 10)}}, {}}).ok());
+  ASSERT_TRUE(metrics.AddImage({"b", {}, {}}).ok());
+  EXPECT_EQ(MeanOf(metrics), 0);
+  EXPECT_EQ(metrics.matches(0), 0);
+}
+
 TEST(VocMetricsTest, WithoutImagesOrClassesTheMeanIsUndefined) {
   EXPECT_TRUE(std::isnan(MeanOf(VocMetrics({{"cat"}}))));
   EXPECT_TRUE(std::isnan(MeanOf(VocMetrics(DetectionMetricsOptions{}))));
