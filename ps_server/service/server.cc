@@ -43,7 +43,12 @@ absl::StatusOr<std::string> TaskAddress(const std::string& first, int index) {
 Server::Server(ServerOptions options, FileSystem* files, Clock* clock)
     : options_(std::move(options)), files_(files), clock_(clock) {}
 
-Server::~Server() { servers_.clear(); }
+Server::~Server() {
+  // Calls reach from the servers into the core, and its threads tell the servers that it serves:
+  // both have ended before either goes.
+  for (const auto& server : servers_) server->Stop(absl::ZeroDuration());
+  if (core_ != nullptr) core_->StopThreads();
+}
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Create(ServerOptions options, FileSystem* files,
                                                        Clock* clock) {

@@ -84,6 +84,8 @@ class ServerCore {
   void Farewell(const absl::Status& end);
   // Nothing is handled any more. Removes the mapped state when a checkpoint has it.
   void Close();
+  // None of the core's threads works any more, and on_serving is not called. Close does it too.
+  void StopThreads();
 
   // Of task 0's process; empty elsewhere.
   ps::StatusReply Status() const;
@@ -100,8 +102,6 @@ class ServerCore {
   void End(const absl::Status& status);
   void EndAsTold(const ps::EndTaskRequest& request);
   void DrainJob();
-  // No thread of the process works any more.
-  void StopThreads();
 
   const JobSpec job_;
   const ServerCoreOptions options_;

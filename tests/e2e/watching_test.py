@@ -161,7 +161,7 @@ class Watching(EndToEndTest):
             taken.bind(("127.0.0.1", 0))
             taken.listen()
             server = self.start_server(config, "a", f"--metrics_port={taken.getsockname()[1]}")
-            self.assertNotEqual(server.wait(), 0)
+            self.assertEqual(server.wait(), 65, server.text())
             self.assertIn("another process listens there", server.text())
         server = self.start_server(config, "b", "--metrics_port=70000")
         self.assertEqual(server.wait(), 64)

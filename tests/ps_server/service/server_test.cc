@@ -234,5 +234,21 @@ TEST_F(TwoServersTest, OnlyTheOwnCoordinatorEndsATask) {
   EXPECT_FALSE(servers_[1]->WaitForEnd(absl::ZeroDuration()).has_value());
 }
 
+// As when main finds another port taken.
+TEST(ServerTest, MayGoAtAnyTimeOfItsStart) {
+  PosixFileSystem files;
+  SteadyClock clock;
+  for (int i = 0; i < 60; ++i) {
+    TestFolder folder;
+    ServerOptions options;
+    options.config = MakeTinyConfig("num_steps: 10");
+    options.train_dir = folder.path() + "/train";
+    options.listen = absl::StrCat("unix:", folder.path(), "/ps");
+    auto server = Server::Create(std::move(options), &files, &clock);
+    ASSERT_TRUE(server.ok()) << server.status();
+    absl::SleepFor(i * absl::Microseconds(100));
+  }
+}
+
 }  // namespace
 }  // namespace pushpull
