@@ -86,24 +86,15 @@ class SliceCursor {
 
   // size_bytes <= remaining().
   void CopyTo(size_t size_bytes, char* out) {
-    while (size_bytes > 0) {
-      size_t piece_bytes = 0;
-      const char* piece = Piece(size_bytes, &piece_bytes);
+    Consume(size_bytes, [&out](const char* piece, size_t piece_bytes) {
       std::memcpy(out, piece, piece_bytes);
       out += piece_bytes;
-      size_bytes -= piece_bytes;
-      Advance(piece_bytes);
-    }
+    });
   }
 
   // size_bytes <= remaining().
   void Skip(size_t size_bytes) {
-    while (size_bytes > 0) {
-      size_t piece_bytes = 0;
-      Piece(size_bytes, &piece_bytes);
-      size_bytes -= piece_bytes;
-      Advance(piece_bytes);
-    }
+    Consume(size_bytes, [](const char*, size_t) {});
   }
 
   // Shares the slices when the bytes lie in one run of memory. size_bytes <= remaining().
@@ -131,6 +122,18 @@ class SliceCursor {
   }
 
  private:
+  // Gives each piece of the bytes from here to `use`.
+  template <typename Use>
+  void Consume(size_t size_bytes, Use use) {
+    while (size_bytes > 0) {
+      size_t piece_bytes = 0;
+      const char* piece = Piece(size_bytes, &piece_bytes);
+      use(piece, piece_bytes);
+      size_bytes -= piece_bytes;
+      Advance(piece_bytes);
+    }
+  }
+
   // A socket reader that fills one buffer by several reads hands out slices that touch.
   bool Share(size_t size_bytes, Payload* payload) const {
     SliceCursor probe = *this;
@@ -221,9 +224,12 @@ struct PayloadPosition {
   size_t size_bytes;
 };
 
-// Fills `header` and finds the payload, if there is one.
-absl::Status DecodeFields(SliceCursor cursor, google::protobuf::MessageLite* header,
+// Fills `header` and finds the payload, if there is one, in `slices`.
+absl::Status DecodeFields(const grpc::ByteBuffer& buffer, std::vector<grpc::Slice>* slices,
+                          google::protobuf::MessageLite* header,
                           std::optional<PayloadPosition>* payload) {
+  if (buffer.Valid() && !buffer.Dump(slices).ok()) return Malformed("unreadable buffer");
+  SliceCursor cursor(*slices);
   std::string header_bytes;
   while (cursor.remaining() > 0) {
     uint64_t tag = 0;
@@ -272,9 +278,8 @@ absl::Status DecodeChunk(const grpc::ByteBuffer& buffer, google::protobuf::Messa
                          Payload* payload) {
   *payload = Payload();
   std::vector<grpc::Slice> slices;
-  if (buffer.Valid() && !buffer.Dump(&slices).ok()) return Malformed("unreadable buffer");
   std::optional<PayloadPosition> found;
-  PP_RETURN_IF_ERROR(DecodeFields(SliceCursor(slices), header, &found));
+  PP_RETURN_IF_ERROR(DecodeFields(buffer, &slices, header, &found));
   if (found.has_value()) *payload = found->cursor.Take(found->size_bytes);
   return absl::OkStatus();
 }
@@ -283,9 +288,8 @@ absl::StatusOr<uint32_t> DecodeChunkInto(const grpc::ByteBuffer& buffer,
                                          google::protobuf::MessageLite* header,
                                          ChunkPlaceFn place) {
   std::vector<grpc::Slice> slices;
-  if (buffer.Valid() && !buffer.Dump(&slices).ok()) return Malformed("unreadable buffer");
   std::optional<PayloadPosition> found;
-  PP_RETURN_IF_ERROR(DecodeFields(SliceCursor(slices), header, &found));
+  PP_RETURN_IF_ERROR(DecodeFields(buffer, &slices, header, &found));
   PP_ASSIGN_OR_RETURN(char* const out, place(found.has_value() ? found->size_bytes : 0));
   return found.has_value() ? found->cursor.CopyWithChecksum(found->size_bytes, out) : 0;
 }

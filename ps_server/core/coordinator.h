@@ -130,6 +130,8 @@ class Coordinator {
                     uint64_t staleness = 0);
 
   // coordinator_steps.cc
+  // What decided_ says is being measured or applied.
+  bool IsDeciding() const { return phase_ == Phase::kMeasuring || phase_ == Phase::kApplying; }
   bool HasContribution(uint32_t slot) const;  // to the step being produced, or too late for one
   void OpenStep();
   void ReassignSlots();

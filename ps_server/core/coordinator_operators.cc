@@ -168,7 +168,7 @@ void Coordinator::EvictNow(uint32_t worker, std::string reason, ps::EvictReply* 
 void Coordinator::RefusePushesOf(uint32_t worker, const absl::Status& status) {
   if (pushes_.empty()) return;
   // The front one may be on its way into the variables.
-  const bool deciding = phase_ == Phase::kMeasuring || phase_ == Phase::kApplying;
+  const bool deciding = IsDeciding();
   const auto refused = [&](const PendingPush& push) {
     const uint32_t slot = push.request.key().slot();
     if (slot != worker && slots_.slot(slot).owner != worker) return false;

@@ -17,8 +17,8 @@ constexpr uint64_t kMaxSamples = uint64_t{1} << 32;
 }  // namespace
 
 bool Coordinator::IsServing() const {
-  return phase_ == Phase::kOpen || phase_ == Phase::kMeasuring || phase_ == Phase::kApplying ||
-         phase_ == Phase::kFinishing || phase_ == Phase::kDone;
+  return phase_ == Phase::kOpen || IsDeciding() || phase_ == Phase::kFinishing ||
+         phase_ == Phase::kDone;
 }
 
 absl::Status Coordinator::CheckRequest(const std::string& run_id, uint64_t epoch) const {
@@ -110,7 +110,7 @@ absl::StatusOr<ps::RegisterReply> Coordinator::HandleRegister(const ps::Register
   PP_RETURN_IF_ERROR(CheckAnnouncement(request));
   if (!options_.sync && !pushes_.empty()) {
     // A new grant fences what the clone has pushed: that must be applied or forgotten first.
-    const bool deciding = phase_ == Phase::kMeasuring || phase_ == Phase::kApplying;
+    const bool deciding = IsDeciding();
     const uint32_t slot = deciding ? decided_.contributions(0).slot() : 0;
     if (deciding && (slot == worker || slots_.slot(slot).owner == worker)) {
       return ProtocolError(ps::ErrorDetail::NOT_READY, serving_epoch_, version_,

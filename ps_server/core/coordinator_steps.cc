@@ -16,8 +16,7 @@ bool Coordinator::AllStepsApplied() const {
 
 bool Coordinator::HasContribution(uint32_t slot) const {
   // An asynchronous step is one slot's, which the decision leaves at the head of pushes_.
-  const bool deciding = phase_ == Phase::kMeasuring || phase_ == Phase::kApplying;
-  const bool may_contribute = phase_ == Phase::kOpen || (deciding && !options_.sync);
+  const bool may_contribute = phase_ == Phase::kOpen || (IsDeciding() && !options_.sync);
   if (!may_contribute || round_.Has(slot)) return true;
   return std::any_of(pushes_.begin(), pushes_.end(),
                      [slot](const PendingPush& push) { return push.request.key().slot() == slot; });
