@@ -1,6 +1,5 @@
 #include "ps_server/service/shard_store.h"
 
-#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -17,17 +16,13 @@
 namespace pushpull {
 namespace {
 
-// How long a write waits for pulls of the version that it overwrites, before it leaves that memory
-// to them.
-constexpr absl::Duration kPinPatience = absl::Seconds(3);
-
-// Where steps go on without stragglers, the pull of a clone that has stopped in its middle must not
-// hold them up either; a private copy of the version costs less than the steps of the others.
-absl::Duration PinPatience(const JobSpec& job) {
-  const auto& train = job.config.train_config();
-  if (train.min_contributors() == 0 || train.step_deadline_secs() == 0) return kPinPatience;
-  return std::min(kPinPatience, absl::Seconds(train.step_deadline_secs()) / 4);
-}
+// How long a step waits for pulls of the version that it overwrites. A pull takes tens of
+// milliseconds; a private copy of a version costs about ten, a stopped clone that is waited for
+// costs the steps of all the others.
+constexpr absl::Duration kPinPatience = absl::Milliseconds(250);
+// Where several pulls have stopped and no memory is left for another: gRPC's keepalive ends a dead
+// peer's pull within seconds.
+constexpr absl::Duration kLastPinPatience = absl::Seconds(20);
 
 std::vector<GradientContribution> ToGradients(const std::vector<StagedContribution>& staged) {
   std::vector<GradientContribution> gradients;
@@ -121,10 +116,7 @@ absl::StatusOr<std::vector<double>> ShardStore::Measure(const shard_action::Stor
 }
 
 absl::Status ShardStore::MakeWritable() {
-  const absl::Status writable = variables_->WaitUntilWritable(PinPatience(*job_));
-  if (writable.ok()) return absl::OkStatus();
-  LOG(WARNING) << "shard " << shard_ << " does not wait for slow pulls: " << writable.message();
-  return variables_->DetachReaders();
+  return variables_->MakeWritable(kPinPatience, kLastPinPatience);
 }
 
 absl::Status ShardStore::Apply(const shard_action::StoreApply& order) {

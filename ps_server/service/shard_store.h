@@ -46,7 +46,7 @@ class ShardStore {
   absl::Status RemoveStateFile() { return variables_->RemoveFile(); }
 
  private:
-  // The next write finds its buffer free; blocks for some seconds while pulls read there.
+  // The next write finds its buffer free; blocks for a moment while pulls read there.
   absl::Status MakeWritable();
   absl::Status FillFromCheckpoint(uint64_t step, const StateVectors& to, std::string* marks);
   void FillInitial(const StateVectors& to);

@@ -31,6 +31,12 @@ absl::Status WriteAt(int fd, const std::string& path, const void* data, size_t s
   return Failed("cannot write", path, written < 0 ? errno : ENOSPC);
 }
 
+// Zeroed memory of this process alone, at that address if there is one; MAP_FAILED.
+void* MapPrivate(void* at, int64_t size_bytes) {
+  return mmap(at, size_bytes, PROT_READ | PROT_WRITE,
+              MAP_PRIVATE | MAP_ANONYMOUS | (at == nullptr ? 0 : MAP_FIXED), -1, 0);
+}
+
 // What keeps an opened file from being taken over, or nothing.
 std::string WhyFresh(int fd, const StateHeader& header) {
   struct stat info;
@@ -157,34 +163,51 @@ absl::Status StateMapping::MapAnonymous(const StateHeader& header) {
   return absl::OkStatus();
 }
 
+char* StateMapping::TakePiece(int64_t size_bytes) {
+  if (!discarded_.empty()) {
+    char* const piece = discarded_.back();
+    discarded_.pop_back();
+    return piece;
+  }
+  void* const piece = MapPrivate(nullptr, size_bytes);
+  if (piece == MAP_FAILED) return nullptr;
+  pieces_.emplace_back(static_cast<char*>(piece), size_bytes);
+  return pieces_.back().first;
+}
+
 absl::StatusOr<char*> StateMapping::Detach(char* readers, int64_t offset, int64_t size_bytes) {
   const auto failed = [&] {
     return absl::ResourceExhaustedError(
         absl::StrCat("no memory for another ", size_bytes, " bytes: ", std::strerror(errno)));
   };
-  void* const copy =
-      mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (copy == MAP_FAILED) return failed();
-  std::memcpy(copy, readers, size_bytes);
+  char* const piece = TakePiece(size_bytes);
+  if (piece == nullptr) return failed();
   if (!is_file()) {
-    pieces_.emplace_back(static_cast<char*>(copy), size_bytes);
-    return pieces_.back().first;
+    std::memcpy(piece, readers, size_bytes);
+    return piece;
   }
-  void* const again = mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, offset);
-  // The copy takes the place of the file's pages in one step: readers see the same bytes all along.
-  if (again == MAP_FAILED ||
-      mremap(copy, size_bytes, size_bytes, MREMAP_MAYMOVE | MREMAP_FIXED, readers) == MAP_FAILED) {
+  void* const copy = MapPrivate(nullptr, size_bytes);
+  if (copy == MAP_FAILED) {
     const absl::Status status = failed();
-    if (again != MAP_FAILED) munmap(again, size_bytes);
-    munmap(copy, size_bytes);
+    Discard(piece, size_bytes);
     return status;
   }
-  pieces_.emplace_back(static_cast<char*>(again), size_bytes);
-  return pieces_.back().first;
+  std::memcpy(copy, readers, size_bytes);
+  // The copy takes the place of the file's pages in one step: readers see the same bytes all along.
+  if (mmap(piece, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd_, offset) ==
+          MAP_FAILED ||
+      mremap(copy, size_bytes, size_bytes, MREMAP_MAYMOVE | MREMAP_FIXED, readers) == MAP_FAILED) {
+    const absl::Status status = failed();
+    munmap(copy, size_bytes);
+    if (MapPrivate(piece, size_bytes) != MAP_FAILED) discarded_.push_back(piece);
+    return status;
+  }
+  return piece;
 }
 
 void StateMapping::Discard(char* readers, int64_t size_bytes) {
   madvise(readers, size_bytes, MADV_DONTNEED);
+  discarded_.push_back(readers);
 }
 
 absl::Status StateMapping::RemoveFile() {

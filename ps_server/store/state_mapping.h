@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -39,10 +41,12 @@ class StateMapping {
 
   // Leaves the pages at `readers` (a piece of the state that begins `offset` bytes into it, page
   // aligned) to those who read there: they keep address and contents, in private memory, while the
-  // state goes on at the address returned, which lives as long as this object.
+  // state goes on at the address returned, which lives as long as this object. The same size each
+  // time.
   absl::StatusOr<char*> Detach(char* readers, int64_t offset, int64_t size_bytes);
-  // Gives the memory of a detached piece back; nobody reads there any more.
-  static void Discard(char* readers, int64_t size_bytes);
+  // Gives the memory of a detached piece back; nobody reads there any more. A later Detach uses its
+  // addresses again.
+  void Discard(char* readers, int64_t size_bytes);
 
   // Unlinks the file; the mapping stays.
   absl::Status RemoveFile();
@@ -55,12 +59,15 @@ class StateMapping {
   absl::Status MapFile(const StateHeader& header);
   absl::Status MapAnonymous(const StateHeader& header);
   void CloseFile();
+  // Private zeroed memory, released with this object; null: there is none.
+  char* TakePiece(int64_t size_bytes);
 
   const std::string path_;
   const int64_t size_;
   int fd_ = -1;
   char* data_ = nullptr;
-  std::vector<std::pair<char*, int64_t>> pieces_;  // mapped by Detach
+  std::vector<std::pair<char*, int64_t>> pieces_;  // mapped by TakePiece
+  std::vector<char*> discarded_;                   // pieces of no use until the next Detach
   std::string fresh_reason_;
 };
 

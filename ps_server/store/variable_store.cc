@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
 #include "glog/logging.h"
 
 #include "common/error_detail.h"
@@ -205,7 +206,7 @@ absl::StatusOr<PinnedVersion> VariableStore::Pin(uint64_t version) const {
       [mapping = mapping_, readers = b.readers, base = b.base](const void*) {
         absl::MutexLock unpin_lock(&mapping->mutex);
         if (--readers->pins > 0 || !readers->detached) return;
-        StateMapping::Discard(base, BufferBytes(mapping->header));
+        mapping->memory->Discard(base, BufferBytes(mapping->header));
         --mapping->detached;
       });
   return pinned;
@@ -250,6 +251,21 @@ absl::Status VariableStore::WaitUntilWritable(absl::Duration timeout) {
 absl::Status VariableStore::DetachReaders() {
   absl::MutexLock lock(&mapping_->mutex);
   return mapping_->DetachReaders();
+}
+
+absl::Status VariableStore::MakeWritable(absl::Duration patience, absl::Duration last_patience) {
+  const absl::Time deadline = absl::Now() + last_patience;
+  for (;;) {
+    const absl::Status writable = WaitUntilWritable(patience);
+    if (writable.ok()) return absl::OkStatus();
+    const absl::Status detached = DetachReaders();
+    if (detached.ok()) {
+      LOG(WARNING) << "shard " << mapping_->header.shard
+                   << " leaves slow pulls what they read: " << writable.message();
+      return absl::OkStatus();
+    }
+    if (!absl::IsResourceExhausted(detached) || absl::Now() >= deadline) return detached;
+  }
 }
 
 absl::StatusOr<VariableStore::ApplyBuffers> VariableStore::BeginApply() {

@@ -4,8 +4,9 @@
 // neither to readers nor after SIGKILL. The file's format: state_file.h.
 //
 // Thread rule: Pin, held, newest and IsWritable from any thread; everything that writes
-// (WaitUntilWritable, Begin*, Commit*, Abandon, UseVersion) from one thread at a time, the apply
-// thread. A pin keeps the memory (and the file's lock) by itself; it may outlive the store.
+// (WaitUntilWritable, DetachReaders, MakeWritable, Begin*, Commit*, Abandon, UseVersion) from one
+// thread at a time, the apply thread. A pin keeps the memory (and the file's lock) by itself; it may
+// outlive the store.
 #ifndef PUSHPULL_PS_SERVER_STORE_VARIABLE_STORE_H_
 #define PUSHPULL_PS_SERVER_STORE_VARIABLE_STORE_H_
 
@@ -98,6 +99,12 @@ class VariableStore {
   // have pinned, in a copy, and the next Begin has a buffer of its own; only the newest version is
   // held then. RESOURCE_EXHAUSTED: no memory, or four buffers have been left so already.
   absl::Status DetachReaders();
+
+  // Makes the next Begin's buffer writable. Blocks while readers have it; after `patience` it is
+  // left to them, as DetachReaders does, so that a reader that has stopped costs the others no more
+  // than that. Where no memory can be left any more, the wait goes on, for `last_patience` in all:
+  // then DetachReaders' error.
+  absl::Status MakeWritable(absl::Duration patience, absl::Duration last_patience);
 
   // Starts version newest() + 1: the vectors to read and those to write. From here on only the
   // newest version is held. FAILED_PRECONDITION: nothing is held, or the buffer is pinned. Every

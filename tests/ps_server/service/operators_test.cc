@@ -113,7 +113,9 @@ TEST(OperatorsTest, EvictedCloneEndsAndTheOthersMakeTheSameBits) {
       const absl::Status end = server.WaitAndClose();
       EXPECT_TRUE(end.ok()) << end;
       for (const uint32_t k : {0, 1, 2}) {
-        if (!evict || k != 1) EXPECT_TRUE(clones[k]->Join().ok()) << k;
+        if (!evict || k != 1) {
+          EXPECT_TRUE(clones[k]->Join().ok()) << k;
+        }
       }
       const std::vector<float> state = server.Checkpointed(kSteps);
       ASSERT_FALSE(state.empty());

@@ -1,8 +1,16 @@
 // Readers that do not end, and the memory that is left to them.
+#include <unistd.h>
+
+#include <cstdint>
+#include <fstream>
 #include <memory>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "gtest/gtest.h"
 
 #include "ps_server/store/variable_store.h"
@@ -70,6 +78,86 @@ TEST_P(VariableStoreDetachTest, MemoryLeftToReadersIsBounded) {
   EXPECT_TRUE(store->DetachReaders().ok());
   EXPECT_TRUE(ApplyVersion(store.get(), 1, ""));
   for (const PinnedVersion& reader : readers) EXPECT_EQ(DescribeContents(*store, reader), "");
+}
+
+TEST_P(VariableStoreDetachTest, AWriteWaitsForAReaderAndThenLeavesItItsBuffer) {
+  auto store = Open();
+  FillVersion(store.get(), 1, 1, "");
+  ASSERT_TRUE(store->MakeWritable(absl::ZeroDuration(), absl::ZeroDuration()).ok());
+  ASSERT_TRUE(ApplyVersion(store.get(), 1, ""));
+
+  // One that ends within the patience is waited for: both versions stay held.
+  auto slow = store->Pin(1);
+  ASSERT_TRUE(slow.ok());
+  std::thread ends([owner = std::exchange(slow->owner, nullptr)]() mutable {
+    absl::SleepFor(absl::Milliseconds(50));
+    owner.reset();
+  });
+  EXPECT_TRUE(store->MakeWritable(absl::InfiniteDuration(), absl::ZeroDuration()).ok());
+  ends.join();
+  EXPECT_EQ(store->held().size(), 2u);
+
+  // One that has stopped is not, whatever the last patience.
+  const auto stopped = store->Pin(1);
+  ASSERT_TRUE(stopped.ok());
+  EXPECT_TRUE(store->MakeWritable(absl::Milliseconds(1), absl::InfiniteDuration()).ok());
+  EXPECT_EQ(store->held().size(), 1u);
+  ASSERT_TRUE(ApplyVersion(store.get(), 1, ""));
+  EXPECT_EQ(DescribeContents(*store, *stopped), "");
+}
+
+TEST_P(VariableStoreDetachTest, AWriteWaitsLongerWhereNoMemoryCanBeLeft) {
+  auto store = Open();
+  FillVersion(store.get(), 1, 1, "");
+  std::vector<PinnedVersion> readers;
+  absl::Status status;
+  while (status.ok()) {
+    ASSERT_LT(readers.size(), 20u);
+    readers.push_back(*store->PinNewest());
+    ASSERT_TRUE(ApplyVersion(store.get(), 1, "")) << "its other buffer is free";
+    status = store->MakeWritable(absl::Milliseconds(1), absl::Milliseconds(5));
+  }
+  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+  // An earlier reader ends in the meantime: its share goes to the one that holds the write back.
+  std::thread ends([first = std::move(readers.front())]() mutable {
+    absl::SleepFor(absl::Milliseconds(50));
+    first.owner.reset();
+  });
+  EXPECT_TRUE(store->MakeWritable(absl::Milliseconds(1), absl::InfiniteDuration()).ok());
+  ends.join();
+  ASSERT_TRUE(ApplyVersion(store.get(), 1, ""));
+  readers.erase(readers.begin());
+  for (const PinnedVersion& reader : readers) EXPECT_EQ(DescribeContents(*store, reader), "");
+}
+
+// Of this process, mapped.
+int64_t MappedBytes() {
+  int64_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  return pages * sysconf(_SC_PAGESIZE);
+}
+
+TEST_P(VariableStoreDetachTest, MemoryLeftToReadersIsUsedAgain) {
+  auto store = Open();
+  FillVersion(store.get(), 1, 1, "");
+  int64_t before = 0;
+  const int kRounds = 300;
+  for (int round = -5; round < kRounds; ++round) {
+    if (round == 0) before = MappedBytes();
+    const auto reader = store->PinNewest();
+    ASSERT_TRUE(reader.ok());
+    ASSERT_TRUE(ApplyVersion(store.get(), 1, ""));
+    ASSERT_TRUE(store->DetachReaders().ok());
+    ASSERT_TRUE(ApplyVersion(store.get(), 1, ""));
+    if (round % 50 == 0) {
+      EXPECT_EQ(DescribeContents(*store, *reader), "");
+    }
+  }
+  const int64_t state_bytes = store->range().size() * 4;
+  EXPECT_LT(MappedBytes() - before, kRounds / 4 * state_bytes);
+  const auto newest = store->PinNewest();
+  ASSERT_TRUE(newest.ok());
+  EXPECT_EQ(DescribeContents(*store, *newest), "");
 }
 
 TEST_P(VariableStoreDetachTest, NextProcessFindsTheVersionsAllTheSame) {
