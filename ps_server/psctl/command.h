@@ -26,7 +26,7 @@ struct PsctlCommand {
 struct PsctlFlags {
   std::string output = "text";
   int worker_id = -1;  // -1: not given
-  std::string reason;
+  std::string reason = "";
   absl::Duration timeout = absl::Seconds(10);
 };
 

@@ -16,8 +16,9 @@ namespace {
 class ChunkVerifierTest : public testing::Test {
  protected:
   ChunkVerifierTest()
-      : layout_(*VariableLayout::Create(
-            {{.name = "a", .shape = {2000}}, {.name = "b/weights", .shape = {3, 700}}})),
+      : layout_(
+            *VariableLayout::Create({{.name = "a", .shape = {2000}, .initializer = {}},
+                                     {.name = "b/weights", .shape = {3, 700}, .initializer = {}}})),
         sharding_(layout_.total_elements(), 2),
         values_(sharding_.chunk(1, 0).size(), 0.5f) {}
 

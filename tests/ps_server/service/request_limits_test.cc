@@ -12,9 +12,9 @@ TEST(RequestLimitsTest, TextsThatWouldReachALog) {
   for (const std::string good : {"", "host:17", "Zürich → 0", "\xc3\x9f\xe2\x82\xac"}) {
     EXPECT_TRUE(CheckText("peer_name", good, 256).ok()) << good;
   }
-  for (const std::string bad : {std::string("a\nERROR all is lost"), std::string("\x1b[2J"),
-                                std::string("a\0b", 3), std::string("x\x7f"), std::string("\r"),
-                                std::string("tab\t"), std::string("c1 \xc2\x9b")}) {
+  for (const std::string& bad : {std::string("a\nERROR all is lost"), std::string("\x1b[2J"),
+                                 std::string("a\0b", 3), std::string("x\x7f"), std::string("\r"),
+                                 std::string("tab\t"), std::string("c1 \xc2\x9b")}) {
     const absl::Status status = CheckText("peer_name", bad, 256);
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << bad;
     EXPECT_TRUE(absl::StrContains(status.message(), "peer_name")) << status;

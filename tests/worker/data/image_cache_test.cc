@@ -333,7 +333,9 @@ TEST(ImageCache, EveryMomentOfACrash) {
       }
       ASSERT_EQ(Prepare(in.files, source, in.options, {}, 1), absl::OkStatus());
       ExpectFits(in.files, source, in.options);
-      if (!cached.ok()) EXPECT_EQ(in.files.List("/d")->size(), 2u);  // the cache and its lock
+      if (!cached.ok()) {
+        EXPECT_EQ(in.files.List("/d")->size(), 2u) << "the cache and its lock";
+      }
     }
   }
 }
