@@ -69,8 +69,7 @@ class GrpcPsClient final : public PsClient {
                                                : options.credentials->ForChannel(address),
                                            ClientChannelArguments(options))),
         stub_(ps::ParameterServer::NewStub(channel_)),
-        raw_stub_(channel_),
-        encrypted_(options.credentials != nullptr && options.credentials->encrypted()) {}
+        raw_stub_(channel_) {}
 
   const std::string& address() const override { return address_; }
 
@@ -87,7 +86,7 @@ class GrpcPsClient final : public PsClient {
     return Call("Heartbeat", &ps::ParameterServer::Stub::Heartbeat, request, timeout);
   }
   std::unique_ptr<PushStream> StartPush(absl::Duration timeout) override {
-    AwaitHandshake(timeout);
+    AwaitConnection(timeout);
     return std::make_unique<GrpcPushStream>(&raw_stub_, address_, timeout);
   }
   absl::StatusOr<ps::CommitReply> Commit(const ps::CommitRequest& request,
@@ -143,7 +142,7 @@ class GrpcPsClient final : public PsClient {
   template <typename Request, typename Reply>
   absl::StatusOr<Reply> Call(absl::string_view name, Method<Request, Reply> method,
                              const Request& request, absl::Duration timeout) {
-    AwaitHandshake(timeout);
+    AwaitConnection(timeout);
     grpc::ClientContext context;
     SetDeadline(timeout, &context);
     Reply reply;
@@ -152,23 +151,27 @@ class GrpcPsClient final : public PsClient {
     return reply;
   }
 
-  // gRPC takes a handshake on only while one of our threads waits inside of it, and after a failed
-  // attempt calls do not wait for the next one. A handshake of several round trips would run out of
-  // time between the calls of somebody who tries again every second or two, each time anew.
-  void AwaitHandshake(absl::Duration timeout) {
-    if (!encrypted_ || channel_->GetState(/*try_to_connect=*/true) == GRPC_CHANNEL_READY) return;
+  // gRPC carries an attempt to connect on only while one of our threads waits for it, otherwise
+  // every five seconds, and after a failed one calls do not wait for the next. So where the last
+  // attempt has failed, the next ones are waited for here; the first failure is for the call to
+  // tell.
+  void AwaitConnection(absl::Duration timeout) {
     constexpr absl::Duration kPatience = absl::Seconds(1);
-    const absl::Duration wait = std::min(timeout, kPatience);
-    channel_->WaitForConnected(
-        gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
-                     gpr_time_from_nanos(absl::ToInt64Nanoseconds(wait), GPR_TIMESPAN)));
+    const gpr_timespec deadline = gpr_time_add(
+        gpr_now(GPR_CLOCK_MONOTONIC),
+        gpr_time_from_nanos(absl::ToInt64Nanoseconds(std::min(timeout, kPatience)), GPR_TIMESPAN));
+    grpc_connectivity_state state = channel_->GetState(/*try_to_connect=*/true);
+    const bool has_failed = state == GRPC_CHANNEL_TRANSIENT_FAILURE;
+    while (state != GRPC_CHANNEL_READY && channel_->WaitForStateChange(state, deadline)) {
+      state = channel_->GetState(/*try_to_connect=*/true);
+      if (state == GRPC_CHANNEL_TRANSIENT_FAILURE && !has_failed) return;
+    }
   }
 
   const std::string address_;
   const std::shared_ptr<grpc::Channel> channel_;
   const std::unique_ptr<ps::ParameterServer::Stub> stub_;
   grpc::GenericStub raw_stub_;
-  const bool encrypted_;
 };
 
 absl::Status CheckPulledBytes(const ps::PullChunk& header, uint32_t crc,
@@ -186,7 +189,7 @@ absl::Status GrpcPsClient::Pull(const ps::PullRequest& request, absl::Duration t
   const std::string context = absl::StrCat("Pull from ", address_);
   // While one chunk is taken in, the next is asked for and on its way into the other buffer.
   grpc::ByteBuffer buffers[2];
-  AwaitHandshake(timeout);
+  AwaitConnection(timeout);
   ByteStreamCall call(&raw_stub_, "/ps.ParameterServer/Pull", timeout);
   call.Write(EncodeChunk(request, Payload()), /*last=*/true);
   int64_t last_chunk = -1;

@@ -1,9 +1,9 @@
 // PsClient over gRPC. Push and Pull move chunks as raw slices (chunk_codec.h); a thread that calls
 // drives its own call, no other thread of ours takes part.
 //
-// Connecting goes on in the background. While the server cannot be reached, calls fail at once with
-// UNAVAILABLE (with TLS after a second, in which a handshake is waited for); the caller decides how
-// often and how long to try again (common/backoff.h).
+// A call that finds no connection waits up to a second for one, but not past the first failed
+// attempt to connect. While the server cannot be reached, calls fail with UNAVAILABLE; the caller
+// decides how often and how long to try again (common/backoff.h).
 #ifndef PUSHPULL_COMMON_RPC_GRPC_PS_CLIENT_H_
 #define PUSHPULL_COMMON_RPC_GRPC_PS_CLIENT_H_
 

@@ -271,6 +271,28 @@ TEST(GrpcPsClientTest, NoServerIsUnavailableAtOnce) {
   EXPECT_EQ(stream->Finish().status().code(), absl::StatusCode::kUnavailable);
 }
 
+// As workers do that were started first. gRPC by itself looks for such a server every five seconds.
+TEST(GrpcPsClientTest, AServerThatComesLaterIsFoundByTheNextCalls) {
+  FakePsHandler handler;
+  const std::string socket = testing::TempDir() + "/late.sock";
+  auto tcp = StartGrpcPsServer("127.0.0.1:0", &handler);
+  ASSERT_TRUE(tcp.ok()) << tcp.status();
+  for (const std::string& address : {(*tcp)->address(), "unix:" + socket}) {
+    tcp->reset();
+    auto client = MakeGrpcPsClient(address);
+    for (int attempt = 0; attempt < 2; ++attempt) {
+      EXPECT_EQ(client->GetStatus(kTimeout).status().code(), absl::StatusCode::kUnavailable);
+    }
+    const auto server = StartGrpcPsServer(address, &handler);
+    ASSERT_TRUE(server.ok()) << server.status();
+    absl::Status status = absl::UnavailableError("");
+    for (int attempt = 0; attempt < 3 && !status.ok(); ++attempt) {
+      status = client->GetStatus(kTimeout).status();
+    }
+    EXPECT_TRUE(status.ok()) << status;
+  }
+}
+
 TEST(GrpcPsServerTest, ServerGoneInMidStream) {
   FakePsHandler handler;
   auto server = StartGrpcPsServer("127.0.0.1:0", &handler);
