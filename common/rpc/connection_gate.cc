@@ -14,11 +14,11 @@
 #include <algorithm>
 #include <array>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 
-#include "common/clock.h"
 #include "common/status_macros.h"
 
 namespace pushpull {
@@ -29,6 +29,8 @@ constexpr int kPeriodMilliseconds = 100;
 constexpr int kAcceptsAtOnce = 64;
 // Bytes that the peer does not acknowledge for so long end the connection.
 constexpr int kUserTimeoutMilliseconds = 20000;
+constexpr int kLogBurst = 5;
+constexpr absl::Duration kLogPeriod = absl::Seconds(10);
 
 // Ends a connection at once, without a TIME_WAIT of ours.
 void Refuse(int fd) {
@@ -37,18 +39,34 @@ void Refuse(int fd) {
   close(fd);
 }
 
+// epoll tells of no fewer bytes than these.
+void SetLowWater(int fd, int bytes) {
+  setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof(bytes));
+}
+
+const char* Expected(Opening opening) {
+  return opening == Opening::kTls ? "it does not begin as TLS does, which this server asks for"
+                                  : "it does not begin as HTTP/2 without TLS does";
+}
+
 }  // namespace
 
-ConnectionGate::ConnectionGate(ListeningSockets sockets, ConnectionTable* table, CallWatch* watch,
-                               DeliverFn deliver)
-    : sockets_(std::move(sockets)), table_(table), watch_(watch), deliver_(std::move(deliver)) {}
+ConnectionGate::ConnectionGate(ListeningSockets sockets, const Options& options,
+                               ConnectionTable* table, CallWatch* watch, DeliverFn deliver)
+    : sockets_(std::move(sockets)),
+      options_(options),
+      table_(table),
+      watch_(watch),
+      deliver_(std::move(deliver)),
+      turned_away_(kLogBurst, kLogPeriod) {}
 
 absl::StatusOr<std::unique_ptr<ConnectionGate>> ConnectionGate::Open(ListeningSockets sockets,
+                                                                     const Options& options,
                                                                      ConnectionTable* table,
                                                                      CallWatch* watch,
                                                                      DeliverFn deliver) {
   std::unique_ptr<ConnectionGate> gate(
-      new ConnectionGate(std::move(sockets), table, watch, std::move(deliver)));
+      new ConnectionGate(std::move(sockets), options, table, watch, std::move(deliver)));
   PP_RETURN_IF_ERROR(gate->Start());
   return gate;
 }
@@ -74,6 +92,8 @@ void ConnectionGate::Stop() {
     thread_.join();
   }
   sockets_.Close();
+  for (const auto& [duplicate, newcomer] : newcomers_) Refuse(newcomer.fd);
+  newcomers_.clear();
   for (int* fd : {&epoll_, &stop_event_}) {
     if (*fd >= 0) close(*fd);
     *fd = -1;
@@ -89,8 +109,7 @@ bool ConnectionGate::Watch(int fd, uint32_t events) {
 
 void ConnectionGate::Run() {
   const auto& listeners = sockets_.descriptors();
-  const SteadyClock clock;
-  absl::Duration next_sweep = clock.Now();
+  absl::Duration next_sweep = clock_.Now();
   std::array<epoll_event, 256> events;
   for (;;) {
     const int count = epoll_wait(epoll_, events.data(), events.size(), kPeriodMilliseconds);
@@ -101,12 +120,17 @@ void ConnectionGate::Run() {
         Accept(fd);
         continue;
       }
+      if (const auto newcomer = newcomers_.find(fd); newcomer != newcomers_.end()) {
+        Examine(fd, newcomer->second);
+        continue;
+      }
       // The socket lives on in gRPC for a moment, so closing our descriptor would not do.
       epoll_ctl(epoll_, EPOLL_CTL_DEL, fd, nullptr);
       table_->Remove(fd);
     }
-    if (clock.Now() < next_sweep) continue;
-    next_sweep = clock.Now() + absl::Milliseconds(kPeriodMilliseconds);
+    if (clock_.Now() < next_sweep) continue;
+    next_sweep = clock_.Now() + absl::Milliseconds(kPeriodMilliseconds);
+    TurnAwayTheLate();
     table_->Sweep();
     watch_->Sweep();
   }
@@ -124,24 +148,75 @@ void ConnectionGate::Accept(int listener) {
       if (ours) poll(nullptr, 0, kPeriodMilliseconds / 10);
       return;
     }
+    const PeerAddress peer = PeerAddressOf(fd, name);
     const int duplicate = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-    if (duplicate < 0 || !table_->Admit(duplicate, PeerAddressOf(fd, name))) {
+    if (duplicate < 0 || !table_->Admit(duplicate, peer)) {
       if (duplicate >= 0) close(duplicate);
       Refuse(fd);
       continue;
     }
-    if (!Watch(duplicate, 0)) {  // EPOLLHUP is always told
+    const bool is_tcp = name.ss_family != AF_UNIX;
+    if (is_tcp) SetLowWater(fd, OpeningSize(options_.opening));
+    // EPOLLHUP is always told.
+    if (!Watch(duplicate, is_tcp ? EPOLLIN | EPOLLRDHUP : 0)) {
       table_->Remove(duplicate);
       Refuse(fd);
       continue;
     }
-    if (name.ss_family != AF_UNIX) {
+    if (is_tcp) {
       const int yes = 1;
       setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
       setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &kUserTimeoutMilliseconds,
                  sizeof(kUserTimeoutMilliseconds));
+      newcomers_[duplicate] = {fd, peer.host, clock_.Now() + options_.opening_timeout};
+    } else {
+      deliver_(fd);
     }
-    deliver_(fd);
+  }
+}
+
+void ConnectionGate::Examine(int duplicate, const Newcomer& newcomer) {
+  std::array<char, kMaxOpeningSize> bytes;
+  const ssize_t size =
+      recv(newcomer.fd, bytes.data(), OpeningSize(options_.opening), MSG_PEEK | MSG_DONTWAIT);
+  if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (size < static_cast<ssize_t>(OpeningSize(options_.opening))) {
+    return TurnAway(duplicate, newcomer, "");  // gone, and it has said too little to be told of
+  }
+  if (!BeginsAs(options_.opening, absl::string_view(bytes.data(), size))) {
+    return TurnAway(duplicate, newcomer, Expected(options_.opening));
+  }
+  epoll_event hang_up_only{};
+  hang_up_only.data.fd = duplicate;
+  if (epoll_ctl(epoll_, EPOLL_CTL_MOD, duplicate, &hang_up_only) != 0) {
+    return TurnAway(duplicate, newcomer, "");
+  }
+  const int fd = newcomer.fd;
+  newcomers_.erase(duplicate);
+  SetLowWater(fd, 1);
+  deliver_(fd);
+}
+
+void ConnectionGate::TurnAway(int duplicate, const Newcomer& newcomer, const std::string& why) {
+  if (!why.empty() && turned_away_.Allow(clock_.Now())) {
+    LOG(WARNING) << "closed a connection from " << newcomer.host << ": " << why
+                 << turned_away_.TakeNote();
+  }
+  epoll_ctl(epoll_, EPOLL_CTL_DEL, duplicate, nullptr);
+  Refuse(newcomer.fd);
+  newcomers_.erase(duplicate);
+  table_->Remove(duplicate);
+}
+
+void ConnectionGate::TurnAwayTheLate() {
+  std::vector<int> late;
+  for (const auto& [duplicate, newcomer] : newcomers_) {
+    if (newcomer.deadline <= clock_.Now()) late.push_back(duplicate);
+  }
+  for (const int duplicate : late) {
+    TurnAway(
+        duplicate, newcomers_.at(duplicate),
+        absl::StrCat("it has not begun within ", absl::FormatDuration(options_.opening_timeout)));
   }
 }
 

@@ -1,4 +1,5 @@
-// Accepts a server's connections, counts them, and hands on those that the limits allow. gRPC's own
+// Accepts a server's connections, counts them, and hands on those that the limits allow and that
+// begin as the protocol does (over TCP; a unix socket's peers are this machine's). gRPC's own
 // listener would take whatever comes until the process has no descriptor left.
 #ifndef PUSHPULL_COMMON_RPC_CONNECTION_GATE_H_
 #define PUSHPULL_COMMON_RPC_CONNECTION_GATE_H_
@@ -9,12 +10,17 @@
 #include <string>
 #include <thread>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 
+#include "common/clock.h"
+#include "common/log_limiter.h"
 #include "common/rpc/call_watch.h"
 #include "common/rpc/connection_table.h"
 #include "common/rpc/listening_sockets.h"
+#include "common/rpc/opening_bytes.h"
 
 namespace pushpull {
 
@@ -24,8 +30,14 @@ class ConnectionGate {
   // Takes an accepted, non-blocking socket's descriptor over.
   using DeliverFn = std::function<void(int fd)>;
 
+  struct Options {
+    Opening opening = Opening::kHttp2;
+    absl::Duration opening_timeout;  // for the bytes that a peer begins with
+  };
+
   // table and watch must outlive the gate. UNAVAILABLE: no descriptor for it.
   static absl::StatusOr<std::unique_ptr<ConnectionGate>> Open(ListeningSockets sockets,
+                                                              const Options& options,
                                                               ConnectionTable* table,
                                                               CallWatch* watch, DeliverFn deliver);
   ~ConnectionGate() { Stop(); }
@@ -36,19 +48,34 @@ class ConnectionGate {
   void Stop();
 
  private:
-  ConnectionGate(ListeningSockets sockets, ConnectionTable* table, CallWatch* watch,
-                 DeliverFn deliver);
+  // Accepted, and not yet known to speak the protocol. By the table's descriptor.
+  struct Newcomer {
+    int fd;
+    std::string host;
+    absl::Duration deadline;
+  };
+
+  ConnectionGate(ListeningSockets sockets, const Options& options, ConnectionTable* table,
+                 CallWatch* watch, DeliverFn deliver);
   absl::Status Start();
   void Run();
   void Accept(int listener);
+  // The newcomer has sent its first bytes, or has gone.
+  void Examine(int duplicate, const Newcomer& newcomer);
+  void TurnAway(int duplicate, const Newcomer& newcomer, const std::string& why);
+  void TurnAwayTheLate();
   bool Watch(int fd, uint32_t events);
 
   ListeningSockets sockets_;
+  const Options options_;
   ConnectionTable* const table_;
   CallWatch* const watch_;
   const DeliverFn deliver_;
+  const SteadyClock clock_;
   int epoll_ = -1;
   int stop_event_ = -1;
+  absl::flat_hash_map<int, Newcomer> newcomers_;  // the thread's own
+  LogLimiter turned_away_;
   absl::Mutex stop_mutex_;
   std::thread thread_;
 };

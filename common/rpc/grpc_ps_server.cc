@@ -166,11 +166,10 @@ class GrpcPsServerImpl final : public GrpcPsServer {
     grpc::ServerBuilder builder;
     ConfigureServer(options, &builder);
     builder.RegisterService(&service_);
-    const auto credentials = options.credentials == nullptr ? grpc::InsecureServerCredentials()
-                                                            : options.credentials->ForServer();
     const Reflection reflection = options.debug_services ? Reflection::kOn : Reflection::kOff;
-    PP_ASSIGN_OR_RETURN(listening_, StartListening(address, credentials, reflection, &builder,
-                                                   &connections_, &watch_));
+    PP_ASSIGN_OR_RETURN(
+        listening_, StartListening(address, options.credentials.get(), reflection, options.limits,
+                                   &builder, &connections_, &watch_));
     return absl::OkStatus();
   }
 

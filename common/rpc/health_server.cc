@@ -36,8 +36,8 @@ class HealthServerImpl final : public HealthServer {
     ConfigureServer(options, &builder);
     queue_ = builder.AddCompletionQueue();
     PP_ASSIGN_OR_RETURN(listening_,
-                        StartListening(address, grpc::InsecureServerCredentials(), Reflection::kOff,
-                                       &builder, &connections_, &watch_));
+                        StartListening(address, nullptr, Reflection::kOff, options.limits, &builder,
+                                       &connections_, &watch_));
     return absl::OkStatus();
   }
 

@@ -2,6 +2,7 @@
 
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/impl/server_builder_option.h>
+#include <grpcpp/security/server_credentials.h>
 
 #include <utility>
 #include <vector>
@@ -10,6 +11,7 @@
 
 #include "common/rpc/grpc_runtime.h"
 #include "common/rpc/listening_sockets.h"
+#include "common/rpc/security/transport_credentials.h"
 #include "common/status_macros.h"
 
 namespace pushpull {
@@ -25,9 +27,11 @@ class NoPlugins final : public grpc::ServerBuilderOption {
 
 }  // namespace
 
-absl::StatusOr<ListeningServer> StartListening(
-    const std::string& address, const std::shared_ptr<grpc::ServerCredentials>& credentials,
-    Reflection reflection, grpc::ServerBuilder* builder, ConnectionTable* table, CallWatch* watch) {
+absl::StatusOr<ListeningServer> StartListening(const std::string& address,
+                                               const TransportCredentials* credentials,
+                                               Reflection reflection, const ServerLimits& limits,
+                                               grpc::ServerBuilder* builder, ConnectionTable* table,
+                                               CallWatch* watch) {
   PP_ASSIGN_OR_RETURN(ListeningSockets sockets, ListeningSockets::Bind(address));
   InitGrpcRuntime();
   if (reflection == Reflection::kOff) builder->SetOption(std::make_unique<NoPlugins>());
@@ -35,7 +39,8 @@ absl::StatusOr<ListeningServer> StartListening(
   ListeningServer result;
   result.address = sockets.address();
   result.acceptor = builder->experimental().AddExternalConnectionAcceptor(
-      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, credentials);
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+      credentials == nullptr ? grpc::InsecureServerCredentials() : credentials->ForServer());
   result.server = builder->BuildAndStart();
   if (result.server == nullptr) {
     return absl::InternalError(absl::StrCat("gRPC does not start a server for ", address));
@@ -45,7 +50,12 @@ absl::StatusOr<ListeningServer> StartListening(
     connection.fd = fd;
     acceptor->HandleNewConnection(&connection);
   };
-  PP_ASSIGN_OR_RETURN(result.gate, ConnectionGate::Open(std::move(sockets), table, watch, deliver));
+  const bool tls = credentials != nullptr && credentials->encrypted();
+  PP_ASSIGN_OR_RETURN(result.gate,
+                      ConnectionGate::Open(std::move(sockets),
+                                           {.opening = tls ? Opening::kTls : Opening::kHttp2,
+                                            .opening_timeout = limits.handshake},
+                                           table, watch, deliver));
   result.server->GetHealthCheckService()->SetServingStatus(kHealthServiceName, false);
   return result;
 }

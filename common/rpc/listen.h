@@ -2,7 +2,6 @@
 #ifndef PUSHPULL_COMMON_RPC_LISTEN_H_
 #define PUSHPULL_COMMON_RPC_LISTEN_H_
 
-#include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 
@@ -14,8 +13,11 @@
 #include "common/rpc/call_watch.h"
 #include "common/rpc/connection_gate.h"
 #include "common/rpc/connection_table.h"
+#include "common/rpc/server_limits.h"
 
 namespace pushpull {
+
+class TransportCredentials;
 
 // Stop the gate before the server. Members go in the reverse order: no connection is handed to a
 // server that is gone.
@@ -30,11 +32,13 @@ struct ListeningServer {
 enum class Reflection { kOff, kOn };
 
 // Binds the address, adds the health service (name "" serving, kHealthServiceName not) and starts.
-// Every connection passes a ConnectionGate; table and watch must outlive the server. Errors as
-// StartGrpcPsServer.
-absl::StatusOr<ListeningServer> StartListening(
-    const std::string& address, const std::shared_ptr<grpc::ServerCredentials>& credentials,
-    Reflection reflection, grpc::ServerBuilder* builder, ConnectionTable* table, CallWatch* watch);
+// Every connection passes a ConnectionGate; table and watch must outlive the server. credentials:
+// null for plaintext. Errors as StartGrpcPsServer.
+absl::StatusOr<ListeningServer> StartListening(const std::string& address,
+                                               const TransportCredentials* credentials,
+                                               Reflection reflection, const ServerLimits& limits,
+                                               grpc::ServerBuilder* builder, ConnectionTable* table,
+                                               CallWatch* watch);
 
 inline constexpr char kHealthServiceName[] = "ps.ParameterServer";
 

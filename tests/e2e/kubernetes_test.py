@@ -42,8 +42,8 @@ class KubernetesTest(EndToEndTest):
         self.assertTrue(list((folder / "eval").glob("events.out.tfevents.*")))
         self.assertEqual(len(list((folder / f"ckpt-{steps:08d}").glob("shard-*-of-00002.safetensors"))), 2)
 
-    def run_tfjob(self, manifest, sync, restart_worker=False):
-        self.prepare(manifest, sync)
+    def run_tfjob(self, manifest, sync, steps=20, restart_worker=False):
+        self.prepare(manifest, sync, steps)
         job, = self.kinds["TFJob"]
         name = job["metadata"]["name"]
         ps = [self.pods.start_replica(job, "PS", i) for i in range(2)]
@@ -59,7 +59,7 @@ class KubernetesTest(EndToEndTest):
             workers[1].wait()
             workers[1] = self.pods.start_replica(job, "Worker", 1)
         self.expect_done(*workers, *ps, evaluator)
-        self.expect_trained(name)
+        self.expect_trained(name, steps)
         return ps, workers
 
     def test_tfjob(self):
@@ -68,13 +68,14 @@ class KubernetesTest(EndToEndTest):
         self.assertIn("worker 1 (TF_CONFIG) of 2 (TF_CONFIG)", workers[1].text())
 
     def test_tfjob_with_dynamic_workers(self):
-        ps, workers = self.run_tfjob("tfjob_dynamic.yaml", "false")
+        # So many that the first worker does not end the job before the second is there.
+        ps, workers = self.run_tfjob("tfjob_dynamic.yaml", "false", steps=400)
         self.assertIn("ps task 1 (TF_CONFIG) of 2 (flag --cluster)", ps[1].text())
         self.assertIn("worker 1 (TF_CONFIG) of 2 (flag --num_workers)", workers[1].text())
 
     @unittest.skipUnless(FULL, "a worker's pod is made anew: only with PUSHPULL_TEST_FULL=1")
     def test_tfjob_with_a_worker_started_again(self):
-        self.run_tfjob("tfjob.yaml", "true", restart_worker=True)
+        self.run_tfjob("tfjob.yaml", "true", steps=2000, restart_worker=True)
 
     def test_plain_kubernetes(self):
         self.prepare("statefulset.yaml", "true")
