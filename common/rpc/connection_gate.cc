@@ -25,6 +25,8 @@ namespace pushpull {
 namespace {
 
 constexpr int kPeriodMilliseconds = 100;
+// While newcomers wait for their turn.
+constexpr int kTurnMilliseconds = 10;
 // Before others have their turn.
 constexpr int kAcceptsAtOnce = 64;
 // Bytes that the peer does not acknowledge for so long end the connection.
@@ -51,22 +53,23 @@ const char* Expected(Opening opening) {
 
 }  // namespace
 
-ConnectionGate::ConnectionGate(ListeningSockets sockets, const Options& options,
-                               ConnectionTable* table, CallWatch* watch, DeliverFn deliver)
+ConnectionGate::ConnectionGate(ListeningSockets sockets, Opening opening,
+                               const ServerLimits& limits, ConnectionTable* table, CallWatch* watch,
+                               DeliverFn deliver)
     : sockets_(std::move(sockets)),
-      options_(options),
+      opening_(opening),
+      patience_(limits.handshake),
       table_(table),
       watch_(watch),
       deliver_(std::move(deliver)),
+      pace_(limits.max_connections_per_peer, limits.connections_per_second),
       turned_away_(kLogBurst, kLogPeriod) {}
 
-absl::StatusOr<std::unique_ptr<ConnectionGate>> ConnectionGate::Open(ListeningSockets sockets,
-                                                                     const Options& options,
-                                                                     ConnectionTable* table,
-                                                                     CallWatch* watch,
-                                                                     DeliverFn deliver) {
+absl::StatusOr<std::unique_ptr<ConnectionGate>> ConnectionGate::Open(
+    ListeningSockets sockets, Opening opening, const ServerLimits& limits, ConnectionTable* table,
+    CallWatch* watch, DeliverFn deliver) {
   std::unique_ptr<ConnectionGate> gate(
-      new ConnectionGate(std::move(sockets), options, table, watch, std::move(deliver)));
+      new ConnectionGate(std::move(sockets), opening, limits, table, watch, std::move(deliver)));
   PP_RETURN_IF_ERROR(gate->Start());
   return gate;
 }
@@ -112,7 +115,8 @@ void ConnectionGate::Run() {
   absl::Duration next_sweep = clock_.Now();
   std::array<epoll_event, 256> events;
   for (;;) {
-    const int count = epoll_wait(epoll_, events.data(), events.size(), kPeriodMilliseconds);
+    const int count = epoll_wait(epoll_, events.data(), events.size(),
+                                 ready_.empty() ? kPeriodMilliseconds : kTurnMilliseconds);
     for (int i = 0; i < count; ++i) {
       const int fd = events[i].data.fd;
       if (fd == stop_event_) return;
@@ -121,16 +125,18 @@ void ConnectionGate::Run() {
         continue;
       }
       if (const auto newcomer = newcomers_.find(fd); newcomer != newcomers_.end()) {
-        Examine(fd, newcomer->second);
+        Examine(fd, &newcomer->second);
         continue;
       }
       // The socket lives on in gRPC for a moment, so closing our descriptor would not do.
       epoll_ctl(epoll_, EPOLL_CTL_DEL, fd, nullptr);
       table_->Remove(fd);
     }
+    DeliverReady();
     if (clock_.Now() < next_sweep) continue;
     next_sweep = clock_.Now() + absl::Milliseconds(kPeriodMilliseconds);
     TurnAwayTheLate();
+    pace_.Forget(clock_.Now());
     table_->Sweep();
     watch_->Sweep();
   }
@@ -156,7 +162,7 @@ void ConnectionGate::Accept(int listener) {
       continue;
     }
     const bool is_tcp = name.ss_family != AF_UNIX;
-    if (is_tcp) SetLowWater(fd, OpeningSize(options_.opening));
+    if (is_tcp) SetLowWater(fd, OpeningSize(opening_));
     // EPOLLHUP is always told.
     if (!Watch(duplicate, is_tcp ? EPOLLIN | EPOLLRDHUP : 0)) {
       table_->Remove(duplicate);
@@ -168,33 +174,46 @@ void ConnectionGate::Accept(int listener) {
       setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
       setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &kUserTimeoutMilliseconds,
                  sizeof(kUserTimeoutMilliseconds));
-      newcomers_[duplicate] = {fd, peer.host, clock_.Now() + options_.opening_timeout};
+      newcomers_[duplicate] = {fd, peer.host, clock_.Now() + patience_};
     } else {
       deliver_(fd);
     }
   }
 }
 
-void ConnectionGate::Examine(int duplicate, const Newcomer& newcomer) {
+void ConnectionGate::Examine(int duplicate, Newcomer* newcomer) {
   std::array<char, kMaxOpeningSize> bytes;
+  const size_t expected = OpeningSize(opening_);
   const ssize_t size =
-      recv(newcomer.fd, bytes.data(), OpeningSize(options_.opening), MSG_PEEK | MSG_DONTWAIT);
+      newcomer->ready ? 0 : recv(newcomer->fd, bytes.data(), expected, MSG_PEEK | MSG_DONTWAIT);
   if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  if (size < static_cast<ssize_t>(OpeningSize(options_.opening))) {
-    return TurnAway(duplicate, newcomer, "");  // gone, and it has said too little to be told of
+  if (size < static_cast<ssize_t>(expected)) {
+    return TurnAway(duplicate, *newcomer, "");  // gone; there is nothing to tell
   }
-  if (!BeginsAs(options_.opening, absl::string_view(bytes.data(), size))) {
-    return TurnAway(duplicate, newcomer, Expected(options_.opening));
+  if (!BeginsAs(opening_, absl::string_view(bytes.data(), size))) {
+    return TurnAway(duplicate, *newcomer, Expected(opening_));
   }
   epoll_event hang_up_only{};
   hang_up_only.data.fd = duplicate;
   if (epoll_ctl(epoll_, EPOLL_CTL_MOD, duplicate, &hang_up_only) != 0) {
-    return TurnAway(duplicate, newcomer, "");
+    return TurnAway(duplicate, *newcomer, "");
   }
-  const int fd = newcomer.fd;
-  newcomers_.erase(duplicate);
-  SetLowWater(fd, 1);
-  deliver_(fd);
+  SetLowWater(newcomer->fd, 1);
+  newcomer->ready = true;
+  ready_.push_back(duplicate);
+}
+
+void ConnectionGate::DeliverReady() {
+  const absl::Duration now = clock_.Now();
+  const auto deliver = [&](int duplicate) {
+    const auto newcomer = newcomers_.find(duplicate);
+    if (!pace_.Take(newcomer->second.host, now)) return false;
+    const int fd = newcomer->second.fd;
+    newcomers_.erase(newcomer);
+    deliver_(fd);
+    return true;
+  };
+  ready_.erase(std::remove_if(ready_.begin(), ready_.end(), deliver), ready_.end());
 }
 
 void ConnectionGate::TurnAway(int duplicate, const Newcomer& newcomer, const std::string& why) {
@@ -204,6 +223,7 @@ void ConnectionGate::TurnAway(int duplicate, const Newcomer& newcomer, const std
   }
   epoll_ctl(epoll_, EPOLL_CTL_DEL, duplicate, nullptr);
   Refuse(newcomer.fd);
+  ready_.erase(std::remove(ready_.begin(), ready_.end(), duplicate), ready_.end());
   newcomers_.erase(duplicate);
   table_->Remove(duplicate);
 }
@@ -214,9 +234,8 @@ void ConnectionGate::TurnAwayTheLate() {
     if (newcomer.deadline <= clock_.Now()) late.push_back(duplicate);
   }
   for (const int duplicate : late) {
-    TurnAway(
-        duplicate, newcomers_.at(duplicate),
-        absl::StrCat("it has not begun within ", absl::FormatDuration(options_.opening_timeout)));
+    TurnAway(duplicate, newcomers_.at(duplicate),
+             absl::StrCat("it has not begun within ", absl::FormatDuration(patience_)));
   }
 }
 

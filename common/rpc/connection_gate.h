@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
@@ -17,10 +18,12 @@
 
 #include "common/clock.h"
 #include "common/log_limiter.h"
+#include "common/rpc/arrival_pace.h"
 #include "common/rpc/call_watch.h"
 #include "common/rpc/connection_table.h"
 #include "common/rpc/listening_sockets.h"
 #include "common/rpc/opening_bytes.h"
+#include "common/rpc/server_limits.h"
 
 namespace pushpull {
 
@@ -30,14 +33,10 @@ class ConnectionGate {
   // Takes an accepted, non-blocking socket's descriptor over.
   using DeliverFn = std::function<void(int fd)>;
 
-  struct Options {
-    Opening opening = Opening::kHttp2;
-    absl::Duration opening_timeout;  // for the bytes that a peer begins with
-  };
-
   // table and watch must outlive the gate. UNAVAILABLE: no descriptor for it.
   static absl::StatusOr<std::unique_ptr<ConnectionGate>> Open(ListeningSockets sockets,
-                                                              const Options& options,
+                                                              Opening opening,
+                                                              const ServerLimits& limits,
                                                               ConnectionTable* table,
                                                               CallWatch* watch, DeliverFn deliver);
   ~ConnectionGate() { Stop(); }
@@ -53,28 +52,35 @@ class ConnectionGate {
     int fd;
     std::string host;
     absl::Duration deadline;
+    bool ready = false;  // it has begun well
   };
 
-  ConnectionGate(ListeningSockets sockets, const Options& options, ConnectionTable* table,
-                 CallWatch* watch, DeliverFn deliver);
+  ConnectionGate(ListeningSockets sockets, Opening opening, const ServerLimits& limits,
+                 ConnectionTable* table, CallWatch* watch, DeliverFn deliver);
   absl::Status Start();
   void Run();
   void Accept(int listener);
   // The newcomer has sent its first bytes, or has gone.
-  void Examine(int duplicate, const Newcomer& newcomer);
+  void Examine(int duplicate, Newcomer* newcomer);
+  // Hands on those that have begun well and whose turn it is.
+  void DeliverReady();
   void TurnAway(int duplicate, const Newcomer& newcomer, const std::string& why);
   void TurnAwayTheLate();
   bool Watch(int fd, uint32_t events);
 
   ListeningSockets sockets_;
-  const Options options_;
+  const Opening opening_;
+  const absl::Duration patience_;  // with newcomers
   ConnectionTable* const table_;
   CallWatch* const watch_;
   const DeliverFn deliver_;
   const SteadyClock clock_;
   int epoll_ = -1;
   int stop_event_ = -1;
-  absl::flat_hash_map<int, Newcomer> newcomers_;  // the thread's own
+  // The thread's own.
+  absl::flat_hash_map<int, Newcomer> newcomers_;
+  std::vector<int> ready_;  // of them, first come first served
+  ArrivalPace pace_;
   LogLimiter turned_away_;
   absl::Mutex stop_mutex_;
   std::thread thread_;

@@ -51,11 +51,9 @@ absl::StatusOr<ListeningServer> StartListening(const std::string& address,
     acceptor->HandleNewConnection(&connection);
   };
   const bool tls = credentials != nullptr && credentials->encrypted();
-  PP_ASSIGN_OR_RETURN(result.gate,
-                      ConnectionGate::Open(std::move(sockets),
-                                           {.opening = tls ? Opening::kTls : Opening::kHttp2,
-                                            .opening_timeout = limits.handshake},
-                                           table, watch, deliver));
+  PP_ASSIGN_OR_RETURN(
+      result.gate, ConnectionGate::Open(std::move(sockets), tls ? Opening::kTls : Opening::kHttp2,
+                                        limits, table, watch, deliver));
   result.server->GetHealthCheckService()->SetServingStatus(kHealthServiceName, false);
   return result;
 }

@@ -17,7 +17,10 @@ struct ServerLimits {
   // each.
   int max_connections = 512;
   int max_connections_per_peer = 256;
-  // From the first byte to the end of the TLS and HTTP/2 handshakes.
+  // New connections from one host that gRPC gets per second in the long run. As a job's clones all
+  // come together, max_connections_per_peer of them may at once; the others wait for their turn.
+  double connections_per_second = 64.0;
+  // For a connection's first bytes; then for the end of the TLS and HTTP/2 handshakes.
   absl::Duration handshake = absl::Seconds(10);
   // A connection without any call.
   absl::Duration connection_idle = absl::Minutes(2);
@@ -31,10 +34,10 @@ struct ServerLimits {
 
   // What a TCP connection has sent and no whole message has come of: the beginnings of messages
   // and headers, which gRPC 1.51 keeps before it knows how long they become. An honest peer's: a
-  // message, and the window of each push under way. The connection is cut. Headers are copied whole
-  // whenever a piece of them comes, so it is the processor's time, too, that the first number
-  // saves.
-  int64_t max_undelivered_without_push_bytes = 3 << 19;
+  // request without tensors, and the window of each push under way. The connection is cut. Headers
+  // are copied whole whenever a piece of them comes, so it is the processor's time, too, that the
+  // first number saves.
+  int64_t max_undelivered_without_push_bytes = 128 << 10;
   int64_t max_undelivered_per_push_bytes = 6 << 20;
   int64_t max_undelivered_bytes = 16 << 20;
   // Of all connections together; then those are cut that have not delivered anything for a second.
