@@ -5,8 +5,8 @@
 //
 // Thread rule: Pin, held, newest and IsWritable from any thread; everything that writes
 // (WaitUntilWritable, DetachReaders, MakeWritable, Begin*, Commit*, Abandon, UseVersion) from one
-// thread at a time, the apply thread. A pin keeps the memory (and the file's lock) by itself; it may
-// outlive the store.
+// thread at a time, the apply thread. A pin keeps the memory (and the file's lock) by itself; it
+// may outlive the store.
 #ifndef PUSHPULL_PS_SERVER_STORE_VARIABLE_STORE_H_
 #define PUSHPULL_PS_SERVER_STORE_VARIABLE_STORE_H_
 

@@ -114,7 +114,7 @@ TEST(OpeningBytesTest, OnlyGoodOnesReachGrpc) {
   // gRPC would answer the first three with settings of its own, or an error.
   for (const std::string& bad : {
            Http2(std::string("\0\0\5\4\0\0\0\0\0", 9)),
-           std::string("\x16\3\1\0\xc8\1") + std::string(40, 'x'),
+           std::string("\x16\3\1\0\xc8\1", 6) + std::string(40, 'x'),
            std::string("GET / HTTP/1.1\r\nHost: somewhere\r\n\r\n"),
            std::string(kPreface).substr(0, 9),  // waits, and is let go
            std::string(),
