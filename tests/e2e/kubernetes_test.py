@@ -54,7 +54,7 @@ class KubernetesTest(EndToEndTest):
         workers = [self.pods.start_replica(job, "Worker", i) for i in range(2)]
         if restart_worker:
             # Exit 137: TFJob's ExitCode policy makes the pod anew.
-            workers[1].wait_for("step ")
+            ps[0].wait_for("clone 1 (")
             os.killpg(workers[1].popen.pid, signal.SIGKILL)
             workers[1].wait()
             workers[1] = self.pods.start_replica(job, "Worker", 1)
