@@ -11,7 +11,8 @@ build_packages=(
   libjpeg62-turbo-dev libpng-dev libpugixml-dev libmicrohttpd-dev libzmq3-dev
 )
 other_packages=(
-  libbenchmark-dev clang-format-14 clang-tidy-14 shellcheck python3-minimal python3-yaml python3-matplotlib python3-numpy
+  libbenchmark-dev clang-format-14 clang-tidy-14 shellcheck openssl
+  python3-minimal python3-yaml python3-matplotlib python3-numpy
 )
 
 packages=("${build_packages[@]}" "${other_packages[@]}")
