@@ -274,7 +274,7 @@ TEST(GrpcPsClientTest, NoServerIsUnavailableAtOnce) {
 // As workers do that were started first. gRPC by itself looks for such a server every five seconds.
 TEST(GrpcPsClientTest, AServerThatComesLaterIsFoundByTheNextCalls) {
   FakePsHandler handler;
-  const std::string socket = testing::TempDir() + "/late.sock";
+  const std::string socket = absl::StrCat(testing::TempDir(), "/late_", getpid(), ".sock");
   auto tcp = StartGrpcPsServer("127.0.0.1:0", &handler);
   ASSERT_TRUE(tcp.ok()) << tcp.status();
   for (const std::string& address : {(*tcp)->address(), "unix:" + socket}) {
@@ -455,7 +455,7 @@ TEST(GrpcPsClientTest, TalksToAPlainProtobufServer) {
   for (uint32_t i = 0; i < 3; ++i) {
     const Payload payload = MakePayload(kChunkBytes, i);
     sent += ToString(payload);
-    ASSERT_TRUE(stream->Send(ChunkHeader(i), payload).ok());
+    ASSERT_TRUE(stream->Send(ChunkHeader(i), payload).ok()) << stream->Finish().status();
   }
   const auto reply = stream->Finish();
   ASSERT_TRUE(reply.ok()) << reply.status();

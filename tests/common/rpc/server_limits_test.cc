@@ -100,7 +100,10 @@ class ServerLimitsTest : public testing::Test {
     client_ = MakeGrpcPsClient(server_->address());
     ExpectServing();
   }
-  void ExpectServing() { EXPECT_TRUE(client_->GetStatus(kTimeout).ok()); }
+  void ExpectServing() {
+    const absl::Status status = client_->GetStatus(kTimeout).status();
+    EXPECT_TRUE(status.ok()) << status;
+  }
 
   FakePsHandler handler_;
   TransportOptions options_;
