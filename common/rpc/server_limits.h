@@ -34,10 +34,10 @@ struct ServerLimits {
 
   // What a TCP connection has sent and no whole message has come of: the beginnings of messages
   // and headers, which gRPC 1.51 keeps before it knows how long they become. An honest peer's: a
-  // request without tensors, and the window of each push under way. The connection is cut. Headers
-  // are copied whole whenever a piece of them comes, so it is the processor's time, too, that the
-  // first number saves.
-  int64_t max_undelivered_without_push_bytes = 128 << 10;
+  // message (that of a push which was refused in its middle stays one), and the window of each push
+  // under way. The connection is cut. Headers are copied whole whenever a piece of them comes, so
+  // it is the processor's time, too, that the first number saves.
+  int64_t max_undelivered_without_push_bytes = 3 << 19;
   int64_t max_undelivered_per_push_bytes = 6 << 20;
   int64_t max_undelivered_bytes = 16 << 20;
   // Of all connections together; then those are cut that have not delivered anything for a second.

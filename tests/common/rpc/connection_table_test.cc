@@ -250,7 +250,7 @@ TEST_F(ConnectionTableTest, StalledMessageEndsTheConnection) {
 }
 
 TEST_F(ConnectionTableTest, AllTogetherAreBoundedAndTheMovingOnesStay) {
-  limits_.max_undelivered_without_push_bytes = limits_.max_undelivered_bytes = 1 << 20;
+  limits_.max_undelivered_bytes = 1 << 20;
   limits_.max_total_undelivered_bytes = 2 << 20;
   Make();
   std::vector<Pair> pairs(4);
