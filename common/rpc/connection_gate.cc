@@ -24,7 +24,7 @@
 namespace pushpull {
 namespace {
 
-constexpr int kPeriodMilliseconds = 100;
+constexpr int kPeriodMilliseconds = 20;
 // While newcomers wait for their turn.
 constexpr int kTurnMilliseconds = 10;
 // Before others have their turn.
@@ -151,7 +151,7 @@ void ConnectionGate::Accept(int listener) {
     if (fd < 0) {
       // Out of descriptors or memory: the connection stays where it is, and is tried again.
       const bool ours = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
-      if (ours) poll(nullptr, 0, kPeriodMilliseconds / 10);
+      if (ours) poll(nullptr, 0, kTurnMilliseconds);
       return;
     }
     const PeerAddress peer = PeerAddressOf(fd, name);
@@ -207,6 +207,7 @@ void ConnectionGate::DeliverReady() {
   const absl::Duration now = clock_.Now();
   const auto deliver = [&](int duplicate) {
     const auto newcomer = newcomers_.find(duplicate);
+    if (table_->IsBarred(newcomer->second.host)) return false;
     if (!pace_.Take(newcomer->second.host, now)) return false;
     const int fd = newcomer->second.fd;
     newcomers_.erase(newcomer);

@@ -18,8 +18,6 @@ namespace {
 
 // Younger connections may be about to send their first request.
 constexpr absl::Duration kGrowingUp = absl::Seconds(1);
-// From a call's first bytes to its handler, on a busy machine.
-constexpr absl::Duration kNoticing = absl::Milliseconds(300);
 // So long without a cut, and an address is as any other.
 constexpr absl::Duration kForgiven = absl::Seconds(30);
 constexpr absl::Duration kLogPeriod = absl::Seconds(10);
@@ -28,6 +26,8 @@ constexpr int kRoomBurst = 64;
 constexpr absl::Duration kRoomPeriod = absl::Milliseconds(10);
 // Frames without messages (pings, windows, probes of the health service) are forgiven at this rate.
 constexpr double kForgivenBytesPerSecond = 64.0;
+// A TLS handshake with a chain of certificates, and HTTP/2's settings.
+constexpr int64_t kGreetingBytes = 8 * 1024;
 // A connection with less is not worth a look.
 constexpr int64_t kSmallBytes = 64 * 1024;
 
@@ -59,7 +59,7 @@ ConnectionTable::~ConnectionTable() {
 bool ConnectionTable::Admit(int fd, const PeerAddress& peer) {
   const absl::Duration now = clock_->Now();
   absl::MutexLock lock(&mutex_);
-  if (const auto bar = bars_.find(peer.host); bar != bars_.end() && now < bar->second.until) {
+  if (IsBarredAt(peer.host, now)) {
     if (refusals_.Allow(now)) {
       LOG(WARNING) << "refused a connection from " << peer.host
                    << ": one from there was cut just now" << refusals_.TakeNote();
@@ -81,7 +81,7 @@ bool ConnectionTable::Admit(int fd, const PeerAddress& peer) {
   Entry& entry = entries_[fd];
   entry.peer = peer;
   entry.account = std::make_shared<ConnectionAccount>();
-  entry.admitted = entry.last_message = entry.within_window = now;
+  entry.admitted = entry.last_message = now;
   if (!peer.key.empty()) accounts_[peer.key] = entry.account;
   ++per_host_[peer.host];
   ++live_;
@@ -116,10 +116,25 @@ void ConnectionTable::Remove(int fd) {
     absl::MutexLock lock(&mutex_);
     const auto it = entries_.find(fd);
     if (it == entries_.end()) return;
-    if (!it->second.cut) Forget(it->second);
+    const Entry& entry = it->second;
+    if (!entry.cut) {
+      const bool no_message = entry.account->messages_.load(std::memory_order_relaxed) == 0;
+      if (no_message && BytesRead(fd) > kGreetingBytes) BarHostOf(entry, clock_->Now());
+      Forget(entry);
+    }
     entries_.erase(it);
   }
   close(fd);
+}
+
+bool ConnectionTable::IsBarred(absl::string_view host) const {
+  absl::MutexLock lock(&mutex_);
+  return IsBarredAt(host, clock_->Now());
+}
+
+bool ConnectionTable::IsBarredAt(absl::string_view host, absl::Duration now) const {
+  const auto bar = bars_.find(host);
+  return bar != bars_.end() && now < bar->second.until;
 }
 
 std::shared_ptr<ConnectionAccount> ConnectionTable::Find(absl::string_view grpc_peer) const {
@@ -138,13 +153,16 @@ void ConnectionTable::Cut(int fd, Entry* entry, absl::Duration now, absl::string
   }
 }
 
+void ConnectionTable::BarHostOf(const Entry& entry, absl::Duration now) {
+  if (entry.peer.key.empty()) return;
+  const auto [it, first] = bars_.try_emplace(entry.peer.host);
+  Bar& bar = it->second;
+  bar.length = first ? limits_.barred : std::min(2 * bar.length, limits_.barred_at_most);
+  bar.until = now + bar.length;
+}
+
 void ConnectionTable::CutAndBar(int fd, Entry* entry, absl::Duration now, absl::string_view why) {
-  if (!entry->peer.key.empty()) {
-    const auto [it, first] = bars_.try_emplace(entry->peer.host);
-    Bar& bar = it->second;
-    bar.length = first ? limits_.barred : std::min(2 * bar.length, limits_.barred_at_most);
-    bar.until = now + bar.length;
-  }
+  BarHostOf(*entry, now);
   Cut(fd, entry, now, why);
 }
 
@@ -172,13 +190,15 @@ std::string ConnectionTable::Examine(int fd, absl::Duration now, Entry* entry) {
     undelivered = 0;
   }
   entry->undelivered_bytes = undelivered;
-  const int64_t window =
-      std::min(limits_.max_undelivered_bytes, limits_.max_undelivered_without_push_bytes +
-                                                  account.pushes_.load(std::memory_order_relaxed) *
-                                                      limits_.max_undelivered_per_push_bytes);
-  // Its call may be about to be noticed.
-  if (undelivered <= window) entry->within_window = now;
-  if (undelivered > limits_.max_undelivered_bytes || now - entry->within_window >= kNoticing) {
+  const int64_t without_push = std::min(limits_.max_undelivered_without_push_bytes,
+                                        limits_.max_undelivered_at_first_bytes + credit);
+  const int64_t window = std::min(
+      limits_.max_undelivered_bytes,
+      without_push + account.pushes_.load(std::memory_order_relaxed) *
+                         limits_.max_undelivered_per_push_bytes);
+  // The first time its call may be about to be noticed.
+  const bool again = std::exchange(entry->over_window, undelivered > window);
+  if (undelivered > limits_.max_undelivered_bytes || (again && entry->over_window)) {
     return absl::StrCat("it sent ", undelivered, " bytes and no whole message, allowed are ",
                         window);
   }

@@ -61,13 +61,16 @@ class ConnectionTable {
   // Takes `fd`, a duplicate of an accepted socket's descriptor, unless there are too many
   // connections or the peer is barred (false; logged now and then).
   bool Admit(int fd, const PeerAddress& peer);
-  // EPOLLHUP: the socket is closed at both ends. Closes `fd`.
+  // EPOLLHUP: the socket is closed at both ends. Closes `fd`. Bars its host if it has sent much and
+  // no whole message, so that its like do not follow each other.
   void Remove(int fd);
+  // Others from `host` wait.
+  bool IsBarred(absl::string_view host) const;
   // The account of the connection that grpc::ServerContext::peer() names; never null. One of a
   // unix socket, whose bytes nobody counts, is nobody's.
   std::shared_ptr<ConnectionAccount> Find(absl::string_view grpc_peer) const;
 
-  // To be called ten times a second: cuts connections.
+  // Cuts connections. To be called fifty times a second: gRPC can spend a core on one connection.
   void Sweep();
 
   int size() const;
@@ -85,7 +88,7 @@ class ConnectionTable {
     absl::Duration last_message;
     int64_t forgiven_bytes = 0;  // never to be counted again (may be negative)
     int64_t undelivered_bytes = 0;
-    absl::Duration within_window;  // the last Sweep that found no more than its pushes explain
+    bool over_window = false;  // more than its messages and pushes explain
     int64_t cancelled = 0;
     double cancelled_level = 0.0;
   };
@@ -95,13 +98,16 @@ class ConnectionTable {
     absl::Duration length;
   };
 
+  bool IsBarredAt(absl::string_view host, absl::Duration now) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Why the connection is to be cut; empty: it is not.
   std::string Examine(int fd, absl::Duration now, Entry* entry)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CutLargest(absl::Duration now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Cut(int fd, Entry* entry, absl::Duration now, absl::string_view why)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // For breaking a limit: others from there wait.
+  void BarHostOf(const Entry& entry, absl::Duration now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // For breaking a limit.
   void CutAndBar(int fd, Entry* entry, absl::Duration now, absl::string_view why)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The entry counts no more; its descriptor is closed by Remove.

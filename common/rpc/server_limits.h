@@ -36,7 +36,10 @@ struct ServerLimits {
   // and headers, which gRPC 1.51 keeps before it knows how long they become. An honest peer's: a
   // message (that of a push which was refused in its middle stays one), and the window of each push
   // under way. The connection is cut. Headers are copied whole whenever a piece of them comes, so
-  // it is the processor's time, too, that the first number saves.
+  // it is the processor's time, too, that the first two numbers save: a connection may have the
+  // first, and as much again as messages have come of it, up to the second. (The first: the window
+  // of a connection that nobody has read from, 64 KiB, and a call's headers.)
+  int64_t max_undelivered_at_first_bytes = 80 << 10;
   int64_t max_undelivered_without_push_bytes = 3 << 19;
   int64_t max_undelivered_per_push_bytes = 6 << 20;
   int64_t max_undelivered_bytes = 16 << 20;
