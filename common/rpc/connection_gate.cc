@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -44,6 +45,11 @@ void Refuse(int fd) {
 // epoll tells of no fewer bytes than these.
 void SetLowWater(int fd, int bytes) {
   setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof(bytes));
+}
+
+int UnreadBytes(int fd) {
+  int bytes = 0;
+  return ioctl(fd, FIONREAD, &bytes) == 0 ? bytes : 0;
 }
 
 const char* Expected(Opening opening) {
@@ -107,7 +113,8 @@ bool ConnectionGate::Watch(int fd, uint32_t events) {
   epoll_event event{};
   event.events = events;
   event.data.fd = fd;
-  return epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) == 0;
+  return epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) == 0 ||
+         (errno == EEXIST && epoll_ctl(epoll_, EPOLL_CTL_MOD, fd, &event) == 0);
 }
 
 void ConnectionGate::Run() {
@@ -193,11 +200,7 @@ void ConnectionGate::Examine(int duplicate, Newcomer* newcomer) {
   if (!BeginsAs(opening_, absl::string_view(bytes.data(), size))) {
     return TurnAway(duplicate, *newcomer, Expected(opening_));
   }
-  epoll_event hang_up_only{};
-  hang_up_only.data.fd = duplicate;
-  if (epoll_ctl(epoll_, EPOLL_CTL_MOD, duplicate, &hang_up_only) != 0) {
-    return TurnAway(duplicate, *newcomer, "");
-  }
+  if (!Watch(duplicate, EPOLLRDHUP)) return TurnAway(duplicate, *newcomer, "");
   SetLowWater(newcomer->fd, 1);
   newcomer->ready = true;
   ready_.push_back(duplicate);
@@ -205,16 +208,18 @@ void ConnectionGate::Examine(int duplicate, Newcomer* newcomer) {
 
 void ConnectionGate::DeliverReady() {
   const absl::Duration now = clock_.Now();
-  const auto deliver = [&](int duplicate) {
-    const auto newcomer = newcomers_.find(duplicate);
-    if (table_->IsBarred(newcomer->second.host)) return false;
-    if (!pace_.Take(newcomer->second.host, now)) return false;
-    const int fd = newcomer->second.fd;
-    newcomers_.erase(newcomer);
-    deliver_(fd);
-    return true;
-  };
-  ready_.erase(std::remove_if(ready_.begin(), ready_.end(), deliver), ready_.end());
+  for (const int duplicate : std::exchange(ready_, {})) {
+    const Newcomer newcomer = newcomers_.at(duplicate);
+    if (UnreadBytes(newcomer.fd) > kMaxGreetingBytes) {
+      TurnAway(duplicate, newcomer, "it has sent more than a greeting before it was answered");
+    } else if (table_->IsBarred(newcomer.host) || !pace_.Take(newcomer.host, now)) {
+      ready_.push_back(duplicate);
+    } else {
+      newcomers_.erase(duplicate);
+      Watch(duplicate, 0);  // gRPC decides when a half-closed one ends
+      deliver_(newcomer.fd);
+    }
+  }
 }
 
 void ConnectionGate::TurnAway(int duplicate, const Newcomer& newcomer, const std::string& why) {
@@ -235,8 +240,11 @@ void ConnectionGate::TurnAwayTheLate() {
     if (newcomer.deadline <= clock_.Now()) late.push_back(duplicate);
   }
   for (const int duplicate : late) {
-    TurnAway(duplicate, newcomers_.at(duplicate),
-             absl::StrCat("it has not begun within ", absl::FormatDuration(patience_)));
+    const Newcomer& newcomer = newcomers_.at(duplicate);
+    TurnAway(
+        duplicate, newcomer,
+        absl::StrCat(newcomer.ready ? "too many are ahead of it, for " : "it has not begun in ",
+                     absl::FormatDuration(patience_)));
   }
 }
 

@@ -1,5 +1,6 @@
 #include "common/rpc/connection_table.h"
 
+#include <linux/socket.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <sys/ioctl.h>
@@ -12,6 +13,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
+
+#include "common/rpc/opening_bytes.h"
 
 namespace pushpull {
 namespace {
@@ -26,8 +29,6 @@ constexpr int kRoomBurst = 64;
 constexpr absl::Duration kRoomPeriod = absl::Milliseconds(10);
 // Frames without messages (pings, windows, probes of the health service) are forgiven at this rate.
 constexpr double kForgivenBytesPerSecond = 64.0;
-// A TLS handshake with a chain of certificates, and HTTP/2's settings.
-constexpr int64_t kGreetingBytes = 8 * 1024;
 // A connection with less is not worth a look.
 constexpr int64_t kSmallBytes = 64 * 1024;
 
@@ -40,6 +41,14 @@ int64_t BytesRead(int fd) {
   socklen_t size = sizeof(info);
   if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return -1;
   return static_cast<int64_t>(info.tcpi_bytes_received) - unread;
+}
+
+// Whether the kernel may let the socket's receive buffer grow to megabytes, as it does for whoever
+// is read from. What is in there gRPC reads, and parses, in one go: nothing stops it then. False:
+// it cannot be set (Linux before 5.14), and the buffer grows as ever.
+bool LetReceiveBufferGrow(int fd, bool grow) {
+  const int locked = grow ? 0 : SOCK_RCVBUF_LOCK;
+  return setsockopt(fd, SOL_SOCKET, SO_BUF_LOCK, &locked, sizeof(locked)) == 0;
 }
 
 }  // namespace
@@ -59,13 +68,6 @@ ConnectionTable::~ConnectionTable() {
 bool ConnectionTable::Admit(int fd, const PeerAddress& peer) {
   const absl::Duration now = clock_->Now();
   absl::MutexLock lock(&mutex_);
-  if (IsBarredAt(peer.host, now)) {
-    if (refusals_.Allow(now)) {
-      LOG(WARNING) << "refused a connection from " << peer.host
-                   << ": one from there was cut just now" << refusals_.TakeNote();
-    }
-    return false;
-  }
   const bool full = live_ >= limits_.max_connections;
   const auto host = per_host_.find(peer.host);
   const bool host_full =
@@ -82,7 +84,10 @@ bool ConnectionTable::Admit(int fd, const PeerAddress& peer) {
   entry.peer = peer;
   entry.account = std::make_shared<ConnectionAccount>();
   entry.admitted = entry.last_message = now;
-  if (!peer.key.empty()) accounts_[peer.key] = entry.account;
+  if (!peer.key.empty()) {
+    accounts_[peer.key] = entry.account;
+    entry.small_buffer = LetReceiveBufferGrow(fd, false);
+  }
   ++per_host_[peer.host];
   ++live_;
   return true;
@@ -119,7 +124,7 @@ void ConnectionTable::Remove(int fd) {
     const Entry& entry = it->second;
     if (!entry.cut) {
       const bool no_message = entry.account->messages_.load(std::memory_order_relaxed) == 0;
-      if (no_message && BytesRead(fd) > kGreetingBytes) BarHostOf(entry, clock_->Now());
+      if (no_message && BytesRead(fd) > kMaxGreetingBytes) BarHostOf(entry, clock_->Now());
       Forget(entry);
     }
     entries_.erase(it);
@@ -129,12 +134,8 @@ void ConnectionTable::Remove(int fd) {
 
 bool ConnectionTable::IsBarred(absl::string_view host) const {
   absl::MutexLock lock(&mutex_);
-  return IsBarredAt(host, clock_->Now());
-}
-
-bool ConnectionTable::IsBarredAt(absl::string_view host, absl::Duration now) const {
   const auto bar = bars_.find(host);
-  return bar != bars_.end() && now < bar->second.until;
+  return bar != bars_.end() && clock_->Now() < bar->second.until;
 }
 
 std::shared_ptr<ConnectionAccount> ConnectionTable::Find(absl::string_view grpc_peer) const {
@@ -147,6 +148,9 @@ std::shared_ptr<ConnectionAccount> ConnectionTable::Find(absl::string_view grpc_
 void ConnectionTable::Cut(int fd, Entry* entry, absl::Duration now, absl::string_view why) {
   entry->cut = true;
   Forget(*entry);
+  // With what is closed ends what the peer still sends; else it would learn of it from its timers.
+  const linger at_once{1, 0};
+  setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
   shutdown(fd, SHUT_RDWR);
   if (cuts_.Allow(now)) {
     LOG(WARNING) << "cut a connection from " << entry->peer.host << ": " << why << cuts_.TakeNote();
@@ -180,6 +184,7 @@ std::string ConnectionTable::Examine(int fd, absl::Duration now, Entry* entry) {
 
   const uint64_t messages = account.messages_.load(std::memory_order_relaxed);
   if (messages != std::exchange(entry->messages, messages)) entry->last_message = now;
+  if (messages > 0 && std::exchange(entry->small_buffer, false)) LetReceiveBufferGrow(fd, true);
   const auto credit = static_cast<int64_t>(account.credit_bytes_.load(std::memory_order_relaxed));
   const int64_t read = BytesRead(fd);
   if (read < 0) return "";
@@ -192,12 +197,12 @@ std::string ConnectionTable::Examine(int fd, absl::Duration now, Entry* entry) {
   entry->undelivered_bytes = undelivered;
   const int64_t without_push = std::min(limits_.max_undelivered_without_push_bytes,
                                         limits_.max_undelivered_at_first_bytes + credit);
-  const int64_t window = std::min(
-      limits_.max_undelivered_bytes,
-      without_push + account.pushes_.load(std::memory_order_relaxed) *
-                         limits_.max_undelivered_per_push_bytes);
-  // The first time its call may be about to be noticed.
-  const bool again = std::exchange(entry->over_window, undelivered > window);
+  const int64_t window = std::min(limits_.max_undelivered_bytes,
+                                  without_push + account.pushes_.load(std::memory_order_relaxed) *
+                                                     limits_.max_undelivered_per_push_bytes);
+  // The first time, its push may be about to be noticed; but not that of a connection nobody has
+  // read from, whose window is less.
+  const bool again = std::exchange(entry->over_window, undelivered > window) || messages == 0;
   if (undelivered > limits_.max_undelivered_bytes || (again && entry->over_window)) {
     return absl::StrCat("it sent ", undelivered, " bytes and no whole message, allowed are ",
                         window);

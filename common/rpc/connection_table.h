@@ -59,12 +59,12 @@ class ConnectionTable {
   ConnectionTable& operator=(const ConnectionTable&) = delete;
 
   // Takes `fd`, a duplicate of an accepted socket's descriptor, unless there are too many
-  // connections or the peer is barred (false; logged now and then).
+  // connections (false; logged now and then).
   bool Admit(int fd, const PeerAddress& peer);
   // EPOLLHUP: the socket is closed at both ends. Closes `fd`. Bars its host if it has sent much and
   // no whole message, so that its like do not follow each other.
   void Remove(int fd);
-  // Others from `host` wait.
+  // One from `host` broke a limit just now: others from there are to wait.
   bool IsBarred(absl::string_view host) const;
   // The account of the connection that grpc::ServerContext::peer() names; never null. One of a
   // unix socket, whose bytes nobody counts, is nobody's.
@@ -89,6 +89,7 @@ class ConnectionTable {
     int64_t forgiven_bytes = 0;  // never to be counted again (may be negative)
     int64_t undelivered_bytes = 0;
     bool over_window = false;  // more than its messages and pushes explain
+    bool small_buffer = false;
     int64_t cancelled = 0;
     double cancelled_level = 0.0;
   };
@@ -98,8 +99,6 @@ class ConnectionTable {
     absl::Duration length;
   };
 
-  bool IsBarredAt(absl::string_view host, absl::Duration now) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Why the connection is to be cut; empty: it is not.
   std::string Examine(int fd, absl::Duration now, Entry* entry)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

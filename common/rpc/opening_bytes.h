@@ -18,6 +18,10 @@ enum class Opening {
 constexpr size_t OpeningSize(Opening opening) { return opening == Opening::kTls ? 6 : 24 + 9; }
 inline constexpr size_t kMaxOpeningSize = OpeningSize(Opening::kHttp2);
 
+// More than an honest peer sends before it is answered: a TLS handshake with a chain of
+// certificates, or HTTP/2's settings. What waits unread gRPC would read, and work on, in one go.
+inline constexpr int kMaxGreetingBytes = 8 * 1024;
+
 // bytes: the first OpeningSize(opening) ones, or more.
 bool BeginsAs(Opening opening, absl::string_view bytes);
 

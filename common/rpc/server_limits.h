@@ -47,12 +47,12 @@ struct ServerLimits {
   int64_t max_total_undelivered_bytes = 256 << 20;
   // A connection that holds more than 64 KiB of such bytes and delivers nothing for so long is cut.
   absl::Duration stalled_message = absl::Seconds(10);
-  // So long nobody connects from an address (but for unix sockets) after a connection from it was
-  // cut for one of these reasons. Those that are there stay.
-  // Doubled, up to the last number, while it goes on like that; not longer, as an honest clone may
-  // be waiting at the same address.
+  // So long new connections from an address (but for unix sockets) wait, before gRPC gets them,
+  // after one from it was cut for one of these reasons, or went after more than a greeting without
+  // any message. Those that are there stay. Doubled, up to the last number, while it goes on like
+  // that; not longer, as an honest clone may be waiting at the same address.
   absl::Duration barred = absl::Milliseconds(500);
-  absl::Duration barred_at_most = absl::Seconds(1);
+  absl::Duration barred_at_most = absl::Seconds(2);
   // Calls that a peer may take back on one connection at once, and per second in the long run.
   int max_cancelled_calls = 200;
   double max_cancelled_calls_per_second = 4.0;

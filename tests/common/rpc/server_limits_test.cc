@@ -55,6 +55,14 @@ std::string RequestHeaders(const std::string& method) {
          Literal("te", "trailers") + Literal("content-type", "application/grpc");
 }
 
+// Its beginning: a value of 100 MiB is announced (HPACK: 127 and the rest as a varint). Pieces of
+// it are to follow.
+std::string HeaderOf100Mebibytes() {
+  return Frame(
+      1, 0, 1,
+      RequestHeaders("GetStatus") + std::string(1, '\0') + "\x03x-a" + "\x7f\x81\xff\xff\x31");
+}
+
 // A peer that writes what it likes.
 class RawPeer {
  public:
@@ -74,6 +82,11 @@ class RawPeer {
   bool Send(const std::string& bytes) {
     return send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
            static_cast<ssize_t>(bytes.size());
+  }
+  // As HTTP/2 begins; returns when the server has answered, so it is gRPC's connection now.
+  bool Greet() {
+    char byte;
+    return Send(kPreface + Frame(4, 0, 0, "")) && recv(fd_, &byte, 1, 0) == 1;
   }
   // Reads and drops until the server closes; false when it does not within `patience`.
   bool AwaitEnd(absl::Duration patience = kTimeout) {
@@ -156,17 +169,43 @@ TEST_F(ServerLimitsTest, HeaderWithoutEndIsCutOff) {
   options_.limits.max_undelivered_bytes = 1 << 20;
   Start();
   RawPeer peer(server_->address());
-  // A value of 100 MiB is announced (HPACK: 127 and the rest as a varint) and comes in pieces.
-  ASSERT_TRUE(peer.Send(kPreface + Frame(4, 0, 0, "") +
-                        Frame(1, 0, 1,
-                              RequestHeaders("GetStatus") + std::string(1, '\0') + "\x03x-a" +
-                                  "\x7f\x81\xff\xff\x31")));
+  ASSERT_TRUE(peer.Greet());
+  ASSERT_TRUE(peer.Send(HeaderOf100Mebibytes()));
   const std::string piece = Frame(9, 0, 1, std::string(16384, 'a'));
   int64_t sent = 0;
   while (sent < (int64_t{100} << 20) && peer.Send(piece)) sent += 16384;
-  // Ended within a tenth of a second after the limit, not at 100 MiB.
+  // Ended soon after the limit, not at 100 MiB.
   EXPECT_LT(sent, int64_t{100} << 20);
   EXPECT_TRUE(peer.AwaitEnd());
+  ExpectServing();
+}
+
+TEST_F(ServerLimitsTest, WhoComesAfterOneThatWasCutWaitsAndIsServed) {
+  options_.limits.barred = absl::Seconds(2);
+  Start();
+  RawPeer peer(server_->address());
+  ASSERT_TRUE(peer.Greet());
+  ASSERT_TRUE(peer.Send(HeaderOf100Mebibytes()));
+  while (peer.Send(Frame(9, 0, 1, std::string(16384, 'a')))) {
+  }
+  const absl::Time cut = absl::Now();
+  const absl::Status status = MakeGrpcPsClient(server_->address())->GetStatus(kTimeout).status();
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_GT(absl::Now() - cut, absl::Seconds(1));
+  ExpectServing();
+}
+
+TEST_F(ServerLimitsTest, WhoSendsMuchBeforeItIsAnsweredNeverReachesGrpc) {
+  Start();
+  std::string windows;
+  while (windows.size() < 20000) windows += Frame(8, 0, 0, std::string("\0\0\0\x01", 4));
+  RawPeer patient(server_->address());
+  ASSERT_TRUE(patient.Greet());
+  ASSERT_TRUE(patient.Send(windows));
+  RawPeer hasty(server_->address());
+  ASSERT_TRUE(hasty.Send(kPreface + Frame(4, 0, 0, "") + windows));
+  EXPECT_TRUE(hasty.AwaitEnd());
+  EXPECT_FALSE(patient.AwaitEnd(absl::Seconds(1)));
   ExpectServing();
 }
 
@@ -187,7 +226,8 @@ TEST_F(ServerLimitsTest, MessageOfAGigabyteIsNotWaitedFor) {
   options_.limits.stalled_message = absl::Seconds(1);
   Start();
   RawPeer peer(server_->address());
-  ASSERT_TRUE(peer.Send(kPreface + Frame(4, 0, 0, "") + Frame(1, 4, 1, RequestHeaders("Push")) +
+  ASSERT_TRUE(peer.Greet());
+  ASSERT_TRUE(peer.Send(Frame(1, 4, 1, RequestHeaders("Push")) +
                         Frame(0, 0, 1, std::string("\0\x40\0\0\0", 5))));
   for (int i = 0; i < 8; ++i) peer.Send(Frame(0, 0, 1, std::string(16000, 'x')));
   EXPECT_TRUE(peer.AwaitEnd());
@@ -255,8 +295,7 @@ TEST_F(ServerLimitsTest, CallsThatAreTakenBackEndTheConnection) {
   handler_.hold_pulls = true;
   Start();
   RawPeer peer(server_->address());
-  peer.Send(kPreface + Frame(4, 0, 0, ""));
-  bool open = true;
+  bool open = peer.Greet();
   for (uint32_t stream = 1; open && stream < 20000; stream += 2) {
     open = peer.Send(Frame(1, 4, stream, RequestHeaders("Pull")) +
                      Frame(0, 1, stream, std::string(5, '\0')));
