@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "absl/base/call_once.h"
+#include "absl/synchronization/mutex.h"
 #include "glog/logging.h"
 
 namespace pushpull {
@@ -34,6 +35,10 @@ void InitGrpcRuntime() {
     // itself.
     mallopt(M_MMAP_THRESHOLD, 32 << 20);
     mallopt(M_TRIM_THRESHOLD, 256 << 20);
+#ifdef NDEBUG
+    // Debian's Abseil looks for cycles at every lock, gRPC's too.
+    absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
+#endif
     // Never balanced by a shutdown: when the last channel or server goes, gRPC would wait up to ten
     // seconds for a thread of its own that sleeps in epoll.
     grpc_init();
