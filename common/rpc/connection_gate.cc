@@ -241,10 +241,9 @@ void ConnectionGate::TurnAwayTheLate() {
   }
   for (const int duplicate : late) {
     const Newcomer& newcomer = newcomers_.at(duplicate);
-    TurnAway(
-        duplicate, newcomer,
-        absl::StrCat(newcomer.ready ? "too many are ahead of it, for " : "it has not begun in ",
-                     absl::FormatDuration(patience_)));
+    TurnAway(duplicate, newcomer,
+             absl::StrCat(newcomer.ready ? "its turn did not come in " : "it has not begun in ",
+                          absl::FormatDuration(patience_)));
   }
 }
 
