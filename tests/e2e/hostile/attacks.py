@@ -60,15 +60,6 @@ class Attacker:
         self.note("connections")
         return connection
 
-    def bystander(self):
-        """Attacks nobody: what an attack's process costs the others on a machine of few cores."""
-        block = bytes(1 << 14)
-        reader, writer = socket.socketpair()
-        while self.going():
-            for _ in range(20):
-                writer.sendall(block)
-                reader.recv(1 << 14)
-
     # ---- Bytes that are no HTTP/2 ----
 
     def garbage(self):
@@ -381,7 +372,7 @@ ATTACKS = ("garbage", "oversize_message", "oversize_messages", "oversize_headers
 
 def main():
     name, address, seconds = sys.argv[1], sys.argv[2], float(sys.argv[3])
-    if name not in (*ATTACKS, "bystander"):
+    if name not in ATTACKS:
         sys.exit(f"no attack {name}; there are {', '.join(ATTACKS)}")
     connections = int(sys.argv[4]) if len(sys.argv) > 4 else 300
     os.nice(19)
