@@ -1,9 +1,10 @@
 """A server under attack: its memory and descriptors stay bounded, training goes on, and its result is the same.
 
 Only with PUSHPULL_TEST_FULL=1: every attack, 5,000 connections, and an honest worker must keep 90 % of its step rate:
-per attack the median, over REPETITIONS rounds, of the rate under attack by the rate just before. Rates are medians over
-windows of one second. The attacker runs at nice 19 on at most a tenth of one core, so that it is the server's work for
-it that counts; what it sent is printed.
+per attack the median, over REPETITIONS rounds, of the rate under attack by the mean of the undisturbed rates just before
+and just after (so that a machine whose speed drifts neither helps nor hurts). Rates are medians over windows of one
+second. The attacker runs at nice 19 on at most a tenth of one core, so that it is the server's work for it that counts;
+what it sent is printed.
 """
 import json
 import os
@@ -195,21 +196,24 @@ class Hostile(EndToEndTest):
         table = []
         only = os.environ.get("PUSHPULL_ATTACKS")
         for name in only.split(",") if only else ATTACKS:
-            ratios, rates, sent = [], [], []
+            ratios, quiet_rates, sent = [], [], []
             watched.peak_rss = watched.peak_descriptors = 0
             calm_rss, calm_descriptors = watched.rss(), watched.descriptors()
+            before = statistics.median(watched.rates(QUIET_S))
             for _ in range(REPETITIONS):
-                quiet = statistics.median(watched.rates(QUIET_S))
                 attack = self.start_attack(name, ATTACK_S + 2, 5000 if name == "connection_flood" else 300)
                 time.sleep(1)
                 attacked = statistics.median(watched.rates(ATTACK_S))
                 sent.append(self.finish_attack(attack))
-                ratios.append(attacked / quiet)
-                rates.append((quiet, attacked))
                 self.await_calm(watched, calm_descriptors, calm_rss)
+                after = statistics.median(watched.rates(QUIET_S))
+                quiet = (before + after) / 2
+                ratios.append(attacked / quiet)
+                quiet_rates.append(quiet)
+                before = after
             row = (name, calm_rss / MIB, watched.peak_rss / MIB, watched.rss() / MIB, calm_descriptors,
                    watched.peak_descriptors, statistics.median(ratios), min(ratios),
-                   statistics.median(q for q, _ in rates))
+                   statistics.median(quiet_rates))
             table.append(row)
             print("%-18s MiB %4.0f peak %4.0f after %4.0f  fds %3d peak %4d  ratio %.3f (least %.3f) of %.1f steps/s"
                   % row, json.dumps(sent[-1]), flush=True)
