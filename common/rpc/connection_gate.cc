@@ -65,6 +65,7 @@ ConnectionGate::ConnectionGate(ListeningSockets sockets, Opening opening,
     : sockets_(std::move(sockets)),
       opening_(opening),
       patience_(limits.handshake),
+      tarpit_(limits.tarpit),
       table_(table),
       watch_(watch),
       deliver_(std::move(deliver)),
@@ -123,7 +124,7 @@ void ConnectionGate::Run() {
   std::array<epoll_event, 256> events;
   for (;;) {
     const int count = epoll_wait(epoll_, events.data(), events.size(),
-                                 ready_.empty() ? kPeriodMilliseconds : kTurnMilliseconds);
+                                 waiting_.empty() ? kPeriodMilliseconds : kTurnMilliseconds);
     for (int i = 0; i < count; ++i) {
       const int fd = events[i].data.fd;
       if (fd == stop_event_) return;
@@ -139,7 +140,7 @@ void ConnectionGate::Run() {
       epoll_ctl(epoll_, EPOLL_CTL_DEL, fd, nullptr);
       table_->Remove(fd);
     }
-    DeliverReady();
+    DeliverWaiting();
     if (clock_.Now() < next_sweep) continue;
     next_sweep = clock_.Now() + absl::Milliseconds(kPeriodMilliseconds);
     TurnAwayTheLate();
@@ -192,7 +193,9 @@ void ConnectionGate::Examine(int duplicate, Newcomer* newcomer) {
   std::array<char, kMaxOpeningSize> bytes;
   const size_t expected = OpeningSize(opening_);
   const ssize_t size =
-      newcomer->ready ? 0 : recv(newcomer->fd, bytes.data(), expected, MSG_PEEK | MSG_DONTWAIT);
+      newcomer->phase == Phase::kBeginning
+          ? recv(newcomer->fd, bytes.data(), expected, MSG_PEEK | MSG_DONTWAIT)
+          : 0;
   if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (size < static_cast<ssize_t>(expected)) {
     return TurnAway(duplicate, *newcomer, "");  // gone; there is nothing to tell
@@ -202,22 +205,23 @@ void ConnectionGate::Examine(int duplicate, Newcomer* newcomer) {
   }
   if (!Watch(duplicate, EPOLLRDHUP)) return TurnAway(duplicate, *newcomer, "");
   SetLowWater(newcomer->fd, 1);
-  newcomer->ready = true;
-  ready_.push_back(duplicate);
+  newcomer->phase = Phase::kWaiting;
+  waiting_.push_back(duplicate);
 }
 
-void ConnectionGate::DeliverReady() {
+void ConnectionGate::DeliverWaiting() {
   const absl::Duration now = clock_.Now();
-  for (const int duplicate : std::exchange(ready_, {})) {
-    const Newcomer newcomer = newcomers_.at(duplicate);
-    if (UnreadBytes(newcomer.fd) > kMaxGreetingBytes) {
-      TurnAway(duplicate, newcomer, "it has sent more than a greeting before it was answered");
+  for (const int duplicate : std::exchange(waiting_, {})) {
+    Newcomer& newcomer = newcomers_.at(duplicate);
+    if (UnreadBytes(newcomer.fd) > MaxGreetingBytes(opening_)) {
+      newcomer.phase = Phase::kTarpit;
+      newcomer.deadline = std::min(newcomer.deadline, now + tarpit_);
     } else if (table_->IsBarred(newcomer.host) || !pace_.Take(newcomer.host, now)) {
-      ready_.push_back(duplicate);
+      waiting_.push_back(duplicate);
     } else {
-      newcomers_.erase(duplicate);
       Watch(duplicate, 0);  // gRPC decides when a half-closed one ends
       deliver_(newcomer.fd);
+      newcomers_.erase(duplicate);
     }
   }
 }
@@ -229,7 +233,7 @@ void ConnectionGate::TurnAway(int duplicate, const Newcomer& newcomer, const std
   }
   epoll_ctl(epoll_, EPOLL_CTL_DEL, duplicate, nullptr);
   Refuse(newcomer.fd);
-  ready_.erase(std::remove(ready_.begin(), ready_.end(), duplicate), ready_.end());
+  waiting_.erase(std::remove(waiting_.begin(), waiting_.end(), duplicate), waiting_.end());
   newcomers_.erase(duplicate);
   table_->Remove(duplicate);
 }
@@ -241,10 +245,20 @@ void ConnectionGate::TurnAwayTheLate() {
   }
   for (const int duplicate : late) {
     const Newcomer& newcomer = newcomers_.at(duplicate);
-    TurnAway(duplicate, newcomer,
-             absl::StrCat(newcomer.ready ? "its turn did not come in " : "it has not begun in ",
-                          absl::FormatDuration(patience_)));
+    TurnAway(duplicate, newcomer, WhyLate(newcomer.phase));
   }
+}
+
+std::string ConnectionGate::WhyLate(Phase phase) const {
+  switch (phase) {
+    case Phase::kBeginning:
+      return absl::StrCat("it has not begun in ", absl::FormatDuration(patience_));
+    case Phase::kWaiting:
+      return absl::StrCat("its turn did not come in ", absl::FormatDuration(patience_));
+    case Phase::kTarpit:
+      break;
+  }
+  return "it has sent more than a greeting before it was answered";
 }
 
 }  // namespace pushpull

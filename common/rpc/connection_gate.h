@@ -47,12 +47,17 @@ class ConnectionGate {
   void Stop();
 
  private:
-  // Accepted, and not yet known to speak the protocol. By the table's descriptor.
+  enum class Phase {
+    kBeginning,  // not yet known to speak the protocol
+    kWaiting,    // it has begun well, its turn comes
+    kTarpit,     // it has sent too much, and only its deadline comes
+  };
+  // Accepted, and not yet gRPC's. By the table's descriptor.
   struct Newcomer {
     int fd;
     std::string host;
     absl::Duration deadline;
-    bool ready = false;  // it has begun well
+    Phase phase = Phase::kBeginning;
   };
 
   ConnectionGate(ListeningSockets sockets, Opening opening, const ServerLimits& limits,
@@ -62,15 +67,18 @@ class ConnectionGate {
   void Accept(int listener);
   // The newcomer has sent its first bytes, or has gone.
   void Examine(int duplicate, Newcomer* newcomer);
-  // Hands on those that have begun well and whose turn it is.
-  void DeliverReady();
+  // Hands on those that wait and whose turn it is.
+  void DeliverWaiting();
   void TurnAway(int duplicate, const Newcomer& newcomer, const std::string& why);
   void TurnAwayTheLate();
+  // What a newcomer has done wrong that is still there at its deadline.
+  std::string WhyLate(Phase phase) const;
   bool Watch(int fd, uint32_t events);
 
   ListeningSockets sockets_;
   const Opening opening_;
   const absl::Duration patience_;  // with newcomers
+  const absl::Duration tarpit_;
   ConnectionTable* const table_;
   CallWatch* const watch_;
   const DeliverFn deliver_;
@@ -79,7 +87,7 @@ class ConnectionGate {
   int stop_event_ = -1;
   // The thread's own.
   absl::flat_hash_map<int, Newcomer> newcomers_;
-  std::vector<int> ready_;  // of them, first come first served
+  std::vector<int> waiting_;  // of them, first come first served
   ArrivalPace pace_;
   LogLimiter turned_away_;
   absl::Mutex stop_mutex_;

@@ -14,8 +14,6 @@
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 
-#include "common/rpc/opening_bytes.h"
-
 namespace pushpull {
 namespace {
 
@@ -53,8 +51,9 @@ bool LetReceiveBufferGrow(int fd, bool grow) {
 
 }  // namespace
 
-ConnectionTable::ConnectionTable(const ServerLimits& limits, const Clock* clock)
+ConnectionTable::ConnectionTable(const ServerLimits& limits, Opening opening, const Clock* clock)
     : limits_(limits),
+      max_greeting_bytes_(MaxGreetingBytes(opening)),
       clock_(clock),
       last_sweep_(clock->Now()),
       refusals_(kLogBurst, kLogPeriod),
@@ -123,13 +122,19 @@ void ConnectionTable::Remove(int fd) {
     if (it == entries_.end()) return;
     const Entry& entry = it->second;
     if (!entry.cut) {
-      const bool no_message = entry.account->messages_.load(std::memory_order_relaxed) == 0;
-      if (no_message && BytesRead(fd) > kMaxGreetingBytes) BarHostOf(entry, clock_->Now());
+      if (WasUseless(fd, entry)) BarHostOf(entry, clock_->Now());
       Forget(entry);
     }
     entries_.erase(it);
   }
   close(fd);
+}
+
+bool ConnectionTable::WasUseless(int fd, const Entry& entry) const {
+  const double forgiven =
+      absl::ToDoubleSeconds(clock_->Now() - entry.admitted) * kForgivenBytesPerSecond;
+  return entry.account->messages_.load(std::memory_order_relaxed) == 0 &&
+         static_cast<double>(BytesRead(fd)) > max_greeting_bytes_ + forgiven;
 }
 
 bool ConnectionTable::IsBarred(absl::string_view host) const {

@@ -21,6 +21,7 @@
 
 #include "common/clock.h"
 #include "common/log_limiter.h"
+#include "common/rpc/opening_bytes.h"
 #include "common/rpc/peer_address.h"
 #include "common/rpc/server_limits.h"
 
@@ -53,7 +54,7 @@ class ConnectionAccount {
 class ConnectionTable {
  public:
   // clock must outlive the table.
-  ConnectionTable(const ServerLimits& limits, const Clock* clock);
+  ConnectionTable(const ServerLimits& limits, Opening opening, const Clock* clock);
   ~ConnectionTable();
   ConnectionTable(const ConnectionTable&) = delete;
   ConnectionTable& operator=(const ConnectionTable&) = delete;
@@ -102,6 +103,8 @@ class ConnectionTable {
   // Why the connection is to be cut; empty: it is not.
   std::string Examine(int fd, absl::Duration now, Entry* entry)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // It has sent more than a greeting and no message, and goes.
+  bool WasUseless(int fd, const Entry& entry) const;
   void CutLargest(absl::Duration now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Cut(int fd, Entry* entry, absl::Duration now, absl::string_view why)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -115,6 +118,7 @@ class ConnectionTable {
   bool MakeRoom(absl::string_view host, absl::Duration now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const ServerLimits limits_;
+  const int max_greeting_bytes_;
   const Clock* const clock_;
   const std::shared_ptr<ConnectionAccount> nobody_ = std::make_shared<ConnectionAccount>();
 

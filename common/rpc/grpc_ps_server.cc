@@ -152,7 +152,7 @@ class Service final
 class GrpcPsServerImpl final : public GrpcPsServer {
  public:
   GrpcPsServerImpl(PsHandler* handler, const TransportOptions& options)
-      : connections_(options.limits, &clock_),
+      : connections_(options.limits, OpeningOf(options.credentials.get()), &clock_),
         watch_(options.limits, &clock_),
         service_(handler, options.credentials != nullptr && options.credentials->encrypted(),
                  &connections_, &watch_) {}

@@ -19,7 +19,7 @@ namespace {
 class HealthServerImpl final : public HealthServer {
  public:
   explicit HealthServerImpl(const TransportOptions& options)
-      : connections_(options.limits, &clock_), watch_(options.limits, &clock_) {}
+      : connections_(options.limits, Opening::kHttp2, &clock_), watch_(options.limits, &clock_) {}
   ~HealthServerImpl() override {
     if (listening_.gate != nullptr) listening_.gate->Stop();
     if (listening_.server != nullptr) listening_.server->Shutdown(absl::ToChronoTime(absl::Now()));

@@ -27,6 +27,11 @@ class NoPlugins final : public grpc::ServerBuilderOption {
 
 }  // namespace
 
+Opening OpeningOf(const TransportCredentials* credentials) {
+  const bool tls = credentials != nullptr && credentials->encrypted();
+  return tls ? Opening::kTls : Opening::kHttp2;
+}
+
 absl::StatusOr<ListeningServer> StartListening(const std::string& address,
                                                const TransportCredentials* credentials,
                                                Reflection reflection, const ServerLimits& limits,
@@ -50,9 +55,8 @@ absl::StatusOr<ListeningServer> StartListening(const std::string& address,
     connection.fd = fd;
     acceptor->HandleNewConnection(&connection);
   };
-  const bool tls = credentials != nullptr && credentials->encrypted();
   PP_ASSIGN_OR_RETURN(
-      result.gate, ConnectionGate::Open(std::move(sockets), tls ? Opening::kTls : Opening::kHttp2,
+      result.gate, ConnectionGate::Open(std::move(sockets), OpeningOf(credentials),
                                         limits, table, watch, deliver));
   result.server->GetHealthCheckService()->SetServingStatus(kHealthServiceName, false);
   return result;

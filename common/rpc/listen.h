@@ -31,6 +31,9 @@ struct ListeningServer {
 // And channelz.
 enum class Reflection { kOff, kOn };
 
+// How the peers of a server with these credentials begin; null: plaintext.
+Opening OpeningOf(const TransportCredentials* credentials);
+
 // Binds the address, adds the health service (name "" serving, kHealthServiceName not) and starts.
 // Every connection passes a ConnectionGate; table and watch must outlive the server. credentials:
 // null for plaintext. Errors as StartGrpcPsServer.

@@ -19,8 +19,11 @@ constexpr size_t OpeningSize(Opening opening) { return opening == Opening::kTls 
 inline constexpr size_t kMaxOpeningSize = OpeningSize(Opening::kHttp2);
 
 // More than an honest peer sends before it is answered: a TLS handshake with a chain of
-// certificates, or HTTP/2's settings. What waits unread gRPC would read, and work on, in one go.
-inline constexpr int kMaxGreetingBytes = 8 * 1024;
+// certificates, or HTTP/2's settings and perhaps a call's headers. What waits unread gRPC would
+// read, and work on, in one go.
+constexpr int MaxGreetingBytes(Opening opening) {
+  return (opening == Opening::kTls ? 8 : 4) * 1024;
+}
 
 // bytes: the first OpeningSize(opening) ones, or more.
 bool BeginsAs(Opening opening, absl::string_view bytes);

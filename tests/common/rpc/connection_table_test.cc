@@ -90,7 +90,9 @@ class Pair {
 
 class ConnectionTableTest : public testing::Test {
  protected:
-  void Make() { table_ = std::make_unique<ConnectionTable>(limits_, &clock_); }
+  void Make(Opening opening = Opening::kHttp2) {
+    table_ = std::make_unique<ConnectionTable>(limits_, opening, &clock_);
+  }
   // -1: refused.
   int Admit(const Pair& pair) { return Admit(pair, pair.peer()); }
   int Admit(const Pair& pair, const PeerAddress& peer) {
@@ -283,10 +285,10 @@ TEST_F(ConnectionTableTest, WhoSentMuchAndNoMessageAndWentIsFollowedByNobody) {
   const int probe = Admit(pairs[0]);
   const int proven = Admit(pairs[1]);
   const int hostile = Admit(pairs[2]);
-  pairs[0].Transfer(8000);
+  pairs[0].Transfer(4000);
   pairs[1].Transfer(50000);
   table_->Find(pairs[1].grpc_peer())->NoteReceived(1000);
-  pairs[2].Transfer(50000);
+  pairs[2].Transfer(5000);
   table_->Remove(probe);
   table_->Remove(proven);
   EXPECT_FALSE(table_->IsBarred("127.0.0.1"));
@@ -295,6 +297,24 @@ TEST_F(ConnectionTableTest, WhoSentMuchAndNoMessageAndWentIsFollowedByNobody) {
   EXPECT_FALSE(table_->IsBarred("10.0.0.1"));
   Pass(limits_.barred);
   EXPECT_FALSE(table_->IsBarred("127.0.0.1"));
+}
+
+TEST_F(ConnectionTableTest, AHandshakeOfTlsAndAProbeThatAsksForLongAreNoAttack) {
+  Make(Opening::kTls);
+  std::vector<Pair> pairs(3);
+  const int handshake = Admit(pairs[0]);
+  pairs[0].Transfer(8000);
+  table_->Remove(handshake);
+  EXPECT_FALSE(table_->IsBarred("127.0.0.1"));
+  const int patient = Admit(pairs[1]);
+  pairs[1].Transfer(20000);
+  clock_.Advance(absl::Minutes(10));
+  table_->Remove(patient);
+  EXPECT_FALSE(table_->IsBarred("127.0.0.1"));
+  const int hostile = Admit(pairs[2]);
+  pairs[2].Transfer(9000);
+  table_->Remove(hostile);
+  EXPECT_TRUE(table_->IsBarred("127.0.0.1"));
 }
 
 TEST_F(ConnectionTableTest, UnreadBytesAreTheKernelsNotOurs) {

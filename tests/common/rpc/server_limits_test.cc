@@ -195,7 +195,8 @@ TEST_F(ServerLimitsTest, WhoComesAfterOneThatWasCutWaitsAndIsServed) {
   ExpectServing();
 }
 
-TEST_F(ServerLimitsTest, WhoSendsMuchBeforeItIsAnsweredNeverReachesGrpc) {
+TEST_F(ServerLimitsTest, WhoSendsMuchBeforeItIsAnsweredNeverReachesGrpcAndIsKept) {
+  options_.limits.tarpit = absl::Seconds(3);
   Start();
   std::string windows;
   while (windows.size() < 20000) windows += Frame(8, 0, 0, std::string("\0\0\0\x01", 4));
@@ -203,8 +204,11 @@ TEST_F(ServerLimitsTest, WhoSendsMuchBeforeItIsAnsweredNeverReachesGrpc) {
   ASSERT_TRUE(patient.Greet());
   ASSERT_TRUE(patient.Send(windows));
   RawPeer hasty(server_->address());
+  const absl::Time sent = absl::Now();
   ASSERT_TRUE(hasty.Send(kPreface + Frame(4, 0, 0, "") + windows));
+  EXPECT_TRUE(MakeGrpcPsClient(server_->address())->GetStatus(kTimeout).ok());
   EXPECT_TRUE(hasty.AwaitEnd());
+  EXPECT_GT(absl::Now() - sent, absl::Seconds(2));
   EXPECT_FALSE(patient.AwaitEnd(absl::Seconds(1)));
   ExpectServing();
 }
