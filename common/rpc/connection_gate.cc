@@ -70,7 +70,8 @@ ConnectionGate::ConnectionGate(ListeningSockets sockets, Opening opening,
       watch_(watch),
       deliver_(std::move(deliver)),
       pace_(limits.max_connections_per_peer, limits.connections_per_second),
-      turned_away_(kLogBurst, kLogPeriod) {}
+      turned_away_(kLogBurst, kLogPeriod),
+      delivery_(std::make_unique<SerialExecutor>()) {}
 
 absl::StatusOr<std::unique_ptr<ConnectionGate>> ConnectionGate::Open(
     ListeningSockets sockets, Opening opening, const ServerLimits& limits, ConnectionTable* table,
@@ -96,6 +97,11 @@ absl::Status ConnectionGate::Start() {
 
 void ConnectionGate::Stop() {
   absl::MutexLock lock(&stop_mutex_);
+  {
+    std::unique_ptr<SerialExecutor> delivery;
+    absl::MutexLock delivery_lock(&delivery_mutex_);
+    delivery.swap(delivery_);
+  }
   if (thread_.joinable()) {
     const uint64_t one = 1;
     CHECK_EQ(write(stop_event_, &one, sizeof(one)), static_cast<ssize_t>(sizeof(one)));
@@ -184,7 +190,7 @@ void ConnectionGate::Accept(int listener) {
                  sizeof(kUserTimeoutMilliseconds));
       newcomers_[duplicate] = {fd, peer.host, clock_.Now() + patience_};
     } else {
-      deliver_(fd);
+      Deliver(fd);
     }
   }
 }
@@ -220,10 +226,16 @@ void ConnectionGate::DeliverWaiting() {
       waiting_.push_back(duplicate);
     } else {
       Watch(duplicate, 0);  // gRPC decides when a half-closed one ends
-      deliver_(newcomer.fd);
+      Deliver(newcomer.fd);
       newcomers_.erase(duplicate);
     }
   }
+}
+
+void ConnectionGate::Deliver(int fd) {
+  absl::MutexLock lock(&delivery_mutex_);
+  if (delivery_ == nullptr) return Refuse(fd);
+  delivery_->Run([this, fd] { deliver_(fd); });
 }
 
 void ConnectionGate::TurnAway(int duplicate, const Newcomer& newcomer, const std::string& why) {

@@ -1,6 +1,9 @@
 // Accepts a server's connections, counts them, and hands on those that the limits allow and that
 // begin as the protocol does (over TCP; a unix socket's peers are this machine's). gRPC's own
 // listener would take whatever comes until the process has no descriptor left.
+//
+// Two threads: gRPC reads and parses what a connection sends in the thread that hands it over, as
+// long as there is more of it. The thread that counts and cuts must never be that one.
 #ifndef PUSHPULL_COMMON_RPC_CONNECTION_GATE_H_
 #define PUSHPULL_COMMON_RPC_CONNECTION_GATE_H_
 
@@ -11,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
@@ -24,13 +28,14 @@
 #include "common/rpc/listening_sockets.h"
 #include "common/rpc/opening_bytes.h"
 #include "common/rpc/server_limits.h"
+#include "common/serial_executor.h"
 
 namespace pushpull {
 
 // Thread-safe.
 class ConnectionGate {
  public:
-  // Takes an accepted, non-blocking socket's descriptor over.
+  // Takes an accepted, non-blocking socket's descriptor over. Called by one thread; may take long.
   using DeliverFn = std::function<void(int fd)>;
 
   // table and watch must outlive the gate. UNAVAILABLE: no descriptor for it.
@@ -43,7 +48,7 @@ class ConnectionGate {
   ConnectionGate(const ConnectionGate&) = delete;
   ConnectionGate& operator=(const ConnectionGate&) = delete;
 
-  // Listens no more. Connections that are there stay; nobody counts them any longer.
+  // Listens no more. Connections that are there stay; when it returns nobody counts them any longer.
   void Stop();
 
  private:
@@ -69,6 +74,7 @@ class ConnectionGate {
   void Examine(int duplicate, Newcomer* newcomer);
   // Hands on those that wait and whose turn it is.
   void DeliverWaiting();
+  void Deliver(int fd);
   void TurnAway(int duplicate, const Newcomer& newcomer, const std::string& why);
   void TurnAwayTheLate();
   // What a newcomer has done wrong that is still there at its deadline.
@@ -90,6 +96,9 @@ class ConnectionGate {
   std::vector<int> waiting_;  // of them, first come first served
   ArrivalPace pace_;
   LogLimiter turned_away_;
+  absl::Mutex delivery_mutex_;
+  // Null: the gate stops.
+  std::unique_ptr<SerialExecutor> delivery_ ABSL_GUARDED_BY(delivery_mutex_);
   absl::Mutex stop_mutex_;
   std::thread thread_;
 };

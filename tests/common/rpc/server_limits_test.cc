@@ -1,14 +1,9 @@
 // Each limit through a real server: what breaks it ends, and others are served meanwhile.
 #include "common/rpc/server_limits.h"
 
-#include <arpa/inet.h>
-#include <errno.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
-#include <netinet/in.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <memory>
@@ -16,7 +11,6 @@
 #include <thread>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
@@ -28,22 +22,12 @@
 #include "protos/parameter_server.grpc.pb.h"
 #include "tests/common/rpc/fake_ps_handler.h"
 #include "tests/common/rpc/pulled_bytes.h"
+#include "tests/common/rpc/raw_peer.h"
 
 namespace pushpull {
 namespace {
 
 constexpr absl::Duration kTimeout = absl::Seconds(60);
-constexpr char kPreface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-
-std::string Frame(int type, int flags, uint32_t stream, const std::string& payload) {
-  std::string frame;
-  for (const int shift : {16, 8, 0}) frame.push_back(static_cast<char>(payload.size() >> shift));
-  frame.push_back(static_cast<char>(type));
-  frame.push_back(static_cast<char>(flags));
-  for (const int shift : {24, 16, 8, 0}) frame.push_back(static_cast<char>(stream >> shift));
-  return frame + payload;
-}
-
 std::string Literal(const std::string& name, const std::string& value) {
   return absl::StrCat(std::string(1, '\0'), std::string(1, static_cast<char>(name.size())), name,
                       std::string(1, static_cast<char>(value.size())), value);
@@ -58,51 +42,10 @@ std::string RequestHeaders(const std::string& method) {
 // Its beginning: a value of 100 MiB is announced (HPACK: 127 and the rest as a varint). Pieces of
 // it are to follow.
 std::string HeaderOf100Mebibytes() {
-  return Frame(
+  return Http2Frame(
       1, 0, 1,
       RequestHeaders("GetStatus") + std::string(1, '\0') + "\x03x-a" + "\x7f\x81\xff\xff\x31");
 }
-
-// A peer that writes what it likes.
-class RawPeer {
- public:
-  explicit RawPeer(const std::string& address) : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
-    sockaddr_in name{};
-    name.sin_family = AF_INET;
-    name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    int port = 0;
-    EXPECT_TRUE(absl::SimpleAtoi(address.substr(address.rfind(':') + 1), &port));
-    name.sin_port = htons(static_cast<uint16_t>(port));
-    EXPECT_EQ(connect(fd_, reinterpret_cast<sockaddr*>(&name), sizeof(name)), 0);
-  }
-  ~RawPeer() { close(fd_); }
-  RawPeer(const RawPeer&) = delete;
-  RawPeer& operator=(const RawPeer&) = delete;
-
-  bool Send(const std::string& bytes) {
-    return send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
-           static_cast<ssize_t>(bytes.size());
-  }
-  // As HTTP/2 begins; returns when the server has answered, so it is gRPC's connection now.
-  bool Greet() {
-    char byte;
-    return Send(kPreface + Frame(4, 0, 0, "")) && recv(fd_, &byte, 1, 0) == 1;
-  }
-  // Reads and drops until the server closes; false when it does not within `patience`.
-  bool AwaitEnd(absl::Duration patience = kTimeout) {
-    const timeval timeout{absl::ToInt64Seconds(patience), 0};
-    setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
-    char buffer[4096];
-    for (;;) {
-      const ssize_t got = recv(fd_, buffer, sizeof(buffer), 0);
-      if (got == 0 || (got < 0 && errno != EAGAIN)) return true;
-      if (got < 0) return false;
-    }
-  }
-
- private:
-  int fd_;
-};
 
 class ServerLimitsTest : public testing::Test {
  protected:
@@ -131,7 +74,7 @@ TEST_F(ServerLimitsTest, ConnectionsBeyondTheLimitAreRefused) {
   std::vector<std::unique_ptr<RawPeer>> peers;
   for (int i = 0; i < 7; ++i) {
     peers.push_back(std::make_unique<RawPeer>(server_->address()));
-    peers.back()->Send(kPreface + Frame(4, 0, 0, ""));
+    peers.back()->Send(kHttp2Preface + Http2Frame(4, 0, 0, ""));
   }
   RawPeer refused(server_->address());
   EXPECT_TRUE(refused.AwaitEnd());
@@ -150,7 +93,7 @@ TEST_F(ServerLimitsTest, UnfinishedHandshakeEnds) {
   Start();
   RawPeer silent(server_->address());
   RawPeer slow(server_->address());
-  slow.Send(std::string(kPreface).substr(0, 5));
+  slow.Send(std::string(kHttp2Preface).substr(0, 5));
   EXPECT_TRUE(silent.AwaitEnd());
   EXPECT_TRUE(slow.AwaitEnd());
   ExpectServing();
@@ -160,7 +103,7 @@ TEST_F(ServerLimitsTest, ConnectionWithoutCallsEnds) {
   options_.limits.connection_idle = absl::Seconds(1);
   Start();
   RawPeer peer(server_->address());
-  peer.Send(kPreface + Frame(4, 0, 0, ""));
+  peer.Send(kHttp2Preface + Http2Frame(4, 0, 0, ""));
   EXPECT_TRUE(peer.AwaitEnd());
   ExpectServing();
 }
@@ -171,7 +114,7 @@ TEST_F(ServerLimitsTest, HeaderWithoutEndIsCutOff) {
   RawPeer peer(server_->address());
   ASSERT_TRUE(peer.Greet());
   ASSERT_TRUE(peer.Send(HeaderOf100Mebibytes()));
-  const std::string piece = Frame(9, 0, 1, std::string(16384, 'a'));
+  const std::string piece = Http2Frame(9, 0, 1, std::string(16384, 'a'));
   int64_t sent = 0;
   while (sent < (int64_t{100} << 20) && peer.Send(piece)) sent += 16384;
   // Ended soon after the limit, not at 100 MiB.
@@ -186,7 +129,7 @@ TEST_F(ServerLimitsTest, WhoComesAfterOneThatWasCutWaitsAndIsServed) {
   RawPeer peer(server_->address());
   ASSERT_TRUE(peer.Greet());
   ASSERT_TRUE(peer.Send(HeaderOf100Mebibytes()));
-  while (peer.Send(Frame(9, 0, 1, std::string(16384, 'a')))) {
+  while (peer.Send(Http2Frame(9, 0, 1, std::string(16384, 'a')))) {
   }
   const absl::Time cut = absl::Now();
   const absl::Status status = MakeGrpcPsClient(server_->address())->GetStatus(kTimeout).status();
@@ -199,13 +142,13 @@ TEST_F(ServerLimitsTest, WhoSendsMuchBeforeItIsAnsweredNeverReachesGrpcAndIsKept
   options_.limits.tarpit = absl::Seconds(3);
   Start();
   std::string windows;
-  while (windows.size() < 20000) windows += Frame(8, 0, 0, std::string("\0\0\0\x01", 4));
+  while (windows.size() < 20000) windows += Http2Frame(8, 0, 0, std::string("\0\0\0\x01", 4));
   RawPeer patient(server_->address());
   ASSERT_TRUE(patient.Greet());
   ASSERT_TRUE(patient.Send(windows));
   RawPeer hasty(server_->address());
   const absl::Time sent = absl::Now();
-  ASSERT_TRUE(hasty.Send(kPreface + Frame(4, 0, 0, "") + windows));
+  ASSERT_TRUE(hasty.Send(kHttp2Preface + Http2Frame(4, 0, 0, "") + windows));
   EXPECT_TRUE(MakeGrpcPsClient(server_->address())->GetStatus(kTimeout).ok());
   EXPECT_TRUE(hasty.AwaitEnd());
   EXPECT_GT(absl::Now() - sent, absl::Seconds(2));
@@ -231,9 +174,9 @@ TEST_F(ServerLimitsTest, MessageOfAGigabyteIsNotWaitedFor) {
   Start();
   RawPeer peer(server_->address());
   ASSERT_TRUE(peer.Greet());
-  ASSERT_TRUE(peer.Send(Frame(1, 4, 1, RequestHeaders("Push")) +
-                        Frame(0, 0, 1, std::string("\0\x40\0\0\0", 5))));
-  for (int i = 0; i < 8; ++i) peer.Send(Frame(0, 0, 1, std::string(16000, 'x')));
+  ASSERT_TRUE(peer.Send(Http2Frame(1, 4, 1, RequestHeaders("Push")) +
+                        Http2Frame(0, 0, 1, std::string("\0\x40\0\0\0", 5))));
+  for (int i = 0; i < 8; ++i) peer.Send(Http2Frame(0, 0, 1, std::string(16000, 'x')));
   EXPECT_TRUE(peer.AwaitEnd());
   ExpectServing();
 }
@@ -301,10 +244,10 @@ TEST_F(ServerLimitsTest, CallsThatAreTakenBackEndTheConnection) {
   RawPeer peer(server_->address());
   bool open = peer.Greet();
   for (uint32_t stream = 1; open && stream < 20000; stream += 2) {
-    open = peer.Send(Frame(1, 4, stream, RequestHeaders("Pull")) +
-                     Frame(0, 1, stream, std::string(5, '\0')));
+    open = peer.Send(Http2Frame(1, 4, stream, RequestHeaders("Pull")) +
+                     Http2Frame(0, 1, stream, std::string(5, '\0')));
     absl::SleepFor(absl::Milliseconds(2));
-    open = open && peer.Send(Frame(3, 0, stream, std::string("\0\0\0\x08", 4)));
+    open = open && peer.Send(Http2Frame(3, 0, stream, std::string("\0\0\0\x08", 4)));
   }
   EXPECT_TRUE(peer.AwaitEnd());
   ExpectServing();

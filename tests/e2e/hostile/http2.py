@@ -147,6 +147,7 @@ class Connection:
 
     def data_all(self, stream, data, end_stream=True, patience=10.0):
         """All of it, waiting for windows. False: the stream or the connection ended before."""
+        data = memoryview(data)
         while True:
             sent = self.data(stream, data, end_stream)
             data = data[sent:]

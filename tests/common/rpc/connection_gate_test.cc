@@ -1,0 +1,90 @@
+// The gate without gRPC; with it: server_limits_test.cc, opening_bytes_test.cc.
+#include "common/rpc/connection_gate.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+
+#include "tests/common/rpc/raw_peer.h"
+
+namespace pushpull {
+namespace {
+
+class ConnectionGateTest : public testing::Test {
+ protected:
+  void Open(ConnectionGate::DeliverFn deliver) {
+    auto sockets = ListeningSockets::Bind("127.0.0.1:0");
+    ASSERT_TRUE(sockets.ok()) << sockets.status();
+    address_ = sockets->address();
+    auto gate = ConnectionGate::Open(*std::move(sockets), Opening::kHttp2, limits_, &table_,
+                                     &watch_, std::move(deliver));
+    ASSERT_TRUE(gate.ok()) << gate.status();
+    gate_ = *std::move(gate);
+  }
+
+  ServerLimits limits_;
+  SteadyClock clock_;
+  ConnectionTable table_{limits_, Opening::kHttp2, &clock_};
+  CallWatch watch_{limits_, &clock_};
+  std::string address_;
+  std::unique_ptr<ConnectionGate> gate_;
+};
+
+// Answers, and reads as long as more comes, as gRPC does in the thread that brings a connection.
+void ReadWhatComes(int fd) {
+  EXPECT_EQ(send(fd, "x", 1, MSG_NOSIGNAL), 1);
+  char bytes[16384];
+  pollfd readable{fd, POLLIN, 0};
+  while (poll(&readable, 1, 500) == 1 && recv(fd, bytes, sizeof(bytes), 0) > 0) {
+  }
+  shutdown(fd, SHUT_RDWR);
+  close(fd);
+}
+
+TEST_F(ConnectionGateTest, OneThatKeepsItsTakerBusyIsCutAndTheNextIsServed) {
+  std::atomic<int> ended{0};
+  Open([&](int fd) {
+    ReadWhatComes(fd);
+    ++ended;
+  });
+  RawPeer endless(address_);
+  ASSERT_TRUE(endless.Greet());
+  const std::string piece(16384, 'a');
+  int64_t sent = 0;
+  while (sent < (int64_t{1} << 30) && endless.Send(piece)) sent += 16384;
+  EXPECT_LT(sent, int64_t{1} << 30) << "nobody has cut it";
+  RawPeer next(address_);
+  EXPECT_TRUE(next.Greet());
+  EXPECT_EQ(ended, 1);
+}
+
+TEST_F(ConnectionGateTest, StopsWhileATakerIsBusy) {
+  std::atomic<int> ended{0};
+  Open([&](int fd) {
+    ReadWhatComes(fd);
+    ++ended;
+  });
+  RawPeer busy(address_);
+  ASSERT_TRUE(busy.Greet());
+  RawPeer waiting(address_);
+  ASSERT_TRUE(waiting.Send(kHttp2Preface + Http2Frame(4, 0, 0, "")));
+  std::thread sender([&] {
+    while (busy.Send(std::string(16384, 'a'))) {
+    }
+  });
+  gate_->Stop();
+  sender.join();
+  EXPECT_TRUE(waiting.AwaitEnd());
+}
+
+}  // namespace
+}  // namespace pushpull
