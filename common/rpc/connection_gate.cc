@@ -26,7 +26,7 @@ namespace pushpull {
 namespace {
 
 constexpr int kPeriodMilliseconds = 20;
-// While newcomers wait for their turn.
+// Between two looks at the newcomers that wait for their turn.
 constexpr int kTurnMilliseconds = 10;
 // Before others have their turn.
 constexpr int kAcceptsAtOnce = 64;
@@ -146,7 +146,7 @@ void ConnectionGate::Run() {
       epoll_ctl(epoll_, EPOLL_CTL_DEL, fd, nullptr);
       table_->Remove(fd);
     }
-    DeliverWaiting();
+    if (clock_.Now() >= next_turn_) DeliverWaiting();
     if (clock_.Now() < next_sweep) continue;
     next_sweep = clock_.Now() + absl::Milliseconds(kPeriodMilliseconds);
     TurnAwayTheLate();
@@ -212,11 +212,13 @@ void ConnectionGate::Examine(int duplicate, Newcomer* newcomer) {
   if (!Watch(duplicate, EPOLLRDHUP)) return TurnAway(duplicate, *newcomer, "");
   SetLowWater(newcomer->fd, 1);
   newcomer->phase = Phase::kWaiting;
+  if (waiting_.empty()) next_turn_ = clock_.Now();
   waiting_.push_back(duplicate);
 }
 
 void ConnectionGate::DeliverWaiting() {
   const absl::Duration now = clock_.Now();
+  next_turn_ = now + absl::Milliseconds(kTurnMilliseconds);
   for (const int duplicate : std::exchange(waiting_, {})) {
     Newcomer& newcomer = newcomers_.at(duplicate);
     if (UnreadBytes(newcomer.fd) > MaxGreetingBytes(opening_)) {

@@ -94,6 +94,7 @@ class ConnectionGate {
   // The thread's own.
   absl::flat_hash_map<int, Newcomer> newcomers_;
   std::vector<int> waiting_;  // of them, first come first served
+  absl::Duration next_turn_;  // no earlier are they looked at
   ArrivalPace pace_;
   LogLimiter turned_away_;
   absl::Mutex delivery_mutex_;
