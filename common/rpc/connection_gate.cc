@@ -198,10 +198,9 @@ void ConnectionGate::Accept(int listener) {
 void ConnectionGate::Examine(int duplicate, Newcomer* newcomer) {
   std::array<char, kMaxOpeningSize> bytes;
   const size_t expected = OpeningSize(opening_);
-  const ssize_t size =
-      newcomer->phase == Phase::kBeginning
-          ? recv(newcomer->fd, bytes.data(), expected, MSG_PEEK | MSG_DONTWAIT)
-          : 0;
+  const ssize_t size = newcomer->phase == Phase::kBeginning
+                           ? recv(newcomer->fd, bytes.data(), expected, MSG_PEEK | MSG_DONTWAIT)
+                           : 0;
   if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (size < static_cast<ssize_t>(expected)) {
     return TurnAway(duplicate, *newcomer, "");  // gone; there is nothing to tell

@@ -48,7 +48,8 @@ class ConnectionGate {
   ConnectionGate(const ConnectionGate&) = delete;
   ConnectionGate& operator=(const ConnectionGate&) = delete;
 
-  // Listens no more. Connections that are there stay; when it returns nobody counts them any longer.
+  // Listens no more. Connections that are there stay; when it returns nobody counts them any
+  // longer.
   void Stop();
 
  private:

@@ -55,9 +55,8 @@ absl::StatusOr<ListeningServer> StartListening(const std::string& address,
     connection.fd = fd;
     acceptor->HandleNewConnection(&connection);
   };
-  PP_ASSIGN_OR_RETURN(
-      result.gate, ConnectionGate::Open(std::move(sockets), OpeningOf(credentials),
-                                        limits, table, watch, deliver));
+  PP_ASSIGN_OR_RETURN(result.gate, ConnectionGate::Open(std::move(sockets), OpeningOf(credentials),
+                                                        limits, table, watch, deliver));
   result.server->GetHealthCheckService()->SetServingStatus(kHealthServiceName, false);
   return result;
 }

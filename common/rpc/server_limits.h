@@ -22,8 +22,8 @@ struct ServerLimits {
   double connections_per_second = 64.0;
   // For a connection's first bytes; then for the end of the TLS and HTTP/2 handshakes.
   absl::Duration handshake = absl::Seconds(10);
-  // Whoever sends more than a greeting (opening_bytes.h) before it is answered is not read from, and
-  // closed after so long: closed at once, it would be back at once.
+  // Whoever sends more than a greeting (opening_bytes.h) before it is answered is not read from,
+  // and closed after so long: closed at once, it would be back at once.
   absl::Duration tarpit = absl::Seconds(2);
   // A connection without any call.
   absl::Duration connection_idle = absl::Minutes(2);
