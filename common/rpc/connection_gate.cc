@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 
@@ -190,6 +191,7 @@ void ConnectionGate::Accept(int listener) {
                  sizeof(kUserTimeoutMilliseconds));
       newcomers_[duplicate] = {fd, peer.host, clock_.Now() + patience_};
     } else {
+      table_->NoteHandedOver(duplicate);
       Deliver(fd);
     }
   }
@@ -218,15 +220,21 @@ void ConnectionGate::Examine(int duplicate, Newcomer* newcomer) {
 void ConnectionGate::DeliverWaiting() {
   const absl::Duration now = clock_.Now();
   next_turn_ = now + absl::Milliseconds(kTurnMilliseconds);
+  absl::flat_hash_set<std::string> stopped;  // hosts: whoever else is from there waits, too
   for (const int duplicate : std::exchange(waiting_, {})) {
     Newcomer& newcomer = newcomers_.at(duplicate);
-    if (UnreadBytes(newcomer.fd) > MaxGreetingBytes(opening_)) {
+    if (stopped.contains(newcomer.host) || table_->IsBarred(newcomer.host)) {
+      stopped.insert(newcomer.host);
+      waiting_.push_back(duplicate);
+    } else if (UnreadBytes(newcomer.fd) > MaxGreetingBytes(opening_)) {
       newcomer.phase = Phase::kTarpit;
       newcomer.deadline = std::min(newcomer.deadline, now + tarpit_);
-    } else if (table_->IsBarred(newcomer.host) || !pace_.Take(newcomer.host, now)) {
+    } else if (!pace_.Take(newcomer.host, now)) {
+      stopped.insert(newcomer.host);
       waiting_.push_back(duplicate);
     } else {
       Watch(duplicate, 0);  // gRPC decides when a half-closed one ends
+      table_->NoteHandedOver(duplicate);
       Deliver(newcomer.fd);
       newcomers_.erase(duplicate);
     }

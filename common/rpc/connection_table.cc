@@ -115,6 +115,12 @@ void ConnectionTable::Forget(const Entry& entry) {
   --live_;
 }
 
+void ConnectionTable::NoteHandedOver(int fd) {
+  absl::MutexLock lock(&mutex_);
+  const auto it = entries_.find(fd);
+  if (it != entries_.end()) it->second.handed_over = true;
+}
+
 void ConnectionTable::Remove(int fd) {
   {
     absl::MutexLock lock(&mutex_);
@@ -225,7 +231,7 @@ void ConnectionTable::Sweep() {
   absl::MutexLock lock(&mutex_);
   undelivered_bytes_ = 0;
   for (auto& [fd, entry] : entries_) {
-    if (entry.cut) continue;
+    if (entry.cut || !entry.handed_over) continue;
     const std::string why = Examine(fd, now, &entry);
     if (!why.empty()) {
       CutAndBar(fd, &entry, now, why);

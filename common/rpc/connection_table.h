@@ -62,6 +62,8 @@ class ConnectionTable {
   // Takes `fd`, a duplicate of an accepted socket's descriptor, unless there are too many
   // connections (false; logged now and then).
   bool Admit(int fd, const PeerAddress& peer);
+  // Now gRPC reads from it. Until then it is only counted.
+  void NoteHandedOver(int fd);
   // EPOLLHUP: the socket is closed at both ends. Closes `fd`. Bars its host if it has sent much and
   // no whole message, so that its like do not follow each other.
   void Remove(int fd);
@@ -83,6 +85,7 @@ class ConnectionTable {
     PeerAddress peer;
     std::shared_ptr<ConnectionAccount> account;
     absl::Duration admitted;
+    bool handed_over = false;
     bool cut = false;
     // As of the last Sweep.
     uint64_t messages = 0;

@@ -97,7 +97,10 @@ class ConnectionTableTest : public testing::Test {
   int Admit(const Pair& pair) { return Admit(pair, pair.peer()); }
   int Admit(const Pair& pair, const PeerAddress& peer) {
     const int fd = pair.Duplicate();
-    if (table_->Admit(fd, peer)) return fd;
+    if (table_->Admit(fd, peer)) {
+      table_->NoteHandedOver(fd);
+      return fd;
+    }
     close(fd);
     return -1;
   }
