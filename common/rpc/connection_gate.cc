@@ -98,11 +98,13 @@ absl::Status ConnectionGate::Start() {
 
 void ConnectionGate::Stop() {
   absl::MutexLock lock(&stop_mutex_);
+  std::unique_ptr<SerialExecutor> delivery;
   {
-    std::unique_ptr<SerialExecutor> delivery;
     absl::MutexLock delivery_lock(&delivery_mutex_);
     delivery.swap(delivery_);
   }
+  // Ends first: whoever keeps it busy is cut by the other thread.
+  delivery.reset();
   if (thread_.joinable()) {
     const uint64_t one = 1;
     CHECK_EQ(write(stop_event_, &one, sizeof(one)), static_cast<ssize_t>(sizeof(one)));
@@ -191,8 +193,7 @@ void ConnectionGate::Accept(int listener) {
                  sizeof(kUserTimeoutMilliseconds));
       newcomers_[duplicate] = {fd, peer.host, clock_.Now() + patience_};
     } else {
-      table_->NoteHandedOver(duplicate);
-      Deliver(fd);
+      Deliver(duplicate, fd);
     }
   }
 }
@@ -223,25 +224,23 @@ void ConnectionGate::DeliverWaiting() {
   absl::flat_hash_set<std::string> stopped;  // hosts: whoever else is from there waits, too
   for (const int duplicate : std::exchange(waiting_, {})) {
     Newcomer& newcomer = newcomers_.at(duplicate);
-    if (stopped.contains(newcomer.host) || table_->IsBarred(newcomer.host)) {
-      stopped.insert(newcomer.host);
-      waiting_.push_back(duplicate);
-    } else if (UnreadBytes(newcomer.fd) > MaxGreetingBytes(opening_)) {
+    const bool open = !stopped.contains(newcomer.host) && !table_->IsBarred(newcomer.host);
+    if (open && UnreadBytes(newcomer.fd) > MaxGreetingBytes(opening_)) {
       newcomer.phase = Phase::kTarpit;
       newcomer.deadline = std::min(newcomer.deadline, now + tarpit_);
-    } else if (!pace_.Take(newcomer.host, now)) {
+    } else if (open && pace_.Take(newcomer.host, now)) {
+      Watch(duplicate, 0);  // gRPC decides when a half-closed one ends
+      Deliver(duplicate, newcomer.fd);
+      newcomers_.erase(duplicate);
+    } else {
       stopped.insert(newcomer.host);
       waiting_.push_back(duplicate);
-    } else {
-      Watch(duplicate, 0);  // gRPC decides when a half-closed one ends
-      table_->NoteHandedOver(duplicate);
-      Deliver(newcomer.fd);
-      newcomers_.erase(duplicate);
     }
   }
 }
 
-void ConnectionGate::Deliver(int fd) {
+void ConnectionGate::Deliver(int duplicate, int fd) {
+  table_->NoteHandedOver(duplicate);
   absl::MutexLock lock(&delivery_mutex_);
   if (delivery_ == nullptr) return Refuse(fd);
   delivery_->Run([this, fd] { deliver_(fd); });

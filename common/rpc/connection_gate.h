@@ -75,7 +75,7 @@ class ConnectionGate {
   void Examine(int duplicate, Newcomer* newcomer);
   // Hands on those that wait and whose turn it is.
   void DeliverWaiting();
-  void Deliver(int fd);
+  void Deliver(int duplicate, int fd);
   void TurnAway(int duplicate, const Newcomer& newcomer, const std::string& why);
   void TurnAwayTheLate();
   // What a newcomer has done wrong that is still there at its deadline.

@@ -13,6 +13,7 @@
 #include "common/rpc/call_watch.h"
 #include "common/rpc/connection_gate.h"
 #include "common/rpc/connection_table.h"
+#include "common/rpc/opening_bytes.h"
 #include "common/rpc/server_limits.h"
 
 namespace pushpull {
