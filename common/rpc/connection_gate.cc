@@ -1,7 +1,6 @@
 #include "common/rpc/connection_gate.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -27,8 +26,9 @@ namespace pushpull {
 namespace {
 
 constexpr int kPeriodMilliseconds = 20;
-// Between two looks at the newcomers that wait for their turn.
-constexpr int kTurnMilliseconds = 10;
+// After every wake-up: what comes meanwhile is one wake-up more, however much it is. In a flood most
+// of the thread's time would go into waking.
+constexpr int kRestMilliseconds = 10;
 // Before others have their turn.
 constexpr int kAcceptsAtOnce = 64;
 // Bytes that the peer does not acknowledge for so long end the connection.
@@ -111,7 +111,7 @@ void ConnectionGate::Stop() {
     thread_.join();
   }
   sockets_.Close();
-  for (const auto& [duplicate, newcomer] : newcomers_) Refuse(newcomer.fd);
+  for (const auto& [duplicate, newcomer] : newcomers_) End(duplicate, newcomer.fd);
   newcomers_.clear();
   for (int* fd : {&epoll_, &stop_event_}) {
     if (*fd >= 0) close(*fd);
@@ -133,7 +133,7 @@ void ConnectionGate::Run() {
   std::array<epoll_event, 256> events;
   for (;;) {
     const int count = epoll_wait(epoll_, events.data(), events.size(),
-                                 waiting_.empty() ? kPeriodMilliseconds : kTurnMilliseconds);
+                                 waiting_.empty() ? kPeriodMilliseconds : kRestMilliseconds);
     for (int i = 0; i < count; ++i) {
       const int fd = events[i].data.fd;
       if (fd == stop_event_) return;
@@ -149,14 +149,21 @@ void ConnectionGate::Run() {
       epoll_ctl(epoll_, EPOLL_CTL_DEL, fd, nullptr);
       table_->Remove(fd);
     }
-    if (clock_.Now() >= next_turn_) DeliverWaiting();
-    if (clock_.Now() < next_sweep) continue;
-    next_sweep = clock_.Now() + absl::Milliseconds(kPeriodMilliseconds);
-    TurnAwayTheLate();
-    pace_.Forget(clock_.Now());
-    table_->Sweep();
-    watch_->Sweep();
+    DeliverWaiting();
+    if (clock_.Now() >= next_sweep) {
+      next_sweep = clock_.Now() + absl::Milliseconds(kPeriodMilliseconds);
+      TurnAwayTheLate();
+      pace_.Forget(clock_.Now());
+      table_->Sweep();
+      watch_->Sweep();
+    }
+    if (count > 0) Rest();
   }
+}
+
+void ConnectionGate::Rest() {
+  pollfd stop{stop_event_, POLLIN, 0};
+  poll(&stop, 1, kRestMilliseconds);
 }
 
 void ConnectionGate::Accept(int listener) {
@@ -165,16 +172,11 @@ void ConnectionGate::Accept(int listener) {
     socklen_t size = sizeof(name);
     const int fd =
         accept4(listener, reinterpret_cast<sockaddr*>(&name), &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
-    if (fd < 0) {
-      // Out of descriptors or memory: the connection stays where it is, and is tried again.
-      const bool ours = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
-      if (ours) poll(nullptr, 0, kTurnMilliseconds);
-      return;
-    }
+    // None any more. Or no descriptor or memory: it stays where it is, and is tried again.
+    if (fd < 0) return;
     const PeerAddress peer = PeerAddressOf(fd, name);
-    const int duplicate = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-    if (duplicate < 0 || !table_->Admit(duplicate, peer)) {
-      if (duplicate >= 0) close(duplicate);
+    const int duplicate = table_->Admit(fd, peer);
+    if (duplicate < 0) {
       Refuse(fd);
       continue;
     }
@@ -182,8 +184,7 @@ void ConnectionGate::Accept(int listener) {
     if (is_tcp) SetLowWater(fd, OpeningSize(opening_));
     // EPOLLHUP is always told.
     if (!Watch(duplicate, is_tcp ? EPOLLIN | EPOLLRDHUP : 0)) {
-      table_->Remove(duplicate);
-      Refuse(fd);
+      End(duplicate, fd);
       continue;
     }
     if (is_tcp) {
@@ -214,13 +215,11 @@ void ConnectionGate::Examine(int duplicate, Newcomer* newcomer) {
   if (!Watch(duplicate, EPOLLRDHUP)) return TurnAway(duplicate, *newcomer, "");
   SetLowWater(newcomer->fd, 1);
   newcomer->phase = Phase::kWaiting;
-  if (waiting_.empty()) next_turn_ = clock_.Now();
   waiting_.push_back(duplicate);
 }
 
 void ConnectionGate::DeliverWaiting() {
   const absl::Duration now = clock_.Now();
-  next_turn_ = now + absl::Milliseconds(kTurnMilliseconds);
   absl::flat_hash_set<std::string> stopped;  // hosts: whoever else is from there waits, too
   for (const int duplicate : std::exchange(waiting_, {})) {
     Newcomer& newcomer = newcomers_.at(duplicate);
@@ -242,7 +241,7 @@ void ConnectionGate::DeliverWaiting() {
 void ConnectionGate::Deliver(int duplicate, int fd) {
   table_->NoteHandedOver(duplicate);
   absl::MutexLock lock(&delivery_mutex_);
-  if (delivery_ == nullptr) return Refuse(fd);
+  if (delivery_ == nullptr) return End(duplicate, fd);
   delivery_->Run([this, fd] { deliver_(fd); });
 }
 
@@ -251,17 +250,22 @@ void ConnectionGate::TurnAway(int duplicate, const Newcomer& newcomer, const std
     LOG(WARNING) << "closed a connection from " << newcomer.host << ": " << why
                  << turned_away_.TakeNote();
   }
-  epoll_ctl(epoll_, EPOLL_CTL_DEL, duplicate, nullptr);
-  Refuse(newcomer.fd);
+  End(duplicate, newcomer.fd);
   waiting_.erase(std::remove(waiting_.begin(), waiting_.end(), duplicate), waiting_.end());
   newcomers_.erase(duplicate);
+}
+
+void ConnectionGate::End(int duplicate, int fd) {
+  epoll_ctl(epoll_, EPOLL_CTL_DEL, duplicate, nullptr);
+  Refuse(fd);
   table_->Remove(duplicate);
 }
 
 void ConnectionGate::TurnAwayTheLate() {
+  const absl::Duration now = clock_.Now();
   std::vector<int> late;
   for (const auto& [duplicate, newcomer] : newcomers_) {
-    if (newcomer.deadline <= clock_.Now()) late.push_back(duplicate);
+    if (newcomer.deadline <= now) late.push_back(duplicate);
   }
   for (const int duplicate : late) {
     const Newcomer& newcomer = newcomers_.at(duplicate);

@@ -70,6 +70,8 @@ class ConnectionGate {
                  ConnectionTable* table, CallWatch* watch, DeliverFn deliver);
   absl::Status Start();
   void Run();
+  // Until it is to stop, or for a moment.
+  void Rest();
   void Accept(int listener);
   // The newcomer has sent its first bytes, or has gone.
   void Examine(int duplicate, Newcomer* newcomer);
@@ -77,6 +79,8 @@ class ConnectionGate {
   void DeliverWaiting();
   void Deliver(int duplicate, int fd);
   void TurnAway(int duplicate, const Newcomer& newcomer, const std::string& why);
+  // Of a connection that gRPC has not got.
+  void End(int duplicate, int fd);
   void TurnAwayTheLate();
   // What a newcomer has done wrong that is still there at its deadline.
   std::string WhyLate(Phase phase) const;
@@ -95,7 +99,6 @@ class ConnectionGate {
   // The thread's own.
   absl::flat_hash_map<int, Newcomer> newcomers_;
   std::vector<int> waiting_;  // of them, first come first served
-  absl::Duration next_turn_;  // no earlier are they looked at
   ArrivalPace pace_;
   LogLimiter turned_away_;
   absl::Mutex delivery_mutex_;

@@ -1,5 +1,6 @@
 #include "common/rpc/connection_table.h"
 
+#include <fcntl.h>
 #include <linux/socket.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
@@ -64,7 +65,7 @@ ConnectionTable::~ConnectionTable() {
   for (const auto& [fd, entry] : entries_) close(fd);
 }
 
-bool ConnectionTable::Admit(int fd, const PeerAddress& peer) {
+int ConnectionTable::Admit(int socket, const PeerAddress& peer) {
   const absl::Duration now = clock_->Now();
   absl::MutexLock lock(&mutex_);
   const bool full = live_ >= limits_.max_connections;
@@ -77,8 +78,10 @@ bool ConnectionTable::Admit(int fd, const PeerAddress& peer) {
                    << (host_full ? limits_.max_connections_per_peer : limits_.max_connections)
                    << (host_full ? " from there" : "") << " already" << refusals_.TakeNote();
     }
-    return false;
+    return -1;
   }
+  const int fd = fcntl(socket, F_DUPFD_CLOEXEC, 0);
+  if (fd < 0) return -1;
   Entry& entry = entries_[fd];
   entry.peer = peer;
   entry.account = std::make_shared<ConnectionAccount>();
@@ -89,10 +92,11 @@ bool ConnectionTable::Admit(int fd, const PeerAddress& peer) {
   }
   ++per_host_[peer.host];
   ++live_;
-  return true;
+  return fd;
 }
 
 bool ConnectionTable::MakeRoom(absl::string_view host, absl::Duration now) {
+  if (!room_.Allow(now)) return false;
   int victim = -1;
   absl::Duration oldest = now - kGrowingUp;
   for (const auto& [fd, entry] : entries_) {
@@ -102,7 +106,7 @@ bool ConnectionTable::MakeRoom(absl::string_view host, absl::Duration now) {
     victim = fd;
     oldest = entry.admitted;
   }
-  if (victim < 0 || !room_.Allow(now)) return false;
+  if (victim < 0) return false;
   Cut(victim, &entries_[victim], now, "it made no request, and others wait");
   return true;
 }

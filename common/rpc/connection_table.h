@@ -59,9 +59,9 @@ class ConnectionTable {
   ConnectionTable(const ConnectionTable&) = delete;
   ConnectionTable& operator=(const ConnectionTable&) = delete;
 
-  // Takes `fd`, a duplicate of an accepted socket's descriptor, unless there are too many
-  // connections (false; logged now and then).
-  bool Admit(int fd, const PeerAddress& peer);
+  // Counts an accepted socket's connection. Returns the table's duplicate of its descriptor; -1:
+  // there are too many connections (logged now and then), or no descriptor is left.
+  int Admit(int socket, const PeerAddress& peer);
   // Now gRPC reads from it. Until then it is only counted.
   void NoteHandedOver(int fd);
   // EPOLLHUP: the socket is closed at both ends. Closes `fd`. Bars its host if it has sent much and
@@ -136,7 +136,8 @@ class ConnectionTable {
   int64_t undelivered_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   LogLimiter refusals_ ABSL_GUARDED_BY(mutex_);
   LogLimiter cuts_ ABSL_GUARDED_BY(mutex_);
-  // How fast silent connections make room: gRPC takes its time to close what was cut.
+  // How often room is looked for: gRPC takes its time to close what was cut, and in a flood it would
+  // be for each one that is refused.
   LogLimiter room_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -11,6 +11,8 @@
 #include <thread>
 #include <utility>
 
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "gtest/gtest.h"
 
 #include "tests/common/rpc/raw_peer.h"
@@ -65,6 +67,17 @@ TEST_F(ConnectionGateTest, OneThatKeepsItsTakerBusyIsCutAndTheNextIsServed) {
   EXPECT_LT(sent, int64_t{1} << 30) << "nobody has cut it";
   RawPeer next(address_);
   EXPECT_TRUE(next.Greet());
+}
+
+// Though the table, which has a duplicate of each descriptor, lives on.
+TEST_F(ConnectionGateTest, StopEndsThoseThatWait) {
+  Open();
+  RawPeer silent(address_);
+  const absl::Time deadline = absl::Now() + absl::Seconds(60);
+  while (table_.size() < 1 && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(1));
+  gate_->Stop();
+  EXPECT_TRUE(silent.AwaitEnd());
+  EXPECT_EQ(table_.size(), 0);
 }
 
 TEST_F(ConnectionGateTest, StopsWhileATakerIsBusy) {

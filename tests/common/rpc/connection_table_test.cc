@@ -1,7 +1,6 @@
 // The table over real sockets of this process, with a clock of the test's own.
 #include "common/rpc/connection_table.h"
 
-#include <fcntl.h>
 #include <linux/socket.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -76,7 +75,7 @@ class Pair {
     if (getsockopt(server_, SOL_SOCKET, SO_BUF_LOCK, &locked, &size) != 0) return std::nullopt;
     return (locked & SOCK_RCVBUF_LOCK) == 0;
   }
-  int Duplicate() const { return fcntl(server_, F_DUPFD_CLOEXEC, 0); }
+  int server_socket() const { return server_; }
   const PeerAddress& peer() const { return peer_; }
   std::string grpc_peer() const {
     return absl::StrCat("ipv4:127.0.0.1:", peer_.key.substr(peer_.key.find(' ') + 1));
@@ -96,13 +95,9 @@ class ConnectionTableTest : public testing::Test {
   // -1: refused.
   int Admit(const Pair& pair) { return Admit(pair, pair.peer()); }
   int Admit(const Pair& pair, const PeerAddress& peer) {
-    const int fd = pair.Duplicate();
-    if (table_->Admit(fd, peer)) {
-      table_->NoteHandedOver(fd);
-      return fd;
-    }
-    close(fd);
-    return -1;
+    const int fd = table_->Admit(pair.server_socket(), peer);
+    if (fd >= 0) table_->NoteHandedOver(fd);
+    return fd;
   }
   void Pass(absl::Duration duration) {
     clock_.Advance(duration);
