@@ -4,7 +4,8 @@ Only with PUSHPULL_TEST_FULL=1: every attack, 5,000 connections, and an honest w
 per attack the median, over REPETITIONS rounds, of the rate under attack by the mean of the undisturbed rates just before
 and just after (so that a machine whose speed drifts neither helps nor hurts). Rates are medians over windows of one
 second. The attacker runs at nice 19 on at most a tenth of one core, so that it is the server's work for it that counts;
-what it sent is printed.
+what it sent is printed. First a bystander takes as much and attacks nobody: what that costs is the machine's doing (a
+virtual one may grant less than the cores that it shows), and part of every other ratio.
 """
 import json
 import os
@@ -20,7 +21,7 @@ from harness import EndToEndTest
 
 HOSTILE = pathlib.Path(__file__).resolve().parent / "hostile"
 sys.path.insert(0, str(HOSTILE))
-from attacks import ATTACKS  # noqa: E402
+from attacks import ATTACKS, CONTROL  # noqa: E402
 from http2 import Connection, fields  # noqa: E402
 
 FULL = os.environ.get("PUSHPULL_TEST_FULL") == "1"
@@ -195,7 +196,7 @@ class Hostile(EndToEndTest):
         watched.rates(4)
         table = []
         only = os.environ.get("PUSHPULL_ATTACKS")
-        for name in only.split(",") if only else ATTACKS:
+        for name in (CONTROL, *(only.split(",") if only else ATTACKS)):
             ratios, quiet_rates, sent = [], [], []
             watched.peak_rss = watched.peak_descriptors = 0
             calm_rss, calm_descriptors = watched.rss(), watched.descriptors()
@@ -223,7 +224,8 @@ class Hostile(EndToEndTest):
             with self.subTest(name):
                 self.assertLess(peak_rss * MIB, calm_rss * MIB + RSS_BOUND)
                 self.assertLess(peak_descriptors, DESCRIPTOR_BOUND)
-                self.assertGreaterEqual(ratio, 0.9)
+                if name != CONTROL:
+                    self.assertGreaterEqual(ratio, 0.9)
         self.check_logs(server)
 
 

@@ -60,6 +60,11 @@ class Attacker:
         self.note("connections")
         return connection
 
+    def bystander(self):
+        """The control: takes its share of the processor, and has nothing to do with the server."""
+        while self.going():
+            sum(range(20000))
+
     # ---- Bytes that are no HTTP/2 ----
 
     def garbage(self):
@@ -368,11 +373,12 @@ def table():
 TABLE = table()
 ATTACKS = ("garbage", "oversize_message", "oversize_messages", "oversize_headers", "many_headers", "stream_flood",
            "rapid_reset", "reflection_flood", "slow_loris", "connection_flood", "hostile_calls")
+CONTROL = "bystander"
 
 
 def main():
     name, address, seconds = sys.argv[1], sys.argv[2], float(sys.argv[3])
-    if name not in ATTACKS:
+    if name not in (*ATTACKS, CONTROL):
         sys.exit(f"no attack {name}; there are {', '.join(ATTACKS)}")
     connections = int(sys.argv[4]) if len(sys.argv) > 4 else 300
     os.nice(19)
