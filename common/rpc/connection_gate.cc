@@ -26,8 +26,8 @@ namespace pushpull {
 namespace {
 
 constexpr int kPeriodMilliseconds = 20;
-// After every wake-up: what comes meanwhile is one wake-up more, however much it is. In a flood most
-// of the thread's time would go into waking.
+// After every wake-up: what comes meanwhile is one wake-up more, however much it is. In a flood
+// most of the thread's time would go into waking.
 constexpr int kRestMilliseconds = 10;
 // Before others have their turn.
 constexpr int kAcceptsAtOnce = 64;
@@ -132,8 +132,10 @@ void ConnectionGate::Run() {
   absl::Duration next_sweep = clock_.Now();
   std::array<epoll_event, 256> events;
   for (;;) {
-    const int count = epoll_wait(epoll_, events.data(), events.size(),
-                                 waiting_.empty() ? kPeriodMilliseconds : kRestMilliseconds);
+    const auto until_sweep = std::max(next_sweep - clock_.Now(), absl::ZeroDuration());
+    auto patience = static_cast<int>(absl::ToInt64Milliseconds(until_sweep)) + 1;
+    if (!waiting_.empty()) patience = std::min(patience, kRestMilliseconds);
+    const int count = epoll_wait(epoll_, events.data(), events.size(), patience);
     for (int i = 0; i < count; ++i) {
       const int fd = events[i].data.fd;
       if (fd == stop_event_) return;

@@ -24,6 +24,8 @@ constexpr absl::Duration kGrowingUp = absl::Seconds(1);
 constexpr absl::Duration kForgiven = absl::Seconds(30);
 constexpr absl::Duration kLogPeriod = absl::Seconds(10);
 constexpr int kLogBurst = 5;
+// How often room is looked for: gRPC takes its time to close what was cut, and in a flood it would
+// be for each one that is refused.
 constexpr int kRoomBurst = 64;
 constexpr absl::Duration kRoomPeriod = absl::Milliseconds(10);
 // Frames without messages (pings, windows, probes of the health service) are forgiven at this rate.
@@ -61,6 +63,8 @@ ConnectionTable::ConnectionTable(const ServerLimits& limits, Opening opening, co
       cuts_(kLogBurst, kLogPeriod),
       room_(kRoomBurst, kRoomPeriod) {}
 
+ConnectionTable::Host::Host() : room(kRoomBurst, kRoomPeriod) {}
+
 ConnectionTable::~ConnectionTable() {
   for (const auto& [fd, entry] : entries_) close(fd);
 }
@@ -69,10 +73,11 @@ int ConnectionTable::Admit(int socket, const PeerAddress& peer) {
   const absl::Duration now = clock_->Now();
   absl::MutexLock lock(&mutex_);
   const bool full = live_ >= limits_.max_connections;
-  const auto host = per_host_.find(peer.host);
+  const auto host = hosts_.find(peer.host);
   const bool host_full =
-      host != per_host_.end() && host->second >= limits_.max_connections_per_peer;
-  if ((host_full && !MakeRoom(peer.host, now)) || (!host_full && full && !MakeRoom("", now))) {
+      host != hosts_.end() && host->second.live >= limits_.max_connections_per_peer;
+  if ((host_full && !MakeRoom(peer.host, &host->second.room, now)) ||
+      (!host_full && full && !MakeRoom("", &room_, now))) {
     if (refusals_.Allow(now)) {
       LOG(WARNING) << "refused a connection from " << peer.host << ": there are "
                    << (host_full ? limits_.max_connections_per_peer : limits_.max_connections)
@@ -90,13 +95,13 @@ int ConnectionTable::Admit(int socket, const PeerAddress& peer) {
     accounts_[peer.key] = entry.account;
     entry.small_buffer = LetReceiveBufferGrow(fd, false);
   }
-  ++per_host_[peer.host];
+  ++hosts_[peer.host].live;
   ++live_;
   return fd;
 }
 
-bool ConnectionTable::MakeRoom(absl::string_view host, absl::Duration now) {
-  if (!room_.Allow(now)) return false;
+bool ConnectionTable::MakeRoom(absl::string_view host, LogLimiter* pace, absl::Duration now) {
+  if (!pace->Allow(now)) return false;
   int victim = -1;
   absl::Duration oldest = now - kGrowingUp;
   for (const auto& [fd, entry] : entries_) {
@@ -114,8 +119,8 @@ bool ConnectionTable::MakeRoom(absl::string_view host, absl::Duration now) {
 void ConnectionTable::Forget(const Entry& entry) {
   const auto account = accounts_.find(entry.peer.key);
   if (account != accounts_.end() && account->second == entry.account) accounts_.erase(account);
-  const auto host = per_host_.find(entry.peer.host);
-  if (--host->second == 0) per_host_.erase(host);
+  const auto host = hosts_.find(entry.peer.host);
+  if (--host->second.live == 0) hosts_.erase(host);
   --live_;
 }
 

@@ -98,6 +98,12 @@ class ConnectionTable {
     double cancelled_level = 0.0;
   };
 
+  struct Host {
+    Host();
+    int live = 0;
+    LogLimiter room;
+  };
+
   struct Bar {
     absl::Duration until;
     absl::Duration length;
@@ -117,8 +123,10 @@ class ConnectionTable {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The entry counts no more; its descriptor is closed by Remove.
   void Forget(const Entry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Cuts the oldest connection without a request, of `host` or (empty) of anybody.
-  bool MakeRoom(absl::string_view host, absl::Duration now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Cuts the oldest connection without a request, of `host` or (empty) of anybody. Looks for it as
+  // often as `pace` allows.
+  bool MakeRoom(absl::string_view host, LogLimiter* pace, absl::Duration now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const ServerLimits limits_;
   const int max_greeting_bytes_;
@@ -129,15 +137,13 @@ class ConnectionTable {
   absl::flat_hash_map<int, Entry> entries_ ABSL_GUARDED_BY(mutex_);  // by descriptor
   absl::flat_hash_map<std::string, std::shared_ptr<ConnectionAccount>> accounts_
       ABSL_GUARDED_BY(mutex_);
-  absl::flat_hash_map<std::string, int> per_host_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<std::string, Host> hosts_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<std::string, Bar> bars_ ABSL_GUARDED_BY(mutex_);  // by host
   int live_ ABSL_GUARDED_BY(mutex_) = 0;                                // those that are not cut
   absl::Duration last_sweep_ ABSL_GUARDED_BY(mutex_);
   int64_t undelivered_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   LogLimiter refusals_ ABSL_GUARDED_BY(mutex_);
   LogLimiter cuts_ ABSL_GUARDED_BY(mutex_);
-  // How often room is looked for: gRPC takes its time to close what was cut, and in a flood it would
-  // be for each one that is refused.
   LogLimiter room_ ABSL_GUARDED_BY(mutex_);
 };
 

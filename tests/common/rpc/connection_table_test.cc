@@ -147,6 +147,22 @@ TEST_F(ConnectionTableTest, SilentOnesMakeRoomAndThoseWithRequestsDoNot) {
   EXPECT_EQ(table_->size(), 2);
 }
 
+TEST_F(ConnectionTableTest, AFullHostThatKeepsComingLeavesOthersTheRoomOfSilentOnes) {
+  limits_.max_connections = 3;
+  limits_.max_connections_per_peer = 2;
+  Make();
+  std::vector<Pair> pairs(5);
+  for (int i = 0; i < 2; ++i) {
+    Admit(pairs[i]);
+    table_->Find(pairs[i].grpc_peer())->NoteReceived(10);
+  }
+  Admit(pairs[2], {"10.0.0.1", "10.0.0.1 1"});
+  clock_.Advance(absl::Seconds(2));
+  for (int i = 0; i < 1000; ++i) EXPECT_EQ(Admit(pairs[3]), -1);
+  EXPECT_GE(Admit(pairs[4], {"10.0.0.2", "10.0.0.2 1"}), 0);
+  EXPECT_TRUE(pairs[2].IsCut());
+}
+
 TEST_F(ConnectionTableTest, BytesWithoutMessagesEndTheConnection) {
   limits_.max_undelivered_bytes = 1 << 20;
   Make();
