@@ -4,8 +4,8 @@ Only with PUSHPULL_TEST_FULL=1: every attack, 5,000 connections, and an honest w
 per attack the median, over REPETITIONS rounds, of the rate under attack by the mean of the undisturbed rates just before
 and just after (so that a machine whose speed drifts neither helps nor hurts). Rates are medians over windows of one
 second. The attacker runs at nice 19 on at most a tenth of one core, so that it is the server's work for it that counts;
-what it sent is printed. First a bystander takes as much and attacks nobody: what that costs is the machine's doing (a
-virtual one may grant less than the cores that it shows), and part of every other ratio.
+what it sent is printed. First a bystander takes as much and attacks nobody: what that costs is no server's doing, and
+part of every other ratio.
 """
 import json
 import os
