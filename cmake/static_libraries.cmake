@@ -60,7 +60,12 @@ if(PUSHPULL_RPC)
   target_link_libraries(pugixml::pugixml INTERFACE ${pugixml_archive})
 endif()
 
+# What no program calls stays out, to the function: the bundle has a limit.
+add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-ffunction-sections;-fdata-sections>")
 add_link_options(-static-libstdc++ -static-libgcc -Wl,--gc-sections)
+if(MOLD_PROGRAM)
+  add_link_options(-Wl,--icf=all)
+endif()
 # DT_RPATH, not DT_RUNPATH: it also serves what the shipped libraries need.
 add_link_options(-Wl,--disable-new-dtags)
 set(CMAKE_BUILD_RPATH "$ORIGIN/../lib")
