@@ -6,7 +6,7 @@
 
 namespace pushpull {
 
-inline constexpr uint32_t kProtocolVersion = 2;
+inline constexpr uint32_t kProtocolVersion = 3;
 
 }  // namespace pushpull
 

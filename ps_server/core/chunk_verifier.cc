@@ -2,76 +2,107 @@
 
 #include <immintrin.h>
 
+#include <bit>
+#include <cmath>
+#include <cstdint>
 #include <cstring>
+#include <optional>
 
 #include "absl/strings/str_format.h"
 
 #include "common/error_detail.h"
+#include "common/gradient_encoding.h"
 
 namespace pushpull {
 namespace {
 
-constexpr uint32_t kExponent = 0x7f800000;  // all ones: NaN or infinity
+// All ones in the exponent: NaN or infinity. A bfloat16 is the upper half of a float.
+constexpr uint32_t kExponent = 0x7f800000;
+constexpr uint16_t kHalfExponent = kExponent >> 16;
 
-bool IsNonFinite(const char* data) {
-  uint32_t bits;
-  std::memcpy(&bits, data, sizeof(bits));
-  return (bits & kExponent) == kExponent;
+float ValueAt(const char* data, ps::GradientEncoding encoding, int64_t i) {
+  uint32_t bits = 0;
+  if (encoding == ps::FLOAT32) {
+    std::memcpy(&bits, data + i * sizeof(bits), sizeof(bits));
+  } else {
+    uint16_t half;
+    std::memcpy(&half, data + i * sizeof(half), sizeof(half));
+    bits = uint32_t{half} << 16;
+  }
+  return std::bit_cast<float>(bits);
 }
 
-// Index of the first non-finite float, or count.
-int64_t FindNonFinite(const char* data, int64_t count) {
-  constexpr int64_t kBlock = 32;
-  const __m256i exponent = _mm256_set1_epi32(kExponent);
+__m256i NonFiniteLanes(__m256i values, ps::GradientEncoding encoding) {
+  if (encoding == ps::FLOAT32) {
+    const __m256i exponent = _mm256_set1_epi32(kExponent);
+    return _mm256_cmpeq_epi32(_mm256_and_si256(values, exponent), exponent);
+  }
+  const __m256i exponent = _mm256_set1_epi16(kHalfExponent);
+  return _mm256_cmpeq_epi16(_mm256_and_si256(values, exponent), exponent);
+}
+
+// Index of the first non-finite element, or count.
+int64_t FindNonFinite(const char* data, ps::GradientEncoding encoding, int64_t count) {
+  constexpr int64_t kVectors = 4;  // looked at together
+  const int64_t bytes_per_element = *BytesPerElement(encoding);
+  const int64_t block = kVectors * static_cast<int64_t>(sizeof(__m256i)) / bytes_per_element;
   int64_t i = 0;
-  for (; i + kBlock <= count; i += kBlock) {
+  for (; i + block <= count; i += block) {
+    const auto* const vectors = reinterpret_cast<const __m256i*>(data + i * bytes_per_element);
     __m256i bad = _mm256_setzero_si256();
-    for (int64_t j = 0; j < kBlock; j += 8) {
-      const __m256i bits =
-          _mm256_loadu_si256(reinterpret_cast<const __m256i*>(data + (i + j) * sizeof(float)));
-      bad = _mm256_or_si256(bad, _mm256_cmpeq_epi32(_mm256_and_si256(bits, exponent), exponent));
+    for (int64_t j = 0; j < kVectors; ++j) {
+      bad = _mm256_or_si256(bad, NonFiniteLanes(_mm256_loadu_si256(vectors + j), encoding));
     }
     if (!_mm256_testz_si256(bad, bad)) break;
   }
-  while (i < count && !IsNonFinite(data + i * sizeof(float))) ++i;
+  while (i < count && std::isfinite(ValueAt(data, encoding, i))) ++i;
   return i;
 }
 
 }  // namespace
 
-absl::Status VerifyChunk(const Payload& payload, uint32_t crc32c, const VariableLayout& layout,
-                         const Sharding& sharding, uint32_t shard, uint32_t chunk) {
+absl::Status VerifyChunk(const ps::PushChunk& header, const Payload& payload,
+                         const VariableLayout& layout, const Sharding& sharding) {
+  const uint32_t shard = header.shard();
+  const uint32_t chunk = header.chunk();
   ps::ErrorDetail detail;
   if (shard >= static_cast<uint32_t>(sharding.tasks()) ||
       chunk >= static_cast<uint32_t>(sharding.num_chunks(shard))) {
     detail.set_kind(ps::ErrorDetail::BAD_CHUNK);
     return MakeError(detail, absl::StrFormat("there is no chunk %d of shard %d", chunk, shard));
   }
-  const ElementRange range = sharding.chunk(shard, chunk);
-  if (payload.size_bytes != range.size() * sizeof(float)) {
+  const std::optional<int64_t> bytes_per_element = BytesPerElement(header.encoding());
+  if (!bytes_per_element.has_value()) {
     detail.set_kind(ps::ErrorDetail::BAD_CHUNK);
-    return MakeError(detail,
-                     absl::StrFormat("chunk %d of shard %d has %d bytes, expected %d", chunk, shard,
-                                     payload.size_bytes, range.size() * sizeof(float)));
+    return MakeError(detail, absl::StrFormat("chunk %d of shard %d comes in encoding %d, which "
+                                             "this server does not know",
+                                             chunk, shard, static_cast<int>(header.encoding())));
+  }
+  const ElementRange range = sharding.chunk(shard, chunk);
+  const int64_t expected_bytes = range.size() * *bytes_per_element;
+  if (static_cast<int64_t>(payload.size_bytes) != expected_bytes) {
+    detail.set_kind(ps::ErrorDetail::BAD_CHUNK);
+    return MakeError(detail, absl::StrFormat("chunk %d of shard %d has %d bytes, expected %d as %s",
+                                             chunk, shard, payload.size_bytes, expected_bytes,
+                                             ps::GradientEncoding_Name(header.encoding())));
   }
   const uint32_t actual = Crc32cOf(payload);
-  if (actual != crc32c) {
+  if (actual != header.crc32c()) {
     detail.set_kind(ps::ErrorDetail::BAD_CHECKSUM);
     return MakeError(detail, absl::StrFormat("chunk %d of shard %d arrived damaged: CRC32C is "
                                              "%08x, the sender computed %08x",
-                                             chunk, shard, actual, crc32c));
+                                             chunk, shard, actual, header.crc32c()));
   }
-  const int64_t bad = FindNonFinite(payload.data, range.size());
+  const int64_t bad = FindNonFinite(payload.data, header.encoding(), range.size());
   if (bad == range.size()) return absl::OkStatus();
   const int64_t element = range.begin + bad;
   const int64_t variable = layout.VariableAt(element);
-  float value;
-  std::memcpy(&value, payload.data + bad * sizeof(float), sizeof(value));
   detail.set_kind(ps::ErrorDetail::NON_FINITE);
   detail.set_variable(layout.variables()[variable].name);
   detail.set_index(element - layout.offset(variable));
-  return MakeError(detail, absl::StrFormat("the gradient of %s is %f at element %d",
-                                           detail.variable(), value, detail.index()));
+  return MakeError(detail,
+                   absl::StrFormat("the gradient of %s is %f at element %d", detail.variable(),
+                                   ValueAt(payload.data, header.encoding(), bad), detail.index()));
 }
 
 }  // namespace pushpull

@@ -4,21 +4,20 @@
 #ifndef PUSHPULL_PS_SERVER_CORE_CHUNK_VERIFIER_H_
 #define PUSHPULL_PS_SERVER_CORE_CHUNK_VERIFIER_H_
 
-#include <cstdint>
-
 #include "absl/status/status.h"
 
 #include "common/payload.h"
 #include "common/sharding.h"
 #include "common/variable_layout.h"
+#include "protos/parameter_server.pb.h"
 
 namespace pushpull {
 
-// BAD_CHUNK: no such chunk, or another length than the sharding gives it. BAD_CHECKSUM: crc32c is
-// not the payload's. NON_FINITE: names the variable and the element (C order) of the first NaN or
-// infinity.
-absl::Status VerifyChunk(const Payload& payload, uint32_t crc32c, const VariableLayout& layout,
-                         const Sharding& sharding, uint32_t shard, uint32_t chunk);
+// `header` is the chunk's, without its payload. BAD_CHUNK: no such chunk or encoding, or another
+// length than the sharding gives it. BAD_CHECKSUM: the header's is not the payload's. NON_FINITE:
+// names the variable and the element (C order) of the first NaN or infinity.
+absl::Status VerifyChunk(const ps::PushChunk& header, const Payload& payload,
+                         const VariableLayout& layout, const Sharding& sharding);
 
 }  // namespace pushpull
 

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_format.h"
 
+#include "common/gradient_encoding.h"
 #include "common/protocol_version.h"
 #include "common/status_macros.h"
 #include "ps_server/core/protocol_error.h"
@@ -16,12 +17,12 @@ ContributionId IdOf(const ps::PushKey& key) { return {key.grant(), key.step()}; 
 
 }  // namespace
 
-std::vector<int64_t> ChunkBytes(const Sharding& sharding, int shard) {
-  std::vector<int64_t> bytes;
+std::vector<int64_t> ChunkElements(const Sharding& sharding, int shard) {
+  std::vector<int64_t> elements;
   for (int i = 0; i < sharding.num_chunks(shard); ++i) {
-    bytes.push_back(sharding.chunk(shard, i).size() * static_cast<int64_t>(sizeof(float)));
+    elements.push_back(sharding.chunk(shard, i).size());
   }
-  return bytes;
+  return elements;
 }
 
 absl::StatusOr<ps::PushReply> PushReplyOf(const absl::StatusOr<ps::CommitReply>& commit) {
@@ -39,7 +40,7 @@ ShardAggregator::ShardAggregator(ShardOptions options, ProtocolRules rules)
     : options_(std::move(options)),
       rules_(rules),
       held_versions_(options_.held_versions),
-      staging_(static_cast<int>(options_.chunk_bytes.size()), rules) {}
+      staging_(static_cast<int>(options_.chunk_elements.size()), rules) {}
 
 ShardActions ShardAggregator::Handle(const ShardEvent& event) {
   actions_.clear();
@@ -116,14 +117,17 @@ absl::Status ShardAggregator::PushChunk(const ps::PushChunk& header, const Paylo
                                         const absl::Status& verdict) {
   const ps::PushKey& key = header.key();
   PP_RETURN_IF_ERROR(CheckSender(key.run_id(), key.epoch()));
-  if (header.shard() != options_.shard || header.chunk() >= options_.chunk_bytes.size() ||
-      static_cast<int64_t>(payload.size_bytes) != options_.chunk_bytes[header.chunk()]) {
+  if (header.shard() != options_.shard || header.chunk() >= options_.chunk_elements.size() ||
+      static_cast<int64_t>(payload.size_bytes) !=
+          options_.chunk_elements[header.chunk()] *
+              BytesPerElement(header.encoding()).value_or(0)) {
     return ProtocolError(
         ps::ErrorDetail::BAD_CHUNK, 0, 0,
-        absl::StrFormat("chunk %d of shard %d with %d bytes came to shard %d, which has "
-                        "%d chunks",
-                        header.chunk(), header.shard(), payload.size_bytes, options_.shard,
-                        options_.chunk_bytes.size()));
+        absl::StrFormat("chunk %d of shard %d with %d bytes in encoding %d came to shard %d, which "
+                        "has %d chunks",
+                        header.chunk(), header.shard(), payload.size_bytes,
+                        static_cast<int>(header.encoding()), options_.shard,
+                        options_.chunk_elements.size()));
   }
   if (AlreadyApplied(key)) {
     ++duplicate_chunks_;

@@ -31,12 +31,12 @@ struct ShardOptions {
   bool sync = true;
   uint32_t shard = 0;
   uint32_t tasks = 1;
-  std::vector<int64_t> chunk_bytes;     // of each chunk of this shard: ChunkBytes(sharding, shard)
+  std::vector<int64_t> chunk_elements;  // of this shard: ChunkElements(sharding, shard)
   std::vector<uint64_t> held_versions;  // what the mapped state of this run holds at the start
 };
 
 // Sizes of the shard's chunks, for ShardOptions.
-std::vector<int64_t> ChunkBytes(const Sharding& sharding, int shard);
+std::vector<int64_t> ChunkElements(const Sharding& sharding, int shard);
 
 // The answer to a push that carried its commit.
 absl::StatusOr<ps::PushReply> PushReplyOf(const absl::StatusOr<ps::CommitReply>& commit);

@@ -95,7 +95,7 @@ absl::Status ServerCore::OpenShard(int shard) {
   options.sync = job_.sync;
   options.shard = shard;
   options.tasks = tasks;
-  options.chunk_bytes = ChunkBytes(job_.sharding, shard);
+  options.chunk_elements = ChunkElements(job_.sharding, shard);
   options.held_versions = store->HeldVersions();
   ShardRuntime::CommitFn commit;
   if (shard == 0) {

@@ -67,8 +67,7 @@ absl::Status ShardRuntime::CheckSender(const ps::PushKey& key) const {
 absl::Status ShardRuntime::PushChunk(const ps::PushChunk& header, const Payload& payload) {
   PP_RETURN_IF_ERROR(CheckSender(header.key()));
   if (trace_ != nullptr) trace_->OnChunk(header.key());
-  const absl::Status verdict = VerifyChunk(payload, header.crc32c(), job_->layout, job_->sharding,
-                                           header.shard(), header.chunk());
+  const absl::Status verdict = VerifyChunk(header, payload, job_->layout, job_->sharding);
   absl::MutexLock lock(&mutex_);
   return aggregator_.PushChunk(header, payload, verdict);
 }

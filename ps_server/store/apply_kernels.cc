@@ -17,12 +17,24 @@ __m256 LaneMask(int count) {
   return _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_set1_epi32(count), lane));
 }
 
-__m256 LoadSource(const char* data, int64_t element, int count) {
+// A bfloat16 is the upper half of a float.
+__m256 LoadBfloat16(const char* data, int64_t element, int count) {
+  const char* const from = data + element * sizeof(uint16_t);
+  __m128i halves = _mm_setzero_si128();
   if (count >= kLanes) {
-    return _mm256_loadu_ps(reinterpret_cast<const float*>(data + element * 4));
+    halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+  } else {
+    std::memcpy(&halves, from, count * sizeof(uint16_t));
   }
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
+}
+
+__m256 LoadSource(const WeightedSource& source, int64_t element, int count) {
+  if (source.is_bfloat16) return LoadBfloat16(source.data, element, count);
+  const char* const from = source.data + element * sizeof(float);
+  if (count >= kLanes) return _mm256_loadu_ps(reinterpret_cast<const float*>(from));
   alignas(32) float lanes[kLanes] = {};
-  std::memcpy(lanes, data + element * 4, count * sizeof(float));
+  std::memcpy(lanes, from, count * sizeof(float));
   return _mm256_load_ps(lanes);
 }
 
@@ -121,22 +133,21 @@ void AverageRun(absl::Span<const WeightedSource> sources, int count, float* out)
     __m256 sum[kUnroll];
     const __m256 first = _mm256_set1_ps(sources[0].ratio);
     for (int u = 0; u < kUnroll; ++u) {
-      sum[u] = _mm256_mul_ps(first, LoadSource(sources[0].data, i + u * kLanes, kLanes));
+      sum[u] = _mm256_mul_ps(first, LoadSource(sources[0], i + u * kLanes, kLanes));
     }
     for (const WeightedSource& source : sources.subspan(1)) {
       const __m256 ratio = _mm256_set1_ps(source.ratio);
       for (int u = 0; u < kUnroll; ++u) {
-        sum[u] = _mm256_fmadd_ps(ratio, LoadSource(source.data, i + u * kLanes, kLanes), sum[u]);
+        sum[u] = _mm256_fmadd_ps(ratio, LoadSource(source, i + u * kLanes, kLanes), sum[u]);
       }
     }
     for (int u = 0; u < kUnroll; ++u) _mm256_store_ps(out + i + u * kLanes, sum[u]);
   }
   for (; i < count; i += kLanes) {
     const int left = count - i;
-    __m256 sum =
-        _mm256_mul_ps(_mm256_set1_ps(sources[0].ratio), LoadSource(sources[0].data, i, left));
+    __m256 sum = _mm256_mul_ps(_mm256_set1_ps(sources[0].ratio), LoadSource(sources[0], i, left));
     for (const WeightedSource& source : sources.subspan(1)) {
-      sum = _mm256_fmadd_ps(_mm256_set1_ps(source.ratio), LoadSource(source.data, i, left), sum);
+      sum = _mm256_fmadd_ps(_mm256_set1_ps(source.ratio), LoadSource(source, i, left), sum);
     }
     _mm256_store_ps(out + i, sum);
   }

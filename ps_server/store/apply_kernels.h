@@ -20,6 +20,7 @@ inline constexpr int kMaxRunElements = 1024;
 struct WeightedSource {
   const char* data;
   float ratio;
+  bool is_bfloat16 = false;  // else float32
 };
 
 // The constants of one variable's update, rounded to float once.

@@ -56,6 +56,13 @@ std::vector<float> ClipFactors(const OptimizerSpec& optimizer,
   return factors;
 }
 
+bool IsFloat32(const Payload& payload, int64_t elements) {
+  return payload.size_bytes == elements * sizeof(float);
+}
+bool IsBfloat16(const Payload& payload, int64_t elements) {
+  return payload.size_bytes == elements * sizeof(uint16_t);
+}
+
 // Copies elements [begin, begin + count) of all vectors.
 void CopyState(const OptimizerSpec& optimizer, int64_t begin, int64_t count,
                const ConstStateVectors& from, const StateVectors& to) {
@@ -73,6 +80,7 @@ void CopyState(const OptimizerSpec& optimizer, int64_t begin, int64_t count,
 struct ApplyPass::Sources {
   std::vector<const GradientContribution*> contributions;
   std::vector<float> ratios;
+  std::vector<int64_t> chunk_elements;
 
   // The elements of all contributions that begin at `begin` in the shard. A segment lies in one
   // chunk.
@@ -81,7 +89,10 @@ struct ApplyPass::Sources {
     const int64_t offset = begin - chunk * Sharding::kChunkElements;
     absl::InlinedVector<WeightedSource, 8> sources(contributions.size());
     for (size_t k = 0; k < contributions.size(); ++k) {
-      sources[k] = {contributions[k]->chunks[chunk].data + offset * 4, ratios[k]};
+      const Payload& payload = contributions[k]->chunks[chunk];
+      const bool is_bfloat16 = IsBfloat16(payload, chunk_elements[chunk]);
+      const int64_t bytes = is_bfloat16 ? sizeof(uint16_t) : sizeof(float);
+      sources[k] = {payload.data + offset * bytes, ratios[k], is_bfloat16};
     }
     return sources;
   }
@@ -112,21 +123,25 @@ ApplyPass::ApplyPass(const VariableLayout* layout, const Sharding& sharding, int
 absl::StatusOr<ApplyPass::Sources> ApplyPass::CheckContributions(
     absl::Span<const GradientContribution> contributions) const {
   Sources sources;
+  const int num_chunks = sharding_.num_chunks(shard_);
+  for (int chunk = 0; chunk < num_chunks; ++chunk) {
+    sources.chunk_elements.push_back(sharding_.chunk(shard_, chunk).size());
+  }
   double total = 0.0;
   for (const GradientContribution& contribution : contributions) {
     if (contribution.samples == 0) continue;
-    const int num_chunks = sharding_.num_chunks(shard_);
     if (static_cast<int>(contribution.chunks.size()) != num_chunks) {
       return absl::InvalidArgumentError(absl::StrCat("contribution of slot ", contribution.slot,
                                                      " has ", contribution.chunks.size(),
                                                      " chunks, expected ", num_chunks));
     }
     for (int chunk = 0; chunk < num_chunks; ++chunk) {
-      const size_t expected = sharding_.chunk(shard_, chunk).size() * sizeof(float);
-      if (contribution.chunks[chunk].size_bytes != expected) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("chunk ", chunk, " of slot ", contribution.slot, " has ",
-                         contribution.chunks[chunk].size_bytes, " bytes, expected ", expected));
+      const Payload& payload = contribution.chunks[chunk];
+      const int64_t elements = sources.chunk_elements[chunk];
+      if (!IsFloat32(payload, elements) && !IsBfloat16(payload, elements)) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            "chunk ", chunk, " of slot ", contribution.slot, " has ", payload.size_bytes,
+            " bytes, expected ", elements * sizeof(float), " or half of that"));
       }
     }
     sources.contributions.push_back(&contribution);

@@ -35,7 +35,8 @@
 namespace pushpull {
 
 // One slot's gradient of this shard. chunks[i] holds the elements of Sharding::chunk(shard, i); the
-// bytes need not be aligned and must be finite floats (checked on arrival, not here).
+// bytes need not be aligned and must be finite float32 or, where there are half as many, bfloat16
+// (checked on arrival, not here).
 struct GradientContribution {
   uint32_t slot = 0;
   uint64_t samples = 0;

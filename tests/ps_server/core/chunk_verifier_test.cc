@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <string>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -24,8 +25,16 @@ class ChunkVerifierTest : public testing::Test {
 
   absl::Status Verify(uint32_t shard = 1, uint32_t chunk = 0) {
     const Payload payload = Bytes();
-    return VerifyChunk(payload, Crc32c(payload.data, payload.size_bytes), layout_, sharding_, shard,
-                       chunk);
+    return Verify(payload, Crc32c(payload.data, payload.size_bytes), shard, chunk);
+  }
+  absl::Status Verify(const Payload& payload, uint32_t crc, uint32_t shard = 1, uint32_t chunk = 0,
+                      ps::GradientEncoding encoding = ps::FLOAT32) {
+    ps::PushChunk header;
+    header.set_shard(shard);
+    header.set_chunk(chunk);
+    header.set_crc32c(crc);
+    header.set_encoding(encoding);
+    return VerifyChunk(header, payload, layout_, sharding_);
   }
   Payload Bytes() const {
     return {nullptr, reinterpret_cast<const char*>(values_.data()), values_.size() * sizeof(float)};
@@ -54,7 +63,7 @@ TEST_F(ChunkVerifierTest, RefusesAChunkThatDoesNotFit) {
 TEST_F(ChunkVerifierTest, RefusesDamagedBytes) {
   const uint32_t crc = Crc32c(values_.data(), values_.size() * sizeof(float));
   values_.back() = 0.25f;
-  const absl::Status status = VerifyChunk(Bytes(), crc, layout_, sharding_, 1, 0);
+  const absl::Status status = Verify(Bytes(), crc);
   EXPECT_TRUE(absl::IsDataLoss(status)) << status;
   EXPECT_EQ(GetErrorDetail(status).kind(), ps::ErrorDetail::BAD_CHECKSUM);
 }
@@ -63,10 +72,9 @@ TEST_F(ChunkVerifierTest, ComparesTheChecksumThatTheReceiverComputed) {
   Payload payload = Bytes();
   const uint32_t crc = Crc32c(payload.data, payload.size_bytes);
   payload.crc32c = crc;
-  EXPECT_TRUE(VerifyChunk(payload, crc, layout_, sharding_, 1, 0).ok());
+  EXPECT_TRUE(Verify(payload, crc).ok());
   payload.crc32c = crc ^ 1;
-  EXPECT_EQ(GetErrorDetail(VerifyChunk(payload, crc, layout_, sharding_, 1, 0)).kind(),
-            ps::ErrorDetail::BAD_CHECKSUM);
+  EXPECT_EQ(GetErrorDetail(Verify(payload, crc)).kind(), ps::ErrorDetail::BAD_CHECKSUM);
 }
 
 TEST_F(ChunkVerifierTest, NamesTheFirstNonFiniteValueWhereverItIs) {
@@ -87,13 +95,46 @@ TEST_F(ChunkVerifierTest, NamesTheFirstNonFiniteValueWhereverItIs) {
   }
 }
 
+TEST_F(ChunkVerifierTest, ReadsHalvesAsTheirEncodingSays) {
+  const ElementRange range = sharding_.chunk(1, 0);
+  std::vector<uint16_t> halves(range.size(), 0x7f7f);  // the largest finite one
+  const auto verify = [&](ps::GradientEncoding encoding) {
+    const Payload payload{nullptr, reinterpret_cast<const char*>(halves.data()),
+                          halves.size() * sizeof(uint16_t)};
+    return Verify(payload, Crc32c(payload.data, payload.size_bytes), 1, 0, encoding);
+  };
+  EXPECT_TRUE(verify(ps::BFLOAT16).ok()) << verify(ps::BFLOAT16);
+  for (const uint16_t bad : {0x7f80, 0xff80, 0x7fc0, 0xffff, 0x7f81}) {
+    for (const int64_t i :
+         {int64_t{0}, int64_t{15}, int64_t{63}, int64_t{64}, int64_t{801}, range.size() - 1}) {
+      halves.assign(halves.size(), 0x8001);
+      halves[i] = bad;
+      halves.back() = 0x7f80;
+      const ps::ErrorDetail detail = GetErrorDetail(verify(ps::BFLOAT16));
+      EXPECT_EQ(detail.kind(), ps::ErrorDetail::NON_FINITE);
+      const int64_t variable = layout_.VariableAt(range.begin + i);
+      EXPECT_EQ(detail.variable(), layout_.variables()[variable].name);
+      EXPECT_EQ(detail.index(), range.begin + i - layout_.offset(variable));
+    }
+  }
+  // A chunk of one encoding does not pass for another.
+  halves.assign(halves.size(), 0);
+  EXPECT_EQ(GetErrorDetail(verify(ps::FLOAT32)).kind(), ps::ErrorDetail::BAD_CHUNK);
+  EXPECT_EQ(GetErrorDetail(
+                Verify(Bytes(), Crc32c(values_.data(), values_.size() * 4), 1, 0, ps::BFLOAT16))
+                .kind(),
+            ps::ErrorDetail::BAD_CHUNK);
+  const absl::Status unknown = verify(static_cast<ps::GradientEncoding>(9));
+  EXPECT_EQ(GetErrorDetail(unknown).kind(), ps::ErrorDetail::BAD_CHUNK);
+  EXPECT_NE(unknown.message().find("encoding 9"), std::string::npos) << unknown;
+}
+
 TEST_F(ChunkVerifierTest, ReadsUnalignedBytes) {
   values_[5] = std::nanf("");
   std::vector<char> bytes(values_.size() * sizeof(float) + 1);
   std::memcpy(bytes.data() + 1, values_.data(), values_.size() * sizeof(float));
   const Payload payload{nullptr, bytes.data() + 1, bytes.size() - 1};
-  const absl::Status status =
-      VerifyChunk(payload, Crc32c(payload.data, payload.size_bytes), layout_, sharding_, 1, 0);
+  const absl::Status status = Verify(payload, Crc32c(payload.data, payload.size_bytes));
   EXPECT_EQ(GetErrorDetail(status).kind(), ps::ErrorDetail::NON_FINITE) << status;
 }
 

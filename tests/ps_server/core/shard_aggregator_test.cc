@@ -41,7 +41,7 @@ class ShardAggregatorTest : public testing::Test {
     options.sync = sync;
     options.shard = 0;
     options.tasks = tasks;
-    options.chunk_bytes = {8, 4};
+    options.chunk_elements = {2, 1};
     options.held_versions = {3, 4};
     shard_ = std::make_unique<ShardAggregator>(options);
   }
@@ -186,6 +186,15 @@ TEST_F(ShardAggregatorTest, ChecksEveryChunk) {
   header = Header(5, 0, 10, 1);
   EXPECT_EQ(KindOf(shard_->PushChunk(header, {nullptr, nullptr, 8}, absl::OkStatus())),
             ps::ErrorDetail::BAD_CHUNK);
+  // Half the bytes are a chunk only where the encoding says so.
+  EXPECT_EQ(KindOf(shard_->PushChunk(header, {nullptr, nullptr, 2}, absl::OkStatus())),
+            ps::ErrorDetail::BAD_CHUNK);
+  header.set_encoding(static_cast<ps::GradientEncoding>(9));
+  EXPECT_EQ(KindOf(shard_->PushChunk(header, {nullptr, nullptr, 4}, absl::OkStatus())),
+            ps::ErrorDetail::BAD_CHUNK);
+  header.set_encoding(ps::BFLOAT16);
+  EXPECT_EQ(KindOf(shard_->PushChunk(header, {nullptr, nullptr, 4}, absl::OkStatus())),
+            ps::ErrorDetail::BAD_CHUNK);
   EXPECT_TRUE(absl::IsDataLoss(Push(Header(5, 0, 10, 0), absl::DataLossError("damaged"))));
   EXPECT_EQ(shard_->staged_bytes(), 0);
 
@@ -202,6 +211,12 @@ TEST_F(ShardAggregatorTest, ChecksEveryChunk) {
   EXPECT_TRUE(Push(Header(4, 0, 10, 0)).ok());  // in the variables already
   EXPECT_EQ(Finish(Header(4, 0, 10, 1))->outcome(), ps::PushReply::ALREADY_APPLIED);
   EXPECT_EQ(shard_->staged_bytes(), 8);
+
+  const int64_t staged = shard_->staged_bytes();
+  header = Header(5, 1, 10, 1);
+  header.set_encoding(ps::BFLOAT16);
+  EXPECT_TRUE(shard_->PushChunk(header, {nullptr, nullptr, 2}, absl::OkStatus()).ok());
+  EXPECT_EQ(shard_->staged_bytes(), staged + 2);
 }
 
 TEST_F(ShardAggregatorTest, WithOneTaskTheLastChunkCarriesTheCommit) {

@@ -29,7 +29,7 @@ void SimServer::Start() {
     options.shard = shard->number;
     options.tasks = config.shards;
     for (const int elements : config.chunk_elements[shard->number]) {
-      options.chunk_bytes.push_back(elements * static_cast<int64_t>(sizeof(float)));
+      options.chunk_elements.push_back(elements);
     }
     options.held_versions = shard->store.held();
     shard->machine = std::make_unique<ShardAggregator>(options, config.rules);

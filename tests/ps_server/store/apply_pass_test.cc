@@ -1,7 +1,7 @@
 #include "ps_server/store/apply_pass.h"
 
+#include <bit>
 #include <cmath>
-#include <cstring>
 #include <string>
 #include <vector>
 
@@ -10,6 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "kernels/bfloat16.h"
 #include "tests/ps_server/store/store_test_util.h"
 
 namespace pushpull {
@@ -22,7 +23,7 @@ void ExpectSameBits(const std::vector<float>& got, const std::vector<float>& exp
                     const std::string& label) {
   ASSERT_EQ(got.size(), expected.size()) << label;
   for (size_t i = 0; i < got.size(); ++i) {
-    ASSERT_EQ(std::memcmp(&got[i], &expected[i], sizeof(float)), 0)
+    ASSERT_EQ(std::bit_cast<uint32_t>(got[i]), std::bit_cast<uint32_t>(expected[i]))
         << label << ": element " << i << " is " << got[i] << ", expected " << expected[i];
   }
 }
@@ -31,6 +32,7 @@ struct RunOptions {
   int tasks = 1;
   int threads = 1;
   int misalign = 0;
+  uint32_t halves = 0;  // of CutContributions
 };
 
 // Applies `steps` steps through ApplyPass, each shard on its own, and returns all vectors of the
@@ -53,7 +55,7 @@ std::vector<float> RunSteps(const VariableLayout& layout, const OptimizerSpec& o
     std::vector<double> norms(layout.num_variables(), 0.0);
     std::vector<std::vector<GradientContribution>> cut;
     for (int shard = 0; shard < options.tasks; ++shard) {
-      cut.push_back(CutContributions(steps[t], sharding, shard, options.misalign));
+      cut.push_back(CutContributions(steps[t], sharding, shard, options.misalign, options.halves));
       if (optimizer.clipping == ClippingKind::kNone) continue;
       const auto part = passes[shard].MeasureNorms(cut[shard], states[t % 2][shard].view());
       EXPECT_TRUE(part.ok()) << part.status();
@@ -116,6 +118,26 @@ TEST_P(EachOptimizer, EqualsTheScalarFloatOracleBitForBit) {
       from = to;
     }
     ExpectSameBits(got, from.Flatten(), absl::StrCat(samples.size(), " contributors"));
+  }
+}
+
+TEST_P(EachOptimizer, SumsHalvesAsTheFloatsTheyAre) {
+  const VariableLayout layout = MakeLayout();
+  for (const std::string clip : {"", "gradient_clipping_by_norm: 4"}) {
+    const OptimizerSpec optimizer = Make(clip);
+    for (const uint32_t halves : {1u, 2u, 5u, 7u}) {
+      auto steps = RandomSteps(layout, 3, {11, 10, 10});
+      const std::vector<float> got = RunSteps(
+          layout, optimizer, steps, {.tasks = 2, .threads = 2, .misalign = 3, .halves = halves});
+      for (auto& contributors : steps) {
+        for (size_t k = 0; k < contributors.size(); ++k) {
+          if ((halves >> k & 1) == 0) continue;
+          for (float& value : contributors[k].values) value = ToFloat(ToBfloat16(value));
+        }
+      }
+      ExpectSameBits(got, RunSteps(layout, optimizer, steps, {.tasks = 2}),
+                     absl::StrCat("halves ", halves, " ", clip));
+    }
   }
 }
 

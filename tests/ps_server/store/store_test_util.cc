@@ -11,6 +11,7 @@
 #include "google/protobuf/text_format.h"
 
 #include "common/random.h"
+#include "kernels/bfloat16.h"
 #include "ps_server/store/initial_state.h"
 
 namespace pushpull {
@@ -171,16 +172,25 @@ FullGradient RandomGradient(const VariableLayout& layout, uint32_t slot, uint64_
 
 std::vector<GradientContribution> CutContributions(const std::vector<FullGradient>& gradients,
                                                    const Sharding& sharding, int shard,
-                                                   int misalign) {
+                                                   int misalign, uint32_t halves) {
   std::vector<GradientContribution> contributions;
   for (const FullGradient& gradient : gradients) {
     GradientContribution contribution{gradient.slot, gradient.samples, {}};
     for (int i = 0; i < sharding.num_chunks(shard); ++i) {
       const ElementRange range = sharding.chunk(shard, i);
-      const size_t size = range.size() * sizeof(float);
+      const bool as_halves = (halves >> contributions.size() & 1) != 0;
+      const size_t size = range.size() * (as_halves ? sizeof(Bfloat16) : sizeof(float));
       const size_t skip = (misalign + i) % 64;
       std::shared_ptr<char[]> bytes(new char[skip + size]);
-      std::memcpy(bytes.get() + skip, gradient.values.data() + range.begin, size);
+      const float* const values = gradient.values.data() + range.begin;
+      if (as_halves) {
+        for (int64_t e = 0; e < range.size(); ++e) {
+          const Bfloat16 half = ToBfloat16(values[e]);
+          std::memcpy(bytes.get() + skip + e * sizeof(half), &half, sizeof(half));
+        }
+      } else {
+        std::memcpy(bytes.get() + skip, values, size);
+      }
       contribution.chunks.push_back({bytes, bytes.get() + skip, size});
     }
     contributions.push_back(std::move(contribution));

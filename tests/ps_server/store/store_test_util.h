@@ -72,10 +72,11 @@ FullGradient RandomGradient(const VariableLayout& layout, uint32_t slot, uint64_
                             uint64_t seed, float scale = 1.0f);
 
 // The shard's chunks of each gradient; chunk i begins (misalign + i) % 64 bytes past an aligned
-// address and ends with its allocation.
+// address and ends with its allocation. Of the contributors whose bit is set in `halves` (by
+// position) they are bfloat16.
 std::vector<GradientContribution> CutContributions(const std::vector<FullGradient>& gradients,
                                                    const Sharding& sharding, int shard,
-                                                   int misalign);
+                                                   int misalign, uint32_t halves = 0);
 
 // The formulas of apply_pass.h and apply_kernels.h, element by element with std::fma, over the
 // whole vector.
