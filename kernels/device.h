@@ -1,5 +1,6 @@
-// A GPU as the worker sees it: memory, operators, and two queues of work, one for computing and one
-// for copies back to the host, so that gradients leave while backward goes on.
+// A GPU as the worker sees it: memory, operators, and three queues of work: one for computing, one
+// for copies back to the host, so that gradients leave while backward goes on, and one for uploads
+// ahead, so that weights and images arrive before the step that needs them.
 //
 // Thread rule: one calling thread at a time. Calls queue work and return; Wait blocks. The first
 // error of queued work sticks: everything after it does nothing, and Wait and status() return it
@@ -47,16 +48,24 @@ class Device : public MemorySource {
   virtual Operators<float>* float_operators() = 0;
   virtual Operators<Bfloat16>* bfloat16_operators() = 0;
 
-  // From pinned memory, in order with the operators. `from` has to stay as it is until the copy is
-  // done.
+  // From pinned memory (any other takes longer), in order with the operators. `from` has to stay as
+  // it is until the copy is done.
   virtual void CopyToDevice(void* to, const void* from, int64_t bytes) = 0;
 
-  // To pinned memory on the copy queue, once the compute queue has reached `after`.
+  // As CopyToDevice, but on the upload queue, once the compute queue has reached `after` (null: at
+  // once). Operators that read it have to come after a ComputeAfter.
+  virtual void Upload(void* to, const void* from, int64_t bytes, DeviceEvent* after) = 0;
+
+  // To pinned memory (to any other the call waits for the copy) on the copy queue, once the compute
+  // queue has reached `after`.
   virtual void CopyToHost(void* to, const void* from, int64_t bytes, DeviceEvent* after) = 0;
 
   virtual std::unique_ptr<DeviceEvent> MakeEvent() = 0;
   virtual void RecordCompute(DeviceEvent* event) = 0;  // after what the compute queue has so far
   virtual void RecordCopy(DeviceEvent* event) = 0;     // after what the copy queue has so far
+  virtual void RecordUpload(DeviceEvent* event) = 0;   // after what the upload queue has so far
+  // What the compute queue gets from now on waits for the event, which has been recorded.
+  virtual void ComputeAfter(DeviceEvent* event) = 0;
   virtual absl::Status Wait(DeviceEvent* event) = 0;
   // Of two events that have been waited for; to be measured, both recorded on the compute queue.
   virtual absl::StatusOr<double> MillisecondsBetween(DeviceEvent* first, DeviceEvent* second) = 0;

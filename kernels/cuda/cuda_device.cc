@@ -73,6 +73,7 @@ class CudaDevice final : public Device {
   ~CudaDevice() override {
     if (queue_.stream != nullptr) cudaStreamDestroy(queue_.stream);
     if (copies_ != nullptr) cudaStreamDestroy(copies_);
+    if (uploads_ != nullptr) cudaStreamDestroy(uploads_);
   }
 
   absl::Status Start(const cudaDeviceProp& properties) {
@@ -80,6 +81,7 @@ class CudaDevice final : public Device {
     queue_.shared_bytes_limit = static_cast<int>(properties.sharedMemPerBlockOptin);
     queue_.Note(cudaStreamCreateWithFlags(&queue_.stream, cudaStreamNonBlocking), "stream");
     queue_.Note(cudaStreamCreateWithFlags(&copies_, cudaStreamNonBlocking), "stream");
+    queue_.Note(cudaStreamCreateWithFlags(&uploads_, cudaStreamNonBlocking), "stream");
     return status();
   }
 
@@ -148,6 +150,12 @@ class CudaDevice final : public Device {
     queue_.Note(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, queue_.stream), "upload");
   }
 
+  void Upload(void* to, const void* from, int64_t bytes, DeviceEvent* after) override {
+    if (queue_.error != cudaSuccess) return;
+    if (after != nullptr) queue_.Note(cudaStreamWaitEvent(uploads_, EventOf(after), 0), "upload");
+    queue_.Note(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, uploads_), "upload");
+  }
+
   void CopyToHost(void* to, const void* from, int64_t bytes, DeviceEvent* after) override {
     if (queue_.error != cudaSuccess) return;
     queue_.Note(cudaStreamWaitEvent(copies_, EventOf(after), 0), "download");
@@ -166,6 +174,14 @@ class CudaDevice final : public Device {
   void RecordCopy(DeviceEvent* event) override {
     if (queue_.error != cudaSuccess) return;
     queue_.Note(cudaEventRecord(EventOf(event), copies_), "event");
+  }
+  void RecordUpload(DeviceEvent* event) override {
+    if (queue_.error != cudaSuccess) return;
+    queue_.Note(cudaEventRecord(EventOf(event), uploads_), "event");
+  }
+  void ComputeAfter(DeviceEvent* event) override {
+    if (queue_.error != cudaSuccess) return;
+    queue_.Note(cudaStreamWaitEvent(queue_.stream, EventOf(event), 0), "event");
   }
   absl::Status Wait(DeviceEvent* event) override {
     if (queue_.error == cudaSuccess) {
@@ -225,6 +241,7 @@ class CudaDevice final : public Device {
   int64_t used_bytes_ = 0;
   Queue queue_;
   cudaStream_t copies_ = nullptr;
+  cudaStream_t uploads_ = nullptr;
   const std::unique_ptr<Operators<float>> float_operators_;
   const std::unique_ptr<Operators<Bfloat16>> bfloat16_operators_;
 };

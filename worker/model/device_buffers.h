@@ -25,7 +25,7 @@ struct DeviceBufferSizes {
   int64_t objects = 0;       // at first
   int64_t outputs = 0;       // as floats
   bool converts = false;     // the network's numbers are no floats
-  bool stages_images = false;  // bytes are read where they are
+  bool byte_images = false;  // which are read where they are, floats are copied on the host
 
   // `element_bytes` of an activation.
   DeviceBufferSizes(const NetworkSpec& spec, int64_t total_elements, const RunnerOptions& options,
@@ -68,8 +68,11 @@ class DeviceBuffers {
   int64_t first_object_at() const { return kLabelsAt + sizes_.labels; }
   int64_t small_bytes() const { return kLabelsAt + 2 * sizes_.labels; }
 
-  StagedMemory variables, gradient, images, small, objects, outputs;
+  std::unique_ptr<Memory> variables, gradient;
+  std::unique_ptr<Memory> byte_images;
+  StagedMemory float_images;  // one of the two kinds is there
   std::unique_ptr<Memory> typed_images;
+  StagedMemory small, objects, outputs;
 
  private:
   Device& device_;

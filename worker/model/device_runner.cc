@@ -1,8 +1,7 @@
 #include "worker/model/device_runner.h"
 
 #include <algorithm>
-#include <cstring>
-#include <map>
+#include <optional>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -13,13 +12,14 @@
 
 #include "common/status_macros.h"
 #include "worker/model/device_buffers.h"
+#include "worker/model/device_inputs.h"
 #include "worker/model/network.h"
+#include "worker/model/step_pieces.h"
 
 namespace pushpull {
 namespace {
 
 constexpr int64_t kFloatBytes = sizeof(float);
-constexpr size_t kMostRecordings = 8;
 // What a GPU gives is a multiple of this.
 constexpr int64_t kBlockBytes = int64_t{2} << 20;
 
@@ -35,15 +35,16 @@ Operators<T>* OperatorsOf(Device* device) {
 template <typename T>
 class DeviceRunner final : public NetworkRunner {
  public:
-  DeviceRunner(const NetworkSpec& spec, int64_t total_elements, Device* device,
+  DeviceRunner(const NetworkSpec& network, int64_t total_elements, Device* device,
                const DeviceRunnerOptions& options)
-      : NetworkRunner(spec, total_elements, options.runner),
+      : NetworkRunner(network, total_elements, options.runner),
         device_(*device),
         operators_(*OperatorsOf<T>(device)),
         device_options_(options),
-        buffers_(device, DeviceBufferSizes(spec, total_elements, options.runner, sizeof(T))),
-        inference_done_(device->MakeEvent()),
-        inference_copied_(device->MakeEvent()) {}
+        buffers_(device, DeviceBufferSizes(network, total_elements, options.runner, sizeof(T))),
+        inputs_(&spec(), &this->options(), device, &operators_, &buffers_),
+        computed_(device->MakeEvent()),
+        copied_(device->MakeEvent()) {}
 
   absl::Status AllocateOnDevice(const VariableLayout& layout);
   absl::Status AllocateOnHost() { return buffers_.AllocateOnHost(); }
@@ -51,55 +52,72 @@ class DeviceRunner final : public NetworkRunner {
   absl::StatusOr<std::unique_ptr<Memory>> AllocateImages(int64_t bytes) override {
     return device_.AllocatePinned(bytes);
   }
+  absl::StatusOr<std::unique_ptr<Memory>> AllocateVector() override {
+    return device_.AllocatePinned(total_elements() * kFloatBytes);
+  }
+  void StageImages(const uint8_t* bytes, int64_t samples) override {
+    inputs_.StageImages(bytes, samples);
+  }
+  void StageVariables(absl::Span<const float> variables, int64_t first, int64_t end) override;
   std::vector<const float*> outputs() const override;
   int64_t arena_bytes() const override { return network_->arena_bytes(); }
 
  private:
   static constexpr bool kConverts = !std::is_same_v<T, float>;
 
-  // A stretch of a step after which a piece of the gradient is final.
-  struct Piece {
-    int64_t first = 0;  // element
-    std::unique_ptr<DeviceGraph> graph;
-  };
-  struct Recording {
-    bool seen = false;          // a step of this size has run
-    std::vector<Piece> pieces;  // empty: not recorded yet
+  // A step of which not all of forward is queued.
+  struct BegunStep {
+    const float* variables = nullptr;
+    ImageBatch<float> batch;
+    uint64_t dropout_seed = 0;
+    size_t forward_pieces = 0;  // queued
+
+    bool IsOf(const float* other_variables, const ImageBatch<float>& other,
+              uint64_t other_seed) const {
+      return variables == other_variables && dropout_seed == other_seed &&
+             batch.images == other.images && batch.bytes == other.bytes &&
+             batch.labels == other.labels && batch.objects == other.objects &&
+             batch.samples == other.samples;
+    }
   };
   struct PieceEvents {
     std::unique_ptr<DeviceEvent> computed;
     std::unique_ptr<DeviceEvent> copied;
   };
 
+  void BeginStaged(const float* variables, const ImageBatch<float>& batch,
+                   uint64_t dropout_seed) override;
   absl::StatusOr<ObjectiveResult> RunStep(const float* variables, const ImageBatch<float>& batch,
                                           uint64_t dropout_seed, float* gradient,
-                                          GradientReady ready) override;
+                                          StepUnderWay under_way, GradientReady ready) override;
   absl::Status RunInference(const float* variables, const ImageBatch<float>& batch,
                             int64_t num_updates) override;
   absl::StatusOr<ObjectiveResult> RunEvaluation(const float* variables,
                                                 const ImageBatch<float>& batch,
                                                 int64_t num_updates) override;
 
-  absl::Status Upload(const float* variables, const ImageBatch<float>& batch, bool with_targets,
-                      uint64_t dropout_seed);
-  NetworkBatch<T> BatchOnDevice(int64_t samples) const;
-  void ConvertImages(int64_t samples);
-
-  int64_t QueuePiece(size_t piece, int64_t samples);
-  absl::StatusOr<std::vector<int64_t>> QueueStep(int64_t samples);
-  void QueueCopyBack(size_t piece, int64_t first, int64_t end);
+  absl::Status BeginStep(const float* variables, const ImageBatch<float>& batch,
+                         uint64_t dropout_seed);
+  void GiveUpBegunStep();
+  void QueueForward(int64_t available, bool staged);
+  std::vector<int64_t> QueueBackward(float* gradient);
+  void QueueCopyBack(size_t piece, int64_t first, int64_t end, float* gradient);
+  absl::Status QueueInference(const float* variables, const ImageBatch<float>& batch,
+                              bool with_targets, int64_t num_updates);
   void QueueOutputs(int64_t samples);
 
   Device& device_;
   Operators<T>& operators_;
   const DeviceRunnerOptions device_options_;
   DeviceBuffers buffers_;
+  DeviceInputs<T> inputs_;
   std::unique_ptr<Network<T>> network_;
-  FlatObjects objects_;
-  std::map<int64_t, Recording> recordings_;  // by samples
-  std::vector<PieceEvents> events_;
-  const std::unique_ptr<DeviceEvent> inference_done_;
-  const std::unique_ptr<DeviceEvent> inference_copied_;
+  std::unique_ptr<StepPieces<T>> pieces_;
+  std::optional<BegunStep> begun_;
+  std::vector<PieceEvents> events_;  // of backward
+  // Of inference.
+  const std::unique_ptr<DeviceEvent> computed_;
+  const std::unique_ptr<DeviceEvent> copied_;
 };
 
 template <typename T>
@@ -109,88 +127,70 @@ absl::Status DeviceRunner<T>::AllocateOnDevice(const VariableLayout& layout) {
   network.training = options().training;
   network.memory = &device_;
   PP_ASSIGN_OR_RETURN(network_, Network<T>::Create(spec(), layout, &operators_, network));
+  const auto elements = [](int64_t bytes) { return std::max<int64_t>(bytes / kFloatBytes, 1); };
+  pieces_ = std::make_unique<StepPieces<T>>(
+      network_.get(), &device_,
+      StepPieceOptions{elements(device_options_.forward_piece_bytes),
+                       elements(device_options_.piece_bytes), device_options_.record_steps});
   return buffers_.AllocateOnDevice();
 }
 
-// Everything of the last call is done: its results have been waited for.
+// What begins then writes where the step that is given up may still read.
 template <typename T>
-absl::Status DeviceRunner<T>::Upload(const float* variables, const ImageBatch<float>& batch,
-                                     bool with_targets, uint64_t dropout_seed) {
+void DeviceRunner<T>::GiveUpBegunStep() {
+  if (!begun_.has_value()) return;
+  begun_.reset();
+  device_.RecordCompute(computed_.get());
+  device_.Wait(computed_.get()).IgnoreError();  // the next call reports it
+}
+
+template <typename T>
+absl::Status DeviceRunner<T>::BeginStep(const float* variables, const ImageBatch<float>& batch,
+                                        uint64_t dropout_seed) {
+  GiveUpBegunStep();
   PP_RETURN_IF_ERROR(device_.status());
-  const auto stage = [this](const StagedMemory& memory, const void* from, int64_t bytes) {
-    std::memcpy(memory.host->data(), from, bytes);
-    device_.CopyToDevice(memory.device->data(), memory.host->data(), bytes);
-  };
-  if (with_targets && spec().detection.has_value()) {
-    objects_.Assign(batch.objects, batch.samples);
-    const int64_t bytes = static_cast<int64_t>(objects_.objects.size() * sizeof(LabeledBox));
-    PP_ASSIGN_OR_RETURN(const bool moved, buffers_.GrowObjects(bytes));
-    if (moved) recordings_.clear();
-    if (bytes > 0) stage(buffers_.objects, objects_.objects.data(), bytes);
-    std::memcpy(buffers_.small.on_host<char>(buffers_.first_object_at()), objects_.first.data(),
-                objects_.first.size() * sizeof(int32_t));
-  } else if (with_targets) {
-    std::memcpy(buffers_.small.on_host<char>(DeviceBuffers::kLabelsAt), batch.labels,
-                batch.samples * sizeof(int32_t));
-  }
-  *buffers_.small.on_host<uint64_t>(DeviceBuffers::kSeedAt) = dropout_seed;
-  device_.CopyToDevice(buffers_.small.device->data(), buffers_.small.host->data(),
-                       buffers_.small_bytes());
-  stage(buffers_.variables, variables, total_elements() * kFloatBytes);
-  const int64_t image_elements = batch.samples * spec().input.num_elements();
-  if (options().byte_images) {
-    device_.CopyToDevice(buffers_.images.device->data(), batch.bytes, image_elements);
-  } else {
-    stage(buffers_.images, batch.images, image_elements * kFloatBytes);
-  }
+  PP_ASSIGN_OR_RETURN(const bool moved, inputs_.UploadBatch(batch, true, dropout_seed));
+  if (moved) pieces_->Forget();
+  typename Network<T>::Step step;
+  step.variables = static_cast<const float*>(buffers_.variables->data());
+  step.batch = inputs_.BatchOnDevice(batch.samples);
+  step.dropout_seed = buffers_.small.on_device<uint64_t>(DeviceBuffers::kSeedAt);
+  step.gradient = static_cast<float*>(buffers_.gradient->data());
+  step.result = buffers_.small.on_device<ObjectiveResult>(DeviceBuffers::kResultAt);
+  pieces_->Begin(step);
+  begun_ = {variables, batch, dropout_seed, 0};
   return absl::OkStatus();
 }
 
 template <typename T>
-NetworkBatch<T> DeviceRunner<T>::BatchOnDevice(int64_t samples) const {
-  NetworkBatch<T> batch;
-  const Memory& images =
-      buffers_.typed_images != nullptr ? *buffers_.typed_images : *buffers_.images.device;
-  batch.images = static_cast<const T*>(images.data());
-  batch.samples = samples;
-  batch.labels = buffers_.small.on_device<int32_t>(DeviceBuffers::kLabelsAt);
-  if (spec().detection.has_value()) {
-    batch.objects = buffers_.objects.on_device<LabeledBox>();
-    batch.first_object = buffers_.small.on_device<int32_t>(buffers_.first_object_at());
-  }
-  return batch;
+void DeviceRunner<T>::BeginStaged(const float* variables, const ImageBatch<float>& batch,
+                                  uint64_t dropout_seed) {
+  BeginStep(variables, batch, dropout_seed).IgnoreError();  // the step itself begins anew
 }
 
 template <typename T>
-void DeviceRunner<T>::ConvertImages(int64_t samples) {
-  if (buffers_.typed_images == nullptr) return;
-  const int64_t size = samples * spec().input.num_elements();
-  T* const to = static_cast<T*>(buffers_.typed_images->data());
-  if (options().byte_images) {
-    operators_.ConvertFromBytes(size, buffers_.images.on_device<uint8_t>(), to);
-  } else {
-    operators_.ConvertFromFloat(size, buffers_.images.on_device<float>(), to);
+void DeviceRunner<T>::StageVariables(absl::Span<const float> variables, int64_t first,
+                                     int64_t end) {
+  // What the step has taken up already is about to be told anew.
+  if (first == 0 && begun_.has_value() && begun_->forward_pieces > 0) GiveUpBegunStep();
+  inputs_.StageVariables(variables.data(), first, end);
+  if (begun_.has_value() && begun_->variables == variables.data()) {
+    QueueForward(inputs_.StagedEnd(variables.data()), /*staged=*/true);
   }
 }
 
-// Calls operators only, so that it can be recorded. Returns the first element that is final.
 template <typename T>
-int64_t DeviceRunner<T>::QueuePiece(size_t piece, int64_t samples) {
-  if (piece == 0) {
-    ConvertImages(samples);
-    typename Network<T>::Step step;
-    step.variables = buffers_.variables.on_device<float>();
-    step.batch = BatchOnDevice(samples);
-    step.dropout_seed = buffers_.small.on_device<uint64_t>(DeviceBuffers::kSeedAt);
-    step.gradient = buffers_.gradient.on_device<float>();
-    step.result = buffers_.small.on_device<ObjectiveResult>(DeviceBuffers::kResultAt);
-    network_->BeginStep(step);
+void DeviceRunner<T>::QueueForward(int64_t available, bool staged) {
+  const std::vector<int64_t>& stops = pieces_->forward_stops();
+  for (size_t& piece = begun_->forward_pieces; piece < stops.size() && stops[piece] <= available;
+       ++piece) {
+    if (staged) inputs_.AwaitStagedVariables();
+    pieces_->QueueForward();
   }
-  return network_->ContinueStep(std::max<int64_t>(device_options_.piece_bytes / kFloatBytes, 1));
 }
 
 template <typename T>
-void DeviceRunner<T>::QueueCopyBack(size_t piece, int64_t first, int64_t end) {
+void DeviceRunner<T>::QueueCopyBack(size_t piece, int64_t first, int64_t end, float* gradient) {
   if (piece == events_.size()) events_.push_back({device_.MakeEvent(), device_.MakeEvent()});
   const PieceEvents& events = events_[piece];
   device_.RecordCompute(events.computed.get());
@@ -199,42 +199,22 @@ void DeviceRunner<T>::QueueCopyBack(size_t piece, int64_t first, int64_t end) {
                        buffers_.small.on_device<char>(DeviceBuffers::kResultAt),
                        sizeof(ObjectiveResult), events.computed.get());
   }
-  device_.CopyToHost(buffers_.gradient.on_host<float>() + first,
-                     buffers_.gradient.on_device<float>() + first, (end - first) * kFloatBytes,
-                     events.computed.get());
+  device_.CopyToHost(gradient + first, static_cast<const float*>(buffers_.gradient->data()) + first,
+                     (end - first) * kFloatBytes, events.computed.get());
   device_.RecordCopy(events.copied.get());
 }
 
 // Returns where the pieces begin.
 template <typename T>
-absl::StatusOr<std::vector<int64_t>> DeviceRunner<T>::QueueStep(int64_t samples) {
-  if (recordings_.size() >= kMostRecordings && !recordings_.contains(samples)) recordings_.clear();
-  Recording& recording = recordings_[samples];
-  const bool replays = !recording.pieces.empty();
-  const bool records = !replays && recording.seen && device_options_.record_steps;
-  recording.seen = true;
-  std::vector<Piece> recorded;
+std::vector<int64_t> DeviceRunner<T>::QueueBackward(float* gradient) {
   std::vector<int64_t> firsts;
   int64_t end = total_elements();
-  for (size_t piece = 0; end > 0; ++piece) {
-    int64_t first = 0;
-    if (replays) {
-      first = recording.pieces[piece].first;
-      device_.Launch(recording.pieces[piece].graph.get());
-    } else if (records) {
-      std::unique_ptr<DeviceGraph> graph =
-          device_.Record([&] { first = QueuePiece(piece, samples); });
-      PP_RETURN_IF_ERROR(device_.status());
-      device_.Launch(graph.get());
-      recorded.push_back({first, std::move(graph)});
-    } else {
-      first = QueuePiece(piece, samples);
-    }
-    QueueCopyBack(piece, first, end);
+  while (end > 0) {
+    const int64_t first = pieces_->QueueBackward();
+    QueueCopyBack(firsts.size(), first, end, gradient);
     firsts.push_back(first);
     end = first;
   }
-  if (records) recording.pieces = std::move(recorded);
   return firsts;
 }
 
@@ -242,17 +222,20 @@ template <typename T>
 absl::StatusOr<ObjectiveResult> DeviceRunner<T>::RunStep(const float* variables,
                                                          const ImageBatch<float>& batch,
                                                          uint64_t dropout_seed, float* gradient,
+                                                         StepUnderWay under_way,
                                                          GradientReady ready) {
-  PP_RETURN_IF_ERROR(Upload(variables, batch, true, dropout_seed));
-  PP_ASSIGN_OR_RETURN(const std::vector<int64_t> firsts, QueueStep(batch.samples));
-  int64_t end = total_elements();
+  const bool staged = inputs_.StagedEnd(variables) == total_elements();
+  if (!staged || !begun_.has_value() || !begun_->IsOf(variables, batch, dropout_seed)) {
+    PP_RETURN_IF_ERROR(BeginStep(variables, batch, dropout_seed));
+  }
+  if (!staged) inputs_.UploadVariables(variables, total_elements());
+  QueueForward(total_elements(), staged);
+  const std::vector<int64_t> firsts = QueueBackward(gradient);
+  begun_.reset();
+  under_way();
   for (size_t piece = 0; piece < firsts.size(); ++piece) {
     PP_RETURN_IF_ERROR(device_.Wait(events_[piece].copied.get()));
-    const int64_t first = firsts[piece];
-    std::memcpy(gradient + first, buffers_.gradient.on_host<float>() + first,
-                (end - first) * kFloatBytes);
-    ready(first);
-    end = first;
+    ready(firsts[piece]);
   }
   return *buffers_.small.on_host<ObjectiveResult>(DeviceBuffers::kResultAt);
 }
@@ -275,12 +258,12 @@ void DeviceRunner<T>::QueueOutputs(int64_t samples) {
     }
     at += options().max_batch * elements;
   }
-  device_.RecordCompute(inference_done_.get());
+  device_.RecordCompute(computed_.get());
   const std::vector<const float*> hosts = outputs();
   for (size_t i = 0; i < floats.size(); ++i) {
     const int64_t elements = spec().layers[layers[i]].output_shape.num_elements();
     device_.CopyToHost(const_cast<float*>(hosts[i]), floats[i], samples * elements * kFloatBytes,
-                       inference_done_.get());
+                       computed_.get());
   }
 }
 
@@ -296,30 +279,43 @@ std::vector<const float*> DeviceRunner<T>::outputs() const {
 }
 
 template <typename T>
+absl::Status DeviceRunner<T>::QueueInference(const float* variables, const ImageBatch<float>& batch,
+                                             bool with_targets, int64_t num_updates) {
+  GiveUpBegunStep();
+  PP_RETURN_IF_ERROR(device_.status());
+  PP_ASSIGN_OR_RETURN(const bool moved, inputs_.UploadBatch(batch, with_targets, 0));
+  if (moved) pieces_->Forget();
+  if (inputs_.StagedEnd(variables) == total_elements()) {
+    inputs_.AwaitStagedVariables();
+  } else {
+    inputs_.UploadVariables(variables, total_elements());
+  }
+  network_->Infer(static_cast<const float*>(buffers_.variables->data()),
+                  inputs_.BatchOnDevice(batch.samples), num_updates);
+  return absl::OkStatus();
+}
+
+template <typename T>
 absl::Status DeviceRunner<T>::RunInference(const float* variables, const ImageBatch<float>& batch,
                                            int64_t num_updates) {
-  PP_RETURN_IF_ERROR(Upload(variables, batch, false, 0));
-  ConvertImages(batch.samples);
-  network_->Infer(buffers_.variables.on_device<float>(), BatchOnDevice(batch.samples), num_updates);
+  PP_RETURN_IF_ERROR(QueueInference(variables, batch, false, num_updates));
   QueueOutputs(batch.samples);
-  device_.RecordCopy(inference_copied_.get());
-  return device_.Wait(inference_copied_.get());
+  device_.RecordCopy(copied_.get());
+  return device_.Wait(copied_.get());
 }
 
 template <typename T>
 absl::StatusOr<ObjectiveResult> DeviceRunner<T>::RunEvaluation(const float* variables,
                                                                const ImageBatch<float>& batch,
                                                                int64_t num_updates) {
-  PP_RETURN_IF_ERROR(Upload(variables, batch, true, 0));
-  ConvertImages(batch.samples);
-  network_->Infer(buffers_.variables.on_device<float>(), BatchOnDevice(batch.samples), num_updates);
+  PP_RETURN_IF_ERROR(QueueInference(variables, batch, true, num_updates));
   network_->Evaluate(buffers_.small.on_device<ObjectiveResult>(DeviceBuffers::kResultAt));
   QueueOutputs(batch.samples);
   device_.CopyToHost(buffers_.small.on_host<char>(DeviceBuffers::kResultAt),
                      buffers_.small.on_device<char>(DeviceBuffers::kResultAt),
-                     sizeof(ObjectiveResult), inference_done_.get());
-  device_.RecordCopy(inference_copied_.get());
-  PP_RETURN_IF_ERROR(device_.Wait(inference_copied_.get()));
+                     sizeof(ObjectiveResult), computed_.get());
+  device_.RecordCopy(copied_.get());
+  PP_RETURN_IF_ERROR(device_.Wait(copied_.get()));
   return *buffers_.small.on_host<ObjectiveResult>(DeviceBuffers::kResultAt);
 }
 

@@ -25,6 +25,8 @@ struct DeviceRunnerOptions {
   bool record_steps = true;
   // The gradient leaves in pieces of at least so much.
   int64_t piece_bytes = int64_t{2} << 20;
+  // Variables that are staged are taken up in pieces of so much.
+  int64_t forward_piece_bytes = int64_t{1} << 20;
 };
 
 // `device` must outlive the runner and serve only the thread that calls it. Errors as

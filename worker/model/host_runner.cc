@@ -13,6 +13,7 @@ template <typename T>
 class HostRunner final : public BasicNetworkRunner<T> {
  public:
   using GradientReady = typename BasicNetworkRunner<T>::GradientReady;
+  using StepUnderWay = typename BasicNetworkRunner<T>::StepUnderWay;
 
   HostRunner(std::unique_ptr<Network<T>> network, Operators<T>* operators, int64_t total_elements,
              const RunnerOptions& options)
@@ -23,6 +24,9 @@ class HostRunner final : public BasicNetworkRunner<T> {
   absl::StatusOr<std::unique_ptr<Memory>> AllocateImages(int64_t bytes) override {
     return HostMemory()->Allocate(bytes);
   }
+  absl::StatusOr<std::unique_ptr<Memory>> AllocateVector() override {
+    return HostMemory()->Allocate(total_elements() * static_cast<int64_t>(sizeof(T)));
+  }
 
   std::vector<const T*> outputs() const override { return network_->outputs(); }
   int64_t arena_bytes() const override { return network_->arena_bytes(); }
@@ -30,7 +34,8 @@ class HostRunner final : public BasicNetworkRunner<T> {
  private:
   absl::StatusOr<ObjectiveResult> RunStep(const T* variables, const ImageBatch<T>& batch,
                                           uint64_t dropout_seed, T* gradient,
-                                          GradientReady ready) override {
+                                          StepUnderWay under_way, GradientReady ready) override {
+    under_way();
     ObjectiveResult result;
     typename Network<T>::Step step;
     step.variables = variables;
@@ -39,6 +44,7 @@ class HostRunner final : public BasicNetworkRunner<T> {
     step.gradient = gradient;
     step.result = &result;
     network_->BeginStep(step);
+    network_->ContinueForward(total_elements());
     int64_t first = total_elements();
     do {
       first = network_->ContinueStep(1);

@@ -48,6 +48,19 @@ int64_t WorkspaceBytes(const NetworkSpec& spec, const Operators<T>& operators, i
   return bytes;
 }
 
+std::vector<int64_t> VariablesEnd(const std::vector<LayerVariables>& layers) {
+  std::vector<int64_t> ends;
+  int64_t end = 0;
+  for (const LayerVariables& slots : layers) {
+    for (const VariableSlot* slot : {&slots.weights, &slots.biases, &slots.gamma, &slots.beta,
+                                     &slots.moving_mean, &slots.moving_variance}) {
+      if (slot->present()) end = std::max(end, slot->offset + slot->size);
+    }
+    ends.push_back(end);
+  }
+  return ends;
+}
+
 // What no operator writes: frozen variables and padding, neighbours as one range.
 std::vector<ElementRange> ZeroRanges(const LayerVariables& slots) {
   std::vector<ElementRange> ranges;
@@ -89,6 +102,7 @@ absl::StatusOr<typename Network<T>::Plan> Network<T>::MakePlan(const NetworkSpec
   PP_RETURN_IF_ERROR(CheckGraph(spec));
   Plan plan;
   PP_ASSIGN_OR_RETURN(plan.variables, ResolveVariables(spec, layout));
+  plan.variables_end = VariablesEnd(plan.variables);
   plan.total_elements = layout.total_elements();
   plan.first_trainable = FirstTrainable(plan.variables);
   const ElementBytes bytes{sizeof(T), sizeof(Parameter)};
@@ -158,20 +172,46 @@ absl::Status Network<T>::AllocateMemory() {
 template <typename T>
 void Network<T>::BeginStep(const Step& step) {
   CHECK(options_.training) << "the network was built for inference only";
-  Begin({step.variables, step.batch, step.dropout_seed, step.gradient, &plan_.training.layers});
-  RunForward();
-  std::vector<T*> doutputs;
-  for (const int l : output_layers_) {
-    doutputs.push_back(l >= plan_.first_trainable ? Values(buffers(l).dz) : nullptr);
-  }
-  objective_->Run(step.batch, outputs(), doutputs, workspace(), step.result);
+  Begin({step.result, step.variables, step.batch, step.dropout_seed, step.gradient,
+         &plan_.training.layers});
+  next_forward_ = 0;
   next_layer_ = num_layers() - 1;
   final_from_ = plan_.total_elements;
 }
 
 template <typename T>
+void Network<T>::ContinueForward(int64_t available) {
+  while (next_forward_ < num_layers() && plan_.variables_end[next_forward_] <= available) {
+    ForwardLayer(next_forward_++);
+    if (next_forward_ == num_layers()) RunObjective();
+  }
+}
+
+template <typename T>
+void Network<T>::RunObjective() {
+  std::vector<T*> doutputs;
+  for (const int l : output_layers_) {
+    doutputs.push_back(l >= plan_.first_trainable ? Values(buffers(l).dz) : nullptr);
+  }
+  objective_->Run(pass_.batch, outputs(), doutputs, workspace(), pass_.result);
+}
+
+template <typename T>
+std::vector<int64_t> Network<T>::ForwardStops(int64_t elements) const {
+  CHECK_GT(elements, 0);
+  std::vector<int64_t> stops;
+  for (const int64_t end : plan_.variables_end) {
+    const int64_t stop = std::min((end + elements - 1) / elements * elements, plan_.total_elements);
+    if (stops.empty() || stops.back() != stop) stops.push_back(stop);
+  }
+  stops.back() = plan_.total_elements;
+  return stops;
+}
+
+template <typename T>
 int64_t Network<T>::ContinueStep(int64_t elements) {
   CHECK_GT(elements, 0);
+  CHECK_EQ(next_forward_, num_layers()) << "the forward pass is not queued in full";
   const int64_t wanted = final_from_ - elements;
   while (next_layer_ >= 0 && final_from_ > 0) {
     const int l = next_layer_--;
@@ -190,9 +230,9 @@ int64_t Network<T>::ContinueStep(int64_t elements) {
 template <typename T>
 void Network<T>::Infer(const Parameter* variables, const NetworkBatch<T>& batch,
                        int64_t num_updates) {
-  Begin({variables, batch, nullptr, nullptr, &plan_.inference.layers});
+  Begin({nullptr, variables, batch, nullptr, nullptr, &plan_.inference.layers});
   CorrectMovingStatistics(num_updates);
-  RunForward();
+  for (int l = 0; l < num_layers(); ++l) ForwardLayer(l);
 }
 
 template <typename T>

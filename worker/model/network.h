@@ -64,8 +64,15 @@ class Network {
                                                              const Operators<T>& operators,
                                                              const NetworkOptions& options);
 
-  // Queues a step's forward pass and loss. Only with options.training; 1 to max_batch samples.
+  // Begins a step, of which nothing is queued yet. Only with options.training; 1 to max_batch
+  // samples.
   void BeginStep(const Step& step);
+  // Queues so much of the step's forward pass as reads no variable from element `available` on, and
+  // the loss with the last of it. To be called until `available` is total_elements().
+  void ContinueForward(int64_t available);
+  // Where ContinueForward finds more to queue when it is called with growing multiples of
+  // `elements` (> 0), the last one being total_elements().
+  std::vector<int64_t> ForwardStops(int64_t elements) const;
   // Queues so much of the step's backward pass that at least `elements` (> 0) more of the gradient,
   // or all of them, are written: those from the returned element to the end. To be called until it
   // returns 0. The gradient is that of the batch's loss (a classifier's mean over the samples; a
@@ -86,12 +93,15 @@ class Network {
   std::vector<const T*> outputs() const;
 
   const NetworkSpec& spec() const { return spec_; }
+  int64_t total_elements() const { return plan_.total_elements; }
   int64_t arena_bytes() const { return arena_->bytes(); }
 
  private:
   // Where everything lies and how much of it there is.
   struct Plan {
     std::vector<LayerVariables> variables;
+    // Per layer: it and those before it read no variable from this element on.
+    std::vector<int64_t> variables_end;
     int64_t total_elements = 0;
     int first_trainable = 0;
     NetworkMemory training;
@@ -103,6 +113,7 @@ class Network {
 
   // The arguments of the call in progress.
   struct Pass {
+    ObjectiveResult* result = nullptr;  // of a step
     const Parameter* variables = nullptr;
     NetworkBatch<T> batch;
     const uint64_t* dropout_seed = nullptr;
@@ -127,6 +138,7 @@ class Network {
   Workspace workspace() const { return {workspace_->data(), workspace_->bytes()}; }
 
   void Begin(const Pass& pass);
+  void RunObjective();
   void BindBatchNorm(int l);
   void CorrectMovingStatistics(int64_t num_updates);
   bool UsesBatchStatistics(int l) const;
@@ -136,7 +148,6 @@ class Network {
   Parameter* GammaGradient(int l) const;
   Parameter* BetaGradient(int l) const;
 
-  void RunForward();
   void ForwardLayer(int l);
   void BackwardLayer(int l);
   void BackwardOperator(int l, const InputGradient<T>& dx);
@@ -156,6 +167,7 @@ class Network {
   std::unique_ptr<Memory> constants_;  // stand in for the gamma and beta a batch norm does not have
   std::vector<BatchNorm<Parameter>> batch_norms_;
   Pass pass_;
+  int next_forward_ = 0;    // layer; behind the last one: the loss is queued too
   int next_layer_ = -1;     // of backward
   int64_t final_from_ = 0;  // of the gradient
 };

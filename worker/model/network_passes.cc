@@ -117,11 +117,6 @@ Lazy<T> Network<T>::OperatorInput(int l) const {
 }
 
 template <typename T>
-void Network<T>::RunForward() {
-  for (int l = 0; l < num_layers(); ++l) ForwardLayer(l);
-}
-
-template <typename T>
 void Network<T>::ForwardLayer(int l) {
   const LayerSpec& layer = spec_.layers[l];
   const ConvolutionShape shape = ConvolutionOf(layer, pass_.batch.samples);

@@ -69,11 +69,9 @@ absl::Status BasicNetworkRunner<T>::CheckTargets(const ImageBatch<T>& batch) con
 }
 
 template <typename T>
-absl::StatusOr<StepResult> BasicNetworkRunner<T>::ForwardBackward(absl::Span<const T> variables,
-                                                                  const ImageBatch<T>& batch,
-                                                                  uint64_t dropout_seed,
-                                                                  absl::Span<T> gradient,
-                                                                  GradientReady ready) {
+absl::StatusOr<StepResult> BasicNetworkRunner<T>::ForwardBackward(
+    absl::Span<const T> variables, const ImageBatch<T>& batch, uint64_t dropout_seed,
+    absl::Span<T> gradient, StepUnderWay under_way, GradientReady ready) {
   if (!options_.training) {
     return absl::FailedPreconditionError("the network was built for inference only");
   }
@@ -83,9 +81,16 @@ absl::StatusOr<StepResult> BasicNetworkRunner<T>::ForwardBackward(absl::Span<con
     return absl::InvalidArgumentError(
         absl::StrCat("got ", gradient.size(), " elements of gradient, expected ", total_elements_));
   }
-  PP_ASSIGN_OR_RETURN(const ObjectiveResult result,
-                      RunStep(variables.data(), batch, dropout_seed, gradient.data(), ready));
+  PP_ASSIGN_OR_RETURN(const ObjectiveResult result, RunStep(variables.data(), batch, dropout_seed,
+                                                            gradient.data(), under_way, ready));
   return MakeStepResult(spec_, result, batch.samples);
+}
+
+template <typename T>
+void BasicNetworkRunner<T>::StageStep(absl::Span<const T> variables, const ImageBatch<T>& batch,
+                                      uint64_t dropout_seed) {
+  if (!options_.training || !CheckCall(variables, batch).ok() || !CheckTargets(batch).ok()) return;
+  BeginStaged(variables.data(), batch, dropout_seed);
 }
 
 template <typename T>

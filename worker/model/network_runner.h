@@ -37,19 +37,30 @@ class BasicNetworkRunner {
   // final values; k falls from call to call and the last one is 0. Must not block for long:
   // backward may wait for it.
   using GradientReady = absl::FunctionRef<void(int64_t first_final_element)>;
+  // Called once, from the calling thread: the step computes by itself from here on, or is about to.
+  // The time for what else a step needs.
+  using StepUnderWay = absl::FunctionRef<void()>;
 
   virtual ~BasicNetworkRunner() = default;
   BasicNetworkRunner(const BasicNetworkRunner&) = delete;
   BasicNetworkRunner& operator=(const BasicNetworkRunner&) = delete;
 
   // Gradient of the batch's loss as Network::ContinueStep writes it, from its end to its front.
-  // `dropout_seed` decides what dropout keeps. Both vectors hold layout.total_elements().
+  // `dropout_seed` decides what dropout keeps. Both vectors hold layout.total_elements(), best in
+  // memory of AllocateVector.
   // INVALID_ARGUMENT: 0 or too many samples, a label out of range, or vectors of another size;
   // FAILED_PRECONDITION: built without training; errors of the device, after which part of the
   // gradient may have been announced.
   absl::StatusOr<StepResult> ForwardBackward(absl::Span<const T> variables,
                                              const ImageBatch<T>& batch, uint64_t dropout_seed,
-                                             absl::Span<T> gradient, GradientReady ready);
+                                             absl::Span<T> gradient, StepUnderWay under_way,
+                                             GradientReady ready);
+  absl::StatusOr<StepResult> ForwardBackward(absl::Span<const T> variables,
+                                             const ImageBatch<T>& batch, uint64_t dropout_seed,
+                                             absl::Span<T> gradient, GradientReady ready) {
+    return ForwardBackward(
+        variables, batch, dropout_seed, gradient, [] {}, ready);
+  }
 
   // Loss (and hits) with moving statistics, no dropout, no label smoothing. `num_updates` is how
   // often the moving statistics have been updated (the global step). Errors as above.
@@ -63,6 +74,26 @@ class BasicNetworkRunner {
   // Memory of the host for images that the runner reads where they are. Errors as
   // MemorySource::Allocate.
   virtual absl::StatusOr<std::unique_ptr<Memory>> AllocateImages(int64_t bytes) = 0;
+  // Memory of the host for a vector of layout.total_elements(), which a device copies from and to
+  // by itself.
+  virtual absl::StatusOr<std::unique_ptr<Memory>> AllocateVector() = 0;
+
+  // Hints, so that a device has what the next call brings before it is called; without them, or
+  // with others than what the call brings, results are the same.
+  //
+  // The bytes of the next call's batch, which must not change until that call or a call of this
+  // has returned; null: take back the last such hint. May be called while a step is under way (from
+  // its callbacks).
+  virtual void StageImages(const uint8_t* /*bytes*/, int64_t /*samples*/) {}
+  // The elements [first, end) of `variables` are there: to be told from 0 on without gaps. Once the
+  // last has been, calls with this very vector take it as it was; it must not change until 0 is
+  // told again, of this vector or another, and no call is under way.
+  virtual void StageVariables(absl::Span<const T> /*variables*/, int64_t /*first*/,
+                              int64_t /*end*/) {}
+  // The arguments of the next ForwardBackward, which may so begin while its variables are still
+  // being staged; the first of them has not been. Nothing of the batch may change until that call
+  // has returned, or another call has. Arguments that ForwardBackward would refuse are ignored.
+  void StageStep(absl::Span<const T> variables, const ImageBatch<T>& batch, uint64_t dropout_seed);
 
   // What the last Evaluate or Infer computed: the values of OutputLayers(spec()), each [samples, H,
   // W, C]. A classifier has one, its scores before the softmax. Valid until the next call.
@@ -82,9 +113,11 @@ class BasicNetworkRunner {
 
  private:
   // The calls above once their arguments have been checked.
+  virtual void BeginStaged(const T* /*variables*/, const ImageBatch<T>& /*batch*/,
+                           uint64_t /*dropout_seed*/) {}
   virtual absl::StatusOr<ObjectiveResult> RunStep(const T* variables, const ImageBatch<T>& batch,
                                                   uint64_t dropout_seed, T* gradient,
-                                                  GradientReady ready) = 0;
+                                                  StepUnderWay under_way, GradientReady ready) = 0;
   virtual absl::Status RunInference(const T* variables, const ImageBatch<T>& batch,
                                     int64_t num_updates) = 0;
   virtual absl::StatusOr<ObjectiveResult> RunEvaluation(const T* variables,

@@ -106,12 +106,19 @@ class PacedDevice final : public Device, OperatorProfiler {
   void CopyToDevice(void*, const void*, int64_t bytes) override {
     compute_.Add(CopyTime(bytes), absl::InfinitePast());
   }
+  void Upload(void*, const void*, int64_t bytes, DeviceEvent* after) override {
+    uploads_.Add(CopyTime(bytes), after == nullptr ? absl::InfinitePast() : TimeOf(after));
+  }
   void CopyToHost(void*, const void*, int64_t bytes, DeviceEvent* after) override {
     copies_.Add(CopyTime(bytes), TimeOf(after));
   }
   std::unique_ptr<DeviceEvent> MakeEvent() override { return std::make_unique<PacedEvent>(); }
   void RecordCompute(DeviceEvent* event) override { Mark(event, compute_); }
   void RecordCopy(DeviceEvent* event) override { Mark(event, copies_); }
+  void RecordUpload(DeviceEvent* event) override { Mark(event, uploads_); }
+  void ComputeAfter(DeviceEvent* event) override {
+    compute_.Add(absl::ZeroDuration(), TimeOf(event));
+  }
   absl::Status Wait(DeviceEvent* event) override {
     absl::SleepFor(TimeOf(event) - absl::Now());
     return absl::OkStatus();
@@ -159,7 +166,7 @@ class PacedDevice final : public Device, OperatorProfiler {
   IdleOperators<Bfloat16> idle_bfloat16_;
   const std::unique_ptr<Operators<float>> float_operators_;
   const std::unique_ptr<Operators<Bfloat16>> bfloat16_operators_;
-  PacedQueue compute_, copies_;
+  PacedQueue compute_, copies_, uploads_;
   PacedGraph* recording_ = nullptr;
 };
 

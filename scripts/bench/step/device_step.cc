@@ -183,6 +183,7 @@ class TypedDeviceStep final : public DeviceStep {
     step.gradient = static_cast<float*>(gradient_->data());
     step.result = static_cast<ObjectiveResult*>(result_->data());
     network_->BeginStep(step);
+    network_->ContinueForward(total_elements_);
     while (network_->ContinueStep(total_elements_) > 0) {
     }
   }

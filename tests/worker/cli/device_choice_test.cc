@@ -28,10 +28,13 @@ class NamedDevice final : public Device {
   Operators<float>* float_operators() override { return nullptr; }
   Operators<Bfloat16>* bfloat16_operators() override { return nullptr; }
   void CopyToDevice(void*, const void*, int64_t) override {}
+  void Upload(void*, const void*, int64_t, DeviceEvent*) override {}
   void CopyToHost(void*, const void*, int64_t, DeviceEvent*) override {}
   std::unique_ptr<DeviceEvent> MakeEvent() override { return nullptr; }
   void RecordCompute(DeviceEvent*) override {}
   void RecordCopy(DeviceEvent*) override {}
+  void RecordUpload(DeviceEvent*) override {}
+  void ComputeAfter(DeviceEvent*) override {}
   absl::Status Wait(DeviceEvent*) override { return status_; }
   absl::StatusOr<double> MillisecondsBetween(DeviceEvent*, DeviceEvent*) override { return 0.0; }
   std::unique_ptr<DeviceGraph> Record(absl::FunctionRef<void()>) override { return nullptr; }

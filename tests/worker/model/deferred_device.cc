@@ -207,7 +207,26 @@ Operators<Bfloat16>* DeferredDevice::bfloat16_operators() {
 
 void DeferredDevice::CopyToDevice(void* to, const void* from, int64_t bytes) {
   CheckNotRecording();
+  copied_bytes_ += bytes;
   Queue([=] { std::memcpy(to, from, bytes); });
+}
+
+void DeferredDevice::Upload(void* to, const void* from, int64_t bytes, DeviceEvent* after) {
+  CheckNotRecording();
+  int64_t place = 0;
+  if (after != nullptr) {
+    CHECK(static_cast<Event*>(after)->queue == &compute_) << "an event that is not recorded";
+    place = static_cast<Event*>(after)->place;
+  }
+  uploads_after_.push_back(place);
+  uploads_.work.push_back([=, this] {
+    uploads_after_.pop_front();
+    RunUntil(&compute_, place);
+    Perform([=] { std::memcpy(to, from, bytes); });
+  });
+  uploaded_bytes_ += bytes;
+  if (when_uploads_ == Uploads::kAtOnce) RunUntil(&uploads_, uploads_.end());
+  RunWhatIsNotDeferred();
 }
 
 void DeferredDevice::CopyToHost(void* to, const void* from, int64_t bytes, DeviceEvent* after) {
@@ -232,6 +251,19 @@ void DeferredDevice::RecordCopy(DeviceEvent* event) {
   CheckNotRecording();
   static_cast<Event*>(event)->queue = &copies_;
   static_cast<Event*>(event)->place = copies_.end();
+}
+
+void DeferredDevice::RecordUpload(DeviceEvent* event) {
+  CheckNotRecording();
+  static_cast<Event*>(event)->queue = &uploads_;
+  static_cast<Event*>(event)->place = uploads_.end();
+}
+
+void DeferredDevice::ComputeAfter(DeviceEvent* event) {
+  CheckNotRecording();
+  const Event awaited = *static_cast<Event*>(event);
+  CHECK(awaited.queue == &uploads_) << "an event that is not recorded";
+  compute_.work.push_back([=, this] { RunUntil(awaited.queue, awaited.place); });
 }
 
 absl::Status DeferredDevice::Wait(DeviceEvent* event) {
@@ -272,7 +304,14 @@ void DeferredDevice::Queue(std::function<void()> work) {
     recording_->push_back(std::move(work));
   } else {
     compute_.work.push_back([this, work = std::move(work)] { Perform(work); });
+    RunWhatIsNotDeferred();
   }
+}
+
+void DeferredDevice::RunWhatIsNotDeferred() {
+  if (when_uploads_ != Uploads::kNothingIsDeferred) return;
+  RunUntil(&uploads_, uploads_.end());
+  RunUntil(&compute_, compute_.end());
 }
 
 void DeferredDevice::RunUntil(WorkQueue* queue, int64_t place) {
@@ -281,6 +320,10 @@ void DeferredDevice::RunUntil(WorkQueue* queue, int64_t place) {
     queue->work.pop_front();
     ++queue->done;
     work();
+    if (queue != &compute_ || when_uploads_ != Uploads::kBehindComputing) continue;
+    if (!uploads_after_.empty() && uploads_after_.front() <= compute_.done) {
+      RunUntil(&uploads_, uploads_.done + 1);
+    }
   }
 }
 

@@ -20,10 +20,21 @@ class DeferredDevice final : public Device {
   explicit DeferredDevice(int64_t memory_bytes = int64_t{1} << 32);
   ~DeferredDevice() override;
 
+  // When uploads happen, of all times at which they may.
+  enum class Uploads {
+    kWhenAwaited,        // what reads them without waiting comes out wrong
+    kAtOnce,             // what they overwrite too early does
+    kBehindComputing,    // one after each work of the compute queue: what they overwrite too late
+    kNothingIsDeferred,  // what computes too early comes out wrong
+  };
+  void SetUploads(Uploads uploads) { when_uploads_ = uploads; }
   // The work that is queued as number `count` from now on fails, and all after it.
   void FailAfter(int64_t count) { work_left_ = count; }
   int num_graphs() const { return num_graphs_; }
   int num_launches() const { return num_launches_; }
+  // Of Upload and of CopyToDevice.
+  int64_t uploaded_bytes() const { return uploaded_bytes_; }
+  int64_t copied_bytes() const { return copied_bytes_; }
 
   std::string description() const override { return "deferred device"; }
   std::string uuid() const override { return "GPU-deferred"; }
@@ -34,10 +45,13 @@ class DeferredDevice final : public Device {
   Operators<float>* float_operators() override { return operators_.get(); }
   Operators<Bfloat16>* bfloat16_operators() override;  // CHECK fails: there are none
   void CopyToDevice(void* to, const void* from, int64_t bytes) override;
+  void Upload(void* to, const void* from, int64_t bytes, DeviceEvent* after) override;
   void CopyToHost(void* to, const void* from, int64_t bytes, DeviceEvent* after) override;
   std::unique_ptr<DeviceEvent> MakeEvent() override;
   void RecordCompute(DeviceEvent* event) override;
   void RecordCopy(DeviceEvent* event) override;
+  void RecordUpload(DeviceEvent* event) override;
+  void ComputeAfter(DeviceEvent* event) override;
   absl::Status Wait(DeviceEvent* event) override;
   // Every piece of work takes a millisecond.
   absl::StatusOr<double> MillisecondsBetween(DeviceEvent* first, DeviceEvent* second) override;
@@ -60,13 +74,18 @@ class DeferredDevice final : public Device {
   void RunUntil(WorkQueue* queue, int64_t place);
   void Perform(const std::function<void()>& work);
   void CheckNotRecording() const;
+  void RunWhatIsNotDeferred();
 
   int64_t free_bytes_;
   int64_t work_left_ = INT64_MAX;
+  Uploads when_uploads_ = Uploads::kWhenAwaited;
   int num_graphs_ = 0;
   int num_launches_ = 0;
+  int64_t uploaded_bytes_ = 0;
+  int64_t copied_bytes_ = 0;
   absl::Status status_;
-  WorkQueue compute_, copies_;
+  WorkQueue compute_, copies_, uploads_;
+  std::deque<int64_t> uploads_after_;  // places of the compute queue, one per upload that is queued
   std::vector<std::function<void()>>* recording_ = nullptr;
   std::unique_ptr<Operators<float>> operators_;
 };

@@ -1,0 +1,268 @@
+// What a device runner is told ahead of a step: it changes nothing but when things happen. On a
+// device that defers everything as long as it can, and with uploads as early or as late as they
+// may.
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+#include "kernels/cpu/reference_operators.h"
+#include "tests/worker/model/deferred_device.h"
+#include "tests/worker/model/device_problem.h"
+
+namespace pushpull {
+namespace {
+
+constexpr int64_t kMaxBatch = Problem::kMaxBatch;
+
+using Uploads = DeferredDevice::Uploads;
+using Case = std::tuple<bool, Uploads>;  // is it a detector
+
+class DeviceStagingTest : public ::testing::TestWithParam<Case> {
+ protected:
+  DeviceStagingTest()
+      : problem_(TinyProblem(std::get<0>(GetParam()))),
+        total_(problem_.layout.total_elements()),
+        image_bytes_(problem_.spec.input.num_elements()),
+        operators_(MakeReferenceOperators<float>()) {
+    device_.SetUploads(std::get<1>(GetParam()));
+    const RunnerOptions options{kMaxBatch, true, /*byte_images=*/true};
+    DeviceRunnerOptions device_options = SmallPieces();
+    device_options.runner = options;
+    device_options.forward_piece_bytes = 2048;
+    runner_ = OnDevice(problem_, &device_, device_options);
+    host_ = MakeHostRunner(problem_.spec, problem_.layout, operators_.get(), options).value();
+    for (auto& vector : vectors_) vector = runner_->AllocateVector().value();
+    for (auto& images : images_) images = runner_->AllocateImages(kMaxBatch * image_bytes_).value();
+  }
+
+  float* Vector(int i) { return static_cast<float*>(vectors_[i]->data()); }
+  absl::Span<const float> Variables(int i) { return {Vector(i), static_cast<size_t>(total_)}; }
+  uint8_t* Images(int i) { return static_cast<uint8_t*>(images_[i]->data()); }
+
+  // The variables and images of step `t`.
+  void FillVariables(int i, int t) {
+    for (int64_t e = 0; e < total_; ++e) {
+      Vector(i)[e] = problem_.variables[e] * (1.0f + 0.05f * static_cast<float>(t % 7));
+    }
+  }
+  void FillImages(int i, int t) {
+    for (int64_t b = 0; b < kMaxBatch * image_bytes_; ++b) {
+      Images(i)[b] = static_cast<uint8_t>((b * 37 + t * 53) % 256);
+    }
+  }
+  ImageBatch<float> Batch(int images, int64_t samples) {
+    ImageBatch<float> batch = problem_.Batch(samples);
+    batch.images = nullptr;
+    batch.bytes = Images(images);
+    return batch;
+  }
+  // In pieces that are no multiples of anything.
+  void StageVariables(int i, int64_t until) {
+    for (int64_t first = 0; first < until;) {
+      const int64_t end = std::min(first + 90, until);
+      runner_->StageVariables(Variables(i), first, end);
+      first = end;
+    }
+  }
+
+  std::vector<float> Run(
+      NetworkRunner* runner, int variables, const ImageBatch<float>& batch, uint64_t seed,
+      absl::FunctionRef<void()> under_way = [] {}) {
+    std::vector<float> gradient(total_, -5.0f);
+    int times = 0;
+    const auto result = runner->ForwardBackward(
+        Variables(variables), batch, seed, absl::MakeSpan(gradient),
+        [&] {
+          ++times;
+          under_way();
+        },
+        [&](int64_t) { EXPECT_EQ(times, 1); });
+    EXPECT_TRUE(result.ok()) << result.status();
+    EXPECT_EQ(times, 1);
+    return gradient;
+  }
+  void ExpectHostsStep(int variables, int images, int64_t samples, uint64_t seed) {
+    const ImageBatch<float> batch = Batch(images, samples);
+    const std::vector<float> expected = Run(host_.get(), variables, batch, seed);
+    EXPECT_EQ(Run(runner_.get(), variables, batch, seed), expected);
+  }
+
+  Problem problem_;
+  const int64_t total_;
+  const int64_t image_bytes_;
+  const std::unique_ptr<Operators<float>> operators_;
+  DeferredDevice device_;
+  std::unique_ptr<NetworkRunner> runner_, host_;
+  std::unique_ptr<Memory> vectors_[2], images_[3];
+};
+
+TEST_P(DeviceStagingTest, StagedStepsAreThoseOfTheHost) {
+  FillImages(0, 0);
+  int64_t first_step = 0;
+  for (int t = 0; t < 9; ++t) {  // played, recorded, replayed; two batch sizes in turns
+    SCOPED_TRACE(t);
+    const int64_t samples = t % 3 == 2 ? 2 : 3;
+    const int now = t % 2, images = t % 3, next_images = (t + 1) % 3;
+    FillVariables(now, t);
+    const ImageBatch<float> batch = Batch(images, samples);
+    const std::vector<float> expected = Run(host_.get(), now, batch, t);
+    const int64_t copied = device_.copied_bytes();
+    runner_->StageStep(Variables(now), batch, t);
+    StageVariables(now, total_);
+    const std::vector<float> gradient = Run(runner_.get(), now, batch, t, [&] {
+      FillImages(next_images, t + 1);
+      runner_->StageImages(Images(next_images), kMaxBatch);
+    });
+    EXPECT_EQ(gradient, expected);
+    const int64_t in_step = device_.copied_bytes() - copied;
+    EXPECT_LT(in_step, total_ * 4) << "variables are copied in the step itself";
+    // The first step's images had not been staged.
+    if (t == 0) first_step = in_step;
+    if (t > 0 && samples == 3) {
+      EXPECT_EQ(in_step, first_step - samples * image_bytes_);
+    }
+  }
+  EXPECT_GE(device_.uploaded_bytes(), 9 * total_ * 4);
+}
+
+TEST_P(DeviceStagingTest, ForwardBeginsWhileVariablesArrive) {
+  FillVariables(0, 1);
+  FillImages(0, 1);
+  for (int t = 0; t < 2; ++t) ExpectHostsStep(0, 0, 3, 1);  // the second is recorded
+  const int launches = device_.num_launches();
+  runner_->StageStep(Variables(0), Batch(0, 3), 1);
+  EXPECT_EQ(device_.num_launches(), launches);
+  StageVariables(0, total_ / 2);
+  const int half = device_.num_launches();
+  EXPECT_GT(half, launches);
+  runner_->StageVariables(Variables(0), total_ / 2 / 90 * 90, total_);  // has a gap or an overlap
+  EXPECT_EQ(device_.num_launches(), half) << "what was told with a gap is not used";
+  ExpectHostsStep(0, 0, 3, 1);
+}
+
+TEST_P(DeviceStagingTest, HintsThatDoNotComeTrueChangeNothing) {
+  FillVariables(0, 1);
+  FillVariables(1, 2);
+  for (int i = 0; i < 3; ++i) FillImages(i, i);
+  for (int round = 0; round < 3; ++round) {
+    SCOPED_TRACE(round);
+    // Other images.
+    runner_->StageStep(Variables(0), Batch(0, 3), 5);
+    StageVariables(0, total_);
+    ExpectHostsStep(0, 1, 3, 5);
+    // Another seed.
+    runner_->StageStep(Variables(0), Batch(0, 3), 6);
+    StageVariables(0, total_);
+    ExpectHostsStep(0, 0, 3, 7);
+    // Fewer samples, more samples.
+    runner_->StageStep(Variables(0), Batch(0, 3), 6);
+    StageVariables(0, total_);
+    ExpectHostsStep(0, 0, 2, 6);
+    runner_->StageStep(Variables(0), Batch(0, 2), 6);
+    StageVariables(0, total_);
+    ExpectHostsStep(0, 0, 3, 6);
+    // Other variables, and only some of those announced.
+    runner_->StageStep(Variables(0), Batch(0, 3), 8);
+    StageVariables(0, total_ / 3);
+    ExpectHostsStep(1, 0, 3, 8);
+    ExpectHostsStep(0, 0, 3, 8);
+    // All of them, and then others in between.
+    StageVariables(0, total_);
+    ExpectHostsStep(1, 0, 3, 8);
+    ExpectHostsStep(0, 0, 3, 8);
+    // Images that are taken back, or for another batch, or of too many samples.
+    runner_->StageImages(Images(2), kMaxBatch);
+    runner_->StageImages(nullptr, 0);
+    FillImages(2, 40 + round);
+    ExpectHostsStep(1, 2, 3, 9);
+    FillImages(0, 60 + round);
+    runner_->StageImages(Images(0), 1);
+    ExpectHostsStep(1, 0, 3, 9);
+    runner_->StageImages(Images(0), kMaxBatch);
+    runner_->StageImages(Images(1), kMaxBatch);
+    ExpectHostsStep(1, 0, 3, 10);
+    runner_->StageImages(Images(0), kMaxBatch + 1);
+    ExpectHostsStep(1, 0, 3, 11);
+  }
+}
+
+TEST_P(DeviceStagingTest, APullThatBeginsAnewIsTakenUpAnew) {
+  FillImages(0, 3);
+  for (int t = 0; t < 4; ++t) {
+    SCOPED_TRACE(t);
+    FillVariables(0, 50 + t);  // damaged on the way
+    runner_->StageStep(Variables(0), Batch(0, 3), t);
+    StageVariables(0, total_ * 2 / 3);
+    FillVariables(0, t);
+    if (t % 2 == 0) runner_->StageStep(Variables(0), Batch(0, 3), t);
+    StageVariables(0, total_);
+    ExpectHostsStep(0, 0, 3, t);
+    // The same once more: a second slot at the same variables.
+    ExpectHostsStep(0, 0, 2, t + 100);
+  }
+}
+
+TEST_P(DeviceStagingTest, ABegunStepGivesWayToAnEvaluationAndToMoreObjects) {
+  FillVariables(0, 1);
+  FillImages(0, 3);
+  for (int round = 0; round < 3; ++round) {
+    SCOPED_TRACE(round);
+    runner_->StageStep(Variables(0), Batch(0, 3), 1);
+    StageVariables(0, total_);
+    const auto expected = host_->Evaluate(Variables(0), Batch(0, 2), 4);
+    const auto actual = runner_->Evaluate(Variables(0), Batch(0, 2), 4);
+    ASSERT_TRUE(expected.ok() && actual.ok()) << actual.status();
+    EXPECT_EQ(expected->loss, actual->loss);
+    EXPECT_EQ(Outputs(*host_, 2), Outputs(*runner_, 2));
+    ExpectHostsStep(0, 0, 3, 1);
+    runner_->StageStep(Variables(0), Batch(0, 3), 3);
+    StageVariables(0, total_ / 2);
+    EXPECT_EQ(runner_->Evaluate(Variables(0), Batch(0, 2), 4)->loss, expected->loss);
+    runner_->StageVariables(Variables(0), total_ / 2, total_);
+    ExpectHostsStep(0, 0, 3, 3);
+    runner_->StageStep(Variables(0), Batch(0, 3), 2);
+    StageVariables(0, total_ / 2);
+    problem_.SetObjects(40 * (round + 1));
+    ExpectHostsStep(0, 0, 3, 2);
+  }
+}
+
+TEST_P(DeviceStagingTest, WhatAStepWouldRefuseIsNotBegun) {
+  FillVariables(0, 1);
+  FillImages(0, 3);
+  ImageBatch<float> batch = Batch(0, kMaxBatch + 1);
+  runner_->StageStep(Variables(0), batch, 1);
+  batch.samples = 0;
+  runner_->StageStep(Variables(0), batch, 1);
+  runner_->StageStep(Variables(0).subspan(1), Batch(0, 1), 1);
+  if (!std::get<0>(GetParam())) {
+    const std::vector<int32_t> labels(kMaxBatch, 1000);
+    batch = Batch(0, kMaxBatch);
+    batch.labels = labels.data();
+    runner_->StageStep(Variables(0), batch, 1);
+  }
+  EXPECT_EQ(device_.copied_bytes(), 0);
+  StageVariables(0, total_);
+  ExpectHostsStep(0, 0, 3, 1);
+}
+
+std::string CaseName(const ::testing::TestParamInfo<Case>& info) {
+  const char* const names[] = {"when_awaited", "at_once", "behind_computing",
+                               "nothing_is_deferred"};
+  return std::string(std::get<0>(info.param) ? "detector_" : "classifier_") +
+         names[static_cast<int>(std::get<1>(info.param))];
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Networks, DeviceStagingTest,
+    ::testing::Combine(::testing::Bool(),
+                       ::testing::Values(Uploads::kWhenAwaited, Uploads::kAtOnce,
+                                         Uploads::kBehindComputing, Uploads::kNothingIsDeferred)),
+    CaseName);
+
+}  // namespace
+}  // namespace pushpull

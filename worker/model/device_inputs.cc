@@ -1,0 +1,147 @@
+#include "worker/model/device_inputs.h"
+
+#include <cstring>
+
+#include "common/status_macros.h"
+#include "kernels/bfloat16.h"
+
+namespace pushpull {
+namespace {
+
+constexpr int64_t kFloatBytes = sizeof(float);
+
+}  // namespace
+
+template <typename T>
+DeviceInputs<T>::DeviceInputs(const NetworkSpec* spec, const RunnerOptions* options, Device* device,
+                              Operators<T>* operators, DeviceBuffers* buffers)
+    : spec_(*spec),
+      options_(*options),
+      device_(*device),
+      operators_(*operators),
+      buffers_(*buffers),
+      variables_uploaded_(device->MakeEvent()),
+      images_uploaded_(device->MakeEvent()),
+      images_read_(device->MakeEvent()) {}
+
+template <typename T>
+void DeviceInputs<T>::StageVariables(const float* variables, int64_t first, int64_t end) {
+  if (first == 0) {
+    staged_vector_ = variables;
+    staged_end_ = 0;
+  }
+  if (staged_vector_ != variables || staged_end_ != first) {
+    staged_vector_ = nullptr;
+    return;
+  }
+  device_.Upload(static_cast<float*>(buffers_.variables->data()) + first, variables + first,
+                 (end - first) * kFloatBytes, /*after=*/nullptr);
+  staged_end_ = end;
+}
+
+template <typename T>
+void DeviceInputs<T>::AwaitStagedVariables() {
+  device_.RecordUpload(variables_uploaded_.get());
+  device_.ComputeAfter(variables_uploaded_.get());
+}
+
+template <typename T>
+void DeviceInputs<T>::UploadVariables(const float* variables, int64_t elements) {
+  // An upload that is still on its way writes to the same place.
+  if (staged_vector_ != nullptr) AwaitStagedVariables();
+  staged_vector_ = nullptr;
+  device_.CopyToDevice(buffers_.variables->data(), variables, elements * kFloatBytes);
+}
+
+template <typename T>
+void DeviceInputs<T>::StageImages(const uint8_t* bytes, int64_t samples) {
+  staged_images_ = nullptr;
+  if (bytes == nullptr || samples > options_.max_batch || !options_.byte_images) return;
+  device_.Upload(buffers_.byte_images->data(), bytes, samples * spec_.input.num_elements(),
+                 images_were_read_ ? images_read_.get() : nullptr);
+  device_.RecordUpload(images_uploaded_.get());
+  images_were_uploaded_ = true;
+  staged_images_ = bytes;
+  staged_samples_ = samples;
+}
+
+template <typename T>
+absl::StatusOr<bool> DeviceInputs<T>::UploadBatch(const ImageBatch<float>& batch, bool with_targets,
+                                                  uint64_t dropout_seed) {
+  bool moved = false;
+  if (with_targets && spec_.detection.has_value()) {
+    PP_ASSIGN_OR_RETURN(moved, UploadObjects(batch));
+  } else if (with_targets) {
+    std::memcpy(buffers_.small.on_host<char>(DeviceBuffers::kLabelsAt), batch.labels,
+                batch.samples * sizeof(int32_t));
+  }
+  *buffers_.small.on_host<uint64_t>(DeviceBuffers::kSeedAt) = dropout_seed;
+  device_.CopyToDevice(buffers_.small.device->data(), buffers_.small.host->data(),
+                       buffers_.small_bytes());
+  if (options_.byte_images) {
+    UploadByteImages(batch);
+  } else {
+    UploadFloatImages(batch);
+  }
+  return moved;
+}
+
+template <typename T>
+absl::StatusOr<bool> DeviceInputs<T>::UploadObjects(const ImageBatch<float>& batch) {
+  objects_.Assign(batch.objects, batch.samples);
+  const int64_t bytes = static_cast<int64_t>(objects_.objects.size() * sizeof(LabeledBox));
+  PP_ASSIGN_OR_RETURN(const bool moved, buffers_.GrowObjects(bytes));
+  if (bytes > 0) {
+    std::memcpy(buffers_.objects.host->data(), objects_.objects.data(), bytes);
+    device_.CopyToDevice(buffers_.objects.device->data(), buffers_.objects.host->data(), bytes);
+  }
+  std::memcpy(buffers_.small.on_host<char>(buffers_.first_object_at()), objects_.first.data(),
+              objects_.first.size() * sizeof(int32_t));
+  return moved;
+}
+
+template <typename T>
+void DeviceInputs<T>::UploadFloatImages(const ImageBatch<float>& batch) {
+  const int64_t size = batch.samples * spec_.input.num_elements();
+  const StagedMemory& images = buffers_.float_images;
+  std::memcpy(images.host->data(), batch.images, size * kFloatBytes);
+  device_.CopyToDevice(images.device->data(), images.host->data(), size * kFloatBytes);
+  if (buffers_.typed_images == nullptr) return;
+  operators_.ConvertFromFloat(size, images.on_device<float>(),
+                              static_cast<T*>(buffers_.typed_images->data()));
+}
+
+template <typename T>
+void DeviceInputs<T>::UploadByteImages(const ImageBatch<float>& batch) {
+  const int64_t size = batch.samples * spec_.input.num_elements();
+  // Also after an upload that is not the one wanted: it writes to the same place.
+  if (images_were_uploaded_) device_.ComputeAfter(images_uploaded_.get());
+  if (staged_images_ != batch.bytes || staged_samples_ < batch.samples) {
+    device_.CopyToDevice(buffers_.byte_images->data(), batch.bytes, size);
+  }
+  operators_.ConvertFromBytes(size, static_cast<const uint8_t*>(buffers_.byte_images->data()),
+                              static_cast<T*>(buffers_.typed_images->data()));
+  device_.RecordCompute(images_read_.get());
+  images_were_read_ = true;
+  staged_images_ = nullptr;
+}
+
+template <typename T>
+NetworkBatch<T> DeviceInputs<T>::BatchOnDevice(int64_t samples) const {
+  NetworkBatch<T> batch;
+  const Memory& images =
+      buffers_.typed_images != nullptr ? *buffers_.typed_images : *buffers_.float_images.device;
+  batch.images = static_cast<const T*>(images.data());
+  batch.samples = samples;
+  batch.labels = buffers_.small.on_device<int32_t>(DeviceBuffers::kLabelsAt);
+  if (spec_.detection.has_value()) {
+    batch.objects = buffers_.objects.on_device<LabeledBox>();
+    batch.first_object = buffers_.small.on_device<int32_t>(buffers_.first_object_at());
+  }
+  return batch;
+}
+
+template class DeviceInputs<float>;
+template class DeviceInputs<Bfloat16>;
+
+}  // namespace pushpull
