@@ -59,10 +59,15 @@ ABSL_FLAG(std::string, device, "",
           "cuda or cpu; default: cuda if --gpus is given or there is a GPU");
 ABSL_FLAG(std::string, precision, "",
           "Of activations: bf16 (default on a GPU) or fp32 (the only one on the CPU)");
+ABSL_FLAG(std::string, gradient_precision, "fp32",
+          "Of pushed gradients: fp32, or bf16, which halves what is sent; the server sums in fp32");
 ABSL_FLAG(int64_t, gpu_memory_limit_mb, 0, "Of each clone on its GPU, in MiB; 0: all there is");
 ABSL_FLAG(bool, show_gpus, false,
           "Show how busy and how full the GPUs of --gpus are behind the progress");
-ABSL_FLAG(int, threads, 0, "CPU threads per clone; 0: the cores divided by the clones");
+ABSL_FLAG(
+    int, threads, 0,
+    "CPU threads per clone, with a GPU those that prepare its pictures; 0: the cores divided by "
+    "the clones");
 ABSL_FLAG(std::string, data_dir, "", "Prefix of relative input paths of the pipeline config");
 ABSL_FLAG(std::string, image_cache_dir, "",
           "Folder on a local disk for the decoded training images, built once and read by all "
@@ -105,6 +110,10 @@ absl::Status CheckFlags() {
                                    " (", gpus, " GPUs) disagree: name one GPU per clone"));
   }
   PP_RETURN_IF_ERROR(CheckDeviceFlags(DeviceFromFlags()));
+  const std::string gradients = absl::GetFlag(FLAGS_gradient_precision);
+  if (gradients != "fp32" && gradients != "bf16") {
+    return UsageError(absl::StrCat("--gradient_precision=", gradients, ", expected fp32 or bf16"));
+  }
   if (absl::GetFlag(FLAGS_threads) < 0) return UsageError("--threads must not be negative");
   const int max_side = absl::GetFlag(FLAGS_image_cache_max_side);
   if (max_side < 0) return UsageError("--image_cache_max_side must not be negative");
@@ -126,6 +135,7 @@ WorkerOptions OptionsFromFlags(const ClusterSpec& cluster) {
   options.compute.threads = absl::GetFlag(FLAGS_threads);
   if (options.compute.threads == 0)
     options.compute.threads = std::max(1, NumCores() / options.num_clones);
+  if (absl::GetFlag(FLAGS_gradient_precision) == "bf16") options.gradient_encoding = ps::BFLOAT16;
   options.data_dir = absl::GetFlag(FLAGS_data_dir);
   options.image_cache.folder = absl::GetFlag(FLAGS_image_cache_dir);
   options.image_cache.max_side = absl::GetFlag(FLAGS_image_cache_max_side);

@@ -55,6 +55,8 @@ class BadInput(EndToEndTest):
                     "--device=cpu", "--gpus=0")
         self.expect(self.start("p.log", "worker", "--device=cpu", "--precision=bf16"), 64,
                     "--precision=bf16", "fp32")
+        self.expect(self.start("g.log", "worker", "--gradient_precision=fp16"), 64,
+                    "--gradient_precision=fp16", "fp32 or bf16")
 
     def test_clones_and_gpus_that_disagree(self):
         worker = self.start("w.log", "worker", "--num_clones=3", "--gpus=0,1", "--ps=127.0.0.1:1",

@@ -23,12 +23,12 @@ class Training(EndToEndTest):
         self.assertEqual(evaluator.popen.returncode, 0, evaluator.text())
         return json.loads(out)
 
-    def learn(self, run, server_flags=(), **changes):
+    def learn(self, run, server_flags=(), worker_flags=(), **changes):
         """Trains long enough to see the loss fall, and evaluates."""
         config = self.write_config(
             batch=96, width=0.35, optimizer=ADAM, reader=SYNTHETIC.format(n=2000, seed=1),
             **{"steps": 120, **changes})
-        self.train(config, run, 3, server_flags)
+        self.train(config, run, 3, server_flags, worker_flags)
         scalars = plot_events.read_scalars(self.folder / run)
         losses = [value for _, value in sorted(scalars["Loss/total_loss"].items())]
         count = len(losses) // 10
@@ -51,8 +51,9 @@ class Training(EndToEndTest):
         self.assertTrue(list((self.folder / "run" / "eval").glob("*tfevents*")))
         self.assertTrue((self.folder / "run" / "eval" / "best_checkpoint").exists())
 
-    def test_async_learns(self):
-        self.assertEqual(self.learn("run", steps=240, sync="false")["step"], 240)
+    def test_async_learns_also_from_gradients_of_half_the_bytes(self):
+        result = self.learn("run", worker_flags=["--gradient_precision=bf16"], steps=240, sync="false")
+        self.assertEqual(result["step"], 240)
 
     def test_async_with_two_tasks_and_bounded_staleness(self):
         result = self.learn("run", ["--tasks=2"], steps=240, sync="false", train="max_staleness: 4")

@@ -181,6 +181,13 @@ absl::StatusOr<const InputBatch*> InputPipeline::Next(int64_t step, int slot) {
   return &buffer->batch;
 }
 
+const InputBatch* InputPipeline::PeekNext() {
+  absl::MutexLock lock(&mutex_);
+  if (prepared_.empty()) return nullptr;
+  const Buffer* const next = prepared_.front();
+  return next->finished == next->batch.n && next->status.ok() ? &next->batch : nullptr;
+}
+
 InputPipeline::Claim InputPipeline::TakeClaim() {
   for (Buffer* const buffer : prepared_) {
     const int64_t left = buffer->batch.n - buffer->claimed;

@@ -81,6 +81,10 @@ class InputPipeline {
   // source; the same call may be repeated.
   absl::StatusOr<const InputBatch*> Next(int64_t step, int slot);
 
+  // The batch that the next call is expected to ask for, if it is made; else null. It is still the
+  // pipeline's: valid until SetSlots, or until Next asks for another one.
+  const InputBatch* PeekNext();
+
   // Changes the slots; what was prepared is dropped. The last batch given out stays valid.
   void SetSlots(const std::vector<int>& slots);
 

@@ -41,6 +41,7 @@ absl::StatusOr<std::unique_ptr<Detector>> Detector::Load(
   network.training = false;
   PP_ASSIGN_OR_RETURN(detector->network_,
                       detector->compute_.MakeRunner(detector->spec_, layout, network));
+  detector->network_->StageVariables(detector->variables_, 0, layout.total_elements());
   return detector;
 }
 

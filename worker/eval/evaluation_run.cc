@@ -81,6 +81,7 @@ double EvaluationRun::UnsettledShare(int64_t num_updates) const {
 absl::Status EvaluationRun::ForEachBatch(
     absl::Span<const float> variables, int64_t num_updates, const std::atomic<bool>& stop,
     absl::FunctionRef<absl::Status(const InputBatch& input, const StepResult& result)> use) {
+  network_->StageVariables(variables, 0, static_cast<int64_t>(variables.size()));
   int64_t examples = 0;
   for (int64_t step = 0; examples < num_examples_; ++step) {
     if (stop.load()) return absl::CancelledError("stopped during an evaluation");

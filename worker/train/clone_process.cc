@@ -148,10 +148,12 @@ absl::Status RunClone(const WorkerOptions& options, int clone, Clock* clock, Sto
     source_options.seed = session.job().seed();
     source_options.num_slots = static_cast<int>(session_options.num_replicas);
     source_options.compute = options.compute;
+    // With a GPU the clone's processors have nothing else to do.
+    if (options.compute.device != nullptr) source_options.input_threads = options.compute.threads;
     PP_ASSIGN_OR_RETURN(const std::unique_ptr<NetworkGradientSource> source,
                         NetworkGradientSource::Create(config, &layout, source_options));
     CloneTrainer trainer(&session, source.get(), &layout, clock, report,
-                         InstrumentsOf(options, session_options));
+                         {options.gradient_encoding, InstrumentsOf(options, session_options)});
     stop->Add([&trainer] { trainer.Stop(); });
     const absl::Status status = trainer.Run();
     stop->Clear();

@@ -31,6 +31,7 @@ struct WorkerOptions {
   int num_workers = 1;
   int worker_index = 0;
   ComputeOptions compute = {};  // of one clone
+  ps::GradientEncoding gradient_encoding = ps::FLOAT32;
   std::string data_dir;
   ImageCacheOptions image_cache;
   absl::Duration peer_deadline = absl::Minutes(5);

@@ -38,23 +38,21 @@ bool SameGrant(const ps::SlotGrant& a, const ps::SlotGrant& b) {
 }  // namespace
 
 CloneTrainer::CloneTrainer(PsSession* session, GradientSource* source, const VariableLayout* layout,
-                           Clock* clock, ReportFn report, const CloneInstruments& instruments)
+                           Clock* clock, ReportFn report, const CloneTrainerOptions& options)
     : session_(session),
       source_(source),
       layout_(layout),
       clock_(clock),
       report_(std::move(report)),
-      instruments_(instruments),
+      instruments_(options.instruments),
       sync_(session->job().sync()),
       num_steps_(session->job().num_steps()),
-      weights_(layout->total_elements()),
-      incoming_(layout->total_elements()),
-      gradient_(new float[layout->total_elements()](), std::default_delete<float[]>()),
-      phase_(clock, instruments.phases) {
+      phase_(clock, options.instruments.phases) {
   const std::vector<PsClient*> shards = session->shards();
   const Sharding sharding(layout->total_elements(), static_cast<int>(shards.size()));
-  pusher_ =
-      std::make_unique<GradientPusher>(shards, sharding, kPushTimeout, clock_, instruments.sending);
+  pusher_ = std::make_unique<GradientPusher>(
+      shards, sharding, clock_,
+      GradientPusherOptions{kPushTimeout, options.gradient_encoding, options.instruments.sending});
 }
 
 CloneTrainer::~CloneTrainer() { StopHeartbeat(); }
@@ -76,7 +74,19 @@ bool CloneTrainer::AllApplied() const {
   return session_->training_done() || (num_steps_ > 0 && session_->version() >= num_steps_);
 }
 
+absl::Status CloneTrainer::AllocateVectors() {
+  for (std::shared_ptr<float>* const vector : {&weights_, &incoming_, &gradient_}) {
+    PP_ASSIGN_OR_RETURN(*vector, source_->AllocateVector(layout_->total_elements()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Span<const float> CloneTrainer::weights() const {
+  return absl::MakeConstSpan(weights_.get(), layout_->total_elements());
+}
+
 absl::Status CloneTrainer::Run() {
+  PP_RETURN_IF_ERROR(AllocateVectors());
   PP_RETURN_IF_ERROR(Register());
   for (int i = 0; i < kClockSamples && instruments_.phases != nullptr; ++i) Beat().IgnoreError();
   heartbeat_ = std::thread([this] { RunHeartbeat(); });
@@ -180,12 +190,30 @@ absl::Status CloneTrainer::Recover(const absl::Status& error) {
   return absl::OkStatus();
 }
 
-absl::Status CloneTrainer::PullInto(uint64_t version, bool exact, Phase until) {
+std::optional<CloneTrainer::Upcoming> CloneTrainer::NextAfter(uint64_t version) const {
+  if (num_steps_ > 0 && version >= num_steps_) return std::nullopt;
+  for (const ps::SlotGrant& grant : session_->grants()) {
+    if (grant.from_step() <= version + 1) return Upcoming{version, grant.slot()};
+  }
+  return std::nullopt;
+}
+
+absl::Status CloneTrainer::PullInto(uint64_t version, bool exact, Phase until,
+                                    const std::optional<Upcoming>& next) {
   const PhaseSubject subject{.step = version, .version = version};
   phase_.Enter(until, subject);
-  PP_ASSIGN_OR_RETURN(const uint64_t pulled,
-                      session_->Pull(version, exact, kPollTimeout, absl::MakeSpan(incoming_),
-                                     [&] { phase_.Enter(Phase::kPull, subject); }));
+  const absl::Span<float> incoming(incoming_.get(), layout_->total_elements());
+  PP_ASSIGN_OR_RETURN(
+      const uint64_t pulled,
+      session_->Pull(version, exact, kPollTimeout, incoming, [&](int64_t first, int64_t end) {
+        if (end > 0) {
+          source_->StageWeights(incoming, first, end);
+          return;
+        }
+        phase_.Enter(Phase::kPull, subject);
+        if (!next.has_value()) return;
+        source_->StageCompute(next->position, next->slot, incoming);
+      }));
   weights_.swap(incoming_);
   held_version_ = pulled;
   holds_weights_ = true;
@@ -195,7 +223,7 @@ absl::Status CloneTrainer::PullInto(uint64_t version, bool exact, Phase until) {
 
 absl::Status CloneTrainer::RunSyncStep() {
   if (!holds_weights_)
-    PP_RETURN_IF_ERROR(PullInto(session_->version(), /*exact=*/true, Phase::kPull));
+    PP_RETURN_IF_ERROR(PullInto(session_->version(), /*exact=*/true, Phase::kPull, std::nullopt));
   if (AllApplied()) return absl::OkStatus();
   const uint64_t step = held_version_ + 1;
   for (const ps::SlotGrant& grant : session_->grants()) {
@@ -206,7 +234,7 @@ absl::Status CloneTrainer::RunSyncStep() {
         Contribute(grant, session_->MakeKey(step, grant, held_version_), held_version_));
     contributed_.push_back(grant);
   }
-  const absl::Status pulled = PullInto(step, /*exact=*/true, Phase::kWait);
+  const absl::Status pulled = PullInto(step, /*exact=*/true, Phase::kWait, NextAfter(step));
   if (absl::IsDeadlineExceeded(pulled)) {
     ReportWaiting();
     return session_->CheckContact();
@@ -219,7 +247,8 @@ absl::Status CloneTrainer::RunAsyncStep() {
   for (AsyncSlot& slot : async_slots_) {
     if (AllApplied() || stop_.load()) return absl::OkStatus();
     // Anything at least as new as the last push of our own.
-    PP_RETURN_IF_ERROR(PullInto(held_version_ * holds_weights_, /*exact=*/false, Phase::kPull));
+    PP_RETURN_IF_ERROR(PullInto(held_version_ * holds_weights_, /*exact=*/false, Phase::kPull,
+                                Upcoming{slot.position, slot.grant.slot()}));
     if (AllApplied()) return absl::OkStatus();
     // A number is used once, whatever becomes of the push: the shards hold bytes under it.
     const ps::PushKey key = session_->MakeKey(++slot.sequence, slot.grant, held_version_);
@@ -253,11 +282,11 @@ absl::Status CloneTrainer::Contribute(const ps::SlotGrant& grant, const ps::Push
   phase_.Enter(Phase::kInput, subject);
   PP_RETURN_IF_ERROR(source_->LoadInput(position, grant.slot()));
   phase_.Enter(Phase::kCompute, subject);
-  const absl::Span<float> gradient(gradient_.get(), weights_.size());
+  const absl::Span<float> gradient(gradient_.get(), layout_->total_elements());
   const bool commit_with_chunks = session_->shards().size() == 1;
   pusher_->Start(key, gradient_, commit_with_chunks);
   const absl::StatusOr<GradientResult> result =
-      source_->Compute(position, grant.slot(), weights_, gradient,
+      source_->Compute(position, grant.slot(), weights(), gradient,
                        [this](int64_t first_final) { pusher_->Advance(first_final); });
   if (!result.ok()) {
     pusher_->Abandon();
@@ -265,7 +294,7 @@ absl::Status CloneTrainer::Contribute(const ps::SlotGrant& grant, const ps::Push
   }
   if (!std::isfinite(result->loss)) {
     pusher_->Abandon();
-    return CommitVoid(key, /*loss_is_finite=*/false);
+    return CommitVoid(key, /*loss_is_finite=*/false, "");
   }
   ps::CommitInfo info;
   info.set_samples(result->samples);
@@ -273,7 +302,7 @@ absl::Status CloneTrainer::Contribute(const ps::SlotGrant& grant, const ps::Push
   phase_.Enter(Phase::kPush, subject);
   const absl::StatusOr<ps::PushReply> reply = FinishPush(info);
   if (GetErrorDetail(reply.status()).kind() == ps::ErrorDetail::NON_FINITE) {
-    return CommitVoid(key, /*loss_is_finite=*/true);
+    return CommitVoid(key, /*loss_is_finite=*/true, reply.status().message());
   }
   PP_RETURN_IF_ERROR(reply.status());
   uint64_t staleness = reply->staleness();
@@ -309,11 +338,13 @@ absl::StatusOr<ps::CommitReply> CloneTrainer::Commit(const ps::PushKey& key,
   return reply;
 }
 
-absl::Status CloneTrainer::CommitVoid(const ps::PushKey& key, bool loss_is_finite) {
+absl::Status CloneTrainer::CommitVoid(const ps::PushKey& key, bool loss_is_finite,
+                                      absl::string_view refusal) {
   ps::CommitInfo info;
   info.set_samples(0);
   info.set_non_finite_variable(DescribeNonFinite(
-      *layout_, weights_, absl::MakeConstSpan(gradient_.get(), weights_.size()), loss_is_finite));
+      *layout_, weights(), absl::MakeConstSpan(gradient_.get(), layout_->total_elements()),
+      loss_is_finite, refusal));
   LOG(ERROR) << "step " << key.step() << ", slot " << key.slot() << ": "
              << info.non_finite_variable();
   return Commit(key, info).status();

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 
 #include "common/clock.h"
@@ -45,6 +47,11 @@ struct CloneInstruments {
   TraceRow* sending = nullptr;  // of the contributions under way
 };
 
+struct CloneTrainerOptions {
+  ps::GradientEncoding gradient_encoding = ps::FLOAT32;
+  CloneInstruments instruments = {};
+};
+
 // Run is called once, by one thread; Stop from any.
 class CloneTrainer {
  public:
@@ -52,7 +59,7 @@ class CloneTrainer {
 
   // Everything must outlive the trainer; the session is connected but not registered.
   CloneTrainer(PsSession* session, GradientSource* source, const VariableLayout* layout,
-               Clock* clock, ReportFn report, const CloneInstruments& instruments = {});
+               Clock* clock, ReportFn report, const CloneTrainerOptions& options = {});
   ~CloneTrainer();
 
   // Trains until the job is done (OK), is stopped by a failure anywhere (CANCELLED with STOPPED,
@@ -63,6 +70,8 @@ class CloneTrainer {
   void Stop();
 
  private:
+  absl::Status AllocateVectors();
+  absl::Span<const float> weights() const;
   absl::Status Register();
   absl::Status RunSyncStep();
   absl::Status RunAsyncStep();
@@ -72,10 +81,19 @@ class CloneTrainer {
   absl::Status Contribute(const ps::SlotGrant& grant, const ps::PushKey& key, uint64_t position);
   absl::StatusOr<ps::PushReply> FinishPush(const ps::CommitInfo& info);
   absl::StatusOr<ps::CommitReply> Commit(const ps::PushKey& key, const ps::CommitInfo& info);
-  absl::Status CommitVoid(const ps::PushKey& key, bool loss_is_finite);
+  // `refusal`: of the server, if it was that which found something.
+  absl::Status CommitVoid(const ps::PushKey& key, bool loss_is_finite, absl::string_view refusal);
+  // What is to be computed next.
+  struct Upcoming {
+    uint64_t position = 0;
+    uint32_t slot = 0;
+  };
   // Brings weights_ to version (exactly, or at least). DEADLINE_EXCEEDED: not there yet. `until`:
-  // the phase before the first bytes arrive.
-  absl::Status PullInto(uint64_t version, bool exact, Phase until);
+  // the phase before the first bytes arrive. `next` is computed at these weights, probably.
+  absl::Status PullInto(uint64_t version, bool exact, Phase until,
+                        const std::optional<Upcoming>& next);
+  // Sync: of the step after `version`; none if that is the last.
+  std::optional<Upcoming> NextAfter(uint64_t version) const;
   // Repeats what the coordinator refuses because it has not yet heard of the step before.
   absl::Status AwaitOpenStep(absl::FunctionRef<absl::Status()> call);
   // What to do after an error of a step: OK to go on, else the end of Run.
@@ -102,10 +120,10 @@ class CloneTrainer {
   const bool sync_;
   const uint64_t num_steps_;
 
-  std::vector<float> weights_;
-  std::vector<float> incoming_;  // a pull in progress; swapped in when whole
-  // Shared with the transport, which may hold on to a cancelled push for a moment.
-  std::shared_ptr<float> gradient_;
+  // Of the source, each of all elements.
+  std::shared_ptr<float> weights_;
+  std::shared_ptr<float> incoming_;  // a pull in progress; swapped in when whole
+  std::shared_ptr<float> gradient_;  // the transport may hold on to a cancelled push for a moment
   std::unique_ptr<GradientPusher> pusher_;
   uint64_t held_version_ = 0;
   bool holds_weights_ = false;

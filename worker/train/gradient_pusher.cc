@@ -5,6 +5,8 @@
 
 #include "glog/logging.h"
 
+#include "common/gradient_encoding.h"
+
 namespace pushpull {
 namespace {
 
@@ -13,14 +15,16 @@ absl::Status Abandoned() { return absl::CancelledError("the contribution was aba
 }  // namespace
 
 GradientPusher::GradientPusher(std::vector<PsClient*> shards, const Sharding& sharding,
-                               absl::Duration rpc_timeout, const Clock* clock, TraceRow* row)
+                               const Clock* clock, const GradientPusherOptions& options)
     : shards_(std::move(shards)),
       sharding_(sharding),
-      rpc_timeout_(rpc_timeout),
       clock_(clock),
-      row_(row),
+      options_(options),
       result_(absl::FailedPreconditionError("nothing was pushed")) {
   CHECK_EQ(static_cast<int>(shards_.size()), sharding_.tasks());
+  if (options_.encoding == ps::BFLOAT16) {
+    encoded_.reset(new uint16_t[sharding_.total_elements()](), std::default_delete<uint16_t[]>());
+  }
   thread_ = std::thread([this] { RunThread(); });
 }
 
@@ -109,14 +113,14 @@ absl::StatusOr<ps::PushReply> GradientPusher::SendAll() {
     const int last_chunk = sharding_.num_chunks(shard) - 1;
     if (!WaitForElements(sharding_.chunk(shard, last_chunk).begin)) return Abandoned();
     if (shard == sharding_.tasks() - 1) begin = clock_->Now();
-    streams[shard] = shards_[shard]->StartPush(rpc_timeout_);
+    streams[shard] = shards_[shard]->StartPush(options_.rpc_timeout);
     if (!SendShard(shard, streams[shard].get())) return Abandoned();
   }
   absl::StatusOr<ps::PushReply> reply = FinishAll(streams);
-  if (row_ != nullptr) {
+  if (options_.row != nullptr) {
     absl::MutexLock lock(&mutex_);
-    row_->Add("send", begin, clock_->Now(),
-              {{"step", job_.key.step()}, {"slot", uint64_t{job_.key.slot()}}});
+    options_.row->Add("send", begin, clock_->Now(),
+                      {{"step", job_.key.step()}, {"slot", uint64_t{job_.key.slot()}}});
   }
   return reply;
 }
@@ -145,6 +149,7 @@ bool GradientPusher::SendShard(int shard, PushStream* stream) {
     commit_with_chunks = job_.commit_with_chunks;
   }
   header.set_shard(shard);
+  header.set_encoding(options_.encoding);
   for (int chunk = sharding_.num_chunks(shard) - 1; chunk >= 0; --chunk) {
     const ElementRange range = sharding_.chunk(shard, chunk);
     if (!WaitForElements(range.begin)) return false;
@@ -154,12 +159,22 @@ bool GradientPusher::SendShard(int shard, PushStream* stream) {
       *header.mutable_commit() = *std::move(commit);
     }
     header.set_chunk(chunk);
-    const Payload payload{gradient, reinterpret_cast<const char*>(gradient.get() + range.begin),
-                          range.size() * sizeof(float)};
-    const absl::Status sent = stream->Send(header, payload);
+    const absl::Status sent = stream->Send(header, Encoded(gradient, range));
     if (!sent.ok()) break;  // the stream broke: its Finish has the reason
   }
   return true;
+}
+
+Payload GradientPusher::Encoded(const std::shared_ptr<const float>& gradient,
+                                const ElementRange& range) {
+  const float* const elements = gradient.get() + range.begin;
+  if (encoded_ == nullptr) {
+    return {gradient, reinterpret_cast<const char*>(elements), range.size() * sizeof(float)};
+  }
+  uint16_t* const halves = encoded_.get() + range.begin;
+  const size_t count = static_cast<size_t>(range.size());
+  EncodeBfloat16({elements, count}, {halves, count});
+  return {encoded_, reinterpret_cast<const char*>(halves), count * sizeof(uint16_t)};
 }
 
 bool GradientPusher::WaitForElements(int64_t first) {

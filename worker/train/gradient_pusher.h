@@ -22,15 +22,20 @@
 
 namespace pushpull {
 
+struct GradientPusherOptions {
+  absl::Duration rpc_timeout = absl::Seconds(60);  // of one attempt of one stream
+  ps::GradientEncoding encoding = ps::FLOAT32;     // as which the gradient is sent
+  TraceRow* row = nullptr;  // if any, gets a span per contribution, from its first bytes to the
+                            // last answer
+};
+
 // One contribution at a time: Start, Advance (any number), then Finish or Abandon. Those are called
 // by the compute thread; the object's own thread sends.
 class GradientPusher {
  public:
   // shards[i] is the client of shard i; they must outlive the object.
-  // rpc_timeout bounds one attempt of one stream. row, if any, gets a span per contribution, from
-  // its first bytes to the last answer.
-  GradientPusher(std::vector<PsClient*> shards, const Sharding& sharding,
-                 absl::Duration rpc_timeout, const Clock* clock, TraceRow* row = nullptr);
+  GradientPusher(std::vector<PsClient*> shards, const Sharding& sharding, const Clock* clock,
+                 const GradientPusherOptions& options);
   ~GradientPusher();
   GradientPusher(const GradientPusher&) = delete;
   GradientPusher& operator=(const GradientPusher&) = delete;
@@ -72,15 +77,18 @@ class GradientPusher {
       const std::vector<std::unique_ptr<PushStream>>& streams) const;
   // These return false or nothing if the contribution was abandoned meanwhile.
   bool SendShard(int shard, PushStream* stream);
+  // The chunk's elements as they are sent.
+  Payload Encoded(const std::shared_ptr<const float>& gradient, const ElementRange& range);
   bool WaitForElements(int64_t first) ABSL_LOCKS_EXCLUDED(mutex_);
   std::optional<ps::CommitInfo> WaitForCommit() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<ps::PushReply> WaitForResult() ABSL_LOCKS_EXCLUDED(mutex_);
 
   const std::vector<PsClient*> shards_;
   const Sharding sharding_;
-  const absl::Duration rpc_timeout_;
   const Clock* const clock_;
-  TraceRow* const row_;
+  const GradientPusherOptions options_;
+  // The whole gradient where it is sent otherwise than it is. Shared with the transport.
+  std::shared_ptr<uint16_t> encoded_;
 
   absl::Mutex mutex_;
   Job job_ ABSL_GUARDED_BY(mutex_);

@@ -3,6 +3,7 @@
 #define PUSHPULL_WORKER_TRAIN_GRADIENT_SOURCE_H_
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -24,6 +25,24 @@ struct GradientResult {
 class GradientSource {
  public:
   virtual ~GradientSource() = default;
+
+  // Zeroed memory for a vector of weights or gradients that Compute is to be called with. It may
+  // outlive the source.
+  virtual absl::StatusOr<std::shared_ptr<float>> AllocateVector(int64_t elements) {
+    return std::shared_ptr<float>(new float[elements](), std::default_delete<float[]>());
+  }
+
+  // Hints, so that a Compute can begin while its weights still arrive; results are the same without
+  // them and with others than what comes.
+  //
+  // The arguments of the next Compute, told before the first of its weights. Does not wait for
+  // data: if they are not there, the hint is lost.
+  virtual void StageCompute(uint64_t /*position*/, uint32_t /*slot*/,
+                            absl::Span<const float> /*weights*/) {}
+  // The elements [first, end) of the weights of a coming Compute are there, told from 0 on. Once
+  // all are, they do not change until 0 is told again.
+  virtual void StageWeights(absl::Span<const float> /*weights*/, int64_t /*first*/,
+                            int64_t /*end*/) {}
 
   // Blocks until the data of (position, slot) are there, for the Compute of the same that follows:
   // a step of its own, so that waiting for data is not taken for computing. By default there is

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "glog/logging.h"
 
 #include "common/file_system.h"
 #include "common/model/model_layout.h"
@@ -114,36 +115,91 @@ absl::Status NetworkGradientSource::PrepareSlot(uint32_t slot) {
   return absl::OkStatus();
 }
 
+bool NetworkGradientSource::IsLoaded(uint64_t position, uint32_t slot) const {
+  return input_ != nullptr && input_->step == static_cast<int64_t>(position) &&
+         input_->slot == static_cast<int>(slot);
+}
+
 absl::Status NetworkGradientSource::LoadInput(uint64_t position, uint32_t slot) {
+  if (IsLoaded(position, slot)) return absl::OkStatus();
   input_ = nullptr;
+  const int64_t step = static_cast<int64_t>(position);
+  // Asked for another batch than it expected, the pipeline drops that one, whose images have been
+  // staged, and writes others to their place.
+  if (staged_ != nullptr && (staged_->step != step || staged_->slot != static_cast<int>(slot))) {
+    network_->StageImages(nullptr, 0);
+  }
+  staged_ = nullptr;
   PP_RETURN_IF_ERROR(PrepareSlot(slot));
   owns_slot_ = true;
-  PP_ASSIGN_OR_RETURN(input_,
-                      pipeline_->Next(static_cast<int64_t>(position), static_cast<int>(slot)));
+  PP_ASSIGN_OR_RETURN(input_, pipeline_->Next(step, static_cast<int>(slot)));
+  objects_.Assign(input_->boxes, input_->windows);
   return absl::OkStatus();
 }
 
-absl::StatusOr<GradientResult> NetworkGradientSource::Compute(
-    uint64_t position, uint32_t slot, absl::Span<const float> weights, absl::Span<float> gradient,
-    absl::FunctionRef<void(int64_t)> advance) {
-  const bool loaded = input_ != nullptr && input_->step == static_cast<int64_t>(position) &&
-                      input_->slot == static_cast<int>(slot);
-  if (!loaded) PP_RETURN_IF_ERROR(LoadInput(position, slot));
+ImageBatch<float> NetworkGradientSource::LoadedBatch() {
   ImageBatch<float> batch;
   batch.images = input_->images;
   batch.bytes = input_->bytes;
   batch.labels = input_->labels.data();
   batch.samples = input_->n;
-  objects_.Assign(input_->boxes, input_->windows);
   batch.objects = objects_.spans();
-  // One stream of dropout per slot and step.
-  const uint64_t dropout_seed =
-      CounterRandom(options_.seed, position * options_.num_slots + slot).NextUint64();
+  return batch;
+}
+
+// One stream of dropout per slot and step.
+uint64_t NetworkGradientSource::DropoutSeed(uint64_t position, uint32_t slot) const {
+  return CounterRandom(options_.seed, position * options_.num_slots + slot).NextUint64();
+}
+
+void NetworkGradientSource::StageNextImages() {
+  if (staged_ != nullptr) return;
+  staged_ = pipeline_->PeekNext();
+  if (staged_ != nullptr) network_->StageImages(staged_->bytes, staged_->n);
+}
+
+absl::StatusOr<std::shared_ptr<float>> NetworkGradientSource::AllocateVector(int64_t elements) {
+  CHECK_EQ(elements, layout_->total_elements());
+  PP_ASSIGN_OR_RETURN(std::unique_ptr<Memory> memory, network_->AllocateVector());
+  const std::shared_ptr<Memory> owner = std::move(memory);
+  return std::shared_ptr<float>(owner, static_cast<float*>(owner->data()));
+}
+
+void NetworkGradientSource::StageCompute(uint64_t position, uint32_t slot,
+                                         absl::Span<const float> weights) {
+  if (!IsLoaded(position, slot)) {
+    const InputBatch* const next = pipeline_->PeekNext();
+    const bool is_ready = next != nullptr && next->step == static_cast<int64_t>(position) &&
+                          next->slot == static_cast<int>(slot);
+    if (!is_ready || !LoadInput(position, slot).ok()) return;
+  }
+  network_->StageStep(weights, LoadedBatch(), DropoutSeed(position, slot));
+}
+
+void NetworkGradientSource::StageWeights(absl::Span<const float> weights, int64_t first,
+                                         int64_t end) {
+  network_->StageVariables(weights, first, end);
+}
+
+absl::StatusOr<GradientResult> NetworkGradientSource::Compute(
+    uint64_t position, uint32_t slot, absl::Span<const float> weights, absl::Span<float> gradient,
+    absl::FunctionRef<void(int64_t)> advance) {
+  PP_RETURN_IF_ERROR(LoadInput(position, slot));
+  // While the device computes, the host does what is left of the step and begins with the next.
+  double regularization = 0.0;
+  const auto under_way = [&] {
+    StageNextImages();
+    if (has_l2_) regularization = RegularizationLoss(*layout_, weights);
+  };
+  const auto ready = [&](int64_t first_final) {
+    StageNextImages();
+    advance(first_final);
+  };
   PP_ASSIGN_OR_RETURN(const StepResult step,
-                      network_->ForwardBackward(weights, batch, dropout_seed, gradient, advance));
+                      network_->ForwardBackward(weights, LoadedBatch(), DropoutSeed(position, slot),
+                                                gradient, under_way, ready));
   GradientResult result;
   result.samples = step.samples;
-  const double regularization = has_l2_ ? RegularizationLoss(*layout_, weights) : 0.0;
   result.loss = step.loss + regularization;
   const auto add = [&result](const std::string& name, double value) {
     ps::Metric& metric = result.metrics.emplace_back();

@@ -43,6 +43,10 @@ class NetworkGradientSource final : public GradientSource {
       const config::TrainEvalPipelineConfig& config, const VariableLayout* layout,
       const NetworkSourceOptions& options);
 
+  absl::StatusOr<std::shared_ptr<float>> AllocateVector(int64_t elements) override;
+  void StageCompute(uint64_t position, uint32_t slot, absl::Span<const float> weights) override;
+  void StageWeights(absl::Span<const float> weights, int64_t first, int64_t end) override;
+
   // Also tells the input pipeline which slots to prepare for, so: the ones this clone owns.
   absl::Status LoadInput(uint64_t position, uint32_t slot) override;
 
@@ -54,6 +58,12 @@ class NetworkGradientSource final : public GradientSource {
  private:
   NetworkGradientSource(const VariableLayout* layout, const NetworkSourceOptions& options);
   absl::Status PrepareSlot(uint32_t slot);
+  bool IsLoaded(uint64_t position, uint32_t slot) const;
+  // Of the batch that is loaded.
+  ImageBatch<float> LoadedBatch();
+  uint64_t DropoutSeed(uint64_t position, uint32_t slot) const;
+  // Brings the images of the next batch on their way to the device, once they are ready.
+  void StageNextImages();
 
   const VariableLayout* const layout_;
   const NetworkSourceOptions options_;
@@ -61,9 +71,10 @@ class NetworkGradientSource final : public GradientSource {
   bool is_detector_ = false;
   BatchObjects objects_;
   std::unique_ptr<ImageSource> images_;
-  const InputBatch* input_ = nullptr;  // the pipeline's last; null: to be loaded
-  std::vector<int> slots_;             // the pipeline's
-  bool owns_slot_ = false;             // slots_ are ours, not the guess of the start
+  const InputBatch* input_ = nullptr;   // the pipeline's last; null: to be loaded
+  const InputBatch* staged_ = nullptr;  // the pipeline's next, if it is on its way
+  std::vector<int> slots_;              // the pipeline's
+  bool owns_slot_ = false;              // slots_ are ours, not the guess of the start
   std::unique_ptr<ComputeResources> compute_;
   std::unique_ptr<NetworkRunner> network_;
   std::unique_ptr<InputPipeline> pipeline_;  // after what gave it memory

@@ -9,7 +9,8 @@
 namespace pushpull {
 
 std::string DescribeNonFinite(const VariableLayout& layout, absl::Span<const float> weights,
-                              absl::Span<const float> gradient, bool loss_is_finite) {
+                              absl::Span<const float> gradient, bool loss_is_finite,
+                              absl::string_view refusal) {
   const std::string loss = loss_is_finite ? "finite loss" : "non-finite loss";
   if (const std::optional<NonFiniteValue> weight = FindNonFinite(layout, weights)) {
     return absl::StrCat(loss, "; first non-finite variable: ", weight->ToString());
@@ -17,7 +18,8 @@ std::string DescribeNonFinite(const VariableLayout& layout, absl::Span<const flo
   if (const std::optional<NonFiniteValue> element = FindNonFinite(layout, gradient)) {
     return absl::StrCat(loss, "; first non-finite gradient: ", element->ToString());
   }
-  return absl::StrCat(loss, "; all variables and gradients are finite");
+  return absl::StrCat(loss, "; all variables and gradients are finite",
+                      refusal.empty() ? "" : ", but the server says: ", refusal);
 }
 
 }  // namespace pushpull

@@ -244,7 +244,7 @@ absl::Status PsSession::Heartbeat(const ps::CloneProgress& progress) {
 
 absl::Status PsSession::PullShard(int shard, uint64_t min_version, bool exact,
                                   absl::Duration poll_timeout, absl::Span<float> flat,
-                                  const std::function<void()>& on_arrival, uint64_t* version) {
+                                  const ElementsReady& on_elements, uint64_t* version) {
   const Sharding sharding(static_cast<int64_t>(flat.size()), static_cast<int>(clients_.size()));
   ps::PullRequest request;
   request.set_run_id(job_.run_id());
@@ -258,8 +258,18 @@ absl::Status PsSession::PullShard(int shard, uint64_t min_version, bool exact,
   }
   request.set_wait_milliseconds(absl::ToInt64Milliseconds(poll_timeout));
   int next_chunk = 0;
+  // The last chunk that the sink has found a place for.
+  const auto chunk_is_there = [&] {
+    if (!on_elements) return;
+    if (next_chunk == 0) {
+      if (shard == 0) on_elements(0, 0);
+      return;
+    }
+    const ElementRange range = sharding.chunk(shard, next_chunk - 1);
+    on_elements(range.begin, range.end);
+  };
   const auto sink = [&](const ps::PullChunk& header, size_t size_bytes) -> absl::StatusOr<char*> {
-    if (next_chunk == 0 && on_arrival) on_arrival();
+    chunk_is_there();
     if (next_chunk == sharding.num_chunks(shard)) {
       return absl::DataLossError(absl::StrCat(PeerName(shard), " sent more chunks of shard ", shard,
                                               " than the ", next_chunk, " it has"));
@@ -288,17 +298,18 @@ absl::Status PsSession::PullShard(int shard, uint64_t min_version, bool exact,
     return absl::UnavailableError(absl::StrCat(PeerName(shard), " sent ", next_chunk, " of ",
                                                sharding.num_chunks(shard), " chunks"));
   }
+  chunk_is_there();
   return absl::OkStatus();
 }
 
 absl::StatusOr<uint64_t> PsSession::Pull(uint64_t min_version, bool exact,
                                          absl::Duration poll_timeout, absl::Span<float> flat,
-                                         const std::function<void()>& on_arrival) {
+                                         const ElementsReady& on_elements) {
   uint64_t result = 0;
   for (int shard = 0; shard < static_cast<int>(clients_.size()); ++shard) {
     uint64_t version = 0;
-    PP_RETURN_IF_ERROR(PullShard(shard, min_version, exact, poll_timeout, flat,
-                                 shard == 0 ? on_arrival : nullptr, &version));
+    PP_RETURN_IF_ERROR(
+        PullShard(shard, min_version, exact, poll_timeout, flat, on_elements, &version));
     // Asynchronous shards move one by one; the gradient is as old as the oldest part of its
     // weights.
     result = shard == 0 ? version : std::min(result, version);

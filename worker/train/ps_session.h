@@ -70,11 +70,12 @@ class PsSession {
 
   // Fills `flat` (all shards) with one version: min_version exactly, or at least that. Answers
   // DEADLINE_EXCEEDED after poll_timeout when the version is not there yet; errors with an
-  // ErrorDetail come back at once. Returns the version. on_arrival, if any, is called when the
-  // first bytes of it are there.
+  // ErrorDetail come back at once. Returns the version. on_elements, if any, is told from the
+  // calling thread which elements [first, end) are there and verified, from 0 on without gaps, and
+  // before that once that the first bytes come (0, 0); after an error the next pull begins anew.
+  using ElementsReady = std::function<void(int64_t first, int64_t end)>;
   absl::StatusOr<uint64_t> Pull(uint64_t min_version, bool exact, absl::Duration poll_timeout,
-                                absl::Span<float> flat,
-                                const std::function<void()>& on_arrival = nullptr);
+                                absl::Span<float> flat, const ElementsReady& on_elements = nullptr);
 
   absl::StatusOr<ps::CommitReply> Commit(const ps::PushKey& key, const ps::CommitInfo& info);
 
@@ -107,7 +108,7 @@ class PsSession {
 
  private:
   absl::Status PullShard(int shard, uint64_t min_version, bool exact, absl::Duration poll_timeout,
-                         absl::Span<float> flat, const std::function<void()>& on_arrival,
+                         absl::Span<float> flat, const ElementsReady& on_elements,
                          uint64_t* version);
   std::string PeerName(int shard) const;
   // An answer to a question of `sent` has come and tells the server's clock (0: it does not).

@@ -200,13 +200,12 @@ absl::Status TestClone::Run() {
   const VariableLayout* layout =
       options_.layout != nullptr ? options_.layout : &server_->job().layout;
   ToyGradientSource source(layout, options_.num_replicas, options_.gradient_hook);
-  CloneTrainer trainer(
-      &session, &source, layout, &server_->clock(),
-      [this](const CloneReport& report) {
-        absl::MutexLock lock(&mutex_);
-        reports_.push_back(report);
-      },
-      options_.instruments);
+  CloneTrainer trainer(&session, &source, layout, &server_->clock(),
+                       [this](const CloneReport& report) {
+                         absl::MutexLock lock(&mutex_);
+                         reports_.push_back(report);
+                       },
+                       {options_.gradient_encoding, options_.instruments});
   {
     absl::MutexLock lock(&mutex_);
     trainer_ = &trainer;

@@ -99,6 +99,7 @@ struct TestCloneOptions {
   absl::Duration rpc_timeout = absl::Seconds(20);
   const VariableLayout* layout = nullptr;  // null: the server's
   ToyGradientSource::Hook gradient_hook = nullptr;
+  ps::GradientEncoding gradient_encoding = ps::FLOAT32;
   CloneInstruments instruments = {};
   ClockOffset* server_clock = nullptr;
 };

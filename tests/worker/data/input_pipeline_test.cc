@@ -300,5 +300,26 @@ TEST(InputPipelineTest, EndsWhileBatchesAreBeingMade) {
   }
 }
 
+TEST(InputPipelineTest, PeeksAtWhatComesNextOnceItIsMade) {
+  const auto source = *SyntheticSource::Create({.num_examples = 40, .height = 16, .width = 16});
+  const Sampler sampler = MakeSampler({.num_examples = 40, .batch_size = 12, .num_slots = 2});
+  const InputPipelineOptions options = Options({0, 1});
+  const auto pipeline = *InputPipeline::Create(source.get(), sampler, options);
+  EXPECT_EQ(pipeline->PeekNext(), nullptr) << "nothing has been asked for";
+  for (int64_t step = 0; step < 4; ++step) {
+    for (const int slot : {0, 1}) {
+      const InputBatch* const given = *pipeline->Next(step, slot);
+      const InputBatch* next = nullptr;
+      while ((next = pipeline->PeekNext()) == nullptr) absl::SleepFor(absl::Milliseconds(1));
+      ExpectBatch(*source, sampler, options, step, slot, given);
+      ExpectBatch(*source, sampler, options, step + slot, 1 - slot, next);
+      EXPECT_EQ(pipeline->PeekNext(), next);
+    }
+  }
+  // What Next gives is what was peeked at.
+  const InputBatch* const next = pipeline->PeekNext();
+  EXPECT_EQ(*pipeline->Next(4, 0), next);
+}
+
 }  // namespace
 }  // namespace pushpull

@@ -9,6 +9,7 @@
 #include "gtest/gtest.h"
 
 #include "common/clock.h"
+#include "kernels/bfloat16.h"
 
 namespace pushpull {
 namespace {
@@ -20,6 +21,8 @@ struct SentChunk {
   int chunk = 0;
   bool has_commit = false;
   float first = 0.0f;
+  ps::GradientEncoding encoding = ps::FLOAT32;
+  std::string bytes;
 };
 
 // What all streams of a test have sent, in order.
@@ -51,7 +54,8 @@ class RecordingStream final : public PushStream {
   absl::Status Send(ps::PushChunk header, const Payload& payload) override {
     recorder_->Add({static_cast<int>(header.shard()), static_cast<int>(header.chunk()),
                     header.has_commit(),
-                    payload.size_bytes > 0 ? *reinterpret_cast<const float*>(payload.data) : 0});
+                    payload.size_bytes > 0 ? *reinterpret_cast<const float*>(payload.data) : 0,
+                    header.encoding(), std::string(payload.data, payload.size_bytes)});
     return send_status_;
   }
   absl::StatusOr<ps::PushReply> Finish() override { return reply_; }
@@ -126,7 +130,7 @@ class RecordingClient final : public PsClient {
 
 struct Fixture {
   SteadyClock clock;
-  explicit Fixture(int tasks)
+  explicit Fixture(int tasks, ps::GradientEncoding encoding = ps::FLOAT32)
       : sharding(kElements, tasks),
         gradient(new float[kElements](), std::default_delete<float[]>()) {
     std::vector<PsClient*> shards;
@@ -135,7 +139,8 @@ struct Fixture {
       shards.push_back(clients.back().get());
     }
     for (int64_t i = 0; i < kElements; ++i) gradient.get()[i] = static_cast<float>(i);
-    pusher = std::make_unique<GradientPusher>(shards, sharding, absl::Seconds(10), &clock);
+    pusher = std::make_unique<GradientPusher>(
+        shards, sharding, &clock, GradientPusherOptions{absl::Seconds(10), encoding, nullptr});
   }
   void ExpectWholeGradientFromItsEnd(bool commit_with_chunks) {
     const std::vector<SentChunk> sent = recorder.chunks();
@@ -188,6 +193,31 @@ TEST(GradientPusherTest, SendsWhatIsFinalAndNoMore) {
   EXPECT_EQ(fixture.recorder.chunks().back().chunk, 1);
   ASSERT_TRUE(fixture.pusher->Finish(ps::CommitInfo()).ok());
   fixture.ExpectWholeGradientFromItsEnd(true);
+}
+
+TEST(GradientPusherTest, SendsHalvesWhereTheyAreWanted) {
+  Fixture fixture(2, ps::BFLOAT16);
+  for (int round = 0; round < 2; ++round) {  // the second one finds the halves of the first
+    for (int64_t i = 0; i < kElements; ++i) {
+      fixture.gradient.get()[i] = static_cast<float>(i + round) / 3.0f;
+    }
+    fixture.pusher->Start(ps::PushKey(), fixture.gradient, false);
+    fixture.pusher->Advance(kElements / 2);
+    ASSERT_TRUE(fixture.pusher->Finish(ps::CommitInfo()).ok());
+  }
+  const std::vector<SentChunk> sent = fixture.recorder.chunks();
+  size_t elements = 0;
+  for (size_t c = sent.size() / 2; c < sent.size(); ++c) {
+    EXPECT_EQ(sent[c].encoding, ps::BFLOAT16);
+    const ElementRange range = fixture.sharding.chunk(sent[c].shard, sent[c].chunk);
+    ASSERT_EQ(sent[c].bytes.size(), range.size() * sizeof(uint16_t));
+    const auto* const halves = reinterpret_cast<const uint16_t*>(sent[c].bytes.data());
+    for (int64_t i = 0; i < range.size(); ++i) {
+      ASSERT_EQ(halves[i], ToBfloat16(static_cast<float>(range.begin + i + 1) / 3.0f).bits);
+    }
+    elements += range.size();
+  }
+  EXPECT_EQ(elements, kElements);
 }
 
 TEST(GradientPusherTest, AbandonInMidWay) {

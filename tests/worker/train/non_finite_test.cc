@@ -22,6 +22,8 @@ TEST(DescribeNonFiniteTest, NamesTheFirstBadWeightBeforeAnyGradient) {
   std::vector<float> gradient(layout.total_elements(), 0.5f);
   EXPECT_EQ(DescribeNonFinite(layout, weights, gradient, /*loss_is_finite=*/false),
             "non-finite loss; all variables and gradients are finite");
+  EXPECT_EQ(DescribeNonFinite(layout, weights, gradient, /*loss_is_finite=*/true, "b is inf"),
+            "finite loss; all variables and gradients are finite, but the server says: b is inf");
   gradient[layout.offset(2)] = HUGE_VALF;
   gradient[layout.offset(1) + 3] = std::nanf("");
   EXPECT_EQ(DescribeNonFinite(layout, weights, gradient, /*loss_is_finite=*/true),

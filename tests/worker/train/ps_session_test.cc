@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -43,7 +44,16 @@ class PsSessionPullTest : public ::testing::Test {
 
   absl::Status Pull(int64_t sent_elements) {
     handler_.weights = MakePayload(sent_elements * sizeof(float), 1);
-    return session_.Pull(0, /*exact=*/false, absl::Seconds(1), absl::MakeSpan(weights_), nullptr)
+    told_.clear();
+    return session_
+        .Pull(0, /*exact=*/false, absl::Seconds(1), absl::MakeSpan(weights_),
+              [this](int64_t first, int64_t end) {
+                told_.emplace_back(first, end);
+                const size_t bytes = (end - first) * sizeof(float);
+                EXPECT_EQ(
+                    std::string(reinterpret_cast<const char*>(weights_.data() + first), bytes),
+                    ToString(handler_.weights).substr(first * sizeof(float), bytes));
+              })
         .status();
   }
 
@@ -51,6 +61,7 @@ class PsSessionPullTest : public ::testing::Test {
   SteadyClock clock_;
   PsSession session_;
   std::vector<float> weights_ = std::vector<float>(kElements);
+  std::vector<std::pair<int64_t, int64_t>> told_;  // by the last pull, of elements
 };
 
 TEST_F(PsSessionPullTest, BringsTheWeights) {
@@ -58,6 +69,9 @@ TEST_F(PsSessionPullTest, BringsTheWeights) {
   ASSERT_TRUE(status.ok()) << status;
   EXPECT_EQ(std::string(reinterpret_cast<const char*>(weights_.data()), kElements * sizeof(float)),
             ToString(handler_.weights));
+  using Range = std::pair<int64_t, int64_t>;
+  const int64_t chunk = Sharding::kChunkElements;
+  EXPECT_EQ(told_, (std::vector<Range>{{0, 0}, {0, chunk}, {chunk, kElements}}));
 }
 
 TEST_F(PsSessionPullTest, RefusesWhatDoesNotFitTheModel) {

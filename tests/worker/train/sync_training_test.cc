@@ -8,6 +8,7 @@
 #include "gtest/gtest.h"
 
 #include "common/random.h"
+#include "kernels/bfloat16.h"
 #include "tests/testutil/job/test_job.h"
 
 namespace pushpull {
@@ -74,6 +75,22 @@ TEST(SyncTrainingTest, SeveralChunksPerShard) {
       Train(2, {.train_config = few_steps, .large_elements = 300000, .tasks = 1});
   ASSERT_FALSE(one.empty());
   EXPECT_EQ(Train(2, {.train_config = few_steps, .large_elements = 300000, .tasks = 2}), one);
+}
+
+TEST(SyncTrainingTest, GradientsSentAsHalvesAreThoseRoundedBefore) {
+  const std::vector<float> whole = Train(2);
+  ASSERT_FALSE(whole.empty());
+  TestCloneOptions halves;
+  halves.gradient_encoding = ps::BFLOAT16;
+  TestCloneOptions rounded;
+  rounded.gradient_hook = [](uint64_t, uint32_t, GradientResult*, absl::Span<float> gradient) {
+    for (float& value : gradient) value = ToFloat(ToBfloat16(value));
+  };
+  for (int tasks : {1, 2}) {
+    const std::vector<float> trained = Train(2, {.tasks = tasks}, halves);
+    EXPECT_NE(trained, whole);
+    EXPECT_EQ(trained, Train(2, {}, rounded)) << tasks << " tasks";
+  }
 }
 
 // Loses and doubles messages by a formula of client, method and number.

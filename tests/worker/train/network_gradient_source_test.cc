@@ -1,0 +1,153 @@
+// The contributions of a network on its data, on a device that defers its work: they are the same
+// whether or not they were told of ahead.
+#include "worker/train/network_gradient_source.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "gtest/gtest.h"
+
+#include "common/model/initializers.h"
+#include "common/model/model_layout.h"
+#include "tests/worker/model/deferred_device.h"
+#include "tests/worker/model/test_network.h"
+
+namespace pushpull {
+namespace {
+
+config::TrainEvalPipelineConfig SmallJob() {
+  auto config = MakeTestConfig(
+      "num_channels: 1 image_resizer { fixed_shape_resizer { height: 32 width: 32 } } "
+      "feature_extractor { depth_multiplier: 0.1 conv_hyperparams { activation: RELU_6 "
+      "regularizer { l2_regularizer { weight: 0.001 } } batch_norm { decay: 0.9 } "
+      "initializer { truncated_normal_initializer { stddev: 0.09 } } } }",
+      "batch_size: 5 data_augmentation_options { random_horizontal_flip {} }");
+  CHECK(google::protobuf::TextFormat::MergeFromString(
+      "train_input_reader { synthetic_input_reader { num_examples: 40 height: 32 width: 32 "
+      "num_classes: 10 } }",
+      &config));
+  return config;
+}
+
+class NetworkGradientSourceTest : public ::testing::TestWithParam<DeferredDevice::Uploads> {
+ protected:
+  NetworkGradientSourceTest()
+      : config_(SmallJob()),
+        layout_(*BuildVariableLayout(config_)),
+        told_(Open(&devices_[0])),
+        plain_(Open(&devices_[1])) {
+    devices_[0].SetUploads(GetParam());
+    for (auto& vector : weights_) vector = *told_->AllocateVector(layout_.total_elements());
+  }
+
+  std::unique_ptr<NetworkGradientSource> Open(Device* device) {
+    NetworkSourceOptions options;
+    options.num_slots = 2;
+    options.compute.device = device;
+    auto source = NetworkGradientSource::Create(config_, &layout_, options);
+    CHECK(source.ok()) << source.status();
+    return *std::move(source);
+  }
+  absl::Span<float> Weights(int i) {
+    return {weights_[i].get(), static_cast<size_t>(layout_.total_elements())};
+  }
+  struct Contribution {
+    std::vector<float> gradient;
+    double loss = 0.0;
+    std::vector<int64_t> announced;
+  };
+  Contribution Compute(NetworkGradientSource* source, uint64_t position, uint32_t slot,
+                       int weights) {
+    Contribution result;
+    result.gradient.resize(layout_.total_elements());
+    const auto computed =
+        source->Compute(position, slot, Weights(weights), absl::MakeSpan(result.gradient),
+                        [&](int64_t first) { result.announced.push_back(first); });
+    EXPECT_TRUE(computed.ok()) << computed.status();
+    if (computed.ok()) result.loss = computed->loss;
+    return result;
+  }
+  // As a pull does.
+  void Tell(uint64_t position, uint32_t slot, int weights) {
+    told_->StageCompute(position, slot, Weights(weights));
+    const int64_t total = layout_.total_elements();
+    for (int64_t first = 0; first < total; first += 5000) {
+      told_->StageWeights(Weights(weights), first, std::min(first + 5000, total));
+    }
+  }
+  void ExpectSameContribution(uint64_t position, uint32_t slot, int weights) {
+    const Contribution told = Compute(told_.get(), position, slot, weights);
+    const Contribution plain = Compute(plain_.get(), position, slot, weights);
+    EXPECT_EQ(told.gradient, plain.gradient) << position << " " << slot;
+    EXPECT_EQ(told.loss, plain.loss);
+    EXPECT_EQ(told.announced, plain.announced);
+  }
+
+  const config::TrainEvalPipelineConfig config_;
+  const VariableLayout layout_;
+  DeferredDevice devices_[2];
+  std::shared_ptr<float> weights_[2];
+  std::unique_ptr<NetworkGradientSource> told_, plain_;
+};
+
+TEST_P(NetworkGradientSourceTest, ContributionsAreTheSameWhetherToldOfOrNot) {
+  struct Step {
+    uint64_t position;
+    uint32_t slot;
+    std::pair<uint64_t, uint32_t> told;
+  };
+  // Its own slot, the other one taken over, a step back after the server's restart, and hints of
+  // what does not come.
+  const std::vector<Step> steps = {
+      {0, 0, {0, 0}}, {1, 0, {1, 0}}, {2, 0, {2, 0}}, {2, 1, {2, 1}}, {3, 0, {3, 0}},
+      {3, 1, {3, 1}}, {4, 0, {4, 1}}, {4, 1, {9, 0}}, {2, 0, {5, 0}}, {2, 1, {2, 1}},
+      {3, 0, {3, 0}}, {3, 0, {3, 0}}, {3, 1, {3, 1}}, {4, 0, {4, 0}}, {1, 0, {9, 0}},
+      {7, 1, {9, 0}}, {8, 0, {8, 0}},
+  };
+  int turn = 0;
+  for (const Step& step : steps) {
+    const int weights = turn++ % 2;
+    InitializeVariables(layout_, turn, Weights(weights));
+    Tell(step.told.first, step.told.second, weights);
+    ExpectSameContribution(step.position, step.slot, weights);
+    absl::SleepFor(absl::Milliseconds(20));  // the next batch can be made, so that it can be told
+  }
+}
+
+TEST_P(NetworkGradientSourceTest, NextImagesAreOnTheirWayBeforeTheyAreAskedFor) {
+  InitializeVariables(layout_, 1, Weights(0));
+  const int64_t weights_bytes = layout_.total_elements() * 4;
+  const int64_t images_bytes = 2 * 32 * 32;  // slot 0 has two of the five pictures
+  int steps_staged = 0;
+  bool was_staged = false;
+  int64_t copied_first = 0;  // without anything staged
+  for (uint64_t position = 0; position < 6; ++position) {
+    const int64_t uploaded = devices_[0].uploaded_bytes();
+    const int64_t copied = devices_[0].copied_bytes();
+    Tell(position == 3 ? 9 : position, 0, 0);  // once in vain: it must not cost what is staged
+    EXPECT_EQ(devices_[0].uploaded_bytes() - uploaded, weights_bytes);
+    ExpectSameContribution(position, 0, 0);
+    const int64_t copied_now = devices_[0].copied_bytes() - copied;
+    if (position == 0) copied_first = copied_now;
+    EXPECT_EQ(copied_now, was_staged ? copied_first - images_bytes : copied_first);
+    // Where the next batch had been made by then.
+    const int64_t beyond = devices_[0].uploaded_bytes() - uploaded - weights_bytes;
+    EXPECT_TRUE(beyond == 0 || beyond == images_bytes) << beyond;
+    was_staged = beyond > 0;
+    steps_staged += was_staged;
+    absl::SleepFor(absl::Milliseconds(20));
+  }
+  EXPECT_GT(steps_staged, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Uploads, NetworkGradientSourceTest,
+                         ::testing::Values(DeferredDevice::Uploads::kWhenAwaited,
+                                           DeferredDevice::Uploads::kAtOnce,
+                                           DeferredDevice::Uploads::kBehindComputing,
+                                           DeferredDevice::Uploads::kNothingIsDeferred));
+
+}  // namespace
+}  // namespace pushpull
