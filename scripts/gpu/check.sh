@@ -40,6 +40,7 @@ if [ -z "$gpus" ]; then
 fi
 first_gpu=${gpus%%,*}
 export CUDA_DEVICE_ORDER=PCI_BUS_ID
+[ -z "${OUT:-}" ] || mkdir -p "$OUT" || exit 66
 work=$(mktemp -d)
 mkdir "$work/logs"
 started=$SECONDS
@@ -331,7 +332,7 @@ benchmark() {
 steps_in() { awk "BEGIN { steps = int(${alone:-0} * $1 / $2); print (steps > 100 ? steps : 100) }"; }
 end_to_end() {
   wanted end_to_end 40 || return
-  local batch bar code alone together log result
+  local batch bar code alone together log result gradients name
   for batch in 256 64; do
     bar=0.95
     [ $batch = 256 ] || bar=0.80
@@ -340,17 +341,21 @@ end_to_end() {
     limited 40 "$bin/gpu_step" --gpu="$first_gpu" --networks=mobilenet_v2 --batches=$batch --classes=10 --table=none \
       --losses=0 > "$log" 2>&1 || code=$?
     alone=$(value "$log" ours "result: ")
-    # The rate is taken every 2 s; its first values have the start in them.
-    large through_$batch "s/batch_size: 256/batch_size: $batch/; $(steps "$(steps_in 12 $batch)")"
-    [ $code -ne 0 ] || train through_$batch 60 --num_clones=1 --gpus="$first_gpu" --precision=bf16 || code=$?
-    if [ $code -ne 0 ]; then
-      row "end to end, batch $batch" "" "$bar of the GPU alone" "$(why $code "$work/logs/through_$batch.worker.log")"
-      continue
-    fi
-    together=$(events through_$batch "'%.0f' % $settled_rate")
-    result=FAIL
-    holds "${together:-0} >= $bar * $alone" && result=ok
-    row "end to end, batch $batch" "$together images/s of $alone" "$bar of the GPU alone" "$result"
+    for gradients in bf16 fp32; do
+      name=through_${batch}_$gradients
+      # The rate is taken every 2 s; its first values have the start in them.
+      large "$name" "s/batch_size: 256/batch_size: $batch/; $(steps "$(steps_in 10 $batch)")"
+      [ $code -ne 0 ] || train "$name" 50 --num_clones=1 --gpus="$first_gpu" --precision=bf16 \
+        --gradient_precision=$gradients || code=$?
+      if [ $code -ne 0 ]; then
+        row "batch $batch, $gradients gradients" "" "$bar of the GPU alone" "$(why $code "$work/logs/$name.worker.log")"
+        break
+      fi
+      together=$(events "$name" "'%.0f' % $settled_rate")
+      result=FAIL
+      holds "${together:-0} >= $bar * $alone" && result=ok
+      row "batch $batch, $gradients gradients" "$together images/s of $alone" "$bar of the GPU alone" "$result"
+    done
   done
   large sharing "s/batch_size: 256/batch_size: 768/; $(steps "$(steps_in 12 768)")"
   code=0

@@ -5,7 +5,7 @@ set -euo pipefail
 source=$1
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-mkdir -p "$folder/path" "$folder/bundle/bin" "$folder/bundle/pipelines" "$folder/out"
+mkdir -p "$folder/path" "$folder/bundle/bin" "$folder/bundle/pipelines"
 cp "$source"/scripts/gpu/check.sh "$source"/scripts/plot_events.py "$folder/bundle/"
 cp "$source"/deploy/pipelines/*.config "$source"/scripts/gpu/pipelines/*.config "$folder/bundle/pipelines/"
 export PATH="$folder/path:$PATH"
