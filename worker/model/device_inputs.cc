@@ -55,14 +55,20 @@ void DeviceInputs<T>::UploadVariables(const float* variables, int64_t elements) 
 
 template <typename T>
 void DeviceInputs<T>::StageImages(const uint8_t* bytes, int64_t samples) {
-  staged_images_ = nullptr;
-  if (bytes == nullptr || samples > options_.max_batch || !options_.byte_images) return;
+  TakeImagesBack();
+  if (samples > options_.max_batch || !options_.byte_images) return;
   device_.Upload(buffers_.byte_images->data(), bytes, samples * spec_.input.num_elements(),
                  images_were_read_ ? images_read_.get() : nullptr);
   device_.RecordUpload(images_uploaded_.get());
   images_were_uploaded_ = true;
   staged_images_ = bytes;
   staged_samples_ = samples;
+}
+
+template <typename T>
+void DeviceInputs<T>::TakeImagesBack() {
+  if (staged_images_ != nullptr) device_.Wait(images_uploaded_.get()).IgnoreError();
+  staged_images_ = nullptr;
 }
 
 template <typename T>

@@ -16,7 +16,8 @@
 
 namespace pushpull {
 
-// T: of the network, float or Bfloat16. Everything is queued; nothing here blocks.
+// T: of the network, float or Bfloat16. Everything is queued; only images that are taken back or
+// replaced are waited for.
 template <typename T>
 class DeviceInputs {
  public:
@@ -36,6 +37,8 @@ class DeviceInputs {
   void UploadVariables(const float* variables, int64_t elements);
 
   void StageImages(const uint8_t* bytes, int64_t samples);
+  // Blocks while images that were staged, and that no batch has taken, are still being read.
+  void TakeImagesBack();
   // The batch, with labels or objects where wanted, and the seed. True: something has moved, so
   // that recordings of the old addresses are of no use. Only while the device rests. Errors of
   // Allocate.

@@ -58,6 +58,10 @@ class DeviceRunner final : public NetworkRunner {
   void StageImages(const uint8_t* bytes, int64_t samples) override {
     inputs_.StageImages(bytes, samples);
   }
+  void TakeBatchBack() override {
+    GiveUpBegunStep();
+    inputs_.TakeImagesBack();
+  }
   void StageVariables(absl::Span<const float> variables, int64_t first, int64_t end) override;
   std::vector<const float*> outputs() const override;
   int64_t arena_bytes() const override { return network_->arena_bytes(); }

@@ -82,17 +82,20 @@ class BasicNetworkRunner {
   // with others than what the call brings, results are the same.
   //
   // The bytes of the next call's batch, which must not change until that call or a call of this
-  // has returned; null: take back the last such hint. May be called while a step is under way (from
-  // its callbacks).
+  // has returned. May be called while a step is under way (from its callbacks).
   virtual void StageImages(const uint8_t* /*bytes*/, int64_t /*samples*/) {}
+  // Takes back the last StageImages and StageStep: nothing of their batches is read any more when
+  // it returns.
+  virtual void TakeBatchBack() {}
   // The elements [first, end) of `variables` are there: to be told from 0 on without gaps. Once the
   // last has been, calls with this very vector take it as it was; it must not change until 0 is
   // told again, of this vector or another, and no call is under way.
   virtual void StageVariables(absl::Span<const T> /*variables*/, int64_t /*first*/,
                               int64_t /*end*/) {}
   // The arguments of the next ForwardBackward, which may so begin while its variables are still
-  // being staged; the first of them has not been. Nothing of the batch may change until that call
-  // has returned, or another call has. Arguments that ForwardBackward would refuse are ignored.
+  // being staged; the first of them has not been. Nothing of the batch may change until that call,
+  // another one or TakeBatchBack has returned. Arguments that ForwardBackward would refuse are
+  // ignored.
   void StageStep(absl::Span<const T> variables, const ImageBatch<T>& batch, uint64_t dropout_seed);
 
   // What the last Evaluate or Infer computed: the values of OutputLayers(spec()), each [samples, H,

@@ -124,11 +124,12 @@ absl::Status NetworkGradientSource::LoadInput(uint64_t position, uint32_t slot) 
   if (IsLoaded(position, slot)) return absl::OkStatus();
   input_ = nullptr;
   const int64_t step = static_cast<int64_t>(position);
-  // Asked for another batch than it expected, the pipeline drops that one, whose images have been
-  // staged, and writes others to their place.
-  if (staged_ != nullptr && (staged_->step != step || staged_->slot != static_cast<int>(slot))) {
-    network_->StageImages(nullptr, 0);
-  }
+  // The pipeline takes the place of the last batch for others, and where it is asked for another
+  // one than it expected, that of the next.
+  const bool is_expected =
+      staged_ == nullptr || (staged_->step == step && staged_->slot == static_cast<int>(slot));
+  if (step_is_staged_ || !is_expected) network_->TakeBatchBack();
+  step_is_staged_ = false;
   staged_ = nullptr;
   PP_RETURN_IF_ERROR(PrepareSlot(slot));
   owns_slot_ = true;
@@ -174,6 +175,7 @@ void NetworkGradientSource::StageCompute(uint64_t position, uint32_t slot,
     if (!is_ready || !LoadInput(position, slot).ok()) return;
   }
   network_->StageStep(weights, LoadedBatch(), DropoutSeed(position, slot));
+  step_is_staged_ = true;
 }
 
 void NetworkGradientSource::StageWeights(absl::Span<const float> weights, int64_t first,
@@ -185,6 +187,7 @@ absl::StatusOr<GradientResult> NetworkGradientSource::Compute(
     uint64_t position, uint32_t slot, absl::Span<const float> weights, absl::Span<float> gradient,
     absl::FunctionRef<void(int64_t)> advance) {
   PP_RETURN_IF_ERROR(LoadInput(position, slot));
+  step_is_staged_ = false;
   // While the device computes, the host does what is left of the step and begins with the next.
   double regularization = 0.0;
   const auto under_way = [&] {

@@ -73,6 +73,7 @@ class NetworkGradientSource final : public GradientSource {
   std::unique_ptr<ImageSource> images_;
   const InputBatch* input_ = nullptr;   // the pipeline's last; null: to be loaded
   const InputBatch* staged_ = nullptr;  // the pipeline's next, if it is on its way
+  bool step_is_staged_ = false;         // of input_
   std::vector<int> slots_;              // the pipeline's
   bool owns_slot_ = false;              // slots_ are ours, not the guess of the start
   std::unique_ptr<ComputeResources> compute_;

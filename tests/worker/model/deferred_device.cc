@@ -333,6 +333,7 @@ void DeferredDevice::Perform(const std::function<void()>& work) {
     return;
   }
   --work_left_;
+  ++performed_;
   work();
 }
 

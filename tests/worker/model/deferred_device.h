@@ -32,6 +32,7 @@ class DeferredDevice final : public Device {
   void FailAfter(int64_t count) { work_left_ = count; }
   int num_graphs() const { return num_graphs_; }
   int num_launches() const { return num_launches_; }
+  int64_t performed() const { return performed_; }  // pieces of work
   // Of Upload and of CopyToDevice.
   int64_t uploaded_bytes() const { return uploaded_bytes_; }
   int64_t copied_bytes() const { return copied_bytes_; }
@@ -81,6 +82,7 @@ class DeferredDevice final : public Device {
   Uploads when_uploads_ = Uploads::kWhenAwaited;
   int num_graphs_ = 0;
   int num_launches_ = 0;
+  int64_t performed_ = 0;
   int64_t uploaded_bytes_ = 0;
   int64_t copied_bytes_ = 0;
   absl::Status status_;

@@ -176,9 +176,23 @@ TEST_P(DeviceStagingTest, HintsThatDoNotComeTrueChangeNothing) {
     ExpectHostsStep(0, 0, 3, 8);
     // Images that are taken back, or for another batch, or of too many samples.
     runner_->StageImages(Images(2), kMaxBatch);
-    runner_->StageImages(nullptr, 0);
+    const int64_t performed = device_.performed();
+    runner_->TakeBatchBack();
+    if (std::get<1>(GetParam()) == Uploads::kWhenAwaited) {
+      EXPECT_GT(device_.performed(), performed) << "may be changed while they are read";
+    }
     FillImages(2, 40 + round);
     ExpectHostsStep(1, 2, 3, 9);
+    // A step that is taken back has read its images.
+    runner_->StageStep(Variables(0), Batch(2, 3), 5);
+    const int64_t before = device_.performed();
+    runner_->TakeBatchBack();
+    if (std::get<1>(GetParam()) == Uploads::kWhenAwaited) {
+      EXPECT_GT(device_.performed(), before);
+    }
+    FillImages(2, 70 + round);
+    StageVariables(0, total_);
+    ExpectHostsStep(0, 2, 3, 5);
     FillImages(0, 60 + round);
     runner_->StageImages(Images(0), 1);
     ExpectHostsStep(1, 0, 3, 9);
