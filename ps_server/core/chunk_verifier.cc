@@ -2,7 +2,6 @@
 
 #include <immintrin.h>
 
-#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -12,6 +11,7 @@
 
 #include "common/error_detail.h"
 #include "common/gradient_encoding.h"
+#include "kernels/bfloat16.h"
 
 namespace pushpull {
 namespace {
@@ -20,16 +20,15 @@ namespace {
 constexpr uint32_t kExponent = 0x7f800000;
 constexpr uint16_t kHalfExponent = kExponent >> 16;
 
+template <typename T>
+float ValueAt(const char* data, int64_t i) {
+  T value;
+  std::memcpy(&value, data + i * sizeof(value), sizeof(value));
+  return ToFloat(value);
+}
+
 float ValueAt(const char* data, ps::GradientEncoding encoding, int64_t i) {
-  uint32_t bits = 0;
-  if (encoding == ps::FLOAT32) {
-    std::memcpy(&bits, data + i * sizeof(bits), sizeof(bits));
-  } else {
-    uint16_t half;
-    std::memcpy(&half, data + i * sizeof(half), sizeof(half));
-    bits = uint32_t{half} << 16;
-  }
-  return std::bit_cast<float>(bits);
+  return encoding == ps::FLOAT32 ? ValueAt<float>(data, i) : ValueAt<Bfloat16>(data, i);
 }
 
 __m256i NonFiniteLanes(__m256i values, ps::GradientEncoding encoding) {

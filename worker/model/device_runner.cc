@@ -119,7 +119,7 @@ class DeviceRunner final : public NetworkRunner {
   std::unique_ptr<StepPieces<T>> pieces_;
   std::optional<BegunStep> begun_;
   std::vector<PieceEvents> events_;  // of backward
-  // Of inference.
+  // Of inference, and of a step that is given up.
   const std::unique_ptr<DeviceEvent> computed_;
   const std::unique_ptr<DeviceEvent> copied_;
 };

@@ -2,6 +2,7 @@
 #ifndef PUSHPULL_WORKER_MODEL_LAYER_VARIABLES_H_
 #define PUSHPULL_WORKER_MODEL_LAYER_VARIABLES_H_
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -28,6 +29,10 @@ struct LayerVariables {
   VariableSlot beta;
   VariableSlot moving_mean;
   VariableSlot moving_variance;
+  // All of them, present or not, in the order of the layout.
+  std::array<const VariableSlot*, 6> slots() const {
+    return {&weights, &biases, &gamma, &beta, &moving_mean, &moving_variance};
+  }
   // Whether backward has to produce anything for this layer.
   bool trainable() const;
 };

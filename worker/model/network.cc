@@ -52,8 +52,7 @@ std::vector<int64_t> VariablesEnd(const std::vector<LayerVariables>& layers) {
   std::vector<int64_t> ends;
   int64_t end = 0;
   for (const LayerVariables& slots : layers) {
-    for (const VariableSlot* slot : {&slots.weights, &slots.biases, &slots.gamma, &slots.beta,
-                                     &slots.moving_mean, &slots.moving_variance}) {
+    for (const VariableSlot* slot : slots.slots()) {
       if (slot->present()) end = std::max(end, slot->offset + slot->size);
     }
     ends.push_back(end);
@@ -64,8 +63,7 @@ std::vector<int64_t> VariablesEnd(const std::vector<LayerVariables>& layers) {
 // What no operator writes: frozen variables and padding, neighbours as one range.
 std::vector<ElementRange> ZeroRanges(const LayerVariables& slots) {
   std::vector<ElementRange> ranges;
-  for (const VariableSlot* slot : {&slots.weights, &slots.biases, &slots.gamma, &slots.beta,
-                                   &slots.moving_mean, &slots.moving_variance}) {
+  for (const VariableSlot* slot : slots.slots()) {
     if (!slot->present()) continue;
     const int64_t begin = slot->offset + (slot->frozen ? 0 : slot->size);
     const int64_t end = slot->offset + slot->padded_size;

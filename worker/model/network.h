@@ -68,10 +68,10 @@ class Network {
   // samples.
   void BeginStep(const Step& step);
   // Queues so much of the step's forward pass as reads no variable from element `available` on, and
-  // the loss with the last of it. To be called until `available` is total_elements().
+  // the loss with the last of it. To be called until `available` is layout.total_elements().
   void ContinueForward(int64_t available);
   // Where ContinueForward finds more to queue when it is called with growing multiples of
-  // `elements` (> 0), the last one being total_elements().
+  // `elements` (> 0), the last one being layout.total_elements().
   std::vector<int64_t> ForwardStops(int64_t elements) const;
   // Queues so much of the step's backward pass that at least `elements` (> 0) more of the gradient,
   // or all of them, are written: those from the returned element to the end. To be called until it
@@ -93,7 +93,6 @@ class Network {
   std::vector<const T*> outputs() const;
 
   const NetworkSpec& spec() const { return spec_; }
-  int64_t total_elements() const { return plan_.total_elements; }
   int64_t arena_bytes() const { return arena_->bytes(); }
 
  private:

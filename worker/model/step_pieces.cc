@@ -1,5 +1,7 @@
 #include "worker/model/step_pieces.h"
 
+#include <utility>
+
 #include "glog/logging.h"
 
 #include "kernels/bfloat16.h"
@@ -40,46 +42,34 @@ void StepPieces<T>::Begin(const typename Network<T>::Step& step) {
 }
 
 template <typename T>
-void StepPieces<T>::Queue(std::vector<Piece>* pieces, size_t index,
-                          absl::FunctionRef<int64_t()> work, int64_t* first) {
-  switch (mode_) {
-    case Mode::kPlay:
-      *first = work();
-      return;
-    case Mode::kRecord: {
-      Piece piece;
-      piece.graph = device_.Record([&] { piece.first = work(); });
-      pieces->push_back(std::move(piece));
-      break;
-    }
-    case Mode::kReplay:
-      break;
+int64_t StepPieces<T>::Queue(std::vector<Piece>* pieces, size_t index,
+                             absl::FunctionRef<int64_t()> work) {
+  if (mode_ == Mode::kPlay) return work();
+  if (mode_ == Mode::kRecord) {
+    Piece piece;
+    piece.graph = device_.Record([&] { piece.first = work(); });
+    pieces->push_back(std::move(piece));
   }
-  device_.Launch((*pieces)[index].graph.get());
-  *first = (*pieces)[index].first;
+  const Piece& piece = (*pieces)[index];
+  device_.Launch(piece.graph.get());
+  return piece.first;
 }
 
 template <typename T>
 void StepPieces<T>::QueueForward() {
   CHECK(current_ != nullptr && next_forward_ < forward_stops_.size());
-  const size_t piece = next_forward_++;
-  int64_t unused = 0;
-  Queue(
-      &current_->forward, piece,
-      [&] {
-        network_.ContinueForward(forward_stops_[piece]);
-        return int64_t{0};
-      },
-      &unused);
+  const size_t index = next_forward_++;
+  Queue(&current_->forward, index, [&] {
+    network_.ContinueForward(forward_stops_[index]);
+    return int64_t{0};
+  });
 }
 
 template <typename T>
 int64_t StepPieces<T>::QueueBackward() {
   CHECK(current_ != nullptr && next_forward_ == forward_stops_.size());
-  int64_t first = 0;
-  Queue(
-      &current_->backward, next_backward_++,
-      [&] { return network_.ContinueStep(options_.backward_elements); }, &first);
+  const int64_t first = Queue(&current_->backward, next_backward_++,
+                              [&] { return network_.ContinueStep(options_.backward_elements); });
   if (first > 0) return first;
   current_->played = true;
   current_->complete = mode_ != Mode::kPlay;

@@ -53,8 +53,8 @@ class StepPieces {
   };
   enum class Mode { kPlay, kRecord, kReplay };
 
-  void Queue(std::vector<Piece>* pieces, size_t index, absl::FunctionRef<int64_t()> work,
-             int64_t* first);
+  // Plays, records or replays a piece; returns what its work returns.
+  int64_t Queue(std::vector<Piece>* pieces, size_t index, absl::FunctionRef<int64_t()> work);
 
   Network<T>& network_;
   Device& device_;

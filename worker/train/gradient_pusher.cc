@@ -5,7 +5,7 @@
 
 #include "glog/logging.h"
 
-#include "common/gradient_encoding.h"
+#include "kernels/cpu/round_to_bfloat16.h"
 
 namespace pushpull {
 namespace {
@@ -23,7 +23,7 @@ GradientPusher::GradientPusher(std::vector<PsClient*> shards, const Sharding& sh
       result_(absl::FailedPreconditionError("nothing was pushed")) {
   CHECK_EQ(static_cast<int>(shards_.size()), sharding_.tasks());
   if (options_.encoding == ps::BFLOAT16) {
-    encoded_.reset(new uint16_t[sharding_.total_elements()](), std::default_delete<uint16_t[]>());
+    rounded_.reset(new Bfloat16[sharding_.total_elements()](), std::default_delete<Bfloat16[]>());
   }
   thread_ = std::thread([this] { RunThread(); });
 }
@@ -168,13 +168,13 @@ bool GradientPusher::SendShard(int shard, PushStream* stream) {
 Payload GradientPusher::Encoded(const std::shared_ptr<const float>& gradient,
                                 const ElementRange& range) {
   const float* const elements = gradient.get() + range.begin;
-  if (encoded_ == nullptr) {
+  if (rounded_ == nullptr) {
     return {gradient, reinterpret_cast<const char*>(elements), range.size() * sizeof(float)};
   }
-  uint16_t* const halves = encoded_.get() + range.begin;
+  Bfloat16* const rounded = rounded_.get() + range.begin;
   const size_t count = static_cast<size_t>(range.size());
-  EncodeBfloat16({elements, count}, {halves, count});
-  return {encoded_, reinterpret_cast<const char*>(halves), count * sizeof(uint16_t)};
+  RoundToBfloat16({elements, count}, {rounded, count});
+  return {rounded_, reinterpret_cast<const char*>(rounded), count * sizeof(Bfloat16)};
 }
 
 bool GradientPusher::WaitForElements(int64_t first) {

@@ -18,6 +18,7 @@
 #include "common/ps_client.h"
 #include "common/sharding.h"
 #include "common/trace/trace_writer.h"
+#include "kernels/bfloat16.h"
 #include "protos/parameter_server.pb.h"
 
 namespace pushpull {
@@ -88,7 +89,7 @@ class GradientPusher {
   const Clock* const clock_;
   const GradientPusherOptions options_;
   // The whole gradient where it is sent otherwise than it is. Shared with the transport.
-  std::shared_ptr<uint16_t> encoded_;
+  std::shared_ptr<Bfloat16> rounded_;
 
   absl::Mutex mutex_;
   Job job_ ABSL_GUARDED_BY(mutex_);

@@ -43,6 +43,11 @@ void AddDetectionMetrics(const StepResult& step,
   add("HardExampleMiner/NumNegatives", static_cast<double>(counts.mined_negatives));
 }
 
+bool IsOf(const InputBatch* batch, uint64_t position, uint32_t slot) {
+  return batch != nullptr && batch->step == static_cast<int64_t>(position) &&
+         batch->slot == static_cast<int>(slot);
+}
+
 }  // namespace
 
 NetworkGradientSource::NetworkGradientSource(const VariableLayout* layout,
@@ -115,25 +120,19 @@ absl::Status NetworkGradientSource::PrepareSlot(uint32_t slot) {
   return absl::OkStatus();
 }
 
-bool NetworkGradientSource::IsLoaded(uint64_t position, uint32_t slot) const {
-  return input_ != nullptr && input_->step == static_cast<int64_t>(position) &&
-         input_->slot == static_cast<int>(slot);
-}
-
 absl::Status NetworkGradientSource::LoadInput(uint64_t position, uint32_t slot) {
-  if (IsLoaded(position, slot)) return absl::OkStatus();
+  if (IsOf(input_, position, slot)) return absl::OkStatus();
   input_ = nullptr;
-  const int64_t step = static_cast<int64_t>(position);
   // The pipeline takes the place of the last batch for others, and where it is asked for another
   // one than it expected, that of the next.
-  const bool is_expected =
-      staged_ == nullptr || (staged_->step == step && staged_->slot == static_cast<int>(slot));
+  const bool is_expected = staged_ == nullptr || IsOf(staged_, position, slot);
   if (step_is_staged_ || !is_expected) network_->TakeBatchBack();
   step_is_staged_ = false;
   staged_ = nullptr;
   PP_RETURN_IF_ERROR(PrepareSlot(slot));
   owns_slot_ = true;
-  PP_ASSIGN_OR_RETURN(input_, pipeline_->Next(step, static_cast<int>(slot)));
+  PP_ASSIGN_OR_RETURN(input_,
+                      pipeline_->Next(static_cast<int64_t>(position), static_cast<int>(slot)));
   objects_.Assign(input_->boxes, input_->windows);
   return absl::OkStatus();
 }
@@ -168,12 +167,8 @@ absl::StatusOr<std::shared_ptr<float>> NetworkGradientSource::AllocateVector(int
 
 void NetworkGradientSource::StageCompute(uint64_t position, uint32_t slot,
                                          absl::Span<const float> weights) {
-  if (!IsLoaded(position, slot)) {
-    const InputBatch* const next = pipeline_->PeekNext();
-    const bool is_ready = next != nullptr && next->step == static_cast<int64_t>(position) &&
-                          next->slot == static_cast<int>(slot);
-    if (!is_ready || !LoadInput(position, slot).ok()) return;
-  }
+  const bool is_ready = IsOf(input_, position, slot) || IsOf(pipeline_->PeekNext(), position, slot);
+  if (!is_ready || !LoadInput(position, slot).ok()) return;
   network_->StageStep(weights, LoadedBatch(), DropoutSeed(position, slot));
   step_is_staged_ = true;
 }

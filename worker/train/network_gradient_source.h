@@ -58,7 +58,6 @@ class NetworkGradientSource final : public GradientSource {
  private:
   NetworkGradientSource(const VariableLayout* layout, const NetworkSourceOptions& options);
   absl::Status PrepareSlot(uint32_t slot);
-  bool IsLoaded(uint64_t position, uint32_t slot) const;
   // Of the batch that is loaded.
   ImageBatch<float> LoadedBatch();
   uint64_t DropoutSeed(uint64_t position, uint32_t slot) const;

@@ -26,7 +26,7 @@ class UntouchedMemory final : public Memory {
 struct PacedQueue {
   absl::Time done = absl::InfinitePast();
 
-  void Add(absl::Duration duration, absl::Time not_before) {
+  void Add(absl::Duration duration, absl::Time not_before = absl::InfinitePast()) {
     done = std::max({done, not_before, absl::Now()}) + duration;
   }
 };
@@ -103,9 +103,7 @@ class PacedDevice final : public Device, OperatorProfiler {
   Operators<float>* float_operators() override { return float_operators_.get(); }
   Operators<Bfloat16>* bfloat16_operators() override { return bfloat16_operators_.get(); }
 
-  void CopyToDevice(void*, const void*, int64_t bytes) override {
-    compute_.Add(CopyTime(bytes), absl::InfinitePast());
-  }
+  void CopyToDevice(void*, const void*, int64_t bytes) override { compute_.Add(CopyTime(bytes)); }
   void Upload(void*, const void*, int64_t bytes, DeviceEvent* after) override {
     uploads_.Add(CopyTime(bytes), after == nullptr ? absl::InfinitePast() : TimeOf(after));
   }
@@ -135,7 +133,7 @@ class PacedDevice final : public Device, OperatorProfiler {
     return graph;
   }
   void Launch(DeviceGraph* graph) override {
-    compute_.Add(static_cast<PacedGraph*>(graph)->duration, absl::InfinitePast());
+    compute_.Add(static_cast<PacedGraph*>(graph)->duration);
   }
   absl::Status status() const override { return absl::OkStatus(); }
 
@@ -157,7 +155,7 @@ class PacedDevice final : public Device, OperatorProfiler {
     if (recording_ != nullptr) {
       recording_->duration += duration;
     } else {
-      compute_.Add(duration, absl::InfinitePast());
+      compute_.Add(duration);
     }
   }
 

@@ -241,22 +241,10 @@ void DeferredDevice::CopyToHost(void* to, const void* from, int64_t bytes, Devic
 
 std::unique_ptr<DeviceEvent> DeferredDevice::MakeEvent() { return std::make_unique<Event>(); }
 
-void DeferredDevice::RecordCompute(DeviceEvent* event) {
+void DeferredDevice::Mark(DeviceEvent* event, WorkQueue* queue) {
   CheckNotRecording();
-  static_cast<Event*>(event)->queue = &compute_;
-  static_cast<Event*>(event)->place = compute_.end();
-}
-
-void DeferredDevice::RecordCopy(DeviceEvent* event) {
-  CheckNotRecording();
-  static_cast<Event*>(event)->queue = &copies_;
-  static_cast<Event*>(event)->place = copies_.end();
-}
-
-void DeferredDevice::RecordUpload(DeviceEvent* event) {
-  CheckNotRecording();
-  static_cast<Event*>(event)->queue = &uploads_;
-  static_cast<Event*>(event)->place = uploads_.end();
+  static_cast<Event*>(event)->queue = queue;
+  static_cast<Event*>(event)->place = queue->end();
 }
 
 void DeferredDevice::ComputeAfter(DeviceEvent* event) {

@@ -49,9 +49,9 @@ class DeferredDevice final : public Device {
   void Upload(void* to, const void* from, int64_t bytes, DeviceEvent* after) override;
   void CopyToHost(void* to, const void* from, int64_t bytes, DeviceEvent* after) override;
   std::unique_ptr<DeviceEvent> MakeEvent() override;
-  void RecordCompute(DeviceEvent* event) override;
-  void RecordCopy(DeviceEvent* event) override;
-  void RecordUpload(DeviceEvent* event) override;
+  void RecordCompute(DeviceEvent* event) override { Mark(event, &compute_); }
+  void RecordCopy(DeviceEvent* event) override { Mark(event, &copies_); }
+  void RecordUpload(DeviceEvent* event) override { Mark(event, &uploads_); }
   void ComputeAfter(DeviceEvent* event) override;
   absl::Status Wait(DeviceEvent* event) override;
   // Every piece of work takes a millisecond.
@@ -72,6 +72,7 @@ class DeferredDevice final : public Device {
     int64_t end() const { return done + static_cast<int64_t>(work.size()); }
   };
 
+  void Mark(DeviceEvent* event, WorkQueue* queue);
   void RunUntil(WorkQueue* queue, int64_t place);
   void Perform(const std::function<void()>& work);
   void CheckNotRecording() const;

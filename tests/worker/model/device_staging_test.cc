@@ -69,6 +69,12 @@ class DeviceStagingTest : public ::testing::TestWithParam<Case> {
     }
   }
 
+  // A step and so many of its variables.
+  void StageStep(int variables, int images, int64_t samples, uint64_t seed, int64_t until) {
+    runner_->StageStep(Variables(variables), Batch(images, samples), seed);
+    StageVariables(variables, until);
+  }
+
   std::vector<float> Run(
       NetworkRunner* runner, int variables, const ImageBatch<float>& batch, uint64_t seed,
       absl::FunctionRef<void()> under_way = [] {}) {
@@ -151,23 +157,18 @@ TEST_P(DeviceStagingTest, HintsThatDoNotComeTrueChangeNothing) {
   for (int round = 0; round < 3; ++round) {
     SCOPED_TRACE(round);
     // Other images.
-    runner_->StageStep(Variables(0), Batch(0, 3), 5);
-    StageVariables(0, total_);
+    StageStep(0, 0, 3, 5, total_);
     ExpectHostsStep(0, 1, 3, 5);
     // Another seed.
-    runner_->StageStep(Variables(0), Batch(0, 3), 6);
-    StageVariables(0, total_);
+    StageStep(0, 0, 3, 6, total_);
     ExpectHostsStep(0, 0, 3, 7);
     // Fewer samples, more samples.
-    runner_->StageStep(Variables(0), Batch(0, 3), 6);
-    StageVariables(0, total_);
+    StageStep(0, 0, 3, 6, total_);
     ExpectHostsStep(0, 0, 2, 6);
-    runner_->StageStep(Variables(0), Batch(0, 2), 6);
-    StageVariables(0, total_);
+    StageStep(0, 0, 2, 6, total_);
     ExpectHostsStep(0, 0, 3, 6);
     // Other variables, and only some of those announced.
-    runner_->StageStep(Variables(0), Batch(0, 3), 8);
-    StageVariables(0, total_ / 3);
+    StageStep(0, 0, 3, 8, total_ / 3);
     ExpectHostsStep(1, 0, 3, 8);
     ExpectHostsStep(0, 0, 3, 8);
     // All of them, and then others in between.
@@ -209,8 +210,7 @@ TEST_P(DeviceStagingTest, APullThatBeginsAnewIsTakenUpAnew) {
   for (int t = 0; t < 4; ++t) {
     SCOPED_TRACE(t);
     FillVariables(0, 50 + t);  // damaged on the way
-    runner_->StageStep(Variables(0), Batch(0, 3), t);
-    StageVariables(0, total_ * 2 / 3);
+    StageStep(0, 0, 3, t, total_ * 2 / 3);
     FillVariables(0, t);
     if (t % 2 == 0) runner_->StageStep(Variables(0), Batch(0, 3), t);
     StageVariables(0, total_);
@@ -225,21 +225,18 @@ TEST_P(DeviceStagingTest, ABegunStepGivesWayToAnEvaluationAndToMoreObjects) {
   FillImages(0, 3);
   for (int round = 0; round < 3; ++round) {
     SCOPED_TRACE(round);
-    runner_->StageStep(Variables(0), Batch(0, 3), 1);
-    StageVariables(0, total_);
+    StageStep(0, 0, 3, 1, total_);
     const auto expected = host_->Evaluate(Variables(0), Batch(0, 2), 4);
     const auto actual = runner_->Evaluate(Variables(0), Batch(0, 2), 4);
     ASSERT_TRUE(expected.ok() && actual.ok()) << actual.status();
     EXPECT_EQ(expected->loss, actual->loss);
     EXPECT_EQ(Outputs(*host_, 2), Outputs(*runner_, 2));
     ExpectHostsStep(0, 0, 3, 1);
-    runner_->StageStep(Variables(0), Batch(0, 3), 3);
-    StageVariables(0, total_ / 2);
+    StageStep(0, 0, 3, 3, total_ / 2);
     EXPECT_EQ(runner_->Evaluate(Variables(0), Batch(0, 2), 4)->loss, expected->loss);
     runner_->StageVariables(Variables(0), total_ / 2, total_);
     ExpectHostsStep(0, 0, 3, 3);
-    runner_->StageStep(Variables(0), Batch(0, 3), 2);
-    StageVariables(0, total_ / 2);
+    StageStep(0, 0, 3, 2, total_ / 2);
     problem_.SetObjects(40 * (round + 1));
     ExpectHostsStep(0, 0, 3, 2);
   }
