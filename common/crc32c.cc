@@ -1,5 +1,6 @@
 #include "common/crc32c.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 
@@ -133,6 +134,17 @@ uint32_t Update(uint32_t state, const unsigned char* p, size_t n) {
 
 uint32_t ExtendCrc32c(uint32_t crc, const void* data, size_t size_bytes) {
   return ~Update(~crc, static_cast<const unsigned char*>(data), size_bytes);
+}
+
+uint32_t CopyAndExtendCrc32c(uint32_t crc, const char* from, size_t size_bytes, char* to) {
+  // Still in the core's own cache when the checksum is computed.
+  constexpr size_t kBlockBytes = 64 * 1024;
+  for (size_t done = 0; done < size_bytes; done += kBlockBytes) {
+    const size_t block_bytes = std::min(kBlockBytes, size_bytes - done);
+    std::memcpy(to + done, from + done, block_bytes);
+    crc = ExtendCrc32c(crc, to + done, block_bytes);
+  }
+  return crc;
 }
 
 uint32_t ExtendCrc32cPortable(uint32_t crc, const void* data, size_t size_bytes) {

@@ -19,6 +19,13 @@ inline uint32_t Crc32c(const void* data, size_t size_bytes) {
 }
 inline uint32_t Crc32c(absl::string_view data) { return ExtendCrc32c(0, data.data(), data.size()); }
 
+// Copies and returns the checksum of the copy, computed while it is still in the cache; `crc` as
+// above.
+uint32_t CopyAndExtendCrc32c(uint32_t crc, const char* from, size_t size_bytes, char* to);
+inline uint32_t CopyWithCrc32c(const char* from, size_t size_bytes, char* to) {
+  return CopyAndExtendCrc32c(0, from, size_bytes, to);
+}
+
 // As stored in record files: a checksum of data that contains checksums is weak without it.
 inline uint32_t MaskCrc32c(uint32_t crc) { return ((crc >> 15) | (crc << 17)) + 0xa282ead8u; }
 inline uint32_t UnmaskCrc32c(uint32_t masked) {

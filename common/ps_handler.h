@@ -57,6 +57,10 @@ class PsHandler {
   // All chunks of the stream have been given. `last` is the header of its last chunk.
   virtual CancelFn FinishPush(const ps::PushChunk& last, Done<ps::PushReply> done) = 0;
   virtual CancelFn Pull(const ps::PullRequest& request, Done<PullSnapshot> done) = 0;
+  // Says whether the worker may have shared memory, and how large the shard is; the transport,
+  // whose the memory is, fills in the rest.
+  virtual void OpenSharedMemory(const ps::OpenSharedMemoryRequest& request,
+                                Done<ps::OpenSharedMemoryReply> done) = 0;
 
   virtual void GetShardState(const ps::ShardStateRequest& request,
                              Done<ps::ShardStateReply> done) = 0;

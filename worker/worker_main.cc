@@ -61,6 +61,9 @@ ABSL_FLAG(std::string, precision, "",
           "Of activations: bf16 (default on a GPU) or fp32 (the only one on the CPU)");
 ABSL_FLAG(std::string, gradient_precision, "fp32",
           "Of pushed gradients: fp32, or bf16, which halves what is sent; the server sums in fp32");
+ABSL_FLAG(bool, shared_memory, true,
+          "Move weights and gradients through shared memory where a ps task runs on this machine; "
+          "false: through the connection, as with those elsewhere");
 ABSL_FLAG(int64_t, gpu_memory_limit_mb, 0, "Of each clone on its GPU, in MiB; 0: all there is");
 ABSL_FLAG(bool, show_gpus, false,
           "Show how busy and how full the GPUs of --gpus are behind the progress");
@@ -136,6 +139,7 @@ WorkerOptions OptionsFromFlags(const ClusterSpec& cluster) {
   if (options.compute.threads == 0)
     options.compute.threads = std::max(1, NumCores() / options.num_clones);
   if (absl::GetFlag(FLAGS_gradient_precision) == "bf16") options.gradient_encoding = ps::BFLOAT16;
+  options.shared_memory = absl::GetFlag(FLAGS_shared_memory);
   options.data_dir = absl::GetFlag(FLAGS_data_dir);
   options.image_cache.folder = absl::GetFlag(FLAGS_image_cache_dir);
   options.image_cache.max_side = absl::GetFlag(FLAGS_image_cache_max_side);

@@ -22,6 +22,9 @@ class TransportCredentials;
 struct TransportOptions {
   // common/rpc/security/transport_credentials.h; null: plaintext.
   std::shared_ptr<const TransportCredentials> credentials = nullptr;
+  // Client: a worker on the server's machine moves the payloads of its chunks through shared memory
+  // (common/rpc/shared_memory).
+  bool shared_memory = true;
   // Server: a connection that is older takes no new calls and is closed when those under way have
   // ended, in kConnectionGrace at the latest. So certificates that have been replaced or have
   // expired stop counting. Clients connect anew by themselves.

@@ -30,8 +30,6 @@ constexpr uint32_t kWireVarint = 0;
 constexpr uint32_t kWireFixed64 = 1;
 constexpr uint32_t kWireBytes = 2;
 constexpr uint32_t kWireFixed32 = 5;
-// A copy of so many bytes is still in the core's own cache when its checksum is computed.
-constexpr size_t kCachedBytes = 64 * 1024;
 constexpr uint8_t kPayloadTag = kPayloadField << 3 | kWireBytes;
 
 void DropOwner(void* owner) { delete static_cast<std::shared_ptr<const void>*>(owner); }
@@ -112,12 +110,10 @@ class SliceCursor {
   // Copies, and returns the CRC32C of the bytes. size_bytes <= remaining().
   uint32_t CopyWithChecksum(size_t size_bytes, char* out) {
     uint32_t crc = 0;
-    for (size_t done = 0; done < size_bytes;) {
-      const size_t block_bytes = std::min(kCachedBytes, size_bytes - done);
-      CopyTo(block_bytes, out + done);
-      crc = ExtendCrc32c(crc, out + done, block_bytes);
-      done += block_bytes;
-    }
+    Consume(size_bytes, [&](const char* piece, size_t piece_bytes) {
+      crc = CopyAndExtendCrc32c(crc, piece, piece_bytes, out);
+      out += piece_bytes;
+    });
     return crc;
   }
 

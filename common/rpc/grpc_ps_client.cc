@@ -6,6 +6,7 @@
 #include <grpcpp/support/proto_buffer_reader.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -16,6 +17,7 @@
 #include "common/rpc/chunk_codec.h"
 #include "common/rpc/grpc_runtime.h"
 #include "common/rpc/security/transport_credentials.h"
+#include "common/rpc/shared_memory/worker_exchange.h"
 #include "common/rpc/status_mapping.h"
 #include "common/status_macros.h"
 #include "protos/parameter_server.grpc.pb.h"
@@ -25,15 +27,18 @@ namespace {
 
 class GrpcPushStream final : public PushStream {
  public:
-  GrpcPushStream(grpc::GenericStub* stub, const std::string& address, absl::Duration timeout)
+  // exchange must outlive the stream.
+  GrpcPushStream(grpc::GenericStub* stub, WorkerExchange* exchange, const std::string& address,
+                 absl::Duration timeout)
       : context_(absl::StrCat("Push to ", address)),
+        exchange_(exchange),
+        turn_(exchange->current()),
         call_(stub, "/ps.ParameterServer/Push", timeout) {}
 
   absl::Status Send(ps::PushChunk header, const Payload& payload) override {
     if (last_sent_) return absl::FailedPreconditionError("a chunk after the one with the commit");
-    header.set_crc32c(Crc32c(payload.data, payload.size_bytes));
     last_sent_ = header.has_commit();
-    if (!call_.Write(EncodeChunk(header, payload), last_sent_)) {
+    if (!call_.Write(Encode(&header, payload), last_sent_)) {
       return absl::UnavailableError(absl::StrCat(context_, ": the stream broke"));
     }
     return absl::OkStatus();
@@ -44,7 +49,12 @@ class GrpcPushStream final : public PushStream {
     call_.CloseWrites();
     call_.StartRead(&buffer);
     const bool answered = call_.WaitRead();
-    PP_RETURN_IF_ERROR(FromGrpcStatus(call_.Finish(), context_));
+    const absl::Status end = FromGrpcStatus(call_.Finish(), context_);
+    if (shared_ && absl::IsNotFound(end)) {
+      exchange_->Drop();
+      return absl::UnavailableError(end.message());
+    }
+    PP_RETURN_IF_ERROR(end);
     ps::PushReply reply;
     grpc::ProtoBufferReader reader(&buffer);
     if (!answered || !reply.ParseFromZeroCopyStream(&reader)) {
@@ -54,8 +64,27 @@ class GrpcPushStream final : public PushStream {
   }
 
  private:
+  // Fills in the checksum, and where the payload lies if not in the message.
+  grpc::ByteBuffer Encode(ps::PushChunk* header, const Payload& payload) {
+    uint32_t crc = 0;
+    std::optional<ps::SharedChunk> shared = turn_.Put(payload.size_bytes, [&](char* slot) {
+      crc = CopyWithCrc32c(payload.data, payload.size_bytes, slot);
+    });
+    if (!shared.has_value()) {
+      header->set_crc32c(Crc32c(payload.data, payload.size_bytes));
+      return EncodeChunk(*header, payload);
+    }
+    shared_ = true;
+    header->set_crc32c(crc);
+    *header->mutable_shared() = *std::move(shared);
+    return EncodeChunk(*header, Payload());
+  }
+
   const std::string context_;
+  WorkerExchange* const exchange_;
+  SendTurn turn_;
   ByteStreamCall call_;
+  bool shared_ = false;  // some chunk went through shared memory
   bool last_sent_ = false;
 };
 
@@ -69,7 +98,8 @@ class GrpcPsClient final : public PsClient {
                                                : options.credentials->ForChannel(address),
                                            ClientChannelArguments(options))),
         stub_(ps::ParameterServer::NewStub(channel_)),
-        raw_stub_(channel_) {}
+        raw_stub_(channel_),
+        exchange_(address, options.shared_memory) {}
 
   const std::string& address() const override { return address_; }
 
@@ -87,7 +117,7 @@ class GrpcPsClient final : public PsClient {
   }
   std::unique_ptr<PushStream> StartPush(absl::Duration timeout) override {
     AwaitConnection(timeout);
-    return std::make_unique<GrpcPushStream>(&raw_stub_, address_, timeout);
+    return std::make_unique<GrpcPushStream>(&raw_stub_, &exchange_, address_, timeout);
   }
   absl::StatusOr<ps::CommitReply> Commit(const ps::CommitRequest& request,
                                          absl::Duration timeout) override {
@@ -172,6 +202,7 @@ class GrpcPsClient final : public PsClient {
   const std::shared_ptr<grpc::Channel> channel_;
   const std::unique_ptr<ps::ParameterServer::Stub> stub_;
   grpc::GenericStub raw_stub_;
+  WorkerExchange exchange_;
 };
 
 absl::Status CheckPulledBytes(const ps::PullChunk& header, uint32_t crc,
@@ -187,26 +218,38 @@ absl::Status CheckPulledBytes(const ps::PullChunk& header, uint32_t crc,
 absl::Status GrpcPsClient::Pull(const ps::PullRequest& request, absl::Duration timeout,
                                 PullSink sink) {
   const std::string context = absl::StrCat("Pull from ", address_);
+  const std::shared_ptr<ChunkExchange> exchange =
+      exchange_.ForPull(request, [&](const ps::OpenSharedMemoryRequest& open) {
+        return Call("OpenSharedMemory", &ps::ParameterServer::Stub::OpenSharedMemory, open,
+                    timeout);
+      });
+  ps::PullRequest sent = request;
+  if (exchange != nullptr) sent.set_shared_memory(exchange->token());
   // While one chunk is taken in, the next is asked for and on its way into the other buffer.
   grpc::ByteBuffer buffers[2];
   AwaitConnection(timeout);
   ByteStreamCall call(&raw_stub_, "/ps.ParameterServer/Pull", timeout);
-  call.Write(EncodeChunk(request, Payload()), /*last=*/true);
+  call.Write(EncodeChunk(sent, Payload()), /*last=*/true);
   int64_t last_chunk = -1;
   call.StartRead(&buffers[0]);
   for (int current = 0; call.WaitRead(); current = 1 - current) {
     call.StartRead(&buffers[1 - current]);
     ps::PullChunk header;
+    std::optional<uint32_t> shared_crc;
     const auto place = [&](size_t size_bytes) -> absl::StatusOr<char*> {
       if (static_cast<int64_t>(header.chunk()) <= last_chunk) {
         return absl::InternalError(
             absl::StrCat(context, ": chunk ", header.chunk(), " after chunk ", last_chunk));
       }
-      return sink(header, size_bytes);
+      if (exchange == nullptr || !header.has_shared()) return sink(header, size_bytes);
+      PP_ASSIGN_OR_RETURN(shared_crc, exchange->Take(header.shared(), [&](size_t shared_bytes) {
+        return sink(header, shared_bytes);
+      }));
+      return nullptr;
     };
     PP_ASSIGN_OR_RETURN(const uint32_t crc, DecodeChunkInto(buffers[current], &header, place));
     buffers[current].Clear();
-    PP_RETURN_IF_ERROR(CheckPulledBytes(header, crc, context));
+    PP_RETURN_IF_ERROR(CheckPulledBytes(header, shared_crc.value_or(crc), context));
     last_chunk = header.chunk();
   }
   const absl::Status end = FromGrpcStatus(call.Finish(), context);

@@ -10,7 +10,6 @@
 
 #include "common/clock.h"
 #include "common/rpc/call_watch.h"
-#include "common/rpc/checksum_cache.h"
 #include "common/rpc/connection_table.h"
 #include "common/rpc/grpc_runtime.h"
 #include "common/rpc/listen.h"
@@ -41,11 +40,13 @@ using ShardMethods = ps::ParameterServer::WithCallbackMethod_GetShardState<
                 ps::ParameterServer::WithCallbackMethod_Snapshot<
                     ps::ParameterServer::WithCallbackMethod_EndTask<Base>>>>>>;
 template <typename Base>
-using RawMethods = ps::ParameterServer::WithRawCallbackMethod_Push<
-    ps::ParameterServer::WithRawCallbackMethod_Pull<Base>>;
+using ChunkMethods =
+    ps::ParameterServer::WithRawCallbackMethod_Push<ps::ParameterServer::WithRawCallbackMethod_Pull<
+        ps::ParameterServer::WithCallbackMethod_OpenSharedMemory<Base>>>;
 
 class Service final
-    : public UnaryMethods<OperatorMethods<ShardMethods<RawMethods<ps::ParameterServer::Service>>>> {
+    : public UnaryMethods<
+          OperatorMethods<ShardMethods<ChunkMethods<ps::ParameterServer::Service>>>> {
  public:
   // certificates: callers have shown one, and speak only for themselves.
   Service(PsHandler* handler, bool certificates, const ConnectionTable* connections,
@@ -109,12 +110,28 @@ class Service final
   }
   grpc::ServerReadReactor<grpc::ByteBuffer>* Push(Context* context,
                                                   grpc::ByteBuffer* reply) override {
-    return StartPushReactor(handler_, RuleFor(*context), context, GuardsOf(*context), reply);
+    return StartPushReactor(handler_, RuleFor(*context), &services_, context, GuardsOf(*context),
+                            reply);
   }
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Pull(Context* context,
                                                    const grpc::ByteBuffer* request) override {
-    return StartPullReactor(handler_, RuleFor(*context), &checksums_, context, GuardsOf(*context),
+    return StartPullReactor(handler_, RuleFor(*context), &services_, context, GuardsOf(*context),
                             *request);
+  }
+  Unary* OpenSharedMemory(Context* context, const ps::OpenSharedMemoryRequest* request,
+                          ps::OpenSharedMemoryReply* reply) override {
+    using Reply = ps::OpenSharedMemoryReply;
+    return Start(*context, *request, reply, [&](PsHandler::Done<Reply> done) {
+      const absl::Status reachable = services_.exchanges.CheckHost(*request);
+      if (!reachable.ok()) return done(reachable);
+      handler_->OpenSharedMemory(
+          *request, [this, worker_id = request->worker_id(),
+                     done = std::move(done)](absl::StatusOr<Reply> admitted) {
+            if (!admitted.ok()) return done(std::move(admitted));
+            const absl::Status opened = services_.exchanges.Open(worker_id, &*admitted);
+            done(opened.ok() ? std::move(admitted) : opened);
+          });
+    });
   }
 
  private:
@@ -122,12 +139,20 @@ class Service final
   Unary* Answer(const Context& context,
                 void (PsHandler::*method)(const Request&, PsHandler::Done<Reply>),
                 const Request& request, Reply* reply) {
+    return Start(context, request, reply, [&](PsHandler::Done<Reply> done) {
+      (handler_->*method)(request, std::move(done));
+    });
+  }
+
+  // `call` answers requests that the caller may make.
+  template <typename Request, typename Reply, typename Call>
+  Unary* Start(const Context& context, const Request& request, Reply* reply, const Call& call) {
     CallGuards guards = GuardsOf(context);
     guards.account->NoteReceived(request.ByteSizeLong());
     auto* reactor = new UnaryReactor<Reply>(reply, std::move(guards));
     const absl::Status allowed = RuleFor(context).Check(request);
     if (allowed.ok()) {
-      (handler_->*method)(request, reactor->MakeDone());
+      call(reactor->MakeDone());
     } else {
       reactor->MakeDone()(allowed);
     }
@@ -146,7 +171,7 @@ class Service final
   const bool certificates_;
   const ConnectionTable* const connections_;
   CallWatch* const watch_;
-  ChecksumCache checksums_;
+  ChunkServices services_;
 };
 
 class GrpcPsServerImpl final : public GrpcPsServer {

@@ -5,6 +5,7 @@
 #include <grpcpp/support/slice.h>
 
 #include <algorithm>
+#include <cstring>
 #include <optional>
 #include <string>
 
@@ -57,10 +58,11 @@ struct Arrival {
 
 class PushReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
  public:
-  PushReactor(PsHandler* handler, const CallerRule& rule, grpc::CallbackServerContext* context,
-              CallGuards guards, grpc::ByteBuffer* reply)
+  PushReactor(PsHandler* handler, const CallerRule& rule, const ChunkServices* services,
+              grpc::CallbackServerContext* context, CallGuards guards, grpc::ByteBuffer* reply)
       : handler_(handler),
         rule_(rule),
+        services_(services),
         context_(context),
         guards_(std::move(guards)),
         reply_(reply),
@@ -137,6 +139,11 @@ class PushReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     Payload payload;
     PP_RETURN_IF_ERROR(DecodeChunk(buffer, &header_, &payload));
     PP_RETURN_IF_ERROR(rule_.Check(header_));
+    if (header_.has_shared()) {
+      PP_ASSIGN_OR_RETURN(
+          payload, services_->exchanges.TakePushed(header_.key().worker_id(), header_.shared()));
+      header_.clear_shared();
+    }
     PP_RETURN_IF_ERROR(handler_->PushChunk(header_, payload));
     received_ = true;
     return absl::OkStatus();
@@ -166,6 +173,7 @@ class PushReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
 
   PsHandler* const handler_;
   const CallerRule rule_;
+  const ChunkServices* const services_;
   grpc::CallbackServerContext* const context_;
   const CallGuards guards_;
   grpc::ByteBuffer* const reply_;
@@ -182,10 +190,10 @@ class PushReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
 
 class PullReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
  public:
-  PullReactor(PsHandler* handler, const CallerRule& rule, ChecksumCache* checksums,
+  PullReactor(PsHandler* handler, const CallerRule& rule, ChunkServices* services,
               grpc::CallbackServerContext* context, CallGuards guards,
               const grpc::ByteBuffer& request)
-      : checksum_cache_(checksums),
+      : services_(services),
         context_(context),
         guards_(std::move(guards)),
         once_(std::make_shared<FinishOnce<PullReactor>>(this)),
@@ -204,6 +212,8 @@ class PullReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
       Finish(ToGrpcStatus(allowed));
       return;
     }
+    worker_id_ = parsed.worker_id();
+    shared_memory_ = parsed.shared_memory();
     cancel_.Set(handler->Pull(parsed, [once = once_](absl::StatusOr<PullSnapshot> result) {
       PullReactor* reactor = once->Claim();
       if (reactor != nullptr) reactor->Answer(std::move(result));
@@ -250,7 +260,10 @@ class PullReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
     }
     guards_.watch->Extend(number_, guards_.watch->limits().pull_stalled);
     snapshot_ = std::move(*result);
-    checksums_ = checksum_cache_->For(snapshot_);
+    checksums_ = services_->checksums.For(snapshot_);
+    if (shared_memory_ != 0) {
+      turn_.emplace(services_->exchanges.Find(worker_id_, shared_memory_));
+    }
     header_.set_epoch(snapshot_.epoch);
     header_.set_version(snapshot_.version);
     header_.set_shard(snapshot_.shard);
@@ -267,21 +280,38 @@ class PullReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
     payload.size_bytes = std::min(kChunkBytes, total - begin);
     header_.set_chunk(next_chunk_);
     header_.set_crc32c(checksums_->Get(next_chunk_));
-    buffer_ = EncodeChunk(header_, payload);
+    header_.clear_shared();
+    if (std::optional<ps::SharedChunk> shared = Share(payload)) {
+      *header_.mutable_shared() = *std::move(shared);
+      buffer_ = EncodeChunk(header_, Payload());
+    } else {
+      buffer_ = EncodeChunk(header_, payload);
+    }
     ++next_chunk_;
     if (begin + payload.size_bytes == total) {
+      snapshot_.payload.owner.reset();  // from here on whoever still needs the bytes has them
       StartWriteAndFinish(&buffer_, grpc::WriteOptions(), grpc::Status::OK);
     } else {
       StartWrite(&buffer_);
     }
   }
 
-  ChecksumCache* const checksum_cache_;
+  // Where the payload now lies in shared memory too; nothing: the peer has to get it otherwise.
+  std::optional<ps::SharedChunk> Share(const Payload& payload) {
+    if (!turn_.has_value()) return std::nullopt;
+    return turn_->Put(payload.size_bytes,
+                      [&](char* slot) { std::memcpy(slot, payload.data, payload.size_bytes); });
+  }
+
+  ChunkServices* const services_;
   grpc::CallbackServerContext* const context_;
   const CallGuards guards_;
   const std::shared_ptr<FinishOnce<PullReactor>> once_;
   CancelSlot cancel_;
   const CallWatch::CallNumber number_;
+  uint32_t worker_id_ = 0;
+  uint64_t shared_memory_ = 0;  // PullRequest.shared_memory
+  std::optional<SendTurn> turn_;
   PullSnapshot snapshot_;
   std::shared_ptr<SnapshotChecksums> checksums_;
   ps::PullChunk header_;
@@ -296,18 +326,16 @@ grpc::Status GivenUp(absl::string_view why) {
                       absl::StrCat("the server gave the call up: ", why));
 }
 
-grpc::ServerReadReactor<grpc::ByteBuffer>* StartPushReactor(PsHandler* handler,
-                                                            const CallerRule& rule,
-                                                            grpc::CallbackServerContext* context,
-                                                            CallGuards guards,
-                                                            grpc::ByteBuffer* reply) {
-  return new PushReactor(handler, rule, context, std::move(guards), reply);
+grpc::ServerReadReactor<grpc::ByteBuffer>* StartPushReactor(
+    PsHandler* handler, const CallerRule& rule, const ChunkServices* services,
+    grpc::CallbackServerContext* context, CallGuards guards, grpc::ByteBuffer* reply) {
+  return new PushReactor(handler, rule, services, context, std::move(guards), reply);
 }
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* StartPullReactor(
-    PsHandler* handler, const CallerRule& rule, ChecksumCache* checksums,
+    PsHandler* handler, const CallerRule& rule, ChunkServices* services,
     grpc::CallbackServerContext* context, CallGuards guards, const grpc::ByteBuffer& request) {
-  return new PullReactor(handler, rule, checksums, context, std::move(guards), request);
+  return new PullReactor(handler, rule, services, context, std::move(guards), request);
 }
 
 }  // namespace pushpull

@@ -19,6 +19,7 @@
 #include "common/rpc/connection_table.h"
 #include "common/rpc/finish_once.h"
 #include "common/rpc/security/caller_rule.h"
+#include "common/rpc/shared_memory/exchange_table.h"
 #include "common/rpc/status_mapping.h"
 
 namespace pushpull {
@@ -27,6 +28,12 @@ namespace pushpull {
 struct CallGuards {
   CallWatch* watch;
   std::shared_ptr<ConnectionAccount> account;  // of its connection, never null
+};
+
+// What the calls that move chunks share.
+struct ChunkServices {
+  ChecksumCache checksums;
+  ExchangeTable exchanges;
 };
 
 // What a call is told that the server has given up.
@@ -71,14 +78,12 @@ class UnaryReactor final : public grpc::ServerUnaryReactor {
 };
 
 // `reply` receives the serialised ps::PushReply. The rule is asked about every chunk.
-grpc::ServerReadReactor<grpc::ByteBuffer>* StartPushReactor(PsHandler* handler,
-                                                            const CallerRule& rule,
-                                                            grpc::CallbackServerContext* context,
-                                                            CallGuards guards,
-                                                            grpc::ByteBuffer* reply);
+grpc::ServerReadReactor<grpc::ByteBuffer>* StartPushReactor(
+    PsHandler* handler, const CallerRule& rule, const ChunkServices* services,
+    grpc::CallbackServerContext* context, CallGuards guards, grpc::ByteBuffer* reply);
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* StartPullReactor(
-    PsHandler* handler, const CallerRule& rule, ChecksumCache* checksums,
+    PsHandler* handler, const CallerRule& rule, ChunkServices* services,
     grpc::CallbackServerContext* context, CallGuards guards, const grpc::ByteBuffer& request);
 
 }  // namespace pushpull

@@ -114,6 +114,21 @@ CancelFn ShardRuntime::Pull(const ps::PullRequest& request, PsHandler::Done<Pull
   return [this, call = event.call] { CancelPull(call); };
 }
 
+absl::StatusOr<ps::OpenSharedMemoryReply> ShardRuntime::OpenSharedMemory(
+    const ps::OpenSharedMemoryRequest& request) const {
+  ps::PushKey sender;
+  sender.set_run_id(request.run_id());
+  sender.set_epoch(request.epoch());
+  sender.set_worker_id(request.worker_id());
+  sender.set_slot(request.grant().slot());
+  sender.set_grant(request.grant().grant());
+  sender.set_seal(request.grant().seal());
+  PP_RETURN_IF_ERROR(CheckSender(sender));
+  ps::OpenSharedMemoryReply reply;
+  reply.set_shard_bytes(job_->sharding.shard(shard_).size() * sizeof(float));
+  return reply;
+}
+
 void ShardRuntime::CancelPull(CallId call) {
   {
     absl::MutexLock lock(&mutex_);

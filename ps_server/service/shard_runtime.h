@@ -45,6 +45,8 @@ class ShardRuntime {
   absl::Status PushChunk(const ps::PushChunk& header, const Payload& payload);
   CancelFn FinishPush(const ps::PushChunk& last, PsHandler::Done<ps::PushReply> done);
   CancelFn Pull(const ps::PullRequest& request, PsHandler::Done<PullSnapshot> done);
+  absl::StatusOr<ps::OpenSharedMemoryReply> OpenSharedMemory(
+      const ps::OpenSharedMemoryRequest& request) const;
 
   void GetState(PsHandler::Done<ps::ShardStateReply> done);
   void Restore(const ps::RestoreRequest& request, PsHandler::Done<ps::RestoreReply> done);

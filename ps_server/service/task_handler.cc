@@ -129,6 +129,11 @@ CancelFn TaskHandler::Pull(const ps::PullRequest& request, Done<PullSnapshot> do
   return shard_->Pull(request, std::move(done));
 }
 
+void TaskHandler::OpenSharedMemory(const ps::OpenSharedMemoryRequest& request,
+                                   Done<ps::OpenSharedMemoryReply> done) {
+  done(shard_->OpenSharedMemory(request));
+}
+
 void TaskHandler::GetShardState(const ps::ShardStateRequest&, Done<ps::ShardStateReply> done) {
   shard_->GetState(std::move(done));
 }

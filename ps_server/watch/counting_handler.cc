@@ -106,6 +106,11 @@ CancelFn CountingHandler::Pull(const ps::PullRequest& request, Done<PullSnapshot
   });
 }
 
+void CountingHandler::OpenSharedMemory(const ps::OpenSharedMemoryRequest& request,
+                                       Done<ps::OpenSharedMemoryReply> done) {
+  inner_->OpenSharedMemory(request, Counted(PsMethod::kOpenSharedMemory, std::move(done)));
+}
+
 void CountingHandler::GetShardState(const ps::ShardStateRequest& request,
                                     Done<ps::ShardStateReply> done) {
   inner_->GetShardState(request, Counted(PsMethod::kGetShardState, std::move(done)));

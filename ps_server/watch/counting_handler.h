@@ -30,6 +30,8 @@ class CountingHandler final : public PsHandler {
   absl::Status PushChunk(const ps::PushChunk& header, const Payload& payload) override;
   CancelFn FinishPush(const ps::PushChunk& last, Done<ps::PushReply> done) override;
   CancelFn Pull(const ps::PullRequest& request, Done<PullSnapshot> done) override;
+  void OpenSharedMemory(const ps::OpenSharedMemoryRequest& request,
+                        Done<ps::OpenSharedMemoryReply> done) override;
 
   void GetShardState(const ps::ShardStateRequest& request, Done<ps::ShardStateReply> done) override;
   void Restore(const ps::RestoreRequest& request, Done<ps::RestoreReply> done) override;

@@ -26,6 +26,8 @@ absl::string_view PsMethodName(PsMethod method) {
       return "Push";
     case PsMethod::kPull:
       return "Pull";
+    case PsMethod::kOpenSharedMemory:
+      return "OpenSharedMemory";
     case PsMethod::kGetShardState:
       return "GetShardState";
     case PsMethod::kRestore:

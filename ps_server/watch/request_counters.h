@@ -29,6 +29,7 @@ enum class PsMethod {
   kEvict,
   kPush,
   kPull,
+  kOpenSharedMemory,
   kGetShardState,
   kRestore,
   kMeasureNorm,
@@ -36,7 +37,7 @@ enum class PsMethod {
   kSnapshot,
   kEndTask,
 };
-inline constexpr int kNumPsMethods = 16;
+inline constexpr int kNumPsMethods = 17;
 absl::string_view PsMethodName(PsMethod method);
 
 // Thread-safe. Counting costs an atomic addition; only NoteContribution, once per contribution,

@@ -1,7 +1,7 @@
 // Times full rounds of synchronous training without the training: every clone pushes a gradient,
 // the server aggregates and applies the optimizer, every clone pulls the new weights. Real
-// processes, one ps_server and 1, 2, 3 clones, over TCP, TLS and a Unix socket, next to what the
-// machine allows.
+// processes, one ps_server and 1, 2, 3 clones, over TCP, TLS, a Unix socket and shared memory, next
+// to what the machine allows.
 #include <unistd.h>
 
 #include <algorithm>
@@ -36,8 +36,9 @@
 
 ABSL_FLAG(std::vector<std::string>, clones, std::vector<std::string>({"1", "2", "3"}),
           "numbers of clone processes");
-ABSL_FLAG(std::vector<std::string>, transports, std::vector<std::string>({"tcp", "unix"}),
-          "tcp, tls, unix; tls with tcp prints what it costs");
+ABSL_FLAG(std::vector<std::string>, transports, std::vector<std::string>({"tcp", "unix", "shm"}),
+          "tcp, tls, unix, and shm: tcp with the chunks in shared memory; tls with tcp prints what "
+          "it costs");
 ABSL_FLAG(std::string, make_certs, "scripts/make_certs.sh", "makes the certificates for tls");
 ABSL_FLAG(int, rounds, 60, "timed rounds of each combination");
 ABSL_FLAG(int, warmup_rounds, 10, "rounds before those");
@@ -47,6 +48,7 @@ ABSL_FLAG(std::string, ps_server, "", "the server's binary; default: beside this
 ABSL_FLAG(std::string, clone_of, "", "internal: run as a clone of the server at this address");
 ABSL_FLAG(int, clone_index, 0, "internal: number of this clone");
 ABSL_FLAG(int, num_clones, 1, "internal: clones of this run");
+ABSL_FLAG(bool, shared_memory, false, "internal: chunks go through shared memory");
 
 namespace pushpull {
 namespace {
@@ -215,7 +217,9 @@ absl::StatusOr<Measured> Benchmark::RunServer(const std::string& transport, int 
   const std::string address = transport == "unix"
                                   ? absl::StrCat("unix:", folder_, "/ps.sock")
                                   : absl::StrCat("127.0.0.1:", 20000 + getpid() % 20000 + clones +
-                                                                   (transport == "tls" ? 16 : 0));
+                                                                   (transport == "tls"   ? 16
+                                                                    : transport == "shm" ? 32
+                                                                                         : 0));
   PP_ASSIGN_OR_RETURN(auto server, StartServer(transport, address, clones));
   std::vector<std::unique_ptr<ChildProcess>> processes;
   for (int i = 0; i < clones; ++i) {
@@ -224,6 +228,7 @@ absl::StatusOr<Measured> Benchmark::RunServer(const std::string& transport, int 
         absl::StrCat("--clone_of=", address),
         absl::StrCat("--clone_index=", i),
         absl::StrCat("--num_clones=", clones),
+        absl::StrCat("--shared_memory=", transport == "shm" ? "true" : "false"),
         absl::StrCat("--rounds=", absl::GetFlag(FLAGS_rounds)),
         absl::StrCat("--warmup_rounds=", absl::GetFlag(FLAGS_warmup_rounds))};
     const std::vector<std::string> tls = TlsFlags(transport, "worker-0");
@@ -266,7 +271,7 @@ absl::StatusOr<std::optional<double>> Benchmark::MeasureZeroMq(const std::string
       const auto process,
       ChildProcess::Start(
           {binary,
-           absl::StrCat("--endpoint=", transport == "tcp" ? "tcp://127.0.0.1:*" : "ipc://*"),
+           absl::StrCat("--endpoint=", transport == "unix" ? "ipc://*" : "tcp://127.0.0.1:*"),
            absl::StrCat("--clones=", clones),
            absl::StrCat("--elements=", model_.gradient_bytes / sizeof(float)),
            absl::StrCat("--rounds=", absl::GetFlag(FLAGS_rounds)),
@@ -318,9 +323,9 @@ absl::Status Benchmark::Run() {
   for (const std::string& transport : absl::GetFlag(FLAGS_transports)) {
     if (transport == "tls") {
       PP_RETURN_IF_ERROR(MakeCertificates());
-    } else if (transport != "tcp" && transport != "unix") {
+    } else if (transport != "tcp" && transport != "unix" && transport != "shm") {
       return absl::InvalidArgumentError(
-          absl::StrCat("--transports: \"", transport, "\", expected tcp, tls or unix"));
+          absl::StrCat("--transports: \"", transport, "\", expected tcp, tls, unix or shm"));
     }
   }
   std::ofstream(absl::StrCat(folder_, "/pipeline.config")) << config;
@@ -350,6 +355,7 @@ absl::Status RunClone() {
   options.address = absl::GetFlag(FLAGS_clone_of);
   options.clone = absl::GetFlag(FLAGS_clone_index);
   options.num_clones = absl::GetFlag(FLAGS_num_clones);
+  options.shared_memory = absl::GetFlag(FLAGS_shared_memory);
   const int warmup = absl::GetFlag(FLAGS_warmup_rounds);
   options.rounds = warmup + absl::GetFlag(FLAGS_rounds);
   PP_ASSIGN_OR_RETURN(options.security, TransportSecurityFromFlags());

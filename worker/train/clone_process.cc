@@ -45,6 +45,7 @@ PsSession::Options SessionOptions(const WorkerOptions& options, int clone) {
 // Refuses TLS files that are no use to this worker before anybody is spoken to.
 absl::StatusOr<PsSession::ClientFactory> MakeClients(const WorkerOptions& options) {
   TransportOptions transport;
+  transport.shared_memory = options.shared_memory;
   PP_ASSIGN_OR_RETURN(transport.credentials,
                       TransportCredentials::Create(options.security, {PeerRole::kWorker}));
   const uint32_t first = options.worker_index * options.num_clones;

@@ -32,6 +32,7 @@ struct WorkerOptions {
   int worker_index = 0;
   ComputeOptions compute = {};  // of one clone
   ps::GradientEncoding gradient_encoding = ps::FLOAT32;
+  bool shared_memory = true;  // with ps tasks on this machine
   std::string data_dir;
   ImageCacheOptions image_cache;
   absl::Duration peer_deadline = absl::Minutes(5);

@@ -43,6 +43,7 @@ inline constexpr AccessRow kAccessTable[] = {
     {"/ps.ParameterServer/Push", access_table_internal::kWorker},
     {"/ps.ParameterServer/Commit", access_table_internal::kWorker},
     {"/ps.ParameterServer/Pull", access_table_internal::kWorker},
+    {"/ps.ParameterServer/OpenSharedMemory", access_table_internal::kWorker},
     // Operators.
     {"/ps.ParameterServer/Checkpoint", access_table_internal::kAdmin},
     // A task in a process of its own passes its SIGTERM on to the whole job.

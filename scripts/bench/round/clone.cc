@@ -191,6 +191,7 @@ absl::StatusOr<RoundTimes> Clone::Round() {
 
 absl::StatusOr<std::vector<RoundTimes>> RunRounds(const CloneOptions& options) {
   TransportOptions transport;
+  transport.shared_memory = options.shared_memory;
   PP_ASSIGN_OR_RETURN(transport.credentials,
                       TransportCredentials::Create(options.security, {PeerRole::kWorker}));
   Clone clone(options, transport);

@@ -25,6 +25,7 @@ struct CloneOptions {
   uint32_t clone = 0;
   uint32_t num_clones = 1;
   int rounds = 1;
+  bool shared_memory = false;
   TransportSecurity security = {};
 };
 

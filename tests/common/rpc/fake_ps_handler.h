@@ -102,6 +102,14 @@ class FakePsHandler : public PsHandler {
     done(snapshot);
     return nullptr;
   }
+  // Refuses a worker that is not granted anything.
+  void OpenSharedMemory(const ps::OpenSharedMemoryRequest& request,
+                        Done<ps::OpenSharedMemoryReply> done) override {
+    if (!request.has_grant()) return done(absl::PermissionDeniedError("no grant"));
+    ps::OpenSharedMemoryReply reply;
+    reply.set_shard_bytes(weights.size_bytes);
+    done(reply);
+  }
 
   void GetShardState(const ps::ShardStateRequest&, Done<ps::ShardStateReply> done) override {
     ps::ShardStateReply reply;

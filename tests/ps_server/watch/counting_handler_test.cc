@@ -60,6 +60,10 @@ class HeldHandler final : public PsHandler {
     pull = std::move(done);
     return [this] { ++cancelled; };
   }
+  void OpenSharedMemory(const ps::OpenSharedMemoryRequest&,
+                        Done<ps::OpenSharedMemoryReply> done) override {
+    done(ps::OpenSharedMemoryReply());
+  }
   void GetShardState(const ps::ShardStateRequest&, Done<ps::ShardStateReply> done) override {
     done(ps::ShardStateReply());
   }
@@ -118,7 +122,8 @@ TEST_F(CountingHandlerTest, EveryUnaryCallIsPassedOnAndCountedUnderItsName) {
   handler_.MeasureNorm({}, good);
   handler_.Apply({}, good);
   handler_.Snapshot({}, good);
-  EXPECT_EQ(answers, 13);
+  handler_.OpenSharedMemory({}, good);
+  EXPECT_EQ(answers, 14);
   handler_.Register({},
                     [](const auto& reply) { EXPECT_TRUE(absl::IsUnavailable(reply.status())); });
   for (int i = 0; i < kNumPsMethods; ++i) {

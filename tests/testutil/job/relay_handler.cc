@@ -110,6 +110,10 @@ CancelFn RelayHandler::Pull(const ps::PullRequest& request, Done<PullSnapshot> d
   return GuardCancel(target_->Pull(request, Guard<PullSnapshot>(std::move(done))));
 }
 
+void RelayHandler::OpenSharedMemory(const ps::OpenSharedMemoryRequest& request,
+                                    Done<ps::OpenSharedMemoryReply> done) {
+  Forward(&PsHandler::OpenSharedMemory, request, std::move(done));
+}
 void RelayHandler::GetShardState(const ps::ShardStateRequest& request,
                                  Done<ps::ShardStateReply> done) {
   Forward(&PsHandler::GetShardState, request, std::move(done));
