@@ -137,6 +137,7 @@ absl::Status ShardAggregator::PushChunk(const ps::PushChunk& header, const Paylo
   PP_RETURN_IF_ERROR(verdict);
   switch (staging_.Add(key.slot(), IdOf(key), header.chunk(), header.crc32c(), payload)) {
     case Staging::Added::kNew:
+      ApplyAhead(header.chunk());
       return absl::OkStatus();
     case Staging::Added::kDuplicate:
     case Staging::Added::kOutdated:

@@ -11,6 +11,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -52,6 +53,10 @@ class ShardAggregator {
   //   verdict.
   absl::Status PushChunk(const ps::PushChunk& header, const Payload& payload,
                          const absl::Status& verdict);
+
+  // What the store may do meanwhile because of the chunks that have come since the last call:
+  // StoreApplyAhead orders, to be carried out in order.
+  ShardActions TakeAhead() { return std::exchange(ahead_, {}); }
 
   // What is refused whatever else a push says: WRONG_RUN, EPOCH_CHANGED, NOT_READY, the reason of
   // Close.
@@ -105,6 +110,10 @@ class ShardAggregator {
   // Starts what waits for the store to be free: a restore, or an apply.
   void StartWaitingWork();
   void StartApply();
+  // A snapshot still reads the buffer that version `step` takes.
+  bool HeldForCapture(uint64_t step) const;
+  // This chunk of the next step has come: orders it to be made if it was the last one missing.
+  void ApplyAhead(uint32_t chunk);
   // What is staged of the contributions named. INTERNAL: some of it is not there.
   absl::StatusOr<std::vector<StagedContribution>> Collect(const ps::ApplyRequest& request) const;
   std::map<uint32_t, ps::PushMark> MarksAfter(const ps::ApplyRequest& request) const;
@@ -129,6 +138,10 @@ class ShardAggregator {
   std::vector<WaitingPull> pulls_;
 
   StoreTask store_task_ = StoreTask::kNone;
+  // Sync, without clipping: slots and samples of the step applied last, which the next one will
+  // probably have too. Empty: nothing is made ahead.
+  std::vector<ps::Contribution> expected_;
+  ShardActions ahead_;
   uint64_t measuring_step_ = 0;
   std::vector<CallId> norm_callers_;
   ps::ApplyRequest apply_;  // under way or waiting for the store

@@ -1,5 +1,6 @@
 // The half of ShardAggregator that obeys the coordinator and drives the store.
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -72,6 +73,8 @@ void ShardAggregator::BeginEpoch(uint64_t epoch) {
   }
   apply_waits_ = false;
   staging_.Reset();
+  expected_.clear();
+  ahead_.clear();
 }
 
 void ShardAggregator::StartWaitingWork() {
@@ -84,13 +87,32 @@ void ShardAggregator::StartWaitingWork() {
     actions_.push_back(
         shard_action::StoreRestore{restore_.source(), restore_.step(), restore_.epoch()});
   } else if (apply_waits_) {
-    // Version `step` takes the buffer of version step - 2.
-    if (capturing && rules_.hold_apply_for_capture &&
-        apply_.step() >= capture_->request.step() + 2) {
-      return;
-    }
+    if (HeldForCapture(apply_.step())) return;
     StartApply();
   }
+}
+
+bool ShardAggregator::HeldForCapture(uint64_t step) const {
+  // Version `step` takes the buffer of version step - 2.
+  return capture_.has_value() && !capture_->captured && rules_.hold_apply_for_capture &&
+         step >= capture_->request.step() + 2;
+}
+
+void ShardAggregator::ApplyAhead(uint32_t chunk) {
+  const uint64_t step = version_ + 1;
+  if (expected_.empty() || store_task_ != StoreTask::kNone || apply_waits_ || restore_waits_ ||
+      HeldForCapture(step)) {
+    return;
+  }
+  shard_action::StoreApplyAhead order{step, chunk, {}};
+  for (const ps::Contribution& contribution : expected_) {
+    std::optional<Payload> payload = staging_.ChunkOf(contribution.slot(), step, chunk);
+    if (!payload.has_value()) return;
+    order.contributions.push_back(
+        {contribution.slot(), contribution.samples(), *std::move(payload)});
+  }
+  held_versions_ = {version_};
+  ahead_.push_back(std::move(order));
 }
 
 void ShardAggregator::On(const shard_event::StoreRestored& event) {
@@ -266,6 +288,12 @@ void ShardAggregator::On(const shard_event::StoreApplied& event) {
     if (!options_.sync) marks_ = MarksAfter(apply_);
     version_ = apply_.step();
     held_versions_ = {version_ - 1, version_};
+    expected_.clear();
+    if (options_.sync && apply_.variable_squared_norms().empty()) {
+      std::copy_if(apply_.contributions().begin(), apply_.contributions().end(),
+                   std::back_inserter(expected_),
+                   [](const ps::Contribution& c) { return c.samples() > 0; });
+    }
   }
   // A restore that came meanwhile has answered the callers already.
   for (const CallId call : std::exchange(apply_callers_, {})) {

@@ -61,6 +61,16 @@ std::optional<std::vector<Payload>> Staging::Complete(uint32_t slot_number,
   return payloads;
 }
 
+std::optional<Payload> Staging::ChunkOf(uint32_t slot_number, uint64_t number,
+                                        uint32_t chunk) const {
+  const auto it = slots_.find(slot_number);
+  if (it == slots_.end() || it->second.chunks.empty() || it->second.id.number != number ||
+      !it->second.chunks[chunk].present) {
+    return std::nullopt;
+  }
+  return it->second.chunks[chunk].payload;
+}
+
 uint64_t Staging::newest_grant(uint32_t slot) const {
   const auto it = slots_.find(slot);
   return it == slots_.end() ? 0 : it->second.newest_grant;

@@ -42,6 +42,8 @@ class Staging {
   std::vector<uint32_t> Missing(uint32_t slot, const ContributionId& id) const;
   // The chunks in order, if all are there.
   std::optional<std::vector<Payload>> Complete(uint32_t slot, const ContributionId& id) const;
+  // One chunk of what the slot stages, if that has this number, whatever its grant.
+  std::optional<Payload> ChunkOf(uint32_t slot, uint64_t number, uint32_t chunk) const;
   // Newest grant seen for the slot, 0 for none.
   uint64_t newest_grant(uint32_t slot) const;
   // Position of the slot among all that are staged, in order of their first chunk.

@@ -68,8 +68,11 @@ absl::Status ShardRuntime::PushChunk(const ps::PushChunk& header, const Payload&
   PP_RETURN_IF_ERROR(CheckSender(header.key()));
   if (trace_ != nullptr) trace_->OnChunk(header.key());
   const absl::Status verdict = VerifyChunk(header, payload, job_->layout, job_->sharding);
+  Answers answers;  // stays empty: nobody waits for what is done ahead
   absl::MutexLock lock(&mutex_);
-  return aggregator_.PushChunk(header, payload, verdict);
+  const absl::Status status = aggregator_.PushChunk(header, payload, verdict);
+  for (ShardAction& action : aggregator_.TakeAhead()) Carry(std::move(action), &answers);
+  return status;
 }
 
 CancelFn ShardRuntime::FinishPush(const ps::PushChunk& last, PsHandler::Done<ps::PushReply> done) {
@@ -263,6 +266,12 @@ void ShardRuntime::Carry(ShardAction action, Answers* answers) {
               Traced("apply", a.step, [&] { return store_->Apply(a); })};
           a.contributions.clear();  // the received bytes go before the next step's arrive
           Post(event);
+        });
+      },
+      [&](act::StoreApplyAhead& a) {
+        store_thread_->Run([this, a = std::move(a)] {
+          // What could not be done is done when the step is applied.
+          Traced("apply ahead", a.step, [&] { return store_->ApplyAhead(a); }).IgnoreError();
         });
       },
       [&](act::StoreSnapshot& a) ABSL_NO_THREAD_SAFETY_ANALYSIS { StartSnapshot(std::move(a)); },

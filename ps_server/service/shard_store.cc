@@ -53,6 +53,7 @@ std::vector<uint64_t> ShardStore::HeldVersions() const {
 }
 
 absl::StatusOr<std::string> ShardStore::Restore(const shard_action::StoreRestore& order) {
+  DropVersion();
   if (order.source == ps::RestoreRequest::MAPPED) {
     PP_RETURN_IF_ERROR(variables_->UseVersion(order.step));
     PP_ASSIGN_OR_RETURN(const PinnedVersion pinned, variables_->Pin(order.step));
@@ -119,21 +120,52 @@ absl::Status ShardStore::MakeWritable() {
   return variables_->MakeWritable(kPinPatience, kLastPinPatience);
 }
 
-absl::Status ShardStore::Apply(const shard_action::StoreApply& order) {
-  PP_RETURN_IF_ERROR(MakeWritable());
+absl::Status ShardStore::BeginVersion(uint64_t step) {
+  if (ahead_.has_value() && ahead_->buffers().version == step) return absl::OkStatus();
+  DropVersion();
   PP_ASSIGN_OR_RETURN(const VariableStore::ApplyBuffers buffers, variables_->BeginApply());
-  absl::Status status = absl::OkStatus();
-  if (buffers.version != order.step) {
-    status = absl::InternalError(
-        absl::StrCat("the store makes version ", buffers.version, ", expected ", order.step));
-  } else {
-    status = pass_.Run(order.step, ToGradients(order.contributions), order.variable_squared_norms,
-                       buffers.from, buffers.to);
-  }
-  if (!status.ok()) {
+  if (buffers.version != step) {
     variables_->Abandon();
-    return status;
+    return absl::InternalError(
+        absl::StrCat("the store makes version ", buffers.version, ", expected ", step));
   }
+  ahead_.emplace(buffers, job_->sharding.num_chunks(shard_));
+  return absl::OkStatus();
+}
+
+void ShardStore::DropVersion() {
+  if (!ahead_.has_value()) return;
+  ahead_.reset();
+  variables_->Abandon();
+}
+
+absl::Status ShardStore::ApplyAhead(const shard_action::StoreApplyAhead& order) {
+  PP_RETURN_IF_ERROR(BeginVersion(order.step));
+  std::vector<GradientContribution> gradients;
+  for (const StagedChunk& contribution : order.contributions) {
+    GradientContribution gradient{contribution.slot, contribution.samples, {}};
+    gradient.chunks.resize(job_->sharding.num_chunks(shard_));
+    gradient.chunks[order.chunk] = contribution.payload;
+    gradients.push_back(std::move(gradient));
+  }
+  const int chunk = static_cast<int>(order.chunk);
+  PP_RETURN_IF_ERROR(pass_.Run(order.step, gradients, {}, absl::MakeConstSpan(&chunk, 1),
+                               ahead_->buffers().from, ahead_->buffers().to));
+  ahead_->NoteMade(order);
+  return absl::OkStatus();
+}
+
+absl::Status ShardStore::Apply(const shard_action::StoreApply& order) {
+  if (!ahead_.has_value()) PP_RETURN_IF_ERROR(MakeWritable());
+  PP_RETURN_IF_ERROR(BeginVersion(order.step));
+  const absl::Status made = pass_.Run(
+      order.step, ToGradients(order.contributions), order.variable_squared_norms,
+      ahead_->ChunksToMake(order.contributions), ahead_->buffers().from, ahead_->buffers().to);
+  if (!made.ok()) {
+    DropVersion();
+    return made;
+  }
+  ahead_.reset();
   return variables_->Commit(order.epoch, order.marks);
 }
 

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,12 +16,13 @@
 #include "common/thread_pool.h"
 #include "ps_server/core/shard_events.h"
 #include "ps_server/service/job_spec.h"
+#include "ps_server/service/version_ahead.h"
 #include "ps_server/store/apply_pass.h"
 #include "ps_server/store/variable_store.h"
 
 namespace pushpull {
 
-// Restore, Measure and Apply from one thread at a time; Pin and WriteSnapshot from any. Blocking.
+// Restore, Measure, Apply and ApplyAhead from one thread at a time; Pin and WriteSnapshot from any. Blocking.
 class ShardStore {
  public:
   // job, files and pool must outlive the store.
@@ -31,6 +33,8 @@ class ShardStore {
   absl::StatusOr<std::string> Restore(const shard_action::StoreRestore& order);
   absl::StatusOr<std::vector<double>> Measure(const shard_action::StoreMeasure& order);
   absl::Status Apply(const shard_action::StoreApply& order);
+  // Does nothing if it would have to wait for readers. What it does not do, or cannot, Apply does.
+  absl::Status ApplyAhead(const shard_action::StoreApplyAhead& order);
 
   absl::StatusOr<PinnedVersion> Pin(uint64_t version) const { return variables_->Pin(version); }
   Payload WeightsPayload(const PinnedVersion& pinned) const {
@@ -46,6 +50,10 @@ class ShardStore {
   absl::Status RemoveStateFile() { return variables_->RemoveFile(); }
 
  private:
+  // Afterwards ahead_ is version `step`, whatever has been made of it. FAILED_PRECONDITION: its
+  // buffer is still read. INTERNAL: the store does not make that version next.
+  absl::Status BeginVersion(uint64_t step);
+  void DropVersion();
   // The next write finds its buffer free; blocks for a moment while pulls read there.
   absl::Status MakeWritable();
   absl::Status FillFromCheckpoint(uint64_t step, const StateVectors& to, std::string* marks);
@@ -58,6 +66,7 @@ class ShardStore {
   FileSystem* const files_;
   ThreadPool* const pool_;
   const ApplyPass pass_;
+  std::optional<VersionAhead> ahead_;  // between the store's BeginApply and its Commit
 };
 
 }  // namespace pushpull

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 #include "absl/container/inlined_vector.h"
@@ -19,6 +20,8 @@ static_assert(kMaxRunElements == Sharding::kPageElements);
 
 // Elements of one unit of parallel work: 64 KiB of each vector.
 constexpr int64_t kBlockElements = 16 * Sharding::kPageElements;
+constexpr int64_t kBlocksPerChunk = Sharding::kChunkElements / kBlockElements;
+static_assert(kBlocksPerChunk * kBlockElements == Sharding::kChunkElements);
 
 UpdateConstants ConstantsOf(const OptimizerSpec& optimizer, uint64_t step) {
   UpdateConstants c;
@@ -118,10 +121,21 @@ ApplyPass::ApplyPass(const VariableLayout* layout, const Sharding& sharding, int
     at = next;
   }
   blocks_.push_back(segments_.size());
+  all_chunks_.resize(sharding_.num_chunks(shard_));
+  std::iota(all_chunks_.begin(), all_chunks_.end(), 0);
+}
+
+template <typename Work>
+void ApplyPass::ForEachBlock(absl::Span<const int> chunks, const Work& work) const {
+  const int64_t num_blocks = static_cast<int64_t>(blocks_.size()) - 1;
+  pool_->ParallelFor(static_cast<int64_t>(chunks.size()) * kBlocksPerChunk, [&](int64_t i) {
+    const int64_t block = chunks[i / kBlocksPerChunk] * kBlocksPerChunk + i % kBlocksPerChunk;
+    if (block < num_blocks) work(block);
+  });
 }
 
 absl::StatusOr<ApplyPass::Sources> ApplyPass::CheckContributions(
-    absl::Span<const GradientContribution> contributions) const {
+    absl::Span<const GradientContribution> contributions, absl::Span<const int> chunks) const {
   Sources sources;
   const int num_chunks = sharding_.num_chunks(shard_);
   for (int chunk = 0; chunk < num_chunks; ++chunk) {
@@ -135,7 +149,7 @@ absl::StatusOr<ApplyPass::Sources> ApplyPass::CheckContributions(
                                                      " has ", contribution.chunks.size(),
                                                      " chunks, expected ", num_chunks));
     }
-    for (int chunk = 0; chunk < num_chunks; ++chunk) {
+    for (const int chunk : chunks) {
       const Payload& payload = contribution.chunks[chunk];
       const int64_t elements = sources.chunk_elements[chunk];
       if (!IsFloat32(payload, elements) && !IsBfloat16(payload, elements)) {
@@ -157,12 +171,18 @@ absl::StatusOr<ApplyPass::Sources> ApplyPass::CheckContributions(
 absl::Status ApplyPass::Run(uint64_t step, absl::Span<const GradientContribution> contributions,
                             absl::Span<const double> variable_squared_norms,
                             const ConstStateVectors& from, const StateVectors& to) const {
+  return Run(step, contributions, variable_squared_norms, all_chunks_, from, to);
+}
+
+absl::Status ApplyPass::Run(uint64_t step, absl::Span<const GradientContribution> contributions,
+                            absl::Span<const double> variable_squared_norms,
+                            absl::Span<const int> chunks, const ConstStateVectors& from,
+                            const StateVectors& to) const {
   CHECK_GE(step, 1u);
-  PP_ASSIGN_OR_RETURN(const Sources sources, CheckContributions(contributions));
+  PP_ASSIGN_OR_RETURN(const Sources sources, CheckContributions(contributions, chunks));
   const int64_t elements = sharding_.shard(shard_).size();
-  const int64_t num_blocks = static_cast<int64_t>(blocks_.size()) - 1;
   if (sources.contributions.empty()) {
-    pool_->ParallelFor(num_blocks, [&](int64_t block) {
+    ForEachBlock(chunks, [&](int64_t block) {
       const int64_t begin = block * kBlockElements;
       CopyState(optimizer_, begin, std::min(kBlockElements, elements - begin), from, to);
     });
@@ -178,7 +198,7 @@ absl::Status ApplyPass::Run(uint64_t step, absl::Span<const GradientContribution
   const std::vector<float> clip =
       ClipFactors(optimizer_, clips ? variable_squared_norms : absl::Span<const double>());
 
-  pool_->ParallelFor(num_blocks, [&](int64_t block) {
+  ForEachBlock(chunks, [&](int64_t block) {
     alignas(64) float average[kMaxRunElements];
     for (int64_t s = blocks_[block]; s < blocks_[block + 1]; ++s) {
       const Segment& segment = segments_[s];
@@ -208,14 +228,14 @@ absl::Status ApplyPass::Run(uint64_t step, absl::Span<const GradientContribution
 absl::StatusOr<std::vector<double>> ApplyPass::MeasureNorms(
     absl::Span<const GradientContribution> contributions, const ConstStateVectors& from) const {
   CHECK_GT(optimizer_.clip_norm, 0.0);
-  PP_ASSIGN_OR_RETURN(const Sources sources, CheckContributions(contributions));
+  PP_ASSIGN_OR_RETURN(const Sources sources, CheckContributions(contributions, all_chunks_));
   std::vector<double> norms(layout_->num_variables(), 0.0);
   if (sources.contributions.empty()) return norms;
 
   const double clip_squared = optimizer_.clip_norm * optimizer_.clip_norm;
   const double quantum = std::ldexp(1.0, std::ilogb(clip_squared) - 32);
   std::vector<double> page_sums(segments_.size(), 0.0);
-  pool_->ParallelFor(static_cast<int64_t>(blocks_.size()) - 1, [&](int64_t block) {
+  ForEachBlock(all_chunks_, [&](int64_t block) {
     alignas(64) float average[kMaxRunElements];
     for (int64_t s = blocks_[block]; s < blocks_[block + 1]; ++s) {
       const Segment& segment = segments_[s];

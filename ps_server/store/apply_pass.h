@@ -48,6 +48,12 @@ class ApplyPass {
   ApplyPass(const VariableLayout* layout, const Sharding& sharding, int shard,
             const OptimizerSpec& optimizer, ThreadPool* pool);
 
+  // As the other Run, but makes only these chunks of the shard (in rising order), and only theirs of
+  // each contribution have to be there.
+  absl::Status Run(uint64_t step, absl::Span<const GradientContribution> contributions,
+                   absl::Span<const double> variable_squared_norms, absl::Span<const int> chunks,
+                   const ConstStateVectors& from, const StateVectors& to) const;
+
   // Makes version `step` (>= 1) from version step - 1: reads `from`, writes `to` (but for the slots
   // of moving statistics, which are zero in all versions). variable_squared_norms: of the whole
   // variables over all shards, one per variable; needed if the optimizer clips, else ignored.
@@ -80,7 +86,10 @@ class ApplyPass {
   struct Sources;
 
   absl::StatusOr<Sources> CheckContributions(
-      absl::Span<const GradientContribution> contributions) const;
+      absl::Span<const GradientContribution> contributions, absl::Span<const int> chunks) const;
+  // Calls `work` for every block of these chunks, by the pool.
+  template <typename Work>
+  void ForEachBlock(absl::Span<const int> chunks, const Work& work) const;
 
   const VariableLayout* layout_;
   Sharding sharding_;
@@ -89,6 +98,7 @@ class ApplyPass {
   ThreadPool* pool_;
   std::vector<Segment> segments_;
   std::vector<int64_t> blocks_;  // first segment of each block of work, and the end
+  std::vector<int> all_chunks_;
 };
 
 }  // namespace pushpull

@@ -129,6 +129,9 @@ void SimServer::PushChunk(const ps::PushChunk& header, const Payload& payload,
   Shard& s = shard(header.shard());
   const int64_t before = s.machine->staged_bytes();
   const absl::Status status = s.machine->PushChunk(header, payload, verdict);
+  for (const ShardAction& action : s.machine->TakeAhead()) {
+    std::visit([this, &s](const auto& a) { Do(&s, a); }, action);
+  }
   const ps::PushKey& key = header.key();
   if (s.epoch != s.machine->epoch()) s.newest_staged_grant.clear();
   s.epoch = s.machine->epoch();

@@ -93,6 +93,7 @@ class SimServer {
   void Do(Shard* shard, const shard_action::StoreRestore& action);
   void Do(Shard* shard, const shard_action::StoreMeasure& action);
   void Do(Shard* shard, const shard_action::StoreApply& action);
+  void Do(Shard* shard, const shard_action::StoreApplyAhead& action);
   void Do(Shard* shard, const shard_action::StoreSnapshot& action);
 
   void Do(const coordinator_action::PersistEpoch& action);

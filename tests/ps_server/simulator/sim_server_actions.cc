@@ -122,6 +122,13 @@ void SimServer::Do(Shard* shard, const shard_action::StoreApply& action) {
   });
 }
 
+// The buffer of version step - 2 is gone, and may be left half written. What is written there is
+// made anew by the apply.
+void SimServer::Do(Shard* shard, const shard_action::StoreApplyAhead& action) {
+  if (shard->store_busy) world_->Fail("the store is to work ahead while it is busy");
+  shard->store.BeginApply(action.step);
+}
+
 void SimServer::Do(Shard* shard, const shard_action::StoreSnapshot& action) {
   world_->RunOn(&process_, world_->Seconds(0.001, 0.2), [this, shard, action] {
     const Disk::ShardFile file = shard->store.Capture(action.step, action.marks);
