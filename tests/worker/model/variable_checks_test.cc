@@ -42,5 +42,23 @@ TEST(RegularizationLossTest, IsHalfTheWeightedSquares) {
   EXPECT_DOUBLE_EQ(RegularizationLoss(layout, flat), 0.5 * 0.5 * 21 * 4.0);
 }
 
+// Every element has its own share, wherever the number of elements leaves it.
+TEST(RegularizationLossTest, CountsEveryElementOnce) {
+  for (const int64_t size : {1, 15, 16, 17, 31, 32, 100}) {
+    VariableSpec weights;
+    weights.name = "weights";
+    weights.shape = {size};
+    weights.l2_weight = 2.0f;
+    const VariableLayout layout = *VariableLayout::Create({weights});
+    std::vector<float> flat(layout.total_elements(), 0.0f);
+    double expected = 0.0;
+    for (int64_t i = 0; i < size; ++i) {
+      flat[i] = static_cast<float>(i + 1);
+      expected += static_cast<double>((i + 1) * (i + 1));
+    }
+    EXPECT_EQ(RegularizationLoss(layout, flat), expected) << size;
+  }
+}
+
 }  // namespace
 }  // namespace pushpull
