@@ -29,6 +29,9 @@ struct PullSnapshot {
   Payload payload;  // the whole shard, float32
 };
 
+// The bytes of one chunk (sharding.h), shared with the snapshot.
+Payload ChunkOfSnapshot(const PullSnapshot& snapshot, int chunk);
+
 // Ends a call that waits (the peer went away or its deadline passed). Calling it late or twice is
 // harmless; `done` may still come, and is then dropped by the transport.
 using CancelFn = std::function<void()>;

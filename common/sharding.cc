@@ -1,10 +1,35 @@
 #include "common/sharding.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "glog/logging.h"
 
 namespace pushpull {
+namespace {
+
+constexpr int kSmallChunks = 4;  // together kChunkElements
+
+int64_t ChunkBegin(int chunk) {
+  if (chunk == 0) return 0;
+  if (chunk <= kSmallChunks) return Sharding::kFirstChunkElements << (chunk - 1);
+  return (chunk - kSmallChunks + 1) * Sharding::kChunkElements;
+}
+
+}  // namespace
+
+int ChunkOf(int64_t element) {
+  if (element >= Sharding::kChunkElements) {
+    return static_cast<int>(element / Sharding::kChunkElements) + kSmallChunks - 1;
+  }
+  return std::bit_width(static_cast<uint64_t>(element / Sharding::kFirstChunkElements));
+}
+
+int NumChunks(int64_t elements) { return elements == 0 ? 1 : ChunkOf(elements - 1) + 1; }
+
+ElementRange ChunkRange(int64_t elements, int chunk) {
+  return {std::min(ChunkBegin(chunk), elements), std::min(ChunkBegin(chunk + 1), elements)};
+}
 
 Sharding::Sharding(int64_t total_elements, int tasks)
     : total_elements_(total_elements), tasks_(tasks) {
@@ -21,15 +46,10 @@ ElementRange Sharding::shard(int shard) const {
 
 int Sharding::ShardOf(int64_t element) const { return static_cast<int>(element / shard_elements_); }
 
-int Sharding::num_chunks(int shard) const {
-  const int64_t elements = this->shard(shard).size();
-  return static_cast<int>(std::max<int64_t>(1, (elements + kChunkElements - 1) / kChunkElements));
-}
-
 ElementRange Sharding::chunk(int shard, int chunk) const {
   const ElementRange range = this->shard(shard);
-  return {std::min(range.begin + chunk * kChunkElements, range.end),
-          std::min(range.begin + (chunk + 1) * kChunkElements, range.end)};
+  const ElementRange within = ChunkRange(range.size(), chunk);
+  return {range.begin + within.begin, range.begin + within.end};
 }
 
 }  // namespace pushpull

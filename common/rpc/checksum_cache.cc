@@ -1,7 +1,5 @@
 #include "common/rpc/checksum_cache.h"
 
-#include <algorithm>
-
 #include "common/crc32c.h"
 #include "common/sharding.h"
 
@@ -9,7 +7,6 @@ namespace pushpull {
 namespace {
 
 constexpr uint64_t kKnown = uint64_t{1} << 32;
-constexpr size_t kChunkBytes = Sharding::kChunkBytes;
 
 PullSnapshot WithoutOwner(PullSnapshot snapshot) {
   snapshot.payload.owner = nullptr;
@@ -20,16 +17,15 @@ PullSnapshot WithoutOwner(PullSnapshot snapshot) {
 
 SnapshotChecksums::SnapshotChecksums(const PullSnapshot& snapshot)
     : snapshot_(WithoutOwner(snapshot)),
-      known_(std::max<size_t>(1, (snapshot.payload.size_bytes + kChunkBytes - 1) / kChunkBytes)) {}
+      known_(NumChunks(static_cast<int64_t>(snapshot.payload.size_bytes / sizeof(float)))) {}
 
 uint32_t SnapshotChecksums::Get(uint32_t chunk) {
   {
     absl::MutexLock lock(&mutex_);
     if (known_[chunk] & kKnown) return static_cast<uint32_t>(known_[chunk]);
   }
-  const size_t begin = chunk * kChunkBytes;
-  const size_t size_bytes = std::min(kChunkBytes, snapshot_.payload.size_bytes - begin);
-  const uint32_t crc = Crc32c(snapshot_.payload.data + begin, size_bytes);
+  const Payload payload = ChunkOfSnapshot(snapshot_, static_cast<int>(chunk));
+  const uint32_t crc = Crc32c(payload.data, payload.size_bytes);
   absl::MutexLock lock(&mutex_);
   known_[chunk] = kKnown | crc;
   return crc;

@@ -21,7 +21,7 @@ class SnapshotChecksums {
  public:
   explicit SnapshotChecksums(const PullSnapshot& snapshot);
 
-  // Of the bytes [chunk * Sharding::kChunkBytes, ...) of the snapshot.
+  // Of that chunk of the snapshot (ChunkOfSnapshot).
   uint32_t Get(uint32_t chunk);
   bool IsOf(const PullSnapshot& snapshot) const;
 

@@ -229,22 +229,19 @@ absl::Status InProcessPsClient::Pull(const ps::PullRequest& request, absl::Durat
     if (absl::IsDeadlineExceeded(snapshot.status()) && cancel) cancel();
   }
   PP_RETURN_IF_ERROR(snapshot.status());
-  const Payload& whole = snapshot->payload;
-  constexpr size_t kChunkBytes = Sharding::kChunkBytes;
   ps::PullChunk header;
   header.set_epoch(snapshot->epoch);
   header.set_version(snapshot->version);
   header.set_shard(snapshot->shard);
-  size_t begin = 0;
-  do {
-    const size_t size_bytes = std::min(kChunkBytes, whole.size_bytes - begin);
-    header.set_chunk(static_cast<uint32_t>(begin / kChunkBytes));
-    header.set_crc32c(Crc32c(whole.data + begin, size_bytes));
-    PP_ASSIGN_OR_RETURN(char* const out, sink(header, size_bytes));
-    if (size_bytes > 0) std::memcpy(out, whole.data + begin, size_bytes);
+  const int num_chunks = NumChunks(snapshot->payload.size_bytes / sizeof(float));
+  for (int chunk = 0; chunk < num_chunks; ++chunk) {
+    const Payload payload = ChunkOfSnapshot(*snapshot, chunk);
+    header.set_chunk(chunk);
+    header.set_crc32c(Crc32c(payload.data, payload.size_bytes));
+    PP_ASSIGN_OR_RETURN(char* const out, sink(header, payload.size_bytes));
+    if (payload.size_bytes > 0) std::memcpy(out, payload.data, payload.size_bytes);
     if (fault.drop_reply) return line_.Lost("Pull");
-    begin += size_bytes;
-  } while (begin < whole.size_bytes);
+  }
   return absl::OkStatus();
 }
 

@@ -4,7 +4,6 @@
 #include <grpcpp/support/proto_buffer_reader.h>
 #include <grpcpp/support/slice.h>
 
-#include <algorithm>
 #include <cstring>
 #include <optional>
 #include <string>
@@ -13,7 +12,6 @@
 #include "absl/synchronization/mutex.h"
 
 #include "common/rpc/chunk_codec.h"
-#include "common/sharding.h"
 #include "common/status_macros.h"
 
 namespace pushpull {
@@ -272,12 +270,8 @@ class PullReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
 
   // One chunk at a time: what a slow reader has not taken is not queued either.
   void WriteNext() {
-    constexpr size_t kChunkBytes = Sharding::kChunkBytes;
-    const size_t begin = next_chunk_ * kChunkBytes;
-    const size_t total = snapshot_.payload.size_bytes;
-    Payload payload = snapshot_.payload;
-    payload.data += begin;
-    payload.size_bytes = std::min(kChunkBytes, total - begin);
+    const Payload payload = ChunkOfSnapshot(snapshot_, static_cast<int>(next_chunk_));
+    const char* const end = snapshot_.payload.data + snapshot_.payload.size_bytes;
     header_.set_chunk(next_chunk_);
     header_.set_crc32c(checksums_->Get(next_chunk_));
     header_.clear_shared();
@@ -288,7 +282,7 @@ class PullReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
       buffer_ = EncodeChunk(header_, payload);
     }
     ++next_chunk_;
-    if (begin + payload.size_bytes == total) {
+    if (payload.data + payload.size_bytes == end) {
       snapshot_.payload.owner.reset();  // from here on whoever still needs the bytes has them
       StartWriteAndFinish(&buffer_, grpc::WriteOptions(), grpc::Status::OK);
     } else {

@@ -20,8 +20,8 @@ static_assert(kMaxRunElements == Sharding::kPageElements);
 
 // Elements of one unit of parallel work: 64 KiB of each vector.
 constexpr int64_t kBlockElements = 16 * Sharding::kPageElements;
-constexpr int64_t kBlocksPerChunk = Sharding::kChunkElements / kBlockElements;
-static_assert(kBlocksPerChunk * kBlockElements == Sharding::kChunkElements);
+// So every chunk but the last is made of whole blocks.
+static_assert(Sharding::kFirstChunkElements % kBlockElements == 0);
 
 UpdateConstants ConstantsOf(const OptimizerSpec& optimizer, uint64_t step) {
   UpdateConstants c;
@@ -83,13 +83,14 @@ void CopyState(const OptimizerSpec& optimizer, int64_t begin, int64_t count,
 struct ApplyPass::Sources {
   std::vector<const GradientContribution*> contributions;
   std::vector<float> ratios;
+  std::vector<int64_t> chunk_begins;  // in the shard
   std::vector<int64_t> chunk_elements;
 
   // The elements of all contributions that begin at `begin` in the shard. A segment lies in one
   // chunk.
   absl::InlinedVector<WeightedSource, 8> At(int64_t begin) const {
-    const int64_t chunk = begin / Sharding::kChunkElements;
-    const int64_t offset = begin - chunk * Sharding::kChunkElements;
+    const int chunk = ChunkOf(begin);
+    const int64_t offset = begin - chunk_begins[chunk];
     absl::InlinedVector<WeightedSource, 8> sources(contributions.size());
     for (size_t k = 0; k < contributions.size(); ++k) {
       const Payload& payload = contributions[k]->chunks[chunk];
@@ -127,11 +128,14 @@ ApplyPass::ApplyPass(const VariableLayout* layout, const Sharding& sharding, int
 
 template <typename Work>
 void ApplyPass::ForEachBlock(absl::Span<const int> chunks, const Work& work) const {
-  const int64_t num_blocks = static_cast<int64_t>(blocks_.size()) - 1;
-  pool_->ParallelFor(static_cast<int64_t>(chunks.size()) * kBlocksPerChunk, [&](int64_t i) {
-    const int64_t block = chunks[i / kBlocksPerChunk] * kBlocksPerChunk + i % kBlocksPerChunk;
-    if (block < num_blocks) work(block);
-  });
+  std::vector<int64_t> blocks;
+  for (const int chunk : chunks) {
+    const ElementRange range = ChunkRange(sharding_.shard(shard_).size(), chunk);
+    for (int64_t at = range.begin; at < range.end; at += kBlockElements) {
+      blocks.push_back(at / kBlockElements);
+    }
+  }
+  pool_->ParallelFor(static_cast<int64_t>(blocks.size()), [&](int64_t i) { work(blocks[i]); });
 }
 
 absl::StatusOr<ApplyPass::Sources> ApplyPass::CheckContributions(
@@ -139,7 +143,9 @@ absl::StatusOr<ApplyPass::Sources> ApplyPass::CheckContributions(
   Sources sources;
   const int num_chunks = sharding_.num_chunks(shard_);
   for (int chunk = 0; chunk < num_chunks; ++chunk) {
-    sources.chunk_elements.push_back(sharding_.chunk(shard_, chunk).size());
+    const ElementRange range = sharding_.chunk(shard_, chunk);
+    sources.chunk_begins.push_back(range.begin - sharding_.shard(shard_).begin);
+    sources.chunk_elements.push_back(range.size());
   }
   double total = 0.0;
   for (const GradientContribution& contribution : contributions) {

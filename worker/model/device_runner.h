@@ -23,9 +23,9 @@ struct DeviceRunnerOptions {
   Precision precision = Precision::kFloat;
   // Record a step when a batch size comes for the second time, and replay it from then on.
   bool record_steps = true;
-  // The gradient leaves in pieces of at least so much.
+  // The gradient leaves in pieces of at least so much, towards its front in smaller ones.
   int64_t piece_bytes = int64_t{2} << 20;
-  // Variables that are staged are taken up in pieces of so much.
+  // Variables that are staged are taken up in pieces of so much, the first ones in smaller ones.
   int64_t forward_piece_bytes = int64_t{1} << 20;
 };
 

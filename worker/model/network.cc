@@ -13,6 +13,15 @@
 namespace pushpull {
 namespace {
 
+// Of 1/8, 1/4, 1/2 and the multiples of `elements`, the first that is not below `end`; 0 for 0.
+int64_t ForwardStop(int64_t end, int64_t elements) {
+  if (end == 0) return 0;
+  if (end > elements / 2) return (end + elements - 1) / elements * elements;
+  int64_t stop = std::max<int64_t>(elements / 8, 1);
+  while (stop < end) stop *= 2;
+  return stop;
+}
+
 int FirstTrainable(const std::vector<LayerVariables>& variables) {
   const auto first = std::find_if(variables.begin(), variables.end(),
                                   [](const LayerVariables& v) { return v.trainable(); });
@@ -199,7 +208,7 @@ std::vector<int64_t> Network<T>::ForwardStops(int64_t elements) const {
   CHECK_GT(elements, 0);
   std::vector<int64_t> stops;
   for (const int64_t end : plan_.variables_end) {
-    const int64_t stop = std::min((end + elements - 1) / elements * elements, plan_.total_elements);
+    const int64_t stop = std::min(ForwardStop(end, elements), plan_.total_elements);
     if (stops.empty() || stops.back() != stop) stops.push_back(stop);
   }
   stops.back() = plan_.total_elements;
@@ -210,7 +219,8 @@ template <typename T>
 int64_t Network<T>::ContinueStep(int64_t elements) {
   CHECK_GT(elements, 0);
   CHECK_EQ(next_forward_, num_layers()) << "the forward pass is not queued in full";
-  const int64_t wanted = final_from_ - elements;
+  const int64_t smallest = std::max<int64_t>(elements / 16, 1);
+  const int64_t wanted = final_from_ - std::min(elements, std::max(final_from_ / 2, smallest));
   while (next_layer_ >= 0 && final_from_ > 0) {
     const int l = next_layer_--;
     if (l >= plan_.first_trainable) BackwardLayer(l);

@@ -70,11 +70,12 @@ class Network {
   // Queues so much of the step's forward pass as reads no variable from element `available` on, and
   // the loss with the last of it. To be called until `available` is layout.total_elements().
   void ContinueForward(int64_t available);
-  // Where ContinueForward finds more to queue when it is called with growing multiples of
-  // `elements` (> 0), the last one being layout.total_elements().
+  // Where ContinueForward finds more to queue when it is called with 1/8, 1/4 and 1/2 of
+  // `elements` (> 0) and its growing multiples, the last one being layout.total_elements().
   std::vector<int64_t> ForwardStops(int64_t elements) const;
   // Queues so much of the step's backward pass that at least `elements` (> 0) more of the gradient,
-  // or all of them, are written: those from the returned element to the end. To be called until it
+  // towards its front half of what is left (but not less than 1/16 of `elements`), or all of them,
+  // are written: those from the returned element to the end. To be called until it
   // returns 0. The gradient is that of the batch's loss (a classifier's mean over the samples; a
   // detector's is normalised by the batch's matches), without L2, written in full (padding and
   // frozen variables are zero). At a moving statistic that is not frozen stands the batch's mean or

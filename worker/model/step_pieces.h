@@ -16,8 +16,8 @@
 namespace pushpull {
 
 struct StepPieceOptions {
-  int64_t forward_elements = 1;   // of the variables: pieces of forward end where multiples do
-  int64_t backward_elements = 1;  // of the gradient: at least so many are final after each piece
+  int64_t forward_elements = 1;   // Network::ForwardStops
+  int64_t backward_elements = 1;  // Network::ContinueStep
   bool record = true;
 };
 

@@ -25,10 +25,10 @@ size_t ExchangeBytes(RingShape shape) { return kSlotsOffset + 2 * RingBytes(shap
 
 RingShape ShapeFor(int64_t shard_bytes) {
   constexpr int64_t kPageBytes = 4096;
-  const int64_t chunks = (shard_bytes + Sharding::kChunkBytes - 1) / Sharding::kChunkBytes;
+  const int chunks = NumChunks(shard_bytes / static_cast<int64_t>(sizeof(float)));
   const int64_t slot_bytes = std::clamp<int64_t>(
       (shard_bytes + kPageBytes - 1) / kPageBytes * kPageBytes, kPageBytes, Sharding::kChunkBytes);
-  return {static_cast<uint32_t>(std::clamp<int64_t>(chunks, 1, ChunkExchange::kMaxSlots)),
+  return {std::min(static_cast<uint32_t>(chunks), ChunkExchange::kMaxSlots),
           static_cast<uint32_t>(slot_bytes)};
 }
 

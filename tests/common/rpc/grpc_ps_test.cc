@@ -171,7 +171,7 @@ TEST_P(PsTransportTest, PullOfABigShard) {
         return pulled.sink()(header, size_bytes);
       });
   EXPECT_TRUE(status.ok()) << status;
-  EXPECT_EQ(next, 65);
+  EXPECT_EQ(next, NumChunks(64 * Sharding::kChunkElements + 1000));
   EXPECT_EQ(pulled.bytes, ToString(handler_.weights));
 }
 
@@ -191,7 +191,8 @@ TEST_P(PsTransportTest, SinkEndsThePull) {
     return pulled.sink()(header, size_bytes);
   };
   EXPECT_EQ(client_->Pull({}, kTimeout, sink), absl::AbortedError("enough"));
-  EXPECT_EQ(pulled.bytes, ToString(handler_.weights).substr(0, 2 * kChunkBytes));
+  const size_t two_chunks = 2 * Sharding::kFirstChunkElements * sizeof(float);
+  EXPECT_EQ(pulled.bytes, ToString(handler_.weights).substr(0, two_chunks));
 }
 
 TEST_P(PsTransportTest, LongPollIsAnsweredLater) {

@@ -92,7 +92,7 @@ TEST(InProcessPsClientTest, HandlerKeepsItsOwnCopyOfAPush) {
 
 TEST(InProcessPsClientTest, PullThatBreaksAfterAChunk) {
   FakePsHandler handler;
-  handler.weights = MakePayload(3 * Sharding::kChunkBytes, 1);
+  handler.weights = MakePayload(Sharding::kChunkBytes / 2, 1);  // three chunks
   CallFault fault;
   fault.drop_reply = true;
   auto client = MakeInProcessPsClient(&handler, "s", FaultAt(0, fault));

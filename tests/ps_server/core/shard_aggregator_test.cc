@@ -394,5 +394,125 @@ TEST_F(ShardAggregatorTest, AClosedShardTurnsWorkersAway) {
   Only<shard_action::StoreSnapshot>(Snapshot(4));  // the coordinator goes on
 }
 
+// Slots 0 and 1 have made step 5, one sample of slot 0 and two of slot 1.
+class ShardAggregatorAheadTest : public ShardAggregatorTest {
+ protected:
+  ShardAggregatorAheadTest() {
+    Restored(2, 4);
+    MakeStep(5, ApplyRequest(5, {{0, 10}, {1, 11}}));
+  }
+
+  void MakeStep(uint64_t step, const ps::ApplyRequest& request) {
+    PushAll(step, 0, 10);
+    PushAll(step, 1, 11);
+    shard_->TakeAhead();
+    Only<shard_action::StoreApply>(Apply(request));
+    EXPECT_TRUE(shard_->TakeAhead().empty());
+    shard_->Handle(shard_event::StoreApplied{absl::OkStatus()});
+  }
+  // What the store is told after both slots' chunk 1 has come.
+  ShardActions AfterChunk(uint64_t step) {
+    EXPECT_TRUE(Push(Header(step, 1, 11, 1)).ok());
+    EXPECT_TRUE(shard_->TakeAhead().empty());
+    EXPECT_TRUE(Push(Header(step, 0, 10, 1)).ok());
+    return shard_->TakeAhead();
+  }
+};
+
+TEST_F(ShardAggregatorAheadTest, AChunkIsMadeWhenTheSlotsOfTheStepBeforeHaveSentIt) {
+  const auto order = Only<shard_action::StoreApplyAhead>(AfterChunk(6));
+  EXPECT_EQ(order.step, 6u);
+  EXPECT_EQ(order.chunk, 1u);
+  ASSERT_EQ(order.contributions.size(), 2u);
+  for (uint32_t slot : {0, 1}) {
+    EXPECT_EQ(order.contributions[slot].slot, slot);
+    EXPECT_EQ(order.contributions[slot].samples, slot + 1);
+    EXPECT_EQ(order.contributions[slot].payload.size_bytes, 4u);
+  }
+  // Once.
+  EXPECT_TRUE(Push(Header(6, 0, 10, 1)).ok());
+  EXPECT_TRUE(shard_->TakeAhead().empty());
+  // The step is decided as ever.
+  EXPECT_TRUE(Push(Header(6, 0, 10, 0)).ok());
+  EXPECT_TRUE(Push(Header(6, 1, 11, 0)).ok());
+  EXPECT_EQ(shard_->TakeAhead().size(), 1u);
+  EXPECT_EQ(Only<shard_action::StoreApply>(Apply(ApplyRequest(6, {{0, 10}, {1, 11}}))).step, 6u);
+}
+
+TEST_F(ShardAggregatorAheadTest, TheVersionBeforeTheNewestIsGoneThen) {
+  AfterChunk(6);
+  EXPECT_EQ(shard_->State().versions_size(), 1);
+  EXPECT_EQ(KindOf(Only<shard_action::ReplySnapshot>(Snapshot(4)).reply.status()),
+            ps::ErrorDetail::VERSION_GONE);
+}
+
+TEST_F(ShardAggregatorAheadTest, WaitsForASnapshotOfTheBufferItWouldTake) {
+  Only<shard_action::StoreSnapshot>(Snapshot(4));
+  EXPECT_TRUE(AfterChunk(6).empty());
+  shard_->Handle(shard_event::StoreCaptured{});
+  EXPECT_TRUE(Push(Header(6, 0, 10, 0)).ok());
+  EXPECT_TRUE(Push(Header(6, 1, 11, 0)).ok());
+  EXPECT_EQ(Only<shard_action::StoreApplyAhead>(shard_->TakeAhead()).chunk, 0u);
+}
+
+TEST_F(ShardAggregatorAheadTest, NotWithASnapshotOfTheNewestVersionInTheWay) {
+  Only<shard_action::StoreSnapshot>(Snapshot(5));
+  EXPECT_EQ(AfterChunk(6).size(), 1u);
+}
+
+TEST_F(ShardAggregatorAheadTest, NotWhileTheStoreApplies) {
+  PushAll(6, 0, 10);
+  PushAll(6, 1, 11);
+  shard_->TakeAhead();
+  Apply(ApplyRequest(6, {{0, 10}, {1, 11}}));
+  EXPECT_TRUE(AfterChunk(6).empty());
+}
+
+TEST_F(ShardAggregatorAheadTest, NotAfterANewEpoch) {
+  PushAll(6, 0, 10);
+  shard_->TakeAhead();
+  Restored(3, 5);
+  ps::PushChunk header = Header(6, 1, 11, 1);
+  for (const auto& [slot, grant] : {std::pair(0, 10), std::pair(1, 11)}) {
+    header = Header(6, slot, grant, 1);
+    header.mutable_key()->set_epoch(3);
+    EXPECT_TRUE(Push(header).ok());
+  }
+  EXPECT_TRUE(shard_->TakeAhead().empty());
+}
+
+TEST_F(ShardAggregatorAheadTest, NotWhereGradientsAreClipped) {
+  ps::ApplyRequest request = ApplyRequest(6, {{0, 10}, {1, 11}});
+  request.add_variable_squared_norms(1.0);
+  MakeStep(6, request);
+  EXPECT_TRUE(AfterChunk(7).empty());
+}
+
+TEST_F(ShardAggregatorAheadTest, AVoidContributionIsNotExpectedAgain) {
+  ps::ApplyRequest request = ApplyRequest(6, {{0, 10}, {1, 11}});
+  request.mutable_contributions(1)->set_samples(0);
+  MakeStep(6, request);
+  EXPECT_TRUE(Push(Header(7, 0, 10, 1)).ok());
+  EXPECT_EQ(Only<shard_action::StoreApplyAhead>(shard_->TakeAhead()).contributions.size(), 1u);
+}
+
+TEST_F(ShardAggregatorAheadTest, NeverWithoutAStepBefore) {
+  MakeShard(/*sync=*/true, /*tasks=*/2);
+  Restored(2, 4);
+  EXPECT_TRUE(AfterChunk(5).empty());
+}
+
+TEST_F(ShardAggregatorAheadTest, NeverAsynchronously) {
+  MakeShard(/*sync=*/false, /*tasks=*/1);
+  Restored(2, 4);
+  PushAll(1, 0, 10);
+  Apply(ApplyRequest(5, {{0, 10}}));
+  shard_->Handle(shard_event::StoreApplied{absl::OkStatus()});
+  for (uint64_t number : {2, 6}) {
+    EXPECT_TRUE(Push(Header(number, 0, 10, 1)).ok());
+    EXPECT_TRUE(shard_->TakeAhead().empty());
+  }
+}
+
 }  // namespace
 }  // namespace pushpull

@@ -17,7 +17,7 @@
 namespace pushpull {
 namespace {
 
-constexpr int64_t kElements = Sharding::kChunkElements + 10;  // two chunks
+constexpr int64_t kElements = Sharding::kFirstChunkElements + 10;  // two chunks
 
 class OneTaskHandler final : public FakePsHandler {
  public:
@@ -70,7 +70,7 @@ TEST_F(PsSessionPullTest, BringsTheWeights) {
   EXPECT_EQ(std::string(reinterpret_cast<const char*>(weights_.data()), kElements * sizeof(float)),
             ToString(handler_.weights));
   using Range = std::pair<int64_t, int64_t>;
-  const int64_t chunk = Sharding::kChunkElements;
+  const int64_t chunk = Sharding::kFirstChunkElements;
   EXPECT_EQ(told_, (std::vector<Range>{{0, 0}, {0, chunk}, {chunk, kElements}}));
 }
 
@@ -81,8 +81,8 @@ TEST_F(PsSessionPullTest, RefusesWhatDoesNotFitTheModel) {
     EXPECT_TRUE(absl::StrContains(status.message(), "ps task 0 at task 0 sent chunk")) << status;
   }
   // Chunks that are missing may come yet; those past the last have no place.
-  EXPECT_TRUE(absl::IsUnavailable(Pull(Sharding::kChunkElements)));
-  weights_.resize(Sharding::kChunkElements);
+  EXPECT_TRUE(absl::IsUnavailable(Pull(Sharding::kFirstChunkElements)));
+  weights_.resize(Sharding::kFirstChunkElements);
   const absl::Status status = Pull(kElements);
   EXPECT_TRUE(absl::IsDataLoss(status)) << status;
   EXPECT_TRUE(absl::StrContains(status.message(), "more chunks of shard 0 than the 1 it has"))
