@@ -6,7 +6,7 @@
 
 namespace pushpull {
 
-inline constexpr uint32_t kProtocolVersion = 3;
+inline constexpr uint32_t kProtocolVersion = 4;
 
 }  // namespace pushpull
 

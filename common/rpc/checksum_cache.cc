@@ -1,12 +1,12 @@
 #include "common/rpc/checksum_cache.h"
 
+#include <cstring>
+
 #include "common/crc32c.h"
 #include "common/sharding.h"
 
 namespace pushpull {
 namespace {
-
-constexpr uint64_t kKnown = uint64_t{1} << 32;
 
 PullSnapshot WithoutOwner(PullSnapshot snapshot) {
   snapshot.payload.owner = nullptr;
@@ -19,16 +19,30 @@ SnapshotChecksums::SnapshotChecksums(const PullSnapshot& snapshot)
     : snapshot_(WithoutOwner(snapshot)),
       known_(NumChunks(static_cast<int64_t>(snapshot.payload.size_bytes / sizeof(float)))) {}
 
-uint32_t SnapshotChecksums::Get(uint32_t chunk) {
-  {
-    absl::MutexLock lock(&mutex_);
-    if (known_[chunk] & kKnown) return static_cast<uint32_t>(known_[chunk]);
-  }
-  const Payload payload = ChunkOfSnapshot(snapshot_, static_cast<int>(chunk));
-  const uint32_t crc = Crc32c(payload.data, payload.size_bytes);
+std::optional<uint32_t> SnapshotChecksums::Find(uint32_t chunk) {
   absl::MutexLock lock(&mutex_);
-  known_[chunk] = kKnown | crc;
+  return known_[chunk];
+}
+
+uint32_t SnapshotChecksums::Keep(uint32_t chunk, uint32_t crc) {
+  absl::MutexLock lock(&mutex_);
+  known_[chunk] = crc;
   return crc;
+}
+
+uint32_t SnapshotChecksums::Get(uint32_t chunk) {
+  if (const std::optional<uint32_t> known = Find(chunk)) return *known;
+  const Payload payload = ChunkOfSnapshot(snapshot_, static_cast<int>(chunk));
+  return Keep(chunk, Crc32c(payload.data, payload.size_bytes));
+}
+
+uint32_t SnapshotChecksums::Copy(uint32_t chunk, char* to) {
+  const Payload payload = ChunkOfSnapshot(snapshot_, static_cast<int>(chunk));
+  if (const std::optional<uint32_t> known = Find(chunk)) {
+    std::memcpy(to, payload.data, payload.size_bytes);
+    return *known;
+  }
+  return Keep(chunk, CopyWithCrc32c(payload.data, payload.size_bytes, to));
 }
 
 bool SnapshotChecksums::IsOf(const PullSnapshot& snapshot) const {

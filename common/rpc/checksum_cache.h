@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -23,14 +24,18 @@ class SnapshotChecksums {
 
   // Of that chunk of the snapshot (ChunkOfSnapshot).
   uint32_t Get(uint32_t chunk);
+  // The same, and copies the chunk: both in one go where the checksum is not known yet.
+  uint32_t Copy(uint32_t chunk, char* to);
   bool IsOf(const PullSnapshot& snapshot) const;
 
  private:
+  std::optional<uint32_t> Find(uint32_t chunk) ABSL_LOCKS_EXCLUDED(mutex_);
+  uint32_t Keep(uint32_t chunk, uint32_t crc) ABSL_LOCKS_EXCLUDED(mutex_);
+
   const PullSnapshot
       snapshot_;  // without its owner: never pins a version, read only while a puller does
   absl::Mutex mutex_;
-  // Value plus a bit above it that says "known".
-  std::vector<uint64_t> known_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::optional<uint32_t>> known_ ABSL_GUARDED_BY(mutex_);
 };
 
 // Thread-safe.

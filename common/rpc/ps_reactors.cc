@@ -4,7 +4,6 @@
 #include <grpcpp/support/proto_buffer_reader.h>
 #include <grpcpp/support/slice.h>
 
-#include <cstring>
 #include <optional>
 #include <string>
 
@@ -273,12 +272,19 @@ class PullReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
     const Payload payload = ChunkOfSnapshot(snapshot_, static_cast<int>(next_chunk_));
     const char* const end = snapshot_.payload.data + snapshot_.payload.size_bytes;
     header_.set_chunk(next_chunk_);
-    header_.set_crc32c(checksums_->Get(next_chunk_));
-    header_.clear_shared();
-    if (std::optional<ps::SharedChunk> shared = Share(payload)) {
+    uint32_t crc = 0;
+    std::optional<ps::SharedChunk> shared;
+    if (turn_.has_value()) {
+      shared = turn_->Put(payload.size_bytes,
+                          [&](char* slot) { crc = checksums_->Copy(next_chunk_, slot); });
+    }
+    if (shared.has_value()) {
       *header_.mutable_shared() = *std::move(shared);
+      header_.set_crc32c(crc);
       buffer_ = EncodeChunk(header_, Payload());
     } else {
+      header_.clear_shared();
+      header_.set_crc32c(checksums_->Get(next_chunk_));
       buffer_ = EncodeChunk(header_, payload);
     }
     ++next_chunk_;
@@ -288,13 +294,6 @@ class PullReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
     } else {
       StartWrite(&buffer_);
     }
-  }
-
-  // Where the payload now lies in shared memory too; nothing: the peer has to get it otherwise.
-  std::optional<ps::SharedChunk> Share(const Payload& payload) {
-    if (!turn_.has_value()) return std::nullopt;
-    return turn_->Put(payload.size_bytes,
-                      [&](char* slot) { std::memcpy(slot, payload.data, payload.size_bytes); });
   }
 
   ChunkServices* const services_;
