@@ -218,13 +218,11 @@ absl::Status CheckPulledBytes(const ps::PullChunk& header, uint32_t crc,
 absl::Status GrpcPsClient::Pull(const ps::PullRequest& request, absl::Duration timeout,
                                 PullSink sink) {
   const std::string context = absl::StrCat("Pull from ", address_);
-  const std::shared_ptr<ChunkExchange> exchange =
-      exchange_.ForPull(request, [&](const ps::OpenSharedMemoryRequest& open) {
-        return Call("OpenSharedMemory", &ps::ParameterServer::Stub::OpenSharedMemory, open,
-                    timeout);
-      });
+  const ReceiveTurn turn(exchange_.ForPull(request, [&](const ps::OpenSharedMemoryRequest& open) {
+    return Call("OpenSharedMemory", &ps::ParameterServer::Stub::OpenSharedMemory, open, timeout);
+  }));
   ps::PullRequest sent = request;
-  if (exchange != nullptr) sent.set_shared_memory(exchange->token());
+  if (turn.exchange() != nullptr) sent.set_shared_memory(turn.exchange()->token());
   // While one chunk is taken in, the next is asked for and on its way into the other buffer.
   grpc::ByteBuffer buffers[2];
   AwaitConnection(timeout);
@@ -241,10 +239,15 @@ absl::Status GrpcPsClient::Pull(const ps::PullRequest& request, absl::Duration t
         return absl::InternalError(
             absl::StrCat(context, ": chunk ", header.chunk(), " after chunk ", last_chunk));
       }
-      if (exchange == nullptr || !header.has_shared()) return sink(header, size_bytes);
-      PP_ASSIGN_OR_RETURN(shared_crc, exchange->Take(header.shared(), [&](size_t shared_bytes) {
-        return sink(header, shared_bytes);
-      }));
+      if (!header.has_shared()) return sink(header, size_bytes);
+      if (turn.exchange() == nullptr || size_bytes > 0) {
+        return absl::InternalError(absl::StrCat(context, ": chunk ", header.chunk(),
+                                                " lies in shared memory as nobody asked for"));
+      }
+      PP_ASSIGN_OR_RETURN(shared_crc,
+                          turn.exchange()->Take(header.shared(), [&](size_t shared_bytes) {
+                            return sink(header, shared_bytes);
+                          }));
       return nullptr;
     };
     PP_ASSIGN_OR_RETURN(const uint32_t crc, DecodeChunkInto(buffers[current], &header, place));

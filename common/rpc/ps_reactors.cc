@@ -137,6 +137,9 @@ class PushReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     PP_RETURN_IF_ERROR(DecodeChunk(buffer, &header_, &payload));
     PP_RETURN_IF_ERROR(rule_.Check(header_));
     if (header_.has_shared()) {
+      if (payload.size_bytes > 0) {
+        return absl::InvalidArgumentError("a chunk with a payload and another in shared memory");
+      }
       PP_ASSIGN_OR_RETURN(
           payload, services_->exchanges.TakePushed(header_.key().worker_id(), header_.shared()));
       header_.clear_shared();

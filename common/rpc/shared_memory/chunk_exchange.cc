@@ -116,7 +116,8 @@ SendTurn::~SendTurn() {
 
 std::optional<ps::SharedChunk> SendTurn::Put(size_t size_bytes,
                                              absl::FunctionRef<void(char*)> copy) {
-  char* const slot = exchange_ == nullptr ? nullptr : exchange_->writer().Reserve(size_bytes);
+  if (exchange_ == nullptr || size_bytes == 0) return std::nullopt;
+  char* const slot = exchange_->writer().Reserve(size_bytes);
   if (slot == nullptr) return std::nullopt;
   copy(slot);
   ps::SharedChunk chunk;
@@ -124,6 +125,13 @@ std::optional<ps::SharedChunk> SendTurn::Put(size_t size_bytes,
   chunk.set_number(exchange_->writer().Publish());
   chunk.set_size_bytes(static_cast<uint32_t>(size_bytes));
   return chunk;
+}
+
+ReceiveTurn::ReceiveTurn(std::shared_ptr<ChunkExchange> exchange)
+    : exchange_(exchange != nullptr && exchange->TryReceive() ? std::move(exchange) : nullptr) {}
+
+ReceiveTurn::~ReceiveTurn() {
+  if (exchange_ != nullptr) exchange_->EndReceive();
 }
 
 }  // namespace pushpull

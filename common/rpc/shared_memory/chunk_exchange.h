@@ -11,6 +11,7 @@
 #ifndef PUSHPULL_COMMON_RPC_SHARED_MEMORY_CHUNK_EXCHANGE_H_
 #define PUSHPULL_COMMON_RPC_SHARED_MEMORY_CHUNK_EXCHANGE_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -50,6 +51,10 @@ class ChunkExchange {
   using PlaceFn = absl::FunctionRef<absl::StatusOr<char*>(size_t size_bytes)>;
   absl::StatusOr<uint32_t> Take(const ps::SharedChunk& chunk, PlaceFn place);
 
+  // False: another call receives. For ReceiveTurn.
+  bool TryReceive() { return !receiving_.exchange(true, std::memory_order_acquire); }
+  void EndReceive() { receiving_.store(false, std::memory_order_release); }
+
   // Bounds what an exchange costs: 16 MiB each way.
   static constexpr uint32_t kMaxSlots = 16;
 
@@ -62,6 +67,7 @@ class ChunkExchange {
   const uint64_t token_;
   RingWriter writer_;
   RingReader reader_;
+  std::atomic<bool> receiving_{false};
 };
 
 // The right to send chunks through an exchange, for the time of one call.
@@ -74,11 +80,28 @@ class SendTurn {
   SendTurn& operator=(const SendTurn&) = delete;
 
   // Puts a payload into the exchange by `copy`, which fills the slot it is given, and says where it
-  // lies. Nothing: it has to be sent otherwise (no turn, no free slot, too large).
+  // lies. Nothing: it has to be sent otherwise (no turn, no free slot, too large, or empty).
   std::optional<ps::SharedChunk> Put(size_t size_bytes, absl::FunctionRef<void(char*)> copy);
 
  private:
   const std::shared_ptr<ChunkExchange> exchange_;  // null without a turn
+};
+
+// The right to be sent chunks through an exchange, for the time of one call: the messages of two
+// calls at once would release each other.
+class ReceiveTurn {
+ public:
+  // exchange: as for SendTurn.
+  explicit ReceiveTurn(std::shared_ptr<ChunkExchange> exchange);
+  ~ReceiveTurn();
+  ReceiveTurn(const ReceiveTurn&) = delete;
+  ReceiveTurn& operator=(const ReceiveTurn&) = delete;
+
+  // Null without a turn: chunks have to come otherwise.
+  ChunkExchange* exchange() const { return exchange_.get(); }
+
+ private:
+  const std::shared_ptr<ChunkExchange> exchange_;
 };
 
 }  // namespace pushpull
