@@ -106,6 +106,10 @@ class FakePsHandler : public PsHandler {
   void OpenSharedMemory(const ps::OpenSharedMemoryRequest& request,
                         Done<ps::OpenSharedMemoryReply> done) override {
     if (!request.has_grant()) return done(absl::PermissionDeniedError("no grant"));
+    {
+      absl::MutexLock lock(&mutex_);
+      ++opened_;
+    }
     ps::OpenSharedMemoryReply reply;
     reply.set_shard_bytes(weights.size_bytes);
     done(reply);
@@ -158,6 +162,11 @@ class FakePsHandler : public PsHandler {
   int commits() const {
     absl::MutexLock lock(&mutex_);
     return commits_;
+  }
+  // How often shared memory was granted.
+  int opened() const {
+    absl::MutexLock lock(&mutex_);
+    return opened_;
   }
   size_t held_pulls() const {
     absl::MutexLock lock(&mutex_);
@@ -220,6 +229,7 @@ class FakePsHandler : public PsHandler {
   std::vector<Done<PullSnapshot>> held_pulls_;
   int chunk_calls_ = 0;
   int commits_ = 0;
+  int opened_ = 0;
   int cancelled_pulls_ = 0;
   int cancelled_pushes_ = 0;
 };

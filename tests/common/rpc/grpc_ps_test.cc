@@ -54,13 +54,32 @@ class PsTransportTest : public testing::TestWithParam<std::string> {
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = std::move(*server);
     client_ = MakeGrpcPsClient(server_->address());
+    if (GetParam() == "shared") OpenSharedMemory();
   }
 
   bool in_process() const { return server_ == nullptr; }
 
+  absl::Status Pull(ps::PullRequest request, absl::Duration timeout, PsClient::PullSink sink) {
+    // Whoever has a grant may have shared memory.
+    if (GetParam() == "shared") request.mutable_grant()->set_grant(1);
+    return client_->Pull(request, timeout, sink);
+  }
+
   FakePsHandler handler_;
   std::unique_ptr<GrpcPsServer> server_;
   std::unique_ptr<PsClient> client_;
+
+ private:
+  // Large enough for the chunks of all tests.
+  void OpenSharedMemory() {
+    handler_.weights = MakePayload(5 * kChunkBytes, 1);
+    ps::PullRequest request;
+    request.set_min_version(1000000);  // no test's
+    PulledBytes pulled;
+    ASSERT_TRUE(Pull(request, kTimeout, pulled.sink()).ok());
+    ASSERT_EQ(handler_.opened(), 1);
+    handler_.weights = Payload();
+  }
 };
 
 TEST_P(PsTransportTest, EveryUnaryCall) {
@@ -162,7 +181,7 @@ TEST_P(PsTransportTest, PullOfABigShard) {
   request.set_shard(1);
   uint32_t next = 0;
   const absl::Status status =
-      client_->Pull(request, kTimeout, [&](const ps::PullChunk& header, size_t size_bytes) {
+      Pull(request, kTimeout, [&](const ps::PullChunk& header, size_t size_bytes) {
         EXPECT_EQ(header.epoch(), 2);
         EXPECT_EQ(header.version(), 99);
         EXPECT_EQ(header.shard(), 1);
@@ -177,7 +196,7 @@ TEST_P(PsTransportTest, PullOfABigShard) {
 
 TEST_P(PsTransportTest, PullOfAnEmptyShardIsOneEmptyChunk) {
   PulledBytes pulled;
-  const absl::Status status = client_->Pull({}, kTimeout, pulled.sink());
+  const absl::Status status = Pull({}, kTimeout, pulled.sink());
   EXPECT_TRUE(status.ok()) << status;
   EXPECT_EQ(pulled.chunks, 1);
   EXPECT_EQ(pulled.bytes, "");
@@ -190,7 +209,7 @@ TEST_P(PsTransportTest, SinkEndsThePull) {
     if (pulled.chunks == 2) return absl::AbortedError("enough");
     return pulled.sink()(header, size_bytes);
   };
-  EXPECT_EQ(client_->Pull({}, kTimeout, sink), absl::AbortedError("enough"));
+  EXPECT_EQ(Pull({}, kTimeout, sink), absl::AbortedError("enough"));
   const size_t two_chunks = 2 * Sharding::kFirstChunkElements * sizeof(float);
   EXPECT_EQ(pulled.bytes, ToString(handler_.weights).substr(0, two_chunks));
 }
@@ -202,7 +221,7 @@ TEST_P(PsTransportTest, LongPollIsAnsweredLater) {
   snapshot.payload = MakePayload(kChunkBytes + 8, 1);
   std::thread answerer([&] { handler_.AnswerHeldPull(snapshot); });
   PulledBytes pulled;
-  const absl::Status status = client_->Pull({}, kTimeout, pulled.sink());
+  const absl::Status status = Pull({}, kTimeout, pulled.sink());
   answerer.join();
   EXPECT_TRUE(status.ok()) << status;
   EXPECT_EQ(pulled.version, 8);
@@ -215,8 +234,7 @@ TEST_P(PsTransportTest, DeadlineCancelsWaitingPullAndPushAtTheHandler) {
   // On a busy machine a deadline may pass before the request is even there: then a longer one.
   absl::Duration timeout = absl::Milliseconds(50);
   for (; handler_.held_pulls() == 0; timeout *= 2) {
-    EXPECT_EQ(client_->Pull({}, timeout, pulled.sink()).code(),
-              absl::StatusCode::kDeadlineExceeded);
+    EXPECT_EQ(Pull({}, timeout, pulled.sink()).code(), absl::StatusCode::kDeadlineExceeded);
   }
   handler_.AwaitCancelledPull();
   handler_.AnswerHeldPull(PullSnapshot());  // too late: dropped
@@ -250,7 +268,7 @@ TEST_P(PsTransportTest, ManyThreadsShareAClient) {
         }
         const bool pushed = stream->Finish().ok();
         PulledBytes pulled;
-        const bool complete = client_->Pull({}, kTimeout, pulled.sink()).ok();
+        const bool complete = Pull({}, kTimeout, pulled.sink()).ok();
         if (pushed && complete && pulled.bytes.size() == 5 * kChunkBytes) ++good;
       }
     });
@@ -259,7 +277,8 @@ TEST_P(PsTransportTest, ManyThreadsShareAClient) {
   EXPECT_EQ(good, 20);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, PsTransportTest, testing::Values("tcp", "unix", "in_process"),
+INSTANTIATE_TEST_SUITE_P(All, PsTransportTest,
+                         testing::Values("tcp", "unix", "shared", "in_process"),
                          [](const auto& info) { return info.param; });
 
 TEST(GrpcPsClientTest, NoServerIsUnavailableAtOnce) {

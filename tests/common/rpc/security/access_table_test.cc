@@ -47,6 +47,7 @@ const std::map<std::string, std::string>& ExpectedRoles() {
       {"/ps.ParameterServer/Push", "worker"},
       {"/ps.ParameterServer/Commit", "worker"},
       {"/ps.ParameterServer/Pull", "worker"},
+      {"/ps.ParameterServer/OpenSharedMemory", "worker"},
       {"/ps.ParameterServer/Checkpoint", "admin"},
       {"/ps.ParameterServer/Drain", "ps admin"},
       {"/ps.ParameterServer/Evict", "admin"},
@@ -176,7 +177,7 @@ TEST_F(AccessOverTlsTest, RoleByMethodMatrix) {
     }
   }
   EXPECT_EQ(refused + let_in, static_cast<int>(ExpectedRoles().size() * kPeerRoles.size()));
-  EXPECT_EQ(let_in, 4 * 4 + 5 + (1 + 2 + 1) + 3 + 5 + 8);
+  EXPECT_EQ(let_in, 4 * 4 + 6 + (1 + 2 + 1) + 3 + 5 + 8);
 }
 
 // Sets the worker_id that a request claims, in whatever field it has it. False: it has none.
@@ -206,6 +207,7 @@ TEST_F(AccessOverTlsTest, EveryMessageSpeaksForItsOwnCloneOnly) {
     EXPECT_NE(own.error_code(), grpc::StatusCode::PERMISSION_DENIED) << own.error_message();
     const int chunks = handler_.chunk_calls();
     const int commits = handler_.commits();
+    const int opened = handler_.opened();
     for (const uint32_t foreign : {2u, 4294967295u}) {
       ClaimWorkerId(message.get(), foreign);
       const grpc::Status status = Call(PeerRole::kWorker, path, message->SerializeAsString());
@@ -217,8 +219,9 @@ TEST_F(AccessOverTlsTest, EveryMessageSpeaksForItsOwnCloneOnly) {
     }
     EXPECT_EQ(handler_.chunk_calls(), chunks);
     EXPECT_EQ(handler_.commits(), commits);
+    EXPECT_EQ(handler_.opened(), opened);
   }
-  EXPECT_EQ(checked, 5) << "Register, Heartbeat, Push, Commit, Pull";
+  EXPECT_EQ(checked, 6) << "Register, Heartbeat, Push, Commit, Pull, OpenSharedMemory";
 }
 
 // A later chunk of a push that began under its own name.
