@@ -37,6 +37,24 @@ class BitIdentity(EndToEndTest):
         third = self.folder / "c" / "ckpt-00000020"
         self.assertEqual(len(list(third.glob("shard-*-of-00003.safetensors"))), 3)
 
+    def test_shared_memory_carries_the_same_bytes(self):
+        config = self.write_config()
+        through_memory = "go through shared memory"
+        weights = []
+        # In half precision the payloads are smaller than the slots.
+        for precision in ("fp32", "bf16"):
+            for shared in ("true", "false"):
+                run = f"{precision}.{shared}"
+                _, worker = self.train(config, run, worker_flags=[
+                    f"--gradient_precision={precision}", f"--shared_memory={shared}"])
+                # Each clone says so about each task, once.
+                self.assertEqual(worker.text().count(through_memory), 3 if shared == "true" else 0,
+                                 worker.text())
+                weights.append(self.checkpoint(20, run))
+        self.assertEqual(weights[0], weights[1])
+        self.assertEqual(weights[2], weights[3])
+        self.assertNotEqual(weights[0], weights[2])
+
     def test_stop_and_resume(self):
         half, whole = self.write_config("half.config", steps=15), self.write_config(steps=30)
         self.train(whole, "straight")

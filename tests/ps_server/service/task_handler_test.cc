@@ -157,6 +157,59 @@ TEST_F(TaskHandlerTest, OnlyTheOwnerOfAGrantPushesAndCommits) {
   EXPECT_TRUE(commit().ok());
 }
 
+TEST_F(TaskHandlerTest, OnlyTheOwnerOfAGrantGetsSharedMemory) {
+  StartServer(2);
+  ps::RegisterRequest registration;
+  registration.set_run_id(job_.run_id());
+  registration.set_num_replicas(1);
+  registration.set_layout_signature(job_.layout_signature());
+  registration.set_protocol_version(kProtocolVersion);
+  registration.set_session(77);
+  const auto registered = Register(registration);
+  ASSERT_TRUE(registered.ok()) << registered.status();
+  ASSERT_EQ(registered->grants_size(), 1);
+
+  ps::OpenSharedMemoryRequest right;
+  right.set_run_id(job_.run_id());
+  right.set_epoch(job_.epoch());
+  *right.mutable_grant() = registered->grants(0);
+  const auto open = [this](int task, const ps::OpenSharedMemoryRequest& request) {
+    absl::StatusOr<ps::OpenSharedMemoryReply> reply;
+    server_->core().handler(task)->OpenSharedMemory(
+        request, [&reply](auto answer) { reply = std::move(answer); });
+    return reply;
+  };
+  const auto refusal = [&](const ps::OpenSharedMemoryRequest& request) {
+    return GetErrorDetail(open(0, request).status()).kind();
+  };
+  for (int task = 0; task < 2; ++task) {
+    const auto reply = open(task, right);
+    ASSERT_TRUE(reply.ok()) << reply.status();
+    EXPECT_EQ(reply->shard_bytes(), server_->job().sharding.shard(task).size() * sizeof(float));
+    EXPECT_GT(reply->shard_bytes(), 0);
+  }
+  ps::OpenSharedMemoryRequest request = right;
+  request.set_run_id(std::string(16, 'x'));
+  EXPECT_EQ(refusal(request), ps::ErrorDetail::WRONG_RUN);
+  request = right;
+  request.set_epoch(job_.epoch() - 1);
+  EXPECT_EQ(refusal(request), ps::ErrorDetail::EPOCH_CHANGED);
+  for (const uint64_t guess : {uint64_t{0}, right.grant().seal() + 1}) {
+    request = right;
+    request.mutable_grant()->set_seal(guess);
+    EXPECT_EQ(refusal(request), ps::ErrorDetail::FENCED);
+  }
+  request = right;
+  request.set_worker_id(1);
+  EXPECT_EQ(refusal(request), ps::ErrorDetail::FENCED) << "another worker's grant";
+  request = right;
+  request.mutable_grant()->set_slot(right.grant().slot() + 1);
+  EXPECT_EQ(refusal(request), ps::ErrorDetail::FENCED) << "another slot's grant";
+  request = right;
+  request.clear_grant();
+  EXPECT_EQ(refusal(request), ps::ErrorDetail::FENCED) << "none";
+}
+
 TEST_F(TaskHandlerTest, NobodyElseIsAClone) {
   StartServer(1);
   ps::RegisterRequest request;
