@@ -125,10 +125,9 @@ class Service final
       const absl::Status reachable = services_.exchanges.CheckHost(*request);
       if (!reachable.ok()) return done(reachable);
       handler_->OpenSharedMemory(
-          *request, [this, worker_id = request->worker_id(),
-                     done = std::move(done)](absl::StatusOr<Reply> admitted) {
+          *request, [this, request, done = std::move(done)](absl::StatusOr<Reply> admitted) {
             if (!admitted.ok()) return done(std::move(admitted));
-            const absl::Status opened = services_.exchanges.Open(worker_id, &*admitted);
+            const absl::Status opened = services_.exchanges.Open(*request, &*admitted);
             done(opened.ok() ? std::move(admitted) : opened);
           });
     });

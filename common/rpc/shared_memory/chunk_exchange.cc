@@ -23,13 +23,18 @@ static_assert(kCountersOffset + 2 * sizeof(RingCounters) <= kSlotsOffset);
 size_t RingBytes(RingShape shape) { return size_t{shape.slots} * shape.slot_bytes; }
 size_t ExchangeBytes(RingShape shape) { return kSlotsOffset + 2 * RingBytes(shape); }
 
+// As many slots as chunks, each as large as the largest of them.
 RingShape ShapeFor(int64_t shard_bytes) {
   constexpr int64_t kPageBytes = 4096;
-  const int chunks = NumChunks(shard_bytes / static_cast<int64_t>(sizeof(float)));
-  const int64_t slot_bytes = std::clamp<int64_t>(
-      (shard_bytes + kPageBytes - 1) / kPageBytes * kPageBytes, kPageBytes, Sharding::kChunkBytes);
-  return {std::min(static_cast<uint32_t>(chunks), ChunkExchange::kMaxSlots),
-          static_cast<uint32_t>(slot_bytes)};
+  const int64_t elements = shard_bytes / static_cast<int64_t>(sizeof(float));
+  const int slots = std::min<int>(NumChunks(elements), ChunkExchange::kMaxSlots);
+  int64_t largest = 1;
+  for (int chunk = 0; chunk < slots; ++chunk) {
+    largest = std::max(largest, ChunkRange(elements, chunk).size());
+  }
+  const int64_t bytes = largest * static_cast<int64_t>(sizeof(float));
+  return {static_cast<uint32_t>(slots),
+          static_cast<uint32_t>((bytes + kPageBytes - 1) / kPageBytes * kPageBytes)};
 }
 
 RingCounters* CountersOf(const SealedMemory& memory, int ring) {

@@ -15,20 +15,22 @@ absl::Status ExchangeTable::CheckHost(const ps::OpenSharedMemoryRequest& request
       "the ps task runs on another machine, or sees other process ids (a container)");
 }
 
-absl::Status ExchangeTable::Open(uint32_t worker_id, ps::OpenSharedMemoryReply* reply) {
+absl::Status ExchangeTable::Open(const ps::OpenSharedMemoryRequest& request,
+                                 ps::OpenSharedMemoryReply* reply) {
   PP_ASSIGN_OR_RETURN(std::shared_ptr<ChunkExchange> exchange,
                       ChunkExchange::Create(static_cast<int64_t>(reply->shard_bytes())));
   exchange->Describe(reply);
   absl::MutexLock lock(&mutex_);
-  exchanges_[worker_id] = std::move(exchange);
+  by_slot_[request.grant().slot()] = {request.worker_id(), std::move(exchange)};
   return absl::OkStatus();
 }
 
 std::shared_ptr<ChunkExchange> ExchangeTable::Find(uint32_t worker_id, uint64_t token) const {
   absl::MutexLock lock(&mutex_);
-  const auto found = exchanges_.find(worker_id);
-  if (found == exchanges_.end() || found->second->token() != token) return nullptr;
-  return found->second;
+  for (const auto& [slot, entry] : by_slot_) {
+    if (entry.worker_id == worker_id && entry.exchange->token() == token) return entry.exchange;
+  }
+  return nullptr;
 }
 
 absl::StatusOr<Payload> ExchangeTable::TakePushed(uint32_t worker_id,

@@ -1,4 +1,5 @@
-// The chunk exchanges of a server, one per worker: a new one takes the place of the old.
+// The chunk exchanges of a server: at most one per slot, so that workers that come and go cost no
+// more than those that stay.
 #ifndef PUSHPULL_COMMON_RPC_SHARED_MEMORY_EXCHANGE_TABLE_H_
 #define PUSHPULL_COMMON_RPC_SHARED_MEMORY_EXCHANGE_TABLE_H_
 
@@ -18,15 +19,16 @@
 
 namespace pushpull {
 
-// Thread-safe. Who may have an exchange is for the caller to decide; it lives until the worker
-// opens another, or the table ends.
+// Thread-safe. Who may have an exchange is for the caller to decide; it lives until one is
+// opened for the same slot, or the table ends.
 class ExchangeTable {
  public:
   // FAILED_PRECONDITION: that host is not this process's, so the worker could not reach the memory.
   absl::Status CheckHost(const ps::OpenSharedMemoryRequest& request) const;
 
-  // Makes the worker's exchange for shard_bytes of the reply and fills in the rest of the reply.
-  absl::Status Open(uint32_t worker_id, ps::OpenSharedMemoryReply* reply);
+  // Makes the exchange of the worker and slot that the request names, for shard_bytes of the reply,
+  // and fills in the rest of the reply.
+  absl::Status Open(const ps::OpenSharedMemoryRequest& request, ps::OpenSharedMemoryReply* reply);
 
   // Null: this worker has no exchange with this token.
   std::shared_ptr<ChunkExchange> Find(uint32_t worker_id, uint64_t token) const;
@@ -39,7 +41,11 @@ class ExchangeTable {
  private:
   const std::string host_ = HostIdentity();
   mutable absl::Mutex mutex_;
-  std::map<uint32_t, std::shared_ptr<ChunkExchange>> exchanges_ ABSL_GUARDED_BY(mutex_);
+  struct Entry {
+    uint32_t worker_id = 0;
+    std::shared_ptr<ChunkExchange> exchange;
+  };
+  std::map<uint32_t, Entry> by_slot_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace pushpull

@@ -135,7 +135,7 @@ TEST_F(SharedChunksServerTest, PulledPayloadsLieInTheRingAndNotInTheMessages) {
   ps::PullRequest request = GrantedPull(2);
   request.set_shared_memory(exchange->token());
   const std::vector<ps::PullChunk> chunks = Pull(request);
-  ASSERT_EQ(chunks.size(), 4);
+  ASSERT_EQ(chunks.size(), 7);
   std::string bytes;
   for (const ps::PullChunk& chunk : chunks) {
     EXPECT_TRUE(chunk.payload().empty());
@@ -170,7 +170,7 @@ TEST_F(SharedChunksServerTest, WhatFindsNoFreeSlotIsInItsMessage) {
   request.set_shared_memory(exchange->token());
   // Nothing is taken before the pull is over.
   const std::vector<ps::PullChunk> chunks = Pull(request);
-  ASSERT_EQ(chunks.size(), 20);
+  ASSERT_EQ(chunks.size(), 23);
   std::string bytes;
   for (size_t i = 0; i < chunks.size(); ++i) {
     EXPECT_EQ(chunks[i].has_shared(), i < ChunkExchange::kMaxSlots) << i;
@@ -264,7 +264,7 @@ TEST_F(SharedChunksServerTest, LargeShardsArriveWholeBothWays) {
   for (int round = 0; round < 3; ++round) {
     PulledBytes pulled;
     ASSERT_TRUE(client->Pull(GrantedPull(), kTimeout, pulled.sink()).ok());
-    EXPECT_EQ(pulled.chunks, 41);
+    EXPECT_EQ(pulled.chunks, 44);
     EXPECT_TRUE(pulled.bytes == weights) << round;
     std::string sent;
     const absl::Status pushed = PushChunks(client.get(), 41, &sent);

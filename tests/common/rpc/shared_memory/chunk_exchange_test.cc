@@ -44,7 +44,7 @@ absl::StatusOr<Taken> Take(ChunkExchange* exchange, const ps::SharedChunk& chunk
 // Both sides, in one process.
 class ChunkExchangeTest : public testing::Test {
  protected:
-  void SetUp() override { Open(5 * kChunkBytes); }
+  void SetUp() override { Open(2 * kChunkBytes); }  // five chunks
   void Open(int64_t shard_bytes) {
     auto server = ChunkExchange::Create(shard_bytes);
     ASSERT_TRUE(server.ok()) << server.status();
@@ -105,9 +105,10 @@ TEST_F(ChunkExchangeTest, ShapesFollowTheShard) {
   };
   for (const Case& c :
        {Case{0, 1, 4096}, Case{4, 1, 4096}, Case{4096, 1, 4096}, Case{4100, 1, 8192},
-        Case{kChunkBytes, 1, kChunkBytes}, Case{kChunkBytes + 4, 2, kChunkBytes},
-        Case{15 * kChunkBytes, 15, kChunkBytes}, Case{16 * kChunkBytes, 16, kChunkBytes},
-        Case{17 * kChunkBytes, 16, kChunkBytes}, Case{int64_t{1} << 40, 16, kChunkBytes}}) {
+        Case{kChunkBytes / 8 + 4, 2, kChunkBytes / 8}, Case{kChunkBytes, 4, kChunkBytes / 2},
+        Case{kChunkBytes + 4, 5, kChunkBytes / 2}, Case{12 * kChunkBytes, 15, kChunkBytes},
+        Case{13 * kChunkBytes, 16, kChunkBytes}, Case{14 * kChunkBytes, 16, kChunkBytes},
+        Case{int64_t{1} << 40, 16, kChunkBytes}}) {
     Open(c.shard_bytes);
     EXPECT_EQ(reply_.slots(), c.slots) << c.shard_bytes;
     EXPECT_EQ(reply_.slot_bytes(), c.slot_bytes) << c.shard_bytes;

@@ -12,11 +12,14 @@
 namespace pushpull {
 namespace {
 
-// The worker's side of an exchange for a shard of one chunk.
-std::shared_ptr<ChunkExchange> Open(ExchangeTable* table, uint32_t worker_id) {
+// The worker's side of an exchange for a shard of four chunks.
+std::shared_ptr<ChunkExchange> Open(ExchangeTable* table, uint32_t worker_id, uint32_t slot) {
+  ps::OpenSharedMemoryRequest request;
+  request.set_worker_id(worker_id);
+  request.mutable_grant()->set_slot(slot);
   ps::OpenSharedMemoryReply reply;
   reply.set_shard_bytes(Sharding::kChunkBytes);
-  EXPECT_TRUE(table->Open(worker_id, &reply).ok());
+  EXPECT_TRUE(table->Open(request, &reply).ok());
   EXPECT_EQ(reply.shard_bytes(), Sharding::kChunkBytes);
   auto worker = ChunkExchange::Attach(reply);
   EXPECT_TRUE(worker.ok()) << worker.status();
@@ -46,7 +49,7 @@ TEST(ExchangeTableTest, OnlyAProcessOfTheSameHostCanReachTheMemory) {
 
 TEST(ExchangeTableTest, APushedPayloadIsTakenIntoMemoryOfItsOwn) {
   ExchangeTable table;
-  const auto worker = Open(&table, 3);
+  const auto worker = Open(&table, 3, 3);
   const ps::SharedChunk chunk = Push(worker, "gradient");
   const auto payload = table.TakePushed(3, chunk);
   ASSERT_TRUE(payload.ok()) << payload.status();
@@ -60,8 +63,8 @@ TEST(ExchangeTableTest, APushedPayloadIsTakenIntoMemoryOfItsOwn) {
 
 TEST(ExchangeTableTest, WhoHasNoSuchExchangeIsToldSo) {
   ExchangeTable table;
-  const auto first = Open(&table, 1);
-  const auto second = Open(&table, 2);
+  const auto first = Open(&table, 1, 1);
+  const auto second = Open(&table, 2, 2);
   ps::SharedChunk chunk = Push(first, "of worker 1");
   const absl::Status foreign = table.TakePushed(2, chunk).status();
   EXPECT_TRUE(absl::IsNotFound(foreign)) << "another worker's token: " << foreign;
@@ -80,16 +83,26 @@ TEST(ExchangeTableTest, WhoHasNoSuchExchangeIsToldSo) {
 
 TEST(ExchangeTableTest, ANewExchangeTakesThePlaceOfTheOld) {
   ExchangeTable table;
-  const auto old = Open(&table, 1);
+  const auto old = Open(&table, 1, 1);
   const ps::SharedChunk lost = Push(old, "old");
   const std::shared_ptr<ChunkExchange> in_use = table.Find(1, old->token());
-  const auto fresh = Open(&table, 1);
+  const auto fresh = Open(&table, 1, 1);
   EXPECT_EQ(table.Find(1, old->token()), nullptr);
   EXPECT_TRUE(absl::IsNotFound(table.TakePushed(1, lost).status()));
   EXPECT_TRUE(table.TakePushed(1, Push(fresh, "new")).ok());
   // A call that began with the old one ends with it.
   SendTurn turn(in_use);
   EXPECT_TRUE(turn.Put(1, [](char* slot) { *slot = 'x'; }).has_value());
+}
+
+TEST(ExchangeTableTest, ASlotThatGoesToAnotherWorkerLeavesTheFirstNothing) {
+  ExchangeTable table;
+  const auto first = Open(&table, 1, 5);
+  const auto other = Open(&table, 1, 6);
+  const auto heir = Open(&table, 2, 5);
+  EXPECT_EQ(table.Find(1, first->token()), nullptr);
+  EXPECT_NE(table.Find(1, other->token()), nullptr) << "of a slot that it still has";
+  EXPECT_NE(table.Find(2, heir->token()), nullptr);
 }
 
 }  // namespace
