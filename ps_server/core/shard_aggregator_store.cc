@@ -99,11 +99,10 @@ bool ShardAggregator::HeldForCapture(uint64_t step) const {
 }
 
 void ShardAggregator::ApplyAhead(uint32_t chunk) {
+  // While the store is at work nothing new is staged for the next step: this one is decided, or the
+  // shard is not restored.
   const uint64_t step = version_ + 1;
-  if (expected_.empty() || store_task_ != StoreTask::kNone || apply_waits_ || restore_waits_ ||
-      HeldForCapture(step)) {
-    return;
-  }
+  if (expected_.empty() || HeldForCapture(step)) return;
   shard_action::StoreApplyAhead order{step, chunk, {}};
   for (const ps::Contribution& contribution : expected_) {
     std::optional<Payload> payload = staging_.ChunkOf(contribution.slot(), step, chunk);

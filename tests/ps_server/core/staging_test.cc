@@ -49,6 +49,18 @@ TEST(Staging, ALaterNumberDropsTheEarlierWhichIsOutdatedThen) {
   EXPECT_EQ(staging.staged_bytes(), 4);
 }
 
+TEST(Staging, OneChunkIsThatOfTheNumberAsked) {
+  Staging staging(2, {});
+  EXPECT_FALSE(staging.ChunkOf(3, 4, 0).has_value());
+  staging.Add(3, {7, 4}, 0, 10, Bytes(8));
+  EXPECT_EQ(staging.ChunkOf(3, 4, 0)->size_bytes, 8u);
+  EXPECT_FALSE(staging.ChunkOf(3, 4, 1).has_value());
+  EXPECT_FALSE(staging.ChunkOf(3, 5, 0).has_value());
+  EXPECT_FALSE(staging.ChunkOf(2, 4, 0).has_value());
+  staging.DropAll();
+  EXPECT_FALSE(staging.ChunkOf(3, 4, 0).has_value());
+}
+
 TEST(Staging, DroppingKeepsGrantsButAResetForgetsThem) {
   Staging staging(1, {});
   staging.Add(0, {7, 1}, 0, 10, Bytes(4));
