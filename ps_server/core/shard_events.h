@@ -165,10 +165,10 @@ struct StoreApply {
   std::vector<double> variable_squared_norms;     // over all shards; empty without clipping
   std::string marks;                              // to be kept with version `step`
 };
-// A chunk of version `step` may be made from step - 1 already, from contributions that the step will
-// probably have; nothing is answered. StoreApply keeps what was made from the very contributions it
-// names. Comes only while no other order but StoreSnapshot is under way; version step - 2 is gone
-// then.
+// A chunk of version `step` may be made from step - 1 already, from contributions that the step
+// will probably have; nothing is answered. StoreApply keeps what was made from the very
+// contributions it names. Comes only while no other order but StoreSnapshot is under way; version
+// step - 2 is gone then.
 struct StoreApplyAhead {
   uint64_t step = 0;
   uint32_t chunk = 0;
@@ -187,8 +187,8 @@ using ShardAction =
     std::variant<shard_action::ReplyPush, shard_action::ServePull, shard_action::RefusePull,
                  shard_action::ReplyRestore, shard_action::ReplyNorm, shard_action::ReplyApply,
                  shard_action::ReplySnapshot, shard_action::CommitPush, shard_action::StoreRestore,
-                 shard_action::StoreMeasure, shard_action::StoreApply, shard_action::StoreApplyAhead,
-                 shard_action::StoreSnapshot>;
+                 shard_action::StoreMeasure, shard_action::StoreApply,
+                 shard_action::StoreApplyAhead, shard_action::StoreSnapshot>;
 using ShardActions = std::vector<ShardAction>;
 
 }  // namespace pushpull

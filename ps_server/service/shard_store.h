@@ -22,7 +22,8 @@
 
 namespace pushpull {
 
-// Restore, Measure, Apply and ApplyAhead from one thread at a time; Pin and WriteSnapshot from any. Blocking.
+// Restore, Measure, Apply and ApplyAhead from one thread at a time; Pin and WriteSnapshot from any.
+// Blocking.
 class ShardStore {
  public:
   // job, files and pool must outlive the store.

@@ -48,8 +48,8 @@ class ApplyPass {
   ApplyPass(const VariableLayout* layout, const Sharding& sharding, int shard,
             const OptimizerSpec& optimizer, ThreadPool* pool);
 
-  // As the other Run, but makes only these chunks of the shard (in rising order), and only theirs of
-  // each contribution have to be there.
+  // As the other Run, but makes only these chunks of the shard (in rising order), and only theirs
+  // of each contribution have to be there.
   absl::Status Run(uint64_t step, absl::Span<const GradientContribution> contributions,
                    absl::Span<const double> variable_squared_norms, absl::Span<const int> chunks,
                    const ConstStateVectors& from, const StateVectors& to) const;
@@ -85,8 +85,8 @@ class ApplyPass {
   };
   struct Sources;
 
-  absl::StatusOr<Sources> CheckContributions(
-      absl::Span<const GradientContribution> contributions, absl::Span<const int> chunks) const;
+  absl::StatusOr<Sources> CheckContributions(absl::Span<const GradientContribution> contributions,
+                                             absl::Span<const int> chunks) const;
   // Calls `work` for every block of these chunks, by the pool.
   template <typename Work>
   void ForEachBlock(absl::Span<const int> chunks, const Work& work) const;

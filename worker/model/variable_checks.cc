@@ -64,8 +64,8 @@ double RegularizationLoss(const VariableLayout& layout, absl::Span<const float> 
   for (int64_t i = 0; i < layout.num_variables(); ++i) {
     const double weight = layout.variables()[i].l2_weight;
     if (weight == 0.0) continue;
-    loss += 0.5 * weight *
-            SumOfSquares(variables.subspan(layout.offset(i), layout.num_elements(i)));
+    loss +=
+        0.5 * weight * SumOfSquares(variables.subspan(layout.offset(i), layout.num_elements(i)));
   }
   return loss;
 }
