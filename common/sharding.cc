@@ -9,10 +9,12 @@ namespace pushpull {
 namespace {
 
 constexpr int kSmallChunks = 4;  // together kChunkElements
+constexpr int64_t kSmallBegins[kSmallChunks] = {0, Sharding::kFirstChunkElements,
+                                                2 * Sharding::kFirstChunkElements,
+                                                4 * Sharding::kFirstChunkElements};
 
 int64_t ChunkBegin(int chunk) {
-  if (chunk == 0) return 0;
-  if (chunk <= kSmallChunks) return Sharding::kFirstChunkElements << (chunk - 1);
+  if (chunk < kSmallChunks) return kSmallBegins[chunk];
   return (chunk - kSmallChunks + 1) * Sharding::kChunkElements;
 }
 

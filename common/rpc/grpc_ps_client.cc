@@ -50,8 +50,8 @@ class GrpcPushStream final : public PushStream {
     call_.StartRead(&buffer);
     const bool answered = call_.WaitRead();
     const absl::Status end = FromGrpcStatus(call_.Finish(), context_);
-    if (shared_ && absl::IsNotFound(end)) {
-      exchange_->Drop();
+    if (token_ != 0 && absl::IsNotFound(end)) {
+      exchange_->Drop(token_);
       return absl::UnavailableError(end.message());
     }
     PP_RETURN_IF_ERROR(end);
@@ -74,7 +74,7 @@ class GrpcPushStream final : public PushStream {
       header->set_crc32c(Crc32c(payload.data, payload.size_bytes));
       return EncodeChunk(*header, payload);
     }
-    shared_ = true;
+    token_ = shared->token();
     header->set_crc32c(crc);
     *header->mutable_shared() = *std::move(shared);
     return EncodeChunk(*header, Payload());
@@ -84,7 +84,7 @@ class GrpcPushStream final : public PushStream {
   WorkerExchange* const exchange_;
   SendTurn turn_;
   ByteStreamCall call_;
-  bool shared_ = false;  // some chunk went through shared memory
+  uint64_t token_ = 0;  // of the shared memory that some chunk went through
   bool last_sent_ = false;
 };
 

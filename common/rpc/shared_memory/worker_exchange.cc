@@ -48,9 +48,9 @@ std::shared_ptr<ChunkExchange> WorkerExchange::current() const {
   return exchange_;
 }
 
-void WorkerExchange::Drop() {
+void WorkerExchange::Drop(uint64_t token) {
   absl::MutexLock lock(&mutex_);
-  exchange_ = nullptr;
+  if (exchange_ != nullptr && exchange_->token() == token) exchange_ = nullptr;
 }
 
 }  // namespace pushpull

@@ -34,8 +34,8 @@ class WorkerExchange {
 
   // Null: chunks carry their payloads.
   std::shared_ptr<ChunkExchange> current() const;
-  // The server does not know it any more.
-  void Drop();
+  // The server does not know this one any more.
+  void Drop(uint64_t token);
 
  private:
   const std::string address_;

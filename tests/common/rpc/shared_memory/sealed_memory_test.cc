@@ -28,7 +28,7 @@ class Descriptor {
   ~Descriptor() { close(fd_); }
   Descriptor(const Descriptor&) = delete;
   Descriptor& operator=(const Descriptor&) = delete;
-  operator int() const { return fd_; }
+  int get() const { return fd_; }
 
  private:
   const int fd_;
@@ -154,34 +154,34 @@ TEST(SealedMemoryTest, NobodyThereIsNamed) {
 TEST(SealedMemoryTest, OtherDescriptorsAreNotEvenOpened) {
   const std::string path = absl::StrCat(testing::TempDir(), "/pushpull_regular_", getpid());
   const Descriptor regular(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-  ASSERT_EQ(ftruncate(regular, kBytes), 0);
-  ExpectNotAttached(getpid(), regular, "it is something else");
+  ASSERT_EQ(ftruncate(regular.get(), kBytes), 0);
+  ExpectNotAttached(getpid(), regular.get(), "it is something else");
   unlink(path.c_str());
   int ends[2];
   ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
   const Descriptor from(ends[0]);
   const Descriptor to(ends[1]);
-  ExpectNotAttached(getpid(), from, "it is something else");
-  ExpectNotAttached(getpid(), to, "it is something else");
+  ExpectNotAttached(getpid(), from.get(), "it is something else");
+  ExpectNotAttached(getpid(), to.get(), "it is something else");
   const Descriptor other(MakeMemfd("other", kBytes, kAllSeals));
-  ExpectNotAttached(getpid(), other, "it is something else");
+  ExpectNotAttached(getpid(), other.get(), "it is something else");
 }
 
 TEST(SealedMemoryTest, AnotherSizeIsNamed) {
   const Descriptor small(MakeMemfd("pushpull", kBytes - 1, kAllSeals));
-  ExpectNotAttached(getpid(), small, "it has 12287 bytes, expected 12288");
+  ExpectNotAttached(getpid(), small.get(), "it has 12287 bytes, expected 12288");
   const Descriptor large(MakeMemfd("pushpull", kBytes + 1, kAllSeals));
-  ExpectNotAttached(getpid(), large, "it has 12289 bytes, expected 12288");
+  ExpectNotAttached(getpid(), large.get(), "it has 12289 bytes, expected 12288");
 }
 
 TEST(SealedMemoryTest, EverySealMustBeThere) {
   for (const int seals :
        {0, F_SEAL_GROW | F_SEAL_SEAL, F_SEAL_SHRINK | F_SEAL_SEAL, F_SEAL_SHRINK | F_SEAL_GROW}) {
     const Descriptor memory(MakeMemfd("pushpull", kBytes, seals));
-    ExpectNotAttached(getpid(), memory, "it is not sealed");
+    ExpectNotAttached(getpid(), memory.get(), "it is not sealed");
   }
   const Descriptor sealed(MakeMemfd("pushpull", kBytes, kAllSeals));
-  EXPECT_TRUE(SealedMemory::Attach(getpid(), sealed, kBytes).ok());
+  EXPECT_TRUE(SealedMemory::Attach(getpid(), sealed.get(), kBytes).ok());
 }
 
 TEST(HostIdentityTest, IsTheSameForTheProcessesOfOneMachine) {

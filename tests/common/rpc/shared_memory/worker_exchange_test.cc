@@ -134,8 +134,11 @@ TEST_F(WorkerExchangeTest, NobodyIsAskedWithoutAGrantOrWhenItIsNotWanted) {
 }
 
 TEST_F(WorkerExchangeTest, WhatIsDroppedIsNotUsedAgainInItsEpoch) {
-  ASSERT_NE(Pull(3, 5), nullptr);
-  worker_.Drop();
+  const auto exchange = Pull(3, 5);
+  ASSERT_NE(exchange, nullptr);
+  worker_.Drop(exchange->token() + 1);  // one of an earlier epoch
+  EXPECT_EQ(worker_.current(), exchange);
+  worker_.Drop(exchange->token());
   EXPECT_EQ(worker_.current(), nullptr);
   EXPECT_EQ(Pull(3, 5), nullptr);
   EXPECT_EQ(asked_, 1);
