@@ -12,8 +12,8 @@ namespace pushpull {
 // Most bytes that are kept while nobody uses them.
 inline constexpr size_t kMaxKeptChunkBytes = size_t{256} << 20;
 
-// At least size_bytes, uninitialised. Thread-safe; may be let go on any thread. Small sizes, and
-// those above Sharding::kChunkBytes, come from the heap and return to it.
+// At least size_bytes, uninitialised. Thread-safe; may be let go on any thread. Sizes below a
+// half of the first chunk's, and above Sharding::kChunkBytes, come from the heap and return to it.
 std::shared_ptr<char[]> TakeChunkMemory(size_t size_bytes);
 
 }  // namespace pushpull

@@ -32,6 +32,25 @@ TEST(ChunkMemoryTest, WhatWasLetGoIsUsedAgain) {
   }
 }
 
+// A small chunk must not cost a large one's memory, nor be given to one.
+TEST(ChunkMemoryTest, EachSizeOfChunkHasItsOwnBlocks) {
+  const std::vector<size_t> sizes = {kChunk / 16, kChunk / 8, kChunk / 4, kChunk / 2, kChunk};
+  std::set<char*> smaller;
+  for (const size_t size : sizes) {
+    char* first = nullptr;
+    {
+      const auto memory = TakeChunkMemory(size);
+      std::memset(memory.get(), 1, size);
+      first = memory.get();
+    }
+    EXPECT_EQ(TakeChunkMemory(size).get(), first) << size;
+    if (size > kChunk / 8) {
+      EXPECT_EQ(smaller.count(first), 0u) << size;
+    }
+    smaller.insert(first);
+  }
+}
+
 TEST(ChunkMemoryTest, OtherSizesAreNotKept) {
   char* kept = nullptr;
   {
