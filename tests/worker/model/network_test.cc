@@ -51,6 +51,54 @@ TEST_F(NetworkTest, CallbackNamesFallingTailsThatAreFinal) {
   }
 }
 
+// Forward waits for the first weights, and the server for the last gradients.
+TEST_F(NetworkTest, PiecesOfAStepAreSmallerAtTheFront) {
+  const auto config = MakeTestConfig("");
+  const VariableLayout layout = *BuildVariableLayout(config);
+  const auto operators = MakeReferenceOperators<float>();
+  const auto network =
+      Network<float>::Create(*BuildNetworkSpec(config.model()), layout, operators.get(), {});
+  ASSERT_TRUE(network.ok()) << network.status();
+  constexpr int64_t kElements = 65536;
+  const int64_t total = layout.total_elements();
+  ASSERT_GT(total, 4 * kElements);
+
+  const std::vector<int64_t> stops = (*network)->ForwardStops(kElements);
+  const std::vector<int64_t> front = {kElements / 8, kElements / 4, kElements / 2, kElements};
+  ASSERT_GT(stops.size(), front.size());
+  EXPECT_EQ(std::vector<int64_t>(stops.begin(), stops.begin() + front.size()), front);
+  for (size_t i = front.size(); i < stops.size(); ++i) {
+    EXPECT_GT(stops[i], stops[i - 1]);
+    EXPECT_TRUE(stops[i] % kElements == 0 || stops[i] == total) << stops[i];
+  }
+  EXPECT_EQ(stops.back(), total);
+
+  const auto test = Make("", 1);
+  const TestBatch<float> batch(test->spec.input, 10, 1);
+  Network<float>::Step step;
+  step.variables = test->variables.data();
+  step.batch = {.images = batch.images.data(), .samples = 1, .labels = batch.labels.data()};
+  step.gradient = test->gradient.data();
+  ObjectiveResult result;
+  step.result = &result;
+  const uint64_t seed = 1;
+  step.dropout_seed = &seed;
+  (*network)->BeginStep(step);
+  (*network)->ContinueForward(total);
+  int64_t end = total;
+  int64_t last_end = total;
+  while (end > 0) {
+    const int64_t first = (*network)->ContinueStep(kElements);
+    EXPECT_LT(first, end);
+    if (first > 0) {
+      EXPECT_GE(end - first, std::min(kElements, std::max(end / 2, kElements / 16))) << end;
+    }
+    last_end = end;
+    end = first;
+  }
+  EXPECT_LT(last_end, kElements / 8) << "what comes last is little";
+}
+
 TEST_F(NetworkTest, WritesEveryElementAndZeroPadding) {
   const auto test = Make("num_channels: 1", 2);
   const TestBatch<float> batch(test->spec.input, 10, 2);
