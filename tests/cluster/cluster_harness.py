@@ -74,9 +74,10 @@ class ClusterTest(EndToEndTest):
                           f"--state_dir={self.state_dir(run)}", *flags, **options)
 
     def start_cluster_worker(self, run, index, workers, clones, address, *flags, **options):
+        """One that stands for a host of its own: it shares no memory with the ps tasks."""
         return self.start(f"{run}.worker{index}.log", "worker", f"--ps={address}",
                           f"--num_workers={workers}", f"--worker_index={index}",
-                          f"--num_clones={clones}", *flags, **options)
+                          f"--num_clones={clones}", "--shared_memory=false", *flags, **options)
 
     def shards(self, step, run="run"):
         """The bytes of all shards of a checkpoint."""

@@ -116,7 +116,8 @@ class Hostile(EndToEndTest):
         return server
 
     def start_clones(self, run, server, clones):
-        worker = self.start_worker(run, clones, f"--ps=127.0.0.1:{self.port}", "--threads=1")
+        worker = self.start_worker(run, clones, f"--ps=127.0.0.1:{self.port}", "--threads=1",
+                                   "--shared_memory=false")  # like a clone on another host
         server.wait_for(f"clone {clones - 1} (")
         return worker
 

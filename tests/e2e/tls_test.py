@@ -98,7 +98,7 @@ class Rotation(TlsTest):
                        f"--state_dir={self.folder / 'state'}", "--lease=3s", *self.tls(f"ps-{task}"))
             for task in range(2)]
         worker = self.start("worker.log", "worker", f"--ps=127.0.0.1:{ports[0]}", "--num_clones=3",
-                            "--peer_deadline=60s", *self.tls("worker-0"))
+                            "--shared_memory=false", "--peer_deadline=60s", *self.tls("worker-0"))
         return servers, worker, ports[0]
 
     def step(self):
