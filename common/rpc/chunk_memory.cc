@@ -1,7 +1,6 @@
 #include "common/rpc/chunk_memory.h"
 
 #include <array>
-#include <atomic>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -16,52 +15,55 @@ namespace {
 constexpr size_t kLargestBytes = Sharding::kChunkBytes;
 constexpr size_t kSmallestBytes = Sharding::kFirstChunkElements * sizeof(float);
 
-std::atomic<size_t> kept_bytes{0};  // of all kinds
-
 class Blocks {
  public:
-  explicit Blocks(size_t block_bytes) : block_bytes_(block_bytes) {}
+  std::shared_ptr<char[]> Take(size_t size_bytes) {
+    int kind = 0;
+    while (size_bytes > BlockBytes(kind)) ++kind;
+    return std::shared_ptr<char[]>(TakeBlock(kind),
+                                   [this, kind](char* block) { Return(kind, block); });
+  }
 
-  char* Take() {
+ private:
+  static constexpr int kKinds = 4;
+  static_assert(kSmallestBytes << (kKinds - 1) == kLargestBytes);
+  static size_t BlockBytes(int kind) { return kSmallestBytes << kind; }
+
+  char* TakeBlock(int kind) {
     {
       absl::MutexLock lock(&mutex_);
-      if (!kept_.empty()) {
-        char* const block = kept_.back();
-        kept_.pop_back();
-        kept_bytes -= block_bytes_;
+      std::vector<char*>& kept = kept_[kind];
+      if (!kept.empty()) {
+        char* const block = kept.back();
+        kept.pop_back();
+        kept_bytes_ -= BlockBytes(kind);
         return block;
       }
     }
-    return new char[block_bytes_];
+    return new char[BlockBytes(kind)];
   }
 
-  void Return(char* block) {
+  void Return(int kind, char* block) {
     {
       absl::MutexLock lock(&mutex_);
-      if (kept_bytes + block_bytes_ <= kMaxKeptChunkBytes) {
-        kept_bytes += block_bytes_;
-        kept_.push_back(block);
+      if (kept_bytes_ + BlockBytes(kind) <= kMaxKeptChunkBytes) {
+        kept_bytes_ += BlockBytes(kind);
+        kept_[kind].push_back(block);
         return;
       }
     }
     delete[] block;
   }
 
- private:
-  const size_t block_bytes_;
   absl::Mutex mutex_;
-  std::vector<char*> kept_ ABSL_GUARDED_BY(mutex_);
+  size_t kept_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::array<std::vector<char*>, kKinds> kept_ ABSL_GUARDED_BY(mutex_);
 };
 
-// The smallest kind that holds size_bytes. Never destroyed: payloads may outlive static objects.
-Blocks& BlocksFor(size_t size_bytes) {
-  static std::array<Blocks, 4>& kinds =
-      *new std::array<Blocks, 4>{Blocks(kLargestBytes / 8), Blocks(kLargestBytes / 4),
-                                 Blocks(kLargestBytes / 2), Blocks(kLargestBytes)};
-  static_assert(kSmallestBytes == kLargestBytes / 8);
-  int kind = 0;
-  while (size_bytes > kSmallestBytes << kind) ++kind;
-  return kinds[kind];
+// Never destroyed: payloads may outlive static objects.
+Blocks& AllBlocks() {
+  static Blocks* const blocks = new Blocks();
+  return *blocks;
 }
 
 }  // namespace
@@ -70,8 +72,7 @@ std::shared_ptr<char[]> TakeChunkMemory(size_t size_bytes) {
   if (size_bytes < kSmallestBytes / 2 || size_bytes > kLargestBytes) {
     return std::shared_ptr<char[]>(new char[size_bytes]);
   }
-  Blocks& blocks = BlocksFor(size_bytes);
-  return std::shared_ptr<char[]>(blocks.Take(), [&blocks](char* block) { blocks.Return(block); });
+  return AllBlocks().Take(size_bytes);
 }
 
 }  // namespace pushpull

@@ -261,9 +261,7 @@ class PullReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
     guards_.watch->Extend(number_, guards_.watch->limits().pull_stalled);
     snapshot_ = std::move(*result);
     checksums_ = services_->checksums.For(snapshot_);
-    if (shared_memory_ != 0) {
-      turn_.emplace(services_->exchanges.Find(worker_id_, shared_memory_));
-    }
+    turn_.emplace(services_->exchanges.Find(worker_id_, shared_memory_));
     header_.set_epoch(snapshot_.epoch);
     header_.set_version(snapshot_.version);
     header_.set_shard(snapshot_.shard);
@@ -276,11 +274,8 @@ class PullReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
     const char* const end = snapshot_.payload.data + snapshot_.payload.size_bytes;
     header_.set_chunk(next_chunk_);
     uint32_t crc = 0;
-    std::optional<ps::SharedChunk> shared;
-    if (turn_.has_value()) {
-      shared = turn_->Put(payload.size_bytes,
-                          [&](char* slot) { crc = checksums_->Copy(next_chunk_, slot); });
-    }
+    std::optional<ps::SharedChunk> shared = turn_->Put(
+        payload.size_bytes, [&](char* slot) { crc = checksums_->Copy(next_chunk_, slot); });
     if (shared.has_value()) {
       *header_.mutable_shared() = *std::move(shared);
       header_.set_crc32c(crc);
@@ -306,8 +301,8 @@ class PullReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   CancelSlot cancel_;
   const CallWatch::CallNumber number_;
   uint32_t worker_id_ = 0;
-  uint64_t shared_memory_ = 0;  // PullRequest.shared_memory
-  std::optional<SendTurn> turn_;
+  uint64_t shared_memory_ = 0;    // PullRequest.shared_memory
+  std::optional<SendTurn> turn_;  // since the answer has begun
   PullSnapshot snapshot_;
   std::shared_ptr<SnapshotChecksums> checksums_;
   ps::PullChunk header_;

@@ -110,6 +110,8 @@ class ShardAggregator {
   // Starts what waits for the store to be free: a restore, or an apply.
   void StartWaitingWork();
   void StartApply();
+  // A snapshot still reads the store.
+  bool IsCapturing() const { return capture_.has_value() && !capture_->captured; }
   // A snapshot still reads the buffer that version `step` takes.
   bool HeldForCapture(uint64_t step) const;
   // This chunk of the next step has come: orders it to be made if it was the last one missing.

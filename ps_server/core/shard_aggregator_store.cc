@@ -79,9 +79,8 @@ void ShardAggregator::BeginEpoch(uint64_t epoch) {
 
 void ShardAggregator::StartWaitingWork() {
   if (store_task_ != StoreTask::kNone) return;
-  const bool capturing = capture_.has_value() && !capture_->captured;
   if (restore_waits_) {
-    if (capturing) return;
+    if (IsCapturing()) return;
     restore_waits_ = false;
     store_task_ = StoreTask::kRestoring;
     actions_.push_back(
@@ -94,8 +93,7 @@ void ShardAggregator::StartWaitingWork() {
 
 bool ShardAggregator::HeldForCapture(uint64_t step) const {
   // Version `step` takes the buffer of version step - 2.
-  return capture_.has_value() && !capture_->captured && rules_.hold_apply_for_capture &&
-         step >= capture_->request.step() + 2;
+  return IsCapturing() && rules_.hold_apply_for_capture && step >= capture_->request.step() + 2;
 }
 
 void ShardAggregator::ApplyAhead(uint32_t chunk) {

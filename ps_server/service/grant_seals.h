@@ -28,6 +28,9 @@ class GrantSeals {
   void Seal(uint32_t worker_id, ps::SlotGrant* grant) const;
   // FENCED (PERMISSION_DENIED): this worker was not given this grant.
   absl::Status Check(uint32_t worker_id, uint32_t slot, uint64_t grant, uint64_t seal) const;
+  absl::Status Check(uint32_t worker_id, const ps::SlotGrant& grant) const {
+    return Check(worker_id, grant.slot(), grant.grant(), grant.seal());
+  }
   absl::Status Check(const ps::PushKey& key) const {
     return Check(key.worker_id(), key.slot(), key.grant(), key.seal());
   }

@@ -91,8 +91,7 @@ void ShardRuntime::CancelPush(CallId call) {
 }
 
 CancelFn ShardRuntime::Pull(const ps::PullRequest& request, PsHandler::Done<PullSnapshot> done) {
-  const ps::SlotGrant& grant = request.grant();
-  if (!seals_.Check(request.worker_id(), grant.slot(), grant.grant(), grant.seal()).ok()) {
+  if (!seals_.Check(request.worker_id(), request.grant()).ok()) {
     done = [this, done = std::move(done)](absl::StatusOr<PullSnapshot> snapshot) {
       if (snapshot.ok()) snapshot = copies_.Copy(*snapshot);
       done(std::move(snapshot));
@@ -119,14 +118,11 @@ CancelFn ShardRuntime::Pull(const ps::PullRequest& request, PsHandler::Done<Pull
 
 absl::StatusOr<ps::OpenSharedMemoryReply> ShardRuntime::OpenSharedMemory(
     const ps::OpenSharedMemoryRequest& request) const {
-  ps::PushKey sender;
-  sender.set_run_id(request.run_id());
-  sender.set_epoch(request.epoch());
-  sender.set_worker_id(request.worker_id());
-  sender.set_slot(request.grant().slot());
-  sender.set_grant(request.grant().grant());
-  sender.set_seal(request.grant().seal());
-  PP_RETURN_IF_ERROR(CheckSender(sender));
+  {
+    absl::MutexLock lock(&mutex_);
+    PP_RETURN_IF_ERROR(aggregator_.CheckSender(request.run_id(), request.epoch()));
+  }
+  PP_RETURN_IF_ERROR(seals_.Check(request.worker_id(), request.grant()));
   ps::OpenSharedMemoryReply reply;
   reply.set_shard_bytes(job_->sharding.shard(shard_).size() * sizeof(float));
   return reply;

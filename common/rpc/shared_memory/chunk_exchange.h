@@ -41,9 +41,8 @@ class ChunkExchange {
   void Describe(ps::OpenSharedMemoryReply* reply) const;
   uint64_t token() const { return token_; }
 
-  // Towards the other side, and from it.
+  // Towards the other side. For SendTurn.
   RingWriter& writer() { return writer_; }
-  RingReader& reader() { return reader_; }
 
   // Copies a payload that the other side has put here to where `place` wants it, lets its slot go,
   // and returns the CRC32C of what was copied. INVALID_ARGUMENT: `chunk` names no such payload.

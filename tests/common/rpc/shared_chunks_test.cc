@@ -107,6 +107,17 @@ class SharedChunksServerTest : public testing::Test {
     return exchange.ok() ? *exchange : nullptr;
   }
 
+  // Another server at the same address, which the client has found again.
+  void Restart(PsClient* client) {
+    const std::string address = server_->address();
+    server_.reset();
+    auto server = StartGrpcPsServer(address, &handler_);
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+    absl::Status found = absl::UnavailableError("");
+    for (int i = 0; i < 1000 && !found.ok(); ++i) found = client->GetStatus(kTimeout).status();
+    ASSERT_TRUE(found.ok()) << found;
+  }
   std::vector<ps::PullChunk> Pull(const ps::PullRequest& request) {
     grpc::ClientContext context;
     auto reader = stub_->Pull(&context, request);
@@ -327,17 +338,10 @@ TEST_F(SharedChunksServerTest, AfterARestartAPushGoesThroughTheConnection) {
   const auto client = MakeGrpcPsClient(server_->address());
   PulledBytes pulled;
   ASSERT_TRUE(client->Pull(GrantedPull(), kTimeout, pulled.sink()).ok());
-  const std::string address = server_->address();
-  server_.reset();
-  auto server = StartGrpcPsServer(address, &handler_);
-  ASSERT_TRUE(server.ok()) << server.status();
-  // The connection has to be found again first.
-  absl::Status status = absl::UnavailableError("");
-  for (int i = 0; i < 1000 && !status.ok(); ++i) status = client->GetStatus(kTimeout).status();
-  ASSERT_TRUE(status.ok()) << status;
+  Restart(client.get());
 
   std::string sent;
-  status = PushChunks(client.get(), 3, &sent);
+  absl::Status status = PushChunks(client.get(), 3, &sent);
   EXPECT_TRUE(absl::IsUnavailable(status)) << "worth another try: " << status;
   EXPECT_TRUE(absl::StrContains(status.message(), "no such shared memory")) << status;
   EXPECT_EQ(handler_.chunk_calls(), 0);
@@ -362,13 +366,8 @@ TEST_F(SharedChunksServerTest, APullAfterARestartGoesThroughTheConnection) {
   const auto client = MakeGrpcPsClient(server_->address());
   PulledBytes before, after;
   ASSERT_TRUE(client->Pull(GrantedPull(), kTimeout, before.sink()).ok());
-  const std::string address = server_->address();
-  server_.reset();
-  auto server = StartGrpcPsServer(address, &handler_);
-  ASSERT_TRUE(server.ok()) << server.status();
-  absl::Status status = absl::UnavailableError("");
-  for (int i = 0; i < 1000 && !status.ok(); ++i) status = client->GetStatus(kTimeout).status();
-  status = client->Pull(GrantedPull(), kTimeout, after.sink());
+  Restart(client.get());
+  const absl::Status status = client->Pull(GrantedPull(), kTimeout, after.sink());
   EXPECT_TRUE(status.ok()) << status;
   EXPECT_EQ(after.bytes, before.bytes);
 }

@@ -47,6 +47,15 @@ class TaskHandlerTest : public ::testing::Test {
     }));
     return reply;
   }
+  absl::StatusOr<ps::RegisterReply> RegisterTheOnlyClone() {
+    ps::RegisterRequest request;
+    request.set_run_id(job_.run_id());
+    request.set_num_replicas(1);
+    request.set_layout_signature(job_.layout_signature());
+    request.set_protocol_version(kProtocolVersion);
+    request.set_session(77);
+    return Register(request);
+  }
   ps::PullRequest PullOf(uint64_t version) const {
     ps::PullRequest request;
     request.set_run_id(job_.run_id());
@@ -116,13 +125,7 @@ TEST_F(TaskHandlerTest, PullOfAnotherRunOrEpoch) {
 
 TEST_F(TaskHandlerTest, OnlyTheOwnerOfAGrantPushesAndCommits) {
   StartServer(1);
-  ps::RegisterRequest request;
-  request.set_run_id(job_.run_id());
-  request.set_num_replicas(1);
-  request.set_layout_signature(job_.layout_signature());
-  request.set_protocol_version(kProtocolVersion);
-  request.set_session(77);
-  const auto registered = Register(request);
+  const auto registered = RegisterTheOnlyClone();
   ASSERT_TRUE(registered.ok()) << registered.status();
   ASSERT_EQ(registered->grants_size(), 1);
   const ps::SlotGrant& grant = registered->grants(0);
@@ -159,13 +162,7 @@ TEST_F(TaskHandlerTest, OnlyTheOwnerOfAGrantPushesAndCommits) {
 
 TEST_F(TaskHandlerTest, OnlyTheOwnerOfAGrantGetsSharedMemory) {
   StartServer(2);
-  ps::RegisterRequest registration;
-  registration.set_run_id(job_.run_id());
-  registration.set_num_replicas(1);
-  registration.set_layout_signature(job_.layout_signature());
-  registration.set_protocol_version(kProtocolVersion);
-  registration.set_session(77);
-  const auto registered = Register(registration);
+  const auto registered = RegisterTheOnlyClone();
   ASSERT_TRUE(registered.ok()) << registered.status();
   ASSERT_EQ(registered->grants_size(), 1);
 
