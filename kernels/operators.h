@@ -22,6 +22,7 @@
 
 #include "kernels/detection/ssd_loss.h"
 #include "kernels/operands.h"
+#include "kernels/packed_picture.h"
 
 namespace pushpull {
 
@@ -82,8 +83,10 @@ class Operators {
   // Between the types of a network and of the host.
   virtual void ConvertFromFloat(int64_t size, const float* from, T* to) = 0;
   virtual void ConvertToFloat(int64_t size, const T* from, float* to) = 0;
-  // to = from * (2 / 255) - 1: pixels as a network reads them.
-  virtual void ConvertFromBytes(int64_t size, const uint8_t* from, T* to) = 0;
+  // images[samples, input.height, input.width, input.channels]: what a network reads of the
+  // pictures in a block that CheckPackedPictures has found good.
+  virtual void SamplePictures(const PictureInput& input, int64_t samples, const void* block,
+                              T* images) = 0;
 
   // out[i] = 0.
   virtual void Zero(int64_t size, Parameter* out) = 0;

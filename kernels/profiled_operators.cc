@@ -148,10 +148,13 @@ class ProfiledOperators : public Operators<T> {
     operators_.ConvertToFloat(size, from, to);
     RecordFlat("convert", size, Values(size) + sizeof(float) * size, start);
   }
-  void ConvertFromBytes(int64_t size, const uint8_t* from, T* to) override {
+  void SamplePictures(const PictureInput& input, int64_t samples, const void* block,
+                      T* images) override {
     const int64_t start = now_();
-    operators_.ConvertFromBytes(size, from, to);
-    RecordFlat("convert", size, Values(size) + static_cast<double>(size), start);
+    operators_.SamplePictures(input, samples, block, images);
+    // As if each value came of one byte: what is stored only the device can see.
+    const int64_t size = samples * input.height * input.width * input.channels;
+    RecordFlat("pictures", size, Values(size) + static_cast<double>(size), start);
   }
   void Zero(int64_t size, P* out) override {
     const int64_t start = now_();

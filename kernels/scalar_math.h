@@ -25,11 +25,6 @@ PUSHPULL_HOST_DEVICE T ActivationSlope(Activation activation, T z) {
   return activation == Activation::kRelu6 && z >= T(6) ? T(0) : T(1);
 }
 
-// A pixel of 0 to 255 as a network reads it, in [-1, 1].
-PUSHPULL_HOST_DEVICE inline float NormalizedPixel(uint8_t byte) {
-  return static_cast<float>(byte) * (2.0f / 255.0f) - 1.0f;
-}
-
 // A uniform 64-bit value, a pure function of (seed, index): the finalizer of SplitMix64 over a Weyl
 // sequence.
 PUSHPULL_HOST_DEVICE inline uint64_t HashIndex(uint64_t seed, uint64_t index) {

@@ -9,7 +9,6 @@
 #include "absl/functional/function_ref.h"
 
 #include "kernels/operators.h"
-#include "kernels/scalar_math.h"
 #include "kernels/softmax_cross_entropy.h"
 
 namespace pushpull {
@@ -39,9 +38,15 @@ class HostOperators : public Operators<T> {
     std::transform(from, from + size, to, [](T value) { return static_cast<float>(value); });
   }
 
-  void ConvertFromBytes(int64_t size, const uint8_t* from, T* to) override {
-    std::transform(from, from + size, to,
-                   [](uint8_t byte) { return static_cast<T>(NormalizedPixel(byte)); });
+  void SamplePictures(const PictureInput& input, int64_t samples, const void* block,
+                      T* images) override {
+    ParallelFor(samples, [&](int64_t s) {
+      if (input.channels == 3) {
+        SampleOne<3>(input, s, block, images);
+      } else {
+        SampleOne<1>(input, s, block, images);
+      }
+    });
   }
 
   void Zero(int64_t size, T* out) override { std::fill_n(out, size, T(0)); }
@@ -68,6 +73,20 @@ class HostOperators : public Operators<T> {
  protected:
   // Runs body(0) ... body(count - 1), in any order.
   virtual void ParallelFor(int64_t count, absl::FunctionRef<void(int64_t)> body) = 0;
+
+ private:
+  template <int kChannels>
+  static void SampleOne(const PictureInput& input, int64_t sample, const void* block, T* images) {
+    const PackedPicture& picture = static_cast<const PackedPicture*>(block)[sample];
+    T* out = images + sample * input.height * input.width * kChannels;
+    for (int32_t y = 0; y < input.height; ++y) {
+      for (int32_t x = 0; x < input.width; ++x, out += kChannels) {
+        float values[kChannels];
+        SamplePicture<kChannels>(input, picture, block, y, x, values);
+        std::copy_n(values, kChannels, out);
+      }
+    }
+  }
 };
 
 }  // namespace pushpull

@@ -6,6 +6,7 @@
 #include "kernels/cuda/depthwise.h"
 #include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/losses.h"
+#include "kernels/cuda/pictures.h"
 
 namespace pushpull::PUSHPULL_CUDA {
 namespace {
@@ -92,8 +93,9 @@ class CudaOperators final : public Operators<T> {
   void ConvertToFloat(int64_t size, const T* from, float* to) override {
     PUSHPULL_CUDA::ConvertToFloat(queue_, size, from, to);
   }
-  void ConvertFromBytes(int64_t size, const uint8_t* from, T* to) override {
-    PUSHPULL_CUDA::ConvertFromBytes(queue_, size, from, to);
+  void SamplePictures(const PictureInput& input, int64_t samples, const void* block,
+                      T* images) override {
+    PUSHPULL_CUDA::SamplePictures(queue_, input, samples, block, images);
   }
   void Zero(int64_t size, float* out) override { PUSHPULL_CUDA::Zero(queue_, size, out); }
   void MovingStatistics(int64_t channels, int64_t rows, const float* mean, const float* variance,

@@ -50,27 +50,6 @@ __global__ void __launch_bounds__(kWalkThreads)
   }
 }
 
-// A thread reads eight bytes at once; the last ones one by one.
-template <typename T>
-__global__ void __launch_bounds__(kWalkThreads)
-    PixelKernel(const uint8_t* from, int64_t size, T* to) {
-  const int64_t step = int64_t{gridDim.x} * blockDim.x * 8;
-  for (int64_t i = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) * 8; i < size; i += step) {
-    if (i + 8 > size) {
-      for (int64_t j = i; j < size; ++j) to[j] = FromFloat<T>(NormalizedPixel(from[j]));
-      continue;
-    }
-    const uint2 words = *reinterpret_cast<const uint2*>(from + i);
-    float values[8];
-#pragma unroll
-    for (int j = 0; j < 8; ++j) {
-      const unsigned word = j < 4 ? words.x : words.y;
-      values[j] = NormalizedPixel(static_cast<uint8_t>(word >> j % 4 * 8));
-    }
-    Store8(values, to + i);
-  }
-}
-
 template <typename From, typename To>
 void Convert(Queue* queue, const char* name, int64_t size, const From* from, To* to) {
   if (CanWalkWide(size, {from, to})) {
@@ -166,12 +145,6 @@ void ConvertToFloat(Queue* queue, int64_t size, const T* from, float* to) {
   Convert(queue, "ConvertToFloat", size, from, to);
 }
 
-template <typename T>
-void ConvertFromBytes(Queue* queue, int64_t size, const uint8_t* from, T* to) {
-  Launch(queue, "ConvertFromBytes", {WalkBlocks(*queue, (size + 7) / 8), kWalkThreads},
-         PixelKernel<T>, from, size, to);
-}
-
 void Zero(Queue* queue, int64_t size, float* out) {
   Launch(queue, "Zero", {WalkBlocks(*queue, size), kWalkThreads}, ZeroKernel, size, out);
 }
@@ -196,8 +169,7 @@ void CorrectStatistics(Queue* queue, int64_t channels, double left, const float*
   template void ApplyLazy<T>(Queue*, const Lazy<T>&, T*);                                         \
   template void DropEntries<T>(Queue*, int64_t, const T*, double, const uint64_t*, uint64_t, T*); \
   template void ConvertFromFloat<T>(Queue*, int64_t, const float*, T*);                           \
-  template void ConvertToFloat<T>(Queue*, int64_t, const T*, float*);                             \
-  template void ConvertFromBytes<T>(Queue*, int64_t, const uint8_t*, T*);
+  template void ConvertToFloat<T>(Queue*, int64_t, const T*, float*);
 PUSHPULL_INSTANTIATE(float)
 PUSHPULL_INSTANTIATE(Bfloat16)
 #undef PUSHPULL_INSTANTIATE

@@ -28,9 +28,6 @@ void DropEntries(Queue* queue, int64_t size, const T* x, double rate, const uint
 
 template <typename T>
 void ConvertFromFloat(Queue* queue, int64_t size, const float* from, T* to);
-// 32-byte aligned.
-template <typename T>
-void ConvertFromBytes(Queue* queue, int64_t size, const uint8_t* from, T* to);
 template <typename T>
 void ConvertToFloat(Queue* queue, int64_t size, const T* from, float* to);
 

@@ -14,12 +14,14 @@ namespace {
 // Samples a thread takes at once: enough to make the lock cheap, few enough to share one batch.
 constexpr int64_t kClaimSamples = 8;
 
-}  // namespace
-
+// Of the pixels of a batch.
 int64_t PixelBytes(const InputPipelineOptions& options, int64_t samples) {
-  const int64_t size = options.format == PixelFormat::kFloat ? sizeof(float) : sizeof(uint8_t);
-  return samples * options.shape.num_elements() * size;
+  const int64_t elements = options.shape.num_elements();
+  if (options.format == PixelFormat::kPictures) return PictureBlockBytes(samples, elements);
+  return samples * elements * static_cast<int64_t>(sizeof(float));
 }
+
+}  // namespace
 
 InputPipeline::InputPipeline(const ImageSource* source, const Sampler& sampler,
                              const InputPipelineOptions& options)
@@ -42,7 +44,7 @@ absl::StatusOr<std::unique_ptr<InputPipeline>> InputPipeline::Create(
     if (options.format == PixelFormat::kFloat) {
       buffer->batch.images = static_cast<const float*>(buffer->pixels->data());
     } else {
-      buffer->batch.bytes = static_cast<const uint8_t*>(buffer->pixels->data());
+      buffer->packer.emplace(options.shape, max_samples, buffer->pixels->data());
     }
     buffer->batch.labels.reserve(max_samples);
     buffer->batch.samples.reserve(max_samples);
@@ -134,6 +136,7 @@ void InputPipeline::StartBatches() {
     batch.boxes.resize(batch.n);
     batch.windows.resize(batch.n);
     batch.original_sizes.resize(batch.n);
+    if (buffer->packer.has_value()) buffer->packer->Begin(batch.n);
     prepared_.push_back(buffer);
     cursor.step = batch.step + 1;
     next_cursor_ = (next_cursor_ + 1) % static_cast<int>(cursors_.size());
@@ -214,15 +217,14 @@ absl::Status InputPipeline::Fill(const Claim& claim, Scratch* scratch, int64_t* 
     batch.original_sizes[i] = {scratch->example.image.height, scratch->example.image.width};
     scratch->image.Take(&scratch->example.image);
     Augment(options_.augmentation, seed, sample.position, &scratch->image, &batch.boxes[i]);
-    const PixelView view = scratch->image.View();
-    batch.windows[i] = WindowOf(options_.shape, {view.height, view.width});
+    batch.windows[i] = WindowOf(options_.shape, {scratch->image.height(), scratch->image.width()});
     const Shift shift = DrawShift(options_.augmentation, seed, sample.position);
-    const int64_t offset = i * options_.shape.num_elements();
-    void* const pixels = claim.buffer->pixels->data();
-    if (options_.format == PixelFormat::kFloat) {
-      scratch->preprocessor.Run(view, shift, static_cast<float*>(pixels) + offset);
+    if (claim.buffer->packer.has_value()) {
+      claim.buffer->packer->Add(i, shift, &scratch->image, &scratch->preprocessor);
     } else {
-      scratch->preprocessor.RunToBytes(view, shift, static_cast<uint8_t*>(pixels) + offset);
+      float* const images = static_cast<float*>(claim.buffer->pixels->data());
+      scratch->preprocessor.Run(scratch->image.View(), shift,
+                                images + i * options_.shape.num_elements());
     }
   }
   return absl::OkStatus();
@@ -241,6 +243,7 @@ void InputPipeline::RunThread() {
     mutex_.Lock();
     Buffer* const buffer = claim.buffer;
     buffer->finished += claim.end - claim.begin;
+    if (buffer->packer.has_value()) buffer->batch.pictures = buffer->packer->pictures();
     if (!status.ok() && (buffer->status.ok() || failed < buffer->failed_sample)) {
       buffer->status = status;
       buffer->failed_sample = failed;

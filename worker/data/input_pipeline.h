@@ -21,14 +21,15 @@
 #include "kernels/memory.h"
 #include "worker/data/augmentation.h"
 #include "worker/data/image_source.h"
+#include "worker/data/picture_packer.h"
 #include "worker/data/preprocessor.h"
 #include "worker/data/sampler.h"
 
 namespace pushpull {
 
 enum class PixelFormat {
-  kFloat,  // in [-1, 1]
-  kByte,   // x * (2 / 255) - 1 is that; for devices that take them so
+  kFloat,     // in [-1, 1]
+  kPictures,  // packed, for devices that crop, resize and normalise themselves
 };
 
 struct InputPipelineOptions {
@@ -40,16 +41,13 @@ struct InputPipelineOptions {
   PixelFormat format = PixelFormat::kFloat;
 };
 
-// Bytes of the pixels of a batch of `samples`.
-int64_t PixelBytes(const InputPipelineOptions& options, int64_t samples);
-
 struct InputBatch {
   int64_t step = 0;
   int slot = 0;
   int64_t n = 0;  // samples
-  // [n, height, width, channels]; one of them, as the format says. 256-byte aligned.
-  const float* images = nullptr;
-  const uint8_t* bytes = nullptr;
+  // One of them, as the format says. 256-byte aligned.
+  const float* images = nullptr;  // [n, height, width, channels]
+  PackedPictures pictures;
   std::vector<int32_t> labels;  // [n]
   // [n], after augmentation, in shares of the picture, which fills `windows` of the input.
   std::vector<std::vector<Box>> boxes;
@@ -92,6 +90,7 @@ class InputPipeline {
   struct Buffer {
     InputBatch batch;
     std::unique_ptr<Memory> pixels;
+    std::optional<PicturePacker> packer;
     bool dropped = false;  // by a jump, while threads still write into it
     int64_t claimed = 0;   // samples handed to threads
     int64_t finished = 0;

@@ -6,15 +6,14 @@
 
 #include "glog/logging.h"
 
+#include "kernels/picture_math.h"
+
 namespace pushpull {
 namespace {
 
-constexpr float kScale = 2.0f / 255.0f;
-constexpr float kOffset = 1.0f;
-
 template <typename Pixel>
 float Grey(const Pixel* rgb) {
-  return 0.2989f * rgb[0] + 0.5870f * rgb[1] + 0.1140f * rgb[2];
+  return GreyOf(rgb[0], rgb[1], rgb[2]);
 }
 
 // Moves a row by `shift` pixels in place, filling with 0.
@@ -30,12 +29,12 @@ void ShiftRow(int shift, int width, int channels, float* row) {
   }
 }
 
+}  // namespace
+
 ImageSize ContentSize(const InputShape& shape, const ImageSize& picture) {
   if (!shape.keep_aspect_ratio.has_value()) return {shape.height, shape.width};
   return ScaledSize(*shape.keep_aspect_ratio, picture);
 }
-
-}  // namespace
 
 InputShape InputShapeOf(const NetworkSpec& network) {
   return {network.input.height, network.input.width, network.input.channels,
@@ -55,12 +54,11 @@ void Preprocessor::Axis::Fill(int in, int out) {
   low.resize(out);
   high.resize(out);
   weight.resize(out);
-  const float scale = static_cast<float>(in) / static_cast<float>(out);
   for (int i = 0; i < out; ++i) {
-    const float source = static_cast<float>(i) * scale;
-    low[i] = std::min(static_cast<int>(std::floor(source)), in - 1);
-    high[i] = std::min(low[i] + 1, in - 1);
-    weight[i] = source - static_cast<float>(low[i]);
+    const ResizeTap tap = ResizeTapOf(i, in, out);
+    low[i] = tap.low;
+    high[i] = tap.high;
+    weight[i] = tap.weight;
   }
 }
 
@@ -68,7 +66,7 @@ Preprocessor::Preprocessor(const InputShape& shape) : shape_(shape) {
   CHECK_GE(shape.height, 1);
   CHECK_GE(shape.width, 1);
   CHECK(shape.channels == 1 || shape.channels == 3) << shape.channels;
-  for (int i = 0; i < 256; ++i) normalized_[i] = static_cast<float>(i) * kScale - kOffset;
+  for (int i = 0; i < 256; ++i) normalized_[i] = NormalizedPixel(static_cast<float>(i));
   for (std::vector<float>& row : spread_rows_) {
     row.resize(size_t{1} * shape.width * shape.channels);
   }
@@ -76,7 +74,7 @@ Preprocessor::Preprocessor(const InputShape& shape) : shape_(shape) {
   CHECK(shape.height == shape.keep_aspect_ratio->max_dimension && shape.width == shape.height);
   for (int x = 0; x < shape.width; ++x) {
     for (int c = 0; c < shape.channels; ++c) {
-      padding_row_.push_back(shape.keep_aspect_ratio->pad_value[c] * kScale - kOffset);
+      padding_row_.push_back(NormalizedPixel(shape.keep_aspect_ratio->pad_value[c]));
     }
   }
 }
@@ -109,7 +107,7 @@ void Preprocessor::SpreadRow(const PixelView& image, int y, float* row) {
     const float* const left = source + x_axis_.low[x] * channels;
     const float* const right = source + x_axis_.high[x] * channels;
     const float weight = x_axis_.weight[x];
-    for (int c = 0; c < channels; ++c) *row++ = left[c] + (right[c] - left[c]) * weight;
+    for (int c = 0; c < channels; ++c) *row++ = Between(left[c], right[c], weight);
   }
 }
 
@@ -124,7 +122,7 @@ void Preprocessor::MakeRow(const PixelView& image, int y, float* row) {
         row[3 * x] = row[3 * x + 1] = row[3 * x + 2] = normalized_[in[x]];
       }
     } else {
-      for (int x = 0; x < width; ++x) row[x] = Grey(in + 3 * x) * kScale - kOffset;
+      for (int x = 0; x < width; ++x) row[x] = NormalizedPixel(Grey(in + 3 * x));
     }
     return;
   }
@@ -143,12 +141,12 @@ void Preprocessor::MakeRow(const PixelView& image, int y, float* row) {
   const float weight = y_axis_.weight[y];
   if (image.channels == 1 && shape_.channels == 3) {
     for (int x = 0; x < width; ++x) {
-      const float value = (top[x] + (bottom[x] - top[x]) * weight) * kScale - kOffset;
+      const float value = NormalizedPixel(Between(top[x], bottom[x], weight));
       row[3 * x] = row[3 * x + 1] = row[3 * x + 2] = value;
     }
   } else {
     for (int i = 0; i < width * shape_.channels; ++i) {
-      row[i] = (top[i] + (bottom[i] - top[i]) * weight) * kScale - kOffset;
+      row[i] = NormalizedPixel(Between(top[i], bottom[i], weight));
     }
   }
 }
@@ -194,7 +192,7 @@ void Preprocessor::RunToBytes(const PixelView& image, const Shift& shift, uint8_
   for (int y = 0; y < shape_.height; ++y, out += row_size) {
     MakeShiftedRow(image, shift, y, input_row_.data());
     for (int64_t i = 0; i < row_size; ++i) {
-      const float byte = (input_row_[i] + kOffset) * (1.0f / kScale);
+      const float byte = (input_row_[i] + 1.0f) * (255.0f / 2.0f);
       out[i] = static_cast<uint8_t>(std::clamp(byte + 0.5f, 0.0f, 255.0f));
     }
   }

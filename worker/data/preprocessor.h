@@ -1,10 +1,8 @@
 // From a decoded image to the network's input: channels, size, range, shift.
 //
-// Order: grey <-> RGB (grey = 0.2989 R + 0.5870 G + 0.1140 B, unrounded), bilinear resize as
-// TensorFlow 1 does it (align_corners = false, no half-pixel centres: source = out * in_size /
-// out_size in float32, the two neighbours at and after its floor, clamped to the image), x * (2 /
-// 255) - 1, flip and shift. With keep_aspect_ratio the resized picture lies in the upper left
-// corner and the rest is padding.
+// Order: grey <-> RGB (unrounded), bilinear resize as TensorFlow 1 does it, x * (2 / 255) - 1,
+// shift (formulas: kernels/picture_math.h). With keep_aspect_ratio the resized picture lies in the
+// upper left corner and the rest is padding.
 #ifndef PUSHPULL_WORKER_DATA_PREPROCESSOR_H_
 #define PUSHPULL_WORKER_DATA_PREPROCESSOR_H_
 
@@ -30,6 +28,8 @@ struct InputShape {
 
 InputShape InputShapeOf(const NetworkSpec& network);
 
+// The part of the input that a picture of this size fills, from the upper left corner.
+ImageSize ContentSize(const InputShape& shape, const ImageSize& picture);
 // The share of the input's height and width that the picture covers, from the upper left corner.
 struct InputWindow {
   float height = 1.0f;
@@ -63,9 +63,8 @@ class Preprocessor {
 
   // Writes [shape.height, shape.width, shape.channels] floats in [-1, 1] to out.
   void Run(const PixelView& image, const Shift& shift, float* out);
-  // The same as the nearest bytes, to be taken back by x * (2 / 255) - 1 on the device: a quarter
-  // of the numbers to move. Where the image neither changed its size nor its colours, nothing is
-  // lost.
+  // The same as the nearest bytes, of which x * (2 / 255) - 1 are the numbers. Where the image
+  // neither changed its size nor its colours, nothing is lost.
   void RunToBytes(const PixelView& image, const Shift& shift, uint8_t* out);
 
  private:

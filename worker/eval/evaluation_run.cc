@@ -59,14 +59,19 @@ absl::StatusOr<std::unique_ptr<EvaluationRun>> EvaluationRun::Create(
   InputPipelineOptions input_options;
   input_options.shape = InputShapeOf(result->spec_);
   input_options.num_threads = std::min(compute.threads, kMaxInputThreads);
-  PP_ASSIGN_OR_RETURN(result->input_,
-                      InputPipeline::Create(result->source_.get(), sampler, input_options));
 
   RunnerOptions network_options;
   network_options.max_batch = std::min<int64_t>(sampler_options.batch_size, result->num_examples_);
   network_options.training = false;
+  network_options.pictures = compute.device != nullptr;
   PP_ASSIGN_OR_RETURN(result->network_,
                       result->compute_.MakeRunner(result->spec_, result->layout_, network_options));
+  input_options.format = network_options.pictures ? PixelFormat::kPictures : PixelFormat::kFloat;
+  PP_ASSIGN_OR_RETURN(result->input_,
+                      InputPipeline::Create(result->source_.get(), sampler, input_options,
+                                            [network = result->network_.get()](int64_t b) {
+                                              return network->AllocateImages(b);
+                                            }));
   return result;
 }
 
@@ -89,6 +94,7 @@ absl::Status EvaluationRun::ForEachBatch(
     objects_.Assign(input->boxes, input->windows);
     ImageBatch<float> batch;
     batch.images = input->images;
+    batch.pictures = input->pictures;
     batch.labels = input->labels.data();
     batch.samples = input->n;
     batch.objects = objects_.spans();

@@ -19,13 +19,13 @@ namespace pushpull {
 struct DeviceBufferSizes {
   int64_t variables = 0;
   int64_t gradient = 0;      // 0: no training
-  int64_t images = 0;        // as they come: floats or bytes
+  int64_t images = 0;        // as they come: floats or packed pictures
   int64_t typed_images = 0;  // as the network reads them, where these are no floats
   int64_t labels = 0;        // per sample, also of the end: labels and first_object have this each
   int64_t objects = 0;       // at first
   int64_t outputs = 0;       // as floats
   bool converts = false;     // the network's numbers are no floats
-  bool byte_images = false;  // which are read where they are, floats are copied on the host
+  bool pictures = false;     // which are read where they are, floats are copied on the host
 
   // `element_bytes` of an activation.
   DeviceBufferSizes(const NetworkSpec& spec, int64_t total_elements, const RunnerOptions& options,
@@ -69,7 +69,7 @@ class DeviceBuffers {
   int64_t small_bytes() const { return kLabelsAt + 2 * sizes_.labels; }
 
   std::unique_ptr<Memory> variables, gradient;
-  std::unique_ptr<Memory> byte_images;
+  std::unique_ptr<Memory> pictures;
   StagedMemory float_images;  // one of the two kinds is there
   std::unique_ptr<Memory> typed_images;
   StagedMemory small, objects, outputs;

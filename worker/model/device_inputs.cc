@@ -16,13 +16,14 @@ template <typename T>
 DeviceInputs<T>::DeviceInputs(const NetworkSpec* spec, const RunnerOptions* options, Device* device,
                               Operators<T>* operators, DeviceBuffers* buffers)
     : spec_(*spec),
+      picture_input_(PictureInputOf(*spec)),
       options_(*options),
       device_(*device),
       operators_(*operators),
       buffers_(*buffers),
       variables_uploaded_(device->MakeEvent()),
-      images_uploaded_(device->MakeEvent()),
-      images_read_(device->MakeEvent()) {}
+      pictures_uploaded_(device->MakeEvent()),
+      pictures_read_(device->MakeEvent()) {}
 
 template <typename T>
 void DeviceInputs<T>::StageVariables(const float* variables, int64_t first, int64_t end) {
@@ -54,21 +55,20 @@ void DeviceInputs<T>::UploadVariables(const float* variables, int64_t elements) 
 }
 
 template <typename T>
-void DeviceInputs<T>::StageImages(const uint8_t* bytes, int64_t samples) {
-  TakeImagesBack();
-  if (samples > options_.max_batch || !options_.byte_images) return;
-  device_.Upload(buffers_.byte_images->data(), bytes, samples * spec_.input.num_elements(),
-                 images_were_read_ ? images_read_.get() : nullptr);
-  device_.RecordUpload(images_uploaded_.get());
-  images_were_uploaded_ = true;
-  staged_images_ = bytes;
-  staged_samples_ = samples;
+void DeviceInputs<T>::StagePictures(const PackedPictures& pictures) {
+  TakePicturesBack();
+  if (!options_.pictures || pictures.bytes > buffers_.pictures->bytes()) return;
+  device_.Upload(buffers_.pictures->data(), pictures.data, pictures.bytes,
+                 pictures_were_read_ ? pictures_read_.get() : nullptr);
+  device_.RecordUpload(pictures_uploaded_.get());
+  pictures_were_uploaded_ = true;
+  staged_pictures_ = pictures;
 }
 
 template <typename T>
-void DeviceInputs<T>::TakeImagesBack() {
-  if (staged_images_ != nullptr) device_.Wait(images_uploaded_.get()).IgnoreError();
-  staged_images_ = nullptr;
+void DeviceInputs<T>::TakePicturesBack() {
+  if (staged_pictures_.data != nullptr) device_.Wait(pictures_uploaded_.get()).IgnoreError();
+  staged_pictures_ = {};
 }
 
 template <typename T>
@@ -84,8 +84,8 @@ absl::StatusOr<bool> DeviceInputs<T>::UploadBatch(const ImageBatch<float>& batch
   *buffers_.small.on_host<uint64_t>(DeviceBuffers::kSeedAt) = dropout_seed;
   device_.CopyToDevice(buffers_.small.device->data(), buffers_.small.host->data(),
                        buffers_.small_bytes());
-  if (options_.byte_images) {
-    UploadByteImages(batch);
+  if (options_.pictures) {
+    UploadPictures(batch);
   } else {
     UploadFloatImages(batch);
   }
@@ -118,18 +118,18 @@ void DeviceInputs<T>::UploadFloatImages(const ImageBatch<float>& batch) {
 }
 
 template <typename T>
-void DeviceInputs<T>::UploadByteImages(const ImageBatch<float>& batch) {
-  const int64_t size = batch.samples * spec_.input.num_elements();
+void DeviceInputs<T>::UploadPictures(const ImageBatch<float>& batch) {
   // Also after an upload that is not the one wanted: it writes to the same place.
-  if (images_were_uploaded_) device_.ComputeAfter(images_uploaded_.get());
-  if (staged_images_ != batch.bytes || staged_samples_ < batch.samples) {
-    device_.CopyToDevice(buffers_.byte_images->data(), batch.bytes, size);
+  if (pictures_were_uploaded_) device_.ComputeAfter(pictures_uploaded_.get());
+  if (staged_pictures_.data != batch.pictures.data ||
+      staged_pictures_.bytes < batch.pictures.bytes) {
+    device_.CopyToDevice(buffers_.pictures->data(), batch.pictures.data, batch.pictures.bytes);
   }
-  operators_.ConvertFromBytes(size, static_cast<const uint8_t*>(buffers_.byte_images->data()),
-                              static_cast<T*>(buffers_.typed_images->data()));
-  device_.RecordCompute(images_read_.get());
-  images_were_read_ = true;
-  staged_images_ = nullptr;
+  operators_.SamplePictures(picture_input_, batch.samples, buffers_.pictures->data(),
+                            static_cast<T*>(buffers_.typed_images->data()));
+  device_.RecordCompute(pictures_read_.get());
+  pictures_were_read_ = true;
+  staged_pictures_ = {};
 }
 
 template <typename T>

@@ -16,7 +16,7 @@
 
 namespace pushpull {
 
-// T: of the network, float or Bfloat16. Everything is queued; only images that are taken back or
+// T: of the network, float or Bfloat16. Everything is queued; only pictures that are taken back or
 // replaced are waited for.
 template <typename T>
 class DeviceInputs {
@@ -36,9 +36,9 @@ class DeviceInputs {
   // All of these, now.
   void UploadVariables(const float* variables, int64_t elements);
 
-  void StageImages(const uint8_t* bytes, int64_t samples);
-  // Blocks while images that were staged, and that no batch has taken, are still being read.
-  void TakeImagesBack();
+  void StagePictures(const PackedPictures& pictures);
+  // Blocks while pictures that were staged, and that no batch has taken, are still being read.
+  void TakePicturesBack();
   // The batch, with labels or objects where wanted, and the seed. True: something has moved, so
   // that recordings of the old addresses are of no use. Only while the device rests. Errors of
   // Allocate.
@@ -50,9 +50,10 @@ class DeviceInputs {
  private:
   absl::StatusOr<bool> UploadObjects(const ImageBatch<float>& batch);
   void UploadFloatImages(const ImageBatch<float>& batch);
-  void UploadByteImages(const ImageBatch<float>& batch);
+  void UploadPictures(const ImageBatch<float>& batch);
 
   const NetworkSpec& spec_;
+  const PictureInput picture_input_;
   const RunnerOptions& options_;
   Device& device_;
   Operators<T>& operators_;
@@ -63,13 +64,12 @@ class DeviceInputs {
   int64_t staged_end_ = 0;
   const std::unique_ptr<DeviceEvent> variables_uploaded_;
 
-  // A step reads its bytes first of all, so those of the next can follow them to the same place.
-  const uint8_t* staged_images_ = nullptr;
-  int64_t staged_samples_ = 0;
-  bool images_were_uploaded_ = false;
-  bool images_were_read_ = false;
-  const std::unique_ptr<DeviceEvent> images_uploaded_;  // the last time
-  const std::unique_ptr<DeviceEvent> images_read_;      // the last time
+  // A step reads its pictures first of all, so those of the next can follow them to the same place.
+  PackedPictures staged_pictures_;
+  bool pictures_were_uploaded_ = false;
+  bool pictures_were_read_ = false;
+  const std::unique_ptr<DeviceEvent> pictures_uploaded_;  // the last time
+  const std::unique_ptr<DeviceEvent> pictures_read_;      // the last time
 };
 
 }  // namespace pushpull

@@ -55,12 +55,10 @@ class DeviceRunner final : public NetworkRunner {
   absl::StatusOr<std::unique_ptr<Memory>> AllocateVector() override {
     return device_.AllocatePinned(total_elements() * kFloatBytes);
   }
-  void StageImages(const uint8_t* bytes, int64_t samples) override {
-    inputs_.StageImages(bytes, samples);
-  }
+  void StagePictures(const PackedPictures& pictures) override { inputs_.StagePictures(pictures); }
   void TakeBatchBack() override {
     GiveUpBegunStep();
-    inputs_.TakeImagesBack();
+    inputs_.TakePicturesBack();
   }
   void StageVariables(absl::Span<const float> variables, int64_t first, int64_t end) override;
   std::vector<const float*> outputs() const override;
@@ -79,7 +77,7 @@ class DeviceRunner final : public NetworkRunner {
     bool IsOf(const float* other_variables, const ImageBatch<float>& other,
               uint64_t other_seed) const {
       return variables == other_variables && dropout_seed == other_seed &&
-             batch.images == other.images && batch.bytes == other.bytes &&
+             batch.images == other.images && batch.pictures.data == other.pictures.data &&
              batch.labels == other.labels && batch.objects == other.objects &&
              batch.samples == other.samples;
     }

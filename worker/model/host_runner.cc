@@ -77,11 +77,11 @@ class HostRunner final : public BasicNetworkRunner<T> {
   }
 
   const T* Images(const ImageBatch<T>& batch) {
-    if (!this->options().byte_images) return batch.images;
-    const int64_t size = batch.samples * this->spec().input.num_elements();
-    converted_.resize(size);
-    operators_.ConvertFromBytes(size, batch.bytes, converted_.data());
-    return converted_.data();
+    if (!this->options().pictures) return batch.images;
+    sampled_.resize(batch.samples * this->spec().input.num_elements());
+    operators_.SamplePictures(this->picture_input(), batch.samples, batch.pictures.data,
+                              sampled_.data());
+    return sampled_.data();
   }
 
   using BasicNetworkRunner<T>::total_elements;
@@ -89,7 +89,7 @@ class HostRunner final : public BasicNetworkRunner<T> {
   const std::unique_ptr<Network<T>> network_;
   Operators<T>& operators_;
   FlatObjects objects_;
-  std::vector<T> converted_;
+  std::vector<T> sampled_;
 };
 
 }  // namespace

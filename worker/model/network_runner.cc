@@ -1,5 +1,7 @@
 #include "worker/model/network_runner.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 
 #include "common/status_macros.h"
@@ -32,6 +34,17 @@ StepResult MakeStepResult(const NetworkSpec& spec, const ObjectiveResult& object
 
 }  // namespace
 
+PictureInput PictureInputOf(const NetworkSpec& spec) {
+  PictureInput input = {};
+  input.height = static_cast<int32_t>(spec.input.height);
+  input.width = static_cast<int32_t>(spec.input.width);
+  input.channels = static_cast<int32_t>(spec.input.channels);
+  if (spec.keep_aspect_ratio.has_value()) {
+    std::copy_n(spec.keep_aspect_ratio->pad_value.begin(), 3, input.padding);
+  }
+  return input;
+}
+
 template <typename T>
 absl::Status BasicNetworkRunner<T>::CheckCall(absl::Span<const T> variables,
                                               const ImageBatch<T>& batch) const {
@@ -43,11 +56,17 @@ absl::Status BasicNetworkRunner<T>::CheckCall(absl::Span<const T> variables,
     return absl::InvalidArgumentError(absl::StrCat("got a batch of ", batch.samples,
                                                    " samples, expected 1 to ", options_.max_batch));
   }
-  if (options_.byte_images ? batch.bytes == nullptr : batch.images == nullptr) {
+  if (options_.pictures ? batch.pictures.data == nullptr : batch.images == nullptr) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the batch has no images as ", options_.byte_images ? "bytes" : "numbers"));
+        absl::StrCat("the batch has no images as ", options_.pictures ? "pictures" : "numbers"));
   }
-  return absl::OkStatus();
+  if (!options_.pictures) return absl::OkStatus();
+  if (batch.pictures.bytes > PictureBlockBytes(options_.max_batch, spec_.input.num_elements())) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the batch's pictures have ", batch.pictures.bytes, " bytes, expected at most ",
+        PictureBlockBytes(options_.max_batch, spec_.input.num_elements())));
+  }
+  return CheckPackedPictures(picture_input_, batch.samples, batch.pictures);
 }
 
 template <typename T>

@@ -24,10 +24,13 @@ namespace pushpull {
 struct RunnerOptions {
   int64_t max_batch = 1;  // samples of the largest batch
   bool training = true;   // false: no ForwardBackward, and far less memory
-  // Batches come as ImageBatch::bytes, in memory of AllocateImages: a quarter of what has to be
-  // copied to a GPU, without a copy on the host.
-  bool byte_images = false;
+  // Batches come as ImageBatch::pictures, in memory of AllocateImages: a GPU crops, mirrors,
+  // resizes and normalises them itself, and nothing is copied on the host.
+  bool pictures = false;
 };
+
+// What the network reads of packed pictures.
+PictureInput PictureInputOf(const NetworkSpec& spec);
 
 // T: float, or double for gradient checks.
 template <typename T>
@@ -81,10 +84,10 @@ class BasicNetworkRunner {
   // Hints, so that a device has what the next call brings before it is called; without them, or
   // with others than what the call brings, results are the same.
   //
-  // The bytes of the next call's batch, which must not change until that call or a call of this
+  // The pictures of the next call's batch, which must not change until that call or a call of this
   // has returned. May be called while a step is under way (from its callbacks).
-  virtual void StageImages(const uint8_t* /*bytes*/, int64_t /*samples*/) {}
-  // Takes back the last StageImages and StageStep: nothing of their batches is read any more when
+  virtual void StagePictures(const PackedPictures& /*pictures*/) {}
+  // Takes back the last StagePictures and StageStep: nothing of their batches is read any more when
   // it returns.
   virtual void TakeBatchBack() {}
   // The elements [first, end) of `variables` are there: to be told from 0 on without gaps. Once the
@@ -109,10 +112,14 @@ class BasicNetworkRunner {
 
  protected:
   BasicNetworkRunner(const NetworkSpec& spec, int64_t total_elements, const RunnerOptions& options)
-      : spec_(spec), total_elements_(total_elements), options_(options) {}
+      : spec_(spec),
+        picture_input_(PictureInputOf(spec)),
+        total_elements_(total_elements),
+        options_(options) {}
 
   int64_t total_elements() const { return total_elements_; }
   const RunnerOptions& options() const { return options_; }
+  const PictureInput& picture_input() const { return picture_input_; }
 
  private:
   // The calls above once their arguments have been checked.
@@ -131,6 +138,7 @@ class BasicNetworkRunner {
   absl::Status CheckTargets(const ImageBatch<T>& batch) const;
 
   const NetworkSpec spec_;
+  const PictureInput picture_input_;
   const int64_t total_elements_;
   const RunnerOptions options_;
 };

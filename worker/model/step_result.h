@@ -11,6 +11,7 @@
 #include "kernels/detection/ssd_loss.h"
 #include "kernels/detection/target_assigner.h"
 #include "kernels/operands.h"
+#include "kernels/picture_block.h"
 
 namespace pushpull {
 
@@ -22,9 +23,8 @@ struct ImageBatch {
   int64_t samples = 0;
   // Detectors: the objects of each sample, labels in [0, num_classes).
   const absl::Span<const LabeledBox>* objects = nullptr;
-  // Instead of `images`, where RunnerOptions::byte_images says so: x * (2 / 255) - 1 are the
-  // images.
-  const uint8_t* bytes = nullptr;
+  // Instead of `images`, where RunnerOptions::pictures says so.
+  PackedPictures pictures;
 };
 
 // The same in the operators' memory; the objects of sample s are objects[first_object[s]] to

@@ -90,9 +90,9 @@ absl::StatusOr<std::unique_ptr<NetworkGradientSource>> NetworkGradientSource::Cr
   source->compute_ = std::make_unique<ComputeResources>(options.compute);
   RunnerOptions network;
   network.max_batch = sampler.MaxSlotBatchSize();
-  network.byte_images = options.compute.device != nullptr;
+  network.pictures = options.compute.device != nullptr;
   PP_ASSIGN_OR_RETURN(source->network_, source->compute_->MakeRunner(spec, *layout, network));
-  input.format = network.byte_images ? PixelFormat::kByte : PixelFormat::kFloat;
+  input.format = network.pictures ? PixelFormat::kPictures : PixelFormat::kFloat;
   PP_ASSIGN_OR_RETURN(
       source->pipeline_,
       InputPipeline::Create(source->images_.get(), sampler, input, [&source](int64_t bytes) {
@@ -140,7 +140,7 @@ absl::Status NetworkGradientSource::LoadInput(uint64_t position, uint32_t slot) 
 ImageBatch<float> NetworkGradientSource::LoadedBatch() {
   ImageBatch<float> batch;
   batch.images = input_->images;
-  batch.bytes = input_->bytes;
+  batch.pictures = input_->pictures;
   batch.labels = input_->labels.data();
   batch.samples = input_->n;
   batch.objects = objects_.spans();
@@ -152,10 +152,10 @@ uint64_t NetworkGradientSource::DropoutSeed(uint64_t position, uint32_t slot) co
   return CounterRandom(options_.seed, position * options_.num_slots + slot).NextUint64();
 }
 
-void NetworkGradientSource::StageNextImages() {
+void NetworkGradientSource::StageNextPictures() {
   if (staged_ != nullptr) return;
   staged_ = pipeline_->PeekNext();
-  if (staged_ != nullptr) network_->StageImages(staged_->bytes, staged_->n);
+  if (staged_ != nullptr) network_->StagePictures(staged_->pictures);
 }
 
 absl::StatusOr<std::shared_ptr<float>> NetworkGradientSource::AllocateVector(int64_t elements) {
@@ -186,11 +186,11 @@ absl::StatusOr<GradientResult> NetworkGradientSource::Compute(
   // While the device computes, the host does what is left of the step and begins with the next.
   double regularization = 0.0;
   const auto under_way = [&] {
-    StageNextImages();
+    StageNextPictures();
     if (has_l2_) regularization = RegularizationLoss(*layout_, weights);
   };
   const auto ready = [&](int64_t first_final) {
-    StageNextImages();
+    StageNextPictures();
     advance(first_final);
   };
   PP_ASSIGN_OR_RETURN(const StepResult step,

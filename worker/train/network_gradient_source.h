@@ -61,8 +61,8 @@ class NetworkGradientSource final : public GradientSource {
   // Of the batch that is loaded.
   ImageBatch<float> LoadedBatch();
   uint64_t DropoutSeed(uint64_t position, uint32_t slot) const;
-  // Brings the images of the next batch on their way to the device, once they are ready.
-  void StageNextImages();
+  // Brings the pictures of the next batch on their way to the device, once they are ready.
+  void StageNextPictures();
 
   const VariableLayout* const layout_;
   const NetworkSourceOptions options_;

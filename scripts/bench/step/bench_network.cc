@@ -1,5 +1,6 @@
 #include "scripts/bench/step/bench_network.h"
 
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,7 +11,8 @@
 #include "common/model/model_layout.h"
 #include "common/random.h"
 #include "common/status_macros.h"
-#include "kernels/scalar_math.h"
+#include "kernels/picture_block.h"
+#include "worker/model/network_runner.h"
 
 namespace pushpull {
 namespace {
@@ -128,16 +130,37 @@ std::vector<float> InitialVariables(const BenchNetwork& network) {
   return variables;
 }
 
+namespace {
+
+void DrawPictures(const NetworkSpec& spec, CounterRandom* random, BenchBatch* batch) {
+  const PictureInput input = PictureInputOf(spec);
+  const int64_t elements = spec.input.num_elements();
+  const int64_t picture_bytes = AlignedPictureBytes(elements);
+  const int64_t header = PictureHeaderBytes(batch->samples);
+  batch->pictures.resize(header + batch->samples * picture_bytes);
+  for (int64_t s = 0; s < batch->samples; ++s) {
+    PackedPicture picture = {};
+    picture.offset = header + s * picture_bytes;
+    picture.height = picture.resized_height = input.height;
+    picture.width = picture.resized_width = input.width;
+    picture.channels = input.channels;
+    picture.map = WholePicture(input.height, input.width);
+    std::memcpy(batch->pictures.data() + s * sizeof(picture), &picture, sizeof(picture));
+    for (int64_t i = 0; i < elements; ++i) {
+      const uint8_t byte = static_cast<uint8_t>(random->NextBelow(256));
+      batch->pictures[picture.offset + i] = static_cast<char>(byte);
+      batch->images.push_back(NormalizedPixel(byte));
+    }
+  }
+}
+
+}  // namespace
+
 BenchBatch MakeBenchBatch(const NetworkSpec& spec, int64_t samples) {
   CounterRandom random(1, 2);
   BenchBatch batch;
   batch.samples = samples;
-  batch.bytes.resize(samples * spec.input.num_elements());
-  batch.images.resize(batch.bytes.size());
-  for (size_t i = 0; i < batch.bytes.size(); ++i) {
-    batch.bytes[i] = static_cast<uint8_t>(random.NextBelow(256));
-    batch.images[i] = NormalizedPixel(batch.bytes[i]);
-  }
+  DrawPictures(spec, &random, &batch);
   batch.labels.resize(samples);
   for (int32_t& label : batch.labels) {
     label = static_cast<int32_t>(random.NextBelow(spec.num_classes));

@@ -38,7 +38,7 @@ struct BenchBatch {
   static constexpr int kObjectsPerImage = 8;
 
   int64_t samples = 0;
-  std::vector<uint8_t> bytes;   // [samples, H, W, C]
+  std::vector<char> pictures;   // a block of packed ones, each of the input's size
   std::vector<float> images;    // the same, as a network reads them
   std::vector<int32_t> labels;  // classifiers
   std::vector<LabeledBox> objects;

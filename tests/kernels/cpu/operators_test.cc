@@ -12,6 +12,7 @@
 #include "kernels/cpu/reference_operators.h"
 #include "tests/kernels/cpu/guarded.h"
 #include "tests/testutil/kernels/compare.h"
+#include "tests/testutil/kernels/random_pictures.h"
 
 namespace pushpull {
 namespace {
@@ -227,12 +228,21 @@ TEST_P(OperatorsTest, ZeroAndConversionsWriteWhatTheySay) {
   operators_->ConvertToFloat(3, values.data(), from.data());
   operators_->Zero(3, zeros.data());
   EXPECT_EQ(to.Take("from float"), values);
-  const std::vector<uint8_t> bytes{0, 51, 255};
-  Output<float> pixels(3);
-  operators_->ConvertFromBytes(3, bytes.data(), pixels.data());
-  ExpectClose("pixels", std::vector<float>{-1.0f, -0.6f, 1.0f}, pixels.Take("from bytes"), 1e-6);
   EXPECT_EQ(from.Take("to float"), values);
   EXPECT_EQ(zeros.Take("zero"), std::vector<float>(3, 0.0f));
+}
+
+TEST_P(OperatorsTest, PicturesAreReadAsTheyWereEdited) {
+  for (const PictureInput& input :
+       {PictureInput{1, 1, 3, {}}, PictureInput{9, 13, 3, {4, 120, 255}},
+        PictureInput{21, 6, 1, {77, 0, 0}}}) {
+    const int64_t samples = 12;
+    const std::vector<char> block = RandomPictures(input, samples, 3);
+    Output<float> images(samples * input.height * input.width * input.channels);
+    operators_->SamplePictures(input, samples, block.data(), images.data());
+    ExpectClose("images", ReadPicturesInDouble(input, samples, block), images.Take("images"), 2e-5,
+                1.0);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, OperatorsTest, testing::Values("reference", "fast"),

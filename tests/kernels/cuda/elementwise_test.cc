@@ -293,22 +293,6 @@ TYPED_TEST(ElementwiseTest, ConversionsRoundToNearest) {
   }
 }
 
-TYPED_TEST(ElementwiseTest, PixelsBecomeNumbersAroundZero) {
-  using T = TypeParam;
-  for (const int64_t size : {int64_t{1}, int64_t{8}, int64_t{77}, int64_t{20003}}) {
-    std::vector<uint8_t> pixels(size);
-    for (int64_t i = 0; i < size; ++i) pixels[i] = static_cast<uint8_t>(i * 151 % 256);
-    DeviceArray<uint8_t> from(pixels);
-    DeviceArray<T> to(size);
-    Queue queue = SmallQueue();
-    ConvertFromBytes(&queue, size, from.data(), to.data());
-    const std::vector<T> got = to.Take();
-    for (int64_t i = 0; i < size; ++i) {
-      ASSERT_EQ(ToFloat(got[i]), ToFloat(Nearest<T>(pixels[i] * (2.0f / 255.0f) - 1.0f))) << i;
-    }
-  }
-}
-
 TEST_F(ElementwiseFixture, ZeroesAllAndNothingElse) {
   for (const int64_t size : {int64_t{0}, int64_t{1}, int64_t{255}, int64_t{5000}}) {
     DeviceArray<float> out(size);

@@ -7,6 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "kernels/cpu/reference_operators.h"
 #include "tests/worker/data/data_test_util.h"
 #include "worker/data/synthetic_source.h"
 
@@ -81,33 +82,44 @@ TEST(InputPipelineTest, BatchesAreThoseOfTheSamplerForAnyThreadsAndDepth) {
   }
 }
 
-TEST(InputPipelineTest, BytesAreTheNearestOnesAndLieInTheGivenMemory) {
+TEST(InputPipelineTest, PicturesAreReadAsTheNumbersAndLieInTheGivenMemory) {
   const auto source = *SyntheticSource::Create({.num_examples = 20, .height = 19, .width = 17});
-  const Sampler sampler = MakeSampler({.seed = 3, .num_examples = 20, .batch_size = 7});
-  InputPipelineOptions options = Options({0});
+  const Sampler sampler = MakeSampler({.seed = 3, .num_examples = 20, .batch_size = 13});
+  InputPipelineOptions options = Options({0}, 3);
+  options.shape = {12, 10, 1};  // pictures as they are do not go into a block, most windows do
   const auto floats = InputPipeline::Create(source.get(), sampler, options).value();
-  options.format = PixelFormat::kByte;
+  options.format = PixelFormat::kPictures;
   std::vector<std::pair<const void*, int64_t>> given;
   const auto allocate = [&](int64_t bytes) {
     auto memory = HostMemory()->Allocate(bytes);
     given.emplace_back((*memory)->data(), bytes);
     return memory;
   };
-  const auto bytes = InputPipeline::Create(source.get(), sampler, options, allocate).value();
+  const auto pictures = InputPipeline::Create(source.get(), sampler, options, allocate).value();
   ASSERT_EQ(given.size(), 3u);
-  EXPECT_EQ(given[0].second, 7 * 8 * 8);
-  for (int64_t step = 0; step < 5; ++step) {
+  EXPECT_EQ(given[0].second, PictureBlockBytes(13, 12 * 10));
+  const auto operators = MakeReferenceOperators<float>();
+  const PictureInput input = {12, 10, 1, {}};
+  std::vector<float> images(13 * 12 * 10);
+  int finished_inputs = 0;
+  for (int64_t step = 0; step < 6; ++step) {
     const InputBatch& expected = **floats->Next(step, 0);
-    const InputBatch& actual = **bytes->Next(step, 0);
+    const InputBatch& actual = **pictures->Next(step, 0);
     ASSERT_EQ(actual.images, nullptr);
     ASSERT_EQ(actual.n, expected.n);
     EXPECT_EQ(actual.labels, expected.labels);
-    EXPECT_TRUE(std::any_of(given.begin(), given.end(),
-                            [&](const auto& block) { return block.first == actual.bytes; }));
-    for (int64_t i = 0; i < actual.n * options.shape.num_elements(); ++i) {
-      ASSERT_NEAR(actual.bytes[i] * (2.0f / 255.0f) - 1.0f, expected.images[i], 0.5001f * 2 / 255);
+    EXPECT_TRUE(std::any_of(given.begin(), given.end(), [&](const auto& block) {
+      return block.first == actual.pictures.data && actual.pictures.bytes <= block.second;
+    }));
+    ASSERT_EQ(CheckPackedPictures(input, actual.n, actual.pictures), absl::OkStatus());
+    operators->SamplePictures(input, actual.n, actual.pictures.data, images.data());
+    ASSERT_EQ(images, std::vector<float>(expected.images, expected.images + images.size()));
+    for (int64_t i = 0; i < actual.n; ++i) {
+      finished_inputs += actual.pictures.pictures()[i].is_input;
     }
   }
+  EXPECT_GT(finished_inputs, 0);
+  EXPECT_LT(finished_inputs, 6 * 13);
 }
 
 TEST(InputPipelineTest, WithoutMemoryThereIsNoPipeline) {

@@ -135,8 +135,9 @@ class DeferredOperators final : public Operators<float> {
   void ConvertFromFloat(int64_t size, const float* from, float* to) override {
     device_.Queue([=, this] { reference_->ConvertFromFloat(size, from, to); });
   }
-  void ConvertFromBytes(int64_t size, const uint8_t* from, float* to) override {
-    device_.Queue([=, this] { reference_->ConvertFromBytes(size, from, to); });
+  void SamplePictures(const PictureInput& input, int64_t samples, const void* block,
+                      float* images) override {
+    device_.Queue([=, this] { reference_->SamplePictures(input, samples, block, images); });
   }
   void ConvertToFloat(int64_t size, const float* from, float* to) override {
     device_.Queue([=, this] { reference_->ConvertToFloat(size, from, to); });

@@ -9,7 +9,7 @@
 #include "gtest/gtest.h"
 
 #include "kernels/cpu/reference_operators.h"
-#include "kernels/scalar_math.h"
+#include "tests/testutil/kernels/random_pictures.h"
 #include "tests/worker/model/deferred_device.h"
 #include "tests/worker/model/device_problem.h"
 
@@ -73,42 +73,60 @@ TEST_P(DeferredDeviceTest, NewVariablesAndSeedsReachARecordedStep) {
   ExpectSame(Step(host_.get(), problem_, 2, 99), Step(runner.get(), problem_, 2, 99));
 }
 
-TEST_P(DeferredDeviceTest, ImagesAsBytesAreThoseAsNumbers) {
-  const int64_t size = Problem::kMaxBatch * problem_.spec.input.num_elements();
-  RunnerOptions options{Problem::kMaxBatch, true, /*byte_images=*/true};
+TEST_P(DeferredDeviceTest, PicturesAreReadAsTheNumbersTheyStandFor) {
+  const int64_t elements = problem_.spec.input.num_elements();
+  const PictureInput input = PictureInputOf(problem_.spec);
+  const RunnerOptions options{Problem::kMaxBatch, true, /*pictures=*/true};
   DeviceRunnerOptions device_options = SmallPieces();
   device_options.runner = options;
   const auto on_device = OnDevice(problem_, &device_, device_options);
   const auto on_host =
       MakeHostRunner(problem_.spec, problem_.layout, operators_.get(), options).value();
   ImageBatch<float> as_numbers = problem_.Batch(Problem::kMaxBatch);
-  std::vector<float> numbers(size), expected(problem_.variables.size()), actual(expected.size());
+  std::vector<float> numbers(Problem::kMaxBatch * elements);
+  std::vector<float> expected(problem_.variables.size()), actual(expected.size());
+  const auto ignore = [](int64_t) {};
   for (NetworkRunner* const runner : {on_device.get(), on_host.get()}) {
-    const auto memory = runner->AllocateImages(size).value();
-    auto* const bytes = static_cast<uint8_t*>(memory->data());
     for (int round = 0; round < 3; ++round) {  // the second is recorded, the third a recording
-      for (int64_t i = 0; i < size; ++i) {
-        bytes[i] = static_cast<uint8_t>((i * 37 + round * 11) % 256);
-        numbers[i] = NormalizedPixel(bytes[i]);
-      }
-      ImageBatch<float> as_bytes = as_numbers;
-      as_bytes.images = nullptr;
-      as_bytes.bytes = bytes;
+      const std::vector<char> block = RandomPictures(input, Problem::kMaxBatch, round);
+      operators_->SamplePictures(input, Problem::kMaxBatch, block.data(), numbers.data());
+      ImageBatch<float> as_pictures = as_numbers;
+      as_pictures.images = nullptr;
+      as_pictures.pictures = ViewOf(block);
       as_numbers.images = numbers.data();
-      const auto ignore = [](int64_t) {};
       ASSERT_TRUE(
           host_
               ->ForwardBackward(problem_.variables, as_numbers, 1, absl::MakeSpan(expected), ignore)
               .ok());
       ASSERT_TRUE(
-          runner->ForwardBackward(problem_.variables, as_bytes, 1, absl::MakeSpan(actual), ignore)
+          runner
+              ->ForwardBackward(problem_.variables, as_pictures, 1, absl::MakeSpan(actual), ignore)
               .ok());
       EXPECT_EQ(expected, actual) << round;
     }
-    EXPECT_EQ(runner->Infer(problem_.variables, as_numbers, 1).code(),
-              absl::StatusCode::kInvalidArgument)
-        << "bytes are missing";
   }
+}
+
+TEST_P(DeferredDeviceTest, PicturesThatAreNotOfTheBlockAreRefused) {
+  DeviceRunnerOptions options = SmallPieces();
+  options.runner = {Problem::kMaxBatch, true, /*pictures=*/true};
+  const auto runner = OnDevice(problem_, &device_, options);
+  const int64_t copied = device_.copied_bytes();
+  ImageBatch<float> batch = problem_.Batch(2);
+  const auto message = [&] {
+    const absl::Status status = runner->Infer(problem_.variables, batch, 1);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    return std::string(status.message());
+  };
+  EXPECT_EQ(message(), "the batch has no images as pictures");
+  const std::vector<char> block = RandomPictures(PictureInputOf(problem_.spec), 2, 1);
+  batch.pictures = ViewOf(block);
+  batch.pictures.bytes -= 32;
+  EXPECT_THAT(message(), testing::HasSubstr("picture 1 of the batch"));
+  const int64_t most = PictureBlockBytes(Problem::kMaxBatch, problem_.spec.input.num_elements());
+  batch.pictures.bytes = most + 1;
+  EXPECT_THAT(message(), testing::HasSubstr(absl::StrCat("expected at most ", most)));
+  EXPECT_EQ(device_.copied_bytes(), copied);
 }
 
 TEST_P(DeferredDeviceTest, ObjectsBeyondTheRoomMoveAndAreRecordedAgain) {

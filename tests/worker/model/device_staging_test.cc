@@ -2,6 +2,7 @@
 // device that defers everything as long as it can, and with uploads as early or as late as they
 // may.
 #include <algorithm>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <tuple>
@@ -10,6 +11,7 @@
 #include "gtest/gtest.h"
 
 #include "kernels/cpu/reference_operators.h"
+#include "tests/testutil/kernels/random_pictures.h"
 #include "tests/worker/model/deferred_device.h"
 #include "tests/worker/model/device_problem.h"
 
@@ -26,22 +28,21 @@ class DeviceStagingTest : public ::testing::TestWithParam<Case> {
   DeviceStagingTest()
       : problem_(TinyProblem(std::get<0>(GetParam()))),
         total_(problem_.layout.total_elements()),
-        image_bytes_(problem_.spec.input.num_elements()),
+        block_bytes_(PictureBlockBytes(kMaxBatch, problem_.spec.input.num_elements())),
         operators_(MakeReferenceOperators<float>()) {
     device_.SetUploads(std::get<1>(GetParam()));
-    const RunnerOptions options{kMaxBatch, true, /*byte_images=*/true};
+    const RunnerOptions options{kMaxBatch, true, /*pictures=*/true};
     DeviceRunnerOptions device_options = SmallPieces();
     device_options.runner = options;
     device_options.forward_piece_bytes = 2048;
     runner_ = OnDevice(problem_, &device_, device_options);
     host_ = MakeHostRunner(problem_.spec, problem_.layout, operators_.get(), options).value();
     for (auto& vector : vectors_) vector = runner_->AllocateVector().value();
-    for (auto& images : images_) images = runner_->AllocateImages(kMaxBatch * image_bytes_).value();
+    for (auto& images : images_) images = runner_->AllocateImages(block_bytes_).value();
   }
 
   float* Vector(int i) { return static_cast<float*>(vectors_[i]->data()); }
   absl::Span<const float> Variables(int i) { return {Vector(i), static_cast<size_t>(total_)}; }
-  uint8_t* Images(int i) { return static_cast<uint8_t*>(images_[i]->data()); }
 
   // The variables and images of step `t`.
   void FillVariables(int i, int t) {
@@ -50,14 +51,16 @@ class DeviceStagingTest : public ::testing::TestWithParam<Case> {
     }
   }
   void FillImages(int i, int t) {
-    for (int64_t b = 0; b < kMaxBatch * image_bytes_; ++b) {
-      Images(i)[b] = static_cast<uint8_t>((b * 37 + t * 53) % 256);
-    }
+    const std::vector<char> block =
+        RandomPictures(PictureInputOf(problem_.spec), kMaxBatch, static_cast<uint64_t>(t));
+    ASSERT_LE(static_cast<int64_t>(block.size()), block_bytes_);
+    std::memcpy(images_[i]->data(), block.data(), block.size());
+    pictures_[i] = {images_[i]->data(), static_cast<int64_t>(block.size())};
   }
   ImageBatch<float> Batch(int images, int64_t samples) {
     ImageBatch<float> batch = problem_.Batch(samples);
     batch.images = nullptr;
-    batch.bytes = Images(images);
+    batch.pictures = pictures_[images];
     return batch;
   }
   // In pieces that are no multiples of anything.
@@ -99,15 +102,17 @@ class DeviceStagingTest : public ::testing::TestWithParam<Case> {
 
   Problem problem_;
   const int64_t total_;
-  const int64_t image_bytes_;
+  const int64_t block_bytes_;
   const std::unique_ptr<Operators<float>> operators_;
   DeferredDevice device_;
   std::unique_ptr<NetworkRunner> runner_, host_;
   std::unique_ptr<Memory> vectors_[2], images_[3];
+  PackedPictures pictures_[3];
 };
 
 TEST_P(DeviceStagingTest, StagedStepsAreThoseOfTheHost) {
   FillImages(0, 0);
+  const int64_t first_pictures = pictures_[0].bytes;
   int64_t first_step = 0;
   for (int t = 0; t < 9; ++t) {  // played, recorded, replayed; two batch sizes in turns
     SCOPED_TRACE(t);
@@ -121,7 +126,7 @@ TEST_P(DeviceStagingTest, StagedStepsAreThoseOfTheHost) {
     StageVariables(now, total_);
     const std::vector<float> gradient = Run(runner_.get(), now, batch, t, [&] {
       FillImages(next_images, t + 1);
-      runner_->StageImages(Images(next_images), kMaxBatch);
+      runner_->StagePictures(pictures_[next_images]);
     });
     EXPECT_EQ(gradient, expected);
     const int64_t in_step = device_.copied_bytes() - copied;
@@ -129,7 +134,7 @@ TEST_P(DeviceStagingTest, StagedStepsAreThoseOfTheHost) {
     // The first step's images had not been staged.
     if (t == 0) first_step = in_step;
     if (t > 0 && samples == 3) {
-      EXPECT_EQ(in_step, first_step - samples * image_bytes_);
+      EXPECT_EQ(in_step, first_step - first_pictures);
     }
   }
   EXPECT_GE(device_.uploaded_bytes(), 9 * total_ * 4);
@@ -175,8 +180,8 @@ TEST_P(DeviceStagingTest, HintsThatDoNotComeTrueChangeNothing) {
     StageVariables(0, total_);
     ExpectHostsStep(1, 0, 3, 8);
     ExpectHostsStep(0, 0, 3, 8);
-    // Images that are taken back, or for another batch, or of too many samples.
-    runner_->StageImages(Images(2), kMaxBatch);
+    // Pictures that are taken back, or of another batch, or half of them, or too many.
+    runner_->StagePictures(pictures_[2]);
     const int64_t performed = device_.performed();
     runner_->TakeBatchBack();
     if (std::get<1>(GetParam()) == Uploads::kWhenAwaited) {
@@ -195,12 +200,12 @@ TEST_P(DeviceStagingTest, HintsThatDoNotComeTrueChangeNothing) {
     StageVariables(0, total_);
     ExpectHostsStep(0, 2, 3, 5);
     FillImages(0, 60 + round);
-    runner_->StageImages(Images(0), 1);
+    runner_->StagePictures({pictures_[0].data, pictures_[0].bytes / 2});
     ExpectHostsStep(1, 0, 3, 9);
-    runner_->StageImages(Images(0), kMaxBatch);
-    runner_->StageImages(Images(1), kMaxBatch);
+    runner_->StagePictures(pictures_[0]);
+    runner_->StagePictures(pictures_[1]);
     ExpectHostsStep(1, 0, 3, 10);
-    runner_->StageImages(Images(0), kMaxBatch + 1);
+    runner_->StagePictures({pictures_[0].data, block_bytes_ + 1});
     ExpectHostsStep(1, 0, 3, 11);
   }
 }

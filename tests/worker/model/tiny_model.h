@@ -30,7 +30,7 @@ inline LayerSpec MakeLayer(LayerKind kind, const char* scope, const NetworkSpec&
 inline NetworkSpec MakeTinyNetwork() {
   NetworkSpec network;
   network.name = "Tiny";
-  network.input = {7, 6, 2};
+  network.input = {7, 6, 3};
   network.num_classes = 3;
   network.label_smoothing = 0.1f;
   const auto add = [&](LayerKind kind, const char* scope, int kernel, int stride, int channels,

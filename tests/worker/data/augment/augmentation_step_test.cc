@@ -48,7 +48,7 @@ struct Marked {
   }
 
   // The bright pixels' extent.
-  PixelWindow FindMark() const {
+  PixelWindow FindMark() {
     const PixelView view = image.View();
     int top = view.height, left = view.width, bottom = 0, right = 0;
     for (int y = 0; y < view.height; ++y) {
@@ -64,7 +64,7 @@ struct Marked {
     return {top, left, bottom - top, right - left};
   }
 
-  void ExpectBoxAroundMark() const {
+  void ExpectBoxAroundMark() {
     ASSERT_EQ(boxes.size(), 1u);
     const PixelWindow mark = FindMark();
     const float h = static_cast<float>(image.height());

@@ -1,0 +1,53 @@
+#include "glog/logging.h"
+
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/numbers.cuh"
+#include "kernels/cuda/pictures.h"
+
+namespace pushpull::PUSHPULL_CUDA {
+namespace {
+
+constexpr int kThreads = 256;
+// What is read of a picture's description is worth some pixels.
+constexpr int kPixelsPerThread = 4;
+
+// A row of blocks per picture; neighbouring threads make neighbouring pixels.
+template <int kChannels, typename T>
+__global__ void __launch_bounds__(kThreads)
+    PictureKernel(PictureInput input, const void* block, T* images) {
+  const PackedPicture picture = static_cast<const PackedPicture*>(block)[blockIdx.y];
+  const int pixels = input.height * input.width;
+  const int step = static_cast<int>(gridDim.x * blockDim.x);
+  T* const image = images + int64_t{blockIdx.y} * pixels * kChannels;
+  for (int pixel = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x); pixel < pixels;
+       pixel += step) {
+    float values[kChannels];
+    SamplePicture<kChannels>(input, picture, block, pixel / input.width, pixel % input.width,
+                             values);
+#pragma unroll
+    for (int c = 0; c < kChannels; ++c) {
+      image[int64_t{pixel} * kChannels + c] = FromFloat<T>(values[c]);
+    }
+  }
+}
+
+}  // namespace
+
+template <typename T>
+void SamplePictures(Queue* queue, const PictureInput& input, int64_t samples, const void* block,
+                    T* images) {
+  CHECK(input.channels == 1 || input.channels == 3) << input.channels;
+  CHECK_LE(samples, 65535);  // rows of a grid
+  const int64_t per_block = int64_t{kThreads} * kPixelsPerThread;
+  const int64_t pixels = int64_t{1} * input.height * input.width;
+  const dim3 grid(static_cast<unsigned>((pixels + per_block - 1) / per_block),
+                  static_cast<unsigned>(samples));
+  Launch(queue, "SamplePictures", {grid, kThreads},
+         input.channels == 3 ? PictureKernel<3, T> : PictureKernel<1, T>, input, block, images);
+}
+
+template void SamplePictures<float>(Queue*, const PictureInput&, int64_t, const void*, float*);
+template void SamplePictures<Bfloat16>(Queue*, const PictureInput&, int64_t, const void*,
+                                       Bfloat16*);
+
+}  // namespace pushpull::PUSHPULL_CUDA

@@ -1,0 +1,20 @@
+// Packed pictures into a network's input: the launcher.
+#ifndef PUSHPULL_KERNELS_CUDA_PICTURES_H_
+#define PUSHPULL_KERNELS_CUDA_PICTURES_H_
+
+#include <cstdint>
+
+#include "kernels/cuda/queue.h"
+#include "kernels/packed_picture.h"
+
+namespace pushpull::PUSHPULL_CUDA {
+
+// images[samples, input.height, input.width, input.channels]. T is float or Bfloat16. CHECKs 1 or 3
+// channels, and at most 65,535 samples.
+template <typename T>
+void SamplePictures(Queue* queue, const PictureInput& input, int64_t samples, const void* block,
+                    T* images);
+
+}  // namespace pushpull::PUSHPULL_CUDA
+
+#endif  // PUSHPULL_KERNELS_CUDA_PICTURES_H_
