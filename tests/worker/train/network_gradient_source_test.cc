@@ -117,10 +117,11 @@ TEST_P(NetworkGradientSourceTest, ContributionsAreTheSameWhetherToldOfOrNot) {
   }
 }
 
-TEST_P(NetworkGradientSourceTest, NextImagesAreOnTheirWayBeforeTheyAreAskedFor) {
+TEST_P(NetworkGradientSourceTest, NextPicturesAreOnTheirWayBeforeTheyAreAskedFor) {
   InitializeVariables(layout_, 1, Weights(0));
   const int64_t weights_bytes = layout_.total_elements() * 4;
-  const int64_t images_bytes = 2 * 32 * 32;  // slot 0 has two of the five pictures
+  // Slot 0 has two of the five pictures, which are in colour.
+  const int64_t block_bytes = PictureHeaderBytes(2) + 2 * 32 * 32 * 3;
   int steps_staged = 0;
   bool was_staged = false;
   int64_t copied_first = 0;  // without anything staged
@@ -132,10 +133,10 @@ TEST_P(NetworkGradientSourceTest, NextImagesAreOnTheirWayBeforeTheyAreAskedFor) 
     ExpectSameContribution(position, 0, 0);
     const int64_t copied_now = devices_[0].copied_bytes() - copied;
     if (position == 0) copied_first = copied_now;
-    EXPECT_EQ(copied_now, was_staged ? copied_first - images_bytes : copied_first);
+    EXPECT_EQ(copied_now, was_staged ? copied_first - block_bytes : copied_first);
     // Where the next batch had been made by then.
     const int64_t beyond = devices_[0].uploaded_bytes() - uploaded - weights_bytes;
-    EXPECT_TRUE(beyond == 0 || beyond == images_bytes) << beyond;
+    EXPECT_TRUE(beyond == 0 || beyond == block_bytes) << beyond;
     was_staged = beyond > 0;
     steps_staged += was_staged;
     absl::SleepFor(absl::Milliseconds(20));
