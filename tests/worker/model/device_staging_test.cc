@@ -205,7 +205,9 @@ TEST_P(DeviceStagingTest, HintsThatDoNotComeTrueChangeNothing) {
     runner_->StagePictures(pictures_[0]);
     runner_->StagePictures(pictures_[1]);
     ExpectHostsStep(1, 0, 3, 10);
+    const int64_t uploaded = device_.uploaded_bytes();
     runner_->StagePictures({pictures_[0].data, block_bytes_ + 1});
+    EXPECT_EQ(device_.uploaded_bytes(), uploaded);
     ExpectHostsStep(1, 0, 3, 11);
   }
 }
