@@ -66,17 +66,18 @@ PUSHPULL_HOST_DEVICE inline void ReadEditedPixel(const PackedPicture& picture,
                                                  const uint8_t* pixels, int32_t y, int32_t x,
                                                  float out[kChannels]) {
   const PixelMap& map = picture.map;
+  const bool is_grey = picture.channels == 1;
   float stored[3];
   if (y >= map.shown_begin.y && y < map.shown_end.y && x >= map.shown_begin.x &&
       x < map.shown_end.x) {
     const int64_t row = map.origin.y + y * map.down.y + x * map.right.y;
     const int64_t column = map.origin.x + y * map.down.x + x * map.right.x;
     const uint8_t* const at = pixels + (row * picture.width + column) * picture.channels;
-    for (int c = 0; c < 3; ++c) stored[c] = static_cast<float>(at[c < picture.channels ? c : 0]);
+    for (int c = 0; c < 3; ++c) stored[c] = static_cast<float>(is_grey ? at[0] : at[c]);
   } else {
-    for (int c = 0; c < 3; ++c) stored[c] = map.colour[c < picture.channels ? c : 0];
+    for (int c = 0; c < 3; ++c) stored[c] = is_grey ? map.colour[0] : map.colour[c];
   }
-  if (kChannels == 1 && picture.channels == 3) {
+  if (kChannels == 1 && !is_grey) {
     out[0] = GreyOf(stored[0], stored[1], stored[2]);
   } else {
     for (int c = 0; c < kChannels; ++c) out[c] = stored[c];
