@@ -40,7 +40,8 @@ ShardAggregator::ShardAggregator(ShardOptions options, ProtocolRules rules)
     : options_(std::move(options)),
       rules_(rules),
       held_versions_(options_.held_versions),
-      staging_(static_cast<int>(options_.chunk_elements.size()), rules) {}
+      staging_(static_cast<int>(options_.chunk_elements.size()), rules),
+      expected_(options_.sync, options_.tasks) {}
 
 ShardActions ShardAggregator::Handle(const ShardEvent& event) {
   actions_.clear();
@@ -137,7 +138,7 @@ absl::Status ShardAggregator::PushChunk(const ps::PushChunk& header, const Paylo
   PP_RETURN_IF_ERROR(verdict);
   switch (staging_.Add(key.slot(), IdOf(key), header.chunk(), header.crc32c(), payload)) {
     case Staging::Added::kNew:
-      ApplyAhead(header.chunk());
+      ApplyAhead(key, header.chunk());
       return absl::OkStatus();
     case Staging::Added::kDuplicate:
     case Staging::Added::kOutdated:

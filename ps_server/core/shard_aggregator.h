@@ -20,6 +20,7 @@
 #include "common/payload.h"
 #include "common/sharding.h"
 #include "protos/parameter_server.pb.h"
+#include "ps_server/core/expected_contributions.h"
 #include "ps_server/core/protocol_rules.h"
 #include "ps_server/core/shard_events.h"
 #include "ps_server/core/staging.h"
@@ -114,8 +115,9 @@ class ShardAggregator {
   bool IsCapturing() const { return capture_.has_value() && !capture_->captured; }
   // A snapshot still reads the buffer that version `step` takes.
   bool HeldForCapture(uint64_t step) const;
-  // This chunk of the next step has come: orders it to be made if it was the last one missing.
-  void ApplyAhead(uint32_t chunk);
+  // A chunk of a contribution to come has come: orders it to be made if it was the last one missing
+  // of what the next version will probably be made of.
+  void ApplyAhead(const ps::PushKey& key, uint32_t chunk);
   // What is staged of the contributions named. INTERNAL: some of it is not there.
   absl::StatusOr<std::vector<StagedContribution>> Collect(const ps::ApplyRequest& request) const;
   std::map<uint32_t, ps::PushMark> MarksAfter(const ps::ApplyRequest& request) const;
@@ -140,9 +142,7 @@ class ShardAggregator {
   std::vector<WaitingPull> pulls_;
 
   StoreTask store_task_ = StoreTask::kNone;
-  // Sync, without clipping: slots and samples of the step applied last, which the next one will
-  // probably have too. Empty: nothing is made ahead.
-  std::vector<ps::Contribution> expected_;
+  ExpectedContributions expected_;
   ShardActions ahead_;
   uint64_t measuring_step_ = 0;
   std::vector<CallId> norm_callers_;

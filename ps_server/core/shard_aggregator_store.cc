@@ -1,6 +1,5 @@
 // The half of ShardAggregator that obeys the coordinator and drives the store.
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -73,7 +72,7 @@ void ShardAggregator::BeginEpoch(uint64_t epoch) {
   }
   apply_waits_ = false;
   staging_.Reset();
-  expected_.clear();
+  expected_.Forget();
   ahead_.clear();
 }
 
@@ -96,18 +95,18 @@ bool ShardAggregator::HeldForCapture(uint64_t step) const {
   return IsCapturing() && rules_.hold_apply_for_capture && step >= capture_->request.step() + 2;
 }
 
-void ShardAggregator::ApplyAhead(uint32_t chunk) {
-  // While the store is at work nothing new is staged for the next step: this one is decided, or the
-  // shard is not restored.
+void ShardAggregator::ApplyAhead(const ps::PushKey& key, uint32_t chunk) {
+  // Of a synchronous step nothing new is staged while the store is at work: the step is decided, or
+  // the shard is not restored.
   const uint64_t step = version_ + 1;
-  if (expected_.empty() || HeldForCapture(step)) return;
+  if (store_task_ != StoreTask::kNone || apply_waits_ || HeldForCapture(step)) return;
   shard_action::StoreApplyAhead order{step, chunk, {}};
-  for (const ps::Contribution& contribution : expected_) {
-    std::optional<Payload> payload = staging_.ChunkOf(contribution.slot(), step, chunk);
+  for (const auto& [slot, samples] : expected_.AfterChunkOf(key.slot())) {
+    std::optional<Payload> payload = staging_.ChunkOf(slot, key.step(), chunk);
     if (!payload.has_value()) return;
-    order.contributions.push_back(
-        {contribution.slot(), contribution.samples(), *std::move(payload)});
+    order.contributions.push_back({slot, samples, *std::move(payload)});
   }
+  if (order.contributions.empty()) return;
   held_versions_ = {version_};
   ahead_.push_back(std::move(order));
 }
@@ -285,12 +284,7 @@ void ShardAggregator::On(const shard_event::StoreApplied& event) {
     if (!options_.sync) marks_ = MarksAfter(apply_);
     version_ = apply_.step();
     held_versions_ = {version_ - 1, version_};
-    expected_.clear();
-    if (options_.sync && apply_.variable_squared_norms().empty()) {
-      std::copy_if(apply_.contributions().begin(), apply_.contributions().end(),
-                   std::back_inserter(expected_),
-                   [](const ps::Contribution& c) { return c.samples() > 0; });
-    }
+    expected_.NoteApplied(apply_);
   }
   // A restore that came meanwhile has answered the callers already.
   for (const CallId call : std::exchange(apply_callers_, {})) {

@@ -502,16 +502,89 @@ TEST_F(ShardAggregatorAheadTest, NeverWithoutAStepBefore) {
   EXPECT_TRUE(AfterChunk(5).empty());
 }
 
-TEST_F(ShardAggregatorAheadTest, NeverAsynchronously) {
-  MakeShard(/*sync=*/false, /*tasks=*/1);
-  Restored(2, 4);
-  PushAll(1, 0, 10);
-  Apply(ApplyRequest(5, {{0, 10}}));
-  shard_->Handle(shard_event::StoreApplied{absl::OkStatus()});
-  for (uint64_t number : {2, 6}) {
-    EXPECT_TRUE(Push(Header(number, 0, 10, 1)).ok());
-    EXPECT_TRUE(shard_->TakeAhead().empty());
+// One task; both slots' first contributions are versions 5 and 6.
+class ShardAggregatorAsyncAheadTest : public ShardAggregatorTest {
+ protected:
+  ShardAggregatorAsyncAheadTest() { MakeAsyncShard(/*tasks=*/1); }
+
+  void MakeAsyncShard(uint32_t tasks) {
+    MakeShard(/*sync=*/false, tasks);
+    Restored(2, 4);
+    MakeVersion(5, 0, 1);
+    MakeVersion(6, 1, 1);
   }
+  ps::ApplyRequest Request(uint64_t version, uint32_t slot, uint64_t sequence) {
+    ps::ApplyRequest request = ApplyRequest(version, {{slot, 10 + slot}});
+    request.mutable_contributions(0)->set_sequence(sequence);
+    return request;
+  }
+  void MakeVersion(uint64_t version, uint32_t slot, uint64_t sequence) {
+    PushAll(sequence, slot, 10 + slot);
+    shard_->TakeAhead();
+    EXPECT_EQ(Only<shard_action::StoreApply>(Apply(Request(version, slot, sequence))).step,
+              version);
+    shard_->Handle(shard_event::StoreApplied{absl::OkStatus()});
+  }
+  ShardActions AfterChunk(uint32_t slot, uint64_t sequence, uint32_t chunk) {
+    EXPECT_TRUE(Push(Header(sequence, slot, 10 + slot, chunk)).ok());
+    return shard_->TakeAhead();
+  }
+};
+
+TEST_F(ShardAggregatorAsyncAheadTest, AChunkIsMadeWhenItComes) {
+  const auto order = Only<shard_action::StoreApplyAhead>(AfterChunk(1, 2, 1));
+  EXPECT_EQ(order.step, 7u);
+  EXPECT_EQ(order.chunk, 1u);
+  ASSERT_EQ(order.contributions.size(), 1u);
+  EXPECT_EQ(order.contributions[0].slot, 1u);
+  EXPECT_EQ(order.contributions[0].payload.size_bytes, 4u);
+  EXPECT_EQ(shard_->State().versions_size(), 1);
+  EXPECT_TRUE(AfterChunk(1, 2, 1).empty()) << "made twice";
+  EXPECT_EQ(AfterChunk(1, 2, 0).size(), 1u);
+  MakeVersion(7, 1, 2);
+}
+
+TEST_F(ShardAggregatorAsyncAheadTest, OfTheSlotThatComesFirst) {
+  EXPECT_EQ(AfterChunk(1, 2, 0).size(), 1u);
+  EXPECT_TRUE(AfterChunk(0, 2, 0).empty());
+  // The other one is whole first: what has been made is made again, and the guess is new.
+  MakeVersion(7, 0, 2);
+  EXPECT_EQ(Only<shard_action::StoreApplyAhead>(AfterChunk(1, 2, 1)).step, 8u);
+  EXPECT_TRUE(AfterChunk(0, 3, 0).empty());
+}
+
+TEST_F(ShardAggregatorAsyncAheadTest, NotWhileTheStoreApplies) {
+  PushAll(2, 0, 10);
+  shard_->TakeAhead();
+  Apply(Request(7, 0, 2));
+  EXPECT_TRUE(AfterChunk(1, 2, 0).empty());
+  shard_->Handle(shard_event::StoreApplied{absl::OkStatus()});
+  EXPECT_EQ(Only<shard_action::StoreApplyAhead>(AfterChunk(1, 2, 1)).step, 8u);
+}
+
+TEST_F(ShardAggregatorAsyncAheadTest, WaitsForASnapshotOfTheBufferItWouldTake) {
+  Only<shard_action::StoreSnapshot>(Snapshot(5));
+  EXPECT_TRUE(AfterChunk(0, 2, 0).empty());
+  shard_->Handle(shard_event::StoreCaptured{});
+  EXPECT_EQ(AfterChunk(0, 2, 1).size(), 1u);
+}
+
+TEST_F(ShardAggregatorAsyncAheadTest, NotWithSeveralTasks) {
+  MakeAsyncShard(/*tasks=*/2);
+  EXPECT_TRUE(AfterChunk(0, 2, 0).empty());
+}
+
+TEST_F(ShardAggregatorAsyncAheadTest, NotBeforeTheSlotHasBeenApplied) {
+  EXPECT_TRUE(AfterChunk(2, 1, 0).empty());
+  EXPECT_EQ(AfterChunk(1, 2, 0).size(), 1u) << "the unknown slot stands in the way";
+}
+
+TEST_F(ShardAggregatorAsyncAheadTest, NotAfterANewEpoch) {
+  Restored(3, 6);
+  ps::PushChunk header = Header(2, 0, 10, 1);
+  header.mutable_key()->set_epoch(3);
+  EXPECT_TRUE(Push(header).ok());
+  EXPECT_TRUE(shard_->TakeAhead().empty());
 }
 
 }  // namespace

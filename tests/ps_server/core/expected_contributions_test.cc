@@ -1,0 +1,80 @@
+#include "ps_server/core/expected_contributions.h"
+
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace pushpull {
+namespace {
+
+using SlotSamples = std::vector<std::pair<uint32_t, uint64_t>>;
+
+ps::ApplyRequest Applied(const SlotSamples& contributions, bool clipped = false) {
+  ps::ApplyRequest request;
+  for (const auto& [slot, samples] : contributions) {
+    ps::Contribution* const contribution = request.add_contributions();
+    contribution->set_slot(slot);
+    contribution->set_samples(samples);
+  }
+  if (clipped) request.add_variable_squared_norms(1.0);
+  return request;
+}
+
+SlotSamples After(ExpectedContributions* expected, uint32_t slot) {
+  SlotSamples result;
+  for (const auto& [other, samples] : expected->AfterChunkOf(slot)) {
+    result.emplace_back(other, samples);
+  }
+  return result;
+}
+
+const SlotSamples kNothing;
+
+TEST(ExpectedContributionsTest, SynchronousStepsAreMadeOfWhatTheLastOneWas) {
+  ExpectedContributions expected(/*sync=*/true, /*tasks=*/3);
+  EXPECT_EQ(After(&expected, 0), kNothing);
+  expected.NoteApplied(Applied({{0, 4}, {2, 5}, {3, 0}}));  // slot 3's was void
+  for (const uint32_t slot : {0, 2, 7}) {
+    EXPECT_EQ(After(&expected, slot), (SlotSamples{{0, 4}, {2, 5}}));
+  }
+  expected.NoteApplied(Applied({{1, 6}}));
+  EXPECT_EQ(After(&expected, 1), (SlotSamples{{1, 6}}));
+  expected.Forget();
+  EXPECT_EQ(After(&expected, 1), kNothing);
+}
+
+TEST(ExpectedContributionsTest, AsynchronousVersionsAreMadeOfWhatComesFirst) {
+  ExpectedContributions expected(/*sync=*/false, /*tasks=*/1);
+  EXPECT_EQ(After(&expected, 0), kNothing);
+  expected.NoteApplied(Applied({{0, 4}}));
+  expected.NoteApplied(Applied({{1, 5}}));
+  EXPECT_EQ(After(&expected, 2), kNothing);  // unknown, and stands in nobody's way
+  EXPECT_EQ(After(&expected, 1), (SlotSamples{{1, 5}}));
+  EXPECT_EQ(After(&expected, 0), kNothing);
+  EXPECT_EQ(After(&expected, 1), (SlotSamples{{1, 5}}));
+  expected.NoteApplied(Applied({{1, 6}}));
+  EXPECT_EQ(After(&expected, 0), (SlotSamples{{0, 4}}));
+  expected.NoteApplied(Applied({{0, 0}}));  // void: it weighs what it did before
+  EXPECT_EQ(After(&expected, 0), (SlotSamples{{0, 4}}));
+  expected.Forget();
+  EXPECT_EQ(After(&expected, 0), kNothing);
+}
+
+TEST(ExpectedContributionsTest, NothingAsynchronouslyWithSeveralTasks) {
+  ExpectedContributions expected(/*sync=*/false, /*tasks=*/2);
+  expected.NoteApplied(Applied({{0, 4}}));
+  EXPECT_EQ(After(&expected, 0), kNothing);
+}
+
+TEST(ExpectedContributionsTest, NothingWhereGradientsAreClipped) {
+  for (const bool sync : {false, true}) {
+    ExpectedContributions expected(sync, /*tasks=*/1);
+    expected.NoteApplied(Applied({{0, 4}}));
+    expected.NoteApplied(Applied({{0, 4}}, /*clipped=*/true));
+    EXPECT_EQ(After(&expected, 0), kNothing);
+  }
+}
+
+}  // namespace
+}  // namespace pushpull
