@@ -554,12 +554,12 @@ TEST_F(ShardAggregatorAsyncAheadTest, OfTheSlotThatComesFirst) {
 }
 
 TEST_F(ShardAggregatorAsyncAheadTest, NotWhileTheStoreApplies) {
+  EXPECT_EQ(AfterChunk(1, 2, 0).size(), 1u);
   PushAll(2, 0, 10);
-  shard_->TakeAhead();
   Apply(Request(7, 0, 2));
-  EXPECT_TRUE(AfterChunk(1, 2, 0).empty());
+  EXPECT_TRUE(AfterChunk(1, 2, 1).empty());
   shard_->Handle(shard_event::StoreApplied{absl::OkStatus()});
-  EXPECT_EQ(Only<shard_action::StoreApplyAhead>(AfterChunk(1, 2, 1)).step, 8u);
+  EXPECT_EQ(Only<shard_action::StoreApplyAhead>(AfterChunk(1, 3, 1)).step, 8u);
 }
 
 TEST_F(ShardAggregatorAsyncAheadTest, WaitsForASnapshotOfTheBufferItWouldTake) {
