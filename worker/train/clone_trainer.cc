@@ -18,6 +18,9 @@ constexpr absl::Duration kPushTimeout = absl::Seconds(60);
 // A long poll is cut into pieces, so that a slot granted meanwhile is taken up and the supervisor
 // hears soon for whom the step waits.
 constexpr absl::Duration kPollTimeout = absl::Milliseconds(500);
+// Of a version that is asked for before the push that makes it has been answered: an answer that is
+// an error waits for the end of it.
+constexpr absl::Duration kEarlyPollTimeout = absl::Milliseconds(20);
 constexpr absl::Duration kRateWindow = absl::Seconds(3);
 // Of a clone whose slots others have, in asynchronous mode.
 constexpr absl::Duration kNoSlotPoll = absl::Milliseconds(100);
@@ -198,22 +201,22 @@ std::optional<CloneTrainer::Upcoming> CloneTrainer::NextAfter(uint64_t version) 
   return std::nullopt;
 }
 
-absl::Status CloneTrainer::PullInto(uint64_t version, bool exact, Phase until,
-                                    const std::optional<Upcoming>& next) {
-  const PhaseSubject subject{.step = version, .version = version};
-  phase_.Enter(until, subject);
+absl::Status CloneTrainer::PullInto(const PullPlan& plan) {
+  const PhaseSubject subject{.step = plan.version, .version = plan.version};
+  phase_.Enter(plan.until, subject);
   const absl::Span<float> incoming(incoming_.get(), layout_->total_elements());
-  PP_ASSIGN_OR_RETURN(
-      const uint64_t pulled,
-      session_->Pull(version, exact, kPollTimeout, incoming, [&](int64_t first, int64_t end) {
-        if (end > 0) {
-          source_->StageWeights(incoming, first, end);
-          return;
-        }
-        phase_.Enter(Phase::kPull, subject);
-        if (!next.has_value()) return;
-        source_->StageCompute(next->position, next->slot, incoming);
-      }));
+  PP_ASSIGN_OR_RETURN(const uint64_t pulled,
+                      session_->Pull(plan.version, plan.exact, plan.poll, incoming,
+                                     [&](int64_t first, int64_t end) {
+                                       if (end > 0) {
+                                         source_->StageWeights(incoming, first, end);
+                                         return;
+                                       }
+                                       phase_.Enter(Phase::kPull, subject);
+                                       if (!plan.next.has_value()) return;
+                                       source_->StageCompute(plan.next->position, plan.next->slot,
+                                                             incoming);
+                                     }));
   weights_.swap(incoming_);
   held_version_ = pulled;
   holds_weights_ = true;
@@ -221,20 +224,38 @@ absl::Status CloneTrainer::PullInto(uint64_t version, bool exact, Phase until,
   return absl::OkStatus();
 }
 
+absl::Status CloneTrainer::PullMade(uint64_t step, absl::Duration poll) {
+  return PullInto({.version = step,
+                   .exact = true,
+                   .poll = poll,
+                   .until = Phase::kWait,
+                   .next = NextAfter(step)});
+}
+
 absl::Status CloneTrainer::RunSyncStep() {
-  if (!holds_weights_)
-    PP_RETURN_IF_ERROR(PullInto(session_->version(), /*exact=*/true, Phase::kPull, std::nullopt));
+  if (!holds_weights_) {
+    PP_RETURN_IF_ERROR(PullInto({.version = session_->version(), .poll = kPollTimeout}));
+  }
   if (AllApplied()) return absl::OkStatus();
   const uint64_t step = held_version_ + 1;
+  std::vector<ps::SlotGrant> open;
   for (const ps::SlotGrant& grant : session_->grants()) {
     const bool done = std::any_of(contributed_.begin(), contributed_.end(),
                                   [&](const auto& other) { return SameGrant(other, grant); });
-    if (done || grant.from_step() > step) continue;
-    PP_RETURN_IF_ERROR(
-        Contribute(grant, session_->MakeKey(step, grant, held_version_), held_version_));
-    contributed_.push_back(grant);
+    if (!done && grant.from_step() <= step) open.push_back(grant);
   }
-  const absl::Status pulled = PullInto(step, /*exact=*/true, Phase::kWait, NextAfter(step));
+  for (size_t i = 0; i < open.size(); ++i) {
+    // After the last one the version may be there before its answer is.
+    const auto meanwhile = [&] {
+      const bool decides = i + 1 == open.size() && session_->shards().size() == 1;
+      if (decides) PullMade(step, kEarlyPollTimeout).IgnoreError();  // it is pulled below, then
+    };
+    PP_RETURN_IF_ERROR(
+        Contribute(open[i], session_->MakeKey(step, open[i], step - 1), step - 1, meanwhile));
+    if (held_version_ == step) return absl::OkStatus();
+    contributed_.push_back(open[i]);
+  }
+  const absl::Status pulled = PullMade(step, kPollTimeout);
   if (absl::IsDeadlineExceeded(pulled)) {
     ReportWaiting();
     return session_->CheckContact();
@@ -247,12 +268,14 @@ absl::Status CloneTrainer::RunAsyncStep() {
   for (AsyncSlot& slot : async_slots_) {
     if (AllApplied() || stop_.load()) return absl::OkStatus();
     // Anything at least as new as the last push of our own.
-    PP_RETURN_IF_ERROR(PullInto(held_version_ * holds_weights_, /*exact=*/false, Phase::kPull,
-                                Upcoming{slot.position, slot.grant.slot()}));
+    PP_RETURN_IF_ERROR(PullInto({.version = held_version_ * holds_weights_,
+                                 .exact = false,
+                                 .poll = kPollTimeout,
+                                 .next = Upcoming{slot.position, slot.grant.slot()}}));
     if (AllApplied()) return absl::OkStatus();
     // A number is used once, whatever becomes of the push: the shards hold bytes under it.
     const ps::PushKey key = session_->MakeKey(++slot.sequence, slot.grant, held_version_);
-    PP_RETURN_IF_ERROR(Contribute(slot.grant, key, slot.position));
+    PP_RETURN_IF_ERROR(Contribute(slot.grant, key, slot.position, [] {}));
     ++slot.position;
   }
   if (async_slots_.empty()) {
@@ -276,7 +299,7 @@ absl::Status CloneTrainer::AwaitOpenStep(absl::FunctionRef<absl::Status()> call)
 }
 
 absl::Status CloneTrainer::Contribute(const ps::SlotGrant& grant, const ps::PushKey& key,
-                                      uint64_t position) {
+                                      uint64_t position, absl::FunctionRef<void()> meanwhile) {
   const PhaseSubject subject{
       .step = key.step(), .slot = grant.slot(), .version = key.base_version()};
   phase_.Enter(Phase::kInput, subject);
@@ -300,7 +323,9 @@ absl::Status CloneTrainer::Contribute(const ps::SlotGrant& grant, const ps::Push
   info.set_samples(result->samples);
   for (const ps::Metric& metric : result->metrics) *info.add_metrics() = metric;
   phase_.Enter(Phase::kPush, subject);
-  const absl::StatusOr<ps::PushReply> reply = FinishPush(info);
+  pusher_->Commit(info);
+  meanwhile();
+  const absl::StatusOr<ps::PushReply> reply = AwaitPush(info);
   if (GetErrorDetail(reply.status()).kind() == ps::ErrorDetail::NON_FINITE) {
     return CommitVoid(key, /*loss_is_finite=*/true, reply.status().message());
   }
@@ -312,16 +337,16 @@ absl::Status CloneTrainer::Contribute(const ps::SlotGrant& grant, const ps::Push
     staleness = committed.staleness();
   }
   NoteImages(result->samples);
-  Report(*result, staleness);
+  Report(*result, sync_ ? key.step() : session_->version(), staleness);
   return absl::OkStatus();
 }
 
-absl::StatusOr<ps::PushReply> CloneTrainer::FinishPush(const ps::CommitInfo& info) {
+absl::StatusOr<ps::PushReply> CloneTrainer::AwaitPush(const ps::CommitInfo& info) {
   absl::StatusOr<ps::PushReply> reply;
   bool first = true;
   PP_RETURN_IF_ERROR(AwaitOpenStep([&] {
     return session_->Retry("the parameter server", [&] {
-      reply = std::exchange(first, false) ? pusher_->Finish(info) : pusher_->Repeat(info);
+      reply = std::exchange(first, false) ? pusher_->Await() : pusher_->Repeat(info);
       return reply.status();
     });
   }));
@@ -361,8 +386,8 @@ void CloneTrainer::NoteImages(uint64_t samples) {
   rate_start_ = clock_->Now();
 }
 
-void CloneTrainer::Report(const GradientResult& result, uint64_t staleness) {
-  last_report_.step = sync_ ? held_version_ + 1 : session_->version();
+void CloneTrainer::Report(const GradientResult& result, uint64_t step, uint64_t staleness) {
+  last_report_.step = step;
   last_report_.num_steps = num_steps_;
   last_report_.loss = result.loss;
   for (const ps::Metric& metric : result.metrics) {

@@ -77,9 +77,12 @@ class CloneTrainer {
   absl::Status RunAsyncStep();
   // Async: the slots as last heard; an evicted clone's may have come.
   void TakeAsyncSlots();
-  // Computes, pushes and commits one contribution.
-  absl::Status Contribute(const ps::SlotGrant& grant, const ps::PushKey& key, uint64_t position);
-  absl::StatusOr<ps::PushReply> FinishPush(const ps::CommitInfo& info);
+  // Computes, pushes and commits one contribution. `meanwhile` is called once all of it is with the
+  // sender, before the server's answer.
+  absl::Status Contribute(const ps::SlotGrant& grant, const ps::PushKey& key, uint64_t position,
+                          absl::FunctionRef<void()> meanwhile);
+  // The answer, after as many attempts as it takes.
+  absl::StatusOr<ps::PushReply> AwaitPush(const ps::CommitInfo& info);
   absl::StatusOr<ps::CommitReply> Commit(const ps::PushKey& key, const ps::CommitInfo& info);
   // `refusal`: of the server, if it was that which found something.
   absl::Status CommitVoid(const ps::PushKey& key, bool loss_is_finite, absl::string_view refusal);
@@ -88,10 +91,17 @@ class CloneTrainer {
     uint64_t position = 0;
     uint32_t slot = 0;
   };
-  // Brings weights_ to version (exactly, or at least). DEADLINE_EXCEEDED: not there yet. `until`:
-  // the phase before the first bytes arrive. `next` is computed at these weights, probably.
-  absl::Status PullInto(uint64_t version, bool exact, Phase until,
-                        const std::optional<Upcoming>& next);
+  struct PullPlan {
+    uint64_t version = 0;
+    bool exact = true;  // false: at least that
+    absl::Duration poll;
+    Phase until = Phase::kPull;    // before the first bytes arrive
+    std::optional<Upcoming> next;  // is probably computed at these weights
+  };
+  // Brings weights_ to a version. DEADLINE_EXCEEDED: not there yet.
+  absl::Status PullInto(const PullPlan& plan);
+  // Sync: the version that `step` makes.
+  absl::Status PullMade(uint64_t step, absl::Duration poll);
   // Sync: of the step after `version`; none if that is the last.
   std::optional<Upcoming> NextAfter(uint64_t version) const;
   // Repeats what the coordinator refuses because it has not yet heard of the step before.
@@ -108,7 +118,7 @@ class CloneTrainer {
   void StopHeartbeat();
   void RunHeartbeat();
   void NoteImages(uint64_t samples);
-  void Report(const GradientResult& result, uint64_t staleness);
+  void Report(const GradientResult& result, uint64_t step, uint64_t staleness);
   void ReportWaiting();
 
   PsSession* const session_;

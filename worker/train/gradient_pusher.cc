@@ -52,13 +52,10 @@ void GradientPusher::Advance(int64_t first_final) {
   job_.first_final = first_final;
 }
 
-absl::StatusOr<ps::PushReply> GradientPusher::Finish(const ps::CommitInfo& commit) {
-  {
-    absl::MutexLock lock(&mutex_);
-    job_.first_final = 0;
-    job_.commit = commit;
-  }
-  return WaitForResult();
+void GradientPusher::Commit(const ps::CommitInfo& commit) {
+  absl::MutexLock lock(&mutex_);
+  job_.first_final = 0;
+  job_.commit = commit;
 }
 
 absl::StatusOr<ps::PushReply> GradientPusher::Repeat(const ps::CommitInfo& commit) {
@@ -69,7 +66,7 @@ absl::StatusOr<ps::PushReply> GradientPusher::Repeat(const ps::CommitInfo& commi
     job_.commit = commit;
     sending_ = true;
   }
-  return WaitForResult();
+  return Await();
 }
 
 void GradientPusher::Abandon() {
@@ -77,10 +74,10 @@ void GradientPusher::Abandon() {
     absl::MutexLock lock(&mutex_);
     job_.abandoned = true;
   }
-  WaitForResult().IgnoreError();
+  Await().IgnoreError();
 }
 
-absl::StatusOr<ps::PushReply> GradientPusher::WaitForResult() {
+absl::StatusOr<ps::PushReply> GradientPusher::Await() {
   absl::MutexLock lock(&mutex_);
   const auto idle = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !sending_; };
   mutex_.Await(absl::Condition(&idle));

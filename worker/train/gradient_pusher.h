@@ -30,8 +30,8 @@ struct GradientPusherOptions {
                             // last answer
 };
 
-// One contribution at a time: Start, Advance (any number), then Finish or Abandon. Those are called
-// by the compute thread; the object's own thread sends.
+// One contribution at a time: Start, Advance (any number), then Commit and Await, or Abandon. Those
+// are called by the compute thread; the object's own thread sends.
 class GradientPusher {
  public:
   // shards[i] is the client of shard i; they must outlive the object.
@@ -50,12 +50,13 @@ class GradientPusher {
   // Elements [first_final, end) of the gradient will not change any more. Never blocks.
   void Advance(int64_t first_final);
 
-  // The whole gradient is final. Blocks until every shard has answered (at most rpc_timeout after
-  // the start of the last stream) and returns the reply of shard 0, or the first error. The
-  // gradient is free after it.
-  absl::StatusOr<ps::PushReply> Finish(const ps::CommitInfo& commit);
+  // The whole gradient is final. Never blocks.
+  void Commit(const ps::CommitInfo& commit);
+  // Blocks until every shard has answered (at most rpc_timeout after the start of the last stream)
+  // and returns the reply of shard 0, or the first error. The gradient is free after it.
+  absl::StatusOr<ps::PushReply> Await();
 
-  // Sends the same contribution again from the start, after an error of Finish that says that
+  // Sends the same contribution again from the start, after an error of Await that says that
   // nothing is known (UNAVAILABLE, DEADLINE_EXCEEDED). The servers ignore what they already have.
   absl::StatusOr<ps::PushReply> Repeat(const ps::CommitInfo& commit);
 
@@ -82,7 +83,6 @@ class GradientPusher {
   Payload Encoded(const std::shared_ptr<const float>& gradient, const ElementRange& range);
   bool WaitForElements(int64_t first) ABSL_LOCKS_EXCLUDED(mutex_);
   std::optional<ps::CommitInfo> WaitForCommit() ABSL_LOCKS_EXCLUDED(mutex_);
-  absl::StatusOr<ps::PushReply> WaitForResult() ABSL_LOCKS_EXCLUDED(mutex_);
 
   const std::vector<PsClient*> shards_;
   const Sharding sharding_;

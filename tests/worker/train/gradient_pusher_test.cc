@@ -142,6 +142,10 @@ struct Fixture {
     pusher = std::make_unique<GradientPusher>(
         shards, sharding, &clock, GradientPusherOptions{absl::Seconds(10), encoding, nullptr});
   }
+  absl::StatusOr<ps::PushReply> Finish() {
+    pusher->Commit(ps::CommitInfo());
+    return pusher->Await();
+  }
   void ExpectWholeGradientFromItsEnd(bool commit_with_chunks) {
     const std::vector<SentChunk> sent = recorder.chunks();
     size_t next = 0;
@@ -169,7 +173,7 @@ TEST(GradientPusherTest, SendsFromTheEndAndTheCommitLast) {
     for (int tasks : {1, 3}) {
       Fixture fixture(tasks);
       fixture.pusher->Start(ps::PushKey(), fixture.gradient, commit_with_chunks);
-      const auto reply = fixture.pusher->Finish(ps::CommitInfo());
+      const auto reply = fixture.Finish();
       ASSERT_TRUE(reply.ok()) << reply.status();
       EXPECT_EQ(reply->version(), 0) << "shard 0 has the last word";
       fixture.ExpectWholeGradientFromItsEnd(commit_with_chunks);
@@ -191,7 +195,7 @@ TEST(GradientPusherTest, SendsWhatIsFinalAndNoMore) {
   fixture.pusher->Advance(0);
   fixture.recorder.AwaitChunks(last);
   EXPECT_EQ(fixture.recorder.chunks().back().chunk, 1);
-  ASSERT_TRUE(fixture.pusher->Finish(ps::CommitInfo()).ok());
+  ASSERT_TRUE(fixture.Finish().ok());
   fixture.ExpectWholeGradientFromItsEnd(true);
 }
 
@@ -203,7 +207,7 @@ TEST(GradientPusherTest, SendsHalvesWhereTheyAreWanted) {
     }
     fixture.pusher->Start(ps::PushKey(), fixture.gradient, false);
     fixture.pusher->Advance(kElements / 2);
-    ASSERT_TRUE(fixture.pusher->Finish(ps::CommitInfo()).ok());
+    ASSERT_TRUE(fixture.Finish().ok());
   }
   const std::vector<SentChunk> sent = fixture.recorder.chunks();
   size_t elements = 0;
@@ -234,7 +238,7 @@ TEST(GradientPusherTest, AbandonInMidWay) {
   fresh.pusher->Abandon();
   EXPECT_TRUE(fresh.recorder.chunks().empty());
   fresh.pusher->Start(ps::PushKey(), fresh.gradient, false);
-  ASSERT_TRUE(fresh.pusher->Finish(ps::CommitInfo()).ok());
+  ASSERT_TRUE(fresh.Finish().ok());
   fresh.ExpectWholeGradientFromItsEnd(false);
 }
 
@@ -243,8 +247,7 @@ TEST(GradientPusherTest, ErrorsAndMissingChunksComeBack) {
   fixture.clients[1]->error = absl::AbortedError("another epoch");
   fixture.clients[1]->send_status = absl::UnavailableError("broken");
   fixture.pusher->Start(ps::PushKey(), fixture.gradient, false);
-  EXPECT_TRUE(absl::IsAborted(fixture.pusher->Finish(ps::CommitInfo()).status()))
-      << "Finish knows the reason, not Send";
+  EXPECT_TRUE(absl::IsAborted(fixture.Finish().status())) << "Finish knows the reason, not Send";
   fixture.clients[1]->error = absl::OkStatus();
   fixture.clients[1]->send_status = absl::OkStatus();
   fixture.clients[1]->reply.set_outcome(ps::PushReply::INCOMPLETE);

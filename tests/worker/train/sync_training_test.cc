@@ -1,4 +1,5 @@
 // Clones and server in one process: what the result of synchronous training may depend on.
+#include <atomic>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -233,6 +234,29 @@ TEST(SyncTrainingTest, LateCloneGoesOnWhereTheOthersAre) {
   EXPECT_TRUE(server.WaitAndClose().ok());
   EXPECT_TRUE(prompt.Join().ok());
   EXPECT_TRUE(late.Join().ok());
+}
+
+// A round trip less between the last gradient and the next weights.
+TEST(SyncTrainingTest, AVersionIsAskedForBeforeThePushThatMakesItIsAnswered) {
+  TestFolder folder;
+  TestServer server(folder, {});
+  ASSERT_TRUE(server.Start().ok());
+  std::atomic<int> pulls{0}, pushes{0}, too_late{0};
+  TestCloneOptions options;
+  options.hook = [&](const MessageInfo& message) {
+    if (message.method == "Pull") ++pulls;
+    if (message.method != "FinishPush") return CallFault();
+    const int wanted = ++pushes + 1;  // the first one brought the first weights
+    const absl::Time patience = absl::Now() + absl::Seconds(5);
+    while (pulls.load() < wanted && absl::Now() < patience) absl::SleepFor(absl::Microseconds(200));
+    if (pulls.load() < wanted) ++too_late;
+    return CallFault();
+  };
+  TestClone clone(&server, options);
+  EXPECT_EQ(server.WaitAndClose(), absl::OkStatus());
+  EXPECT_EQ(clone.Join(), absl::OkStatus());
+  EXPECT_EQ(pushes.load(), static_cast<int>(kSteps));
+  EXPECT_EQ(too_late.load(), 0);
 }
 
 TEST(SyncTrainingTest, ServerThatHasGoneAfterTheLastStep) {
