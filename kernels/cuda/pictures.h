@@ -9,8 +9,8 @@
 
 namespace pushpull::PUSHPULL_CUDA {
 
-// images[samples, input.height, input.width, input.channels]. T is float or Bfloat16. CHECKs 1 or 3
-// channels, and at most 65,535 samples.
+// images[samples, input.height, input.width, input.channels]; 1 or 3 channels, at most 65,535
+// samples. T is float or Bfloat16.
 template <typename T>
 void SamplePictures(Queue* queue, const PictureInput& input, int64_t samples, const void* block,
                     T* images);

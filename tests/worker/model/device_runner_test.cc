@@ -73,6 +73,18 @@ TEST_P(DeferredDeviceTest, NewVariablesAndSeedsReachARecordedStep) {
   ExpectSame(Step(host_.get(), problem_, 2, 99), Step(runner.get(), problem_, 2, 99));
 }
 
+TEST(PictureInputOfTest, IsTheNetworksInputWithItsPadding) {
+  NetworkSpec spec = MakeTinyNetwork();
+  PictureInput input = PictureInputOf(spec);
+  EXPECT_EQ(input.height, 7);
+  EXPECT_EQ(input.width, 6);
+  EXPECT_EQ(input.channels, 3);
+  EXPECT_THAT(input.padding, testing::ElementsAre(0.0f, 0.0f, 0.0f));
+  spec.keep_aspect_ratio = AspectRatioResize{5, 7, {1.0f, 2.0f, 3.0f}};
+  input = PictureInputOf(spec);
+  EXPECT_THAT(input.padding, testing::ElementsAre(1.0f, 2.0f, 3.0f));
+}
+
 TEST_P(DeferredDeviceTest, PicturesAreReadAsTheNumbersTheyStandFor) {
   const int64_t elements = problem_.spec.input.num_elements();
   const PictureInput input = PictureInputOf(problem_.spec);
