@@ -146,5 +146,27 @@ TEST(PicturePackerTest, ThreadsGiveTheSamePicturesInAnyOrder) {
   }
 }
 
+TEST(PicturePackerTest, NoTwoPicturesGetTheSamePlace) {
+  const InputShape shape = {1, 1, 3};
+  constexpr int64_t kSamples = 100000;
+  constexpr int kThreads = 4;
+  PackedBatch batch(shape, kSamples);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      Preprocessor preprocessor(shape);
+      Image picture = MakeImage(1, 1, 3);
+      EditableImage image;
+      image.Take(&picture);
+      for (int64_t i = t; i < kSamples; i += kThreads) {
+        batch.packer.Add(i, {}, &image, &preprocessor);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(batch.packer.pictures().bytes,
+            PictureHeaderBytes(kSamples) + kSamples * AlignedPictureBytes(3));
+}
+
 }  // namespace
 }  // namespace pushpull
