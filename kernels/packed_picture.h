@@ -37,6 +37,12 @@ struct PixelMap {
   float colour[3];  // 0 to 255; one for each stored channel
 };
 
+// The stored pixel that the edited picture's (y, x) stands for, where it is shown.
+PUSHPULL_HOST_DEVICE inline PixelPosition StoredAt(const PixelMap& map, int32_t y, int32_t x) {
+  return {map.origin.y + y * map.down.y + x * map.right.y,
+          map.origin.x + y * map.down.x + x * map.right.x};
+}
+
 struct PackedPicture {
   int64_t offset;  // of the pixels, from the beginning of the block
   int32_t height;  // as stored: uint8 [height, width, channels]
@@ -58,6 +64,7 @@ struct PictureInput {
   int32_t width;
   int32_t channels;  // 1 or 3
   float padding[3];  // 0 to 255, where the picture does not fill the input
+  int64_t num_elements() const { return int64_t{1} * height * width * channels; }
 };
 
 // The value of the edited picture at (y, x), 0 to 255, with the channels of the network.
@@ -70,9 +77,9 @@ PUSHPULL_HOST_DEVICE inline void ReadEditedPixel(const PackedPicture& picture,
   float stored[3];
   if (y >= map.shown_begin.y && y < map.shown_end.y && x >= map.shown_begin.x &&
       x < map.shown_end.x) {
-    const int64_t row = map.origin.y + y * map.down.y + x * map.right.y;
-    const int64_t column = map.origin.x + y * map.down.x + x * map.right.x;
-    const uint8_t* const at = pixels + (row * picture.width + column) * picture.channels;
+    const PixelPosition from = StoredAt(map, y, x);
+    const uint8_t* const at =
+        pixels + (int64_t{from.y} * picture.width + from.x) * picture.channels;
     for (int c = 0; c < 3; ++c) stored[c] = static_cast<float>(is_grey ? at[0] : at[c]);
   } else {
     for (int c = 0; c < 3; ++c) stored[c] = is_grey ? map.colour[0] : map.colour[c];

@@ -1,6 +1,7 @@
 #include "kernels/picture_block.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -13,7 +14,12 @@ constexpr int32_t kMaxSide = 1 << 24;
 
 bool IsSide(int32_t side) { return side >= 1 && side <= kMaxSide; }
 
-bool IsWithin(int64_t value, int64_t end) { return value >= 0 && value < end; }
+bool IsWithin(int32_t value, int32_t end) { return value >= 0 && value < end; }
+
+// Farther away no pixel of a picture lies, and nearer nothing overflows.
+bool IsOrigin(const PixelPosition& origin) {
+  return std::max(std::abs(int64_t{origin.y}), std::abs(int64_t{origin.x})) <= 4 * kMaxSide;
+}
 
 bool IsStep(const PixelPosition& step) {
   return step.y >= -1 && step.y <= 1 && step.x >= -1 && step.x <= 1;
@@ -26,12 +32,11 @@ bool ShowsStoredPixels(const PackedPicture& picture) {
   const PixelPosition& end = map.shown_end;
   if (end.y <= begin.y || end.x <= begin.x) return true;
   if (begin.y < 0 || begin.x < 0 || end.y > map.height || end.x > map.width) return false;
-  if (!IsStep(map.down) || !IsStep(map.right)) return false;
-  for (const int64_t y : {begin.y, end.y - 1}) {
-    for (const int64_t x : {begin.x, end.x - 1}) {
-      const int64_t row = map.origin.y + y * map.down.y + x * map.right.y;
-      const int64_t column = map.origin.x + y * map.down.x + x * map.right.x;
-      if (!IsWithin(row, picture.height) || !IsWithin(column, picture.width)) return false;
+  if (!IsOrigin(map.origin) || !IsStep(map.down) || !IsStep(map.right)) return false;
+  for (const int32_t y : {begin.y, end.y - 1}) {
+    for (const int32_t x : {begin.x, end.x - 1}) {
+      const PixelPosition stored = StoredAt(map, y, x);
+      if (!IsWithin(stored.y, picture.height) || !IsWithin(stored.x, picture.width)) return false;
     }
   }
   return true;
@@ -39,7 +44,6 @@ bool ShowsStoredPixels(const PackedPicture& picture) {
 
 // Empty: fine.
 std::string WhatIsWrong(const PictureInput& input, const PackedPicture& picture, int64_t bytes) {
-  const int64_t elements = int64_t{1} * input.height * input.width * input.channels;
   if (picture.offset < 0 || picture.offset > bytes || picture.offset % kPictureAlignment != 0) {
     return absl::StrCat("its pixels begin at byte ", picture.offset, ", expected a multiple of ",
                         kPictureAlignment, " up to ", bytes);
@@ -51,7 +55,7 @@ std::string WhatIsWrong(const PictureInput& input, const PackedPicture& picture,
                         " and 1 or 3 channels");
   }
   const int64_t needed = picture.is_input != 0
-                             ? elements * static_cast<int64_t>(sizeof(float))
+                             ? input.num_elements() * static_cast<int64_t>(sizeof(float))
                              : int64_t{1} * picture.height * picture.width * picture.channels;
   if (needed > bytes - picture.offset) {
     return absl::StrCat("its ", needed, " bytes from byte ", picture.offset,

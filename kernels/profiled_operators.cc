@@ -153,7 +153,7 @@ class ProfiledOperators : public Operators<T> {
     const int64_t start = now_();
     operators_.SamplePictures(input, samples, block, images);
     // As if each value came of one byte: what is stored only the device can see.
-    const int64_t size = samples * input.height * input.width * input.channels;
+    const int64_t size = samples * input.num_elements();
     RecordFlat("pictures", size, Values(size) + static_cast<double>(size), start);
   }
   void Zero(int64_t size, P* out) override {

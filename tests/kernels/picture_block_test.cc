@@ -92,6 +92,8 @@ TEST_F(CheckPackedPicturesTest, RefusesMapsThatLeaveThePicture) {
   expect_refused([](PixelMap* m) { m->shown_end.x = 5; });  // likewise
   expect_refused([](PixelMap* m) { m->shown_end.x = 6; });  // beyond the map itself
   expect_refused([](PixelMap* m) { m->shown_begin.x = -1; });
+  expect_refused([](PixelMap* m) { m->origin.y = std::numeric_limits<int32_t>::min(); });
+  expect_refused([](PixelMap* m) { m->origin.x = std::numeric_limits<int32_t>::max(); });
   expect_refused([](PixelMap* m) { m->down = {-2, 0}; });
   expect_refused([](PixelMap* m) { m->right = {1, 1}; });  // diagonally out of the picture
   expect_refused([](PixelMap* m) { m->right = {0, 1 << 30}; });

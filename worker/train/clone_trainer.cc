@@ -225,11 +225,7 @@ absl::Status CloneTrainer::PullInto(const PullPlan& plan) {
 }
 
 absl::Status CloneTrainer::PullMade(uint64_t step, absl::Duration poll) {
-  return PullInto({.version = step,
-                   .exact = true,
-                   .poll = poll,
-                   .until = Phase::kWait,
-                   .next = NextAfter(step)});
+  return PullInto({.version = step, .poll = poll, .until = Phase::kWait, .next = NextAfter(step)});
 }
 
 absl::Status CloneTrainer::RunSyncStep() {

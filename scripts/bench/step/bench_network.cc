@@ -106,32 +106,6 @@ LabeledBox DrawObject(int num_classes, CounterRandom* random) {
       {y, x, y + height, x + width}, static_cast<int32_t>(random->NextBelow(num_classes)), 1.0f};
 }
 
-}  // namespace
-
-absl::StatusOr<BenchNetwork> MakeBenchNetwork(const BenchNetworkOptions& options) {
-  config::TrainEvalPipelineConfig config;
-  if (options.model == "mobilenet_v2") {
-    config = MakeClassifierConfig(options);
-  } else if (options.model == "ssd_mobilenet_v1" || options.model == "ssd_mobilenet_v2") {
-    config = MakeDetectorConfig(options);
-  } else {
-    return absl::InvalidArgumentError(
-        absl::StrCat("no network is called \"", options.model,
-                     "\", expected mobilenet_v2, ssd_mobilenet_v1 or ssd_mobilenet_v2"));
-  }
-  PP_ASSIGN_OR_RETURN(NetworkSpec spec, BuildNetworkSpec(config.model()));
-  PP_ASSIGN_OR_RETURN(VariableLayout layout, BuildVariableLayout(config));
-  return BenchNetwork{options, std::move(spec), std::move(layout)};
-}
-
-std::vector<float> InitialVariables(const BenchNetwork& network) {
-  std::vector<float> variables(network.layout.total_elements());
-  InitializeVariables(network.layout, 1, absl::MakeSpan(variables));
-  return variables;
-}
-
-namespace {
-
 void DrawPictures(const NetworkSpec& spec, CounterRandom* random, BenchBatch* batch) {
   const PictureInput input = PictureInputOf(spec);
   const int64_t elements = spec.input.num_elements();
@@ -155,6 +129,28 @@ void DrawPictures(const NetworkSpec& spec, CounterRandom* random, BenchBatch* ba
 }
 
 }  // namespace
+
+absl::StatusOr<BenchNetwork> MakeBenchNetwork(const BenchNetworkOptions& options) {
+  config::TrainEvalPipelineConfig config;
+  if (options.model == "mobilenet_v2") {
+    config = MakeClassifierConfig(options);
+  } else if (options.model == "ssd_mobilenet_v1" || options.model == "ssd_mobilenet_v2") {
+    config = MakeDetectorConfig(options);
+  } else {
+    return absl::InvalidArgumentError(
+        absl::StrCat("no network is called \"", options.model,
+                     "\", expected mobilenet_v2, ssd_mobilenet_v1 or ssd_mobilenet_v2"));
+  }
+  PP_ASSIGN_OR_RETURN(NetworkSpec spec, BuildNetworkSpec(config.model()));
+  PP_ASSIGN_OR_RETURN(VariableLayout layout, BuildVariableLayout(config));
+  return BenchNetwork{options, std::move(spec), std::move(layout)};
+}
+
+std::vector<float> InitialVariables(const BenchNetwork& network) {
+  std::vector<float> variables(network.layout.total_elements());
+  InitializeVariables(network.layout, 1, absl::MakeSpan(variables));
+  return variables;
+}
 
 BenchBatch MakeBenchBatch(const NetworkSpec& spec, int64_t samples) {
   CounterRandom random(1, 2);

@@ -238,7 +238,7 @@ TEST_P(OperatorsTest, PicturesAreReadAsTheyWereEdited) {
         PictureInput{21, 6, 1, {77, 0, 0}}}) {
     const int64_t samples = 12;
     const std::vector<char> block = RandomPictures(input, samples, 3);
-    Output<float> images(samples * input.height * input.width * input.channels);
+    Output<float> images(samples * input.num_elements());
     operators_->SamplePictures(input, samples, block.data(), images.data());
     ExpectClose("images", ReadPicturesInDouble(input, samples, block), images.Take("images"), 2e-5,
                 1.0);

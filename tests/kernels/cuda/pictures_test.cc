@@ -23,7 +23,7 @@ TYPED_TEST(PicturesTest, NetworksReadWhatTheHostWould) {
   for (const PictureInput& input :
        {PictureInput{1, 1, 1, {10, 0, 0}}, PictureInput{7, 5, 3, {1, 100, 200}},
         PictureInput{33, 65, 3, {}}, PictureInput{40, 31, 1, {90, 0, 0}}}) {
-    const int64_t elements = int64_t{1} * input.height * input.width * input.channels;
+    const int64_t elements = input.num_elements();
     for (const int64_t samples : {int64_t{1}, int64_t{3}, int64_t{16}}) {
       SCOPED_TRACE(testing::Message() << input.height << "x" << input.width << "x" << input.channels
                                       << ", " << samples << " samples");

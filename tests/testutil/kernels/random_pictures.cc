@@ -94,7 +94,7 @@ void ReadPicture(const PictureInput& input, const PackedPicture& picture, const 
                  double* out) {
   if (picture.is_input != 0) {
     const auto* const floats = reinterpret_cast<const float*>(block + picture.offset);
-    std::copy_n(floats, int64_t{1} * input.height * input.width * input.channels, out);
+    std::copy_n(floats, input.num_elements(), out);
     return;
   }
   const Pixels edited = EditPicture(
@@ -134,7 +134,7 @@ void ReadPicture(const PictureInput& input, const PackedPicture& picture, const 
 
 std::vector<char> RandomPictures(const PictureInput& input, int64_t samples, uint64_t seed) {
   CounterRandom random(seed, 11);
-  const int64_t elements = int64_t{1} * input.height * input.width * input.channels;
+  const int64_t elements = input.num_elements();
   std::vector<char> block(PictureHeaderBytes(samples));
   for (int64_t s = 0; s < samples; ++s) {
     PackedPicture picture = DrawPicture(input, s, &random);
@@ -157,7 +157,7 @@ std::vector<char> RandomPictures(const PictureInput& input, int64_t samples, uin
 
 std::vector<double> ReadPicturesInDouble(const PictureInput& input, int64_t samples,
                                          const std::vector<char>& block) {
-  const int64_t elements = int64_t{1} * input.height * input.width * input.channels;
+  const int64_t elements = input.num_elements();
   std::vector<double> images(samples * elements);
   for (int64_t s = 0; s < samples; ++s) {
     ReadPicture(input, ViewOf(block).pictures()[s], block.data(), images.data() + s * elements);

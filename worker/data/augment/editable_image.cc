@@ -34,9 +34,8 @@ void EditableImage::ArrangeInto(const std::vector<Pixel>& from, std::vector<Pixe
   }
   const int64_t row_step = int64_t{1} * map_.right.y * stored_width_ + map_.right.x;
   for (int y = map_.shown_begin.y; y < map_.shown_end.y; ++y) {
-    const int64_t row = map_.origin.y + y * map_.down.y + map_.shown_begin.x * map_.right.y;
-    const int64_t column = map_.origin.x + y * map_.down.x + map_.shown_begin.x * map_.right.x;
-    const Pixel* in = from.data() + (row * stored_width_ + column) * channels_;
+    const PixelPosition first = StoredAt(map_, y, map_.shown_begin.x);
+    const Pixel* in = from.data() + (int64_t{first.y} * stored_width_ + first.x) * channels_;
     Pixel* out = to->data() + (int64_t{1} * y * map_.width + map_.shown_begin.x) * channels_;
     const int shown = map_.shown_end.x - map_.shown_begin.x;
     if (row_step == 1) {

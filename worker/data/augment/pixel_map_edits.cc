@@ -8,12 +8,6 @@
 namespace pushpull {
 namespace {
 
-// The stored pixel of the edited picture's (y, x).
-PixelPosition StoredAt(const PixelMap& map, int y, int x) {
-  return {map.origin.y + y * map.down.y + x * map.right.y,
-          map.origin.x + y * map.down.x + x * map.right.x};
-}
-
 PixelPosition Opposite(const PixelPosition& step) { return {-step.y, -step.x}; }
 
 }  // namespace
