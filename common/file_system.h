@@ -72,6 +72,9 @@ class FileSystem {
   // Names without "." and "..", sorted.
   virtual absl::StatusOr<std::vector<std::string>> List(const std::string& path) = 0;
   virtual absl::StatusOr<FileInfo> GetInfo(const std::string& path) = 0;
+  // A text of at most 48 bytes that stays the same when the folder is renamed, and that a copy of
+  // the folder does not share: inode number and, where the file system keeps it, time of creation.
+  virtual absl::StatusOr<std::string> FolderIdentity(const std::string& path) = 0;
   // Atomic. Replaces a file; a folder in the way is ALREADY_EXISTS.
   virtual absl::Status Rename(const std::string& from, const std::string& to) = 0;
   // Atomic: both exist and swap names. UNIMPLEMENTED where the file system cannot.
@@ -95,6 +98,7 @@ class PosixFileSystem final : public FileSystem {
   absl::Status SyncDirectory(const std::string& path) override;
   absl::StatusOr<std::vector<std::string>> List(const std::string& path) override;
   absl::StatusOr<FileInfo> GetInfo(const std::string& path) override;
+  absl::StatusOr<std::string> FolderIdentity(const std::string& path) override;
   absl::Status Rename(const std::string& from, const std::string& to) override;
   absl::Status Exchange(const std::string& a, const std::string& b) override;
   absl::Status RemoveFile(const std::string& path) override;

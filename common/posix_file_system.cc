@@ -203,6 +203,18 @@ absl::StatusOr<FileInfo> PosixFileSystem::GetInfo(const std::string& path) {
   return FileInfo{S_ISDIR(info.st_mode), info.st_size};
 }
 
+absl::StatusOr<std::string> PosixFileSystem::FolderIdentity(const std::string& path) {
+  struct statx info;
+  if (statx(AT_FDCWD, path.c_str(), 0, STATX_INO | STATX_BTIME, &info) != 0) {
+    return ErrnoToStatus(errno, "stat", path);
+  }
+  std::string identity = absl::StrCat("inode ", info.stx_ino);
+  if ((info.stx_mask & STATX_BTIME) != 0) {
+    absl::StrAppend(&identity, " of ", info.stx_btime.tv_sec, ".", info.stx_btime.tv_nsec);
+  }
+  return identity;
+}
+
 absl::Status PosixFileSystem::Rename(const std::string& from, const std::string& to) {
   // rename(2) alone would replace an empty folder.
   struct stat info;

@@ -35,6 +35,7 @@
 #include "common/trace/clock_offset.h"
 #include "common/trace/trace_writer.h"
 #include "ps_server/service/server.h"
+#include "ps_server/store/state_folder.h"
 #include "ps_server/watch/watch_server.h"
 
 ABSL_FLAG(
@@ -57,8 +58,9 @@ ABSL_FLAG(
     "true: barrier and average; false: apply on arrival; default: the config's sync_replicas");
 ABSL_FLAG(int, num_replicas, 0,
           "Clones over all workers in sync mode; 0: what the first worker announces");
-ABSL_FLAG(std::string, state_dir, "/dev/shm/pushpull",
-          "Memory-mapped variables, which outlive a killed server; empty: anonymous memory");
+ABSL_FLAG(std::string, state_dir, "auto",
+          "Memory-mapped variables, which outlive a killed server; auto: /dev/shm/pushpull-UID, a "
+          "folder of this user alone; empty: anonymous memory");
 ABSL_FLAG(bool, exit_when_done, true,
           "Exit 0 when num_steps is reached and the final checkpoint is published");
 ABSL_FLAG(bool, check_cluster, false,
@@ -142,6 +144,7 @@ ServerOptions OptionsFromFlags(const ClusterSpec& cluster, config::TrainEvalPipe
   options.listen = cluster.listen.value;
   options.num_replicas = absl::GetFlag(FLAGS_num_replicas);
   options.state_dir = absl::GetFlag(FLAGS_state_dir);
+  if (options.state_dir == "auto") options.state_dir = DefaultStateDir();
   options.apply_threads = absl::GetFlag(FLAGS_apply_threads);
   if (options.apply_threads <= 0) {
     options.apply_threads = std::max(1u, std::thread::hardware_concurrency());
@@ -293,13 +296,14 @@ absl::Status RunServer(bool check_config) {
     options.trace = trace.get();
   }
   const bool follows_clock = options.trace_clock != nullptr;
-  PP_ASSIGN_OR_RETURN(const std::unique_ptr<Server> server,
-                      Server::Create(std::move(options), &files, &clock));
+  // Answers probes from the beginning, with "serving" once recovery is over.
   std::unique_ptr<HealthServer> health;
   if (const int port = absl::GetFlag(FLAGS_health_port); port > 0) {
     PP_ASSIGN_OR_RETURN(health, StartHealthServer(absl::StrCat("0.0.0.0:", port)));
-    health->SetServing(true);
+    options.on_serving = [&health] { health->SetServing(true); };
   }
+  PP_ASSIGN_OR_RETURN(const std::unique_ptr<Server> server,
+                      Server::Create(std::move(options), &files, &clock));
   PP_ASSIGN_OR_RETURN(const std::unique_ptr<HttpServer> watching, StartWatching(*server));
   LOG(INFO) << "listening on " << absl::StrJoin(server->addresses(), ", ") << "; train_dir "
             << absl::GetFlag(FLAGS_train_dir);

@@ -11,10 +11,13 @@
 #include "common/cli/exit_codes.h"
 #include "common/cli/main_support.h"
 #include "common/cli/security_flags.h"
+#include "common/file_system.h"
 #include "common/rpc/grpc_ps_client.h"
 #include "common/rpc/security/transport_credentials.h"
 #include "common/status_macros.h"
 #include "ps_server/psctl/command.h"
+#include "ps_server/psctl/state_command.h"
+#include "ps_server/store/state_folder.h"
 
 ABSL_FLAG(std::vector<std::string>, ps, std::vector<std::string>({"127.0.0.1:2222"}),
           "Address of ps task 0: host:port or unix:/path; further tasks are not asked");
@@ -23,6 +26,8 @@ ABSL_FLAG(std::string, output, "text",
 ABSL_FLAG(absl::Duration, timeout, absl::Seconds(10),
           "For the answer; that of checkpoint takes as long as the disk");
 ABSL_FLAG(int, worker_id, -1, "evict: the clone, as the status numbers them");
+ABSL_FLAG(std::string, state_dir, "",
+          "state: the folder of mapped state; default: ps_server's own for this user");
 ABSL_FLAG(std::string, reason, "", "evict: why, for the log and for the clone's last words");
 
 namespace pushpull {
@@ -36,6 +41,16 @@ absl::Status RunPsctl(const MainArguments& arguments) {
   flags.reason = absl::GetFlag(FLAGS_reason);
   flags.timeout = absl::GetFlag(FLAGS_timeout);
   PP_ASSIGN_OR_RETURN(const PsctlCommand command, ParsePsctlCommand(arguments.arguments, flags));
+  if (command.kind == PsctlCommand::Kind::kStateList ||
+      command.kind == PsctlCommand::Kind::kStateClean) {
+    PosixFileSystem files;
+    const std::string folder = absl::GetFlag(FLAGS_state_dir);
+    PP_ASSIGN_OR_RETURN(
+        const std::string text,
+        RunStateCommand(command, files, folder.empty() ? DefaultStateDir() : folder));
+    std::cout << text << std::flush;
+    return absl::OkStatus();
+  }
   const std::vector<std::string> addresses = absl::GetFlag(FLAGS_ps);
   if (addresses.empty()) return UsageError("--ps names no address");
   PP_ASSIGN_OR_RETURN(const TransportSecurity security, TransportSecurityFromFlags());
@@ -60,7 +75,10 @@ int main(int argc, char** argv) {
       "  checkpoint   publishes a checkpoint of what is applied now, and waits for it\n"
       "  drain        ends the server as SIGTERM does: it publishes a checkpoint and exits with "
       "143\n"
-      "  evict K      takes clone K out of the job while this server runs: others get its slots";
+      "  evict K      takes clone K out of the job while this server runs: others get its slots\n"
+      "  state list   the mapped state on this machine, and which of it is still of use\n"
+      "  state clean [FILE...]  removes mapped state that no ps_server will use, and the files "
+      "named";
   options.takes_arguments = true;
   return pushpull::FinishMain(pushpull::RunPsctl(pushpull::InitMain(argc, argv, options)));
 }

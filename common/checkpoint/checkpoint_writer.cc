@@ -14,6 +14,7 @@
 #include "glog/logging.h"
 
 #include "common/checkpoint/checkpoint_paths.h"
+#include "common/checkpoint/train_dir.h"
 #include "common/crc32c.h"
 #include "common/safetensors.h"
 #include "common/sha256.h"
@@ -179,6 +180,16 @@ absl::Status Commit(FileSystem& files, const std::string& directory, const std::
   return absl::OkStatus();
 }
 
+// A server that was stopped for a while (a debugger, a suspended machine) may find that another one
+// has taken the folder over. Its history is not the run's any more.
+absl::Status CheckNotSuperseded(FileSystem& files, const std::string& directory, uint64_t epoch) {
+  PP_ASSIGN_OR_RETURN(const uint64_t stored, ReadEpoch(files, directory));
+  if (stored <= epoch) return absl::OkStatus();
+  return absl::AbortedError(absl::StrCat(
+      directory, "/EPOCH holds ", stored, ", and this server is in epoch ", epoch,
+      ": another server has taken the folder over, so nothing more is published from here"));
+}
+
 }  // namespace
 
 std::string CheckpointName(uint64_t step) { return absl::StrFormat("ckpt-%08d", step); }
@@ -221,6 +232,7 @@ absl::Status PublishCheckpoint(FileSystem& files, const std::string& directory,
   const std::string name = CheckpointName(manifest.step);
   absl::Status status = TidyPending(files, pending, manifest);
   if (status.ok()) status = WriteManifest(files, pending, manifest);
+  if (status.ok()) status = CheckNotSuperseded(files, directory, manifest.epoch);
   if (status.ok()) status = Commit(files, directory, pending, JoinPath(directory, name));
   // Either the failed attempt or the checkpoint that was replaced.
   AbandonCheckpoint(files, directory, manifest.epoch, manifest.step);

@@ -24,21 +24,21 @@ constexpr char kRunIdFile[] = "run_id";
 constexpr char kEpochFile[] = "EPOCH";
 constexpr size_t kRunIdBytes = 16;
 
-void Sweep(FileSystem& files, const std::string& path) {
-  const absl::StatusOr<std::vector<std::string>> names = files.List(path);
+}  // namespace
+
+void TrainDir::Sweep() {
+  const absl::StatusOr<std::vector<std::string>> names = files_->List(path_);
   if (!names.ok()) {
     LOG(WARNING) << "leftovers are not removed: " << names.status().message();
     return;
   }
   for (const std::string& name : *names) {
     if (!absl::StartsWith(name, kPendingPrefix) && !absl::StartsWith(name, kTrashPrefix)) continue;
-    const absl::Status removed = RemoveRecursively(files, JoinPath(path, name));
-    LOG(INFO) << "removing " << JoinPath(path, name) << ", left by an earlier process"
+    const absl::Status removed = RemoveRecursively(*files_, JoinPath(path_, name));
+    LOG(INFO) << "removing " << JoinPath(path_, name) << ", left by an earlier process"
               << (removed.ok() ? "" : absl::StrCat(": ", removed.message()));
   }
 }
-
-}  // namespace
 
 TrainDir::TrainDir(FileSystem* files, std::string path, std::unique_ptr<FileLock> lock)
     : files_(files), path_(std::move(path)), lock_(std::move(lock)) {}
@@ -59,7 +59,6 @@ absl::StatusOr<std::unique_ptr<TrainDir>> TrainDir::Open(FileSystem* files,
   if (absl::Status synced = files->SyncDirectory(parent); !synced.ok()) {
     LOG(WARNING) << path << " may not survive a power cut: " << synced.message();
   }
-  Sweep(*files, path);
   return std::unique_ptr<TrainDir>(new TrainDir(files, path, *std::move(lock)));
 }
 
@@ -85,9 +84,9 @@ absl::Status TrainDir::WriteRunId(const std::string& run_id) {
   return WriteFileAtomically(*files_, JoinPath(path_, kRunIdFile), absl::StrCat(run_id, "\n"));
 }
 
-absl::StatusOr<uint64_t> TrainDir::ReadEpoch() const {
-  const std::string path = JoinPath(path_, kEpochFile);
-  absl::StatusOr<std::string> text = ReadWholeFile(*files_, path);
+absl::StatusOr<uint64_t> ReadEpoch(FileSystem& files, const std::string& train_dir) {
+  const std::string path = JoinPath(train_dir, kEpochFile);
+  absl::StatusOr<std::string> text = ReadWholeFile(files, path);
   if (absl::IsNotFound(text.status())) return 0;
   PP_RETURN_IF_ERROR(text.status());
   uint64_t epoch = 0;
@@ -101,7 +100,7 @@ absl::StatusOr<uint64_t> TrainDir::ReadEpoch() const {
 }
 
 absl::StatusOr<uint64_t> TrainDir::AdvanceEpoch(uint64_t at_least) {
-  PP_ASSIGN_OR_RETURN(const uint64_t stored, ReadEpoch());
+  PP_ASSIGN_OR_RETURN(const uint64_t stored, ReadEpoch(*files_, path_));
   const uint64_t epoch = std::max(stored, at_least) + 1;
   PP_RETURN_IF_ERROR(
       WriteFileAtomically(*files_, JoinPath(path_, kEpochFile), absl::StrCat(epoch, "\n")));

@@ -62,10 +62,11 @@ class Coordinator {
     kFindingCheckpoint,
     kQueryingShards,
     kRestoring,
-    kOpen,       // collects commits
-    kMeasuring,  // decided; norms under way
-    kApplying,   // decided; applies under way
-    kFinishing,  // all steps applied (or draining): waits for the last checkpoint
+    kTakingOver,  // restored for the first time in this process: train_dir is written
+    kOpen,        // collects commits
+    kMeasuring,   // decided; norms under way
+    kApplying,    // decided; applies under way
+    kFinishing,   // all steps applied (or draining): waits for the last checkpoint
     kDone,
     kDrained,
     kStopped,
@@ -74,6 +75,7 @@ class Coordinator {
   void On(const coordinator_event::Start& event);
   void On(const coordinator_event::EpochPersisted& event);
   void On(const coordinator_event::CheckpointFound& event);
+  void On(const coordinator_event::TookOver& event);
   void On(const coordinator_event::CheckpointPublished& event);
   void On(const coordinator_event::ShardReplied& event);
   void On(const coordinator_event::Register& event);
@@ -92,6 +94,7 @@ class Coordinator {
   void BeginEpoch(const std::string& why);
   void OnShardStates();
   void OnAllRestored();
+  void BeginServing();
   // A call of the fan-out failed in a way that repeating it unchanged may not cure.
   void HandleShardFailure(FanOut* fan_out, uint32_t shard, const absl::Status& status);
   // False: the shard has restarted, and a new epoch has begun.
@@ -179,6 +182,7 @@ class Coordinator {
   uint64_t serving_epoch_ = 0;  // persisted
   uint64_t version_ = 0;
   uint64_t durable_step_ = 0;
+  bool has_taken_over_ = false;  // train_dir is this process's
   uint64_t rolled_back_steps_ = 0;
   std::optional<uint64_t> checkpoint_;  // newest that verifies
   ps::RestoreRequest restore_;

@@ -90,6 +90,7 @@ void Coordinator::FailCheckpoint(const absl::Status& status) {
                        checkpoint_step_, durable_step_, status.ToString()));
   RefuseCheckpoints(checkpoint_step_, status);
   AbandonCheckpoint();
+  if (absl::IsAborted(status)) return Stop(status);
   // One that began before the last step does not count against the last one.
   if (phase_ != Phase::kFinishing || checkpoint_step_ != version_) return;
   if (++final_failures_ < kMaxFinalFailures) return;

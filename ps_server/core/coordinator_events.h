@@ -57,6 +57,10 @@ struct EpochPersisted {
 struct CheckpointFound {
   absl::StatusOr<std::optional<uint64_t>> step;
 };
+struct TookOver {
+  absl::Status status;
+};
+// status ABORTED: another server has taken the train_dir over; this one has to end.
 struct CheckpointPublished {
   uint64_t step = 0;
   absl::Status status;
@@ -104,13 +108,12 @@ struct Tick {};
 
 }  // namespace coordinator_event
 
-using CoordinatorEvent =
-    std::variant<coordinator_event::Start, coordinator_event::EpochPersisted,
-                 coordinator_event::CheckpointFound, coordinator_event::CheckpointPublished,
-                 coordinator_event::ShardReplied, coordinator_event::Register,
-                 coordinator_event::Heartbeat, coordinator_event::Commit, coordinator_event::Cancel,
-                 coordinator_event::Checkpoint, coordinator_event::Evict, coordinator_event::Drain,
-                 coordinator_event::Tick>;
+using CoordinatorEvent = std::variant<
+    coordinator_event::Start, coordinator_event::EpochPersisted, coordinator_event::CheckpointFound,
+    coordinator_event::TookOver, coordinator_event::CheckpointPublished,
+    coordinator_event::ShardReplied, coordinator_event::Register, coordinator_event::Heartbeat,
+    coordinator_event::Commit, coordinator_event::Cancel, coordinator_event::Checkpoint,
+    coordinator_event::Evict, coordinator_event::Drain, coordinator_event::Tick>;
 
 namespace coordinator_action {
 
@@ -120,6 +123,10 @@ struct PersistEpoch {
 };
 // To be carried out after a PublishCheckpoint that is still under way.
 struct FindCheckpoint {};
+// Recovery has succeeded: write what belongs to the new server into train_dir (pipeline.config, an
+// event file) and remove what a killed one left. Once per process; nothing else in train_dir but
+// run_id and EPOCH changes before.
+struct TakeOver {};
 struct CallShard {
   RpcId rpc = 0;
   uint32_t shard = 0;
@@ -204,16 +211,15 @@ struct Stopped {
 
 }  // namespace coordinator_action
 
-using CoordinatorAction =
-    std::variant<coordinator_action::PersistEpoch, coordinator_action::FindCheckpoint,
-                 coordinator_action::CallShard, coordinator_action::PublishCheckpoint,
-                 coordinator_action::AbandonCheckpoint, coordinator_action::ReplyRegister,
-                 coordinator_action::ReplyHeartbeat, coordinator_action::ReplyCommit,
-                 coordinator_action::ReplyCheckpoint, coordinator_action::ReplyEvict,
-                 coordinator_action::ReplyDrain, coordinator_action::EndWanted,
-                 coordinator_action::StepApplied, coordinator_action::Serving,
-                 coordinator_action::Notice, coordinator_action::Finished,
-                 coordinator_action::Drained, coordinator_action::Stopped>;
+using CoordinatorAction = std::variant<
+    coordinator_action::PersistEpoch, coordinator_action::FindCheckpoint,
+    coordinator_action::TakeOver, coordinator_action::CallShard,
+    coordinator_action::PublishCheckpoint, coordinator_action::AbandonCheckpoint,
+    coordinator_action::ReplyRegister, coordinator_action::ReplyHeartbeat,
+    coordinator_action::ReplyCommit, coordinator_action::ReplyCheckpoint,
+    coordinator_action::ReplyEvict, coordinator_action::ReplyDrain, coordinator_action::EndWanted,
+    coordinator_action::StepApplied, coordinator_action::Serving, coordinator_action::Notice,
+    coordinator_action::Finished, coordinator_action::Drained, coordinator_action::Stopped>;
 using CoordinatorActions = std::vector<CoordinatorAction>;
 
 }  // namespace pushpull

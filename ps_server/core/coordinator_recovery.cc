@@ -101,6 +101,21 @@ void Coordinator::OnShardStates() {
 void Coordinator::OnAllRestored() {
   calls_.Stop();
   mapped_failures_ = 0;
+  if (has_taken_over_) return BeginServing();
+  phase_ = Phase::kTakingOver;
+  actions_.push_back(coordinator_action::TakeOver{});
+}
+
+void Coordinator::On(const coordinator_event::TookOver& event) {
+  if (!event.status.ok()) {
+    Stop(event.status);
+    return;
+  }
+  has_taken_over_ = true;
+  if (phase_ == Phase::kTakingOver) BeginServing();
+}
+
+void Coordinator::BeginServing() {
   version_ = restore_.step();
   slots_.BeginEpoch(serving_epoch_, now_);
   push_marks_.clear();

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "glog/logging.h"
 
 #include "common/cli/exit_codes.h"
 #include "common/error_detail.h"
@@ -17,12 +18,18 @@ namespace pushpull {
 namespace {
 
 absl::StatusOr<PsctlCommand::Kind> ParseKind(const std::vector<std::string>& arguments) {
-  constexpr char kExpected[] = "expected one of: status, checkpoint, drain, evict";
+  constexpr char kExpected[] = "expected one of: status, checkpoint, drain, evict, state";
   if (arguments.empty()) return UsageError(absl::StrCat("no command, ", kExpected));
   if (arguments[0] == "status") return PsctlCommand::Kind::kStatus;
   if (arguments[0] == "checkpoint") return PsctlCommand::Kind::kCheckpoint;
   if (arguments[0] == "drain") return PsctlCommand::Kind::kDrain;
   if (arguments[0] == "evict") return PsctlCommand::Kind::kEvict;
+  if (arguments[0] == "state") {
+    const std::string word = arguments.size() > 1 ? arguments[1] : "";
+    if (word == "list") return PsctlCommand::Kind::kStateList;
+    if (word == "clean") return PsctlCommand::Kind::kStateClean;
+    return UsageError(absl::StrCat("state \"", word, "\", expected state list or state clean"));
+  }
   return UsageError(absl::StrCat("unknown command \"", arguments[0], "\", ", kExpected));
 }
 
@@ -70,8 +77,11 @@ absl::StatusOr<PsctlCommand> ParsePsctlCommand(const std::vector<std::string>& a
   PsctlCommand command;
   PP_ASSIGN_OR_RETURN(command.kind, ParseKind(arguments));
   const bool evict = command.kind == PsctlCommand::Kind::kEvict;
-  const size_t most = evict ? 2 : 1;
-  if (arguments.size() > most) {
+  const bool clean = command.kind == PsctlCommand::Kind::kStateClean;
+  const size_t most = evict || command.kind == PsctlCommand::Kind::kStateList ? 2 : 1;
+  if (clean) {
+    command.state_files.assign(arguments.begin() + 2, arguments.end());
+  } else if (arguments.size() > most) {
     return UsageError(
         absl::StrCat("unexpected argument \"", arguments[most], "\" after ", arguments[most - 1]));
   }
@@ -115,6 +125,9 @@ absl::StatusOr<std::string> RunPsctlCommand(const PsctlCommand& command, PsClien
                   });
     case PsctlCommand::Kind::kEvict:
       break;
+    case PsctlCommand::Kind::kStateList:
+    case PsctlCommand::Kind::kStateClean:
+      LOG(FATAL) << "the commands of state ask no server";
   }
   ps::EvictRequest request;
   request.set_worker_id(command.worker_id);

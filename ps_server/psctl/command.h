@@ -14,12 +14,14 @@
 namespace pushpull {
 
 struct PsctlCommand {
-  enum class Kind { kStatus, kCheckpoint, kDrain, kEvict };
+  enum class Kind { kStatus, kCheckpoint, kDrain, kEvict, kStateList, kStateClean };
   enum class Output { kText, kJson };
   Kind kind = Kind::kStatus;
   Output output = Output::kText;
   uint32_t worker_id = 0;  // evict
   std::string reason;      // evict
+  std::vector<std::string>
+      state_files;  // kStateClean: names of files to remove besides the abandoned
   absl::Duration timeout = absl::Seconds(10);
 };
 
@@ -35,8 +37,9 @@ struct PsctlFlags {
 absl::StatusOr<PsctlCommand> ParsePsctlCommand(const std::vector<std::string>& arguments,
                                                const PsctlFlags& flags);
 
-// Blocks for at most the timeout; returns what goes to stdout. Errors of the call, with the exit
-// code they mean: 200 no answer (the address is named), 66 no such clone, 70 training was stopped.
+// For every kind but those of state (state_command.h). Blocks for at most the timeout; returns what
+// goes to stdout. Errors of the call, with the exit code they mean: 200 no answer (the address is
+// named), 66 no such clone, 70 training was stopped.
 absl::StatusOr<std::string> RunPsctlCommand(const PsctlCommand& command, PsClient* client);
 
 }  // namespace pushpull

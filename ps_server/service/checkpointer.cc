@@ -56,27 +56,28 @@ CheckpointManifest MakeManifest(const JobSpec& job,
 
 }  // namespace
 
-Checkpointer::Checkpointer(const JobSpec* job, FileSystem* files, TrainDir* train_dir,
+Checkpointer::Checkpointer(const JobSpec* job, FileSystem* files, std::string train_dir,
                            std::string run_id)
-    : job_(job), files_(files), train_dir_(train_dir), run_id_(std::move(run_id)) {}
-
-absl::Status Checkpointer::PersistEpoch(uint64_t epoch) {
-  PP_ASSIGN_OR_RETURN(const uint64_t stored, train_dir_->AdvanceEpoch(epoch - 1));
-  if (stored == epoch) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(train_dir_->path(), "/EPOCH holds ", stored - 1,
-                                                    ", expected less than ", epoch,
-                                                    "; another server has written it"));
-}
+    : job_(job), files_(files), train_dir_(std::move(train_dir)), run_id_(std::move(run_id)) {}
 
 absl::StatusOr<std::optional<uint64_t>> Checkpointer::FindCheckpoint() {
   const absl::StatusOr<std::unique_ptr<Checkpoint>> checkpoint =
-      OpenNewestCheckpoint(*files_, train_dir_->path(), {run_id_, &job_->layout});
+      OpenNewestCheckpoint(*files_, train_dir_, {run_id_, &job_->layout});
   if (absl::IsNotFound(checkpoint.status())) return std::nullopt;
   PP_RETURN_IF_ERROR(checkpoint.status());
   const CheckpointManifest& manifest = (*checkpoint)->manifest();
   run_started_unix_ = manifest.run_started_unix;
   LOG(INFO) << "checkpoint " << (*checkpoint)->path() << " verifies, step " << manifest.step;
   return manifest.step;
+}
+
+absl::Status Checkpointer::Verify(uint64_t step) {
+  PP_ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint,
+                      Checkpoint::Open(*files_, train_dir_, step));
+  if (checkpoint->manifest().run_id == run_id_) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(checkpoint->path(), " belongs to run ",
+                                                    checkpoint->manifest().run_id, ", expected ",
+                                                    run_id_));
 }
 
 absl::Status Checkpointer::Publish(const coordinator_action::PublishCheckpoint& order,
@@ -87,18 +88,18 @@ absl::Status Checkpointer::Publish(const coordinator_action::PublishCheckpoint& 
   manifest.saved_unix = UnixNow();
   if (!run_started_unix_.has_value()) run_started_unix_ = manifest.saved_unix;
   manifest.run_started_unix = *run_started_unix_;
-  PP_RETURN_IF_ERROR(PublishCheckpoint(*files_, train_dir_->path(), manifest));
-  LOG(INFO) << "published checkpoint " << train_dir_->path() << "/" << CheckpointName(order.step);
+  PP_RETURN_IF_ERROR(PublishCheckpoint(*files_, train_dir_, manifest));
+  LOG(INFO) << "published checkpoint " << train_dir_ << "/" << CheckpointName(order.step);
   const config::TrainConfig& train = job_->config.train_config();
   const RetentionPolicy policy{train.max_to_keep(),
                                absl::Hours(train.keep_checkpoint_every_n_hours())};
-  const absl::Status thinned = ApplyRetention(*files_, train_dir_->path(), policy);
+  const absl::Status thinned = ApplyRetention(*files_, train_dir_, policy);
   if (!thinned.ok()) LOG(WARNING) << "old checkpoints stay: " << thinned.message();
   return absl::OkStatus();
 }
 
 void Checkpointer::Abandon(uint64_t epoch, uint64_t step) {
-  AbandonCheckpoint(*files_, train_dir_->path(), epoch, step);
+  AbandonCheckpoint(*files_, train_dir_, epoch, step);
 }
 
 }  // namespace pushpull

@@ -1,5 +1,4 @@
-// The coordinator's files: EPOCH, finding the checkpoint to go on from, publishing and thinning
-// out.
+// The coordinator's checkpoints: finding the one to go on from, publishing and thinning out.
 #ifndef PUSHPULL_PS_SERVER_SERVICE_CHECKPOINTER_H_
 #define PUSHPULL_PS_SERVER_SERVICE_CHECKPOINTER_H_
 
@@ -10,7 +9,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "common/checkpoint/train_dir.h"
 #include "common/file_system.h"
 #include "ps_server/core/coordinator_events.h"
 #include "ps_server/service/job_spec.h"
@@ -20,22 +18,23 @@ namespace pushpull {
 // Blocks on the disk; used by one thread at a time.
 class Checkpointer {
  public:
-  // job, files and train_dir must outlive it. run_id: 32 hex digits.
-  Checkpointer(const JobSpec* job, FileSystem* files, TrainDir* train_dir, std::string run_id);
+  // job and files must outlive it. run_id: 32 hex digits.
+  Checkpointer(const JobSpec* job, FileSystem* files, std::string train_dir, std::string run_id);
 
-  absl::Status PersistEpoch(uint64_t epoch);
   // Step of the newest checkpoint that verifies; nothing when there never was one; an error when
   // there are some and none can be used.
   absl::StatusOr<std::optional<uint64_t>> FindCheckpoint();
+  // Reads the checkpoint of that step back. OK: it is whole and of this run.
+  absl::Status Verify(uint64_t step);
   // Writes the manifest over the shards' files, publishes, then applies retention (whose failure is
-  // only logged).
+  // only logged). ABORTED: another server has taken the train_dir over.
   absl::Status Publish(const coordinator_action::PublishCheckpoint& order, uint64_t num_slots);
   void Abandon(uint64_t epoch, uint64_t step);
 
  private:
   const JobSpec* const job_;
   FileSystem* const files_;
-  TrainDir* const train_dir_;
+  const std::string train_dir_;
   const std::string run_id_;
   std::optional<double> run_started_unix_;  // of the first checkpoint of the run
 };

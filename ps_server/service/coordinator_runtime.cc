@@ -158,7 +158,8 @@ uint64_t CoordinatorRuntime::version() const {
   return coordinator_.version();
 }
 
-bool CoordinatorRuntime::TellTasksOfTheEnd(const absl::Status& end) {
+bool CoordinatorRuntime::TellTasksOfTheEnd(const absl::Status& end,
+                                           std::optional<uint64_t> verified_step) {
   const ps::StatusReply status = Status();
   const bool drained =
       absl::IsCancelled(end) && GetErrorDetail(end).kind() != ps::ErrorDetail::STOPPED;
@@ -169,7 +170,7 @@ bool CoordinatorRuntime::TellTasksOfTheEnd(const absl::Status& end) {
                   : drained ? ps::EndTaskRequest::DRAINED
                             : ps::EndTaskRequest::STOPPED);
   request.set_reason(std::string(end.message()));
-  request.set_saved(status.durable_step() == status.version());
+  if (verified_step.has_value()) request.set_verified_step(*verified_step);
   told_tasks_.resize(peers_.size(), false);
   bool all = true;
   for (size_t task = 0; task < peers_.size(); ++task) {
@@ -200,12 +201,15 @@ void CoordinatorRuntime::Carry(CoordinatorAction action, Answers* answers) {
   const auto visitor = Overloaded{
       [&](act::PersistEpoch& a) {
         file_thread_->Run([this, a] {
-          Post(coordinator_event::EpochPersisted{a.epoch, checkpointer_->PersistEpoch(a.epoch)});
+          Post(coordinator_event::EpochPersisted{a.epoch, listener_.persist_epoch(a.epoch)});
         });
       },
       [&](act::FindCheckpoint&) {
         file_thread_->Run(
             [this] { Post(coordinator_event::CheckpointFound{checkpointer_->FindCheckpoint()}); });
+      },
+      [&](act::TakeOver&) {
+        file_thread_->Run([this] { Post(coordinator_event::TookOver{listener_.take_over()}); });
       },
       [&](act::CallShard& a) ABSL_NO_THREAD_SAFETY_ANALYSIS {
         if (trace_ != nullptr) trace_->OnCall(a.call, coordinator_.num_slots());

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -28,9 +29,13 @@
 
 namespace pushpull {
 
-// What the coordinator tells the rest of the process. Called without locks, from any thread; must
-// not block.
+// What the coordinator tells the rest of the process, without locks. The first two are called by
+// the runtime's file thread and may block; the others come from any thread and must not.
 struct CoordinatorListener {
+  // Writes EPOCH, durably.
+  std::function<absl::Status(uint64_t epoch)> persist_epoch;
+  // The job is restored for the first time: writes the server's files in train_dir.
+  std::function<absl::Status()> take_over;
   std::function<void(const coordinator_action::StepApplied&)> step_applied;
   std::function<void(const coordinator_action::Serving&)> serving;
   // Final checkpoint published (OK), drained (CANCELLED), or stopped by a failure (its reason).
@@ -76,9 +81,9 @@ class CoordinatorRuntime {
   absl::Duration Now() const { return clock_->Now(); }
 
   // Once more to every ps task of another process that has not heard it: the job has ended, as
-  // `end` says (listener.ended). True: all have. Blocks for a second per task that does not answer;
-  // by one thread, before Stop.
-  bool TellTasksOfTheEnd(const absl::Status& end);
+  // `end` says (listener.ended), and the checkpoint of verified_step has been read back. True: all
+  // have. Blocks for a second per task that does not answer; by one thread, before Stop.
+  bool TellTasksOfTheEnd(const absl::Status& end, std::optional<uint64_t> verified_step);
 
  private:
   // Keeps `done` and gives the event the number of its call.

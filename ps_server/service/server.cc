@@ -72,6 +72,7 @@ absl::Status Server::Open() {
   core.apply_threads = options_.apply_threads;
   core.lease = options_.lease;
   core.trace = options_.trace;
+  if (FirstTask() > 0) core.on_restored = options_.on_serving;
   if (FirstTask() > 0) {
     PP_ASSIGN_OR_RETURN(core.run_id, FindRunOfCoordinator(job));
     core.drain_job = [client = std::shared_ptr<PsClient>(ClientOf(options_.cluster[0]))] {
@@ -146,6 +147,7 @@ void Server::StartCoordinator() {
   }
   core_->Start(options_.task_index < 0 ? addresses() : options_.cluster, std::move(remote), [this] {
     for (const auto& server : servers_) server->SetServing(true);
+    options_.on_serving();
   });
 }
 

@@ -43,6 +43,9 @@ struct ServerOptions {
   TransportSecurity security = {};  // towards clients and the other tasks alike
   // Asked while Create waits for task 0 of another process; true: it gives up with CANCELLED.
   std::function<bool()> stop_requested = [] { return false; };
+  // Called once or more when what is served here has been recovered: the whole job in task 0's
+  // process, else the task's own shard. From any thread; must not block.
+  std::function<void()> on_serving = [] {};
   // Null: no trace. Both must outlive the server; trace_clock learns the clock of task 0 where that
   // is another process.
   TraceWriter* trace = nullptr;

@@ -1,6 +1,7 @@
 #include "ps_server/service/server_core.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <utility>
 
 #include "absl/random/random.h"
@@ -27,7 +28,11 @@ uint64_t NewBootId() {
 }  // namespace
 
 ServerCore::ServerCore(JobSpec job, ServerCoreOptions options, FileSystem* files, Clock* clock)
-    : job_(std::move(job)), options_(std::move(options)), files_(files), clock_(clock) {}
+    : job_(std::move(job)),
+      options_(std::move(options)),
+      files_(files),
+      clock_(clock),
+      run_files_(files, options_.num_tasks) {}
 
 ServerCore::~ServerCore() { StopThreads(); }
 
@@ -60,21 +65,14 @@ absl::StatusOr<std::unique_ptr<ServerCore>> ServerCore::Open(JobSpec job, Server
 }
 
 absl::Status ServerCore::OpenTrainDir() {
-  PP_ASSIGN_OR_RETURN(train_dir_, TrainDir::Open(files_, options_.train_dir));
-  PP_ASSIGN_OR_RETURN(std::optional<std::string> run_id, train_dir_->ReadRunId());
-  if (!run_id.has_value()) {
-    run_id = NewRunId();
-    PP_RETURN_IF_ERROR(train_dir_->WriteRunId(*run_id));
-  }
-  run_id_ = absl::HexStringToBytes(*run_id);
-  PP_ASSIGN_OR_RETURN(stored_epoch_, train_dir_->ReadEpoch());
-  PP_RETURN_IF_ERROR(WriteFileAtomically(*files_, JoinPath(options_.train_dir, "pipeline.config"),
-                                         job_.config_text));
-  PP_ASSIGN_OR_RETURN(events_, EventWriter::Create(files_, options_.train_dir));
-  checkpointer_ = std::make_unique<Checkpointer>(&job_, files_, train_dir_.get(), *run_id);
-  monitor_ = std::make_unique<TrainingMonitor>(&job_, events_.get(), ScalarInterval(job_.num_steps),
-                                               clock_);
-  return absl::OkStatus();
+  PP_RETURN_IF_ERROR(run_files_.OpenTrainDir(options_.train_dir, job_.config_text));
+  run_id_ = absl::HexStringToBytes(run_files_.run_id());
+  checkpointer_ =
+      std::make_unique<Checkpointer>(&job_, files_, options_.train_dir, run_files_.run_id());
+  monitor_ = std::make_unique<TrainingMonitor>(&job_, ScalarInterval(job_.num_steps), clock_);
+  // Another model's folder, or one whose checkpoints are all damaged, is refused before anything in
+  // it changes.
+  return checkpointer_->FindCheckpoint().status();
 }
 
 absl::Status ServerCore::OpenShard(int shard) {
@@ -82,13 +80,24 @@ absl::Status ServerCore::OpenShard(int shard) {
   VariableStoreOptions store_options;
   store_options.state_dir = options_.state_dir;
   store_options.name = absl::StrCat(absl::BytesToHexString(run_id_), "-", shard, "-of-", tasks);
-  store_options.run_id = run_id_;
-  store_options.shard = shard;
-  store_options.tasks = tasks;
+  store_options.owner.run_id = run_id_;
+  store_options.owner.shard = shard;
+  store_options.owner.tasks = tasks;
+  store_options.owner.train_dir = std::filesystem::absolute(options_.train_dir).string();
+  absl::StatusOr<std::string> identity = files_->FolderIdentity(options_.train_dir);
+  if (!absl::IsNotFound(identity.status())) {  // the first checkpoint will say what is wrong
+    PP_ASSIGN_OR_RETURN(store_options.owner.folder_identity, std::move(identity));
+  }
   PP_ASSIGN_OR_RETURN(std::unique_ptr<VariableStore> variables,
                       VariableStore::Open(store_options, job_.layout, job_.optimizer));
+  run_files_.AddShard(variables.get());
+  auto on_restored = [this, index = shard - options_.first_task] {
+    const absl::Status adopted = run_files_.ShardRestored(index);
+    if (adopted.ok()) options_.on_restored();
+    return adopted;
+  };
   auto store = std::make_unique<ShardStore>(&job_, shard, options_.train_dir, std::move(variables),
-                                            files_, pool_.get());
+                                            files_, pool_.get(), std::move(on_restored));
   ShardOptions options;
   options.run_id = run_id_;
   options.boot_id = NewBootId();
@@ -127,6 +136,12 @@ void ServerCore::OpenCoordinator() {
   options.num_slots = options_.num_replicas;
   options.lease = options_.lease;
   CoordinatorListener listener;
+  listener.persist_epoch = [this](uint64_t epoch) { return run_files_.PersistEpoch(epoch); };
+  listener.take_over = [this] {
+    const absl::Status written = run_files_.JobRestored();
+    monitor_->WriteTo(run_files_.events());
+    return written;
+  };
   listener.step_applied = [this](const coordinator_action::StepApplied& step) {
     monitor_->StepApplied(step);
   };
@@ -157,7 +172,7 @@ void ServerCore::Start(std::vector<std::string> addresses,
   for (const auto& shard : shards_) peers.push_back(MakeLocalShardPeer(shard.get()));
   for (auto& peer : remote) peers.push_back(std::move(peer));
   CHECK_EQ(static_cast<int>(peers.size()), job_.sharding.tasks());
-  coordinator_->Start(std::move(peers), stored_epoch_);
+  coordinator_->Start(std::move(peers), run_files_.stored_epoch());
 }
 
 void ServerCore::End(const absl::Status& status) {
@@ -184,7 +199,7 @@ void ServerCore::Drain() {
 void ServerCore::EndAsTold(const ps::EndTaskRequest& request) {
   {
     absl::MutexLock lock(&mutex_);
-    saved_ = request.saved();
+    if (request.has_verified_step()) verified_step_ = request.verified_step();
   }
   end_wanted_.store(true);
   switch (request.how()) {
@@ -227,32 +242,32 @@ void ServerCore::Farewell(const absl::Status& end) {
   if (!IsCoordinator()) return;
   const absl::Duration deadline = clock_->Now() + options_.lease;
   for (;;) {
-    const bool tasks_know = coordinator_->TellTasksOfTheEnd(end);
+    const bool tasks_know = coordinator_->TellTasksOfTheEnd(end, VerifiedStep());
     if (tasks_know && (drained || coordinator_->EveryCloneKnowsOfTheEnd())) return;
     if (clock_->Now() >= deadline) break;
     clock_->Sleep(absl::Milliseconds(20));
   }
 }
 
-void ServerCore::Close() {
-  bool published;
-  if (IsCoordinator()) {
-    published = coordinator_->Status().durable_step() == coordinator_->Status().version();
+std::optional<uint64_t> ServerCore::VerifiedStep() {
+  absl::MutexLock lock(&mutex_);
+  if (!IsCoordinator() || has_verified_) return verified_step_;
+  has_verified_ = true;
+  const uint64_t durable_step = coordinator_->Status().durable_step();
+  if (durable_step == 0) return std::nullopt;
+  const absl::Status verified = checkpointer_->Verify(durable_step);
+  if (verified.ok()) {
+    verified_step_ = durable_step;
   } else {
-    absl::MutexLock lock(&mutex_);
-    published = saved_;
+    LOG(WARNING) << "the last checkpoint does not verify: " << verified.message();
   }
+  return verified_step_;
+}
+
+void ServerCore::Close() {
+  const std::optional<uint64_t> verified_step = VerifiedStep();
   StopThreads();
-  if (published) {
-    for (const auto& shard : shards_) {
-      const absl::Status removed = shard->store()->RemoveStateFile();
-      if (!removed.ok()) LOG(WARNING) << removed.message();
-    }
-  }
-  if (events_ != nullptr) {
-    const absl::Status closed = events_->Close();
-    if (!closed.ok()) LOG(WARNING) << closed.message();
-  }
+  run_files_.End(verified_step);
 }
 
 ps::StatusReply ServerCore::Status() const {

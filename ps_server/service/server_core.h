@@ -18,15 +18,14 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 
-#include "common/checkpoint/train_dir.h"
 #include "common/clock.h"
-#include "common/event_writer.h"
 #include "common/file_system.h"
 #include "common/thread_pool.h"
 #include "common/trace/trace_writer.h"
 #include "ps_server/service/checkpointer.h"
 #include "ps_server/service/coordinator_runtime.h"
 #include "ps_server/service/job_spec.h"
+#include "ps_server/service/run_files.h"
 #include "ps_server/service/shard_peer.h"
 #include "ps_server/service/shard_runtime.h"
 #include "ps_server/service/task_handler.h"
@@ -45,6 +44,8 @@ struct ServerCoreOptions {
   std::string state_dir;      // empty: anonymous memory
   int apply_threads = 1;
   absl::Duration lease = absl::Seconds(10);
+  // A shard of this process has been restored; by the thread of its store, must not block.
+  std::function<void()> on_restored = [] {};
   TraceWriter* trace = nullptr;  // null: none; must outlive the core and its last pull
 };
 
@@ -82,7 +83,8 @@ class ServerCore {
   // to hear of it, at most a lease. A drained job goes on with another server, so clones are not
   // waited for.
   void Farewell(const absl::Status& end);
-  // Nothing is handled any more. Removes the mapped state when a checkpoint has it.
+  // Nothing is handled any more. Removes the mapped state if a checkpoint that has just been read
+  // back is at least as new (core/run_state.h).
   void Close();
   // None of the core's threads works any more, and on_serving is not called. Close does it too.
   void StopThreads();
@@ -99,6 +101,9 @@ class ServerCore {
   absl::Status OpenTrainDir();
   absl::Status OpenShard(int shard);
   void OpenCoordinator();
+  // The step of the newest checkpoint, if it can be read back and verified. After WaitForEnd; reads
+  // the checkpoint once.
+  std::optional<uint64_t> VerifiedStep();
   void End(const absl::Status& status);
   void EndAsTold(const ps::EndTaskRequest& request);
   void DrainJob();
@@ -109,10 +114,8 @@ class ServerCore {
   Clock* const clock_;
 
   std::string run_id_;  // 16 bytes
-  uint64_t stored_epoch_ = 0;
   std::function<void()> on_serving_;
-  std::unique_ptr<TrainDir> train_dir_;
-  std::unique_ptr<EventWriter> events_;
+  RunFiles run_files_;
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<Checkpointer> checkpointer_;
   std::unique_ptr<TrainingMonitor> monitor_;
@@ -123,7 +126,9 @@ class ServerCore {
   std::atomic<bool> end_wanted_{false};
   absl::Mutex mutex_;
   std::optional<absl::Status> end_ ABSL_GUARDED_BY(mutex_);
-  bool saved_ ABSL_GUARDED_BY(mutex_) = false;  // of a task without coordinator: as it was told
+  // Of VerifiedStep; of a task without coordinator: as it was told.
+  std::optional<uint64_t> verified_step_ ABSL_GUARDED_BY(mutex_);
+  bool has_verified_ ABSL_GUARDED_BY(mutex_) = false;
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread drain_;  // asks for the drain of the job
 };

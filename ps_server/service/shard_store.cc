@@ -37,13 +37,14 @@ std::vector<GradientContribution> ToGradients(const std::vector<StagedContributi
 
 ShardStore::ShardStore(const JobSpec* job, int shard, std::string train_dir,
                        std::unique_ptr<VariableStore> variables, FileSystem* files,
-                       ThreadPool* pool)
+                       ThreadPool* pool, std::function<absl::Status()> on_restored)
     : job_(job),
       shard_(shard),
       train_dir_(std::move(train_dir)),
       variables_(std::move(variables)),
       files_(files),
       pool_(pool),
+      on_restored_(std::move(on_restored)),
       pass_(&job->layout, job->sharding, shard, job->optimizer, pool) {}
 
 std::vector<uint64_t> ShardStore::HeldVersions() const {
@@ -53,6 +54,12 @@ std::vector<uint64_t> ShardStore::HeldVersions() const {
 }
 
 absl::StatusOr<std::string> ShardStore::Restore(const shard_action::StoreRestore& order) {
+  PP_ASSIGN_OR_RETURN(std::string marks, RestoreVersion(order));
+  PP_RETURN_IF_ERROR(on_restored_());
+  return marks;
+}
+
+absl::StatusOr<std::string> ShardStore::RestoreVersion(const shard_action::StoreRestore& order) {
   DropVersion();
   if (order.source == ps::RestoreRequest::MAPPED) {
     PP_RETURN_IF_ERROR(variables_->UseVersion(order.step));

@@ -26,9 +26,11 @@ namespace pushpull {
 // Blocking.
 class ShardStore {
  public:
-  // job, files and pool must outlive the store.
+  // job, files and pool must outlive the store. on_restored: after each successful Restore, by its
+  // thread; an error becomes Restore's.
   ShardStore(const JobSpec* job, int shard, std::string train_dir,
-             std::unique_ptr<VariableStore> variables, FileSystem* files, ThreadPool* pool);
+             std::unique_ptr<VariableStore> variables, FileSystem* files, ThreadPool* pool,
+             std::function<absl::Status()> on_restored);
 
   // The marks stored with the version.
   absl::StatusOr<std::string> Restore(const shard_action::StoreRestore& order);
@@ -48,9 +50,9 @@ class ShardStore {
 
   // Versions the store held when it was opened.
   std::vector<uint64_t> HeldVersions() const;
-  absl::Status RemoveStateFile() { return variables_->RemoveFile(); }
 
  private:
+  absl::StatusOr<std::string> RestoreVersion(const shard_action::StoreRestore& order);
   // Afterwards ahead_ is version `step`, whatever has been made of it. FAILED_PRECONDITION: its
   // buffer is still read. INTERNAL: the store does not make that version next.
   absl::Status BeginVersion(uint64_t step);
@@ -66,6 +68,7 @@ class ShardStore {
   const std::unique_ptr<VariableStore> variables_;
   FileSystem* const files_;
   ThreadPool* const pool_;
+  const std::function<absl::Status()> on_restored_;
   const ApplyPass pass_;
   std::optional<VersionAhead> ahead_;  // between the store's BeginApply and its Commit
 };

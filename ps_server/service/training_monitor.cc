@@ -21,9 +21,13 @@ uint64_t ScalarInterval(uint64_t num_steps) {
   return std::max<uint64_t>(1, num_steps / kPoints);
 }
 
-TrainingMonitor::TrainingMonitor(const JobSpec* job, EventWriter* events, uint64_t interval,
-                                 Clock* clock)
-    : job_(job), events_(events), interval_(interval), clock_(clock), window_start_(clock->Now()) {}
+TrainingMonitor::TrainingMonitor(const JobSpec* job, uint64_t interval, Clock* clock)
+    : job_(job), interval_(interval), clock_(clock), window_start_(clock->Now()) {}
+
+void TrainingMonitor::WriteTo(EventWriter* events) {
+  absl::MutexLock lock(&mutex_);
+  events_ = events;
+}
 
 void TrainingMonitor::StepApplied(const coordinator_action::StepApplied& step) {
   absl::MutexLock lock(&mutex_);

@@ -22,8 +22,12 @@ namespace pushpull {
 // Thread-safe.
 class TrainingMonitor {
  public:
-  // events may be null. Scalars are means over `interval` steps, written at its multiples.
-  TrainingMonitor(const JobSpec* job, EventWriter* events, uint64_t interval, Clock* clock);
+  // Scalars are means over `interval` steps, written at its multiples.
+  TrainingMonitor(const JobSpec* job, uint64_t interval, Clock* clock);
+
+  // Where scalars go from now on; `events` must outlive the monitor. Before the first call they go
+  // nowhere.
+  void WriteTo(EventWriter* events);
 
   void StepApplied(const coordinator_action::StepApplied& step);
   TrainingFigures Figures() const;
@@ -44,11 +48,11 @@ class TrainingMonitor {
   void WriteScalars(uint64_t step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const JobSpec* const job_;
-  EventWriter* const events_;
   const uint64_t interval_;
   Clock* const clock_;
 
   mutable absl::Mutex mutex_;
+  EventWriter* events_ ABSL_GUARDED_BY(mutex_) = nullptr;
   TrainingFigures figures_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, Mean> metrics_ ABSL_GUARDED_BY(mutex_);  // since the last write
   std::map<uint32_t, Mean> clone_loss_ ABSL_GUARDED_BY(mutex_);

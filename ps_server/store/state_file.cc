@@ -16,7 +16,7 @@ namespace pushpull {
 namespace {
 
 static_assert(std::is_trivially_copyable_v<StateHeader>);
-static_assert(sizeof(StateHeader) == 376 && sizeof(StateHeader) <= kStateControlOffset);
+static_assert(sizeof(StateHeader) == 936 && sizeof(StateHeader) <= kStateControlOffset);
 static_assert(sizeof(StateControl) == 16 && sizeof(VersionRecord) == 88);
 
 // Vectors begin a few cache lines apart within their pages: at equal places all streams of the
@@ -34,11 +34,6 @@ void SetText(absl::string_view text, char (&field)[kSize]) {
   std::memcpy(field, text.data(), text.size());
 }
 
-template <size_t kSize>
-std::string Text(const char (&field)[kSize]) {
-  return std::string(field, std::find(field, field + kSize, '\0'));
-}
-
 std::string Checksum(const StateHeader& header) {
   return Sha256Hex(
       absl::string_view(reinterpret_cast<const char*>(&header), offsetof(StateHeader, checksum)));
@@ -48,14 +43,6 @@ std::string Checksum(const VersionRecord& record, absl::string_view metadata) {
   return Sha256Hex(absl::StrCat(
       absl::string_view(reinterpret_cast<const char*>(&record), offsetof(VersionRecord, checksum)),
       metadata));
-}
-
-// Changes whenever the machine starts; empty where the kernel does not tell.
-std::string BootId() {
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
-  std::string id;
-  file >> id;
-  return id.substr(0, sizeof(StateHeader::boot_id));
 }
 
 std::string VectorNames(const OptimizerSpec& optimizer) {
@@ -68,6 +55,13 @@ std::string VectorNames(const OptimizerSpec& optimizer) {
 }
 
 }  // namespace
+
+std::string BootId() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  file >> id;
+  return id.substr(0, sizeof(StateHeader::boot_id));
+}
 
 uint64_t HeldWord::Encode() const {
   const uint32_t low = (whole[0] ? 1u : 0u) | (whole[1] ? 2u : 0u) | (newest == 1 ? 4u : 0u);
@@ -82,15 +76,14 @@ bool HeldWord::Decode(uint64_t word, HeldWord* held) {
   return true;
 }
 
-StateHeader MakeStateHeader(absl::string_view run_id, int shard, int tasks, ElementRange range,
-                            int64_t max_metadata_bytes, const VariableLayout& layout,
-                            const OptimizerSpec& optimizer) {
+StateHeader MakeStateHeader(const StateOwner& owner, ElementRange range, int64_t max_metadata_bytes,
+                            const VariableLayout& layout, const OptimizerSpec& optimizer) {
   StateHeader header;
   std::memset(&header, 0, sizeof(header));
   SetText(absl::string_view(kStateMagic, sizeof(header.magic)), header.magic);
   header.format_version = kStateFormatVersion;
-  header.shard = shard;
-  header.tasks = tasks;
+  header.shard = owner.shard;
+  header.tasks = owner.tasks;
   header.num_vectors = 1 + optimizer.num_slots() + (optimizer.has_ema ? 1 : 0);
   header.range_begin = range.begin;
   header.range_end = range.end;
@@ -99,8 +92,10 @@ StateHeader MakeStateHeader(absl::string_view run_id, int shard, int tasks, Elem
       RoundUp(range.size() * static_cast<int64_t>(sizeof(float)), kStatePageBytes) +
       kVectorSkewBytes;
   header.total_bytes = RoundUp(VectorOffset(header, 2, 0), kStatePageBytes);
-  SetText(run_id, header.run_id);
+  SetText(owner.run_id, header.run_id);
   SetText(BootId(), header.boot_id);
+  SetText(owner.folder_identity, header.folder_identity);
+  SetText(owner.train_dir.substr(0, sizeof(header.train_dir)), header.train_dir);
   SetText(VectorNames(optimizer), header.vectors);
   SetText(layout.signature(), header.layout_signature);
   SetText(Checksum(header), header.checksum);
@@ -121,8 +116,8 @@ std::string DescribeHeaderMismatch(absl::string_view bytes, const StateHeader& e
     return absl::StrCat("it has format version ", found.format_version, ", expected ",
                         expected.format_version);
   }
-  if (Text(found.checksum) != Checksum(found)) return "its header is damaged (checksum)";
-  if (Text(found.boot_id) != Text(expected.boot_id)) {
+  if (HeaderText(found.checksum) != Checksum(found)) return "its header is damaged (checksum)";
+  if (HeaderText(found.boot_id) != HeaderText(expected.boot_id)) {
     return "it was written before the machine last started";
   }
   if (std::memcmp(found.run_id, expected.run_id, sizeof(found.run_id)) != 0) {
@@ -132,7 +127,12 @@ std::string DescribeHeaderMismatch(absl::string_view bytes, const StateHeader& e
     return absl::StrCat("it belongs to run ", hex(found.run_id), ", this is run ",
                         hex(expected.run_id));
   }
-  if (Text(found.layout_signature) != Text(expected.layout_signature)) {
+  if (HeaderText(found.folder_identity) != HeaderText(expected.folder_identity)) {
+    return absl::StrCat("it belongs to the train_dir that was ", HeaderText(found.train_dir),
+                        ", and this one, ", HeaderText(expected.train_dir),
+                        ", is a copy of that folder or was made anew");
+  }
+  if (HeaderText(found.layout_signature) != HeaderText(expected.layout_signature)) {
     return "it belongs to another model (layout signature)";
   }
   if (found.shard != expected.shard || found.tasks != expected.tasks ||
@@ -140,15 +140,23 @@ std::string DescribeHeaderMismatch(absl::string_view bytes, const StateHeader& e
     return absl::StrCat("it is shard ", found.shard, " of ", found.tasks, ", this is shard ",
                         expected.shard, " of ", expected.tasks);
   }
-  if (Text(found.vectors) != Text(expected.vectors)) {
-    return absl::StrCat("it holds the optimizer's vectors ", Text(found.vectors), ", this run has ",
-                        Text(expected.vectors));
+  if (HeaderText(found.vectors) != HeaderText(expected.vectors)) {
+    return absl::StrCat("it holds the optimizer's vectors ", HeaderText(found.vectors),
+                        ", this run has ", HeaderText(expected.vectors));
   }
   if (found.record_bytes != expected.record_bytes || found.total_bytes != expected.total_bytes) {
     return absl::StrCat("it has ", found.total_bytes, " bytes with records of ", found.record_bytes,
                         ", expected ", expected.total_bytes, " and ", expected.record_bytes);
   }
   return "";
+}
+
+bool ReadStateHeader(absl::string_view bytes, StateHeader* header) {
+  if (bytes.size() < sizeof(StateHeader)) return false;
+  std::memcpy(header, bytes.data(), sizeof(*header));
+  return std::memcmp(header->magic, kStateMagic, sizeof(header->magic)) == 0 &&
+         header->format_version == kStateFormatVersion &&
+         HeaderText(header->checksum) == Checksum(*header);
 }
 
 int64_t RecordOffset(const StateHeader& header, int buffer) {
@@ -185,7 +193,7 @@ bool ReadVersionRecord(const StateHeader& header, const char* from, uint64_t* ve
   std::memcpy(&record, from, sizeof(record));
   if (record.metadata_bytes < 0 || record.metadata_bytes > MaxMetadataBytes(header)) return false;
   const absl::string_view bytes(from + sizeof(record), record.metadata_bytes);
-  if (Text(record.checksum) != Checksum(record, bytes)) return false;
+  if (HeaderText(record.checksum) != Checksum(record, bytes)) return false;
   *version = record.version;
   *epoch = record.epoch;
   *metadata = std::string(bytes);

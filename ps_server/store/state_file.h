@@ -16,6 +16,8 @@
 #ifndef PUSHPULL_PS_SERVER_STORE_STATE_FILE_H_
 #define PUSHPULL_PS_SERVER_STORE_STATE_FILE_H_
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -28,7 +30,9 @@
 namespace pushpull {
 
 inline constexpr char kStateMagic[9] = "PPSTATE\n";
-inline constexpr uint32_t kStateFormatVersion = 2;
+inline constexpr uint32_t kStateFormatVersion = 3;
+// What a file's name gets when the file is set aside because it does not fit; a number may follow.
+inline constexpr char kAsideSuffix[] = ".aside";
 inline constexpr int64_t kStatePageBytes = 4096;
 inline constexpr int64_t kStateControlOffset = 2048;
 
@@ -45,8 +49,10 @@ struct StateHeader {
   int64_t vector_stride_bytes;
   int64_t total_bytes;
   char run_id[16];
-  char boot_id[40];   // the kernel's, of the time of writing
-  char vectors[128];  // names of slots and EMA: "RMSProp RMSProp_1 ExponentialMovingAverage"
+  char boot_id[40];          // the kernel's, of the time of writing
+  char folder_identity[48];  // StateOwner::folder_identity
+  char train_dir[512];       // StateOwner::train_dir, cut off at the end
+  char vectors[128];         // names of slots and EMA: "RMSProp RMSProp_1 ExponentialMovingAverage"
   char layout_signature[64];  // VariableLayout::signature
   char checksum[64];          // SHA-256 of all bytes before, in hex
 };
@@ -74,10 +80,30 @@ struct HeldWord {
   static bool Decode(uint64_t word, HeldWord* held);
 };
 
+// Whose state a file holds.
+struct StateOwner {
+  std::string run_id;  // 16 bytes
+  // FileSystem::FolderIdentity of train_dir. A copy of the folder has another one, so state of the
+  // original is not mistaken for the copy's.
+  std::string folder_identity;
+  std::string train_dir;  // absolute path, for messages and `psctl state`; may change by a move
+  int shard = 0;
+  int tasks = 1;
+};
+
 // The header that a file of this shard has to have.
-StateHeader MakeStateHeader(absl::string_view run_id, int shard, int tasks, ElementRange range,
-                            int64_t max_metadata_bytes, const VariableLayout& layout,
-                            const OptimizerSpec& optimizer);
+StateHeader MakeStateHeader(const StateOwner& owner, ElementRange range, int64_t max_metadata_bytes,
+                            const VariableLayout& layout, const OptimizerSpec& optimizer);
+
+// False when `bytes` do not begin with an undamaged header of this format version.
+bool ReadStateHeader(absl::string_view bytes, StateHeader* header);
+// The contents of a zero-padded text field of a header.
+template <size_t kSize>
+std::string HeaderText(const char (&field)[kSize]) {
+  return std::string(field, std::find(field, field + kSize, '\0'));
+}
+// Changes whenever the machine starts; empty where the kernel does not tell.
+std::string BootId();
 
 // Empty when `bytes` begins with a header that means the same as `expected`; else what differs, in
 // words.

@@ -14,6 +14,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "glog/logging.h"
 
 #include "common/status_macros.h"
@@ -37,11 +40,10 @@ void* MapPrivate(void* at, int64_t size_bytes) {
               MAP_PRIVATE | MAP_ANONYMOUS | (at == nullptr ? 0 : MAP_FIXED), -1, 0);
 }
 
-// What keeps an opened file from being taken over, or nothing.
+// Why the state in an opened file cannot be taken over; empty when it can.
 std::string WhyFresh(int fd, const StateHeader& header) {
   struct stat info;
   if (fstat(fd, &info) != 0) return std::strerror(errno);
-  if (info.st_size == 0) return "there was no state file";
   char bytes[sizeof(StateHeader)];
   const ssize_t got = pread(fd, bytes, sizeof(bytes), 0);
   if (got < 0) return std::strerror(errno);
@@ -50,6 +52,77 @@ std::string WhyFresh(int fd, const StateHeader& header) {
     return absl::StrCat("it is damaged: ", info.st_size, " bytes, expected ", header.total_bytes);
   }
   return mismatch;
+}
+
+// Makes the folder for this user alone where it is missing, and refuses one that another user could
+// have prepared: whoever owns the folder can rename and remove the files in it.
+absl::Status PrepareFolder(const std::string& folder) {
+  std::error_code failed;
+  std::filesystem::create_directories(std::filesystem::path(folder).parent_path(), failed);
+  if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
+    return Failed("cannot make folder", folder, errno);
+  }
+  struct stat info;
+  if (stat(folder.c_str(), &info) != 0) return Failed("cannot look at", folder, errno);
+  if (!S_ISDIR(info.st_mode)) return absl::UnavailableError(absl::StrCat(folder, " is no folder"));
+  const bool others_may_rename = (info.st_mode & 0022) != 0 && (info.st_mode & S_ISVTX) == 0;
+  if ((info.st_uid != geteuid() && info.st_uid != 0) || others_may_rename) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the folder of mapped state, ", folder, ", belongs to user ", info.st_uid, " with mode ",
+        absl::StrFormat("%04o", info.st_mode & 07777),
+        ", so that others can rename the files in it: use another --state_dir, or remove it"));
+  }
+  return absl::OkStatus();
+}
+
+enum class OpenMode { kExisting, kCreate };
+
+// How long a file may stay locked: psctl looks at it, or a pull of a server that is gone still
+// reads from it.
+constexpr absl::Duration kLockPatience = absl::Milliseconds(200);
+
+// The descriptor of the file at `path`, locked; -1: there is none (kExisting only). The caller
+// closes it. FAILED_PRECONDITION: another process has it, or it is no regular file of this user.
+// UNAVAILABLE: any other failure.
+absl::StatusOr<int> OpenAndLock(const std::string& path, OpenMode mode) {
+  const int create = mode == OpenMode::kCreate ? O_CREAT : 0;
+  constexpr absl::Duration kPause = absl::Milliseconds(5);
+  for (absl::Duration waited;; waited += kPause) {
+    const int fd = open(path.c_str(), O_RDWR | create | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+    if (fd < 0 && errno == ENOENT && mode == OpenMode::kExisting) return -1;
+    if (fd < 0 && errno != ELOOP && errno != EACCES && errno != EISDIR && errno != ENXIO) {
+      return Failed("cannot open", path, errno);
+    }
+    struct stat opened {};
+    if (fd < 0 || fstat(fd, &opened) != 0 || !S_ISREG(opened.st_mode) ||
+        opened.st_uid != geteuid()) {
+      if (fd >= 0) close(fd);
+      return absl::FailedPreconditionError(absl::StrCat(
+          path, " is not a regular file of this user: remove it or use another --state_dir"));
+    }
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+      const int error = errno;
+      StateControl control{};
+      const bool known = pread(fd, &control, sizeof(control), kStateControlOffset) ==
+                         static_cast<ssize_t>(sizeof(control));
+      close(fd);
+      if (error != EWOULDBLOCK) return Failed("cannot lock", path, error);
+      if (waited < kLockPatience) {
+        absl::SleepFor(kPause);
+        continue;
+      }
+      return absl::FailedPreconditionError(absl::StrCat(
+          "state file ", path, " is in use by another ps_server (process ",
+          known ? absl::StrCat(control.pid) : "unknown", "): stop it or use another --state_dir"));
+    }
+    // The owner before us may have renamed or unlinked it between open and lock.
+    struct stat named;
+    if (stat(path.c_str(), &named) == 0 && named.st_ino == opened.st_ino &&
+        named.st_dev == opened.st_dev) {
+      return fd;
+    }
+    close(fd);
+  }
 }
 
 }  // namespace
@@ -63,11 +136,13 @@ absl::StatusOr<std::unique_ptr<StateMapping>> StateMapping::Open(const std::stri
     LOG(WARNING) << "no state_dir: variables are in anonymous memory; a killed ps_server goes back "
                     "to its last checkpoint";
   } else {
-    std::error_code ignored;  // open tells it better
-    std::filesystem::create_directories(state_dir, ignored);
-    absl::Status status = mapping->OpenAndLock();
+    absl::Status status = PrepareFolder(state_dir);
+    if (status.ok()) {
+      PP_RETURN_IF_ERROR(mapping->TakeOverFile(header));
+      if (mapping->is_file()) return mapping;
+      status = mapping->MakeFile(header);
+    }
     if (absl::IsFailedPrecondition(status)) return status;
-    if (status.ok()) status = mapping->MapFile(header);
     if (status.ok()) return mapping;
     LOG(WARNING) << status.message() << " (" << header.total_bytes
                  << " bytes are needed); variables are in anonymous memory; a killed ps_server "
@@ -80,73 +155,90 @@ absl::StatusOr<std::unique_ptr<StateMapping>> StateMapping::Open(const std::stri
 StateMapping::~StateMapping() {
   if (data_ != nullptr) munmap(data_, size_);
   for (const auto& [piece, size_bytes] : pieces_) munmap(piece, size_bytes);
-  CloseFile();
-}
-
-void StateMapping::CloseFile() {
-  if (fd_ >= 0) close(fd_);
-  fd_ = -1;
-}
-
-absl::Status StateMapping::OpenAndLock() {
-  for (;;) {
-    fd_ = open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd_ < 0) return Failed("cannot open", path_, errno);
-    struct stat opened;
-    if (fstat(fd_, &opened) != 0) return Failed("cannot look at", path_, errno);
-    if (!S_ISREG(opened.st_mode) || opened.st_uid != geteuid()) {
-      CloseFile();
-      return absl::UnavailableError(absl::StrCat(path_, " is not a file of this user"));
-    }
-    if (flock(fd_, LOCK_EX | LOCK_NB) != 0) {
-      StateControl control{};
-      const bool known = pread(fd_, &control, sizeof(control), kStateControlOffset) ==
-                         static_cast<ssize_t>(sizeof(control));
-      const int error = errno;
-      CloseFile();
-      if (error != EWOULDBLOCK && !known) return Failed("cannot lock", path_, error);
-      return absl::FailedPreconditionError(absl::StrCat(
-          "state file ", path_, " is in use by another ps_server (process ",
-          known ? absl::StrCat(control.pid) : "unknown", "): stop it or use another --state_dir"));
-    }
-    // The owner before us may have unlinked it between open and lock.
-    struct stat named;
-    if (stat(path_.c_str(), &named) == 0 && named.st_ino == opened.st_ino &&
-        named.st_dev == opened.st_dev) {
-      return absl::OkStatus();
-    }
-    CloseFile();
+  // It was never given its name, so no process will look for what is in it.
+  if (is_new_) unlink(NewPath().c_str());
+  for (const int fd : {fd_, other_fd_}) {
+    if (fd >= 0) close(fd);
   }
 }
 
-absl::Status StateMapping::MapFile(const StateHeader& header) {
-  fresh_reason_ = WhyFresh(fd_, header);
-  absl::Status status;
-  if (!fresh_reason_.empty()) {
-    LOG(INFO) << "state file " << path_ << " starts empty: " << fresh_reason_;
-    // The header comes after the room: a file that has one is complete.
-    StateControl control{HeldWord().Encode(), 0};
-    if (ftruncate(fd_, 0) != 0) {
-      status = Failed("cannot empty", path_, errno);
-    } else if (const int error = posix_fallocate(fd_, 0, size_); error != 0) {
-      status = Failed("no room for", path_, error);
-    } else {
-      status = WriteAt(fd_, path_, &control, sizeof(control), kStateControlOffset);
-      status.Update(WriteAt(fd_, path_, &header, sizeof(header), 0));
-    }
+absl::Status StateMapping::TakeOverFile(const StateHeader& header) {
+  absl::StatusOr<int> fd = OpenAndLock(path_, OpenMode::kExisting);
+  if (fd.ok() && *fd < 0) {
+    fresh_reason_ = "there was no state file";
+    return absl::OkStatus();
   }
+  absl::Status status = fd.status();
   if (status.ok()) {
-    void* const data = mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
-    if (data != MAP_FAILED) {
-      data_ = static_cast<char*>(data);
-      control()->pid = getpid();
+    fresh_reason_ = WhyFresh(*fd, header);
+    if (!fresh_reason_.empty()) {
+      LOG(WARNING) << "state file " << path_ << " is not used: " << fresh_reason_;
+      other_fd_ = *fd;
       return absl::OkStatus();
     }
-    status = Failed("cannot map", path_, errno);
+    status = MapFile(*fd, path_);
+    if (!status.ok()) close(*fd);
   }
-  unlink(path_.c_str());
-  CloseFile();
+  if (!absl::IsUnavailable(status)) return status;
+  return absl::UnavailableError(
+      absl::StrCat(status.message(),
+                   "; the file is untouched and may hold the newest state of this run: start "
+                   "again when the cause is gone, or use another --state_dir to go back to the "
+                   "last checkpoint"));
+}
+
+absl::Status StateMapping::MakeFile(const StateHeader& header) {
+  const std::string path = NewPath();
+  PP_ASSIGN_OR_RETURN(const int fd, OpenAndLock(path, OpenMode::kCreate));
+  // The header comes after the room: a file that has one is complete.
+  StateControl control{HeldWord().Encode(), 0};
+  absl::Status status;
+  if (ftruncate(fd, 0) != 0) {  // left by a process that was killed before it adopted the file
+    status = Failed("cannot empty", path, errno);
+  } else if (const int error = posix_fallocate(fd, 0, size_); error != 0) {
+    status = Failed("no room for", path, error);
+  } else {
+    status = WriteAt(fd, path, &control, sizeof(control), kStateControlOffset);
+    status.Update(WriteAt(fd, path, &header, sizeof(header), 0));
+  }
+  if (status.ok()) status = MapFile(fd, path);
+  if (status.ok()) {
+    is_new_ = true;
+    return absl::OkStatus();
+  }
+  unlink(path.c_str());
+  close(fd);
   return status;
+}
+
+absl::Status StateMapping::MapFile(int fd, const std::string& path) {
+  void* const data = mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (data == MAP_FAILED) return Failed("cannot map", path, errno);
+  data_ = static_cast<char*>(data);
+  fd_ = fd;
+  control()->pid = getpid();
+  return absl::OkStatus();
+}
+
+absl::Status StateMapping::AdoptFile() {
+  if (!is_new_) return absl::OkStatus();
+  if (other_fd_ >= 0) {
+    std::string aside = absl::StrCat(path_, kAsideSuffix);
+    for (int i = 2; access(aside.c_str(), F_OK) == 0; ++i) {
+      aside = absl::StrCat(path_, kAsideSuffix, "-", i);
+    }
+    if (rename(path_.c_str(), aside.c_str()) != 0) {
+      return Failed("cannot rename", absl::StrCat(path_, " to ", aside), errno);
+    }
+    close(std::exchange(other_fd_, -1));
+    LOG(WARNING) << "the earlier state file is kept as " << aside << ", because " << fresh_reason_
+                 << "; `psctl state clean` removes it";
+  }
+  if (rename(NewPath().c_str(), path_.c_str()) != 0) {
+    return Failed("cannot rename", absl::StrCat(NewPath(), " to ", path_), errno);
+  }
+  is_new_ = false;
+  return absl::OkStatus();
 }
 
 absl::Status StateMapping::MapAnonymous(const StateHeader& header) {
@@ -211,8 +303,11 @@ void StateMapping::Discard(char* readers, int64_t size_bytes) {
 }
 
 absl::Status StateMapping::RemoveFile() {
-  if (!is_file() || unlink(path_.c_str()) == 0 || errno == ENOENT) return absl::OkStatus();
-  return Failed("cannot remove", path_, errno);
+  if (!is_file()) return absl::OkStatus();
+  const std::string path = is_new_ ? NewPath() : path_;
+  if (unlink(path.c_str()) != 0 && errno != ENOENT) return Failed("cannot remove", path, errno);
+  is_new_ = false;
+  return absl::OkStatus();
 }
 
 }  // namespace pushpull

@@ -134,7 +134,8 @@ void VariableStore::Mapping::TakeOver() {
     }
   }
   if (HoldsAny() && !word.whole[word.newest]) word.newest = 1 - word.newest;
-  StoreWord();
+  // The file's own word is left as it is until a version is written: nothing may change on disk
+  // before recovery has succeeded.
 }
 
 VariableStore::VariableStore(std::shared_ptr<Mapping> mapping) : mapping_(std::move(mapping)) {}
@@ -143,14 +144,14 @@ VariableStore::~VariableStore() = default;
 absl::StatusOr<std::unique_ptr<VariableStore>> VariableStore::Open(
     const VariableStoreOptions& options, const VariableLayout& layout,
     const OptimizerSpec& optimizer) {
-  CHECK_EQ(options.run_id.size(), sizeof(StateHeader::run_id));
+  CHECK_EQ(options.owner.run_id.size(), sizeof(StateHeader::run_id));
   auto mapping = std::make_shared<Mapping>();
   mapping->num_slots = optimizer.num_slots();
   mapping->has_ema = optimizer.has_ema;
-  mapping->header =
-      MakeStateHeader(options.run_id, options.shard, options.tasks,
-                      Sharding(layout.total_elements(), options.tasks).shard(options.shard),
-                      options.max_metadata_bytes, layout, optimizer);
+  mapping->header = MakeStateHeader(
+      options.owner,
+      Sharding(layout.total_elements(), options.owner.tasks).shard(options.owner.shard),
+      options.max_metadata_bytes, layout, optimizer);
   PP_ASSIGN_OR_RETURN(mapping->memory,
                       StateMapping::Open(options.state_dir, options.name, mapping->header));
   {
@@ -338,6 +339,8 @@ absl::Status VariableStore::UseVersion(uint64_t version) {
   mapping_->StoreWord();
   return absl::OkStatus();
 }
+
+absl::Status VariableStore::AdoptFile() { return mapping_->memory->AdoptFile(); }
 
 absl::Status VariableStore::RemoveFile() { return mapping_->memory->RemoveFile(); }
 

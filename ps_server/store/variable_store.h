@@ -25,6 +25,7 @@
 #include "common/sharding.h"
 #include "common/variable_layout.h"
 #include "ps_server/store/optimizer.h"
+#include "ps_server/store/state_file.h"
 #include "ps_server/store/state_vectors.h"
 
 namespace pushpull {
@@ -32,9 +33,7 @@ namespace pushpull {
 struct VariableStoreOptions {
   std::string state_dir;  // made if absent; empty: anonymous memory, nothing survives
   std::string name;       // of the file in state_dir
-  std::string run_id;     // 16 bytes
-  int shard = 0;
-  int tasks = 1;
+  StateOwner owner;
   int64_t max_metadata_bytes = 65536;  // of the blob stored with each version
 };
 
@@ -56,11 +55,11 @@ struct PinnedVersion {
 
 class VariableStore {
  public:
-  // Maps the file, or makes it. FAILED_PRECONDITION: another process has it open (its pid is
-  // named). A file of another run, model, sharding or optimizer, a damaged one, or one from before
-  // the machine last started is not used but overwritten; why is logged and told by fresh_reason().
-  // Where the file cannot be made (no room, no such folder): anonymous memory and a warning. The
-  // layout and the optimizer are only read during the call.
+  // Maps the file that an earlier process left, or makes a new one. A file of another run,
+  // train_dir, model, sharding or optimizer, a damaged one, or one from before the machine last
+  // started is not used and not touched; why is logged and told by fresh_reason(). Where a new file
+  // cannot be made (no room, no such folder): anonymous memory and a warning. Errors of
+  // StateMapping::Open. The layout and the optimizer are only read during the call.
   static absl::StatusOr<std::unique_ptr<VariableStore>> Open(const VariableStoreOptions& options,
                                                              const VariableLayout& layout,
                                                              const OptimizerSpec& optimizer);
@@ -131,8 +130,11 @@ class VariableStore {
   // Recovery: goes on from a held version and drops a newer one. FAILED_PRECONDITION: not held.
   absl::Status UseVersion(uint64_t version);
 
+  // Gives a file made by Open its name, so that the next process finds it; until then it vanishes
+  // with the store (StateMapping::AdoptFile). RunState decides when.
+  absl::Status AdoptFile();
   // Removes the file from state_dir (the run is over); the store itself works on. OK when there is
-  // none.
+  // none. RunState decides when.
   absl::Status RemoveFile();
 
  private:

@@ -108,8 +108,8 @@ void Measure(const std::string& name, const std::string& rest, const VariableLay
   VariableStoreOptions options;
   options.state_dir = absl::GetFlag(FLAGS_state_dir);
   options.name = absl::StrCat("apply_bench_", getpid());
-  options.run_id = std::string(16, 'b');
-  options.tasks = sharding.tasks();
+  options.owner.run_id = std::string(16, 'b');
+  options.owner.tasks = sharding.tasks();
   const auto store = VariableStore::Open(options, layout, optimizer).value();
   CHECK(store->RemoveFile().ok());
   FillInitialState(

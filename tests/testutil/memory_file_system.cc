@@ -327,6 +327,13 @@ absl::StatusOr<std::vector<std::string>> MemoryFileSystem::List(const std::strin
   return names;
 }
 
+absl::StatusOr<std::string> MemoryFileSystem::FolderIdentity(const std::string& path) {
+  absl::MutexLock lock(&state_->mutex);
+  const NodePtr node = state_->Find(path);
+  if (node == nullptr) return Missing(path);
+  return absl::StrCat("node ", absl::Hex(reinterpret_cast<uintptr_t>(node.get())));
+}
+
 absl::StatusOr<FileInfo> MemoryFileSystem::GetInfo(const std::string& path) {
   absl::MutexLock lock(&state_->mutex);
   const NodePtr node = state_->Find(path);

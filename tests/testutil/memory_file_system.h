@@ -60,6 +60,7 @@ class MemoryFileSystem final : public FileSystem {
   absl::Status SyncDirectory(const std::string& path) override;
   absl::StatusOr<std::vector<std::string>> List(const std::string& path) override;
   absl::StatusOr<FileInfo> GetInfo(const std::string& path) override;
+  absl::StatusOr<std::string> FolderIdentity(const std::string& path) override;
   absl::Status Rename(const std::string& from, const std::string& to) override;
   absl::Status Exchange(const std::string& a, const std::string& b) override;
   absl::Status RemoveFile(const std::string& path) override;

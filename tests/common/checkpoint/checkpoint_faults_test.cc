@@ -195,6 +195,25 @@ INSTANTIATE_TEST_SUITE_P(
                                 100, false}),
     [](const auto& info) { return info.param.name; });
 
+TEST(TrainDirFaults, AServerOfAnOlderEpochPublishesNothing) {
+  const VariableLayout layout = TestLayout(3);
+  MemoryFileSystem files;
+  const auto dir = TrainDir::Open(&files, "/d");
+  ASSERT_TRUE(dir.ok());
+  ASSERT_EQ(*(*dir)->AdvanceEpoch(4), 5);
+  ASSERT_EQ(SaveTestCheckpoint(files, "/d", layout, 5, 100, 1), absl::OkStatus());
+  const std::string good = *ReadWholeFile(files, kFiles[0]);
+  ASSERT_EQ(*(*dir)->AdvanceEpoch(5), 6);
+  for (const uint64_t step : {100, 101}) {
+    const absl::Status status = SaveTestCheckpoint(files, "/d", layout, 5, step, 1);
+    EXPECT_TRUE(absl::IsAborted(status)) << status;
+    EXPECT_THAT(std::string(status.message()), testing::HasSubstr("/d/EPOCH holds 6"));
+  }
+  EXPECT_EQ(*ReadWholeFile(files, kFiles[0]), good) << "a checkpoint of the name is not replaced";
+  EXPECT_EQ(*ListCheckpoints(files, "/d"), std::vector<uint64_t>{100});
+  EXPECT_EQ(SaveTestCheckpoint(files, "/d", layout, 6, 101, 1), absl::OkStatus());
+}
+
 TEST(TrainDirFaults, TheEpochNeverGoesBack) {
   for (int64_t call = 0; call < 12; ++call) {
     for (const Survival survival : {Survival::kNothing, Survival::kEverything, Survival::kRandom}) {

@@ -36,7 +36,11 @@ TEST(TrainDir, SweepsLeftoversOnly) {
     ASSERT_EQ(files.MakeDirectory(folder), absl::OkStatus());
   }
   ASSERT_EQ(WriteFileAtomically(files, "/d/.tmp-ckpt-00000001-e1/x", "y"), absl::OkStatus());
-  ASSERT_TRUE(TrainDir::Open(&files, "/d").ok());
+  const std::vector<std::string> before = *files.List("/d");
+  const auto dir = TrainDir::Open(&files, "/d");
+  ASSERT_TRUE(dir.ok());
+  EXPECT_EQ(files.List("/d")->size(), before.size() + 1) << "LOCK; a refused start removes nothing";
+  (*dir)->Sweep();
   EXPECT_EQ(*files.List("/d"), (std::vector<std::string>{".other", "LOCK", "ckpt-00000001"}));
 }
 

@@ -58,6 +58,8 @@ class CoordinatorTest : public testing::Test {
       events->push_back(coordinator_event::EpochPersisted{persist->epoch, absl::OkStatus()});
     } else if (std::holds_alternative<coordinator_action::FindCheckpoint>(action)) {
       events->push_back(coordinator_event::CheckpointFound{checkpoint_});
+    } else if (std::holds_alternative<coordinator_action::TakeOver>(action)) {
+      events->push_back(coordinator_event::TookOver{take_over_status_});
     } else if (const auto* publish = std::get_if<coordinator_action::PublishCheckpoint>(&action)) {
       if (hold_publish_) return;
       events->push_back(coordinator_event::CheckpointPublished{publish->step, publish_status_});
@@ -187,6 +189,7 @@ class CoordinatorTest : public testing::Test {
   std::vector<uint64_t> held_;
   absl::StatusOr<std::optional<uint64_t>> checkpoint_ = std::optional<uint64_t>();
   absl::Status publish_status_;
+  absl::Status take_over_status_;
   bool hold_publish_ = false;  // the files are being written
   absl::Status snapshot_status_;
   bool silent_ = false;  // shards do not answer

@@ -18,6 +18,7 @@
 #include "gtest/gtest.h"
 
 #include "common/checkpoint/checkpoint_reader.h"
+#include "common/checkpoint/train_dir.h"
 #include "common/error_detail.h"
 #include "common/rpc/grpc_ps_client.h"
 #include "common/status_macros.h"
@@ -212,6 +213,33 @@ TEST_F(TwoServersTest, ATaskThatWaitsForItsCoordinatorMayBeStopped) {
   options.stop_requested = [&asked] { return ++asked > 1; };
   const absl::Status status = Server::Create(std::move(options), &files_, &clock_).status();
   EXPECT_TRUE(absl::IsCancelled(status)) << status;
+}
+
+// What probes ask: a task serves when its shard is recovered, the coordinator when all are.
+TEST_F(TwoServersTest, NobodyServesBeforeItIsRecovered) {
+  std::atomic<bool> serving[2] = {false, false};
+  const auto start = [&](int task) {
+    ServerOptions options = OptionsOf(task, 1000000);
+    options.on_serving = [&serving, task] { serving[task].store(true); };
+    auto server = Server::Create(std::move(options), &files_, &clock_);
+    ASSERT_TRUE(server.ok()) << server.status();
+    servers_.push_back(*std::move(server));
+  };
+  start(0);
+  // The coordinator has written its epoch and waits for task 1.
+  const auto waiting = [this] {
+    return ReadEpoch(files_, folder_.path() + "/train").value_or(0) > 0;
+  };
+  const absl::Time deadline = absl::Now() + kPatience;
+  while (!waiting() && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(5));
+  ASSERT_TRUE(waiting());
+  EXPECT_FALSE(serving[0].load());
+  start(1);
+  while (!(serving[0].load() && serving[1].load()) && absl::Now() < deadline) {
+    absl::SleepFor(absl::Milliseconds(5));
+  }
+  EXPECT_TRUE(serving[0].load());
+  EXPECT_TRUE(serving[1].load());
 }
 
 TEST_F(TwoServersTest, OnlyTheOwnCoordinatorEndsATask) {

@@ -29,10 +29,11 @@ class Shard {
  public:
   Shard() {
     VariableStoreOptions options;
-    options.run_id = kRun;
+    options.owner.run_id = kRun;
     auto variables = VariableStore::Open(options, job_.layout, job_.optimizer);
     variables_ = variables->get();
-    store_ = std::make_unique<ShardStore>(&job_, 0, "", *std::move(variables), nullptr, &pool_);
+    store_ = std::make_unique<ShardStore>(&job_, 0, "", *std::move(variables), nullptr, &pool_,
+                                          [] { return absl::OkStatus(); });
     shard_action::StoreRestore restore;
     restore.source = ps::RestoreRequest::INITIAL;
     EXPECT_TRUE(store_->Restore(restore).ok());

@@ -73,7 +73,8 @@ class TrainingMonitorTest : public ::testing::Test {
 };
 
 TEST_F(TrainingMonitorTest, WritesMeansWeightedBySamplesAtMultiplesOfTheInterval) {
-  TrainingMonitor monitor(job_.get(), events_.get(), 2, &clock_);
+  TrainingMonitor monitor(job_.get(), 2, &clock_);
+  monitor.WriteTo(events_.get());
   coordinator_action::StepApplied step;
   step.step = 1;
   step.parts = {Part(0, 10, 1.0, 0.5), Part(1, 11, 2.0, 1.0)};

@@ -98,6 +98,7 @@ class SimServer {
 
   void Do(const coordinator_action::PersistEpoch& action);
   void Do(const coordinator_action::FindCheckpoint& action);
+  void Do(const coordinator_action::TakeOver& action);
   void Do(const coordinator_action::CallShard& action);
   void Do(const coordinator_action::PublishCheckpoint& action);
   void Do(const coordinator_action::AbandonCheckpoint& action);

@@ -169,6 +169,11 @@ void SimServer::Do(const coordinator_action::FindCheckpoint&) {
   });
 }
 
+void SimServer::Do(const coordinator_action::TakeOver&) {
+  world_->RunOn(&process_, world_->Seconds(0.001, 0.02),
+                [this] { HandleCoordinator(coordinator_event::TookOver{absl::OkStatus()}); });
+}
+
 void SimServer::CheckDecision(const ps::ApplyRequest& request) {
   Oracle& oracle = world_->oracle();
   if (oracle.Has(request.step())) {

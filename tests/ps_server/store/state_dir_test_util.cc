@@ -41,7 +41,7 @@ VariableStoreOptions TestStateDir::options() const {
   VariableStoreOptions options;
   options.state_dir = path_;
   options.name = "state";
-  options.run_id = "0123456789abcdef";
+  options.owner.run_id = "0123456789abcdef";
   options.max_metadata_bytes = 1000;
   return options;
 }
@@ -58,7 +58,8 @@ void FillVersion(VariableStore* store, uint64_t version, uint64_t epoch,
   const auto to = store->BeginFill(version);
   CHECK(to.ok()) << to.status();
   WriteContents(*store, version, *to, store->range().size());
-  const absl::Status status = store->Commit(epoch, metadata);
+  absl::Status status = store->Commit(epoch, metadata);
+  status.Update(store->AdoptFile());
   CHECK(status.ok()) << status;
 }
 

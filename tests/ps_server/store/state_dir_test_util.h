@@ -25,7 +25,8 @@ class TestStateDir {
   std::string path_;
 };
 
-// Element i of vector k (weights, slots, EMA) of version v is v + 1000 * k.
+// Element i of vector k (weights, slots, EMA) of version v is v + 1000 * k. Adopts the store's
+// file.
 void FillVersion(VariableStore* store, uint64_t version, uint64_t epoch,
                  absl::string_view metadata);
 // The same for the next version, through BeginApply; false when that fails or when the version it

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -51,8 +52,8 @@ class StateFileTest : public ::testing::Test {
   // The file's layout depends on nothing else.
   StateHeader Header() {
     const VariableStoreOptions options = dir_.options();
-    return MakeStateHeader(options.run_id, 0, 1, {0, layout_.total_elements()},
-                           options.max_metadata_bytes, layout_, optimizer_);
+    return MakeStateHeader(options.owner, {0, layout_.total_elements()}, options.max_metadata_bytes,
+                           layout_, optimizer_);
   }
 
   const VariableLayout layout_ = *VariableLayout::Create({MakeVariable("w", {3000})});
@@ -162,7 +163,7 @@ TEST_F(StateFileTest, StrangersFilesAreNotUsed) {
     return (*store)->fresh_reason();
   };
   VariableStoreOptions other = dir_.options();
-  other.run_id = "fedcba9876543210";
+  other.owner.run_id = "fedcba9876543210";
   EXPECT_THAT(reason(other, layout_, optimizer_),
               HasSubstr("it belongs to run 30313233343536373839616263646566, this is run 6665"));
   const VariableLayout renamed = *VariableLayout::Create({MakeVariable("v", {3000})});
@@ -170,8 +171,8 @@ TEST_F(StateFileTest, StrangersFilesAreNotUsed) {
   EXPECT_THAT(reason(dir_.options(), layout_, MakeRmsProp()),
               HasSubstr("vectors Adam Adam_1 ExponentialMovingAverage, this run has RMSProp"));
   other = dir_.options();
-  other.shard = 1;
-  other.tasks = 2;
+  other.owner.shard = 1;
+  other.owner.tasks = 2;
   EXPECT_THAT(reason(other, layout_, optimizer_), HasSubstr("shard 0 of 1, this is shard 1 of 2"));
   other = dir_.options();
   other.max_metadata_bytes = 100000;
@@ -193,10 +194,102 @@ TEST_F(StateFileTest, AFileFromBeforeTheMachineStartedIsNotUsed) {
   EXPECT_THAT(DescribeHeaderMismatch(good, before), HasSubstr("before the machine last started"));
 }
 
+// Every file in the folder with its contents.
+std::map<std::string, std::string> FilesIn(const std::string& folder) {
+  std::map<std::string, std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    std::ifstream file(entry.path(), std::ios::binary);
+    files[entry.path().filename().string()] = std::string(std::istreambuf_iterator<char>(file), {});
+  }
+  return files;
+}
+
+TEST_F(StateFileTest, AFileThatDoesNotFitIsUntouchedUntilItIsSetAside) {
+  Prepare();
+  const std::string good = Read();
+  VariableStoreOptions other = dir_.options();
+  other.owner.run_id = "fedcba9876543210";
+  {
+    const auto store = Open(other);
+    EXPECT_TRUE(absl::IsFailedPrecondition(
+        VariableStore::Open(dir_.options(), layout_, optimizer_).status()))
+        << "the file that does not fit is locked too";
+    FillVersion(store.get(), 5, 1, "");
+  }
+  const std::map<std::string, std::string> files = FilesIn(dir_.path());
+  ASSERT_EQ(files.size(), 2u);
+  EXPECT_EQ(files.at("state.aside"), good);
+  EXPECT_EQ(Open(other)->newest(), 5u);
+  // The next one gets a name of its own.
+  FillVersion(Open(dir_.options()).get(), 6, 1, "");
+  EXPECT_EQ(FilesIn(dir_.path()).at("state.aside"), good);
+  EXPECT_EQ(FilesIn(dir_.path()).count("state.aside-2"), 1u);
+}
+
+TEST_F(StateFileTest, AStoreThatIsNotAdoptedLeavesTheFolderAsItWas) {
+  Prepare();
+  const std::map<std::string, std::string> before = FilesIn(dir_.path());
+  VariableStoreOptions other = dir_.options();
+  other.owner.run_id = "fedcba9876543210";
+  {
+    const auto store = Open(other);
+    EXPECT_EQ(FilesIn(dir_.path()).at("state"), before.at("state"));
+    ASSERT_TRUE(store->BeginFill(5).ok());
+    ASSERT_TRUE(store->Commit(1, "").ok());
+  }
+  EXPECT_EQ(FilesIn(dir_.path()), before);
+}
+
+TEST_F(StateFileTest, WhatAKilledProcessHadNotAdoptedIsNotFound) {
+  std::ofstream(dir_.file() + ".new", std::ios::binary) << std::string(100, 'x');
+  const auto store = Open(dir_.options());
+  EXPECT_EQ(store->fresh_reason(), "there was no state file");
+  FillVersion(store.get(), 3, 1, "");
+  EXPECT_EQ(FilesIn(dir_.path()).size(), 1u);
+}
+
+TEST_F(StateFileTest, StateOfTheFolderThatThisOneIsACopyOfIsNotUsed) {
+  VariableStoreOptions original = dir_.options();
+  original.owner.folder_identity = "inode 17 of 5.5";
+  original.owner.train_dir = "/runs/original";
+  FillVersion(Open(original).get(), 1, 1, "");
+  VariableStoreOptions moved = original;
+  moved.owner.train_dir = "/runs/moved";
+  EXPECT_EQ(Open(moved)->newest(), 1u) << "a folder that was renamed is the same folder";
+  VariableStoreOptions copy = moved;
+  copy.owner.folder_identity = "inode 18 of 6.5";
+  const auto store = Open(copy);
+  EXPECT_FALSE(store->newest().has_value());
+  EXPECT_THAT(store->fresh_reason(), HasSubstr("belongs to the train_dir that was /runs/original"));
+}
+
+// In a child, so that the limit binds nobody else.
+TEST_F(StateFileTest, AFileThatCannotBeMappedIsAnErrorAndStays) {
+  Prepare();
+  const std::string good = Read();
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    // Less than the process has: no new mapping of any size.
+    const rlimit limit{1 << 20, 1 << 20};
+    if (setrlimit(RLIMIT_AS, &limit) != 0) _exit(1);
+    _exit(absl::IsUnavailable(VariableStore::Open(dir_.options(), layout_, optimizer_).status())
+              ? 0
+              : 2);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  EXPECT_EQ(Read().substr(kStatePageBytes), good.substr(kStatePageBytes));
+  EXPECT_EQ(Open(dir_.options())->newest(), 2u);
+}
+
 // Whatever a process had done when it died, its file shows whole versions only: the file is copied
 // in every phase.
 TEST_F(StateFileTest, AFileCopiedAtAnyPointHoldsWholeVersionsOnly) {
   const auto store = Open(dir_.options());
+  ASSERT_TRUE(store->AdoptFile().ok());
   VariableStoreOptions copy = dir_.options();
   copy.name = "copy";
   const auto held_in_copy = [&]() {
@@ -301,7 +394,7 @@ TEST_F(StateFileTest, WithoutRoomMemoryIsAnonymousAndNoFileStays) {
   ASSERT_EQ(waitpid(child, &status, 0), child);
   ASSERT_TRUE(WIFEXITED(status));
   EXPECT_EQ(WEXITSTATUS(status), 0);
-  EXPECT_FALSE(std::filesystem::exists(dir_.file()));
+  EXPECT_TRUE(FilesIn(dir_.path()).empty());
 }
 
 }  // namespace

@@ -243,24 +243,53 @@ TEST_F(VariableStoreTest, WithoutStateDirMemoryIsAnonymous) {
 
 TEST_F(VariableStoreTest, WhereTheFileCannotBeMadeMemoryIsAnonymous) {
   std::ofstream(dir_.path() + "/plain_file") << "x";
-  std::filesystem::create_symlink("plain_file", dir_.path() + "/link");
   VariableStoreOptions below_a_file = dir_.options();
   below_a_file.state_dir = dir_.path() + "/plain_file";
-  VariableStoreOptions through_a_link = dir_.options();
-  through_a_link.name = "link";
-  for (const VariableStoreOptions& options : {below_a_file, through_a_link}) {
-    const auto store = Open(options);
-    EXPECT_FALSE(store->survives_process());
-    FillVersion(store.get(), 0, 1, "");
-    EXPECT_EQ(store->newest(), 0u);
+  const auto store = Open(below_a_file);
+  EXPECT_FALSE(store->survives_process());
+  FillVersion(store.get(), 0, 1, "");
+  EXPECT_EQ(store->newest(), 0u);
+  EXPECT_EQ(std::filesystem::file_size(dir_.path() + "/plain_file"), 1u) << "was not touched";
+}
+
+TEST_F(VariableStoreTest, WhatIsNoFileOfThisUserIsRefused) {
+  std::ofstream(dir_.path() + "/plain_file") << "x";
+  std::filesystem::create_symlink("plain_file", dir_.path() + "/link");
+  std::filesystem::create_directory(dir_.path() + "/folder");
+  for (const std::string name : {"link", "folder"}) {
+    VariableStoreOptions options = dir_.options();
+    options.name = name;
+    const absl::Status status = VariableStore::Open(options, layout_, optimizer_).status();
+    EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("/" + name + " is not a regular file"));
   }
   EXPECT_EQ(std::filesystem::file_size(dir_.path() + "/plain_file"), 1u) << "was not touched";
+}
+
+TEST_F(VariableStoreTest, AFolderInWhichOthersCanRenameIsRefused) {
+  VariableStoreOptions options = dir_.options();
+  options.state_dir = dir_.path() + "/open";
+  std::filesystem::create_directory(options.state_dir);
+  ASSERT_EQ(chmod(options.state_dir.c_str(), 0777), 0);
+  const absl::Status status = VariableStore::Open(options, layout_, optimizer_).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("mode 0777"));
+  ASSERT_EQ(chmod(options.state_dir.c_str(), 01777), 0);
+  EXPECT_TRUE(Open(options)->survives_process()) << "as /dev/shm itself is";
+  if (geteuid() != 0) GTEST_SKIP() << "only root can give a folder to somebody else";
+  ASSERT_EQ(chmod(options.state_dir.c_str(), 0700), 0);
+  ASSERT_EQ(chown(options.state_dir.c_str(), 12345, 12345), 0);
+  EXPECT_THAT(std::string(VariableStore::Open(options, layout_, optimizer_).status().message()),
+              HasSubstr("belongs to user 12345"));
 }
 
 TEST_F(VariableStoreTest, TheStateDirIsMade) {
   VariableStoreOptions options = dir_.options();
   options.state_dir = dir_.path() + "/a/b";
   EXPECT_TRUE(Open(options)->survives_process());
+  struct stat info;
+  ASSERT_EQ(stat(options.state_dir.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 07777, 0700u) << "other users have no business there";
 }
 
 }  // namespace

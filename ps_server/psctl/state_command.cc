@@ -1,0 +1,107 @@
+#include "ps_server/psctl/state_command.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "nlohmann/json.hpp"
+
+#include "common/status_macros.h"
+#include "ps_server/store/state_folder.h"
+
+namespace pushpull {
+namespace {
+
+const char* UseName(StateFileInfo::Use use) {
+  switch (use) {
+    case StateFileInfo::Use::kInUse:
+      return "in use";
+    case StateFileInfo::Use::kResumable:
+      return "resumable";
+    case StateFileInfo::Use::kAbandoned:
+      return "abandoned";
+    case StateFileInfo::Use::kUnknown:
+      break;
+  }
+  return "unknown";
+}
+
+std::string VersionText(const StateFileInfo& info) {
+  return info.newest_version.has_value() ? absl::StrCat(*info.newest_version) : "none";
+}
+
+std::string Table(const std::vector<StateFileInfo>& files) {
+  std::string text = absl::StrFormat("%-10s %8s %7s %9s  %s\n", "use", "version", "shard", "MB",
+                                     "file, train_dir");
+  for (const StateFileInfo& info : files) {
+    absl::StrAppendFormat(&text, "%-10s %8s %7s %9.1f  %s\n", UseName(info.use), VersionText(info),
+                          info.tasks > 0 ? absl::StrCat(info.shard, "/", info.tasks) : "-",
+                          info.size_bytes / 1e6, info.path);
+    if (!info.train_dir.empty()) absl::StrAppend(&text, "           of ", info.train_dir, "\n");
+    if (info.use == StateFileInfo::Use::kInUse) {
+      absl::StrAppend(&text, "           by process ", info.pid, "\n");
+    }
+    if (!info.reason.empty()) absl::StrAppend(&text, "           ", info.reason, "\n");
+  }
+  return text;
+}
+
+std::string Json(const std::vector<StateFileInfo>& files) {
+  nlohmann::json array = nlohmann::json::array();
+  for (const StateFileInfo& info : files) {
+    nlohmann::json file = {{"path", info.path},         {"size_bytes", info.size_bytes},
+                           {"use", UseName(info.use)},  {"reason", info.reason},
+                           {"run_id", info.run_id},     {"train_dir", info.train_dir},
+                           {"shard", info.shard},       {"tasks", info.tasks},
+                           {"newest_version", nullptr}, {"pid", info.pid}};
+    if (info.newest_version.has_value()) file["newest_version"] = *info.newest_version;
+    array.push_back(std::move(file));
+  }
+  return array.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+// Every name has to be a file of the folder that nobody uses.
+absl::Status CheckNames(const std::vector<std::string>& names,
+                        const std::vector<StateFileInfo>& files, const std::string& folder) {
+  for (const std::string& name : names) {
+    const auto found = std::find_if(files.begin(), files.end(), [&](const StateFileInfo& info) {
+      return FileNameOf(info.path) == name;
+    });
+    if (found == files.end()) {
+      return absl::NotFoundError(
+          absl::StrCat("there is no file ", name, " in ", folder, "; see psctl state list"));
+    }
+    if (found->use == StateFileInfo::Use::kInUse) {
+      return absl::FailedPreconditionError(absl::StrCat(found->path, " is in use by process ",
+                                                        found->pid, ": stop that ps_server first"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> RunStateCommand(const PsctlCommand& command, FileSystem& files,
+                                            const std::string& folder) {
+  const bool json = command.output == PsctlCommand::Output::kJson;
+  PP_ASSIGN_OR_RETURN(std::vector<StateFileInfo> listed, ListStateFiles(files, folder));
+  if (command.kind == PsctlCommand::Kind::kStateList) {
+    if (json) return Json(listed);
+    return listed.empty() ? absl::StrCat("no mapped state in ", folder, "\n") : Table(listed);
+  }
+  PP_RETURN_IF_ERROR(CheckNames(command.state_files, listed, folder));
+  PP_ASSIGN_OR_RETURN(const std::vector<StateFileInfo> removed,
+                      CleanStateFiles(files, folder, [&](const StateFileInfo& info) {
+                        return std::count(command.state_files.begin(), command.state_files.end(),
+                                          FileNameOf(info.path)) > 0;
+                      }));
+  if (json) return Json(removed);
+  int64_t bytes = 0;
+  for (const StateFileInfo& info : removed) bytes += info.size_bytes;
+  return absl::StrFormat("removed %d files, %.1f MB\n%s", removed.size(), bytes / 1e6,
+                         removed.empty() ? "" : Table(removed));
+}
+
+}  // namespace pushpull

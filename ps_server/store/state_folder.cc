@@ -1,0 +1,151 @@
+#include "ps_server/store/state_folder.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+#include "common/status_macros.h"
+#include "ps_server/store/state_file.h"
+
+namespace pushpull {
+namespace {
+
+bool ReadAt(int fd, void* data, size_t size, off_t offset) {
+  return pread(fd, data, size, offset) == static_cast<ssize_t>(size);
+}
+
+std::optional<uint64_t> NewestVersion(int fd, const StateHeader& header,
+                                      const StateControl& control) {
+  HeldWord held;
+  if (!HeldWord::Decode(control.held, &held) || !held.whole[held.newest]) return std::nullopt;
+  std::string record(header.record_bytes, '\0');
+  if (!ReadAt(fd, record.data(), record.size(), RecordOffset(header, held.newest))) {
+    return std::nullopt;
+  }
+  uint64_t version = 0;
+  uint64_t epoch = 0;
+  std::string metadata;
+  if (!ReadVersionRecord(header, record.data(), &version, &epoch, &metadata)) return std::nullopt;
+  return version;
+}
+
+// Why no ps_server will go on from the file; empty when one may.
+std::string WhyAbandoned(FileSystem& files, const StateFileInfo& info, const StateHeader& header) {
+  if (absl::StrContains(FileNameOf(info.path), kAsideSuffix)) {
+    return "a ps_server has set it aside, because it did not fit its run";
+  }
+  if (absl::EndsWith(info.path, ".new")) return "its ps_server was killed before it had recovered";
+  if (HeaderText(header.boot_id) != BootId())
+    return "it was written before the machine last started";
+  const absl::StatusOr<std::string> identity = files.FolderIdentity(info.train_dir);
+  if (absl::IsNotFound(identity.status())) return "its train_dir does not exist any more";
+  if (identity.ok() && *identity != HeaderText(header.folder_identity)) {
+    return "its train_dir has been made anew";
+  }
+  if (!info.newest_version.has_value()) return "it holds no whole version";
+  return "";
+}
+
+// `fd` is open on the file.
+void Describe(FileSystem& files, int fd, StateFileInfo* info) {
+  struct stat stat_info;
+  char bytes[sizeof(StateHeader)];
+  StateHeader header;
+  StateControl control{};
+  if (fstat(fd, &stat_info) != 0 || !ReadAt(fd, bytes, sizeof(bytes), 0) ||
+      !ReadAt(fd, &control, sizeof(control), kStateControlOffset) ||
+      !ReadStateHeader(absl::string_view(bytes, sizeof(bytes)), &header) ||
+      stat_info.st_size != header.total_bytes) {
+    info->reason = "it is no state file of this version of ps_server";
+    return;
+  }
+  info->run_id = absl::BytesToHexString(absl::string_view(header.run_id, sizeof(header.run_id)));
+  info->train_dir = HeaderText(header.train_dir);
+  info->shard = static_cast<int>(header.shard);
+  info->tasks = static_cast<int>(header.tasks);
+  info->pid = control.pid;
+  info->newest_version = NewestVersion(fd, header, control);
+  info->reason = WhyAbandoned(files, *info, header);
+  info->use =
+      info->reason.empty() ? StateFileInfo::Use::kResumable : StateFileInfo::Use::kAbandoned;
+}
+
+// Opens, describes and, if `remove` says so, removes one file while it is locked. Returns nothing
+// for what is no regular file.
+absl::StatusOr<std::optional<StateFileInfo>> Visit(
+    FileSystem& files, const std::string& path,
+    const std::function<bool(const StateFileInfo&)>& remove) {
+  StateFileInfo info;
+  info.path = path;
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  const auto close_fd = absl::MakeCleanup([fd] {
+    if (fd >= 0) close(fd);
+  });
+  struct stat stat_info {};
+  if (fd < 0 && (errno == ENOENT || errno == ELOOP)) return std::optional<StateFileInfo>();
+  if (fd < 0 || fstat(fd, &stat_info) != 0) {
+    info.reason = std::strerror(errno);
+    return std::optional<StateFileInfo>(std::move(info));
+  }
+  if (!S_ISREG(stat_info.st_mode)) return std::optional<StateFileInfo>();
+  info.size_bytes = stat_info.st_size;
+  const bool locked = flock(fd, LOCK_EX | LOCK_NB) == 0;
+  Describe(files, fd, &info);
+  if (!locked) {
+    info.use = StateFileInfo::Use::kInUse;
+    info.reason = "";
+  } else if (remove(info) && unlink(path.c_str()) != 0 && errno != ENOENT) {
+    return absl::UnavailableError(absl::StrCat("cannot remove ", path, ": ", std::strerror(errno)));
+  }
+  return std::optional<StateFileInfo>(std::move(info));
+}
+
+// All files, with those removed that `remove` names.
+absl::StatusOr<std::vector<StateFileInfo>> VisitAll(
+    FileSystem& files, const std::string& folder,
+    const std::function<bool(const StateFileInfo&)>& remove) {
+  std::vector<StateFileInfo> result;
+  const absl::StatusOr<std::vector<std::string>> names = files.List(folder);
+  if (absl::IsNotFound(names.status())) return result;
+  PP_RETURN_IF_ERROR(names.status());
+  for (const std::string& name : *names) {
+    PP_ASSIGN_OR_RETURN(std::optional<StateFileInfo> info,
+                        Visit(files, JoinPath(folder, name), remove));
+    if (info.has_value()) result.push_back(*std::move(info));
+  }
+  return result;
+}
+
+}  // namespace
+
+std::string DefaultStateDir() { return absl::StrCat("/dev/shm/pushpull-", geteuid()); }
+
+absl::StatusOr<std::vector<StateFileInfo>> ListStateFiles(FileSystem& files,
+                                                          const std::string& folder) {
+  return VisitAll(files, folder, [](const StateFileInfo&) { return false; });
+}
+
+absl::StatusOr<std::vector<StateFileInfo>> CleanStateFiles(
+    FileSystem& files, const std::string& folder,
+    const std::function<bool(const StateFileInfo&)>& also) {
+  const auto goes = [&](const StateFileInfo& info) {
+    return info.use == StateFileInfo::Use::kAbandoned || also(info);
+  };
+  PP_ASSIGN_OR_RETURN(std::vector<StateFileInfo> all, VisitAll(files, folder, goes));
+  std::erase_if(all, [&](const StateFileInfo& info) {
+    return info.use == StateFileInfo::Use::kInUse || !goes(info);
+  });
+  return all;
+}
+
+}  // namespace pushpull

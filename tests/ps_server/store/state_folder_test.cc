@@ -1,0 +1,108 @@
+#include "ps_server/store/state_folder.h"
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "ps_server/store/variable_store.h"
+#include "tests/ps_server/store/state_dir_test_util.h"
+#include "tests/ps_server/store/store_test_util.h"
+
+namespace pushpull {
+namespace {
+
+using ::testing::HasSubstr;
+using Use = StateFileInfo::Use;
+
+class StateFolderTest : public ::testing::Test {
+ protected:
+  // A state file of a train_dir that exists, with version 3.
+  std::unique_ptr<VariableStore> OpenStore(const std::string& name, const std::string& run) {
+    const std::string train_dir = folders_.path() + "/" + run;
+    std::filesystem::create_directory(train_dir);
+    VariableStoreOptions options = dir_.options();
+    options.name = name;
+    options.owner.train_dir = train_dir;
+    options.owner.folder_identity = files_.FolderIdentity(train_dir).value();
+    auto store = VariableStore::Open(options, layout_, optimizer_);
+    EXPECT_TRUE(store.ok()) << store.status();
+    FillVersion(store->get(), 3, 1, "");
+    return *std::move(store);
+  }
+  std::map<std::string, StateFileInfo> List() {
+    const auto listed = ListStateFiles(files_, dir_.path());
+    EXPECT_TRUE(listed.ok()) << listed.status();
+    std::map<std::string, StateFileInfo> by_name;
+    for (const StateFileInfo& info : *listed) by_name[FileNameOf(info.path)] = info;
+    return by_name;
+  }
+  std::vector<std::string> Clean(const std::string& also = "") {
+    const auto removed = CleanStateFiles(files_, dir_.path(), [&also](const StateFileInfo& info) {
+      return !also.empty() && FileNameOf(info.path) == also;
+    });
+    EXPECT_TRUE(removed.ok()) << removed.status();
+    std::vector<std::string> names;
+    for (const StateFileInfo& info : *removed) names.push_back(FileNameOf(info.path));
+    return names;
+  }
+
+  const VariableLayout layout_ = *VariableLayout::Create({MakeVariable("w", {3000})});
+  const OptimizerSpec optimizer_ = MakeMomentum();
+  const TestStateDir dir_;
+  const TestStateDir folders_;  // of the train_dirs
+  PosixFileSystem files_;
+};
+
+TEST_F(StateFolderTest, WithoutAFolderThereIsNothing) {
+  EXPECT_TRUE(ListStateFiles(files_, dir_.path() + "/none")->empty());
+}
+
+TEST_F(StateFolderTest, SaysWhatOfItIsOfUse) {
+  const auto running = OpenStore("running", "a");
+  OpenStore("killed", "b");
+  OpenStore("lost", "c");
+  std::filesystem::remove_all(folders_.path() + "/c");
+  OpenStore("anew", "d");
+  std::filesystem::rename(folders_.path() + "/d", folders_.path() + "/elsewhere");
+  std::filesystem::create_directory(folders_.path() + "/d");
+  OpenStore("old.aside-2", "e");
+  std::ofstream(dir_.path() + "/stranger") << "not a state file";
+
+  const std::map<std::string, StateFileInfo> files = List();
+  ASSERT_EQ(files.size(), 6u);
+  EXPECT_EQ(files.at("running").use, Use::kInUse);
+  EXPECT_EQ(files.at("running").pid, getpid());
+  const StateFileInfo& killed = files.at("killed");
+  EXPECT_EQ(killed.use, Use::kResumable);
+  EXPECT_EQ(killed.newest_version, 3u);
+  EXPECT_EQ(killed.train_dir, folders_.path() + "/b");
+  EXPECT_EQ(killed.tasks, 1);
+  EXPECT_EQ(killed.size_bytes,
+            static_cast<int64_t>(std::filesystem::file_size(dir_.path() + "/killed")));
+  EXPECT_EQ(files.at("lost").use, Use::kAbandoned);
+  EXPECT_THAT(files.at("lost").reason, HasSubstr("does not exist any more"));
+  EXPECT_EQ(files.at("anew").use, Use::kAbandoned);
+  EXPECT_THAT(files.at("anew").reason, HasSubstr("made anew"));
+  EXPECT_EQ(files.at("old.aside-2").use, Use::kAbandoned);
+  EXPECT_EQ(files.at("stranger").use, Use::kUnknown);
+}
+
+TEST_F(StateFolderTest, CleanRemovesOnlyWhatIsAbandonedAndWhatIsNamed) {
+  const auto running = OpenStore("running", "a");
+  OpenStore("killed", "b");
+  OpenStore("lost", "c");
+  std::filesystem::remove_all(folders_.path() + "/c");
+  EXPECT_EQ(Clean(), std::vector<std::string>{"lost"});
+  EXPECT_EQ(Clean("running"), std::vector<std::string>{}) << "in use";
+  EXPECT_EQ(List().size(), 2u);
+  EXPECT_EQ(Clean("killed"), std::vector<std::string>{"killed"});
+  EXPECT_EQ(List().size(), 1u);
+}
+
+}  // namespace
+}  // namespace pushpull
