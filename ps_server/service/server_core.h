@@ -22,6 +22,7 @@
 #include "common/clock.h"
 #include "common/event_writer.h"
 #include "common/file_system.h"
+#include "common/monotonic_wait.h"
 #include "common/thread_pool.h"
 #include "common/trace/trace_writer.h"
 #include "ps_server/service/checkpointer.h"
@@ -125,7 +126,8 @@ class ServerCore {
   std::optional<absl::Status> end_ ABSL_GUARDED_BY(mutex_);
   bool saved_ ABSL_GUARDED_BY(mutex_) = false;  // of a task without coordinator: as it was told
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
-  std::thread drain_;  // asks for the drain of the job
+  MonotonicCondVar end_changed_;  // told when end_ is set or closing_ becomes true
+  std::thread drain_;             // asks for the drain of the job
 };
 
 }  // namespace pushpull
