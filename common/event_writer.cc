@@ -114,6 +114,7 @@ absl::Status EventWriter::Close() {
     absl::MutexLock lock(&mutex_);
     if (closed_) return status_;
     closed_ = true;
+    closed_changed_.NotifyAll();
     if (FlushLocked().ok()) status_ = file_->Close();
     file_.reset();
   }
@@ -124,7 +125,8 @@ absl::Status EventWriter::Close() {
 
 void EventWriter::RunFlusher() {
   absl::MutexLock lock(&mutex_);
-  while (!mutex_.AwaitWithTimeout(absl::Condition(&closed_), options_.flush_interval)) {
+  const auto closed = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return closed_; };
+  while (!closed_changed_.Await(&mutex_, closed, options_.flush_interval)) {
     FlushLocked().IgnoreError();  // kept in status_
   }
 }

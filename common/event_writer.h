@@ -20,6 +20,7 @@
 #include "absl/types/span.h"
 
 #include "common/file_system.h"
+#include "common/monotonic_wait.h"
 #include "protos/event.pb.h"
 
 namespace pushpull {
@@ -68,6 +69,7 @@ class EventWriter {
   std::string buffer_ ABSL_GUARDED_BY(mutex_);
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  MonotonicCondVar closed_changed_;  // told when closed_ becomes true
   std::thread flusher_;
 };
 

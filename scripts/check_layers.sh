@@ -45,7 +45,7 @@ forbid "evaluation and export may not know the parameter server's client" \
 files ps_server/core
 forbid "ps_server/core is pure: no service, store or RPC" "$(includes 'ps_server/(service|store)|common/rpc')" "${found[@]}"
 forbid "ps_server/core is pure: no threads, clocks, files" \
-  '^[[:space:]]*#[[:space:]]*include[[:space:]]*(<(thread|mutex|condition_variable|future|chrono|fstream|filesystem|unistd\.h)>|"(absl/synchronization/|common/(clock|file_system|thread_pool)\.h))' \
+  '^[[:space:]]*#[[:space:]]*include[[:space:]]*(<(thread|mutex|condition_variable|future|chrono|fstream|filesystem|unistd\.h)>|"(absl/synchronization/|common/(clock|monotonic_wait|file_system|thread_pool)\.h))' \
   "${found[@]}"
 
 # What watches knows figures, not who makes them; and HTTP has one door.
@@ -81,6 +81,27 @@ for file in "${found[@]}"; do
 done
 forbid "flags are read in mains only" '^[[:space:]]*#[[:space:]]*include[[:space:]]*[<"](absl/flags|gflags)/' "${outside[@]}"
 forbid "the environment is read in mains only" '(^|[^_[:alnum:]])(secure_)?getenv\(' "${outside[@]}"
+# Timed waits: Abseil's, and those of the standard library until a point of the system's clock, end by the wall clock.
+outside=()
+for file in "${found[@]}"; do
+  case "$file" in
+    common/monotonic_wait.*) ;;
+    *) outside+=("$file") ;;
+  esac
+done
+forbid "timed waits belong to common/monotonic_wait.h: the others follow the wall clock" \
+  '(Await|Wait|LockWhen|WaitForNotification)With(Timeout|Deadline)|(^|[^[:alnum:]_])((wait|try_lock|try_acquire)_(for|until)|sleep_until|(pthread|sem|mtx|cnd)_[a-z_]*timed[a-z]*)[[:space:]]*\(' \
+  "${outside[@]}"
+# The wall clock is for dates that somebody reads and for the validity of certificates, never for how long something lasts.
+outside=()
+for file in "${found[@]}"; do
+  case "$file" in
+    common/event_writer.h | common/rpc/security/t* | common/rpc/steady_timers.cc | ps_server/service/checkpointer.cc | ps_server/service/server.cc | worker/make_records_main.cc) ;;
+    *) outside+=("$file") ;;
+  esac
+done
+forbid "the wall clock is not for timing: use common/clock.h or Deadline" \
+  'absl::Now([^[:alnum:]_]|$)|system_clock|ToChronoTime|CLOCK_REALTIME|(^|[^[:alnum:]_])(gettimeofday|time)\((NULL|nullptr|&)' "${outside[@]}"
 # Debian's Abseil has a string_view of its own.
 forbid "use absl::string_view" 'std::string_view' "${found[@]}"
 

@@ -22,8 +22,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
 
+#include "common/monotonic_wait.h"
 #include "common/status_macros.h"
 
 namespace pushpull {
@@ -86,6 +86,7 @@ absl::StatusOr<std::vector<SocketAddress>> Resolve(const HostPort& parts) {
 // What the resolver's thread and the caller share; the caller may have left.
 struct Resolution {
   absl::Mutex mutex;
+  MonotonicCondVar resolved;
   std::optional<absl::StatusOr<std::vector<SocketAddress>>> result ABSL_GUARDED_BY(mutex);
 };
 
@@ -97,12 +98,13 @@ absl::StatusOr<std::vector<SocketAddress>> ResolveWithin(const HostPort& parts,
     auto result = Resolve(parts);
     absl::MutexLock lock(&shared->mutex);
     shared->result = std::move(result);
+    shared->resolved.NotifyAll();
   }).detach();
   absl::MutexLock lock(&shared->mutex);
   const auto resolved = [&shared]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(shared->mutex) {
     return shared->result.has_value();
   };
-  if (!shared->mutex.AwaitWithTimeout(absl::Condition(&resolved), patience)) {
+  if (!shared->resolved.Await(&shared->mutex, resolved, patience)) {
     return absl::DeadlineExceededError(
         absl::StrCat("the name \"", parts.host, "\" did not resolve in ",
                      absl::FormatDuration(patience), ": the name server does not answer"));
@@ -167,7 +169,7 @@ int Connect(const SocketAddress& address, absl::Duration patience) {
 }  // namespace
 
 absl::Status ProbeAddress(const std::string& address, absl::Duration patience) {
-  const absl::Time deadline = absl::Now() + patience;
+  const Deadline deadline(patience);
   std::vector<SocketAddress> candidates;
   if (absl::StartsWith(address, kUnixPrefix)) {
     PP_ASSIGN_OR_RETURN(SocketAddress socket, UnixAddress(address));
@@ -179,10 +181,10 @@ absl::Status ProbeAddress(const std::string& address, absl::Duration patience) {
   // A name with several addresses is reached if one of them is.
   absl::Status first;
   for (const SocketAddress& candidate : candidates) {
-    const int error = Connect(candidate, deadline - absl::Now());
+    const int error = Connect(candidate, deadline.Left());
     if (error == 0) return absl::OkStatus();
     if (first.ok()) first = Explain(error, candidate, patience);
-    if (absl::Now() >= deadline) break;
+    if (deadline.HasPassed()) break;
   }
   return first;
 }

@@ -8,10 +8,11 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
 
+#include "common/clock.h"
 #include "common/cluster/address_probe.h"
 #include "common/error_detail.h"
+#include "common/monotonic_wait.h"
 #include "common/protocol_version.h"
 
 namespace pushpull {
@@ -52,12 +53,12 @@ struct Answer {
 
 void Ask(const std::string& address, bool is_coordinator, const ClusterCheckOptions& options,
          const PsClientFactory& connect, Answer* answer) {
-  const absl::Time deadline = absl::Now() + options.patience;
+  const Deadline deadline(options.patience);
   answer->reached = ProbeAddress(address, options.patience);
   if (!answer->reached.ok()) return;
   const std::unique_ptr<PsClient> client = connect(address);
   // A connection that came about late is still given the time to say something.
-  const auto left = [&] { return std::max(deadline - absl::Now(), options.patience / 5); };
+  const auto left = [&] { return std::max(deadline.Left(), options.patience / 5); };
   answer->shard = client->GetShardState(left());
   if (!answer->shard.ok()) return;
   if (is_coordinator) {
@@ -65,11 +66,12 @@ void Ask(const std::string& address, bool is_coordinator, const ClusterCheckOpti
     request.set_protocol_version(kProtocolVersion);
     answer->job = client->GetJob(request, left());
   }
+  const SteadyClock clock;
   answer->round_trip = absl::InfiniteDuration();
   for (int i = 0; i < kTimedCalls; ++i) {
-    const absl::Time start = absl::Now();
+    const absl::Duration start = clock.Now();
     if (!client->GetShardState(left()).ok()) break;
-    answer->round_trip = std::min(answer->round_trip, absl::Now() - start);
+    answer->round_trip = std::min(answer->round_trip, clock.Now() - start);
   }
   if (answer->round_trip == absl::InfiniteDuration()) answer->round_trip = absl::ZeroDuration();
 }

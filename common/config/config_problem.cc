@@ -11,15 +11,22 @@ std::string ToString(const ConfigProblem& problem) {
   return text;
 }
 
+std::string UnlistedProblems(int64_t count) {
+  if (count <= kMaxListedProblems) return "";
+  return absl::StrCat("\n  and ", count - kMaxListedProblems, " more");
+}
+
 absl::Status ProblemsToStatus(absl::string_view what, const std::vector<ConfigProblem>& problems) {
   if (problems.empty()) return absl::OkStatus();
   std::string text = absl::StrCat(what, " has ", problems.size(),
                                   problems.size() == 1 ? " problem:" : " problems:");
   bool only_missing_inputs = true;
+  int listed = 0;
   for (const ConfigProblem& problem : problems) {
-    absl::StrAppend(&text, "\n  ", ToString(problem));
+    if (++listed <= kMaxListedProblems) absl::StrAppend(&text, "\n  ", ToString(problem));
     only_missing_inputs = only_missing_inputs && problem.missing_input;
   }
+  absl::StrAppend(&text, UnlistedProblems(static_cast<int64_t>(problems.size())));
   return only_missing_inputs ? absl::NotFoundError(text) : absl::InvalidArgumentError(text);
 }
 

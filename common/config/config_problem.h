@@ -3,6 +3,7 @@
 #ifndef PUSHPULL_COMMON_CONFIG_CONFIG_PROBLEM_H_
 #define PUSHPULL_COMMON_CONFIG_CONFIG_PROBLEM_H_
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -22,8 +23,14 @@ struct ConfigProblem {
 // "train_config.batch_size: expected at least 1, got 0; ..."
 std::string ToString(const ConfigProblem& problem);
 
-// OK if there are none. Otherwise one message that lists all, one per line, under a first line that
-// names `what` and counts them: NOT_FOUND if all are missing inputs (exit code 66), else
+// No message lists more problems than these; the others are counted.
+inline constexpr int kMaxListedProblems = 100;
+
+// The line that follows the listed ones of `count` problems; empty if all are listed.
+std::string UnlistedProblems(int64_t count);
+
+// OK if there are none. Otherwise one message that lists them, one per line, under a first line
+// that names `what` and counts them: NOT_FOUND if all are missing inputs (exit code 66), else
 // INVALID_ARGUMENT (65).
 absl::Status ProblemsToStatus(absl::string_view what, const std::vector<ConfigProblem>& problems);
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <cstdlib>
 
 #include "absl/strings/str_cat.h"
 
@@ -32,6 +34,10 @@ std::optional<std::string> NearestName(absl::string_view name,
   std::optional<std::string> best;
   int64_t best_distance = std::max<int64_t>(1, static_cast<int64_t>(name.size()) / 3) + 1;
   for (const std::string& candidate : candidates) {
+    // The difference of the lengths is a lower bound, so long names cost nothing.
+    const int64_t longer =
+        static_cast<int64_t>(name.size()) - static_cast<int64_t>(candidate.size());
+    if (std::abs(longer) >= best_distance) continue;
     const int64_t distance = EditDistance(name, candidate);
     if (distance < best_distance) {
       best_distance = distance;

@@ -2,8 +2,9 @@
 
 #include <sys/stat.h>
 
+#include <cstdint>
 #include <fstream>
-#include <sstream>
+#include <optional>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -16,6 +17,7 @@
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "google/protobuf/text_format.h"
 
+#include "common/config/config_problem.h"
 #include "common/config/nearest_name.h"
 #include "common/config/text_position.h"
 #include "common/status_macros.h"
@@ -25,6 +27,39 @@ namespace {
 
 using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
+
+// Enough for any config: the largest of deploy/pipelines has 4 KiB and is 7 levels deep.
+constexpr int64_t kMaxBytes = int64_t{1} << 20;
+constexpr int kMaxDepth = 100;
+// Of a word or message in an error.
+constexpr size_t kMaxShownBytes = 300;
+
+// "job.config:12:3"
+std::string Location(absl::string_view name, TextPoint point) {
+  return absl::StrCat(name, ":", point.line + 1, ":", point.column + 1);
+}
+
+std::string Shortened(absl::string_view text) {
+  if (text.size() <= kMaxShownBytes) return std::string(text);
+  return absl::StrCat(text.substr(0, kMaxShownBytes), "... (", text.size(), " bytes)");
+}
+
+// What the parser must not see: its time and its stack would have no bound.
+absl::Status CheckLimits(const std::string& text, absl::string_view name) {
+  if (text.size() > kMaxBytes) {
+    return absl::InvalidArgumentError(absl::StrCat(name, ": a pipeline config may have at most ",
+                                                   kMaxBytes, " bytes, this one has more"));
+  }
+  if (absl::StrContains(text, '\0')) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        name, ": expected protobuf text, got a zero byte at offset ", text.find('\0')));
+  }
+  if (const std::optional<TextPoint> point = FindDeeperThan(text, kMaxDepth)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        Location(name, *point), ": messages and lists are nested more than ", kMaxDepth, " deep"));
+  }
+  return absl::OkStatus();
+}
 
 // The descriptor of the message that `fields` lead to, or null when one of them is unknown.
 const Descriptor* DescriptorAt(const std::vector<std::string>& fields) {
@@ -55,10 +90,11 @@ std::vector<std::string> QuotedWords(const std::string& message) {
 // field.
 class Collector final : public google::protobuf::io::ErrorCollector {
  public:
-  Collector(absl::string_view name, const std::string& text) : name_(name), text_(text) {}
+  Collector(absl::string_view name, const std::string& text) : name_(name), places_(text) {}
 
   void AddError(int line, int column, const std::string& message) override {
-    const TextPlace place = FindTextPlace(text_, line, column);
+    if (++count_ > kMaxListedProblems) return;
+    const TextPlace& place = places_.Find({line, column});
     const Descriptor* descriptor = DescriptorAt(place.around);
     const std::vector<std::string> words = QuotedWords(message);
     std::vector<std::string> path = place.around;
@@ -68,22 +104,28 @@ class Collector final : public google::protobuf::io::ErrorCollector {
         descriptor != nullptr) {
       hint = EnumHint(*descriptor, words[1]);
     }
-    Add(line, column, path, absl::StrCat(absl::StripSuffix(message, "."), hint));
+    Add({line, column}, path, absl::StrCat(Shortened(absl::StripSuffix(message, ".")), hint));
   }
 
   void AddWarning(int line, int column, const std::string& message) override {
     const std::vector<std::string> words = QuotedWords(message);
     if (!absl::StrContains(message, "has no field named") || words.size() != 2) return;
     // The parser is already behind the name.
-    const TextPlace place = FindTextPlace(text_, line, column);
+    const TextPlace& place = places_.Find({line, column});
     const Descriptor* descriptor = DescriptorAt(place.around);
     if (descriptor == nullptr || descriptor == config::NotSupported::descriptor()) return;
-    Add(place.last_name_line, place.last_name_column, place.around,
-        absl::StrCat("unknown field \"", words[1], "\" in ", descriptor->name(),
+    if (++count_ > kMaxListedProblems) return;
+    Add(place.last_name_begin, place.around,
+        absl::StrCat("unknown field \"", Shortened(words[1]), "\" in ", descriptor->name(),
                      DidYouMean(words[1], FieldNames(*descriptor))));
   }
 
-  const std::vector<std::string>& lines() const { return lines_; }
+  absl::Status status() const {
+    if (count_ == 0) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat("cannot read the pipeline config:\n  ",
+                                                   absl::StrJoin(lines_, "\n  "),
+                                                   UnlistedProblems(count_)));
+  }
 
  private:
   static std::string EnumHint(const Descriptor& descriptor, const std::string& field_name) {
@@ -95,16 +137,16 @@ class Collector final : public google::protobuf::io::ErrorCollector {
     return absl::StrCat("; expected one of ", absl::StrJoin(values, ", "));
   }
 
-  void Add(int line, int column, const std::vector<std::string>& around,
-           const std::string& message) {
+  void Add(TextPoint point, const std::vector<std::string>& around, const std::string& message) {
     const std::string where =
-        around.empty() ? "" : absl::StrCat("in ", absl::StrJoin(around, "."), ": ");
-    lines_.push_back(absl::StrCat(name_, ":", line + 1, ":", column + 1, ": ", where, message));
+        around.empty() ? "" : absl::StrCat("in ", Shortened(absl::StrJoin(around, ".")), ": ");
+    lines_.push_back(absl::StrCat(Location(name_, point), ": ", where, message));
   }
 
   const std::string name_;
-  const std::string& text_;
-  std::vector<std::string> lines_;
+  TextPlaceFinder places_;
+  std::vector<std::string> lines_;  // of the first kMaxListedProblems
+  int64_t count_ = 0;
 };
 
 // Writes the default into every unset scalar field of the message and of the messages it holds.
@@ -160,6 +202,7 @@ void FillDefaults(google::protobuf::Message* message) {
 
 absl::StatusOr<config::TrainEvalPipelineConfig> ParsePipelineConfig(const std::string& text,
                                                                     absl::string_view name) {
+  PP_RETURN_IF_ERROR(CheckLimits(text, name));
   config::TrainEvalPipelineConfig config;
   Collector collector(name, text);
   google::protobuf::TextFormat::Parser parser;
@@ -167,12 +210,10 @@ absl::StatusOr<config::TrainEvalPipelineConfig> ParsePipelineConfig(const std::s
   // Unknown fields come as warnings, so that one run lists them all; the collector makes them
   // errors.
   parser.AllowUnknownField(true);
+  parser.SetRecursionLimit(kMaxDepth);
   google::protobuf::io::ArrayInputStream input(text.data(), static_cast<int>(text.size()));
   const bool parsed = parser.Parse(&input, &config);
-  if (!collector.lines().empty()) {
-    return absl::InvalidArgumentError(absl::StrCat("cannot read the pipeline config:\n  ",
-                                                   absl::StrJoin(collector.lines(), "\n  ")));
-  }
+  PP_RETURN_IF_ERROR(collector.status());
   if (!parsed)
     return absl::InvalidArgumentError(
         absl::StrCat(name, ": not a pipeline config in protobuf text"));
@@ -189,13 +230,16 @@ absl::StatusOr<config::TrainEvalPipelineConfig> LoadPipelineConfig(const std::st
         absl::StrCat("pipeline config ", path, ": no such file; examples are in deploy/pipelines"));
   }
   std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (S_ISDIR(info.st_mode) || !(text << file.rdbuf())) {
+  // One byte more than a config may have: a device or a pipe need not end.
+  std::string text(kMaxBytes + 1, '\0');
+  if (!S_ISDIR(info.st_mode)) file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(file.gcount());
+  if (text.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("pipeline config ", path, ": expected a readable text file, got ",
                      S_ISDIR(info.st_mode) ? "a folder" : "an empty or unreadable file"));
   }
-  return ParsePipelineConfig(text.str(), path);
+  return ParsePipelineConfig(text, path);
 }
 
 std::string EffectiveConfigText(const config::TrainEvalPipelineConfig& config) {

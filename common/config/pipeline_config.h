@@ -13,7 +13,9 @@ namespace pushpull {
 
 // NOT_FOUND: no such file. INVALID_ARGUMENT: not protobuf text of the schema; every unknown field
 // and the first syntax error are listed with file, line, column and field, and a name that comes
-// close. Whether the values make sense is for ValidatePipelineConfig.
+// close (of more than kMaxListedProblems the rest is counted). The same for a config of more than
+// 1 MiB or with messages more than 100 deep, so that neither time nor stack depends on who wrote
+// it. Whether the values make sense is for ValidatePipelineConfig.
 absl::StatusOr<config::TrainEvalPipelineConfig> LoadPipelineConfig(const std::string& path);
 
 // The same for text from elsewhere (the server's reply); `name` stands for the file in messages.

@@ -3,6 +3,8 @@
 #ifndef PUSHPULL_COMMON_CONFIG_TEXT_POSITION_H_
 #define PUSHPULL_COMMON_CONFIG_TEXT_POSITION_H_
 
+#include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +14,11 @@ namespace pushpull {
 
 // Lines and columns count from 0, as the parser's do; a tab advances the column to the next
 // multiple of 8, as in its tokenizer.
+struct TextPoint {
+  int line = 0;
+  int column = 0;
+};
+
 struct TextPlace {
   // Names of the messages that are open at the place, outermost first: {"train_config",
   // "optimizer"}.
@@ -19,12 +26,50 @@ struct TextPlace {
   // The last name before the place, where it begins, and whether a colon and nothing else follows
   // it: then the place is the value of that field.
   std::string last_name;
-  int last_name_line = 0;
-  int last_name_column = 0;
+  TextPoint last_name_begin;
   bool is_value_of_last_name = false;
 };
 
-TextPlace FindTextPlace(absl::string_view text, int line, int column);
+// Walks over the text, token by token, and keeps the position. Strings and comments end where the
+// tokenizer of the text parser ends them.
+class TextCursor {
+ public:
+  explicit TextCursor(absl::string_view text) : text_(text) {}
+
+  bool AtEnd() const { return i_ >= text_.size(); }
+  bool IsBefore(TextPoint point) const;
+  TextPoint point() const { return point_; }
+  char Get() const { return text_[i_]; }
+
+  void Next();
+  void SkipComment();
+  void SkipString();
+  std::string TakeName();
+
+ private:
+  absl::string_view text_;
+  size_t i_ = 0;
+  TextPoint point_;
+};
+
+// Finds places in one text, which must outlive the object. Places in ascending order cost one walk
+// over the text together; a step back begins again at the start of the text.
+class TextPlaceFinder {
+ public:
+  explicit TextPlaceFinder(absl::string_view text) : text_(text), cursor_(text) {}
+
+  // The reference is valid until the next call.
+  const TextPlace& Find(TextPoint point);
+
+ private:
+  const absl::string_view text_;
+  TextCursor cursor_;
+  TextPlace place_;
+};
+
+// Where the text first opens more than `max_depth` braces and brackets of any kind inside each
+// other, or nothing.
+std::optional<TextPoint> FindDeeperThan(absl::string_view text, int max_depth);
 
 }  // namespace pushpull
 

@@ -2,6 +2,8 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <regex>
 
 #include "absl/strings/match.h"
@@ -20,6 +22,7 @@ namespace {
 
 constexpr int kMinInputSize = 32;
 constexpr int kMaxInputSize = 4096;
+constexpr int kMaxPatternBytes = 1000;
 
 void CheckClassifier(const config::Classifier& classifier, FieldChecker* checker) {
   const std::string field = "model.classifier";
@@ -57,6 +60,13 @@ void CheckClassifier(const config::Classifier& classifier, FieldChecker* checker
 void CheckPatterns(const google::protobuf::RepeatedPtrField<std::string>& patterns,
                    absl::string_view field, FieldChecker* checker) {
   for (int i = 0; i < patterns.size(); ++i) {
+    // The library's regular expressions use the stack once per bracket.
+    if (patterns[i].size() > kMaxPatternBytes) {
+      checker->Add(absl::StrCat(field, "[", i, "]"),
+                   absl::StrCat("a regular expression of at most ", kMaxPatternBytes, " bytes"),
+                   absl::StrCat(patterns[i].size(), " bytes"));
+      continue;
+    }
     try {
       const std::regex expression(patterns[i]);
     } catch (const std::regex_error& error) {
@@ -314,7 +324,12 @@ ConfigReport ValidatePipelineConfig(const config::TrainEvalPipelineConfig& confi
 absl::Status CheckPipelineConfig(const config::TrainEvalPipelineConfig& config,
                                  const ConfigContext& context, absl::string_view name) {
   const ConfigReport report = ValidatePipelineConfig(config, context);
-  for (const std::string& warning : report.warnings) LOG(WARNING) << name << ": " << warning;
+  const int64_t count = static_cast<int64_t>(report.warnings.size());
+  for (int64_t i = 0; i < std::min<int64_t>(count, kMaxListedProblems); ++i) {
+    LOG(WARNING) << name << ": " << report.warnings[i];
+  }
+  LOG_IF(WARNING, count > kMaxListedProblems)
+      << name << ": warnings that are not shown: " << count - kMaxListedProblems;
   return report.ToStatus(name);
 }
 

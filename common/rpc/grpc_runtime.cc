@@ -12,6 +12,8 @@
 #include "absl/synchronization/mutex.h"
 #include "glog/logging.h"
 
+#include "common/rpc/steady_timers.h"
+
 namespace pushpull {
 namespace {
 
@@ -25,6 +27,7 @@ void LogQuietly(gpr_log_func_args* args) {
 void InitGrpcRuntime() {
   static absl::once_flag once;
   absl::call_once(once, [] {
+    UseSteadyTimers();
     gpr_set_log_function(LogQuietly);
     // A read ends with the frame that has begun, and the kernel wakes the reader only for it: a
     // chunk costs one wake-up, not one per piece. There is no channel argument for these two; gRPC

@@ -1,12 +1,10 @@
 #include "common/rpc/health_server.h"
 
+#include <grpc/support/time.h>
 #include <grpcpp/completion_queue.h>
 #include <grpcpp/health_check_service_interface.h>
 
 #include <utility>
-
-#include "absl/time/clock.h"
-#include "absl/time/time.h"
 
 #include "common/clock.h"
 #include "common/rpc/channel_options.h"
@@ -22,7 +20,7 @@ class HealthServerImpl final : public HealthServer {
       : connections_(options.limits, Opening::kHttp2, &clock_), watch_(options.limits, &clock_) {}
   ~HealthServerImpl() override {
     if (listening_.gate != nullptr) listening_.gate->Stop();
-    if (listening_.server != nullptr) listening_.server->Shutdown(absl::ToChronoTime(absl::Now()));
+    if (listening_.server != nullptr) listening_.server->Shutdown(gpr_now(GPR_CLOCK_MONOTONIC));
     if (queue_ == nullptr) return;
     queue_->Shutdown();
     void* tag;

@@ -11,6 +11,7 @@
 #include "absl/time/clock.h"
 
 #include "common/crc32c.h"
+#include "common/monotonic_wait.h"
 #include "common/sharding.h"
 #include "common/status_macros.h"
 
@@ -25,14 +26,15 @@ class Answer {
     return [self = std::move(self)](absl::StatusOr<Reply> result) {
       absl::MutexLock lock(&self->mutex_);
       self->result_ = std::move(result);
+      self->arrived_.NotifyAll();
     };
   }
 
-  absl::StatusOr<Reply> Wait(absl::Time deadline, absl::string_view context) {
+  absl::StatusOr<Reply> Wait(const Deadline& deadline, absl::string_view context) {
     absl::MutexLock lock(&mutex_);
     const auto answered = [this]()
                               ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return result_.has_value(); };
-    if (!mutex_.AwaitWithDeadline(absl::Condition(&answered), deadline)) {
+    if (!arrived_.Await(&mutex_, answered, deadline.Left())) {
       return absl::DeadlineExceededError(absl::StrCat(context, ": deadline exceeded"));
     }
     return std::move(*result_);
@@ -40,6 +42,7 @@ class Answer {
 
  private:
   absl::Mutex mutex_;
+  MonotonicCondVar arrived_;
   std::optional<absl::StatusOr<Reply>> result_ ABSL_GUARDED_BY(mutex_);
 };
 
@@ -83,8 +86,7 @@ Payload CopyOf(const Payload& payload) {
 
 class InProcessPushStream final : public PushStream {
  public:
-  InProcessPushStream(Line* line, absl::Duration timeout)
-      : line_(line), deadline_(absl::Now() + timeout) {}
+  InProcessPushStream(Line* line, absl::Duration timeout) : line_(line), deadline_(timeout) {}
 
   absl::Status Send(ps::PushChunk header, const Payload& payload) override {
     if (!status_.ok()) return status_;
@@ -123,7 +125,7 @@ class InProcessPushStream final : public PushStream {
 
  private:
   Line* const line_;
-  const absl::Time deadline_;
+  const Deadline deadline_;
   absl::Status status_;
   ps::PushChunk last_;
   bool sent_ = false;
@@ -200,7 +202,7 @@ class InProcessPsClient final : public PsClient {
   absl::StatusOr<Reply> Call(absl::string_view name,
                              void (PsHandler::*method)(const Request&, PsHandler::Done<Reply>),
                              const Request& request, absl::Duration timeout) {
-    const absl::Time deadline = absl::Now() + timeout;
+    const Deadline deadline(timeout);
     const CallFault fault = line_.Next(name);
     if (fault.drop_request) return line_.Lost(name);
     absl::StatusOr<Reply> result;
@@ -218,7 +220,7 @@ class InProcessPsClient final : public PsClient {
 
 absl::Status InProcessPsClient::Pull(const ps::PullRequest& request, absl::Duration timeout,
                                      PullSink sink) {
-  const absl::Time deadline = absl::Now() + timeout;
+  const Deadline deadline(timeout);
   const CallFault fault = line_.Next("Pull");
   if (fault.drop_request) return line_.Lost("Pull");
   absl::StatusOr<PullSnapshot> snapshot;

@@ -137,6 +137,7 @@ void TraceWriter::AddLine(absl::string_view event) {
   const size_t before = buffer_.size();
   const bool first = bytes_ == static_cast<int64_t>(kBegin.size());
   absl::StrAppend(&buffer_, first ? "\n" : ",\n", event);
+  if (before < kFlushBytes && buffer_.size() >= kFlushBytes) due_.NotifyAll();
   bytes_ += static_cast<int64_t>(buffer_.size() - before);
 }
 
@@ -144,6 +145,7 @@ absl::Status TraceWriter::Close() {
   {
     absl::MutexLock lock(&mutex_);
     closed_ = true;
+    due_.NotifyAll();
   }
   if (flusher_.joinable()) {
     flusher_.join();
@@ -163,7 +165,7 @@ void TraceWriter::RunFlusher() {
       const auto due = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
         return closed_ || buffer_.size() >= kFlushBytes;
       };
-      mutex_.AwaitWithTimeout(absl::Condition(&due), options_.flush_interval);
+      due_.Await(&mutex_, due, options_.flush_interval);
       last = closed_;
       lines.swap(buffer_);
       if (!status_.ok()) continue;

@@ -27,6 +27,7 @@
 #include "absl/types/span.h"
 
 #include "common/file_system.h"
+#include "common/monotonic_wait.h"
 #include "common/trace/clock_offset.h"
 
 namespace pushpull {
@@ -103,6 +104,7 @@ class TraceWriter {
   int64_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // written or in the buffer
   int64_t left_out_ ABSL_GUARDED_BY(mutex_) = 0;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  MonotonicCondVar due_;  // told when the buffer has become full enough or closed_ true
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
   std::thread flusher_;
 };

@@ -21,10 +21,7 @@ ClockFollower::ClockFollower(std::unique_ptr<PsClient> coordinator, const Clock*
 }
 
 ClockFollower::~ClockFollower() {
-  {
-    absl::MutexLock lock(&mutex_);
-    stop_ = true;
-  }
+  stop_.Raise();
   thread_.join();
 }
 
@@ -38,13 +35,7 @@ void ClockFollower::Ask() {
 }
 
 void ClockFollower::RunThread() {
-  for (;;) {
-    {
-      absl::MutexLock lock(&mutex_);
-      if (mutex_.AwaitWithTimeout(absl::Condition(&stop_), kPeriod)) return;
-    }
-    Ask();
-  }
+  while (!stop_.WaitFor(kPeriod)) Ask();
 }
 
 }  // namespace pushpull

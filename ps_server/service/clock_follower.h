@@ -5,10 +5,8 @@
 #include <memory>
 #include <thread>
 
-#include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
-
 #include "common/clock.h"
+#include "common/monotonic_wait.h"
 #include "common/ps_client.h"
 #include "common/trace/clock_offset.h"
 
@@ -30,8 +28,7 @@ class ClockFollower {
   const std::unique_ptr<PsClient> coordinator_;
   const Clock* const clock_;
   ClockOffset* const offset_;
-  absl::Mutex mutex_;
-  bool stop_ ABSL_GUARDED_BY(mutex_) = false;
+  StopFlag stop_;
   std::thread thread_;
 };
 

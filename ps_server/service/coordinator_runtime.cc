@@ -39,6 +39,7 @@ void CoordinatorRuntime::Stop() {
   {
     absl::MutexLock lock(&mutex_);
     stop_ = true;
+    stopped_.NotifyAll();
   }
   if (timer_.joinable()) timer_.join();
   file_thread_.reset();  // nothing is given to it any more
@@ -278,8 +279,8 @@ void CoordinatorRuntime::RunTimer() {
       absl::MutexLock lock(&mutex_);
       const absl::Duration nap =
           std::clamp(coordinator_.NextWakeup() - clock_->Now(), absl::Milliseconds(1), kLongestNap);
-      mutex_.AwaitWithTimeout(absl::Condition(&stop_), nap);
-      if (stop_) return;
+      const auto stop = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stop_; };
+      if (stopped_.Await(&mutex_, stop, nap)) return;
       due = clock_->Now() >= coordinator_.NextWakeup();
     }
     if (due) Post(coordinator_event::Tick{});

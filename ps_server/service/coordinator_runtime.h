@@ -18,6 +18,7 @@
 
 #include "common/clock.h"
 #include "common/log_limiter.h"
+#include "common/monotonic_wait.h"
 #include "common/ps_handler.h"
 #include "common/serial_executor.h"
 #include "ps_server/core/coordinator.h"
@@ -124,6 +125,7 @@ class CoordinatorRuntime {
   // Anybody may come and go as a spare: no more than a line every two seconds in the long run.
   LogLimiter spare_notices_ ABSL_GUARDED_BY(mutex_){20, absl::Seconds(2)};
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;
+  MonotonicCondVar stopped_;  // told when stop_ becomes true
 
   std::thread timer_;
   std::unique_ptr<SerialExecutor> file_thread_;  // last: its work posts events

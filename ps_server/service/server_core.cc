@@ -40,6 +40,7 @@ void ServerCore::StopThreads() {
   {
     absl::MutexLock lock(&mutex_);
     closing_ = true;
+    end_changed_.NotifyAll();
   }
   if (drain_.joinable()) drain_.join();
   // All stop before any goes: a thread of one shard may be on its way into another by the
@@ -177,13 +178,15 @@ void ServerCore::Start(std::vector<std::string> addresses,
 
 void ServerCore::End(const absl::Status& status) {
   absl::MutexLock lock(&mutex_);
-  if (!end_.has_value()) end_ = status;
+  if (end_.has_value()) return;
+  end_ = status;
+  end_changed_.NotifyAll();
 }
 
 std::optional<absl::Status> ServerCore::WaitForEnd(absl::Duration patience) {
   absl::MutexLock lock(&mutex_);
   const auto ended = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return end_.has_value(); };
-  mutex_.AwaitWithTimeout(absl::Condition(&ended), patience);
+  end_changed_.Await(&mutex_, ended, patience);
   return end_;
 }
 
@@ -232,7 +235,7 @@ void ServerCore::DrainJob() {
       return End(absl::CancelledError("drained"));
     }
     absl::MutexLock lock(&mutex_);
-    if (mutex_.AwaitWithTimeout(absl::Condition(&over), kDrainPause)) return;
+    if (end_changed_.Await(&mutex_, over, kDrainPause)) return;
   }
 }
 

@@ -20,6 +20,7 @@
 
 #include "common/clock.h"
 #include "common/file_system.h"
+#include "common/monotonic_wait.h"
 #include "common/thread_pool.h"
 #include "common/trace/trace_writer.h"
 #include "ps_server/service/checkpointer.h"
@@ -130,7 +131,8 @@ class ServerCore {
   std::optional<uint64_t> verified_step_ ABSL_GUARDED_BY(mutex_);
   bool has_verified_ ABSL_GUARDED_BY(mutex_) = false;
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
-  std::thread drain_;  // asks for the drain of the job
+  MonotonicCondVar end_changed_;  // told when end_ is set or closing_ becomes true
+  std::thread drain_;             // asks for the drain of the job
 };
 
 }  // namespace pushpull

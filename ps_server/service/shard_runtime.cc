@@ -39,6 +39,7 @@ void ShardRuntime::Stop() {
   {
     absl::MutexLock lock(&mutex_);
     stop_ = true;
+    stopped_.NotifyAll();
   }
   if (timer_.joinable()) timer_.join();
   // Nothing is given to them any more; what they still do posts events that are ignored.
@@ -279,8 +280,8 @@ void ShardRuntime::RunTimer() {
   for (;;) {
     {
       absl::MutexLock lock(&mutex_);
-      mutex_.AwaitWithTimeout(absl::Condition(&stop_), kTimerPeriod);
-      if (stop_) return;
+      const auto stop = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stop_; };
+      if (stopped_.Await(&mutex_, stop, kTimerPeriod)) return;
     }
     ExpirePulls();
   }

@@ -15,6 +15,7 @@
 #include "absl/synchronization/mutex.h"
 
 #include "common/clock.h"
+#include "common/monotonic_wait.h"
 #include "common/ps_handler.h"
 #include "common/serial_executor.h"
 #include "ps_server/core/shard_aggregator.h"
@@ -120,6 +121,7 @@ class ShardRuntime {
   CallTable<ps::SnapshotReply> snapshots_ ABSL_GUARDED_BY(mutex_);
   std::vector<PullDeadline> pull_deadlines_ ABSL_GUARDED_BY(mutex_);
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;
+  MonotonicCondVar stopped_;  // told when stop_ becomes true
 
   std::thread timer_;
   // Last, so that they end first: their work posts events.

@@ -7,10 +7,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
 #include "glog/logging.h"
 
 #include "common/error_detail.h"
+#include "common/monotonic_wait.h"
 #include "common/status_macros.h"
 #include "ps_server/store/state_mapping.h"
 
@@ -40,6 +40,7 @@ struct VariableStore::Mapping {
   std::unique_ptr<StateMapping> memory;
 
   mutable absl::Mutex mutex;
+  MonotonicCondVar unpinned;  // told when a buffer has lost its last reader
   HeldWord word ABSL_GUARDED_BY(mutex);
   Buffer buffers[2] ABSL_GUARDED_BY(mutex);
   // The version between Begin and Commit, and whether it follows from the newest one.
@@ -106,6 +107,7 @@ absl::Status VariableStore::Mapping::DetachReaders() {
   buffer.base = base;
   buffer.readers->detached = true;
   buffer.readers = std::make_shared<Readers>();
+  unpinned.NotifyAll();
   ++detached;
   // Nobody else is to share memory with them.
   word.whole[target] = false;
@@ -206,7 +208,9 @@ absl::StatusOr<PinnedVersion> VariableStore::Pin(uint64_t version) const {
       pinned.vectors.weights,
       [mapping = mapping_, readers = b.readers, base = b.base](const void*) {
         absl::MutexLock unpin_lock(&mapping->mutex);
-        if (--readers->pins > 0 || !readers->detached) return;
+        if (--readers->pins > 0) return;
+        mapping->unpinned.NotifyAll();
+        if (!readers->detached) return;
         mapping->memory->Discard(base, BufferBytes(mapping->header));
         --mapping->detached;
       });
@@ -242,9 +246,7 @@ absl::Status VariableStore::WaitUntilWritable(absl::Duration timeout) {
   const auto writable = [this, target]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mapping_->mutex) {
     return mapping_->buffers[target].readers->pins == 0;
   };
-  if (mapping_->mutex.AwaitWithTimeout(absl::Condition(&writable), timeout)) {
-    return absl::OkStatus();
-  }
+  if (mapping_->unpinned.Await(&mapping_->mutex, writable, timeout)) return absl::OkStatus();
   return absl::DeadlineExceededError(
       absl::StrCat(mapping_->CheckWritable().message(), " after ", absl::FormatDuration(timeout)));
 }
@@ -255,7 +257,7 @@ absl::Status VariableStore::DetachReaders() {
 }
 
 absl::Status VariableStore::MakeWritable(absl::Duration patience, absl::Duration last_patience) {
-  const absl::Time deadline = absl::Now() + last_patience;
+  const Deadline deadline(last_patience);
   for (;;) {
     const absl::Status writable = WaitUntilWritable(patience);
     if (writable.ok()) return absl::OkStatus();
@@ -265,7 +267,7 @@ absl::Status VariableStore::MakeWritable(absl::Duration patience, absl::Duration
                    << " leaves slow pulls what they read: " << writable.message();
       return absl::OkStatus();
     }
-    if (!absl::IsResourceExhausted(detached) || absl::Now() >= deadline) return detached;
+    if (!absl::IsResourceExhausted(detached) || deadline.HasPassed()) return detached;
   }
 }
 

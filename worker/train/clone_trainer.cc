@@ -61,10 +61,7 @@ CloneTrainer::CloneTrainer(PsSession* session, GradientSource* source, const Var
 CloneTrainer::~CloneTrainer() { StopHeartbeat(); }
 
 void CloneTrainer::StopHeartbeat() {
-  {
-    absl::MutexLock lock(&mutex_);
-    heartbeat_stop_ = true;
-  }
+  heartbeat_stop_.Raise();
   if (heartbeat_.joinable()) heartbeat_.join();
 }
 
@@ -415,15 +412,11 @@ absl::Status CloneTrainer::Beat() {
 }
 
 void CloneTrainer::RunHeartbeat() {
-  for (;;) {
+  do {
     // What is wrong with the server the trainer meets by itself in its next call; that training was
     // stopped, the session remembers.
     Beat().IgnoreError();
-    absl::MutexLock lock(&mutex_);
-    mutex_.AwaitWithTimeout(absl::Condition(&heartbeat_stop_),
-                            std::min(session_->lease() / 4, absl::Seconds(1)));
-    if (heartbeat_stop_) return;
-  }
+  } while (!heartbeat_stop_.WaitFor(std::min(session_->lease() / 4, absl::Seconds(1))));
 }
 
 }  // namespace pushpull

@@ -11,13 +11,12 @@
 #include <thread>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "absl/synchronization/mutex.h"
 
 #include "common/clock.h"
+#include "common/monotonic_wait.h"
 #include "common/trace/trace_writer.h"
 #include "common/variable_layout.h"
 #include "worker/train/gpu_probe.h"
@@ -156,8 +155,7 @@ class CloneTrainer {
   uint64_t rate_samples_ = 0;
   CloneReport last_report_;
 
-  absl::Mutex mutex_;
-  bool heartbeat_stop_ ABSL_GUARDED_BY(mutex_) = false;
+  StopFlag heartbeat_stop_;
   std::thread heartbeat_;
 };
 

@@ -46,7 +46,7 @@ TlsFilesReport::Line TlsFilesReport::Look(const absl::StatusOr<OwnCertificate>& 
 
 TlsFilesWatch::TlsFilesWatch(const TlsFiles& files, const OwnCertificate& own)
     : thread_([this, files, report = TlsFilesReport(own)]() mutable {
-        while (!stop_.WaitForNotificationWithTimeout(kPeriod)) {
+        while (!stop_.WaitFor(kPeriod)) {
           const absl::Time now = absl::Now();
           const TlsFilesReport::Line line = report.Look(CheckTlsFiles(files, now), now);
           LOG_IF(WARNING, !line.text.empty() && line.warning) << line.text;
@@ -55,7 +55,7 @@ TlsFilesWatch::TlsFilesWatch(const TlsFiles& files, const OwnCertificate& own)
       }) {}
 
 TlsFilesWatch::~TlsFilesWatch() {
-  stop_.Notify();
+  stop_.Raise();
   thread_.join();
 }
 

@@ -6,9 +6,9 @@
 #include <string>
 #include <thread>
 
-#include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 
+#include "common/monotonic_wait.h"
 #include "common/rpc/security/tls_files.h"
 #include "common/transport_security.h"
 
@@ -40,7 +40,7 @@ class TlsFilesWatch {
   TlsFilesWatch& operator=(const TlsFilesWatch&) = delete;
 
  private:
-  absl::Notification stop_;
+  StopFlag stop_;
   std::thread thread_;
 };
 

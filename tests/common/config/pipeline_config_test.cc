@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "absl/strings/match.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -36,6 +37,63 @@ TEST(PipelineConfigTest, AllUnknownFieldsAreListedAtOnce) {
   EXPECT_THAT(error, HasSubstr("job.config:5:3: in train_config: unknown field \"num_stepz\""));
   EXPECT_THAT(error, HasSubstr("job.config:7:1: unknown field \"evil_config\""));
   EXPECT_THAT(error, HasSubstr("\"eval_config\""));
+}
+
+std::string Repeated(const std::string& piece, int count) {
+  std::string text;
+  for (int i = 0; i < count; ++i) text += piece;
+  return text;
+}
+
+// Each of these overflowed the stack of the parser.
+TEST(PipelineConfigTest, NestingIsBounded) {
+  for (const char* piece : {"{", "model {", "model <", "model { x: [", "x: [", "x {", "x <"}) {
+    EXPECT_THAT(ParseError(Repeated(piece, 30000)), HasSubstr("nested more than 100 deep"))
+        << piece;
+  }
+  EXPECT_THAT(ParseError("\n model { faster_rcnn { " + Repeated("a { ", 200) + Repeated("} ", 202)),
+              HasSubstr("job.config:2:"));
+  const auto config = ParsePipelineConfig(
+      "model { faster_rcnn { " + Repeated("a { ", 90) + Repeated("} ", 92), "job.config");
+  EXPECT_TRUE(config.ok()) << config.status();
+}
+
+TEST(PipelineConfigTest, BracesInStringsAndCommentsAreNotNesting) {
+  const std::string braces = Repeated("{<[", 1000);
+  const auto config = ParsePipelineConfig(
+      "# " + braces + "\ntrain_config { freeze_variables: '" + braces + "\\'" + braces + "' }",
+      "job.config");
+  EXPECT_TRUE(config.ok()) << config.status();
+  // The tokenizer ends a string at the end of the line, even after a backslash.
+  EXPECT_THAT(ParseError("train_config { freeze_variables: 'x\\\n" + Repeated("{", 1000)),
+              HasSubstr("nested more than 100 deep"));
+}
+
+TEST(PipelineConfigTest, OfManyProblemsTheFirstHundredAreListed) {
+  const std::string error = ParseError(Repeated("x: 1\n", 60000));
+  EXPECT_THAT(error, HasSubstr("job.config:1:1: unknown field \"x\""));
+  EXPECT_THAT(error, HasSubstr("job.config:100:1: unknown field \"x\""));
+  EXPECT_THAT(error, Not(HasSubstr("job.config:101:1")));
+  EXPECT_TRUE(absl::EndsWith(error, "\n  and 59900 more")) << error.substr(error.size() - 100);
+  EXPECT_THAT(ParseError(Repeated("x: 1\n", 100)), Not(HasSubstr("more")));
+}
+
+// Tens of seconds and hundreds of megabytes if every candidate is compared with all of the name.
+TEST(PipelineConfigTest, LongNamesAreShownInPart) {
+  const std::string error = ParseError(std::string(900000, 'x') + ": 1");
+  EXPECT_THAT(error, HasSubstr("xxx... (900000 bytes)"));
+  EXPECT_LT(error.size(), 1000u);
+}
+
+TEST(PipelineConfigTest, TheSizeIsBounded) {
+  EXPECT_TRUE(ParsePipelineConfig(std::string(1 << 20, '\n'), "job.config").ok());
+  EXPECT_THAT(ParseError(std::string((1 << 20) + 1, '\n')), HasSubstr("at most 1048576 bytes"));
+  EXPECT_THAT(std::string(LoadPipelineConfig("/dev/zero").status().message()),
+              HasSubstr("at most 1048576 bytes"));
+}
+
+TEST(PipelineConfigTest, ZeroBytesAreNoText) {
+  EXPECT_THAT(ParseError(std::string("model {}\0", 9)), HasSubstr("a zero byte at offset 8"));
 }
 
 TEST(PipelineConfigTest, NoSuggestionWhenNothingIsNear) {

@@ -230,6 +230,24 @@ TEST(ValidateConfigTest, SchedulesAreChecked) {
               HasSubstr("decay_steps: expected at least 1, got 0"));
 }
 
+// A pattern of 100,000 brackets overflowed the stack of the regular expressions.
+TEST(ValidateConfigTest, PatternsAreBounded) {
+  config::TrainEvalPipelineConfig config = Good();
+  config.mutable_train_config()->add_freeze_variables(std::string(100000, '('));
+  EXPECT_THAT(Problems(config), HasSubstr("train_config.freeze_variables[0]: expected a regular "
+                                          "expression of at most 1000 bytes, got 100000 bytes"));
+}
+
+TEST(ValidateConfigTest, OfManyProblemsTheFirstHundredAreListed) {
+  config::TrainEvalPipelineConfig config = Good();
+  for (int i = 0; i < 20000; ++i) config.mutable_train_config()->add_freeze_variables("(");
+  const std::string problems = Problems(config);
+  EXPECT_THAT(problems, HasSubstr("job.config has 20000 problems:"));
+  EXPECT_THAT(problems, HasSubstr("freeze_variables[99]"));
+  EXPECT_THAT(problems, Not(HasSubstr("freeze_variables[100]")));
+  EXPECT_THAT(problems, HasSubstr("\n  and 19900 more"));
+}
+
 TEST(ValidateConfigTest, BatchMustReachEveryClone) {
   ConfigContext context;
   context.num_clones = 3;
