@@ -10,6 +10,7 @@
 
 #include "common/checkpoint/checkpoint_writer.h"
 #include "common/file_system.h"
+#include "tests/testutil/job/step_gate.h"
 #include "tests/testutil/job/test_job.h"
 
 namespace pushpull {
@@ -54,6 +55,53 @@ TEST(CloneRecoveryTest, WhatIsDamagedOnTheWayIsSentAgain) {
       EXPECT_EQ(TrainedState(2, {.tasks = tasks}, clones), calm) << method << ", " << tasks;
       EXPECT_EQ(damage.done(), 3);
     }
+  }
+}
+
+// The clone is not heard of until its lease has ended, while it computes; the other one takes its
+// slot over. Its contribution is refused with FENCED, and it goes on with the next steps.
+TEST(CloneRecoveryTest, AFencedCloneGoesOnWithTheNextSteps) {
+  const std::vector<float> calm = TrainedState(2);
+  ASSERT_FALSE(calm.empty());
+  for (const int tasks : {1, 2}) {
+    TestFolder folder;
+    TestServer server(folder, {.tasks = tasks, .lease = absl::Seconds(1)});
+    ASSERT_TRUE(server.Start().ok());
+    StepGate gate;
+    std::atomic<bool> silent{false};
+    std::atomic<uint64_t> last_position{0};
+    const ToyGradientSource::Hook hold = gate.HookAt(7);
+    TestCloneOptions fenced_options = {.worker_id = 1, .num_replicas = 2};
+    fenced_options.hook = [&silent](const MessageInfo& message) {
+      CallFault fault;
+      fault.drop_request = silent.load() && message.method == "Heartbeat";
+      return fault;
+    };
+    fenced_options.gradient_hook = [&](uint64_t position, uint32_t slot, GradientResult* result,
+                                       absl::Span<float> gradient) {
+      if (position == 7) silent.store(true);
+      hold(position, slot, result, gradient);
+      last_position.store(position);
+    };
+    TestCloneOptions other_options = {.worker_id = 0, .num_replicas = 2};
+    other_options.gradient_hook = [&server](uint64_t position, uint32_t, GradientResult*,
+                                            absl::Span<float>) {
+      if (position < 12) return;
+      // Leaves the last steps for when the other one is back.
+      server.Await([](const auto& status) { return status.clones(1).alive(); });
+    };
+    TestClone fenced(&server, fenced_options);
+    TestClone other(&server, other_options);
+    ASSERT_TRUE(gate.AwaitReached());
+    EXPECT_TRUE(server.Await([](const auto& status) { return status.version() >= 10; }));
+    silent.store(false);
+    gate.Open();
+    const absl::Status end = server.WaitAndClose();
+    EXPECT_TRUE(end.ok()) << end;
+    EXPECT_TRUE(fenced.Join().ok());
+    EXPECT_TRUE(other.Join().ok());
+    EXPECT_GT(last_position.load(), 10) << "it has contributed again";
+    EXPECT_EQ(server.Checkpointed(kSteps), calm) << tasks << " tasks";
   }
 }
 

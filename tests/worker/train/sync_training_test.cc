@@ -245,6 +245,7 @@ TEST(SyncTrainingTest, ServerThatHasGoneAfterTheLastStep) {
   server.Kill();
   const absl::Status end = clone.Join();
   EXPECT_TRUE(end.ok()) << end;
+  EXPECT_EQ(server.Checkpointed(kSteps), TrainedState(1));
 }
 
 }  // namespace
