@@ -208,8 +208,9 @@ TestClone::TestClone(TestServer* server, TestCloneOptions options)
 }
 
 TestClone::~TestClone() {
+  if (!thread_.joinable()) return;  // Join has been called, and the server may have gone
   Stop();
-  if (thread_.joinable()) thread_.join();
+  thread_.join();
   server_->Detach(this);
 }
 
@@ -224,6 +225,7 @@ absl::Status TestClone::Join() {
     server_->GiveUp();
   }
   thread_.join();
+  server_->Detach(this);
   return status_;
 }
 
