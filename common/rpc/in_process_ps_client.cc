@@ -11,6 +11,7 @@
 #include "absl/time/clock.h"
 
 #include "common/crc32c.h"
+#include "common/error_detail.h"
 #include "common/monotonic_wait.h"
 #include "common/sharding.h"
 #include "common/status_macros.h"
@@ -77,10 +78,12 @@ class Line {
   std::atomic<uint64_t> sequence_{0};
 };
 
-// Copies what the handler may keep after the caller has reused its memory.
-Payload CopyOf(const Payload& payload) {
+// Copies what the handler may keep after the caller has reused its memory. With `damage` the copy
+// differs in one bit.
+Payload CopyOf(const Payload& payload, bool damage) {
   std::shared_ptr<char[]> bytes(new char[payload.size_bytes]);
   if (payload.size_bytes > 0) std::memcpy(bytes.get(), payload.data, payload.size_bytes);
+  if (damage && payload.size_bytes > 0) bytes[payload.size_bytes / 2] ^= 1;
   return Payload{bytes, bytes.get(), payload.size_bytes};
 }
 
@@ -96,7 +99,7 @@ class InProcessPushStream final : public PushStream {
     header.set_crc32c(Crc32c(payload.data, payload.size_bytes));
     const CallFault fault = line_->Next("PushChunk", header.chunk());
     if (fault.drop_request) return status_ = line_->Lost("Push");
-    const Payload copy = CopyOf(payload);
+    const Payload copy = CopyOf(payload, fault.damage);
     for (int i = 0; i <= fault.duplicates && status_.ok(); ++i) {
       status_ = line_->handler()->PushChunk(header, copy);
     }
@@ -242,6 +245,13 @@ absl::Status InProcessPsClient::Pull(const ps::PullRequest& request, absl::Durat
     header.set_crc32c(Crc32c(payload.data, payload.size_bytes));
     PP_ASSIGN_OR_RETURN(char* const out, sink(header, payload.size_bytes));
     if (payload.size_bytes > 0) std::memcpy(out, payload.data, payload.size_bytes);
+    if (fault.damage && payload.size_bytes > 0) {
+      out[payload.size_bytes / 2] ^= 1;
+      ps::ErrorDetail detail;
+      detail.set_kind(ps::ErrorDetail::BAD_CHECKSUM);
+      return MakeError(detail, absl::StrCat(line_.Context("Pull"), ": chunk ", chunk,
+                                            " was damaged on the way"));
+    }
     if (fault.drop_reply) return line_.Lost("Pull");
   }
   return absl::OkStatus();

@@ -23,6 +23,7 @@ struct CallFault {
   bool drop_reply = false;    // the handler sees it, its answer is lost
   int duplicates = 0;         // the handler sees it so many times more; the last answer counts
   absl::Duration delay;       // before it is handed over, in real time
+  bool damage = false;        // one bit of a pushed chunk, or of a pull's first chunk, flips
 };
 
 // One message: a unary call ("Commit"), a chunk of a push ("PushChunk"), the end of a push

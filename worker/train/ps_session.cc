@@ -310,6 +310,11 @@ absl::StatusOr<uint64_t> PsSession::Pull(uint64_t min_version, bool exact,
     uint64_t version = 0;
     PP_RETURN_IF_ERROR(
         PullShard(shard, min_version, exact, poll_timeout, flat, on_elements, &version));
+    if (exact && version != min_version) {
+      return absl::DataLossError(absl::StrCat(PeerName(shard), " sent version ", version,
+                                              " of shard ", shard, ", expected version ",
+                                              min_version));
+    }
     // Asynchronous shards move one by one; the gradient is as old as the oldest part of its
     // weights.
     result = shard == 0 ? version : std::min(result, version);

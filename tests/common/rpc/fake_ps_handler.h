@@ -12,6 +12,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "gtest/gtest.h"
 
 #include "common/crc32c.h"
 #include "common/error_detail.h"
@@ -176,18 +178,19 @@ class FakePsHandler : public PsHandler {
     absl::MutexLock lock(&mutex_);
     return held_pushes_.size();
   }
-  // These wait until a held call has been cancelled.
+  // These wait until a held call has been cancelled. No wait takes longer than half a minute: then
+  // the test fails and goes on.
   void AwaitCancelledPull() const { AwaitPositive(&cancelled_pulls_); }
   void AwaitCancelledPush() const { AwaitPositive(&cancelled_pushes_); }
   void AwaitChunks(int count) const {
     absl::MutexLock lock(&mutex_);
     const auto reached = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return chunk_calls_ >= count; };
-    mutex_.Await(absl::Condition(&reached));
+    Await(reached);
   }
   void AwaitHeldPull() const {
     absl::MutexLock lock(&mutex_);
     const auto held = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return !held_pulls_.empty(); };
-    mutex_.Await(absl::Condition(&held));
+    Await(held);
   }
   // Waits until a pull is held, then answers it.
   void AnswerHeldPull(const PullSnapshot& snapshot) {
@@ -195,6 +198,7 @@ class FakePsHandler : public PsHandler {
     Done<PullSnapshot> done;
     {
       absl::MutexLock lock(&mutex_);
+      if (held_pulls_.empty()) return;  // the test has failed
       done = held_pulls_.front();
     }
     done(snapshot);
@@ -219,7 +223,11 @@ class FakePsHandler : public PsHandler {
   void AwaitPositive(const int* count) const {
     absl::MutexLock lock(&mutex_);
     const auto reached = [count] { return *count > 0; };
-    mutex_.Await(absl::Condition(&reached));
+    Await(reached);
+  }
+  template <typename Reached>
+  void Await(const Reached& reached) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    EXPECT_TRUE(mutex_.AwaitWithTimeout(absl::Condition(&reached), absl::Seconds(30)));
   }
 
   mutable absl::Mutex mutex_;

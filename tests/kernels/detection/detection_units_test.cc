@@ -106,6 +106,41 @@ TEST(MatchAnchors, WithoutBoxesAllAnchorsAreBackground) {
   }
 }
 
+// IoUs of exactly 1/2 and 1/4 with the box, and thresholds that are the same numbers.
+TEST(MatchAnchors, AnOverlapOfExactlyAThreshold) {
+  const std::vector<BoundingBox> anchors = {{0, 0, 1, 0.5f}, {0, 0, 0.5f, 0.5f}};
+  const std::vector<LabeledBox> boxes = {{{0, 0, 1, 1}, 0, 1.0f}};
+  ASSERT_EQ(IntersectionOverUnion(boxes[0].box, anchors[0]), 0.5f);
+  ASSERT_EQ(IntersectionOverUnion(boxes[0].box, anchors[1]), 0.25f);
+  const float above_half = std::nextafter(0.5f, 1.0f), above_quarter = std::nextafter(0.25f, 1.0f);
+  struct Case {
+    float matched, unmatched;
+    bool negatives_lower;
+    std::vector<int> expected;
+  };
+  for (const Case& c : std::vector<Case>{
+           // An overlap that reaches the threshold is a match.
+           {0.5f, 0.25f, true, {0, kIgnored}},
+           {above_half, 0.25f, true, {kIgnored, kIgnored}},
+           {0.25f, 0.25f, true, {0, 0}},
+           // An overlap of the lower threshold is not below it.
+           {0.5f, above_quarter, true, {0, kUnmatched}},
+           {above_half, 0.5f, true, {kIgnored, kUnmatched}},
+           {above_half, above_half, true, {kUnmatched, kUnmatched}},
+           // The two roles change places.
+           {0.5f, 0.25f, false, {0, kUnmatched}},
+           {0.5f, above_quarter, false, {0, kIgnored}},
+           {above_half, 0.5f, false, {kUnmatched, kIgnored}},
+       }) {
+    ArgMaxMatcherSpec spec;
+    spec.matched_threshold = c.matched;
+    spec.unmatched_threshold = c.unmatched;
+    spec.negatives_lower_than_unmatched = c.negatives_lower;
+    EXPECT_EQ(MatchAnchors(spec, anchors, boxes), c.expected)
+        << c.matched << ", " << c.unmatched << ", " << c.negatives_lower;
+  }
+}
+
 TEST(SuppressNonMaxima, KeepsTheBestOfOverlappingBoxes) {
   const std::vector<BoundingBox> boxes = {
       {0, 0, 1, 1}, {0, 0, 1, 0.9f}, {0, 0, 0.2f, 0.2f}, {0, 0, 1, 1}};
@@ -266,6 +301,52 @@ TEST(PostProcess, ZeroDetectionsAndBadNumbers) {
   ASSERT_EQ(detections.size(), 1u);
   EXPECT_EQ(detections[0].label, 0);
   EXPECT_NEAR(detections[0].score, 1.0 / (1.0 + std::exp(-8.0)), 1e-6);
+}
+
+// Three anchors in the same place: each class keeps its best one, whatever the others keep there.
+TEST(PostProcess, AClassSuppressesNoOther) {
+  DetectionSpec spec = Ssd300();
+  spec.post_processing.score_converter = PostProcessingSpec::ScoreConverter::kIdentity;
+  spec.post_processing.score_threshold = 0.05f;
+  const std::vector<BoundingBox> anchors(3, {0.1f, 0.1f, 0.5f, 0.5f});
+  const std::vector<float> codes(anchors.size() * 4, 0.0f);
+  const std::vector<float> scores = {0, 0.9f, 0.2f,  // background, class 0, class 1
+                                     0, 0.3f, 0.8f,  //
+                                     0, 0.1f, 0.1f};
+  const std::vector<Detection> detections = PostProcess(spec, anchors, codes, scores);
+  ASSERT_EQ(detections.size(), 2u);
+  EXPECT_EQ(detections[0].label, 0);
+  EXPECT_FLOAT_EQ(detections[0].score, 0.9f);
+  EXPECT_EQ(detections[1].label, 1);
+  EXPECT_FLOAT_EQ(detections[1].score, 0.8f);
+  // One anchor may be the best of both.
+  const std::vector<float> both = {0, 0.9f, 0.7f, 0, 0.3f, 0.6f, 0, 0.1f, 0.1f};
+  const std::vector<Detection> twice = PostProcess(spec, anchors, codes, both);
+  ASSERT_EQ(twice.size(), 2u);
+  EXPECT_FLOAT_EQ(twice[0].score, 0.9f);
+  EXPECT_FLOAT_EQ(twice[1].score, 0.7f);
+}
+
+TEST(PostProcess, LimitsPerClassAndInAll) {
+  DetectionSpec spec = Ssd300();
+  spec.post_processing.score_converter = PostProcessingSpec::ScoreConverter::kIdentity;
+  spec.post_processing.score_threshold = 0.05f;
+  spec.post_processing.max_detections_per_class = 2;
+  std::vector<BoundingBox> anchors;
+  std::vector<float> scores;
+  for (int i = 0; i < 4; ++i) {  // apart from each other
+    const float x = 0.25f * static_cast<float>(i);
+    anchors.push_back({0.1f, x, 0.2f, x + 0.2f});
+    scores.insert(scores.end(), {0, 0.9f - 0.1f * i, 0.5f - 0.1f * i});
+  }
+  const std::vector<float> codes(anchors.size() * 4, 0.0f);
+  EXPECT_EQ(PostProcess(spec, anchors, codes, scores).size(), 4u);
+  spec.post_processing.max_total_detections = 3;
+  const std::vector<Detection> detections = PostProcess(spec, anchors, codes, scores);
+  ASSERT_EQ(detections.size(), 3u);
+  EXPECT_EQ(detections[1].label, 0);
+  EXPECT_EQ(detections[2].label, 1);
+  EXPECT_FLOAT_EQ(detections[2].score, 0.5f);
 }
 
 TEST(PostProcess, ClipsToTheWindowAndCountsInItsShares) {

@@ -198,6 +198,49 @@ TEST_F(CoordinatorTest, DropPolicyGoesOnWithoutTheLateAndCountsThem) {
   EXPECT_EQ(coordinator_->version(), 2u);
 }
 
+// The list of contributors is frozen: what comes while shards measure or apply is late.
+TEST_F(CoordinatorTest, ACommitDuringAnApplyIsLateAndNotCounted) {
+  for (const bool clipped : {true, false}) {
+    options_.measure_norms = clipped;
+    options_.step_deadline = absl::Seconds(4);
+    options_.min_contributors = 2;
+    StartWithClones();
+    silent_ = true;
+    Take<coordinator_action::CallShard>();
+    Take<coordinator_action::StepApplied>();
+    EXPECT_TRUE(Commit(1, 0).ok());
+    EXPECT_TRUE(Commit(1, 2).ok());
+    Pass(absl::Seconds(5));
+    auto calls = Take<coordinator_action::CallShard>();
+    ASSERT_EQ(calls.size(), 1u);
+    EXPECT_EQ(std::holds_alternative<shard_call::MeasureNorm>(calls[0].call), clipped);
+    EXPECT_EQ(Commit(1, 1)->outcome(), ps::PushReply::ALREADY_APPLIED);
+    EXPECT_EQ(Commit(1, 0)->outcome(), ps::PushReply::DUPLICATE) << "it is in the list";
+    if (clipped) {
+      Send(coordinator_event::ShardReplied{calls[0].rpc, ShardAnswer(calls[0])});
+      calls = Take<coordinator_action::CallShard>();
+      ASSERT_EQ(calls.size(), 1u);
+      EXPECT_EQ(Commit(1, 1)->outcome(), ps::PushReply::ALREADY_APPLIED);
+    }
+    const auto& apply = std::get<shard_call::Apply>(calls[0].call).request;
+    ASSERT_EQ(apply.contributions_size(), 2);
+    EXPECT_EQ(apply.contributions(0).slot(), 0);
+    EXPECT_EQ(apply.contributions(1).slot(), 2);
+    EXPECT_EQ(coordinator_->version(), 0u);
+    Send(coordinator_event::ShardReplied{calls[0].rpc, ShardAnswer(calls[0])});
+    EXPECT_EQ(coordinator_->version(), 1u);
+    const auto applied = Take<coordinator_action::StepApplied>();
+    ASSERT_EQ(applied.size(), 1u);
+    EXPECT_EQ(applied[0].parts.size(), 2u);
+    EXPECT_EQ(applied[0].missing_slots, 1u);
+    const ps::StatusReply status = coordinator_->Status(now_);
+    EXPECT_EQ(status.clones(1).contributions(), 0u);
+    EXPECT_EQ(status.clones(1).drops(), 1u);
+    EXPECT_EQ(status.dropped_contributions(), 1u);
+    silent_ = false;
+  }
+}
+
 TEST_F(CoordinatorTest, ANonFiniteContributionStopsTrainingByName) {
   StartWithClones();
   RunStep(1);

@@ -49,10 +49,10 @@ class SlowShard final : public FakePsHandler {
     {
       absl::MutexLock lock(&mutex_);
       const auto there = [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return snapshot_ != nullptr; };
-      mutex_.Await(absl::Condition(&there));
+      EXPECT_TRUE(mutex_.AwaitWithTimeout(absl::Condition(&there), absl::Seconds(30)));
       answer = std::exchange(snapshot_, nullptr);
     }
-    answer();
+    if (answer != nullptr) answer();
   }
   void SetSilent() {
     absl::MutexLock lock(&mutex_);

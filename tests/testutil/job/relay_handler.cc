@@ -71,6 +71,13 @@ void RelayHandler::Heartbeat(const ps::HeartbeatRequest& request, Done<ps::Heart
   Forward(&PsHandler::Heartbeat, request, std::move(done));
 }
 void RelayHandler::Commit(const ps::CommitRequest& request, Done<ps::CommitReply> done) {
+  if (audit_ != nullptr) {
+    done = [audit = audit_, key = request.key(),
+            done = std::move(done)](absl::StatusOr<ps::CommitReply> reply) {
+      if (reply.ok()) audit->NoteOutcome(key, reply->outcome());
+      done(std::move(reply));
+    };
+  }
   Forward(&PsHandler::Commit, request, std::move(done));
 }
 void RelayHandler::GetStatus(const ps::StatusRequest& request, Done<ps::StatusReply> done) {
@@ -89,10 +96,19 @@ void RelayHandler::Evict(const ps::EvictRequest& request, Done<ps::EvictReply> d
 
 absl::Status RelayHandler::PushChunk(const ps::PushChunk& header, const Payload& payload) {
   absl::ReaderMutexLock lock(&gate_);
-  return target_ == nullptr ? Gone() : target_->PushChunk(header, payload);
+  if (target_ == nullptr) return Gone();
+  if (audit_ != nullptr) audit_->NoteChunk(header, payload);
+  return target_->PushChunk(header, payload);
 }
 
 CancelFn RelayHandler::FinishPush(const ps::PushChunk& last, Done<ps::PushReply> done) {
+  if (audit_ != nullptr && last.has_commit()) {
+    done = [audit = audit_, key = last.key(),
+            done = std::move(done)](absl::StatusOr<ps::PushReply> reply) {
+      if (reply.ok()) audit->NoteOutcome(key, reply->outcome());
+      done(std::move(reply));
+    };
+  }
   absl::ReaderMutexLock lock(&gate_);
   if (target_ == nullptr) {
     done(Gone());
@@ -102,6 +118,12 @@ CancelFn RelayHandler::FinishPush(const ps::PushChunk& last, Done<ps::PushReply>
 }
 
 CancelFn RelayHandler::Pull(const ps::PullRequest& request, Done<PullSnapshot> done) {
+  if (audit_ != nullptr) {
+    done = [audit = audit_, done = std::move(done)](absl::StatusOr<PullSnapshot> snapshot) {
+      if (snapshot.ok()) audit->NotePull(*snapshot);
+      done(std::move(snapshot));
+    };
+  }
   absl::ReaderMutexLock lock(&gate_);
   if (target_ == nullptr) {
     done(Gone());

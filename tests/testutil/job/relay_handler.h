@@ -11,12 +11,16 @@
 #include "absl/synchronization/mutex.h"
 
 #include "common/ps_handler.h"
+#include "tests/testutil/job/contribution_audit.h"
 
 namespace pushpull {
 
 // Thread-safe. Without a target every call fails with UNAVAILABLE, as over a refused connection.
 class RelayHandler final : public PsHandler {
  public:
+  // `audit` hears of what passes; null: nobody does. It must outlive the calls.
+  explicit RelayHandler(ContributionAudit* audit = nullptr) : audit_(audit) {}
+
   void Connect(PsHandler* target);
   // Calls under way fail with UNAVAILABLE; when it returns, none is in the target.
   void Disconnect();
@@ -57,6 +61,7 @@ class RelayHandler final : public PsHandler {
   void Forward(void (PsHandler::*method)(const Request&, Done<Reply>), const Request& request,
                Done<Reply> done);
 
+  ContributionAudit* const audit_;
   absl::Mutex gate_;  // shared while a call is being handed over
   PsHandler* target_ ABSL_GUARDED_BY(gate_) = nullptr;
   uint64_t connection_ ABSL_GUARDED_BY(gate_) = 0;

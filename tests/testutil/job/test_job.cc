@@ -14,6 +14,7 @@
 
 #include "common/checkpoint/checkpoint_reader.h"
 #include "common/status_macros.h"
+#include "tests/testutil/job/audited_gradient_source.h"
 
 namespace pushpull {
 namespace {
@@ -59,12 +60,16 @@ TestServer::TestServer(const TestFolder& folder, TestServerOptions options)
     job_->layout = MakeToyLayout(options_.large_elements);
     job_->sharding = Sharding(job_->layout.total_elements(), options_.tasks);
   }
+  audit_ = std::make_unique<ContributionAudit>(job_->sharding, options_.sync);
   for (int task = 0; task < options_.tasks; ++task) {
-    relays_.push_back(std::make_unique<RelayHandler>());
+    relays_.push_back(std::make_unique<RelayHandler>(audit_.get()));
   }
 }
 
-TestServer::~TestServer() { Kill(); }
+TestServer::~TestServer() {
+  Kill();
+  for (const std::string& problem : audit_->problems()) ADD_FAILURE() << problem;
+}
 
 absl::Status TestServer::Start() {
   ServerCoreOptions options;
@@ -78,6 +83,7 @@ absl::Status TestServer::Start() {
   for (;;) {
     auto core = ServerCore::Open(*job_, options, &files_, &clock_);
     if (core.ok()) {
+      absl::MutexLock lock(&core_mutex_);
       core_ = *std::move(core);
       break;
     }
@@ -95,22 +101,30 @@ absl::Status TestServer::Start() {
   return absl::OkStatus();
 }
 
+void TestServer::DestroyCore() {
+  std::unique_ptr<ServerCore> core;
+  absl::MutexLock lock(&core_mutex_);
+  core.swap(core_);
+}
+
 void TestServer::Kill() {
   for (const auto& relay : relays_) relay->Disconnect();
-  core_.reset();
+  DestroyCore();
 }
 
 absl::Status TestServer::WaitForEnd() {
-  const std::optional<absl::Status> end = core_->WaitForEnd(kPatience);
+  const absl::Duration patience = has_given_up() ? absl::ZeroDuration() : kPatience;
+  const std::optional<absl::Status> end = core_->WaitForEnd(patience);
+  if (!end.has_value()) GiveUp();
   return end.value_or(absl::DeadlineExceededError("the job did not end"));
 }
 
 absl::Status TestServer::WaitAndClose() {
   const absl::Status end = WaitForEnd();
-  core_->Farewell(end);
+  if (!has_given_up()) core_->Farewell(end);
   for (const auto& relay : relays_) relay->Disconnect();
   core_->Close();
-  core_.reset();
+  DestroyCore();
   return end;
 }
 
@@ -120,12 +134,35 @@ absl::Status TestServer::DrainAndClose() {
 }
 
 bool TestServer::Await(const std::function<bool(const ps::StatusReply&)>& condition) {
-  const absl::Time deadline = absl::Now() + kPatience;
-  while (!condition(core_->Status())) {
-    if (absl::Now() > deadline) return false;
+  const absl::Duration deadline = clock_.Now() + kPatience;
+  while (!condition(Status())) {
+    if (has_given_up()) return false;
+    if (clock_.Now() > deadline) GiveUp();
     absl::SleepFor(absl::Milliseconds(2));
   }
   return true;
+}
+
+ps::StatusReply TestServer::Status() {
+  absl::ReaderMutexLock lock(&core_mutex_);
+  return core_ == nullptr ? ps::StatusReply() : core_->Status();
+}
+
+void TestServer::GiveUp() {
+  given_up_.store(true);
+  absl::MutexLock lock(&clones_mutex_);
+  for (TestClone* const clone : clones_) clone->Stop();
+}
+
+void TestServer::Attach(TestClone* clone) {
+  absl::MutexLock lock(&clones_mutex_);
+  clones_.insert(clone);
+  if (has_given_up()) clone->Stop();
+}
+
+void TestServer::Detach(TestClone* clone) {
+  absl::MutexLock lock(&clones_mutex_);
+  clones_.erase(clone);
 }
 
 std::unique_ptr<PsClient> TestServer::MakeClient(int task, FaultHook hook) {
@@ -148,12 +185,16 @@ std::vector<float> TestServer::Checkpointed(uint64_t step) {
   }
   const int64_t n = job_->layout.total_elements();
   const int slots = job_->optimizer.num_slots();
-  std::vector<float> state(n * (1 + slots));
+  const bool has_ema = job_->optimizer.has_ema;
+  std::vector<float> state(n * (1 + slots + has_ema));
   absl::Status read = (*checkpoint)->ReadWeights(job_->layout, {0, n}, state.data());
   for (int slot = 0; slot < slots && read.ok(); ++slot) {
     read = (*checkpoint)
                ->ReadSlot(job_->layout, job_->optimizer.slot_name(slot), {0, n},
                           state.data() + n * (1 + slot));
+  }
+  if (read.ok() && has_ema) {
+    read = (*checkpoint)->ReadEma(job_->layout, {0, n}, state.data() + n * (1 + slots));
   }
   if (read.ok()) return state;
   LOG(ERROR) << read;
@@ -162,22 +203,36 @@ std::vector<float> TestServer::Checkpointed(uint64_t step) {
 
 TestClone::TestClone(TestServer* server, TestCloneOptions options)
     : server_(server), options_(std::move(options)) {
+  server_->Attach(this);
   thread_ = std::thread([this] { status_ = Run(); });
 }
 
 TestClone::~TestClone() {
+  if (!thread_.joinable()) return;  // Join has been called, and the server may have gone
   Stop();
-  if (thread_.joinable()) thread_.join();
+  thread_.join();
+  server_->Detach(this);
 }
 
 absl::Status TestClone::Join() {
+  bool ended;
+  {
+    absl::MutexLock lock(&mutex_);
+    ended = mutex_.AwaitWithTimeout(absl::Condition(&ended_), 2 * kPatience);
+  }
+  if (!ended) {
+    ADD_FAILURE() << "clone " << options_.worker_id << " did not end";
+    server_->GiveUp();
+  }
   thread_.join();
+  server_->Detach(this);
   return status_;
 }
 
 void TestClone::Stop() {
   absl::MutexLock lock(&mutex_);
   stopped_ = true;
+  if (session_ != nullptr) session_->Stop();
   if (trainer_ != nullptr) trainer_->Stop();
 }
 
@@ -187,20 +242,35 @@ std::vector<CloneReport> TestClone::reports() {
 }
 
 absl::Status TestClone::Run() {
+  Clock* const clock = options_.clock != nullptr ? options_.clock : &server_->clock();
   PsSession::Options options;
   options.worker_id = options_.worker_id;
   options.num_replicas = options_.num_replicas;
   options.peer_name = options_.peer_name;
-  options.session = 1;  // a clone that follows another under its name is taken for it
+  options.session = options_.session;
   options.peer_deadline = options_.peer_deadline;
   options.rpc_timeout = options_.rpc_timeout;
   options.server_clock = options_.server_clock;
-  PsSession session(options, server_->factory(options_.hook), &server_->clock(), nullptr);
-  PP_RETURN_IF_ERROR(session.Connect({AddressOf(0)}));
+  PsSession session(options, server_->factory(options_.hook), clock, nullptr);
+  {
+    absl::MutexLock lock(&mutex_);
+    session_ = &session;
+    if (stopped_) session.Stop();
+  }
+  const absl::Status status = Train(&session, clock);
+  absl::MutexLock lock(&mutex_);
+  session_ = nullptr;
+  ended_ = true;
+  return status;
+}
+
+absl::Status TestClone::Train(PsSession* session, Clock* clock) {
+  PP_RETURN_IF_ERROR(session->Connect({AddressOf(0)}));
   const VariableLayout* layout =
       options_.layout != nullptr ? options_.layout : &server_->job().layout;
-  ToyGradientSource source(layout, options_.num_replicas, options_.gradient_hook);
-  CloneTrainer trainer(&session, &source, layout, &server_->clock(),
+  AuditedGradientSource source(&server_->audit(), options_.worker_id, layout, options_.num_replicas,
+                               options_.gradient_hook);
+  CloneTrainer trainer(session, &source, layout, clock,
                        [this](const CloneReport& report) {
                          absl::MutexLock lock(&mutex_);
                          reports_.push_back(report);
@@ -229,6 +299,25 @@ std::vector<absl::Status> TrainWithClones(TestServer* server, uint32_t n,
   std::vector<absl::Status> statuses;
   for (const auto& clone : clones) statuses.push_back(clone->Join());
   return statuses;
+}
+
+std::vector<float> TrainedState(uint32_t clones, TestServerOptions server_options,
+                                const TestCloneOptions& clone_options) {
+  TestFolder folder;
+  TestServer server(folder, std::move(server_options));
+  const absl::Status started = server.Start();
+  EXPECT_TRUE(started.ok()) << started;
+  if (!started.ok()) return {};
+  std::vector<absl::Status> statuses;
+  std::thread training([&] { statuses = TrainWithClones(&server, clones, clone_options); });
+  const absl::Status end = server.WaitAndClose();
+  EXPECT_TRUE(end.ok()) << end;
+  training.join();
+  for (size_t k = 0; k < statuses.size(); ++k) {
+    EXPECT_TRUE(statuses[k].ok()) << "clone " << k << ": " << statuses[k];
+  }
+  EXPECT_GT(server.audit().compared_chunks(), 0);
+  return server.Checkpointed(server.job().num_steps);
 }
 
 }  // namespace pushpull

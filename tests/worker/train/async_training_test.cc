@@ -1,6 +1,6 @@
 // Asynchronous training of clones and server in one process.
+#include <map>
 #include <memory>
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -17,6 +17,22 @@ TestServerOptions AsyncOptions(const std::string& train_config, int tasks = 1) {
   options.sync = false;
   options.tasks = tasks;
   return options;
+}
+
+// Every batch whose push was accepted was so once, and of each slot they follow one another:
+// `total` pushes in all.
+void ExpectEachPositionOnce(const TestServer& server, int total) {
+  std::map<uint32_t, uint64_t> next;
+  int accepted = 0;
+  for (const auto& [place, count] : server.audit().AcceptedPositions()) {
+    const auto& [slot, position] = place;
+    EXPECT_EQ(count, 1) << "slot " << slot << ", position " << position;
+    const auto [expected, is_first] = next.try_emplace(slot, position);
+    EXPECT_EQ(position, expected->second) << "slot " << slot;
+    expected->second = position + 1;
+    accepted += count;
+  }
+  EXPECT_EQ(accepted, total);
 }
 
 TEST(AsyncTrainingTest, EveryPushIsOneStep) {
@@ -44,6 +60,7 @@ TEST(AsyncTrainingTest, EveryPushIsOneStep) {
       EXPECT_TRUE(ended.ok()) << ended;
     }
     EXPECT_FALSE(server.Checkpointed(40).empty());
+    ExpectEachPositionOnce(server, 40);
   }
 }
 
@@ -146,6 +163,7 @@ TEST(AsyncTrainingTest, StalePushIsRefusedAndTheCloneGoesOn) {
   EXPECT_LE(worst, 2);
   ASSERT_GE(positions.size(), 4);
   EXPECT_EQ(positions[3], positions[2]) << "the refused batch is computed again, at new weights";
+  ExpectEachPositionOnce(server, 30);
 }
 
 }  // namespace

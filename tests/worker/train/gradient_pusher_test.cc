@@ -10,6 +10,7 @@
 
 #include "common/clock.h"
 #include "kernels/bfloat16.h"
+#include "tests/testutil/refusing_ps_client.h"
 
 namespace pushpull {
 namespace {
@@ -35,7 +36,7 @@ class Recorder {
   void AwaitChunks(size_t n) {
     absl::MutexLock lock(&mutex_);
     const auto enough = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return chunks_.size() >= n; };
-    mutex_.Await(absl::Condition(&enough));
+    EXPECT_TRUE(mutex_.AwaitWithTimeout(absl::Condition(&enough), absl::Seconds(30)));
   }
   std::vector<SentChunk> chunks() {
     absl::MutexLock lock(&mutex_);
@@ -67,55 +68,13 @@ class RecordingStream final : public PushStream {
 };
 
 // Only pushes.
-class RecordingClient final : public PsClient {
+class RecordingClient final : public RefusingPsClient {
  public:
   RecordingClient(Recorder* recorder, int shard) : recorder_(recorder) { reply.set_version(shard); }
-  const std::string& address() const override { return address_; }
   std::unique_ptr<PushStream> StartPush(absl::Duration) override {
     return std::make_unique<RecordingStream>(
         recorder_, send_status,
         error.ok() ? absl::StatusOr<ps::PushReply>(reply) : absl::StatusOr<ps::PushReply>(error));
-  }
-  absl::StatusOr<ps::JobReply> GetJob(const ps::JobRequest&, absl::Duration) override {
-    return Refused();
-  }
-  absl::StatusOr<ps::RegisterReply> Register(const ps::RegisterRequest&, absl::Duration) override {
-    return Refused();
-  }
-  absl::StatusOr<ps::HeartbeatReply> Heartbeat(const ps::HeartbeatRequest&,
-                                               absl::Duration) override {
-    return Refused();
-  }
-  absl::StatusOr<ps::CommitReply> Commit(const ps::CommitRequest&, absl::Duration) override {
-    return Refused();
-  }
-  absl::Status Pull(const ps::PullRequest&, absl::Duration, PullSink) override { return Refused(); }
-  absl::StatusOr<ps::StatusReply> GetStatus(absl::Duration) override { return Refused(); }
-  absl::StatusOr<ps::CheckpointReply> Checkpoint(const ps::CheckpointRequest&,
-                                                 absl::Duration) override {
-    return Refused();
-  }
-  absl::StatusOr<ps::DrainReply> Drain(const ps::DrainRequest&, absl::Duration) override {
-    return Refused();
-  }
-  absl::StatusOr<ps::EvictReply> Evict(const ps::EvictRequest&, absl::Duration) override {
-    return Refused();
-  }
-  absl::StatusOr<ps::ShardStateReply> GetShardState(absl::Duration) override { return Refused(); }
-  absl::StatusOr<ps::RestoreReply> Restore(const ps::RestoreRequest&, absl::Duration) override {
-    return Refused();
-  }
-  absl::StatusOr<ps::NormReply> MeasureNorm(const ps::ApplyRequest&, absl::Duration) override {
-    return Refused();
-  }
-  absl::StatusOr<ps::ApplyReply> Apply(const ps::ApplyRequest&, absl::Duration) override {
-    return Refused();
-  }
-  absl::StatusOr<ps::SnapshotReply> Snapshot(const ps::SnapshotRequest&, absl::Duration) override {
-    return Refused();
-  }
-  absl::StatusOr<ps::EndTaskReply> EndTask(const ps::EndTaskRequest&, absl::Duration) override {
-    return Refused();
   }
 
   ps::PushReply reply;
@@ -123,9 +82,7 @@ class RecordingClient final : public PsClient {
   absl::Status send_status;  // of every Send
 
  private:
-  static absl::Status Refused() { return absl::UnimplementedError("only pushes"); }
   Recorder* const recorder_;
-  const std::string address_ = "recorder";
 };
 
 struct Fixture {

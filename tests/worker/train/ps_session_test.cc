@@ -1,32 +1,41 @@
 // What a clone makes of answers that do not fit the job.
 #include "worker/train/ps_session.h"
 
+#include <algorithm>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
 #include "common/clock.h"
 #include "common/rpc/in_process_ps_client.h"
 #include "common/sharding.h"
 #include "tests/common/rpc/fake_ps_handler.h"
+#include "tests/testutil/job/toy_gradient_source.h"
+#include "tests/testutil/refusing_ps_client.h"
 
 namespace pushpull {
 namespace {
 
 constexpr int64_t kElements = Sharding::kFirstChunkElements + 10;  // two chunks
 
-class OneTaskHandler final : public FakePsHandler {
+ps::JobReply JobOf(const ps::JobRequest& request, int tasks) {
+  ps::JobReply reply;
+  reply.set_protocol_version(request.protocol_version());
+  reply.set_tasks(tasks);
+  for (int task = 0; task < tasks; ++task) reply.add_addresses(absl::StrCat("task ", task));
+  return reply;
+}
+
+class OneTaskHandler : public FakePsHandler {
  public:
   void GetJob(const ps::JobRequest& request, Done<ps::JobReply> done) override {
-    ps::JobReply reply;
-    reply.set_protocol_version(request.protocol_version());
-    reply.set_tasks(1);
-    reply.add_addresses("task 0");
-    done(reply);
+    done(JobOf(request, 1));
   }
 };
 
@@ -87,6 +96,161 @@ TEST_F(PsSessionPullTest, RefusesWhatDoesNotFitTheModel) {
   EXPECT_TRUE(absl::IsDataLoss(status)) << status;
   EXPECT_TRUE(absl::StrContains(status.message(), "more chunks of shard 0 than the 1 it has"))
       << status;
+}
+
+// One of two tasks, which answers a pull with chunks of the versions that it was given.
+class VersionedClient final : public RefusingPsClient {
+ public:
+  VersionedClient(int shard, std::vector<uint64_t> versions)
+      : shard_(shard), versions_(std::move(versions)) {}
+
+  absl::StatusOr<ps::JobReply> GetJob(const ps::JobRequest& request, absl::Duration) override {
+    return JobOf(request, 2);
+  }
+  absl::Status Pull(const ps::PullRequest&, absl::Duration, PullSink sink) override {
+    const Sharding sharding(kShardedElements, 2);
+    for (int chunk = 0; chunk < sharding.num_chunks(shard_); ++chunk) {
+      const int64_t elements = sharding.chunk(shard_, chunk).size();
+      ps::PullChunk header;
+      header.set_shard(shard_);
+      header.set_chunk(chunk);
+      header.set_version(versions_[std::min<size_t>(chunk, versions_.size() - 1)]);
+      const absl::StatusOr<char*> to = sink(header, elements * sizeof(float));
+      if (!to.ok()) return to.status();
+      std::fill_n(reinterpret_cast<float*>(*to), elements, static_cast<float>(header.version()));
+    }
+    return absl::OkStatus();
+  }
+
+  // Two chunks in each shard.
+  static constexpr int64_t kShardedElements = 4 * Sharding::kFirstChunkElements;
+
+ private:
+  const int shard_;
+  const std::vector<uint64_t> versions_;
+};
+
+// A pull of two shards, which answer with these versions of their chunks.
+absl::StatusOr<uint64_t> PullVersions(const std::vector<uint64_t>& shard_0,
+                                      const std::vector<uint64_t>& shard_1, uint64_t wanted,
+                                      bool exact) {
+  SteadyClock clock;
+  PsSession session(
+      {},
+      [&](const std::string& address) -> std::unique_ptr<PsClient> {
+        if (address == "task 0") return std::make_unique<VersionedClient>(0, shard_0);
+        return std::make_unique<VersionedClient>(1, shard_1);
+      },
+      &clock, nullptr);
+  EXPECT_TRUE(session.Connect({"task 0"}).ok());
+  std::vector<float> weights(VersionedClient::kShardedElements);
+  const absl::StatusOr<uint64_t> pulled =
+      session.Pull(wanted, exact, absl::Seconds(1), absl::MakeSpan(weights));
+  if (pulled.ok()) {
+    EXPECT_EQ(session.version(), *pulled) << "what is pulled is applied";
+  }
+  return pulled;
+}
+
+TEST(PsSessionVersionTest, AnAsynchronousPullIsAsOldAsItsOldestShard) {
+  EXPECT_EQ(PullVersions({7}, {9}, 3, /*exact=*/false).value(), 7);
+  EXPECT_EQ(PullVersions({9}, {7}, 3, /*exact=*/false).value(), 7);
+  EXPECT_EQ(PullVersions({8}, {8}, 3, /*exact=*/false).value(), 8);
+}
+
+TEST(PsSessionVersionTest, OneShardsChunksAreOfOneVersion) {
+  for (const bool exact : {true, false}) {
+    EXPECT_EQ(PullVersions({7}, {7}, 7, exact).value(), 7);
+    for (const auto& mixed : {std::vector<uint64_t>{7, 8}, {8, 7}}) {
+      EXPECT_TRUE(absl::IsDataLoss(PullVersions({7}, mixed, 7, exact).status()));
+      EXPECT_TRUE(absl::IsDataLoss(PullVersions(mixed, {7}, 7, exact).status()));
+    }
+  }
+}
+
+TEST(PsSessionVersionTest, AnExactPullBringsNoOtherVersion) {
+  for (const uint64_t other : {6, 8}) {
+    const absl::Status status = PullVersions({7}, {other}, 7, /*exact=*/true).status();
+    EXPECT_TRUE(absl::IsDataLoss(status)) << status;
+    EXPECT_TRUE(absl::StrContains(status.message(), "expected version 7")) << status;
+    EXPECT_TRUE(absl::IsDataLoss(PullVersions({other}, {7}, 7, /*exact=*/true).status()));
+  }
+}
+
+// Begins an epoch with each registration, and answers heartbeats when a test says so.
+class EpochsHandler final : public OneTaskHandler {
+ public:
+  void Register(const ps::RegisterRequest&, Done<ps::RegisterReply> done) override {
+    ps::RegisterReply reply;
+    reply.set_epoch(++epoch_);
+    reply.set_version(10 * epoch_);
+    reply.set_num_slots(1);
+    reply.set_lease_milliseconds(60000);
+    *reply.add_grants() = GrantOf(epoch_);
+    done(reply);
+  }
+  void Heartbeat(const ps::HeartbeatRequest& request, Done<ps::HeartbeatReply> done) override {
+    absl::MutexLock lock(&mutex_);
+    epoch_asked_ = request.epoch();
+    waiting_ = std::move(done);
+  }
+  // False: no heartbeat has come within half a minute.
+  bool AwaitHeartbeat() {
+    absl::MutexLock lock(&mutex_);
+    const auto there = [this]()
+                           ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return waiting_ != nullptr; };
+    return mutex_.AwaitWithTimeout(absl::Condition(&there), absl::Seconds(30));
+  }
+  // In the epoch in which the heartbeat was sent.
+  void AnswerHeartbeat(uint64_t version) {
+    ps::HeartbeatReply reply;
+    Done<ps::HeartbeatReply> done;
+    {
+      absl::MutexLock lock(&mutex_);
+      done = std::exchange(waiting_, nullptr);
+      reply.set_epoch(epoch_asked_);
+    }
+    reply.set_version(version);
+    *reply.add_grants() = GrantOf(reply.epoch());
+    done(reply);
+  }
+  static ps::SlotGrant GrantOf(uint64_t epoch) {
+    ps::SlotGrant grant;
+    grant.set_grant(epoch << 32);
+    return grant;
+  }
+
+ private:
+  uint64_t epoch_ = 0;
+  absl::Mutex mutex_;
+  uint64_t epoch_asked_ ABSL_GUARDED_BY(mutex_) = 0;
+  Done<ps::HeartbeatReply> waiting_ ABSL_GUARDED_BY(mutex_);
+};
+
+TEST(PsSessionHeartbeatTest, ALateAnswerOfAnotherEpochChangesNothing) {
+  EpochsHandler handler;
+  SteadyClock clock;
+  PsSession session(
+      {},
+      [&](const std::string& address) { return MakeInProcessPsClient(&handler, address, nullptr); },
+      &clock, nullptr);
+  const VariableLayout layout = MakeToyLayout();
+  ASSERT_TRUE(session.Connect({"task 0"}).ok());
+  ASSERT_TRUE(session.Register(layout).ok());
+  for (const bool late : {true, false}) {
+    std::thread heartbeat([&] { EXPECT_TRUE(session.Heartbeat({}).ok()); });
+    EXPECT_TRUE(handler.AwaitHeartbeat());
+    const uint64_t asked_in = session.epoch();
+    if (late) {
+      EXPECT_TRUE(session.Register(layout).ok());
+    }
+    handler.AnswerHeartbeat(/*version=*/1000);
+    heartbeat.join();
+    EXPECT_EQ(session.epoch(), late ? asked_in + 1 : asked_in);
+    ASSERT_EQ(session.grants().size(), 1u);
+    EXPECT_EQ(session.grants()[0].grant(), session.epoch() << 32);
+    EXPECT_EQ(session.version(), late ? 10 * session.epoch() : 1000);
+  }
 }
 
 }  // namespace
