@@ -41,13 +41,13 @@ namespace {
 
 // The layout is fault_shim.py's CONTROL.
 struct Control {
-  std::atomic<int64_t> clock_offset_ns;
-  std::atomic<uint32_t> random_share;    // of 65536 calls seen
-  std::atomic<uint32_t> random_actions;  // sum of RandomAction
-  std::atomic<uint32_t> slow_ms;
-  std::atomic<uint32_t> random_faults;  // counted here
-  std::atomic<uint32_t> rules_hit;
-  std::atomic<uint32_t> seed;
+  std::atomic<int64_t> clock_offset_ns{0};
+  std::atomic<uint32_t> random_share{0};    // of 65536 calls seen
+  std::atomic<uint32_t> random_actions{0};  // sum of RandomAction
+  std::atomic<uint32_t> slow_ms{0};
+  std::atomic<uint32_t> random_faults{0};  // counted here
+  std::atomic<uint32_t> rules_hit{0};
+  std::atomic<uint32_t> seed{0};
 };
 enum RandomAction : uint32_t {
   kNoSpace = 1,
@@ -63,25 +63,26 @@ constexpr int64_t kNanosPerSecond = 1000000000;
 constexpr int64_t kWaitSliceNanos = 20000000;
 
 struct Rule {
-  char operation[16];
-  char glob[512];
-  uint32_t nth;
-  int error;  // 0: see the two below
-  bool shorten;
-  bool kill;
-  std::atomic<uint32_t> seen;
+  char operation[16] = {};
+  char glob[512] = {};
+  uint32_t nth = 0;
+  int error = 0;  // 0: see the two below
+  bool shorten = false;
+  bool kill = false;
+  std::atomic<uint32_t> seen{0};
 };
 
 struct Settings {
-  char roots[PATH_MAX];
-  Rule rules[kMaxRules];
+  char roots[PATH_MAX] = {};
+  Rule rules[kMaxRules] = {};
   int num_rules = 0;
   int record_fd = -1;
   Control* control = nullptr;
   Control own{};
 };
 
-Settings settings;
+// Libraries that are loaded before this one call its functions already.
+constinit Settings settings;
 // Paths of open files below the roots; a slot is written before its descriptor is known to anybody.
 char* paths[kMaxDescriptors];
 std::atomic<bool> ready{false};

@@ -1,0 +1,75 @@
+"""What the campaign has done and found, as one table."""
+import dataclasses
+
+HEAD = ("fault", "injected", "runs", "outcome", "worst recovery")
+
+
+@dataclasses.dataclass
+class Row:
+    """One fault, such as `kill: SIGKILL ps0`, of a kind, such as `kill`."""
+    injected: int = 0
+    worst_s: float = None
+    sum_s: float = 0.0
+    recoveries: int = 0
+
+
+@dataclasses.dataclass
+class Kind:
+    """A kind of fault over all its runs."""
+    rows: dict = dataclasses.field(default_factory=dict)
+    runs: int = 0
+    violations: list = dataclasses.field(default_factory=list)  # (run, text)
+    skipped: str = ""
+    figures: list = dataclasses.field(default_factory=list)
+
+    def row(self, fault):
+        return self.rows.setdefault(fault, Row())
+
+
+class Table:
+
+    def __init__(self):
+        self.kinds = {}
+
+    def kind(self, name):
+        return self.kinds.setdefault(name, Kind())
+
+    def injected(self, kind, fault, times=1):
+        self.kind(kind).row(fault).injected += times
+
+    def recovered(self, kind, fault, seconds):
+        """From the end of the fault to the next applied step."""
+        row = self.kind(kind).row(fault)
+        row.worst_s = max(seconds, row.worst_s or 0.0)
+        row.sum_s += seconds
+        row.recoveries += 1
+
+    def violations(self):
+        return sum(len(kind.violations) for kind in self.kinds.values())
+
+    def _lines(self):
+        yield HEAD
+        for name, kind in self.kinds.items():
+            outcome = kind.skipped and f"skipped: {kind.skipped}" or (
+                f"{len(kind.violations)} VIOLATIONS" if kind.violations else "ok" if kind.runs else "not run")
+            worst = [row.worst_s for row in kind.rows.values() if row.worst_s is not None]
+            injected = sum(row.injected for row in kind.rows.values())
+            yield name, str(injected), str(kind.runs), outcome, f"{max(worst):.2f} s" if worst else "-"
+            for fault, row in sorted(kind.rows.items()):
+                mean = f" (mean {row.sum_s / row.recoveries:.2f} s)" if row.recoveries > 1 else ""
+                yield (f"  {fault}", str(row.injected), "", "",
+                       "-" if row.worst_s is None else f"{row.worst_s:.2f} s{mean}")
+
+    def text(self):
+        lines = list(self._lines())
+        widths = [max(len(line[column]) for line in lines) for column in range(len(HEAD))]
+        out = []
+        for line in lines:
+            cells = [word.rjust(width) if column in (1, 2) else word.ljust(width)
+                     for column, (word, width) in enumerate(zip(line, widths))]
+            out.append("  ".join(cells).rstrip())
+        for name, kind in self.kinds.items():
+            out += [f"{name}: {figure}" for figure in kind.figures]
+            for run, text in kind.violations:
+                out.append(f"VIOLATION in {name}, run {run}: {text.splitlines()[0]}")
+        return "\n".join(out)
