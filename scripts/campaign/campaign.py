@@ -33,13 +33,19 @@ def find_kinds():
 
 class Campaign:
 
-    def __init__(self, folder, seed, minutes, repeats):
+    def __init__(self, folder, seed, minutes, repeats, mode=""):
         self.folder = folder
         self.seed = seed
+        self.mode = mode  # of the jobs that are disturbed; empty: both
         self.repeats = repeats  # one run alone
         self.deadline = time.monotonic() + 60 * minutes
         self.table = Table()
         self.references = engine.References(folder)
+
+    def command(self, name, index):
+        """What repeats a run."""
+        mode = f" --mode={self.mode}" if self.mode else ""
+        return f"scripts/campaign/run --only={name} --seed={self.seed} --run={index}{mode}"
 
     def one(self, kind, index):
         run = engine.Run(self, kind, index)
@@ -79,6 +85,8 @@ def parse(arguments, names):
     parser.add_argument("--only", default="", help=f"kinds of faults, comma-separated: {', '.join(names)}")
     parser.add_argument("--seed", type=int, default=1, help="of every choice (default 1)")
     parser.add_argument("--run", type=int, default=None, help="only this run of the kind named by --only")
+    parser.add_argument("--mode", choices=("sync", "async"), default="",
+                        help="only jobs of this mode, where a kind has both")
     parser.add_argument("--out", type=pathlib.Path, default=None,
                         help="folder for what failed runs leave (default: a new one in the temporary folder)")
     values = parser.parse_args(arguments)
@@ -103,7 +111,7 @@ def main(arguments):
     folder.mkdir(parents=True, exist_ok=True)
     chosen = {name: kind for name, kind in kinds.items()
               if name in wanted or (not wanted and not kind.ONLY_WHEN_NAMED)}
-    campaign = Campaign(folder, values.seed, values.minutes, values.run is not None)
+    campaign = Campaign(folder, values.seed, values.minutes, values.run is not None, values.mode)
     ready = {}
     for name, kind in chosen.items():
         campaign.table.kind(name).skipped = kind.missing()
@@ -120,7 +128,7 @@ def main(arguments):
     if campaign.table.violations():
         for name, kind in campaign.table.kinds.items():
             for index, _ in kind.violations:
-                print(f"repeat: scripts/campaign/run --only={name} --seed={values.seed} --run={index}")
+                print(f"repeat: {campaign.command(name, index)}")
         print(f"what the failed runs have left: {folder}")
         return 1
     try:

@@ -71,7 +71,7 @@ class Run:
         self.campaign.table.kind(self.kind.NAME).figures.append(text)
 
     def command(self):
-        return f"scripts/campaign/run --only={self.kind.NAME} --seed={self.campaign.seed} --run={self.index}"
+        return self.campaign.command(self.kind.NAME, self.index)
 
 
 class Fault:
@@ -112,7 +112,7 @@ class TrainingFault(Fault):
         job.check(expected)
 
     def run(self, run):
-        shape = run.rng.choice(self.SHAPES)
+        shape = run.rng.choice([shape for shape in self.SHAPES if run.campaign.mode in ("", shape.mode)])
         expected = run.reference(shape)
         with self.make_job(run, shape) as job:
             self.start(run, job)

@@ -40,6 +40,10 @@ class Shape:
     batch: int = 8
 
     @property
+    def mode(self):
+        return "sync" if self.sync else "async"
+
+    @property
     def slots(self):
         return self.workers * self.clones
 
@@ -49,7 +53,7 @@ class Shape:
                            eval_reader=SYNTHETIC.format(n=50, seed=2))
 
     def describe(self):
-        return (f"{'sync' if self.sync else 'async'}, {self.tasks} tasks, {self.workers} workers of {self.clones} "
+        return (f"{self.mode}, {self.tasks} tasks, {self.workers} workers of {self.clones} "
                 f"clones, {self.steps} steps")
 
 
@@ -65,6 +69,7 @@ class Role:
     lives: list = dataclasses.field(default_factory=list)  # every Process there was
     reasons: set = dataclasses.field(default_factory=set)  # exit codes that this life may end with, beside 0
     ended: int = None  # exit code of a life that is not followed by another one
+    ended_at: float = 0.0
     started: float = 0.0
 
     @property
@@ -96,6 +101,7 @@ class Job:
         self.failed_starts = 0
         self.config = self.folder / "pipeline.config"
         self.config.write_text(shape.config())
+        (self.folder / "job.txt").write_text(shape.describe() + "\n")
         prefixes = prefixes or {}
         addresses = addresses or [f"unix:{self.folder}/ps{task}.sock" for task in range(shape.tasks)]
         self.roles = {}
@@ -175,12 +181,14 @@ class Job:
 
     def tend(self):
         """Starts again what has died for a reason; raises Violation for what died without."""
+        self._start_task0_for_others()
         for role in self.roles.values():
             if role.process is None or role.ended is not None or role.running():
                 continue
             code = role.process.popen.returncode
             if code == 0:
                 role.ended = 0
+                role.ended_at = time.monotonic()
             elif not role.is_server and self.done():
                 # Nobody is there any more whom it could ask.
                 role.ended = code
@@ -197,6 +205,17 @@ class Job:
                 self.start(role.name)
             else:
                 raise Violation(f"{role.name} ended with {code} for {NO_REASON}:\n{role.process.text()[-2000:]}")
+
+    def _start_task0_for_others(self):
+        """A task that was killed before it heard of the job's end waits for a task 0 that has ended well: whoever started
+        the job starts task 0 again, which tells the others that the run is finished."""
+        task0 = self.roles["ps0"]
+        if task0.ended != 0 or self.done() or not any(
+                role.running() and role.started > task0.ended_at for role in self.servers()):
+            return
+        if time.monotonic() - task0.ended_at > 2 * LEASE_S:
+            self.notes.append("task 0 was started again for a task that had missed the end")
+            self.start("ps0")
 
     # What is applied.
 
