@@ -70,6 +70,10 @@ class Run:
     def figure(self, text):
         self.campaign.table.kind(self.kind.NAME).figures.append(text)
 
+    def noted(self, job):
+        """What the job has put up with."""
+        self.campaign.table.kind(self.kind.NAME).notes.update(job.notes)
+
     def command(self):
         return self.campaign.command(self.kind.NAME, self.index)
 
@@ -127,6 +131,7 @@ class TrainingFault(Fault):
                     self.await_recovery(run, job, fault)
             self.calm(run, job)
             job.finish()
+            run.noted(job)
             self.check(run, job, expected)
 
     def await_recovery(self, run, job, fault):
@@ -136,7 +141,7 @@ class TrainingFault(Fault):
 
 
 def carry_out(run):
-    """Whether the run kept all promises. A failed run's folder stays, with the reason and the command that repeats it."""
+    """Whether the run kept all promises. A failed run's folder stays, with the reason and the command to repeat it."""
     kind = run.campaign.table.kind(run.kind.NAME)
     run.folder.mkdir(parents=True)
     try:

@@ -98,7 +98,7 @@ class Job:
         self.always_tolerated = set()  # exit codes after which any process is started again
         self.floors = []
         self.notes = []
-        self.failed_starts = 0
+        self.drained_at = -PATIENCE_S  # by a SIGTERM to one server, which all of them follow
         self.config = self.folder / "pipeline.config"
         self.config.write_text(shape.config())
         (self.folder / "job.txt").write_text(shape.describe() + "\n")
@@ -160,9 +160,8 @@ class Job:
         if number in (signal.SIGTERM, signal.SIGKILL):
             role.reasons |= BY_SIGNAL
         if role.is_server:
-            if number == signal.SIGTERM:  # drains the whole job
-                for server in self.servers():
-                    server.reasons |= BY_SIGNAL
+            if number == signal.SIGTERM:
+                self.drained_at = time.monotonic()
             if number in (signal.SIGTERM, signal.SIGKILL):
                 self.expect_no_loss(f"{signal.Signals(number).name} of {name}")
         role.process.kill(number)
@@ -181,23 +180,24 @@ class Job:
 
     def tend(self):
         """Starts again what has died for a reason; raises Violation for what died without."""
-        self._start_task0_for_others()
+        self._start_ended_servers()
         for role in self.roles.values():
             if role.process is None or role.ended is not None or role.running():
                 continue
             code = role.process.popen.returncode
+            if role.is_server and time.monotonic() - self.drained_at < PATIENCE_S:
+                role.reasons.add(128 + signal.SIGTERM)
             if code == 0:
                 role.ended = 0
                 role.ended_at = time.monotonic()
             elif not role.is_server and self.done():
                 # Nobody is there any more whom it could ask.
                 role.ended = code
-                self.notes.append(f"{role.name} ended with {code} after the job's end")
+                self.notes.append(f"{role.program} ended with {code} after the job's end")
                 if code not in role.reasons | {200}:
                     raise Violation(f"{role.name} ended with {code} for {NO_REASON}:\n{role.process.text()[-2000:]}")
             elif code in role.reasons:
                 if role.is_server and code not in BY_SIGNAL:
-                    self.failed_starts += 1
                     self.expect_no_loss(f"{role.name} ended with {code}")
                 if len(role.lives) >= MAX_LIVES:
                     raise Violation(f"{role.name} died {MAX_LIVES} times:\n{role.process.text()[-2000:]}")
@@ -206,16 +206,18 @@ class Job:
             else:
                 raise Violation(f"{role.name} ended with {code} for {NO_REASON}:\n{role.process.text()[-2000:]}")
 
-    def _start_task0_for_others(self):
-        """A task that was killed before it heard of the job's end waits for a task 0 that has ended well: whoever started
-        the job starts task 0 again, which tells the others that the run is finished."""
-        task0 = self.roles["ps0"]
-        if task0.ended != 0 or self.done() or not any(
-                role.running() and role.started > task0.ended_at for role in self.servers()):
+    def _start_ended_servers(self):
+        """A task that was killed in the last moments waits for tasks that have ended well, and they for nobody. Whoever
+        started the job starts those again: together they see that the run is finished."""
+        ended = [role for role in self.servers() if role.ended == 0]
+        waiting = [role for role in self.servers() if role.running()]
+        if not ended or not waiting:
             return
-        if time.monotonic() - task0.ended_at > 2 * LEASE_S:
-            self.notes.append("task 0 was started again for a task that had missed the end")
-            self.start("ps0")
+        since = max([role.ended_at for role in ended] + [role.started for role in waiting])
+        if time.monotonic() - since > 2 * LEASE_S:
+            self.notes.append("a task killed at the end waited for one that had ended well, which was started again")
+            for role in ended:
+                self.start(role.name)
 
     # What is applied.
 
@@ -226,7 +228,7 @@ class Job:
         return max(version, steps[-1] if steps else -1)
 
     def expect_no_loss(self, why, version=None):
-        """From now on: the next version that task 0 serves is at least the one that is applied now."""
+        """The next version that task 0 serves, in this life or a later one, is at least the one that is applied now."""
         if version is None:
             version = self.applied() if self.state_is_mapped else oracle.newest_verified(self.train_dir)
         task0 = self.roles["ps0"]
@@ -235,11 +237,12 @@ class Job:
             return
         log = task0.lives[life].log_path
         self.floors.append(oracle.Floor(log, log.stat().st_size, version, why))
-        following = self.folder / f"ps0.{life + 1}.log"
-        self.floors.append(oracle.Floor(following, 0, version, why))
 
     def await_step(self, beyond=None, patience=PATIENCE_S):
-        """Seconds until a version newer than `beyond` (default: now) is applied or the job is done; Violation: a hang."""
+        """Seconds until a version newer than `beyond` (default: the present one) is applied, or the job is done.
+
+        Violation: a hang.
+        """
         begin = time.monotonic()
         if beyond is None:
             beyond = self.applied()

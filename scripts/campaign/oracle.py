@@ -102,26 +102,41 @@ def check_exactly_once(marks, steps, num_slots):
     total = sum(position for _, position in marks)
     if total != steps:
         word = "twice" if total < steps else "not at all"
-        raise Violation(f"{abs(total - steps)} batches were trained on {word}: the positions {marks} add up to {total}, "
-                        f"the step is {steps}")
+        raise Violation(f"{abs(total - steps)} batches were trained on {word}: the positions {marks} add up to "
+                        f"{total}, the step is {steps}")
 
 
 class Floor:
-    """What a server has to come back with at least, from a place in its log on."""
+    """What the next server to serve has to come back with at least."""
 
     def __init__(self, log_path, begin, version, why):
+        """From byte `begin` of the log of a life of task 0 on. The lives write NAME.0.log, NAME.1.log and so on."""
         self.log_path = pathlib.Path(log_path)
         self.begin = begin
         self.version = version
         self.why = why
 
+    def _texts(self):
+        """(name, text) of this life and the ones after it."""
+        name, life, _ = self.log_path.name.rsplit(".", 2)
+        begin = self.begin
+        path = self.log_path
+        while path.exists():
+            yield path.name, path.read_text(errors="replace")[begin:]
+            begin = 0
+            life = int(life) + 1
+            path = self.log_path.with_name(f"{name}.{life}.log")
+
     def check(self):
-        """Nothing that was applied is lost."""
-        text = self.log_path.read_text(errors="replace")[self.begin:] if self.log_path.exists() else ""
-        serving = SERVING.search(text)
-        if serving is not None and int(serving.group(1)) < self.version:
-            raise Violation(f"{self.log_path.name} serves version {serving.group(1)} in epoch {serving.group(2)} after "
-                            f"{self.why}, which had applied {self.version}")
+        """Nothing that was applied is lost. A life that was refused or killed before it served is passed over."""
+        for name, text in self._texts():
+            serving = SERVING.search(text)
+            if serving is None:
+                continue
+            if int(serving.group(1)) < self.version:
+                raise Violation(f"{name} serves version {serving.group(1)} in epoch {serving.group(2)} after "
+                                f"{self.why}, which had applied {self.version}")
+            return
 
 
 def check_epochs(texts):

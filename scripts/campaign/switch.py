@@ -1,5 +1,5 @@
-"""An Ethernet switch in user space that loses, delays, reorders, duplicates, slows down and resets: the kernels of small
-machines often have no netem. Runs in a network namespace of its own, started by SwitchedNetwork.
+"""An Ethernet switch in user space that loses, delays, reorders, duplicates, slows down and resets: the kernels of
+small machines often have no netem. It runs in a network namespace of its own, started by SwitchedNetwork.
 
 The hosts' interfaces are TAP devices whose other ends this process holds. Commands come on standard input, one JSON
 object per line: {"rules": [{"from": HOST or "", "to": HOST or "", ...}, ...]} replaces all rules. The first rule that

@@ -1,4 +1,5 @@
 """What the campaign has done and found, as one table."""
+import collections
 import dataclasses
 
 HEAD = ("fault", "injected", "runs", "outcome", "worst recovery")
@@ -21,6 +22,7 @@ class Kind:
     violations: list = dataclasses.field(default_factory=list)  # (run, text)
     skipped: str = ""
     figures: list = dataclasses.field(default_factory=list)
+    notes: collections.Counter = dataclasses.field(default_factory=collections.Counter)  # what was put up with
 
     def row(self, fault):
         return self.rows.setdefault(fault, Row())
@@ -70,6 +72,7 @@ class Table:
             out.append("  ".join(cells).rstrip())
         for name, kind in self.kinds.items():
             out += [f"{name}: {figure}" for figure in kind.figures]
+            out += [f"{name}: {times} times: {note}" for note, times in sorted(kind.notes.items())]
             for run, text in kind.violations:
                 out.append(f"VIOLATION in {name}, run {run}: {text.splitlines()[0]}")
         return "\n".join(out)

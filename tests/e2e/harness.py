@@ -1,4 +1,4 @@
-"""What the end-to-end tests of the real binaries share: configs, a scratch folder, a whole job. Standard library only."""
+"""What the end-to-end tests of the real binaries share: configs, a scratch folder, a job. Standard library only."""
 import pathlib
 import shutil
 import struct

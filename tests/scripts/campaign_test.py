@@ -116,12 +116,18 @@ class Oracles(Scratch):
         log.write_text("serving version 3 in epoch 1\n")
         begin = log.stat().st_size
         Floor(log, begin, 9, "SIGKILL").check()  # it died before it served
-        Floor(self.folder / "absent.log", 0, 9, "SIGKILL").check()
+        Floor(self.folder / "ps0.7.log", 0, 9, "SIGKILL").check()
         with open(log, "a", encoding="utf-8") as file:
             file.write("serving version 9 in epoch 2, 0 steps\nserving version 4 in epoch 3\n")
         Floor(log, begin, 9, "SIGKILL").check()
         with self.assertRaisesRegex(Violation, "serves version 9 in epoch 2 after SIGKILL, which had applied 10"):
             Floor(log, begin, 10, "SIGKILL").check()
+        # A later life counts where this one, and the one between, did not serve.
+        (self.folder / "ps0.1.log").write_text("refused\n")
+        (self.folder / "ps0.2.log").write_text("serving version 9 in epoch 4\n")
+        with self.assertRaisesRegex(Violation, "ps0.2.log serves version 9"):
+            Floor(log, log.stat().st_size, 10, "SIGKILL").check()
+        Floor(log, log.stat().st_size, 9, "SIGKILL").check()
 
     def test_epochs_rise(self):
         oracle.check_epochs(["serving version 3 in epoch 1\n", "", "serving version 3 in epoch 3\n"])
@@ -337,9 +343,9 @@ class TheShim(Scratch):
         self.shim = fault_shim.Shim(self.folder / "control", [self.seen])
 
     def python(self, text, rules=(), record=None):
-        done = subprocess.run([sys.executable, "-c", "import os, sys, time\nroot = sys.argv[1]\n" + text, str(self.seen)],
-                              env=self.shim.environment(rules, record), capture_output=True, text=True, check=False,
-                              timeout=60)
+        done = subprocess.run(
+            [sys.executable, "-c", "import os, sys, time\nroot = sys.argv[1]\n" + text, str(self.seen)],
+            env=self.shim.environment(rules, record), capture_output=True, text=True, check=False, timeout=60)
         return done.returncode, done.stdout.strip()
 
     WRITE = ("file = os.open(root + '/f', os.O_WRONLY | os.O_CREAT)\n"

@@ -1,4 +1,4 @@
-"""Damaged files: flipped bits and truncation, at random and at the borders of their parts; folders removed while read."""
+"""Damaged files: flipped bits and truncation, at random and at the borders of parts; folders removed while read."""
 import shutil
 import signal
 import struct

@@ -46,7 +46,7 @@ class Disk(TrainingFault):
         run.shim.fail_at_random(share, sum(mix), slow_ms=run.rng.choice((20, 200)), seed=run.rng.getrandbits(32))
         restart = run.rng.random() < 0.5 or mix == (fault_shim.FAILED_READ,)
         if restart and job.roles["ps0"].running():
-            # Where its state is in the file, nothing is lost; a server that could not map one goes back to a checkpoint.
+            # Where its state is in the file, nothing is lost; one that could not map it goes back to a checkpoint.
             job.state_is_mapped = "anonymous memory" not in job.roles["ps0"].process.text()
             job.signal("ps0", signal.SIGKILL)
         job.pause(run.rng.uniform(0.1, 0.6))

@@ -150,7 +150,8 @@ class LimitedStart(Fault):
                 job.pause(run.rng.uniform(0.05, 0.3))
                 if job.done() or not role.running():
                     break
-                limit = run.rng.choice((f"--as={run.rng.randrange(20, 500) << 20}", f"--nofile={run.rng.randrange(4, 60)}"))
+                limit = run.rng.choice((f"--as={run.rng.randrange(20, 500) << 20}",
+                                        f"--nofile={run.rng.randrange(4, 60)}"))
                 role.prefix = ("prlimit", limit)
                 job.signal("ps0", signal.SIGKILL)
                 role.process.popen.wait()

@@ -120,5 +120,6 @@ class Soak(Fault):
         code = job.roles["ps0"].process.wait(PATIENCE_S)
         if code != 143:
             raise Violation(f"the server ended with {code} after SIGTERM, expected 143")
-        if oracle.newest_verified(job.train_dir) < job.applied():
-            raise Violation(f"SIGTERM left step {oracle.newest_verified(job.train_dir)} of {job.applied()} in a checkpoint")
+        saved, applied = oracle.newest_verified(job.train_dir), job.applied()
+        if saved < applied:
+            raise Violation(f"after SIGTERM the newest checkpoint is of step {saved}, {applied} is applied")
