@@ -38,6 +38,7 @@ class Campaign:
         self.seed = seed
         self.mode = mode  # of the jobs that are disturbed; empty: both
         self.repeats = repeats  # one run alone
+        self.is_short = minutes < engine.SHORT_MINUTES and not repeats
         self.deadline = time.monotonic() + 60 * minutes
         self.table = Table()
         self.references = engine.References(folder)

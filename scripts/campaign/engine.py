@@ -1,4 +1,5 @@
 """What the kinds of faults share: one run of one kind, and the loop that disturbs a training job."""
+import dataclasses
 import json
 import os
 import pathlib
@@ -13,11 +14,15 @@ from job import Job, Shape
 from oracle import Violation
 
 SYNC, ASYNC = Shape(), Shape(sync=False)
-TWO_TASKS = Shape(tasks=2, clones=1, workers=2, steps=300, checkpoint_steps=30)
+TWO_TASKS = Shape(tasks=2, clones=1, workers=2, steps=400, checkpoint_steps=40)
+# A campaign shorter than this takes a part of each kind's faults in a run, so that every kind has its turn.
+SHORT_MINUTES = 10
+SHORT_PART = 4
 
 
 class References:
-    """The last checkpoint of an undisturbed run, per shape of job; made when first asked for."""
+    """The last checkpoint of an undisturbed run; made when first asked for. Neither which worker has a clone nor how
+    often checkpoints are written changes its bits."""
 
     def __init__(self, folder):
         self._folder = pathlib.Path(folder)
@@ -26,6 +31,7 @@ class References:
     def shards(self, shape):
         if not shape.sync:
             return {}
+        shape = dataclasses.replace(shape, workers=1, clones=shape.slots, checkpoint_steps=shape.steps)
         if shape not in self._shards:
             folder = self._folder / f"reference{len(self._shards)}"
             shutil.rmtree(folder, ignore_errors=True)
@@ -49,6 +55,7 @@ class Run:
         self.folder = campaign.folder / f"{kind.NAME}-{index}"
         self.campaign = campaign
         self.injections = 0
+        self.limit = max(1, kind.INJECTIONS // (SHORT_PART if campaign.is_short else 1))
 
     def reference(self, shape):
         return self.campaign.references.shards(shape)
@@ -58,7 +65,7 @@ class Run:
 
     def more(self):
         """Whether another fault is due in this run; a run that is repeated alone is not cut short."""
-        return self.injections < self.kind.INJECTIONS and (self.campaign.repeats or self.seconds_left() > 0)
+        return self.injections < self.limit and (self.campaign.repeats or self.seconds_left() > 0)
 
     def injected(self, fault, times=1):
         self.injections += times

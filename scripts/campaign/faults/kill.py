@@ -16,7 +16,7 @@ CLONE_KILLS = 3  # of a supervisor's life
 
 class Kill(TrainingFault):
     NAME = "kill"
-    INJECTIONS = 25
+    INJECTIONS = 40
 
     def start(self, run, job):
         super().start(run, job)

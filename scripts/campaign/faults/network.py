@@ -1,8 +1,9 @@
 """A bad network between two tasks and two workers, each on a host (network namespace) of its own."""
+import dataclasses
 import itertools
 
 import netns
-from engine import Shape, TrainingFault
+from engine import TWO_TASKS, TrainingFault
 from job import Job
 from switch import SwitchedNetwork
 
@@ -16,8 +17,7 @@ MBIT_10 = 10e6 / 8
 
 class Network(TrainingFault):
     NAME = "network"
-    SHAPES = (Shape(tasks=2, workers=2, clones=1, steps=400, checkpoint_steps=40),
-              Shape(tasks=2, workers=2, clones=1, steps=400, checkpoint_steps=40, sync=False))
+    SHAPES = (TWO_TASKS, dataclasses.replace(TWO_TASKS, sync=False))
     INJECTIONS = 20
     NEEDS_ROOT = True
 

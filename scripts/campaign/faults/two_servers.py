@@ -1,13 +1,14 @@
 """Two servers on one train_dir: one is frozen, another one takes over, and the first one wakes up."""
+import dataclasses
 import json
 import signal
 import time
 
 import oracle
-from engine import Fault
-from job import Job, Shape
+from engine import SYNC, Fault
+from job import Job
 
-SHAPE = Shape(steps=1000, checkpoint_steps=50)
+SHAPE = dataclasses.replace(SYNC, checkpoint_steps=30)
 # A replaced server ends by itself or is told to; either way it must not publish.
 END_WITHIN_S = 60
 
