@@ -120,11 +120,16 @@ def main(arguments):
             ready[name] = kind
     print(f"campaign: seed {values.seed}, {values.minutes:g} minutes, {', '.join(ready)}; folder {folder}", flush=True)
     begin = time.monotonic()
-    if values.run is not None:
-        for kind in ready.values():
-            campaign.one(kind, values.run)
-    else:
-        campaign.over(ready)
+    stopped = 0
+    try:
+        if values.run is not None:
+            for kind in ready.values():
+                campaign.one(kind, values.run)
+        else:
+            campaign.over(ready)
+    except (KeyboardInterrupt, SystemExit) as end:
+        stopped = end.code if isinstance(end, SystemExit) else 128 + signal.SIGINT
+        print("stopped before the end", flush=True)
     print(f"\nseed {values.seed}, {(time.monotonic() - begin) / 60:.1f} minutes\n{campaign.table.text()}", flush=True)
     if campaign.table.violations():
         for name, kind in campaign.table.kinds.items():
@@ -136,7 +141,7 @@ def main(arguments):
         folder.rmdir()
     except OSError:
         pass
-    return 0
+    return stopped
 
 
 if __name__ == "__main__":

@@ -68,6 +68,7 @@ class Role:
     process: Process = None
     lives: list = dataclasses.field(default_factory=list)  # every Process there was
     reasons: set = dataclasses.field(default_factory=set)  # exit codes that this life may end with, beside 0
+    tolerated: set = dataclasses.field(default_factory=set)  # the same of every life
     ended: int = None  # exit code of a life that is not followed by another one
     ended_at: float = 0.0
     started: float = 0.0
@@ -145,7 +146,7 @@ class Job:
         role.process = Process(self.folder / f"{name}.{len(role.lives)}.log", role.program, *role.arguments,
                                prefix=role.prefix, env=env or role.env)
         role.lives.append(role.process)
-        role.reasons = set(self.always_tolerated)
+        role.reasons = self.always_tolerated | role.tolerated
         role.ended = None
         role.started = time.monotonic()
         return role.process

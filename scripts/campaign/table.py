@@ -1,6 +1,7 @@
 """What the campaign has done and found, as one table."""
 import collections
 import dataclasses
+import statistics
 
 HEAD = ("fault", "injected", "runs", "outcome", "worst recovery")
 
@@ -9,9 +10,13 @@ HEAD = ("fault", "injected", "runs", "outcome", "worst recovery")
 class Row:
     """One fault, such as `kill: SIGKILL ps0`, of a kind, such as `kill`."""
     injected: int = 0
-    worst_s: float = None
-    sum_s: float = 0.0
-    recoveries: int = 0
+    recoveries_s: list = dataclasses.field(default_factory=list)
+
+    def recovery(self):
+        if not self.recoveries_s:
+            return "-"
+        worst = f"{max(self.recoveries_s):.2f} s"
+        return worst if len(self.recoveries_s) == 1 else f"{worst} (median {statistics.median(self.recoveries_s):.2f} s)"
 
 
 @dataclasses.dataclass
@@ -41,10 +46,7 @@ class Table:
 
     def recovered(self, kind, fault, seconds):
         """From the end of the fault to the next applied step."""
-        row = self.kind(kind).row(fault)
-        row.worst_s = max(seconds, row.worst_s or 0.0)
-        row.sum_s += seconds
-        row.recoveries += 1
+        self.kind(kind).row(fault).recoveries_s.append(seconds)
 
     def violations(self):
         return sum(len(kind.violations) for kind in self.kinds.values())
@@ -54,13 +56,11 @@ class Table:
         for name, kind in self.kinds.items():
             outcome = kind.skipped and f"skipped: {kind.skipped}" or (
                 f"{len(kind.violations)} VIOLATIONS" if kind.violations else "ok" if kind.runs else "not run")
-            worst = [row.worst_s for row in kind.rows.values() if row.worst_s is not None]
+            worst = [max(row.recoveries_s) for row in kind.rows.values() if row.recoveries_s]
             injected = sum(row.injected for row in kind.rows.values())
             yield name, str(injected), str(kind.runs), outcome, f"{max(worst):.2f} s" if worst else "-"
             for fault, row in sorted(kind.rows.items()):
-                mean = f" (mean {row.sum_s / row.recoveries:.2f} s)" if row.recoveries > 1 else ""
-                yield (f"  {fault}", str(row.injected), "", "",
-                       "-" if row.worst_s is None else f"{row.worst_s:.2f} s{mean}")
+                yield f"  {fault}", str(row.injected), "", "", row.recovery()
 
     def text(self):
         lines = list(self._lines())

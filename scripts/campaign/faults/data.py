@@ -56,6 +56,11 @@ class Data(TrainingFault):
     SHAPES = (engine.SYNC, engine.ASYNC)
     INJECTIONS = 15
 
+    def make_job(self, run, shape):
+        job = super().make_job(run, shape)
+        job.roles["evaluator"].tolerated = REFUSED  # the config that the server has written is damaged too
+        return job
+
     def victims(self, run, job):
         """(what, files) that are damaged together."""
         checkpoints = [oracle.checkpoint_folder(job.train_dir, step)
