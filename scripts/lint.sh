@@ -24,7 +24,7 @@ fail() {
 }
 
 mapfile -t sources < <(git ls-files -- '*.h' '*.cc' '*.cu' '*.cuh')
-mapfile -t scripts < <(git ls-files -- '*.sh' .ci/run)
+mapfile -t scripts < <(git ls-files -- '*.sh' .ci/run scripts/campaign/run)
 
 printf '%s\n' "${sources[@]}" | xargs -n 40 -P "$(nproc)" clang-format-14 --dry-run -Werror ||
   fail "format: run clang-format-14 -i on the files above"

@@ -1,13 +1,13 @@
 """What the cluster tests share: a job of several ps_server and worker processes, and a look at its applied steps."""
 import os
 import pathlib
-import struct
 import sys
 import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
 from harness import ROOT, EndToEndTest  # pylint: disable=wrong-import-position
+from state_files import applied_version  # pylint: disable=wrong-import-position
 
 FULL = os.environ.get("PUSHPULL_TEST_FULL") == "1"
 MNIST = pathlib.Path(os.environ.get("PUSHPULL_MNIST_DIR", ROOT.parent / "shared" / "data" / "mnist"))
@@ -22,32 +22,6 @@ def main():
             print("skipped:", reason)
         sys.exit(77)
     sys.exit(0 if result.wasSuccessful() else 1)
-
-
-def applied_version(state_dir, tasks):
-    """The newest version that all tasks hold, read from their mapped state (ps_server/store/state_file.h); -1: none.
-
-    No network and no process is asked, so a test can look while they are cut off.
-    """
-    oldest = -1
-    for task in range(tasks):
-        files = list(pathlib.Path(state_dir).glob(f"*-{task}-of-{tasks}"))
-        if len(files) != 1:
-            return -1
-        with open(files[0], "rb") as file:
-            header = file.read(48)
-            if header[:8] != b"PPSTATE\n":
-                return -1
-            record_bytes = struct.unpack_from("<q", header, 40)[0]
-            file.seek(2048)
-            held = struct.unpack("<Q", file.read(8))[0]
-            newest = 1 if held & 4 else 0
-            if not held & (1 << newest):
-                return -1
-            file.seek(4096 + newest * record_bytes)
-            version = struct.unpack("<Q", file.read(8))[0]
-        oldest = version if task == 0 else min(oldest, version)
-    return oldest
 
 
 class ClusterTest(EndToEndTest):

@@ -145,21 +145,27 @@ class Network:
 
     def _build(self):
         self._add_namespace(self._switch)
-        ip("-n", self._switch, "link", "add", "br0", "type", "bridge")
-        ip("-n", self._switch, "link", "set", "br0", "up")
+        for host in self.hosts:
+            self._add_namespace(self.namespace(host))
+        self._connect()
         for host in self.hosts:
             name = self.namespace(host)
-            self._add_namespace(name)
-            ip("-n", self._switch, "link", "add", "name", host, "type", "veth", "peer", "name", "eth0",
-               "address", self._macs[host], "netns", name)
-            ip("-n", self._switch, "link", "set", host, "master", "br0")
-            ip("-n", self._switch, "link", "set", host, "up")
             ip("-n", name, "address", "add", self.address(host) + "/24", "dev", "eth0")
             ip("-n", name, "link", "set", "eth0", "up")
         for host in self.hosts:
             self._set_neighbours(host)
         for host in self.hosts:
             self._await_ping(host)
+
+    def _connect(self):
+        """Gives every host an interface eth0 with its MAC, joined to the others'."""
+        ip("-n", self._switch, "link", "add", "br0", "type", "bridge")
+        ip("-n", self._switch, "link", "set", "br0", "up")
+        for host in self.hosts:
+            ip("-n", self._switch, "link", "add", "name", host, "type", "veth", "peer", "name", "eth0",
+               "address", self._macs[host], "netns", self.namespace(host))
+            ip("-n", self._switch, "link", "set", host, "master", "br0")
+            ip("-n", self._switch, "link", "set", host, "up")
 
     def _await_ping(self, host):
         """A connection to the host's closed port is refused by the host itself, so the way is open."""

@@ -7,6 +7,7 @@ import time
 import unittest
 
 from harness import EndToEndTest, read_safetensors
+from processes import children, send
 
 
 class BitIdentity(EndToEndTest):
@@ -85,10 +86,10 @@ class BitIdentity(EndToEndTest):
         server.wait_for("clone 2")
         for _ in range(3):
             time.sleep(0.3)
-            children = (self._children(worker.popen.pid))
-            if not children or worker.popen.poll() is not None:
+            clones = children(worker.popen.pid)
+            if not clones or worker.popen.poll() is not None:
                 break
-            self._kill(random.choice(children))
+            send(random.choice(clones), signal.SIGKILL)
         self.assertEqual(worker.wait(), 0, worker.text())
         self.assertEqual(server.wait(), 0, server.text())
         self.assertIn("killed by signal 9", worker.text())
@@ -121,19 +122,6 @@ class BitIdentity(EndToEndTest):
         self.assertGreater(versions[-1], 0)
         self.assertNotIn("rolled back", text)
         self.assertEqual(self.checkpoint(steps, "straight"), self.checkpoint(steps, "killed"))
-
-    @staticmethod
-    def _children(pid):
-        with open(f"/proc/{pid}/task/{pid}/children") as file:
-            return [int(child) for child in file.read().split()]
-
-    @staticmethod
-    def _kill(pid):
-        import os
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
 
 
 if __name__ == "__main__":

@@ -1,20 +1,12 @@
-"""Starts and stops the real binaries for the end-to-end tests. Standard library only.
-
-The binaries' folder comes from PUSHPULL_BIN_DIR (set by ctest), by default build/bin of this checkout.
-"""
-import os
+"""What the end-to-end tests of the real binaries share: configs, a scratch folder, a job. Standard library only."""
 import pathlib
 import shutil
-import signal
 import struct
-import subprocess
 import tempfile
-import time
 import unittest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-BIN = pathlib.Path(os.environ.get("PUSHPULL_BIN_DIR", ROOT / "build" / "bin"))
-PATIENCE_S = 120  # of any process that should end by itself
+# The tests take all of these from here.
+from processes import BIN, PATIENCE_S, ROOT, Process  # noqa: F401  pylint: disable=unused-import
 
 CONFIG = """
 model {{ classifier {{
@@ -40,50 +32,12 @@ MOMENTUM = ("momentum_optimizer { learning_rate { constant_learning_rate { learn
             "momentum_optimizer_value: 0.9 }")
 
 
-class Process:
-    """One of our binaries, its output in a file."""
-
-    def __init__(self, log, name, *arguments, stdout=None, env=None, prefix=()):
-        """prefix: a command that ends by starting ours, such as `ip netns exec HOST`."""
-        self.log_path = log
-        self.log = open(log, "ab")
-        self.popen = subprocess.Popen(
-            [*prefix, str(BIN / name), *map(str, arguments)], stdin=subprocess.DEVNULL,
-            stdout=stdout or self.log, stderr=self.log, start_new_session=True, env=env)
-
-    def wait(self, timeout=PATIENCE_S):
-        """Exit code; the output is part of the failure when it does not end."""
-        try:
-            return self.popen.wait(timeout)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            raise AssertionError(f"still running after {timeout} s:\n{self.text()}") from None
-
-    def kill(self, number=signal.SIGKILL):
-        if self.popen.poll() is None:
-            os.kill(self.popen.pid, number)
-
-    def end(self):
-        """For clean-up: nothing of the process group stays."""
-        try:
-            os.killpg(self.popen.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-        self.popen.wait()
-        self.log.close()
-
-    def text(self):
-        return pathlib.Path(self.log_path).read_text(errors="replace")
-
-    def wait_for(self, words, timeout=PATIENCE_S):
-        """Blocks until the output has the words."""
-        deadline = time.monotonic() + timeout
-        while words not in self.text():
-            if self.popen.poll() is not None and words not in self.text():
-                raise AssertionError(f"ended without saying {words!r}:\n{self.text()}")
-            if time.monotonic() > deadline:
-                raise AssertionError(f"did not say {words!r} in {timeout} s:\n{self.text()}")
-            time.sleep(0.05)
+def config_text(**changes):
+    """CONFIG with its usual values, some of them changed."""
+    values = dict(width=0.1, batch=31, sync="true", steps=20, train="", model="", optimizer=MOMENTUM,
+                  reader=SYNTHETIC.format(n=400, seed=1), eval_reader=SYNTHETIC.format(n=100, seed=2))
+    values.update(changes)
+    return CONFIG.format(**values)
 
 
 class EndToEndTest(unittest.TestCase):
@@ -99,12 +53,8 @@ class EndToEndTest(unittest.TestCase):
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def write_config(self, name="pipeline.config", **changes):
-        values = dict(width=0.1, batch=31, sync="true", steps=20, train="", model="",
-                      optimizer=MOMENTUM, reader=SYNTHETIC.format(n=400, seed=1),
-                      eval_reader=SYNTHETIC.format(n=100, seed=2))
-        values.update(changes)
         path = self.folder / name
-        path.write_text(CONFIG.format(**values))
+        path.write_text(config_text(**changes))
         return path
 
     def start(self, log, name, *arguments, **options):

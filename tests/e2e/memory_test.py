@@ -6,17 +6,10 @@ import time
 import unittest
 
 from harness import SYNTHETIC, EndToEndTest
+from processes import children, resident_bytes
 
 FULL = os.environ.get("PUSHPULL_TEST_FULL") == "1"
 MIB = 1 << 20
-
-
-def resident_bytes(pid, field="VmRSS"):
-    with open(f"/proc/{pid}/status") as file:
-        for line in file:
-            if line.startswith(field + ":"):
-                return int(line.split()[1]) * 1024
-    raise ProcessLookupError(pid)
 
 
 class Memory(EndToEndTest):
@@ -33,9 +26,7 @@ class Memory(EndToEndTest):
         while worker.popen.poll() is None:
             time.sleep(0.2)
             try:
-                with open(f"/proc/{worker.popen.pid}/task/{worker.popen.pid}/children") as file:
-                    clones = [int(pid) for pid in file.read().split()]
-                samples.append(max(resident_bytes(pid) for pid in clones))
+                samples.append(max(resident_bytes(pid) for pid in children(worker.popen.pid)))
                 server_peak = max(server_peak, resident_bytes(server.popen.pid, "VmHWM"))
             except (ProcessLookupError, ValueError, FileNotFoundError):
                 break

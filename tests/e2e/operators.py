@@ -1,12 +1,12 @@
 """What the tests of operators' tools share: psctl, clone processes by number, waiting for a status."""
 import json
 import os
-import pathlib
 import signal
 import subprocess
 import time
 
 from harness import BIN, PATIENCE_S, EndToEndTest
+from processes import clone_pids, send
 
 FULL = os.environ.get("PUSHPULL_TEST_FULL", "") not in ("", "0")
 
@@ -55,13 +55,10 @@ class OperatorTest(EndToEndTest):
     @staticmethod
     def clone_pid(worker, clone):
         """Process of a clone of a worker that runs."""
-        pid = worker.popen.pid
-        children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        for child in map(int, children):
-            words = pathlib.Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
-            if f"--clone_index={clone}".encode() in words:
-                return child
-        raise AssertionError(f"clone {clone} does not run")
+        clones = clone_pids(worker.popen.pid)
+        if clone not in clones:
+            raise AssertionError(f"clone {clone} does not run")
+        return clones[clone]
 
     def stop_clone(self, worker, clone):
         """SIGSTOP until the returned function is called, at the latest when the test ends."""
@@ -69,10 +66,7 @@ class OperatorTest(EndToEndTest):
         os.kill(pid, signal.SIGSTOP)
 
         def resume():
-            try:
-                os.kill(pid, signal.SIGCONT)
-            except ProcessLookupError:
-                pass
+            send(pid, signal.SIGCONT)
 
         self.addCleanup(resume)
         return resume

@@ -10,6 +10,7 @@ import time
 import unittest
 
 from harness import ROOT, EndToEndTest
+from processes import children
 
 FULL = os.environ.get("PUSHPULL_TEST_FULL") == "1"
 
@@ -18,11 +19,6 @@ def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
-
-
-def children(pid):
-    return [int(line) for line in
-            pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 class TlsTest(EndToEndTest):

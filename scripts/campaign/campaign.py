@@ -1,0 +1,148 @@
+"""The fault campaign's entry: which kind of fault comes next, for how long, and one table at the end."""
+import argparse
+import importlib
+import pathlib
+import signal
+import sys
+import tempfile
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parents[1] / "tests" / "e2e"), str(HERE.parents[1] / "tests" / "cluster")]
+import engine  # pylint: disable=wrong-import-position
+import processes  # pylint: disable=wrong-import-position
+from table import Table  # pylint: disable=wrong-import-position
+
+# A kind that has failed so often is not run again: its figures say nothing more.
+MAX_VIOLATIONS = 5
+USAGE_ERROR = 64
+MISSING = 66
+
+
+def find_kinds():
+    """Every kind of fault in faults/, by name."""
+    kinds = {}
+    for path in sorted((HERE / "faults").glob("*.py")):
+        module = importlib.import_module(f"faults.{path.stem}")
+        for value in vars(module).values():
+            if isinstance(value, type) and issubclass(value, engine.Fault) and value.NAME \
+                    and value.__module__ == module.__name__:
+                kinds[value.NAME] = value()
+    return kinds
+
+
+class Campaign:
+
+    def __init__(self, folder, seed, minutes, repeats, mode=""):
+        self.folder = folder
+        self.seed = seed
+        self.mode = mode  # of the jobs that are disturbed; empty: both
+        self.repeats = repeats  # one run alone
+        self.is_short = minutes < engine.SHORT_MINUTES and not repeats
+        self.deadline = time.monotonic() + 60 * minutes
+        self.table = Table()
+        self.references = engine.References(folder)
+
+    def command(self, name, index):
+        """What repeats a run."""
+        mode = f" --mode={self.mode}" if self.mode else ""
+        return f"scripts/campaign/run --only={name} --seed={self.seed} --run={index}{mode}"
+
+    def one(self, kind, index):
+        run = engine.Run(self, kind, index)
+        begin = time.monotonic()
+        kept = engine.carry_out(run)
+        took = time.monotonic() - begin
+        print(f"{kind.NAME} run {index}: {run.injections} faults in {took:.1f} s: "
+              f"{'ok' if kept else f'VIOLATION, see {run.folder}'}", flush=True)
+        return took
+
+    def over(self, kinds):
+        """Runs of all kinds, each time one of the kind that has had the least time, until the time is over."""
+        spent = {name: 0.0 for name in kinds}
+        longest = {name: 0.0 for name in kinds}
+        runs = {name: 0 for name in kinds}
+        while spent:
+            name = min(spent, key=spent.get)
+            left = self.deadline - time.monotonic()
+            if left <= 0:
+                break
+            if left < longest[name] / 2:
+                del spent[name]  # it would go on long after the end
+                continue
+            took = self.one(kinds[name], runs[name])
+            if len(self.table.kind(name).violations) >= MAX_VIOLATIONS:
+                print(f"{name}: {MAX_VIOLATIONS} violations, not run again", flush=True)
+                del spent[name]
+                continue
+            runs[name] += 1
+            spent[name] += took
+            longest[name] = max(longest[name], took)
+
+
+def parse(arguments, names):
+    parser = argparse.ArgumentParser(prog="scripts/campaign/run", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=2.0, help="time for all runs together (default 2)")
+    parser.add_argument("--only", default="", help=f"kinds of faults, comma-separated: {', '.join(names)}")
+    parser.add_argument("--seed", type=int, default=1, help="of every choice (default 1)")
+    parser.add_argument("--run", type=int, default=None, help="only this run of the kind named by --only")
+    parser.add_argument("--mode", choices=("sync", "async"), default="",
+                        help="only jobs of this mode, where a kind has both")
+    parser.add_argument("--out", type=pathlib.Path, default=None,
+                        help="folder for what failed runs leave (default: a new one in the temporary folder)")
+    values = parser.parse_args(arguments)
+    wanted = [name for name in values.only.split(",") if name]
+    unknown = [name for name in wanted if name not in names]
+    if unknown:
+        parser.exit(USAGE_ERROR, f"unknown kind {unknown[0]}, expected one of {', '.join(names)}\n")
+    if values.run is not None and len(wanted) != 1:
+        parser.exit(USAGE_ERROR, "--run needs --only with one kind\n")
+    return values, wanted
+
+
+def main(arguments):
+    kinds = find_kinds()
+    values, wanted = parse(arguments, list(kinds))
+    if not (processes.BIN / "ps_server").exists():
+        print(f"no ps_server in {processes.BIN}: build first, or set PUSHPULL_BIN_DIR", file=sys.stderr)
+        return MISSING
+    # A campaign that is told to end cleans up as one that has ended.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    folder = values.out or pathlib.Path(tempfile.mkdtemp(prefix="pushpull-campaign-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    chosen = {name: kind for name, kind in kinds.items()
+              if name in wanted or (not wanted and not kind.ONLY_WHEN_NAMED)}
+    campaign = Campaign(folder, values.seed, values.minutes, values.run is not None, values.mode)
+    ready = {}
+    for name, kind in chosen.items():
+        campaign.table.kind(name).skipped = kind.missing()
+        if not campaign.table.kind(name).skipped:
+            ready[name] = kind
+    print(f"campaign: seed {values.seed}, {values.minutes:g} minutes, {', '.join(ready)}; folder {folder}", flush=True)
+    begin = time.monotonic()
+    stopped = 0
+    try:
+        if values.run is not None:
+            for kind in ready.values():
+                campaign.one(kind, values.run)
+        else:
+            campaign.over(ready)
+    except (KeyboardInterrupt, SystemExit) as end:
+        stopped = end.code if isinstance(end, SystemExit) else 128 + signal.SIGINT
+        print("stopped before the end", flush=True)
+    print(f"\nseed {values.seed}, {(time.monotonic() - begin) / 60:.1f} minutes\n{campaign.table.text()}", flush=True)
+    if campaign.table.violations():
+        for name, kind in campaign.table.kinds.items():
+            for index, _ in kind.violations:
+                print(f"repeat: {campaign.command(name, index)}")
+        print(f"what the failed runs have left: {folder}")
+        return 1
+    try:
+        folder.rmdir()
+    except OSError:
+        pass
+    return stopped
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,63 @@
+"""The wall clock of all processes steps by an hour, or by seconds, forwards and backwards."""
+import signal
+
+import engine
+import fault_shim
+from engine import TrainingFault, Violation
+from fault_shim import Shim
+from job import Job
+
+HOUR_S = 3600
+# Nothing waits by the wall clock, so a step of it costs nothing; a busy machine has some time.
+STEP_WITHIN_S = 10
+END_WITHIN_S = 15
+
+
+class Clock(TrainingFault):
+    """No lease ends, no wait gets longer, SIGTERM is obeyed at once."""
+    NAME = "clock"
+    SHAPES = (engine.SYNC, engine.ASYNC, engine.TWO_TASKS)
+    INJECTIONS = 25
+    LONGEST_GAP_S = 0.2
+
+    def missing(self):
+        return "" if fault_shim.LIBRARY.exists() else f"no {fault_shim.LIBRARY}: build the target fault_shim"
+
+    def make_job(self, run, shape):
+        run.shim = Shim(run.folder / "control", [])
+        run.offset = 0
+        return Job(run.folder, shape, env=run.shim.environment())
+
+    def inject(self, run, job):
+        step = run.rng.choice((HOUR_S, -HOUR_S, HOUR_S, -HOUR_S, 20, -20, 1.5, -1.5))
+        run.offset += step
+        run.shim.move_clock(run.offset)
+        fault = f"{step:+g} s"
+        if run.rng.random() < 0.15:
+            name = run.rng.choice(["worker0", "evaluator", "ps0"])
+            if job.roles[name].running():
+                job.signal(name, signal.SIGTERM)
+                self.await_end(job, name)
+                return f"{fault}, then SIGTERM"
+        return fault
+
+    def await_end(self, job, name):
+        process = job.roles[name].process
+        try:
+            process.wait(END_WITHIN_S)
+        except AssertionError as error:
+            raise Violation(f"{name} did not obey SIGTERM within {END_WITHIN_S} s after the clock was moved\n"
+                            f"{error}") from None
+
+    def await_recovery(self, run, job, fault):
+        seconds = job.await_step(patience=STEP_WITHIN_S)
+        if not job.done():
+            run.recovered(fault, seconds)
+
+    def check(self, run, job, expected):
+        super().check(run, job, expected)
+        for role in job.servers():
+            for process in role.lives:
+                # A clone that nobody has disturbed keeps its lease; one whose worker was ended is another matter.
+                if "goes to" in process.text() and len(job.roles["worker0"].lives) == 1:
+                    raise Violation(f"a healthy clone lost its lease:\n{process.text()[-2000:]}")

@@ -1,0 +1,167 @@
+"""A disk that is full, broken or slow, under ps_server: at random, and at every single call that writes."""
+import dataclasses
+import signal
+import time
+
+import engine
+import fault_shim
+import oracle
+from engine import Fault, TrainingFault, Violation
+from fault_shim import Shim
+from job import Job, Shape
+
+# What ps_server may end with when its disk fails: a refused start, or a job whose last checkpoint cannot be written.
+DISK_CODES = {1, 65, 66, 70}
+SHORT_JOB = Shape(steps=40, checkpoint_steps=10, clones=1)
+
+
+def shim_missing():
+    return "" if fault_shim.LIBRARY.exists() else f"no {fault_shim.LIBRARY}: build the target fault_shim"
+
+
+class Disk(TrainingFault):
+    """For a moment a share of ps_server's calls on its files fail; then the server is killed, in half of the cases."""
+    NAME = "disk"
+    SHAPES = (engine.SYNC, engine.SYNC, engine.ASYNC)
+    INJECTIONS = 40
+    MIXES = ((fault_shim.NO_SPACE,), (fault_shim.INPUT_OUTPUT,), (fault_shim.SHORT_WRITE,), (fault_shim.SLOW_SYNC,),
+             (fault_shim.NO_SPACE, fault_shim.INPUT_OUTPUT, fault_shim.SHORT_WRITE, fault_shim.SLOW_SYNC),
+             (fault_shim.FAILED_READ,))
+
+    def missing(self):
+        return shim_missing()
+
+    def make_job(self, run, shape):
+        shape = dataclasses.replace(shape, checkpoint_steps=20)
+        run.shim = Shim(run.folder / "control", [run.folder / "run", run.folder / "state"])
+        job = Job(run.folder, shape)
+        job.roles["ps0"].env = run.shim.environment()
+        job.always_tolerated = set(DISK_CODES)
+        return job
+
+    def inject(self, run, job):
+        mix = run.rng.choice(self.MIXES)
+        share = run.rng.choice((0.05, 0.3, 1.0))
+        before = run.shim.random_faults()
+        run.shim.fail_at_random(share, sum(mix), slow_ms=run.rng.choice((20, 200)), seed=run.rng.getrandbits(32))
+        restart = run.rng.random() < 0.5 or mix == (fault_shim.FAILED_READ,)
+        if restart and job.roles["ps0"].running():
+            # Where its state is in the file, nothing is lost; one that could not map it goes back to a checkpoint.
+            job.state_is_mapped = "anonymous memory" not in job.roles["ps0"].process.text()
+            job.signal("ps0", signal.SIGKILL)
+        job.pause(run.rng.uniform(0.1, 0.6))
+        run.shim.fail_at_random(0, 0)
+        faults = run.shim.random_faults() - before
+        if faults == 0:
+            return None
+        run.injections += faults - 1
+        name = "+".join(fault_shim.ACTIONS[action] for action in mix)
+        run.campaign.table.injected(self.NAME, self.label(name, restart), faults - 1)
+        return self.label(name, restart)
+
+    @staticmethod
+    def label(name, restart):
+        return name + (", server killed and started" if restart else "")
+
+
+class DiskCalls(Fault):
+    """Every call that writes a checkpoint, state, EPOCH or event file: made to fail once, and the process killed right
+    after it once. The calls come from a recording pass over a short run. Afterwards the server is killed, a new one
+    starts on a whole disk, and ends in the same bits."""
+    NAME = "disk_calls"
+    INJECTIONS = 1
+    WRITES = ("create", "write", "fsync", "close", "truncate", "allocate", "map", "rename", "mkdir", "unlink")
+
+    def missing(self):
+        return shim_missing()
+
+    def __init__(self):
+        self._cases = None
+
+    def cases(self, run):
+        """(life, operation, glob, nth, action) of each case, in an order that does not depend on threads.
+
+        life: 0, a server on an empty folder; 1, one that takes a job over.
+        """
+        if self._cases is None:
+            folder = run.folder / "recording"
+            folder.mkdir()
+            records = [folder / "record0", folder / "record1"]
+            with self.make_job(folder) as job:
+                self.two_lives(job, [job.shim.environment(record=record) for record in records])
+                job.finish()
+            self._cases = [(life, operation, glob, nth, action)
+                           for life, record in enumerate(records)
+                           for (operation, glob), count in sorted(self.count(record, folder).items())
+                           for nth in range(1, count + 1)
+                           for action in ("fail", "kill")]
+        return self._cases
+
+    def count(self, record, folder):
+        """(operation, glob) -> how often it was called."""
+        counts = {}
+        for operation, glob in fault_shim.read_record(record, folder):
+            if operation in self.WRITES:
+                call = operation, glob.replace(str(folder), "*")
+                counts[call] = counts.get(call, 0) + 1
+        return counts
+
+    def make_job(self, folder):
+        shim = Shim(folder / "control", [folder / "run", folder / "state"])
+        job = Job(folder, SHORT_JOB, evaluator=False)
+        job.shim = shim
+        job.roles["ps0"].env = shim.environment()  # of every life that no rule is for
+        job.always_tolerated = DISK_CODES | {-signal.SIGKILL}
+        return job
+
+    @staticmethod
+    def two_lives(job, environments):
+        """The first one is killed in the middle of the job."""
+        job.start("ps0", env=environments[0])
+        for worker in job.workers():
+            job.start(worker.name)
+        if len(environments) == 1:
+            return
+        job.await_step(beyond=SHORT_JOB.steps // 2)
+        job.signal("ps0", signal.SIGKILL)
+        job.roles["ps0"].process.popen.wait()
+        job.start("ps0", env=environments[1])
+
+    def run(self, run):
+        expected = run.reference(SHORT_JOB)
+        cases = self.cases(run)
+        life, operation, glob, nth, action = cases[run.index % len(cases)]
+        error = "kill" if action == "kill" else fault_shim.usual_error(operation)
+        fault = f"{action} {operation} {glob.split('/', 1)[1]}"
+        with self.make_job(run.folder) as job:
+            with_rule = job.shim.environment([(operation, glob, nth, error)])
+            self.two_lives(job, [with_rule] if life == 0 else [job.roles["ps0"].env, with_rule])
+            self.strike_later(run, job)
+            job.finish()
+            if job.shim.rules_hit() == 0:
+                run.figure(f"{fault} {nth} in life {life}: the run did not come to this call")
+            else:
+                run.injected(fault)
+            job.check(expected)
+        if run.index + 1 == len(cases):
+            run.figure(f"all {len(cases)} cases (calls x fail, kill) have had their run")
+
+    def strike_later(self, run, job):
+        """The server dies once more after the fault."""
+        deadline = time.monotonic() + 20
+        while job.shim.rules_hit() == 0 and not job.done() and time.monotonic() < deadline:
+            job.tend()
+            time.sleep(0.002)
+        job.await_step()
+        role = job.roles["ps0"]
+        if job.done() or not role.running():
+            return
+        durable = oracle.newest_verified(job.train_dir)
+        job.state_is_mapped = "anonymous memory" not in role.process.text()
+        job.signal("ps0", signal.SIGKILL)
+        role.process.popen.wait()
+        if oracle.newest_verified(job.train_dir) < durable:
+            raise Violation(f"checkpoint {durable} was there before the server was killed and is not any more")
+        begin = time.monotonic()
+        job.await_step()
+        run.recovered("server killed after the fault", time.monotonic() - begin)

@@ -1,0 +1,113 @@
+"""Signals to every process of the job: SIGKILL, SIGTERM, and SIGSTOP until SIGCONT, at any time of a process's life.
+
+A third of them reach a process within 300 ms of its start; the last of a run comes when the last step is applied.
+"""
+import signal
+import time
+
+from engine import TrainingFault
+from processes import send
+
+YOUNG_S = 0.3
+LONGEST_STOP_S = 1.5
+# A supervisor gives up on a clone that dies 20 times in a row, and waits longer before each start.
+CLONE_KILLS = 3  # of a supervisor's life
+
+
+class Kill(TrainingFault):
+    NAME = "kill"
+    INJECTIONS = 40
+
+    def start(self, run, job):
+        super().start(run, job)
+        run.clone_kills = {}
+
+    def targets(self, run, job):
+        """(role, clone or None) of who may get a signal now."""
+        found = []
+        for role in job.roles.values():
+            if role.running():
+                found += [(role.name, None)] * (3 if role.is_server else 1)
+        for role in job.workers():
+            if role.running() and run.clone_kills.get(role.pid, 0) < CLONE_KILLS:
+                found += [(role.name, clone) for clone in range(job.shape.clones)] * 2
+        return found
+
+    def await_life(self, job, name, clone, other_than):
+        """The pid of the next life of a process that has been killed, and when it was seen first."""
+        deadline = time.monotonic() + 15
+        while time.monotonic() < deadline and not job.done():
+            job.tend()
+            pid = job.clone(name, clone) if clone is not None else job.roles[name].pid
+            if pid is not None and pid != other_than:
+                return pid
+            time.sleep(0.002)
+        return None
+
+    def strike(self, run, job, name, clone, number):
+        """The pid that got the signal, or None."""
+        if clone is None:
+            pid = job.roles[name].pid
+            job.signal(name, number)
+            return pid
+        pid = job.clone(name, clone)
+        if pid is None or not send(pid, number):
+            return None
+        worker = job.roles[name].pid
+        run.clone_kills[worker] = run.clone_kills.get(worker, 0) + 1
+        return pid
+
+    def stop(self, run, job, name, clone):
+        pid = self.strike(run, job, name, clone, signal.SIGSTOP)
+        if pid is None:
+            return
+        try:
+            job.pause(run.rng.uniform(0.02, LONGEST_STOP_S))
+        finally:
+            send(pid, signal.SIGCONT)
+
+    def inject(self, run, job):
+        targets = self.targets(run, job)
+        if not targets:
+            return None
+        name, clone = run.rng.choice(targets)
+        number = run.rng.choices((signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP), (6, 2, 2))[0]
+        young = run.rng.random() < 1 / 3
+        if young:
+            # Its earlier life ends first, which is a fault too.
+            killed = self.strike(run, job, name, clone, signal.SIGKILL)
+            if killed is None:
+                return None
+            run.injected(self.label(signal.SIGKILL, name, clone, False))
+            if self.await_life(job, name, clone, killed) is None:
+                return None
+            time.sleep(run.rng.uniform(0.0, YOUNG_S))
+            if job.done() or not job.roles[name].running():
+                return None
+        if number == signal.SIGSTOP:
+            self.stop(run, job, name, clone)
+        elif self.strike(run, job, name, clone, number) is None:
+            return None
+        return self.label(number, name, clone, young)
+
+    @staticmethod
+    def label(number, name, clone, young):
+        who = "clone" if clone is not None else name.rstrip("0123456789")
+        who = {"ps": "server", "worker": "supervisor"}.get(who, who)
+        if name == "ps1":
+            who = "task 1"
+        return f"{signal.Signals(number).name} {who}{', just started' if young else ''}"
+
+    def calm(self, run, job):
+        """The end of the job is struck too."""
+        deadline = time.monotonic() + 120
+        while not job.done() and job.applied() < job.shape.steps and time.monotonic() < deadline:
+            job.tend()
+            time.sleep(0.002)
+        time.sleep(run.rng.uniform(0.0, 0.15))
+        job.tend()
+        running = [role.name for role in job.servers() if role.running()]
+        if running and run.more():
+            name = run.rng.choice(running)
+            job.signal(name, signal.SIGKILL)
+            run.injected(f"SIGKILL {'server' if name == 'ps0' else 'task 1'} at the end")

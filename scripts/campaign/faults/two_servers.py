@@ -1,0 +1,83 @@
+"""Two servers on one train_dir: one is frozen, another one takes over, and the first one wakes up."""
+import dataclasses
+import json
+import signal
+import time
+
+import oracle
+from engine import SYNC, Fault
+from job import Job
+
+SHAPE = dataclasses.replace(SYNC, checkpoint_steps=30)
+# A replaced server ends by itself or is told to; either way it must not publish.
+END_WITHIN_S = 60
+
+
+class TwoServers(Fault):
+    """As on a file system without locks: the LOCK file is removed while the first server is frozen. The second one is
+    on another host, so it has mapped state of its own and begins with the newest checkpoint. When the first one goes
+    on, it must not publish, remove or overwrite anything."""
+    NAME = "two_servers"
+    INJECTIONS = 8
+
+    def epochs(self, train_dir):
+        """Step -> epoch of the manifest, of all checkpoints there are."""
+        found = {}
+        for step in oracle.checkpoint_steps(train_dir):
+            path = oracle.checkpoint_folder(train_dir, step) / "MANIFEST.json"
+            try:
+                found[step] = int(json.loads(path.read_text())["epoch"])
+            except (FileNotFoundError, ValueError):
+                continue
+        return found
+
+    def run(self, run):
+        expected = run.reference(SHAPE)
+        with Job(run.folder, SHAPE, evaluator=False) as job:
+            job.start_all()
+            # The flag that comes last counts.
+            usual = list(job.roles["ps0"].arguments)
+            while run.more() and not job.done():
+                beyond = (oracle.checkpoint_steps(job.train_dir) or [0])[-1] + run.rng.randrange(5, 40)
+                job.await_step(beyond=min(beyond, SHAPE.steps - 1))
+                if job.done() or job.applied() >= SHAPE.steps - 5:
+                    break
+                self.replace(run, job, usual)
+            job.finish()
+            job.floors = []  # a host without the mapped state goes back to the checkpoint
+            job.check(expected)
+
+    def replace(self, run, job, usual):
+        role = job.roles["ps0"]
+        old = role.process
+        old.kill(signal.SIGSTOP)
+        old_epoch = int((job.train_dir / "EPOCH").read_text())
+        (job.train_dir / "LOCK").unlink()
+        (run.folder / "ps0.sock").unlink()  # the address leads to the second host
+        job.state_dir = run.folder / f"state{len(role.lives)}"
+        role.arguments = [*usual, f"--state_dir={job.state_dir}"]
+        durable = oracle.newest_verified(job.train_dir)
+        role.process = None
+        new = job.start("ps0")
+        begin = time.monotonic()
+        new.wait_for("serving version")
+        job.floors.append(oracle.Floor(new.log_path, 0, durable, "the takeover"))
+        job.floors[-1].check()
+        before = self.epochs(job.train_dir)
+        new.kill(signal.SIGSTOP)  # so that whatever changes now is the old one's doing
+        try:
+            old.kill(signal.SIGCONT)
+            if run.rng.random() < 0.5:
+                old.kill(signal.SIGTERM)
+                fault = "old server told to end"
+            else:
+                fault = "old server goes on"
+                time.sleep(run.rng.uniform(0.1, 1.0))
+                old.kill(signal.SIGTERM)
+            old.wait(END_WITHIN_S)
+        finally:
+            new.kill(signal.SIGCONT)
+        run.injected(fault)
+        oracle.check_published_only_by(before, self.epochs(job.train_dir), old_epoch)
+        job.await_step()
+        run.recovered(fault, time.monotonic() - begin)

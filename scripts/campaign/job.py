@@ -1,0 +1,300 @@
+"""The job under test: ps_server, worker with clones and evaluator as processes, started again when they die.
+
+It plays the part of an init system: a process that a fault has ended is started again after a moment; one that ends
+without a reason is a violation. The applied version is read from the mapped state, so looking costs nothing and needs
+no answer of a process that may be stopped.
+"""
+import dataclasses
+import pathlib
+import signal
+import time
+
+import oracle
+from harness import SYNTHETIC, config_text
+from oracle import Violation
+from processes import Process, clone_pids, send
+from state_files import applied_version
+
+# Gentle, so that 2,000 steps on random images stay finite.
+OPTIMIZER = ("momentum_optimizer { learning_rate { constant_learning_rate { learning_rate: 0.0005 } } "
+             "momentum_optimizer_value: 0.9 }")
+LEASE_S = 2
+PEER_DEADLINE_S = 40
+PATIENCE_S = 60  # without a step, or until a process ends, before it counts as a hang
+RESTART_PAUSE_S = 0.05
+# Of a process that a signal has ended, before or after it could install its handler.
+BY_SIGNAL = {143, -signal.SIGTERM, -signal.SIGKILL}
+NO_REASON = "no reason"
+MAX_LIVES = 150  # of one role: an init system gives up too
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    """What of job it is; jobs of the same shape end in the same bits in synchronous mode."""
+    sync: bool = True
+    tasks: int = 1  # each a ps_server process
+    workers: int = 1
+    clones: int = 2  # of each worker
+    steps: int = 600
+    checkpoint_steps: int = 60
+    batch: int = 8
+
+    @property
+    def mode(self):
+        return "sync" if self.sync else "async"
+
+    @property
+    def slots(self):
+        return self.workers * self.clones
+
+    def config(self):
+        return config_text(batch=self.batch, sync=str(self.sync).lower(), steps=self.steps, optimizer=OPTIMIZER,
+                           train=f"save_checkpoints_steps: {self.checkpoint_steps}",
+                           eval_reader=SYNTHETIC.format(n=50, seed=2))
+
+    def describe(self):
+        return (f"{self.mode}, {self.tasks} tasks, {self.workers} workers of {self.clones} "
+                f"clones, {self.steps} steps")
+
+
+@dataclasses.dataclass
+class Role:
+    """A process of the job and all its lives."""
+    name: str
+    program: str
+    arguments: list
+    prefix: tuple = ()
+    env: dict = None
+    process: Process = None
+    lives: list = dataclasses.field(default_factory=list)  # every Process there was
+    reasons: set = dataclasses.field(default_factory=set)  # exit codes that this life may end with, beside 0
+    tolerated: set = dataclasses.field(default_factory=set)  # the same of every life
+    ended: int = None  # exit code of a life that is not followed by another one
+    ended_at: float = 0.0
+    started: float = 0.0
+
+    @property
+    def is_server(self):
+        return self.name.startswith("ps")
+
+    @property
+    def pid(self):
+        return self.process.popen.pid
+
+    def running(self):
+        return self.process is not None and self.process.popen.poll() is None
+
+
+class Job:
+    """Use as a context manager: at its end no process is left."""
+
+    def __init__(self, folder, shape, state_dir=None, addresses=None, prefixes=None, env=None, evaluator=True,
+                 server_flags=(), worker_flags=()):
+        """addresses: of the tasks; prefixes: role name -> words before its command."""
+        self.folder = pathlib.Path(folder)
+        self.shape = shape
+        self.train_dir = self.folder / "run"
+        self.state_dir = pathlib.Path(state_dir or self.folder / "state")
+        self.state_is_mapped = True  # False: the floor is the newest checkpoint
+        self.always_tolerated = set()  # exit codes after which any process is started again
+        self.floors = []
+        self.notes = []
+        self.drained_at = -PATIENCE_S  # by a SIGTERM to one server, which all of them follow
+        self.config = self.folder / "pipeline.config"
+        self.config.write_text(shape.config())
+        (self.folder / "job.txt").write_text(shape.describe() + "\n")
+        prefixes = prefixes or {}
+        addresses = addresses or [f"unix:{self.folder}/ps{task}.sock" for task in range(shape.tasks)]
+        self.roles = {}
+        for task in range(shape.tasks):
+            cluster = () if shape.tasks == 1 else (f"--tasks={shape.tasks}", f"--task_index={task}",
+                                                   f"--cluster={','.join(addresses)}")
+            listen = (f"--listen={addresses[0]}",) if shape.tasks == 1 else ()
+            self._add(f"ps{task}", "ps_server", prefixes, env, *cluster, *listen,
+                      f"--pipeline_config_path={self.config}", f"--train_dir={self.train_dir}",
+                      f"--state_dir={self.state_dir}", f"--lease={LEASE_S}s", "--apply_threads=1", *server_flags)
+        for worker in range(shape.workers):
+            self._add(f"worker{worker}", "worker", prefixes, env, f"--ps={addresses[0]}",
+                      f"--num_clones={shape.clones}", f"--num_workers={shape.workers}", f"--worker_index={worker}",
+                      "--device=cpu", "--threads=1", f"--peer_deadline={PEER_DEADLINE_S}s", *worker_flags)
+        if evaluator:
+            self._add("evaluator", "evaluator", prefixes, env, f"--checkpoint_dir={self.train_dir}", "--device=cpu",
+                      "--threads=1", f"--wait_secs={PATIENCE_S}")
+
+    def _add(self, name, program, prefixes, env, *arguments):
+        self.roles[name] = Role(name, program, list(arguments), prefixes.get(name, ()), env)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for role in self.roles.values():
+            for process in role.lives:
+                process.end()
+
+    # Processes.
+
+    def servers(self):
+        return [role for role in self.roles.values() if role.is_server]
+
+    def workers(self):
+        return [role for role in self.roles.values() if role.program == "worker"]
+
+    def start(self, name, env=None):
+        """A new life; env: instead of the role's."""
+        role = self.roles[name]
+        role.process = Process(self.folder / f"{name}.{len(role.lives)}.log", role.program, *role.arguments,
+                               prefix=role.prefix, env=env or role.env)
+        role.lives.append(role.process)
+        role.reasons = self.always_tolerated | role.tolerated
+        role.ended = None
+        role.started = time.monotonic()
+        return role.process
+
+    def start_all(self):
+        for name in self.roles:
+            self.start(name)
+
+    def signal(self, name, number):
+        """A signal that may end the role's process, which is a reason for it to end."""
+        role = self.roles[name]
+        if number in (signal.SIGTERM, signal.SIGKILL):
+            role.reasons |= BY_SIGNAL
+        if role.is_server:
+            if number == signal.SIGTERM:
+                self.drained_at = time.monotonic()
+            if number in (signal.SIGTERM, signal.SIGKILL):
+                self.expect_no_loss(f"{signal.Signals(number).name} of {name}")
+        role.process.kill(number)
+
+    def clone(self, name, index):
+        """Process of a clone that runs, or None."""
+        return clone_pids(self.roles[name].pid).get(index) if self.roles[name].running() else None
+
+    def await_death(self, name):
+        """After SIGKILL, and the start of the next life: what an operator's init system does at once."""
+        self.roles[name].process.popen.wait()
+
+    def done(self):
+        """Every server has ended as one whose job is over."""
+        return all(role.ended == 0 for role in self.servers())
+
+    def tend(self):
+        """Starts again what has died for a reason; raises Violation for what died without."""
+        self._start_ended_servers()
+        for role in self.roles.values():
+            if role.process is None or role.ended is not None or role.running():
+                continue
+            code = role.process.popen.returncode
+            if role.is_server and time.monotonic() - self.drained_at < PATIENCE_S:
+                role.reasons.add(128 + signal.SIGTERM)
+            if code == 0:
+                role.ended = 0
+                role.ended_at = time.monotonic()
+            elif not role.is_server and self.done():
+                # Nobody is there any more whom it could ask.
+                role.ended = code
+                self.notes.append(f"{role.program} ended with {code} after the job's end")
+                if code not in role.reasons | {200}:
+                    raise Violation(f"{role.name} ended with {code} for {NO_REASON}:\n{role.process.text()[-2000:]}")
+            elif code in role.reasons:
+                if role.is_server and code not in BY_SIGNAL:
+                    self.expect_no_loss(f"{role.name} ended with {code}")
+                if len(role.lives) >= MAX_LIVES:
+                    raise Violation(f"{role.name} died {MAX_LIVES} times:\n{role.process.text()[-2000:]}")
+                time.sleep(RESTART_PAUSE_S)
+                self.start(role.name)
+            else:
+                raise Violation(f"{role.name} ended with {code} for {NO_REASON}:\n{role.process.text()[-2000:]}")
+
+    def _start_ended_servers(self):
+        """A task that was killed in the last moments waits for tasks that have ended well, and they for nobody. Whoever
+        started the job starts those again: together they see that the run is finished."""
+        ended = [role for role in self.servers() if role.ended == 0]
+        waiting = [role for role in self.servers() if role.running()]
+        if not ended or not waiting:
+            return
+        since = max([role.ended_at for role in ended] + [role.started for role in waiting])
+        if time.monotonic() - since > 2 * LEASE_S:
+            self.notes.append("a task killed at the end waited for one that had ended well, which was started again")
+            for role in ended:
+                self.start(role.name)
+
+    # What is applied.
+
+    def applied(self):
+        """The newest version that all tasks hold; without mapped state the newest checkpoint's; -1: none."""
+        version = applied_version(self.state_dir, self.shape.tasks) if self.state_is_mapped else -1
+        steps = oracle.checkpoint_steps(self.train_dir)
+        return max(version, steps[-1] if steps else -1)
+
+    def expect_no_loss(self, why, version=None):
+        """The next version that task 0 serves, in this life or a later one, is at least the one that is applied now."""
+        if version is None:
+            version = self.applied() if self.state_is_mapped else oracle.newest_verified(self.train_dir)
+        task0 = self.roles["ps0"]
+        life = len(task0.lives) - 1
+        if life < 0 or version < 0:
+            return
+        log = task0.lives[life].log_path
+        self.floors.append(oracle.Floor(log, log.stat().st_size, version, why))
+
+    def await_step(self, beyond=None, patience=PATIENCE_S):
+        """Seconds until a version newer than `beyond` (default: the present one) is applied, or the job is done.
+
+        Violation: a hang.
+        """
+        begin = time.monotonic()
+        if beyond is None:
+            beyond = self.applied()
+        while True:
+            self.tend()
+            if self.done() or self.applied() > beyond:
+                return time.monotonic() - begin
+            if time.monotonic() - begin > patience:
+                raise Violation(f"no step after {beyond} within {patience} s\n{self.tails()}")
+            time.sleep(0.005)
+
+    def pause(self, seconds):
+        """Lets the job work; ends early when it is done."""
+        deadline = time.monotonic() + seconds
+        while not self.done() and time.monotonic() < deadline:
+            self.tend()
+            time.sleep(min(0.02, max(0.0, deadline - time.monotonic())))
+
+    def finish(self, patience=None):
+        """Every process ends by itself. Violation: one does not."""
+        deadline = time.monotonic() + (patience or PATIENCE_S)
+        newest = self.applied()
+        while any(role.ended is None for role in self.roles.values() if role.process is not None):
+            self.tend()
+            if (now := self.applied()) > newest:
+                newest, deadline = now, time.monotonic() + (patience or PATIENCE_S)
+            if time.monotonic() > deadline:
+                names = [role.name for role in self.roles.values() if role.ended is None]
+                raise Violation(f"{', '.join(names)} did not end within {patience or PATIENCE_S} s at step {newest}\n"
+                                f"{self.tails()}")
+            time.sleep(0.01)
+
+    def tails(self):
+        return "\n".join(f"---- {role.process.log_path.name}\n{role.process.text()[-1500:]}"
+                         for role in self.roles.values() if role.process is not None)
+
+    # Oracles over the whole run.
+
+    def check(self, expected):
+        """expected: shards of the undisturbed run; unused in asynchronous mode."""
+        manifest = oracle.check_final(self.train_dir, self.shape.steps)
+        if self.shape.sync:
+            oracle.check_identical(oracle.shards(self.train_dir, self.shape.steps), expected)
+        else:
+            oracle.check_exactly_once(oracle.marks_of(manifest), self.shape.steps, self.shape.slots)
+        for floor in self.floors:
+            floor.check()
+        oracle.check_epochs([process.text() for process in self.roles["ps0"].lives])
+
+
+def resume(pids):
+    """SIGCONT to processes that may be gone."""
+    for pid in pids:
+        send(pid, signal.SIGCONT)
