@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/flags/flag.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
@@ -61,6 +62,10 @@ ABSL_FLAG(int, num_replicas, 0,
 ABSL_FLAG(std::string, state_dir, "auto",
           "Memory-mapped variables, which outlive a killed server; auto: /dev/shm/pushpull-UID, a "
           "folder of this user alone; empty: anonymous memory");
+ABSL_FLAG(std::string, from_checkpoint, "",
+          "Go back to the newest checkpoint (--from_checkpoint) or to that of a step "
+          "(--from_checkpoint=STEP), and give up newer steps that the mapped state or newer "
+          "checkpoints hold; once, at this start of task 0");
 ABSL_FLAG(bool, exit_when_done, true,
           "Exit 0 when num_steps is reached and the final checkpoint is published");
 ABSL_FLAG(bool, check_cluster, false,
@@ -87,6 +92,9 @@ ABSL_FLAG(absl::Duration, lease, absl::Seconds(10),
 
 namespace pushpull {
 namespace {
+
+// What --from_checkpoint stands for without a step.
+constexpr char kNewest[] = "newest";
 
 // Of a flag that has a default elsewhere; empty: nothing.
 absl::StatusOr<std::optional<bool>> OptionalFlag(absl::string_view name, const std::string& value) {
@@ -126,6 +134,12 @@ absl::Status CheckFlags() {
   if (metrics_port < 0 || metrics_port > 65535) {
     return UsageError(absl::StrCat("--metrics_port=", metrics_port, ", expected 0 to 65535"));
   }
+  const std::string from = absl::GetFlag(FLAGS_from_checkpoint);
+  uint64_t step = 0;
+  if (!from.empty() && from != kNewest && !absl::SimpleAtoi(from, &step)) {
+    return UsageError(
+        absl::StrCat("--from_checkpoint=", from, ", expected the step of a checkpoint"));
+  }
   if (absl::GetFlag(FLAGS_num_replicas) < 0) {
     return UsageError("--num_replicas must not be negative");
   }
@@ -145,6 +159,11 @@ ServerOptions OptionsFromFlags(const ClusterSpec& cluster, config::TrainEvalPipe
   options.num_replicas = absl::GetFlag(FLAGS_num_replicas);
   options.state_dir = absl::GetFlag(FLAGS_state_dir);
   if (options.state_dir == "auto") options.state_dir = DefaultStateDir();
+  if (const std::string from = absl::GetFlag(FLAGS_from_checkpoint); !from.empty()) {
+    options.from_checkpoint = true;
+    uint64_t step = 0;
+    if (absl::SimpleAtoi(from, &step)) options.from_step = step;
+  }
   options.apply_threads = absl::GetFlag(FLAGS_apply_threads);
   if (options.apply_threads <= 0) {
     options.apply_threads = std::max(1u, std::thread::hardware_concurrency());
@@ -329,6 +348,12 @@ absl::Status RunServer(bool check_config) {
 int main(int argc, char** argv) {
   pushpull::MainOptions options;
   options.usage = "Holds the variables of a training job and applies the clones' gradients.";
+  // Abseil's text flags always want a value, and would take the next word for it.
+  std::string newest = absl::StrCat("--from_checkpoint=", pushpull::kNewest);
+  for (int i = 1; i < argc; ++i) {
+    const absl::string_view word = argv[i];
+    if (word == "--from_checkpoint" || word == "-from_checkpoint") argv[i] = newest.data();
+  }
   const pushpull::MainArguments arguments = pushpull::InitMain(argc, argv, options);
   return pushpull::FinishMain(pushpull::RunServer(arguments.check_config));
 }

@@ -24,6 +24,10 @@ struct CoordinatorOptions {
   std::string layout_signature;
   std::vector<ps::VariableEntry> variables;
 
+  // Until the job serves for the first time, versions in the shards' memory are not gone on from: the
+  // user wants an earlier checkpoint.
+  bool from_checkpoint = false;
+
   absl::Duration lease = absl::Seconds(10);
   // Sync: a step goes on without the missing slots once so long has passed since its first commit,
   // if at least min_contributors slots committed. 0 (either): wait for all.

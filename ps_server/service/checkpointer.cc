@@ -57,14 +57,19 @@ CheckpointManifest MakeManifest(const JobSpec& job,
 }  // namespace
 
 Checkpointer::Checkpointer(const JobSpec* job, FileSystem* files, std::string train_dir,
-                           std::string run_id)
-    : job_(job), files_(files), train_dir_(std::move(train_dir)), run_id_(std::move(run_id)) {}
+                           std::string run_id, std::optional<uint64_t> from_step)
+    : job_(job),
+      files_(files),
+      train_dir_(std::move(train_dir)),
+      run_id_(std::move(run_id)),
+      from_step_(from_step) {}
 
 absl::StatusOr<std::optional<uint64_t>> Checkpointer::FindCheckpoint() {
-  const absl::StatusOr<std::unique_ptr<Checkpoint>> checkpoint =
-      OpenNewestCheckpoint(*files_, train_dir_, {run_id_, &job_->layout});
-  if (absl::IsNotFound(checkpoint.status())) return std::nullopt;
+  const absl::StatusOr<std::unique_ptr<Checkpoint>> checkpoint = OpenCheckpoint(
+      *files_, train_dir_, from_step_.has_value() ? *from_step_ : -1, {run_id_, &job_->layout});
+  if (absl::IsNotFound(checkpoint.status()) && !from_step_.has_value()) return std::nullopt;
   PP_RETURN_IF_ERROR(checkpoint.status());
+  PP_RETURN_IF_ERROR(CheckFits(**checkpoint));
   const CheckpointManifest& manifest = (*checkpoint)->manifest();
   run_started_unix_ = manifest.run_started_unix;
   LOG(INFO) << "checkpoint " << (*checkpoint)->path() << " verifies, step " << manifest.step;
@@ -74,10 +79,16 @@ absl::StatusOr<std::optional<uint64_t>> Checkpointer::FindCheckpoint() {
 absl::Status Checkpointer::Verify(uint64_t step) {
   PP_ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint,
                       Checkpoint::Open(*files_, train_dir_, step));
-  if (checkpoint->manifest().run_id == run_id_) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(checkpoint->path(), " belongs to run ",
-                                                    checkpoint->manifest().run_id, ", expected ",
-                                                    run_id_));
+  return CheckFits(*checkpoint);
+}
+
+absl::Status Checkpointer::CheckFits(const Checkpoint& checkpoint) const {
+  if (checkpoint.manifest().run_id != run_id_) {
+    return absl::FailedPreconditionError(absl::StrCat(checkpoint.path(), " belongs to run ",
+                                                      checkpoint.manifest().run_id, ", expected ",
+                                                      run_id_));
+  }
+  return CheckLayout(checkpoint.manifest(), job_->layout);
 }
 
 absl::Status Checkpointer::Publish(const coordinator_action::PublishCheckpoint& order,
@@ -89,6 +100,7 @@ absl::Status Checkpointer::Publish(const coordinator_action::PublishCheckpoint& 
   if (!run_started_unix_.has_value()) run_started_unix_ = manifest.saved_unix;
   manifest.run_started_unix = *run_started_unix_;
   PP_RETURN_IF_ERROR(PublishCheckpoint(*files_, train_dir_, manifest));
+  from_step_.reset();
   LOG(INFO) << "published checkpoint " << train_dir_ << "/" << CheckpointName(order.step);
   const config::TrainConfig& train = job_->config.train_config();
   const RetentionPolicy policy{train.max_to_keep(),

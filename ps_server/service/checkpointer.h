@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "common/checkpoint/checkpoint_reader.h"
 #include "common/file_system.h"
 #include "ps_server/core/coordinator_events.h"
 #include "ps_server/service/job_spec.h"
@@ -18,8 +19,10 @@ namespace pushpull {
 // Blocks on the disk; used by one thread at a time.
 class Checkpointer {
  public:
-  // job and files must outlive it. run_id: 32 hex digits.
-  Checkpointer(const JobSpec* job, FileSystem* files, std::string train_dir, std::string run_id);
+  // job and files must outlive it. run_id: 32 hex digits. from_step: the checkpoint to find until
+  // one is published, although there may be newer ones; nothing: the newest.
+  Checkpointer(const JobSpec* job, FileSystem* files, std::string train_dir, std::string run_id,
+               std::optional<uint64_t> from_step);
 
   // Step of the newest checkpoint that verifies; nothing when there never was one; an error when
   // there are some and none can be used.
@@ -32,10 +35,14 @@ class Checkpointer {
   void Abandon(uint64_t epoch, uint64_t step);
 
  private:
+  // FAILED_PRECONDITION: of another run or model.
+  absl::Status CheckFits(const Checkpoint& checkpoint) const;
+
   const JobSpec* const job_;
   FileSystem* const files_;
   const std::string train_dir_;
   const std::string run_id_;
+  std::optional<uint64_t> from_step_;
   std::optional<double> run_started_unix_;  // of the first checkpoint of the run
 };
 

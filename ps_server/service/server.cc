@@ -69,6 +69,8 @@ absl::Status Server::Open() {
   core.num_tasks = NumTasksHere();
   core.num_replicas = options_.num_replicas;
   core.state_dir = options_.state_dir;
+  core.from_checkpoint = options_.from_checkpoint;
+  core.from_step = options_.from_step;
   core.apply_threads = options_.apply_threads;
   core.lease = options_.lease;
   core.trace = options_.trace;

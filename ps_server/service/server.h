@@ -37,6 +37,9 @@ struct ServerOptions {
   std::string listen;                // of the first task served here
   uint32_t num_replicas = 0;         // 0: what the first worker announces
   std::string state_dir;             // empty: anonymous memory
+  // As in ServerCoreOptions.
+  bool from_checkpoint = false;
+  std::optional<uint64_t> from_step = std::nullopt;
   int apply_threads = 1;
   absl::Duration lease = absl::Seconds(10);
   ServerLimits limits = {};

@@ -69,7 +69,8 @@ absl::Status ServerCore::OpenTrainDir() {
   PP_RETURN_IF_ERROR(run_files_.OpenTrainDir(options_.train_dir, job_.config_text));
   run_id_ = absl::HexStringToBytes(run_files_.run_id());
   checkpointer_ =
-      std::make_unique<Checkpointer>(&job_, files_, options_.train_dir, run_files_.run_id());
+      std::make_unique<Checkpointer>(&job_, files_, options_.train_dir, run_files_.run_id(),
+                                     options_.from_checkpoint ? options_.from_step : std::nullopt);
   monitor_ = std::make_unique<TrainingMonitor>(&job_, ScalarInterval(job_.num_steps), clock_);
   // Another model's folder, or one whose checkpoints are all damaged, is refused before anything in
   // it changes.
@@ -136,6 +137,7 @@ void ServerCore::OpenCoordinator() {
   options.run_id = run_id_;
   options.num_slots = options_.num_replicas;
   options.lease = options_.lease;
+  options.from_checkpoint = options_.from_checkpoint;
   CoordinatorListener listener;
   listener.persist_epoch = [this](uint64_t epoch) { return run_files_.PersistEpoch(epoch); };
   listener.take_over = [this] {

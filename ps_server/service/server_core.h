@@ -41,8 +41,10 @@ struct ServerCoreOptions {
   std::string run_id;  // 16 bytes, as task 0 says; unused in its own process
   // Asks task 0 to drain the job; unused in its own process.
   std::function<absl::Status()> drain_job;
-  uint32_t num_replicas = 0;  // 0: what the first worker announces
-  std::string state_dir;      // empty: anonymous memory
+  uint32_t num_replicas = 0;     // 0: what the first worker announces
+  std::string state_dir;         // empty: anonymous memory
+  bool from_checkpoint = false;  // goes back to a checkpoint whatever the mapped state holds
+  std::optional<uint64_t> from_step = std::nullopt;  // of that checkpoint; nothing: the newest
   int apply_threads = 1;
   absl::Duration lease = absl::Seconds(10);
   // A shard of this process has been restored; by the thread of its store, must not block.

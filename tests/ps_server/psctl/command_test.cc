@@ -38,6 +38,11 @@ TEST(PsctlCommandTest, ReadsCommands) {
   EXPECT_EQ(evict->timeout, absl::Seconds(3));
   EXPECT_EQ(Parse({"evict"}, {.worker_id = 4})->worker_id, 4u);
   EXPECT_TRUE(Parse({"evict", "4"}, {.worker_id = 4}).ok());
+  EXPECT_EQ(Parse({"state", "list"})->kind, PsctlCommand::Kind::kStateList);
+  const auto clean = Parse({"state", "clean", "a", "b"});
+  ASSERT_TRUE(clean.ok()) << clean.status();
+  EXPECT_EQ(clean->kind, PsctlCommand::Kind::kStateClean);
+  EXPECT_EQ(clean->state_files, (std::vector<std::string>{"a", "b"}));
 }
 
 TEST(PsctlCommandTest, RefusesWhatItDoesNotUnderstand) {
@@ -46,6 +51,9 @@ TEST(PsctlCommandTest, RefusesWhatItDoesNotUnderstand) {
   ExpectUsageError(Parse({"status", "now"}), "unexpected argument \"now\"");
   ExpectUsageError(Parse({"evict", "1", "2"}), "unexpected argument \"2\"");
   ExpectUsageError(Parse({"evict"}), "needs the worker id");
+  ExpectUsageError(Parse({"state"}), "expected state list or state clean");
+  ExpectUsageError(Parse({"state", "purge"}), "expected state list or state clean");
+  ExpectUsageError(Parse({"state", "list", "x"}), "unexpected argument \"x\"");
   ExpectUsageError(Parse({"evict", "-1"}), "expected a worker id");
   ExpectUsageError(Parse({"evict", "host:1"}), "expected a worker id");
   ExpectUsageError(Parse({"evict", "1"}, {.worker_id = 2}), "disagree");

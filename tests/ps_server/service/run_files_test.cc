@@ -224,6 +224,44 @@ TEST_F(RunFilesTest, ACopyOfTheTrainDirDoesNotUseTheOriginalsState) {
   ExpectResumesAt(steps->back());
 }
 
+TEST_F(RunFilesTest, FromCheckpointGoesBackAndStaysThere) {
+  TrainAndKill(13);
+  ASSERT_TRUE(Checkpoint::Open(files_, train_dir(), 5).ok());
+  TestServerOptions back = options_;
+  back.from_checkpoint = true;
+  back.from_step = 5;
+  uint64_t reached = 0;
+  {
+    TestServer server(folder_, back);
+    ASSERT_TRUE(server.Start().ok());
+    ASSERT_TRUE(server.Await(
+        [](const auto& status) { return !status.clones().empty() || status.version() == 5; }));
+    EXPECT_EQ(server.core().Status().version(), 5u);
+    TestClone clone(&server, {});
+    ASSERT_TRUE(server.Await([](const auto& status) { return status.version() >= 7; }));
+    clone.Stop();
+    clone.Join().IgnoreError();
+    reached = server.core().Status().version();
+    server.Kill();
+  }
+  // The steps of the new history are newer than any that was given up, whatever their numbers.
+  ExpectResumesAt(reached);
+}
+
+TEST_F(RunFilesTest, FromACheckpointThatIsNotThereNamesThoseThatAre) {
+  const uint64_t reached = TrainAndKill(8);
+  TestServerOptions back = options_;
+  back.from_checkpoint = true;
+  back.from_step = 3;
+  {
+    TestServer server(folder_, back);
+    const absl::Status started = server.Start();
+    EXPECT_TRUE(absl::IsNotFound(started)) << started;
+    EXPECT_THAT(std::string(started.message()), HasSubstr("there are those of steps 5"));
+  }
+  ExpectResumesAt(reached);
+}
+
 TEST_F(RunFilesTest, AServerWhoseFolderWasTakenOverPublishesNothingMore) {
   options_.train_config = "num_steps: 1000000 save_checkpoints_steps: 1000000";
   TestServer server(folder_, options_);

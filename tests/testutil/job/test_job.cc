@@ -77,6 +77,8 @@ absl::Status TestServer::Start() {
   options.num_tasks = options_.tasks;
   options.num_replicas = options_.num_replicas;
   if (options_.mapped) options.state_dir = folder_ + "/state";
+  options.from_checkpoint = options_.from_checkpoint;
+  options.from_step = options_.from_step;
   options.lease = options_.lease;
   options.trace = options_.trace;
   const absl::Time deadline = absl::Now() + kPatience;

@@ -1,0 +1,81 @@
+#include "ps_server/psctl/state_command.h"
+
+#include <filesystem>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+
+#include "ps_server/store/variable_store.h"
+#include "tests/ps_server/store/state_dir_test_util.h"
+#include "tests/ps_server/store/store_test_util.h"
+
+namespace pushpull {
+namespace {
+
+using ::testing::HasSubstr;
+
+class StateCommandTest : public ::testing::Test {
+ protected:
+  // Version 7 of a run whose train_dir exists.
+  std::unique_ptr<VariableStore> OpenStore(const std::string& name) {
+    VariableStoreOptions options = dir_.options();
+    options.name = name;
+    options.owner.train_dir = train_dir_.path();
+    options.owner.folder_identity = files_.FolderIdentity(train_dir_.path()).value();
+    auto store = VariableStore::Open(options, layout_, optimizer_);
+    EXPECT_TRUE(store.ok()) << store.status();
+    FillVersion(store->get(), 7, 1, "");
+    return *std::move(store);
+  }
+  absl::StatusOr<std::string> Run(const std::vector<std::string>& words,
+                                  const std::string& output = "text") {
+    const auto command = ParsePsctlCommand(words, {.output = output});
+    EXPECT_TRUE(command.ok()) << command.status();
+    return RunStateCommand(*command, files_, dir_.path());
+  }
+
+  const VariableLayout layout_ = *VariableLayout::Create({MakeVariable("w", {3000})});
+  const OptimizerSpec optimizer_ = MakeMomentum();
+  const TestStateDir dir_;
+  const TestStateDir train_dir_;
+  PosixFileSystem files_;
+};
+
+TEST_F(StateCommandTest, ListsWhatIsThere) {
+  EXPECT_THAT(*Run({"state", "list"}), HasSubstr("no mapped state in " + dir_.path()));
+  const auto running = OpenStore("running");
+  OpenStore("killed");
+  const std::string table = *Run({"state", "list"});
+  EXPECT_THAT(table, HasSubstr(dir_.path() + "/killed"));
+  EXPECT_THAT(table, HasSubstr("of " + train_dir_.path()));
+  EXPECT_THAT(table, HasSubstr("by process " + std::to_string(getpid())));
+  const nlohmann::json files = nlohmann::json::parse(*Run({"state", "list"}, "json"));
+  ASSERT_EQ(files.size(), 2u);
+  EXPECT_EQ(files[0]["use"], "resumable");
+  EXPECT_EQ(files[0]["newest_version"], 7);
+  EXPECT_EQ(files[1]["use"], "in use");
+}
+
+TEST_F(StateCommandTest, CleanKeepsWhatAServerWouldUse) {
+  OpenStore("killed");
+  OpenStore("old.aside");
+  EXPECT_THAT(*Run({"state", "clean"}), HasSubstr("removed 1 files"));
+  EXPECT_TRUE(std::filesystem::exists(dir_.path() + "/killed"));
+  EXPECT_FALSE(std::filesystem::exists(dir_.path() + "/old.aside"));
+  EXPECT_THAT(*Run({"state", "clean", "killed"}), HasSubstr("killed"));
+  EXPECT_FALSE(std::filesystem::exists(dir_.path() + "/killed"));
+}
+
+TEST_F(StateCommandTest, CleanRefusesNamesThatAreWrongAndThenRemovesNothing) {
+  const auto running = OpenStore("running");
+  OpenStore("old.aside");
+  EXPECT_TRUE(absl::IsNotFound(Run({"state", "clean", "none"}).status()));
+  EXPECT_TRUE(absl::IsFailedPrecondition(Run({"state", "clean", "running"}).status()));
+  EXPECT_TRUE(std::filesystem::exists(dir_.path() + "/old.aside"));
+  EXPECT_TRUE(std::filesystem::exists(dir_.path() + "/running"));
+}
+
+}  // namespace
+}  // namespace pushpull
