@@ -60,15 +60,16 @@ Checkpointer::Checkpointer(const JobSpec* job, FileSystem* files, std::string tr
                            std::string run_id)
     : job_(job), files_(files), train_dir_(std::move(train_dir)), run_id_(std::move(run_id)) {}
 
-absl::StatusOr<std::optional<uint64_t>> Checkpointer::FindCheckpoint() {
+absl::StatusOr<std::optional<VersionId>> Checkpointer::FindCheckpoint() {
   const absl::StatusOr<std::unique_ptr<Checkpoint>> checkpoint =
       OpenNewestCheckpoint(*files_, train_dir_, {run_id_, &job_->layout});
   if (absl::IsNotFound(checkpoint.status())) return std::nullopt;
   PP_RETURN_IF_ERROR(checkpoint.status());
   const CheckpointManifest& manifest = (*checkpoint)->manifest();
   run_started_unix_ = manifest.run_started_unix;
-  LOG(INFO) << "checkpoint " << (*checkpoint)->path() << " verifies, step " << manifest.step;
-  return manifest.step;
+  LOG(INFO) << "checkpoint " << (*checkpoint)->path() << " verifies, step " << manifest.step
+            << ", published in epoch " << manifest.epoch;
+  return VersionId{manifest.epoch, manifest.step};
 }
 
 absl::Status Checkpointer::Verify(uint64_t step) {
