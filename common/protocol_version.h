@@ -6,7 +6,7 @@
 
 namespace pushpull {
 
-inline constexpr uint32_t kProtocolVersion = 4;
+inline constexpr uint32_t kProtocolVersion = 5;
 
 }  // namespace pushpull
 

@@ -55,7 +55,7 @@ struct CheckpointManifest {
   std::string pipeline_config;                         // text
   std::map<std::string, std::string> optimizer_state;  // opaque here
   std::map<std::string, std::string> schedule_state;
-  std::string async_state;  // JSON text, opaque here; empty in sync mode
+  std::string async_state;  // base64 of ps.PushMarks, opaque here; empty in sync mode
 
   std::vector<CheckpointFile> files;  // one per shard, in shard order
 };

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -24,6 +25,7 @@
 #include "ps_server/core/count_histogram.h"
 #include "ps_server/core/fan_out.h"
 #include "ps_server/core/protocol_rules.h"
+#include "ps_server/core/slot_positions.h"
 #include "ps_server/core/slot_table.h"
 #include "ps_server/core/step_round.h"
 
@@ -95,6 +97,7 @@ class Coordinator {
   void OnShardStates();
   void OnAllRestored();
   void BeginServing();
+  bool RestoreMarks();  // false: the shards do not agree, and are not gone on with
   // A call of the fan-out failed in a way that repeating it unchanged may not cure.
   void HandleShardFailure(FanOut* fan_out, uint32_t shard, const absl::Status& status);
   // False: the shard has restarted, and a new epoch has begun.
@@ -112,8 +115,10 @@ class Coordinator {
   void GiveUpDraining();
   absl::Status EvictedError(uint32_t worker_id) const;
   void EvictNow(uint32_t worker, std::string reason, ps::EvictReply* reply);
-  // Async: forgets the clone's pushes that wait for their turn.
-  void RefusePushesOf(uint32_t worker, const absl::Status& status);
+  // Async: forgets the pushes of these slots that wait for their turn.
+  void RefusePushes(absl::FunctionRef<bool(uint32_t slot)> of, const absl::Status& status);
+  // The slot is the clone's own, or it has it now.
+  bool IsSlotOf(uint32_t slot, uint32_t worker) const;
 
   // coordinator_requests.cc
   bool IsServing() const;
@@ -122,6 +127,7 @@ class Coordinator {
   absl::StatusOr<ps::RegisterReply> HandleRegister(const ps::RegisterRequest& request);
   absl::Status CheckAnnouncement(const ps::RegisterRequest& request);
   absl::StatusOr<ps::HeartbeatReply> HandleHeartbeat(const ps::HeartbeatRequest& request);
+  std::vector<ps::SlotGrant> GrantsOf(uint32_t worker_id) const;
   absl::Status CheckCommit(const ps::CommitRequest& request) const;
   void CommitSync(const coordinator_event::Commit& event);
   void CommitAsync(const coordinator_event::Commit& event);
@@ -184,7 +190,7 @@ class Coordinator {
   uint64_t durable_step_ = 0;
   bool has_taken_over_ = false;  // train_dir is this process's
   uint64_t rolled_back_steps_ = 0;
-  std::optional<uint64_t> checkpoint_;  // newest that verifies
+  std::optional<VersionId> checkpoint_;  // newest that verifies
   ps::RestoreRequest restore_;
   std::vector<uint64_t> boot_ids_;  // per shard, as of this epoch
 
@@ -207,7 +213,7 @@ class Coordinator {
     ps::CommitRequest request;
   };
   std::deque<PendingPush> pushes_;
-  std::map<uint32_t, ps::PushMark> push_marks_;  // by slot: newest decided or void
+  SlotPositions positions_;  // with what is being applied, and what was void
 
   enum class CheckpointPhase { kIdle, kSnapshots, kPublishing };
   CheckpointPhase checkpoint_phase_ = CheckpointPhase::kIdle;

@@ -19,7 +19,7 @@ absl::Duration Coordinator::NextCheckpoint() const {
       !(phase_ == Phase::kOpen || phase_ == Phase::kFinishing)) {
     return absl::InfiniteDuration();
   }
-  if (version_ == checkpoint_.value_or(0)) return absl::InfiniteDuration();
+  if (version_ == durable_step_) return absl::InfiniteDuration();
   if (phase_ == Phase::kOpen && !checkpoint_calls_.empty()) return absl::ZeroDuration();
   if (phase_ == Phase::kFinishing || failures_in_a_row_ > 0) return checkpoint_retry_at_;
   if (options_.save_checkpoints_every == absl::ZeroDuration()) return absl::InfiniteDuration();
@@ -27,10 +27,10 @@ absl::Duration Coordinator::NextCheckpoint() const {
 }
 
 void Coordinator::StartCheckpointIfDue() {
-  if (checkpoint_phase_ != CheckpointPhase::kIdle || version_ == checkpoint_.value_or(0)) return;
+  if (checkpoint_phase_ != CheckpointPhase::kIdle || version_ == durable_step_) return;
   const uint64_t every = options_.save_checkpoints_steps;
   const bool by_steps =
-      every > 0 && failures_in_a_row_ == 0 && version_ / every > checkpoint_.value_or(0) / every;
+      every > 0 && failures_in_a_row_ == 0 && version_ / every > durable_step_ / every;
   const bool by_time = options_.save_checkpoints_every > absl::ZeroDuration() &&
                        failures_in_a_row_ == 0 &&
                        now_ - last_checkpoint_ >= options_.save_checkpoints_every;
@@ -72,7 +72,8 @@ void Coordinator::On(const coordinator_event::CheckpointPublished& event) {
   }
   checkpoint_phase_ = CheckpointPhase::kIdle;
   failures_in_a_row_ = 0;
-  checkpoint_ = durable_step_ = event.step;
+  durable_step_ = event.step;
+  checkpoint_ = VersionId{serving_epoch_, event.step};
   last_checkpoint_ = now_;
   published_at_ = now_;
   checkpoint_took_ = now_ - checkpoint_started_;
@@ -112,7 +113,7 @@ void Coordinator::AbandonCheckpoint() {
 
 void Coordinator::FinishIfSaved() {
   if (checkpoint_phase_ != CheckpointPhase::kIdle) return;
-  if (version_ != checkpoint_.value_or(0)) {
+  if (version_ != durable_step_) {
     if (now_ >= checkpoint_retry_at_) StartCheckpoint();
     return;
   }

@@ -14,6 +14,7 @@
 
 #include "protos/parameter_server.pb.h"
 #include "ps_server/core/shard_events.h"
+#include "ps_server/core/version_id.h"
 
 namespace pushpull {
 
@@ -52,10 +53,11 @@ struct EpochPersisted {
   uint64_t epoch = 0;
   absl::Status status;
 };
-// Step of the newest checkpoint that verifies, or nothing if there never was one. An error (one
-// exists but none verifies) stops the job: it never starts afresh by itself.
+// The newest checkpoint that verifies (its step, and the epoch in which it was published), or
+// nothing if there never was one. An error (one exists but none verifies) stops the job: it never
+// starts afresh by itself.
 struct CheckpointFound {
-  absl::StatusOr<std::optional<uint64_t>> step;
+  absl::StatusOr<std::optional<VersionId>> checkpoint;
 };
 struct TookOver {
   absl::Status status;

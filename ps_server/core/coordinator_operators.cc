@@ -50,9 +50,9 @@ void Coordinator::On(const coordinator_event::Checkpoint& event) {
 
 void Coordinator::AnswerCheckpoints() {
   std::erase_if(checkpoint_calls_, [this](const CheckpointCall& call) {
-    if (call.version > checkpoint_.value_or(0)) return false;
+    if (call.version > durable_step_) return false;
     ps::CheckpointReply reply;
-    reply.set_step(*checkpoint_);
+    reply.set_step(durable_step_);
     actions_.push_back(coordinator_action::ReplyCheckpoint{call.call, std::move(reply)});
     return true;
   });
@@ -161,17 +161,20 @@ void Coordinator::EvictNow(uint32_t worker, std::string reason, ps::EvictReply* 
   if (!taken.empty()) absl::StrAppend(&text, "; it had slot ", absl::StrJoin(taken, ", "));
   if (!slots_.AnyAlive()) absl::StrAppend(&text, "; no clone is left to go on");
   Warn(std::move(text));
-  RefusePushesOf(worker, evicted);
+  RefusePushes([&](uint32_t slot) { return IsSlotOf(slot, worker); }, evicted);
   if (phase_ == Phase::kOpen) ReassignSlots();
 }
 
-void Coordinator::RefusePushesOf(uint32_t worker, const absl::Status& status) {
+bool Coordinator::IsSlotOf(uint32_t slot, uint32_t worker) const {
+  return slot == worker || slots_.slot(slot).owner == worker;
+}
+
+void Coordinator::RefusePushes(absl::FunctionRef<bool(uint32_t)> of, const absl::Status& status) {
   if (pushes_.empty()) return;
   // The front one may be on its way into the variables.
   const bool deciding = IsDeciding();
   const auto refused = [&](const PendingPush& push) {
-    const uint32_t slot = push.request.key().slot();
-    if (slot != worker && slots_.slot(slot).owner != worker) return false;
+    if (!of(push.request.key().slot())) return false;
     for (const CallId call : push.calls) {
       actions_.push_back(coordinator_action::ReplyCommit{call, status});
     }

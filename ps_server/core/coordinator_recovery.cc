@@ -68,12 +68,12 @@ void Coordinator::On(const coordinator_event::EpochPersisted& event) {
 
 void Coordinator::On(const coordinator_event::CheckpointFound& event) {
   if (phase_ != Phase::kFindingCheckpoint) return;
-  if (!event.step.ok()) {
-    Stop(event.step.status());
+  if (!event.checkpoint.ok()) {
+    Stop(event.checkpoint.status());
     return;
   }
-  checkpoint_ = *event.step;
-  durable_step_ = checkpoint_.value_or(0);
+  checkpoint_ = *event.checkpoint;
+  durable_step_ = checkpoint_.has_value() ? checkpoint_->version : 0;
   phase_ = Phase::kQueryingShards;
   calls_.Start(shard_call::GetState{}, options_.tasks, now_, &actions_);
 }
@@ -84,21 +84,56 @@ void Coordinator::OnShardStates() {
   for (ShardReply& reply : calls_.replies()) {
     ps::ShardStateReply& state = std::get<ps::ShardStateReply>(reply);
     boot_ids_.push_back(state.boot_id());
-    if (mapped_failures_ >= kMaxMappedFailures) state.clear_versions();
+    if (mapped_failures_ >= kMaxMappedFailures) state.clear_held();
+    if (!rules_.compare_epochs) {
+      for (ps::HeldVersion& held : *state.mutable_held()) held.set_epoch(UINT64_MAX);
+    }
     states.push_back(std::move(state));
   }
   const RestorePoint point = ChooseRestorePoint(options_.run_id, states, checkpoint_, version_);
+  for (const std::string& warning : point.warnings) Warn(warning);
   rolled_back_steps_ = point.rolled_back_steps;
   restore_.set_run_id(options_.run_id);
   restore_.set_epoch(serving_epoch_);
-  restore_.set_step(point.step);
+  restore_.set_step(point.id.version);
+  restore_.set_version_epoch(point.id.epoch);
   restore_.set_source(point.source);
   restore_.mutable_boot_ids()->Assign(boot_ids_.begin(), boot_ids_.end());
   phase_ = Phase::kRestoring;
   calls_.Start(shard_call::Restore{restore_}, options_.tasks, now_, &actions_);
 }
 
+bool Coordinator::RestoreMarks() {
+  if (options_.sync || !rules_.restore_push_marks) {
+    positions_ = SlotPositions();
+    return true;
+  }
+  const std::vector<ShardReply> replies = calls_.replies();
+  const std::string& marks = std::get<ps::RestoreReply>(replies[0]).marks();
+  for (size_t shard = 1; shard < replies.size(); ++shard) {
+    if (std::get<ps::RestoreReply>(replies[shard]).marks() == marks) continue;
+    const std::string what =
+        absl::StrFormat("shards 0 and %d have stored version %d with other positions of the slots",
+                        shard, restore_.step());
+    if (restore_.source() == ps::RestoreRequest::MAPPED) {
+      ++mapped_failures_;
+      BeginEpoch(what);
+    } else {
+      Stop(absl::InternalError(what));
+    }
+    return false;
+  }
+  if (!positions_.Restore(marks, restore_.step())) {
+    Warn(absl::StrFormat(
+        "version %d was written by a release that did not keep the slots' positions: every slot "
+        "goes on with an equal share of the %d batches, of which a few may be trained again",
+        restore_.step(), restore_.step()));
+  }
+  return true;
+}
+
 void Coordinator::OnAllRestored() {
+  if (!RestoreMarks()) return;
   calls_.Stop();
   mapped_failures_ = 0;
   if (has_taken_over_) return BeginServing();
@@ -118,14 +153,14 @@ void Coordinator::On(const coordinator_event::TookOver& event) {
 void Coordinator::BeginServing() {
   version_ = restore_.step();
   slots_.BeginEpoch(serving_epoch_, now_);
-  push_marks_.clear();
   last_included_.clear();
   lagging_.clear();
   last_checkpoint_ = now_;
   checkpoint_retry_at_ = absl::ZeroDuration();
   next_poll_ = now_ + options_.shard_poll;
-  const std::string from = absl::StrFormat("epoch %d begins with step %d from %s", serving_epoch_,
-                                           version_, SourceName(restore_.source()));
+  const std::string from =
+      absl::StrFormat("epoch %d begins with step %d of epoch %d from %s", serving_epoch_, version_,
+                      restore_.version_epoch(), SourceName(restore_.source()));
   if (rolled_back_steps_ > 0) {
     Warn(absl::StrFormat("%s, %d steps back", from, rolled_back_steps_));
   } else {

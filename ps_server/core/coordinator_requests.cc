@@ -85,7 +85,7 @@ absl::Status Coordinator::CheckAnnouncement(const ps::RegisterRequest& request) 
         absl::StrFormat("%s: worker ids of this job are below %d", who, slots_.num_slots()));
   }
   const Clone* other = slots_.Find(request.worker_id());
-  if (other != nullptr && other->alive &&
+  if (rules_.check_session && other != nullptr && other->alive &&
       (other->peer_name != request.peer_name() || other->session != request.session())) {
     return absl::AlreadyExistsError(absl::StrFormat(
         "%s: worker %d is %s, heard of %.1f s ago; give each worker its own index, or wait %s if "
@@ -112,12 +112,13 @@ absl::StatusOr<ps::RegisterReply> Coordinator::HandleRegister(const ps::Register
     // A new grant fences what the clone has pushed: that must be applied or forgotten first.
     const bool deciding = IsDeciding();
     const uint32_t slot = deciding ? decided_.contributions(0).slot() : 0;
-    if (deciding && (slot == worker || slots_.slot(slot).owner == worker)) {
+    if (deciding && IsSlotOf(slot, worker)) {
       return ProtocolError(ps::ErrorDetail::NOT_READY, serving_epoch_, version_,
                            "this clone's last push is being applied");
     }
-    RefusePushesOf(worker, ProtocolError(ps::ErrorDetail::FENCED, serving_epoch_, version_,
-                                         "the clone has registered again"));
+    RefusePushes([&](uint32_t other) { return IsSlotOf(other, worker); },
+                 ProtocolError(ps::ErrorDetail::FENCED, serving_epoch_, version_,
+                               "the clone has registered again"));
   }
   if (slots_.Find(worker) == nullptr || !slots_.Find(worker)->registered) {
     actions_.push_back(coordinator_action::Notice{
@@ -132,10 +133,19 @@ absl::StatusOr<ps::RegisterReply> Coordinator::HandleRegister(const ps::Register
   reply.set_version(version_);
   reply.set_num_slots(slots_.num_slots());
   slots_.clone(worker).session = request.session();
-  for (const ps::SlotGrant& grant : slots_.GrantsOf(worker)) *reply.add_grants() = grant;
+  for (ps::SlotGrant& grant : GrantsOf(worker)) *reply.add_grants() = std::move(grant);
   reply.set_lease_milliseconds(absl::ToInt64Milliseconds(options_.lease));
   reply.set_training_done(training_done());
   return reply;
+}
+
+std::vector<ps::SlotGrant> Coordinator::GrantsOf(uint32_t worker_id) const {
+  std::vector<ps::SlotGrant> grants = slots_.GrantsOf(worker_id);
+  if (options_.sync) return grants;
+  for (ps::SlotGrant& grant : grants) {
+    grant.set_position(positions_.Next(grant.slot(), slots_.num_slots()));
+  }
+  return grants;
 }
 
 void Coordinator::On(const coordinator_event::Heartbeat& event) {
@@ -156,15 +166,16 @@ absl::StatusOr<ps::HeartbeatReply> Coordinator::HandleHeartbeat(
   PP_RETURN_IF_ERROR(CheckRequest(request.run_id(), request.epoch()));
   PP_RETURN_IF_ERROR(CheckNotEvicted(request.worker_id()));
   const Clone* clone = slots_.Find(request.worker_id());
-  const bool somebody_else = clone != nullptr && clone->session != request.session();
+  const bool somebody_else =
+      rules_.check_session && clone != nullptr && clone->session != request.session();
   if (somebody_else || !slots_.Renew(request.worker_id(), now_)) {
     return ProtocolError(ps::ErrorDetail::EPOCH_CHANGED, serving_epoch_, version_,
                          absl::StrFormat("worker %d is not registered", request.worker_id()));
   }
   slots_.clone(request.worker_id()).progress = request.progress();
   if (phase_ == Phase::kOpen) ReassignSlots();
-  for (const ps::SlotGrant& grant : slots_.GrantsOf(request.worker_id())) {
-    *reply.add_grants() = grant;
+  for (ps::SlotGrant& grant : GrantsOf(request.worker_id())) {
+    *reply.add_grants() = std::move(grant);
   }
   reply.set_training_done(training_done());
   reply.set_waiting_for(WaitingFor(now_));
@@ -263,12 +274,12 @@ void Coordinator::CommitSync(const coordinator_event::Commit& event) {
 
 void Coordinator::CommitAsync(const coordinator_event::Commit& event) {
   const ps::PushKey& key = event.request.key();
-  ps::PushMark& mark = push_marks_[key.slot()];
+  const auto refuse = [&](const absl::Status& status) {
+    actions_.push_back(coordinator_action::ReplyCommit{event.call, status});
+  };
   if (rules_.check_grant_at_commit && key.grant() != slots_.slot(key.slot()).grant) {
-    actions_.push_back(coordinator_action::ReplyCommit{
-        event.call, ProtocolError(ps::ErrorDetail::FENCED, serving_epoch_, version_,
-                                  absl::StrFormat("slot %d has been granted anew", key.slot()))});
-    return;
+    return refuse(ProtocolError(ps::ErrorDetail::FENCED, serving_epoch_, version_,
+                                absl::StrFormat("slot %d has been granted anew", key.slot())));
   }
   for (PendingPush& push : pushes_) {
     if (push.request.key().slot() == key.slot() && push.request.key().grant() == key.grant() &&
@@ -278,21 +289,26 @@ void Coordinator::CommitAsync(const coordinator_event::Commit& event) {
       return;
     }
   }
-  const bool known = mark.grant() == key.grant() && key.step() <= mark.sequence();
+  const bool known = positions_.IsDone(key.slot(), key.position(), slots_.num_slots());
   if (AllStepsApplied() || (known && rules_.check_push_marks)) {
     if (known) ++duplicate_commits_;
     AnswerCommit(event.call, ps::PushReply::ALREADY_APPLIED, ps::APPLIED);
     return;
   }
+  const uint64_t next = positions_.Next(key.slot(), slots_.num_slots());
+  if (key.position() > next && rules_.refuse_later_positions) {
+    return refuse(ProtocolError(ps::ErrorDetail::FENCED, serving_epoch_, version_,
+                                absl::StrFormat("slot %d goes on with batch %d, not %d: register "
+                                                "again",
+                                                key.slot(), next, key.position())));
+  }
+  // Its worker has given up what it pushed before: the shards dropped those bytes for this push's.
+  RefusePushes([&](uint32_t slot) { return slot == key.slot(); },
+               ProtocolError(ps::ErrorDetail::FENCED, serving_epoch_, version_,
+                             "a later push of the slot has come"));
   if (event.request.info().samples() == 0) {
-    if (CountVoid(event.request)) {
-      actions_.push_back(coordinator_action::ReplyCommit{
-          event.call, CheckRequest(options_.run_id, serving_epoch_)});
-      return;
-    }
-    mark.set_slot(key.slot());
-    mark.set_grant(key.grant());
-    mark.set_sequence(key.step());
+    if (CountVoid(event.request)) return refuse(CheckRequest(options_.run_id, serving_epoch_));
+    positions_.SetDone(key.slot(), key.position());
     AnswerCommit(event.call, ps::PushReply::VOID, ps::COMMITTED);
     CountVoidStep();
     return;

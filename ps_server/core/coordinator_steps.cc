@@ -155,10 +155,8 @@ void Coordinator::DecideAsync() {
   contribution.set_grant(request.key().grant());
   contribution.set_sequence(request.key().step());
   contribution.set_samples(request.info().samples());
-  ps::PushMark& mark = push_marks_[request.key().slot()];
-  mark.set_slot(request.key().slot());
-  mark.set_grant(request.key().grant());
-  mark.set_sequence(request.key().step());
+  positions_.SetDone(request.key().slot(), request.key().position());
+  decided_.set_marks(positions_.Serialize(slots_.num_slots()));
   if (options_.measure_norms) {
     phase_ = Phase::kMeasuring;
     calls_.Start(shard_call::MeasureNorm{decided_}, options_.tasks, now_, &actions_);

@@ -19,12 +19,16 @@ struct ProtocolRules {
   bool hold_apply_for_capture = true;    // a version being captured is not overwritten
 
   // Coordinator.
-  bool check_grant_at_commit = true;  // an older grant does not commit
-  bool count_slots = true;            // a step is decided by slots heard, not by requests
-  bool check_push_marks = true;       // an asynchronous push is decided once
-  bool await_all_shards = true;       // the next step waits until every shard has applied this one
-  bool check_boot_id = true;          // a restarted shard causes a new epoch
-  bool check_eviction = true;         // an evicted clone is refused whatever it asks for
+  bool check_grant_at_commit = true;   // an older grant does not commit
+  bool count_slots = true;             // a step is decided by slots heard, not by requests
+  bool check_push_marks = true;        // a batch of a slot is decided once (async)
+  bool restore_push_marks = true;      // the batches decided come back with a restored version
+  bool refuse_later_positions = true;  // a batch of a slot is not left out (async)
+  bool compare_epochs = true;          // versions are compared with the epoch they were made in
+  bool await_all_shards = true;        // the next step waits until every shard has applied this one
+  bool check_boot_id = true;           // a restarted shard causes a new epoch
+  bool check_eviction = true;          // an evicted clone is refused whatever it asks for
+  bool check_session = true;           // while a clone is alive, no other process takes its place
 };
 
 }  // namespace pushpull

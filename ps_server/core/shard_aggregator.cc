@@ -54,7 +54,11 @@ ps::ShardStateReply ShardAggregator::State() const {
   if (!held_versions_.empty()) state.set_run_id(options_.run_id);
   state.set_boot_id(options_.boot_id);
   state.set_epoch(restored_ ? epoch_ : 0);
-  for (const uint64_t version : held_versions_) state.add_versions(version);
+  for (const VersionId& id : held_versions_) {
+    ps::HeldVersion& held = *state.add_held();
+    held.set_version(id.version);
+    held.set_epoch(id.epoch);
+  }
   state.set_shard(options_.shard);
   state.set_job_run_id(options_.run_id);
   state.set_protocol_version(kProtocolVersion);
@@ -109,9 +113,8 @@ bool ShardAggregator::AlreadyApplied(const ps::PushKey& key) const {
     return key.step() <= (applying ? apply_.step() : version_);
   }
   if (!rules_.check_push_marks) return false;
-  const auto mark = marks_.find(key.slot());
-  return mark != marks_.end() && mark->second.grant() == key.grant() &&
-         key.step() <= mark->second.sequence();
+  const auto next = next_positions_.find(key.slot());
+  return next != next_positions_.end() && key.position() < next->second;
 }
 
 absl::Status ShardAggregator::PushChunk(const ps::PushChunk& header, const Payload& payload,

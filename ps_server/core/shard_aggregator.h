@@ -34,7 +34,8 @@ struct ShardOptions {
   uint32_t shard = 0;
   uint32_t tasks = 1;
   std::vector<int64_t> chunk_elements;  // of this shard: ChunkElements(sharding, shard)
-  std::vector<uint64_t> held_versions;  // what the mapped state of this run holds at the start
+  // What the mapped state of this run holds at the start, newest last.
+  std::vector<VersionId> held_versions;
 };
 
 // Sizes of the shard's chunks, for ShardOptions.
@@ -120,7 +121,12 @@ class ShardAggregator {
   void ApplyAhead(const ps::PushKey& key, uint32_t chunk);
   // What is staged of the contributions named. INTERNAL: some of it is not there.
   absl::StatusOr<std::vector<StagedContribution>> Collect(const ps::ApplyRequest& request) const;
-  std::map<uint32_t, ps::PushMark> MarksAfter(const ps::ApplyRequest& request) const;
+  void SetMarks(const std::string& marks);
+  // The restore that waits can be carried out: OK, or why it cannot.
+  absl::Status CheckRestorable() const;
+  // The answer to the restore that is over.
+  void AnswerRestore(const absl::Status& status);
+  bool Holds(uint64_t version) const;
 
   const ShardOptions options_;
   const ProtocolRules rules_;
@@ -129,11 +135,14 @@ class ShardAggregator {
   uint64_t epoch_ = 0;     // of the newest Restore
   bool restored_ = false;  // that Restore is done
   uint64_t version_ = 0;
-  std::vector<uint64_t> held_versions_;  // whole versions in the store, newest last
+  std::vector<VersionId> held_versions_;  // whole versions in the store, newest last
   Staging staging_;
-  std::map<uint32_t, ps::PushMark> marks_;  // by slot, as of version_
-  std::string previous_marks_;              // serialised, as of version_ - 1
-  absl::Status closed_;                     // not OK: workers are turned away with it
+  // Async: ps.PushMarks, serialised; what they say of each slot is next_positions_.
+  std::string restored_marks_;  // as of the version restored
+  std::string marks_;           // as of version_
+  std::string previous_marks_;  // as of version_ - 1
+  std::map<uint32_t, uint64_t> next_positions_;
+  absl::Status closed_;  // not OK: workers are turned away with it
 
   struct WaitingPull {
     CallId call = 0;
@@ -150,6 +159,7 @@ class ShardAggregator {
   std::vector<CallId> apply_callers_;
   bool apply_waits_ = false;
   ps::RestoreRequest restore_;  // newest; under way or waiting for the store
+  VersionId restoring_;         // what the store is restoring
   std::vector<CallId> restore_callers_;
   bool restore_waits_ = false;
 

@@ -8,15 +8,6 @@
 #include "ps_server/core/shard_aggregator.h"
 
 namespace pushpull {
-namespace {
-
-std::string SerializeMarks(const std::map<uint32_t, ps::PushMark>& marks) {
-  ps::PushMarks all;
-  for (const auto& [slot, mark] : marks) *all.add_marks() = mark;
-  return all.SerializeAsString();
-}
-
-}  // namespace
 
 void ShardAggregator::On(const shard_event::Restore& event) {
   const ps::RestoreRequest& request = event.request;
@@ -36,14 +27,9 @@ void ShardAggregator::On(const shard_event::Restore& event) {
     actions_.push_back(shard_action::ReplyRestore{event.call, status});
     return;
   }
-  if (request.epoch() == epoch_ && restored_) {
-    ps::RestoreReply reply;
-    reply.set_version(restore_.step());
-    actions_.push_back(shard_action::ReplyRestore{event.call, reply});
-    return;
-  }
   if (request.epoch() > epoch_) BeginEpoch(request.epoch());
   restore_callers_.push_back(event.call);
+  if (restored_) return AnswerRestore(absl::OkStatus());
   if (restore_waits_ || store_task_ == StoreTask::kRestoring) {
     restore_waits_ |= request.epoch() != restore_.epoch();
     restore_ = request;
@@ -76,14 +62,64 @@ void ShardAggregator::BeginEpoch(uint64_t epoch) {
   ahead_.clear();
 }
 
+bool ShardAggregator::Holds(uint64_t version) const {
+  return std::any_of(held_versions_.begin(), held_versions_.end(),
+                     [version](const VersionId& id) { return id.version == version; });
+}
+
+absl::Status ShardAggregator::CheckRestorable() const {
+  if (restore_.source() != ps::RestoreRequest::MAPPED || !rules_.compare_epochs) {
+    return absl::OkStatus();
+  }
+  const VersionId wanted{restore_.version_epoch(), restore_.step()};
+  if (std::count(held_versions_.begin(), held_versions_.end(), wanted) > 0) return absl::OkStatus();
+  std::string held;
+  for (const VersionId& id : held_versions_) {
+    absl::StrAppendFormat(&held, "%s%d of epoch %d", held.empty() ? "" : ", ", id.version,
+                          id.epoch);
+  }
+  return absl::FailedPreconditionError(
+      absl::StrFormat("version %d of epoch %d is not held; held: %s", wanted.version, wanted.epoch,
+                      held.empty() ? "none" : held));
+}
+
+void ShardAggregator::AnswerRestore(const absl::Status& status) {
+  for (const CallId call : std::exchange(restore_callers_, {})) {
+    if (!status.ok()) {
+      actions_.push_back(shard_action::ReplyRestore{call, status});
+      continue;
+    }
+    ps::RestoreReply reply;
+    reply.set_version(restore_.step());
+    reply.set_marks(restored_marks_);
+    actions_.push_back(shard_action::ReplyRestore{call, reply});
+  }
+}
+
+void ShardAggregator::SetMarks(const std::string& marks) {
+  marks_ = marks;
+  next_positions_.clear();
+  ps::PushMarks parsed;
+  // Those of an older release tell no positions: the coordinator knows better.
+  if (!parsed.ParseFromString(marks)) return;
+  for (const ps::PushMark& mark : parsed.marks()) {
+    next_positions_[mark.slot()] = mark.next_position();
+  }
+}
+
 void ShardAggregator::StartWaitingWork() {
   if (store_task_ != StoreTask::kNone) return;
   if (restore_waits_) {
     if (IsCapturing()) return;
     restore_waits_ = false;
+    if (const absl::Status status = CheckRestorable(); !status.ok()) return AnswerRestore(status);
     store_task_ = StoreTask::kRestoring;
-    actions_.push_back(
-        shard_action::StoreRestore{restore_.source(), restore_.step(), restore_.epoch()});
+    // Filling a version takes the buffer of the older one.
+    if (restore_.source() != ps::RestoreRequest::MAPPED && held_versions_.size() > 1) {
+      held_versions_.erase(held_versions_.begin());
+    }
+    restoring_ = {restore_.version_epoch(), restore_.step()};
+    actions_.push_back(shard_action::StoreRestore{restore_.source(), restoring_});
   } else if (apply_waits_) {
     if (HeldForCapture(apply_.step())) return;
     StartApply();
@@ -107,33 +143,22 @@ void ShardAggregator::ApplyAhead(const ps::PushKey& key, uint32_t chunk) {
     order.contributions.push_back({slot, samples, *std::move(payload)});
   }
   if (order.contributions.empty()) return;
-  held_versions_ = {version_};
+  held_versions_ = {held_versions_.back()};
   ahead_.push_back(std::move(order));
 }
 
 void ShardAggregator::On(const shard_event::StoreRestored& event) {
   store_task_ = StoreTask::kNone;
+  if (event.marks.ok()) held_versions_ = {restoring_};
   if (!restore_waits_) {
-    for (const CallId call : std::exchange(restore_callers_, {})) {
-      if (event.marks.ok()) {
-        ps::RestoreReply reply;
-        reply.set_version(restore_.step());
-        actions_.push_back(shard_action::ReplyRestore{call, reply});
-      } else {
-        actions_.push_back(shard_action::ReplyRestore{call, event.marks.status()});
-      }
-    }
     if (event.marks.ok()) {
       restored_ = true;
       version_ =
           rules_.reset_version_on_restore ? restore_.step() : std::max(version_, restore_.step());
-      held_versions_ = {restore_.step()};
-      ps::PushMarks marks;
-      marks_.clear();
-      if (marks.ParseFromString(*event.marks)) {
-        for (const ps::PushMark& mark : marks.marks()) marks_[mark.slot()] = mark;
-      }
+      restored_marks_ = *event.marks;
+      SetMarks(restored_marks_);
     }
+    AnswerRestore(event.marks.status());
   }
   StartWaitingWork();
 }
@@ -245,14 +270,14 @@ void ShardAggregator::StartApply() {
     return;
   }
   store_task_ = StoreTask::kApplying;
-  held_versions_ = {version_};
+  held_versions_ = {held_versions_.back()};
   shard_action::StoreApply apply;
   apply.step = apply_.step();
   apply.epoch = epoch_;
   apply.contributions = std::move(*contributions);
   apply.variable_squared_norms.assign(apply_.variable_squared_norms().begin(),
                                       apply_.variable_squared_norms().end());
-  if (!options_.sync) apply.marks = SerializeMarks(MarksAfter(apply_));
+  apply.marks = apply_.marks();
   actions_.push_back(std::move(apply));
   // The action holds what it needs; what else is staged for this step comes too late.
   if (!rules_.clear_staging || !rules_.apply_once) return;
@@ -265,25 +290,13 @@ void ShardAggregator::StartApply() {
   }
 }
 
-std::map<uint32_t, ps::PushMark> ShardAggregator::MarksAfter(
-    const ps::ApplyRequest& request) const {
-  std::map<uint32_t, ps::PushMark> marks = marks_;
-  for (const ps::Contribution& contribution : request.contributions()) {
-    ps::PushMark& mark = marks[contribution.slot()];
-    mark.set_slot(contribution.slot());
-    mark.set_grant(contribution.grant());
-    mark.set_sequence(contribution.sequence());
-  }
-  return marks;
-}
-
 void ShardAggregator::On(const shard_event::StoreApplied& event) {
   store_task_ = StoreTask::kNone;
   if (event.status.ok()) {
-    previous_marks_ = options_.sync ? "" : SerializeMarks(marks_);
-    if (!options_.sync) marks_ = MarksAfter(apply_);
+    previous_marks_ = marks_;
+    SetMarks(apply_.marks());
     version_ = apply_.step();
-    held_versions_ = {version_ - 1, version_};
+    held_versions_.push_back({apply_.epoch(), version_});
     expected_.NoteApplied(apply_);
   }
   // A restore that came meanwhile has answered the callers already.
@@ -317,8 +330,7 @@ void ShardAggregator::On(const shard_event::Snapshot& event) {
     status = absl::UnavailableError(absl::StrFormat("shard %d still writes its snapshot of step %d",
                                                     options_.shard, capture_->request.step()));
   }
-  if (status.ok() && std::find(held_versions_.begin(), held_versions_.end(), request.step()) ==
-                         held_versions_.end()) {
+  if (status.ok() && !Holds(request.step())) {
     status = ProtocolError(ps::ErrorDetail::VERSION_GONE, epoch_, version_,
                            absl::StrFormat("shard %d is at version %d; step %d was to be saved",
                                            options_.shard, version_, request.step()));
@@ -328,9 +340,8 @@ void ShardAggregator::On(const shard_event::Snapshot& event) {
     return;
   }
   capture_ = Capture{request, false, std::nullopt, {event.call}};
-  std::string marks;
-  if (!options_.sync) marks = request.step() == version_ ? SerializeMarks(marks_) : previous_marks_;
-  actions_.push_back(shard_action::StoreSnapshot{request.step(), std::move(marks)});
+  actions_.push_back(shard_action::StoreSnapshot{
+      request.step(), request.step() == version_ ? marks_ : previous_marks_});
 }
 
 void ShardAggregator::On(const shard_event::StoreCaptured&) {

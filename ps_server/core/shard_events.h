@@ -15,6 +15,7 @@
 
 #include "common/payload.h"
 #include "protos/parameter_server.pb.h"
+#include "ps_server/core/version_id.h"
 
 namespace pushpull {
 
@@ -146,11 +147,12 @@ struct CommitPush {
 // Orders to the store. At most one of StoreRestore, StoreMeasure and StoreApply is under way at a
 // time, and at most one StoreSnapshot beside them.
 
-// Afterwards the store holds that version and none that is newer or of another history.
+// Afterwards the store holds that version, under this id, and none that is newer or of another
+// history. FAILED_PRECONDITION: memory (MAPPED) or the train_dir (CHECKPOINT) has that number from
+// another epoch only.
 struct StoreRestore {
   ps::RestoreRequest::Source source = ps::RestoreRequest::MAPPED;
-  uint64_t step = 0;
-  uint64_t epoch = 0;
+  VersionId id;
 };
 // Squared norms of the averaged gradient, read from version step - 1 and the contributions.
 struct StoreMeasure {

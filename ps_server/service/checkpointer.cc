@@ -64,7 +64,7 @@ Checkpointer::Checkpointer(const JobSpec* job, FileSystem* files, std::string tr
       run_id_(std::move(run_id)),
       from_step_(from_step) {}
 
-absl::StatusOr<std::optional<uint64_t>> Checkpointer::FindCheckpoint() {
+absl::StatusOr<std::optional<VersionId>> Checkpointer::FindCheckpoint() {
   const absl::StatusOr<std::unique_ptr<Checkpoint>> checkpoint = OpenCheckpoint(
       *files_, train_dir_, from_step_.has_value() ? *from_step_ : -1, {run_id_, &job_->layout});
   if (absl::IsNotFound(checkpoint.status()) && !from_step_.has_value()) return std::nullopt;
@@ -72,8 +72,9 @@ absl::StatusOr<std::optional<uint64_t>> Checkpointer::FindCheckpoint() {
   PP_RETURN_IF_ERROR(CheckFits(**checkpoint));
   const CheckpointManifest& manifest = (*checkpoint)->manifest();
   run_started_unix_ = manifest.run_started_unix;
-  LOG(INFO) << "checkpoint " << (*checkpoint)->path() << " verifies, step " << manifest.step;
-  return manifest.step;
+  LOG(INFO) << "checkpoint " << (*checkpoint)->path() << " verifies, step " << manifest.step
+            << ", published in epoch " << manifest.epoch;
+  return VersionId{manifest.epoch, manifest.step};
 }
 
 absl::Status Checkpointer::Verify(uint64_t step) {

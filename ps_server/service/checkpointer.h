@@ -24,9 +24,9 @@ class Checkpointer {
   Checkpointer(const JobSpec* job, FileSystem* files, std::string train_dir, std::string run_id,
                std::optional<uint64_t> from_step);
 
-  // Step of the newest checkpoint that verifies; nothing when there never was one; an error when
-  // there are some and none can be used.
-  absl::StatusOr<std::optional<uint64_t>> FindCheckpoint();
+  // The newest checkpoint that verifies: its step, and the epoch in which it was published. Nothing
+  // when there never was one; an error when there are some and none can be used.
+  absl::StatusOr<std::optional<VersionId>> FindCheckpoint();
   // Reads the checkpoint of that step back. OK: it is whole and of this run.
   absl::Status Verify(uint64_t step);
   // Writes the manifest over the shards' files, publishes, then applies retention (whose failure is

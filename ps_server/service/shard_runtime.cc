@@ -248,7 +248,7 @@ void ShardRuntime::Carry(ShardAction action, Answers* answers) {
       [&](act::StoreRestore& a) {
         store_thread_->Run([this, a] {
           Post(shard_event::StoreRestored{
-              Traced("restore", a.step, [&] { return store_->Restore(a); })});
+              Traced("restore", a.id.version, [&] { return store_->Restore(a); })});
         });
       },
       [&](act::StoreMeasure& a) {

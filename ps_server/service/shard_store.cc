@@ -47,9 +47,11 @@ ShardStore::ShardStore(const JobSpec* job, int shard, std::string train_dir,
       on_restored_(std::move(on_restored)),
       pass_(&job->layout, job->sharding, shard, job->optimizer, pool) {}
 
-std::vector<uint64_t> ShardStore::HeldVersions() const {
-  std::vector<uint64_t> versions;
-  for (const HeldVersion& held : variables_->held()) versions.push_back(held.version);
+std::vector<VersionId> ShardStore::HeldVersions() const {
+  std::vector<VersionId> versions;
+  for (const HeldVersion& held : variables_->held()) {
+    versions.push_back({held.epoch, held.version});
+  }
   return versions;
 }
 
@@ -62,15 +64,20 @@ absl::StatusOr<std::string> ShardStore::Restore(const shard_action::StoreRestore
 absl::StatusOr<std::string> ShardStore::RestoreVersion(const shard_action::StoreRestore& order) {
   DropVersion();
   if (order.source == ps::RestoreRequest::MAPPED) {
-    PP_RETURN_IF_ERROR(variables_->UseVersion(order.step));
-    PP_ASSIGN_OR_RETURN(const PinnedVersion pinned, variables_->Pin(order.step));
-    return pinned.metadata;
+    for (const HeldVersion& held : variables_->held()) {
+      if (VersionId{held.epoch, held.version} != order.id) continue;
+      PP_RETURN_IF_ERROR(variables_->UseVersion(held.version));
+      return held.metadata;
+    }
+    return absl::FailedPreconditionError(absl::StrCat("shard ", shard_, " does not hold version ",
+                                                      order.id.version, " of epoch ",
+                                                      order.id.epoch, " in memory"));
   }
   PP_RETURN_IF_ERROR(MakeWritable());
-  PP_ASSIGN_OR_RETURN(const StateVectors to, variables_->BeginFill(order.step));
+  PP_ASSIGN_OR_RETURN(const StateVectors to, variables_->BeginFill(order.id.version));
   std::string marks;
   if (order.source == ps::RestoreRequest::CHECKPOINT) {
-    const absl::Status filled = FillFromCheckpoint(order.step, to, &marks);
+    const absl::Status filled = FillFromCheckpoint(order.id, to, &marks);
     if (!filled.ok()) {
       variables_->Abandon();
       return filled;
@@ -78,14 +85,19 @@ absl::StatusOr<std::string> ShardStore::RestoreVersion(const shard_action::Store
   } else {
     FillInitial(to);
   }
-  PP_RETURN_IF_ERROR(variables_->Commit(order.epoch, marks));
+  PP_RETURN_IF_ERROR(variables_->Commit(order.id.epoch, marks));
   return marks;
 }
 
-absl::Status ShardStore::FillFromCheckpoint(uint64_t step, const StateVectors& to,
+absl::Status ShardStore::FillFromCheckpoint(const VersionId& id, const StateVectors& to,
                                             std::string* marks) {
   PP_ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint,
-                      Checkpoint::Open(*files_, train_dir_, step));
+                      Checkpoint::Open(*files_, train_dir_, id.version));
+  if (checkpoint->manifest().epoch != id.epoch) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(checkpoint->path(), " was published in epoch ", checkpoint->manifest().epoch,
+                     ", expected ", id.epoch, ": another server has replaced it"));
+  }
   const ElementRange range = job_->sharding.shard(shard_);
   PP_RETURN_IF_ERROR(checkpoint->ReadWeights(job_->layout, range, to.weights));
   for (int slot = 0; slot < job_->optimizer.num_slots(); ++slot) {

@@ -32,7 +32,8 @@ class ShardStore {
              std::unique_ptr<VariableStore> variables, FileSystem* files, ThreadPool* pool,
              std::function<absl::Status()> on_restored);
 
-  // The marks stored with the version.
+  // Returns the marks stored with the version. FAILED_PRECONDITION: that number is held, or a
+  // checkpoint of it is there, from another epoch only.
   absl::StatusOr<std::string> Restore(const shard_action::StoreRestore& order);
   absl::StatusOr<std::vector<double>> Measure(const shard_action::StoreMeasure& order);
   absl::Status Apply(const shard_action::StoreApply& order);
@@ -48,8 +49,8 @@ class ShardStore {
   absl::StatusOr<ps::SnapshotReply> WriteSnapshot(PinnedVersion pinned, uint64_t epoch,
                                                   const std::string& marks);
 
-  // Versions the store held when it was opened.
-  std::vector<uint64_t> HeldVersions() const;
+  // Whole versions in memory, oldest first.
+  std::vector<VersionId> HeldVersions() const;
 
  private:
   absl::StatusOr<std::string> RestoreVersion(const shard_action::StoreRestore& order);
@@ -59,7 +60,8 @@ class ShardStore {
   void DropVersion();
   // The next write finds its buffer free; blocks for a moment while pulls read there.
   absl::Status MakeWritable();
-  absl::Status FillFromCheckpoint(uint64_t step, const StateVectors& to, std::string* marks);
+  // FAILED_PRECONDITION: the checkpoint of that step was published in another epoch.
+  absl::Status FillFromCheckpoint(const VersionId& id, const StateVectors& to, std::string* marks);
   void FillInitial(const StateVectors& to);
 
   const JobSpec* const job_;

@@ -148,13 +148,10 @@ absl::Status CloneTrainer::Register() {
 void CloneTrainer::TakeAsyncSlots() {
   std::vector<AsyncSlot> slots;
   for (const ps::SlotGrant& grant : session_->grants()) {
-    AsyncSlot slot;
-    slot.grant = grant;
-    slot.position = session_->version() / std::max<uint32_t>(1, session_->num_slots());
+    AsyncSlot slot{.grant = grant, .position = grant.position()};
+    // Under a grant that it has already the clone is ahead of what the server said when it gave it.
     for (const AsyncSlot& old : async_slots_) {
-      if (old.grant.slot() != grant.slot()) continue;
-      slot.position = old.position;
-      if (SameGrant(old.grant, grant)) slot.sequence = old.sequence;
+      if (SameGrant(old.grant, grant)) slot = old;
     }
     slots.push_back(slot);
   }
@@ -266,8 +263,10 @@ absl::Status CloneTrainer::RunAsyncStep() {
                                  .poll = kPollTimeout,
                                  .next = Upcoming{slot.position, slot.grant.slot()}}));
     if (AllApplied()) return absl::OkStatus();
-    // A number is used once, whatever becomes of the push: the shards hold bytes under it.
-    const ps::PushKey key = session_->MakeKey(++slot.sequence, slot.grant, held_version_);
+    // A number is used once, whatever becomes of the push: the shards hold bytes under it. The
+    // position stays until the push has counted.
+    ps::PushKey key = session_->MakeKey(++slot.sequence, slot.grant, held_version_);
+    key.set_position(slot.position);
     PP_RETURN_IF_ERROR(Contribute(slot.grant, key, slot.position, [] {}));
     ++slot.position;
   }

@@ -137,12 +137,11 @@ class CloneTrainer {
   uint64_t held_version_ = 0;
   bool holds_weights_ = false;
   std::vector<ps::SlotGrant> contributed_;  // sync: to the step after held_version_
-  // Async, per owned slot: pushes so far under the grant (refused and void ones too), and batches
-  // taken from the slot's data.
+  // Async, per owned slot.
   struct AsyncSlot {
     ps::SlotGrant grant;
-    uint64_t sequence = 0;
-    uint64_t position = 0;  // goes on when the clone registers again
+    uint64_t sequence = 0;  // pushes so far under the grant, refused and void ones too
+    uint64_t position = 0;  // of the next batch
   };
   std::vector<AsyncSlot> async_slots_;
 

@@ -195,7 +195,6 @@ absl::Status PsSession::Register(const VariableLayout& layout) {
   absl::MutexLock lock(&mutex_);
   epoch_ = reply.epoch();
   version_ = reply.version();
-  num_slots_ = reply.num_slots();
   grants_.assign(reply.grants().begin(), reply.grants().end());
   lease_ = absl::Milliseconds(reply.lease_milliseconds());
   training_done_ = reply.training_done();
@@ -364,11 +363,6 @@ uint64_t PsSession::epoch() const {
 uint64_t PsSession::version() const {
   absl::MutexLock lock(&mutex_);
   return version_;
-}
-
-uint32_t PsSession::num_slots() const {
-  absl::MutexLock lock(&mutex_);
-  return num_slots_;
 }
 
 absl::Duration PsSession::lease() const {

@@ -95,7 +95,6 @@ class PsSession {
   std::vector<ps::SlotGrant> grants() const;
   uint64_t epoch() const;
   uint64_t version() const;  // as last heard
-  uint32_t num_slots() const;
   absl::Duration lease() const;
   bool training_done() const;
   // STOPPED, naming the failure, or EVICTED, once a heartbeat has said so; else OK.
@@ -130,7 +129,6 @@ class PsSession {
   mutable absl::Mutex mutex_;
   uint64_t epoch_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t version_ ABSL_GUARDED_BY(mutex_) = 0;
-  uint32_t num_slots_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<ps::SlotGrant> grants_ ABSL_GUARDED_BY(mutex_);
   absl::Duration lease_ ABSL_GUARDED_BY(mutex_) = absl::Seconds(10);
   bool training_done_ ABSL_GUARDED_BY(mutex_) = false;

@@ -13,10 +13,39 @@ class CoordinatorAsyncTest : public CoordinatorTest {
  protected:
   CoordinatorAsyncTest() { options_.sync = false; }
 
-  ps::CommitRequest Push(uint32_t slot, uint64_t sequence, uint64_t base_version) {
-    ps::CommitRequest request = CommitRequest(sequence, slot);
+  // The batch of that position under that number, computed at that version.
+  ps::CommitRequest Push(uint32_t slot, uint64_t number, uint64_t base_version, uint64_t position) {
+    ps::CommitRequest request = CommitRequest(number, slot);
     request.mutable_key()->set_base_version(base_version);
+    request.mutable_key()->set_position(position);
     return request;
+  }
+  // Of a clone whose pushes have all counted.
+  ps::CommitRequest Push(uint32_t slot, uint64_t number, uint64_t base_version) {
+    return Push(slot, number, base_version, number - 1);
+  }
+  ps::PushReply::Outcome OutcomeOf(const ps::CommitRequest& request) {
+    return Commit(request).at(0).reply->outcome();
+  }
+  // What is stored with the version that is being applied, or was last: by slot, the next position.
+  std::vector<uint64_t> Marks() {
+    ps::PushMarks marks;
+    std::vector<uint64_t> positions;
+    for (const auto& call : Take<coordinator_action::CallShard>()) {
+      const auto* apply = std::get_if<shard_call::Apply>(&call.call);
+      if (apply != nullptr) restored_marks_ = apply->request.marks();
+    }
+    EXPECT_TRUE(marks.ParseFromString(restored_marks_) && marks.has_positions());
+    for (const ps::PushMark& mark : marks.marks()) positions.push_back(mark.next_position());
+    return positions;
+  }
+  // All shards restart and come back with this version and the marks of the last apply.
+  void Restart(std::vector<VersionId> held) {
+    Marks();
+    held_ = std::move(held);
+    stored_epoch_ = coordinator_->epoch();
+    silent_ = false;
+    Start();
   }
   // Answers the apply that is under way.
   void AnswerApply() {
@@ -36,12 +65,124 @@ TEST_F(CoordinatorAsyncTest, AppliesEachPushAsAStep) {
   EXPECT_EQ(Take<coordinator_action::StepApplied>().at(1).staleness, 1u);
 }
 
-TEST_F(CoordinatorAsyncTest, AppliesEachPushOnce) {
+TEST_F(CoordinatorAsyncTest, AppliesEachPositionOnce) {
   StartWithClones();
-  EXPECT_TRUE(Commit(Push(1, 3, 0)).at(0).reply.ok());  // numbers may be left out
-  EXPECT_EQ(Commit(Push(1, 3, 0)).at(0).reply->outcome(), ps::PushReply::ALREADY_APPLIED);
-  EXPECT_EQ(Commit(Push(1, 2, 0)).at(0).reply->outcome(), ps::PushReply::ALREADY_APPLIED);
+  EXPECT_EQ(OutcomeOf(Push(1, 3, 0, 0)), ps::PushReply::ACCEPTED);  // numbers may be left out
+  EXPECT_EQ(OutcomeOf(Push(1, 3, 0, 0)), ps::PushReply::ALREADY_APPLIED);
+  EXPECT_EQ(OutcomeOf(Push(1, 4, 0, 0)), ps::PushReply::ALREADY_APPLIED);
   EXPECT_EQ(coordinator_->version(), 1u);
+  EXPECT_EQ(OutcomeOf(Push(1, 5, 0, 1)), ps::PushReply::ACCEPTED);
+  EXPECT_EQ(Marks(), (std::vector<uint64_t>{0, 2, 0}));
+}
+
+TEST_F(CoordinatorAsyncTest, LeavesNoPositionOut) {
+  StartWithClones();
+  EXPECT_EQ(OutcomeOf(Push(1, 1, 0, 0)), ps::PushReply::ACCEPTED);
+  const absl::Status refused = Commit(Push(1, 2, 0, 2)).at(0).reply.status();
+  EXPECT_EQ(KindOf(refused), ps::ErrorDetail::FENCED) << "so that the clone registers again";
+  EXPECT_EQ(Register(1)->grants(0).position(), 1u);
+  EXPECT_EQ(OutcomeOf(Push(1, 1, 0, 1)), ps::PushReply::ACCEPTED);
+  EXPECT_EQ(coordinator_->version(), 2u);
+}
+
+TEST_F(CoordinatorAsyncTest, APushWhoseReplyWasLostIsKnownAfterARestart) {
+  StartWithClones();
+  EXPECT_EQ(OutcomeOf(Push(1, 1, 0, 0)), ps::PushReply::ACCEPTED);
+  EXPECT_EQ(OutcomeOf(Push(1, 2, 1, 1)), ps::PushReply::ACCEPTED);
+  // Nobody hears of the last answer, as the server is killed.
+  Restart({{7, 2}});
+  EXPECT_EQ(coordinator_->version(), 2u);
+  EXPECT_EQ(Register(1)->grants(0).position(), 2u);
+  EXPECT_EQ(Register(0)->grants(0).position(), 0u);
+  // A clone that goes on with what it remembers is not believed.
+  EXPECT_EQ(OutcomeOf(Push(1, 1, 2, 1)), ps::PushReply::ALREADY_APPLIED);
+  EXPECT_EQ(coordinator_->version(), 2u);
+  EXPECT_EQ(OutcomeOf(Push(1, 2, 2, 2)), ps::PushReply::ACCEPTED);
+}
+
+TEST_F(CoordinatorAsyncTest, PositionsGoBackWithTheVersion) {
+  StartWithClones();
+  EXPECT_EQ(OutcomeOf(Push(1, 1, 0, 0)), ps::PushReply::ACCEPTED);
+  Marks();
+  const std::string marks_of_1 = restored_marks_;
+  EXPECT_EQ(OutcomeOf(Push(1, 2, 1, 1)), ps::PushReply::ACCEPTED);
+  EXPECT_EQ(OutcomeOf(Push(0, 1, 1, 0)), ps::PushReply::ACCEPTED);
+  Marks();
+  restored_marks_ = marks_of_1;
+  held_ = {{7, 1}};
+  stored_epoch_ = coordinator_->epoch();
+  Start();
+  EXPECT_EQ(Register(1)->grants(0).position(), 1u);
+  EXPECT_EQ(Register(0)->grants(0).position(), 0u);
+  EXPECT_EQ(KindOf(Commit(Push(1, 1, 1, 2)).at(0).reply.status()), ps::ErrorDetail::FENCED);
+  EXPECT_EQ(OutcomeOf(Push(1, 2, 1, 1)), ps::PushReply::ACCEPTED);
+}
+
+TEST_F(CoordinatorAsyncTest, AnEvictedClonesSlotGoesOnWhereItWas) {
+  StartWithClones();
+  EXPECT_EQ(OutcomeOf(Push(1, 1, 0, 0)), ps::PushReply::ACCEPTED);
+  silent_ = true;
+  EXPECT_TRUE(Commit(Push(1, 2, 1, 1)).empty());
+  EXPECT_TRUE(Evict(1).ok());
+  AnswerApply();  // what was on its way into the variables is in them
+  EXPECT_EQ(coordinator_->version(), 2u);
+  const auto reply = Heartbeat(0);
+  ASSERT_TRUE(reply.ok());
+  ASSERT_EQ(reply->grants_size(), 2);
+  EXPECT_EQ(reply->grants(1).slot(), 1u);
+  EXPECT_EQ(reply->grants(1).position(), 2u);
+}
+
+TEST_F(CoordinatorAsyncTest, AVoidPositionIsNotAskedForAgain) {
+  options_.non_finite_policy = NonFinitePolicy::kSkip;
+  StartWithClones();
+  ps::CommitRequest request = Push(1, 1, 0, 0);
+  request.mutable_info()->set_samples(0);
+  EXPECT_EQ(OutcomeOf(request), ps::PushReply::VOID);
+  EXPECT_EQ(OutcomeOf(Push(2, 1, 0, 0)), ps::PushReply::ACCEPTED);
+  EXPECT_EQ(Marks(), (std::vector<uint64_t>{0, 1, 1})) << "another slot's push carries the mark";
+  Restart({{7, 1}});
+  EXPECT_EQ(Register(1)->grants(0).position(), 1u);
+}
+
+TEST_F(CoordinatorAsyncTest, AnOlderReleasesVersionIsSharedOutEqually) {
+  ps::PushMarks old;  // of slot 0, without a position
+  old.add_marks();
+  restored_marks_ = old.SerializeAsString();
+  held_ = {{6, 100}};
+  StartWithClones();
+  for (uint32_t slot = 0; slot < 3; ++slot) EXPECT_EQ(grants_[slot].position(), 33u);
+  EXPECT_EQ(OutcomeOf(Push(1, 1, 100, 33)), ps::PushReply::ACCEPTED);
+  EXPECT_EQ(Marks(), (std::vector<uint64_t>{33, 34, 33}));
+}
+
+TEST_F(CoordinatorAsyncTest, ShardsThatDisagreeAboutThePositionsAreNotGoneOnFrom) {
+  options_.tasks = 2;
+  held_ = {{6, 4}};
+  checkpoint_ = VersionId{6, 3};
+  SlotPositions positions;
+  restored_marks_ = positions.Serialize(3);
+  positions.SetDone(2, 0);
+  mapped_marks_of_1_ = positions.Serialize(3);
+  StartWithClones();
+  const auto serving = Take<coordinator_action::Serving>();
+  ASSERT_EQ(serving.size(), 1u);
+  EXPECT_EQ(serving[0].source, ps::RestoreRequest::CHECKPOINT);
+  EXPECT_EQ(serving[0].version, 3u);
+}
+
+TEST_F(CoordinatorAsyncTest, ALaterPushOfASlotTakesTheOneBeforeFromTheQueue) {
+  StartWithClones();
+  silent_ = true;
+  EXPECT_TRUE(Commit(Push(0, 1, 0, 0)).empty());
+  EXPECT_TRUE(Commit(Push(1, 1, 0, 0)).empty());  // waits for its turn
+  const auto replies = Commit(Push(1, 2, 0, 0));
+  ASSERT_EQ(replies.size(), 1u) << "the shards have dropped the bytes of the first";
+  EXPECT_EQ(KindOf(replies[0].reply.status()), ps::ErrorDetail::FENCED);
+  AnswerApply();
+  AnswerApply();
+  EXPECT_EQ(coordinator_->version(), 2u);
+  EXPECT_EQ(Take<coordinator_action::ReplyCommit>().size(), 2u);
 }
 
 TEST_F(CoordinatorAsyncTest, ARepeatedCommitIsAnsweredWithTheFirst) {
@@ -60,15 +201,16 @@ TEST_F(CoordinatorAsyncTest, ARepeatedCommitIsAnsweredWithTheFirst) {
 TEST_F(CoordinatorAsyncTest, RefusesWhatIsTooStale) {
   options_.max_staleness = 1;
   StartWithClones();
-  for (uint64_t sequence = 1; sequence <= 2; ++sequence) {
-    EXPECT_TRUE(Commit(Push(0, sequence, sequence - 1)).at(0).reply.ok());
+  for (uint64_t number = 1; number <= 2; ++number) {
+    EXPECT_TRUE(Commit(Push(0, number, number - 1)).at(0).reply.ok());
   }
   const absl::Status status = Commit(Push(1, 1, 0)).at(0).reply.status();
   EXPECT_EQ(KindOf(status), ps::ErrorDetail::STALE);
   EXPECT_TRUE(absl::IsAborted(status));
   EXPECT_EQ(coordinator_->Status(now_).dropped_contributions(), 1u);
-  EXPECT_EQ(Commit(Push(1, 2, 1)).at(0).reply->staleness(), 1u);
-  EXPECT_TRUE(absl::IsInvalidArgument(Commit(Push(1, 3, 9)).at(0).reply.status()));
+  // It pushes the same batch under the next number.
+  EXPECT_EQ(Commit(Push(1, 2, 1, 0)).at(0).reply->staleness(), 1u);
+  EXPECT_TRUE(absl::IsInvalidArgument(Commit(Push(1, 3, 9, 1)).at(0).reply.status()));
 }
 
 TEST_F(CoordinatorAsyncTest, ARegistrationWaitsForThePushBeingApplied) {
@@ -83,7 +225,8 @@ TEST_F(CoordinatorAsyncTest, ARegistrationWaitsForThePushBeingApplied) {
             ps::ErrorDetail::FENCED);
   AnswerApply();
   EXPECT_EQ(coordinator_->version(), 1u);
-  EXPECT_TRUE(Register(0).ok());
+  EXPECT_EQ(Register(0)->grants(0).position(), 1u);
+  EXPECT_EQ(Heartbeat(1)->grants(0).position(), 0u);
 }
 
 TEST_F(CoordinatorAsyncTest, AClonesSlotIsItsOwnAtOnceWhileAnothersPushIsApplied) {

@@ -75,11 +75,21 @@ class CoordinatorTest : public testing::Test {
       state.set_run_id(kRun);
       state.set_boot_id(boot_ids_[call.shard]);
       state.set_epoch(coordinator_->epoch());
-      for (const uint64_t version : held_) state.add_versions(version);
+      for (const VersionId& id : held_) {
+        ps::HeldVersion& held = *state.add_held();
+        held.set_epoch(id.epoch);
+        held.set_version(id.version);
+      }
       return ShardReply(state);
     }
-    if (std::holds_alternative<shard_call::Restore>(call.call))
-      return ShardReply(ps::RestoreReply());
+    if (std::holds_alternative<shard_call::Restore>(call.call)) {
+      ps::RestoreReply reply;
+      const bool mapped =
+          std::get<shard_call::Restore>(call.call).request.source() == ps::RestoreRequest::MAPPED;
+      reply.set_marks(mapped && call.shard == 1 ? mapped_marks_of_1_.value_or(restored_marks_)
+                                                : restored_marks_);
+      return ShardReply(reply);
+    }
     if (std::holds_alternative<shard_call::Apply>(call.call)) return ShardReply(ps::ApplyReply());
     if (std::holds_alternative<shard_call::MeasureNorm>(call.call)) {
       ps::NormReply norms;
@@ -186,8 +196,10 @@ class CoordinatorTest : public testing::Test {
   CallId call_ = 0;
   uint64_t stored_epoch_ = 6;
   std::map<uint32_t, uint64_t> boot_ids_ = {{0, 1}, {1, 1}};
-  std::vector<uint64_t> held_;
-  absl::StatusOr<std::optional<uint64_t>> checkpoint_ = std::optional<uint64_t>();
+  std::vector<VersionId> held_;
+  absl::StatusOr<std::optional<VersionId>> checkpoint_ = std::optional<VersionId>();
+  std::string restored_marks_;
+  std::optional<std::string> mapped_marks_of_1_;  // other marks in the memory of shard 1
   absl::Status publish_status_;
   absl::Status take_over_status_;
   bool hold_publish_ = false;  // the files are being written

@@ -191,7 +191,7 @@ TEST_F(OperatorsTest, AnEvictionIsForTheLifeOfTheProcess) {
   EXPECT_TRUE(Evict(2, "too slow").ok());
   EXPECT_TRUE(Evict(2, "another reason")->slots().empty());
   boot_ids_[1] = 2;
-  held_ = {1};
+  held_ = {{7, 1}};
   Pass(absl::Seconds(1));
   EXPECT_EQ(coordinator_->epoch(), 8u);
   EXPECT_THAT(std::string(Register(2).status().message()), HasSubstr("too slow"));
@@ -356,7 +356,9 @@ TEST_F(OperatorsTest, StalenessOfPushes) {
   options_.sync = false;
   StartWithClones();
   for (uint64_t sequence = 1; sequence <= 4; ++sequence) {
-    EXPECT_TRUE(Commit(CommitRequest(sequence, 0)).at(0).reply.ok());
+    ps::CommitRequest request = CommitRequest(sequence, 0);
+    request.mutable_key()->set_position(sequence - 1);
+    EXPECT_TRUE(Commit(request).at(0).reply.ok());
   }
   const ps::StatusReply status = coordinator_->Status(now_);
   EXPECT_EQ(Counts(status.staleness()),

@@ -13,8 +13,8 @@ namespace {
 using testing::HasSubstr;
 
 TEST_F(CoordinatorTest, BeginsANewEpochFromTheMappedState) {
-  held_ = {7, 8};
-  checkpoint_ = std::optional<uint64_t>(5);
+  held_ = {{4, 7}, {4, 8}};
+  checkpoint_ = VersionId{3, 5};
   Start();
   EXPECT_EQ(Take<coordinator_action::PersistEpoch>().at(0).epoch, 7u);
   const auto serving = Take<coordinator_action::Serving>();
@@ -282,7 +282,7 @@ TEST_F(CoordinatorTest, ARestartedShardBeginsANewEpoch) {
   EXPECT_TRUE(Commit(2, 0).ok());
   ps::CommitRequest old = CommitRequest(2, 1);
   boot_ids_[1] = 2;
-  held_ = {1};
+  held_ = {{7, 1}};
   Pass(absl::Seconds(1));
   const auto serving = Take<coordinator_action::Serving>();
   ASSERT_EQ(serving.size(), 1u);

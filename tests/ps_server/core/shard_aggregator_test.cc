@@ -6,128 +6,10 @@
 
 #include "gtest/gtest.h"
 
-#include "common/error_detail.h"
+#include "tests/ps_server/core/shard_aggregator_driver.h"
 
 namespace pushpull {
 namespace {
-
-constexpr char kRun[] = "0123456789abcdef";
-
-ps::ErrorDetail::Kind KindOf(const absl::Status& status) { return GetErrorDetail(status).kind(); }
-
-// The only action of that type.
-template <typename Action>
-const Action& Only(const ShardActions& actions) {
-  const Action* found = nullptr;
-  for (const ShardAction& action : actions) {
-    if (const Action* candidate = std::get_if<Action>(&action)) {
-      EXPECT_EQ(found, nullptr) << "more than one action of the type";
-      found = candidate;
-    }
-  }
-  EXPECT_NE(found, nullptr) << "no action of the type among " << actions.size();
-  static const Action& kNone = *new Action();
-  return found == nullptr ? kNone : *found;
-}
-
-class ShardAggregatorTest : public testing::Test {
- protected:
-  ShardAggregatorTest() { MakeShard(/*sync=*/true, /*tasks=*/2); }
-
-  void MakeShard(bool sync, uint32_t tasks) {
-    ShardOptions options;
-    options.run_id = kRun;
-    options.boot_id = 5;
-    options.sync = sync;
-    options.shard = 0;
-    options.tasks = tasks;
-    options.chunk_elements = {2, 1};
-    options.held_versions = {3, 4};
-    shard_ = std::make_unique<ShardAggregator>(options);
-  }
-
-  ShardActions Restore(uint64_t epoch, uint64_t step) {
-    shard_event::Restore event;
-    event.call = ++call_;
-    event.request.set_run_id(kRun);
-    event.request.set_epoch(epoch);
-    event.request.set_step(step);
-    return shard_->Handle(event);
-  }
-  void Restored(uint64_t epoch, uint64_t step) {
-    Only<shard_action::StoreRestore>(Restore(epoch, step));
-    const ShardActions actions = shard_->Handle(shard_event::StoreRestored{""});
-    EXPECT_TRUE(Only<shard_action::ReplyRestore>(actions).reply.ok());
-  }
-
-  ps::PushChunk Header(uint64_t step, uint32_t slot, uint64_t grant, uint32_t chunk) {
-    ps::PushChunk header;
-    header.mutable_key()->set_run_id(kRun);
-    header.mutable_key()->set_epoch(2);
-    header.mutable_key()->set_step(step);
-    header.mutable_key()->set_slot(slot);
-    header.mutable_key()->set_grant(grant);
-    header.set_chunk(chunk);
-    header.set_crc32c(100 + chunk);
-    return header;
-  }
-  absl::Status Push(const ps::PushChunk& header, const absl::Status& verdict = absl::OkStatus()) {
-    static const char kBytes[8] = {};
-    return shard_->PushChunk(header, {nullptr, kBytes, header.chunk() == 0 ? 8u : 4u}, verdict);
-  }
-  void PushAll(uint64_t step, uint32_t slot, uint64_t grant) {
-    EXPECT_TRUE(Push(Header(step, slot, grant, 0)).ok());
-    EXPECT_TRUE(Push(Header(step, slot, grant, 1)).ok());
-  }
-  absl::StatusOr<ps::PushReply> Finish(const ps::PushChunk& last) {
-    return Only<shard_action::ReplyPush>(shard_->Handle(shard_event::FinishPush{++call_, last}))
-        .reply;
-  }
-
-  ps::ApplyRequest ApplyRequest(uint64_t step, std::vector<std::pair<uint32_t, uint64_t>> slots) {
-    ps::ApplyRequest request;
-    request.set_run_id(kRun);
-    request.set_epoch(2);
-    request.set_step(step);
-    for (const auto& [slot, grant] : slots) {
-      ps::Contribution& contribution = *request.add_contributions();
-      contribution.set_slot(slot);
-      contribution.set_grant(grant);
-      contribution.set_samples(slot + 1);
-      contribution.set_sequence(1);
-    }
-    return request;
-  }
-  ShardActions Apply(const ps::ApplyRequest& request) {
-    return shard_->Handle(shard_event::Apply{++call_, request});
-  }
-  void Applied(uint64_t step) {
-    PushAll(step, 0, 10);
-    EXPECT_EQ(Only<shard_action::StoreApply>(Apply(ApplyRequest(step, {{0, 10}}))).step, step);
-    const ShardActions actions = shard_->Handle(shard_event::StoreApplied{absl::OkStatus()});
-    EXPECT_EQ(Only<shard_action::ReplyApply>(actions).reply->version(), step);
-  }
-  ShardActions Pull(uint64_t min_version, bool exact = false) {
-    shard_event::Pull event;
-    event.call = ++call_;
-    event.request.set_run_id(kRun);
-    event.request.set_epoch(2);
-    event.request.set_min_version(min_version);
-    event.request.set_exact(exact);
-    return shard_->Handle(event);
-  }
-  ShardActions Snapshot(uint64_t step) {
-    shard_event::Snapshot event;
-    event.call = ++call_;
-    event.request.set_run_id(kRun);
-    event.request.set_epoch(2);
-    event.request.set_step(step);
-    return shard_->Handle(event);
-  }
-
-  std::unique_ptr<ShardAggregator> shard_;
-  CallId call_ = 0;
-};
 
 TEST_F(ShardAggregatorTest, AnswersNothingButItsStateBeforeItIsRestored) {
   EXPECT_EQ(KindOf(Push(Header(5, 0, 10, 0))), ps::ErrorDetail::NOT_READY);
@@ -138,8 +20,8 @@ TEST_F(ShardAggregatorTest, AnswersNothingButItsStateBeforeItIsRestored) {
   EXPECT_EQ(state.run_id(), kRun);
   EXPECT_EQ(state.boot_id(), 5u);
   EXPECT_EQ(state.epoch(), 0u);
-  EXPECT_EQ(state.versions_size(), 2);
-  EXPECT_EQ(state.versions(1), 4u);
+  EXPECT_EQ(state.held_size(), 2);
+  EXPECT_EQ(state.held(1).version(), 4u);
 }
 
 TEST_F(ShardAggregatorTest, StagesAppliesAndServes) {
@@ -165,7 +47,7 @@ TEST_F(ShardAggregatorTest, StagesAppliesAndServes) {
   const ShardActions applied = shard_->Handle(shard_event::StoreApplied{absl::OkStatus()});
   EXPECT_EQ(Only<shard_action::ReplyApply>(applied).reply->version(), 5u);
   EXPECT_EQ(Only<shard_action::ServePull>(applied).version, 5u);
-  EXPECT_EQ(shard_->State().versions_size(), 2);
+  EXPECT_EQ(shard_->State().held_size(), 2);
 }
 
 TEST_F(ShardAggregatorTest, ChecksEveryChunk) {
@@ -297,6 +179,7 @@ TEST_F(ShardAggregatorTest, RefusesALateRestoreForTheProcessBeforeIt) {
   event.request.set_run_id(kRun);
   event.request.set_epoch(2);
   event.request.set_step(4);
+  event.request.set_version_epoch(1);
   event.request.add_boot_ids(4);
   event.request.add_boot_ids(6);
   EXPECT_EQ(KindOf(Only<shard_action::ReplyRestore>(shard_->Handle(event)).reply.status()),
@@ -327,10 +210,10 @@ TEST_F(ShardAggregatorTest, ARestoreWaitsForTheApplyUnderWay) {
             ps::ErrorDetail::EPOCH_CHANGED);
   EXPECT_EQ(restoring.size(), 1u);
   const ShardActions actions = shard_->Handle(shard_event::StoreApplied{absl::OkStatus()});
-  EXPECT_EQ(Only<shard_action::StoreRestore>(actions).step, 4u);
+  EXPECT_EQ(Only<shard_action::StoreRestore>(actions).id.version, 4u);
   shard_->Handle(shard_event::StoreRestored{""});
   EXPECT_EQ(shard_->version(), 4u);
-  EXPECT_EQ(shard_->State().versions_size(), 1);
+  EXPECT_EQ(shard_->State().held_size(), 1);
 }
 
 TEST_F(ShardAggregatorTest, AFailedRestoreCanBeRepeated) {
@@ -356,31 +239,6 @@ TEST_F(ShardAggregatorTest, ASnapshotHoldsTheBufferOfItsVersion) {
   EXPECT_TRUE(Only<shard_action::ReplySnapshot>(Snapshot(4)).reply.ok());
   EXPECT_EQ(KindOf(Only<shard_action::ReplySnapshot>(Snapshot(3)).reply.status()),
             ps::ErrorDetail::VERSION_GONE);
-}
-
-TEST_F(ShardAggregatorTest, AsynchronousPushesCarryHighWaterMarks) {
-  MakeShard(false, 1);
-  Restored(2, 4);
-  PushAll(1, 0, 10);
-  const ShardActions actions = Apply(ApplyRequest(5, {{0, 10}}));
-  const auto& apply = Only<shard_action::StoreApply>(actions);
-  ps::PushMarks marks;
-  ASSERT_TRUE(marks.ParseFromString(apply.marks));
-  EXPECT_EQ(marks.marks(0).sequence(), 1u);
-  shard_->Handle(shard_event::StoreApplied{absl::OkStatus()});
-  EXPECT_TRUE(Push(Header(1, 0, 10, 0)).ok());
-  EXPECT_EQ(shard_->staged_bytes(), 0);
-  EXPECT_EQ(Finish(Header(1, 0, 10, 1))->outcome(), ps::PushReply::ALREADY_APPLIED);
-  EXPECT_TRUE(Push(Header(3, 0, 10, 0)).ok());  // 2 was given up by its worker
-
-  // They come back with the version they were stored with.
-  Restore(3, 5);
-  shard_->Handle(shard_event::StoreRestored{apply.marks});
-  shard_event::Snapshot snapshot;
-  snapshot.request.set_run_id(kRun);
-  snapshot.request.set_epoch(3);
-  snapshot.request.set_step(5);
-  EXPECT_EQ(Only<shard_action::StoreSnapshot>(shard_->Handle(snapshot)).marks, apply.marks);
 }
 
 TEST_F(ShardAggregatorTest, AClosedShardTurnsWorkersAway) {
@@ -441,7 +299,7 @@ TEST_F(ShardAggregatorAheadTest, AChunkIsMadeWhenTheSlotsOfTheStepBeforeHaveSent
 
 TEST_F(ShardAggregatorAheadTest, TheVersionBeforeTheNewestIsGoneThen) {
   AfterChunk(6);
-  EXPECT_EQ(shard_->State().versions_size(), 1);
+  EXPECT_EQ(shard_->State().held_size(), 1);
   EXPECT_EQ(KindOf(Only<shard_action::ReplySnapshot>(Snapshot(4)).reply.status()),
             ps::ErrorDetail::VERSION_GONE);
 }
@@ -538,7 +396,7 @@ TEST_F(ShardAggregatorAsyncAheadTest, AChunkIsMadeWhenItComes) {
   ASSERT_EQ(order.contributions.size(), 1u);
   EXPECT_EQ(order.contributions[0].slot, 1u);
   EXPECT_EQ(order.contributions[0].payload.size_bytes, 4u);
-  EXPECT_EQ(shard_->State().versions_size(), 1);
+  EXPECT_EQ(shard_->State().held_size(), 1);
   EXPECT_TRUE(AfterChunk(1, 2, 1).empty()) << "made twice";
   EXPECT_EQ(AfterChunk(1, 2, 0).size(), 1u);
   MakeVersion(7, 1, 2);

@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "gtest/gtest.h"
 
 #include "common/checkpoint/checkpoint_reader.h"
@@ -144,6 +145,58 @@ TEST(CheckpointRecoveryTest, RolledBackStepsAreTold) {
   const ps::StatusReply status = server.core().Status();
   EXPECT_EQ(status.version(), 0) << "there is no checkpoint yet";
   EXPECT_EQ(status.rolled_back_steps(), reached);
+}
+
+// Trains with one clone until it holds the batch of `steps`, and kills the server there. `bias`
+// makes another history.
+void TrainAndKill(TestServer* server, uint64_t steps, float bias) {
+  absl::Notification reached;
+  absl::Notification killed;
+  TestCloneOptions options;
+  options.gradient_hook = [&](uint64_t position, uint32_t, GradientResult*,
+                              absl::Span<float> gradient) {
+    gradient[0] += bias;
+    if (position != steps || reached.HasBeenNotified()) return;
+    reached.Notify();
+    killed.WaitForNotification();
+  };
+  TestClone clone(server, options);
+  EXPECT_TRUE(reached.WaitForNotificationWithTimeout(absl::Seconds(60)));
+  EXPECT_EQ(server->core().Status().version(), steps);
+  server->Kill();
+  clone.Stop();
+  killed.Notify();
+  clone.Join().IgnoreError();
+}
+
+TEST(CheckpointRecoveryTest, HistoriesWithTheSameNumberAreNotMixed) {
+  // Task 1 trains on one machine, on another, and is back on the first with the file that it left.
+  TestFolder folder;
+  TestServerOptions options;
+  options.train_config = "num_steps: 1000000 save_checkpoints_steps: 1000000";
+  options.mapped = true;
+  options.tasks = 2;
+  TestServer server(folder, options);
+  ASSERT_TRUE(server.Start().ok());
+  TrainAndKill(&server, 6, 0.0f);
+  const std::string state_dir = folder.path() + "/state";
+  std::string path;
+  const auto names = server.files().List(state_dir);
+  ASSERT_TRUE(names.ok()) << names.status();
+  for (const std::string& name : *names) {
+    if (absl::StrContains(name, "-1-of-2")) path = state_dir + "/" + name;
+  }
+  const auto left = ReadWholeFile(server.files(), path);
+  ASSERT_TRUE(left.ok()) << left.status();
+  ASSERT_TRUE(server.files().RemoveFile(path).ok());
+  ASSERT_TRUE(server.Start().ok());
+  ASSERT_TRUE(server.Await([](const auto& status) { return status.rolled_back_steps() == 6; }));
+  TrainAndKill(&server, 6, 1.0f);
+  ASSERT_TRUE(WriteFileAtomically(server.files(), path, *left).ok());
+  ASSERT_TRUE(server.Start().ok());
+  ASSERT_TRUE(server.Await([](const auto& status) { return status.rolled_back_steps() == 6; }))
+      << "both tasks hold version 6, each of another history, and there is no checkpoint";
+  EXPECT_EQ(server.core().Status().version(), 0);
 }
 
 // A train_dir with one checkpoint, at step 20.

@@ -169,11 +169,27 @@ TEST(ShardStoreAheadTest, ARestoreForgetsIt) {
   EXPECT_TRUE(shard.Ahead(2, 0, shard.Contributions(7)).ok());
   shard_action::StoreRestore restore;
   restore.source = ps::RestoreRequest::MAPPED;
-  restore.step = 1;
+  restore.id = {1, 1};
   ASSERT_TRUE(shard.store().Restore(restore).ok());
   EXPECT_EQ(shard.variables().newest(), 1u);
   EXPECT_TRUE(shard.Apply(2, shard.Contributions(2)).ok());
   EXPECT_EQ(shard.State(2), TwoStepsAtOnce());
+}
+
+TEST(ShardStoreTest, GoesOnFromTheVersionOfThatEpochOnly) {
+  Shard shard;
+  EXPECT_TRUE(shard.Apply(1, shard.Contributions(1)).ok());
+  EXPECT_EQ(shard.store().HeldVersions(), (std::vector<VersionId>{{0, 0}, {1, 1}}));
+  shard_action::StoreRestore restore;
+  restore.source = ps::RestoreRequest::MAPPED;
+  for (const VersionId& other : {VersionId{2, 1}, VersionId{1, 0}}) {
+    restore.id = other;
+    EXPECT_TRUE(absl::IsFailedPrecondition(shard.store().Restore(restore).status()));
+    EXPECT_EQ(shard.variables().newest(), 1u);
+  }
+  restore.id = {0, 0};
+  EXPECT_TRUE(shard.store().Restore(restore).ok());
+  EXPECT_EQ(shard.store().HeldVersions(), (std::vector<VersionId>{{0, 0}}));
 }
 
 }  // namespace

@@ -34,22 +34,33 @@ TEST_P(RandomSchedules, KeepEveryInvariant) {
     sum.rollbacks += result.rollbacks;
     sum.saves += result.saves;
     sum.evictions += result.evictions;
+    sum.moves += result.moves;
+    sum.removals += result.removals;
+    sum.early_pulls += result.early_pulls;
+    sum.chunks_kept += result.chunks_kept;
     sum.seconds += result.seconds;
   }
   RecordProperty("events", std::to_string(sum.events));
   std::printf(
       "%llu events, %llu messages, %llu server crashes, %llu rollbacks, %llu checkpoints "
-      "asked for, %llu evictions, %.0f virtual s\n",
+      "asked for, %llu evictions, %llu moves, %llu state files removed, %llu early pulls, %llu "
+      "chunks made ahead, %.0f virtual s\n",
       static_cast<unsigned long long>(sum.events), static_cast<unsigned long long>(sum.messages),
       static_cast<unsigned long long>(sum.crashes), static_cast<unsigned long long>(sum.rollbacks),
       static_cast<unsigned long long>(sum.saves), static_cast<unsigned long long>(sum.evictions),
-      sum.seconds);
+      static_cast<unsigned long long>(sum.moves), static_cast<unsigned long long>(sum.removals),
+      static_cast<unsigned long long>(sum.early_pulls),
+      static_cast<unsigned long long>(sum.chunks_kept), sum.seconds);
   if (only == 0) {
     // The schedules are worth their name: things did go wrong.
     EXPECT_GT(sum.crashes, count / 4);
     EXPECT_GT(sum.rollbacks, 0u);
     EXPECT_GT(sum.saves, count / 4);
     EXPECT_GT(sum.evictions, count / 10);
+    EXPECT_GT(sum.moves, count / 10);
+    EXPECT_GT(sum.removals, count / 4);
+    EXPECT_GT(sum.chunks_kept, count / 4);
+    if (GetParam() != Mode::kAsync) EXPECT_GT(sum.early_pulls, count / 10);
   }
 }
 

@@ -49,6 +49,39 @@ std::vector<SeededBug> SeededBugs() {
        [](SimConfig* c) { c->rules.await_all_shards = false; }},
       {"LetAnEvictedCloneIn", wait, [](SimConfig* c) { c->rules.check_eviction = false; }},
       {"OverlookARestartedShard", wait, [](SimConfig* c) { c->rules.check_boot_id = false; }},
+      {"LetAnotherSessionIn", wait, [](SimConfig* c) { c->rules.check_session = false; }},
+
+      // Histories: what a restart goes on from.
+      {"MixHistoriesWithTheSameNumber", async,
+       [](SimConfig* c) { c->rules.compare_epochs = false; }},
+      {"TakeTheCheckpointWithTheHighestStep", async,
+       [](SimConfig* c) { c->newest_checkpoint_by_epoch = false; }},
+      {"TrainABatchAgainAfterARestart", async,
+       [](SimConfig* c) {
+         c->rules.restore_push_marks = c->rules.refuse_later_positions = false;
+         c->take_positions_from_grants = false;
+         c->keep_mapped_state = 1;
+         c->move_rate = c->late_publication = 0;  // nothing is rolled back, which would show too
+       }},
+      {"KeepThePositionsOfVersionsThatAreGone", async,
+       [](SimConfig* c) {
+         c->rules.refuse_later_positions = c->take_positions_from_grants = false;
+       }},
+      {"LeaveAStaleBatchOut", async,
+       [](SimConfig* c) { c->rules.refuse_later_positions = c->repeat_stale_batches = false; }},
+      {"SaveNoPositions", async, [](SimConfig* c) { c->checkpoints_keep_marks = false; }},
+
+      // State files. The first: a process that ends before it has recovered takes 0 == 0 for saved.
+      {"RemoveTheStateBeforeServing", wait, [](SimConfig* c) { c->ask_run_state = false; }},
+      {"ShowAVersionThatIsNotWhole", wait, [](SimConfig* c) { c->commit_when_whole = false; }},
+      {"KeepChunksMadeFromOtherContributions", drop,
+       [](SimConfig* c) { c->compare_ahead = false; }},
+
+      // Workers.
+      {"PushOldWeightsUnderANewVersion", drop,
+       [](SimConfig* c) { c->pull_again_when_gone = false; }},
+      {"MixVersionsInAPull", wait, [](SimConfig* c) { c->pull_exactly = false; }},
+      {"TakeTheOldVersionForAnEarlyPull", wait, [](SimConfig* c) { c->early_pull_waits = false; }},
   };
 }
 

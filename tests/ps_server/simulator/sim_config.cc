@@ -45,6 +45,9 @@ SimConfig RandomConfig(Mode mode, uint64_t seed) {
   config.drain_rate = chance(0.8) ? 0.0 : 0.2;
   config.save_rate = chance(0.5) ? 0.0 : 2 * random.NextFloat();
   config.evict_rate = chance(0.6) ? 0.0 : 0.5 * random.NextFloat();
+  config.move_rate = chance(0.6) ? 0.0 : 0.7 * random.NextFloat();
+  config.early_end = chance(0.7) ? 0.0 : 0.5 * random.NextFloat();
+  config.late_publication = chance(0.7) ? 0.0 : 0.3 * random.NextFloat();
   return config;
 }
 

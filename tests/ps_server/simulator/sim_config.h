@@ -17,7 +17,25 @@ struct SimConfig {
   uint64_t seed = 0;
   Mode mode = Mode::kSyncWait;
   ProtocolRules rules;
-  bool restore_drops_newer = true;  // of the toy store: false is a seeded bug
+
+  // What the runtime, the store and the workers have to do right beside the state machines; the
+  // opposite of each is a seeded bug. Of the store and the disk:
+  bool restore_drops_newer = true;  // a restore leaves no newer version
+  bool compare_ahead = true;        // a chunk made ahead counts only for what it was made from
+  bool commit_when_whole = true;    // a version shows when all its chunks are made
+  bool checkpoints_keep_marks = true;
+  bool newest_checkpoint_by_epoch = true;  // false: by step alone
+  // What may happen to state files is RunState's to decide (I9). False: a process that ends removes
+  // them where the durable step and the version that the coordinator tells are equal, as 0 and 0
+  // are before it has recovered.
+  bool ask_run_state = true;
+
+  // Of the workers:
+  bool take_positions_from_grants = true;  // false: go on with the own count, whatever is granted
+  bool repeat_stale_batches = true;        // false: go on with the next one
+  bool pull_exactly = true;                // false: shards of several versions make one pull
+  bool pull_again_when_gone = true;        // false: only the version's number is taken over
+  bool early_pull_waits = true;            // false: what is there at once is taken for the version
 
   // The job.
   uint32_t shards = 1;
@@ -44,9 +62,13 @@ struct SimConfig {
   double worker_pause_rate = 0;  // per second and worker
   double partition_rate = 0;     // per second and process
   double keep_mapped_state = 1;  // probability at a server's crash
-  double disk_failure = 0;       // of a snapshot or a publication
-  double save_rate = 0;          // per second: an operator wants a checkpoint now
-  double evict_rate = 0;         // per second: an operator evicts a clone, which tries to come back
+  double move_rate = 0;         // probability at a server's crash that it starts on another machine
+  double early_end = 0;         // probability at a start that SIGTERM comes within 0.1 s
+  double late_publication = 0;  // probability that a server is frozen before it publishes, that
+                                // another one takes its place elsewhere, and that it goes on then
+  double disk_failure = 0;      // of a snapshot or a publication
+  double save_rate = 0;         // per second: an operator wants a checkpoint now
+  double evict_rate = 0;        // per second: an operator evicts a clone, which tries to come back
 
   bool sync() const { return mode != Mode::kAsync; }
   int elements(uint32_t shard) const {

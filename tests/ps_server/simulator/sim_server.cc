@@ -35,6 +35,7 @@ void SimServer::Start() {
     shard->machine = std::make_unique<ShardAggregator>(options, config.rules);
     shard->store_busy = false;
   }
+  run_state_ = std::make_unique<RunState>(static_cast<int>(shards_.size()));
   if (!has_coordinator_) return;
   CoordinatorOptions options;
   options.run_id = kRunId;
@@ -57,7 +58,12 @@ void SimServer::Start() {
   coordinator_ = std::make_unique<Coordinator>(options, config.rules);
   evicted_.clear();
   wakeup_ = absl::InfiniteDuration();
-  publishing_ = find_waits_ = served_ = serving_ = finished_ = false;
+  publishing_.reset();
+  seen_.clear();
+  find_waits_ = served_ = serving_ = finished_ = false;
+  if (world_->Trouble(config.early_end)) {
+    world_->RunOn(&process_, world_->Seconds(0, 0.1), [this] { Drain(); });
+  }
   HandleCoordinator(coordinator_event::Start{world_->disk().epoch});
 }
 
@@ -69,11 +75,18 @@ void SimServer::Crash(bool memory_lost) {
     shard->machine.reset();
     shard->store.Crash(!memory_lost);
   }
+  if (world_->Trouble(world_->config().move_rate)) MoveAway();
+  publishing_.reset();
   coordinator_.reset();
   calls_ = {};
   callers_.clear();
   commit_keys_.clear();
   world_->queue().After(world_->Seconds(0.05, 1.5), [this] { Start(); });
+}
+
+void SimServer::MoveAway() {
+  ++world_->moves;
+  for (const auto& shard : shards_) shard->store.MoveAway();
 }
 
 void SimServer::Drain() {
@@ -89,8 +102,7 @@ void SimServer::SaveNow() {
         if (!reply.ok()) return;
         ++world_->saves;
         if (reply->step() < version) world_->Fail("a checkpoint older than the one asked for");
-        const auto& published = world_->disk().checkpoints;
-        if (published.empty() || published.rbegin()->first < reply->step()) {
+        if (world_->disk().checkpoints.count(reply->step()) == 0) {
           world_->Fail("an operator hears of a checkpoint that is not published");
         }
       });
@@ -158,14 +170,14 @@ void SimServer::Pull(const ps::PullRequest& request, World::Answer<PulledShard> 
 void SimServer::Register(const ps::RegisterRequest& request,
                          World::Answer<ps::RegisterReply> answer) {
   const CallId call = OpenCall<ps::RegisterReply>(std::move(answer));
-  callers_[call] = request.worker_id();
+  callers_[call] = {request.worker_id(), request.session()};
   HandleCoordinator(coordinator_event::Register{call, request});
 }
 
 void SimServer::Heartbeat(const ps::HeartbeatRequest& request,
                           World::Answer<ps::HeartbeatReply> answer) {
   const CallId call = OpenCall<ps::HeartbeatReply>(std::move(answer));
-  callers_[call] = request.worker_id();
+  callers_[call] = {request.worker_id(), request.session()};
   HandleCoordinator(coordinator_event::Heartbeat{call, request});
 }
 

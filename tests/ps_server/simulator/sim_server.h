@@ -15,6 +15,7 @@
 #include "absl/time/time.h"
 
 #include "ps_server/core/coordinator.h"
+#include "ps_server/core/run_state.h"
 #include "ps_server/core/shard_aggregator.h"
 #include "tests/ps_server/simulator/toy_store.h"
 #include "tests/ps_server/simulator/world.h"
@@ -38,6 +39,8 @@ class SimServer {
   // kill -9 (or, if memory is lost, the machine); starts again by itself.
   void Crash(bool memory_lost);
   void Drain();
+  // The job is over: the process ends for good, and removes what it need not leave.
+  void End();
   // Operators' calls, which are never lost on the way: nobody is there to repeat them.
   void SaveNow();
   void Evict(uint32_t worker);
@@ -45,6 +48,8 @@ class SimServer {
 
   Process* process() { return &process_; }
   const Coordinator* coordinator() const { return coordinator_.get(); }
+  // The coordinator's process tells this one's to end.
+  void EndTask(uint64_t version, uint64_t durable_step);
   // Every step is applied and the final checkpoint published, as this incarnation says.
   bool finished() const { return finished_; }
 
@@ -116,6 +121,29 @@ class SimServer {
   void Do(const coordinator_action::Drained& action);
   void Do(const coordinator_action::Stopped& action);
 
+  // sim_server_state.cc: what a process leaves behind.
+  // The process ends: removes the shards' state files where it may. The arguments are what the
+  // coordinator tells.
+  void RemoveState(uint64_t version, uint64_t durable_step);
+  bool MayRemoveState(uint64_t version, uint64_t durable_step);
+  void NoteRestored(const Shard& shard);
+  void CheckRemoval(const Shard& shard);
+  // The next incarnation starts on the other machine.
+  void MoveAway();
+  void PublishLate(const coordinator_action::PublishCheckpoint& action);
+  // Nothing if a file is not there any more.
+  std::optional<Disk::Checkpoint> Collect(const coordinator_action::PublishCheckpoint& action);
+  // Makes one chunk after the other, then the version.
+  struct Applying {
+    shard_action::StoreApply order;
+    std::vector<int> chunks;
+    size_t next = 0;
+  };
+  void GoOnApplying(Shard* shard, const std::shared_ptr<Applying>& applying);
+  void CheckMade(const Shard& shard, uint64_t step);
+  void NoteSession(uint32_t worker, uint64_t session);
+  void CheckServing(const coordinator_action::Serving& action);
+
   void CheckOperatorsAreAnswered();
   void CheckDecision(const ps::ApplyRequest& request);
   void SeeGrants(const google::protobuf::RepeatedPtrField<ps::SlotGrant>& grants);
@@ -132,16 +160,28 @@ class SimServer {
              Calls<ps::HeartbeatReply>, Calls<ps::CommitReply>, Calls<ps::CheckpointReply>,
              Calls<ps::EvictReply>, Calls<ShardReply>>
       calls_;
-  std::map<CallId, uint32_t> callers_;  // of Register and Heartbeat: worker ids
-  std::set<uint32_t> evicted_;          // worker ids, as this incarnation has said
+  struct Caller {
+    uint32_t worker = 0;
+    uint64_t session = 0;
+  };
+  std::map<CallId, Caller> callers_;  // of Register and Heartbeat
+  struct Seen {
+    uint64_t session = 0;
+    absl::Duration at;
+  };
+  std::map<uint32_t, Seen> seen_;  // by worker: the session let in, and when it was last heard of
+  std::set<uint32_t> evicted_;     // worker ids, as this incarnation has said
   std::map<CallId, ps::PushKey> commit_keys_;
   std::map<uint32_t, uint64_t> newest_grant_;  // by slot: as told to workers
-  bool publishing_ = false;
+  std::optional<coordinator_action::PublishCheckpoint> publishing_;
   bool find_waits_ = false;
+  std::unique_ptr<RunState> run_state_;
   bool served_ = false;   // since the start
   bool serving_ = false;  // no failover is under way
   bool finished_ = false;
   uint64_t durable_step_ = 0;  // highest ever told
+  // The newest checkpoint when the epoch's recovery looked for one.
+  std::optional<std::pair<VersionId, Oracle::Node>> found_;
   absl::Duration wakeup_ = absl::InfiniteDuration();
 };
 

@@ -92,7 +92,13 @@ void SimServer::Do(Shard* shard, const shard_action::StoreRestore& action) {
   TakeStore(shard);
   world_->RunOn(&process_, world_->Seconds(0.01, 0.1), [this, shard, action] {
     shard->store_busy = false;
-    HandleShard(shard, shard_event::StoreRestored{shard->store.Restore(action)});
+    const absl::StatusOr<std::string> marks = shard->store.Restore(action);
+    const ToyState* state = shard->store.Find(action.id.version);
+    if (marks.ok()) {
+      world_->restored[shard->number] = {shard->machine->epoch(), *state};
+      NoteRestored(*shard);
+    }
+    HandleShard(shard, shard_event::StoreRestored{marks});
   });
 }
 
@@ -106,27 +112,46 @@ void SimServer::Do(Shard* shard, const shard_action::StoreMeasure& action) {
 
 void SimServer::Do(Shard* shard, const shard_action::StoreApply& action) {
   TakeStore(shard);
-  shard->store.BeginApply(action.step);
-  world_->RunOn(&process_, world_->Seconds(0.001, 0.03), [this, shard, action] {
-    shard->store_busy = false;
-    shard->store.FinishApply(action);
-    const Oracle& oracle = world_->oracle();
-    const ToyState* state = shard->store.Find(action.step);
-    if (!oracle.Has(action.step)) {
-      world_->Fail(absl::StrFormat("I1: step %d was applied but never decided", action.step));
-    } else if (!(oracle.state(action.step, shard->number) == *state)) {
-      world_->Fail(absl::StrFormat("I4: shard %d made another version %d than the oracle",
-                                   shard->number, action.step));
-    }
-    HandleShard(shard, shard_event::StoreApplied{absl::OkStatus()});
+  const auto applying = std::make_shared<Applying>();
+  applying->order = action;
+  applying->chunks = shard->store.BeginApply(action);
+  world_->chunks_kept +=
+      world_->config().chunk_elements[shard->number].size() - applying->chunks.size();
+  world_->RunOn(&process_, world_->Seconds(0.0005, 0.01), [this, shard, applying] {
+    if (shard->store_busy) GoOnApplying(shard, applying);
   });
 }
 
-// The buffer of version step - 2 is gone, and may be left half written. What is written there is
-// made anew by the apply.
+void SimServer::GoOnApplying(Shard* shard, const std::shared_ptr<Applying>& applying) {
+  if (world_->Trouble(world_->config().crash_at_action)) {
+    Crash(!world_->Chance(world_->config().keep_mapped_state));
+    return;
+  }
+  if (applying->next < applying->chunks.size()) {
+    shard->store.MakeChunk(applying->order, applying->chunks[applying->next++]);
+    world_->RunOn(&process_, world_->Seconds(0.0005, 0.01),
+                  [this, shard, applying] { GoOnApplying(shard, applying); });
+    return;
+  }
+  shard->store.Commit(applying->order);
+  shard->store_busy = false;
+  CheckMade(*shard, applying->order.step);
+  HandleShard(shard, shard_event::StoreApplied{absl::OkStatus()});
+}
+
+void SimServer::CheckMade(const Shard& shard, uint64_t step) {
+  const Oracle& oracle = world_->oracle();
+  if (!oracle.Has(step)) {
+    world_->Fail(absl::StrFormat("I1: step %d was applied but never decided", step));
+  } else if (!(oracle.state(step, shard.number) == *shard.store.Find(step))) {
+    world_->Fail(absl::StrFormat("I4: shard %d made another version %d than the oracle",
+                                 shard.number, step));
+  }
+}
+
 void SimServer::Do(Shard* shard, const shard_action::StoreApplyAhead& action) {
   if (shard->store_busy) world_->Fail("the store is to work ahead while it is busy");
-  shard->store.BeginApply(action.step);
+  shard->store.MakeAhead(action);
 }
 
 void SimServer::Do(Shard* shard, const shard_action::StoreSnapshot& action) {
@@ -140,7 +165,7 @@ void SimServer::Do(Shard* shard, const shard_action::StoreSnapshot& action) {
                     shard_event::StoreSnapshotDone{absl::ResourceExhaustedError("disk full")});
         return;
       }
-      world_->disk().temporary[{action.step, shard->number}] = file;
+      world_->disk().temporary[{shard->machine->epoch(), action.step, shard->number}] = file;
       HandleShard(shard, shard_event::StoreSnapshotDone{ps::SnapshotReply()});
     });
     HandleShard(shard, shard_event::StoreCaptured{});
@@ -157,21 +182,29 @@ void SimServer::Do(const coordinator_action::PersistEpoch& action) {
 }
 
 void SimServer::Do(const coordinator_action::FindCheckpoint&) {
-  if (publishing_) {
+  if (publishing_.has_value()) {
     find_waits_ = true;
     return;
   }
   world_->RunOn(&process_, world_->Seconds(0.001, 0.02), [this] {
-    const auto& checkpoints = world_->disk().checkpoints;
-    std::optional<uint64_t> step;
-    if (!checkpoints.empty()) step = checkpoints.rbegin()->first;
-    HandleCoordinator(coordinator_event::CheckpointFound{step});
+    std::optional<VersionId> newest = world_->disk().NewestCheckpoint();
+    found_.reset();
+    if (newest.has_value()) {
+      found_ = {*newest, world_->disk().checkpoints.at(newest->version).node};
+    }
+    if (newest.has_value() && !world_->config().newest_checkpoint_by_epoch) {
+      const auto& last = *world_->disk().checkpoints.rbegin();
+      newest = VersionId{last.second.epoch, last.first};
+    }
+    HandleCoordinator(coordinator_event::CheckpointFound{newest});
   });
 }
 
 void SimServer::Do(const coordinator_action::TakeOver&) {
-  world_->RunOn(&process_, world_->Seconds(0.001, 0.02),
-                [this] { HandleCoordinator(coordinator_event::TookOver{absl::OkStatus()}); });
+  world_->RunOn(&process_, world_->Seconds(0.001, 0.02), [this] {
+    run_state_->Handle(run_state_event::JobRestored{});
+    HandleCoordinator(coordinator_event::TookOver{absl::OkStatus()});
+  });
 }
 
 void SimServer::CheckDecision(const ps::ApplyRequest& request) {
@@ -207,47 +240,41 @@ void SimServer::Do(const coordinator_action::CallShard& action) {
 }
 
 void SimServer::Do(const coordinator_action::PublishCheckpoint& action) {
-  publishing_ = true;
+  if (world_->Trouble(world_->config().late_publication)) {
+    PublishLate(action);
+    return;
+  }
+  publishing_ = action;
   const bool last = action.step >= world_->config().num_steps;
   const bool fails = !last && world_->Trouble(world_->config().disk_failure);
   world_->RunOn(&process_, world_->Seconds(0.01, 0.2), [this, action, fails] {
     Disk& disk = world_->disk();
-    publishing_ = false;
+    publishing_.reset();
     if (std::exchange(find_waits_, false)) Do(coordinator_action::FindCheckpoint{});
     if (fails) {
       HandleCoordinator(
           coordinator_event::CheckpointPublished{action.step, absl::UnknownError("disk error")});
       return;
     }
-    std::vector<Disk::ShardFile> files;
-    for (uint32_t shard = 0; shard < world_->config().shards; ++shard) {
-      const auto file = disk.temporary.find({action.step, shard});
-      if (file == disk.temporary.end()) {
-        // Abandoned meanwhile: its folder is gone.
-        HandleCoordinator(
-            coordinator_event::CheckpointPublished{action.step, absl::NotFoundError("gone")});
-        return;
-      }
-      if (!world_->oracle().Has(action.step) ||
-          !(file->second.state == world_->oracle().state(action.step, shard))) {
-        world_->Fail(
-            absl::StrFormat("I4: the checkpoint of step %d holds other values of shard %d "
-                            "than the oracle",
-                            action.step, shard));
-      }
-      files.push_back(file->second);
+    std::optional<Disk::Checkpoint> checkpoint = Collect(action);
+    if (!checkpoint.has_value()) {
+      // Abandoned meanwhile: its folder is gone.
+      HandleCoordinator(
+          coordinator_event::CheckpointPublished{action.step, absl::NotFoundError("gone")});
+      return;
     }
-    if (!disk.checkpoints.empty() && disk.checkpoints.rbegin()->first >= action.step) {
+    const std::optional<VersionId> newest = disk.NewestCheckpoint();
+    if (newest.has_value() && *newest >= VersionId{action.epoch, action.step}) {
       world_->Fail("I6: a checkpoint that is not newer than the last");
     }
-    disk.checkpoints[action.step] = std::move(files);
+    disk.checkpoints[action.step] = *std::move(checkpoint);
     HandleCoordinator(coordinator_event::CheckpointPublished{action.step, absl::OkStatus()});
   });
 }
 
 void SimServer::Do(const coordinator_action::AbandonCheckpoint& action) {
   std::erase_if(world_->disk().temporary,
-                [&](const auto& file) { return file.first.first == action.step; });
+                [&](const auto& file) { return std::get<1>(file.first) == action.step; });
 }
 
 void SimServer::SeeGrants(const google::protobuf::RepeatedPtrField<ps::SlotGrant>& grants) {
@@ -260,18 +287,20 @@ void SimServer::SeeGrants(const google::protobuf::RepeatedPtrField<ps::SlotGrant
 
 void SimServer::Do(const coordinator_action::ReplyRegister& action) {
   if (action.reply.ok()) SeeGrants(action.reply->grants());
-  if (action.reply.ok() && HasEvicted(callers_[action.call])) {
-    world_->Fail("an evicted clone was let in");
-  }
+  const Caller caller = callers_[action.call];
+  if (action.reply.ok() && HasEvicted(caller.worker)) world_->Fail("an evicted clone was let in");
+  if (action.reply.ok()) NoteSession(caller.worker, caller.session);
   callers_.erase(action.call);
   SendReply<ps::RegisterReply>(action.call, action.reply);
 }
 
 void SimServer::Do(const coordinator_action::ReplyHeartbeat& action) {
   if (action.reply.ok()) SeeGrants(action.reply->grants());
-  if (action.reply.ok() && HasEvicted(callers_[action.call])) {
+  const Caller caller = callers_[action.call];
+  if (action.reply.ok() && HasEvicted(caller.worker)) {
     world_->Fail("an evicted clone's lease was renewed");
   }
+  if (action.reply.ok()) NoteSession(caller.worker, caller.session);
   callers_.erase(action.call);
   SendReply<ps::HeartbeatReply>(action.call, action.reply);
 }
@@ -321,17 +350,8 @@ void SimServer::Do(const coordinator_action::StepApplied& action) {
 }
 
 void SimServer::Do(const coordinator_action::Serving& action) {
-  Oracle& oracle = world_->oracle();
-  if (!world_->disk().checkpoints.empty() &&
-      action.version < world_->disk().checkpoints.rbegin()->first) {
-    world_->Fail("I3: recovery lost a durable step");
-  }
-  if (!oracle.Has(action.version)) {
-    world_->Fail(absl::StrFormat("version %d was restored but never decided", action.version));
-    return;
-  }
-  if (action.version < oracle.version()) ++world_->rollbacks;
-  oracle.RollBack(action.version);
+  CheckServing(action);
+  seen_.clear();  // everybody registers again
   served_ = serving_ = true;
 }
 
@@ -352,8 +372,16 @@ void SimServer::Do(const coordinator_action::Drained&) {
   if (serving_ && status.checkpoint_failures() == 0 && status.durable_step() != status.version()) {
     world_->Fail("drained without saving the last step");
   }
-  world_->queue().After(absl::ZeroDuration(), [this, incarnation = process_.incarnation] {
-    if (process_.incarnation == incarnation) Crash(true);
+
+  for (SimServer* server : *shard_servers_) {
+    if (server == this) continue;
+    world_->Send(process_, server->process(),
+                 [server, status] { server->EndTask(status.version(), status.durable_step()); });
+  }
+  world_->queue().After(absl::ZeroDuration(), [this, status, incarnation = process_.incarnation] {
+    if (process_.incarnation != incarnation) return;
+    RemoveState(status.version(), status.durable_step());
+    Crash(/*memory_lost=*/false);
   });
 }
 

@@ -27,8 +27,11 @@ void SimWorker::Start() {
   if (peer_name_.empty() || world_->Chance(0.4)) {
     peer_name_ = absl::StrFormat("host%d:%d", worker_id_, process_.incarnation);
   }
+  // The session may be the supervisor's, or this process's own.
+  if (session_ == 0 || world_->Chance(0.5)) session_ = world_->NewSession();
   epoch_ = 0;
   grants_.clear();
+  async_slots_.clear();
   done_slots_.clear();
   busy_ = waiting_ = false;
   ScheduleHeartbeat(0.7);
@@ -73,6 +76,7 @@ void SimWorker::Register() {
   request.set_num_replicas(world_->config().slots);
   request.set_peer_name(peer_name_);
   request.set_layout_signature("toy");
+  request.set_session(session_);
   request.set_protocol_version(kProtocolVersion);
   world_->Call<ps::RegisterReply>(
       &process_, coordinator()->process(), kCallTimeout,
@@ -115,6 +119,7 @@ void SimWorker::Heartbeat() {
   request.set_run_id(kRunId);
   request.set_epoch(epoch_);
   request.set_worker_id(worker_id_);
+  request.set_session(session_);
   world_->Call<ps::HeartbeatReply>(
       &process_, coordinator()->process(), kCallTimeout,
       [server = coordinator(), request](World::Answer<ps::HeartbeatReply> answer) {
@@ -136,7 +141,13 @@ void SimWorker::Heartbeat() {
 }
 
 void SimWorker::TakeGrants(const google::protobuf::RepeatedPtrField<ps::SlotGrant>& grants) {
-  for (const ps::SlotGrant& grant : grants) grants_[grant.slot()] = grant;
+  for (const ps::SlotGrant& grant : grants) {
+    grants_[grant.slot()] = grant;
+    AsyncSlot& slot = async_slots_[grant.slot()];
+    if (slot.grant == grant.grant()) continue;
+    const bool knows_better = slot.grant != 0 && !world_->config().take_positions_from_grants;
+    slot = {grant.grant(), 0, knows_better ? slot.position : grant.position()};
+  }
 }
 
 bool SimWorker::HandleError(const absl::Status& status) {
@@ -159,7 +170,16 @@ bool SimWorker::HandleError(const absl::Status& status) {
   }
 }
 
+void SimWorker::OnVersionGone(uint64_t newest) {
+  if (world_->config().pull_again_when_gone || weights_.empty()) {
+    PullAll(newest);
+    return;
+  }
+  StartStep(newest);
+}
+
 void SimWorker::PullAll(uint64_t min_version) {
+  early_.reset();
   pulled_.assign(world_->config().shards, std::nullopt);
   if (done_) return;
   for (uint32_t shard = 0; shard < pulled_.size(); ++shard) PullShard(shard, min_version);
@@ -171,6 +191,7 @@ void SimWorker::PullShard(uint32_t shard, uint64_t min_version) {
   request.set_epoch(epoch_);
   request.set_shard(shard);
   request.set_min_version(min_version);
+  request.set_exact(world_->config().sync() && world_->config().pull_exactly);
   request.set_worker_id(worker_id_);
   SimServer* server = (*shard_servers_)[shard];
   world_->Call<PulledShard>(
@@ -181,6 +202,12 @@ void SimWorker::PullShard(uint32_t shard, uint64_t min_version) {
       InFlow<PulledShard>([this, shard, min_version](absl::StatusOr<PulledShard> reply) {
         if (!reply.ok()) {
           if (HandleError(reply.status())) return;
+          const ps::ErrorDetail detail = GetErrorDetail(reply.status());
+          if (detail.kind() == ps::ErrorDetail::VERSION_GONE) {
+            ++flow_;  // ends the pulls of the other shards
+            OnVersionGone(detail.step());
+            return;
+          }
           world_->RunOn(&process_, world_->Seconds(0.02, 0.3),
                         [this, shard, min_version, flow = flow_] {
                           if (flow == flow_) PullShard(shard, min_version);
@@ -201,17 +228,46 @@ void SimWorker::OnPulled() {
     lowest = std::min(lowest, shard->version);
     highest = std::max(highest, shard->version);
   }
-  const bool sync = world_->config().sync();
-  if (sync && lowest != highest) {
-    PullAll(highest);
-    return;
-  }
   weights_.clear();
   for (auto& shard : pulled_) weights_.push_back(std::move(*shard));
-  base_version_ = lowest;
+  StartStep(world_->config().sync() ? highest : lowest);
+}
+
+void SimWorker::StartStep(uint64_t version) {
+  base_version_ = version;
+  early_.reset();
   done_slots_.clear();
   waiting_ = false;
   ComputeNext();
+}
+
+bool SimWorker::IsLastOpen(const Job& job) const {
+  return std::all_of(grants_.begin(), grants_.end(), [&](const auto& grant) {
+    return grant.first == job.key.slot() || done_slots_.count(grant.first) > 0 ||
+           grant.second.from_step() > job.key.step();
+  });
+}
+
+void SimWorker::PullEarly(const Job& job) {
+  const bool waits = world_->config().early_pull_waits;
+  ps::PullRequest request;
+  request.set_run_id(kRunId);
+  request.set_epoch(epoch_);
+  request.set_min_version(waits ? job.key.step() : 0);
+  request.set_exact(waits);
+  request.set_worker_id(worker_id_);
+  SimServer* server = (*shard_servers_)[0];
+  world_->Call<PulledShard>(
+      &process_, server->process(), kLongPoll,
+      [server, request](World::Answer<PulledShard> answer) {
+        server->Pull(request, std::move(answer));
+      },
+      // An error is not looked at: the push's answer tells, and the version is pulled again.
+      InFlow<PulledShard>([this, step = job.key.step()](absl::StatusOr<PulledShard> reply) {
+        if (!reply.ok() || base_version_ + 1 != step) return;
+        ++world_->early_pulls;
+        early_ = std::move(*reply);
+      }));
 }
 
 void SimWorker::ComputeNext() {
@@ -237,8 +293,10 @@ void SimWorker::ComputeNext() {
     job.key.set_grant(grant.grant());
     job.key.set_worker_id(worker_id_);
     job.key.set_base_version(base_version_);
-    job.key.set_step(sync ? base_version_ + 1 : ++sequence_[grant.grant()]);
-    job.number = sync ? job.key.step() : PushNumber(grant.grant(), job.key.step());
+    AsyncSlot& async_slot = async_slots_[slot];
+    job.key.set_step(sync ? base_version_ + 1 : ++async_slot.number);
+    if (!sync) job.key.set_position(async_slot.position);
+    job.number = sync ? job.key.step() : job.key.position();
     job.is_void = IsVoid(world_->config(), slot, job.number);
     world_->RunOn(&process_, world_->Seconds(0.01, 0.2), [this, job, flow = flow_] {
       if (flow == flow_) Push(job);
@@ -275,9 +333,9 @@ std::vector<float> SimWorker::GradientOf(const Job& job, uint32_t shard) const {
 
 void SimWorker::Push(Job job) {
   if (!world_->config().sync()) {
-    std::vector<uint64_t> versions;
-    for (const PulledShard& shard : weights_) versions.push_back(shard.version);
-    world_->oracle().RecordPush({job.key.slot(), job.key.grant(), job.key.step()}, versions);
+    ToyPush push{job.key.position(), {}};
+    for (const PulledShard& shard : weights_) push.versions.push_back(shard.version);
+    world_->oracle().RecordPush({job.key.slot(), job.key.grant(), job.key.step()}, push);
   }
   const auto shared = std::make_shared<Job>(std::move(job));
   if (shared->is_void) {
@@ -290,6 +348,8 @@ void SimWorker::Push(Job job) {
     SendChunks(*shared, shard, all);
     FinishPush(shared, shard);
   }
+  const bool decides = world_->config().sync() && weights_.size() == 1 && IsLastOpen(*shared);
+  if (decides) PullEarly(*shared);
 }
 
 void SimWorker::SendChunks(const Job& job, uint32_t shard, const std::vector<uint32_t>& chunks) {
@@ -384,10 +444,17 @@ void SimWorker::OnCommitted(const Job& job, const absl::Status& status) {
   ++flow_;
   busy_ = waiting_ = false;
   if (!world_->config().sync()) {
+    const bool stale = GetErrorDetail(status).kind() == ps::ErrorDetail::STALE;
+    AsyncSlot& slot = async_slots_[job.key.slot()];
+    const bool counts = status.ok() || (stale && !world_->config().repeat_stale_batches);
+    if (counts && slot.grant == job.key.grant()) slot.position = job.key.position() + 1;
     PullAll(0);
     return;
   }
-  if (status.ok()) {
+  if (status.ok() && early_.has_value()) {
+    weights_ = {*std::move(early_)};
+    StartStep(job.key.step());
+  } else if (status.ok()) {
     done_slots_.insert(job.key.slot());
     ComputeNext();
   } else if (GetErrorDetail(status).kind() == ps::ErrorDetail::FENCED) {

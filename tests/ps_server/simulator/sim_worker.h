@@ -38,7 +38,7 @@ class SimWorker {
   // One contribution on its way.
   struct Job {
     ps::PushKey key;
-    uint64_t number = 0;
+    uint64_t number = 0;  // which gradient: the step, or the position
     bool is_void = false;
     uint32_t shards_done = 0;
   };
@@ -57,7 +57,15 @@ class SimWorker {
   void TakeGrants(const google::protobuf::RepeatedPtrField<ps::SlotGrant>& grants);
   void PullAll(uint64_t min_version);
   void PullShard(uint32_t shard, uint64_t min_version);
+  // Sync: a newer version has taken the place of the one asked for.
+  void OnVersionGone(uint64_t newest);
   void OnPulled();
+  // Sync, one shard: asks for the version that the job probably completes before the push has been
+  // answered.
+  void PullEarly(const Job& job);
+  bool IsLastOpen(const Job& job) const;
+  // The weights are those of `version`.
+  void StartStep(uint64_t version);
   void ComputeNext();
   void Push(Job job);
   void SendChunks(const Job& job, uint32_t shard, const std::vector<uint32_t>& chunks);
@@ -74,6 +82,7 @@ class SimWorker {
   const std::vector<SimServer*>* const shard_servers_;
   Process process_;
   std::string peer_name_;
+  uint64_t session_ = 0;
   bool done_ = false;
   bool evicted_ = false;
 
@@ -84,11 +93,17 @@ class SimWorker {
   uint64_t heartbeat_answered_ = 0;
   std::vector<std::optional<PulledShard>> pulled_;  // of the pull under way
   std::vector<PulledShard> weights_;                // to compute from
+  std::optional<PulledShard> early_;                // what an early pull has brought
   uint64_t base_version_ = 0;                       // of weights_
   bool busy_ = false;                               // computing or pushing
   bool waiting_ = false;                            // for the next version
   std::set<uint32_t> done_slots_;                   // of step base_version_ + 1
-  std::map<uint64_t, uint64_t> sequence_;           // async: by grant, of the last push
+  struct AsyncSlot {
+    uint64_t grant = 0;
+    uint64_t number = 0;    // of the last push under the grant
+    uint64_t position = 0;  // of the next batch
+  };
+  std::map<uint32_t, AsyncSlot> async_slots_;
 };
 
 }  // namespace pushpull::sim

@@ -55,12 +55,19 @@ class Simulation {
       world_.queue().RunOne();
       ++result.events;
     }
+    if (world_.violation().empty()) {
+      for (const auto& server : servers_) server->End();
+    }
     result.violation = world_.violation();
     result.messages = world_.messages;
     result.crashes = world_.crashes;
     result.rollbacks = world_.rollbacks;
     result.saves = world_.saves;
     result.evictions = world_.evictions;
+    result.moves = world_.moves;
+    result.removals = world_.removals;
+    result.early_pulls = world_.early_pulls;
+    result.chunks_kept = world_.chunks_kept;
     result.seconds = absl::ToDoubleSeconds(world_.queue().now());
     return result;
   }

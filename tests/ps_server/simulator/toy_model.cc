@@ -40,7 +40,7 @@ std::vector<float> Gradient(uint32_t shard, uint32_t slot, uint64_t number,
   return gradient;
 }
 
-uint64_t Samples(uint32_t slot, uint64_t number) { return 1 + (slot * 7 + number * 3) % 9; }
+uint64_t Samples(uint32_t slot, uint64_t number) { return 1 + (slot * 7 + number / 4) % 9; }
 
 bool IsVoid(const SimConfig& config, uint32_t slot, uint64_t number) {
   return config.void_one_in > 0 && Mix(slot, number, 1000, 5) % config.void_one_in == 0;
@@ -66,16 +66,36 @@ double SquaredNorm(const std::vector<float>& average) {
   return sum;
 }
 
-ToyState Update(const ToyState& from, const std::vector<float>& average, double squared_norm) {
-  ToyState to = from;
-  if (average.empty()) return to;
+void UpdateRange(const ToyState& from, size_t first, const std::vector<float>& average,
+                 double squared_norm, ToyState* to) {
   const double norm = std::sqrt(std::max(squared_norm, 0.0));
   const float scale = norm > kClipNorm ? static_cast<float>(kClipNorm / norm) : 1.0f;
   for (size_t i = 0; i < average.size(); ++i) {
-    to.momentum[i] = kMomentum * from.momentum[i] + average[i] * scale;
-    to.weights[i] = from.weights[i] - kLearningRate * to.momentum[i];
+    const size_t at = first + i;
+    to->momentum[at] = kMomentum * from.momentum[at] + average[i] * scale;
+    to->weights[at] = from.weights[at] - kLearningRate * to->momentum[at];
   }
+}
+
+ToyState Update(const ToyState& from, const std::vector<float>& average, double squared_norm) {
+  ToyState to = from;
+  UpdateRange(from, 0, average, squared_norm, &to);
   return to;
+}
+
+// A version that is made again from the same contributions is the same one.
+Oracle::Node Oracle::Insert(Version version) {
+  for (Node node = 0; node < nodes_.size(); ++node) {
+    Version& other = nodes_[node];
+    const bool same = other.number == version.number && other.parent == version.parent &&
+                      other.shards == version.shards;
+    if (!same) continue;
+    other.contributors = std::move(version.contributors);
+    other.push = version.push;
+    return node;
+  }
+  nodes_.push_back(std::move(version));
+  return nodes_.size() - 1;
 }
 
 std::string DescribeContributors(const ps::ApplyRequest& request) {
@@ -91,11 +111,36 @@ Oracle::Oracle(const SimConfig& config) : config_(config) {
   for (uint32_t shard = 0; shard < config.shards; ++shard) {
     version.shards.push_back(InitialState(config, shard));
   }
-  versions_.push_back(std::move(version));
+  nodes_.push_back(std::move(version));
+  history_ = {0};
 }
 
-void Oracle::RecordPush(const PushId& push, std::vector<uint64_t> versions) {
-  pushed_from_[push] = std::move(versions);
+bool Oracle::IsAncestor(Node ancestor, Node node) const {
+  while (nodes_[node].number > nodes_[ancestor].number) node = nodes_[node].parent;
+  return node == ancestor;
+}
+
+std::optional<Oracle::Node> Oracle::Find(uint64_t version,
+                                         const std::vector<const ToyState*>& shards) const {
+  // A version of void contributions only equals the one before it and may be on two branches: the
+  // newest is as good as any.
+  for (Node node = nodes_.size(); node-- > 0;) {
+    if (nodes_[node].number != version) continue;
+    bool same = true;
+    for (size_t shard = 0; shard < shards.size(); ++shard) {
+      same = same && shards[shard] != nullptr && nodes_[node].shards[shard] == *shards[shard];
+    }
+    if (same) return node;
+  }
+  return std::nullopt;
+}
+
+void Oracle::GoOnFrom(Node node) {
+  history_.assign(nodes_[node].number + 1, 0);
+  for (uint64_t number = nodes_[node].number; number > 0; --number) {
+    history_[number] = node;
+    node = nodes_[node].parent;
+  }
 }
 
 std::string Oracle::CheckSync(const ps::ApplyRequest& request) const {
@@ -120,19 +165,31 @@ std::string Oracle::CheckSync(const ps::ApplyRequest& request) const {
 std::string Oracle::CheckAsync(const ps::ApplyRequest& request) const {
   if (request.contributions_size() != 1) return "not one push in an asynchronous step";
   const ps::Contribution& c = request.contributions(0);
-  const PushId id{c.slot(), c.grant(), c.sequence()};
-  const auto from = pushed_from_.find(id);
-  if (from == pushed_from_.end()) return "a push that nobody made";
-  for (const Version& version : versions_) {
-    if (version.pushes.count(id) > 0) return "I2: a push is applied twice";
-  }
-  for (const uint64_t base : from->second) {
+  const auto push = pushes_.find({c.slot(), c.grant(), c.sequence()});
+  if (push == pushes_.end()) return "a push that nobody made";
+  for (const uint64_t base : push->second.versions) {
     if (base >= request.step()) return "a push from a version that did not exist";
     if (config_.max_staleness > 0 && request.step() - 1 - base > config_.max_staleness) {
       return "a push is staler than allowed";
     }
   }
-  return "";
+  if (c.samples() != Samples(c.slot(), push->second.position)) return "wrong number of samples";
+  return CheckPosition(c.slot(), push->second.position);
+}
+
+std::string Oracle::CheckPosition(uint32_t slot, uint64_t position) const {
+  uint64_t next = 0;
+  for (const Node node : history_) {
+    if (!nodes_[node].push.has_value() || std::get<0>(*nodes_[node].push) != slot) continue;
+    next = pushes_.at(*nodes_[node].push).position + 1;
+  }
+  if (position < next) {
+    return absl::StrFormat("I10: batch %d of slot %d counts twice (or late)", position, slot);
+  }
+  while (IsVoid(config_, slot, next)) ++next;
+  if (position == next) return "";
+  return absl::StrFormat("I10: batch %d of slot %d is left out, %d comes instead", next, slot,
+                         position);
 }
 
 std::string Oracle::Decide(const ps::ApplyRequest& request) {
@@ -140,18 +197,24 @@ std::string Oracle::Decide(const ps::ApplyRequest& request) {
   const std::string problem = config_.sync() ? CheckSync(request) : CheckAsync(request);
   if (!problem.empty()) return problem;
   Version next;
+  next.parent = history_.back();
+  next.number = request.step();
+  next.epoch = request.epoch();
   next.contributors = DescribeContributors(request);
   std::vector<std::vector<float>> averages;
   double squared_norm = config_.measure_norms ? 0 : -1;
   for (uint32_t shard = 0; shard < config_.shards; ++shard) {
     std::vector<ToyContribution> contributions;
     for (const ps::Contribution& c : request.contributions()) {
-      const PushId id{c.slot(), c.grant(), c.sequence()};
-      const uint64_t base = config_.sync() ? request.step() - 1 : pushed_from_.at(id)[shard];
-      const uint64_t number = config_.sync() ? request.step() : PushNumber(c.grant(), c.sequence());
+      uint64_t base = request.step() - 1;
+      uint64_t number = request.step();
+      if (!config_.sync()) {
+        next.push = PushId{c.slot(), c.grant(), c.sequence()};
+        base = pushes_.at(*next.push).versions[shard];
+        number = pushes_.at(*next.push).position;
+      }
       contributions.push_back(
           {c.samples(), Gradient(shard, c.slot(), number, state(base, shard).weights)});
-      if (!config_.sync()) next.pushes.insert(id);
     }
     averages.push_back(Average(contributions));
     if (config_.measure_norms) squared_norm += SquaredNorm(averages.back());
@@ -159,7 +222,7 @@ std::string Oracle::Decide(const ps::ApplyRequest& request) {
   for (uint32_t shard = 0; shard < config_.shards; ++shard) {
     next.shards.push_back(Update(state(version(), shard), averages[shard], squared_norm));
   }
-  versions_.push_back(std::move(next));
+  history_.push_back(Insert(std::move(next)));
   return "";
 }
 

@@ -7,33 +7,62 @@
 #include "absl/strings/str_format.h"
 
 namespace pushpull::sim {
+namespace {
+
+std::vector<float> ToFloats(const Payload& payload) {
+  std::vector<float> floats(payload.size_bytes / sizeof(float));
+  std::memcpy(floats.data(), payload.data, payload.size_bytes);
+  return floats;
+}
+
+double SquaredNormOf(const shard_action::StoreApply& order) {
+  if (order.variable_squared_norms.empty()) return -1;
+  double sum = 0;
+  for (const double norm : order.variable_squared_norms) sum += norm;
+  return sum;
+}
+
+std::vector<StagedChunk> ChunkOf(const std::vector<StagedContribution>& contributions, int chunk) {
+  std::vector<StagedChunk> chunks;
+  for (const StagedContribution& c : contributions) {
+    chunks.push_back({c.slot, c.samples, c.chunks[chunk]});
+  }
+  return chunks;
+}
+
+}  // namespace
 
 std::vector<ToyContribution> ToContributions(const std::vector<StagedContribution>& staged) {
   std::vector<ToyContribution> contributions;
   for (const StagedContribution& slot : staged) {
     ToyContribution contribution{slot.samples, {}};
     for (const Payload& chunk : slot.chunks) {
-      const size_t begin = contribution.gradient.size();
-      contribution.gradient.resize(begin + chunk.size_bytes / sizeof(float));
-      std::memcpy(contribution.gradient.data() + begin, chunk.data, chunk.size_bytes);
+      const std::vector<float> floats = ToFloats(chunk);
+      contribution.gradient.insert(contribution.gradient.end(), floats.begin(), floats.end());
     }
     contributions.push_back(std::move(contribution));
   }
   return contributions;
 }
 
-std::vector<uint64_t> ToyStore::held() const {
-  std::vector<uint64_t> versions;
+std::vector<VersionId> ToyStore::held() const {
+  std::vector<VersionId> versions;
   for (const Buffer& buffer : buffers_) {
-    if (buffer.version.has_value()) versions.push_back(*buffer.version);
+    if (buffer.id.has_value()) versions.push_back(*buffer.id);
   }
   std::sort(versions.begin(), versions.end());
   return versions;
 }
 
+std::optional<VersionId> ToyStore::newest() const {
+  const std::vector<VersionId> versions = held();
+  if (versions.empty()) return std::nullopt;
+  return versions.back();
+}
+
 const ToyState* ToyStore::Find(uint64_t version) const {
   for (const Buffer& buffer : buffers_) {
-    if (buffer.version == version) return &buffer.state;
+    if (buffer.id.has_value() && buffer.id->version == version) return &buffer.state;
   }
   return nullptr;
 }
@@ -41,36 +70,85 @@ const ToyState* ToyStore::Find(uint64_t version) const {
 ToyStore::Buffer* ToyStore::Newest() {
   Buffer* newest = nullptr;
   for (Buffer& buffer : buffers_) {
-    if (!buffer.version.has_value()) continue;
-    if (newest == nullptr || *buffer.version > *newest->version) newest = &buffer;
+    if (!buffer.id.has_value()) continue;
+    if (newest == nullptr || *buffer.id > *newest->id) newest = &buffer;
   }
   return newest;
 }
 
-void ToyStore::BeginApply(uint64_t) {
+size_t ToyStore::FirstOf(int chunk) const {
+  size_t first = 0;
+  for (int i = 0; i < chunk; ++i) first += chunks()[i];
+  return first;
+}
+
+void ToyStore::BeginVersion(uint64_t step) {
+  if (writing_ >= 0) return;
   const Buffer* newest = Newest();
-  if (newest == nullptr) {
-    world_->Fail("an apply on an empty store");
+  if (newest == nullptr || newest->id->version + 1 != step) {
+    world_->Fail(
+        absl::StrFormat("the store is to make version %d from another than the one before", step));
     return;
   }
   writing_ = newest == &buffers_[0] ? 1 : 0;
+  made_from_.assign(chunks().size(), {});
   Buffer& buffer = buffers_[writing_];
-  buffer.version.reset();
-  std::fill(buffer.state.weights.begin(), buffer.state.weights.end(),
-            std::numeric_limits<float>::quiet_NaN());
+  buffer.id.reset();
+  const std::vector<float> torn(newest->state.weights.size(),
+                                std::numeric_limits<float>::quiet_NaN());
+  buffer.state = {torn, torn};
 }
 
-void ToyStore::FinishApply(const shard_action::StoreApply& order) {
-  const Buffer& from = *Newest();
-  double squared_norm = -1;
-  if (!order.variable_squared_norms.empty()) {
-    squared_norm = 0;
-    for (const double norm : order.variable_squared_norms) squared_norm += norm;
+void ToyStore::Make(int chunk, const std::vector<StagedChunk>& from, double squared_norm) {
+  std::vector<ToyContribution> contributions;
+  for (const StagedChunk& c : from) contributions.push_back({c.samples, ToFloats(c.payload)});
+  const Buffer& newest = buffers_[1 - writing_];
+  std::vector<float> average = Average(contributions);
+  ToyState& to = buffers_[writing_].state;
+  if (!average.empty()) {
+    UpdateRange(newest.state, FirstOf(chunk), average, squared_norm, &to);
+    return;
   }
-  Buffer& to = buffers_[writing_];
-  to.state = Update(from.state, Average(ToContributions(order.contributions)), squared_norm);
-  to.version = to.last_version = order.step;
-  to.marks = order.marks;
+  for (size_t i = FirstOf(chunk); i < FirstOf(chunk + 1); ++i) {
+    to.weights[i] = newest.state.weights[i];
+    to.momentum[i] = newest.state.momentum[i];
+  }
+}
+
+void ToyStore::MakeAhead(const shard_action::StoreApplyAhead& order) {
+  BeginVersion(order.step);
+  if (writing_ < 0) return;
+  Make(static_cast<int>(order.chunk), order.contributions, -1);
+  made_from_[order.chunk] = order.contributions;
+}
+
+std::vector<int> ToyStore::BeginApply(const shard_action::StoreApply& order) {
+  BeginVersion(order.step);
+  std::vector<int> to_make;
+  if (writing_ < 0) return to_make;
+  const SimConfig& config = world_->config();
+  for (int chunk = 0; chunk < static_cast<int>(chunks().size()); ++chunk) {
+    const std::vector<StagedChunk> wanted = ChunkOf(order.contributions, chunk);
+    const std::vector<StagedChunk>& made = made_from_[chunk];
+    const bool same = std::equal(
+        made.begin(), made.end(), wanted.begin(), wanted.end(), [&](const auto& a, const auto& b) {
+          return a.slot == b.slot && a.samples == b.samples && a.payload.data == b.payload.data;
+        });
+    if (made.empty() || (!same && config.compare_ahead)) to_make.push_back(chunk);
+  }
+  if (!config.commit_when_whole) buffers_[writing_].id = VersionId{order.epoch, order.step};
+  return to_make;
+}
+
+void ToyStore::MakeChunk(const shard_action::StoreApply& order, int chunk) {
+  Make(chunk, ChunkOf(order.contributions, chunk), SquaredNormOf(order));
+}
+
+void ToyStore::Commit(const shard_action::StoreApply& order) {
+  Buffer& buffer = buffers_[writing_];
+  buffer.id = VersionId{order.epoch, order.step};
+  buffer.last_version = order.step;
+  buffer.marks = order.marks;
   writing_ = -1;
 }
 
@@ -81,38 +159,41 @@ std::vector<double> ToyStore::Measure(const shard_action::StoreMeasure& order) c
 }
 
 absl::StatusOr<std::string> ToyStore::Restore(const shard_action::StoreRestore& order) {
+  writing_ = -1;
   if (order.source == ps::RestoreRequest::MAPPED) {
-    std::string marks;
-    bool found = false;
-    for (Buffer& buffer : buffers_) {
-      if (buffer.version == order.step) {
-        marks = buffer.marks;
-        found = true;
-      }
-    }
-    if (!found) {
-      return absl::FailedPreconditionError(absl::StrFormat("version %d is not held", order.step));
+    const auto found = std::find_if(buffers_.begin(), buffers_.end(), [&](const Buffer& buffer) {
+      return buffer.id.has_value() && buffer.id->version == order.id.version;
+    });
+    if (found == buffers_.end()) {
+      return absl::FailedPreconditionError(
+          absl::StrFormat("version %d is not held", order.id.version));
     }
     for (Buffer& buffer : buffers_) {
-      if (buffer.version > order.step && world_->config().restore_drops_newer) {
-        buffer.version.reset();
+      if (buffer.id.has_value() && buffer.id->version > order.id.version &&
+          world_->config().restore_drops_newer) {
+        buffer.id.reset();
       }
     }
-    return marks;
+    return found->marks;
   }
   for (Buffer& buffer : buffers_) buffer = Buffer{};
   Buffer& buffer = buffers_[0];
   if (order.source == ps::RestoreRequest::CHECKPOINT) {
-    const auto checkpoint = world_->disk().checkpoints.find(order.step);
-    if (checkpoint == world_->disk().checkpoints.end()) {
-      return absl::NotFoundError(absl::StrFormat("no checkpoint of step %d", order.step));
+    const auto checkpoint = world_->disk().checkpoints.find(order.id.version);
+    if (checkpoint == world_->disk().checkpoints.end() ||
+        checkpoint->second.epoch != order.id.epoch) {
+      return absl::FailedPreconditionError(absl::StrFormat("no checkpoint of step %d of epoch %d",
+                                                           order.id.version, order.id.epoch));
     }
-    buffer.state = checkpoint->second[shard_].state;
-    buffer.marks = checkpoint->second[shard_].marks;
+    buffer.state = checkpoint->second.shards[shard_].state;
+    if (world_->config().checkpoints_keep_marks) {
+      buffer.marks = checkpoint->second.shards[shard_].marks;
+    }
   } else {
     buffer.state = InitialState(world_->config(), shard_);
   }
-  buffer.version = buffer.last_version = order.step;
+  buffer.id = order.id;
+  buffer.last_version = order.id.version;
   return buffer.marks;
 }
 
@@ -125,9 +206,11 @@ Disk::ShardFile ToyStore::Capture(uint64_t step, const std::string& marks) const
 
 void ToyStore::Crash(bool mapped_state_survives) {
   writing_ = -1;
-  if (!mapped_state_survives) {
-    for (Buffer& buffer : buffers_) buffer = Buffer{};
-  }
+  if (!mapped_state_survives) buffers_ = File{};
 }
+
+void ToyStore::MoveAway() { std::swap(buffers_, elsewhere_); }
+
+void ToyStore::RemoveFile() { buffers_ = File{}; }
 
 }  // namespace pushpull::sim

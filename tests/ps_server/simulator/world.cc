@@ -4,6 +4,15 @@
 
 namespace pushpull::sim {
 
+std::optional<VersionId> Disk::NewestCheckpoint() const {
+  std::optional<VersionId> newest;
+  for (const auto& [step, checkpoint] : checkpoints) {
+    const VersionId id{checkpoint.epoch, step};
+    if (!newest.has_value() || id > *newest) newest = id;
+  }
+  return newest;
+}
+
 void World::Fail(const std::string& violation) {
   if (!violation_.empty()) return;
   violation_ = absl::StrFormat("%s (at %.3f s)", violation, absl::ToDoubleSeconds(queue_.now()));

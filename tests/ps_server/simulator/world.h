@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -18,6 +19,7 @@
 
 #include "common/random.h"
 #include "protos/parameter_server.pb.h"
+#include "ps_server/core/version_id.h"
 #include "tests/ps_server/simulator/event_queue.h"
 #include "tests/ps_server/simulator/sim_config.h"
 #include "tests/ps_server/simulator/toy_model.h"
@@ -33,9 +35,17 @@ struct Disk {
     ToyState state;
     std::string marks;
   };
+  struct Checkpoint {
+    uint64_t epoch = 0;  // in which it was published
+    Oracle::Node node = 0;
+    std::vector<ShardFile> shards;
+  };
   uint64_t epoch = 0;
-  std::map<std::pair<uint64_t, uint32_t>, ShardFile> temporary;  // by step and shard
-  std::map<uint64_t, std::vector<ShardFile>> checkpoints;        // published, by step
+  std::map<std::tuple<uint64_t, uint64_t, uint32_t>, ShardFile> temporary;  // epoch, step, shard
+  std::map<uint64_t, Checkpoint> checkpoints;                               // published, by step
+
+  // The id of the newest: by epoch, then step.
+  std::optional<VersionId> NewestCheckpoint() const;
 };
 
 // A process that messages are sent to. incarnation changes at every crash.
@@ -61,6 +71,7 @@ class World {
   bool Chance(double probability) { return random_.NextFloat() < probability; }
   // Only in the time of chaos.
   bool Trouble(double probability) { return !calm() && Chance(probability); }
+  uint64_t NewSession() { return ++sessions_; }
   double Uniform(double low, double high) { return low + (high - low) * random_.NextFloat(); }
   absl::Duration Seconds(double low, double high) { return absl::Seconds(Uniform(low, high)); }
 
@@ -111,6 +122,17 @@ class World {
   uint64_t rollbacks = 0;
   uint64_t saves = 0;  // that an operator asked for and got
   uint64_t evictions = 0;
+  uint64_t moves = 0;     // of a process to a machine that has an older state file, or none
+  uint64_t removals = 0;  // of a state file at the end of a process
+  uint64_t early_pulls = 0;
+  uint64_t chunks_kept = 0;  // that were made ahead and are part of a version
+
+  // What each shard has been restored to, and for which epoch.
+  struct Restored {
+    uint64_t epoch = 0;
+    ToyState state;
+  };
+  std::map<uint32_t, Restored> restored;
 
  private:
   absl::Duration Delay();
@@ -121,6 +143,7 @@ class World {
   Oracle oracle_;
   Disk disk_;
   std::string violation_;
+  uint64_t sessions_ = 0;
 };
 
 }  // namespace pushpull::sim

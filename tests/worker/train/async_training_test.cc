@@ -122,6 +122,72 @@ TEST(AsyncTrainingTest, DataGoesOnAfterTheServerHasRestarted) {
   }
 }
 
+// Loses the answer to the clone's push number `push`, and then every message until Mend.
+class CutAfterPush {
+ public:
+  explicit CutAfterPush(int push) : push_(push) {}
+
+  FaultHook hook() {
+    return [this](const MessageInfo& message) {
+      absl::MutexLock lock(&mutex_);
+      CallFault fault;
+      fault.drop_request = cut_;
+      if (cut_ || message.method != "FinishPush" || ++pushes_ != push_) return fault;
+      fault.drop_reply = cut_ = true;
+      return fault;
+    };
+  }
+  void Mend() {
+    absl::MutexLock lock(&mutex_);
+    cut_ = false;
+  }
+
+ private:
+  const int push_;
+  absl::Mutex mutex_;
+  int pushes_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool cut_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+// With one clone the order of pushes is fixed, so the bits are those of a calm run exactly if each
+// batch counts once.
+TEST(AsyncTrainingTest, EachBatchCountsOnceWhereAReplyIsLostAndTheServerRestarts) {
+  std::vector<float> calm;
+  for (const bool trouble : {false, true}) {
+    for (const bool mapped : {true, false}) {
+      if (!trouble && !mapped) continue;
+      TestFolder folder;
+      // Without mapped state the job goes back to step 10, and so does the clone in its data.
+      TestServerOptions server_options = AsyncOptions("num_steps: 30 save_checkpoints_steps: 10");
+      server_options.mapped = mapped;
+      TestServer server(folder, server_options);
+      ASSERT_TRUE(server.Start().ok());
+      CutAfterPush cut(15);
+      TestClone clone(&server, {.hook = trouble ? cut.hook() : nullptr});
+      if (trouble) {
+        ASSERT_TRUE(server.Await([](const auto& status) {
+          return status.version() == 15 && status.durable_step() == 10;
+        }));
+        server.Kill();
+        ASSERT_TRUE(server.Start().ok());
+        ASSERT_TRUE(server.Await(
+            [mapped](const auto& status) { return status.version() == (mapped ? 15 : 10); }));
+        cut.Mend();
+      }
+      const absl::Status end = server.WaitAndClose();
+      ASSERT_TRUE(end.ok()) << end;
+      EXPECT_TRUE(clone.Join().ok());
+      const std::vector<float> state = server.Checkpointed(30);
+      ASSERT_FALSE(state.empty());
+      if (!trouble) {
+        calm = state;
+      } else {
+        EXPECT_EQ(state, calm) << "mapped " << mapped;
+      }
+    }
+  }
+}
+
 TEST(AsyncTrainingTest, StalePushIsRefusedAndTheCloneGoesOn) {
   TestFolder folder;
   TestServer server(folder, AsyncOptions("num_steps: 30 max_staleness: 2"));
