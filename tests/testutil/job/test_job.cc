@@ -247,7 +247,7 @@ absl::Status TestClone::Run() {
   options.worker_id = options_.worker_id;
   options.num_replicas = options_.num_replicas;
   options.peer_name = options_.peer_name;
-  options.session = options_.session;
+  options.identity.session = options_.session;
   options.peer_deadline = options_.peer_deadline;
   options.rpc_timeout = options_.rpc_timeout;
   options.server_clock = options_.server_clock;
