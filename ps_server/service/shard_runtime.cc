@@ -150,7 +150,7 @@ void ShardRuntime::Restore(const ps::RestoreRequest& request,
                            PsHandler::Done<ps::RestoreReply> done) {
   {
     absl::MutexLock lock(&mutex_);
-    if (aggregator_.MayRestore(request)) seals_.SetKey(request.seal_key());
+    if (aggregator_.CheckRestore(request).ok()) seals_.SetKey(request.seal_key());
   }
   Post(Open(shard_event::Restore{.request = request}, &restores_, std::move(done)));
 }
