@@ -23,6 +23,7 @@ ShardRuntime::ShardRuntime(const JobSpec* job, ShardOptions options,
                            std::shared_ptr<ShardTrace> trace)
     : job_(job),
       shard_(static_cast<int>(options.shard)),
+      boot_id_(options.boot_id),
       clock_(clock),
       commit_(std::move(commit)),
       trace_(std::move(trace)),

@@ -61,6 +61,7 @@ class ShardRuntime {
   uint64_t duplicate_chunks() const;
   // 0 until restored.
   uint64_t epoch() const;
+  uint64_t boot_id() const { return boot_id_; }
   ShardStore* store() { return store_.get(); }
 
  private:
@@ -102,6 +103,7 @@ class ShardRuntime {
 
   const JobSpec* const job_;
   const int shard_;
+  const uint64_t boot_id_;
   Clock* const clock_;
   const CommitFn commit_;
   const std::shared_ptr<ShardTrace> trace_;
