@@ -70,6 +70,7 @@ class GrpcClone {
       trainer_ = &trainer;
       if (stopped_) trainer.Stop();
     }
+    const TrainerDeadline deadline(&trainer);
     const absl::Status status = trainer.Run();
     absl::MutexLock lock(&mutex_);
     trainer_ = nullptr;

@@ -287,6 +287,23 @@ absl::Status TestClone::Train(PsSession* session, Clock* clock) {
   return status;
 }
 
+TrainerDeadline::TrainerDeadline(CloneTrainer* trainer) {
+  thread_ = std::thread([this, trainer] {
+    absl::MutexLock lock(&mutex_);
+    if (mutex_.AwaitWithTimeout(absl::Condition(&over_), kPatience)) return;
+    LOG(ERROR) << "the trainer did not end by itself";
+    trainer->Stop();
+  });
+}
+
+TrainerDeadline::~TrainerDeadline() {
+  {
+    absl::MutexLock lock(&mutex_);
+    over_ = true;
+  }
+  thread_.join();
+}
+
 std::vector<absl::Status> TrainWithClones(TestServer* server, uint32_t n,
                                           const TestCloneOptions& common) {
   std::vector<std::unique_ptr<TestClone>> clones;
