@@ -17,14 +17,19 @@ std::string NewHmacKey() {
   return key;
 }
 
-uint64_t ShortHmac(absl::string_view key, absl::string_view data) {
+std::string Hmac(absl::string_view key, absl::string_view data) {
   unsigned char code[EVP_MAX_MD_SIZE];
   unsigned int size = 0;
   CHECK(HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
              reinterpret_cast<const unsigned char*>(data.data()), data.size(), code,
              &size) != nullptr);
+  return std::string(reinterpret_cast<const char*>(code), size);
+}
+
+uint64_t ShortHmac(absl::string_view key, absl::string_view data) {
+  const std::string code = Hmac(key, data);
   uint64_t value;
-  std::memcpy(&value, code, sizeof(value));
+  std::memcpy(&value, code.data(), sizeof(value));
   return value;
 }
 

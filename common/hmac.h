@@ -12,6 +12,9 @@ namespace pushpull {
 // 32 bytes that nobody can guess.
 std::string NewHmacKey();
 
+// The code, 32 bytes.
+std::string Hmac(absl::string_view key, absl::string_view data);
+
 // The first 8 bytes of the code, little endian.
 uint64_t ShortHmac(absl::string_view key, absl::string_view data);
 

@@ -72,6 +72,9 @@ ABSL_FLAG(bool, check_cluster, false,
           "Ask every other ps task whether it answers, print a table, and exit: 0, or 200 if one "
           "does not");
 ABSL_FLAG(int, health_port, 0, "Plaintext gRPC health service at this port; 0: off");
+ABSL_FLAG(std::string, peer_secret_file, "",
+          "Of ps tasks in several processes without TLS: file with a secret that all of them share "
+          "and nobody else may read; default: peer_secret in train_dir, which task 0 makes");
 ABSL_FLAG(int, max_connections, 512,
           "Connections to each task at once, half of them from one address; more are refused");
 ABSL_FLAG(std::string, trace, "",
@@ -169,6 +172,7 @@ ServerOptions OptionsFromFlags(const ClusterSpec& cluster, config::TrainEvalPipe
     options.apply_threads = std::max(1u, std::thread::hardware_concurrency());
   }
   options.lease = absl::GetFlag(FLAGS_lease);
+  options.peer_secret_file = absl::GetFlag(FLAGS_peer_secret_file);
   options.limits.max_connections = absl::GetFlag(FLAGS_max_connections);
   options.limits.max_connections_per_peer = options.limits.max_connections / 2;
   return options;

@@ -1,4 +1,5 @@
 // worker: the supervisor of num_clones clone processes, or (with --clone_index) one of them.
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -38,6 +39,7 @@
 #include "kernels/gpu.h"
 #include "worker/cli/device_choice.h"
 #include "worker/cli/gpu_report.h"
+#include "worker/train/clone_identity.h"
 #include "worker/train/clone_process.h"
 #include "worker/train/clone_report_codec.h"
 #include "worker/train/gpu_probe.h"
@@ -188,16 +190,16 @@ absl::Status WithJobExitCode(absl::Status status) {
   return status;
 }
 
-// Writes reports to the supervisor's pipe, not more often than it looks.
-class ReportPipe {
+// Writes reports to the supervisor, not more often than anybody reads them.
+class ReportSocket {
  public:
   void Send(const CloneReport& report) {
     const absl::Duration now = clock_.Now();
     if (now - last_ < kReportPeriod && report.waiting_for.empty()) return;
     last_ = now;
     const std::string line = EncodeCloneReport(report);
-    // A full or closed pipe loses a report, nothing else.
-    (void)!write(Supervisor::kReportFd, line.data(), line.size());
+    // A supervisor that does not read, or has ended, costs the report and nothing else.
+    (void)!send(Supervisor::kSupervisorFd, line.data(), line.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   }
 
  private:
@@ -236,6 +238,7 @@ absl::Status RunAsClone(WorkerOptions options, int clone) {
   SteadyClock clock;
   StopSwitch stop;
   const std::unique_ptr<StopSignal> signal = StopSignal::Install([&stop](int) { stop.Stop(); });
+  PP_ASSIGN_OR_RETURN(options.identity, ReceiveCloneIdentity(Supervisor::kSupervisorFd));
   PosixFileSystem files;
   ClockOffset server_clock;
   std::unique_ptr<TraceWriter> trace;
@@ -250,9 +253,10 @@ absl::Status RunAsClone(WorkerOptions options, int clone) {
   PP_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, OpenDevice(clone, &options.compute));
   const std::unique_ptr<GpuProbe> probe = OpenProbe(device.get(), &clock, clone);
   options.gpu = probe.get();
-  ReportPipe pipe;
-  const absl::Status status = RunClone(options, clone, &clock, &stop,
-                                       [&pipe](const CloneReport& report) { pipe.Send(report); });
+  ReportSocket reports;
+  const absl::Status status =
+      RunClone(options, clone, &clock, &stop,
+               [&reports](const CloneReport& report) { reports.Send(report); });
   LOG_IF(INFO, trace != nullptr) << "clone " << clone << ": the clock of ps task 0 is "
                                  << server_clock.Describe(clock.Now());
   return WithDeviceExitCode(WithJobExitCode(status), device.get());

@@ -17,11 +17,15 @@
 
 namespace pushpull {
 
+class PeerSecret;
 class TransportCredentials;
 
 struct TransportOptions {
   // common/rpc/security/transport_credentials.h; null: plaintext.
   std::shared_ptr<const TransportCredentials> credentials = nullptr;
+  // common/rpc/security/peer_secret.h; null: none. In plaintext a client proves its orders to
+  // shards with it, and a server obeys no order without such a proof.
+  std::shared_ptr<const PeerSecret> peer_secret = nullptr;
   // Client: a worker on the server's machine moves the payloads of its chunks through shared memory
   // (common/rpc/shared_memory).
   bool shared_memory = true;

@@ -9,13 +9,16 @@
 #include <optional>
 #include <utility>
 
+#include "absl/random/random.h"
 #include "absl/strings/str_cat.h"
+#include "glog/logging.h"
 
 #include "common/crc32c.h"
 #include "common/error_detail.h"
 #include "common/rpc/byte_stream_call.h"
 #include "common/rpc/chunk_codec.h"
 #include "common/rpc/grpc_runtime.h"
+#include "common/rpc/security/peer_secret.h"
 #include "common/rpc/security/transport_credentials.h"
 #include "common/rpc/shared_memory/worker_exchange.h"
 #include "common/rpc/status_mapping.h"
@@ -99,6 +102,7 @@ class GrpcPsClient final : public PsClient {
                                            ClientChannelArguments(options))),
         stub_(ps::ParameterServer::NewStub(channel_)),
         raw_stub_(channel_),
+        peer_secret_(options.peer_secret),
         exchange_(address, options.shared_memory) {}
 
   const std::string& address() const override { return address_; }
@@ -140,28 +144,29 @@ class GrpcPsClient final : public PsClient {
     return Call("Evict", &ps::ParameterServer::Stub::Evict, request, timeout);
   }
   absl::StatusOr<ps::ShardStateReply> GetShardState(absl::Duration timeout) override {
-    return Call("GetShardState", &ps::ParameterServer::Stub::GetShardState, ps::ShardStateRequest(),
-                timeout);
+    ps::ShardStateRequest request;
+    if (peer_secret_ != nullptr) request.set_nonce(absl::Uniform<uint64_t>(absl::BitGen()));
+    return Order("GetShardState", &ps::ParameterServer::Stub::GetShardState, request, timeout);
   }
   absl::StatusOr<ps::RestoreReply> Restore(const ps::RestoreRequest& request,
                                            absl::Duration timeout) override {
-    return Call("Restore", &ps::ParameterServer::Stub::Restore, request, timeout);
+    return Order("Restore", &ps::ParameterServer::Stub::Restore, request, timeout);
   }
   absl::StatusOr<ps::NormReply> MeasureNorm(const ps::ApplyRequest& request,
                                             absl::Duration timeout) override {
-    return Call("MeasureNorm", &ps::ParameterServer::Stub::MeasureNorm, request, timeout);
+    return Order("MeasureNorm", &ps::ParameterServer::Stub::MeasureNorm, request, timeout);
   }
   absl::StatusOr<ps::ApplyReply> Apply(const ps::ApplyRequest& request,
                                        absl::Duration timeout) override {
-    return Call("Apply", &ps::ParameterServer::Stub::Apply, request, timeout);
+    return Order("Apply", &ps::ParameterServer::Stub::Apply, request, timeout);
   }
   absl::StatusOr<ps::SnapshotReply> Snapshot(const ps::SnapshotRequest& request,
                                              absl::Duration timeout) override {
-    return Call("Snapshot", &ps::ParameterServer::Stub::Snapshot, request, timeout);
+    return Order("Snapshot", &ps::ParameterServer::Stub::Snapshot, request, timeout);
   }
   absl::StatusOr<ps::EndTaskReply> EndTask(const ps::EndTaskRequest& request,
                                            absl::Duration timeout) override {
-    return Call("EndTask", &ps::ParameterServer::Stub::EndTask, request, timeout);
+    return Order("EndTask", &ps::ParameterServer::Stub::EndTask, request, timeout);
   }
 
  private:
@@ -179,6 +184,38 @@ class GrpcPsClient final : public PsClient {
     const grpc::Status status = (stub_.get()->*method)(&context, request, &reply);
     if (!status.ok()) return FromGrpcStatus(status, absl::StrCat(name, " at ", address_));
     return reply;
+  }
+
+  // A call of the coordinator to a shard: with a secret, both sides prove who they are. An answer
+  // without its proof counts as none, so that whoever sits at the address of a task that is away
+  // cannot speak for it.
+  template <typename Request, typename Reply>
+  absl::StatusOr<Reply> Order(absl::string_view name, Method<Request, Reply> method,
+                              const Request& request, absl::Duration timeout) {
+    if (peer_secret_ == nullptr) return Call(name, method, request, timeout);
+    AwaitConnection(timeout);
+    grpc::ClientContext context;
+    SetDeadline(timeout, &context);
+    const std::string proof = peer_secret_->ProveRequest(name, request);
+    context.AddMetadata(kPeerProofKey, proof);
+    Reply reply;
+    const grpc::Status status = (stub_.get()->*method)(&context, request, &reply);
+    const std::string what = absl::StrCat(name, " at ", address_);
+    const bool proven = SameProof(FindPeerProof(context.GetServerTrailingMetadata()),
+                                  peer_secret_->ProveAnswer(proof, status, reply));
+    if (proven && status.ok()) return reply;
+    if (proven) return FromGrpcStatus(status, what);
+    const bool answered = status.error_code() != grpc::StatusCode::UNAVAILABLE &&
+                          status.error_code() != grpc::StatusCode::DEADLINE_EXCEEDED;
+    if (!answered) {
+      return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
+                          absl::StrCat(what, ": ", status.error_message()));
+    }
+    const absl::Status unproven = absl::UnavailableError(absl::StrCat(
+        what, ": whoever answers there has not proven that it is a ps task of this job",
+        status.ok() ? "" : absl::StrCat("; it says: ", status.error_message())));
+    LOG_EVERY_T(WARNING, 10) << unproven.message();
+    return unproven;
   }
 
   // gRPC carries an attempt to connect on only while one of our threads waits for it, otherwise
@@ -202,6 +239,7 @@ class GrpcPsClient final : public PsClient {
   const std::shared_ptr<grpc::Channel> channel_;
   const std::unique_ptr<ps::ParameterServer::Stub> stub_;
   grpc::GenericStub raw_stub_;
+  const std::shared_ptr<const PeerSecret> peer_secret_;
   WorkerExchange exchange_;
 };
 

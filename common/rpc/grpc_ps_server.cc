@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "glog/logging.h"
 
 #include "common/clock.h"
 #include "common/rpc/call_watch.h"
@@ -15,6 +17,7 @@
 #include "common/rpc/listen.h"
 #include "common/rpc/ps_reactors.h"
 #include "common/rpc/security/caller_rule.h"
+#include "common/rpc/security/peer_secret.h"
 #include "common/rpc/security/transport_credentials.h"
 #include "common/status_macros.h"
 #include "protos/parameter_server.grpc.pb.h"
@@ -48,10 +51,15 @@ class Service final
     : public UnaryMethods<
           OperatorMethods<ShardMethods<ChunkMethods<ps::ParameterServer::Service>>>> {
  public:
-  // certificates: callers have shown one, and speak only for themselves.
-  Service(PsHandler* handler, bool certificates, const ConnectionTable* connections,
-          CallWatch* watch)
-      : handler_(handler), certificates_(certificates), connections_(connections), watch_(watch) {}
+  // certificates: callers have shown one, and speak only for themselves. secret: without
+  // certificates, what the coordinator proves its orders with; null: nobody can.
+  Service(PsHandler* handler, bool certificates, std::shared_ptr<const PeerSecret> secret,
+          const ConnectionTable* connections, CallWatch* watch)
+      : handler_(handler),
+        certificates_(certificates),
+        secret_(std::move(secret)),
+        connections_(connections),
+        watch_(watch) {}
 
   using Context = grpc::CallbackServerContext;
   using Unary = grpc::ServerUnaryReactor;
@@ -87,26 +95,26 @@ class Service final
   }
   Unary* GetShardState(Context* context, const ps::ShardStateRequest* request,
                        ps::ShardStateReply* reply) override {
-    return Answer(*context, &PsHandler::GetShardState, *request, reply);
+    return TellState(context, *request, reply);
   }
   Unary* Restore(Context* context, const ps::RestoreRequest* request,
                  ps::RestoreReply* reply) override {
-    return Answer(*context, &PsHandler::Restore, *request, reply);
+    return Obey(context, "Restore", &PsHandler::Restore, *request, reply);
   }
   Unary* MeasureNorm(Context* context, const ps::ApplyRequest* request,
                      ps::NormReply* reply) override {
-    return Answer(*context, &PsHandler::MeasureNorm, *request, reply);
+    return Obey(context, "MeasureNorm", &PsHandler::MeasureNorm, *request, reply);
   }
   Unary* Apply(Context* context, const ps::ApplyRequest* request, ps::ApplyReply* reply) override {
-    return Answer(*context, &PsHandler::Apply, *request, reply);
+    return Obey(context, "Apply", &PsHandler::Apply, *request, reply);
   }
   Unary* Snapshot(Context* context, const ps::SnapshotRequest* request,
                   ps::SnapshotReply* reply) override {
-    return Answer(*context, &PsHandler::Snapshot, *request, reply);
+    return Obey(context, "Snapshot", &PsHandler::Snapshot, *request, reply);
   }
   Unary* EndTask(Context* context, const ps::EndTaskRequest* request,
                  ps::EndTaskReply* reply) override {
-    return Answer(*context, &PsHandler::EndTask, *request, reply);
+    return Obey(context, "EndTask", &PsHandler::EndTask, *request, reply);
   }
   grpc::ServerReadReactor<grpc::ByteBuffer>* Push(Context* context,
                                                   grpc::ByteBuffer* reply) override {
@@ -143,12 +151,63 @@ class Service final
     });
   }
 
+  // An order of the coordinator to this shard. With certificates the access table has let nobody
+  // but ps tasks come here.
+  template <typename Request, typename Reply>
+  Unary* Obey(Context* context, absl::string_view method,
+              void (PsHandler::*order)(const Request&, PsHandler::Done<Reply>),
+              const Request& request, Reply* reply) {
+    if (certificates_) return Answer(*context, order, request, reply);
+    const bool proven = IsProven(*context, method, request);
+    return StartSealed(context, method, proven, request, reply, [&](PsHandler::Done<Reply> done) {
+      if (proven) return (handler_->*order)(request, std::move(done));
+      const absl::Status refusal = absl::PermissionDeniedError(
+          absl::StrCat(method,
+                       " is for the job\'s coordinator alone, and the caller has not proven "
+                       "that it is that: give all ps tasks one train_dir, one "
+                       "--peer_secret_file, or TLS"));
+      LOG_EVERY_T(WARNING, 10) << "refused a call: " << refusal.message();
+      done(refusal);
+    });
+  }
+
+  // Anybody may ask; who can prove that it is the coordinator gets a proof with the answer.
+  Unary* TellState(Context* context, const ps::ShardStateRequest& request,
+                   ps::ShardStateReply* reply) {
+    constexpr absl::string_view kMethod = "GetShardState";
+    return StartSealed(context, kMethod, IsProven(*context, kMethod, request), request, reply,
+                       [&](PsHandler::Done<ps::ShardStateReply> done) {
+                         handler_->GetShardState(request, std::move(done));
+                       });
+  }
+
+  template <typename Request>
+  bool IsProven(const Context& context, absl::string_view method, const Request& request) const {
+    return secret_ != nullptr && SameProof(FindPeerProof(context.client_metadata()),
+                                           secret_->ProveRequest(method, request));
+  }
+
+  // As Start; where the request is proven, the answer proves that this is a task of the job.
+  template <typename Request, typename Reply, typename Call>
+  Unary* StartSealed(Context* context, absl::string_view method, bool proven,
+                     const Request& request, Reply* reply, const Call& call) {
+    typename UnaryReactor<Reply>::SealFn seal;
+    if (proven) {
+      seal = [this, context, proof = secret_->ProveRequest(method, request)](
+                 const grpc::Status& status, const Reply& sent) {
+        context->AddTrailingMetadata(kPeerProofKey, secret_->ProveAnswer(proof, status, sent));
+      };
+    }
+    return Start(*context, request, reply, call, std::move(seal));
+  }
+
   // `call` answers requests that the caller may make.
   template <typename Request, typename Reply, typename Call>
-  Unary* Start(const Context& context, const Request& request, Reply* reply, const Call& call) {
+  Unary* Start(const Context& context, const Request& request, Reply* reply, const Call& call,
+               typename UnaryReactor<Reply>::SealFn seal = nullptr) {
     CallGuards guards = GuardsOf(context);
     guards.account->NoteReceived(request.ByteSizeLong());
-    auto* reactor = new UnaryReactor<Reply>(reply, std::move(guards));
+    auto* reactor = new UnaryReactor<Reply>(reply, std::move(guards), std::move(seal));
     const absl::Status allowed = RuleFor(context).Check(request);
     if (allowed.ok()) {
       call(reactor->MakeDone());
@@ -168,6 +227,7 @@ class Service final
 
   PsHandler* const handler_;
   const bool certificates_;
+  const std::shared_ptr<const PeerSecret> secret_;
   const ConnectionTable* const connections_;
   CallWatch* const watch_;
   ChunkServices services_;
@@ -179,7 +239,7 @@ class GrpcPsServerImpl final : public GrpcPsServer {
       : connections_(options.limits, OpeningOf(options.credentials.get()), &clock_),
         watch_(options.limits, &clock_),
         service_(handler, options.credentials != nullptr && options.credentials->encrypted(),
-                 &connections_, &watch_) {}
+                 options.peer_secret, &connections_, &watch_) {}
   ~GrpcPsServerImpl() override { Stop(absl::ZeroDuration()); }
 
   absl::Status Start(const std::string& address, const TransportOptions& options) {

@@ -7,6 +7,7 @@
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
+#include <functional>
 #include <memory>
 #include <utility>
 
@@ -43,9 +44,13 @@ grpc::Status GivenUp(absl::string_view why);
 template <typename Reply>
 class UnaryReactor final : public grpc::ServerUnaryReactor {
  public:
-  UnaryReactor(Reply* reply, CallGuards guards)
+  // Called with the answer right before it is sent; null: nothing to do.
+  using SealFn = std::function<void(const grpc::Status& status, const Reply& reply)>;
+
+  UnaryReactor(Reply* reply, CallGuards guards, SealFn seal = nullptr)
       : reply_(reply),
         guards_(std::move(guards)),
+        seal_(std::move(seal)),
         once_(std::make_shared<FinishOnce<UnaryReactor>>(this)),
         number_(guards_.watch->Add(absl::InfiniteDuration(), [once = once_] {
           UnaryReactor* reactor = once->Claim();
@@ -57,7 +62,9 @@ class UnaryReactor final : public grpc::ServerUnaryReactor {
       UnaryReactor* reactor = once->Claim();
       if (reactor == nullptr) return;
       if (result.ok()) *reactor->reply_ = std::move(*result);
-      reactor->Finish(ToGrpcStatus(result.status()));
+      const grpc::Status status = ToGrpcStatus(result.status());
+      if (reactor->seal_) reactor->seal_(status, *reactor->reply_);
+      reactor->Finish(status);
     };
   }
 
@@ -73,6 +80,7 @@ class UnaryReactor final : public grpc::ServerUnaryReactor {
  private:
   Reply* const reply_;
   const CallGuards guards_;
+  const SealFn seal_;
   const std::shared_ptr<FinishOnce<UnaryReactor>> once_;
   const CallWatch::CallNumber number_;
 };

@@ -10,6 +10,7 @@ namespace pushpull {
 Coordinator::Coordinator(CoordinatorOptions options, ProtocolRules rules)
     : options_(std::move(options)),
       rules_(rules),
+      epoch_pace_(options_.epoch_pace),
       slots_(options_.lease, options_.sync),
       calls_(1, 3, options_.first_retry, options_.last_retry),
       snapshots_(2, 3, options_.first_retry, options_.last_retry),
@@ -76,6 +77,7 @@ void Coordinator::On(const coordinator_event::ShardReplied& event) {
 
 void Coordinator::RunTimers() {
   if (now_ >= DrainLimit()) GiveUpDraining();
+  PersistEpochIfDue();
   for (FanOut* fan_out : {&calls_, &snapshots_, &polls_}) fan_out->Retry(now_, &actions_);
   if (!IsServing()) return;
   for (const uint32_t worker : slots_.ExpireLeases(now_)) {
@@ -100,6 +102,7 @@ void Coordinator::RunTimers() {
 absl::Duration Coordinator::NextWakeup() const {
   absl::Duration next =
       std::min({calls_.NextWakeup(), snapshots_.NextWakeup(), polls_.NextWakeup(), DrainLimit()});
+  if (phase_ == Phase::kPersistingEpoch) next = std::min(next, persist_at_);
   if (!IsServing() || phase_ == Phase::kDone) return next;
   next = std::min(next, NextCheckpoint());
   if (options_.tasks > 1) next = std::min(next, next_poll_);

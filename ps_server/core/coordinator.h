@@ -23,6 +23,7 @@
 #include "ps_server/core/coordinator_events.h"
 #include "ps_server/core/coordinator_options.h"
 #include "ps_server/core/count_histogram.h"
+#include "ps_server/core/epochs.h"
 #include "ps_server/core/fan_out.h"
 #include "ps_server/core/protocol_rules.h"
 #include "ps_server/core/slot_positions.h"
@@ -94,6 +95,7 @@ class Coordinator {
 
   // coordinator_recovery.cc
   void BeginEpoch(const std::string& why);
+  void PersistEpochIfDue();
   void OnShardStates();
   void OnAllRestored();
   void BeginServing();
@@ -184,8 +186,10 @@ class Coordinator {
 
   Phase phase_ = Phase::kNew;
   absl::Duration phase_since_ = absl::ZeroDuration();
-  uint64_t next_epoch_ = 0;     // highest ever given to PersistEpoch
-  uint64_t serving_epoch_ = 0;  // persisted
+  uint64_t next_epoch_ = 0;  // highest ever given to PersistEpoch
+  EpochPace epoch_pace_;
+  absl::Duration persist_at_ = absl::InfiniteDuration();  // when next_epoch_ is to be persisted
+  uint64_t serving_epoch_ = 0;                            // persisted
   uint64_t version_ = 0;
   uint64_t durable_step_ = 0;
   bool has_taken_over_ = false;  // train_dir is this process's

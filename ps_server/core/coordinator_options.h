@@ -10,6 +10,7 @@
 
 #include "common/variable_entries.h"
 #include "protos/parameter_server.pb.h"
+#include "ps_server/core/epochs.h"
 
 namespace pushpull {
 
@@ -47,6 +48,7 @@ struct CoordinatorOptions {
   absl::Duration shard_poll = absl::Seconds(1);  // GetState of every shard, to notice restarts
   absl::Duration first_retry = absl::Milliseconds(50);
   absl::Duration last_retry = absl::Seconds(2);
+  EpochPace::Options epoch_pace = {};
 };
 
 }  // namespace pushpull

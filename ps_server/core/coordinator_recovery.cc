@@ -1,9 +1,11 @@
 // How an epoch begins: after a start, and after a shard has restarted.
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
 #include "ps_server/core/coordinator.h"
+#include "ps_server/core/epochs.h"
 #include "ps_server/core/protocol_error.h"
 #include "ps_server/core/recovery.h"
 
@@ -40,10 +42,24 @@ absl::string_view SourceName(ps::RestoreRequest::Source source) {
 }  // namespace
 
 void Coordinator::BeginEpoch(const std::string& why) {
-  if (serving_epoch_ != 0) Warn(absl::StrFormat("epoch %d ends: %s", serving_epoch_, why));
+  if (next_epoch_ >= kMaxEpoch) {
+    Stop(absl::FailedPreconditionError(absl::StrFormat(
+        "epoch %d is the last there can be; the EPOCH file of the train_dir should hold a number "
+        "that is just above every \"epoch\" in its MANIFEST.json files",
+        next_epoch_)));
+    return;
+  }
   ++next_epoch_;
   phase_ = Phase::kPersistingEpoch;
   phase_since_ = now_;
+  const absl::Duration pause = epoch_pace_.NextPause(now_);
+  persist_at_ = now_ + pause;
+  if (serving_epoch_ != 0) {
+    Warn(absl::StrFormat("epoch %d ends: %s; epoch %d begins %s", serving_epoch_, why, next_epoch_,
+                         pause == absl::ZeroDuration()
+                             ? "at once"
+                             : absl::StrCat("in ", absl::FormatDuration(pause))));
+  }
   calls_.Stop();
   polls_.Stop();
   AbandonCheckpoint();
@@ -51,6 +67,12 @@ void Coordinator::BeginEpoch(const std::string& why) {
                                     "the server begins a new epoch: register again"));
   RefuseCheckpoints(UINT64_MAX, ProtocolError(ps::ErrorDetail::NOT_READY, next_epoch_, version_,
                                               "the server begins a new epoch: ask again"));
+  PersistEpochIfDue();
+}
+
+void Coordinator::PersistEpochIfDue() {
+  if (phase_ != Phase::kPersistingEpoch || now_ < persist_at_) return;
+  persist_at_ = absl::InfiniteDuration();
   actions_.push_back(coordinator_action::PersistEpoch{next_epoch_});
 }
 
@@ -158,6 +180,7 @@ void Coordinator::BeginServing() {
   last_checkpoint_ = now_;
   checkpoint_retry_at_ = absl::ZeroDuration();
   next_poll_ = now_ + options_.shard_poll;
+  epoch_pace_.NoteServing(now_);
   const std::string from =
       absl::StrFormat("epoch %d begins with step %d of epoch %d from %s", serving_epoch_, version_,
                       restore_.version_epoch(), SourceName(restore_.source()));
@@ -173,6 +196,14 @@ void Coordinator::BeginServing() {
 
 void Coordinator::HandleShardFailure(FanOut* fan_out, uint32_t shard, const absl::Status& status) {
   const ps::ErrorDetail detail = GetErrorDetail(status);
+  if (!IsPlausibleEpoch(detail.epoch(), next_epoch_)) {
+    Warn(
+        absl::StrFormat("shard %d of %d says that it is in epoch %d, which cannot be in a job that "
+                        "is in epoch %d; restart its ps task",
+                        shard, options_.tasks, detail.epoch(), next_epoch_));
+    fan_out->SetFailed(shard, now_);
+    return;
+  }
   const bool lost_epoch = detail.kind() == ps::ErrorDetail::NOT_READY ||
                           detail.kind() == ps::ErrorDetail::EPOCH_CHANGED;
   if (lost_epoch && IsServing() && rules_.check_boot_id) {

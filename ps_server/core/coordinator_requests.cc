@@ -85,8 +85,14 @@ absl::Status Coordinator::CheckAnnouncement(const ps::RegisterRequest& request) 
         absl::StrFormat("%s: worker ids of this job are below %d", who, slots_.num_slots()));
   }
   const Clone* other = slots_.Find(request.worker_id());
-  if (rules_.check_session && other != nullptr && other->alive &&
-      (other->peer_name != request.peer_name() || other->session != request.session())) {
+  const bool same_clone = other != nullptr && other->session == request.session();
+  if (same_clone && request.process_number() < other->process_number) {
+    // Without an ErrorDetail: the process ends instead of registering again.
+    return absl::PermissionDeniedError(absl::StrFormat(
+        "%s is process %d of this clone, but its supervisor has started process %d (%s) since", who,
+        request.process_number(), other->process_number, other->peer_name));
+  }
+  if (rules_.check_session && other != nullptr && other->alive && !same_clone) {
     return absl::AlreadyExistsError(absl::StrFormat(
         "%s: worker %d is %s, heard of %.1f s ago; give each worker its own index, or wait %s if "
         "that one has ended",
@@ -120,9 +126,13 @@ absl::StatusOr<ps::RegisterReply> Coordinator::HandleRegister(const ps::Register
                  ProtocolError(ps::ErrorDetail::FENCED, serving_epoch_, version_,
                                "the clone has registered again"));
   }
-  if (slots_.Find(worker) == nullptr || !slots_.Find(worker)->registered) {
+  const Clone* known = slots_.Find(worker);
+  const bool is_new = known == nullptr || !known->registered;
+  if (is_new || known->process_number != request.process_number()) {
     actions_.push_back(coordinator_action::Notice{
-        false, absl::StrFormat("clone %d (%s) is here", worker, request.peer_name()),
+        false,
+        absl::StrFormat("clone %d (%s) is here%s", worker, request.peer_name(),
+                        is_new ? "" : " again, in a new process"),
         worker >= slots_.num_slots()});
   }
   slots_.Register(worker, request.peer_name(), version_ + 1, now_,
@@ -133,6 +143,7 @@ absl::StatusOr<ps::RegisterReply> Coordinator::HandleRegister(const ps::Register
   reply.set_version(version_);
   reply.set_num_slots(slots_.num_slots());
   slots_.clone(worker).session = request.session();
+  slots_.clone(worker).process_number = request.process_number();
   for (ps::SlotGrant& grant : GrantsOf(worker)) *reply.add_grants() = std::move(grant);
   reply.set_lease_milliseconds(absl::ToInt64Milliseconds(options_.lease));
   reply.set_training_done(training_done());
@@ -167,7 +178,8 @@ absl::StatusOr<ps::HeartbeatReply> Coordinator::HandleHeartbeat(
   PP_RETURN_IF_ERROR(CheckNotEvicted(request.worker_id()));
   const Clone* clone = slots_.Find(request.worker_id());
   const bool somebody_else =
-      rules_.check_session && clone != nullptr && clone->session != request.session();
+      rules_.check_session && clone != nullptr &&
+      (clone->session != request.session() || clone->process_number != request.process_number());
   if (somebody_else || !slots_.Renew(request.worker_id(), now_)) {
     return ProtocolError(ps::ErrorDetail::EPOCH_CHANGED, serving_epoch_, version_,
                          absl::StrFormat("worker %d is not registered", request.worker_id()));

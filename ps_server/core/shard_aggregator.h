@@ -63,10 +63,9 @@ class ShardAggregator {
   // What is refused whatever else a push says: WRONG_RUN, EPOCH_CHANGED, NOT_READY, the reason of
   // Close.
   absl::Status CheckSender(const std::string& run_id, uint64_t epoch) const;
-  // Of this run, and of no epoch that is over.
-  bool MayRestore(const ps::RestoreRequest& request) const {
-    return request.run_id() == options_.run_id && request.epoch() >= epoch_;
-  }
+  // OK: Handle obeys this Restore. WRONG_RUN, EPOCH_CHANGED, or INVALID_ARGUMENT where the epoch is
+  // not plausible.
+  absl::Status CheckRestore(const ps::RestoreRequest& request) const;
 
   ShardActions Handle(const ShardEvent& event);
 

@@ -4,26 +4,36 @@
 
 #include "absl/strings/str_format.h"
 
+#include "ps_server/core/epochs.h"
 #include "ps_server/core/protocol_error.h"
 #include "ps_server/core/shard_aggregator.h"
 
 namespace pushpull {
 
+absl::Status ShardAggregator::CheckRestore(const ps::RestoreRequest& request) const {
+  if (request.run_id() != options_.run_id) {
+    return ProtocolError(ps::ErrorDetail::WRONG_RUN, 0, 0, "this shard belongs to another job");
+  }
+  if (request.epoch() < epoch_) {
+    return ProtocolError(ps::ErrorDetail::EPOCH_CHANGED, epoch_, version_,
+                         absl::StrFormat("this shard was restored for epoch %d", epoch_));
+  }
+  if (!IsPlausibleEpoch(request.epoch(), epoch_)) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("epoch %d cannot follow epoch %d of this shard", request.epoch(), epoch_));
+  }
+  if (rules_.check_boot_id && !request.boot_ids().empty() &&
+      (request.boot_ids_size() != static_cast<int>(options_.tasks) ||
+       request.boot_ids(options_.shard) != options_.boot_id)) {
+    return ProtocolError(ps::ErrorDetail::EPOCH_CHANGED, epoch_, version_,
+                         "this shard has restarted since it told its state");
+  }
+  return absl::OkStatus();
+}
+
 void ShardAggregator::On(const shard_event::Restore& event) {
   const ps::RestoreRequest& request = event.request;
-  absl::Status status;
-  if (request.run_id() != options_.run_id) {
-    status = ProtocolError(ps::ErrorDetail::WRONG_RUN, 0, 0, "this shard belongs to another job");
-  } else if (request.epoch() < epoch_) {
-    status = ProtocolError(ps::ErrorDetail::EPOCH_CHANGED, epoch_, version_,
-                           absl::StrFormat("this shard was restored for epoch %d", epoch_));
-  } else if (rules_.check_boot_id && !request.boot_ids().empty() &&
-             (request.boot_ids_size() != static_cast<int>(options_.tasks) ||
-              request.boot_ids(options_.shard) != options_.boot_id)) {
-    status = ProtocolError(ps::ErrorDetail::EPOCH_CHANGED, epoch_, version_,
-                           "this shard has restarted since it told its state");
-  }
-  if (!status.ok()) {
+  if (const absl::Status status = CheckRestore(request); !status.ok()) {
     actions_.push_back(shard_action::ReplyRestore{event.call, status});
     return;
   }

@@ -18,10 +18,11 @@ namespace pushpull {
 
 struct Clone {
   std::string peer_name;
-  uint64_t session = 0;     // the clone's own secret
-  bool seen = false;        // has registered in some epoch
-  bool registered = false;  // in this epoch
-  bool alive = false;       // registered and its lease has not ended
+  uint64_t session = 0;         // RegisterRequest.session: whoever knows it is this clone
+  uint64_t process_number = 0;  // RegisterRequest.process_number: the newest process of the session
+  bool seen = false;            // has registered in some epoch
+  bool registered = false;      // in this epoch
+  bool alive = false;           // registered and its lease has not ended
   absl::Duration last_seen = absl::ZeroDuration();
   ps::CloneProgress progress;
   uint64_t contributions = 0;

@@ -8,6 +8,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 
 #include "ps_server/core/shard_events.h"
 
@@ -19,19 +20,36 @@ class CallTable {
  public:
   using Done = std::function<void(absl::StatusOr<Reply>)>;
 
-  void Add(CallId call, Done done) { calls_.emplace(call, std::move(done)); }
+  // deadline: when TakeDue gives the call back, in the caller's steady time.
+  void Add(CallId call, Done done, absl::Duration deadline = absl::InfiniteDuration()) {
+    calls_.emplace(call, Entry{std::move(done), deadline});
+  }
 
   // Takes the callback out; an empty function if the call was answered or cancelled before.
   Done Take(CallId call) {
     const auto it = calls_.find(call);
     if (it == calls_.end()) return nullptr;
-    Done done = std::move(it->second);
+    Done done = std::move(it->second.done);
     calls_.erase(it);
     return done;
   }
 
+  // Takes out the calls whose deadline has come.
+  std::vector<std::pair<CallId, Done>> TakeDue(absl::Duration now) {
+    std::vector<std::pair<CallId, Done>> due;
+    for (const auto& [call, entry] : calls_) {
+      if (entry.deadline <= now) due.emplace_back(call, entry.done);
+    }
+    for (const auto& [call, done] : due) calls_.erase(call);
+    return due;
+  }
+
  private:
-  absl::flat_hash_map<CallId, Done> calls_;
+  struct Entry {
+    Done done;
+    absl::Duration deadline;
+  };
+  absl::flat_hash_map<CallId, Entry> calls_;
 };
 
 // Answers found under a lock, to be given outside it.

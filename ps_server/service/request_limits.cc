@@ -1,5 +1,7 @@
 #include "ps_server/service/request_limits.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 
 #include "common/status_macros.h"
@@ -8,6 +10,8 @@ namespace pushpull {
 namespace {
 
 constexpr size_t kMaxPhaseBytes = 32;
+// As ServerLimits::longest_call, after which the connection's side gives a call up.
+constexpr absl::Duration kLongestPull = absl::Minutes(15);
 
 // Where a control character begins, C0, DEL or C1 (in UTF-8: 0xc2 and then 0x80..0x9f); npos: none.
 size_t FindControl(absl::string_view text) {
@@ -31,6 +35,11 @@ absl::Status CheckText(absl::string_view field, absl::string_view text, size_t m
   if (control == absl::string_view::npos) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat(field, " has a control character at byte ", control));
+}
+
+absl::Duration LongestWait(const ps::PullRequest& request) {
+  if (request.wait_milliseconds() == 0) return kLongestPull;
+  return std::min(absl::Milliseconds(request.wait_milliseconds()), kLongestPull);
 }
 
 absl::Status CheckRequestLimits(const ps::RegisterRequest& request) {

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 
 #include "protos/parameter_server.pb.h"
 
@@ -19,6 +20,9 @@ inline constexpr int kMaxMetrics = 64;  // of one contribution
 // INVALID_ARGUMENT naming `field`: too long, or a control character (a log line or a terminal would
 // obey it).
 absl::Status CheckText(absl::string_view field, absl::string_view text, size_t max_bytes);
+
+// How long a pull may wait for its version: what it asks for, at most as long as any call lasts.
+absl::Duration LongestWait(const ps::PullRequest& request);
 
 absl::Status CheckRequestLimits(const ps::RegisterRequest& request);
 absl::Status CheckRequestLimits(const ps::HeartbeatRequest& request);

@@ -11,6 +11,7 @@
 #include "common/protocol_version.h"
 #include "common/rpc/descriptor_budget.h"
 #include "common/rpc/grpc_ps_client.h"
+#include "common/rpc/security/peer_secret.h"
 #include "common/status_macros.h"
 #include "common/transport_security.h"
 #include "ps_server/service/shard_peer.h"
@@ -20,6 +21,10 @@ namespace {
 
 constexpr absl::Duration kStopGrace = absl::Milliseconds(500);
 constexpr absl::Duration kDrainTimeout = absl::Seconds(2);
+// Of a task for the process of task 0, which may wait for a machine itself.
+constexpr absl::Duration kCoordinatorPatience = absl::Minutes(5);
+constexpr char kPeerSecretFile[] = "peer_secret";
+constexpr absl::Duration kSecretPatience = absl::Seconds(10);
 
 }  // namespace
 
@@ -86,8 +91,39 @@ absl::Status Server::Open() {
     }
   }
   PP_ASSIGN_OR_RETURN(core_, ServerCore::Open(std::move(job), std::move(core), files_, clock_));
+  if (NeedsPeerSecret()) PP_RETURN_IF_ERROR(LoadPeerSecret());
   PP_RETURN_IF_ERROR(Listen());
   if (FirstTask() == 0) StartCoordinator();
+  return absl::OkStatus();
+}
+
+bool Server::NeedsPeerSecret() const {
+  return NumTasksHere() < options_.tasks && !transport_.credentials->encrypted();
+}
+
+absl::Status Server::LoadPeerSecret() {
+  const auto load = [this]() -> absl::StatusOr<std::shared_ptr<const PeerSecret>> {
+    if (!options_.peer_secret_file.empty()) return PeerSecret::Read(options_.peer_secret_file);
+    const std::string path = JoinPath(options_.train_dir, kPeerSecretFile);
+    // Task 0 holds the lock of train_dir. The others have heard from it that it runs, so it has
+    // made the file, which a network file system may show them a moment later.
+    if (FirstTask() == 0) return PeerSecret::ReadOrMake(*files_, path);
+    const absl::Duration deadline = clock_->Now() + kSecretPatience;
+    for (;;) {
+      auto secret = PeerSecret::Read(path);
+      if (!absl::IsNotFound(secret.status())) return secret;
+      if (clock_->Now() >= deadline || options_.stop_requested()) return secret;
+      clock_->Sleep(absl::Milliseconds(200));
+    }
+  };
+  absl::StatusOr<std::shared_ptr<const PeerSecret>> secret = load();
+  if (!secret.ok()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(secret.status().message(),
+                     "; ps tasks in several processes need TLS, one train_dir under one user, or "
+                     "--peer_secret_file"));
+  }
+  transport_.peer_secret = *std::move(secret);
   return absl::OkStatus();
 }
 
@@ -95,7 +131,9 @@ absl::StatusOr<std::string> Server::FindRunOfCoordinator(const JobSpec& job) {
   const std::unique_ptr<PsClient> coordinator = ClientOf(options_.cluster[0]);
   ps::JobRequest request;
   request.set_protocol_version(kProtocolVersion);
-  for (int attempt = 0;; ++attempt) {
+  const absl::Duration start = clock_->Now();
+  absl::Duration next_word = start;
+  for (;;) {
     const absl::StatusOr<ps::JobReply> told = coordinator->GetJob(request, absl::Seconds(5));
     if (told.ok()) {
       if (told->layout_signature() != job.layout.signature() ||
@@ -111,14 +149,16 @@ absl::StatusOr<std::string> Server::FindRunOfCoordinator(const JobSpec& job) {
       return told.status();
     }
     if (options_.stop_requested()) return absl::CancelledError("stopped by signal");
-    if (attempt % 10 == 0) {
+    const absl::Duration now = clock_->Now();
+    if (now >= next_word) {
       LOG(INFO) << "waiting for ps task 0 at " << options_.cluster[0] << ": "
                 << told.status().message();
+      next_word = now + absl::Seconds(5);
     }
-    constexpr int kAttempts = 600;
-    if (attempt >= kAttempts) {
-      return absl::DeadlineExceededError(
-          absl::StrCat("ps task 0 at ", options_.cluster[0], " did not answer for 300 s"));
+    if (now - start >= kCoordinatorPatience) {
+      return absl::DeadlineExceededError(absl::StrCat("ps task 0 at ", options_.cluster[0],
+                                                      " did not answer for ",
+                                                      absl::ToInt64Seconds(now - start), " s"));
     }
     clock_->Sleep(absl::Milliseconds(500));
   }

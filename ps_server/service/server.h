@@ -44,6 +44,9 @@ struct ServerOptions {
   absl::Duration lease = absl::Seconds(10);
   ServerLimits limits = {};
   TransportSecurity security = {};  // towards clients and the other tasks alike
+  // Of ps tasks in several processes without TLS: the file with the secret that they share; empty:
+  // peer_secret in train_dir, which task 0 makes.
+  std::string peer_secret_file = {};
   // Asked while Create waits for task 0 of another process; true: it gives up with CANCELLED.
   std::function<bool()> stop_requested = [] { return false; };
   // Called once or more when what is served here has been recovered: the whole job in task 0's
@@ -93,6 +96,9 @@ class Server {
   int FirstTask() const { return options_.task_index < 0 ? 0 : options_.task_index; }
   int NumTasksHere() const { return options_.task_index < 0 ? options_.tasks : 1; }
   absl::Status Open();
+  // Whether orders of the coordinator come or go over the network in plaintext.
+  bool NeedsPeerSecret() const;
+  absl::Status LoadPeerSecret();
   // What task 0 says, when it is another process. Waits for it.
   absl::StatusOr<std::string> FindRunOfCoordinator(const JobSpec& job);
   absl::Status Listen();

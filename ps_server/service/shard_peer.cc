@@ -5,6 +5,7 @@
 
 #include "absl/time/time.h"
 
+#include "common/status_macros.h"
 #include "ps_server/service/overloaded.h"
 
 namespace pushpull {
@@ -69,7 +70,10 @@ class RemoteShardPeer final : public ShardPeer {
 
   void Close(const absl::Status&) override {}
   absl::Status EndTask(const ps::EndTaskRequest& request) override {
-    return client_->EndTask(request, kEndTimeout).status();
+    PP_ASSIGN_OR_RETURN(const ps::ShardStateReply state, client_->GetShardState(kEndTimeout));
+    ps::EndTaskRequest addressed = request;
+    addressed.set_boot_id(state.boot_id());
+    return client_->EndTask(addressed, kEndTimeout).status();
   }
 
  private:

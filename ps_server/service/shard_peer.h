@@ -24,7 +24,7 @@ class ShardPeer {
   virtual void Call(const ShardCall& call, Done done) = 0;
   // Training was stopped or the server drains: workers are turned away with the reason.
   virtual void Close(const absl::Status& reason) = 0;
-  // Tells a process of its own that the job has ended; one attempt, which blocks for a second at
+  // Tells a process of its own that the job has ended; one attempt, which blocks for two seconds at
   // most. OK at once where the shard is in the coordinator's process.
   virtual absl::Status EndTask(const ps::EndTaskRequest& request) = 0;
 };

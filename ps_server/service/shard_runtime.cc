@@ -10,11 +10,13 @@
 #include "common/status_macros.h"
 #include "ps_server/core/chunk_verifier.h"
 #include "ps_server/service/overloaded.h"
+#include "ps_server/service/request_limits.h"
 
 namespace pushpull {
 namespace {
 
 constexpr absl::Duration kTimerPeriod = absl::Milliseconds(100);
+constexpr int kMaxCopiesAsked = 16;
 
 }  // namespace
 
@@ -23,11 +25,13 @@ ShardRuntime::ShardRuntime(const JobSpec* job, ShardOptions options,
                            std::shared_ptr<ShardTrace> trace)
     : job_(job),
       shard_(static_cast<int>(options.shard)),
+      boot_id_(options.boot_id),
       clock_(clock),
       commit_(std::move(commit)),
       trace_(std::move(trace)),
       store_(std::move(store)),
       aggregator_(std::move(options)),
+      copy_thread_(std::make_unique<SerialExecutor>()),
       snapshot_thread_(std::make_unique<SerialExecutor>()),
       store_thread_(std::make_unique<SerialExecutor>()) {
   timer_ = std::thread([this] { RunTimer(); });
@@ -43,6 +47,7 @@ void ShardRuntime::Stop() {
   }
   if (timer_.joinable()) timer_.join();
   // Nothing is given to them any more; what they still do posts events that are ignored.
+  copy_thread_.reset();
   snapshot_thread_.reset();
   store_thread_.reset();
 }
@@ -94,8 +99,8 @@ void ShardRuntime::CancelPush(CallId call) {
 CancelFn ShardRuntime::Pull(const ps::PullRequest& request, PsHandler::Done<PullSnapshot> done) {
   if (!seals_.Check(request.worker_id(), request.grant()).ok()) {
     done = [this, done = std::move(done)](absl::StatusOr<PullSnapshot> snapshot) {
-      if (snapshot.ok()) snapshot = copies_.Copy(*snapshot);
-      done(std::move(snapshot));
+      if (!snapshot.ok()) return done(std::move(snapshot));
+      CopySnapshot(*std::move(snapshot), done);
     };
   }
   if (trace_ != nullptr) {
@@ -107,14 +112,35 @@ CancelFn ShardRuntime::Pull(const ps::PullRequest& request, PsHandler::Done<Pull
       done(std::move(reply));
     };
   }
-  const auto event = Open(shard_event::Pull{.request = request}, &pulls_, std::move(done));
-  if (request.wait_milliseconds() > 0) {
-    absl::MutexLock lock(&mutex_);
-    pull_deadlines_.push_back(
-        {event.call, clock_->Now() + absl::Milliseconds(request.wait_milliseconds())});
-  }
+  const auto event = Open(shard_event::Pull{.request = request}, &pulls_, std::move(done),
+                          clock_->Now() + LongestWait(request));
   Post(event);
   return [this, call = event.call] { CancelPull(call); };
+}
+
+void ShardRuntime::CopySnapshot(PullSnapshot snapshot, PsHandler::Done<PullSnapshot> done) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (stop_) return;
+    // A snapshot that waits for its copy is held like one that is read.
+    if (copies_asked_ < kMaxCopiesAsked) {
+      ++copies_asked_;
+      copy_thread_->Run([this, snapshot = std::move(snapshot), done = std::move(done)]() mutable {
+        absl::StatusOr<PullSnapshot> copy = copies_.Copy(snapshot);
+        snapshot = {};
+        {
+          absl::MutexLock lock(&mutex_);
+          --copies_asked_;
+          if (stop_) return;
+        }
+        done(std::move(copy));
+      });
+      return;
+    }
+  }
+  done(absl::UnavailableError(absl::StrCat(kMaxCopiesAsked,
+                                           " pulls without a grant wait for their copies already; "
+                                           "try again, or register and pull with a grant")));
 }
 
 absl::StatusOr<ps::OpenSharedMemoryReply> ShardRuntime::OpenSharedMemory(
@@ -150,7 +176,7 @@ void ShardRuntime::Restore(const ps::RestoreRequest& request,
                            PsHandler::Done<ps::RestoreReply> done) {
   {
     absl::MutexLock lock(&mutex_);
-    if (aggregator_.MayRestore(request)) seals_.SetKey(request.seal_key());
+    if (aggregator_.CheckRestore(request).ok()) seals_.SetKey(request.seal_key());
   }
   Post(Open(shard_event::Restore{.request = request}, &restores_, std::move(done)));
 }
@@ -291,13 +317,7 @@ void ShardRuntime::ExpirePulls() {
   std::vector<std::pair<CallId, CallTable<PullSnapshot>::Done>> expired;
   {
     absl::MutexLock lock(&mutex_);
-    const absl::Duration now = clock_->Now();
-    const auto due = std::partition(pull_deadlines_.begin(), pull_deadlines_.end(),
-                                    [now](const PullDeadline& d) { return d.at > now; });
-    for (auto it = due; it != pull_deadlines_.end(); ++it) {
-      if (auto done = pulls_.Take(it->call)) expired.emplace_back(it->call, std::move(done));
-    }
-    pull_deadlines_.erase(due, pull_deadlines_.end());
+    expired = pulls_.TakeDue(clock_->Now());
   }
   for (const auto& [call, done] : expired) {
     Post(shard_event::Cancel{call});

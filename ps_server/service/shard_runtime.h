@@ -61,6 +61,7 @@ class ShardRuntime {
   uint64_t duplicate_chunks() const;
   // 0 until restored.
   uint64_t epoch() const;
+  uint64_t boot_id() const { return boot_id_; }
   ShardStore* store() { return store_.get(); }
 
  private:
@@ -73,17 +74,13 @@ class ShardRuntime {
     trace_->OnStored(what, step, begin);
     return result;
   }
-  struct PullDeadline {
-    CallId call = 0;
-    absl::Duration at;
-  };
-
   CallId NewCall() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return ++last_call_; }
   // Keeps `done` and gives the event the number of its call.
   template <typename Event, typename Reply>
-  Event Open(Event event, CallTable<Reply>* table, PsHandler::Done<Reply> done) {
+  Event Open(Event event, CallTable<Reply>* table, PsHandler::Done<Reply> done,
+             absl::Duration deadline = absl::InfiniteDuration()) {
     absl::MutexLock lock(&mutex_);
-    table->Add(event.call = NewCall(), std::move(done));
+    table->Add(event.call = NewCall(), std::move(done), deadline);
     return event;
   }
   void Post(const ShardEvent& event) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -96,12 +93,16 @@ class ShardRuntime {
   void CompletePush(CallId call, absl::StatusOr<ps::PushReply> reply);
   void CancelPush(CallId call);
   void CancelPull(CallId call);
+  // Gives `done` a copy of the snapshot, made on a thread of its own: the store's has more urgent
+  // things to do.
+  void CopySnapshot(PullSnapshot snapshot, PsHandler::Done<PullSnapshot> done);
   void RunTimer();
   // Answers pulls whose wait is over.
   void ExpirePulls();
 
   const JobSpec* const job_;
   const int shard_;
+  const uint64_t boot_id_;
   Clock* const clock_;
   const CommitFn commit_;
   const std::shared_ptr<ShardTrace> trace_;
@@ -119,12 +120,13 @@ class ShardRuntime {
   CallTable<ps::NormReply> norms_ ABSL_GUARDED_BY(mutex_);
   CallTable<ps::ApplyReply> applies_ ABSL_GUARDED_BY(mutex_);
   CallTable<ps::SnapshotReply> snapshots_ ABSL_GUARDED_BY(mutex_);
-  std::vector<PullDeadline> pull_deadlines_ ABSL_GUARDED_BY(mutex_);
+  int copies_asked_ ABSL_GUARDED_BY(mutex_) = 0;  // not answered yet
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;
   MonotonicCondVar stopped_;  // told when stop_ becomes true
 
   std::thread timer_;
   // Last, so that they end first: their work posts events.
+  std::unique_ptr<SerialExecutor> copy_thread_;
   std::unique_ptr<SerialExecutor> snapshot_thread_;
   std::unique_ptr<SerialExecutor> store_thread_;
 };

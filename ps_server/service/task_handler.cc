@@ -175,6 +175,9 @@ void TaskHandler::EndTask(const ps::EndTaskRequest& request, Done<ps::EndTaskRep
     return done(MakeError(
         detail, absl::StrCat("epoch ", request.epoch(), " is over, this task is in ", epoch)));
   }
+  if (request.boot_id() != shard_->boot_id()) {
+    return done(absl::UnavailableError("this ps task has started since it told its state"));
+  }
   end_(request);
   done(ps::EndTaskReply());
 }

@@ -23,12 +23,10 @@
 namespace pushpull {
 namespace {
 
-// Of the supervisor, not of the clone process: the server lets a clone that was started again have
-// its slots back at once, as its supervisor has seen the earlier process end.
 std::string PeerName(int clone) {
   char host[256] = "localhost";
   gethostname(host, sizeof(host) - 1);
-  return absl::StrCat(host, ":", getppid(), " clone ", clone);
+  return absl::StrCat(host, ":", getpid(), " clone ", clone);
 }
 
 PsSession::Options SessionOptions(const WorkerOptions& options, int clone) {
@@ -36,6 +34,7 @@ PsSession::Options SessionOptions(const WorkerOptions& options, int clone) {
   session.worker_id = options.worker_index * options.num_clones + clone;
   session.num_replicas = options.num_clones * options.num_workers;
   session.peer_name = PeerName(clone);
+  session.identity = options.identity;
   session.peer_deadline = options.peer_deadline;
   session.jitter_seed = static_cast<uint64_t>(getpid());
   session.server_clock = options.server_clock;

@@ -19,6 +19,7 @@
 #include "common/transport_security.h"
 #include "worker/data/image_cache.h"
 #include "worker/model/compute.h"
+#include "worker/train/clone_identity.h"
 #include "worker/train/clone_trainer.h"
 #include "worker/train/gpu_probe.h"
 #include "worker/train/ps_session.h"
@@ -37,6 +38,8 @@ struct WorkerOptions {
   ImageCacheOptions image_cache;
   absl::Duration peer_deadline = absl::Minutes(5);
   TransportSecurity security = {};
+  // Of a clone process.
+  CloneIdentity identity = {};
   // Of a clone process; each may be null, and must outlive it.
   GpuProbe* gpu = nullptr;
   TraceWriter* trace = nullptr;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/random/random.h"
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -27,9 +26,9 @@ namespace {
 
 constexpr char kPeerLost[] = "pushpull/peer_lost";
 
-uint64_t NewSession() {
-  absl::BitGen random;
-  return absl::Uniform<uint64_t>(absl::IntervalClosed, random, 1, ~uint64_t{0});
+CloneIdentity OrRandom(CloneIdentity identity) {
+  if (identity.session == 0) identity.session = NewSession();
+  return identity;
 }
 
 absl::Status PeerLost(absl::string_view peer, absl::Duration silent, absl::Duration deadline,
@@ -55,7 +54,7 @@ bool IsTransient(const absl::Status& status) {
 
 PsSession::PsSession(Options options, ClientFactory factory, Clock* clock, WaitReporter on_wait)
     : options_(std::move(options)),
-      session_(options_.session != 0 ? options_.session : NewSession()),
+      identity_(OrRandom(options_.identity)),
       factory_(std::move(factory)),
       clock_(clock),
       on_wait_(std::move(on_wait)) {}
@@ -176,7 +175,8 @@ absl::Status PsSession::Register(const VariableLayout& layout) {
   request.set_peer_name(options_.peer_name);
   request.set_layout_signature(layout.signature());
   request.set_protocol_version(kProtocolVersion);
-  request.set_session(session_);
+  request.set_session(identity_.session);
+  request.set_process_number(identity_.process_number);
   for (ps::VariableEntry& entry : VariableEntries(layout)) {
     *request.add_variables() = std::move(entry);
   }
@@ -207,7 +207,8 @@ absl::Status PsSession::Heartbeat(const ps::CloneProgress& progress) {
   request.set_epoch(epoch());
   request.set_worker_id(options_.worker_id);
   *request.mutable_progress() = progress;
-  request.set_session(session_);
+  request.set_session(identity_.session);
+  request.set_process_number(identity_.process_number);
   // One that comes after the lease has ended is no use.
   const absl::Duration timeout =
       std::min(options_.rpc_timeout, std::max(lease(), absl::Seconds(1)));

@@ -25,6 +25,7 @@
 #include "common/sharding.h"
 #include "common/trace/clock_offset.h"
 #include "common/variable_layout.h"
+#include "worker/train/clone_identity.h"
 
 namespace pushpull {
 
@@ -40,7 +41,7 @@ class PsSession {
     absl::Duration peer_deadline = absl::Minutes(5);  // silence of a server after which we give up
     absl::Duration rpc_timeout = absl::Seconds(30);   // one attempt
     uint64_t jitter_seed = 1;
-    uint64_t session = 0;  // RegisterRequest.session; 0: a random one
+    CloneIdentity identity = {};  // session 0: a random one
     // Null, or learns the clock of ps task 0 from every answer that tells it.
     ClockOffset* server_clock = nullptr;
   };
@@ -116,7 +117,7 @@ class PsSession {
   void NoteAnswer(int shard, const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const Options options_;
-  const uint64_t session_;
+  const CloneIdentity identity_;
   const ClientFactory factory_;
   Clock* const clock_;
   const WaitReporter on_wait_;

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -31,16 +32,16 @@ std::string DescribeDeath(int wait_status) {
 }
 
 // In the child, between fork and exec: only async-signal-safe calls.
-[[noreturn]] void ExecClone(char* const* argv, int report_fd, pid_t parent) {
-  prctl(PR_SET_PDEATHSIG, SIGTERM);  // a clone does not outlive a killed supervisor
+[[noreturn]] void ExecClone(char* const* argv, int socket, pid_t parent) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(0);
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
-  if (report_fd == Supervisor::kReportFd) {
-    fcntl(report_fd, F_SETFD, 0);
+  if (socket == Supervisor::kSupervisorFd) {
+    fcntl(socket, F_SETFD, 0);
   } else {
-    dup2(report_fd, Supervisor::kReportFd);
+    dup2(socket, Supervisor::kSupervisorFd);
   }
   execv(argv[0], argv);
   constexpr char kMessage[] = "worker: a clone process could not be started (exec failed)\n";
@@ -61,6 +62,7 @@ Supervisor::Supervisor(SupervisorOptions options, Clock* clock, const std::atomi
     const Backoff::Options backoff{.initial = options_.initial_backoff,
                                    .maximum = options_.max_backoff};
     processes_.emplace_back(Backoff(backoff, clone));
+    processes_.back().identity.session = NewSession();
   }
 }
 
@@ -68,15 +70,17 @@ Supervisor::~Supervisor() {
   SignalAll(SIGKILL);
   for (Process& process : processes_) {
     if (process.pid > 0) waitpid(process.pid, nullptr, 0);
-    if (process.report_fd >= 0) close(process.report_fd);
+    if (process.socket >= 0) close(process.socket);
   }
 }
 
 void Supervisor::Start(int clone) {
   Process& process = processes_[clone];
   int ends[2];
-  PCHECK(pipe2(ends, O_CLOEXEC) == 0);
+  PCHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
   PCHECK(fcntl(ends[0], F_SETFL, O_NONBLOCK) == 0);
+  ++process.identity.process_number;
+  CHECK_EQ(SendCloneIdentity(ends[0], process.identity), absl::OkStatus());
   const std::vector<std::string> command = options_.command(clone);
   std::vector<char*> argv;
   for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
@@ -86,20 +90,20 @@ void Supervisor::Start(int clone) {
   PCHECK(pid >= 0) << "cannot fork clone " << clone;
   if (pid == 0) ExecClone(argv.data(), ends[1], parent);
   close(ends[1]);
-  if (process.report_fd >= 0) close(process.report_fd);
+  if (process.socket >= 0) close(process.socket);
   process.pid = pid;
-  process.report_fd = ends[0];
+  process.socket = ends[0];
   process.unread.clear();
-  process.started = clock_->Now();
+  process.training_since.reset();
   states_[clone].phase = CloneState::Phase::kStarting;
 }
 
 void Supervisor::ReadReports(int clone) {
   Process& process = processes_[clone];
-  if (process.report_fd < 0) return;
+  if (process.socket < 0) return;
   char buffer[4096];
   for (;;) {
-    const ssize_t size = read(process.report_fd, buffer, sizeof(buffer));
+    const ssize_t size = read(process.socket, buffer, sizeof(buffer));
     if (size < 0 && errno == EINTR) continue;
     if (size <= 0) break;
     process.unread.append(buffer, size);
@@ -111,6 +115,9 @@ void Supervisor::ReadReports(int clone) {
     if (!report.has_value()) {
       LOG(WARNING) << "clone " << clone << " sent a report that is none: " << line;
       continue;
+    }
+    if (report->step > 0 && !process.training_since.has_value()) {
+      process.training_since = clock_->Now();
     }
     states_[clone].report = *std::move(report);
     states_[clone].phase = CloneState::Phase::kRunning;
@@ -141,22 +148,33 @@ void Supervisor::HandleExit(int clone, int wait_status, int* decided) {
     *decided = WEXITSTATUS(wait_status);
     return;
   }
-  const absl::Duration lived = clock_->Now() - process.started;
-  if (lived >= options_.rapid_death) {
-    process.rapid_deaths = 0;
-    process.backoff.Reset();
-  }
-  if (++process.rapid_deaths >= options_.max_rapid_deaths) {
+  const std::optional<absl::Duration> delay = RestartDelay(clone);
+  if (!delay.has_value()) {
     LOG(ERROR) << "clone " << clone << " died " << process.rapid_deaths << " times in a row ("
                << state.last_death << "); giving up";
     *decided = options_.exit_code_internal;
     return;
   }
-  const absl::Duration delay = process.backoff.Next();
-  process.restart_at = clock_->Now() + delay;
+  process.restart_at = clock_->Now() + *delay;
   state.phase = CloneState::Phase::kRestarting;
-  LOG(WARNING) << "clone " << clone << " died (" << state.last_death << "); starting it again in "
-               << absl::FormatDuration(absl::Trunc(delay, absl::Milliseconds(1)));
+  LOG(WARNING) << "clone " << clone << " died (" << state.last_death << "); starting it again "
+               << (*delay == absl::ZeroDuration()
+                       ? "at once"
+                       : absl::StrCat("in ", absl::FormatDuration(
+                                                 absl::Trunc(*delay, absl::Milliseconds(1)))));
+}
+
+std::optional<absl::Duration> Supervisor::RestartDelay(int clone) {
+  Process& process = processes_[clone];
+  const bool was_settled = process.training_since.has_value() &&
+                           clock_->Now() - *process.training_since >= options_.settled;
+  if (was_settled) {
+    process.rapid_deaths = 0;
+    process.backoff.Reset();
+    return absl::ZeroDuration();
+  }
+  if (++process.rapid_deaths >= options_.max_rapid_deaths) return std::nullopt;
+  return process.backoff.Next();
 }
 
 int Supervisor::Reap() {

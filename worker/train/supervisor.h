@@ -1,5 +1,10 @@
 // Starts one process per clone, restarts those that die, passes signals on, and knows where all of
 // them are.
+//
+// The kernel kills the clones (SIGKILL) when the supervisor's process ends, however it ends: also a
+// clone that is stopped or deep in a computation does not outlive it. There is no grace, because a
+// stopped clone could not use it and a clone that is killed loses nothing: whatever it has not
+// contributed is computed again.
 #ifndef PUSHPULL_WORKER_TRAIN_SUPERVISOR_H_
 #define PUSHPULL_WORKER_TRAIN_SUPERVISOR_H_
 
@@ -16,13 +21,15 @@
 
 #include "common/backoff.h"
 #include "common/clock.h"
+#include "worker/train/clone_identity.h"
 #include "worker/train/clone_trainer.h"
 
 namespace pushpull {
 
 struct SupervisorOptions {
   int num_clones = 1;
-  // argv of clone k, which writes its reports (clone_report_codec.h) to descriptor kReportFd.
+  // argv of clone k. Descriptor kSupervisorFd of the process is a socket, from which it reads who
+  // it is (clone_identity.h) and to which it writes its reports (clone_report_codec.h).
   std::function<std::vector<std::string>(int clone)> command;
   // Exit codes after which a restart cannot help (bad config, peer lost): all clones are stopped
   // and Run returns the code.
@@ -30,12 +37,15 @@ struct SupervisorOptions {
   // Exit codes of a clone that is out of the job for good while the others go on: evicted.
   std::vector<int> leaving_exit_codes;
   int exit_code_internal = 70;  // of a clone that keeps dying
-  int max_rapid_deaths = 20;    // deaths in a row, each within rapid_death of its start
-  absl::Duration rapid_death = absl::Seconds(30);
+  // A clone is started again at once if it has trained (its report has named a step) for settled
+  // before it died. A clone that has not is started again after a pause, which grows from death to
+  // death; max_rapid_deaths of these in a row end the supervisor.
+  absl::Duration settled = absl::Seconds(2);
+  int max_rapid_deaths = 20;
   absl::Duration initial_backoff = absl::Milliseconds(200);
   absl::Duration max_backoff = absl::Seconds(10);
   absl::Duration drain_timeout = absl::Seconds(30);  // from SIGTERM to SIGKILL of a clone
-  absl::Duration poll_period = absl::Milliseconds(100);
+  absl::Duration poll_period = absl::Milliseconds(20);
 };
 
 // What is known of one clone.
@@ -50,7 +60,7 @@ struct CloneState {
 // Run is called once, by one thread.
 class Supervisor {
  public:
-  static constexpr int kReportFd = 3;
+  static constexpr int kSupervisorFd = 3;
   // Called every poll_period.
   using ProgressFn = std::function<void(const std::vector<CloneState>&)>;
 
@@ -69,9 +79,10 @@ class Supervisor {
   struct Process {
     explicit Process(Backoff delays) : backoff(delays) {}
     pid_t pid = -1;
-    int report_fd = -1;
+    CloneIdentity identity;
+    int socket = -1;     // our end of kSupervisorFd
     std::string unread;  // the beginning of a line
-    absl::Duration started;
+    std::optional<absl::Duration> training_since;
     absl::Duration restart_at;
     int rapid_deaths = 0;
     int leaving_code = 0;
@@ -85,6 +96,8 @@ class Supervisor {
   // 0, or the exit code of the clones when all have left. Nothing while one has not ended.
   std::optional<int> CodeOfTheEnd() const;
   void HandleExit(int clone, int wait_status, int* decided);
+  // The pause before a clone that has died is started again; nothing: it is given up.
+  std::optional<absl::Duration> RestartDelay(int clone);
   void SignalAll(int signal);
   bool AllGone() const;
   // Sends SIGTERM (or the given signal) to all, waits for drain_timeout, then SIGKILL.

@@ -1,16 +1,11 @@
 #include "common/rpc/security/tls_files.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <openssl/bio.h>
 #include <openssl/err.h>
 #include <openssl/evp.h>
 #include <openssl/pem.h>
 #include <openssl/x509.h>
 #include <openssl/x509_vfy.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <cstdint>
 #include <memory>
@@ -22,67 +17,15 @@
 #include "absl/strings/str_format.h"
 
 #include "common/rpc/security/certificate.h"
+#include "common/rpc/security/private_file.h"
 #include "common/status_macros.h"
 
 namespace pushpull {
 namespace {
 
-constexpr size_t kMaxFileBytes = 1 << 20;
-
 absl::Status InFile(absl::string_view what, const std::string& path, const absl::Status& status) {
   if (status.ok()) return status;
   return absl::Status(status.code(), absl::StrCat(what, " ", path, ": ", status.message()));
-}
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  const int fd_;
-};
-
-enum class Secrecy { kPublic, kPrivate };
-
-absl::Status CheckMode(const struct stat& info) {
-  const bool roots = info.st_uid == 0 && geteuid() != 0;
-  const mode_t forbidden = roots ? 0027 : 0077;
-  if ((info.st_mode & forbidden) == 0) return absl::OkStatus();
-  return absl::PermissionDeniedError(
-      absl::StrFormat("its mode %04o lets others at the private key; chmod 600 it",
-                      static_cast<unsigned>(info.st_mode & 07777)));
-}
-
-absl::StatusOr<std::string> ReadPem(const std::string& path, Secrecy secrecy) {
-  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (file.get() < 0) {
-    const std::string why = strerror(errno);
-    if (errno == ENOENT || errno == ENOTDIR) return absl::NotFoundError(why);
-    return absl::PermissionDeniedError(absl::StrCat("cannot be read: ", why));
-  }
-  struct stat info {};
-  if (fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) {
-    return absl::InvalidArgumentError("is no file");
-  }
-  if (secrecy == Secrecy::kPrivate) PP_RETURN_IF_ERROR(CheckMode(info));
-  std::string text(kMaxFileBytes + 1, '\0');
-  size_t size = 0;
-  while (size < text.size()) {
-    const ssize_t got = read(file.get(), text.data() + size, text.size() - size);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return absl::PermissionDeniedError(absl::StrCat("reading: ", strerror(errno)));
-    if (got == 0) break;
-    size += got;
-  }
-  if (size > kMaxFileBytes) return absl::InvalidArgumentError("is larger than 1 MiB");
-  text.resize(size);
-  return text;
 }
 
 struct FreeKey {
@@ -172,7 +115,7 @@ absl::StatusOr<OwnCertificate> CheckCertificate(const std::vector<Certificate>& 
 }
 
 absl::StatusOr<std::vector<Certificate>> ReadCertificates(const std::string& path) {
-  PP_ASSIGN_OR_RETURN(const std::string pem, ReadPem(path, Secrecy::kPublic));
+  PP_ASSIGN_OR_RETURN(const std::string pem, ReadSecurityFile(path, Secrecy::kPublic));
   return Certificate::AllFromPem(pem);
 }
 
@@ -183,7 +126,7 @@ absl::StatusOr<OwnCertificate> CheckTlsFiles(const TlsFiles& files, absl::Time n
   PP_RETURN_IF_ERROR(InFile("TLS authorities", files.ca, authorities.status()));
   const absl::StatusOr<std::vector<Certificate>> chain = ReadCertificates(files.cert);
   PP_RETURN_IF_ERROR(InFile("TLS certificate", files.cert, chain.status()));
-  absl::StatusOr<std::string> key = ReadPem(files.key, Secrecy::kPrivate);
+  absl::StatusOr<std::string> key = ReadSecurityFile(files.key, Secrecy::kPrivate);
   PP_RETURN_IF_ERROR(InFile("TLS key", files.key, key.status()));
   PP_RETURN_IF_ERROR(InFile("TLS key", files.key, CheckKey((*chain)[0], *std::move(key))));
   absl::StatusOr<OwnCertificate> own = CheckCertificate(*chain, *authorities, now);

@@ -23,6 +23,7 @@
 #include "protos/parameter_server.grpc.pb.h"
 #include "tests/common/rpc/fake_ps_handler.h"
 #include "tests/common/rpc/pulled_bytes.h"
+#include "tests/common/rpc/test_peer_secret.h"
 
 namespace pushpull {
 namespace {
@@ -49,11 +50,11 @@ class PsTransportTest : public testing::TestWithParam<std::string> {
       client_ = MakeInProcessPsClient(&handler_, "in_process");
       return;
     }
-    auto server =
-        StartGrpcPsServer(GetParam() == "unix" ? UnixAddress() : "127.0.0.1:0", &handler_);
+    auto server = StartGrpcPsServer(GetParam() == "unix" ? UnixAddress() : "127.0.0.1:0", &handler_,
+                                    WithPeerSecret());
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = std::move(*server);
-    client_ = MakeGrpcPsClient(server_->address());
+    client_ = MakeGrpcPsClient(server_->address(), WithPeerSecret());
     if (GetParam() == "shared") OpenSharedMemory();
   }
 

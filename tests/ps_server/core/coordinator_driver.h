@@ -15,6 +15,7 @@
 
 #include "common/error_detail.h"
 #include "common/protocol_version.h"
+#include "common/random.h"
 #include "ps_server/core/coordinator.h"
 
 namespace pushpull {
@@ -83,6 +84,10 @@ class CoordinatorTest : public testing::Test {
       return ShardReply(state);
     }
     if (std::holds_alternative<shard_call::Restore>(call.call)) {
+      if (failing_restores_ > 0) {
+        --failing_restores_;
+        return restore_status_;
+      }
       ps::RestoreReply reply;
       const bool mapped =
           std::get<shard_call::Restore>(call.call).request.source() == ps::RestoreRequest::MAPPED;
@@ -119,22 +124,33 @@ class CoordinatorTest : public testing::Test {
     request.set_peer_name(peer.empty() ? "host:" + std::to_string(worker) : peer);
     request.set_layout_signature("layout");
     request.set_protocol_version(kProtocolVersion);
+    request.set_session(StableHash(request.peer_name()));
     return request;
   }
   absl::StatusOr<ps::RegisterReply> Register(const ps::RegisterRequest& request) {
     Send(coordinator_event::Register{++call_, request});
     const auto reply = Take<coordinator_action::ReplyRegister>().at(0).reply;
-    if (reply.ok()) See(reply->grants());
+    if (!reply.ok()) return reply;
+    registered_[request.worker_id()] = request;
+    See(reply->grants());
     return reply;
   }
   absl::StatusOr<ps::RegisterReply> Register(uint32_t worker, const std::string& peer = "") {
     return Register(RegisterRequest(worker, peer));
   }
+  // Of the process that has registered last.
   absl::StatusOr<ps::HeartbeatReply> Heartbeat(uint32_t worker) {
+    ps::RegisterRequest process = registered_[worker];
+    process.set_worker_id(worker);
+    return Heartbeat(process);
+  }
+  absl::StatusOr<ps::HeartbeatReply> Heartbeat(const ps::RegisterRequest& process) {
     ps::HeartbeatRequest request;
     request.set_run_id(kRun);
     request.set_epoch(coordinator_->epoch());
-    request.set_worker_id(worker);
+    request.set_worker_id(process.worker_id());
+    request.set_session(process.session());
+    request.set_process_number(process.process_number());
     Send(coordinator_event::Heartbeat{++call_, request});
     const auto reply = Take<coordinator_action::ReplyHeartbeat>().at(0).reply;
     if (reply.ok()) See(reply->grants());
@@ -193,6 +209,7 @@ class CoordinatorTest : public testing::Test {
   absl::Duration now_ = absl::Seconds(100);
   std::vector<CoordinatorAction> actions_;
   std::map<uint32_t, ps::SlotGrant> grants_;
+  std::map<uint32_t, ps::RegisterRequest> registered_;
   CallId call_ = 0;
   uint64_t stored_epoch_ = 6;
   std::map<uint32_t, uint64_t> boot_ids_ = {{0, 1}, {1, 1}};
@@ -204,7 +221,9 @@ class CoordinatorTest : public testing::Test {
   absl::Status take_over_status_;
   bool hold_publish_ = false;  // the files are being written
   absl::Status snapshot_status_;
-  bool silent_ = false;  // shards do not answer
+  bool silent_ = false;       // shards do not answer
+  int failing_restores_ = 0;  // so many restores end with restore_status_
+  absl::Status restore_status_;
 };
 
 }  // namespace pushpull

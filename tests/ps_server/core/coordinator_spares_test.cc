@@ -50,7 +50,7 @@ TEST_F(CoordinatorSparesTest, SessionsTellClonesFromThoseThatPoseAsThem) {
   EXPECT_TRUE(Register(request).ok());
   request.set_session(43);
   EXPECT_EQ(Register(request).status().code(), absl::StatusCode::kAlreadyExists);
-  EXPECT_EQ(GetErrorDetail(Heartbeat(1).status()).kind(), ps::ErrorDetail::EPOCH_CHANGED);
+  EXPECT_EQ(KindOf(Heartbeat(request).status()), ps::ErrorDetail::EPOCH_CHANGED);
   Pass(options_.lease);
   EXPECT_TRUE(Register(request).ok()) << "the lease of the first one has ended";
 }

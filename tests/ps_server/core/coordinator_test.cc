@@ -98,6 +98,46 @@ TEST_F(CoordinatorTest, GrantsRiseOverEverything) {
   EXPECT_EQ(KindOf(Commit(old).at(0).reply.status()), ps::ErrorDetail::FENCED);
 }
 
+TEST_F(CoordinatorTest, ACloneThatIsStartedAgainHasItsSlotAtOnce) {
+  StartWithClones();
+  EXPECT_TRUE(Commit(1, 1).ok());
+  ps::RegisterRequest again = registered_[0];
+  again.set_peer_name("host:another process");
+  again.set_process_number(again.process_number() + 1);
+  Pass(absl::Milliseconds(300));
+  const auto reply = Register(again);
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  ASSERT_EQ(reply->grants_size(), 1);
+  EXPECT_EQ(reply->grants(0).slot(), 0u);
+  EXPECT_EQ(reply->grants(0).from_step(), 1u) << "it takes part in the step under way";
+  // The others keep what they have, and the step goes on.
+  EXPECT_TRUE(Commit(1, 0).ok());
+  EXPECT_TRUE(Commit(1, 2).ok());
+  EXPECT_EQ(coordinator_->version(), 1u);
+  RunStep(2);
+}
+
+TEST_F(CoordinatorTest, AnEarlierProcessOfACloneDoesNotComeBack) {
+  StartWithClones();
+  const ps::RegisterRequest earlier = registered_[0];
+  const ps::CommitRequest late = CommitRequest(1, 0);
+  ps::RegisterRequest later = earlier;
+  later.set_peer_name("host:later");
+  later.set_process_number(earlier.process_number() + 1);
+  ASSERT_TRUE(Register(later).ok());
+  // What the earlier process still sends neither fences the later one nor tells of its grants.
+  EXPECT_EQ(KindOf(Commit(late).at(0).reply.status()), ps::ErrorDetail::FENCED);
+  EXPECT_EQ(KindOf(Heartbeat(earlier).status()), ps::ErrorDetail::EPOCH_CHANGED);
+  const absl::Status refusal = Register(earlier).status();
+  EXPECT_TRUE(absl::IsPermissionDenied(refusal)) << refusal;
+  EXPECT_EQ(KindOf(refusal), ps::ErrorDetail::UNKNOWN) << "it would register again for ever";
+  EXPECT_THAT(std::string(refusal.message()), HasSubstr("host:later"));
+  // Nor after the lease has ended.
+  Pass(absl::Seconds(11));
+  EXPECT_TRUE(absl::IsPermissionDenied(Register(earlier).status()));
+  EXPECT_TRUE(Heartbeat(later).ok());
+}
+
 TEST_F(CoordinatorTest, AClonesContributionStandsWhenItComesBack) {
   StartWithClones();
   EXPECT_TRUE(Commit(1, 0).ok());

@@ -24,6 +24,16 @@ TEST(RequestLimitsTest, TextsThatWouldReachALog) {
   EXPECT_FALSE(CheckText("peer_name", std::string(257, 'x'), 256).ok());
 }
 
+TEST(RequestLimitsTest, NoPullWaitsForWeeks) {
+  ps::PullRequest pull;
+  pull.set_wait_milliseconds(500);
+  EXPECT_EQ(LongestWait(pull), absl::Milliseconds(500));
+  for (const uint32_t wait : {0u, ~0u}) {
+    pull.set_wait_milliseconds(wait);
+    EXPECT_EQ(LongestWait(pull), absl::Minutes(15)) << wait;
+  }
+}
+
 TEST(RequestLimitsTest, EveryTextOfARequestIsLookedAt) {
   ps::RegisterRequest announced;
   EXPECT_TRUE(CheckRequestLimits(announced).ok());

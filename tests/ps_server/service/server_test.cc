@@ -21,6 +21,7 @@
 #include "common/checkpoint/train_dir.h"
 #include "common/error_detail.h"
 #include "common/rpc/grpc_ps_client.h"
+#include "common/rpc/security/peer_secret.h"
 #include "common/status_macros.h"
 #include "tests/testutil/job/test_job.h"
 
@@ -38,6 +39,8 @@ class GrpcClone {
     options.worker_id = worker_id;
     options.num_replicas = 2;
     options.peer_name = absl::StrCat("test clone ", worker_id);
+    options.peer_deadline =
+        absl::Seconds(20);  // a server that has gone without a word ends the test
     session_ = std::make_unique<PsSession>(
         options, [](const std::string& address) { return MakeGrpcPsClient(address); }, &clock_,
         nullptr);
@@ -67,6 +70,7 @@ class GrpcClone {
       trainer_ = &trainer;
       if (stopped_) trainer.Stop();
     }
+    const TrainerDeadline deadline(&trainer);
     const absl::Status status = trainer.Run();
     absl::MutexLock lock(&mutex_);
     trainer_ = nullptr;
@@ -138,6 +142,12 @@ class TwoServersTest : public ::testing::Test {
     }
     for (std::thread& main : mains) main.join();
     return ends;
+  }
+
+  TransportOptions SecretOfTheTasks() {
+    TransportOptions options;
+    options.peer_secret = PeerSecret::Read(folder_.path() + "/train/peer_secret").value();
+    return options;
   }
 
   std::vector<std::string> StateFiles() {
@@ -245,21 +255,106 @@ TEST_F(TwoServersTest, NobodyServesBeforeItIsRecovered) {
 TEST_F(TwoServersTest, OnlyTheOwnCoordinatorEndsATask) {
   Start(1000000);
   ASSERT_TRUE(AwaitVersion(3));
-  const auto client = MakeGrpcPsClient(servers_[1]->addresses()[0]);
+  const auto client = MakeGrpcPsClient(servers_[1]->addresses()[0], SecretOfTheTasks());
+  const auto state = client->GetShardState(kPatience);
+  ASSERT_TRUE(state.ok()) << state.status();
   ps::EndTaskRequest request;
   request.set_run_id(std::string(16, 'x'));
   request.set_epoch(1000);
+  request.set_boot_id(state->boot_id());
   EXPECT_EQ(GetErrorDetail(client->EndTask(request, kPatience).status()).kind(),
             ps::ErrorDetail::WRONG_RUN);
   request.set_run_id(servers_[0]->Status().run_id());
   request.set_epoch(0);
   EXPECT_EQ(GetErrorDetail(client->EndTask(request, kPatience).status()).kind(),
             ps::ErrorDetail::EPOCH_CHANGED);
-  const auto coordinator = MakeGrpcPsClient(servers_[0]->addresses()[0]);
   request.set_epoch(1000);
+  request.set_boot_id(state->boot_id() + 1);
+  EXPECT_TRUE(absl::IsUnavailable(client->EndTask(request, kPatience).status()))
+      << "meant for an earlier process of the task";
+  const auto coordinator = MakeGrpcPsClient(servers_[0]->addresses()[0], SecretOfTheTasks());
   EXPECT_TRUE(absl::IsFailedPrecondition(coordinator->EndTask(request, kPatience).status()));
   EXPECT_FALSE(servers_[0]->WaitForEnd(absl::ZeroDuration()).has_value());
   EXPECT_FALSE(servers_[1]->WaitForEnd(absl::ZeroDuration()).has_value());
+}
+
+TEST_F(TwoServersTest, NobodyElseGivesTheShardsOrders) {
+  Start(1000000);
+  ASSERT_TRUE(AwaitVersion(3));
+  const ps::StatusReply before = servers_[0]->Status();
+  ps::RestoreRequest restore;
+  restore.set_run_id(before.run_id());
+  restore.set_epoch(~uint64_t{0});
+  ps::ApplyRequest apply;
+  apply.set_run_id(before.run_id());
+  apply.set_epoch(before.epoch());
+  ps::SnapshotRequest snapshot;
+  snapshot.set_run_id(before.run_id());
+  snapshot.set_epoch(before.epoch());
+  ps::EndTaskRequest end;
+  end.set_run_id(before.run_id());
+  end.set_epoch(before.epoch());
+  for (const int task : {0, 1}) {
+    const auto stranger = MakeGrpcPsClient(servers_[task]->addresses()[0]);
+    const auto state = stranger->GetShardState(kPatience);
+    ASSERT_TRUE(state.ok()) << state.status();
+    end.set_boot_id(state->boot_id());
+    for (const absl::Status& status : {stranger->Restore(restore, kPatience).status(),
+                                       stranger->MeasureNorm(apply, kPatience).status(),
+                                       stranger->Apply(apply, kPatience).status(),
+                                       stranger->Snapshot(snapshot, kPatience).status(),
+                                       stranger->EndTask(end, kPatience).status()}) {
+      EXPECT_TRUE(absl::IsPermissionDenied(status)) << "task " << task << ": " << status;
+    }
+  }
+  // Not even the coordinator itself could lift a shard beyond every epoch there can be.
+  const auto coordinator = MakeGrpcPsClient(servers_[1]->addresses()[0], SecretOfTheTasks());
+  const absl::Status implausible = coordinator->Restore(restore, kPatience).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(implausible)) << implausible;
+  ASSERT_TRUE(AwaitVersion(servers_[0]->Status().version() + 5)) << "training goes on";
+  EXPECT_EQ(servers_[0]->Status().epoch(), before.epoch());
+}
+
+TEST_F(TwoServersTest, TasksWithDifferentSecretsDoNotWorkTogether) {
+  ServerOptions options = OptionsOf(1, 10);
+  options.peer_secret_file = folder_.path() + "/secret";
+  auto first = Server::Create(OptionsOf(0, 10), &files_, &clock_);
+  ASSERT_TRUE(first.ok()) << first.status();
+  servers_.push_back(*std::move(first));
+  // Not there, then too short, then another than task 0's.
+  absl::Status status = Server::Create(options, &files_, &clock_).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+  ASSERT_TRUE(WriteFileAtomically(files_, options.peer_secret_file, "short").ok());
+  status = Server::Create(options, &files_, &clock_).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), options.peer_secret_file)) << status;
+  ASSERT_TRUE(
+      WriteFileAtomically(files_, options.peer_secret_file, "the secret of another job").ok());
+  auto second = Server::Create(options, &files_, &clock_);
+  ASSERT_TRUE(second.ok()) << second.status();
+  servers_.push_back(*std::move(second));
+  const absl::Time deadline = absl::Now() + kPatience;
+  while (servers_[0]->Status().waiting_for().empty() && absl::Now() < deadline) {
+    absl::SleepFor(absl::Milliseconds(20));
+  }
+  EXPECT_EQ(servers_[0]->Status().waiting_for(), "shard 1 of 2");
+}
+
+TEST_F(TwoServersTest, ATaskThatWaitsForItsCoordinatorGivesUpInTime) {
+  // A clock that moves with each look: as if every call took long.
+  class SlowClock final : public Clock {
+   public:
+    absl::Duration Now() const override { return now_ += absl::Seconds(20); }
+    void Sleep(absl::Duration duration) override { now_ += duration; }
+
+   private:
+    mutable absl::Duration now_ = absl::ZeroDuration();
+  };
+  SlowClock clock;
+  ServerOptions options = OptionsOf(1, 10);
+  const absl::Status status = Server::Create(std::move(options), &files_, &clock).status();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
+  EXPECT_LT(clock.Now(), absl::Minutes(7));
 }
 
 // As when main finds another port taken.

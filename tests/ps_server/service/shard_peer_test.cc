@@ -20,6 +20,7 @@
 #include "common/rpc/grpc_ps_client.h"
 #include "common/rpc/grpc_ps_server.h"
 #include "tests/common/rpc/fake_ps_handler.h"
+#include "tests/common/rpc/test_peer_secret.h"
 
 namespace pushpull {
 namespace {
@@ -102,10 +103,10 @@ class Reply {
 class RemoteShardPeerTest : public ::testing::Test {
  protected:
   RemoteShardPeerTest() {
-    auto server = StartGrpcPsServer("127.0.0.1:0", &shard_);
+    auto server = StartGrpcPsServer("127.0.0.1:0", &shard_, WithPeerSecret());
     CHECK(server.ok()) << server.status();
     server_ = *std::move(server);
-    peer_ = MakeRemoteShardPeer(MakeGrpcPsClient(server_->address()));
+    peer_ = MakeRemoteShardPeer(MakeGrpcPsClient(server_->address(), WithPeerSecret()));
   }
   static shard_call::Apply ApplyOf(uint64_t step) {
     shard_call::Apply call;
@@ -168,7 +169,7 @@ TEST_F(RemoteShardPeerTest, AProcessThatEndsFailsItsCallsAndIsFoundAgain) {
   server_.reset();
   peer_->Call(ApplyOf(2), lost.done());
   EXPECT_TRUE(absl::IsUnavailable(lost.Wait().status())) << lost.Wait().status();
-  auto server = StartGrpcPsServer(address, &shard_);
+  auto server = StartGrpcPsServer(address, &shard_, WithPeerSecret());
   ASSERT_TRUE(server.ok()) << server.status();
   server_ = *std::move(server);
   absl::Status status = absl::UnavailableError("");
@@ -198,6 +199,7 @@ TEST_F(RemoteShardPeerTest, TheEndOfTheJobIsTold) {
   EXPECT_TRUE(peer_->EndTask(request).ok());
   ASSERT_TRUE(shard_.ended().has_value());
   EXPECT_EQ(shard_.ended()->reason(), "disk full");
+  EXPECT_EQ(shard_.ended()->boot_id(), 11) << "it is meant for this process of the task";
   shard_.SetSilent();
   EXPECT_TRUE(absl::IsDeadlineExceeded(peer_->EndTask(request)));
 }

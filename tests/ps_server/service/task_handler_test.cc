@@ -1,8 +1,12 @@
 // Requests as clients make them, against a whole server core.
 #include "ps_server/service/task_handler.h"
 
+#include <chrono>
+#include <future>
+#include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -254,12 +258,15 @@ TEST_F(TaskHandlerTest, ReadersWithoutAGrantDoNotHoldTheShardsMemory) {
   StartServer(1);
   std::vector<PullSnapshot> held;
   const auto pull = [&](uint64_t version) {
-    absl::Status status;
-    server_->core().handler(0)->Pull(PullOf(version), [&](absl::StatusOr<PullSnapshot> snapshot) {
-      status = snapshot.status();
-      if (snapshot.ok()) held.push_back(*std::move(snapshot));
-    });
-    return status;
+    const auto answer = std::make_shared<std::promise<absl::StatusOr<PullSnapshot>>>();
+    std::future<absl::StatusOr<PullSnapshot>> answered = answer->get_future();
+    server_->core().handler(0)->Pull(PullOf(version), [answer](auto s) { answer->set_value(s); });
+    if (answered.wait_for(std::chrono::seconds(60)) != std::future_status::ready) {
+      return absl::DeadlineExceededError("the pull is not answered");
+    }
+    absl::StatusOr<PullSnapshot> snapshot = answered.get();
+    if (snapshot.ok()) held.push_back(*snapshot);
+    return snapshot.status();
   };
   TestClone clone(server_.get(), {});
   for (uint64_t version = 0; held.size() < 2; version += 2) {
@@ -274,6 +281,33 @@ TEST_F(TaskHandlerTest, ReadersWithoutAGrantDoNotHoldTheShardsMemory) {
   EXPECT_TRUE(absl::IsUnavailable(pull(newest + 1))) << "two copies are out";
   held.clear();
   EXPECT_TRUE(pull(newest + 1).ok());
+  clone.Stop();
+  clone.Join().IgnoreError();
+}
+
+TEST_F(TaskHandlerTest, ReadersWithoutAGrantDoNotHoldTheStoresThread) {
+  StartServer(1);
+  // The store's thread answers pulls that waited for the version; it is the one that made it.
+  const auto thread_of_answer = [&](const ps::PullRequest& request) {
+    const auto answer = std::make_shared<std::promise<std::thread::id>>();
+    server_->core().handler(0)->Pull(request, [answer](const absl::StatusOr<PullSnapshot>& s) {
+      EXPECT_TRUE(s.ok()) << s.status();
+      answer->set_value(std::this_thread::get_id());
+    });
+    return answer->get_future();
+  };
+  const auto registered = RegisterTheOnlyClone();
+  ASSERT_TRUE(registered.ok()) << registered.status();
+  ps::PullRequest with_grant = PullOf(1);
+  *with_grant.mutable_grant() = registered->grants(0);
+  std::future<std::thread::id> owner = thread_of_answer(with_grant);
+  std::future<std::thread::id> reader = thread_of_answer(PullOf(1));
+  TestCloneOptions options;
+  options.session = 77;
+  TestClone clone(server_.get(), options);
+  ASSERT_EQ(owner.wait_for(std::chrono::seconds(60)), std::future_status::ready);
+  ASSERT_EQ(reader.wait_for(std::chrono::seconds(60)), std::future_status::ready);
+  EXPECT_NE(owner.get(), reader.get());
   clone.Stop();
   clone.Join().IgnoreError();
 }

@@ -249,7 +249,7 @@ absl::Status TestClone::Run() {
   options.worker_id = options_.worker_id;
   options.num_replicas = options_.num_replicas;
   options.peer_name = options_.peer_name;
-  options.session = options_.session;
+  options.identity.session = options_.session;
   options.peer_deadline = options_.peer_deadline;
   options.rpc_timeout = options_.rpc_timeout;
   options.server_clock = options_.server_clock;
@@ -287,6 +287,23 @@ absl::Status TestClone::Train(PsSession* session, Clock* clock) {
   absl::MutexLock lock(&mutex_);
   trainer_ = nullptr;
   return status;
+}
+
+TrainerDeadline::TrainerDeadline(CloneTrainer* trainer) {
+  thread_ = std::thread([this, trainer] {
+    absl::MutexLock lock(&mutex_);
+    if (mutex_.AwaitWithTimeout(absl::Condition(&over_), kPatience)) return;
+    LOG(ERROR) << "the trainer did not end by itself";
+    trainer->Stop();
+  });
+}
+
+TrainerDeadline::~TrainerDeadline() {
+  {
+    absl::MutexLock lock(&mutex_);
+    over_ = true;
+  }
+  thread_.join();
 }
 
 std::vector<absl::Status> TrainWithClones(TestServer* server, uint32_t n,

@@ -165,6 +165,19 @@ class TestClone {
   std::thread thread_;
 };
 
+// Stops a trainer that still runs a minute from now, so that a test of what ends it fails instead
+// of hanging.
+class TrainerDeadline {
+ public:
+  explicit TrainerDeadline(CloneTrainer* trainer);
+  ~TrainerDeadline();
+
+ private:
+  absl::Mutex mutex_;
+  bool over_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
 // Starts clones 0 .. n-1, alike but for their ids, and waits for all.
 std::vector<absl::Status> TrainWithClones(TestServer* server, uint32_t n,
                                           const TestCloneOptions& common = {});

@@ -193,6 +193,7 @@ TEST(CloneFigures, WaitingForDataIsNotComputing) {
   ToyGradientSource toy(&layout, 1);
   SlowInput source(&toy);
   CloneTrainer trainer(&session, &source, &layout, &job.server.clock(), [](const CloneReport&) {});
+  const TrainerDeadline deadline(&trainer);
   EXPECT_EQ(trainer.Run(), absl::OkStatus());
   const ps::PhaseSeconds seconds = job.server.core().Status().clones(0).progress().phase_seconds();
   EXPECT_GE(seconds.input(), 0.020 * kSteps);

@@ -88,6 +88,7 @@ void TrainAndCheck(const TestServerOptions& server_options, uint64_t least_hints
   absl::Status trained;
   std::thread training([&] {
     CloneTrainer trainer(&session, &source, &layout, &server.clock(), [](const CloneReport&) {});
+    const TrainerDeadline deadline(&trainer);
     trained = trainer.Run();
   });
   EXPECT_EQ(server.WaitAndClose(), absl::OkStatus());

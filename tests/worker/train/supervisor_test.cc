@@ -1,14 +1,20 @@
 #include "worker/train/supervisor.h"
 
 #include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <fstream>
 #include <string>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "gtest/gtest.h"
 
+#include "tests/testutil/fake_clock.h"
 #include "tests/testutil/job/test_job.h"
 #include "worker/train/clone_report_codec.h"
 
@@ -19,12 +25,23 @@ namespace {
 class SupervisorTest : public ::testing::Test {
  protected:
   int Run(const std::string& script, int num_clones = 1) {
-    SupervisorOptions options;
-    options.num_clones = num_clones;
+    SteadyClock clock;
+    return Run(script, Options(num_clones), &clock);
+  }
+  int Run(const std::string& script, SupervisorOptions options, Clock* clock) {
     options.command = [this, script](int clone) {
       return std::vector<std::string>{
           "/bin/sh", "-c", absl::StrCat("CLONE=", clone, "; DIR=", folder_.path(), "; ", script)};
     };
+    Supervisor supervisor(options, clock, &signal_, [this](const std::vector<CloneState>& states) {
+      states_ = states;
+      if (on_progress_) on_progress_();
+    });
+    return supervisor.Run();
+  }
+  static SupervisorOptions Options(int num_clones = 1) {
+    SupervisorOptions options;
+    options.num_clones = num_clones;
     options.permanent_exit_codes = {65};
     options.leaving_exit_codes = {77};
     options.initial_backoff = absl::Milliseconds(1);
@@ -32,12 +49,7 @@ class SupervisorTest : public ::testing::Test {
     options.max_rapid_deaths = 4;
     options.drain_timeout = absl::Seconds(20);
     options.poll_period = absl::Milliseconds(2);
-    SteadyClock clock;
-    Supervisor supervisor(options, &clock, &signal_, [this](const std::vector<CloneState>& states) {
-      states_ = states;
-      if (on_progress_) on_progress_();
-    });
-    return supervisor.Run();
+    return options;
   }
   std::string Contents(const std::string& name) {
     return ReadWholeFile(files_, folder_.path() + "/" + name).value_or("");
@@ -102,6 +114,88 @@ TEST_F(SupervisorTest, PassesTheSignalOn) {
 TEST_F(SupervisorTest, GivesUpOnACloneThatKeepsDying) {
   EXPECT_EQ(Run("echo x >> $DIR/starts; exit 3"), 70);
   EXPECT_EQ(Contents("starts"), "x\nx\nx\nx\n");
+}
+
+TEST_F(SupervisorTest, AllProcessesOfACloneHaveOneSession) {
+  // Each writes the session and its number within it.
+  EXPECT_EQ(Run("od -An -v -t u8 -N 16 <&3 >> $DIR/identity.$CLONE; "
+                "[ $(wc -l < $DIR/identity.$CLONE) -eq 3 ] || kill -9 $$",
+                2),
+            0);
+  std::vector<std::string> sessions;
+  for (const char* clone : {"0", "1"}) {
+    const std::vector<std::string> words = absl::StrSplit(
+        Contents(absl::StrCat("identity.", clone)), absl::ByAnyChar(" \n"), absl::SkipEmpty());
+    ASSERT_EQ(words.size(), 6u);
+    for (int process = 0; process < 3; ++process) {
+      EXPECT_EQ(words[2 * process], words[0]);
+      EXPECT_EQ(words[2 * process + 1], absl::StrCat(process + 1));
+    }
+    EXPECT_NE(words[0], "0");
+    sessions.push_back(words[0]);
+  }
+  EXPECT_NE(sessions[0], sessions[1]);
+}
+
+TEST_F(SupervisorTest, ACloneThatHasTrainedIsStartedAgainWithoutAPause) {
+  CloneReport trained;
+  trained.step = 1;
+  SupervisorOptions options = Options();
+  options.settled = absl::ZeroDuration();
+  options.poll_period = absl::Microseconds(1);
+  options.initial_backoff = options.max_backoff = absl::Hours(1);
+  FakeClock clock;
+  const absl::Duration start = clock.Now();
+  EXPECT_EQ(Run(absl::StrCat("echo x >> $DIR/starts; echo '", EncodeCloneReport(trained),
+                             "' >&3; [ $(wc -l < $DIR/starts) -eq 6 ] || kill -9 $$"),
+                options, &clock),
+            0)
+      << "five deaths of a settled clone are no reason to give up";
+  EXPECT_EQ(Contents("starts"), "x\nx\nx\nx\nx\nx\n");
+  EXPECT_LT(clock.Now() - start, absl::Minutes(30));
+}
+
+TEST_F(SupervisorTest, ACloneThatDoesNotComeToTrainIsStartedAgainAfterPausesThatGrow) {
+  SupervisorOptions options = Options();
+  options.initial_backoff = absl::Hours(1);
+  options.max_backoff = absl::Hours(100);
+  options.settled = absl::ZeroDuration();
+  options.poll_period = absl::Microseconds(1);
+  FakeClock clock;
+  const absl::Duration start = clock.Now();
+  EXPECT_EQ(
+      Run("echo x >> $DIR/starts; [ $(wc -l < $DIR/starts) -eq 4 ] || exit 3", options, &clock), 0);
+  // Three pauses of 1, 1.6 and 2.56 hours, each less up to 30 %.
+  EXPECT_GE(clock.Now() - start, 0.7 * absl::Hours(5.16));
+}
+
+// The state letter of a process ("T": stopped), or nothing when it is gone or waits to be reaped.
+std::string StateOf(pid_t pid) {
+  std::ifstream file(absl::StrCat("/proc/", pid, "/stat"));
+  std::string status;
+  std::getline(file, status);
+  const size_t name_end = status.rfind(')');
+  if (name_end == std::string::npos) return "";
+  const std::string state = status.substr(name_end + 2, 1);
+  return state == "Z" || state == "X" ? "" : state;
+}
+
+TEST_F(SupervisorTest, AStoppedCloneDoesNotOutliveItsSupervisor) {
+  const pid_t supervisor = fork();
+  ASSERT_GE(supervisor, 0);
+  if (supervisor == 0) _exit(Run("echo $$ > $DIR/tmp; mv $DIR/tmp $DIR/pid; kill -STOP $$"));
+  const absl::Time deadline = absl::Now() + absl::Seconds(30);
+  pid_t clone = 0;
+  while ((!absl::SimpleAtoi(Contents("pid"), &clone) || StateOf(clone) != "T") &&
+         absl::Now() < deadline) {
+    absl::SleepFor(absl::Milliseconds(5));
+  }
+  EXPECT_EQ(StateOf(clone), "T");
+  kill(supervisor, SIGKILL);
+  waitpid(supervisor, nullptr, 0);
+  while (!StateOf(clone).empty() && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(5));
+  EXPECT_EQ(StateOf(clone), "") << "process " << clone;
+  if (!StateOf(clone).empty()) kill(clone, SIGKILL);
 }
 
 TEST_F(SupervisorTest, CommandThatDoesNotExistIsNoEndlessLoop) {

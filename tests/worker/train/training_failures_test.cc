@@ -170,6 +170,7 @@ TEST(TrainingFailuresTest, SilentPeerIsNamedAtItsDeadline) {
           if (position == 3) lost.store(true);
         });
     CloneTrainer trainer(&session, &source, &layout, &server.clock(), [](const CloneReport&) {});
+    const TrainerDeadline deadline(&trainer);
     const absl::Status status = trainer.Run();
     EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
     EXPECT_TRUE(IsPeerLost(status)) << status;

@@ -1,0 +1,104 @@
+"""Clones are killed by SIGKILL while a synchronous job trains: how soon the next step is there.
+
+By default a few kills, with PUSHPULL_TEST_FULL=1 fifty and the limits that are promised for a machine with nothing else
+to do.
+"""
+import http.client
+import json
+import os
+import pathlib
+import random
+import signal
+import statistics
+import time
+import unittest
+
+from operators import FULL, OperatorTest
+from watch_client import free_port
+
+KILLS = int(os.environ.get("PUSHPULL_TEST_KILLS", "50" if FULL else "6"))
+LEASE_S = 10
+# Without the clone's own return a step waits for the end of the lease.
+MEDIAN_S, WORST_S = (1.0, 3.0) if FULL else (LEASE_S / 2, LEASE_S - 1)
+
+
+class Watch:
+    """The applied step, over a connection that stays open."""
+
+    def __init__(self, port):
+        self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+
+    def step(self):
+        self.connection.request("GET", "/status.json")
+        return json.loads(self.connection.getresponse().read())["step"]
+
+    def await_step(self, step, timeout=60):
+        """When it is applied."""
+        deadline = time.monotonic() + timeout
+        while self.step() < step:
+            if time.monotonic() > deadline:
+                raise AssertionError(f"step {step} is not there after {timeout} s, but {self.step()}")
+            time.sleep(0.005)
+        return time.monotonic()
+
+
+def state_of(pid):
+    """The letter that /proc has for a process; empty when it has ended."""
+    try:
+        state = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return ""
+    return "" if state in "ZX" else state
+
+
+class CloneKill(OperatorTest):
+
+    def start_job(self):
+        port = free_port()
+        config = self.write_config(steps=1000000)
+        server = self.start_server(config, "run", f"--lease={LEASE_S}s", f"--metrics_port={port}")
+        worker = self.start_worker("run", 3, "--threads=1")
+        self.wait_until(lambda status: status["clones"] and all(
+            clone["contributions"] >= 20 for clone in status["clones"]), what="20 contributions of each clone")
+        return server, worker, Watch(port)
+
+    def test_the_step_goes_on_at_once(self):
+        server, worker, watch = self.start_job()
+        seed = random.randrange(1 << 32)
+        chance = random.Random(seed)
+        seconds = []
+        for kill in range(KILLS):
+            time.sleep(1.5 + chance.random())
+            pid = self.clone_pid(worker, kill % 3)
+            killed = time.monotonic()
+            os.kill(pid, signal.SIGKILL)
+            # The killed clone may have contributed to the step that is open; to the one after it, it cannot have.
+            seconds.append(watch.await_step(watch.step() + 2) - killed)
+        print(f"{KILLS} kills (seed {seed}), seconds to the next step: median {statistics.median(seconds):.3f}, "
+              f"worst {max(seconds):.3f}; all: {' '.join(f'{s:.2f}' for s in sorted(seconds))}")
+        self.assertEqual(worker.text().count("starting it again"), KILLS, worker.text())
+        self.assertNotIn("goes to", server.text(), "no other clone had to take a slot over")
+        self.assertLessEqual(statistics.median(seconds), MEDIAN_S)
+        self.assertLessEqual(max(seconds), WORST_S)
+        # And nothing was lost or counted twice.
+        self.psctl("drain")
+        self.assertEqual(server.wait(), 143, server.text())
+        worker.kill(signal.SIGTERM)
+        self.assertEqual(worker.wait(), 143, worker.text())
+        last = max(int(path.name[5:]) for path in pathlib.Path(self.folder / "run").glob("ckpt-*"))
+        self.train(self.write_config("straight.config", steps=last), "straight", worker_flags=["--threads=1"])
+        self.assertEqual(self.checkpoint(last), self.checkpoint(last, "straight"))
+
+    def test_no_clone_outlives_its_supervisor(self):
+        _, worker, _ = self.start_job()
+        clones = [self.clone_pid(worker, clone) for clone in range(3)]
+        os.kill(clones[1], signal.SIGSTOP)
+        worker.kill()
+        deadline = time.monotonic() + 20
+        while any(map(state_of, clones)) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        self.assertEqual([state_of(pid) for pid in clones], ["", "", ""])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,43 @@
+#include "worker/train/clone_identity.h"
+
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+
+#include <cerrno>
+
+#include "absl/strings/str_cat.h"
+
+namespace pushpull {
+
+uint64_t NewSession() {
+  uint64_t session = 0;
+  while (session == 0) {
+    // Eight bytes come whole once the kernel's generator is seeded.
+    if (getrandom(&session, sizeof(session), 0) != sizeof(session)) session = 0;
+  }
+  return session;
+}
+
+absl::Status SendCloneIdentity(int socket, const CloneIdentity& identity) {
+  const ssize_t sent = send(socket, &identity, sizeof(identity), MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (sent == sizeof(identity)) return absl::OkStatus();
+  return absl::InternalError(
+      absl::StrCat("the clone's identity could not be sent: ", strerror(errno)));
+}
+
+absl::StatusOr<CloneIdentity> ReceiveCloneIdentity(int socket) {
+  CloneIdentity identity;
+  ssize_t received;
+  do {
+    received = recv(socket, &identity, sizeof(identity), MSG_WAITALL);
+  } while (received < 0 && errno == EINTR);
+  if (received == sizeof(identity)) return identity;
+  return absl::FailedPreconditionError(
+      absl::StrCat("descriptor ", socket, " does not tell who this clone is",
+                   received < 0 ? absl::StrCat(" (", strerror(errno), ")") : "",
+                   "; --clone_index is for the supervisor, start the worker without it"));
+}
+
+}  // namespace pushpull
