@@ -11,6 +11,7 @@ from engine import TrainingFault, Violation
 # A start that is refused because of damaged files.
 REFUSED = {65, 66}
 ANSWER_WITHIN_S = 30
+STATE_CONTROL = 2048  # where ps_server/store/state_file.h puts it
 
 
 def borders(path, data):
@@ -20,7 +21,7 @@ def borders(path, data):
         found |= {8, 8 + struct.unpack("<Q", data[:8])[0]}
     elif path.name == "MANIFEST.json":
         found |= {20, 84, 86}
-    elif data[:8] == b"PPSTATE\n":
+    elif data[:8] == b"PPSTATE\n" and len(data) >= STATE_CONTROL:
         found |= {8, 12, 48, 56, 2048, 2056, 4096, 4096 + struct.unpack_from("<q", data, 40)[0]}
     elif path.name.startswith("events."):
         found |= {8, 12}
@@ -30,6 +31,8 @@ def borders(path, data):
 def structure_end(data):
     """Where the parts of a state file end that carry checksums. Behind them lie the variables themselves: a flipped bit
     there is one of the machine's memory, which nothing detects."""
+    if len(data) < STATE_CONTROL:
+        return len(data)
     return min(len(data), 4096 + 2 * struct.unpack_from("<q", data, 40)[0])
 
 
@@ -67,7 +70,7 @@ class Data(TrainingFault):
                        for step in oracle.checkpoint_steps(job.train_dir)]
         shards = [path for folder in checkpoints for path in folder.glob("shard-*")]
         manifests = [folder / "MANIFEST.json" for folder in checkpoints]
-        state = list(job.state_dir.glob("*-of-*"))
+        state = list(job.state_dir.glob(f"*-of-{job.shape.tasks}"))  # not what a server has set aside
         choices = [("events", list(job.train_dir.glob("events.*"))[-1:]), ("EPOCH", [job.train_dir / "EPOCH"]),
                    ("run_id", [job.train_dir / "run_id"]), ("hint", [job.train_dir / "checkpoint"]),
                    ("pipeline.config", [job.train_dir / "pipeline.config"]), ("state", state)]

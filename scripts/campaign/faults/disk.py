@@ -10,8 +10,9 @@ from engine import Fault, TrainingFault, Violation
 from fault_shim import Shim
 from job import Job, Shape
 
-# What ps_server may end with when its disk fails: a refused start, or a job whose last checkpoint cannot be written.
-DISK_CODES = {1, 65, 66, 70}
+# What ps_server may end with when its disk fails: a refused start (200: its state file cannot be opened now), or a job
+# whose last checkpoint cannot be written.
+DISK_CODES = {1, 65, 66, 70, 200}
 SHORT_JOB = Shape(steps=40, checkpoint_steps=10, clones=1)
 
 
