@@ -91,7 +91,9 @@ void TrainAndCheck(const TestServerOptions& server_options, uint64_t least_hints
     const TrainerDeadline deadline(&trainer);
     trained = trainer.Run();
   });
-  EXPECT_EQ(server.WaitAndClose(), absl::OkStatus());
+  const absl::Status end = server.WaitAndClose();
+  EXPECT_EQ(end, absl::OkStatus());
+  if (!end.ok()) session.Stop();
   training.join();
   EXPECT_EQ(trained, absl::OkStatus());
   EXPECT_GE(source.hints(), least_hints);

@@ -149,20 +149,25 @@ TEST(TrainingFailuresTest, SilentPeerIsNamedAtItsDeadline) {
     TestServer server(folder, server_options);
     ASSERT_TRUE(server.Start().ok());
     std::atomic<bool> lost{false};
+    std::atomic<int> calls_while_lost{0};
+    PsSession* running = nullptr;
     PsSession::Options options;
     options.peer_deadline = absl::Milliseconds(400);
     PsSession session(
         options,
         [&](const std::string& address) {
           const int task = address == "task 0" ? 0 : 1;
-          return server.MakeClient(task, [&lost, task, loss](const MessageInfo& message) {
+          return server.MakeClient(task, [&, task, loss](const MessageInfo& message) {
             CallFault fault;
+            // What does not see the loss ends too.
+            if (lost.load() && ++calls_while_lost == 200) running->Stop();
             const bool meant = loss.method.empty() || message.method == loss.method;
             fault.drop_request = task == loss.task && meant && lost.load();
             return fault;
           });
         },
         &server.clock(), nullptr);
+    running = &session;
     ASSERT_TRUE(session.Connect({"task 0"}).ok());
     const VariableLayout& layout = server.job().layout;
     ToyGradientSource source(
