@@ -25,8 +25,8 @@ struct CoordinatorOptions {
   std::string layout_signature;
   std::vector<ps::VariableEntry> variables;
 
-  // Until the job serves for the first time, versions in the shards' memory are not gone on from: the
-  // user wants an earlier checkpoint.
+  // Until the job serves for the first time, versions in the shards' memory are not gone on from:
+  // the user wants an earlier checkpoint.
   bool from_checkpoint = false;
 
   absl::Duration lease = absl::Seconds(10);

@@ -106,7 +106,8 @@ void Coordinator::OnShardStates() {
   for (ShardReply& reply : calls_.replies()) {
     ps::ShardStateReply& state = std::get<ps::ShardStateReply>(reply);
     boot_ids_.push_back(state.boot_id());
-    if (mapped_failures_ >= kMaxMappedFailures) state.clear_held();
+    const bool goes_back = options_.from_checkpoint && !has_taken_over_;
+    if (goes_back || mapped_failures_ >= kMaxMappedFailures) state.clear_held();
     if (!rules_.compare_epochs) {
       for (ps::HeldVersion& held : *state.mutable_held()) held.set_epoch(UINT64_MAX);
     }
@@ -115,6 +116,8 @@ void Coordinator::OnShardStates() {
   const RestorePoint point = ChooseRestorePoint(options_.run_id, states, checkpoint_, version_);
   for (const std::string& warning : point.warnings) Warn(warning);
   rolled_back_steps_ = point.rolled_back_steps;
+  // A job that has gone back on purpose is older by number than a checkpoint that it has given up.
+  if (point.id.version < durable_step_) durable_step_ = 0;
   restore_.set_run_id(options_.run_id);
   restore_.set_epoch(serving_epoch_);
   restore_.set_step(point.id.version);
@@ -181,9 +184,14 @@ void Coordinator::BeginServing() {
   checkpoint_retry_at_ = absl::ZeroDuration();
   next_poll_ = now_ + options_.shard_poll;
   epoch_pace_.NoteServing(now_);
-  const std::string from =
+  std::string from =
       absl::StrFormat("epoch %d begins with step %d of epoch %d from %s", serving_epoch_, version_,
                       restore_.version_epoch(), SourceName(restore_.source()));
+  if (restore_.source() == ps::RestoreRequest::MAPPED && version_ > durable_step_) {
+    absl::StrAppendFormat(&from,
+                          "; the newest checkpoint is of step %d (--from_checkpoint goes back)",
+                          durable_step_);
+  }
   if (rolled_back_steps_ > 0) {
     Warn(absl::StrFormat("%s, %d steps back", from, rolled_back_steps_));
   } else {
