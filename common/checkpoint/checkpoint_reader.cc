@@ -68,10 +68,10 @@ std::optional<PartPlace> ParsePart(const std::string& text) {
   return place;
 }
 
-// A failed read of a file that is there is as good as lost bytes: the caller takes the next
-// checkpoint.
+// A file that is missing, shorter than expected or no file at all is damage: DATA_LOSS. That it
+// could not be read now is something else and stays what it is.
 absl::Status AsDataLoss(const absl::Status& status) {
-  if (status.ok() || absl::IsDataLoss(status)) return status;
+  if (status.ok() || IsReadFailure(status)) return status;
   return absl::DataLossError(status.message());
 }
 
@@ -85,8 +85,10 @@ absl::StatusOr<std::string> ReadManifestText(FileSystem& files, const std::strin
   const absl::StatusOr<std::unique_ptr<ReadableFile>> file = files.OpenForRead(path);
   if (absl::IsNotFound(file.status())) {
     // A folder without a manifest is damage; no folder is no checkpoint.
-    const bool damaged = files.GetInfo(JoinPath(directory, CheckpointName(step))).ok();
-    return damaged ? AsDataLoss(file.status()) : file.status();
+    const absl::StatusOr<FileInfo> folder =
+        files.GetInfo(JoinPath(directory, CheckpointName(step)));
+    if (IsReadFailure(folder.status())) return folder.status();
+    return folder.ok() ? AsDataLoss(file.status()) : file.status();
   }
   PP_RETURN_IF_ERROR(AsDataLoss(file.status()));
   if ((*file)->size_bytes() > kMaxManifestBytes) {
@@ -103,21 +105,22 @@ absl::Status CheckStep(const CheckpointManifest& manifest, const std::string& pa
       absl::StrCat(path, " holds the manifest of step ", manifest.step, ", expected ", step));
 }
 
-// Newest first; those whose manifest cannot be read come last.
-std::vector<uint64_t> ByAge(FileSystem& files, const std::string& directory,
-                            const std::vector<uint64_t>& steps) {
-  std::vector<std::pair<uint64_t, uint64_t>> keys;
-  for (const uint64_t step : steps) {
-    const absl::StatusOr<CheckpointManifest> manifest = ReadManifest(files, directory, step);
-    keys.emplace_back(manifest.ok() ? manifest->epoch + 1 : 0, step);
-  }
-  std::sort(keys.rbegin(), keys.rend());
-  std::vector<uint64_t> result;
-  for (const auto& [epoch, step] : keys) result.push_back(step);
-  return result;
-}
-
 }  // namespace
+
+bool IsReadFailure(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kOk:
+    // These tell something about the contents or the names.
+    case absl::StatusCode::kDataLoss:
+    case absl::StatusCode::kFailedPrecondition:
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kOutOfRange:
+      return false;
+    default:
+      return true;
+  }
+}
 
 absl::StatusOr<CheckpointManifest> ReadManifest(FileSystem& files, const std::string& directory,
                                                 uint64_t step) {
@@ -362,67 +365,6 @@ absl::Status Checkpoint::ReadEma(const VariableLayout& layout, ElementRange rang
                                             "): it was trained with use_moving_average: false"));
   }
   return ReadVector(layout, kEmaSuffix, range, destination, WithoutSuffix::kValue);
-}
-
-absl::StatusOr<std::vector<uint64_t>> ListCheckpoints(FileSystem& files,
-                                                      const std::string& directory) {
-  PP_ASSIGN_OR_RETURN(const std::vector<std::string> names, files.List(directory));
-  std::vector<uint64_t> steps;
-  for (const std::string& name : names) {
-    if (const std::optional<uint64_t> step = ParseCheckpointName(name); step.has_value()) {
-      steps.push_back(*step);
-    }
-  }
-  std::sort(steps.begin(), steps.end());
-  return steps;
-}
-
-absl::StatusOr<std::unique_ptr<Checkpoint>> OpenNewestCheckpoint(FileSystem& files,
-                                                                 const std::string& directory,
-                                                                 const RecoveryRequest& request) {
-  PP_ASSIGN_OR_RETURN(const std::vector<uint64_t> steps, ListCheckpoints(files, directory));
-  std::vector<std::string> reasons;
-  bool mismatch = false;
-  for (const uint64_t step : ByAge(files, directory, steps)) {
-    absl::StatusOr<std::unique_ptr<Checkpoint>> checkpoint =
-        Checkpoint::Open(files, directory, step);
-    absl::Status status = checkpoint.status();
-    if (absl::IsNotFound(status)) continue;  // deleted since it was listed
-    if (status.ok() && !request.run_id.empty() &&
-        (*checkpoint)->manifest().run_id != request.run_id) {
-      status = absl::FailedPreconditionError(absl::StrCat((*checkpoint)->path(), " is of run ",
-                                                          (*checkpoint)->manifest().run_id,
-                                                          ", expected ", request.run_id));
-    }
-    if (status.ok() && request.layout != nullptr) {
-      status = CheckLayout((*checkpoint)->manifest(), *request.layout);
-    }
-    if (status.ok()) return checkpoint;
-    mismatch = mismatch || absl::IsFailedPrecondition(status);
-    LOG(WARNING) << "checkpoint " << CheckpointName(step) << " is not used: " << status.message();
-    reasons.push_back(absl::StrCat(CheckpointName(step), ": ", status.message()));
-  }
-  if (reasons.empty()) {
-    return absl::NotFoundError(absl::StrCat("there is no checkpoint in ", directory));
-  }
-  const std::string message =
-      absl::StrCat("none of the ", reasons.size(), " checkpoints in ", directory,
-                   " can be used; move them away to start anew, or repair them:\n  ",
-                   absl::StrJoin(reasons, "\n  "));
-  return mismatch ? absl::FailedPreconditionError(message) : absl::DataLossError(message);
-}
-
-absl::StatusOr<std::unique_ptr<Checkpoint>> OpenCheckpoint(FileSystem& files,
-                                                           const std::string& directory,
-                                                           int64_t step,
-                                                           const RecoveryRequest& request) {
-  if (step < 0) return OpenNewestCheckpoint(files, directory, request);
-  auto checkpoint = Checkpoint::Open(files, directory, static_cast<uint64_t>(step));
-  if (!absl::IsNotFound(checkpoint.status())) return checkpoint;
-  PP_ASSIGN_OR_RETURN(const std::vector<uint64_t> steps, ListCheckpoints(files, directory));
-  return absl::NotFoundError(absl::StrCat("there is no checkpoint of step ", step, " in ",
-                                          directory, "; there are those of steps ",
-                                          steps.empty() ? "(none)" : absl::StrJoin(steps, ", ")));
 }
 
 }  // namespace pushpull

@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 
 #include "common/checkpoint/manifest.h"
 #include "common/file_system.h"
@@ -27,7 +28,7 @@ class Checkpoint {
  public:
   // Opens all files first, then verifies manifest, sizes, SHA-256, headers and every tensor's
   // CRC32C. NOT_FOUND: no such checkpoint (any more). DATA_LOSS: it does not verify; the message
-  // says which file and why.
+  // says which file and why. A read failure (IsReadFailure): whether it verifies is not known.
   static absl::StatusOr<std::unique_ptr<Checkpoint>> Open(FileSystem& files,
                                                           const std::string& directory,
                                                           uint64_t step);
@@ -84,9 +85,16 @@ class Checkpoint {
 absl::StatusOr<CheckpointManifest> ReadManifest(FileSystem& files, const std::string& directory,
                                                 uint64_t step);
 
+// Whether an error of this header says that a file could not be read now (EIO, ESTALE, EMFILE,
+// EACCES, ...) and nothing about what is in it.
+bool IsReadFailure(const absl::Status& status);
+
 struct RecoveryRequest {
   std::string run_id;                      // hex; empty: any
   const VariableLayout* layout = nullptr;  // null: any
+  // After a read failure the read is repeated after a pause, so often in total.
+  int read_attempts = 4;
+  absl::Duration read_pause = absl::Milliseconds(500);
 };
 
 // Steps of all folders that look like a checkpoint, ascending. NOT_FOUND when the directory does
@@ -95,15 +103,17 @@ absl::StatusOr<std::vector<uint64_t>> ListCheckpoints(FileSystem& files,
                                                       const std::string& directory);
 
 // The newest checkpoint (by epoch, then step) that verifies and fits the request; each refused one
-// is logged with the reason. NOT_FOUND: there is none at all, a fresh start is right.
+// is logged with the reason, and so is going back to an older one. A read failure that stays is
+// returned: an older one would silently undo what may be whole. Blocks for the pauses of the
+// request. NOT_FOUND: there is none at all, a fresh start is right.
 // FAILED_PRECONDITION (of another run or model) or DATA_LOSS: there are some but none can be used,
 // with all reasons; starting afresh would lose a run, so do not.
 absl::StatusOr<std::unique_ptr<Checkpoint>> OpenNewestCheckpoint(FileSystem& files,
                                                                  const std::string& directory,
                                                                  const RecoveryRequest& request);
 
-// The checkpoint of `step`, or with a negative one the newest that fits the request. NOT_FOUND
-// names the steps that are there.
+// The checkpoint of `step`, or with a negative one the newest that fits the request, with the same
+// retries. NOT_FOUND names the steps that are there.
 absl::StatusOr<std::unique_ptr<Checkpoint>> OpenCheckpoint(FileSystem& files,
                                                            const std::string& directory,
                                                            int64_t step,

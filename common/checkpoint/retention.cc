@@ -22,10 +22,13 @@ struct DatedCheckpoint {
   CheckpointAge age;
 };
 
-DatedCheckpoint ReadAge(FileSystem& files, const std::string& directory, uint64_t step) {
+// A checkpoint that does not verify has an age too; one that cannot be read now has none.
+absl::StatusOr<DatedCheckpoint> ReadAge(FileSystem& files, const std::string& directory,
+                                        uint64_t step) {
   DatedCheckpoint result;
   result.age.step = step;
   const absl::StatusOr<CheckpointManifest> manifest = ReadManifest(files, directory, step);
+  if (IsReadFailure(manifest.status())) return manifest.status();
   result.age.readable = manifest.ok();
   if (!manifest.ok()) return result;
   result.epoch = manifest->epoch;
@@ -35,10 +38,13 @@ DatedCheckpoint ReadAge(FileSystem& files, const std::string& directory, uint64_
 
 // Oldest first. A step that was reached again after a rollback is newer than a higher one before
 // it.
-std::vector<CheckpointAge> ReadAges(FileSystem& files, const std::string& directory,
-                                    const std::vector<uint64_t>& steps) {
+absl::StatusOr<std::vector<CheckpointAge>> ReadAges(FileSystem& files, const std::string& directory,
+                                                    const std::vector<uint64_t>& steps) {
   std::vector<DatedCheckpoint> dated;
-  for (const uint64_t step : steps) dated.push_back(ReadAge(files, directory, step));
+  for (const uint64_t step : steps) {
+    PP_ASSIGN_OR_RETURN(DatedCheckpoint checkpoint, ReadAge(files, directory, step));
+    dated.push_back(checkpoint);
+  }
   const auto key = [](const DatedCheckpoint& checkpoint) {
     return std::make_tuple(checkpoint.age.readable, checkpoint.epoch, checkpoint.age.step);
   };
@@ -110,7 +116,7 @@ absl::Status ApplyRetention(FileSystem& files, const std::string& directory,
                             const RetentionPolicy& policy) {
   PP_ASSIGN_OR_RETURN(const std::vector<uint64_t> steps, ListCheckpoints(files, directory));
   if (steps.empty()) return absl::OkStatus();
-  const std::vector<CheckpointAge> ages = ReadAges(files, directory, steps);
+  PP_ASSIGN_OR_RETURN(const std::vector<CheckpointAge> ages, ReadAges(files, directory, steps));
   const absl::StatusOr<std::optional<BestCheckpoint>> best =
       ReadBestCheckpoint(files, JoinPath(directory, "eval"));
   // Without knowing which one is the best, deleting any could delete it.

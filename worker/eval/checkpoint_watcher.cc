@@ -16,6 +16,7 @@ CheckpointWatcher::CheckpointWatcher(FileSystem* files, std::string directory)
 
 absl::Status CheckpointWatcher::Poll() {
   PP_ASSIGN_OR_RETURN(const std::vector<uint64_t> steps, ListCheckpoints(*files_, directory_));
+  unreadable_.clear();
   const Entry* newest = Newest();
   std::map<uint64_t, Entry> entries;
   for (const uint64_t step : steps) {
@@ -28,6 +29,11 @@ absl::Status CheckpointWatcher::Poll() {
     }
     const absl::StatusOr<CheckpointManifest> manifest = ReadManifest(*files_, directory_, step);
     if (absl::IsNotFound(manifest.status())) continue;  // deleted since it was listed
+    if (IsReadFailure(manifest.status())) {
+      NoteUnreadable(step, manifest.status());
+      if (known != entries_.end()) entries[step] = known->second;
+      continue;
+    }
     Entry& entry = entries[step];
     if (!manifest.ok()) {
       entry.refusal = std::string(manifest.status().message());
@@ -86,6 +92,11 @@ std::vector<std::string> CheckpointWatcher::refusals() const {
   return reasons;
 }
 
+void CheckpointWatcher::NoteUnreadable(uint64_t step, const absl::Status& status) {
+  unreadable_ = absl::StrCat(CheckpointName(step), ": ", status.message());
+  LOG(WARNING) << CheckpointName(step) << " cannot be read now: " << status.message();
+}
+
 std::unique_ptr<Checkpoint> CheckpointWatcher::Take() {
   std::vector<Version> candidates;
   for (const uint64_t step : untaken()) candidates.push_back(*entries_[step].version);
@@ -101,6 +112,10 @@ std::unique_ptr<Checkpoint> CheckpointWatcher::Take() {
     if (absl::IsNotFound(checkpoint.status())) {
       entries_.erase(step);
       continue;
+    }
+    if (IsReadFailure(checkpoint.status())) {
+      NoteUnreadable(step, checkpoint.status());
+      return nullptr;
     }
     entries_[step].refusal = std::string(checkpoint.status().message());
     LOG(WARNING) << CheckpointName(step) << " is not used: " << checkpoint.status().message();

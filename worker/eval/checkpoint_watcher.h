@@ -37,9 +37,13 @@ class CheckpointWatcher {
   std::vector<uint64_t> untaken() const;
 
   // Opens and verifies the newest new checkpoint. One that does not verify is logged, remembered as
-  // refused, and the next is tried. Null when none is left; one that is deleted meanwhile is passed
-  // over.
+  // refused, and the next is tried; one that is deleted meanwhile is passed over. One that cannot
+  // be read now (IsReadFailure) is logged and stays new. Null when there is none, or the newest
+  // cannot be read.
   std::unique_ptr<Checkpoint> Take();
+
+  // Which checkpoint could not be read since the last Poll began, and why; empty: none.
+  const std::string& unreadable() const { return unreadable_; }
 
   // Why the checkpoints that are there cannot be used, one line each.
   std::vector<std::string> refusals() const;
@@ -53,6 +57,7 @@ class CheckpointWatcher {
     std::string refusal;
   };
 
+  void NoteUnreadable(uint64_t step, const absl::Status& status);
   // Nothing when there is none with a manifest that verifies.
   const Entry* Newest() const;
 
@@ -60,6 +65,7 @@ class CheckpointWatcher {
   std::string directory_;
   std::map<uint64_t, Entry> entries_;  // by step, as in the directory
   std::set<Version> taken_;
+  std::string unreadable_;
 };
 
 }  // namespace pushpull

@@ -73,7 +73,10 @@ absl::Status Evaluator::Run() {
       return absl::OkStatus();
     }
     std::unique_ptr<Checkpoint> checkpoint;
-    if (watcher_.has_new() && (context_.clock->Now() >= next_start || watcher_.final_is_there())) {
+    // The only evaluation is not spent on an older checkpoint because the newest cannot be read.
+    const bool spared = options_.run_once && !watcher_.unreadable().empty();
+    if (watcher_.has_new() && !spared &&
+        (context_.clock->Now() >= next_start || watcher_.final_is_there())) {
       next_start = context_.clock->Now() + options_.eval_interval;
       checkpoint = watcher_.Take();
     }
@@ -100,6 +103,10 @@ absl::Status Evaluator::CheckRunOnce(absl::Duration deadline) {
                                             " can be used:\n  ", absl::StrJoin(refusals, "\n  ")));
   }
   if (context_.clock->Now() < deadline) return absl::OkStatus();
+  if (!watcher_.unreadable().empty()) {
+    return absl::UnavailableError(absl::StrCat("a checkpoint in ", options_.checkpoint_dir,
+                                               " cannot be read: ", watcher_.unreadable()));
+  }
   return absl::NotFoundError(absl::StrCat("there is no checkpoint in ", options_.checkpoint_dir,
                                           ", after waiting for ",
                                           absl::FormatDuration(options_.wait)));

@@ -7,6 +7,7 @@
 #include "gtest/gtest.h"
 
 #include "common/checkpoint/checkpoint_writer.h"
+#include "tests/testutil/failing_reads.h"
 #include "tests/testutil/memory_file_system.h"
 #include "tests/worker/eval/eval_testing.h"
 
@@ -65,6 +66,32 @@ TEST_F(CheckpointWatcherTest, NewestFirstAndEachOnce) {
   EXPECT_EQ(Take(), 0);
   ASSERT_EQ(watcher_.Poll(), absl::OkStatus());
   EXPECT_FALSE(watcher_.has_new());
+}
+
+// A file that cannot be read now is no damage: the checkpoint stays new, and nothing older is taken
+// in its place.
+TEST_F(CheckpointWatcherTest, ACheckpointThatCannotBeReadIsTriedAgain) {
+  FailingReads failing(&files_);
+  CheckpointWatcher watcher(&failing, "/d");
+  for (const uint64_t step : {10, 20}) Publish(1, step);
+  const std::string folder = "/d/" + CheckpointName(20);
+  const absl::Status stale = absl::InternalError("read: Stale file handle");
+  ASSERT_EQ(watcher.Poll(), absl::OkStatus());
+  failing.Fail(FailingReads::What::kRead, ".safetensors", stale, 1);
+  EXPECT_EQ(watcher.Take(), nullptr);
+  EXPECT_THAT(watcher.unreadable(), HasSubstr("read: Stale file handle"));
+  EXPECT_THAT(watcher.refusals(), ElementsAre());
+  EXPECT_THAT(watcher.untaken(), ElementsAre(10, 20));
+  // The same while the manifest is read.
+  failing.Fail(FailingReads::What::kRead, folder + "/MANIFEST.json", stale, 1);
+  ASSERT_EQ(watcher.Poll(), absl::OkStatus());
+  EXPECT_THAT(watcher.unreadable(), HasSubstr("read: Stale file handle"));
+  EXPECT_THAT(watcher.refusals(), ElementsAre());
+  ASSERT_EQ(watcher.Poll(), absl::OkStatus());
+  EXPECT_EQ(watcher.unreadable(), "");
+  const std::unique_ptr<Checkpoint> checkpoint = watcher.Take();
+  ASSERT_NE(checkpoint, nullptr);
+  EXPECT_EQ(checkpoint->manifest().step, 20);
 }
 
 TEST_F(CheckpointWatcherTest, TheEndOfTrainingIsSeenInARepublishedManifest) {

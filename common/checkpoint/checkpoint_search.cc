@@ -1,0 +1,135 @@
+// Which checkpoint of a directory to take: the part of checkpoint_reader.h that is about many.
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "glog/logging.h"
+
+#include "common/checkpoint/checkpoint_paths.h"
+#include "common/checkpoint/checkpoint_reader.h"
+#include "common/checkpoint/checkpoint_writer.h"
+#include "common/clock.h"
+#include "common/status_macros.h"
+
+namespace pushpull {
+namespace {
+
+// Calls `read` again, after a pause, while it fails to read; the last failure says how often.
+template <typename Read>
+auto ReadWithRetries(const RecoveryRequest& request, const Read& read) -> decltype(read()) {
+  for (int attempt = 1;; ++attempt) {
+    auto result = read();
+    if (!IsReadFailure(result.status())) return result;
+    if (attempt >= request.read_attempts) {
+      return absl::Status(result.status().code(),
+                          absl::StrCat(result.status().message(), " (tried ", attempt, " times)"));
+    }
+    LOG(WARNING) << result.status().message() << "; trying again";
+    SteadyClock().Sleep(request.read_pause);
+  }
+}
+
+// What a read failure means for recovery.
+absl::Status CannotRecover(const absl::Status& status, const std::string& directory,
+                           uint64_t step) {
+  return absl::Status(
+      status.code(),
+      absl::StrCat(JoinPath(directory, CheckpointName(step)),
+                   " cannot be read, and it may be the newest good checkpoint; repair the disk or "
+                   "its mount, or move this folder away to go on without it: ",
+                   status.message()));
+}
+
+// Newest first; those whose manifest does not verify come last.
+absl::StatusOr<std::vector<uint64_t>> ByAge(FileSystem& files, const std::string& directory,
+                                            const std::vector<uint64_t>& steps,
+                                            const RecoveryRequest& request) {
+  std::vector<std::pair<uint64_t, uint64_t>> keys;
+  for (const uint64_t step : steps) {
+    const absl::StatusOr<CheckpointManifest> manifest =
+        ReadWithRetries(request, [&] { return ReadManifest(files, directory, step); });
+    if (IsReadFailure(manifest.status())) {
+      return CannotRecover(manifest.status(), directory, step);
+    }
+    keys.emplace_back(manifest.ok() ? manifest->epoch + 1 : 0, step);
+  }
+  std::sort(keys.rbegin(), keys.rend());
+  std::vector<uint64_t> result;
+  for (const auto& [epoch, step] : keys) result.push_back(step);
+  return result;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<uint64_t>> ListCheckpoints(FileSystem& files,
+                                                      const std::string& directory) {
+  PP_ASSIGN_OR_RETURN(const std::vector<std::string> names, files.List(directory));
+  std::vector<uint64_t> steps;
+  for (const std::string& name : names) {
+    if (const std::optional<uint64_t> step = ParseCheckpointName(name); step.has_value()) {
+      steps.push_back(*step);
+    }
+  }
+  std::sort(steps.begin(), steps.end());
+  return steps;
+}
+
+absl::StatusOr<std::unique_ptr<Checkpoint>> OpenNewestCheckpoint(FileSystem& files,
+                                                                 const std::string& directory,
+                                                                 const RecoveryRequest& request) {
+  PP_ASSIGN_OR_RETURN(const std::vector<uint64_t> steps,
+                      ReadWithRetries(request, [&] { return ListCheckpoints(files, directory); }));
+  PP_ASSIGN_OR_RETURN(const std::vector<uint64_t> by_age, ByAge(files, directory, steps, request));
+  std::vector<std::string> reasons;
+  bool mismatch = false;
+  for (const uint64_t step : by_age) {
+    absl::StatusOr<std::unique_ptr<Checkpoint>> checkpoint =
+        ReadWithRetries(request, [&] { return Checkpoint::Open(files, directory, step); });
+    absl::Status status = checkpoint.status();
+    if (absl::IsNotFound(status)) continue;  // deleted since it was listed
+    if (IsReadFailure(status)) return CannotRecover(status, directory, step);
+    if (status.ok() && !request.run_id.empty() &&
+        (*checkpoint)->manifest().run_id != request.run_id) {
+      status = absl::FailedPreconditionError(absl::StrCat((*checkpoint)->path(), " is of run ",
+                                                          (*checkpoint)->manifest().run_id,
+                                                          ", expected ", request.run_id));
+    }
+    if (status.ok() && request.layout != nullptr) {
+      status = CheckLayout((*checkpoint)->manifest(), *request.layout);
+    }
+    if (status.ok()) {
+      LOG_IF(WARNING, !reasons.empty()) << "going back to " << (*checkpoint)->path()
+                                        << "; skipped:\n  " << absl::StrJoin(reasons, "\n  ");
+      return checkpoint;
+    }
+    mismatch = mismatch || absl::IsFailedPrecondition(status);
+    LOG(WARNING) << "checkpoint " << CheckpointName(step) << " is not used: " << status.message();
+    reasons.push_back(absl::StrCat(CheckpointName(step), ": ", status.message()));
+  }
+  if (reasons.empty()) {
+    return absl::NotFoundError(absl::StrCat("there is no checkpoint in ", directory));
+  }
+  const std::string message =
+      absl::StrCat("none of the ", reasons.size(), " checkpoints in ", directory,
+                   " can be used; move them away to start anew, or repair them:\n  ",
+                   absl::StrJoin(reasons, "\n  "));
+  return mismatch ? absl::FailedPreconditionError(message) : absl::DataLossError(message);
+}
+
+absl::StatusOr<std::unique_ptr<Checkpoint>> OpenCheckpoint(FileSystem& files,
+                                                           const std::string& directory,
+                                                           int64_t step,
+                                                           const RecoveryRequest& request) {
+  if (step < 0) return OpenNewestCheckpoint(files, directory, request);
+  auto checkpoint = ReadWithRetries(
+      request, [&] { return Checkpoint::Open(files, directory, static_cast<uint64_t>(step)); });
+  if (!absl::IsNotFound(checkpoint.status())) return checkpoint;
+  PP_ASSIGN_OR_RETURN(const std::vector<uint64_t> steps, ListCheckpoints(files, directory));
+  return absl::NotFoundError(absl::StrCat("there is no checkpoint of step ", step, " in ",
+                                          directory, "; there are those of steps ",
+                                          steps.empty() ? "(none)" : absl::StrJoin(steps, ", ")));
+}
+
+}  // namespace pushpull

@@ -1,0 +1,148 @@
+// Files that are there and cannot be read now (EIO, ESTALE, EMFILE, ...): nothing older is taken in
+// their place, and nothing is deleted because of them.
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "common/checkpoint/checkpoint_reader.h"
+#include "common/checkpoint/checkpoint_writer.h"
+#include "common/checkpoint/retention.h"
+#include "tests/common/checkpoint/checkpoint_testing.h"
+#include "tests/testutil/failing_reads.h"
+#include "tests/testutil/memory_file_system.h"
+
+namespace pushpull {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr char kShard[] = "/shard-00000-of-00001.safetensors";
+constexpr char kManifest[] = "/MANIFEST.json";
+
+constexpr int kForEver = 1 << 30;
+
+class UnreadableCheckpointTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_EQ(memory_.MakeDirectory("/d"), absl::OkStatus());
+    for (const uint64_t step : {100, 200}) {
+      ASSERT_EQ(SaveTestCheckpoint(memory_, "/d", layout_, 1, step, 1), absl::OkStatus());
+    }
+    request_.run_id = kTestRunId;
+    request_.layout = &layout_;
+    request_.read_pause = absl::ZeroDuration();
+  }
+  absl::StatusOr<std::unique_ptr<Checkpoint>> OpenNewest() {
+    return OpenNewestCheckpoint(files_, "/d", request_);
+  }
+
+  const VariableLayout layout_ = TestLayout(3);
+  MemoryFileSystem memory_;
+  FailingReads files_{&memory_};
+  RecoveryRequest request_;
+};
+
+struct Failure {
+  const char* name;
+  FailingReads::What what;
+  std::string ending;
+  absl::Status status;  // as PosixFileSystem gives it
+};
+
+class ReadFailureTest : public UnreadableCheckpointTest,
+                        public ::testing::WithParamInterface<Failure> {};
+
+TEST_P(ReadFailureTest, ThatPassesIsWaitedFor) {
+  const auto& [name, what, ending, status] = GetParam();
+  for (int count = 1; count < request_.read_attempts; ++count) {
+    files_.Fail(what, ending, status, count);
+    const auto checkpoint = OpenNewest();
+    ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+    EXPECT_EQ((*checkpoint)->manifest().step, 200) << count << " failures";
+    EXPECT_EQ(files_.failed(), count);
+  }
+}
+
+TEST_P(ReadFailureTest, ThatStaysEndsRecoveryInsteadOfGoingBack) {
+  const auto& [name, what, ending, status] = GetParam();
+  files_.Fail(what, ending, status, kForEver);
+  const absl::Status end = OpenNewest().status();
+  EXPECT_EQ(end.code(), status.code()) << end;
+  EXPECT_THAT(std::string(end.message()),
+              AllOf(HasSubstr(std::string(status.message())), HasSubstr("(tried 4 times)")));
+  EXPECT_EQ(files_.failed(), request_.read_attempts);
+}
+
+TEST_P(ReadFailureTest, DeletesNothing) {
+  const auto& [name, what, ending, status] = GetParam();
+  files_.Fail(what, ending, status, kForEver);
+  EXPECT_FALSE(ApplyRetention(files_, "/d", {1, absl::InfiniteDuration()}).ok());
+  EXPECT_EQ(*ListCheckpoints(memory_, "/d"), std::vector<uint64_t>({100, 200}));
+}
+
+absl::Status IoError(const char* what) { return absl::InternalError(what); }
+
+const Failure kFailures[] = {
+    {"ManifestEio", FailingReads::What::kRead, std::string("ckpt-00000200") + kManifest,
+     IoError("read: Input/output error")},
+    {"ManifestEstale", FailingReads::What::kOpen, std::string("ckpt-00000200") + kManifest,
+     IoError("open: Stale file handle")},
+    {"ShardEmfile", FailingReads::What::kOpen, std::string("ckpt-00000200") + kShard,
+     absl::ResourceExhaustedError("open: Too many open files")},
+    {"ShardEio", FailingReads::What::kRead, std::string("ckpt-00000200") + kShard,
+     IoError("read: Input/output error")},
+    {"ShardEacces", FailingReads::What::kOpen, std::string("ckpt-00000200") + kShard,
+     absl::PermissionDeniedError("open: Permission denied")},
+    {"FolderEio", FailingReads::What::kList, "/d", IoError("list: Input/output error")},
+};
+
+INSTANTIATE_TEST_SUITE_P(All, ReadFailureTest, ::testing::ValuesIn(kFailures),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+// What is not a read failure goes on as before: damage leads to the older one.
+TEST_F(UnreadableCheckpointTest, AFileThatEndsEarlyIsDamage) {
+  files_.Fail(FailingReads::What::kRead, std::string("ckpt-00000200") + kShard,
+              absl::OutOfRangeError("ends at byte 8"), kForEver);
+  const auto checkpoint = OpenNewest();
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+  EXPECT_EQ((*checkpoint)->manifest().step, 100);
+}
+
+TEST_F(UnreadableCheckpointTest, AnUnreadableOlderOneDoesNotMatterWhereTheNewestVerifies) {
+  files_.Fail(FailingReads::What::kRead, std::string("ckpt-00000100") + kShard,
+              IoError("read: Input/output error"), kForEver);
+  const auto checkpoint = OpenNewest();
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+  EXPECT_EQ((*checkpoint)->manifest().step, 200);
+}
+
+// Retention deletes a folder while it is read; on a network's file system reads then fail.
+TEST_F(UnreadableCheckpointTest, AFolderThatIsDeletedMeanwhileIsPassedOver) {
+  files_.Fail(FailingReads::What::kRead, std::string("ckpt-00000200") + kShard,
+              IoError("read: Stale file handle"), 1);
+  files_.AtFailure(
+      [this] { ASSERT_EQ(RemoveRecursively(memory_, "/d/ckpt-00000200"), absl::OkStatus()); });
+  const auto checkpoint = OpenNewest();
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+  EXPECT_EQ((*checkpoint)->manifest().step, 100);
+  EXPECT_EQ(files_.failed(), 1);
+}
+
+TEST_F(UnreadableCheckpointTest, ACheckpointThatIsAskedForIsTriedAgain) {
+  files_.Fail(FailingReads::What::kOpen, std::string("ckpt-00000100") + kShard,
+              absl::ResourceExhaustedError("open: Too many open files"), 2);
+  EXPECT_TRUE(OpenCheckpoint(files_, "/d", 100, request_).ok());
+  files_.Fail(FailingReads::What::kOpen, std::string("ckpt-00000100") + kShard,
+              absl::ResourceExhaustedError("open: Too many open files"), kForEver);
+  EXPECT_TRUE(absl::IsResourceExhausted(OpenCheckpoint(files_, "/d", 100, request_).status()));
+}
+
+}  // namespace
+}  // namespace pushpull
