@@ -16,11 +16,17 @@ namespace {
 
 constexpr uint32_t kMagicUint8 = 0x0800;  // the low byte is the number of dimensions
 constexpr size_t kFirstReadBytes = 1 << 20;
-constexpr int64_t kMaxBytes = int64_t{1} << 36;
+// Of one file's data, which is held in memory. A compressed file of a thousandth of it can announce
+// and hold as much.
+constexpr int64_t kMaxBytes = int64_t{4} << 30;
 
-struct IdxArray {
+// A file whose header has been read and checked, its data not yet.
+struct IdxFile {
+  std::unique_ptr<MaybeGzipFile> file;
   std::vector<int64_t> dims;
-  std::vector<uint8_t> data;
+  int64_t data_bytes = 0;  // what the header announces, at most kMaxBytes
+
+  std::string DimsText() const { return absl::StrJoin(dims, " x "); }
 };
 
 // Reads four bytes, big-endian; `what` is for the message.
@@ -48,69 +54,74 @@ absl::Status WrongMagic(const std::string& path, uint32_t magic, bool images) {
                               : ""));
 }
 
-// Reads `total` bytes in growing steps, so that a header that lies cannot claim memory.
-absl::Status ReadData(MaybeGzipFile* file, int64_t total, absl::string_view dims,
-                      std::vector<uint8_t>* data) {
-  int64_t done = 0;
-  while (done < total) {
-    data->resize(std::min<int64_t>(total, std::max<int64_t>(kFirstReadBytes, 2 * done)));
-    const size_t room = data->size() - done;
-    PP_ASSIGN_OR_RETURN(const size_t got, file->Read(data->data() + done, room));
-    done += static_cast<int64_t>(got);
-    if (got < room) {
-      return absl::DataLossError(absl::StrCat(file->path(),
-                                              ": truncated: the IDX header announces ", dims, " = ",
-                                              total, " bytes of data, got ", done));
-    }
-  }
-  // Reading on to the end also verifies the gzip checksum.
-  std::vector<uint8_t> rest(kFirstReadBytes);
-  int64_t trailing = 0;
-  for (;;) {
-    PP_ASSIGN_OR_RETURN(const size_t got, file->Read(rest.data(), rest.size()));
-    trailing += static_cast<int64_t>(got);
-    if (got < rest.size()) break;
-  }
-  if (trailing == 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(file->path(), ": ", trailing, " bytes left over after the ", total,
-                   " bytes of data that the IDX header announces (", dims, ")"));
-}
-
-absl::StatusOr<IdxArray> ReadIdx(const std::string& path, bool images) {
-  PP_ASSIGN_OR_RETURN(const std::unique_ptr<MaybeGzipFile> file, MaybeGzipFile::Open(path));
-  PP_ASSIGN_OR_RETURN(const uint32_t magic, ReadUint32(file.get(), 0, "magic number"));
+absl::StatusOr<IdxFile> OpenIdx(const std::string& path, bool images) {
+  IdxFile idx;
+  PP_ASSIGN_OR_RETURN(idx.file, MaybeGzipFile::Open(path));
+  PP_ASSIGN_OR_RETURN(const uint32_t magic, ReadUint32(idx.file.get(), 0, "magic number"));
   const bool expected =
       images ? magic == kMagicUint8 + 3 || magic == kMagicUint8 + 4 : magic == kMagicUint8 + 1;
   if (!expected) return WrongMagic(path, magic, images);
-  IdxArray array;
   const int num_dims = static_cast<int>(magic & 0xff);
   __int128 total = 1;  // no more than kMaxBytes + 1: the product of all may not fit
   for (int i = 0; i < num_dims; ++i) {
-    PP_ASSIGN_OR_RETURN(const uint32_t dim, ReadUint32(file.get(), 4 + 4 * i, "dimension"));
-    array.dims.push_back(dim);
+    PP_ASSIGN_OR_RETURN(const uint32_t dim, ReadUint32(idx.file.get(), 4 + 4 * i, "dimension"));
+    idx.dims.push_back(dim);
     total = std::min<__int128>(total * dim, kMaxBytes + 1);
   }
-  const std::string dims = absl::StrJoin(array.dims, " x ");
-  if (array.dims[0] == 0) {
+  if (idx.dims[0] == 0) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": the IDX file holds no examples"));
   }
   if (images) {
-    const int64_t channels = num_dims == 4 ? array.dims[3] : 1;
-    if (array.dims[1] < 1 || array.dims[2] < 1 || array.dims[1] > kMaxImageSide ||
-        array.dims[2] > kMaxImageSide || (channels != 1 && channels != 3)) {
+    const int64_t channels = num_dims == 4 ? idx.dims[3] : 1;
+    if (idx.dims[1] < 1 || idx.dims[2] < 1 || idx.dims[1] > kMaxImageSide ||
+        idx.dims[2] > kMaxImageSide || (channels != 1 && channels != 3)) {
       return absl::InvalidArgumentError(absl::StrCat(
-          path, ": IDX dimensions ", dims,
+          path, ": IDX dimensions ", idx.DimsText(),
           "; expected examples x height x width [x 1 or 3], sides 1 to ", kMaxImageSide));
     }
   }
   if (total > kMaxBytes) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": the IDX header announces ", dims,
-                                                   " bytes; at most ", kMaxBytes,
-                                                   " are kept in memory"));
+    return absl::InvalidArgumentError(absl::StrCat(path, ": the IDX header announces ",
+                                                   idx.DimsText(), " bytes of data; at most ",
+                                                   kMaxBytes, " are read into memory"));
   }
-  PP_RETURN_IF_ERROR(ReadData(file.get(), static_cast<int64_t>(total), dims, &array.data));
-  return array;
+  idx.data_bytes = static_cast<int64_t>(total);
+  return idx;
+}
+
+// Reads the data in growing steps, so that a header that lies cannot claim memory.
+absl::StatusOr<std::vector<uint8_t>> ReadData(const IdxFile& idx) {
+  std::vector<uint8_t> data;
+  int64_t done = 0;
+  while (done < idx.data_bytes) {
+    data.resize(std::min<int64_t>(idx.data_bytes, std::max<int64_t>(kFirstReadBytes, 2 * done)));
+    const size_t room = data.size() - done;
+    PP_ASSIGN_OR_RETURN(const size_t got, idx.file->Read(data.data() + done, room));
+    done += static_cast<int64_t>(got);
+    if (got < room) {
+      return absl::DataLossError(
+          absl::StrCat(idx.file->path(), ": truncated: the IDX header announces ", idx.DimsText(),
+                       " = ", idx.data_bytes, " bytes of data, got ", done));
+    }
+  }
+  // Reading on also verifies the gzip checksum. One block is enough to see that there is more.
+  std::vector<uint8_t> rest(kFirstReadBytes);
+  PP_ASSIGN_OR_RETURN(const size_t trailing, idx.file->Read(rest.data(), rest.size()));
+  if (trailing == 0) return data;
+  return absl::InvalidArgumentError(
+      absl::StrCat(idx.file->path(), ": ", trailing == rest.size() ? "at least " : "", trailing,
+                   " bytes left over after the ", idx.data_bytes,
+                   " bytes of data that the IDX header announces (", idx.DimsText(), ")"));
+}
+
+// OK if both are; one of the two errors, or both in one.
+template <typename T>
+absl::Status Both(const absl::StatusOr<T>& images, const absl::StatusOr<T>& labels) {
+  if (!images.ok() && !labels.ok()) {
+    return absl::Status(images.status().code(),
+                        absl::StrCat(images.status().message(), "\n", labels.status().message()));
+  }
+  return images.ok() ? labels.status() : images.status();
 }
 
 }  // namespace
@@ -118,23 +129,22 @@ absl::StatusOr<IdxArray> ReadIdx(const std::string& path, bool images) {
 absl::StatusOr<std::unique_ptr<ImageSource>> IdxSource::Open(const std::string& images_path,
                                                              const std::string& labels_path,
                                                              int num_classes) {
-  absl::StatusOr<IdxArray> images = ReadIdx(images_path, /*images=*/true);
-  absl::StatusOr<IdxArray> labels = ReadIdx(labels_path, /*images=*/false);
-  if (!images.ok() && !labels.ok()) {
-    return absl::Status(images.status().code(),
-                        absl::StrCat(images.status().message(), "\n", labels.status().message()));
-  }
-  if (!images.ok()) return images.status();
-  if (!labels.ok()) return labels.status();
+  const absl::StatusOr<IdxFile> images = OpenIdx(images_path, /*images=*/true);
+  const absl::StatusOr<IdxFile> labels = OpenIdx(labels_path, /*images=*/false);
+  PP_RETURN_IF_ERROR(Both(images, labels));
+  // Before any data is read: the images bound the labels.
   if (images->dims[0] != labels->dims[0]) {
     return absl::InvalidArgumentError(absl::StrCat(
         "the numbers of images and labels differ: ", images_path, " has ", images->dims[0],
         " images, ", labels_path, " has ", labels->dims[0], " labels"));
   }
+  absl::StatusOr<std::vector<uint8_t>> pixels = ReadData(*images);
+  absl::StatusOr<std::vector<uint8_t>> classes = ReadData(*labels);
+  PP_RETURN_IF_ERROR(Both(pixels, classes));
   for (int64_t i = 0; i < labels->dims[0]; ++i) {
-    if (labels->data[i] >= num_classes) {
+    if ((*classes)[i] >= num_classes) {
       return absl::InvalidArgumentError(absl::StrCat(
-          labels_path, ": label ", i, " is ", labels->data[i], ", out of range: the model has ",
+          labels_path, ": label ", i, " is ", (*classes)[i], ", out of range: the model has ",
           num_classes, " classes (0 to ", num_classes - 1, ")"));
     }
   }
@@ -144,8 +154,8 @@ absl::StatusOr<std::unique_ptr<ImageSource>> IdxSource::Open(const std::string& 
   source->height_ = static_cast<int>(images->dims[1]);
   source->width_ = static_cast<int>(images->dims[2]);
   source->channels_ = images->dims.size() == 4 ? static_cast<int>(images->dims[3]) : 1;
-  source->pixels_ = std::move(images->data);
-  source->labels_ = std::move(labels->data);
+  source->pixels_ = *std::move(pixels);
+  source->labels_ = *std::move(classes);
   return source;
 }
 

@@ -18,9 +18,10 @@ namespace pushpull {
 
 class IdxSource final : public ImageSource {
  public:
-  // Reads and verifies everything. NOT_FOUND: no such file. INVALID_ARGUMENT: not the expected kind
-  // of IDX, bytes left over, counts that differ, or a label >= num_classes. DATA_LOSS: truncated,
-  // or bad gzip. When both files are bad the message says both.
+  // Reads and verifies everything, both headers first. NOT_FOUND: no such file. INVALID_ARGUMENT:
+  // not the expected kind of IDX, more than 4 GiB announced, bytes left over, counts that differ,
+  // or a label >= num_classes. DATA_LOSS: truncated, or bad gzip. When both files are bad the
+  // message says both.
   static absl::StatusOr<std::unique_ptr<ImageSource>> Open(const std::string& images_path,
                                                            const std::string& labels_path,
                                                            int num_classes);

@@ -154,13 +154,39 @@ TEST_F(IdxSourceTest, AbsurdDimensions) {
               absl::StatusCode::kInvalidArgument, HasSubstr("IDX dimensions 1 x 1 x 1 x 2"));
   // A header that lies must not claim the memory.
   ExpectError(OpenError(Idx(0x803, {0xffffffff, 0x8000, 0x8000}, "x"), IdxLabels(1, 1)),
-              absl::StatusCode::kInvalidArgument, HasSubstr("are kept in memory"));
+              absl::StatusCode::kInvalidArgument, HasSubstr("are read into memory"));
   // A product past 128 bits.
   const uint32_t most = 0xffffffff;
   ExpectError(OpenError(Idx(0x804, {most, most, most, most}, "x"), IdxLabels(1, 1)),
               absl::StatusCode::kInvalidArgument, HasSubstr("4294967295 x 4294967295"));
-  ExpectError(OpenError(Idx(0x803, {60000000, 28, 28}, "x"), IdxLabels(1, 1)),
-              absl::StatusCode::kDataLoss, HasSubstr("= 47040000000 bytes of data, got 1"));
+  ExpectError(OpenError(Idx(0x803, {5000000, 28, 28}, "x"), Idx(0x801, {5000000}, "")),
+              absl::StatusCode::kDataLoss,
+              AllOf(HasSubstr("= 3920000000 bytes of data, got 1"),
+                    HasSubstr("= 5000000 bytes of data, got 0")));
+}
+
+// A compressed file is judged by its header; what follows is damaged here, and nobody sees it.
+TEST_F(IdxSourceTest, ABombIsRefusedBeforeItIsInflated) {
+  const auto bomb = [](const std::string& header) {
+    std::string bytes = Gzip(header + std::string(1 << 20, '\0'));
+    bytes.resize(bytes.size() / 2);
+    return bytes;
+  };
+  ExpectError(OpenError(bomb(Idx(0x803, {5500000, 28, 28}, "")), IdxLabels(4, 4)),
+              absl::StatusCode::kInvalidArgument,
+              AllOf(HasSubstr("/images: "), HasSubstr("announces 5500000 x 28 x 28 bytes"),
+                    HasSubstr("at most 4294967296 are read")));
+  ExpectError(OpenError(IdxImages(4, 3, 3), bomb(Idx(0x801, {0xffffffff}, ""))),
+              absl::StatusCode::kInvalidArgument, HasSubstr("/labels has 4294967295 labels"));
+}
+
+// Gigabytes that nobody has announced are not inflated to be counted: the end of this file, which
+// is damaged, is not reached.
+TEST_F(IdxSourceTest, UnannouncedBytesAreNotInflatedToTheEnd) {
+  std::string images = Gzip(IdxImages(4, 3, 3) + std::string(8 << 20, '\0'));
+  images[images.size() - 6] ^= 1;
+  ExpectError(OpenError(images, IdxLabels(4, 4)), absl::StatusCode::kInvalidArgument,
+              HasSubstr("/images: at least 1048576 bytes left over after the 36 bytes"));
 }
 
 TEST(IdxMnistTest, ReadsTheRealFiles) {
