@@ -214,6 +214,24 @@ Seeds RecordSeeds() {
   return {two, empty, "\x1f\x8b\x08 gzip"};
 }
 
+Seeds ConfigSeeds(const std::string& golden) {
+  const std::string pipelines = JoinPath(golden, "../../deploy/pipelines");
+  std::string unknown, deep, lists;
+  for (int i = 0; i < 150; ++i) {
+    unknown += "x: 1 ";
+    deep += "model {";
+    lists += "y: [";
+  }
+  return {Golden(pipelines, "mobilenet_v2_mnist.config"),
+          Golden(pipelines, "ssd_mobilenet_v2_digits.config"),
+          "model { faster_rcnn { nested < a: [ 1, {b: 2} ] > } }",
+          "train_config { batch_sise: 3 optimizer: < adam_optimizer { } > num_steps: 'x\\\n{{' }",
+          "train_config { freeze_variables: \"(a|b{2,3})*[c-e]\" num_steps: 1 num_steps: 2 }",
+          unknown,
+          deep,
+          lists};
+}
+
 }  // namespace
 
 std::vector<std::string> MakeSeeds(absl::string_view target, const std::string& golden) {
@@ -223,6 +241,7 @@ std::vector<std::string> MakeSeeds(absl::string_view target, const std::string& 
   if (target == "image_codec") return ImageSeeds();
   if (target == "label_map") return LabelMapSeeds();
   if (target == "manifest") return ManifestSeeds(golden);
+  if (target == "pipeline_config") return ConfigSeeds(golden);
   if (target == "record_io") return RecordSeeds();
   if (target == "safetensors") return SafetensorsSeeds();
   if (target == "sorted_table") return TableSeeds(golden);

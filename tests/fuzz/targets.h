@@ -9,6 +9,7 @@
   X(image_codec)                 \
   X(label_map)                   \
   X(manifest)                    \
+  X(pipeline_config)             \
   X(record_io)                   \
   X(safetensors)                 \
   X(sorted_table)                \

@@ -1,0 +1,38 @@
+// Bytes: a pipeline config's text, as a worker gets it from the server.
+#include <string>
+
+#include "absl/status/status.h"
+
+#include "common/config/pipeline_config.h"
+#include "common/config/validate_config.h"
+#include "tests/fuzz/fuzz_input.h"
+
+namespace pushpull {
+namespace {
+
+// Of what is said about a text that cannot be read, however much is wrong with it.
+constexpr size_t kMaxMessageBytes = 256 * 1024;
+
+void Run(absl::string_view input) {
+  const auto config = ParsePipelineConfig(std::string(input), "fuzz");
+  if (!config.ok()) {
+    CHECK(absl::IsInvalidArgument(config.status())) << config.status();
+    CHECK_LT(config.status().message().size(), kMaxMessageBytes) << config.status();
+    return;
+  }
+  const absl::Status valid = ValidatePipelineConfig(*config, {}).ToStatus("fuzz");
+  if (!valid.ok()) CHECK(absl::IsInvalidArgument(valid)) << valid;
+  // What the effective config says is read again and says the same.
+  const std::string text = EffectiveConfigText(*config);
+  const auto again = ParsePipelineConfig(text, "again");
+  CHECK(again.ok()) << again.status();
+  CHECK(EffectiveConfigText(*again) == text);
+}
+
+}  // namespace
+}  // namespace pushpull
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  pushpull::Run(pushpull::AsText(data, size));
+  return 0;
+}
