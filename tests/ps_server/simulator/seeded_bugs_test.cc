@@ -73,6 +73,8 @@ std::vector<SeededBug> SeededBugs() {
 
       // State files. The first: a process that ends before it has recovered takes 0 == 0 for saved.
       {"RemoveTheStateBeforeServing", wait, [](SimConfig* c) { c->ask_run_state = false; }},
+      {"EmptyTheStateBeforeARefusedStart", wait,
+       [](SimConfig* c) { c->open_changes_nothing = false; }},
       {"ShowAVersionThatIsNotWhole", wait, [](SimConfig* c) { c->commit_when_whole = false; }},
       {"KeepChunksMadeFromOtherContributions", drop,
        [](SimConfig* c) { c->compare_ahead = false; }},

@@ -47,6 +47,7 @@ SimConfig RandomConfig(Mode mode, uint64_t seed) {
   config.evict_rate = chance(0.6) ? 0.0 : 0.5 * random.NextFloat();
   config.move_rate = chance(0.6) ? 0.0 : 0.7 * random.NextFloat();
   config.early_end = chance(0.7) ? 0.0 : 0.5 * random.NextFloat();
+  config.refused_start = chance(0.8) ? 0.0 : 0.3;
   config.late_publication = chance(0.7) ? 0.0 : 0.3 * random.NextFloat();
   return config;
 }

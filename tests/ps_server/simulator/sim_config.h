@@ -29,6 +29,8 @@ struct SimConfig {
   // them where the durable step and the version that the coordinator tells are equal, as 0 and 0
   // are before it has recovered.
   bool ask_run_state = true;
+  // False: a server of another model, which is refused, has emptied the state files before.
+  bool open_changes_nothing = true;
 
   // Of the workers:
   bool take_positions_from_grants = true;  // false: go on with the own count, whatever is granted
@@ -64,6 +66,7 @@ struct SimConfig {
   double keep_mapped_state = 1;  // probability at a server's crash
   double move_rate = 0;         // probability at a server's crash that it starts on another machine
   double early_end = 0;         // probability at a start that SIGTERM comes within 0.1 s
+  double refused_start = 0;     // probability that a server of another model is tried before
   double late_publication = 0;  // probability that a server is frozen before it publishes, that
                                 // another one takes its place elsewhere, and that it goes on then
   double disk_failure = 0;      // of a snapshot or a publication

@@ -19,6 +19,7 @@ SimServer::SimServer(World* world, std::vector<uint32_t> shards, bool has_coordi
 
 void SimServer::Start() {
   const SimConfig& config = world_->config();
+  if (world_->Trouble(config.refused_start)) TryAnotherModel();
   process_.alive = true;
   ++process_.incarnation;
   for (const auto& shard : shards_) {

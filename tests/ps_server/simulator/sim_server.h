@@ -127,6 +127,8 @@ class SimServer {
   void RemoveState(uint64_t version, uint64_t durable_step);
   bool MayRemoveState(uint64_t version, uint64_t durable_step);
   void NoteRestored(const Shard& shard);
+  // A server of another model starts on the files and is refused.
+  void TryAnotherModel();
   void CheckRemoval(const Shard& shard);
   // The next incarnation starts on the other machine.
   void MoveAway();

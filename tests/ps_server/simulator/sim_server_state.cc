@@ -56,6 +56,21 @@ void SimServer::NoteRestored(const Shard& shard) {
   }
 }
 
+void SimServer::TryAnotherModel() {
+  RunState run_state(static_cast<int>(shards_.size()));
+  run_state_event::Ending ending;
+  ending.newest_versions.resize(shards_.size());  // it has read none of its own
+  const std::vector<RunStateAction> actions = run_state.Handle(ending);
+  const bool removes = std::any_of(actions.begin(), actions.end(), [](const auto& action) {
+    return action.kind == RunStateAction::Kind::kRemoveStateFiles;
+  });
+  if (!removes && world_->config().open_changes_nothing) return;
+  for (const auto& shard : shards_) {
+    CheckRemoval(*shard);
+    shard->store.RemoveFile();
+  }
+}
+
 bool SimServer::MayRemoveState(uint64_t version, uint64_t durable_step) {
   const SimConfig& config = world_->config();
   if (!config.ask_run_state) return durable_step == version;
