@@ -57,11 +57,12 @@ class Campaign:
               f"{'ok' if kept else f'VIOLATION, see {run.folder}'}", flush=True)
         return took
 
-    def over(self, kinds):
-        """Runs of all kinds, each time one of the kind that has had the least time, until the time is over."""
+    def over(self, kinds, first):
+        """Runs of all kinds, from this number on, until the time is over: each time one of the kind that has had the
+        least time."""
         spent = {name: 0.0 for name in kinds}
         longest = {name: 0.0 for name in kinds}
-        runs = {name: 0 for name in kinds}
+        runs = {name: first for name in kinds}
         while spent:
             name = min(spent, key=spent.get)
             left = self.deadline - time.monotonic()
@@ -86,6 +87,7 @@ def parse(arguments, names):
     parser.add_argument("--only", default="", help=f"kinds of faults, comma-separated: {', '.join(names)}")
     parser.add_argument("--seed", type=int, default=1, help="of every choice (default 1)")
     parser.add_argument("--run", type=int, default=None, help="only this run of the kind named by --only")
+    parser.add_argument("--first", type=int, default=0, help="number of the first run, to go on where another ended")
     parser.add_argument("--mode", choices=("sync", "async"), default="",
                         help="only jobs of this mode, where a kind has both")
     parser.add_argument("--out", type=pathlib.Path, default=None,
@@ -126,7 +128,7 @@ def main(arguments):
             for kind in ready.values():
                 campaign.one(kind, values.run)
         else:
-            campaign.over(ready)
+            campaign.over(ready, values.first)
     except (KeyboardInterrupt, SystemExit) as end:
         stopped = end.code if isinstance(end, SystemExit) else 128 + signal.SIGINT
         print("stopped before the end", flush=True)

@@ -71,9 +71,9 @@ class Data(TrainingFault):
         shards = [path for folder in checkpoints for path in folder.glob("shard-*")]
         manifests = [folder / "MANIFEST.json" for folder in checkpoints]
         state = list(job.state_dir.glob(f"*-of-{job.shape.tasks}"))  # not what a server has set aside
-        choices = [("events", list(job.train_dir.glob("events.*"))[-1:]), ("EPOCH", [job.train_dir / "EPOCH"]),
-                   ("run_id", [job.train_dir / "run_id"]), ("hint", [job.train_dir / "checkpoint"]),
-                   ("pipeline.config", [job.train_dir / "pipeline.config"]), ("state", state)]
+        choices = [(name, [job.train_dir / name]) for name in ("EPOCH", "run_id", "peer_secret", "pipeline.config")]
+        choices += [("hint", [job.train_dir / "checkpoint"]), ("state", state),
+                    ("events", list(job.train_dir.glob("events.*"))[-1:])]
         if checkpoints:
             choices += [("newest shard", shards[-1:]), ("newest manifest", manifests[-1:]), ("every shard", shards),
                         ("every manifest", manifests), ("state and newest shard", state + shards[-1:]),

@@ -145,7 +145,7 @@ class DiskCalls(Fault):
                 run.injected(fault)
             job.check(expected)
         if run.index + 1 == len(cases):
-            run.figure(f"all {len(cases)} cases (calls x fail, kill) have had their run")
+            run.figure(f"the last of {len(cases)} cases (calls x fail, kill) has had its run")
 
     def strike_later(self, run, job):
         """The server dies once more after the fault."""
