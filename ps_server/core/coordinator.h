@@ -20,9 +20,9 @@
 #include "absl/time/time.h"
 
 #include "protos/parameter_server.pb.h"
+#include "ps_server/core/coordinator_counters.h"
 #include "ps_server/core/coordinator_events.h"
 #include "ps_server/core/coordinator_options.h"
-#include "ps_server/core/count_histogram.h"
 #include "ps_server/core/epochs.h"
 #include "ps_server/core/fan_out.h"
 #include "ps_server/core/protocol_rules.h"
@@ -238,15 +238,7 @@ class Coordinator {
   absl::Status stop_reason_;
 
   uint32_t void_steps_ = 0;  // in a row
-  uint64_t dropped_contributions_ = 0;
-  uint64_t duplicate_commits_ = 0;
-  uint64_t checkpoint_failures_ = 0;
-  uint64_t void_contributions_ = 0;
-  CountHistogram staleness_;     // async
-  CountHistogram contributors_;  // sync
-  uint64_t checkpoints_ = 0;
-  std::optional<absl::Duration> published_at_;
-  absl::Duration checkpoint_took_ = absl::ZeroDuration();
+  CoordinatorCounters counters_;
 };
 
 }  // namespace pushpull

@@ -75,16 +75,16 @@ void Coordinator::On(const coordinator_event::CheckpointPublished& event) {
   durable_step_ = event.step;
   checkpoint_ = VersionId{serving_epoch_, event.step};
   last_checkpoint_ = now_;
-  published_at_ = now_;
-  checkpoint_took_ = now_ - checkpoint_started_;
-  ++checkpoints_;
+  counters_.published_at = now_;
+  counters_.checkpoint_took = now_ - checkpoint_started_;
+  ++counters_.checkpoints;
   AnswerCheckpoints();
   if (phase_ == Phase::kOpen) StartCheckpointIfDue();
   if (phase_ == Phase::kFinishing) FinishIfSaved();
 }
 
 void Coordinator::FailCheckpoint(const absl::Status& status) {
-  ++checkpoint_failures_;
+  ++counters_.checkpoint_failures;
   checkpoint_retry_at_ = now_ + kCheckpointPause * (1 << std::min<uint32_t>(failures_in_a_row_, 6));
   ++failures_in_a_row_;
   Warn(absl::StrFormat("the checkpoint of step %d failed, the one of step %d stays the newest: %s",

@@ -254,7 +254,7 @@ void Coordinator::CommitSync(const coordinator_event::Commit& event) {
     return;
   }
   if (earlier != nullptr && earlier->grant == key.grant()) {
-    ++duplicate_commits_;
+    ++counters_.duplicate_commits;
     round_.CountRequest();
     AnswerCommit(event.call,
                  earlier->info.samples() == 0 ? ps::PushReply::VOID : ps::PushReply::DUPLICATE,
@@ -296,14 +296,14 @@ void Coordinator::CommitAsync(const coordinator_event::Commit& event) {
   for (PendingPush& push : pushes_) {
     if (push.request.key().slot() == key.slot() && push.request.key().grant() == key.grant() &&
         push.request.key().step() == key.step()) {
-      ++duplicate_commits_;
+      ++counters_.duplicate_commits;
       push.calls.push_back(event.call);
       return;
     }
   }
   const bool known = positions_.IsDone(key.slot(), key.position(), slots_.num_slots());
   if (AllStepsApplied() || (known && rules_.check_push_marks)) {
-    if (known) ++duplicate_commits_;
+    if (known) ++counters_.duplicate_commits;
     AnswerCommit(event.call, ps::PushReply::ALREADY_APPLIED, ps::APPLIED);
     return;
   }
@@ -335,11 +335,11 @@ void Coordinator::NoteLate(const ps::PushKey& key) {
   // What a step went on without was counted then.
   const auto included = last_included_.find(key.slot());
   const bool counted = included != last_included_.end() && key.step() <= included->second;
-  if (counted || key.step() <= restore_.step()) ++duplicate_commits_;
+  if (counted || key.step() <= restore_.step()) ++counters_.duplicate_commits;
 }
 
 bool Coordinator::CountVoid(const ps::CommitRequest& request) {
-  ++void_contributions_;
+  ++counters_.void_contributions;
   const std::string& variable = request.info().non_finite_variable();
   const std::string text =
       absl::StrFormat("step %d: %s has a non-finite value%s%s", version_ + 1,

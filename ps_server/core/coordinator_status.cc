@@ -72,16 +72,17 @@ ps::StatusReply Coordinator::Status(absl::Duration now) const {
   status.set_waiting_for(WaitingFor(now));
   status.set_waiting_seconds(WaitingSeconds(now));
   status.set_rolled_back_steps(rolled_back_steps_);
-  status.set_dropped_contributions(dropped_contributions_);
-  status.set_duplicate_pushes(duplicate_commits_);
-  status.set_checkpoint_failures(checkpoint_failures_);
-  status.set_void_contributions(void_contributions_);
-  *status.mutable_staleness() = staleness_.ToProto();
-  *status.mutable_contributors() = contributors_.ToProto();
-  status.set_checkpoints(checkpoints_);
-  status.set_seconds_since_checkpoint(
-      published_at_.has_value() ? absl::ToDoubleSeconds(now - *published_at_) : -1);
-  status.set_last_checkpoint_seconds(absl::ToDoubleSeconds(checkpoint_took_));
+  status.set_dropped_contributions(counters_.dropped_contributions);
+  status.set_duplicate_pushes(counters_.duplicate_commits);
+  status.set_checkpoint_failures(counters_.checkpoint_failures);
+  status.set_void_contributions(counters_.void_contributions);
+  *status.mutable_staleness() = counters_.staleness.ToProto();
+  *status.mutable_contributors() = counters_.contributors.ToProto();
+  status.set_checkpoints(counters_.checkpoints);
+  status.set_seconds_since_checkpoint(counters_.published_at.has_value()
+                                          ? absl::ToDoubleSeconds(now - *counters_.published_at)
+                                          : -1);
+  status.set_last_checkpoint_seconds(absl::ToDoubleSeconds(counters_.checkpoint_took));
   std::set<uint32_t> late;
   for (const uint32_t slot : LateSlots(now)) late.insert(slots_.slot(slot).owner.value_or(slot));
   status.mutable_late_workers()->Assign(late.begin(), late.end());

@@ -85,7 +85,7 @@ void Coordinator::CountMissing() {
     if (round_.Has(i)) continue;
     lagging_[i] = slots_.slot(i).grant;
     ++slots_.clone(slots_.slot(i).owner.value_or(i)).drops;
-    ++dropped_contributions_;
+    ++counters_.dropped_contributions;
   }
 }
 
@@ -140,7 +140,7 @@ void Coordinator::DecideAsync() {
                                         key.base_version(), version_, options_.max_staleness));
       Clone& clone = slots_.clone(key.worker_id());
       ++clone.drops;
-      ++dropped_contributions_;
+      ++counters_.dropped_contributions;
     }
     if (refusal.ok()) break;
     for (const CallId call : pushes_.front().calls) {
@@ -203,9 +203,9 @@ void Coordinator::OnAllApplied() {
                              {request.info().metrics().begin(), request.info().metrics().end()}});
   }
   if (options_.sync) {
-    contributors_.Add(decided_.contributions_size());
+    counters_.contributors.Add(decided_.contributions_size());
   } else {
-    staleness_.Add(applied.staleness);
+    counters_.staleness.Add(applied.staleness);
   }
   version_ = decided_.step();
   for (const coordinator_action::StepApplied::Part& part : applied.parts) {
