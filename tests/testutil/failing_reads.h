@@ -47,6 +47,9 @@ class FailingReads final : public FileSystem {
   absl::StatusOr<FileInfo> GetInfo(const std::string& path) override {
     return files_->GetInfo(path);
   }
+  absl::StatusOr<std::string> FolderIdentity(const std::string& path) override {
+    return files_->FolderIdentity(path);
+  }
   absl::StatusOr<std::unique_ptr<WritableFile>> OpenForWrite(const std::string& path,
                                                              WriteMode mode) override {
     return files_->OpenForWrite(path, mode);
