@@ -25,6 +25,7 @@
 #include "ps_server/core/coordinator_options.h"
 #include "ps_server/core/epochs.h"
 #include "ps_server/core/fan_out.h"
+#include "ps_server/core/pending_calls.h"
 #include "ps_server/core/protocol_rules.h"
 #include "ps_server/core/slot_positions.h"
 #include "ps_server/core/slot_table.h"
@@ -212,10 +213,6 @@ class Coordinator {
   absl::Duration next_poll_ = absl::InfiniteDuration();
 
   // Async: committed pushes in the order of their commits; the front one is being applied.
-  struct PendingPush {
-    std::vector<CallId> calls;
-    ps::CommitRequest request;
-  };
   std::deque<PendingPush> pushes_;
   SlotPositions positions_;  // with what is being applied, and what was void
 
@@ -226,10 +223,6 @@ class Coordinator {
   absl::Duration checkpoint_retry_at_ = absl::ZeroDuration();
   uint32_t failures_in_a_row_ = 0;
   uint32_t final_failures_ = 0;  // of the checkpoint to end with
-  struct CheckpointCall {
-    CallId call = 0;
-    uint64_t version = 0;  // applied when it came
-  };
   std::vector<CheckpointCall> checkpoint_calls_;
   absl::Duration checkpoint_started_ = absl::ZeroDuration();
 
