@@ -237,7 +237,8 @@ void Coordinator::On(const coordinator_event::Commit& event) {
 void Coordinator::CommitSync(const coordinator_event::Commit& event) {
   const ps::PushKey& key = event.request.key();
   const SlotTable::Slot& slot = slots_.slot(key.slot());
-  const bool decided = phase_ != Phase::kOpen && key.step() == round_.step();
+  const bool decided =
+      rules_.freeze_contributors && phase_ != Phase::kOpen && key.step() == round_.step();
   const SlotCommit* earlier = key.step() == round_.step() ? round_.Find(key.slot()) : nullptr;
   if (key.step() <= version_ || (decided && earlier == nullptr)) {
     NoteLate(key);

@@ -20,6 +20,7 @@ struct ProtocolRules {
 
   // Coordinator.
   bool check_grant_at_commit = true;   // an older grant does not commit
+  bool freeze_contributors = true;     // a commit after the decision does not count in the step
   bool count_slots = true;             // a step is decided by slots heard, not by requests
   bool check_push_marks = true;        // a batch of a slot is decided once (async)
   bool restore_push_marks = true;      // the batches decided come back with a restored version

@@ -48,6 +48,7 @@ std::vector<SeededBug> SeededBugs() {
       {"GoOnBeforeAllShardsHaveApplied", wait,
        [](SimConfig* c) { c->rules.await_all_shards = false; }},
       {"LetAnEvictedCloneIn", wait, [](SimConfig* c) { c->rules.check_eviction = false; }},
+      {"AcceptALateCommit", drop, [](SimConfig* c) { c->rules.freeze_contributors = false; }},
       {"OverlookARestartedShard", wait, [](SimConfig* c) { c->rules.check_boot_id = false; }},
       {"LetAnotherSessionIn", wait, [](SimConfig* c) { c->rules.check_session = false; }},
 

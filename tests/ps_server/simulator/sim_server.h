@@ -148,6 +148,8 @@ class SimServer {
 
   void CheckOperatorsAreAnswered();
   void CheckDecision(const ps::ApplyRequest& request);
+  // A commit was answered ACCEPTED: its contribution is in the step, if that is decided.
+  void CheckAccepted(const ps::PushKey& key);
   void SeeGrants(const google::protobuf::RepeatedPtrField<ps::SlotGrant>& grants);
 
   World* const world_;
@@ -174,7 +176,9 @@ class SimServer {
   std::map<uint32_t, Seen> seen_;  // by worker: the session let in, and when it was last heard of
   std::set<uint32_t> evicted_;     // worker ids, as this incarnation has said
   std::map<CallId, ps::PushKey> commit_keys_;
-  std::map<uint32_t, uint64_t> newest_grant_;  // by slot: as told to workers
+  ps::ApplyRequest decided_;                                     // the newest list of contributors
+  std::set<std::tuple<uint64_t, uint64_t, uint32_t>> accepted_;  // sync: (epoch, step, slot)
+  std::map<uint32_t, uint64_t> newest_grant_;                    // by slot: as told to workers
   std::optional<coordinator_action::PublishCheckpoint> publishing_;
   bool find_waits_ = false;
   std::unique_ptr<RunState> run_state_;

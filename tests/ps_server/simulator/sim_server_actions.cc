@@ -207,7 +207,38 @@ void SimServer::Do(const coordinator_action::TakeOver&) {
   });
 }
 
+void SimServer::CheckAccepted(const ps::PushKey& key) {
+  bool included = false;
+  for (const ps::Contribution& contribution : decided_.contributions()) {
+    included |= contribution.slot() == key.slot() && contribution.grant() == key.grant() &&
+                (world_->config().sync() || contribution.sequence() == key.step());
+  }
+  bool decided = true;
+  if (world_->config().sync()) {
+    accepted_.insert({key.epoch(), key.step(), key.slot()});
+    decided = decided_.epoch() == key.epoch() && decided_.step() >= key.step();
+    included = included && decided_.step() == key.step();
+  }
+  if (decided && !included) {
+    world_->Fail(absl::StrFormat("a commit of slot %d to step %d is accepted and left out",
+                                 key.slot(), key.step()));
+  }
+}
+
 void SimServer::CheckDecision(const ps::ApplyRequest& request) {
+  decided_ = request;
+  std::set<uint32_t> slots;
+  for (const ps::Contribution& contribution : request.contributions()) {
+    slots.insert(contribution.slot());
+  }
+  for (auto it = accepted_.lower_bound({request.epoch(), request.step(), 0});
+       it != accepted_.end() && std::get<0>(*it) == request.epoch() &&
+       std::get<1>(*it) == request.step();
+       ++it) {
+    if (slots.count(std::get<2>(*it)) > 0) continue;
+    world_->Fail(absl::StrFormat("step %d is decided without slot %d, whose commit was accepted",
+                                 request.step(), std::get<2>(*it)));
+  }
   Oracle& oracle = world_->oracle();
   if (oracle.Has(request.step())) {
     if (oracle.contributors(request.step()) != DescribeContributors(request)) {
@@ -311,6 +342,7 @@ void SimServer::Do(const coordinator_action::ReplyCommit& action) {
     if (key.epoch() != coordinator_->epoch()) world_->Fail("I5: a commit of another epoch counts");
     if (key.grant() < newest_grant_[key.slot()])
       world_->Fail("I5: a commit of an old grant counts");
+    CheckAccepted(key);
     // What is APPLIED may have been on its way into the variables when the eviction came.
     if (action.reply->level() == ps::COMMITTED && HasEvicted(key.worker_id())) {
       world_->Fail("a commit of an evicted clone counts");

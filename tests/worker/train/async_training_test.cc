@@ -1,4 +1,5 @@
 // Asynchronous training of clones and server in one process.
+#include <atomic>
 #include <map>
 #include <memory>
 #include <utility>
@@ -27,9 +28,8 @@ void ExpectEachPositionOnce(const TestServer& server, int total) {
   for (const auto& [place, count] : server.audit().AcceptedPositions()) {
     const auto& [slot, position] = place;
     EXPECT_EQ(count, 1) << "slot " << slot << ", position " << position;
-    const auto [expected, is_first] = next.try_emplace(slot, position);
-    EXPECT_EQ(position, expected->second) << "slot " << slot;
-    expected->second = position + 1;
+    EXPECT_EQ(position, next[slot]) << "slot " << slot;
+    next[slot] = position + 1;
     accepted += count;
   }
   EXPECT_EQ(accepted, total);
@@ -186,6 +186,35 @@ TEST(AsyncTrainingTest, EachBatchCountsOnceWhereAReplyIsLostAndTheServerRestarts
       }
     }
   }
+}
+
+// Another process under the same name knows nothing of the batches before.
+TEST(AsyncTrainingTest, ACloneThatReturnsGoesOnWithItsNextBatch) {
+  const std::vector<float> calm = TrainedState(1, AsyncOptions("num_steps: 30"));
+  ASSERT_FALSE(calm.empty());
+  TestFolder folder;
+  TestServer server(folder, AsyncOptions("num_steps: 30"));
+  ASSERT_TRUE(server.Start().ok());
+  {
+    TestClone leaves(&server, {});
+    ASSERT_TRUE(server.Await([](const auto& status) { return status.version() >= 10; }));
+    leaves.Stop();
+    EXPECT_TRUE(absl::IsCancelled(leaves.Join()));
+  }
+  const uint64_t version = server.core().Status().version();
+  std::atomic<uint64_t> first_position{UINT64_MAX};
+  TestCloneOptions options;
+  options.gradient_hook = [&](uint64_t position, uint32_t, GradientResult*, absl::Span<float>) {
+    uint64_t none = UINT64_MAX;
+    first_position.compare_exchange_strong(none, position);
+  };
+  TestClone returns(&server, options);
+  const absl::Status end = server.WaitAndClose();
+  EXPECT_TRUE(end.ok()) << end;
+  EXPECT_TRUE(returns.Join().ok());
+  EXPECT_EQ(first_position.load(), version) << "the only slot has made every version";
+  EXPECT_EQ(server.Checkpointed(30), calm);
+  ExpectEachPositionOnce(server, 30);
 }
 
 TEST(AsyncTrainingTest, StalePushIsRefusedAndTheCloneGoesOn) {
