@@ -28,6 +28,17 @@
 namespace pushpull {
 namespace {
 
+// The end of a call that this side has not cancelled. CANCELLED without an ErrorDetail is then the
+// server's transport, which ends calls when it shuts down: nobody knows what became of the request,
+// as after a broken connection.
+absl::Status FromServer(const grpc::Status& status, absl::string_view context) {
+  const absl::Status result = FromGrpcStatus(status, context);
+  if (!absl::IsCancelled(result) || GetErrorDetail(result).kind() != ps::ErrorDetail::UNKNOWN) {
+    return result;
+  }
+  return absl::UnavailableError(absl::StrCat(result.message(), " (the server ended the call)"));
+}
+
 class GrpcPushStream final : public PushStream {
  public:
   // exchange must outlive the stream.
@@ -52,7 +63,7 @@ class GrpcPushStream final : public PushStream {
     call_.CloseWrites();
     call_.StartRead(&buffer);
     const bool answered = call_.WaitRead();
-    const absl::Status end = FromGrpcStatus(call_.Finish(), context_);
+    const absl::Status end = FromServer(call_.Finish(), context_);
     if (token_ != 0 && absl::IsNotFound(end)) {
       exchange_->Drop(token_);
       return absl::UnavailableError(end.message());
@@ -182,7 +193,7 @@ class GrpcPsClient final : public PsClient {
     SetDeadline(timeout, &context);
     Reply reply;
     const grpc::Status status = (stub_.get()->*method)(&context, request, &reply);
-    if (!status.ok()) return FromGrpcStatus(status, absl::StrCat(name, " at ", address_));
+    if (!status.ok()) return FromServer(status, absl::StrCat(name, " at ", address_));
     return reply;
   }
 
@@ -204,7 +215,7 @@ class GrpcPsClient final : public PsClient {
     const bool proven = SameProof(FindPeerProof(context.GetServerTrailingMetadata()),
                                   peer_secret_->ProveAnswer(proof, status, reply));
     if (proven && status.ok()) return reply;
-    if (proven) return FromGrpcStatus(status, what);
+    if (proven) return FromServer(status, what);
     const bool answered = status.error_code() != grpc::StatusCode::UNAVAILABLE &&
                           status.error_code() != grpc::StatusCode::DEADLINE_EXCEEDED;
     if (!answered) {

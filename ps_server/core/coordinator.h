@@ -125,6 +125,9 @@ class Coordinator {
 
   // coordinator_requests.cc
   bool IsServing() const;
+  // What a worker hears once stop_reason_ is set: STOPPED, or DRAINING where another server goes on
+  // with the job, which it finds at the same address.
+  absl::Status StoppedError() const;
   // Stopped, drained, not ready, wrong run or epoch, in this order.
   absl::Status CheckRequest(const std::string& run_id, uint64_t epoch) const;
   absl::StatusOr<ps::RegisterReply> HandleRegister(const ps::RegisterRequest& request);

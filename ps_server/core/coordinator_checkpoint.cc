@@ -66,6 +66,11 @@ void Coordinator::OnSnapshotsWritten() {
 
 void Coordinator::On(const coordinator_event::CheckpointPublished& event) {
   if (checkpoint_phase_ != CheckpointPhase::kPublishing || event.step != checkpoint_step_) return;
+  if (absl::IsAborted(event.status)) {
+    ++counters_.checkpoint_failures;
+    Stop(event.status);
+    return;
+  }
   if (!event.status.ok()) {
     FailCheckpoint(event.status);
     return;
@@ -91,7 +96,6 @@ void Coordinator::FailCheckpoint(const absl::Status& status) {
                        checkpoint_step_, durable_step_, status.ToString()));
   RefuseCheckpoints(checkpoint_step_, status);
   AbandonCheckpoint();
-  if (absl::IsAborted(status)) return Stop(status);
   // One that began before the last step does not count against the last one.
   if (phase_ != Phase::kFinishing || checkpoint_step_ != version_) return;
   if (++final_failures_ < kMaxFinalFailures) return;

@@ -206,7 +206,8 @@ struct Finished {};
 // end.
 struct Drained {};
 // Training was stopped by a failure; workers are told. Hand `reason` to the shards as
-// shard_event::Close.
+// shard_event::Close. ABORTED: another server goes on with the job, so workers are told to try
+// again.
 struct Stopped {
   absl::Status reason;
 };

@@ -103,15 +103,25 @@ void Coordinator::On(const coordinator_event::CheckpointFound& event) {
 void Coordinator::OnShardStates() {
   std::vector<ps::ShardStateReply> states;
   boot_ids_.clear();
+  uint64_t newest_epoch = 0;
   for (ShardReply& reply : calls_.replies()) {
     ps::ShardStateReply& state = std::get<ps::ShardStateReply>(reply);
     boot_ids_.push_back(state.boot_id());
+    for (const ps::HeldVersion& held : state.held()) {
+      newest_epoch = std::max(newest_epoch, held.epoch());
+    }
     const bool goes_back = options_.from_checkpoint && !has_taken_over_;
     if (goes_back || mapped_failures_ >= kMaxMappedFailures) state.clear_held();
     if (!rules_.compare_epochs) {
       for (ps::HeldVersion& held : *state.mutable_held()) held.set_epoch(UINT64_MAX);
     }
     states.push_back(std::move(state));
+  }
+  if (newest_epoch >= serving_epoch_ && newest_epoch < kMaxEpoch) {
+    next_epoch_ = std::max(next_epoch_, newest_epoch);
+    BeginEpoch(absl::StrFormat(
+        "a shard holds a version of epoch %d, so the EPOCH file had gone back", newest_epoch));
+    return;
   }
   const RestorePoint point = ChooseRestorePoint(options_.run_id, states, checkpoint_, version_);
   for (const std::string& warning : point.warnings) Warn(warning);
@@ -257,8 +267,7 @@ void Coordinator::Stop(const absl::Status& reason) {
   calls_.Stop();
   polls_.Stop();
   AbandonCheckpoint();
-  AnswerPendingPushes(
-      ProtocolError(ps::ErrorDetail::STOPPED, serving_epoch_, version_, reason.message()));
+  AnswerPendingPushes(StoppedError());
   RefuseCheckpoints(UINT64_MAX, CheckOperator());
   actions_.push_back(coordinator_action::Stopped{reason});
 }

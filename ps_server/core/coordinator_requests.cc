@@ -21,11 +21,17 @@ bool Coordinator::IsServing() const {
          phase_ == Phase::kDone;
 }
 
-absl::Status Coordinator::CheckRequest(const std::string& run_id, uint64_t epoch) const {
-  if (!stop_reason_.ok()) {
-    return ProtocolError(ps::ErrorDetail::STOPPED, serving_epoch_, version_,
-                         absl::StrFormat("training was stopped: %s", stop_reason_.message()));
+absl::Status Coordinator::StoppedError() const {
+  if (absl::IsAborted(stop_reason_)) {
+    return ProtocolError(ps::ErrorDetail::DRAINING, serving_epoch_, version_,
+                         absl::StrFormat("this server ends: %s", stop_reason_.message()));
   }
+  return ProtocolError(ps::ErrorDetail::STOPPED, serving_epoch_, version_,
+                       absl::StrFormat("training was stopped: %s", stop_reason_.message()));
+}
+
+absl::Status Coordinator::CheckRequest(const std::string& run_id, uint64_t epoch) const {
+  if (!stop_reason_.ok()) return StoppedError();
   if (run_id != options_.run_id) {
     return ProtocolError(ps::ErrorDetail::WRONG_RUN, 0, 0,
                          "this server trains another job (run_id differs): check the address, or "
@@ -170,6 +176,7 @@ absl::StatusOr<ps::HeartbeatReply> Coordinator::HandleHeartbeat(
   reply.set_epoch(serving_epoch_);
   reply.set_version(version_);
   reply.set_server_nanoseconds(absl::ToInt64Nanoseconds(now_));
+  if (absl::IsAborted(stop_reason_)) return StoppedError();
   if (!stop_reason_.ok()) {
     reply.set_stopped(std::string(stop_reason_.message()));
     return reply;

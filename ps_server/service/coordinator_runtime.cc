@@ -262,7 +262,8 @@ void CoordinatorRuntime::Carry(CoordinatorAction action, Answers* answers) {
       [&](act::Stopped& a) {
         answers->push_back([this, a] {
           ps::ErrorDetail detail;
-          detail.set_kind(ps::ErrorDetail::STOPPED);
+          detail.set_kind(absl::IsAborted(a.reason) ? ps::ErrorDetail::DRAINING
+                                                    : ps::ErrorDetail::STOPPED);
           const absl::Status told = MakeError(detail, a.reason.message());
           for (const auto& peer : peers_) peer->Close(told);
           listener_.ended(a.reason);

@@ -3,6 +3,7 @@
 #ifndef PUSHPULL_PS_SERVER_SERVICE_RUN_FILES_H_
 #define PUSHPULL_PS_SERVER_SERVICE_RUN_FILES_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -36,6 +37,8 @@ class RunFiles {
   // 32 hex digits: the folder's, or a new one that PersistEpoch writes.
   const std::string& run_id() const { return run_id_; }
   uint64_t stored_epoch() const { return stored_epoch_; }
+  // A checkpoint was published in this epoch: a damaged EPOCH file that says less is not believed.
+  void NoteEpoch(uint64_t epoch) { stored_epoch_ = std::max(stored_epoch_, epoch); }
 
   // In the order of the shards. The store must outlive the last call of this object.
   void AddShard(VariableStore* store);

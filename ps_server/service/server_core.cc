@@ -74,7 +74,9 @@ absl::Status ServerCore::OpenTrainDir() {
   monitor_ = std::make_unique<TrainingMonitor>(&job_, ScalarInterval(job_.num_steps), clock_);
   // Another model's folder, or one whose checkpoints are all damaged, is refused before anything in
   // it changes.
-  return checkpointer_->FindCheckpoint().status();
+  PP_ASSIGN_OR_RETURN(const std::optional<VersionId> found, checkpointer_->FindCheckpoint());
+  if (found.has_value()) run_files_.NoteEpoch(found->epoch);
+  return absl::OkStatus();
 }
 
 absl::Status ServerCore::OpenShard(int shard) {
@@ -244,7 +246,9 @@ void ServerCore::DrainJob() {
 void ServerCore::Farewell(const absl::Status& end) {
   const bool drained =
       absl::IsCancelled(end) && GetErrorDetail(end).kind() != ps::ErrorDetail::STOPPED;
-  if (!IsCoordinator()) return;
+  // The clones of a job that another server goes on with are that server's.
+  const bool superseded = absl::IsAborted(end);
+  if (!IsCoordinator() || superseded) return;
   const absl::Duration deadline = clock_->Now() + options_.lease;
   for (;;) {
     const bool tasks_know = coordinator_->TellTasksOfTheEnd(end, VerifiedStep());
