@@ -159,6 +159,7 @@ class CheckpointFaultTest : public ::testing::TestWithParam<FaultCase> {
                      label + " after reboot");
     const auto dir = TrainDir::Open(files.get(), "/d");
     ASSERT_TRUE(dir.ok()) << dir.status();
+    (*dir)->Sweep();  // as a server does once it has recovered
     EXPECT_FALSE(HasLeftovers(*files)) << label;
     ASSERT_EQ(SaveNext(*files, layout_, param.new_step), absl::OkStatus()) << label;
     ExpectGoodNewest(*files, layout_, Newest::kNew, param.new_step, label + " after the next save");
