@@ -62,10 +62,11 @@ ABSL_FLAG(int, num_replicas, 0,
 ABSL_FLAG(std::string, state_dir, "auto",
           "Memory-mapped variables, which outlive a killed server; auto: /dev/shm/pushpull-UID, a "
           "folder of this user alone; empty: anonymous memory");
-ABSL_FLAG(std::string, from_checkpoint, "",
-          "Go back to the newest checkpoint (--from_checkpoint) or to that of a step "
-          "(--from_checkpoint=STEP), and give up newer steps that the mapped state or newer "
-          "checkpoints hold; once, at this start of task 0");
+ABSL_FLAG(
+    std::string, from_checkpoint, "",
+    "Go back to the newest checkpoint (--from_checkpoint) or to that of a step "
+    "(--from_checkpoint=STEP), and give up newer steps that the mapped state holds; "
+    "checkpoints of later steps are renamed to ckpt-*.given-up; once, at this start of task 0");
 ABSL_FLAG(bool, exit_when_done, true,
           "Exit 0 when num_steps is reached and the final checkpoint is published");
 ABSL_FLAG(bool, check_cluster, false,

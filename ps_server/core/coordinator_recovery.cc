@@ -126,8 +126,6 @@ void Coordinator::OnShardStates() {
   const RestorePoint point = ChooseRestorePoint(options_.run_id, states, checkpoint_, version_);
   for (const std::string& warning : point.warnings) Warn(warning);
   rolled_back_steps_ = point.rolled_back_steps;
-  // A job that has gone back on purpose is older by number than a checkpoint that it has given up.
-  if (point.id.version < durable_step_) durable_step_ = 0;
   restore_.set_run_id(options_.run_id);
   restore_.set_epoch(serving_epoch_);
   restore_.set_step(point.id.version);

@@ -18,7 +18,8 @@ std::set<VersionId> HeldBy(const ps::ShardStateReply& shard, const std::string& 
 }
 
 bool IsAsNewAs(const VersionId& id, const std::optional<VersionId>& checkpoint) {
-  return !checkpoint.has_value() || id >= *checkpoint;
+  if (!checkpoint.has_value() || id == *checkpoint) return true;
+  return id.version > checkpoint->version && id.epoch >= checkpoint->epoch;
 }
 
 // Why the newest version of a shard is not gone on from, where its number does not tell.

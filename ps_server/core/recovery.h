@@ -25,11 +25,10 @@ struct RestorePoint {
 // The newest version (by epoch, then number) that every shard holds for this run, unless the
 // checkpoint is newer; else the checkpoint; else the initial variables.
 //
-// Epochs decide first: an epoch goes on from what the job had agreed on when it began, so whatever
-// was made in a later one is newer. A higher number from an older epoch than the checkpoint's
-// belongs to a history that the job has left; it can only come from a state file that was elsewhere
-// when the checkpoint was published. A lower number from a later epoch is what a job has made after
-// it went back on purpose (--from_checkpoint).
+// A version in memory is as new as the checkpoint if it is the checkpoint's, or if its number is
+// higher and its epoch not older. A higher number from an older epoch belongs to a history that the
+// job has left: when the checkpoint was published, every shard had dropped it. It can only come
+// from a state file that was elsewhere at that time.
 //
 // checkpoint: its step and the epoch in which it was published. known_version: the highest that the
 // coordinator itself knows of.

@@ -5,6 +5,8 @@
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 
+#include "common/checkpoint/checkpoint_reader.h"
+#include "common/checkpoint/checkpoint_writer.h"
 #include "common/status_macros.h"
 
 namespace pushpull {
@@ -86,7 +88,23 @@ absl::Status RunFiles::Carry(const std::vector<RunStateAction>& actions) {
   return absl::OkStatus();
 }
 
+absl::Status RunFiles::RenameGivenUp() {
+  if (!last_step_.has_value()) return absl::OkStatus();
+  PP_ASSIGN_OR_RETURN(const std::vector<uint64_t> steps,
+                      ListCheckpoints(*files_, train_dir_->path()));
+  for (const uint64_t step : steps) {
+    if (step <= *last_step_) continue;
+    const std::string from = JoinPath(train_dir_->path(), CheckpointName(step));
+    std::string to = absl::StrCat(from, ".given-up");
+    for (int i = 2; files_->GetInfo(to).ok(); ++i) to = absl::StrCat(from, ".given-up-", i);
+    PP_RETURN_IF_ERROR(files_->Rename(from, to));
+    LOG(WARNING) << "the checkpoint of step " << step << " is given up and kept as " << to;
+  }
+  return files_->SyncDirectory(train_dir_->path());
+}
+
 absl::Status RunFiles::WriteTrainDir() {
+  PP_RETURN_IF_ERROR(RenameGivenUp());
   train_dir_->Sweep();
   PP_RETURN_IF_ERROR(
       WriteFileAtomically(*files_, JoinPath(train_dir_->path(), "pipeline.config"), config_text_));

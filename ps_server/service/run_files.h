@@ -33,6 +33,9 @@ class RunFiles {
   // disk nothing changes. Errors of TrainDir; DATA_LOSS: run_id or EPOCH is damaged. config_text:
   // what pipeline.config gets when the job serves.
   absl::Status OpenTrainDir(const std::string& path, std::string config_text);
+  // When the job serves, checkpoints of later steps than this one are renamed to
+  // ckpt-<step>.given-up: the user has gone back, and nothing may go on from them.
+  void GiveUpCheckpointsAfter(uint64_t step) { last_step_ = step; }
   TrainDir* train_dir() const { return train_dir_.get(); }
   // 32 hex digits: the folder's, or a new one that PersistEpoch writes.
   const std::string& run_id() const { return run_id_; }
@@ -63,6 +66,7 @@ class RunFiles {
  private:
   absl::Status Carry(const std::vector<RunStateAction>& actions)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status RenameGivenUp() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status WriteTrainDir() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RemoveStateFiles() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -73,6 +77,7 @@ class RunFiles {
   std::string run_id_;
   bool run_id_is_new_ = false;
   uint64_t stored_epoch_ = 0;
+  std::optional<uint64_t> last_step_;
   std::vector<VariableStore*> stores_;
 
   mutable absl::Mutex mutex_;

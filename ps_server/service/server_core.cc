@@ -68,6 +68,9 @@ absl::StatusOr<std::unique_ptr<ServerCore>> ServerCore::Open(JobSpec job, Server
 absl::Status ServerCore::OpenTrainDir() {
   PP_RETURN_IF_ERROR(run_files_.OpenTrainDir(options_.train_dir, job_.config_text));
   run_id_ = absl::HexStringToBytes(run_files_.run_id());
+  if (options_.from_checkpoint && options_.from_step.has_value()) {
+    run_files_.GiveUpCheckpointsAfter(*options_.from_step);
+  }
   checkpointer_ =
       std::make_unique<Checkpointer>(&job_, files_, options_.train_dir, run_files_.run_id(),
                                      options_.from_checkpoint ? options_.from_step : std::nullopt);

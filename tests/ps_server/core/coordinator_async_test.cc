@@ -164,7 +164,8 @@ TEST_F(CoordinatorAsyncTest, ShardsThatDisagreeAboutThePositionsAreNotGoneOnFrom
   restored_marks_ = positions.Serialize(3);
   positions.SetDone(2, 0);
   mapped_marks_of_1_ = positions.Serialize(3);
-  StartWithClones();
+  Start();
+  for (int i = 0; i < 3; ++i) Pass(absl::Seconds(20));  // the pauses between epochs in a row
   const auto serving = Take<coordinator_action::Serving>();
   ASSERT_EQ(serving.size(), 1u);
   EXPECT_EQ(serving[0].source, ps::RestoreRequest::CHECKPOINT);

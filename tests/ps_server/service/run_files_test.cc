@@ -13,6 +13,7 @@
 #include "gtest/gtest.h"
 
 #include "common/checkpoint/checkpoint_reader.h"
+#include "common/checkpoint/checkpoint_writer.h"
 #include "tests/testutil/job/test_job.h"
 
 namespace pushpull {
@@ -39,19 +40,19 @@ std::map<std::string, std::string> Contents(const std::string& folder) {
 class RunFilesTest : public ::testing::Test {
  protected:
   RunFilesTest() {
-    options_.train_config = "num_steps: 1000000 save_checkpoints_steps: 5";
+    options_.train_config = "num_steps: 1000000 save_checkpoints_steps: 5 max_to_keep: 0";
     options_.mapped = true;
     options_.num_replicas = 1;
   }
 
-  // Trains past the checkpoint of step 5 and then past `step`, and kills the server as SIGKILL
-  // does. Returns the version that was applied.
-  uint64_t TrainAndKill(uint64_t step) {
+  // Trains past a checkpoint of `durable_step` or later and then past `step`, and kills the server
+  // as SIGKILL does. Returns the version that was applied.
+  uint64_t TrainAndKill(uint64_t step, uint64_t durable_step = 5) {
     TestServer server(folder_, options_);
     EXPECT_TRUE(server.Start().ok());
     TestClone clone(&server, {});
-    EXPECT_TRUE(server.Await([step](const auto& status) {
-      return status.version() >= step && status.durable_step() >= 5;
+    EXPECT_TRUE(server.Await([&](const auto& status) {
+      return status.version() >= step && status.durable_step() >= durable_step;
     }));
     clone.Stop();
     clone.Join().IgnoreError();
@@ -225,8 +226,11 @@ TEST_F(RunFilesTest, ACopyOfTheTrainDirDoesNotUseTheOriginalsState) {
 }
 
 TEST_F(RunFilesTest, FromCheckpointGoesBackAndStaysThere) {
-  TrainAndKill(13);
-  ASSERT_TRUE(Checkpoint::Open(files_, train_dir(), 5).ok());
+  TrainAndKill(13, 10);
+  const auto steps = ListCheckpoints(files_, train_dir());
+  ASSERT_TRUE(steps.ok()) << steps.status();
+  ASSERT_EQ(steps->front(), 5u);
+  ASSERT_GE(steps->size(), 2u);
   TestServerOptions back = options_;
   back.from_checkpoint = true;
   back.from_step = 5;
@@ -234,9 +238,7 @@ TEST_F(RunFilesTest, FromCheckpointGoesBackAndStaysThere) {
   {
     TestServer server(folder_, back);
     ASSERT_TRUE(server.Start().ok());
-    ASSERT_TRUE(server.Await(
-        [](const auto& status) { return !status.clones().empty() || status.version() == 5; }));
-    EXPECT_EQ(server.core().Status().version(), 5u);
+    ASSERT_TRUE(server.Await([](const auto& status) { return status.version() == 5; }));
     TestClone clone(&server, {});
     ASSERT_TRUE(server.Await([](const auto& status) { return status.version() >= 7; }));
     clone.Stop();
@@ -244,7 +246,10 @@ TEST_F(RunFilesTest, FromCheckpointGoesBackAndStaysThere) {
     reached = server.core().Status().version();
     server.Kill();
   }
-  // The steps of the new history are newer than any that was given up, whatever their numbers.
+  for (size_t i = 1; i < steps->size(); ++i) {
+    const std::string name = absl::StrCat(train_dir(), "/", CheckpointName((*steps)[i]));
+    EXPECT_TRUE(files_.GetInfo(name + ".given-up").ok()) << name << " was to be kept, renamed";
+  }
   ExpectResumesAt(reached);
 }
 
