@@ -186,6 +186,7 @@ TEST_F(OrdersTest, WhoeverSitsAtATasksAddressIsNotBelieved) {
       EXPECT_EQ(GetErrorDetail(status).kind(), ps::ErrorDetail::UNKNOWN) << status;
     }
   }
+  server_.reset();  // before its handler
 }
 
 TEST_F(OrdersTest, AnAnswerIsOfItsCallAlone) {
