@@ -92,12 +92,18 @@ ListeningSockets& ListeningSockets::operator=(ListeningSockets&& other) noexcept
   descriptors_ = std::exchange(other.descriptors_, {});
   address_ = std::exchange(other.address_, {});
   unix_path_ = std::exchange(other.unix_path_, {});
+  unix_inode_ = other.unix_inode_;
   return *this;
 }
 
 void ListeningSockets::Close() {
   for (const int fd : std::exchange(descriptors_, {})) close(fd);
-  if (!unix_path_.empty()) unlink(std::exchange(unix_path_, {}).c_str());
+  const std::string path = std::exchange(unix_path_, {});
+  // Another server may listen at the path by now; then its file is not ours to remove.
+  struct stat info {};
+  if (!path.empty() && lstat(path.c_str(), &info) == 0 && info.st_ino == unix_inode_) {
+    unlink(path.c_str());
+  }
 }
 
 absl::StatusOr<ListeningSockets> ListeningSockets::Bind(const std::string& address) {
@@ -192,7 +198,10 @@ absl::Status ListeningSockets::BindUnix(const std::string& address) {
     return absl::UnavailableError(absl::StrCat("cannot listen on ", address, ": ", strerror(errno),
                                                "; check that its folder exists and is writable"));
   }
-  unix_path_ = name.sun_path;
+  if (lstat(name.sun_path, &info) == 0) {
+    unix_path_ = name.sun_path;
+    unix_inode_ = info.st_ino;
+  }
   address_ = address;
   return absl::OkStatus();
 }

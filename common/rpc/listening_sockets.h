@@ -2,6 +2,7 @@
 #ifndef PUSHPULL_COMMON_RPC_LISTENING_SOCKETS_H_
 #define PUSHPULL_COMMON_RPC_LISTENING_SOCKETS_H_
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -34,7 +35,8 @@ class ListeningSockets {
 
   std::vector<int> descriptors_;
   std::string address_;
-  std::string unix_path_;  // to be removed; empty: none
+  std::string unix_path_;    // to be removed; empty: none
+  uint64_t unix_inode_ = 0;  // of the socket there when this object bound it
 };
 
 }  // namespace pushpull

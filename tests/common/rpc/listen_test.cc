@@ -159,6 +159,22 @@ TEST(ListenTest, LiveUnixSocketIsNotTakenOver) {
   EXPECT_TRUE(MakeGrpcPsClient(address)->GetStatus(absl::Seconds(60)).ok());
 }
 
+TEST(ListenTest, AServerThatEndsLeavesTheSocketOfItsSuccessor) {
+  FakePsHandler handler;
+  const std::string path = absl::StrCat(testing::TempDir(), "/successor_", getpid(), ".sock");
+  auto first = StartGrpcPsServer("unix:" + path, &handler);
+  ASSERT_TRUE(first.ok()) << first.status();
+  // As when the first one is frozen and somebody makes room for another.
+  ASSERT_EQ(rename(path.c_str(), (path + ".old").c_str()), 0);
+  auto second = StartGrpcPsServer("unix:" + path, &handler);
+  ASSERT_TRUE(second.ok()) << second.status();
+  first->reset();
+  EXPECT_EQ(access(path.c_str(), F_OK), 0) << "the second server cannot be reached any more";
+  second->reset();
+  EXPECT_NE(access(path.c_str(), F_OK), 0);
+  unlink((path + ".old").c_str());
+}
+
 TEST(ListenTest, StaleUnixSocketIsReplacedButNoOtherFile) {
   FakePsHandler handler;
   const std::string path = absl::StrCat(testing::TempDir(), "/listen_stale_", getpid());
