@@ -31,7 +31,7 @@ using google::protobuf::FieldDescriptor;
 // Enough for any config: the largest of deploy/pipelines has 4 KiB and is 7 levels deep.
 constexpr int64_t kMaxBytes = int64_t{1} << 20;
 constexpr int kMaxDepth = 100;
-// Of a word or message in an error.
+// A longer word or message is cut where an error shows it.
 constexpr size_t kMaxShownBytes = 300;
 
 // "job.config:12:3"

@@ -67,8 +67,8 @@ class TextPlaceFinder {
   TextPlace place_;
 };
 
-// Where the text first opens more than `max_depth` braces and brackets of any kind inside each
-// other, or nothing.
+// Returns the place where the text first nests braces and brackets of any kind more than
+// `max_depth` deep, or nothing.
 std::optional<TextPoint> FindDeeperThan(absl::string_view text, int max_depth);
 
 }  // namespace pushpull

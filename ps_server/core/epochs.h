@@ -1,4 +1,4 @@
-// Which epochs there can be, and how soon one may follow another.
+// Limits on epochs: how large a number is plausible, and how soon one epoch may follow another.
 #ifndef PUSHPULL_PS_SERVER_CORE_EPOCHS_H_
 #define PUSHPULL_PS_SERVER_CORE_EPOCHS_H_
 

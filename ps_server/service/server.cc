@@ -21,7 +21,7 @@ namespace {
 
 constexpr absl::Duration kStopGrace = absl::Milliseconds(500);
 constexpr absl::Duration kDrainTimeout = absl::Seconds(2);
-// Of a task for the process of task 0, which may wait for a machine itself.
+// How long another task waits for the process of task 0, which may wait for a machine itself.
 constexpr absl::Duration kCoordinatorPatience = absl::Minutes(5);
 constexpr char kPeerSecretFile[] = "peer_secret";
 constexpr absl::Duration kSecretPatience = absl::Seconds(10);

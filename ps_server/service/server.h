@@ -37,7 +37,7 @@ struct ServerOptions {
   std::string listen;                // of the first task served here
   uint32_t num_replicas = 0;         // 0: what the first worker announces
   std::string state_dir;             // empty: anonymous memory
-  // As in ServerCoreOptions.
+  // The same as in ServerCoreOptions.
   bool from_checkpoint = false;
   std::optional<uint64_t> from_step = std::nullopt;
   int apply_threads = 1;

@@ -80,7 +80,7 @@ struct HeldWord {
   static bool Decode(uint64_t word, HeldWord* held);
 };
 
-// Whose state a file holds.
+// The run, folder and shard that the state in a file belongs to.
 struct StateOwner {
   std::string run_id;  // 16 bytes
   // FileSystem::FolderIdentity of train_dir. A copy of the folder has another one, so state of the

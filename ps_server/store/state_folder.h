@@ -29,7 +29,7 @@ struct StateFileInfo {
   int64_t size_bytes = 0;
   Use use = Use::kUnknown;
   std::string reason;  // kAbandoned, kUnknown
-  // Of the header; empty or 0 where there is no readable one.
+  // What the header says; empty or 0 where there is no readable header.
   std::string run_id;  // 32 hex digits
   std::string train_dir;
   int shard = 0;

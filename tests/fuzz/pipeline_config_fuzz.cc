@@ -10,7 +10,7 @@
 namespace pushpull {
 namespace {
 
-// Of what is said about a text that cannot be read, however much is wrong with it.
+// Bounds the message about a text that cannot be read, however much is wrong with it.
 constexpr size_t kMaxMessageBytes = 256 * 1024;
 
 void Run(absl::string_view input) {

@@ -38,9 +38,9 @@ struct WorkerOptions {
   ImageCacheOptions image_cache;
   absl::Duration peer_deadline = absl::Minutes(5);
   TransportSecurity security = {};
-  // Of a clone process.
+  // What the supervisor has handed to this clone process.
   CloneIdentity identity = {};
-  // Of a clone process; each may be null, and must outlive it.
+  // Used by a clone process; each may be null, and must outlive it.
   GpuProbe* gpu = nullptr;
   TraceWriter* trace = nullptr;
   ClockOffset* server_clock = nullptr;

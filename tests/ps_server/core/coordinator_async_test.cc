@@ -20,7 +20,7 @@ class CoordinatorAsyncTest : public CoordinatorTest {
     request.mutable_key()->set_position(position);
     return request;
   }
-  // Of a clone whose pushes have all counted.
+  // The push of a clone whose earlier pushes have all counted.
   ps::CommitRequest Push(uint32_t slot, uint64_t number, uint64_t base_version) {
     return Push(slot, number, base_version, number - 1);
   }

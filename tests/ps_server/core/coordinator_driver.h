@@ -138,7 +138,7 @@ class CoordinatorTest : public testing::Test {
   absl::StatusOr<ps::RegisterReply> Register(uint32_t worker, const std::string& peer = "") {
     return Register(RegisterRequest(worker, peer));
   }
-  // Of the process that has registered last.
+  // A heartbeat of the process that has registered last.
   absl::StatusOr<ps::HeartbeatReply> Heartbeat(uint32_t worker) {
     ps::RegisterRequest process = registered_[worker];
     process.set_worker_id(worker);

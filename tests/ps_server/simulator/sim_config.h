@@ -32,7 +32,7 @@ struct SimConfig {
   // False: a server of another model, which is refused, has emptied the state files before.
   bool open_changes_nothing = true;
 
-  // Of the workers:
+  // Rules of the workers:
   bool take_positions_from_grants = true;  // false: go on with the own count, whatever is granted
   bool repeat_stale_batches = true;        // false: go on with the next one
   bool pull_exactly = true;                // false: shards of several versions make one pull

@@ -65,7 +65,7 @@ class Oracle {
   // Index of a version in the tree.
   using Node = size_t;
 
-  // Of the current history.
+  // The newest version of the current history.
   uint64_t version() const { return history_.size() - 1; }
   bool Has(uint64_t version) const { return version <= this->version(); }
   Node node(uint64_t version) const { return history_[version]; }
