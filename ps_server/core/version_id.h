@@ -15,6 +15,8 @@ struct VersionId {
   // In this order: an id that is greater belongs to a history that is as new or newer.
   uint64_t epoch = 0;
   uint64_t version = 0;
+  // clang-tidy 14 takes the comparison with 0 inside for a null pointer.
+  // NOLINTNEXTLINE(modernize-use-nullptr)
   friend auto operator<=>(const VersionId&, const VersionId&) = default;
 };
 

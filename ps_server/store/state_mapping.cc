@@ -55,16 +55,22 @@ std::string WhyFresh(int fd, const StateHeader& header) {
 }
 
 // Makes the folder for this user alone where it is missing, and refuses one that another user could
-// have prepared: whoever owns the folder can rename and remove the files in it.
+// have prepared: whoever owns the folder can rename and remove the files in it. NOT_FOUND: there is
+// no folder and none can be made, so no state either. UNAVAILABLE: nobody can say what is there.
 absl::Status PrepareFolder(const std::string& folder) {
-  std::error_code failed;
-  std::filesystem::create_directories(std::filesystem::path(folder).parent_path(), failed);
-  if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
-    return Failed("cannot make folder", folder, errno);
-  }
   struct stat info;
-  if (stat(folder.c_str(), &info) != 0) return Failed("cannot look at", folder, errno);
-  if (!S_ISDIR(info.st_mode)) return absl::UnavailableError(absl::StrCat(folder, " is no folder"));
+  int error = stat(folder.c_str(), &info) == 0 ? 0 : errno;
+  if (error == ENOENT) {
+    std::error_code ignored;  // mkdir tells it better
+    std::filesystem::create_directories(std::filesystem::path(folder).parent_path(), ignored);
+    const bool made = mkdir(folder.c_str(), 0700) == 0;
+    if (!made) return absl::NotFoundError(Failed("cannot make folder", folder, errno).message());
+    error = stat(folder.c_str(), &info) == 0 ? 0 : errno;
+  }
+  if (error == ENOTDIR || (error == 0 && !S_ISDIR(info.st_mode))) {
+    return absl::NotFoundError(absl::StrCat(folder, " is no folder"));
+  }
+  if (error != 0) return Failed("cannot look at", folder, error);
   const bool others_may_rename = (info.st_mode & 0022) != 0 && (info.st_mode & S_ISVTX) == 0;
   if ((info.st_uid != geteuid() && info.st_uid != 0) || others_may_rename) {
     return absl::FailedPreconditionError(absl::StrCat(
@@ -137,6 +143,7 @@ absl::StatusOr<std::unique_ptr<StateMapping>> StateMapping::Open(const std::stri
                     "to its last checkpoint";
   } else {
     absl::Status status = PrepareFolder(state_dir);
+    if (!status.ok() && !absl::IsNotFound(status)) return status;
     if (status.ok()) {
       PP_RETURN_IF_ERROR(mapping->TakeOverFile(header));
       if (mapping->is_file()) return mapping;
