@@ -51,9 +51,10 @@ using RunStateEvent = std::variant<run_state_event::ShardRestored, run_state_eve
 
 struct RunStateAction {
   enum class Kind {
-    kAdoptStateFile,    // give the new state file of `shard` its name; set aside what has it
-    kWriteTrainDir,     // write pipeline.config, open an event file, remove a killed server's
-                        // leftovers
+    kAdoptStateFile,  // give the new state file of `shard` its name; set aside what has it
+    // Write pipeline.config, open an event file, remove a killed server's leftovers, and rename the
+    // checkpoints that --from_checkpoint gives up.
+    kWriteTrainDir,
     kRemoveStateFiles,  // of all shards of this process
     kKeepStateFiles,    // leave them; `reason` is for the log
   };

@@ -25,11 +25,11 @@ namespace pushpull {
 class StateMapping {
  public:
   // Maps state_dir/name when its header is the expected one; else a new file, with no version held.
-  // Without state_dir, and where a new file cannot be made, anonymous memory with the reason in the
-  // log. FAILED_PRECONDITION: another process has the file open, or file or folder belong to
-  // another user. UNAVAILABLE: there is a file, and it could not be opened or mapped; it is
-  // untouched, and the state in it may be the only copy, so nothing else is used in its place.
-  // RESOURCE_EXHAUSTED: no memory.
+  // Uses anonymous memory without a state_dir, and where the folder or a new file cannot be made;
+  // the log says why. FAILED_PRECONDITION: another process has the file open, or file or folder
+  // belong to another user. UNAVAILABLE: there is a folder or a file, and it could not be opened or
+  // mapped; it is untouched, and the state in it may be the only copy, so nothing else is used in
+  // its place. RESOURCE_EXHAUSTED: no memory.
   static absl::StatusOr<std::unique_ptr<StateMapping>> Open(const std::string& state_dir,
                                                             const std::string& name,
                                                             const StateHeader& header);

@@ -164,7 +164,7 @@ TEST(ListenTest, AServerThatEndsLeavesTheSocketOfItsSuccessor) {
   const std::string path = absl::StrCat(testing::TempDir(), "/successor_", getpid(), ".sock");
   auto first = StartGrpcPsServer("unix:" + path, &handler);
   ASSERT_TRUE(first.ok()) << first.status();
-  // As when the first one is frozen and somebody makes room for another.
+  // Somebody makes room for a second server while the first one is frozen.
   ASSERT_EQ(rename(path.c_str(), (path + ".old").c_str()), 0);
   auto second = StartGrpcPsServer("unix:" + path, &handler);
   ASSERT_TRUE(second.ok()) << second.status();

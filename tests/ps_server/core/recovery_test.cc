@@ -108,7 +108,7 @@ TEST(ChooseRestorePoint, TheCheckpointsOwnVersionIsTakenFromMemory) {
   EXPECT_EQ(point.source, ps::RestoreRequest::MAPPED);
   EXPECT_EQ(point.id, kCheckpoint);
   EXPECT_THAT(point.warnings, IsEmpty());
-  // Of an older epoch it may be the checkpoint's or not.
+  // The same number from an older epoch may be another version than the checkpoint's.
   point = ChooseRestorePoint("run", {Shard("run", OfEpoch(4, {7, 8}))}, kCheckpoint, 0);
   EXPECT_EQ(point.source, ps::RestoreRequest::CHECKPOINT);
 }
