@@ -78,6 +78,7 @@ void Coordinator::On(const coordinator_event::ShardReplied& event) {
 void Coordinator::RunTimers() {
   if (now_ >= DrainLimit()) GiveUpDraining();
   PersistEpochIfDue();
+  if (now_ >= FinishedRunLimit()) FinishWithoutShards();
   for (FanOut* fan_out : {&calls_, &snapshots_, &polls_}) fan_out->Retry(now_, &actions_);
   if (!IsServing()) return;
   for (const uint32_t worker : slots_.ExpireLeases(now_)) {
@@ -103,6 +104,7 @@ absl::Duration Coordinator::NextWakeup() const {
   absl::Duration next =
       std::min({calls_.NextWakeup(), snapshots_.NextWakeup(), polls_.NextWakeup(), DrainLimit()});
   if (phase_ == Phase::kPersistingEpoch) next = std::min(next, persist_at_);
+  next = std::min(next, FinishedRunLimit());
   if (!IsServing() || phase_ == Phase::kDone) return next;
   next = std::min(next, NextCheckpoint());
   if (options_.tasks > 1) next = std::min(next, next_poll_);

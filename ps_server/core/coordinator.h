@@ -98,6 +98,9 @@ class Coordinator {
   void BeginEpoch(const std::string& why);
   void PersistEpochIfDue();
   void OnShardStates();
+  // When a run whose last step is in a verified checkpoint ends without its silent shards.
+  absl::Duration FinishedRunLimit() const;
+  void FinishWithoutShards();
   void OnAllRestored();
   void BeginServing();
   bool RestoreMarks();  // false: the shards do not agree, and are not gone on with

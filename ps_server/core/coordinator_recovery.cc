@@ -136,6 +136,24 @@ void Coordinator::OnShardStates() {
   calls_.Start(shard_call::Restore{restore_}, options_.tasks, now_, &actions_);
 }
 
+absl::Duration Coordinator::FinishedRunLimit() const {
+  const bool is_finished = phase_ == Phase::kQueryingShards && options_.num_steps > 0 &&
+                           !options_.from_checkpoint && checkpoint_.has_value() &&
+                           checkpoint_->version >= options_.num_steps;
+  return is_finished ? phase_since_ + options_.lease : absl::InfiniteDuration();
+}
+
+void Coordinator::FinishWithoutShards() {
+  Warn(absl::StrFormat(
+      "not every ps task answers, but the checkpoint of step %d is the end of this run: the other "
+      "tasks have probably ended with it, and this one ends too",
+      checkpoint_->version));
+  calls_.Stop();
+  version_ = checkpoint_->version;
+  phase_ = Phase::kDone;
+  actions_.push_back(coordinator_action::Finished{});
+}
+
 bool Coordinator::RestoreMarks() {
   if (options_.sync || !rules_.restore_push_marks) {
     positions_ = SlotPositions();

@@ -25,6 +25,7 @@ CoordinatorRuntime::CoordinatorRuntime(CoordinatorOptions options, Checkpointer*
       clock_(clock),
       listener_(std::move(listener)),
       run_id_(options.run_id),
+      lease_(options.lease),
       trace_(std::move(trace)),
       seals_(NewHmacKey()),
       coordinator_(std::move(options)),
@@ -137,11 +138,17 @@ void CoordinatorRuntime::NoteTold(uint32_t worker) {
 
 bool CoordinatorRuntime::EveryCloneKnowsOfTheEnd() const {
   absl::MutexLock lock(&mutex_);
-  const ps::StatusReply status = coordinator_.Status(clock_->Now());
-  return std::all_of(status.clones().begin(), status.clones().end(),
-                     [this](const ps::CloneStatus& clone) ABSL_NO_THREAD_SAFETY_ANALYSIS {
-                       return !clone.alive() || told_of_end_.contains(clone.worker_id());
-                     });
+  const absl::Duration now = clock_->Now();
+  const ps::StatusReply status = coordinator_.Status(now);
+  const bool all_alive_know =
+      std::all_of(status.clones().begin(), status.clones().end(),
+                  [this](const ps::CloneStatus& clone) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+                    return !clone.alive() || told_of_end_.contains(clone.worker_id());
+                  });
+  if (!all_alive_know || !coordinator_.training_done()) return all_alive_know;
+  const bool every_slot_knows =
+      coordinator_.num_slots() > 0 && told_of_end_.size() >= coordinator_.num_slots();
+  return every_slot_knows || now >= answering_since_ + lease_;
 }
 
 ps::StatusReply CoordinatorRuntime::Status() const {
@@ -243,7 +250,10 @@ void CoordinatorRuntime::Carry(CoordinatorAction action, Answers* answers) {
       [&](act::StepApplied& a) {
         answers->push_back([this, a = std::move(a)] { listener_.step_applied(a); });
       },
-      [&](act::Serving& a) { answers->push_back([this, a] { listener_.serving(a); }); },
+      [&](act::Serving& a) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+        answering_since_ = std::min(answering_since_, clock_->Now());
+        answers->push_back([this, a] { listener_.serving(a); });
+      },
       [&](act::Notice& a) ABSL_NO_THREAD_SAFETY_ANALYSIS {
         if (a.about_spare) {
           if (!spare_notices_.Allow(clock_->Now())) return;
@@ -255,7 +265,10 @@ void CoordinatorRuntime::Carry(CoordinatorAction action, Answers* answers) {
           LOG(INFO) << a.text;
         }
       },
-      [&](act::Finished&) { answers->push_back([this] { listener_.ended(absl::OkStatus()); }); },
+      [&](act::Finished&) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+        answering_since_ = std::min(answering_since_, clock_->Now());
+        answers->push_back([this] { listener_.ended(absl::OkStatus()); });
+      },
       [&](act::Drained&) {
         answers->push_back([this] { listener_.ended(absl::CancelledError("drained")); });
       },

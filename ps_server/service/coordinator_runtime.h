@@ -75,7 +75,9 @@ class CoordinatorRuntime {
   // EVICTED, with the operator's reason, or OK.
   absl::Status CheckNotEvicted(uint32_t worker_id) const;
   ps::StatusReply Status() const;
-  // Every clone alive has been told that training has ended, or why it was stopped.
+  // Every clone alive has been told that training has ended, or why it was stopped. After a
+  // finished run this server has also answered for a lease, so that clones that an earlier, killed
+  // server could not tell have come back, or as many clones as there are slots know already.
   bool EveryCloneKnowsOfTheEnd() const;
   uint64_t epoch() const;
   uint64_t version() const;
@@ -106,6 +108,7 @@ class CoordinatorRuntime {
   Clock* const clock_;
   const CoordinatorListener listener_;
   const std::string run_id_;
+  const absl::Duration lease_;
   const std::unique_ptr<CoordinatorTrace> trace_;
   std::vector<std::unique_ptr<ShardPeer>> peers_;  // set by Start
   std::vector<bool> told_tasks_;                   // of TellTasksOfTheEnd
@@ -122,6 +125,8 @@ class CoordinatorRuntime {
   CallTable<ps::DrainReply> drains_ ABSL_GUARDED_BY(mutex_);
   CallTable<ps::EvictReply> evictions_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_set<uint32_t> told_of_end_ ABSL_GUARDED_BY(mutex_);  // worker ids
+  // When clones could first register or hear that the run is finished.
+  absl::Duration answering_since_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteDuration();
   // Anybody may come and go as a spare: no more than a line every two seconds in the long run.
   LogLimiter spare_notices_ ABSL_GUARDED_BY(mutex_){20, absl::Seconds(2)};
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;

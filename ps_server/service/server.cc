@@ -14,6 +14,7 @@
 #include "common/rpc/security/peer_secret.h"
 #include "common/status_macros.h"
 #include "common/transport_security.h"
+#include "ps_server/service/finished_run.h"
 #include "ps_server/service/shard_peer.h"
 
 namespace pushpull {
@@ -94,6 +95,7 @@ absl::Status Server::Open() {
   if (NeedsPeerSecret()) PP_RETURN_IF_ERROR(LoadPeerSecret());
   PP_RETURN_IF_ERROR(Listen());
   if (FirstTask() == 0) StartCoordinator();
+  if (run_is_finished_) core_->End(absl::OkStatus());
   return absl::OkStatus();
 }
 
@@ -133,6 +135,7 @@ absl::StatusOr<std::string> Server::FindRunOfCoordinator(const JobSpec& job) {
   request.set_protocol_version(kProtocolVersion);
   const absl::Duration start = clock_->Now();
   absl::Duration next_word = start;
+  FinishedRun finished(files_, clock_, options_.train_dir, options_.lease);
   for (;;) {
     const absl::StatusOr<ps::JobReply> told = coordinator->GetJob(request, absl::Seconds(5));
     if (told.ok()) {
@@ -154,6 +157,12 @@ absl::StatusOr<std::string> Server::FindRunOfCoordinator(const JobSpec& job) {
       LOG(INFO) << "waiting for ps task 0 at " << options_.cluster[0] << ": "
                 << told.status().message();
       next_word = now + absl::Seconds(5);
+    }
+    if (!options_.from_checkpoint) {
+      if (std::optional<std::string> run = finished.Look(job); run.has_value()) {
+        run_is_finished_ = true;
+        return *std::move(run);
+      }
     }
     if (now - start >= kCoordinatorPatience) {
       return absl::DeadlineExceededError(absl::StrCat("ps task 0 at ", options_.cluster[0],

@@ -99,7 +99,8 @@ class Server {
   // Whether orders of the coordinator come or go over the network in plaintext.
   bool NeedsPeerSecret() const;
   absl::Status LoadPeerSecret();
-  // What task 0 says, when it is another process. Waits for it.
+  // Asks task 0, in another process, for the id of the run, and waits for its answer. Where the run
+  // turns out to be finished while task 0 is silent, the id comes from the last checkpoint.
   absl::StatusOr<std::string> FindRunOfCoordinator(const JobSpec& job);
   absl::Status Listen();
   void StartCoordinator();
@@ -111,6 +112,7 @@ class Server {
   TransportOptions transport_;
   std::unique_ptr<ClockFollower> clock_follower_;
   std::unique_ptr<ServerCore> core_;
+  bool run_is_finished_ = false;  // found by FindRunOfCoordinator
   // Per task served here.
   std::vector<std::shared_ptr<RequestCounters>> counters_;
   std::vector<std::unique_ptr<CountingHandler>> handlers_;

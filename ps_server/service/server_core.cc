@@ -32,7 +32,8 @@ ServerCore::ServerCore(JobSpec job, ServerCoreOptions options, FileSystem* files
       options_(std::move(options)),
       files_(files),
       clock_(clock),
-      run_files_(files, options_.num_tasks) {}
+      run_files_(files, options_.num_tasks),
+      finished_run_(files, clock, options_.train_dir, options_.lease) {}
 
 ServerCore::~ServerCore() { StopThreads(); }
 
@@ -191,6 +192,10 @@ void ServerCore::End(const absl::Status& status) {
 }
 
 std::optional<absl::Status> ServerCore::WaitForEnd(absl::Duration patience) {
+  if (!IsCoordinator() && !options_.from_checkpoint && !run_files_.all_restored() &&
+      finished_run_.Look(job_).has_value()) {
+    End(absl::OkStatus());
+  }
   absl::MutexLock lock(&mutex_);
   const auto ended = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return end_.has_value(); };
   end_changed_.Await(&mutex_, ended, patience);

@@ -25,6 +25,7 @@
 #include "common/trace/trace_writer.h"
 #include "ps_server/service/checkpointer.h"
 #include "ps_server/service/coordinator_runtime.h"
+#include "ps_server/service/finished_run.h"
 #include "ps_server/service/job_spec.h"
 #include "ps_server/service/run_files.h"
 #include "ps_server/service/shard_peer.h"
@@ -119,6 +120,7 @@ class ServerCore {
   std::string run_id_;  // 16 bytes
   std::function<void()> on_serving_;
   RunFiles run_files_;
+  FinishedRun finished_run_;  // used in a process without the coordinator
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<Checkpointer> checkpointer_;
   std::unique_ptr<TrainingMonitor> monitor_;

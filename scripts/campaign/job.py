@@ -70,8 +70,6 @@ class Role:
     reasons: set = dataclasses.field(default_factory=set)  # exit codes that this life may end with, beside 0
     tolerated: set = dataclasses.field(default_factory=set)  # the same of every life
     ended: int = None  # exit code of a life that is not followed by another one
-    ended_at: float = 0.0
-    started: float = 0.0
 
     @property
     def is_server(self):
@@ -148,7 +146,6 @@ class Job:
         role.lives.append(role.process)
         role.reasons = self.always_tolerated | role.tolerated
         role.ended = None
-        role.started = time.monotonic()
         return role.process
 
     def start_all(self):
@@ -181,7 +178,6 @@ class Job:
 
     def tend(self):
         """Starts again what has died for a reason; raises Violation for what died without."""
-        self._start_ended_servers()
         for role in self.roles.values():
             if role.process is None or role.ended is not None or role.running():
                 continue
@@ -190,7 +186,6 @@ class Job:
                 role.reasons.add(128 + signal.SIGTERM)
             if code == 0:
                 role.ended = 0
-                role.ended_at = time.monotonic()
             elif not role.is_server and self.done():
                 # Nobody is there any more whom it could ask.
                 role.ended = code
@@ -206,19 +201,6 @@ class Job:
                 self.start(role.name)
             else:
                 raise Violation(f"{role.name} ended with {code} for {NO_REASON}:\n{role.process.text()[-2000:]}")
-
-    def _start_ended_servers(self):
-        """A task that was killed in the last moments waits for tasks that have ended well, and they for nobody. Whoever
-        started the job starts those again: together they see that the run is finished."""
-        ended = [role for role in self.servers() if role.ended == 0]
-        waiting = [role for role in self.servers() if role.running()]
-        if not ended or not waiting:
-            return
-        since = max([role.ended_at for role in ended] + [role.started for role in waiting])
-        if time.monotonic() - since > 2 * LEASE_S:
-            self.notes.append("a task killed at the end waited for one that had ended well, which was started again")
-            for role in ended:
-                self.start(role.name)
 
     # What is applied.
 

@@ -61,5 +61,38 @@ TEST_F(CoordinatorFilesTest, AnEpochFileThatHasGoneBackIsNotBelieved) {
   EXPECT_EQ(serving[0].version, 40u);
 }
 
+TEST_F(CoordinatorFilesTest, AFinishedRunEndsWithoutTasksThatHaveEndedBefore) {
+  options_.tasks = 2;
+  options_.num_steps = 40;
+  checkpoint_ = VersionId{5, 40};
+  silent_ = true;
+  Start();
+  Pass(options_.lease / 2);
+  EXPECT_TRUE(Take<coordinator_action::Finished>().empty());
+  EXPECT_LE(coordinator_->NextWakeup(), now_ + options_.lease / 2);
+  Pass(options_.lease / 2);
+  EXPECT_EQ(Take<coordinator_action::Finished>().size(), 1u);
+  EXPECT_EQ(coordinator_->version(), 40u);
+  EXPECT_EQ(coordinator_->durable_step(), 40u);
+  // It has recovered nothing, so it owns nothing in train_dir.
+  EXPECT_TRUE(Take<coordinator_action::TakeOver>().empty());
+  const auto reply = Register(0);
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_TRUE(reply->training_done());
+}
+
+TEST_F(CoordinatorFilesTest, AnUnfinishedRunWaitsForSilentTasks) {
+  options_.tasks = 2;
+  silent_ = true;
+  for (const bool goes_back : {false, true}) {
+    options_.num_steps = 40;
+    options_.from_checkpoint = goes_back;
+    checkpoint_ = VersionId{5, goes_back ? 40u : 39u};
+    Start();
+    Pass(10 * options_.lease);
+    EXPECT_TRUE(Take<coordinator_action::Finished>().empty()) << goes_back;
+  }
+}
+
 }  // namespace
 }  // namespace pushpull

@@ -263,6 +263,28 @@ TEST_F(StateFileTest, StateOfTheFolderThatThisOneIsACopyOfIsNotUsed) {
   EXPECT_THAT(store->fresh_reason(), HasSubstr("belongs to the train_dir that was /runs/original"));
 }
 
+// What is in a folder that cannot be looked at is not known, so going on without it could lose
+// steps.
+TEST_F(StateFileTest, AFolderThatCannotBeLookedAtIsAnError) {
+  const std::string loop = dir_.path() + "/loop";
+  std::filesystem::create_symlink("loop", loop);
+  VariableStoreOptions options = dir_.options();
+  options.state_dir = loop;
+  const auto store = VariableStore::Open(options, layout_, optimizer_);
+  EXPECT_TRUE(absl::IsUnavailable(store.status())) << store.status();
+  EXPECT_THAT(std::string(store.status().message()), HasSubstr("cannot look at"));
+}
+
+TEST_F(StateFileTest, WithoutAFolderMemoryIsAnonymous) {
+  const std::string file = dir_.path() + "/file";
+  std::ofstream(file) << "no folder";
+  for (const std::string& folder : {file, file + "/below"}) {
+    VariableStoreOptions options = dir_.options();
+    options.state_dir = folder;
+    EXPECT_FALSE(Open(options)->survives_process()) << folder;
+  }
+}
+
 // In a child, so that the limit binds nobody else.
 TEST_F(StateFileTest, AFileThatCannotBeMappedIsAnErrorAndStays) {
   Prepare();
