@@ -77,6 +77,8 @@ class ServerCore {
   // Nothing while training goes on; OK: done and the last checkpoint published; CANCELLED: drained;
   // else the failure that stopped it. Blocks at most so long.
   std::optional<absl::Status> WaitForEnd(absl::Duration patience);
+  // WaitForEnd returns this status from now on; of several calls the first one counts.
+  void End(const absl::Status& status);
   // SIGTERM: finish the step and publish a checkpoint; WaitForEnd tells when. Of a task in another
   // process than the coordinator's: no step is complete without it, so it asks for the drain of the
   // whole job and stays until that has its checkpoint; if task 0 does not answer, half a minute.
@@ -108,7 +110,6 @@ class ServerCore {
   // The step of the newest checkpoint, if it can be read back and verified. After WaitForEnd; reads
   // the checkpoint once.
   std::optional<uint64_t> VerifiedStep();
-  void End(const absl::Status& status);
   void EndAsTold(const ps::EndTaskRequest& request);
   void DrainJob();
 
