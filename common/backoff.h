@@ -1,6 +1,8 @@
-// How long to wait before the next attempt: exponential with jitter, so that clones that lost the
-// same server do not come back in step. A pure function of its seed and of the number of calls. Not
-// thread-safe.
+// Computes how long to wait before the next attempt: exponential backoff with jitter, so that
+// clones that lost the same server do not all reconnect at the same moment.
+//
+// Reads no clock: the sequence of delays depends only on the options, the seed and the calls made.
+// Not thread-safe.
 #ifndef PUSHPULL_COMMON_BACKOFF_H_
 #define PUSHPULL_COMMON_BACKOFF_H_
 
@@ -18,15 +20,16 @@ class Backoff {
     absl::Duration initial = absl::Milliseconds(50);
     absl::Duration maximum = absl::Seconds(2);
     double multiplier = 1.6;
-    // A delay lies in [1 - jitter, 1 + jitter) times the nominal one.
+    // Each delay is the nominal one times a random factor in [1 - jitter, 1 + jitter).
     double jitter = 0.3;
   };
 
   Backoff(const Options& options, uint64_t seed);
 
-  // The delay before the next attempt.
+  // Returns the delay before the next attempt.
   absl::Duration Next();
-  // After a success: the next delay is the initial one again. The jitter does not repeat.
+  // Call after a success: the next nominal delay is `initial` again. The random sequence goes on,
+  // so the jitter does not repeat.
   void Reset();
 
  private:

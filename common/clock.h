@@ -1,5 +1,5 @@
-// Steady time, replaceable in tests. Nothing in the protocol reads the wall clock: leases and
-// deadlines must not move when somebody sets the date.
+// A steady clock that tests can replace. The protocol never reads the wall clock, because leases
+// and deadlines must not move when somebody sets the date.
 #ifndef PUSHPULL_COMMON_CLOCK_H_
 #define PUSHPULL_COMMON_CLOCK_H_
 
@@ -11,12 +11,13 @@ namespace pushpull {
 class Clock {
  public:
   virtual ~Clock() = default;
-  // Time since an arbitrary fixed point of this process; never goes back.
+  // Returns the time since a fixed point that is arbitrary for each process. Never goes back.
   virtual absl::Duration Now() const = 0;
+  // Blocks the calling thread for `duration`.
   virtual void Sleep(absl::Duration duration) = 0;
 };
 
-// The machine's steady clock.
+// The machine's monotonic clock, std::chrono::steady_clock.
 class SteadyClock final : public Clock {
  public:
   absl::Duration Now() const override;

@@ -11,10 +11,11 @@
 namespace pushpull {
 namespace {
 
-// Reflected, as the bits travel.
+// The Castagnoli polynomial with its bits reflected: bit 31 is the coefficient of x^0.
 constexpr uint32_t kPolynomial = 0x82f63b78u;
 
-// table[k][b]: the register after byte b and then k zero bytes, from a zero register.
+// table[k][b] is the CRC register after byte b and then k zero bytes, starting from a zero
+// register (slicing-by-8).
 using SliceTable = std::array<std::array<uint32_t, 256>, 8>;
 
 constexpr SliceTable MakeSliceTable() {
@@ -57,8 +58,8 @@ uint32_t UpdatePortable(uint32_t state, const unsigned char* p, size_t n) {
 
 #ifdef __SSE4_2__
 
-// What `zero_bytes` zero bytes do to the register: it is linear, so a table per byte of the
-// register suffices.
+// Computes the CRC register after `zero_bytes` zero bytes. This is a linear function of the
+// register, so one table for each byte of the register suffices.
 class ZeroShift {
  public:
   explicit ZeroShift(size_t zero_bytes) {
@@ -88,8 +89,9 @@ class ZeroShift {
   std::array<std::array<uint32_t, 256>, 4> table_;
 };
 
-// The instruction takes three cycles but one can start every cycle: three independent streams,
-// joined by shifting.
+// The crc32 instruction has a latency of three cycles and a throughput of one per cycle, so three
+// independent streams keep it busy. Shifting the first two streams over the bytes behind them joins
+// the three results.
 template <size_t kStreamBytes>
 uint32_t UpdateInterleaved(uint32_t state, const unsigned char** data, size_t* size) {
   static const ZeroShift shift(kStreamBytes);
@@ -137,7 +139,7 @@ uint32_t ExtendCrc32c(uint32_t crc, const void* data, size_t size_bytes) {
 }
 
 uint32_t CopyAndExtendCrc32c(uint32_t crc, const char* from, size_t size_bytes, char* to) {
-  // Still in the core's own cache when the checksum is computed.
+  // Small enough that a block is still in the core's L2 cache when its checksum is computed.
   constexpr size_t kBlockBytes = 64 * 1024;
   for (size_t done = 0; done < size_bytes; done += kBlockBytes) {
     const size_t block_bytes = std::min(kBlockBytes, size_bytes - done);

@@ -1,4 +1,5 @@
-// Carries a ps::ErrorDetail inside an absl::Status, through RPCs too (common/rpc/status_mapping.h).
+// Carries a ps::ErrorDetail inside an absl::Status, so that a program can tell errors of the same
+// code apart. common/rpc/status_mapping.h carries it through RPCs as well. Pure functions.
 #ifndef PUSHPULL_COMMON_ERROR_DETAIL_H_
 #define PUSHPULL_COMMON_ERROR_DETAIL_H_
 
@@ -12,13 +13,15 @@
 
 namespace pushpull {
 
-// A status of the code that belongs to detail.kind() (see the proto), with the detail attached.
+// Returns a status with `detail` attached. Its code is the one that parameter_server.proto assigns
+// to detail.kind().
 absl::Status MakeError(ps::ErrorDetail detail, absl::string_view message);
 
-// The attached detail, or one of kind UNKNOWN.
+// Returns the attached detail. Without one, or if it does not parse, its kind is UNKNOWN.
 ps::ErrorDetail GetErrorDetail(const absl::Status& status);
 
-// Attaches to a status whose code is already right (the receiving side of an RPC).
+// Attaches `detail` and leaves the code of `status` as it is. For the receiving side of an RPC,
+// where the code has arrived with the reply.
 void AttachErrorDetail(const ps::ErrorDetail& detail, absl::Status* status);
 
 }  // namespace pushpull

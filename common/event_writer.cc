@@ -15,7 +15,7 @@ namespace pushpull {
 namespace {
 
 constexpr int kMaxNameAttempts = 1000;
-constexpr size_t kFlushBytes = size_t{1} << 20;  // images are large: do not pile them up
+constexpr size_t kFlushBytes = size_t{1} << 20;  // bounds memory: images are large
 
 double ToSeconds(absl::Time time) { return absl::ToDoubleSeconds(time - absl::UnixEpoch()); }
 
@@ -30,7 +30,7 @@ absl::StatusOr<std::unique_ptr<EventWriter>> EventWriter::Create(FileSystem* fil
   const absl::Time now = options.now();
   std::string path;
   std::unique_ptr<WritableFile> file;
-  // Two writers of one process may start within a second.
+  // The name counts in seconds, and one process may create two writers within a second.
   for (int n = 0; file == nullptr; ++n) {
     path = JoinPath(directory, absl::StrFormat("events.out.tfevents.%010d.%s.%d.%d",
                                                absl::ToUnixSeconds(now), host.data(), getpid(), n));

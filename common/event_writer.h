@@ -1,6 +1,7 @@
-// Writes a TensorBoard event file: one new file per start, in the folder of the run. Thread-safe.
-// What was added reaches the file within the flush interval (a thread of its own) and at Close or
-// destruction.
+// Writes a TensorBoard event file. Each start of a process creates a new file in the run's folder.
+//
+// Thread-safe. Events are buffered; a background thread writes the buffer to the file every
+// EventWriterOptions::flush_interval, and Flush, Close and the destructor write it at once.
 #ifndef PUSHPULL_COMMON_EVENT_WRITER_H_
 #define PUSHPULL_COMMON_EVENT_WRITER_H_
 
@@ -32,13 +33,13 @@ struct ScalarSummary {
 
 struct EventWriterOptions {
   absl::Duration flush_interval = absl::Seconds(10);
-  std::function<absl::Time()> now = absl::Now;  // wall time, as TensorBoard shows it
+  std::function<absl::Time()> now = absl::Now;  // TensorBoard shows wall time
 };
 
 class EventWriter {
  public:
-  // Creates <directory>/events.out.tfevents.<seconds>.<host>.<pid>.<n>, folders included. `files`
-  // must outlive the writer.
+  // Creates <directory>/events.out.tfevents.<seconds>.<host>.<pid>.<n> and any missing folders.
+  // `files` must outlive the writer.
   static absl::StatusOr<std::unique_ptr<EventWriter>> Create(FileSystem* files,
                                                              const std::string& directory,
                                                              EventWriterOptions options = {});
@@ -46,11 +47,14 @@ class EventWriter {
   EventWriter(const EventWriter&) = delete;
   EventWriter& operator=(const EventWriter&) = delete;
 
+  // Both add one event. They block on the disk only while the buffer is being written, or to write
+  // it themselves once it has reached 1 MiB. After Close or a failed write they do nothing.
   void AddScalars(int64_t step, absl::Span<const ScalarSummary> scalars);
-  // encoded: PNG or JPEG; channels 1, 3 or 4.
+  // `encoded` is a PNG or JPEG file; `channels` is 1, 3 or 4.
   void AddImage(int64_t step, absl::string_view tag, int height, int width, int channels,
                 absl::string_view encoded);
-  // An error stays: a file that could not be written once is not written again.
+  // Both write the buffer and block on the disk. The first failed write is permanent: it is logged,
+  // nothing more is written, and every later call returns the same error.
   absl::Status Flush();
   absl::Status Close();
   const std::string& path() const { return path_; }
@@ -69,7 +73,7 @@ class EventWriter {
   std::string buffer_ ABSL_GUARDED_BY(mutex_);
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
-  MonotonicCondVar closed_changed_;  // told when closed_ becomes true
+  MonotonicCondVar closed_changed_;  // notified when closed_ becomes true
   std::thread flusher_;
 };
 

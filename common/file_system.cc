@@ -70,7 +70,7 @@ absl::Status MakeDirectories(FileSystem& files, const std::string& path) {
   const size_t slash = last == std::string::npos ? last : path.rfind('/', last);
   if (slash == std::string::npos || slash == 0) return made;
   PP_RETURN_IF_ERROR(MakeDirectories(files, path.substr(0, slash)));
-  // Where the parent exists and this still is NOT_FOUND, as in /proc, nothing can be made.
+  // This may still be NOT_FOUND although the parent exists, for example in /proc. Do not retry.
   return make(path.substr(0, last + 1));
 }
 

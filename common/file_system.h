@@ -1,10 +1,12 @@
-// The few file operations the project needs, replaceable so that tests can make the k-th call fail
-// or lose everything that was not synced (tests/testutil/memory_file_system.h).
+// The file operations that the project needs, behind an interface. A test replaces it by
+// tests/testutil/memory_file_system.h, where the k-th call can fail and everything that was not
+// synced can be lost.
 //
-// Errors name the path and the reason: NOT_FOUND, ALREADY_EXISTS, PERMISSION_DENIED,
-// RESOURCE_EXHAUSTED (disk full), UNAVAILABLE (lock held by another process), INTERNAL (I/O error).
-// A FileSystem and a ReadableFile are thread-safe; a WritableFile belongs to one thread at a time.
-// Files stay usable after their name is removed.
+// Every error names the path and the reason: NOT_FOUND, ALREADY_EXISTS, PERMISSION_DENIED,
+// RESOURCE_EXHAUSTED (disk or quota full, too many open files), UNAVAILABLE (the lock is held),
+// UNIMPLEMENTED (the file system cannot do this), INTERNAL (I/O error).
+// FileSystem and ReadableFile are thread-safe; a WritableFile belongs to one thread at a time. An
+// open file stays usable after its name is removed. All calls may block on the disk.
 #ifndef PUSHPULL_COMMON_FILE_SYSTEM_H_
 #define PUSHPULL_COMMON_FILE_SYSTEM_H_
 
@@ -21,13 +23,15 @@
 
 namespace pushpull {
 
-// Unbuffered: every Append is one write. The destructor closes without reporting errors.
+// A file that is written from front to back, without a buffer: every Append goes to the kernel.
 class WritableFile {
  public:
+  // Closes the file if it is open, without reporting an error.
   virtual ~WritableFile() = default;
   virtual absl::Status Append(absl::string_view data) = 0;
-  // Blocks until the contents are on the disk. After a failed Sync the file is lost: the kernel may
-  // have dropped the pages, so nobody may sync it again and believe the answer.
+  // Blocks until the contents are on the disk. After a failed Sync the file must be given up: the
+  // kernel may have dropped the dirty pages, so a second Sync could succeed without having written
+  // them.
   virtual absl::Status Sync() = 0;
   virtual absl::Status Close() = 0;
 };
@@ -35,11 +39,11 @@ class WritableFile {
 class ReadableFile {
  public:
   virtual ~ReadableFile() = default;
-  virtual int64_t size_bytes() const = 0;  // when it was opened
-  // Exactly size bytes from the offset; OUT_OF_RANGE when the file ends before.
+  virtual int64_t size_bytes() const = 0;  // the size when the file was opened
+  // Reads exactly `size` bytes from byte `offset`. OUT_OF_RANGE: the file ends before that.
   virtual absl::Status ReadAt(int64_t offset, void* destination, int64_t size) const = 0;
-  // The whole file, mapped. Only for files that nobody shortens: a lost page is a SIGBUS, not an
-  // error.
+  // Maps the whole file; the mapping lives as long as a copy of the payload's owner. Only for files
+  // that nobody shortens: reading a page that is gone raises SIGBUS instead of returning an error.
   virtual absl::StatusOr<Payload> Map() const = 0;
 };
 
@@ -48,7 +52,7 @@ struct FileInfo {
   int64_t size_bytes = 0;
 };
 
-// Held while it lives.
+// A lock taken by FileSystem::Lock. The destructor releases it.
 class FileLock {
  public:
   virtual ~FileLock() = default;
@@ -57,38 +61,43 @@ class FileLock {
 class FileSystem {
  public:
   enum class WriteMode {
-    kCreateNew,
-    kTruncate
-  };  // kCreateNew: ALREADY_EXISTS when the name is taken
+    kCreateNew,  // ALREADY_EXISTS: the name is taken
+    kTruncate    // replaces the contents of an existing file
+  };
 
   virtual ~FileSystem() = default;
 
   virtual absl::StatusOr<std::unique_ptr<WritableFile>> OpenForWrite(const std::string& path,
                                                                      WriteMode mode) = 0;
+  // FAILED_PRECONDITION: the path is not a regular file. Does not block on a pipe without a writer.
   virtual absl::StatusOr<std::unique_ptr<ReadableFile>> OpenForRead(const std::string& path) = 0;
-  virtual absl::Status MakeDirectory(const std::string& path) = 0;  // its parent must exist
-  // Makes the names in the folder (created, renamed, removed) survive a power cut.
+  virtual absl::Status MakeDirectory(const std::string& path) = 0;  // the parent must exist
+  // Blocks until the names that were created, renamed or removed in the folder would survive a
+  // power cut.
   virtual absl::Status SyncDirectory(const std::string& path) = 0;
-  // Names without "." and "..", sorted.
+  // Returns the names in the folder, sorted, without "." and "..".
   virtual absl::StatusOr<std::vector<std::string>> List(const std::string& path) = 0;
+  // Does not follow a symbolic link.
   virtual absl::StatusOr<FileInfo> GetInfo(const std::string& path) = 0;
-  // A text of at most 48 bytes that stays the same when the folder is renamed, and that a copy of
-  // the folder does not share: inode number and, where the file system keeps it, time of creation.
+  // Returns a text that stays the same when the folder is renamed and that differs for a copy of
+  // the folder. It holds the inode number and, where the file system records it, the creation time.
+  // The state file (ps_server/store/state_file.h) has 48 bytes for it, enough for 18-digit inodes.
   virtual absl::StatusOr<std::string> FolderIdentity(const std::string& path) = 0;
-  // Atomic. Replaces a file; a folder in the way is ALREADY_EXISTS.
+  // Renames atomically. Replaces an existing file. ALREADY_EXISTS: `to` is a folder.
   virtual absl::Status Rename(const std::string& from, const std::string& to) = 0;
-  // Atomic: both exist and swap names. UNIMPLEMENTED where the file system cannot.
+  // Swaps two existing names atomically. UNIMPLEMENTED: the file system cannot do this.
   virtual absl::Status Exchange(const std::string& a, const std::string& b) = 0;
   virtual absl::Status RemoveFile(const std::string& path) = 0;
-  virtual absl::Status RemoveDirectory(const std::string& path) = 0;  // empty
-  // What this process may still write to the disk of the folder.
+  virtual absl::Status RemoveDirectory(const std::string& path) = 0;  // the folder must be empty
+  // Returns how many bytes this process may still write to the disk that holds the folder.
   virtual absl::StatusOr<int64_t> FreeBytes(const std::string& folder) = 0;
-  // Exclusive, across processes and within one; creates the file. Never waits: UNAVAILABLE when
-  // held.
+  // Takes an exclusive lock on the file, which is created if missing. The lock excludes other
+  // processes and other holders in this process. Never waits. UNAVAILABLE: the lock is held.
   virtual absl::StatusOr<std::unique_ptr<FileLock>> Lock(const std::string& path) = 0;
 };
 
-// The machine's own. New files have mode 0600 less umask, folders 0700.
+// The machine's file system. New files get mode 0600 and new folders 0700, both reduced by the
+// umask.
 class PosixFileSystem final : public FileSystem {
  public:
   absl::StatusOr<std::unique_ptr<WritableFile>> OpenForWrite(const std::string& path,
@@ -107,25 +116,29 @@ class PosixFileSystem final : public FileSystem {
   absl::StatusOr<std::unique_ptr<FileLock>> Lock(const std::string& path) override;
 };
 
-// "folder/name"; the folder may end with a slash or be empty.
+// Returns "folder/name". `folder` may end with a slash; if it is empty, the result is `name`.
 std::string JoinPath(absl::string_view folder, absl::string_view name);
 
-// What stands before the last slash, "." without one, "/" for a name at the root; and what stands
-// behind it.
+// Returns the part of the path before the last slash: "." if there is no slash, "/" for a name at
+// the root.
 std::string FolderOf(absl::string_view path);
+// Returns the part of the path after the last slash.
 std::string FileNameOf(absl::string_view path);
 
 absl::StatusOr<std::string> ReadWholeFile(FileSystem& files, const std::string& path);
 
-// Temporary file beside it, sync, rename, sync of the folder: the old or the new contents, never a
-// mixture.
+// Replaces the contents of a file atomically and durably: after a crash the file holds the old or
+// the new contents, never a mixture. Writes and syncs a temporary file (.tmp-*) in the same folder,
+// renames it and syncs the folder. If only the last sync fails, the new contents are in place.
 absl::Status WriteFileAtomically(FileSystem& files, const std::string& path,
                                  absl::string_view contents);
 
-// Creates the folder and its missing parents; fine when it exists.
+// Creates the folder and its missing parents. OK if the folder exists. FAILED_PRECONDITION: the
+// path, or one of its parents, is a file.
 absl::Status MakeDirectories(FileSystem& files, const std::string& path);
 
-// A folder with everything in it, or a file. Fine when it does not exist. Does not follow links.
+// Removes a file, or a folder with everything in it. OK if the path does not exist. Removes
+// symbolic links instead of following them.
 absl::Status RemoveRecursively(FileSystem& files, const std::string& path);
 
 }  // namespace pushpull

@@ -16,7 +16,8 @@
 namespace pushpull {
 namespace {
 
-// The few declarations of the library's C interface that are used here.
+// The part of NVML's C interface that is used here, declared by hand because nvml.h is not needed
+// to build.
 using NvmlDevice = void*;
 using NvmlResult = int;
 constexpr NvmlResult kNvmlSuccess = 0;
@@ -97,10 +98,10 @@ class NvmlMonitor final : public GpuMonitor {
  private:
   absl::Status Unavailable(absl::string_view gpu, NvmlResult result) const {
     return absl::UnavailableError(
-        absl::StrCat("GPU ", gpu, " does not tell its state: ", nvml_.error_string(result)));
+        absl::StrCat("GPU ", gpu, " does not report its state: ", nvml_.error_string(result)));
   }
 
-  // Whether an answer came, or the GPU has none to give.
+  // Returns true for an answer and false if the GPU does not support the question.
   absl::StatusOr<bool> Told(absl::string_view gpu, NvmlResult result) const {
     if (result == kNvmlSuccess) return true;
     if (result == kNvmlNotSupported) return false;
@@ -131,7 +132,7 @@ class NvmlMonitor final : public GpuMonitor {
     for (unsigned i = 0; i < count; ++i) {
       NvmlDevice device = nullptr;
       char uuid[kNvmlUuidBytes] = "";
-      // A GPU that fell off must not hide the others.
+      // Skip a GPU that fell off the bus: the others must stay readable.
       if (nvml_.device_by_index(i, &device) != kNvmlSuccess) continue;
       if (nvml_.uuid(device, uuid, sizeof(uuid)) != kNvmlSuccess) continue;
       uuids.push_back(uuid);

@@ -1,5 +1,6 @@
-// What nvidia-smi shows of a GPU: utilisation, memory, temperature. Asks NVIDIA's management
-// library, which comes with the driver and is loaded at run time; nothing of it is needed to build.
+// Reads a GPU's utilisation, memory and temperature, as nvidia-smi shows them. Uses NVIDIA's
+// management library (NVML), which comes with the driver. It is loaded at run time, so a build
+// needs nothing from it.
 #ifndef PUSHPULL_COMMON_GPU_MONITOR_H_
 #define PUSHPULL_COMMON_GPU_MONITOR_H_
 
@@ -13,32 +14,37 @@
 
 namespace pushpull {
 
-// What a GPU does not tell is absent (in a virtual machine it may be silent on any of them).
+// One reading. A figure that the GPU does not report is absent; in a virtual machine that may be
+// any of them.
 struct GpuFigures {
   std::optional<int> utilization_percent;    // share of the last moments in which a kernel ran
-  std::optional<int64_t> memory_used_bytes;  // by all processes
+  std::optional<int64_t> memory_used_bytes;  // by all processes together
   std::optional<int64_t> memory_total_bytes;
   std::optional<int> temperature_celsius;
 };
 
-// "GPU 97 % 71.2/139.8 GiB 54 C", without what is absent; empty if all is.
+// Returns for example "GPU 97 % 71.2/139.8 GiB 54 C". Absent figures are left out; the text is
+// empty if all of them are absent.
 std::string FormatGpuFigures(const GpuFigures& figures);
 
-// Thread-compatible.
+// Thread-compatible: callers that share a monitor must synchronise their calls. The destructor
+// shuts the library down.
 class GpuMonitor {
  public:
   static constexpr char kLibrary[] = "libnvidia-ml.so.1";
 
   virtual ~GpuMonitor() = default;
 
-  // `gpu`: an index in the order of nvidia-smi, which is CUDA's only with
-  // CUDA_DEVICE_ORDER=PCI_BUS_ID and without CUDA_VISIBLE_DEVICES; or a UUID ("GPU-5a3c...") or the
-  // beginning of one, which is the same GPU everywhere. Takes about a millisecond. NOT_FOUND: no
-  // such GPU, or several; UNAVAILABLE: it does not answer (it fell off, or the driver went away).
+  // Blocks for about a millisecond. `gpu` is one of
+  //   - an index as nvidia-smi counts. CUDA counts the same way only with
+  //     CUDA_DEVICE_ORDER=PCI_BUS_ID and without CUDA_VISIBLE_DEVICES;
+  //   - a UUID ("GPU-5a3c...") or a prefix of one, which names the same GPU everywhere.
+  // NOT_FOUND: no GPU, or more than one, matches. UNAVAILABLE: the GPU does not answer (it fell off
+  // the bus, or the driver was unloaded).
   virtual absl::StatusOr<GpuFigures> Read(absl::string_view gpu) = 0;
 
-  // NOT_FOUND: there is no such library, so no driver, and nothing to report; FAILED_PRECONDITION:
-  // it is not that library, or it could not start.
+  // NOT_FOUND: the library does not load, so there is no driver and nothing to report.
+  // FAILED_PRECONDITION: the file is not that library, or the library does not start.
   static absl::StatusOr<std::unique_ptr<GpuMonitor>> Open(const std::string& library = kLibrary);
 };
 

@@ -1,4 +1,4 @@
-// How the numbers of a gradient lie on the wire: as float32, or rounded by the sender.
+// Encodings of a gradient on the wire: float32, or bfloat16 rounded by the sender.
 #ifndef PUSHPULL_COMMON_GRADIENT_ENCODING_H_
 #define PUSHPULL_COMMON_GRADIENT_ENCODING_H_
 
@@ -9,7 +9,7 @@
 
 namespace pushpull {
 
-// None for an encoding that this build does not know.
+// Returns nullopt for an encoding that this build does not know.
 std::optional<int64_t> BytesPerElement(ps::GradientEncoding encoding);
 
 }  // namespace pushpull

@@ -1,4 +1,4 @@
-// HMAC-SHA256 (RFC 2104) and its keys, by libcrypto.
+// HMAC-SHA256 (RFC 2104) and its keys, computed by libcrypto. Thread-safe.
 #ifndef PUSHPULL_COMMON_HMAC_H_
 #define PUSHPULL_COMMON_HMAC_H_
 
@@ -9,13 +9,14 @@
 
 namespace pushpull {
 
-// 32 bytes that nobody can guess.
+// Returns 32 bytes from libcrypto's cryptographic random generator. Ends the process if the
+// generator fails.
 std::string NewHmacKey();
 
-// The code, 32 bytes.
+// Returns the MAC of `data`, 32 bytes.
 std::string Hmac(absl::string_view key, absl::string_view data);
 
-// The first 8 bytes of the code, little endian.
+// Returns the first 8 bytes of the MAC as a little-endian number.
 uint64_t ShortHmac(absl::string_view key, absl::string_view data);
 
 }  // namespace pushpull

@@ -1,5 +1,5 @@
-// How much others can make us log: a burst at once, then one message per period. What is left out
-// is counted, and the next message says how many.
+// Limits how many log messages a peer can cause: a burst at once, then one message per period (a
+// token bucket). The messages left out are counted, and the next allowed one says how many.
 #ifndef PUSHPULL_COMMON_LOG_LIMITER_H_
 #define PUSHPULL_COMMON_LOG_LIMITER_H_
 
@@ -18,7 +18,7 @@ class LogLimiter {
  public:
   LogLimiter(int burst, absl::Duration period) : burst_(burst), period_(period) {}
 
-  // now: steady time. False: say nothing.
+  // Returns whether to log a message now. `now` is steady time.
   bool Allow(absl::Duration now) {
     tokens_ = std::min<double>(burst_, tokens_ + absl::FDivDuration(now - last_, period_));
     last_ = now;
@@ -30,16 +30,17 @@ class LogLimiter {
     return true;
   }
 
-  // To append to the message that was allowed: "" or " (12 like it not logged)".
+  // Returns the text to append to an allowed message, "" or " (12 similar messages not logged)",
+  // and resets the count.
   std::string TakeNote() {
     const int64_t left_out = std::exchange(left_out_, 0);
-    return left_out == 0 ? "" : absl::StrCat(" (", left_out, " like it not logged)");
+    return left_out == 0 ? "" : absl::StrCat(" (", left_out, " similar messages not logged)");
   }
 
  private:
   const int burst_;
   const absl::Duration period_;
-  double tokens_ = 1e9;  // full from the start
+  double tokens_ = 1e9;  // Allow caps it at burst_, so the bucket starts full
   absl::Duration last_ = absl::ZeroDuration();
   int64_t left_out_ = 0;
 };

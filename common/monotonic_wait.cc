@@ -6,7 +6,8 @@
 namespace pushpull {
 namespace {
 
-// Longer waits are cut into pieces of this length, which no clock's arithmetic overflows with.
+// Longer waits are cut into pieces of this length, because adding a very long timeout to a
+// time_point would overflow. Await repeats the wait until the condition or the deadline.
 constexpr absl::Duration kLongestPiece = absl::Hours(24);
 
 absl::Duration SteadyNow() {

@@ -1,7 +1,7 @@
-// Timed waits on the machine's steady clock. Every timed wait of the product goes through this
-// header (scripts/check_layers.sh): those of Abseil and of std::condition_variable with a system
-// clock end by the wall clock, and somebody who sets the date back by an hour makes them an hour
-// longer.
+// Timed waits on the machine's steady clock. All product code uses this header for timed waits;
+// scripts/check_layers.sh enforces it. Abseil's timed waits, and those of std::condition_variable
+// on a system clock, end by the wall clock: setting the date back by an hour would make them an
+// hour longer.
 #ifndef PUSHPULL_COMMON_MONOTONIC_WAIT_H_
 #define PUSHPULL_COMMON_MONOTONIC_WAIT_H_
 
@@ -14,13 +14,13 @@
 
 namespace pushpull {
 
-// A point in steady time. A value; reading it is thread-safe.
+// A point in steady time. A copyable value; const methods are thread-safe.
 class Deadline {
  public:
-  // `timeout` from now; absl::InfiniteDuration(): never.
+  // Passes `timeout` from now, or never for absl::InfiniteDuration().
   explicit Deadline(absl::Duration timeout);
 
-  // The time that is left, never negative.
+  // Returns the time that is left, never negative.
   absl::Duration Left() const;
   bool HasPassed() const { return Left() == absl::ZeroDuration(); }
 
@@ -28,18 +28,19 @@ class Deadline {
   absl::Duration at_;
 };
 
-// A condition variable for an absl::Mutex. Every wait on one object uses the same mutex. Whoever
-// makes a condition true that somebody waits for calls NotifyAll before it unlocks that mutex; the
-// waiter may then destroy the object as soon as its wait returns.
+// A condition variable for an absl::Mutex. All waits on one object must use the same mutex.
+//
+// The thread that makes an awaited condition true must call NotifyAll before it unlocks that mutex.
+// In return, the waiter may destroy the object as soon as its wait returns.
 class MonotonicCondVar {
  public:
   MonotonicCondVar() = default;
   MonotonicCondVar(const MonotonicCondVar&) = delete;
   MonotonicCondVar& operator=(const MonotonicCondVar&) = delete;
 
-  // Blocks until `condition()` is true, for at most `timeout` (negative: not at all; infinite:
-  // without limit). Unlocks `mutex` while it blocks. `condition` is called with the mutex held.
-  // Returns whether the condition is true now.
+  // Blocks until `condition()` is true, for at most `timeout`. A negative timeout does not block,
+  // an infinite one sets no limit. Unlocks `mutex` while it blocks; calls `condition` with the
+  // mutex held. Returns whether the condition is true now.
   template <typename Condition>
   bool Await(absl::Mutex* mutex, const Condition& condition, absl::Duration timeout)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) ABSL_NO_THREAD_SAFETY_ANALYSIS {
@@ -55,18 +56,18 @@ class MonotonicCondVar {
   void NotifyAll();
 
  private:
-  // Returns after NotifyAll, after `timeout` (positive) or for no reason.
+  // Returns after NotifyAll, after `timeout` (> 0), or spuriously.
   void Wait(absl::Mutex* mutex, absl::Duration timeout) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 
-  // Locked after the caller's mutex and never held while that one is locked. A waiter locks it
-  // before it unlocks the caller's mutex, so a notification that follows the caller's last look at
-  // its condition finds the waiter waiting.
+  // Lock order: the caller's mutex first, then entry_. A waiter locks entry_ before it unlocks the
+  // caller's mutex, so a notification cannot fall between the waiter's last test of its condition
+  // and its wait. It unlocks entry_ before it locks the caller's mutex again.
   std::mutex entry_;
   std::condition_variable changed_;
 };
 
-// A flag that is raised once, for threads that work in a rhythm until they are told to stop.
-// Thread-safe.
+// A flag that is raised once. It stops threads that work periodically: they wait on it between two
+// rounds. Thread-safe.
 class StopFlag {
  public:
   void Raise();

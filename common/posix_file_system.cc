@@ -131,7 +131,7 @@ class PosixReadableFile final : public ReadableFile {
 class PosixFileLock final : public FileLock {
  public:
   explicit PosixFileLock(int fd) : fd_(fd) {}
-  ~PosixFileLock() override { close(fd_); }  // the lock goes with the open file
+  ~PosixFileLock() override { close(fd_); }  // closing the file releases its flock
 
  private:
   int fd_;
@@ -150,7 +150,8 @@ absl::StatusOr<std::unique_ptr<WritableFile>> PosixFileSystem::OpenForWrite(cons
 
 absl::StatusOr<std::unique_ptr<ReadableFile>> PosixFileSystem::OpenForRead(
     const std::string& path) {
-  // O_NONBLOCK: opening a pipe that nobody writes must not hang; it has no effect on regular files.
+  // O_NONBLOCK keeps the opening of a pipe without a writer from blocking. It has no effect on
+  // regular files.
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return ErrnoToStatus(errno, "open", path);
   struct stat info;
@@ -216,7 +217,7 @@ absl::StatusOr<std::string> PosixFileSystem::FolderIdentity(const std::string& p
 }
 
 absl::Status PosixFileSystem::Rename(const std::string& from, const std::string& to) {
-  // rename(2) alone would replace an empty folder.
+  // Checked here because rename(2) replaces an empty folder.
   struct stat info;
   if (lstat(to.c_str(), &info) == 0 && S_ISDIR(info.st_mode)) {
     return absl::AlreadyExistsError(absl::StrCat("rename ", from, ": folder ", to, " exists"));

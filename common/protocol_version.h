@@ -1,4 +1,4 @@
-// Raised with every change of the wire protocol that an older peer would misread.
+// The version of the wire protocol. Raise it with every change that an older peer would misread.
 #ifndef PUSHPULL_COMMON_PROTOCOL_VERSION_H_
 #define PUSHPULL_COMMON_PROTOCOL_VERSION_H_
 

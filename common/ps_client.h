@@ -1,10 +1,11 @@
-// The worker's (and the operator's) view of one parameter-server task. Two implementations: gRPC
-// (common/rpc/grpc_ps_client.h) and in-process (common/rpc/in_process_ps_client.h), for tests.
+// The client interface to one parameter-server task, used by workers, by operators' tools and by
+// the coordinator. common/rpc/grpc_ps_client.h implements it over gRPC; for tests,
+// common/rpc/in_process_ps_client.h calls the handler directly.
 //
 // Thread-safe. Every call blocks until it is answered or its timeout has passed
-// (DEADLINE_EXCEEDED). Errors carry a ps::ErrorDetail (common/error_detail.h) where a program has
-// to act on them. UNAVAILABLE means that nothing is known about what the server did; every call is
-// safe to repeat with the same arguments.
+// (DEADLINE_EXCEEDED). An error on which a program has to act carries a ps::ErrorDetail
+// (common/error_detail.h). After UNAVAILABLE the server may or may not have done what was asked;
+// every call is safe to repeat with the same arguments.
 #ifndef PUSHPULL_COMMON_PS_CLIENT_H_
 #define PUSHPULL_COMMON_PS_CLIENT_H_
 
@@ -21,17 +22,19 @@
 
 namespace pushpull {
 
-// One contribution on its way to one shard. Used by one thread. Destroying it before Finish cancels
-// the push.
+// Sends one contribution to one shard. For use by one thread. Destroying the stream before Finish
+// cancels the push.
 class PushStream {
  public:
   virtual ~PushStream() = default;
-  // header.payload stays empty; header.crc32c is filled in here. The bytes must stay unchanged
-  // until Finish returns or the stream is destroyed; payload.owner may be kept somewhat longer
-  // (until the transport has let go), so with a null owner the memory must outlive the client.
-  // Blocks on flow control. Nothing may follow a chunk that carries a commit. An error here is only
-  // "the stream broke": call Finish for the reason.
+  // Sends one chunk; blocks on flow control. Leave header.payload empty; Send fills in
+  // header.crc32c. A chunk that carries a commit must be the last one.
+  //
+  // The bytes must not change until Finish returns or the stream is destroyed. The transport may
+  // keep payload.owner for longer than that, so without an owner the memory must outlive the
+  // client. An error only means that the stream broke: call Finish for the reason.
   virtual absl::Status Send(ps::PushChunk header, const Payload& payload) = 0;
+  // Blocks until the server has answered the push.
   virtual absl::StatusOr<ps::PushReply> Finish() = 0;
 };
 
@@ -39,14 +42,16 @@ class PsClient {
  public:
   virtual ~PsClient() = default;
 
-  // Called for each chunk as it arrives, in increasing order of chunk, from the calling thread.
-  // Returns where the chunk's size_bytes go, which may be null when there are none; an error ends
-  // the pull with that error. header.payload is empty. The checksum is verified where the bytes
-  // lie: they are to be trusted only when the pull has succeeded.
+  // Pull calls the sink for each chunk as it arrives, in increasing order of chunk, on the calling
+  // thread. The sink returns the address to which the chunk's size_bytes are written; it may be
+  // null if size_bytes is 0. An error ends the pull with that error. header.payload is empty.
+  //
+  // The checksum is verified after the bytes are written there, so do not use them before Pull has
+  // returned OK.
   using PullSink =
       absl::FunctionRef<absl::StatusOr<char*>(const ps::PullChunk& header, size_t size_bytes)>;
 
-  // Address of the task, for messages.
+  // Returns the address of the task, for messages.
   virtual const std::string& address() const = 0;
 
   virtual absl::StatusOr<ps::JobReply> GetJob(const ps::JobRequest& request,
@@ -55,6 +60,8 @@ class PsClient {
                                                      absl::Duration timeout) = 0;
   virtual absl::StatusOr<ps::HeartbeatReply> Heartbeat(const ps::HeartbeatRequest& request,
                                                        absl::Duration timeout) = 0;
+  // Blocks for at most a second, while there is no connection. `timeout` covers the whole push,
+  // including Finish.
   virtual std::unique_ptr<PushStream> StartPush(absl::Duration timeout) = 0;
   virtual absl::StatusOr<ps::CommitReply> Commit(const ps::CommitRequest& request,
                                                  absl::Duration timeout) = 0;
@@ -62,7 +69,8 @@ class PsClient {
                             PullSink sink) = 0;
   virtual absl::StatusOr<ps::StatusReply> GetStatus(absl::Duration timeout) = 0;
 
-  // Operators'; task 0 only. A checkpoint takes as long as the disk.
+  // Operators call the next three, on task 0 only. Checkpoint blocks until the checkpoint is on the
+  // disk.
   virtual absl::StatusOr<ps::CheckpointReply> Checkpoint(const ps::CheckpointRequest& request,
                                                          absl::Duration timeout) = 0;
   virtual absl::StatusOr<ps::DrainReply> Drain(const ps::DrainRequest& request,
@@ -71,7 +79,7 @@ class PsClient {
   virtual absl::StatusOr<ps::EvictReply> Evict(const ps::EvictRequest& request,
                                                absl::Duration timeout) = 0;
 
-  // Coordinator to shard.
+  // The coordinator calls these on every shard, and other programs may call GetShardState.
   virtual absl::StatusOr<ps::ShardStateReply> GetShardState(absl::Duration timeout) = 0;
   virtual absl::StatusOr<ps::RestoreReply> Restore(const ps::RestoreRequest& request,
                                                    absl::Duration timeout) = 0;

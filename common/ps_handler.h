@@ -1,10 +1,10 @@
-// What a parameter-server task does with each request, without a word about how requests arrive.
-// ps_server/service implements it; common/rpc/grpc_ps_server.h serves it over gRPC and
-// common/rpc/in_process_ps_client.h calls it directly.
+// The server interface of a parameter-server task: what it does with each request, independent of
+// the transport. ps_server/service implements it; common/rpc/grpc_ps_server.h serves it over gRPC
+// and common/rpc/in_process_ps_client.h calls it directly.
 //
-// Thread rule: calls come from any thread, several at once. Nothing here may block for longer than
-// a short lock: answers that have to wait are given later through `done`, from any thread, exactly
-// once, and `done` itself does not block.
+// Thread rule: the transport calls from any thread, several at once. An implementation must not
+// block except for a short lock. It answers by calling `done` exactly once, from any thread, at
+// once or later; `done` does not block.
 #ifndef PUSHPULL_COMMON_PS_HANDLER_H_
 #define PUSHPULL_COMMON_PS_HANDLER_H_
 
@@ -20,7 +20,7 @@
 
 namespace pushpull {
 
-// One shard at one version, pinned: the bytes stay as they are while a copy of `payload.owner`
+// One shard at one version. It is pinned: the bytes do not change while a copy of `payload.owner`
 // lives.
 struct PullSnapshot {
   uint64_t epoch = 0;
@@ -29,11 +29,12 @@ struct PullSnapshot {
   Payload payload;  // the whole shard, float32
 };
 
-// The bytes of one chunk (sharding.h), shared with the snapshot.
+// Returns the bytes of one chunk (sharding.h). They share the owner of the snapshot.
 Payload ChunkOfSnapshot(const PullSnapshot& snapshot, int chunk);
 
-// Ends a call that waits (the peer went away or its deadline passed). Calling it late or twice is
-// harmless; `done` may still come, and is then dropped by the transport.
+// The transport calls this to cancel a waiting call, because the peer went away or its deadline
+// passed. Calling it late or twice is harmless. `done` may still be called afterwards; the
+// transport then drops the answer.
 using CancelFn = std::function<void()>;
 
 class PsHandler {
@@ -49,22 +50,25 @@ class PsHandler {
   virtual void Commit(const ps::CommitRequest& request, Done<ps::CommitReply> done) = 0;
   virtual void GetStatus(const ps::StatusRequest& request, Done<ps::StatusReply> done) = 0;
 
-  // Operators'. Checkpoint is answered when it is published, Drain and Evict at once.
+  // Operators' requests. Checkpoint is answered when the checkpoint is published, Drain and Evict
+  // at once.
   virtual void Checkpoint(const ps::CheckpointRequest& request, Done<ps::CheckpointReply> done) = 0;
   virtual void Drain(const ps::DrainRequest& request, Done<ps::DrainReply> done) = 0;
   virtual void Evict(const ps::EvictRequest& request, Done<ps::EvictReply> done) = 0;
 
-  // One chunk; header.payload is empty and header.crc32c as the peer sent it (the handler verifies
-  // it, it keeps the payload and so its memory). An error ends the stream with that status.
+  // Takes one chunk of a push. header.payload is empty; header.crc32c is what the peer sent, and
+  // the handler verifies it. The handler may keep the payload, which keeps its memory alive. An
+  // error ends the stream with that status.
   virtual absl::Status PushChunk(const ps::PushChunk& header, const Payload& payload) = 0;
-  // All chunks of the stream have been given. `last` is the header of its last chunk.
+  // Called after the last chunk of a stream. `last` is the header of that chunk.
   virtual CancelFn FinishPush(const ps::PushChunk& last, Done<ps::PushReply> done) = 0;
   virtual CancelFn Pull(const ps::PullRequest& request, Done<PullSnapshot> done) = 0;
-  // Says whether the worker may have shared memory, and how large the shard is; the transport,
-  // whose the memory is, fills in the rest.
+  // Answers whether the worker may use shared memory, and how large the shard is. The transport
+  // fills in the rest: the memory belongs to the transport.
   virtual void OpenSharedMemory(const ps::OpenSharedMemoryRequest& request,
                                 Done<ps::OpenSharedMemoryReply> done) = 0;
 
+  // The coordinator's requests to a shard.
   virtual void GetShardState(const ps::ShardStateRequest& request,
                              Done<ps::ShardStateReply> done) = 0;
   virtual void Restore(const ps::RestoreRequest& request, Done<ps::RestoreReply> done) = 0;

@@ -56,7 +56,7 @@ float CounterRandom::NextFloat() {
 }
 
 uint64_t CounterRandom::NextBelow(uint64_t bound) {
-  // Multiply-shift; its bias is at most bound / 2^64.
+  // Lemire's multiply-shift without rejection: the bias is at most bound / 2^64.
   return static_cast<uint64_t>((static_cast<unsigned __int128>(NextUint64()) * bound) >> 64);
 }
 

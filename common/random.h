@@ -1,5 +1,6 @@
-// Counter-based random numbers: a pure function of (seed, stream, counter), so that any worker can
-// compute any slot and a resumed run sees the same draws. Philox 4x32-10 (Salmon et al., SC'11).
+// Counter-based random numbers: each draw is a pure function of (seed, stream, counter), so any
+// worker can compute the draws of any replica, and a resumed run sees the same ones. Uses Philox
+// 4x32-10 (Salmon et al., SC'11).
 #ifndef PUSHPULL_COMMON_RANDOM_H_
 #define PUSHPULL_COMMON_RANDOM_H_
 
@@ -10,31 +11,32 @@
 
 namespace pushpull {
 
-// Four independent uniform 32-bit words for the counter under the key.
+// Returns four independent uniform 32-bit words for `counter` under `key`.
 std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key);
 
-// A stable 64-bit hash of a name (FNV-1a), to give each variable or purpose its own stream.
+// Returns a 64-bit hash of a name (FNV-1a) that is the same in every process. It gives each
+// variable or purpose a separate stream.
 uint64_t StableHash(absl::string_view name);
 
-// A cheap sequence of draws under one (seed, stream). Copyable value; not thread-safe.
+// The sequence of draws of one (seed, stream). A copyable value; not thread-safe.
 class CounterRandom {
  public:
   CounterRandom(uint64_t seed, uint64_t stream);
 
   uint32_t NextUint32();
   uint64_t NextUint64();
-  // Uniform in [0, 1), 24 bits.
+  // Uniform in [0, 1), with 24 random bits.
   float NextFloat();
-  // Uniform in [0, bound), bound > 0.
+  // Uniform in [0, bound); bound > 0.
   uint64_t NextBelow(uint64_t bound);
-  // Standard normal (Box-Muller).
+  // Standard normal (Box-Muller). Consumes two words.
   double NextNormal();
 
  private:
   std::array<uint32_t, 2> key_;
   std::array<uint32_t, 4> counter_;
   std::array<uint32_t, 4> block_{};
-  int used_ = 4;
+  int used_ = 4;  // words of block_ that are handed out
 };
 
 }  // namespace pushpull

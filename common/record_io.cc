@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kLengthBytes = 12;  // length and its checksum
 constexpr int64_t kFooterBytes = 4;
-// A wrong length must not make us allocate before the file shows that it has the bytes.
+// Data is read in pieces of this size, so the record's memory grows only as data arrives.
 constexpr int64_t kReadBytes = int64_t{8} << 20;
 
 void AppendLittleEndian(uint64_t value, int bytes, std::string* out) {

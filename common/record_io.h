@@ -1,7 +1,10 @@
-// TFRecord files (event files, tf.Example shards): a sequence of
-//   uint64 length | uint32 masked crc32c of the 8 length bytes | data | uint32 masked crc32c of
-//   data
-// all little-endian. Whole-file compression is not supported; a gzip file is refused by name.
+// Reads and writes TFRecord files (event files, tf.Example shards). A file is a sequence of records
+//
+//   uint64 length | uint32 length_crc | data, `length` bytes | uint32 data_crc
+//
+// where both checksums are masked CRC32Cs (crc32c.h), length_crc of the 8 bytes of `length` and
+// data_crc of the data. All numbers are little-endian. Compressed files are not supported; the
+// error for a gzip file says so.
 #ifndef PUSHPULL_COMMON_RECORD_IO_H_
 #define PUSHPULL_COMMON_RECORD_IO_H_
 
@@ -16,29 +19,30 @@
 
 namespace pushpull {
 
-// Appends the framed record to *out.
+// Appends `data` as one record to *out.
 void AppendRecord(absl::string_view data, std::string* out);
 
-// Not thread-safe. The file must outlive the reader.
+// Reads the records of a file in order. Not thread-safe. The file must outlive the reader.
 class RecordReader {
  public:
   static constexpr int64_t kMaxRecordBytes = int64_t{1} << 30;
 
-  // `path` is for messages. Reads from `offset`, where a record begins.
+  // `path` is used in messages only. A record must begin at byte `offset`.
   RecordReader(const ReadableFile* file, std::string path, int64_t offset = 0);
 
-  // Reads the next record; false at the end of the file. DATA_LOSS with path and offset: wrong
-  // checksum, a length past the limit, or a file that ends within a record. After an error the
-  // reader stays where it was.
+  // Reads the next record, or returns false at the end of the file. DATA_LOSS, with path and
+  // offset: a wrong checksum, a length above kMaxRecordBytes, or a file that ends within a record.
+  // After an error the reader stays at the same record.
   absl::StatusOr<bool> Next(std::string* record);
-  // Passes over the next record: verifies its length, and that the file is long enough for it, but
-  // reads none of its data. Else as Next.
+  // Skips the next record without reading its data. Verifies the length, and that the file is long
+  // enough for the record. Otherwise as Next.
   absl::StatusOr<bool> Skip();
-  // Byte offset of the next record.
+  // Returns the byte offset of the next record.
   int64_t offset() const { return offset_; }
 
  private:
-  // The length of the next record, whose bytes lie within the file; -1 at the end of the file.
+  // Returns the length of the next record, after checking that the whole record lies within the
+  // file. Returns -1 at the end of the file.
   absl::StatusOr<int64_t> ReadLength() const;
   absl::Status Error(absl::string_view what) const;
 

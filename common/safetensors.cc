@@ -21,7 +21,8 @@ constexpr absl::string_view kMetadataKey = "__metadata__";
 
 bool ByName(const SafetensorsTensor& a, const SafetensorsTensor& b) { return a.name < b.name; }
 
-// Bytes of a tensor, or nothing on overflow, a negative dimension or an unknown dtype.
+// Returns the size of a tensor in bytes, or nullopt for overflow, a negative dimension or an
+// unknown dtype.
 std::optional<int64_t> TensorBytes(const SafetensorsTensor& tensor) {
   std::optional<int64_t> bytes = SafetensorsElementBytes(tensor.dtype);
   if (!bytes.has_value()) return std::nullopt;
@@ -49,7 +50,7 @@ absl::Status CheckTensors(const std::vector<SafetensorsTensor>& tensors, int64_t
     }
     by_place.push_back(&tensor);
   }
-  // Empty tensors sort before the tensor that begins where they lie.
+  // Compare by end too, so that an empty tensor sorts before the tensor that begins at its place.
   std::sort(by_place.begin(), by_place.end(), [](const auto* a, const auto* b) {
     return std::make_pair(a->begin, a->end) < std::make_pair(b->begin, b->end);
   });

@@ -137,7 +137,8 @@ class HeaderHandler {
   }
 
  private:
-  // Where in the header the next event lies; a ...Start place waits for the bracket.
+  // The place in the header where the next event belongs. The places that end in Start expect an
+  // opening bracket.
   enum class Place {
     kStart,
     kTop,
@@ -205,7 +206,7 @@ absl::Status ParseSafetensorsJson(absl::string_view json, SafetensorsHeader* hea
   if (json.empty() || json.front() != '{') {
     return absl::DataLossError("the safetensors header does not begin with {");
   }
-  // The JSON library takes a zero byte for the end of its input and would not see what follows.
+  // The JSON library takes a zero byte for the end of its input and would ignore what follows.
   if (json.find('\0') != absl::string_view::npos) {
     return absl::DataLossError("the safetensors header holds a zero byte");
   }

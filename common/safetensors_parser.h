@@ -1,5 +1,7 @@
-// Reads the JSON of a safetensors header event by event, so that hostile input builds no tree:
-// anything but the one shape that is allowed ends the parse. Part of common/safetensors.h.
+// Parses the JSON of a safetensors header. An implementation detail of common/safetensors.h.
+//
+// The parser works event by event (SAX) and stops at the first event that the format does not
+// allow, so hostile input cannot make it build a large tree.
 #ifndef PUSHPULL_COMMON_SAFETENSORS_PARSER_H_
 #define PUSHPULL_COMMON_SAFETENSORS_PARSER_H_
 
@@ -10,8 +12,9 @@
 
 namespace pushpull {
 
-// Fills tensors (as they come) and metadata; DATA_LOSS when the text is not such a header. Checks
-// syntax, types and repeated keys within an object; what the numbers mean is for the caller.
+// Fills header->tensors, in the order of the text, and header->metadata. Checks syntax, types and
+// repeated fields within an object. The caller must check repeated tensor names, shapes and
+// offsets. DATA_LOSS: the text is not a safetensors header.
 absl::Status ParseSafetensorsJson(absl::string_view json, SafetensorsHeader* header);
 
 }  // namespace pushpull

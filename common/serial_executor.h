@@ -1,4 +1,4 @@
-// One thread that runs the functions given to it, in order.
+// Runs functions in order on one background thread.
 #ifndef PUSHPULL_COMMON_SERIAL_EXECUTOR_H_
 #define PUSHPULL_COMMON_SERIAL_EXECUTOR_H_
 
@@ -11,15 +11,16 @@
 
 namespace pushpull {
 
-// Run is thread-safe and never blocks for long.
+// Run is thread-safe.
 class SerialExecutor {
  public:
   SerialExecutor();
-  // Runs what was given before, then ends.
+  // Blocks until every queued function has run.
   ~SerialExecutor();
   SerialExecutor(const SerialExecutor&) = delete;
   SerialExecutor& operator=(const SerialExecutor&) = delete;
 
+  // Queues `work` and returns; blocks on a short lock only. The queue has no limit.
   void Run(std::function<void()> work);
 
  private:

@@ -1,4 +1,4 @@
-// SHA-256 (FIPS 180-4) by libcrypto.
+// SHA-256 (FIPS 180-4), computed by libcrypto.
 #ifndef PUSHPULL_COMMON_SHA256_H_
 #define PUSHPULL_COMMON_SHA256_H_
 
@@ -9,7 +9,7 @@
 
 namespace pushpull {
 
-// Incremental digest. Not thread-safe.
+// Computes a digest piece by piece. Not thread-safe.
 class Sha256 {
  public:
   Sha256();
@@ -18,13 +18,14 @@ class Sha256 {
   Sha256& operator=(const Sha256&) = delete;
 
   void Update(const void* data, size_t size_bytes);
-  // 64 hex digits; the object is spent after it.
+  // Returns the digest as 64 hex digits. Call it once; nothing may follow.
   std::string FinishHex();
 
  private:
   void* context_;  // EVP_MD_CTX, owned
 };
 
+// Returns the digest of `data` as 64 hex digits.
 std::string Sha256Hex(absl::string_view data);
 
 }  // namespace pushpull

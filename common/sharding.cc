@@ -8,7 +8,7 @@
 namespace pushpull {
 namespace {
 
-constexpr int kSmallChunks = 4;  // together kChunkElements
+constexpr int kSmallChunks = 4;  // they have kChunkElements elements together
 constexpr int64_t kSmallBegins[kSmallChunks] = {0, Sharding::kFirstChunkElements,
                                                 2 * Sharding::kFirstChunkElements,
                                                 4 * Sharding::kFirstChunkElements};

@@ -1,5 +1,5 @@
-// Cuts the flat vector of variables into shards (one per ps task) and chunks (the unit of push and
-// pull).
+// Divides the flat vector of variables into shards (one for each ps task), and each shard into
+// chunks (the unit of push and pull). Pure functions and a value type.
 #ifndef PUSHPULL_COMMON_SHARDING_H_
 #define PUSHPULL_COMMON_SHARDING_H_
 
@@ -15,24 +15,30 @@ struct ElementRange {
   friend bool operator==(const ElementRange&, const ElementRange&) = default;
 };
 
-// Shards and what is pulled of them are cut into chunks alike: the first four together are as large
-// as each of the others, 1/8, 1/8, 1/4 and 1/2 of it; the last one may be shorter. A step's end is
-// the push of chunk 0 and the pull of chunk 0, which hold the layers where backward ends and
-// forward begins: little to carry and most of the computing.
+// The chunks of a shard have these sizes; the last one may be shorter:
 //
-// Chunks of so many elements; at least 1: an empty chunk still carries the key and the commit.
+//   chunks 0, 1, 2, 3   1/8, 1/8, 1/4, 1/2 of Sharding::kChunkElements
+//   chunks 4, 5, ...    Sharding::kChunkElements
+//
+// The first chunks are small because a step ends with the push of chunk 0 and the pull of chunk 0:
+// they hold the layers where the backward pass ends and the forward pass begins. These layers have
+// few variables and most of the computation.
+
+// Returns the number of chunks of a shard of `elements` elements. It is at least 1, because the
+// chunk of an empty shard still carries the key and the commit of a push.
 int NumChunks(int64_t elements);
-// From the first of them.
+// Returns the elements of a chunk, counted from the start of the shard.
 ElementRange ChunkRange(int64_t elements, int chunk);
-// The chunk that holds an element.
+// Returns the chunk that holds an element, counted from the start of the shard.
 int ChunkOf(int64_t element);
 
-// Shards are contiguous, page aligned (4096 bytes) and of equal size but for the last ones; a
-// tensor may span shards. A value; cheap to copy.
+// Divides the flat vector into contiguous shards that begin at multiples of a page (4096 bytes).
+// They have the same size, except that the last ones may be shorter or empty. A tensor may span
+// shards. An immutable value, cheap to copy.
 class Sharding {
  public:
   static constexpr int64_t kPageElements = 1024;
-  static constexpr int64_t kChunkElements = 262144;  // of the larger chunks
+  static constexpr int64_t kChunkElements = 262144;  // size of chunks 4, 5, ...
   static constexpr int64_t kChunkBytes = kChunkElements * 4;
   static constexpr int64_t kFirstChunkElements = kChunkElements / 8;
 
@@ -41,12 +47,12 @@ class Sharding {
 
   int tasks() const { return tasks_; }
   int64_t total_elements() const { return total_elements_; }
-  // May be empty when there are more tasks than pages.
+  // Returns the elements of a shard. Shards may be empty, for example with more tasks than pages.
   ElementRange shard(int shard) const;
-  // Shard that holds the element.
+  // Returns the shard that holds the element.
   int ShardOf(int64_t element) const;
   int num_chunks(int shard) const { return NumChunks(this->shard(shard).size()); }
-  // In elements of the flat vector (not of the shard).
+  // Returns the elements of a chunk, counted from the start of the flat vector (not of the shard).
   ElementRange chunk(int shard, int chunk) const;
 
  private:

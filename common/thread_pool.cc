@@ -8,7 +8,8 @@ namespace pushpull {
 
 namespace {
 
-// About 20 us: longer than the gap between two loops of a training step, shorter than a time slice.
+// About 20 us: longer than the gap between two loops of a training step, much shorter than a
+// scheduler's time slice.
 constexpr int kSpins = 1000;
 
 template <typename Done>
@@ -57,12 +58,12 @@ void ThreadPool::RunThread(int thread) {
       if (stop_) return;
       seen = generation_.load(std::memory_order_relaxed);
       loop = loop_;
-      if (loop == nullptr) continue;  // ended before this thread looked
+      if (loop == nullptr) continue;  // the loop ended before this thread joined it
       loop->running.fetch_add(1, std::memory_order_relaxed);
     }
     Work(loop, thread);
-    // Under the mutex so that the caller, when asleep, sees it; the loop may die once it is
-    // unlocked.
+    // The mutex keeps the wakeup from falling between the caller's test and its sleep. The caller
+    // may destroy the loop as soon as the mutex is unlocked.
     const std::lock_guard<std::mutex> lock(mutex_);
     if (loop->running.fetch_sub(1, std::memory_order_release) == 1) idle_.notify_one();
   }
@@ -85,16 +86,17 @@ void ThreadPool::ParallelFor(int64_t count, absl::FunctionRef<void(int64_t, int)
     loop_ = &loop;
     generation_.fetch_add(1, std::memory_order_release);
   }
-  work_.notify_all();  // no system call while nobody waits
+  work_.notify_all();  // makes no system call if no thread sleeps
   Work(&loop, 0);
   const auto idle = [&loop] { return loop.running.load(std::memory_order_acquire) == 0; };
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    loop_ = nullptr;  // a thread that has not looked yet must not enter any more
+    loop_ = nullptr;  // a thread that has not joined the loop by now must not join it
     if (idle()) return;
   }
   Spin(idle);
-  // Taken in any case: the last thread still holds it when running becomes 0.
+  // Needed even if the loop is idle by now: the last thread holds the mutex when it sets `running`
+  // to 0, and must have unlocked it before the loop is destroyed.
   std::unique_lock<std::mutex> lock(mutex_);
   idle_.wait(lock, idle);
 }

@@ -11,7 +11,7 @@
 namespace pushpull {
 namespace {
 
-// "host:port", "[v6]:port", "[v6]", "v6" or "host" -> the host.
+// Returns the host of "host:port", "[v6]:port", "[v6]", "v6" or "host".
 absl::string_view HostOf(absl::string_view address) {
   if (absl::StartsWith(address, "[")) {
     const size_t end = address.find(']');

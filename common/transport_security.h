@@ -1,5 +1,5 @@
-// How the parameter server's port is protected: TLS with certificates on both sides, or a decision
-// against it. Plain values and rules about addresses; common/rpc/security does the rest.
+// Says how the parameter server's port is protected: by mutual TLS, or deliberately not at all.
+// Only plain values and rules about addresses; common/rpc/security does the rest. Thread-safe.
 #ifndef PUSHPULL_COMMON_TRANSPORT_SECURITY_H_
 #define PUSHPULL_COMMON_TRANSPORT_SECURITY_H_
 
@@ -12,25 +12,25 @@
 
 namespace pushpull {
 
-// Paths of PEM files. Only paths travel through flags and logs, never what the files hold.
+// Paths of PEM files. Flags and logs carry only the paths, never the contents.
 struct TlsFiles {
-  std::string ca;    // certificates of the authorities that peers are accepted from
-  std::string cert;  // our certificate, its issuers behind it
-  std::string key;   // its private key; nobody but its owner may read it
+  std::string ca;    // the authorities whose certificates are accepted from peers
+  std::string cert;  // this process's certificate, followed by those of its issuers
+  std::string key;   // the private key of `cert`; must be readable by its owner alone
 };
 
 // Filled by TransportSecurityFromFlags (common/cli/security_flags.h).
 struct TransportSecurity {
-  std::optional<TlsFiles> tls = {};  // none: plaintext
-  bool insecure = false;             // --insecure: plaintext also beyond this machine
+  std::optional<TlsFiles> tls = {};  // nullopt: plaintext
+  bool insecure = false;             // --insecure allows plaintext beyond this machine
 };
 
-// True for unix:..., "localhost" and numeric loopback addresses, with or without a port. Other
-// names are never resolved: what they stand for may change.
+// Returns true for unix:..., "localhost" and numeric loopback addresses, with or without a port.
+// Never resolves another name, because its address may change later.
 bool IsLocalAddress(absl::string_view address);
 
-// FAILED_PRECONDITION, naming the address and the ways out, when plaintext would leave this machine
-// and nobody has said that this is meant.
+// Checks that plaintext does not leave this machine unless security.insecure allows it.
+// FAILED_PRECONDITION: it would; the message has the address and what to do about it.
 absl::Status CheckExposure(const TransportSecurity& security,
                            const std::vector<std::string>& addresses);
 

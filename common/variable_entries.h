@@ -1,5 +1,6 @@
-// The variables of a layout as they travel: for GetJob and Register, so that either side can name
-// the first variable in which the two models differ. Pure functions.
+// Converts a layout's variables to messages for GetJob and Register, and compares two lists of
+// them, so that worker or server can name the first variable in which their models differ. Pure
+// functions.
 #ifndef PUSHPULL_COMMON_VARIABLE_ENTRIES_H_
 #define PUSHPULL_COMMON_VARIABLE_ENTRIES_H_
 
@@ -11,10 +12,11 @@
 
 namespace pushpull {
 
+// Returns one entry per variable, in layout order.
 std::vector<ps::VariableEntry> VariableEntries(const VariableLayout& layout);
 
-// Empty if the worker's variables are the server's; else a sentence naming the first that differs
-// and how, and its name in *variable.
+// Returns "" if the two lists are equal. Otherwise returns a sentence that says which variable
+// differs first and how, and sets *variable to its name.
 std::string DescribeVariableDifference(const std::vector<ps::VariableEntry>& server,
                                        const std::vector<ps::VariableEntry>& worker,
                                        std::string* variable);

@@ -1,6 +1,5 @@
-// The ordered list of variables a model declares, and the place of each in one flat float32 vector.
-// Worker, server, checkpoint, optimizer slots and EMA all use these offsets. Immutable after
-// Create.
+// The ordered list of variables that a model declares, and the position of each in one flat float32
+// vector. Worker, server, checkpoint, optimizer slots and EMA all use the same offsets.
 #ifndef PUSHPULL_COMMON_VARIABLE_LAYOUT_H_
 #define PUSHPULL_COMMON_VARIABLE_LAYOUT_H_
 
@@ -16,9 +15,10 @@
 namespace pushpull {
 
 enum class VariableKind {
-  kTrainable,        // receives a gradient; the optimizer updates it
-  kMovingStatistic,  // receives a batch statistic s; v += (1 - moving_average_decay) * (mean(s) -
-                     // v)
+  kTrainable,  // receives a gradient; the optimizer updates it
+  // Receives a batch statistic s; v += (1 - moving_average_decay) * (mean(s) - v), where mean(s)
+  // is over the contributions to a step.
+  kMovingStatistic,
 };
 
 struct Initializer {
@@ -29,45 +29,48 @@ struct Initializer {
 };
 
 struct VariableSpec {
-  std::string name;            // TensorFlow's, "MobilenetV2/Conv/weights"
-  std::vector<int64_t> shape;  // C order; convolutions HWIO, depthwise [h, w, c, 1]
+  std::string name;            // TensorFlow's name, "MobilenetV2/Conv/weights"
+  std::vector<int64_t> shape;  // C order; convolutions [h, w, in, out], depthwise [h, w, c, 1]
   VariableKind kind = VariableKind::kTrainable;
   Initializer initializer;
   float l2_weight = 0.0f;                 // adds l2_weight * w to the gradient
   float learning_rate_multiplier = 1.0f;  // scales the gradient, as bias_grad_multiplier does
-  bool frozen = false;                    // never changes after the start
+  bool frozen = false;                    // keeps the value that training starts with
   float moving_average_decay = 0.0f;      // kMovingStatistic only
 };
 
+// A copyable value, immutable after Create; const methods are thread-safe.
 class VariableLayout {
  public:
-  // Offsets are multiples of 16 elements (64 bytes), in the order given; the padding is zero
-  // everywhere.
+  // Each variable begins at a multiple of 16 elements (64 bytes). The padding between variables is
+  // zero in every flat vector.
   static constexpr int64_t kAlignmentElements = 16;
 
-  // INVALID_ARGUMENT: an empty or repeated name, or a dimension below 1.
+  // Lays the variables out in the order given. INVALID_ARGUMENT: an empty or repeated name, a
+  // dimension below 1, or a size that overflows.
   static absl::StatusOr<VariableLayout> Create(std::vector<VariableSpec> variables);
 
   const std::vector<VariableSpec>& variables() const { return variables_; }
   int64_t num_variables() const { return static_cast<int64_t>(variables_.size()); }
-  // First element of variable i in the flat vector.
+  // Returns the position of the first element of variable i in the flat vector.
   int64_t offset(int64_t i) const { return offsets_[i]; }
-  // Elements of variable i, padding not counted.
+  // Returns the number of elements of variable i, without padding.
   int64_t num_elements(int64_t i) const { return num_elements_[i]; }
-  // Elements of the flat vector, padding included.
+  // Returns the number of elements of the flat vector, padding included.
   int64_t total_elements() const { return total_elements_; }
-  // Elements of kTrainable variables, padding not counted.
+  // Returns the number of elements of all kTrainable variables, without padding.
   int64_t num_trainable_parameters() const;
 
-  // Index of the variable of that name, or nothing.
+  // Returns the index of the variable of that name, or nullopt.
   std::optional<int64_t> Find(absl::string_view name) const;
-  // Index of the variable whose padded range holds the element.
+  // Returns the index of the variable whose padded range holds the element.
   int64_t VariableAt(int64_t element) const;
 
-  // Hex SHA-256 over name, shape and kind of all variables in order. Equal signatures: the flat
-  // vectors mean the same thing.
+  // Hex SHA-256 over the name, shape and kind of all variables in order. Two layouts with equal
+  // signatures give every element of the flat vector the same meaning.
   const std::string& signature() const { return signature_; }
-  // Empty if the two agree; else a sentence that names the first variable that differs and how.
+  // Returns "" if the layouts agree in name, shape and kind of all variables. Otherwise returns a
+  // sentence that names the first variable that differs and how.
   std::string DescribeDifference(const VariableLayout& other) const;
 
  private:
@@ -81,7 +84,7 @@ class VariableLayout {
   std::string signature_;
 };
 
-// "[3, 3, 32, 1]"
+// Returns for example "[3, 3, 32, 1]".
 std::string ShapeToString(const std::vector<int64_t>& shape);
 
 }  // namespace pushpull

@@ -1,4 +1,4 @@
-// ps_server: holds the variables, aggregates pushes, publishes checkpoints.
+// ps_server holds the variables, aggregates pushes and publishes checkpoints.
 #include <unistd.h>
 
 #include <algorithm>
@@ -39,68 +39,76 @@
 #include "ps_server/store/state_folder.h"
 #include "ps_server/watch/watch_server.h"
 
-ABSL_FLAG(
-    int, tasks, 0,
-    "Parameter-server tasks (shards) of the job; default: as TF_CONFIG or Slurm says, else 1");
+ABSL_FLAG(int, tasks, 0,
+          "Number of parameter-server tasks (shards) of the job; default: from TF_CONFIG or Slurm, "
+          "else 1");
 ABSL_FLAG(int, task_index, -1,
-          "Serve only this task, from 0, with --cluster; default: as TF_CONFIG or Slurm says, else "
-          "all tasks in this process, at consecutive ports");
+          "Serve only this task, counted from 0, with --cluster; default: from TF_CONFIG or Slurm, "
+          "else all tasks in this process, at consecutive ports");
 ABSL_FLAG(
     std::vector<std::string>, cluster, {},
-    "Addresses of all ps tasks in order, host:port (with --task_index); default: as TF_CONFIG "
-    "or Slurm says");
+    "Addresses of all ps tasks in order, host:port (with --task_index); default: from TF_CONFIG "
+    "or Slurm");
 ABSL_FLAG(std::string, pipeline_config_path, "", "Pipeline config (protobuf text); required");
 ABSL_FLAG(std::string, train_dir, "", "Folder for checkpoints and event files; required");
 ABSL_FLAG(std::string, listen, "",
-          "First task's address; unix:/path works too; default: with --task_index, the port of the "
-          "task's own address on all interfaces, else 127.0.0.1:2222");
+          "Address of the first task served here, host:port or unix:/path; default: with "
+          "--task_index, the port of this task's address on all interfaces, or that address itself "
+          "if it is local; else 127.0.0.1:2222");
+ABSL_FLAG(std::string, sync, "",
+          "true: average the gradients of all clones at a barrier; false: apply each gradient on "
+          "arrival; default: sync_replicas of the config");
 ABSL_FLAG(
-    std::string, sync, "",
-    "true: barrier and average; false: apply on arrival; default: the config's sync_replicas");
-ABSL_FLAG(int, num_replicas, 0,
-          "Clones over all workers in sync mode; 0: what the first worker announces");
+    int, num_replicas, 0,
+    "Number of clones of all workers together, in sync mode; 0: as the first worker announces");
 ABSL_FLAG(std::string, state_dir, "auto",
-          "Memory-mapped variables, which outlive a killed server; auto: /dev/shm/pushpull-UID, a "
-          "folder of this user alone; empty: anonymous memory");
+          "Folder for memory-mapped variables, which outlive a killed server; auto: "
+          "/dev/shm/pushpull-UID, which only this user can read; empty: anonymous memory");
 ABSL_FLAG(
     std::string, from_checkpoint, "",
-    "Go back to the newest checkpoint (--from_checkpoint) or to that of a step "
-    "(--from_checkpoint=STEP), and give up newer steps that the mapped state holds; "
-    "checkpoints of later steps are renamed to ckpt-*.given-up; once, at this start of task 0");
+    "Go back to the newest checkpoint (--from_checkpoint) or to the checkpoint of a step "
+    "(--from_checkpoint=STEP), and discard newer steps in the mapped state; checkpoints of later "
+    "steps are renamed to ckpt-*.given-up; applies once, to this start of task 0");
 ABSL_FLAG(bool, exit_when_done, true,
           "Exit 0 when num_steps is reached and the final checkpoint is published");
 ABSL_FLAG(bool, check_cluster, false,
-          "Ask every other ps task whether it answers, print a table, and exit: 0, or 200 if one "
-          "does not");
-ABSL_FLAG(int, health_port, 0, "Plaintext gRPC health service at this port; 0: off");
+          "Ask every other ps task whether it answers, print a table, and exit with 0, or with 200 "
+          "if a task does not answer");
+ABSL_FLAG(int, health_port, 0, "Port of a plaintext gRPC health service; 0: off");
 ABSL_FLAG(std::string, peer_secret_file, "",
-          "Of ps tasks in several processes without TLS: file with a secret that all of them share "
-          "and nobody else may read; default: peer_secret in train_dir, which task 0 makes");
-ABSL_FLAG(int, max_connections, 512,
-          "Connections to each task at once, half of them from one address; more are refused");
+          "File with the secret that the ps tasks share and nobody else may read; needed when they "
+          "run in several processes without TLS; default: peer_secret in train_dir, which task 0 "
+          "creates");
+ABSL_FLAG(
+    int, max_connections, 512,
+    "Connections to each task at a time, at most half of them from one address; more are refused");
 ABSL_FLAG(std::string, trace, "",
-          "File for a Chrome trace of what the server does, for chrome://tracing or "
-          "ui.perfetto.dev; the first 64 MiB; empty: none");
-ABSL_FLAG(std::string, enable_debug_services, "",
-          "true: gRPC's reflection and channelz at the training port; false: not; default: where "
-          "only this machine reaches it");
-ABSL_FLAG(int, metrics_port, 0,
-          "HTTP at this port: a status page at /, Prometheus' metrics at /metrics; 0: off");
+          "File for a Chrome trace of the server's work, for chrome://tracing or ui.perfetto.dev; "
+          "it ends at 64 MiB; empty: no trace");
+ABSL_FLAG(
+    std::string, enable_debug_services, "",
+    "true: serve gRPC's reflection and channelz at the training port; false: do not; default: "
+    "only if the port is local to this machine");
+ABSL_FLAG(
+    int, metrics_port, 0,
+    "Port of an HTTP server with a status page at / and Prometheus metrics at /metrics; 0: off");
 ABSL_FLAG(
     std::string, metrics_host, "127.0.0.1",
-    "Where --metrics_port listens. Who reaches it reads loss, speed and the clones' host "
-    "names, without TLS or a password, and can change nothing; 0.0.0.0 for scrapers elsewhere");
-ABSL_FLAG(int, apply_threads, 0, "Threads of the optimizer; 0: all cores");
-ABSL_FLAG(absl::Duration, lease, absl::Seconds(10),
-          "A clone that is silent for so long loses its slot to another one until it is back");
+    "Address at which --metrics_port listens; 0.0.0.0 for scrapers on other machines. Anybody who "
+    "can connect can read loss, speed and host names of clones, without TLS or a password, but "
+    "cannot change anything");
+ABSL_FLAG(int, apply_threads, 0, "Threads that apply the optimizer; 0: one per core");
+ABSL_FLAG(
+    absl::Duration, lease, absl::Seconds(10),
+    "A clone that is silent for this long loses its replica to another clone until it comes back");
 
 namespace pushpull {
 namespace {
 
-// What --from_checkpoint stands for without a step.
+// The value of --from_checkpoint that is given without a step.
 constexpr char kNewest[] = "newest";
 
-// Of a flag that has a default elsewhere; empty: nothing.
+// Parses a boolean flag whose default comes from elsewhere. An empty value gives nullopt.
 absl::StatusOr<std::optional<bool>> OptionalFlag(absl::string_view name, const std::string& value) {
   if (value.empty()) return std::optional<bool>();
   if (value == "true" || value == "1") return std::optional<bool>(true);
@@ -108,7 +116,7 @@ absl::StatusOr<std::optional<bool>> OptionalFlag(absl::string_view name, const s
   return UsageError(absl::StrCat("--", name, "=", value, ", expected true or false"));
 }
 
-// The environment speaks where the flags are silent.
+// Flags that are not given are filled in from the environment (TF_CONFIG, Slurm).
 absl::StatusOr<ClusterSpec> ClusterFromFlags() {
   ClusterView flags;
   if (const int tasks = absl::GetFlag(FLAGS_tasks); tasks != 0) {
@@ -181,7 +189,7 @@ ServerOptions OptionsFromFlags(const ClusterSpec& cluster, config::TrainEvalPipe
 
 void ShowProgress(const Server& server, ProgressLine* line) {
   const ps::StatusReply status = server.Status();
-  if (status.run_id().empty()) return;  // task 0 tells, in another process
+  if (status.run_id().empty()) return;  // task 0 is in another process and shows the progress
   const TrainingFigures figures = server.Figures();
   if (!status.waiting_for().empty()) {
     line->Wait(status.waiting_for());
@@ -209,7 +217,7 @@ void ShowProgress(const Server& server, ProgressLine* line) {
   line->Update(progress);
 }
 
-// Null without --metrics_port.
+// Starts the HTTP server for monitoring. Returns null without --metrics_port.
 absl::StatusOr<std::unique_ptr<HttpServer>> StartWatching(const Server& server) {
   if (absl::GetFlag(FLAGS_metrics_port) == 0) return std::unique_ptr<HttpServer>();
   HttpServerOptions options;
@@ -247,7 +255,8 @@ absl::Status Serve(Server* server, const StopSignal& signal, Clock* clock) {
   return *end;
 }
 
-// The pipeline config is looked at where it is given.
+// Implements --check_cluster. If a pipeline config is given, the other tasks must have the same
+// model.
 absl::Status CheckPeers(const ClusterSpec& cluster, std::optional<bool> sync,
                         const TransportSecurity& security) {
   ClusterCheckOptions check;
@@ -320,7 +329,7 @@ absl::Status RunServer(bool check_config) {
     options.trace = trace.get();
   }
   const bool follows_clock = options.trace_clock != nullptr;
-  // Answers probes from the beginning, with "serving" once recovery is over.
+  // The health server answers probes before recovery starts, and reports "serving" when it is over.
   std::unique_ptr<HealthServer> health;
   if (const int port = absl::GetFlag(FLAGS_health_port); port > 0) {
     PP_ASSIGN_OR_RETURN(health, StartHealthServer(absl::StrCat("0.0.0.0:", port)));
@@ -353,7 +362,8 @@ absl::Status RunServer(bool check_config) {
 int main(int argc, char** argv) {
   pushpull::MainOptions options;
   options.usage = "Holds the variables of a training job and applies the clones' gradients.";
-  // Abseil's text flags always want a value, and would take the next word for it.
+  // A string flag of Abseil needs a value and would take the next word, so a plain
+  // --from_checkpoint gets one here.
   std::string newest = absl::StrCat("--from_checkpoint=", pushpull::kNewest);
   for (int i = 1; i < argc; ++i) {
     const absl::string_view word = argv[i];

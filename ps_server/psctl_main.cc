@@ -1,4 +1,4 @@
-// psctl: looks at a running job, and tells its server what to do.
+// psctl shows the state of a running job and sends commands to its server.
 #include <iostream>
 #include <memory>
 #include <string>
@@ -20,15 +20,19 @@
 #include "ps_server/store/state_folder.h"
 
 ABSL_FLAG(std::vector<std::string>, ps, std::vector<std::string>({"127.0.0.1:2222"}),
-          "Address of ps task 0: host:port or unix:/path; further tasks are not asked");
-ABSL_FLAG(std::string, output, "text",
-          "text, or json: proto3's JSON under the names of parameter_server.proto");
-ABSL_FLAG(absl::Duration, timeout, absl::Seconds(10),
-          "For the answer; that of checkpoint takes as long as the disk");
-ABSL_FLAG(int, worker_id, -1, "evict: the clone, as the status numbers them");
-ABSL_FLAG(std::string, state_dir, "",
-          "state: the folder of mapped state; default: ps_server's own for this user");
-ABSL_FLAG(std::string, reason, "", "evict: why, for the log and for the clone's last words");
+          "Address of ps task 0: host:port or unix:/path; further addresses are ignored");
+ABSL_FLAG(
+    std::string, output, "text",
+    "Output format: text, or json (proto3 JSON with the field names of parameter_server.proto)");
+ABSL_FLAG(
+    absl::Duration, timeout, absl::Seconds(10),
+    "How long to wait for the answer; checkpoint waits until the checkpoint is written to disk");
+ABSL_FLAG(int, worker_id, -1, "evict: id of the clone, as psctl status shows it");
+ABSL_FLAG(
+    std::string, state_dir, "",
+    "state: folder of mapped state; default: the default --state_dir of ps_server for this user");
+ABSL_FLAG(std::string, reason, "",
+          "evict: the reason, for the log of the server and the last message of the clone");
 
 namespace pushpull {
 namespace {

@@ -1,4 +1,5 @@
-// Watches the checkpoints of a training run, evaluates each, and ends when training has ended.
+// The evaluator program: evaluates the checkpoints of a training run as they appear, and ends when
+// training has ended.
 #include <algorithm>
 #include <atomic>
 #include <iostream>
@@ -29,20 +30,21 @@
 
 ABSL_FLAG(std::string, checkpoint_dir, "", "the train_dir of ps_server, where checkpoints appear");
 ABSL_FLAG(std::string, eval_dir, "",
-          "where event files and best_checkpoint go; default: eval in checkpoint_dir. Only there "
-          "does the server see "
-          "which checkpoint is the best and keep it");
+          "where event files and best_checkpoint are written; default: eval in checkpoint_dir. The "
+          "server looks for best_checkpoint only in the default folder, to keep that checkpoint");
 ABSL_FLAG(std::string, pipeline_config_path, "",
-          "default: pipeline.config in checkpoint_dir, as the server wrote it; waited for");
+          "default: pipeline.config in checkpoint_dir, which the server writes; the evaluator "
+          "waits for it");
 ABSL_FLAG(bool, run_once, false,
           "evaluate the newest checkpoint only and print its metrics as JSON on stdout");
 ABSL_FLAG(std::vector<std::string>, gpus, {}, "the GPU to use: its index or UUID");
 ABSL_FLAG(std::string, device, "",
           "cuda or cpu; default: cuda if --gpus is given or there is a GPU");
-ABSL_FLAG(std::string, precision, "fp32", "of activations: fp32, or bf16 on a GPU");
-ABSL_FLAG(int64_t, gpu_memory_limit_mb, 0, "of this process on its GPU, in MiB; 0: all there is");
+ABSL_FLAG(std::string, precision, "fp32", "precision of activations: fp32, or bf16 on a GPU");
+ABSL_FLAG(int64_t, gpu_memory_limit_mb, 0,
+          "how much GPU memory this process may use, in MiB; 0: no limit");
 ABSL_FLAG(int, threads, 0, "CPU threads; 0: one per core");
-ABSL_FLAG(std::string, data_dir, "", "put before relative input paths of the config");
+ABSL_FLAG(std::string, data_dir, "", "prepended to relative input paths in the config");
 ABSL_FLAG(int, wait_secs, 600,
           "how long to wait for checkpoint_dir and pipeline.config to appear, and with --run_once "
           "for a checkpoint");

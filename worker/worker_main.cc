@@ -1,4 +1,5 @@
-// worker: the supervisor of num_clones clone processes, or (with --clone_index) one of them.
+// The worker program. Without --clone_index it is the supervisor of num_clones clone processes;
+// the supervisor starts each of these as the same program with --clone_index.
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -46,47 +47,53 @@
 #include "worker/train/supervisor.h"
 
 ABSL_FLAG(std::vector<std::string>, ps, {},
-          "Address of ps task 0, which tells the others, or of all tasks in order: host:port or "
-          "unix:/path; default: as TF_CONFIG or Slurm says, else 127.0.0.1:2222");
-ABSL_FLAG(int, num_clones, 0, "Clone processes of this worker; 0: one per GPU of --gpus, else 1");
+          "Address of ps task 0, which knows the others, or of all ps tasks in order: host:port or "
+          "unix:/path; default: from TF_CONFIG or Slurm, else 127.0.0.1:2222");
+ABSL_FLAG(
+    int, num_clones, 0,
+    "Number of clone processes of this worker; 0: one per GPU of --gpus, or 1 without --gpus");
 ABSL_FLAG(std::vector<std::string>, gpus, {},
-          "GPU of each clone: indices or UUIDs, one may come twice; default: one after another");
-ABSL_FLAG(int, num_workers, 0, "Workers of the job; default: as TF_CONFIG or Slurm says, else 1");
+          "GPU of each clone, as an index or UUID; a GPU may be named more than once; default: "
+          "the clones take the GPUs in turn");
+ABSL_FLAG(int, num_workers, 0,
+          "Number of workers of the job; default: from TF_CONFIG or Slurm, else 1");
 ABSL_FLAG(int, worker_index, -1,
-          "Which of them this is, from 0; default: as TF_CONFIG or Slurm says, else 0");
-ABSL_FLAG(
-    bool, check_cluster, false,
-    "Ask every ps task whether it answers, print a table, and exit: 0, or 200 if one does not");
+          "Index of this worker, counted from 0; default: from TF_CONFIG or Slurm, else 0");
+ABSL_FLAG(bool, check_cluster, false,
+          "Ask every ps task whether it answers, print a table, and exit with 0, or with 200 if a "
+          "task does not answer");
 ABSL_FLAG(std::string, device, "",
-          "cuda or cpu; default: cuda if --gpus is given or there is a GPU");
+          "Where clones compute: cuda or cpu; default: cuda if --gpus is given or there is a GPU");
 ABSL_FLAG(std::string, precision, "",
-          "Of activations: bf16 (default on a GPU) or fp32 (the only one on the CPU)");
+          "Precision of activations: bf16 (default on a GPU) or fp32 (the only one on the CPU)");
 ABSL_FLAG(std::string, gradient_precision, "fp32",
-          "Of pushed gradients: fp32, or bf16, which halves what is sent; the server sums in fp32");
+          "Precision of pushed gradients: fp32, or bf16, which halves the data sent; the server "
+          "sums in fp32");
 ABSL_FLAG(bool, shared_memory, true,
-          "Move weights and gradients through shared memory where a ps task runs on this machine; "
-          "false: through the connection, as with those elsewhere");
-ABSL_FLAG(int64_t, gpu_memory_limit_mb, 0, "Of each clone on its GPU, in MiB; 0: all there is");
+          "true: exchange weights and gradients with ps tasks on this machine through shared "
+          "memory; false: through the connection, as with tasks on other machines");
+ABSL_FLAG(int64_t, gpu_memory_limit_mb, 0,
+          "GPU memory that each clone may use, in MiB; 0: no limit");
 ABSL_FLAG(bool, show_gpus, false,
-          "Show how busy and how full the GPUs of --gpus are behind the progress");
-ABSL_FLAG(
-    int, threads, 0,
-    "CPU threads per clone, with a GPU those that prepare its pictures; 0: the cores divided by "
-    "the clones");
-ABSL_FLAG(std::string, data_dir, "", "Prefix of relative input paths of the pipeline config");
+          "Show utilisation and memory use of the GPUs of --gpus in the progress line");
+ABSL_FLAG(int, threads, 0,
+          "CPU threads per clone; on a GPU these prepare the images; 0: the number of cores "
+          "divided by the number of clones");
+ABSL_FLAG(std::string, data_dir, "", "Prefix of relative input paths in the pipeline config");
 ABSL_FLAG(std::string, image_cache_dir, "",
-          "Folder on a local disk for the decoded training images, built once and read by all "
-          "clones of the host; empty: every image is decoded each time");
+          "Folder on a local disk for a cache of decoded training images, which is built once and "
+          "read by all clones of the machine; empty: images are decoded each time they are used");
 ABSL_FLAG(int, image_cache_max_side, 0,
-          "Images with a longer side are stored scaled down to it, which changes what is trained "
-          "on; 0: as decoded");
+          "Scale images in the cache down so that no side is longer than this many pixels, which "
+          "changes the training data; 0: keep their size");
 ABSL_FLAG(absl::Duration, peer_deadline, absl::Minutes(5),
-          "Exit with 200 when a ps task has not answered for so long");
+          "Exit with 200 when a ps task has not answered for this long");
 ABSL_FLAG(std::string, trace, "",
-          "File for a Chrome trace of the clones' phases, for chrome://tracing or ui.perfetto.dev; "
-          "the first 64 MiB of each clone process. Written when the clones have ended; until then "
-          "each has a file FILE.clone...; empty: none");
-ABSL_FLAG(int, clone_index, -1, "Set by the supervisor for the clone processes it starts");
+          "File for a Chrome trace of the clones' phases, for chrome://tracing or ui.perfetto.dev. "
+          "It has the first 64 MiB of each clone process and is written when the clones have "
+          "ended; until then each process writes a file FILE.clone...; empty: no trace");
+ABSL_FLAG(int, clone_index, -1,
+          "Internal: the supervisor passes it to the clone processes that it starts");
 
 namespace pushpull {
 namespace {
@@ -149,7 +156,7 @@ WorkerOptions OptionsFromFlags(const ClusterSpec& cluster) {
   return options;
 }
 
-// The environment speaks where the flags are silent.
+// Values that no flag gives come from the environment.
 absl::StatusOr<ClusterSpec> ClusterFromFlags() {
   ClusterView flags;
   if (!absl::GetFlag(FLAGS_ps).empty()) flags.ps = {absl::GetFlag(FLAGS_ps), "flag --ps"};
@@ -178,8 +185,8 @@ absl::Status CheckPeers(const WorkerOptions& options) {
   return report.status();
 }
 
-// A failure of the whole job, wherever it happened, is no bad input of this worker; nor is an
-// operator's decision.
+// Without these codes, the status code alone would choose the exit code. It would report an
+// eviction as bad input and a failure elsewhere in the job as a signal.
 absl::Status WithJobExitCode(absl::Status status) {
   if (GetErrorDetail(status).kind() == ps::ErrorDetail::EVICTED) {
     return WithExitCode(std::move(status), kExitEvicted);
@@ -190,7 +197,7 @@ absl::Status WithJobExitCode(absl::Status status) {
   return status;
 }
 
-// Writes reports to the supervisor, not more often than anybody reads them.
+// Writes reports to the supervisor, at most one per kReportPeriod unless the clone is waiting.
 class ReportSocket {
  public:
   void Send(const CloneReport& report) {
@@ -198,7 +205,7 @@ class ReportSocket {
     if (now - last_ < kReportPeriod && report.waiting_for.empty()) return;
     last_ = now;
     const std::string line = EncodeCloneReport(report);
-    // A supervisor that does not read, or has ended, costs the report and nothing else.
+    // If the supervisor does not read or has ended, only this report is lost.
     (void)!send(Supervisor::kSupervisorFd, line.data(), line.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   }
 
@@ -207,11 +214,11 @@ class ReportSocket {
   absl::Duration last_ = -absl::InfiniteDuration();
 };
 
-// Opens the clone's GPU; null: it computes on the CPU.
+// Opens the clone's GPU. Returns null if the clone computes on the CPU.
 absl::StatusOr<std::unique_ptr<Device>> OpenDevice(int clone, ComputeOptions* compute) {
   PP_ASSIGN_OR_RETURN(ChosenDevice chosen,
                       OpenChosenDevice(DeviceFromFlags(), clone, {CountGpus, OpenGpu}));
-  // Once, not once per clone.
+  // The warning is the same for all clones.
   LOG_IF(WARNING, !chosen.warning.empty() && clone == 0)
       << chosen.warning << ": computing on the CPU; --device=cpu says that this is meant";
   LOG_IF(INFO, chosen.device != nullptr)
@@ -222,7 +229,7 @@ absl::StatusOr<std::unique_ptr<Device>> OpenDevice(int clone, ComputeOptions* co
   return std::move(chosen.device);
 }
 
-// Null: on the CPU, or the GPU tells nobody how it is.
+// Returns null on the CPU, and if the GPU's figures cannot be read.
 std::unique_ptr<GpuProbe> OpenProbe(const Device* device, const Clock* clock, int clone) {
   if (device == nullptr) return nullptr;
   absl::StatusOr<std::unique_ptr<GpuMonitor>> monitor = GpuMonitor::Open();
@@ -230,7 +237,8 @@ std::unique_ptr<GpuProbe> OpenProbe(const Device* device, const Clock* clock, in
     return std::make_unique<GpuProbe>(*std::move(monitor), device->uuid(), device->description(),
                                       clock);
   }
-  LOG_IF(INFO, clone == 0) << "no figures of the GPU: " << monitor.status().message();
+  LOG_IF(INFO, clone == 0) << "cannot read the GPU's utilisation and memory: "
+                           << monitor.status().message();
   return nullptr;
 }
 
@@ -262,7 +270,7 @@ absl::Status RunAsClone(WorkerOptions options, int clone) {
   return WithDeviceExitCode(WithJobExitCode(status), device.get());
 }
 
-// One line for all clones.
+// Combines the clones' reports into one progress line.
 void ShowProgress(const std::vector<CloneState>& clones, GpuReport* gpus, ProgressLine* line) {
   Progress progress;
   std::string waiting;
@@ -310,7 +318,7 @@ std::string OwnPath() {
   return std::string(path, size);
 }
 
-// Null: not wanted, or nothing to ask.
+// Returns null without --show_gpus, and if the GPUs cannot be monitored.
 std::unique_ptr<GpuMonitor> OpenMonitor() {
   if (!absl::GetFlag(FLAGS_show_gpus)) return nullptr;
   absl::StatusOr<std::unique_ptr<GpuMonitor>> monitor = GpuMonitor::Open();

@@ -30,7 +30,7 @@ std::string PartKey(absl::string_view tensor) { return absl::StrCat("part/", ten
 std::optional<uint64_t> ParseCheckpointName(absl::string_view name) {
   uint64_t step = 0;
   if (!absl::ConsumePrefix(&name, "ckpt-") || !absl::SimpleAtoi(name, &step)) return std::nullopt;
-  // Only the one spelling that we write: no sign, no blank, eight digits or more.
+  // Accept only the spelling that CheckpointName writes: no sign, no blank, at least eight digits.
   if (CheckpointName(step) != absl::StrCat("ckpt-", name)) return std::nullopt;
   return step;
 }

@@ -1,4 +1,4 @@
-// Names within a train_dir that only the checkpoint code itself needs.
+// Names of files and folders in a train_dir that only the checkpoint code needs. Thread-safe.
 #ifndef PUSHPULL_COMMON_CHECKPOINT_CHECKPOINT_PATHS_H_
 #define PUSHPULL_COMMON_CHECKPOINT_CHECKPOINT_PATHS_H_
 
@@ -12,17 +12,19 @@ namespace pushpull {
 
 inline constexpr char kManifestFile[] = "MANIFEST.json";
 inline constexpr char kHintFile[] = "checkpoint";
-// Leftovers of a killed server; swept at its next start.
+// What a killed server leaves under these prefixes is removed at its next start (TrainDir::Sweep).
 inline constexpr char kPendingPrefix[] = ".tmp-";
 inline constexpr char kTrashPrefix[] = ".trash-";
 
-// "<directory>/.tmp-ckpt-00012000-e7"
+// Returns the pending folder, "<directory>/.tmp-ckpt-00012000-e7" for step 12000 of epoch 7.
 std::string PendingPath(const std::string& directory, uint64_t epoch, uint64_t step);
-// A free-standing name for something that is about to be removed; different at every call.
+// Returns a new name in `directory` for `path`, which is about to be removed. Every call returns a
+// different name.
 std::string TrashPath(const std::string& directory, absl::string_view path);
-// Key in a shard file's __metadata__ that describes a tensor which is not whole.
+// Returns the key in a shard file's __metadata__ that describes a tensor of which the file holds
+// only a part.
 std::string PartKey(absl::string_view tensor);
-// The step of "ckpt-00012000", or nothing.
+// Returns 12000 for "ckpt-00012000", and nullopt for any name that CheckpointName does not produce.
 std::optional<uint64_t> ParseCheckpointName(absl::string_view name);
 
 }  // namespace pushpull

@@ -46,7 +46,7 @@ absl::StatusOr<uint32_t> ChecksumOfTensor(const SafetensorsReader& file,
   return crc;
 }
 
-// What "part/<tensor>" in the file's metadata says.
+// The value of "part/<tensor>" in a shard file's metadata (see checkpoint_writer.h).
 struct PartPlace {
   int64_t offset = 0;
   std::vector<int64_t> shape;
@@ -60,7 +60,7 @@ std::optional<PartPlace> ParsePart(const std::string& text) {
   }
   PartPlace place;
   place.offset = body["offset"].get<int64_t>();
-  if (place.offset < 0) return std::nullopt;  // past 2^63
+  if (place.offset < 0) return std::nullopt;  // the number was 2^63 or more
   for (const nlohmann::json& dimension : body["shape"]) {
     if (!dimension.is_number_unsigned()) return std::nullopt;
     place.shape.push_back(dimension.get<int64_t>());
@@ -68,8 +68,8 @@ std::optional<PartPlace> ParsePart(const std::string& text) {
   return place;
 }
 
-// A file that is missing, shorter than expected or no file at all is damage: DATA_LOSS. That it
-// could not be read now is something else and stays what it is.
+// Turns every error about a file (missing, too short, not a regular file) into DATA_LOSS, because
+// it means that the checkpoint is damaged. Returns read failures unchanged.
 absl::Status AsDataLoss(const absl::Status& status) {
   if (status.ok() || IsReadFailure(status)) return status;
   return absl::DataLossError(status.message());
@@ -84,7 +84,8 @@ absl::StatusOr<std::string> ReadManifestText(FileSystem& files, const std::strin
   const std::string path = ManifestPath(directory, step);
   const absl::StatusOr<std::unique_ptr<ReadableFile>> file = files.OpenForRead(path);
   if (absl::IsNotFound(file.status())) {
-    // A folder without a manifest is damage; no folder is no checkpoint.
+    // A folder without a manifest is a damaged checkpoint (DATA_LOSS). Without the folder there is
+    // no checkpoint (NOT_FOUND).
     const absl::StatusOr<FileInfo> folder =
         files.GetInfo(JoinPath(directory, CheckpointName(step)));
     if (IsReadFailure(folder.status())) return folder.status();
@@ -110,7 +111,7 @@ absl::Status CheckStep(const CheckpointManifest& manifest, const std::string& pa
 bool IsReadFailure(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kOk:
-    // These tell something about the contents or the names.
+    // These say something about the contents or the names.
     case absl::StatusCode::kDataLoss:
     case absl::StatusCode::kFailedPrecondition:
     case absl::StatusCode::kInvalidArgument:
@@ -162,8 +163,8 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> Checkpoint::Open(FileSystem& files,
   while (true) {
     absl::StatusOr<std::unique_ptr<Checkpoint>> checkpoint = open(text);
     if (checkpoint.ok()) return checkpoint;
-    // It may have been deleted or replaced while we looked: then the names led to files of two
-    // checkpoints.
+    // The checkpoint may have been deleted or replaced between two opens, so that the files belong
+    // to two checkpoints. Unless the manifest has changed, the error is real.
     PP_ASSIGN_OR_RETURN(std::string again, ReadManifestText(files, directory, step));
     if (again == text) return checkpoint.status();
     text = std::move(again);
@@ -254,7 +255,7 @@ absl::Status Checkpoint::CheckCoverage() {
     }
     return absl::OkStatus();
   };
-  // Also refuses shapes that overflow.
+  // Create also rejects shapes that overflow, so the products in `check` are safe.
   const absl::StatusOr<VariableLayout> layout = VariableLayout::Create(manifest_.variables);
   if (!layout.ok()) {
     return absl::DataLossError(absl::StrCat(path_, ": ", layout.status().message()));
@@ -296,7 +297,7 @@ absl::Status Checkpoint::ReadTensor(const std::string& name, ElementRange range,
     const int64_t begin = std::max(range.begin, part.begin);
     const int64_t end = std::min(range.end, part.end);
     if (begin >= end) continue;
-    // The checksum is of the whole part, so all of it is read.
+    // The checksum covers the whole part, so read all of it even if `range` needs less.
     const bool direct = begin == part.begin && end == part.end;
     float* target = destination + (begin - range.begin);
     if (!direct) {

@@ -1,5 +1,4 @@
-// Finds, verifies and reads checkpoints. An open Checkpoint holds all its files, so deleting the
-// folder meanwhile does no harm.
+// Finds, verifies and reads checkpoints. All functions block on the disk.
 #ifndef PUSHPULL_COMMON_CHECKPOINT_CHECKPOINT_READER_H_
 #define PUSHPULL_COMMON_CHECKPOINT_CHECKPOINT_READER_H_
 
@@ -23,12 +22,15 @@
 
 namespace pushpull {
 
-// Thread-safe after Open.
+// One verified checkpoint. Immutable after Open, so all methods are thread-safe. It keeps all its
+// files open, so it stays readable when its folder is deleted.
 class Checkpoint {
  public:
-  // Opens all files first, then verifies manifest, sizes, SHA-256, headers and every tensor's
-  // CRC32C. NOT_FOUND: no such checkpoint (any more). DATA_LOSS: it does not verify; the message
-  // says which file and why. A read failure (IsReadFailure): whether it verifies is not known.
+  // Opens all files, then verifies the manifest, all sizes and SHA-256 digests, the headers and the
+  // CRC32C of every tensor. Starts again if the checkpoint is replaced meanwhile.
+  // NOT_FOUND: there is no such checkpoint, or it has been deleted meanwhile. DATA_LOSS: it does
+  // not verify; the message says which file and why. A read failure (IsReadFailure): it could not
+  // be read, so it may be good or damaged.
   static absl::StatusOr<std::unique_ptr<Checkpoint>> Open(FileSystem& files,
                                                           const std::string& directory,
                                                           uint64_t step);
@@ -36,30 +38,33 @@ class Checkpoint {
   const CheckpointManifest& manifest() const { return manifest_; }
   const std::string& path() const { return path_; }
 
-  // All tensors by name, ascending: variables, slots, EMA.
+  // Returns all tensors (variables, slots and EMA) by name, ascending.
   struct NamedTensor {
     std::string name;
     std::vector<int64_t> shape;
   };
   std::vector<NamedTensor> tensors() const;
-  // Reads `range` of one tensor. NOT_FOUND: there is none of that name. DATA_LOSS as below.
+  // Reads the elements `range` of one tensor. NOT_FOUND: there is no tensor of that name.
+  // DATA_LOSS: the bytes have changed since Open.
   absl::Status ReadTensor(const std::string& name, ElementRange range, float* destination) const;
 
-  // Read `range` of the flat vector into destination[0 .. range.size()); padding becomes zero. The
-  // checkpoint may have any number of shards. FAILED_PRECONDITION: another model (see CheckLayout).
-  // NOT_FOUND: no such slot, or no EMA (named). DATA_LOSS: the bytes changed since Open.
+  // These three read the elements `range` of a flat vector with the given layout into
+  // destination[0 .. range.size()) and set padding to zero. The number of shards in the checkpoint
+  // does not matter. FAILED_PRECONDITION: the checkpoint is of another model (see CheckLayout).
+  // NOT_FOUND: the checkpoint has no such slot, or no EMA. DATA_LOSS: the bytes have changed since
+  // Open.
   absl::Status ReadWeights(const VariableLayout& layout, ElementRange range,
                            float* destination) const;
-  // Elements of moving statistics, which have no slots, become zero.
+  // Sets the elements of moving statistics to zero, because they have no slots.
   absl::Status ReadSlot(const VariableLayout& layout, absl::string_view slot, ElementRange range,
                         float* destination) const;
-  // Elements of moving statistics, which have no EMA, are their values.
+  // Sets the elements of moving statistics to their values, because they have no EMA.
   absl::Status ReadEma(const VariableLayout& layout, ElementRange range, float* destination) const;
 
  private:
-  // A run of a tensor's elements in one file.
+  // The elements [begin, end) of a tensor, which lie in one file.
   struct Part {
-    int64_t begin = 0;  // element of the tensor
+    int64_t begin = 0;
     int64_t end = 0;
     std::vector<int64_t> shape;  // of the whole tensor
     const SafetensorsReader* file = nullptr;
@@ -70,7 +75,7 @@ class Checkpoint {
   Checkpoint(std::string path, CheckpointManifest manifest);
   absl::Status AddFile(std::unique_ptr<ReadableFile> file, const CheckpointFile& expected);
   absl::Status CheckCoverage();
-  // What stands for <name>/<suffix> of a variable that has none.
+  // What ReadVector returns for a moving statistic, which has no tensor <name>/<suffix>.
   enum class WithoutSuffix { kZero, kValue };
   absl::Status ReadVector(const VariableLayout& layout, absl::string_view suffix,
                           ElementRange range, float* destination, WithoutSuffix without) const;
@@ -81,39 +86,44 @@ class Checkpoint {
   absl::flat_hash_map<std::string, std::vector<Part>> tensors_;
 };
 
-// Reads and verifies the manifest alone. Errors as Checkpoint::Open.
+// Reads and verifies the manifest alone. Errors as for Checkpoint::Open.
 absl::StatusOr<CheckpointManifest> ReadManifest(FileSystem& files, const std::string& directory,
                                                 uint64_t step);
 
-// Whether an error of this header says that a file could not be read now (EIO, ESTALE, EMFILE,
-// EACCES, ...) and nothing about what is in it.
+// Returns whether an error of a function in this header means that a file could not be read now
+// (EIO, ESTALE, EMFILE, EACCES, ...), which says nothing about its contents.
 bool IsReadFailure(const absl::Status& status);
 
 struct RecoveryRequest {
-  std::string run_id;                      // hex; empty: any
-  const VariableLayout* layout = nullptr;  // null: any
-  // After a read failure the read is repeated after a pause, so often in total.
-  int read_attempts = 4;
-  absl::Duration read_pause = absl::Milliseconds(500);
+  std::string run_id;                      // hex; empty: any run
+  const VariableLayout* layout = nullptr;  // null: any model
+  int read_attempts = 4;                   // after read failures, including the first attempt
+  absl::Duration read_pause = absl::Milliseconds(500);  // between two attempts
 };
 
-// Steps of all folders that look like a checkpoint, ascending. NOT_FOUND when the directory does
-// not exist.
+// Returns the steps of all folders that are named like a checkpoint, ascending. NOT_FOUND: the
+// directory does not exist.
 absl::StatusOr<std::vector<uint64_t>> ListCheckpoints(FileSystem& files,
                                                       const std::string& directory);
 
-// The newest checkpoint (by epoch, then step) that verifies and fits the request; each refused one
-// is logged with the reason, and so is going back to an older one. A read failure that stays is
-// returned: an older one would silently undo what may be whole. Blocks for the pauses of the
-// request. NOT_FOUND: there is none at all, a fresh start is right.
-// FAILED_PRECONDITION (of another run or model) or DATA_LOSS: there are some but none can be used,
-// with all reasons; starting afresh would lose a run, so do not.
+// Opens the newest checkpoint (by epoch, then step) that verifies and fits the request. Logs each
+// checkpoint that it rejects, with the reason, and that it falls back to an older one. Blocks for
+// the pauses of the request as well.
+//
+// Errors:
+//   NOT_FOUND            there is no checkpoint at all; a fresh start is right
+//   FAILED_PRECONDITION  there are checkpoints but none can be used, at least one because it is of
+//                        another run or model. The message has all reasons. Do not start afresh:
+//                        that would lose a run
+//   DATA_LOSS            there are checkpoints but all of them are damaged. Do not start afresh
+//   a read failure       a checkpoint could not be read, even after the retries. It may be good, so
+//                        falling back to an older one could silently undo steps
 absl::StatusOr<std::unique_ptr<Checkpoint>> OpenNewestCheckpoint(FileSystem& files,
                                                                  const std::string& directory,
                                                                  const RecoveryRequest& request);
 
-// The checkpoint of `step`, or with a negative one the newest that fits the request, with the same
-// retries. NOT_FOUND names the steps that are there.
+// Opens the checkpoint of `step`, with the same retries; its run and model are not checked. A
+// negative `step` means OpenNewestCheckpoint. NOT_FOUND: the message lists the steps that exist.
 absl::StatusOr<std::unique_ptr<Checkpoint>> OpenCheckpoint(FileSystem& files,
                                                            const std::string& directory,
                                                            int64_t step,

@@ -1,4 +1,5 @@
-// Which checkpoint of a directory to take: the part of checkpoint_reader.h that is about many.
+// Chooses one checkpoint of a directory: the functions of checkpoint_reader.h that deal with more
+// than one checkpoint.
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -16,7 +17,8 @@
 namespace pushpull {
 namespace {
 
-// Calls `read` again, after a pause, while it fails to read; the last failure says how often.
+// Calls `read`, and calls it again after a pause while it returns a read failure. The message of
+// the last failure says how many attempts there were.
 template <typename Read>
 auto ReadWithRetries(const RecoveryRequest& request, const Read& read) -> decltype(read()) {
   for (int attempt = 1;; ++attempt) {
@@ -31,7 +33,7 @@ auto ReadWithRetries(const RecoveryRequest& request, const Read& read) -> declty
   }
 }
 
-// What a read failure means for recovery.
+// Adds to a read failure what it means for recovery and what to do about it.
 absl::Status CannotRecover(const absl::Status& status, const std::string& directory,
                            uint64_t step) {
   return absl::Status(
@@ -42,7 +44,8 @@ absl::Status CannotRecover(const absl::Status& status, const std::string& direct
                    status.message()));
 }
 
-// Newest first; those whose manifest does not verify come last.
+// Returns the steps sorted by (epoch, step), newest first. Checkpoints whose manifest does not
+// verify come last.
 absl::StatusOr<std::vector<uint64_t>> ByAge(FileSystem& files, const std::string& directory,
                                             const std::vector<uint64_t>& steps,
                                             const RecoveryRequest& request) {
@@ -88,7 +91,7 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> OpenNewestCheckpoint(FileSystem& fil
     absl::StatusOr<std::unique_ptr<Checkpoint>> checkpoint =
         ReadWithRetries(request, [&] { return Checkpoint::Open(files, directory, step); });
     absl::Status status = checkpoint.status();
-    if (absl::IsNotFound(status)) continue;  // deleted since it was listed
+    if (absl::IsNotFound(status)) continue;  // deleted since ListCheckpoints
     if (IsReadFailure(status)) return CannotRecover(status, directory, step);
     if (status.ok() && !request.run_id.empty() &&
         (*checkpoint)->manifest().run_id != request.run_id) {

@@ -25,7 +25,7 @@ namespace {
 
 constexpr size_t kBufferBytes = size_t{1} << 20;
 
-// Gathers small tensors into large writes and computes the digest of everything on the way.
+// Collects small tensors into large writes and computes the SHA-256 of everything written.
 class HashingWriter {
  public:
   explicit HashingWriter(WritableFile* file) : file_(file) {}
@@ -112,7 +112,8 @@ absl::StatusOr<CheckpointFile> WriteTensors(FileSystem& files, const std::string
   return result;
 }
 
-// The pending folder must hold the listed files and nothing else.
+// Checks that the pending folder holds the files that the manifest lists, and removes everything
+// else from it, for example parts that a timed-out call left.
 absl::Status TidyPending(FileSystem& files, const std::string& pending,
                          const CheckpointManifest& manifest) {
   for (const CheckpointFile& file : manifest.files) {
@@ -145,14 +146,14 @@ absl::Status WriteManifest(FileSystem& files, const std::string& pending,
   return files.SyncDirectory(pending);
 }
 
-// Gives the pending folder its final name, durably, or leaves the names as they were. A checkpoint
-// that had the name ends up under the pending name.
+// Gives the pending folder its final name, durably; on an error it restores the old names. An
+// earlier checkpoint of that name ends up under the pending name or is removed.
 absl::Status Commit(FileSystem& files, const std::string& directory, const std::string& pending,
                     const std::string& final_path) {
   absl::Status renamed = files.Rename(pending, final_path);
   if (renamed.ok()) {
     const absl::Status synced = files.SyncDirectory(directory);
-    // Nobody may rely on it: take the name back.
+    // The rename may not survive a power cut, so undo it before anybody relies on it.
     if (!synced.ok()) files.Rename(final_path, pending).IgnoreError();
     return synced;
   }
@@ -164,7 +165,8 @@ absl::Status Commit(FileSystem& files, const std::string& directory, const std::
     return synced;
   }
   if (!absl::IsUnimplemented(exchanged)) return exchanged;
-  // Two renames: a power cut in between leaves the checkpoint before this one as the newest.
+  // The file system cannot exchange names. Use two renames; after a power cut between them this
+  // step has no checkpoint, and the one before it is the newest.
   const std::string aside = TrashPath(directory, final_path);
   PP_RETURN_IF_ERROR(files.Rename(final_path, aside));
   renamed = files.Rename(pending, final_path);
@@ -180,8 +182,9 @@ absl::Status Commit(FileSystem& files, const std::string& directory, const std::
   return absl::OkStatus();
 }
 
-// A server that was stopped for a while (a debugger, a suspended machine) may find that another one
-// has taken the folder over. Its history is not the run's any more.
+// A server that was stopped for a while (by a debugger, on a suspended machine) may find that
+// another server has taken the folder over. It must not publish, because the run has gone on
+// without it.
 absl::Status CheckNotSuperseded(FileSystem& files, const std::string& directory, uint64_t epoch) {
   PP_ASSIGN_OR_RETURN(const uint64_t stored, ReadEpoch(files, directory));
   if (stored <= epoch) return absl::OkStatus();
@@ -209,7 +212,8 @@ absl::StatusOr<CheckpointFile> WriteShardFile(FileSystem& files, const std::stri
     return made;
   }
   const std::string name = ShardFileName(snapshot.shard, snapshot.tasks);
-  // Under a name of its own until it is whole: a repeated call may overlap one that timed out.
+  // Write under a unique name and rename the complete file: this call may be the repetition of one
+  // that timed out and is still running.
   const std::string temporary =
       JoinPath(pending, absl::StrCat(".part-", name, "-", getpid(), "-", counter.fetch_add(1)));
   absl::StatusOr<CheckpointFile> file =
@@ -234,7 +238,7 @@ absl::Status PublishCheckpoint(FileSystem& files, const std::string& directory,
   if (status.ok()) status = WriteManifest(files, pending, manifest);
   if (status.ok()) status = CheckNotSuperseded(files, directory, manifest.epoch);
   if (status.ok()) status = Commit(files, directory, pending, JoinPath(directory, name));
-  // Either the failed attempt or the checkpoint that was replaced.
+  // By now the pending folder holds the failed attempt, or the checkpoint that was replaced.
   AbandonCheckpoint(files, directory, manifest.epoch, manifest.step);
   PP_RETURN_IF_ERROR(status);
   const absl::Status hinted =

@@ -30,7 +30,8 @@ bool IsHex(absl::string_view text, size_t size) {
          });
 }
 
-// Takes fields out of one JSON object and remembers the first thing that is wrong.
+// Reads the fields of one JSON object and stores the first error in *error. After an error it reads
+// nothing more.
 class FieldReader {
  public:
   FieldReader(const json& object, std::string where, std::string* error)
@@ -78,7 +79,7 @@ class FieldReader {
       (*out)[key] = item.get<std::string>();
     }
   }
-  // Each element of a list.
+  // Calls body(element, where) for each element of the list, where `where` is for messages.
   template <typename Body>
   void ForEach(const char* name, const Body& body) {
     const json* value = Find(name);

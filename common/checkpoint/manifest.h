@@ -1,9 +1,10 @@
-// MANIFEST.json: what a checkpoint holds, and the checksums that prove it.
+// Reads and writes MANIFEST.json, which lists what a checkpoint holds, with checksums of all files.
+// Pure functions.
 //
-// The file is one JSON object. Its first bytes are exactly
+// The file is one JSON object. Its first line is exactly
 //   {"manifest_sha256":"<64 hex digits>",
-// and the digest is that of all bytes after this line, so the manifest is covered as well as the
-// files it lists.
+// where the digest is the SHA-256 of all bytes after this line. So the checksums cover the manifest
+// as well as the files that it lists.
 #ifndef PUSHPULL_COMMON_CHECKPOINT_MANIFEST_H_
 #define PUSHPULL_COMMON_CHECKPOINT_MANIFEST_H_
 
@@ -37,9 +38,9 @@ struct CheckpointManifest {
 
   std::string run_id;  // 32 hex digits
   uint64_t epoch = 0;
-  uint64_t step = 0;     // the version of the variables
-  uint64_t updates = 0;  // optimizer steps that changed something, <= step
-  uint64_t num_slots = 0;
+  uint64_t step = 0;       // the version of the variables
+  uint64_t updates = 0;    // optimizer steps that changed something, <= step
+  uint64_t num_slots = 0;  // replicas in the barrier
   uint64_t seed = 0;
   bool sync = true;
   bool training_done = false;
@@ -53,9 +54,9 @@ struct CheckpointManifest {
   double ema_decay = 0.0;
 
   std::string pipeline_config;                         // text
-  std::map<std::string, std::string> optimizer_state;  // opaque here
-  std::map<std::string, std::string> schedule_state;
-  std::string async_state;  // base64 of ps.PushMarks, opaque here; empty in sync mode
+  std::map<std::string, std::string> optimizer_state;  // not interpreted here
+  std::map<std::string, std::string> schedule_state;   // not interpreted here
+  std::string async_state;  // base64 of ps.PushMarks, not interpreted here; empty in sync mode
 
   std::vector<CheckpointFile> files;  // one per shard, in shard order
 };
@@ -63,14 +64,16 @@ struct CheckpointManifest {
 // Sets layout_signature and variables.
 void DescribeLayout(const VariableLayout& layout, CheckpointManifest* manifest);
 
+// Returns the text of MANIFEST.json.
 std::string SerializeManifest(const CheckpointManifest& manifest);
 
-// DATA_LOSS with the reason: wrong digest, not JSON, a field missing or of the wrong type, a file
-// name that is not a shard's. `path` is for messages.
+// Parses the text of MANIFEST.json; `path` is used in messages only. DATA_LOSS, with the reason: a
+// wrong digest, not JSON, another format version, a field that is missing or has the wrong type,
+// or a file name other than ShardFileName's.
 absl::StatusOr<CheckpointManifest> ParseManifest(absl::string_view text, absl::string_view path);
 
-// OK if the checkpoint is of this model; else FAILED_PRECONDITION that names the first variable
-// that differs.
+// Checks that the checkpoint is of the model with this layout. FAILED_PRECONDITION: it is of
+// another one; the message names the first variable that differs.
 absl::Status CheckLayout(const CheckpointManifest& manifest, const VariableLayout& layout);
 
 }  // namespace pushpull

@@ -22,7 +22,8 @@ struct DatedCheckpoint {
   CheckpointAge age;
 };
 
-// A checkpoint that does not verify has an age too; one that cannot be read now has none.
+// Returns the age of a checkpoint, with readable = false if its manifest does not verify. Returns
+// an error if the manifest cannot be read now (IsReadFailure).
 absl::StatusOr<DatedCheckpoint> ReadAge(FileSystem& files, const std::string& directory,
                                         uint64_t step) {
   DatedCheckpoint result;
@@ -36,8 +37,8 @@ absl::StatusOr<DatedCheckpoint> ReadAge(FileSystem& files, const std::string& di
   return result;
 }
 
-// Oldest first. A step that was reached again after a rollback is newer than a higher one before
-// it.
+// Returns the ages in the order that SelectForDeletion expects. Sorting by epoch first makes a step
+// that was reached again after a rollback newer than a higher step from before the rollback.
 absl::StatusOr<std::vector<CheckpointAge>> ReadAges(FileSystem& files, const std::string& directory,
                                                     const std::vector<uint64_t>& steps) {
   std::vector<DatedCheckpoint> dated;
@@ -79,7 +80,7 @@ std::vector<uint64_t> SelectForDeletion(const std::vector<CheckpointAge>& ages,
       first_of_period = period > last_period;
       last_period = std::max(last_period, period);
     }
-    // Damage newer than the newest is left for a person to look at.
+    // A recent unreadable checkpoint stays, so that an operator can look at it.
     const bool old = age.readable ? std::find(newest, readable.end(), age.step) == readable.end()
                                   : age.step < *newest;
     if (old && !first_of_period && best != age.step) result.push_back(age.step);
@@ -119,7 +120,7 @@ absl::Status ApplyRetention(FileSystem& files, const std::string& directory,
   PP_ASSIGN_OR_RETURN(const std::vector<CheckpointAge> ages, ReadAges(files, directory, steps));
   const absl::StatusOr<std::optional<BestCheckpoint>> best =
       ReadBestCheckpoint(files, JoinPath(directory, "eval"));
-  // Without knowing which one is the best, deleting any could delete it.
+  // Without knowing the best checkpoint, any deletion could hit it.
   PP_RETURN_IF_ERROR(best.status());
   std::optional<uint64_t> pinned;
   if (best->has_value()) pinned = (*best)->step;

@@ -1,6 +1,8 @@
-// Which checkpoints are kept. Deleting renames to .trash-* first, so that a reader finds a
-// checkpoint whole or not at all, and a killed server's leftovers are swept at the next start
-// (train_dir.h).
+// Decides which checkpoints to keep, and deletes the others. A checkpoint is renamed to .trash-*
+// before it is deleted, so a reader finds either the whole checkpoint or none. If the server is
+// killed in between, its next start removes the rest (TrainDir::Sweep).
+//
+// Not thread-safe for one directory.
 #ifndef PUSHPULL_COMMON_CHECKPOINT_RETENTION_H_
 #define PUSHPULL_COMMON_CHECKPOINT_RETENTION_H_
 
@@ -18,25 +20,31 @@
 namespace pushpull {
 
 struct RetentionPolicy {
-  uint64_t max_to_keep = 5;  // newest; 0: all
-  absl::Duration keep_every =
-      absl::InfiniteDuration();  // also the first of every such period of the run
+  // Keep this many of the newest checkpoints; 0 keeps all.
+  uint64_t max_to_keep = 5;
+  // Also keep the first checkpoint of every period of this length since the start of the run, the
+  // period of the start itself excepted.
+  absl::Duration keep_every = absl::InfiniteDuration();
 };
 
 struct CheckpointAge {
   uint64_t step = 0;
-  bool readable = true;        // its manifest verifies; one that does not counts for nothing
-  absl::Duration since_start;  // when it was saved, from the start of the run
+  bool readable = true;        // the manifest verifies; otherwise max_to_keep does not count it
+  absl::Duration since_start;  // from the start of the run until it was saved
 };
 
-// Pure: the steps to delete, in the order given. `ages` oldest first: by epoch, then step; those
-// that are not readable first of all. `best` is never deleted.
+// Returns the steps to delete, in the order of `ages`. A pure function.
+//
+// `ages` must be sorted: first the unreadable checkpoints, then the others from old to new (by
+// epoch, then step). An unreadable checkpoint is deleted when its step is below that of the oldest
+// one that max_to_keep keeps. `best` is never deleted, and nothing is deleted while fewer than
+// max_to_keep checkpoints are readable.
 std::vector<uint64_t> SelectForDeletion(const std::vector<CheckpointAge>& ages,
                                         const RetentionPolicy& policy,
                                         std::optional<uint64_t> best);
 
-// What the evaluator found best, <directory>/eval/best_checkpoint: {"step": 1200, "metric":
-// "accuracy", "value": 0.98}
+// The checkpoint that the evaluator found best. Stored in <directory>/eval/best_checkpoint as
+//   {"step": 1200, "metric": "accuracy", "value": 0.98}
 struct BestCheckpoint {
   uint64_t step = 0;
   std::string metric;
@@ -44,14 +52,16 @@ struct BestCheckpoint {
 };
 inline constexpr char kBestCheckpointFile[] = "best_checkpoint";
 
-// Nothing when the file does not exist; DATA_LOSS when it cannot be understood.
+// Reads best_checkpoint; nullopt: the file does not exist. DATA_LOSS: the file is malformed.
 absl::StatusOr<std::optional<BestCheckpoint>> ReadBestCheckpoint(FileSystem& files,
                                                                  const std::string& eval_directory);
+// Replaces best_checkpoint atomically.
 absl::Status WriteBestCheckpoint(FileSystem& files, const std::string& eval_directory,
                                  const BestCheckpoint& best);
 
-// Deletes by the policy, after the newest checkpoint has been read back and verified: without that
-// nothing is deleted and the reason is returned.
+// Deletes the checkpoints that the policy does not keep. First reads the newest checkpoint back and
+// verifies it, if there is anything to delete. On an error, including an unreadable
+// best_checkpoint, it deletes nothing more and returns the reason. Blocks on the disk.
 absl::Status ApplyRetention(FileSystem& files, const std::string& directory,
                             const RetentionPolicy& policy);
 

@@ -53,7 +53,7 @@ absl::StatusOr<std::unique_ptr<TrainDir>> TrainDir::Open(FileSystem* files,
                                                "); stop it or choose another train_dir"));
   }
   PP_RETURN_IF_ERROR(lock.status());
-  // The folder itself must survive a power cut, or nothing in it does.
+  // The entry of the folder in its parent must survive a power cut, or nothing in the folder does.
   const size_t slash = path.rfind('/', path.find_last_not_of('/'));
   const std::string parent = slash == std::string::npos ? "." : path.substr(0, slash + 1);
   if (absl::Status synced = files->SyncDirectory(parent); !synced.ok()) {

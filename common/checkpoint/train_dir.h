@@ -1,5 +1,6 @@
-// The small files of a train_dir beside the checkpoints: LOCK, run_id, EPOCH. One server per
-// directory; only local file systems (flock and rename must mean what they say).
+// Manages the small files in a train_dir beside the checkpoints: LOCK, run_id and EPOCH. LOCK
+// admits one server per directory, and relies on a file system with working flock and atomic
+// rename, as local ones have. All functions block on the disk.
 #ifndef PUSHPULL_COMMON_CHECKPOINT_TRAIN_DIR_H_
 #define PUSHPULL_COMMON_CHECKPOINT_TRAIN_DIR_H_
 
@@ -15,25 +16,26 @@
 
 namespace pushpull {
 
-// Not thread-safe. The file system must outlive it.
+// A train_dir that this process has locked. The destructor releases the lock. Not thread-safe. The
+// file system must outlive it.
 class TrainDir {
  public:
-  // Creates the folder if need be and takes LOCK. UNAVAILABLE: another server holds the directory.
+  // Creates the folder if it does not exist and takes LOCK. UNAVAILABLE: another server holds it.
   static absl::StatusOr<std::unique_ptr<TrainDir>> Open(FileSystem* files, const std::string& path);
 
   const std::string& path() const { return path_; }
 
-  // 32 hex digits, or nothing before the first WriteRunId. DATA_LOSS: the file holds something
-  // else.
+  // Returns the run id, 32 hex digits, or nullopt before the first WriteRunId. DATA_LOSS: the file
+  // holds something else; the message says how to repair it.
   absl::StatusOr<std::optional<std::string>> ReadRunId() const;
   absl::Status WriteRunId(const std::string& run_id);
 
-  // Removes what a killed server left (.tmp-*, .trash-*); failures are logged. Only for a server
-  // that has recovered, and before its first checkpoint.
+  // Removes what a killed server left (.tmp-*, .trash-*). Logs failures. Call it after recovery
+  // and before this server's first checkpoint.
   void Sweep();
 
-  // max(EPOCH, at_least) + 1, on disk before it is returned. at_least: the newest epoch seen
-  // elsewhere (manifest, mapped state). DATA_LOSS: as ReadEpoch.
+  // Writes max(EPOCH, at_least) + 1 to EPOCH and returns it once it is on the disk. `at_least` is
+  // the newest epoch found elsewhere (manifests, mapped state). DATA_LOSS: as for ReadEpoch.
   absl::StatusOr<uint64_t> AdvanceEpoch(uint64_t at_least);
 
  private:
@@ -44,11 +46,11 @@ class TrainDir {
   std::unique_ptr<FileLock> lock_;
 };
 
-// What EPOCH in the folder holds, 0 when there is none. DATA_LOSS: it is not a number; the message
-// says how to repair it.
+// Returns the number in the folder's EPOCH, or 0 if the file does not exist. DATA_LOSS: the file
+// holds no number; the message says how to repair it.
 absl::StatusOr<uint64_t> ReadEpoch(FileSystem& files, const std::string& train_dir);
 
-// 16 random bytes from the kernel, as 32 hex digits.
+// Returns 16 random bytes from the kernel as 32 hex digits.
 std::string NewRunId();
 
 }  // namespace pushpull

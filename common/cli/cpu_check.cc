@@ -20,7 +20,8 @@ const char* MissingCpuFeature() {
   return nullptr;
 }
 
-// 101 is the first priority that programs may use: before C++ static initialisers.
+// 101 is the highest priority that GCC leaves to programs. It runs before the C++ static
+// initialisers, whose code may already use AVX2.
 __attribute__((constructor(101))) void RequireCpuFeatures() {
   const char* missing = MissingCpuFeature();
   if (missing == nullptr) return;

@@ -32,14 +32,15 @@ ABSL_FLAG(bool, check_config, false, "validate everything, print the effective c
 namespace pushpull {
 namespace {
 
-// Flags that Abseil handles without registering them.
+// Flags that Abseil handles although they are not registered, so FindCommandLineFlag does not know
+// them.
 constexpr absl::string_view kUsageFlags[] = {"help",   "helpfull",  "helpshort", "helppackage",
                                              "helpon", "helpmatch", "version",   "only_check_args"};
 
 std::string program_name;  // written once, before any other thread starts
 
-// Abseil ends the process itself: with 1 for bad flags and for --help alike. Both mean something
-// else here.
+// Abseil's parser ends the process itself, with 1 both for bad flags and for --help. An atexit
+// handler changes this to the project's exit codes (exit_codes.h).
 bool parsing_flags = false;
 bool usage_asked_for = false;
 
@@ -58,7 +59,7 @@ bool IsUsageFlag(absl::string_view name) {
   return false;
 }
 
-// The name in "--name=value", "-name" or "--name"; empty for anything else.
+// Returns the name in "--name=value", "-name" or "--name", and "" for anything else.
 absl::string_view FlagName(absl::string_view argument) {
   if (!absl::ConsumePrefix(&argument, "-")) return "";
   absl::ConsumePrefix(&argument, "-");
@@ -76,7 +77,7 @@ bool IsOurSource(absl::string_view file) {
   return absl::EndsWith(file, "_main.cc") || absl::StrContains(file, "common/cli/");
 }
 
-// Source files by their place in the project: "worker/worker_main.cc".
+// Returns the path of a source file within the project, for example "worker/worker_main.cc".
 std::string ProjectPath(absl::string_view file) {
   for (absl::string_view room : {"/common/", "/worker/", "/ps_server/", "/scripts/"}) {
     const size_t at = file.rfind(room);

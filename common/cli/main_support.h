@@ -1,4 +1,5 @@
-// What every main does first and last: flags, logging, usage, exit code. Main thread only.
+// The first and the last steps of every main function: flags, logging, usage and exit code. For the
+// main thread only.
 #ifndef PUSHPULL_COMMON_CLI_MAIN_SUPPORT_H_
 #define PUSHPULL_COMMON_CLI_MAIN_SUPPORT_H_
 
@@ -14,31 +15,32 @@ namespace pushpull {
 
 struct MainOptions {
   std::string usage = {};                   // first line of --help: what the program does
-  std::vector<std::string> libraries = {};  // for --version, beside protobuf: "gRPC 1.51.1"
-  bool takes_arguments = false;             // besides flags
+  std::vector<std::string> libraries = {};  // for --version, which adds protobuf: "gRPC 1.51.1"
+  bool takes_arguments = false;             // the program takes arguments besides flags
 };
 
 struct MainArguments {
-  std::vector<std::string> arguments;  // besides flags
+  std::vector<std::string> arguments;  // the arguments that are not flags
   bool check_config = false;           // --check_config: validate, print the effective config, exit
 };
 
-// Parses Abseil flags, sets up glog to stderr by --log_level. Does not return for --help and
-// --version (exit code 0) and for bad flags (64, naming an unknown flag's nearest neighbour).
+// Parses the Abseil flags and sets up glog to log to stderr at --log_level. Ends the process for
+// --help and --version (exit code 0) and for bad flags (exit code 64, with a suggestion for an
+// unknown flag).
 MainArguments InitMain(int argc, char** argv, const MainOptions& options);
 
-// Of the build: "0.1.0+1a2b3c4".
+// Returns the version of the build, for example "0.1.0+1a2b3c4".
 absl::string_view BuildVersion();
 
-// Prints the error, if any, on stderr and returns the exit code for main to return.
+// Prints the error, if any, on stderr. Returns the exit code that main must return.
 int FinishMain(const absl::Status& status);
 
-// The end of --check_config: prints the effective config on stdout if `status` (of
-// CheckPipelineConfig) is OK, else as FinishMain.
+// Ends --check_config. Prints the effective config on stdout if `status`, the result of
+// CheckPipelineConfig, is OK; otherwise does what FinishMain does. Returns the exit code.
 int FinishCheckConfig(const config::TrainEvalPipelineConfig& config, const absl::Status& status);
 
-// One line for each unknown flag in argv, with a suggestion; flags after "--" and those named by
-// --undefok are left alone. InitMain's part that a test can call.
+// Returns one line for each unknown flag in `arguments`, with a suggestion. Ignores flags after
+// "--" and those that --undefok names. A part of InitMain, declared for tests.
 std::vector<std::string> UnknownFlags(const std::vector<std::string>& arguments);
 
 }  // namespace pushpull

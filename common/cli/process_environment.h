@@ -1,4 +1,5 @@
-// The environment variables of this process as a value, for mains to hand on.
+// Copies the environment variables of this process into a value, so that only main functions read
+// the environment.
 #ifndef PUSHPULL_COMMON_CLI_PROCESS_ENVIRONMENT_H_
 #define PUSHPULL_COMMON_CLI_PROCESS_ENVIRONMENT_H_
 
@@ -7,7 +8,7 @@
 
 namespace pushpull {
 
-// Main thread, before others start.
+// Returns all variables by name. Call it on the main thread before other threads start.
 std::map<std::string, std::string> ProcessEnvironment();
 
 }  // namespace pushpull

@@ -13,7 +13,7 @@
 namespace pushpull {
 namespace {
 
-// Small rates would all read 0.0000.
+// Switches to scientific notation for small rates, which would all read 0.0000.
 std::string FormatRate(double rate) {
   return rate == 0 || rate >= 0.001 ? absl::StrFormat("%.4f", rate) : absl::StrFormat("%.2e", rate);
 }
@@ -105,8 +105,7 @@ void ProgressLine::Wait(absl::string_view for_whom) {
     waiting_since_ = now;
     wait_shown_ = false;
   }
-  // Who keeps training waiting is named at once, but clones that take turns in being late must not
-  // fill a log.
+  // Name a late clone at once, but do not let clones that take turns in being late fill a log.
   const bool is_due = options_.is_terminal ? now - last_shown_ >= options_.refresh_interval
                       : wait_shown_        ? now - last_shown_ >= options_.line_interval
                                            : now - last_wait_shown_ >= options_.news_interval;

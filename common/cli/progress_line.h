@@ -1,5 +1,5 @@
-// The sign of life while training or waiting: one refreshed line on a terminal, a line every 30 s
-// elsewhere.
+// Prints the progress of training: on a terminal one line that is refreshed, elsewhere (a log file)
+// one line every 30 s.
 #ifndef PUSHPULL_COMMON_CLI_PROGRESS_LINE_H_
 #define PUSHPULL_COMMON_CLI_PROGRESS_LINE_H_
 
@@ -18,52 +18,55 @@ namespace pushpull {
 
 struct Progress {
   int64_t step = 0;
-  int64_t num_steps = 0;  // 0: no end
+  int64_t num_steps = 0;  // 0: training has no last step
   double loss = 0;
-  std::optional<double> accuracy;  // classifiers
+  std::optional<double> accuracy;  // classifiers only
   double learning_rate = 0;
-  double images_per_second = 0;                 // of all clones
-  std::vector<double> clone_images_per_second;  // shown when there are several
+  double images_per_second = 0;                 // of all clones together
+  std::vector<double> clone_images_per_second;  // shown if there is more than one clone
   double staleness = 0;                         // mean, in versions
   std::optional<absl::Duration> time_left;
-  std::string details;  // shown last; empty: none
+  std::string details;  // shown at the end of the line
 };
 
-// "step 1200/20000 6.0% loss 1.234 acc 0.981 lr 0.0040 182 img/s (62+60+60) staleness 0 eta 41m"
+// Returns for example
+//   step 1200/20000 6.0% loss 1.234 acc 0.981 lr 0.0040 182 img/s (62+60+60) staleness 0 eta 41m
 std::string FormatProgress(const Progress& progress);
 
-// "41m", "1h05m", "35s", "2d03h"
+// Returns for example "41m", "1h05m", "35s" or "2d03h".
 std::string FormatTimeLeft(absl::Duration duration);
 
 struct ProgressOptions {
   bool is_terminal = false;
-  int columns = 0;  // of the terminal; 0: unknown, lines are not cut
-  absl::Duration refresh_interval = absl::Milliseconds(200);  // terminal
-  absl::Duration line_interval = absl::Seconds(30);           // elsewhere
-  absl::Duration news_interval =
-      absl::Seconds(3);  // elsewhere: between lines of waiting for others
+  int columns = 0;  // width of the terminal; 0: unknown, lines are not cut
+  absl::Duration refresh_interval = absl::Milliseconds(200);  // on a terminal
+  absl::Duration line_interval = absl::Seconds(30);           // not on a terminal
+  // Not on a terminal: the shortest time between two lines that name somebody new to wait for.
+  absl::Duration news_interval = absl::Seconds(3);
 };
 
-// For a file descriptor: whether it is a terminal, and its width.
+// Returns the options for a file descriptor: whether it is a terminal, and the terminal's width.
 ProgressOptions ProgressOptionsFor(int file_descriptor);
 
-// Not thread-safe. Keeps pointers to `out` and `clock`.
+// Not thread-safe. `out` and `clock` must outlive it.
 class ProgressLine {
  public:
   ProgressLine(std::ostream* out, const Clock* clock, const ProgressOptions& options);
-  // Ends a refreshed line.
+  // Ends a refreshed line with a newline.
   ~ProgressLine();
 
-  // Call as often as there is news, at least every second. The first call, and the first after
-  // waiting, always shows.
+  // Shows the progress if the interval of the options has passed. Call it for every new progress,
+  // at least once a second. The first call always shows, and so does the first call after a wait
+  // that was shown.
   void Update(const Progress& progress);
 
-  // Instead of Update while there is nothing to show: "clone 2 of 3 (never seen)" becomes "waiting
-  // for clone 2 of 3 (never seen) 35 s", counted from the first call with the same text. A new text
-  // shows at once, whatever was shown before, but no more often than every news_interval.
+  // Call this instead of Update, at least once a second, while training waits.
+  // Wait("clone 2 of 3 (never seen)") shows "waiting for clone 2 of 3 (never seen) 35 s", where the
+  // time counts from the first call with the same text. Not on a terminal, a new text is shown at
+  // once, but no more often than every news_interval, and repeated every line_interval.
   void Wait(absl::string_view for_whom);
 
-  // Shows the last progress if it has not been shown, and ends the line.
+  // Shows the last progress if Update has not shown it, and ends the line.
   void Finish();
 
  private:
@@ -74,7 +77,7 @@ class ProgressLine {
   const ProgressOptions options_;
   absl::Duration last_shown_ = -absl::InfiniteDuration();
   absl::Duration last_wait_shown_ = -absl::InfiniteDuration();
-  bool line_is_open_ = false;  // a refreshed line without its newline
+  bool line_is_open_ = false;  // a refreshed line is shown and has no newline yet
   bool waiting_ = false;
   std::string waiting_for_;
   bool wait_shown_ = false;

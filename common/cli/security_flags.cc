@@ -8,13 +8,14 @@
 #include "common/cli/exit_codes.h"
 
 ABSL_FLAG(std::string, tls_ca, "",
-          "PEM file with the certificates of the job's authorities; TLS with certificates on both "
-          "sides when it is given with --tls_cert and --tls_key");
+          "PEM file with the certificates of the authorities that peers are accepted from; "
+          "together with --tls_cert and --tls_key it turns on mutual TLS");
 ABSL_FLAG(std::string, tls_cert, "", "PEM file with this program's certificate");
 ABSL_FLAG(std::string, tls_key, "",
-          "PEM file with its private key, readable by nobody but its owner");
+          "PEM file with the private key of --tls_cert; must be readable by its owner alone");
 ABSL_FLAG(bool, insecure, false,
-          "Speak plaintext beyond this machine; everybody may do everything");
+          "allow plaintext beyond this machine: everybody who reaches the port can read and change "
+          "the training");
 
 namespace pushpull {
 

@@ -1,5 +1,6 @@
-// The flags of every program that speaks to or as a parameter server: --tls_ca, --tls_cert,
-// --tls_key, --insecure. Main thread only. A program has them once its main calls these functions.
+// The security flags of every program that is a parameter server or connects to one: --tls_ca,
+// --tls_cert, --tls_key and --insecure. A program gets these flags by calling a function of this
+// header. For the main thread only.
 #ifndef PUSHPULL_COMMON_CLI_SECURITY_FLAGS_H_
 #define PUSHPULL_COMMON_CLI_SECURITY_FLAGS_H_
 
@@ -13,12 +14,13 @@
 
 namespace pushpull {
 
-// UsageError (64): some but not all of the three files, or files together with --insecure. The
-// files themselves are checked by TransportCredentials::Create (common/rpc/security).
+// Reads the flags. Does not read the files; TransportCredentials::Create (common/rpc/security)
+// does. UsageError (exit code 64): some but not all of the three files are given, or files together
+// with --insecure.
 absl::StatusOr<TransportSecurity> TransportSecurityFromFlags();
 
-// CheckExposure as a UsageError; with --insecure a warning names the first address that is not of
-// this machine.
+// Calls CheckExposure and returns its error as a UsageError. With --insecure, logs a warning that
+// names the first address beyond this machine.
 absl::Status CheckAddresses(const TransportSecurity& security,
                             const std::vector<std::string>& addresses);
 

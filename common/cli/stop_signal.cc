@@ -15,14 +15,14 @@
 namespace pushpull {
 namespace {
 
-// All a signal handler can reach.
+// The state of the signal handler, which can only use lock-free globals.
 std::atomic<int> signals_seen{0};
 std::atomic<int> pipe_write_end{-1};
 
 extern "C" void HandleStopSignal(int signal_number) {
   if (signals_seen.fetch_add(1) > 0) ::_exit(kExitStopped);
   const char byte = static_cast<char>(signal_number);
-  // A full pipe is impossible: this is the only byte ever written.
+  // The pipe cannot be full: this is the only byte that the handler ever writes.
   if (::write(pipe_write_end.load(), &byte, 1) != 1) ::_exit(kExitStopped);
 }
 
@@ -53,7 +53,7 @@ std::unique_ptr<StopSignal> StopSignal::Install(std::function<void(int)> on_stop
   action.sa_flags = SA_RESTART;
   ::sigaction(SIGTERM, &action, &state->old_term);
   ::sigaction(SIGINT, &action, &state->old_int);
-  // A shell ignores SIGINT in background jobs so that Ctrl-C reaches the foreground only.
+  // Shells ignore SIGINT in background jobs, so that Ctrl-C reaches only the foreground job.
   if (state->old_int.sa_handler == SIG_IGN) ::sigaction(SIGINT, &state->old_int, nullptr);
   action.sa_handler = SIG_IGN;
   ::sigaction(SIGHUP, &action, &state->old_hup);

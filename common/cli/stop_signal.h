@@ -1,5 +1,5 @@
-// SIGTERM and SIGINT: the first asks for an orderly end, the second ends the process at once with
-// 143.
+// Handles SIGTERM and SIGINT. The first signal asks the process to end in order; the second ends it
+// at once with exit code 143.
 #ifndef PUSHPULL_COMMON_CLI_STOP_SIGNAL_H_
 #define PUSHPULL_COMMON_CLI_STOP_SIGNAL_H_
 
@@ -8,19 +8,19 @@
 
 namespace pushpull {
 
-// At most one at a time in a process. Signal dispositions are inherited by fork but reset by exec,
-// so child processes that exec start without it.
+// At most one object may exist in a process. A child process that calls exec starts without the
+// handlers of SIGTERM and SIGINT, but with SIGHUP ignored.
 class StopSignal {
  public:
-  // Installs the handlers. `on_stop` is called once, with the signal's number, on a thread of its
-  // own: it may lock, log and block. SIGHUP is ignored from now on; a SIGINT that was
-  // ignored before stays ignored.
+  // Installs the handlers and ignores SIGHUP from now on. The first signal calls `on_stop` once,
+  // with the signal's number, on a separate thread, so it may lock, log and block. If SIGINT was
+  // ignored before, it stays ignored.
   static std::unique_ptr<StopSignal> Install(std::function<void(int)> on_stop);
 
-  // Waits for a running on_stop and restores the previous handlers.
+  // Restores the previous handlers and blocks until a running on_stop has returned.
   ~StopSignal();
 
-  // Whether a signal has arrived. Thread-safe, never blocks.
+  // Returns whether a signal has arrived. Thread-safe, never blocks.
   bool requested() const;
 
   StopSignal(const StopSignal&) = delete;

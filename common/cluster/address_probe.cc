@@ -83,14 +83,14 @@ absl::StatusOr<std::vector<SocketAddress>> Resolve(const HostPort& parts) {
   return result;
 }
 
-// What the resolver's thread and the caller share; the caller may have left.
+// Shared by the resolver's thread and the caller, who may have timed out and returned.
 struct Resolution {
   absl::Mutex mutex;
   MonotonicCondVar resolved;
   std::optional<absl::StatusOr<std::vector<SocketAddress>>> result ABSL_GUARDED_BY(mutex);
 };
 
-// getaddrinfo takes no deadline and cannot be stopped.
+// Resolves on a detached thread, because getaddrinfo has no timeout and cannot be cancelled.
 absl::StatusOr<std::vector<SocketAddress>> ResolveWithin(const HostPort& parts,
                                                          absl::Duration patience) {
   auto shared = std::make_shared<Resolution>();
@@ -144,7 +144,7 @@ absl::Status Explain(int error, const SocketAddress& address, absl::Duration pat
   }
 }
 
-// 0, or the errno of the attempt.
+// Returns 0, or the errno of the attempt to connect.
 int Connect(const SocketAddress& address, absl::Duration patience) {
   const int fd = socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return errno;
@@ -163,7 +163,7 @@ int Connect(const SocketAddress& address, absl::Duration patience) {
     }
   }
   close(fd);
-  return error == EAGAIN ? 0 : error;  // a unix socket with a full backlog is alive
+  return error == EAGAIN ? 0 : error;  // EAGAIN: a unix socket whose backlog is full; it is alive
 }
 
 }  // namespace
@@ -178,7 +178,7 @@ absl::Status ProbeAddress(const std::string& address, absl::Duration patience) {
     PP_ASSIGN_OR_RETURN(const HostPort parts, Split(address));
     PP_ASSIGN_OR_RETURN(candidates, ResolveWithin(parts, patience));
   }
-  // A name with several addresses is reached if one of them is.
+  // A name may have several addresses; it can be reached if one of them can.
   absl::Status first;
   for (const SocketAddress& candidate : candidates) {
     const int error = Connect(candidate, deadline.Left());

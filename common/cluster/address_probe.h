@@ -1,4 +1,4 @@
-// Asks the system whether an address can be reached, to tell apart what gRPC calls "unavailable".
+// Checks whether an address can be reached, to find out why gRPC reports UNAVAILABLE.
 #ifndef PUSHPULL_COMMON_CLUSTER_ADDRESS_PROBE_H_
 #define PUSHPULL_COMMON_CLUSTER_ADDRESS_PROBE_H_
 
@@ -9,11 +9,15 @@
 
 namespace pushpull {
 
-// Resolves "host:port" or takes "unix:/path", and connects; what listens there is not asked.
-// NOT_FOUND: the name does not resolve, or there is no such socket; UNAVAILABLE: refused or no way
-// there; DEADLINE_EXCEEDED: no answer in time; INVALID_ARGUMENT: no address. Messages do not repeat
-// the address. Blocks at most `patience`; a name server that is slower than that is left to a
-// thread that ends by itself. Thread-safe.
+// Resolves "host:port", or takes "unix:/path", and connects. Sends nothing, so OK does not mean
+// that a ps_server listens there. The messages do not repeat the address.
+//
+// NOT_FOUND: the name does not resolve, or there is no such socket. UNAVAILABLE: the connection is
+// refused, or there is no route. DEADLINE_EXCEEDED: no answer in time. INVALID_ARGUMENT: not an
+// address.
+//
+// Blocks for at most `patience`. A name server that takes longer keeps a detached thread waiting,
+// which ends when the name server answers. Thread-safe.
 absl::Status ProbeAddress(const std::string& address, absl::Duration patience);
 
 }  // namespace pushpull

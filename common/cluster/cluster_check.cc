@@ -18,7 +18,8 @@
 namespace pushpull {
 namespace {
 
-// Of the round trip; the first call also connects.
+// The round trip is the best of this many calls. The first call to a peer is not among them,
+// because it also connects.
 constexpr int kTimedCalls = 3;
 
 absl::string_view StateName(PeerState state) {
@@ -43,11 +44,11 @@ absl::string_view StateName(PeerState state) {
   return "?";
 }
 
-// What a peer has told, or why it has not.
+// The answers of one peer, or the reasons why there are none.
 struct Answer {
   absl::Status reached;
   absl::StatusOr<ps::ShardStateReply> shard = absl::UnknownError("not asked");
-  absl::StatusOr<ps::JobReply> job = absl::UnknownError("not asked");  // of task 0
+  absl::StatusOr<ps::JobReply> job = absl::UnknownError("not asked");  // asked of task 0 only
   absl::Duration round_trip;
 };
 
@@ -57,7 +58,7 @@ void Ask(const std::string& address, bool is_coordinator, const ClusterCheckOpti
   answer->reached = ProbeAddress(address, options.patience);
   if (!answer->reached.ok()) return;
   const std::unique_ptr<PsClient> client = connect(address);
-  // A connection that came about late is still given the time to say something.
+  // Even if the connection took almost all of the patience, leave some time for the calls.
   const auto left = [&] { return std::max(deadline.Left(), options.patience / 5); };
   answer->shard = client->GetShardState(left());
   if (!answer->shard.ok()) return;
@@ -78,7 +79,7 @@ void Ask(const std::string& address, bool is_coordinator, const ClusterCheckOpti
 
 std::string Hex(const std::string& run_id) { return absl::BytesToHexString(run_id.substr(0, 4)); }
 
-// The call did not succeed, though something took the connection.
+// Sets state and reason of a peer that accepted the connection but did not answer the call.
 void JudgeSilence(const absl::Status& status, const ClusterCheckOptions& options,
                   PeerReport* report) {
   const bool starting = GetErrorDetail(status).kind() == ps::ErrorDetail::NOT_READY;
@@ -105,7 +106,7 @@ void JudgeSilence(const absl::Status& status, const ClusterCheckOptions& options
   }
 }
 
-// The job as task 0 tells it; null: it does not.
+// Reports on one task. `job` is the answer of task 0; null: it did not answer.
 PeerReport Judge(int task, const std::string& address, const Answer& answer,
                  const ps::JobReply* job, const ClusterCheckOptions& options) {
   PeerReport report;
@@ -138,14 +139,14 @@ PeerReport Judge(int task, const std::string& address, const Answer& answer,
                                  "; the addresses are in another order, or of another cluster");
   } else if (shard.epoch() == 0) {
     report.state = PeerState::kStarting;
-    report.reason = "has not its variables yet: it waits for the other ps tasks";
+    report.reason = "does not have its variables yet: it waits for the other ps tasks";
   } else {
     report.state = PeerState::kReady;
   }
   return report;
 }
 
-// What only task 0 knows.
+// Checks what only task 0 knows: the number of tasks and the model.
 void JudgeJob(const Answer& answer, size_t tasks, const ClusterCheckOptions& options,
               PeerReport* report) {
   if (report->state != PeerState::kReady && report->state != PeerState::kStarting) return;
@@ -164,7 +165,7 @@ void JudgeJob(const Answer& answer, size_t tasks, const ClusterCheckOptions& opt
   }
 }
 
-// All at once; answers in the order of the addresses.
+// Asks all addresses at the same time. Returns the answers in the order of the addresses.
 std::vector<Answer> AskAll(const std::vector<std::string>& addresses, int first_task,
                            const ClusterCheckOptions& options, const PsClientFactory& connect) {
   std::vector<Answer> answers(addresses.size());

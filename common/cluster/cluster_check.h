@@ -1,7 +1,7 @@
-// --check_cluster: asks every ps task of a job whether it answers, is the task that it should be,
-// and belongs to the same job; and says of each that does not, why.
+// Implements --check_cluster: checks that every ps task of a job answers, is the expected task and
+// belongs to the same job, and reports for each task that fails why.
 //
-// Changes nothing anywhere: only calls that read are made.
+// Makes only read-only calls, so it changes nothing on any task.
 #ifndef PUSHPULL_COMMON_CLUSTER_CLUSTER_CHECK_H_
 #define PUSHPULL_COMMON_CLUSTER_CLUSTER_CHECK_H_
 
@@ -19,19 +19,19 @@
 namespace pushpull {
 
 struct ClusterCheckOptions {
-  std::vector<std::string> ps;   // of all tasks in order, or of task 0, which tells the others
-  int own_task = -1;             // a ps task of this process: not asked
-  std::string layout_signature;  // not empty: of the model that the job must have
-  absl::Duration patience = absl::Seconds(5);  // with each peer
+  std::vector<std::string> ps;  // all tasks in order, or only task 0, which is asked for the others
+  int own_task = -1;            // the ps task of this process, which is not asked; -1: none
+  std::string layout_signature;                // of the model that the job must have; empty: any
+  absl::Duration patience = absl::Seconds(5);  // for each peer
 };
 
 enum class PeerState {
-  kOwn,          // this process's task
-  kReady,        // answers, and is what it should be
-  kStarting,     // answers, but has not its variables yet
-  kUnreachable,  // no name, no connection, no answer in time
-  kRefused,      // connected, but it is another service, or TLS or its access table say no
-  kOtherJob,     // another run, model or number of tasks
+  kOwn,          // the task of this process
+  kReady,        // answers, and is the expected task
+  kStarting,     // answers, but does not have its variables yet
+  kUnreachable,  // the name does not resolve, no connection, or no answer in time
+  kRefused,      // connected, but it is another service, or TLS or its access table refuses
+  kOtherJob,     // belongs to another run, or has another model or number of tasks
   kWrongTask,    // another task of the job than the one expected at this address
   kOtherVersion  // speaks another version of the protocol
 };
@@ -40,24 +40,26 @@ struct PeerReport {
   int task = 0;
   std::string address;
   PeerState state = PeerState::kUnreachable;
-  std::string reason;             // of any state but kOwn and kReady
-  absl::Duration round_trip;      // of a small call; zero: no answer
-  std::string run_id;             // hex, empty: not told
-  uint32_t protocol_version = 0;  // 0: not told
+  std::string reason;             // why it is not ready; empty for kOwn and kReady
+  absl::Duration round_trip;      // of a small call; zero: unknown
+  std::string run_id;             // the first 8 hex digits; empty: unknown
+  uint32_t protocol_version = 0;  // 0: unknown
 };
 
 struct ClusterReport {
   std::vector<PeerReport> peers;  // in task order
 
-  // A row per peer under a header, for stdout.
+  // Returns a table for stdout: a header and one row for each peer.
   std::string Table() const;
-  // OK when all peers are ready (or own); else UNAVAILABLE, naming each that is not and why.
+  // Returns OK if all peers are kReady or kOwn. UNAVAILABLE: the message names each peer that is
+  // not, and why.
   absl::Status status() const;
 };
 
 using PsClientFactory = std::function<std::unique_ptr<PsClient>(const std::string& address)>;
 
-// Asks all peers at once. Blocks for at most four times `patience`.
+// Asks all peers at the same time, on one thread each. Blocks for at most four times `patience`.
+// Calls `connect` from several threads at once.
 ClusterReport CheckCluster(const ClusterCheckOptions& options, const PsClientFactory& connect);
 
 }  // namespace pushpull

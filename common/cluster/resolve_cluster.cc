@@ -19,14 +19,14 @@ namespace {
 constexpr char kDefault[] = "default";
 constexpr absl::string_view kUnixPrefix = "unix:";
 
-// The first that speaks.
+// Returns the value of the flags if there is one, otherwise that of the environment.
 template <typename T>
 std::optional<Sourced<T>> First(const std::optional<Sourced<T>>& flags,
                                 const std::optional<Sourced<T>>& environment) {
   return flags.has_value() ? flags : environment;
 }
 
-// "flag --tasks=3", "3 of TF_CONFIG".
+// Returns for example "flag --tasks=3" or "3 (TF_CONFIG)".
 std::string Show(const Sourced<int>& value) {
   if (absl::StartsWith(value.source, "flag ")) return absl::StrCat(value.source, "=", value.value);
   return absl::StrCat(value.value, " (", value.source, ")");
@@ -77,7 +77,7 @@ absl::Status CheckAddresses(const Sourced<std::vector<std::string>>& ps) {
   return absl::OkStatus();
 }
 
-// Where a ps task listens that others reach at `address`.
+// Returns where a ps task listens if its peers reach it at `address`.
 absl::StatusOr<std::string> ListenAddress(const std::string& address) {
   if (IsLocalAddress(address)) return address;
   PP_ASSIGN_OR_RETURN(const std::string port, PortOf(address));
@@ -119,7 +119,7 @@ absl::StatusOr<ClusterSpec> ResolveWorker(const ClusterView& flags,
   return spec;
 }
 
-// One process serves all tasks.
+// Resolves a ps_server that serves all tasks in one process.
 absl::StatusOr<ClusterSpec> ResolveWholePs(const ClusterView& flags,
                                            const std::optional<std::string>& listen) {
   ClusterSpec spec;
@@ -131,7 +131,7 @@ absl::StatusOr<ClusterSpec> ResolveWholePs(const ClusterView& flags,
   return spec;
 }
 
-// Fills ps and num_ps, which have to agree with each other and with what is known of this task.
+// Sets spec->ps and spec->num_ps, and checks that they agree with each other.
 absl::Status ResolveTasks(const ClusterView& flags, const ClusterView& environment,
                           ClusterSpec* spec) {
   auto ps = First(flags.ps, environment.ps);

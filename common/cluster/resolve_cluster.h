@@ -1,10 +1,12 @@
-// From what flags and environment say to the one ClusterSpec that a program goes by. Pure
-// functions: mains read flags and environment and hand them in.
+// Combines the flags and the environment to the ClusterSpec of a program. Pure functions: the main
+// functions read flags and environment and pass them in.
 //
-// Value by value, the first that speaks counts: the flags, then the environment's description
-// (TF_CONFIG if it is set, else Slurm's), then the default, which is a job on this machine alone. A
-// process that was started for another role, an index that is not there, two sources that cannot
-// both be right: refused with INVALID_ARGUMENT that names the sources (mains exit with kExitUsage).
+// Each value comes from the first source that has it: the flags, then the environment (TF_CONFIG if
+// it is set, otherwise Slurm's variables), then the default, which is a job on this machine alone.
+//
+// INVALID_ARGUMENT: the process was started for another role, an index is out of range, a needed
+// value is missing, or two sources contradict each other. The message names the sources; main
+// functions exit with kExitUsage.
 #ifndef PUSHPULL_COMMON_CLUSTER_RESOLVE_CLUSTER_H_
 #define PUSHPULL_COMMON_CLUSTER_RESOLVE_CLUSTER_H_
 
@@ -20,24 +22,25 @@ namespace pushpull {
 
 inline constexpr char kDefaultPsAddress[] = "127.0.0.1:2222";
 
-// What the environment says to a process of the role: nothing where no scheduler speaks.
-// INVALID_ARGUMENT: malformed, naming the variable.
+// Returns what the environment says to a process of this role. The view is empty without a
+// scheduler. INVALID_ARGUMENT: a variable, which the message names, is malformed.
 absl::StatusOr<ClusterView> ReadClusterEnvironment(Role role, const Environment& environment);
 
-// `listen` is ps_server's flag, where given; else the task's own address decides: itself if that is
-// a loopback address or a unix socket, 0.0.0.0 and its port if not (in Kubernetes a pod need not
-// resolve its own name).
+// Combines the two views. `listen` is ps_server's --listen, if given. Otherwise a ps task listens
+// on its address if that is a loopback address or a unix socket, and else on 0.0.0.0 with the same
+// port, because in Kubernetes a pod may be unable to resolve its name.
 absl::StatusOr<ClusterSpec> ResolveCluster(Role role, const ClusterView& flags,
                                            const std::optional<std::string>& listen,
                                            const ClusterView& environment);
 
-// Both in one, for mains.
+// ReadClusterEnvironment and ResolveCluster in one call, for main functions.
 absl::StatusOr<ClusterSpec> FindCluster(Role role, const ClusterView& flags,
                                         const std::optional<std::string>& listen,
                                         const Environment& environment);
 
-// A program that takes no part in the cluster but may be started by the same scheduler: refuses
-// another role's environment, reads nothing else of it.
+// Checks that the environment does not assign another role to this process. For a program that is
+// not part of the cluster but may be started by the same scheduler. INVALID_ARGUMENT: it does, or a
+// variable is malformed.
 absl::Status CheckRole(Role role, const Environment& environment);
 
 }  // namespace pushpull

@@ -15,7 +15,7 @@ namespace {
 constexpr int kDefaultPort = 2222;
 constexpr int kMaxPort = 65535;
 
-// Refusals name the variable.
+// Reads variables; its errors name the variable.
 class Reader {
  public:
   explicit Reader(const Environment& environment) : environment_(environment) {}
@@ -55,7 +55,7 @@ absl::Status Named(const std::string& variable, const absl::Status& status) {
   return absl::InvalidArgumentError(absl::StrCat(variable, "=", status.message()));
 }
 
-// Where the ranks are.
+// The distribution of the ranks over the nodes, in blocks.
 struct Layout {
   std::vector<std::string> nodes;
   std::vector<int> tasks_per_node;
@@ -71,7 +71,7 @@ struct Layout {
   }
 };
 
-// Of the step, where Slurm tells, else of the job.
+// Returns the variable of the job step if it is set, otherwise that of the job.
 std::string StepOrJob(const Reader& reader, const std::string& step, const std::string& job) {
   return reader.Has(step) ? step : job;
 }
@@ -110,7 +110,8 @@ absl::StatusOr<Layout> ReadLayout(const Reader& reader, int num_tasks) {
   return layout;
 }
 
-// The layout that we compute from the lists must be the one that Slurm has made.
+// Checks that the place computed for this rank is the one where Slurm has put it. A distribution
+// other than blocks would make the computed addresses of the ps tasks wrong.
 absl::Status CheckOwnPlace(const Reader& reader, const Layout& layout, int rank) {
   const Layout::Place place = layout.Find(rank);
   PP_ASSIGN_OR_RETURN(const int node,

@@ -1,17 +1,18 @@
-// What Slurm tells a process that srun has started: its rank, the layout of the ranks over the
-// nodes, and with two variables of ours the whole cluster. Pure functions; nothing asks scontrol.
+// Reads the cluster from the environment of a process that srun has started. Slurm tells the rank
+// of the process and how the ranks are distributed over the nodes. Pure functions; scontrol is not
+// called.
 //
-// One job step starts all tasks of a training job, in this order of ranks: ps tasks, workers, and
-// last the evaluator where there is one. How many ranks are which, Slurm cannot know; the batch
-// script exports it (deploy/slurm/train.sbatch):
+// One job step starts all processes of a training job. Their ranks are, in this order, the ps
+// tasks, the workers, and one evaluator or none. Slurm does not know how many there are of each, so
+// the batch script (deploy/slurm/train.sbatch) exports
 //
-//     PUSHPULL_PS_TASKS  ps tasks; without it Slurm's environment describes no cluster
-//     PUSHPULL_WORKERS   workers
-//     PUSHPULL_PS_PORT   of a node's first rank, 2222 if not set; a ps task listens on it plus its
-//                        SLURM_LOCALID
+//     PUSHPULL_PS_TASKS  the number of ps tasks; if it is not set, the view is empty
+//     PUSHPULL_WORKERS   the number of workers
+//     PUSHPULL_PS_PORT   the first port on each node, by default 2222; a ps task listens on this
+//                        port plus its SLURM_LOCALID
 //
-// Ranks are laid out in blocks (srun --distribution=block), each node's one after the other; a
-// process that finds itself elsewhere refuses.
+// The ranks must be distributed in blocks (srun --distribution=block): the first ranks on the first
+// node, the next ones on the second. A process that Slurm has placed elsewhere returns an error.
 #ifndef PUSHPULL_COMMON_CLUSTER_SLURM_ENVIRONMENT_H_
 #define PUSHPULL_COMMON_CLUSTER_SLURM_ENVIRONMENT_H_
 
@@ -23,11 +24,13 @@
 
 namespace pushpull {
 
-// A view without a role where Slurm describes no cluster (`gaps` says why, if Slurm is there at
-// all). INVALID_ARGUMENT: malformed or contradictory, naming the variable.
+// Returns an empty view without Slurm, and one with only `gaps` set without PUSHPULL_PS_TASKS.
+// INVALID_ARGUMENT: a variable, which the message names, is missing, malformed or contradicts
+// another one.
 absl::StatusOr<ClusterView> ReadSlurmEnvironment(const Environment& environment);
 
-// One line for the log: "job 42, rank 3 of 5 on gnode07, restarted once"; empty without Slurm.
+// Returns one line for the log, "Slurm job 42, rank 3 of 5 on gnode07, restarted once", or "" for
+// a process that srun has not started.
 std::string DescribeSlurmTask(const Environment& environment);
 
 }  // namespace pushpull

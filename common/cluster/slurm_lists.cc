@@ -24,7 +24,7 @@ bool IsNumber(absl::string_view text) {
          std::all_of(text.begin(), text.end(), absl::ascii_isdigit);
 }
 
-// One name of the list, still compressed, at commas outside brackets.
+// Splits the list at the commas outside brackets. The names are still compressed.
 absl::StatusOr<std::vector<absl::string_view>> SplitNames(absl::string_view list) {
   std::vector<absl::string_view> names;
   size_t begin = 0;
@@ -46,7 +46,7 @@ absl::StatusOr<std::vector<absl::string_view>> SplitNames(absl::string_view list
   return names;
 }
 
-// "08-10,20" -> 08, 09, 10, 20, as wide as they are written.
+// Returns 08, 09, 10, 20 for "08-10,20". The numbers of a range are as wide as its first one.
 absl::StatusOr<std::vector<std::string>> ExpandRanges(absl::string_view ranges,
                                                       absl::string_view list) {
   std::vector<std::string> numbers;
@@ -78,7 +78,7 @@ absl::StatusOr<std::vector<std::string>> ExpandName(absl::string_view name,
     name.remove_prefix(open);
     std::vector<std::string> numbers = {""};
     if (!name.empty()) {
-      const size_t close = name.find(']');  // SplitNames has seen to the pairs
+      const size_t close = name.find(']');  // exists: SplitNames has checked the pairs
       PP_ASSIGN_OR_RETURN(numbers, ExpandRanges(name.substr(1, close - 1), list));
       name.remove_prefix(close + 1);
     }

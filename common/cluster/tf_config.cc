@@ -23,7 +23,7 @@ absl::Status Malformed(absl::string_view where, absl::string_view expected, cons
       got.dump(/*indent=*/-1, ' ', /*ensure_ascii=*/true, json::error_handler_t::replace)));
 }
 
-// A job's addresses: an array, or an object from index to address.
+// Parses the addresses of one role: an array, or an object from index to address.
 absl::StatusOr<std::map<int64_t, std::string>> ParseJob(const std::string& where, const json& job) {
   if (!job.is_array() && !job.is_object())
     return Malformed(where, "an array of \"host:port\"", job);
@@ -88,7 +88,8 @@ absl::Status ParseTask(const json& root, TfConfig* config) {
   return absl::OkStatus();
 }
 
-// A ps task of a sparse cluster sees itself alone, at whatever place.
+// Checks that the cluster has this task. A ps task of a sparse cluster is exempt: it sees only
+// itself, at any index.
 absl::Status CheckTaskIndex(const TfConfig& config) {
   if (!config.task_type.has_value() || config.task_type == "evaluator") return absl::OkStatus();
   if (config.sparse && config.task_type == "ps") return absl::OkStatus();
@@ -109,7 +110,7 @@ absl::StatusOr<json> ParseObject(absl::string_view text) {
       absl::StrCat("TF_CONFIG: expected a JSON object, got: ", text.substr(0, 100)));
 }
 
-// All ps addresses in order, where the indices have no gaps.
+// Returns all ps addresses in order, or an error if an index is missing.
 absl::StatusOr<std::vector<std::string>> InOrder(const std::map<int64_t, std::string>& ps) {
   std::vector<std::string> addresses;
   for (const auto& [index, address] : ps) {
@@ -159,7 +160,7 @@ absl::Status FillPs(const TfConfig& config, ClusterView* view) {
   }
   view->gaps =
       "TF_CONFIG is in the sparse form (enableDynamicWorker), in which a ps task sees itself alone";
-  // The object says which is which; an array holds nobody but this task.
+  // An object names the index of this task. An array of one address can only be this task.
   const auto own = config.ps.find(config.task_index);
   if (own != config.ps.end()) {
     view->own_address = {own->second, kSource};

@@ -1,11 +1,11 @@
-// TF_CONFIG, the environment variable by which Kubeflow's TFJob and others tell a process its
-// cluster and its part. Functions only; the caller reads the environment.
+// Parses TF_CONFIG, the environment variable with which Kubeflow's TFJob and others tell a process
+// the cluster and its role in it. Pure functions; the caller reads the environment.
 //
-// Two forms. The dense one lists every job's addresses in an array:
+// TF_CONFIG has two forms. The dense form lists the addresses of each role in an array:
 //   {"cluster": {"ps": ["p0:2222"], "worker": ["w0:2222"]}, "task": {"type": "ps", "index": 0}}
-// The sparse one (TFJob's enableDynamicWorker, whose key is "sparseCluster") has an object from
-// index to address in place of "worker" and tells each process only what it needs: a worker itself
-// and all ps tasks, a ps task itself alone.
+// The sparse form (TFJob's enableDynamicWorker, with the key "sparseCluster") has an object from
+// index to address in place of the array of workers. It tells a process only what it needs: a
+// worker learns its address and those of all ps tasks, a ps task only its address.
 #ifndef PUSHPULL_COMMON_CLUSTER_TF_CONFIG_H_
 #define PUSHPULL_COMMON_CLUSTER_TF_CONFIG_H_
 
@@ -22,8 +22,8 @@
 namespace pushpull {
 
 struct TfConfig {
-  // Index -> host:port. `evaluator` is dropped: it is no part of the training cluster. `master` and
-  // `chief` mean the same.
+  // host:port by index. "evaluator" is ignored, because it is not part of the training cluster.
+  // "master" means the same as "chief".
   std::map<int64_t, std::string> ps;
   std::map<int64_t, std::string> workers;
   std::map<int64_t, std::string> chief;
@@ -32,13 +32,14 @@ struct TfConfig {
   int64_t task_index = 0;
 };
 
-// INVALID_ARGUMENT says what is malformed: not JSON, an address that is no string, an unknown task
-// type, a task index that the cluster does not have.
+// INVALID_ARGUMENT: not JSON, an address that is not a string, an unknown role or task type, or a
+// task index that the cluster does not have. The message says where.
 absl::StatusOr<TfConfig> ParseTfConfig(absl::string_view json);
 
-// What a TF_CONFIG says to a process that plays `role`. An evaluator gets its role and nothing
-// else, whatever the rest looks like. The chief, where there is one, is worker 0, and the workers
-// follow.
+// Returns what a TF_CONFIG says to a process with this role. If there is a chief, it becomes worker
+// 0 and the workers follow. The view has only a role if TF_CONFIG assigns another role to the
+// process, and for an evaluator, for which "cluster" is not even parsed. INVALID_ARGUMENT: as for
+// ParseTfConfig, or indices of ps tasks are missing.
 absl::StatusOr<ClusterView> ReadTfConfig(Role role, absl::string_view json);
 
 }  // namespace pushpull

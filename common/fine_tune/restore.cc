@@ -34,7 +34,8 @@ absl::StatusOr<CheckpointType> ResolveType(const config::TrainConfig& train) {
                                            : CheckpointType::kClassification;
 }
 
-// [out, in, k, k] of PyTorch to [k, k, in, out], or for depthwise [c, 1, k, k] to [k, k, c, 1].
+// Transposes PyTorch's weights [out, in, k, k] to [k, k, in, out], or for a depthwise convolution
+// [c, 1, k, k] to [k, k, c, 1]. `shape` is the shape of the result.
 void TransposeWeights(const std::vector<int64_t>& shape, bool depthwise,
                       const std::vector<float>& from, absl::Span<float> to) {
   const int64_t inputs = shape[2];
@@ -52,7 +53,8 @@ void TransposeWeights(const std::vector<int64_t>& shape, bool depthwise,
   }
 }
 
-// PyTorch's shape of one of our convolutions; a dense layer's has no spatial part.
+// Returns the shape that PyTorch gives to the weights of this variable. A dense layer's has no
+// spatial dimensions.
 std::vector<int64_t> TorchShape(const VariableSpec& variable, bool depthwise, bool dense) {
   const std::vector<int64_t>& s = variable.shape;
   if (s.size() != 4) return s;
@@ -93,7 +95,7 @@ class Restorer {
   }
 
  private:
-  // Nothing for a variable that is not to be restored.
+  // Returns the name of the tensor for the variable, or nullopt if the rules select none.
   std::optional<std::string> SourceName(const std::string& variable) const {
     absl::string_view name = variable;
     const bool extractor = absl::ConsumePrefix(&name, kExtractor);
@@ -163,7 +165,7 @@ std::string FirstNames(const std::vector<std::string>& names) {
                       names.size() > kShown ? ", ..." : "");
 }
 
-// The part of a name by which variables are counted together: its first two components.
+// Returns the first two components of a name. The report counts variables by them.
 std::string GroupOf(const std::string& variable) {
   size_t slash = variable.find('/');
   if (slash != std::string::npos) slash = variable.find('/', slash + 1);

@@ -1,4 +1,5 @@
-// Starts training from another model's weights: train_config.fine_tune_checkpoint.
+// Warm start: initialises the variables with the weights of another model
+// (train_config.fine_tune_checkpoint). Keeps no state; blocks only in TensorSource::Read.
 #ifndef PUSHPULL_COMMON_FINE_TUNE_RESTORE_H_
 #define PUSHPULL_COMMON_FINE_TUNE_RESTORE_H_
 
@@ -15,12 +16,12 @@
 
 namespace pushpull {
 
-// What became of a variable.
+// The outcome for one variable.
 struct RestoreRow {
   std::string variable;
-  std::string source_name;  // of the tensor that it took, or would have taken
+  std::string source_name;  // the tensor that it takes; empty if the rules select none
   bool restored = false;
-  std::string reason;  // why not; empty where it was not to be restored at all
+  std::string reason;  // why the selected tensor was not restored; empty if none was selected
 };
 
 struct RestoreReport {
@@ -28,23 +29,30 @@ struct RestoreReport {
   std::vector<RestoreRow> rows;  // one per variable, in layout order
 
   int num_restored() const;
-  // The table for the log: what was restored (groups of names with their number), what keeps its
-  // initial value, what was skipped and why.
+  // Returns a text for the log: how many variables of each group of names were restored, how many
+  // of each group were not selected, and each variable that was skipped, with the reason.
   std::string ToString() const;
 };
 
-// The legacy trainer's rules. Of the variables under FeatureExtractor/ (all of them with
-// load_all_detection_checkpoint_vars and a detection checkpoint; all of a classifier's):
-//   fine_tune_checkpoint_type "detection"       the tensor of the same name
-//   fine_tune_checkpoint_type "classification"  the name without "FeatureExtractor/"
-// Without a type from_detection_checkpoint decides; a classifier looks for its own names first and
-// then for those under FeatureExtractor/. State dicts of torchvision's MobileNetV2 (names such as
-// features.0.0.weight) are recognised and their tensors transposed. A variable whose tensor is
-// missing, unusable or of another shape keeps its initial value and is reported.
+// Restores variables from `source` by the rules of TensorFlow's legacy object detection trainer.
 //
-// `flat` holds the initial values, layout.total_elements(), and takes the restored ones.
-// INVALID_ARGUMENT: an unknown type. FAILED_PRECONDITION: nothing at all could be restored, with
-// the first names of both sides. Others: of the source.
+// A detector selects its variables under FeatureExtractor/. With load_all_detection_checkpoint_vars
+// and a detection checkpoint it selects all variables. The tensor's name depends on
+// fine_tune_checkpoint_type (if that is empty, on from_detection_checkpoint):
+//   "detection"       the name of the variable
+//   "classification"  the name without "FeatureExtractor/"
+// A classifier selects all variables, by their names or, if the source does not have the name, by
+// the name after "FeatureExtractor/".
+//
+// A state dict of torchvision's MobileNetV2 (names such as features.0.0.weight) is recognised; its
+// names are translated and its tensors transposed. Only variables that it has are selected.
+//
+// A variable whose tensor is missing, unusable or of another shape keeps its initial value and is
+// reported. `flat`, layout.total_elements() long, holds the initial values and receives the
+// restored ones.
+//
+// INVALID_ARGUMENT: an unknown type. FAILED_PRECONDITION: nothing could be restored; the message
+// has the first names of both sides. Also returns the errors of source.Read.
 absl::StatusOr<RestoreReport> RestoreForFineTuning(const VariableLayout& layout,
                                                    const config::TrainEvalPipelineConfig& config,
                                                    const TensorSource& source,

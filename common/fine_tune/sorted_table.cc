@@ -15,8 +15,8 @@ namespace {
 constexpr uint64_t kMagic = 0xdb4775248b80fb57ULL;
 constexpr size_t kFooterBytes = 48;
 constexpr size_t kTrailerBytes = 5;  // compression and checksum
-// Writers spell a key out at least every 16 entries, so that a block's keys cannot take much more
-// memory than this many times its size.
+// The keys of a block may take at most this many times its size. Writers store a full key at least
+// every 16 entries, so genuine blocks stay below; a hostile one could claim far more memory.
 constexpr size_t kMaxKeyGrowth = 64;
 
 template <typename T>
@@ -31,7 +31,8 @@ struct BlockHandle {
   uint64_t size = 0;
 };
 
-// Takes a varint from the front of *in; false at its end or for more than 64 bits.
+// Removes a varint from the front of *in. Returns false if *in ends within it or if it is longer
+// than 10 bytes.
 bool TakeVarint(absl::string_view* in, uint64_t* value) {
   *value = 0;
   for (int shift = 0; shift < 64 && !in->empty(); shift += 7) {

@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kFloat32 = 1;
 constexpr int64_t kMaxShards = 99999;
-constexpr int64_t kMaxElements = int64_t{1} << 60;  // their bytes fit an int64
+constexpr int64_t kMaxElements = int64_t{1} << 60;  // so that the size in bytes fits an int64
 
 class TensorBundle final : public TensorSource {
  public:
@@ -78,7 +78,7 @@ class TensorBundle final : public TensorSource {
     int64_t elements = 1;
     for (const auto& dimension : entry.shape().dim()) {
       tensor.shape.push_back(dimension.size());
-      // Bounded by the file's size below; here only against overflow.
+      // Only guards against overflow. The size of the data file bounds the size below.
       if (dimension.size() < 0 || __builtin_mul_overflow(elements, dimension.size(), &elements) ||
           elements > kMaxElements) {
         return absl::DataLossError(

@@ -1,4 +1,4 @@
-// TensorFlow checkpoints of format V2: <prefix>.index and <prefix>.data-?????-of-?????.
+// Reads TensorFlow checkpoints of format V2: <prefix>.index and <prefix>.data-?????-of-?????.
 #ifndef PUSHPULL_COMMON_FINE_TUNE_TENSOR_BUNDLE_H_
 #define PUSHPULL_COMMON_FINE_TUNE_TENSOR_BUNDLE_H_
 
@@ -11,8 +11,10 @@
 
 namespace pushpull {
 
-// Reads the index; every tensor's CRC32C is checked when it is read. Tensors that are not float32
-// or that are partitioned are listed as unusable. NOT_FOUND: no such file; DATA_LOSS: damaged.
+// Opens all files and reads the index. A tensor's CRC32C is verified when the tensor is read.
+// Tensors that are not float32 or that are partitioned are listed as unusable. NOT_FOUND: a file is
+// missing. DATA_LOSS: the index is damaged or does not fit the data files. UNIMPLEMENTED: the
+// checkpoint is big-endian or its index is compressed.
 absl::StatusOr<std::unique_ptr<TensorSource>> OpenTensorBundle(FileSystem& files,
                                                                const std::string& prefix);
 

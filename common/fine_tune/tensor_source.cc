@@ -26,7 +26,7 @@ class SafetensorsSource final : public TensorSource {
   absl::Status Open(FileSystem& files) {
     PP_ASSIGN_OR_RETURN(std::unique_ptr<ReadableFile> file, files.OpenForRead(path_));
     PP_ASSIGN_OR_RETURN(reader_, SafetensorsReader::Open(std::move(file), path_));
-    // In ascending order already.
+    // The header's tensors are already sorted by name.
     for (const SafetensorsTensor& tensor : reader_->header().tensors) {
       SourceTensor entry;
       entry.name = tensor.name;
@@ -55,7 +55,8 @@ class SafetensorsSource final : public TensorSource {
   std::vector<SourceTensor> tensors_;
 };
 
-// Verified, and read through Checkpoint, which puts the parts of the shards together.
+// Reads a checkpoint of this project. Checkpoint verifies it and joins the parts of a tensor that
+// spans shards.
 class CheckpointSource final : public TensorSource {
  public:
   explicit CheckpointSource(std::unique_ptr<Checkpoint> checkpoint)

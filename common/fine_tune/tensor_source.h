@@ -1,4 +1,4 @@
-// Named float tensors of another model: what training can start from.
+// The named float tensors of another model, from which a warm start takes its weights.
 #ifndef PUSHPULL_COMMON_FINE_TUNE_TENSOR_SOURCE_H_
 #define PUSHPULL_COMMON_FINE_TUNE_TENSOR_SOURCE_H_
 
@@ -19,31 +19,35 @@ namespace pushpull {
 struct SourceTensor {
   std::string name;
   std::vector<int64_t> shape;
-  // Why it cannot be read ("dtype 9 is not float32"); empty where it can.
+  // Why the tensor cannot be read ("dtype 9 is not float32"); empty if it can.
   std::string unusable;
 
   int64_t num_elements() const;
 };
 
-// Immutable; not thread-safe.
+// An open source. Not thread-safe. It keeps its files open.
 class TensorSource {
  public:
   virtual ~TensorSource() = default;
 
-  // "TensorFlow checkpoint /models/ssd/model.ckpt"
+  // Returns a name for messages, for example "TensorFlow checkpoint /models/ssd/model.ckpt".
   virtual std::string describe() const = 0;
-  // Ascending by name.
+  // Returns all tensors, ascending by name.
   virtual const std::vector<SourceTensor>& tensors() const = 0;
-  // Reads one of tensors(); `values` has its number of elements. DATA_LOSS names file and tensor.
+  // Reads one of tensors() that is not unusable; `values` has tensor.num_elements() elements.
+  // DATA_LOSS: the tensor is damaged; the message names the file and the tensor.
   virtual absl::Status Read(const SourceTensor& tensor, absl::Span<float> values) const = 0;
 
-  // Null when there is none of that name.
+  // Returns the tensor of that name, or null. Valid as long as the source.
   const SourceTensor* Find(absl::string_view name) const;
 };
 
-// `path` may be a train_dir or one checkpoint's folder of ours, a .safetensors file, or the prefix
-// of a TensorFlow checkpoint (<path>.index and <path>.data-00000-of-00001 ...). NOT_FOUND says what
-// was looked for; DATA_LOSS: damaged.
+// Opens the weights at `path`, which may be
+//   - a train_dir of this project (its newest checkpoint) or the folder of one of its checkpoints,
+//   - a .safetensors file,
+//   - the prefix of a TensorFlow checkpoint (<path>.index and <path>.data-00000-of-00001 ...).
+// NOT_FOUND: there is none of these; the message says what was looked for. DATA_LOSS: the file is
+// damaged. Other errors: as for OpenNewestCheckpoint and OpenTensorBundle.
 absl::StatusOr<std::unique_ptr<TensorSource>> OpenTensorSource(FileSystem& files,
                                                                const std::string& path);
 

@@ -13,8 +13,8 @@ namespace {
 
 constexpr int kNumBlocks = 17;
 
-// The last part of a variable's name in torchvision; `convolution` and `norm` are the prefixes of
-// the two modules of a layer.
+// Translates the last part of a variable's name. `convolution` and `norm` are torchvision's names
+// of the layer's two modules.
 std::optional<std::string> Leaf(absl::string_view leaf, const std::string& convolution,
                                 const std::string& norm) {
   if (leaf == "weights" || leaf == "depthwise_weights") return convolution + ".weight";
@@ -25,7 +25,8 @@ std::optional<std::string> Leaf(absl::string_view leaf, const std::string& convo
   return std::nullopt;
 }
 
-// A convolution with its batch norm as one Sequential: <module>.0 and <module>.1.
+// Translates a layer whose convolution and batch norm form one Sequential in torchvision:
+// <module>.0 and <module>.1.
 std::optional<std::string> Pair(absl::string_view leaf, const std::string& module) {
   return Leaf(leaf, module + ".0", module + ".1");
 }

@@ -1,4 +1,4 @@
-// The names torchvision's MobileNetV2 gives its parameters.
+// Translates variable names to those of torchvision's MobileNetV2. Pure functions.
 #ifndef PUSHPULL_COMMON_FINE_TUNE_TORCHVISION_NAMES_H_
 #define PUSHPULL_COMMON_FINE_TUNE_TORCHVISION_NAMES_H_
 
@@ -11,12 +11,13 @@
 
 namespace pushpull {
 
-// Whether the source has the first convolution of torchvision's MobileNetV2.
+// Returns whether the source is a state dict of torchvision's MobileNetV2, judged by the names of
+// its first convolution and its last batch norm.
 bool IsTorchvisionMobilenetV2(const TensorSource& source);
 
-// Of a variable of our MobileNetV2, without the scope before "MobilenetV2/": "Conv/weights" is
-// "features.0.0.weight". Nothing for a variable that torchvision's network does not have; its
-// classifier (classifier.1) is that of Logits/Conv2d_1c_1x1.
+// Returns torchvision's name for a variable of this project's MobileNetV2, given without its scope
+// up to "MobilenetV2/": "features.0.0.weight" for "Conv/weights". Logits/Conv2d_1c_1x1 becomes
+// classifier.1. Returns nullopt for a variable that torchvision's network does not have.
 std::optional<std::string> TorchvisionName(absl::string_view variable);
 
 }  // namespace pushpull

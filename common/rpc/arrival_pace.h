@@ -1,5 +1,6 @@
-// How fast connections from one host may go on to gRPC: a burst, then so many a second. One that
-// comes and goes, whatever it says, costs a millisecond of processor time.
+// Rate limiter for the connections that are handed to gRPC: each host may open a burst of them,
+// then a fixed number per second. The limit exists because a connection that is opened and closed
+// again costs gRPC about a millisecond of processor time, whatever the peer sends on it.
 #ifndef PUSHPULL_COMMON_RPC_ARRIVAL_PACE_H_
 #define PUSHPULL_COMMON_RPC_ARRIVAL_PACE_H_
 
@@ -11,20 +12,20 @@
 
 namespace pushpull {
 
-// Not thread-safe. Times are steady ones.
+// Not thread-safe. `now` is steady time (common/clock.h) and must not decrease.
 class ArrivalPace {
  public:
   ArrivalPace(int burst, double per_second) : burst_(burst), per_second_(per_second) {}
 
-  // True: one from `host` may go on now, and is counted.
+  // Returns true, and counts the connection, if a connection from `host` may be handed over now.
   bool Take(const std::string& host, absl::Duration now);
-  // Forgets the hosts that have their whole burst again.
+  // Frees the entries of all hosts that may again open a whole burst.
   void Forget(absl::Duration now);
   size_t num_hosts() const { return hosts_.size(); }
 
  private:
   struct Host {
-    double spent = 0.0;  // of the burst, as of `last`
+    double spent = 0.0;  // connections of the burst in use at `last`; decays with time
     absl::Duration last;
   };
   double SpentAt(const Host& host, absl::Duration now) const;

@@ -1,5 +1,6 @@
-// One gRPC call of raw messages, driven by the thread that uses it: each function pumps the call's
-// own completion queue until its operation is done. The call's deadline bounds every wait.
+// One bidirectional gRPC call of raw messages. The call has a private completion queue, and the
+// calling thread polls it: every function that waits does so until its operation is done, at the
+// latest until the deadline of the call.
 #ifndef PUSHPULL_COMMON_RPC_BYTE_STREAM_CALL_H_
 #define PUSHPULL_COMMON_RPC_BYTE_STREAM_CALL_H_
 
@@ -16,32 +17,37 @@
 
 namespace pushpull {
 
-// Steady time; infinite and absurd durations become a day.
+// Sets the deadline of a call to now + `timeout` on the steady clock. Longer timeouts than a day,
+// infinite ones included, become a day; negative ones become 0.
 void SetDeadline(absl::Duration timeout, grpc::ClientContext* context);
 
-// Not thread-safe. Destroying it cancels a call that has not finished.
+// Not thread-safe. The destructor cancels the call unless Finish has returned, and waits for its
+// end.
 class ByteStreamCall {
  public:
-  // method: "/ps.ParameterServer/Push". Nothing is sent before the first Write.
+  // method: the full path, such as "/ps.ParameterServer/Push". Nothing is sent before the first
+  // Write. `stub` must outlive the call.
   ByteStreamCall(grpc::GenericStub* stub, const std::string& method, absl::Duration timeout);
   ~ByteStreamCall();
   ByteStreamCall(const ByteStreamCall&) = delete;
   ByteStreamCall& operator=(const ByteStreamCall&) = delete;
 
-  // Waits until the write before this one was taken by the transport, then starts this one. False:
-  // the stream broke, Finish says why. With `last` no write may follow.
+  // Waits until the transport has taken the previous message, then starts sending `message`.
+  // Returns false if the stream is broken; Finish then returns the reason. `last` half-closes the
+  // stream after this message: no Write may follow.
   bool Write(const grpc::ByteBuffer& message, bool last);
 
-  // Half-closes; nothing to do after a last write or on a broken stream.
+  // Half-closes the stream. Does nothing if the last message has been written.
   void CloseWrites();
 
-  // Starts receiving the next message into `message`, which must live until WaitRead.
+  // Starts receiving the next message into `message`, which must stay valid until WaitRead returns.
   void StartRead(grpc::ByteBuffer* message);
-  // False: there is none, the stream ended or broke.
+  // Waits for that message. Returns false if the stream ended or broke before it came.
   bool WaitRead();
 
-  // Half-closes where nothing did yet, and waits for the status. All messages must have been read,
-  // or Cancel called.
+  // Half-closes the stream if that has not been done, and waits for the status of the call. Before
+  // that, all messages must have been read or Cancel called; otherwise it may wait until the
+  // deadline.
   grpc::Status Finish();
 
   void Cancel() { context_.TryCancel(); }

@@ -51,7 +51,7 @@ void CallWatch::Expire(CallNumber call, absl::Duration now) {
     expire = std::move(it->second.expire);
     expiring_ = call;
   }
-  expire();  // without the lock: it may answer calls, and those come back here
+  expire();  // without the lock: it may end calls, which then call Extend or Remove
   absl::MutexLock lock(&mutex_);
   expiring_ = 0;
 }

@@ -1,5 +1,5 @@
-// Ends calls that show no progress: the server's own deadlines, which hold whatever the peer asked
-// for.
+// Ends the calls of a server that make no progress. These deadlines are the server's; they apply
+// whatever deadline the client has set.
 #ifndef PUSHPULL_COMMON_RPC_CALL_WATCH_H_
 #define PUSHPULL_COMMON_RPC_CALL_WATCH_H_
 
@@ -17,23 +17,26 @@
 
 namespace pushpull {
 
-// Thread-safe.
+// Thread-safe. It has no thread: the owner calls Sweep.
 class CallWatch {
  public:
   using CallNumber = uint64_t;
 
-  // clock must outlive the watch.
+  // clock must outlive this object.
   CallWatch(const ServerLimits& limits, const Clock* clock) : limits_(limits), clock_(clock) {}
 
-  // expire is called once by Sweep when `patience` has passed since the last word of the call. It
-  // must not Remove the call itself. After Remove it is not running and never called.
+  // Starts monitoring a call. Sweep calls `expire` once, when the call has neither been extended
+  // nor removed for `patience`, at the latest limits.longest_call after Add. `expire` must not call
+  // Remove for this call: Remove waits for it.
   CallNumber Add(absl::Duration patience, std::function<void()> expire);
-  // The call goes on: from now it has so long again, but never more than limits.longest_call in
-  // all.
+  // The call has made progress: gives it `patience` from now, but never more than
+  // limits.longest_call since Add. Does nothing for a call that has been removed.
   void Extend(CallNumber call, absl::Duration patience);
+  // Stops monitoring the call. Blocks while its `expire` runs; afterwards `expire` is never called.
   void Remove(CallNumber call);
 
-  // To be called every now and then, by one thread.
+  // Runs `expire` of all calls that are due, one after the other. Call it regularly, always from
+  // the same thread.
   void Sweep();
 
   size_t size() const;
@@ -41,8 +44,8 @@ class CallWatch {
 
  private:
   struct Entry {
-    absl::Duration due;   // steady time
-    absl::Duration last;  // no later than this
+    absl::Duration due;   // steady time at which the call expires
+    absl::Duration last;  // latest value of `due`
     std::function<void()> expire;
   };
 
@@ -53,7 +56,7 @@ class CallWatch {
   mutable absl::Mutex mutex_;
   absl::flat_hash_map<CallNumber, Entry> calls_ ABSL_GUARDED_BY(mutex_);
   CallNumber last_number_ ABSL_GUARDED_BY(mutex_) = 0;
-  CallNumber expiring_ ABSL_GUARDED_BY(mutex_) = 0;  // whose expire runs now; 0: nobody's
+  CallNumber expiring_ ABSL_GUARDED_BY(mutex_) = 0;  // the call whose expire runs now; 0: none
 };
 
 }  // namespace pushpull

@@ -15,7 +15,7 @@ struct Argument {
 
 std::vector<Argument> SharedArguments(const TransportOptions& options) {
   return {
-      // One chunk is one HTTP/2 frame: no frame headers between its bytes.
+      // Lets a chunk travel as one HTTP/2 frame, without frame headers between its bytes.
       {GRPC_ARG_HTTP2_MAX_FRAME_SIZE, (1 << 24) - 1},
       {GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, options.stream_window_bytes},
       {GRPC_ARG_HTTP2_WRITE_BUFFER_SIZE, options.write_buffer_bytes},
@@ -34,19 +34,19 @@ std::vector<Argument> SharedArguments(const TransportOptions& options) {
 grpc::ChannelArguments ClientChannelArguments(const TransportOptions& options) {
   grpc::ChannelArguments arguments;
   for (const auto& [name, value] : SharedArguments(options)) arguments.SetInt(name, value);
-  // Lets the window of the connection grow. Without it that stays at 64 KiB, and the server waits
-  // in the middle of every chunk of a pull until we have asked for the rest.
+  // Lets the connection's flow-control window grow. It would stay at 64 KiB otherwise, and the
+  // server would wait for a window update in the middle of every chunk of a pull.
   arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 1);
-  // The caller repeats calls itself; gRPC's own retries would keep every message until it is
-  // answered.
+  // Callers retry calls themselves. gRPC's retries would keep every message in memory until the
+  // call is answered.
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
-  // A proxy in the environment is for the web, not for a parameter server.
+  // Proxies named in the environment (http_proxy) are meant for web traffic.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  // A server that was started again or out of reach is found within about three seconds. ("Min"
-  // limits one attempt to connect: TCP repeats a lost first packet after one second and after
-  // three, so a longer attempt would only wait.)
+  // A server that was restarted or unreachable is found again within about three seconds. "Min" is
+  // gRPC's timeout of one attempt to connect. TCP retransmits a lost SYN after one second and after
+  // three, so a slightly longer attempt would gain nothing.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 2500);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
@@ -57,10 +57,10 @@ void ConfigureServer(const TransportOptions& options, grpc::ServerBuilder* build
   for (const auto& [name, value] : SharedArguments(options)) {
     builder->AddChannelArgument(name, value);
   }
-  // What clones may have on the way to us is memory of ours: no growing windows here.
+  // Bytes that clones may send ahead occupy memory of the server, so its windows do not grow.
   builder->AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   builder->SetMaxReceiveMessageSize(options.max_message_bytes);
-  // Two servers on one port would share the connections between them.
+  // With SO_REUSEPORT the kernel would distribute connections over two servers on the same port.
   builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   const ServerLimits& limits = options.limits;
   builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, limits.max_streams);

@@ -1,5 +1,5 @@
-// Channel arguments of both sides. The values are measured ones (scripts/bench/ps_round), not
-// defaults.
+// The gRPC channel arguments of clients and servers. The default values come from measurements
+// (scripts/bench/ps_round).
 #ifndef PUSHPULL_COMMON_RPC_CHANNEL_OPTIONS_H_
 #define PUSHPULL_COMMON_RPC_CHANNEL_OPTIONS_H_
 
@@ -20,48 +20,56 @@ namespace pushpull {
 class PeerSecret;
 class TransportCredentials;
 
+// Options of a client or a server; both sides use every field that does not name a side.
 struct TransportOptions {
-  // common/rpc/security/transport_credentials.h; null: plaintext.
+  // Null means plaintext (common/rpc/security/transport_credentials.h).
   std::shared_ptr<const TransportCredentials> credentials = nullptr;
-  // common/rpc/security/peer_secret.h; null: none. In plaintext a client proves its orders to
-  // shards with it, and a server obeys no order without such a proof.
+  // Secret shared by the ps tasks; null means none (common/rpc/security/peer_secret.h). In
+  // plaintext the coordinator proves its orders to the shards with it, and a server rejects orders
+  // without such a proof.
   std::shared_ptr<const PeerSecret> peer_secret = nullptr;
-  // Client: a worker on the server's machine moves the payloads of its chunks through shared memory
-  // (common/rpc/shared_memory).
+  // Client: transfers the payloads of chunks through shared memory if the server runs on the same
+  // machine (common/rpc/shared_memory).
   bool shared_memory = true;
-  // Server: a connection that is older takes no new calls and is closed when those under way have
-  // ended, in kConnectionGrace at the latest. So certificates that have been replaced or have
-  // expired stop counting. Clients connect anew by themselves.
+  // Server: an older connection accepts no new calls. It is closed when the calls in flight have
+  // ended, after kConnectionGrace at the latest; clients reconnect by themselves. This bounds how
+  // long a certificate stays in use after it was replaced or has expired.
   absl::Duration max_connection_age = absl::InfiniteDuration();
-  // Server: reflection and channelz, for people with tools like grpcdebug.
+  // Server: offers reflection and channelz, for tools like grpcdebug.
   bool debug_services = true;
-  // Of one message: a chunk and its header. A larger one ends its call with RESOURCE_EXHAUSTED.
+  // Largest message received: a chunk with its header. A larger one ends its call with
+  // RESOURCE_EXHAUSTED.
   int max_message_bytes = (1 << 20) + 64 * 1024;
-  // A receive buffer of the socket reader. Small ones cut messages into many slices.
+  // Size of the socket reader's receive buffers. Smaller buffers split a message into many slices.
   int read_chunk_bytes = 4 << 20;
-  // Receive window of one stream: bytes a peer may have on the way to a slow reader.
+  // Receive window of one stream: how many bytes a peer may send ahead of a slow reader.
   int stream_window_bytes = 4 << 20;
-  // Bytes that a stream takes for sending before its writer blocks (references, not copies).
+  // How many bytes a stream queues for sending before its writer blocks. The queue holds
+  // references, not copies.
   int write_buffer_bytes = 4 << 20;
-  // A connection without news for so long is probed; one whose bytes or probe are not acknowledged
-  // for so long is closed (TCP_USER_TIMEOUT too). Together less than a lease: after a network
-  // failure calls go on over a new connection at once, instead of waiting for TCP's own
-  // repetitions, whose pauses grow as long as the failure has lasted.
+  // A connection on which nothing arrives for `keepalive_time_milliseconds` is probed. It is closed
+  // if data or a probe stays unacknowledged for `keepalive_timeout_milliseconds`, which gRPC also
+  // sets as TCP_USER_TIMEOUT. The sum is less than a lease, so that calls continue on a new
+  // connection soon after a network failure. TCP's retransmissions alone would take longer: their
+  // intervals grow as long as the failure lasts.
   int keepalive_time_milliseconds = 2000;
   int keepalive_timeout_milliseconds = 5000;
-  // Server: received bytes that gRPC and the handler together may hold before reads are throttled.
+  // Server: how many received bytes gRPC and the handler may hold together before gRPC reads more
+  // slowly.
   size_t memory_quota_bytes = size_t{1} << 30;
-  // Server.
+  // Server only.
   ServerLimits limits = {};
 };
 
+// How long calls may continue on a connection that has reached max_connection_age.
 inline constexpr absl::Duration kConnectionGrace = absl::Minutes(2);
 
-// By default of a server with TLS.
+// Default of max_connection_age for a server with TLS.
 inline constexpr absl::Duration kTlsConnectionAge = absl::Minutes(10);
 
 grpc::ChannelArguments ClientChannelArguments(const TransportOptions& options);
 
+// Also sets the memory quota and the number of threads.
 void ConfigureServer(const TransportOptions& options, grpc::ServerBuilder* builder);
 
 }  // namespace pushpull

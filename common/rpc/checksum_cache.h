@@ -1,5 +1,5 @@
-// CRC32C of the chunks of the versions pulled last: all clones pull the same version, its checksums
-// are computed once.
+// Caches the CRC32Cs of the chunks of recently pulled versions. All clones pull the same version,
+// so its checksums need to be computed only once.
 #ifndef PUSHPULL_COMMON_RPC_CHECKSUM_CACHE_H_
 #define PUSHPULL_COMMON_RPC_CHECKSUM_CACHE_H_
 
@@ -16,32 +16,37 @@
 
 namespace pushpull {
 
-// The checksums of one snapshot's chunks. Thread-safe; two threads that ask for the same chunk at
-// the same moment may both compute it.
+// The checksums of the chunks of one snapshot. Thread-safe; two threads that ask for the same chunk
+// at the same time may both compute its checksum.
+//
+// The object does not keep the snapshot's bytes alive. Get and Copy read them, so the caller must
+// hold a copy of the snapshot's payload.owner meanwhile.
 class SnapshotChecksums {
  public:
   explicit SnapshotChecksums(const PullSnapshot& snapshot);
 
-  // Of that chunk of the snapshot (ChunkOfSnapshot).
+  // The CRC32C of a chunk as ChunkOfSnapshot cuts it.
   uint32_t Get(uint32_t chunk);
-  // The same, and copies the chunk: both in one go where the checksum is not known yet.
+  // Copies the chunk to `to` and returns its CRC32C. If the checksum is not known yet, one pass
+  // over the bytes does both.
   uint32_t Copy(uint32_t chunk, char* to);
+  // Whether these are the checksums of that very snapshot, at the same address.
   bool IsOf(const PullSnapshot& snapshot) const;
 
  private:
   std::optional<uint32_t> Find(uint32_t chunk) ABSL_LOCKS_EXCLUDED(mutex_);
   uint32_t Keep(uint32_t chunk, uint32_t crc) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  const PullSnapshot
-      snapshot_;  // without its owner: never pins a version, read only while a puller does
+  // Without payload.owner, so that the cache does not pin a version.
+  const PullSnapshot snapshot_;
   absl::Mutex mutex_;
   std::vector<std::optional<uint32_t>> known_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Thread-safe.
+// Keeps the checksums of the last kEntries snapshots. Thread-safe.
 class ChecksumCache {
  public:
-  // Get may be called while the caller holds snapshot.payload.owner.
+  // The checksums of `snapshot`; the same object for every caller with the same snapshot.
   std::shared_ptr<SnapshotChecksums> For(const PullSnapshot& snapshot);
 
  private:

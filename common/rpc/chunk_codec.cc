@@ -42,7 +42,7 @@ grpc::Slice SliceOf(const Payload& payload) {
                      new std::shared_ptr<const void>(payload.owner));
 }
 
-// Reads forward through the bytes of several slices.
+// Reads the bytes of several slices in order.
 class SliceCursor {
  public:
   explicit SliceCursor(const std::vector<grpc::Slice>& slices) : slices_(slices) {
@@ -52,7 +52,7 @@ class SliceCursor {
 
   size_t remaining() const { return remaining_; }
 
-  // As protobuf: up to ten bytes, what exceeds 64 bits is dropped.
+  // Like protobuf, accepts up to ten bytes and drops the bits beyond 64.
   bool ReadVarint(uint64_t* value) {
     *value = 0;
     for (int shift = 0; shift < 70; shift += 7) {
@@ -65,7 +65,7 @@ class SliceCursor {
     return false;
   }
 
-  // Bytes that lie in one piece from here, at most `limit`.
+  // The contiguous bytes that start here, at most `limit`.
   const char* Piece(size_t limit, size_t* size_bytes) const {
     if (remaining_ == 0) {
       *size_bytes = 0;
@@ -75,7 +75,7 @@ class SliceCursor {
     return reinterpret_cast<const char*>(slices_[index_].begin()) + offset_;
   }
 
-  // Within the current piece.
+  // `bytes` must not reach beyond the current piece.
   void Advance(size_t bytes) {
     offset_ += bytes;
     remaining_ -= bytes;
@@ -95,7 +95,8 @@ class SliceCursor {
     Consume(size_bytes, [](const char*, size_t) {});
   }
 
-  // Shares the slices when the bytes lie in one run of memory. size_bytes <= remaining().
+  // The next bytes as a payload, without a copy if they are contiguous in memory.
+  // size_bytes <= remaining().
   Payload Take(size_t size_bytes) {
     Payload payload;
     payload.size_bytes = size_bytes;
@@ -118,7 +119,7 @@ class SliceCursor {
   }
 
  private:
-  // Gives each piece of the bytes from here to `use`.
+  // Calls `use` for each contiguous piece of the next bytes.
   template <typename Use>
   void Consume(size_t size_bytes, Use use) {
     while (size_bytes > 0) {
@@ -130,7 +131,8 @@ class SliceCursor {
     }
   }
 
-  // A socket reader that fills one buffer by several reads hands out slices that touch.
+  // Slices can be adjacent in memory because gRPC's socket reader may fill one buffer with several
+  // reads and return a slice of it for each.
   bool Share(size_t size_bytes, Payload* payload) const {
     SliceCursor probe = *this;
     size_t last = index_;
@@ -148,7 +150,7 @@ class SliceCursor {
     if (!touching) return false;
     auto shared = std::make_shared<const std::vector<grpc::Slice>>(slices_.begin() + index_,
                                                                    slices_.begin() + last + 1);
-    // Not the address found above: a short slice holds its bytes in itself and was copied just now.
+    // Not the address found above: a short slice holds its bytes inline, so copying it moved them.
     payload->data = reinterpret_cast<const char*>(shared->front().begin()) + offset_;
     payload->owner = std::move(shared);
     return true;
@@ -177,7 +179,8 @@ void AppendVarint(uint64_t value, std::string* out) {
   out->append(reinterpret_cast<const char*>(bytes), end - bytes);
 }
 
-// Appends one field that is not the payload, its tag just read, to the bytes for protobuf to judge.
+// Appends a field other than the payload, whose tag has just been read, to the bytes that protobuf
+// parses as the header.
 absl::Status CopyHeaderField(uint64_t tag, SliceCursor* cursor, std::string* header) {
   AppendVarint(tag, header);
   uint64_t size_bytes = 0;
@@ -214,13 +217,12 @@ absl::Status CopyHeaderField(uint64_t tag, SliceCursor* cursor, std::string* hea
   return absl::OkStatus();
 }
 
-// Where the payload begins, and its size.
 struct PayloadPosition {
-  SliceCursor cursor;
+  SliceCursor cursor;  // at the first byte
   size_t size_bytes;
 };
 
-// Fills `header` and finds the payload, if there is one, in `slices`.
+// Fills `header`, and `payload` if there is one. The payload's cursor refers to `slices`.
 absl::Status DecodeFields(const grpc::ByteBuffer& buffer, std::vector<grpc::Slice>* slices,
                           google::protobuf::MessageLite* header,
                           std::optional<PayloadPosition>* payload) {
@@ -250,7 +252,7 @@ absl::Status DecodeFields(const grpc::ByteBuffer& buffer, std::vector<grpc::Slic
     cursor.Skip(size_bytes);
   }
   if (!header->ParseFromArray(header_bytes.data(), static_cast<int>(header_bytes.size()))) {
-    return Malformed("the header is no valid protobuf");
+    return Malformed("the header is not a valid protobuf");
   }
   return absl::OkStatus();
 }

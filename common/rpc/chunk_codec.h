@@ -1,10 +1,11 @@
-// PushChunk and PullChunk on the wire, without a protobuf object around the tensor bytes.
+// Encodes and decodes PushChunk and PullChunk without copying the tensor bytes into a protobuf
+// object:
 //
 //   serialised header | tag of field 15 (0x7a) | varint length | payload
 //
-// which are exactly the bytes that protobuf makes of the whole message (an empty payload has no
-// field at all), so any gRPC client can talk to us. The encoder appends the payload as a slice; the
-// decoder finds it inside the received slices. Free functions, thread-safe.
+// These are exactly the bytes that protobuf produces for the whole message (it omits an empty
+// payload), so any gRPC client can talk to this server. The encoder appends the payload as a slice;
+// the decoder finds it inside the received slices. All functions are thread-safe.
 #ifndef PUSHPULL_COMMON_RPC_CHUNK_CODEC_H_
 #define PUSHPULL_COMMON_RPC_CHUNK_CODEC_H_
 
@@ -22,26 +23,30 @@
 
 namespace pushpull {
 
-// Largest header accepted: all fields of a chunk but the payload.
+// Largest header that is accepted. The header is all fields of a chunk except the payload.
 inline constexpr size_t kMaxChunkHeaderBytes = 64 * 1024;
 
-// The payload field of `header` must be empty. The buffer shares payload.owner, or, where that is
-// null, refers to the caller's memory.
+// Encodes a chunk. The payload field of `header` must be empty. The buffer refers to the payload's
+// bytes and holds payload.owner. If the owner is null, the caller must keep the bytes valid until
+// gRPC has released the buffer.
 grpc::ByteBuffer EncodeChunk(const google::protobuf::MessageLite& header, const Payload& payload);
 
-// Fills `header` (payload stays empty) and `payload`. One slice, or several that touch in memory:
-// the payload shares them (zero copy); otherwise it is gathered into one buffer, and its CRC32C is
-// computed on the way. Takes the payload field wherever it stands and skips unknown fields as
-// protobuf does. INVALID_ARGUMENT: no valid protobuf, a payload field more than once, or a header
-// that is too large. Nothing is allocated from a length that the bytes present do not cover.
+// Decodes a chunk into `header`, whose payload field stays empty, and `payload`. If the payload's
+// bytes are contiguous in memory, in one slice or in adjacent ones, `payload` shares the slices
+// without a copy. Otherwise it is gathered into one buffer, and its CRC32C is computed on the way.
+// The payload field may stand anywhere in the message; unknown fields are skipped, as protobuf
+// does. A length in the message never causes an allocation unless the buffer really has that many
+// bytes. INVALID_ARGUMENT: not a valid protobuf, more than one payload field, or a header that is
+// too large.
 absl::Status DecodeChunk(const grpc::ByteBuffer& buffer, google::protobuf::MessageLite* header,
                          Payload* payload);
 
-// Memory for a payload of size_bytes, or an error, which ends the decoding.
+// Returns memory for a payload of size_bytes, or an error, which ends the decoding.
 using ChunkPlaceFn = absl::FunctionRef<absl::StatusOr<char*>(size_t size_bytes)>;
 
-// As DecodeChunk, but copies the payload to where `place` wants it and returns the CRC32C of what
-// lies there. `place` is called once, with `header` filled and the bytes present.
+// Like DecodeChunk, but copies the payload to the memory that `place` returns, and returns the
+// CRC32C of the copied bytes (0 without a payload). `place` is called once, after `header` was
+// filled and the payload was found to be complete. Errors of `place` are returned unchanged.
 absl::StatusOr<uint32_t> DecodeChunkInto(const grpc::ByteBuffer& buffer,
                                          google::protobuf::MessageLite* header, ChunkPlaceFn place);
 

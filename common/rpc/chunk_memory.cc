@@ -11,7 +11,8 @@
 namespace pushpull {
 namespace {
 
-// One kind of block per size of chunk that a large shard is cut into.
+// The chunks of a large shard have 1, 2, 4 or 8 times kSmallestBytes (sharding.h). There is one
+// kind of block for each of these sizes.
 constexpr size_t kLargestBytes = Sharding::kChunkBytes;
 constexpr size_t kSmallestBytes = Sharding::kFirstChunkElements * sizeof(float);
 
@@ -60,7 +61,7 @@ class Blocks {
   std::array<std::vector<char*>, kKinds> kept_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Never destroyed: payloads may outlive static objects.
+// Never destroyed: payloads may outlive objects with static storage duration.
 Blocks& AllBlocks() {
   static Blocks* const blocks = new Blocks();
   return *blocks;

@@ -1,6 +1,6 @@
-// Memory for the bytes of one chunk. What is let go is kept for the next chunk: a server stages
-// the same chunks in every step, and between the socket reader's small buffers the general heap
-// would find no room for them and grow.
+// A pool of memory for the bytes of chunks. A server stages chunks of the same sizes in every step.
+// On the general heap, the socket reader's small buffers would occupy parts of the freed chunks, so
+// that the next chunks would not fit and the heap would grow.
 #ifndef PUSHPULL_COMMON_RPC_CHUNK_MEMORY_H_
 #define PUSHPULL_COMMON_RPC_CHUNK_MEMORY_H_
 
@@ -9,11 +9,12 @@
 
 namespace pushpull {
 
-// Most bytes that are kept while nobody uses them.
+// Most bytes that the pool keeps while they are unused.
 inline constexpr size_t kMaxKeptChunkBytes = size_t{256} << 20;
 
-// At least size_bytes, uninitialised. Thread-safe; may be let go on any thread. Sizes below a
-// half of the first chunk's, and above Sharding::kChunkBytes, come from the heap and return to it.
+// Returns at least size_bytes of uninitialised memory, which goes back to the pool when the last
+// reference is dropped. Thread-safe; the reference may be dropped on any thread. Sizes below half
+// of the first chunk's size or above Sharding::kChunkBytes bypass the pool and use the heap.
 std::shared_ptr<char[]> TakeChunkMemory(size_t size_bytes);
 
 }  // namespace pushpull

@@ -26,24 +26,24 @@ namespace pushpull {
 namespace {
 
 constexpr int kPeriodMilliseconds = 20;
-// After every wake-up: what comes meanwhile is one wake-up more, however much it is. In a flood
-// most of the thread's time would go into waking.
+// Pause after every wake-up, so that all events of the pause cost one more wake-up together.
+// Without it, the thread would spend most of its time waking up during a flood of connections.
 constexpr int kRestMilliseconds = 10;
-// Before others have their turn.
+// Connections accepted from one listener before other events are handled.
 constexpr int kAcceptsAtOnce = 64;
-// Bytes that the peer does not acknowledge for so long end the connection.
+// A connection ends when the peer has not acknowledged data for this long.
 constexpr int kUserTimeoutMilliseconds = 20000;
 constexpr int kLogBurst = 5;
 constexpr absl::Duration kLogPeriod = absl::Seconds(10);
 
-// Ends a connection at once, without a TIME_WAIT of ours.
+// Closes a connection with a reset, so that no TIME_WAIT state remains on this side.
 void Refuse(int fd) {
   const linger at_once{1, 0};
   setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
   close(fd);
 }
 
-// epoll tells of no fewer bytes than these.
+// Makes epoll report the socket as readable only when at least `bytes` are there.
 void SetLowWater(int fd, int bytes) {
   setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof(bytes));
 }
@@ -54,8 +54,9 @@ int UnreadBytes(int fd) {
 }
 
 const char* Expected(Opening opening) {
-  return opening == Opening::kTls ? "it does not begin as TLS does, which this server asks for"
-                                  : "it does not begin as HTTP/2 without TLS does";
+  return opening == Opening::kTls
+             ? "it does not start with a TLS handshake, which this server requires"
+             : "it does not start with the preface of HTTP/2 without TLS";
 }
 
 }  // namespace
@@ -103,7 +104,8 @@ void ConnectionGate::Stop() {
     absl::MutexLock delivery_lock(&delivery_mutex_);
     delivery.swap(delivery_);
   }
-  // Ends first: whoever keeps it busy is cut by the other thread.
+  // The delivery thread has to end first: if a connection keeps it busy, only a sweep of the gate's
+  // thread can cut that connection.
   delivery.reset();
   if (thread_.joinable()) {
     const uint64_t one = 1;
@@ -147,7 +149,8 @@ void ConnectionGate::Run() {
         Examine(fd, &newcomer->second);
         continue;
       }
-      // The socket lives on in gRPC for a moment, so closing our descriptor would not do.
+      // EPOLLHUP: gRPC has shut the socket down. It may still hold its descriptor, so closing the
+      // duplicate would not end the epoll registration.
       epoll_ctl(epoll_, EPOLL_CTL_DEL, fd, nullptr);
       table_->Remove(fd);
     }
@@ -174,7 +177,8 @@ void ConnectionGate::Accept(int listener) {
     socklen_t size = sizeof(name);
     const int fd =
         accept4(listener, reinterpret_cast<sockaddr*>(&name), &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
-    // None any more. Or no descriptor or memory: it stays where it is, and is tried again.
+    // The backlog is empty, or the process has no descriptor or memory left. In the latter case the
+    // connection stays in the backlog, and epoll reports it again.
     if (fd < 0) return;
     const PeerAddress peer = PeerAddressOf(fd, name);
     const int duplicate = table_->Admit(fd, peer);
@@ -184,7 +188,7 @@ void ConnectionGate::Accept(int listener) {
     }
     const bool is_tcp = name.ss_family != AF_UNIX;
     if (is_tcp) SetLowWater(fd, OpeningSize(opening_));
-    // EPOLLHUP is always told.
+    // epoll reports EPOLLHUP even if it is not asked for.
     if (!Watch(duplicate, is_tcp ? EPOLLIN | EPOLLRDHUP : 0)) {
       End(duplicate, fd);
       continue;
@@ -209,7 +213,7 @@ void ConnectionGate::Examine(int duplicate, Newcomer* newcomer) {
                            : 0;
   if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (size < static_cast<ssize_t>(expected)) {
-    return TurnAway(duplicate, *newcomer, "");  // gone; there is nothing to tell
+    return TurnAway(duplicate, *newcomer, "");  // the peer has closed; not worth a log line
   }
   if (!BeginsAs(opening_, absl::string_view(bytes.data(), size))) {
     return TurnAway(duplicate, *newcomer, Expected(opening_));
@@ -222,7 +226,7 @@ void ConnectionGate::Examine(int duplicate, Newcomer* newcomer) {
 
 void ConnectionGate::DeliverWaiting() {
   const absl::Duration now = clock_.Now();
-  absl::flat_hash_set<std::string> stopped;  // hosts: whoever else is from there waits, too
+  absl::flat_hash_set<std::string> stopped;  // hosts whose remaining connections keep waiting
   for (const int duplicate : std::exchange(waiting_, {})) {
     Newcomer& newcomer = newcomers_.at(duplicate);
     const bool open = !stopped.contains(newcomer.host) && !table_->IsBarred(newcomer.host);
@@ -230,7 +234,7 @@ void ConnectionGate::DeliverWaiting() {
       newcomer.phase = Phase::kTarpit;
       newcomer.deadline = std::min(newcomer.deadline, now + tarpit_);
     } else if (open && pace_.Take(newcomer.host, now)) {
-      Watch(duplicate, 0);  // gRPC decides when a half-closed one ends
+      Watch(duplicate, 0);  // no EPOLLRDHUP: gRPC decides when a half-closed connection ends
       Deliver(duplicate, newcomer.fd);
       newcomers_.erase(duplicate);
     } else {
@@ -278,13 +282,14 @@ void ConnectionGate::TurnAwayTheLate() {
 std::string ConnectionGate::WhyLate(Phase phase) const {
   switch (phase) {
     case Phase::kBeginning:
-      return absl::StrCat("it has not begun in ", absl::FormatDuration(patience_));
+      return absl::StrCat("it sent no connection preface within ", absl::FormatDuration(patience_));
     case Phase::kWaiting:
-      return absl::StrCat("its turn did not come in ", absl::FormatDuration(patience_));
+      return absl::StrCat("too many connections from there: it was not admitted within ",
+                          absl::FormatDuration(patience_));
     case Phase::kTarpit:
       break;
   }
-  return "it has sent more than a greeting before it was answered";
+  return "it sent too many bytes before it was answered";
 }
 
 }  // namespace pushpull

@@ -1,9 +1,11 @@
-// Accepts a server's connections, counts them, and hands on those that the limits allow and that
-// begin as the protocol does (over TCP; a unix socket's peers are this machine's). gRPC's own
-// listener would take whatever comes until the process has no descriptor left.
+// Accepts the connections of a server, counts them, and hands those within the limits over to gRPC.
+// A TCP connection must also start with a valid connection preface (opening_bytes.h); unix sockets
+// are exempt because their peers are on this machine. gRPC's listener has no such limits: it
+// would accept connections until the process is out of descriptors.
 //
-// Two threads: gRPC reads and parses what a connection sends in the thread that hands it over, as
-// long as there is more of it. The thread that counts and cuts must never be that one.
+// The gate has two threads. gRPC reads and parses a connection's data in the thread that hands the
+// connection over, for as long as more data arrives. Therefore one thread only hands over, and
+// another one accepts, counts and cuts connections.
 #ifndef PUSHPULL_COMMON_RPC_CONNECTION_GATE_H_
 #define PUSHPULL_COMMON_RPC_CONNECTION_GATE_H_
 
@@ -35,10 +37,12 @@ namespace pushpull {
 // Thread-safe.
 class ConnectionGate {
  public:
-  // Takes an accepted, non-blocking socket's descriptor over. Called by one thread; may take long.
+  // Takes ownership of the descriptor of an accepted, non-blocking socket. Called on one thread
+  // only; may block for long.
   using DeliverFn = std::function<void(int fd)>;
 
-  // table and watch must outlive the gate. UNAVAILABLE: no descriptor for it.
+  // Starts accepting. table and watch must outlive the gate, whose thread sweeps both of them.
+  // UNAVAILABLE: the process has no descriptor left for epoll.
   static absl::StatusOr<std::unique_ptr<ConnectionGate>> Open(ListeningSockets sockets,
                                                               Opening opening,
                                                               const ServerLimits& limits,
@@ -48,21 +52,22 @@ class ConnectionGate {
   ConnectionGate(const ConnectionGate&) = delete;
   ConnectionGate& operator=(const ConnectionGate&) = delete;
 
-  // Listens no more. Connections that are there stay; when it returns nobody counts them any
-  // longer.
+  // Stops listening and closes the connections that gRPC has not received yet. gRPC's connections
+  // stay open, but are no longer counted or cut. Blocks until both threads have ended. Later calls
+  // do nothing.
   void Stop();
 
  private:
   enum class Phase {
-    kBeginning,  // not yet known to speak the protocol
-    kWaiting,    // it has begun well, its turn comes
-    kTarpit,     // it has sent too much, and only its deadline comes
+    kBeginning,  // the connection preface has not arrived completely
+    kWaiting,    // the preface is valid; the rate limiter decides when gRPC gets the connection
+    kTarpit,     // it sent too much; it is closed at its deadline
   };
-  // Accepted, and not yet gRPC's. By the table's descriptor.
+  // A TCP connection that was accepted and not yet handed to gRPC.
   struct Newcomer {
     int fd;
     std::string host;
-    absl::Duration deadline;
+    absl::Duration deadline;  // steady time
     Phase phase = Phase::kBeginning;
   };
 
@@ -70,25 +75,26 @@ class ConnectionGate {
                  ConnectionTable* table, CallWatch* watch, DeliverFn deliver);
   absl::Status Start();
   void Run();
-  // Until it is to stop, or for a moment.
+  // Sleeps for a moment, or until the gate is stopped.
   void Rest();
   void Accept(int listener);
-  // The newcomer has sent its first bytes, or has gone.
+  // Checks the connection preface. To be called when its bytes have arrived or the peer has closed.
   void Examine(int duplicate, Newcomer* newcomer);
-  // Hands on those that wait and whose turn it is.
+  // Hands over the waiting newcomers that the rate limiter allows.
   void DeliverWaiting();
+  // `duplicate` is the connection table's descriptor of the socket `fd`, here and below.
   void Deliver(int duplicate, int fd);
   void TurnAway(int duplicate, const Newcomer& newcomer, const std::string& why);
-  // Of a connection that gRPC has not got.
+  // Closes a connection that was not handed to gRPC.
   void End(int duplicate, int fd);
   void TurnAwayTheLate();
-  // What a newcomer has done wrong that is still there at its deadline.
+  // The reason for closing a newcomer that reaches its deadline in this phase.
   std::string WhyLate(Phase phase) const;
   bool Watch(int fd, uint32_t events);
 
   ListeningSockets sockets_;
   const Opening opening_;
-  const absl::Duration patience_;  // with newcomers
+  const absl::Duration patience_;  // time that a newcomer has until it is handed over
   const absl::Duration tarpit_;
   ConnectionTable* const table_;
   CallWatch* const watch_;
@@ -96,13 +102,13 @@ class ConnectionGate {
   const SteadyClock clock_;
   int epoll_ = -1;
   int stop_event_ = -1;
-  // The thread's own.
-  absl::flat_hash_map<int, Newcomer> newcomers_;
-  std::vector<int> waiting_;  // of them, first come first served
+  // The following members are used by thread_ only.
+  absl::flat_hash_map<int, Newcomer> newcomers_;  // by the connection table's descriptor
+  std::vector<int> waiting_;  // keys of newcomers_ in phase kWaiting, in order of arrival
   ArrivalPace pace_;
   LogLimiter turned_away_;
   absl::Mutex delivery_mutex_;
-  // Null: the gate stops.
+  // Null once Stop has been called.
   std::unique_ptr<SerialExecutor> delivery_ ABSL_GUARDED_BY(delivery_mutex_);
   absl::Mutex stop_mutex_;
   std::thread thread_;

@@ -18,23 +18,24 @@
 namespace pushpull {
 namespace {
 
-// Younger connections may be about to send their first request.
+// A younger connection is not cut for want of a message: its first request may be on the way.
 constexpr absl::Duration kGrowingUp = absl::Seconds(1);
-// So long without a cut, and an address is as any other.
+// How long after a block has ended its host counts as a first offender again.
 constexpr absl::Duration kForgiven = absl::Seconds(30);
 constexpr absl::Duration kLogPeriod = absl::Seconds(10);
 constexpr int kLogBurst = 5;
-// How often room is looked for: gRPC takes its time to close what was cut, and in a flood it would
-// be for each one that is refused.
+// Limits how often MakeRoom searches all connections. In a flood it would otherwise search for
+// every connection that is refused.
 constexpr int kRoomBurst = 64;
 constexpr absl::Duration kRoomPeriod = absl::Milliseconds(10);
-// Frames without messages (pings, windows, probes of the health service) are forgiven at this rate.
+// Rate at which bytes outside of messages (pings, window updates, health probes) are not counted as
+// undelivered.
 constexpr double kForgivenBytesPerSecond = 64.0;
-// A connection with less is not worth a look.
+// A connection with no more undelivered bytes is cut neither for a stall nor for the total limit.
 constexpr int64_t kSmallBytes = 64 * 1024;
 
-// Bytes that the process has read from the socket. -1: not TCP. A message must be credited before
-// this is asked, or it seems that more was delivered than came.
+// Bytes that the process has read from the socket; -1 if it is not TCP. Read the credit first: a
+// message that is credited after this call would otherwise seem to exceed what was read.
 int64_t BytesRead(int fd) {
   int unread = 0;
   if (ioctl(fd, FIONREAD, &unread) != 0) return -1;
@@ -44,9 +45,10 @@ int64_t BytesRead(int fd) {
   return static_cast<int64_t>(info.tcpi_bytes_received) - unread;
 }
 
-// Whether the kernel may let the socket's receive buffer grow to megabytes, as it does for whoever
-// is read from. What is in there gRPC reads, and parses, in one go: nothing stops it then. False:
-// it cannot be set (Linux before 5.14), and the buffer grows as ever.
+// Sets whether the kernel may enlarge the socket's receive buffer, up to megabytes, while data is
+// read from it. gRPC reads and parses all data in the buffer without a pause in which the
+// connection could be cut. Returns false if this cannot be set (Linux before 5.14); the buffer then
+// grows.
 bool LetReceiveBufferGrow(int fd, bool grow) {
   const int locked = grow ? 0 : SOCK_RCVBUF_LOCK;
   return setsockopt(fd, SOL_SOCKET, SO_BUF_LOCK, &locked, sizeof(locked)) == 0;
@@ -168,7 +170,8 @@ std::shared_ptr<ConnectionAccount> ConnectionTable::Find(absl::string_view grpc_
 void ConnectionTable::Cut(int fd, Entry* entry, absl::Duration now, absl::string_view why) {
   entry->cut = true;
   Forget(*entry);
-  // With what is closed ends what the peer still sends; else it would learn of it from its timers.
+  // With SO_LINGER 0 the close sends a reset, so a peer that is still sending notices at once and
+  // not only when its timers expire.
   const linger at_once{1, 0};
   setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
   shutdown(fd, SHUT_RDWR);
@@ -199,7 +202,7 @@ std::string ConnectionTable::Examine(int fd, absl::Duration now, Entry* entry) {
       std::max(0.0, entry->cancelled_level - seconds * limits_.max_cancelled_calls_per_second) +
       static_cast<double>(cancelled - std::exchange(entry->cancelled, cancelled));
   if (entry->cancelled_level > limits_.max_cancelled_calls) {
-    return absl::StrCat("it took back more than ", limits_.max_cancelled_calls, " calls");
+    return absl::StrCat("it cancelled more than ", limits_.max_cancelled_calls, " calls");
   }
 
   const uint64_t messages = account.messages_.load(std::memory_order_relaxed);
@@ -220,16 +223,17 @@ std::string ConnectionTable::Examine(int fd, absl::Duration now, Entry* entry) {
   const int64_t window = std::min(limits_.max_undelivered_bytes,
                                   without_push + account.pushes_.load(std::memory_order_relaxed) *
                                                      limits_.max_undelivered_per_push_bytes);
-  // The first time, its push may be about to be noticed; but not that of a connection nobody has
-  // read from, whose window is less.
+  // A connection may be over its limit in one sweep, because a push that has just begun may not be
+  // counted yet. A connection without any message gets no second sweep: a first push alone fits
+  // into the initial window, which is below the limit.
   const bool again = std::exchange(entry->over_window, undelivered > window) || messages == 0;
   if (undelivered > limits_.max_undelivered_bytes || (again && entry->over_window)) {
-    return absl::StrCat("it sent ", undelivered, " bytes and no whole message, allowed are ",
+    return absl::StrCat("it sent ", undelivered, " bytes without a complete message, allowed are ",
                         window);
   }
   const absl::Duration silent = now - entry->last_message;
   if (undelivered > kSmallBytes && silent > limits_.stalled_message) {
-    return absl::StrCat("of the last ", undelivered, " bytes no message has come for ",
+    return absl::StrCat("its last ", undelivered, " bytes have not completed a message for ",
                         absl::FormatDuration(silent));
   }
   return "";
@@ -266,7 +270,7 @@ void ConnectionTable::CutLargest(absl::Duration now) {
     undelivered_bytes_ -= bytes;
     CutAndBar(fd, &entries_[fd], now,
               absl::StrCat("it sent ", bytes,
-                           " bytes and no whole message, and all connections hold "
+                           " bytes without a complete message, and all connections hold "
                            "more than ",
                            limits_.max_total_undelivered_bytes));
   }

@@ -10,9 +10,9 @@
 namespace pushpull {
 namespace {
 
-// gRPC's and the connection table's.
+// One descriptor in gRPC, and its duplicate in the connection table.
 constexpr int64_t kPerConnection = 2;
-// Files, polling, logs; and connections that are being closed.
+// For files, epoll, logs, and connections that are being closed.
 constexpr int64_t kOthers = 256;
 
 }  // namespace

@@ -1,12 +1,14 @@
-// Descriptors are the first thing that connections use up.
+// Fits the number of connections to the process's limit of open files, which connections exhaust
+// before any other resource.
 #ifndef PUSHPULL_COMMON_RPC_DESCRIPTOR_BUDGET_H_
 #define PUSHPULL_COMMON_RPC_DESCRIPTOR_BUDGET_H_
 
 namespace pushpull {
 
-// How many connections at once each of `listeners` addresses can have, at most `wanted`. Raises the
-// process's limit of open files (ulimit -n) as far as that needs and the system allows; where it
-// does not allow enough, says so in the log. At least 1.
+// Returns how many simultaneous connections each of `listeners` addresses can have: `wanted`, or
+// fewer (at least 1) if the limit of open files (ulimit -n) does not allow that many. Raises the
+// soft limit as far as needed and the hard limit allows. Logs a warning when it returns less than
+// `wanted`.
 int FitConnections(int wanted, int listeners);
 
 }  // namespace pushpull

@@ -1,5 +1,6 @@
-// Who may end a call: the handler's answer or the peer's cancellation, whichever comes first, from
-// any thread, while the reactor deletes itself once it has been finished.
+// Makes sure that a call is ended only once. The handler's answer, the peer's cancellation and a
+// server's deadline may all try to, on any thread, and the reactor deletes itself after it has been
+// finished.
 #ifndef PUSHPULL_COMMON_RPC_FINISH_ONCE_H_
 #define PUSHPULL_COMMON_RPC_FINISH_ONCE_H_
 
@@ -10,13 +11,14 @@
 
 namespace pushpull {
 
-// Shared by the reactor and the callbacks given to the handler. Thread-safe.
+// Shared by the reactor and the callbacks that it gave away, which may run after the reactor is
+// gone. Thread-safe.
 template <typename Reactor>
 class FinishOnce {
  public:
   explicit FinishOnce(Reactor* reactor) : reactor_(reactor) {}
 
-  // The reactor for the first caller, who must finish it; null for all later ones.
+  // Returns the reactor to the first caller, who must finish it, and null to all later callers.
   Reactor* Claim() {
     absl::MutexLock lock(&mutex_);
     return std::exchange(reactor_, nullptr);

@@ -28,9 +28,9 @@
 namespace pushpull {
 namespace {
 
-// The end of a call that this side has not cancelled. CANCELLED without an ErrorDetail is then the
-// server's transport, which ends calls when it shuts down: nobody knows what became of the request,
-// as after a broken connection.
+// Converts the status of a call that this client has not cancelled. CANCELLED without an
+// ErrorDetail then comes from the server's transport, which ends calls when it shuts down. What
+// became of the request is unknown, as after a broken connection, so it becomes UNAVAILABLE.
 absl::Status FromServer(const grpc::Status& status, absl::string_view context) {
   const absl::Status result = FromGrpcStatus(status, context);
   if (!absl::IsCancelled(result) || GetErrorDetail(result).kind() != ps::ErrorDetail::UNKNOWN) {
@@ -78,7 +78,7 @@ class GrpcPushStream final : public PushStream {
   }
 
  private:
-  // Fills in the checksum, and where the payload lies if not in the message.
+  // Fills in the checksum, and the position of the payload if it goes through shared memory.
   grpc::ByteBuffer Encode(ps::PushChunk* header, const Payload& payload) {
     uint32_t crc = 0;
     std::optional<ps::SharedChunk> shared = turn_.Put(payload.size_bytes, [&](char* slot) {
@@ -98,7 +98,7 @@ class GrpcPushStream final : public PushStream {
   WorkerExchange* const exchange_;
   SendTurn turn_;
   ByteStreamCall call_;
-  uint64_t token_ = 0;  // of the shared memory that some chunk went through
+  uint64_t token_ = 0;  // of the shared memory, once a chunk has gone through it; 0 before
   bool last_sent_ = false;
 };
 
@@ -197,9 +197,9 @@ class GrpcPsClient final : public PsClient {
     return reply;
   }
 
-  // A call of the coordinator to a shard: with a secret, both sides prove who they are. An answer
-  // without its proof counts as none, so that whoever sits at the address of a task that is away
-  // cannot speak for it.
+  // An order of the coordinator to a shard. With a secret, both sides prove that they belong to the
+  // job. An answer without a proof counts as no answer (UNAVAILABLE), so that another program at
+  // the address of a task that is down cannot answer for it.
   template <typename Request, typename Reply>
   absl::StatusOr<Reply> Order(absl::string_view name, Method<Request, Reply> method,
                               const Request& request, absl::Duration timeout) {
@@ -229,10 +229,11 @@ class GrpcPsClient final : public PsClient {
     return unproven;
   }
 
-  // gRPC carries an attempt to connect on only while one of our threads waits for it, otherwise
-  // every five seconds, and after a failed one calls do not wait for the next. So where the last
-  // attempt has failed, the next ones are waited for here; the first failure is for the call to
-  // tell.
+  // Waits for a connection, at most a second. gRPC works on an attempt to connect only while a
+  // thread waits for it here, otherwise every five seconds, and a call that finds that the last
+  // attempt failed fails at once. So if the last attempt has failed, this function waits for the
+  // next ones. If the first attempt fails while it waits, it returns and the call reports that
+  // failure.
   void AwaitConnection(absl::Duration timeout) {
     constexpr absl::Duration kPatience = absl::Seconds(1);
     const gpr_timespec deadline = gpr_time_add(
@@ -272,7 +273,7 @@ absl::Status GrpcPsClient::Pull(const ps::PullRequest& request, absl::Duration t
   }));
   ps::PullRequest sent = request;
   if (turn.exchange() != nullptr) sent.set_shared_memory(turn.exchange()->token());
-  // While one chunk is taken in, the next is asked for and on its way into the other buffer.
+  // While one chunk is decoded, the next one is received into the other buffer.
   grpc::ByteBuffer buffers[2];
   AwaitConnection(timeout);
   ByteStreamCall call(&raw_stub_, "/ps.ParameterServer/Pull", timeout);
@@ -290,8 +291,9 @@ absl::Status GrpcPsClient::Pull(const ps::PullRequest& request, absl::Duration t
       }
       if (!header.has_shared()) return sink(header, size_bytes);
       if (turn.exchange() == nullptr || size_bytes > 0) {
-        return absl::InternalError(absl::StrCat(context, ": chunk ", header.chunk(),
-                                                " lies in shared memory as nobody asked for"));
+        return absl::InternalError(
+            absl::StrCat(context, ": chunk ", header.chunk(),
+                         " lies in shared memory, which the pull did not ask for"));
       }
       PP_ASSIGN_OR_RETURN(shared_crc,
                           turn.exchange()->Take(header.shared(), [&](size_t shared_bytes) {
@@ -307,7 +309,7 @@ absl::Status GrpcPsClient::Pull(const ps::PullRequest& request, absl::Duration t
   const absl::Status end = FromGrpcStatus(call.Finish(), context);
   if (absl::IsCancelled(end) && GetErrorDetail(end).kind() == ps::ErrorDetail::UNKNOWN) {
     return absl::UnavailableError(
-        absl::StrCat(context, ": the server ended it; it went on too slowly"));
+        absl::StrCat(context, ": the server ended the call, perhaps because it was too slow"));
   }
   PP_RETURN_IF_ERROR(end);
   if (last_chunk < 0) return absl::InternalError(absl::StrCat(context, ": no chunk in the reply"));

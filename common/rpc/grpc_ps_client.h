@@ -1,9 +1,11 @@
-// PsClient over gRPC. Push and Pull move chunks as raw slices (chunk_codec.h); a thread that calls
-// drives its own call, no other thread of ours takes part.
+// PsClient over gRPC. Push and Pull transfer chunks as raw slices (chunk_codec.h). The calling
+// thread drives its call; the client has no threads.
 //
-// A call that finds no connection waits up to a second for one, but not past the first failed
-// attempt to connect. While the server cannot be reached, calls fail with UNAVAILABLE; the caller
-// decides how often and how long to try again (common/backoff.h).
+// A call without a connection first waits for one, up to a second (less if its timeout is shorter);
+// its timeout starts after that. It stops waiting when the first attempt to connect fails. Once an
+// attempt has failed, later calls wait for the next attempts, up to the whole second. While the
+// server cannot be reached, calls fail with UNAVAILABLE. The caller decides how often and how long
+// to retry (common/backoff.h).
 #ifndef PUSHPULL_COMMON_RPC_GRPC_PS_CLIENT_H_
 #define PUSHPULL_COMMON_RPC_GRPC_PS_CLIENT_H_
 
@@ -15,8 +17,9 @@
 
 namespace pushpull {
 
-// address: "host:port" or "unix:/path". Never fails: a bad address shows as UNAVAILABLE in the
-// calls. Each client has a connection of its own. Streams must be destroyed before the client.
+// address: "host:port" or "unix:/path". Never fails; with a bad address the calls return
+// UNAVAILABLE. Clients do not share connections. The client's push streams must be destroyed before
+// the client.
 std::unique_ptr<PsClient> MakeGrpcPsClient(const std::string& address,
                                            const TransportOptions& options = {});
 

@@ -51,8 +51,9 @@ class Service final
     : public UnaryMethods<
           OperatorMethods<ShardMethods<ChunkMethods<ps::ParameterServer::Service>>>> {
  public:
-  // certificates: callers have shown one, and speak only for themselves. secret: without
-  // certificates, what the coordinator proves its orders with; null: nobody can.
+  // certificates: whether callers have presented a certificate, which limits their worker_ids.
+  // secret: without certificates, proves orders of the coordinator; null means that all orders are
+  // rejected.
   Service(PsHandler* handler, bool certificates, std::shared_ptr<const PeerSecret> secret,
           const ConnectionTable* connections, CallWatch* watch)
       : handler_(handler),
@@ -151,8 +152,8 @@ class Service final
     });
   }
 
-  // An order of the coordinator to this shard. With certificates the access table has let nobody
-  // but ps tasks come here.
+  // Handles an order of the coordinator to this shard. With certificates, the access table admits
+  // only ps tasks, so no proof is needed.
   template <typename Request, typename Reply>
   Unary* Obey(Context* context, absl::string_view method,
               void (PsHandler::*order)(const Request&, PsHandler::Done<Reply>),
@@ -163,15 +164,15 @@ class Service final
       if (proven) return (handler_->*order)(request, std::move(done));
       const absl::Status refusal = absl::PermissionDeniedError(
           absl::StrCat(method,
-                       " is for the job\'s coordinator alone, and the caller has not proven "
-                       "that it is that: give all ps tasks one train_dir, one "
+                       " is only for the job\'s coordinator, and the caller has not proven that "
+                       "it is the coordinator: give all ps tasks the same train_dir, the same "
                        "--peer_secret_file, or TLS"));
       LOG_EVERY_T(WARNING, 10) << "refused a call: " << refusal.message();
       done(refusal);
     });
   }
 
-  // Anybody may ask; who can prove that it is the coordinator gets a proof with the answer.
+  // Answers every caller. A caller that proves to be the coordinator gets a proof with the answer.
   Unary* TellState(Context* context, const ps::ShardStateRequest& request,
                    ps::ShardStateReply* reply) {
     constexpr absl::string_view kMethod = "GetShardState";
@@ -187,7 +188,8 @@ class Service final
                                            secret_->ProveRequest(method, request));
   }
 
-  // As Start; where the request is proven, the answer proves that this is a task of the job.
+  // Like Start. If the request is proven, the answer carries a proof that this is a task of the
+  // job.
   template <typename Request, typename Reply, typename Call>
   Unary* StartSealed(Context* context, absl::string_view method, bool proven,
                      const Request& request, Reply* reply, const Call& call) {
@@ -201,7 +203,7 @@ class Service final
     return Start(*context, request, reply, call, std::move(seal));
   }
 
-  // `call` answers requests that the caller may make.
+  // Runs `call` if the caller may use the request's worker_id, and answers with an error if not.
   template <typename Request, typename Reply, typename Call>
   Unary* Start(const Context& context, const Request& request, Reply* reply, const Call& call,
                typename UnaryReactor<Reply>::SealFn seal = nullptr) {
@@ -243,10 +245,10 @@ class GrpcPsServerImpl final : public GrpcPsServer {
   ~GrpcPsServerImpl() override { Stop(absl::ZeroDuration()); }
 
   absl::Status Start(const std::string& address, const TransportOptions& options) {
-    // A chunk is received by one thread, kept, and freed by another; with an arena per thread the
-    // arenas grow to the sum of what each ever held.
+    // A chunk is received by one thread and freed by another. With one malloc arena per thread, the
+    // arenas together would grow to the sum of the most that each ever held.
     mallopt(M_ARENA_MAX, 1);
-    InitGrpcRuntime();  // a builder takes the plugins there are when it is made
+    InitGrpcRuntime();  // before the builder, whose constructor collects the registered plugins
     grpc::ServerBuilder builder;
     ConfigureServer(options, &builder);
     builder.RegisterService(&service_);

@@ -1,7 +1,7 @@
-// Serves a PsHandler over gRPC, with the health service (names "" and "ps.ParameterServer") and,
-// with TransportOptions::debug_services, reflection and channelz. With TLS
-// (TransportOptions::credentials) every call passes the access table, and every worker_id in a
-// message has to be one of the caller's certificate, before the handler sees it.
+// Serves a PsHandler over gRPC, together with the health service (names "" and
+// "ps.ParameterServer") and, if TransportOptions::debug_services is set, reflection and channelz.
+// With TLS (TransportOptions::credentials), the handler sees only calls that the access table
+// allows, and only messages whose worker_id is in the caller's certificate.
 #ifndef PUSHPULL_COMMON_RPC_GRPC_PS_SERVER_H_
 #define PUSHPULL_COMMON_RPC_GRPC_PS_SERVER_H_
 
@@ -19,23 +19,25 @@ namespace pushpull {
 // Thread-safe.
 class GrpcPsServer {
  public:
-  virtual ~GrpcPsServer() = default;  // as Stop(absl::ZeroDuration())
+  virtual ~GrpcPsServer() = default;  // calls Stop(absl::ZeroDuration())
 
-  // Where it listens, with the real port: "127.0.0.1:40123", "unix:/path".
+  // The listening address with the port actually bound: "127.0.0.1:40123" or "unix:/path".
   virtual const std::string& address() const = 0;
 
-  // What the health service says of "ps.ParameterServer": false until told otherwise. The name ""
-  // (the process) serves from the start.
+  // Sets the health status of "ps.ParameterServer", which is NOT_SERVING at first. The name "" (the
+  // process) is SERVING from the start.
   virtual void SetServing(bool serving) = 0;
 
-  // Says NOT_SERVING, takes no new calls, waits so long for those in flight, then cancels them (the
-  // handler sees CancelFn). Returns when no call is left. Later calls return at once.
+  // Reports NOT_SERVING, accepts no new calls, and waits up to `grace` for the calls in flight;
+  // then cancels them (the handler's CancelFn is called). Returns when no call is left. Later calls
+  // of Stop return at once.
   virtual void Stop(absl::Duration grace) = 0;
 };
 
-// address: "host:port" (port 0: any free one) or "unix:/path" (a stale socket file is replaced, a
-// live one is not). The handler must outlive the server. ALREADY_EXISTS: somebody listens there;
-// INVALID_ARGUMENT or UNAVAILABLE: another reason why it cannot be bound, named.
+// Starts a server. address: "host:port" (port 0: any free port) or "unix:/path" (replaces a stale
+// socket file, but not one that a server listens on). The handler must outlive the server.
+// ALREADY_EXISTS: another process listens there; INVALID_ARGUMENT or UNAVAILABLE: the address
+// cannot be bound for another reason, which the message names; INTERNAL: gRPC does not start.
 absl::StatusOr<std::unique_ptr<GrpcPsServer>> StartGrpcPsServer(
     const std::string& address, PsHandler* handler, const TransportOptions& options = {});
 

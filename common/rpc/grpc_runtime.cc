@@ -17,7 +17,7 @@
 namespace pushpull {
 namespace {
 
-// All that a program can act on reaches it as a status.
+// gRPC's messages are logged only with --v=1: what a program can act on reaches it as a status.
 void LogQuietly(gpr_log_func_args* args) {
   VLOG(1) << "gRPC: " << args->file << ":" << args->line << " " << args->message;
 }
@@ -29,21 +29,22 @@ void InitGrpcRuntime() {
   absl::call_once(once, [] {
     UseSteadyTimers();
     gpr_set_log_function(LogQuietly);
-    // A read ends with the frame that has begun, and the kernel wakes the reader only for it: a
-    // chunk costs one wake-up, not one per piece. There is no channel argument for these two; gRPC
-    // reads them once, when it starts. What the user has set stays.
+    // With these experiments, gRPC's socket reader reads to the end of the current frame, and the
+    // kernel wakes it only when the frame is complete. A chunk then costs one wake-up instead of
+    // one per piece. There are no channel arguments for them; gRPC reads the variable once, when it
+    // starts. A value set by the user is kept.
     setenv("GRPC_EXPERIMENTS", "tcp_frame_size_tuning,tcp_rcv_lowat", /*overwrite=*/0);
-    // Receive buffers are taken and returned by the megabyte in every step. By default glibc gives
-    // such memory back to the system at once, and touching it anew costs more than the transfer
-    // itself.
+    // Megabytes of receive buffers are allocated and freed in every step. By default glibc returns
+    // such memory to the system at once, and faulting it in again costs more than the transfer.
     mallopt(M_MMAP_THRESHOLD, 32 << 20);
     mallopt(M_TRIM_THRESHOLD, 256 << 20);
 #ifdef NDEBUG
-    // Debian's Abseil looks for cycles at every lock, gRPC's too.
+    // Debian's Abseil checks for deadlock cycles at every lock, including gRPC's.
     absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
 #endif
-    // Never balanced by a shutdown: when the last channel or server goes, gRPC would wait up to ten
-    // seconds for a thread of its own that sleeps in epoll.
+    // There is no matching grpc_shutdown. Without this reference, gRPC would shut down with the
+    // last channel or server and wait up to ten seconds for one of its threads that sleeps in
+    // epoll.
     grpc_init();
     grpc::EnableDefaultHealthCheckService(true);
     grpc::channelz::experimental::InitChannelzService();

@@ -1,10 +1,11 @@
-// What is set once per process before gRPC is used. Called by clients and servers themselves.
+// Process-wide settings of gRPC, malloc and Abseil that must be made before gRPC is used. The
+// clients and servers of this folder make them.
 #ifndef PUSHPULL_COMMON_RPC_GRPC_RUNTIME_H_
 #define PUSHPULL_COMMON_RPC_GRPC_RUNTIME_H_
 
 namespace pushpull {
 
-// Thread-safe; all calls but the first do nothing.
+// Makes the settings. Thread-safe; only the first call does anything.
 void InitGrpcRuntime();
 
 }  // namespace pushpull

@@ -48,8 +48,8 @@ class HealthServerImpl final : public HealthServer {
   SteadyClock clock_;
   ConnectionTable connections_;
   CallWatch watch_;
-  // gRPC starts no server that has neither a service of its own nor a queue; nothing ever uses this
-  // one.
+  // gRPC refuses to start a server that has neither a registered service nor a completion queue.
+  // Nothing uses this queue.
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   ListeningServer listening_;
 };

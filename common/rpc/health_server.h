@@ -1,4 +1,5 @@
-// A server of grpc.health.v1 and nothing else, for probes that must not reach the training port.
+// A server that offers only grpc.health.v1, for health probes that must not reach the training
+// port.
 #ifndef PUSHPULL_COMMON_RPC_HEALTH_SERVER_H_
 #define PUSHPULL_COMMON_RPC_HEALTH_SERVER_H_
 
@@ -9,16 +10,17 @@
 
 namespace pushpull {
 
-// Names "" and "ps.ParameterServer" as in grpc_ps_server.h. Thread-safe.
+// Has the names "" and "ps.ParameterServer", as in grpc_ps_server.h. Thread-safe.
 class HealthServer {
  public:
-  virtual ~HealthServer() = default;  // stops it
+  virtual ~HealthServer() = default;  // stops the server
 
+  // address and SetServing: as in GrpcPsServer.
   virtual const std::string& address() const = 0;
   virtual void SetServing(bool serving) = 0;
 };
 
-// Errors as StartGrpcPsServer.
+// Starts a plaintext server. address and errors: as for StartGrpcPsServer.
 absl::StatusOr<std::unique_ptr<HealthServer>> StartHealthServer(const std::string& address);
 
 }  // namespace pushpull

@@ -19,7 +19,7 @@
 namespace pushpull {
 namespace {
 
-// An answer that a caller waits for and that may come after the caller gave up.
+// An answer that a caller waits for. It may arrive after the caller has given up.
 template <typename Reply>
 class Answer {
  public:
@@ -47,7 +47,7 @@ class Answer {
   std::optional<absl::StatusOr<Reply>> result_ ABSL_GUARDED_BY(mutex_);
 };
 
-// What all calls of one client share.
+// The state that all calls of one client share.
 class Line {
  public:
   Line(PsHandler* handler, std::string address, FaultHook hook)
@@ -78,8 +78,8 @@ class Line {
   std::atomic<uint64_t> sequence_{0};
 };
 
-// Copies what the handler may keep after the caller has reused its memory. With `damage` the copy
-// differs in one bit.
+// Copies the payload, because the handler may keep it after the caller has reused its memory.
+// `damage` flips one bit of the copy.
 Payload CopyOf(const Payload& payload, bool damage) {
   std::shared_ptr<char[]> bytes(new char[payload.size_bytes]);
   if (payload.size_bytes > 0) std::memcpy(bytes.get(), payload.data, payload.size_bytes);

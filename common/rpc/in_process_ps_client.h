@@ -1,5 +1,5 @@
-// A PsClient that calls a PsHandler directly, so that what several processes do is tested in one,
-// with faults placed exactly where a test wants them.
+// A PsClient that calls a PsHandler directly. Tests use it to run what is normally several
+// processes in one process, and to inject faults at exact places.
 #ifndef PUSHPULL_COMMON_RPC_IN_PROCESS_PS_CLIENT_H_
 #define PUSHPULL_COMMON_RPC_IN_PROCESS_PS_CLIENT_H_
 
@@ -16,25 +16,27 @@
 
 namespace pushpull {
 
-// What happens to one message. Calls with a dropped request or reply fail at once with UNAVAILABLE,
-// as over a broken connection: nothing is known about what the server did.
+// The faults of one message. A call with a dropped request or reply fails at once with UNAVAILABLE,
+// as over a broken connection: the client cannot know what the server did.
 struct CallFault {
   bool drop_request = false;  // the handler never sees it
-  bool drop_reply = false;    // the handler sees it, its answer is lost
-  int duplicates = 0;         // the handler sees it so many times more; the last answer counts
-  absl::Duration delay;       // before it is handed over, in real time
+  bool drop_reply = false;    // the handler sees it, but its answer is lost
+  int duplicates = 0;         // how many more times the handler sees it; the last answer counts
+  absl::Duration delay;       // sleep before the message is delivered or dropped, in real time
   bool damage = false;        // one bit of a pushed chunk, or of a pull's first chunk, flips
 };
 
-// One message: a unary call ("Commit"), a chunk of a push ("PushChunk"), the end of a push
-// ("FinishPush"), or a pull ("Pull", where drop_reply loses the stream after its first chunk).
+// Describes one message. `method` is a unary call ("Commit"), a chunk of a push ("PushChunk"), the
+// end of a push ("FinishPush"), or a pull ("Pull"; drop_reply breaks its stream after the first
+// chunk).
 struct MessageInfo {
   absl::string_view method;
   uint64_t sequence = 0;  // 0, 1, ... over all messages of this client
   uint32_t chunk = 0;     // PushChunk only
 };
 
-// Called from the calling thread; must be thread-safe when the client is used from several.
+// Returns the faults of a message. Runs on the thread that makes the call; must be thread-safe if
+// several threads use the client.
 using FaultHook = std::function<CallFault(const MessageInfo&)>;
 
 // The handler must outlive the client. A null hook means no faults.

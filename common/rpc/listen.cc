@@ -48,7 +48,7 @@ absl::StatusOr<ListeningServer> StartListening(const std::string& address,
       credentials == nullptr ? grpc::InsecureServerCredentials() : credentials->ForServer());
   result.server = builder->BuildAndStart();
   if (result.server == nullptr) {
-    return absl::InternalError(absl::StrCat("gRPC does not start a server for ", address));
+    return absl::InternalError(absl::StrCat("gRPC failed to start a server for ", address));
   }
   const auto deliver = [acceptor = result.acceptor.get()](int fd) {
     grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;

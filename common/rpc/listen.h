@@ -1,4 +1,5 @@
-// What servers share: an address behind a gate, and gRPC behind that.
+// Starts a gRPC server whose connections all pass a ConnectionGate. Used by GrpcPsServer and
+// HealthServer.
 #ifndef PUSHPULL_COMMON_RPC_LISTEN_H_
 #define PUSHPULL_COMMON_RPC_LISTEN_H_
 
@@ -20,24 +21,24 @@ namespace pushpull {
 
 class TransportCredentials;
 
-// Stop the gate before the server. Members go in the reverse order: no connection is handed to a
-// server that is gone.
+// Stop the gate before shutting the server down. The gate is the last member, so it is destroyed
+// first and never hands a connection to a server that is gone.
 struct ListeningServer {
   std::unique_ptr<grpc::Server> server;
-  std::string address;  // with the real port
+  std::string address;  // with the port actually bound
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor;
   std::unique_ptr<ConnectionGate> gate;
 };
 
-// And channelz.
+// Whether the server offers reflection and channelz.
 enum class Reflection { kOff, kOn };
 
-// How the peers of a server with these credentials begin; null: plaintext.
+// The connection preface that a server with these credentials expects. Null means plaintext.
 Opening OpeningOf(const TransportCredentials* credentials);
 
-// Binds the address, adds the health service (name "" serving, kHealthServiceName not) and starts.
-// Every connection passes a ConnectionGate; table and watch must outlive the server. credentials:
-// null for plaintext. Errors as StartGrpcPsServer.
+// Binds `address` and starts a server with the services of `builder` and the health service, in
+// which the name "" is SERVING and kHealthServiceName is NOT_SERVING. table and watch must outlive
+// the server. Null credentials mean plaintext. Errors: as for StartGrpcPsServer.
 absl::StatusOr<ListeningServer> StartListening(const std::string& address,
                                                const TransportCredentials* credentials,
                                                Reflection reflection, const ServerLimits& limits,

@@ -67,7 +67,7 @@ int PortOf(int fd) {
                                           : reinterpret_cast<sockaddr_in*>(&name)->sin_port);
 }
 
-// A socket bound to `name` that listens; -1 and errno.
+// Returns a listening socket bound to `name`, or -1 with errno set.
 int ListenTcp(const sockaddr* name, socklen_t size) {
   const int fd = socket(name->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return -1;
@@ -99,7 +99,7 @@ ListeningSockets& ListeningSockets::operator=(ListeningSockets&& other) noexcept
 void ListeningSockets::Close() {
   for (const int fd : std::exchange(descriptors_, {})) close(fd);
   const std::string path = std::exchange(unix_path_, {});
-  // Another server may listen at the path by now; then its file is not ours to remove.
+  // Another server may have replaced the file in the meantime; its file must stay.
   struct stat info {};
   if (!path.empty() && lstat(path.c_str(), &info) == 0 && info.st_ino == unix_inode_) {
     unlink(path.c_str());
@@ -139,7 +139,8 @@ absl::Status ListeningSockets::BindTcp(const std::string& address) {
     }
     absl::Status status;
     for (const addrinfo* item = list; item != nullptr && status.ok(); item = item->ai_next) {
-      // A free port is chosen for the first address and taken for the others.
+      // If any free port will do, the kernel chooses one for the first address, and the other
+      // addresses use the same.
       if (port == 0 && !descriptors_.empty()) port = PortOf(descriptors_[0]);
       sockaddr_storage name{};
       memcpy(&name, item->ai_addr, item->ai_addrlen);
@@ -180,7 +181,7 @@ absl::Status ListeningSockets::BindUnix(const std::string& address) {
   const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("socket for ", address));
   descriptors_.push_back(fd);
-  // A living server's socket takes connections; a dead one's file only is in the way.
+  // The socket of a running server accepts connections; the file of a dead one has to be removed.
   const int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (probe < 0) return absl::ErrnoToStatus(errno, absl::StrCat("socket for ", address));
   const bool alive = connect(probe, generic, sizeof(name)) == 0 || errno == EAGAIN;
@@ -190,7 +191,7 @@ absl::Status ListeningSockets::BindUnix(const std::string& address) {
   if (lstat(name.sun_path, &info) == 0) {
     if (!S_ISSOCK(info.st_mode)) {
       return absl::AlreadyExistsError(
-          absl::StrCat("listen address ", address, ": there is a file that is no socket"));
+          absl::StrCat("listen address ", address, ": there is a file that is not a socket"));
     }
     unlink(name.sun_path);
   }

@@ -1,4 +1,4 @@
-// Binds the sockets of a server's address.
+// Binds a server's address to listening sockets.
 #ifndef PUSHPULL_COMMON_RPC_LISTENING_SOCKETS_H_
 #define PUSHPULL_COMMON_RPC_LISTENING_SOCKETS_H_
 
@@ -10,13 +10,16 @@
 
 namespace pushpull {
 
-// Owns listening, non-blocking sockets; a unix socket's file goes with them. Not thread-safe.
+// Owns listening, non-blocking sockets, and the file of a unix socket. Not thread-safe.
 class ListeningSockets {
  public:
-  // address: "host:port" (port 0: any free one; a host with several addresses listens on all of
-  // them; "0.0.0.0" and "[::]" both mean every address of either family) or "unix:/path" (a stale
-  // socket file is replaced, a live one is not). ALREADY_EXISTS: somebody listens there;
-  // INVALID_ARGUMENT or UNAVAILABLE: another reason why it cannot be bound, named.
+  // address is "host:port" or "unix:/path".
+  // - Port 0 means any free port. A host name with several addresses is bound on all of them.
+  //   "0.0.0.0" and "[::]" both mean all addresses of both families.
+  // - A stale socket file at the path is replaced, but not one that a server listens on.
+  // ALREADY_EXISTS: another process listens there, or the path is a file that is not a socket;
+  // INVALID_ARGUMENT or UNAVAILABLE: the address cannot be bound for another reason, which the
+  // message names.
   static absl::StatusOr<ListeningSockets> Bind(const std::string& address);
 
   ListeningSockets() = default;
@@ -24,9 +27,10 @@ class ListeningSockets {
   ListeningSockets(ListeningSockets&& other) noexcept { *this = std::move(other); }
   ListeningSockets& operator=(ListeningSockets&& other) noexcept;
 
+  // Closes the sockets. Removes the socket file unless another server has replaced it.
   void Close();
   const std::vector<int>& descriptors() const { return descriptors_; }
-  // With the real port.
+  // The address with the port actually bound.
   const std::string& address() const { return address_; }
 
  private:
@@ -35,8 +39,8 @@ class ListeningSockets {
 
   std::vector<int> descriptors_;
   std::string address_;
-  std::string unix_path_;    // to be removed; empty: none
-  uint64_t unix_inode_ = 0;  // of the socket there when this object bound it
+  std::string unix_path_;    // socket file that Close removes; empty: none
+  uint64_t unix_inode_ = 0;  // inode of that file when this object created it
 };
 
 }  // namespace pushpull

@@ -1,5 +1,6 @@
-// How a peer has to begin. Whoever does not never reaches gRPC, for which every connection is dear:
-// channel arguments, a transport, buffers; half a millisecond and megabytes.
+// Checks the connection preface: the first bytes that a peer has to send. Connections with a wrong
+// one are closed before they reach gRPC, where each connection costs half a millisecond and, for
+// its transport and buffers, megabytes. All functions are thread-safe.
 #ifndef PUSHPULL_COMMON_RPC_OPENING_BYTES_H_
 #define PUSHPULL_COMMON_RPC_OPENING_BYTES_H_
 
@@ -10,22 +11,23 @@
 namespace pushpull {
 
 enum class Opening {
-  kHttp2,  // RFC 9113, 3.4: the preface, then a SETTINGS frame, whose header is looked at
-  kTls,    // RFC 8446, 5.1 and 4: the header of a handshake record, and ClientHello's type
+  kHttp2,  // RFC 9113, 3.4: the preface, then the header of a SETTINGS frame
+  kTls,    // RFC 8446, 5.1 and 4: the header of a handshake record, then ClientHello's type
 };
 
-// Bytes that are looked at. An honest peer sends them without waiting for an answer.
+// Number of bytes that are checked. An honest peer sends them without waiting for an answer.
 constexpr size_t OpeningSize(Opening opening) { return opening == Opening::kTls ? 6 : 24 + 9; }
 inline constexpr size_t kMaxOpeningSize = OpeningSize(Opening::kHttp2);
 
-// More than an honest peer sends before it is answered: a TLS handshake with a chain of
-// certificates, or HTTP/2's settings and perhaps a call's headers. What waits unread gRPC would
-// read, and work on, in one go.
+// The most bytes that an honest peer sends before its first message arrives: a TLS handshake with a
+// certificate chain, or HTTP/2's settings and perhaps the headers of a call. The limit exists
+// because gRPC reads and processes everything that has arrived without a pause.
 constexpr int MaxGreetingBytes(Opening opening) {
   return (opening == Opening::kTls ? 8 : 4) * 1024;
 }
 
-// bytes: the first OpeningSize(opening) ones, or more.
+// Whether `bytes`, the beginning of what a peer sent, is a valid connection preface. Returns false
+// if there are fewer than OpeningSize(opening).
 bool BeginsAs(Opening opening, absl::string_view bytes);
 
 }  // namespace pushpull

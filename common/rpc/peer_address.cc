@@ -39,7 +39,8 @@ PeerAddress PeerAddressOf(int fd, const sockaddr_storage& name) {
 std::string KeyOfGrpcPeer(absl::string_view peer) {
   const bool is_v6 = absl::ConsumePrefix(&peer, "ipv6:");
   if (!is_v6 && !absl::ConsumePrefix(&peer, "ipv4:")) return "";
-  // A URI: the brackets of an IPv6 address and the mark of its zone are percent-encoded.
+  // gRPC gives a URI, in which the brackets of an IPv6 address and the '%' before its zone are
+  // percent-encoded.
   const std::string plain =
       absl::StrReplaceAll(peer, {{"%5B", "["}, {"%5D", "]"}, {"%5b", "["}, {"%5d", "]"}});
   const size_t colon = plain.rfind(':');

@@ -1,4 +1,4 @@
-// Who is at the other end of a socket, in the two forms that limits need.
+// Names the peer of a socket in the two forms that the limits use. All functions are thread-safe.
 #ifndef PUSHPULL_COMMON_RPC_PEER_ADDRESS_H_
 #define PUSHPULL_COMMON_RPC_PEER_ADDRESS_H_
 
@@ -11,14 +11,16 @@
 namespace pushpull {
 
 struct PeerAddress {
-  std::string host;  // "127.0.0.1", "fe80::1", "user 1000" on a unix socket
-  std::string key;   // "127.0.0.1 40123", one connection's; empty on a unix socket
+  std::string host;  // "127.0.0.1", "fe80::1"; "user 1000" on a unix socket
+  std::string key;   // names one connection: "127.0.0.1 40123"; empty on a unix socket
 };
 
-// Of an accepted socket. An IPv4 address that came to an IPv6 socket is IPv4 again.
+// fd, name: an accepted socket and the peer's address from accept. An IPv4-mapped IPv6 address is
+// returned as IPv4.
 PeerAddress PeerAddressOf(int fd, const sockaddr_storage& name);
 
-// PeerAddress::key of grpc::ServerContext::peer(); empty where there is none.
+// Converts the result of grpc::ServerContext::peer() to PeerAddress::key. Empty if it names no TCP
+// connection.
 std::string KeyOfGrpcPeer(absl::string_view peer);
 
 }  // namespace pushpull

@@ -16,7 +16,8 @@
 namespace pushpull {
 namespace {
 
-// Remembers how to cancel a handler's call that may be cancelled before the handler has returned.
+// Holds the CancelFn of a handler's call. Cancel may be called before the handler has returned the
+// function; it then runs as soon as it is set.
 class CancelSlot {
  public:
   void Set(CancelFn cancel) {
@@ -47,7 +48,7 @@ class CancelSlot {
   CancelFn cancel_ ABSL_GUARDED_BY(mutex_);
 };
 
-// The end of one read.
+// The result of one read.
 struct Arrival {
   bool ok = false;
   grpc::ByteBuffer buffer;
@@ -69,9 +70,9 @@ class PushReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     StartRead(&buffer_);
   }
 
-  // The next chunk is asked for before this one is worked on, so that it is on its way meanwhile.
-  // It may arrive, on another thread, before the work is done; then it waits, and no third one is
-  // asked for.
+  // The next chunk is requested before the current one is processed, so that it can arrive
+  // meanwhile. If it does, on another thread, it waits in `arrived_`, and no third chunk is
+  // requested until the current one is done.
   void OnReadDone(bool ok) override {
     const ServerLimits& limits = guards_.watch->limits();
     guards_.watch->Extend(number_, ok ? limits.push_idle : limits.longest_call);
@@ -99,10 +100,10 @@ class PushReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   }
 
  private:
-  // Not after OnDone, which waits for it.
+  // Never runs after OnDone, because OnDone waits for it in CallWatch::Remove.
   void Expire() {
     cancel_.Cancel();
-    if (once_->Claim() != nullptr) Finish(GivenUp("the push did not go on"));
+    if (once_->Claim() != nullptr) Finish(GivenUp("the push made no progress"));
   }
 
   void Work() {
@@ -138,7 +139,8 @@ class PushReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     PP_RETURN_IF_ERROR(rule_.Check(header_));
     if (header_.has_shared()) {
       if (payload.size_bytes > 0) {
-        return absl::InvalidArgumentError("a chunk with a payload and another in shared memory");
+        return absl::InvalidArgumentError(
+            "a chunk with one payload in the message and another in shared memory");
       }
       PP_ASSIGN_OR_RETURN(
           payload, services_->exchanges.TakePushed(header_.key().worker_id(), header_.shared()));
@@ -153,8 +155,8 @@ class PushReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     if (once_->Claim() != nullptr) Finish(ToGrpcStatus(status));
   }
 
-  // The peer half-closed. (Or the stream broke just now: the handler sees that chunks are missing,
-  // and OnCancel comes next.)
+  // The peer half-closed the stream. If the stream broke instead, the handler notices that chunks
+  // are missing, and OnCancel follows.
   void FinishPush() {
     if (!received_) {
       FinishWith(absl::InvalidArgumentError("a push without any chunk"));
@@ -230,7 +232,7 @@ class PullReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
     WriteNext();
   }
 
-  // Once the answer has begun, a broken stream shows in OnWriteDone.
+  // Once the answer has begun, a broken stream ends the call in OnWriteDone instead.
   void OnCancel() override {
     guards_.account->NoteCancelled();
     cancel_.Cancel();
@@ -242,15 +244,16 @@ class PullReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   }
 
  private:
-  // Not after OnDone, which waits for it. Once the answer has begun, a status could not pass the
-  // chunk that the peer does not take.
+  // Never runs after OnDone, because OnDone waits for it in CallWatch::Remove. Once the answer has
+  // begun, the call has to be cancelled: a status would queue behind the chunk that the peer does
+  // not receive.
   void Expire() {
     if (once_->Claim() == nullptr) {
       context_->TryCancel();
       return;
     }
     cancel_.Cancel();
-    Finish(GivenUp("the version did not come in time"));
+    Finish(GivenUp("the version was not available in time"));
   }
 
   void Answer(absl::StatusOr<PullSnapshot> result) {
@@ -268,7 +271,7 @@ class PullReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
     WriteNext();
   }
 
-  // One chunk at a time: what a slow reader has not taken is not queued either.
+  // Writes one chunk at a time, so that no chunks queue up for a slow reader.
   void WriteNext() {
     const Payload payload = ChunkOfSnapshot(snapshot_, static_cast<int>(next_chunk_));
     const char* const end = snapshot_.payload.data + snapshot_.payload.size_bytes;
@@ -287,7 +290,7 @@ class PullReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
     }
     ++next_chunk_;
     if (payload.data + payload.size_bytes == end) {
-      snapshot_.payload.owner.reset();  // from here on whoever still needs the bytes has them
+      snapshot_.payload.owner.reset();  // buffer_ keeps what it still needs
       StartWriteAndFinish(&buffer_, grpc::WriteOptions(), grpc::Status::OK);
     } else {
       StartWrite(&buffer_);
@@ -302,7 +305,7 @@ class PullReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   const CallWatch::CallNumber number_;
   uint32_t worker_id_ = 0;
   uint64_t shared_memory_ = 0;    // PullRequest.shared_memory
-  std::optional<SendTurn> turn_;  // since the answer has begun
+  std::optional<SendTurn> turn_;  // set once the answer has begun
   PullSnapshot snapshot_;
   std::shared_ptr<SnapshotChecksums> checksums_;
   ps::PullChunk header_;
@@ -314,7 +317,7 @@ class PullReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
 
 grpc::Status GivenUp(absl::string_view why) {
   return grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED,
-                      absl::StrCat("the server gave the call up: ", why));
+                      absl::StrCat("the server gave up the call: ", why));
 }
 
 grpc::ServerReadReactor<grpc::ByteBuffer>* StartPushReactor(

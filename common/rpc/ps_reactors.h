@@ -1,6 +1,7 @@
 // The server side of each kind of call: translates between gRPC's reactors and a PsHandler. A
-// reactor deletes itself when its call is over; every answer that comes later is dropped. Calls
-// that show no progress end by ServerLimits.
+// reactor deletes itself when its call is over; answers that come later are dropped. Calls that
+// make no progress are ended as ServerLimits says. gRPC calls the reactors on its threads, and the
+// handler may answer on any thread.
 #ifndef PUSHPULL_COMMON_RPC_PS_REACTORS_H_
 #define PUSHPULL_COMMON_RPC_PS_REACTORS_H_
 
@@ -25,28 +26,31 @@
 
 namespace pushpull {
 
-// What keeps an eye on a call.
+// The objects that monitor a call. `watch` must outlive the call.
 struct CallGuards {
   CallWatch* watch;
-  std::shared_ptr<ConnectionAccount> account;  // of its connection, never null
+  std::shared_ptr<ConnectionAccount> account;  // of the call's connection; never null
 };
 
-// What the calls that move chunks share.
+// State that all pushes and pulls of a server share.
 struct ChunkServices {
   ChecksumCache checksums;
   ExchangeTable exchanges;
 };
 
-// What a call is told that the server has given up.
+// The status of a call that the server gave up: DEADLINE_EXCEEDED with a message that ends with
+// `why`.
 grpc::Status GivenUp(absl::string_view why);
 
-// One request, one reply, maybe later.
+// A call with one request and one reply, which may come later.
 template <typename Reply>
 class UnaryReactor final : public grpc::ServerUnaryReactor {
  public:
-  // Called with the answer right before it is sent; null: nothing to do.
+  // Called with the answer right before it is sent, to add trailing metadata. Not called for calls
+  // that were cancelled or expired.
   using SealFn = std::function<void(const grpc::Status& status, const Reply& reply)>;
 
+  // reply belongs to gRPC and is valid until OnDone. seal may be null.
   UnaryReactor(Reply* reply, CallGuards guards, SealFn seal = nullptr)
       : reply_(reply),
         guards_(std::move(guards)),
@@ -57,6 +61,8 @@ class UnaryReactor final : public grpc::ServerUnaryReactor {
           if (reactor != nullptr) reactor->Finish(GivenUp("no answer was found in time"));
         })) {}
 
+  // The callback that answers the call. It may be called on any thread, also after the reactor is
+  // gone.
   PsHandler::Done<Reply> MakeDone() {
     return [once = once_](absl::StatusOr<Reply> result) {
       UnaryReactor* reactor = once->Claim();
@@ -85,7 +91,9 @@ class UnaryReactor final : public grpc::ServerUnaryReactor {
   const CallWatch::CallNumber number_;
 };
 
-// `reply` receives the serialised ps::PushReply. The rule is asked about every chunk.
+// Start the reactor of a push or a pull. handler and services must outlive the call. `rule` is
+// applied to every chunk of a push and to the request of a pull; `reply` receives the serialised
+// ps::PushReply.
 grpc::ServerReadReactor<grpc::ByteBuffer>* StartPushReactor(
     PsHandler* handler, const CallerRule& rule, const ChunkServices* services,
     grpc::CallbackServerContext* context, CallGuards guards, grpc::ByteBuffer* reply);

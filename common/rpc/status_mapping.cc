@@ -11,8 +11,8 @@
 namespace pushpull {
 namespace {
 
-// The default limit of all metadata of a call is 8 KiB; the message travels twice and
-// percent-encoded.
+// gRPC limits the metadata of a call to 8 KiB by default. The message travels twice, once
+// percent-encoded, which can triple its size.
 constexpr size_t kMaxMessageBytes = 1024;
 
 }  // namespace

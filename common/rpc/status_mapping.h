@@ -1,8 +1,8 @@
-// absl::Status <-> grpc::Status, the only place that knows both.
+// Converts between absl::Status and grpc::Status. All functions are thread-safe.
 //
-// Codes are the same numbers. A ps::ErrorDetail travels in the standard place for rich errors, a
-// google.rpc.Status in "grpc-status-details-bin" with the detail as its only Any, so clients in
-// other languages read it with their own libraries.
+// The codes have the same numbers. A ps::ErrorDetail travels where gRPC's rich error model puts it:
+// as the only Any of a google.rpc.Status in "grpc-status-details-bin". Clients in other languages
+// can therefore read it with the libraries they have.
 #ifndef PUSHPULL_COMMON_RPC_STATUS_MAPPING_H_
 #define PUSHPULL_COMMON_RPC_STATUS_MAPPING_H_
 
@@ -13,12 +13,12 @@
 
 namespace pushpull {
 
-// Very long messages are cut: trailers have a size limit, and a call whose trailers exceed it says
-// nothing.
+// Cuts very long messages (and drops a very long variable name from the detail): trailers have a
+// size limit, and a call whose trailers exceed it loses its error.
 grpc::Status ToGrpcStatus(const absl::Status& status);
 
-// `context` is put before the message of an error ("Push to 127.0.0.1:2222"). Bytes that are no
-// detail are ignored: the code and the message still count.
+// `context`, such as "Push to 127.0.0.1:2222", is put before the message of an error. Unknown codes
+// become UNKNOWN. Malformed details are ignored.
 absl::Status FromGrpcStatus(const grpc::Status& status, absl::string_view context);
 
 }  // namespace pushpull

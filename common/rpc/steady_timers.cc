@@ -24,8 +24,8 @@ namespace {
 using absl::base_internal::ThreadIdentity;
 using absl::synchronization_internal::KernelTimeout;
 
-// A thread's semaphore is the first word of its waiter: AbslInternalPerThreadSemPost, which stays
-// Abseil's, adds one to it and wakes who sleeps on the word.
+// A thread's semaphore is the first word of its waiter. AbslInternalPerThreadSemPost, which is not
+// replaced, increments that word and wakes the thread that sleeps on it.
 static_assert(ABSL_WAITER_MODE == ABSL_WAITER_MODE_FUTEX);
 static_assert(sizeof(std::atomic<int32_t>) == sizeof(int32_t));
 
@@ -44,8 +44,9 @@ bool TryTake(std::atomic<int32_t>* semaphore) {
   return false;
 }
 
-// The point of the steady clock that is as far away as `timeout` is by the wall clock. The caller
-// has made `timeout` a moment ago from a time to wait, so the date has not been set in between.
+// The time on the steady clock that is as far away as `timeout` is on the wall clock. The caller
+// has computed `timeout` a moment ago from a duration, so the date has hardly been changed in
+// between.
 timespec SteadyPoint(KernelTimeout timeout) {
   const absl::Duration left = absl::TimeFromTimespec(timeout.MakeAbsTimespec()) - absl::Now();
   const absl::Duration now = absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch());
@@ -59,7 +60,8 @@ bool Wait(KernelTimeout timeout) {
   timespec end;
   if (timeout.has_timeout()) end = SteadyPoint(timeout);
   for (;;) {
-    // Without FUTEX_CLOCK_REALTIME the point belongs to CLOCK_MONOTONIC, as std::chrono's does.
+    // Without FUTEX_CLOCK_REALTIME the kernel takes `end` as CLOCK_MONOTONIC, the clock of
+    // std::chrono::steady_clock.
     const int64_t result =
         syscall(SYS_futex, semaphore, FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG, 0,
                 timeout.has_timeout() ? &end : nullptr, nullptr, FUTEX_BITSET_MATCH_ANY);

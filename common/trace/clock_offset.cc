@@ -20,7 +20,8 @@ void ClockOffset::AddSample(absl::Duration sent, absl::Duration received, absl::
     const absl::Duration error = sample.ErrorAt(received);
     const absl::Duration best_error = best_->ErrorAt(received);
     const bool other_clock = absl::AbsDuration(sample.offset - best_->offset) > error + best_error;
-    // All samples age alike: the one that is worse now stays so.
+    // The error bounds of all samples grow at the same rate, so a sample that is worse now will
+    // never be the better one.
     if (error > best_error && !other_clock) return;
   }
   best_ = sample;

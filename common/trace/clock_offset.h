@@ -1,5 +1,5 @@
-// What the steady clock of another process shows, estimated from round trips with it, so that the
-// traces of several hosts have one clock.
+// Estimates what the steady clock of another process (the remote clock) shows, from round trips
+// with that process. The traces of several hosts use it to share one clock.
 #ifndef PUSHPULL_COMMON_TRACE_CLOCK_OFFSET_H_
 #define PUSHPULL_COMMON_TRACE_CLOCK_OFFSET_H_
 
@@ -15,23 +15,26 @@ namespace pushpull {
 // Thread-safe.
 class ClockOffset {
  public:
-  // Two clocks run apart by at most so much: PHI of RFC 5905, chapter 7.2.
+  // The largest drift between two clocks, in seconds per second: PHI of RFC 5905, chapter 7.2.
   static constexpr double kMaxDrift = 15e-6;
 
-  // A question left at `sent`, its answer came at `received`, both by the own clock; in between the
-  // other process read `remote` from its own. Keeps the sample whose error is bounded best now; one
-  // that contradicts the kept one means that another clock answers (the server was started again on
-  // another host), and replaces it.
+  // Adds one round trip: the request left at `sent` and the reply arrived at `received`, both on
+  // the local clock; in between, the other process read `remote` from its clock.
+  //
+  // Only one sample is kept, the one with the smallest error bound now. A sample that contradicts
+  // it, by more than both error bounds allow, replaces it: the clock is another one, because the
+  // server was restarted on another host.
   void AddSample(absl::Duration sent, absl::Duration received, absl::Duration remote);
 
-  // The other clock when the own one shows `local`; `local` itself before the first sample.
+  // Returns what the remote clock shows when the local clock shows `local`. Returns `local` before
+  // the first sample.
   absl::Duration ToRemote(absl::Duration local) const;
 
-  // ToRemote(local) is off by at most so much; infinite before the first sample. Half the round
-  // trip of the kept sample, plus what the clocks may have drifted since.
+  // Returns the largest possible error of ToRemote(local): half the round trip of the kept sample,
+  // plus the possible drift since then. Infinite before the first sample.
   absl::Duration ErrorBound(absl::Duration local) const;
 
-  // For the log: "ahead by -12.3 us, known to within 85.0 us".
+  // Returns a text for the log, "ahead by -12.3 us, known to within 85.0 us".
   std::string Describe(absl::Duration local) const;
 
  private:

@@ -30,11 +30,13 @@ absl::StatusOr<std::vector<std::string>> ListParts(FileSystem& files, const std:
   return parts;
 }
 
-// The events of a part, ready to follow others; `first`: nothing stands before them.
+// Returns the events of a part as text to append to the merged trace. `first` says that the merged
+// trace has no event yet.
 std::string EventsOf(absl::string_view part, bool first) {
   std::string events;
   for (absl::string_view line : absl::StrSplit(part, '\n')) {
-    // The last one may have been cut anywhere, also behind a comma of its own.
+    // A killed process may have cut the last line anywhere, even after a comma within the event, so
+    // it counts only if it parses.
     const bool last = line.data() + line.size() == part.data() + part.size();
     absl::ConsumeSuffix(&line, ",");
     if (!absl::StartsWith(line, "{")) continue;
@@ -74,7 +76,7 @@ absl::Status MergeTraceParts(FileSystem& files, const std::string& path) {
   }
   PP_RETURN_IF_ERROR(file->Append("\n]\n"));
   PP_RETURN_IF_ERROR(file->Close());
-  // Only now: until then nothing is lost.
+  // Remove the parts last, so that no event is lost if the merge fails.
   for (const std::string& part : parts) PP_RETURN_IF_ERROR(files.RemoveFile(part));
   return absl::OkStatus();
 }

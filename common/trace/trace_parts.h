@@ -1,4 +1,5 @@
-// A trace that several processes write: each its part, put together at the end.
+// A trace of several processes. Each process writes a part, a file beside the trace; at the end the
+// parts are merged. The functions block on the disk.
 #ifndef PUSHPULL_COMMON_TRACE_TRACE_PARTS_H_
 #define PUSHPULL_COMMON_TRACE_TRACE_PARTS_H_
 
@@ -11,22 +12,22 @@
 
 namespace pushpull {
 
-// The numbers of the processes in a trace, the same for all files of a job.
+// The process numbers in a trace. They are unique within a job, so its traces can be combined.
 inline int TraceProcessOfTask(int task) { return 1 + task; }
 inline int TraceProcessOfClone(uint32_t worker_id) {
   return 1'000'000 + static_cast<int>(worker_id);
 }
 
-// The part of the trace `path` that process `pid` of clone `clone` writes: a file beside it, and a
-// trace of its own.
+// Returns the path of the part of the trace `path` that process `pid` of clone `clone` writes. The
+// part is itself a complete trace.
 std::string TracePartPath(const std::string& path, int clone, int pid);
 
-// Makes an empty trace `path` and removes parts that an earlier worker has left. Errors: of the
-// file, whose folder must exist.
+// Writes an empty trace to `path` and removes parts that an earlier worker has left. The folder of
+// `path` must exist. Returns errors of the file system.
 absl::Status StartTrace(FileSystem& files, const std::string& path);
 
-// Writes the events of all parts into `path` and removes the parts. One whose process was killed
-// gives its whole lines. Memory: the largest part.
+// Writes the events of all parts to `path` and removes the parts. Of a part whose process was
+// killed, it takes all complete lines. Needs memory for the largest part.
 absl::Status MergeTraceParts(FileSystem& files, const std::string& path);
 
 }  // namespace pushpull

@@ -14,9 +14,10 @@ namespace {
 
 constexpr absl::string_view kBegin = "[";
 constexpr absl::string_view kEnd = "\n]\n";
-constexpr int64_t kReservedBytes = 256;  // for the mark that the trace is full, and the end
+constexpr int64_t kReservedBytes = 256;  // for the mark that the trace is full, and for kEnd
 constexpr size_t kFlushBytes = size_t{256} << 10;
-// A span that ends so long before the row's last one was measured with another server's clock.
+// If a span ends this long before the row's last one, the trace's clock has changed: the server was
+// restarted on another host.
 constexpr int64_t kOtherClockNanoseconds = 1'000'000'000;
 
 std::string Quoted(absl::string_view text) {
@@ -24,7 +25,7 @@ std::string Quoted(absl::string_view text) {
       .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-// The format counts in microseconds; a fraction is allowed.
+// The format counts in microseconds and allows fractions.
 std::string Microseconds(int64_t nanoseconds) {
   const int64_t whole = nanoseconds / 1000;
   const int64_t rest = nanoseconds % 1000;
@@ -133,7 +134,7 @@ void TraceWriter::AddLine(absl::string_view event) {
         Microseconds(latest->second->last_end_), latest->first.first, latest->first.second);
     event = mark;
   }
-  // The comma before an event, not behind it: so the file may end after any of them.
+  // The comma comes before the event, so the file may end after any event.
   const size_t before = buffer_.size();
   const bool first = bytes_ == static_cast<int64_t>(kBegin.size());
   absl::StrAppend(&buffer_, first ? "\n" : ",\n", event);

@@ -1,12 +1,14 @@
-// Writes what a process did when as a Chrome trace, which chrome://tracing and Perfetto show:
+// Writes a timeline of a process as a Chrome trace, which chrome://tracing and Perfetto show:
 // https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
 //
-// The file is a JSON array with one event per line. It is written as the process goes, whole lines
-// at a time, and the closing bracket last: the viewers do without it, so what a killed process
-// leaves can be read, less its last moments (flush_interval). The file holds at most max_bytes;
-// what comes later is counted and left out, with a warning and a mark in the trace.
+// The file is a JSON array with one event per line. A background thread appends whole lines every
+// flush_interval, and the closing bracket at Close. The viewers accept a file without the bracket,
+// so the trace of a killed process can be read; only its last flush_interval is missing. The file
+// holds at most max_bytes: later events are counted and left out, with a warning in the log and a
+// mark in the trace.
 //
-// Whoever traces holds a TraceRow*; null means that nothing is traced and costs one comparison.
+// Traced code holds a TraceRow*. A null pointer means that tracing is off, which costs one
+// comparison.
 #ifndef PUSHPULL_COMMON_TRACE_TRACE_WRITER_H_
 #define PUSHPULL_COMMON_TRACE_TRACE_WRITER_H_
 
@@ -39,11 +41,11 @@ struct TraceArg {
   std::variant<uint64_t, absl::string_view> value;
 };
 
-// One line of the picture: spans one after the other. Belongs to its writer; thread-safe.
+// One row of the timeline: a sequence of spans. Owned by its TraceWriter; thread-safe.
 class TraceRow {
  public:
-  // Something went on from `begin` to `end`, by the process's own clock. What overlaps the span
-  // added before is cut off: viewers show no overlapping spans in a row.
+  // Adds a span from `begin` to `end` on this process's steady clock. Cuts off what overlaps the
+  // span added before, because viewers cannot show overlapping spans in one row.
   void Add(absl::string_view name, absl::Duration begin, absl::Duration end,
            absl::Span<const TraceArg> args = {});
 
@@ -55,19 +57,19 @@ class TraceRow {
   TraceWriter* const writer_;
   const int process_;
   const int row_;
-  int64_t last_end_ = INT64_MIN;  // nanoseconds; the writer's mutex guards it
+  int64_t last_end_ = INT64_MIN;  // in nanoseconds; guarded by the writer's mutex
 };
 
 struct TraceWriterOptions {
   int64_t max_bytes = int64_t{64} << 20;
   absl::Duration flush_interval = absl::Milliseconds(500);
-  const ClockOffset* clock = nullptr;  // null: the own clock is the trace's
+  const ClockOffset* clock = nullptr;  // to the trace's clock; null: it is this process's clock
 };
 
-// Thread-safe. No call but Create and Close waits for the disk.
+// Thread-safe. Only Create and Close block on the disk.
 class TraceWriter {
  public:
-  // Replaces the file. `files` and options.clock must outlive the writer.
+  // Creates or replaces the file. `files` and options.clock must outlive the writer.
   static absl::StatusOr<std::unique_ptr<TraceWriter>> Create(FileSystem* files,
                                                              const std::string& path,
                                                              const TraceWriterOptions& options);
@@ -75,11 +77,13 @@ class TraceWriter {
   TraceWriter(const TraceWriter&) = delete;
   TraceWriter& operator=(const TraceWriter&) = delete;
 
-  // Row number `row` of a process; lower numbers stand above. The names count at the first call
-  // with the numbers, later ones return the same row.
+  // Returns row `row` of a process; viewers show lower rows above. The first call for a process or
+  // a row sets its name; later calls with the same numbers return the same row and ignore the
+  // names. The row lives as long as the writer.
   TraceRow* Row(int process, absl::string_view process_name, int row, absl::string_view row_name);
 
-  // Writes what is left and closes the array; later spans are dropped. The first error there was.
+  // Writes the remaining events and closes the array; later spans are dropped. Returns the first
+  // error of any write.
   absl::Status Close();
 
  private:
@@ -91,20 +95,20 @@ class TraceWriter {
                absl::Span<const TraceArg> args);
   void AddMetadata(absl::string_view kind, int process, int row, absl::string_view name)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Appends one event, or says that the file is full.
+  // Appends one event. If the file is full, appends the mark instead once, and counts the event.
   void AddLine(absl::string_view event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RunFlusher();
 
   const std::string path_;
   const TraceWriterOptions options_;
-  const std::unique_ptr<WritableFile> file_;  // the flusher's
+  const std::unique_ptr<WritableFile> file_;  // used by the flusher thread only
   absl::Mutex mutex_;
   std::map<std::pair<int, int>, std::unique_ptr<TraceRow>> rows_ ABSL_GUARDED_BY(mutex_);
   std::string buffer_ ABSL_GUARDED_BY(mutex_);
-  int64_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // written or in the buffer
+  int64_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // in the file and in the buffer
   int64_t left_out_ ABSL_GUARDED_BY(mutex_) = 0;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
-  MonotonicCondVar due_;  // told when the buffer has become full enough or closed_ true
+  MonotonicCondVar due_;  // notified when the buffer reaches kFlushBytes or closed_ becomes true
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
   std::thread flusher_;
 };

@@ -16,7 +16,7 @@
 namespace pushpull {
 namespace {
 
-// All ones in the exponent: NaN or infinity. A bfloat16 is the upper half of a float.
+// An exponent of all ones means NaN or infinity. A bfloat16 is the upper half of a float.
 constexpr uint32_t kExponent = 0x7f800000;
 constexpr uint16_t kHalfExponent = kExponent >> 16;
 
@@ -40,9 +40,9 @@ __m256i NonFiniteLanes(__m256i values, ps::GradientEncoding encoding) {
   return _mm256_cmpeq_epi16(_mm256_and_si256(values, exponent), exponent);
 }
 
-// Index of the first non-finite element, or count.
+// Returns the index of the first non-finite element, or count if there is none.
 int64_t FindNonFinite(const char* data, ps::GradientEncoding encoding, int64_t count) {
-  constexpr int64_t kVectors = 4;  // looked at together
+  constexpr int64_t kVectors = 4;  // tested together, with one branch
   const int64_t bytes_per_element = *BytesPerElement(encoding);
   const int64_t block = kVectors * static_cast<int64_t>(sizeof(__m256i)) / bytes_per_element;
   int64_t i = 0;

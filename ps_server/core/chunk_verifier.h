@@ -1,5 +1,5 @@
-// Checks the bytes of a pushed chunk. Pure; reads every byte once for the checksum and once for the
-// values, so the runtime calls it outside its lock and hands the verdict to
+// Checks the bytes of a pushed chunk. Thread-safe, without state. Reads every byte twice, for the
+// checksum and for the values, so the runtime calls it outside its lock and hands the verdict to
 // ShardAggregator::PushChunk.
 #ifndef PUSHPULL_PS_SERVER_CORE_CHUNK_VERIFIER_H_
 #define PUSHPULL_PS_SERVER_CORE_CHUNK_VERIFIER_H_
@@ -13,9 +13,11 @@
 
 namespace pushpull {
 
-// `header` is the chunk's, without its payload. BAD_CHUNK: no such chunk or encoding, or another
-// length than the sharding gives it. BAD_CHECKSUM: the header's is not the payload's. NON_FINITE:
-// names the variable and the element (C order) of the first NaN or infinity.
+// Checks `payload` against `header`, the message of the chunk without its payload.
+//   BAD_CHUNK: there is no such chunk or encoding, or the sharding gives the chunk another length
+//   BAD_CHECKSUM: the CRC32C of the payload differs from the one in the header
+//   NON_FINITE: the payload has a NaN or infinity; names the variable and element (C order) of the
+//     first one
 absl::Status VerifyChunk(const ps::PushChunk& header, const Payload& payload,
                          const VariableLayout& layout, const Sharding& sharding);
 

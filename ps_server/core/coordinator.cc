@@ -48,7 +48,7 @@ void Coordinator::On(const coordinator_event::ShardReplied& event) {
     fan_out = candidate;
     break;
   }
-  if (fan_out == nullptr) return;  // an answer that is not awaited any more
+  if (fan_out == nullptr) return;  // the answer is no longer awaited
   if (!event.reply.ok()) {
     HandleShardFailure(fan_out, *shard, event.reply.status());
     return;
@@ -82,10 +82,10 @@ void Coordinator::RunTimers() {
   for (FanOut* fan_out : {&calls_, &snapshots_, &polls_}) fan_out->Retry(now_, &actions_);
   if (!IsServing()) return;
   for (const uint32_t worker : slots_.ExpireLeases(now_)) {
-    if (phase_ == Phase::kFinishing || phase_ == Phase::kDone) continue;  // clones may go now
+    if (phase_ == Phase::kFinishing || phase_ == Phase::kDone) continue;  // clones may leave now
     actions_.push_back(coordinator_action::Notice{
         true,
-        absl::StrFormat("%s has not been heard of for %s: lost", CloneName(worker),
+        absl::StrFormat("%s has not been heard from for %s: lost", CloneName(worker),
                         absl::FormatDuration(options_.lease)),
         worker >= slots_.num_slots()});
   }

@@ -1,9 +1,9 @@
-// The one decider of a job, in shard 0's process, as a pure state machine: who owns which slot,
-// which contributions a step is made of, when checkpoints are taken, what is restored after a
-// crash. The protocol is described in README.md beside this file.
+// Decides for the whole job: which clone holds which replica, which contributions make up a step,
+// when checkpoints are taken, and which version is restored after a crash. Runs in task 0.
+// README.md beside this file describes the protocol.
 //
-// No threads, sockets, files or clocks: the runtime feeds events with the steady time and carries
-// out the actions in order. Time never goes back. Not thread-safe.
+// A pure state machine without threads, sockets, files or a clock: the runtime feeds events with
+// the steady time, which never goes back, and carries out the actions in order. Not thread-safe.
 #ifndef PUSHPULL_PS_SERVER_CORE_COORDINATOR_H_
 #define PUSHPULL_PS_SERVER_CORE_COORDINATOR_H_
 
@@ -37,24 +37,24 @@ class Coordinator {
  public:
   explicit Coordinator(CoordinatorOptions options, ProtocolRules rules = {});
 
-  // now: steady time.
+  // Returns the actions to carry out, in order. `now` is the steady time. Never blocks.
   CoordinatorActions Handle(const CoordinatorEvent& event, absl::Duration now);
-  // When a Tick is due; InfiniteDuration: never. Changes only by Handle.
+  // Returns when a Tick is due, InfiniteDuration for never. Changes only during Handle.
   absl::Duration NextWakeup() const;
 
-  // The persisted epoch, 0 before that.
+  // Returns the newest persisted epoch, 0 before the first one is persisted.
   uint64_t epoch() const { return serving_epoch_; }
-  // Applied on all shards.
+  // Returns the newest version that every shard has applied.
   uint64_t version() const { return version_; }
   uint64_t durable_step() const { return durable_step_; }
-  // 0 before the first worker has announced them.
+  // Returns the number of replicas, 0 until the options or the first worker have set it.
   uint32_t num_slots() const { return slots_.num_slots(); }
-  // EVICTED, with the operator's reason, or OK.
+  // Returns EVICTED, with the operator's reason, if an operator has evicted the clone.
   absl::Status CheckNotEvicted(uint32_t worker_id) const;
-  // The final checkpoint is published.
+  // Returns whether all steps are applied and the final checkpoint is published.
   bool training_done() const { return phase_ == Phase::kDone; }
-  // Empty, or "clone 2 of 3 (never seen)": what keeps the step (or the start) waiting;
-  // and for how long.
+  // Returns what the step (or the start) waits for, for example "clone 2 of 3 (never seen)", and
+  // for how long. Empty and 0 while it has waited for less than 2 s.
   std::string WaitingFor(absl::Duration now) const;
   double WaitingSeconds(absl::Duration now) const;
   ps::StatusReply Status(absl::Duration now) const;
@@ -66,11 +66,11 @@ class Coordinator {
     kFindingCheckpoint,
     kQueryingShards,
     kRestoring,
-    kTakingOver,  // restored for the first time in this process: train_dir is written
+    kTakingOver,  // the first restore of this process is done; train_dir is being written
     kOpen,        // collects commits
-    kMeasuring,   // decided; norms under way
-    kApplying,    // decided; applies under way
-    kFinishing,   // all steps applied (or draining): waits for the last checkpoint
+    kMeasuring,   // the step is decided; the shards measure norms
+    kApplying,    // the step is decided; the shards apply it
+    kFinishing,   // all steps are applied, or the job drains; waits for the last checkpoint
     kDone,
     kDrained,
     kStopped,
@@ -91,47 +91,47 @@ class Coordinator {
   void On(const coordinator_event::Drain& event);
   void On(const coordinator_event::Tick& event);
 
-  // Everything that is due by time alone.
+  // Does everything that is due by time alone.
   void RunTimers();
 
   // coordinator_recovery.cc
   void BeginEpoch(const std::string& why);
   void PersistEpochIfDue();
   void OnShardStates();
-  // When a run whose last step is in a verified checkpoint ends without its silent shards.
+  // Returns when a run whose last step is checkpointed gives up waiting for silent shards and ends.
   absl::Duration FinishedRunLimit() const;
   void FinishWithoutShards();
   void OnAllRestored();
   void BeginServing();
-  bool RestoreMarks();  // false: the shards do not agree, and are not gone on with
-  // A call of the fan-out failed in a way that repeating it unchanged may not cure.
+  bool RestoreMarks();  // false: the shards' marks differ, and recovery starts over or stops
+  // Handles a failed call: repeats it, fails the checkpoint, begins a new epoch, or stops the job.
   void HandleShardFailure(FanOut* fan_out, uint32_t shard, const absl::Status& status);
-  // False: the shard has restarted, and a new epoch has begun.
+  // Returns false if the shard has restarted; a new epoch has begun then.
   bool CheckShardState(uint32_t shard, const ps::ShardStateReply& state);
   void Stop(const absl::Status& reason);
 
   // coordinator_operators.cc
   absl::Status CheckOperator() const;
-  // Answers the calls that the newest checkpoint is new enough for.
+  // Answers the Checkpoint calls that the newest published checkpoint satisfies.
   void AnswerCheckpoints();
-  // Those that asked for this step or one before it.
+  // Refuses the Checkpoint calls that asked for `up_to_step` or an earlier step.
   void RefuseCheckpoints(uint64_t up_to_step, const absl::Status& status);
-  // When a drain that is not over is given up.
+  // Returns when to give up the drain under way, InfiniteDuration if there is none.
   absl::Duration DrainLimit() const;
   void GiveUpDraining();
   absl::Status EvictedError(uint32_t worker_id) const;
   void EvictNow(uint32_t worker, std::string reason, ps::EvictReply* reply);
-  // Async: forgets the pushes of these slots that wait for their turn.
+  // Async: refuses the waiting pushes of the replicas that `of` names, except one being applied.
   void RefusePushes(absl::FunctionRef<bool(uint32_t slot)> of, const absl::Status& status);
-  // The slot is the clone's own, or it has it now.
+  // Returns whether the replica's home is this clone, or this clone holds its grant now.
   bool IsSlotOf(uint32_t slot, uint32_t worker) const;
 
   // coordinator_requests.cc
   bool IsServing() const;
-  // What a worker hears once stop_reason_ is set: STOPPED, or DRAINING where another server goes on
-  // with the job, which it finds at the same address.
+  // Returns the error for workers once stop_reason_ is set: STOPPED, or DRAINING if another server
+  // has taken the job over; the worker finds that server at the same address.
   absl::Status StoppedError() const;
-  // Stopped, drained, not ready, wrong run or epoch, in this order.
+  // Returns the first that applies of: StoppedError, WRONG_RUN, DRAINING, EPOCH_CHANGED, NOT_READY.
   absl::Status CheckRequest(const std::string& run_id, uint64_t epoch) const;
   absl::StatusOr<ps::RegisterReply> HandleRegister(const ps::RegisterRequest& request);
   absl::Status CheckAnnouncement(const ps::RegisterRequest& request);
@@ -140,22 +140,24 @@ class Coordinator {
   absl::Status CheckCommit(const ps::CommitRequest& request) const;
   void CommitSync(const coordinator_event::Commit& event);
   void CommitAsync(const coordinator_event::Commit& event);
-  // A contribution to a step that has been decided.
+  // Notes a commit that came after its step was decided. The replica no longer lags. Counts the
+  // commit as a duplicate if the step included it.
   void NoteLate(const ps::PushKey& key);
-  // True: training has been stopped.
+  // Returns true if the void contribution stops training.
   bool CountVoid(const ps::CommitRequest& request);
   void AnswerCommit(CallId call, ps::PushReply::Outcome outcome, ps::Level level,
                     uint64_t staleness = 0);
 
   // coordinator_steps.cc
-  // What decided_ says is being measured or applied.
+  // Returns whether the step in decided_ is being measured or applied.
   bool IsDeciding() const { return phase_ == Phase::kMeasuring || phase_ == Phase::kApplying; }
-  bool HasContribution(uint32_t slot) const;  // to the step being produced, or too late for one
+  // Returns whether the replica has contributed to the open step, or can do so no longer.
+  bool HasContribution(uint32_t slot) const;
   void OpenStep();
   void ReassignSlots();
   void DecideIfReady();
   bool IsReadyToDecide() const;
-  // The step before went on without the slot, and nothing has been heard of it since.
+  // Returns whether a step went on without the replica and nothing came under its grant since.
   bool IsLagging(uint32_t slot) const;
   void CountMissing();
   void DecideSync();
@@ -165,7 +167,7 @@ class Coordinator {
   void OnAllApplied();
   void AnswerPendingPushes(const absl::Status& status);
   void CountVoidStep();
-  // No step is decided any more; ends when the last version is saved.
+  // Decides no more steps. The job ends once the last version is saved.
   void Finish(const absl::Status& answer_to_pending);
   void GoOn();
   bool AllStepsApplied() const;
@@ -179,7 +181,7 @@ class Coordinator {
   void AbandonCheckpoint();
   void FinishIfSaved();
 
-  // coordinator_status.cc: slots that the open step has waited for long enough to say so.
+  // coordinator_status.cc: the replicas that the open step has waited for long enough to report.
   std::vector<uint32_t> LateSlots(absl::Duration now) const;
 
   void Tell(std::string text);
@@ -188,39 +190,40 @@ class Coordinator {
 
   const CoordinatorOptions options_;
   const ProtocolRules rules_;
-  CoordinatorActions actions_;  // of the event being handled
+  CoordinatorActions actions_;  // collected while an event is handled
   absl::Duration now_ = absl::ZeroDuration();
 
   Phase phase_ = Phase::kNew;
   absl::Duration phase_since_ = absl::ZeroDuration();
-  uint64_t next_epoch_ = 0;  // highest ever given to PersistEpoch
+  uint64_t next_epoch_ = 0;  // highest epoch ever given to PersistEpoch
   EpochPace epoch_pace_;
-  absl::Duration persist_at_ = absl::InfiniteDuration();  // when next_epoch_ is to be persisted
-  uint64_t serving_epoch_ = 0;                            // persisted
+  absl::Duration persist_at_ = absl::InfiniteDuration();  // when to persist next_epoch_
+  uint64_t serving_epoch_ = 0;                            // newest persisted epoch
   uint64_t version_ = 0;
   uint64_t durable_step_ = 0;
-  bool has_taken_over_ = false;  // train_dir is this process's
+  bool has_taken_over_ = false;  // this process has written train_dir
   uint64_t rolled_back_steps_ = 0;
-  std::optional<VersionId> checkpoint_;  // newest that verifies
+  std::optional<VersionId> checkpoint_;  // newest one that verifies
   ps::RestoreRequest restore_;
   std::vector<uint64_t> boot_ids_;  // per shard, as of this epoch
 
-  uint32_t mapped_failures_ = 0;  // restores from mapped state that failed in a row
-  uint32_t apply_failures_ = 0;   // applies that failed in a row
+  uint32_t mapped_failures_ = 0;  // failed restores from mapped state in a row
+  uint32_t apply_failures_ = 0;   // failed applies in a row
 
   SlotTable slots_;
-  std::map<uint32_t, uint64_t> last_included_;  // by slot: newest step with its contribution
-  std::map<uint32_t, uint64_t> lagging_;        // by slot: the grant that missed a step (drop)
-  StepRound round_;                             // of step version_ + 1
-  ps::ApplyRequest decided_;                    // frozen by Decide
-  FanOut calls_;  // the protocol's next move: query, restore, norm or apply
+  std::map<uint32_t, uint64_t> last_included_;  // by replica: newest step with its contribution
+  std::map<uint32_t, uint64_t> lagging_;        // by replica: the grant that missed a step (drop)
+  StepRound round_;                             // the commits of step version_ + 1
+  ps::ApplyRequest decided_;  // the frozen decision: what the shards are told to apply
+  FanOut calls_;              // the current phase's calls: GetState, Restore, MeasureNorm or Apply
   FanOut snapshots_;
   FanOut polls_;
   absl::Duration next_poll_ = absl::InfiniteDuration();
 
-  // Async: committed pushes in the order of their commits; the front one is being applied.
+  // Async: committed pushes in commit order. While a step is decided, the front one is being
+  // applied.
   std::deque<PendingPush> pushes_;
-  SlotPositions positions_;  // with what is being applied, and what was void
+  SlotPositions positions_;  // includes the push being applied and void batches
 
   enum class CheckpointPhase { kIdle, kSnapshots, kPublishing };
   CheckpointPhase checkpoint_phase_ = CheckpointPhase::kIdle;
@@ -228,7 +231,7 @@ class Coordinator {
   absl::Duration last_checkpoint_ = absl::ZeroDuration();
   absl::Duration checkpoint_retry_at_ = absl::ZeroDuration();
   uint32_t failures_in_a_row_ = 0;
-  uint32_t final_failures_ = 0;  // of the checkpoint to end with
+  uint32_t final_failures_ = 0;  // failures of the checkpoint that ends the job
   std::vector<CheckpointCall> checkpoint_calls_;
   absl::Duration checkpoint_started_ = absl::ZeroDuration();
 
@@ -236,7 +239,7 @@ class Coordinator {
   absl::Duration drain_since_ = absl::ZeroDuration();
   absl::Status stop_reason_;
 
-  uint32_t void_steps_ = 0;  // in a row
+  uint32_t void_steps_ = 0;  // consecutive steps without any contribution
   CoordinatorCounters counters_;
 };
 

@@ -1,4 +1,4 @@
-// When checkpoints are taken, and how the last one ends the job.
+// When the Coordinator takes checkpoints, and how the last one ends the job.
 #include <algorithm>
 #include <utility>
 
@@ -10,7 +10,7 @@ namespace pushpull {
 namespace {
 
 constexpr uint32_t kMaxFinalFailures = 3;
-constexpr absl::Duration kCheckpointPause = absl::Seconds(1);  // after a failure, doubled each time
+constexpr absl::Duration kCheckpointPause = absl::Seconds(1);  // after the first failure
 
 }  // namespace
 
@@ -96,7 +96,7 @@ void Coordinator::FailCheckpoint(const absl::Status& status) {
                        checkpoint_step_, durable_step_, status.ToString()));
   RefuseCheckpoints(checkpoint_step_, status);
   AbandonCheckpoint();
-  // One that began before the last step does not count against the last one.
+  // A checkpoint that began before the last step does not count as a failure of the final one.
   if (phase_ != Phase::kFinishing || checkpoint_step_ != version_) return;
   if (++final_failures_ < kMaxFinalFailures) return;
   if (draining_) {

@@ -1,5 +1,5 @@
-// What a coordinator counts for its status, the metrics and the status page. Nothing is decided by
-// it.
+// Counters of a Coordinator for its status, the metrics and the status page. No decision depends on
+// them.
 #ifndef PUSHPULL_PS_SERVER_CORE_COORDINATOR_COUNTERS_H_
 #define PUSHPULL_PS_SERVER_CORE_COORDINATOR_COUNTERS_H_
 

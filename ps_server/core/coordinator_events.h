@@ -1,4 +1,4 @@
-// What goes into and comes out of a Coordinator. Plain values.
+// The events that go into a Coordinator and the actions that come out. Plain values.
 #ifndef PUSHPULL_PS_SERVER_CORE_COORDINATOR_EVENTS_H_
 #define PUSHPULL_PS_SERVER_CORE_COORDINATOR_EVENTS_H_
 
@@ -20,7 +20,7 @@ namespace pushpull {
 
 using RpcId = uint64_t;
 
-// Calls to shards, shard 0 of the own process included.
+// Calls to shards. Shard 0, which runs in the coordinator's process, is called the same way.
 namespace shard_call {
 struct GetState {};
 struct Restore {
@@ -44,37 +44,37 @@ using ShardReply = std::variant<ps::ShardStateReply, ps::RestoreReply, ps::NormR
 
 namespace coordinator_event {
 
-// First event of a process. stored_epoch: what the EPOCH file holds, 0 when there is none.
+// The first event of a process. stored_epoch is the content of the EPOCH file, 0 if there is none.
 struct Start {
   uint64_t stored_epoch = 0;
 };
-// Answers to the actions of the same name.
+// The runtime answers each action of the same name with one of these events.
 struct EpochPersisted {
   uint64_t epoch = 0;
   absl::Status status;
 };
-// The newest checkpoint that verifies (its step, and the epoch in which it was published), or
-// nothing if there never was one. An error (one exists but none verifies) stops the job: it never
-// starts afresh by itself.
+// The newest checkpoint that verifies, as its step and the epoch in which it was published; nothing
+// if no checkpoint was ever published. An error means that checkpoints exist but none verifies. It
+// stops the job, which never starts afresh by itself.
 struct CheckpointFound {
   absl::StatusOr<std::optional<VersionId>> checkpoint;
 };
 struct TookOver {
   absl::Status status;
 };
-// status ABORTED: another server has taken the train_dir over; this one has to end.
+// ABORTED: another server has taken over the train_dir, and this server must end.
 struct CheckpointPublished {
   uint64_t step = 0;
   absl::Status status;
 };
-// Answer to a CallShard: the reply of the matching type, or an error. Calls need a deadline; one
-// that is never answered is never repeated.
+// Answers a CallShard with the reply of the matching type or an error. The runtime must give every
+// call a deadline: the coordinator never repeats a call that gets no answer.
 struct ShardReplied {
   RpcId rpc = 0;
   absl::StatusOr<ShardReply> reply;
 };
 
-// Requests of workers.
+// Requests of workers. Cancel: the caller of a Commit or Checkpoint is gone and wants no answer.
 struct Register {
   CallId call = 0;
   ps::RegisterRequest request;
@@ -91,21 +91,21 @@ struct Cancel {
   CallId call = 0;
 };
 
-// Requests of operators. Checkpoint is answered when one of at least the version applied now is
-// published, or could not be.
+// Requests of operators. A Checkpoint call is answered when a checkpoint of at least the version
+// applied now is published, or with the error that prevented it.
 struct Checkpoint {
   CallId call = 0;
 };
-// The clone's lease ends now; it and its later requests are refused while this process lives.
+// Ends the clone's lease at once. The clone's later requests are refused while this process lives.
 struct Evict {
   CallId call = 0;
   ps::EvictRequest request;
 };
-// Finish or give up the open step, publish a checkpoint, then Drained.
+// Finishes or gives up the open step, publishes a checkpoint, then gives Drained.
 struct Drain {
-  CallId call = 0;  // 0: SIGTERM, which waits for no answer
+  CallId call = 0;  // 0: SIGTERM, which expects no answer
 };
-// NextWakeup has come.
+// The time that NextWakeup returned has come.
 struct Tick {};
 
 }  // namespace coordinator_event
@@ -119,29 +119,29 @@ using CoordinatorEvent = std::variant<
 
 namespace coordinator_action {
 
-// Write the EPOCH file and fsync it and its folder.
+// Write the EPOCH file; fsync the file and its folder.
 struct PersistEpoch {
   uint64_t epoch = 0;
 };
-// To be carried out after a PublishCheckpoint that is still under way.
+// Find the newest checkpoint. Carried out only after a PublishCheckpoint under way has finished.
 struct FindCheckpoint {};
-// Recovery has succeeded: write what belongs to the new server into train_dir (pipeline.config, an
-// event file) and remove what a killed one left. Once per process; nothing else in train_dir but
-// run_id and EPOCH changes before.
+// Recovery has succeeded: write the new server's files into train_dir (pipeline.config, an event
+// file) and remove what a killed server left there. Happens once per process; before it, only
+// run_id and EPOCH change in train_dir.
 struct TakeOver {};
 struct CallShard {
   RpcId rpc = 0;
   uint32_t shard = 0;
   ShardCall call;
 };
-// All shards have written their files of this step: write the manifest and rename.
+// Every shard has written its files of this step: write the manifest and rename the folder.
 struct PublishCheckpoint {
   uint64_t step = 0;
   uint64_t epoch = 0;
   bool training_done = false;
   std::vector<ps::SnapshotReply> shards;
 };
-// A checkpoint that was begun will not be published: remove its temporary folder.
+// A checkpoint that was begun is not published: remove its temporary folder.
 struct AbandonCheckpoint {
   uint64_t step = 0;
 };
@@ -171,23 +171,23 @@ struct ReplyDrain {
   CallId call = 0;
   absl::StatusOr<ps::DrainReply> reply;
 };
-// An operator has told the process to end: as soon as Drained, Finished or Stopped has come.
+// An operator has told the process to end. It ends once Drained, Finished or Stopped has come.
 struct EndWanted {};
 
-// For metrics: a step is visible on all shards.
+// For metrics: every shard has applied the step.
 struct StepApplied {
   struct Part {
     uint32_t slot = 0;
     uint32_t worker_id = 0;
-    uint64_t samples = 0;  // 0: void, left out
+    uint64_t samples = 0;  // 0: void, left out of the step
     std::vector<ps::Metric> metrics;
   };
   uint64_t step = 0;
-  std::vector<Part> parts;     // in slot order
-  uint64_t staleness = 0;      // async
-  uint32_t missing_slots = 0;  // policy drop
+  std::vector<Part> parts;     // in order of `slot`
+  uint64_t staleness = 0;      // async: the version before the step minus the push's base_version
+  uint32_t missing_slots = 0;  // sync: replicas that the step went on without
 };
-// All shards serve this version under this epoch; workers may register.
+// All shards serve this version under this epoch. Workers may register from now on.
 struct Serving {
   uint64_t epoch = 0;
   uint64_t version = 0;
@@ -198,15 +198,16 @@ struct Serving {
 struct Notice {
   bool warning = false;
   std::string text;
-  bool about_spare = false;  // a clone without a slot of its own: anybody can be one
+  // The notice is about a spare. Any process can register as one, so the log of them is limited.
+  bool about_spare = false;
 };
-// num_steps are applied and the final checkpoint is published.
+// num_steps steps are applied and the final checkpoint is published.
 struct Finished {};
-// A checkpoint of the last applied step is published (or could not be: see Notice). The process may
-// end.
+// The process may end. A checkpoint of the last applied step is published; where that failed, a
+// Notice said so.
 struct Drained {};
-// Training was stopped by a failure; workers are told. Hand `reason` to the shards as
-// shard_event::Close. ABORTED: another server goes on with the job, so workers are told to try
+// A failure has stopped training. Hand `reason` to the shards as shard_event::Close, so that
+// workers are told. ABORTED: another server goes on with the job, and workers are told to try
 // again.
 struct Stopped {
   absl::Status reason;

@@ -1,4 +1,4 @@
-// What operators ask of the coordinator.
+// How the Coordinator handles the calls of operators.
 #include <algorithm>
 #include <utility>
 
@@ -13,7 +13,7 @@
 namespace pushpull {
 namespace {
 
-// It travels in every refusal of the clone.
+// Every refusal of the evicted clone carries the reason, so it must stay short.
 constexpr size_t kMaxReasonBytes = 500;
 
 }  // namespace
@@ -44,7 +44,7 @@ void Coordinator::On(const coordinator_event::Checkpoint& event) {
     return;
   }
   checkpoint_calls_.push_back({event.call, version_});
-  AnswerCheckpoints();  // the newest one may be new enough
+  AnswerCheckpoints();  // the newest checkpoint may satisfy the call already
   if (phase_ == Phase::kOpen) StartCheckpointIfDue();
 }
 
@@ -152,7 +152,7 @@ void Coordinator::On(const coordinator_event::Evict& event) {
 
 void Coordinator::EvictNow(uint32_t worker, std::string reason, ps::EvictReply* reply) {
   for (char& c : reason) {
-    if (absl::ascii_iscntrl(static_cast<unsigned char>(c))) c = ' ';  // one line of the log
+    if (absl::ascii_iscntrl(static_cast<unsigned char>(c))) c = ' ';  // logged on one line
   }
   const std::vector<uint32_t> taken = slots_.Evict(worker, reason);
   reply->mutable_slots()->Assign(taken.begin(), taken.end());
@@ -171,7 +171,7 @@ bool Coordinator::IsSlotOf(uint32_t slot, uint32_t worker) const {
 
 void Coordinator::RefusePushes(absl::FunctionRef<bool(uint32_t)> of, const absl::Status& status) {
   if (pushes_.empty()) return;
-  // The front one may be on its way into the variables.
+  // While a step is decided, the front push may be on its way into the variables.
   const bool deciding = IsDeciding();
   const auto refused = [&](const PendingPush& push) {
     if (!of(push.request.key().slot())) return false;

@@ -1,4 +1,4 @@
-// What a job is and how patient it is. Immutable while the coordinator lives.
+// Describes a job and its time limits to the Coordinator. Immutable while the coordinator lives.
 #ifndef PUSHPULL_PS_SERVER_CORE_COORDINATOR_OPTIONS_H_
 #define PUSHPULL_PS_SERVER_CORE_COORDINATOR_OPTIONS_H_
 
@@ -20,32 +20,36 @@ struct CoordinatorOptions {
   std::string run_id;  // 16 bytes
   uint32_t tasks = 1;
   bool sync = true;
-  uint64_t num_steps = 0;  // 0: without end
-  uint32_t num_slots = 0;  // 0: what the first worker announces
+  uint64_t num_steps = 0;  // 0: trains without end
+  uint32_t num_slots = 0;  // replicas of the job; 0: the first worker announces them
   std::string layout_signature;
   std::vector<ps::VariableEntry> variables;
 
-  // Until the job serves for the first time, versions in the shards' memory are not gone on from:
-  // the user wants an earlier checkpoint.
+  // The user wants to go back to a checkpoint: until the job serves for the first time, recovery
+  // ignores the versions in the shards' memory.
   bool from_checkpoint = false;
 
   absl::Duration lease = absl::Seconds(10);
-  // Sync: a step goes on without the missing slots once so long has passed since its first commit,
-  // if at least min_contributors slots committed. 0 (either): wait for all.
+  // Sync: a step goes on without the missing replicas when this time has passed since its first
+  // commit and at least min_contributors replicas have committed a contribution that is not void.
+  // A replica that keeps missing steps costs the deadline only once. If either option is 0, every
+  // step waits for all replicas.
   absl::Duration step_deadline = absl::ZeroDuration();
   uint32_t min_contributors = 0;
-  uint64_t max_staleness = 0;  // async; 0: unbounded
+  uint64_t max_staleness = 0;  // in versions, async only; 0: unbounded
   NonFinitePolicy non_finite_policy = NonFinitePolicy::kStop;
-  uint32_t max_void_steps = 10;  // so many in a row without any contribution stop training
-  bool measure_norms = false;    // clipping: a norm phase before each apply
+  uint32_t max_void_steps = 10;  // this many steps in a row without a contribution stop training
+  bool measure_norms = false;    // clipping by norm: the shards measure norms before each apply
 
-  absl::Duration save_checkpoints_every = absl::Seconds(600);  // 0: only at the end
-  uint64_t save_checkpoints_steps = 0;                         // 0: by time only
+  absl::Duration save_checkpoints_every = absl::Seconds(600);  // 0: by steps, and at the end
+  uint64_t save_checkpoints_steps = 0;                         // 0: by time, and at the end
 
-  absl::Duration drain_patience = absl::Seconds(5);  // for an open step that has commits
-  // A drain that has not got its checkpoint by then (a shard is out of reach) ends without one.
+  absl::Duration drain_patience = absl::Seconds(5);  // a drain's wait for a step with commits
+  // A drain ends without its checkpoint after this time, for example because a shard is
+  // unreachable.
   absl::Duration drain_limit = absl::Seconds(25);
-  absl::Duration shard_poll = absl::Seconds(1);  // GetState of every shard, to notice restarts
+  absl::Duration shard_poll = absl::Seconds(1);  // how often GetState looks for restarted shards
+  // Back-off of repeated calls to a shard: starts at first_retry, doubles up to last_retry.
   absl::Duration first_retry = absl::Milliseconds(50);
   absl::Duration last_retry = absl::Seconds(2);
   EpochPace::Options epoch_pace = {};

@@ -1,4 +1,4 @@
-// How an epoch begins: after a start, and after a shard has restarted.
+// How the Coordinator begins an epoch, after a start and after a shard has restarted.
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,7 +12,7 @@
 namespace pushpull {
 namespace {
 
-// After so many failures in a row another try is no use.
+// After this many failures in a row, another attempt would not help.
 constexpr uint32_t kMaxMappedFailures = 2;
 constexpr uint32_t kMaxApplyFailures = 3;
 
@@ -120,7 +120,8 @@ void Coordinator::OnShardStates() {
   if (newest_epoch >= serving_epoch_ && newest_epoch < kMaxEpoch) {
     next_epoch_ = std::max(next_epoch_, newest_epoch);
     BeginEpoch(absl::StrFormat(
-        "a shard holds a version of epoch %d, so the EPOCH file had gone back", newest_epoch));
+        "a shard holds a version of epoch %d, so the EPOCH file is older than the shards",
+        newest_epoch));
     return;
   }
   const RestorePoint point = ChooseRestorePoint(options_.run_id, states, checkpoint_, version_);
@@ -163,9 +164,9 @@ bool Coordinator::RestoreMarks() {
   const std::string& marks = std::get<ps::RestoreReply>(replies[0]).marks();
   for (size_t shard = 1; shard < replies.size(); ++shard) {
     if (std::get<ps::RestoreReply>(replies[shard]).marks() == marks) continue;
-    const std::string what =
-        absl::StrFormat("shards 0 and %d have stored version %d with other positions of the slots",
-                        shard, restore_.step());
+    const std::string what = absl::StrFormat(
+        "shards 0 and %d have stored version %d with different positions of the slots", shard,
+        restore_.step());
     if (restore_.source() == ps::RestoreRequest::MAPPED) {
       ++mapped_failures_;
       BeginEpoch(what);

@@ -1,4 +1,4 @@
-// What workers ask of the coordinator.
+// How the Coordinator handles the calls of workers.
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -11,7 +11,7 @@
 namespace pushpull {
 namespace {
 
-// Far above any batch; keeps sums of samples exact in a double.
+// Far above any batch size. Keeps sums of samples exact in a double.
 constexpr uint64_t kMaxSamples = uint64_t{1} << 32;
 
 }  // namespace
@@ -93,15 +93,15 @@ absl::Status Coordinator::CheckAnnouncement(const ps::RegisterRequest& request) 
   const Clone* other = slots_.Find(request.worker_id());
   const bool same_clone = other != nullptr && other->session == request.session();
   if (same_clone && request.process_number() < other->process_number) {
-    // Without an ErrorDetail: the process ends instead of registering again.
+    // The error has no ErrorDetail, so the process ends instead of registering again.
     return absl::PermissionDeniedError(absl::StrFormat(
         "%s is process %d of this clone, but its supervisor has started process %d (%s) since", who,
         request.process_number(), other->process_number, other->peer_name));
   }
   if (rules_.check_session && other != nullptr && other->alive && !same_clone) {
     return absl::AlreadyExistsError(absl::StrFormat(
-        "%s: worker %d is %s, heard of %.1f s ago; give each worker its own index, or wait %s if "
-        "that one has ended",
+        "%s: worker %d is %s, last heard from %.1f s ago; give each worker its own index, or wait "
+        "%s if that one has ended",
         who, request.worker_id(), other->peer_name, absl::ToDoubleSeconds(now_ - other->last_seen),
         absl::FormatDuration(other->last_seen + options_.lease - now_)));
   }
@@ -121,7 +121,7 @@ absl::StatusOr<ps::RegisterReply> Coordinator::HandleRegister(const ps::Register
   PP_RETURN_IF_ERROR(CheckNotEvicted(worker));
   PP_RETURN_IF_ERROR(CheckAnnouncement(request));
   if (!options_.sync && !pushes_.empty()) {
-    // A new grant fences what the clone has pushed: that must be applied or forgotten first.
+    // A new grant fences the clone's earlier pushes, so those must be applied or refused first.
     const bool deciding = IsDeciding();
     const uint32_t slot = deciding ? decided_.contributions(0).slot() : 0;
     if (deciding && IsSlotOf(slot, worker)) {
@@ -322,7 +322,7 @@ void Coordinator::CommitAsync(const coordinator_event::Commit& event) {
                                                 "again",
                                                 key.slot(), next, key.position())));
   }
-  // Its worker has given up what it pushed before: the shards dropped those bytes for this push's.
+  // The worker has given up its earlier push: the shards dropped those bytes for this push.
   RefusePushes([&](uint32_t slot) { return slot == key.slot(); },
                ProtocolError(ps::ErrorDetail::FENCED, serving_epoch_, version_,
                              "a later push of the slot has come"));
@@ -340,7 +340,7 @@ void Coordinator::CommitAsync(const coordinator_event::Commit& event) {
 void Coordinator::NoteLate(const ps::PushKey& key) {
   const auto lagging = lagging_.find(key.slot());
   if (lagging != lagging_.end() && lagging->second == key.grant()) lagging_.erase(lagging);
-  // What a step went on without was counted then.
+  // A contribution that a step went on without was counted as a drop at the decision.
   const auto included = last_included_.find(key.slot());
   const bool counted = included != last_included_.end() && key.step() <= included->second;
   if (counted || key.step() <= restore_.step()) ++counters_.duplicate_commits;

@@ -1,4 +1,4 @@
-// What the coordinator tells of itself.
+// What the Coordinator reports about itself.
 #include <set>
 
 #include "absl/strings/str_format.h"
@@ -8,7 +8,7 @@
 namespace pushpull {
 namespace {
 
-// Waiting for less is not worth a word.
+// A shorter wait is not reported.
 constexpr absl::Duration kWorthTelling = absl::Seconds(2);
 
 }  // namespace

@@ -1,4 +1,4 @@
-// One step after the other: open, decide, measure, apply.
+// How the Coordinator takes a step from open through decided and measured to applied.
 #include <algorithm>
 #include <utility>
 
@@ -15,7 +15,7 @@ bool Coordinator::AllStepsApplied() const {
 }
 
 bool Coordinator::HasContribution(uint32_t slot) const {
-  // An asynchronous step is one slot's, which the decision leaves at the head of pushes_.
+  // An asynchronous step has one contribution, which stays at the front of pushes_ until applied.
   const bool may_contribute = phase_ == Phase::kOpen || (IsDeciding() && !options_.sync);
   if (!may_contribute || round_.Has(slot)) return true;
   return std::any_of(pushes_.begin(), pushes_.end(),
@@ -26,7 +26,8 @@ void Coordinator::Finish(const absl::Status& answer) {
   phase_ = Phase::kFinishing;
   phase_since_ = now_;
   final_failures_ = 0;
-  checkpoint_retry_at_ = absl::ZeroDuration();  // whatever failed before, the end does not wait
+  // The final checkpoint does not wait for the pause of an earlier failure.
+  checkpoint_retry_at_ = absl::ZeroDuration();
   AnswerPendingPushes(answer);
   FinishIfSaved();
 }
@@ -68,7 +69,7 @@ bool Coordinator::IsReadyToDecide() const {
                       round_.num_slots() - round_.num_void() >= options_.min_contributors;
   if (!enough) return false;
   if (now_ - round_.first_commit() >= options_.step_deadline) return true;
-  // Who missed a step costs the deadline once, not in every step until he is back.
+  // A replica that missed a step costs the deadline once, not in every step until it is back.
   for (uint32_t i = 0; i < slots_.num_slots(); ++i) {
     if (!round_.Has(i) && !IsLagging(i)) return false;
   }

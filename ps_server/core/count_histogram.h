@@ -1,4 +1,4 @@
-// How often each small count came: contributors of a step, staleness of a push. Not thread-safe.
+// A histogram of small counts: contributors of a step, staleness of a push. Not thread-safe.
 #ifndef PUSHPULL_PS_SERVER_CORE_COUNT_HISTOGRAM_H_
 #define PUSHPULL_PS_SERVER_CORE_COUNT_HISTOGRAM_H_
 
@@ -15,7 +15,7 @@ class CountHistogram {
   ps::Histogram ToProto() const;
 
  private:
-  // Upper bounds of the buckets: exact where most values are.
+  // Upper bounds of the buckets. Up to 6, where most values are, each value has its own bucket.
   static constexpr std::array<uint64_t, 15> kBounds = {0,  1,  2,  3,  4,  5,  6,  8,
                                                        12, 16, 24, 32, 48, 64, 128};
 

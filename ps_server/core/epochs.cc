@@ -5,7 +5,7 @@
 namespace pushpull {
 namespace {
 
-// More epochs than a job begins in its life.
+// More epochs than a job begins in its lifetime.
 constexpr uint64_t kMaxLead = uint64_t{1} << 20;
 
 }  // namespace

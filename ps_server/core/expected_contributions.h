@@ -1,12 +1,14 @@
-// What the next version will probably be made of: a guess that costs work where it is wrong, and
-// nothing else. Not thread-safe.
+// Predicts which contributions the next version is made of, so that the shard can apply chunks
+// ahead of the decision. A wrong prediction costs work and nothing else. Not thread-safe.
 //
-// Synchronous: of the slots that made the version before, weighed as there. Asynchronous: of the
-// slot whose next chunk comes first, weighed as the last time; only with one task, as another's
-// shard may not hold the newest version yet and this one is about to give up the one before.
+// Synchronous mode predicts the replicas that made the previous version, with the same samples.
+// Asynchronous mode predicts the replica whose chunk came first, with the samples of its last
+// contribution. It predicts only in a job with one task: applying ahead overwrites version t - 2
+// while t - 1 may not have reached the shards of other tasks.
 //
-// Not with clipping by norm, which has to see the whole gradient first; not before a version has
-// been applied (synchronous), or one of the slot's contributions (asynchronous).
+// Nothing is predicted with clipping by norm, which needs the whole gradient first, nor before
+// there is something to go by: an applied version (synchronous), or an applied contribution of the
+// replica (asynchronous).
 #ifndef PUSHPULL_PS_SERVER_CORE_EXPECTED_CONTRIBUTIONS_H_
 #define PUSHPULL_PS_SERVER_CORE_EXPECTED_CONTRIBUTIONS_H_
 
@@ -23,22 +25,25 @@ class ExpectedContributions {
  public:
   ExpectedContributions(bool sync, uint32_t tasks) : sync_(sync), tasks_(tasks) {}
 
+  // Drops everything noted, for a new epoch.
   void Forget();
+  // Notes what a version was made of, as the basis of the next prediction.
   void NoteApplied(const ps::ApplyRequest& request);
 
   struct Expected {
     uint32_t slot = 0;
     uint64_t samples = 0;
   };
-  // Of the version after the newest one, now that a chunk of `slot` has come. In slot order; empty:
-  // nothing is expected, or something else.
+  // Returns the contributions predicted for the version after the newest one, in replica order,
+  // given that a chunk of `slot` has just arrived. Empty if nothing is predicted or `slot` is not
+  // part of the prediction (asynchronous).
   std::vector<Expected> AfterChunkOf(uint32_t slot);
 
  private:
   const bool sync_;
   const uint32_t tasks_;
-  std::map<uint32_t, uint64_t> samples_;  // by slot
-  std::optional<uint32_t> first_;         // asynchronous: whose chunk came first
+  std::map<uint32_t, uint64_t> samples_;  // of the last contribution, by replica
+  std::optional<uint32_t> first_;         // asynchronous: the replica whose chunk came first
 };
 
 }  // namespace pushpull

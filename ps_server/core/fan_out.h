@@ -1,4 +1,5 @@
-// The same call to every shard, repeated with back-off until each has answered. Not thread-safe.
+// Sends the same call to every shard and repeats it with back-off until each has answered. Not
+// thread-safe.
 #ifndef PUSHPULL_PS_SERVER_CORE_FAN_OUT_H_
 #define PUSHPULL_PS_SERVER_CORE_FAN_OUT_H_
 
@@ -14,35 +15,37 @@ namespace pushpull {
 
 class FanOut {
  public:
-  // Rpc ids are first_rpc, first_rpc + stride, ...: two fan-outs with different first ids below the
-  // stride never meet.
+  // Rpc ids are first_rpc (> 0), first_rpc + stride, and so on. Fan-outs that share a stride and
+  // differ in first_rpc modulo the stride never use the same id. A failed call is repeated after
+  // first_retry; the pause doubles up to last_retry.
   FanOut(RpcId first_rpc, RpcId stride, absl::Duration first_retry, absl::Duration last_retry);
 
-  // Forgets what was under way and calls shards 0..num_shards-1.
+  // Forgets the calls under way and calls shards 0..num_shards-1.
   void Start(const ShardCall& call, uint32_t num_shards, absl::Duration now,
              CoordinatorActions* actions);
+  // Forgets the calls under way; their answers are ignored.
   void Stop();
   bool active() const { return active_; }
 
-  // The shard that is waiting for this rpc's answer; nothing if that is not awaited (any more).
+  // Returns the shard that this rpc was sent to, or nothing if its answer is no longer awaited.
   std::optional<uint32_t> ShardOf(RpcId rpc) const;
   void SetReply(uint32_t shard, ShardReply reply);
-  // The call failed in a way that calls for another try.
+  // Notes that the shard's call failed. Retry repeats it after the shard's pause.
   void SetFailed(uint32_t shard, absl::Duration now);
   bool AllReplied() const;
-  // In shard order; only after AllReplied.
+  // Returns the replies in shard order. Valid only when AllReplied.
   std::vector<ShardReply> replies() const;
-  // First shard without an answer, and since when it is called.
+  // Returns the first shard without a reply; started() is the time of Start.
   std::optional<uint32_t> FirstMissing() const;
   absl::Duration started() const { return started_; }
 
-  // Repeats the calls whose pause has passed.
+  // Repeats the failed calls whose pause has passed.
   void Retry(absl::Duration now, CoordinatorActions* actions);
   absl::Duration NextWakeup() const;
 
  private:
   struct Shard {
-    RpcId rpc = 0;  // 0: none under way
+    RpcId rpc = 0;  // 0: no call under way
     absl::Duration retry_at = absl::InfiniteDuration();
     absl::Duration pause;
     std::optional<ShardReply> reply;

@@ -1,4 +1,4 @@
-// Calls that the coordinator answers later than it hears of them.
+// Calls that the coordinator does not answer at once.
 #ifndef PUSHPULL_PS_SERVER_CORE_PENDING_CALLS_H_
 #define PUSHPULL_PS_SERVER_CORE_PENDING_CALLS_H_
 
@@ -10,16 +10,17 @@
 
 namespace pushpull {
 
-// An asynchronous push that has been committed and waits for its turn; calls: those that asked.
+// An asynchronous push that is committed and waits to be applied. `calls` are the Commit calls to
+// answer, several if the worker repeated the call.
 struct PendingPush {
   std::vector<CallId> calls;
   ps::CommitRequest request;
 };
 
-// An operator's Checkpoint.
+// A Checkpoint call of an operator.
 struct CheckpointCall {
   CallId call = 0;
-  uint64_t version = 0;  // applied when it came
+  uint64_t version = 0;  // applied when the call came
 };
 
 }  // namespace pushpull

@@ -1,4 +1,4 @@
-// The errors of the protocol that carry an epoch or a step (common/error_detail.h).
+// Builds the protocol's errors that carry an epoch or a step (common/error_detail.h).
 #ifndef PUSHPULL_PS_SERVER_CORE_PROTOCOL_ERROR_H_
 #define PUSHPULL_PS_SERVER_CORE_PROTOCOL_ERROR_H_
 
@@ -11,8 +11,8 @@
 
 namespace pushpull {
 
-// epoch: the one to go on with, step: the version there is or the step expected; 0 where neither
-// helps.
+// `epoch` is the epoch to go on with. `step` is the current version or the step expected. Pass 0
+// for one that does not help the peer.
 inline absl::Status ProtocolError(ps::ErrorDetail::Kind kind, uint64_t epoch, uint64_t step,
                                   absl::string_view message) {
   ps::ErrorDetail detail;

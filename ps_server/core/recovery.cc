@@ -22,7 +22,8 @@ bool IsAsNewAs(const VersionId& id, const std::optional<VersionId>& checkpoint) 
   return id.version > checkpoint->version && id.epoch >= checkpoint->epoch;
 }
 
-// Why the newest version of a shard is not gone on from, where its number does not tell.
+// Returns why the shard's newest version is not used, or an empty string if its number is lower
+// than that of the restore point.
 std::string WhyNotUsed(size_t shard, const VersionId& newest, const RestorePoint& point,
                        const std::optional<VersionId>& checkpoint) {
   if (newest == point.id || newest.version < point.id.version) return "";
@@ -55,7 +56,7 @@ RestorePoint ChooseRestorePoint(const std::string& run_id,
     const bool held_by_all =
         std::all_of(held.begin(), held.end(), [&](const auto& other) { return other.count(id); });
     if (!held_by_all || !IsAsNewAs(id, checkpoint)) continue;
-    point.source = ps::RestoreRequest::MAPPED;  // ascending: the last one is the newest
+    point.source = ps::RestoreRequest::MAPPED;  // sorted, so the last match is the newest
     point.id = id;
   }
   VersionId newest = point.id;

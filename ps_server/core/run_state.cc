@@ -22,7 +22,7 @@ bool RunState::all_restored() const {
 
 void RunState::On(const run_state_event::ShardRestored& event) {
   CHECK_LT(static_cast<size_t>(event.shard), restored_.size());
-  if (restored_[event.shard]) return;  // a failover restores again; the file has its name
+  if (restored_[event.shard]) return;  // a failover restored it again; its file has its name
   restored_[event.shard] = true;
   actions_.push_back({.kind = RunStateAction::Kind::kAdoptStateFile, .shard = event.shard});
 }
@@ -45,9 +45,9 @@ void RunState::On(const run_state_event::Ending& event) {
 
 std::string RunState::WhyKeep(const run_state_event::Ending& event) const {
   if (!all_restored()) return "this process ends before it has recovered";
-  // All files or none: the shards' versions are of use only together.
+  // All files or none: a job can only continue from a version that every shard holds.
   for (const std::optional<uint64_t>& newest : event.newest_versions) {
-    // Version 0 is made from the config alone: no step has been applied to it.
+    // Version 0 can be made again from the config: no step has been applied to it.
     if (newest.value_or(0) == 0) continue;
     if (!event.verified_step.has_value()) {
       return absl::StrCat("they hold version ", *newest, ", and no checkpoint of it is verified");

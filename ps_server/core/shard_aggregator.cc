@@ -183,7 +183,7 @@ void ShardAggregator::On(const shard_event::FinishPush& event) {
     reply.set_outcome(ps::PushReply::INCOMPLETE);
     reply.mutable_missing_chunks()->Assign(missing.begin(), missing.end());
   } else if (options_.tasks == 1 && event.last.has_commit()) {
-    // Also what was applied without it: the coordinator counts late contributions.
+    // A contribution that is applied already goes there too: the coordinator counts late ones.
     ps::CommitRequest request;
     *request.mutable_key() = key;
     *request.mutable_info() = event.last.commit();

@@ -1,9 +1,9 @@
-// One shard of the variables as a pure state machine: stages pushed chunks, applies what the
-// coordinator has decided, answers pulls. The protocol is described in README.md beside this file.
+// One shard of the variables: stages pushed chunks, applies what the coordinator has decided and
+// answers pulls. README.md beside this file describes the protocol.
 //
-// No threads, sockets, files or clocks: the runtime feeds events and carries out the actions in
-// order. Not thread-safe; a lock around it is held for microseconds, as no call touches tensor
-// bytes.
+// A pure state machine without threads, sockets, files or a clock: the runtime feeds events and
+// carries out the actions in order. Not thread-safe; the runtime's lock around a call is held for
+// microseconds, because no call touches tensor bytes.
 #ifndef PUSHPULL_PS_SERVER_CORE_SHARD_AGGREGATOR_H_
 #define PUSHPULL_PS_SERVER_CORE_SHARD_AGGREGATOR_H_
 
@@ -29,50 +29,58 @@ namespace pushpull {
 
 struct ShardOptions {
   std::string run_id;    // 16 bytes
-  uint64_t boot_id = 0;  // random, per process start, not 0
+  uint64_t boot_id = 0;  // drawn at random by each process, not 0
   bool sync = true;
   uint32_t shard = 0;
   uint32_t tasks = 1;
   std::vector<int64_t> chunk_elements;  // of this shard: ChunkElements(sharding, shard)
-  // What the mapped state of this run holds at the start, newest last.
+  // The versions in the mapped state of this run at the start, newest last.
   std::vector<VersionId> held_versions;
 };
 
-// Sizes of the shard's chunks, for ShardOptions.
+// Returns the number of elements in each chunk of the shard, for ShardOptions.
 std::vector<int64_t> ChunkElements(const Sharding& sharding, int shard);
 
-// The answer to a push that carried its commit.
+// Converts the coordinator's answer to CommitPush into the answer to the push.
 absl::StatusOr<ps::PushReply> PushReplyOf(const absl::StatusOr<ps::CommitReply>& commit);
 
 class ShardAggregator {
  public:
   explicit ShardAggregator(ShardOptions options, ProtocolRules rules = {});
 
-  // One chunk of a contribution. `verdict` is VerifyChunk's (chunk_verifier.h), computed outside
-  // the lock. OK covers repetitions; the payload is kept only if the chunk is new. An error ends
-  // the stream with it:
-  //   WRONG_RUN, EPOCH_CHANGED, NOT_READY, STEP_TOO_NEW, FENCED, CHUNK_CONFLICT, BAD_CHUNK, or the
-  //   verdict.
+  // Stages one chunk of a contribution. `verdict` is the result of VerifyChunk (chunk_verifier.h),
+  // computed outside the lock. Returns OK for a repeated chunk too; keeps the payload only if the
+  // chunk is new. An error ends the worker's stream:
+  //   WRONG_RUN, EPOCH_CHANGED, NOT_READY, or the reason given to Close: see CheckSender
+  //   BAD_CHUNK: the chunk has the wrong shard, number or length, or the replica does not exist
+  //   STEP_TOO_NEW: sync only; the step is beyond version() + 1
+  //   FENCED: a newer grant has been seen for the replica
+  //   the verdict
+  //   CHUNK_CONFLICT: the chunk was staged with other bytes, which stay
   absl::Status PushChunk(const ps::PushChunk& header, const Payload& payload,
                          const absl::Status& verdict);
 
-  // What the store may do meanwhile because of the chunks that have come since the last call:
-  // StoreApplyAhead orders, to be carried out in order.
+  // Returns the orders to apply ahead that follow from the chunks since the last call. The store
+  // carries these StoreApplyAhead actions out in order, without an answer.
   ShardActions TakeAhead() { return std::exchange(ahead_, {}); }
 
-  // What is refused whatever else a push says: WRONG_RUN, EPOCH_CHANGED, NOT_READY, the reason of
-  // Close.
+  // Returns why every push and pull of this sender is refused: the reason given to Close,
+  // WRONG_RUN, EPOCH_CHANGED or NOT_READY.
   absl::Status CheckSender(const std::string& run_id, uint64_t epoch) const;
-  // OK: Handle obeys this Restore. WRONG_RUN, EPOCH_CHANGED, or INVALID_ARGUMENT where the epoch is
-  // not plausible.
+  // Returns OK if Handle will obey this Restore.
+  //   WRONG_RUN: the shard belongs to another job
+  //   EPOCH_CHANGED: the epoch is older than the shard's, or the shard has restarted since the
+  //     coordinator asked for its state
+  //   INVALID_ARGUMENT: the epoch is not plausible (epochs.h)
   absl::Status CheckRestore(const ps::RestoreRequest& request) const;
 
+  // Returns the actions to carry out, in order. Never blocks.
   ShardActions Handle(const ShardEvent& event);
 
-  // Answer to GetShardState.
+  // Returns the answer to GetShardState.
   ps::ShardStateReply State() const;
 
-  // 0 until restored.
+  // The epoch of the newest Restore, and the version that pulls get. 0 before the first restore.
   uint64_t epoch() const { return epoch_; }
   uint64_t version() const { return version_; }
   uint64_t duplicate_chunks() const { return duplicate_chunks_; }
@@ -80,7 +88,7 @@ class ShardAggregator {
   int64_t staged_bytes() const { return staging_.staged_bytes(); }
 
  private:
-  // What the store is doing, one thing at a time.
+  // The store works on one of these at a time.
   enum class StoreTask { kNone, kRestoring, kMeasuring, kApplying };
 
   void On(const shard_event::FinishPush& event);
@@ -97,51 +105,51 @@ class ShardAggregator {
   void On(const shard_event::StoreSnapshotDone& event);
   void On(const shard_event::Close& event);
 
-  // run_id, epoch and readiness, in this order.
+  // Checks run_id, epoch and readiness, in this order.
   absl::Status CheckIdentity(const std::string& run_id, uint64_t epoch) const;
-  // Slot, step and grant, in this order.
+  // Checks replica, step and grant, in this order.
   absl::Status CheckKey(const ps::PushKey& key) const;
-  // True: the key names a step (or push) that is in the variables already, or on its way there.
+  // Returns whether the variables contain the contribution. Sync: also while its step is applied.
   bool AlreadyApplied(const ps::PushKey& key) const;
   void ServeWaitingPulls();
   void RefuseWaitingPulls(const absl::Status& status);
 
   // shard_aggregator_store.cc
   void BeginEpoch(uint64_t epoch);
-  // Starts what waits for the store to be free: a restore, or an apply.
+  // Starts the restore or the apply that waits for the store, if the store is free.
   void StartWaitingWork();
   void StartApply();
-  // A snapshot still reads the store.
+  // Returns whether a snapshot still reads the store.
   bool IsCapturing() const { return capture_.has_value() && !capture_->captured; }
-  // A snapshot still reads the buffer that version `step` takes.
+  // Returns whether a snapshot still reads the buffer that version `step` will overwrite.
   bool HeldForCapture(uint64_t step) const;
-  // A chunk of a contribution to come has come: orders it to be made if it was the last one missing
-  // of what the next version will probably be made of.
+  // Called for each chunk that is staged. Orders chunk `chunk` of the next version to be made if it
+  // has now arrived from every replica that will probably contribute.
   void ApplyAhead(const ps::PushKey& key, uint32_t chunk);
-  // What is staged of the contributions named. INTERNAL: some of it is not there.
+  // Returns what is staged of the contributions in the request. INTERNAL: one is not complete.
   absl::StatusOr<std::vector<StagedContribution>> Collect(const ps::ApplyRequest& request) const;
   void SetMarks(const std::string& marks);
-  // The restore that waits can be carried out: OK, or why it cannot.
+  // Returns OK if the waiting restore can be carried out, else why not.
   absl::Status CheckRestorable() const;
-  // The answer to the restore that is over.
+  // Answers the callers of the finished restore.
   void AnswerRestore(const absl::Status& status);
   bool Holds(uint64_t version) const;
 
   const ShardOptions options_;
   const ProtocolRules rules_;
-  ShardActions actions_;  // of the event being handled
+  ShardActions actions_;  // collected while an event is handled
 
   uint64_t epoch_ = 0;     // of the newest Restore
-  bool restored_ = false;  // that Restore is done
+  bool restored_ = false;  // the newest Restore has been carried out
   uint64_t version_ = 0;
   std::vector<VersionId> held_versions_;  // whole versions in the store, newest last
   Staging staging_;
-  // Async: ps.PushMarks, serialised; what they say of each slot is next_positions_.
-  std::string restored_marks_;  // as of the version restored
-  std::string marks_;           // as of version_
-  std::string previous_marks_;  // as of version_ - 1
+  // Async: serialised ps.PushMarks. next_positions_ holds the parsed content of marks_.
+  std::string restored_marks_;  // of the restored version
+  std::string marks_;           // of version_
+  std::string previous_marks_;  // of version_ - 1
   std::map<uint32_t, uint64_t> next_positions_;
-  absl::Status closed_;  // not OK: workers are turned away with it
+  absl::Status closed_;  // not OK: every worker is refused with it
 
   struct WaitingPull {
     CallId call = 0;
@@ -154,18 +162,18 @@ class ShardAggregator {
   ShardActions ahead_;
   uint64_t measuring_step_ = 0;
   std::vector<CallId> norm_callers_;
-  ps::ApplyRequest apply_;  // under way or waiting for the store
+  ps::ApplyRequest apply_;  // being applied, or waiting for the store
   std::vector<CallId> apply_callers_;
   bool apply_waits_ = false;
-  ps::RestoreRequest restore_;  // newest; under way or waiting for the store
-  VersionId restoring_;         // what the store is restoring
+  ps::RestoreRequest restore_;  // the newest one; being carried out, or waiting for the store
+  VersionId restoring_;         // what the store is restoring now
   std::vector<CallId> restore_callers_;
   bool restore_waits_ = false;
 
   struct Capture {
     ps::SnapshotRequest request;
-    bool captured = false;  // the store's buffer is not needed any more
-    std::optional<absl::StatusOr<ps::SnapshotReply>> reply;  // kept for repeated requests
+    bool captured = false;  // the snapshot no longer reads the store's buffer
+    std::optional<absl::StatusOr<ps::SnapshotReply>> reply;  // answers repeated requests
     std::vector<CallId> callers;
   };
   std::optional<Capture> capture_;

@@ -1,4 +1,4 @@
-// The half of ShardAggregator that obeys the coordinator and drives the store.
+// The part of ShardAggregator that obeys the coordinator and drives the store.
 #include <algorithm>
 #include <utility>
 
@@ -110,7 +110,7 @@ void ShardAggregator::SetMarks(const std::string& marks) {
   marks_ = marks;
   next_positions_.clear();
   ps::PushMarks parsed;
-  // Those of an older release tell no positions: the coordinator knows better.
+  // Marks of an older release have no positions. The coordinator makes up for them.
   if (!parsed.ParseFromString(marks)) return;
   for (const ps::PushMark& mark : parsed.marks()) {
     next_positions_[mark.slot()] = mark.next_position();
@@ -124,7 +124,7 @@ void ShardAggregator::StartWaitingWork() {
     restore_waits_ = false;
     if (const absl::Status status = CheckRestorable(); !status.ok()) return AnswerRestore(status);
     store_task_ = StoreTask::kRestoring;
-    // Filling a version takes the buffer of the older one.
+    // Filling a version overwrites the buffer of the older one.
     if (restore_.source() != ps::RestoreRequest::MAPPED && held_versions_.size() > 1) {
       held_versions_.erase(held_versions_.begin());
     }
@@ -137,13 +137,13 @@ void ShardAggregator::StartWaitingWork() {
 }
 
 bool ShardAggregator::HeldForCapture(uint64_t step) const {
-  // Version `step` takes the buffer of version step - 2.
+  // Version `step` overwrites the buffer of version step - 2.
   return IsCapturing() && rules_.hold_apply_for_capture && step >= capture_->request.step() + 2;
 }
 
 void ShardAggregator::ApplyAhead(const ps::PushKey& key, uint32_t chunk) {
-  // Of a synchronous step nothing new is staged while the store is at work: the step is decided, or
-  // the shard is not restored.
+  // In sync mode this skips no useful chunk: while the store is busy, the open step is decided
+  // already or the shard is not restored.
   const uint64_t step = version_ + 1;
   if (store_task_ != StoreTask::kNone || apply_waits_ || HeldForCapture(step)) return;
   shard_action::StoreApplyAhead order{step, chunk, {}};
@@ -289,7 +289,7 @@ void ShardAggregator::StartApply() {
                                       apply_.variable_squared_norms().end());
   apply.marks = apply_.marks();
   actions_.push_back(std::move(apply));
-  // The action holds what it needs; what else is staged for this step comes too late.
+  // The action holds all it needs. Whatever else is staged for this step came too late.
   if (!rules_.clear_staging || !rules_.apply_once) return;
   if (options_.sync) {
     staging_.DropAll();
@@ -309,7 +309,7 @@ void ShardAggregator::On(const shard_event::StoreApplied& event) {
     held_versions_.push_back({apply_.epoch(), version_});
     expected_.NoteApplied(apply_);
   }
-  // A restore that came meanwhile has answered the callers already.
+  // If a restore came meanwhile, BeginEpoch has answered the callers already.
   for (const CallId call : std::exchange(apply_callers_, {})) {
     if (event.status.ok()) {
       ps::ApplyReply reply;

@@ -1,6 +1,7 @@
-// What goes into and comes out of a ShardAggregator. Plain values; copying shares payload bytes.
+// The events that go into a ShardAggregator and the actions that come out. Plain values; copies
+// share the payload bytes.
 //
-// A CallId is chosen by the runtime for every call whose answer may come later, unique within the
+// The runtime chooses a CallId for every call that may be answered later. Ids are unique within the
 // process.
 #ifndef PUSHPULL_PS_SERVER_CORE_SHARD_EVENTS_H_
 #define PUSHPULL_PS_SERVER_CORE_SHARD_EVENTS_H_
@@ -21,17 +22,17 @@ namespace pushpull {
 
 using CallId = uint64_t;
 
-// Slots of a job are numbered below this.
+// The replicas of a job are numbered below this.
 inline constexpr uint32_t kMaxSlots = 256;
 
-// One slot's part of a step on this shard; every chunk is present.
+// The part of a replica's contribution that belongs to this shard, with every chunk.
 struct StagedContribution {
   uint32_t slot = 0;
   uint64_t samples = 0;
   std::vector<Payload> chunks;
 };
 
-// One chunk of a slot's part of a step.
+// One chunk of a replica's contribution.
 struct StagedChunk {
   uint32_t slot = 0;
   uint64_t samples = 0;
@@ -40,16 +41,17 @@ struct StagedChunk {
 
 namespace shard_event {
 
-// Requests of workers. PushChunk is a method of its own: it is answered at once.
+// Requests of workers. PushChunk is not among them: it is a method, because its answer is
+// immediate.
 struct FinishPush {
   CallId call = 0;
-  ps::PushChunk last;  // header of the last chunk; a commit is only looked at with one task
+  ps::PushChunk last;  // header of the last chunk; its commit counts only with one task
 };
 struct Pull {
   CallId call = 0;
   ps::PullRequest request;
 };
-// The peer of a FinishPush or Pull is gone; no answer is wanted any more. Harmless when answered.
+// The caller of a FinishPush or Pull is gone and wants no answer. Harmless after the answer.
 struct Cancel {
   CallId call = 0;
 };
@@ -72,9 +74,9 @@ struct Snapshot {
   ps::SnapshotRequest request;
 };
 
-// Answers of the store to the actions of the same name; exactly one each.
+// The store answers each action of the same name with exactly one of these.
 struct StoreRestored {
-  absl::StatusOr<std::string> marks;  // as stored with that version (StoreApply::marks), or empty
+  absl::StatusOr<std::string> marks;  // stored with the version (StoreApply::marks), or empty
 };
 struct StoreMeasured {
   absl::StatusOr<std::vector<double>> squared_norms;
@@ -82,15 +84,15 @@ struct StoreMeasured {
 struct StoreApplied {
   absl::Status status;
 };
-// The snapshot's bytes no longer depend on the store's buffer (copied, or written out). Optional:
-// StoreSnapshotDone implies it.
+// The snapshot no longer reads the store's buffer, because its bytes are copied or written out.
+// Optional: StoreSnapshotDone implies it.
 struct StoreCaptured {};
 struct StoreSnapshotDone {
   absl::StatusOr<ps::SnapshotReply> reply;
 };
 
-// The process ends or training was stopped: every waiting and later call of a worker is answered
-// with `reason` (ErrorDetail DRAINING or STOPPED). Calls of the coordinator go on.
+// The process ends or training was stopped. Every waiting or later call of a worker is answered
+// with `reason` (ErrorDetail DRAINING or STOPPED). Calls of the coordinator are still served.
 struct Close {
   absl::Status reason;
 };
@@ -111,7 +113,7 @@ struct ReplyPush {
   CallId call = 0;
   absl::StatusOr<ps::PushReply> reply;
 };
-// Pin this version at once, before the next action is carried out, and send it.
+// Pin this version before carrying out the next action, and send it.
 struct ServePull {
   CallId call = 0;
   uint64_t epoch = 0;
@@ -137,47 +139,47 @@ struct ReplySnapshot {
   CallId call = 0;
   absl::StatusOr<ps::SnapshotReply> reply;
 };
-// One task: the push is whole and carried its commit. Hand it to the coordinator as
-// coordinator_event::Commit with this call; its ReplyCommit answers the push (see PushReplyOf).
+// With one task: the push is complete and carried its commit. Hand it to the coordinator as a
+// coordinator_event::Commit with the same call. The ReplyCommit answers the push (see PushReplyOf).
 struct CommitPush {
   CallId call = 0;
   ps::CommitRequest request;
 };
 
-// Orders to the store. At most one of StoreRestore, StoreMeasure and StoreApply is under way at a
-// time, and at most one StoreSnapshot beside them.
+// Orders to the store. At most one StoreRestore, StoreMeasure or StoreApply is under way at a time,
+// and at most one StoreSnapshot beside it.
 
-// Afterwards the store holds that version, under this id, and none that is newer or of another
-// history. FAILED_PRECONDITION: memory (MAPPED) or the train_dir (CHECKPOINT) has that number from
-// another epoch only.
+// Restore the version. Afterwards the store holds it under this id, and no version that is newer or
+// belongs to another history. FAILED_PRECONDITION: the memory (MAPPED) or the train_dir
+// (CHECKPOINT) has this number only from another epoch.
 struct StoreRestore {
   ps::RestoreRequest::Source source = ps::RestoreRequest::MAPPED;
   VersionId id;
 };
-// Squared norms of the averaged gradient, read from version step - 1 and the contributions.
+// Compute the squared norms of the averaged gradient from version step - 1 and the contributions.
 struct StoreMeasure {
   uint64_t step = 0;
-  std::vector<StagedContribution> contributions;  // in slot order
+  std::vector<StagedContribution> contributions;  // in replica order
 };
-// Makes version `step` from step - 1. Without contributions: a plain copy.
+// Make version `step` from step - 1. Without contributions the new version is a plain copy.
 struct StoreApply {
   uint64_t step = 0;
   uint64_t epoch = 0;
-  std::vector<StagedContribution> contributions;  // in slot order
-  std::vector<double> variable_squared_norms;     // over all shards; empty without clipping
-  std::string marks;                              // to be kept with version `step`
+  std::vector<StagedContribution> contributions;  // in replica order
+  std::vector<double> variable_squared_norms;     // summed over all shards; empty without clipping
+  std::string marks;                              // to store with version `step`
 };
-// A chunk of version `step` may be made from step - 1 already, from contributions that the step
-// will probably have; nothing is answered. StoreApply keeps what was made from the very
-// contributions it names. Comes only while no other order but StoreSnapshot is under way; version
-// step - 2 is gone then.
+// The store may make this chunk of version `step` from step - 1 already, from the contributions
+// that the step will probably have. There is no answer. StoreApply keeps a chunk that was made from
+// exactly the contributions it names, and makes all other chunks. Given only while no order
+// except StoreSnapshot is under way. Version step - 2 is gone from then on.
 struct StoreApplyAhead {
   uint64_t step = 0;
   uint32_t chunk = 0;
-  std::vector<StagedChunk> contributions;  // in slot order
+  std::vector<StagedChunk> contributions;  // in replica order
 };
-// Writes version `step` to the checkpoint's folder, while step + 1 may be applied. `marks` belong
-// to it.
+// Write version `step` and its `marks` to the checkpoint's folder. Step + 1 may be applied
+// meanwhile.
 struct StoreSnapshot {
   uint64_t step = 0;
   std::string marks;

@@ -108,9 +108,8 @@ std::vector<uint32_t> SlotTable::Reassign(uint64_t step, absl::Duration now,
     const std::optional<uint32_t> worker = LeastBusy();
     if (!worker.has_value()) break;
     if (!slots_[i].owner.has_value() && !homeless) {
-      // Its own clone may be on its way: one that was here before gets a lease's time to come back,
-      // one that was never seen is waited for. Only a clone that has nothing else to do starts for
-      // it.
+      // The home clone may be on its way. If it was seen before, it gets one lease to come back; if
+      // it was never seen, it is waited for. Only an idle spare takes the replica over at once.
       const bool seen = Find(i) != nullptr && Find(i)->seen;
       const bool idle = *worker >= slots_.size() && GrantsOf(*worker).empty();
       if (!idle && !(seen && now - epoch_start_ >= lease_)) continue;
@@ -170,7 +169,7 @@ absl::Duration SlotTable::NextWakeup(absl::Duration now) const {
   for (const auto& [id, clone] : clones_) {
     if (clone.alive) next = std::min(next, clone.last_seen + lease_);
   }
-  // Slots of clones that did not come back after the start of the epoch.
+  // Then replicas may move whose homes have not come back after the start of the epoch.
   if (now < epoch_start_ + lease_) next = std::min(next, epoch_start_ + lease_);
   return next;
 }

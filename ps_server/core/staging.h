@@ -1,6 +1,6 @@
-// The chunks that have arrived of contributions that are not applied yet: per slot one
-// contribution, of the newest grant. Memory is bounded by slots times the shard's size. Not
-// thread-safe.
+// The chunks that have arrived for contributions that are not applied yet. Each replica stages one
+// contribution, under the newest grant seen. Memory is bounded by the number of replicas times the
+// size of the shard. Not thread-safe.
 #ifndef PUSHPULL_PS_SERVER_CORE_STAGING_H_
 #define PUSHPULL_PS_SERVER_CORE_STAGING_H_
 
@@ -14,7 +14,8 @@
 
 namespace pushpull {
 
-// Which contribution of a slot: number is the step (sync) or the push's sequence number (async).
+// Identifies a contribution of a replica. `number` is the step (sync) or the number of the push
+// under its grant (async).
 struct ContributionId {
   uint64_t grant = 0;
   uint64_t number = 0;
@@ -25,35 +26,36 @@ class Staging {
  public:
   enum class Added {
     kNew,
-    kDuplicate,  // the same chunk with the same checksum is there
-    kConflict,   // the same chunk with another checksum is there, and stays
-    kFenced,     // a newer grant has been seen for the slot
+    kDuplicate,  // the same chunk with the same checksum is staged
+    kConflict,   // the same chunk with another checksum is staged, and stays
+    kFenced,     // a newer grant has been seen for the replica
     kOutdated,   // same grant, but a later push has begun
   };
 
   Staging(int num_chunks, const ProtocolRules& rules) : num_chunks_(num_chunks), rules_(rules) {}
 
-  // chunk < num_chunks. A newer grant, or a later number under the same grant, drops what the slot
-  // had.
+  // Stages a chunk; chunk < num_chunks. A newer grant, or a later number under the same grant,
+  // drops what the replica had staged before. Keeps a reference to the payload only for kNew.
   Added Add(uint32_t slot, const ContributionId& id, uint32_t chunk, uint32_t crc32c,
             const Payload& payload);
 
-  // Chunks not there yet; all of them if the slot stages something else.
+  // Returns the chunks that are missing: all of them if the replica stages another contribution.
   std::vector<uint32_t> Missing(uint32_t slot, const ContributionId& id) const;
-  // The chunks in order, if all are there.
+  // Returns all chunks in order, or nothing if one is missing.
   std::optional<std::vector<Payload>> Complete(uint32_t slot, const ContributionId& id) const;
-  // One chunk of what the slot stages, if that has this number, whatever its grant.
+  // Returns one staged chunk if the replica stages a contribution with this number, under whatever
+  // grant.
   std::optional<Payload> ChunkOf(uint32_t slot, uint64_t number, uint32_t chunk) const;
-  // Newest grant seen for the slot, 0 for none.
+  // Returns the newest grant seen for the replica, 0 for none.
   uint64_t newest_grant(uint32_t slot) const;
-  // Position of the slot among all that are staged, in order of their first chunk.
+  // Returns a number that rises in the order in which contributions staged their first chunk.
   int64_t ArrivalOrder(uint32_t slot) const;
 
-  // Drops every staged byte; grants stay known.
+  // Drops every staged byte but remembers the grants.
   void DropAll();
-  // Drops the slot's contribution if it is this one.
+  // Drops the replica's contribution if it is `id`.
   void Drop(uint32_t slot, const ContributionId& id);
-  // A new epoch: nothing staged, no grant seen.
+  // Forgets everything, grants included, for a new epoch.
   void Reset();
 
   int64_t staged_bytes() const { return staged_bytes_; }
@@ -67,12 +69,12 @@ class Staging {
   struct Slot {
     uint64_t newest_grant = 0;
     ContributionId id;
-    std::vector<Chunk> chunks;  // empty: nothing staged
-    int arrived_chunks = 0;     // repeated ones included (for ProtocolRules::dedupe_chunks)
+    std::vector<Chunk> chunks;  // empty: the replica stages nothing
+    int arrived_chunks = 0;     // counts repeated chunks too (for ProtocolRules::dedupe_chunks)
     int64_t arrival = 0;
   };
 
-  // Whether the slot stages this contribution.
+  // Returns whether the replica stages this contribution.
   bool Holds(const Slot& slot, const ContributionId& id) const;
   const Slot* Find(uint32_t slot, const ContributionId& id) const;
   void Drop(Slot* slot);

@@ -1,4 +1,4 @@
-// The commits of the step that is open. Not thread-safe.
+// Collects the commits of the open step. Not thread-safe.
 #ifndef PUSHPULL_PS_SERVER_CORE_STEP_ROUND_H_
 #define PUSHPULL_PS_SERVER_CORE_STEP_ROUND_H_
 
@@ -22,22 +22,25 @@ struct SlotCommit {
 
 class StepRound {
  public:
+  // Forgets all commits and begins to collect those of `step`.
   void Open(uint64_t step);
   uint64_t step() const { return step_; }
 
   bool Has(uint32_t slot) const { return commits_.count(slot) > 0; }
   const SlotCommit* Find(uint32_t slot) const;
   void Add(uint32_t slot, SlotCommit commit, absl::Duration now);
-  // How many requests came in, repeated ones included (for ProtocolRules::count_slots).
+  // Counts a request, repeated ones included (for ProtocolRules::count_slots).
   void CountRequest() { ++requests_; }
 
   uint32_t num_slots() const { return static_cast<uint32_t>(commits_.size()); }
   uint32_t num_requests() const { return requests_; }
   uint32_t num_void() const;
+  // Returns the time of the step's first commit, InfiniteDuration before it.
   absl::Duration first_commit() const { return first_commit_; }
 
-  // In slot order; void ones are left out.
+  // Returns the contributions in replica order, without void ones.
   std::vector<ps::Contribution> Contributions() const;
+  // Returns what StepApplied reports, in replica order, void contributions included.
   std::vector<coordinator_action::StepApplied::Part> Parts() const;
 
  private:

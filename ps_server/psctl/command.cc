@@ -54,7 +54,8 @@ absl::Status ParseEviction(const std::vector<std::string>& arguments, const Psct
   return absl::OkStatus();
 }
 
-// What the program ends with where the status alone would say something else.
+// Sets the exit code for a status whose code alone would map to another one: STOPPED has the
+// code CANCELLED.
 absl::Status WithMeaning(absl::Status status) {
   if (GetErrorDetail(status).kind() == ps::ErrorDetail::STOPPED) {
     return WithExitCode(std::move(status), kExitInternal);
@@ -127,7 +128,7 @@ absl::StatusOr<std::string> RunPsctlCommand(const PsctlCommand& command, PsClien
       break;
     case PsctlCommand::Kind::kStateList:
     case PsctlCommand::Kind::kStateClean:
-      LOG(FATAL) << "the commands of state ask no server";
+      LOG(FATAL) << "psctl state commands do not contact a server";
   }
   ps::EvictRequest request;
   request.set_worker_id(command.worker_id);

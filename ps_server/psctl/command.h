@@ -1,4 +1,4 @@
-// The commands of psctl, between its flags and a client of the coordinator.
+// The commands of psctl: parses the command line and calls the coordinator.
 #ifndef PUSHPULL_PS_SERVER_PSCTL_COMMAND_H_
 #define PUSHPULL_PS_SERVER_PSCTL_COMMAND_H_
 
@@ -20,8 +20,8 @@ struct PsctlCommand {
   Output output = Output::kText;
   uint32_t worker_id = 0;  // evict
   std::string reason;      // evict
-  std::vector<std::string>
-      state_files;  // kStateClean: names of files to remove besides the abandoned
+  // kStateClean: names of files to remove in addition to the abandoned ones.
+  std::vector<std::string> state_files;
   absl::Duration timeout = absl::Seconds(10);
 };
 
@@ -32,14 +32,15 @@ struct PsctlFlags {
   absl::Duration timeout = absl::Seconds(10);
 };
 
-// arguments: what the command line has besides flags, "evict 2". INVALID_ARGUMENT with exit
-// code 64.
+// arguments: the words of the command line that are not flags, for example "evict" and "2".
+// INVALID_ARGUMENT, with exit code 64: the command line is wrong.
 absl::StatusOr<PsctlCommand> ParsePsctlCommand(const std::vector<std::string>& arguments,
                                                const PsctlFlags& flags);
 
-// For every kind but those of state (state_command.h). Blocks for at most the timeout; returns what
-// goes to stdout. Errors of the call, with the exit code they mean: 200 no answer (the address is
-// named), 66 no such clone, 70 training was stopped.
+// Runs every kind of command but kStateList and kStateClean, which state_command.h runs. Blocks
+// for at most command.timeout. Returns the text for stdout. Returns the errors of the call, with
+// these exit codes: 200: no answer (the message names the address); 66: no such clone; 70:
+// training was stopped.
 absl::StatusOr<std::string> RunPsctlCommand(const PsctlCommand& command, PsClient* client);
 
 }  // namespace pushpull

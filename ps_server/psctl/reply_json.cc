@@ -16,9 +16,9 @@ absl::StatusOr<std::string> ReplyToJson(const google::protobuf::Message& reply) 
   const auto printed = google::protobuf::util::MessageToJsonString(reply, &text, options);
   if (!printed.ok()) {
     return absl::InternalError(
-        absl::StrCat("the answer cannot be told in JSON: ", printed.ToString()));
+        absl::StrCat("the reply cannot be written as JSON: ", printed.ToString()));
   }
-  // Keeps the order of the fields.
+  // ordered_json keeps the order of the fields.
   nlohmann::ordered_json json = nlohmann::ordered_json::parse(text, nullptr, false);
   if (json.is_discarded()) return absl::InternalError("the answer's JSON does not parse");
   if (json.contains("run_id")) {

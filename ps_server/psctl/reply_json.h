@@ -1,4 +1,4 @@
-// Answers of the server as JSON for scripts.
+// ReplyToJson formats replies of the server as JSON for scripts.
 #ifndef PUSHPULL_PS_SERVER_PSCTL_REPLY_JSON_H_
 #define PUSHPULL_PS_SERVER_PSCTL_REPLY_JSON_H_
 
@@ -10,9 +10,9 @@
 
 namespace pushpull {
 
-// One line, proto3's JSON with the field names of the .proto file: every field of the message is
-// there, 64-bit integers are strings. A top-level run_id is hex, not base64. INTERNAL: not
-// representable.
+// Returns one line: proto3 JSON with the field names of the .proto file. Primitive fields are
+// present even if they have default values. 64-bit integers are strings. A top-level run_id is
+// hex instead of base64. INTERNAL: the reply cannot be written as JSON. Thread-safe.
 absl::StatusOr<std::string> ReplyToJson(const google::protobuf::Message& reply);
 
 }  // namespace pushpull

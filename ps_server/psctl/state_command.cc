@@ -62,7 +62,7 @@ std::string Json(const std::vector<StateFileInfo>& files) {
   return array.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
-// Every name has to be a file of the folder that nobody uses.
+// OK: every name is a file of the folder that no process uses.
 absl::Status CheckNames(const std::vector<std::string>& names,
                         const std::vector<StateFileInfo>& files, const std::string& folder) {
   for (const std::string& name : names) {

@@ -1,4 +1,5 @@
-// `psctl state list` and `psctl state clean`: mapped state on this machine, without a server.
+// Runs `psctl state list` and `psctl state clean`, which show and remove mapped state on this
+// machine. They need no server.
 #ifndef PUSHPULL_PS_SERVER_PSCTL_STATE_COMMAND_H_
 #define PUSHPULL_PS_SERVER_PSCTL_STATE_COMMAND_H_
 
@@ -11,9 +12,10 @@
 
 namespace pushpull {
 
-// command.kind: kStateList or kStateClean. Returns what goes to stdout: a table, or a JSON array
-// with one object per file. NOT_FOUND: clean names a file that the folder does not have.
-// FAILED_PRECONDITION: clean names a file that is in use; nothing is removed then.
+// command.kind: kStateList or kStateClean. folder: the folder of the state files. Returns the
+// text for stdout: a table, or a JSON array with one object per file. Blocks on the disk.
+// Neither of these errors removes a file. NOT_FOUND: clean names a file that is not in the
+// folder. FAILED_PRECONDITION: clean names a file that is in use.
 absl::StatusOr<std::string> RunStateCommand(const PsctlCommand& command, FileSystem& files,
                                             const std::string& folder);
 

@@ -29,7 +29,8 @@ std::string Ago(double seconds) {
   return FormatTimeLeft(absl::Seconds(seconds));
 }
 
-// Columns as wide as their widest cell, two spaces between them.
+// Formats rows of equal length. Each column is as wide as its widest cell, with two spaces
+// between columns.
 std::string FormatTable(const std::vector<Row>& rows) {
   std::vector<size_t> widths(rows[0].size(), 0);
   for (const Row& row : rows) {
@@ -86,7 +87,7 @@ std::string CheckpointText(const ps::StatusReply& status) {
   return text;
 }
 
-// "2 in 14, 3 in 1186"; empty: nothing was counted.
+// Returns for example "2 in 14, 3 in 1186", or an empty string if nothing was counted.
 std::string HistogramText(const ps::Histogram& histogram) {
   std::vector<std::string> parts;
   for (int i = 0; i < histogram.counts_size(); ++i) {

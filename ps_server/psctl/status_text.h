@@ -1,5 +1,5 @@
-// What `psctl status` shows people: the job, its step, for whom it waits, and a table of its
-// clones.
+// FormatStatus formats the output of `psctl status`: the job, its step, the clones it waits for,
+// and a table of its clones.
 #ifndef PUSHPULL_PS_SERVER_PSCTL_STATUS_TEXT_H_
 #define PUSHPULL_PS_SERVER_PSCTL_STATUS_TEXT_H_
 
@@ -11,8 +11,8 @@
 
 namespace pushpull {
 
-// Lines that end with a newline each. Names that came from clones are printed without their control
-// characters.
+// Every line ends with a newline. Control characters in names that clones sent are replaced by
+// '?'. address: of the server, for the first line. Thread-safe.
 std::string FormatStatus(const ps::StatusReply& status, absl::string_view address);
 
 }  // namespace pushpull

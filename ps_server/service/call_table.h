@@ -1,4 +1,4 @@
-// Calls whose answers come later, by number.
+// CallTable keeps the callbacks of calls that are answered later, by call number.
 #ifndef PUSHPULL_PS_SERVER_SERVICE_CALL_TABLE_H_
 #define PUSHPULL_PS_SERVER_SERVICE_CALL_TABLE_H_
 
@@ -20,12 +20,13 @@ class CallTable {
  public:
   using Done = std::function<void(absl::StatusOr<Reply>)>;
 
-  // deadline: when TakeDue gives the call back, in the caller's steady time.
+  // `deadline` is a time of the clock whose Now() the caller passes to TakeDue.
   void Add(CallId call, Done done, absl::Duration deadline = absl::InfiniteDuration()) {
     calls_.emplace(call, Entry{std::move(done), deadline});
   }
 
-  // Takes the callback out; an empty function if the call was answered or cancelled before.
+  // Removes the call and returns its callback, or an empty function if the call is not in the
+  // table: it was answered, cancelled or timed out.
   Done Take(CallId call) {
     const auto it = calls_.find(call);
     if (it == calls_.end()) return nullptr;
@@ -34,7 +35,7 @@ class CallTable {
     return done;
   }
 
-  // Takes out the calls whose deadline has come.
+  // Removes and returns the calls whose deadline is at or before `now`.
   std::vector<std::pair<CallId, Done>> TakeDue(absl::Duration now) {
     std::vector<std::pair<CallId, Done>> due;
     for (const auto& [call, entry] : calls_) {
@@ -52,10 +53,11 @@ class CallTable {
   absl::flat_hash_map<CallId, Entry> calls_;
 };
 
-// Answers found under a lock, to be given outside it.
+// Callbacks that are collected while a lock is held and run after it is released.
 using Answers = std::vector<std::function<void()>>;
 
-// Adds the answer of one call; nothing if the call was answered or cancelled before.
+// Removes `call` from the table and adds its answer to `answers`. Does nothing if the call is
+// not in the table any more.
 template <typename Reply>
 void Answer(CallTable<Reply>* table, CallId call, absl::StatusOr<Reply> reply, Answers* answers) {
   auto done = table->Take(call);

@@ -33,7 +33,7 @@ CheckpointManifest MakeManifest(const JobSpec& job,
   manifest.has_ema = job.optimizer.has_ema;
   manifest.ema_decay = job.optimizer.ema_decay;
   manifest.pipeline_config = job.config_text;
-  // Every rule's state is a pure function of the step: written for people, not read back.
+  // These two are for people who read the manifest. Recovery computes them from the step.
   manifest.optimizer_state["step"] = absl::StrCat(order.step);
   manifest.schedule_state["learning_rate"] =
       absl::StrCat(job.optimizer.learning_rate.At(order.step));

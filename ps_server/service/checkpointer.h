@@ -1,4 +1,5 @@
-// The coordinator's checkpoints: finding the one to go on from, publishing and thinning out.
+// Checkpointer finds the checkpoint from which a job continues, publishes new checkpoints and
+// removes old ones. The coordinator uses it.
 #ifndef PUSHPULL_PS_SERVER_SERVICE_CHECKPOINTER_H_
 #define PUSHPULL_PS_SERVER_SERVICE_CHECKPOINTER_H_
 
@@ -16,26 +17,32 @@
 
 namespace pushpull {
 
-// Blocks on the disk; used by one thread at a time.
+// All methods block on the disk. One thread at a time calls FindCheckpoint, Publish and Abandon;
+// Verify may run beside them because it only reads members that never change.
 class Checkpointer {
  public:
-  // job and files must outlive it. run_id: 32 hex digits. from_step: the checkpoint to find until
-  // one is published, although there may be newer ones; nothing: the newest.
+  // `job` and `files` must outlive the object. run_id: 32 hex digits. from_step:
+  // FindCheckpoint returns the checkpoint of this step, even if there are newer ones, until
+  // Publish has succeeded once; nullopt: it returns the newest checkpoint.
   Checkpointer(const JobSpec* job, FileSystem* files, std::string train_dir, std::string run_id,
                std::optional<uint64_t> from_step);
 
-  // The newest checkpoint that verifies: its step, and the epoch in which it was published. Nothing
-  // when there never was one; an error when there are some and none can be used.
+  // Returns the step of the newest checkpoint that verifies and the epoch in which it was
+  // published, or nullopt if train_dir has no checkpoint. Returns an error if there are
+  // checkpoints but none can be used, or if the checkpoint of from_step cannot be used; see
+  // OpenCheckpoint for the codes.
   absl::StatusOr<std::optional<VersionId>> FindCheckpoint();
-  // Reads the checkpoint of that step back. OK: it is whole and of this run.
+  // Reads the checkpoint of `step` back. OK: it is complete, and it belongs to this run and model.
   absl::Status Verify(uint64_t step);
-  // Writes the manifest over the shards' files, publishes, then applies retention (whose failure is
-  // only logged). ABORTED: another server has taken the train_dir over.
+  // Writes the manifest that lists the shards' files, publishes the checkpoint, then removes
+  // old checkpoints by the config's retention rule. A failed removal is only logged.
+  // num_slots: replicas of the job. ABORTED: another server has taken over train_dir.
   absl::Status Publish(const coordinator_action::PublishCheckpoint& order, uint64_t num_slots);
+  // Removes the pending folder of a checkpoint that will not be published.
   void Abandon(uint64_t epoch, uint64_t step);
 
  private:
-  // FAILED_PRECONDITION: of another run or model.
+  // FAILED_PRECONDITION: the checkpoint belongs to another run or model.
   absl::Status CheckFits(const Checkpoint& checkpoint) const;
 
   const JobSpec* const job_;
@@ -43,7 +50,7 @@ class Checkpointer {
   const std::string train_dir_;
   const std::string run_id_;
   std::optional<uint64_t> from_step_;
-  std::optional<double> run_started_unix_;  // of the first checkpoint of the run
+  std::optional<double> run_started_unix_;  // when the run's first checkpoint was saved
 };
 
 }  // namespace pushpull

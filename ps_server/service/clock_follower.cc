@@ -30,7 +30,7 @@ void ClockFollower::Ask() {
   request.set_protocol_version(kProtocolVersion);
   const absl::Duration sent = clock_->Now();
   const absl::StatusOr<ps::JobReply> reply = coordinator_->GetJob(request, kTimeout);
-  if (!reply.ok() || reply->server_nanoseconds() == 0) return;  // the next one will tell
+  if (!reply.ok() || reply->server_nanoseconds() == 0) return;  // the next attempt may succeed
   offset_->AddSample(sent, clock_->Now(), absl::Nanoseconds(reply->server_nanoseconds()));
 }
 

@@ -1,4 +1,5 @@
-// Keeps asking ps task 0 for its time, so that the trace of another task has the same clock.
+// ClockFollower asks ps task 0 for its time again and again, so that the trace of another ps
+// task can use the clock of task 0.
 #ifndef PUSHPULL_PS_SERVER_SERVICE_CLOCK_FOLLOWER_H_
 #define PUSHPULL_PS_SERVER_SERVICE_CLOCK_FOLLOWER_H_
 
@@ -12,10 +13,12 @@
 
 namespace pushpull {
 
+// One thread creates and destroys the object.
 class ClockFollower {
  public:
-  // Asks a few times at once (blocks for seconds where task 0 does not answer), then once a second
-  // on a thread of its own until destruction. clock and offset must outlive the object.
+  // The constructor asks five times; each attempt blocks for at most one second. A background
+  // thread then asks once a second until the object is destroyed. `clock` and `offset` must
+  // outlive the object.
   ClockFollower(std::unique_ptr<PsClient> coordinator, const Clock* clock, ClockOffset* offset);
   ~ClockFollower();
   ClockFollower(const ClockFollower&) = delete;

@@ -33,7 +33,8 @@ CoordinatorRuntime::CoordinatorRuntime(CoordinatorOptions options, Checkpointer*
 
 CoordinatorRuntime::~CoordinatorRuntime() {
   Stop();
-  peers_.clear();  // their threads post events
+  // The threads of the peers post events, so the peers go while the other members still exist.
+  peers_.clear();
 }
 
 void CoordinatorRuntime::Stop() {
@@ -43,7 +44,7 @@ void CoordinatorRuntime::Stop() {
     stopped_.NotifyAll();
   }
   if (timer_.joinable()) timer_.join();
-  file_thread_.reset();  // nothing is given to it any more
+  file_thread_.reset();  // no work is queued after stop_
 }
 
 void CoordinatorRuntime::Start(std::vector<std::unique_ptr<ShardPeer>> peers,
@@ -89,7 +90,7 @@ void CoordinatorRuntime::Heartbeat(const ps::HeartbeatRequest& request,
     const bool over = reply.ok() && (reply->training_done() || !reply->stopped().empty());
     if (reply.ok()) SealGrants(worker, reply->mutable_grants());
     done(std::move(reply));
-    if (over) NoteTold(worker);  // not before: the server may end at once
+    if (over) NoteTold(worker);  // after the answer: the server may end as soon as all are noted
   };
   Post(Open<coordinator_event::Heartbeat, ps::HeartbeatReply>({.request = request}, &heartbeats_,
                                                               std::move(tell)));
@@ -98,7 +99,8 @@ void CoordinatorRuntime::Heartbeat(const ps::HeartbeatRequest& request,
 void CoordinatorRuntime::Commit(const ps::CommitRequest& request,
                                 PsHandler::Done<ps::CommitReply> done) {
   absl::Status status = CheckRequestLimits(request);
-  // Of another epoch: the coordinator says so.
+  // The MAC of another epoch's grant may be of a key that a restart has replaced. It is not
+  // checked, so that the coordinator answers with EPOCH_CHANGED instead of FENCED.
   if (status.ok() && request.key().epoch() == epoch()) status = seals_.Check(request.key());
   if (!status.ok()) return done(status);
   if (trace_ != nullptr) trace_->OnCommit(request.key());
@@ -184,7 +186,7 @@ bool CoordinatorRuntime::TellTasksOfTheEnd(const absl::Status& end,
   for (size_t task = 0; task < peers_.size(); ++task) {
     if (told_tasks_[task]) continue;
     const absl::Status told = peers_[task]->EndTask(request);
-    // Any other answer will not change.
+    // A task that has answered anything else would answer the same again.
     told_tasks_[task] = !absl::IsUnavailable(told) && !absl::IsDeadlineExceeded(told);
     all = all && told_tasks_[task];
     LOG_IF(WARNING, told_tasks_[task] && !told.ok())
@@ -205,7 +207,8 @@ void CoordinatorRuntime::CallShard(const coordinator_action::CallShard& order) {
 
 void CoordinatorRuntime::Carry(CoordinatorAction action, Answers* answers) {
   namespace act = coordinator_action;
-  // The visitors run at once, under the caller's lock, which the analysis cannot see.
+  // std::visit calls the visitors here, with mutex_ held. The thread-safety analysis cannot
+  // see that.
   const auto visitor = Overloaded{
       [&](act::PersistEpoch& a) {
         file_thread_->Run([this, a] {

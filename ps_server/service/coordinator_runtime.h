@@ -1,5 +1,5 @@
-// The coordinator at work: its state machine under a lock, a timer, and a thread for the small
-// files of the train_dir.
+// CoordinatorRuntime runs the Coordinator state machine of a job. It holds the lock that guards
+// the state machine, a timer thread, and a file thread for the small files of train_dir.
 #ifndef PUSHPULL_PS_SERVER_SERVICE_COORDINATOR_RUNTIME_H_
 #define PUSHPULL_PS_SERVER_SERVICE_COORDINATOR_RUNTIME_H_
 
@@ -30,40 +30,46 @@
 
 namespace pushpull {
 
-// What the coordinator tells the rest of the process, without locks. The first two are called by
-// the runtime's file thread and may block; the others come from any thread and must not.
+// Callbacks by which the coordinator informs the rest of the process. No lock is held during a
+// call. The file thread of the runtime calls the first two, which may block. Any thread may call
+// the others, which must not block.
 struct CoordinatorListener {
-  // Writes EPOCH, durably.
+  // Writes the EPOCH file and syncs it to disk.
   std::function<absl::Status(uint64_t epoch)> persist_epoch;
-  // The job is restored for the first time: writes the server's files in train_dir.
+  // Writes the server's files in train_dir. Called when the job is restored for the first time.
   std::function<absl::Status()> take_over;
   std::function<void(const coordinator_action::StepApplied&)> step_applied;
   std::function<void(const coordinator_action::Serving&)> serving;
-  // Final checkpoint published (OK), drained (CANCELLED), or stopped by a failure (its reason).
+  // The job has ended here. OK: the final checkpoint is published. CANCELLED: drained. Any
+  // other status is the failure that stopped training.
   std::function<void(const absl::Status&)> ended;
-  // An operator has called Drain: the process is to end, as by SIGTERM.
+  // An operator has called Drain: the process has to end, as after SIGTERM.
   std::function<void()> end_wanted;
 };
 
-// Thread-safe. No call blocks.
+// Thread-safe. Only the destructor, Stop and TellTasksOfTheEnd block.
 class CoordinatorRuntime {
  public:
-  // Everything must outlive the runtime; checkpointer is used by its file thread only. trace: null,
-  // or gets what the coordinator does.
+  // `checkpointer`, `clock` and whatever `listener` refers to must outlive the runtime, which
+  // uses `checkpointer` on its file thread only. trace: null, or records what the coordinator
+  // does.
   CoordinatorRuntime(CoordinatorOptions options, Checkpointer* checkpointer, Clock* clock,
                      CoordinatorListener listener,
                      std::unique_ptr<CoordinatorTrace> trace = nullptr);
   ~CoordinatorRuntime();
 
-  // Shard i is peers[i]. Recovers what there is and begins to serve. Called once.
+  // Starts recovery in the background; listener.serving reports its end. peers[i] reaches
+  // shard i. stored_epoch: what the EPOCH file holds, 0 if there is no file. Called once.
   void Start(std::vector<std::unique_ptr<ShardPeer>> peers, uint64_t stored_epoch);
-  // No event is handled and nothing is called any more but answers under way; the shards must still
-  // be there.
+  // Ends the timer and the file thread after their current work. Later events are ignored, and
+  // callbacks that already run on other threads finish. The shards must still exist. Blocks
+  // for the work in progress.
   void Stop();
-  // SIGTERM: listener.ended comes when the last checkpoint is published or could not be.
+  // Finishes the current step and publishes a checkpoint, as SIGTERM asks. listener.ended
+  // follows when the checkpoint is published or has failed.
   void Drain();
-  // Operators' calls. That of Drain is answered at once, listener.end_wanted comes, and then it is
-  // as SIGTERM.
+  // Calls of operators. The Drain below is answered at once and then calls
+  // listener.end_wanted; the rest is as in Drain() above.
   void Checkpoint(const ps::CheckpointRequest& request, PsHandler::Done<ps::CheckpointReply> done);
   void Drain(const ps::DrainRequest& request, PsHandler::Done<ps::DrainReply> done);
   void Evict(const ps::EvictRequest& request, PsHandler::Done<ps::EvictReply> done);
@@ -72,24 +78,27 @@ class CoordinatorRuntime {
   void Heartbeat(const ps::HeartbeatRequest& request, PsHandler::Done<ps::HeartbeatReply> done);
   void Commit(const ps::CommitRequest& request, PsHandler::Done<ps::CommitReply> done);
 
-  // EVICTED, with the operator's reason, or OK.
+  // EVICTED: an operator evicted this worker; the message has the operator's reason.
   absl::Status CheckNotEvicted(uint32_t worker_id) const;
   ps::StatusReply Status() const;
-  // Every clone alive has been told that training has ended, or why it was stopped. After a
-  // finished run this server has also answered for a lease, so that clones that an earlier, killed
-  // server could not tell have come back, or as many clones as there are slots know already.
+  // Whether every live clone has been told that training has ended or why it was stopped.
+  // After a finished run one of two more conditions must hold: the server has answered
+  // requests for the length of a lease, or it has told as many clones as there are replicas.
+  // The lease gives clones time to come back that an earlier, killed server could not tell.
   bool EveryCloneKnowsOfTheEnd() const;
   uint64_t epoch() const;
   uint64_t version() const;
   absl::Duration Now() const { return clock_->Now(); }
 
-  // Once more to every ps task of another process that has not heard it: the job has ended, as
-  // `end` says (listener.ended), and the checkpoint of verified_step has been read back. True: all
-  // have. Blocks for a second per task that does not answer; by one thread, before Stop.
+  // Tells the ps tasks of other processes that the job has ended. Tasks that have answered an
+  // earlier call are left out. `end` is the status of listener.ended; verified_step is the
+  // step of a checkpoint that has been read back. Returns whether every task has answered.
+  // Blocks for up to two seconds per task that does not answer. Called by one thread, before
+  // Stop.
   bool TellTasksOfTheEnd(const absl::Status& end, std::optional<uint64_t> verified_step);
 
  private:
-  // Keeps `done` and gives the event the number of its call.
+  // Stores `done` under a new call number and returns the event with that number.
   template <typename Event, typename Reply>
   Event Open(Event event, CallTable<Reply>* table, PsHandler::Done<Reply> done) {
     absl::MutexLock lock(&mutex_);
@@ -97,10 +106,13 @@ class CoordinatorRuntime {
     return event;
   }
   void Post(const CoordinatorEvent& event) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Only takes notes under the lock: everything is carried out by the answers.
+  // Queues file work on the file thread. Replies, listener calls and calls to shards are added
+  // to `answers`, which the caller runs after it has unlocked mutex_.
   void Carry(CoordinatorAction action, Answers* answers) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CallShard(const coordinator_action::CallShard& order);
+  // Adds the MAC to each grant.
   void SealGrants(uint32_t worker, google::protobuf::RepeatedPtrField<ps::SlotGrant>* grants) const;
+  // Notes that the worker has been told of the end.
   void NoteTold(uint32_t worker) ABSL_LOCKS_EXCLUDED(mutex_);
   void RunTimer();
 
@@ -111,7 +123,7 @@ class CoordinatorRuntime {
   const absl::Duration lease_;
   const std::unique_ptr<CoordinatorTrace> trace_;
   std::vector<std::unique_ptr<ShardPeer>> peers_;  // set by Start
-  std::vector<bool> told_tasks_;                   // of TellTasksOfTheEnd
+  std::vector<bool> told_tasks_;                   // by task; used by TellTasksOfTheEnd only
 
   const GrantSeals seals_;
 
@@ -125,15 +137,17 @@ class CoordinatorRuntime {
   CallTable<ps::DrainReply> drains_ ABSL_GUARDED_BY(mutex_);
   CallTable<ps::EvictReply> evictions_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_set<uint32_t> told_of_end_ ABSL_GUARDED_BY(mutex_);  // worker ids
-  // When clones could first register or hear that the run is finished.
+  // Since when clones can register or learn that the run is finished.
   absl::Duration answering_since_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteDuration();
-  // Anybody may come and go as a spare: no more than a line every two seconds in the long run.
+  // Any peer can register and leave as a spare, so these notices are limited to one line every
+  // two seconds on average.
   LogLimiter spare_notices_ ABSL_GUARDED_BY(mutex_){20, absl::Seconds(2)};
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;
-  MonotonicCondVar stopped_;  // told when stop_ becomes true
+  MonotonicCondVar stopped_;  // notified when stop_ becomes true
 
   std::thread timer_;
-  std::unique_ptr<SerialExecutor> file_thread_;  // last: its work posts events
+  // The last member, so that it is destroyed first: its work posts events.
+  std::unique_ptr<SerialExecutor> file_thread_;
 };
 
 }  // namespace pushpull

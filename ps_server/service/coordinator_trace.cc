@@ -12,7 +12,8 @@
 namespace pushpull {
 namespace {
 
-// Commits for steps that are not open are refused; a few are remembered until that is known.
+// The coordinator refuses commits for steps that are not open, but the trace sees commits before
+// the coordinator has decided. This bounds how many steps are kept.
 constexpr size_t kMaxOpenSteps = 4;
 
 std::string WaitedFor(const ps::ApplyRequest& request, uint32_t num_slots, uint32_t last_worker) {
@@ -50,7 +51,7 @@ void CoordinatorTrace::OnCall(const ShardCall& call, uint32_t num_slots) {
                    snapshots_.try_emplace(c.request.step(), clock_->Now());
                  },
                  [&](const shard_call::Restore& c) {
-                   // Steps may have been rolled back.
+                   // A restore may roll steps back.
                    absl::MutexLock lock(&mutex_);
                    decided_ = c.request.step();
                    commits_.clear();
@@ -65,7 +66,8 @@ void CoordinatorTrace::OnDecided(const ps::ApplyRequest& request, uint32_t num_s
   const absl::Duration now = clock_->Now();
   absl::MutexLock lock(&mutex_);
   const auto commits = commits_.find(request.step());
-  if (!sync_ || commits == commits_.end()) return;  // or another shard's call of the same step
+  // The calls to the other shards for the same step find no commits.
+  if (!sync_ || commits == commits_.end()) return;
   decided_ = request.step();
   const std::string waited_for = WaitedFor(request, num_slots, commits->second.last_worker);
   steps_->Add("wait", commits->second.first, now,

@@ -1,4 +1,4 @@
-// What the coordinator waits for and publishes, as rows of a trace.
+// CoordinatorTrace records the coordinator's waits and checkpoints as rows of a trace.
 #ifndef PUSHPULL_PS_SERVER_SERVICE_COORDINATOR_TRACE_H_
 #define PUSHPULL_PS_SERVER_SERVICE_COORDINATOR_TRACE_H_
 
@@ -17,16 +17,16 @@
 
 namespace pushpull {
 
-// Thread-safe. Sync: "wait" goes from a step's first commit to the decision to apply it, and names
-// the clone that committed last, or the slots that the step went on without. "checkpoint" goes from
-// the call for snapshots to the publication.
+// In sync mode a span "wait" lasts from the first commit of a step to the decision to apply the
+// step. It names the clone that committed last, or the replicas that are left out of the step. A
+// span "checkpoint" lasts from the first snapshot call to the publication. Thread-safe.
 class CoordinatorTrace {
  public:
-  // writer and clock must outlive the object.
+  // `writer` and `clock` must outlive the object.
   CoordinatorTrace(TraceWriter* writer, bool sync, const Clock* clock);
 
   void OnCommit(const ps::PushKey& key);
-  // The coordinator calls a shard; num_slots of the job.
+  // The coordinator is about to send `call` to a shard. num_slots: replicas of the job.
   void OnCall(const ShardCall& call, uint32_t num_slots);
   void OnPublished(uint64_t step, const absl::Status& status);
 
@@ -43,9 +43,9 @@ class CoordinatorTrace {
     uint32_t last_worker = 0;
   };
   absl::Mutex mutex_;
-  std::map<uint64_t, Commits> commits_ ABSL_GUARDED_BY(mutex_);  // by step, not yet decided
-  uint64_t decided_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::map<uint64_t, absl::Duration> snapshots_ ABSL_GUARDED_BY(mutex_);  // by step: begin
+  std::map<uint64_t, Commits> commits_ ABSL_GUARDED_BY(mutex_);  // by step; open steps only
+  uint64_t decided_ ABSL_GUARDED_BY(mutex_) = 0;  // newest step that is being applied
+  std::map<uint64_t, absl::Duration> snapshots_ ABSL_GUARDED_BY(mutex_);  // start time, by step
 };
 
 }  // namespace pushpull

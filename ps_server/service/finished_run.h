@@ -1,5 +1,6 @@
-// Tells a ps task that hears nothing from task 0 whether it waits for nothing: task 0 may have
-// ended with the run while this task was killed and started again.
+// FinishedRun tells a ps task that hears nothing from task 0 whether the run is finished. Task 0
+// may have ended with the run while this task was killed and restarted; the task would then wait
+// in vain.
 #ifndef PUSHPULL_PS_SERVER_SERVICE_FINISHED_RUN_H_
 #define PUSHPULL_PS_SERVER_SERVICE_FINISHED_RUN_H_
 
@@ -15,11 +16,11 @@
 
 namespace pushpull {
 
-// Used by one thread.
+// Used by one thread at a time.
 class FinishedRun {
  public:
-  // files and clock must outlive it. patience: how long task 0 may be silent before train_dir is
-  // read, and the pause between two reads.
+  // `files` and `clock` must outlive the object. patience: time from construction to the first
+  // read of train_dir, and the shortest time between two reads.
   FinishedRun(FileSystem* files, Clock* clock, std::string train_dir, absl::Duration patience)
       : files_(files),
         clock_(clock),
@@ -27,9 +28,9 @@ class FinishedRun {
         patience_(patience),
         next_look_(clock->Now() + patience) {}
 
-  // The id (16 bytes) of the run whose newest checkpoint in train_dir is of the job's last step.
-  // Nothing: the patience is not over, or there is no such checkpoint, or it cannot be read. Blocks
-  // on the disk.
+  // Returns the id (16 bytes) of the run if the newest checkpoint in train_dir is the final
+  // checkpoint of the job. Returns nullopt if it is not, if it cannot be read, if the job has
+  // no last step, or if it is too early for a read. Blocks on the disk when it reads.
   std::optional<std::string> Look(const JobSpec& job);
 
  private:

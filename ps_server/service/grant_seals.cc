@@ -40,8 +40,9 @@ absl::Status GrantSeals::Check(uint32_t worker_id, uint32_t slot, uint64_t grant
                                uint64_t seal) const {
   const std::string key = this->key();
   if (!key.empty() && seal == SealOf(key, worker_id, slot, grant)) return absl::OkStatus();
-  return ProtocolError(ps::ErrorDetail::FENCED, 0, 0,
-                       absl::StrFormat("slot %d was not granted to worker %d so", slot, worker_id));
+  return ProtocolError(
+      ps::ErrorDetail::FENCED, 0, 0,
+      absl::StrFormat("worker %d does not hold this grant of slot %d", worker_id, slot));
 }
 
 }  // namespace pushpull

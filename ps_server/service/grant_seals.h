@@ -1,6 +1,7 @@
-// Seals on grants: a shard, which never meets the workers, sees by them that the coordinator gave a
-// slot's grant to the worker that pushes under it. Without them anybody could fill the staging area
-// of every slot and fence the clones that own them.
+// GrantSeals computes and checks the MACs of grants. Workers get grants from the coordinator and
+// present them to the shards. By the MAC a shard knows that the coordinator gave this replica's
+// grant to this worker. Without MACs any peer could fill the staging area of every replica and
+// fence the clones that hold the grants.
 #ifndef PUSHPULL_PS_SERVER_SERVICE_GRANT_SEALS_H_
 #define PUSHPULL_PS_SERVER_SERVICE_GRANT_SEALS_H_
 
@@ -19,14 +20,15 @@ namespace pushpull {
 // Thread-safe.
 class GrantSeals {
  public:
-  // Without a key nothing passes.
+  // While the key is empty, Check refuses every grant.
   explicit GrantSeals(std::string key = "") : key_(std::move(key)) {}
 
   void SetKey(std::string key);
   std::string key() const;
 
+  // Sets grant->seal to the MAC of worker id, slot and grant.
   void Seal(uint32_t worker_id, ps::SlotGrant* grant) const;
-  // FENCED (PERMISSION_DENIED): this worker was not given this grant.
+  // FENCED (PERMISSION_DENIED): the coordinator did not give this grant to this worker.
   absl::Status Check(uint32_t worker_id, uint32_t slot, uint64_t grant, uint64_t seal) const;
   absl::Status Check(uint32_t worker_id, const ps::SlotGrant& grant) const {
     return Check(worker_id, grant.slot(), grant.grant(), grant.seal());

@@ -1,5 +1,5 @@
-// What is trained and how, worked out once from the pipeline config; server tasks share it
-// read-only.
+// JobSpec says what is trained and how. It is derived once from the pipeline config; all ps
+// tasks of a process share it read-only.
 #ifndef PUSHPULL_PS_SERVER_SERVICE_JOB_SPEC_H_
 #define PUSHPULL_PS_SERVER_SERVICE_JOB_SPEC_H_
 
@@ -19,28 +19,31 @@
 namespace pushpull {
 
 struct JobSpec {
-  // INVALID_ARGUMENT: what the config lacks, naming the field. sync overrides the config's
-  // sync_replicas.
+  // `sync` overrides sync_replicas of the config. tasks: ps tasks of the job.
+  // INVALID_ARGUMENT: the config lacks something; the message names the field.
   static absl::StatusOr<JobSpec> Create(const config::TrainEvalPipelineConfig& config, bool sync,
                                         int tasks);
 
-  // Reads train_config.fine_tune_checkpoint into initial_values and logs the table of what was
-  // restored. Does nothing without one, or when train_dir has a checkpoint: training goes on from
-  // that. Errors of OpenTensorSource and RestoreForFineTuning.
+  // Warm start: reads train_config.fine_tune_checkpoint into initial_values and logs a table
+  // of what was restored. Does nothing if the config names no such checkpoint, or if train_dir
+  // has checkpoints, since training then continues from those. Returns the errors of
+  // OpenTensorSource and RestoreForFineTuning. Blocks on the disk.
   absl::Status LoadFineTuneCheckpoint(FileSystem* files, const std::string& train_dir);
 
   config::TrainEvalPipelineConfig config;
-  std::string config_text;
+  std::string config_text;  // `config` as protobuf text
   VariableLayout layout;
   Sharding sharding;
   OptimizerSpec optimizer;
   bool sync = true;
   uint64_t seed = 1;
-  uint64_t num_steps = 0;
-  // Of a fine-tuned model, the layout's flat vector; empty: those of InitializeVariables.
+  uint64_t num_steps = 0;  // 0: no last step
+  // Initial values of a warm start, as the layout's flat vector. Empty: InitializeVariables
+  // draws the initial values.
   std::vector<float> initial_values;
 
-  // The coordinator's view; run_id and num_slots are filled in by the caller.
+  // The part of the job that the coordinator needs. The caller fills in run_id, num_slots,
+  // lease and from_checkpoint.
   CoordinatorOptions MakeCoordinatorOptions() const;
 };
 

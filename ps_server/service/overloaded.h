@@ -1,4 +1,4 @@
-// Visits a std::variant with one lambda per alternative.
+// Overloaded builds a visitor for std::visit from one lambda per alternative.
 #ifndef PUSHPULL_PS_SERVER_SERVICE_OVERLOADED_H_
 #define PUSHPULL_PS_SERVER_SERVICE_OVERLOADED_H_
 

@@ -1,6 +1,6 @@
-// Copies of a shard's weights for peers that hold no grant. A version that somebody reads cannot be
-// overwritten, so a peer that never ends its pull would hold training up; nobody but the owners of
-// slots gets at the shard's own memory.
+// PullCopies makes copies of a shard's weights for peers without a grant. A pinned version
+// delays the apply that overwrites its buffer, so a peer that never finishes its pull could
+// delay training. Only peers with a grant therefore read the memory of the store itself.
 #ifndef PUSHPULL_PS_SERVER_SERVICE_PULL_COPIES_H_
 #define PUSHPULL_PS_SERVER_SERVICE_PULL_COPIES_H_
 
@@ -16,12 +16,14 @@
 
 namespace pushpull {
 
-// Thread-safe. At most kMaxCopies live at a time; pulls of one version share one.
+// At most kMaxCopies copies exist at a time. Pulls of the same version share a copy. Thread-safe.
 class PullCopies {
  public:
   static constexpr int kMaxCopies = 2;
 
-  // The same snapshot in memory of its own. UNAVAILABLE: as many copies as may be are being read.
+  // Returns `snapshot` with its payload replaced by a copy, which lives as long as the
+  // payload's owner. Blocks while a whole shard is copied. UNAVAILABLE: kMaxCopies copies of
+  // other versions are still being read.
   absl::StatusOr<PullSnapshot> Copy(const PullSnapshot& snapshot);
 
  private:

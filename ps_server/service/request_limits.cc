@@ -10,10 +10,11 @@ namespace pushpull {
 namespace {
 
 constexpr size_t kMaxPhaseBytes = 32;
-// As ServerLimits::longest_call, after which the connection's side gives a call up.
+// Equals ServerLimits::longest_call, after which the RPC layer ends any call.
 constexpr absl::Duration kLongestPull = absl::Minutes(15);
 
-// Where a control character begins, C0, DEL or C1 (in UTF-8: 0xc2 and then 0x80..0x9f); npos: none.
+// Returns the position of the first control character, or npos if there is none. Control
+// characters are C0, DEL and C1 (in UTF-8: 0xc2, then 0x80..0x9f).
 size_t FindControl(absl::string_view text) {
   for (size_t i = 0; i < text.size(); ++i) {
     const auto byte = static_cast<unsigned char>(text[i]);

@@ -1,5 +1,6 @@
-// The files that hold a run's state, as one ps_server process sees them: carries out what RunState
-// (ps_server/core/run_state.h) decides about state files and about the server's files in train_dir.
+// RunFiles handles the files that hold a run's state, for one ps_server process. It carries out
+// what RunState (ps_server/core/run_state.h) decides about state files and the server's files in
+// train_dir.
 #ifndef PUSHPULL_PS_SERVER_SERVICE_RUN_FILES_H_
 #define PUSHPULL_PS_SERVER_SERVICE_RUN_FILES_H_
 
@@ -22,50 +23,60 @@
 
 namespace pushpull {
 
-// OpenTrainDir and AddShard before anything else and from one thread; the rest is thread-safe. All
-// calls block on the disk.
+// One thread calls OpenTrainDir, GiveUpCheckpointsAfter, NoteEpoch and AddShard before any other
+// method. The other methods are thread-safe. All methods that write or read files block on the
+// disk.
 class RunFiles {
  public:
-  // num_shards: of this process. `files` must outlive it.
+  // num_shards: shards of this process. `files` must outlive the object.
   RunFiles(FileSystem* files, int num_shards) : files_(files), state_(num_shards) {}
 
-  // Coordinator's process only. Locks the folder and finds out the run's identity; of what is on
-  // disk nothing changes. Errors of TrainDir; DATA_LOSS: run_id or EPOCH is damaged. config_text:
-  // what pipeline.config gets when the job serves.
+  // Creates train_dir if it is absent, locks it, and reads run_id and EPOCH. Changes no file
+  // but LOCK. Called in the coordinator's process only. config_text: what JobRestored writes
+  // to pipeline.config. UNAVAILABLE: another server holds the lock. DATA_LOSS: run_id or EPOCH
+  // is damaged.
   absl::Status OpenTrainDir(const std::string& path, std::string config_text);
-  // When the job serves, checkpoints of later steps than this one are renamed to
-  // ckpt-<step>.given-up: the user has gone back, and nothing may go on from them.
+  // Lets JobRestored rename the checkpoints of steps after `step` to ckpt-<step>.given-up. The
+  // user has gone back to `step`, and no later start may continue from them.
   void GiveUpCheckpointsAfter(uint64_t step) { last_step_ = step; }
   TrainDir* train_dir() const { return train_dir_.get(); }
-  // 32 hex digits: the folder's, or a new one that PersistEpoch writes.
+  // 32 hex digits: the id in train_dir, or a new id, which the first PersistEpoch writes.
   const std::string& run_id() const { return run_id_; }
   uint64_t stored_epoch() const { return stored_epoch_; }
-  // A checkpoint was published in this epoch: a damaged EPOCH file that says less is not believed.
+  // Raises stored_epoch() to the epoch of a published checkpoint. This corrects an EPOCH file
+  // that was lost or holds a smaller number.
   void NoteEpoch(uint64_t epoch) { stored_epoch_ = std::max(stored_epoch_, epoch); }
 
-  // In the order of the shards. The store must outlive the last call of this object.
+  // Called once per shard of this process, in their order. `store` must outlive the last call
+  // of this object's methods.
   void AddShard(VariableStore* store);
 
-  // Writes run_id where there is none, then EPOCH, durably. FAILED_PRECONDITION: EPOCH holds this
-  // epoch or a later one, so another server has written it.
+  // Writes run_id if train_dir has none, then EPOCH, and syncs both to disk.
+  // FAILED_PRECONDITION: EPOCH already holds this epoch or a later one, so another server has
+  // written it.
   absl::Status PersistEpoch(uint64_t epoch);
-  // The shard's store holds the version that the coordinator chose. Errors of
-  // VariableStore::AdoptFile.
+  // To be called when the store of `shard` (counted from 0 in this process) holds the version
+  // that the coordinator chose. Returns the errors of VariableStore::AdoptFile.
   absl::Status ShardRestored(int shard);
-  // All shards of the job are restored: writes the server's files in train_dir. An error leaves the
-  // files that were there.
+  // Writes the server's files in train_dir. To be called when all shards of the job are
+  // restored. After an error some of the work may be done; each file is still either the old
+  // or the new one.
   absl::Status JobRestored();
-  // The process ends and nothing is applied any more. verified_step: of a checkpoint of this run
-  // that has just been read back and verified.
+  // Removes the state files if they are not needed any more, and closes the event file. To be
+  // called at the end of the process, when nothing is applied any more. verified_step: step of
+  // a checkpoint of this run that has just been read back and verified; nullopt: there is
+  // none. Errors are logged.
   void End(std::optional<uint64_t> verified_step);
 
+  // Whether ShardRestored has been called for every shard of this process.
   bool all_restored() const;
-  // Null before JobRestored.
+  // Owned by this object; null before JobRestored.
   EventWriter* events() const;
 
  private:
   absl::Status Carry(const std::vector<RunStateAction>& actions)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Renames the checkpoints that GiveUpCheckpointsAfter names.
   absl::Status RenameGivenUp() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status WriteTrainDir() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RemoveStateFiles() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -77,7 +88,7 @@ class RunFiles {
   std::string run_id_;
   bool run_id_is_new_ = false;
   uint64_t stored_epoch_ = 0;
-  std::optional<uint64_t> last_step_;
+  std::optional<uint64_t> last_step_;  // of GiveUpCheckpointsAfter
   std::vector<VariableStore*> stores_;
 
   mutable absl::Mutex mutex_;

@@ -22,7 +22,7 @@ namespace {
 
 constexpr absl::Duration kStopGrace = absl::Milliseconds(500);
 constexpr absl::Duration kDrainTimeout = absl::Seconds(2);
-// How long another task waits for the process of task 0, which may wait for a machine itself.
+// How long another task waits for the process of task 0, which may itself wait for a machine.
 constexpr absl::Duration kCoordinatorPatience = absl::Minutes(5);
 constexpr char kPeerSecretFile[] = "peer_secret";
 constexpr absl::Duration kSecretPatience = absl::Seconds(10);
@@ -50,8 +50,8 @@ Server::Server(ServerOptions options, FileSystem* files, Clock* clock)
     : options_(std::move(options)), files_(files), clock_(clock) {}
 
 Server::~Server() {
-  // Calls reach from the servers into the core, and its threads tell the servers that it serves:
-  // both have ended before either goes.
+  // The servers call into the core, and the threads of the core call the servers (SetServing).
+  // Both must have stopped before either is destroyed.
   for (const auto& server : servers_) server->Stop(absl::ZeroDuration());
   if (core_ != nullptr) core_->StopThreads();
 }
@@ -107,8 +107,9 @@ absl::Status Server::LoadPeerSecret() {
   const auto load = [this]() -> absl::StatusOr<std::shared_ptr<const PeerSecret>> {
     if (!options_.peer_secret_file.empty()) return PeerSecret::Read(options_.peer_secret_file);
     const std::string path = JoinPath(options_.train_dir, kPeerSecretFile);
-    // Task 0 holds the lock of train_dir. The others have heard from it that it runs, so it has
-    // made the file, which a network file system may show them a moment later.
+    // Task 0 creates the file, under the lock of train_dir, before it listens. Another task
+    // gets here after task 0 has answered it, so the file exists; a network file system may
+    // show it late.
     if (FirstTask() == 0) return PeerSecret::ReadOrMake(*files_, path);
     const absl::Duration deadline = clock_->Now() + kSecretPatience;
     for (;;) {

@@ -1,4 +1,4 @@
-// One ps_server process from start to clean end: a ServerCore behind gRPC listeners.
+// Server is one ps_server process from start to clean end: a ServerCore behind gRPC listeners.
 #ifndef PUSHPULL_PS_SERVER_SERVICE_SERVER_H_
 #define PUSHPULL_PS_SERVER_SERVICE_SERVER_H_
 
@@ -33,60 +33,68 @@ struct ServerOptions {
   bool sync = true;
   int tasks = 1;
   int task_index = -1;               // -1: all tasks in this process
-  std::vector<std::string> cluster;  // task_index >= 0: addresses of all tasks
-  std::string listen;                // of the first task served here
-  uint32_t num_replicas = 0;         // 0: what the first worker announces
+  std::vector<std::string> cluster;  // addresses of all tasks; only with task_index >= 0
+  std::string listen;                // address of the first task served here
+  uint32_t num_replicas = 0;         // 0: as many as the first worker announces
   std::string state_dir;             // empty: anonymous memory
-  // The same as in ServerCoreOptions.
+  // These four are passed on to ServerCoreOptions.
   bool from_checkpoint = false;
   std::optional<uint64_t> from_step = std::nullopt;
   int apply_threads = 1;
   absl::Duration lease = absl::Seconds(10);
   ServerLimits limits = {};
-  TransportSecurity security = {};  // towards clients and the other tasks alike
-  // Of ps tasks in several processes without TLS: the file with the secret that they share; empty:
-  // peer_secret in train_dir, which task 0 makes.
+  TransportSecurity security = {};  // for clients and for the other tasks
+  // File with the secret that the ps tasks share. Only used when they run in several processes
+  // without TLS. Empty: peer_secret in train_dir, which task 0 creates.
   std::string peer_secret_file = {};
-  // Asked while Create waits for task 0 of another process; true: it gives up with CANCELLED.
+  // Polled while Create waits for task 0 in another process. If it returns true, Create fails
+  // with CANCELLED.
   std::function<bool()> stop_requested = [] { return false; };
-  // Called once or more when what is served here has been recovered: the whole job in task 0's
-  // process, else the task's own shard. From any thread; must not block.
+  // Called at the end of each recovery: of the whole job in the process of task 0, of the
+  // task's shard in any other process. Called from any thread; must not block.
   std::function<void()> on_serving = [] {};
-  // Null: no trace. Both must outlive the server; trace_clock learns the clock of task 0 where that
-  // is another process.
+  // Both may be null and must outlive the server. `trace` records what the server does.
+  // `trace_clock` learns the clock of task 0 if task 0 is in another process.
   TraceWriter* trace = nullptr;
   ClockOffset* trace_clock = nullptr;
-  // gRPC's reflection and channelz; nothing: on addresses that only this machine reaches.
+  // Whether to serve gRPC's reflection and channelz. nullopt: only at addresses that are local
+  // to this machine.
   std::optional<bool> debug_services = std::nullopt;
 };
 
-// Create, then WaitForEnd any number of times, then Stop; all by one thread.
+// Call order: Create, WaitForEnd any number of times, Stop; all from one thread.
 class Server {
  public:
-  // Opens everything, recovers in the background, and listens. Errors as in common/status (bad
-  // config, a second server on the directory, a port in use, a task of another job).
+  // Opens all files, listens, and starts recovery in the background. `files` and `clock` must
+  // outlive the server. Fails for a bad config, a second server on train_dir, a port in use or
+  // a task of another job. If task 0 is in another process, Create blocks until task 0
+  // answers. DEADLINE_EXCEEDED: task 0 has not answered for five minutes.
   static absl::StatusOr<std::unique_ptr<Server>> Create(ServerOptions options, FileSystem* files,
                                                         Clock* clock);
   ~Server();
 
-  // Addresses of the tasks served here.
+  // Addresses at which the tasks of this process listen.
   std::vector<std::string> addresses() const;
-  // Nothing while training goes on; OK: done and the last checkpoint published; CANCELLED: drained;
-  // else the failure that stopped it. Blocks at most so long.
+  // Blocks until the job has ended, for at most `patience`. Returns nullopt if it has not
+  // ended. OK: training is done and the last checkpoint is published. CANCELLED: drained. Any
+  // other status is the failure that stopped training.
   std::optional<absl::Status> WaitForEnd(absl::Duration patience);
-  // SIGTERM: finish the step and publish a checkpoint; WaitForEnd tells when.
+  // Starts a clean end, as SIGTERM asks: finishes the step and publishes a checkpoint. Does
+  // not block; WaitForEnd returns the end.
   void Drain();
-  // An operator has called Drain (psctl): the process is to end as by SIGTERM.
+  // Whether an operator has called Drain (psctl drain): the process has to end, as after SIGTERM.
   bool end_wanted() const { return core_->end_wanted(); }
-  // Gives clones the time to hear of the end, then closes. Removes the mapped state when a
-  // checkpoint has it.
+  // Waits until the clones and the other ps tasks know of the end (at most a lease), then
+  // closes everything. Removes the mapped state if a verified checkpoint is at least as new.
+  // `end` is what WaitForEnd returned.
   void Stop(const absl::Status& end);
 
-  // Of task 0's process; empty elsewhere.
+  // Empty in processes without task 0. Thread-safe.
   ps::StatusReply Status() const { return core_->Status(); }
   TrainingFigures Figures() const { return core_->Figures(); }
   const JobSpec& job() const { return core_->job(); }
-  // For whoever watches the server; version: of the build. They must end before the server does.
+  // For the monitoring of this server. version: of the build. The server must outlive the
+  // returned sources.
   WatchIdentity MakeWatchIdentity(std::string version) const;
   WatchSources MakeWatchSources() const;
 
@@ -96,11 +104,12 @@ class Server {
   int FirstTask() const { return options_.task_index < 0 ? 0 : options_.task_index; }
   int NumTasksHere() const { return options_.task_index < 0 ? options_.tasks : 1; }
   absl::Status Open();
-  // Whether orders of the coordinator come or go over the network in plaintext.
+  // Whether orders between the coordinator and shards cross the network in plaintext.
   bool NeedsPeerSecret() const;
   absl::Status LoadPeerSecret();
-  // Asks task 0, in another process, for the id of the run, and waits for its answer. Where the run
-  // turns out to be finished while task 0 is silent, the id comes from the last checkpoint.
+  // Asks task 0 in another process for the id of the run and blocks until it answers. If task
+  // 0 stays silent and train_dir shows that the run is finished, the id comes from the last
+  // checkpoint and run_is_finished_ becomes true.
   absl::StatusOr<std::string> FindRunOfCoordinator(const JobSpec& job);
   absl::Status Listen();
   void StartCoordinator();
@@ -112,15 +121,16 @@ class Server {
   TransportOptions transport_;
   std::unique_ptr<ClockFollower> clock_follower_;
   std::unique_ptr<ServerCore> core_;
-  bool run_is_finished_ = false;  // found by FindRunOfCoordinator
-  // Per task served here.
+  bool run_is_finished_ = false;  // set by FindRunOfCoordinator
+  // These three have one element per task served here.
   std::vector<std::shared_ptr<RequestCounters>> counters_;
   std::vector<std::unique_ptr<CountingHandler>> handlers_;
   std::vector<std::unique_ptr<GrpcPsServer>> servers_;
 };
 
-// Address of task `index` when the first task listens on `first`: the port raised by index, or
-// ".index" appended to the path of a unix socket; port 0 stays 0. INVALID_ARGUMENT: not an address.
+// Returns the address of task `index` if the first task listens on `first`: the port plus
+// `index`, or the path of a unix socket with ".index" appended. Port 0 stays 0.
+// INVALID_ARGUMENT: `first` is not an address, or the port would exceed 65535.
 absl::StatusOr<std::string> TaskAddress(const std::string& first, int index);
 
 }  // namespace pushpull

@@ -15,7 +15,9 @@
 namespace pushpull {
 namespace {
 
-// Of a task that drains without its coordinator's process.
+// How a task in a process without the coordinator drains the job: pause between two attempts,
+// how long task 0 may stay silent, and the limit of the whole drain. The limit is a little less
+// than 30 seconds, after which Slurm and Kubernetes by default send SIGKILL.
 constexpr absl::Duration kDrainPause = absl::Milliseconds(200);
 constexpr absl::Duration kSilentCoordinator = absl::Seconds(5);
 constexpr absl::Duration kDrainLimit = absl::Seconds(28);
@@ -44,8 +46,8 @@ void ServerCore::StopThreads() {
     end_changed_.NotifyAll();
   }
   if (drain_.joinable()) drain_.join();
-  // All stop before any goes: a thread of one shard may be on its way into another by the
-  // coordinator.
+  // All are stopped before any is destroyed: a thread of one shard may call another shard
+  // through the coordinator.
   if (coordinator_ != nullptr) coordinator_->Stop();
   for (const auto& shard : shards_) shard->Stop();
 }
@@ -76,8 +78,8 @@ absl::Status ServerCore::OpenTrainDir() {
       std::make_unique<Checkpointer>(&job_, files_, options_.train_dir, run_files_.run_id(),
                                      options_.from_checkpoint ? options_.from_step : std::nullopt);
   monitor_ = std::make_unique<TrainingMonitor>(&job_, ScalarInterval(job_.num_steps), clock_);
-  // Another model's folder, or one whose checkpoints are all damaged, is refused before anything in
-  // it changes.
+  // Looking for a checkpoint now refuses a folder of another model, or one with only damaged
+  // checkpoints, before anything in the folder changes.
   PP_ASSIGN_OR_RETURN(const std::optional<VersionId> found, checkpointer_->FindCheckpoint());
   if (found.has_value()) run_files_.NoteEpoch(found->epoch);
   return absl::OkStatus();
@@ -93,7 +95,8 @@ absl::Status ServerCore::OpenShard(int shard) {
   store_options.owner.tasks = tasks;
   store_options.owner.train_dir = std::filesystem::absolute(options_.train_dir).string();
   absl::StatusOr<std::string> identity = files_->FolderIdentity(options_.train_dir);
-  if (!absl::IsNotFound(identity.status())) {  // the first checkpoint will say what is wrong
+  // A missing folder is no error here: writing the first checkpoint will report it.
+  if (!absl::IsNotFound(identity.status())) {
     PP_ASSIGN_OR_RETURN(store_options.owner.folder_identity, std::move(identity));
   }
   PP_ASSIGN_OR_RETURN(std::unique_ptr<VariableStore> variables,
@@ -254,7 +257,7 @@ void ServerCore::DrainJob() {
 void ServerCore::Farewell(const absl::Status& end) {
   const bool drained =
       absl::IsCancelled(end) && GetErrorDetail(end).kind() != ps::ErrorDetail::STOPPED;
-  // The clones of a job that another server goes on with are that server's.
+  // Another server has taken over the job (ABORTED), and the clones belong to that server.
   const bool superseded = absl::IsAborted(end);
   if (!IsCoordinator() || superseded) return;
   const absl::Duration deadline = clock_->Now() + options_.lease;

@@ -16,7 +16,7 @@ constexpr absl::Duration kStateTimeout = absl::Seconds(5);
 constexpr absl::Duration kStepTimeout = absl::Seconds(60);
 constexpr absl::Duration kDiskTimeout = absl::Minutes(10);
 
-// Turns a typed answer into the coordinator's variant.
+// Returns a callback that converts a typed reply to ShardReply.
 template <typename Reply>
 std::function<void(absl::StatusOr<Reply>)> Typed(ShardPeer::Done done) {
   return [done = std::move(done)](absl::StatusOr<Reply> reply) {

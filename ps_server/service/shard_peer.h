@@ -1,4 +1,4 @@
-// How the coordinator reaches a shard: in its own process, or over the network.
+// ShardPeer is the coordinator's connection to a shard, in the same process or over the network.
 #ifndef PUSHPULL_PS_SERVER_SERVICE_SHARD_PEER_H_
 #define PUSHPULL_PS_SERVER_SERVICE_SHARD_PEER_H_
 
@@ -16,25 +16,30 @@
 
 namespace pushpull {
 
-// Thread-safe. `done` comes exactly once, from any thread, within a deadline that suits the call.
+// Thread-safe.
 class ShardPeer {
  public:
   using Done = std::function<void(absl::StatusOr<ShardReply>)>;
   virtual ~ShardPeer() = default;
+  // Starts a call. `done` is called exactly once, from any thread, possibly before Call
+  // returns. Does not block. A remote call fails with DEADLINE_EXCEEDED after 5 seconds
+  // (GetState), 60 seconds (MeasureNorm, Apply) or 10 minutes (Restore, Snapshot).
   virtual void Call(const ShardCall& call, Done done) = 0;
-  // Training was stopped or the server drains: workers are turned away with the reason.
+  // Makes the shard refuse workers with `reason`: training was stopped or the server is draining.
   virtual void Close(const absl::Status& reason) = 0;
-  // Tells a process of its own that the job has ended; one attempt, which blocks for two seconds at
-  // most. OK at once where the shard is in the coordinator's process.
+  // Tells a shard in another process that the job has ended. Makes one attempt, which blocks
+  // for at most two seconds. For a shard in the coordinator's process it returns OK at once.
   virtual absl::Status EndTask(const ps::EndTaskRequest& request) = 0;
 };
 
-// The runtime must outlive the peer.
+// `runtime` must outlive the peer. A stopped runtime drops its calls unanswered
+// (ShardRuntime::Stop).
 std::unique_ptr<ShardPeer> MakeLocalShardPeer(ShardRuntime* runtime);
 
-// Blocks on a thread of its own per kind of call: a snapshot does not hold up an apply. Close does
-// nothing: workers hear from the coordinator why training was stopped, and EndTask ends the
-// process. The destructor waits for the calls under way.
+// The remote peer makes its blocking calls on three threads: one for GetState, one for Snapshot,
+// and one for the rest, so that a snapshot does not delay an apply. Its Close does nothing:
+// workers learn from the coordinator why training was stopped, and EndTask ends the process. The
+// destructor blocks until all calls are answered.
 std::unique_ptr<ShardPeer> MakeRemoteShardPeer(std::unique_ptr<PsClient> client);
 
 }  // namespace pushpull

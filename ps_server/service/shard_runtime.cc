@@ -46,7 +46,7 @@ void ShardRuntime::Stop() {
     stopped_.NotifyAll();
   }
   if (timer_.joinable()) timer_.join();
-  // Nothing is given to them any more; what they still do posts events that are ignored.
+  // No work is queued after stop_, and events that queued work posts are ignored.
   copy_thread_.reset();
   snapshot_thread_.reset();
   store_thread_.reset();
@@ -74,7 +74,7 @@ absl::Status ShardRuntime::PushChunk(const ps::PushChunk& header, const Payload&
   PP_RETURN_IF_ERROR(CheckSender(header.key()));
   if (trace_ != nullptr) trace_->OnChunk(header.key());
   const absl::Status verdict = VerifyChunk(header, payload, job_->layout, job_->sharding);
-  Answers answers;  // stays empty: nobody waits for what is done ahead
+  Answers answers;  // stays empty: TakeAhead returns no replies
   absl::MutexLock lock(&mutex_);
   const absl::Status status = aggregator_.PushChunk(header, payload, verdict);
   for (ShardAction& action : aggregator_.TakeAhead()) Carry(std::move(action), &answers);
@@ -122,7 +122,7 @@ void ShardRuntime::CopySnapshot(PullSnapshot snapshot, PsHandler::Done<PullSnaps
   {
     absl::MutexLock lock(&mutex_);
     if (stop_) return;
-    // A snapshot that waits for its copy is held like one that is read.
+    // A snapshot keeps its version pinned while it waits for its copy.
     if (copies_asked_ < kMaxCopiesAsked) {
       ++copies_asked_;
       copy_thread_->Run([this, snapshot = std::move(snapshot), done = std::move(done)]() mutable {
@@ -233,7 +233,8 @@ void ShardRuntime::ServePull(const shard_action::ServePull& order, Answers* answ
 }
 
 void ShardRuntime::StartSnapshot(shard_action::StoreSnapshot order) {
-  // Pinned under the lock: the next apply but one must not overwrite it.
+  // The version is pinned under the lock, before the apply that would overwrite its buffer (of
+  // step + 2) can start.
   absl::StatusOr<PinnedVersion> pinned = store_->Pin(order.step);
   snapshot_thread_->Run([this, pinned = std::move(pinned), order = std::move(order),
                          epoch = aggregator_.epoch()]() mutable {
@@ -248,7 +249,8 @@ void ShardRuntime::StartSnapshot(shard_action::StoreSnapshot order) {
 
 void ShardRuntime::Carry(ShardAction action, Answers* answers) {
   namespace act = shard_action;
-  // The visitors run at once, under the caller's lock, which the analysis cannot see.
+  // std::visit calls the visitors here, with mutex_ held. The thread-safety analysis cannot
+  // see that.
   const auto visitor = Overloaded{
       [&](act::ReplyPush& a)
           ABSL_NO_THREAD_SAFETY_ANALYSIS { Answer(&pushes_, a.call, a.reply, answers); },
@@ -287,13 +289,13 @@ void ShardRuntime::Carry(ShardAction action, Answers* answers) {
         store_thread_->Run([this, a = std::move(a)]() mutable {
           shard_event::StoreApplied event{
               Traced("apply", a.step, [&] { return store_->Apply(a); })};
-          a.contributions.clear();  // the received bytes go before the next step's arrive
+          a.contributions.clear();  // frees the received bytes before those of the next step come
           Post(event);
         });
       },
       [&](act::StoreApplyAhead& a) {
         store_thread_->Run([this, a = std::move(a)] {
-          // What could not be done is done when the step is applied.
+          // StoreApply makes the chunks that failed here.
           Traced("apply ahead", a.step, [&] { return store_->ApplyAhead(a); }).IgnoreError();
         });
       },

@@ -1,5 +1,5 @@
-// One shard at work: the aggregator's state machine under a lock, the store on a thread of its own,
-// snapshots on another, and the callbacks of calls that wait.
+// ShardRuntime runs one shard: the ShardAggregator state machine under a lock, a thread for the
+// store, a thread for snapshots, a thread for copies, and the callbacks of waiting calls.
 #ifndef PUSHPULL_PS_SERVER_SERVICE_SHARD_RUNTIME_H_
 #define PUSHPULL_PS_SERVER_SERVICE_SHARD_RUNTIME_H_
 
@@ -28,19 +28,19 @@
 
 namespace pushpull {
 
-// Thread-safe. No call blocks; see PsHandler for what each means.
+// Thread-safe. Only the destructor and Stop block. PsHandler describes the calls.
 class ShardRuntime {
  public:
-  // Hands a push's commit to the coordinator of the same process (one task only).
+  // Passes the commit that a push carries to the coordinator of this process. Only jobs with
+  // one task have such pushes.
   using CommitFn = std::function<void(const ps::CommitRequest&, PsHandler::Done<ps::CommitReply>)>;
 
-  // job and clock must outlive the runtime.
-  // trace: null, or gets what the shard does.
+  // `job` and `clock` must outlive the runtime. trace: null, or records what the shard does.
   ShardRuntime(const JobSpec* job, ShardOptions options, std::unique_ptr<ShardStore> store,
                Clock* clock, CommitFn commit, std::shared_ptr<ShardTrace> trace = nullptr);
   ~ShardRuntime();
-  // Its threads end; waiting calls and later ones are dropped unanswered. No push may come any
-  // more.
+  // Ends the threads after their queued work. Waiting and later calls are dropped unanswered.
+  // No PushChunk may be running or come later. Blocks for the queued work.
   void Stop();
 
   absl::Status PushChunk(const ps::PushChunk& header, const Payload& payload);
@@ -55,17 +55,17 @@ class ShardRuntime {
   void Apply(const ps::ApplyRequest& request, PsHandler::Done<ps::ApplyReply> done);
   void Snapshot(const ps::SnapshotRequest& request, PsHandler::Done<ps::SnapshotReply> done);
 
-  // Every waiting and later call of a worker is answered with `reason`.
+  // Answers every waiting and later call of a worker with `reason`.
   void Close(const absl::Status& reason);
-  // Duplicates seen so far.
+  // Chunks that arrived more than once.
   uint64_t duplicate_chunks() const;
-  // 0 until restored.
+  // The epoch of the newest restore, 0 before the first one.
   uint64_t epoch() const;
   uint64_t boot_id() const { return boot_id_; }
   ShardStore* store() { return store_.get(); }
 
  private:
-  // Runs the store's part of an action, on its thread, and traces it.
+  // Runs `work` and traces it as a span named `what`. Called by the store's thread.
   template <typename Work>
   auto Traced(absl::string_view what, uint64_t step, const Work& work) {
     if (trace_ == nullptr) return work();
@@ -75,7 +75,7 @@ class ShardRuntime {
     return result;
   }
   CallId NewCall() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return ++last_call_; }
-  // Keeps `done` and gives the event the number of its call.
+  // Stores `done` under a new call number and returns the event with that number.
   template <typename Event, typename Reply>
   Event Open(Event event, CallTable<Reply>* table, PsHandler::Done<Reply> done,
              absl::Duration deadline = absl::InfiniteDuration()) {
@@ -84,20 +84,22 @@ class ShardRuntime {
     return event;
   }
   void Post(const ShardEvent& event) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Queues work on the threads. Replies are added to `answers`, which the caller runs after it
+  // has unlocked mutex_.
   void Carry(ShardAction action, Answers* answers) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ServePull(const shard_action::ServePull& order, Answers* answers)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void StartSnapshot(shard_action::StoreSnapshot order) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Run, epoch and grant of a push, before any work is done for it.
+  // Checks run, epoch and the MAC of the grant before any work is done for a push.
   absl::Status CheckSender(const ps::PushKey& key) const ABSL_LOCKS_EXCLUDED(mutex_);
   void CompletePush(CallId call, absl::StatusOr<ps::PushReply> reply);
   void CancelPush(CallId call);
   void CancelPull(CallId call);
-  // Gives `done` a copy of the snapshot, made on a thread of its own: the store's has more urgent
-  // things to do.
+  // Passes a copy of the snapshot to `done`. The copy is made on copy_thread_, because the
+  // store's thread has more urgent work.
   void CopySnapshot(PullSnapshot snapshot, PsHandler::Done<PullSnapshot> done);
   void RunTimer();
-  // Answers pulls whose wait is over.
+  // Answers pulls whose deadline has passed with DEADLINE_EXCEEDED.
   void ExpirePulls();
 
   const JobSpec* const job_;
@@ -120,12 +122,12 @@ class ShardRuntime {
   CallTable<ps::NormReply> norms_ ABSL_GUARDED_BY(mutex_);
   CallTable<ps::ApplyReply> applies_ ABSL_GUARDED_BY(mutex_);
   CallTable<ps::SnapshotReply> snapshots_ ABSL_GUARDED_BY(mutex_);
-  int copies_asked_ ABSL_GUARDED_BY(mutex_) = 0;  // not answered yet
+  int copies_asked_ ABSL_GUARDED_BY(mutex_) = 0;  // copies queued or being made
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;
-  MonotonicCondVar stopped_;  // told when stop_ becomes true
+  MonotonicCondVar stopped_;  // notified when stop_ becomes true
 
   std::thread timer_;
-  // Last, so that they end first: their work posts events.
+  // The last members, so that they are destroyed first: their work posts events.
   std::unique_ptr<SerialExecutor> copy_thread_;
   std::unique_ptr<SerialExecutor> snapshot_thread_;
   std::unique_ptr<SerialExecutor> store_thread_;

@@ -16,12 +16,12 @@
 namespace pushpull {
 namespace {
 
-// How long a step waits for pulls of the version that it overwrites. A pull takes tens of
-// milliseconds; a private copy of a version costs about ten, a stopped clone that is waited for
-// costs the steps of all the others.
+// How long an apply waits for pulls of the version that it overwrites. A normal pull takes tens
+// of milliseconds. Leaving the buffer to the readers costs about ten milliseconds, but a wait
+// for a clone that has stopped delays every other clone.
 constexpr absl::Duration kPinPatience = absl::Milliseconds(250);
-// Where several pulls have stopped and no memory is left for another: gRPC's keepalive ends a dead
-// peer's pull within seconds.
+// How long the wait lasts if no more buffers can be left to readers, because several pulls have
+// stopped. gRPC's keepalive ends the pull of a dead peer within seconds.
 constexpr absl::Duration kLastPinPatience = absl::Seconds(20);
 
 std::vector<GradientContribution> ToGradients(const std::vector<StagedContribution>& staged) {

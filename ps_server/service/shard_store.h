@@ -1,4 +1,4 @@
-// The store's side of one shard: carries out the aggregator's orders on tensors and files.
+// ShardStore carries out the orders of a ShardAggregator on tensors and files.
 #ifndef PUSHPULL_PS_SERVER_SERVICE_SHARD_STORE_H_
 #define PUSHPULL_PS_SERVER_SERVICE_SHARD_STORE_H_
 
@@ -22,45 +22,58 @@
 
 namespace pushpull {
 
-// Restore, Measure, Apply and ApplyAhead from one thread at a time; Pin and WriteSnapshot from any.
-// Blocking.
+// One thread at a time calls Restore, Measure, Apply and ApplyAhead. The other methods are
+// thread-safe. All methods but Pin, WeightsPayload and HeldVersions block, on computation or on
+// the disk.
 class ShardStore {
  public:
-  // job, files and pool must outlive the store. on_restored: after each successful Restore, by its
-  // thread; an error becomes Restore's.
+  // `job`, `files` and `pool` must outlive the store. Restore calls on_restored after each
+  // success and returns its error.
   ShardStore(const JobSpec* job, int shard, std::string train_dir,
              std::unique_ptr<VariableStore> variables, FileSystem* files, ThreadPool* pool,
              std::function<absl::Status()> on_restored);
 
-  // Returns the marks stored with the version. FAILED_PRECONDITION: that number is held, or a
-  // checkpoint of it is there, from another epoch only.
+  // Makes order.id the newest version, from mapped state, a checkpoint or initial values.
+  // Returns the marks stored with the version. FAILED_PRECONDITION: mapped state does not hold
+  // the version of that epoch, or the checkpoint of that step was published in another epoch.
+  // Also returns the errors of Checkpoint::Open.
   absl::StatusOr<std::string> Restore(const shard_action::StoreRestore& order);
+  // Returns the squared norm of this shard's part of the averaged gradient, per variable
+  // (ApplyPass::MeasureNorms).
   absl::StatusOr<std::vector<double>> Measure(const shard_action::StoreMeasure& order);
+  // Makes version order.step. Keeps the chunks that ApplyAhead made from the same
+  // contributions. May wait for pulls of the version whose buffer it overwrites.
   absl::Status Apply(const shard_action::StoreApply& order);
-  // Does nothing if it would have to wait for readers. What it does not do, or cannot, Apply does.
+  // Makes one chunk of version order.step before the step is decided. FAILED_PRECONDITION: it
+  // would have to wait for pulls. After an error Apply makes the chunk, so the caller may
+  // ignore it.
   absl::Status ApplyAhead(const shard_action::StoreApplyAhead& order);
 
   absl::StatusOr<PinnedVersion> Pin(uint64_t version) const { return variables_->Pin(version); }
   Payload WeightsPayload(const PinnedVersion& pinned) const {
     return variables_->WeightsPayload(pinned);
   }
-  // Writes the shard's file of a checkpoint from a pinned version. on_captured is called when the
-  // pinned bytes are not needed any more.
+  // Writes the shard's file of a checkpoint from a pinned version. The pin lasts until the
+  // method returns.
   absl::StatusOr<ps::SnapshotReply> WriteSnapshot(PinnedVersion pinned, uint64_t epoch,
                                                   const std::string& marks);
 
-  // Whole versions in memory, oldest first.
+  // Complete versions in memory, oldest first.
   std::vector<VersionId> HeldVersions() const;
 
  private:
   absl::StatusOr<std::string> RestoreVersion(const shard_action::StoreRestore& order);
-  // Afterwards ahead_ is version `step`, whatever has been made of it. FAILED_PRECONDITION: its
-  // buffer is still read. INTERNAL: the store does not make that version next.
+  // Makes ahead_ version `step`. Chunks of this version that are already made are kept.
+  // FAILED_PRECONDITION: its buffer is still being read. INTERNAL: `step` is not the store's
+  // next version.
   absl::Status BeginVersion(uint64_t step);
+  // Gives up the version in ahead_, if there is one.
   void DropVersion();
-  // The next write finds its buffer free; blocks for a moment while pulls read there.
+  // Makes the buffer of the next version writable. Blocks while pulls read the buffer; after
+  // 250 ms they keep it and the next version gets a new one.
   absl::Status MakeWritable();
-  // FAILED_PRECONDITION: the checkpoint of that step was published in another epoch.
+  // Reads version id.version from its checkpoint into `to` and `marks`. FAILED_PRECONDITION:
+  // the checkpoint was published in another epoch.
   absl::Status FillFromCheckpoint(const VersionId& id, const StateVectors& to, std::string* marks);
   void FillInitial(const StateVectors& to);
 
@@ -72,7 +85,7 @@ class ShardStore {
   ThreadPool* const pool_;
   const std::function<absl::Status()> on_restored_;
   const ApplyPass pass_;
-  std::optional<VersionAhead> ahead_;  // between the store's BeginApply and its Commit
+  std::optional<VersionAhead> ahead_;  // set between BeginApply and Commit of the store
 };
 
 }  // namespace pushpull

@@ -23,7 +23,7 @@ ShardTrace::ShardTrace(TraceWriter* writer, uint32_t shard, const Clock* clock)
       snapshots_(TaskRow(writer, shard, kSnapshotTraceRow, "snapshot")) {}
 
 void ShardTrace::OnChunk(const ps::PushKey& key) {
-  if (key.slot() >= kMaxSlots) return;  // such a slot is refused
+  if (key.slot() >= kMaxSlots) return;  // the shard refuses this push
   const absl::Duration now = clock_->Now();
   absl::MutexLock lock(&mutex_);
   OpenPush& open = pushes_[key.slot()];
@@ -62,7 +62,7 @@ void ShardTrace::OnSnapshot(uint64_t step, absl::Duration begin) {
 }
 
 Payload ShardTrace::OnPull(uint32_t worker_id, uint64_t version, Payload payload) {
-  // Whoever makes ids up shares a row.
+  // Peers without a valid worker id share one row, which bounds the number of rows.
   const uint32_t clone = std::min(worker_id, kMaxSlots);
   TraceRow* const row = TaskRow(
       writer_, shard_, kFirstCloneTraceRow + static_cast<int>(clone),

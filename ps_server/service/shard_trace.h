@@ -1,5 +1,5 @@
-// What a shard does, as rows of a trace: pushes being staged (one row per slot), the store's work,
-// snapshots, and pulls being sent (one row per clone).
+// ShardTrace records the work of a shard as rows of a trace: staging of pushes (one row per
+// replica), the store's work, snapshots, and the sending of pulls (one row per clone).
 #ifndef PUSHPULL_PS_SERVER_SERVICE_SHARD_TRACE_H_
 #define PUSHPULL_PS_SERVER_SERVICE_SHARD_TRACE_H_
 
@@ -19,7 +19,8 @@
 
 namespace pushpull {
 
-// Rows of a ps task's process in a trace; those of slots and clones follow from the last two on.
+// Row numbers of a ps task in a trace. Replica i has row kFirstSlotTraceRow + i, clone i has row
+// kFirstCloneTraceRow + i.
 enum TaskTraceRow : int {
   kStepTraceRow = 1,
   kCheckpointTraceRow = 2,
@@ -29,25 +30,28 @@ enum TaskTraceRow : int {
   kFirstCloneTraceRow = 2000,
 };
 
-// The row `row` of ps task `task`.
+// Returns row number `row` of ps task `task`. The writer owns the row.
 TraceRow* TaskRow(TraceWriter* writer, uint32_t task, int row, absl::string_view name);
 
-// Thread-safe. Held by a shared_ptr, as a pull may be under way when everything else has gone.
+// Thread-safe. Held by a shared_ptr, because a pull may still be sent when the shard is gone.
 class ShardTrace : public std::enable_shared_from_this<ShardTrace> {
  public:
-  // writer and clock must outlive the object.
+  // `writer` and `clock` must outlive the object.
   ShardTrace(TraceWriter* writer, uint32_t shard, const Clock* clock);
 
-  // A chunk of a push arrived; the first one begins "stage".
+  // A chunk of a push has arrived. The first chunk starts the span "stage".
   void OnChunk(const ps::PushKey& key);
-  // All of its chunks have arrived.
+  // All chunks of the push have arrived, which ends the span.
   void OnPushed(const ps::PushKey& key);
 
-  // The store began at `begin` and is done: "apply", "measure", "restore".
+  // The store has finished work that it began at `begin`. what: "apply", "apply ahead",
+  // "measure" or "restore".
   void OnStored(absl::string_view what, uint64_t step, absl::Duration begin);
+  // A snapshot that began at `begin` has been written or has failed.
   void OnSnapshot(uint64_t step, absl::Duration begin);
 
-  // A version goes to a clone, from now on until the transport has let go of what is returned.
+  // A version is being sent to a clone. Returns `payload` with a new owner; the span lasts
+  // from now until the transport releases that owner.
   Payload OnPull(uint32_t worker_id, uint64_t version, Payload payload);
 
   absl::Duration Now() const { return clock_->Now(); }

@@ -114,7 +114,8 @@ absl::Status TaskHandler::PushChunk(const ps::PushChunk& header, const Payload& 
 }
 
 CancelFn TaskHandler::FinishPush(const ps::PushChunk& last, Done<ps::PushReply> done) {
-  // The other tasks know nothing of evictions: what is staged there is never committed.
+  // Only task 0 knows of evictions. What an evicted worker stages on the other tasks is never
+  // committed.
   if (coordinator_ != nullptr) {
     const absl::Status evicted = coordinator_->CheckNotEvicted(last.key().worker_id());
     if (!evicted.ok()) {
@@ -176,7 +177,7 @@ void TaskHandler::EndTask(const ps::EndTaskRequest& request, Done<ps::EndTaskRep
         detail, absl::StrCat("epoch ", request.epoch(), " is over, this task is in ", epoch)));
   }
   if (request.boot_id() != shard_->boot_id()) {
-    return done(absl::UnavailableError("this ps task has started since it told its state"));
+    return done(absl::UnavailableError("this ps task has restarted since it reported its state"));
   }
   end_(request);
   done(ps::EndTaskReply());

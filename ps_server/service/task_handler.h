@@ -1,5 +1,5 @@
-// Answers every request to one ps task: the shard's by its runtime, the job's by the coordinator
-// where that lives here (task 0).
+// TaskHandler answers every request to one ps task. It passes requests about the shard to the
+// ShardRuntime, and requests about the job to the CoordinatorRuntime, which only task 0 has.
 #ifndef PUSHPULL_PS_SERVER_SERVICE_TASK_HANDLER_H_
 #define PUSHPULL_PS_SERVER_SERVICE_TASK_HANDLER_H_
 
@@ -17,20 +17,23 @@
 
 namespace pushpull {
 
-// Thread-safe. job, shard and coordinator must outlive the handler.
+// Thread-safe. `job`, `shard` and `coordinator` must outlive the handler.
 class TaskHandler final : public PsHandler {
  public:
-  // Whose orders the shard takes: a coordinator in the same process needs no network for them.
+  // From whom the shard takes orders (Restore, MeasureNorm, Apply, Snapshot). With
+  // kFromThisProcess the coordinator calls the ShardRuntime directly, and orders from the
+  // network are refused with PERMISSION_DENIED.
   enum class Orders { kFromPeers, kFromThisProcess };
-  // The coordinator, in another process, has told this task to end. Must not block.
+  // Called when the coordinator in another process has told this task to end. Must not block.
   using EndFn = std::function<void(const ps::EndTaskRequest&)>;
 
-  // coordinator: null in every task but 0. end: null in the coordinator's process. run_id: 16
-  // bytes.
+  // run_id: 16 bytes. coordinator: null in every task but task 0; requests about the job then fail
+  // with FAILED_PRECONDITION. end: null in the coordinator's process.
   TaskHandler(const JobSpec* job, std::string run_id, ShardRuntime* shard,
               CoordinatorRuntime* coordinator, Orders orders, EndFn end);
 
-  // Of all tasks, for GetJob, which is refused before.
+  // Sets the addresses of all tasks, which GetJob returns. GetJob fails with NOT_READY before
+  // this call.
   void SetAddresses(std::vector<std::string> addresses);
 
   void GetJob(const ps::JobRequest& request, Done<ps::JobReply> done) override;

@@ -16,7 +16,7 @@ constexpr absl::Duration kRateWindow = absl::Seconds(2);
 
 uint64_t ScalarInterval(uint64_t num_steps) {
   constexpr uint64_t kPoints = 2000;
-  constexpr uint64_t kEndless = 10;  // of a run without a last step
+  constexpr uint64_t kEndless = 10;  // interval of a run without a last step
   if (num_steps == 0) return kEndless;
   return std::max<uint64_t>(1, num_steps / kPoints);
 }

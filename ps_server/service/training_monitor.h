@@ -1,4 +1,5 @@
-// Turns applied steps into TensorBoard scalars and the figures of the progress line.
+// TrainingMonitor turns applied steps into TensorBoard scalars and into the figures of the
+// progress line, the metrics and the status page.
 #ifndef PUSHPULL_PS_SERVER_SERVICE_TRAINING_MONITOR_H_
 #define PUSHPULL_PS_SERVER_SERVICE_TRAINING_MONITOR_H_
 
@@ -22,11 +23,12 @@ namespace pushpull {
 // Thread-safe.
 class TrainingMonitor {
  public:
-  // Scalars are means over `interval` steps, written at its multiples.
+  // Scalars are written at steps that are multiples of `interval`; each is the mean since the
+  // last write. `job` and `clock` must outlive the monitor.
   TrainingMonitor(const JobSpec* job, uint64_t interval, Clock* clock);
 
-  // Where scalars go from now on; `events` must outlive the monitor. Before the first call they go
-  // nowhere.
+  // Writes scalars to `events` from now on, which must outlive the monitor. Before the first
+  // call, and if `events` is null, no scalars are written.
   void WriteTo(EventWriter* events);
 
   void StepApplied(const coordinator_action::StepApplied& step);
@@ -57,13 +59,14 @@ class TrainingMonitor {
   std::map<std::string, Mean> metrics_ ABSL_GUARDED_BY(mutex_);  // since the last write
   std::map<uint32_t, Mean> clone_loss_ ABSL_GUARDED_BY(mutex_);
   Mean staleness_ ABSL_GUARDED_BY(mutex_);
-  // The window of the rates.
+  // The window over which steps and images per second are measured.
   absl::Duration window_start_ ABSL_GUARDED_BY(mutex_);
   uint64_t window_steps_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t window_samples_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-// Every step of short runs, about 2,000 points of long ones.
+// Interval for TrainingMonitor: 1 for runs of up to 2,000 steps, about 2,000 points for longer
+// runs, and 10 steps for a run without a last step (num_steps 0).
 uint64_t ScalarInterval(uint64_t num_steps);
 
 }  // namespace pushpull

@@ -1,6 +1,6 @@
-// A version that is being made chunk by chunk before its step is decided, from the contributions
-// that the step will probably have: what of it holds when the step is decided, and what has to be
-// made again.
+// VersionAhead keeps track of a version that is made ahead: chunk by chunk, before its step is
+// decided, from the contributions that the step will probably have. When the step is decided, it
+// tells which chunks are valid and which have to be made again.
 #ifndef PUSHPULL_PS_SERVER_SERVICE_VERSION_AHEAD_H_
 #define PUSHPULL_PS_SERVER_SERVICE_VERSION_AHEAD_H_
 
@@ -20,11 +20,13 @@ class VersionAhead {
 
   const VariableStore::ApplyBuffers& buffers() const { return buffers_; }
 
-  // The chunk is written, from these contributions. Keeps their bytes, so that no other bytes can
-  // come to lie where they are.
+  // Notes that order.chunk is made from order.contributions. Keeps a reference to their bytes:
+  // ChunksToMake compares addresses, and memory that is still in use cannot be reused for
+  // other bytes.
   void NoteMade(const shard_action::StoreApplyAhead& order);
 
-  // The chunks that are not made from exactly these contributions, in order.
+  // Returns the chunks that are not made from exactly these contributions, in rising order.
+  // Contributions of 0 samples do not count.
   std::vector<int> ChunksToMake(const std::vector<StagedContribution>& contributions) const;
 
  private:

@@ -11,13 +11,13 @@ namespace {
 
 constexpr int kLanes = 8;
 
-// All ones in the lanes below count.
+// Returns a mask of all ones in the lanes below count.
 __m256 LaneMask(int count) {
   const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
   return _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_set1_epi32(count), lane));
 }
 
-// A bfloat16 is the upper half of a float.
+// Loads 8 elements; lanes from count on are zero. A bfloat16 is the upper half of a float.
 __m256 LoadBfloat16(const char* data, int64_t element, int count) {
   const char* const from = data + element * sizeof(uint16_t);
   __m128i halves = _mm_setzero_si128();
@@ -38,18 +38,18 @@ __m256 LoadSource(const WeightedSource& source, int64_t element, int count) {
   return _mm256_load_ps(lanes);
 }
 
-// Results leave through here: a plain constant decides for all stores, and lanes past the end
-// become zero.
+// Stores results and zeroes the lanes past the end. Every result is stored here, so that the choice
+// to bypass the caches is made in one place.
 struct Writer {
-  int remaining;  // elements of the run that are left
+  int remaining;  // elements left in the run, this group included
   void Store(float* to, __m256 value) const {
     if (remaining < kLanes) value = _mm256_and_ps(value, LaneMask(remaining));
     _mm256_stream_ps(to, value);
   }
 };
 
-// Calls body(i, remaining) for each group of 8 elements up to count rounded up to a multiple of 16;
-// remaining is not above 0 in a group that is all padding.
+// Calls body(i, remaining) for each group of 8 elements up to count rounded up to a multiple of 16.
+// A group that is all padding has remaining <= 0.
 template <typename Body>
 inline void ForEachGroup(int count, Body body) {
   const int padded = (count + 15) / 16 * 16;

@@ -18,9 +18,9 @@ namespace {
 
 static_assert(kMaxRunElements == Sharding::kPageElements);
 
-// Elements of one unit of parallel work: 64 KiB of each vector.
+// The number of elements in one unit of parallel work: 64 KiB of each vector.
 constexpr int64_t kBlockElements = 16 * Sharding::kPageElements;
-// So every chunk but the last is made of whole blocks.
+// Every chunk except the last consists of whole blocks.
 static_assert(Sharding::kFirstChunkElements % kBlockElements == 0);
 
 UpdateConstants ConstantsOf(const OptimizerSpec& optimizer, uint64_t step) {
@@ -41,7 +41,7 @@ UpdateConstants ConstantsOf(const OptimizerSpec& optimizer, uint64_t step) {
   return c;
 }
 
-// The clip factor of every variable.
+// Returns the clip factor of every variable.
 std::vector<float> ClipFactors(const OptimizerSpec& optimizer,
                                absl::Span<const double> squared_norms) {
   const auto factor = [&](double squared_norm) {
@@ -66,7 +66,7 @@ bool IsBfloat16(const Payload& payload, int64_t elements) {
   return payload.size_bytes == elements * sizeof(uint16_t);
 }
 
-// Copies elements [begin, begin + count) of all vectors.
+// Copies elements [begin, begin + count) of every vector.
 void CopyState(const OptimizerSpec& optimizer, int64_t begin, int64_t count,
                const ConstStateVectors& from, const StateVectors& to) {
   const size_t bytes = count * sizeof(float);
@@ -79,15 +79,15 @@ void CopyState(const OptimizerSpec& optimizer, int64_t begin, int64_t count,
 
 }  // namespace
 
-// The contributions that count, checked.
+// The contributions with samples > 0, after their chunks were checked.
 struct ApplyPass::Sources {
   std::vector<const GradientContribution*> contributions;
   std::vector<float> ratios;
-  std::vector<int64_t> chunk_begins;  // in the shard
+  std::vector<int64_t> chunk_begins;  // offsets in the shard
   std::vector<int64_t> chunk_elements;
 
-  // The elements of all contributions that begin at `begin` in the shard. A segment lies in one
-  // chunk.
+  // Returns the elements of all contributions from `begin` (an offset in the shard) on. They are
+  // contiguous up to the end of the segment, because a segment lies in one chunk.
   absl::InlinedVector<WeightedSource, 8> At(int64_t begin) const {
     const int chunk = ChunkOf(begin);
     const int64_t offset = begin - chunk_begins[chunk];

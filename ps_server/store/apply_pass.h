@@ -1,20 +1,33 @@
-// One step of the optimizer over one shard, in one fused pass: memory is read once and written
-// once.
+// clang-format off
+// Runs one step of the optimizer over one shard in a single pass, which reads and writes each
+// element of memory once.
 //
-// For a trainable variable that is not frozen, elementwise, float32 (fma: one rounding):
-//   g = r_0 * g_0; g = fma(r_k, g_k, g) for the other contributions in the order given (slot
-//   order), with
-//       r_k = float(samples_k / sum of samples) (the division in double)
-//   g = fma(l2_weight, w, g); g = g * learning_rate_multiplier; g = g * clip
-//   then the optimizer's rule and the EMA (optimizer.h).
-// clip = float(clip_norm / norm) if norm > clip_norm, else 1; norm is the square root of the
-// variable's entry of variable_squared_norms (per tensor), or of the sum of all entries in order
-// (global). Moving statistics: v = fma(float(1 - moving_average_decay), s - v, v) with s averaged
-// as g is, and the same value as EMA. Frozen variables are copied. Contributions with samples = 0
-// are left out; when none is left, everything is copied. Padding becomes zero. The result is the
-// same, bit for bit, for any number of threads and tasks.
+// A trainable variable that is not frozen is updated elementwise in float32 (an fma rounds once):
 //
-// Thread-safe; the pool's ParallelFor serialises. Layout and pool must outlive the pass.
+//   r_k = float(samples_k / sum of samples)     the division is in double
+//   g   = r_0 * g_0
+//   g   = fma(r_k, g_k, g)                      for k = 1, 2, ... in the order given (by replica)
+//   g   = fma(l2_weight, w, g)
+//   g   = g * learning_rate_multiplier
+//   g   = g * clip
+//
+// and then by the optimizer's rule and the EMA (optimizer.h). The clip factor is
+//
+//   clip = float(clip_norm / norm) if norm > clip_norm, else 1
+//   norm = sqrt(the variable's entry of variable_squared_norms)          clipping per tensor
+//   norm = sqrt(the sum of all entries of variable_squared_norms)        global clipping
+//
+// A moving statistic, with s averaged as g is, becomes
+//
+//   v = fma(float(1 - moving_average_decay), s - v, v)                   the same value is its EMA
+//
+// Frozen variables are copied. Contributions with samples = 0 are left out; if none is left,
+// everything is copied. Padding becomes zero. The result is bit-identical for any number of threads
+// and tasks.
+//
+// Thread-safe; concurrent calls wait for each other in the pool's ParallelFor. The layout and the
+// pool must outlive the pass.
+// clang-format on
 #ifndef PUSHPULL_PS_SERVER_STORE_APPLY_PASS_H_
 #define PUSHPULL_PS_SERVER_STORE_APPLY_PASS_H_
 
@@ -34,9 +47,9 @@
 
 namespace pushpull {
 
-// One slot's gradient of this shard. chunks[i] holds the elements of Sharding::chunk(shard, i); the
-// bytes need not be aligned and must be finite float32 or, where there are half as many, bfloat16
-// (checked on arrival, not here).
+// One replica's gradient of this shard. chunks[i] holds the elements of Sharding::chunk(shard, i)
+// as float32 or, if it has half as many bytes, as bfloat16. The bytes need not be aligned. All
+// values must be finite; that is checked on arrival, not here.
 struct GradientContribution {
   uint32_t slot = 0;
   uint64_t samples = 0;
@@ -48,38 +61,42 @@ class ApplyPass {
   ApplyPass(const VariableLayout* layout, const Sharding& sharding, int shard,
             const OptimizerSpec& optimizer, ThreadPool* pool);
 
-  // As the other Run, but makes only these chunks of the shard (in rising order), and only theirs
-  // of each contribution have to be there.
+  // Does the same as the other Run, but makes only these chunks of the shard (in rising order). Of
+  // each contribution, only these chunks must be present.
   absl::Status Run(uint64_t step, absl::Span<const GradientContribution> contributions,
                    absl::Span<const double> variable_squared_norms, absl::Span<const int> chunks,
                    const ConstStateVectors& from, const StateVectors& to) const;
 
-  // Makes version `step` (>= 1) from version step - 1: reads `from`, writes `to` (but for the slots
-  // of moving statistics, which are zero in all versions). variable_squared_norms: of the whole
-  // variables over all shards, one per variable; needed if the optimizer clips, else ignored.
-  // INVALID_ARGUMENT: chunks or norms that do not fit the shard; nothing was written.
+  // Makes version `step` (>= 1) from version step - 1: reads `from` and writes `to`, except the
+  // slots of moving statistics, which are zero in all versions. variable_squared_norms has one
+  // entry per variable, summed over all shards; it is ignored unless the optimizer clips. Blocks
+  // until the version is made.
+  //   INVALID_ARGUMENT: chunks or norms do not fit the shard; nothing was written
   absl::Status Run(uint64_t step, absl::Span<const GradientContribution> contributions,
                    absl::Span<const double> variable_squared_norms, const ConstStateVectors& from,
                    const StateVectors& to) const;
 
-  // Squared L2 norm of this shard's part of g before clipping, per variable of the layout; 0 for
-  // variables elsewhere, frozen ones and moving statistics. Sums of the parts over the shards do
-  // not depend on the sharding while a norm is below about 1,000 x clip_norm: squares are summed in
-  // double over each page (1,024 elements of the flat vector) in a fixed order, and page sums are
-  // rounded to a multiple of 2^-32 * clip_norm^2 (rounded down to a power of two), so that adding
-  // them is exact. Needs clip_norm > 0.
+  // Returns, per variable of the layout, the squared L2 norm of this shard's part of g before
+  // clipping; 0 for frozen variables, moving statistics and variables in other shards. Needs
+  // clip_norm > 0. INVALID_ARGUMENT: chunks do not fit the shard.
+  //
+  // The sum of the parts over all shards does not depend on the sharding while the norm is below
+  // about 1,000 x clip_norm. Squares are summed in double over each page (1,024 elements of the
+  // flat vector) in a fixed order. Each page's sum is rounded to a multiple of 2^-32 * clip_norm^2
+  // (clip_norm^2 rounded down to a power of two), so that adding the pages' sums is exact.
   absl::StatusOr<std::vector<double>> MeasureNorms(
       absl::Span<const GradientContribution> contributions, const ConstStateVectors& from) const;
 
-  // Bytes that Run reads and writes with so many contributions, for benchmarks.
+  // Returns the bytes that Run reads and writes with this many float32 contributions, for
+  // benchmarks.
   int64_t BytesMoved(int num_contributions) const;
 
  private:
-  // A run of elements of one variable that crosses no page boundary of the flat vector, so that the
-  // runs are the same whatever the sharding.
+  // A run of elements of one variable within one page of the flat vector. Cutting at pages makes
+  // the runs the same for every sharding.
   struct Segment {
-    int64_t begin;  // in the shard; a multiple of 16
-    int32_t count;  // padding not counted
+    int64_t begin;  // offset in the shard; a multiple of 16
+    int32_t count;  // without padding
     int32_t variable;
     int64_t padded() const { return (int64_t{count} + 15) / 16 * 16; }
   };
@@ -87,7 +104,7 @@ class ApplyPass {
 
   absl::StatusOr<Sources> CheckContributions(absl::Span<const GradientContribution> contributions,
                                              absl::Span<const int> chunks) const;
-  // Calls `work` for every block of these chunks, by the pool.
+  // Calls `work` for every block of these chunks, on the pool's threads.
   template <typename Work>
   void ForEachBlock(absl::Span<const int> chunks, const Work& work) const;
 
@@ -97,7 +114,7 @@ class ApplyPass {
   OptimizerSpec optimizer_;
   ThreadPool* pool_;
   std::vector<Segment> segments_;
-  std::vector<int64_t> blocks_;  // first segment of each block of work, and the end
+  std::vector<int64_t> blocks_;  // index of each block's first segment; the last entry is the end
   std::vector<int> all_chunks_;
 };
 

@@ -1,5 +1,5 @@
-// The state of a shard before the first step. (A checkpoint fills the vectors of
-// VariableStore::BeginFill directly: Checkpoint::ReadWeights, ReadSlot, ReadEma.)
+// Fills the state of a shard before the first step. A checkpoint does not pass through here: it
+// fills the vectors of VariableStore::BeginFill by Checkpoint::ReadWeights, ReadSlot and ReadEma.
 #ifndef PUSHPULL_PS_SERVER_STORE_INITIAL_STATE_H_
 #define PUSHPULL_PS_SERVER_STORE_INITIAL_STATE_H_
 
@@ -14,13 +14,13 @@
 
 namespace pushpull {
 
-// Writes elements [first, first + count) of variable i's initial value to out.
+// Writes elements [first, first + count) of the variable's initial value to `out`.
 using InitialValueFn =
     absl::FunctionRef<void(int64_t variable, int64_t first, int64_t count, float* out)>;
 
-// Fills the shard's vectors: weights from `initial_value`, slots of trainable variables at their
-// initial values, EMA = weights. Leaves the padding and the slots of moving statistics alone: they
-// are zero already.
+// Fills the shard's vectors: weights by `initial_value`, slots of trainable variables with their
+// initial values, and the EMA with the weights. `shard` is the shard's range in the flat vector.
+// Does not write the padding or the slots of moving statistics, which are zero already.
 void FillInitialState(const VariableLayout& layout, ElementRange shard,
                       const OptimizerSpec& optimizer, InitialValueFn initial_value,
                       const StateVectors& vectors);

@@ -1,8 +1,8 @@
-// Learning-rate schedules of the pipeline config as pure functions of the step. Immutable,
-// copyable.
+// The learning-rate schedules of the pipeline config, as pure functions of the step. Immutable,
+// copyable, thread-safe.
 //
-// step counts the updates applied before the one that uses the rate, as TensorFlow's global_step
-// does: version t is made with At(t - 1), the first update of a run with At(0).
+// As with TensorFlow's global_step, `step` counts the updates applied before the update that uses
+// the rate: version t is made with At(t - 1), and the first update of a run uses At(0).
 #ifndef PUSHPULL_PS_SERVER_STORE_LEARNING_RATE_H_
 #define PUSHPULL_PS_SERVER_STORE_LEARNING_RATE_H_
 
@@ -18,26 +18,33 @@ namespace pushpull {
 
 class LearningRateSchedule {
  public:
-  // INVALID_ARGUMENT: every problem of the message, one per line, each naming its field below
-  // `field`
-  // ("train_config.optimizer.adam_optimizer.learning_rate").
+  // INVALID_ARGUMENT: lists every problem of `config`, one per line. Each line names the field,
+  // prefixed with `field` ("train_config.optimizer.adam_optimizer.learning_rate").
   static absl::StatusOr<LearningRateSchedule> Create(const config::LearningRate& config,
                                                      absl::string_view field);
 
-  // constant:     rate
-  // exponential:  step < burnin_steps: burnin rate (0: the initial rate); else, with n = step -
-  // burnin_steps,
-  //               initial * factor^(n / decay_steps), the exponent rounded down with staircase;
-  //               never below min_learning_rate
-  // manual_step:  the rate of the last entry whose step has been reached, before the first the
-  // initial rate;
-  //               with warmup linear from the initial to the first entry's rate over [0, first
-  //               entry's step)
-  // cosine:       step < warmup_steps: warmup + (base - warmup) * step / warmup_steps;
-  //               step <= warmup_steps + hold (hold > 0): base; step > total_steps: 0; else
-  //               base / 2 * (1 + cos(pi * (step - warmup_steps - hold) / (total_steps -
-  //               warmup_steps - hold)))
-  // Computed in double and rounded once.
+  // clang-format off
+  // Returns the rate for the update after `step` updates. Computed in double and rounded once.
+  // The schedules are those of utils/learning_schedules.py in TensorFlow's Object Detection API.
+  //
+  // constant      rate
+  //
+  // exponential   (exponential_decay_with_burnin), never below min_learning_rate:
+  //   step < burnin_steps             burnin_learning_rate, or the initial rate if that is 0
+  //   else                            initial * factor^((step - burnin_steps) / decay_steps)
+  //                                   with staircase, the exponent is rounded down
+  //
+  // manual_step   (manual_stepping)
+  //   before the first entry's step   the initial rate; with warmup, linear from the initial rate
+  //                                   at step 0 to the first entry's rate at the first entry's step
+  //   else                            the rate of the last entry whose step has been reached
+  //
+  // cosine        (cosine_decay_with_warmup), with start = warmup_steps + hold_base_rate_steps:
+  //   step > total_steps    0
+  //   step < warmup_steps   warmup + (base - warmup) * step / warmup_steps
+  //   step <= start         base
+  //   else                  base / 2 * (1 + cos(pi * (step - start) / (total_steps - start)))
+  // clang-format on
   float At(uint64_t step) const;
 
  private:

@@ -27,7 +27,7 @@ absl::StatusOr<OptimizerSpec> OptimizerSpec::Create(const config::TrainConfig& c
   FieldChecker checker;
   CheckOptimizer(config, &checker);
   PP_RETURN_IF_ERROR(ProblemsToStatus("train_config", checker.problems()));
-  // Its problems were reported with the others.
+  // CheckOptimizer has reported the schedule's problems under their full names already.
   PP_ASSIGN_OR_RETURN(LearningRateSchedule schedule,
                       LearningRateSchedule::Create(LearningRateOf(optimizer), "learning_rate"));
   OptimizerSpec spec(std::move(schedule));

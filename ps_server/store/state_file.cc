@@ -19,8 +19,8 @@ static_assert(std::is_trivially_copyable_v<StateHeader>);
 static_assert(sizeof(StateHeader) == 936 && sizeof(StateHeader) <= kStateControlOffset);
 static_assert(sizeof(StateControl) == 16 && sizeof(VersionRecord) == 88);
 
-// Vectors begin a few cache lines apart within their pages: at equal places all streams of the
-// apply pass would compete for the same sets of the first-level cache.
+// Staggers the vectors within their pages. If all began at the same place of a page, the streams of
+// the apply pass would compete for the same sets of the first-level cache.
 constexpr int64_t kVectorSkewBytes = 5 * 64;
 
 int64_t RoundUp(int64_t value, int64_t multiple) {
@@ -104,7 +104,7 @@ StateHeader MakeStateHeader(const StateOwner& owner, ElementRange range, int64_t
 
 std::string DescribeHeaderMismatch(absl::string_view bytes, const StateHeader& expected) {
   if (bytes.size() < sizeof(StateHeader)) {
-    return absl::StrCat("it is damaged: ", bytes.size(), " bytes are no header");
+    return absl::StrCat("it is damaged: ", bytes.size(), " bytes are too few for a header");
   }
   StateHeader found;
   std::memcpy(&found, bytes.data(), sizeof(found));

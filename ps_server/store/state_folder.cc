@@ -39,7 +39,7 @@ std::optional<uint64_t> NewestVersion(int fd, const StateHeader& header,
   return version;
 }
 
-// Why no ps_server will go on from the file; empty when one may.
+// Returns why no ps_server will continue from the file; empty if one may.
 std::string WhyAbandoned(FileSystem& files, const StateFileInfo& info, const StateHeader& header) {
   if (absl::StrContains(FileNameOf(info.path), kAsideSuffix)) {
     return "a ps_server has set it aside, because it did not fit its run";
@@ -56,7 +56,7 @@ std::string WhyAbandoned(FileSystem& files, const StateFileInfo& info, const Sta
   return "";
 }
 
-// `fd` is open on the file.
+// Fills in what the file says about itself. `fd` is open on the file.
 void Describe(FileSystem& files, int fd, StateFileInfo* info) {
   struct stat stat_info;
   char bytes[sizeof(StateHeader)];
@@ -80,8 +80,8 @@ void Describe(FileSystem& files, int fd, StateFileInfo* info) {
       info->reason.empty() ? StateFileInfo::Use::kResumable : StateFileInfo::Use::kAbandoned;
 }
 
-// Opens, describes and, if `remove` says so, removes one file while it is locked. Returns nothing
-// for what is no regular file.
+// Opens, locks and describes one file, and unlinks it under the lock if `remove` says so. Returns
+// nothing if the path is not a regular file.
 absl::StatusOr<std::optional<StateFileInfo>> Visit(
     FileSystem& files, const std::string& path,
     const std::function<bool(const StateFileInfo&)>& remove) {
@@ -110,7 +110,7 @@ absl::StatusOr<std::optional<StateFileInfo>> Visit(
   return std::optional<StateFileInfo>(std::move(info));
 }
 
-// All files, with those removed that `remove` names.
+// Visits all files of the folder in the order of their names.
 absl::StatusOr<std::vector<StateFileInfo>> VisitAll(
     FileSystem& files, const std::string& folder,
     const std::function<bool(const StateFileInfo&)>& remove) {

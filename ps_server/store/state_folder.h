@@ -1,4 +1,5 @@
-// The state files in a folder as an operator sees them: `psctl state list` and `psctl state clean`.
+// Lists and removes the state files in a folder, for `psctl state list` and `psctl state clean`.
+// Thread-safe, without state.
 #ifndef PUSHPULL_PS_SERVER_STORE_STATE_FOLDER_H_
 #define PUSHPULL_PS_SERVER_STORE_STATE_FOLDER_H_
 
@@ -15,21 +16,21 @@
 
 namespace pushpull {
 
-// Where ps_server maps its state by default: a folder of this user alone under /dev/shm.
+// Returns where ps_server maps its state by default: a folder under /dev/shm for this user alone.
 std::string DefaultStateDir();
 
 struct StateFileInfo {
   enum class Use {
-    kInUse,      // a running ps_server holds its lock
-    kResumable,  // the next ps_server on its train_dir goes on from it
+    kInUse,      // another process holds its lock, normally a running ps_server
+    kResumable,  // the next ps_server on its train_dir will continue from it
     kAbandoned,  // no ps_server will use it; `reason` says why
-    kUnknown,    // it could not be read, or is no state file; `reason` says why
+    kUnknown,    // unreadable, or not a state file; `reason` says why
   };
   std::string path;
   int64_t size_bytes = 0;
   Use use = Use::kUnknown;
-  std::string reason;  // kAbandoned, kUnknown
-  // What the header says; empty or 0 where there is no readable header.
+  std::string reason;  // set for kAbandoned and kUnknown
+  // From the header; empty or 0 if no header is readable.
   std::string run_id;  // 32 hex digits
   std::string train_dir;
   int shard = 0;
@@ -38,13 +39,15 @@ struct StateFileInfo {
   int64_t pid = 0;                         // of the last process that mapped it
 };
 
-// All regular files of the folder, by name; none when there is no such folder. A file is opened and
-// locked for a moment and never written to.
+// Describes all regular files of the folder, sorted by name; empty if there is no such folder.
+// Opens and locks each file for a moment and never writes to it. Returns the errors of
+// FileSystem::List.
 absl::StatusOr<std::vector<StateFileInfo>> ListStateFiles(FileSystem& files,
                                                           const std::string& folder);
 
-// Removes the files that are kAbandoned and, where `also` says so, those that are kResumable or
-// kUnknown; never one that is in use. Returns what it has removed; errors name the file.
+// Removes the files that are kAbandoned and the kResumable or kUnknown ones that `also` selects;
+// never a file in use. Returns the removed files. Stops at the first file that cannot be removed.
+//   UNAVAILABLE: names the file and the cause
 absl::StatusOr<std::vector<StateFileInfo>> CleanStateFiles(
     FileSystem& files, const std::string& folder,
     const std::function<bool(const StateFileInfo&)>& also);

@@ -34,13 +34,13 @@ absl::Status WriteAt(int fd, const std::string& path, const void* data, size_t s
   return Failed("cannot write", path, written < 0 ? errno : ENOSPC);
 }
 
-// Zeroed memory of this process alone, at that address if there is one; MAP_FAILED.
+// Maps zeroed private memory, at the address `at` unless that is null. Returns MAP_FAILED on error.
 void* MapPrivate(void* at, int64_t size_bytes) {
   return mmap(at, size_bytes, PROT_READ | PROT_WRITE,
               MAP_PRIVATE | MAP_ANONYMOUS | (at == nullptr ? 0 : MAP_FIXED), -1, 0);
 }
 
-// Why the state in an opened file cannot be taken over; empty when it can.
+// Returns why the state in an opened file cannot be taken over; empty if it can.
 std::string WhyFresh(int fd, const StateHeader& header) {
   struct stat info;
   if (fstat(fd, &info) != 0) return std::strerror(errno);
@@ -54,14 +54,16 @@ std::string WhyFresh(int fd, const StateHeader& header) {
   return mismatch;
 }
 
-// Makes the folder for this user alone where it is missing, and refuses one that another user could
-// have prepared: whoever owns the folder can rename and remove the files in it. NOT_FOUND: there is
-// no folder and none can be made, so no state either. UNAVAILABLE: nobody can say what is there.
+// Makes the folder, for this user alone, if it is missing. Refuses a folder that another user could
+// have prepared, because the owner of a folder can rename and remove the files in it.
+//   NOT_FOUND: there is no folder and none can be made, so there is no earlier state either
+//   UNAVAILABLE: it cannot be determined whether there is a folder
+//   FAILED_PRECONDITION: others may rename the files in the folder
 absl::Status PrepareFolder(const std::string& folder) {
   struct stat info;
   int error = stat(folder.c_str(), &info) == 0 ? 0 : errno;
   if (error == ENOENT) {
-    std::error_code ignored;  // mkdir tells it better
+    std::error_code ignored;  // mkdir reports the error
     std::filesystem::create_directories(std::filesystem::path(folder).parent_path(), ignored);
     const bool made = mkdir(folder.c_str(), 0700) == 0;
     if (!made) return absl::NotFoundError(Failed("cannot make folder", folder, errno).message());
@@ -83,13 +85,14 @@ absl::Status PrepareFolder(const std::string& folder) {
 
 enum class OpenMode { kExisting, kCreate };
 
-// How long a file may stay locked: psctl looks at it, or a pull of a server that is gone still
-// reads from it.
+// How long to wait for a lock. psctl holds it while it looks at the file, and a pull that outlives
+// the store of a stopped server holds it while it reads.
 constexpr absl::Duration kLockPatience = absl::Milliseconds(200);
 
-// The descriptor of the file at `path`, locked; -1: there is none (kExisting only). The caller
-// closes it. FAILED_PRECONDITION: another process has it, or it is no regular file of this user.
-// UNAVAILABLE: any other failure.
+// Opens and locks the file at `path`. Returns its descriptor, which the caller must close, or -1 if
+// there is no file (kExisting only). Waits up to kLockPatience for the lock.
+//   FAILED_PRECONDITION: another process holds the lock, or it is no regular file of this user
+//   UNAVAILABLE: any other failure
 absl::StatusOr<int> OpenAndLock(const std::string& path, OpenMode mode) {
   const int create = mode == OpenMode::kCreate ? O_CREAT : 0;
   constexpr absl::Duration kPause = absl::Milliseconds(5);
@@ -121,7 +124,7 @@ absl::StatusOr<int> OpenAndLock(const std::string& path, OpenMode mode) {
           "state file ", path, " is in use by another ps_server (process ",
           known ? absl::StrCat(control.pid) : "unknown", "): stop it or use another --state_dir"));
     }
-    // The owner before us may have renamed or unlinked it between open and lock.
+    // The previous holder of the lock may have renamed or unlinked the file before we locked it.
     struct stat named;
     if (stat(path.c_str(), &named) == 0 && named.st_ino == opened.st_ino &&
         named.st_dev == opened.st_dev) {
@@ -162,7 +165,7 @@ absl::StatusOr<std::unique_ptr<StateMapping>> StateMapping::Open(const std::stri
 StateMapping::~StateMapping() {
   if (data_ != nullptr) munmap(data_, size_);
   for (const auto& [piece, size_bytes] : pieces_) munmap(piece, size_bytes);
-  // It was never given its name, so no process will look for what is in it.
+  // The file was never given its final name, so no process will look for it.
   if (is_new_) unlink(NewPath().c_str());
   for (const int fd : {fd_, other_fd_}) {
     if (fd >= 0) close(fd);
@@ -197,10 +200,10 @@ absl::Status StateMapping::TakeOverFile(const StateHeader& header) {
 absl::Status StateMapping::MakeFile(const StateHeader& header) {
   const std::string path = NewPath();
   PP_ASSIGN_OR_RETURN(const int fd, OpenAndLock(path, OpenMode::kCreate));
-  // The header comes after the room: a file that has one is complete.
+  // The header is written after the file has its full size, so a file with a header is complete.
   StateControl control{HeldWord().Encode(), 0};
   absl::Status status;
-  if (ftruncate(fd, 0) != 0) {  // left by a process that was killed before it adopted the file
+  if (ftruncate(fd, 0) != 0) {  // a process was killed before it adopted the file
     status = Failed("cannot empty", path, errno);
   } else if (const int error = posix_fallocate(fd, 0, size_); error != 0) {
     status = Failed("no room for", path, error);
@@ -292,7 +295,7 @@ absl::StatusOr<char*> StateMapping::Detach(char* readers, int64_t offset, int64_
     return status;
   }
   std::memcpy(copy, readers, size_bytes);
-  // The copy takes the place of the file's pages in one step: readers see the same bytes all along.
+  // mremap replaces the file's pages by the copy in one step, so readers never see other bytes.
   if (mmap(piece, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd_, offset) ==
           MAP_FAILED ||
       mremap(copy, size_bytes, size_bytes, MREMAP_MAYMOVE | MREMAP_FIXED, readers) == MAP_FAILED) {

@@ -1,10 +1,10 @@
-// The memory of a shard's state: a mapped and locked file, or anonymous memory. Knows bytes, not
-// versions.
+// The memory of a shard's state: a mapped and locked file, or anonymous memory. This class deals in
+// bytes and knows nothing of versions.
 //
-// A file that an earlier process left is used as it is or not touched at all. Where it does not
-// fit, or where there is none, the state goes to a second file, <name>.new, and AdoptFile gives
-// that its name once it holds something worth keeping; a file that stood there is renamed aside,
-// never shortened or removed.
+// A file that an earlier process left is either used as it is or not touched. If it does not fit or
+// does not exist, the state goes to a second file, <name>.new. AdoptFile gives that file its final
+// name once it holds something worth keeping. A file that had the name before is renamed, never
+// shortened or removed.
 #ifndef PUSHPULL_PS_SERVER_STORE_STATE_MAPPING_H_
 #define PUSHPULL_PS_SERVER_STORE_STATE_MAPPING_H_
 
@@ -21,15 +21,19 @@
 
 namespace pushpull {
 
-// Thread-compatible. The file stays locked and mapped until destruction.
+// Thread-compatible. Keeps the file locked and mapped until destruction. The destructor removes a
+// <name>.new that was never adopted.
 class StateMapping {
  public:
-  // Maps state_dir/name when its header is the expected one; else a new file, with no version held.
-  // Uses anonymous memory without a state_dir, and where the folder or a new file cannot be made;
-  // the log says why. FAILED_PRECONDITION: another process has the file open, or file or folder
-  // belong to another user. UNAVAILABLE: there is a folder or a file, and it could not be opened or
-  // mapped; it is untouched, and the state in it may be the only copy, so nothing else is used in
-  // its place. RESOURCE_EXHAUSTED: no memory.
+  // Maps state_dir/name if its header equals `header` in meaning; otherwise makes a new file that
+  // holds no version. Uses anonymous memory, and logs why, if state_dir is empty or if the folder
+  // or the new file cannot be made. A file whose header cannot be read counts as one that does not
+  // fit. Waits up to 200 ms for the lock of each file.
+  //   FAILED_PRECONDITION: another process has the file open; or the file is not a regular file of
+  //     this user; or the folder belongs to another user, or others can rename files in it
+  //   UNAVAILABLE: the folder cannot be inspected, or a file exists and cannot be opened or mapped.
+  //     It is untouched. It may hold the only copy of the state, so nothing is used in its place.
+  //   RESOURCE_EXHAUSTED: there is no memory
   static absl::StatusOr<std::unique_ptr<StateMapping>> Open(const std::string& state_dir,
                                                             const std::string& name,
                                                             const StateHeader& header);
@@ -43,48 +47,51 @@ class StateMapping {
   }
   bool is_file() const { return fd_ >= 0; }
   const std::string& path() const { return path_; }
-  // Why nothing earlier was taken over; empty when it was.
+  // Returns why no earlier state was taken over; empty if it was.
   const std::string& fresh_reason() const { return fresh_reason_; }
 
-  // Leaves the pages at `readers` (a piece of the state that begins `offset` bytes into it, page
-  // aligned) to those who read there: they keep address and contents, in private memory, while the
-  // state goes on at the address returned, which lives as long as this object. The same size each
-  // time.
+  // Separates the readers of a piece of the state from its writer. `readers` is the address of the
+  // piece, page-aligned, and `offset` its place in the state. The readers keep the address and the
+  // contents, in private memory. The state continues at the returned address, with the same
+  // contents; that address is valid as long as this object. Every call must have the same
+  // size_bytes.
+  //   RESOURCE_EXHAUSTED: there is no memory; nothing has changed
   absl::StatusOr<char*> Detach(char* readers, int64_t offset, int64_t size_bytes);
-  // Gives the memory of a detached piece back; nobody reads there any more. A later Detach uses its
-  // addresses again.
+  // Frees the memory of a detached piece that nobody reads any more. A later Detach reuses its
+  // addresses.
   void Discard(char* readers, int64_t size_bytes);
 
-  // Gives a new file its name; a file that had the name gets another one beside it, which the log
-  // tells. Does nothing for a file that was taken over, and without one. After an error the new
-  // file's contents are safe in <name>.new, but are not found by the next process.
+  // Gives a new file its final name. A file that had the name is renamed beside it, which is
+  // logged. Does nothing if the file was taken over or the memory is anonymous. After an error the
+  // contents are safe in <name>.new, but the next process does not find them.
   absl::Status AdoptFile();
 
-  // Unlinks the file; the mapping stays. A file that was set aside stays too.
+  // Unlinks the file; the mapping stays. A file that was set aside stays too. OK if there is none.
   absl::Status RemoveFile();
 
  private:
   StateMapping(std::string path, int64_t size_bytes) : path_(std::move(path)), size_(size_bytes) {}
 
-  // The state of an earlier process, if there is a file that fits; fd_ < 0 afterwards: there is
-  // none, and fresh_reason_ says why.
+  // Maps the file of an earlier process if there is one that fits. Otherwise returns OK with
+  // fd_ < 0, and fresh_reason_ says why.
   absl::Status TakeOverFile(const StateHeader& header);
-  // fd_ >= 0 afterwards: <name>.new is mapped and empty.
+  // Makes and maps an empty <name>.new. Sets fd_ unless it returns an error.
   absl::Status MakeFile(const StateHeader& header);
   absl::Status MapFile(int fd, const std::string& path);
   absl::Status MapAnonymous(const StateHeader& header);
   std::string NewPath() const { return path_ + ".new"; }
-  // Private zeroed memory, released with this object; null: there is none.
+  // Returns private memory, zeroed or a discarded piece, that is released with this object; null if
+  // there is none.
   char* TakePiece(int64_t size_bytes);
 
   const std::string path_;
   const int64_t size_;
-  int fd_ = -1;          // of the file that is mapped
-  int other_fd_ = -1;    // of a file under the name that does not fit: keeps it locked
-  bool is_new_ = false;  // the file mapped is NewPath() so far
+  int fd_ = -1;          // of the mapped file; -1 for anonymous memory
+  int other_fd_ = -1;    // of a file that has the name but does not fit; keeps that file locked
+  bool is_new_ = false;  // the mapped file is still called NewPath()
   char* data_ = nullptr;
   std::vector<std::pair<char*, int64_t>> pieces_;  // mapped by TakePiece
-  std::vector<char*> discarded_;                   // pieces of no use until the next Detach
+  std::vector<char*> discarded_;                   // pieces that the next Detach may reuse
   std::string fresh_reason_;
 };
 

@@ -1,6 +1,6 @@
-// The vectors that make up one version of a shard: weights, optimizer slots, EMA; each float32 of
-// the shard's length, 64-byte aligned. Plain pointers: whoever hands them out says how long they
-// live.
+// The vectors of one version of a shard: weights, optimizer slots and EMA. Each is float32, has the
+// shard's length and is 64-byte aligned. The pointers own nothing; whoever hands them out defines
+// their lifetime.
 #ifndef PUSHPULL_PS_SERVER_STORE_STATE_VECTORS_H_
 #define PUSHPULL_PS_SERVER_STORE_STATE_VECTORS_H_
 

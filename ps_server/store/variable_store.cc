@@ -18,20 +18,20 @@ namespace pushpull {
 
 namespace {
 
-// More readers than these cannot all have stopped by chance; memory is bounded.
+// Bounds the memory. Stuck readers of more buffers than this are not a coincidence.
 constexpr int kMaxDetached = 4;
 
 }  // namespace
 
-// Shared by the store and all pins.
+// The state shared by the store and all pins.
 struct VariableStore::Mapping {
-  // The readers of a buffer, as long as they and the store share its memory.
+  // The pins of a buffer. `detached` is set once they no longer share memory with the store.
   struct Readers {
     int pins = 0;
     bool detached = false;
   };
   struct Buffer {
-    HeldVersion held;  // of meaning while whole
+    HeldVersion held;  // meaningless unless the buffer is whole
     char* base = nullptr;
     std::shared_ptr<Readers> readers = std::make_shared<Readers>();
   };
@@ -40,14 +40,14 @@ struct VariableStore::Mapping {
   std::unique_ptr<StateMapping> memory;
 
   mutable absl::Mutex mutex;
-  MonotonicCondVar unpinned;  // told when a buffer has lost its last reader
+  MonotonicCondVar unpinned;  // notified when a buffer has lost its last reader
   HeldWord word ABSL_GUARDED_BY(mutex);
   Buffer buffers[2] ABSL_GUARDED_BY(mutex);
-  // The version between Begin and Commit, and whether it follows from the newest one.
+  // The version being written, between Begin and Commit, and whether BeginFill started it.
   std::optional<uint64_t> writing ABSL_GUARDED_BY(mutex);
   bool is_fill ABSL_GUARDED_BY(mutex) = false;
 
-  // The one visible change: everything stored before is seen by whoever sees the word.
+  // The only change that readers see. The release store publishes everything stored before it.
   void StoreWord() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     std::atomic_ref<uint64_t>(memory->control()->held)
         .store(word.Encode(), std::memory_order_release);
@@ -55,7 +55,7 @@ struct VariableStore::Mapping {
   bool HoldsAny() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     return word.whole[0] || word.whole[1];
   }
-  // The buffer that the next version goes to.
+  // Returns the buffer to which the next version is written.
   int Target() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     return HoldsAny() ? 1 - word.newest : 0;
   }
@@ -90,7 +90,7 @@ struct VariableStore::Mapping {
 
   int num_slots = 0;
   bool has_ema = false;
-  int detached ABSL_GUARDED_BY(mutex) = 0;  // buffers that live on for their readers only
+  int detached ABSL_GUARDED_BY(mutex) = 0;  // buffers that exist only for their readers
 };
 
 absl::Status VariableStore::Mapping::DetachReaders() {
@@ -109,7 +109,7 @@ absl::Status VariableStore::Mapping::DetachReaders() {
   buffer.readers = std::make_shared<Readers>();
   unpinned.NotifyAll();
   ++detached;
-  // Nobody else is to share memory with them.
+  // No new pin may share memory with the detached readers.
   word.whole[target] = false;
   StoreWord();
   return absl::OkStatus();
@@ -136,7 +136,7 @@ void VariableStore::Mapping::TakeOver() {
     }
   }
   if (HoldsAny() && !word.whole[word.newest]) word.newest = 1 - word.newest;
-  // The file's own word is left as it is until a version is written: nothing may change on disk
+  // The word in the file stays as it is until a version is written: nothing on disk may change
   // before recovery has succeeded.
 }
 
@@ -264,7 +264,7 @@ absl::Status VariableStore::MakeWritable(absl::Duration patience, absl::Duration
     const absl::Status detached = DetachReaders();
     if (detached.ok()) {
       LOG(WARNING) << "shard " << mapping_->header.shard
-                   << " leaves slow pulls what they read: " << writable.message();
+                   << " gives slow pulls a copy of what they read: " << writable.message();
       return absl::OkStatus();
     }
     if (!absl::IsResourceExhausted(detached) || deadline.HasPassed()) return detached;

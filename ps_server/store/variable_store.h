@@ -1,12 +1,13 @@
-// Two whole versions of a shard's variables (weights, slots, EMA) in one memory-mapped file, so
-// that they outlive a killed process. The buffer of version t-2 becomes version t; which buffers
-// hold whole versions is one atomic word of the file, so a half-written version is never visible,
-// neither to readers nor after SIGKILL. The file's format: state_file.h.
+// Holds up to two whole versions of a shard's variables (weights, slots, EMA) in one memory-mapped
+// file, so that they outlive a killed process. Version t overwrites the buffer of version t - 2.
+// One atomic word of the file says which buffers hold whole versions, so a half-written version is
+// never visible, neither to readers nor after SIGKILL. state_file.h describes the file.
 //
-// Thread rule: Pin, held, newest and IsWritable from any thread; everything that writes
-// (WaitUntilWritable, DetachReaders, MakeWritable, Begin*, Commit*, Abandon, UseVersion) from one
-// thread at a time, the apply thread. A pin keeps the memory (and the file's lock) by itself; it
-// may outlive the store.
+// Thread rule: any thread may call Pin, PinNewest, WeightsPayload, IsWritable and the accessors.
+// Only one thread at a time, the apply thread, may call the methods that write: WaitUntilWritable,
+// DetachReaders, MakeWritable, BeginApply, BeginFill, Commit, Abandon and UseVersion. Calls of
+// AdoptFile and RemoveFile must not overlap. A pin keeps the memory and the file's lock alive by
+// itself and may outlive the store.
 #ifndef PUSHPULL_PS_SERVER_STORE_VARIABLE_STORE_H_
 #define PUSHPULL_PS_SERVER_STORE_VARIABLE_STORE_H_
 
@@ -31,20 +32,20 @@
 namespace pushpull {
 
 struct VariableStoreOptions {
-  std::string state_dir;  // made if absent; empty: anonymous memory, nothing survives
+  std::string state_dir;  // made if absent; empty: anonymous memory, which dies with the process
   std::string name;       // of the file in state_dir
   StateOwner owner;
-  int64_t max_metadata_bytes = 65536;  // of the blob stored with each version
+  int64_t max_metadata_bytes = 65536;  // capacity for the metadata of one version
 };
 
-// A whole version in the store.
+// Describes a whole version in the store.
 struct HeldVersion {
   uint64_t version = 0;
-  uint64_t epoch = 0;    // in which it was written
-  std::string metadata;  // as given to Commit: the asynchronous mode's high-water marks
+  uint64_t epoch = 0;    // as given to Commit (VersionId::epoch)
+  std::string metadata;  // as given to Commit: the marks of the asynchronous mode
 };
 
-// A version that stays as it is while a copy of `owner` lives.
+// A version that does not change while a copy of `owner` exists.
 struct PinnedVersion {
   uint64_t version = 0;
   uint64_t epoch = 0;
@@ -55,11 +56,12 @@ struct PinnedVersion {
 
 class VariableStore {
  public:
-  // Maps the file that an earlier process left, or makes a new one. A file of another run,
-  // train_dir, model, sharding or optimizer, a damaged one, or one from before the machine last
-  // started is not used and not touched; why is logged and told by fresh_reason(). Where a new file
-  // cannot be made (no room, no such folder): anonymous memory and a warning. Errors of
-  // StateMapping::Open. The layout and the optimizer are only read during the call.
+  // Maps the file that an earlier process left, or makes a new one. A file is not used, and not
+  // touched, if it belongs to another run, train_dir, model, sharding or optimizer, is damaged, or
+  // is from before the machine last started; the reason is logged and returned by fresh_reason().
+  // If no new file can be made (no room, no such folder), uses anonymous memory and logs a warning.
+  // Returns the errors of StateMapping::Open. `layout` and `optimizer` are read only during the
+  // call.
   static absl::StatusOr<std::unique_ptr<VariableStore>> Open(const VariableStoreOptions& options,
                                                              const VariableLayout& layout,
                                                              const OptimizerSpec& optimizer);
@@ -67,74 +69,79 @@ class VariableStore {
   VariableStore(const VariableStore&) = delete;
   VariableStore& operator=(const VariableStore&) = delete;
 
-  // Whole versions, oldest first: none, one or two (then consecutive unless the latest was
-  // restored).
+  // Returns the whole versions, oldest first: none, one, or two consecutive ones.
   std::vector<HeldVersion> held() const;
-  // The version that pulls and the next apply start from; nothing when none is held.
+  // Returns the version from which pulls and the next apply start; nothing if none is held.
   std::optional<uint64_t> newest() const;
-  // Elements of the shard.
+  // Returns the shard's range in the flat vector.
   ElementRange range() const;
-  // False: anonymous memory.
+  // Returns whether the state is in a file; false for anonymous memory.
   bool survives_process() const;
-  // Why no earlier state was taken over; empty when it was.
+  // Returns why no earlier state was taken over; empty if it was.
   const std::string& fresh_reason() const;
 
-  // FAILED_PRECONDITION with ErrorDetail VERSION_GONE (step: the newest, 0 when there is none): not
-  // held whole.
+  // Pins a version. FAILED_PRECONDITION with ErrorDetail VERSION_GONE: the version is not held
+  // whole; the detail's step is the newest version, 0 if there is none.
   absl::StatusOr<PinnedVersion> Pin(uint64_t version) const;
-  // The same for the newest; NOT_READY when there is none.
+  // Pins the newest version. UNAVAILABLE with ErrorDetail NOT_READY: no version is held.
   absl::StatusOr<PinnedVersion> PinNewest() const;
-  // The pinned weights, the whole shard, for a pull; shares the pin.
+  // Returns the weights of the whole shard for a pull. The payload shares the pin.
   Payload WeightsPayload(const PinnedVersion& pinned) const;
 
-  // Whether nobody has the buffer pinned that the next Begin writes to. Only a Pin of an older
-  // version than the newest can turn true into false.
+  // Returns whether no pin holds the buffer that the next Begin overwrites. Between calls of the
+  // apply thread, only a Pin of the older version can turn true into false.
   bool IsWritable() const;
-  // Blocks until IsWritable or the timeout has passed: DEADLINE_EXCEEDED naming the version and its
-  // pins.
+  // Blocks until IsWritable. DEADLINE_EXCEEDED: the timeout has passed; names the version and the
+  // number of its pins.
   absl::Status WaitUntilWritable(absl::Duration timeout);
 
-  // For readers that do not end: what IsWritable waits for is left to them. They keep what they
-  // have pinned, in a copy, and the next Begin has a buffer of its own; only the newest version is
-  // held then. RESOURCE_EXHAUSTED: no memory, or four buffers have been left so already.
+  // Makes the next Begin's buffer writable although readers that may never end have it pinned. They
+  // keep what they have pinned, in memory of their own, and the next Begin uses fresh memory. From
+  // then on only the newest version is held.
+  //   RESOURCE_EXHAUSTED: no memory, or four buffers are still left to earlier readers
   absl::Status DetachReaders();
 
-  // Makes the next Begin's buffer writable. Blocks while readers have it; after `patience` it is
-  // left to them, as DetachReaders does, so that a reader that has stopped costs the others no more
-  // than that. Where no memory can be left any more, the wait goes on, for `last_patience` in all:
-  // then DetachReaders' error.
+  // Makes the next Begin's buffer writable. Waits up to `patience` for its readers, then leaves the
+  // buffer to them as DetachReaders does, so that a stuck reader delays the others no longer than
+  // that. If DetachReaders fails with RESOURCE_EXHAUSTED, waits and tries again until
+  // `last_patience` has passed in all, and then returns that error.
   absl::Status MakeWritable(absl::Duration patience, absl::Duration last_patience);
 
-  // Starts version newest() + 1: the vectors to read and those to write. From here on only the
-  // newest version is held. FAILED_PRECONDITION: nothing is held, or the buffer is pinned. Every
-  // element has to be written (the apply pass does), padding with zero.
+  // The version that BeginApply starts, and the vectors to read and to write.
   struct ApplyBuffers {
     uint64_t version = 0;
     ConstStateVectors from;
     StateVectors to;
   };
+  // Starts version newest() + 1. From here on only the newest version is held. The caller must
+  // write every element, as the apply pass does: zero to the padding, and nothing to the slots of
+  // moving statistics, which are always zero. No version may be begun already.
+  //   FAILED_PRECONDITION: no version is held, or the buffer to write is pinned
   absl::StatusOr<ApplyBuffers> BeginApply();
 
   // Starts a version that does not follow from the newest one: initial values or a checkpoint. The
-  // newest version stays until Commit, which drops it. Elements of the result that are not part of
-  // a variable are zero already: leave them alone. FAILED_PRECONDITION: the buffer is pinned.
+  // newest version stays until Commit, which drops it. Elements of the result that belong to no
+  // variable are zero already and must not be written. No version may be begun already.
+  //   FAILED_PRECONDITION: the buffer to write is pinned
   absl::StatusOr<StateVectors> BeginFill(uint64_t version);
 
-  // Makes the version begun visible, by one atomic store. Not durable against a crash of the
-  // machine. RESOURCE_EXHAUSTED: metadata is larger than max_metadata_bytes; the version is
-  // abandoned.
+  // Makes the version that was begun visible with one atomic store. It then survives the process,
+  // but not a crash of the machine.
+  //   RESOURCE_EXHAUSTED: the metadata does not fit (max_metadata_bytes always do); the version is
+  //     abandoned
   absl::Status Commit(uint64_t epoch, absl::string_view metadata);
-  // Gives up the version begun; what was held before stays.
+  // Gives up the version that was begun. The newest version stays.
   void Abandon();
 
-  // Recovery: goes on from a held version and drops a newer one. FAILED_PRECONDITION: not held.
+  // Makes a held version the newest, for recovery, and drops a newer one. FAILED_PRECONDITION: the
+  // version is not held.
   absl::Status UseVersion(uint64_t version);
 
-  // Gives a file made by Open its name, so that the next process finds it; until then it vanishes
-  // with the store (StateMapping::AdoptFile). RunState decides when.
+  // Gives a file made by Open its final name, so that the next process finds it. Without this call
+  // the file is removed with the store (StateMapping::AdoptFile). RunState decides when to call it.
   absl::Status AdoptFile();
-  // Removes the file from state_dir (the run is over); the store itself works on. OK when there is
-  // none. RunState decides when.
+  // Removes the file from state_dir because the run is over. The store itself keeps working. OK if
+  // there is no file. RunState decides when to call it.
   absl::Status RemoveFile();
 
  private:

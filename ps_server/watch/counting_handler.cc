@@ -5,7 +5,7 @@
 namespace pushpull {
 namespace {
 
-// Shares a snapshot's bytes and tells when nobody holds them any more.
+// Returns `payload` with a new owner that records the time since `start` when it is released.
 Payload TimedPayload(Payload payload, std::shared_ptr<RequestCounters> counters,
                      absl::Duration start) {
   const void* const address = payload.owner.get();

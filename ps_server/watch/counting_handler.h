@@ -1,4 +1,4 @@
-// A PsHandler that counts what passes through to another one.
+// CountingHandler is a PsHandler that passes every call to another PsHandler and counts it.
 #ifndef PUSHPULL_PS_SERVER_WATCH_COUNTING_HANDLER_H_
 #define PUSHPULL_PS_SERVER_WATCH_COUNTING_HANDLER_H_
 
@@ -9,11 +9,12 @@
 
 namespace pushpull {
 
-// Thread-safe. inner must outlive the handler. The counters are shared with the bytes of pulls that
-// are still on their way.
+// Thread-safe. `inner` must outlive the handler. The counters may outlive the handler: pulls
+// that are still being sent hold a reference to them.
 //
-// A push counts once, with the code of its answer or of the chunk that was refused; a pull's
-// duration ends when its last byte is handed to the socket, which is when the snapshot is released.
+// A push counts once, with the status code of its answer or of the chunk that was refused. The
+// duration of a pull ends when the transport releases the snapshot, after it has handed the last
+// byte to the socket.
 class CountingHandler final : public PsHandler {
  public:
   CountingHandler(PsHandler* inner, std::shared_ptr<RequestCounters> counters);
@@ -41,7 +42,7 @@ class CountingHandler final : public PsHandler {
   void EndTask(const ps::EndTaskRequest& request, Done<ps::EndTaskReply> done) override;
 
  private:
-  // `done` that counts the call first.
+  // Returns a callback that counts the call and then calls `done`.
   template <typename Reply>
   Done<Reply> Counted(PsMethod method, Done<Reply> done);
 

@@ -1,5 +1,5 @@
-// The training's course since the server started, in bounded memory: when it is full, neighbours
-// are merged and every later point covers twice as many looks.
+// History keeps the course of the training since the server started, in bounded memory. When it
+// is full, neighbouring points are merged, and every later point covers twice as many samples.
 #ifndef PUSHPULL_PS_SERVER_WATCH_HISTORY_H_
 #define PUSHPULL_PS_SERVER_WATCH_HISTORY_H_
 
@@ -12,28 +12,29 @@ namespace pushpull {
 struct HistoryPoint {
   uint64_t step = 0;
   double unix_seconds = 0.0;
-  double loss = 0.0;  // mean since the point before
+  double loss = 0.0;  // mean since the previous point
   double learning_rate = 0.0;
-  double images_per_second = 0.0;  // likewise
+  double images_per_second = 0.0;  // mean since the previous point
 };
 
 // Not thread-safe.
 class History {
  public:
-  // capacity: points kept, even.
+  // capacity: the largest number of points, even and at least 2.
   explicit History(size_t capacity);
 
-  // A look. Steps rise; after a lower or equal one (the server went back to a checkpoint) what was
-  // known from there on is forgotten.
+  // Adds one sample. If its step is not higher than the last one, the server has gone back to
+  // a checkpoint, and all points from that step on are removed first.
   void Add(const HistoryPoint& point);
 
-  // In the order of steps; the newest may cover fewer looks than the others.
+  // The points in the order of steps. The newest point may cover fewer samples than the others.
   std::vector<HistoryPoint> Points() const;
-  // Looks that a whole point covers.
+  // Number of samples that a complete point covers.
   size_t looks_per_point() const { return looks_per_point_; }
 
  private:
-  // A mean over looks; step, time and learning rate are the last look's.
+  // A point as sums of loss and images_per_second over `looks` samples. Step, time and
+  // learning rate are those of the last sample.
   struct Entry {
     HistoryPoint sums;
     size_t looks = 0;

@@ -28,10 +28,10 @@ namespace {
 
 constexpr int kBacklog = 256;
 constexpr int kLongestNapMilliseconds = 100;
-// Between two rounds of work, whatever there is to do.
+// Pause after each round of work, however much work there is. It bounds the CPU time.
 constexpr int kShortestNapMilliseconds = 10;
 
-// A listening socket; errors as StartHttpServer.
+// Returns a listening socket. Has the errors of StartHttpServer.
 absl::StatusOr<int> Bind(const HttpServerOptions& options) {
   const std::string where = absl::StrCat(options.host, ":", options.port);
   addrinfo hints{};
@@ -92,7 +92,7 @@ MHD_Result Queue(MHD_Connection* connection, const HttpResponse& response) {
     return MHD_NO;
   }
   MHD_add_response_header(answer, MHD_HTTP_HEADER_CONTENT_TYPE, response.content_type.c_str());
-  // A connection has one request, so that its deadline is the request's.
+  // With one request per connection, the deadline of the connection bounds the request.
   MHD_add_response_header(answer, MHD_HTTP_HEADER_CONNECTION, "close");
   for (const auto& [name, value] : response.headers) {
     MHD_add_response_header(answer, name.c_str(), value.c_str());
@@ -103,7 +103,7 @@ MHD_Result Queue(MHD_Connection* connection, const HttpResponse& response) {
   return queued;
 }
 
-// An accepted socket, with the time of its acceptance.
+// An accepted socket and the time when it was accepted.
 struct Accepted {
   absl::Duration since;
   int fd = -1;
@@ -188,7 +188,8 @@ class HttpServerImpl final : public HttpServer {
     num_connections_ = static_cast<int>(accepted_.size());
   }
 
-  // The library has a limit for silence only; who sends a byte now and then would stay for ever.
+  // libmicrohttpd only has a timeout for idle connections. A client that sends a byte now and
+  // then would never reach it.
   void EndOldConnections() {
     const absl::Duration oldest = clock_.Now() - options_.connection_deadline;
     for (const Accepted* accepted : accepted_) {
@@ -196,7 +197,8 @@ class HttpServerImpl final : public HttpServer {
     }
   }
 
-  // True: to be stopped.
+  // Sleeps until the time is over, the server is stopped or, with for_work, the library has
+  // work. Returns whether the server is being stopped.
   bool Nap(int milliseconds, bool for_work) {
     pollfd fds[2] = {{stop_fd_, POLLIN, 0}, {epoll_fd_, POLLIN, 0}};
     poll(fds, for_work ? 2 : 1, milliseconds);
@@ -225,10 +227,11 @@ class HttpServerImpl final : public HttpServer {
   const HttpCallbacks callbacks_;
   const SteadyClock clock_;
   int stop_fd_ = -1;
-  int epoll_fd_ = -1;  // the library's
+  int epoll_fd_ = -1;  // owned by libmicrohttpd
   int port_ = 0;
   MHD_Daemon* daemon_ = nullptr;
-  std::set<Accepted*> accepted_;  // the thread's; freed when the library closes the connection
+  // Used by the thread only. An element is freed when the library closes its connection.
+  std::set<Accepted*> accepted_;
   std::atomic<int> num_connections_{0};
   std::thread thread_;
 };

@@ -1,4 +1,4 @@
-// Counts durations in fixed buckets, a millisecond to a minute.
+// LatencyHistogram counts durations in fixed buckets from one millisecond to one minute.
 #ifndef PUSHPULL_PS_SERVER_WATCH_LATENCY_HISTOGRAM_H_
 #define PUSHPULL_PS_SERVER_WATCH_LATENCY_HISTOGRAM_H_
 
@@ -13,15 +13,17 @@
 
 namespace pushpull {
 
-// Counts per bucket, not summed up: counts[i] of the values in (bounds[i - 1], bounds[i]], the last
-// of those above all bounds.
+// The state of a histogram. Counts are per bucket, not cumulative: counts[i] is the number of
+// values in (bounds[i - 1], bounds[i]], and the last count is the number of values above all
+// bounds.
 struct HistogramValues {
   std::vector<double> bounds;
   std::vector<uint64_t> counts;  // one more than bounds
   double sum = 0.0;
 };
 
-// Thread-safe, without locks and allocations. A look during an update may miss part of it.
+// Thread-safe. Observe takes no lock and allocates nothing. Values may see only a part of a
+// concurrent Observe.
 class LatencyHistogram {
  public:
   static constexpr std::array<double, 15> kBoundsSeconds = {
@@ -34,6 +36,7 @@ class LatencyHistogram {
     nanoseconds_.fetch_add(absl::ToInt64Nanoseconds(duration), std::memory_order_relaxed);
   }
 
+  // Bounds and sum are in seconds.
   HistogramValues Values() const {
     HistogramValues values;
     values.bounds.assign(kBoundsSeconds.begin(), kBoundsSeconds.end());

@@ -46,7 +46,7 @@ void WriteProgress(const WatchSnapshot& snapshot, PrometheusText* text) {
   text->Family("ps_loss", MetricType::kGauge, "Loss of the last step, mean over its samples.");
   if (figures.losses > 0) text->Sample(figures.loss);
   text->Family("ps_accuracy", MetricType::kGauge,
-               "Share of the last step's images that were classified rightly.");
+               "Share of the last step's images that were classified correctly.");
   if (figures.accuracy >= 0.0) text->Sample(figures.accuracy);
   text->Family("ps_learning_rate", MetricType::kGauge, "Learning rate of the last step.");
   if (figures.step > 0) text->Sample(figures.learning_rate);
@@ -92,7 +92,7 @@ void WriteCheckpoints(const WatchSnapshot& snapshot, PrometheusText* text) {
   if (status.checkpoints() > 0) text->Sample(status.last_checkpoint_seconds());
 }
 
-// One family over all clones; value: nothing where the figure is not known.
+// Writes one family with a sample per clone. `value` returns nullopt for a value that is not known.
 void WriteClones(const ps::StatusReply& status, absl::string_view name, MetricType type,
                  absl::string_view help,
                  const std::function<std::optional<double>(const ps::CloneStatus&)>& value,

@@ -1,4 +1,4 @@
-// /metrics: everything of a snapshot as Prometheus metrics.
+// MetricsPage formats a monitoring snapshot as Prometheus metrics, for /metrics.
 #ifndef PUSHPULL_PS_SERVER_WATCH_METRICS_PAGE_H_
 #define PUSHPULL_PS_SERVER_WATCH_METRICS_PAGE_H_
 
@@ -8,8 +8,8 @@
 
 namespace pushpull {
 
-// The job's and the clones' metrics come from task 0's process only, the shards' and the process's
-// from every one. A figure that is not known has no sample.
+// Only the process of task 0 has the metrics of the job and the clones. Every process has the
+// metrics of its shards and of itself. A value that is not known has no sample. Thread-safe.
 std::string MetricsPage(const WatchSnapshot& snapshot);
 
 }  // namespace pushpull

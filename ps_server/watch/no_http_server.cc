@@ -1,4 +1,4 @@
-// In the place of http_server.cc where the build has no libmicrohttpd (PUSHPULL_HTTP=OFF).
+// Replaces http_server.cc in a build without libmicrohttpd (PUSHPULL_HTTP=OFF).
 #include "absl/status/status.h"
 
 #include "ps_server/watch/http_server.h"

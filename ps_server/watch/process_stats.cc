@@ -28,7 +28,7 @@ uint64_t Number(const std::vector<std::string>& fields, size_t i) {
   return value;
 }
 
-// Unix time of the machine's start, which process start times count from.
+// Unix time at which the machine started. Process start times count from it.
 double BootTime() {
   for (const std::string& line :
        std::vector<std::string>(absl::StrSplit(ReadAll("/proc/stat"), '\n'))) {
@@ -44,7 +44,7 @@ uint64_t CountDescriptors() {
   uint64_t entries = 0;
   while (readdir(folder) != nullptr) ++entries;
   closedir(folder);
-  constexpr uint64_t kNotDescriptors = 3;  // ".", "..", and the folder's own
+  constexpr uint64_t kNotDescriptors = 3;  // ".", ".." and the descriptor of this folder
   return entries > kNotDescriptors ? entries - kNotDescriptors : 0;
 }
 
@@ -53,8 +53,8 @@ uint64_t CountDescriptors() {
 ProcessStats ReadProcessStats() {
   ProcessStats stats;
   const std::string text = ReadAll("/proc/self/stat");
-  // The second field, the name, may hold anything; fields are counted from the one after it, the
-  // third in proc(5).
+  // The second field, the process name, may hold any characters, so parsing starts after it.
+  // Index 0 below is field 3 of proc(5).
   const size_t name_end = text.rfind(')');
   if (name_end != std::string::npos) {
     const std::vector<std::string> fields =

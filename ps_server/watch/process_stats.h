@@ -1,4 +1,5 @@
-// What the operating system says of this process: the standard process_* metrics.
+// ReadProcessStats returns what the operating system knows about this process: the values of the
+// standard process_* metrics.
 #ifndef PUSHPULL_PS_SERVER_WATCH_PROCESS_STATS_H_
 #define PUSHPULL_PS_SERVER_WATCH_PROCESS_STATS_H_
 
@@ -7,7 +8,7 @@
 namespace pushpull {
 
 struct ProcessStats {
-  double cpu_seconds = 0.0;  // of all threads, in user and system
+  double cpu_seconds = 0.0;  // user and system time of all threads
   double start_unix_seconds = 0.0;
   uint64_t resident_bytes = 0;  // mapped variables included
   uint64_t virtual_bytes = 0;
@@ -16,7 +17,7 @@ struct ProcessStats {
   uint64_t threads = 0;
 };
 
-// Reads /proc/self; what cannot be read stays 0. Takes well under a millisecond.
+// Reads /proc/self. A value that cannot be read is 0. Takes well under a millisecond. Thread-safe.
 ProcessStats ReadProcessStats();
 
 }  // namespace pushpull

@@ -33,8 +33,8 @@ absl::string_view TypeName(MetricType type) {
   LOG(FATAL) << "metric type " << static_cast<int>(type);
 }
 
-// Bytes of the character at the head of the text, 0 if there is none: no overlong forms, no
-// surrogates.
+// Returns the length of the UTF-8 character at the start of `text` (not empty), or 0 if there is
+// no valid character. Overlong forms and surrogates are not valid.
 size_t CharacterBytes(absl::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
   const uint8_t head = byte(0);

@@ -1,4 +1,4 @@
-// Writes Prometheus' text exposition format, version 0.0.4.
+// PrometheusText writes the Prometheus text exposition format, version 0.0.4.
 #ifndef PUSHPULL_PS_SERVER_WATCH_PROMETHEUS_TEXT_H_
 #define PUSHPULL_PS_SERVER_WATCH_PROMETHEUS_TEXT_H_
 
@@ -19,17 +19,18 @@ enum class MetricType { kCounter, kGauge, kHistogram };
 
 using MetricLabels = std::vector<std::pair<std::string, std::string>>;
 
-// Not thread-safe. A name is used for one family, whose samples follow its header; names and label
-// names are ours and checked, label values may hold anything: what is not UTF-8 becomes U+FFFD.
+// Not thread-safe. Each family has a name of its own, and its samples follow its header. Metric
+// and label names must be valid, which is checked with CHECK. Label values may hold any bytes;
+// invalid UTF-8 becomes U+FFFD.
 class PrometheusText {
  public:
-  // Begins a family; samples belong to it until the next call. One without samples says at least
-  // that the metric exists. help: one sentence.
+  // Begins a family, to which samples belong until the next call. A family without samples
+  // still tells readers that the metric exists. help: one sentence.
   void Family(absl::string_view name, MetricType type, absl::string_view help);
   void Sample(const MetricLabels& labels, double value);
   void Sample(double value) { Sample({}, value); }
   void Histogram(const MetricLabels& labels, const HistogramValues& values);
-  // A family of one sample.
+  // Gauge and Counter write a family with one sample.
   void Gauge(absl::string_view name, absl::string_view help, double value);
   void Counter(absl::string_view name, absl::string_view help, double value);
 
@@ -44,10 +45,10 @@ class PrometheusText {
   std::set<std::string> names_;
 };
 
-// As Go prints it: the shortest digits that give the value again, +Inf, -Inf, NaN.
+// Formats a value as Go does: the fewest digits that parse to the same value; +Inf, -Inf, NaN.
 std::string FormatMetricValue(double value);
 
-// With every byte sequence that is no UTF-8 replaced by U+FFFD.
+// Returns `text` with every byte that is not part of valid UTF-8 replaced by U+FFFD.
 std::string ValidUtf8(absl::string_view text);
 
 }  // namespace pushpull

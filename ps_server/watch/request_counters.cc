@@ -59,7 +59,8 @@ void RequestCounters::NoteContribution(uint64_t step) {
   const absl::Duration now = now_();
   absl::MutexLock lock(&mutex_);
   if (step != round_step_) {
-    // A lower step: the server has gone back to a checkpoint.
+    // After a lower step, the server has gone back to a checkpoint, and the earlier round
+    // does not count.
     if (step > round_step_ && round_step_ > 0) {
       round_wait_seconds_.Observe(round_last_ - round_first_);
     }

@@ -1,4 +1,5 @@
-// What the requests to one ps task add up to: calls by method and code, bytes, durations.
+// RequestCounters counts the requests to one ps task: calls by method and status code, bytes,
+// durations.
 #ifndef PUSHPULL_PS_SERVER_WATCH_REQUEST_COUNTERS_H_
 #define PUSHPULL_PS_SERVER_WATCH_REQUEST_COUNTERS_H_
 
@@ -40,14 +41,14 @@ enum class PsMethod {
 inline constexpr int kNumPsMethods = 17;
 absl::string_view PsMethodName(PsMethod method);
 
-// Thread-safe. Counting costs an atomic addition; only NoteContribution, once per contribution,
-// takes a lock.
+// Thread-safe. Counting costs an atomic addition. Only NoteContribution, which is called once
+// per contribution, takes a lock.
 class RequestCounters {
  public:
-  static constexpr int kNumCodes = 17;  // of absl::StatusCode
+  static constexpr int kNumCodes = 17;  // values of absl::StatusCode
 
-  // now: steady time; called until the last bytes of a pull are gone, which may be after the server
-  // has stopped.
+  // now: returns steady time. It is called until the last bytes of the last pull are released,
+  // which may be after the server has stopped.
   explicit RequestCounters(std::function<absl::Duration()> now) : now_(std::move(now)) {}
 
   absl::Duration Now() const { return now_(); }
@@ -56,18 +57,20 @@ class RequestCounters {
   void CountPushedBytes(uint64_t bytes) {
     pushed_bytes_.fetch_add(bytes, std::memory_order_relaxed);
   }
+  // A pull has been answered with `version`; bytes: of its payload.
   void CountPull(uint64_t version, uint64_t bytes);
   void ObservePush(absl::Duration answered_after) { push_seconds_.Observe(answered_after); }
   void ObservePullWait(absl::Duration wait) { pull_wait_seconds_.Observe(wait); }
   void ObservePull(absl::Duration whole) { pull_seconds_.Observe(whole); }
-  // Sync: a contribution to `step` has been committed. The time from the first to the last of each
-  // step becomes a value of round_wait_seconds, when the first of a later one comes.
+  // A contribution to `step` has been committed. When the first contribution to a later step
+  // comes, the time between the first and the last contribution to the earlier step is added
+  // to round_wait_seconds. Meaningful in sync mode only.
   void NoteContribution(uint64_t step) ABSL_LOCKS_EXCLUDED(mutex_);
 
   uint64_t calls(PsMethod method, absl::StatusCode code) const;
   uint64_t pushed_bytes() const { return pushed_bytes_.load(std::memory_order_relaxed); }
   uint64_t pulled_bytes() const { return pulled_bytes_.load(std::memory_order_relaxed); }
-  // Of the pull answered last.
+  // Version of the last pull that was answered.
   uint64_t pulled_version() const { return pulled_version_.load(std::memory_order_relaxed); }
   HistogramValues push_seconds() const { return push_seconds_.Values(); }
   HistogramValues pull_wait_seconds() const { return pull_wait_seconds_.Values(); }
@@ -86,7 +89,7 @@ class RequestCounters {
   LatencyHistogram round_wait_seconds_;
 
   absl::Mutex mutex_;
-  uint64_t round_step_ ABSL_GUARDED_BY(mutex_) = 0;  // 0: none yet
+  uint64_t round_step_ ABSL_GUARDED_BY(mutex_) = 0;  // 0: no contribution yet
   absl::Duration round_first_ ABSL_GUARDED_BY(mutex_);
   absl::Duration round_last_ ABSL_GUARDED_BY(mutex_);
 };

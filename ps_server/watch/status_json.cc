@@ -19,7 +19,7 @@ constexpr size_t kLongestText = 200;
 
 std::string Text(const std::string& text) { return ValidUtf8(text.substr(0, kLongestText)); }
 
-// Five digits are more than a picture shows.
+// Five digits are more than a chart can show. Fewer digits make the history smaller.
 json Rounded(double value) {
   if (!std::isfinite(value)) return nullptr;
   char digits[32];
@@ -187,7 +187,7 @@ std::string StatusJson(const WatchSnapshot& snapshot) {
     result["shards"].push_back(ShardJson(traffic));
   }
   if (snapshot.is_coordinator) AddJob(snapshot, &result);
-  // Peers' text has been made valid above; nothing throws here.
+  // dump() throws on invalid UTF-8 unless it has an error handler.
   return result.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 

@@ -1,4 +1,4 @@
-// /status.json: what the status page reads.
+// StatusJson formats a monitoring snapshot as JSON, for /status.json, which the status page reads.
 #ifndef PUSHPULL_PS_SERVER_WATCH_STATUS_JSON_H_
 #define PUSHPULL_PS_SERVER_WATCH_STATUS_JSON_H_
 
@@ -8,8 +8,8 @@
 
 namespace pushpull {
 
-// One JSON object; a figure that is not known is null. Text of peers is cut to 200 bytes and may
-// hold anything that JSON can: whoever shows it must not take it for markup.
+// Returns one JSON object. A value that is not known is null. Text that workers sent is cut to
+// 200 bytes and may hold any character, so readers must not treat it as markup. Thread-safe.
 std::string StatusJson(const WatchSnapshot& snapshot);
 
 }  // namespace pushpull

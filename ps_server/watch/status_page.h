@@ -1,4 +1,4 @@
-// The status page: status_page.html, which the build puts into the program.
+// StatusPage returns the status page: status_page.html, which the build embeds in the program.
 #ifndef PUSHPULL_PS_SERVER_WATCH_STATUS_PAGE_H_
 #define PUSHPULL_PS_SERVER_WATCH_STATUS_PAGE_H_
 
@@ -8,11 +8,12 @@
 
 namespace pushpull {
 
-// One HTML document that needs nothing else but /status.json. Valid for ever.
+// One HTML document that loads nothing but /status.json. The view is valid as long as the
+// process runs.
 absl::string_view StatusPage();
 
-// The Content-Security-Policy under which the page works and nothing more does: its own style and
-// script by their hashes, requests to its own server.
+// Returns the strictest Content-Security-Policy with which `page` works. It allows the style and
+// the script of the page, by their hashes, and requests to the server of the page.
 std::string StatusPagePolicy(absl::string_view page);
 
 }  // namespace pushpull

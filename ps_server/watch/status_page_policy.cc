@@ -8,7 +8,7 @@
 namespace pushpull {
 namespace {
 
-// The source expression for the text between <tag> and </tag>.
+// Returns the CSP source expression ('sha256-...') for the text between <tag> and </tag>.
 std::string HashOf(absl::string_view page, absl::string_view tag) {
   const std::string open = absl::StrCat("<", tag, ">");
   const size_t begin = page.find(open);

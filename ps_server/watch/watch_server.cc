@@ -15,7 +15,7 @@ namespace {
 
 constexpr absl::Duration kFreshFor = absl::Milliseconds(250);
 
-// Text that is made anew when it is asked for and too old.
+// A page that is made again on request once it is older than kFreshFor.
 class Cached {
  public:
   template <typename Make>
@@ -32,7 +32,7 @@ class Cached {
   absl::Duration made_;
 };
 
-// All by the server's thread.
+// Used by the server's thread only.
 class WatchPages {
  public:
   WatchPages(WatchIdentity identity, WatchSources sources, bool loopback_only)

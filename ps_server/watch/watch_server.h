@@ -1,4 +1,5 @@
-// What --metrics_port serves: / (the status page), /status.json, /metrics, /healthz.
+// StartWatchServer starts the HTTP server of --metrics_port: / (the status page), /status.json,
+// /metrics and /healthz.
 #ifndef PUSHPULL_PS_SERVER_WATCH_WATCH_SERVER_H_
 #define PUSHPULL_PS_SERVER_WATCH_WATCH_SERVER_H_
 
@@ -11,11 +12,15 @@
 
 namespace pushpull {
 
-// Read-only, without secrets and without authentication. The server is looked at when somebody
-// asks, at most four times a second however many ask, and once a second for the training's course.
+// The pages are read-only, hold no secrets and are served without authentication. They are
+// computed on request, each page at most four times a second however many clients ask. The
+// training history takes one more sample per second.
 //
-// Where the address is a loopback one, requests whose Host names another machine are refused (421):
-// a page from elsewhere that a browser on this machine shows must not read them.
+// If options.host is a loopback address, requests whose Host header names another machine are
+// refused (421). Otherwise a foreign web page in a browser on this machine could read the pages
+// by DNS rebinding.
+//
+// What `sources` refers to must outlive the returned server. Returns the errors of StartHttpServer.
 absl::StatusOr<std::unique_ptr<HttpServer>> StartWatchServer(const HttpServerOptions& options,
                                                              WatchIdentity identity,
                                                              WatchSources sources);

@@ -12,7 +12,7 @@ Watcher::Watcher(WatchIdentity identity, WatchSources sources)
 void Watcher::Look() {
   if (!is_coordinator()) return;
   TrainingFigures now = sources_.figures();
-  // Without a loss there is nothing to draw; the next look covers the time of this one.
+  // Without a loss there is nothing to draw. The next sample covers this time too.
   if (now.losses == last_.losses) return;
   const double unix_seconds = sources_.unix_seconds();
   const double elapsed = unix_seconds - last_unix_seconds_;

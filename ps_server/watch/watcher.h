@@ -1,5 +1,5 @@
-// Looks at the server for those who watch it: gathers what it knows of itself, and keeps the
-// training's course.
+// Watcher collects the state of a ps_server process for monitoring and keeps the history of the
+// training.
 #ifndef PUSHPULL_PS_SERVER_WATCH_WATCHER_H_
 #define PUSHPULL_PS_SERVER_WATCH_WATCHER_H_
 
@@ -17,20 +17,20 @@
 
 namespace pushpull {
 
-// What does not change.
+// The part of the state that does not change.
 struct WatchIdentity {
-  std::string version;  // of the build
-  int tasks = 1;        // of the job
-  int first_task = 0;   // the tasks held here: first_task .. first_task + counters.size() - 1
+  std::string version;  // version of the build
+  int tasks = 1;        // ps tasks of the job
+  int first_task = 0;   // the process holds first_task .. first_task + counters.size() - 1
   bool sync = true;
 };
 
-// Where to look. Thread-safe functions that do not block.
+// Functions that return the current state. They are thread-safe and do not block.
 struct WatchSources {
-  // Of task 0's process; never called elsewhere.
+  // These two are only called in the process of task 0.
   std::function<ps::StatusReply()> status;
   std::function<TrainingFigures()> figures;
-  std::vector<std::shared_ptr<const RequestCounters>> counters;  // one per task held here
+  std::vector<std::shared_ptr<const RequestCounters>> counters;  // one per task of this process
   std::function<double()> unix_seconds;
 };
 
@@ -39,10 +39,11 @@ struct ShardTraffic {
   std::shared_ptr<const RequestCounters> counters;
 };
 
-// All that is shown, at one time.
+// Everything that the pages show, read at one time.
 struct WatchSnapshot {
   WatchIdentity identity;
-  bool is_coordinator = true;  // task 0 is here: status, figures and history are filled
+  bool is_coordinator =
+      true;  // task 0 is in this process; otherwise status, figures and history are empty
   double unix_seconds = 0.0;
   ps::StatusReply status;
   TrainingFigures figures;
@@ -51,14 +52,15 @@ struct WatchSnapshot {
   ProcessStats process;
 };
 
-// Not thread-safe: belongs to the thread that serves.
+// Not thread-safe. The thread that serves the pages uses it.
 class Watcher {
  public:
   static constexpr size_t kHistoryPoints = 512;
 
   Watcher(WatchIdentity identity, WatchSources sources);
 
-  // To be called about once a second: adds a point to the course when there were steps.
+  // Adds a sample to the history if there was a step with a finite loss since the last sample.
+  // To be called about once a second.
   void Look();
   WatchSnapshot Snapshot() const;
 
@@ -68,7 +70,7 @@ class Watcher {
   const WatchIdentity identity_;
   const WatchSources sources_;
   History history_;
-  TrainingFigures last_;  // of the last look
+  TrainingFigures last_;  // as of the last sample
   double last_unix_seconds_ = 0.0;
 };
 

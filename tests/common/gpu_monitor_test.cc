@@ -62,7 +62,7 @@ TEST(GpuMonitor, SaysWhatIsWrong) {
   ASSERT_NE(monitor, nullptr);
   const absl::Status lost = monitor->Read("2").status();
   EXPECT_EQ(lost.code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(lost.message(), HasSubstr("GPU 2 does not tell its state: GPU is lost"));
+  EXPECT_THAT(lost.message(), HasSubstr("GPU 2 does not report its state: GPU is lost"));
   const absl::Status absent = monitor->Read("4").status();
   EXPECT_EQ(absent.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(absent.message(), HasSubstr("this host has 4"));

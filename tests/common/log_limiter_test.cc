@@ -28,7 +28,7 @@ TEST(LogLimiterTest, SaysHowManyWereLeftOut) {
   EXPECT_EQ(limiter.TakeNote(), "");
   for (int i = 0; i < 7; ++i) EXPECT_FALSE(limiter.Allow(absl::Seconds(1)));
   EXPECT_TRUE(limiter.Allow(absl::Seconds(5)));
-  EXPECT_EQ(limiter.TakeNote(), " (7 like it not logged)");
+  EXPECT_EQ(limiter.TakeNote(), " (7 similar messages not logged)");
   EXPECT_EQ(limiter.TakeNote(), "");
 }
 

@@ -1,4 +1,6 @@
-// What a data set says about one image, and the checks on it that all formats share.
+// The annotation of one image, and the checks on it that all data set formats share.
+//
+// Thread rule: plain data and functions without shared state.
 #ifndef PUSHPULL_WORKER_DATA_ANNOTATED_IMAGE_H_
 #define PUSHPULL_WORKER_DATA_ANNOTATED_IMAGE_H_
 
@@ -15,42 +17,44 @@
 
 namespace pushpull {
 
-// What the examples of a set must have.
+// The kind of annotation that the examples of a data set must have.
 enum class Annotation {
-  kImageLabel,  // one label for the image: classifiers
-  kBoxes,       // any number of boxes, also none: detectors
-  kEither,
+  kImageLabel,  // one label per image, for classifiers
+  kBoxes,       // any number of boxes per image, including none, for detectors
+  kEither,      // whatever the data set has
 };
 
 struct AnnotatedObject {
-  Box box;            // label: -1 while it is not known
-  std::string text;   // the name of its class
-  float area = 0;     // in pixels
-  int32_t index = 0;  // among the objects of the file, from 0: for messages
+  Box box;            // box.label is -1 until ResolveObject has found it
+  std::string text;   // class name
+  float area = 0;     // in square pixels
+  int32_t index = 0;  // position in the file's list of objects, from 0; used in messages
 };
 
 struct AnnotatedImage {
-  std::string filename;   // without folders
-  std::string source_id;  // the data set's own name for the image
+  std::string filename;   // without folders, unless COCO's file_name has some
+  std::string source_id;  // the name of the image in its data set
   int height = 0;
   int width = 0;
-  std::optional<int32_t> label;  // of the image as a whole
-  std::string label_text;
+  std::optional<int32_t> label;  // class of the whole image; 0-based
+  std::string label_text;        // class name of the whole image
   std::vector<AnnotatedObject> objects;
 };
 
-// How far outside the image rounding may put an edge, as a share of its side.
+// An edge may lie this far outside the image, as a share of the image's side: writers round.
 inline constexpr float kBoxTolerance = 1e-4f;
 
-// Empty if the box may be used: edges that rounding put outside the image are moved onto its
-// border. Else what is wrong: not finite, outside, no area.
+// Returns an empty string if the box can be used, and moves edges that lie outside the image by at
+// most kBoxTolerance onto its border. Otherwise returns what is wrong and leaves the box alone: an
+// edge is not finite, edges are swapped, the box has no area, or it reaches outside the image.
 std::string CheckBox(Box* box);
 
-// Looks up the object's label by its text and checks its box, as above.
+// Sets the object's label from its text and then checks its box. Returns an empty string, or what
+// is wrong: the label map has no such class, or a problem that CheckBox found.
 std::string ResolveObject(const LabelMap& label_map, AnnotatedObject* object);
 
-// INVALID_ARGUMENT if the annotation speaks of an image of another size, so that its boxes would
-// lie elsewhere.
+// Checks that the annotated `height` and `width`, in pixels, are those of the image; otherwise its
+// boxes would be in the wrong places. INVALID_ARGUMENT: they differ. `name` is used in the message.
 absl::Status CheckAnnotatedSize(absl::string_view name, const Image& image, int height, int width);
 
 }  // namespace pushpull

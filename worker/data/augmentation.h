@@ -1,5 +1,9 @@
-// Random changes of training images: drawn from (seed, position of the sample in the run), so they
-// do not depend on how a batch is divided into slots, nor on threads.
+// Random changes of training images (data augmentation).
+//
+// The changes depend only on the seed and on the position of the sample in the run, not on the
+// number of replicas that a batch is divided into, nor on threads.
+//
+// Thread rule: functions without shared state.
 #ifndef PUSHPULL_WORKER_DATA_AUGMENTATION_H_
 #define PUSHPULL_WORKER_DATA_AUGMENTATION_H_
 
@@ -18,25 +22,27 @@
 
 namespace pushpull {
 
-// What to draw from; the default changes nothing. Copies share the steps.
+// The configured augmentation; the default changes nothing. Copies share the steps.
 struct AugmentationSpec {
-  // On the decoded image, in the config's order.
+  // Applied to the decoded image, in this order, which is the config's.
   std::vector<std::shared_ptr<const AugmentationStep>> steps;
-  // On the network's input, after the resize; each axis uniform in [-max, max].
+  // After the resize, the network's input moves along each axis by a number of pixels drawn
+  // uniformly from [-max_shift_pixels, max_shift_pixels].
   int max_shift_pixels = 0;
 };
 
-// Reads train_config.data_augmentation_options. INVALID_ARGUMENT names a step that is unknown or
-// out of range, a random_shift listed twice or before another step.
+// Reads train_config.data_augmentation_options. INVALID_ARGUMENT: a step is unknown or has a value
+// out of range, or a random_shift is not the last step. The message names the step.
 absl::StatusOr<AugmentationSpec> ParseAugmentation(
     const google::protobuf::RepeatedPtrField<config::PreprocessingStep>& steps);
 
-// Runs the steps. Each draws from a stream of its own, so that a change of one leaves the others'
-// draws as they were. A pure function of its arguments.
+// Applies the steps to the image and its boxes. Step i draws from a random stream that depends on
+// i, `seed` and `position` only, so changing the parameters of one step does not change what the
+// others draw. The result depends only on the arguments.
 void Augment(const AugmentationSpec& spec, uint64_t seed, int64_t position, EditableImage* image,
              std::vector<Box>* boxes);
 
-// A pure function of its arguments.
+// Draws the shift of the network's input. The result depends only on the arguments.
 Shift DrawShift(const AugmentationSpec& spec, uint64_t seed, int64_t position);
 
 }  // namespace pushpull

@@ -1,4 +1,4 @@
-// The boxes of a batch as the detection kernels read them.
+// Converts the boxes of a batch to the form that the detection kernels read.
 #ifndef PUSHPULL_WORKER_DATA_BATCH_OBJECTS_H_
 #define PUSHPULL_WORKER_DATA_BATCH_OBJECTS_H_
 
@@ -12,13 +12,15 @@
 
 namespace pushpull {
 
-// Keeps its memory from batch to batch. Not thread-safe.
+// Not thread-safe. Reuses its buffers for the next batch.
 class BatchObjects {
  public:
-  // One entry per sample; the boxes are given in shares of the picture, wanted in shares of the
-  // network's input.
+  // Replaces the boxes. Both vectors have one entry per sample: its boxes, with edges as shares of
+  // the image, and the window of the network's input that the image fills. The result has edges as
+  // shares of the network's input. CHECKs that the vectors have the same size.
   void Assign(const std::vector<std::vector<Box>>& boxes, const std::vector<InputWindow>& windows);
-  // One span per sample; valid until the next Assign.
+  // Returns one span per sample. The memory belongs to this object and is valid until the next
+  // Assign.
   const absl::Span<const LabeledBox>* spans() const { return spans_.data(); }
 
  private:

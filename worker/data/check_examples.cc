@@ -15,7 +15,8 @@ absl::Status CheckExamples(int64_t size, absl::string_view name, ThreadPool* poo
   std::vector<Example> scratch(pool->num_threads());
   absl::Mutex mutex;
   int64_t num_bad = 0;
-  std::map<int64_t, absl::Status> first_bad;  // by index: the message does not depend on threads
+  // Sorted by index, so that the message does not depend on the order of the threads.
+  std::map<int64_t, absl::Status> first_bad;
   pool->ParallelFor(size, [&](int64_t i, int thread) {
     const absl::Status status = get(i, &scratch[thread]);
     if (status.ok()) return;

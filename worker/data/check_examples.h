@@ -1,4 +1,4 @@
-// The common part of ImageSource::Check.
+// The part of ImageSource::Check that all implementations share.
 #ifndef PUSHPULL_WORKER_DATA_CHECK_EXAMPLES_H_
 #define PUSHPULL_WORKER_DATA_CHECK_EXAMPLES_H_
 
@@ -13,9 +13,10 @@
 
 namespace pushpull {
 
-// Calls get(i, example) for every i in [0, size) on the pool's threads; each thread uses one
-// Example again and again. The error has the code of the bad example with the lowest index and
-// names the first ten, whatever the threads: "<name>: 3 of 200 images cannot be read; ...".
+// Calls get(i, example) for every i in [0, size) on the pool's threads and blocks until all calls
+// have returned. Each thread reuses one Example. If calls fail, the error has the code of the
+// failed call with the lowest index, and its message quotes the ten failures with the lowest
+// indices: "<name>: 3 of 200 images cannot be read; ...". The order of the threads does not matter.
 absl::Status CheckExamples(int64_t size, absl::string_view name, ThreadPool* pool,
                            absl::FunctionRef<absl::Status(int64_t, Example*)> get);
 

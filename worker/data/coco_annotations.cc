@@ -19,7 +19,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-// One element of images, annotations or categories; what it does not have stays empty.
+// One element of the list images, annotations or categories. Fields that it does not have stay
+// empty.
 struct Item {
   std::optional<int64_t> id, image_id, category_id, width, height;
   std::optional<double> area;
@@ -36,8 +37,8 @@ struct BoxAnnotation {
   bool is_crowd;
 };
 
-// Collects the three lists while nlohmann's parser reads. Depth 1 is the file's object, 2 a list in
-// it, 3 an item of the list, 4 a value inside of an item.
+// Collects the three lists from the events of nlohmann's parser. Depth 1 is the file's object, 2 a
+// list in it, 3 an item of the list and 4 a value inside an item.
 class Handler : public nlohmann::json_sax<Json> {
  public:
   bool null() override { return true; }

@@ -1,5 +1,7 @@
-// COCO's instance annotations (instances_<split>.json): images, boxes [x, y, width, height] in
-// pixels, categories.
+// Reads COCO's instance annotations (instances_<split>.json): images, boxes [x, y, width, height]
+// in pixels, and categories.
+//
+// Thread rule: functions without shared state.
 #ifndef PUSHPULL_WORKER_DATA_COCO_ANNOTATIONS_H_
 #define PUSHPULL_WORKER_DATA_COCO_ANNOTATIONS_H_
 
@@ -16,20 +18,22 @@
 namespace pushpull {
 
 struct CocoAnnotations {
-  // In the file's order. filename as in file_name, source_id the image's id; boxes as shares of the
-  // image's size, not yet checked (CheckBox), labels -1; AnnotatedObject::index counts the file's
-  // annotations.
+  // In the file's order. `filename` is COCO's file_name and `source_id` the image's id. Box edges
+  // are shares of the image's sides. The boxes are not checked yet (see CheckBox) and their labels
+  // are -1. AnnotatedObject::index is the index in the file's list of annotations.
   std::vector<AnnotatedImage> images;
-  // The categories under their own ids, or numbered from 1 in the order of their ids where one is
-  // below 1 or too large.
+  // Holds the categories with the ids of the file. If an id is below 1 or above LabelMap::kMaxId,
+  // all categories are numbered from 1 instead, in the order of their ids.
   LabelMap categories;
 };
 
-// Reads the text as it streams by: what is kept are the boxes, not the segmentations, so hundreds
-// of MB are fine. `name` is for messages. INVALID_ARGUMENT: not JSON (with the byte), not of this
-// form (with the item), an id used twice, an annotation of an image or category that there is not.
+// Parses the stream without holding the document in memory: segmentations are skipped, so files of
+// hundreds of MB are fine. `name` is used in messages.
+// INVALID_ARGUMENT: the text is not JSON (the message gives the byte), an item lacks a field (the
+// message names the item), there are no images or no categories, an id is used twice, or an
+// annotation refers to an unknown image or category.
 absl::StatusOr<CocoAnnotations> ReadCocoAnnotations(std::istream& json, absl::string_view name);
-// NOT_FOUND: no such file.
+// Reads the file at `path`. NOT_FOUND: no such file. Other errors as ReadCocoAnnotations.
 absl::StatusOr<CocoAnnotations> LoadCocoAnnotations(const std::string& path);
 
 }  // namespace pushpull

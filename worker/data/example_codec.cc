@@ -55,7 +55,8 @@ const char* KindName(Feature::KindCase kind) {
   }
 }
 
-// The lists of one tf.Example. The first key of a wrong type is remembered, and read as empty.
+// Reads the lists of one tf.Example. A list of the wrong type reads as empty, and status() has the
+// error of the first such list.
 class Features {
  public:
   Features(const tensorflow::Features& features, absl::string_view name)
@@ -93,7 +94,7 @@ class Features {
   absl::Status status_;
 };
 
-// The lists of the objects, which lie beside each other.
+// The object lists of one tf.Example; element i of each list belongs to object i.
 struct ObjectLists {
   explicit ObjectLists(Features* features)
       : xmin(features->Floats(kXmin)),
@@ -135,8 +136,8 @@ struct ObjectLists {
   const FloatList& weight;
 };
 
-// Element i of each list, where the list has one. The label goes to *label; else a text says why
-// there is none.
+// Finds the label from element i of the lists, each of which may be shorter. Sets *label and
+// returns an empty string, or returns the reason why there is no label.
 std::string FindLabel(const BytesList& texts, const Int64List& ids, int i,
                       const ExampleDecoding& decoding, int32_t* label) {
   const absl::string_view text =
@@ -163,7 +164,7 @@ std::string FindLabel(const BytesList& texts, const Int64List& ids, int i,
   return "";
 }
 
-// "record 3 (a.jpg)"
+// Returns a name such as "record 3 (a.jpg)".
 std::string FullName(absl::string_view name, Features* features) {
   for (const char* key : {kFilename, kSourceId}) {
     const BytesList& list = features->Bytes(key);
@@ -200,7 +201,7 @@ class FeatureWriter {
   void Float(const char* key, float value) {
     features()[key].mutable_float_list()->add_value(value);
   }
-  // An empty list of a type is not the same as no key.
+  // Adds the object keys with empty lists, so that a record without objects has them too.
   void EmptyObjectLists() {
     for (const char* key : {kXmin, kXmax, kYmin, kYmax, kArea})
       features()[key].mutable_float_list();

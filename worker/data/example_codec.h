@@ -1,13 +1,19 @@
-// tf.Example, as the TensorFlow Object Detection API stores labelled images, to and from our
-// Example. Keys:
+// Converts between Example and tf.Example, the form in which the TensorFlow Object Detection API
+// stores labelled images. Keys of a tf.Example:
+//
+// clang-format off
 //   image/encoded, image/format, image/filename, image/source_id, image/key/sha256   bytes
-//   image/height, image/width                                                        int64
-//   image/class/text, image/class/label                  bytes, int64: of the image as a whole
-//   image/object/bbox/{xmin,xmax,ymin,ymax}              floats, shares of the image's sides
+//   image/height, image/width                            int64
+//   image/class/text, image/class/label                  bytes, int64; class of the whole image
+//   image/object/bbox/{xmin,xmax,ymin,ymax}              floats; shares of the image's sides
 //   image/object/class/text, image/object/class/label    bytes, int64s
-//   image/object/{difficult,is_crowd}                    int64s, 0 or 1
-//   image/object/{area,weight}                           floats; area in pixels
-// Labels in the file are label map ids: 1 is our label 0. Functions only; thread-safe.
+//   image/object/{difficult,is_crowd}                    int64s; 0 or 1
+//   image/object/{area,weight}                           floats; area in square pixels
+// clang-format on
+//
+// Labels in the file are label map ids, which begin at 1: id 1 is label 0 of an Example.
+//
+// Thread rule: functions without shared state.
 #ifndef PUSHPULL_WORKER_DATA_EXAMPLE_CODEC_H_
 #define PUSHPULL_WORKER_DATA_EXAMPLE_CODEC_H_
 
@@ -25,27 +31,31 @@
 namespace pushpull {
 
 struct ExampleDecoding {
-  // Where the class text is looked up; the number counts only where there is no text. Null: numbers
-  // only.
+  // If set, a class is looked up here by its text; its number is used only if there is no text. If
+  // null, the number is used. Must outlive the call.
   const LabelMap* label_map = nullptr;
-  int num_classes = 0;  // labels from here on are unknown
+  int num_classes = 0;  // ids above it are refused
   Annotation annotation = Annotation::kBoxes;
 };
 
-// Decodes the image and its labels into *example. Without an image label example->label is 0 (only
-// where the decoding does not ask for one). Boxes that cannot be used (unknown class, no area,
-// outside the image, bad weight) are left out, each with a line in *issues: `name`, the image's
-// filename, the object's index from 0 and what is wrong. `name` says which record this is.
-// Errors: DATA_LOSS: not a tf.Example, or a damaged image. INVALID_ARGUMENT: no image/encoded, a
-// key of another type, lists of different lengths, an image label that is missing or unknown, an
-// image that is not supported.
+// Decodes the image and its annotation into *example. `name` identifies the record in messages.
+//
+// With kBoxes, or with kEither if the record has no image label, example->label is 0. With
+// kImageLabel there are no boxes. Boxes that cannot be used (unknown class, no area, outside the
+// image, bad weight) are left out; each adds a line to *issues with `name`, the image's filename,
+// the object's index from 0 and the problem.
+//
+// DATA_LOSS: `bytes` is not a tf.Example, or the image is damaged. INVALID_ARGUMENT: there is not
+// exactly one image/encoded, a key has the wrong type, the object lists have different lengths, the
+// image label is missing or unknown, or the image is not supported.
 absl::Status DecodeExample(absl::string_view bytes, absl::string_view name,
                            const ExampleDecoding& decoding, Example* example,
                            std::vector<std::string>* issues);
 
-// The bytes of a tf.Example with all keys above but weight; the same input gives the same bytes.
-// Object keys are written if there are objects or no image label. `encoded` is a whole JPEG or PNG
-// file; INVALID_ARGUMENT if it is neither by its first bytes.
+// Returns a serialized tf.Example with the keys above except image/object/weight. The image/class
+// keys are written if the image has a label, the image/object keys if it has objects or no label.
+// `encoded` holds a whole JPEG or PNG file. The same input always gives the same bytes.
+// INVALID_ARGUMENT: `encoded` begins as neither JPEG nor PNG.
 absl::StatusOr<std::string> EncodeExample(const AnnotatedImage& image, absl::string_view encoded);
 
 }  // namespace pushpull

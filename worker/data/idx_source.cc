@@ -16,20 +16,20 @@ namespace {
 
 constexpr uint32_t kMagicUint8 = 0x0800;  // the low byte is the number of dimensions
 constexpr size_t kFirstReadBytes = 1 << 20;
-// Of one file's data, which is held in memory. A compressed file of a thousandth of it can announce
-// and hold as much.
+// Limit for the data of one file, which is held in memory. Without it, a gzip file a thousand times
+// smaller could fill the memory.
 constexpr int64_t kMaxBytes = int64_t{4} << 30;
 
-// A file whose header has been read and checked, its data not yet.
+// A file whose header has been read and checked. Its data have not been read yet.
 struct IdxFile {
   std::unique_ptr<MaybeGzipFile> file;
   std::vector<int64_t> dims;
-  int64_t data_bytes = 0;  // what the header announces, at most kMaxBytes
+  int64_t data_bytes = 0;  // size of the data according to the header, at most kMaxBytes
 
   std::string DimsText() const { return absl::StrJoin(dims, " x "); }
 };
 
-// Reads four bytes, big-endian; `what` is for the message.
+// Reads a big-endian uint32. `offset` and `what` are used in the message.
 absl::StatusOr<uint32_t> ReadUint32(MaybeGzipFile* file, int64_t offset, absl::string_view what) {
   uint8_t bytes[4];
   PP_ASSIGN_OR_RETURN(const size_t got, file->Read(bytes, sizeof(bytes)));
@@ -62,7 +62,7 @@ absl::StatusOr<IdxFile> OpenIdx(const std::string& path, bool images) {
       images ? magic == kMagicUint8 + 3 || magic == kMagicUint8 + 4 : magic == kMagicUint8 + 1;
   if (!expected) return WrongMagic(path, magic, images);
   const int num_dims = static_cast<int>(magic & 0xff);
-  __int128 total = 1;  // no more than kMaxBytes + 1: the product of all may not fit
+  __int128 total = 1;  // limited to kMaxBytes + 1, since the whole product could overflow
   for (int i = 0; i < num_dims; ++i) {
     PP_ASSIGN_OR_RETURN(const uint32_t dim, ReadUint32(idx.file.get(), 4 + 4 * i, "dimension"));
     idx.dims.push_back(dim);
@@ -89,7 +89,8 @@ absl::StatusOr<IdxFile> OpenIdx(const std::string& path, bool images) {
   return idx;
 }
 
-// Reads the data in growing steps, so that a header that lies cannot claim memory.
+// Reads the data in growing steps, so that a false header cannot make the buffer much larger than
+// the file's content.
 absl::StatusOr<std::vector<uint8_t>> ReadData(const IdxFile& idx) {
   std::vector<uint8_t> data;
   int64_t done = 0;
@@ -104,7 +105,7 @@ absl::StatusOr<std::vector<uint8_t>> ReadData(const IdxFile& idx) {
                        " = ", idx.data_bytes, " bytes of data, got ", done));
     }
   }
-  // Reading on also verifies the gzip checksum. One block is enough to see that there is more.
+  // Reading past the data also verifies the gzip checksum. One block shows whether more follows.
   std::vector<uint8_t> rest(kFirstReadBytes);
   PP_ASSIGN_OR_RETURN(const size_t trailing, idx.file->Read(rest.data(), rest.size()));
   if (trailing == 0) return data;
@@ -114,7 +115,7 @@ absl::StatusOr<std::vector<uint8_t>> ReadData(const IdxFile& idx) {
                    " bytes of data that the IDX header announces (", idx.DimsText(), ")"));
 }
 
-// OK if both are; one of the two errors, or both in one.
+// Returns OK if both are OK, the error if there is one, and a combined error if there are two.
 template <typename T>
 absl::Status Both(const absl::StatusOr<T>& images, const absl::StatusOr<T>& labels) {
   if (!images.ok() && !labels.ok()) {
@@ -132,7 +133,7 @@ absl::StatusOr<std::unique_ptr<ImageSource>> IdxSource::Open(const std::string& 
   const absl::StatusOr<IdxFile> images = OpenIdx(images_path, /*images=*/true);
   const absl::StatusOr<IdxFile> labels = OpenIdx(labels_path, /*images=*/false);
   PP_RETURN_IF_ERROR(Both(images, labels));
-  // Before any data is read: the images bound the labels.
+  // Checked before any data are read: equal counts also limit the size of the label data.
   if (images->dims[0] != labels->dims[0]) {
     return absl::InvalidArgumentError(absl::StrCat(
         "the numbers of images and labels differ: ", images_path, " has ", images->dims[0],

@@ -1,8 +1,9 @@
-// Images and labels in IDX files (the format of MNIST), gzip or not, held in memory as uint8.
+// A data set in IDX files (the format of MNIST), held in memory as uint8. Files may be gzipped.
 //
-// IDX: big-endian; bytes 0 0, type (8 = unsigned byte), number of dimensions, then each dimension
-// as uint32, then the elements. Images have 3 dimensions [n, height, width] or 4 with channels (1
-// or 3) last; labels have 1.
+// An IDX file is big-endian. It holds two zero bytes, a byte for the element type (8 = unsigned
+// byte), a byte for the number of dimensions, the dimensions as uint32, and the elements. Images
+// have the dimensions [n, height, width] or [n, height, width, channels] with 1 or 3 channels;
+// labels have [n].
 #ifndef PUSHPULL_WORKER_DATA_IDX_SOURCE_H_
 #define PUSHPULL_WORKER_DATA_IDX_SOURCE_H_
 
@@ -18,20 +19,21 @@ namespace pushpull {
 
 class IdxSource final : public ImageSource {
  public:
-  // Reads and verifies everything, both headers first. NOT_FOUND: no such file. INVALID_ARGUMENT:
-  // not the expected kind of IDX, more than 4 GiB announced, bytes left over, counts that differ,
-  // or a label >= num_classes. DATA_LOSS: truncated, or bad gzip. When both files are bad the
-  // message says both.
+  // Reads and verifies both files, the two headers before any data. Blocks on the disk.
+  // NOT_FOUND: no such file. INVALID_ARGUMENT: a file is not of the expected kind of IDX, has no
+  // examples, announces more than 4 GiB or has bytes after its data, the numbers of images and
+  // labels differ, or a label is >= num_classes. DATA_LOSS: a file is truncated or is bad gzip. If
+  // both files are bad, the message names both problems and the code is that of the images.
   static absl::StatusOr<std::unique_ptr<ImageSource>> Open(const std::string& images_path,
                                                            const std::string& labels_path,
                                                            int num_classes);
 
   int64_t size() const override { return static_cast<int64_t>(labels_.size()); }
   int num_classes() const override { return num_classes_; }
-  std::vector<std::string> class_names() const override;  // the label numbers, from 0
+  std::vector<std::string> class_names() const override;  // "0", "1", ...
   std::string describe() const override;
   absl::Status Get(int64_t index, Example* example) const override;
-  absl::Status Check(ThreadPool* pool) const override;  // nothing is left to verify
+  absl::Status Check(ThreadPool* pool) const override;  // always OK: Open verified everything
 
  private:
   IdxSource() = default;

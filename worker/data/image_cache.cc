@@ -45,7 +45,8 @@ ImageCacheIdentity IdentityOf(const ImageSource& source, const ImageCacheOptions
   return identity;
 }
 
-// `count` indices spread over [0, size), first and last included.
+// Returns `count` indices, at most `size`, spread over [0, size). The first and the last index are
+// among them.
 std::vector<int64_t> SpreadIndices(int64_t size, int64_t count) {
   std::vector<int64_t> indices;
   count = std::min(count, size);
@@ -68,7 +69,7 @@ void LimitSide(int max_side, Image* image) {
   *image = std::move(scaled);
 }
 
-// Example `index` as it is to be stored.
+// Decodes example `index` and scales its image to the size that the cache stores.
 absl::Status Decode(const ImageSource& source, const ImageCacheOptions& options, int64_t index,
                     Example* example) {
   PP_RETURN_IF_ERROR(source.Get(index, example));
@@ -84,7 +85,7 @@ bool SameBox(const Box& a, const Box& b) {
   return fields(a) == fields(b);
 }
 
-// Empty when they are the same.
+// Returns an empty string if the examples are equal, and a difference otherwise.
 std::string Difference(const Example& stored, const Example& decoded) {
   const Image& a = stored.image;
   const Image& b = decoded.image;
@@ -124,7 +125,8 @@ absl::StatusOr<std::unique_ptr<ImageCacheReader>> OpenFitting(FileSystem& files,
   return cache;
 }
 
-// Reads every image until `stopped`. The error is that of the first bad one, whatever the threads.
+// Reads every image, or returns early if `stopped`. The error is that of the bad image with the
+// lowest index, in whatever order the threads find them.
 absl::Status CheckPixels(const ImageCacheReader& cache, ThreadPool* pool,
                          absl::FunctionRef<bool()> stopped) {
   std::vector<Example> scratch(pool->num_threads());
@@ -155,7 +157,7 @@ absl::Status WithAdvice(const absl::Status& status) {
                    "; start the worker again, which checks the cache and builds it anew"));
 }
 
-// One preparation of one file.
+// Does the work of one PrepareImageCache call.
 class Preparation {
  public:
   Preparation(FileSystem& files, const ImageSource& source, const ImageCacheOptions& options,
@@ -192,7 +194,7 @@ class Preparation {
   absl::Duration last_report_ ABSL_GUARDED_BY(mutex_) = absl::ZeroDuration();
 };
 
-// OK: there is a whole cache of this data.
+// Returns OK if there is a complete and undamaged cache of these data.
 absl::Status Preparation::Examine() {
   PP_ASSIGN_OR_RETURN(const std::unique_ptr<ImageCacheReader> cache,
                       OpenFitting(files_, source_, options_));
@@ -214,8 +216,8 @@ absl::StatusOr<std::unique_ptr<FileLock>> Preparation::Lock() {
   }
 }
 
-// From some examples: how large the others are shows only when they are decoded. Those that cannot
-// be read are left to Write, which names them all.
+// Extrapolates from some decoded examples, since the size of an image is known only after decoding.
+// Ignores examples that cannot be read; Write will report them.
 int64_t Preparation::EstimateBytes() const {
   Example example;
   int64_t bytes = 0;
@@ -286,11 +288,12 @@ absl::Status Preparation::Remove(const std::string& path) {
 
 absl::Status Preparation::Build() {
   const std::string temporary = absl::StrCat(path_, ".building");
-  PP_RETURN_IF_ERROR(Remove(temporary));  // of a process that died: the lock is ours
+  // This process holds the lock, so a temporary file was left by a process that died.
+  PP_RETURN_IF_ERROR(Remove(temporary));
   const int64_t expected = EstimateBytes();
   PP_ASSIGN_OR_RETURN(int64_t free, files_.FreeBytes(options_.folder));
   if (free < expected) {
-    PP_RETURN_IF_ERROR(Remove(path_));  // not usable as it is
+    PP_RETURN_IF_ERROR(Remove(path_));  // Run found the old cache unusable
     PP_ASSIGN_OR_RETURN(free, files_.FreeBytes(options_.folder));
   }
   if (free < expected) return NoRoom(expected, "");
@@ -322,7 +325,8 @@ absl::Status Preparation::Run() {
     return Stopped() ? absl::CancelledError("stopped while the image cache was checked")
                      : absl::OkStatus();
   };
-  // A file has its name only when it is whole and never changes: no lock is needed to look at it.
+  // A file gets its final name when it is complete and does not change afterwards, so reading it
+  // needs no lock.
   absl::Status examined = Examine();
   PP_RETURN_IF_ERROR(stopped());
   if (examined.ok()) return absl::OkStatus();

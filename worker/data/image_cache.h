@@ -1,19 +1,22 @@
-// Decoded images on the local disk, for machines whose GPUs eat more than the CPU can decode.
+// A cache of decoded images on the local disk, for hosts whose GPUs train faster than the CPU
+// decodes.
 //
-// The supervisor of a host's clones prepares the cache once (PrepareImageCache): it decodes every
-// example of a source into one file of the folder. The clones read that file (OpenImageCache)
-// instead of decoding; the operating system keeps its pages once for all of them.
+// The supervisor prepares the cache once per host (PrepareImageCache): it decodes every example of
+// a source into one file in the cache folder. The clones read that file (OpenImageCache) and decode
+// nothing. The operating system's page cache holds the file once for all clones.
 //
-// Which data a file belongs to: its name and footer carry a hash of what the source says of itself
-// (describe(), class names, numbers of examples and classes) and of max_side. Whenever one is
-// opened, 16 examples spread over the set are decoded again and compared. A change of the data that
-// leaves their number and those 16 alone goes unseen: remove the file after such a change.
+// Identity: the name and the footer of a file contain a hash of the source's description
+// (describe(), class names, numbers of examples and classes) and of max_side. Each time a file is
+// opened, 16 examples spread over the data set are decoded again and compared with it. A change to
+// the data that keeps the number of examples and does not touch those 16 goes unnoticed; remove the
+// file after such a change.
 //
-// max_side: images whose longer side is above it are stored scaled down to it, bilinear as the
-// preprocessor does (TensorFlow 1, without smoothing), rounded to bytes. Boxes are shares of the
-// image and stay. Training then sees images that were resized twice, crops have fewer pixels to be
-// enlarged from, and augmentation that counts in pixels counts smaller ones: choose it well above
-// the network's input, twice as much where crops are random.
+// max_side: an image whose longer side exceeds max_side is stored scaled down to it. It is resized
+// bilinearly as the preprocessor does (TensorFlow 1, without antialiasing) and rounded to bytes.
+// Boxes do not change, since their edges are shares of the image. Training then sees images that
+// were resized twice, random crops are enlarged from fewer pixels, and augmentation measured in
+// pixels has a larger effect. Choose max_side well above the network's input size, and twice that
+// size if crops are random.
 #ifndef PUSHPULL_WORKER_DATA_IMAGE_CACHE_H_
 #define PUSHPULL_WORKER_DATA_IMAGE_CACHE_H_
 
@@ -36,34 +39,41 @@
 namespace pushpull {
 
 struct ImageCacheOptions {
-  std::string folder;  // made when it does not exist; empty: no cache
-  int max_side = 0;    // 0: images as decoded
+  std::string folder;  // created if it does not exist; empty: the caller uses no cache
+  int max_side = 0;    // in pixels; 0: images are stored at full size
 };
 
-// "images-<key>.cache" in the folder.
+// Returns the path of the source's cache file, "<folder>/images-<key>.cache".
 std::string ImageCachePath(const ImageSource& source, const ImageCacheOptions& options);
 
 struct ImageCacheHooks {
-  // Told every ten seconds, by one thread at a time, what is waited for: "the image cache: 1200 of
-  // 5000 images, 1.1 GB". May be empty.
+  // Called with the progress, for example "the image cache: 1200 of 5000 images, 1.1 GB": every ten
+  // seconds while this process builds, every half second while it waits for another process that
+  // builds. Called by one thread at a time, not always the same. May be empty.
   std::function<void(const std::string&)> on_wait;
-  // True when the caller wants no more; asked between images. May be empty.
+  // Returns true once the preparation should stop. Called from several threads, before each image
+  // and while waiting for another process. May be empty.
   std::function<bool()> stopped;
 };
 
-// Makes sure that a whole and fitting cache of `source` exists: checks the one that is there, every
-// pixel included, and builds it when it is missing, damaged or of other data (a warning says why).
-// Building reads every example of the source, so it also is the source's Check. Of several
-// processes one builds while the others wait. Memory: one image per thread and the table. A crash
-// leaves the old file, or none; what was left half done is overwritten by the next.
+// Ensures that a complete cache file of `source` exists. Verifies an existing file, including the
+// checksum of every image. Builds the file if it is missing, damaged or made of other data, and
+// logs the reason as a warning. Building reads every example of the source, so it does the work of
+// source.Check as well. If several processes prepare the same file, one builds it and the others
+// wait.
 //
-// Errors: those of the source, as its Check; RESOURCE_EXHAUSTED when the disk has no room, before
-// anything is written where that can be estimated; PERMISSION_DENIED and others of the folder;
-// CANCELLED when stopped.
+// Blocks until done, which can take as long as decoding the whole data set. Memory: one image per
+// thread and the table of the file. A crash leaves the previous file or none; the next preparation
+// deletes an unfinished file.
+//
+// Errors: those of source.Check. RESOURCE_EXHAUSTED: the disk has not enough room; usually noticed
+// by an estimate before anything is written. PERMISSION_DENIED and other errors of the folder.
+// CANCELLED: `stopped` returned true.
 absl::Status PrepareImageCache(FileSystem& files, const ImageSource& source,
                                const ImageCacheOptions& options, ThreadPool* pool, Clock* clock,
                                const ImageCacheHooks& hooks);
 
+// Reads images and boxes from the cache; names and descriptions come from the source.
 class CachedImageSource final : public ImageSource {
  public:
   CachedImageSource(std::unique_ptr<ImageSource> source, std::unique_ptr<ImageCacheReader> cache)
@@ -81,8 +91,10 @@ class CachedImageSource final : public ImageSource {
   const std::unique_ptr<ImageCacheReader> cache_;
 };
 
-// The same examples as `source`, out of the cache that PrepareImageCache made. NOT_FOUND,
-// DATA_LOSS, FAILED_PRECONDITION: it has gone, is damaged, or the data have changed since.
+// Returns a source with the examples of `source`, read from the file that PrepareImageCache made.
+// Images larger than options.max_side are scaled down. NOT_FOUND: the file is gone. DATA_LOSS: the
+// file is damaged. FAILED_PRECONDITION: the data have changed since the file was made. Also returns
+// errors of `source`, from which some examples are read for comparison.
 absl::StatusOr<std::unique_ptr<ImageSource>> OpenImageCache(FileSystem& files,
                                                             std::unique_ptr<ImageSource> source,
                                                             const ImageCacheOptions& options);

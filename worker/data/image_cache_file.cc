@@ -183,7 +183,7 @@ absl::Status ImageCacheReader::ReadFooter(ImageCacheFooter* footer) const {
                                                       header.version, ", this program's is ",
                                                       kImageCacheVersion));
   }
-  // The counts are bounded by the file before anything is multiplied.
+  // The counts are compared with the file size first, so that the products cannot overflow.
   const uint64_t room = static_cast<uint64_t>(size);
   if (footer->num_examples > room / sizeof(ImageCacheEntry) ||
       footer->num_boxes > room / sizeof(ImageCacheBox) || footer->table_offset > room ||

@@ -1,4 +1,4 @@
-// Writes and reads one file of decoded images (image_cache_format.h).
+// Writes and reads one file of decoded images. The format is described in image_cache_format.h.
 #ifndef PUSHPULL_WORKER_DATA_IMAGE_CACHE_FILE_H_
 #define PUSHPULL_WORKER_DATA_IMAGE_CACHE_FILE_H_
 
@@ -19,7 +19,7 @@
 
 namespace pushpull {
 
-// What a file was made of.
+// Identifies the data and the options that a file was made from.
 struct ImageCacheIdentity {
   std::string key;  // kImageCacheKeyBytes characters
   int64_t num_examples = 0;
@@ -27,17 +27,19 @@ struct ImageCacheIdentity {
   int max_side = 0;
 };
 
-// Thread-safe. Memory: the table, 40 bytes per example and 28 per box.
+// Thread-safe. Holds the table in memory: 40 bytes per example and 28 per box.
 class ImageCacheWriter {
  public:
-  // Replaces the file. CHECKs the length of the key.
+  // Creates the file or truncates an existing one. CHECKs the length of the key. Errors of the file
+  // system.
   static absl::StatusOr<std::unique_ptr<ImageCacheWriter>> Create(
       FileSystem& files, const std::string& path, const ImageCacheIdentity& identity);
 
-  // Writes the pixels of example `index`; each index once, in any order. The first error of the
-  // file is returned by all later calls.
+  // Appends the pixels of example `index`. Call once per index, in any order. Blocks on the disk.
+  // After an error of the file, all later calls return that error.
   absl::Status Add(int64_t index, const Example& example);
-  // Table and footer, sync, close. CHECKs that all examples were added.
+  // Writes table and footer, syncs and closes the file. Call once, after all other calls. CHECKs
+  // that all examples were added.
   absl::Status Finish();
 
   int64_t bytes_written() const;
@@ -56,13 +58,15 @@ class ImageCacheWriter {
   std::vector<ImageCacheBox> boxes_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Immutable after opening, thread-safe. Holds the table in memory; pixels come by positioned reads
-// out of the operating system's cache, which all processes of a host share. Not by a mapping: a
-// file that lost its end, or a disk that fails, is an error then and not a SIGBUS.
+// Thread-safe; immutable after opening. Holds the table in memory and reads pixels from the file
+// with positioned reads, which the operating system's page cache serves to all processes of a host.
+// The file is not mapped: with a mapping, a truncated file or a failing disk would raise SIGBUS;
+// a read returns an error.
 class ImageCacheReader {
  public:
-  // NOT_FOUND: no such file. DATA_LOSS: truncated or damaged. FAILED_PRECONDITION: of another
-  // version or made of something else than `identity`.
+  // Reads and verifies header, table and footer, but no pixels. NOT_FOUND: no such file. DATA_LOSS:
+  // the file is truncated or damaged. FAILED_PRECONDITION: the file has another version or was not
+  // made from `identity`.
   static absl::StatusOr<std::unique_ptr<ImageCacheReader>> Open(FileSystem& files,
                                                                 const std::string& path,
                                                                 const ImageCacheIdentity& identity);
@@ -71,7 +75,8 @@ class ImageCacheReader {
   int64_t size_bytes() const { return file_->size_bytes(); }
   const std::string& path() const { return path_; }
 
-  // As ImageSource::Get; DATA_LOSS names the file and the index.
+  // As ImageSource::Get, and verifies the checksum of the pixels. DATA_LOSS: the image cannot be
+  // read or is damaged; the message names the file and the index.
   absl::Status Get(int64_t index, Example* example) const;
 
  private:

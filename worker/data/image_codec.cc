@@ -45,8 +45,8 @@ void Resize(int height, int width, int channels, Image* image) {
   image->pixels.resize(size_t{1} * height * width * channels);
 }
 
-// What the C libraries' callbacks need. Nothing with a destructor may live in a frame that longjmp
-// leaves.
+// State for libpng's callbacks. The error handlers of libpng and libjpeg leave with longjmp, so no
+// frame that longjmp leaves may hold objects with destructors.
 struct PngState {
   const char* data;
   size_t size;
@@ -70,7 +70,9 @@ void PngRead(png_structp png, png_bytep out, png_size_t count) {
   state->offset += count;
 }
 
-// Two steps, so that sizes are checked with plain C++ in between. False: state->message says why.
+// Header and pixels are read in two functions, so that DecodePng can check sizes and allocate
+// between them, outside the reach of longjmp. Both return false after an error and set
+// state->message.
 bool ReadPngHeader(png_structp png, png_infop info, PngState* state) {
   if (setjmp(state->jump) != 0) return false;
   png_read_info(png, info);
@@ -95,7 +97,7 @@ bool ReadPngPixels(png_structp png, uint8_t* pixels, int height, size_t row_byte
 }
 
 struct JpegState {
-  jpeg_error_mgr manager;  // first: libjpeg hands back its address
+  jpeg_error_mgr manager;  // must be first: JpegFail casts its address to JpegState
   jmp_buf jump;
   char message[JMSG_LENGTH_MAX];
 };
@@ -106,8 +108,8 @@ struct JpegState {
   std::longjmp(state->jump, 1);
 }
 
-// Warnings that mean lost image data are errors here; others (bytes between markers) are common and
-// harmless.
+// Treats warnings about lost image data as errors. Other warnings, such as extra bytes between
+// markers, are common and harmless.
 void JpegMessage(j_common_ptr info, int level) {
   if (level >= 0) return;
   switch (info->err->msg_code) {
@@ -143,8 +145,8 @@ bool ReadJpegPixels(jpeg_decompress_struct* jpeg, uint8_t* pixels, size_t row_by
   return true;
 }
 
-// Next number of a PGM header; comments run from # to the end of the line. -1: none, or absurdly
-// large.
+// Reads the next number of a PGM header and advances *offset. Skips white space and comments, which
+// extend from # to the end of the line. Returns -1 if there is no number or it is above 2^31.
 int64_t NextPgmNumber(absl::string_view bytes, size_t* offset) {
   while (*offset < bytes.size()) {
     if (bytes[*offset] == '#') {
@@ -236,7 +238,7 @@ absl::Status DecodePgm(absl::string_view bytes, absl::string_view name, Image* i
     return absl::InvalidArgumentError(absl::StrCat(name, ": PGM with largest value ", max_value,
                                                    "; 1 to 255 (8 bits) is supported"));
   }
-  ++offset;  // exactly one white space ends the header
+  ++offset;  // exactly one white space character ends the header
   const int64_t expected = height * width;
   const int64_t got = static_cast<int64_t>(bytes.size()) - static_cast<int64_t>(offset);
   if (got < expected) {

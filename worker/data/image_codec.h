@@ -1,5 +1,7 @@
-// Decodes PNG, JPEG and binary PGM from memory. Errors come back as statuses: no exit, no message
-// on stderr.
+// Decodes PNG, JPEG and binary PGM images from memory. Errors of the libraries are returned as
+// statuses; nothing exits or writes to stderr.
+//
+// Thread rule: functions without shared state.
 #ifndef PUSHPULL_WORKER_DATA_IMAGE_CODEC_H_
 #define PUSHPULL_WORKER_DATA_IMAGE_CODEC_H_
 
@@ -12,18 +14,21 @@
 
 namespace pushpull {
 
-// Bounds against images that claim more memory than any data set needs.
+// Larger images are refused, so that a bad header cannot make the decoder allocate huge buffers.
 inline constexpr int kMaxImageSide = 32768;
 inline constexpr int64_t kMaxImagePixels = int64_t{1} << 26;
 
-// The format is told by the first bytes, not by the name; `name` is for messages. Grey images give
-// one channel, all others RGB; alpha is dropped, 16-bit PNG is cut to its high byte, JPEG
-// orientation (EXIF) is ignored. Thread-safe. DATA_LOSS: truncated or damaged (a JPEG has no
-// checksums: damage that still decodes is not seen); INVALID_ARGUMENT: another format, or a variant
-// that is not supported.
+// Decodes an image file into *image, whose memory is reused. Recognises the format by the first
+// bytes; `name` is used in messages only. Grey images get one channel, all others three (RGB).
+// Alpha is dropped, 16-bit PNG is reduced to the high bytes, and the orientation in a JPEG's EXIF
+// data is ignored.
+//
+// DATA_LOSS: `bytes` is empty, truncated or damaged, or a PNG has a side above kMaxImageSide. Since
+// JPEG has no checksums, damage that still decodes is not noticed. INVALID_ARGUMENT: the format or
+// the variant of it is not supported, or the image is too large.
 absl::Status DecodeImage(absl::string_view bytes, absl::string_view name, Image* image);
 
-// One format each; as above.
+// Decode one format each; otherwise as DecodeImage. DecodePgm skips the first two bytes unread.
 absl::Status DecodePng(absl::string_view bytes, absl::string_view name, Image* image);
 absl::Status DecodeJpeg(absl::string_view bytes, absl::string_view name, Image* image);
 absl::Status DecodePgm(absl::string_view bytes, absl::string_view name, Image* image);

@@ -40,8 +40,8 @@ absl::Status CheckImage(const Image& image) {
   return absl::OkStatus();
 }
 
-// What the C libraries' callbacks need. Nothing with a destructor may live in a frame that longjmp
-// leaves.
+// State for libpng's callbacks. The error handlers of libpng and libjpeg leave with longjmp, so no
+// frame that longjmp leaves may hold objects with destructors.
 struct PngState {
   std::string* bytes;
   char message[128];
@@ -63,7 +63,7 @@ void PngWrite(png_structp png, png_bytep data, png_size_t count) {
 
 void PngFlush(png_structp) {}
 
-// False: state->message says why.
+// Returns false after an error and sets state->message.
 bool WritePng(png_structp png, png_infop info, const Image& image, PngState* state) {
   if (setjmp(state->jump) != 0) return false;
   png_set_IHDR(png, info, image.width, image.height, 8,
@@ -79,10 +79,10 @@ bool WritePng(png_structp png, png_infop info, const Image& image, PngState* sta
 }
 
 struct JpegState {
-  jpeg_error_mgr manager;  // first: libjpeg hands back its address
+  jpeg_error_mgr manager;  // must be first: JpegFail casts its address to JpegState
   jmp_buf jump;
   char message[JMSG_LENGTH_MAX];
-  unsigned char* buffer;  // libjpeg's, from malloc
+  unsigned char* buffer;  // allocated by libjpeg with malloc; freed by EncodeJpeg
   unsigned long size;
 };
 
@@ -107,7 +107,7 @@ bool WriteJpeg(jpeg_compress_struct* jpeg, const Image& image, int quality, Jpeg
   jpeg_start_compress(jpeg, TRUE);
   const size_t row_bytes = size_t{1} * image.width * image.channels;
   while (jpeg->next_scanline < jpeg->image_height) {
-    // libjpeg does not write to its input; its row type only lacks the const.
+    // libjpeg does not write to its input; the row type merely lacks the const.
     JSAMPROW row = const_cast<JSAMPROW>(image.pixels.data() + row_bytes * jpeg->next_scanline);
     jpeg_write_scanlines(jpeg, &row, 1);
   }

@@ -1,7 +1,7 @@
-// Encodes images as PNG and JPEG into memory. Errors come back as statuses: no exit, no message on
-// stderr.
+// Encodes images as PNG and JPEG into memory. Errors of the libraries are returned as statuses;
+// nothing exits or writes to stderr.
 //
-// Thread rule: thread-safe.
+// Thread rule: functions without shared state.
 #ifndef PUSHPULL_WORKER_DATA_IMAGE_ENCODER_H_
 #define PUSHPULL_WORKER_DATA_IMAGE_ENCODER_H_
 
@@ -13,12 +13,14 @@
 
 namespace pushpull {
 
-// Lossless. One channel gives a grey file, three an RGB one. *bytes is replaced, and left empty by
-// an error. INVALID_ARGUMENT: no or too many pixels (image_codec.h gives the bounds), other numbers
-// of channels, or a buffer of another size than the image says. INTERNAL: libpng's own error.
+// Replaces *bytes with a PNG file, grey for one channel and RGB for three. After an error *bytes is
+// empty. INVALID_ARGUMENT: the image has no pixels or more than image_codec.h allows, its number of
+// channels is not 1 or 3, or image.pixels does not have the size that follows from its shape.
+// INTERNAL or RESOURCE_EXHAUSTED: libpng failed.
 absl::Status EncodePng(const Image& image, std::string* bytes);
 
-// Baseline JPEG; 1 <= quality <= 100, otherwise INVALID_ARGUMENT. As above.
+// Replaces *bytes with a baseline JPEG file. INVALID_ARGUMENT: as EncodePng, or `quality` is not
+// within 1 to 100. INTERNAL: libjpeg failed. After an error *bytes is empty.
 absl::Status EncodeJpeg(const Image& image, int quality, std::string* bytes);
 
 }  // namespace pushpull

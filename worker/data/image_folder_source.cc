@@ -42,7 +42,8 @@ bool IsNumber(const std::string& name) {
   return std::all_of(name.begin(), name.end(), [](char c) { return absl::ascii_isdigit(c); });
 }
 
-// By value, whatever the number of digits; equal values (01, 1) bytewise.
+// Compares names of digits by value, for any number of digits. Equal values (01 and 1) are compared
+// bytewise.
 bool NumberLess(const std::string& a, const std::string& b) {
   const auto digits = [](const std::string& s) {
     return s.substr(std::min(s.find_first_not_of('0'), s.size()));
@@ -53,8 +54,8 @@ bool NumberLess(const std::string& a, const std::string& b) {
   return x != y ? x < y : a < b;
 }
 
-// Calls visit(entry, name) for what is in the folder, in no order, without names that begin with a
-// dot.
+// Calls visit(entry, name) for each entry of the folder in no particular order. Skips names that
+// begin with a dot.
 template <typename Visit>
 absl::Status ForEachEntry(const std::string& path, Visit visit) {
   std::error_code error;

@@ -1,9 +1,9 @@
-// Images in one folder per class: <path>/<class>/*.png|jpg|jpeg|pgm (any case), decoded when they
-// are asked for.
+// A data set with one folder of images per class: <path>/<class>/*.png|jpg|jpeg|pgm (in any case).
+// Get reads and decodes one image from its file.
 //
-// Classes are numbered in the order of their names: by value where all names are numbers, else
-// bytewise. Images follow in the order of class, then name, so the numbering depends on nothing but
-// the names. Other files are ignored and counted; names that begin with a dot are skipped.
+// Labels follow the order of the class names: by value if all names are numbers, bytewise
+// otherwise. Examples are ordered by class, then bytewise by file name, so that the order depends
+// only on the names. Other files are ignored but counted. Names that begin with a dot are skipped.
 #ifndef PUSHPULL_WORKER_DATA_IMAGE_FOLDER_SOURCE_H_
 #define PUSHPULL_WORKER_DATA_IMAGE_FOLDER_SOURCE_H_
 
@@ -19,9 +19,10 @@ namespace pushpull {
 
 class ImageFolderSource final : public ImageSource {
  public:
-  // Lists the files, opens none. NOT_FOUND: no such folder. INVALID_ARGUMENT: not a folder, no
-  // class folders, a number of them other than num_classes (an absent folder would shift the labels
-  // of those after it), or no image at all. Classes without images are logged.
+  // Lists the files but opens none. Logs a warning for each class without images.
+  // NOT_FOUND: `path` does not exist or is not a folder. INVALID_ARGUMENT: there are no class
+  // folders, their number is not num_classes (a missing folder would shift the labels of all later
+  // classes), there is no image at all, or a folder cannot be read.
   static absl::StatusOr<std::unique_ptr<ImageSource>> Open(const std::string& path,
                                                            int num_classes);
 
@@ -30,21 +31,22 @@ class ImageFolderSource final : public ImageSource {
     std::string class_name;
   };
   struct Listing {
-    std::vector<std::string> classes;  // all, in the order of their labels
+    std::vector<std::string> classes;  // all class names, indexed by label
     std::vector<ListedImage> images;
   };
-  // The images that Open would give, in the same order, whatever the number of classes. Errors as
-  // Open.
+  // Lists the images in the order of Open, for any number of classes. Errors as Open.
   static absl::StatusOr<Listing> ListImages(const std::string& path);
 
   int64_t size() const override { return static_cast<int64_t>(files_.size()); }
   int num_classes() const override { return static_cast<int>(classes_.size()); }
   std::string describe() const override;
+  // INVALID_ARGUMENT also for a file above 256 MiB.
   absl::Status Get(int64_t index, Example* example) const override;
   absl::Status Check(ThreadPool* pool) const override;
 
   std::vector<std::string> class_names() const override { return classes_; }
-  // Files that are no images by their extension.
+  // Returns how many files and folders were ignored: entries of `path` that are not folders, and
+  // entries of class folders without an image's extension.
   int64_t num_ignored() const { return num_ignored_; }
 
  private:

@@ -1,6 +1,14 @@
-// Random access to a set of labelled images: the one interface between data sets and everything
-// that trains or evaluates on them. Implementations: IDX files, folders of images, drawn shapes;
-// image_source_factory.h chooses.
+// Random access to a data set of labelled images. This is the only interface between data sets and
+// the code that trains or evaluates on them.
+//
+// Implementations, from which image_source_factory.h chooses by the config:
+//   IdxSource          IDX files (the format of MNIST)
+//   ImageFolderSource  one folder of images per class
+//   RecordSource       TFRecord files of tf.Examples
+//   VocSource          a Pascal VOC folder
+//   SyntheticSource    drawn shapes, one per image
+//   SceneSource        drawn scenes of several objects
+// CachedImageSource (image_cache.h) wraps one of them and reads decoded images from a cache file.
 //
 // Thread rule: immutable after opening; all methods may be called from several threads at once.
 #ifndef PUSHPULL_WORKER_DATA_IMAGE_SOURCE_H_
@@ -16,7 +24,8 @@
 
 namespace pushpull {
 
-// uint8 [height, width, channels], channels 1 (grey) or 3 (RGB), rows from the top without padding.
+// An image of uint8 [height, width, channels] with 1 (grey) or 3 (RGB) channels. The rows begin at
+// the top and have no padding between them.
 struct Image {
   int height = 0;
   int width = 0;
@@ -24,43 +33,48 @@ struct Image {
   std::vector<uint8_t> pixels;
 };
 
-// Edges as shares of the image's height and width: 0 <= ymin < ymax <= 1, the same for x.
+// The bounding box of an object. Edges are shares of the image's height and width. Boxes from an
+// ImageSource satisfy 0 <= ymin < ymax <= 1 and the same for x; a random crop without clip_boxes
+// may later move edges outside this range.
 struct Box {
   float ymin = 0;
   float xmin = 0;
   float ymax = 0;
   float xmax = 0;
-  int32_t label = 0;       // 0-based: a label map's id less 1
-  float weight = 1.0f;     // of the object in the training loss
-  bool difficult = false;  // Pascal VOC: neither found nor missed when evaluated
+  int32_t label = 0;       // 0-based: the id in a label map minus 1
+  float weight = 1.0f;     // weight of the object in the training loss
+  bool difficult = false;  // Pascal VOC: the evaluation counts it neither as found nor as missed
   bool is_crowd = false;   // COCO: one box around many objects
 };
 
 struct Example {
   Image image;
-  int32_t label = 0;       // 0 <= label < num_classes()
-  std::vector<Box> boxes;  // empty where the set has none
+  int32_t label = 0;       // 0 <= label < num_classes(); 0 if the data set has no image labels
+  std::vector<Box> boxes;  // empty if the data set has no boxes
 };
 
 class ImageSource {
  public:
   virtual ~ImageSource() = default;
 
-  // Number of examples, at least 1.
+  // Returns the number of examples, at least 1.
   virtual int64_t size() const = 0;
   virtual int num_classes() const = 0;
-  // One per class, for people: a label map's names where there is one, else 1-based numbers.
+  // Returns one name per class, for display. The default is "1", "2", ...; most sources return the
+  // names in their data or in a label map.
   virtual std::vector<std::string> class_names() const;
-  // What was opened, for logs: kind, paths, number of images and classes.
+  // Describes what was opened: kind, paths, number of images and classes. Used in logs, and as part
+  // of the key of an image cache.
   virtual std::string describe() const = 0;
 
-  // Reads example `index`, 0 <= index < size(), into *example, whose memory is used again. May
-  // block on the disk. DATA_LOSS or INVALID_ARGUMENT for an image that does not decode, NOT_FOUND
-  // for one that has gone; both name the file.
+  // Reads example `index`, 0 <= index < size(), into *example, whose memory is reused. May block on
+  // the disk. DATA_LOSS or INVALID_ARGUMENT: the image cannot be decoded. NOT_FOUND: its file is
+  // gone. The message names the file.
   virtual absl::Status Get(int64_t index, Example* example) const = 0;
 
-  // Reads everything that opening did not verify, on the pool's threads, a bounded amount at a
-  // time. The error names the first files that are bad and says how many there are.
+  // Reads and verifies all data that was not verified on opening. Blocks until done; works on the
+  // pool's threads with one example per thread in memory. The error names the first bad files and
+  // gives their number.
   virtual absl::Status Check(ThreadPool* pool) const = 0;
 };
 

@@ -23,7 +23,7 @@ absl::Status NotSet(const ImageSourceOptions& options, absl::string_view field) 
   return absl::InvalidArgumentError(absl::StrCat(options.field_name, ".", field, " is not set"));
 }
 
-// Says which reader of the config an error belongs to.
+// Adds the name of the reader in the config to an error.
 template <typename Source>
 absl::StatusOr<std::unique_ptr<ImageSource>> Named(absl::StatusOr<std::unique_ptr<Source>> source,
                                                    absl::string_view reader,
@@ -73,7 +73,7 @@ absl::StatusOr<std::unique_ptr<ImageSource>> OpenSynthetic(
   return SyntheticSource::Create(synthetic);
 }
 
-// Readers whose classes are the numbers, folders or shapes of their data.
+// For readers whose classes are the numbers, folders or shapes of their data.
 absl::Status RefuseLabelMap(const config::InputReader& reader, const ImageSourceOptions& options) {
   if (reader.label_map_path().empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
@@ -82,7 +82,7 @@ absl::Status RefuseLabelMap(const config::InputReader& reader, const ImageSource
       "are the label numbers or folder names of its data. Remove it"));
 }
 
-// Readers whose images have one label and nothing else.
+// For readers whose images have one label and no boxes.
 absl::Status RefuseBoxes(const ImageSourceOptions& options) {
   if (options.annotation != Annotation::kBoxes) return absl::OkStatus();
   return absl::InvalidArgumentError(

@@ -1,4 +1,6 @@
-// Opens the data set that an input reader of the pipeline config names.
+// Opens the data set that an input reader of the pipeline config describes.
+//
+// Thread rule: functions without shared state.
 #ifndef PUSHPULL_WORKER_DATA_IMAGE_SOURCE_FACTORY_H_
 #define PUSHPULL_WORKER_DATA_IMAGE_SOURCE_FACTORY_H_
 
@@ -15,22 +17,23 @@
 namespace pushpull {
 
 struct ImageSourceOptions {
-  std::string data_dir;    // put before relative paths; may be empty
-  int num_classes = 0;     // of the model; every label is checked against it
-  std::string field_name;  // of the reader in the config, for messages: "train_input_reader"
-  // What the model learns from. kEither refuses no data for what they do not have: a record without
-  // image label then has label 0.
+  std::string data_dir;    // prepended to relative paths; may be empty
+  int num_classes = 0;     // the model's; every label is checked against it
+  std::string field_name;  // the reader's name in messages, such as "train_input_reader"
+  // The kind of annotation that the model needs. With kEither no data set is refused for a missing
+  // kind; a record without an image label then has label 0.
   Annotation annotation = Annotation::kEither;
 };
 
-// NOT_FOUND: a path does not exist. INVALID_ARGUMENT: the reader is incomplete, or the data do not
-// fit the format or the model, among them a reader whose sets have no boxes where boxes are asked
-// for, and the reverse. DATA_LOSS: truncated or damaged files. Blocks while IDX files, VOC
-// annotations and the lengths of TFRecords are read.
+// Opens the data set. Blocks while it reads IDX files, VOC annotations or the record lengths of
+// TFRecord files; image files are not read yet.
+// NOT_FOUND: a path does not exist. INVALID_ARGUMENT: the reader's config is incomplete, or the
+// data do not fit the format or the model; this includes a reader that cannot give the required
+// annotation. DATA_LOSS: a file is truncated or damaged.
 absl::StatusOr<std::unique_ptr<ImageSource>> OpenImageSource(const config::InputReader& reader,
                                                              const ImageSourceOptions& options);
 
-// `path`, behind data_dir when it is relative.
+// Returns `path` if it is absolute or data_dir is empty, and data_dir/path otherwise.
 std::string ResolveDataPath(absl::string_view data_dir, absl::string_view path);
 
 }  // namespace pushpull

@@ -11,10 +11,11 @@
 namespace pushpull {
 namespace {
 
-// Samples a thread takes at once: enough to make the lock cheap, few enough to share one batch.
+// Number of samples that a thread takes at once: enough to amortise the lock, few enough to divide
+// a batch among the threads.
 constexpr int64_t kClaimSamples = 8;
 
-// Of the pixels of a batch.
+// Returns the number of bytes for the pixels of a batch.
 int64_t PixelBytes(const InputPipelineOptions& options, int64_t samples) {
   const int64_t elements = options.shape.num_elements();
   if (options.format == PixelFormat::kPictures) return PictureBlockBytes(samples, elements);
@@ -94,7 +95,7 @@ void InputPipeline::Recycle(Buffer* buffer) {
 }
 
 void InputPipeline::DropPrepared() {
-  // From the back, so that each slot's cursor ends at its earliest dropped step.
+  // Going from the back leaves each cursor at the earliest dropped step of its replica.
   for (; !prepared_.empty(); prepared_.pop_back()) {
     Buffer* const buffer = prepared_.back();
     for (Cursor& cursor : cursors_) {
@@ -103,7 +104,7 @@ void InputPipeline::DropPrepared() {
     if (buffer->finished == buffer->claimed) {
       Recycle(buffer);
     } else {
-      buffer->dropped = true;  // the thread that finishes last recycles it
+      buffer->dropped = true;  // the last thread that works on it recycles it
     }
   }
 }

@@ -1,8 +1,10 @@
-// Makes batches ahead of the consumer on background threads, in a fixed pool of buffers.
+// Prepares batches on background threads before the consumer asks for them, in a fixed pool of
+// buffers.
 //
-// One consumer thread calls Next; the threads inside are the pipeline's own. The batches are those
-// of the sampler whatever the number of threads. Memory: queue_depth + 1 batches, one decoded image
-// (and what augmentation makes of it) per thread.
+// Thread rule: one consumer thread calls the methods; the background threads belong to the
+// pipeline. The contents of a batch depend only on source, sampler and options, not on the number
+// of threads. Memory: queue_depth + 1 batches, and per thread one decoded image and the buffers of
+// its augmentation.
 #ifndef PUSHPULL_WORKER_DATA_INPUT_PIPELINE_H_
 #define PUSHPULL_WORKER_DATA_INPUT_PIPELINE_H_
 
@@ -28,62 +30,65 @@
 namespace pushpull {
 
 enum class PixelFormat {
-  kFloat,     // in [-1, 1]
-  kPictures,  // packed, for devices that crop, resize and normalise themselves
+  kFloat,     // floats in [-1, 1], ready for the network
+  kPictures,  // packed images, which a device crops, resizes and normalises itself
 };
 
 struct InputPipelineOptions {
   AugmentationSpec augmentation;
   InputShape shape;
-  std::vector<int> slots = {0};  // that this process computes
+  std::vector<int> slots = {0};  // the replicas whose batches this process computes
   int num_threads = 1;
-  int queue_depth = 2;  // batches ready or being made, beside the consumer's
+  int queue_depth = 2;  // batches ready or in preparation, not counting the consumer's
   PixelFormat format = PixelFormat::kFloat;
 };
 
 struct InputBatch {
   int64_t step = 0;
   int slot = 0;
-  int64_t n = 0;  // samples
-  // One of them, as the format says. 256-byte aligned.
+  int64_t n = 0;  // number of samples
+  // The pixels: `images` with kFloat, `pictures` with kPictures. The memory is 256-byte aligned.
   const float* images = nullptr;  // [n, height, width, channels]
   PackedPictures pictures;
   std::vector<int32_t> labels;  // [n]
-  // [n], after augmentation, in shares of the picture, which fills `windows` of the input.
+  // [n]; the boxes after augmentation. Edges are shares of the augmented image.
   std::vector<std::vector<Box>> boxes;
-  std::vector<InputWindow> windows;       // [n]
-  std::vector<ImageSize> original_sizes;  // [n], of the images as decoded
-  std::vector<Sample> samples;            // [n], which they are
+  std::vector<InputWindow> windows;       // [n]; the part of the input that each image fills
+  std::vector<ImageSize> original_sizes;  // [n]; sizes of the images as decoded
+  std::vector<Sample> samples;            // [n]; positions in the run and indices in the source
 };
 
 class InputPipeline {
  public:
   using Allocate = std::function<absl::StatusOr<std::unique_ptr<Memory>>(int64_t bytes)>;
 
-  // `source` must outlive the pipeline. `allocate` gives the memory for the pixels of one batch, in
-  // which the host writes: page-locked for a GPU; by default the host's own. Nothing is read before
-  // the first Next. CHECKs that the slots are within the sampler's. Errors: of `allocate`.
+  // `source` must outlive the pipeline. `allocate` returns host memory for the pixels of one batch,
+  // such as page-locked memory for a GPU; the default is ordinary host memory. Reads nothing before
+  // the first Next. CHECKs that options.slots is not empty and that the sampler has all of them.
+  // Errors of `allocate`.
   static absl::StatusOr<std::unique_ptr<InputPipeline>> Create(const ImageSource* source,
                                                                const Sampler& sampler,
                                                                const InputPipelineOptions& options,
                                                                const Allocate& allocate = {});
-  // Waits for the images being decoded.
+  // Blocks until each thread has finished the samples it is working on, at most 8.
   ~InputPipeline();
   InputPipeline(const InputPipeline&) = delete;
   InputPipeline& operator=(const InputPipeline&) = delete;
 
-  // The batch of (step, slot); `slot` must be one of the pipeline's (else INVALID_ARGUMENT). Blocks
-  // until it is made. It stays valid until the next call. The pipeline prepares for calls that go
-  // through the slots in increasing order and then on to the next step (each slot's own next one in
-  // kAsync); any other call is right too, but drops what was prepared. An error is that of the
-  // source; the same call may be repeated.
+  // Returns the batch of (step, slot) and blocks until it is ready. The batch is valid until the
+  // next call of Next. The pipeline expects the replicas in increasing order within a step, and
+  // then the next step; in kAsync each replica counts its steps separately. Any other order gives
+  // correct batches too, but discards the prepared ones. INVALID_ARGUMENT: `slot` is not one of the
+  // pipeline's. Other errors are those of the source; the call can then be repeated.
   absl::StatusOr<const InputBatch*> Next(int64_t step, int slot);
 
-  // The batch that the next call is expected to ask for, if it is made; else null. It is still the
-  // pipeline's: valid until SetSlots, or until Next asks for another one.
+  // Returns the batch that the next call of Next is expected to ask for if it is ready, otherwise
+  // null. Does not block. The pointer is valid until SetSlots is called or Next asks for a
+  // different batch.
   const InputBatch* PeekNext();
 
-  // Changes the slots; what was prepared is dropped. The last batch given out stays valid.
+  // Replaces the set of replicas and discards the prepared batches. The batch that the last Next
+  // returned stays valid. CHECKs that `slots` is not empty and that the sampler has all of them.
   void SetSlots(const std::vector<int>& slots);
 
  private:
@@ -91,17 +96,18 @@ class InputPipeline {
     InputBatch batch;
     std::unique_ptr<Memory> pixels;
     std::optional<PicturePacker> packer;
-    bool dropped = false;  // by a jump, while threads still write into it
+    bool dropped = false;  // discarded while threads still write into it
     int64_t claimed = 0;   // samples handed to threads
     int64_t finished = 0;
-    absl::Status status;  // of the first sample that failed
-    int64_t failed_sample = 0;
+    absl::Status status;        // error of the failed sample with the lowest index
+    int64_t failed_sample = 0;  // index of that sample
   };
-  // The next step expected of a slot; nullopt: never asked for.
+  // The step of a replica's next batch; nullopt until the replica is first asked for.
   struct Cursor {
     int slot = 0;
     std::optional<int64_t> step;
   };
+  // Samples [begin, end) of a batch, which one thread prepares.
   struct Claim {
     Buffer* buffer = nullptr;
     int64_t begin = 0;
@@ -112,23 +118,23 @@ class InputPipeline {
                 const InputPipelineOptions& options);
 
   void RunThread();
-  // What a thread keeps from sample to sample.
+  // Buffers that a thread reuses for each sample.
   struct Scratch {
     explicit Scratch(const InputShape& shape) : preprocessor(shape) {}
     Preprocessor preprocessor;
     Example example;
     EditableImage image;
   };
-  // Makes samples [begin, end); returns the first error and sets *failed.
+  // Prepares the samples of the claim. Stops at the first error and sets *failed to that sample.
   absl::Status Fill(const Claim& claim, Scratch* scratch, int64_t* failed) const;
-  // Hands free buffers to the batches that will be asked for next.
+  // Assigns free buffers to the batches that are expected next.
   void StartBatches() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // True when a sample is left to claim, or at the end.
+  // Whether a thread has a reason to wake up: a sample is left to claim, or the pipeline stops.
   bool HasWork() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Claim TakeClaim() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Recycle(Buffer* buffer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void DropPrepared() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Makes (step, slot of cursors_[cursor]) the next batch to be started.
+  // Makes (step, cursors_[cursor].slot) the next batch to start.
   void Jump(int64_t step, int cursor) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const ImageSource* const source_;
@@ -138,10 +144,10 @@ class InputPipeline {
   absl::Mutex mutex_;
   std::vector<std::unique_ptr<Buffer>> buffers_ ABSL_GUARDED_BY(mutex_);
   std::vector<Buffer*> free_ ABSL_GUARDED_BY(mutex_);
-  std::deque<Buffer*> prepared_ ABSL_GUARDED_BY(mutex_);  // in the order they will be asked for
+  std::deque<Buffer*> prepared_ ABSL_GUARDED_BY(mutex_);  // in the expected order of Next calls
   Buffer* given_out_ ABSL_GUARDED_BY(mutex_) = nullptr;
   std::vector<Cursor> cursors_ ABSL_GUARDED_BY(mutex_);
-  int next_cursor_ ABSL_GUARDED_BY(mutex_) = 0;  // of the next batch to be started
+  int next_cursor_ ABSL_GUARDED_BY(mutex_) = 0;  // index of the cursor whose batch starts next
   bool started_ ABSL_GUARDED_BY(mutex_) = false;
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;

@@ -13,7 +13,8 @@
 namespace pushpull {
 namespace {
 
-// Keeps the first error; lines are counted from 1 in what people read.
+// Keeps the first error. Converts protobuf's line and column numbers, which begin at 0, to begin at
+// 1.
 class FirstError : public google::protobuf::io::ErrorCollector {
  public:
   void AddError(int line, int column, const std::string& message) override {

@@ -1,6 +1,6 @@
-// The names of the classes and the numbers they have in data files: a label map of the TensorFlow
-// Object Detection API (`item { id: 1 name: "cat" }`, protobuf text). The file's ids begin at 1;
-// our labels are ids less 1. Ids may leave gaps (COCO's 80 classes use ids up to 90).
+// Maps class names to the class numbers in data files. Reads and writes the label maps of the
+// TensorFlow Object Detection API (protobuf text: `item { id: 1 name: "cat" }`). Ids in the file
+// begin at 1; a label is an id minus 1. Ids may have gaps: COCO's 80 classes use ids up to 90.
 //
 // Thread rule: immutable.
 #ifndef PUSHPULL_WORKER_DATA_LABEL_MAP_H_
@@ -23,28 +23,32 @@ namespace pushpull {
 
 class LabelMap {
  public:
-  // INVALID_ARGUMENT, naming `source` and the line or the item: not a label map, no item, an item
-  // without id or name, an id below 1 or past kMaxId, an id or a name used twice.
+  // Parses the text of a label map file. INVALID_ARGUMENT: the text is not a label map, has no
+  // item, an item has no id or no name, an id is below 1 or above kMaxId, or two items share an id
+  // or a name. The message begins with `source` and gives the line or the item.
   static absl::StatusOr<LabelMap> Parse(absl::string_view text, absl::string_view source);
+  // Reads and parses a file. Errors of the file system, or as Parse.
   static absl::StatusOr<LabelMap> Load(FileSystem& files, const std::string& path);
+  // Errors as Parse.
   static absl::StatusOr<LabelMap> FromProto(const tensorflow::StringIntLabelMap& proto,
                                             absl::string_view source);
-  // Id 1 for the first name, and so on.
+  // Gives the names the ids 1, 2, ... in their order. Errors as Parse.
   static absl::StatusOr<LabelMap> FromNames(const std::vector<std::string>& names,
                                             absl::string_view source);
 
   static constexpr int32_t kMaxId = 1 << 20;
 
-  // The label of a class by its name or display_name.
+  // Returns the label of the class with this name or display_name.
   std::optional<int32_t> Find(absl::string_view text) const;
-  // The highest id: labels are below it.
+  // Returns the highest id, which is the number of labels including gaps.
   int num_classes() const { return static_cast<int>(names_.size()); }
-  // display_name, or name where there is none; empty for a label in a gap. 0 <= label <
-  // num_classes().
+  // Returns the display_name, or the name if there is none; empty for a label in a gap. CHECKs that
+  // 0 <= label < num_classes().
   const std::string& name(int32_t label) const;
-  // One per class of a model with num_classes, for people; a number where the map has no name.
+  // Returns a name for each class of a model with `num_classes` classes, for display. A class
+  // without a name in the map gets its id.
   std::vector<std::string> class_names(int num_classes) const;
-  // The file's contents, for Parse.
+  // Returns the text of a label map file, which Parse reads.
   std::string ToText() const;
 
  private:

@@ -13,7 +13,7 @@ namespace pushpull {
 namespace {
 
 constexpr size_t kInputBytes = 1 << 16;
-constexpr int kGzipOnly = 16;  // added to windowBits
+constexpr int kGzipOnly = 16;  // added to windowBits, makes zlib accept gzip streams only
 
 }  // namespace
 
@@ -83,7 +83,7 @@ absl::StatusOr<size_t> MaybeGzipFile::Read(uint8_t* out, size_t size) {
     const size_t room = std::min<size_t>(size - done, size_t{1} << 30);
     stream_.next_out = out + done;
     stream_.avail_out = static_cast<uInt>(room);
-    // With no input left this still hands out what zlib holds back.
+    // Called even without input: zlib may still hold decompressed bytes.
     const int code = inflate(&stream_, Z_NO_FLUSH);
     done += room - stream_.avail_out;
     if (code == Z_STREAM_END) {

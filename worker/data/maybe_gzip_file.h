@@ -1,4 +1,4 @@
-// Reads a file from front to back, decompressing it when it is gzip (told by its first two bytes).
+// Reads a file sequentially and decompresses it if its first two bytes are those of gzip.
 #ifndef PUSHPULL_WORKER_DATA_MAYBE_GZIP_FILE_H_
 #define PUSHPULL_WORKER_DATA_MAYBE_GZIP_FILE_H_
 
@@ -17,14 +17,16 @@ namespace pushpull {
 // Not thread-safe.
 class MaybeGzipFile {
  public:
-  // NOT_FOUND when there is no such file.
+  // NOT_FOUND: no such file. INVALID_ARGUMENT: the file cannot be opened or read.
   static absl::StatusOr<std::unique_ptr<MaybeGzipFile>> Open(const std::string& path);
   ~MaybeGzipFile();
   MaybeGzipFile(const MaybeGzipFile&) = delete;
   MaybeGzipFile& operator=(const MaybeGzipFile&) = delete;
 
-  // Up to `size` bytes of content; fewer only at the end, 0 at and after it. DATA_LOSS: the gzip
-  // stream is truncated, damaged (checksum) or followed by bytes that are not gzip.
+  // Reads the next `size` bytes of content into `out`. Returns how many were read: fewer than
+  // `size` only at the end of the content, then 0. Blocks on the disk. DATA_LOSS: the gzip stream
+  // is truncated, damaged (its checksum is wrong) or followed by bytes that are not gzip.
+  // INVALID_ARGUMENT: the file cannot be read.
   absl::StatusOr<size_t> Read(uint8_t* out, size_t size);
 
   const std::string& path() const { return path_; }
@@ -38,10 +40,10 @@ class MaybeGzipFile {
   const std::string path_;
   std::FILE* const file_;
   bool is_gzip_ = false;
-  bool in_member_ = false;  // gzip: between a member's header and its end
+  bool in_member_ = false;  // gzip: the end of the current member has not been read yet
   z_stream stream_{};
   std::vector<uint8_t> input_;
-  int64_t consumed_ = 0;  // bytes of the file before input_
+  int64_t consumed_ = 0;  // offset of input_ in the file
 };
 
 }  // namespace pushpull

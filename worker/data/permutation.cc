@@ -21,8 +21,8 @@ uint64_t Permutation::operator()(uint64_t i) const {
     uint64_t left = i >> half_bits_;
     uint64_t right = i & half_mask_;
     for (const uint64_t key : keys_) {
-      // Two multiply-xorshift rounds (the finalizer of SplitMix64) mix every bit of `right` and key
-      // into the low ones.
+      // The finalizer of SplitMix64, two multiply-xorshift rounds, mixes every bit of `right` and
+      // of the key into the low bits, which half_mask_ keeps.
       uint64_t mixed = right ^ key;
       mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9;
       mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111eb;

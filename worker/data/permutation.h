@@ -1,6 +1,8 @@
-// A pseudo-random order of [0, size) in O(1) memory: a Feistel network on the smallest square power
-// of two that holds size, walked until the value falls inside (cycle walking; fewer than four
-// rounds of it on average).
+// A pseudo-random permutation of [0, size) in O(1) memory.
+//
+// It is a Feistel network on [0, 4^k) with the smallest k >= 1 for which 4^k >= size. The network
+// is applied again until the value is below size (cycle walking). That takes at most four
+// applications on average.
 #ifndef PUSHPULL_WORKER_DATA_PERMUTATION_H_
 #define PUSHPULL_WORKER_DATA_PERMUTATION_H_
 
@@ -12,10 +14,10 @@ namespace pushpull {
 // Immutable value; thread-safe.
 class Permutation {
  public:
-  // Every (seed, epoch) has an order of its own. size >= 1.
+  // Each (seed, epoch) gives a different permutation. CHECKs that 1 <= size <= 2^62.
   Permutation(uint64_t seed, uint64_t epoch, uint64_t size);
 
-  // The image of i, 0 <= i < size.
+  // Returns the value that i maps to; 0 <= i < size.
   uint64_t operator()(uint64_t i) const;
 
  private:

@@ -7,7 +7,7 @@
 namespace pushpull {
 namespace {
 
-// The rows of a window one after another.
+// Copies the rows of a window without gaps between them.
 void CopyWindow(const PixelView& from, const PixelWindow& window, char* to) {
   const int64_t from_row = int64_t{1} * from.width * from.channels;
   const int64_t row = int64_t{1} * window.width * from.channels;
@@ -35,7 +35,8 @@ void PicturePacker::Add(int64_t sample, const Shift& shift, EditableImage* image
                         Preprocessor* preprocessor) {
   PackedPicture picture = {};
   const PixelView stored = image->Stored();
-  // Where nothing is shown but padding, a pixel nobody reads keeps the sizes above 0.
+  // An image that shows only padding stores one pixel that is never read, since the sizes of a
+  // packed image must be above 0.
   PixelWindow window = ShownPixels(image->map());
   if (window.height == 0) window = {0, 0, 1, 1};
   const int64_t bytes = int64_t{1} * window.height * window.width * stored.channels;

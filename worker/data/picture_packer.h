@@ -1,5 +1,5 @@
-// Fills blocks of packed pictures (kernels/picture_block.h): what a device can do itself is left to
-// it.
+// Packs the images of a batch into a block (kernels/picture_block.h) that a device reads. The
+// device crops, mirrors, resizes and normalises them itself.
 #ifndef PUSHPULL_WORKER_DATA_PICTURE_PACKER_H_
 #define PUSHPULL_WORKER_DATA_PICTURE_PACKER_H_
 
@@ -12,25 +12,26 @@
 
 namespace pushpull {
 
-// One block. Different threads may add different pictures at the same time; where in the block they
-// come to lie depends on their order, what the network reads of them does not.
+// Fills one block. Several threads may call Add at the same time for different samples. The order
+// of their calls determines the offsets in the block, but not what the network reads.
 class PicturePacker {
  public:
-  // `data` has PictureBlockBytes(max_samples, shape.num_elements()), aligned for a PackedPicture.
+  // `data` points to PictureBlockBytes(max_samples, shape.num_elements()) bytes, aligned for a
+  // PackedPicture. The memory belongs to the caller and must outlive the packer.
   PicturePacker(const InputShape& shape, int64_t max_samples, void* data);
 
-  // Begins anew with so many pictures, at most max_samples.
+  // Starts a new block for `samples` images. CHECKs that there are at most max_samples.
   void Begin(int64_t samples);
-  // The pixels of the image that are shown, as they are stored; where these are more than
-  // MaxPictureBytes, or a colour step has made numbers of them, what `preprocessor` makes of the
-  // image.
+  // Adds the image of one sample. Copies the smallest window of stored bytes that holds all shown
+  // pixels. If the window is larger than MaxPictureBytes, or the image stores floats after a colour
+  // step, writes the finished network input instead, which `preprocessor` computes.
   void Add(int64_t sample, const Shift& shift, EditableImage* image, Preprocessor* preprocessor);
 
-  // Once all have been added.
+  // Returns a view of the block. The block is complete once every sample has been added.
   PackedPictures pictures() const { return {data_, used_.load()}; }
 
  private:
-  // Room for a picture of so many bytes.
+  // Reserves `bytes` in the block and returns their offset.
   int64_t Take(int64_t bytes);
 
   const InputShape shape_;

@@ -16,7 +16,7 @@ float Grey(const Pixel* rgb) {
   return GreyOf(rgb[0], rgb[1], rgb[2]);
 }
 
-// Moves a row by `shift` pixels in place, filling with 0.
+// Moves a row by `shift` pixels in place and fills the vacated pixels with 0.
 void ShiftRow(int shift, int width, int channels, float* row) {
   const int64_t kept = int64_t{1} * std::max(0, width - std::abs(shift)) * channels;
   const int64_t total = int64_t{1} * width * channels;
@@ -81,7 +81,8 @@ Preprocessor::Preprocessor(const InputShape& shape) : shape_(shape) {
 
 namespace {
 
-// Row `y` with `channels` of its channels, in 0..255.
+// Reads row `y` as [width, channels] floats in 0..255. `channels` is image.channels, or 1 to
+// convert RGB to grey.
 template <typename Pixel>
 void ReadRow(const Pixel* pixels, const PixelView& image, int channels, int y, float* row) {
   const Pixel* const in = pixels + size_t{1} * y * image.width * image.channels;
@@ -127,7 +128,7 @@ void Preprocessor::MakeRow(const PixelView& image, int y, float* row) {
     return;
   }
   const std::array<int, 2> wanted = {y_axis_.low[y], y_axis_.high[y]};
-  if (spread_row_y_[1] == wanted[0]) {  // going down, the lower row becomes the upper one
+  if (spread_row_y_[1] == wanted[0]) {  // the lower row of the last call is the upper one now
     std::swap(spread_rows_[0], spread_rows_[1]);
     std::swap(spread_row_y_[0], spread_row_y_[1]);
   }

@@ -1,8 +1,8 @@
-// From a decoded image to the network's input: channels, size, range, shift.
+// Converts a decoded image to the network's input: channels, size, range and shift.
 //
-// Order: grey <-> RGB (unrounded), bilinear resize as TensorFlow 1 does it, x * (2 / 255) - 1,
-// shift (formulas: kernels/picture_math.h). With keep_aspect_ratio the resized picture lies in the
-// upper left corner and the rest is padding.
+// The steps are, in this order: conversion between grey and RGB without rounding, bilinear resize
+// as in TensorFlow 1, x * (2 / 255) - 1, and the shift. kernels/picture_math.h has the formulas.
+// With keep_aspect_ratio the resized image is in the upper left corner and the rest is padding.
 #ifndef PUSHPULL_WORKER_DATA_PREPROCESSOR_H_
 #define PUSHPULL_WORKER_DATA_PREPROCESSOR_H_
 
@@ -17,27 +17,29 @@
 
 namespace pushpull {
 
-// Of the network's input.
+// The shape of the network's input. With keep_aspect_ratio, height and width are max_dimension.
 struct InputShape {
   int height = 0;
   int width = 0;
-  int channels = 0;                                         // 1 or 3
-  std::optional<AspectRatioResize> keep_aspect_ratio = {};  // height = width = max_dimension then
+  int channels = 0;  // 1 or 3
+  std::optional<AspectRatioResize> keep_aspect_ratio = {};
   int64_t num_elements() const { return int64_t{1} * height * width * channels; }
 };
 
 InputShape InputShapeOf(const NetworkSpec& network);
 
-// The part of the input that a picture of this size fills, from the upper left corner.
+// Returns the size, in pixels of the input, to which an image of size `picture` is resized. The
+// resized image fills the upper left corner of the input.
 ImageSize ContentSize(const InputShape& shape, const ImageSize& picture);
-// The share of the input's height and width that the picture covers, from the upper left corner.
+// ContentSize as shares of the input's height and width.
 struct InputWindow {
   float height = 1.0f;
   float width = 1.0f;
 };
 InputWindow WindowOf(const InputShape& shape, const ImageSize& picture);
 
-// An image of bytes or of numbers in 0..255, [height, width, channels]; exactly one pointer is set.
+// A view of pixels in 0..255, [height, width, channels]. Exactly one of the pointers is set; the
+// memory belongs to the caller.
 struct PixelView {
   int height = 0;
   int width = 0;
@@ -46,29 +48,31 @@ struct PixelView {
   const float* floats = nullptr;
 };
 
-// CHECKs that the image has as many pixels as it says.
+// Returns a view of the image, which must outlive the view. CHECKs that image.pixels has the size
+// that follows from its shape.
 PixelView ViewPixels(const Image& image);
 
-// The pixel (y, x) of the result is that of the input (resized to the network's size) at (y -
-// shift.y, x - shift.x); outside of it 0 after normalisation, a middle grey.
+// Moves the network's input after the resize: its pixel (y, x) becomes the one that was at
+// (y - shift.y, x - shift.x). Pixels from outside are 0 after normalisation, a middle grey.
 struct Shift {
   int y = 0;
   int x = 0;
 };
 
-// Holds scratch memory of a few rows: use one per thread. Not thread-safe.
+// Not thread-safe. Holds buffers of a few rows, so keep one object per thread.
 class Preprocessor {
  public:
   explicit Preprocessor(const InputShape& shape);
 
-  // Writes [shape.height, shape.width, shape.channels] floats in [-1, 1] to out.
+  // Writes [shape.height, shape.width, shape.channels] floats in [-1, 1] to `out`.
   void Run(const PixelView& image, const Shift& shift, float* out);
-  // The same as the nearest bytes, of which x * (2 / 255) - 1 are the numbers. Where the image
-  // neither changed its size nor its colours, nothing is lost.
+  // Writes the same values to `out` as bytes b, rounded so that b * (2 / 255) - 1 is nearest to the
+  // float. This is exact if the image is neither resized nor converted between grey and RGB.
   void RunToBytes(const PixelView& image, const Shift& shift, uint8_t* out);
 
  private:
-  // Per output coordinate the two source coordinates and the weight of the second.
+  // For each output coordinate along one axis, the two source coordinates that bilinear resizing
+  // reads, and the weight of the second.
   struct Axis {
     int in_size = 0;
     int out_size = 0;
@@ -79,19 +83,20 @@ class Preprocessor {
   };
 
   void Begin(const PixelView& image);
-  // Row `y` of the input, normalised, [width, channels] floats.
+  // Writes row `y` of the input, normalised, [width, channels] floats.
   void MakeShiftedRow(const PixelView& image, const Shift& shift, int y, float* row);
-  // Row `y` of the input before the shift, normalised, [width, channels] floats.
+  // Writes row `y` of the input before the shift, normalised, [width, channels] floats.
   void MakeInputRow(const PixelView& image, int y, float* row);
-  // Row `y` of the resized image, normalised, [content width, channels] floats.
+  // Writes row `y` of the resized image, normalised, [content width, channels] floats.
   void MakeRow(const PixelView& image, int y, float* row);
-  // Row `y` of the source as [in width, channels] floats in 0..255, spread to the content's width.
+  // Writes row `y` of the source, resized along x only: [content width, channels] floats in 0..255.
+  // The number of channels is the smaller one of image and network.
   void SpreadRow(const PixelView& image, int y, float* row);
 
   const InputShape shape_;
-  std::array<float, 256> normalized_;  // of each pixel value
+  std::array<float, 256> normalized_;  // the normalised value of each byte
   std::vector<float> padding_row_;     // normalised; empty without keep_aspect_ratio
-  ImageSize content_;                  // of the resized image being made
+  ImageSize content_;                  // size to which the current image is resized
   Axis y_axis_;
   Axis x_axis_;
   std::vector<float> source_row_;

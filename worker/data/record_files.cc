@@ -20,7 +20,7 @@
 namespace pushpull {
 namespace {
 
-constexpr int kMaxShards = 99999;  // five digits
+constexpr int kMaxShards = 99999;  // shard names have five digits
 constexpr absl::string_view kOf = "-of-";
 
 enum class Kind { kAbsent, kFile, kFolder };
@@ -35,7 +35,7 @@ std::string ShardName(absl::string_view prefix, int shard, int num_shards) {
   return absl::StrFormat("%s-%05d-of-%05d", prefix, shard, num_shards);
 }
 
-// "a.record", 10 for "a.record-00003-of-00010".
+// Returns ("a.record", 10) for "a.record-00003-of-00010", and nullopt for a name of another form.
 std::optional<std::pair<std::string, int>> ShardsOf(absl::string_view path) {
   const size_t of = path.rfind(kOf);
   int num_shards = 0;
@@ -77,7 +77,8 @@ absl::StatusOr<std::vector<std::string>> ExpandGlob(const std::string& pattern) 
   for (const std::string& path : paths) {
     if (auto shards = ShardsOf(path)) sets.insert(*std::move(shards));
   }
-  // A pattern over all shards of a set promises all of them; one that names some shards does not.
+  // A pattern that covers all shards of a set requires all of them to exist. A pattern that selects
+  // some shards does not.
   if (absl::StrContains(pattern, absl::StrCat("*", kOf)) ||
       absl::StrContains(pattern, absl::StrCat("?????", kOf)) || absl::EndsWith(pattern, "*")) {
     for (const auto& [prefix, num_shards] : sets) {

@@ -1,4 +1,4 @@
-// The files that the input paths of a TFRecord reader mean.
+// Expands the input paths of a TFRecord reader to files.
 #ifndef PUSHPULL_WORKER_DATA_RECORD_FILES_H_
 #define PUSHPULL_WORKER_DATA_RECORD_FILES_H_
 
@@ -9,12 +9,14 @@
 
 namespace pushpull {
 
-// Each path is a file, a glob ("a.record-?????-of-00010", sorted) or shards ("a.record@10": the
-// same ten files); a file of exactly that name comes before its other meanings. Looks at the
-// machine's own file system, opens nothing. NOT_FOUND: no such file, a glob that nothing matches,
-// shards missing from a set of them. INVALID_ARGUMENT: no path at all, a sample config's
-// PATH_TO_BE_CONFIGURED, remote storage
-// ("gs://..."), a folder, a file meant twice.
+// Returns the files that the paths name, in order. Each path is a file, a glob
+// ("a.record-?????-of-00010", whose matches are sorted) or a set of shards ("a.record@10", which
+// means the same ten files). If a file has exactly the name of a path, the path means that file.
+// Looks only at the local file system and opens no file. Thread-safe.
+// NOT_FOUND: a file does not exist, a glob matches nothing, or shards are missing from a set.
+// INVALID_ARGUMENT: there is no path, or a path is the PATH_TO_BE_CONFIGURED of a sample config, is
+// remote ("gs://..."), is a folder, has a number of shards outside 1 to 99999, or names a file that
+// is already in the list.
 absl::StatusOr<std::vector<std::string>> ExpandRecordPaths(const std::vector<std::string>& paths);
 
 }  // namespace pushpull

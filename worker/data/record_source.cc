@@ -16,7 +16,8 @@ namespace {
 
 constexpr int kMaxLogged = 20;
 
-// The reader's message begins with the path.
+// Adds the record's number to the message of a RecordReader, which begins with the path.
+// OUT_OF_RANGE becomes DATA_LOSS.
 absl::Status RecordError(int64_t record, const absl::Status& status) {
   const auto code = absl::IsOutOfRange(status) ? absl::StatusCode::kDataLoss : status.code();
   return absl::Status(code, absl::StrCat("record ", record, " of ", status.message()));

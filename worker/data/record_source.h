@@ -1,5 +1,5 @@
-// Labelled images in TFRecord files of tf.Examples (example_codec.h), read record by record from
-// where they lie.
+// A data set in TFRecord files of tf.Examples (example_codec.h). Get reads one record at its
+// position in the file.
 #ifndef PUSHPULL_WORKER_DATA_RECORD_SOURCE_H_
 #define PUSHPULL_WORKER_DATA_RECORD_SOURCE_H_
 
@@ -20,7 +20,7 @@
 namespace pushpull {
 
 struct RecordSourceOptions {
-  std::vector<std::string> input_paths;  // as ExpandRecordPaths takes them
+  std::vector<std::string> input_paths;  // files, globs or shards; see ExpandRecordPaths
   std::optional<LabelMap> label_map;
   int num_classes = 0;
   Annotation annotation = Annotation::kBoxes;
@@ -28,10 +28,10 @@ struct RecordSourceOptions {
 
 class RecordSource final : public ImageSource {
  public:
-  // Reads and verifies the lengths of all records, none of their data; keeps the files open.
-  // Blocks for as long as the disk takes for one small read per record. Errors as
-  // ExpandRecordPaths; DATA_LOSS, naming file, record (from 0 in its file) and offset: damaged,
-  // truncated or gzip; INVALID_ARGUMENT: no record in all files, or a label map with more classes
+  // Reads and verifies the lengths of all records, but not their data. Blocks for one small read
+  // per record. Keeps the files open. Errors as ExpandRecordPaths. DATA_LOSS: a file is damaged,
+  // truncated or gzipped; the message gives the file, the record (from 0 in its file) and the
+  // offset. INVALID_ARGUMENT: the files have no record at all, or the label map has more classes
   // than num_classes.
   static absl::StatusOr<std::unique_ptr<RecordSource>> Open(FileSystem& files,
                                                             RecordSourceOptions options);
@@ -40,12 +40,12 @@ class RecordSource final : public ImageSource {
   int num_classes() const override { return options_.num_classes; }
   std::vector<std::string> class_names() const override;
   std::string describe() const override;
-  // Boxes that cannot be used are left out; the first few are logged.
+  // Leaves out boxes that cannot be used (see DecodeExample) and logs the first 20 of them.
   absl::Status Get(int64_t index, Example* example) const override;
-  // Logs how many boxes cannot be used.
+  // Also logs how many boxes cannot be used.
   absl::Status Check(ThreadPool* pool) const override;
 
-  // As Get, with a line per box that cannot be used added to *issues.
+  // As Get, but logs nothing and adds a line to *issues for each box that cannot be used.
   absl::Status Read(int64_t index, Example* example, std::vector<std::string>* issues) const;
   int num_files() const { return static_cast<int>(files_.size()); }
 
@@ -53,11 +53,11 @@ class RecordSource final : public ImageSource {
   struct File {
     std::string path;
     std::unique_ptr<ReadableFile> file;
-    int64_t first = 0;  // of its records, in records_
+    int64_t first = 0;  // index in records_ of the file's first record
   };
   struct Record {
-    int64_t offset;
-    int32_t file;
+    int64_t offset;  // in the file
+    int32_t file;    // index in files_
   };
 
   explicit RecordSource(RecordSourceOptions options);

@@ -50,8 +50,8 @@ void Sampler::GetBatch(int64_t step, int slot, std::vector<Sample>* samples) con
   int64_t count = SlotBatchSize(slot);
   switch (options_.mode) {
     case SamplerOptions::Mode::kSync: {
-      // Slots before this one: `slot` times the smaller size, and one more for each larger one
-      // among them.
+      // Each replica before this one has the smaller size, and those from first_larger on have one
+      // sample more.
       const int64_t first_larger = options_.num_slots - options_.batch_size % options_.num_slots;
       begin += slot * (options_.batch_size / options_.num_slots);
       if (slot > first_larger) begin += slot - first_larger;

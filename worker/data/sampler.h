@@ -1,16 +1,24 @@
-// Which examples make up which batch: a pure function of (seed, step, slot), O(1) memory, nothing
-// to save or restore. Any worker can compute any slot, a resumed run sees the same data, and the
-// global batch of a step does not depend on the number of slots it is divided into.
+// Chooses the examples of each batch. A batch depends only on the options, the step and the
+// replica, so there is no state to save or restore. Any worker can compute the batch of any replica
+// (`slot`), a resumed run sees the same data, and the global batch of a synchronous step does not
+// depend on the number of replicas. Uses O(1) memory.
 //
-// Positions number the samples of a whole run. Position p is example Permute(epoch, p mod size) of
-// epoch p / size; batches run across the end of an epoch.
-//   kSync      step t (from 0) covers positions [t*B, (t+1)*B); slot k owns floor(B/N) of them, the
-//   last
-//              B mod N slots one more (B = 15, N = 2: 7 and 8).
-//   kAsync     step is the slot's own sequence number (from 0): positions (step*N + slot)*B + [0,
-//   B). kEvaluate  one slot, one pass in order, the last batch partial, empty ones after it.
+// Positions number the samples of a whole run from 0. Position p belongs to epoch p / size and is
+// example Permutation(p mod size) of that epoch, or example p mod size without shuffling. An epoch
+// is a pass over the data set here. A batch may extend over the end of an epoch.
 //
-// Immutable value; thread-safe.
+// With batch size B and N replicas the modes are:
+//
+// clang-format off
+//   kSync      Step t (from 0) has the positions [t*B, (t+1)*B). Each replica gets floor(B/N) of
+//              them in turn, the last B mod N replicas one more (B = 15, N = 2: 7 and 8).
+//   kAsync     Each replica counts its steps from 0. Its batch has the positions
+//              (step*N + slot)*B + [0, B).
+//   kEvaluate  There is one replica and one pass in order. The last batch may be smaller; later
+//              batches are empty.
+// clang-format on
+//
+// Thread rule: immutable value.
 #ifndef PUSHPULL_WORKER_DATA_SAMPLER_H_
 #define PUSHPULL_WORKER_DATA_SAMPLER_H_
 
@@ -25,30 +33,33 @@ struct SamplerOptions {
   enum class Mode { kSync, kAsync, kEvaluate };
   Mode mode = Mode::kSync;
   uint64_t seed = 0;
-  int64_t num_examples = 0;  // kEvaluate may take fewer than the source has
-  int64_t batch_size =
-      0;              // B: of the step in kSync, of a slot in kAsync, of an iteration in kEvaluate
-  int num_slots = 1;  // N
-  bool shuffle = true;  // a new order per epoch; must be false in kEvaluate
+  int64_t num_examples = 0;  // kEvaluate may use fewer than the source has
+  // B: of all replicas together in kSync, of one replica in kAsync.
+  int64_t batch_size = 0;
+  int num_slots = 1;    // N, the number of replicas
+  bool shuffle = true;  // use a new order in each epoch; must be false in kEvaluate
 };
 
 struct Sample {
-  int64_t position = 0;  // in the run; keys the random augmentation
+  int64_t position = 0;  // in the run; random augmentation depends on it
   int64_t index = 0;     // in the source
 };
 
 class Sampler {
  public:
-  // INVALID_ARGUMENT: a value out of range; in kSync also a batch smaller than the number of slots.
+  // INVALID_ARGUMENT: a value is out of range, the batch is smaller than the number of replicas
+  // (kSync), or shuffling or several replicas are requested (kEvaluate).
   static absl::StatusOr<Sampler> Create(const SamplerOptions& options);
 
   const SamplerOptions& options() const { return options_; }
 
-  // Largest number of samples in a batch of the slot; in kSync and kAsync the number in each.
+  // Returns the number of samples in each batch of the replica. In kEvaluate batches may be
+  // smaller.
   int64_t SlotBatchSize(int slot) const;
   int64_t MaxSlotBatchSize() const { return SlotBatchSize(options_.num_slots - 1); }
 
-  // The samples of (step, slot), step >= 0, 0 <= slot < num_slots, in order.
+  // Replaces *samples with the samples of the batch, in order of position. CHECKs that step >= 0
+  // and 0 <= slot < num_slots.
   void GetBatch(int64_t step, int slot, std::vector<Sample>* samples) const;
 
  private:

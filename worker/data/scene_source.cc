@@ -19,13 +19,14 @@ namespace {
 constexpr int kMinSide = 64;
 constexpr int kMaxSide = 4096;
 constexpr int kMaxObjects = 100;
-// Side of a glyph as a share of the scene's shorter side: one of three, times 0.85 to 1.15.
+// The side of a drawn glyph, as a share of the scene's shorter side, is one of these three values
+// times a factor from 0.85 to 1.15.
 constexpr std::array<float, 3> kScales = {0.18f, 0.27f, 0.40f};
 constexpr float kScaleJitter = 0.15f;
 constexpr int kPlacingAttempts = 30;
-constexpr float kNoise = 12.0f;         // uniform in [-kNoise, kNoise]
-constexpr float kMinContrast = 90.0f;   // between object and background, per channel
-constexpr float kVisibleCover = 0.25f;  // a pixel covered less is not part of the box
+constexpr float kNoise = 12.0f;         // noise is uniform in [-kNoise, kNoise]
+constexpr float kMinContrast = 90.0f;   // least difference of object and background per channel
+constexpr float kVisibleCover = 0.25f;  // pixels with a smaller covered share are not in the box
 
 using Color = std::array<float, 3>;
 
@@ -39,7 +40,7 @@ Color DrawDarkOrLight(bool light, bool grey, CounterRandom* random) {
   return color;
 }
 
-// A glyph scaled to side x side, values 0 to 1.
+// Returns the glyph scaled bilinearly to side x side, with values 0 to 1.
 std::vector<float> ScaleGlyph(const Image& glyph, int side) {
   std::vector<float> cover(size_t{1} * side * side);
   const auto at = [&glyph](int y, int x) {
@@ -65,7 +66,7 @@ std::vector<float> ScaleGlyph(const Image& glyph, int side) {
   return cover;
 }
 
-// The visible pixels of a scaled glyph.
+// The rectangle of the visible pixels of a scaled glyph.
 struct Extent {
   int y_begin, y_end, x_begin, x_end;
 };
@@ -88,7 +89,7 @@ bool Overlap(const Box& a, const Box& b) {
          std::min(a.xmax, b.xmax) > std::max(a.xmin, b.xmin);
 }
 
-// Paints onto floats [height, width, channels].
+// Paints a scene on a canvas of floats, [height, width, channels].
 class ScenePainter {
  public:
   ScenePainter(const SceneOptions& options, CounterRandom* random)
@@ -101,7 +102,8 @@ class ScenePainter {
     }
   }
 
-  // Puts the glyph where it meets no other, if there is such a place.
+  // Draws the glyph at a random place where its box overlaps no other box, and adds the box. Does
+  // nothing if kPlacingAttempts attempts find no such place.
   void Place(const Image& glyph, int32_t label, std::vector<Box>* boxes) {
     const float shorter = static_cast<float>(std::min(options_.height, options_.width));
     const float scale = kScales[random_.NextBelow(kScales.size())];
@@ -164,7 +166,7 @@ class ScenePainter {
   std::vector<float> canvas_;
 };
 
-// One picture per shape.
+// One grey image per shape.
 class ShapeGlyphs final : public ImageSource {
  public:
   explicit ShapeGlyphs(int num_classes) : num_classes_(num_classes) {}

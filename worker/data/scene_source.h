@@ -1,6 +1,6 @@
-// Scenes with several objects for detectors: cut-out pictures ("glyphs") of three sizes at random
-// places on a noisy background, each with its box. Example i is a pure function of (seed, i) and
-// the glyphs.
+// A generated data set for detectors: scenes with several objects. The objects are small images
+// ("glyphs") of another source, drawn in three sizes at random places on a noisy background
+// without overlapping boxes. Example i depends only on the options, i and the glyphs.
 #ifndef PUSHPULL_WORKER_DATA_SCENE_SOURCE_H_
 #define PUSHPULL_WORKER_DATA_SCENE_SOURCE_H_
 
@@ -18,17 +18,17 @@ namespace pushpull {
 struct SceneOptions {
   int64_t num_examples = 10000;
   uint64_t seed = 1;
-  int height = 160;  // at least 64, as the width
-  int width = 160;
+  int height = 160;      // in pixels, 64 to 4096
+  int width = 160;       // in pixels, 64 to 4096
   int num_channels = 3;  // 1 or 3
-  int max_objects = 12;  // from 1 to so many; fewer where no room is left
+  int max_objects = 12;  // 1 to 100; a scene gets 1 to max_objects, fewer if there is no room
 };
 
 class SceneSource final : public ImageSource {
  public:
-  // Grey pictures whose brightness says how much of a pixel the object covers, such as handwritten
-  // digits. INVALID_ARGUMENT names the option that is out of range, or says that the glyphs are not
-  // grey.
+  // `glyphs` has grey images in which the brightness of a pixel is the share that the object
+  // covers, such as handwritten digits. INVALID_ARGUMENT: an option is out of range (the message
+  // names it), or the first glyph is not grey. Also returns errors of reading that glyph.
   static absl::StatusOr<std::unique_ptr<ImageSource>> Create(const SceneOptions& options,
                                                              std::unique_ptr<ImageSource> glyphs);
 
@@ -36,7 +36,7 @@ class SceneSource final : public ImageSource {
   int num_classes() const override { return glyphs_->num_classes(); }
   std::vector<std::string> class_names() const override { return glyphs_->class_names(); }
   std::string describe() const override;
-  // The example's label is that of its first object.
+  // The example's label is that of its first object, or 0 if no object could be placed.
   absl::Status Get(int64_t index, Example* example) const override;
   absl::Status Check(ThreadPool* pool) const override { return glyphs_->Check(pool); }
 
@@ -48,7 +48,8 @@ class SceneSource final : public ImageSource {
   const std::unique_ptr<ImageSource> glyphs_;
 };
 
-// The shapes of synthetic_shapes.h as glyphs, one per class.
+// Returns a source with one glyph per class, the shapes of synthetic_shapes.h. INVALID_ARGUMENT:
+// num_classes is not within 1 to kMaxSyntheticClasses.
 absl::StatusOr<std::unique_ptr<ImageSource>> MakeShapeGlyphs(int num_classes);
 
 }  // namespace pushpull

@@ -38,7 +38,7 @@ bool InsideShape(int shape, float u, float v) {
       return r2 <= 0.72f;
     case 1:
       return std::max(a, b) <= 0.7f;
-    case 2:  // equilateral, one corner up
+    case 2:  // equilateral, with one corner at the top
       return v <= 0.5f && a <= (v + 1.0f) * 0.57735f;
     case 3:
       return std::min(a, b) <= 0.25f && std::max(a, b) <= 0.9f;

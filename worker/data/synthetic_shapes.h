@@ -1,4 +1,6 @@
-// The shapes of the built-in data sets. Pure functions.
+// The shapes that the generated data sets draw.
+//
+// Thread rule: functions without shared state.
 #ifndef PUSHPULL_WORKER_DATA_SYNTHETIC_SHAPES_H_
 #define PUSHPULL_WORKER_DATA_SYNTHETIC_SHAPES_H_
 
@@ -11,13 +13,14 @@ namespace pushpull {
 
 inline constexpr int kMaxSyntheticClasses = 12;
 
-// "disc", "square", ...; 0 <= shape < kMaxSyntheticClasses.
+// Returns "disc", "square" and so on. CHECKs that 0 <= shape < kMaxSyntheticClasses.
 absl::string_view SyntheticClassName(int shape);
 
-// Of the first `count` shapes.
+// Returns the names of the first `count` shapes.
 std::vector<std::string> SyntheticClassNames(int count);
 
-// Whether (u, v), v downwards, belongs to the shape; every shape lies in the unit circle.
+// Whether the point (u, v) is part of the shape. v points downwards. Every shape lies within the
+// unit circle around (0, 0).
 bool InsideShape(int shape, float u, float v);
 
 }  // namespace pushpull

@@ -15,14 +15,16 @@ namespace {
 
 constexpr int kMinSide = 16;
 constexpr int kMaxSide = 4096;
-constexpr int kGrid = 2;               // coverage samples per pixel and axis
-constexpr float kMaxRotation = 0.21f;  // radians, 12 degrees: bars and crosses stay apart
-constexpr float kMinRadius = 0.24f;    // of the smaller side
+constexpr int kGrid = 2;  // coverage samples per pixel and axis
+// In radians (12 degrees): small enough to tell horizontal from vertical bars, and the cross from
+// the saltire.
+constexpr float kMaxRotation = 0.21f;
+constexpr float kMinRadius = 0.24f;  // of the shape, as a share of the smaller side
 constexpr float kMaxRadius = 0.42f;
-constexpr float kMinContrast = 70.0f;  // between shape and background, in luminance
-constexpr float kNoise = 18.0f;        // uniform in [-kNoise, kNoise]
-constexpr float kGradient = 30.0f;     // of the background, centre to edge
-constexpr int kSpots = 4;              // small distractors behind the shape
+constexpr float kMinContrast = 70.0f;  // least difference in luminance of shape and background
+constexpr float kNoise = 18.0f;        // noise is uniform in [-kNoise, kNoise]
+constexpr float kGradient = 30.0f;     // largest change of the background from centre to edge
+constexpr int kSpots = 4;              // number of small distracting spots behind the shape
 
 using Color = std::array<float, 3>;
 
@@ -35,8 +37,8 @@ Color DrawColor(int channels, CounterRandom* random) {
   return color;
 }
 
-// A colour that stands out from `background`; black or white always does if chance does not find
-// one.
+// Draws a colour that stands out from `background`. After kTries random colours it returns black or
+// white, of which one always stands out.
 Color DrawContrast(const Color& background, int channels, CounterRandom* random) {
   constexpr int kTries = 16;
   for (int i = 0; i < kTries; ++i) {
@@ -52,7 +54,7 @@ struct Spot {
   Color color;
 };
 
-// Everything random about one picture but the noise.
+// All random properties of one image except the noise.
 struct Scene {
   int shape = 0;
   float center_y = 0, center_x = 0, radius = 0, cosine = 1, sine = 0;
@@ -103,8 +105,7 @@ void PaintBackground(const SyntheticOptions& options, const Scene& scene, Canvas
   }
 }
 
-// Calls paint(y, x, pixel) for the pixels of the square around a point that are inside of the
-// canvas.
+// Calls paint(y, x, pixel) for each pixel of the canvas in the square around a point.
 template <typename Paint>
 void ForSquare(const SyntheticOptions& options, float center_y, float center_x, float radius,
                Canvas* canvas, Paint paint) {
@@ -128,7 +129,7 @@ void PaintSpots(const SyntheticOptions& options, const Scene& scene, Canvas* can
   }
 }
 
-// Share of the pixel that the shape covers.
+// Returns the share of the pixel that the shape covers.
 float Coverage(const Scene& scene, int y, int x) {
   const float cosine = scene.cosine / scene.radius;
   const float sine = scene.sine / scene.radius;
@@ -143,7 +144,7 @@ float Coverage(const Scene& scene, int y, int x) {
   return static_cast<float>(inside) / (kGrid * kGrid);
 }
 
-// The pixels a shape touches.
+// The rectangle of the pixels that a shape touches.
 struct Extent {
   int y_begin, y_end, x_begin, x_end;
 };
@@ -163,7 +164,7 @@ Extent PaintShape(const SyntheticOptions& options, const Scene& scene, Canvas* c
   return extent;
 }
 
-// Adds noise, four values from each random word.
+// Adds noise and rounds to bytes. Each random word gives the noise of four values.
 void AddNoise(const Canvas& canvas, CounterRandom* random, std::vector<uint8_t>* pixels) {
   pixels->resize(canvas.size());
   uint32_t word = 0;

@@ -1,6 +1,6 @@
-// Drawn shapes: one per image, on a noisy background, with random place, size, rotation and
-// colours. A data set without files: example i is a pure function of (seed, i). The label is the
-// kind of shape; the one box is the shape's extent.
+// A generated data set: one shape per image on a noisy background, with random position, size,
+// rotation and colours. The label is the kind of shape; the single box encloses the shape. Example
+// i depends only on the options and i.
 #ifndef PUSHPULL_WORKER_DATA_SYNTHETIC_SOURCE_H_
 #define PUSHPULL_WORKER_DATA_SYNTHETIC_SOURCE_H_
 
@@ -17,15 +17,15 @@ namespace pushpull {
 struct SyntheticOptions {
   int64_t num_examples = 10000;
   uint64_t seed = 1;
-  int height = 32;  // at least 16, as the width
-  int width = 32;
+  int height = 32;       // in pixels, 16 to 4096
+  int width = 32;        // in pixels, 16 to 4096
   int num_channels = 3;  // 1 or 3
-  int num_classes = 10;  // at most kMaxSyntheticClasses (synthetic_shapes.h)
+  int num_classes = 10;  // 1 to kMaxSyntheticClasses (synthetic_shapes.h)
 };
 
 class SyntheticSource final : public ImageSource {
  public:
-  // INVALID_ARGUMENT names the option that is out of range.
+  // INVALID_ARGUMENT: an option is out of range; the message names it.
   static absl::StatusOr<std::unique_ptr<ImageSource>> Create(const SyntheticOptions& options);
 
   int64_t size() const override { return options_.num_examples; }
@@ -33,7 +33,7 @@ class SyntheticSource final : public ImageSource {
   std::vector<std::string> class_names() const override;
   std::string describe() const override;
   absl::Status Get(int64_t index, Example* example) const override;
-  absl::Status Check(ThreadPool* pool) const override;  // nothing to verify
+  absl::Status Check(ThreadPool* pool) const override;  // always OK: there are no files
 
  private:
   explicit SyntheticSource(const SyntheticOptions& options) : options_(options) {}

@@ -21,7 +21,7 @@ absl::string_view Text(const pugi::xml_node& node, const char* name) {
   return absl::StripAsciiWhitespace(node.child(name).text().get());
 }
 
-// One <object>.
+// Parses one <object>.
 class ObjectParser {
  public:
   ObjectParser(absl::string_view path, const AnnotatedImage& image, int index)
@@ -74,7 +74,8 @@ absl::StatusOr<AnnotatedImage> ParseVocAnnotation(absl::string_view xml, absl::s
   const pugi::xml_parse_result result = document.load_buffer(xml.data(), xml.size());
   if (!result) {
     std::string place(path);
-    // The parser's offset is that in the text made UTF-8, which may be longer than the file.
+    // pugixml converts the text to UTF-8 and reports an offset in the result, so the offset gives
+    // the line of the file only if the file is UTF-8.
     if (result.encoding == pugi::encoding_utf8) {
       const absl::string_view before = xml.substr(0, result.offset);
       absl::StrAppend(&place, ":", 1 + std::count(before.begin(), before.end(), '\n'));

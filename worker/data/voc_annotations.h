@@ -1,5 +1,7 @@
-// The annotations of a Pascal VOC folder: <path>/Annotations/<id>.xml, the ids of a split in
-// <path>/ImageSets/Main/<split>.txt, images in <path>/JPEGImages. Functions only; thread-safe.
+// Reads the annotations of a Pascal VOC folder. <path>/Annotations/<id>.xml annotates an image,
+// <path>/ImageSets/Main/<split>.txt lists the ids of a split, and <path>/JPEGImages has the images.
+//
+// Thread rule: functions without shared state. Those with a FileSystem block on the disk.
 #ifndef PUSHPULL_WORKER_DATA_VOC_ANNOTATIONS_H_
 #define PUSHPULL_WORKER_DATA_VOC_ANNOTATIONS_H_
 
@@ -15,25 +17,31 @@
 
 namespace pushpull {
 
-// The contents of one annotation file. Edges are pixels divided by the image's size, without VOC's
-// shift by one; boxes are as the file has them, not yet checked (CheckBox), labels -1. filename and
-// source_id stay empty. INVALID_ARGUMENT with `path`, and the line or the object: not XML, another
-// root, no size, no name or bndbox of an object, an edge that is no number.
+// Parses one annotation file. Box edges are the file's pixels divided by the image's size, without
+// VOC's shift by one. The boxes are not checked yet (see CheckBox) and their labels are -1.
+// `filename` and `source_id` stay empty.
+// INVALID_ARGUMENT: the text is not XML, has another root than <annotation> or no valid size, an
+// object has no name or no bndbox, or a value cannot be parsed. The message begins with `path` and
+// gives the line or the object.
 absl::StatusOr<AnnotatedImage> ParseVocAnnotation(absl::string_view xml, absl::string_view path);
 
-// The image ids (file names without extension) of a split: the first word of each line. NOT_FOUND
-// names the splits there are; INVALID_ARGUMENT: empty, or an id twice.
+// Returns the image ids (file names without extension) of a split, which are the first words of the
+// lines in its file. NOT_FOUND: no such split; the message lists the existing ones.
+// INVALID_ARGUMENT: the file has no id, or has an id twice.
 absl::StatusOr<std::vector<std::string>> ReadVocSplit(FileSystem& files, const std::string& path,
                                                       const std::string& split);
 
-// The class names of all annotation files, sorted, from id 1: the same map for every split.
+// Makes a label map from the class names in all annotation files, sorted, with ids from 1. The map
+// is the same for every split. INVALID_ARGUMENT: there is no object in any file. Other errors as
+// ParseVocAnnotation.
 absl::StatusOr<LabelMap> DeriveVocLabelMap(FileSystem& files, const std::string& path);
 
-// The image file of each id, in order: <id>.jpg, .jpeg or .png. NOT_FOUND names the first that is
-// absent and says how many are.
+// Returns the path of each id's image, <id>.jpg, .jpeg or .png, in the order of `ids`. NOT_FOUND:
+// images are missing; the message gives their number and the first of them.
 absl::StatusOr<std::vector<std::string>> FindVocImages(FileSystem& files, const std::string& path,
                                                        const std::vector<std::string>& ids);
 
+// Returns <path>/Annotations/<id>.xml.
 std::string VocAnnotationPath(const std::string& path, absl::string_view id);
 
 }  // namespace pushpull

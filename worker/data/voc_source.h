@@ -1,4 +1,4 @@
-// The images and boxes of one split of a Pascal VOC folder (voc_annotations.h).
+// A data set in a Pascal VOC folder (voc_annotations.h): the images and boxes of one split.
 #ifndef PUSHPULL_WORKER_DATA_VOC_SOURCE_H_
 #define PUSHPULL_WORKER_DATA_VOC_SOURCE_H_
 
@@ -17,9 +17,10 @@ namespace pushpull {
 
 class VocSource final : public ImageSource {
  public:
-  // Reads all annotations of the split, no image. Boxes that cannot be used (unknown class, no
-  // area, outside the image) are logged and left out. Errors as in voc_annotations.h (the first bad
-  // annotation); INVALID_ARGUMENT: a label map with more classes than num_classes.
+  // Reads all annotations of the split, but no images. Blocks on the disk. Leaves out boxes that
+  // cannot be used (unknown class, no area, outside the image) and logs the first 20 of them.
+  // INVALID_ARGUMENT: the label map has more classes than num_classes. Other errors as in
+  // voc_annotations.h, for the first bad annotation.
   static absl::StatusOr<std::unique_ptr<VocSource>> Open(std::unique_ptr<FileSystem> files,
                                                          const std::string& path,
                                                          const std::string& split,
@@ -30,11 +31,11 @@ class VocSource final : public ImageSource {
   int num_classes() const override { return num_classes_; }
   std::vector<std::string> class_names() const override { return class_names_; }
   std::string describe() const override;
-  // INVALID_ARGUMENT also for an image whose size is not what its annotation says.
+  // INVALID_ARGUMENT also if the image does not have the size that its annotation gives.
   absl::Status Get(int64_t index, Example* example) const override;
   absl::Status Check(ThreadPool* pool) const override;
 
-  // The boxes that are left out, a line each: file, object (from 0), what is wrong.
+  // Returns one line for each box that was left out: the file, the object (from 0) and the problem.
   const std::vector<std::string>& issues() const { return issues_; }
 
  private:

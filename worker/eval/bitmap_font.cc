@@ -8,7 +8,7 @@ namespace {
 constexpr char kFirst = ' ';
 constexpr char kLast = '~';
 
-// Rows from the top; of a row's five bits the highest is the leftmost dot.
+// Each glyph has its rows from the top. The highest of a row's five bits is the leftmost dot.
 constexpr uint8_t kGlyphs[kLast - kFirst + 1][kGlyphHeight] = {
     {0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00},  // space
     {0x04, 0x04, 0x04, 0x04, 0x04, 0x00, 0x04},  // !
@@ -121,7 +121,7 @@ std::string PrintableText(absl::string_view text) {
   for (char character : text) {
     if (IsPrintable(character)) {
       printable.push_back(character);
-    } else if ((static_cast<uint8_t>(character) & 0xC0) != 0x80) {  // not within a character
+    } else if ((static_cast<uint8_t>(character) & 0xC0) != 0x80) {  // not a continuation byte
       printable.push_back('?');
     }
   }

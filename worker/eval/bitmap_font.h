@@ -1,6 +1,6 @@
-// A font of 5 x 7 dots for labels on images: printable ASCII.
+// A bitmap font of 5 x 7 dots for labels on images. It has the printable ASCII characters.
 //
-// Thread rule: pure functions.
+// Thread rule: functions without shared state.
 #ifndef PUSHPULL_WORKER_EVAL_BITMAP_FONT_H_
 #define PUSHPULL_WORKER_EVAL_BITMAP_FONT_H_
 
@@ -13,11 +13,11 @@ namespace pushpull {
 inline constexpr int kGlyphWidth = 5;
 inline constexpr int kGlyphHeight = 7;
 
-// Whether the dot is set, 0 <= row < 7 from the top, 0 <= column < 5 from the left. Characters that
-// are not printable ASCII look like '?'.
+// Whether the character has a dot at (row, column), with 0 <= row < kGlyphHeight from the top and
+// 0 <= column < kGlyphWidth from the left. Characters that are not printable ASCII look like '?'.
 bool GlyphDot(char character, int row, int column);
 
-// UTF-8 text in characters that the font has: each other character becomes one '?'.
+// Returns the UTF-8 text with each character that the font does not have replaced by one '?'.
 std::string PrintableText(absl::string_view text);
 
 }  // namespace pushpull

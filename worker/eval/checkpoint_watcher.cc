@@ -21,8 +21,8 @@ absl::Status CheckpointWatcher::Poll() {
   std::map<uint64_t, Entry> entries;
   for (const uint64_t step : steps) {
     const auto known = entries_.find(step);
-    // A manifest changes only when the server publishes the newest step again, or one that could
-    // not be used.
+    // The server publishes a step again only if it is the newest or was unusable. All other
+    // manifests do not change and are not read again.
     if (known != entries_.end() && &known->second != newest && known->second.refusal.empty()) {
       entries[step] = known->second;
       continue;
@@ -45,7 +45,7 @@ absl::Status CheckpointWatcher::Poll() {
     entry.version = Version(manifest->epoch, step);
     entry.training_done = manifest->training_done;
     if (known != entries_.end() && known->second.version == entry.version) {
-      entry.refusal = known->second.refusal;  // the same files
+      entry.refusal = known->second.refusal;  // the version is the same, so the files are too
     }
   }
   entries_ = std::move(entries);
@@ -105,7 +105,7 @@ std::unique_ptr<Checkpoint> CheckpointWatcher::Take() {
     absl::StatusOr<std::unique_ptr<Checkpoint>> checkpoint =
         Checkpoint::Open(*files_, directory_, step);
     if (checkpoint.ok()) {
-      // It may have been published again since the poll.
+      // Uses the epoch of the opened manifest: it may have been published again since the poll.
       taken_.insert(Version((*checkpoint)->manifest().epoch, step));
       return *std::move(checkpoint);
     }

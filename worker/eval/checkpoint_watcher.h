@@ -1,4 +1,6 @@
-// Keeps track of which checkpoints of a directory are new. Not thread-safe.
+// Watches a directory for new checkpoints and opens them for evaluation.
+//
+// Thread rule: not thread-safe. All methods that read files block on the disk.
 #ifndef PUSHPULL_WORKER_EVAL_CHECKPOINT_WATCHER_H_
 #define PUSHPULL_WORKER_EVAL_CHECKPOINT_WATCHER_H_
 
@@ -23,47 +25,50 @@ class CheckpointWatcher {
   // `files` must outlive the watcher.
   CheckpointWatcher(FileSystem* files, std::string directory);
 
-  // Looks at the directory, reading manifests only. NOT_FOUND: there is no such directory.
+  // Lists the directory and reads new manifests, but no tensors. The methods below report what the
+  // last Poll found. NOT_FOUND: no such directory.
   absl::Status Poll();
 
-  // As of the last Poll. A checkpoint is new until it was taken or refused; one that the server
-  // published again for the same step (to say that training is done) is not new.
+  // Whether there is a new checkpoint. A checkpoint is new until it has been taken or refused. If
+  // the server publishes a taken checkpoint again in the same epoch, to say that training is done,
+  // it does not become new.
   bool has_new() const;
-  // The newest manifest says that training is done.
+  // Whether the newest usable checkpoint says that training is done.
   bool final_is_there() const;
-  // ... and that checkpoint has been taken.
+  // Whether that checkpoint has also been taken.
   bool final_was_taken() const;
-  // Steps that are there and were never taken, ascending.
+  // Returns the steps of all new checkpoints, ascending.
   std::vector<uint64_t> untaken() const;
 
-  // Opens and verifies the newest new checkpoint. One that does not verify is logged, remembered as
-  // refused, and the next is tried; one that is deleted meanwhile is passed over. One that cannot
-  // be read now (IsReadFailure) is logged and stays new. Null when there is none, or the newest
-  // cannot be read.
+  // Opens and verifies the newest new checkpoint. If it does not verify, logs and refuses it and
+  // tries the next one; if it has been deleted, tries the next one. If it cannot be read at the
+  // moment (IsReadFailure), logs that, keeps it as new and returns null. Also returns null if no
+  // new checkpoint is left.
   std::unique_ptr<Checkpoint> Take();
 
-  // Which checkpoint could not be read since the last Poll began, and why; empty: none.
+  // Names a checkpoint that could not be read since the last Poll began, with the reason. Empty if
+  // there was none.
   const std::string& unreadable() const { return unreadable_; }
 
-  // Why the checkpoints that are there cannot be used, one line each.
+  // Returns one line for each checkpoint that was refused, with the reason.
   std::vector<std::string> refusals() const;
 
  private:
-  using Version = std::pair<uint64_t, uint64_t>;  // epoch, step: newer is larger
+  using Version = std::pair<uint64_t, uint64_t>;  // epoch and step; a newer version is larger
 
   struct Entry {
-    std::optional<Version> version;  // nothing: the manifest does not verify
+    std::optional<Version> version;  // nullopt: the manifest does not verify
     bool training_done = false;
-    std::string refusal;
+    std::string refusal;  // why the checkpoint cannot be used; empty if it can
   };
 
   void NoteUnreadable(uint64_t step, const absl::Status& status);
-  // Nothing when there is none with a manifest that verifies.
+  // Returns null if no checkpoint is usable.
   const Entry* Newest() const;
 
   FileSystem* files_;
   std::string directory_;
-  std::map<uint64_t, Entry> entries_;  // by step, as in the directory
+  std::map<uint64_t, Entry> entries_;  // the checkpoints in the directory, by step
   std::set<Version> taken_;
   std::string unreadable_;
 };

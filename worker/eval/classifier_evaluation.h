@@ -1,4 +1,7 @@
-// Top-1 and top-5 accuracy and loss of a classifier over the examples of eval_input_reader.
+// Measures the top-1 accuracy, top-5 accuracy and loss of a classifier on the examples of
+// eval_input_reader.
+//
+// Thread rule: as Evaluation.
 #ifndef PUSHPULL_WORKER_EVAL_CLASSIFIER_EVALUATION_H_
 #define PUSHPULL_WORKER_EVAL_CLASSIFIER_EVALUATION_H_
 
@@ -17,15 +20,15 @@
 namespace pushpull {
 
 struct ClassificationMetrics {
-  double accuracy = 0.0;       // share of the examples whose label has the highest score
-  double accuracy_top5 = 0.0;  // ... is among the five highest
-  double loss = 0.0;           // mean cross-entropy, without L2
+  double accuracy = 0.0;       // share of examples whose label has the highest score
+  double accuracy_top5 = 0.0;  // share of examples whose label has one of the five highest scores
+  double loss = 0.0;           // mean cross-entropy, without L2 regularisation
   int64_t examples = 0;
 };
 
 class ClassifierEvaluation final : public Evaluation {
  public:
-  // As MakeEvaluation.
+  // Arguments and errors as MakeEvaluation.
   static absl::StatusOr<std::unique_ptr<ClassifierEvaluation>> Create(
       const config::TrainEvalPipelineConfig& config, const std::string& data_dir,
       const ComputeOptions& compute);
@@ -36,9 +39,10 @@ class ClassifierEvaluation final : public Evaluation {
     return run_->UnsettledShare(num_updates);
   }
 
+  // Arguments and errors as Run; returns the metrics as numbers.
   absl::StatusOr<ClassificationMetrics> Measure(absl::Span<const float> variables,
                                                 int64_t num_updates, const std::atomic<bool>& stop);
-  // accuracy, accuracy_top5 and loss.
+  // Reports the scalars accuracy, accuracy_top5 and loss.
   absl::StatusOr<EvaluationReport> Run(absl::Span<const float> variables, int64_t num_updates,
                                        const std::atomic<bool>& stop) override;
 

@@ -57,7 +57,7 @@ absl::StatusOr<std::unique_ptr<CocoResultsWriter>> CocoResultsWriter::Create(
     return absl::InvalidArgumentError(
         absl::StrCat("'", path, "' is no file name for COCO results"));
   }
-  // A file that an evaluator killed halfway left behind is written over.
+  // Overwrites a temporary file that a killed evaluator left behind.
   std::string temporary = JoinPath(FolderOf(path), absl::StrCat(".tmp-", name));
   PP_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file,
                       files->OpenForWrite(temporary, FileSystem::WriteMode::kTruncate));

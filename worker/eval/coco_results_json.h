@@ -1,7 +1,8 @@
-// Writes detections in COCO's results format, which pycocotools' loadRes and COCO's server read: a
-// JSON array of {"image_id", "category_id", "bbox": [x, y, width, height] in pixels, "score"}.
+// Writes detections in COCO's results format, which pycocotools' loadRes and COCO's server read.
+// The format is a JSON array of {"image_id", "category_id", "bbox": [x, y, width, height] in
+// pixels, "score"}.
 //
-// Thread rule: one thread at a time. Memory does not grow with the detections.
+// Thread rule: not thread-safe. Memory use does not grow with the number of detections.
 #ifndef PUSHPULL_WORKER_EVAL_COCO_RESULTS_JSON_H_
 #define PUSHPULL_WORKER_EVAL_COCO_RESULTS_JSON_H_
 
@@ -20,22 +21,25 @@ namespace pushpull {
 
 class CocoResultsWriter {
  public:
-  // Writes to a temporary file beside `path`, whose folder must exist. `files` must outlive the
-  // writer.
+  // Starts a temporary file in the folder of `path`, which must exist. `files` must outlive the
+  // writer. INVALID_ARGUMENT: `path` has no file name. Errors of the file system.
   static absl::StatusOr<std::unique_ptr<CocoResultsWriter>> Create(FileSystem* files,
                                                                    const std::string& path);
 
-  // Without Finish, or after an error, removes the temporary file and leaves `path` as it was.
+  // Removes the temporary file unless Finish succeeded; `path` then keeps its old contents.
   ~CocoResultsWriter();
   CocoResultsWriter(const CocoResultsWriter&) = delete;
   CocoResultsWriter& operator=(const CocoResultsWriter&) = delete;
 
-  // category_id is the label plus 1, the label map's id. Numbers are the shortest that give the
-  // same float32. INVALID_ARGUMENT, and nothing of the image is written: a negative label, a box or
-  // score that is not finite. An error of the file stays: all later calls return it.
+  // Adds the detections of one image. category_id is the label plus 1, which is the id in the label
+  // map. Numbers are written with the fewest digits that parse to the same float32. Writes to the
+  // file about every 64 KiB.
+  // INVALID_ARGUMENT: a label is negative, or a box or score is not finite; nothing is added for
+  // the image. After an error of the file, all later calls return that error.
   absl::Status Add(int64_t image_id, const std::vector<DetectedBox>& detections);
 
-  // Syncs and gives the file its name. Blocks on the disk. Call at most once, as the last.
+  // Writes the rest, syncs the file and renames it to `path`. Blocks on the disk. Call at most
+  // once, after all other calls.
   absl::Status Finish();
 
  private:

@@ -1,4 +1,4 @@
-// From the outputs of a detector's network to detections.
+// Converts the outputs of a detector's network to detections.
 #ifndef PUSHPULL_WORKER_EVAL_DETECTION_DECODER_H_
 #define PUSHPULL_WORKER_EVAL_DETECTION_DECODER_H_
 
@@ -18,14 +18,15 @@
 
 namespace pushpull {
 
-// Keeps scratch memory from batch to batch. Not thread-safe.
+// Not thread-safe. Reuses its buffers for the next batch.
 class DetectionDecoder {
  public:
   explicit DetectionDecoder(const DetectionSpec& spec);
 
-  // One list per sample of the batch, best first, the boxes in shares of the picture. `outputs` as
-  // NetworkRunner::outputs(), `windows` as the samples lie in the input; the pool's threads share
-  // the samples.
+  // Returns the detections of each sample of the batch, those with the highest score first. Box
+  // edges are shares of the image. `outputs` come from NetworkRunner::outputs(); `windows` holds
+  // for each sample the part of the network's input that its image fills. The samples are divided
+  // among the pool's threads.
   std::vector<std::vector<Detection>> Decode(absl::Span<const float* const> outputs,
                                              const std::vector<InputWindow>& windows,
                                              ThreadPool* pool);
@@ -36,7 +37,8 @@ class DetectionDecoder {
   std::vector<float> codes_, scores_;
 };
 
-// Boxes in pixels of an image of height x width.
+// Makes a record for detection metrics from the boxes and detections of an image. Converts edges
+// from shares of the image to pixels; `height` and `width` are in pixels.
 DetectionRecord MakeDetectionRecord(const std::string& image_id, int height, int width,
                                     const std::vector<Box>& boxes,
                                     const std::vector<Detection>& detections);

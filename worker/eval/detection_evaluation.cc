@@ -18,7 +18,7 @@ namespace {
 constexpr char kVocMetrics[] = "pascal_voc_detection_metrics";
 constexpr char kCocoMetrics[] = "coco_detection_metrics";
 
-// Sums of what the batches report, for means over the images.
+// Sums the losses of the batches to compute means over the images.
 struct LossSums {
   double localization = 0.0;
   double classification = 0.0;

@@ -1,4 +1,7 @@
-// Detection metrics, losses and pictures over the examples of eval_input_reader.
+// Measures detection metrics and losses on the examples of eval_input_reader, and draws detections
+// on some of its images.
+//
+// Thread rule: as Evaluation.
 #ifndef PUSHPULL_WORKER_EVAL_DETECTION_EVALUATION_H_
 #define PUSHPULL_WORKER_EVAL_DETECTION_EVALUATION_H_
 
@@ -21,7 +24,8 @@ namespace pushpull {
 
 class DetectionEvaluation final : public Evaluation {
  public:
-  // As MakeEvaluation. eval_config.metrics_set names the metrics, Pascal VOC's without one.
+  // Arguments and errors as MakeEvaluation. eval_config.metrics_set selects the metrics; if it is
+  // empty, those of Pascal VOC are used. INVALID_ARGUMENT: metrics_set has an unknown name.
   static absl::StatusOr<std::unique_ptr<DetectionEvaluation>> Create(
       const config::TrainEvalPipelineConfig& config, const std::string& data_dir,
       const ComputeOptions& compute, FileSystem* files);
@@ -31,12 +35,14 @@ class DetectionEvaluation final : public Evaluation {
     return run_->UnsettledShare(num_updates);
   }
 
-  // The metrics under TensorFlow's tags, the mAP of the first set before all; then
-  // Losses/Loss/localization_loss and classification_loss, means over the images, each normalised
-  // within its batch. An mAP of 0, or one that is not defined, is explained. Pictures of the first
-  // eval_config.num_visualizations examples, with detections and ground truth. With
-  // eval_config.export_path all detections go there in COCO's results format, the example's number
-  // as image_id.
+  // The report has the following parts:
+  //   - Scalars: the metrics under TensorFlow's tags, beginning with the mAP of the first set, then
+  //     Losses/Loss/localization_loss and Losses/Loss/classification_loss. The losses are
+  //     normalised within each batch and averaged over the images.
+  //   - Explanation: the likely reason if the mAP of the first set is 0 or undefined.
+  //   - Images: the first eval_config.num_visualizations examples with detections and ground truth.
+  // If eval_config.export_path is set, writes all detections to that file in COCO's results format;
+  // image_id is the index of the example.
   absl::StatusOr<EvaluationReport> Run(absl::Span<const float> variables, int64_t num_updates,
                                        const std::atomic<bool>& stop) override;
 

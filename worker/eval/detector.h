@@ -1,4 +1,4 @@
-// A trained detector for single pictures.
+// Runs a trained detector on single images.
 #ifndef PUSHPULL_WORKER_EVAL_DETECTOR_H_
 #define PUSHPULL_WORKER_EVAL_DETECTOR_H_
 
@@ -21,24 +21,27 @@
 namespace pushpull {
 
 struct DetectorOptions {
-  int64_t step = -1;  // -1: the newest checkpoint
-  bool use_moving_averages = false;
+  int64_t step = -1;                 // step of the checkpoint; negative: the newest one
+  bool use_moving_averages = false;  // use the EMA instead of the raw weights
   ComputeOptions compute = {};
 };
 
-// Not thread-safe; threads of its own compute.
+// Not thread-safe. Computes on internal threads or on the GPU.
 class Detector {
  public:
-  // FAILED_PRECONDITION: the config's model is no detector, or the checkpoint is of another one.
-  // NOT_FOUND: no such checkpoint, with those that are there; or no EMA. DATA_LOSS: it does not
-  // verify.
+  // Loads the checkpoint from `checkpoint_dir`. Blocks on the disk. `files` is used only during the
+  // call; options.compute.device must outlive the detector.
+  // FAILED_PRECONDITION: the config's model is not a detector, or the checkpoint belongs to another
+  // model. NOT_FOUND: there is no such checkpoint (the message lists the existing ones), or it has
+  // no EMA. DATA_LOSS: the checkpoint does not verify.
   static absl::StatusOr<std::unique_ptr<Detector>> Load(
       FileSystem& files, const std::string& checkpoint_dir,
       const config::TrainEvalPipelineConfig& config, const DetectorOptions& options);
 
   uint64_t step() const { return step_; }
 
-  // Boxes in the picture's pixels, best first. `image_id` is for the record.
+  // Returns the detections on the image, those with the highest score first, with boxes in its
+  // pixels. The record has no ground truth. `image_id` is copied into it. Blocks until computed.
   absl::StatusOr<DetectionRecord> Detect(const Image& image, const std::string& image_id);
 
  private:

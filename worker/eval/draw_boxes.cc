@@ -16,9 +16,9 @@ using Color = std::array<uint8_t, 3>;
 
 constexpr Color kBlack = {0, 0, 0};
 constexpr Color kWhite = {255, 255, 255};
-constexpr int kDash = 4;  // pixels drawn, then as many left out
+constexpr int kDash = 4;  // length in pixels of dashes and of the gaps between them
 
-// Whole pixels, the ends excluded.
+// A rectangle of pixels; `bottom` and `right` are excluded.
 struct Area {
   int top;
   int left;
@@ -40,7 +40,7 @@ class Canvas {
             std::min(area.right, width())};
   }
 
-  // Dashes are counted from the top left corner of `origin`.
+  // Dashes begin at the top left corner of `origin`.
   enum class Stroke { kSolid, kDashed };
   void Fill(const Area& area, const Color& color, Stroke stroke, const Area& origin) {
     const Area visible = Clip(area);
@@ -89,7 +89,8 @@ bool IsFinite(const PixelBox& box) {
          std::isfinite(box.xmax);
 }
 
-// All pixels that the box touches, at least one. Edges far outside stay far outside.
+// Returns all pixels that the box touches, at least one. Clamps edges far outside the image, so
+// that they fit an int; they are still far outside.
 Area AreaOf(const PixelBox& box) {
   const auto whole = [](float edge) {
     return static_cast<int>(std::clamp(edge, -1048576.0f, 1048576.0f));
@@ -116,7 +117,8 @@ struct Strip {
   Color background;
 };
 
-// The strip's top is at `wanted`, or as near as the image allows.
+// Draws a strip of text with its top at `wanted` and its left edge at `left`, or as near to that as
+// the image allows.
 void DrawStrip(const Strip& strip, int wanted, int left, int scale, Canvas* canvas) {
   const int height = (kGlyphHeight + 2) * scale;
   const int width = (static_cast<int>(strip.text.size()) * (kGlyphWidth + 1) + 1) * scale;
@@ -134,7 +136,7 @@ Image ToRgb(const Image& image) {
   return rgb;
 }
 
-// Those to be drawn, the best last.
+// Returns the detections to draw. The one with the highest score is last.
 std::vector<const DetectedBox*> Select(const std::vector<DetectedBox>& detections,
                                        const DrawOptions& options) {
   std::vector<const DetectedBox*> selected;
@@ -154,7 +156,8 @@ std::vector<const DetectedBox*> Select(const std::vector<DetectedBox>& detection
 }  // namespace
 
 Color ClassColor(int32_t label) {
-  // Steps of the golden ratio around the circle of hues spread any number of labels.
+  // Steps of the golden ratio around the hue circle spread the hues evenly for any number of
+  // labels.
   const double turn = label * 0.6180339887498949;
   const double hue = (turn - std::floor(turn)) * 6;
   const auto channel = [hue](double centre) {
@@ -190,7 +193,7 @@ Image DrawBoxes(const Image& image, const DetectionRecord& record,
     canvas.Frame(area, line, color, Canvas::Stroke::kSolid);
     const std::string text = absl::StrFormat("%s: %.0f%%", NameOf(detection->label, class_names),
                                              100 * std::clamp(detection->score, 0.0f, 1.0f));
-    const int luminance = 3 * color[0] + 6 * color[1] + color[2];  // tenths
+    const int luminance = 3 * color[0] + 6 * color[1] + color[2];  // 0 to 2550
     DrawStrip({text, luminance > 1280 ? kBlack : kWhite, color},
               area.top - (kGlyphHeight + 2) * scale, area.left, scale, &canvas);
   }

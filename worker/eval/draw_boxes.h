@@ -1,10 +1,10 @@
-// Draws an image's ground truth and detections on a copy of it, for people to look at.
+// Draws the ground truth and the detections of an image on a copy of it, for display.
 //
-// Detections: solid frames in the colour of their class, name and score in a filled strip above.
-// Ground truth: dashed frames in the same colours, the name on black below. The best detection is
-// on top.
+// A detection has a solid frame in the colour of its class, with its name and score in a strip of
+// that colour above. A ground truth box has a dashed frame in the colour of its class, with its
+// name in a black strip below. The detection with the highest score is drawn last, on top.
 //
-// Thread rule: pure functions.
+// Thread rule: functions without shared state.
 #ifndef PUSHPULL_WORKER_EVAL_DRAW_BOXES_H_
 #define PUSHPULL_WORKER_EVAL_DRAW_BOXES_H_
 
@@ -19,18 +19,18 @@
 namespace pushpull {
 
 struct DrawOptions {
-  float min_score = 0.5f;   // detections below are not drawn
-  int max_detections = 20;  // the best
-  int line_width = 2;       // of detections, in pixels; ground truth has half, at least 1
+  float min_score = 0.5f;   // detections with a lower score are not drawn
+  int max_detections = 20;  // only this many detections with the highest scores are drawn
+  int line_width = 2;       // of detection frames, in pixels; ground truth has half, at least 1
   int text_scale = 1;       // pixels per dot of the font
 };
 
-// Bright, and different for neighbouring labels. R, G, B.
+// Returns a bright colour (R, G, B). Consecutive labels have very different colours.
 std::array<uint8_t, 3> ClassColor(int32_t label);
 
-// The image as RGB with the boxes on it, of the same size. What lies outside the image is cut off;
-// boxes with edges that are not finite are left out. A label without a name is drawn as its number.
-// Requires image.channels 1 or 3 and pixels of that size.
+// Returns an RGB image of the same size with the boxes on it. Clips them to the image and leaves
+// out boxes with an edge that is not finite. A label without a name is shown as its number. CHECKs
+// that the image has 1 or 3 channels and that image.pixels has the matching size.
 Image DrawBoxes(const Image& image, const DetectionRecord& record,
                 const std::vector<std::string>& class_names, const DrawOptions& options);
 

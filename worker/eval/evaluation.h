@@ -1,5 +1,5 @@
-// What the evaluator runs on a checkpoint. Implementations: classifier_evaluation.h,
-// detection_evaluation.h; MakeEvaluation chooses by the model.
+// The interface through which the evaluator measures a checkpoint. The implementations are in
+// classifier_evaluation.h and detection_evaluation.h; MakeEvaluation chooses one by the model.
 #ifndef PUSHPULL_WORKER_EVAL_EVALUATION_H_
 #define PUSHPULL_WORKER_EVAL_EVALUATION_H_
 
@@ -20,44 +20,51 @@
 
 namespace pushpull {
 
-// For TensorBoard.
+// An image for TensorBoard.
 struct EvaluationImage {
   std::string tag;
   int height = 0;
   int width = 0;
-  std::string png;  // RGB
+  std::string png;  // a PNG file, RGB
 };
 
 struct EvaluationReport {
-  // Under their TensorBoard tags. The first one decides which checkpoint is the best, higher is
-  // better; NaN where a metric is not defined.
+  // The metrics with their TensorBoard tags; NaN if a metric is undefined. The checkpoint with the
+  // highest value of the first metric is the best one.
   std::vector<ScalarSummary> scalars;
-  int64_t examples = 0;
-  std::string explanation;  // a warning for the user; empty: none
+  int64_t examples = 0;     // number of evaluated examples
+  std::string explanation;  // a warning for the user, or empty
   std::vector<EvaluationImage> images;
 };
 
-// One caller at a time; threads of its own read images and compute.
+// Not thread-safe. Reads images on internal threads; computes on internal threads or on a GPU.
 class Evaluation {
  public:
   virtual ~Evaluation() = default;
 
+  // The layout of the variables that Run takes.
   virtual const VariableLayout& layout() const = 0;
 
-  // The share of their initial value that the moving statistics still hold after so many updates; 0
-  // where they are corrected for it, or frozen.
+  // Returns the weight, 0 to 1, that the initial values still have in the moving statistics of
+  // batch normalisation after `num_updates` updates. Returns 0 if the statistics are
+  // bias-corrected or frozen.
   virtual double UnsettledShare(int64_t num_updates) const = 0;
 
-  // `variables` holds layout().total_elements(). CANCELLED within a batch of *stop becoming true.
-  // Other errors: of the data set.
+  // Evaluates the variables, layout().total_elements() floats, whose moving statistics have been
+  // updated `num_updates` times. Blocks until all examples are evaluated. CANCELLED: `stop` became
+  // true; it is read before each batch. Other errors are those of the data set, of the device or of
+  // writing an export.
   virtual absl::StatusOr<EvaluationReport> Run(absl::Span<const float> variables,
                                                int64_t num_updates,
                                                const std::atomic<bool>& stop) = 0;
 };
 
-// Opens eval_input_reader; blocks while it is read. The first eval_config.num_examples examples are
-// used, all of them if there are fewer. `files` takes what a detector exports and must outlive the
-// evaluation. Errors as BuildNetworkSpec and OpenImageSource.
+// Makes the evaluation for the config's model and opens the data set of eval_input_reader. Blocks
+// as OpenImageSource does. The evaluation uses the first eval_config.num_examples examples, or all
+// if there are fewer. A detector's export is written to `files`, which must outlive the evaluation,
+// as must compute.device.
+// INVALID_ARGUMENT: there is not exactly one eval_input_reader, or eval_config.metrics_set is
+// wrong. Other errors as BuildNetworkSpec and OpenImageSource.
 absl::StatusOr<std::unique_ptr<Evaluation>> MakeEvaluation(
     const config::TrainEvalPipelineConfig& config, const std::string& data_dir,
     const ComputeOptions& compute, FileSystem* files);

@@ -14,7 +14,7 @@
 namespace pushpull {
 namespace {
 
-// Decoding is cheap beside the network: a few threads keep it fed.
+// Decoding is cheap compared with the network, so a few threads suffice.
 constexpr int kMaxInputThreads = 4;
 
 }  // namespace
@@ -77,7 +77,7 @@ absl::StatusOr<std::unique_ptr<EvaluationRun>> EvaluationRun::Create(
 
 double EvaluationRun::UnsettledShare(int64_t num_updates) const {
   for (const LayerSpec& layer : spec_.layers) {
-    // One setting for the whole network.
+    // All batch norms of a network share this setting.
     if (layer.batch_norm.has_value() && layer.batch_norm->bias_corrected) return 0.0;
   }
   return InitialStatisticsShare(spec_, num_updates);

@@ -1,4 +1,5 @@
-// A network for inference and the evaluation data set: what every evaluation is made of.
+// Runs a network in inference mode over the evaluation data set, batch by batch. All evaluations
+// share this class.
 #ifndef PUSHPULL_WORKER_EVAL_EVALUATION_RUN_H_
 #define PUSHPULL_WORKER_EVAL_EVALUATION_RUN_H_
 
@@ -22,10 +23,10 @@
 
 namespace pushpull {
 
-// One caller at a time.
+// Not thread-safe.
 class EvaluationRun {
  public:
-  // As MakeEvaluation.
+  // Arguments and errors as MakeEvaluation.
   static absl::StatusOr<std::unique_ptr<EvaluationRun>> Create(
       const config::TrainEvalPipelineConfig& config, const std::string& data_dir,
       const ComputeOptions& compute);
@@ -36,10 +37,12 @@ class EvaluationRun {
   const ImageSource& source() const { return *source_; }
   const NetworkRunner& network() const { return *network_; }
   ThreadPool* pool() { return compute_.pool(); }
+  // As Evaluation::UnsettledShare.
   double UnsettledShare(int64_t num_updates) const;
 
-  // Calls use(input, result) after each batch, in order; the network's outputs are those of the
-  // batch. CANCELLED when *stop has become true.
+  // Evaluates all batches in order and calls use(input, result) after each one; during that call,
+  // network().outputs() are those of the batch. Stops at the first error, including one of `use`.
+  // CANCELLED: `stop` became true; it is read before each batch.
   absl::Status ForEachBatch(
       absl::Span<const float> variables, int64_t num_updates, const std::atomic<bool>& stop,
       absl::FunctionRef<absl::Status(const InputBatch& input, const StepResult& result)> use);

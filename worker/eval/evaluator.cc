@@ -19,10 +19,10 @@
 namespace pushpull {
 namespace {
 
-// Above it, what the moving statistics still hold of their initial values spoils the accuracy.
+// Above this share, the initial values of the moving statistics distort the metrics noticeably.
 constexpr double kUnsettledShare = 0.01;
 
-// The first scalars, as the log shows them.
+// Formats the first scalars for the log.
 std::string Headline(const EvaluationReport& report) {
   constexpr size_t kShown = 3;
   const size_t count = std::min(kShown, report.scalars.size());
@@ -73,7 +73,8 @@ absl::Status Evaluator::Run() {
       return absl::OkStatus();
     }
     std::unique_ptr<Checkpoint> checkpoint;
-    // The only evaluation is not spent on an older checkpoint because the newest cannot be read.
+    // With run_once, waits if a checkpoint cannot be read at the moment: the single evaluation
+    // should not go to an older one.
     const bool spared = options_.run_once && !watcher_.unreadable().empty();
     if (watcher_.has_new() && !spared &&
         (context_.clock->Now() >= next_start || watcher_.final_is_there())) {
@@ -146,7 +147,7 @@ absl::Status Evaluator::OpenEvents() {
   const absl::StatusOr<std::optional<BestCheckpoint>> best =
       ReadBestCheckpoint(*context_.files, options_.eval_dir);
   LOG_IF(WARNING, !best.ok()) << "written anew: " << best.status().message();
-  // Of another run, it says nothing about this one.
+  // Keeps the recorded best only if its checkpoint exists; otherwise it may be from another run.
   if (best.ok() && best->has_value() &&
       context_.files->GetInfo(JoinPath(options_.checkpoint_dir, CheckpointName((*best)->step)))
           .ok()) {
@@ -170,7 +171,7 @@ absl::Status Evaluator::Report(const CheckpointManifest& manifest, const Evaluat
   KeepBest(manifest.step, report.scalars.front());
   if (options_.run_once) {
     nlohmann::ordered_json result = {{"step", manifest.step}};
-    // A metric that is not defined becomes null.
+    // An undefined metric (NaN) becomes null.
     for (const ScalarSummary& scalar : report.scalars) result[scalar.tag] = scalar.value;
     result["examples"] = report.examples;
     *context_.results << result.dump() << std::endl;

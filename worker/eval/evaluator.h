@@ -1,5 +1,5 @@
-// Evaluates the checkpoints of a training run as they appear, and ends when the run has ended. The
-// checkpoints are all it knows of the run: no server, no worker.
+// Evaluates the checkpoints of a training run as they appear, and ends when the run has ended. It
+// reads only the checkpoint directory and does not talk to servers or workers.
 #ifndef PUSHPULL_WORKER_EVAL_EVALUATOR_H_
 #define PUSHPULL_WORKER_EVAL_EVALUATOR_H_
 
@@ -26,19 +26,20 @@ namespace pushpull {
 
 struct EvaluatorOptions {
   std::string checkpoint_dir;
-  std::string eval_dir;
-  // The newest checkpoint only, its metrics as JSON on `results`, then the end.
+  std::string eval_dir;  // event files and best_checkpoint are written here
+  // Evaluate only the newest checkpoint, write its metrics as JSON to `results`, and end.
   bool run_once = false;
-  // For the directory to appear; with run_once, for a first checkpoint too.
+  // How long to wait for checkpoint_dir to appear, and with run_once for a first checkpoint.
   absl::Duration wait = absl::Minutes(10);
   absl::Duration poll_interval = absl::Seconds(1);
-  // Between the starts of two evaluations; the last checkpoint of a run does not wait.
+  // Shortest time between the starts of two evaluations. The last checkpoint of a run is evaluated
+  // without this delay.
   absl::Duration eval_interval = absl::ZeroDuration();
-  uint64_t max_evals = 0;            // 0: no limit
-  bool use_moving_averages = false;  // EMA instead of the raw weights
+  uint64_t max_evals = 0;            // end after this many evaluations; 0: no limit
+  bool use_moving_averages = false;  // evaluate the EMA instead of the raw weights
 };
 
-// What the evaluator works with; all of it must outlive it.
+// The objects that the evaluator uses. All must outlive it.
 struct EvaluatorContext {
   FileSystem* files = nullptr;
   Clock* clock = nullptr;
@@ -47,19 +48,26 @@ struct EvaluatorContext {
   const std::atomic<bool>* stop = nullptr;  // set from another thread
 };
 
-// Polls until `path` exists, showing that it waits for it. NOT_FOUND after the time, CANCELLED on
-// *stop.
+// Polls every second until `path` exists and shows the wait on the progress line. Blocks for at
+// most about `wait`. NOT_FOUND: `path` did not appear in time. CANCELLED: *context.stop became
+// true. Other errors of the file system.
 absl::Status WaitForPath(const EvaluatorContext& context, const std::string& path,
                          absl::Duration wait);
 
+// Not thread-safe.
 class Evaluator {
  public:
+  // `evaluation` must outlive the evaluator.
   Evaluator(EvaluatorOptions options, EvaluatorContext context, Evaluation* evaluation);
 
-  // Blocks until training has ended and its last checkpoint is evaluated (OK), or with run_once
-  // until one is. CANCELLED: *stop. NOT_FOUND: nothing to evaluate appeared in time; or EMA asked
-  // for and not there (named). FAILED_PRECONDITION: a checkpoint of another model (first different
-  // variable named). DATA_LOSS: with run_once, there are checkpoints and none verifies.
+  // Evaluates checkpoints. Blocks until training has ended and its last checkpoint is evaluated,
+  // until max_evals evaluations are done, or with run_once until one is done; then returns OK.
+  // CANCELLED: *context.stop became true. NOT_FOUND: the directory, or with run_once a checkpoint,
+  // did not appear in time; or the checkpoint has no EMA (the message names it).
+  // FAILED_PRECONDITION: the checkpoint belongs to another model (the message names the first
+  // variable that differs). With run_once also DATA_LOSS: a checkpoint was refused and none could
+  // be evaluated; UNAVAILABLE: a checkpoint could not be read in time. Other errors of the
+  // evaluation and of writing events.
   absl::Status Run();
 
  private:

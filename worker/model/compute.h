@@ -1,4 +1,4 @@
-// Where networks run: the CPU's threads, or a GPU.
+// Chooses where networks run, on the CPU's threads or on a GPU, and builds runners for that place.
 #ifndef PUSHPULL_WORKER_MODEL_COMPUTE_H_
 #define PUSHPULL_WORKER_MODEL_COMPUTE_H_
 
@@ -16,20 +16,21 @@
 namespace pushpull {
 
 struct ComputeOptions {
-  int threads = 1;           // of the host
-  Device* device = nullptr;  // null: the CPU; must outlive the resources and its runners
-  Precision precision = Precision::kFloat;  // on a device
+  int threads = 1;           // CPU threads of the pool, also when networks run on a device
+  Device* device = nullptr;  // null: the CPU; must outlive the resources and their runners
+  Precision precision = Precision::kFloat;  // used on a device only
 };
 
-// Thread-compatible.
+// Owns the thread pool and the CPU operators that runners share. Thread-compatible.
 class ComputeResources {
  public:
   explicit ComputeResources(const ComputeOptions& options);
 
-  // Of the host, whatever the networks run on. One caller at a time.
+  // The pool of CPU threads; it exists on a device too. At most one thread may use it at a time.
   ThreadPool* pool() { return &pool_; }
 
-  // The runner must not outlive this object. Errors as MakeHostRunner or MakeDeviceRunner.
+  // Builds a runner, which must not outlive this object. Returns the errors of MakeHostRunner or
+  // MakeDeviceRunner.
   absl::StatusOr<std::unique_ptr<NetworkRunner>> MakeRunner(const NetworkSpec& spec,
                                                             const VariableLayout& layout,
                                                             const RunnerOptions& options);
@@ -37,7 +38,7 @@ class ComputeResources {
  private:
   const ComputeOptions options_;
   ThreadPool pool_;
-  const std::unique_ptr<Operators<float>> operators_;  // of the CPU
+  const std::unique_ptr<Operators<float>> operators_;  // run on the CPU
 };
 
 }  // namespace pushpull

@@ -8,7 +8,7 @@ namespace pushpull {
 namespace {
 
 constexpr int64_t kFloatBytes = sizeof(float);
-constexpr int64_t kObjectsPerSample = 16;  // room for so many at first
+constexpr int64_t kObjectsPerSample = 16;  // average that the initial buffer has room for
 
 }  // namespace
 
@@ -22,7 +22,7 @@ DeviceBufferSizes::DeviceBufferSizes(const NetworkSpec& spec, int64_t total_elem
                     : image_elements * kFloatBytes;
   converts = element_bytes != kFloatBytes;
   typed_images = converts || pictures ? image_elements * element_bytes : 0;
-  // A multiple of 256, so that what follows is aligned.
+  // Rounded up to 256 bytes, so that first_object, which follows the labels, is aligned.
   labels = ((options.max_batch + 1) * static_cast<int64_t>(sizeof(int32_t)) + 255) / 256 * 256;
   objects = spec.detection.has_value()
                 ? options.max_batch * kObjectsPerSample * static_cast<int64_t>(sizeof(LabeledBox))

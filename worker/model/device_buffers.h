@@ -1,4 +1,5 @@
-// What a device runner keeps in the memory of a device and of the host, beside the network itself.
+// Buffers of a device runner, on the device and in pinned host memory. The network's own memory
+// (arena, workspace) is not among them.
 #ifndef PUSHPULL_WORKER_MODEL_DEVICE_BUFFERS_H_
 #define PUSHPULL_WORKER_MODEL_DEVICE_BUFFERS_H_
 
@@ -15,27 +16,28 @@
 
 namespace pushpull {
 
-// Sizes in bytes.
+// Sizes of the buffers in bytes.
 struct DeviceBufferSizes {
   int64_t variables = 0;
   int64_t gradient = 0;      // 0: no training
-  int64_t images = 0;        // as they come: floats or packed pictures
-  int64_t typed_images = 0;  // as the network reads them, where these are no floats
-  int64_t labels = 0;        // per sample, also of the end: labels and first_object have this each
-  int64_t objects = 0;       // at first
-  int64_t outputs = 0;       // as floats
-  bool converts = false;     // the network's numbers are no floats
-  bool pictures = false;     // which are read where they are, floats are copied on the host
+  int64_t images = 0;        // the images as the caller passes them: floats or packed images
+  int64_t typed_images = 0;  // the images as the network reads them; 0 if it reads `images`
+  int64_t labels = 0;     // max_batch + 1 entries; `labels` and `first_object` have this size each
+  int64_t objects = 0;    // initial size, see GrowObjects; 0: the network is no detector
+  int64_t outputs = 0;    // as floats
+  bool converts = false;  // the network computes in another type than float
+  bool pictures = false;  // images come packed and are uploaded from the caller's memory;
+                          // otherwise they are floats and pass through pinned memory
 
-  // `element_bytes` of an activation.
+  // `element_bytes` is the size of one activation.
   DeviceBufferSizes(const NetworkSpec& spec, int64_t total_elements, const RunnerOptions& options,
                     int64_t element_bytes);
 
-  // The blocks of AllocateOnDevice.
+  // Sizes of the blocks that AllocateOnDevice allocates; those of size 0 are skipped there.
   std::vector<int64_t> DeviceBlocks() const;
 };
 
-// The same bytes on both sides.
+// A buffer on the device and its copy in host memory, of equal size.
 struct StagedMemory {
   std::unique_ptr<Memory> device;
   std::unique_ptr<Memory> host;  // pinned
@@ -50,27 +52,34 @@ struct StagedMemory {
   }
 };
 
+// Thread-compatible. Owns the buffers.
 class DeviceBuffers {
  public:
-  // A block of its own for what is small: seed, result, labels, first objects, in this order.
+  // The block `small` holds the dropout seed, the ObjectiveResult, the labels and first_object, so
+  // that one copy uploads them together. These are their offsets in bytes.
   static constexpr int64_t kSeedAt = 0;
   static constexpr int64_t kResultAt = 256;
   static constexpr int64_t kLabelsAt = 512;
   static_assert(kResultAt + sizeof(ObjectiveResult) <= kLabelsAt);
 
+  // `device` must outlive the object. Allocates nothing yet.
   DeviceBuffers(Device* device, const DeviceBufferSizes& sizes) : device_(*device), sizes_(sizes) {}
 
+  // Both return the errors of Device::Allocate and AllocatePinned.
   absl::Status AllocateOnDevice();
   absl::Status AllocateOnHost();
-  // Makes room for so many bytes of objects; true if they have moved. Only while the device rests.
+  // Makes room for `bytes` bytes of objects, on both sides. Returns true if the buffers were
+  // replaced, so that their addresses and contents are new. No queued work may use `objects`.
+  // Errors as AllocateOnDevice.
   absl::StatusOr<bool> GrowObjects(int64_t bytes);
 
   int64_t first_object_at() const { return kLabelsAt + sizes_.labels; }
   int64_t small_bytes() const { return kLabelsAt + 2 * sizes_.labels; }
 
   std::unique_ptr<Memory> variables, gradient;
+  // Only one of `pictures` and `float_images` is allocated, see DeviceBufferSizes::pictures.
   std::unique_ptr<Memory> pictures;
-  StagedMemory float_images;  // one of the two kinds is there
+  StagedMemory float_images;
   std::unique_ptr<Memory> typed_images;
   StagedMemory small, objects, outputs;
 

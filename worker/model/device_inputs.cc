@@ -48,7 +48,7 @@ void DeviceInputs<T>::AwaitStagedVariables() {
 
 template <typename T>
 void DeviceInputs<T>::UploadVariables(const float* variables, int64_t elements) {
-  // An upload that is still on its way writes to the same place.
+  // An upload that is under way writes to the same buffer.
   if (staged_vector_ != nullptr) AwaitStagedVariables();
   staged_vector_ = nullptr;
   device_.CopyToDevice(buffers_.variables->data(), variables, elements * kFloatBytes);
@@ -119,7 +119,7 @@ void DeviceInputs<T>::UploadFloatImages(const ImageBatch<float>& batch) {
 
 template <typename T>
 void DeviceInputs<T>::UploadPictures(const ImageBatch<float>& batch) {
-  // Also after an upload that is not the one wanted: it writes to the same place.
+  // Needed even if other images were staged: their upload writes to the same buffer.
   if (pictures_were_uploaded_) device_.ComputeAfter(pictures_uploaded_.get());
   if (staged_pictures_.data != batch.pictures.data ||
       staged_pictures_.bytes < batch.pictures.bytes) {

@@ -1,5 +1,5 @@
-// Brings what a call of a device runner reads into the device's memory: variables and batches,
-// ahead of the call where it was told of them (network_runner.h: the hints).
+// Copies the variables and batches of a device runner's calls to the device. Those that were
+// announced by a hint (network_runner.h) are copied before the call that uses them.
 #ifndef PUSHPULL_WORKER_MODEL_DEVICE_INPUTS_H_
 #define PUSHPULL_WORKER_MODEL_DEVICE_INPUTS_H_
 
@@ -16,35 +16,42 @@
 
 namespace pushpull {
 
-// T: of the network, float or Bfloat16. Everything is queued; only pictures that are taken back or
-// replaced are waited for.
+// T is the network's type of activations: float or Bfloat16. Thread-compatible. Calls only queue
+// work on the device; StagePictures and TakePicturesBack may also wait for an earlier upload.
 template <typename T>
 class DeviceInputs {
  public:
-  // All must outlive the object.
+  // All arguments must outlive the object.
   DeviceInputs(const NetworkSpec* spec, const RunnerOptions* options, Device* device,
                Operators<T>* operators, DeviceBuffers* buffers);
 
-  // Uploads elements [first, end). First 0 begins anew, and then the device has to rest.
+  // Starts the upload of elements [first, end) of `variables`. `first` = 0 starts over, with this
+  // vector; no queued work may then still read the previous variables. After a gap, or for another
+  // vector than the one that was started, nothing counts as staged until the next `first` = 0.
   void StageVariables(const float* variables, int64_t first, int64_t end);
-  // How much of this vector is there or on its way, from its beginning.
+  // Elements [0, StagedEnd(variables)) of `variables` are uploaded or being uploaded.
   int64_t StagedEnd(const float* variables) const {
     return variables == staged_vector_ ? staged_end_ : 0;
   }
-  // What is queued from now on finds the variables that have been staged so far.
+  // Makes operators that are queued later wait for the variables that have been staged so far.
   void AwaitStagedVariables();
-  // All of these, now.
+  // Queues a copy of all elements, in order with the operators. Staged variables are dropped.
   void UploadVariables(const float* variables, int64_t elements);
 
+  // Starts the upload of the packed images of the next batch. Ignored if the runner takes float
+  // images. The memory must not change until TakePicturesBack returns, or until the device has run
+  // what the next UploadBatch queues.
   void StagePictures(const PackedPictures& pictures);
-  // Blocks while pictures that were staged, and that no batch has taken, are still being read.
+  // Cancels StagePictures if UploadBatch has not used the images yet: blocks until the device has
+  // read them.
   void TakePicturesBack();
-  // The batch, with labels or objects where wanted, and the seed. True: something has moved, so
-  // that recordings of the old addresses are of no use. Only while the device rests. Errors of
-  // Allocate.
+  // Queues the upload of the batch and of the seed, and the conversion of the images to what the
+  // network reads. `with_targets` includes labels (classifier) or objects (detector). Returns true
+  // if a buffer has a new address, so that recorded graphs must be dropped. No queued work may
+  // still read the previous batch. Errors as Device::Allocate.
   absl::StatusOr<bool> UploadBatch(const ImageBatch<float>& batch, bool with_targets,
                                    uint64_t dropout_seed);
-  // Where the last UploadBatch has put it.
+  // The batch of the last UploadBatch in the device's memory.
   NetworkBatch<T> BatchOnDevice(int64_t samples) const;
 
  private:
@@ -64,12 +71,13 @@ class DeviceInputs {
   int64_t staged_end_ = 0;
   const std::unique_ptr<DeviceEvent> variables_uploaded_;
 
-  // A step reads its pictures first of all, so those of the next can follow them to the same place.
-  PackedPictures staged_pictures_;
-  bool pictures_were_uploaded_ = false;
-  bool pictures_were_read_ = false;
-  const std::unique_ptr<DeviceEvent> pictures_uploaded_;  // the last time
-  const std::unique_ptr<DeviceEvent> pictures_read_;      // the last time
+  // One buffer is enough: a step samples its packed images before anything else, and the upload
+  // of the next ones waits only for that (pictures_read_).
+  PackedPictures staged_pictures_;       // without data: none are staged
+  bool pictures_were_uploaded_ = false;  // pictures_uploaded_ has been recorded
+  bool pictures_were_read_ = false;      // pictures_read_ has been recorded
+  const std::unique_ptr<DeviceEvent> pictures_uploaded_;
+  const std::unique_ptr<DeviceEvent> pictures_read_;
 };
 
 }  // namespace pushpull

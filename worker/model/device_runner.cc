@@ -20,7 +20,7 @@ namespace pushpull {
 namespace {
 
 constexpr int64_t kFloatBytes = sizeof(float);
-// What a GPU gives is a multiple of this.
+// The granularity of a GPU's memory allocations.
 constexpr int64_t kBlockBytes = int64_t{2} << 20;
 
 template <typename T>
@@ -67,12 +67,12 @@ class DeviceRunner final : public NetworkRunner {
  private:
   static constexpr bool kConverts = !std::is_same_v<T, float>;
 
-  // A step of which not all of forward is queued.
+  // A step that has begun and whose backward pass is not queued yet.
   struct BegunStep {
     const float* variables = nullptr;
     ImageBatch<float> batch;
     uint64_t dropout_seed = 0;
-    size_t forward_pieces = 0;  // queued
+    size_t forward_pieces = 0;  // that have been queued
 
     bool IsOf(const float* other_variables, const ImageBatch<float>& other,
               uint64_t other_seed) const {
@@ -116,8 +116,8 @@ class DeviceRunner final : public NetworkRunner {
   std::unique_ptr<Network<T>> network_;
   std::unique_ptr<StepPieces<T>> pieces_;
   std::optional<BegunStep> begun_;
-  std::vector<PieceEvents> events_;  // of backward
-  // Of inference, and of a step that is given up.
+  std::vector<PieceEvents> events_;  // of the pieces of the backward pass
+  // Used by inference; computed_ also when a begun step is given up.
   const std::unique_ptr<DeviceEvent> computed_;
   const std::unique_ptr<DeviceEvent> copied_;
 };
@@ -137,13 +137,13 @@ absl::Status DeviceRunner<T>::AllocateOnDevice(const VariableLayout& layout) {
   return buffers_.AllocateOnDevice();
 }
 
-// What begins then writes where the step that is given up may still read.
+// Waits for the queued part of the step, because the next call overwrites what it reads.
 template <typename T>
 void DeviceRunner<T>::GiveUpBegunStep() {
   if (!begun_.has_value()) return;
   begun_.reset();
   device_.RecordCompute(computed_.get());
-  device_.Wait(computed_.get()).IgnoreError();  // the next call reports it
+  device_.Wait(computed_.get()).IgnoreError();  // the error sticks: the next call reports it
 }
 
 template <typename T>
@@ -167,13 +167,14 @@ absl::Status DeviceRunner<T>::BeginStep(const float* variables, const ImageBatch
 template <typename T>
 void DeviceRunner<T>::BeginStaged(const float* variables, const ImageBatch<float>& batch,
                                   uint64_t dropout_seed) {
-  BeginStep(variables, batch, dropout_seed).IgnoreError();  // the step itself begins anew
+  // After an error begun_ is empty, so RunStep begins the step again and reports the error.
+  BeginStep(variables, batch, dropout_seed).IgnoreError();
 }
 
 template <typename T>
 void DeviceRunner<T>::StageVariables(absl::Span<const float> variables, int64_t first,
                                      int64_t end) {
-  // What the step has taken up already is about to be told anew.
+  // Queued operators of the begun step read variables that are about to be overwritten.
   if (first == 0 && begun_.has_value() && begun_->forward_pieces > 0) GiveUpBegunStep();
   inputs_.StageVariables(variables.data(), first, end);
   if (begun_.has_value() && begun_->variables == variables.data()) {
@@ -206,7 +207,7 @@ void DeviceRunner<T>::QueueCopyBack(size_t piece, int64_t first, int64_t end, fl
   device_.RecordCopy(events.copied.get());
 }
 
-// Returns where the pieces begin.
+// Returns the first element of each piece, in the order in which the pieces become final.
 template <typename T>
 std::vector<int64_t> DeviceRunner<T>::QueueBackward(float* gradient) {
   std::vector<int64_t> firsts;
@@ -242,7 +243,8 @@ absl::StatusOr<ObjectiveResult> DeviceRunner<T>::RunStep(const float* variables,
   return *buffers_.small.on_host<ObjectiveResult>(DeviceBuffers::kResultAt);
 }
 
-// The outputs lie one after another, each with room for the largest batch.
+// Queues the copy of the outputs to the host, as floats. In the buffer they follow one another,
+// each with room for the largest batch.
 template <typename T>
 void DeviceRunner<T>::QueueOutputs(int64_t samples) {
   const std::vector<const T*> values = network_->outputs();
@@ -321,7 +323,7 @@ absl::StatusOr<ObjectiveResult> DeviceRunner<T>::RunEvaluation(const float* vari
   return *buffers_.small.on_host<ObjectiveResult>(DeviceBuffers::kResultAt);
 }
 
-// What a runner takes of the device's memory.
+// The device memory that a runner allocates, in bytes.
 template <typename T>
 absl::StatusOr<int64_t> RequiredBytes(const NetworkSpec& spec, const VariableLayout& layout,
                                       Device* device, const RunnerOptions& options) {
@@ -338,13 +340,15 @@ absl::StatusOr<int64_t> RequiredBytes(const NetworkSpec& spec, const VariableLay
   return bytes;
 }
 
-// Says what would fit into the `free` bytes that there were.
+// The error of a runner that does not fit into `free` bytes. Finds the largest batch that fits by
+// bisection.
 template <typename T>
 absl::Status OutOfMemory(const NetworkSpec& spec, const VariableLayout& layout, Device* device,
                          const RunnerOptions& options, int64_t free) {
   RunnerOptions tried = options;
   PP_ASSIGN_OR_RETURN(const int64_t needed, RequiredBytes<T>(spec, layout, device, tried));
-  // Memory in pieces may hold less than its size says.
+  // If `needed` bytes are free and the allocation failed nevertheless, the memory is fragmented:
+  // the batch that was refused must not be recommended.
   const int64_t available = std::min(free, needed - 1);
   int64_t fits = 0;
   int64_t too_large = options.max_batch;

@@ -1,5 +1,5 @@
-// A network on a GPU (kernels/device.h): copies the caller's vectors there and the gradient back,
-// piece by piece while backward goes on.
+// A NetworkRunner on a GPU (kernels/device.h). It copies the caller's variables and batches to the
+// device, and copies the gradient back in pieces while the backward pass is still running.
 #ifndef PUSHPULL_WORKER_MODEL_DEVICE_RUNNER_H_
 #define PUSHPULL_WORKER_MODEL_DEVICE_RUNNER_H_
 
@@ -15,23 +15,26 @@
 
 namespace pushpull {
 
-// Of activations and their gradients; variables and what is pushed are float32 always.
+// Type of activations and their gradients. Variables and their gradients are always float32.
 enum class Precision { kFloat, kBfloat16 };
 
 struct DeviceRunnerOptions {
   RunnerOptions runner;
   Precision precision = Precision::kFloat;
-  // Record a step when a batch size comes for the second time, and replay it from then on.
+  // Records the second step of each batch size as device graphs and replays them from then on.
   bool record_steps = true;
-  // The gradient leaves in pieces of at least so much, towards its front in smaller ones.
+  // The least size of the pieces in which the gradient is copied back. Pieces near the front of the
+  // vector are smaller; see Network::ContinueStep.
   int64_t piece_bytes = int64_t{2} << 20;
-  // Variables that are staged are taken up in pieces of so much, the first ones in smaller ones.
+  // While variables are being staged, the forward pass is queued each time about this much more of
+  // them has been staged. The first pieces are smaller; see Network::ForwardStops.
   int64_t forward_piece_bytes = int64_t{1} << 20;
 };
 
-// `device` must outlive the runner and serve only the thread that calls it. Errors as
-// Network::Create. RESOURCE_EXHAUSTED says how much memory is needed and free, and which batch
-// would fit. The runner's calls return the device's error once it has one.
+// Builds a runner. `device` must outlive it and be used only by the thread that calls the runner.
+// Errors as Network::Create; RESOURCE_EXHAUSTED: the message says how much memory is needed, how
+// much is free, and which batch size would fit. After the first error of the device, all calls of
+// the runner return it.
 absl::StatusOr<std::unique_ptr<NetworkRunner>> MakeDeviceRunner(const NetworkSpec& spec,
                                                                 const VariableLayout& layout,
                                                                 Device* device,

@@ -1,4 +1,4 @@
-// A network on the CPU: no copies, the network works on the caller's vectors.
+// A NetworkRunner on the CPU. The network reads and writes the caller's vectors without copies.
 #ifndef PUSHPULL_WORKER_MODEL_HOST_RUNNER_H_
 #define PUSHPULL_WORKER_MODEL_HOST_RUNNER_H_
 
@@ -13,8 +13,8 @@
 
 namespace pushpull {
 
-// `operators` work on host memory and must outlive the runner. Errors as Network::Create. T is
-// float or double.
+// Builds a runner. T is float or double. `operators` must work on host memory and outlive the
+// runner. Errors as Network::Create. The runner's steps block until they are computed.
 template <typename T>
 absl::StatusOr<std::unique_ptr<BasicNetworkRunner<T>>> MakeHostRunner(const NetworkSpec& spec,
                                                                       const VariableLayout& layout,

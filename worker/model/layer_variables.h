@@ -1,4 +1,4 @@
-// Where a layer's variables lie in the flat vector.
+// Finds the place of each layer's variables in the flat vector.
 #ifndef PUSHPULL_WORKER_MODEL_LAYER_VARIABLES_H_
 #define PUSHPULL_WORKER_MODEL_LAYER_VARIABLES_H_
 
@@ -13,11 +13,12 @@
 
 namespace pushpull {
 
+// The place of one variable, in elements of the flat vector.
 struct VariableSlot {
   static constexpr int64_t kAbsent = -1;
-  int64_t offset = kAbsent;
+  int64_t offset = kAbsent;  // kAbsent: the layer has no such variable
   int64_t size = 0;
-  int64_t padded_size = 0;  // up to the next variable
+  int64_t padded_size = 0;  // distance to the next variable, or to the end of the vector
   bool frozen = false;
   bool present() const { return offset != kAbsent; }
 };
@@ -29,16 +30,17 @@ struct LayerVariables {
   VariableSlot beta;
   VariableSlot moving_mean;
   VariableSlot moving_variance;
-  // All of them, present or not, in the order of the layout.
+  // All six, present or not, in the order of the layout.
   std::array<const VariableSlot*, 6> slots() const {
     return {&weights, &biases, &gamma, &beta, &moving_mean, &moving_variance};
   }
-  // Whether backward has to produce anything for this layer.
+  // True if the layer has weights, biases, gamma or beta that are not frozen, so that the backward
+  // pass must reach it.
   bool trainable() const;
 };
 
-// One entry per layer. INVALID_ARGUMENT names the first variable in which the layout is not the
-// network's.
+// Returns one entry per layer. INVALID_ARGUMENT: the layout does not match the network; the message
+// names the first variable that differs.
 absl::StatusOr<std::vector<LayerVariables>> ResolveVariables(const NetworkSpec& network,
                                                              const VariableLayout& layout);
 

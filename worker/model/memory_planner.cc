@@ -19,7 +19,7 @@ struct Range {
   int64_t end;
 };
 
-// The lowest gap of `size` between the ranges.
+// The lowest offset at which `size` units overlap none of the ranges.
 int64_t LowestGap(std::vector<Range> taken, int64_t size) {
   std::sort(taken.begin(), taken.end(),
             [](const Range& a, const Range& b) { return a.begin < b.begin; });

@@ -1,5 +1,5 @@
-// Gives buffers with known lifetimes places in one block of memory, so that those in use at the
-// same time never overlap and the block stays small.
+// Places buffers with known lifetimes in one block of memory. Buffers that are in use at the same
+// time never overlap, and the block is kept small. Plain values and a pure function.
 #ifndef PUSHPULL_WORKER_MODEL_MEMORY_PLANNER_H_
 #define PUSHPULL_WORKER_MODEL_MEMORY_PLANNER_H_
 
@@ -8,8 +8,8 @@
 
 namespace pushpull {
 
-// Wanted: `size` elements from step first_step to step last_step, both included. An untouched
-// request (last_step < first_step) takes no room.
+// Asks for `size` units of memory from step `first_step` to step `last_step`, both included. The
+// caller chooses the unit. A request with last_step < first_step is never used and takes no memory.
 struct BufferRequest {
   int64_t size = 0;
   int first_step = 0;
@@ -18,11 +18,12 @@ struct BufferRequest {
 
 struct BufferPlan {
   static constexpr int64_t kAbsent = -1;
-  std::vector<int64_t> offsets;  // per request, kAbsent for an untouched or empty one
-  int64_t total = 0;             // elements of the block
+  std::vector<int64_t> offsets;  // per request; kAbsent if it is never used or has size 0
+  int64_t total = 0;             // size of the block, in the unit of the requests
 };
 
-// Largest first, each at the lowest free place. Offsets are multiples of `alignment`.
+// Places the largest request first, and each at the lowest offset that is free during its
+// lifetime. Offsets are multiples of `alignment`.
 BufferPlan PlanBuffers(const std::vector<BufferRequest>& requests, int64_t alignment);
 
 }  // namespace pushpull

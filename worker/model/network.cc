@@ -13,7 +13,8 @@
 namespace pushpull {
 namespace {
 
-// Of 1/8, 1/4, 1/2 and the multiples of `elements`, the first that is not below `end`; 0 for 0.
+// The smallest of 1/8, 1/4, 1/2 and the multiples of `elements` that is at least `end`; 0 if `end`
+// is 0.
 int64_t ForwardStop(int64_t end, int64_t elements) {
   if (end == 0) return 0;
   if (end > elements / 2) return (end + elements - 1) / elements * elements;
@@ -28,7 +29,8 @@ int FirstTrainable(const std::vector<LayerVariables>& variables) {
   return static_cast<int>(first - variables.begin());
 }
 
-// The largest need of any batch up to `max_batch`: it may depend on the batch in any way.
+// The largest workspace that any operator needs. Every batch size is tried, because a smaller batch
+// may need more.
 template <typename T>
 int64_t WorkspaceBytes(const NetworkSpec& spec, const Operators<T>& operators, int64_t max_batch) {
   int64_t bytes = 0;
@@ -69,7 +71,8 @@ std::vector<int64_t> VariablesEnd(const std::vector<LayerVariables>& layers) {
   return ends;
 }
 
-// What no operator writes: frozen variables and padding, neighbours as one range.
+// The ranges of a layer's gradient that no operator writes: frozen variables and padding. Adjacent
+// ranges are joined.
 std::vector<ElementRange> ZeroRanges(const LayerVariables& slots) {
   std::vector<ElementRange> ranges;
   for (const VariableSlot* slot : slots.slots()) {
@@ -226,7 +229,8 @@ int64_t Network<T>::ContinueStep(int64_t elements) {
     if (l >= plan_.first_trainable) BackwardLayer(l);
     FinishGradient(l);
     const VariableSlot& weights = plan_.variables[l].weights;
-    // Layers with nothing to train only write zeros: not worth stopping.
+    // Layers below first_trainable only write zeros, so they all go into the last part. A layer
+    // without weights has no element at which a part could begin.
     if (l < plan_.first_trainable || !weights.present()) continue;
     final_from_ = weights.offset;
     if (final_from_ <= wanted) return final_from_;
@@ -255,7 +259,7 @@ std::vector<const T*> Network<T>::outputs() const {
   return values;
 }
 
-// The members that network_passes.cc defines are instantiated there.
+// network_passes.cc instantiates the members that it defines.
 template class Network<float>;
 template class Network<double>;
 template class Network<Bfloat16>;

@@ -1,9 +1,11 @@
-// A network ready to run: gradients for training, scores for inference. Built once; every call
-// reuses one arena whose buffers are placed by lifetime, and allocates nothing of size.
+// A network ready to run: computes gradients for training and outputs for inference. It is built
+// once. All calls share one arena, in which buffers are placed by lifetime, and allocate no other
+// memory for tensors.
 //
-// All pointers of a call are to the operators' memory (kernels/memory.h), and a call only queues
-// operators: what it computes is there when they are done. So the same network runs on the CPU and
-// on a GPU, and its calls can be recorded; network_runner.h makes steps from host memory of them.
+// Calls only queue operators. All pointers passed to a call point to the operators' memory
+// (kernels/memory.h), and results are valid once the operators have run: on the CPU when the call
+// returns, on a GPU after waiting for the device. The same code therefore runs on both, and its
+// calls can be recorded as device graphs. network_runner.h offers whole steps on host memory.
 //
 // Thread rule: one call at a time. Results are a pure function of the arguments.
 #ifndef PUSHPULL_WORKER_MODEL_NETWORK_H_
@@ -28,29 +30,31 @@
 namespace pushpull {
 
 struct NetworkOptions {
-  int64_t max_batch = 1;                // samples of the largest batch
-  bool training = true;                 // false: no steps, and far less memory
-  MemorySource* memory = HostMemory();  // the operators'; must outlive the network
+  int64_t max_batch = 1;  // samples of the largest batch
+  bool training = true;   // false: no training steps, and far less memory
+  // Allocates memory that the operators can address; must outlive the network.
+  MemorySource* memory = HostMemory();
 };
 
-// T: float, Bfloat16, or double for gradient checks.
+// T is the type of activations: float, Bfloat16, or double for gradient checks.
 template <typename T>
 class Network {
  public:
   using Parameter = ParameterOf<T>;
 
-  // A training step. Vectors hold layout.total_elements().
+  // Arguments and results of a training step. All must stay valid until the step has run.
   struct Step {
-    const Parameter* variables = nullptr;
+    const Parameter* variables = nullptr;  // layout.total_elements()
     NetworkBatch<T> batch;
-    const uint64_t* dropout_seed = nullptr;  // decides what dropout keeps
-    Parameter* gradient = nullptr;
-    ObjectiveResult* result = nullptr;
+    const uint64_t* dropout_seed = nullptr;  // decides which activations dropout keeps
+    Parameter* gradient = nullptr;           // written; layout.total_elements()
+    ObjectiveResult* result = nullptr;       // written
   };
 
-  // `operators` must outlive the network. INVALID_ARGUMENT: the layout is not the network's (the
-  // first different variable is named), a layer of the graph cannot be run (it is named), or
-  // max_batch < 1. RESOURCE_EXHAUSTED of Allocate.
+  // Builds a network. `operators` must outlive it.
+  // INVALID_ARGUMENT: the layout does not match the network (names the first variable that
+  //     differs), Network cannot run a layer of the graph (names it), or max_batch < 1.
+  // RESOURCE_EXHAUSTED: as MemorySource::Allocate.
   static absl::StatusOr<std::unique_ptr<Network>> Create(const NetworkSpec& spec,
                                                          const VariableLayout& layout,
                                                          Operators<T>* operators,
@@ -58,49 +62,73 @@ class Network {
   Network(const Network&) = delete;
   Network& operator=(const Network&) = delete;
 
-  // What Create takes of options.memory: the size of each block.
+  // The sizes in bytes of the blocks that Create allocates from options.memory.
+  // INVALID_ARGUMENT: as Create.
   static absl::StatusOr<std::vector<int64_t>> RequiredBlocks(const NetworkSpec& spec,
                                                              const VariableLayout& layout,
                                                              const Operators<T>& operators,
                                                              const NetworkOptions& options);
 
-  // Begins a step, of which nothing is queued yet. Only with options.training; 1 to max_batch
-  // samples.
+  // A training step is queued in parts: BeginStep, then ContinueForward until the forward pass is
+  // complete, then ContinueStep until the backward pass is complete. A new BeginStep or an Infer
+  // gives up a step that is not complete.
+
+  // Sets the arguments of a step and queues nothing. Requires options.training and 1 to max_batch
+  // samples (CHECKed).
   void BeginStep(const Step& step);
-  // Queues so much of the step's forward pass as reads no variable from element `available` on, and
-  // the loss with the last of it. To be called until `available` is layout.total_elements().
+
+  // Queues the next layers of the forward pass, up to the first one that reads a variable at or
+  // after element `available`. Queues the loss after the last layer. This lets the forward pass
+  // start while variables are still arriving: call it with growing `available`, and last with
+  // layout.total_elements().
   void ContinueForward(int64_t available);
-  // Where ContinueForward finds more to queue when it is called with 1/8, 1/4 and 1/2 of
-  // `elements` (> 0) and its growing multiples, the last one being layout.total_elements().
+
+  // The values of `available` at which ContinueForward has more layers to queue, in increasing
+  // order. They are taken from 1/8, 1/4 and 1/2 of `elements` (> 0) and its multiples; the last one
+  // is layout.total_elements(). The first values are close together because the first layers have
+  // few variables but much to compute.
   std::vector<int64_t> ForwardStops(int64_t elements) const;
-  // Queues so much of the step's backward pass that at least `elements` (> 0) more of the gradient,
-  // towards its front half of what is left (but not less than 1/16 of `elements`), or all of them,
-  // are written: those from the returned element to the end. To be called until it
-  // returns 0. The gradient is that of the batch's loss (a classifier's mean over the samples; a
-  // detector's is normalised by the batch's matches), without L2, written in full (padding and
-  // frozen variables are zero). At a moving statistic that is not frozen stands the batch's mean or
-  // unbiased variance (N / (N - 1) times the one used to normalise).
+
+  // Queues the next part of the backward pass, which writes the gradient from its end to its front.
+  // Returns the first element that is final once the queued operators have run; all elements after
+  // it are final too. Call it until it returns 0. The forward pass must be queued in full
+  // (CHECKed).
+  //
+  // With r elements that are not final yet, a call finalises at least
+  // min(elements, max(r / 2, elements / 16)) more, or all r. The first parts thus have at least
+  // `elements` (> 0) elements. Towards the front parts become smaller, so that little remains to be
+  // sent when the backward pass ends. A part consists of whole layers, so it may be larger.
+  //
+  // The gradient is that of the batch's loss, without the L2 term. A classifier's loss is the mean
+  // over the samples; a detector's is normalised as kernels/detection/ssd_loss.h says. Every
+  // element is written:
+  // - Padding and frozen variables get 0.
+  // - A moving mean that is not frozen gets the batch's mean.
+  // - A moving variance that is not frozen gets the batch's unbiased variance: N / max(N - 1, 1)
+  //   times the variance used to normalise, with N values per channel.
   int64_t ContinueStep(int64_t elements);
 
-  // Outputs with moving statistics and without dropout. `num_updates` is how often the moving
-  // statistics have been updated (the global step); only bias-corrected batch norms read it.
-  // Neither labels nor objects are read.
+  // Queues a forward pass with moving statistics and without dropout. `num_updates` is how often
+  // the moving statistics have been updated (the global step); only bias-corrected batch norms use
+  // it. Reads neither labels nor objects. Requires 1 to max_batch samples (CHECKed).
   void Infer(const Parameter* variables, const NetworkBatch<T>& batch, int64_t num_updates);
-  // The loss (and hits) of what Infer was called with last, without label smoothing.
+  // Queues the loss of the last Infer, and a classifier's top-1 and top-5 counts. Reads the labels
+  // or objects of that Infer's batch. Leaves label smoothing out.
   void Evaluate(ObjectiveResult* result);
 
-  // What the last Infer computed: the values of OutputLayers(spec()), each [samples, H, W, C]. A
-  // classifier has one, its scores before the softmax. Valid until the next call.
+  // The outputs of the last Infer: one pointer per layer of OutputLayers(spec()), each to
+  // [samples, H, W, C] in the arena. A classifier has one output, its scores before the softmax.
+  // Valid until the next call.
   std::vector<const T*> outputs() const;
 
   const NetworkSpec& spec() const { return spec_; }
   int64_t arena_bytes() const { return arena_->bytes(); }
 
  private:
-  // Where everything lies and how much of it there is.
+  // The memory layout and its sizes.
   struct Plan {
     std::vector<LayerVariables> variables;
-    // Per layer: it and those before it read no variable from this element on.
+    // Per layer: the layer and all layers before it read only variables below this element.
     std::vector<int64_t> variables_end;
     int64_t total_elements = 0;
     int first_trainable = 0;
@@ -108,12 +136,12 @@ class Network {
     NetworkMemory inference;
     int64_t arena_bytes = 0;
     int64_t workspace_bytes = 0;
-    int64_t constants = 0;  // ones and zeros, this many each
+    int64_t constants = 0;  // number of ones in constants_, and of zeros
   };
 
   // The arguments of the call in progress.
   struct Pass {
-    ObjectiveResult* result = nullptr;  // of a step
+    ObjectiveResult* result = nullptr;  // null in inference
     const Parameter* variables = nullptr;
     NetworkBatch<T> batch;
     const uint64_t* dropout_seed = nullptr;
@@ -160,19 +188,19 @@ class Network {
   const std::vector<int> output_layers_;
   const std::vector<bool> residual_sources_;
   const std::vector<int> last_readers_;
-  std::vector<std::vector<ElementRange>> zeros_;  // per layer: of the gradient, what stays zero
+  std::vector<std::vector<ElementRange>> zeros_;  // per layer: ranges of the gradient to set to 0
   std::unique_ptr<Objective<T>> objective_;
   std::unique_ptr<Memory> arena_;
   std::unique_ptr<Memory> workspace_;
-  std::unique_ptr<Memory> constants_;  // stand in for the gamma and beta a batch norm does not have
+  std::unique_ptr<Memory> constants_;  // gamma and beta of batch norms without these variables
   std::vector<BatchNorm<Parameter>> batch_norms_;
   Pass pass_;
-  int next_forward_ = 0;    // layer; behind the last one: the loss is queued too
-  int next_layer_ = -1;     // of backward
-  int64_t final_from_ = 0;  // of the gradient
+  int next_forward_ = 0;    // next layer of forward; num_layers(): the loss is queued too
+  int next_layer_ = -1;     // next layer of backward
+  int64_t final_from_ = 0;  // first element of the gradient that is final
 };
 
-// The shape of a layer's operator on so many samples.
+// The shape of a layer's operator on a batch of `samples`.
 ConvolutionShape ConvolutionOf(const LayerSpec& layer, int64_t samples);
 
 }  // namespace pushpull

@@ -15,23 +15,25 @@ absl::Status GraphError(const LayerSpec& layer, absl::string_view problem) {
   return absl::InvalidArgumentError(absl::StrCat("layer ", layer.scope, " ", problem));
 }
 
-// One value per anchor location, shape and class of what the head says.
+// The box layer must give kBoxCodeSize values per anchor, the class layer one per class and one for
+// the background, on a map of the head's size.
 absl::Status CheckHead(const NetworkSpec& spec, const DetectionHead& head) {
   const int columns[] = {kBoxCodeSize, spec.detection->num_classes + 1};
   const int layers[] = {head.box_layer, head.class_layer};
   for (int i = 0; i < 2; ++i) {
     if (layers[i] < 0 || layers[i] >= static_cast<int>(spec.layers.size())) {
-      return absl::InvalidArgumentError("a detection head names no layer");
+      return absl::InvalidArgumentError("a detection head names a layer that does not exist");
     }
     const FeatureShape expected{head.height, head.width, head.anchors_per_location * columns[i]};
     if (!(spec.layers[layers[i]].output_shape == expected)) {
-      return GraphError(spec.layers[layers[i]], "has not the shape of a detection head");
+      return GraphError(spec.layers[layers[i]], "does not have the shape of a detection head");
     }
   }
   return absl::OkStatus();
 }
 
-// Outputs are plain values that no layer reads; all other layers are read.
+// Output layers must have no batch norm, activation or residual link and must not be read by any
+// layer. Every other layer must be read.
 absl::Status CheckOutputs(const NetworkSpec& spec) {
   if (spec.detection.has_value()) {
     for (const DetectionHead& head : spec.detection->heads) {
@@ -45,7 +47,9 @@ absl::Status CheckOutputs(const NetworkSpec& spec) {
     const LayerSpec& layer = spec.layers[l];
     if (readers[l] != LayerSpec::kNone || layer.batch_norm.has_value() ||
         layer.activation != ActivationFunction::kNone || layer.residual != LayerSpec::kNone) {
-      return GraphError(layer, "is an output and not a plain value that no layer reads");
+      return GraphError(layer,
+                        "is an output, but has batch norm, an activation or a residual link, or is "
+                        "read by another layer");
     }
     readers[l] = l;
   }
@@ -68,15 +72,18 @@ absl::Status CheckGraph(const NetworkSpec& spec) {
     const FeatureShape& input =
         layer.input == LayerSpec::kImage ? spec.input : spec.layers[layer.input].output_shape;
     if (!(layer.input_shape == input)) {
-      return GraphError(layer, "has another input shape than the layer it reads");
+      return GraphError(layer, "has an input shape that is not the output shape of its input");
     }
     if (layer.residual != LayerSpec::kNone) {
       if (layer.residual < 0 || layer.residual >= l || ++residual_readers[layer.residual] > 1) {
-        return GraphError(layer, "has a residual link to no earlier layer or to a shared one");
+        return GraphError(layer,
+                          "has a residual link to a layer that is not an earlier one, or that has "
+                          "another such link");
       }
       if (layer.activation != ActivationFunction::kNone ||
           !(spec.layers[layer.residual].output_shape == layer.output_shape)) {
-        return GraphError(layer, "has an activation or another shape than its residual link");
+        return GraphError(layer,
+                          "has both a residual link and an activation, or a link of another shape");
       }
       if (last_readers[layer.residual] > l) {
         return GraphError(layer, "has a residual link to a layer that a later one reads");

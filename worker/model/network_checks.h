@@ -1,4 +1,4 @@
-// Whether a network's graph is one that Network can run.
+// Checks that Network can run a network's graph.
 #ifndef PUSHPULL_WORKER_MODEL_NETWORK_CHECKS_H_
 #define PUSHPULL_WORKER_MODEL_NETWORK_CHECKS_H_
 
@@ -8,7 +8,9 @@
 
 namespace pushpull {
 
-// What the passes take for granted. INVALID_ARGUMENT names the layer that breaks it. Pure function.
+// Checks everything that the forward and backward pass rely on: the order and shapes of layers,
+// residual links, dropout, outputs. INVALID_ARGUMENT: the message names the layer at fault. Pure
+// function.
 absl::Status CheckGraph(const NetworkSpec& spec);
 
 }  // namespace pushpull

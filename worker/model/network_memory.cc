@@ -5,10 +5,10 @@
 namespace pushpull {
 namespace {
 
-// Of a GPU's memory transactions, and more than a vector register.
+// Suits the memory transactions of a GPU and is larger than any vector register.
 constexpr int64_t kAlignmentBytes = 256;
 
-// Collects requests and extends their lifetimes as readers and writers are named.
+// Collects the buffer requests. Touch creates a request or extends its lifetime to another step.
 class MemoryBuilder {
  public:
   MemoryBuilder(const NetworkSpec& network, int64_t max_batch, const ElementBytes& bytes)
@@ -42,7 +42,8 @@ class MemoryBuilder {
  private:
   using Field = int64_t LayerBuffers::*;
 
-  // Until Finish the fields hold indices of requests.
+  // Notes that `field` of layer l is in use at `step`. Until Finish the fields of LayerBuffers hold
+  // indices of requests, not offsets.
   void Touch(Field field, int l, int step) {
     int64_t& index = memory_.layers[l].*field;
     if (index == BufferPlan::kAbsent) {

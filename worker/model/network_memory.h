@@ -1,7 +1,9 @@
-// Which buffers a network's layers need, and where they lie in the arena.
+// Plans the buffers of a network's layers: which ones a layer needs, how long each is in use, and
+// where it lies in the arena. Plain values and pure functions.
 //
-// Time runs in steps: forward of layer l is step l, the loss, which reads all outputs and writes
-// their gradients, is step L, backward of layer l is step 2L - l.
+// With L layers, lifetimes are counted in these steps: step l is the forward pass of layer l; step
+// L is the loss, which reads all outputs and writes their gradients; step 2L - l is the backward
+// pass of layer l.
 #ifndef PUSHPULL_WORKER_MODEL_NETWORK_MEMORY_H_
 #define PUSHPULL_WORKER_MODEL_NETWORK_MEMORY_H_
 
@@ -13,45 +15,48 @@
 
 namespace pushpull {
 
-// Sizes of the numbers: T of activations and their gradients, ParameterOf<T> of statistics and
-// sums.
+// Sizes of one element in bytes.
 struct ElementBytes {
-  int64_t activation = 4;
-  int64_t parameter = 4;
+  int64_t activation = 4;  // of T: activations and their gradients
+  int64_t parameter = 4;   // of ParameterOf<T>: statistics and sums
 };
 
-// Offsets in bytes, BufferPlan::kAbsent where a layer has no such buffer.
+// Offsets of one layer's buffers in the arena, in bytes; BufferPlan::kAbsent if the layer does not
+// need the buffer.
 struct LayerBuffers {
   int64_t raw = BufferPlan::kAbsent;      // the operator's output, before batch norm and activation
-  int64_t applied = BufferPlan::kAbsent;  // its value, kept where a residual link reads it
-  int64_t dz = BufferPlan::kAbsent;       // gradient of the normalised output
+  int64_t applied = BufferPlan::kAbsent;  // the layer's final value, if a residual link reads it
+  int64_t dz = BufferPlan::kAbsent;       // gradient of the output after batch norm
   int64_t dropped = BufferPlan::kAbsent;  // the input after dropout
-  int64_t ddropped = BufferPlan::kAbsent;
-  int64_t mean =
-      BufferPlan::kAbsent;  // batch statistics, or in inference the corrected moving ones
+  int64_t ddropped = BufferPlan::kAbsent;  // gradient of `dropped`
+  // Training: statistics of the batch. Inference: moving statistics after bias correction.
+  int64_t mean = BufferPlan::kAbsent;
   int64_t variance = BufferPlan::kAbsent;
+  // Used if the layer has no variable gamma or beta to write the gradient to.
   int64_t dgamma = BufferPlan::kAbsent;
   int64_t dbeta = BufferPlan::kAbsent;
 };
 
 struct NetworkMemory {
-  std::vector<BufferRequest> requests;  // in bytes
-  BufferPlan plan;
-  std::vector<LayerBuffers> layers;
+  std::vector<BufferRequest> requests;  // sizes in bytes
+  BufferPlan plan;                      // of `requests`, in bytes
+  std::vector<LayerBuffers> layers;     // one per layer
 };
 
-// Layers whose value is the skip of a later one.
+// True for each layer whose value a later layer adds through a residual link.
 std::vector<bool> FindResidualSources(const NetworkSpec& network);
 
-// Per layer the last one whose operator reads its value, LayerSpec::kNone where there is none.
+// For each layer, the last layer whose operator reads its value; LayerSpec::kNone if none does.
 std::vector<int> FindLastReaders(const NetworkSpec& network);
 
-// Everything backward needs stays until its last reader. Layers below `first_trainable` get no
-// gradients. The gradient of a residual's source shares the buffer of the residual's own gradient.
+// Plans the arena for training steps of up to `max_batch` samples. A buffer that the backward pass
+// reads lives until its last reader there. Layers below `first_trainable` get no gradient buffers.
+// A residual link passes its gradient on unchanged, so the dz of its source shares the buffer of
+// the reading layer's dz.
 NetworkMemory PlanTrainingMemory(const NetworkSpec& network, int64_t max_batch, int first_trainable,
                                  const ElementBytes& bytes);
 
-// A value lives until its last reader.
+// Plans the arena for inference: a value lives until its last reader in the forward pass.
 NetworkMemory PlanInferenceMemory(const NetworkSpec& network, int64_t max_batch,
                                   const ElementBytes& bytes);
 

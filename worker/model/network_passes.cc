@@ -1,4 +1,4 @@
-// The forward and backward pass of Network: one fused operator per layer.
+// The forward and backward pass of Network, with one fused operator per layer.
 #include <algorithm>
 #include <cmath>
 
@@ -22,15 +22,16 @@ Activation ToKernel(ActivationFunction activation) {
   return Activation::kNone;
 }
 
-// With every pixel as a sample of its own the pool is the identity: it writes a lazy value out, and
-// backward it is the derivative of batch norm and activation alone.
+// Views every pixel as a separate sample. Global average pooling is then the identity: forward, it
+// writes a lazy value to memory; backward, it applies only the derivatives of batch norm and
+// activation.
 template <typename T>
 Lazy<T> PixelByPixel(Lazy<T> value) {
   value.shape = {value.shape.rows(), 1, 1, value.shape.c};
   return value;
 }
 
-// Each layer drops by its own draws.
+// Makes each layer use different random numbers.
 uint64_t DropoutSalt(const LayerSpec& layer) { return StableHash(layer.scope); }
 
 }  // namespace
@@ -75,7 +76,7 @@ void Network<T>::CorrectMovingStatistics(int64_t num_updates) {
   for (int l = 0; l < num_layers(); ++l) {
     const auto& spec = spec_.layers[l].batch_norm;
     if (!spec.has_value() || !spec->bias_corrected || spec->frozen || num_updates < 1) continue;
-    // The statistics began at mean 0 and variance 1, of which decay^updates is left.
+    // Moving statistics start at mean 0 and variance 1, which still have the weight decay^updates.
     const double left = std::pow(static_cast<double>(spec->decay), num_updates);
     if (left >= 1.0) continue;
     BatchNorm<Parameter>& norm = batch_norms_[l];
@@ -152,8 +153,8 @@ void Network<T>::ForwardLayer(int l) {
   if (residual_sources_[l]) operators_.Apply(Value(l), Values(buffers(l).applied));
 }
 
-// Where the sums of a batch norm go: to the variable's own place, or aside where there is no such
-// variable.
+// Where backward writes the sums dgamma and dbeta. It needs them for the gradient of the layer's
+// output in any case, so they go to the arena if the batch norm has no such variable.
 template <typename T>
 typename Network<T>::Parameter* Network<T>::GammaGradient(int l) const {
   const VariableSlot& slot = plan_.variables[l].gamma;
@@ -172,9 +173,10 @@ InputGradient<T> Network<T>::InputGradientOf(int l) const {
   const int input = spec_.layers[l].input;
   if (input < plan_.first_trainable) return dx;
   dx.dz = Values(buffers(input).dz);
-  // Of a residual's source the buffer already holds the residual's own gradient, of a value with
-  // several readers what the later ones have left. Passing through the activation's derivative
-  // again changes nothing: it is 0 or 1.
+  // The buffer already holds a gradient to add to: that of the residual link if the input is the
+  // source of one, or that of the later readers if the input has several. That gradient has already
+  // been multiplied by the activation's derivative. Doing so again changes nothing, because the
+  // derivative is 0 or 1.
   if (residual_sources_[input] || last_readers_[input] != l) dx.add = dx.dz;
   if (spec_.layers[input].batch_norm.has_value()) {
     dx.dbeta = BetaGradient(input);
@@ -235,8 +237,8 @@ void Network<T>::BackwardOperator(int l, const InputGradient<T>& dx) {
   }
 }
 
-// What no operator of the pass writes: moving statistics, zeros for frozen variables and in the
-// padding.
+// Writes the parts of the gradient that BackwardLayer does not: moving statistics, and zeros for
+// frozen variables and padding.
 template <typename T>
 void Network<T>::FinishGradient(int l) {
   for (const ElementRange& range : zeros_[l]) {

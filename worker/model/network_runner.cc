@@ -58,12 +58,12 @@ absl::Status BasicNetworkRunner<T>::CheckCall(absl::Span<const T> variables,
   }
   if (options_.pictures ? batch.pictures.data == nullptr : batch.images == nullptr) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the batch has no images as ", options_.pictures ? "pictures" : "numbers"));
+        absl::StrCat("the batch has no ", options_.pictures ? "packed" : "float", " images"));
   }
   if (!options_.pictures) return absl::OkStatus();
   if (batch.pictures.bytes > PictureBlockBytes(options_.max_batch, spec_.input.num_elements())) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "the batch's pictures have ", batch.pictures.bytes, " bytes, expected at most ",
+        "the batch's packed images have ", batch.pictures.bytes, " bytes, expected at most ",
         PictureBlockBytes(options_.max_batch, spec_.input.num_elements())));
   }
   return CheckPackedPictures(picture_input_, batch.samples, batch.pictures);

@@ -1,8 +1,9 @@
-// Training steps and inference between vectors and batches in host memory, wherever the network
-// itself runs: host_runner.h on the CPU, device_runner.h on a GPU.
+// Runs training steps and inference on vectors and batches in host memory. The network itself runs
+// on the CPU (host_runner.h) or on a GPU (device_runner.h).
 //
 // Thread rule: one call at a time; the runner may use threads of its own. Variables, gradients and
-// batches belong to the caller. Results are a pure function of the arguments.
+// batches belong to the caller. Results are a pure function of the arguments. ForwardBackward,
+// Evaluate and Infer block until their results are computed.
 #ifndef PUSHPULL_WORKER_MODEL_NETWORK_RUNNER_H_
 #define PUSHPULL_WORKER_MODEL_NETWORK_RUNNER_H_
 
@@ -24,36 +25,39 @@ namespace pushpull {
 struct RunnerOptions {
   int64_t max_batch = 1;  // samples of the largest batch
   bool training = true;   // false: no ForwardBackward, and far less memory
-  // Batches come as ImageBatch::pictures, in memory of AllocateImages: a GPU crops, mirrors,
-  // resizes and normalises them itself, and nothing is copied on the host.
+  // Batches hold packed images (ImageBatch::pictures) in memory from AllocateImages. A GPU uploads
+  // them from there, without a copy on the host, and crops, mirrors, resizes and normalises them.
   bool pictures = false;
 };
 
-// What the network reads of packed pictures.
+// Describes the network input to which packed images are sampled.
 PictureInput PictureInputOf(const NetworkSpec& spec);
 
-// T: float, or double for gradient checks.
+// T is the type of variables and images: float, or double for gradient checks.
 template <typename T>
 class BasicNetworkRunner {
  public:
-  // Called from the calling thread with k when the elements [k, end) of the gradient have their
-  // final values; k falls from call to call and the last one is 0. Must not block for long:
-  // backward may wait for it.
+  // Called on the calling thread with k when elements [k, total_elements) of the gradient have
+  // their final values. k decreases from call to call, and the last k is 0. Must not block for
+  // long, because the backward pass may wait for it.
   using GradientReady = absl::FunctionRef<void(int64_t first_final_element)>;
-  // Called once, from the calling thread: the step computes by itself from here on, or is about to.
-  // The time for what else a step needs.
+  // Called once per step on the calling thread, before the first GradientReady. On a GPU the whole
+  // step is queued by then, so this is the time for other work of the host. On the CPU the step has
+  // not started yet.
   using StepUnderWay = absl::FunctionRef<void()>;
 
   virtual ~BasicNetworkRunner() = default;
   BasicNetworkRunner(const BasicNetworkRunner&) = delete;
   BasicNetworkRunner& operator=(const BasicNetworkRunner&) = delete;
 
-  // Gradient of the batch's loss as Network::ContinueStep writes it, from its end to its front.
-  // `dropout_seed` decides what dropout keeps. Both vectors hold layout.total_elements(), best in
-  // memory of AllocateVector.
-  // INVALID_ARGUMENT: 0 or too many samples, a label out of range, or vectors of another size;
-  // FAILED_PRECONDITION: built without training; errors of the device, after which part of the
-  // gradient may have been announced.
+  // Computes the gradient of the batch's loss and writes it from its end to its front;
+  // Network::ContinueStep says what it contains. `dropout_seed` decides which activations dropout
+  // keeps. Both vectors have layout.total_elements(); copies are fastest with memory from
+  // AllocateVector.
+  // INVALID_ARGUMENT: no samples or more than max_batch, no images or unreadable packed images, a
+  //     label out of range, or a vector of another size.
+  // FAILED_PRECONDITION: the runner was built without training.
+  // Errors of the device; `ready` may have been called for part of the gradient before.
   absl::StatusOr<StepResult> ForwardBackward(absl::Span<const T> variables,
                                              const ImageBatch<T>& batch, uint64_t dropout_seed,
                                              absl::Span<T> gradient, StepUnderWay under_way,
@@ -65,47 +69,52 @@ class BasicNetworkRunner {
         variables, batch, dropout_seed, gradient, [] {}, ready);
   }
 
-  // Loss (and hits) with moving statistics, no dropout, no label smoothing. `num_updates` is how
-  // often the moving statistics have been updated (the global step). Errors as above.
+  // Computes the loss, and a classifier's top-1 and top-5 counts, with moving statistics, without
+  // dropout and without label smoothing. `num_updates` is how often the moving statistics have been
+  // updated (the global step). Errors as ForwardBackward, except FAILED_PRECONDITION.
   absl::StatusOr<StepResult> Evaluate(absl::Span<const T> variables, const ImageBatch<T>& batch,
                                       int64_t num_updates);
 
-  // Evaluate without a loss: labels and objects are not read.
+  // Computes outputs() as Evaluate does, but no loss. Reads neither labels nor objects.
   absl::Status Infer(absl::Span<const T> variables, const ImageBatch<T>& batch,
                      int64_t num_updates);
 
-  // Memory of the host for images that the runner reads where they are. Errors as
-  // MemorySource::Allocate.
+  // Allocates host memory for packed images. For a GPU it is pinned, so that the GPU can read it
+  // directly. Errors as MemorySource::Allocate.
   virtual absl::StatusOr<std::unique_ptr<Memory>> AllocateImages(int64_t bytes) = 0;
-  // Memory of the host for a vector of layout.total_elements(), which a device copies from and to
-  // by itself.
+  // Allocates host memory for a vector of layout.total_elements(). For a GPU it is pinned. Errors
+  // as MemorySource::Allocate.
   virtual absl::StatusOr<std::unique_ptr<Memory>> AllocateVector() = 0;
 
-  // Hints, so that a device has what the next call brings before it is called; without them, or
-  // with others than what the call brings, results are the same.
-  //
-  // The pictures of the next call's batch, which must not change until that call or a call of this
-  // has returned. May be called while a step is under way (from its callbacks).
+  // The next four functions are hints: a GPU can start to copy and compute before the call that
+  // needs the data. "The next call" is the next ForwardBackward, Evaluate or Infer. Its result is
+  // the same without hints and after wrong ones. On the CPU hints do nothing.
+
+  // Starts the upload of the packed images of the next call's batch. They must not change until
+  // that call, another StagePictures or TakeBatchBack has returned. From the callbacks of a step it
+  // may be called too, for the call after that step.
   virtual void StagePictures(const PackedPictures& /*pictures*/) {}
-  // Takes back the last StagePictures and StageStep: nothing of their batches is read any more when
-  // it returns.
+  // Cancels the batches of the last StagePictures and StageStep. Blocks until the device has
+  // stopped reading them.
   virtual void TakeBatchBack() {}
-  // The elements [first, end) of `variables` are there: to be told from 0 on without gaps. Once the
-  // last has been, calls with this very vector take it as it was; it must not change until 0 is
-  // told again, of this vector or another, and no call is under way.
+  // Says that elements [first, end) of `variables` have arrived, and starts their upload. Ranges
+  // must follow one another from 0 on without gaps. After the last range, calls with this vector
+  // use what was uploaded. The vector must therefore not change until `first` = 0 is passed again,
+  // for this or another vector. Must not be called from the callbacks of a step.
   virtual void StageVariables(absl::Span<const T> /*variables*/, int64_t /*first*/,
                               int64_t /*end*/) {}
-  // The arguments of the next ForwardBackward, which may so begin while its variables are still
-  // being staged; the first of them has not been. Nothing of the batch may change until that call,
-  // another one or TakeBatchBack has returned. Arguments that ForwardBackward would refuse are
-  // ignored.
+  // Announces the arguments of the next ForwardBackward, so that its forward pass can start while
+  // its variables are being staged. Call it before StageVariables passes their first range. The
+  // batch must not change until the next call or TakeBatchBack has returned. Arguments that
+  // ForwardBackward would refuse are ignored.
   void StageStep(absl::Span<const T> variables, const ImageBatch<T>& batch, uint64_t dropout_seed);
 
-  // What the last Evaluate or Infer computed: the values of OutputLayers(spec()), each [samples, H,
-  // W, C]. A classifier has one, its scores before the softmax. Valid until the next call.
+  // The outputs of the last Evaluate or Infer, in host memory: one pointer per layer of
+  // OutputLayers(spec()), each to [samples, H, W, C]. A classifier has one output, its scores
+  // before the softmax. Valid until the next call.
   virtual std::vector<const T*> outputs() const = 0;
 
-  // Bytes of activations.
+  // Size in bytes of the network's arena, which holds the activations.
   virtual int64_t arena_bytes() const = 0;
 
   const NetworkSpec& spec() const { return spec_; }
@@ -122,7 +131,7 @@ class BasicNetworkRunner {
   const PictureInput& picture_input() const { return picture_input_; }
 
  private:
-  // The calls above once their arguments have been checked.
+  // Implement StageStep, ForwardBackward, Infer and Evaluate; the arguments have been checked.
   virtual void BeginStaged(const T* /*variables*/, const ImageBatch<T>& /*batch*/,
                            uint64_t /*dropout_seed*/) {}
   virtual absl::StatusOr<ObjectiveResult> RunStep(const T* variables, const ImageBatch<T>& batch,
@@ -145,12 +154,12 @@ class BasicNetworkRunner {
 
 using NetworkRunner = BasicNetworkRunner<float>;
 
-// The objects of a batch one after another.
+// The objects of all samples of a batch in one list, as NetworkBatch holds them.
 struct FlatObjects {
   std::vector<LabeledBox> objects;
-  std::vector<int32_t> first;  // per sample, and the end
+  std::vector<int32_t> first;  // [samples + 1], as NetworkBatch::first_object
 
-  // `spans` may be null: no objects.
+  // Copies the objects. `spans` has one entry per sample; null means that there are no objects.
   void Assign(const absl::Span<const LabeledBox>* spans, int64_t samples);
 };
 

@@ -33,7 +33,7 @@ class ClassificationObjective final : public Objective<T> {
 template <typename T>
 class DetectionObjective final : public Objective<T> {
  public:
-  // `anchors` holds those of GenerateSsdAnchors.
+  // `anchors` holds the result of GenerateSsdAnchors.
   DetectionObjective(const DetectionSpec& spec, Operators<T>* operators,
                      std::unique_ptr<Memory> anchors)
       : spec_(spec),

@@ -1,4 +1,5 @@
-// The end of a network: what its outputs are worth, and the derivatives that backward starts from.
+// Computes the loss of a network's outputs, and its derivatives, from which the backward pass
+// starts.
 #ifndef PUSHPULL_WORKER_MODEL_OBJECTIVE_H_
 #define PUSHPULL_WORKER_MODEL_OBJECTIVE_H_
 
@@ -15,28 +16,30 @@
 
 namespace pushpull {
 
-// One call at a time.
+// Thread rule: one call at a time.
 template <typename T>
 class Objective {
  public:
   virtual ~Objective() = default;
 
-  // `outputs` are the values of OutputLayers(spec), in that order. Training also writes the loss's
-  // derivatives, of the same shapes, to `doutputs` (an entry may be null: not wanted); evaluation
-  // passes no doutputs and leaves label smoothing out. Only queues work; all pointers are to the
-  // operators' memory.
+  // Queues the computation of the loss into `result`. `outputs` are the values of
+  // OutputLayers(spec) in that order, each [samples, H, W, C]. With `doutputs` (training), the
+  // loss's derivatives are written there in the same shapes; a null entry is not wanted. Without
+  // `doutputs` (evaluation), label smoothing is left out. All pointers are to the operators'
+  // memory.
   virtual void Run(const NetworkBatch<T>& batch, absl::Span<const T* const> outputs,
                    absl::Span<T* const> doutputs, const Workspace& workspace,
                    ObjectiveResult* result) = 0;
 };
 
-// Bytes that Run needs as workspace, and that MakeObjective takes from the memory source.
+// Size in bytes of the workspace that Run needs for a batch of `samples`.
 template <typename T>
 int64_t ObjectiveWorkspace(const NetworkSpec& spec, const Operators<T>& operators, int64_t samples);
+// Size in bytes of the block that MakeObjective allocates from `memory`.
 int64_t ObjectiveMemory(const NetworkSpec& spec);
 
-// Softmax cross-entropy for a classifier, the SSD loss for a detector. The arguments must outlive
-// the objective. Errors of Allocate.
+// Builds the objective: softmax cross-entropy for a classifier, the SSD loss for a detector. The
+// arguments must outlive it. Errors as MemorySource::Allocate.
 template <typename T>
 absl::StatusOr<std::unique_ptr<Objective<T>>> MakeObjective(const NetworkSpec& spec,
                                                             Operators<T>* operators,

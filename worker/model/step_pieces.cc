@@ -9,6 +9,7 @@
 namespace pushpull {
 namespace {
 
+// Bounds the memory that graphs take; few batch sizes occur in practice.
 constexpr size_t kMostRecordings = 8;
 
 }  // namespace

@@ -1,4 +1,5 @@
-// What goes into a step and what comes out of it besides the gradient. Plain values.
+// The batch that a step or an evaluation reads, and its results other than the gradient. Plain
+// values.
 #ifndef PUSHPULL_WORKER_MODEL_STEP_RESULT_H_
 #define PUSHPULL_WORKER_MODEL_STEP_RESULT_H_
 
@@ -15,19 +16,19 @@
 
 namespace pushpull {
 
-// In host memory. A view: the memory belongs to the caller.
+// A batch in host memory. A view: the memory belongs to the caller.
 template <typename T>
 struct ImageBatch {
   const T* images = nullptr;        // [samples, H, W, C], normalised to [-1, 1]
   const int32_t* labels = nullptr;  // classifiers: [samples], in [0, num_classes)
   int64_t samples = 0;
-  // Detectors: the objects of each sample, labels in [0, num_classes).
+  // Detectors: [samples], the objects of each sample, with labels in [0, num_classes).
   const absl::Span<const LabeledBox>* objects = nullptr;
-  // Instead of `images`, where RunnerOptions::pictures says so.
+  // Packed images, used instead of `images` if RunnerOptions::pictures is set.
   PackedPictures pictures;
 };
 
-// The same in the operators' memory; the objects of sample s are objects[first_object[s]] to
+// A batch in the operators' memory. The objects of sample s are objects[first_object[s]] to
 // objects[first_object[s + 1] - 1].
 template <typename T>
 struct NetworkBatch {
@@ -38,7 +39,8 @@ struct NetworkBatch {
   const int32_t* first_object = nullptr;  // detectors: [samples + 1]
 };
 
-// What the operators write: only one of the two, as the network is a classifier or a detector.
+// The result that the operators write. A classifier fills only `classification`, a detector only
+// `detection`.
 struct ObjectiveResult {
   ClassificationResult classification;
   SsdLossResult detection;
@@ -50,9 +52,9 @@ struct LossComponent {
 };
 
 struct StepResult {
-  double loss = 0.0;  // the sum of the components; without the L2 term
+  double loss = 0.0;  // sum of the components, without the L2 term
   std::vector<LossComponent> components;
-  int64_t correct_top1 = 0;  // classifiers only
+  int64_t correct_top1 = 0;  // classifiers only: number of samples
   int64_t correct_top5 = 0;
   int64_t samples = 0;
   SsdLossResult detection;  // detectors only

@@ -11,8 +11,8 @@
 namespace pushpull {
 namespace {
 
-// Whether any value has all exponent bits set. Integer arithmetic on blocks, so that it runs at
-// memory speed.
+// True if any value has all exponent bits set, which means infinity or NaN. The loop has no branch
+// so that the compiler vectorises it; it then runs at memory speed.
 bool HasNonFinite(absl::Span<const float> values) {
   constexpr uint32_t kExponent = 0x7f800000;
   uint32_t any = 0;
@@ -22,8 +22,8 @@ bool HasNonFinite(absl::Span<const float> values) {
   return any != 0;
 }
 
-// In double. Several sums side by side: in a single one every addition would wait for the one
-// before, four times as long as the memory takes.
+// The sum of squares, in double. There are several partial sums because in a single sum every
+// addition waits for the one before it, which takes four times as long as reading the memory.
 double SumOfSquares(absl::Span<const float> values) {
   constexpr size_t kLanes = 16;
   std::array<double, kLanes> sums{};

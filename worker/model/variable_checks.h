@@ -1,4 +1,5 @@
-// Sums and searches over a flat vector of variables or gradients. Pure functions.
+// Finds non-finite values in a flat vector of variables or gradients, and computes the L2 term of
+// the loss. Pure functions.
 #ifndef PUSHPULL_WORKER_MODEL_VARIABLE_CHECKS_H_
 #define PUSHPULL_WORKER_MODEL_VARIABLE_CHECKS_H_
 
@@ -19,11 +20,13 @@ struct NonFiniteValue {
   std::string ToString() const;  // "MobilenetV2/Conv/weights[17] is nan"
 };
 
-// The first infinity or NaN in layout order, if any. `flat` holds layout.total_elements().
+// The first infinity or NaN in layout order, if there is one. `flat` must have
+// layout.total_elements() (CHECKed).
 std::optional<NonFiniteValue> FindNonFinite(const VariableLayout& layout,
                                             absl::Span<const float> flat);
 
-// The L2 term of the loss: sum of 0.5 * l2_weight * |w|^2 over the variables.
+// The L2 term of the loss: the sum of 0.5 * l2_weight * |w|^2 over the variables, in double.
+// `variables` must have layout.total_elements() (CHECKed).
 double RegularizationLoss(const VariableLayout& layout, absl::Span<const float> variables);
 
 }  // namespace pushpull

@@ -14,7 +14,8 @@ namespace pushpull {
 uint64_t NewSession() {
   uint64_t session = 0;
   while (session == 0) {
-    // Eight bytes come whole once the kernel's generator is seeded.
+    // getrandom returns up to 256 bytes in full once the kernel's generator is seeded; before that,
+    // a signal may interrupt it.
     if (getrandom(&session, sizeof(session), 0) != sizeof(session)) session = 0;
   }
   return session;

@@ -1,6 +1,6 @@
-// By what the server knows a clone, from one process of it to the next. The supervisor draws it and
-// hands it to each process it starts, over a socket that nobody else has: a command line can be
-// read by every user of the machine.
+// The secret by which the server recognises a clone across restarts of its process. The supervisor
+// draws it and sends it to each process that it starts, through a socket that only the two share:
+// every user of the machine could read it on a command line. All functions are thread-safe.
 #ifndef PUSHPULL_WORKER_TRAIN_CLONE_IDENTITY_H_
 #define PUSHPULL_WORKER_TRAIN_CLONE_IDENTITY_H_
 
@@ -16,13 +16,15 @@ struct CloneIdentity {
   uint64_t process_number = 0;  // RegisterRequest.process_number
 };
 
-// A number that nobody can guess, and not 0.
+// Draws a number from the kernel's random generator; never 0. Blocks only while the machine has
+// just booted and the generator is not seeded.
 uint64_t NewSession();
 
-// Never blocks: the socket is empty before.
+// Sends the identity to a process that has just been given the other end of `socket`. Never blocks,
+// because nothing has been sent on the socket before. INTERNAL: the socket refused it.
 absl::Status SendCloneIdentity(int socket, const CloneIdentity& identity);
-// Blocks until the identity is there. FAILED_PRECONDITION: the descriptor is not the supervisor's
-// socket.
+// Receives the identity. Blocks until it arrives or the other end is closed. FAILED_PRECONDITION:
+// `socket` is not a socket from the supervisor.
 absl::StatusOr<CloneIdentity> ReceiveCloneIdentity(int socket);
 
 }  // namespace pushpull

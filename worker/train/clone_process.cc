@@ -41,7 +41,7 @@ PsSession::Options SessionOptions(const WorkerOptions& options, int clone) {
   return session;
 }
 
-// Refuses TLS files that are no use to this worker before anybody is spoken to.
+// Checks the TLS files and that they allow this worker's ids, before the first connection.
 absl::StatusOr<PsSession::ClientFactory> MakeClients(const WorkerOptions& options) {
   TransportOptions transport;
   transport.shared_memory = options.shared_memory;
@@ -148,7 +148,7 @@ absl::Status RunClone(const WorkerOptions& options, int clone, Clock* clock, Sto
     source_options.seed = session.job().seed();
     source_options.num_slots = static_cast<int>(session_options.num_replicas);
     source_options.compute = options.compute;
-    // With a GPU the clone's processors have nothing else to do.
+    // On a GPU the clone's CPU threads have nothing else to do than to prepare images.
     if (options.compute.device != nullptr) source_options.input_threads = options.compute.threads;
     PP_ASSIGN_OR_RETURN(const std::unique_ptr<NetworkGradientSource> source,
                         NetworkGradientSource::Create(config, &layout, source_options));

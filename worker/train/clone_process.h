@@ -1,5 +1,5 @@
-// What one clone process does from start to end, and what the supervisor checks once for all of
-// them.
+// The work of one clone process from start to end (RunClone), and the checks that the supervisor
+// makes once for all clones before it starts them (CheckJob).
 #ifndef PUSHPULL_WORKER_TRAIN_CLONE_PROCESS_H_
 #define PUSHPULL_WORKER_TRAIN_CLONE_PROCESS_H_
 
@@ -27,32 +27,34 @@
 namespace pushpull {
 
 struct WorkerOptions {
-  std::vector<std::string> ps;  // addresses of the ps tasks; one stands for all
-  int num_clones = 1;
+  std::vector<std::string> ps;  // addresses of all ps tasks in order, or only that of task 0
+  int num_clones = 1;           // of this worker
   int num_workers = 1;
   int worker_index = 0;
   ComputeOptions compute = {};  // of one clone
   ps::GradientEncoding gradient_encoding = ps::FLOAT32;
-  bool shared_memory = true;  // with ps tasks on this machine
-  std::string data_dir;
+  bool shared_memory = true;  // use it with ps tasks on this machine
+  std::string data_dir;       // prefix of relative input paths in the pipeline config
   ImageCacheOptions image_cache;
-  absl::Duration peer_deadline = absl::Minutes(5);
+  absl::Duration peer_deadline = absl::Minutes(5);  // PsSession::Options::peer_deadline
   TransportSecurity security = {};
-  // What the supervisor has handed to this clone process.
-  CloneIdentity identity = {};
-  // Used by a clone process; each may be null, and must outlive it.
+  // The rest is used by RunClone only. The pointers may be null; else the objects must outlive the
+  // call.
+  CloneIdentity identity = {};  // as the supervisor sent it
   GpuProbe* gpu = nullptr;
   TraceWriter* trace = nullptr;
   ClockOffset* server_clock = nullptr;
 };
 
-// Lets another thread stop what runs.
+// Lets another thread stop the work in progress. Thread-safe. The functions run under the switch's
+// lock, so they must not block or call the switch.
 class StopSwitch {
  public:
-  // Calls all functions added before and, at once, those added later.
+  // Calls all functions that have been added. Functions that are added later run at once.
   void Stop();
   void Add(std::function<void()> stop);
-  // Forgets the functions: what they stop is about to go.
+  // Removes all functions. When it returns none of them is running, so the objects that they stop
+  // may be destroyed.
   void Clear();
 
  private:
@@ -61,13 +63,20 @@ class StopSwitch {
   std::vector<std::function<void()>> functions_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Waits for the server, takes its config, checks it for this number of clones, and checks the
-// training data; with a folder for an image cache, prepares that. Returns the config's problems
-// (INVALID_ARGUMENT, all of them), the data set's, or the peer's silence.
+// Checks the job before any clone starts. Waits for the server, fetches its config, checks the
+// config for this number of clones, and checks the training data; if there is a folder for an image
+// cache, prepares the cache instead. Blocks until done or stopped; `on_wait` is told what it waits
+// for.
+// INVALID_ARGUMENT: problems of the config; the message lists all of them.
+// DEADLINE_EXCEEDED: the server stayed silent for the peer deadline.
+// CANCELLED: stopped by `stop`.
+// Errors of the data set and of the image cache.
 absl::Status CheckJob(const WorkerOptions& options, Clock* clock, StopSwitch* stop,
                       const PsSession::WaitReporter& on_wait);
 
-// Trains as clone `clone` until the job ends; see CloneTrainer::Run.
+// Trains as clone `clone` of this worker until the job ends. Blocks as long. Errors as
+// CloneTrainer::Run, of the connection, the config and the data set. `report` is called from the
+// calling thread.
 absl::Status RunClone(const WorkerOptions& options, int clone, Clock* clock, StopSwitch* stop,
                       const CloneTrainer::ReportFn& report);
 

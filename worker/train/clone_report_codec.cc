@@ -10,7 +10,7 @@
 namespace pushpull {
 namespace {
 
-constexpr size_t kMaxWords = 1024;  // of the waiting sentence; PIPE_BUF is 4096
+constexpr size_t kMaxWords = 1024;  // bytes of waiting_for; PIPE_BUF is 4096
 
 }  // namespace
 

@@ -1,4 +1,5 @@
-// How a clone process tells its supervisor where it is: one line of text per report through a pipe.
+// Encodes the reports of a clone process to its supervisor: one line of text per report, sent over
+// a socket. Pure functions.
 #ifndef PUSHPULL_WORKER_TRAIN_CLONE_REPORT_CODEC_H_
 #define PUSHPULL_WORKER_TRAIN_CLONE_REPORT_CODEC_H_
 
@@ -11,9 +12,10 @@
 
 namespace pushpull {
 
-// Ends with a newline; shorter than PIPE_BUF, so that a write to a pipe is atomic.
+// Returns a line that ends with a newline and is shorter than PIPE_BUF (4096 bytes). A long
+// waiting_for is cut.
 std::string EncodeCloneReport(const CloneReport& report);
-// `line` without the newline. Nothing: not a report.
+// Decodes a line without its newline. Returns nullopt if the line is not a report.
 std::optional<CloneReport> DecodeCloneReport(absl::string_view line);
 
 }  // namespace pushpull

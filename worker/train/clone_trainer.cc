@@ -15,23 +15,24 @@ namespace pushpull {
 namespace {
 
 constexpr absl::Duration kPushTimeout = absl::Seconds(60);
-// A long poll is cut into pieces, so that a slot granted meanwhile is taken up and the supervisor
-// hears soon for whom the step waits.
+// Timeout of one pull while waiting for a version. Kept short so that the clone soon starts on a
+// replica that it is granted meanwhile, and soon reports what the step waits for.
 constexpr absl::Duration kPollTimeout = absl::Milliseconds(500);
-// Of a version that is asked for before the push that makes it has been answered: an answer that is
-// an error waits for the end of it.
+// Timeout of the early pull, which is sent before the push is acknowledged. Kept short: an error in
+// the push is only seen when this pull returns.
 constexpr absl::Duration kEarlyPollTimeout = absl::Milliseconds(20);
 constexpr absl::Duration kRateWindow = absl::Seconds(3);
-// Of a clone whose slots others have, in asynchronous mode.
+// Async: pause between heartbeats of a clone that holds no grant.
 constexpr absl::Duration kNoSlotPoll = absl::Milliseconds(100);
-// The coordinator hears of an applied step a moment after the shards show it.
+// AwaitOpenStep repeats a call this often. The delay is short because the coordinator learns of an
+// applied step only a moment after the shards serve it.
 constexpr absl::Duration kOpenStepPoll = absl::Milliseconds(2);
 constexpr int kOpenStepAttempts = 500;
-// After the last step a server that does not answer for so long has ended.
+// After the last step, a server that is silent for this long is taken to have ended.
 constexpr absl::Duration kGonePatience = absl::Seconds(5);
 constexpr absl::Duration kPublicationPoll = absl::Milliseconds(100);
-// Round trips before the first step of a trace: the quickest of a few tells the server's clock
-// well.
+// Heartbeats before the first step when a trace is written. The fastest of a few round trips gives
+// a good estimate of the server's clock.
 constexpr int kClockSamples = 5;
 
 bool SameGrant(const ps::SlotGrant& a, const ps::SlotGrant& b) {
@@ -93,7 +94,7 @@ absl::Status CloneTrainer::Run() {
   rate_start_ = clock_->Now();
   const absl::Status status = Train();
   StopHeartbeat();
-  // The server stays until every clone has heard why.
+  // Tell the server that this clone knows: it stays until every clone has heard why it stopped.
   if (GetErrorDetail(status).kind() == ps::ErrorDetail::STOPPED) Beat().IgnoreError();
   return status;
 }
@@ -149,7 +150,7 @@ void CloneTrainer::TakeAsyncSlots() {
   std::vector<AsyncSlot> slots;
   for (const ps::SlotGrant& grant : session_->grants()) {
     AsyncSlot slot{.grant = grant, .position = grant.position()};
-    // Under a grant that it has already the clone is ahead of what the server said when it gave it.
+    // Under a grant that the clone already has, its own position is newer than that in the grant.
     for (const AsyncSlot& old : async_slots_) {
       if (SameGrant(old.grant, grant)) slot = old;
     }
@@ -168,12 +169,12 @@ absl::Status CloneTrainer::Recover(const absl::Status& error) {
       LOG(INFO) << "registering again: " << error.message();
       return Register();
     case ps::ErrorDetail::VERSION_GONE:
-      // The step was decided without this clone: on with what there is.
+      // The step was completed without this clone. Continue at the version that the server has.
       session_->NoteVersion(detail.step());
       holds_weights_ = false;
       return absl::OkStatus();
     case ps::ErrorDetail::STALE:
-      return absl::OkStatus();  // every push has a pull of its own before it
+      return absl::OkStatus();  // the next push is preceded by a new pull anyway
     case ps::ErrorDetail::BAD_CHECKSUM:
       LOG(WARNING) << "damaged on the way, trying again: " << error.message();
       return Register();
@@ -235,10 +236,12 @@ absl::Status CloneTrainer::RunSyncStep() {
     if (!done && grant.from_step() <= step) open.push_back(grant);
   }
   for (size_t i = 0; i < open.size(); ++i) {
-    // After the last one the version may be there before its answer is.
+    // With a single shard, the step's version may be available before the answer to the last push
+    // is. Pulling it now saves a round trip.
     const auto meanwhile = [&] {
       const bool decides = i + 1 == open.size() && session_->shards().size() == 1;
-      if (decides) PullMade(step, kEarlyPollTimeout).IgnoreError();  // it is pulled below, then
+      // After an error the version is pulled below.
+      if (decides) PullMade(step, kEarlyPollTimeout).IgnoreError();
     };
     PP_RETURN_IF_ERROR(
         Contribute(open[i], session_->MakeKey(step, open[i], step - 1), step - 1, meanwhile));
@@ -257,14 +260,14 @@ absl::Status CloneTrainer::RunAsyncStep() {
   TakeAsyncSlots();
   for (AsyncSlot& slot : async_slots_) {
     if (AllApplied() || stop_.load()) return absl::OkStatus();
-    // Anything at least as new as the last push of our own.
+    // Any version that is at least as new as the last one pulled.
     PP_RETURN_IF_ERROR(PullInto({.version = held_version_ * holds_weights_,
                                  .exact = false,
                                  .poll = kPollTimeout,
                                  .next = Upcoming{slot.position, slot.grant.slot()}}));
     if (AllApplied()) return absl::OkStatus();
-    // A number is used once, whatever becomes of the push: the shards hold bytes under it. The
-    // position stays until the push has counted.
+    // A sequence number is never used twice, even if the push fails, because shards may hold chunks
+    // under it. The position advances only when the contribution has been accepted or is void.
     ps::PushKey key = session_->MakeKey(++slot.sequence, slot.grant, held_version_);
     key.set_position(slot.position);
     PP_RETURN_IF_ERROR(Contribute(slot.grant, key, slot.position, [] {}));
@@ -274,7 +277,7 @@ absl::Status CloneTrainer::RunAsyncStep() {
     phase_.Enter(Phase::kWait);
     ReportWaiting();
     clock_->Sleep(kNoSlotPoll);
-    return Beat();  // brings the slots
+    return Beat();  // the answer may bring a grant
   }
   return absl::OkStatus();
 }
@@ -412,8 +415,8 @@ absl::Status CloneTrainer::Beat() {
 
 void CloneTrainer::RunHeartbeat() {
   do {
-    // What is wrong with the server the trainer meets by itself in its next call; that training was
-    // stopped, the session remembers.
+    // The training thread meets a failing server in its own next call. The session remembers that
+    // training was stopped.
     Beat().IgnoreError();
   } while (!heartbeat_stop_.WaitFor(std::min(session_->lease() / 4, absl::Seconds(1))));
 }

@@ -1,4 +1,5 @@
-// The training loop of one clone: pull, compute each owned slot, push, commit; again.
+// The training loop of one clone. Each round pulls the variables and, for every replica that the
+// clone holds a grant for, computes a gradient, pushes it and commits it.
 #ifndef PUSHPULL_WORKER_TRAIN_CLONE_TRAINER_H_
 #define PUSHPULL_WORKER_TRAIN_CLONE_TRAINER_H_
 
@@ -27,23 +28,23 @@
 
 namespace pushpull {
 
-// What a clone tells its supervisor after each contribution, and while it waits.
+// The report of a clone to its supervisor, after each contribution and while it waits.
 struct CloneReport {
-  uint64_t step = 0;
-  uint64_t num_steps = 0;
+  uint64_t step = 0;       // 0: no contribution yet
+  uint64_t num_steps = 0;  // 0: the job has no last step
   double loss = 0.0;
-  double accuracy = -1.0;  // negative: not a classifier
+  double accuracy = -1.0;  // negative: the network is no classifier
   double learning_rate = 0.0;
   double images_per_second = 0.0;
-  uint64_t staleness = 0;
-  std::string waiting_for;  // not empty: nothing moves, and why
+  uint64_t staleness = 0;   // versions
+  std::string waiting_for;  // not empty: the clone waits for this
 };
 
-// What looks at a clone from outside; each may be null.
+// Where a clone takes measurements from and writes its trace to. Each may be null.
 struct CloneInstruments {
   GpuProbe* gpu = nullptr;
-  TraceRow* phases = nullptr;   // of the training thread
-  TraceRow* sending = nullptr;  // of the contributions under way
+  TraceRow* phases = nullptr;   // gets the phases of the training thread
+  TraceRow* sending = nullptr;  // gets a span per contribution that is being sent
 };
 
 struct CloneTrainerOptions {
@@ -51,21 +52,28 @@ struct CloneTrainerOptions {
   CloneInstruments instruments = {};
 };
 
-// Run is called once, by one thread; Stop from any.
+// Thread rule: Run is called once, by one thread; Stop may be called from any thread.
 class CloneTrainer {
  public:
   using ReportFn = std::function<void(const CloneReport&)>;
 
-  // Everything must outlive the trainer; the session is connected but not registered.
+  // The objects behind the pointers must outlive the trainer. `session` must be connected; Run
+  // registers it. `report` is called from the thread of Run.
   CloneTrainer(PsSession* session, GradientSource* source, const VariableLayout* layout,
                Clock* clock, ReportFn report, const CloneTrainerOptions& options = {});
   ~CloneTrainer();
 
-  // Trains until the job is done (OK), is stopped by a failure anywhere (CANCELLED with STOPPED,
-  // naming it), an operator evicts the clone (PERMISSION_DENIED with EVICTED), a server stays
-  // silent past its deadline (DEADLINE_EXCEEDED), or Stop (CANCELLED, after the open contribution).
-  // OK also when the server has gone after it applied the last step.
+  // Trains; blocks until training ends.
+  // OK: the job is done, or the server has ended after it applied the last step.
+  // CANCELLED with ErrorDetail STOPPED: a failure elsewhere has stopped the job; the message names
+  //     it.
+  // CANCELLED without it: Stop was called.
+  // PERMISSION_DENIED with ErrorDetail EVICTED: an operator has evicted the clone.
+  // DEADLINE_EXCEEDED: a server was silent for the peer deadline.
+  // Errors of the gradient source, and errors of the server that a repetition cannot cure.
   absl::Status Run();
+  // Makes Run return CANCELLED. A gradient that is being computed is finished first; whether its
+  // push is committed is not defined.
   void Stop();
 
  private:
@@ -74,44 +82,47 @@ class CloneTrainer {
   absl::Status Register();
   absl::Status RunSyncStep();
   absl::Status RunAsyncStep();
-  // Async: the slots as last heard; an evicted clone's may have come.
+  // Async: takes over the session's grants. They may include those of an evicted clone.
   void TakeAsyncSlots();
-  // Computes, pushes and commits one contribution. `meanwhile` is called once all of it is with the
-  // sender, before the server's answer.
+  // Computes, pushes and commits one contribution. Calls `meanwhile` when the whole gradient has
+  // been handed to the sending thread and the server's answer is still outstanding.
   absl::Status Contribute(const ps::SlotGrant& grant, const ps::PushKey& key, uint64_t position,
                           absl::FunctionRef<void()> meanwhile);
-  // The answer, after as many attempts as it takes.
+  // Waits for the answer to the push, and sends the contribution again after transient errors.
   absl::StatusOr<ps::PushReply> AwaitPush(const ps::CommitInfo& info);
   absl::StatusOr<ps::CommitReply> Commit(const ps::PushKey& key, const ps::CommitInfo& info);
-  // `refusal`: of the server, if it was that which found something.
+  // Commits the contribution as void, because it has non-finite values. `refusal` is the server's
+  // message if the server found them.
   absl::Status CommitVoid(const ps::PushKey& key, bool loss_is_finite, absl::string_view refusal);
-  // What is to be computed next.
+  // The arguments of a coming GradientSource::Compute.
   struct Upcoming {
     uint64_t position = 0;
     uint32_t slot = 0;
   };
   struct PullPlan {
     uint64_t version = 0;
-    bool exact = true;  // false: at least that
-    absl::Duration poll;
-    Phase until = Phase::kPull;    // before the first bytes arrive
-    std::optional<Upcoming> next;  // is probably computed at these weights
+    bool exact = true;             // false: this version or a later one
+    absl::Duration poll;           // how long the server may wait for the version
+    Phase until = Phase::kPull;    // phase of the clock before the first bytes arrive
+    std::optional<Upcoming> next;  // the contribution that these weights are probably for
   };
-  // Brings weights_ to a version. DEADLINE_EXCEEDED: not there yet.
+  // Pulls a version into weights_. DEADLINE_EXCEEDED: the server does not have it yet.
   absl::Status PullInto(const PullPlan& plan);
-  // Sync: the version that `step` makes.
+  // Sync: pulls the version that `step` creates.
   absl::Status PullMade(uint64_t step, absl::Duration poll);
-  // Sync: of the step after `version`; none if that is the last.
+  // Sync: the clone's first contribution to the step after `version`; nullopt if `version` is the
+  // last one or the clone holds no grant for that step.
   std::optional<Upcoming> NextAfter(uint64_t version) const;
-  // Repeats what the coordinator refuses because it has not yet heard of the step before.
+  // Repeats `call` while the coordinator refuses it with STEP_TOO_NEW, because it has not yet
+  // learned that the previous step was applied. Gives up after about a second.
   absl::Status AwaitOpenStep(absl::FunctionRef<absl::Status()> call);
-  // What to do after an error of a step: OK to go on, else the end of Run.
+  // Handles an error of a step. OK: training can go on. Else: the result of Run.
   absl::Status Recover(const absl::Status& error);
   absl::Status Train();
-  // The last step has been applied, as far as is known.
+  // True if the last step is known to be applied.
   bool AllApplied() const;
-  // After the last step: until the server says that it is saved, or has gone (true), or has rolled
-  // steps back, so that there is more to do (false).
+  // Waits after the last step. True: the server has saved the result, or has ended. False: the
+  // server restarted from an earlier version, so there is more to train.
   absl::StatusOr<bool> WaitForPublication();
   absl::Status Beat();
   void StopHeartbeat();
@@ -129,19 +140,19 @@ class CloneTrainer {
   const bool sync_;
   const uint64_t num_steps_;
 
-  // Of the source, each of all elements.
+  // Vectors of layout_->total_elements() from GradientSource::AllocateVector.
   std::shared_ptr<float> weights_;
-  std::shared_ptr<float> incoming_;  // a pull in progress; swapped in when whole
-  std::shared_ptr<float> gradient_;  // the transport may hold on to a cancelled push for a moment
+  std::shared_ptr<float> incoming_;  // pulls write here; swapped with weights_ when complete
+  std::shared_ptr<float> gradient_;  // shared: the transport may keep a cancelled push for a moment
   std::unique_ptr<GradientPusher> pusher_;
-  uint64_t held_version_ = 0;
-  bool holds_weights_ = false;
-  std::vector<ps::SlotGrant> contributed_;  // sync: to the step after held_version_
-  // Async, per owned slot.
+  uint64_t held_version_ = 0;               // of weights_
+  bool holds_weights_ = false;              // false: weights_ must be pulled before the next step
+  std::vector<ps::SlotGrant> contributed_;  // sync: grants already used for step held_version_ + 1
+  // Async: the state of one replica that the clone holds a grant for.
   struct AsyncSlot {
     ps::SlotGrant grant;
-    uint64_t sequence = 0;  // pushes so far under the grant, refused and void ones too
-    uint64_t position = 0;  // of the next batch
+    uint64_t sequence = 0;  // pushes so far under the grant, including refused and void ones
+    uint64_t position = 0;  // of the replica's next batch
   };
   std::vector<AsyncSlot> async_slots_;
 
@@ -150,7 +161,7 @@ class CloneTrainer {
   std::atomic<double> images_per_second_{0.0};
   std::atomic<uint64_t> contributions_{0};
   std::atomic<uint64_t> images_{0};
-  absl::Duration rate_start_;
+  absl::Duration rate_start_;  // of the window over which images_per_second_ is measured
   uint64_t rate_samples_ = 0;
   CloneReport last_report_;
 

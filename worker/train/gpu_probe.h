@@ -1,4 +1,4 @@
-// The figures of the one GPU that a clone computes on, for its heartbeats.
+// Reads utilisation and memory use of the GPU that a clone computes on, for its heartbeats.
 #ifndef PUSHPULL_WORKER_TRAIN_GPU_PROBE_H_
 #define PUSHPULL_WORKER_TRAIN_GPU_PROBE_H_
 
@@ -21,12 +21,13 @@ class GpuProbe {
  public:
   static constexpr absl::Duration kPeriod = absl::Seconds(1);
 
-  // gpu: a UUID, as GpuMonitor::Read takes it; name: what people call it. clock must outlive the
-  // object.
+  // `gpu` is a UUID, as GpuMonitor::Read takes it. `name` is shown to people. `clock` must outlive
+  // the object.
   GpuProbe(std::unique_ptr<GpuMonitor> monitor, std::string gpu, std::string name,
            const Clock* clock);
 
-  // Not older than kPeriod. What the GPU does not tell is 0; nothing while it does not answer.
+  // Returns figures that are at most kPeriod old. A figure that the GPU does not report is 0.
+  // Returns nullopt if the GPU did not answer.
   std::optional<ps::GpuFigures> Read();
 
  private:

@@ -105,8 +105,8 @@ absl::StatusOr<ps::PushReply> GradientPusher::SendAll() {
   std::vector<std::unique_ptr<PushStream>> streams(shards_.size());
   absl::Duration begin;
   for (int shard = sharding_.tasks() - 1; shard >= 0; --shard) {
-    // The deadline of a stream must not count the time that backward still needs for its first
-    // chunk.
+    // Start the stream only when its first chunk can be sent: the time that the backward pass needs
+    // must not count towards the stream's timeout.
     const int last_chunk = sharding_.num_chunks(shard) - 1;
     if (!WaitForElements(sharding_.chunk(shard, last_chunk).begin)) return Abandoned();
     if (shard == sharding_.tasks() - 1) begin = clock_->Now();
@@ -157,7 +157,7 @@ bool GradientPusher::SendShard(int shard, PushStream* stream) {
     }
     header.set_chunk(chunk);
     const absl::Status sent = stream->Send(header, Encoded(gradient, range));
-    if (!sent.ok()) break;  // the stream broke: its Finish has the reason
+    if (!sent.ok()) break;  // Finish returns the reason
   }
   return true;
 }

@@ -1,4 +1,5 @@
-// Pushes contributions to all shards while backward still fills the gradient from its end.
+// Pushes contributions to all shards. It sends the end of a gradient while the backward pass still
+// computes its front.
 #ifndef PUSHPULL_WORKER_TRAIN_GRADIENT_PUSHER_H_
 #define PUSHPULL_WORKER_TRAIN_GRADIENT_PUSHER_H_
 
@@ -24,43 +25,48 @@
 namespace pushpull {
 
 struct GradientPusherOptions {
-  absl::Duration rpc_timeout = absl::Seconds(60);  // of one attempt of one stream
-  ps::GradientEncoding encoding = ps::FLOAT32;     // as which the gradient is sent
-  TraceRow* row = nullptr;  // if any, gets a span per contribution, from its first bytes to the
-                            // last answer
+  absl::Duration rpc_timeout = absl::Seconds(60);  // of one stream, in one attempt
+  ps::GradientEncoding encoding = ps::FLOAT32;     // on the wire
+  // If not null, gets a span per contribution, from its first bytes to the last answer.
+  TraceRow* row = nullptr;
 };
 
-// One contribution at a time: Start, Advance (any number), then Commit and Await, or Abandon. Those
-// are called by the compute thread; the object's own thread sends.
+// Handles one contribution at a time: call Start, then Advance any number of times, then either
+// Commit and Await, or Abandon. Thread rule: one thread, the compute thread, makes all calls. The
+// object has a second thread that sends.
 class GradientPusher {
  public:
-  // shards[i] is the client of shard i; they must outlive the object.
+  // shards[i] is the client of shard i. The clients and `clock` must outlive the object.
   GradientPusher(std::vector<PsClient*> shards, const Sharding& sharding, const Clock* clock,
                  const GradientPusherOptions& options);
   ~GradientPusher();
   GradientPusher(const GradientPusher&) = delete;
   GradientPusher& operator=(const GradientPusher&) = delete;
 
-  // Begins the contribution `key`. commit_with_chunks: the commit rides on the last chunk of every
-  // shard (one task, and asynchronous mode); else the caller commits after Finish. gradient has
-  // total_elements of the sharding; nothing of it is read before Advance says so.
+  // Begins the contribution `key`. `gradient` has total_elements() of the sharding. Its elements
+  // are not read before Advance or Commit says that they are final. With `commit_with_chunks`, the
+  // last chunk sent to each shard carries the commit; this is for jobs with one ps task. Otherwise
+  // the caller commits with PsClient::Commit after Await. Never blocks.
   void Start(const ps::PushKey& key, std::shared_ptr<const float> gradient,
              bool commit_with_chunks);
 
-  // Elements [first_final, end) of the gradient will not change any more. Never blocks.
+  // Says that elements [first_final, total_elements) of the gradient are final. Never blocks.
   void Advance(int64_t first_final);
 
-  // The whole gradient is final. Never blocks.
+  // Says that the whole gradient is final, and what to commit. Never blocks.
   void Commit(const ps::CommitInfo& commit);
-  // Blocks until every shard has answered (at most rpc_timeout after the start of the last stream)
-  // and returns the reply of shard 0, or the first error. The gradient is free after it.
+  // Blocks until every shard has answered or one has failed, at most rpc_timeout after the last
+  // stream was started. Returns the reply of shard 0, or the first error; UNAVAILABLE also if a
+  // shard did not get all chunks. The gradient may be overwritten afterwards.
   absl::StatusOr<ps::PushReply> Await();
 
-  // Sends the same contribution again from the start, after an error of Await that says that
-  // nothing is known (UNAVAILABLE, DEADLINE_EXCEEDED). The servers ignore what they already have.
+  // Sends the last contribution again from the start, and blocks like Await. For use after Await
+  // returned an error that leaves the outcome unknown (UNAVAILABLE, DEADLINE_EXCEEDED). Servers
+  // ignore the chunks that they have.
   absl::StatusOr<ps::PushReply> Repeat(const ps::CommitInfo& commit);
 
-  // Gives the contribution up; returns when the gradient is not read any more.
+  // Gives up the contribution. Blocks until the gradient is not read any more: at most rpc_timeout,
+  // if a chunk is being sent to a server that does not read.
   void Abandon();
 
  private:
@@ -68,7 +74,7 @@ class GradientPusher {
     ps::PushKey key;
     std::shared_ptr<const float> gradient;
     bool commit_with_chunks = false;
-    int64_t first_final = 0;
+    int64_t first_final = 0;  // elements from here to the end may be sent
     std::optional<ps::CommitInfo> commit;
     bool abandoned = false;
   };
@@ -77,9 +83,10 @@ class GradientPusher {
   absl::StatusOr<ps::PushReply> SendAll();
   absl::StatusOr<ps::PushReply> FinishAll(
       const std::vector<std::unique_ptr<PushStream>>& streams) const;
-  // These return false or nothing if the contribution was abandoned meanwhile.
+  // SendShard, WaitForElements and WaitForCommit return false or nullopt if the contribution has
+  // been abandoned.
   bool SendShard(int shard, PushStream* stream);
-  // The chunk's elements as they are sent.
+  // Returns the elements of `range` in the encoding of the wire.
   Payload Encoded(const std::shared_ptr<const float>& gradient, const ElementRange& range);
   bool WaitForElements(int64_t first) ABSL_LOCKS_EXCLUDED(mutex_);
   std::optional<ps::CommitInfo> WaitForCommit() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -88,12 +95,12 @@ class GradientPusher {
   const Sharding sharding_;
   const Clock* const clock_;
   const GradientPusherOptions options_;
-  // The whole gradient where it is sent otherwise than it is. Shared with the transport.
+  // Holds the whole gradient in bfloat16; null if it is sent as float. Shared with the transport.
   std::shared_ptr<Bfloat16> rounded_;
 
   absl::Mutex mutex_;
   Job job_ ABSL_GUARDED_BY(mutex_);
-  bool sending_ ABSL_GUARDED_BY(mutex_) = false;  // a contribution is with the thread
+  bool sending_ ABSL_GUARDED_BY(mutex_) = false;  // the sending thread has a contribution
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;
   absl::StatusOr<ps::PushReply> result_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;

@@ -1,4 +1,5 @@
-// Where contributions come from: the network on its data, or a toy in tests.
+// The interface of what computes contributions: the network on its training data
+// (network_gradient_source.h), or a simple function in tests.
 #ifndef PUSHPULL_WORKER_TRAIN_GRADIENT_SOURCE_H_
 #define PUSHPULL_WORKER_TRAIN_GRADIENT_SOURCE_H_
 
@@ -17,45 +18,48 @@ namespace pushpull {
 
 struct GradientResult {
   uint64_t samples = 0;
-  double loss = 0.0;  // total, mean over the samples
+  double loss = 0.0;  // total loss with the L2 term, mean over the samples
   std::vector<ps::Metric> metrics;
 };
 
-// Used by one thread.
+// Thread rule: all calls come from one thread. In the calls, `position` is the number of a training
+// step, counted from 0, in synchronous mode, and the number of a batch of the replica in
+// asynchronous mode; it selects the data. `slot` is the replica.
 class GradientSource {
  public:
   virtual ~GradientSource() = default;
 
-  // Zeroed memory for a vector of weights or gradients that Compute is to be called with. It may
-  // outlive the source.
+  // Allocates a zeroed vector of weights or gradients to call Compute with. It may outlive the
+  // source.
   virtual absl::StatusOr<std::shared_ptr<float>> AllocateVector(int64_t elements) {
     return std::shared_ptr<float>(new float[elements](), std::default_delete<float[]>());
   }
 
-  // Hints, so that a Compute can begin while its weights still arrive; results are the same without
-  // them and with others than what comes.
-  //
-  // The arguments of the next Compute, told before the first of its weights. Does not wait for
-  // data: if they are not there, the hint is lost.
+  // StageCompute and StageWeights are hints: Compute can start while its weights are still
+  // arriving. The result of Compute is the same without them and after wrong ones.
+
+  // Announces the arguments of the next Compute. Call it before the first StageWeights for
+  // `weights`. Never waits for data: if they are not ready, the hint has no effect.
   virtual void StageCompute(uint64_t /*position*/, uint32_t /*slot*/,
                             absl::Span<const float> /*weights*/) {}
-  // The elements [first, end) of the weights of a coming Compute are there, told from 0 on. Once
-  // all are, they do not change until 0 is told again.
+  // Says that elements [first, end) of the weights of a coming Compute have arrived. Ranges follow
+  // one another from 0 on. After the last range the weights must not change until `first` = 0 is
+  // passed again.
   virtual void StageWeights(absl::Span<const float> /*weights*/, int64_t /*first*/,
                             int64_t /*end*/) {}
 
-  // Blocks until the data of (position, slot) are there, for the Compute of the same that follows:
-  // a step of its own, so that waiting for data is not taken for computing. By default there is
-  // nothing to wait for.
+  // Blocks until the data of (position, slot) are ready for the Compute with the same arguments.
+  // Separate from Compute so that time spent waiting for data is not counted as computing. The
+  // default has nothing to wait for.
   virtual absl::Status LoadInput(uint64_t /*position*/, uint32_t /*slot*/) {
     return absl::OkStatus();
   }
 
-  // The contribution of `slot` to data position `position` (the step's number, counted from 0),
-  // computed at `weights`. Writes `gradient` (same layout, mean over the samples, without L2; batch
-  // statistics in the place of moving statistics) from its end to its front and calls `advance(k)`
-  // when elements [k, end) are final. The same arguments give the same bits. Loads its data itself
-  // if LoadInput has not.
+  // Computes the contribution of replica `slot` on the data of `position`, at `weights`. Blocks
+  // until done, and calls LoadInput if the caller has not. Writes `gradient`, in the layout of
+  // `weights`, from its end to its front, and calls `advance(k)` when elements [k, size) are final.
+  // The gradient is that of the loss without the L2 term, a mean over the samples; moving
+  // statistics get the batch's statistics. The same arguments give the same bits.
   virtual absl::StatusOr<GradientResult> Compute(uint64_t position, uint32_t slot,
                                                  absl::Span<const float> weights,
                                                  absl::Span<float> gradient,

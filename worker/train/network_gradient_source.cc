@@ -30,7 +30,7 @@ absl::StatusOr<std::unique_ptr<ImageSource>> OpenTrainInput(
 
 namespace {
 
-// TensorFlow's names for what matching and mining did.
+// Reports the counts of matching and mining under the names that TensorFlow uses.
 void AddDetectionMetrics(const StepResult& step,
                          absl::FunctionRef<void(const std::string&, double)> add) {
   const double images = static_cast<double>(step.samples);
@@ -108,8 +108,8 @@ absl::Status NetworkGradientSource::PrepareSlot(uint32_t slot) {
   }
   const int wanted = static_cast<int>(slot);
   if (std::count(slots_.begin(), slots_.end(), wanted) > 0) return absl::OkStatus();
-  // A slot that was taken over comes beside the own one; the one prepared for before anybody knew
-  // goes.
+  // A replica that was taken over is added. The first granted replica replaces the guess of the
+  // start.
   if (owns_slot_) {
     slots_.push_back(wanted);
     std::sort(slots_.begin(), slots_.end());
@@ -123,8 +123,8 @@ absl::Status NetworkGradientSource::PrepareSlot(uint32_t slot) {
 absl::Status NetworkGradientSource::LoadInput(uint64_t position, uint32_t slot) {
   if (IsOf(input_, position, slot)) return absl::OkStatus();
   input_ = nullptr;
-  // The pipeline takes the place of the last batch for others, and where it is asked for another
-  // one than it expected, that of the next.
+  // Next reuses the memory of the last batch. If it is asked for a batch that it did not expect, it
+  // also drops the one that was staged. The device must not be reading either.
   const bool is_expected = staged_ == nullptr || IsOf(staged_, position, slot);
   if (step_is_staged_ || !is_expected) network_->TakeBatchBack();
   step_is_staged_ = false;
@@ -147,7 +147,7 @@ ImageBatch<float> NetworkGradientSource::LoadedBatch() {
   return batch;
 }
 
-// One stream of dropout per slot and step.
+// Each replica draws different random numbers in each step.
 uint64_t NetworkGradientSource::DropoutSeed(uint64_t position, uint32_t slot) const {
   return CounterRandom(options_.seed, position * options_.num_slots + slot).NextUint64();
 }
@@ -183,7 +183,7 @@ absl::StatusOr<GradientResult> NetworkGradientSource::Compute(
     absl::FunctionRef<void(int64_t)> advance) {
   PP_RETURN_IF_ERROR(LoadInput(position, slot));
   step_is_staged_ = false;
-  // While the device computes, the host does what is left of the step and begins with the next.
+  // While the device computes, the host computes the L2 term and prepares the next step.
   double regularization = 0.0;
   const auto under_way = [&] {
     StageNextPictures();

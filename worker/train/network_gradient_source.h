@@ -1,4 +1,4 @@
-// Contributions of a real network on real data.
+// The GradientSource of training: runs a network on the training data.
 #ifndef PUSHPULL_WORKER_TRAIN_NETWORK_GRADIENT_SOURCE_H_
 #define PUSHPULL_WORKER_TRAIN_NETWORK_GRADIENT_SOURCE_H_
 
@@ -23,22 +23,22 @@ namespace pushpull {
 
 struct NetworkSourceOptions {
   std::string data_dir;
-  ImageCacheOptions image_cache;  // prepared by CheckJob
+  ImageCacheOptions image_cache;  // without a folder: none; the cache was prepared by CheckJob
   bool sync = true;
   uint64_t seed = 1;
-  int num_slots = 1;
+  int num_slots = 1;  // replicas of the job
   ComputeOptions compute = {};
-  int input_threads = 1;
+  int input_threads = 1;  // threads that decode and prepare images
 };
 
-// Opens train_input_reader of the config. Errors of OpenImageSource.
+// Opens train_input_reader of the config. Errors as OpenImageSource.
 absl::StatusOr<std::unique_ptr<ImageSource>> OpenTrainInput(
     const config::TrainEvalPipelineConfig& config, const std::string& data_dir);
 
 class NetworkGradientSource final : public GradientSource {
  public:
-  // layout must outlive the object. Errors: of the data set, the config, or a batch smaller than
-  // the slots.
+  // `layout` must outlive the object. Errors of the config, the data set, the image cache, and
+  // ComputeResources::MakeRunner, and of a batch that is smaller than the number of replicas.
   static absl::StatusOr<std::unique_ptr<NetworkGradientSource>> Create(
       const config::TrainEvalPipelineConfig& config, const VariableLayout* layout,
       const NetworkSourceOptions& options);
@@ -47,7 +47,8 @@ class NetworkGradientSource final : public GradientSource {
   void StageCompute(uint64_t position, uint32_t slot, absl::Span<const float> weights) override;
   void StageWeights(absl::Span<const float> weights, int64_t first, int64_t end) override;
 
-  // Also tells the input pipeline which slots to prepare for, so: the ones this clone owns.
+  // The input pipeline prepares batches for each replica that was passed here once, so pass only
+  // replicas that this clone holds a grant for.
   absl::Status LoadInput(uint64_t position, uint32_t slot) override;
 
   absl::StatusOr<GradientResult> Compute(uint64_t position, uint32_t slot,
@@ -57,11 +58,12 @@ class NetworkGradientSource final : public GradientSource {
 
  private:
   NetworkGradientSource(const VariableLayout* layout, const NetworkSourceOptions& options);
+  // Makes the pipeline prepare batches for this replica too.
   absl::Status PrepareSlot(uint32_t slot);
-  // Of the batch that is loaded.
+  // Returns input_ as the network reads it.
   ImageBatch<float> LoadedBatch();
   uint64_t DropoutSeed(uint64_t position, uint32_t slot) const;
-  // Brings the pictures of the next batch on their way to the device, once they are ready.
+  // Starts the upload of the next batch's images if the pipeline has them ready.
   void StageNextPictures();
 
   const VariableLayout* const layout_;
@@ -70,14 +72,14 @@ class NetworkGradientSource final : public GradientSource {
   bool is_detector_ = false;
   BatchObjects objects_;
   std::unique_ptr<ImageSource> images_;
-  const InputBatch* input_ = nullptr;   // the pipeline's last; null: to be loaded
-  const InputBatch* staged_ = nullptr;  // the pipeline's next, if it is on its way
-  bool step_is_staged_ = false;         // of input_
-  std::vector<int> slots_;              // the pipeline's
-  bool owns_slot_ = false;              // slots_ are ours, not the guess of the start
+  const InputBatch* input_ = nullptr;   // the batch that is loaded, owned by the pipeline
+  const InputBatch* staged_ = nullptr;  // the pipeline's next batch, if its upload was started
+  bool step_is_staged_ = false;         // StageStep was called with input_
+  std::vector<int> slots_;              // replicas that the pipeline prepares for
+  bool owns_slot_ = false;              // false: slots_ is a guess, made before the first grant
   std::unique_ptr<ComputeResources> compute_;
   std::unique_ptr<NetworkRunner> network_;
-  std::unique_ptr<InputPipeline> pipeline_;  // after what gave it memory
+  std::unique_ptr<InputPipeline> pipeline_;  // its memory comes from network_, so it goes first
 };
 
 }  // namespace pushpull

@@ -1,4 +1,4 @@
-// Says where a NaN or infinity came from.
+// Describes where a NaN or infinity came from. Pure function.
 #ifndef PUSHPULL_WORKER_TRAIN_NON_FINITE_H_
 #define PUSHPULL_WORKER_TRAIN_NON_FINITE_H_
 
@@ -11,10 +11,12 @@
 
 namespace pushpull {
 
-// A sentence that names the first non-finite variable in layout order: a weight before a gradient,
-// as a bad weight makes all gradients bad. "non-finite loss, first non-finite gradient
-// MobilenetV2/Conv/weights[3]". Where there is none, what the server has refused, if anything: a
-// gradient can be too large for the encoding it is sent in.
+// Returns a phrase for messages that names the first non-finite weight in layout order, or else the
+// first non-finite element of the gradient. Weights come first because a bad weight makes all
+// gradients bad. Example: "non-finite loss; first non-finite gradient:
+// MobilenetV2/Conv/weights[3] is nan".
+// If both vectors are finite, the phrase contains `refusal`, the server's message, if there is one:
+// a finite gradient can be too large for the encoding in which it is sent.
 std::string DescribeNonFinite(const VariableLayout& layout, absl::Span<const float> weights,
                               absl::Span<const float> gradient, bool loss_is_finite,
                               absl::string_view refusal = "");

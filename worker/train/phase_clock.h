@@ -1,5 +1,5 @@
-// Where the time of a clone's training thread goes: seconds per phase, and a span per phase in the
-// trace.
+// Measures in which phases a clone's training thread spends its time. Sums up the seconds per phase
+// and writes a span per phase to the trace.
 #ifndef PUSHPULL_WORKER_TRAIN_PHASE_CLOCK_H_
 #define PUSHPULL_WORKER_TRAIN_PHASE_CLOCK_H_
 
@@ -19,17 +19,17 @@
 namespace pushpull {
 
 enum class Phase {
-  kInput,    // waits for the batch
-  kPull,     // receives weights
-  kCompute,  // forward and backward
-  kPush,     // sends the rest of the gradient, until it is committed
-  kWait,     // for the step of the others, or for the server
+  kInput,    // waiting for the batch
+  kPull,     // receiving weights
+  kCompute,  // forward and backward pass
+  kPush,     // sending the rest of the gradient, until it is committed
+  kWait,     // waiting for other clones to complete the step, or for the server
 };
 inline constexpr int kNumPhases = 5;
 
 absl::string_view PhaseName(Phase phase);  // "input", ...
 
-// What a phase is about, for the trace.
+// What the trace shows of a phase besides its name.
 struct PhaseSubject {
   std::optional<uint64_t> step = std::nullopt;
   std::optional<uint32_t> slot = std::nullopt;
@@ -37,21 +37,21 @@ struct PhaseSubject {
   bool operator==(const PhaseSubject&) const = default;
 };
 
-// Enter is called by one thread, the rest by any. The phases follow each other without a gap from
-// construction on, so their sum is the time since then.
+// Thread rule: Enter is called by one thread; other functions by any. Phases follow one another
+// without gaps, so their sum is the time since construction.
 class PhaseClock {
  public:
-  // Begins with kWait. clock and row must outlive the object; row null: no trace.
+  // Starts in kWait. `clock` and `row` must outlive the object. Writes no trace if `row` is null.
   explicit PhaseClock(const Clock* clock, TraceRow* row = nullptr);
-  ~PhaseClock();  // the running phase's span ends
+  ~PhaseClock();  // ends the span of the current phase
   PhaseClock(const PhaseClock&) = delete;
   PhaseClock& operator=(const PhaseClock&) = delete;
 
-  // The running phase ends, `phase` begins. The same phase about the same subject goes on.
+  // Ends the current phase and begins `phase`. Has no effect if phase and subject stay the same.
   void Enter(Phase phase, const PhaseSubject& subject = {});
 
   Phase phase() const;
-  // Sums until now, the running phase included.
+  // The sums until now, including the current phase.
   ps::PhaseSeconds Seconds() const;
 
  private:

@@ -17,7 +17,8 @@
 namespace pushpull {
 namespace {
 
-// Longer than any sensible lease.
+// How long Register waits for a worker_id that another session holds. Longer than any sensible
+// lease.
 constexpr absl::Duration kForeignLease = absl::Seconds(30);
 
 }  // namespace
@@ -184,8 +185,8 @@ absl::Status PsSession::Register(const VariableLayout& layout) {
   const absl::Duration start = clock_->Now();
   PP_RETURN_IF_ERROR(Retry(PeerName(0), [&]() -> absl::Status {
     absl::StatusOr<ps::RegisterReply> answer = clients_[0]->Register(request, options_.rpc_timeout);
-    // Another process has this id. If it has ended, its lease runs out soon; if not, the flags are
-    // wrong.
+    // Another session holds this worker_id. If its process has ended, its lease runs out soon. If
+    // not, the flags are wrong: two workers were started with the same ids.
     if (absl::IsAlreadyExists(answer.status()) && clock_->Now() - start < kForeignLease) {
       return absl::UnavailableError(answer.status().message());
     }
@@ -209,7 +210,7 @@ absl::Status PsSession::Heartbeat(const ps::CloneProgress& progress) {
   *request.mutable_progress() = progress;
   request.set_session(identity_.session);
   request.set_process_number(identity_.process_number);
-  // One that comes after the lease has ended is no use.
+  // A heartbeat that arrives after the lease has ended is useless.
   const absl::Duration timeout =
       std::min(options_.rpc_timeout, std::max(lease(), absl::Seconds(1)));
   const absl::Duration sent = clock_->Now();
@@ -258,7 +259,8 @@ absl::Status PsSession::PullShard(int shard, uint64_t min_version, bool exact,
   }
   request.set_wait_milliseconds(absl::ToInt64Milliseconds(poll_timeout));
   int next_chunk = 0;
-  // The last chunk that the sink has found a place for.
+  // Reports the chunk before next_chunk. Its checksum has been verified when the sink is called for
+  // the following chunk, or when the pull has succeeded.
   const auto chunk_is_there = [&] {
     if (!on_elements) return;
     if (next_chunk == 0) {
@@ -290,7 +292,8 @@ absl::Status PsSession::PullShard(int shard, uint64_t min_version, bool exact,
   const absl::Duration timeout = poll_timeout + options_.rpc_timeout;
   const absl::Duration start = clock_->Now();
   const absl::Status pulled = clients_[shard]->Pull(request, timeout, sink);
-  // Before our own timeout it is the server that says "not yet".
+  // A DEADLINE_EXCEEDED before the call's timeout comes from the server, which does not have the
+  // version yet; that counts as an answer.
   const bool not_yet = absl::IsDeadlineExceeded(pulled) && clock_->Now() - start < timeout;
   NoteAnswer(shard, not_yet ? absl::OkStatus() : pulled);
   PP_RETURN_IF_ERROR(pulled);
@@ -315,8 +318,8 @@ absl::StatusOr<uint64_t> PsSession::Pull(uint64_t min_version, bool exact,
                                               " of shard ", shard, ", expected version ",
                                               min_version));
     }
-    // Asynchronous shards move one by one; the gradient is as old as the oldest part of its
-    // weights.
+    // In asynchronous mode shards advance independently. A gradient is as old as the oldest part of
+    // its weights.
     result = shard == 0 ? version : std::min(result, version);
   }
   NoteVersion(result);

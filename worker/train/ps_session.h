@@ -1,6 +1,6 @@
-// One clone's conversation with all parameter-server tasks: finds the job, registers, pulls and
-// commits, repeats what was lost on the way, and gives up by name when a peer stays silent past the
-// deadline.
+// One clone's connection to all parameter-server tasks. Fetches the job, registers the clone,
+// sends heartbeats, pulls and commits. Gives up a server that stays silent for the peer deadline,
+// with an error that names it.
 #ifndef PUSHPULL_WORKER_TRAIN_PS_SESSION_H_
 #define PUSHPULL_WORKER_TRAIN_PS_SESSION_H_
 
@@ -29,81 +29,104 @@
 
 namespace pushpull {
 
-// Thread-safe: the trainer and the heartbeat thread share it. Every call blocks until it has an
-// answer, the peer deadline has passed without one (DEADLINE_EXCEEDED naming the peer), or Stop
-// (CANCELLED).
+// Thread-safe after Connect: the training thread and the heartbeat thread share it.
+//
+// Connect, Register, Commit and Retry block and repeat the call until it is answered, until the
+// peer has been silent for the peer deadline (DEADLINE_EXCEEDED, naming the peer), or until Stop
+// (CANCELLED). Heartbeat makes one attempt, and Pull one per shard.
 class PsSession {
  public:
   struct Options {
     uint32_t worker_id = 0;                           // worker_index * num_clones + clone
     uint32_t num_replicas = 1;                        // clones over all workers
-    std::string peer_name;                            // "host:pid", for the server's messages
-    absl::Duration peer_deadline = absl::Minutes(5);  // silence of a server after which we give up
-    absl::Duration rpc_timeout = absl::Seconds(30);   // one attempt
-    uint64_t jitter_seed = 1;
-    CloneIdentity identity = {};  // session 0: a random one
-    // Null, or learns the clock of ps task 0 from every answer that tells it.
+    std::string peer_name;                            // "host:pid clone 0", for messages
+    absl::Duration peer_deadline = absl::Minutes(5);  // silence after which a server is given up
+    absl::Duration rpc_timeout = absl::Seconds(30);   // of one attempt
+    uint64_t jitter_seed = 1;                         // for the pauses between attempts
+    CloneIdentity identity = {};                      // session 0: a random one is drawn
+    // If not null, gets a sample of ps task 0's clock from each answer that contains it.
     ClockOffset* server_clock = nullptr;
   };
   using ClientFactory = std::function<std::unique_ptr<PsClient>(const std::string& address)>;
-  // Told once a second while a peer does not answer: "waiting for ps task 0 at 127.0.0.1:2222 12
-  // s".
+  // Called about once a second while a server does not answer, with its name: "ps task 0 at
+  // 127.0.0.1:2222". Called from the thread that waits.
   using WaitReporter = std::function<void(const std::string&)>;
 
   PsSession(Options options, ClientFactory factory, Clock* clock, WaitReporter on_wait);
   ~PsSession();
 
-  // Asks the coordinator what is trained and connects to the other tasks. `addresses` is the
-  // coordinator's, or all tasks' in order; one address stands for a server that tells the others
-  // itself.
+  // Fetches the job from the coordinator and makes clients for the other tasks. `addresses` has
+  // the addresses of all tasks in order, or only that of the coordinator, which knows the others.
+  // Call it once, before anything else.
+  // INVALID_ARGUMENT: no address, or another number of addresses than the job has tasks.
+  // FAILED_PRECONDITION: the server speaks another protocol version.
+  // INTERNAL: the server's list of tasks contradicts itself.
   absl::Status Connect(const std::vector<std::string>& addresses);
   // Valid after Connect.
   const ps::JobReply& job() const { return job_; }
   std::vector<PsClient*> shards() const;
 
-  // Announces this clone; afterwards epoch, version and grants are the server's. Also the way back
-  // in after EPOCH_CHANGED or FENCED. LAYOUT_MISMATCH names the first variable that differs.
+  // Registers this clone, and takes over epoch, version, lease and grants from the answer. Call it
+  // again after EPOCH_CHANGED or FENCED.
+  // FAILED_PRECONDITION with LAYOUT_MISMATCH: names the first variable that differs.
+  // ALREADY_EXISTS: another session still holds the worker_id after 30 s.
   absl::Status Register(const VariableLayout& layout);
 
-  // Renews the lease and takes over new grants; one attempt. STOPPED when training was stopped,
-  // EVICTED when an operator has taken this clone out of the job.
+  // Renews the lease, and takes over version and grants from the answer. Makes one attempt, which
+  // takes at most rpc_timeout or the lease (at least 1 s), whichever is shorter.
+  // CANCELLED with STOPPED: training was stopped by a failure, which the message names.
+  // PERMISSION_DENIED with EVICTED: an operator has removed this clone from the job.
   absl::Status Heartbeat(const ps::CloneProgress& progress);
 
-  // Fills `flat` (all shards) with one version: min_version exactly, or at least that. Answers
-  // DEADLINE_EXCEEDED after poll_timeout when the version is not there yet; errors with an
-  // ErrorDetail come back at once. Returns the version. on_elements, if any, is told from the
-  // calling thread which elements [first, end) are there and verified, from 0 on without gaps, and
-  // before that once that the first bytes come (0, 0); after an error the next pull begins anew.
+  // Pulls the variables of all shards into `flat`, one shard after the other, and returns the
+  // version. With `exact` it is min_version in all shards. Otherwise each shard sends min_version
+  // or a later one, and the oldest of these is returned.
+  //
+  // Makes one attempt per shard, which blocks for at most poll_timeout plus rpc_timeout; Stop does
+  // not shorten it.
+  // DEADLINE_EXCEEDED: the shard has not reached the version within poll_timeout.
+  // DATA_LOSS: a shard sent something else than was asked for.
+  //
+  // `on_elements` may be null. It is called on the calling thread: first with (0, 0) when the first
+  // bytes arrive, then with each range of elements [first, end) that has arrived and passed its
+  // checksum. Ranges follow one another from 0 on without gaps. After an error, the next pull
+  // starts from 0 again.
   using ElementsReady = std::function<void(int64_t first, int64_t end)>;
   absl::StatusOr<uint64_t> Pull(uint64_t min_version, bool exact, absl::Duration poll_timeout,
                                 absl::Span<float> flat, const ElementsReady& on_elements = nullptr);
 
   absl::StatusOr<ps::CommitReply> Commit(const ps::PushKey& key, const ps::CommitInfo& info);
 
-  // Runs `call` until it succeeds, fails for a reason of its own, or the peer deadline has passed.
-  // Nothing is repeated any more (the last error comes back) once a heartbeat has said that
-  // training is over.
+  // Repeats `call`, with growing pauses, until it returns OK or an error that is not transient, or
+  // until the peer deadline has passed. Once a heartbeat has said that training is over, the last
+  // error is returned instead of repeating. `peer` names the server in messages.
   absl::Status Retry(absl::string_view peer, absl::FunctionRef<absl::Status()> call);
 
-  // The server has applied this version: known from an answer that did not pass through here.
+  // Tells the session that the server has applied `version`; for answers that the caller got
+  // without the session, such as those to pushes.
   void NoteVersion(uint64_t version);
 
-  // For loops of the caller's own around Pull: DEADLINE_EXCEEDED once one of the servers has been
-  // asked and has answered nothing for the peer deadline (PeerLost), else OK.
+  // For callers that repeat Pull themselves. Never blocks.
+  // DEADLINE_EXCEEDED: pulls or heartbeats to a server have failed for the peer deadline
+  //     (IsPeerLost).
+  // CANCELLED: Stop was called.
   absl::Status CheckContact();
 
   ps::PushKey MakeKey(uint64_t step, const ps::SlotGrant& grant, uint64_t base_version) const;
   std::vector<ps::SlotGrant> grants() const;
   uint64_t epoch() const;
-  uint64_t version() const;  // as last heard
+  uint64_t version() const;  // the newest one known to be applied in this epoch
   absl::Duration lease() const;
   bool training_done() const;
-  // STOPPED, naming the failure, or EVICTED, once a heartbeat has said so; else OK.
+  // The STOPPED or EVICTED error of an earlier Heartbeat; OK if there was none, or if a later
+  // Heartbeat returned OK.
   absl::Status stop_reason() const;
-  std::string waiting_for() const;  // the server's words, as last heard
-  double learning_rate() const;     // as last heard
+  // What the step waits for, and the learning rate, both as of the last heartbeat.
+  std::string waiting_for() const;
+  double learning_rate() const;
 
-  // All calls under way and later ones end with CANCELLED soon.
+  // Makes Connect, Register, Commit, Retry and CheckContact return CANCELLED. Calls that are
+  // blocked do so after the attempt or pause under way.
   void Stop() { stopped_.store(true); }
 
  private:
@@ -111,9 +134,10 @@ class PsSession {
                          absl::Span<float> flat, const ElementsReady& on_elements,
                          uint64_t* version);
   std::string PeerName(int shard) const;
-  // An answer to a question of `sent` has come and tells the server's clock (0: it does not).
+  // Adds a sample to server_clock: the request was sent at `sent`, the answer has just arrived.
+  // server_nanoseconds = 0 means that the answer does not contain the clock.
   void NoteServerClock(absl::Duration sent, int64_t server_nanoseconds);
-  // What came of a call to a shard: it answered, or nothing is known.
+  // Updates silent_since_ with the result of a call to a shard.
   void NoteAnswer(int shard, const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const Options options_;
@@ -136,14 +160,15 @@ class PsSession {
   absl::Status stop_reason_ ABSL_GUARDED_BY(mutex_);
   std::string waiting_for_ ABSL_GUARDED_BY(mutex_);
   double learning_rate_ ABSL_GUARDED_BY(mutex_) = 0.0;
-  // Per shard: since when calls to it have failed; infinite while they do not.
+  // Per shard: the time since which all calls to it have failed; infinite if the last one did not.
   std::vector<absl::Duration> silent_since_ ABSL_GUARDED_BY(mutex_);
   absl::Duration last_wait_report_ ABSL_GUARDED_BY(mutex_) = -absl::InfiniteDuration();
 };
 
-// True for errors after which the same call may be made again: nobody knows what the server did.
+// True for errors after which the same call should be repeated: the server is not ready or ends, or
+// it did not answer, so that it is unknown what it did. False for IsPeerLost.
 bool IsTransient(const absl::Status& status);
-// True when the session has given a server up after the peer deadline.
+// True if the session has given up a server after the peer deadline.
 bool IsPeerLost(const absl::Status& status);
 
 }  // namespace pushpull

@@ -31,7 +31,7 @@ std::string DescribeDeath(int wait_status) {
   return absl::StrCat("exit code ", WEXITSTATUS(wait_status));
 }
 
-// In the child, between fork and exec: only async-signal-safe calls.
+// Runs in the child between fork and exec, so it may only make async-signal-safe calls.
 [[noreturn]] void ExecClone(char* const* argv, int socket, pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(0);
@@ -113,7 +113,7 @@ void Supervisor::ReadReports(int clone) {
     const absl::string_view line(process.unread.data() + begin, end - begin);
     std::optional<CloneReport> report = DecodeCloneReport(line);
     if (!report.has_value()) {
-      LOG(WARNING) << "clone " << clone << " sent a report that is none: " << line;
+      LOG(WARNING) << "clone " << clone << " sent an invalid report: " << line;
       continue;
     }
     if (report->step > 0 && !process.training_since.has_value()) {
@@ -144,7 +144,7 @@ void Supervisor::HandleExit(int clone, int wait_status, int* decided) {
   }
   if (EndedWithOneOf(options_.permanent_exit_codes, wait_status)) {
     LOG(ERROR) << "clone " << clone << " ended with " << state.last_death
-               << ", which a restart cannot mend; stopping all clones";
+               << ", which a restart cannot fix; stopping all clones";
     *decided = WEXITSTATUS(wait_status);
     return;
   }

@@ -1,10 +1,10 @@
-// Starts one process per clone, restarts those that die, passes signals on, and knows where all of
-// them are.
+// Starts one process per clone, restarts those that die, forwards signals to them, and collects
+// their reports.
 //
-// The kernel kills the clones (SIGKILL) when the supervisor's process ends, however it ends: also a
-// clone that is stopped or deep in a computation does not outlive it. There is no grace, because a
-// stopped clone could not use it and a clone that is killed loses nothing: whatever it has not
-// contributed is computed again.
+// The kernel kills the clones (SIGKILL) when the supervisor's process ends for any reason, so that
+// no clone outlives it, not even a suspended one. Clones get no time to end by themselves in this
+// case: a suspended clone could not use it, and a killed clone loses nothing, because what it has
+// not contributed is computed again.
 #ifndef PUSHPULL_WORKER_TRAIN_SUPERVISOR_H_
 #define PUSHPULL_WORKER_TRAIN_SUPERVISOR_H_
 
@@ -28,50 +28,65 @@ namespace pushpull {
 
 struct SupervisorOptions {
   int num_clones = 1;
-  // argv of clone k. Descriptor kSupervisorFd of the process is a socket, from which it reads who
-  // it is (clone_identity.h) and to which it writes its reports (clone_report_codec.h).
+  // Returns the argv of a clone's process. Descriptor kSupervisorFd of that process is a socket. It
+  // receives its identity from there (clone_identity.h) and writes its reports to it
+  // (clone_report_codec.h).
   std::function<std::vector<std::string>(int clone)> command;
-  // Exit codes after which a restart cannot help (bad config, peer lost): all clones are stopped
-  // and Run returns the code.
+  // Exit codes that a restart cannot cure, such as for a bad config or a lost peer. All clones are
+  // stopped, and Run returns the code.
   std::vector<int> permanent_exit_codes;
-  // Exit codes of a clone that is out of the job for good while the others go on: evicted.
+  // Exit codes of a clone that is out of the job for good (evicted) while the others go on.
   std::vector<int> leaving_exit_codes;
-  int exit_code_internal = 70;  // of a clone that keeps dying
-  // A clone is started again at once if it has trained (its report has named a step) for settled
-  // before it died. A clone that has not is started again after a pause, which grows from death to
-  // death; max_rapid_deaths of these in a row end the supervisor.
+  int exit_code_internal = 70;  // result of Run if a clone keeps dying
+  // A clone that dies is restarted at once if it has trained for at least `settled`; it trains from
+  // its first report with a step. Otherwise it is restarted after a pause, which grows from
+  // initial_backoff to max_backoff. The supervisor gives up at max_rapid_deaths such deaths in a
+  // row.
   absl::Duration settled = absl::Seconds(2);
   int max_rapid_deaths = 20;
   absl::Duration initial_backoff = absl::Milliseconds(200);
   absl::Duration max_backoff = absl::Seconds(10);
-  absl::Duration drain_timeout = absl::Seconds(30);  // from SIGTERM to SIGKILL of a clone
-  absl::Duration poll_period = absl::Milliseconds(20);
+  // How long clones may take to end after SIGTERM before they are killed.
+  absl::Duration drain_timeout = absl::Seconds(30);
+  absl::Duration poll_period = absl::Milliseconds(20);  // of exits and reports
 };
 
-// What is known of one clone.
+// The state of one clone.
 struct CloneState {
-  enum class Phase { kStarting, kRunning, kRestarting, kDone, kLeft };
+  enum class Phase {
+    kStarting,    // the process runs and has not reported yet
+    kRunning,     // the process has reported
+    kRestarting,  // the process died and will be started again
+    kDone,        // the process ended with exit code 0
+    kLeft         // the process ended with one of leaving_exit_codes
+  };
   Phase phase = Phase::kStarting;
-  CloneReport report;  // the last one
-  int deaths = 0;
+  CloneReport report;      // the last one received
+  int deaths = 0;          // processes that did not end with exit code 0
   std::string last_death;  // "killed by signal 9", "exit code 1"
 };
 
-// Run is called once, by one thread.
+// Thread rule: Run is called once, by one thread.
 class Supervisor {
  public:
   static constexpr int kSupervisorFd = 3;
-  // Called every poll_period.
+  // Called by Run, on its thread, every poll_period.
   using ProgressFn = std::function<void(const std::vector<CloneState>&)>;
 
-  // stop_signal: the number of a signal to pass on, or 0; set from a signal handler.
+  // `stop_signal` is 0, or the number of a signal to forward to the clones; a signal handler sets
+  // it. `clock` and `stop_signal` must outlive the object.
   Supervisor(SupervisorOptions options, Clock* clock, const std::atomic<int>* stop_signal,
              ProgressFn on_progress);
-  ~Supervisor();  // kills what still runs
+  ~Supervisor();  // kills and reaps the clones that still run
 
-  // Returns 0 when every clone has ended with 0 or left, and not all have left; the permanent exit
-  // code of the first clone that had one; the leaving one when all have left; 128 + SIGTERM after a
-  // stop signal, when all clones have ended.
+  // Starts the clones and blocks until the worker is done. Returns an exit code:
+  // 0: every clone has ended with 0 or has left, and at least one has ended with 0.
+  // A permanent exit code: a clone ended with it.
+  // A leaving exit code: all clones have left.
+  // exit_code_internal: a clone died max_rapid_deaths times in a row.
+  // 128 + SIGTERM: stop_signal was set.
+  // Before Run returns while clones are running, it tells them to end and waits for them. Those
+  // that still run after drain_timeout are killed by the destructor.
   int Run();
   const std::vector<CloneState>& states() const { return states_; }
 
@@ -80,9 +95,9 @@ class Supervisor {
     explicit Process(Backoff delays) : backoff(delays) {}
     pid_t pid = -1;
     CloneIdentity identity;
-    int socket = -1;     // our end of kSupervisorFd
-    std::string unread;  // the beginning of a line
-    std::optional<absl::Duration> training_since;
+    int socket = -1;     // the supervisor's end of the clone's kSupervisorFd
+    std::string unread;  // an incomplete line of a report
+    std::optional<absl::Duration> training_since;  // first report with a step
     absl::Duration restart_at;
     int rapid_deaths = 0;
     int leaving_code = 0;
@@ -91,16 +106,19 @@ class Supervisor {
 
   void Start(int clone);
   void ReadReports(int clone);
-  // Takes note of processes that ended; returns the exit code of Run if that is decided.
+  // Handles the processes that have ended. Returns the result of Run if one of them decides it,
+  // else -1.
   int Reap();
-  // 0, or the exit code of the clones when all have left. Nothing while one has not ended.
+  // Returns the result of Run if all clones are done or have left, else nullopt.
   std::optional<int> CodeOfTheEnd() const;
+  // Sets *decided if this exit decides the result of Run.
   void HandleExit(int clone, int wait_status, int* decided);
-  // The pause before a clone that has died is started again; nothing: it is given up.
+  // The pause before a clone that has died is restarted; nullopt if the clone is given up.
   std::optional<absl::Duration> RestartDelay(int clone);
   void SignalAll(int signal);
   bool AllGone() const;
-  // Sends SIGTERM (or the given signal) to all, waits for drain_timeout, then SIGKILL.
+  // Sends `signal` to all clones and waits until they have ended, at most drain_timeout. The
+  // destructor kills those that have not.
   void Drain(int signal);
 
   const SupervisorOptions options_;

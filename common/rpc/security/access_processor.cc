@@ -17,7 +17,7 @@
 namespace pushpull {
 namespace {
 
-constexpr size_t kMaxPathBytes = 120;  // of a path in a message
+constexpr size_t kMaxPathBytes = 120;  // longest part of a path quoted in a message
 
 std::string RoleNames(RoleSet roles) {
   std::vector<absl::string_view> names;
@@ -31,13 +31,14 @@ absl::Status CheckCall(const grpc::AuthContext& context, absl::string_view path,
                        const std::string& job) {
   PP_ASSIGN_OR_RETURN(const PeerIdentity identity, IdentityOfPeer(context));
   if (identity.job != job) {
-    return absl::PermissionDeniedError(
-        absl::StrCat("the certificate is of ", PeerIdentityUri(identity), ", this is job ", job));
+    return absl::PermissionDeniedError(absl::StrCat(
+        "the certificate belongs to ", PeerIdentityUri(identity), ", this server to job ", job));
   }
   if (MayCall(identity.role, path)) return absl::OkStatus();
-  return absl::PermissionDeniedError(absl::StrCat(
-      absl::CHexEscape(path.substr(0, kMaxPathBytes)), " is for ",
-      RoleNames(RolesThatMayCall(path)), "; the certificate is of ", PeerIdentityUri(identity)));
+  return absl::PermissionDeniedError(absl::StrCat(absl::CHexEscape(path.substr(0, kMaxPathBytes)),
+                                                  " is for ", RoleNames(RolesThatMayCall(path)),
+                                                  "; the certificate belongs to ",
+                                                  PeerIdentityUri(identity)));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// The one place where calls are refused by role: gRPC asks it about every call of a TLS connection,
-// whatever service it is for, before any handler hears of it.
+// Refuses calls by the role of the caller. gRPC asks it about every call on a TLS connection, of
+// any service, before the call reaches a handler.
 #ifndef PUSHPULL_COMMON_RPC_SECURITY_ACCESS_PROCESSOR_H_
 #define PUSHPULL_COMMON_RPC_SECURITY_ACCESS_PROCESSOR_H_
 
@@ -10,11 +10,12 @@
 
 namespace pushpull {
 
-// Thread-safe; never blocks. Answers UNAUTHENTICATED for a peer without an identity and
-// PERMISSION_DENIED, naming identity and method, for one of another job or with a role that the
-// access table does not let call this method.
+// Process returns UNAUTHENTICATED for a peer without an identity. It returns PERMISSION_DENIED,
+// with the identity in the message, for a peer of another job and for a role that may not call the
+// method according to the access table. Refused calls are logged. Thread-safe; never blocks.
 class AccessProcessor final : public grpc::AuthMetadataProcessor {
  public:
+  // job: the name of the job that this server belongs to.
   explicit AccessProcessor(std::string job) : job_(std::move(job)) {}
 
   bool IsBlocking() const override { return false; }

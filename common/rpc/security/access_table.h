@@ -1,6 +1,6 @@
-// Who may call what over TLS. Everything that is not in this table is refused, so a new RPC is
-// refused to everybody until it has a row here (tests/common/rpc/security/access_table_test.cc
-// fails until then).
+// Which roles may call which methods over TLS. Methods that are not in the table are refused, so a
+// new RPC needs a row here; tests/common/rpc/security/access_table_test.cc fails until it has one.
+// All functions are thread-safe.
 #ifndef PUSHPULL_COMMON_RPC_SECURITY_ACCESS_TABLE_H_
 #define PUSHPULL_COMMON_RPC_SECURITY_ACCESS_TABLE_H_
 
@@ -12,7 +12,8 @@
 
 namespace pushpull {
 
-using RoleSet = uint8_t;  // bit i: the PeerRole with the value i
+// A set of roles. Bit i stands for the PeerRole with the value i.
+using RoleSet = uint8_t;
 
 constexpr RoleSet Roles() { return 0; }
 template <typename... More>
@@ -21,7 +22,7 @@ constexpr RoleSet Roles(PeerRole role, More... more) {
 }
 
 struct AccessRow {
-  const char* path;  // as HTTP/2's :path
+  const char* path;  // value of HTTP/2's :path
   RoleSet roles;
 };
 
@@ -34,22 +35,23 @@ inline constexpr RoleSet kAll =
 }  // namespace access_table_internal
 
 inline constexpr AccessRow kAccessTable[] = {
-    // What is trained here. Other ps tasks ask task 0 for it.
+    // What is trained and how it goes. The other ps tasks call GetJob at task 0.
     {"/ps.ParameterServer/GetJob", access_table_internal::kAll},
     {"/ps.ParameterServer/GetStatus", access_table_internal::kAll},
-    // Clones, each under its own worker_id (caller_rule.h).
+    // For clones. caller_rule.h checks that the worker_id in the message is the caller's.
     {"/ps.ParameterServer/Register", access_table_internal::kWorker},
     {"/ps.ParameterServer/Heartbeat", access_table_internal::kWorker},
     {"/ps.ParameterServer/Push", access_table_internal::kWorker},
     {"/ps.ParameterServer/Commit", access_table_internal::kWorker},
     {"/ps.ParameterServer/Pull", access_table_internal::kWorker},
     {"/ps.ParameterServer/OpenSharedMemory", access_table_internal::kWorker},
-    // Operators.
+    // For operators.
     {"/ps.ParameterServer/Checkpoint", access_table_internal::kAdmin},
-    // A task in a process of its own passes its SIGTERM on to the whole job.
+    // A ps task that receives SIGTERM calls Drain at task 0 to end the whole job.
     {"/ps.ParameterServer/Drain", Roles(PeerRole::kPs, PeerRole::kAdmin)},
     {"/ps.ParameterServer/Evict", access_table_internal::kAdmin},
-    // Coordinator to shard. --check_cluster of workers and operators reads the state, too.
+    // From the coordinator to the shards. GetShardState is also called by --check_cluster, which
+    // workers and operators run.
     {"/ps.ParameterServer/GetShardState",
      Roles(PeerRole::kPs, PeerRole::kWorker, PeerRole::kAdmin)},
     {"/ps.ParameterServer/Restore", access_table_internal::kPs},
@@ -71,6 +73,7 @@ inline constexpr AccessRow kAccessTable[] = {
     {"/grpc.channelz.v1.Channelz/GetSocket", access_table_internal::kAdmin},
 };
 
+// Empty for a method that is not in the table.
 constexpr RoleSet RolesThatMayCall(absl::string_view path) {
   for (const AccessRow& row : kAccessTable) {
     if (path == row.path) return row.roles;

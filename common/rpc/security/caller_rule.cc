@@ -41,11 +41,11 @@ CallerRule CallerRule::OfPeer(const grpc::ServerContextBase& context) {
 absl::Status CallerRule::CheckWorkerId(uint32_t worker_id) const {
   if (nobody_) {
     return absl::PermissionDeniedError(absl::StrCat(
-        "worker_id ", worker_id, " in the message, but the peer's certificate names nobody"));
+        "worker_id ", worker_id, " in the message, but the peer's certificate has no identity"));
   }
   if (!worker_.has_value() || worker_->worker_ids.Contains(worker_id)) return absl::OkStatus();
   return absl::PermissionDeniedError(absl::StrCat(
-      "worker_id ", worker_id, " in the message, but the certificate is of ",
+      "worker_id ", worker_id, " in the message, but the certificate belongs to ",
       PeerIdentityUri(*worker_),
       "; worker_id is worker_index * num_clones + clone: do both fit the certificate?"));
 }

@@ -1,5 +1,5 @@
-// For whom the peer of a connection may speak. The table of roles (access_table.h) has been asked
-// before a call gets here; this is about the worker_id inside the messages.
+// Checks that the worker_id in a message belongs to the caller. Whether the caller's role may call
+// the method at all has been checked before (access_table.h).
 #ifndef PUSHPULL_COMMON_RPC_SECURITY_CALLER_RULE_H_
 #define PUSHPULL_COMMON_RPC_SECURITY_CALLER_RULE_H_
 
@@ -18,23 +18,26 @@ class ServerContextBase;
 
 namespace pushpull {
 
-// The identity in the certificate that the TLS handshake has verified, from the connection's
-// properties. UNAUTHENTICATED: there is none.
+// The identity in the peer's certificate, which the TLS handshake has verified. UNAUTHENTICATED:
+// the certificate has no identity, several, or a malformed one. Thread-safe.
 absl::StatusOr<PeerIdentity> IdentityOfPeer(const grpc::AuthContext& context);
 
-// A value; of one call.
+// The rule for one call. A copyable value; thread-safe, because it does not change.
 class CallerRule {
  public:
-  // Plaintext: nobody knows who calls, every worker_id passes.
+  // For plaintext, where the caller is unknown: every worker_id passes.
   static CallerRule Anybody() { return CallerRule(); }
-  // Over TLS: the worker_ids of the certificate; a peer without an identity speaks for nobody.
+  // For TLS: a worker may use the worker_ids of its certificate, other roles may use all, and a
+  // peer without an identity may use none.
   static CallerRule OfPeer(const grpc::ServerContextBase& context);
 
-  // PERMISSION_DENIED naming both ids.
+  // PERMISSION_DENIED: the caller may not use this worker_id. The message names it and the
+  // identity.
   absl::Status CheckWorkerId(uint32_t worker_id) const;
 
-  // Checks the worker_id that a request claims, in its own field or in that of its key. Requests
-  // without one, and those of operators, who name other people's ids, pass.
+  // Checks the worker_id of a request, which may be a field of the request or of its `key`.
+  // Requests without a worker_id pass. So do those of operators, who may name any clone's
+  // worker_id.
   template <typename Request>
   absl::Status Check(const Request& request) const {
     if constexpr (requires { request.worker_id(); }) {
@@ -49,8 +52,8 @@ class CallerRule {
  private:
   CallerRule() = default;
 
-  bool nobody_ = false;
-  std::optional<PeerIdentity> worker_;  // set: the rule is that of this worker
+  bool nobody_ = false;                 // no worker_id passes
+  std::optional<PeerIdentity> worker_;  // if set, only this worker's worker_ids pass
 };
 
 }  // namespace pushpull

@@ -1,5 +1,4 @@
-// One X.509 certificate and the questions that both sides of a connection ask about it. OpenSSL's
-// objects stay inside.
+// An X.509 certificate, with the checks that both sides of a connection make. Wraps OpenSSL.
 #ifndef PUSHPULL_COMMON_RPC_SECURITY_CERTIFICATE_H_
 #define PUSHPULL_COMMON_RPC_SECURITY_CERTIFICATE_H_
 
@@ -20,25 +19,28 @@ namespace pushpull {
 
 enum class TlsSide { kServer, kClient };
 
-// Immutable; not thread-safe beyond that (OpenSSL caches extensions).
+// Move-only. Not thread-safe: OpenSSL caches parsed extensions even in const functions.
 class Certificate {
  public:
-  // All certificates of a PEM text, in order; at least one. INVALID_ARGUMENT says what is wrong
-  // with it, without quoting it.
+  // All certificates in a PEM text, in order; at least one. INVALID_ARGUMENT: there is none, or one
+  // is damaged. The message does not quote the text.
   static absl::StatusOr<std::vector<Certificate>> AllFromPem(absl::string_view pem);
 
-  // INVALID_ARGUMENT: no identity among the URIs, or several.
+  // The identity in the subject alternative names. INVALID_ARGUMENT: there is not exactly one URI,
+  // or it is not an identity (ParsePeerIdentity).
   absl::StatusOr<PeerIdentity> Identity() const;
-  // INVALID_ARGUMENT unless the extended key usage names this side of a connection. An absent
-  // extension means "anything" elsewhere, here it means no.
+  // INVALID_ARGUMENT: the extended key usage does not include this side of a connection. Unlike in
+  // X.509, a certificate without the extension is refused.
   absl::Status CheckUsage(TlsSide side) const;
-  // INVALID_ARGUMENT naming the dates.
+  // INVALID_ARGUMENT: `now` is outside of the validity period, which the message names.
   absl::Status CheckDates(absl::Time now) const;
-  // host: a DNS name or a numeric address. Only subject alternative names count.
+  // Whether the certificate is valid for `host`, a DNS name or a numeric address. Looks only at the
+  // subject alternative names, not at the subject's common name.
   bool IsForHost(const std::string& host) const;
   absl::Time not_before() const;
   absl::Time not_after() const;
 
+  // Valid as long as this object.
   X509* get() const { return x509_.get(); }
 
  private:
@@ -50,7 +52,7 @@ class Certificate {
   std::unique_ptr<X509, Free> x509_;
 };
 
-// What OpenSSL put into its error queue last, which is emptied.
+// The last error in OpenSSL's error queue of this thread. Empties the queue.
 std::string LastOpenSslError();
 
 }  // namespace pushpull

@@ -24,7 +24,7 @@ bool IsJobName(absl::string_view name) {
          });
 }
 
-// SimpleAtoi alone would take signs and blanks.
+// SimpleAtoi alone would also accept signs and spaces.
 bool ParseId(absl::string_view text, uint32_t* id) {
   return !text.empty() && std::all_of(text.begin(), text.end(), absl::ascii_isdigit) &&
          absl::SimpleAtoi(text, id);
@@ -61,7 +61,7 @@ absl::string_view PeerRoleName(PeerRole role) {
 absl::StatusOr<PeerIdentity> ParsePeerIdentity(absl::string_view uri) {
   const absl::Status bad = absl::InvalidArgumentError(absl::StrCat(
       "\"", absl::CHexEscape(uri.substr(0, 200)),
-      "\" is no identity: expected spiffe://pushpull/<job>/ps, /worker/<first>-<last>, "
+      "\" is not an identity: expected spiffe://pushpull/<job>/ps, /worker/<first>-<last>, "
       "/worker/any, /evaluator or /admin"));
   absl::string_view rest = uri;
   if (!absl::ConsumePrefix(&rest, kPrefix)) return bad;

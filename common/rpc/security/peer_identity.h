@@ -1,13 +1,14 @@
-// Who a certificate says that its holder is. One URI among its subject alternative names:
+// The identity of a certificate's holder. It is the only URI among the subject alternative names:
 //
 //   spiffe://pushpull/<job>/ps
-//   spiffe://pushpull/<job>/worker/<first>-<last>   the worker_ids it may speak for; also <id>, any
+//   spiffe://pushpull/<job>/worker/<first>-<last>   the worker_ids it may use; also /<id>, /any
 //   spiffe://pushpull/<job>/evaluator
 //   spiffe://pushpull/<job>/admin
 //
-// A job's name is 1 to 63 letters, digits, '.', '_' and '-'. worker_ids, not a worker index: a
-// shard has to decide from the certificate alone, and it never learns num_clones. Worker K with M
-// clones has K*M to K*M+M-1. Free functions and values, thread-safe.
+// A job's name has 1 to 63 characters out of letters, digits, '.', '_' and '-'. The identity names
+// worker_ids and not a worker index because a shard decides by the certificate alone and does not
+// know num_clones. Worker K with M clones has the worker_ids K*M to K*M+M-1. All functions are
+// thread-safe.
 #ifndef PUSHPULL_COMMON_RPC_SECURITY_PEER_IDENTITY_H_
 #define PUSHPULL_COMMON_RPC_SECURITY_PEER_IDENTITY_H_
 
@@ -26,7 +27,7 @@ inline constexpr std::array<PeerRole, 4> kPeerRoles = {PeerRole::kPs, PeerRole::
                                                        PeerRole::kEvaluator, PeerRole::kAdmin};
 absl::string_view PeerRoleName(PeerRole role);  // "ps", "worker", ...
 
-// Both ends belong to it.
+// A range of worker_ids; `last` belongs to it. The default is all worker_ids.
 struct WorkerIdRange {
   uint32_t first = 0;
   uint32_t last = std::numeric_limits<uint32_t>::max();
@@ -38,12 +39,13 @@ struct WorkerIdRange {
 struct PeerIdentity {
   std::string job;
   PeerRole role = PeerRole::kWorker;
-  WorkerIdRange worker_ids;  // of role worker; all of them for "any"
+  WorkerIdRange worker_ids;  // meaningful for role worker only; "any" is the whole range
 
   bool operator==(const PeerIdentity&) const = default;
 };
 
-// INVALID_ARGUMENT: not one of the forms above, quoted with control characters escaped.
+// INVALID_ARGUMENT: not one of the forms above. The message quotes the URI, with control characters
+// escaped.
 absl::StatusOr<PeerIdentity> ParsePeerIdentity(absl::string_view uri);
 std::string PeerIdentityUri(const PeerIdentity& identity);
 

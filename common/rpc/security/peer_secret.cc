@@ -21,7 +21,8 @@ namespace {
 
 constexpr size_t kMinSecretBytes = 16;
 
-// The same message gives the same bytes in every process of a build, and none of ours has a map.
+// Both sides must serialise a message to the same bytes. Protobuf guarantees that within one build
+// if the output is deterministic; the messages have no maps.
 std::string BytesOf(const google::protobuf::MessageLite& message) {
   std::string bytes;
   google::protobuf::io::StringOutputStream stream(&bytes);
@@ -32,7 +33,7 @@ std::string BytesOf(const google::protobuf::MessageLite& message) {
   return bytes;
 }
 
-// Each part with its length before it: no two lists of parts give the same text.
+// Puts the length before each part, so that different lists of parts never give the same text.
 std::string Join(std::initializer_list<absl::string_view> parts) {
   std::string text;
   for (const absl::string_view part : parts) absl::StrAppend(&text, part.size(), ":", part);

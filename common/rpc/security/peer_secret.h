@@ -1,11 +1,12 @@
-// What the ps tasks of a job share where there is no TLS: by it a shard tells the orders of its own
-// coordinator (Restore, MeasureNorm, Apply, Snapshot, EndTask) from those of anybody else who
-// reaches its port, and the coordinator tells the answers of its own shards.
+// A secret shared by the ps tasks of a job, for jobs without TLS. With it, a shard recognises the
+// orders of its coordinator (Restore, MeasureNorm, Apply, Snapshot, EndTask) among the calls of
+// everyone who reaches its port, and the coordinator recognises the answers of its shards.
 //
-// The secret never travels. Each order carries, as metadata, an HMAC over its method and its bytes,
-// which hold the run and the epoch; its answer carries one over that proof and the answer. Whoever
-// listens can repeat an order, but only as it was: of an epoch that is over it is refused, and in
-// its own epoch it changes nothing that has not been done.
+// The secret is never sent. The metadata of an order contains an HMAC (the proof) over its method
+// and its bytes, which include the run and the epoch. The trailers of its answer contain an HMAC
+// over the proof and the answer. An eavesdropper can repeat an order, but not alter it. A repeated
+// order is refused if its epoch is over, and within its epoch it changes nothing, because it has
+// been carried out already.
 #ifndef PUSHPULL_COMMON_RPC_SECURITY_PEER_SECRET_H_
 #define PUSHPULL_COMMON_RPC_SECURITY_PEER_SECRET_H_
 
@@ -25,25 +26,28 @@
 
 namespace pushpull {
 
-// Metadata key of a proof, in requests and in the trailers of answers.
+// Metadata key of the proofs in requests and in the trailers of answers.
 inline constexpr char kPeerProofKey[] = "pushpull-peer-proof-bin";
 
-// Immutable, so thread-safe.
+// Thread-safe, because it is immutable.
 class PeerSecret {
  public:
-  // text: at least 16 bytes, spaces around them not counted. INVALID_ARGUMENT: less.
+  // Makes a secret of `text` without the white space around it. INVALID_ARGUMENT: fewer than 16
+  // bytes remain.
   static absl::StatusOr<std::shared_ptr<const PeerSecret>> Create(absl::string_view text);
-  // From a file that nobody but its owner may read. Errors name the path: NOT_FOUND,
-  // PERMISSION_DENIED and INVALID_ARGUMENT as ReadSecurityFile and Create.
+  // Reads the secret from a file that only its owner may read. Errors name the path: NOT_FOUND,
+  // PERMISSION_DENIED and INVALID_ARGUMENT, as from ReadSecurityFile and Create.
   static absl::StatusOr<std::shared_ptr<const PeerSecret>> Read(const std::string& path);
-  // Also makes the file, with a random secret, if there is none. One process at a time.
+  // Like Read, but if there is no file, first creates one with a random secret. Only one process
+  // may call this for a path at a time.
   static absl::StatusOr<std::shared_ptr<const PeerSecret>> ReadOrMake(FileSystem& files,
                                                                       const std::string& path);
 
-  // method: "Restore".
+  // The proof of a request. method is the name without a path, such as "Restore".
   std::string ProveRequest(absl::string_view method,
                            const google::protobuf::MessageLite& request) const;
-  // Of the answer to the request with this proof. reply counts where the status is OK.
+  // The proof of the answer to the request with the proof `request_proof`. It covers `reply` if
+  // `status` is OK, otherwise the code, the message and the details of `status`.
   std::string ProveAnswer(absl::string_view request_proof, const grpc::Status& status,
                           const google::protobuf::MessageLite& reply) const;
 
@@ -53,10 +57,10 @@ class PeerSecret {
   const std::string key_;
 };
 
-// In a time that does not tell where they differ.
+// Whether two proofs are equal and not empty. Takes the same time wherever they differ.
 bool SameProof(absl::string_view a, absl::string_view b);
 
-// The proof among a call's metadata; empty: none, or several.
+// The proof in a call's metadata. Empty if there is none, or more than one.
 std::string FindPeerProof(const std::multimap<grpc::string_ref, grpc::string_ref>& metadata);
 
 }  // namespace pushpull

@@ -32,11 +32,12 @@ class Descriptor {
 };
 
 absl::Status CheckMode(const struct stat& info) {
+  // Kubernetes mounts a secret as root's file, which the container's user reads through the group.
   const bool roots = info.st_uid == 0 && geteuid() != 0;
   const mode_t forbidden = roots ? 0027 : 0077;
   if ((info.st_mode & forbidden) == 0) return absl::OkStatus();
   return absl::PermissionDeniedError(
-      absl::StrFormat("its mode %04o lets others at the secret in it; chmod 600 it",
+      absl::StrFormat("its mode %04o gives others access to the secret in it; chmod 600 it",
                       static_cast<unsigned>(info.st_mode & 07777)));
 }
 
@@ -51,7 +52,7 @@ absl::StatusOr<std::string> ReadSecurityFile(const std::string& path, Secrecy se
   }
   struct stat info {};
   if (fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) {
-    return absl::InvalidArgumentError("is no file");
+    return absl::InvalidArgumentError("is not a regular file");
   }
   if (secrecy == Secrecy::kPrivate) PP_RETURN_IF_ERROR(CheckMode(info));
   std::string text(kMaxFileBytes + 1, '\0');

@@ -1,4 +1,5 @@
-// Reads the files that security rests on: certificates, private keys, the ps tasks' shared secret.
+// Reads security-relevant files: certificates, private keys, the ps tasks' shared secret. All
+// functions are thread-safe.
 #ifndef PUSHPULL_COMMON_RPC_SECURITY_PRIVATE_FILE_H_
 #define PUSHPULL_COMMON_RPC_SECURITY_PRIVATE_FILE_H_
 
@@ -10,11 +11,15 @@ namespace pushpull {
 
 enum class Secrecy { kPublic, kPrivate };
 
-// The whole file. Errors say what is wrong, without the path and never what the file holds.
-// NOT_FOUND: there is no such file. PERMISSION_DENIED: it cannot be read, or it is private and its
-// mode lets others at it: any access for "others" is refused, and for the group too unless the file
-// is root's and we are not (as a Kubernetes secret is mounted). INVALID_ARGUMENT: no regular file,
-// or larger than 1 MiB.
+// Returns the contents of a file. Error messages say what is wrong, but contain neither the path
+// nor anything from the file.
+//   NOT_FOUND: there is no such file.
+//   PERMISSION_DENIED: the file cannot be read, or `secrecy` is kPrivate and its mode is too open.
+//   A
+//     private file may give no access to "others", and none to the group. The group may read it if
+//     it belongs to root and this process runs as another user, as with a mounted Kubernetes
+//     secret.
+//   INVALID_ARGUMENT: the file is not a regular file, or larger than 1 MiB.
 absl::StatusOr<std::string> ReadSecurityFile(const std::string& path, Secrecy secrecy);
 
 }  // namespace pushpull

@@ -46,7 +46,7 @@ struct FreeStack {
 
 int NoPassphrase(char*, int, int, void*) { return -1; }
 
-// Leaves nothing of the key in memory of ours: `pem` is overwritten.
+// Overwrites `pem`, so that no copy of the key remains in memory.
 absl::Status CheckKey(const Certificate& certificate, std::string pem) {
   ERR_clear_error();
   const bool encrypted =

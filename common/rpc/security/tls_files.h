@@ -1,5 +1,5 @@
-// Reads and checks the three files of TLS before anything uses them, so that a wrong one is named
-// by a message and not by a handshake that fails somewhere else. Thread-safe.
+// Reads and checks the three TLS files before gRPC uses them, so that a wrong file shows as a clear
+// message and not as a failed handshake on another machine. All functions are thread-safe.
 #ifndef PUSHPULL_COMMON_RPC_SECURITY_TLS_FILES_H_
 #define PUSHPULL_COMMON_RPC_SECURITY_TLS_FILES_H_
 
@@ -13,19 +13,22 @@
 
 namespace pushpull {
 
+// What this process's certificate says.
 struct OwnCertificate {
   PeerIdentity identity;
   absl::Time not_before;
   absl::Time not_after;
-  std::string fingerprint;  // SHA-256 in hex: tells a replaced certificate from the one before
+  std::string fingerprint;  // SHA-256 in hex; changes when the certificate is replaced
 };
 
-// Every error names the file and what is wrong with it, never what it holds. NOT_FOUND: there is no
-// such file. PERMISSION_DENIED: it cannot be read, or others may read the key: any access for
-// "others" is refused, and for the group too unless the file is root's and we are not (as a
-// Kubernetes secret is mounted). INVALID_ARGUMENT: no PEM, encrypted key, key of another
-// certificate, outside its dates at `now`, not signed by an authority in the CA file, no identity,
-// or a key usage that does not fit the role (ps: server and client; others: client).
+// Checks the files and returns what the certificate says. Error messages name the file and what is
+// wrong with it, but never quote the file.
+//   NOT_FOUND: a file does not exist.
+//   PERMISSION_DENIED: a file cannot be read, or the key's mode is too open (ReadSecurityFile).
+//   INVALID_ARGUMENT: a file is not PEM; the key is encrypted or belongs to another certificate;
+//   the
+//     certificate is not valid at `now`, not signed by an authority in the CA file, or has no
+//     identity; or its key usage does not fit its role (ps: server and client; others: client).
 absl::StatusOr<OwnCertificate> CheckTlsFiles(const TlsFiles& files, absl::Time now);
 
 }  // namespace pushpull

@@ -8,7 +8,7 @@ namespace pushpull {
 namespace {
 
 constexpr absl::Duration kPeriod = absl::Seconds(2);
-constexpr int kShares = 10;  // of a lifetime; the last one is warned of
+constexpr int kShares = 10;  // warns in the last tenth of the certificate's lifetime
 
 std::string Date(absl::Time time) {
   return absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", time, absl::UTCTimeZone());

@@ -1,5 +1,5 @@
-// Tells in the log what gRPC keeps to itself: that replaced TLS files were taken, that they do not
-// fit, that the certificate is about to expire.
+// Monitors the TLS files and logs what gRPC does not report: that the files were replaced, that
+// they are wrong or do not fit together, and that the certificate expires soon.
 #ifndef PUSHPULL_COMMON_RPC_SECURITY_TLS_FILES_WATCH_H_
 #define PUSHPULL_COMMON_RPC_SECURITY_TLS_FILES_WATCH_H_
 
@@ -14,24 +14,25 @@
 
 namespace pushpull {
 
-// What to say after looking at the files once more. A value, without thread or clock.
+// Decides what to log after each check of the files. Not thread-safe; has no thread and no clock.
 class TlsFilesReport {
  public:
   explicit TlsFilesReport(const OwnCertificate& own) : known_(own) {}
 
   struct Line {
-    std::string text;  // empty: nothing new
+    std::string text;  // empty: nothing to log
     bool warning = false;
   };
+  // Reports changes since the previous call. found: the result of CheckTlsFiles at the time `now`.
   Line Look(const absl::StatusOr<OwnCertificate>& found, absl::Time now);
 
  private:
   OwnCertificate known_;
-  std::string problem_;  // the last one that was told
+  std::string problem_;  // message of the current error, already reported; empty: none
   bool told_of_expiry_ = false;
 };
 
-// Looks every few seconds on a thread of its own, which the destructor ends.
+// Checks the files every few seconds on a background thread, which the destructor ends.
 class TlsFilesWatch {
  public:
   TlsFilesWatch(const TlsFiles& files, const OwnCertificate& own);

@@ -30,11 +30,12 @@ constexpr unsigned kRefreshSeconds = 1;
 
 absl::string_view View(grpc::string_ref text) { return {text.data(), text.size()}; }
 
-// What is asked of a peer's certificate beyond OpenSSL's checks, which have passed before.
+// The checks of a peer's certificate that OpenSSL does not make. OpenSSL's checks have passed
+// before.
 class ConnectionVerifier final : public tls::ExternalCertificateVerifier {
  public:
   enum class Hosts { kChecked, kIgnored };
-  // peer: the side that the other end is.
+  // peer: which side of the connection the checked peer is.
   ConnectionVerifier(std::string job, TlsSide peer, Hosts hosts)
       : job_(std::move(job)), peer_(peer), hosts_(hosts) {}
   ~ConnectionVerifier() override = default;
@@ -57,21 +58,21 @@ class ConnectionVerifier final : public tls::ExternalCertificateVerifier {
     const Certificate& certificate = chain[0];
     PP_ASSIGN_OR_RETURN(const PeerIdentity identity, certificate.Identity());
     PP_RETURN_IF_ERROR(certificate.CheckUsage(peer_));
-    // OpenSSL does not ask again where an earlier session is resumed.
+    // OpenSSL does not check the dates again when a session is resumed.
     PP_RETURN_IF_ERROR(certificate.CheckDates(absl::Now()));
     if (identity.job != job_) {
       return absl::PermissionDeniedError(
-          absl::StrCat("it is of ", PeerIdentityUri(identity), ", expected job ", job_));
+          absl::StrCat("it belongs to ", PeerIdentityUri(identity), ", expected job ", job_));
     }
     if (peer_ == TlsSide::kClient) return absl::OkStatus();
     if (identity.role != PeerRole::kPs) {
       return absl::PermissionDeniedError(
-          absl::StrCat("it is of ", PeerIdentityUri(identity), ", expected a ps task"));
+          absl::StrCat("it belongs to ", PeerIdentityUri(identity), ", expected a ps task"));
     }
     const std::string host = HostOfTarget(target);
     if (hosts_ == Hosts::kIgnored || certificate.IsForHost(host)) return absl::OkStatus();
-    return absl::PermissionDeniedError(absl::StrCat("it is of ", PeerIdentityUri(identity),
-                                                    ", but not for the host \"", host, "\""));
+    return absl::PermissionDeniedError(absl::StrCat("it belongs to ", PeerIdentityUri(identity),
+                                                    ", but is not for the host \"", host, "\""));
   }
 
   static std::string HostOfTarget(absl::string_view target) {
@@ -136,7 +137,7 @@ class MutualTls final : public TransportCredentials {
     options->set_certificate_provider(provider_);
     options->watch_root_certs();
     options->watch_identity_key_cert_pairs();
-    // Ours takes its place.
+    // ConnectionVerifier checks the host instead.
     options->set_check_call_host(false);
     options->set_certificate_verifier(
         tls::ExternalCertificateVerifier::Create<ConnectionVerifier>(identity_->job, peer, hosts));
@@ -158,8 +159,8 @@ absl::StatusOr<std::shared_ptr<const TransportCredentials>> TransportCredentials
   const PeerRole role = own.identity.role;
   if (!roles.empty() && std::find(roles.begin(), roles.end(), role) == roles.end()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("TLS certificate ", files.cert, ": it is of ", PeerIdentityUri(own.identity),
-                     ", this program needs one of role ",
+        absl::StrCat("TLS certificate ", files.cert, ": it belongs to ",
+                     PeerIdentityUri(own.identity), ", this program needs one of role ",
                      absl::StrJoin(roles, " or ", [](std::string* out, PeerRole wanted) {
                        absl::StrAppend(out, PeerRoleName(wanted));
                      })));
@@ -174,7 +175,7 @@ absl::Status CheckOwnWorkerIds(const TransportCredentials& credentials, WorkerId
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("the TLS certificate is of ", PeerIdentityUri(*identity),
+      absl::StrCat("the TLS certificate belongs to ", PeerIdentityUri(*identity),
                    ", but this worker's clones have the worker_ids ", ids.first, " to ", ids.last,
                    " (--worker_index * --num_clones and on): use the certificate of this "
                    "--worker_index, made with --clones=--num_clones"));

@@ -1,14 +1,14 @@
-// gRPC credentials of a process: plaintext, or TLS 1.2 and newer with certificates on both sides,
-// from files that may be replaced while it runs.
+// The gRPC credentials of a process: plaintext, or TLS 1.2 or newer with certificates on both
+// sides. The certificate files may be replaced while the process runs.
 //
-// Of a peer's certificate OpenSSL checks the signature, the dates and the key's purpose; we check
-// that it names an identity of our own job and, of a server, that it is a ps certificate for the
-// host of the address (not asked of unix sockets). gRPC's own check of host names knows no URIs, so
-// ours stands in for it (ConnectionVerifier, transport_credentials.cc).
+// OpenSSL checks the signature, the dates and the purpose of a peer's certificate. In addition,
+// ConnectionVerifier (transport_credentials.cc) checks that the certificate has an identity of the
+// same job. A server's certificate must also have the role ps and be valid for the host of the
+// address, except on unix sockets. This replaces gRPC's host name check, which does not know URIs.
 //
-// Files that change are taken within seconds for new connections; open ones stay, up to
-// TransportOptions::max_connection_age. Replace files by renaming new ones over them. Files that do
-// not fit together make new connections fail until they do; a warning says so.
+// New connections use replaced files within seconds; open connections keep the old ones, up to
+// TransportOptions::max_connection_age. Replace a file by renaming the new one over it. While the
+// files do not fit together, new connections fail, and a warning is logged.
 #ifndef PUSHPULL_COMMON_RPC_SECURITY_TRANSPORT_CREDENTIALS_H_
 #define PUSHPULL_COMMON_RPC_SECURITY_TRANSPORT_CREDENTIALS_H_
 
@@ -27,28 +27,30 @@
 
 namespace pushpull {
 
-// Thread-safe. One per process and purpose; channels and servers keep what they need of it alive.
+// Thread-safe. A process has one for each purpose. It may be destroyed before the channels and
+// servers that were made with it.
 class TransportCredentials {
  public:
   virtual ~TransportCredentials() = default;
 
-  // Errors as CheckTlsFiles; also INVALID_ARGUMENT when the certificate's role is not among `roles`
-  // (empty: any). Never null.
+  // Never returns null. roles: the roles that the certificate may have; empty means any. Errors:
+  // those of CheckTlsFiles, and INVALID_ARGUMENT if the certificate has another role.
   static absl::StatusOr<std::shared_ptr<const TransportCredentials>> Create(
       const TransportSecurity& security, const std::vector<PeerRole>& roles);
 
-  // Who we are; none in plaintext.
+  // The identity in this process's certificate; nullopt in plaintext.
   virtual const std::optional<PeerIdentity>& identity() const = 0;
   bool encrypted() const { return identity().has_value(); }
 
+  // address: that of the server, as given to the channel.
   virtual std::shared_ptr<grpc::ChannelCredentials> ForChannel(
       const std::string& address) const = 0;
-  // With an AccessProcessor where there is TLS.
+  // With TLS, the credentials include an AccessProcessor.
   virtual std::shared_ptr<grpc::ServerCredentials> ForServer() const = 0;
 };
 
-// INVALID_ARGUMENT when the certificate, if any, does not name all of these worker_ids: what a
-// server would answer later, said before.
+// Checks before any call what a server would refuse later. INVALID_ARGUMENT: this process has a
+// worker's certificate that does not cover all of `ids`.
 absl::Status CheckOwnWorkerIds(const TransportCredentials& credentials, WorkerIdRange ids);
 
 }  // namespace pushpull

@@ -23,7 +23,7 @@ static_assert(kCountersOffset + 2 * sizeof(RingCounters) <= kSlotsOffset);
 size_t RingBytes(RingShape shape) { return size_t{shape.slots} * shape.slot_bytes; }
 size_t ExchangeBytes(RingShape shape) { return kSlotsOffset + 2 * RingBytes(shape); }
 
-// As many slots as chunks, each as large as the largest of them.
+// One slot per chunk, at most kMaxSlots, each as large as the largest chunk in whole pages.
 RingShape ShapeFor(int64_t shard_bytes) {
   constexpr int64_t kPageBytes = 4096;
   const int64_t elements = shard_bytes / static_cast<int64_t>(sizeof(float));

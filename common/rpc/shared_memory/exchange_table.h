@@ -1,5 +1,5 @@
-// The chunk exchanges of a server: at most one per slot, so that workers that come and go cost no
-// more than those that stay.
+// The chunk exchanges of a server. There is at most one per replica, so that clones that come and
+// go need no more memory than clones that stay.
 #ifndef PUSHPULL_COMMON_RPC_SHARED_MEMORY_EXCHANGE_TABLE_H_
 #define PUSHPULL_COMMON_RPC_SHARED_MEMORY_EXCHANGE_TABLE_H_
 
@@ -19,23 +19,26 @@
 
 namespace pushpull {
 
-// Thread-safe. Who may have an exchange is for the caller to decide; it lives until one is
-// opened for the same slot, or the table ends.
+// Thread-safe. The table does not check whether a clone may have an exchange; the caller does. An
+// exchange lives until another one is opened for the same replica or the table is destroyed, and
+// longer while a call uses it.
 class ExchangeTable {
  public:
-  // FAILED_PRECONDITION: that host is not this process's, so the worker could not reach the memory.
+  // FAILED_PRECONDITION: the worker's host identity differs from this process's, so it could not
+  // open the memory.
   absl::Status CheckHost(const ps::OpenSharedMemoryRequest& request) const;
 
-  // Makes the exchange of the worker and slot that the request names, for shard_bytes of the reply,
-  // and fills in the rest of the reply.
+  // Creates the exchange for the worker_id and the granted replica in the request, and for the
+  // shard_bytes in the reply. Fills in the rest of the reply. Errors: as from
+  // ChunkExchange::Create.
   absl::Status Open(const ps::OpenSharedMemoryRequest& request, ps::OpenSharedMemoryReply* reply);
 
-  // Null: this worker has no exchange with this token.
+  // The exchange with this token; null if this worker has none.
   std::shared_ptr<ChunkExchange> Find(uint32_t worker_id, uint64_t token) const;
 
-  // The payload of a chunk that the worker has pushed, in memory of its own. NOT_FOUND: no such
-  // exchange (any more): the worker has to send it otherwise. INVALID_ARGUMENT as
-  // ChunkExchange::Take.
+  // Copies the payload of a pushed chunk out of the worker's exchange, so that the worker can no
+  // longer change it. NOT_FOUND: the exchange does not exist or was replaced, so the worker has to
+  // send the payload in the chunk. INVALID_ARGUMENT: as from ChunkExchange::Take.
   absl::StatusOr<Payload> TakePushed(uint32_t worker_id, const ps::SharedChunk& chunk) const;
 
  private:

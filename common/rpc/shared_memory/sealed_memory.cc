@@ -21,7 +21,7 @@ namespace {
 constexpr char kName[] = "pushpull";
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
-// Where a symbolic link of /proc points; nothing when it cannot be read.
+// The target of a symbolic link in /proc; nullopt, with errno set, if it cannot be read.
 std::optional<std::string> LinkTarget(const std::string& path) {
   char target[256];
   const ssize_t size = readlink(path.c_str(), target, sizeof(target));
@@ -51,7 +51,7 @@ absl::StatusOr<std::unique_ptr<SealedMemory>> SealedMemory::Create(size_t size_b
     return absl::UnimplementedError(absl::StrCat("memfd_create: ", std::strerror(errno)));
   }
   std::unique_ptr<SealedMemory> memory(new SealedMemory(descriptor, size_bytes));
-  // The pages are taken now: later there would be nobody to tell that there are none.
+  // Allocates the pages now: if memory ran out on a later access, SIGBUS would kill the process.
   if (const int error = posix_fallocate(descriptor, 0, static_cast<off_t>(size_bytes));
       error != 0) {
     return absl::ResourceExhaustedError(
@@ -68,7 +68,7 @@ absl::StatusOr<std::unique_ptr<SealedMemory>> SealedMemory::Create(size_t size_b
 absl::StatusOr<std::unique_ptr<SealedMemory>> SealedMemory::Attach(int64_t pid, int descriptor,
                                                                    size_t size_bytes) {
   const std::string path = absl::StrCat("/proc/", pid, "/fd/", descriptor);
-  // Looked at before it is opened: opening some other file might do something.
+  // The link is checked before it is opened because opening another kind of file can have effects.
   const std::optional<std::string> target = LinkTarget(path);
   if (!target.has_value()) return CannotAttach(path, std::strerror(errno));
   if (!absl::StartsWith(*target, absl::StrCat("/memfd:", kName))) {

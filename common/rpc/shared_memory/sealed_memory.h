@@ -1,6 +1,6 @@
-// Memory of a fixed size that two processes of one machine map: a memfd that nobody can shrink, so
-// that neither process can take pages away from under the other. It has no name in the file system
-// and is gone with the last process that has it open.
+// Memory of fixed size that two processes on one machine map. It is a memfd sealed against
+// shrinking, so that neither process can remove pages that the other one uses. It has no name in
+// the file system and is freed when the last process closes it.
 #ifndef PUSHPULL_COMMON_RPC_SHARED_MEMORY_SEALED_MEMORY_H_
 #define PUSHPULL_COMMON_RPC_SHARED_MEMORY_SEALED_MEMORY_H_
 
@@ -14,18 +14,21 @@
 
 namespace pushpull {
 
-// Which machine this is, since when, and which process ids it sees: a process with the same answer
-// finds ours under the same /proc/PID. Empty: the kernel does not tell.
+// Names the running kernel (its boot id) and the PID namespace of this process. Two processes with
+// the same identity see each other under the same /proc/PID. Empty if the kernel does not provide
+// it. Thread-safe.
 std::string HostIdentity();
 
-// Thread-compatible; the bytes are for whoever maps them to agree on.
+// Owns the descriptor and the mapping. Thread-compatible; the users of the memory have to
+// synchronise their accesses to its bytes.
 class SealedMemory {
  public:
-  // Zeroed, with all its pages there. RESOURCE_EXHAUSTED: no memory. UNIMPLEMENTED: the system
-  // does not offer it.
+  // Creates zeroed memory with all pages allocated. RESOURCE_EXHAUSTED: not enough memory.
+  // UNIMPLEMENTED: the system has no sealed memfds.
   static absl::StatusOr<std::unique_ptr<SealedMemory>> Create(size_t size_bytes);
-  // What process `pid` has made and has open as `descriptor`. FAILED_PRECONDITION, with the
-  // reason: that is not such a memory of this size, or this process may not open it.
+  // Maps memory that process `pid` created and has open as `descriptor`. FAILED_PRECONDITION: the
+  // descriptor is not such memory of exactly this size, or this process may not open it; the
+  // message says which. RESOURCE_EXHAUSTED: it cannot be mapped.
   static absl::StatusOr<std::unique_ptr<SealedMemory>> Attach(int64_t pid, int descriptor,
                                                               size_t size_bytes);
   ~SealedMemory();

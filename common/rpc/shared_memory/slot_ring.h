@@ -1,11 +1,11 @@
-// One direction of a chunk exchange: slots in shared memory that one process fills in turn and
-// another empties. Message n lies in slot n % slots, which is free again when the other side has
-// released message n. Which message is meant, and that it is there, is told by the side channel
-// (a gRPC message); the ring itself wakes nobody.
+// One direction of a chunk exchange: a ring of slots in shared memory that one process fills in
+// order and another process empties. Message n lies in slot n % slots. The slot is free again when
+// the reader has released message n. The ring has no notifications: a gRPC message tells the reader
+// that a message is there, and its number.
 //
-// Neither side trusts what the other writes: an address is never computed from shared memory, and
-// the counters there only say what may be read or written. Wrong ones cost the payload, which its
-// checksum shows, not memory.
+// Neither side trusts the other. No address is ever computed from a value in shared memory; the
+// counters there only decide whether a slot may be read or written. Wrong counters can therefore
+// corrupt payloads, which their checksums reveal, but no other memory.
 #ifndef PUSHPULL_COMMON_RPC_SHARED_MEMORY_SLOT_RING_H_
 #define PUSHPULL_COMMON_RPC_SHARED_MEMORY_SLOT_RING_H_
 
@@ -25,26 +25,29 @@ struct RingShape {
   uint32_t slot_bytes = 0;
 };
 
-// In shared memory, zero at first; each counter on a cache line of its own.
+// The part of a ring's state that lies in shared memory. All zero at first. Each counter has a
+// separate cache line. Accessed with std::atomic_ref.
 struct RingCounters {
-  alignas(64) uint64_t published;  // messages, by the writer
-  alignas(64) uint64_t released;   // by the reader: all messages below
+  alignas(64) uint64_t published;  // set by the writer: messages below are complete
+  alignas(64) uint64_t released;   // set by the reader: messages below are no longer needed
 };
 
-// The filling side. TryBegin and End from any thread; the rest by whoever has the turn.
+// The side that fills slots. A thread claims the writer with TryBegin and gives it back with End.
+// Only the thread that has claimed it may call End, Reserve and Publish.
 class RingWriter {
  public:
+  // counters and slots (shape.slots * shape.slot_bytes bytes) must outlive the writer.
   RingWriter(RingCounters* counters, char* slots, RingShape shape)
       : counters_(counters), slots_(slots), shape_(shape) {}
 
-  // False: somebody else has the turn. What was published in earlier turns and never released is
-  // given up: their calls are over.
+  // Claims the writer. Returns false if it is claimed already. Frees the slots of messages that
+  // were published earlier and never released, because the calls that sent them are over.
   bool TryBegin();
   void End();
 
-  // Where the next message goes; null: it is too large, or no slot is free.
+  // The slot for the next message; null if the message is too large or no slot is free.
   char* Reserve(size_t size_bytes);
-  // The message at Reserve's place is whole. Its number.
+  // Publishes the message in the slot that Reserve returned, and returns its number.
   uint64_t Publish();
 
  private:
@@ -52,21 +55,23 @@ class RingWriter {
   char* const slots_;
   const RingShape shape_;
   std::atomic<bool> taken_{false};
-  // Of the turn's owner.
-  uint64_t next_ = 0;
-  uint64_t given_up_ = 0;  // messages below are nobody's any more
+  // Used only by the thread that has claimed the writer.
+  uint64_t next_ = 0;      // number of the next message
+  uint64_t given_up_ = 0;  // messages below were sent by calls that are over
 };
 
-// The emptying side. Thread-safe.
+// The side that empties slots. Thread-safe.
 class RingReader {
  public:
+  // counters and slots must outlive the reader.
   RingReader(RingCounters* counters, const char* slots, RingShape shape)
       : counters_(counters), slots_(slots), shape_(shape) {}
 
-  // The message's bytes, until it is released. Numbers rise; those left out were given up.
-  // INVALID_ARGUMENT: not published, released before, overwritten, or larger than a slot.
+  // The bytes of a message, valid until Release. Messages are read in increasing order; a number
+  // may be left out if the writer has given that message up. INVALID_ARGUMENT: the message has not
+  // been published, was released or overwritten, or is larger than a slot.
   absl::StatusOr<const char*> Message(uint64_t number, size_t size_bytes) const;
-  // This message and all before have been read.
+  // Releases this message and all earlier ones.
   void Release(uint64_t number);
 
  private:

@@ -31,7 +31,7 @@ std::shared_ptr<ChunkExchange> WorkerExchange::ForPull(const ps::PullRequest& pu
   }();
   absl::MutexLock lock(&mutex_);
   if (absl::IsUnavailable(attached.status())) {
-    asked_.reset();  // the pull will tell why
+    asked_.reset();  // the pull that follows reports the failure
     return nullptr;
   }
   if (!attached.ok()) {

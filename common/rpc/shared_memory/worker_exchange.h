@@ -1,5 +1,5 @@
-// A worker's side of the shared memory with one ps task: asks for it when it may be had, and says
-// in the log how chunks travel.
+// A clone's side of the shared memory with one ps task. Requests an exchange from the task when
+// that may succeed, and logs whether chunks travel through shared memory or through the connection.
 #ifndef PUSHPULL_COMMON_RPC_SHARED_MEMORY_WORKER_EXCHANGE_H_
 #define PUSHPULL_COMMON_RPC_SHARED_MEMORY_WORKER_EXCHANGE_H_
 
@@ -22,19 +22,21 @@ namespace pushpull {
 // Thread-safe.
 class WorkerExchange {
  public:
-  // address: of the task, for messages. Not wanted: there is never an exchange.
+  // address: the ps task, for log messages. wanted: false means that there is never an exchange.
   WorkerExchange(std::string address, bool wanted)
       : address_(std::move(address)), wanted_(wanted), host_(wanted ? HostIdentity() : "") {}
 
-  // The exchange for a pull, which tells who the worker is. Without one, the first pull of an epoch
-  // or with a new grant asks the server for it.
+  // The exchange for `pull`; null if the chunks have to carry their payloads. If there is none yet
+  // for the pull's epoch, requests one with `open`, a blocking call to the server, using the pull's
+  // worker_id and grant. After a refusal, or after Drop, the request is repeated only in a new
+  // epoch or with a new grant; after UNAVAILABLE, the next pull repeats it.
   using OpenFn = absl::FunctionRef<absl::StatusOr<ps::OpenSharedMemoryReply>(
       const ps::OpenSharedMemoryRequest&)>;
   std::shared_ptr<ChunkExchange> ForPull(const ps::PullRequest& pull, OpenFn open);
 
-  // Null: chunks carry their payloads.
+  // The current exchange. Null: chunks carry their payloads.
   std::shared_ptr<ChunkExchange> current() const;
-  // The server does not know this one any more.
+  // Forgets the exchange with this token, because the server no longer has it.
   void Drop(uint64_t token);
 
  private:
@@ -42,7 +44,7 @@ class WorkerExchange {
   const bool wanted_;
   const std::string host_;
   mutable absl::Mutex mutex_;
-  // When the server was asked last.
+  // The epoch and grant with which the server was last asked.
   struct Asked {
     uint64_t epoch = 0;
     uint64_t grant = 0;

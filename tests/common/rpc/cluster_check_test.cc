@@ -169,7 +169,7 @@ TEST_F(ClusterCheckTest, AnotherVersion) {
 
 TEST_F(ClusterCheckTest, VariablesAreNotThereYet) {
   one_.state.set_epoch(0);
-  ExpectTask1(one_.address(), PeerState::kStarting, "has not its variables yet");
+  ExpectTask1(one_.address(), PeerState::kStarting, "does not have its variables yet");
 }
 
 TEST_F(ClusterCheckTest, AnotherNumberOfTasksOrModel) {

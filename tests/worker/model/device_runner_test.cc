@@ -130,7 +130,7 @@ TEST_P(DeferredDeviceTest, PicturesThatAreNotOfTheBlockAreRefused) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     return std::string(status.message());
   };
-  EXPECT_EQ(message(), "the batch has no images as pictures");
+  EXPECT_EQ(message(), "the batch has no packed images");
   const std::vector<char> block = RandomPictures(PictureInputOf(problem_.spec), 2, 1);
   batch.pictures = ViewOf(block);
   batch.pictures.bytes -= 32;

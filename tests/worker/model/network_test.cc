@@ -322,12 +322,12 @@ TEST_F(NetworkTest, RefusesWhatItCannotBuild) {
   EXPECT_THAT(create(wider, 1), HasSubstr("MobilenetV2/Logits/Conv2d_1c_1x1/weights"));
   NetworkSpec broken = test->spec;
   broken.layers[4].input = 1;
-  EXPECT_THAT(create(broken, 1), HasSubstr("has another input shape than the layer it reads"));
+  EXPECT_THAT(create(broken, 1), HasSubstr("has an input shape that is not the output shape of"));
   broken.layers[4].input = 5;
   EXPECT_THAT(create(broken, 1), HasSubstr("reads no earlier layer"));
   broken = test->spec;
   broken.layers.back().activation = ActivationFunction::kRelu;
-  EXPECT_THAT(create(broken, 1), HasSubstr("is an output and not a plain value"));
+  EXPECT_THAT(create(broken, 1), HasSubstr("is an output, but has batch norm, an activation"));
   broken = test->spec;  // block 2 without its expansion: expand reads on, nobody reads it
   broken.layers[7].input = broken.layers[6].input;
   broken.layers[7].input_shape = broken.layers[6].input_shape;

@@ -27,7 +27,7 @@ absl::Status CheckBetween(const std::string& field, double value, double low, do
   return ValueError(field, value, absl::StrCat("a number from ", low, " to ", high));
 }
 
-// 0 <= low <= high.
+// Checks that 0 <= low <= high and that both are finite.
 absl::Status CheckRange(const std::string& low_field, double low, const std::string& high_field,
                         double high) {
   if (!(low >= 0.0 && std::isfinite(low))) return ValueError(low_field, low, "0 or more");
@@ -52,7 +52,7 @@ absl::Status CheckCrop(const CropOptions& crop, const std::string& field) {
                     crop.max_aspect_ratio);
 }
 
-// Of all the messages that describe a crop.
+// Reads a crop from any of the config messages that describe one; they share field names.
 template <typename Message>
 absl::StatusOr<CropOptions> ReadCrop(const Message& message, const std::string& field) {
   CropOptions crop;

@@ -1,4 +1,4 @@
-// One entry of train_config.data_augmentation_options: a random change of a decoded image and its
+// One entry of train_config.data_augmentation_options: a random change to a decoded image and its
 // boxes, as the TensorFlow Object Detection API defines it.
 #ifndef PUSHPULL_WORKER_DATA_AUGMENT_AUGMENTATION_STEP_H_
 #define PUSHPULL_WORKER_DATA_AUGMENT_AUGMENTATION_STEP_H_
@@ -21,15 +21,16 @@ class AugmentationStep {
  public:
   virtual ~AugmentationStep() = default;
 
-  // A pure function of its arguments. Boxes stay shares of the image; a step that cuts may drop
-  // some or all of them.
+  // Changes the image and its boxes in place. The result depends only on the arguments. Box edges
+  // are shares of the image's sides before and after; a step that crops may drop boxes, even all.
   virtual void Apply(CounterRandom* random, EditableImage* image,
                      std::vector<Box>* boxes) const = 0;
 };
 
-// The step of the config, without random_shift, which is no step on the decoded image: null for it.
-// INVALID_ARGUMENT names `field` and what is wrong in it: a step that is not supported, a value out
-// of range, a minimum above its maximum.
+// Makes the step that the config describes. Returns null for random_shift, which works on the
+// network's input and not on the decoded image (see DrawShift in augmentation.h).
+// INVALID_ARGUMENT: the step is not supported, a value is out of range, or a minimum is above its
+// maximum. The message begins with `field`, the path of the step in the config.
 absl::StatusOr<std::unique_ptr<AugmentationStep>> MakeAugmentationStep(
     const config::PreprocessingStep& step, const std::string& field);
 

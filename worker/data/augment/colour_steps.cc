@@ -14,7 +14,7 @@ float DrawBetween(float low, float high, CounterRandom* random) {
 }
 
 struct Hsv {
-  float hue = 0.0f;  // of a full circle, [0, 1)
+  float hue = 0.0f;  // share of a full circle, [0, 1)
   float saturation = 0.0f;
   float value = 0.0f;
 };
@@ -40,14 +40,16 @@ void ToRgb(const Hsv& hsv, float* rgb) {
   const float chroma = hsv.saturation * hsv.value;
   const float low = hsv.value - chroma;
   for (int c = 0; c < 3; ++c) {
-    // Distance in sixths from the hue at which the channel is full: red 0, green 2, blue 4.
+    // The distance, in sixths of the circle, to the hue of the pure channel: red is at 0, green at
+    // 2 and blue at 4.
     float distance = std::abs(hsv.hue * 6.0f - 2.0f * static_cast<float>(c));
     distance = std::min(distance, 6.0f - distance);
     rgb[c] = low + chroma * std::clamp(2.0f - distance, 0.0f, 1.0f);
   }
 }
 
-// A step on the values of the whole image, scaled to [0, 1] and clipped afterwards.
+// Scales the values of the image to [0, 1], changes them, clips them to [0, 1] and scales them
+// back.
 class ColourStep final : public AugmentationStep {
  public:
   using Change = std::function<void(CounterRandom*, int channels, std::vector<float>*)>;

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kAttempts = 100;
 
-// Lengths of a box's and a window's common part, in pixels.
+// Returns the area of the intersection of box and window, in square pixels.
 float SharedArea(const PixelWindow& window, int height, int width, const Box& box) {
   const float top = std::max(box.ymin * static_cast<float>(height), static_cast<float>(window.y));
   const float bottom =
@@ -41,7 +41,7 @@ bool CoversAnObject(const CropOptions& options, int height, int width,
   });
 }
 
-// One attempt; nullopt when the drawn shape does not fit.
+// Makes one attempt. Returns nullopt if the drawn window does not fit.
 std::optional<PixelWindow> DrawWindow(const CropOptions& options, int height, int width,
                                       CounterRandom* random) {
   const double pixels = static_cast<double>(height) * width;
@@ -65,7 +65,7 @@ std::optional<PixelWindow> DrawWindow(const CropOptions& options, int height, in
     window.width = static_cast<int>(std::lrint(window.height * aspect));
     return static_cast<double>(window.height) * window.width;
   };
-  // Rounding may have left the range.
+  // Rounding may have moved the area out of its range.
   if (area() < min_area) ++window.height;
   if (area() > max_area) --window.height;
   const double drawn = area();

@@ -1,5 +1,8 @@
-// Steps that cut a window out of the image and keep the objects in it (Liu et al., ECCV 2016,
-// section 2.2), with TensorFlow's sampling.
+// Augmentation steps that crop the image to a random window and keep the objects in it (Liu et al.,
+// "SSD", ECCV 2016, section 2.2). Windows are drawn as TensorFlow's
+// sample_distorted_bounding_box draws them.
+//
+// Thread rule: functions without shared state; the steps they make are thread-safe.
 #ifndef PUSHPULL_WORKER_DATA_AUGMENT_CROP_STEPS_H_
 #define PUSHPULL_WORKER_DATA_AUGMENT_CROP_STEPS_H_
 
@@ -13,41 +16,47 @@
 namespace pushpull {
 
 struct CropOptions {
-  float min_object_covered = 1.0f;  // of at least one box, as a share of its area
+  float min_object_covered = 1.0f;  // the window holds this share of at least one box's area
   float min_aspect_ratio = 0.75f;   // width / height of the window, in pixels
   float max_aspect_ratio = 1.33f;
-  float min_area = 0.1f;  // of the window, as a share of the image
+  float min_area = 0.1f;  // area of the window as a share of the image's area
   float max_area = 1.0f;
-  float overlap_thresh = 0.3f;  // a box stays if the window holds so much of it
-  float random_coef = 0.0f;     // probability of leaving the image as it is
-  bool clip_boxes = true;       // at the window's border
+  float overlap_thresh = 0.3f;  // a box is kept if the window holds this share of its area
+  float random_coef = 0.0f;     // probability of not cropping the image
+  bool clip_boxes = true;       // clip boxes to the window
 };
 
-// The sizes of a padded image as multiples of the image before the crop.
+// The image is first cropped, then padded. The ratios are multiples of the height and width of the
+// image before the crop. They become PadSizes of the cropped image, where a maximum of 0 means
+// twice its size.
 struct CropPadOptions {
   CropOptions crop;
   std::array<float, 2> min_padded_size_ratio = {0.0f, 0.0f};  // height, width
   std::array<float, 2> max_padded_size_ratio = {0.0f, 0.0f};
-  std::optional<std::array<float, 3>> pad_colour;
+  std::optional<std::array<float, 3>> pad_colour;  // 0..255; the mean of the image if not set
 };
 
-// A window that covers enough of a box, by up to a hundred attempts: aspect ratio uniform, height
-// uniform among those that keep the area in its range, place uniform. nullopt: none was found.
-// Without boxes the whole image stands for one.
+// Draws a window, in pixels, that holds enough of at least one box. Draws the aspect ratio
+// uniformly, then the height uniformly from the heights that keep the area in range, then the
+// position uniformly. Boxes smaller than one pixel do not count; an image without boxes counts as
+// one box of its full size. Returns nullopt if 100 attempts found no window.
 std::optional<PixelWindow> SampleCropWindow(const CropOptions& options, int height, int width,
                                             const std::vector<Box>& boxes, CounterRandom* random);
 
-// Boxes in the window's frame: those the window does not meet, and those of which it holds less
-// than overlap_thresh, are dropped.
+// Converts box edges from shares of the image (height x width pixels) to shares of the window.
+// Drops boxes that do not overlap the window, and boxes of which the window holds less than
+// overlap_thresh. Without clip_boxes the remaining boxes may reach outside the window.
 void MoveBoxesIntoWindow(const CropOptions& options, int height, int width,
                          const PixelWindow& window, std::vector<Box>* boxes);
 
-// random_crop_image and ssd_random_crop: one of the options, uniformly.
+// The steps random_crop_image and ssd_random_crop. Each application draws one of the options
+// uniformly. An image for which no window is found stays as it is.
 std::unique_ptr<AugmentationStep> MakeRandomCrop(std::vector<CropOptions> options);
-// ssd_random_crop_pad.
+// The step ssd_random_crop_pad. Pads also the images that were not cropped.
 std::unique_ptr<AugmentationStep> MakeRandomCropPad(std::vector<CropPadOptions> options);
 
-// What ssd_random_crop does without operations of its own: seven windows, from no to full cover.
+// The seven options that ssd_random_crop uses if the config lists no operations, with
+// min_object_covered from 0 to 1.
 std::vector<CropOptions> DefaultSsdCrops();
 
 }  // namespace pushpull

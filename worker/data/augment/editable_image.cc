@@ -16,7 +16,7 @@ void EditableImage::Take(Image* image) {
 
 void EditableImage::Pad(int new_height, int new_width, int y, int x,
                         const std::array<float, 3>& colour) {
-  if (HasPadding(map_)) Arrange();  // a map has room for one colour
+  if (HasPadding(map_)) Arrange();  // a map holds only one padding colour
   std::array<float, 3> stored = colour;
   if (!is_float_) {
     for (float& value : stored) value = static_cast<float>(static_cast<uint8_t>(value));

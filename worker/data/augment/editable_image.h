@@ -1,9 +1,11 @@
-// An image on its way from the decoder to the network, while augmentation works on it. Bytes as
-// long as only pixels move; numbers in 0..255 once a colour step has touched them, so that nothing
-// is rounded between steps.
+// A decoded image while augmentation changes it.
 //
-// Geometry steps change the map to the pixels and leave these where they are: they move once, when
-// somebody needs them in their places, or not at all where a device reads through the map.
+// The image stores its pixels as bytes until the first colour step. From then on it stores floats
+// in 0..255, so that nothing is rounded between colour steps.
+//
+// Geometry steps do not move pixels. They change a map (PixelMap) from positions in the image to
+// the stored pixels. The pixels move once, when a caller needs them in their final places, or never
+// when a device reads them through the map.
 #ifndef PUSHPULL_WORKER_DATA_AUGMENT_EDITABLE_IMAGE_H_
 #define PUSHPULL_WORKER_DATA_AUGMENT_EDITABLE_IMAGE_H_
 
@@ -17,10 +19,11 @@
 
 namespace pushpull {
 
-// Keeps its memory from image to image: use one per thread. Not thread-safe.
+// Not thread-safe. Reuses its buffers for the next image, so keep one object per thread.
 class EditableImage {
  public:
-  // Takes the pixels and leaves the memory of an earlier image in *image.
+  // Takes the pixels of *image by swapping buffers: image->pixels then holds old bytes, and its
+  // memory can be reused.
   void Take(Image* image);
 
   int height() const { return map_.height; }
@@ -31,26 +34,29 @@ class EditableImage {
   void MirrorColumns() { pushpull::MirrorColumns(&map_); }
   void MirrorRows() { pushpull::MirrorRows(&map_); }
   void RotateCounterClockwise() { pushpull::RotateCounterClockwise(&map_); }
-  // The window lies within the image.
+  // CHECKs that the window lies within the image.
   void Crop(const PixelWindow& window) { pushpull::Crop(window, &map_); }
-  // Puts the image at (y, x) into one of the new size, which is at least as large, filled with the
-  // colour (one value per channel, 0..255).
+  // Enlarges the image to the new size, places the old one with its upper left corner at (y, x) and
+  // fills the rest with `colour` (one value per channel, 0..255). CHECKs that the old image fits.
   void Pad(int new_height, int new_width, int y, int x, const std::array<float, 3>& colour);
 
-  // Mean of each channel.
+  // Returns the mean of each channel, 0..255; 0 for channels that the image does not have.
   std::array<float, 3> MeanColour();
 
-  // [height, width, channels] in 0..255, to change in place.
+  // Moves the pixels to their places and returns them as floats in 0..255, [height, width,
+  // channels], which the caller may change. The image stores floats from now on.
   std::vector<float>& Floats();
-  // Valid until the image changes.
+  // Moves the pixels to their places and returns a view of them, bytes or floats. Valid until the
+  // image changes.
   PixelView View();
 
-  // The pixels as they are stored, and the way to them. A view of bytes or of floats.
+  // Returns a view of the pixels as they are stored, bytes or floats; map() leads from positions in
+  // the image to them. Valid until the image changes.
   PixelView Stored() const;
   const PixelMap& map() const { return map_; }
 
  private:
-  // Moves the pixels to where the map has them.
+  // Moves the pixels to the positions that the map gives them, and resets the map.
   void Arrange();
   template <typename Pixel>
   void ArrangeInto(const std::vector<Pixel>& from, std::vector<Pixel>* to) const;

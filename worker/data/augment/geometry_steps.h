@@ -1,4 +1,6 @@
-// Steps that move pixels and cut nothing: flips, rotation, padding.
+// Augmentation steps that move pixels but remove none: flips, rotation and padding.
+//
+// Thread rule: functions without shared state; the steps they make are thread-safe.
 #ifndef PUSHPULL_WORKER_DATA_AUGMENT_GEOMETRY_STEPS_H_
 #define PUSHPULL_WORKER_DATA_AUGMENT_GEOMETRY_STEPS_H_
 
@@ -10,13 +12,14 @@
 
 namespace pushpull {
 
-// Each with probability 1/2.
-std::unique_ptr<AugmentationStep> MakeRandomHorizontalFlip();
-std::unique_ptr<AugmentationStep> MakeRandomVerticalFlip();
-std::unique_ptr<AugmentationStep> MakeRandomRotation90();  // counter-clockwise
+// These three steps change an image with probability 1/2.
+std::unique_ptr<AugmentationStep> MakeRandomHorizontalFlip();  // mirrors left and right
+std::unique_ptr<AugmentationStep> MakeRandomVerticalFlip();    // mirrors top and bottom
+std::unique_ptr<AugmentationStep> MakeRandomRotation90();      // counter-clockwise
 
-// Sizes in pixels, inclusive; 0: the image's own size for a minimum, twice that for a maximum.
-// Never below the image's size.
+// The range of sizes of a padded image in pixels; both ends are included. A minimum of 0 means the
+// size of the image, a maximum of 0 means twice that size. A padded image is never smaller than the
+// image.
 struct PadSizes {
   int min_height = 0;
   int min_width = 0;
@@ -24,11 +27,13 @@ struct PadSizes {
   int max_width = 0;
 };
 
-// Puts the image at a uniform place of a canvas of uniform size. Without a colour the canvas has
-// the image's mean.
+// Enlarges the image to a size drawn uniformly from `sizes`, with the old image at a uniformly
+// drawn position, and adapts the boxes. The new pixels have `colour` (0..255), or the image's mean
+// if there is none.
 void PadRandomly(const PadSizes& sizes, const std::optional<std::array<float, 3>>& colour,
                  CounterRandom* random, EditableImage* image, std::vector<Box>* boxes);
 
+// Makes a step that calls PadRandomly.
 std::unique_ptr<AugmentationStep> MakeRandomPadImage(
     const PadSizes& sizes, const std::optional<std::array<float, 3>>& colour);
 

@@ -38,8 +38,8 @@ void MirrorRows(PixelMap* map) {
   map->shown_end.y = map->height - map->shown_end.y;
 }
 
-// Row r of the result is column width - 1 - r of the picture: mirrored columns, then rows and
-// columns exchanged.
+// Row r of the result is column width - 1 - r of the image. This is the same as mirroring the
+// columns and then exchanging rows and columns.
 void RotateCounterClockwise(PixelMap* map) {
   MirrorColumns(map);
   std::swap(map->down, map->right);

@@ -1,4 +1,7 @@
-// What geometry steps do to a picture, done to its map instead: no pixel moves.
+// Geometric changes of an image that only change its PixelMap (kernels/packed_picture.h); no pixel
+// moves.
+//
+// Thread rule: functions without shared state.
 #ifndef PUSHPULL_WORKER_DATA_AUGMENT_PIXEL_MAP_EDITS_H_
 #define PUSHPULL_WORKER_DATA_AUGMENT_PIXEL_MAP_EDITS_H_
 
@@ -8,7 +11,7 @@
 
 namespace pushpull {
 
-// A rectangle of pixels.
+// A rectangle of pixels with its upper left corner at (y, x).
 struct PixelWindow {
   int y = 0;
   int x = 0;
@@ -17,24 +20,26 @@ struct PixelWindow {
   bool operator==(const PixelWindow&) const = default;
 };
 
-// As WholePicture(height, width).
+// Whether the map is WholePicture(height, width): every pixel is in its place.
 bool IsWholePicture(const PixelMap& map, int height, int width);
-// Some of it shows the padding's colour.
+// Whether a part of the image shows the padding colour and not stored pixels.
 bool HasPadding(const PixelMap& map);
 
-void MirrorColumns(PixelMap* map);
-void MirrorRows(PixelMap* map);
+void MirrorColumns(PixelMap* map);  // left and right change places
+void MirrorRows(PixelMap* map);     // top and bottom change places
 void RotateCounterClockwise(PixelMap* map);
-// CHECKs that the window lies within the picture.
+// Reduces the image to the window. CHECKs that the window lies within the image.
 void Crop(const PixelWindow& window, PixelMap* map);
-// Puts the picture, which has no padding yet, at (y, x) into one of the new size. CHECKs that it
-// fits.
+// Enlarges the image to the new size, places the old one with its upper left corner at (y, x) and
+// fills the rest with `colour` (0..255). CHECKs that the old image fits and has no padding yet: a
+// map holds only one colour.
 void Pad(int new_height, int new_width, int y, int x, const std::array<float, 3>& colour,
          PixelMap* map);
 
-// The stored pixels that are shown; of no height or width where there are none.
+// Returns the smallest window of stored pixels that holds all shown ones. All its fields are 0 if
+// the image shows only padding.
 PixelWindow ShownPixels(const PixelMap& map);
-// The same picture where only `window` of the pixels is stored.
+// Adapts the map to a copy of the stored pixels that holds only `window` of them.
 void MoveOrigin(const PixelWindow& window, PixelMap* map);
 
 }  // namespace pushpull

@@ -24,23 +24,26 @@ struct AreaRange {
 
 constexpr AreaRange kAreaRanges[] = {{0, 1e10}, {0, 32 * 32}, {32 * 32, 96 * 96}, {96 * 96, 1e10}};
 
-// The same bits as numpy.linspace(0.5, 0.95, 10): overlaps may equal a threshold exactly.
+// Returns the same bits as numpy.linspace(0.5, 0.95, 10), since an IoU may equal a threshold
+// exactly.
 double IouThreshold(int index) { return index == 9 ? 0.95 : 0.5 + index * ((0.95 - 0.5) / 9); }
 
 double TruthArea(const TruthBox& truth) { return truth.area > 0 ? truth.area : BoxArea(truth.box); }
 
 enum class Outcome { kUnmatched, kMatched, kMatchedIgnored };
 
-// One image and class. The order of `truth` puts the boxes that count in front.
+// Matches detections with ground truth of one image and class. `order` lists the ground truth that
+// counts before the ignored ground truth.
 struct Matching {
   const std::vector<const TruthBox*>* truth;
-  const std::vector<double>* overlaps;  // [detections, truth in the order of the record]
-  std::vector<int> order;
-  int num_counted = 0;
-  std::vector<bool> taken;  // by place in `order`
+  const std::vector<double>* overlaps;  // [detections, truth], truth in the order of `truth`
+  std::vector<int> order;               // indices in `truth`
+  int num_counted = 0;                  // the first num_counted of `order` count
+  std::vector<bool> taken;              // indexed as `order`
 
-  // The best box that is left for the detection, at least at the threshold. Boxes that count are
-  // preferred to ignored ones whatever the overlap; of equals, the last.
+  // Matches the detection with the free box of the largest overlap that reaches the threshold, and
+  // marks the box as taken. Prefers any box that counts to all ignored ones. Among equal overlaps
+  // the last box wins.
   Outcome Match(int detection, double threshold) {
     double best = std::min(threshold, 1 - 1e-10);
     int found = -1;
@@ -61,7 +64,7 @@ struct Matching {
 
 }  // namespace
 
-// A mean that is -1 over nothing.
+// Computes a mean, which is -1 if there are no values.
 class CocoMetrics::Summary {
  public:
   void Add(double value) {

@@ -1,14 +1,16 @@
-// COCO's box metrics, number by number as pycocotools' COCOeval (iouType "bbox") gives them:
-//   - 10 IoU thresholds 0.50:0.05:0.95, precision made monotone and read at 101 recalls 0:0.01:1.
-//   - Per image and class the best 1, 10 or 100 detections, by score.
-//   - Areas in square pixels: all, small up to 32^2, medium 32^2 to 96^2, large from 96^2, the
-//   edges
-//     belonging to both sides. Ground truth outside is ignored, as are detections that match it or
-//     that match nothing and lie outside themselves.
-//   - Crowd boxes are ignored and may be matched many times; the overlap is taken over the
-//     detection's own area. The difficult mark means nothing.
-//   - A mean over nothing (no ground truth in that area) is -1.
-// Equal scores keep the order in which they were added.
+// Computes COCO's box metrics, with the same values as pycocotools' COCOeval (iouType "bbox"):
+//   - There are 10 IoU thresholds, 0.50:0.05:0.95. The precision is made monotone and read at 101
+//     recalls, 0:0.01:1.
+//   - Per image and class, only the 1, 10 or 100 detections with the highest scores count.
+//   - Metrics are computed for four ranges of area in square pixels: all, small (up to 32^2),
+//     medium (32^2 to 96^2) and large (from 96^2). An area on a limit belongs to both ranges.
+//     Ground truth outside the range is ignored. A detection is ignored if it matches ignored
+//     ground truth, or if it matches nothing and is itself outside the range.
+//   - Crowd boxes are ignored ground truth that any number of detections may match. Their overlap
+//     with a detection is divided by the detection's area, not by the union. Boxes marked as
+//     difficult are treated as ordinary boxes.
+//   - A mean over no values (no class has ground truth in the range) is -1.
+// Detections with equal scores keep the order in which they were added.
 //
 // Tags: DetectionBoxes_Precision/mAP, mAP@.50IOU, mAP@.75IOU, mAP (small|medium|large);
 // DetectionBoxes_Recall/AR@1, AR@10, AR@100, AR@100 (small|medium|large); per class
@@ -37,16 +39,17 @@ class CocoMetrics final : public DetectionMetrics {
   static constexpr int kAreas = 4;  // all, small, medium, large
   static constexpr int kThresholds = 10;
 
-  // Bit area * kThresholds + threshold of both masks: true, false or, with neither, ignored.
+  // In both masks, bit (area * kThresholds + threshold) stands for that range and threshold. If
+  // neither mask has the bit, the detection is ignored there.
   struct Detection {
     uint64_t true_positive = 0;
     uint64_t false_positive = 0;
     float score = 0;
-    int32_t rank = 0;  // among the detections of its image and class
+    int32_t rank = 0;  // by score among the detections of its image and class, from 0
   };
   struct ClassState {
     std::vector<Detection> detections;
-    std::array<int64_t, kAreas> truth{};  // boxes to be found
+    std::array<int64_t, kAreas> truth{};  // number of boxes that must be found
   };
   struct Point {
     double average_precision;
@@ -59,7 +62,9 @@ class CocoMetrics final : public DetectionMetrics {
   class Summary;
 
   static void AddClass(Boxes boxes, ClassState* state);
-  // `sorted` by score. At the first `max_rank` detections of each image.
+  // Computes average precision and recall from the `max_rank` detections with the highest scores of
+  // each image. `sorted` holds the detections of one class by descending score; `truth` is the
+  // number of boxes that must be found, above 0.
   static Point Evaluate(const std::vector<Detection>& sorted, int64_t truth, int area,
                         int threshold, int max_rank);
 

@@ -1,7 +1,7 @@
-// Accumulates images one by one and computes detection metrics under TensorFlow's tag names.
-// Implementations: voc_metrics.h, coco_metrics.h.
+// Accumulates the detections of images and computes detection metrics with TensorFlow's tags. The
+// implementations are in voc_metrics.h and coco_metrics.h.
 //
-// Thread rule: one thread at a time. Memory grows by a few bytes per detection, never by images.
+// Thread rule: not thread-safe. Memory grows by a few bytes per detection; images are not kept.
 #ifndef PUSHPULL_WORKER_EVAL_METRICS_DETECTION_METRICS_H_
 #define PUSHPULL_WORKER_EVAL_METRICS_DETECTION_METRICS_H_
 
@@ -21,25 +21,27 @@ struct MetricValue {
 };
 
 struct DetectionMetricsOptions {
-  std::vector<std::string> class_names;  // one per class: their number is the number of classes
-  bool per_category = true;              // one value per class after the summary
+  std::vector<std::string> class_names;  // one per class; the size is the number of classes
+  bool per_category = true;              // Compute also returns one value per class
 };
 
 class DetectionMetrics {
  public:
   virtual ~DetectionMetrics() = default;
 
-  // Each image once. INVALID_ARGUMENT as CheckRecord, and nothing of the image is counted.
+  // Adds an image; call once per image. INVALID_ARGUMENT: as CheckRecord; the image then does not
+  // count at all.
   virtual absl::Status AddImage(const DetectionRecord& record) = 0;
 
-  // Over all images so far, always the same tags in the same order; the first is the mAP. May be
-  // called between images.
+  // Computes the metrics of all images added so far; more images may be added afterwards. Always
+  // returns the same tags in the same order: the mAP first, the classes last.
   virtual std::vector<MetricValue> Compute() const = 0;
 
-  // Whether a detector that misses this box has lower recall.
+  // Whether missing this box lowers the recall.
   virtual bool MustBeFound(const TruthBox& truth) const = 0;
 
-  // True positives at an IoU of 0.5, of any score. 0 <= label < number of classes.
+  // Returns the number of true positives of a class at an IoU threshold of 0.5, whatever their
+  // score. 0 <= label < number of classes.
   virtual int64_t matches(int32_t label) const = 0;
 };
 

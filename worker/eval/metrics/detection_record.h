@@ -1,6 +1,6 @@
-// What one image contributes to detection metrics: its ground truth and what was detected on it.
+// The ground truth and the detections of one image, as input of detection metrics.
 //
-// Thread rule: plain data and pure functions.
+// Thread rule: plain data and functions without shared state.
 #ifndef PUSHPULL_WORKER_EVAL_METRICS_DETECTION_RECORD_H_
 #define PUSHPULL_WORKER_EVAL_METRICS_DETECTION_RECORD_H_
 
@@ -12,7 +12,7 @@
 
 namespace pushpull {
 
-// Edges in pixels of the original image, not clipped and not rounded.
+// A box with edges in pixels of the original image, neither clipped nor rounded.
 struct PixelBox {
   float ymin = 0;
   float xmin = 0;
@@ -22,10 +22,10 @@ struct PixelBox {
 
 struct TruthBox {
   PixelBox box;
-  int32_t label = 0;       // 0-based: a label map's id less 1
-  bool difficult = false;  // Pascal VOC: neither found nor missed
+  int32_t label = 0;       // 0-based: the id in a label map minus 1
+  bool difficult = false;  // Pascal VOC: counts neither as found nor as missed
   bool is_crowd = false;   // COCO: one box around many objects
-  float area = 0;          // of the object's mask in square pixels; 0: that of the box
+  float area = 0;          // area of the object's mask in square pixels; 0: use the box's area
 };
 
 struct DetectedBox {
@@ -35,22 +35,24 @@ struct DetectedBox {
 };
 
 struct DetectionRecord {
-  std::string image_id;  // for messages
+  std::string image_id;  // used in messages
   std::vector<TruthBox> ground_truth;
   std::vector<DetectedBox> detections;  // in any order
 };
 
-// (ymax - ymin) * (xmax - xmin), negative where one side is.
+// Returns (ymax - ymin) * (xmax - xmin), which is negative if exactly one side is.
 double BoxArea(const PixelBox& box);
 
-// Area that both share over the area that either covers; 0 where they do not overlap.
+// Returns the area of the intersection divided by the area of the union; 0 without overlap.
 double IntersectionOverUnion(const PixelBox& a, const PixelBox& b);
 
-// Area that both share over the detection's own: how COCO compares with a crowd.
+// Returns the area of the intersection divided by the area of the detection; 0 without overlap.
+// COCO compares detections with crowd boxes this way.
 double IntersectionOverDetection(const PixelBox& detection, const PixelBox& crowd);
 
-// INVALID_ARGUMENT, with image and box: a label outside 0 <= label < num_classes, an edge, area or
-// score that is not finite, a negative area. Boxes without extent are allowed.
+// Checks the values of a record. Boxes with an area of 0 are allowed.
+// INVALID_ARGUMENT: a label is not within 0 <= label < num_classes, an edge, area or score is not
+// finite, or TruthBox::area is negative. The message names the image and the box.
 absl::Status CheckRecord(const DetectionRecord& record, int num_classes);
 
 }  // namespace pushpull

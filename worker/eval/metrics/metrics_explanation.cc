@@ -10,7 +10,7 @@
 namespace pushpull {
 namespace {
 
-// Edges that are shares of the image stay below this, those in pixels do not.
+// Edges that are shares of the image stay below this value; edges in pixels exceed it.
 constexpr float kLargestShare = 2.0f;
 
 float LargestEdge(const PixelBox& box) {

@@ -84,8 +84,8 @@ std::vector<MetricValue> VocMetrics::Compute() const {
         correct += sorted[i].correct ? 1 : 0;
         precision[i] = static_cast<double>(correct) / static_cast<double>(i + 1);
       }
-      // Recall steps by 1 / truth at each correct detection, where the envelope is the largest
-      // precision from there on.
+      // Each correct detection raises the recall by 1 / truth. The envelope is the largest
+      // precision at that detection or any later one.
       average = 0;
       double envelope = 0;
       for (size_t i = sorted.size(); i-- > 0;) {

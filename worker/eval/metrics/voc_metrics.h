@@ -1,14 +1,17 @@
-// Pascal VOC average precision at an IoU of 0.5, as TensorFlow's object detection API computes it
-// under pascal_voc_detection_metrics:
+// Computes Pascal VOC's average precision (AP) at an IoU of 0.5, as the TensorFlow Object Detection
+// API does for pascal_voc_detection_metrics:
 //   - Detections without extent (ymin >= ymax or xmin >= xmax) are dropped.
-//   - In the order of their scores, each detection is compared with the one box of its class that
-//     it overlaps most. Below 0.5: false. Difficult: the detection is ignored. Claimed by an
-//     earlier detection: false, even where another box overlaps by 0.5 too. Else true.
-//   - AP is the area under the precision made monotone from the right, at every recall that occurs
-//     (VOC 2010 and later; not the 11 points of 2007).
-//   - mAP is the mean over the classes that have boxes which are not difficult. The others are NaN,
-//     as the mAP is where there are none at all.
-// Equal scores keep the order in which they were added. Crowd boxes are boxes like others.
+//   - Detections are considered in descending order of their scores. Each is compared with the box
+//     of its class with which it has the largest IoU. If that IoU is below 0.5, the detection is a
+//     false positive. If the box is difficult, the detection is ignored. If an earlier detection
+//     has matched the box, the detection is a false positive, even if its IoU with another box is
+//     0.5 or more. Otherwise it is a true positive.
+//   - AP is the area under the precision-recall curve at every recall that occurs, with the
+//     precision made monotone from the right (VOC 2010 and later; not the 11 points of 2007).
+//   - mAP is the mean over the classes that have boxes which are not difficult. The AP of other
+//     classes is NaN. The mAP is NaN if there are no such boxes at all.
+// Detections with equal scores keep the order in which they were added. Crowd boxes are treated as
+// ordinary boxes.
 //
 // Tags: PascalBoxes_Precision/mAP@0.5IOU, PascalBoxes_PerformanceByCategory/AP@0.5IOU/<name>.
 // Memory: 8 bytes per detection.
@@ -38,7 +41,7 @@ class VocMetrics final : public DetectionMetrics {
   };
   struct ClassState {
     std::vector<Detection> detections;
-    int64_t truth = 0;  // boxes to be found
+    int64_t truth = 0;  // number of boxes that must be found
   };
 
   void AddClass(std::vector<const TruthBox*> truth, std::vector<const DetectedBox*> detections,
