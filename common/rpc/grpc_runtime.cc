@@ -12,6 +12,7 @@
 #include "absl/synchronization/mutex.h"
 #include "glog/logging.h"
 
+#include "common/rpc/patient_threads.h"
 #include "common/rpc/steady_timers.h"
 
 namespace pushpull {
@@ -28,6 +29,7 @@ void InitGrpcRuntime() {
   static absl::once_flag once;
   absl::call_once(once, [] {
     UseSteadyTimers();
+    UsePatientThreads();
     gpr_set_log_function(LogQuietly);
     // A read ends with the frame that has begun, and the kernel wakes the reader only for it: a
     // chunk costs one wake-up, not one per piece. There is no channel argument for these two; gRPC

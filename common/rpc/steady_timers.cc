@@ -9,6 +9,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <cstdlib>
 #include <ctime>
 
 #include "absl/synchronization/internal/create_thread_identity.h"
@@ -44,12 +45,48 @@ bool TryTake(std::atomic<int32_t>* semaphore) {
   return false;
 }
 
+// How far the wall clock is ahead of the steady one, before and after it was last set.
+class ClockDistance {
+ public:
+  // Notes the distance at `steady_nanoseconds`. True: the clock was set within the last seconds,
+  // and *before is what the distance was until then.
+  bool WasSet(int64_t distance, int64_t steady_nanoseconds, int64_t* before) {
+    const int64_t last = last_.exchange(distance, std::memory_order_relaxed);
+    if (last != 0 && std::abs(distance - last) > kStep) {
+      before_.store(last, std::memory_order_relaxed);
+      set_at_.store(steady_nanoseconds, std::memory_order_relaxed);
+    }
+    *before = before_.load(std::memory_order_relaxed);
+    return *before != 0 && steady_nanoseconds - set_at_.load(std::memory_order_relaxed) < kRecently;
+  }
+
+ private:
+  static constexpr int64_t kStep = 100'000'000;  // more than slewing or a pause between reads
+  static constexpr int64_t kRecently =
+      2'000'000'000;  // longer than a thread stays off the processor
+
+  std::atomic<int64_t> last_{0};
+  std::atomic<int64_t> before_{0};
+  std::atomic<int64_t> set_at_{0};
+};
+
+int64_t SteadyNanoseconds() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
+
 // The point of the steady clock that is as far away as `timeout` is by the wall clock. The caller
-// has made `timeout` a moment ago from a time to wait, so the date has not been set in between.
+// has made `timeout` a moment ago from a time to wait. If the wall clock was set at that moment,
+// the timeout may be of the clock before: then the nearer of both points counts, since a wait that
+// ends too early is repeated, and one that ends an hour late is not noticed.
 timespec SteadyPoint(KernelTimeout timeout) {
-  const absl::Duration left = absl::TimeFromTimespec(timeout.MakeAbsTimespec()) - absl::Now();
-  const absl::Duration now = absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch());
-  return absl::ToTimespec(now + std::max(left, absl::ZeroDuration()));
+  static ClockDistance distance;
+  const int64_t wanted = absl::ToUnixNanos(absl::TimeFromTimespec(timeout.MakeAbsTimespec()));
+  const int64_t steady = SteadyNanoseconds();
+  const int64_t now_distance = absl::GetCurrentTimeNanos() - steady;
+  int64_t point = std::max(wanted - now_distance, steady);
+  int64_t before = 0;
+  if (distance.WasSet(now_distance, steady, &before)) {
+    if (const int64_t other = wanted - before; other > steady) point = std::min(point, other);
+  }
+  return absl::ToTimespec(absl::Nanoseconds(point));
 }
 
 bool Wait(KernelTimeout timeout) {
