@@ -81,7 +81,7 @@ class FileSystem {
   virtual absl::StatusOr<FileInfo> GetInfo(const std::string& path) = 0;
   // Returns a text that stays the same when the folder is renamed and that differs for a copy of
   // the folder. It holds the inode number and, where the file system records it, the creation time.
-  // The state file (ps_server/store/state_file.h) has 48 bytes for it, enough for 18-digit inodes.
+  // At most 48 bytes, the room that a state file (ps_server/store/state_file.h) has for it.
   virtual absl::StatusOr<std::string> FolderIdentity(const std::string& path) = 0;
   // Renames atomically. Replaces an existing file. ALREADY_EXISTS: `to` is a folder.
   virtual absl::Status Rename(const std::string& from, const std::string& to) = 0;

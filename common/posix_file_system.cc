@@ -213,7 +213,9 @@ absl::StatusOr<std::string> PosixFileSystem::FolderIdentity(const std::string& p
   if ((info.stx_mask & STATX_BTIME) != 0) {
     absl::StrAppend(&identity, " of ", info.stx_btime.tv_sec, ".", info.stx_btime.tv_nsec);
   }
-  return identity;
+  // State files have room for 48 bytes, which the longest numbers of inodes exceed.
+  constexpr size_t kLongest = 48;
+  return identity.size() <= kLongest ? identity : identity.substr(identity.size() - kLongest);
 }
 
 absl::Status PosixFileSystem::Rename(const std::string& from, const std::string& to) {

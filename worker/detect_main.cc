@@ -1,4 +1,4 @@
-// Finds objects on pictures with a trained detector, draws them and prints them as JSON.
+// detect finds objects in images with a trained detector, draws them and prints them as JSON.
 #include <algorithm>
 #include <iostream>
 #include <memory>
@@ -30,19 +30,21 @@
 #include "worker/eval/draw_boxes.h"
 
 ABSL_FLAG(std::string, checkpoint_dir, "", "the train_dir of ps_server");
-ABSL_FLAG(std::string, output_dir, "", "where the drawn pictures go; made if need be");
+ABSL_FLAG(std::string, output_dir, "", "folder for the drawings; created if it does not exist");
 ABSL_FLAG(int64_t, step, -1, "the checkpoint to use; -1: the newest one");
-ABSL_FLAG(double, min_score, 0.5, "detections below are neither drawn nor printed");
-ABSL_FLAG(int, max_boxes, 100, "the best of so many per picture");
+ABSL_FLAG(double, min_score, 0.5, "detections with a lower score are neither drawn nor printed");
+ABSL_FLAG(int, max_boxes, 100, "draw and print at most this many detections per image, best first");
 ABSL_FLAG(std::string, label_map, "",
           "names of the classes; default: label_map_path of the config's eval_input_reader");
-ABSL_FLAG(std::string, data_dir, "", "put before a relative label_map_path of the config");
+ABSL_FLAG(std::string, data_dir, "",
+          "folder that a relative label_map_path of the config begins in");
 ABSL_FLAG(int, threads, 0, "CPU threads; 0: one per core");
 ABSL_FLAG(std::vector<std::string>, gpus, {}, "the GPU to use: its index or UUID");
 ABSL_FLAG(std::string, device, "",
           "cuda or cpu; default: cuda if --gpus is given or there is a GPU");
-ABSL_FLAG(std::string, precision, "fp32", "of activations: fp32, or bf16 on a GPU");
-ABSL_FLAG(int64_t, gpu_memory_limit_mb, 0, "of this process on its GPU, in MiB; 0: all there is");
+ABSL_FLAG(std::string, precision, "fp32", "precision of activations: fp32, or bf16 on a GPU");
+ABSL_FLAG(int64_t, gpu_memory_limit_mb, 0,
+          "GPU memory that this process may use, in MiB; 0: no limit");
 
 namespace pushpull {
 namespace {
@@ -61,20 +63,20 @@ absl::Status CheckFlags(const std::vector<std::string>& pictures) {
     return UsageError("--checkpoint_dir is missing: the train_dir of ps_server");
   }
   if (absl::GetFlag(FLAGS_output_dir).empty()) {
-    return UsageError("--output_dir is missing: where the drawn pictures go");
+    return UsageError("--output_dir is missing: the folder for the drawings");
   }
-  if (pictures.empty()) return UsageError("no picture is given: name PNG, JPEG or PGM files");
+  if (pictures.empty()) return UsageError("no image is given: name PNG, JPEG or PGM files");
   if (absl::GetFlag(FLAGS_threads) < 0 || absl::GetFlag(FLAGS_max_boxes) < 1) {
     return UsageError("--threads has to be at least 0 and --max_boxes at least 1");
   }
   if (absl::GetFlag(FLAGS_gpus).size() > 1) {
-    return UsageError("--gpus names several GPUs: one is used");
+    return UsageError("--gpus names several GPUs: name one");
   }
   PP_RETURN_IF_ERROR(CheckDeviceFlags(DeviceFromFlags()));
   std::set<std::string> names;
   for (const std::string& picture : pictures) {
     if (!names.insert(FileNameOf(picture)).second) {
-      return UsageError(absl::StrCat("two pictures are called ", FileNameOf(picture),
+      return UsageError(absl::StrCat("two images are called ", FileNameOf(picture),
                                      ": their drawings would overwrite each other"));
     }
   }
@@ -96,7 +98,8 @@ absl::StatusOr<std::vector<std::string>> ClassNames(FileSystem& files,
   return names;
 }
 
-// The drawing, in the format of the picture; PNG for PGM.
+// Writes the drawing to --output_dir and returns its path. A JPEG image gives a JPEG, any other
+// image a PNG.
 absl::StatusOr<std::string> WriteDrawing(FileSystem& files, const std::string& picture,
                                          const Image& drawing) {
   std::string name = FileNameOf(picture);
@@ -161,7 +164,7 @@ absl::StatusOr<config::TrainEvalPipelineConfig> LoadConfig() {
   return config;
 }
 
-// One JSON object per picture and line.
+// Processes all images and prints one line per image, a JSON object.
 absl::Status Run(const std::vector<std::string>& pictures, const ChosenDevice& chosen) {
   PosixFileSystem files;
   PP_ASSIGN_OR_RETURN(const config::TrainEvalPipelineConfig config, LoadConfig());
@@ -177,7 +180,7 @@ absl::Status Run(const std::vector<std::string>& pictures, const ChosenDevice& c
   }
   PP_ASSIGN_OR_RETURN(const std::unique_ptr<Detector> detector,
                       Detector::Load(files, absl::GetFlag(FLAGS_checkpoint_dir), config, options));
-  LOG(INFO) << "step " << detector->step() << ": looking at " << pictures.size() << " pictures";
+  LOG(INFO) << "step " << detector->step() << ": processing " << pictures.size() << " images";
   PP_RETURN_IF_ERROR(MakeDirectories(files, absl::GetFlag(FLAGS_output_dir)));
   for (const std::string& picture : pictures) {
     PP_ASSIGN_OR_RETURN(const nlohmann::ordered_json result,
@@ -190,8 +193,8 @@ absl::Status Run(const std::vector<std::string>& pictures, const ChosenDevice& c
 int Main(int argc, char** argv) {
   MainOptions options;
   options.usage =
-      "Finds objects on pictures (PNG, JPEG, PGM) with a trained detector, draws them into "
-      "--output_dir and prints one JSON object per picture, boxes in pixels.";
+      "Finds objects in images (PNG, JPEG, PGM) with a trained detector, writes drawings to "
+      "--output_dir and prints one JSON object per image, with boxes in pixels.";
   options.takes_arguments = true;
   const MainArguments arguments = InitMain(argc, argv, options);
   if (arguments.check_config) {

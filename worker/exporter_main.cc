@@ -1,4 +1,4 @@
-// Writes a checkpoint's network as one file for use elsewhere.
+// exporter writes the network of a checkpoint to one file, for use in other programs.
 #include <iostream>
 #include <string>
 
@@ -19,21 +19,22 @@
 ABSL_FLAG(std::string, checkpoint_dir, "", "the train_dir of ps_server");
 ABSL_FLAG(int64_t, step, -1, "the checkpoint to use; -1: the newest one");
 ABSL_FLAG(std::string, output, "",
-          "the file to write, whole or not at all: model.onnx (opset 13) or model.safetensors");
+          "the file to write, atomically: model.onnx (opset 13) or model.safetensors");
 ABSL_FLAG(std::string, weights, "auto",
-          "raw: the weights; ema: their moving averages; auto: ema where the config has "
-          "eval_config.use_moving_averages, as evaluator and detect");
+          "raw: the weights; ema: their moving averages; auto: ema if the config has "
+          "eval_config.use_moving_averages, as evaluator and detect do");
 
 namespace pushpull {
 namespace {
 
 constexpr char kUsage[] =
-    "Writes a checkpoint's network for use elsewhere and prints one JSON object.\n"
-    "  .onnx         from uint8 pictures [N, H, W, channels] of any size to the answer. Detectors: "
-    "input image_tensor; detection_boxes (ymin, xmin, ymax, xmax within [0, 1]), "
-    "detection_scores, detection_classes (counted from 1), num_detections, raw_detection_boxes, "
-    "raw_detection_scores, suppression included. Classifiers: input; logits, probabilities.\n"
-    "  .safetensors  every variable under TensorFlow's name.";
+    "Writes the network of a checkpoint to a file for other programs and prints one JSON object.\n"
+    "  .onnx         takes uint8 images [N, H, W, channels] of any size. Detectors: input "
+    "image_tensor; outputs detection_boxes (ymin, xmin, ymax, xmax within [0, 1]), "
+    "detection_scores, detection_classes (counted from 1), num_detections, raw_detection_boxes and "
+    "raw_detection_scores, suppression included. Classifiers: input `input`; outputs logits and "
+    "probabilities.\n"
+    "  .safetensors  has every variable with TensorFlow's name.";
 
 absl::Status CheckFlags() {
   if (absl::GetFlag(FLAGS_checkpoint_dir).empty()) {

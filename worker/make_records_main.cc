@@ -1,4 +1,4 @@
-// Turns data sets into TFRecord shards of tf.Examples, and checks existing ones.
+// make_records turns data sets into TFRecord files of tf.Examples, and checks existing files.
 #include <algorithm>
 #include <atomic>
 #include <iostream>
@@ -29,21 +29,22 @@
 #include "worker/records/record_check.h"
 #include "worker/records/record_writer.h"
 
-ABSL_FLAG(std::string, format, "", "of the input: voc, coco, image_folder or idx");
+ABSL_FLAG(std::string, format, "", "format of the input: voc, coco, image_folder or idx");
 ABSL_FLAG(std::string, input, "", "folder of the data set");
 ABSL_FLAG(std::string, split, "",
-          "which part of it: train for ImageSets/Main/train.txt (voc), annotations/"
-          "instances_train.json and train/ (coco), train-images-idx3-ubyte (idx; test: t10k-), a "
-          "folder in the input (image_folder; empty: the input itself)");
+          "which part of it: train means ImageSets/Main/train.txt (voc), annotations/"
+          "instances_train.json and train/ (coco), train-images-idx3-ubyte (idx, where test means "
+          "t10k-...), or the folder train in the input (image_folder; empty: the input itself)");
 ABSL_FLAG(std::string, label_map, "",
           "label map (.pbtxt) with the ids of the classes; default: derived from the data set and "
-          "written to OUTPUT.pbtxt. With --check: the map to look class names up in");
+          "written to OUTPUT.pbtxt. With --check: the label map of the existing records");
 ABSL_FLAG(std::string, output, "", "prefix of the files to write: OUTPUT-00000-of-00001 ...");
 ABSL_FLAG(int, shards, 1, "number of files to write");
 ABSL_FLAG(bool, skip_bad, false,
-          "leave out images and boxes that cannot be used; default: name them and write nothing");
-ABSL_FLAG(std::string, check, "",
-          "instead of writing: read existing records (file, glob or name@10) and name what is bad");
+          "leave out images and boxes that cannot be used; default: list them and write nothing");
+ABSL_FLAG(
+    std::string, check, "",
+    "instead of writing: check existing records (file, glob or name@10) and list the problems");
 ABSL_FLAG(int, threads, 0, "CPU threads; 0: one per core");
 
 namespace pushpull {
@@ -85,8 +86,8 @@ absl::Status CheckFlags() {
   return absl::OkStatus();
 }
 
-// "make_records: 1200/5011 images" on stderr: refreshed on a terminal, elsewhere a line now and
-// then.
+// Prints "make_records: 1200/5011 images" on stderr. On a terminal it updates one line; elsewhere
+// it prints a new line every 30 seconds and at the end.
 class ProgressPrinter {
  public:
   ProgressPrinter() : is_terminal_(ProgressOptionsFor(2).is_terminal) {}
@@ -112,7 +113,7 @@ class ProgressPrinter {
   absl::Time last_ = absl::InfinitePast();
 };
 
-// The summary on stdout, the problems on stderr.
+// Prints the summary on stdout and the problems on stderr.
 void Print(const RecordSummary& summary, const std::string& label_map) {
   for (const std::string& problem : summary.problems) std::cerr << problem << "\n";
   nlohmann::ordered_json result = {{"images", summary.num_images},

@@ -391,8 +391,6 @@ absl::Status RunWorker(const std::vector<std::string>& flags) {
   if (absl::GetFlag(FLAGS_check_cluster)) return CheckPeers(options);
   const int clone = absl::GetFlag(FLAGS_clone_index);
   if (clone >= 0) return RunAsClone(std::move(options), clone);
-  PP_RETURN_IF_ERROR(CheckAddresses(options.security, options.ps));
-  if (absl::GetFlag(FLAGS_check_cluster)) return CheckPeers(options);
   LOG(INFO) << cluster.Describe();
   return RunAsSupervisor(options, flags);
 }

@@ -1,5 +1,5 @@
-// One thing wrong with a pipeline config or with flags that go with it, and how a list of them is
-// shown.
+// ConfigProblem describes one error in a pipeline config or in the flags used with it. The
+// functions turn a list of problems into a message. All functions are thread-safe.
 #ifndef PUSHPULL_COMMON_CONFIG_CONFIG_PROBLEM_H_
 #define PUSHPULL_COMMON_CONFIG_CONFIG_PROBLEM_H_
 
@@ -13,25 +13,26 @@
 namespace pushpull {
 
 struct ConfigProblem {
-  std::string field;           // "train_config.batch_size", or a place "FILE:12:3" and the field
+  std::string field;           // "train_config.batch_size"
   std::string expected;        // "at least 1"
   std::string got;             // "0"
-  std::string action;          // what to do; may be empty
-  bool missing_input = false;  // a file or folder that does not exist
+  std::string action;          // how the user can correct it; may be empty
+  bool missing_input = false;  // the problem is a file or folder that does not exist
 };
 
-// "train_config.batch_size: expected at least 1, got 0; ..."
+// Returns "FIELD: expected EXPECTED, got GOT; ACTION".
 std::string ToString(const ConfigProblem& problem);
 
-// No message lists more problems than these; the others are counted.
+// A message lists at most this many problems and gives the number of the rest.
 inline constexpr int kMaxListedProblems = 100;
 
-// The line that follows the listed ones of `count` problems; empty if all are listed.
+// Returns the text that ends a list of `count` problems: a new line with the number of problems
+// that are not listed, or nothing if all are.
 std::string UnlistedProblems(int64_t count);
 
-// OK if there are none. Otherwise one message that lists them, one per line, under a first line
-// that names `what` and counts them: NOT_FOUND if all are missing inputs (exit code 66), else
-// INVALID_ARGUMENT (65).
+// Returns OK if `problems` is empty. Otherwise the message names `what` and the number of problems
+// in its first line and lists one problem per line below. The code is NOT_FOUND (exit code 66) if
+// all problems are missing inputs, else INVALID_ARGUMENT (exit code 65).
 absl::Status ProblemsToStatus(absl::string_view what, const std::vector<ConfigProblem>& problems);
 
 }  // namespace pushpull

@@ -1,4 +1,4 @@
-// Collects problems with single fields; the vocabulary of the config checks.
+// FieldChecker checks single values of a config and collects the problems.
 #ifndef PUSHPULL_COMMON_CONFIG_FIELD_CHECKER_H_
 #define PUSHPULL_COMMON_CONFIG_FIELD_CHECKER_H_
 
@@ -12,19 +12,20 @@
 
 namespace pushpull {
 
-// Not thread-safe. `field` is the full path from the top of the config.
+// Not thread-safe. `field` is always the full path from the top of the config, for example
+// "train_config.batch_size". A check adds one problem if the value fails it.
 class FieldChecker {
  public:
   void Add(absl::string_view field, absl::string_view expected, absl::string_view got,
            absl::string_view action = "");
-  // A message or oneof that has to be there.
+  // Adds the problem that a required message or oneof is absent.
   void Missing(absl::string_view field, absl::string_view expected);
   void AtLeast(absl::string_view field, int64_t value, int64_t minimum);
   void Between(absl::string_view field, int64_t value, int64_t minimum, int64_t maximum);
-  // Floats have to be finite as well.
+  // The next two checks refuse values that are not finite as well.
   void Positive(absl::string_view field, double value);
   void NotNegative(absl::string_view field, double value);
-  // In [0, 1).
+  // Accepts values in [0, 1).
   void Fraction(absl::string_view field, double value);
   void AddProblem(ConfigProblem problem) { problems_.push_back(std::move(problem)); }
 

@@ -1,4 +1,5 @@
-// The checks of a conv_hyperparams message, shared by all models.
+// Checks of conv_hyperparams messages, shared by all models. Thread-safe functions; each adds the
+// problems that it finds to `checker`.
 #ifndef PUSHPULL_COMMON_CONFIG_HYPERPARAMS_CHECKS_H_
 #define PUSHPULL_COMMON_CONFIG_HYPERPARAMS_CHECKS_H_
 
@@ -11,10 +12,12 @@ namespace pushpull {
 
 enum class BatchNormUse { kRequired, kOptional };
 
-// `field` is the message's path from the top of the config.
+// Checks the ranges of the L2 weight, the initializer and batch_norm. With kRequired an absent
+// batch_norm is a problem too. `field` is the path of the message from the top of the config.
 void CheckHyperparams(const config::Hyperparams& hyperparams, const std::string& field,
                       BatchNormUse batch_norm, FieldChecker* checker);
 
+// Checks the deviation or factor of the initializer, if one is set.
 void CheckInitializer(const config::WeightInitializer& initializer, const std::string& field,
                       FieldChecker* checker);
 

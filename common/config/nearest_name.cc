@@ -10,7 +10,7 @@
 namespace pushpull {
 namespace {
 
-// Edit distance with swaps of neighbours (optimal string alignment).
+// Returns the optimal string alignment distance: the edit distance with swaps of neighbours.
 int64_t EditDistance(absl::string_view a, absl::string_view b) {
   std::vector<std::vector<int64_t>> d(a.size() + 1, std::vector<int64_t>(b.size() + 1));
   for (size_t i = 0; i <= a.size(); ++i) d[i][0] = static_cast<int64_t>(i);
@@ -34,7 +34,8 @@ std::optional<std::string> NearestName(absl::string_view name,
   std::optional<std::string> best;
   int64_t best_distance = std::max<int64_t>(1, static_cast<int64_t>(name.size()) / 3) + 1;
   for (const std::string& candidate : candidates) {
-    // The difference of the lengths is a lower bound, so long names cost nothing.
+    // The difference of the lengths is a lower bound of the distance. This test bounds the cost of
+    // very long names.
     const int64_t longer =
         static_cast<int64_t>(name.size()) - static_cast<int64_t>(candidate.size());
     if (std::abs(longer) >= best_distance) continue;

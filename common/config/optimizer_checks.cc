@@ -56,7 +56,8 @@ void CheckCosineDecay(const config::CosineDecayLearningRate& rate, const std::st
   }
 }
 
-// The bounds keep the square of the norm, which the server sums in units of 2^-32, a normal double.
+// Accepts 0 (no clipping) and norms whose square is a normal double. The server computes with the
+// square, in units of 2^-32.
 void CheckNorm(absl::string_view field, float norm, FieldChecker* checker) {
   if (norm == 0 || (norm >= 1e-12f && norm <= 1e12f)) return;
   checker->Add(field, "0 (off) or a number from 1e-12 to 1e12", absl::StrCat(norm));

@@ -1,5 +1,6 @@
-// Ranges of the optimizer, its learning-rate schedule and gradient clipping: the config check and
-// the server, when it builds its optimizer, report the same problems.
+// Checks of the optimizer, its learning-rate schedule and gradient clipping. Both the config check
+// and the server, when it builds its optimizer, use them, so that they report the same problems.
+// Thread-safe functions; each adds the problems that it finds to `checker`.
 #ifndef PUSHPULL_COMMON_CONFIG_OPTIMIZER_CHECKS_H_
 #define PUSHPULL_COMMON_CONFIG_OPTIMIZER_CHECKS_H_
 
@@ -10,10 +11,11 @@
 
 namespace pushpull {
 
-// train_config.optimizer, with its learning rate, and the two kinds of clipping.
+// Checks train_config.optimizer with its learning rate, gradient_clipping_by_norm and
+// gradient_clipping_by_global_norm.
 void CheckOptimizer(const config::TrainConfig& config, FieldChecker* checker);
 
-// `field` is the path of the learning_rate message.
+// Checks one learning_rate message. `field` is its path from the top of the config.
 void CheckLearningRate(const config::LearningRate& rate, absl::string_view field,
                        FieldChecker* checker);
 

@@ -28,13 +28,13 @@ namespace {
 using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
 
-// Enough for any config: the largest of deploy/pipelines has 4 KiB and is 7 levels deep.
+// Far above what configs need: the largest in deploy/pipelines has 4 KiB and is 7 levels deep.
 constexpr int64_t kMaxBytes = int64_t{1} << 20;
 constexpr int kMaxDepth = 100;
-// A longer word or message is cut where an error shows it.
+// Errors show at most this much of a word or message.
 constexpr size_t kMaxShownBytes = 300;
 
-// "job.config:12:3"
+// Returns "job.config:12:3", counted from 1 as editors do.
 std::string Location(absl::string_view name, TextPoint point) {
   return absl::StrCat(name, ":", point.line + 1, ":", point.column + 1);
 }
@@ -44,7 +44,7 @@ std::string Shortened(absl::string_view text) {
   return absl::StrCat(text.substr(0, kMaxShownBytes), "... (", text.size(), " bytes)");
 }
 
-// What the parser must not see: its time and its stack would have no bound.
+// Refuses text for which the parser's time or stack would have no bound.
 absl::Status CheckLimits(const std::string& text, absl::string_view name) {
   if (text.size() > kMaxBytes) {
     return absl::InvalidArgumentError(absl::StrCat(name, ": a pipeline config may have at most ",
@@ -61,7 +61,8 @@ absl::Status CheckLimits(const std::string& text, absl::string_view name) {
   return absl::OkStatus();
 }
 
-// The descriptor of the message that `fields` lead to, or null when one of them is unknown.
+// Returns the descriptor of the message at the path `fields`, or null if a field on it is unknown
+// or not a message.
 const Descriptor* DescriptorAt(const std::vector<std::string>& fields) {
   const Descriptor* descriptor = config::TrainEvalPipelineConfig::descriptor();
   for (const std::string& name : fields) {
@@ -78,7 +79,7 @@ std::vector<std::string> FieldNames(const Descriptor& descriptor) {
   return names;
 }
 
-// The quoted words of a parser message.
+// Returns the words in double quotes in a message of the parser.
 std::vector<std::string> QuotedWords(const std::string& message) {
   const std::vector<std::string> parts = absl::StrSplit(message, '"');
   std::vector<std::string> words;
@@ -86,8 +87,8 @@ std::vector<std::string> QuotedWords(const std::string& message) {
   return words;
 }
 
-// Turns the text parser's errors, and its warnings about unknown fields, into lines that name the
-// field.
+// Collects the text parser's errors, and its warnings about unknown fields, as lines that name the
+// field. It parses protobuf's messages, because the parser gives no other details.
 class Collector final : public google::protobuf::io::ErrorCollector {
  public:
   Collector(absl::string_view name, const std::string& text) : name_(name), places_(text) {}
@@ -110,7 +111,7 @@ class Collector final : public google::protobuf::io::ErrorCollector {
   void AddWarning(int line, int column, const std::string& message) override {
     const std::vector<std::string> words = QuotedWords(message);
     if (!absl::StrContains(message, "has no field named") || words.size() != 2) return;
-    // The parser is already behind the name.
+    // The parser reports the position after the name.
     const TextPlace& place = places_.Find({line, column});
     const Descriptor* descriptor = DescriptorAt(place.around);
     if (descriptor == nullptr || descriptor == config::NotSupported::descriptor()) return;
@@ -145,11 +146,12 @@ class Collector final : public google::protobuf::io::ErrorCollector {
 
   const std::string name_;
   TextPlaceFinder places_;
-  std::vector<std::string> lines_;  // of the first kMaxListedProblems
+  std::vector<std::string> lines_;  // one per problem, at most kMaxListedProblems
   int64_t count_ = 0;
 };
 
-// Writes the default into every unset scalar field of the message and of the messages it holds.
+// Sets every unset scalar field of the message, and of the messages in it, to its default. Clears
+// the fields that are unsupported or have no effect.
 void FillDefaults(google::protobuf::Message* message) {
   const google::protobuf::Reflection* reflection = message->GetReflection();
   const Descriptor* descriptor = message->GetDescriptor();
@@ -192,7 +194,7 @@ void FillDefaults(google::protobuf::Message* message) {
       case FieldDescriptor::CPPTYPE_ENUM:
         reflection->SetEnum(message, field, field->default_value_enum());
         break;
-      default:  // strings: an unset one and an empty one mean the same
+      default:  // the other fields are strings, where unset and empty mean the same
         break;
     }
   }
@@ -207,8 +209,8 @@ absl::StatusOr<config::TrainEvalPipelineConfig> ParsePipelineConfig(const std::s
   Collector collector(name, text);
   google::protobuf::TextFormat::Parser parser;
   parser.RecordErrorsTo(&collector);
-  // Unknown fields come as warnings, so that one run lists them all; the collector makes them
-  // errors.
+  // The parser would stop at the first unknown field. As warnings it reports all of them, and the
+  // collector turns them into errors.
   parser.AllowUnknownField(true);
   parser.SetRecursionLimit(kMaxDepth);
   google::protobuf::io::ArrayInputStream input(text.data(), static_cast<int>(text.size()));
@@ -230,7 +232,7 @@ absl::StatusOr<config::TrainEvalPipelineConfig> LoadPipelineConfig(const std::st
         absl::StrCat("pipeline config ", path, ": no such file; examples are in deploy/pipelines"));
   }
   std::ifstream file(path, std::ios::binary);
-  // One byte more than a config may have: a device or a pipe need not end.
+  // Reads at most one byte more than allowed, because a device or a pipe may never end.
   std::string text(kMaxBytes + 1, '\0');
   if (!S_ISDIR(info.st_mode)) file.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(file.gcount());

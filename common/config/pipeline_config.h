@@ -1,4 +1,5 @@
-// Reads the pipeline config (protobuf text, protos/pipeline.proto). Functions only; thread-safe.
+// Reads pipeline configs, which are protobuf text of the schema protos/pipeline.proto. Thread-safe
+// functions.
 #ifndef PUSHPULL_COMMON_CONFIG_PIPELINE_CONFIG_H_
 #define PUSHPULL_COMMON_CONFIG_PIPELINE_CONFIG_H_
 
@@ -11,19 +12,22 @@
 
 namespace pushpull {
 
-// NOT_FOUND: no such file. INVALID_ARGUMENT: not protobuf text of the schema; every unknown field
-// and the first syntax error are listed with file, line, column and field, and a name that comes
-// close (of more than kMaxListedProblems the rest is counted). The same for a config of more than
-// 1 MiB or with messages more than 100 deep, so that neither time nor stack depends on who wrote
-// it. Whether the values make sense is for ValidatePipelineConfig.
+// Reads and parses the file at `path`. It does not check values; ValidatePipelineConfig does.
+//
+// NOT_FOUND: the file does not exist. INVALID_ARGUMENT: the file cannot be read, is no protobuf
+// text of the schema, is larger than 1 MiB, or nests messages more than 100 deep (the limits bound
+// the parser's time and stack). The message lists every unknown field and the first syntax error
+// with file, line, column and field, and suggests a similar name. It lists up to kMaxListedProblems
+// problems and counts the rest.
 absl::StatusOr<config::TrainEvalPipelineConfig> LoadPipelineConfig(const std::string& path);
 
-// The same for text from elsewhere (the server's reply); `name` stands for the file in messages.
+// Parses text that is not from a file, for example from the server's reply. Messages show `name` in
+// place of the file. INVALID_ARGUMENT as for LoadPipelineConfig.
 absl::StatusOr<config::TrainEvalPipelineConfig> ParsePipelineConfig(const std::string& text,
                                                                     absl::string_view name);
 
-// The config as text with every default of its messages written out, for --check_config. Fields
-// that are not built or have no effect are left out.
+// Returns the config as text for --check_config, with every default written out that applies to a
+// message in it. Fields that are (unsupported) or have (no_effect) in the schema are left out.
 std::string EffectiveConfigText(const config::TrainEvalPipelineConfig& config);
 
 }  // namespace pushpull

@@ -1,4 +1,4 @@
-// Checks of an image_resizer.
+// Checks an image_resizer message, shared by all models. Thread-safe.
 #ifndef PUSHPULL_COMMON_CONFIG_RESIZER_CHECKS_H_
 #define PUSHPULL_COMMON_CONFIG_RESIZER_CHECKS_H_
 
@@ -9,13 +9,13 @@
 
 namespace pushpull {
 
-// Pixels of a side of the network's input.
+// Limits on each side of the network's input, in pixels, inclusive.
 struct SideLimits {
   int minimum = 1;
   int maximum = 1;
 };
 
-// `field` is the full name of the resizer.
+// Adds the problems of `resizer` to `checker`. `field` is its path from the top of the config.
 void CheckImageResizer(const config::ImageResizer& resizer, const std::string& field,
                        const SideLimits& limits, FieldChecker* checker);
 

@@ -81,7 +81,7 @@ class Walker {
     }
   }
 
-  // Whether the field says what an absent one says.
+  // Returns whether the field is set to its default. False for repeated fields and messages.
   static bool IsDefault(const Message& message, const FieldDescriptor& field) {
     if (field.is_repeated() || field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) return false;
     const Reflection& reflection = *message.GetReflection();

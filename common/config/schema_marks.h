@@ -1,5 +1,6 @@
-// Acts on the marks (unsupported), (no_effect) and (unsupported_value) of protos/pipeline.proto,
-// and on placeholders in strings, for whatever fields a config sets.
+// Checks the fields that a config sets against the options (unsupported), (no_effect) and
+// (unsupported_value) in protos/pipeline.proto, and rejects placeholder and remote paths in
+// strings. Thread-safe.
 #ifndef PUSHPULL_COMMON_CONFIG_SCHEMA_MARKS_H_
 #define PUSHPULL_COMMON_CONFIG_SCHEMA_MARKS_H_
 
@@ -12,8 +13,9 @@
 
 namespace pushpull {
 
-// Walks all fields that are set. An unsupported field that is set to its default is as good as
-// absent. `warnings` gets one sentence for each field without effect.
+// Visits all set fields of `message` and the messages in it. Adds a problem to `checker` for each
+// unsupported field or value; an unsupported field that is set to its default is no problem.
+// Appends one sentence to `warnings` for each field that has no effect.
 void CheckSchemaMarks(const google::protobuf::Message& message, FieldChecker* checker,
                       std::vector<std::string>* warnings);
 

@@ -10,12 +10,11 @@
 namespace pushpull {
 namespace {
 
-// Both backbones have a stride of 32.
+// Both backbones have a stride of 32. The Object Detection API has the same minimum.
 constexpr int kMinImageSize = 33;
 constexpr int kMaxImageSize = 4096;
-// Of the backbone at least, and with all extra layers.
-constexpr int kMinMaps = 2;
-constexpr int kMaxMaps = 6;
+constexpr int kMinMaps = 2;  // the maps of the backbone
+constexpr int kMaxMaps = 6;  // with all extra layers
 constexpr int kMaxPredictorLayers = 16;
 
 std::string Field(absl::string_view name) { return absl::StrCat("model.ssd.", name); }

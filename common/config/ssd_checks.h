@@ -1,4 +1,4 @@
-// The checks of model.ssd.
+// Checks the values of model.ssd. Thread-safe.
 #ifndef PUSHPULL_COMMON_CONFIG_SSD_CHECKS_H_
 #define PUSHPULL_COMMON_CONFIG_SSD_CHECKS_H_
 
@@ -7,9 +7,9 @@
 
 namespace pushpull {
 
-// Adds everything that keeps the detector from being built or trained: missing messages, values out
-// of range, settings that contradict each other. Unsupported fields are found by the schema's
-// marks.
+// Adds every problem to `checker` that prevents the detector from being built or trained: missing
+// messages, values out of range, and settings that contradict each other. Unsupported fields are
+// left to CheckSchemaMarks.
 void CheckSsd(const config::Ssd& ssd, FieldChecker* checker);
 
 }  // namespace pushpull

@@ -36,7 +36,7 @@ void TextCursor::SkipComment() {
 void TextCursor::SkipString() {
   const char quote = Get();
   for (Next(); !AtEnd() && Get() != quote && Get() != '\n'; Next()) {
-    // A line ends the string even after a backslash.
+    // The end of a line ends the string, even after a backslash.
     if (Get() == '\\' && i_ + 1 < text_.size() && text_[i_ + 1] != '\n') Next();
   }
   if (!AtEnd()) Next();

@@ -1,5 +1,5 @@
-// Finds the field that surrounds a place in protobuf text, because the text parser's errors give
-// line and column only.
+// Finds the field at a place in protobuf text. The errors of protobuf's text parser give only a
+// line and a column; Pushpull's messages name the field too.
 #ifndef PUSHPULL_COMMON_CONFIG_TEXT_POSITION_H_
 #define PUSHPULL_COMMON_CONFIG_TEXT_POSITION_H_
 
@@ -12,35 +12,38 @@
 
 namespace pushpull {
 
-// Lines and columns count from 0, as the parser's do; a tab advances the column to the next
-// multiple of 8, as in its tokenizer.
+// A place in a text. Lines and columns count from 0, and a tab advances the column to the next
+// multiple of 8, as in protobuf's tokenizer.
 struct TextPoint {
   int line = 0;
   int column = 0;
 };
 
+// The fields around a place.
 struct TextPlace {
   // Names of the messages that are open at the place, outermost first: {"train_config",
   // "optimizer"}.
   std::vector<std::string> around;
-  // The last name before the place, where it begins, and whether a colon and nothing else follows
-  // it: then the place is the value of that field.
+  // The last name before the place and where it begins. If only a colon stands between the name and
+  // the place, the place is the value of that field.
   std::string last_name;
   TextPoint last_name_begin;
   bool is_value_of_last_name = false;
 };
 
-// Walks over the text, token by token, and keeps the position. Strings and comments end where the
-// tokenizer of the text parser ends them.
+// Walks over a text and keeps track of the position. The text must outlive the cursor. The cursor
+// ends strings and comments where protobuf's tokenizer ends them. Not thread-safe.
 class TextCursor {
  public:
   explicit TextCursor(absl::string_view text) : text_(text) {}
 
   bool AtEnd() const { return i_ >= text_.size(); }
+  // Returns false at the end of the text too.
   bool IsBefore(TextPoint point) const;
   TextPoint point() const { return point_; }
-  char Get() const { return text_[i_]; }
 
+  // The rest requires !AtEnd().
+  char Get() const { return text_[i_]; }
   void Next();
   void SkipComment();
   void SkipString();
@@ -52,8 +55,9 @@ class TextCursor {
   TextPoint point_;
 };
 
-// Finds places in one text, which must outlive the object. Places in ascending order cost one walk
-// over the text together; a step back begins again at the start of the text.
+// Finds places in one text, which must outlive the object. Calls with ascending places together
+// take one walk over the text. A call with an earlier place starts again at the beginning. Not
+// thread-safe.
 class TextPlaceFinder {
  public:
   explicit TextPlaceFinder(absl::string_view text) : text_(text), cursor_(text) {}
@@ -67,8 +71,8 @@ class TextPlaceFinder {
   TextPlace place_;
 };
 
-// Returns the place where the text first nests braces and brackets of any kind more than
-// `max_depth` deep, or nothing.
+// Returns the first place where {}, <> and [] are nested more than `max_depth` deep, or nothing if
+// there is none.
 std::optional<TextPoint> FindDeeperThan(absl::string_view text, int max_depth);
 
 }  // namespace pushpull

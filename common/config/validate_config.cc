@@ -60,7 +60,7 @@ void CheckClassifier(const config::Classifier& classifier, FieldChecker* checker
 void CheckPatterns(const google::protobuf::RepeatedPtrField<std::string>& patterns,
                    absl::string_view field, FieldChecker* checker) {
   for (int i = 0; i < patterns.size(); ++i) {
-    // The library's regular expressions use the stack once per bracket.
+    // std::regex recurses once per bracket, so a long pattern could overflow the stack.
     if (patterns[i].size() > kMaxPatternBytes) {
       checker->Add(absl::StrCat(field, "[", i, "]"),
                    absl::StrCat("a regular expression of at most ", kMaxPatternBytes, " bytes"),
@@ -80,7 +80,7 @@ bool IsSync(const config::TrainConfig& config, const ConfigContext& context) {
   return context.sync.value_or(config.sync_replicas());
 }
 
-// What depends on the number of clones, workers and tasks.
+// Checks the values that depend on the number of clones, workers and tasks.
 void CheckJob(const config::TrainConfig& train, const ConfigContext& context,
               FieldChecker* checker) {
   const bool sync = IsSync(train, context);
@@ -156,7 +156,9 @@ void CheckTrainConfig(const config::TrainConfig& train, const ConfigContext& con
   }
 }
 
-// Missing files are reported apart from other problems: they alone have exit code 66.
+// Checks that `path` is set and, if `look` is true, that it exists. `folder` says whether it must
+// be a folder. A path that does not exist is a missing input, which has its own exit code (66).
+// CheckSchemaMarks reports remote paths and placeholders.
 void CheckPath(const std::string& field, const std::string& path, bool folder,
                const ConfigContext& context, bool look, FieldChecker* checker) {
   if (path.empty())
@@ -235,9 +237,10 @@ void CheckReader(const config::InputReader& reader, const std::string& field, bo
       break;
     case config::InputReader::INPUT_READER_NOT_SET:
       checker->Missing(field,
-                       "idx_input_reader, image_folder_input_reader or synthetic_input_reader");
+                       "tf_record_input_reader, voc_input_reader, idx_input_reader, "
+                       "image_folder_input_reader or synthetic_input_reader");
       break;
-    default:  // known but not supported: the schema's marks say so
+    default:  // TFRecords and VOC are checked when they are opened, external readers by their mark
       break;
   }
 }

@@ -1,5 +1,4 @@
-// Says whether a pipeline config makes sense, before anything is started. Functions only;
-// thread-safe.
+// Checks the values of a pipeline config before anything is started. Thread-safe functions.
 #ifndef PUSHPULL_COMMON_CONFIG_VALIDATE_CONFIG_H_
 #define PUSHPULL_COMMON_CONFIG_VALIDATE_CONFIG_H_
 
@@ -16,32 +15,34 @@
 
 namespace pushpull {
 
-// What flags say about the job, as far as the caller knows.
+// Settings from flags that the checks depend on, as far as the caller knows them.
 struct ConfigContext {
-  std::optional<bool> sync;  // --sync; nothing: train_config.sync_replicas
+  std::optional<bool> sync;  // --sync; nullopt: train_config.sync_replicas decides
   int64_t tasks = 1;         // --tasks
-  int64_t num_clones = 0;    // of one worker; 0: not known here, not checked
+  int64_t num_clones = 0;    // per worker; 0: unknown, skips the checks that need it
   int64_t num_workers = 1;
-  // --data_dir, the prefix of relative input paths (empty: the working folder).
+  // --data_dir, the prefix of relative input paths. Empty: the working directory.
   std::string data_dir;
-  // Whose files must exist on this machine; the other reader's are not looked at.
+  // Which reader's files must exist on this machine. The checks do not look for other files.
   bool check_train_input = false;
   bool check_eval_input = false;
 };
 
 struct ConfigReport {
   std::vector<ConfigProblem> problems;
-  std::vector<std::string> warnings;  // one sentence each, naming the field
+  std::vector<std::string> warnings;  // one sentence each, which names the field
 
-  // ProblemsToStatus, with `name` (the file) as its subject.
+  // Returns ProblemsToStatus(name, problems). `name` is the path of the config.
   absl::Status ToStatus(absl::string_view name) const;
 };
 
-// All problems and warnings at once. Reads no file, but looks whether input paths exist.
+// Returns all problems and warnings of `config`. It reads no files, but tests whether input paths
+// exist where `context` asks for it.
 ConfigReport ValidatePipelineConfig(const config::TrainEvalPipelineConfig& config,
                                     const ConfigContext& context);
 
-// Logs the warnings and returns the problems: what a main does with its config.
+// Validates `config`, logs the warnings and returns the problems as a status. `name` is the path of
+// the config. For the main functions of programs.
 absl::Status CheckPipelineConfig(const config::TrainEvalPipelineConfig& config,
                                  const ConfigContext& context, absl::string_view name);
 

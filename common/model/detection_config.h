@@ -1,4 +1,4 @@
-// From model.ssd of a pipeline config to the plain values of a DetectionSpec.
+// Converts model.ssd of a pipeline config into a DetectionSpec. Thread-safe.
 #ifndef PUSHPULL_COMMON_MODEL_DETECTION_CONFIG_H_
 #define PUSHPULL_COMMON_MODEL_DETECTION_CONFIG_H_
 
@@ -7,9 +7,10 @@
 
 namespace pushpull {
 
-// All but the heads, of a config that CheckSsd has nothing against. As in TensorFlow the anchors'
-// base sizes are shares of the shorter side, so on an image that is not square they are scaled down
-// along the longer one.
+// Returns the DetectionSpec of a config that passes CheckSsd, with `heads` left empty. As in
+// TensorFlow, the base sizes of anchors in the config are fractions of the image's shorter side.
+// The spec has fractions of the height and the width, so the value for the longer side is smaller
+// if the image is not square.
 DetectionSpec ResolveDetection(const config::Ssd& ssd);
 
 }  // namespace pushpull

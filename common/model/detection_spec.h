@@ -1,6 +1,6 @@
-// What makes a network a detector: anchors, box coding, matching, losses and post-processing as the
-// TensorFlow Object Detection API defines them. Plain values with the API's defaults; field names
-// are those of its pipeline config.
+// DetectionSpec holds the settings of an SSD detector: anchors, box coding, matching, losses and
+// post-processing, as the TensorFlow Object Detection API defines them. The structs are plain
+// values with the API's defaults, and their fields have the names of the API's pipeline config.
 #ifndef PUSHPULL_COMMON_MODEL_DETECTION_SPEC_H_
 #define PUSHPULL_COMMON_MODEL_DETECTION_SPEC_H_
 
@@ -10,19 +10,19 @@
 
 namespace pushpull {
 
-// [ty, tx, th, tw].
+// A box code is [ty, tx, th, tw].
 inline constexpr int kBoxCodeSize = 4;
 
 struct SsdAnchorSpec {
   int num_layers = 6;
   float min_scale = 0.2f;
   float max_scale = 0.95f;
-  std::vector<float> scales;  // if not empty: one per layer, instead of min_scale to max_scale
+  std::vector<float> scales;  // one per layer; empty: num_layers scales from min_scale to max_scale
   std::vector<float> aspect_ratios;
   bool reduce_boxes_in_lowest_layer = true;
-  float base_anchor_height = 1.0f;
-  float base_anchor_width = 1.0f;
-  float interpolated_scale_aspect_ratio = 1.0f;  // not positive: no interpolated anchor
+  float base_anchor_height = 1.0f;               // fraction of the image's height
+  float base_anchor_width = 1.0f;                // fraction of the image's width
+  float interpolated_scale_aspect_ratio = 1.0f;  // 0 or less: no interpolated anchor
 };
 
 struct FasterRcnnBoxCoderSpec {
@@ -42,7 +42,7 @@ struct ArgMaxMatcherSpec {
 
 struct HardExampleMinerSpec {
   enum class LossType { kBoth, kClassification, kLocalization };
-  int num_hard_examples = 64;  // 0: all
+  int num_hard_examples = 64;  // 0: no limit
   float iou_threshold = 0.7f;
   LossType loss_type = LossType::kBoth;
   int max_negatives_per_positive = 0;  // 0: no limit
@@ -53,9 +53,9 @@ struct DetectionLossSpec {
   enum class Classification { kSigmoid, kSoftmax, kSigmoidFocal };
   enum class Localization { kSmoothL1, kL2 };
   Classification classification = Classification::kSigmoid;
-  float logit_scale = 1.0f;          // kSoftmax: the scores are divided by it
+  float logit_scale = 1.0f;          // kSoftmax: the logits are divided by it
   float focal_gamma = 2.0f;          // kSigmoidFocal
-  std::optional<float> focal_alpha;  // kSigmoidFocal; absent: both kinds weigh the same
+  std::optional<float> focal_alpha;  // kSigmoidFocal; absent: equal weights for both targets
   Localization localization = Localization::kSmoothL1;
   float smooth_l1_delta = 1.0f;
   float classification_weight = 1.0f;
@@ -77,8 +77,9 @@ struct PostProcessingSpec {
   int max_total_detections = 100;
 };
 
-// One feature map's predictions: two layers of the network, [H, W, anchors * 4] and
-// [H, W, anchors * (num_classes + 1)].
+// The predictions of one feature map. They are the values of two layers: box_layer gives the box
+// codes, [H, W, anchors_per_location * 4], and class_layer the class scores,
+// [H, W, anchors_per_location * (num_classes + 1)].
 struct DetectionHead {
   int box_layer = -1;
   int class_layer = -1;
@@ -89,7 +90,7 @@ struct DetectionHead {
 };
 
 struct DetectionSpec {
-  int num_classes = 0;  // without the background, which is class row 0 of the scores
+  int num_classes = 0;  // not counting the background, which is column 0 of the scores
   std::vector<DetectionHead> heads;
   SsdAnchorSpec anchors;
   FasterRcnnBoxCoderSpec box_coder;

@@ -1,4 +1,4 @@
-// conv_hyperparams resolved to what a layer needs.
+// Converts conv_hyperparams messages into the settings of a layer. Thread-safe functions.
 #ifndef PUSHPULL_COMMON_MODEL_HYPERPARAMS_H_
 #define PUSHPULL_COMMON_MODEL_HYPERPARAMS_H_
 
@@ -21,22 +21,28 @@ struct LayerHyperparams {
   std::optional<BatchNormSpec> batch_norm = BatchNormSpec();
 };
 
-// Slim's training scope of MobileNetV2, for a config without conv_hyperparams.
+// Returns the training scope of MobileNetV2 in TensorFlow slim, for configs without
+// conv_hyperparams: truncated normal 0.09, L2 weight 4e-5 on all but depthwise weights, ReLU6, and
+// batch norm with the defaults of BatchNormSpec.
 LayerHyperparams SlimHyperparams();
 
-// Without batch_norm in the message there is none in the result. INVALID_ARGUMENT names the field:
-// a decay outside [0, 1), an epsilon or deviation not positive, a negative L2 weight. `field` is
-// the path of the message for errors.
+// Converts `hyperparams`. If the message has no batch_norm, the result has none either. If it has
+// no initializer, the result has slim's. `field` is the path of the message, for errors.
+// INVALID_ARGUMENT: a decay is outside [0, 1), an epsilon, deviation or variance factor is not
+// positive, an L2 weight is negative, or the activation is not supported. The message names the
+// field.
 absl::StatusOr<LayerHyperparams> ResolveHyperparams(const config::Hyperparams& hyperparams,
                                                     absl::string_view field);
 
-// INVALID_ARGUMENT names the missing field.
+// INVALID_ARGUMENT: `hyperparams` has no batch norm. The message names the missing field.
 absl::Status RequireBatchNorm(const LayerHyperparams& hyperparams, absl::string_view field);
 
-// The initializer of a weight tensor [..., in, out]. Variance scaling follows slim: n = fan in, out
-// or their mean with the leading dimensions as the receptive field (so a depthwise [k, k, c, 1] has
-// fan in k*k*c); uniform within sqrt(3 factor / n), or normal truncated at two deviations of
-// sqrt(1.3 factor / n).
+// Returns the initializer of a weight tensor of shape [..., in, out]; constant 0 if none is set.
+//
+// Variance scaling follows slim. With r = the product of the leading dimensions, n is the fan in
+// (r * in), the fan out (r * out) or the mean of both. Depthwise weights [k, k, c, 1] thus have a
+// fan in of k*k*c. The values are uniform within +-sqrt(3 factor / n), or normal with a deviation
+// of sqrt(1.3 factor / n), truncated at two deviations.
 Initializer ResolveInitializer(const config::WeightInitializer& initializer,
                                const std::vector<int64_t>& shape);
 

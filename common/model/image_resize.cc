@@ -6,7 +6,7 @@
 namespace pushpull {
 namespace {
 
-// As TensorFlow rounds: halves to the even number, in float32.
+// Scales both sides by `factor` and rounds as TensorFlow does: in float32, halves to even.
 ImageSize Scaled(const ImageSize& picture, float factor) {
   const auto scaled = [factor](int size) {
     return std::max(1, static_cast<int>(std::nearbyint(static_cast<float>(size) * factor)));

@@ -1,4 +1,5 @@
-// How a picture of any size becomes the network's input, as data.
+// Describes how an image of any size is scaled to the network's input. Thread-safe functions and
+// plain values.
 #ifndef PUSHPULL_COMMON_MODEL_IMAGE_RESIZE_H_
 #define PUSHPULL_COMMON_MODEL_IMAGE_RESIZE_H_
 
@@ -15,22 +16,25 @@ struct ImageSize {
   bool operator==(const ImageSize&) const = default;
 };
 
-// TensorFlow's keep_aspect_ratio_resizer with pad_to_max_dimension: the picture is scaled to a
-// shorter side of min_dimension, or to a longer side of max_dimension where that makes it smaller,
-// and lies in the upper left corner of a square of max_dimension.
+// TensorFlow's keep_aspect_ratio_resizer with pad_to_max_dimension. The image is scaled so that its
+// shorter side is min_dimension. If its longer side would then exceed max_dimension, it is scaled
+// so that the longer side is max_dimension. It lies in the upper left corner of a square of
+// max_dimension.
 struct AspectRatioResize {
   int min_dimension = 0;
-  int max_dimension = 0;                // at least min_dimension
-  std::array<float, 3> pad_value = {};  // of the rest, per channel, in 0..255
+  int max_dimension = 0;                // >= min_dimension
+  std::array<float, 3> pad_value = {};  // of the rest of the square, per channel, 0 to 255
   bool operator==(const AspectRatioResize&) const = default;
 };
 
-// Of the picture within the square; at least one pixel each.
+// Returns the size of the scaled image within the square, at least one pixel each way. `picture` is
+// the size of the original image.
 ImageSize ScaledSize(const AspectRatioResize& resize, const ImageSize& picture);
 
-// Of the network's input.
+// Returns the size of the network's input.
 ImageSize ResizedSize(const config::ImageResizer& resizer);
-// nullopt: the picture fills the input (fixed_shape_resizer).
+
+// Returns nullopt for fixed_shape_resizer, where the image fills the whole input.
 std::optional<AspectRatioResize> ResolveAspectRatioResize(const config::ImageResizer& resizer);
 
 }  // namespace pushpull

@@ -10,7 +10,8 @@
 namespace pushpull {
 namespace {
 
-// TensorFlow redraws what lies beyond two deviations.
+// Draws a standard normal value and, like TensorFlow, draws again while it is beyond two
+// deviations.
 double NextTruncatedNormal(CounterRandom* random) {
   constexpr double kBound = 2.0;
   double value = random->NextNormal();

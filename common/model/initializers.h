@@ -1,4 +1,4 @@
-// Initial values of all variables.
+// Computes the initial values of all variables. Thread-safe.
 #ifndef PUSHPULL_COMMON_MODEL_INITIALIZERS_H_
 #define PUSHPULL_COMMON_MODEL_INITIALIZERS_H_
 
@@ -10,9 +10,9 @@
 
 namespace pushpull {
 
-// Fills the flat vector. Each variable's values are a pure function of the seed, its name and its
-// initializer: they depend neither on the other variables nor on the sharding. Padding becomes
-// zero. `flat` holds layout.total_elements().
+// Fills `flat`, which has layout.total_elements() elements (CHECK). The values of a variable are a
+// pure function of `seed`, its name, its shape and its initializer. They do not depend on the other
+// variables or on the sharding. Padding is set to zero.
 void InitializeVariables(const VariableLayout& layout, uint64_t seed, absl::Span<float> flat);
 
 }  // namespace pushpull

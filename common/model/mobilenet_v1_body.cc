@@ -13,7 +13,7 @@ struct BlockRow {
   int stride;
 };
 
-// Table 1 of the paper: a convolution, then thirteen depthwise separable ones.
+// Table 1 of the paper: a convolution, then thirteen depthwise separable convolutions.
 constexpr int kFirstDepth = 32;
 constexpr BlockRow kBlocks[] = {{64, 1},  {128, 2},  {128, 1}, {256, 2}, {256, 1},
                                 {512, 2}, {512, 1},  {512, 1}, {512, 1}, {512, 1},

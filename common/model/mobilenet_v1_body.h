@@ -1,4 +1,4 @@
-// The convolutions of MobileNetV1 (Howard et al., 2017) as TensorFlow slim builds them.
+// Builds the convolutions of MobileNetV1 (Howard et al., 2017) as TensorFlow slim does.
 #ifndef PUSHPULL_COMMON_MODEL_MOBILENET_V1_BODY_H_
 #define PUSHPULL_COMMON_MODEL_MOBILENET_V1_BODY_H_
 
@@ -9,16 +9,18 @@
 
 namespace pushpull {
 
+// Layers whose values an SSD reads, as indices into NetworkSpec::layers.
 struct MobilenetV1Endpoints {
   int conv2d_11_pointwise = 0;  // stride 16
   int conv2d_13_pointwise = 0;  // stride 32
 };
 
-// Slim's rule for MobileNetV1 and SSD's extra layers: depth * multiplier cut to an integer, at
-// least min_depth.
+// Returns depth * multiplier, rounded down, but at least min_depth. This is slim's rule for
+// MobileNetV1 and for the extra layers of SSD.
 int ScaleDepth(double depth, double multiplier, int min_depth);
 
-// Adds Conv2d_0 to Conv2d_13_pointwise under `scope`, reading the image.
+// Adds the layers Conv2d_0 to Conv2d_13_pointwise under `scope`. The first layer reads the image.
+// CHECKs that `hyperparams` has a batch norm.
 MobilenetV1Endpoints AddMobilenetV1Body(const std::string& scope, double multiplier, int min_depth,
                                         const LayerHyperparams& hyperparams,
                                         NetworkBuilder* builder);

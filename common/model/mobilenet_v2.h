@@ -1,4 +1,5 @@
-// The MobileNetV2 classifier as TensorFlow slim builds it, with slim's variable names.
+// Builds the MobileNetV2 classifier as TensorFlow slim does, with slim's variable names.
+// Thread-safe.
 #ifndef PUSHPULL_COMMON_MODEL_MOBILENET_V2_H_
 #define PUSHPULL_COMMON_MODEL_MOBILENET_V2_H_
 
@@ -9,18 +10,18 @@
 
 namespace pushpull {
 
-// The classifier: convolution, 17 inverted residual blocks, 1x1 convolution, global average pool,
-// an optional dense hidden layer (`MobilenetV2/Logits/Conv2d_1b_1x1`) and the classes
-// (`MobilenetV2/Logits/Conv2d_1c_1x1`). Below width 1 the last convolution keeps its 1,280
-// channels, as slim's published small classifiers do.
+// Builds a classifier: a convolution, 17 inverted residual blocks, a 1x1 convolution, a global
+// average pool, an optional dense hidden layer (`MobilenetV2/Logits/Conv2d_1b_1x1`) and a dense
+// layer for the class scores (`MobilenetV2/Logits/Conv2d_1c_1x1`). If depth_multiplier is below 1,
+// the 1x1 convolution keeps its 1,280 channels, as in the small classifiers that slim publishes.
 //
 // Without conv_hyperparams slim's training scope applies: truncated normal 0.09, L2 weight 4e-5 on
-// all but depthwise weights, ReLU6, batch norm with scale, centre, decay 0.997, epsilon 0.001. With
-// conv_hyperparams every field means what it says there, defaults included; only an absent
-// initializer falls back to 0.09.
+// all but depthwise weights, ReLU6, and batch norm with scale, center, decay 0.997 and epsilon
+// 0.001. With conv_hyperparams all its fields apply, including their defaults; only an absent
+// initializer still means truncated normal 0.09.
 //
-// INVALID_ARGUMENT names the field: input below 32 pixels, channels other than 1 or 3, and the
-// like.
+// INVALID_ARGUMENT: a value is out of range or missing, for example a side of the input is below 32
+// pixels or the number of channels is not 1 or 3. The message names the field.
 absl::StatusOr<NetworkSpec> BuildMobilenetV2(const config::Classifier& classifier);
 
 }  // namespace pushpull

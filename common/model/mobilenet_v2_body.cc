@@ -18,11 +18,11 @@ struct BlockRow {
   int stride;
 };
 
-// Table 2 of the paper, unrolled; the first block has no expansion.
+// Table 2 of the paper with repeated blocks written out. The first block has no expansion.
 constexpr BlockRow kBlocks[] = {{16, 1}, {24, 2},  {24, 1},  {32, 2},  {32, 1}, {32, 1},
                                 {64, 2}, {64, 1},  {64, 1},  {64, 1},  {96, 1}, {96, 1},
                                 {96, 1}, {160, 2}, {160, 1}, {160, 1}, {320, 1}};
-// Whose expansion is the last value at stride 16.
+// The expansion of this block is the last layer at stride 16.
 constexpr int kLastBlockAtStride16 = 13;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The convolutions of MobileNetV2 (Sandler et al., CVPR 2018) as TensorFlow slim builds them.
+// Builds the convolutions of MobileNetV2 (Sandler et al., CVPR 2018) as TensorFlow slim does.
 #ifndef PUSHPULL_COMMON_MODEL_MOBILENET_V2_BODY_H_
 #define PUSHPULL_COMMON_MODEL_MOBILENET_V2_BODY_H_
 
@@ -9,24 +9,25 @@
 
 namespace pushpull {
 
-// Slim's rule for a scaled number of channels: the multiple of `divisor` nearest to `value` (halves
-// go up), at least `minimum`, and not below 90 % of `value`.
+// Rounds a number of channels as slim does: to the multiple of `divisor` nearest to `value` (halves
+// go up), but at least to `minimum`. If the result is below 90 % of `value`, adds `divisor`.
 int MakeDivisible(double value, int divisor, int minimum);
 
 struct MobilenetV2Widths {
   double multiplier = 1.0;
   int min_depth = 8;
-  // The last 1x1 convolution is not scaled below 1,280 channels.
+  // A multiplier below 1 does not reduce the 1,280 channels of the last 1x1 convolution.
   bool keep_last_depth = false;
 };
 
+// Layers whose values are read by the rest of a network, as indices into NetworkSpec::layers.
 struct MobilenetV2Endpoints {
   int layer_15_expansion = 0;  // stride 16: the expansion of expanded_conv_13
   int layer_19 = 0;            // stride 32: the last convolution
 };
 
-// Adds a convolution, 17 inverted residual blocks and a 1x1 convolution under `scope`, reading the
-// image.
+// Adds a convolution, 17 inverted residual blocks and a 1x1 convolution under `scope`. The first
+// layer reads the image. CHECKs that `hyperparams` has a batch norm.
 MobilenetV2Endpoints AddMobilenetV2Body(const std::string& scope, const MobilenetV2Widths& widths,
                                         const LayerHyperparams& hyperparams,
                                         NetworkBuilder* builder);

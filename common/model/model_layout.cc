@@ -18,7 +18,7 @@
 namespace pushpull {
 namespace {
 
-// A list of expressions, each anchored at the start of a name.
+// A list of regular expressions that match at the start of a name. It remembers which were used.
 class NamePatterns {
  public:
   static absl::StatusOr<NamePatterns> Compile(

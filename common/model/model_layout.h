@@ -1,5 +1,5 @@
-// From a pipeline config to the network and its variables: what the worker trains and the server
-// stores.
+// Builds the network and the variable layout of a pipeline config. The worker trains the network,
+// and the server stores the variables. Thread-safe functions.
 #ifndef PUSHPULL_COMMON_MODEL_MODEL_LAYOUT_H_
 #define PUSHPULL_COMMON_MODEL_MODEL_LAYOUT_H_
 
@@ -11,21 +11,27 @@
 
 namespace pushpull {
 
-// INVALID_ARGUMENT names the field that is missing, unknown or out of range.
+// Builds the network of `model`. INVALID_ARGUMENT: a field is missing, unknown or out of range. The
+// message names the field.
 absl::StatusOr<NetworkSpec> BuildNetworkSpec(const config::DetectionModel& model);
 
-// Of whichever model the config has, without a detector's background; 0 without a model.
+// Returns num_classes of the classifier or detector, without a detector's background class. Returns
+// 0 if `model` has neither.
 int NumClasses(const config::DetectionModel& model);
 
-// The network's variables with train_config applied, in the legacy trainer's order:
-// - add_regularization_loss false: no L2.
-// - bias_grad_multiplier other than 0: learning_rate_multiplier of names that match `.*/biases`.
-// - update_trainable_variables, if any: trainable variables that match none are frozen.
-// - freeze_variables: trainable variables that match one are frozen.
-// A regular expression (ECMAScript) has to match from the start of the name, not to its end, as
-// Python's re.match. Moving statistics are not touched by either list: only a frozen batch norm
-// freezes them. A pattern that matches no variable is logged. INVALID_ARGUMENT: as above, or a
-// malformed expression.
+// Returns the network's variables after applying train_config, as the legacy trainer does:
+// - If add_regularization_loss is false, no variable has an L2 weight.
+// - If bias_grad_multiplier is not 0, it is the learning_rate_multiplier of the trainable variables
+//   whose names contain `/biases`.
+// - If update_trainable_variables is not empty, trainable variables that match none of its patterns
+//   are frozen.
+// - Trainable variables that match a pattern of freeze_variables are frozen.
+//
+// The patterns are ECMAScript regular expressions. Like Python's re.match, they match at the start
+// of a name and need not reach its end. They never apply to moving statistics, which only a frozen
+// batch norm freezes. A warning is logged for each pattern that matches no trainable variable.
+//
+// INVALID_ARGUMENT: as for BuildNetworkSpec, or an expression is malformed.
 absl::StatusOr<VariableLayout> BuildVariableLayout(const config::TrainEvalPipelineConfig& config);
 
 }  // namespace pushpull

@@ -1,7 +1,8 @@
-// A network as data: an ordered list of fused layers with their shapes, padding, TensorFlow
-// variable names, initializers and regularisation. It holds no mathematics: the server reads the
-// variables from it, the worker builds its executable graph from it. Plain values; immutable by
-// convention once built.
+// NetworkSpec describes a network as data: an ordered list of fused layers with their shapes,
+// padding, TensorFlow variable names, initializers and regularization. It does not compute
+// anything. The server reads the variables from it, and the worker builds its executable graph from
+// it. The structs are plain values that nobody modifies once they are built. The functions are
+// thread-safe.
 #ifndef PUSHPULL_COMMON_MODEL_NETWORK_SPEC_H_
 #define PUSHPULL_COMMON_MODEL_NETWORK_SPEC_H_
 
@@ -18,7 +19,7 @@ namespace pushpull {
 
 enum class ActivationFunction { kNone, kRelu, kRelu6 };
 
-// Height, width and channels of one image's features, stored [H, W, C].
+// The shape of one image's features, stored as [H, W, C].
 struct FeatureShape {
   int height = 1;
   int width = 1;
@@ -27,7 +28,7 @@ struct FeatureShape {
   bool operator==(const FeatureShape&) const = default;
 };
 
-// Rows and columns of zeros around the input of a convolution.
+// The number of rows and columns of zeros around the input of a convolution.
 struct SpatialPadding {
   int top = 0;
   int bottom = 0;
@@ -36,14 +37,16 @@ struct SpatialPadding {
   bool operator==(const SpatialPadding&) const = default;
 };
 
-// y = gamma * (x - mean) / sqrt(variance + epsilon) + beta over all but the channel axis.
+// Batch normalization, y = gamma * (x - mean) / sqrt(variance + epsilon) + beta, with the mean and
+// variance over all axes but the channels.
 struct BatchNormSpec {
-  float decay = 0.997f;    // of the moving statistics
-  float epsilon = 0.001f;  // inside the square root
-  bool center = true;      // has beta
-  bool scale = true;       // has gamma
-  bool frozen = false;  // normalises by the moving statistics in training too and leaves them alone
-  // Inference divides the initial value out of the moving statistics.
+  float decay = 0.997f;  // of the moving statistics
+  float epsilon = 0.001f;
+  bool center = true;  // there is a beta
+  bool scale = true;   // there is a gamma
+  // Training uses the moving statistics too, and does not update them.
+  bool frozen = false;
+  // Inference removes the initial value from the moving statistics.
   bool bias_corrected = false;
 };
 
@@ -52,19 +55,19 @@ enum class LayerKind {
   kDepthwise,          // depthwise_weights [k, k, c, 1]
   kPointwise,          // weights [1, 1, in, out]
   kGlobalAveragePool,  // no variables
-  kDense,              // weights [1, 1, in, out] on one pixel, as slim writes its classifier
+  kDense,              // weights [1, 1, in, out] on a single pixel, as in slim's classifiers
 };
 
-// One fused layer: output = residual + activation(batch_norm(op(dropout(input)) + biases)). A value
-// may be read by several layers.
+// One fused layer: output = residual + activation(batch_norm(op(dropout(input)) + biases)). Several
+// layers may read the output of the same layer.
 struct LayerSpec {
-  static constexpr int kImage = -1;  // `input` of the first layer
-  static constexpr int kNone = -2;
+  static constexpr int kImage = -1;  // for `input`: the network's input
+  static constexpr int kNone = -2;   // for `residual`: there is none
 
   LayerKind kind = LayerKind::kConvolution;
   std::string scope;     // "MobilenetV2/expanded_conv_1/expand"
-  int input = kImage;    // index of the layer whose output is read, always an earlier one
-  int residual = kNone;  // index of the layer whose output is added to this one's
+  int input = kImage;    // index of the layer whose output is read; an earlier layer
+  int residual = kNone;  // index of the layer whose output is added; an earlier layer
   FeatureShape input_shape;
   FeatureShape output_shape;
   int kernel = 1;
@@ -73,31 +76,33 @@ struct LayerSpec {
   std::optional<BatchNormSpec> batch_norm;
   bool has_biases = false;
   ActivationFunction activation = ActivationFunction::kNone;
-  float dropout_keep_probability = 1.0f;  // of the input, in training
+  float dropout_keep_probability = 1.0f;  // of the input's elements, in training
   Initializer weights_initializer;
   float biases_initial_value = 0.0f;
-  float l2_weight = 0.0f;  // of the weights; biases and batch norm are never regularised
+  float l2_weight = 0.0f;  // of the weights; biases and batch norms are never regularized
 };
 
 struct NetworkSpec {
   std::string name;  // "MobilenetV2"
   FeatureShape input;
-  // Of the picture within the input; nullopt: it fills it.
+  // How an image is scaled and padded to the input. nullopt: it is scaled to fill the input.
   std::optional<AspectRatioResize> keep_aspect_ratio;
-  int num_classes = 0;
+  int num_classes = 0;  // without a detector's background class
   float label_smoothing = 0.0f;
-  // A classifier's last layer gives the class scores, [1, 1, num_classes].
+  // In topological order. The last layer of a classifier gives the class scores,
+  // [1, 1, num_classes].
   std::vector<LayerSpec> layers;
-  // Present in a detector; its heads name the layers that give boxes and scores.
+  // Set for a detector. Its heads name the layers that give boxes and scores.
   std::optional<DetectionSpec> detection;
 };
 
-// The layers whose values the loss reads: a classifier's last one; of a detector each head's
-// box_layer and class_layer, head by head.
+// Returns the indices of the layers that the loss reads. For a classifier this is the last layer.
+// For a detector these are box_layer and class_layer of the first head, then of the second, and so
+// on.
 std::vector<int> OutputLayers(const NetworkSpec& network);
 
-// TensorFlow's SAME padding of one axis: the output is ceil(size / stride) and the odd row goes
-// after.
+// TensorFlow's SAME padding of one axis. The output size is ceil(size / stride). If the padding is
+// an odd number, the extra row or column comes after the input.
 struct AxisPadding {
   int before = 0;
   int after = 0;
@@ -108,7 +113,7 @@ AxisPadding SamePadding(int size, int kernel, int stride);
 // Sets output_shape and padding of a convolution from its input_shape, kernel and stride (SAME).
 void ApplySamePadding(int output_channels, LayerSpec* layer);
 
-// Full names of a layer's variables. Empty for a layer that has none of that kind.
+// Return the full name of a variable of a layer, or an empty string if the layer has none.
 std::string WeightsName(const LayerSpec& layer);
 std::string BiasesName(const LayerSpec& layer);
 std::string GammaName(const LayerSpec& layer);
@@ -116,18 +121,20 @@ std::string BetaName(const LayerSpec& layer);
 std::string MovingMeanName(const LayerSpec& layer);
 std::string MovingVarianceName(const LayerSpec& layer);
 
-// Shape of the layer's weights; empty for a layer without.
+// Returns the shape of the layer's weights, or an empty shape if it has none.
 std::vector<int64_t> WeightsShape(const LayerSpec& layer);
 
-// All variables in forward order: per layer weights, biases, gamma, beta, moving mean, moving
-// variance. Moving statistics of a frozen batch norm are frozen.
+// Returns all variables, layer by layer, in the order weights, biases, gamma, beta, moving mean,
+// moving variance. The moving statistics of a frozen batch norm are frozen.
 std::vector<VariableSpec> DeclareVariables(const NetworkSpec& network);
 
-// The share of the initial value that the slowest moving statistic still holds after so many
-// updates: the largest decay^num_updates over the batch norms that are not frozen; 0 without any.
+// Returns the largest weight that the initial value still has in any moving statistic after
+// num_updates updates: the maximum of decay^num_updates over the batch norms that are not frozen.
+// Returns 0 if there are none.
 double InitialStatisticsShare(const NetworkSpec& network, int64_t num_updates);
 
-// Multiply-adds of one image's forward pass in convolutions and dense layers.
+// Returns the number of multiply-adds of the layer in one image's forward pass, without batch norm
+// and activation. A pool has 0.
 int64_t CountMultiplyAdds(const LayerSpec& layer);
 
 }  // namespace pushpull

@@ -23,7 +23,7 @@ namespace {
 
 constexpr int kImageChannels = 3;
 constexpr float kBackboneDecay = 0.9997f;
-// Nominal depths of the feature maps after the backbone's two.
+// Depths, before depth_multiplier, of the feature maps that follow the backbone's two.
 constexpr int kExtraDepths[] = {512, 256, 256, 128};
 constexpr int kBackboneMaps = 2;
 
@@ -95,7 +95,7 @@ class SsdBuilder {
     return ScaleDepth(depth, extractor_.depth_multiplier(), extractor_.min_depth());
   }
 
-  // A 1x1 convolution to half the depth, then a 3x3 one with stride 2.
+  // Adds a 1x1 convolution to half the depth, then a 3x3 convolution with stride 2.
   void AddExtraMap(int index) {
     const int nominal = kExtraDepths[index - kBackboneMaps];
     const int half = ExtraDepth(nominal / 2.0);
@@ -143,7 +143,7 @@ class SsdBuilder {
     return layer;
   }
 
-  // TensorFlow's num_layers_before_predictor; returns the layer that both predictors read.
+  // Adds num_layers_before_predictor 1x1 convolutions. Returns the layer that both predictors read.
   int AddLayersBeforePredictor(const std::string& scope, int map) {
     const int depth = std::max(std::min(builder_.shape(map).channels, predictor_.max_depth()),
                                predictor_.min_depth());
@@ -182,7 +182,7 @@ class SsdBuilder {
   NetworkBuilder builder_;
   LayerHyperparams backbone_, extra_, heads_;
   std::string scope_, extra_scope_;
-  std::vector<int> maps_;  // layers of the feature maps
+  std::vector<int> maps_;  // indices of the layers that give the feature maps
 };
 
 }  // namespace

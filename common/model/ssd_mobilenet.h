@@ -1,5 +1,6 @@
-// SSD detectors on MobileNetV1 and MobileNetV2 (Liu et al., ECCV 2016; SSDLite: Sandler et al.,
-// CVPR 2018) as the TensorFlow Object Detection API builds them, with its variable names.
+// Builds SSD detectors (Liu et al., ECCV 2016; SSDLite: Sandler et al., CVPR 2018) on MobileNetV1
+// and MobileNetV2 as the TensorFlow Object Detection API does, with its variable names.
+// Thread-safe.
 #ifndef PUSHPULL_COMMON_MODEL_SSD_MOBILENET_H_
 #define PUSHPULL_COMMON_MODEL_SSD_MOBILENET_H_
 
@@ -10,16 +11,19 @@
 
 namespace pushpull {
 
-// `ssd_mobilenet_v1` or `ssd_mobilenet_v2`: the backbone under FeatureExtractor/MobilenetV<n>,
-// extra feature maps of half the size each, and per map BoxPredictor_<i>/BoxEncodingPredictor and
-// /ClassPredictor. All heads come after the feature extractor.
+// Builds an `ssd_mobilenet_v1` or `ssd_mobilenet_v2` network. The backbone is under
+// FeatureExtractor/MobilenetV<n>. Extra feature maps follow, each half the size of the previous
+// one. After them come the heads, one per feature map, with the scopes
+// BoxPredictor_<i>/BoxEncodingPredictor and BoxPredictor_<i>/ClassPredictor.
 //
-// The backbone has slim's training scope (truncated normal 0.09, L2 4e-5 but on depthwise weights,
-// batch-norm decay 0.9997, epsilon 0.001) unless override_base_feature_extractor_hyperparams;
-// everything else what conv_hyperparams says, whose regularizer covers depthwise weights too, as
-// slim's separable_conv2d has it.
+// The backbone has slim's training scope: truncated normal 0.09, L2 weight 4e-5 on all but
+// depthwise weights, and batch norm with decay 0.9997 and epsilon 0.001. With
+// override_base_feature_extractor_hyperparams it has the conv_hyperparams of the feature extractor.
+// The extra maps and the heads always follow their conv_hyperparams. Their regularizer covers
+// depthwise weights too, as in slim's separable_conv2d.
 //
-// INVALID_ARGUMENT lists all problems with the message, each naming its field.
+// INVALID_ARGUMENT: CheckSsd or the conversion of a conv_hyperparams message finds problems. The
+// message names the fields.
 absl::StatusOr<NetworkSpec> BuildSsdMobilenet(const config::Ssd& ssd);
 
 }  // namespace pushpull

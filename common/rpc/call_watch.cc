@@ -18,7 +18,8 @@ void CallWatch::Extend(CallNumber call, absl::Duration patience) {
   const absl::Duration now = clock_->Now();
   absl::MutexLock lock(&mutex_);
   const auto it = calls_.find(call);
-  if (it != calls_.end()) it->second.due = std::min(now + patience, it->second.last);
+  if (it == calls_.end() || it->second.expire == nullptr) return;
+  it->second.due = std::min(now + patience, it->second.last);
 }
 
 void CallWatch::Remove(CallNumber call) {
@@ -47,8 +48,8 @@ void CallWatch::Expire(CallNumber call, absl::Duration now) {
     absl::MutexLock lock(&mutex_);
     const auto it = calls_.find(call);
     if (it == calls_.end() || it->second.due > now) return;
-    it->second.due = it->second.last = absl::InfiniteDuration();
-    expire = std::move(it->second.expire);
+    it->second.due = absl::InfiniteDuration();
+    expire = std::exchange(it->second.expire, nullptr);
     expiring_ = call;
   }
   expire();  // without the lock: it may end calls, which then call Extend or Remove

@@ -12,6 +12,7 @@
 #include "absl/synchronization/mutex.h"
 #include "glog/logging.h"
 
+#include "common/rpc/patient_threads.h"
 #include "common/rpc/steady_timers.h"
 
 namespace pushpull {
@@ -28,6 +29,7 @@ void InitGrpcRuntime() {
   static absl::once_flag once;
   absl::call_once(once, [] {
     UseSteadyTimers();
+    UsePatientThreads();
     gpr_set_log_function(LogQuietly);
     // With these experiments, gRPC's socket reader reads to the end of the current frame, and the
     // kernel wakes it only when the frame is complete. A chunk then costs one wake-up instead of

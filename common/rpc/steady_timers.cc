@@ -9,6 +9,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <cstdlib>
 #include <ctime>
 
 #include "absl/synchronization/internal/create_thread_identity.h"
@@ -44,13 +45,50 @@ bool TryTake(std::atomic<int32_t>* semaphore) {
   return false;
 }
 
-// The time on the steady clock that is as far away as `timeout` is on the wall clock. The caller
-// has computed `timeout` a moment ago from a duration, so the date has hardly been changed in
-// between.
+// Remembers how far the wall clock is ahead of the steady clock, before and after somebody set it.
+class ClockDistance {
+ public:
+  // Notes the present distance. Returns whether the wall clock was set within the last two seconds;
+  // then *before is the distance until that moment. Both arguments are in nanoseconds.
+  bool WasSet(int64_t distance, int64_t steady_now, int64_t* before) {
+    const int64_t last = last_.exchange(distance, std::memory_order_relaxed);
+    if (last != 0 && std::abs(distance - last) > kStep) {
+      before_.store(last, std::memory_order_relaxed);
+      set_at_.store(steady_now, std::memory_order_relaxed);
+    }
+    *before = before_.load(std::memory_order_relaxed);
+    return *before != 0 && steady_now - set_at_.load(std::memory_order_relaxed) < kRecently;
+  }
+
+ private:
+  // More than slewing or the time between two reads of the clocks; less than a step that matters.
+  static constexpr int64_t kStep = 100'000'000;
+  // Longer than a thread is preempted between making a timeout and waiting for it.
+  static constexpr int64_t kRecently = 2'000'000'000;
+
+  std::atomic<int64_t> last_{0};
+  std::atomic<int64_t> before_{0};
+  std::atomic<int64_t> set_at_{0};
+};
+
+int64_t SteadyNanoseconds() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
+
+// Returns the time on the steady clock that is as far away as `timeout` is on the wall clock. The
+// caller computed `timeout` from a duration a moment ago. If the wall clock was set in that moment,
+// `timeout` may still belong to the old setting, so the earlier of the two possible times is
+// returned: callers repeat a wait that ends too early, but nothing repairs one that ends an hour
+// too late.
 timespec SteadyPoint(KernelTimeout timeout) {
-  const absl::Duration left = absl::TimeFromTimespec(timeout.MakeAbsTimespec()) - absl::Now();
-  const absl::Duration now = absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch());
-  return absl::ToTimespec(now + std::max(left, absl::ZeroDuration()));
+  static ClockDistance distance;
+  const int64_t wanted = absl::ToUnixNanos(absl::TimeFromTimespec(timeout.MakeAbsTimespec()));
+  const int64_t steady = SteadyNanoseconds();
+  const int64_t now_distance = absl::GetCurrentTimeNanos() - steady;
+  int64_t point = std::max(wanted - now_distance, steady);
+  int64_t before = 0;
+  if (distance.WasSet(now_distance, steady, &before)) {
+    if (const int64_t other = wanted - before; other > steady) point = std::min(point, other);
+  }
+  return absl::ToTimespec(absl::Nanoseconds(point));
 }
 
 bool Wait(KernelTimeout timeout) {

@@ -93,7 +93,6 @@ class SlotTable {
   // the epoch (one lease).
   absl::Duration NextWakeup(absl::Duration now) const;
   // Returns when the epoch began to serve; clones never seen are waited for since then.
-  absl::Duration epoch_start() const { return epoch_start_; }
 
  private:
   void Grant(uint32_t slot, uint32_t worker_id, uint64_t from_step);

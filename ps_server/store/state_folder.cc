@@ -95,6 +95,10 @@ absl::StatusOr<std::optional<StateFileInfo>> Visit(
   if (fd < 0 && (errno == ENOENT || errno == ELOOP)) return std::optional<StateFileInfo>();
   if (fd < 0 || fstat(fd, &stat_info) != 0) {
     info.reason = std::strerror(errno);
+    if (remove(info)) {  // a ps_server could be using it
+      return absl::UnavailableError(
+          absl::StrCat("cannot remove ", path, ", because it cannot be opened: ", info.reason));
+    }
     return std::optional<StateFileInfo>(std::move(info));
   }
   if (!S_ISREG(stat_info.st_mode)) return std::optional<StateFileInfo>();

@@ -40,13 +40,14 @@ void* MapPrivate(void* at, int64_t size_bytes) {
               MAP_PRIVATE | MAP_ANONYMOUS | (at == nullptr ? 0 : MAP_FIXED), -1, 0);
 }
 
-// Returns why the state in an opened file cannot be taken over; empty if it can.
-std::string WhyFresh(int fd, const StateHeader& header) {
+// Returns why the state in an opened file cannot be taken over; empty if it can. UNAVAILABLE: the
+// file cannot be read, so nobody knows what it holds.
+absl::StatusOr<std::string> WhyFresh(int fd, const std::string& path, const StateHeader& header) {
   struct stat info;
-  if (fstat(fd, &info) != 0) return std::strerror(errno);
+  if (fstat(fd, &info) != 0) return Failed("cannot look at", path, errno);
   char bytes[sizeof(StateHeader)];
   const ssize_t got = pread(fd, bytes, sizeof(bytes), 0);
-  if (got < 0) return std::strerror(errno);
+  if (got < 0) return Failed("cannot read", path, errno);
   std::string mismatch = DescribeHeaderMismatch(absl::string_view(bytes, got), header);
   if (mismatch.empty() && info.st_size != header.total_bytes) {
     return absl::StrCat("it is damaged: ", info.st_size, " bytes, expected ", header.total_bytes);
@@ -180,13 +181,14 @@ absl::Status StateMapping::TakeOverFile(const StateHeader& header) {
   }
   absl::Status status = fd.status();
   if (status.ok()) {
-    fresh_reason_ = WhyFresh(*fd, header);
-    if (!fresh_reason_.empty()) {
+    const absl::StatusOr<std::string> why = WhyFresh(*fd, path_, header);
+    if (why.ok() && !why->empty()) {
+      fresh_reason_ = *why;
       LOG(WARNING) << "state file " << path_ << " is not used: " << fresh_reason_;
       other_fd_ = *fd;
       return absl::OkStatus();
     }
-    status = MapFile(*fd, path_);
+    status = why.ok() ? MapFile(*fd, path_) : why.status();
     if (!status.ok()) close(*fd);
   }
   if (!absl::IsUnavailable(status)) return status;

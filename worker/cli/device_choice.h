@@ -1,5 +1,5 @@
-// Where a program computes, as its flags --device, --gpus, --precision and --gpu_memory_limit_mb
-// say, and the GPU opened. Thread-compatible.
+// Chooses and opens the device that a program computes on, from the flags --device, --gpus,
+// --precision and --gpu_memory_limit_mb. Thread-safe functions.
 #ifndef PUSHPULL_WORKER_CLI_DEVICE_CHOICE_H_
 #define PUSHPULL_WORKER_CLI_DEVICE_CHOICE_H_
 
@@ -18,16 +18,17 @@
 
 namespace pushpull {
 
-// The values of the flags; empty: not given.
+// The values of the flags. Empty values mean that the flag was not given.
 struct DeviceFlags {
-  std::string device;               // "cuda" or "cpu"; default: a GPU if there is one
-  std::vector<std::string> gpus;    // indices or UUIDs, one per process; default: one after another
-  std::string precision;            // "fp32" or "bf16"
-  int64_t gpu_memory_limit_mb = 0;  // of this process; 0: all there is
-  Precision default_precision = Precision::kFloat;  // on a GPU
+  std::string device;  // "cuda" or "cpu"; empty: "cuda" if `gpus` is given or there is a GPU
+  // Indices or UUIDs, one per process. Empty: process i takes GPU i mod the number of GPUs.
+  std::vector<std::string> gpus;
+  std::string precision;                            // "fp32" or "bf16"; empty: default_precision
+  int64_t gpu_memory_limit_mb = 0;                  // for this process; 0: no limit
+  Precision default_precision = Precision::kFloat;  // on a GPU; the CPU always computes in fp32
 };
 
-// How GPUs are found: CountGpus and OpenGpu of kernels/gpu.h.
+// CountGpus and OpenGpu of kernels/gpu.h, or the fakes of a test.
 struct GpuAccess {
   absl::FunctionRef<absl::StatusOr<int>()> count;
   absl::FunctionRef<absl::StatusOr<std::unique_ptr<Device>>(const GpuOptions&)> open;
@@ -36,20 +37,29 @@ struct GpuAccess {
 struct ChosenDevice {
   std::unique_ptr<Device> device;  // null: the CPU
   Precision precision = Precision::kFloat;
-  std::string warning;  // why it is the CPU although nobody asked for it; else empty
+  // Why the CPU was chosen although --device=cpu was not given. Empty otherwise.
+  std::string warning;
 };
 
-// What can be wrong with the flags alone, whatever GPUs there are: exit code 64. Touches no GPU, so
-// that a process that starts others may call it.
+// Checks the flags without looking at the GPUs. It does not initialise CUDA, so a supervisor may
+// call it before it starts other processes. INVALID_ARGUMENT with exit code 64: a flag is wrong, or
+// flags contradict each other.
 absl::Status CheckDeviceFlags(const DeviceFlags& flags);
 
-// Opens the GPU of process `index` (of the clones of a worker; 0 elsewhere). Errors, with their
-// exit codes: what CheckDeviceFlags says, no such GPU, or a build without CUDA (64); a driver that
-// is too old (70); a GPU that does not answer (201).
+// Opens the GPU of process `index`, or chooses the CPU. `index` is the number of the clone in a
+// worker, and 0 in other programs. If neither --device nor --gpus is given and there is no usable
+// GPU, the result is the CPU with a warning. Blocks as long as access.open does.
+//
+// Errors, by exit code:
+//   64   CheckDeviceFlags fails, or the flags request a GPU or bf16 and there is no such GPU. A
+//        program built without CUDA has no GPU.
+//   70   The driver is too old, or CUDA does not start.
+//   201  The GPU does not answer.
 absl::StatusOr<ChosenDevice> OpenChosenDevice(const DeviceFlags& flags, int index,
                                               const GpuAccess& access);
 
-// The status with which a program ends: of a GPU that failed in it, with exit code 201.
+// Returns `status`, with exit code 201 attached if it is an error and `device` has failed. `device`
+// may be null.
 absl::Status WithDeviceExitCode(absl::Status status, const Device* device);
 
 }  // namespace pushpull

@@ -1,4 +1,4 @@
-// How busy and how full the GPUs of a worker are, for the progress line.
+// GpuReport shows the utilization and memory of a worker's GPUs in the progress line.
 #ifndef PUSHPULL_WORKER_CLI_GPU_REPORT_H_
 #define PUSHPULL_WORKER_CLI_GPU_REPORT_H_
 
@@ -13,18 +13,19 @@
 
 namespace pushpull {
 
-// Not thread-safe. Keeps a pointer to `clock`.
+// Not thread-safe.
 class GpuReport {
  public:
   static constexpr absl::Duration kPeriod = absl::Seconds(1);
 
-  // `gpus` as in --gpus; one that several clones share is shown once. monitor null: nothing to
-  // show.
+  // `gpus` is the list in --gpus. A GPU that appears several times is shown once. `monitor` may be
+  // null; then Text is always empty. `clock` must outlive the object.
   GpuReport(const std::vector<std::string>& gpus, std::unique_ptr<GpuMonitor> monitor,
             const Clock* clock);
 
-  // "GPU 97 % 71.2/139.8 GiB 54 C | GPU 95 % ..." in the order of --gpus, not older than kPeriod;
-  // one that does not answer says so. Empty: nothing to show.
+  // Returns "GPU 97 % 71.2/139.8 GiB 54 C | GPU 95 % ..." in the order of --gpus. The values are at
+  // most kPeriod old. The text says so if a GPU does not answer. Empty: there is nothing to show.
+  // The reference is valid until the next call.
   const std::string& Text();
 
  private:

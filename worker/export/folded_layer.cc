@@ -26,7 +26,8 @@ FoldedLayer FoldLayer(const LayerSpec& layer, const InferenceModel& model) {
 
   FoldedLayer folded;
   folded.biases.assign(shift.begin(), shift.end());
-  // [k, k, in, out], or [k, k, channels, 1]: what varies fastest is the output channel either way.
+  // The weights are [k, k, in, out], or [k, k, channels, 1] for a depthwise layer. In both the
+  // output channel varies fastest.
   const int64_t kernel = layer.kernel;
   const int64_t inputs = layer.kind == LayerKind::kDepthwise ? 1 : layer.input_shape.channels;
   folded.shape = {channels, inputs, kernel, kernel};

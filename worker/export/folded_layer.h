@@ -1,4 +1,4 @@
-// A convolution with its batch norm multiplied in. Pure functions.
+// Folds the batch norm of a layer into its convolution. Thread-safe.
 #ifndef PUSHPULL_WORKER_EXPORT_FOLDED_LAYER_H_
 #define PUSHPULL_WORKER_EXPORT_FOLDED_LAYER_H_
 
@@ -10,15 +10,19 @@
 
 namespace pushpull {
 
-// conv(x, w) followed by gamma (y + b - mean) / sqrt(variance + epsilon) + beta is conv(x, w s)
-// plus (b - mean) s + beta with s = gamma / sqrt(variance + epsilon), channel by channel.
+// The weights and biases of a convolution that equals a convolution with batch norm. With
+// s = gamma / sqrt(variance + epsilon) for each output channel:
+//
+//   gamma (conv(x, w) + b - mean) / sqrt(variance + epsilon) + beta
+//     = conv(x, w s) + (b - mean) s + beta
 struct FoldedLayer {
-  std::vector<int64_t> shape;  // [out, in, k, k]; depthwise [channels, 1, k, k]
+  std::vector<int64_t> shape;  // of weights: [out, in, k, k]; depthwise [channels, 1, k, k]
   std::vector<float> weights;
   std::vector<float> biases;  // one per output channel
 };
 
-// Computed in double. CHECKs that the layer has weights.
+// Folds `layer` of model.network; a layer without batch norm keeps its values. Computes in double
+// precision. CHECKs that the layer has weights.
 FoldedLayer FoldLayer(const LayerSpec& layer, const InferenceModel& model);
 
 }  // namespace pushpull

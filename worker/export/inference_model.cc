@@ -18,15 +18,16 @@
 namespace pushpull {
 namespace {
 
-// The longest run of characters that both begin or end with: other spellings differ in the middle,
-// other models in their outermost scopes.
+// Returns the length of the longest common prefix or suffix. A misspelt name differs in the middle,
+// and names of another model differ in their outermost scopes.
 size_t SharedCharacters(absl::string_view a, absl::string_view b) {
   const auto begin = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
   const auto end = std::mismatch(a.rbegin(), a.rend(), b.rbegin(), b.rend());
   return std::max(begin.first - a.begin(), end.first - a.rbegin());
 }
 
-// "; did you mean ..." with up to three names, or what there is at all.
+// Returns a hint for an error message: the correct spelling if one is close, otherwise up to three
+// of the most similar names.
 std::string NearestNames(const std::string& name, std::vector<std::string> candidates) {
   if (candidates.empty()) return "; it has no variables at all";
   std::string one = DidYouMean(name, candidates);
@@ -54,7 +55,8 @@ absl::Status CheckVariablesExist(const VariableLayout& layout, const Checkpoint&
   return absl::OkStatus();
 }
 
-// The statistics began at mean 0 and variance 1, of which decay^updates is left.
+// Corrects the moving statistics with bias_corrected. They started at mean 0 and variance 1, and
+// after num_updates updates this initial value still has the weight decay^num_updates.
 void CorrectMovingStatistics(const NetworkSpec& network, const VariableLayout& layout,
                              int64_t num_updates, absl::Span<float> values) {
   const auto correct = [&](const std::string& name, double left, double initial) {

@@ -1,4 +1,5 @@
-// A trained network as it is used: its description and the values of its variables.
+// InferenceModel is a trained network for inference: its description and the values of its
+// variables.
 #ifndef PUSHPULL_WORKER_EXPORT_INFERENCE_MODEL_H_
 #define PUSHPULL_WORKER_EXPORT_INFERENCE_MODEL_H_
 
@@ -17,28 +18,33 @@
 
 namespace pushpull {
 
+// Plain values; safe to read from several threads.
 struct InferenceModel {
   NetworkSpec network;
   VariableLayout layout;
-  // layout.total_elements(). Bias-corrected moving statistics are already corrected: whoever uses
-  // them needs to know nothing of training.
+  // layout.total_elements() values. Moving statistics with bias_corrected are already corrected.
   std::vector<float> values;
-  uint64_t step = 0;
-  bool moving_averages = false;  // the values are the EMA, not the raw weights
+  uint64_t step = 0;             // of the checkpoint
+  bool moving_averages = false;  // true: the values are the EMA; false: the raw weights
   std::string run_id;
 };
 
-// The values of one of the layout's variables (CHECK).
+// Returns the values of `variable`, valid as long as `model` and its values are not changed. CHECKs
+// that the layout has the variable.
 absl::Span<const float> ValuesOf(const InferenceModel& model, absl::string_view variable);
 
 struct InferenceModelOptions {
-  int64_t step = -1;  // -1: the newest checkpoint
-  bool use_moving_averages = false;
+  int64_t step = -1;                 // -1: the newest checkpoint
+  bool use_moving_averages = false;  // read the EMA in place of the raw weights
 };
 
-// `config` says what network it is. NOT_FOUND: no such checkpoint, with those that are there.
-// FAILED_PRECONDITION: the checkpoint lacks a variable of the network (it and the names that come
-// nearest are in the message), has another shape, or has no EMA. DATA_LOSS: it does not verify.
+// Loads the variables of the network that `config` describes from a checkpoint. Blocks while it
+// reads.
+//
+// NOT_FOUND: the checkpoint does not exist; the message names the existing ones.
+// FAILED_PRECONDITION: the checkpoint lacks a variable of the network (the message names it and the
+// most similar names), has it in another shape, or has no EMA. DATA_LOSS: the checkpoint fails its
+// verification. INVALID_ARGUMENT: as for BuildVariableLayout.
 absl::StatusOr<InferenceModel> LoadInferenceModel(FileSystem& files,
                                                   const std::string& checkpoint_dir,
                                                   const config::TrainEvalPipelineConfig& config,

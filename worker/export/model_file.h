@@ -1,4 +1,4 @@
-// A trained network as a file.
+// Encodes a trained network as the contents of a file. Thread-safe functions.
 #ifndef PUSHPULL_WORKER_EXPORT_MODEL_FILE_H_
 #define PUSHPULL_WORKER_EXPORT_MODEL_FILE_H_
 
@@ -14,15 +14,16 @@ namespace pushpull {
 
 enum class ModelFormat { kOnnx, kSafetensors };
 
-// By the ending: .onnx or .safetensors. INVALID_ARGUMENT names both.
+// Returns the format for the ending of `path`. INVALID_ARGUMENT: the ending is neither .onnx nor
+// .safetensors.
 absl::StatusOr<ModelFormat> ModelFormatOf(const std::string& path);
 
-// "onnx" or "safetensors".
+// Returns "onnx" or "safetensors".
 std::string ModelFormatName(ModelFormat format);
 
-// The contents of the file. kOnnx: see onnx_model.h. kSafetensors: every variable under
-// TensorFlow's name and in its shape, with DescribeModel as metadata. INVALID_ARGUMENT: the network
-// has more than protobuf's 2 GiB.
+// Returns the contents of the file. onnx_model.h describes kOnnx. A kSafetensors file has every
+// variable with TensorFlow's name and shape, and DescribeModel as metadata. INVALID_ARGUMENT: an
+// ONNX model would be larger than 2 GiB, the limit of protobuf.
 absl::StatusOr<std::string> EncodeModel(const InferenceModel& model, ModelFormat format);
 
 }  // namespace pushpull

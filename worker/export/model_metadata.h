@@ -1,4 +1,4 @@
-// What an exported file says about where it comes from.
+// Builds the metadata that an exported file contains about its model. Thread-safe.
 #ifndef PUSHPULL_WORKER_EXPORT_MODEL_METADATA_H_
 #define PUSHPULL_WORKER_EXPORT_MODEL_METADATA_H_
 
@@ -9,8 +9,8 @@
 
 namespace pushpull {
 
-// model, step, weights ("raw" or "ema"), run_id, num_classes, input (the network's, "HxWxC") and
-// preprocessing.
+// Returns the entries "model", "step", "weights" ("raw" or "ema"), "run_id", "num_classes", "input"
+// (the shape of the network's input as "HxWxC") and "preprocessing".
 std::map<std::string, std::string> DescribeModel(const InferenceModel& model);
 
 }  // namespace pushpull

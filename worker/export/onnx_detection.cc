@@ -14,7 +14,7 @@ namespace {
 using Integers = std::vector<int64_t>;
 
 constexpr float kLargest = std::numeric_limits<float>::max();
-constexpr float kNotKept = -kLargest;  // stands for the score of a box that is no detection
+constexpr float kNotKept = -kLargest;  // replaces the score of a box that is no detection
 constexpr int64_t kFloat = onnx::TensorProto::FLOAT;
 
 class DetectionNodes {
@@ -35,7 +35,7 @@ class DetectionNodes {
     const std::string logits = Gather("logits", class_layers, spec_.num_classes + 1, layers);
     boxes_ = Decode(codes);
     const std::string scores = ConvertScores(logits);
-    // The suppression sees boxes as decoded, the result those within the picture.
+    // The suppression compares boxes as they are decoded. The result has them clipped to the image.
     clipped_ = ClipToPicture(content_size);
     AddTopDetections(MarkWithoutArea(Suppress(ScoresByClass(scores))));
     graph_.AddOutput(boxes_, onnx::TensorProto::FLOAT, {"N", anchors_, int64_t{kBoxCodeSize}});
@@ -50,7 +50,7 @@ class DetectionNodes {
                    const std::vector<OnnxAttribute>& attributes = {}) {
     return graph_.AddNode(operation, Name(output), inputs, attributes);
   }
-  // Constants are added where they are first needed.
+  // The next three return a constant, which they add to the graph on the first call with its name.
   std::string Float(const std::string& name, float value) {
     if (constants_.insert(name).second) graph_.AddFloats(Name(name), {}, {&value, 1});
     return Name(name);
@@ -66,7 +66,7 @@ class DetectionNodes {
     return Name(name);
   }
 
-  // [N, A, columns] of the heads' [N, anchors * columns, H, W].
+  // Joins the values of all heads, [N, anchors * columns, H, W] each, to [N, A, columns].
   std::string Gather(const std::string& name, const std::vector<int>& heads, int64_t columns,
                      const std::vector<std::string>& layers) {
     const std::string shape = Ints(name + "_shape", {0, -1, columns});
@@ -80,7 +80,7 @@ class DetectionNodes {
     return Node("Concat", name, parts, {{"axis", int64_t{1}}});
   }
 
-  // An [A, 2] constant, by height and width.
+  // Adds an [A, 2] constant. value(anchor) returns the vertical and the horizontal number.
   template <typename Value>
   std::string PerAnchor(const std::string& name, const std::vector<BoundingBox>& anchors,
                         const Value& value) {
@@ -93,7 +93,8 @@ class DetectionNodes {
     return graph_.AddFloats(Name(name), {anchors_, 2}, values);
   }
 
-  // kernels/detection/box_coder.h with the scale factors multiplied into the anchors' sizes.
+  // Does what kernels/detection/box_coder.h does. The constants that depend only on the anchors and
+  // the scale factors are computed here.
   std::string Decode(const std::string& codes) {
     const std::vector<BoundingBox> anchors = GenerateSsdAnchors(spec_.anchors, spec_.heads);
     CHECK_EQ(static_cast<int64_t>(anchors.size()), anchors_);
@@ -125,8 +126,9 @@ class DetectionNodes {
         {{"axis", int64_t{2}}});
   }
 
-  // In shares of the picture. It begins at the input's upper left corner, so an edge of the picture
-  // is the divisor too.
+  // Clips the boxes to the image and converts them to fractions of the image without padding. The
+  // image lies in the upper left corner of the input, so the position of its lower right corner is
+  // also the divisor.
   std::string ClipToPicture(const std::string& content_size) {
     const std::string name = "boxes_in_picture";
     if (content_size.empty()) {
@@ -158,7 +160,8 @@ class DetectionNodes {
     return graph_.AddNode("Identity", name, {logits});
   }
 
-  // [N, C, A] without the background; boxes that are not finite score too little to be kept.
+  // Returns the scores as [N, C, A], without the background. Boxes that are not finite get
+  // kNotKept, so that the suppression drops them.
   std::string ScoresByClass(const std::string& scores) {
     const std::string classes =
         Node("Slice", "class_scores",
@@ -172,7 +175,7 @@ class DetectionNodes {
     return Node("Where", "finite_scores", {finite, by_class, Float("not_kept", kNotKept)});
   }
 
-  // [N, A, any] of truth values to [N, 1, A]: do all hold?
+  // Reduces booleans [N, A, any] to [N, 1, A] with a logical and.
   std::string AllOf(const std::string& name, const std::string& values) {
     const std::string numbers = Node("Cast", name + "_numbers", {values}, {{"to", kFloat}});
     const std::string least = Node("ReduceMin", name + "_least", {numbers},
@@ -182,7 +185,8 @@ class DetectionNodes {
     return Node("Greater", name, {row, Float("zero", 0)});
   }
 
-  // [N, C, A]: the score of a box that the suppression keeps, else kNotKept.
+  // Returns [N, C, A]: the score of each box that the suppression keeps, and kNotKept for the
+  // others.
   std::string Suppress(const std::string& scores) {
     const PostProcessingSpec& post = spec_.post_processing;
     const std::string kept =
@@ -197,7 +201,7 @@ class DetectionNodes {
     return Node("ScatterND", "suppressed_scores", {nothing, kept, kept_scores});
   }
 
-  // Boxes that have no area within the picture are no detections.
+  // Replaces the scores of boxes that have no area within the image by kNotKept.
   std::string MarkWithoutArea(const std::string& scores) {
     const std::vector<std::string> corners =
         graph_.AddNodeOfSeveral("Split", {Name("clipped_top_left"), Name("clipped_bottom_right")},
@@ -207,6 +211,7 @@ class DetectionNodes {
     return Node("Where", "final_scores", {has_area, scores, Float("not_kept", kNotKept)});
   }
 
+  // Selects the max_total_detections best scores over all classes and adds the outputs.
   void AddTopDetections(const std::string& scores) {
     const int64_t rows = spec_.post_processing.max_total_detections;
     std::string candidates = Node("Reshape", "candidates", {scores, Ints("flat_shape", {0, -1})});
@@ -220,7 +225,7 @@ class DetectionNodes {
                                 {candidates, Ints("max_total", {rows})}, {{"axis", int64_t{1}}});
     const std::string valid =
         Node("Greater", "is_detection", {top[0], Float("not_kept", kNotKept)});
-    // A candidate's place is class * A + anchor.
+    // The index of a candidate is class * A + anchor.
     const std::string count = Int("num_anchors", anchors_);
     const std::string label =
         Node("Where", "labels",
@@ -255,8 +260,8 @@ class DetectionNodes {
   const int64_t anchors_;
   OnnxGraph& graph_;
   absl::flat_hash_set<std::string> constants_;
-  std::string boxes_;    // [N, A, 4] as decoded, in shares of the network's input
-  std::string clipped_;  // the same within the picture, in shares of it
+  std::string boxes_;    // [N, A, 4] as decoded, fractions of the network's input
+  std::string clipped_;  // [N, A, 4] clipped to the image, fractions of the image
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// From the heads of a detector to boxes, within an ONNX graph.
+// Adds a detector's post-processing, from the values of its heads to boxes, to an ONNX graph.
 #ifndef PUSHPULL_WORKER_EXPORT_ONNX_DETECTION_H_
 #define PUSHPULL_WORKER_EXPORT_ONNX_DETECTION_H_
 
@@ -10,20 +10,20 @@
 
 namespace pushpull {
 
-// Adds what kernels/detection/post_processing.h does, for every picture of a batch, and declares
-// the outputs under TensorFlow's names, all float32; M is max_total_detections, A the anchors, C
-// num_classes:
-//   raw_detection_boxes   [N, A, 4]      as decoded: ymin, xmin, ymax, xmax, in shares of the
-//                                        network's input: with keep_aspect_ratio that is the
-//                                        picture and its padding
-//   raw_detection_scores  [N, A, C + 1]  converted, background first
-//   detection_boxes       [N, M, 4]      within [0, 1], shares of the picture without any padding,
-//                                        best first; rows that are left over are 0
-//   detection_scores      [N, M]         0 in rows that are left over
-//   detection_classes     [N, M]         counted from 1; 1 in rows that are left over
-//   num_detections        [N]
-// `network` is a detector's, `layers` are the values of its layers, [N, channels, height, width],
-// and `content_size` is what AddPreprocessing returned.
+// Adds the computation of kernels/detection/post_processing.h for every image of a batch. Declares
+// the outputs below, with TensorFlow's names and type float32. N is the number of images, A the
+// number of anchors, C is num_classes and M is max_total_detections. Boxes are ymin, xmin, ymax,
+// xmax.
+//   raw_detection_boxes   [N, A, 4]      decoded boxes, as fractions of the network's input. With
+//                                        keep_aspect_ratio the input includes the padding.
+//   raw_detection_scores  [N, A, C + 1]  scores after score_converter, background first
+//   detection_boxes       [N, M, 4]      boxes as fractions of the image without padding, within
+//                                        [0, 1], best first; 0 in unused rows
+//   detection_scores      [N, M]         0 in unused rows
+//   detection_classes     [N, M]         counted from 1; 1 in unused rows
+//   num_detections        [N]            number of rows in use
+// `network` is a detector (CHECK). `layers` has the name of every layer's value in the graph, of
+// shape [N, channels, height, width], and `content_size` is OnnxInput::content_size.
 void AddDetection(const NetworkSpec& network, const std::vector<std::string>& layers,
                   const std::string& content_size, OnnxGraph* graph);
 

@@ -13,7 +13,7 @@ int64_t NumElements(const std::vector<int64_t>& shape) {
   return elements;
 }
 
-// x86 is little-endian, as the format.
+// raw_data is little-endian, so it has the bytes of an array on x86.
 template <typename T>
 void FillTensor(const std::string& name, onnx::TensorProto::DataType type,
                 const std::vector<int64_t>& shape, absl::Span<const T> values,

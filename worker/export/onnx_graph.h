@@ -1,5 +1,5 @@
-// Puts an ONNX graph together node by node. Names are checked as they come, so the nodes stand in
-// an order in which they can be computed.
+// OnnxGraph builds an ONNX graph node by node. A node can read only values that were added before
+// it, so the nodes are in topological order, as ONNX requires.
 #ifndef PUSHPULL_WORKER_EXPORT_ONNX_GRAPH_H_
 #define PUSHPULL_WORKER_EXPORT_ONNX_GRAPH_H_
 
@@ -16,7 +16,7 @@
 
 namespace pushpull {
 
-// A number, or the name of one that is known when the model runs.
+// The size of a dimension, or a name for a size that is known only when the model runs.
 using OnnxDimension = std::variant<int64_t, std::string>;
 
 struct OnnxAttribute {
@@ -24,36 +24,41 @@ struct OnnxAttribute {
   std::variant<int64_t, float, std::string, std::vector<int64_t>> value;
 };
 
-// Values are known by their names; the Add functions return the name of what they add. CHECKs that
-// a name is new and that what a node reads is there already. Not thread-safe.
+// Not thread-safe. Values are identified by their names, and the Add functions return the names of
+// the values that they add. They CHECK that new names are unique and that the inputs of a node
+// exist.
 class OnnxGraph {
  public:
   explicit OnnxGraph(std::string name);
 
   std::string AddInput(const std::string& name, onnx::TensorProto::DataType type,
                        const std::vector<OnnxDimension>& shape);
-  // Constants. `values` has the elements of `shape` in C order; an empty shape is one number.
+  // Add a constant. `values` has the elements of `shape` in C order (CHECK on their number). An
+  // empty shape makes a scalar.
   std::string AddFloats(const std::string& name, const std::vector<int64_t>& shape,
                         absl::Span<const float> values);
   std::string AddInts(const std::string& name, const std::vector<int64_t>& shape,
                       absl::Span<const int64_t> values);
 
-  // A node of one output. An empty input is an argument that is not given.
+  // Adds a node with one output. An empty string in `inputs` stands for an absent optional
+  // argument.
   std::string AddNode(absl::string_view operation, const std::string& output,
                       const std::vector<std::string>& inputs,
                       const std::vector<OnnxAttribute>& attributes = {});
+  // The same for a node with several outputs.
   std::vector<std::string> AddNodeOfSeveral(absl::string_view operation,
                                             const std::vector<std::string>& outputs,
                                             const std::vector<std::string>& inputs,
                                             const std::vector<OnnxAttribute>& attributes = {});
 
-  // Declares a value that is there as an output of the graph.
+  // Declares an existing value as an output of the graph.
   void AddOutput(const std::string& name, onnx::TensorProto::DataType type,
                  const std::vector<OnnxDimension>& shape);
 
   onnx::GraphProto Finish() && { return std::move(graph_); }
 
  private:
+  // Registers a new name.
   void Claim(const std::string& name);
 
   onnx::GraphProto graph_;

@@ -1,4 +1,5 @@
-// A trained network as an ONNX model: opset 13, IR version 7, from a picture's bytes to the answer.
+// Builds a complete ONNX model of a trained network, from the pixels of an image to the
+// predictions. Thread-safe.
 #ifndef PUSHPULL_WORKER_EXPORT_ONNX_MODEL_H_
 #define PUSHPULL_WORKER_EXPORT_ONNX_MODEL_H_
 
@@ -10,10 +11,11 @@ namespace pushpull {
 inline constexpr int64_t kOnnxOpset = 13;
 inline constexpr int64_t kOnnxIrVersion = 7;
 
-// Inputs are pictures, uint8 [N, H, W, channels]: any number, all of one size, which need not be
-// the network's. A detector's input is `image_tensor` and its outputs those of AddDetection; a
-// classifier's are `input`, and `logits` and `probabilities`, float32 [N, num_classes]. Batch norms
-// are folded. metadata_props say which model and step it is, and what happens to the picture.
+// Builds the model. Its input is a batch of images, uint8 [N, H, W, channels], of any number and
+// any size; all images of a batch have the same size. The graph resizes them to the network's
+// input. A detector has the input `image_tensor` and the outputs of AddDetection. A classifier has
+// the input `input` and the outputs `logits` and `probabilities`, float32 [N, num_classes]. Batch
+// norms are folded into the convolutions. metadata_props has the entries of DescribeModel.
 onnx::ModelProto BuildOnnxModel(const InferenceModel& model);
 
 }  // namespace pushpull

@@ -1,4 +1,4 @@
-// The layers of a network as ONNX nodes, from the network's input to the values of every layer.
+// Adds the layers of a network to an ONNX graph.
 #ifndef PUSHPULL_WORKER_EXPORT_ONNX_NETWORK_H_
 #define PUSHPULL_WORKER_EXPORT_ONNX_NETWORK_H_
 
@@ -10,9 +10,9 @@
 
 namespace pushpull {
 
-// Adds all layers, batch norms folded into their convolutions, padding explicit; `image` is the
-// network's input, [N, channels, height, width]. Returns each layer's value, [N, channels, height,
-// width].
+// Adds all layers. Batch norms are folded into their convolutions, and padding is explicit. `image`
+// is the name of the network's input in the graph, [N, channels, height, width]. Returns the name
+// of each layer's value, which has the same order of axes.
 std::vector<std::string> AddLayers(const InferenceModel& model, const std::string& image,
                                    OnnxGraph* graph);
 

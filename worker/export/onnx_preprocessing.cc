@@ -53,8 +53,9 @@ class PreprocessingNodes {
     return graph_.AddInts(Name(name), {static_cast<int64_t>(values.size())}, values);
   }
 
-  // ScaledSize of common/model/image_resize.h: the same float32 operations in the same order, so
-  // that both round to the same pixel. Whole numbers of that size are exact in float32.
+  // Computes ScaledSize of common/model/image_resize.h in the graph. The float32 operations and
+  // their order are the same, so both round to the same pixel. float32 represents the sizes
+  // exactly.
   std::string AddScaledSize(const AspectRatioResize& resize, const std::string& shape) {
     const std::string picture =
         Node("Slice", "picture_shape",
@@ -78,7 +79,7 @@ class PreprocessingNodes {
     return Node("Where", "content_size", {too_large, scaled("small", most, longer), large});
   }
 
-  // `size` is [2], height and width.
+  // `size` is the new height and width, [2].
   std::string Resize(const std::string& planes, const std::string& shape, const std::string& size) {
     const std::string outer =
         Node("Slice", "outer", {shape, Ints("slice_begin", {0}), Ints("slice_end", {2})});
@@ -93,7 +94,8 @@ class PreprocessingNodes {
     return Node("Sub", name, {scaled, Float("one", kOffset)});
   }
 
-  // Below and on the right of what is normalized already, so that neither side is rounded twice.
+  // Pads below and on the right. It works on normalized values, so that neither the image nor the
+  // padding is rounded twice.
   std::string Pad(const AspectRatioResize& resize, const std::string& content,
                   const std::string& size) {
     const FeatureShape& input = network_.input;
@@ -121,7 +123,7 @@ class PreprocessingNodes {
     }
     const std::string padded =
         parts.size() == 1 ? parts[0] : Node("Concat", "padded", parts, {{"axis", int64_t{1}}});
-    // For a runtime, which cannot see that content and padding always make the same size.
+    // Tells the runtime the shape, because it cannot infer that image and padding always have it.
     return Node("Reshape", "image",
                 {padded, Ints("input_shape", {0, input.channels, input.height, input.width})});
   }

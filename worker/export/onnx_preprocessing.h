@@ -1,4 +1,4 @@
-// From a picture of any size to the network's input, within an ONNX graph.
+// Adds the preprocessing, from images of any size to the network's input, to an ONNX graph.
 #ifndef PUSHPULL_WORKER_EXPORT_ONNX_PREPROCESSING_H_
 #define PUSHPULL_WORKER_EXPORT_ONNX_PREPROCESSING_H_
 
@@ -9,18 +9,19 @@
 
 namespace pushpull {
 
-// Values of the graph.
+// Names of values in the graph.
 struct OnnxInput {
-  std::string image;  // float32 [N, channels, height, width]
-  // float32 [2]: the rows and columns of the image that the picture fills, from the upper left
-  // corner on; the same for all pictures of a batch. Empty: it fills the image.
+  std::string image;  // the network's input, float32 [N, channels, height, width]
+  // With keep_aspect_ratio: float32 [2], the height and width of the scaled image in the upper left
+  // corner of the network's input. The rest is padding. All images of a batch share it. Empty: the
+  // scaled image fills the input.
   std::string content_size;
 };
 
-// Adds the input `name`, uint8 [N, H, W, channels] of any size, and what makes the network's input
-// of it, as worker/data/preprocessor.h has it: bilinear resize (source = out * in_size / out_size)
-// to the network's size, or with keep_aspect_ratio to ScaledSize, computed in the graph, and
-// padding; x * (2 / 255) - 1.
+// Adds the graph input `name`, uint8 [N, H, W, channels] of any size, and the preprocessing of
+// worker/data/preprocessor.h. This is a bilinear resize (source = out * in_size / out_size) to the
+// size of the network's input, followed by x * (2 / 255) - 1. With keep_aspect_ratio the graph
+// computes ScaledSize, resizes to it and pads.
 OnnxInput AddPreprocessing(const std::string& name, const NetworkSpec& network, OnnxGraph* graph);
 
 }  // namespace pushpull

@@ -19,15 +19,15 @@
 namespace pushpull {
 namespace {
 
-constexpr int kMaxIdxClasses = 256;  // labels are bytes
+constexpr int kMaxIdxClasses = 256;  // IDX labels are bytes
 
-// Sets whose images are files.
+// A data set whose images are files.
 class FileSet final : public AnnotatedSet {
  public:
   struct Entry {
-    std::string path;        // of the image
-    std::string annotation;  // the file that speaks of it, for messages
-    AnnotatedImage image;    // height 0: the annotation does not say
+    std::string path;        // of the image file
+    std::string annotation;  // the annotation file, for messages
+    AnnotatedImage image;    // height 0: the annotation does not give the size
   };
 
   FileSet(FileSystem* files, LabelMap label_map, std::vector<Entry> entries)
@@ -51,7 +51,7 @@ class FileSet final : public AnnotatedSet {
     }
     loaded.annotation.height = image.height;
     loaded.annotation.width = image.width;
-    // Readers of records know JPEG and PNG.
+    // The readers of records accept JPEG and PNG only, so a PGM file is converted.
     if (absl::StartsWith(loaded.encoded, "P5")) {
       PP_RETURN_IF_ERROR(EncodePng(image, &loaded.encoded));
     }

@@ -1,7 +1,8 @@
-// A data set as others publish it (Pascal VOC, COCO, folders of images, IDX), as what make_records
-// turns into TFRecords: the bytes of each image file and what is said about it.
+// AnnotatedSet reads a published data set (Pascal VOC, COCO, folders of images, IDX) for
+// make_records, which turns it into TFRecords. It gives the bytes of each image file and the
+// image's annotation.
 //
-// Thread rule: immutable after opening; Load may be called from several threads at once.
+// Thread rule: immutable after opening. Load may be called from several threads at once.
 #ifndef PUSHPULL_WORKER_RECORDS_ANNOTATED_SET_H_
 #define PUSHPULL_WORKER_RECORDS_ANNOTATED_SET_H_
 
@@ -22,9 +23,11 @@
 namespace pushpull {
 
 struct LoadedImage {
-  AnnotatedImage annotation;         // labels and boxes as they go into the record
-  std::string encoded;               // a whole JPEG or PNG file
-  std::vector<std::string> skipped;  // boxes that cannot be used: file, object, what is wrong
+  AnnotatedImage annotation;  // the labels and boxes for the record
+  std::string encoded;        // a whole JPEG or PNG file
+  // One line for each box that cannot be used, with the file, the object and the problem. These
+  // boxes are not in `annotation`.
+  std::vector<std::string> skipped;
 };
 
 class AnnotatedSet {
@@ -33,26 +36,32 @@ class AnnotatedSet {
   virtual int64_t size() const = 0;
   virtual const LabelMap& label_map() const = 0;
 
-  // Reads and decodes image `index` (0 <= index < size()) to be sure that it can be. Errors name
-  // the file: NOT_FOUND, DATA_LOSS, INVALID_ARGUMENT, the latter also for an image of another size
-  // than its annotation says.
+  // Reads image `index` (0 <= index < size()) and decodes it as a test. Blocks on the disk. Errors
+  // name the file. NOT_FOUND: the file does not exist. DATA_LOSS: it is damaged. INVALID_ARGUMENT:
+  // it cannot be used, or the image does not have the size that its annotation gives.
   virtual absl::StatusOr<LoadedImage> Load(int64_t index) const = 0;
 };
 
 enum class SetFormat {
-  kVoc,          // voc_annotations.h; split: a file of ImageSets/Main
+  kVoc,          // as in voc_annotations.h; the split is a file in <input>/ImageSets/Main
   kCoco,         // <input>/annotations/instances_<split>.json, <input>/<split>/<file_name>
-  kImageFolder,  // image_folder_source.h in <input>/<split>, or in <input> if split is empty
-  kIdx,  // <input>/<split>-images-idx3-ubyte and -labels-idx1-ubyte, .gz or not; test: t10k-
+  kImageFolder,  // as in image_folder_source.h; <input>/<split>, or <input> if the split is empty
+  kIdx,  // <input>/<split>-{images-idx3,labels-idx1}-ubyte[.gz]; the files of "test" begin with
+         // t10k
 };
 
-// "voc", "coco", "image_folder" or "idx".
+// Accepts "voc", "coco", "image_folder" and "idx". Returns nullopt for other names.
 std::optional<SetFormat> ParseSetFormat(absl::string_view name);
 
-// Reads the annotations, and of IDX the images. Without a label map the set's own one is derived:
-// sorted class names (VOC, of all annotations; folders as image_folder_source.h numbers them),
-// COCO's category ids, or IDX's numbers (0 has the id 1). `files` must outlive the set. Errors as
-// the headers of the formats; INVALID_ARGUMENT: an image label that the label map does not have.
+// Opens a data set: reads all annotations, and for IDX the images too. `files` must outlive the
+// set.
+//
+// Without `label_map` the classes come from the data set. VOC has the sorted class names of all
+// annotation files, COCO its categories and their ids, folders the order of image_folder_source.h,
+// and IDX the label numbers as names (label 0 has the id 1).
+//
+// Errors as in the headers of the formats. INVALID_ARGUMENT also if an image's label is not in
+// `label_map`.
 absl::StatusOr<std::unique_ptr<AnnotatedSet>> OpenAnnotatedSet(
     FileSystem* files, SetFormat format, const std::string& input, const std::string& split,
     const std::optional<LabelMap>& label_map);

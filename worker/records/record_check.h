@@ -1,4 +1,4 @@
-// Reads every record of existing files and says what is wrong with them.
+// Checks every record in existing TFRecord files.
 #ifndef PUSHPULL_WORKER_RECORDS_RECORD_CHECK_H_
 #define PUSHPULL_WORKER_RECORDS_RECORD_CHECK_H_
 
@@ -11,8 +11,9 @@
 
 namespace pushpull {
 
-// Decodes every image on the pool's threads; `files` of the summary stays empty. CANCELLED when
-// stopped. Blocks until done.
+// Decodes every image on the pool's threads and counts good and bad images and boxes. Blocks until
+// done. RecordSummary::files stays empty. Problems in records are in the summary and are no errors.
+// CANCELLED: progress.stop was set.
 absl::StatusOr<RecordSummary> CheckRecords(const RecordSource& source,
                                            const RecordProgress& progress, ThreadPool* pool);
 

@@ -1,4 +1,4 @@
-// What writing and checking records share: how far it is, and whether to stop.
+// RecordProgress reports the progress of writing or checking records, and can stop it.
 #ifndef PUSHPULL_WORKER_RECORDS_RECORD_PROGRESS_H_
 #define PUSHPULL_WORKER_RECORDS_RECORD_PROGRESS_H_
 
@@ -9,13 +9,14 @@
 namespace pushpull {
 
 struct RecordProgress {
-  // Called now and then, on the caller's thread, with the number of images done. May be empty.
+  // Called on the caller's thread after each round of images, with the number of images done. May
+  // be empty.
   std::function<void(int64_t done, int64_t total)> report;
-  // Set from outside: the work ends soon with CANCELLED. May be null.
+  // When another thread sets it, the work ends after the current round with CANCELLED. May be null.
   const std::atomic<bool>* stop = nullptr;
 };
 
-// Images that are in memory at a time.
+// Number of images in a round. They are processed in parallel and are in memory together.
 inline constexpr int64_t kImagesPerRound = 64;
 
 }  // namespace pushpull

@@ -15,7 +15,7 @@
 namespace pushpull {
 namespace {
 
-// The shards under their temporary names; what is not published goes with this object.
+// Writes the shards under temporary names. The destructor removes files that were not published.
 class Shards {
  public:
   Shards(FileSystem* files, const std::string& output, int num_shards) : files_(files) {
@@ -80,6 +80,7 @@ class Shards {
   std::string framed_;
 };
 
+// The result of one image.
 struct Made {
   absl::StatusOr<std::string> record;
   int64_t num_boxes = 0;
@@ -128,7 +129,7 @@ absl::StatusOr<RecordSummary> WriteRecords(FileSystem* files, const AnnotatedSet
       }
       ++summary.num_images;
       summary.num_boxes += made.num_boxes;
-      // What will not be published need not be written.
+      // Nothing will be published, so the rest is only checked.
       if (options.bad_data == BadData::kRefuse && !summary.problems.empty()) continue;
       PP_RETURN_IF_ERROR(shards.Append(*made.record));
     }

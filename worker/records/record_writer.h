@@ -15,35 +15,41 @@
 
 namespace pushpull {
 
-inline constexpr int kMaxRecordShards = 1000;  // all are open at once
+inline constexpr int kMaxRecordShards = 1000;  // all files are open at the same time
 
+// What to do with images and boxes that cannot be used.
 enum class BadData {
-  kRefuse,  // one image or box that cannot be used, and nothing is written
-  kSkip,    // left out
+  kRefuse,  // if there is one, write nothing
+  kSkip,    // leave them out
 };
 
 struct RecordWriterOptions {
-  std::string output;  // prefix of the files' paths; the folder must exist
-  int num_shards = 1;  // 1 .. kMaxRecordShards
+  std::string output;  // prefix of the paths OUTPUT-00000-of-00001 ...; the folder must exist
+  int num_shards = 1;  // 1 to kMaxRecordShards (CHECK)
   BadData bad_data = BadData::kRefuse;
   RecordProgress progress;
 };
 
 struct RecordSummary {
-  int64_t num_images = 0;  // good ones
-  int64_t num_boxes = 0;
+  int64_t num_images = 0;  // without bad images
+  int64_t num_boxes = 0;   // without bad boxes
   int64_t num_bad_images = 0;
   int64_t num_bad_boxes = 0;
-  std::vector<std::string> problems;  // a line for each bad image and box, in the set's order
-  std::vector<std::string> files;     // written; empty when nothing was
+  std::vector<std::string> problems;  // one line per bad image or box, in the order of the set
+  std::vector<std::string> files;     // paths of the written files; empty if nothing was written
 };
 
-// Image i goes to shard i mod num_shards, as record i / num_shards (of those that are written), so
-// the files depend on the set only. Decodes every image on the pool's threads. All shards are
-// written under temporary names and renamed when all are complete; older files of these names are
-// replaced. With kRefuse and a problem, and when no image is good, no file is left and
-// summary.files is empty. Errors: CANCELLED, and those of the file system; no file is left then,
-// unless the error is that of a rename. Blocks until done.
+// Writes all images of `set`. Decodes every image on the pool's threads. Blocks until done.
+//
+// The i-th written image goes to shard i mod num_shards, as record i / num_shards. The files thus
+// depend only on the set and the options, not on the number of threads. The shards are written
+// under temporary names and renamed when all of them are complete. They replace older files of the
+// same names.
+//
+// Nothing is written and `files` of the summary is empty if no image is good, or if there is a
+// problem and the option is kRefuse. Errors: CANCELLED if progress.stop was set, and those of the
+// file system. After an error no new file is left, unless a rename or the sync of the folder
+// failed.
 absl::StatusOr<RecordSummary> WriteRecords(FileSystem* files, const AnnotatedSet& set,
                                            const RecordWriterOptions& options, ThreadPool* pool);
 

@@ -147,8 +147,8 @@ class Data(TrainingFault):
     def remove_while_read(self, run, job):
         """The newest checkpoint is removed while a server starts or the evaluator reads it."""
         steps = oracle.checkpoint_steps(job.train_dir)
-        if not steps:
-            return None
+        if not steps or steps[-1] >= job.shape.steps:
+            return None  # after the last one nothing is left to make it again from
         job.signal("ps0", signal.SIGKILL)
         job.roles["ps0"].process.popen.wait()
         job.tend()

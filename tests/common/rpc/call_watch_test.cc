@@ -55,6 +55,16 @@ TEST_F(CallWatchTest, NoCallOutlivesTheLongest) {
   EXPECT_EQ(ended, 1);
 }
 
+// A call that has expired may show progress once more before gRPC removes it.
+TEST_F(CallWatchTest, AnExpiredCallIsNotExtended) {
+  int ended = 0;
+  const auto call = watch_.Add(absl::Seconds(1), [&] { ++ended; });
+  Pass(absl::Seconds(2));
+  watch_.Extend(call, absl::Seconds(10));
+  Pass(absl::Seconds(200));
+  EXPECT_EQ(ended, 1);
+}
+
 TEST_F(CallWatchTest, RemovedIsNeverCalled) {
   int ended = 0;
   watch_.Remove(watch_.Add(absl::Seconds(1), [&] { ++ended; }));

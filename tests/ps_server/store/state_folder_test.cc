@@ -1,5 +1,9 @@
 #include "ps_server/store/state_folder.h"
 
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -102,6 +106,22 @@ TEST_F(StateFolderTest, CleanRemovesOnlyWhatIsAbandonedAndWhatIsNamed) {
   EXPECT_EQ(List().size(), 2u);
   EXPECT_EQ(Clean("killed"), std::vector<std::string>{"killed"});
   EXPECT_EQ(List().size(), 1u);
+}
+
+// A named file that cannot be opened may be in use.
+TEST_F(StateFolderTest, CleanRefusesANamedFileThatCannotBeOpened) {
+  const std::string path = dir_.path() + "/socket";
+  const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+  sockaddr_un address{.sun_family = AF_UNIX, .sun_path = {}};
+  ASSERT_LT(path.size(), sizeof(address.sun_path));
+  path.copy(address.sun_path, path.size());
+  ASSERT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  const auto all = [](const StateFileInfo&) { return true; };
+  const auto removed = CleanStateFiles(files_, dir_.path(), all);
+  EXPECT_TRUE(absl::IsUnavailable(removed.status())) << removed.status();
+  EXPECT_THAT(std::string(removed.status().message()), HasSubstr("socket"));
+  EXPECT_TRUE(std::filesystem::exists(path));
+  close(fd);
 }
 
 }  // namespace
