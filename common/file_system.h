@@ -50,6 +50,8 @@ class ReadableFile {
 struct FileInfo {
   bool is_directory = false;
   int64_t size_bytes = 0;
+  // Changes when the file's contents do. Comparable only with values of the same file.
+  int64_t modification_time = 0;
 };
 
 // A lock taken by FileSystem::Lock. The destructor releases it.

@@ -201,7 +201,8 @@ absl::StatusOr<std::vector<std::string>> PosixFileSystem::List(const std::string
 absl::StatusOr<FileInfo> PosixFileSystem::GetInfo(const std::string& path) {
   struct stat info;
   if (lstat(path.c_str(), &info) != 0) return ErrnoToStatus(errno, "stat", path);
-  return FileInfo{S_ISDIR(info.st_mode), info.st_size};
+  const int64_t modified = info.st_mtim.tv_sec * int64_t{1'000'000'000} + info.st_mtim.tv_nsec;
+  return FileInfo{S_ISDIR(info.st_mode), info.st_size, modified};
 }
 
 absl::StatusOr<std::string> PosixFileSystem::FolderIdentity(const std::string& path) {

@@ -83,7 +83,8 @@ TEST_F(CheckPackedPicturesTest, RefusesSizesThatAreNone) {
 
 TEST_F(CheckPackedPicturesTest, RefusesMapsThatLeaveThePicture) {
   const auto expect_refused = [this](const std::function<void(PixelMap*)>& change) {
-    EXPECT_THAT(After([&](PackedPicture* p) { change(&p->map); }), HasSubstr("not of the 4 x 4"));
+    EXPECT_THAT(After([&](PackedPicture* p) { change(&p->map); }),
+                HasSubstr("outside of the 4 x 4"));
   };
   expect_refused([](PixelMap* m) { m->origin.y = 0; });  // the second row is -1
   expect_refused([](PixelMap* m) { m->origin.y = 4; });  // the first row is 4

@@ -17,6 +17,7 @@ struct MemoryFileSystem::Node {
   bool is_directory = false;
   std::string contents;
   std::string durable_contents;
+  int64_t corruptions = 0;  // of the whole file system when this file was corrupted; its time
   Entries entries;
   Entries durable_entries;
 };
@@ -29,6 +30,7 @@ struct MemoryFileSystem::State {
   std::optional<FileFault> fault;
   int64_t calls = 0;
   bool crashed = false;
+  int64_t corruptions = 0;  // how often Corrupt was called
   bool refuse_exchange = false;
   int64_t free_bytes = int64_t{1} << 40;
   int64_t generation = 0;  // of the power supply
@@ -266,6 +268,7 @@ void MemoryFileSystem::Corrupt(const std::string& path, const std::string& conte
   auto node = std::make_shared<Node>();
   node->contents = contents;
   node->durable_contents = contents;
+  node->corruptions = ++state_->corruptions;
   const auto [parent, name] = state_->Parent(path);
   parent->entries[name] = node;
   parent->durable_entries[name] = node;
@@ -338,7 +341,8 @@ absl::StatusOr<FileInfo> MemoryFileSystem::GetInfo(const std::string& path) {
   absl::MutexLock lock(&state_->mutex);
   const NodePtr node = state_->Find(path);
   if (node == nullptr) return Missing(path);
-  return FileInfo{node->is_directory, static_cast<int64_t>(node->contents.size())};
+  return FileInfo{node->is_directory, static_cast<int64_t>(node->contents.size()),
+                  node->corruptions};
 }
 
 absl::Status MemoryFileSystem::Rename(const std::string& from, const std::string& to) {

@@ -44,8 +44,10 @@ absl::Status CheckpointWatcher::Poll() {
     }
     entry.version = Version(manifest->epoch, step);
     entry.training_done = manifest->training_done;
-    if (known != entries_.end() && known->second.version == entry.version) {
-      entry.refusal = known->second.refusal;  // the version is the same, so the files are too
+    if (known != entries_.end() && known->second.version == entry.version &&
+        known->second.files == FilesOf(step)) {
+      entry.refusal = known->second.refusal;
+      entry.files = known->second.files;
     }
   }
   entries_ = std::move(entries);
@@ -92,6 +94,19 @@ std::vector<std::string> CheckpointWatcher::refusals() const {
   return reasons;
 }
 
+std::string CheckpointWatcher::FilesOf(uint64_t step) const {
+  const std::string folder = JoinPath(directory_, CheckpointName(step));
+  const absl::StatusOr<std::vector<std::string>> names = files_->List(folder);
+  if (!names.ok()) return "";
+  std::string description;
+  for (const std::string& name : *names) {
+    const absl::StatusOr<FileInfo> info = files_->GetInfo(JoinPath(folder, name));
+    if (!info.ok()) continue;
+    absl::StrAppend(&description, name, " ", info->size_bytes, " ", info->modification_time, "\n");
+  }
+  return description;
+}
+
 void CheckpointWatcher::NoteUnreadable(uint64_t step, const absl::Status& status) {
   unreadable_ = absl::StrCat(CheckpointName(step), ": ", status.message());
   LOG(WARNING) << CheckpointName(step) << " cannot be read now: " << status.message();
@@ -102,6 +117,7 @@ std::unique_ptr<Checkpoint> CheckpointWatcher::Take() {
   for (const uint64_t step : untaken()) candidates.push_back(*entries_[step].version);
   std::sort(candidates.rbegin(), candidates.rend());
   for (const auto& [epoch, step] : candidates) {
+    const std::string files = FilesOf(step);
     absl::StatusOr<std::unique_ptr<Checkpoint>> checkpoint =
         Checkpoint::Open(*files_, directory_, step);
     if (checkpoint.ok()) {
@@ -118,6 +134,7 @@ std::unique_ptr<Checkpoint> CheckpointWatcher::Take() {
       return nullptr;
     }
     entries_[step].refusal = std::string(checkpoint.status().message());
+    entries_[step].files = files;
     LOG(WARNING) << CheckpointName(step) << " is not used: " << checkpoint.status().message();
   }
   return nullptr;

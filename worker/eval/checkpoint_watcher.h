@@ -41,9 +41,10 @@ class CheckpointWatcher {
   std::vector<uint64_t> untaken() const;
 
   // Opens and verifies the newest new checkpoint. If it does not verify, logs and refuses it and
-  // tries the next one; if it has been deleted, tries the next one. If it cannot be read at the
-  // moment (IsReadFailure), logs that, keeps it as new and returns null. Also returns null if no
-  // new checkpoint is left.
+  // tries the next one; a refused checkpoint is new again once its files have changed, since
+  // somebody may have repaired them. If it has been deleted, tries the next one. If it cannot be
+  // read at the moment (IsReadFailure), logs that, keeps it as new and returns null. Also returns
+  // null if no new checkpoint is left.
   std::unique_ptr<Checkpoint> Take();
 
   // Names a checkpoint that could not be read since the last Poll began, with the reason. Empty if
@@ -60,8 +61,11 @@ class CheckpointWatcher {
     std::optional<Version> version;  // nullopt: the manifest does not verify
     bool training_done = false;
     std::string refusal;  // why the checkpoint cannot be used; empty if it can
+    std::string files;    // FilesOf when the checkpoint was refused by Take
   };
 
+  // Returns names, sizes and modification times of the checkpoint's files.
+  std::string FilesOf(uint64_t step) const;
   void NoteUnreadable(uint64_t step, const absl::Status& status);
   // Returns null if no checkpoint is usable.
   const Entry* Newest() const;

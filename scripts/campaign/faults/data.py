@@ -7,6 +7,7 @@ import time
 import engine
 import oracle
 from engine import TrainingFault, Violation
+from state_files import applied_version
 
 # A start that is refused because of damaged files.
 REFUSED = {65, 66}
@@ -95,12 +96,17 @@ class Data(TrainingFault):
         role.process.kill(signal.SIGKILL)
         role.process.popen.wait()
         applied = job.applied()
+        held = applied_version(job.state_dir, job.shape.tasks)
         backup = run.folder / "backup"
         shutil.rmtree(backup, ignore_errors=True)
         shutil.copytree(job.train_dir, backup / "run")
         shutil.copytree(job.state_dir, backup / "state")
         words = {damage(path, run.rng) for path in files} - {None}
         fault = f"{what} {' and '.join(sorted(words))}"
+        # What whole files hold. At the very end of a run that is the last checkpoint alone: the state has been removed.
+        whole = oracle.newest_verified(job.train_dir)
+        if "state" not in what:
+            whole = max(whole, held)
         process = job.start("ps0")
         role.reasons |= REFUSED
         if not self.serves(process, job):
@@ -119,9 +125,7 @@ class Data(TrainingFault):
                 raise Violation(f"{fault}: refused, and refused again with whole files:\n{process.text()[-2000:]}")
             fault += ", refused at first"
         else:
-            floor = oracle.newest_verified(job.train_dir) if "state" in what else applied
-            if what == "run_id":
-                floor = 0
+            floor = whole if what != "run_id" else 0
         job.expect_no_loss(fault, 0)
         job.floors.append(oracle.Floor(process.log_path, 0, floor, f"{fault}: a server"))
         job.floors[-1].check()

@@ -144,6 +144,21 @@ TEST_F(CheckpointWatcherTest, DamagedOnesAreRefusedOnceAndTheNextIsTaken) {
   EXPECT_EQ(Take(), 20);
 }
 
+// Somebody copies a good file over a damaged one.
+TEST_F(CheckpointWatcherTest, ARepairedCheckpointIsTaken) {
+  Publish(1, 10);
+  const std::string path = "/d/" + CheckpointName(10) + "/shard-00000-of-00001.safetensors";
+  const std::string good = *ReadWholeFile(files_, path);
+  Damage(path);
+  EXPECT_EQ(Take(), 0);
+  ASSERT_EQ(watcher_.Poll(), absl::OkStatus());
+  EXPECT_FALSE(watcher_.has_new()) << "nothing has changed";
+  files_.Corrupt(path, good);
+  ASSERT_EQ(watcher_.Poll(), absl::OkStatus());
+  EXPECT_TRUE(watcher_.has_new());
+  EXPECT_EQ(Take(), 10);
+}
+
 TEST_F(CheckpointWatcherTest, DeletionBetweenPollAndTakeIsHarmless) {
   Publish(1, 10);
   Publish(1, 20);
