@@ -1,5 +1,5 @@
-// The upper half of a float: 8 bits of exponent, 7 of mantissa. A storage type; arithmetic is done
-// in float.
+// Bfloat16 is the upper half of a float: a sign, 8 bits of exponent and 7 bits of mantissa. It is a
+// storage type only; arithmetic is done in float.
 #ifndef PUSHPULL_KERNELS_BFLOAT16_H_
 #define PUSHPULL_KERNELS_BFLOAT16_H_
 
@@ -23,7 +23,7 @@ PUSHPULL_HOST_DEVICE inline float ToFloat(Bfloat16 value) {
 
 PUSHPULL_HOST_DEVICE inline float ToFloat(float value) { return value; }
 
-// To nearest, ties to even; a NaN stays one.
+// Rounds to nearest, ties to even. A NaN stays a NaN (made quiet).
 PUSHPULL_HOST_DEVICE inline Bfloat16 ToBfloat16(float value) {
   uint32_t bits;
   memcpy(&bits, &value, sizeof(bits));

@@ -1,4 +1,4 @@
-// Which device an option such as --gpus means.
+// Finds the device that an option such as --gpus names. Pure functions.
 #ifndef PUSHPULL_KERNELS_DEVICE_SELECTION_H_
 #define PUSHPULL_KERNELS_DEVICE_SELECTION_H_
 
@@ -14,11 +14,12 @@ struct ListedDevice {
   std::string uuid;  // "GPU-5a3c0d1e-..."
 };
 
-// "GPU-5a3c0d1e-0123-4567-89ab-cdef01234567" from the sixteen bytes CUDA gives.
+// Formats the sixteen bytes that CUDA reports, e.g. "GPU-5a3c0d1e-0123-4567-89ab-cdef01234567".
 std::string FormatUuid(const unsigned char bytes[16]);
 
-// The index of the device that `gpu` names: an index, or a UUID or the beginning of one that only
-// one device has. NOT_FOUND lists the devices there are.
+// Returns the index of the device that `gpu` names. `gpu` is an index, a UUID, or a prefix of a
+// UUID that only one device has; upper and lower case are the same.
+//   NOT_FOUND: no device or several devices match; the message lists the devices.
 absl::StatusOr<int> SelectDevice(const std::vector<ListedDevice>& devices, const std::string& gpu);
 
 }  // namespace pushpull

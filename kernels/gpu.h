@@ -1,4 +1,4 @@
-// Opens GPUs. In a build without CUDA every call says so.
+// Opens GPUs. In a build without CUDA every call returns UNIMPLEMENTED.
 #ifndef PUSHPULL_KERNELS_GPU_H_
 #define PUSHPULL_KERNELS_GPU_H_
 
@@ -15,17 +15,23 @@
 namespace pushpull {
 
 struct GpuOptions {
-  // Which of the GPUs: "0", or a UUID as nvidia-smi -L prints it ("GPU-5a3c..."; a prefix will do).
+  // Which GPU: its index ("0"), or its UUID as nvidia-smi -L prints it ("GPU-5a3c..."), of which a
+  // unique prefix is enough.
   std::string gpu = "0";
-  int64_t memory_limit_bytes = 0;  // of this process on that GPU; 0: all there is
+  // The most GPU memory that Allocate hands out to this process; 0: no limit.
+  int64_t memory_limit_bytes = 0;
 };
 
-// How many GPUs this process can use. UNIMPLEMENTED: built without CUDA. FAILED_PRECONDITION: the
-// driver is too old (both versions are named). 0 where there is no GPU or no driver.
+// The number of GPUs that this process can use; 0 if there is no GPU or no driver.
+//   UNIMPLEMENTED: built without CUDA.
+//   FAILED_PRECONDITION: the driver is too old (the message names both versions), or CUDA does not
+//       start.
 absl::StatusOr<int> CountGpus();
 
-// NOT_FOUND: there is no such GPU (the ones there are are named); RESOURCE_EXHAUSTED: it is full;
-// and errors as above. The device serves this process until it ends.
+// Opens one GPU. Blocks while CUDA sets it up, which can take seconds. The calling thread's current
+// CUDA device becomes this GPU. Errors as for CountGpus, and
+//   NOT_FOUND: there is no such GPU; the message lists those of this machine.
+//   ABORTED: the GPU does not answer or cannot be used, for instance because its memory is full.
 absl::StatusOr<std::unique_ptr<Device>> OpenGpu(const GpuOptions& options);
 
 }  // namespace pushpull

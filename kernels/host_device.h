@@ -1,4 +1,4 @@
-// Marks functions that also run on a GPU.
+// PUSHPULL_HOST_DEVICE marks functions that are compiled for the host and for the GPU.
 #ifndef PUSHPULL_KERNELS_HOST_DEVICE_H_
 #define PUSHPULL_KERNELS_HOST_DEVICE_H_
 

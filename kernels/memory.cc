@@ -28,7 +28,7 @@ class HostMemorySource final : public MemorySource {
     CHECK_GE(bytes, 0);
     const bool huge = bytes >= kHugePageBytes;
     const int64_t page = huge ? kHugePageBytes : kPageBytes;
-    // Too much to round up is too much to map.
+    // A size that would overflow when rounded up is left as it is: mmap refuses it anyway.
     const int64_t rounded = std::max<int64_t>(bytes, 1) > INT64_MAX - page
                                 ? bytes
                                 : (std::max<int64_t>(bytes, 1) + page - 1) / page * page;
@@ -40,7 +40,7 @@ class HostMemorySource final : public MemorySource {
           absl::StrCat("no memory for ", bytes, " bytes: ", problem, "; the host has ",
                        sysconf(_SC_AVPHYS_PAGES) * sysconf(_SC_PAGESIZE), " bytes free"));
     }
-    // A wish only: without huge pages everything works, with more misses of the address cache.
+    // Advice only, so the result is ignored: without huge pages there are just more TLB misses.
     if (huge) (void)madvise(data, rounded, MADV_HUGEPAGE);
     return std::make_unique<MappedMemory>(data, rounded);
   }

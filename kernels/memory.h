@@ -1,4 +1,4 @@
-// Memory that operators can address: the host's, or a GPU's.
+// Memory that operators can address: the host's memory or a GPU's.
 #ifndef PUSHPULL_KERNELS_MEMORY_H_
 #define PUSHPULL_KERNELS_MEMORY_H_
 
@@ -9,7 +9,7 @@
 
 namespace pushpull {
 
-// Owns a block of memory. Not copyable, not movable; the address stays.
+// Owns a block of memory. It can be neither copied nor moved, so the address never changes.
 class Memory {
  public:
   virtual ~Memory() = default;
@@ -17,7 +17,7 @@ class Memory {
   Memory& operator=(const Memory&) = delete;
 
   void* data() const { return data_; }
-  int64_t bytes() const { return bytes_; }
+  int64_t bytes() const { return bytes_; }  // at least what was asked for
 
  protected:
   Memory(void* data, int64_t bytes) : data_(data), bytes_(bytes) {}
@@ -27,20 +27,24 @@ class Memory {
   const int64_t bytes_;
 };
 
-// Thread-compatible. Must outlive what it allocates.
+// Allocates memory that one set of operators can address. Thread-compatible. A source must outlive
+// the memory that it allocates.
 class MemorySource {
  public:
   virtual ~MemorySource() = default;
 
-  // Zeroed, aligned to 256 bytes. RESOURCE_EXHAUSTED says how much was wanted and how much is free.
+  // Returns zeroed memory, aligned to 256 bytes. The zeros are there for the operators that are
+  // called afterwards. RESOURCE_EXHAUSTED: there is not enough memory; the message says how much
+  // was asked for and how much is free.
   virtual absl::StatusOr<std::unique_ptr<Memory>> Allocate(int64_t bytes) = 0;
 
-  // Copies host memory to such memory, in order with the operators' work. `from` is free after the
-  // call.
+  // Copies from host memory to memory of this source, in order with the operators' work. It blocks
+  // until `from` has been read, which on a GPU includes all operators queued before.
   virtual void Write(void* to, const void* from, int64_t bytes) = 0;
 };
 
-// Aligned to a page and on huge pages where the system has them.
+// The memory of the host. Blocks are aligned to a page; from 2 MiB on they use huge pages where the
+// system has them. It lives as long as the process.
 MemorySource* HostMemory();
 
 }  // namespace pushpull

@@ -1,5 +1,5 @@
-// What the fused operators work on. All structs are views of memory that the operators can address:
-// nothing is owned.
+// The operands of the fused operators. All structs are views: they own nothing, and their pointers
+// are to memory that the operators can address.
 #ifndef PUSHPULL_KERNELS_OPERANDS_H_
 #define PUSHPULL_KERNELS_OPERANDS_H_
 
@@ -10,8 +10,8 @@
 
 namespace pushpull {
 
-// T is the type of activations and of their gradients. Variables, their gradients and statistics
-// are of ParameterOf<T>: float for Bfloat16, else T itself.
+// T is the type of activations and of their gradients. Variables, the gradients of variables, and
+// statistics have the type ParameterOf<T>: float if T is Bfloat16, else T itself.
 template <typename T>
 struct ParameterType {
   using type = T;
@@ -25,12 +25,12 @@ using ParameterOf = typename ParameterType<T>::type;
 
 enum class Activation { kNone, kRelu, kRelu6 };
 
-// Whether mean and variance were taken from this very batch (gradients flow through them) or are
-// constants.
+// kBatch: mean and variance were computed from this batch, so gradients flow through them. kFrozen:
+// they are constants.
 enum class Statistics { kBatch, kFrozen };
 
-// z = gamma * (y - mean) / sqrt(variance + epsilon) + beta. Vectors of one entry per channel;
-// variance is the biased one. P is a ParameterOf.
+// z = gamma * (y - mean) / sqrt(variance + epsilon) + beta. Each vector has one entry per channel.
+// The variance is the biased one. P is a ParameterOf.
 template <typename P>
 struct BatchNorm {
   const P* gamma = nullptr;
@@ -41,7 +41,7 @@ struct BatchNorm {
   Statistics statistics = Statistics::kBatch;
 };
 
-// A value not yet computed: activation(batch_norm(raw)) + skip.
+// A value that is computed where it is read: activation(batch_norm(raw)) + skip.
 template <typename T>
 struct Lazy {
   Shape shape;
@@ -49,42 +49,47 @@ struct Lazy {
   const BatchNorm<ParameterOf<T>>* batch_norm = nullptr;  // null: identity
   Activation activation = Activation::kNone;
   const T* skip = nullptr;  // null, or a residual of the same shape; only with Activation::kNone
-  const T* applied =
-      nullptr;  // null, or the value as Apply() wrote it: read instead of computed again
+  // Null, or the value as Apply() wrote it, which is then read instead of being computed again.
+  const T* applied = nullptr;
 };
 
-// Where a convolution puts the statistics of its output: per channel, mean and biased variance over
-// n*h*w of y as it is stored.
+// Where a convolution writes the statistics of its output y: per channel, the mean and the biased
+// variance over n * h * w. They are those of y as stored, that is, after rounding to T. Both
+// pointers are null if no statistics are wanted.
 template <typename T>
 struct StatisticsOut {
-  ParameterOf<T>* mean = nullptr;  // both null: not wanted
+  ParameterOf<T>* mean = nullptr;
   ParameterOf<T>* variance = nullptr;
 };
 
-// The gradient a layer receives: with z = batch_norm(raw), dz is the loss's derivative by z (or by
-// raw without batch-norm). For Statistics::kBatch dbeta = sum dz and dgamma = sum dz * (raw - mean)
-// / sqrt(variance + epsilon) must be there.
+// The gradient that a layer receives. With z = batch_norm(raw), dz is the derivative of the loss
+// with respect to z, or to raw if there is no batch norm. Statistics::kBatch also needs
+//   dbeta  = sum of dz
+//   dgamma = sum of dz * (raw - mean) / sqrt(variance + epsilon)
 template <typename T>
 struct OutputGradient {
   const T* dz = nullptr;
-  const T* raw = nullptr;                                 // only read with batch_norm
+  const T* raw = nullptr;                                 // only read for Statistics::kBatch
   const BatchNorm<ParameterOf<T>>* batch_norm = nullptr;  // null: identity
   const ParameterOf<T>* dbeta = nullptr;
   const ParameterOf<T>* dgamma = nullptr;
 };
 
-// The gradient a layer hands to its input x: dz = (dvalue + add) * activation'(z), where z =
-// batch_norm(x.raw). With a skip dz is also the gradient of the skip.
+// The gradient that a layer hands to its input x: dz = (dvalue + add) * activation'(z), where
+// z = batch_norm(x.raw). If x has a skip, dz is the gradient of the skip as well.
 template <typename T>
 struct InputGradient {
-  T* dz = nullptr;         // null: no input gradient wanted (first layer), all others ignored
-  const T* add = nullptr;  // null, or the gradient that reaches x by another way; may be dz itself
-  ParameterOf<T>* dbeta = nullptr;  // of x.batch_norm; null exactly when there is none
+  // Null for the first layer, which needs no input gradient; the other fields are then ignored.
+  T* dz = nullptr;
+  // Null, or the gradient that reaches x through another layer. It may be dz itself.
+  const T* add = nullptr;
+  // The gradients of x.batch_norm; null exactly if x has none.
+  ParameterOf<T>* dbeta = nullptr;
   ParameterOf<T>* dgamma = nullptr;
 };
 
-// The caller's memory for one call, 64-byte aligned, at least as large as the Workspace function
-// says; contents need not survive.
+// Scratch memory that the caller lends for one call. It is 64-byte aligned and at least as large as
+// the operator's Workspace function says. Its contents need not survive the call.
 struct Workspace {
   void* data = nullptr;
   int64_t bytes = 0;
@@ -92,9 +97,9 @@ struct Workspace {
 
 struct ClassificationResult {
   double loss = 0;  // mean over the samples
+  // The samples whose label is among the 1 or 5 largest logits. A tie counts against the label.
   int64_t top1 = 0;
-  int64_t top5 =
-      0;  // samples whose label is among the largest 1 / 5 logits; a tie counts against the label
+  int64_t top5 = 0;
 };
 
 }  // namespace pushpull

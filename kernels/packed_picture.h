@@ -1,12 +1,16 @@
-// Pictures of a batch as the host hands them to a device, which crops, mirrors, resizes and
-// normalises them itself (Operators::SamplePictures). A plain block of bytes:
+// The images of a batch as the host hands them to a device, which crops, mirrors, resizes and
+// normalises them itself (Operators::SamplePictures). They are a plain block of bytes:
 //
-//   PackedPicture[samples]   what to read and how
-//   pixels                   of each picture, at its offset
+//   PackedPicture[samples]   says for each image what to read and how
+//   pixels                   those of each image at its `offset`
 //
-// What a network reads at (y, x) is found by going back through what was done to the picture: the
-// shift, the resize (kernels/picture_math.h), then the map from the edited picture to the pixels
-// that are stored.
+// The editing steps are not run one after the other. Instead, each pixel of the network's input is
+// traced back to stored pixels:
+//
+//   input (y, x)  --shift-->  resized image  --resize-->  edited image  --PixelMap-->  stored image
+//
+// The resize reads four edited pixels (kernels/picture_math.h). The edited image is the one before
+// the resize: cropped, mirrored, rotated and padded. All types are plain values.
 #ifndef PUSHPULL_KERNELS_PACKED_PICTURE_H_
 #define PUSHPULL_KERNELS_PACKED_PICTURE_H_
 
@@ -23,51 +27,55 @@ struct PixelPosition {
   int32_t x;
 };
 
-// An edited picture: each of its pixels is one of the stored ones, or the padding's colour.
+// Describes an edited image: each of its pixels is a stored pixel or has the padding's colour.
 struct PixelMap {
-  int32_t height;  // of the edited picture
+  int32_t height;  // of the edited image
   int32_t width;
-  // Its pixel (y, x) is the stored one at origin + y * down + x * right.
+  // Pixel (y, x) of the edited image is the stored pixel at origin + y * down + x * right.
   PixelPosition origin;
   PixelPosition down;
   PixelPosition right;
-  // Where that holds: begin.y <= y < end.y, the same for x. Elsewhere the colour.
+  // That holds for shown_begin.y <= y < shown_end.y, and the same for x. All other pixels have the
+  // colour below.
   PixelPosition shown_begin;
   PixelPosition shown_end;
-  float colour[3];  // 0 to 255; one for each stored channel
+  float colour[3];  // 0 to 255; one entry for each stored channel
 };
 
-// The stored pixel that the edited picture's (y, x) stands for, where it is shown.
+// Returns the stored pixel that is shown at (y, x) of the edited image.
 PUSHPULL_HOST_DEVICE inline PixelPosition StoredAt(const PixelMap& map, int32_t y, int32_t x) {
   return {map.origin.y + y * map.down.y + x * map.right.y,
           map.origin.x + y * map.down.x + x * map.right.x};
 }
 
 struct PackedPicture {
-  int64_t offset;  // of the pixels, from the beginning of the block
-  int32_t height;  // as stored: uint8 [height, width, channels]
+  int64_t offset;  // of the pixels, in bytes from the beginning of the block
+  // The stored pixels are uint8 [height, width, channels].
+  int32_t height;
   int32_t width;
   int32_t channels;  // 1 or 3
-  // Not 0: there is nothing left to do. The pixels are float32 [input height, width, channels], as
-  // the network reads them, and what follows means nothing.
+  // If not 0, the host has done all the work: the pixels are float32 [input.height, input.width,
+  // input.channels], as the network reads them, and all other fields but `offset` are ignored.
   int32_t is_input;
   PixelMap map;
-  // The part of the network's input that the picture fills, from the upper left corner.
+  // The size that the edited image is resized to. It fills this part of the network's input from
+  // the upper left corner.
   int32_t resized_height;
   int32_t resized_width;
-  PixelPosition shift;  // of the whole input; what moves in is 0 after normalisation
+  // The whole input is moved down and right by this. Pixels that move in are 0 after normalisation.
+  PixelPosition shift;
 };
 
-// Of the network.
+// Describes the network's input.
 struct PictureInput {
   int32_t height;
   int32_t width;
   int32_t channels;  // 1 or 3
-  float padding[3];  // 0 to 255, where the picture does not fill the input
+  float padding[3];  // 0 to 255; the colour where the image does not fill the input
   int64_t num_elements() const { return int64_t{1} * height * width * channels; }
 };
 
-// The value of the edited picture at (y, x), 0 to 255, with the channels of the network.
+// Reads the edited image at (y, x): values of 0 to 255, converted to the network's channels.
 template <int kChannels>
 PUSHPULL_HOST_DEVICE inline void ReadEditedPixel(const PackedPicture& picture,
                                                  const uint8_t* pixels, int32_t y, int32_t x,
@@ -91,7 +99,7 @@ PUSHPULL_HOST_DEVICE inline void ReadEditedPixel(const PackedPicture& picture,
   }
 }
 
-// What the network reads at (y, x). `block` is that of the picture.
+// Computes what the network reads at (y, x). `block` is the block that holds the image.
 template <int kChannels>
 PUSHPULL_HOST_DEVICE inline void SamplePicture(const PictureInput& input,
                                                const PackedPicture& picture, const void* block,

@@ -9,14 +9,15 @@
 namespace pushpull {
 namespace {
 
-// Of either side of a picture: far from any overflow.
+// The longest side of an image. Computations with it stay far from overflow.
 constexpr int32_t kMaxSide = 1 << 24;
 
 bool IsSide(int32_t side) { return side >= 1 && side <= kMaxSide; }
 
 bool IsWithin(int32_t value, int32_t end) { return value >= 0 && value < end; }
 
-// Farther away no pixel of a picture lies, and nearer nothing overflows.
+// The origin may lie outside of the stored image (in the padding), but no valid one lies farther
+// away than this bound, below which StoredAt cannot overflow.
 bool IsOrigin(const PixelPosition& origin) {
   return std::max(std::abs(int64_t{origin.y}), std::abs(int64_t{origin.x})) <= 4 * kMaxSide;
 }
@@ -25,7 +26,8 @@ bool IsStep(const PixelPosition& step) {
   return step.y >= -1 && step.y <= 1 && step.x >= -1 && step.x <= 1;
 }
 
-// Of all the pixels that are shown those in the corners are the outermost: a map is linear.
+// Whether all shown pixels are stored ones. Checking the four corners is enough since the map is
+// linear.
 bool ShowsStoredPixels(const PackedPicture& picture) {
   const PixelMap& map = picture.map;
   const PixelPosition& begin = map.shown_begin;
@@ -42,7 +44,7 @@ bool ShowsStoredPixels(const PackedPicture& picture) {
   return true;
 }
 
-// Empty: fine.
+// Returns what is wrong with the image, or an empty string.
 std::string WhatIsWrong(const PictureInput& input, const PackedPicture& picture, int64_t bytes) {
   if (picture.offset < 0 || picture.offset > bytes || picture.offset % kPictureAlignment != 0) {
     return absl::StrCat("its pixels begin at byte ", picture.offset, ", expected a multiple of ",
@@ -59,13 +61,13 @@ std::string WhatIsWrong(const PictureInput& input, const PackedPicture& picture,
                              : int64_t{1} * picture.height * picture.width * picture.channels;
   if (needed > bytes - picture.offset) {
     return absl::StrCat("its ", needed, " bytes from byte ", picture.offset,
-                        " do not lie within the ", bytes, " of the block");
+                        " do not fit in the block of ", bytes, " bytes");
   }
   if (picture.is_input != 0) return "";
   if (!IsSide(picture.map.height) || !IsSide(picture.map.width) || !ShowsStoredPixels(picture)) {
     return absl::StrCat("it shows ", picture.map.height, " x ", picture.map.width,
-                        " pixels, some of them not of the ", picture.height, " x ", picture.width,
-                        " that are stored");
+                        " pixels, some of them outside of the ", picture.height, " x ",
+                        picture.width, " stored ones");
   }
   if (picture.resized_height < 1 || picture.resized_height > input.height ||
       picture.resized_width < 1 || picture.resized_width > input.width) {

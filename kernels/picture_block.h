@@ -1,4 +1,5 @@
-// Blocks of packed pictures (packed_picture.h): how large they are, and whether one is good.
+// Computes the sizes of blocks of packed images (packed_picture.h) and checks blocks. Pure
+// functions.
 #ifndef PUSHPULL_KERNELS_PICTURE_BLOCK_H_
 #define PUSHPULL_KERNELS_PICTURE_BLOCK_H_
 
@@ -10,30 +11,33 @@
 
 namespace pushpull {
 
-// A view: the memory belongs to the caller.
+// A view of a block; the memory belongs to the caller.
 struct PackedPictures {
   const void* data = nullptr;
-  int64_t bytes = 0;  // that are used
+  int64_t bytes = 0;  // the used part of the block
 
   const PackedPicture* pictures() const { return static_cast<const PackedPicture*>(data); }
 };
 
-// A picture as it is stored.
+// The map that shows a stored image unchanged.
 PixelMap WholePicture(int height, int width);
 
-// Pixels begin at multiples of this.
+// The pixels of each image begin at a multiple of this many bytes.
 inline constexpr int64_t kPictureAlignment = 16;
+// Rounds up to a multiple of kPictureAlignment.
 int64_t AlignedPictureBytes(int64_t bytes);
 
-// The most that one picture may take of a block: its input as float32, and so a picture of bytes
-// with twice the input's sides.
+// The most bytes that the pixels of one image may take: the network's input as float32. That is
+// also enough for stored bytes with twice the sides of the input.
 int64_t MaxPictureBytes(int64_t input_elements);
-// The bytes of a block for so many pictures.
+// The bytes of a block that holds any `samples` images.
 int64_t PictureBlockBytes(int64_t samples, int64_t input_elements);
-// Where the pixels of the first of them may begin.
+// The bytes of the PackedPicture structs; the pixels of the first image may begin behind them.
 int64_t PictureHeaderBytes(int64_t samples);
 
-// INVALID_ARGUMENT names the picture of which a pixel would be read outside of the block.
+// Checks that SamplePictures reads nothing outside of the block.
+//   INVALID_ARGUMENT: a pixel would be read outside of the block, or a field has no meaning; the
+//       message names the image by its index. Also if input.channels is not 1 or 3.
 absl::Status CheckPackedPictures(const PictureInput& input, int64_t samples,
                                  const PackedPictures& block);
 

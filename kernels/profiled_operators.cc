@@ -6,13 +6,15 @@ namespace pushpull {
 
 namespace {
 
-// Values an operator reads to know the lazy value (per-channel vectors are negligible).
+// The number of values that an operator reads to compute a lazy value. Here and below, per-channel
+// vectors are left out since they are negligible.
 template <typename T>
 double LazyReads(const Lazy<T>& x) {
   const double size = static_cast<double>(x.shape.size());
   return x.applied == nullptr && x.skip != nullptr ? 2 * size : size;
 }
 
+// The number of values that an operator reads to compute dy, the gradient of the raw output.
 template <typename T>
 double GradientReads(const ConvolutionShape& shape, const OutputGradient<T>& dy) {
   const double size = static_cast<double>(shape.out().size());
@@ -21,8 +23,9 @@ double GradientReads(const ConvolutionShape& shape, const OutputGradient<T>& dy)
   return reads_raw ? 2 * size : size;
 }
 
-// dz itself, the gradient added to it, and the raw value its mask and sums need where x.applied
-// does not serve.
+// The number of values that writing an input gradient moves: dz, the gradient that is added to it,
+// and x.raw, which the activation mask and the sums need. LazyReads already counts x.raw unless the
+// value was read from x.applied.
 template <typename T>
 double InputGradientTraffic(const Lazy<T>& x, const InputGradient<T>& dx) {
   if (dx.dz == nullptr) return 0;
@@ -152,7 +155,8 @@ class ProfiledOperators : public Operators<T> {
                       T* images) override {
     const int64_t start = now_();
     operators_.SamplePictures(input, samples, block, images);
-    // As if each value came of one byte: what is stored only the device can see.
+    // Assumes that each value is made from one stored byte: the sizes of the stored images are in
+    // device memory, where the host cannot look.
     const int64_t size = samples * input.num_elements();
     RecordFlat("pictures", size, Values(size) + static_cast<double>(size), start);
   }
@@ -176,7 +180,7 @@ class ProfiledOperators : public Operators<T> {
   }
 
  private:
-  // Bytes of so many activations, or of parameters.
+  // The bytes of `count` activations or parameters.
   static double Values(double count) { return count * sizeof(T); }
   static double Parameters(double count) { return count * sizeof(P); }
   static double DenseFlops(const ConvolutionShape& shape) {

@@ -1,5 +1,5 @@
-// Times every call of another Operators object and reports it with the operations and bytes it
-// could not avoid.
+// Wraps an Operators object: times each call and reports it together with the arithmetic operations
+// and the memory traffic that the call cannot avoid.
 #ifndef PUSHPULL_KERNELS_PROFILED_OPERATORS_H_
 #define PUSHPULL_KERNELS_PROFILED_OPERATORS_H_
 
@@ -11,13 +11,13 @@
 namespace pushpull {
 
 struct OperatorRecord {
-  const char* name =
-      "";  // "convolution", "convolution_backward", "depthwise_backward", ... (static string)
+  // "convolution", "convolution_backward", "depthwise_backward", ...; a static string.
+  const char* name = "";
   Shape in, out;
   int kernel = 1;
   int stride = 1;
   double flops = 0;  // 2 per multiply-add
-  double bytes = 0;  // every tensor the operator must read or write, once
+  double bytes = 0;  // every tensor that the operator must read or write, counted once
   int64_t nanoseconds = 0;
 };
 
@@ -28,13 +28,14 @@ class OperatorProfiler {
   virtual void Record(const OperatorRecord& record) = 0;
 };
 
-// Wall time in nanoseconds from some origin; the default clock below.
+// The default clock: std::chrono::steady_clock in nanoseconds.
 int64_t SteadyNanoseconds();
 
-// Both must outlive the result. `now` is another clock where wall time would measure the neighbours
-// of a shared machine. Operators of a GPU only queue work: `nanoseconds` is what the queueing took;
-// record an event of the device in OperatorProfiler::Record to learn the rest. T is float or
-// Bfloat16.
+// `operators` and `profiler` must outlive the result, which has the thread rule of `operators`.
+// Pass another clock as `now` (e.g. CPU time) if wall time would measure the other processes of a
+// shared machine. The operators of a GPU only queue work, so `nanoseconds` is the time that the
+// queueing took; record an event of the device in OperatorProfiler::Record to time the work itself.
+// T is float or Bfloat16.
 template <typename T>
 std::unique_ptr<Operators<T>> MakeProfiledOperators(Operators<T>* operators,
                                                     OperatorProfiler* profiler,

@@ -1,4 +1,4 @@
-// Scalar formulas every path must agree on, the CPU's and the GPU's.
+// Scalar formulas that the CPU's and the GPU's operators must agree on. Pure functions.
 #ifndef PUSHPULL_KERNELS_SCALAR_MATH_H_
 #define PUSHPULL_KERNELS_SCALAR_MATH_H_
 
@@ -12,12 +12,12 @@ namespace pushpull {
 template <typename T>
 PUSHPULL_HOST_DEVICE T Activate(Activation activation, T z) {
   if (activation == Activation::kNone) return z;
-  // Written so that a NaN stays one.
+  // Written so that a NaN passes through: a comparison with it is false.
   if (z < T(0)) return T(0);
   return activation == Activation::kRelu6 && z > T(6) ? T(6) : z;
 }
 
-// The derivative; 0 on both kinks.
+// The derivative of Activate by z; 0 on both kinks.
 template <typename T>
 PUSHPULL_HOST_DEVICE T ActivationSlope(Activation activation, T z) {
   if (activation == Activation::kNone) return T(1);
@@ -25,8 +25,9 @@ PUSHPULL_HOST_DEVICE T ActivationSlope(Activation activation, T z) {
   return activation == Activation::kRelu6 && z >= T(6) ? T(0) : T(1);
 }
 
-// A uniform 64-bit value, a pure function of (seed, index): the finalizer of SplitMix64 over a Weyl
-// sequence.
+// A uniformly distributed 64-bit value as a pure function of (seed, index), so that the forward and
+// the backward pass drop the same entries without storing a mask. It is entry `index` of SplitMix64
+// started at `seed`: its finalizer applied to a Weyl sequence.
 PUSHPULL_HOST_DEVICE inline uint64_t HashIndex(uint64_t seed, uint64_t index) {
   uint64_t x = seed + (index + 1) * 0x9e3779b97f4a7c15ULL;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
@@ -34,7 +35,7 @@ PUSHPULL_HOST_DEVICE inline uint64_t HashIndex(uint64_t seed, uint64_t index) {
   return x ^ (x >> 31);
 }
 
-// The 64-bit threshold below which HashIndex() drops an entry.
+// Dropout drops an entry if its HashIndex() is below this threshold: rate * 2^64.
 PUSHPULL_HOST_DEVICE inline uint64_t DropoutThreshold(double rate) {
   return static_cast<uint64_t>(rate * 18446744073709551616.0);
 }

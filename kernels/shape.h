@@ -1,4 +1,4 @@
-// Shapes of activations and convolutions. Plain values; thread-compatible.
+// The shapes of activations and convolutions. They are plain values; thread-compatible.
 #ifndef PUSHPULL_KERNELS_SHAPE_H_
 #define PUSHPULL_KERNELS_SHAPE_H_
 
@@ -6,24 +6,27 @@
 
 namespace pushpull {
 
-// An activation is dense NHWC; a vector per sample is [n, 1, 1, c].
+// The shape of an activation, a dense NHWC tensor: n samples of height h, width w and c channels.
+// One vector per sample has the shape [n, 1, 1, c].
 struct Shape {
   int64_t n = 0, h = 1, w = 1, c = 0;
 
-  int64_t rows() const { return n * h * w; }  // the samples of a per-channel statistic
+  // The pixels of all samples: the number of values that a per-channel statistic runs over.
+  int64_t rows() const { return n * h * w; }
   int64_t size() const { return rows() * c; }
   bool operator==(const Shape&) const = default;
 };
 
-// Zero padding around height and width. It is applied after batch-norm and activation.
+// Zero padding around height and width, in pixels. The zeros are put around the activated value, so
+// batch norm and activation do not apply to them.
 struct Padding {
   int top = 0, bottom = 0, left = 0, right = 0;
   bool operator==(const Padding&) const = default;
 };
 
-// A convolution, dense ([kernel, kernel, in.c, out_channels] weights, HWIO) or depthwise ([kernel,
-// kernel, in.c, 1], out_channels == in.c). A fully connected layer is a 1x1 convolution of [n, 1,
-// 1, c].
+// The shape of a convolution with a square kernel. A dense convolution has the weights
+// [kernel, kernel, in.c, out_channels] (HWIO), a depthwise one [kernel, kernel, in.c, 1] and
+// out_channels == in.c. A fully connected layer is a 1x1 convolution of an input [n, 1, 1, c].
 struct ConvolutionShape {
   Shape in;
   int64_t out_channels = 0;
@@ -39,7 +42,8 @@ struct ConvolutionShape {
   bool operator==(const ConvolutionShape&) const = default;
 };
 
-// TensorFlow's SAME padding: out = ceil(in / stride), the odd pixel goes below and right.
+// The convolution with TensorFlow's SAME padding: out = ceil(in / stride). Where the padding is
+// odd, the extra pixel goes to the bottom and to the right.
 ConvolutionShape SameConvolution(const Shape& in, int64_t out_channels, int kernel, int stride);
 
 }  // namespace pushpull

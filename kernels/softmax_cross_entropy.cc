@@ -20,7 +20,7 @@ ClassificationResult SoftmaxCrossEntropyOnCpu(int64_t samples, int64_t classes, 
         << "sample " << s << ": label " << label << " of " << classes;
     const double largest = *std::max_element(row, row + classes);
     double denominator = 0, sum = 0;
-    int64_t at_least = 0;  // other classes that rank before the label
+    int64_t at_least = 0;  // other classes that rank before the label; NaNs do, too
     for (int64_t c = 0; c < classes; ++c) {
       denominator += std::exp(static_cast<double>(row[c]) - largest);
       sum += static_cast<double>(row[c]) - largest;

@@ -1,5 +1,6 @@
-// Hands out pieces of a caller's workspace. An Arena without a workspace only counts, so the code
-// that takes the pieces also tells how much it will need.
+// Cuts a caller's workspace into pieces. An Arena without a workspace only counts, so the code that
+// takes the pieces also computes how many bytes it needs. Thread-compatible; the pieces belong to
+// the workspace.
 #ifndef PUSHPULL_KERNELS_CPU_ARENA_H_
 #define PUSHPULL_KERNELS_CPU_ARENA_H_
 
@@ -17,7 +18,8 @@ class Arena {
   explicit Arena(const Workspace& workspace)
       : data_(static_cast<char*>(workspace.data)), capacity_(workspace.bytes) {}
 
-  // 64-byte aligned, uninitialised; null while counting.
+  // Returns the next `count` floats, 64-byte aligned and uninitialised, or null if this Arena only
+  // counts. A workspace that is too small is a CHECK failure.
   float* Floats(int64_t count) {
     const int64_t begin = used_;
     used_ += (count * static_cast<int64_t>(sizeof(float)) + 63) / 64 * 64;
@@ -25,11 +27,11 @@ class Arena {
     CHECK_LE(used_, capacity_) << "workspace too small: ask the operators for its size";
     return reinterpret_cast<float*>(data_ + begin);
   }
-  int64_t used_bytes() const { return used_; }
+  int64_t used_bytes() const { return used_; }  // by the pieces so far, with their alignment
 
  private:
   char* data_ = nullptr;
-  int64_t capacity_ = -1;
+  int64_t capacity_ = -1;  // negative: only counts
   int64_t used_ = 0;
 };
 

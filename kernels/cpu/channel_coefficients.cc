@@ -9,12 +9,13 @@ namespace pushpull {
 
 namespace {
 
-constexpr int64_t kGroup = 128;  // channels a thread combines at a time
+constexpr int64_t kGroup = 128;  // the channels that a task combines
 
 double InverseDeviation(const BatchNorm<float>& norm, int64_t c) {
   return 1.0 / std::sqrt(static_cast<double>(norm.variance[c]) + norm.epsilon);
 }
 
+// Calls f(first channel, number of channels) for each group, on the pool's threads.
 template <typename F>
 void ForEachGroup(int64_t channels, ThreadPool* pool, F f) {
   const int64_t groups = (channels + kGroup - 1) / kGroup;

@@ -1,6 +1,6 @@
-// Per-channel vectors that turn batch-norm, forward and backward, into one or two multiply-adds an
-// element, and the sums of fixed blocks of rows that statistics and gradients of batch-norm are put
-// together from.
+// Per-channel vectors that reduce batch norm, forward and backward, to one or two multiply-adds per
+// element, and partial sums over blocks of rows that are combined into the statistics and gradients
+// of batch norm. All structs are views of an Arena's memory; thread-compatible.
 #ifndef PUSHPULL_KERNELS_CPU_CHANNEL_COEFFICIENTS_H_
 #define PUSHPULL_KERNELS_CPU_CHANNEL_COEFFICIENTS_H_
 
@@ -12,11 +12,11 @@
 
 namespace pushpull {
 
-// Channels rounded up to whole vectors: the length of the vectors below. Entries past the last
-// channel are 0.
+// The channels rounded up to a multiple of kVector. The vectors below have this length; entries
+// past the last channel are 0.
 int64_t PaddedChannels(int64_t channels);
 
-// z = raw * scale + shift
+// The coefficients of batch norm forward: z = raw * scale + shift.
 struct LazyCoefficients {
   LazyCoefficients(int64_t channels, Arena* arena);
   void Compute(const BatchNorm<float>& norm, int64_t channels) const;
@@ -25,17 +25,23 @@ struct LazyCoefficients {
   float* mean;
 };
 
-// dy = dz * a + raw * b + c  (b = c = 0 for frozen statistics)
+// The coefficients of batch norm backward: dy = dz * a + raw * b + c. For frozen statistics
+// b = c = 0. With n rows and s = gamma / sqrt(variance + epsilon):
+//   a = s
+//   b = -s * dgamma / (n * sqrt(variance + epsilon))
+//   c = -s * dbeta / n - b * mean
 struct GradientCoefficients {
   GradientCoefficients(int64_t channels, Arena* arena);
+  // `shape` is that of dy, which must have a batch norm.
   void Compute(const Shape& shape, const OutputGradient<float>& dy) const;
   float* a;
   float* b;
   float* c;
 };
 
-// Two sums per block of rows and channel, [blocks, PaddedChannels]. For statistics: the block's
-// mean and its sum of squared deviations from it. For a gradient: sum dz and sum dz * (raw - mean).
+// Two sums for each block of rows and each channel, both [blocks, PaddedChannels]. For statistics
+// they are the mean of the block and the sum of squared deviations from it. For gradients they are
+// the sum of dz and the sum of dz * (raw - mean).
 struct BlockSums {
   BlockSums(int64_t blocks, int64_t channels, Arena* arena);
   float* First(int64_t block) const { return first + block * stride; }
@@ -46,8 +52,10 @@ struct BlockSums {
   float* second;
 };
 
-// Combines blocks of block_rows rows (the last may be shorter) of `rows` in all, in double and in
-// the order of the blocks.
+// Combine the sums of all blocks into the statistics or gradients of each channel. They add in
+// double and in the order of the blocks, so the result does not depend on the number of threads.
+// The `rows` rows are cut into blocks of `block_rows`; the last block may be shorter. Statistics
+// are combined by the formula of Chan, Golub and LeVeque (1979). They block until done.
 void CombineStatistics(const BlockSums& sums, int64_t block_rows, int64_t rows, int64_t channels,
                        const StatisticsOut<float>& out, ThreadPool* pool);
 void CombineGradients(const BlockSums& sums, const BatchNorm<float>& norm, int64_t channels,

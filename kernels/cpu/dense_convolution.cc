@@ -14,12 +14,12 @@ namespace {
 
 int64_t Taps(const ConvolutionShape& shape) { return int64_t{shape.kernel} * shape.kernel; }
 
-// Every output pixel reads exactly the input pixel of the same number.
+// Whether each output pixel reads exactly the input pixel with the same number.
 bool IsPointwise(const ConvolutionShape& shape) {
   return shape.kernel == 1 && shape.stride == 1 && shape.padding == Padding{};
 }
 
-// What a patch can be copied from: memory that already holds the value.
+// Returns memory that already holds the value of x, or null if the value has to be computed.
 const float* ReadyValue(const Lazy<float>& x) {
   if (x.applied != nullptr) return x.applied;
   const bool identity =
@@ -46,8 +46,8 @@ struct ForwardPlan {
   float* scratch;
 };
 
-// A pointwise convolution computes both gradients from one packing of dy, so both are cut the same
-// way.
+// The memory and the cuts of the backward pass. A pointwise convolution computes both gradients
+// from the same packed dy, so both products are cut in the same way.
 struct BackwardPlan {
   BackwardPlan(const ConvolutionShape& shape, int threads, Arena* arena)
       : pointwise(IsPointwise(shape)),
@@ -80,7 +80,8 @@ struct BackwardPlan {
   float* scratch;
 };
 
-// One value per output channel and sample or pixel: small, so it runs on the calling thread.
+// Sums dy over all rows into dbias. It runs on the calling thread, since layers with a bias have
+// small outputs. One vector of channels at a time goes down all rows.
 void SumColumns(const Shape& shape, const OutputGradient<float>& dy,
                 const GradientCoefficients& coefficients, float* dbias) {
   std::fill(dbias, dbias + shape.c, 0.0f);
@@ -95,6 +96,8 @@ void SumColumns(const Shape& shape, const OutputGradient<float>& dy,
   });
 }
 
+// Both gradients of a pointwise convolution. dy is computed and packed once and used for both while
+// it is in the cache.
 void PointwiseBackward(const BackwardPlan& plan, const Lazy<float>& x, const WeightOperand& weights,
                        const RowSource& dy, float* dweights, const TileFinisher& finisher,
                        bool wants_input, ThreadPool* pool) {
@@ -120,6 +123,8 @@ void PointwiseBackward(const BackwardPlan& plan, const Lazy<float>& x, const Wei
   });
 }
 
+// Both gradients of any other convolution, one after the other: the weight gradient multiplies
+// patches of x, the input gradient multiplies patches of dy by the transposed weights.
 void PatchBackward(const ConvolutionShape& shape, const BackwardPlan& plan, const float* value,
                    const WeightOperand& weights, const RowSource& dy_rows, const float* dy,
                    float* dweights, const TileFinisher& finisher, bool wants_input,

@@ -1,5 +1,6 @@
-// Dense convolutions of any kernel as matrix products: 1x1 reads its rows in place, larger kernels
-// gather patches.
+// Dense convolutions of any kernel size as matrix products (AVX2). A 1x1 convolution of stride 1
+// reads its input in place; any other gathers the input pixels under the kernel into one row per
+// output pixel (im2col). Each call blocks until its outputs are written.
 #ifndef PUSHPULL_KERNELS_CPU_DENSE_CONVOLUTION_H_
 #define PUSHPULL_KERNELS_CPU_DENSE_CONVOLUTION_H_
 
@@ -10,6 +11,7 @@
 
 namespace pushpull {
 
+// The bytes of workspace that either direction needs at most with `threads` threads in the pool.
 int64_t DenseWorkspaceBytes(const ConvolutionShape& shape, int threads);
 
 // As Operators::Convolution and ConvolutionBackward.

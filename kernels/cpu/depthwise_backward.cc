@@ -28,37 +28,45 @@ struct BackwardPlan {
         scratch(arena->Floats(threads * thread_floats)) {}
 
   DepthwiseTiling tiling;
-  int64_t out_rows;  // most output rows that the input rows of a band touch
-  int64_t left;
-  int64_t columns;
+  int64_t out_rows;  // the most output rows that the input rows of a band reach
+  int64_t left;      // zero columns at the left of a band of dy
+  int64_t columns;   // of a band of dy, with its zero columns
   LazyCoefficients coefficients;
   GradientCoefficients gradient_coefficients;
-  BlockSums sums;  // a block per group of samples
+  BlockSums sums;  // one block for each group of samples
   int64_t padded_channels;
   int64_t partial_floats;
-  float* partial;  // of dweights, per group [kernel * kernel, padded channels]
+  float* partial;  // dweights of each group: [groups, kernel * kernel, padded channels]
   int64_t x_floats;
   int64_t dy_floats;
   int64_t thread_floats;
-  float* scratch;  // per thread a band of x, a band of dy, a row of dx
+  float* scratch;  // for each thread, a band of x, a band of dy and a row of dx
 };
 
-// One input row and the columns of one phase (those that meet the same taps): every `stride`-th
-// pixel. The j-th tap column reads the output pixel j before the first one's.
+// Describes the columns of one phase in one input row. A phase consists of every `stride`-th
+// column: those that meet the same taps of the kernel. At stride 2 and 3 x 3 taps, phase 0 meets
+// the tap columns 0 and 2, phase 1 meets tap column 1. The j-th tap column of a phase reads the
+// output pixel that is j before that of the first tap column.
 struct PhaseJob {
-  const float*
-      dy[kMostDepthwiseTaps];  // per tap row: band, output pixel of the first column's first tap
-  const float* weights[kMostDepthwiseTaps];  // per tap row: first tap of the phase
+  // For each tap row that applies, in the band of dy: the output pixel that the first tap of the
+  // first column belongs to.
+  const float* dy[kMostDepthwiseTaps];
+  const float* weights[kMostDepthwiseTaps];  // for each tap row, the first tap of the phase
   float* dweights[kMostDepthwiseTaps];
-  int64_t tap;           // floats from a tap column of the phase to the next, in weights
+  int64_t tap;           // floats from one tap column of the phase to the next, in weights
   int64_t dweights_tap;  // the same in dweights
-  const float* x;        // band, first column
-  float* dx;             // row buffer, first column
-  int64_t next;          // floats from a column of the phase to the next, in x and dx
+  const float* x;        // in the band of x: the first column of the phase
+  float* dx;             // in the row buffer: the first column of the phase
+  int64_t next;          // floats from one column of the phase to the next, in x and dx
   int64_t slab;
   int64_t count;  // columns
 };
 
+// Computes the input gradient of one phase for one vector of eight channels: for each column, the
+// sum over the taps of weight * dy. The up to nine weight vectors stay in registers; dy comes from
+// the band in the L2 cache, or from the L1 cache where columns share an output pixel. With 3 x 3
+// taps a column costs nine loads and nine multiply-adds into one sum; the sums of different columns
+// are independent and overlap. Two loads per cycle are the likely bound.
 template <int kRows, int kColumns, typename Lanes>
 void InputVector(const PhaseJob& job, int64_t c, Lanes lanes) {
   Vector weights[kRows + 1][kColumns];
@@ -81,6 +89,11 @@ void InputVector(const PhaseJob& job, int64_t c, Lanes lanes) {
   }
 }
 
+// Adds the weight gradients of one phase for one vector of eight channels: for each tap, the sum
+// over the columns of x * dy. Here the up to nine sums stay in registers and x is loaded once per
+// column. With 3 x 3 taps a column costs ten loads and nine multiply-adds into nine independent
+// sums, so again two loads per cycle are the likely bound. It is a separate loop from InputVector
+// because nine sums and nine weights do not fit in 16 registers.
 template <int kRows, int kColumns>
 void WeightVector(const PhaseJob& job, int64_t c) {
   Vector sum[kRows + 1][kColumns];
@@ -110,7 +123,7 @@ void WeightVector(const PhaseJob& job, int64_t c) {
   }
 }
 
-// The gradient of one input row into the row buffer, and the row's part of dweights.
+// Computes the gradient of one input row into the row buffer and adds the row's part to dweights.
 class RowBackward {
  public:
   RowBackward(const ConvolutionShape& shape, const BackwardPlan& plan, const float* weights,
@@ -122,7 +135,7 @@ class RowBackward {
         channels_(channels),
         wants_input_(wants_input) {}
 
-  // x: the row in its band; dy: the band whose row 0 is output row `top`.
+  // `x` is row h in the band of x. Row 0 of the band `dy` is output row `top`.
   void Run(int64_t h, const float* x, const Band& dy, int64_t top, float* dx) const {
     for (int phase = 0; phase < shape_.stride; ++phase) {
       // Columns w with (w + padding.left) % stride == phase.
@@ -173,6 +186,8 @@ class RowBackward {
   const bool wants_input_;
 };
 
+// Computes the gradients of one task, band by band. `finisher` is null if no input gradient is
+// wanted.
 template <typename ValueLoader, typename GradientLoader>
 void RunTask(const ConvolutionShape& shape, const BackwardPlan& plan, const ValueLoader& value,
              const GradientLoader& gradient, const float* weights, const BackwardFinisher* finisher,
@@ -214,6 +229,7 @@ void RunTask(const ConvolutionShape& shape, const BackwardPlan& plan, const Valu
   }
 }
 
+// Adds the weight gradients of all groups, in order.
 void AddUpWeights(const ConvolutionShape& shape, const BackwardPlan& plan, float* dweights) {
   for (int64_t tap = 0; tap < int64_t{shape.kernel} * shape.kernel; ++tap) {
     ForEachVector(0, shape.in.c, [&](int64_t c, auto lanes) {

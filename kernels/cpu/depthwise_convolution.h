@@ -1,5 +1,6 @@
-// Depthwise convolutions, vectorised over channels. A task computes the lazy input of a few samples
-// and a slab of channels once into its cache and slides over it there. Kernels of 1 to 3.
+// Depthwise convolutions with kernels of 1 to 3, vectorised over channels (AVX2). A task handles a
+// few samples and a slab of channels: it computes their lazy input once into its cache and slides
+// the kernel over it there. Each call blocks until its outputs are written.
 #ifndef PUSHPULL_KERNELS_CPU_DEPTHWISE_CONVOLUTION_H_
 #define PUSHPULL_KERNELS_CPU_DEPTHWISE_CONVOLUTION_H_
 
@@ -10,6 +11,7 @@
 
 namespace pushpull {
 
+// The bytes of workspace for `threads` threads in the pool.
 int64_t DepthwiseForwardWorkspaceBytes(const ConvolutionShape& shape, int threads);
 int64_t DepthwiseBackwardWorkspaceBytes(const ConvolutionShape& shape, int threads);
 

@@ -20,24 +20,26 @@ struct ForwardPlan {
         scratch(arena->Floats(threads * thread_floats)) {}
 
   DepthwiseTiling tiling;
-  int64_t in_rows;
-  int64_t columns;
+  int64_t in_rows;  // the input rows that the output rows of a band read
+  int64_t columns;  // of a band, with its zero columns
   LazyCoefficients coefficients;
-  BlockSums sums;  // a block per group of samples
+  BlockSums sums;  // one block for each group of samples
   int64_t band_floats;
   int64_t thread_floats;
-  float* scratch;  // per thread a band and the origin of the sums
+  float* scratch;  // for each thread, a band and the origin of the sums
 };
 
-// One output row: y = sum of the taps, and the sums of the deviations from `origin`.
+// Describes one output row: y is the sum over the taps. The deviations of y from `origin` are added
+// to `sum`, and their squares to `squares`.
 struct RowJob {
-  const float* x;  // band, first tap of the first pixel
-  int64_t x_row,
-      x_next;  // floats from a tap row to the next, from an output pixel's taps to the next's
+  const float* x;  // in the band: the first tap of the first output pixel
+  // Floats from one tap row to the next, and from the taps of one output pixel to those of the
+  // next.
+  int64_t x_row, x_next;
   int64_t slab;
-  const float* weights;  // of the first tap row that applies
+  const float* weights;  // those of the first tap row that applies
   int64_t kernel;
-  int64_t channels;  // of the tensor: distance of two pixels of y and of two taps of the weights
+  int64_t channels;  // of the tensor: the distance of two pixels of y and of two taps of weights
   float* y;
   int64_t pixels;
   const float* origin;  // null: no sums
@@ -45,6 +47,17 @@ struct RowJob {
   float* squares;
 };
 
+// Computes one output row for one vector of eight channels. The up to nine weight vectors stay in
+// registers, as do the sums of deviations and squares; y is summed in one more register. For each
+// pixel the kernel's taps are loaded from the band, which is in the L2 cache; neighbouring pixels
+// share taps, which then come from the L1 cache. With 3 x 3 taps a pixel costs nine loads and nine
+// multiply-adds, plus a store and three operations for the sums: the load ports and the store of y
+// to memory are the likely bounds.
+//
+//    band       w * x_next
+//    tap row 0  ....[0][1][2]....      y[w] = sum of weights[i][j] * band[i][w + j]
+//    tap row 1  ....[0][1][2]....      each [ ] is a vector of 8 channels, slab floats apart
+//    tap row 2  ....[0][1][2]....
 template <int kRows, int kColumns, typename Lanes>
 void RunVector(const RowJob& job, int64_t c, Lanes lanes) {
   Vector weights[kRows + 1][kColumns];
@@ -85,6 +98,7 @@ void RunRow(const RowJob& job, int tap_rows, int64_t channels) {
   });
 }
 
+// Computes the output of one task, band by band, and its block of the sums.
 template <typename Load>
 void RunTask(const ConvolutionShape& shape, const ForwardPlan& plan, const Load& load,
              const float* weights, float* y, int64_t task, int thread) {
@@ -106,8 +120,8 @@ void RunTask(const ConvolutionShape& shape, const ForwardPlan& plan, const Load&
   for (int64_t n = first_sample; n < end_sample; ++n) {
     for (int64_t begin = 0; begin < out.h; begin += tiling.band_rows) {
       const int64_t end = std::min(out.h, begin + tiling.band_rows);
-      const int64_t top =
-          begin * shape.stride - shape.padding.top;  // the input row that is row 0 of the band
+      // The input row that is row 0 of the band; negative within the padding.
+      const int64_t top = begin * shape.stride - shape.padding.top;
       const int64_t bottom =
           std::min(shape.in.h, (end - 1) * shape.stride - shape.padding.top + shape.kernel);
       for (int64_t h = std::max<int64_t>(top, 0); h < bottom; ++h) {
@@ -129,7 +143,9 @@ void RunTask(const ConvolutionShape& shape, const ForwardPlan& plan, const Load&
                    origin,
                    sum,
                    squares};
-        if (n == first_sample && oh == 0) {  // the sums are taken around the group's first pixel
+        // The sums are taken about the first pixel of the group, so that a large mean costs no
+        // precision. That pixel is computed first, without sums, and becomes the origin.
+        if (n == first_sample && oh == 0) {
           RowJob pixel = job;
           pixel.pixels = 1;
           pixel.origin = nullptr;

@@ -4,8 +4,12 @@ namespace pushpull {
 
 namespace {
 
-constexpr int64_t kBandFloats = 24 << 10;  // of the input in a band: backward holds as much again
-constexpr int64_t kRowsPerGroup = 512;     // fewer would make the partial sums outweigh the tensor
+// The target size of a band, band_rows * in.w * slab floats (96 KiB). At stride 1 the backward pass
+// holds a band of dy of about the same size beside it; at stride 2 the input of a forward band is
+// twice as large.
+constexpr int64_t kBandFloats = 24 << 10;
+// With fewer pixels in a group, writing and adding its partial sums would cost more than the work.
+constexpr int64_t kRowsPerGroup = 512;
 constexpr int64_t kMostGroups = 16;
 
 }  // namespace

@@ -1,6 +1,6 @@
-// How a depthwise convolution is cut into tasks (groups of samples x slabs of channels) and a
-// task's image into bands of rows that fit in the second-level cache, and the loading of such a
-// band. Depends on the shape only.
+// Cuts a depthwise convolution into tasks and bands. A task is a group of samples x a slab of
+// channels. Within a task each image is cut into bands of rows that fit in the second-level cache.
+// The cut depends on the shape only, never on the number of threads. Plain values and views.
 #ifndef PUSHPULL_KERNELS_CPU_DEPTHWISE_TILING_H_
 #define PUSHPULL_KERNELS_CPU_DEPTHWISE_TILING_H_
 
@@ -12,7 +12,7 @@
 
 namespace pushpull {
 
-inline constexpr int kMostDepthwiseTaps = 3;  // per dimension
+inline constexpr int kMostDepthwiseTaps = 3;  // the largest kernel
 
 struct DepthwiseTiling {
   explicit DepthwiseTiling(const ConvolutionShape& shape);
@@ -24,15 +24,24 @@ struct DepthwiseTiling {
   int64_t FirstChannel(int64_t task) const { return task % slabs * slab; }
   int64_t Channels(int64_t task, int64_t channels) const;
 
-  int64_t group_samples;
+  int64_t group_samples;  // the last group may have fewer
   int64_t groups;
-  int64_t slab;  // channels, a multiple of 8: the distance of two pixels in a band
+  // The channels of a slab, a multiple of 8. It is also the distance of two pixels in a band, in
+  // floats. The last slab may have fewer channels.
+  int64_t slab;
   int64_t slabs;
   int64_t band_rows;  // output rows of a forward band, input rows of a backward band
 };
 
-// A band: rows of `columns` pixels of `slab` channels, `left` zero columns before and the others
-// after the image's own.
+// A band of an image in scratch memory: rows of `columns` pixels of `slab` channels. The pixels of
+// the image begin at column `left`; the columns before and after them are zero, so the kernel can
+// slide over the border without tests.
+//
+//       left     width of the image   the other columns
+//     .------.----------------------.-----.
+//     |  0   |  row 0               |  0  |    each cell is a pixel: `slab` floats
+//     |  0   |  row 1               |  0  |
+//     '------'----------------------'-----'
 struct Band {
   int64_t left;
   int64_t columns;
@@ -40,7 +49,7 @@ struct Band {
   float* data;
 
   float* Row(int64_t i) const { return data + i * columns * slab; }
-  // Zeroes the columns that are not the image's.
+  // Zeroes the columns to the left and to the right of an image of this width.
   void ClearBorder(int64_t rows, int64_t width) const {
     for (int64_t i = 0; i < rows; ++i) {
       std::fill(Row(i), Row(i) + left * slab, 0.0f);
@@ -48,8 +57,10 @@ struct Band {
     }
   }
 
-  // Row i of the band = row `h` of sample n of the tensor behind `load`, channels [c0, c0 +
-  // channels).
+  // Writes row `h` of sample `n` to row i of the band, channels [c0, c0 + channels). `load`
+  // computes the values of the tensor (vector_loads.h). Pixels are taken eight at a time, so that a
+  // vector of channels loads its batch norm coefficients into registers once for eight pixels. This
+  // is a streaming pass, so it is probably bound by memory.
   template <typename Load>
   void LoadRow(const Load& load, const Shape& shape, int64_t n, int64_t h, int64_t c0,
                int64_t channels, int64_t i) const {
@@ -68,8 +79,8 @@ struct Band {
   }
 };
 
-// Calls f.operator()<rows, columns>() for 0 <= rows <= 3, 1 <= columns <= 3: so many taps apply,
-// known when compiling.
+// Calls f.operator()<rows, columns>(), which turns the number of taps that apply into compile-time
+// constants. 0 <= rows <= 3, 1 <= columns <= 3.
 template <typename F>
 inline void WithTaps(int rows, int columns, F f) {
   const auto with_columns = [&]<int kRows>() {

@@ -10,6 +10,10 @@ namespace {
 
 constexpr int64_t kTaskFloats = 32 << 10;
 
+// Writes the value that `load` computes for each element. A task handles about kTaskFloats floats.
+// Rows are taken eight at a time, so that a vector of channels loads its coefficients into
+// registers once for eight rows, which still lie close together in memory. The pass reads and
+// writes every element once, so it is bound by memory.
 template <typename Load>
 void StoreRows(const Shape& shape, const Load& load, float* out, ThreadPool* pool) {
   const int64_t per_task = std::max<int64_t>(8, kTaskFloats / shape.c);
@@ -35,14 +39,15 @@ struct PoolPlan {
         rows(arena->Floats(shape.n * PaddedChannels(shape.c))) {}
   LazyCoefficients coefficients;
   BlockSums sums;
-  float* rows;  // the gradient every pixel of a sample gets
+  float* rows;  // per sample, the gradient that each of its pixels receives
 };
 
 int64_t SamplesPerTask(const Shape& shape) {
   return std::max<int64_t>(1, kTaskFloats / (shape.h * shape.w * shape.c));
 }
 
-// Calls f(sample) for all samples, in parallel.
+// Calls f(sample) for all samples, on the pool's threads. A task handles several samples if they
+// are small.
 template <typename F>
 void ForEachSample(const Shape& shape, ThreadPool* pool, F f) {
   const int64_t per_task = SamplesPerTask(shape);

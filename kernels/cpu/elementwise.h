@@ -1,4 +1,5 @@
-// Operators without weights: applying a lazy value or gradient, pooling, dropout.
+// Operators without weights: computing a lazy value or gradient, and average pooling (AVX2). Each
+// call blocks until its outputs are written.
 #ifndef PUSHPULL_KERNELS_CPU_ELEMENTWISE_H_
 #define PUSHPULL_KERNELS_CPU_ELEMENTWISE_H_
 
@@ -11,10 +12,11 @@
 
 namespace pushpull {
 
-// out = the value of x. The coefficients must be computed where x has a batch-norm.
+// out[x.shape] = the value of x, or a copy of x.applied if there is one. If x has a batch norm,
+// `coefficients` must have been computed from it; the same holds below.
 void ApplyValue(const Lazy<float>& x, const LazyCoefficients& coefficients, float* out,
                 ThreadPool* pool);
-// out = dy taken back through batch-norm.
+// out[shape] = the gradient of the raw output: dy taken back through batch norm.
 void ApplyGradient(const Shape& shape, const OutputGradient<float>& dy,
                    const GradientCoefficients& coefficients, float* out, ThreadPool* pool);
 

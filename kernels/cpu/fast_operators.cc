@@ -96,7 +96,8 @@ class FastOperators : public HostOperators<float> {
   }
 
  private:
-  // For the operators without a workspace. The memory grows to the widest tensor seen and stays.
+  // Returns coefficients for the operators that get no workspace. Their memory grows to the widest
+  // tensor seen so far and is then reused, so the next call overwrites them.
   LazyCoefficients Coefficients(const Lazy<float>& x) {
     Arena counted;
     LazyCoefficients(x.shape.c, &counted);

@@ -1,6 +1,7 @@
-// The fast CPU path (AVX2): NHWC, matrix products with the lazy value applied while packing, own
-// vectorised depthwise. Work is cut into fixed pieces whose results are combined in a fixed order,
-// so results do not depend on the number of threads.
+// The fast CPU operators (AVX2). Dense convolutions are matrix products that compute the lazy value
+// of their input while they pack it; depthwise convolutions have kernels of their own. Work is cut
+// into fixed pieces whose results are combined in a fixed order, so results do not depend on the
+// number of threads.
 #ifndef PUSHPULL_KERNELS_CPU_FAST_OPERATORS_H_
 #define PUSHPULL_KERNELS_CPU_FAST_OPERATORS_H_
 
@@ -11,7 +12,8 @@
 
 namespace pushpull {
 
-// The pool must outlive the result; no other threads are used or started.
+// `pool` must outlive the result. No other threads are used or started. Depthwise kernels larger
+// than 3 are a CHECK failure. The CPU must have AVX2 and FMA.
 std::unique_ptr<Operators<float>> MakeFastOperators(ThreadPool* pool);
 
 }  // namespace pushpull

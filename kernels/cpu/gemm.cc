@@ -8,12 +8,15 @@ namespace pushpull {
 
 namespace {
 
-// Rows of a tile: 12 accumulators hide the latency of two fused multiply-adds a cycle and leave
-// registers for the operands.
+// The rows of a register tile. A tile of two or three vectors has 12 accumulators: enough
+// independent sums to hide the latency of two fused multiply-adds per cycle (4 or 5 cycles each),
+// and with the operands they still fit in the 16 registers: 6 x 2 + 2 + 1 = 15,
+// 4 x 3 + 3 + 1 = 16. A tile of one vector has only 6 accumulators and cannot fill the pipeline,
+// which is why Panels avoids panels of 8.
 constexpr int TileRows(int vectors) { return vectors == 3 ? 4 : 6; }
 
-// The loops over a tile must be unrolled by pragma: at -O2 the accumulators would otherwise live in
-// memory.
+// The accumulators of one tile of the result, kRows x (8 * kVectors), held in registers. The loops
+// over a tile must be unrolled by pragma: at -O2 the accumulators would otherwise live in memory.
 template <int kRows, int kVectors>
 struct Tile {
   Vector sum[kRows][kVectors];
@@ -26,7 +29,10 @@ struct Tile {
     }
   }
 
-  // sum[i] += a[i * a_stride] * b
+  // One step of the reduction, an outer product: sum[i] += a[i * a_stride] * b[0 .. 8 * kVectors).
+  // Loads kVectors vectors of b and broadcasts kRows numbers of a for kRows * kVectors
+  // multiply-adds. With 2 or 3 vectors these are 8 or 7 loads for 12 multiply-adds; a core does two
+  // of each per cycle, so the multiply-adds are the bound while both operands are in the L1 cache.
   __attribute__((always_inline)) void Add(const float* a, int64_t a_stride, const float* b) {
     Vector vb[kVectors];
 #pragma GCC unroll 8
@@ -40,6 +46,7 @@ struct Tile {
   }
 };
 
+// Adds the products of the `count` channels of one panel of a; kWidth is the panel's width.
 template <int kRows, int kVectors, int kWidth>
 __attribute__((always_inline)) inline void AddPanel(Tile<kRows, kVectors>& tile, const float* a,
                                                     int count, const float* b) {
@@ -47,6 +54,21 @@ __attribute__((always_inline)) inline void AddPanel(Tile<kRows, kVectors>& tile,
   for (int k = 0; k < count; ++k) tile.Add(a + k, kWidth, b + k * kVectors * kVector);
 }
 
+// Computes one tile of c = a * b: kRows rows of a, starting at `row`, times the whole panel b. The
+// tile goes through the inner dimension panel by panel of a, one channel k at a time.
+//
+//                        b [inner, 8 * kVectors], one dense panel
+//                       .----------------.
+//                     k |################|   kVectors vector loads
+//                       '----------------'
+//     a        k
+//           .--#-----.  .----------------.
+//   kRows   |  #     |  | sum            |   kRows x kVectors registers
+//           '--#-----'  '----------------'
+//          broadcasts
+//
+// The calls for one panel b read b again for each kRows rows of a, so b (16 or 24 columns) should
+// stay in the L1 cache, while a is streamed. Then multiply-add throughput is the likely bound.
 template <int kRows, int kVectors>
 void MultiplyTile(const Panels& inner, const float* a, int64_t a_rows, int64_t row, const float* b,
                   float* c) {
@@ -92,6 +114,17 @@ void MultiplyPanelOf(const Panels& inner, const float* a, int64_t a_rows, int64_
   }
 }
 
+// Computes one tile of c = or += transpose(a) * b: kRows columns of the panel a times the panel b,
+// summed over the rows m of both. Each row is one outer product of kRows neighbouring numbers of a
+// with the row of b. Both panels are read front to back, so nothing is gathered or transposed. The
+// result stays in registers for all rows and is stored once. Multiply-add throughput is the likely
+// bound while the panels come from a cache; with very many rows it is the bandwidth of that cache.
+//
+//            a [rows, a_width]      b [rows, 8 * kVectors]
+//           .----.---.------.      .----------------.
+//        m  |    |###|      |      |################|
+//           '----'---'------'      '----------------'
+//               kRows columns
 template <int kRows, int kVectors>
 void TransposedTile(const float* a, int a_width, const float* b, int64_t rows, float* c,
                     int64_t ldc, Store store) {

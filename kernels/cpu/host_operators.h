@@ -1,5 +1,5 @@
-// What the CPU's operators have in common: losses, conversions and bookkeeping, whose share of a
-// step is negligible.
+// The operators that the fast and the reference operators of the CPU share: losses, conversions and
+// bookkeeping, whose share of a step is negligible.
 #ifndef PUSHPULL_KERNELS_CPU_HOST_OPERATORS_H_
 #define PUSHPULL_KERNELS_CPU_HOST_OPERATORS_H_
 
@@ -22,7 +22,7 @@ class HostOperators : public Operators<T> {
     *result = SoftmaxCrossEntropyOnCpu(samples, classes, logits, labels, smoothing, dlogits);
   }
 
-  // The loss allocates what it needs: it differs from image to image.
+  // No workspace: the loss allocates its memory itself, since what it needs differs by image.
   int64_t SsdLossWorkspace(int64_t, int64_t) const override { return 0; }
   void SsdLoss(const SsdLossArguments<T>& arguments, SsdLossResult* result,
                const Workspace&) override {
@@ -71,7 +71,7 @@ class HostOperators : public Operators<T> {
   }
 
  protected:
-  // Runs body(0) ... body(count - 1), in any order.
+  // Runs body(0) ... body(count - 1) in any order and blocks until all are done.
   virtual void ParallelFor(int64_t count, absl::FunctionRef<void(int64_t)> body) = 0;
 
  private:

@@ -1,6 +1,13 @@
-// The layout of packed operands: the channels of a block of rows are cut into panels of 8, 16 or 24
-// channels, and a panel is dense [rows, width]. A panel is what one register tile of the matrix
-// product covers, and all accesses inside it are contiguous.
+// The layout of packed operands of a matrix product. The channels of a block of rows are cut into
+// panels of 8, 16 or 24 channels, and each panel is a dense [rows, width]. The width is that of one
+// register tile of the product, so a tile reads contiguous memory. Plain values.
+//
+//   a block of 4 rows with 37 channels: panels of 16 and 24, 40 floats per row
+//
+//   row 0  | 0 .. 15 | 16 .. 36 0 0 0 |        in memory:
+//   row 1  |         |                |        panel 0: [4, 16], then
+//   row 2  |         |                |        panel 1: [4, 24], from float 4 * 16 on
+//   row 3  |         |                |
 #ifndef PUSHPULL_KERNELS_CPU_PANELS_H_
 #define PUSHPULL_KERNELS_CPU_PANELS_H_
 
@@ -14,11 +21,12 @@ inline constexpr int kMaxPanelWidth = 24;
 struct Panel {
   int64_t start;  // first channel
   int width;      // multiple of 8
-  int valid;      // channels that exist, > width - 8; the others are zero
+  int valid;      // channels that exist, more than width - 8; the rest are zeros
 };
 
-// Panels of 16, but a rest of up to 8 joins the last one to make 24: a tile of 8 would be too
-// narrow to fill the pipeline.
+// The panels of a number of channels. All have a width of 16, except that a remainder of up to 8
+// channels widens the last panel to 24, since a register tile of width 8 cannot fill the pipeline
+// (gemm.cc). Only up to 8 channels in total make a panel of 8.
 class Panels {
  public:
   explicit Panels(int64_t channels)
@@ -27,8 +35,8 @@ class Panels {
   }
 
   int64_t channels() const { return channels_; }
-  // Floats per row: the sum of the widths. A panel of a block of `rows` rows begins at rows *
-  // start.
+  // The floats per row, which is the sum of the widths. In a block of `rows` rows a panel begins at
+  // float rows * start.
   int64_t padded() const { return padded_; }
   int64_t count() const { return count_; }
   Panel operator[](int64_t i) const {

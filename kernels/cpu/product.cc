@@ -8,10 +8,10 @@ namespace pushpull {
 
 namespace {
 
-constexpr int64_t kCacheFloats = 64 << 10;  // of a block: half of a 512 KiB second-level cache
-constexpr int64_t kPackRows = 48;           // rows a task packs
-constexpr int64_t kPanelRows = 384;         // rows of a kByPanels task
-constexpr int64_t kMostTasks = 64;          // more only cost overhead
+constexpr int64_t kCacheFloats = 64 << 10;  // a block: half of a 512 KiB second-level cache
+constexpr int64_t kPackRows = 48;           // the rows that a task of PackAll packs
+constexpr int64_t kPanelRows = 384;         // the rows of a block with kByPanels
+constexpr int64_t kMostTasks = 64;          // of Run; more would only add overhead
 
 }  // namespace
 

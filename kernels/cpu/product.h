@@ -1,10 +1,13 @@
-// A matrix product [rows, inner] x [inner, outer] whose result goes through a TileFinisher, cut
-// into fixed pieces in one of two ways:
-//  kByBlocks  many rows: the weights are packed once, a task packs a block of rows into its cache
-//  and multiplies all panels; kByPanels  few rows, large weights: all rows are packed once, a task
-//  packs one panel of the weights and multiplies a chunk of rows.
-// The way and the pieces depend on the sizes only, never on the number of threads. Views into an
-// arena; used by one caller.
+// A matrix product a[rows, inner] x b[inner, outer] whose result goes through a TileFinisher. It is
+// cut into tasks in one of two ways:
+//
+//   kByBlocks   for many rows. The weights b are packed once. A task packs a block of rows into its
+//               cache and multiplies it by all panels of b.
+//   kByPanels   for few rows and large weights. All rows are packed once. A task packs one panel of
+//               b and multiplies a block of rows by it.
+//
+// The cut depends on the sizes only, never on the number of threads. A Product is a view of an
+// Arena's memory and serves one caller at a time.
 #ifndef PUSHPULL_KERNELS_CPU_PRODUCT_H_
 #define PUSHPULL_KERNELS_CPU_PRODUCT_H_
 
@@ -21,11 +24,13 @@ namespace pushpull {
 
 enum class Cut { kByBlocks, kByPanels };
 
-// Rows per block so that `floats_per_row` floats a row stay in the second-level cache.
+// The rows per block (96 or 48), chosen so that a block with this many floats per row stays in the
+// second-level cache if possible.
 int64_t BlockRows(int64_t floats_per_row);
+// kByBlocks if there are at least four blocks and `weights` (a number of floats) stay in the cache.
 Cut ChooseCut(int64_t rows, int64_t weights, int64_t block_rows);
 
-// Computes all rows of a source into one block of `rows` rows.
+// Packs all rows of a source into one block of `rows` rows, on the pool's threads.
 void PackAll(const RowSource& source, int64_t rows, float* out, ThreadPool* pool);
 
 class Product {
@@ -33,21 +38,25 @@ class Product {
   Product(int64_t rows, int64_t inner, int64_t outer, Cut cut, int64_t block_rows, int threads,
           Arena* arena);
 
-  // The pieces a TileFinisher sees as `block`: their number and their rows (the last may have
-  // fewer).
+  // The blocks of rows that a TileFinisher sees as `block`. The last may have fewer rows.
   int64_t blocks() const { return (rows_ + block_rows_ - 1) / block_rows_; }
   int64_t block_rows() const { return block_rows_; }
   int64_t RowsOf(int64_t block) const;
 
-  // The whole product. scratch holds ScratchFloats() floats for packed rows.
+  // Computes the whole product and blocks until it is done. `scratch` has ScratchFloats() floats
+  // for packed rows of a.
   void Run(const RowSource& a, const WeightOperand& b, const TileFinisher& finisher, float* scratch,
            ThreadPool* pool) const;
   int64_t ScratchFloats(int threads) const;
 
-  // The parts of Run, for callers that do more in the same tasks.
-  void PackWeights(const WeightOperand& b, ThreadPool* pool) const;  // kByBlocks, first
+  // The parts of Run, for callers that do more work in the same tasks. `thread` is the number of
+  // the pool's thread, which selects the scratch memory.
+  //
+  // kByBlocks: call PackWeights, then MultiplyBlock for each block with its packed rows `a`.
+  void PackWeights(const WeightOperand& b, ThreadPool* pool) const;
   void MultiplyBlock(const float* a, int64_t block, int thread, const TileFinisher& finisher) const;
-  int64_t panel_tasks() const { return blocks() * outer_.count(); }  // kByPanels
+  // kByPanels: call MultiplyPanelTask for each of the panel_tasks() tasks with all packed rows `a`.
+  int64_t panel_tasks() const { return blocks() * outer_.count(); }
   void MultiplyPanelTask(const float* a, int64_t task, int thread, const WeightOperand& b,
                          const TileFinisher& finisher) const;
 
@@ -56,8 +65,8 @@ class Product {
   Panels inner_, outer_;
   Cut cut_;
   int64_t block_rows_;
-  float* packed_b_ = nullptr;  // kByBlocks
-  int64_t thread_floats_;      // per thread: a tile, and with kByPanels a panel of weights
+  float* packed_b_ = nullptr;  // only kByBlocks
+  int64_t thread_floats_;      // of each thread: a tile, and for kByPanels a panel of weights
   float* thread_scratch_ = nullptr;
 };
 

@@ -17,14 +17,14 @@ double InverseDeviation(const BatchNorm<T>& norm, int64_t c) {
   return 1.0 / std::sqrt(static_cast<double>(norm.variance[c]) + norm.epsilon);
 }
 
-// (raw - mean) / sqrt(variance + epsilon), element i of a tensor with `channels` channels.
+// Element i of (raw - mean) / sqrt(variance + epsilon), where raw has `channels` channels.
 template <typename T>
 double Normalized(const BatchNorm<T>& norm, const T* raw, int64_t i, int64_t channels) {
   const int64_t c = i % channels;
   return (static_cast<double>(raw[i]) - norm.mean[c]) * InverseDeviation(norm, c);
 }
 
-// batch_norm(raw), before the activation.
+// Element i of batch_norm(raw), before the activation.
 template <typename T>
 double PreActivation(const Lazy<T>& x, int64_t i) {
   if (x.batch_norm == nullptr) return x.raw[i];
@@ -48,7 +48,7 @@ std::vector<T> Value(const Lazy<T>& x) {
   return value;
 }
 
-// The gradient of the convolution's own output: dz taken back through batch-norm.
+// The gradient of the convolution's raw output: dz taken back through batch norm.
 template <typename T>
 std::vector<T> RawGradient(const Shape& shape, const OutputGradient<T>& dy) {
   std::vector<T> out(dy.dz, dy.dz + shape.size());
@@ -66,7 +66,7 @@ std::vector<T> RawGradient(const Shape& shape, const OutputGradient<T>& dy) {
   return out;
 }
 
-// dz, dbeta and dgamma of x from the gradient of its value.
+// Computes dz, dbeta and dgamma of x from the gradient of its value.
 template <typename T>
 void FinishInputGradient(const Lazy<T>& x, const std::vector<T>& dvalue,
                          const InputGradient<T>& dx) {
@@ -103,8 +103,8 @@ void ComputeStatistics(const Shape& shape, const T* y, const StatisticsOut<T>& o
   }
 }
 
-// Calls visit(output row, input row, tap) for every (output pixel, kernel tap) that reads inside
-// the input; rows count pixels of all samples.
+// Calls visit(output row, input row, tap) for every output pixel and kernel tap that reads inside
+// the input. A row is the number of a pixel over all samples.
 template <typename Visit>
 void ForEachTap(const ConvolutionShape& s, Visit visit) {
   const Shape out = s.out();

@@ -1,5 +1,6 @@
-// The oracle: every operator written literally (apply the lazy value, then convolve) with plain
-// loops, for float and double. Single-threaded and slow; sums run in double.
+// The reference operators that tests compare against. Each operator is written as its definition
+// reads (compute the lazy value, then convolve) in plain loops. Single-threaded and slow; sums run
+// in double.
 #ifndef PUSHPULL_KERNELS_CPU_REFERENCE_OPERATORS_H_
 #define PUSHPULL_KERNELS_CPU_REFERENCE_OPERATORS_H_
 

@@ -1,4 +1,4 @@
-// ToBfloat16 of many.
+// Rounds vectors of floats to Bfloat16 (AVX2).
 #ifndef PUSHPULL_KERNELS_CPU_ROUND_TO_BFLOAT16_H_
 #define PUSHPULL_KERNELS_CPU_ROUND_TO_BFLOAT16_H_
 
@@ -8,8 +8,8 @@
 
 namespace pushpull {
 
-// As the scalar formula (bfloat16.h); what is beyond bfloat16's range becomes infinite. `to` has as
-// many elements as `from`.
+// Sets to[i] = ToBfloat16(from[i]), bit for bit (bfloat16.h). Values beyond the range of Bfloat16
+// become infinite. `to` must have as many elements as `from` (CHECK). A pure function.
 void RoundToBfloat16(absl::Span<const float> from, absl::Span<Bfloat16> to);
 
 }  // namespace pushpull

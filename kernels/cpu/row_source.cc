@@ -9,9 +9,18 @@ namespace pushpull {
 
 namespace {
 
-// Rows read together, so that a channel's constants are loaded once for all of them.
+// Rows that are read together, so that the coefficients of a channel are loaded once for all.
 constexpr int64_t kRowGroup = 8;
 
+// Computes rows with `load` and writes them into panels. For a group of eight rows it goes through
+// the channels a vector at a time; the vector's coefficients stay in registers for the eight rows.
+// Reads are strided by a row, writes by a panel's width, but a group touches only eight rows, which
+// stay in the L1 cache. Each value is used once here, so memory is the bound, not arithmetic.
+//
+//   rows of x              panels of out
+//   r0   |v0|v1|v2|..      | v0 v1 |  | v2 .. |     v: a vector of 8 channels
+//   r0+1 |v0|v1|v2|..      | v0 v1 |  | v2 .. |
+//   ...                    ...
 template <typename Load>
 void PackRows(const Panels& panels, const Load& load, int64_t first, int64_t rows, float* out,
               int64_t out_rows, int64_t out_first) {
@@ -32,8 +41,8 @@ void PackRows(const Panels& panels, const Load& load, int64_t first, int64_t row
   }
 }
 
-// Writes part of one row, columns [column, column + count): a copy of `from`, or zeros where it is
-// null.
+// Writes columns [column, column + count) of one packed row: a copy of `from`, or zeros if `from`
+// is null. The part may cover several panels.
 void PutSegment(const Panels& panels, int64_t column, int64_t count, const float* from, float* out,
                 int64_t out_rows, int64_t row) {
   while (count > 0) {
@@ -51,6 +60,7 @@ void PutSegment(const Panels& panels, int64_t column, int64_t count, const float
   }
 }
 
+// The sample and the position of the pixel with number `row`.
 struct Pixel {
   Pixel(int64_t row, const Shape& shape)
       : n(row / (shape.h * shape.w)), h(row / shape.w % shape.h), w(row % shape.w) {}

@@ -1,5 +1,6 @@
-// Sources of the left operand of a matrix product: they compute rows (one per pixel) and put them
-// into panels. Immutable views; Pack may run on several threads at once.
+// Sources of the left operand of a matrix product. A source computes rows, one per pixel, and packs
+// them into panels (kernels/cpu/panels.h). Sources are immutable views: what they refer to must
+// outlive them, and Pack may run on several threads at once.
 #ifndef PUSHPULL_KERNELS_CPU_ROW_SOURCE_H_
 #define PUSHPULL_KERNELS_CPU_ROW_SOURCE_H_
 
@@ -16,8 +17,8 @@ class RowSource {
   explicit RowSource(int64_t channels) : panels_(channels) {}
   virtual ~RowSource() = default;
 
-  // Rows [first, first + rows) become rows [out_first, ...) of a block of out_rows rows in
-  // panels().
+  // Computes rows [first, first + rows) and writes them as rows [out_first, out_first + rows) of
+  // `out`, a block of out_rows rows in the layout panels().
   virtual void Pack(int64_t first, int64_t rows, float* out, int64_t out_rows,
                     int64_t out_first) const = 0;
   const Panels& panels() const { return panels_; }
@@ -26,7 +27,7 @@ class RowSource {
   Panels panels_;
 };
 
-// The value of a lazy input, a row per pixel.
+// The rows are the pixels of the value of a lazy input.
 class ValueRows : public RowSource {
  public:
   ValueRows(const Lazy<float>& x, const LazyCoefficients& coefficients)
@@ -39,7 +40,7 @@ class ValueRows : public RowSource {
   const LazyCoefficients& coefficients_;
 };
 
-// The gradient of a convolution's raw output, a row per output pixel.
+// The rows are the pixels of the gradient of a convolution's raw output.
 class GradientRows : public RowSource {
  public:
   GradientRows(int64_t channels, const OutputGradient<float>& dy,
@@ -53,7 +54,8 @@ class GradientRows : public RowSource {
   const GradientCoefficients& coefficients_;
 };
 
-// The input pixels under the kernel, [kernel * kernel * in.c] for every output pixel.
+// There is a row for each output pixel: the input pixels under the kernel, [kernel * kernel *
+// in.c], with zeros for padding. `x` is the computed input.
 class PatchRows : public RowSource {
  public:
   PatchRows(const ConvolutionShape& shape, const float* x)
@@ -66,8 +68,8 @@ class PatchRows : public RowSource {
   const float* x_;
 };
 
-// The output gradients an input pixel takes part in, [kernel * kernel * out_channels] for every
-// input pixel; 0 where the tap has no output.
+// There is a row for each input pixel: for each tap the gradient of the output pixel that reads the
+// input pixel by this tap, [kernel * kernel * out_channels], with zeros if there is none.
 class TransposedPatchRows : public RowSource {
  public:
   TransposedPatchRows(const ConvolutionShape& shape, const float* dy)

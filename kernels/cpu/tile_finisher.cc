@@ -4,13 +4,18 @@
 
 namespace pushpull {
 
+// Goes down the tile one vector of eight channels at a time. For each row it adds the bias, stores
+// y and adds to two running sums in registers. The tile comes from the L1 cache and y is written
+// once, so the stores to memory are the likely bound. The tile's own padding columns are never
+// stored.
 void ForwardFinisher::Finish(const Panel& panel, int64_t first_row, int64_t rows, const float* tile,
                              int64_t block) const {
   ForEachVector(panel.start, panel.start + panel.valid, [&](int64_t c, auto lanes) {
     const float* from = tile + (c - panel.start);
     float* to = y_ + first_row * channels_ + c;
     const Vector bias = bias_ != nullptr ? lanes.Load(bias_ + c) : _mm256_setzero_ps();
-    // Deviations from the block's first row: no cancellation where the mean is far from zero.
+    // The sums are over deviations from the first row of the block: sums of the values themselves
+    // would cancel badly where the mean is far from zero.
     const Vector origin = _mm256_add_ps(_mm256_loadu_ps(from), bias);
     Vector sum = _mm256_setzero_ps(), squares = _mm256_setzero_ps();
     for (int64_t r = 0; r < rows; ++r) {
@@ -28,6 +33,10 @@ void ForwardFinisher::Finish(const Panel& panel, int64_t first_row, int64_t rows
   });
 }
 
+// Goes down the rows of one vector of eight channels. The coefficients and the two sums stay in
+// registers; a row reads the tile (L1 cache), x.raw and dx.add and writes dx.dz. These up to three
+// streams of memory are the bound: there are fewer than ten arithmetic operations per vector. The
+// template parameters remove the tests from the loop.
 template <bool kNorm, bool kAdd, typename Lanes>
 void BackwardFinisher::FinishVector(Lanes lanes, int64_t c, int64_t first_row, int64_t rows,
                                     const float* tile, int64_t stride, int64_t block,

@@ -1,6 +1,7 @@
-// What happens to a tile of a matrix product while it is still in the first-level cache: bias and
-// statistics on the way forward; skip gradient, activation mask and batch-norm sums on the way
-// back. Immutable; Finish may run on several threads.
+// Finishes a tile of a matrix product while it is still in the first-level cache and writes it to
+// its tensor. The forward pass adds the bias and computes statistics; the backward pass adds the
+// other gradient of the input, applies the activation mask and sums for batch norm. Finishers are
+// immutable views; Finish may run on several threads at once.
 #ifndef PUSHPULL_KERNELS_CPU_TILE_FINISHER_H_
 #define PUSHPULL_KERNELS_CPU_TILE_FINISHER_H_
 
@@ -16,15 +17,16 @@ namespace pushpull {
 class TileFinisher {
  public:
   virtual ~TileFinisher() = default;
-  // tile[rows, panel.width] is the product for rows [first_row, first_row + rows), which are block
-  // number `block` of the sums.
+  // tile[rows, panel.width] is the product for rows [first_row, first_row + rows) and the channels
+  // of `panel`. The sums of these rows go to number `block` of the BlockSums.
   virtual void Finish(const Panel& panel, int64_t first_row, int64_t rows, const float* tile,
                       int64_t block) const = 0;
 };
 
+// Writes y = tile + bias and the statistics of the block.
 class ForwardFinisher : public TileFinisher {
  public:
-  // sums: null where no statistics are wanted; bias may be null.
+  // y[rows, channels]. `sums` is null if no statistics are wanted; `bias` may be null.
   ForwardFinisher(int64_t channels, const float* bias, float* y, const BlockSums* sums)
       : channels_(channels), bias_(bias), y_(y), sums_(sums) {}
   void Finish(const Panel& panel, int64_t first_row, int64_t rows, const float* tile,
@@ -37,9 +39,10 @@ class ForwardFinisher : public TileFinisher {
   const BlockSums* sums_;
 };
 
+// Writes dx.dz = (tile + dx.add) * activation'(z), and the batch norm sums of the block.
 class BackwardFinisher : public TileFinisher {
  public:
-  // coefficients and sums are read only where x has a batch-norm.
+  // `coefficients` and `sums` are used only if x has a batch norm.
   BackwardFinisher(const Lazy<float>& x, const LazyCoefficients& coefficients,
                    const InputGradient<float>& dx, const BlockSums& sums)
       : x_(x), coefficients_(coefficients), dx_(dx), sums_(sums) {}
@@ -50,14 +53,15 @@ class BackwardFinisher : public TileFinisher {
                Store::kWrite);
   }
 
-  // Channels [start, start + count) of rows that lie `stride` floats apart in the tile (0: every
-  // row is the same) and are readable up to a whole vector.
+  // The channels [start, start + count) of a tile whose rows are `stride` floats apart (0: all rows
+  // are the same memory). A row must be readable up to a whole vector.
   struct Span {
     int64_t start;
     int64_t count;
     int64_t stride;
   };
-  // kAdd: the block's sums already hold those of earlier rows.
+  // As Finish, for a tile of any width. With kAdd the sums are added to those that earlier rows of
+  // the block have left in `block`.
   void FinishRows(const Span& span, int64_t first_row, int64_t rows, const float* tile,
                   int64_t block, Store store) const;
 

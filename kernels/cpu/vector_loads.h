@@ -1,5 +1,5 @@
-// How one vector of a lazy value or of a gradient is computed from memory: what every fast kernel
-// does "on load".
+// Computes one vector (8 channels) of a lazy value or of a gradient from memory. This is what
+// "apply on load" means in the fast kernels. All types are views of operands and coefficients.
 #ifndef PUSHPULL_KERNELS_CPU_VECTOR_LOADS_H_
 #define PUSHPULL_KERNELS_CPU_VECTOR_LOADS_H_
 
@@ -11,9 +11,12 @@
 
 namespace pushpull {
 
-// Each has At(channel) -> an object that keeps the channel's constants in registers, whose
-// operator()(lanes, i) gives the vector at element i of the tensor (i % channels == channel).
+// Each load type below has At(channel), which returns an object that holds the coefficients of the
+// eight channels from `channel` on, meant to stay in registers. Its operator()(lanes, i) computes
+// the vector at element i of the tensor, where i % channels == channel. A kernel calls At once per
+// vector of channels and then goes over many pixels.
 
+// Reads a tensor as it is.
 struct PlainLoad {
   const float* data;
   struct Channel {
@@ -26,6 +29,7 @@ struct PlainLoad {
   Channel At(int64_t) const { return {data}; }
 };
 
+// Computes activation(raw * scale + shift) + skip.
 template <bool kNorm, bool kSkip>
 struct ValueLoad {
   const float* raw;
@@ -53,6 +57,7 @@ struct ValueLoad {
   }
 };
 
+// Computes dz * a + raw * b + c, or only dz * a for frozen statistics (!kBatch).
 template <bool kBatch>
 struct GradientLoad {
   const float* dz;
@@ -74,8 +79,9 @@ struct GradientLoad {
   }
 };
 
-// Calls f(load) with the load that computes x. Coefficients must be computed where x has a
-// batch-norm to apply.
+// Calls f(load) with the load type that computes the value of x, so that a kernel is compiled for
+// each case and has no tests in its loops. If x has a batch norm and no x.applied, `coefficients`
+// must have been computed.
 template <typename F>
 void WithValueLoad(const Lazy<float>& x, const LazyCoefficients& coefficients, F f) {
   if (x.applied != nullptr) return f(PlainLoad{x.applied});
@@ -89,7 +95,7 @@ void WithValueLoad(const Lazy<float>& x, const LazyCoefficients& coefficients, F
   f(ValueLoad<false, false>{x.raw, nullptr, coefficients, bounds});
 }
 
-// Calls f(load) with the load that computes dy, the gradient of the raw output.
+// Calls f(load) with the load type that computes dy, the gradient of the raw output.
 template <typename F>
 void WithGradientLoad(const OutputGradient<float>& dy, const GradientCoefficients& coefficients,
                       F f) {

@@ -10,7 +10,7 @@ namespace pushpull {
 namespace {
 
 constexpr int64_t kMostPartitions = 16;
-constexpr int64_t kPartialFloats = 256 << 10;  // of all partial sums together
+constexpr int64_t kPartialFloats = 256 << 10;  // all partial sums together, if possible
 constexpr int64_t kFewestPartitions = 4;
 
 }  // namespace
@@ -61,6 +61,8 @@ void WeightGradient::RunByBlocks(const RowSource& x, const RowSource& dy, float*
   AddUp(dweights, pool);
 }
 
+// Adds the partial sums of all partitions, in order, so the result has the same bits for any number
+// of threads. Bound by memory: one addition per float read.
 void WeightGradient::AddUp(float* dweights, ThreadPool* pool) const {
   const int64_t inner = inner_.channels(), outer = outer_.channels(), ldc = outer_.padded();
   const int64_t rows_per_task = std::max<int64_t>(1, 4096 / ldc);
@@ -96,6 +98,7 @@ void WeightGradient::PanelTask(int64_t task, int, float* dweights) const {
       MultiplyTransposed(x, in.width, in.valid, dy, out.width, rows_, to, outer, Store::kWrite);
       continue;
     }
+    // The product writes whole vectors, which would run over into the next row of dweights.
     alignas(32) float tile[kMaxPanelWidth * kMaxPanelWidth];
     MultiplyTransposed(x, in.width, in.valid, dy, out.width, rows_, tile, out.width, Store::kWrite);
     for (int i = 0; i < in.valid; ++i) {

@@ -1,6 +1,13 @@
-// dweights[inner, outer] = transpose(x) * dy summed over all rows, cut like Product: kByBlocks
-// keeps one partial sum per fixed partition of the rows (added up in order at the end), kByPanels
-// sums all rows at once, a panel of x per task.
+// The gradient of weights: dweights[inner, outer] = transpose(x) * dy, summed over all rows. It is
+// cut into tasks like Product (product.h):
+//
+//   kByBlocks   The rows are cut into fixed partitions. A task computes the partial sum of one
+//               partition, block by block; the partial sums are added in order at the end.
+//   kByPanels   All rows of x and dy are packed first. A task computes the gradients of one panel
+//               of x, summed over all rows.
+//
+// A WeightGradient is a view of an Arena's memory and serves one caller at a time. Results do not
+// depend on the number of threads.
 #ifndef PUSHPULL_KERNELS_CPU_WEIGHT_GRADIENT_H_
 #define PUSHPULL_KERNELS_CPU_WEIGHT_GRADIENT_H_
 
@@ -18,12 +25,14 @@ class WeightGradient {
   WeightGradient(int64_t rows, int64_t inner, int64_t outer, Cut cut, int64_t block_rows,
                  int threads, Arena* arena);
 
-  // kByBlocks. Packs x and dy block by block; calls also(packed dy, block, thread) for each block
-  // while it is in the cache.
+  // kByBlocks: computes the whole gradient and blocks until it is done. It calls
+  // also(packed dy, block, thread) for each block while that is in the cache, on the pool's
+  // threads, so that the caller can compute the input gradient from the same packed rows.
   void RunByBlocks(const RowSource& x, const RowSource& dy, float* dweights, ThreadPool* pool,
                    absl::FunctionRef<void(const float*, int64_t, int)> also) const;
 
-  // kByPanels: first Pack, then every PanelTask; packed_dy() serves the caller too.
+  // kByPanels: call Pack, then PanelTask for each of the panel_tasks() tasks. packed_dy() holds all
+  // packed rows of dy, which the caller may use as well.
   void Pack(const RowSource& x, const RowSource& dy, ThreadPool* pool) const;
   const float* packed_dy() const { return packed_dy_; }
   int64_t panel_tasks() const { return inner_.count(); }
@@ -36,9 +45,9 @@ class WeightGradient {
   int64_t rows_;
   Panels inner_, outer_;
   int64_t block_rows_;
-  float* packed_x_;           // kByBlocks: a block per thread; kByPanels: all rows
-  float* packed_dy_;          // the same
-  float* partial_ = nullptr;  // kByBlocks: [partitions, inner, padded outer]
+  float* packed_x_;           // kByBlocks: one block per thread; kByPanels: all rows
+  float* packed_dy_;          // as packed_x_
+  float* partial_ = nullptr;  // only kByBlocks: [partitions, inner, padded outer]
 };
 
 }  // namespace pushpull

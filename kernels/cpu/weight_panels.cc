@@ -8,7 +8,10 @@ namespace pushpull {
 
 namespace {
 
-// to[8, width] = transpose of from[8, stride], for whole vectors.
+// Transposes an 8 x 8 block in registers: row i of `from` (at i * stride) becomes column i of `to`
+// (rows are `width` apart). Three rounds of shuffles swap pairs, then fours, then the 128-bit
+// halves: 24 shuffles for 8 loads and 8 stores, so the single shuffle port of many cores is the
+// likely bound. Gathering the columns would take 64 scalar loads instead.
 void Transpose8x8(const float* from, int64_t stride, float* to, int64_t width) {
   Vector r[8], t[8];
 #pragma GCC unroll 8
@@ -32,7 +35,8 @@ void Transpose8x8(const float* from, int64_t stride, float* to, int64_t width) {
   }
 }
 
-// to[columns, width] = transpose of from[valid, columns]
+// to[columns, panel.width] = the transpose of from[panel.valid, columns], with zeros from column
+// panel.valid on.
 void TransposePanel(const float* from, const Panel& panel, int64_t columns, float* to) {
   for (int64_t i = 0; i < panel.width; i += kVector) {
     int64_t c = 0;

@@ -1,4 +1,4 @@
-// Packs weights [taps, in, out] as the right operand of a matrix product. Pure functions.
+// Packs weights [taps, in, out] into panels as the right operand of a matrix product.
 #ifndef PUSHPULL_KERNELS_CPU_WEIGHT_PANELS_H_
 #define PUSHPULL_KERNELS_CPU_WEIGHT_PANELS_H_
 
@@ -8,7 +8,8 @@
 
 namespace pushpull {
 
-// A view of weights, in either of the two roles.
+// An immutable view of weights in one of two roles. kForward is the matrix [taps * in, out];
+// kTransposed is [taps * out, in], each tap transposed, for the input gradient.
 struct WeightOperand {
   enum class Role { kForward, kTransposed };
   const float* weights;
@@ -17,7 +18,8 @@ struct WeightOperand {
 
   int64_t inner() const { return taps * (role == Role::kForward ? in : out); }
   int64_t outer() const { return role == Role::kForward ? out : in; }
-  // One panel of the outer() channels, dense [inner(), panel.width], zeros beyond panel.valid.
+  // Writes one panel of the outer() channels to `to`, dense [inner(), panel.width] with zeros from
+  // column panel.valid on.
   void Pack(const Panel& panel, float* to) const;
 };
 

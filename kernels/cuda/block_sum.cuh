@@ -1,4 +1,4 @@
-// Sums over the threads of a warp or a block in a fixed order.
+// Reductions over the threads of a warp or a block, in a fixed order.
 #ifndef PUSHPULL_KERNELS_CUDA_BLOCK_SUM_CUH_
 #define PUSHPULL_KERNELS_CUDA_BLOCK_SUM_CUH_
 
@@ -9,7 +9,9 @@ namespace pushpull::PUSHPULL_CUDA {
 inline constexpr unsigned kAllLanes = 0xffffffffu;
 inline constexpr int kWarpLanes = 32;
 
-// Over `lanes` neighbouring lanes, a power of two up to a whole warp; every lane of the warp calls.
+// Returns to each lane the sum over its group of `lanes` neighbouring lanes; `lanes` is a power of
+// two, at most 32. All lanes of the warp must call. It is a butterfly: log2(lanes) shuffles without
+// shared memory.
 template <typename T>
 __device__ __forceinline__ T LaneSum(T value, int lanes = kWarpLanes) {
   for (int offset = lanes / 2; offset > 0; offset /= 2) {
@@ -18,7 +20,7 @@ __device__ __forceinline__ T LaneSum(T value, int lanes = kWarpLanes) {
   return value;
 }
 
-// NaNs count as the smallest.
+// As LaneSum, for the maximum. NaNs are ignored.
 __device__ __forceinline__ float LaneMax(float value, int lanes = kWarpLanes) {
   for (int offset = lanes / 2; offset > 0; offset /= 2) {
     value = fmaxf(value, __shfl_xor_sync(kAllLanes, value, offset));
@@ -26,8 +28,9 @@ __device__ __forceinline__ float LaneMax(float value, int lanes = kWarpLanes) {
   return value;
 }
 
-// Every thread receives the sums. `shared` has a row of kCount per warp; the block's size is a
-// multiple of a warp.
+// Replaces values[i] by its sum over all threads of the block. Each warp sums by LaneSum and writes
+// a row of kCount sums to `shared`, [warps][kCount]; then every thread adds the rows in order. All
+// threads must call, and the block's size must be a multiple of 32. `shared` can be reused at once.
 template <int kCount>
 __device__ __forceinline__ void BlockSum(double values[kCount], double* shared) {
   const int warp = threadIdx.x / kWarpLanes, warps = blockDim.x / kWarpLanes;

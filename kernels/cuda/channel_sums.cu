@@ -8,7 +8,17 @@ namespace {
 constexpr int kChannelsPerBlock = 32;
 constexpr int kLanes = 16;  // threads that share one channel's parts
 
-// One thread adds the parts p = lane, lane + kLanes, ...; then the lanes are added in order.
+// All three kernels work alike. A block has threads [lanes][columns]; x counts columns (channels),
+// so a warp reads neighbouring columns of a part. Thread (lane, column) adds the parts p = lane,
+// lane + lanes, ... in double and puts its sum into shared memory; after a barrier the threads of
+// lane 0 add the lanes in order. The order depends on the sizes only, so results are deterministic.
+//
+//     parts [num_parts][columns]          shared [lanes][columns]
+//       p = 0        -> lane 0               lane 0  ----.
+//       p = 1        -> lane 1       -->     lane 1  ----+-->  one result per column
+//       p = lanes    -> lane 0               ...     ----'
+
+// The count, the mean and the sum of squared distances from the mean of some values.
 struct Moments {
   double count, mean, m2;
 };
@@ -22,6 +32,9 @@ __device__ __forceinline__ Moments Merge(const Moments& a, const Moments& b) {
           a.m2 + b.m2 + distance * distance * (a.count * b.count / count)};
 }
 
+// A block combines the statistics of 32 channels; its 16 lanes share the parts. Shared memory holds
+// Moments [kLanes][32]. There are few blocks, and each merge depends on the one before through
+// divisions in double, so latency is the likely bound.
 __global__ void CombineStatisticsKernel(const float* parts, int num_parts, int channels,
                                         float* mean, float* variance) {
   Moments* const lanes = reinterpret_cast<Moments*>(SharedBytes());
@@ -44,6 +57,8 @@ __global__ void CombineStatisticsKernel(const float* parts, int num_parts, int c
   }
 }
 
+// A block combines the two gradient sums of 32 channels; its 16 lanes share the parts. Shared
+// memory holds double [2][kLanes][32]. There are few blocks, so latency is the likely bound.
 __global__ void CombineNormGradientsKernel(const float* parts, int num_parts, int channels,
                                            NormView norm, float* dbeta, float* dgamma) {
   double* const lanes = reinterpret_cast<double*>(SharedBytes());
@@ -71,7 +86,10 @@ __global__ void CombineNormGradientsKernel(const float* parts, int num_parts, in
   }
 }
 
-// Blocks of [lanes][columns] threads: the lanes share the parts of a column.
+// A block adds blockDim.x columns; its blockDim.y lanes share the parts. Shared memory holds double
+// [lanes][columns]. CombineParts chooses more lanes for more parts, so that a lane adds about four.
+// Large weight gradients are bound by the memory that `parts` is read from (often the L2 cache,
+// since it was just written), small ones by latency.
 __global__ void CombinePartsKernel(const float* parts, int num_parts, int64_t size, float* out) {
   double* const sums = reinterpret_cast<double*>(SharedBytes());
   const int64_t column = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;

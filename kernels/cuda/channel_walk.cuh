@@ -1,5 +1,6 @@
-// Walking over dense tensors kWidth neighbours at a time: 8, or 1 where the number of channels (or
-// an address) does not allow it.
+// Helpers for kernels that walk over dense tensors kWidth neighbouring numbers at a time: 8, or 1
+// if the number of channels or an address does not allow 8. Eight Bfloat16 are one 16-byte access,
+// the widest there is.
 #ifndef PUSHPULL_KERNELS_CUDA_CHANNEL_WALK_CUH_
 #define PUSHPULL_KERNELS_CUDA_CHANNEL_WALK_CUH_
 
@@ -15,14 +16,15 @@ namespace pushpull::PUSHPULL_CUDA {
 
 inline constexpr int kWalkThreads = 256;
 
-// Blocks of kWalkThreads for a grid-stride loop over `items`.
+// The number of blocks of kWalkThreads threads for a grid-stride loop over `items`. Eight blocks
+// per multiprocessor (2048 threads) fill it, so there are never more.
 inline unsigned WalkBlocks(const Queue& queue, int64_t items) {
   return static_cast<unsigned>(std::min<int64_t>((items + kWalkThreads - 1) / kWalkThreads,
                                                  int64_t{8} * queue.multiprocessors));
 }
 
-// Whether eight neighbours at a time can be read and written: rows of `channels` numbers at these
-// addresses, null ones included.
+// Whether rows of `channels` numbers at these addresses can be accessed eight numbers at a time.
+// Addresses may be null.
 inline bool CanWalkWide(int64_t channels, std::initializer_list<const void*> addresses) {
   return channels % 8 == 0 && std::all_of(addresses.begin(), addresses.end(), [](const void* a) {
            return reinterpret_cast<uintptr_t>(a) % 32 == 0;
@@ -56,8 +58,7 @@ __device__ __forceinline__ void LoadCoefficients(const NormView& norm, int chann
   for (int i = 0; i < kWidth; ++i) out[i] = NormCoefficients(norm, channel + i);
 }
 
-// The value of x at `index` and the entries after it; `norm` are the coefficients of their
-// channels.
+// Computes kWidth values of x from `index` on. `norm` holds the coefficients of their channels.
 template <int kWidth, typename T>
 __device__ __forceinline__ void LoadValue(const LazyView<T>& x, const ScaleShift norm[kWidth],
                                           int64_t index, float value[kWidth]) {
@@ -80,7 +81,7 @@ __device__ __forceinline__ void LoadValue(const LazyView<T>& x, const ScaleShift
   }
 }
 
-// Writes the value of x, or copies x.applied where there is one.
+// Queues a kernel that writes the value of x to out[shape], or copies x.applied if there is one.
 template <typename T>
 void WriteValue(Queue* queue, const LazyView<T>& x, const Shape& shape, T* out);
 

@@ -9,7 +9,7 @@
 
 namespace pushpull::PUSHPULL_CUDA {
 
-// The parts of one call follow one another in time, not in memory.
+// The kernels of one call run one after the other and reuse the same memory, hence the maximum.
 int64_t ConvolutionWorkspaceBytes(const Queue& queue, const ConvolutionShape& shape) {
   constexpr int64_t kFloat = sizeof(float);
   const Shape out = shape.out();
@@ -34,7 +34,8 @@ void ConvolutionBackward(Queue* queue, const ConvolutionShape& shape, const Lazy
     }
   }
   float* const parts = static_cast<float*>(workspace);
-  // Weights first: dx may be written over what is added to it.
+  // The input gradient comes last, since it is the one that may overwrite an input: dx.dz may be
+  // the same tensor as dx.add.
   ConvolutionWeightGradient(queue, shape, x, dy, dweights, parts);
   if (dbias != nullptr) ConvolutionBiasGradient(queue, shape, dy, dbias, parts);
   if (dx.dz != nullptr) ConvolutionInputGradient(queue, shape, x, weights, dy, dx, parts);

@@ -1,6 +1,6 @@
-// Dense convolutions of any kernel size as products of matrices (implicit GEMM), pointwise and
-// fully connected ones included: launchers. T is float or Bfloat16; formulas in
-// kernels/operators.h.
+// Launchers of dense convolutions of any kernel size, including pointwise convolutions and fully
+// connected layers. They are matrix products whose left operand is formed on the fly (implicit
+// GEMM). The calls only queue kernels. T is float or Bfloat16; formulas in kernels/operators.h.
 #ifndef PUSHPULL_KERNELS_CUDA_CONVOLUTION_H_
 #define PUSHPULL_KERNELS_CUDA_CONVOLUTION_H_
 
@@ -9,7 +9,7 @@
 
 namespace pushpull::PUSHPULL_CUDA {
 
-// Bytes of workspace that either direction needs at most.
+// The bytes of workspace that either direction needs at most.
 int64_t ConvolutionWorkspaceBytes(const Queue& queue, const ConvolutionShape& shape);
 
 template <typename T>

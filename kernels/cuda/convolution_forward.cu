@@ -7,8 +7,9 @@
 namespace pushpull::PUSHPULL_CUDA {
 namespace {
 
-// Stores rows of y and sums them about a value of each column's own, so that a large mean costs no
-// precision.
+// An epilogue of FinishStaged: stores rows of y and sums their distances, and squared distances,
+// from a pivot per column, so that a large mean costs no precision. The pivot is the column's value
+// in the first row of the block.
 template <typename T>
 struct OutputEpilogue {
   T* y;
@@ -62,9 +63,37 @@ struct ForwardArguments {
   const float* bias;
   T* y;
   float* parts;         // null: no statistics
-  float* coefficients;  // room for them in memory
+  float* coefficients;  // device memory for them, if they are not in shared memory
 };
 
+// y = value(x) * weights as an implicit GEMM. A block of 256 threads owns kColumns output channels
+// (blockIdx.y) and tiles_per_block row tiles of 128 output pixels (blockIdx.x). It goes through the
+// row tiles one by one and through the reduction, (tap, input channel), in chunks of 32.
+//
+//                              panel of weights [reduction][kColumns], in shared memory: all of it
+//                             .----------.      if it fits, else the current and the next chunk
+//                             |----------|
+//         reduction           |##########|  chunk of 32
+//       .----.---.------.     '----------'
+//       |    |###|      |     .----------.
+//  128  |    |###|      |     | sums     |  in registers (TileMath)
+//  rows |    |###|      |     |          |
+//       '----'---'------'     '----------'
+//             chunk: shared memory, two buffers
+//
+// - Apply on load: RowLoader fetches raw numbers of the next chunk into registers while the current
+//   one is multiplied, then forms the values (batch norm, activation, skip) and stores them to
+//   shared memory. The two buffers alternate, so one barrier per chunk is enough: a buffer is
+//   written again only after the barrier that follows the multiplication of its chunk.
+// - Epilogue: the sums go to shared memory, 64 columns at a time and in the place of the row tiles,
+//   and from there in rows of 8 neighbours to y, so that stores are 16 bytes wide. The statistics
+//   are summed on the way, from the rounded numbers, and stay in shared memory for all row tiles.
+// - Shared memory: row tiles or staged sums, panel, sums[8 warps][2][kColumns], pivots,
+//   coefficients. See ProductMemory.
+//
+// Each column group reads x again, so wide tiles read less. In the networks here the likely bound
+// is device memory, then the instructions that form the values; tensor cores are far from it
+// (NOTES.md). With kScalar, where every element is located by divisions, it is those instructions.
 template <typename T, int kColumns, Access kAccess>
 __global__ void __launch_bounds__(kTileThreads, kColumns == 128 ? 1 : 2)
     ConvolutionForwardKernel(ForwardArguments<T> a) {
@@ -115,7 +144,8 @@ void LaunchForward(Queue* queue, ForwardArguments<T> arguments) {
          ConvolutionForwardKernel<T, kColumns, kAccess>, arguments);
 }
 
-// The narrow cases of pointwise convolutions in bfloat16 are the ones that matter.
+// Pointwise convolutions in bfloat16 have three tile widths since most of the work is in them,
+// often with few channels.
 void Dispatch(Queue* queue, int tile_columns, Access access, ForwardArguments<Bfloat16> a) {
   if (access == Access::kPointwise) {
     if (tile_columns == 32) return LaunchForward<Bfloat16, 32, Access::kPointwise>(queue, a);

@@ -1,6 +1,5 @@
-// The parts of a dense convolution's backward; convolution.cc puts them together. Arguments as in
-// convolution.h; `parts` and `workspace` are floats of the
-// workspace.
+// The separate launchers of a dense convolution's backward pass, which convolution.cu combines.
+// Arguments are as in convolution.h. `parts` and `workspace` point to the caller's workspace.
 #ifndef PUSHPULL_KERNELS_CUDA_CONVOLUTION_GRADIENTS_H_
 #define PUSHPULL_KERNELS_CUDA_CONVOLUTION_GRADIENTS_H_
 
@@ -9,18 +8,21 @@
 
 namespace pushpull::PUSHPULL_CUDA {
 
+// Writes dx. dx.dz must not be null.
 template <typename T>
 void ConvolutionInputGradient(Queue* queue, const ConvolutionShape& shape, const Lazy<T>& x,
                               const float* weights, const OutputGradient<T>& dy,
                               const InputGradient<T>& dx, float* workspace);
 
-// How often the sum over pixels is cut; each cut gives a whole matrix of partial sums.
+// The number of splits that the sum over pixels is cut into (at most). Each split writes a whole
+// matrix of partial sums to `parts`.
 int WeightGradientSplits(const Queue& queue, const ConvolutionShape& shape);
 
 template <typename T>
 void ConvolutionWeightGradient(Queue* queue, const ConvolutionShape& shape, const Lazy<T>& x,
                                const OutputGradient<T>& dy, float* dweights, float* parts);
 
+// The number of partial sums of each bias gradient.
 int BiasGradientParts(const Queue& queue, const ConvolutionShape& shape);
 
 template <typename T>

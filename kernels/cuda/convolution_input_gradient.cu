@@ -1,5 +1,5 @@
-// The gradient of a convolution's input: dy times the transposed weights, taken back through the
-// input's activation, with the sums of its batch norm.
+// The gradient of a convolution's input: dy times the transposed weights, then taken back through
+// the activation of the input, with the sums that its batch norm needs.
 #include "kernels/cuda/channel_sums.h"
 #include "kernels/cuda/convolution_gradients.h"
 #include "kernels/cuda/convolution_plan.h"
@@ -18,9 +18,24 @@ struct InputGradientArguments {
   LazyView<T> x;
   InputGradientView<T> dx;
   float* parts;         // null: x has no batch norm
-  float* coefficients;  // room for them in memory
+  float* coefficients;  // device memory for them, if they are not in shared memory
 };
 
+// dx = dy * transposed weights as an implicit GEMM. The structure is that of
+// ConvolutionForwardKernel (convolution_forward.cu has a drawing), with these differences:
+//
+//   rows        input pixels; a row holds dy of the output pixels that read it, per tap
+//   reduction   (tap, output channel)
+//   columns     input channels; a block owns kColumns of them (blockIdx.y)
+//   panel       [kColumns][reduction], the order in which the weights are in memory, so that they
+//               are not transposed on the way; the matrix unit reads them by columns
+//   on load     dy is formed from dz and raw (batch norm backward)
+//   epilogue    adds dx.add, applies the slope of the activation at x.raw, stores dz, and sums it
+//               for the batch norm of x
+//
+// At stride 2 most taps of an input pixel have no output pixel; their zeros are multiplied all the
+// same. The likely bound is device memory: dz and raw are read for each group of columns (for each
+// tap as well, but then mostly from the caches), x.raw and dx.add once, and dx.dz is written.
 template <typename T, int kColumns, Access kAccess>
 __global__ void __launch_bounds__(kTileThreads, kColumns == 128 ? 1 : 2)
     ConvolutionInputGradientKernel(InputGradientArguments<T> a) {

@@ -1,4 +1,4 @@
-// How the work of a dense convolution is cut into blocks; on the host.
+// Cuts the work of a dense convolution into blocks. Pure functions on the host.
 #ifndef PUSHPULL_KERNELS_CUDA_CONVOLUTION_PLAN_H_
 #define PUSHPULL_KERNELS_CUDA_CONVOLUTION_PLAN_H_
 
@@ -13,12 +13,14 @@ namespace pushpull::PUSHPULL_CUDA {
 
 inline int CeilDivide(int64_t a, int64_t b) { return static_cast<int>((a + b - 1) / b); }
 
-// Enough blocks to keep the device busy, few enough that their partial sums are small beside the
-// tensors.
+// Enough blocks to keep the device busy, and few enough that their partial sums are small compared
+// with the tensors.
 inline constexpr int kBlocksPerMultiprocessor = 4;
-// With more, fewer than two blocks share a multiprocessor of the larger devices.
+// The most shared memory with which two blocks still fit on a multiprocessor of the larger devices
+// (228 KiB).
 inline constexpr int kResidentBytes = 112 * 1024;
 
+// Gives each block a share of the row tiles and one group of tile_columns columns.
 inline ProductPlan PlanProduct(const Queue& queue, int rows, int columns, int tile_columns) {
   ProductPlan plan;
   plan.row_tiles = CeilDivide(rows, kTileRows);
@@ -37,7 +39,8 @@ inline Access ChooseAccess(const ConvolutionShape& shape, int channels) {
   return pointwise ? Access::kPointwise : Access::kVector;
 }
 
-// Of the kernels there are, the one that reads the rows least often and wastes little.
+// Chooses the tile width among the instantiated kernels. A wide tile reads the rows less often,
+// since each group of columns reads all of them; a tile much wider than the matrix wastes work.
 template <typename T>
 int TileColumns(Access access, int columns) {
   if (std::is_same_v<T, float> || access == Access::kVector) return 64;
@@ -45,14 +48,16 @@ int TileColumns(Access access, int columns) {
   return columns <= 64 || access == Access::kScalar ? 64 : 128;
 }
 
-// At most so many blocks share the rows, whatever the tile.
+// The most blocks that can share the rows, for any tile width.
 inline int64_t MaxProductBlocks(const Queue& queue, int64_t rows) {
   return std::min<int64_t>(CeilDivide(rows, kTileRows),
                            int64_t{queue.multiprocessors} * kBlocksPerMultiprocessor);
 }
 
-// Chooses what stays in shared memory and returns the bytes of a block. Small devices have no room
-// for the coefficients of many channels: they then come from memory.
+// Decides what a block keeps in shared memory and returns its bytes. The whole panel of weights
+// stays there if it fits in kResidentBytes; otherwise it is streamed chunk by chunk. Devices with
+// little shared memory have no room for the coefficients of many channels and read those from
+// device memory. Memory is a ProductMemory.
 template <typename Memory>
 int PlanShared(const Queue& queue, int reduction, int coefficients, ProductPlan* plan) {
   plan->shares_coefficients = true;
@@ -64,6 +69,8 @@ int PlanShared(const Queue& queue, int reduction, int coefficients, ProductPlan*
   return plan->shares_coefficients ? streamed : Memory::TotalBytes(reduction, false, 0);
 }
 
+// The workspace for the coefficients of either direction, for the case that they are not in shared
+// memory.
 inline int64_t CoefficientBytes(const ConvolutionShape& shape) {
   return 4 * std::max(shape.in.c, shape.out_channels) * static_cast<int64_t>(sizeof(float));
 }

@@ -1,5 +1,5 @@
-// The product that forward and input gradient share: rows of activations times a panel of weights.
-// A block owns kColumns columns of the result and goes through its share of the row tiles.
+// The matrix product of the forward pass and the input gradient: rows of activations times weights.
+// A block owns kColumns columns and a share of the row tiles. convolution_forward.cu has a drawing.
 #ifndef PUSHPULL_KERNELS_CUDA_CONVOLUTION_PRODUCT_CUH_
 #define PUSHPULL_KERNELS_CUDA_CONVOLUTION_PRODUCT_CUH_
 
@@ -7,32 +7,32 @@
 
 namespace pushpull::PUSHPULL_CUDA {
 
-inline constexpr int kStagedColumns = 64;  // at a time, between registers and memory
+inline constexpr int kStagedColumns = 64;  // those that one phase moves from registers to memory
 inline constexpr int kStagedStride = kStagedColumns + 4;
 inline constexpr int kTileWarps = kTileThreads / 32;
 
-// The tiles of a block: blockIdx.x counts shares of the rows, blockIdx.y groups of columns.
+// The tiles of a block. blockIdx.x is its share of the rows, blockIdx.y its group of columns.
 struct ProductPlan {
   int row_tiles;
   int tiles_per_block;
   int blocks;                // gridDim.x
   int column_tiles;          // gridDim.y
-  bool shares_coefficients;  // they are in shared memory
-  bool resident;             // the whole panel of weights is in shared memory
+  bool shares_coefficients;  // the coefficients are in shared memory, else in device memory
+  bool resident;             // the whole panel of weights is in shared memory, else two chunks
 };
 
-// Where things lie in a block's shared memory, in bytes from its start.
+// The layout of a block's shared memory, in order: tiles, panel, sums, coefficients. In bytes.
 template <typename T, int kColumns, MatrixLayout kPanelLayout>
 struct ProductMemory {
   static constexpr int kRowTileBytes =
       kTileRows * (kChunk + kLinePadding<T>)*static_cast<int>(sizeof(T));
   static constexpr int kStagedBytes = kTileRows * kStagedStride * static_cast<int>(sizeof(float));
-  // Two tiles of rows, and later in the same place the result.
+  // Two tiles of rows; once the product is done, 64 columns of the result are in the same place.
   static constexpr int kTilesBytes =
       2 * kRowTileBytes > kStagedBytes ? 2 * kRowTileBytes : kStagedBytes;
   static constexpr int kSumsBytes = kTileWarps * 2 * kColumns * static_cast<int>(sizeof(float));
 
-  // Lines of the panel: by row [reduction][kColumns], by column [kColumns][reduction].
+  // The panel is [reduction][kColumns] (kByRow) or [kColumns][reduction] (kByColumn), plus padding.
   static PUSHPULL_HOST_DEVICE int PanelStride(int reduction, bool resident) {
     if (kPanelLayout == MatrixLayout::kByRow) return kColumns + kLinePadding<T>;
     const int whole = (reduction + kChunk - 1) / kChunk * kChunk;
@@ -50,15 +50,15 @@ struct ProductMemory {
   }
 };
 
-// The right operand, element (q, n) of [reduction][columns] at weights[...]; brought to shared
-// memory as T. kByRow: `weights` is that matrix. kByColumn: its transpose tap by tap,
-// weights[tap][n] [channel] with q = tap * channels + channel.
+// Loads the right operand [reduction][columns] into shared memory as T. kByRow: `weights` is that
+// matrix. kByColumn: each tap is transposed, so element (q, n) is weights[tap][n][channel] with
+// q = tap * channels + channel.
 template <typename T, int kColumns, MatrixLayout kLayout>
 class Panel {
  public:
   using Memory = ProductMemory<T, kColumns, kLayout>;
 
-  // channels: of one tap of the reduction.
+  // `channels` is the length of one tap of the reduction.
   __device__ __forceinline__ Panel(const float* weights, int reduction, int columns, int channels,
                                    int first_column, bool resident, T* shared)
       : weights_(weights),
@@ -75,7 +75,7 @@ class Panel {
 
   __device__ __forceinline__ int stride() const { return stride_; }
 
-  // Of the chunk from `first`, into one of two places by turns.
+  // Loads the chunk from `first` unless the panel is resident. Chunks alternate between two places.
   __device__ __forceinline__ void Prepare(int first) {
     if (!resident_) Load(first, At(first));
   }
@@ -109,7 +109,7 @@ class Panel {
     }
   }
 
-  // Up to `count` of the eight numbers.
+  // Reads eight numbers, or the first `count` of them.
   static __device__ __forceinline__ void Read8(const float* from, int count, bool aligned,
                                                float values[8]) {
     if (aligned && count >= 8) {
@@ -145,9 +145,9 @@ class Panel {
   T* const shared_;
 };
 
-// Gives kStagedRows rows of kStagedColumns staged sums, columns from first_column of `columns`, to
-// the epilogue, eight neighbours at a time; the two sums that it returns for each column are added
-// to the warp's own row of sums[kTileWarps][2][columns].
+// Passes kStagedRows x kStagedColumns staged sums (columns from first_column of `columns`) to the
+// epilogue, eight neighbours per thread, so that memory accesses are 16 bytes wide. The epilogue's
+// two sums per column are added by shuffles to the warp's row of sums[kTileWarps][2][columns].
 template <int kStagedRows, typename Epilogue>
 __device__ __forceinline__ void FinishStaged(const float* staged, int first_row, int rows,
                                              int first_column, int columns, Epilogue& epilogue,
@@ -180,8 +180,8 @@ __device__ __forceinline__ void FinishStaged(const float* staged, int first_row,
   }
 }
 
-// The block's share of the product. Epilogue: Begin(first staged row, phase) once per block and
-// phase before the first Finish; Finish(row, column within the group, sums[8], partial[2][8]).
+// The block's share of the product. Calls epilogue.Begin(staged, phase) once per block and phase,
+// then epilogue.Finish(row, column within the group, sums[8], partial[2][8]) for all elements.
 template <typename T, int kColumns, MatrixLayout kPanelLayout, typename Rows, typename Epilogue>
 __device__ __forceinline__ void MultiplyTiles(const ProductPlan& plan, Rows& rows,
                                               Panel<T, kColumns, kPanelLayout>& panel,
@@ -193,14 +193,14 @@ __device__ __forceinline__ void MultiplyTiles(const ProductPlan& plan, Rows& row
   const int end_tile = min(first_tile + plan.tiles_per_block, plan.row_tiles);
   const int chunks = (rows.columns() + kChunk - 1) / kChunk;
   for (int i = threadIdx.x; i < kTileWarps * 2 * kColumns; i += kTileThreads) sums[i] = 0.0f;
-  __syncthreads();  // the coefficients are there
+  __syncthreads();  // the coefficients and the panel are complete
   TileMath<T, kColumns> math;
   for (int tile = first_tile; tile < end_tile; ++tile) {
     const int first_row = tile * kTileRows;
     rows.Begin(first_row);
     math.Clear();
     typename Rows::Fetched fetched = rows.Fetch(0);
-    __syncthreads();  // nobody reads the staged result any more
+    __syncthreads();  // all threads have read the staged result, whose place the tiles take
     for (int chunk = 0; chunk < chunks; ++chunk) {
       T* const row_tile = reinterpret_cast<T*>(tiles + chunk % 2 * Memory::kRowTileBytes);
       rows.Store(fetched, chunk * kChunk, row_tile);
@@ -228,13 +228,13 @@ __device__ __forceinline__ void MultiplyTiles(const ProductPlan& plan, Rows& row
   __syncthreads();
 }
 
-// coefficients[Source::kCoefficients][channels] in memory; one block.
+// One block writes coefficients[Source::kCoefficients][channels] to device memory.
 template <typename Source>
 __global__ void CoefficientsKernel(Source source, float* out) {
   source.FillCoefficients(out);
 }
 
-// The warps' sums of one column, in order.
+// Adds the warps' sums of one column, in order.
 template <int kColumns>
 __device__ __forceinline__ float AddWarps(const float* sums, int which, int column) {
   float total = 0.0f;

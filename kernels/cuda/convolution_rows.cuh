@@ -1,6 +1,7 @@
-// The left operand of a convolution written as a product of matrices. Forward: one row per output
-// pixel, one column per (tap, input channel), of the value of x. Input gradient: one row per input
-// pixel, one column per (tap, output channel), of the gradient of the output.
+// Forms the left operand of a convolution that is computed as a matrix product (implicit im2col:
+// the operand exists only in shared memory, a chunk at a time).
+//   Forward: a row per output pixel, a column per (tap, input channel); elements are values of x.
+//   Input gradient: a row per input pixel, a column per (tap, output channel); elements are of dy.
 #ifndef PUSHPULL_KERNELS_CUDA_CONVOLUTION_ROWS_CUH_
 #define PUSHPULL_KERNELS_CUDA_CONVOLUTION_ROWS_CUH_
 
@@ -14,7 +15,7 @@ struct ConvolutionGeometry {
   int in_h, in_w, in_c, out_h, out_w, out_c;
   int kernel, stride, pad_top, pad_left;
   int in_rows, out_rows;        // pixels of all samples
-  int in_columns, out_columns;  // kernel * kernel * channels of x and of y
+  int in_columns, out_columns;  // kernel * kernel * channels of x or of y
 
   explicit ConvolutionGeometry(const ConvolutionShape& s)
       : in_h(static_cast<int>(s.in.h)),
@@ -33,14 +34,14 @@ struct ConvolutionGeometry {
         out_columns(s.kernel * s.kernel * out_c) {}
 };
 
-// How eight neighbouring columns of a row are found.
+// How eight neighbouring columns of a row are read.
 enum class Access {
-  kPointwise,  // 1x1, stride 1, no padding, channels a multiple of 8: row and column of a matrix
-  kVector,     // channels a multiple of 8: within one tap, one vector
-  kScalar,     // one by one
+  kPointwise,  // 1x1, stride 1, no padding, channels a multiple of 8: the tensor is the operand
+  kVector,     // channels a multiple of 8: one vector of one tap
+  kScalar,     // any other shape: one by one
 };
 
-// What is read per row: a value through batch norm, activation and skip.
+// Elements are values of x, formed through batch norm, activation and skip.
 template <typename T>
 struct ValueSource {
   static constexpr int kCoefficients = 2;
@@ -62,7 +63,7 @@ struct ValueSource {
   }
 };
 
-// Or a gradient taken back through batch norm.
+// Elements are dy: dz taken back through batch norm.
 template <typename T>
 struct GradientSource {
   static constexpr int kCoefficients = 3;
@@ -87,7 +88,7 @@ struct GradientSource {
   }
 };
 
-// The pixel that tap (kh, kw) of an output pixel reads.
+// Finds the input pixel that tap (kh, kw) of an output pixel reads; false if it is padding.
 struct ForwardTaps {
   static constexpr bool kBackward = false;
   static __device__ __forceinline__ bool Find(const ConvolutionGeometry& g, int h, int w, int kh,
@@ -98,7 +99,7 @@ struct ForwardTaps {
   }
 };
 
-// The output pixel that reads an input pixel by tap (kh, kw).
+// Finds the output pixel that reads an input pixel by tap (kh, kw); false if there is none.
 struct BackwardTaps {
   static constexpr bool kBackward = true;
   static __device__ __forceinline__ bool Find(const ConvolutionGeometry& g, int h, int w, int kh,
@@ -111,8 +112,9 @@ struct BackwardTaps {
   }
 };
 
-// Brings chunks of the left operand to shared memory, [kTileRows][kChunk] by row. A thread handles
-// the same eight columns of two rows.
+// Brings chunks of the left operand to shared memory, [kTileRows][kChunk] by row, in two stages:
+// Fetch loads raw numbers into registers while the previous chunk is multiplied, Store forms the
+// elements from them. A thread handles the same eight columns of two rows.
 template <typename T, Access kAccess, typename Source, typename Taps>
 class RowLoader {
  public:
@@ -200,7 +202,7 @@ class RowLoader {
   }
   static __device__ __forceinline__ int ColumnOf() { return threadIdx.x % (kChunk / 8) * 8; }
 
-  // The offset of a column's element; false where it is padding.
+  // Computes the offset of a column's element in the tensor; false if the element is padding.
   __device__ __forceinline__ bool Locate(int i, int column, int channels, int64_t* offset) const {
     if constexpr (kAccess == Access::kPointwise) {
       *offset = static_cast<int64_t>(base_[i]) * channels + column;
@@ -233,7 +235,7 @@ class RowLoader {
   const Source& source_;
   const float* const coefficients_;
   bool present_[kRowsPerThread];
-  int base_[kRowsPerThread];  // the row itself, or its sample
+  int base_[kRowsPerThread];  // kPointwise: the row; else its sample
   int h_[kRowsPerThread], w_[kRowsPerThread];
 };
 

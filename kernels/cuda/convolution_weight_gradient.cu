@@ -1,6 +1,6 @@
-// The gradient of a convolution's weights: dw[q][o] = sum over output pixels m of value(m, q) *
-// dy[m][o], with q = (tap, input channel); and of its biases. The pixels are cut into splits, one
-// per blockIdx.z, whose partial sums CombineParts adds.
+// The gradient of a convolution's weights, dw[q][o] = sum over output pixels m of value(m, q) *
+// dy[m][o] with q = (tap, input channel), and of its biases. The pixels are cut into splits, one
+// for each blockIdx.z, whose partial sums CombineParts adds.
 #include <type_traits>
 
 #include "kernels/cuda/channel_sums.h"
@@ -22,7 +22,10 @@ struct WeightGradientArguments {
   float* out;          // [splits][in_columns][out_c]
 };
 
-// A thread's eight columns of the value, the same for all pixels, of two pixels per chunk.
+// Brings chunks of the value to shared memory, [kChunk pixels][kTileRows columns q]. A thread
+// handles the same eight columns for all pixels, so it keeps their tap and coefficients in
+// registers; in each chunk it takes two pixels. Fetch and Store are as in RowLoader
+// (convolution_rows.cuh).
 template <typename T, Access kAccess>
 class ValueColumns {
  public:
@@ -132,7 +135,8 @@ class ValueColumns {
   ScaleShift z_[8];
 };
 
-// A thread's eight columns of dy, of one pixel per chunk.
+// Brings chunks of dy to shared memory, [kChunk pixels][kColumns]. A thread handles the same eight
+// columns for all pixels; in each chunk it takes one pixel.
 template <typename T>
 class GradientColumns {
  public:
@@ -197,6 +201,23 @@ constexpr int WeightGradientSharedBytes() {
   return 2 * kChunk * (kTileRows + kColumns + 2 * kLinePadding<T>)*static_cast<int>(sizeof(T));
 }
 
+// A block of 256 threads computes a tile of dw, 128 values of q (blockIdx.x) by 64 output channels
+// (blockIdx.y), summed over the pixels of one split (blockIdx.z). Both operands have the pixel as
+// their slow index in memory and in shared memory; the matrix unit transposes the left one when it
+// loads it (LoadMatricesTransposed), so nothing is copied twice.
+//
+//           values [pixels][128]        gradients [pixels][64]
+//          .---------------.           .--------.
+//          |               |           |        |
+//    chunk |###############|     x     |########|     ->  dw tile [128][64], in registers
+//    of 32 |               |           |        |
+//          '---------------'           '--------'
+//
+// Shared memory holds two chunks of both operands (26 KiB for bfloat16), which alternate, so one
+// barrier per chunk is enough; the next chunk is fetched into registers meanwhile. x is read once
+// per 64 output channels, dy once per 128 values of q. Device memory and the instructions that form
+// both operands are the likely bounds; with few tiles and many pixels the splits keep the device
+// busy, at the price of partial sums.
 template <typename T, Access kAccess>
 __global__ void __launch_bounds__(kTileThreads, std::is_same_v<T, float> ? 1 : 2)
     ConvolutionWeightGradientKernel(WeightGradientArguments<T> a) {
@@ -255,7 +276,11 @@ void LaunchWeightGradient(Queue* queue, Access access, int splits,
 
 constexpr int kBiasThreadsX = 32, kBiasThreadsY = 8;
 
-// parts[blockIdx.x][channel]: of the rows blockIdx.x, blockIdx.x + gridDim.x, ... in groups of 8.
+// Sums dy over rows, for 32 channels (blockIdx.y) per block. A block has 8 x 32 threads, one
+// channel each; it takes groups of 8 rows, blockIdx.x, blockIdx.x + gridDim.x, ..., and adds its 8
+// rows of threads in order through shared memory, float [8][32]. It writes
+// parts[blockIdx.x][channel]. Each element is read once with two to four operations: device memory
+// is the bound.
 template <typename T>
 __global__ void ConvolutionBiasGradientKernel(GradientSource<T> source, int rows, float* parts) {
   float* const sums = reinterpret_cast<float*>(SharedBytes());
@@ -284,7 +309,7 @@ int WeightGradientSplits(const Queue& queue, const ConvolutionShape& shape) {
   const ConvolutionGeometry g(shape);
   const int tiles = CeilDivide(g.in_columns, kTileRows) * CeilDivide(g.out_c, kColumns);
   const int wanted = CeilDivide(int64_t{queue.multiprocessors} * kBlocksPerMultiprocessor, tiles);
-  // At least eight chunks each, so that the partial sums stay small beside what is read.
+  // A split has at least eight chunks, so that the partial sums stay small beside what it reads.
   return std::max(1, std::min(wanted, g.out_rows / (8 * kChunk)));
 }
 

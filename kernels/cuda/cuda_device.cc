@@ -98,7 +98,7 @@ class CudaDevice final : public Device {
     void* data = nullptr;
     const cudaError_t result = cudaMalloc(&data, wanted);
     if (result == cudaErrorMemoryAllocation) {
-      cudaGetLastError();  // or the next launch would report it
+      cudaGetLastError();  // clears the error, which the next launch would report as its own
       size_t free = 0, total = 0;
       cudaMemGetInfo(&free, &total);
       return OutOfMemory(wanted, static_cast<int64_t>(free), " of ", static_cast<int64_t>(total));
@@ -137,7 +137,8 @@ class CudaDevice final : public Device {
 
   void Write(void* to, const void* from, int64_t bytes) override {
     if (queue_.error != cudaSuccess) return;
-    // From memory that is not page-locked CUDA has taken the bytes when the call returns.
+    // If `from` is not page-locked, CUDA has copied its bytes when the first call returns. If it
+    // is, only the second call waits for that.
     queue_.Note(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, queue_.stream), "write");
     queue_.Note(cudaStreamSynchronize(queue_.stream), "write");
   }
@@ -268,7 +269,7 @@ absl::StatusOr<int> CountDevices() {
   int driver = 0, runtime = 0;
   cudaDriverGetVersion(&driver);
   cudaRuntimeGetVersion(&runtime);
-  // Without a driver CUDA reports the driver as too old, of version 0.
+  // If there is no driver at all, CUDA reports one that is too old, with version 0.
   if (result == cudaErrorNoDevice || driver == 0) return 0;
   if (result == cudaErrorInsufficientDriver) {
     return absl::FailedPreconditionError(absl::StrCat(
@@ -291,7 +292,7 @@ absl::StatusOr<std::unique_ptr<Device>> OpenDevice(const GpuOptions& options) {
   const std::string description =
       absl::StrCat("GPU ", index, " (", chosen.name, ", ",
                    Gigabytes(static_cast<int64_t>(chosen.totalGlobalMem)), ")");
-  // A waiting thread sleeps: the cores belong to the input pipeline.
+  // A waiting thread shall sleep, not spin: the input pipeline needs the cores.
   cudaError_t result = cudaSetDevice(index);
   if (result == cudaSuccess) result = cudaSetDeviceFlags(cudaDeviceScheduleBlockingSync);
   if (result != cudaSuccess) {

@@ -1,4 +1,4 @@
-// A CUDA device behind kernels/device.h.
+// Implements kernels/device.h on CUDA.
 #ifndef PUSHPULL_KERNELS_CUDA_CUDA_DEVICE_H_
 #define PUSHPULL_KERNELS_CUDA_CUDA_DEVICE_H_
 
@@ -12,7 +12,7 @@
 
 namespace pushpull::PUSHPULL_CUDA {
 
-// As CountGpus and OpenGpu of kernels/gpu.h.
+// As CountGpus and OpenGpu of kernels/gpu.h, which call these.
 absl::StatusOr<int> CountDevices();
 absl::StatusOr<std::unique_ptr<Device>> OpenDevice(const GpuOptions& options);
 

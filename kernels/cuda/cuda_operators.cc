@@ -96,7 +96,7 @@ class CudaOperators final : public Operators<T> {
   void SamplePictures(const PictureInput& input, int64_t samples, const void* block,
                       T* images) override {
     CHECK(input.channels == 1 || input.channels == 3) << input.channels;
-    CHECK_LE(samples, 65535);  // rows of a grid
+    CHECK_LE(samples, 65535);  // CUDA's limit of gridDim.y
     PUSHPULL_CUDA::SamplePictures(queue_, input, samples, block, images);
   }
   void Zero(int64_t size, float* out) override { PUSHPULL_CUDA::Zero(queue_, size, out); }

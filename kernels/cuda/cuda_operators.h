@@ -1,4 +1,4 @@
-// The fused operators on a GPU: every call queues kernels.
+// The fused operators on a GPU. Each call queues kernels on `queue` and returns.
 #ifndef PUSHPULL_KERNELS_CUDA_CUDA_OPERATORS_H_
 #define PUSHPULL_KERNELS_CUDA_CUDA_OPERATORS_H_
 

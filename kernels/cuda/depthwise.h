@@ -1,5 +1,6 @@
-// Depthwise convolutions: launchers of the kernels in depthwise_forward.cu and
-// depthwise_backward.cu. T is float or Bfloat16; formulas in kernels/operators.h.
+// Launchers of depthwise convolutions with kernels of 1 to 5. The kernels are in
+// depthwise_forward.cu and depthwise_backward.cu. The calls only queue kernels. T is float or
+// Bfloat16; formulas in kernels/operators.h.
 #ifndef PUSHPULL_KERNELS_CUDA_DEPTHWISE_H_
 #define PUSHPULL_KERNELS_CUDA_DEPTHWISE_H_
 
@@ -8,7 +9,7 @@
 
 namespace pushpull::PUSHPULL_CUDA {
 
-// Bytes of workspace that either direction needs at most.
+// The bytes of workspace that either direction needs at most.
 int64_t DepthwiseWorkspaceBytes(const Queue& queue, const ConvolutionShape& shape);
 
 template <typename T>

@@ -6,7 +6,7 @@ namespace pushpull::PUSHPULL_CUDA {
 namespace depthwise {
 namespace {
 
-// Shared memory behind the tiles: coefficients[kCoefficients][kSlab], taps[9][kSlab].
+// The coefficients in shared memory, a line of kSlab floats each.
 enum Coefficient { kScale, kShift, kMean, kDzFactor, kRawFactor, kOffset, kCoefficients };
 
 template <typename T>
@@ -29,7 +29,7 @@ __device__ __forceinline__ bool NeedsRaw(const OutputGradientView<T>& dy) {
   return dy.norm.gamma != nullptr && dy.norm.batch_statistics;
 }
 
-// Puts dy, formed from dz and raw, into tile[pixels][kSlab].
+// A stager (depthwise_tile.cuh) that forms dy from dz and raw and puts it into tile[pixels][kSlab].
 template <typename T>
 class GradientStager {
  public:
@@ -80,7 +80,8 @@ class GradientStager {
   float dz_factor_[8], raw_factor_[8], offset_[8];
 };
 
-// Copies raw input into tile[pixels][kSlab]; outside of the image nothing is read from there.
+// A stager that copies raw input into tile[pixels][kSlab]. Pixels outside of the image stay
+// undefined, since WalkInputs skips them.
 template <typename T>
 struct RawStager {
   using Loaded = Raw8<T>;
@@ -94,14 +95,13 @@ struct RawStager {
   __device__ __forceinline__ void PutZero(int) const {}
 };
 
-// What a thread adds up over all its pixels, of two channels.
+// The sums of a thread over all its pixels, for its two channels.
 struct GradientSums {
   float2 weights[3][3] = {};
   float2 beta = {}, gamma = {};
 };
 
-// What it takes to finish the gradient of an input pixel. Pointers are of the thread's two
-// channels.
+// Finishes and stores the gradient of input pixels. The pointers are to the thread's two channels.
 template <typename T>
 struct InputPixels {
   const T* add;
@@ -109,7 +109,7 @@ struct InputPixels {
   Bounds bounds;
   float2 scale, shift, mean;
 
-  // coefficients: from the thread's two channels on.
+  // `coefficients` points to the thread's two channels.
   __device__ __forceinline__ InputPixels(const LazyView<T>& x, const InputGradientView<T>& dx,
                                          int channel, const float* coefficients)
       : add(dx.add == nullptr ? nullptr : dx.add + channel),
@@ -133,8 +133,9 @@ struct InputPixels {
   }
 };
 
-// The last rows of dy, as far as the inputs of a step reach: which of them is the oldest turns with
-// the steps, so that nothing is moved.
+// The rows of dy that the inputs of a step reach, in registers. It is a ring: a new row replaces
+// the oldest one. The loop over steps is unrolled by kRows, so that indices are compile-time
+// constants and no row is moved.
 template <int kStride>
 struct GradientWindow {
   static constexpr int kBack = Back(kStride);
@@ -147,9 +148,8 @@ struct GradientWindow {
   }
 };
 
-// Input pixel (i, j) of a step, its value given: adds to the gradient of the weights and returns
-// the gradient of the value. `phase`: the number of the step, whose own row of dy is row phase +
-// kBack of the window.
+// Handles input pixel (i, j) of a step, given its value: adds to the gradients of the weights and
+// returns the gradient of the value. The step's row of dy is row phase + kBack of the window.
 template <int kStride>
 __device__ __forceinline__ float2 VisitPixel(const GradientWindow<kStride>& window, int phase,
                                              int i, int j, float2 value, const float2 weights[3][3],
@@ -171,8 +171,8 @@ __device__ __forceinline__ float2 VisitPixel(const GradientWindow<kStride>& wind
   return gradient;
 }
 
-// Walks down the columns of a tile, whose origin is in pixels of the input. `gradients`,
-// `inputs` (the staged tiles) and taps[9][kSlab] are from the thread's two channels on.
+// Walks down the columns of a tile. `origin` is in pixels of the input. `gradients` and `inputs`
+// (the staged tiles) and `taps` point to the thread's two channels.
 template <typename T, int kStride>
 __device__ __forceinline__ void WalkInputs(const Geometry& g, const Plan& plan,
                                            const Origin& origin, const float* gradients,
@@ -228,8 +228,8 @@ __device__ __forceinline__ void WalkInputs(const Geometry& g, const Plan& plan,
   }
 }
 
-// From sums[slots][count][kSlab] to the parts: the weights' [part][taps][channels], then (null: not
-// wanted) the norm's [part][2][channels].
+// Adds sums[slots][taps + 2][kSlab] over the slots, in order, and writes the block's part of
+// weight_parts[parts][taps][channels] and, unless null, of norm_parts[parts][2][channels].
 __device__ __forceinline__ void WriteParts(const float* sums, int slots, int taps, const Plan& plan,
                                            int channels, float* weight_parts, float* norm_parts) {
   const int slab = blockIdx.x % plan.slabs * kSlab;
@@ -248,7 +248,22 @@ __device__ __forceinline__ void WriteParts(const float* sums, int slots, int tap
   }
 }
 
-// x has no skip and nothing applied.
+// Both gradients of a 3x3 depthwise convolution in one pass over dy and x. A block of 256 threads
+// owns 32 channels and loops over tiles. For each tile it stages dy (formed from dz and raw, float)
+// and raw x (as T) in shared memory, at most 48 KiB; then each thread walks down columns of the
+// tile for two channels (depthwise_plan.h). The registers of a thread hold the 9 weights, the
+// window of dy, and 9 + 2 sums over all its pixels, all for two channels. For an input pixel it
+// reads x once and every dy of the window is used for dx and dw both: up to 18 multiply-adds per
+// channel.
+//
+//   the window of dy; the inputs of the step are at the place of o
+//     stride 1   . . . .      stride 2   . .
+//                . . . .                 . o
+//                . . o o
+//
+// At the end the slots' sums take the place of the tiles and are added in order. dz, raw, x and dx
+// move once, except for the tiles' borders; the instructions of staging and of the multiply-adds
+// come close to that, so either may be the bound. x must have no skip and no `applied`.
 template <typename T, int kStride>
 __global__ void __launch_bounds__(kThreads, 2)
     BackwardTiles(Geometry g, Plan plan, LazyView<T> x, const float* weights,
@@ -302,7 +317,12 @@ __global__ void __launch_bounds__(kThreads, 2)
   WriteParts(gradients, kSlots, 9, plan, g.channels, weight_parts, norm_parts);
 }
 
-// Any kernel up to kMaxKernel, any stride and number of channels; a thread owns one channel.
+// Both gradients for the shapes that have no tiles (any kernel up to kMaxKernel, any stride and
+// number of channels) and for an x with a skip or `applied`. A thread owns one of the block's 32
+// channels and takes every (8 * parts)-th input pixel. Nothing is staged: the up to kernel^2
+// numbers of dy per pixel come from global memory, mostly from the L1 and L2 caches. Shared memory
+// only adds the sums of the 8 slots. Index arithmetic and the latency of the loads are the likely
+// bounds.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     BackwardGeneric(Geometry g, Plan plan, LazyView<T> x, const float* weights,

@@ -6,8 +6,8 @@ namespace pushpull::PUSHPULL_CUDA {
 namespace depthwise {
 namespace {
 
-// Of the values of one channel: sums about the first of them, so that a large mean costs no
-// precision.
+// The sums of distances and squared distances of one channel's values from a pivot, the first of
+// them, so that a large mean costs no precision.
 struct Moments {
   float pivot = 0.0f, sum = 0.0f, squares = 0.0f;
 
@@ -17,7 +17,8 @@ struct Moments {
     sum += distance;
     squares = fmaf(distance, distance, squares);
   }
-  // To sums[3][kSlab] of one slot of the block: count, mean, squared distances from it.
+  // Writes count, mean and the sum of squared distances from the mean to sums[3][kSlab], which is
+  // the row of one slot.
   __device__ __forceinline__ void Put(int count, int channel, float* sums) const {
     const float mean = count > 0 ? sum / static_cast<float>(count) : 0.0f;
     sums[channel] = static_cast<float>(count);
@@ -26,13 +27,15 @@ struct Moments {
   }
 };
 
-// The block's part, from sums[slots][3][kSlab].
+// Combines sums[slots][3][kSlab] over the slots, in order (Chan, Golub and LeVeque), and writes the
+// block's part.
 __device__ __forceinline__ void WritePart(const float* sums, int slots, int slabs, int channels,
                                           float* parts) {
   const int thread = threadIdx.x, slab = blockIdx.x % slabs, part = blockIdx.x / slabs;
   const int channel = slab * kSlab + thread;
   if (thread >= kSlab || channel >= channels) return;
-  // Means are kept as distances from the first: they lose nothing to its size.
+  // Means are kept as distances from that of the first slot, so that a large mean costs no
+  // precision.
   const float base = sums[kSlab + thread];
   float count = 0.0f, mean = 0.0f, squares = 0.0f;
   for (int s = 0; s < slots; ++s) {
@@ -50,13 +53,13 @@ __device__ __forceinline__ void WritePart(const float* sums, int slots, int slab
   to[2 * channels] = squares;
 }
 
-// Puts activated input into tile[pixels][kSlab].
+// A stager (depthwise_tile.cuh) that puts activated input into tile[pixels][kSlab].
 template <typename T>
 class ValueStager {
  public:
   using Loaded = Raw8<T>;
 
-  // coefficients[2][kSlab]: scale and shift.
+  // `coefficients` is [2][kSlab]: scales and shifts.
   __device__ __forceinline__ ValueStager(const LazyView<T>& x, const float* coefficients,
                                          float* tile)
       : raw_(x.raw), bounds_(BoundsOf(x.activation)) {
@@ -85,7 +88,7 @@ class ValueStager {
   float scale_[8], shift_[8];
 };
 
-// Two channels of the activated input under the two outputs of a step: one row.
+// One row of the activated input under the two outputs of a step, for two channels.
 template <int kStride>
 struct InputRow {
   float2 values[kStride + 3];
@@ -94,7 +97,7 @@ struct InputRow {
 #pragma unroll
     for (int i = 0; i < kStride + 3; ++i) values[i] = Load2(from + i * kSlab);
   }
-  // output[j] += the row times a row of the weights.
+  // Adds the row times one row of the weights to both outputs.
   __device__ __forceinline__ void AddTo(const float2 weights[3], float2 output[2]) const {
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
@@ -106,7 +109,7 @@ struct InputRow {
   }
 };
 
-// What a thread does with its outputs: stores them and adds to their moments.
+// Stores the outputs of a thread and adds them, as stored, to their moments.
 template <typename T>
 struct OutputSink {
   T* y;
@@ -123,8 +126,8 @@ struct OutputSink {
   }
 };
 
-// Walks down the columns of a staged tile. `tile`, `taps` [9][kSlab] and the sink's y are of the
-// thread's two channels.
+// Walks down the columns of a staged tile. `tile`, `taps` and the sink's y point to the thread's
+// two channels.
 template <typename T, int kStride>
 __device__ __forceinline__ void WalkOutputs(const Geometry& g, const Plan& plan,
                                             const Origin& origin, const float* tile,
@@ -145,7 +148,8 @@ __device__ __forceinline__ void WalkOutputs(const Geometry& g, const Plan& plan,
         ((static_cast<int64_t>(image) * g.out_height + origin.row + item.row) * g.out_width +
          column) *
         g.channels;
-    // A row of input belongs to up to three rows of output; those begun are kept.
+    // A row of input belongs to up to three rows of output. Rows of output that have begun but are
+    // not complete wait in registers, so each input row is read from shared memory only once.
     float2 sums[2] = {}, next[2] = {};
     {
       const InputRow<kStride> first(from);
@@ -181,7 +185,24 @@ __device__ __forceinline__ void WalkOutputs(const Geometry& g, const Plan& plan,
   }
 }
 
-// x has no skip and nothing applied. parts: null, or [plan.parts][3][channels] for the statistics.
+// A 3x3 depthwise convolution with statistics. A block of 256 threads owns 32 channels and loops
+// over tiles. For each tile it stages the activated input, including the border that the taps
+// reach, in shared memory as float [pixels][32], at most 48 KiB together with coefficients and
+// weights. Then each of the 16 slots walks down columns of the tile, two outputs per step; its 16
+// threads own two channels each, so a half-warp reads 128 contiguous bytes of a pixel without bank
+// conflicts. The 9 weights of two channels stay in registers.
+//
+//    staged tile, stride 1
+//      i i i i        a step reads one row of 4 inputs i (5 at stride 2) and adds it to the up to
+//      i o o i        three rows of outputs o it belongs to
+//      i o o i
+//      i i i i
+//
+// Staging applies batch norm and activation once per input instead of once per tap. Each input is
+// read about once from device memory and each output written once; the nine multiply-adds per
+// output and the instructions of staging come close to that time, so either may be the bound. At
+// the end the slots' moments take the place of the tile and are combined in order. x must have no
+// skip and no `applied`. `parts` is null, or [plan.parts][3][channels] for the statistics.
 template <typename T, int kStride>
 __global__ void __launch_bounds__(kThreads, 3)
     ForwardTiles(Geometry g, Plan plan, LazyView<T> x, const float* weights, T* y, float* parts) {
@@ -222,7 +243,11 @@ __global__ void __launch_bounds__(kThreads, 3)
   WritePart(tile, kSlots, plan.slabs, g.channels, parts);
 }
 
-// Any kernel, stride and number of channels; a thread owns one channel.
+// The shapes that have no tiles: any kernel, stride and number of channels, and inputs with a skip.
+// A block owns 32 channels; a thread owns one and takes every (8 * parts)-th output pixel. It reads
+// each tap from global memory, mostly from the L1 and L2 caches, and applies batch norm again for
+// each tap. Shared memory only combines the moments of the 8 slots. Index arithmetic and the
+// latency of the loads are the likely bounds.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     ForwardGeneric(Geometry g, Plan plan, LazyView<T> x, const float* weights, T* y, float* parts) {

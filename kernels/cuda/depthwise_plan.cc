@@ -13,33 +13,37 @@ namespace pushpull::PUSHPULL_CUDA {
 namespace depthwise {
 namespace {
 
-constexpr int64_t kSharedBudget = 48 * 1024;
-constexpr int kBlocksPerMultiprocessor = 8;
-constexpr int kResidentBlocks = 3;  // per multiprocessor, roughly
+constexpr int64_t kSharedBudget = 48 * 1024;  // of a block
+constexpr int kBlocksPerMultiprocessor = 8;   // the most that are launched
+constexpr int kResidentBlocks = 3;            // those that run at once, roughly
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// What one image of a tile needs: loads of eight channels, and bytes of shared memory.
+// What one image of a tile needs: the number of loads of eight channels, and the bytes of shared
+// memory.
 struct Staging {
   int64_t loads, bytes;
 };
 
-// What is walked, and rough numbers of instructions.
+// The size of the whole walk, in steps, and the rough numbers of instructions that a load and a
+// step take.
 struct Walk {
   int64_t images, rows, columns;
   int load_cost, step_cost;
 };
 
+// Chooses how many blocks share the tiles of a slab.
 void SetBlocks(const Queue& queue, int64_t channels, int64_t tiles, Plan* plan) {
   plan->slabs = static_cast<int>(CeilDiv(channels, kSlab));
   const int64_t most = std::clamp<int64_t>(
       int64_t{kBlocksPerMultiprocessor} * queue.multiprocessors / plan->slabs, 1, tiles);
-  // As many as give every block the same number of tiles, but for the last.
+  // Every block gets the same number of tiles, except perhaps the last.
   plan->parts = static_cast<int>(CeilDiv(tiles, CeilDiv(tiles, most)));
 }
 
-// Tries the sizes that fill threads and shared memory well and keeps the fastest by a crude model:
-// the halo costs loads, a tile that does not fit the threads costs idle ones.
+// Chooses the size of a tile. It tries sizes that fill the threads and the shared memory well and
+// keeps the fastest by a crude model of instructions: the border of a tile costs loads, and a tile
+// that does not fit the threads leaves some of them idle.
 void ChooseTile(const Queue& queue, const Walk& walk, int64_t slabs, int64_t budget,
                 absl::FunctionRef<Staging(int64_t rows, int64_t columns)> staging, Plan* plan) {
   const int64_t at_once = int64_t{kResidentBlocks} * queue.multiprocessors;
@@ -53,7 +57,7 @@ void ChooseTile(const Queue& queue, const Walk& walk, int64_t slabs, int64_t bud
     const int64_t turns = CeilDiv(row_tiles * column_tiles * image_tiles * slabs, at_once);
     for (int64_t segments = 1; segments <= std::min<int64_t>(rows, 4); ++segments) {
       const int64_t segment_rows = CeilDiv(rows, segments);
-      // A walk has a start, of about half a step.
+      // Counted in half steps: the start of a walk costs about half a step.
       const int64_t steps = CeilDiv(images * columns * segments, kSlots) * (2 * segment_rows + 1);
       const int64_t cost =
           turns * (CeilDiv(needed.loads * images, kThreads / 4) * walk.load_cost * 2 +
@@ -72,7 +76,7 @@ void ChooseTile(const Queue& queue, const Walk& walk, int64_t slabs, int64_t bud
       plan->tiles = static_cast<int>(image_tiles * row_tiles * column_tiles);
     }
   };
-  constexpr int64_t kMost = 16;  // rows or columns of a tile
+  constexpr int64_t kMost = 16;  // the most rows or columns of a tile, in steps
   const int64_t fewest_row_tiles = CeilDiv(walk.rows, kMost),
                 fewest_column_tiles = CeilDiv(walk.columns, kMost);
   for (int64_t r = fewest_row_tiles; r <= std::min(walk.rows, fewest_row_tiles * 4 + 4); ++r) {
@@ -163,7 +167,7 @@ Plan TiledBackwardPlan(const Queue& queue, const ConvolutionShape& shape, int el
             (gradients * static_cast<int64_t>(sizeof(float)) + inputs * element_bytes) * kSlab};
   };
   constexpr int64_t kLineBytes = kBackwardLines * kSlab * sizeof(float);
-  // Steps begin at multiples of the stride, padding included.
+  // Steps begin at multiples of the stride, counted with the padding.
   const int64_t top = shape.padding.top % stride, left = shape.padding.left % stride;
   const Walk walk{shape.in.n, CeilDiv(top + shape.in.h, stride), CeilDiv(left + shape.in.w, 2), 35,
                   static_cast<int>(65 * (stride + 1))};

@@ -1,9 +1,22 @@
-// How a depthwise convolution is cut into blocks and tiles. Host code; the structs go to the
-// kernels by value.
+// Cuts a depthwise convolution into blocks and tiles. The functions run on the host; the structs
+// are passed to the kernels by value.
 //
-// A block owns 32 channels (a slab) and loops over tiles. Threads walk down a tile in steps:
-// forward a step is one row of two outputs; backward it is `stride` rows of two inputs, counted
-// with the padding, so that at stride 2 a step holds one input of each parity.
+// A block owns a slab of 32 channels and loops over tiles, which are pieces of one or a few images.
+// Its 256 threads are 16 pairs of channels x 16 slots. Each slot walks down columns of the tile in
+// steps:
+//
+//   forward    A step is one row of two neighbouring outputs.
+//   backward   A step is `stride` rows of two neighbouring inputs. Rows and columns are counted
+//              with the padding, so that at stride 2 a step holds one input of each parity and all
+//              steps meet the same taps.
+//
+//   a tile, 4 columns of steps cut into 2 segments: 8 walks ("items")
+//
+//       .----.----.----.----.
+//       | 0  | 1  | 2  | 3  |    each cell: segment_rows steps, walked
+//       |----|----|----|----|    from top to bottom by one slot
+//       | 4  | 5  | 6  | 7  |
+//       '----'----'----'----'
 #ifndef PUSHPULL_KERNELS_CUDA_DEPTHWISE_PLAN_H_
 #define PUSHPULL_KERNELS_CUDA_DEPTHWISE_PLAN_H_
 
@@ -15,9 +28,9 @@ namespace pushpull::PUSHPULL_CUDA::depthwise {
 
 inline constexpr int kSlab = 32;
 inline constexpr int kThreads = 256;
-inline constexpr int kPairs = kSlab / 2;                // a thread owns two channels
-inline constexpr int kSlots = kThreads / kPairs;        // and walks that many columns at a time
-inline constexpr int kGenericSlots = kThreads / kSlab;  // there a thread owns one channel
+inline constexpr int kPairs = kSlab / 2;                // a thread owns a pair of channels
+inline constexpr int kSlots = kThreads / kPairs;        // walks that run side by side
+inline constexpr int kGenericSlots = kThreads / kSlab;  // generic kernels: one channel per thread
 inline constexpr int kMaxKernel = 5;
 
 struct Geometry {
@@ -25,48 +38,52 @@ struct Geometry {
   int kernel, stride, pad_top, pad_left;
 };
 
-// Pixels that a block stages in shared memory, [images][rows][columns], and how a thread that takes
-// every kPixelsAtOnce-th of them goes on from one to the next.
+// The pixels that a block stages in shared memory, [images][rows][columns]. A thread stages every
+// kPixelsAtOnce-th of them; the steps below lead from one to the next without divisions.
 struct Staged {
   int rows = 0, columns = 0, pixels = 0;
   int step_image = 0, step_row = 0, step_column = 0;
-  // p / rows = p * inverse_rows >> 16 for p < kPixelsAtOnce.
+  // p / rows = p * inverse_rows >> 16 for p < kPixelsAtOnce; the same for columns.
   unsigned inverse_rows = 0, inverse_columns = 0;
 };
-// Four threads stage a pixel, eight channels each.
+// Four threads stage a pixel together, eight channels each.
 inline constexpr int kPixelsAtOnce = kThreads / 4;
 
 struct Plan {
   int slabs = 1;
-  int parts = 1;  // blocks = slabs * parts; each writes the part of its sums
+  int parts = 1;  // blocks that share the tiles of a slab; each writes one part of the sums
   size_t shared_bytes = 0;
-  // The rest is of the tiled kernels.
-  int images = 1, rows = 1, columns = 1;  // of a tile, in steps
+  // The fields below are for the tiled kernels only.
+  int images = 1, rows = 1, columns = 1;  // the size of a tile; rows and columns are in steps
   int image_tiles = 1, row_tiles = 1, column_tiles = 1, tiles = 1;
-  int segments = 1, segment_rows = 1, items = 1;  // a column of a tile is cut among threads
-  // Forward: activated input. Backward: dy, and raw input.
+  int segments = 1, segment_rows = 1, items = 1;  // a column of steps is cut into segments
+  // What is staged. Forward: `values` (activated input). Backward: `gradients` (dy) and `inputs`
+  // (raw input).
   Staged values, gradients, inputs;
 
   unsigned blocks() const { return static_cast<unsigned>(slabs) * parts; }
 };
 
+// Shapes that the kernels cannot handle are CHECK failures.
 Geometry GeometryOf(const ConvolutionShape& shape);
 
-// Whether the tiled kernels can do it: 3x3, stride 1 or 2, channels in eights.
+// Whether the tiled kernels can handle the shape: a 3x3 kernel, stride 1 or 2, and a multiple of 8
+// channels.
 bool HasTiles(const ConvolutionShape& shape);
 Plan TiledForwardPlan(const Queue& queue, const ConvolutionShape& shape);
-// element_bytes: of an activation.
+// element_bytes is the size of an activation.
 Plan TiledBackwardPlan(const Queue& queue, const ConvolutionShape& shape, int element_bytes);
 Plan GenericForwardPlan(const Queue& queue, const ConvolutionShape& shape);
 Plan GenericBackwardPlan(const Queue& queue, const ConvolutionShape& shape);
 
-// Shared memory of the tiled kernels; the kernels lay it out the same way.
-//   forward:  float [plan.values][kSlab]
-//   backward: float [plan.gradients][kSlab], T [plan.inputs][kSlab]
-// Then lines of kSlab floats: coefficients, and nine of weights.
+// The layout of a tiled kernel's shared memory:
+//   forward:   float [values.pixels][kSlab]
+//   backward:  float [gradients.pixels][kSlab], then T [inputs.pixels][kSlab]
+// Behind it follow lines of kSlab floats: 2 (forward) or 6 (backward) of coefficients and 9 of
+// weights. At the end of a kernel the sums of all slots overwrite the beginning.
 inline constexpr int kForwardLines = 2 + 9;
 inline constexpr int kBackwardLines = 6 + 9;
-// Output rows before a step's own that its inputs reach.
+// How many output rows before its own row a step of the backward pass reads; the same for columns.
 PUSHPULL_HOST_DEVICE constexpr int Back(int stride) { return stride == 1 ? 2 : 1; }
 
 }  // namespace pushpull::PUSHPULL_CUDA::depthwise

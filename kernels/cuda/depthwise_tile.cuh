@@ -1,5 +1,5 @@
-// What the depthwise kernels of both directions share: staging pixels in shared memory, two
-// channels at a time, and activations.
+// What the depthwise kernels of both directions share: arithmetic on pairs of channels,
+// activations, and staging of pixels in shared memory.
 #ifndef PUSHPULL_KERNELS_CUDA_DEPTHWISE_TILE_CUH_
 #define PUSHPULL_KERNELS_CUDA_DEPTHWISE_TILE_CUH_
 
@@ -25,7 +25,7 @@ __device__ __forceinline__ float2 Load2(const Bfloat16* from) {
   const unsigned bits = *reinterpret_cast<const unsigned*>(from);
   return make_float2(__uint_as_float(bits << 16), __uint_as_float(bits & 0xffff0000u));
 }
-// Returns what was stored.
+// Stores two numbers and returns them as they were rounded.
 __device__ __forceinline__ float2 Store2(float2 value, float* to) {
   *reinterpret_cast<float2*>(to) = value;
   return value;
@@ -39,7 +39,8 @@ __device__ __forceinline__ float2 Fma2(float2 a, float2 b, float2 c) {
   return make_float2(fmaf(a.x, b.x, c.x), fmaf(a.y, b.y, c.y));
 }
 
-// Activate(z) = Clamp(z, bounds); its slope is 0 exactly on the bounds and beyond them.
+// An activation as a clamp: Activate(z) = Clamp(z, bounds). Its slope is 0 on the bounds and
+// beyond.
 struct Bounds {
   float low, high;
 };
@@ -50,7 +51,7 @@ __device__ __forceinline__ Bounds BoundsOf(Activation activation) {
           activation == Activation::kRelu6 ? 6.0f : infinity};
 }
 
-// A NaN stays one.
+// A NaN passes through.
 __device__ __forceinline__ float Clamp(float z, Bounds bounds) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   float result;
@@ -62,11 +63,12 @@ __device__ __forceinline__ float Clamp(float z, Bounds bounds) {
 #endif
 }
 
+// The gradient where the slope of the activation at z is 1, else 0.
 __device__ __forceinline__ float Masked(float gradient, float z, Bounds bounds) {
   return z <= bounds.low || z >= bounds.high ? 0.0f : gradient;
 }
 
-// A place in a tensor, or of a pixel among the staged ones.
+// The place of a pixel in a tensor, or among the staged pixels.
 struct Origin {
   int image, row, column;
 };
@@ -74,7 +76,8 @@ struct Extent {
   int images, height, width, channels;
 };
 
-// The weights of a slab to taps[9][kSlab] in shared memory, and back from the thread's channels on.
+// PutTaps copies the weights of a slab to taps[9][kSlab] in shared memory. LoadTaps reads them into
+// registers; its `taps` point to the thread's two channels.
 __device__ __forceinline__ void PutTaps(const float* weights, int channels, int slab, float* taps) {
   for (int i = threadIdx.x; i < 9 * kSlab; i += kThreads) {
     const int channel = slab + i % kSlab;
@@ -86,13 +89,15 @@ __device__ __forceinline__ void LoadTaps(const float* taps, float2 weights[3][3]
   for (int k = 0; k < 9; ++k) weights[k / 3][k % 3] = Load2(taps + k * kSlab);
 }
 
-// The first pixel that a thread stages.
+// The place of a pixel among the staged ones, for the first pixel of a thread. Multiplications by
+// inverses take the place of divisions.
 __device__ __forceinline__ Origin FirstStaged(const Staged& staged, int pixel) {
   const int line = static_cast<int>(pixel * staged.inverse_columns >> 16);
   const int image = static_cast<int>(line * staged.inverse_rows >> 16);
   return {image, line - image * staged.rows, pixel - line * staged.columns};
 }
 
+// Moves on by kPixelsAtOnce pixels.
 __device__ __forceinline__ void AdvanceStaged(const Staged& staged, Origin* place) {
   place->column += staged.step_column;
   place->row += staged.step_row;
@@ -107,13 +112,16 @@ __device__ __forceinline__ void AdvanceStaged(const Staged& staged, Origin* plac
   }
 }
 
-// Pixels whose loads a thread has under way at the same time.
+// The number of pixels whose loads a thread has under way at the same time, to hide the latency of
+// device memory.
 template <typename T>
 inline constexpr int kBatch = sizeof(T) == 2 ? 4 : 2;
 
-// `stager.Load(place)` reads eight channels of a pixel of the tensor, `stager.Put(pixel, loaded)`
-// writes them to the tile and `stager.PutZero(pixel)` does so for a pixel outside of the tensor.
-// `channel`: of the thread.
+// Stages a tile whose first pixel is at `origin` of the tensor. All threads of the block call it;
+// four neighbouring threads take one pixel, eight channels each from `channel` on. The stager does
+// the work: Load(place) reads eight channels of the tensor, Put(pixel, loaded) forms and writes
+// them to the tile, PutZero(pixel) is called for pixels outside of the tensor. A thread issues
+// kCount loads before it uses the first.
 template <int kCount, typename Stager>
 __device__ __forceinline__ void Stage(const Staged& staged, const Extent& extent, Origin origin,
                                       int channel, const Stager& stager) {
@@ -151,14 +159,14 @@ __device__ __forceinline__ void Stage(const Staged& staged, const Extent& extent
   }
 }
 
-// Where tile number `tile` begins, in steps.
+// The origin of tile number `tile`, in steps.
 __device__ __forceinline__ Origin TileOrigin(const Plan& plan, int tile) {
   const int column_tile = tile % plan.column_tiles, rest = tile / plan.column_tiles;
   return {rest / plan.row_tiles * plan.images, rest % plan.row_tiles * plan.rows,
           column_tile * plan.columns};
 }
 
-// The walk of number `item` within a tile: its image and column, and its rows [row, end).
+// Walk number `item` of a tile: its image and column within the tile, and its rows [row, end).
 struct Item {
   int image, column, row, end;
 };

@@ -5,7 +5,10 @@
 namespace pushpull::PUSHPULL_CUDA {
 namespace {
 
-// A thread stays with its channels, so that it forms their coefficients once.
+// out = the value of x, kWidth neighbouring numbers at a time. The grid's stride is a multiple of
+// the channels, so that a thread stays with its channels and computes their coefficients once, into
+// registers; the threads beyond that multiple leave. Every number is read and written once: bound
+// by device memory.
 template <int kWidth, typename T>
 __global__ void __launch_bounds__(kWalkThreads)
     ValueKernel(LazyView<T> x, int64_t vectors, int channel_vectors, T* out) {
@@ -22,6 +25,9 @@ __global__ void __launch_bounds__(kWalkThreads)
   }
 }
 
+// Dropout in a grid-stride loop, kWidth neighbouring numbers at a time. The mask is a hash of the
+// entry's index, so it is not stored. The hash takes about ten 64-bit integer operations per entry,
+// several instructions each, so instructions rather than device memory may be the bound.
 template <int kWidth, typename T>
 __global__ void __launch_bounds__(kWalkThreads)
     DropKernel(const T* x, int64_t vectors, uint64_t threshold, float scale, const uint64_t* seed,
@@ -39,6 +45,7 @@ __global__ void __launch_bounds__(kWalkThreads)
   }
 }
 
+// Converts kWidth neighbouring numbers at a time in a grid-stride loop. Bound by device memory.
 template <int kWidth, typename From, typename To>
 __global__ void __launch_bounds__(kWalkThreads)
     ConvertKernel(const From* from, int64_t vectors, To* to) {
@@ -61,6 +68,7 @@ void Convert(Queue* queue, const char* name, int64_t size, const From* from, To*
   }
 }
 
+// Writes zeros in a grid-stride loop. Bound by device memory.
 __global__ void __launch_bounds__(kWalkThreads) ZeroKernel(int64_t size, float* out) {
   const int64_t step = int64_t{gridDim.x} * blockDim.x;
   for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < size; i += step) {
@@ -68,6 +76,8 @@ __global__ void __launch_bounds__(kWalkThreads) ZeroKernel(int64_t size, float* 
   }
 }
 
+// One thread per channel. There are at most a few thousand, so the launch itself is the cost; the
+// same holds for the next kernel.
 __global__ void __launch_bounds__(kWalkThreads)
     MovingStatisticsKernel(int64_t channels, double factor, const float* mean,
                            const float* variance, float* pushed_mean, float* pushed_variance) {
@@ -78,6 +88,7 @@ __global__ void __launch_bounds__(kWalkThreads)
   }
 }
 
+// One thread per channel.
 __global__ void __launch_bounds__(kWalkThreads)
     CorrectStatisticsKernel(int64_t channels, double left, const float* mean, const float* variance,
                             float* corrected_mean, float* corrected_variance) {
@@ -85,7 +96,7 @@ __global__ void __launch_bounds__(kWalkThreads)
   for (int64_t c = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; c < channels; c += step) {
     const double own = variance[c] - left;
     corrected_mean[c] = static_cast<float>(mean[c] / (1.0 - left));
-    // Written so that a NaN stays one.
+    // Written so that a NaN passes through.
     corrected_variance[c] = static_cast<float>((own < 0.0 ? 0.0 : own) / (1.0 - left));
   }
 }
@@ -95,7 +106,7 @@ void LaunchValue(Queue* queue, const LazyView<T>& x, const Shape& shape, T* out)
   const int64_t vectors = shape.size() / kWidth;
   const int channel_vectors = static_cast<int>(shape.c / kWidth);
   if (vectors == 0) return;
-  // At least a thread for every channel.
+  // There must be a thread for every channel, or the kernel's stride would be 0.
   const unsigned blocks =
       std::max(WalkBlocks(*queue, vectors),
                static_cast<unsigned>((channel_vectors + kWalkThreads - 1) / kWalkThreads));

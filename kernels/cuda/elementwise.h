@@ -1,5 +1,5 @@
-// Operators without a convolution: launchers. T is float or Bfloat16; formulas in
-// kernels/operators.h.
+// Launchers of the operators without weights. The calls only queue kernels. T is float or Bfloat16;
+// formulas in kernels/operators.h.
 #ifndef PUSHPULL_KERNELS_CUDA_ELEMENTWISE_H_
 #define PUSHPULL_KERNELS_CUDA_ELEMENTWISE_H_
 
@@ -10,6 +10,7 @@
 
 namespace pushpull::PUSHPULL_CUDA {
 
+// As Operators::Apply.
 template <typename T>
 void ApplyLazy(Queue* queue, const Lazy<T>& x, T* out);
 
@@ -22,6 +23,7 @@ template <typename T>
 void PoolBackward(Queue* queue, const Lazy<T>& x, const T* dy, const InputGradient<T>& dx,
                   void* workspace);
 
+// As Operators::Dropout.
 template <typename T>
 void DropEntries(Queue* queue, int64_t size, const T* x, double rate, const uint64_t* seed,
                  uint64_t salt, T* y);

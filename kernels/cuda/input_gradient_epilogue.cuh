@@ -1,5 +1,5 @@
-// The end of an input gradient: from the gradient of a value to that of its normalised input, with
-// the sums its batch norm needs.
+// The last step of an input gradient: turns the gradient of the value of x into dz, the gradient of
+// its normalised value, and sums what the batch norm of x needs.
 #ifndef PUSHPULL_KERNELS_CUDA_INPUT_GRADIENT_EPILOGUE_CUH_
 #define PUSHPULL_KERNELS_CUDA_INPUT_GRADIENT_EPILOGUE_CUH_
 
@@ -8,15 +8,16 @@
 
 namespace pushpull::PUSHPULL_CUDA {
 
-// Stores rows of dz and sums dz and dz * (raw - mean). `columns` are the channels of x; a block
-// handles those from `first_column`.
+// An epilogue of FinishStaged (convolution_product.cuh). It stores rows of dz and sums dz and
+// dz * (raw - mean) of the numbers as stored. `columns` is the number of channels of x; a block
+// handles a group of them from `first_column` on.
 template <typename T>
 struct InputGradientEpilogue {
   LazyView<T> x;
   InputGradientView<T> dx;
   int columns;
   int first_column;
-  const float* scales;  // in shared memory, per channel from first_column
+  const float* scales;  // this and the next two: in shared memory, per channel from first_column
   const float* shifts;
   const float* means;
 
@@ -49,8 +50,8 @@ struct InputGradientEpilogue {
     }
   }
 
-  // The three coefficients of `channels` channels from first_column; they follow one another in
-  // `out`, `stride` apart.
+  // Writes scales, shifts and means of `channels` channels from first_column to `out`. The three
+  // vectors are `stride` floats apart. All threads of the block call it.
   static __device__ __forceinline__ void FillCoefficients(const NormView& norm, int first_column,
                                                           int channels, int stride, float* out) {
     for (int n = threadIdx.x; n < channels; n += blockDim.x) {

@@ -1,4 +1,4 @@
-// Launching kernels, and the shared memory they get.
+// Launches kernels, on CUDA or its emulation, and gives them their shared memory.
 #ifndef PUSHPULL_KERNELS_CUDA_LAUNCH_CUH_
 #define PUSHPULL_KERNELS_CUDA_LAUNCH_CUH_
 
@@ -13,7 +13,9 @@ struct LaunchShape {
   size_t shared_bytes = 0;
 };
 
-// kernel(arguments...) by the grid; the name is for messages. An empty grid is no launch.
+// Queues kernel(arguments...) on the queue's stream. `name` is a static string for messages. It
+// does nothing if the grid is empty or the queue has an error. More shared memory than the device
+// allows is an error of the queue.
 template <typename... Parameters, typename... Arguments>
 void Launch(Queue* queue, const char* name, const LaunchShape& shape, void (*kernel)(Parameters...),
             Arguments... arguments) {
@@ -39,7 +41,7 @@ void Launch(Queue* queue, const char* name, const LaunchShape& shape, void (*ker
   queue->Note(cudaGetLastError(), name);
 }
 
-// The block's dynamic shared memory, 16-byte aligned.
+// Returns the block's dynamic shared memory, 16-byte aligned.
 __device__ __forceinline__ unsigned char* SharedBytes() {
 #ifdef PUSHPULL_CUDA_EMULATION
   return emulation::SharedMemory();

@@ -1,5 +1,5 @@
-// The losses: launchers. T is float or Bfloat16; formulas in kernels/operators.h and
-// kernels/detection/ssd_loss.h.
+// Launchers of the losses. The calls only queue kernels. T is float or Bfloat16; formulas in
+// kernels/operators.h and kernels/detection/ssd_loss.h.
 #ifndef PUSHPULL_KERNELS_CUDA_LOSSES_H_
 #define PUSHPULL_KERNELS_CUDA_LOSSES_H_
 
@@ -11,7 +11,7 @@
 
 namespace pushpull::PUSHPULL_CUDA {
 
-// A label outside [0, classes) gives a NaN.
+// Unlike on the CPU, a label outside [0, classes) cannot end the process; the loss becomes NaN.
 template <typename T>
 void SoftmaxCrossEntropy(Queue* queue, int64_t samples, int64_t classes, const T* logits,
                          const int32_t* labels, double smoothing, T* dlogits,
@@ -19,8 +19,9 @@ void SoftmaxCrossEntropy(Queue* queue, int64_t samples, int64_t classes, const T
 
 int64_t SsdLossWorkspaceBytes(int64_t samples, int64_t num_anchors);
 
-// At most 16 heads. One block per image matches, all blocks share the anchors' losses, one block
-// per image mines, one adds up in the order of the images, and all write the gradients.
+// Queues five kernels, one for each stage (ssd_views.cuh): matching with one block per image, the
+// losses of all anchors, mining with one block per image, the sums over the images in their order
+// with one warp, and the gradients. More than 16 heads are an error of the queue.
 template <typename T>
 void SsdLoss(Queue* queue, const SsdLossArguments<T>& arguments, SsdLossResult* result,
              void* workspace);

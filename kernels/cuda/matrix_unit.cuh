@@ -1,11 +1,19 @@
-// The tensor cores' product of small matrices of Bfloat16, and the loads that feed it. All lanes of
-// a warp call these together. With g = lane / 4 and t = lane % 4, as PTX defines it for
-// mma.m16n8k16 (row, col):
-//   A[16][16]  a[0]: row g, columns 2t, 2t+1;  a[1]: row g+8;  a[2]: row g, columns 2t+8, 2t+9;
-//              a[3]: row g+8, columns 2t+8, 2t+9
-//   B[16][8]   b[0]: rows 2t, 2t+1 of column g;  b[1]: rows 2t+8, 2t+9 of column g
-//   D[16][8]   d[0], d[1]: row g, columns 2t, 2t+1;  d[2], d[3]: row g+8
-// The first of two numbers is in the low half of a register.
+// The tensor cores' product of small Bfloat16 matrices, D[16][8] += A[16][16] B[16][8], and the
+// loads that feed it. All 32 lanes of a warp call these functions together; each holds a fragment
+// of the matrices in registers, two numbers in one register, the first in the low half. PTX defines
+// the fragments for mma.m16n8k16 (row, col) so, with g = lane / 4 and t = lane % 4:
+//
+//   A[16][16]  a[0]: row g,     columns 2t, 2t+1      a[2]: row g,     columns 2t+8, 2t+9
+//              a[1]: row g + 8, columns 2t, 2t+1      a[3]: row g + 8, columns 2t+8, 2t+9
+//   B[16][8]   b[0]: column g,  rows 2t, 2t+1         b[1]: column g,  rows 2t+8, 2t+9
+//   D[16][8]   d[0], d[1]: row g, columns 2t, 2t+1    d[2], d[3]: row g + 8, the same columns
+//
+//   A  columns 0..7  8..15        D  columns 0..7
+//     .-------.-------.             .------------.
+//     | a[0]  | a[2]  | rows 0..7   | d[0], d[1] |    a quarter of A, and a half of D,
+//     |-------|-------|             |------------|    is spread over the 32 lanes
+//     | a[1]  | a[3]  | rows 8..15  | d[2], d[3] |
+//     '-------'-------'             '------------'
 #ifndef PUSHPULL_KERNELS_CUDA_MATRIX_UNIT_CUH_
 #define PUSHPULL_KERNELS_CUDA_MATRIX_UNIT_CUH_
 
@@ -14,8 +22,9 @@
 
 namespace pushpull::PUSHPULL_CUDA {
 
-// Four 8x8 matrices from shared memory: lane l gives the address of row l % 8 of matrix l / 8
-// (16-byte aligned). out[i] holds row g, columns 2t and 2t+1, of matrix i.
+// Loads four 8x8 matrices from shared memory in one instruction. Lane l passes the address of row
+// l % 8 of matrix l / 8, which must be 16-byte aligned. out[i] becomes row g, columns 2t and 2t+1,
+// of matrix i.
 __device__ __forceinline__ void LoadMatrices(const Bfloat16* row, unsigned out[4]) {
 #ifdef PUSHPULL_CUDA_EMULATION
   uint64_t rows[32];
@@ -34,7 +43,8 @@ __device__ __forceinline__ void LoadMatrices(const Bfloat16* row, unsigned out[4
 #endif
 }
 
-// The same of the transposed matrices: out[i] holds column g, rows 2t and 2t+1, of matrix i.
+// As LoadMatrices, but transposes the matrices: out[i] becomes column g, rows 2t and 2t+1, of
+// matrix i. So an operand that lies the other way round needs no transposing copy.
 __device__ __forceinline__ void LoadMatricesTransposed(const Bfloat16* row, unsigned out[4]) {
 #ifdef PUSHPULL_CUDA_EMULATION
   uint64_t rows[32];
@@ -54,7 +64,7 @@ __device__ __forceinline__ void LoadMatricesTransposed(const Bfloat16* row, unsi
 #endif
 }
 
-// D += A B without tensor cores. a_of(i, lane) and b_of(i, lane) give another lane's registers.
+// D += A B without tensor cores. a_of(i, lane) and b_of(i, lane) return register i of another lane.
 template <typename FetchA, typename FetchB>
 __device__ __forceinline__ void MultiplyAddByLanes(unsigned lane, float d[4], FetchA a_of,
                                                    FetchB b_of) {
@@ -74,7 +84,7 @@ __device__ __forceinline__ void MultiplyAddByLanes(unsigned lane, float d[4], Fe
   }
 }
 
-// D += A B, accumulated in float.
+// D += A B, accumulated in float.  a, b and d are the fragments described above.
 __device__ __forceinline__ void MultiplyAdd(const unsigned a[4], const unsigned b[2], float d[4]) {
 #if defined(PUSHPULL_CUDA_EMULATION)
   uint64_t gathered[3][32];
@@ -95,7 +105,7 @@ __device__ __forceinline__ void MultiplyAdd(const unsigned a[4], const unsigned 
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 #else
-  // Turing's tensor cores know no bfloat16.
+  // The tensor cores of Turing (sm_75) do not support bfloat16.
   MultiplyAddByLanes(
       threadIdx.x % 32, d,
       [&](unsigned i, unsigned lane) { return __shfl_sync(0xffffffffu, a[i], lane); },

@@ -1,4 +1,4 @@
-// Loading and storing the numbers of a network, one or eight at a time.
+// Converts, loads and stores the numbers of a network, one or eight at a time.
 #ifndef PUSHPULL_KERNELS_CUDA_NUMBERS_CUH_
 #define PUSHPULL_KERNELS_CUDA_NUMBERS_CUH_
 
@@ -7,7 +7,7 @@
 
 namespace pushpull::PUSHPULL_CUDA {
 
-// To the nearest T.
+// Rounds to the nearest T, ties to even.
 template <typename T>
 __device__ __forceinline__ T FromFloat(float value);
 template <>
@@ -25,13 +25,14 @@ __device__ __forceinline__ Bfloat16 FromFloat<Bfloat16>(float value) {
 #endif
 }
 
-// As it is after a store and a load.
+// The value after it has been stored as T and loaded again. Sums are taken over such values, so
+// that they agree with the tensor that later kernels read.
 template <typename T>
 __device__ __forceinline__ float Rounded(float value) {
   return ToFloat(FromFloat<T>(value));
 }
 
-// Two numbers in the order of memory, the first in the low half.
+// Packs two numbers in the order of memory: the first is in the low half.
 __device__ __forceinline__ unsigned PackBfloat16(float low, float high) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   unsigned packed;
@@ -43,7 +44,9 @@ __device__ __forceinline__ unsigned PackBfloat16(float low, float high) {
 #endif
 }
 
-// Eight neighbours as they are in memory; the address is a multiple of their size (16 or 32 bytes).
+// Eight neighbouring numbers as they are in memory. Kernels load them early and unpack them late:
+// loads of Bfloat16 that are under way then occupy half the registers. The address must be a
+// multiple of the size (16 or 32 bytes).
 template <typename T>
 struct Raw8;
 template <>
@@ -63,7 +66,7 @@ __device__ __forceinline__ Raw8<float> LoadRaw8(const float* from) {
   return {vectors[0], vectors[1]};
 }
 
-// The first `count` of eight, one by one; zeros after them.
+// Loads only the first `count` numbers, one by one, from any address; the others are zeros.
 __device__ __forceinline__ Raw8<Bfloat16> LoadRaw8(const Bfloat16* from, int count) {
   unsigned words[4] = {};
 #pragma unroll

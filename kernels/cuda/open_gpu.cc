@@ -1,4 +1,4 @@
-// kernels/gpu.h in a build with CUDA.
+// Implements kernels/gpu.h in a build with CUDA.
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/gpu.h"
 

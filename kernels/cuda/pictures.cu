@@ -6,10 +6,15 @@ namespace pushpull::PUSHPULL_CUDA {
 namespace {
 
 constexpr int kThreads = 256;
-// What is read of a picture's description is worth some pixels.
+// Reading the description of an image costs something, so a thread makes several pixels.
 constexpr int kPixelsPerThread = 4;
 
-// A row of blocks per picture; neighbouring threads make neighbouring pixels.
+// Makes the network's input from packed images. blockIdx.y is the image; its row of blocks shares
+// the pixels in a grid-stride loop, about four per thread. A thread traces a pixel back to up to
+// four stored pixels, interpolates and normalises them (packed_picture.h) and writes all channels
+// of the pixel. There is no shared memory: neighbouring threads make neighbouring pixels, so they
+// read neighbouring bytes, mostly from the L1 cache. Loads of single bytes and index arithmetic are
+// the likely bound, rather than device memory.
 template <int kChannels, typename T>
 __global__ void __launch_bounds__(kThreads)
     PictureKernel(PictureInput input, const void* block, T* images) {

@@ -1,4 +1,4 @@
-// Packed pictures into a network's input: the launcher.
+// The launcher of Operators::SamplePictures. It only queues a kernel.
 #ifndef PUSHPULL_KERNELS_CUDA_PICTURES_H_
 #define PUSHPULL_KERNELS_CUDA_PICTURES_H_
 
@@ -9,8 +9,8 @@
 
 namespace pushpull::PUSHPULL_CUDA {
 
-// images[samples, input.height, input.width, input.channels]; 1 or 3 channels, at most 65,535
-// samples. T is float or Bfloat16.
+// Writes images[samples, input.height, input.width, input.channels]. input.channels is 1 or 3;
+// there are at most 65,535 samples. T is float or Bfloat16.
 template <typename T>
 void SamplePictures(Queue* queue, const PictureInput& input, int64_t samples, const void* block,
                     T* images);

@@ -1,5 +1,6 @@
-// CUDA, or its emulation on the CPU (PUSHPULL_CUDA_EMULATION). Everything in kernels/cuda is
-// compiled once for each, in namespaces of their own: PUSHPULL_CUDA.
+// Includes CUDA, or its emulation on the CPU if PUSHPULL_CUDA_EMULATION is defined. All code in
+// kernels/cuda can be compiled for both; the macro PUSHPULL_CUDA is the namespace, which differs so
+// that both can be linked into one program.
 #ifndef PUSHPULL_KERNELS_CUDA_PLATFORM_H_
 #define PUSHPULL_KERNELS_CUDA_PLATFORM_H_
 

@@ -10,19 +10,21 @@ namespace {
 
 using T = Bfloat16;
 
-constexpr int kRows = 64;  // of one tile
+constexpr int kRows = 64;  // the pixels of one tile
 constexpr int kThreads = kTileThreads;
 constexpr int kWarps = kTileWarps;
-// Squares of 16 x 16 weight gradients that a warp keeps, eight registers a thread each.
+// The number of squares of 16 x 16 weight gradients that a warp can keep. A square takes eight
+// registers per thread.
 constexpr int kFewSquares = 6, kManySquares = 12;
 
 PUSHPULL_HOST_DEVICE inline int Sixteens(int n) { return (n + 15) / 16 * 16; }
 
-// A block's shared memory, in order; offsets in bytes. Lines of matrices are odd multiples of 16
-// bytes long, so that eight of them meet different banks.
+// The layout of a block's shared memory: the weights, then the parts below in this order, at these
+// offsets in bytes. Lines of matrices are odd multiples of 16 bytes long, so that the 16-byte rows
+// of eight neighbouring lines, which one ldmatrix reads, meet different banks.
 struct Layout {
   int in_c, out_c;
-  int in_stride, out_stride;  // of lines of in_c and out_c numbers
+  int in_stride, out_stride;  // of lines of in_c and out_c numbers, in numbers
   int gradient, value, staged, sums, coefficients, total;
 
   PUSHPULL_HOST_DEVICE Layout(int in_channels, int out_channels)
@@ -52,8 +54,9 @@ struct Arguments {
   float* weight_parts;  // [blocks][in_c][out_c]
 };
 
-// Eight neighbours of each line at a time; lines and columns beyond the matrix become zeros. A
-// thread's loads are issued together before the first is used.
+// Forms tile[kRows][stride] from rows of the source, eight neighbours at a time. Rows and columns
+// beyond the matrix become zeros. A thread issues several loads before it uses the first, so that
+// their latencies overlap.
 template <typename Source>
 __device__ __forceinline__ void FormTile(const Source& source, const float* coefficients,
                                          int first_row, int rows, int stride, T* tile) {
@@ -90,7 +93,7 @@ __device__ __forceinline__ void FormTile(const Source& source, const float* coef
   }
 }
 
-// weights[in_c][out_c] by row, with zeros up to the next sixteen.
+// Copies weights[in_c][out_c] to shared memory as T, with zeros up to multiples of 16.
 __device__ __forceinline__ void LoadWeights(const Arguments& a, int stride, T* to) {
   const int vectors = Sixteens(a.out_c) / 8;
   for (int i = threadIdx.x; i < Sixteens(a.in_c) * vectors; i += kThreads) {
@@ -101,8 +104,9 @@ __device__ __forceinline__ void LoadWeights(const Arguments& a, int stride, T* t
   }
 }
 
-// staged[kRows][kStagedColumns] = gradient tile times transposed weights, input channels from
-// first_column.
+// staged[kRows][kStagedColumns] = gradient tile * transposed weights, for input channels from
+// first_column on. The eight warps are laid out 4 x 2 over the result; each computes 16 rows x 32
+// columns in 16 registers per thread.
 __device__ __forceinline__ void MultiplyByWeights(const Layout& layout, const T* gradient,
                                                   const T* weights, int first_column,
                                                   float* staged) {
@@ -110,7 +114,7 @@ __device__ __forceinline__ void MultiplyByWeights(const Layout& layout, const T*
   const int low = lane % 8, middle = lane / 8 % 2 * 8, high = lane / 16 * 8;
   const int row = warp % 4 * 16, column = warp / 4 * 32;
   float sums[4][4] = {};
-  // Groups end where the weights in shared memory do.
+  // The last group of columns may be shorter; the weights in shared memory end there.
   const int pairs = min(2, max(0, (Sixteens(layout.in_c) - first_column - column) / 16));
   for (int n = 0; n < layout.out_c; n += 16) {
     unsigned rows[4];
@@ -135,7 +139,8 @@ __device__ __forceinline__ void MultiplyByWeights(const Layout& layout, const T*
   }
 }
 
-// The warp's squares of value^T times gradient, added to `squares`.
+// Adds transposed value tile * gradient tile to the warp's squares of 16 x 16 weight gradients. The
+// matrix of squares is dealt out to the eight warps by turns.
 template <int kSquares>
 __device__ __forceinline__ void AddWeightGradients(const Layout& layout, const T* value,
                                                    const T* gradient,
@@ -185,6 +190,24 @@ __device__ __forceinline__ void StoreWeightGradients(const Layout& layout,
   }
 }
 
+// Both gradients of a pointwise convolution in one pass over the pixels. A block of 256 threads
+// goes through tiles of 64 pixels. For each tile it forms dy and the value of x in shared memory
+// and uses them for two products on the tensor cores:
+//
+//    dy tile [64][out_c]  x  weights^T [out_c][in_c]   ->  dx, 64 columns at a time: staged in
+//                                                          shared memory, finished and stored
+//    value^T [in_c][64]   x  dy tile [64][out_c]       ->  added to dw [in_c][out_c]
+//
+// dw stays in registers for all tiles of the block: it is cut into squares of 16 x 16, at most 48
+// (kFewSquares) or 96 (kManySquares) over the eight warps. It is written once as a partial sum,
+// which CombineParts adds. Shared memory holds the weights for all tiles, both tiles, the staged
+// sums, the batch norm sums and the coefficients (Layout).
+//
+// dz, raw and x are read from device memory once, which is the point of this kernel; the epilogue
+// reads x.raw a second time, but soon enough for a cache. Its weakness: the loads of a tile are
+// issued only after the products of the one before, so the latency of device memory shows twice per
+// tile unless another block on the multiprocessor covers it, and two blocks fit only with few
+// squares. So the likely bound is latency, then device memory.
 template <int kSquares>
 __global__ void __launch_bounds__(kThreads, kSquares == kFewSquares ? 2 : 1)
     PointwiseBackwardKernel(Arguments a) {
@@ -247,7 +270,8 @@ struct Plan {
   int tiles_per_block, blocks;
 };
 
-// As many blocks as run at once.
+// Chooses as many blocks as can run at once, since each block writes a whole matrix of partial
+// sums.
 Plan PlanBlocks(const Queue& queue, const ConvolutionShape& shape) {
   const Layout layout(static_cast<int>(shape.in.c), static_cast<int>(shape.out_channels));
   const bool few = CountSquares(shape) <= kFewSquares * kWarps;
@@ -269,7 +293,8 @@ bool PointwiseBackwardPays(const Queue& queue, const ConvolutionShape& shape) {
   if (CountSquares(shape) > kManySquares * kWarps || layout.total > queue.shared_bytes_limit) {
     return false;
   }
-  // The partial weight gradients are written and read; the separate kernels read everything twice.
+  // This kernel costs writing and reading the partial weight gradients; it saves that the separate
+  // kernels read x, dz and raw a second time. The saving must be at least twice the cost.
   const double partial = 2.0 * sizeof(float) * static_cast<double>(shape.dense_weights()) *
                          PlanBlocks(queue, shape).blocks;
   const double saved = sizeof(T) * static_cast<double>(shape.in.rows()) *

@@ -1,6 +1,13 @@
-// Average pooling over the pixels of each sample. A block has `lanes` threads side by side along
-// the channels and as many rows of them as fit; each row walks over pixels of its own, and the rows
-// are added up in their order.
+// Average pooling over the pixels of each sample. A block of 256 threads has `lanes` threads side
+// by side along the channels, each with kWidth channels, and 256 / lanes rows of such threads. A
+// row walks over every (256 / lanes)-th pixel; in the end the rows are added in order, through
+// shared memory.
+//
+//            channels: lanes * kWidth
+//           .------------------------.
+//    row 0  | pixel 0, rows, 2 rows..|     sums in registers, then
+//    row 1  | pixel 1, rows + 1, ..  |     shared [rows][lanes][kWidth]
+//    ...    '------------------------'
 #include "kernels/cuda/channel_sums.h"
 #include "kernels/cuda/channel_walk.cuh"
 #include "kernels/cuda/elementwise.h"
@@ -9,7 +16,7 @@ namespace pushpull::PUSHPULL_CUDA {
 namespace {
 
 constexpr int kMaxLanes = 32;
-// A block of the backward pass takes at least so many pixels, and about so many channels.
+// A block of the backward pass takes at least this many pixels and at most this many channels.
 constexpr int64_t kPixelsPerPart = 32;
 constexpr int64_t kChannelsPerBlock = 256;
 
@@ -20,10 +27,12 @@ int Lanes(int channel_vectors) {
   return lanes;
 }
 
+// The number of blocks that cover the channels.
 unsigned Chunks(int channel_vectors, int lanes) {
   return static_cast<unsigned>((channel_vectors + lanes - 1) / lanes);
 }
 
+// The number of blocks that share the pixels in the backward pass; each writes a part of the sums.
 int64_t Parts(const Queue& queue, const Shape& shape) {
   const int64_t chunks = (shape.c + kChannelsPerBlock - 1) / kChannelsPerBlock;
   const int64_t wanted = int64_t{8} * queue.multiprocessors / std::max<int64_t>(chunks, 1);
@@ -31,6 +40,8 @@ int64_t Parts(const Queue& queue, const Shape& shape) {
   return std::max<int64_t>(std::min(wanted, useful), 1);
 }
 
+// blockIdx.x is the sample, blockIdx.y the group of channels. Every input is read once and almost
+// nothing is written: bound by device memory, or by latency if the batch is small.
 template <int kWidth, typename T>
 __global__ void __launch_bounds__(kWalkThreads)
     PoolForwardKernel(LazyView<T> x, int64_t pixels, int channel_vectors, int lanes, T* y) {
@@ -69,8 +80,11 @@ struct PoolBackwardSize {
   int lanes;
 };
 
-// `parts` as channel_sums.h has them, of the gradients as they are stored; null without a batch
-// norm.
+// The input gradient. blockIdx.x blocks share the pixels of all samples, blockIdx.y is the group of
+// channels. A thread keeps the coefficients of its channels and their two batch norm sums in
+// registers. `parts` are the sums of the gradients as stored, in the layout of channel_sums.h, or
+// null without a batch norm. Each pixel reads raw (and dx.add) and writes dz once: bound by device
+// memory.
 template <int kWidth, typename T>
 __global__ void __launch_bounds__(kWalkThreads)
     PoolBackwardKernel(LazyView<T> x, const T* dy, InputGradientView<T> dx, PoolBackwardSize size,

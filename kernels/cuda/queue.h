@@ -1,4 +1,5 @@
-// Where kernels are launched: a stream, and the first error on it. Not thread-safe.
+// A queue that kernels are launched on: a CUDA stream and its first error. A plain struct; not
+// thread-safe.
 #ifndef PUSHPULL_KERNELS_CUDA_QUEUE_H_
 #define PUSHPULL_KERNELS_CUDA_QUEUE_H_
 
@@ -8,13 +9,14 @@ namespace pushpull::PUSHPULL_CUDA {
 
 struct Queue {
   cudaStream_t stream = nullptr;
-  // Of the device.
+  // Properties of the device.
   int multiprocessors = 1;
-  int shared_bytes_limit = 48 * 1024;  // of one block
-  // The first call that failed; later ones do nothing.
+  int shared_bytes_limit = 48 * 1024;  // the most shared memory of one block
+  // The error and the name of the first call that failed. Once they are set, launches do nothing.
   cudaError_t error = cudaSuccess;
   const char* failed_call = "";
 
+  // Keeps `result` if it is the first error. `call` must be a static string.
   void Note(cudaError_t result, const char* call) {
     if (result == cudaSuccess || error != cudaSuccess) return;
     error = result;

@@ -1,4 +1,5 @@
-// Softmax cross-entropy, one warp per sample. Exponentials in float, sums in double.
+// Softmax cross-entropy. A warp handles one sample; its lanes take every 32nd class. Exponentials
+// are computed in float, sums in double.
 #include "kernels/cuda/block_sum.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/losses.h"
@@ -15,8 +16,8 @@ struct SoftmaxSize {
   double smoothing;
 };
 
-// Every lane receives the row's largest logit (a NaN is none) and the sum of exp(logit - largest),
-// which is NaN if a logit is.
+// The largest logit of a row, where NaNs are ignored, and the sum of exp(logit - largest), which is
+// NaN if a logit is. Every lane of the warp receives both.
 struct RowDenominator {
   float largest;
   double denominator;
@@ -37,7 +38,10 @@ __device__ __forceinline__ RowDenominator DenominatorOf(const T* row, int64_t cl
   return result;
 }
 
-// A warp per block.
+// The gradient of one sample; a block is one warp. It reads the row three times: for the maximum,
+// the sum and the result; the second and third time from the L1 cache. Nothing is in shared memory.
+// For common sizes (some hundred samples of 1000 classes) it takes microseconds; latency is the
+// bound.
 template <typename T>
 __global__ void __launch_bounds__(kWarpLanes)
     SoftmaxGradientKernel(SoftmaxSize size, const T* logits, const int32_t* labels, T* dlogits) {
@@ -57,13 +61,13 @@ __global__ void __launch_bounds__(kWarpLanes)
 
 struct SampleLoss {
   double loss;
-  int rank;  // how many other classes are not below the label's
+  int rank;  // the number of other classes whose logit is not below that of the label
 };
 
 template <typename T>
 __device__ __forceinline__ SampleLoss LossOf(const SoftmaxSize& size, const T* row, int32_t label) {
   const RowDenominator sums = DenominatorOf(row, size.classes);
-  // A label that is no class shows as a NaN.
+  // A label that is not a class makes the loss NaN.
   const bool known = label >= 0 && label < size.classes;
   const float own = known ? ToFloat(row[label]) : __uint_as_float(0x7fc00000u);
   double sum = 0.0;
@@ -80,7 +84,9 @@ __device__ __forceinline__ SampleLoss LossOf(const SoftmaxSize& size, const T* r
           LaneSum(at_least)};
 }
 
-// One block: kLossWarps samples at a time, whose losses are added in their order.
+// The mean loss and the counts of the whole batch. There is one block: its 32 warps compute 32
+// samples at a time, and thread 0 adds their losses in order, from shared memory, so the result is
+// deterministic. Latency is the bound; a single block suffices since the work is small.
 template <typename T>
 __global__ void __launch_bounds__(kLossWarps* kWarpLanes)
     SoftmaxLossKernel(SoftmaxSize size, const T* logits, const int32_t* labels,

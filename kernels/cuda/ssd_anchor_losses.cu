@@ -1,6 +1,6 @@
-// The losses of every anchor and their gradients. A block takes kTile anchors of one image: first a
-// thread per anchor for the boxes, then a group of lanes per anchor for the scores, so that
-// neighbouring lanes read neighbouring scores.
+// The losses of every anchor, and their gradients. A block handles kTile anchors of one image
+// (blockIdx.y) in two steps: first with one thread per anchor for the boxes, then with a group of
+// lanes per anchor for the scores, so that neighbouring lanes read neighbouring scores.
 #include "kernels/cuda/block_sum.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/numbers.cuh"
@@ -12,19 +12,19 @@ namespace {
 
 constexpr int kTile = 256;  // threads, and anchors
 
-// Lanes per anchor: a power of two.
+// The lanes per anchor: the smallest power of two that covers the scores, up to a warp.
 int GroupLanes(int columns) {
   int lanes = 1;
   while (lanes < columns && lanes < kWarpLanes) lanes *= 2;
   return lanes;
 }
 
-// The anchor that a group of lanes looks at, and how many of its scores there are to see: none
-// beyond the last anchor or where the scores do not count. All lanes of a warp stay together.
+// The anchor that a group of lanes (or a thread) works on. `exists` is false beyond the last
+// anchor; such lanes still take part in the shuffles of their warp, with no scores.
 template <typename T>
 struct GroupTask {
   bool exists;
-  int64_t row;  // in the scratch
+  int64_t row;  // the anchor's entry in the arrays of the scratch
   AnchorRole role;
   AnchorOutputs<T> outputs;
 };
@@ -44,7 +44,8 @@ __device__ __forceinline__ GroupTask<T> TaskOf(const SsdLossSettings& settings,
   return task;
 }
 
-// ln of the sum of exp(score / logit_scale) over the group's scores.
+// ln of the sum of exp(score / logit_scale) over the scores of an anchor; all lanes of the group
+// receive it.
 template <typename T>
 __device__ __forceinline__ double GroupLogSumExp(const LossFormula& formula, const T* scores,
                                                  int columns, int lanes) {
@@ -61,6 +62,7 @@ __device__ __forceinline__ double GroupLogSumExp(const LossFormula& formula, con
   return largest + log(LaneSum(sum, lanes));
 }
 
+// The classification loss of an anchor; all lanes of the group receive it.
 template <typename T>
 __device__ __forceinline__ double GroupLoss(const LossFormula& formula, const T* scores,
                                             int columns, int class_column, int lanes) {
@@ -87,7 +89,7 @@ __device__ __forceinline__ double BoxLoss(const SsdLossSettings& settings, const
   return loss;
 }
 
-// One anchor's box: its loss, and where it is predicted.
+// Writes the localization loss of one anchor and, for the miner, its predicted box.
 template <typename T>
 __device__ __forceinline__ void LookAtBox(const SsdLossSettings& settings, const SsdBatch& batch,
                                           const SsdScratch& scratch, const GroupTask<T>& task,
@@ -109,6 +111,11 @@ __device__ __forceinline__ void LookAtBox(const SsdLossSettings& settings, const
   scratch.predicted[task.row] = DecodeBoxFrom(settings.box_coder, codes, anchor_box);
 }
 
+// Writes the two losses of 256 anchors of one image. No shared memory: groups of lanes sum by
+// shuffles, kTile / lanes anchors at a time. The scores are read once (softmax: twice, the second
+// time from the L1 cache), coalesced. Transcendental functions in double for each score (exp,
+// log1p, for the focal loss also pow) are the likely bound, above all on GPUs with few units for
+// double.
 template <typename T>
 __global__ void __launch_bounds__(kTile)
     AnchorLossKernel(const SsdLossSettings settings, const SsdBatch batch, const SsdScratch scratch,
@@ -130,6 +137,7 @@ __global__ void __launch_bounds__(kTile)
   }
 }
 
+// Writes the four gradients of one anchor's box code; zeros if it has no part in the loss.
 template <typename T>
 __device__ __forceinline__ void WriteBoxGradient(const SsdLossSettings& settings,
                                                  const SsdBatch& batch, const SsdScratch& scratch,
@@ -154,6 +162,8 @@ __device__ __forceinline__ void WriteBoxGradient(const SsdLossSettings& settings
   }
 }
 
+// Writes the gradients of one anchor's scores; zeros unless `counts`. All lanes of the warp call
+// it.
 template <typename T>
 __device__ __forceinline__ void WriteScoreGradient(const LossFormula& formula,
                                                    const GroupTask<T>& task, bool counts,
@@ -176,6 +186,9 @@ __device__ __forceinline__ void WriteScoreGradient(const LossFormula& formula,
   }
 }
 
+// Writes the gradients of 256 anchors of one image, with the same division of work as
+// AnchorLossKernel. With mining most anchors only get zeros, so writing them is the likely bound;
+// without mining it is the arithmetic in double.
 template <typename T>
 __global__ void __launch_bounds__(kTile)
     GradientKernel(const SsdLossSettings settings, const SsdBatch batch, const SsdScratch scratch,

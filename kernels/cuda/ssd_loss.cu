@@ -24,7 +24,7 @@ SsdLossSettings SettingsOf(const DetectionSpec& spec) {
   return settings;
 }
 
-// Hands out the workspace piece by piece; without one it only counts.
+// Cuts the workspace into pieces. Without a workspace it only counts the bytes.
 class WorkspaceCutter {
  public:
   explicit WorkspaceCutter(void* workspace) : workspace_(static_cast<unsigned char*>(workspace)) {}

@@ -1,4 +1,4 @@
-// The matches of target_assigner.h, one block per image.
+// Matches anchors with objects as target_assigner.h describes, with one block per image.
 #include "kernels/cuda/block_sum.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/ssd_views.cuh"
@@ -9,7 +9,8 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kNotForced = 0x7fffffff;
 
-// The anchor that overlaps the box most, the first of equals; for a whole warp.
+// Returns the anchor that overlaps the box most, the first among equals. The lanes of a warp share
+// the anchors; every lane receives the result.
 __device__ __forceinline__ int BestAnchor(const BoundingBox& box, const BoundingBox* anchors,
                                           int num_anchors) {
   int best = 0;
@@ -32,6 +33,7 @@ __device__ __forceinline__ int BestAnchor(const BoundingBox& box, const Bounding
   return best;
 }
 
+// Returns the match of one anchor by its best overlap, the first box among equals.
 __device__ __forceinline__ int BestMatch(const ArgMaxMatcherSpec& matcher,
                                          const BoundingBox& anchor, const LabeledBox* boxes,
                                          int num_boxes) {
@@ -48,6 +50,11 @@ __device__ __forceinline__ int BestMatch(const ArgMaxMatcherSpec& matcher,
   return JudgeOverlap(matcher, best, best_overlap);
 }
 
+// One block matches the anchors of one image, in three steps with barriers between them: mark all
+// anchors as not forced; give each box the anchor it overlaps most, a warp per box; match all other
+// anchors by threshold, a thread per anchor that goes over all boxes. Nothing is in shared memory:
+// the marks are in the output, anchors and boxes come from the caches. The overlaps, up to
+// 2 * anchors * boxes of them, are the likely bound; with few images most multiprocessors are idle.
 __global__ void __launch_bounds__(kThreads)
     MatchKernel(ArgMaxMatcherSpec matcher, SsdBatch batch, int* all_matches) {
   int* const matches = all_matches + int64_t{blockIdx.x} * batch.num_anchors;
@@ -60,7 +67,7 @@ __global__ void __launch_bounds__(kThreads)
     const int warps = blockDim.x / kWarpLanes;
     for (int b = threadIdx.x / kWarpLanes; b < num_boxes; b += warps) {
       const int best = BestAnchor(boxes[b].box, batch.anchors, batch.num_anchors);
-      // The first box that wants an anchor has it.
+      // If several boxes want one anchor, the first box gets it.
       if (threadIdx.x % kWarpLanes == 0) atomicMin(&matches[best], b);
     }
   }

@@ -1,5 +1,5 @@
-// Which anchors count, as hard_example_miner.h has it, one block per image; and the sums over the
-// images.
+// Chooses the anchors that count in the loss as hard_example_miner.h describes, with one block per
+// image, and sums over the images.
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/ssd_suppression.cuh"
 #include "kernels/cuda/ssd_views.cuh"
@@ -12,6 +12,7 @@ constexpr int kThreads = 512;
 constexpr int kWarps = kThreads / kWarpLanes;
 constexpr int64_t kMaxSharedKeys = 4096;
 
+// The shared memory of a block; the keys follow it if they are few.
 struct MiningMemory {
   double sums[kWarps * kSsdSums];
   SuppressionRound round;
@@ -19,7 +20,7 @@ struct MiningMemory {
 };
 static_assert(sizeof(MiningMemory) % sizeof(uint64_t) == 0, "keys follow");
 
-// The block's image.
+// The arrays of the block's image, one entry per anchor.
 struct ImageView {
   const int* matches;
   const double* classification_losses;
@@ -27,6 +28,7 @@ struct ImageView {
   unsigned char* in_loss;
 };
 
+// Takes an anchor into the loss.
 __device__ __forceinline__ void CountAnchor(const ImageView& image, int anchor, double* sums) {
   image.in_loss[anchor] = 1;
   sums[kClassificationLoss] += image.classification_losses[anchor];
@@ -35,6 +37,7 @@ __device__ __forceinline__ void CountAnchor(const ImageView& image, int anchor, 
   sums[kMinedNegatives] += image.matches[anchor] == kUnmatched;
 }
 
+// Makes the list of the hardest anchors and returns its length.
 __device__ __forceinline__ int ListHardest(const SsdLossSettings& settings, int num_anchors,
                                            const ImageView& image, const BoundingBox* predicted,
                                            uint64_t* keys, int64_t num_keys,
@@ -53,8 +56,9 @@ __device__ __forceinline__ int ListHardest(const SsdLossSettings& settings, int 
                       wanted > 0 ? min(wanted, num_anchors) : num_anchors, round, list);
 }
 
-// Takes the list into the loss, its unmatched anchors as far as they are allowed. Each thread has a
-// stretch of it.
+// Takes the anchors of the list into the loss, unmatched ones only up to the allowed number. Each
+// thread handles a stretch of the list; the unmatched anchors of earlier stretches are counted
+// first.
 __device__ __forceinline__ void CountHardest(const HardExampleMinerSpec& miner,
                                              const ImageView& image, const int* hardest, int length,
                                              MiningMemory* memory, double* sums) {
@@ -69,7 +73,7 @@ __device__ __forceinline__ void CountHardest(const HardExampleMinerSpec& miner,
     negatives += image.matches[hardest[i]] == kUnmatched;
   }
   memory->counts[threadIdx.x] = negatives;
-  BlockSum<1>(positives, memory->sums);  // and a barrier
+  BlockSum<1>(positives, memory->sums);  // its barriers also publish the counts
   const int64_t max_negatives = MaxNegatives(miner, static_cast<int64_t>(positives[0]));
   negatives = 0;
   if (begin < end) {
@@ -82,6 +86,12 @@ __device__ __forceinline__ void CountHardest(const HardExampleMinerSpec& miner,
   }
 }
 
+// One block of 512 threads handles one image: it counts its matches, sorts the anchors by loss,
+// suppresses overlapping ones (ssd_suppression.cuh), marks the anchors in the loss and sums their
+// losses in double. Up to 4096 keys are sorted in shared memory (32 KiB), more of them in device
+// memory. Shared memory also holds the sums of the warps, a round of the suppression and a count
+// per thread. The barriers of the sort and of the suppression's rounds are the likely bound, since
+// only as many multiprocessors work as there are images.
 __global__ void __launch_bounds__(kThreads)
     MiningKernel(const SsdLossSettings settings, const SsdBatch batch, const SsdScratch scratch,
                  bool keys_in_shared) {
@@ -115,7 +125,9 @@ __global__ void __launch_bounds__(kThreads)
   for (int i = 0; i < kSsdSums; ++i) scratch.sums[sample * kSsdSums + i] = sums[i];
 }
 
-// One warp; lane i adds up sum i, image by image.
+// Sums over the images and writes the result and the factors of the gradient. One warp: lane i adds
+// sum i, image by image in order, so the result is deterministic. Bound by the latency of that
+// serial sum, a few microseconds.
 __global__ void __launch_bounds__(kWarpLanes)
     ImageSumKernel(const SsdLossSettings settings, int samples, const SsdScratch scratch,
                    SsdLossResult* result) {

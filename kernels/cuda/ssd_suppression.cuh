@@ -1,5 +1,5 @@
-// The list of an image's hardest anchors: sorting, and suppression of those whose predicted box
-// overlaps a harder one's. For a whole block.
+// Makes the list of an image's hardest anchors: sorts them, and suppresses those whose predicted
+// box overlaps that of a harder one. All threads of a block call these functions together.
 #ifndef PUSHPULL_KERNELS_CUDA_SSD_SUPPRESSION_CUH_
 #define PUSHPULL_KERNELS_CUDA_SSD_SUPPRESSION_CUH_
 
@@ -12,13 +12,16 @@
 
 namespace pushpull::PUSHPULL_CUDA {
 
-// Ascending keys are falling losses, the lower index first among equals.
+// Candidates are sorted as 64-bit keys: the loss, mapped so that ascending keys mean falling
+// losses, and below it the index, so that the lower index comes first among equals.
 inline constexpr uint64_t kNoCandidate = ~uint64_t{0};
 
+// A loss of minus infinity makes no candidate. A positive float's bits grow with the float and a
+// negative one's fall, hence the flips.
 __device__ __forceinline__ uint64_t RankingKey(float loss, int index) {
   constexpr float kInfinity = INFINITY;
   if (loss == -kInfinity) return kNoCandidate;
-  const unsigned bits = __float_as_uint(loss == 0.0f ? 0.0f : loss);  // one zero only
+  const unsigned bits = __float_as_uint(loss == 0.0f ? 0.0f : loss);  // -0 and 0 are equal
   const unsigned rising = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
   return static_cast<uint64_t>(~rising) << 32 | static_cast<unsigned>(index);
 }
@@ -27,8 +30,10 @@ __device__ __forceinline__ int IndexOfKey(uint64_t key) {
   return static_cast<int>(key & 0xffffffffu);
 }
 
-// A bitonic network; `size` is a power of two. The keys are there for all threads afterwards, and
-// have to be before.
+// Sorts `size` keys, a power of two, in shared or device memory by a bitonic network. In each of
+// log2(size) * (log2(size) + 1) / 2 rounds every thread compares pairs of keys a stride apart, then
+// the block meets at a barrier: 66 rounds for 2048 keys. The barriers and the latency of the memory
+// are the likely bounds. The keys must be visible to all threads before, and are so afterwards.
 __device__ __forceinline__ void SortKeys(uint64_t* keys, int64_t size) {
   for (int64_t run = 2; run <= size; run *= 2) {
     for (int64_t stride = run / 2; stride > 0; stride /= 2) {
@@ -45,15 +50,16 @@ __device__ __forceinline__ void SortKeys(uint64_t* keys, int64_t size) {
   }
 }
 
-// Boxes without a positive, finite area overlap nothing: -1.
+// The area of a box, or -1 if it is not positive and finite: such a box overlaps nothing.
 __device__ __forceinline__ float UsableArea(const BoundingBox& box) {
   constexpr float kLargest = FLT_MAX;
   const float area = box.area();
   return area > 0.0f && area <= kLargest ? area : -1.0f;
 }
 
-// Which areas a box may have that overlaps one of this area by more than the threshold: an IoU is
-// at most the ratio of the areas. The slack covers rounding.
+// The range of areas that a box can have if its IoU with a box of a given area is above the
+// threshold: an IoU is at most the ratio of the smaller to the larger area. A comparison with the
+// range saves most IoUs. The factor 0.998 covers rounding.
 struct AreaRange {
   float low, high;
   __device__ __forceinline__ bool Holds(float area) const { return area >= low && area <= high; }
@@ -67,21 +73,23 @@ __device__ __forceinline__ AreaRange OverlappingAreas(float area, float iou_thre
   return {ratio * area, area / ratio};
 }
 
+// The list of kept anchors with their boxes and areas, in device memory.
 struct HardestList {
   int* indices;
   BoundingBox* boxes;
   float* areas;
 };
 
-// Of one round of the suppression, in shared memory: which candidates an earlier box takes out,
-// bits by the warp that found it, and per candidate those of the round that it would take out.
+// One round of the suppression, for 32 candidates, in shared memory. Bit l stands for candidate l.
 struct SuppressionRound {
+  // For each warp, the candidates that overlap one of the kept boxes that the warp compared.
   unsigned taken_out[32];
+  // For each candidate, the later candidates of the round that overlap it.
   unsigned victims[kWarpLanes];
 };
 
-// Which lanes' candidates stay, given those that are out already: in their order each takes out its
-// victims.
+// Returns the candidates that stay, given those still alive after the comparison with kept boxes.
+// In order, each one that stays takes out its victims.
 __device__ __forceinline__ unsigned Survivors(const SuppressionRound& round, unsigned alive) {
 #pragma unroll
   for (int i = 0; i < kWarpLanes; ++i) {
@@ -90,9 +98,12 @@ __device__ __forceinline__ unsigned Survivors(const SuppressionRound& round, uns
   return alive;
 }
 
-// Goes through the sorted keys, a warp's worth of candidates at a time: all warps hold the same
-// candidates, one per lane, and share out the boxes to compare them with. Returns the list's
-// length, at most max_boxes; the list is there for all threads.
+// Goes through the sorted keys, 32 candidates per round. All warps hold the same candidates, one
+// per lane, and divide the work: warp w compares them with the kept boxes w, w + warps, ... and
+// with the candidates w, w + warps, ... of the round. Ballots turn the answers into bit masks, from
+// which every thread finds the survivors by itself. So the greedy algorithm, which is serial by
+// nature, needs two barriers per 32 candidates. Latency is the likely bound, since an image has one
+// block. Returns the length of the list, at most max_boxes; the list is visible to all threads.
 __device__ __forceinline__ int SuppressKeys(const uint64_t* keys, int64_t num_keys,
                                             const BoundingBox* predicted, float iou_threshold,
                                             int max_boxes, SuppressionRound* round,

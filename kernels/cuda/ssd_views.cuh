@@ -1,5 +1,5 @@
-// What the kernels of a detector's loss work on, by value; and the launchers of its stages, which
-// are to run in this order.
+// The operands of the kernels of a detector's loss, which are passed by value, and the launchers of
+// its five stages, which must be queued in the order below.
 #ifndef PUSHPULL_KERNELS_CUDA_SSD_VIEWS_CUH_
 #define PUSHPULL_KERNELS_CUDA_SSD_VIEWS_CUH_
 
@@ -16,9 +16,9 @@ struct SsdLossResult;
 
 namespace pushpull::PUSHPULL_CUDA {
 
-// A DetectionSpec's part in the loss.
+// What the kernels need of a DetectionSpec.
 struct SsdLossSettings {
-  int columns = 0;  // of the scores
+  int columns = 0;  // of the scores: the classes and the background
   FasterRcnnBoxCoderSpec box_coder;
   ArgMaxMatcherSpec matcher;
   BackgroundRule background;
@@ -27,10 +27,11 @@ struct SsdLossSettings {
   HardExampleMinerSpec miner;
   RankingWeights ranking = {};
   double classification_weight = 1.0;
-  double localization_weight = 1.0;  // of one entry of a box code with normalization by its size
+  double localization_weight = 1.0;  // divided by 4 with normalize_loc_loss_by_codesize
   bool normalize_by_matches = true;
 };
 
+// As in SsdLossArguments.
 struct SsdBatch {
   int samples = 0;
   int num_anchors = 0;
@@ -41,6 +42,7 @@ struct SsdBatch {
 
 inline constexpr int kMaxSsdHeads = 16;
 
+// As SsdHeadTensors, with the index of the head's first anchor.
 template <typename T>
 struct SsdHeadView {
   int first_anchor;
@@ -57,7 +59,7 @@ struct SsdHeads {
   SsdHeadView<T> heads[kMaxSsdHeads] = {};
 };
 
-// Of one anchor of one image.
+// The outputs of the network for one anchor of one image, and where their gradients go.
 template <typename T>
 struct AnchorOutputs {
   const T* code;
@@ -78,7 +80,8 @@ __device__ __forceinline__ AnchorOutputs<T> OutputsOf(const SsdHeads<T>& heads, 
           head.dclass_scores == nullptr ? nullptr : head.dclass_scores + row * columns};
 }
 
-// Sums over an image, or over the batch.
+// The sums over the anchors of an image. kBoxWeight, kMatched and kIgnoredAnchors run over all
+// anchors, the others over those in the loss.
 enum SsdSum {
   kClassificationLoss,
   kLocalizationLoss,
@@ -90,40 +93,43 @@ enum SsdSum {
   kSsdSums
 };
 
-// Between the stages; the arrays have a row per sample, of num_anchors entries unless said.
+// What the stages hand on to each other, in the workspace. The arrays have a row per sample with
+// num_anchors entries unless a comment says otherwise.
 struct SsdScratch {
-  int* matches = nullptr;
-  double* classification_losses = nullptr;  // weighted
+  int* matches = nullptr;                   // the box of the anchor, kUnmatched or kIgnored
+  double* classification_losses = nullptr;  // weighted by the anchor's weight, as the next
   double* localization_losses = nullptr;
   BoundingBox* predicted = nullptr;  // only with a miner
-  uint64_t* keys = nullptr;          // [key_stride], a power of two
+  uint64_t* keys = nullptr;          // rows of key_stride entries, a power of two
   int64_t key_stride = 0;
-  int* hardest = nullptr;  // the list of hard_example_miner.h
+  int* hardest = nullptr;  // the list that hard_example_miner.h describes
   BoundingBox* hardest_boxes = nullptr;
-  float* hardest_areas = nullptr;  // -1 where a box overlaps nothing
+  float* hardest_areas = nullptr;  // -1 if a box overlaps nothing
   unsigned char* in_loss = nullptr;
-  double* sums = nullptr;  // [kSsdSums]
-  // Of the batch: what a classification and a localization loss counts in the gradient.
+  double* sums = nullptr;  // rows of kSsdSums entries
+  // Two numbers for the whole batch: the factors of the classification and of the localization
+  // loss.
   double* factors = nullptr;
 };
 
-// Writes matches.
+// Stage 1: writes `matches`.
 void MatchSsdAnchors(Queue* queue, const SsdLossSettings& settings, const SsdBatch& batch,
                      const SsdScratch& scratch);
 
-// Writes both losses of every anchor, and predicted.
+// Stage 2: writes both losses of every anchor, and `predicted`.
 template <typename T>
 void ComputeSsdAnchorLosses(Queue* queue, const SsdLossSettings& settings, const SsdBatch& batch,
                             const SsdScratch& scratch, const SsdHeads<T>& heads);
 
-// Writes in_loss and sums.
+// Stage 3: writes `in_loss` and `sums`.
 void MineSsdAnchors(Queue* queue, const SsdLossSettings& settings, const SsdBatch& batch,
                     const SsdScratch& scratch);
 
-// Writes factors.
+// Stage 4: writes `factors` and `result`.
 void SumSsdImages(Queue* queue, const SsdLossSettings& settings, const SsdBatch& batch,
                   const SsdScratch& scratch, SsdLossResult* result);
 
+// Stage 5: writes dbox_codes and dclass_scores of all heads.
 template <typename T>
 void WriteSsdGradients(Queue* queue, const SsdLossSettings& settings, const SsdBatch& batch,
                        const SsdScratch& scratch, const SsdHeads<T>& heads);

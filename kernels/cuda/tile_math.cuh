@@ -1,6 +1,13 @@
-// A tile of a matrix product, kTileRows x kColumns, that a block of kTileThreads threads keeps in
-// registers while it goes through the reduction in chunks of kChunk. The operands of a chunk are in
-// shared memory; MatrixLayout says which index runs fastest there.
+// A tile of a matrix product, kTileRows x kColumns, in the registers of a block of kTileThreads
+// threads. The block goes through the reduction in chunks of kChunk; both operands of a chunk are
+// in shared memory. All threads of the block call the functions together.
+//
+//                       b [kChunk][kColumns]
+//                      .--------------------.
+//    kChunk = 32       '--------------------'
+//   .------------.     .--------------------.
+//   | a          |     | sums               |    kTileRows = 128
+//   '------------'     '--------------------'
 #ifndef PUSHPULL_KERNELS_CUDA_TILE_MATH_CUH_
 #define PUSHPULL_KERNELS_CUDA_TILE_MATH_CUH_
 
@@ -12,18 +19,31 @@ inline constexpr int kTileRows = 128;
 inline constexpr int kTileThreads = 256;
 inline constexpr int kChunk = 32;
 
-// kByRow: element (r, c) at r * stride + c. kByColumn: at c * stride + r.
+// How a matrix lies in shared memory. kByRow: element (r, c) is at r * stride + c. kByColumn: it is
+// at c * stride + r.
 enum class MatrixLayout { kByRow, kByColumn };
 
-// Columns to leave between lines in shared memory: 16-byte accesses of eight lines then meet
-// different banks (lines are multiples of 32 numbers long).
+// The unused numbers at the end of each line in shared memory. Lines are multiples of 32 numbers
+// long; with 16 more bytes they are odd multiples of 16 bytes, so that the 16-byte rows of eight
+// neighbouring lines, which one ldmatrix reads, meet different banks.
 template <typename T>
 inline constexpr int kLinePadding = static_cast<int>(16 / sizeof(T));
 
 template <typename T, int kColumns>
 struct TileMath;
 
-// Tensor cores: 4 x 2 warps of 32 x (kColumns / 2).
+// Bfloat16 on tensor cores. The eight warps are laid out 4 x 2 over the tile; each computes a
+// 32 x (kColumns / 2) part as 2 x kPairs squares of 16 x 16 and holds it in kColumns / 2 registers
+// per thread. A fragment of A serves all columns of the warp, a fragment of B both groups of 16
+// rows. In the networks here memory traffic is the bound, not the tensor cores (NOTES.md).
+//
+//        kColumns / 2   kColumns / 2
+//       .------------.------------.
+//       | warp 0     | warp 1     |  32 rows
+//       | warp 2     | warp 3     |
+//       | warp 4     | warp 5     |
+//       | warp 6     | warp 7     |
+//       '------------'------------'
 template <int kColumns>
 struct TileMath<Bfloat16, kColumns> {
   static constexpr int kWarpColumns = kColumns / 2;
@@ -77,7 +97,7 @@ struct TileMath<Bfloat16, kColumns> {
     }
   }
 
-  // visit(row, column, sum) for the thread's elements.
+  // Calls visit(row, column, sum) for the elements of the tile that this thread holds.
   template <typename Visit>
   __device__ __forceinline__ void ForEach(Visit visit) const {
     const int lane = threadIdx.x % 32;
@@ -101,7 +121,11 @@ struct TileMath<Bfloat16, kColumns> {
   }
 };
 
-// Plain float arithmetic: 16 x 16 threads, each with every 16th row and column.
+// Float on the ordinary units, in full precision (no TF32). The threads are laid out 16 x 16 over
+// the tile; each owns every 16th row and every 16th column, 8 x (kColumns / 16) sums in registers.
+// For each of the kChunk steps a thread reads 8 + kColumns / 16 numbers from shared memory for
+// 8 * (kColumns / 16) multiply-adds. With 64 columns that is 12 reads for 32 multiply-adds, so the
+// bandwidth of shared memory is the likely bound.
 template <int kColumns>
 struct TileMath<float, kColumns> {
   static constexpr int kThreadRows = kTileRows / 16, kThreadColumns = kColumns / 16;

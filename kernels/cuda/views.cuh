@@ -1,5 +1,5 @@
-// The operands of kernels/operands.h as kernels take them: by value, without pointers to structs.
-// With the functions that form values and gradients from them.
+// The operands of kernels/operands.h in the form that kernels take: passed by value, without
+// pointers to host structs. Also the functions that compute the coefficients of batch norm.
 #ifndef PUSHPULL_KERNELS_CUDA_VIEWS_CUH_
 #define PUSHPULL_KERNELS_CUDA_VIEWS_CUH_
 
@@ -9,7 +9,7 @@
 
 namespace pushpull::PUSHPULL_CUDA {
 
-// gamma is null where there is no batch norm.
+// gamma is null if there is no batch norm.
 struct NormView {
   const float* gamma = nullptr;
   const float* beta = nullptr;
@@ -35,10 +35,10 @@ struct OutputGradientView {
   NormView norm;
   const float* dbeta = nullptr;
   const float* dgamma = nullptr;
-  float rows = 1.0f;  // of the output: samples of the batch norm
+  float rows = 1.0f;  // the pixels of the output, which the batch norm's statistics run over
 };
 
-// dz null: not wanted.
+// dz is null if no input gradient is wanted.
 template <typename T>
 struct InputGradientView {
   T* dz = nullptr;
@@ -60,7 +60,8 @@ LazyView<T> ViewOf(const Lazy<T>& x) {
   return {x.raw, x.skip, x.applied, ViewOf(x.batch_norm), x.activation};
 }
 
-// To read the value alone: what Apply() wrote is a plain tensor.
+// A view for reading the value alone. If Apply() has written the value, it is a plain tensor
+// without batch norm, activation and skip.
 template <typename T>
 LazyView<T> ValueView(const Lazy<T>& x) {
   if (x.applied == nullptr) return ViewOf(x);
@@ -83,7 +84,7 @@ __device__ __forceinline__ float InverseDeviation(const NormView& norm, int chan
   return 1.0f / sqrtf(norm.variance[channel] + norm.epsilon);
 }
 
-// z = scale * raw + shift.
+// Batch norm forward: z = scale * raw + shift. Without batch norm, scale is 1 and shift 0.
 struct ScaleShift {
   float scale, shift;
 };
@@ -94,7 +95,8 @@ __device__ __forceinline__ ScaleShift NormCoefficients(const NormView& norm, int
   return {scale, norm.beta[channel] - norm.mean[channel] * scale};
 }
 
-// The gradient of the convolution's own output: dy = dz_factor * dz + raw_factor * raw + offset.
+// Batch norm backward. The gradient of the convolution's raw output is
+// dy = dz_factor * dz + raw_factor * raw + offset.
 struct RawGradientCoefficients {
   float dz_factor, raw_factor, offset;
 };

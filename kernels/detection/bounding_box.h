@@ -1,4 +1,5 @@
-// Boxes as TensorFlow's detection code has them. Plain values, on the CPU and on a GPU.
+// Boxes as in TensorFlow's detection code, for the CPU and for a GPU. Plain values and pure
+// functions.
 #ifndef PUSHPULL_KERNELS_DETECTION_BOUNDING_BOX_H_
 #define PUSHPULL_KERNELS_DETECTION_BOUNDING_BOX_H_
 
@@ -6,7 +7,7 @@
 
 namespace pushpull {
 
-// Edges as shares of the image's height and width. An anchor or a prediction may reach beyond
+// The edges are fractions of the image's height and width. Anchors and predictions may reach beyond
 // [0, 1].
 struct BoundingBox {
   float ymin = 0.0f;
@@ -20,8 +21,8 @@ struct BoundingBox {
   bool operator==(const BoundingBox&) const = default;
 };
 
-// The length that [a_min, a_max] and [b_min, b_max] share; 0 if they do not meet. In std::min's and
-// std::max's order of comparison, which decides what a NaN gives.
+// The length of the intersection of [a_min, a_max] and [b_min, b_max]; 0 if they do not meet. The
+// comparisons are those of std::min and std::max, which determines the result for a NaN.
 PUSHPULL_HOST_DEVICE inline float SharedLength(float a_min, float a_max, float b_min, float b_max) {
   const float length = (b_max < a_max ? b_max : a_max) - (a_min < b_min ? b_min : a_min);
   return length < 0.0f ? 0.0f : length;
@@ -32,7 +33,7 @@ PUSHPULL_HOST_DEVICE inline float IntersectionArea(const BoundingBox& a, const B
          SharedLength(a.xmin, a.xmax, b.xmin, b.xmax);
 }
 
-// 0 for boxes that do not meet.
+// The area of the intersection divided by that of the union; 0 for boxes that do not meet.
 PUSHPULL_HOST_DEVICE inline float IntersectionOverUnion(const BoundingBox& a,
                                                         const BoundingBox& b) {
   const float intersection = IntersectionArea(a, b);

@@ -1,7 +1,13 @@
-// Faster R-CNN's box coding (Ren et al., NIPS 2015, equation 2), with TensorFlow's scale factors:
-//   code = [y_scale (yc - yca) / ha, x_scale (xc - xca) / wa, height_scale ln(h / ha), width_scale
-//           ln(w / wa)]
-// where c is a centre and a the anchor. Pure functions.
+// The box coding of Faster R-CNN (Ren et al., NIPS 2015, equation 2), with TensorFlow's scale
+// factors. A box with centre (yc, xc), height h and width w is coded relative to an anchor with
+// centre (yca, xca), height ha and width wa:
+// clang-format off
+//   code = [y_scale (yc - yca) / ha,
+//           x_scale (xc - xca) / wa,
+//           height_scale ln(h / ha),
+//           width_scale ln(w / wa)]
+// clang-format on
+// Pure functions.
 #ifndef PUSHPULL_KERNELS_DETECTION_BOX_CODER_H_
 #define PUSHPULL_KERNELS_DETECTION_BOX_CODER_H_
 
@@ -14,11 +20,12 @@ namespace pushpull {
 
 using BoxCode = std::array<double, kBoxCodeSize>;
 
-// 1e-8 is added to all heights and widths, so a box without area gives a finite code.
+// Adds 1e-8 to all heights and widths, so that a box without area has a finite code.
 BoxCode EncodeBox(const FasterRcnnBoxCoderSpec& spec, const BoundingBox& box,
                   const BoundingBox& anchor);
 
-// The inverse, without the 1e-8. Infinite for codes beyond the exponential's range.
+// The inverse of EncodeBox, but without the 1e-8. The box is infinite if the code exceeds the range
+// of the exponential function.
 BoundingBox DecodeBox(const FasterRcnnBoxCoderSpec& spec, const BoxCode& code,
                       const BoundingBox& anchor);
 

@@ -1,5 +1,5 @@
-// The arithmetic of kernels/detection/box_coder.h on plain arrays, for the CPU and for a GPU. Pure
-// functions.
+// The formulas of kernels/detection/box_coder.h on plain arrays, for the CPU and for a GPU. Pure
+// functions, computed in double.
 #ifndef PUSHPULL_KERNELS_DETECTION_BOX_FORMULAS_H_
 #define PUSHPULL_KERNELS_DETECTION_BOX_FORMULAS_H_
 
@@ -11,7 +11,7 @@
 
 namespace pushpull {
 
-// A box in double.
+// A box by its centre and size, in double.
 struct CenteredBox {
   double center_y, center_x, height, width;
 };

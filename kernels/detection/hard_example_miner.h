@@ -1,5 +1,5 @@
-// Which anchors of an image count in the loss: the hardest, with a bounded share of negatives. A
-// pure function.
+// Hard example mining: chooses the anchors of an image that count in the loss, namely the hardest
+// ones, with a bounded number of negatives. A pure function.
 #ifndef PUSHPULL_KERNELS_DETECTION_HARD_EXAMPLE_MINER_H_
 #define PUSHPULL_KERNELS_DETECTION_HARD_EXAMPLE_MINER_H_
 
@@ -13,21 +13,25 @@
 
 namespace pushpull {
 
-// One image; all spans have one entry per anchor.
+// The anchors of one image. All spans have one entry per anchor.
 struct MiningInput {
-  absl::Span<const double> classification_losses;  // weighted by the anchor's weight
+  // Both losses are already weighted by the weight of the anchor.
+  absl::Span<const double> classification_losses;
   absl::Span<const double> localization_losses;
   absl::Span<const BoundingBox> predicted_boxes;
   absl::Span<const AnchorTarget> targets;
 };
 
-// Indices of the anchors kept, hardest first. Anchors are listed by loss (that of loss_type; of
-// both, weighted by classification_weight and localization_weight), leaving out those whose
-// predicted box overlaps a harder one's by more than iou_threshold, at most num_hard_examples. With
-// max_negatives_per_positive the list keeps its matched anchors and the others up to the point
-// where the number of unmatched ones exceeds
-//   max(min_negatives_per_image, max_negatives_per_positive * matched in the list).
-// A loss that is NaN ranks first.
+// Returns the indices of the kept anchors, hardest first:
+// 1. Sorts the anchors by falling loss: the one that loss_type names, or with kBoth the sum of
+// both,
+//    weighted by classification_weight and localization_weight. A loss that is NaN comes first. The
+//    lower index comes first among equals.
+// 2. Goes down the list and drops each anchor whose predicted box overlaps that of a kept one by
+//    more than iou_threshold, until num_hard_examples (0: any number) are kept.
+// 3. With max_negatives_per_positive > 0, keeps all matched anchors of the list. The others are
+//    kept only up to the point where the number of unmatched ones exceeds
+//      max(min_negatives_per_image, max_negatives_per_positive * matched anchors in the list).
 std::vector<int> MineHardExamples(const DetectionLossSpec& loss, const HardExampleMinerSpec& spec,
                                   const MiningInput& input);
 

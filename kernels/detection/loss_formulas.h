@@ -1,5 +1,5 @@
-// The losses of detection_losses.h, one score or one entry of a box code at a time, for the CPU and
-// for a GPU. Pure functions in double.
+// The formulas of detection_losses.h for one score or one entry of a box code, for the CPU and for
+// a GPU. Pure functions that compute in double.
 #ifndef PUSHPULL_KERNELS_DETECTION_LOSS_FORMULAS_H_
 #define PUSHPULL_KERNELS_DETECTION_LOSS_FORMULAS_H_
 
@@ -44,14 +44,15 @@ PUSHPULL_HOST_DEVICE inline double NegativeLogSigmoid(double x) {
 
 PUSHPULL_HOST_DEVICE inline double Sigmoid(double x) { return 1.0 / (1.0 + exp(-x)); }
 
-// a (1 - p)^gamma, where s = x at the target's column and -x elsewhere, and p = sigmoid(s).
+// a (1 - p)^gamma with p = sigmoid(s). s is the score in the target's column and minus the score in
+// all others.
 PUSHPULL_HOST_DEVICE inline double FocalFactor(const LossFormula& formula, double s,
                                                bool is_target) {
   return (is_target ? formula.focal_positive_weight : formula.focal_negative_weight) *
          pow(Sigmoid(-s), formula.focal_gamma);
 }
 
-// kSigmoid and kSigmoidFocal: what one score adds to the loss, and the derivative.
+// kSigmoid and kSigmoidFocal: what one score adds to the loss, and the derivative of that.
 PUSHPULL_HOST_DEVICE inline double ScoreLoss(const LossFormula& formula, double score,
                                              bool is_target) {
   const double s = is_target ? score : -score;
@@ -72,7 +73,8 @@ PUSHPULL_HOST_DEVICE inline double ScoreSlope(const LossFormula& formula, double
   return is_target ? slope : -slope;
 }
 
-// kSoftmax: log_sum is ln of the sum of exp(score / logit_scale) over all columns.
+// kSoftmax: the loss, and its derivative by one score. log_sum is ln of the sum of
+// exp(score / logit_scale) over all columns.
 PUSHPULL_HOST_DEVICE inline double SoftmaxLoss(const LossFormula& formula, double target_score,
                                                double log_sum) {
   return log_sum - target_score / formula.logit_scale;
@@ -84,8 +86,8 @@ PUSHPULL_HOST_DEVICE inline double SoftmaxSlope(const LossFormula& formula, doub
   return (probability - (is_target ? 1.0 : 0.0)) / formula.logit_scale;
 }
 
-// What one entry of a box code adds to the loss, and the derivative; d is its difference from the
-// target.
+// What one entry of a box code adds to the loss, and the derivative of that. d is the difference of
+// the entry from its target.
 PUSHPULL_HOST_DEVICE inline double CodeLoss(const LossFormula& formula, double d) {
   const double distance = fabs(d), delta = formula.smooth_l1_delta;
   const bool quadratic =
@@ -99,7 +101,8 @@ PUSHPULL_HOST_DEVICE inline double CodeSlope(const LossFormula& formula, double 
   return linear ? copysign(formula.smooth_l1_delta, d) : d;
 }
 
-// TensorFlow's weighted L2 loss weighs the differences before it squares them.
+// The weight of the localization loss. TensorFlow's L2 loss applies the weight to the differences
+// before it squares them, so there it is squared too.
 PUSHPULL_HOST_DEVICE inline double LocalizationWeight(const LossFormula& formula,
                                                       double box_weight) {
   return formula.localization == DetectionLossSpec::Localization::kL2 ? box_weight * box_weight

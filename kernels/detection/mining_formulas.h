@@ -1,4 +1,4 @@
-// What hard_example_miner.h says of one anchor, for the CPU and for a GPU. Pure functions.
+// The formulas of hard_example_miner.h, for the CPU and for a GPU. Pure functions.
 #ifndef PUSHPULL_KERNELS_DETECTION_MINING_FORMULAS_H_
 #define PUSHPULL_KERNELS_DETECTION_MINING_FORMULAS_H_
 
@@ -10,7 +10,7 @@
 
 namespace pushpull {
 
-// What each loss counts in the ranking.
+// The weights of the two losses in the ranking of anchors.
 struct RankingWeights {
   double classification;
   double localization;
@@ -29,7 +29,8 @@ inline RankingWeights RankingWeightsOf(const DetectionLossSpec& loss,
   return {loss.classification_weight, loss.localization_weight};
 }
 
-// The larger, the harder. A NaN comes first in the list, so that the total loss shows it.
+// The loss by which anchors are ranked, hardest first. A NaN becomes infinity, so that its anchor
+// is kept and the total loss shows the NaN.
 PUSHPULL_HOST_DEVICE inline float RankingLoss(const RankingWeights& weights, double classification,
                                               double localization) {
   constexpr float kInfinity = INFINITY;
@@ -38,8 +39,8 @@ PUSHPULL_HOST_DEVICE inline float RankingLoss(const RankingWeights& weights, dou
   return loss != loss ? kInfinity : loss;
 }
 
-// How many unmatched anchors an image may keep that keeps so many matched ones; only with
-// max_negatives_per_positive.
+// The number of unmatched anchors that may be kept beside `positives` matched ones. Only used with
+// max_negatives_per_positive > 0.
 PUSHPULL_HOST_DEVICE inline int64_t MaxNegatives(const HardExampleMinerSpec& miner,
                                                  int64_t positives) {
   const int64_t by_positives = miner.max_negatives_per_positive * positives;

@@ -9,14 +9,15 @@
 namespace pushpull {
 namespace {
 
-// Boxes that were kept, by the logarithm of their area: an IoU is at most the ratio of the two
-// areas, so that only boxes of about the same area need a look. Boxes without a positive, finite
-// area overlap nothing.
+// The kept boxes in buckets by the logarithm of their area. An IoU is at most the ratio of the
+// smaller to the larger area, so only boxes of about the same area, which are in the same or a
+// neighbouring bucket, have to be compared. Boxes without a positive, finite area overlap nothing.
 class KeptBoxes {
  public:
   explicit KeptBoxes(float iou_threshold)
       : iou_threshold_(iou_threshold),
-        // The slack covers rounding. Wide buckets serve where any area may overlap.
+        // The factor 0.998 covers rounding. With a very small threshold boxes of nearly any area
+        // may overlap; then all buckets are searched, and their width does not matter.
         bucket_width_(-std::log(std::clamp(0.998f * iou_threshold, 0.05f, 0.998f))),
         all_areas_(0.998f * iou_threshold < 0.05f) {}
 
@@ -25,7 +26,7 @@ class KeptBoxes {
     if (IsUsable(area)) buckets_[Bucket(area)].push_back(box);
   }
 
-  // Whether the IoU with one of them is above the threshold.
+  // Whether the IoU of `box` with any kept box is above the threshold.
   bool Overlap(const BoundingBox& box) const {
     const float area = box.area();
     if (!IsUsable(area)) return false;

@@ -12,7 +12,7 @@
 namespace pushpull {
 namespace {
 
-// One row of scores, background first.
+// Converts one row of scores; the background is in column 0.
 void ConvertScores(const PostProcessingSpec& spec, absl::Span<const float> in, float* out) {
   const double scale = spec.logit_scale;
   switch (spec.score_converter) {
@@ -41,7 +41,7 @@ bool IsFinite(const BoundingBox& box) {
          std::isfinite(box.xmax);
 }
 
-// In shares of the window, which has an area.
+// Clips a box and expresses it in fractions of the window, which must have a positive area.
 BoundingBox ClipToWindow(const BoundingBox& box, const BoundingBox& window) {
   const auto y = [&](float value) {
     return (std::clamp(value, window.ymin, window.ymax) - window.ymin) / window.height();

@@ -7,10 +7,10 @@
 namespace pushpull {
 namespace {
 
-// Of the first shape in a reduced lowest layer; a constant of the generator.
+// The scale of the first shape in a reduced lowest layer; a constant of TensorFlow's generator.
 constexpr double kSmallestScale = 0.1;
 
-// One per layer, and 1.0 after the last.
+// Returns the scale of each layer, and 1.0 after the last.
 std::vector<double> LayerScales(const SsdAnchorSpec& spec) {
   std::vector<double> scales;
   for (int i = 0; i < spec.num_layers; ++i) {

@@ -1,5 +1,5 @@
-// The anchors of an SSD detector (Liu et al., ECCV 2016) as TensorFlow's ssd_anchor_generator makes
-// them. Pure functions.
+// Generates the anchors of an SSD detector (Liu et al., ECCV 2016) like TensorFlow's
+// ssd_anchor_generator. Pure functions.
 #ifndef PUSHPULL_KERNELS_DETECTION_SSD_ANCHORS_H_
 #define PUSHPULL_KERNELS_DETECTION_SSD_ANCHORS_H_
 
@@ -10,23 +10,26 @@
 
 namespace pushpull {
 
-// One anchor shape of a feature map: height = scale / sqrt(aspect_ratio) and width = scale *
-// sqrt(aspect_ratio), as shares of the image.
+// One anchor shape of a feature map: height = scale / sqrt(aspect_ratio), width = scale *
+// sqrt(aspect_ratio), as fractions of the image.
 struct AnchorShape {
   double scale = 0.0;
   double aspect_ratio = 1.0;
 };
 
-// Per feature map, the shapes at each of its locations in the order of the predictor's channels.
-// With reduce_boxes_in_lowest_layer the first map has (0.1, 1), (s0, 2), (s0, 1/2); every other has
-// one per aspect ratio at its own scale and one at the geometric mean with the next scale (1.0
-// after the last).
+// Returns for each feature map the shapes at each of its locations, in the order of the predictor's
+// channels. A map has a shape for each aspect ratio at the map's scale, and, if
+// interpolated_scale_aspect_ratio is positive, one more with that aspect ratio at the geometric
+// mean of this scale and the next map's (1.0 after the last). With reduce_boxes_in_lowest_layer the
+// first map instead has the (scale, aspect ratio) pairs (0.1, 1), (s0, 2), (s0, 1/2), where s0 is
+// its scale.
 std::vector<std::vector<AnchorShape>> SsdAnchorShapes(const SsdAnchorSpec& spec);
 
-// All anchors: per feature map, row, column, shape. Centres at ((y + 0.5) / height, (x + 0.5) /
-// width) of the map; nothing is clipped. Heights and widths grow with base_anchor_height and
-// base_anchor_width. `heads` gives the maps' sizes; its anchors_per_location must be what
-// SsdAnchorShapes says (CHECK).
+// Returns all anchors, ordered by feature map, row, column and shape. The centres are at
+// ((y + 0.5) / height, (x + 0.5) / width), where height and width are those of the map. Heights and
+// widths are multiplied by base_anchor_height and base_anchor_width. Anchors are not clipped.
+// `heads` gives the sizes of the maps; its anchors_per_location must be the number of shapes that
+// SsdAnchorShapes returns (CHECK).
 std::vector<BoundingBox> GenerateSsdAnchors(const SsdAnchorSpec& spec,
                                             const std::vector<DetectionHead>& heads);
 

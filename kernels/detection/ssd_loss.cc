@@ -13,10 +13,10 @@
 namespace pushpull {
 namespace {
 
-// One image between the two passes.
+// What the first pass over an image leaves for the second, which writes the gradient.
 struct ImageLoss {
   std::vector<AnchorTarget> targets;
-  std::vector<int> kept;  // anchors in the loss
+  std::vector<int> kept;  // the anchors in the loss
   double classification_loss = 0.0;
   double localization_loss = 0.0;
   double box_weight = 0.0;  // of all anchors
@@ -66,7 +66,7 @@ class SsdLossComputation {
   }
 
  private:
-  // Where an anchor's numbers stand: entry `index` of each sample in the tensors of its head.
+  // Where the outputs for an anchor are: entry `index` of each sample in the tensors of `head`.
   struct Place {
     const SsdHeadTensors<T>* head;
     int64_t index;

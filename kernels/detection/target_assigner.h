@@ -1,5 +1,5 @@
-// Which object each anchor has to find: matching by overlap, and the targets that follow. Pure
-// functions.
+// Assigns to each anchor the object that it has to find (matching by overlap) and the targets that
+// follow from it. Pure functions.
 #ifndef PUSHPULL_KERNELS_DETECTION_TARGET_ASSIGNER_H_
 #define PUSHPULL_KERNELS_DETECTION_TARGET_ASSIGNER_H_
 
@@ -14,27 +14,30 @@
 
 namespace pushpull {
 
-// Per anchor the index of its ground-truth box, kUnmatched or kIgnored. An anchor goes to the box
-// it overlaps most (the first of equals) if the IoU reaches matched_threshold; below
-// unmatched_threshold it is background, between ignored (the other way round without
-// negatives_lower_than_unmatched). With force_match_for_each_row each box also takes the anchor
-// that overlaps it most (the first of equals), whatever the overlap; where several boxes want one
-// anchor, the first box has it.
+// Returns for each anchor the index of its ground-truth box, or kUnmatched or kIgnored:
+// 1. Takes the box that the anchor overlaps most, the first among equals. If the IoU is at least
+//    matched_threshold, or with ignore_thresholds, the anchor is matched with the box. If the IoU
+//    is below unmatched_threshold, it is unmatched, that is, background. Between the thresholds it
+//    is ignored. Without negatives_lower_than_unmatched, "unmatched" and "ignored" are exchanged.
+// 2. With force_match_for_each_row, each box also takes the anchor that overlaps it most, the first
+//    among equals, however small the overlap. If several boxes take one anchor, the first box wins.
+// Without boxes all anchors are unmatched.
 std::vector<int> MatchAnchors(const ArgMaxMatcherSpec& spec, absl::Span<const BoundingBox> anchors,
                               absl::Span<const LabeledBox> boxes);
 
+// The targets and weights of one anchor.
 struct AnchorTarget {
   int match = kUnmatched;
-  // Column of the class target that is 1; 0: background; -1: all columns are 0.
+  // The column of the class target that is 1. 0 is the background; with -1 all columns are 0.
   int class_column = 0;
   float class_weight = 1.0f;
   float box_weight = 0.0f;
-  BoxCode code = {};  // with box_weight > 0
+  BoxCode code = {};  // the target of the box code; only set for a matched anchor
 };
 
-// One per anchor. A matched anchor has column label + 1 and its box's weight in both losses; an
-// unmatched one the background (or no column with encode_background_as_zeros) and
-// negative_class_weight; an ignored one no weight.
+// Returns one target per anchor. A matched anchor has the class column label + 1 and the weight of
+// its box in both losses. An unmatched anchor has the background column (with
+// encode_background_as_zeros none) and negative_class_weight. An ignored anchor has weight 0.
 std::vector<AnchorTarget> AssignTargets(const DetectionSpec& spec,
                                         absl::Span<const BoundingBox> anchors,
                                         absl::Span<const LabeledBox> boxes);

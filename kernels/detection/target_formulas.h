@@ -1,4 +1,4 @@
-// What target_assigner.h decides for one anchor, for the CPU and for a GPU. Pure functions.
+// The rules of target_assigner.h for one anchor, for the CPU and for a GPU. Pure functions.
 #ifndef PUSHPULL_KERNELS_DETECTION_TARGET_FORMULAS_H_
 #define PUSHPULL_KERNELS_DETECTION_TARGET_FORMULAS_H_
 
@@ -10,16 +10,17 @@
 
 namespace pushpull {
 
+// A ground-truth object.
 struct LabeledBox {
   BoundingBox box;
   int32_t label = 0;    // 0-based, without the background
-  float weight = 1.0f;  // of its anchors in both losses
+  float weight = 1.0f;  // the weight of its anchors in both losses
 };
 
 inline constexpr int kUnmatched = -1;  // background
-inline constexpr int kIgnored = -2;    // between the thresholds: in no loss
+inline constexpr int kIgnored = -2;    // between the thresholds; counts in no loss
 
-// The match of an anchor that overlaps `box` most, by so much.
+// Returns the match of an anchor whose largest overlap is `overlap`, with `box`.
 PUSHPULL_HOST_DEVICE inline int JudgeOverlap(const ArgMaxMatcherSpec& spec, int box,
                                              float overlap) {
   if (spec.ignore_thresholds || overlap >= spec.matched_threshold) return box;
@@ -27,7 +28,7 @@ PUSHPULL_HOST_DEVICE inline int JudgeOverlap(const ArgMaxMatcherSpec& spec, int 
   return low == spec.negatives_lower_than_unmatched ? kUnmatched : kIgnored;
 }
 
-// What an anchor without an object has to say.
+// The class target and weight of an anchor without an object.
 struct BackgroundRule {
   bool as_zeros = false;  // no column of the class target is 1
   float class_weight = 1.0f;
@@ -37,9 +38,9 @@ inline BackgroundRule BackgroundRuleOf(const DetectionLossSpec& spec) {
   return {spec.encode_background_as_zeros, spec.negative_class_weight};
 }
 
-// An anchor's part in the losses.
+// The class target of an anchor and its weights in the losses.
 struct AnchorRole {
-  int class_column;  // column of the class target that is 1; 0: background; -1: none is
+  int class_column;  // as in AnchorTarget
   float class_weight;
   float box_weight;
 };

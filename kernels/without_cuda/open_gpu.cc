@@ -1,4 +1,4 @@
-// kernels/gpu.h in a build without CUDA.
+// Implements kernels/gpu.h in a build without CUDA.
 #include "kernels/gpu.h"
 
 namespace pushpull {

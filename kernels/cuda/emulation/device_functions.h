@@ -1,5 +1,7 @@
-// CUDA's device language on the CPU, as far as this project's kernels use it. Included instead of
-// the CUDA headers when PUSHPULL_CUDA_EMULATION is defined. Not a header of the product.
+// The part of CUDA's device language that this project's kernels use, on the CPU: keywords,
+// built-in variables, vector types and intrinsics. It replaces the CUDA headers if
+// PUSHPULL_CUDA_EMULATION is defined. Only tests use it. CUDA's documentation describes the
+// functions.
 #ifndef PUSHPULL_KERNELS_CUDA_EMULATION_DEVICE_FUNCTIONS_H_
 #define PUSHPULL_KERNELS_CUDA_EMULATION_DEVICE_FUNCTIONS_H_
 
@@ -22,7 +24,7 @@
 
 using dim3 = ::pushpull::emulation::Dim3;
 
-// May alias: kernels read numbers of other types through them.
+// These types may alias others: kernels read numbers of other types through pointers to them.
 struct [[gnu::may_alias]] alignas(8) float2 {
   float x, y;
 };
@@ -45,7 +47,7 @@ using std::min;
 inline void __syncthreads() { ::pushpull::emulation::SyncThreads(); }
 inline void __syncwarp(unsigned = 0xffffffffu) { ::pushpull::emulation::SyncWarp(); }
 
-// The kernels keep to whole warps: the mask is always full.
+// The mask is ignored: the kernels always call with whole warps.
 template <typename T>
 T __shfl_sync(unsigned, T value, unsigned lane) {
   static_assert(sizeof(T) <= sizeof(uint64_t));
@@ -72,7 +74,7 @@ inline unsigned __ballot_sync(unsigned, int predicate) {
 }
 inline int __any_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }
 
-// Threads take turns only at barriers, so that plain memory is atomic.
+// Emulated threads switch only at barriers and warp operations, so plain accesses are atomic.
 template <typename T>
 T atomicAdd(T* address, T value) {
   const T old = *address;

@@ -12,7 +12,7 @@ namespace pushpull::emulated_cuda {
 namespace {
 
 constexpr size_t kGuardBytes = 256;
-constexpr unsigned char kGuard = 0xfb;  // as float or bfloat16 a huge negative number
+constexpr unsigned char kGuard = 0xfb;  // read as float or bfloat16, a huge negative number
 
 struct Machine {
   std::mutex mutex;
@@ -27,7 +27,7 @@ Machine& machine() {
   return *the_machine;
 }
 
-// A device that has fallen off answers nothing else.
+// The answer of most calls: once the device has failed they all return the same error.
 cudaError_t Health() {
   const EmulatedMachine& state = machine().state;
   return state.launches_until_failure == 0 ? cudaErrorLaunchFailure : cudaSuccess;

@@ -1,6 +1,13 @@
-// The part of CUDA's runtime interface that this project calls, on the CPU: device memory is host
-// memory between guard zones, a stream runs at once, a capture records what is launched. Faults are
-// injected by tests.
+// The part of CUDA's runtime interface that this project calls, on the CPU. Only tests use it; they
+// can inject faults. CUDA's documentation describes the functions; the differences are:
+//
+// - Device memory is host memory between two guard zones. cudaFree checks that nothing was written
+//   there and ends the process if something was.
+// - Work on a stream runs at once, within the call, so waits return at once.
+// - While a stream is under capture, its work is recorded and runs when the graph is launched.
+//
+// Thread rule: several threads may allocate and free device memory. Everything else is for one
+// thread at a time.
 #ifndef PUSHPULL_KERNELS_CUDA_EMULATION_RUNTIME_H_
 #define PUSHPULL_KERNELS_CUDA_EMULATION_RUNTIME_H_
 
@@ -93,20 +100,24 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable);
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 cudaError_t cudaGetLastError();
 
-// Runs `work` on the stream: now, or when the graph under capture is launched.
+// Runs `work` on the stream: now, or each time the graph is launched if the stream is under
+// capture. It does nothing once the device has failed.
 void Enqueue(cudaStream_t stream, std::function<void()> work);
 
-// What the emulated machine is like. Reset() also checks nothing: memory that is still allocated
-// stays valid.
+// Describes the emulated machine.
 struct EmulatedMachine {
   int device_count = 1;
-  int driver_version = 13000;  // below the runtime's 13000: too old
-  size_t memory_bytes = size_t{1} << 40;
-  // After so many launches every call answers cudaErrorLaunchFailure; negative: never.
+  int driver_version = 13000;             // below 13000, the version of the runtime, it is too old
+  size_t memory_bytes = size_t{1} << 40;  // of the device memory of all devices together
+  // Counts down with each piece of work. At 0 the device has failed: work is skipped and the calls
+  // return cudaErrorLaunchFailure. Negative: the device never fails.
   int64_t launches_until_failure = -1;
 };
+// Replaces the description. Memory that is allocated stays valid.
 void SetEmulatedMachine(const EmulatedMachine& machine);
-int64_t EmulatedLaunches();  // since the start of the process
+// The pieces of work that have run since the start of the process: kernels, copies and memsets.
+int64_t EmulatedLaunches();
+// The device memory that is allocated now.
 size_t EmulatedAllocatedBytes();
 
 }  // namespace pushpull::emulated_cuda

@@ -22,8 +22,8 @@ thread_local ThreadOrder thread_order = ThreadOrder::kForward;
 
 enum class State { kReady, kAtBlockBarrier, kAtWarpBarrier, kDone };
 
-// Starts by its context and goes on by jumps: those do without the system calls that save signal
-// masks.
+// One emulated thread. A fiber starts by setcontext and afterwards switches by _longjmp, which
+// needs no system call, whereas swapcontext would save the signal mask by one each time.
 struct Fiber {
   ucontext_t start;
   jmp_buf place;
@@ -37,7 +37,8 @@ struct Fiber {
 struct Warp {
   unsigned size = 0;
   unsigned waiting = 0;
-  // Two turns: a lane can be one operation ahead of one that still reads.
+  // Operations use the two rows by turns: a lane may already write for the next operation while
+  // another lane still reads the values of this one.
   uint64_t values[2][kWarpSize];
 };
 
@@ -59,7 +60,7 @@ class BlockRunner {
     CHECK(count_ >= 1 && count_ <= kMaxThreads)
         << kernel << ": blocks of " << count_ << " threads, allowed are 1 to " << kMaxThreads;
     while (fibers_.size() < count_) AddFiber();
-    // Its exact size, so that AddressSanitizer sees an access past its end.
+    // Rounded up to no more than 16 bytes, so that AddressSanitizer finds accesses past its end.
     shared_.reset(static_cast<unsigned char*>(
         std::aligned_alloc(16, std::max<size_t>((shared_bytes + 15) / 16 * 16, 16))));
     for (unsigned z = 0; z < grid.z; ++z) {
@@ -80,6 +81,8 @@ class BlockRunner {
 
   void SyncThreads() { Yield(State::kAtBlockBarrier); }
 
+  // Publishes the lane's value and waits until all lanes of the warp have done so. Returns the
+  // values of all lanes, which are valid until the lane's next operation but one.
   const uint64_t* Exchange(uint64_t value) {
     Fiber& fiber = *fibers_[current_];
     Warp& warp = warps_[current_ / kWarpSize];
@@ -128,7 +131,7 @@ class BlockRunner {
     if (_setjmp(fiber.place) == 0) _longjmp(scheduler_, 1);
   }
 
-  // Runs the fiber until it yields.
+  // Runs a fiber until it yields.
   __attribute__((noinline)) void Resume(Fiber* fiber) {
     if (_setjmp(scheduler_) != 0) return;
     if (fiber->started) _longjmp(fiber->place, 1);
@@ -160,7 +163,8 @@ class BlockRunner {
     }
   }
 
-  // Nobody can run: all wait at the block's barrier, or all are done (false), or it is an error.
+  // Called when no fiber can run. If all wait at the block's barrier, lets them go on and returns
+  // true. If all have ended, returns false. Everything else is an error of the kernel.
   bool PassBarrier() {
     unsigned at_barrier = 0, in_warp = 0, done = 0;
     for (unsigned t = 0; t < count_; ++t) {

@@ -1,12 +1,14 @@
-// Runs the threads of a CUDA grid on the CPU, so that kernels are tested on machines without a GPU.
+// Runs the threads of a CUDA grid on the CPU, so that kernels can be tested without a GPU.
 //
-// Blocks run one after the other. The threads of a block are fibers: one runs until it reaches a
-// barrier or a warp operation, then the next. What a real GPU leaves undefined ends the process
-// with the kernel's name: a barrier that some threads miss, a warp operation without all lanes.
-// Shared memory is filled with NaN patterns before each block. With ThreadOrder::kBackward the
-// threads run from the last to the first: a result that differs shows a missing barrier.
+// Blocks run one after another. The threads of a block are fibers: each runs until it reaches a
+// barrier or a warp operation, then the next one runs. To find errors that a real GPU hides:
+// - A barrier that some threads miss, or a warp operation without all lanes, which CUDA leaves
+//   undefined, ends the process with a message that names the kernel.
+// - Shared memory is filled with NaN patterns before each block.
+// - With ThreadOrder::kBackward the threads run from the last to the first. A result that differs
+//   shows that a barrier is missing.
 //
-// Thread rule: one grid at a time per thread of the host.
+// Thread rule: a thread of the host runs one grid at a time; several threads may each run one.
 #ifndef PUSHPULL_KERNELS_CUDA_EMULATION_THREAD_BLOCK_H_
 #define PUSHPULL_KERNELS_CUDA_EMULATION_THREAD_BLOCK_H_
 
@@ -24,30 +26,36 @@ struct Dim3 {
   Dim3(unsigned x_, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
 };
 
+// Sets the order for the grids that the calling thread of the host runs.
 enum class ThreadOrder { kForward, kBackward };
 void SetThreadOrder(ThreadOrder order);
 
-// What the running thread knows of its place.
+// CUDA's threadIdx, blockIdx, blockDim and gridDim of the running emulated thread.
 struct ThreadPlace {
   Dim3 thread_index{0, 0, 0}, block_index{0, 0, 0}, block_size, grid_size;
 };
 const ThreadPlace& CurrentPlace();
 
-// Calls `thread` once per thread of the grid. `kernel` names it in messages.
+// Calls `thread` once for each thread of the grid and blocks until all have ended. `kernel` is the
+// name in messages. A block has 1 to 1024 threads with 256 KiB of stack each.
 void RunGrid(const char* kernel, Dim3 grid, Dim3 block, size_t shared_bytes,
              const std::function<void()>& thread);
 
-// Of the running block; 16-byte aligned.
+// The functions below may only be called by emulated threads.
+//
+// The shared memory of the running block, 16-byte aligned.
 unsigned char* SharedMemory();
 
+// Barriers for all threads of the block, and for all lanes of the warp.
 void SyncThreads();
 void SyncWarp();
-// All lanes of the warp give a value; returns the one of `source_lane`, or the own one where the
-// warp has no such lane.
+// All lanes of the warp must call. Returns the value that lane `source_lane` passed, or the
+// caller's own value if the warp has no such lane.
 uint64_t ShuffleBits(uint64_t value, unsigned source_lane);
-// values[l] receives lane l's value, 0 where there is no such lane.
+// All lanes of the warp must call. values[l] becomes the value that lane l passed, or 0 if the warp
+// has no such lane.
 void GatherWarp(uint64_t value, uint64_t values[32]);
-unsigned LaneId();
+unsigned LaneId();  // 0 to 31
 
 }  // namespace pushpull::emulation
 
