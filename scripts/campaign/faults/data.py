@@ -7,6 +7,7 @@ import time
 import engine
 import oracle
 from engine import TrainingFault, Violation
+from job import BY_SIGNAL
 from state_files import applied_version
 
 # A start that is refused because of damaged files.
@@ -97,13 +98,17 @@ class Data(TrainingFault):
         role.process.popen.wait()
         applied = job.applied()
         held = applied_version(job.state_dir, job.shape.tasks)
+        if applied >= job.shape.steps:
+            # The workers may have ended, so what is damaged now nobody could train again.
+            role.reasons |= BY_SIGNAL
+            return None
         backup = run.folder / "backup"
         shutil.rmtree(backup, ignore_errors=True)
         shutil.copytree(job.train_dir, backup / "run")
         shutil.copytree(job.state_dir, backup / "state")
         words = {damage(path, run.rng) for path in files} - {None}
         fault = f"{what} {' and '.join(sorted(words))}"
-        # What whole files hold. At the very end of a run that is the last checkpoint alone: the state has been removed.
+        # What whole files hold.
         whole = oracle.newest_verified(job.train_dir)
         if "state" not in what:
             whole = max(whole, held)
