@@ -58,14 +58,14 @@ DeviceFlags DeviceFromFlags() {
   return flags;
 }
 
-absl::Status CheckFlags(const std::vector<std::string>& pictures) {
+absl::Status CheckFlags(const std::vector<std::string>& paths) {
   if (absl::GetFlag(FLAGS_checkpoint_dir).empty()) {
     return UsageError("--checkpoint_dir is missing: the train_dir of ps_server");
   }
   if (absl::GetFlag(FLAGS_output_dir).empty()) {
     return UsageError("--output_dir is missing: the folder for the drawings");
   }
-  if (pictures.empty()) return UsageError("no image is given: name PNG, JPEG or PGM files");
+  if (paths.empty()) return UsageError("no image is given: name PNG, JPEG or PGM files");
   if (absl::GetFlag(FLAGS_threads) < 0 || absl::GetFlag(FLAGS_max_boxes) < 1) {
     return UsageError("--threads has to be at least 0 and --max_boxes at least 1");
   }
@@ -74,9 +74,9 @@ absl::Status CheckFlags(const std::vector<std::string>& pictures) {
   }
   PP_RETURN_IF_ERROR(CheckDeviceFlags(DeviceFromFlags()));
   std::set<std::string> names;
-  for (const std::string& picture : pictures) {
-    if (!names.insert(FileNameOf(picture)).second) {
-      return UsageError(absl::StrCat("two images are called ", FileNameOf(picture),
+  for (const std::string& path : paths) {
+    if (!names.insert(FileNameOf(path)).second) {
+      return UsageError(absl::StrCat("two images are called ", FileNameOf(path),
                                      ": their drawings would overwrite each other"));
     }
   }
@@ -100,9 +100,9 @@ absl::StatusOr<std::vector<std::string>> ClassNames(FileSystem& files,
 
 // Writes the drawing to --output_dir and returns its path. A JPEG image gives a JPEG, any other
 // image a PNG.
-absl::StatusOr<std::string> WriteDrawing(FileSystem& files, const std::string& picture,
+absl::StatusOr<std::string> WriteDrawing(FileSystem& files, const std::string& path,
                                          const Image& drawing) {
-  std::string name = FileNameOf(picture);
+  std::string name = FileNameOf(path);
   std::string encoded;
   if (absl::EndsWithIgnoreCase(name, ".jpg") || absl::EndsWithIgnoreCase(name, ".jpeg")) {
     PP_RETURN_IF_ERROR(EncodeJpeg(drawing, 92, &encoded));
@@ -128,13 +128,13 @@ nlohmann::ordered_json ToJson(const DetectedBox& detection, const std::vector<st
             {"xmax", detection.box.xmax}}}};
 }
 
-absl::StatusOr<nlohmann::ordered_json> ProcessPicture(FileSystem& files, const std::string& picture,
-                                                      const std::vector<std::string>& names,
-                                                      Detector* detector) {
-  PP_ASSIGN_OR_RETURN(const std::string bytes, ReadWholeFile(files, picture));
+absl::StatusOr<nlohmann::ordered_json> ProcessImage(FileSystem& files, const std::string& path,
+                                                    const std::vector<std::string>& names,
+                                                    Detector* detector) {
+  PP_ASSIGN_OR_RETURN(const std::string bytes, ReadWholeFile(files, path));
   Image image;
-  PP_RETURN_IF_ERROR(DecodeImage(bytes, picture, &image));
-  PP_ASSIGN_OR_RETURN(DetectionRecord record, detector->Detect(image, picture));
+  PP_RETURN_IF_ERROR(DecodeImage(bytes, path, &image));
+  PP_ASSIGN_OR_RETURN(DetectionRecord record, detector->Detect(image, path));
   const float min_score = static_cast<float>(absl::GetFlag(FLAGS_min_score));
   std::erase_if(record.detections,
                 [min_score](const DetectedBox& box) { return box.score < min_score; });
@@ -145,12 +145,12 @@ absl::StatusOr<nlohmann::ordered_json> ProcessPicture(FileSystem& files, const s
   options.min_score = min_score;
   options.max_detections = absl::GetFlag(FLAGS_max_boxes);
   PP_ASSIGN_OR_RETURN(const std::string drawing,
-                      WriteDrawing(files, picture, DrawBoxes(image, record, names, options)));
+                      WriteDrawing(files, path, DrawBoxes(image, record, names, options)));
   nlohmann::ordered_json detections = nlohmann::ordered_json::array();
   for (const DetectedBox& detection : record.detections) {
     detections.push_back(ToJson(detection, names));
   }
-  return nlohmann::ordered_json{{"image", picture},
+  return nlohmann::ordered_json{{"image", path},
                                 {"height", image.height},
                                 {"width", image.width},
                                 {"drawing", drawing},
@@ -165,7 +165,7 @@ absl::StatusOr<config::TrainEvalPipelineConfig> LoadConfig() {
 }
 
 // Processes all images and prints one line per image, a JSON object.
-absl::Status Run(const std::vector<std::string>& pictures, const ChosenDevice& chosen) {
+absl::Status Run(const std::vector<std::string>& paths, const ChosenDevice& chosen) {
   PosixFileSystem files;
   PP_ASSIGN_OR_RETURN(const config::TrainEvalPipelineConfig config, LoadConfig());
   PP_ASSIGN_OR_RETURN(const std::vector<std::string> names, ClassNames(files, config));
@@ -180,11 +180,11 @@ absl::Status Run(const std::vector<std::string>& pictures, const ChosenDevice& c
   }
   PP_ASSIGN_OR_RETURN(const std::unique_ptr<Detector> detector,
                       Detector::Load(files, absl::GetFlag(FLAGS_checkpoint_dir), config, options));
-  LOG(INFO) << "step " << detector->step() << ": processing " << pictures.size() << " images";
+  LOG(INFO) << "step " << detector->step() << ": processing " << paths.size() << " images";
   PP_RETURN_IF_ERROR(MakeDirectories(files, absl::GetFlag(FLAGS_output_dir)));
-  for (const std::string& picture : pictures) {
+  for (const std::string& path : paths) {
     PP_ASSIGN_OR_RETURN(const nlohmann::ordered_json result,
-                        ProcessPicture(files, picture, names, detector.get()));
+                        ProcessImage(files, path, names, detector.get()));
     std::cout << result.dump() << std::endl;
   }
   return absl::OkStatus();
