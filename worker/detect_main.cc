@@ -110,9 +110,9 @@ absl::StatusOr<std::string> WriteDrawing(FileSystem& files, const std::string& p
     PP_RETURN_IF_ERROR(EncodePng(drawing, &encoded));
     if (!absl::EndsWithIgnoreCase(name, ".png")) name += ".png";
   }
-  const std::string path = JoinPath(absl::GetFlag(FLAGS_output_dir), name);
-  PP_RETURN_IF_ERROR(WriteFileAtomically(files, path, encoded));
-  return path;
+  const std::string target = JoinPath(absl::GetFlag(FLAGS_output_dir), name);
+  PP_RETURN_IF_ERROR(WriteFileAtomically(files, target, encoded));
+  return target;
 }
 
 nlohmann::ordered_json ToJson(const DetectedBox& detection, const std::vector<std::string>& names) {
