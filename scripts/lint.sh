@@ -40,6 +40,7 @@ for file in "${sources[@]}"; do
 done
 
 scripts/check_layers.sh || fail "layer rule broken, see above"
+scripts/check_words.sh || fail "retired words, see above"
 shellcheck "${scripts[@]}" || fail "shellcheck, see above"
 
 if [ $tidy = 1 ]; then

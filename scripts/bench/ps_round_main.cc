@@ -145,7 +145,7 @@ class Benchmark {
   absl::StatusOr<std::unique_ptr<ChildProcess>> StartServer(const std::string& transport,
                                                             const std::string& address, int clones);
   absl::Status MakeCertificates() const;
-  // Of a child with the certificate; none for other transports.
+  // Flags of a child with the certificate of that name; none for other transports than TLS.
   std::vector<std::string> TlsFlags(const std::string& transport, const std::string& name) const;
   // Median milliseconds of the peer's round; none where it was not built or cannot do this.
   absl::StatusOr<std::optional<double>> MeasureZeroMq(const std::string& transport, int clones);

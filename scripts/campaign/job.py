@@ -22,7 +22,7 @@ LEASE_S = 2
 PEER_DEADLINE_S = 40
 PATIENCE_S = 60  # without a step, or until a process ends, before it counts as a hang
 RESTART_PAUSE_S = 0.05
-# Of a process that a signal has ended, before or after it could install its handler.
+# Exit codes of a process that a signal has ended, before or after it could install its handler.
 BY_SIGNAL = {143, -signal.SIGTERM, -signal.SIGKILL}
 NO_REASON = "no reason"
 MAX_LIVES = 150  # of one role: an init system gives up too

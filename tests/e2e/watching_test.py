@@ -11,7 +11,7 @@ import unittest
 from harness import ROOT, SYNTHETIC, EndToEndTest
 from watch_client import await_status, fetch, free_port
 
-sys.path.insert(0, str(ROOT / "tests" / "testutil"))
+sys.path.insert(0, str(ROOT / "tests" / "testkit"))
 import prometheus_text  # pylint: disable=wrong-import-position
 import promql  # pylint: disable=wrong-import-position
 

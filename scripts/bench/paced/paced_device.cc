@@ -148,7 +148,7 @@ class PacedDevice final : public Device, OperatorProfiler {
     return absl::Seconds(pace_.copy_seconds + bytes / pace_.link_bytes_per_second);
   }
 
-  // Of an operator that did nothing.
+  // Lets the time of an operator pass that did nothing.
   void Record(const OperatorRecord& record) override {
     const absl::Duration duration = absl::Seconds(
         std::max(pace_.operator_seconds, record.bytes / pace_.memory_bytes_per_second));

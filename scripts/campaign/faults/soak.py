@@ -18,7 +18,7 @@ MIB = 1 << 20
 SAMPLE_S = 2.0
 GAP_S = 15.0  # between two disturbances
 SETTLED_S = 60.0  # the first samples are of a process that still grows to its size
-# Of the growth over the run that the slope gives.
+# Bounds of the growth over the whole run, as the slope gives it.
 RESIDENT_GROWTH = 32 * MIB
 COUNT_GROWTH = 8.0
 

@@ -56,8 +56,8 @@ using Shapes = std::vector<std::vector<int>>;
 
 TEST(SsdMobilenetTest, V2HasThePublishedSizes) {
   const NetworkSpec network = Build("ssd_mobilenet_v2");
-  // Of the convolutions: 2.19 million in the backbone, 0.65 in the extra layers, 13.95 in the
-  // heads.
+  // Parameters of the convolutions: 2.19 million in the backbone, 0.65 in the extra layers, 13.95
+  // in the heads.
   const int64_t backbone = CountWeights(network, "FeatureExtractor/MobilenetV2/Conv") +
                            CountWeights(network, "FeatureExtractor/MobilenetV2/expanded_conv");
   EXPECT_EQ(backbone, 2189760);

@@ -304,7 +304,7 @@ TEST_F(SharedChunksServerTest, APullThatIsGivenUpLeavesTheNextRight) {
   }
 }
 
-// Of one client at a time only one pull goes through the ring: the messages of two would release
+// Only one pull of a client goes through the ring at a time: the messages of two would release
 // each other.
 TEST_F(SharedChunksServerTest, APullInTheMiddleOfAnotherLeavesBothRight) {
   const std::string weights = ToString(handler_.weights);

@@ -14,7 +14,8 @@
 
 namespace pushpull::PUSHPULL_CUDA {
 
-// Of exactly so many elements; in the emulation between guards, which its end checks.
+// An array of exactly that many elements. In the emulation it lies between guards, which the
+// destructor checks.
 template <typename T>
 class DeviceArray {
  public:
@@ -86,7 +87,7 @@ std::vector<T> RandomNumbers(int64_t count, uint64_t stream, double scale = 1.0,
   return values;
 }
 
-// Of a result against the reference, relative to the largest number.
+// The error of a result against the reference, relative to the largest number.
 template <typename T>
 constexpr double ToleranceOf() {
   return sizeof(T) == 2 ? 1e-2 : 1e-5;

@@ -15,7 +15,7 @@
 
 namespace pushpull::PUSHPULL_CUDA {
 
-// Of the threads of a block, in the emulation; a GPU has its own.
+// The order in which the emulation runs a block's threads; a GPU has its own.
 enum class Order { kForward, kBackward };
 inline void SetOrder(Order order) {
 #ifdef PUSHPULL_CUDA_EMULATION

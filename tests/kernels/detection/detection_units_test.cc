@@ -243,7 +243,7 @@ DetectionSpec Ssd300WithLoss() {
   return spec;
 }
 
-// Of one picture, with box codes of 0.
+// The outputs for one picture, with box codes of 0.
 SsdLossResult LossOfPicture(const DetectionSpec& spec, const std::vector<LabeledBox>& boxes,
                             const std::vector<float>& scores) {
   const std::vector<BoundingBox> anchors = GenerateSsdAnchors(spec.anchors, spec.heads);

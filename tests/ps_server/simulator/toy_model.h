@@ -18,7 +18,7 @@
 
 namespace pushpull::sim {
 
-// Of one shard.
+// The state of one shard.
 struct ToyState {
   std::vector<float> weights;
   std::vector<float> momentum;

@@ -18,7 +18,7 @@ class TestStateDir {
 
   const std::string& path() const { return path_; }
   std::string file() const { return path_ + "/state"; }
-  // Of a store in file().
+  // Options of a store in file().
   VariableStoreOptions options() const;
 
  private:

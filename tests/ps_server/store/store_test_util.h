@@ -17,7 +17,7 @@
 
 namespace pushpull {
 
-// Of train_config's text.
+// Parses the text of a train_config.
 OptimizerSpec MakeOptimizer(const std::string& train_config);
 // "rms_prop_optimizer { ... }" with a rate that changes from step to step, EMA on, and `rest` of
 // train_config.

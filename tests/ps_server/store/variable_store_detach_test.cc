@@ -130,7 +130,7 @@ TEST_P(VariableStoreDetachTest, AWriteWaitsLongerWhereNoMemoryCanBeLeft) {
   for (const PinnedVersion& reader : readers) EXPECT_EQ(DescribeContents(*store, reader), "");
 }
 
-// Of this process, mapped.
+// Bytes that this process has mapped.
 int64_t MappedBytes() {
   int64_t pages = 0;
   std::ifstream("/proc/self/statm") >> pages;

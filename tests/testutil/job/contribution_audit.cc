@@ -12,7 +12,8 @@ namespace pushpull {
 namespace {
 
 constexpr size_t kMaxProblems = 20;
-// Of one shard. A run of a million steps must not fill the memory; no clone is so far behind.
+// Versions kept of one shard. A run of a million steps must not fill the memory, and no clone is
+// that far behind.
 constexpr size_t kVersionsKept = 256;
 
 absl::Span<const float> Part(absl::Span<const float> flat, const ElementRange& range) {

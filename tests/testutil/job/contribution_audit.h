@@ -53,7 +53,7 @@ class ContributionAudit {
   std::map<std::pair<uint32_t, uint64_t>, int> AcceptedPositions() const;
 
  private:
-  // Of one shard: the weights of a version, by (epoch, version).
+  // The weights of one shard by (epoch, version).
   using Versions = std::map<std::pair<uint64_t, uint64_t>, std::vector<float>>;
   // The last contribution that a clone has computed.
   struct Computed {

@@ -83,7 +83,7 @@ class TestServer {
   bool has_given_up() const { return given_up_.load(); }
 
   std::unique_ptr<PsClient> MakeClient(int task, FaultHook hook = nullptr);
-  // Of all tasks; addresses are "task 0", "task 1", ...
+  // Makes clients of all tasks, whose addresses are "task 0", "task 1", ...
   PsSession::ClientFactory factory(FaultHook hook = nullptr);
 
   ServerCore& core() { return *core_; }

@@ -82,7 +82,7 @@ Pixels EditPicture(const PackedPicture& picture, const uint8_t* stored, int chan
                             : map.colour[from];
       }
       if (channels == 1) value[0] = 0.2989 * value[0] + 0.5870 * value[1] + 0.1140 * value[2];
-      // Of a grey picture it is the grey itself.
+      // The luminance of a grey picture is the grey itself.
       if (channels == 1 && picture.channels == 1) value[0] = value[1];
       edited.push_back(value);
     }

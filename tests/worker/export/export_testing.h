@@ -29,7 +29,7 @@ struct TestCheckpoint {
   uint64_t seed = 1;
   uint64_t ema_seed = 0;  // 0: no EMA
 };
-// Of RandomValues. CHECKs that it is written.
+// Writes a checkpoint of RandomValues. CHECKs that it is written.
 void PublishTestCheckpoint(FileSystem& files, const std::string& directory,
                            const VariableLayout& layout, const TestCheckpoint& checkpoint);
 

@@ -215,7 +215,7 @@ TEST(OnnxModelTest, PaddingIsTensorFlowsSame) {
   const onnx::ModelProto exported = ParseBack(MakeInferenceModel(ClassifierConfig()));
   const onnx::NodeProto* const first = FindProducer(exported.graph(), "MobilenetV2/Conv/Conv");
   ASSERT_NE(first, nullptr);
-  // Of 40 x 33 at stride 2: the even axis is padded below only, the odd one on both sides.
+  // An input of 40 x 33 at stride 2: the even axis is padded below only, the odd one on both sides.
   EXPECT_THAT(Integers(*first, "pads"), ElementsAre(0, 1, 1, 1));
   EXPECT_THAT(Integers(*first, "strides"), ElementsAre(2, 2));
   EXPECT_THAT(Integers(*first, "group"), ElementsAre(1));

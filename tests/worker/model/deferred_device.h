@@ -33,7 +33,7 @@ class DeferredDevice final : public Device {
   int num_graphs() const { return num_graphs_; }
   int num_launches() const { return num_launches_; }
   int64_t performed() const { return performed_; }  // pieces of work
-  // Of Upload and of CopyToDevice.
+  // Bytes that Upload and CopyToDevice have moved.
   int64_t uploaded_bytes() const { return uploaded_bytes_; }
   int64_t copied_bytes() const { return copied_bytes_; }
 

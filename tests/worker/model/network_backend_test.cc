@@ -30,7 +30,7 @@ struct BackendCase {
   const char* name;
   const char* classifier;
   int64_t samples;
-  // Of the norm of the whole gradient and of each variable's.
+  // Tolerances for the norm of the whole gradient and of each variable's.
   double tolerance = 1e-4;
   double variable_tolerance = 1e-3;
 };

@@ -38,7 +38,7 @@ class TestCertificates {
   std::string MakeCerts(const std::string& arguments) const;
 
   const std::string& folder() const { return folder_; }
-  // Of what make_certs.sh has made: "ps-0", "worker-0", "evaluator", "admin".
+  // One that make_certs.sh has made: "ps-0", "worker-0", "evaluator", "admin".
   TlsFiles Of(const std::string& name) const;
   // Makes <folder>/<name>.pem and .key, over existing ones too.
   TlsFiles Issue(const std::string& name, const CertificateSpec& spec) const;

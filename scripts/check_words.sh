@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# Rejects words that have been retired: one name per thing (docs/GLOSSARY.md).
+# usage: scripts/check_words.sh [ROOT]      exit code 1 and one line per place: FILE:LINE: what to write
+set -uo pipefail
+root=${1:-$(dirname "$0")/..}
+cd "$root" || exit 64
+
+violations=0
+# retired ADVICE PATTERN PATH...: no file below the paths may match the extended regular expression.
+retired() {
+  local advice=$1 pattern=$2 hits
+  shift 2
+  hits=$(grep -rnIE "$pattern" "$@" --include='*.h' --include='*.cc' --include='*.cu' --include='*.cuh' \
+    --include='*.proto' --include='*.py' --include='*.sh' --include='*.md' --include='*.txt' --include='*.html' \
+    --exclude=GLOSSARY.md --exclude=CHANGELOG.md --exclude=check_words.sh --exclude=check_words_test.sh \
+    2> /dev/null | sed -E "s|^([^:]+:[0-9]+):.*|\1: $advice|")
+  if [ -n "$hits" ]; then
+    echo "$hits"
+    violations=$((violations + $(wc -l <<< "$hits")))
+  fi
+}
+rooms=(README.md SECURITY.md CONTRIBUTING.md CMakeLists.txt common deploy docs kernels protos ps_server scripts tests worker)
+
+retired "say image" '[Pp]icture' "${rooms[@]}"
+retired "say rate limiter" 'ArrivalPace|arrival_pace|arrival pace' "${rooms[@]}"
+retired "say connection preface" 'OpeningBytes|opening_bytes|opening bytes' "${rooms[@]}"
+retired "say MAC of a grant" 'GrantSeal|grant_seal' "${rooms[@]}"
+retired "say CancelBatch" 'TakeBatchBack' "${rooms[@]}"
+retired "say Problem" 'WhatIsWrong' "${rooms[@]}"
+retired "the room has another name" 'ps_server/(watch|service)/|common/(rpc|fine_tune)/|tests/testutil' "${rooms[@]}"
+retired "begin with what it is, not with Of" '(//|#) Of ' "${rooms[@]}"
+# A slot is an optimizer's slot variable, and nothing else where replicas are spoken of.
+retired "say replica" '([^_[:alnum:]]|^)[Ss]lots?([^_[:alnum:]]|$)' \
+  ps_server/core ps_server/psctl worker/data worker/train
+
+if [ $violations -gt 0 ]; then
+  echo "words: $violations retired words"
+  exit 1
+fi
+echo "words: ok"

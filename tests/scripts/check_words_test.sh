@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# Plants one retired word at a time in a small tree and expects scripts/check_words.sh to name its place.
+# usage: check_words_test.sh SOURCE_DIR
+set -uo pipefail
+check=$1/scripts/check_words.sh
+tree=$(mktemp -d)
+trap 'rm -rf "$tree"' EXIT
+failures=0
+
+# expect_caught FILE LINE
+expect_caught() {
+  rm -rf "${tree:?}"/*
+  mkdir -p "$tree/$(dirname "$1")"
+  echo "$2" > "$tree/$1"
+  local output
+  if output=$("$check" "$tree") || ! grep -q "^$1:1: " <<< "$output"; then
+    echo "FAILED: not caught in $1: $2; got: $output"
+    failures=$((failures + 1))
+  fi
+}
+
+mkdir -p "$tree/ps_server/store" "$tree/docs"
+echo '// Each slot variable of the optimizer.' > "$tree/ps_server/store/optimizer.h"
+echo '| picture | image |' > "$tree/docs/GLOSSARY.md"
+if ! "$check" "$tree" > /dev/null; then
+  echo "FAILED: a clean tree is refused: $("$check" "$tree")"
+  failures=$((failures + 1))
+fi
+expect_caught worker/data/a.h 'int64_t num_pictures = 0;'
+expect_caught common/wire/a.cc 'ArrivalPace pace;'
+expect_caught docs/a.md 'the opening bytes of a connection'
+expect_caught ps_server/runtime/a.cc 'GrantSeals seals;'
+expect_caught worker/train/a.cc 'TakeBatchBack();'
+expect_caught kernels/a.cc 'WhatIsWrong(x);'
+expect_caught common/a.h '#include "common/rpc/a.h"'
+expect_caught ps_server/store/a.h '// Of one shard.'
+expect_caught ps_server/core/a.h 'uint32_t slot = 0;'
+expect_caught worker/train/a.py '# the slots of a clone'
+
+[ $failures -eq 0 ] || exit 1
+echo "all retired words were caught"
