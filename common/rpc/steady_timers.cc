@@ -7,10 +7,10 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <ctime>
+#include <limits>
 
 #include "absl/synchronization/internal/create_thread_identity.h"
 #include "absl/synchronization/internal/kernel_timeout.h"
@@ -45,10 +45,16 @@ bool TryTake(std::atomic<int32_t>* semaphore) {
   return false;
 }
 
+int64_t Nanoseconds(clockid_t clock) {
+  timespec now;
+  clock_gettime(clock, &now);
+  return now.tv_sec * int64_t{1'000'000'000} + now.tv_nsec;
+}
+
 // Remembers how far the wall clock is ahead of the steady clock, before and after somebody set it.
 class ClockDistance {
  public:
-  // Notes the present distance. Returns whether the wall clock was set within the last two seconds;
+  // Notes the present distance. Returns whether the wall clock was set within the last ten seconds;
   // then *before is the distance until that moment. Both arguments are in nanoseconds.
   bool WasSet(int64_t distance, int64_t steady_now, int64_t* before) {
     const int64_t last = last_.exchange(distance, std::memory_order_relaxed);
@@ -64,31 +70,50 @@ class ClockDistance {
   // More than slewing or the time between two reads of the clocks; less than a step that matters.
   static constexpr int64_t kStep = 100'000'000;
   // Longer than a thread is preempted between making a timeout and waiting for it.
-  static constexpr int64_t kRecently = 2'000'000'000;
+  static constexpr int64_t kRecently = 10'000'000'000;
 
   std::atomic<int64_t> last_{0};
   std::atomic<int64_t> before_{0};
   std::atomic<int64_t> set_at_{0};
 };
 
-int64_t SteadyNanoseconds() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
-
-// Returns the time on the steady clock that is as far away as `timeout` is on the wall clock. The
-// caller computed `timeout` from a duration a moment ago. If the wall clock was set in that moment,
-// `timeout` may still belong to the old setting, so the earlier of the two possible times is
-// returned: callers repeat a wait that ends too early, but nothing repairs one that ends an hour
-// too late.
+// Returns the time on the steady clock that is as far away as `timeout` is on the wall clock.
+//
+// The caller computed `timeout` from a duration a moment ago, but which wall clock did it read?
+// gRPC asks the kernel. Abseil extrapolates from the last time that it asked, so for up to two
+// seconds after the clock was set it still tells the old time. And the clock may have been set in
+// that very moment. So `timeout` is compared with all these times, and the nearest result that is
+// not over counts: callers repeat a wait that ends too early, but nothing repairs one that ends an
+// hour too late.
 timespec SteadyPoint(KernelTimeout timeout) {
   static ClockDistance distance;
   const int64_t wanted = absl::ToUnixNanos(absl::TimeFromTimespec(timeout.MakeAbsTimespec()));
-  const int64_t steady = SteadyNanoseconds();
-  const int64_t now_distance = absl::GetCurrentTimeNanos() - steady;
-  int64_t point = std::max(wanted - now_distance, steady);
+  const int64_t now = Nanoseconds(CLOCK_MONOTONIC);
+  const int64_t of_kernel = Nanoseconds(CLOCK_REALTIME) - now;
+  int64_t end = std::numeric_limits<int64_t>::max();
+  const auto consider = [&](int64_t distance_of_clock) {
+    if (const int64_t point = wanted - distance_of_clock; point > now) end = std::min(end, point);
+  };
+  consider(of_kernel);
+  consider(absl::GetCurrentTimeNanos() - now);
   int64_t before = 0;
-  if (distance.WasSet(now_distance, steady, &before)) {
-    if (const int64_t other = wanted - before; other > steady) point = std::min(point, other);
+  if (distance.WasSet(of_kernel, now, &before)) consider(before);
+  if (end == std::numeric_limits<int64_t>::max()) end = now;
+  return absl::ToTimespec(absl::Nanoseconds(end));
+}
+
+// Returns the same point for the same timeout of a thread. Abseil waits again with the timeout that
+// it has whenever a thread was woken and finds its condition still false, and by then the wall
+// clock may have been set many times.
+timespec RememberedSteadyPoint(KernelTimeout timeout) {
+  thread_local timespec last_timeout = {};
+  thread_local timespec last_point = {};
+  const timespec wanted = timeout.MakeAbsTimespec();
+  if (wanted.tv_sec != last_timeout.tv_sec || wanted.tv_nsec != last_timeout.tv_nsec) {
+    last_timeout = wanted;
+    last_point = SteadyPoint(timeout);
   }
-  return absl::ToTimespec(absl::Nanoseconds(point));
+  return last_point;
 }
 
 bool Wait(KernelTimeout timeout) {
@@ -96,7 +121,7 @@ bool Wait(KernelTimeout timeout) {
       SemaphoreOf(absl::synchronization_internal::GetOrCreateCurrentThreadIdentity());
   if (TryTake(semaphore)) return true;
   timespec end;
-  if (timeout.has_timeout()) end = SteadyPoint(timeout);
+  if (timeout.has_timeout()) end = RememberedSteadyPoint(timeout);
   for (;;) {
     // Without FUTEX_CLOCK_REALTIME the kernel takes `end` as CLOCK_MONOTONIC, the clock of
     // std::chrono::steady_clock.
