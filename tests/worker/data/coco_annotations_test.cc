@@ -95,7 +95,7 @@ TEST(CocoAnnotationsTest, ErrorsNameTheItem) {
               HasSubstr("images[1]: id 100 is used twice"));
   EXPECT_THAT(ErrorWith("\"id\": 90", "\"id\": 3"), HasSubstr("id 3 is used twice"));
   EXPECT_THAT(ErrorWith("\"car\"", "\"toothbrush\""), HasSubstr("already that of id"));
-  EXPECT_THAT(ErrorWith("\"images\": [\n", "\"pictures\": [\n"), HasSubstr("no images"));
+  EXPECT_THAT(ErrorWith("\"images\": [\n", "\"photos\": [\n"), HasSubstr("no images"));
   EXPECT_THAT(ErrorWith("\"categories\"", "\"kinds\""), HasSubstr("no categories"));
   EXPECT_EQ(LoadCocoAnnotations("/none/a.json").status().code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(Read("[]").status().message()), HasSubstr("no images"));
