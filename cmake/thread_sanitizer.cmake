@@ -1,5 +1,5 @@
-# PUSHPULL_SANITIZE=thread: our calls of absl::Mutex go to tests/testutil/tsan/mutex.cc, which says why.
-add_library(pushpull_tsan_mutex STATIC tests/testutil/tsan/mutex.cc)
+# PUSHPULL_SANITIZE=thread: our calls of absl::Mutex go to tests/testkit/tsan/mutex.cc, which says why.
+add_library(pushpull_tsan_mutex STATIC tests/testkit/tsan/mutex.cc)
 foreach(member 4LockEv 6UnlockEv 10ReaderLockEv 12ReaderUnlockEv 5AwaitERKNS0_9ConditionE
                16AwaitWithTimeoutERKNS0_9ConditionENS0_8DurationE
                17AwaitWithDeadlineERKNS0_9ConditionENS0_4TimeE D1Ev)

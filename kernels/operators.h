@@ -24,7 +24,7 @@
 
 #include "kernels/detection/ssd_loss.h"
 #include "kernels/operands.h"
-#include "kernels/packed_picture.h"
+#include "kernels/packed_image.h"
 
 namespace pushpull {
 
@@ -92,9 +92,9 @@ class Operators {
   virtual void ConvertFromFloat(int64_t size, const float* from, T* to) = 0;
   virtual void ConvertToFloat(int64_t size, const T* from, float* to) = 0;
   // Writes images[samples, input.height, input.width, input.channels], the network's input, from a
-  // block of packed images (kernels/packed_picture.h) that CheckPackedPictures has accepted.
-  virtual void SamplePictures(const PictureInput& input, int64_t samples, const void* block,
-                              T* images) = 0;
+  // block of packed images (kernels/packed_image.h) that CheckPackedImages has accepted.
+  virtual void SampleImages(const ImageInput& input, int64_t samples, const void* block,
+                            T* images) = 0;
 
   // out[i] = 0.
   virtual void Zero(int64_t size, Parameter* out) = 0;

@@ -151,14 +151,14 @@ class ProfiledOperators : public Operators<T> {
     operators_.ConvertToFloat(size, from, to);
     RecordFlat("convert", size, Values(size) + sizeof(float) * size, start);
   }
-  void SamplePictures(const PictureInput& input, int64_t samples, const void* block,
-                      T* images) override {
+  void SampleImages(const ImageInput& input, int64_t samples, const void* block,
+                    T* images) override {
     const int64_t start = now_();
-    operators_.SamplePictures(input, samples, block, images);
+    operators_.SampleImages(input, samples, block, images);
     // Assumes that each value is made from one stored byte: the sizes of the stored images are in
     // device memory, where the host cannot look.
     const int64_t size = samples * input.num_elements();
-    RecordFlat("pictures", size, Values(size) + static_cast<double>(size), start);
+    RecordFlat("images", size, Values(size) + static_cast<double>(size), start);
   }
   void Zero(int64_t size, P* out) override {
     const int64_t start = now_();

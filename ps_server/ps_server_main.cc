@@ -18,6 +18,7 @@
 #include "absl/time/time.h"
 #include "glog/logging.h"
 
+#include "common/base/status_macros.h"
 #include "common/cli/exit_codes.h"
 #include "common/cli/main_support.h"
 #include "common/cli/process_environment.h"
@@ -28,16 +29,15 @@
 #include "common/cluster/resolve_cluster.h"
 #include "common/config/pipeline_config.h"
 #include "common/config/validate_config.h"
-#include "common/error_detail.h"
-#include "common/rpc/grpc_ps_client.h"
-#include "common/rpc/health_server.h"
-#include "common/rpc/security/transport_credentials.h"
-#include "common/status_macros.h"
 #include "common/trace/clock_offset.h"
 #include "common/trace/trace_writer.h"
-#include "ps_server/service/server.h"
+#include "common/wire/error_detail.h"
+#include "common/wire/grpc/grpc_ps_client.h"
+#include "common/wire/security/transport_credentials.h"
+#include "ps_server/monitoring/monitoring_server.h"
+#include "ps_server/runtime/server.h"
 #include "ps_server/store/state_folder.h"
-#include "ps_server/watch/watch_server.h"
+#include "ps_server/transport/health_server.h"
 
 ABSL_FLAG(int, tasks, 0,
           "Number of parameter-server tasks (shards) of the job; default: from TF_CONFIG or Slurm, "
@@ -218,15 +218,15 @@ void ShowProgress(const Server& server, ProgressLine* line) {
 }
 
 // Starts the HTTP server for monitoring. Returns null without --metrics_port.
-absl::StatusOr<std::unique_ptr<HttpServer>> StartWatching(const Server& server) {
+absl::StatusOr<std::unique_ptr<HttpServer>> StartMonitoring(const Server& server) {
   if (absl::GetFlag(FLAGS_metrics_port) == 0) return std::unique_ptr<HttpServer>();
   HttpServerOptions options;
   options.host = absl::GetFlag(FLAGS_metrics_host);
   options.port = absl::GetFlag(FLAGS_metrics_port);
   PP_ASSIGN_OR_RETURN(
       std::unique_ptr<HttpServer> http,
-      StartWatchServer(options, server.MakeWatchIdentity(std::string(BuildVersion())),
-                       server.MakeWatchSources()));
+      StartMonitoringServer(options, server.MakeMonitoringIdentity(std::string(BuildVersion())),
+                            server.MakeMonitoringSources()));
   LOG(INFO) << "status page at http://" << options.host << ":" << http->port() << "/";
   return http;
 }
@@ -337,7 +337,7 @@ absl::Status RunServer(bool check_config) {
   }
   PP_ASSIGN_OR_RETURN(const std::unique_ptr<Server> server,
                       Server::Create(std::move(options), &files, &clock));
-  PP_ASSIGN_OR_RETURN(const std::unique_ptr<HttpServer> watching, StartWatching(*server));
+  PP_ASSIGN_OR_RETURN(const std::unique_ptr<HttpServer> watching, StartMonitoring(*server));
   LOG(INFO) << "listening on " << absl::StrJoin(server->addresses(), ", ") << "; train_dir "
             << absl::GetFlag(FLAGS_train_dir);
   absl::Status end = Serve(server.get(), *signal, &clock);

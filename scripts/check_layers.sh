@@ -28,6 +28,29 @@ mapfile -t found < <(find protos -name '*.proto' 2> /dev/null)
 forbid "protos import only protos" '^import "(common|kernels|ps_server|worker|tests|scripts)/' "${found[@]}"
 files common
 forbid "common may include only common and protos" "$(includes 'kernels|ps_server|worker|tests|scripts')" "${found[@]}"
+# Inside common every folder may include itself and the ones named here.
+# room ROOM ALLOWED: ALLOWED as an alternation of folders of common.
+room() {
+  files "common/$1"
+  forbid "common/$1 may include of common only ${2//|/, }" \
+    "^[[:space:]]*#[[:space:]]*include[[:space:]]*\"common/($(other_rooms "$2|$1"))/" "${found[@]}"
+}
+# The folders of common that an alternation does not name, as another one.
+other_rooms() {
+  local all=(base config model checkpoint wire cluster trace cli) others=() name
+  for name in "${all[@]}"; do
+    [[ "|$1|" == *"|$name|"* ]] || others+=("$name")
+  done
+  (IFS='|'; echo "${others[*]}")
+}
+room base 'base'
+room config 'base'
+room model 'base|config'
+room checkpoint 'base|config|model'
+room wire 'base|config|model'
+room cluster 'base|wire'
+room trace 'base'
+room cli 'base|config|wire'
 files kernels
 forbid "kernels may include only kernels and common" "$(includes 'protos|ps_server|worker|tests|scripts')" "${found[@]}"
 files ps_server
@@ -39,36 +62,36 @@ forbid "worker may not include ps_server, tests or scripts" "$(includes 'ps_serv
 # The checkpoint is the only way from training to evaluation and export.
 files worker/eval worker/export worker/evaluator_main.cc worker/exporter_main.cc
 forbid "evaluation and export may not know the parameter server's client" \
-  '^[[:space:]]*#[[:space:]]*include[[:space:]]*"(common/rpc/|common/ps_client\.h|common/ps_handler\.h|worker/train/)' "${found[@]}"
+  '^[[:space:]]*#[[:space:]]*include[[:space:]]*"(common/wire/(grpc|security|shared_memory)/|common/wire/ps_client\.h|common/wire/ps_handler\.h|worker/train/)' "${found[@]}"
 
 # The state machines are tested without threads, clocks, files and sockets, so they must not reach any.
 files ps_server/core
-forbid "ps_server/core is pure: no service, store or RPC" "$(includes 'ps_server/(service|store)|common/rpc')" "${found[@]}"
+forbid "ps_server/core is pure: no threads, store or RPC" "$(includes 'ps_server/(runtime|store|transport|monitoring)|common/wire/(grpc|security|shared_memory)')" "${found[@]}"
 forbid "ps_server/core is pure: no threads, clocks, files" \
-  '^[[:space:]]*#[[:space:]]*include[[:space:]]*(<(thread|mutex|condition_variable|future|chrono|fstream|filesystem|unistd\.h)>|"(absl/synchronization/|common/(clock|monotonic_wait|file_system|thread_pool)\.h))' \
+  '^[[:space:]]*#[[:space:]]*include[[:space:]]*(<(thread|mutex|condition_variable|future|chrono|fstream|filesystem|unistd\.h)>|"(absl/synchronization/|common/base/(clock|monotonic_wait|file_system|thread_pool)\.h))' \
   "${found[@]}"
 
-# What watches knows figures, not who makes them; and HTTP has one door.
-files ps_server/watch
-forbid "ps_server/watch may not include the rest of ps_server" "$(includes 'ps_server/(core|store|service)|common/rpc')" "${found[@]}"
+# Monitoring knows figures and not who makes them; and HTTP has one door.
+files ps_server/monitoring
+forbid "ps_server/monitoring may not include the rest of ps_server" "$(includes 'ps_server/(core|store|runtime|transport)|common/wire/(grpc|security|shared_memory)')" "${found[@]}"
 files common kernels ps_server worker
 outside=()
 for file in "${found[@]}"; do
-  [ "$file" = ps_server/watch/http_server.cc ] || outside+=("$file")
+  [ "$file" = ps_server/monitoring/http_server.cc ] || outside+=("$file")
 done
-forbid "HTTP belongs to ps_server/watch/http_server.cc" \
+forbid "HTTP belongs to ps_server/monitoring/http_server.cc" \
   '^[[:space:]]*#[[:space:]]*include[[:space:]]*[<"]microhttpd\.h' "${outside[@]}"
 
-# gRPC: in common/rpc, in the service above it and in the mains.
+# gRPC: in the client, in the listening side, in the runtime above it and in the mains.
 files common kernels ps_server worker
 outside=()
 for file in "${found[@]}"; do
   case "$file" in
-    common/rpc/* | ps_server/service/* | *_main.cc) ;;
+    common/wire/grpc/* | common/wire/security/* | common/wire/shared_memory/* | ps_server/transport/* | ps_server/runtime/* | *_main.cc) ;;
     *) outside+=("$file") ;;
   esac
 done
-forbid "gRPC belongs to common/rpc, ps_server/service and the mains" \
+forbid "gRPC belongs to common/wire/grpc, ps_server/transport, ps_server/runtime and the mains" \
   '^[[:space:]]*#[[:space:]]*include[[:space:]]*[<"](grpc/|grpcpp/|grpc\+\+/|protos/[a-z_]*\.grpc\.pb\.h)' "${outside[@]}"
 
 # Flags and the environment are read by mains only.
@@ -85,22 +108,22 @@ forbid "the environment is read in mains only" '(^|[^_[:alnum:]])(secure_)?geten
 outside=()
 for file in "${found[@]}"; do
   case "$file" in
-    common/monotonic_wait.*) ;;
+    common/base/monotonic_wait.*) ;;
     *) outside+=("$file") ;;
   esac
 done
-forbid "timed waits belong to common/monotonic_wait.h: the others follow the wall clock" \
+forbid "timed waits belong to common/base/monotonic_wait.h: the others follow the wall clock" \
   '(Await|Wait|LockWhen|WaitForNotification)With(Timeout|Deadline)|(^|[^[:alnum:]_])((wait|try_lock|try_acquire)_(for|until)|sleep_until|(pthread|sem|mtx|cnd)_[a-z_]*timed[a-z]*)[[:space:]]*\(' \
   "${outside[@]}"
 # The wall clock is for dates that somebody reads and for the validity of certificates, never for how long something lasts.
 outside=()
 for file in "${found[@]}"; do
   case "$file" in
-    common/event_writer.h | common/rpc/security/t* | common/rpc/steady_timers.cc | ps_server/service/checkpointer.cc | ps_server/service/server.cc | worker/make_records_main.cc) ;;
+    common/trace/event_writer.h | common/wire/security/t* | common/wire/grpc/steady_timers.cc | ps_server/runtime/checkpointer.cc | ps_server/runtime/server.cc | worker/make_records_main.cc) ;;
     *) outside+=("$file") ;;
   esac
 done
-forbid "the wall clock is not for timing: use common/clock.h or Deadline" \
+forbid "the wall clock is not for timing: use common/base/clock.h or Deadline" \
   'absl::Now([^[:alnum:]_]|$)|system_clock|ToChronoTime|CLOCK_REALTIME|(^|[^[:alnum:]_])(gettimeofday|time)\((NULL|nullptr|&)' "${outside[@]}"
 # Debian's Abseil has a string_view of its own.
 forbid "use absl::string_view" 'std::string_view' "${found[@]}"

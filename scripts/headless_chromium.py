@@ -1,4 +1,4 @@
-"""Loads a page in headless Chromium (Debian's package `chromium`) and gives its DOM or a picture of it. Standard library only."""
+"""Loads a page in headless Chromium (Debian's package `chromium`) and gives its DOM or a image of it. Standard library only."""
 import html.parser
 import pathlib
 import shutil

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Puts traces of --trace=FILE together, so that one picture shows the server and all workers.
+"""Puts traces of --trace=FILE together, so that one image shows the server and all workers.
 
 usage: merge_traces.py TRACE... --output=ALL.json
 

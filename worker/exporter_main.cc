@@ -7,12 +7,12 @@
 #include "glog/logging.h"
 #include "nlohmann/json.hpp"
 
+#include "common/base/file_system.h"
+#include "common/base/status_macros.h"
 #include "common/cli/exit_codes.h"
 #include "common/cli/main_support.h"
 #include "common/config/pipeline_config.h"
 #include "common/config/validate_config.h"
-#include "common/file_system.h"
-#include "common/status_macros.h"
 #include "worker/export/inference_model.h"
 #include "worker/export/model_file.h"
 

@@ -9,8 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 
+#include "common/base/file_system.h"
 #include "common/checkpoint/checkpoint_writer.h"
-#include "common/file_system.h"
 
 namespace pushpull {
 

@@ -11,11 +11,11 @@
 #include "glog/logging.h"
 #include "nlohmann/json.hpp"
 
+#include "common/base/crc32c.h"
+#include "common/base/sha256.h"
+#include "common/base/status_macros.h"
 #include "common/checkpoint/checkpoint_paths.h"
 #include "common/checkpoint/checkpoint_writer.h"
-#include "common/crc32c.h"
-#include "common/sha256.h"
-#include "common/status_macros.h"
 
 namespace pushpull {
 namespace {

@@ -14,11 +14,11 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
+#include "common/base/file_system.h"
 #include "common/checkpoint/manifest.h"
-#include "common/file_system.h"
-#include "common/safetensors.h"
-#include "common/sharding.h"
-#include "common/variable_layout.h"
+#include "common/checkpoint/safetensors.h"
+#include "common/model/sharding.h"
+#include "common/model/variable_layout.h"
 
 namespace pushpull {
 

@@ -8,11 +8,11 @@
 #include "absl/strings/str_join.h"
 #include "glog/logging.h"
 
+#include "common/base/clock.h"
+#include "common/base/status_macros.h"
 #include "common/checkpoint/checkpoint_paths.h"
 #include "common/checkpoint/checkpoint_reader.h"
 #include "common/checkpoint/checkpoint_writer.h"
-#include "common/clock.h"
-#include "common/status_macros.h"
 
 namespace pushpull {
 namespace {

@@ -13,12 +13,12 @@
 #include "absl/strings/str_join.h"
 #include "glog/logging.h"
 
+#include "common/base/crc32c.h"
+#include "common/base/sha256.h"
+#include "common/base/status_macros.h"
 #include "common/checkpoint/checkpoint_paths.h"
+#include "common/checkpoint/safetensors.h"
 #include "common/checkpoint/train_dir.h"
-#include "common/crc32c.h"
-#include "common/safetensors.h"
-#include "common/sha256.h"
-#include "common/status_macros.h"
 
 namespace pushpull {
 namespace {

@@ -34,10 +34,10 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
+#include "common/base/file_system.h"
 #include "common/checkpoint/manifest.h"
-#include "common/file_system.h"
-#include "common/sharding.h"
-#include "common/variable_layout.h"
+#include "common/model/sharding.h"
+#include "common/model/variable_layout.h"
 
 namespace pushpull {
 

@@ -10,9 +10,9 @@
 #include "absl/strings/strip.h"
 #include "nlohmann/json.hpp"
 
+#include "common/base/sha256.h"
+#include "common/base/status_macros.h"
 #include "common/checkpoint/checkpoint_writer.h"
-#include "common/sha256.h"
-#include "common/status_macros.h"
 
 namespace pushpull {
 namespace {
@@ -179,7 +179,7 @@ std::string SerializeManifest(const CheckpointManifest& manifest) {
       {"epoch", manifest.epoch},
       {"step", manifest.step},
       {"updates", manifest.updates},
-      {"num_slots", manifest.num_slots},
+      {"num_slots", manifest.num_replicas},
       {"seed", manifest.seed},
       {"mode", manifest.sync ? "sync" : "async"},
       {"training_done", manifest.training_done},
@@ -248,7 +248,7 @@ absl::StatusOr<CheckpointManifest> ParseManifest(absl::string_view text, absl::s
   fields.GetCount("epoch", &manifest.epoch);
   fields.GetCount("step", &manifest.step);
   fields.GetCount("updates", &manifest.updates);
-  fields.GetCount("num_slots", &manifest.num_slots);
+  fields.GetCount("num_slots", &manifest.num_replicas);
   fields.GetCount("seed", &manifest.seed);
   fields.Get("mode", &mode);
   fields.Get("training_done", &manifest.training_done);

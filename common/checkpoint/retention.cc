@@ -8,11 +8,11 @@
 #include "glog/logging.h"
 #include "nlohmann/json.hpp"
 
+#include "common/base/status_macros.h"
 #include "common/checkpoint/checkpoint_paths.h"
 #include "common/checkpoint/checkpoint_reader.h"
 #include "common/checkpoint/checkpoint_writer.h"
 #include "common/checkpoint/manifest.h"
-#include "common/status_macros.h"
 
 namespace pushpull {
 namespace {

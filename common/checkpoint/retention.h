@@ -15,7 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
-#include "common/file_system.h"
+#include "common/base/file_system.h"
 
 namespace pushpull {
 

@@ -13,8 +13,8 @@
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 
+#include "common/base/status_macros.h"
 #include "common/checkpoint/checkpoint_paths.h"
-#include "common/status_macros.h"
 
 namespace pushpull {
 namespace {

@@ -12,7 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
-#include "common/clock.h"
+#include "common/base/clock.h"
 
 namespace pushpull {
 

@@ -10,11 +10,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "common/transport_security.h"
+#include "common/wire/transport_security.h"
 
 namespace pushpull {
 
-// Reads the flags. Does not read the files; TransportCredentials::Create (common/rpc/security)
+// Reads the flags. Does not read the files; TransportCredentials::Create (common/wire/security)
 // does. UsageError (exit code 64): some but not all of the three files are given, or files together
 // with --insecure.
 absl::StatusOr<TransportSecurity> TransportSecurityFromFlags();

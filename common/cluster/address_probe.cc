@@ -23,8 +23,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 
-#include "common/monotonic_wait.h"
-#include "common/status_macros.h"
+#include "common/base/monotonic_wait.h"
+#include "common/base/status_macros.h"
 
 namespace pushpull {
 namespace {

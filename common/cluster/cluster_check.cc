@@ -9,11 +9,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
-#include "common/clock.h"
+#include "common/base/clock.h"
+#include "common/base/monotonic_wait.h"
 #include "common/cluster/address_probe.h"
-#include "common/error_detail.h"
-#include "common/monotonic_wait.h"
-#include "common/protocol_version.h"
+#include "common/wire/error_detail.h"
+#include "common/wire/protocol_version.h"
 
 namespace pushpull {
 namespace {

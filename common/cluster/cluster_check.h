@@ -14,7 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 
-#include "common/ps_client.h"
+#include "common/wire/ps_client.h"
 
 namespace pushpull {
 

@@ -8,10 +8,10 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
+#include "common/base/status_macros.h"
 #include "common/cluster/slurm_environment.h"
 #include "common/cluster/tf_config.h"
-#include "common/status_macros.h"
-#include "common/transport_security.h"
+#include "common/wire/transport_security.h"
 
 namespace pushpull {
 namespace {

@@ -6,8 +6,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
+#include "common/base/status_macros.h"
 #include "common/cluster/slurm_lists.h"
-#include "common/status_macros.h"
 
 namespace pushpull {
 namespace {

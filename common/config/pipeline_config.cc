@@ -17,10 +17,10 @@
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "google/protobuf/text_format.h"
 
+#include "common/base/status_macros.h"
 #include "common/config/config_problem.h"
 #include "common/config/nearest_name.h"
 #include "common/config/text_position.h"
-#include "common/status_macros.h"
 
 namespace pushpull {
 namespace {

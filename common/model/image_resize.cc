@@ -7,21 +7,21 @@ namespace pushpull {
 namespace {
 
 // Scales both sides by `factor` and rounds as TensorFlow does: in float32, halves to even.
-ImageSize Scaled(const ImageSize& picture, float factor) {
+ImageSize Scaled(const ImageSize& image, float factor) {
   const auto scaled = [factor](int size) {
     return std::max(1, static_cast<int>(std::nearbyint(static_cast<float>(size) * factor)));
   };
-  return {scaled(picture.height), scaled(picture.width)};
+  return {scaled(image.height), scaled(image.width)};
 }
 
 }  // namespace
 
-ImageSize ScaledSize(const AspectRatioResize& resize, const ImageSize& picture) {
-  const auto [shorter, longer] = std::minmax(picture.height, picture.width);
+ImageSize ScaledSize(const AspectRatioResize& resize, const ImageSize& image) {
+  const auto [shorter, longer] = std::minmax(image.height, image.width);
   const ImageSize large =
-      Scaled(picture, static_cast<float>(resize.min_dimension) / static_cast<float>(shorter));
+      Scaled(image, static_cast<float>(resize.min_dimension) / static_cast<float>(shorter));
   if (std::max(large.height, large.width) <= resize.max_dimension) return large;
-  return Scaled(picture, static_cast<float>(resize.max_dimension) / static_cast<float>(longer));
+  return Scaled(image, static_cast<float>(resize.max_dimension) / static_cast<float>(longer));
 }
 
 ImageSize ResizedSize(const config::ImageResizer& resizer) {

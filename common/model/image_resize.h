@@ -27,9 +27,9 @@ struct AspectRatioResize {
   bool operator==(const AspectRatioResize&) const = default;
 };
 
-// Returns the size of the scaled image within the square, at least one pixel each way. `picture` is
+// Returns the size of the scaled image within the square, at least one pixel each way. `image` is
 // the size of the original image.
-ImageSize ScaledSize(const AspectRatioResize& resize, const ImageSize& picture);
+ImageSize ScaledSize(const AspectRatioResize& resize, const ImageSize& image);
 
 // Returns the size of the network's input.
 ImageSize ResizedSize(const config::ImageResizer& resizer);

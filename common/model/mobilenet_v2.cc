@@ -6,11 +6,11 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
+#include "common/base/status_macros.h"
 #include "common/model/hyperparams.h"
 #include "common/model/image_resize.h"
 #include "common/model/mobilenet_v2_body.h"
 #include "common/model/network_builder.h"
-#include "common/status_macros.h"
 
 namespace pushpull {
 namespace {

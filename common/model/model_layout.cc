@@ -11,9 +11,9 @@
 #include "glog/logging.h"
 #include "google/protobuf/repeated_field.h"
 
+#include "common/base/status_macros.h"
 #include "common/model/mobilenet_v2.h"
 #include "common/model/ssd_mobilenet.h"
-#include "common/status_macros.h"
 
 namespace pushpull {
 namespace {

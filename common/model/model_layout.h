@@ -6,7 +6,7 @@
 #include "absl/status/statusor.h"
 
 #include "common/model/network_spec.h"
-#include "common/variable_layout.h"
+#include "common/model/variable_layout.h"
 #include "protos/pipeline.pb.h"
 
 namespace pushpull {

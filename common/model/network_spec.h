@@ -13,7 +13,7 @@
 
 #include "common/model/detection_spec.h"
 #include "common/model/image_resize.h"
-#include "common/variable_layout.h"
+#include "common/model/variable_layout.h"
 
 namespace pushpull {
 

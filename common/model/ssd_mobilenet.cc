@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "common/base/status_macros.h"
 #include "common/config/config_problem.h"
 #include "common/config/field_checker.h"
 #include "common/config/ssd_checks.h"
@@ -16,7 +17,6 @@
 #include "common/model/mobilenet_v1_body.h"
 #include "common/model/mobilenet_v2_body.h"
 #include "common/model/network_builder.h"
-#include "common/status_macros.h"
 
 namespace pushpull {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 
-#include "common/file_system.h"
+#include "common/base/file_system.h"
 
 namespace pushpull {
 

@@ -7,7 +7,7 @@
 #include "glog/logging.h"
 #include "nlohmann/json.hpp"
 
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 
 namespace pushpull {
 namespace {

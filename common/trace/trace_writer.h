@@ -28,8 +28,8 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 
-#include "common/file_system.h"
-#include "common/monotonic_wait.h"
+#include "common/base/file_system.h"
+#include "common/base/monotonic_wait.h"
 #include "common/trace/clock_offset.h"
 
 namespace pushpull {

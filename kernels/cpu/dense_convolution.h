@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "common/thread_pool.h"
+#include "common/base/thread_pool.h"
 #include "kernels/operators.h"
 
 namespace pushpull {

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "common/thread_pool.h"
+#include "common/base/thread_pool.h"
 #include "kernels/cpu/channel_coefficients.h"
 #include "kernels/cpu/vector_loads.h"
 #include "kernels/operators.h"

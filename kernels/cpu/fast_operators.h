@@ -7,7 +7,7 @@
 
 #include <memory>
 
-#include "common/thread_pool.h"
+#include "common/base/thread_pool.h"
 #include "kernels/operators.h"
 
 namespace pushpull {

@@ -38,8 +38,8 @@ class HostOperators : public Operators<T> {
     std::transform(from, from + size, to, [](T value) { return static_cast<float>(value); });
   }
 
-  void SamplePictures(const PictureInput& input, int64_t samples, const void* block,
-                      T* images) override {
+  void SampleImages(const ImageInput& input, int64_t samples, const void* block,
+                    T* images) override {
     ParallelFor(samples, [&](int64_t s) {
       if (input.channels == 3) {
         SampleOne<3>(input, s, block, images);
@@ -76,13 +76,13 @@ class HostOperators : public Operators<T> {
 
  private:
   template <int kChannels>
-  static void SampleOne(const PictureInput& input, int64_t sample, const void* block, T* images) {
-    const PackedPicture& picture = static_cast<const PackedPicture*>(block)[sample];
+  static void SampleOne(const ImageInput& input, int64_t sample, const void* block, T* images) {
+    const PackedImage& image = static_cast<const PackedImage*>(block)[sample];
     T* out = images + sample * input.height * input.width * kChannels;
     for (int32_t y = 0; y < input.height; ++y) {
       for (int32_t x = 0; x < input.width; ++x, out += kChannels) {
         float values[kChannels];
-        SamplePicture<kChannels>(input, picture, block, y, x, values);
+        SampleImage<kChannels>(input, image, block, y, x, values);
         std::copy_n(values, kChannels, out);
       }
     }

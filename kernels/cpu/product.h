@@ -13,7 +13,7 @@
 
 #include <cstdint>
 
-#include "common/thread_pool.h"
+#include "common/base/thread_pool.h"
 #include "kernels/cpu/arena.h"
 #include "kernels/cpu/panels.h"
 #include "kernels/cpu/row_source.h"

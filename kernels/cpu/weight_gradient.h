@@ -15,7 +15,7 @@
 
 #include "absl/functional/function_ref.h"
 
-#include "common/thread_pool.h"
+#include "common/base/thread_pool.h"
 #include "kernels/cpu/product.h"
 
 namespace pushpull {

@@ -9,7 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "glog/logging.h"
 
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 #include "kernels/cuda/cuda_operators.h"
 #include "kernels/cuda/queue.h"
 #include "kernels/device_selection.h"

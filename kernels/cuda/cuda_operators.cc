@@ -5,8 +5,8 @@
 #include "kernels/cuda/convolution.h"
 #include "kernels/cuda/depthwise.h"
 #include "kernels/cuda/elementwise.h"
+#include "kernels/cuda/images.h"
 #include "kernels/cuda/losses.h"
-#include "kernels/cuda/pictures.h"
 
 namespace pushpull::PUSHPULL_CUDA {
 namespace {
@@ -93,11 +93,11 @@ class CudaOperators final : public Operators<T> {
   void ConvertToFloat(int64_t size, const T* from, float* to) override {
     PUSHPULL_CUDA::ConvertToFloat(queue_, size, from, to);
   }
-  void SamplePictures(const PictureInput& input, int64_t samples, const void* block,
-                      T* images) override {
+  void SampleImages(const ImageInput& input, int64_t samples, const void* block,
+                    T* images) override {
     CHECK(input.channels == 1 || input.channels == 3) << input.channels;
     CHECK_LE(samples, 65535);  // CUDA's limit of gridDim.y
-    PUSHPULL_CUDA::SamplePictures(queue_, input, samples, block, images);
+    PUSHPULL_CUDA::SampleImages(queue_, input, samples, block, images);
   }
   void Zero(int64_t size, float* out) override { PUSHPULL_CUDA::Zero(queue_, size, out); }
   void MovingStatistics(int64_t channels, int64_t rows, const float* mean, const float* variance,

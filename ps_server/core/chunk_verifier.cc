@@ -9,8 +9,8 @@
 
 #include "absl/strings/str_format.h"
 
-#include "common/error_detail.h"
-#include "common/gradient_encoding.h"
+#include "common/wire/error_detail.h"
+#include "common/wire/gradient_encoding.h"
 #include "kernels/bfloat16.h"
 
 namespace pushpull {

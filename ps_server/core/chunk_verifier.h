@@ -6,9 +6,9 @@
 
 #include "absl/status/status.h"
 
-#include "common/payload.h"
-#include "common/sharding.h"
-#include "common/variable_layout.h"
+#include "common/base/payload.h"
+#include "common/model/sharding.h"
+#include "common/model/variable_layout.h"
 #include "protos/parameter_server.pb.h"
 
 namespace pushpull {

@@ -11,11 +11,11 @@ Coordinator::Coordinator(CoordinatorOptions options, ProtocolRules rules)
     : options_(std::move(options)),
       rules_(rules),
       epoch_pace_(options_.epoch_pace),
-      slots_(options_.lease, options_.sync),
+      replicas_(options_.lease, options_.sync),
       calls_(1, 3, options_.first_retry, options_.last_retry),
       snapshots_(2, 3, options_.first_retry, options_.last_retry),
       polls_(3, 3, options_.first_retry, options_.last_retry) {
-  if (options_.num_slots > 0) slots_.SetNumSlots(options_.num_slots);
+  if (options_.num_replicas > 0) replicas_.SetNumReplicas(options_.num_replicas);
 }
 
 CoordinatorActions Coordinator::Handle(const CoordinatorEvent& event, absl::Duration now) {
@@ -81,16 +81,16 @@ void Coordinator::RunTimers() {
   if (now_ >= FinishedRunLimit()) FinishWithoutShards();
   for (FanOut* fan_out : {&calls_, &snapshots_, &polls_}) fan_out->Retry(now_, &actions_);
   if (!IsServing()) return;
-  for (const uint32_t worker : slots_.ExpireLeases(now_)) {
+  for (const uint32_t worker : replicas_.ExpireLeases(now_)) {
     if (phase_ == Phase::kFinishing || phase_ == Phase::kDone) continue;  // clones may leave now
     actions_.push_back(coordinator_action::Notice{
         true,
         absl::StrFormat("%s has not been heard from for %s: lost", CloneName(worker),
                         absl::FormatDuration(options_.lease)),
-        worker >= slots_.num_slots()});
+        worker >= replicas_.num_replicas()});
   }
   if (phase_ == Phase::kDone) return;
-  if (phase_ == Phase::kOpen) ReassignSlots();
+  if (phase_ == Phase::kOpen) ReassignReplicas();
   if (options_.tasks > 1 && now_ >= next_poll_) {
     next_poll_ = now_ + options_.shard_poll;
     if (!polls_.active()) polls_.Start(shard_call::GetState{}, options_.tasks, now_, &actions_);
@@ -108,11 +108,11 @@ absl::Duration Coordinator::NextWakeup() const {
   if (!IsServing() || phase_ == Phase::kDone) return next;
   next = std::min(next, NextCheckpoint());
   if (options_.tasks > 1) next = std::min(next, next_poll_);
-  if (phase_ != Phase::kFinishing) next = std::min(next, slots_.NextWakeup(now_));
+  if (phase_ != Phase::kFinishing) next = std::min(next, replicas_.NextWakeup(now_));
   if (phase_ != Phase::kOpen) return next;
   const bool may_drop = options_.min_contributors > 0 &&
-                        options_.step_deadline > absl::ZeroDuration() && round_.num_slots() > 0;
-  if (may_drop && round_.num_slots() - round_.num_void() >= options_.min_contributors) {
+                        options_.step_deadline > absl::ZeroDuration() && round_.num_replicas() > 0;
+  if (may_drop && round_.num_replicas() - round_.num_void() >= options_.min_contributors) {
     next = std::min(next, round_.first_commit() + options_.step_deadline);
   }
   if (draining_) next = std::min(next, drain_since_ + options_.drain_patience);

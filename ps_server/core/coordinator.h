@@ -27,8 +27,8 @@
 #include "ps_server/core/fan_out.h"
 #include "ps_server/core/pending_calls.h"
 #include "ps_server/core/protocol_rules.h"
-#include "ps_server/core/slot_positions.h"
-#include "ps_server/core/slot_table.h"
+#include "ps_server/core/replica_positions.h"
+#include "ps_server/core/replica_table.h"
 #include "ps_server/core/step_round.h"
 
 namespace pushpull {
@@ -48,7 +48,7 @@ class Coordinator {
   uint64_t version() const { return version_; }
   uint64_t durable_step() const { return durable_step_; }
   // Returns the number of replicas, 0 until the options or the first worker have set it.
-  uint32_t num_slots() const { return slots_.num_slots(); }
+  uint32_t num_replicas() const { return replicas_.num_replicas(); }
   // Returns EVICTED, with the operator's reason, if an operator has evicted the clone.
   absl::Status CheckNotEvicted(uint32_t worker_id) const;
   // Returns whether all steps are applied and the final checkpoint is published.
@@ -122,9 +122,9 @@ class Coordinator {
   absl::Status EvictedError(uint32_t worker_id) const;
   void EvictNow(uint32_t worker, std::string reason, ps::EvictReply* reply);
   // Async: refuses the waiting pushes of the replicas that `of` names, except one being applied.
-  void RefusePushes(absl::FunctionRef<bool(uint32_t slot)> of, const absl::Status& status);
+  void RefusePushes(absl::FunctionRef<bool(uint32_t replica)> of, const absl::Status& status);
   // Returns whether the replica's home is this clone, or this clone holds its grant now.
-  bool IsSlotOf(uint32_t slot, uint32_t worker) const;
+  bool IsReplicaOf(uint32_t replica, uint32_t worker) const;
 
   // coordinator_requests.cc
   bool IsServing() const;
@@ -136,7 +136,7 @@ class Coordinator {
   absl::StatusOr<ps::RegisterReply> HandleRegister(const ps::RegisterRequest& request);
   absl::Status CheckAnnouncement(const ps::RegisterRequest& request);
   absl::StatusOr<ps::HeartbeatReply> HandleHeartbeat(const ps::HeartbeatRequest& request);
-  std::vector<ps::SlotGrant> GrantsOf(uint32_t worker_id) const;
+  std::vector<ps::ReplicaGrant> GrantsOf(uint32_t worker_id) const;
   absl::Status CheckCommit(const ps::CommitRequest& request) const;
   void CommitSync(const coordinator_event::Commit& event);
   void CommitAsync(const coordinator_event::Commit& event);
@@ -152,13 +152,13 @@ class Coordinator {
   // Returns whether the step in decided_ is being measured or applied.
   bool IsDeciding() const { return phase_ == Phase::kMeasuring || phase_ == Phase::kApplying; }
   // Returns whether the replica has contributed to the open step, or can do so no longer.
-  bool HasContribution(uint32_t slot) const;
+  bool HasContribution(uint32_t replica) const;
   void OpenStep();
-  void ReassignSlots();
+  void ReassignReplicas();
   void DecideIfReady();
   bool IsReadyToDecide() const;
   // Returns whether a step went on without the replica and nothing came under its grant since.
-  bool IsLagging(uint32_t slot) const;
+  bool IsLagging(uint32_t replica) const;
   void CountMissing();
   void DecideSync();
   void DecideAsync();
@@ -182,7 +182,7 @@ class Coordinator {
   void FinishIfSaved();
 
   // coordinator_status.cc: the replicas that the open step has waited for long enough to report.
-  std::vector<uint32_t> LateSlots(absl::Duration now) const;
+  std::vector<uint32_t> LateReplicas(absl::Duration now) const;
 
   void Tell(std::string text);
   void Warn(std::string text);
@@ -210,7 +210,7 @@ class Coordinator {
   uint32_t mapped_failures_ = 0;  // failed restores from mapped state in a row
   uint32_t apply_failures_ = 0;   // failed applies in a row
 
-  SlotTable slots_;
+  ReplicaTable replicas_;
   std::map<uint32_t, uint64_t> last_included_;  // by replica: newest step with its contribution
   std::map<uint32_t, uint64_t> lagging_;        // by replica: the grant that missed a step (drop)
   StepRound round_;                             // the commits of step version_ + 1
@@ -223,7 +223,7 @@ class Coordinator {
   // Async: committed pushes in commit order. While a step is decided, the front one is being
   // applied.
   std::deque<PendingPush> pushes_;
-  SlotPositions positions_;  // includes the push being applied and void batches
+  ReplicaPositions positions_;  // includes the push being applied and void batches
 
   enum class CheckpointPhase { kIdle, kSnapshots, kPublishing };
   CheckpointPhase checkpoint_phase_ = CheckpointPhase::kIdle;

@@ -177,15 +177,15 @@ struct EndWanted {};
 // For metrics: every shard has applied the step.
 struct StepApplied {
   struct Part {
-    uint32_t slot = 0;
+    uint32_t replica = 0;
     uint32_t worker_id = 0;
     uint64_t samples = 0;  // 0: void, left out of the step
     std::vector<ps::Metric> metrics;
   };
   uint64_t step = 0;
-  std::vector<Part> parts;     // in order of `slot`
-  uint64_t staleness = 0;      // async: the version before the step minus the push's base_version
-  uint32_t missing_slots = 0;  // sync: replicas that the step went on without
+  std::vector<Part> parts;  // in order of `replica`
+  uint64_t staleness = 0;   // async: the version before the step minus the push's base_version
+  uint32_t missing_replicas = 0;  // sync: replicas that the step went on without
 };
 // All shards serve this version under this epoch. Workers may register from now on.
 struct Serving {

@@ -115,12 +115,12 @@ void Coordinator::GiveUpDraining() {
 }
 
 absl::Status Coordinator::CheckNotEvicted(uint32_t worker_id) const {
-  if (!rules_.check_eviction || !slots_.IsEvicted(worker_id)) return absl::OkStatus();
+  if (!rules_.check_eviction || !replicas_.IsEvicted(worker_id)) return absl::OkStatus();
   return EvictedError(worker_id);
 }
 
 absl::Status Coordinator::EvictedError(uint32_t worker_id) const {
-  const std::string& reason = *slots_.Find(worker_id)->evicted;
+  const std::string& reason = *replicas_.Find(worker_id)->evicted;
   return ProtocolError(ps::ErrorDetail::EVICTED, serving_epoch_, version_,
                        absl::StrFormat("%s was evicted by an operator%s%s", CloneName(worker_id),
                                        reason.empty() ? "" : ": ", reason));
@@ -129,12 +129,12 @@ absl::Status Coordinator::EvictedError(uint32_t worker_id) const {
 void Coordinator::On(const coordinator_event::Evict& event) {
   const uint32_t worker = event.request.worker_id();
   absl::Status refusal = CheckOperator();
-  if (refusal.ok() && worker >= slots_.num_slots() && slots_.Find(worker) == nullptr) {
+  if (refusal.ok() && worker >= replicas_.num_replicas() && replicas_.Find(worker) == nullptr) {
     refusal = absl::NotFoundError(
-        slots_.num_slots() == 0
+        replicas_.num_replicas() == 0
             ? absl::StrFormat("there is no clone %d: none has registered yet", worker)
             : absl::StrFormat("there is no clone %d: this job's are 0 to %d", worker,
-                              slots_.num_slots() - 1));
+                              replicas_.num_replicas() - 1));
   }
   if (refusal.ok() && event.request.reason().size() > kMaxReasonBytes) {
     refusal = absl::InvalidArgumentError(
@@ -146,7 +146,7 @@ void Coordinator::On(const coordinator_event::Evict& event) {
     return;
   }
   ps::EvictReply reply;
-  if (!slots_.IsEvicted(worker)) EvictNow(worker, event.request.reason(), &reply);
+  if (!replicas_.IsEvicted(worker)) EvictNow(worker, event.request.reason(), &reply);
   actions_.push_back(coordinator_action::ReplyEvict{event.call, std::move(reply)});
 }
 
@@ -154,19 +154,19 @@ void Coordinator::EvictNow(uint32_t worker, std::string reason, ps::EvictReply* 
   for (char& c : reason) {
     if (absl::ascii_iscntrl(static_cast<unsigned char>(c))) c = ' ';  // logged on one line
   }
-  const std::vector<uint32_t> taken = slots_.Evict(worker, reason);
-  reply->mutable_slots()->Assign(taken.begin(), taken.end());
+  const std::vector<uint32_t> taken = replicas_.Evict(worker, reason);
+  reply->mutable_replicas()->Assign(taken.begin(), taken.end());
   const absl::Status evicted = EvictedError(worker);
   std::string text(evicted.message());
-  if (!taken.empty()) absl::StrAppend(&text, "; it had slot ", absl::StrJoin(taken, ", "));
-  if (!slots_.AnyAlive()) absl::StrAppend(&text, "; no clone is left to go on");
+  if (!taken.empty()) absl::StrAppend(&text, "; it had replica ", absl::StrJoin(taken, ", "));
+  if (!replicas_.AnyAlive()) absl::StrAppend(&text, "; no clone is left to go on");
   Warn(std::move(text));
-  RefusePushes([&](uint32_t slot) { return IsSlotOf(slot, worker); }, evicted);
-  if (phase_ == Phase::kOpen) ReassignSlots();
+  RefusePushes([&](uint32_t replica) { return IsReplicaOf(replica, worker); }, evicted);
+  if (phase_ == Phase::kOpen) ReassignReplicas();
 }
 
-bool Coordinator::IsSlotOf(uint32_t slot, uint32_t worker) const {
-  return slot == worker || slots_.slot(slot).owner == worker;
+bool Coordinator::IsReplicaOf(uint32_t replica, uint32_t worker) const {
+  return replica == worker || replicas_.replica(replica).owner == worker;
 }
 
 void Coordinator::RefusePushes(absl::FunctionRef<bool(uint32_t)> of, const absl::Status& status) {
@@ -174,7 +174,7 @@ void Coordinator::RefusePushes(absl::FunctionRef<bool(uint32_t)> of, const absl:
   // While a step is decided, the front push may be on its way into the variables.
   const bool deciding = IsDeciding();
   const auto refused = [&](const PendingPush& push) {
-    if (!of(push.request.key().slot())) return false;
+    if (!of(push.request.key().replica())) return false;
     for (const CallId call : push.calls) {
       actions_.push_back(coordinator_action::ReplyCommit{call, status});
     }

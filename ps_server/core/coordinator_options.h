@@ -8,7 +8,7 @@
 
 #include "absl/time/time.h"
 
-#include "common/variable_entries.h"
+#include "common/model/variable_entries.h"
 #include "protos/parameter_server.pb.h"
 #include "ps_server/core/epochs.h"
 
@@ -20,8 +20,8 @@ struct CoordinatorOptions {
   std::string run_id;  // 16 bytes
   uint32_t tasks = 1;
   bool sync = true;
-  uint64_t num_steps = 0;  // 0: trains without end
-  uint32_t num_slots = 0;  // replicas of the job; 0: the first worker announces them
+  uint64_t num_steps = 0;     // 0: trains without end
+  uint32_t num_replicas = 0;  // replicas of the job; 0: the first worker announces them
   std::string layout_signature;
   std::vector<ps::VariableEntry> variables;
 

@@ -157,7 +157,7 @@ void Coordinator::FinishWithoutShards() {
 
 bool Coordinator::RestoreMarks() {
   if (options_.sync || !rules_.restore_push_marks) {
-    positions_ = SlotPositions();
+    positions_ = ReplicaPositions();
     return true;
   }
   const std::vector<ShardReply> replies = calls_.replies();
@@ -165,7 +165,7 @@ bool Coordinator::RestoreMarks() {
   for (size_t shard = 1; shard < replies.size(); ++shard) {
     if (std::get<ps::RestoreReply>(replies[shard]).marks() == marks) continue;
     const std::string what = absl::StrFormat(
-        "shards 0 and %d have stored version %d with different positions of the slots", shard,
+        "shards 0 and %d have stored version %d with different positions of the replicas", shard,
         restore_.step());
     if (restore_.source() == ps::RestoreRequest::MAPPED) {
       ++mapped_failures_;
@@ -177,7 +177,8 @@ bool Coordinator::RestoreMarks() {
   }
   if (!positions_.Restore(marks, restore_.step())) {
     Warn(absl::StrFormat(
-        "version %d was written by a release that did not keep the slots' positions: every slot "
+        "version %d was written by a release that did not keep the replicas' positions: every "
+        "replica "
         "goes on with an equal share of the %d batches, of which a few may be trained again",
         restore_.step(), restore_.step()));
   }
@@ -204,7 +205,7 @@ void Coordinator::On(const coordinator_event::TookOver& event) {
 
 void Coordinator::BeginServing() {
   version_ = restore_.step();
-  slots_.BeginEpoch(serving_epoch_, now_);
+  replicas_.BeginEpoch(serving_epoch_, now_);
   last_included_.clear();
   lagging_.clear();
   last_checkpoint_ = now_;

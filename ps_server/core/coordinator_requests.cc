@@ -3,8 +3,8 @@
 
 #include "absl/strings/str_format.h"
 
-#include "common/protocol_version.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
+#include "common/wire/protocol_version.h"
 #include "ps_server/core/coordinator.h"
 #include "ps_server/core/protocol_error.h"
 
@@ -74,23 +74,23 @@ absl::Status Coordinator::CheckAnnouncement(const ps::RegisterRequest& request) 
                      absl::StrFormat("%s has another model than the server: %s", who,
                                      difference.empty() ? "the signatures differ" : difference));
   }
-  if (request.num_replicas() == 0 || request.num_replicas() > kMaxSlots) {
+  if (request.num_replicas() == 0 || request.num_replicas() > kMaxReplicas) {
     return absl::InvalidArgumentError(
         absl::StrFormat("%s announces %d clones over all workers, expected 1 to %d", who,
-                        request.num_replicas(), kMaxSlots));
+                        request.num_replicas(), kMaxReplicas));
   }
-  slots_.SetNumSlots(request.num_replicas());
-  if (request.num_replicas() != slots_.num_slots()) {
+  replicas_.SetNumReplicas(request.num_replicas());
+  if (request.num_replicas() != replicas_.num_replicas()) {
     return absl::FailedPreconditionError(absl::StrFormat(
         "%s announces %d clones over all workers (num_clones x num_workers), but this job has %d; "
         "their number is fixed for a run",
-        who, request.num_replicas(), slots_.num_slots()));
+        who, request.num_replicas(), replicas_.num_replicas()));
   }
-  if (!options_.sync && request.worker_id() >= slots_.num_slots()) {
+  if (!options_.sync && request.worker_id() >= replicas_.num_replicas()) {
     return absl::FailedPreconditionError(
-        absl::StrFormat("%s: worker ids of this job are below %d", who, slots_.num_slots()));
+        absl::StrFormat("%s: worker ids of this job are below %d", who, replicas_.num_replicas()));
   }
-  const Clone* other = slots_.Find(request.worker_id());
+  const Clone* other = replicas_.Find(request.worker_id());
   const bool same_clone = other != nullptr && other->session == request.session();
   if (same_clone && request.process_number() < other->process_number) {
     // The error has no ErrorDetail, so the process ends instead of registering again.
@@ -105,9 +105,9 @@ absl::Status Coordinator::CheckAnnouncement(const ps::RegisterRequest& request) 
         who, request.worker_id(), other->peer_name, absl::ToDoubleSeconds(now_ - other->last_seen),
         absl::FormatDuration(other->last_seen + options_.lease - now_)));
   }
-  if (!slots_.HasRoomFor(request.worker_id())) {
+  if (!replicas_.HasRoomFor(request.worker_id())) {
     return absl::ResourceExhaustedError(absl::StrFormat(
-        "%s: there are %d clones without a slot already", who, SlotTable::kMaxSpares));
+        "%s: there are %d clones without a replica already", who, ReplicaTable::kMaxSpares));
   }
   return absl::OkStatus();
 }
@@ -123,44 +123,44 @@ absl::StatusOr<ps::RegisterReply> Coordinator::HandleRegister(const ps::Register
   if (!options_.sync && !pushes_.empty()) {
     // A new grant fences the clone's earlier pushes, so those must be applied or refused first.
     const bool deciding = IsDeciding();
-    const uint32_t slot = deciding ? decided_.contributions(0).slot() : 0;
-    if (deciding && IsSlotOf(slot, worker)) {
+    const uint32_t replica = deciding ? decided_.contributions(0).replica() : 0;
+    if (deciding && IsReplicaOf(replica, worker)) {
       return ProtocolError(ps::ErrorDetail::NOT_READY, serving_epoch_, version_,
                            "this clone's last push is being applied");
     }
-    RefusePushes([&](uint32_t other) { return IsSlotOf(other, worker); },
+    RefusePushes([&](uint32_t other) { return IsReplicaOf(other, worker); },
                  ProtocolError(ps::ErrorDetail::FENCED, serving_epoch_, version_,
                                "the clone has registered again"));
   }
-  const Clone* known = slots_.Find(worker);
+  const Clone* known = replicas_.Find(worker);
   const bool is_new = known == nullptr || !known->registered;
   if (is_new || known->process_number != request.process_number()) {
     actions_.push_back(coordinator_action::Notice{
         false,
         absl::StrFormat("clone %d (%s) is here%s", worker, request.peer_name(),
                         is_new ? "" : " again, in a new process"),
-        worker >= slots_.num_slots()});
+        worker >= replicas_.num_replicas()});
   }
-  slots_.Register(worker, request.peer_name(), version_ + 1, now_,
-                  [this](uint32_t slot) { return HasContribution(slot); });
-  if (phase_ == Phase::kOpen) ReassignSlots();
+  replicas_.Register(worker, request.peer_name(), version_ + 1, now_,
+                     [this](uint32_t replica) { return HasContribution(replica); });
+  if (phase_ == Phase::kOpen) ReassignReplicas();
   ps::RegisterReply reply;
   reply.set_epoch(serving_epoch_);
   reply.set_version(version_);
-  reply.set_num_slots(slots_.num_slots());
-  slots_.clone(worker).session = request.session();
-  slots_.clone(worker).process_number = request.process_number();
-  for (ps::SlotGrant& grant : GrantsOf(worker)) *reply.add_grants() = std::move(grant);
+  reply.set_num_replicas(replicas_.num_replicas());
+  replicas_.clone(worker).session = request.session();
+  replicas_.clone(worker).process_number = request.process_number();
+  for (ps::ReplicaGrant& grant : GrantsOf(worker)) *reply.add_grants() = std::move(grant);
   reply.set_lease_milliseconds(absl::ToInt64Milliseconds(options_.lease));
   reply.set_training_done(training_done());
   return reply;
 }
 
-std::vector<ps::SlotGrant> Coordinator::GrantsOf(uint32_t worker_id) const {
-  std::vector<ps::SlotGrant> grants = slots_.GrantsOf(worker_id);
+std::vector<ps::ReplicaGrant> Coordinator::GrantsOf(uint32_t worker_id) const {
+  std::vector<ps::ReplicaGrant> grants = replicas_.GrantsOf(worker_id);
   if (options_.sync) return grants;
-  for (ps::SlotGrant& grant : grants) {
-    grant.set_position(positions_.Next(grant.slot(), slots_.num_slots()));
+  for (ps::ReplicaGrant& grant : grants) {
+    grant.set_position(positions_.Next(grant.replica(), replicas_.num_replicas()));
   }
   return grants;
 }
@@ -183,17 +183,17 @@ absl::StatusOr<ps::HeartbeatReply> Coordinator::HandleHeartbeat(
   }
   PP_RETURN_IF_ERROR(CheckRequest(request.run_id(), request.epoch()));
   PP_RETURN_IF_ERROR(CheckNotEvicted(request.worker_id()));
-  const Clone* clone = slots_.Find(request.worker_id());
+  const Clone* clone = replicas_.Find(request.worker_id());
   const bool somebody_else =
       rules_.check_session && clone != nullptr &&
       (clone->session != request.session() || clone->process_number != request.process_number());
-  if (somebody_else || !slots_.Renew(request.worker_id(), now_)) {
+  if (somebody_else || !replicas_.Renew(request.worker_id(), now_)) {
     return ProtocolError(ps::ErrorDetail::EPOCH_CHANGED, serving_epoch_, version_,
                          absl::StrFormat("worker %d is not registered", request.worker_id()));
   }
-  slots_.clone(request.worker_id()).progress = request.progress();
-  if (phase_ == Phase::kOpen) ReassignSlots();
-  for (ps::SlotGrant& grant : GrantsOf(request.worker_id())) {
+  replicas_.clone(request.worker_id()).progress = request.progress();
+  if (phase_ == Phase::kOpen) ReassignReplicas();
+  for (ps::ReplicaGrant& grant : GrantsOf(request.worker_id())) {
     *reply.add_grants() = std::move(grant);
   }
   reply.set_training_done(training_done());
@@ -215,9 +215,10 @@ void Coordinator::AnswerCommit(CallId call, ps::PushReply::Outcome outcome, ps::
 absl::Status Coordinator::CheckCommit(const ps::CommitRequest& request) const {
   PP_RETURN_IF_ERROR(CheckRequest(request.key().run_id(), request.key().epoch()));
   PP_RETURN_IF_ERROR(CheckNotEvicted(request.key().worker_id()));
-  if (request.key().slot() >= slots_.num_slots()) {
-    return absl::InvalidArgumentError(absl::StrFormat("slot %d does not exist: this job has %d",
-                                                      request.key().slot(), slots_.num_slots()));
+  if (request.key().replica() >= replicas_.num_replicas()) {
+    return absl::InvalidArgumentError(absl::StrFormat("replica %d does not exist: this job has %d",
+                                                      request.key().replica(),
+                                                      replicas_.num_replicas()));
   }
   if (request.info().samples() > kMaxSamples) {
     return absl::InvalidArgumentError(
@@ -233,7 +234,7 @@ void Coordinator::On(const coordinator_event::Commit& event) {
     actions_.push_back(coordinator_action::ReplyCommit{event.call, status});
     return;
   }
-  slots_.Renew(event.request.key().worker_id(), now_);
+  replicas_.Renew(event.request.key().worker_id(), now_);
   if (options_.sync) {
     CommitSync(event);
   } else {
@@ -243,10 +244,10 @@ void Coordinator::On(const coordinator_event::Commit& event) {
 
 void Coordinator::CommitSync(const coordinator_event::Commit& event) {
   const ps::PushKey& key = event.request.key();
-  const SlotTable::Slot& slot = slots_.slot(key.slot());
+  const ReplicaTable::Replica& replica = replicas_.replica(key.replica());
   const bool decided =
       rules_.freeze_contributors && phase_ != Phase::kOpen && key.step() == round_.step();
-  const SlotCommit* earlier = key.step() == round_.step() ? round_.Find(key.slot()) : nullptr;
+  const ReplicaCommit* earlier = key.step() == round_.step() ? round_.Find(key.replica()) : nullptr;
   if (key.step() <= version_ || (decided && earlier == nullptr)) {
     NoteLate(key);
     AnswerCommit(event.call, ps::PushReply::ALREADY_APPLIED, ps::APPLIED);
@@ -271,12 +272,12 @@ void Coordinator::CommitSync(const coordinator_event::Commit& event) {
     return;
   }
   const bool fenced =
-      earlier != nullptr || key.grant() != slot.grant || key.step() < slot.from_step;
+      earlier != nullptr || key.grant() != replica.grant || key.step() < replica.from_step;
   if (fenced && (rules_.check_grant_at_commit || earlier != nullptr)) {
     actions_.push_back(coordinator_action::ReplyCommit{
         event.call, ProtocolError(ps::ErrorDetail::FENCED, serving_epoch_, version_,
-                                  absl::StrFormat("slot %d of step %d belongs to another grant",
-                                                  key.slot(), key.step()))});
+                                  absl::StrFormat("replica %d of step %d belongs to another grant",
+                                                  key.replica(), key.step()))});
     return;
   }
   const bool is_void = event.request.info().samples() == 0;
@@ -285,8 +286,8 @@ void Coordinator::CommitSync(const coordinator_event::Commit& event) {
         coordinator_action::ReplyCommit{event.call, CheckRequest(options_.run_id, serving_epoch_)});
     return;
   }
-  lagging_.erase(key.slot());
-  round_.Add(key.slot(), {key.grant(), key.worker_id(), event.request.info()}, now_);
+  lagging_.erase(key.replica());
+  round_.Add(key.replica(), {key.grant(), key.worker_id(), event.request.info()}, now_);
   round_.CountRequest();
   AnswerCommit(event.call, is_void ? ps::PushReply::VOID : ps::PushReply::ACCEPTED, ps::COMMITTED);
   DecideIfReady();
@@ -297,38 +298,40 @@ void Coordinator::CommitAsync(const coordinator_event::Commit& event) {
   const auto refuse = [&](const absl::Status& status) {
     actions_.push_back(coordinator_action::ReplyCommit{event.call, status});
   };
-  if (rules_.check_grant_at_commit && key.grant() != slots_.slot(key.slot()).grant) {
-    return refuse(ProtocolError(ps::ErrorDetail::FENCED, serving_epoch_, version_,
-                                absl::StrFormat("slot %d has been granted anew", key.slot())));
+  if (rules_.check_grant_at_commit && key.grant() != replicas_.replica(key.replica()).grant) {
+    return refuse(
+        ProtocolError(ps::ErrorDetail::FENCED, serving_epoch_, version_,
+                      absl::StrFormat("replica %d has been granted anew", key.replica())));
   }
   for (PendingPush& push : pushes_) {
-    if (push.request.key().slot() == key.slot() && push.request.key().grant() == key.grant() &&
-        push.request.key().step() == key.step()) {
+    if (push.request.key().replica() == key.replica() &&
+        push.request.key().grant() == key.grant() && push.request.key().step() == key.step()) {
       ++counters_.duplicate_commits;
       push.calls.push_back(event.call);
       return;
     }
   }
-  const bool known = positions_.IsDone(key.slot(), key.position(), slots_.num_slots());
+  const bool known = positions_.IsDone(key.replica(), key.position(), replicas_.num_replicas());
   if (AllStepsApplied() || (known && rules_.check_push_marks)) {
     if (known) ++counters_.duplicate_commits;
     AnswerCommit(event.call, ps::PushReply::ALREADY_APPLIED, ps::APPLIED);
     return;
   }
-  const uint64_t next = positions_.Next(key.slot(), slots_.num_slots());
+  const uint64_t next = positions_.Next(key.replica(), replicas_.num_replicas());
   if (key.position() > next && rules_.refuse_later_positions) {
-    return refuse(ProtocolError(ps::ErrorDetail::FENCED, serving_epoch_, version_,
-                                absl::StrFormat("slot %d goes on with batch %d, not %d: register "
-                                                "again",
-                                                key.slot(), next, key.position())));
+    return refuse(
+        ProtocolError(ps::ErrorDetail::FENCED, serving_epoch_, version_,
+                      absl::StrFormat("replica %d goes on with batch %d, not %d: register "
+                                      "again",
+                                      key.replica(), next, key.position())));
   }
   // The worker has given up its earlier push: the shards dropped those bytes for this push.
-  RefusePushes([&](uint32_t slot) { return slot == key.slot(); },
+  RefusePushes([&](uint32_t replica) { return replica == key.replica(); },
                ProtocolError(ps::ErrorDetail::FENCED, serving_epoch_, version_,
-                             "a later push of the slot has come"));
+                             "a later push of the replica has come"));
   if (event.request.info().samples() == 0) {
     if (CountVoid(event.request)) return refuse(CheckRequest(options_.run_id, serving_epoch_));
-    positions_.SetDone(key.slot(), key.position());
+    positions_.SetDone(key.replica(), key.position());
     AnswerCommit(event.call, ps::PushReply::VOID, ps::COMMITTED);
     CountVoidStep();
     return;
@@ -338,10 +341,10 @@ void Coordinator::CommitAsync(const coordinator_event::Commit& event) {
 }
 
 void Coordinator::NoteLate(const ps::PushKey& key) {
-  const auto lagging = lagging_.find(key.slot());
+  const auto lagging = lagging_.find(key.replica());
   if (lagging != lagging_.end() && lagging->second == key.grant()) lagging_.erase(lagging);
   // A contribution that a step went on without was counted as a drop at the decision.
-  const auto included = last_included_.find(key.slot());
+  const auto included = last_included_.find(key.replica());
   const bool counted = included != last_included_.end() && key.step() <= included->second;
   if (counted || key.step() <= restore_.step()) ++counters_.duplicate_commits;
 }

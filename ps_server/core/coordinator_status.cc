@@ -14,18 +14,19 @@ constexpr absl::Duration kWorthTelling = absl::Seconds(2);
 }  // namespace
 
 std::string Coordinator::CloneName(uint32_t worker_id) const {
-  const Clone* clone = slots_.Find(worker_id);
+  const Clone* clone = replicas_.Find(worker_id);
   std::string name = absl::StrFormat("clone %d", worker_id);
-  if (worker_id < slots_.num_slots()) name += absl::StrFormat(" of %d", slots_.num_slots());
+  if (worker_id < replicas_.num_replicas())
+    name += absl::StrFormat(" of %d", replicas_.num_replicas());
   if (clone != nullptr && clone->seen) name += absl::StrFormat(" (%s)", clone->peer_name);
   return name;
 }
 
-std::vector<uint32_t> Coordinator::LateSlots(absl::Duration now) const {
+std::vector<uint32_t> Coordinator::LateReplicas(absl::Duration now) const {
   std::vector<uint32_t> late;
   if (phase_ != Phase::kOpen || now - phase_since_ < kWorthTelling) return late;
-  if (!options_.sync && slots_.AnyAlive()) return late;
-  for (uint32_t i = 0; i < slots_.num_slots(); ++i) {
+  if (!options_.sync && replicas_.AnyAlive()) return late;
+  for (uint32_t i = 0; i < replicas_.num_replicas(); ++i) {
     if (!options_.sync || !round_.Has(i)) late.push_back(i);
   }
   return late;
@@ -36,21 +37,22 @@ std::string Coordinator::WaitingFor(absl::Duration now) const {
     return absl::StrFormat("shard %d of %d", calls_.FirstMissing().value_or(0), options_.tasks);
   }
   if (phase_ != Phase::kOpen || now - phase_since_ < kWorthTelling) return "";
-  if (slots_.num_slots() == 0) return "the first clone";
-  const std::vector<uint32_t> late = LateSlots(now);
+  if (replicas_.num_replicas() == 0) return "the first clone";
+  const std::vector<uint32_t> late = LateReplicas(now);
   if (late.empty()) return "";
-  const uint32_t worker = slots_.slot(late[0]).owner.value_or(late[0]);
-  const Clone* clone = slots_.Find(worker);
+  const uint32_t worker = replicas_.replica(late[0]).owner.value_or(late[0]);
+  const Clone* clone = replicas_.Find(worker);
   std::string state = "never seen";
-  if (slots_.IsEvicted(worker)) {
+  if (replicas_.IsEvicted(worker)) {
     state = "evicted, and no other is there";
   } else if (clone != nullptr && clone->alive) {
     state = clone->progress.phase().empty() ? "alive" : clone->progress.phase();
   } else if (clone != nullptr && clone->seen) {
     state = "lost";
   }
-  if (worker != late[0]) state += absl::StrFormat(", for slot %d", late[0]);
-  std::string text = absl::StrFormat("clone %d of %d (%s)", worker, slots_.num_slots(), state);
+  if (worker != late[0]) state += absl::StrFormat(", for replica %d", late[0]);
+  std::string text =
+      absl::StrFormat("clone %d of %d (%s)", worker, replicas_.num_replicas(), state);
   if (late.size() > 1) text += absl::StrFormat(" and %d more", late.size() - 1);
   return text;
 }
@@ -84,16 +86,18 @@ ps::StatusReply Coordinator::Status(absl::Duration now) const {
                                           : -1);
   status.set_last_checkpoint_seconds(absl::ToDoubleSeconds(counters_.checkpoint_took));
   std::set<uint32_t> late;
-  for (const uint32_t slot : LateSlots(now)) late.insert(slots_.slot(slot).owner.value_or(slot));
+  for (const uint32_t replica : LateReplicas(now))
+    late.insert(replicas_.replica(replica).owner.value_or(replica));
   status.mutable_late_workers()->Assign(late.begin(), late.end());
   if (!stop_reason_.ok()) status.set_stopped(std::string(stop_reason_.message()));
-  std::map<uint32_t, Clone> clones = slots_.clones();
-  for (uint32_t i = 0; i < slots_.num_slots(); ++i) clones.try_emplace(i);
+  std::map<uint32_t, Clone> clones = replicas_.clones();
+  for (uint32_t i = 0; i < replicas_.num_replicas(); ++i) clones.try_emplace(i);
   for (const auto& [id, clone] : clones) {
     ps::CloneStatus& entry = *status.add_clones();
     entry.set_worker_id(id);
     entry.set_peer_name(clone.peer_name);
-    for (const ps::SlotGrant& grant : slots_.GrantsOf(id)) entry.add_slots(grant.slot());
+    for (const ps::ReplicaGrant& grant : replicas_.GrantsOf(id))
+      entry.add_replicas(grant.replica());
     entry.set_alive(clone.alive);
     entry.set_seconds_since_seen(clone.seen ? absl::ToDoubleSeconds(now - clone.last_seen) : -1);
     *entry.mutable_progress() = clone.progress;

@@ -14,12 +14,13 @@ bool Coordinator::AllStepsApplied() const {
   return options_.num_steps > 0 && version_ >= options_.num_steps;
 }
 
-bool Coordinator::HasContribution(uint32_t slot) const {
+bool Coordinator::HasContribution(uint32_t replica) const {
   // An asynchronous step has one contribution, which stays at the front of pushes_ until applied.
   const bool may_contribute = phase_ == Phase::kOpen || (IsDeciding() && !options_.sync);
-  if (!may_contribute || round_.Has(slot)) return true;
-  return std::any_of(pushes_.begin(), pushes_.end(),
-                     [slot](const PendingPush& push) { return push.request.key().slot() == slot; });
+  if (!may_contribute || round_.Has(replica)) return true;
+  return std::any_of(pushes_.begin(), pushes_.end(), [replica](const PendingPush& push) {
+    return push.request.key().replica() == replica;
+  });
 }
 
 void Coordinator::Finish(const absl::Status& answer) {
@@ -45,47 +46,47 @@ void Coordinator::OpenStep() {
   phase_ = Phase::kOpen;
   phase_since_ = now_;
   round_.Open(version_ + 1);
-  slots_.ReturnHome(round_.step());
-  ReassignSlots();
+  replicas_.ReturnHome(round_.step());
+  ReassignReplicas();
   DecideIfReady();
 }
 
-void Coordinator::ReassignSlots() {
-  const std::vector<uint32_t> changed =
-      slots_.Reassign(round_.step(), now_, [this](uint32_t slot) { return HasContribution(slot); });
-  for (const uint32_t slot : changed) {
-    Warn(absl::StrFormat("slot %d goes to %s from step %d on", slot,
-                         CloneName(*slots_.slot(slot).owner), round_.step()));
+void Coordinator::ReassignReplicas() {
+  const std::vector<uint32_t> changed = replicas_.Reassign(
+      round_.step(), now_, [this](uint32_t replica) { return HasContribution(replica); });
+  for (const uint32_t replica : changed) {
+    Warn(absl::StrFormat("replica %d goes to %s from step %d on", replica,
+                         CloneName(*replicas_.replica(replica).owner), round_.step()));
   }
 }
 
 bool Coordinator::IsReadyToDecide() const {
   if (!options_.sync) return !pushes_.empty();
-  if (slots_.num_slots() == 0) return false;
-  const uint32_t heard = rules_.count_slots ? round_.num_slots() : round_.num_requests();
-  if (heard >= slots_.num_slots()) return true;
+  if (replicas_.num_replicas() == 0) return false;
+  const uint32_t heard = rules_.count_replicas ? round_.num_replicas() : round_.num_requests();
+  if (heard >= replicas_.num_replicas()) return true;
   const bool enough = options_.step_deadline > absl::ZeroDuration() &&
                       options_.min_contributors > 0 &&
-                      round_.num_slots() - round_.num_void() >= options_.min_contributors;
+                      round_.num_replicas() - round_.num_void() >= options_.min_contributors;
   if (!enough) return false;
   if (now_ - round_.first_commit() >= options_.step_deadline) return true;
   // A replica that missed a step costs the deadline once, not in every step until it is back.
-  for (uint32_t i = 0; i < slots_.num_slots(); ++i) {
+  for (uint32_t i = 0; i < replicas_.num_replicas(); ++i) {
     if (!round_.Has(i) && !IsLagging(i)) return false;
   }
   return true;
 }
 
-bool Coordinator::IsLagging(uint32_t slot) const {
-  const auto lagging = lagging_.find(slot);
-  return lagging != lagging_.end() && lagging->second == slots_.slot(slot).grant;
+bool Coordinator::IsLagging(uint32_t replica) const {
+  const auto lagging = lagging_.find(replica);
+  return lagging != lagging_.end() && lagging->second == replicas_.replica(replica).grant;
 }
 
 void Coordinator::CountMissing() {
-  for (uint32_t i = 0; i < slots_.num_slots(); ++i) {
+  for (uint32_t i = 0; i < replicas_.num_replicas(); ++i) {
     if (round_.Has(i)) continue;
-    lagging_[i] = slots_.slot(i).grant;
-    ++slots_.clone(slots_.slot(i).owner.value_or(i)).drops;
+    lagging_[i] = replicas_.replica(i).grant;
+    ++replicas_.clone(replicas_.replica(i).owner.value_or(i)).drops;
     ++counters_.dropped_contributions;
   }
 }
@@ -94,7 +95,7 @@ void Coordinator::DecideIfReady() {
   if (phase_ != Phase::kOpen) return;
   if (draining_) {
     const bool worth_waiting =
-        options_.sync && round_.num_slots() > 0 && now_ - drain_since_ < options_.drain_patience;
+        options_.sync && round_.num_replicas() > 0 && now_ - drain_since_ < options_.drain_patience;
     if (!options_.sync || (!IsReadyToDecide() && !worth_waiting)) {
       Finish(ProtocolError(ps::ErrorDetail::DRAINING, serving_epoch_, version_, "the server ends"));
       return;
@@ -139,7 +140,7 @@ void Coordinator::DecideAsync() {
                         absl::StrFormat("computed from version %d, now is %d; at most %d "
                                         "versions may lie between: pull again",
                                         key.base_version(), version_, options_.max_staleness));
-      Clone& clone = slots_.clone(key.worker_id());
+      Clone& clone = replicas_.clone(key.worker_id());
       ++clone.drops;
       ++counters_.dropped_contributions;
     }
@@ -152,12 +153,12 @@ void Coordinator::DecideAsync() {
   if (pushes_.empty()) return;
   const ps::CommitRequest& request = pushes_.front().request;
   ps::Contribution& contribution = *decided_.add_contributions();
-  contribution.set_slot(request.key().slot());
+  contribution.set_replica(request.key().replica());
   contribution.set_grant(request.key().grant());
   contribution.set_sequence(request.key().step());
   contribution.set_samples(request.info().samples());
-  positions_.SetDone(request.key().slot(), request.key().position());
-  decided_.set_marks(positions_.Serialize(slots_.num_slots()));
+  positions_.SetDone(request.key().replica(), request.key().position());
+  decided_.set_marks(positions_.Serialize(replicas_.num_replicas()));
   if (options_.measure_norms) {
     phase_ = Phase::kMeasuring;
     calls_.Start(shard_call::MeasureNorm{decided_}, options_.tasks, now_, &actions_);
@@ -194,11 +195,11 @@ void Coordinator::OnAllApplied() {
   applied.step = decided_.step();
   if (options_.sync) {
     applied.parts = round_.Parts();
-    applied.missing_slots = slots_.num_slots() - round_.num_slots();
+    applied.missing_replicas = replicas_.num_replicas() - round_.num_replicas();
   } else {
     const ps::CommitRequest& request = pushes_.front().request;
     applied.staleness = version_ - request.key().base_version();
-    applied.parts.push_back({request.key().slot(),
+    applied.parts.push_back({request.key().replica(),
                              request.key().worker_id(),
                              request.info().samples(),
                              {request.info().metrics().begin(), request.info().metrics().end()}});
@@ -210,9 +211,9 @@ void Coordinator::OnAllApplied() {
   }
   version_ = decided_.step();
   for (const coordinator_action::StepApplied::Part& part : applied.parts) {
-    last_included_[part.slot] = version_;
-    if (slots_.Find(part.worker_id) != nullptr && part.samples > 0) {
-      ++slots_.clone(part.worker_id).contributions;
+    last_included_[part.replica] = version_;
+    if (replicas_.Find(part.worker_id) != nullptr && part.samples > 0) {
+      ++replicas_.clone(part.worker_id).contributions;
     }
   }
   if (!options_.sync) {

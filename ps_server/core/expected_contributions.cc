@@ -12,20 +12,21 @@ void ExpectedContributions::NoteApplied(const ps::ApplyRequest& request) {
   if (sync_ || !request.variable_squared_norms().empty()) samples_.clear();
   if (!request.variable_squared_norms().empty()) return;
   for (const ps::Contribution& contribution : request.contributions()) {
-    if (contribution.samples() > 0) samples_[contribution.slot()] = contribution.samples();
+    if (contribution.samples() > 0) samples_[contribution.replica()] = contribution.samples();
   }
 }
 
-std::vector<ExpectedContributions::Expected> ExpectedContributions::AfterChunkOf(uint32_t slot) {
+std::vector<ExpectedContributions::Expected> ExpectedContributions::AfterChunkOf(uint32_t replica) {
   std::vector<Expected> expected;
   if (sync_) {
     for (const auto& [other, samples] : samples_) expected.push_back({other, samples});
     return expected;
   }
-  const auto known = samples_.find(slot);
-  if (tasks_ != 1 || known == samples_.end() || first_.value_or(slot) != slot) return expected;
-  first_ = slot;
-  expected.push_back({slot, known->second});
+  const auto known = samples_.find(replica);
+  if (tasks_ != 1 || known == samples_.end() || first_.value_or(replica) != replica)
+    return expected;
+  first_ = replica;
+  expected.push_back({replica, known->second});
   return expected;
 }
 

@@ -31,13 +31,13 @@ class ExpectedContributions {
   void NoteApplied(const ps::ApplyRequest& request);
 
   struct Expected {
-    uint32_t slot = 0;
+    uint32_t replica = 0;
     uint64_t samples = 0;
   };
   // Returns the contributions predicted for the version after the newest one, in replica order,
-  // given that a chunk of `slot` has just arrived. Empty if nothing is predicted or `slot` is not
-  // part of the prediction (asynchronous).
-  std::vector<Expected> AfterChunkOf(uint32_t slot);
+  // given that a chunk of `replica` has just arrived. Empty if nothing is predicted or `replica` is
+  // not part of the prediction (asynchronous).
+  std::vector<Expected> AfterChunkOf(uint32_t replica);
 
  private:
   const bool sync_;

@@ -1,4 +1,4 @@
-// Builds the protocol's errors that carry an epoch or a step (common/error_detail.h).
+// Builds the protocol's errors that carry an epoch or a step (common/wire/error_detail.h).
 #ifndef PUSHPULL_PS_SERVER_CORE_PROTOCOL_ERROR_H_
 #define PUSHPULL_PS_SERVER_CORE_PROTOCOL_ERROR_H_
 
@@ -7,7 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 
-#include "common/error_detail.h"
+#include "common/wire/error_detail.h"
 
 namespace pushpull {
 

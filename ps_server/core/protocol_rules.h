@@ -14,14 +14,14 @@ struct ProtocolRules {
   bool check_grant_at_shard = true;      // a message with an older grant never changes state
   bool apply_once = true;                // applying a step twice is a no-op
   bool clear_staging = true;             // drops applied and superseded contributions
-  bool sum_in_slot_order = true;         // sums in replica order, not in order of arrival
+  bool sum_in_replica_order = true;      // sums in replica order, not in order of arrival
   bool reset_version_on_restore = true;  // pulls get the restored version
   bool hold_apply_for_capture = true;    // a version being captured is not overwritten
 
   // Coordinator.
   bool check_grant_at_commit = true;   // an older grant cannot commit
   bool freeze_contributors = true;     // a commit after the decision does not count in the step
-  bool count_slots = true;             // a step is decided by replicas heard from, not by requests
+  bool count_replicas = true;          // a step is decided by replicas heard from, not by requests
   bool check_push_marks = true;        // each batch of a replica is decided once (async)
   bool restore_push_marks = true;      // a restored version brings back which batches were decided
   bool refuse_later_positions = true;  // no batch of a replica is skipped (async)

@@ -1,6 +1,6 @@
 // Decides what one ps_server process may do to the files that hold training state: the state files
 // of its shards and the server's own files in train_dir. Every such decision is made here. RunFiles
-// (ps_server/service/run_files.h) carries the decisions out, and nothing else renames, shortens or
+// (ps_server/runtime/run_files.h) carries the decisions out, and nothing else renames, shortens or
 // removes those files.
 //
 // The files of a run go through these stages in one process:

@@ -5,9 +5,9 @@
 
 #include "absl/strings/str_format.h"
 
-#include "common/gradient_encoding.h"
-#include "common/protocol_version.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
+#include "common/wire/gradient_encoding.h"
+#include "common/wire/protocol_version.h"
 #include "ps_server/core/protocol_error.h"
 
 namespace pushpull {
@@ -90,19 +90,21 @@ absl::Status ShardAggregator::CheckSender(const std::string& run_id, uint64_t ep
 }
 
 absl::Status ShardAggregator::CheckKey(const ps::PushKey& key) const {
-  if (key.slot() >= kMaxSlots) {
-    return ProtocolError(ps::ErrorDetail::BAD_CHUNK, 0, 0,
-                         absl::StrFormat("slot %d is not below %d", key.slot(), kMaxSlots));
+  if (key.replica() >= kMaxReplicas) {
+    return ProtocolError(
+        ps::ErrorDetail::BAD_CHUNK, 0, 0,
+        absl::StrFormat("replica %d is not below %d", key.replica(), kMaxReplicas));
   }
   if (options_.sync && key.step() > version_ + 1) {
     return ProtocolError(ps::ErrorDetail::STEP_TOO_NEW, epoch_, version_ + 1,
                          absl::StrFormat("shard %d expects contributions for step %d, not %d",
                                          options_.shard, version_ + 1, key.step()));
   }
-  if (rules_.check_grant_at_shard && key.grant() < staging_.newest_grant(key.slot())) {
-    return ProtocolError(ps::ErrorDetail::FENCED, epoch_, version_,
-                         absl::StrFormat("slot %d has been granted anew (%d after %d)", key.slot(),
-                                         staging_.newest_grant(key.slot()), key.grant()));
+  if (rules_.check_grant_at_shard && key.grant() < staging_.newest_grant(key.replica())) {
+    return ProtocolError(
+        ps::ErrorDetail::FENCED, epoch_, version_,
+        absl::StrFormat("replica %d has been granted anew (%d after %d)", key.replica(),
+                        staging_.newest_grant(key.replica()), key.grant()));
   }
   return absl::OkStatus();
 }
@@ -113,7 +115,7 @@ bool ShardAggregator::AlreadyApplied(const ps::PushKey& key) const {
     return key.step() <= (applying ? apply_.step() : version_);
   }
   if (!rules_.check_push_marks) return false;
-  const auto next = next_positions_.find(key.slot());
+  const auto next = next_positions_.find(key.replica());
   return next != next_positions_.end() && key.position() < next->second;
 }
 
@@ -139,7 +141,7 @@ absl::Status ShardAggregator::PushChunk(const ps::PushChunk& header, const Paylo
   }
   PP_RETURN_IF_ERROR(CheckKey(key));
   PP_RETURN_IF_ERROR(verdict);
-  switch (staging_.Add(key.slot(), IdOf(key), header.chunk(), header.crc32c(), payload)) {
+  switch (staging_.Add(key.replica(), IdOf(key), header.chunk(), header.crc32c(), payload)) {
     case Staging::Added::kNew:
       ApplyAhead(key, header.chunk());
       return absl::OkStatus();
@@ -151,14 +153,14 @@ absl::Status ShardAggregator::PushChunk(const ps::PushChunk& header, const Paylo
       ++conflicting_chunks_;
       return ProtocolError(
           ps::ErrorDetail::CHUNK_CONFLICT, epoch_, version_,
-          absl::StrFormat("chunk %d of slot %d for step %d is here with other bytes; the "
+          absl::StrFormat("chunk %d of replica %d for step %d is here with other bytes; the "
                           "first stays",
-                          header.chunk(), key.slot(), key.step()));
+                          header.chunk(), key.replica(), key.step()));
     case Staging::Added::kFenced:
       break;
   }
   return ProtocolError(ps::ErrorDetail::FENCED, epoch_, version_,
-                       absl::StrFormat("slot %d has been granted anew", key.slot()));
+                       absl::StrFormat("replica %d has been granted anew", key.replica()));
 }
 
 void ShardAggregator::On(const shard_event::FinishPush& event) {
@@ -177,7 +179,7 @@ void ShardAggregator::On(const shard_event::FinishPush& event) {
   reply.set_level(applied ? ps::APPLIED : ps::STAGED);
   reply.set_outcome(applied ? ps::PushReply::ALREADY_APPLIED : ps::PushReply::ACCEPTED);
   const std::vector<uint32_t> missing =
-      applied ? std::vector<uint32_t>() : staging_.Missing(key.slot(), IdOf(key));
+      applied ? std::vector<uint32_t>() : staging_.Missing(key.replica(), IdOf(key));
   if (!missing.empty() && rules_.require_complete) {
     reply.set_level(ps::LEVEL_UNKNOWN);
     reply.set_outcome(ps::PushReply::INCOMPLETE);

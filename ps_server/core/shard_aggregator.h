@@ -17,8 +17,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "common/payload.h"
-#include "common/sharding.h"
+#include "common/base/payload.h"
+#include "common/model/sharding.h"
 #include "protos/parameter_server.pb.h"
 #include "ps_server/core/expected_contributions.h"
 #include "ps_server/core/protocol_rules.h"

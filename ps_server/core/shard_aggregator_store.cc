@@ -113,7 +113,7 @@ void ShardAggregator::SetMarks(const std::string& marks) {
   // Marks of an older release have no positions. The coordinator makes up for them.
   if (!parsed.ParseFromString(marks)) return;
   for (const ps::PushMark& mark : parsed.marks()) {
-    next_positions_[mark.slot()] = mark.next_position();
+    next_positions_[mark.replica()] = mark.next_position();
   }
 }
 
@@ -147,10 +147,10 @@ void ShardAggregator::ApplyAhead(const ps::PushKey& key, uint32_t chunk) {
   const uint64_t step = version_ + 1;
   if (store_task_ != StoreTask::kNone || apply_waits_ || HeldForCapture(step)) return;
   shard_action::StoreApplyAhead order{step, chunk, {}};
-  for (const auto& [slot, samples] : expected_.AfterChunkOf(key.slot())) {
-    std::optional<Payload> payload = staging_.ChunkOf(slot, key.step(), chunk);
+  for (const auto& [replica, samples] : expected_.AfterChunkOf(key.replica())) {
+    std::optional<Payload> payload = staging_.ChunkOf(replica, key.step(), chunk);
     if (!payload.has_value()) return;
-    order.contributions.push_back({slot, samples, *std::move(payload)});
+    order.contributions.push_back({replica, samples, *std::move(payload)});
   }
   if (order.contributions.empty()) return;
   held_versions_ = {held_versions_.back()};
@@ -179,17 +179,18 @@ absl::StatusOr<std::vector<StagedContribution>> ShardAggregator::Collect(
   for (const ps::Contribution& contribution : request.contributions()) {
     const ContributionId id{contribution.grant(),
                             options_.sync ? request.step() : contribution.sequence()};
-    auto chunks = staging_.Complete(contribution.slot(), id);
+    auto chunks = staging_.Complete(contribution.replica(), id);
     if (!chunks.has_value()) {
       return absl::InternalError(absl::StrFormat(
-          "shard %d does not hold slot %d's contribution (grant %d) to step %d, which was decided",
-          options_.shard, contribution.slot(), contribution.grant(), request.step()));
+          "shard %d does not hold replica %d's contribution (grant %d) to step %d, which was "
+          "decided",
+          options_.shard, contribution.replica(), contribution.grant(), request.step()));
     }
-    collected.push_back({contribution.slot(), contribution.samples(), std::move(*chunks)});
+    collected.push_back({contribution.replica(), contribution.samples(), std::move(*chunks)});
   }
-  if (!rules_.sum_in_slot_order) {
+  if (!rules_.sum_in_replica_order) {
     std::sort(collected.begin(), collected.end(), [this](const auto& a, const auto& b) {
-      return staging_.ArrivalOrder(a.slot) < staging_.ArrivalOrder(b.slot);
+      return staging_.ArrivalOrder(a.replica) < staging_.ArrivalOrder(b.replica);
     });
   }
   return collected;
@@ -295,7 +296,7 @@ void ShardAggregator::StartApply() {
     staging_.DropAll();
   } else {
     for (const ps::Contribution& c : apply_.contributions()) {
-      staging_.Drop(c.slot(), {c.grant(), c.sequence()});
+      staging_.Drop(c.replica(), {c.grant(), c.sequence()});
     }
   }
 }

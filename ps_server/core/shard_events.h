@@ -14,7 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "common/payload.h"
+#include "common/base/payload.h"
 #include "protos/parameter_server.pb.h"
 #include "ps_server/core/version_id.h"
 
@@ -23,18 +23,18 @@ namespace pushpull {
 using CallId = uint64_t;
 
 // The replicas of a job are numbered below this.
-inline constexpr uint32_t kMaxSlots = 256;
+inline constexpr uint32_t kMaxReplicas = 256;
 
 // The part of a replica's contribution that belongs to this shard, with every chunk.
 struct StagedContribution {
-  uint32_t slot = 0;
+  uint32_t replica = 0;
   uint64_t samples = 0;
   std::vector<Payload> chunks;
 };
 
 // One chunk of a replica's contribution.
 struct StagedChunk {
-  uint32_t slot = 0;
+  uint32_t replica = 0;
   uint64_t samples = 0;
   Payload payload;
 };

@@ -9,7 +9,7 @@
 #include <optional>
 #include <vector>
 
-#include "common/payload.h"
+#include "common/base/payload.h"
 #include "ps_server/core/protocol_rules.h"
 
 namespace pushpull {
@@ -36,25 +36,25 @@ class Staging {
 
   // Stages a chunk; chunk < num_chunks. A newer grant, or a later number under the same grant,
   // drops what the replica had staged before. Keeps a reference to the payload only for kNew.
-  Added Add(uint32_t slot, const ContributionId& id, uint32_t chunk, uint32_t crc32c,
+  Added Add(uint32_t replica, const ContributionId& id, uint32_t chunk, uint32_t crc32c,
             const Payload& payload);
 
   // Returns the chunks that are missing: all of them if the replica stages another contribution.
-  std::vector<uint32_t> Missing(uint32_t slot, const ContributionId& id) const;
+  std::vector<uint32_t> Missing(uint32_t replica, const ContributionId& id) const;
   // Returns all chunks in order, or nothing if one is missing.
-  std::optional<std::vector<Payload>> Complete(uint32_t slot, const ContributionId& id) const;
+  std::optional<std::vector<Payload>> Complete(uint32_t replica, const ContributionId& id) const;
   // Returns one staged chunk if the replica stages a contribution with this number, under whatever
   // grant.
-  std::optional<Payload> ChunkOf(uint32_t slot, uint64_t number, uint32_t chunk) const;
+  std::optional<Payload> ChunkOf(uint32_t replica, uint64_t number, uint32_t chunk) const;
   // Returns the newest grant seen for the replica, 0 for none.
-  uint64_t newest_grant(uint32_t slot) const;
+  uint64_t newest_grant(uint32_t replica) const;
   // Returns a number that rises in the order in which contributions staged their first chunk.
-  int64_t ArrivalOrder(uint32_t slot) const;
+  int64_t ArrivalOrder(uint32_t replica) const;
 
   // Drops every staged byte but remembers the grants.
   void DropAll();
   // Drops the replica's contribution if it is `id`.
-  void Drop(uint32_t slot, const ContributionId& id);
+  void Drop(uint32_t replica, const ContributionId& id);
   // Forgets everything, grants included, for a new epoch.
   void Reset();
 
@@ -66,7 +66,7 @@ class Staging {
     uint32_t crc32c = 0;
     Payload payload;
   };
-  struct Slot {
+  struct Replica {
     uint64_t newest_grant = 0;
     ContributionId id;
     std::vector<Chunk> chunks;  // empty: the replica stages nothing
@@ -75,13 +75,13 @@ class Staging {
   };
 
   // Returns whether the replica stages this contribution.
-  bool Holds(const Slot& slot, const ContributionId& id) const;
-  const Slot* Find(uint32_t slot, const ContributionId& id) const;
-  void Drop(Slot* slot);
+  bool Holds(const Replica& replica, const ContributionId& id) const;
+  const Replica* Find(uint32_t replica, const ContributionId& id) const;
+  void Drop(Replica* replica);
 
   int num_chunks_;
   ProtocolRules rules_;
-  std::map<uint32_t, Slot> slots_;
+  std::map<uint32_t, Replica> replicas_;
   int64_t staged_bytes_ = 0;
   int64_t arrivals_ = 0;
 };

@@ -11,28 +11,28 @@ void StepRound::Open(uint64_t step) {
   commits_.clear();
 }
 
-const SlotCommit* StepRound::Find(uint32_t slot) const {
-  const auto it = commits_.find(slot);
+const ReplicaCommit* StepRound::Find(uint32_t replica) const {
+  const auto it = commits_.find(replica);
   return it == commits_.end() ? nullptr : &it->second;
 }
 
-void StepRound::Add(uint32_t slot, SlotCommit commit, absl::Duration now) {
+void StepRound::Add(uint32_t replica, ReplicaCommit commit, absl::Duration now) {
   if (commits_.empty()) first_commit_ = now;
-  commits_.emplace(slot, std::move(commit));
+  commits_.emplace(replica, std::move(commit));
 }
 
 uint32_t StepRound::num_void() const {
   uint32_t count = 0;
-  for (const auto& [slot, commit] : commits_) count += commit.info.samples() == 0;
+  for (const auto& [replica, commit] : commits_) count += commit.info.samples() == 0;
   return count;
 }
 
 std::vector<ps::Contribution> StepRound::Contributions() const {
   std::vector<ps::Contribution> contributions;
-  for (const auto& [slot, commit] : commits_) {
+  for (const auto& [replica, commit] : commits_) {
     if (commit.info.samples() == 0) continue;
     ps::Contribution contribution;
-    contribution.set_slot(slot);
+    contribution.set_replica(replica);
     contribution.set_grant(commit.grant);
     contribution.set_samples(commit.info.samples());
     contributions.push_back(contribution);
@@ -42,8 +42,8 @@ std::vector<ps::Contribution> StepRound::Contributions() const {
 
 std::vector<coordinator_action::StepApplied::Part> StepRound::Parts() const {
   std::vector<coordinator_action::StepApplied::Part> parts;
-  for (const auto& [slot, commit] : commits_) {
-    parts.push_back({slot,
+  for (const auto& [replica, commit] : commits_) {
+    parts.push_back({replica,
                      commit.worker_id,
                      commit.info.samples(),
                      {commit.info.metrics().begin(), commit.info.metrics().end()}});

@@ -14,7 +14,7 @@
 
 namespace pushpull {
 
-struct SlotCommit {
+struct ReplicaCommit {
   uint64_t grant = 0;
   uint32_t worker_id = 0;
   ps::CommitInfo info;
@@ -26,13 +26,13 @@ class StepRound {
   void Open(uint64_t step);
   uint64_t step() const { return step_; }
 
-  bool Has(uint32_t slot) const { return commits_.count(slot) > 0; }
-  const SlotCommit* Find(uint32_t slot) const;
-  void Add(uint32_t slot, SlotCommit commit, absl::Duration now);
-  // Counts a request, repeated ones included (for ProtocolRules::count_slots).
+  bool Has(uint32_t replica) const { return commits_.count(replica) > 0; }
+  const ReplicaCommit* Find(uint32_t replica) const;
+  void Add(uint32_t replica, ReplicaCommit commit, absl::Duration now);
+  // Counts a request, repeated ones included (for ProtocolRules::count_replicas).
   void CountRequest() { ++requests_; }
 
-  uint32_t num_slots() const { return static_cast<uint32_t>(commits_.size()); }
+  uint32_t num_replicas() const { return static_cast<uint32_t>(commits_.size()); }
   uint32_t num_requests() const { return requests_; }
   uint32_t num_void() const;
   // Returns the time of the step's first commit, InfiniteDuration before it.
@@ -47,7 +47,7 @@ class StepRound {
   uint64_t step_ = 0;
   uint32_t requests_ = 0;
   absl::Duration first_commit_ = absl::InfiniteDuration();
-  std::map<uint32_t, SlotCommit> commits_;
+  std::map<uint32_t, ReplicaCommit> commits_;
 };
 
 }  // namespace pushpull

@@ -8,9 +8,9 @@
 #include "absl/strings/str_join.h"
 #include "glog/logging.h"
 
+#include "common/base/status_macros.h"
 #include "common/cli/exit_codes.h"
-#include "common/error_detail.h"
-#include "common/status_macros.h"
+#include "common/wire/error_detail.h"
 #include "ps_server/psctl/reply_json.h"
 #include "ps_server/psctl/status_text.h"
 
@@ -133,13 +133,14 @@ absl::StatusOr<std::string> RunPsctlCommand(const PsctlCommand& command, PsClien
   ps::EvictRequest request;
   request.set_worker_id(command.worker_id);
   request.set_reason(command.reason);
-  return Show(
-      client->Evict(request, command.timeout), command.output, [&](const ps::EvictReply& reply) {
-        return absl::StrFormat("evicted clone %d; it had %s\n", command.worker_id,
-                               reply.slots().empty()
-                                   ? "no slot"
-                                   : absl::StrCat("slot ", absl::StrJoin(reply.slots(), ", ")));
-      });
+  return Show(client->Evict(request, command.timeout), command.output,
+              [&](const ps::EvictReply& reply) {
+                return absl::StrFormat(
+                    "evicted clone %d; it had %s\n", command.worker_id,
+                    reply.replicas().empty()
+                        ? "no replica"
+                        : absl::StrCat("replica ", absl::StrJoin(reply.replicas(), ", ")));
+              });
 }
 
 }  // namespace pushpull

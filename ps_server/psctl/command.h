@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
-#include "common/ps_client.h"
+#include "common/wire/ps_client.h"
 
 namespace pushpull {
 

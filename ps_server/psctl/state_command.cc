@@ -8,7 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "nlohmann/json.hpp"
 
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 #include "ps_server/store/state_folder.h"
 
 namespace pushpull {

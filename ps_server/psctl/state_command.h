@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "common/file_system.h"
+#include "common/base/file_system.h"
 #include "ps_server/psctl/command.h"
 
 namespace pushpull {

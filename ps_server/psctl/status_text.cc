@@ -58,12 +58,12 @@ std::string StateOf(const ps::CloneStatus& clone, const ps::StatusReply& status)
 
 std::string CloneTable(const ps::StatusReply& status) {
   std::vector<Row> rows = {
-      {"clone", "state", "slots", "seen", "phase", "img/s", "contributions", "drops", "peer"}};
+      {"clone", "state", "replicas", "seen", "phase", "img/s", "contributions", "drops", "peer"}};
   for (const ps::CloneStatus& clone : status.clones()) {
     const double seen = clone.seconds_since_seen();
     const std::string& phase = clone.progress().phase();
     rows.push_back({absl::StrCat(clone.worker_id()), StateOf(clone, status),
-                    clone.slots().empty() ? "-" : absl::StrJoin(clone.slots(), ","),
+                    clone.replicas().empty() ? "-" : absl::StrJoin(clone.replicas(), ","),
                     seen < 0 ? "-" : Ago(seen), phase.empty() ? "-" : Printable(phase),
                     absl::StrFormat("%.0f", clone.progress().images_per_second()),
                     absl::StrCat(clone.contributions()), absl::StrCat(clone.drops()),

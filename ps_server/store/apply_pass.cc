@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 #include "ps_server/store/apply_kernels.h"
 
 namespace pushpull {
@@ -151,16 +151,16 @@ absl::StatusOr<ApplyPass::Sources> ApplyPass::CheckContributions(
   for (const GradientContribution& contribution : contributions) {
     if (contribution.samples == 0) continue;
     if (static_cast<int>(contribution.chunks.size()) != num_chunks) {
-      return absl::InvalidArgumentError(absl::StrCat("contribution of slot ", contribution.slot,
-                                                     " has ", contribution.chunks.size(),
-                                                     " chunks, expected ", num_chunks));
+      return absl::InvalidArgumentError(
+          absl::StrCat("contribution of replica ", contribution.replica, " has ",
+                       contribution.chunks.size(), " chunks, expected ", num_chunks));
     }
     for (const int chunk : chunks) {
       const Payload& payload = contribution.chunks[chunk];
       const int64_t elements = sources.chunk_elements[chunk];
       if (!IsFloat32(payload, elements) && !IsBfloat16(payload, elements)) {
         return absl::InvalidArgumentError(absl::StrCat(
-            "chunk ", chunk, " of slot ", contribution.slot, " has ", payload.size_bytes,
+            "chunk ", chunk, " of replica ", contribution.replica, " has ", payload.size_bytes,
             " bytes, expected ", elements * sizeof(float), " or half of that"));
       }
     }

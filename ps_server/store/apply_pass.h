@@ -38,10 +38,10 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 
-#include "common/payload.h"
-#include "common/sharding.h"
-#include "common/thread_pool.h"
-#include "common/variable_layout.h"
+#include "common/base/payload.h"
+#include "common/base/thread_pool.h"
+#include "common/model/sharding.h"
+#include "common/model/variable_layout.h"
 #include "ps_server/store/optimizer.h"
 #include "ps_server/store/state_vectors.h"
 
@@ -51,7 +51,7 @@ namespace pushpull {
 // as float32 or, if it has half as many bytes, as bfloat16. The bytes need not be aligned. All
 // values must be finite; that is checked on arrival, not here.
 struct GradientContribution {
-  uint32_t slot = 0;
+  uint32_t replica = 0;
   uint64_t samples = 0;
   std::vector<Payload> chunks;
 };

@@ -7,8 +7,8 @@
 
 #include "absl/functional/function_ref.h"
 
-#include "common/sharding.h"
-#include "common/variable_layout.h"
+#include "common/model/sharding.h"
+#include "common/model/variable_layout.h"
 #include "ps_server/store/optimizer.h"
 #include "ps_server/store/state_vectors.h"
 

@@ -4,10 +4,10 @@
 
 #include "glog/logging.h"
 
+#include "common/base/status_macros.h"
 #include "common/config/config_problem.h"
 #include "common/config/field_checker.h"
 #include "common/config/optimizer_checks.h"
-#include "common/status_macros.h"
 
 namespace pushpull {
 namespace {

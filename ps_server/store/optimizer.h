@@ -42,7 +42,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-#include "common/variable_layout.h"
+#include "common/model/variable_layout.h"
 #include "protos/pipeline.pb.h"
 #include "ps_server/store/learning_rate.h"
 

@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 
-#include "common/sha256.h"
+#include "common/base/sha256.h"
 
 namespace pushpull {
 namespace {

@@ -27,8 +27,8 @@
 
 #include "absl/strings/string_view.h"
 
-#include "common/sharding.h"
-#include "common/variable_layout.h"
+#include "common/model/sharding.h"
+#include "common/model/variable_layout.h"
 #include "ps_server/store/optimizer.h"
 
 namespace pushpull {

@@ -14,7 +14,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 #include "ps_server/store/state_file.h"
 
 namespace pushpull {

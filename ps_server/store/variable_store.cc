@@ -9,9 +9,9 @@
 #include "absl/synchronization/mutex.h"
 #include "glog/logging.h"
 
-#include "common/error_detail.h"
-#include "common/monotonic_wait.h"
-#include "common/status_macros.h"
+#include "common/base/monotonic_wait.h"
+#include "common/base/status_macros.h"
+#include "common/wire/error_detail.h"
 #include "ps_server/store/state_mapping.h"
 
 namespace pushpull {

@@ -22,9 +22,9 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
-#include "common/payload.h"
-#include "common/sharding.h"
-#include "common/variable_layout.h"
+#include "common/base/payload.h"
+#include "common/model/sharding.h"
+#include "common/model/variable_layout.h"
 #include "ps_server/store/optimizer.h"
 #include "ps_server/store/state_file.h"
 #include "ps_server/store/state_vectors.h"

@@ -18,10 +18,10 @@
 #include "glog/logging.h"
 #include "google/protobuf/text_format.h"
 
+#include "common/base/payload.h"
+#include "common/base/random.h"
+#include "common/base/thread_pool.h"
 #include "common/model/model_layout.h"
-#include "common/payload.h"
-#include "common/random.h"
-#include "common/thread_pool.h"
 #include "ps_server/store/apply_pass.h"
 #include "ps_server/store/initial_state.h"
 #include "ps_server/store/variable_store.h"
@@ -70,7 +70,7 @@ OptimizerSpec MakeOptimizer(const std::string& name, const std::string& rest) {
 std::vector<GradientContribution> MakeContributions(const Sharding& sharding, int count) {
   std::vector<GradientContribution> contributions(count);
   for (int k = 0; k < count; ++k) {
-    contributions[k].slot = k;
+    contributions[k].replica = k;
     contributions[k].samples = 10 + k;
     CounterRandom random(7, k);
     for (int chunk = 0; chunk < sharding.num_chunks(0); ++chunk) {

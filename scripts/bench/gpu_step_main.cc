@@ -21,9 +21,9 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 
+#include "common/base/status_macros.h"
 #include "common/cli/exit_codes.h"
 #include "common/cli/main_support.h"
-#include "common/status_macros.h"
 #include "kernels/gpu.h"
 #include "scripts/bench/step/bench_network.h"
 #include "scripts/bench/step/device_step.h"

@@ -1,4 +1,4 @@
-// Speed of the input pipeline: pictures decoded, augmented, resized and batched per second and
+// Speed of the input pipeline: images decoded, augmented, resized and batched per second and
 // thread. scripts/bench/input_pipeline adds the comparison.
 #include <algorithm>
 #include <chrono>
@@ -12,21 +12,21 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
+#include "common/base/clock.h"
+#include "common/base/file_system.h"
+#include "common/base/status_macros.h"
+#include "common/base/thread_pool.h"
 #include "common/cli/exit_codes.h"
 #include "common/cli/main_support.h"
-#include "common/clock.h"
-#include "common/file_system.h"
-#include "common/status_macros.h"
-#include "common/thread_pool.h"
 #include "worker/data/image_cache.h"
 #include "worker/data/image_source_factory.h"
 #include "worker/data/input_pipeline.h"
 
-ABSL_FLAG(std::string, voc, "", "Pascal VOC folder with JPEG pictures");
+ABSL_FLAG(std::string, voc, "", "Pascal VOC folder with JPEG images");
 ABSL_FLAG(std::string, label_map, "", "ids of its classes, as make_records writes it");
 ABSL_FLAG(std::string, split, "train", "list in ImageSets/Main");
 ABSL_FLAG(int, size, 300, "side of the network's input");
-ABSL_FLAG(int, batch, 24, "pictures per batch");
+ABSL_FLAG(int, batch, 24, "images per batch");
 ABSL_FLAG(int, threads, 1, "threads that decode");
 ABSL_FLAG(double, seconds, 5.0, "length of the measurement");
 ABSL_FLAG(std::string, cache, "",
@@ -44,7 +44,7 @@ double Median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-absl::StatusOr<std::unique_ptr<ImageSource>> OpenPictures() {
+absl::StatusOr<std::unique_ptr<ImageSource>> OpenImages() {
   config::InputReader reader;
   reader.mutable_voc_input_reader()->set_path(absl::GetFlag(FLAGS_voc));
   reader.mutable_voc_input_reader()->set_split(absl::GetFlag(FLAGS_split));
@@ -60,7 +60,7 @@ absl::StatusOr<std::unique_ptr<ImageSource>> OpenCache() {
   ImageCacheOptions options;
   options.folder = absl::GetFlag(FLAGS_cache);
   options.max_side = absl::GetFlag(FLAGS_cache_max_side);
-  PP_ASSIGN_OR_RETURN(std::unique_ptr<ImageSource> source, OpenPictures());
+  PP_ASSIGN_OR_RETURN(std::unique_ptr<ImageSource> source, OpenImages());
   PosixFileSystem files;
   ThreadPool pool(absl::GetFlag(FLAGS_threads));
   SteadyClock clock;
@@ -89,7 +89,7 @@ absl::StatusOr<double> MeasureRate(const ImageSource* source, PixelFormat format
   using Clock = std::chrono::steady_clock;
   constexpr int kWarmUpBatches = 3;
   Clock::time_point start;
-  int64_t pictures = 0;
+  int64_t images = 0;
   double seconds = 0.0;
   for (int64_t step = 0; step <= kWarmUpBatches || seconds < absl::GetFlag(FLAGS_seconds); ++step) {
     PP_ASSIGN_OR_RETURN(const InputBatch* batch, pipeline->Next(step, 0));
@@ -97,10 +97,10 @@ absl::StatusOr<double> MeasureRate(const ImageSource* source, PixelFormat format
       start = Clock::now();
       continue;
     }
-    pictures += batch->n;
+    images += batch->n;
     seconds = std::chrono::duration<double>(Clock::now() - start).count();
   }
-  return static_cast<double>(pictures) / seconds;
+  return static_cast<double>(images) / seconds;
 }
 
 absl::Status Run() {
@@ -110,7 +110,7 @@ absl::Status Run() {
                                     std::pair("--repeats", absl::GetFlag(FLAGS_repeats))}) {
     if (value < 1) return UsageError(absl::StrCat(name, " is ", value, ", expected at least 1"));
   }
-  PP_ASSIGN_OR_RETURN(const std::unique_ptr<ImageSource> pictures, OpenPictures());
+  PP_ASSIGN_OR_RETURN(const std::unique_ptr<ImageSource> images, OpenImages());
   std::unique_ptr<ImageSource> cache;
   if (!absl::GetFlag(FLAGS_cache).empty()) {
     PP_ASSIGN_OR_RETURN(cache, OpenCache());
@@ -122,11 +122,11 @@ absl::Status Run() {
     std::vector<double> rates = {};
     std::vector<double> ratios = {};  // to the first way's of the same turn
   };
-  std::vector<Way> ways = {{"", pictures.get(), PixelFormat::kFloat}};
+  std::vector<Way> ways = {{"", images.get(), PixelFormat::kFloat}};
   if (cache != nullptr) {
     ways.push_back(
         {absl::StrCat(" from the ", cache->describe()), cache.get(), PixelFormat::kFloat});
-    ways.push_back({" from the cache, resized by a GPU", cache.get(), PixelFormat::kPictures});
+    ways.push_back({" from the cache, resized by a GPU", cache.get(), PixelFormat::kPackedImages});
   }
   for (int i = 0; i < absl::GetFlag(FLAGS_repeats); ++i) {
     for (Way& way : ways) {
@@ -148,6 +148,6 @@ absl::Status Run() {
 }  // namespace pushpull
 
 int main(int argc, char** argv) {
-  pushpull::InitMain(argc, argv, {"Measures the input pipeline on JPEG pictures."});
+  pushpull::InitMain(argc, argv, {"Measures the input pipeline on JPEG images."});
   return pushpull::FinishMain(pushpull::Run());
 }

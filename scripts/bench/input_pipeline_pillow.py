@@ -15,7 +15,7 @@ SMALLEST_CROP = 0.3  # of a side, as in ssd_random_crop
 
 
 def load(path, size, generator):
-    """One picture as a training step wants it: [size, size, 3] floats in [-1, 1]."""
+    """One image as a training step wants it: [size, size, 3] floats in [-1, 1]."""
     image = Image.open(path).convert("RGB")
     width = generator.uniform(SMALLEST_CROP, 1.0) * image.width
     height = generator.uniform(SMALLEST_CROP, 1.0) * image.height
@@ -30,12 +30,12 @@ def load(path, size, generator):
 def pillow_rate(paths, options):
     generator = random.Random(1)
     batch = numpy.empty((options.batch, options.size, options.size, 3), numpy.float32)
-    begin, pictures = time.perf_counter(), 0
+    begin, images = time.perf_counter(), 0
     while time.perf_counter() - begin < options.seconds:
         for i in range(options.batch):
             batch[i] = load(generator.choice(paths), options.size, generator)
-        pictures += options.batch
-    return pictures / (time.perf_counter() - begin)
+        images += options.batch
+    return images / (time.perf_counter() - begin)
 
 
 def our_rate(options):
@@ -62,7 +62,7 @@ def main():
     runs = [(our_rate(options), pillow_rate(paths, options)) for _ in range(options.repeats)]
     ours, theirs = (statistics.median(column) for column in zip(*runs))
     ratio = statistics.median(a / b for a, b in runs)
-    print(f"{options.size}x{options.size}, one thread, {len(paths)} pictures of {Image.open(paths[0]).size}: ours {ours:.0f} "
+    print(f"{options.size}x{options.size}, one thread, {len(paths)} images of {Image.open(paths[0]).size}: ours {ours:.0f} "
           f"images/s, Pillow {PIL.__version__} {theirs:.0f} images/s, ratio {ratio:.2f}")
 
 

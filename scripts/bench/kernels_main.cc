@@ -15,7 +15,7 @@
 #include "absl/flags/parse.h"
 #include "absl/strings/str_cat.h"
 
-#include "common/thread_pool.h"
+#include "common/base/thread_pool.h"
 #include "kernels/cpu/fast_operators.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/profiled_operators.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "common/random.h"
+#include "common/base/random.h"
 
 namespace pushpull {
 

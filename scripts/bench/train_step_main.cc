@@ -18,10 +18,10 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 
+#include "common/base/status_macros.h"
+#include "common/base/thread_pool.h"
 #include "common/cli/exit_codes.h"
 #include "common/cli/main_support.h"
-#include "common/status_macros.h"
-#include "common/thread_pool.h"
 #include "kernels/cpu/fast_operators.h"
 #include "kernels/profiled_operators.h"
 #include "scripts/bench/step/bench_network.h"

@@ -31,7 +31,7 @@ class References:
     def shards(self, shape):
         if not shape.sync:
             return {}
-        shape = dataclasses.replace(shape, workers=1, clones=shape.slots, checkpoint_steps=shape.steps)
+        shape = dataclasses.replace(shape, workers=1, clones=shape.replicas, checkpoint_steps=shape.steps)
         if shape not in self._shards:
             folder = self._folder / f"reference{len(self._shards)}"
             shutil.rmtree(folder, ignore_errors=True)

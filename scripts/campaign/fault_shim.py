@@ -1,4 +1,4 @@
-"""Drives tests/testutil/fault_shim/fault_shim.cc, which makes system calls of the real binaries fail."""
+"""Drives tests/testkit/fault_shim/fault_shim.cc, which makes system calls of the real binaries fail."""
 import errno
 import mmap
 import os

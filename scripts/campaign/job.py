@@ -44,7 +44,7 @@ class Shape:
         return "sync" if self.sync else "async"
 
     @property
-    def slots(self):
+    def replicas(self):
         return self.workers * self.clones
 
     def config(self):
@@ -270,7 +270,7 @@ class Job:
         if self.shape.sync:
             oracle.check_identical(oracle.shards(self.train_dir, self.shape.steps), expected)
         else:
-            oracle.check_exactly_once(oracle.marks_of(manifest), self.shape.steps, self.shape.slots)
+            oracle.check_exactly_once(oracle.marks_of(manifest), self.shape.steps, self.shape.replicas)
         for floor in self.floors:
             floor.check()
         oracle.check_epochs([process.text() for process in self.roles["ps0"].lives])

@@ -83,7 +83,7 @@ def check_identical(got, expected):
 
 
 def marks_of(manifest):
-    """(slot, position) of each mark in an asynchronous manifest: how many batches of the slot were trained on."""
+    """(replica, position) of each mark in an asynchronous manifest: how many batches of the replica were trained on."""
     marks = fields(base64.b64decode(manifest["async_state"]))
     decoded = [fields(mark) for mark in marks.get(1, [])]
     return [(mark.get(1, [0])[0], mark.get(POSITION_FIELD, [0])[0]) for mark in decoded]
@@ -93,12 +93,12 @@ def marks_of(manifest):
 POSITION_FIELD = 4
 
 
-def check_exactly_once(marks, steps, num_slots):
-    """Every applied push raises the step by one, and a slot's position counts the batches it has trained on: each batch
-    of each slot was trained on exactly once when the positions add up to the step."""
-    slots = [slot for slot, _ in marks]
-    if len(set(slots)) != len(slots) or any(slot >= num_slots for slot in slots):
-        raise Violation(f"marks of slots {slots} in a job of {num_slots}")
+def check_exactly_once(marks, steps, num_replicas):
+    """Every applied push raises the step by one, and a replica's position counts the batches it has trained on: each batch
+    of each replica was trained on exactly once when the positions add up to the step."""
+    replicas = [replica for replica, _ in marks]
+    if len(set(replicas)) != len(replicas) or any(replica >= num_replicas for replica in replicas):
+        raise Violation(f"marks of replicas {replicas} in a job of {num_replicas}")
     total = sum(position for _, position in marks)
     if total != steps:
         word = "twice" if total < steps else "not at all"

@@ -42,7 +42,7 @@ class BitIdentity(EndToEndTest):
         config = self.write_config()
         through_memory = "go through shared memory"
         weights = []
-        # In half precision the payloads are smaller than the slots.
+        # In half precision the payloads are smaller than the replicas.
         for precision in ("fp32", "bf16"):
             for shared in ("true", "false"):
                 run = f"{precision}.{shared}"

@@ -1,6 +1,6 @@
 """Somebody sets the date while a job runs: steps, leases, checkpoints and the end of the processes do not follow it.
 
-The programs read a wall clock that a preloaded library shifts against the kernel's (testutil/shifted_clock). Ahead of the
+The programs read a wall clock that a preloaded library shifts against the kernel's (testkit/shifted_clock). Ahead of the
 kernel's it stands for a date that is set back during every timed wait, behind it for one that is set forward.
 """
 import mmap

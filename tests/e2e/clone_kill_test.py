@@ -77,7 +77,7 @@ class CloneKill(OperatorTest):
         print(f"{KILLS} kills (seed {seed}), seconds to the next step: median {statistics.median(seconds):.3f}, "
               f"worst {max(seconds):.3f}; all: {' '.join(f'{s:.2f}' for s in sorted(seconds))}")
         self.assertEqual(worker.text().count("starting it again"), KILLS, worker.text())
-        self.assertNotIn("goes to", server.text(), "no other clone had to take a slot over")
+        self.assertNotIn("goes to", server.text(), "no other clone had to take a replica over")
         self.assertLessEqual(statistics.median(seconds), MEDIAN_S)
         self.assertLessEqual(max(seconds), WORST_S)
         # And nothing was lost or counted twice.

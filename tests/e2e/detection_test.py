@@ -16,7 +16,7 @@ STEPS = 400
 class Detection(EndToEndTest):
 
     def write_detector_config(self):
-        """The digits detector, smaller and without files: one of three shapes per picture, at 64x64."""
+        """The digits detector, smaller and without files: one of three shapes per image, at 64x64."""
         text = (ROOT / "deploy/pipelines/ssd_mobilenet_v2_digits.config").read_text()
         text = re.sub(r"\n *digits \{[^}]*\}", "", text)
         for pattern, replacement in [

@@ -1,6 +1,6 @@
 """What a power cut must not take: the real server syncs every file and folder before it relies on it, in the right order.
 
-A preloaded library records the calls (testutil/file_calls). A sync that is left out is not seen by anything else: without
+A preloaded library records the calls (testkit/file_calls). A sync that is left out is not seen by anything else: without
 a power cut the bytes are there anyway.
 """
 import os

@@ -22,21 +22,21 @@ class Elasticity(OperatorTest):
         worker.kill(signal.SIGTERM)
         self.assertEqual(worker.wait(), 143, worker.text())
 
-    def test_sync_slots_change_hands_and_the_bits_stay(self):
+    def test_sync_replicas_change_hands_and_the_bits_stay(self):
         config = self.write_config(steps=STEPS)
         self.train(config, "straight", worker_flags=["--threads=1"])
         server = self.start_server(config, "run", "--lease=1s")
         workers = [self.start_one(index, 3) for index in range(3)]
         self.wait_for_step(20)
         self.leave(workers[2])
-        server.wait_for("slot 2 goes to")
+        server.wait_for("replica 2 goes to")
         self.wait_for_step(self.status()["version"] + 20)
-        # It joins again, and gets its slot at a step boundary.
+        # It joins again, and gets its replica at a step boundary.
         workers[2] = self.start_one(2, 3, log="again.log")
-        self.wait_until(lambda status: clone_of(status, 2)["slots"] == [2], what="slot 2 at home")
+        self.wait_until(lambda status: clone_of(status, 2)["replicas"] == [2], what="replica 2 at home")
         # One is taken out for good; its worker has nothing else to do.
         text = self.psctl("evict", "1", "--reason=its disk is full")
-        self.assertEqual(text, "evicted clone 1; it had slot 1\n")
+        self.assertEqual(text, "evicted clone 1; it had replica 1\n")
         self.assertEqual(workers[1].wait(), 77, workers[1].text())
         self.assertIn("its disk is full", workers[1].text())
         if FULL:

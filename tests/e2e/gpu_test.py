@@ -49,7 +49,7 @@ class Gpus(EndToEndTest):
         worker = self.train_on_gpus("gpu", *flags, machine={"GPUS": 2})
         for clone in (0, 1):
             self.assertIn(f"clone {clone} computes on GPU {clone} (emulated GPU", worker.text())
-        # Pictures cross as bytes: these are drawn in bytes and keep their size, so nothing is rounded.
+        # Images cross as bytes: these are drawn in bytes and keep their size, so nothing is rounded.
         on_gpu = read_safetensors(self.checkpoint(STEPS, "gpu"))
         self.expect_close({name: values for name, values in weights.items() if not name.endswith("/Momentum")},
                           on_gpu, 1e-4)

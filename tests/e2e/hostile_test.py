@@ -165,7 +165,7 @@ class Hostile(EndToEndTest):
         while watched.descriptors() < 80 and time.monotonic() < deadline:
             time.sleep(0.05)
         worker = self.start_clones("attacked", server, 2)
-        # After the clones: without TLS whoever comes first may take their slots.
+        # After the clones: without TLS whoever comes first may take their replicas.
         attacks.append(self.start_attack("hostile_calls", 600, 0))
         while worker.popen.poll() is None:
             time.sleep(0.1)

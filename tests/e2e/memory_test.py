@@ -33,7 +33,7 @@ class Memory(EndToEndTest):
         self.assertEqual(worker.wait(), 0, worker.text())
         self.assertEqual(server.wait(), 0, server.text())
 
-        # Weights and one momentum slot, two versions of them; three gradients.
+        # Weights and one momentum replica, two versions of them; three gradients.
         shard = self.checkpoint(steps)
         header = json.loads(shard[8:8 + struct.unpack("<Q", shard[:8])[0]])
         weights = sum(entry["data_offsets"][1] - entry["data_offsets"][0]

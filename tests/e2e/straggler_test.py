@@ -28,7 +28,7 @@ class Straggler(OperatorTest):
         before = clone_of(self.status(), clone)["contributions"]
         status = self.wait_until(lambda s: clone_of(s, clone)["contributions"] >= before + 10,
                                  what=f"contributions of clone {clone}")
-        self.assertEqual(clone_of(status, clone)["slots"], [clone])
+        self.assertEqual(clone_of(status, clone)["replicas"], [clone])
 
     def test_wait_names_the_clone(self):
         server, worker = self.start_job()
@@ -49,11 +49,11 @@ class Straggler(OperatorTest):
         print("seconds until clone 2 was named:", {k: round(v, 1) for k, v in named.items()})
         self.assertLessEqual(max(named.values()), NAMED_WITHIN_S, named)
         if FULL:
-            # It is waited for as long as its lease lasts; then another clone has its slot.
-            server.wait_for("slot 2 goes to")
+            # It is waited for as long as its lease lasts; then another clone has its replica.
+            server.wait_for("replica 2 goes to")
             after_lease = self.wait_for_step(self.status()["version"] + 10)
             self.assertFalse(clone_of(after_lease, 2)["alive"])
-            self.assertEqual(sum(len(clone["slots"]) for clone in after_lease["clones"]), 3)
+            self.assertEqual(sum(len(clone["replicas"]) for clone in after_lease["clones"]), 3)
             time.sleep(max(0.0, stopped + 30 - time.monotonic()))
             self.wait_for_step(self.status()["version"] + 10)
         resume()
@@ -82,7 +82,7 @@ class Straggler(OperatorTest):
         self.assertRegex(row, r"^1 +\S+ +1 .*[1-9]\d* ")
         if FULL:
             time.sleep(max(0.0, stopped + 30 - time.monotonic()))
-            self.assertGreater(self.step_rate(2.0), before / 4, "after the lease, three slots for two")
+            self.assertGreater(self.step_rate(2.0), before / 4, "after the lease, three replicas for two")
         resume()
         self.assert_takes_part_again(1)
 

@@ -92,13 +92,13 @@ class Traces(EndToEndTest):
             self.expect_rows_without_overlap(trace)
 
         for step in range(1, STEPS + 1):
-            for slot in (0, 1):
-                about = {"step": step, "slot": slot}
+            for replica in (0, 1):
+                about = {"step": step, "replica": replica}
                 phases = [of_worker.called(name, **about) for name in ("input", "compute", "push")]
-                self.assertEqual([len(spans) for spans in phases], [1, 1, 1], (step, slot))
+                self.assertEqual([len(spans) for spans in phases], [1, 1, 1], (step, replica))
                 (push,) = phases[2]
                 stages = of_server.called("stage", **about)
-                self.assertEqual({stage["args"]["shard"] for stage in stages}, {0, 1}, (step, slot))
+                self.assertEqual({stage["args"]["shard"] for stage in stages}, {0, 1}, (step, replica))
                 (send,) = of_worker.called("send", **about)
                 for stage in stages:
                     self.assertTrue(overlap(send, stage), (send, stage))

@@ -13,7 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "glog/logging.h"
 
-#include "common/file_system.h"
+#include "common/base/file_system.h"
 #include "worker/data/image_source.h"
 
 namespace pushpull {

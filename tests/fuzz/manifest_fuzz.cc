@@ -4,8 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "common/base/sha256.h"
 #include "common/checkpoint/manifest.h"
-#include "common/sha256.h"
 #include "tests/fuzz/fuzz_input.h"
 
 namespace pushpull {

@@ -1,8 +1,8 @@
 // Bytes: a record file, read as it is and then once more with its checksums put right.
 #include <string>
 
-#include "common/crc32c.h"
-#include "common/record_io.h"
+#include "common/base/crc32c.h"
+#include "common/base/record_io.h"
 #include "tests/fuzz/fuzz_input.h"
 
 namespace pushpull {

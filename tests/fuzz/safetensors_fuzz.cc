@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "common/safetensors.h"
+#include "common/checkpoint/safetensors.h"
 #include "tests/fuzz/fuzz_input.h"
 
 namespace pushpull {

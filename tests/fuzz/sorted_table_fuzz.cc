@@ -3,9 +3,9 @@
 #include <string>
 #include <vector>
 
-#include "common/fine_tune/sorted_table.h"
+#include "ps_server/warm_start/sorted_table.h"
 #include "tests/fuzz/fuzz_input.h"
-#include "tests/testutil/table_builder.h"
+#include "tests/testkit/table_builder.h"
 
 namespace pushpull {
 namespace {

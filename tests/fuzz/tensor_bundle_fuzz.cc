@@ -7,12 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "common/crc32c.h"
-#include "common/fine_tune/tensor_bundle.h"
+#include "common/base/crc32c.h"
 #include "protos/tensor_bundle.pb.h"
+#include "ps_server/warm_start/tensor_bundle.h"
 #include "tests/fuzz/fuzz_input.h"
-#include "tests/testutil/memory_file_system.h"
-#include "tests/testutil/table_builder.h"
+#include "tests/testkit/memory_file_system.h"
+#include "tests/testkit/table_builder.h"
 
 namespace pushpull {
 namespace {

@@ -3,7 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "common/file_system.h"
+#include "common/base/file_system.h"
 #include "tests/fuzz/seeds.h"
 
 int main(int argc, char** argv) {

@@ -1,9 +1,9 @@
-#include "tests/testutil/kernels/operand_memory.h"
+#include "tests/testkit/kernels/operand_memory.h"
 
 #include "gtest/gtest-spi.h"
 #include "gtest/gtest.h"
 
-#include "tests/testutil/kernels/compare.h"
+#include "tests/testkit/kernels/compare.h"
 
 namespace pushpull {
 namespace {

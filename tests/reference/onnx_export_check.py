@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Exported models in ONNX Runtime against our own programs: python3 onnx_export_check.py [--bin_dir=DIR] [--images=50]
 
-Trains each model for a few hundred steps on drawn shapes (or takes --run=KIND:TRAIN_DIR), exports it and compares, picture
-by picture, with what `detect` prints, or with the evaluator's accuracy and loss for a classifier. Needs onnx, onnxruntime,
+Trains each model for a few hundred steps on drawn shapes (or takes --run=KIND:TRAIN_DIR), exports it and compares, image
+by image, with what `detect` prints, or with the evaluator's accuracy and loss for a classifier. Needs onnx, onnxruntime,
 numpy and pillow from PyPI. Prints one line per comparison; ends with 1 if any is outside its tolerance.
 """
 import argparse
@@ -58,7 +58,7 @@ def classifier_config(steps):
     shapes = SYNTHETIC.format(n=2000, seed=1).replace("num_channels: 1", "num_channels: 3")
     return replace(text, (r"num_channels: 1", "num_channels: 3"), (r"train_input_reader \{", "train_input_reader { " + shapes),
                    (r"eval_input_reader \{ shuffle: false", 'eval_input_reader { shuffle: false '
-                    'image_folder_input_reader { path: "pictures" }'),
+                    'image_folder_input_reader { path: "images" }'),
                    (r"use_moving_average: false", "use_moving_average: true moving_average_decay: 0.95"))
 
 
@@ -67,7 +67,7 @@ def config_of(kind, steps):
     text = detector_config(base, steps) if base in DETECTORS else classifier_config(steps)
     if base == kind:
         return text
-    # Pictures of SIZES meet either limit, and the padding lies below or on the right.
+    # Images of SIZES meet either limit, and the padding lies below or on the right.
     return replace(text, (r"fixed_shape_resizer \{ height: (\d+) width: \d+ \}",
                           lambda match: "keep_aspect_ratio_resizer { pad_to_max_dimension: true per_channel_pad_value: 124 "
                           f"per_channel_pad_value: 30 per_channel_pad_value: 210 max_dimension: {match[1]} "
@@ -92,8 +92,8 @@ def train(text, folder):
     return folder / "run"
 
 
-def draw_pictures(folder, count, seed=5):
-    """Shapes of the colours and sizes of the training scenes, on noise, in several picture sizes."""
+def draw_images(folder, count, seed=5):
+    """Shapes of the colours and sizes of the training scenes, on noise, in several image sizes."""
     random = numpy.random.default_rng(seed)
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
@@ -101,8 +101,8 @@ def draw_pictures(folder, count, seed=5):
         height, width = SIZES[i % len(SIZES)]
         level = random.integers(20, 120)
         noise = random.integers(0, 40, size=(height, width, 3)) + level
-        picture = Image.fromarray(noise.astype(numpy.uint8))
-        pen = ImageDraw.Draw(picture)
+        image = Image.fromarray(noise.astype(numpy.uint8))
+        pen = ImageDraw.Draw(image)
         for _ in range(random.integers(1, 4)):
             size = random.integers(14, min(height, width) // 2)
             x, y = random.integers(0, width - size), random.integers(0, height - size)
@@ -115,7 +115,7 @@ def draw_pictures(folder, count, seed=5):
             else:
                 pen.polygon([(x, y + size), (x + size / 2, y), (x + size, y + size)], fill=colour)
         paths.append(folder / f"{i:03d}.png")
-        picture.save(paths[-1])
+        image.save(paths[-1])
     return paths
 
 
@@ -204,16 +204,16 @@ def detections_of(outputs, i):
     return [(int(classes[k]), float(scores[k]), boxes[k]) for k in range(count)]
 
 
-def check_detector(name, binaries, run, pictures, folder):
+def check_detector(name, binaries, run, images, folder):
     session = export(binaries, run, folder / f"{name}.onnx")
     names = ["detection_boxes", "detection_scores", "detection_classes", "num_detections", "raw_detection_boxes",
              "raw_detection_scores"]
     printed = call(binaries / "detect", f"--checkpoint_dir={run}", f"--output_dir={folder / 'drawn'}", "--min_score=-1e30",
-                   "--max_boxes=100000", "--log_level=error", *pictures)
+                   "--max_boxes=100000", "--log_level=error", *images)
     config = (run / "pipeline.config").read_text()
     differences = Differences(float(re.search(r"batch_non_max_suppression \{[^}]*iou_threshold: (\S+)", config)[1]))
     single = {}
-    for path, line in zip(pictures, printed.splitlines()):
+    for path, line in zip(images, printed.splitlines()):
         ours = json.loads(line)
         edges = numpy.array([ours["height"], ours["width"]] * 2, numpy.float64)
         ours = [(d["class"], d["score"],
@@ -222,28 +222,28 @@ def check_detector(name, binaries, run, pictures, folder):
         assert numpy.isfinite(outputs[4]).all() and outputs[4].shape[1] == outputs[5].shape[1]
         single[path] = outputs
         differences.add(ours, detections_of(outputs, 0))
-    # A batch gives what its pictures give one by one.
-    same_size = pictures[::len(SIZES)]
+    # A batch gives what its images give one by one.
+    same_size = images[::len(SIZES)]
     batch = session.run(names, {"image_tensor": numpy.concatenate([pixels(path) for path in same_size])})
     apart = max(float(numpy.abs(batch[k][i] - single[path][k][0]).max())
                 for i, path in enumerate(same_size) for k in (1, 3, 4, 5))
     quantiles = numpy.quantile(differences.seen, [0.5, 0.9, 1.0]) if differences.seen else [0, 0, 0]
-    ok = differences.missing == 0 and differences.matched > 10 * len(pictures) and apart < 1e-4
-    print(f"{'ok  ' if ok else 'FAIL'} {name}: {len(pictures)} pictures, {differences.matched} detections matched, "
+    ok = differences.missing == 0 and differences.matched > 10 * len(images) and apart < 1e-4
+    print(f"{'ok  ' if ok else 'FAIL'} {name}: {len(images)} images, {differences.matched} detections matched, "
           f"{differences.ties} ties, {differences.missing} missing; largest difference of boxes {differences.boxes:.1e}, "
           f"of scores {differences.scores:.1e}; scores median {quantiles[0]:.3f}, 90 % {quantiles[1]:.3f}, "
           f"largest {quantiles[2]:.3f}; batch against single {apart:.1e}", flush=True)
     return ok
 
 
-def check_classifier(name, binaries, run, pictures, folder):
+def check_classifier(name, binaries, run, images, folder):
     session = export(binaries, run, folder / f"{name}.onnx")
     for label in range(4):
-        (folder / "pictures" / str(label)).mkdir(parents=True, exist_ok=True)
+        (folder / "images" / str(label)).mkdir(parents=True, exist_ok=True)
     losses, hits = [], 0
-    for i, path in enumerate(pictures):
+    for i, path in enumerate(images):
         label = i % 4
-        target = folder / "pictures" / str(label) / path.name
+        target = folder / "images" / str(label) / path.name
         target.write_bytes(path.read_bytes())
         logits, probabilities = session.run(["logits", "probabilities"], {"input": pixels(path)})
         row = logits[0].astype(numpy.float64)
@@ -255,7 +255,7 @@ def check_classifier(name, binaries, run, pictures, folder):
     loss, accuracy = float(numpy.mean(losses)), hits / len(losses)
     apart = abs(loss - ours["loss"]) / ours["loss"]
     ok = apart < 1e-4 and abs(accuracy - ours["accuracy"]) < 1e-6 and numpy.std(losses) > 0.1
-    print(f"{'ok  ' if ok else 'FAIL'} {name}: {len(losses)} pictures, accuracy {accuracy:.4f} and {ours['accuracy']:.4f}, "
+    print(f"{'ok  ' if ok else 'FAIL'} {name}: {len(losses)} images, accuracy {accuracy:.4f} and {ours['accuracy']:.4f}, "
           f"loss {loss:.6f} and {ours['loss']:.6f} ({apart:.1e} apart, spread {numpy.std(losses):.2f})", flush=True)
     return ok
 
@@ -274,7 +274,7 @@ def main():
     ok = True
     with tempfile.TemporaryDirectory(prefix="pushpull-onnx-") as temporary:
         folder = pathlib.Path(temporary)
-        pictures = draw_pictures(folder / "drawn_by_us", arguments.images)
+        images = draw_images(folder / "drawn_by_us", arguments.images)
         ema = (r"eval_config \{", "eval_config { use_moving_averages: true")
         for kind in arguments.kinds:
             run = trained.get(kind) or train(config_of(kind, arguments.steps), folder / kind)
@@ -282,7 +282,7 @@ def main():
             detector = kind.removesuffix(PADDED) in DETECTORS
             if detector:
                 variants["softmax"] = [(r"score_converter: SIGMOID", "score_converter: SOFTMAX logit_scale: 2")]
-                # More rows than boxes, and boxes that only the picture's edge cuts off.
+                # More rows than boxes, and boxes that only the image's edge cuts off.
                 variants["all boxes"] = [(r"score_threshold: \S+", "score_threshold: 0"),
                                          (r"iou_threshold: 0.5", "iou_threshold: 0.9"),
                                          (r"max_detections_per_class: \d+", "max_detections_per_class: 5000"),
@@ -290,7 +290,7 @@ def main():
             check = check_detector if detector else check_classifier
             for variant, pairs in variants.items():
                 name = f"{kind}-{variant.replace(' ', '-')}"
-                ok &= check(name, arguments.bin_dir, variant_of(run, folder / name / "run", *pairs), pictures,
+                ok &= check(name, arguments.bin_dir, variant_of(run, folder / name / "run", *pairs), images,
                             folder / name)
     return 0 if ok else 1
 

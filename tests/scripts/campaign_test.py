@@ -27,9 +27,9 @@ from oracle import Floor, Violation
 from table import Table
 
 
-def mark(slot, position):
+def mark(replica, position):
     """A serialised PushMark as a field of PushMarks."""
-    body = bytes([1 << 3, slot, oracle.POSITION_FIELD << 3]) + bytes([position])
+    body = bytes([1 << 3, replica, oracle.POSITION_FIELD << 3]) + bytes([position])
     return bytes([1 << 3 | 2, len(body)]) + body
 
 
@@ -106,9 +106,9 @@ class Oracles(Scratch):
             oracle.check_exactly_once([(0, 40), (1, 59)], 100, 2)
         with self.assertRaisesRegex(Violation, "1 batches were trained on not at all"):
             oracle.check_exactly_once([(0, 41), (1, 60)], 100, 2)
-        with self.assertRaisesRegex(Violation, "marks of slots"):
+        with self.assertRaisesRegex(Violation, "marks of replicas"):
             oracle.check_exactly_once([(0, 50), (0, 50)], 100, 2)
-        with self.assertRaisesRegex(Violation, "marks of slots"):
+        with self.assertRaisesRegex(Violation, "marks of replicas"):
             oracle.check_exactly_once([(0, 50), (2, 50)], 100, 2)
 
     def test_nothing_lost(self):

@@ -9,9 +9,9 @@ failures=0
 
 reset() {
   rm -rf "${tree:?}"/*
-  mkdir -p "$tree"/{protos,common/rpc,common/cli,kernels/cpu,ps_server/{core,service,store,watch},worker/{eval,train}}
+  mkdir -p "$tree"/{protos,common/{base,cli,config,wire/grpc},kernels/cpu,ps_server/{core,runtime,store,monitoring},worker/{eval,train}}
   echo '#include "common/x.h"' > "$tree/kernels/cpu/fine.cc"
-  echo '#include "grpcpp/grpcpp.h"' > "$tree/common/rpc/fine.cc"
+  echo '#include "grpcpp/grpcpp.h"' > "$tree/common/wire/grpc/fine.cc"
   echo '#include "absl/flags/flag.h"' > "$tree/worker/worker_main.cc"
   echo '#include "common/checkpoint/x.h"' > "$tree/worker/eval/fine.cc"
 }
@@ -38,15 +38,18 @@ fi
 expect_caught protos/a.proto 'import "common/a.proto";'
 expect_caught common/a.h '#include "worker/x.h"'
 expect_caught common/a.cc '#include "kernels/x.h"'
+expect_caught common/base/a.h '#include "common/wire/x.h"'
+expect_caught common/config/a.cc '#include "common/model/x.h"'
+expect_caught common/wire/grpc/a.cc '#include "common/cluster/x.h"'
 expect_caught common/a.cc '#include <grpcpp/grpcpp.h>'
 expect_caught common/a.cc '#include "protos/parameter_server.grpc.pb.h"'
 expect_caught common/a.cc '#include "absl/flags/flag.h"'
 expect_caught common/a.cc 'const char* home = std::getenv("HOME");'
 expect_caught common/a.h 'void F(std::string_view name);'
 expect_caught common/a.cc '  mutex_.AwaitWithTimeout(absl::Condition(&stop_), kPeriod);'
-expect_caught common/rpc/a.cc '  if (done.WaitForNotificationWithTimeout(kPeriod)) return;'
+expect_caught common/wire/grpc/a.cc '  if (done.WaitForNotificationWithTimeout(kPeriod)) return;'
 expect_caught kernels/cpu/a.cc '  changed.WaitWithDeadline(&mutex, deadline);'
-expect_caught ps_server/service/a.h '  mutex_.ReaderLockWhenWithTimeout(condition, kPeriod);'
+expect_caught ps_server/runtime/a.h '  mutex_.ReaderLockWhenWithTimeout(condition, kPeriod);'
 expect_caught worker/train/a.cc '  changed.wait_until(lock, std::chrono::steady_clock::now() + period);'
 expect_caught worker/train/a.cc '  if (future.wait_for(period) == std::future_status::ready) return;'
 expect_caught kernels/cpu/a.cc '  pthread_cond_timedwait(&changed, &mutex, &until);'
@@ -54,19 +57,19 @@ expect_caught worker/train/a.cc '  const absl::Time start = absl::Now();'
 expect_caught worker/a_main.cc '  context.set_deadline(std::chrono::system_clock::now() + timeout);'
 expect_caught worker/a_main.cc '  clock_gettime(CLOCK_REALTIME, &now);'
 expect_caught worker/a_main.cc '  srand(time(nullptr));'
-expect_caught ps_server/core/a.cc '#include "common/monotonic_wait.h"'
+expect_caught ps_server/core/a.cc '#include "common/base/monotonic_wait.h"'
 expect_caught kernels/cpu/a.cc '#  include "ps_server/x.h"'
 expect_caught kernels/cpu/a.cc '#include "protos/pipeline.pb.h"'
 expect_caught ps_server/store/a.cc '#include "worker/model/x.h"'
 expect_caught ps_server/store/a.cc '#include "kernels/cuda/x.h"'
 expect_caught ps_server/core/a.cc '#include "ps_server/store/variable_store.h"'
 expect_caught ps_server/core/a.cc '#include <thread>'
-expect_caught ps_server/core/a.cc '#include "common/clock.h"'
-expect_caught ps_server/watch/a.cc '#include "ps_server/service/server.h"'
-expect_caught ps_server/watch/a.cc '#include <microhttpd.h>'
+expect_caught ps_server/core/a.cc '#include "common/base/clock.h"'
+expect_caught ps_server/monitoring/a.cc '#include "ps_server/runtime/server.h"'
+expect_caught ps_server/monitoring/a.cc '#include <microhttpd.h>'
 expect_caught worker/train/a.cc '#include "ps_server/core/x.h"'
-expect_caught worker/eval/a.cc '#include "common/ps_client.h"'
-expect_caught worker/eval/a.cc '#include "common/rpc/client.h"'
+expect_caught worker/eval/a.cc '#include "common/wire/ps_client.h"'
+expect_caught worker/eval/a.cc '#include "common/wire/grpc/client.h"'
 expect_caught worker/evaluator_main.cc '#include "worker/train/x.h"'
 
 [ $failures -eq 0 ] || exit 1

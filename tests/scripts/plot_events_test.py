@@ -53,11 +53,11 @@ with tempfile.TemporaryDirectory() as name:
     assert curves == [("mAP (COCO)", [(3, 0.25), (20, 0.5)])], curves
 
     (folder / "events.out.tfevents.1").write_bytes(good)
-    picture = folder / "curve.png"
+    image = folder / "curve.png"
     try:
         import matplotlib  # noqa: F401
-        plot_events.plot(plot_events.read_scalars(folder), {"accuracy": {4: 0.5}}, picture)
-        assert picture.stat().st_size > 1000
+        plot_events.plot(plot_events.read_scalars(folder), {"accuracy": {4: 0.5}}, image)
+        assert image.stat().st_size > 1000
     except ImportError:
-        print("matplotlib is not installed: the picture is not tested")
+        print("matplotlib is not installed: the image is not tested")
 print("ok")

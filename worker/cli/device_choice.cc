@@ -5,8 +5,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
+#include "common/base/status_macros.h"
 #include "common/cli/exit_codes.h"
-#include "common/status_macros.h"
 
 namespace pushpull {
 namespace {

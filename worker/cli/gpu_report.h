@@ -8,8 +8,8 @@
 
 #include "absl/time/time.h"
 
-#include "common/clock.h"
-#include "common/gpu_monitor.h"
+#include "common/base/clock.h"
+#include "worker/model/gpu_monitor.h"
 
 namespace pushpull {
 

@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "common/random.h"
-#include "common/status_macros.h"
+#include "common/base/random.h"
+#include "common/base/status_macros.h"
 
 namespace pushpull {
 namespace {

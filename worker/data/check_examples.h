@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 
-#include "common/thread_pool.h"
+#include "common/base/thread_pool.h"
 #include "worker/data/image_source.h"
 
 namespace pushpull {

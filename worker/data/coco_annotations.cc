@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
 
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 
 namespace pushpull {
 namespace {

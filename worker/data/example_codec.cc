@@ -9,8 +9,8 @@
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 
-#include "common/sha256.h"
-#include "common/status_macros.h"
+#include "common/base/sha256.h"
+#include "common/base/status_macros.h"
 #include "protos/example.pb.h"
 #include "worker/data/image_codec.h"
 

@@ -7,7 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "glog/logging.h"
 
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 #include "worker/data/image_codec.h"
 #include "worker/data/maybe_gzip_file.h"
 

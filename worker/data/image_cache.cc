@@ -14,8 +14,8 @@
 #include "absl/time/time.h"
 #include "glog/logging.h"
 
-#include "common/sha256.h"
-#include "common/status_macros.h"
+#include "common/base/sha256.h"
+#include "common/base/status_macros.h"
 #include "worker/data/check_examples.h"
 #include "worker/data/preprocessor.h"
 

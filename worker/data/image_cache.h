@@ -30,9 +30,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "common/clock.h"
-#include "common/file_system.h"
-#include "common/thread_pool.h"
+#include "common/base/clock.h"
+#include "common/base/file_system.h"
+#include "common/base/thread_pool.h"
 #include "worker/data/image_cache_file.h"
 #include "worker/data/image_source.h"
 

@@ -7,8 +7,8 @@
 #include "absl/strings/str_format.h"
 #include "glog/logging.h"
 
-#include "common/crc32c.h"
-#include "common/status_macros.h"
+#include "common/base/crc32c.h"
+#include "common/base/status_macros.h"
 
 namespace pushpull {
 namespace {

@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 
-#include "common/file_system.h"
+#include "common/base/file_system.h"
 #include "worker/data/image_cache_format.h"
 #include "worker/data/image_source.h"
 

@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 #include "worker/data/image_codec.h"
 
 namespace pushpull {

@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 #include "worker/data/check_examples.h"
 #include "worker/data/image_codec.h"
 

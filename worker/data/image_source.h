@@ -20,7 +20,7 @@
 
 #include "absl/status/status.h"
 
-#include "common/thread_pool.h"
+#include "common/base/thread_pool.h"
 
 namespace pushpull {
 

@@ -6,8 +6,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
-#include "common/file_system.h"
-#include "common/status_macros.h"
+#include "common/base/file_system.h"
+#include "common/base/status_macros.h"
 #include "worker/data/idx_source.h"
 #include "worker/data/image_folder_source.h"
 #include "worker/data/label_map.h"

@@ -6,7 +6,7 @@
 #include "absl/strings/str_join.h"
 #include "glog/logging.h"
 
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 
 namespace pushpull {
 namespace {
@@ -18,7 +18,7 @@ constexpr int64_t kClaimSamples = 8;
 // Returns the number of bytes for the pixels of a batch.
 int64_t PixelBytes(const InputPipelineOptions& options, int64_t samples) {
   const int64_t elements = options.shape.num_elements();
-  if (options.format == PixelFormat::kPictures) return PictureBlockBytes(samples, elements);
+  if (options.format == PixelFormat::kPackedImages) return ImageBlockBytes(samples, elements);
   return samples * elements * static_cast<int64_t>(sizeof(float));
 }
 
@@ -29,14 +29,14 @@ InputPipeline::InputPipeline(const ImageSource* source, const Sampler& sampler,
     : source_(source), sampler_(sampler), options_(options) {
   CHECK_GE(options.num_threads, 1);
   CHECK_GE(options.queue_depth, 1);
-  SetSlots(options.slots);
+  SetReplicas(options.replicas);
 }
 
 absl::StatusOr<std::unique_ptr<InputPipeline>> InputPipeline::Create(
     const ImageSource* source, const Sampler& sampler, const InputPipelineOptions& options,
     const Allocate& allocate) {
   std::unique_ptr<InputPipeline> pipeline(new InputPipeline(source, sampler, options));
-  const int64_t max_samples = sampler.MaxSlotBatchSize();
+  const int64_t max_samples = sampler.MaxReplicaBatchSize();
   absl::MutexLock lock(&pipeline->mutex_);
   for (int i = 0; i < options.queue_depth + 1; ++i) {
     auto buffer = std::make_unique<Buffer>();
@@ -66,22 +66,22 @@ InputPipeline::~InputPipeline() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-void InputPipeline::SetSlots(const std::vector<int>& slots) {
+void InputPipeline::SetReplicas(const std::vector<int>& replicas) {
   absl::MutexLock lock(&mutex_);
-  CHECK(!slots.empty());
+  CHECK(!replicas.empty());
   DropPrepared();
   std::vector<Cursor> cursors;
-  for (const int slot : slots) {
-    CHECK_GE(slot, 0);
-    CHECK_LT(slot, sampler_.options().num_slots);
-    Cursor cursor{slot, std::nullopt};
+  for (const int replica : replicas) {
+    CHECK_GE(replica, 0);
+    CHECK_LT(replica, sampler_.options().num_replicas);
+    Cursor cursor{replica, std::nullopt};
     for (const Cursor& old : cursors_) {
-      if (old.slot == slot) cursor.step = old.step;
+      if (old.replica == replica) cursor.step = old.step;
     }
     cursors.push_back(cursor);
   }
-  const auto less = [](const Cursor& a, const Cursor& b) { return a.slot < b.slot; };
-  const auto equal = [](const Cursor& a, const Cursor& b) { return a.slot == b.slot; };
+  const auto less = [](const Cursor& a, const Cursor& b) { return a.replica < b.replica; };
+  const auto equal = [](const Cursor& a, const Cursor& b) { return a.replica == b.replica; };
   std::sort(cursors.begin(), cursors.end(), less);
   cursors.erase(std::unique(cursors.begin(), cursors.end(), equal), cursors.end());
   cursors_ = std::move(cursors);
@@ -99,7 +99,7 @@ void InputPipeline::DropPrepared() {
   for (; !prepared_.empty(); prepared_.pop_back()) {
     Buffer* const buffer = prepared_.back();
     for (Cursor& cursor : cursors_) {
-      if (cursor.slot == buffer->batch.slot) cursor.step = buffer->batch.step;
+      if (cursor.replica == buffer->batch.replica) cursor.step = buffer->batch.step;
     }
     if (buffer->finished == buffer->claimed) {
       Recycle(buffer);
@@ -130,8 +130,8 @@ void InputPipeline::StartBatches() {
     buffer->status = absl::OkStatus();
     InputBatch& batch = buffer->batch;
     batch.step = *cursor.step;
-    batch.slot = cursor.slot;
-    sampler_.GetBatch(batch.step, batch.slot, &batch.samples);
+    batch.replica = cursor.replica;
+    sampler_.GetBatch(batch.step, batch.replica, &batch.samples);
     batch.n = static_cast<int64_t>(batch.samples.size());
     batch.labels.resize(batch.n);
     batch.boxes.resize(batch.n);
@@ -150,22 +150,22 @@ bool InputPipeline::HasWork() const {
          });
 }
 
-absl::StatusOr<const InputBatch*> InputPipeline::Next(int64_t step, int slot) {
+absl::StatusOr<const InputBatch*> InputPipeline::Next(int64_t step, int replica) {
   CHECK_GE(step, 0);
   absl::MutexLock lock(&mutex_);
   if (given_out_ != nullptr) Recycle(given_out_);
   given_out_ = nullptr;
   const auto cursor = std::find_if(cursors_.begin(), cursors_.end(),
-                                   [slot](const Cursor& c) { return c.slot == slot; });
+                                   [replica](const Cursor& c) { return c.replica == replica; });
   if (cursor == cursors_.end()) {
-    const auto name = [](std::string* out, const Cursor& c) { absl::StrAppend(out, c.slot); };
-    return absl::InvalidArgumentError(absl::StrCat("input pipeline: slot ", slot,
-                                                   " is asked for, it has the slots ",
+    const auto name = [](std::string* out, const Cursor& c) { absl::StrAppend(out, c.replica); };
+    return absl::InvalidArgumentError(absl::StrCat("input pipeline: replica ", replica,
+                                                   " is asked for, it has the replicas ",
                                                    absl::StrJoin(cursors_, ", ", name)));
   }
   StartBatches();
   if (prepared_.empty() || prepared_.front()->batch.step != step ||
-      prepared_.front()->batch.slot != slot) {
+      prepared_.front()->batch.replica != replica) {
     DropPrepared();
     Jump(step, static_cast<int>(cursor - cursors_.begin()));
     StartBatches();
@@ -244,7 +244,7 @@ void InputPipeline::RunThread() {
     mutex_.Lock();
     Buffer* const buffer = claim.buffer;
     buffer->finished += claim.end - claim.begin;
-    if (buffer->packer.has_value()) buffer->batch.pictures = buffer->packer->pictures();
+    if (buffer->packer.has_value()) buffer->batch.packed_images = buffer->packer->packed_images();
     if (!status.ok() && (buffer->status.ok() || failed < buffer->failed_sample)) {
       buffer->status = status;
       buffer->failed_sample = failed;

@@ -22,22 +22,22 @@
 
 #include "kernels/memory.h"
 #include "worker/data/augmentation.h"
+#include "worker/data/image_packer.h"
 #include "worker/data/image_source.h"
-#include "worker/data/picture_packer.h"
 #include "worker/data/preprocessor.h"
 #include "worker/data/sampler.h"
 
 namespace pushpull {
 
 enum class PixelFormat {
-  kFloat,     // floats in [-1, 1], ready for the network
-  kPictures,  // packed images, which a device crops, resizes and normalises itself
+  kFloat,         // floats in [-1, 1], ready for the network
+  kPackedImages,  // packed images, which a device crops, resizes and normalises itself
 };
 
 struct InputPipelineOptions {
   AugmentationSpec augmentation;
   InputShape shape;
-  std::vector<int> slots = {0};  // the replicas whose batches this process computes
+  std::vector<int> replicas = {0};  // the replicas whose batches this process computes
   int num_threads = 1;
   int queue_depth = 2;  // batches ready or in preparation, not counting the consumer's
   PixelFormat format = PixelFormat::kFloat;
@@ -45,11 +45,11 @@ struct InputPipelineOptions {
 
 struct InputBatch {
   int64_t step = 0;
-  int slot = 0;
+  int replica = 0;
   int64_t n = 0;  // number of samples
-  // The pixels: `images` with kFloat, `pictures` with kPictures. The memory is 256-byte aligned.
+  // The pixels: `images` with kFloat, `images` with kPackedImages. The memory is 256-byte aligned.
   const float* images = nullptr;  // [n, height, width, channels]
-  PackedPictures pictures;
+  PackedImages packed_images;
   std::vector<int32_t> labels;  // [n]
   // [n]; the boxes after augmentation. Edges are shares of the augmented image.
   std::vector<std::vector<Box>> boxes;
@@ -64,7 +64,7 @@ class InputPipeline {
 
   // `source` must outlive the pipeline. `allocate` returns host memory for the pixels of one batch,
   // such as page-locked memory for a GPU; the default is ordinary host memory. Reads nothing before
-  // the first Next. CHECKs that options.slots is not empty and that the sampler has all of them.
+  // the first Next. CHECKs that options.replicas is not empty and that the sampler has all of them.
   // Errors of `allocate`.
   static absl::StatusOr<std::unique_ptr<InputPipeline>> Create(const ImageSource* source,
                                                                const Sampler& sampler,
@@ -75,27 +75,27 @@ class InputPipeline {
   InputPipeline(const InputPipeline&) = delete;
   InputPipeline& operator=(const InputPipeline&) = delete;
 
-  // Returns the batch of (step, slot) and blocks until it is ready. The batch is valid until the
+  // Returns the batch of (step, replica) and blocks until it is ready. The batch is valid until the
   // next call of Next. The pipeline expects the replicas in increasing order within a step, and
   // then the next step; in kAsync each replica counts its steps separately. Any other order gives
-  // correct batches too, but discards the prepared ones. INVALID_ARGUMENT: `slot` is not one of the
-  // pipeline's. Other errors are those of the source; the call can then be repeated.
-  absl::StatusOr<const InputBatch*> Next(int64_t step, int slot);
+  // correct batches too, but discards the prepared ones. INVALID_ARGUMENT: `replica` is not one of
+  // the pipeline's. Other errors are those of the source; the call can then be repeated.
+  absl::StatusOr<const InputBatch*> Next(int64_t step, int replica);
 
   // Returns the batch that the next call of Next is expected to ask for if it is ready, otherwise
-  // null. Does not block. The pointer is valid until SetSlots is called or Next asks for a
+  // null. Does not block. The pointer is valid until SetReplicas is called or Next asks for a
   // different batch.
   const InputBatch* PeekNext();
 
   // Replaces the set of replicas and discards the prepared batches. The batch that the last Next
-  // returned stays valid. CHECKs that `slots` is not empty and that the sampler has all of them.
-  void SetSlots(const std::vector<int>& slots);
+  // returned stays valid. CHECKs that `replicas` is not empty and that the sampler has all of them.
+  void SetReplicas(const std::vector<int>& replicas);
 
  private:
   struct Buffer {
     InputBatch batch;
     std::unique_ptr<Memory> pixels;
-    std::optional<PicturePacker> packer;
+    std::optional<ImagePacker> packer;
     bool dropped = false;  // discarded while threads still write into it
     int64_t claimed = 0;   // samples handed to threads
     int64_t finished = 0;
@@ -104,7 +104,7 @@ class InputPipeline {
   };
   // The step of a replica's next batch; nullopt until the replica is first asked for.
   struct Cursor {
-    int slot = 0;
+    int replica = 0;
     std::optional<int64_t> step;
   };
   // Samples [begin, end) of a batch, which one thread prepares.
@@ -134,7 +134,7 @@ class InputPipeline {
   Claim TakeClaim() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Recycle(Buffer* buffer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void DropPrepared() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Makes (step, cursors_[cursor].slot) the next batch to start.
+  // Makes (step, cursors_[cursor].replica) the next batch to start.
   void Jump(int64_t step, int cursor) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const ImageSource* const source_;

@@ -8,7 +8,7 @@
 #include "google/protobuf/io/tokenizer.h"
 #include "google/protobuf/text_format.h"
 
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 
 namespace pushpull {
 namespace {

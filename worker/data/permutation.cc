@@ -2,7 +2,7 @@
 
 #include "glog/logging.h"
 
-#include "common/random.h"
+#include "common/base/random.h"
 
 namespace pushpull {
 

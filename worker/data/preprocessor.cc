@@ -6,7 +6,7 @@
 
 #include "glog/logging.h"
 
-#include "kernels/picture_math.h"
+#include "kernels/image_math.h"
 
 namespace pushpull {
 namespace {
@@ -31,9 +31,9 @@ void ShiftRow(int shift, int width, int channels, float* row) {
 
 }  // namespace
 
-ImageSize ContentSize(const InputShape& shape, const ImageSize& picture) {
+ImageSize ContentSize(const InputShape& shape, const ImageSize& image) {
   if (!shape.keep_aspect_ratio.has_value()) return {shape.height, shape.width};
-  return ScaledSize(*shape.keep_aspect_ratio, picture);
+  return ScaledSize(*shape.keep_aspect_ratio, image);
 }
 
 InputShape InputShapeOf(const NetworkSpec& network) {
@@ -41,8 +41,8 @@ InputShape InputShapeOf(const NetworkSpec& network) {
           network.keep_aspect_ratio};
 }
 
-InputWindow WindowOf(const InputShape& shape, const ImageSize& picture) {
-  const ImageSize content = ContentSize(shape, picture);
+InputWindow WindowOf(const InputShape& shape, const ImageSize& image) {
+  const ImageSize content = ContentSize(shape, image);
   return {static_cast<float>(content.height) / static_cast<float>(shape.height),
           static_cast<float>(content.width) / static_cast<float>(shape.width)};
 }

@@ -1,7 +1,7 @@
 // Converts a decoded image to the network's input: channels, size, range and shift.
 //
 // The steps are, in this order: conversion between grey and RGB without rounding, bilinear resize
-// as in TensorFlow 1, x * (2 / 255) - 1, and the shift. kernels/picture_math.h has the formulas.
+// as in TensorFlow 1, x * (2 / 255) - 1, and the shift. kernels/image_math.h has the formulas.
 // With keep_aspect_ratio the resized image is in the upper left corner and the rest is padding.
 #ifndef PUSHPULL_WORKER_DATA_PREPROCESSOR_H_
 #define PUSHPULL_WORKER_DATA_PREPROCESSOR_H_
@@ -28,15 +28,15 @@ struct InputShape {
 
 InputShape InputShapeOf(const NetworkSpec& network);
 
-// Returns the size, in pixels of the input, to which an image of size `picture` is resized. The
+// Returns the size, in pixels of the input, to which an image of size `image` is resized. The
 // resized image fills the upper left corner of the input.
-ImageSize ContentSize(const InputShape& shape, const ImageSize& picture);
+ImageSize ContentSize(const InputShape& shape, const ImageSize& image);
 // ContentSize as shares of the input's height and width.
 struct InputWindow {
   float height = 1.0f;
   float width = 1.0f;
 };
-InputWindow WindowOf(const InputShape& shape, const ImageSize& picture);
+InputWindow WindowOf(const InputShape& shape, const ImageSize& image);
 
 // A view of pixels in 0..255, [height, width, channels]. Exactly one of the pointers is set; the
 // memory belongs to the caller.

@@ -5,8 +5,8 @@
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 
-#include "common/record_io.h"
-#include "common/status_macros.h"
+#include "common/base/record_io.h"
+#include "common/base/status_macros.h"
 #include "worker/data/check_examples.h"
 #include "worker/data/example_codec.h"
 #include "worker/data/record_files.h"

@@ -12,7 +12,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "common/file_system.h"
+#include "common/base/file_system.h"
 #include "worker/data/annotated_image.h"
 #include "worker/data/image_source.h"
 #include "worker/data/label_map.h"

@@ -1,7 +1,7 @@
 // Chooses the examples of each batch. A batch depends only on the options, the step and the
 // replica, so there is no state to save or restore. Any worker can compute the batch of any replica
-// (`slot`), a resumed run sees the same data, and the global batch of a synchronous step does not
-// depend on the number of replicas. Uses O(1) memory.
+// (`replica`), a resumed run sees the same data, and the global batch of a synchronous step does
+// not depend on the number of replicas. Uses O(1) memory.
 //
 // Positions number the samples of a whole run from 0. Position p belongs to epoch p / size and is
 // example Permutation(p mod size) of that epoch, or example p mod size without shuffling. An epoch
@@ -13,7 +13,7 @@
 //   kSync      Step t (from 0) has the positions [t*B, (t+1)*B). Each replica gets floor(B/N) of
 //              them in turn, the last B mod N replicas one more (B = 15, N = 2: 7 and 8).
 //   kAsync     Each replica counts its steps from 0. Its batch has the positions
-//              (step*N + slot)*B + [0, B).
+//              (step*N + replica)*B + [0, B).
 //   kEvaluate  There is one replica and one pass in order. The last batch may be smaller; later
 //              batches are empty.
 // clang-format on
@@ -36,8 +36,8 @@ struct SamplerOptions {
   int64_t num_examples = 0;  // kEvaluate may use fewer than the source has
   // B: of all replicas together in kSync, of one replica in kAsync.
   int64_t batch_size = 0;
-  int num_slots = 1;    // N, the number of replicas
-  bool shuffle = true;  // use a new order in each epoch; must be false in kEvaluate
+  int num_replicas = 1;  // N, the number of replicas
+  bool shuffle = true;   // use a new order in each epoch; must be false in kEvaluate
 };
 
 struct Sample {
@@ -55,12 +55,12 @@ class Sampler {
 
   // Returns the number of samples in each batch of the replica. In kEvaluate batches may be
   // smaller.
-  int64_t SlotBatchSize(int slot) const;
-  int64_t MaxSlotBatchSize() const { return SlotBatchSize(options_.num_slots - 1); }
+  int64_t ReplicaBatchSize(int replica) const;
+  int64_t MaxReplicaBatchSize() const { return ReplicaBatchSize(options_.num_replicas - 1); }
 
   // Replaces *samples with the samples of the batch, in order of position. CHECKs that step >= 0
-  // and 0 <= slot < num_slots.
-  void GetBatch(int64_t step, int slot, std::vector<Sample>* samples) const;
+  // and 0 <= replica < num_replicas.
+  void GetBatch(int64_t step, int replica, std::vector<Sample>* samples) const;
 
  private:
   explicit Sampler(const SamplerOptions& options) : options_(options) {}

@@ -9,8 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 
-#include "common/random.h"
-#include "common/status_macros.h"
+#include "common/base/random.h"
+#include "common/base/status_macros.h"
 #include "worker/data/synthetic_shapes.h"
 
 namespace pushpull {
@@ -230,7 +230,7 @@ absl::StatusOr<std::unique_ptr<ImageSource>> SceneSource::Create(
   PP_RETURN_IF_ERROR(glyphs->Get(0, &first));
   if (first.image.channels != 1) {
     return absl::InvalidArgumentError(
-        absl::StrCat("synthetic scenes: ", glyphs->describe(), ": expected grey pictures"));
+        absl::StrCat("synthetic scenes: ", glyphs->describe(), ": expected grey images"));
   }
   return std::unique_ptr<ImageSource>(new SceneSource(options, std::move(glyphs)));
 }

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 
-#include "common/random.h"
+#include "common/base/random.h"
 #include "worker/data/synthetic_shapes.h"
 
 namespace pushpull {

@@ -11,7 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 #include "pugixml.hpp"
 
 namespace pushpull {

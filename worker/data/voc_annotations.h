@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-#include "common/file_system.h"
+#include "common/base/file_system.h"
 #include "worker/data/annotated_image.h"
 #include "worker/data/label_map.h"
 

@@ -5,9 +5,9 @@
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 
+#include "common/base/status_macros.h"
 #include "common/checkpoint/checkpoint_writer.h"
 #include "common/checkpoint/manifest.h"
-#include "common/status_macros.h"
 
 namespace pushpull {
 

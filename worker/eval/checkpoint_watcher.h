@@ -15,8 +15,8 @@
 
 #include "absl/status/status.h"
 
+#include "common/base/file_system.h"
 #include "common/checkpoint/checkpoint_reader.h"
-#include "common/file_system.h"
 
 namespace pushpull {
 

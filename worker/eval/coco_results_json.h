@@ -14,7 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "common/file_system.h"
+#include "common/base/file_system.h"
 #include "worker/eval/metrics/detection_record.h"
 
 namespace pushpull {

@@ -8,8 +8,8 @@
 
 #include "absl/types/span.h"
 
+#include "common/base/thread_pool.h"
 #include "common/model/detection_spec.h"
-#include "common/thread_pool.h"
 #include "kernels/detection/bounding_box.h"
 #include "kernels/detection/post_processing.h"
 #include "worker/data/image_source.h"

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 #include "worker/data/image_encoder.h"
 #include "worker/eval/coco_results_json.h"
 #include "worker/eval/draw_boxes.h"

@@ -14,7 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 
-#include "common/file_system.h"
+#include "common/base/file_system.h"
 #include "worker/eval/detection_decoder.h"
 #include "worker/eval/evaluation.h"
 #include "worker/eval/evaluation_run.h"

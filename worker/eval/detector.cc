@@ -4,9 +4,9 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "common/base/status_macros.h"
 #include "common/checkpoint/checkpoint_reader.h"
 #include "common/model/model_layout.h"
-#include "common/status_macros.h"
 
 namespace pushpull {
 

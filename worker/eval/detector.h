@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "common/file_system.h"
+#include "common/base/file_system.h"
 #include "common/model/network_spec.h"
 #include "protos/pipeline.pb.h"
 #include "worker/data/image_source.h"

@@ -1,6 +1,6 @@
 #include "worker/eval/evaluation.h"
 
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 #include "worker/eval/classifier_evaluation.h"
 #include "worker/eval/detection_evaluation.h"
 

@@ -12,9 +12,9 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 
-#include "common/event_writer.h"
-#include "common/file_system.h"
-#include "common/variable_layout.h"
+#include "common/base/file_system.h"
+#include "common/model/variable_layout.h"
+#include "common/trace/event_writer.h"
 #include "protos/pipeline.pb.h"
 #include "worker/model/compute.h"
 

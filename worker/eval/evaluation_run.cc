@@ -6,8 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 
+#include "common/base/status_macros.h"
 #include "common/model/model_layout.h"
-#include "common/status_macros.h"
 #include "worker/data/image_source_factory.h"
 #include "worker/data/sampler.h"
 
@@ -63,10 +63,11 @@ absl::StatusOr<std::unique_ptr<EvaluationRun>> EvaluationRun::Create(
   RunnerOptions network_options;
   network_options.max_batch = std::min<int64_t>(sampler_options.batch_size, result->num_examples_);
   network_options.training = false;
-  network_options.pictures = compute.device != nullptr;
+  network_options.packed_images = compute.device != nullptr;
   PP_ASSIGN_OR_RETURN(result->network_,
                       result->compute_.MakeRunner(result->spec_, result->layout_, network_options));
-  input_options.format = network_options.pictures ? PixelFormat::kPictures : PixelFormat::kFloat;
+  input_options.format =
+      network_options.packed_images ? PixelFormat::kPackedImages : PixelFormat::kFloat;
   PP_ASSIGN_OR_RETURN(result->input_,
                       InputPipeline::Create(result->source_.get(), sampler, input_options,
                                             [network = result->network_.get()](int64_t b) {
@@ -94,7 +95,7 @@ absl::Status EvaluationRun::ForEachBatch(
     objects_.Assign(input->boxes, input->windows);
     ImageBatch<float> batch;
     batch.images = input->images;
-    batch.pictures = input->pictures;
+    batch.packed_images = input->packed_images;
     batch.labels = input->labels.data();
     batch.samples = input->n;
     batch.objects = objects_.spans();

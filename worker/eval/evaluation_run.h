@@ -13,7 +13,7 @@
 #include "absl/types/span.h"
 
 #include "common/model/network_spec.h"
-#include "common/variable_layout.h"
+#include "common/model/variable_layout.h"
 #include "protos/pipeline.pb.h"
 #include "worker/data/batch_objects.h"
 #include "worker/data/image_source.h"

@@ -12,9 +12,9 @@
 #include "glog/logging.h"
 #include "nlohmann/json.hpp"
 
+#include "common/base/status_macros.h"
 #include "common/checkpoint/checkpoint_writer.h"
 #include "common/checkpoint/manifest.h"
-#include "common/status_macros.h"
 
 namespace pushpull {
 namespace {

@@ -13,12 +13,12 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 
+#include "common/base/clock.h"
+#include "common/base/file_system.h"
 #include "common/checkpoint/checkpoint_reader.h"
 #include "common/checkpoint/retention.h"
 #include "common/cli/progress_line.h"
-#include "common/clock.h"
-#include "common/event_writer.h"
-#include "common/file_system.h"
+#include "common/trace/event_writer.h"
 #include "worker/eval/checkpoint_watcher.h"
 #include "worker/eval/evaluation.h"
 

@@ -10,10 +10,10 @@
 #include "absl/strings/str_join.h"
 #include "glog/logging.h"
 
+#include "common/base/status_macros.h"
 #include "common/checkpoint/checkpoint_reader.h"
 #include "common/config/nearest_name.h"
 #include "common/model/model_layout.h"
-#include "common/status_macros.h"
 
 namespace pushpull {
 namespace {

@@ -11,9 +11,9 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 
-#include "common/file_system.h"
+#include "common/base/file_system.h"
 #include "common/model/network_spec.h"
-#include "common/variable_layout.h"
+#include "common/model/variable_layout.h"
 #include "protos/pipeline.pb.h"
 
 namespace pushpull {

@@ -5,8 +5,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
-#include "common/safetensors.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
+#include "common/checkpoint/safetensors.h"
 #include "worker/export/model_metadata.h"
 #include "worker/export/onnx_model.h"
 

@@ -36,7 +36,7 @@ class DetectionNodes {
     boxes_ = Decode(codes);
     const std::string scores = ConvertScores(logits);
     // The suppression compares boxes as they are decoded. The result has them clipped to the image.
-    clipped_ = ClipToPicture(content_size);
+    clipped_ = ClipToImage(content_size);
     AddTopDetections(MarkWithoutArea(Suppress(ScoresByClass(scores))));
     graph_.AddOutput(boxes_, onnx::TensorProto::FLOAT, {"N", anchors_, int64_t{kBoxCodeSize}});
     graph_.AddOutput(scores, onnx::TensorProto::FLOAT,
@@ -129,14 +129,14 @@ class DetectionNodes {
   // Clips the boxes to the image and converts them to fractions of the image without padding. The
   // image lies in the upper left corner of the input, so the position of its lower right corner is
   // also the divisor.
-  std::string ClipToPicture(const std::string& content_size) {
-    const std::string name = "boxes_in_picture";
+  std::string ClipToImage(const std::string& content_size) {
+    const std::string name = "boxes_in_image";
     if (content_size.empty()) {
       return Node("Clip", name, {boxes_, Float("zero", 0), Float("one", 1)});
     }
     const float sizes[] = {static_cast<float>(input_.height), static_cast<float>(input_.width)};
     const std::string input_size = graph_.AddFloats(Name("input_size"), {2}, sizes);
-    const std::string share = Node("Div", "picture_share", {content_size, input_size});
+    const std::string share = Node("Div", "image_share", {content_size, input_size});
     const std::string window =
         Node("Concat", "window_of_corners", {share, share}, {{"axis", int64_t{0}}});
     const std::string from_zero = Node("Max", "boxes_from_zero", {boxes_, Float("zero", 0)});

@@ -23,9 +23,9 @@ class PreprocessingNodes {
 
   OnnxInput Add(const std::string& name) {
     const FeatureShape& input = network_.input;
-    const std::string picture =
+    const std::string image =
         graph_.AddInput(name, onnx::TensorProto::UINT8, {"N", "H", "W", int64_t{input.channels}});
-    const std::string numbers = Node("Cast", "numbers", {picture}, {{"to", kFloat}});
+    const std::string numbers = Node("Cast", "numbers", {image}, {{"to", kFloat}});
     const std::string planes =
         Node("Transpose", "planes", {numbers}, {{"perm", Integers{0, 3, 1, 2}}});
     const std::string shape = Node("Shape", "shape", {planes});
@@ -57,10 +57,9 @@ class PreprocessingNodes {
   // their order are the same, so both round to the same pixel. float32 represents the sizes
   // exactly.
   std::string AddScaledSize(const AspectRatioResize& resize, const std::string& shape) {
-    const std::string picture =
-        Node("Slice", "picture_shape",
-             {shape, Ints("height_axis", {2}), Ints("behind_width_axis", {4})});
-    const std::string size = Node("Cast", "picture_size", {picture}, {{"to", kFloat}});
+    const std::string image = Node(
+        "Slice", "image_shape", {shape, Ints("height_axis", {2}), Ints("behind_width_axis", {4})});
+    const std::string size = Node("Cast", "image_size", {image}, {{"to", kFloat}});
     const std::vector<OnnxAttribute> of_both = {{"axes", Integers{0}}, {"keepdims", int64_t{1}}};
     const std::string shorter = Node("ReduceMin", "shorter_side", {size}, of_both);
     const std::string longer = Node("ReduceMax", "longer_side", {size}, of_both);

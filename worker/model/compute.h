@@ -6,9 +6,9 @@
 
 #include "absl/status/statusor.h"
 
+#include "common/base/thread_pool.h"
 #include "common/model/network_spec.h"
-#include "common/thread_pool.h"
-#include "common/variable_layout.h"
+#include "common/model/variable_layout.h"
 #include "kernels/device.h"
 #include "worker/model/device_runner.h"
 #include "worker/model/network_runner.h"

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 
 namespace pushpull {
 namespace {
@@ -17,11 +17,11 @@ DeviceBufferSizes::DeviceBufferSizes(const NetworkSpec& spec, int64_t total_elem
   variables = total_elements * kFloatBytes;
   gradient = options.training ? variables : 0;
   const int64_t image_elements = options.max_batch * spec.input.num_elements();
-  pictures = options.pictures;
-  images = pictures ? PictureBlockBytes(options.max_batch, spec.input.num_elements())
-                    : image_elements * kFloatBytes;
+  packed_images = options.packed_images;
+  images = packed_images ? ImageBlockBytes(options.max_batch, spec.input.num_elements())
+                         : image_elements * kFloatBytes;
   converts = element_bytes != kFloatBytes;
-  typed_images = converts || pictures ? image_elements * element_bytes : 0;
+  typed_images = converts || packed_images ? image_elements * element_bytes : 0;
   // Rounded up to 256 bytes, so that first_object, which follows the labels, is aligned.
   labels = ((options.max_batch + 1) * static_cast<int64_t>(sizeof(int32_t)) + 255) / 256 * 256;
   objects = spec.detection.has_value()
@@ -40,7 +40,7 @@ std::vector<int64_t> DeviceBufferSizes::DeviceBlocks() const {
 absl::Status DeviceBuffers::AllocateOnDevice() {
   const std::vector<int64_t> blocks = sizes_.DeviceBlocks();
   std::unique_ptr<Memory>* const targets[] = {
-      &variables,     &gradient,     sizes_.pictures ? &pictures : &float_images.device,
+      &variables,     &gradient,     sizes_.packed_images ? &packed_images : &float_images.device,
       &typed_images,  &small.device, &objects.device,
       &outputs.device};
   for (size_t i = 0; i < blocks.size(); ++i) {
@@ -52,7 +52,7 @@ absl::Status DeviceBuffers::AllocateOnDevice() {
 
 absl::Status DeviceBuffers::AllocateOnHost() {
   const std::pair<StagedMemory*, int64_t> wanted[] = {
-      {&float_images, sizes_.pictures ? 0 : sizes_.images},
+      {&float_images, sizes_.packed_images ? 0 : sizes_.images},
       {&small, small_bytes()},
       {&objects, sizes_.objects},
       {&outputs, sizes_.outputs}};

@@ -26,8 +26,8 @@ struct DeviceBufferSizes {
   int64_t objects = 0;    // initial size, see GrowObjects; 0: the network is no detector
   int64_t outputs = 0;    // as floats
   bool converts = false;  // the network computes in another type than float
-  bool pictures = false;  // images come packed and are uploaded from the caller's memory;
-                          // otherwise they are floats and pass through pinned memory
+  bool packed_images = false;  // images come packed and are uploaded from the caller's memory;
+                               // otherwise they are floats and pass through pinned memory
 
   // `element_bytes` is the size of one activation.
   DeviceBufferSizes(const NetworkSpec& spec, int64_t total_elements, const RunnerOptions& options,
@@ -77,8 +77,8 @@ class DeviceBuffers {
   int64_t small_bytes() const { return kLabelsAt + 2 * sizes_.labels; }
 
   std::unique_ptr<Memory> variables, gradient;
-  // Only one of `pictures` and `float_images` is allocated, see DeviceBufferSizes::pictures.
-  std::unique_ptr<Memory> pictures;
+  // Only one of `images` and `float_images` is allocated, see DeviceBufferSizes::images.
+  std::unique_ptr<Memory> packed_images;
   StagedMemory float_images;
   std::unique_ptr<Memory> typed_images;
   StagedMemory small, objects, outputs;

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 #include "kernels/bfloat16.h"
 
 namespace pushpull {
@@ -16,14 +16,14 @@ template <typename T>
 DeviceInputs<T>::DeviceInputs(const NetworkSpec* spec, const RunnerOptions* options, Device* device,
                               Operators<T>* operators, DeviceBuffers* buffers)
     : spec_(*spec),
-      picture_input_(PictureInputOf(*spec)),
+      image_input_(ImageInputOf(*spec)),
       options_(*options),
       device_(*device),
       operators_(*operators),
       buffers_(*buffers),
       variables_uploaded_(device->MakeEvent()),
-      pictures_uploaded_(device->MakeEvent()),
-      pictures_read_(device->MakeEvent()) {}
+      images_uploaded_(device->MakeEvent()),
+      images_read_(device->MakeEvent()) {}
 
 template <typename T>
 void DeviceInputs<T>::StageVariables(const float* variables, int64_t first, int64_t end) {
@@ -55,20 +55,20 @@ void DeviceInputs<T>::UploadVariables(const float* variables, int64_t elements) 
 }
 
 template <typename T>
-void DeviceInputs<T>::StagePictures(const PackedPictures& pictures) {
-  TakePicturesBack();
-  if (!options_.pictures || pictures.bytes > buffers_.pictures->bytes()) return;
-  device_.Upload(buffers_.pictures->data(), pictures.data, pictures.bytes,
-                 pictures_were_read_ ? pictures_read_.get() : nullptr);
-  device_.RecordUpload(pictures_uploaded_.get());
-  pictures_were_uploaded_ = true;
-  staged_pictures_ = pictures;
+void DeviceInputs<T>::StageImages(const PackedImages& packed_images) {
+  CancelImages();
+  if (!options_.packed_images || packed_images.bytes > buffers_.packed_images->bytes()) return;
+  device_.Upload(buffers_.packed_images->data(), packed_images.data, packed_images.bytes,
+                 images_were_read_ ? images_read_.get() : nullptr);
+  device_.RecordUpload(images_uploaded_.get());
+  images_were_uploaded_ = true;
+  staged_images_ = packed_images;
 }
 
 template <typename T>
-void DeviceInputs<T>::TakePicturesBack() {
-  if (staged_pictures_.data != nullptr) device_.Wait(pictures_uploaded_.get()).IgnoreError();
-  staged_pictures_ = {};
+void DeviceInputs<T>::CancelImages() {
+  if (staged_images_.data != nullptr) device_.Wait(images_uploaded_.get()).IgnoreError();
+  staged_images_ = {};
 }
 
 template <typename T>
@@ -84,8 +84,8 @@ absl::StatusOr<bool> DeviceInputs<T>::UploadBatch(const ImageBatch<float>& batch
   *buffers_.small.on_host<uint64_t>(DeviceBuffers::kSeedAt) = dropout_seed;
   device_.CopyToDevice(buffers_.small.device->data(), buffers_.small.host->data(),
                        buffers_.small_bytes());
-  if (options_.pictures) {
-    UploadPictures(batch);
+  if (options_.packed_images) {
+    UploadImages(batch);
   } else {
     UploadFloatImages(batch);
   }
@@ -118,18 +118,19 @@ void DeviceInputs<T>::UploadFloatImages(const ImageBatch<float>& batch) {
 }
 
 template <typename T>
-void DeviceInputs<T>::UploadPictures(const ImageBatch<float>& batch) {
+void DeviceInputs<T>::UploadImages(const ImageBatch<float>& batch) {
   // Needed even if other images were staged: their upload writes to the same buffer.
-  if (pictures_were_uploaded_) device_.ComputeAfter(pictures_uploaded_.get());
-  if (staged_pictures_.data != batch.pictures.data ||
-      staged_pictures_.bytes < batch.pictures.bytes) {
-    device_.CopyToDevice(buffers_.pictures->data(), batch.pictures.data, batch.pictures.bytes);
+  if (images_were_uploaded_) device_.ComputeAfter(images_uploaded_.get());
+  if (staged_images_.data != batch.packed_images.data ||
+      staged_images_.bytes < batch.packed_images.bytes) {
+    device_.CopyToDevice(buffers_.packed_images->data(), batch.packed_images.data,
+                         batch.packed_images.bytes);
   }
-  operators_.SamplePictures(picture_input_, batch.samples, buffers_.pictures->data(),
-                            static_cast<T*>(buffers_.typed_images->data()));
-  device_.RecordCompute(pictures_read_.get());
-  pictures_were_read_ = true;
-  staged_pictures_ = {};
+  operators_.SampleImages(image_input_, batch.samples, buffers_.packed_images->data(),
+                          static_cast<T*>(buffers_.typed_images->data()));
+  device_.RecordCompute(images_read_.get());
+  images_were_read_ = true;
+  staged_images_ = {};
 }
 
 template <typename T>

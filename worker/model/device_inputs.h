@@ -17,7 +17,7 @@
 namespace pushpull {
 
 // T is the network's type of activations: float or Bfloat16. Thread-compatible. Calls only queue
-// work on the device; StagePictures and TakePicturesBack may also wait for an earlier upload.
+// work on the device; StageImages and CancelImages may also wait for an earlier upload.
 template <typename T>
 class DeviceInputs {
  public:
@@ -39,12 +39,12 @@ class DeviceInputs {
   void UploadVariables(const float* variables, int64_t elements);
 
   // Starts the upload of the packed images of the next batch. Ignored if the runner takes float
-  // images. The memory must not change until TakePicturesBack returns, or until the device has run
+  // images. The memory must not change until CancelImages returns, or until the device has run
   // what the next UploadBatch queues.
-  void StagePictures(const PackedPictures& pictures);
-  // Cancels StagePictures if UploadBatch has not used the images yet: blocks until the device has
+  void StageImages(const PackedImages& packed_images);
+  // Cancels StageImages if UploadBatch has not used the images yet: blocks until the device has
   // read them.
-  void TakePicturesBack();
+  void CancelImages();
   // Queues the upload of the batch and of the seed, and the conversion of the images to what the
   // network reads. `with_targets` includes labels (classifier) or objects (detector). Returns true
   // if a buffer has a new address, so that recorded graphs must be dropped. No queued work may
@@ -57,10 +57,10 @@ class DeviceInputs {
  private:
   absl::StatusOr<bool> UploadObjects(const ImageBatch<float>& batch);
   void UploadFloatImages(const ImageBatch<float>& batch);
-  void UploadPictures(const ImageBatch<float>& batch);
+  void UploadImages(const ImageBatch<float>& batch);
 
   const NetworkSpec& spec_;
-  const PictureInput picture_input_;
+  const ImageInput image_input_;
   const RunnerOptions& options_;
   Device& device_;
   Operators<T>& operators_;
@@ -72,12 +72,12 @@ class DeviceInputs {
   const std::unique_ptr<DeviceEvent> variables_uploaded_;
 
   // One buffer is enough: a step samples its packed images before anything else, and the upload
-  // of the next ones waits only for that (pictures_read_).
-  PackedPictures staged_pictures_;       // without data: none are staged
-  bool pictures_were_uploaded_ = false;  // pictures_uploaded_ has been recorded
-  bool pictures_were_read_ = false;      // pictures_read_ has been recorded
-  const std::unique_ptr<DeviceEvent> pictures_uploaded_;
-  const std::unique_ptr<DeviceEvent> pictures_read_;
+  // of the next ones waits only for that (images_read_).
+  PackedImages staged_images_;         // without data: none are staged
+  bool images_were_uploaded_ = false;  // images_uploaded_ has been recorded
+  bool images_were_read_ = false;      // images_read_ has been recorded
+  const std::unique_ptr<DeviceEvent> images_uploaded_;
+  const std::unique_ptr<DeviceEvent> images_read_;
 };
 
 }  // namespace pushpull

@@ -10,7 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "glog/logging.h"
 
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 #include "worker/model/device_buffers.h"
 #include "worker/model/device_inputs.h"
 #include "worker/model/network.h"
@@ -55,10 +55,12 @@ class DeviceRunner final : public NetworkRunner {
   absl::StatusOr<std::unique_ptr<Memory>> AllocateVector() override {
     return device_.AllocatePinned(total_elements() * kFloatBytes);
   }
-  void StagePictures(const PackedPictures& pictures) override { inputs_.StagePictures(pictures); }
-  void TakeBatchBack() override {
+  void StageImages(const PackedImages& packed_images) override {
+    inputs_.StageImages(packed_images);
+  }
+  void CancelBatch() override {
     GiveUpBegunStep();
-    inputs_.TakePicturesBack();
+    inputs_.CancelImages();
   }
   void StageVariables(absl::Span<const float> variables, int64_t first, int64_t end) override;
   std::vector<const float*> outputs() const override;
@@ -77,7 +79,7 @@ class DeviceRunner final : public NetworkRunner {
     bool IsOf(const float* other_variables, const ImageBatch<float>& other,
               uint64_t other_seed) const {
       return variables == other_variables && dropout_seed == other_seed &&
-             batch.images == other.images && batch.pictures.data == other.pictures.data &&
+             batch.images == other.images && batch.packed_images.data == other.packed_images.data &&
              batch.labels == other.labels && batch.objects == other.objects &&
              batch.samples == other.samples;
     }

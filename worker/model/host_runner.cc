@@ -3,7 +3,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 #include "worker/model/network.h"
 
 namespace pushpull {
@@ -77,10 +77,10 @@ class HostRunner final : public BasicNetworkRunner<T> {
   }
 
   const T* Images(const ImageBatch<T>& batch) {
-    if (!this->options().pictures) return batch.images;
+    if (!this->options().packed_images) return batch.images;
     sampled_.resize(batch.samples * this->spec().input.num_elements());
-    operators_.SamplePictures(this->picture_input(), batch.samples, batch.pictures.data,
-                              sampled_.data());
+    operators_.SampleImages(this->image_input(), batch.samples, batch.packed_images.data,
+                            sampled_.data());
     return sampled_.data();
   }
 

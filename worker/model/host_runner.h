@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 
 #include "common/model/network_spec.h"
-#include "common/variable_layout.h"
+#include "common/model/variable_layout.h"
 #include "kernels/operators.h"
 #include "worker/model/network_runner.h"
 

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 #include "worker/model/network_checks.h"
 
 namespace pushpull {

@@ -18,8 +18,8 @@
 #include "absl/status/statusor.h"
 
 #include "common/model/network_spec.h"
-#include "common/sharding.h"
-#include "common/variable_layout.h"
+#include "common/model/sharding.h"
+#include "common/model/variable_layout.h"
 #include "kernels/memory.h"
 #include "kernels/operators.h"
 #include "worker/model/layer_variables.h"

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 #include "worker/model/network_memory.h"
 
 namespace pushpull {

@@ -4,7 +4,7 @@
 
 #include "glog/logging.h"
 
-#include "common/random.h"
+#include "common/base/random.h"
 #include "worker/model/network.h"
 
 namespace pushpull {

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 
 namespace pushpull {
 namespace {
@@ -34,8 +34,8 @@ StepResult MakeStepResult(const NetworkSpec& spec, const ObjectiveResult& object
 
 }  // namespace
 
-PictureInput PictureInputOf(const NetworkSpec& spec) {
-  PictureInput input = {};
+ImageInput ImageInputOf(const NetworkSpec& spec) {
+  ImageInput input = {};
   input.height = static_cast<int32_t>(spec.input.height);
   input.width = static_cast<int32_t>(spec.input.width);
   input.channels = static_cast<int32_t>(spec.input.channels);
@@ -56,17 +56,17 @@ absl::Status BasicNetworkRunner<T>::CheckCall(absl::Span<const T> variables,
     return absl::InvalidArgumentError(absl::StrCat("got a batch of ", batch.samples,
                                                    " samples, expected 1 to ", options_.max_batch));
   }
-  if (options_.pictures ? batch.pictures.data == nullptr : batch.images == nullptr) {
+  if (options_.packed_images ? batch.packed_images.data == nullptr : batch.images == nullptr) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the batch has no ", options_.pictures ? "packed" : "float", " images"));
+        absl::StrCat("the batch has no ", options_.packed_images ? "packed" : "float", " images"));
   }
-  if (!options_.pictures) return absl::OkStatus();
-  if (batch.pictures.bytes > PictureBlockBytes(options_.max_batch, spec_.input.num_elements())) {
+  if (!options_.packed_images) return absl::OkStatus();
+  if (batch.packed_images.bytes > ImageBlockBytes(options_.max_batch, spec_.input.num_elements())) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "the batch's packed images have ", batch.pictures.bytes, " bytes, expected at most ",
-        PictureBlockBytes(options_.max_batch, spec_.input.num_elements())));
+        "the batch's packed images have ", batch.packed_images.bytes, " bytes, expected at most ",
+        ImageBlockBytes(options_.max_batch, spec_.input.num_elements())));
   }
-  return CheckPackedPictures(picture_input_, batch.samples, batch.pictures);
+  return CheckPackedImages(image_input_, batch.samples, batch.packed_images);
 }
 
 template <typename T>

@@ -25,13 +25,13 @@ namespace pushpull {
 struct RunnerOptions {
   int64_t max_batch = 1;  // samples of the largest batch
   bool training = true;   // false: no ForwardBackward, and far less memory
-  // Batches hold packed images (ImageBatch::pictures) in memory from AllocateImages. A GPU uploads
+  // Batches hold packed images (ImageBatch::images) in memory from AllocateImages. A GPU uploads
   // them from there, without a copy on the host, and crops, mirrors, resizes and normalises them.
-  bool pictures = false;
+  bool packed_images = false;
 };
 
 // Describes the network input to which packed images are sampled.
-PictureInput PictureInputOf(const NetworkSpec& spec);
+ImageInput ImageInputOf(const NetworkSpec& spec);
 
 // T is the type of variables and images: float, or double for gradient checks.
 template <typename T>
@@ -91,12 +91,12 @@ class BasicNetworkRunner {
   // the same without hints and after wrong ones. On the CPU hints do nothing.
 
   // Starts the upload of the packed images of the next call's batch. They must not change until
-  // that call, another StagePictures or TakeBatchBack has returned. From the callbacks of a step it
+  // that call, another StageImages or CancelBatch has returned. From the callbacks of a step it
   // may be called too, for the call after that step.
-  virtual void StagePictures(const PackedPictures& /*pictures*/) {}
-  // Cancels the batches of the last StagePictures and StageStep. Blocks until the device has
+  virtual void StageImages(const PackedImages& /*packed_images*/) {}
+  // Cancels the batches of the last StageImages and StageStep. Blocks until the device has
   // stopped reading them.
-  virtual void TakeBatchBack() {}
+  virtual void CancelBatch() {}
   // Says that elements [first, end) of `variables` have arrived, and starts their upload. Ranges
   // must follow one another from 0 on without gaps. After the last range, calls with this vector
   // use what was uploaded. The vector must therefore not change until `first` = 0 is passed again,
@@ -105,7 +105,7 @@ class BasicNetworkRunner {
                               int64_t /*end*/) {}
   // Announces the arguments of the next ForwardBackward, so that its forward pass can start while
   // its variables are being staged. Call it before StageVariables passes their first range. The
-  // batch must not change until the next call or TakeBatchBack has returned. Arguments that
+  // batch must not change until the next call or CancelBatch has returned. Arguments that
   // ForwardBackward would refuse are ignored.
   void StageStep(absl::Span<const T> variables, const ImageBatch<T>& batch, uint64_t dropout_seed);
 
@@ -122,13 +122,13 @@ class BasicNetworkRunner {
  protected:
   BasicNetworkRunner(const NetworkSpec& spec, int64_t total_elements, const RunnerOptions& options)
       : spec_(spec),
-        picture_input_(PictureInputOf(spec)),
+        image_input_(ImageInputOf(spec)),
         total_elements_(total_elements),
         options_(options) {}
 
   int64_t total_elements() const { return total_elements_; }
   const RunnerOptions& options() const { return options_; }
-  const PictureInput& picture_input() const { return picture_input_; }
+  const ImageInput& image_input() const { return image_input_; }
 
  private:
   // Implement StageStep, ForwardBackward, Infer and Evaluate; the arguments have been checked.
@@ -147,7 +147,7 @@ class BasicNetworkRunner {
   absl::Status CheckTargets(const ImageBatch<T>& batch) const;
 
   const NetworkSpec spec_;
-  const PictureInput picture_input_;
+  const ImageInput image_input_;
   const int64_t total_elements_;
   const RunnerOptions options_;
 };

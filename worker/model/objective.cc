@@ -5,7 +5,7 @@
 
 #include "glog/logging.h"
 
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 #include "kernels/detection/ssd_anchors.h"
 
 namespace pushpull {

@@ -9,7 +9,7 @@
 
 #include "absl/types/span.h"
 
-#include "common/variable_layout.h"
+#include "common/model/variable_layout.h"
 
 namespace pushpull {
 

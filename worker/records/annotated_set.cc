@@ -8,7 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "glog/logging.h"
 
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 #include "worker/data/coco_annotations.h"
 #include "worker/data/idx_source.h"
 #include "worker/data/image_codec.h"

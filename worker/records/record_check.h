@@ -4,7 +4,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "common/thread_pool.h"
+#include "common/base/thread_pool.h"
 #include "worker/data/record_source.h"
 #include "worker/records/record_progress.h"
 #include "worker/records/record_writer.h"

@@ -8,8 +8,8 @@
 #include "absl/strings/str_format.h"
 #include "glog/logging.h"
 
-#include "common/record_io.h"
-#include "common/status_macros.h"
+#include "common/base/record_io.h"
+#include "common/base/status_macros.h"
 #include "worker/data/example_codec.h"
 
 namespace pushpull {

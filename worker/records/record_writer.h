@@ -8,8 +8,8 @@
 
 #include "absl/status/statusor.h"
 
-#include "common/file_system.h"
-#include "common/thread_pool.h"
+#include "common/base/file_system.h"
+#include "common/base/thread_pool.h"
 #include "worker/records/annotated_set.h"
 #include "worker/records/record_progress.h"
 

@@ -10,14 +10,14 @@
 #include "absl/synchronization/mutex.h"
 #include "glog/logging.h"
 
+#include "common/base/file_system.h"
+#include "common/base/status_macros.h"
 #include "common/config/pipeline_config.h"
 #include "common/config/validate_config.h"
-#include "common/file_system.h"
 #include "common/model/model_layout.h"
-#include "common/rpc/grpc_ps_client.h"
-#include "common/rpc/security/transport_credentials.h"
-#include "common/status_macros.h"
 #include "common/trace/trace_parts.h"
+#include "common/wire/grpc/grpc_ps_client.h"
+#include "common/wire/security/transport_credentials.h"
 #include "worker/train/network_gradient_source.h"
 
 namespace pushpull {
@@ -146,7 +146,7 @@ absl::Status RunClone(const WorkerOptions& options, int clone, Clock* clock, Sto
     source_options.image_cache = options.image_cache;
     source_options.sync = session.job().sync();
     source_options.seed = session.job().seed();
-    source_options.num_slots = static_cast<int>(session_options.num_replicas);
+    source_options.num_replicas = static_cast<int>(session_options.num_replicas);
     source_options.compute = options.compute;
     // On a GPU the clone's CPU threads have nothing else to do than to prepare images.
     if (options.compute.device != nullptr) source_options.input_threads = options.compute.threads;

@@ -13,10 +13,10 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 
-#include "common/clock.h"
+#include "common/base/clock.h"
 #include "common/trace/clock_offset.h"
 #include "common/trace/trace_writer.h"
-#include "common/transport_security.h"
+#include "common/wire/transport_security.h"
 #include "worker/data/image_cache.h"
 #include "worker/model/compute.h"
 #include "worker/train/clone_identity.h"

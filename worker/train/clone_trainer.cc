@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 
-#include "common/error_detail.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
+#include "common/wire/error_detail.h"
 #include "worker/train/non_finite.h"
 
 namespace pushpull {
@@ -23,7 +23,7 @@ constexpr absl::Duration kPollTimeout = absl::Milliseconds(500);
 constexpr absl::Duration kEarlyPollTimeout = absl::Milliseconds(20);
 constexpr absl::Duration kRateWindow = absl::Seconds(3);
 // Async: pause between heartbeats of a clone that holds no grant.
-constexpr absl::Duration kNoSlotPoll = absl::Milliseconds(100);
+constexpr absl::Duration kNoReplicaPoll = absl::Milliseconds(100);
 // AwaitOpenStep repeats a call this often. The delay is short because the coordinator learns of an
 // applied step only a moment after the shards serve it.
 constexpr absl::Duration kOpenStepPoll = absl::Milliseconds(2);
@@ -35,8 +35,8 @@ constexpr absl::Duration kPublicationPoll = absl::Milliseconds(100);
 // a good estimate of the server's clock.
 constexpr int kClockSamples = 5;
 
-bool SameGrant(const ps::SlotGrant& a, const ps::SlotGrant& b) {
-  return a.slot() == b.slot() && a.grant() == b.grant();
+bool SameGrant(const ps::ReplicaGrant& a, const ps::ReplicaGrant& b) {
+  return a.replica() == b.replica() && a.grant() == b.grant();
 }
 
 }  // namespace
@@ -142,21 +142,21 @@ absl::Status CloneTrainer::Register() {
   PP_RETURN_IF_ERROR(session_->Register(*layout_));
   holds_weights_ = false;
   contributed_.clear();
-  if (!sync_) TakeAsyncSlots();
+  if (!sync_) TakeAsyncReplicas();
   return absl::OkStatus();
 }
 
-void CloneTrainer::TakeAsyncSlots() {
-  std::vector<AsyncSlot> slots;
-  for (const ps::SlotGrant& grant : session_->grants()) {
-    AsyncSlot slot{.grant = grant, .position = grant.position()};
+void CloneTrainer::TakeAsyncReplicas() {
+  std::vector<AsyncReplica> replicas;
+  for (const ps::ReplicaGrant& grant : session_->grants()) {
+    AsyncReplica replica{.grant = grant, .position = grant.position()};
     // Under a grant that the clone already has, its own position is newer than that in the grant.
-    for (const AsyncSlot& old : async_slots_) {
-      if (SameGrant(old.grant, grant)) slot = old;
+    for (const AsyncReplica& old : async_replicas_) {
+      if (SameGrant(old.grant, grant)) replica = old;
     }
-    slots.push_back(slot);
+    replicas.push_back(replica);
   }
-  async_slots_ = std::move(slots);
+  async_replicas_ = std::move(replicas);
 }
 
 absl::Status CloneTrainer::Recover(const absl::Status& error) {
@@ -190,8 +190,8 @@ absl::Status CloneTrainer::Recover(const absl::Status& error) {
 
 std::optional<CloneTrainer::Upcoming> CloneTrainer::NextAfter(uint64_t version) const {
   if (num_steps_ > 0 && version >= num_steps_) return std::nullopt;
-  for (const ps::SlotGrant& grant : session_->grants()) {
-    if (grant.from_step() <= version + 1) return Upcoming{version, grant.slot()};
+  for (const ps::ReplicaGrant& grant : session_->grants()) {
+    if (grant.from_step() <= version + 1) return Upcoming{version, grant.replica()};
   }
   return std::nullopt;
 }
@@ -209,8 +209,8 @@ absl::Status CloneTrainer::PullInto(const PullPlan& plan) {
                                        }
                                        phase_.Enter(Phase::kPull, subject);
                                        if (!plan.next.has_value()) return;
-                                       source_->StageCompute(plan.next->position, plan.next->slot,
-                                                             incoming);
+                                       source_->StageCompute(plan.next->position,
+                                                             plan.next->replica, incoming);
                                      }));
   weights_.swap(incoming_);
   held_version_ = pulled;
@@ -229,8 +229,8 @@ absl::Status CloneTrainer::RunSyncStep() {
   }
   if (AllApplied()) return absl::OkStatus();
   const uint64_t step = held_version_ + 1;
-  std::vector<ps::SlotGrant> open;
-  for (const ps::SlotGrant& grant : session_->grants()) {
+  std::vector<ps::ReplicaGrant> open;
+  for (const ps::ReplicaGrant& grant : session_->grants()) {
     const bool done = std::any_of(contributed_.begin(), contributed_.end(),
                                   [&](const auto& other) { return SameGrant(other, grant); });
     if (!done && grant.from_step() <= step) open.push_back(grant);
@@ -257,26 +257,26 @@ absl::Status CloneTrainer::RunSyncStep() {
 }
 
 absl::Status CloneTrainer::RunAsyncStep() {
-  TakeAsyncSlots();
-  for (AsyncSlot& slot : async_slots_) {
+  TakeAsyncReplicas();
+  for (AsyncReplica& replica : async_replicas_) {
     if (AllApplied() || stop_.load()) return absl::OkStatus();
     // Any version that is at least as new as the last one pulled.
     PP_RETURN_IF_ERROR(PullInto({.version = held_version_ * holds_weights_,
                                  .exact = false,
                                  .poll = kPollTimeout,
-                                 .next = Upcoming{slot.position, slot.grant.slot()}}));
+                                 .next = Upcoming{replica.position, replica.grant.replica()}}));
     if (AllApplied()) return absl::OkStatus();
     // A sequence number is never used twice, even if the push fails, because shards may hold chunks
     // under it. The position advances only when the contribution has been accepted or is void.
-    ps::PushKey key = session_->MakeKey(++slot.sequence, slot.grant, held_version_);
-    key.set_position(slot.position);
-    PP_RETURN_IF_ERROR(Contribute(slot.grant, key, slot.position, [] {}));
-    ++slot.position;
+    ps::PushKey key = session_->MakeKey(++replica.sequence, replica.grant, held_version_);
+    key.set_position(replica.position);
+    PP_RETURN_IF_ERROR(Contribute(replica.grant, key, replica.position, [] {}));
+    ++replica.position;
   }
-  if (async_slots_.empty()) {
+  if (async_replicas_.empty()) {
     phase_.Enter(Phase::kWait);
     ReportWaiting();
-    clock_->Sleep(kNoSlotPoll);
+    clock_->Sleep(kNoReplicaPoll);
     return Beat();  // the answer may bring a grant
   }
   return absl::OkStatus();
@@ -293,18 +293,18 @@ absl::Status CloneTrainer::AwaitOpenStep(absl::FunctionRef<absl::Status()> call)
   }
 }
 
-absl::Status CloneTrainer::Contribute(const ps::SlotGrant& grant, const ps::PushKey& key,
+absl::Status CloneTrainer::Contribute(const ps::ReplicaGrant& grant, const ps::PushKey& key,
                                       uint64_t position, absl::FunctionRef<void()> meanwhile) {
   const PhaseSubject subject{
-      .step = key.step(), .slot = grant.slot(), .version = key.base_version()};
+      .step = key.step(), .replica = grant.replica(), .version = key.base_version()};
   phase_.Enter(Phase::kInput, subject);
-  PP_RETURN_IF_ERROR(source_->LoadInput(position, grant.slot()));
+  PP_RETURN_IF_ERROR(source_->LoadInput(position, grant.replica()));
   phase_.Enter(Phase::kCompute, subject);
   const absl::Span<float> gradient(gradient_.get(), layout_->total_elements());
   const bool commit_with_chunks = session_->shards().size() == 1;
   pusher_->Start(key, gradient_, commit_with_chunks);
   const absl::StatusOr<GradientResult> result =
-      source_->Compute(position, grant.slot(), weights(), gradient,
+      source_->Compute(position, grant.replica(), weights(), gradient,
                        [this](int64_t first_final) { pusher_->Advance(first_final); });
   if (!result.ok()) {
     pusher_->Abandon();
@@ -365,7 +365,7 @@ absl::Status CloneTrainer::CommitVoid(const ps::PushKey& key, bool loss_is_finit
   info.set_non_finite_variable(DescribeNonFinite(
       *layout_, weights(), absl::MakeConstSpan(gradient_.get(), layout_->total_elements()),
       loss_is_finite, refusal));
-  LOG(ERROR) << "step " << key.step() << ", slot " << key.slot() << ": "
+  LOG(ERROR) << "step " << key.step() << ", replica " << key.replica() << ": "
              << info.non_finite_variable();
   return Commit(key, info).status();
 }

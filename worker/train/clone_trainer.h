@@ -16,10 +16,10 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 
-#include "common/clock.h"
-#include "common/monotonic_wait.h"
+#include "common/base/clock.h"
+#include "common/base/monotonic_wait.h"
+#include "common/model/variable_layout.h"
 #include "common/trace/trace_writer.h"
-#include "common/variable_layout.h"
 #include "worker/train/gpu_probe.h"
 #include "worker/train/gradient_pusher.h"
 #include "worker/train/gradient_source.h"
@@ -83,10 +83,10 @@ class CloneTrainer {
   absl::Status RunSyncStep();
   absl::Status RunAsyncStep();
   // Async: takes over the session's grants. They may include those of an evicted clone.
-  void TakeAsyncSlots();
+  void TakeAsyncReplicas();
   // Computes, pushes and commits one contribution. Calls `meanwhile` when the whole gradient has
   // been handed to the sending thread and the server's answer is still outstanding.
-  absl::Status Contribute(const ps::SlotGrant& grant, const ps::PushKey& key, uint64_t position,
+  absl::Status Contribute(const ps::ReplicaGrant& grant, const ps::PushKey& key, uint64_t position,
                           absl::FunctionRef<void()> meanwhile);
   // Waits for the answer to the push, and sends the contribution again after transient errors.
   absl::StatusOr<ps::PushReply> AwaitPush(const ps::CommitInfo& info);
@@ -97,7 +97,7 @@ class CloneTrainer {
   // The arguments of a coming GradientSource::Compute.
   struct Upcoming {
     uint64_t position = 0;
-    uint32_t slot = 0;
+    uint32_t replica = 0;
   };
   struct PullPlan {
     uint64_t version = 0;
@@ -145,16 +145,17 @@ class CloneTrainer {
   std::shared_ptr<float> incoming_;  // pulls write here; swapped with weights_ when complete
   std::shared_ptr<float> gradient_;  // shared: the transport may keep a cancelled push for a moment
   std::unique_ptr<GradientPusher> pusher_;
-  uint64_t held_version_ = 0;               // of weights_
-  bool holds_weights_ = false;              // false: weights_ must be pulled before the next step
-  std::vector<ps::SlotGrant> contributed_;  // sync: grants already used for step held_version_ + 1
+  uint64_t held_version_ = 0;   // of weights_
+  bool holds_weights_ = false;  // false: weights_ must be pulled before the next step
+  std::vector<ps::ReplicaGrant>
+      contributed_;  // sync: grants already used for step held_version_ + 1
   // Async: the state of one replica that the clone holds a grant for.
-  struct AsyncSlot {
-    ps::SlotGrant grant;
+  struct AsyncReplica {
+    ps::ReplicaGrant grant;
     uint64_t sequence = 0;  // pushes so far under the grant, including refused and void ones
     uint64_t position = 0;  // of the replica's next batch
   };
-  std::vector<AsyncSlot> async_slots_;
+  std::vector<AsyncReplica> async_replicas_;
 
   PhaseClock phase_;
   std::atomic<bool> stop_{false};

@@ -10,9 +10,9 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 
-#include "common/clock.h"
-#include "common/gpu_monitor.h"
+#include "common/base/clock.h"
 #include "protos/parameter_server.pb.h"
+#include "worker/model/gpu_monitor.h"
 
 namespace pushpull {
 

@@ -117,7 +117,7 @@ absl::StatusOr<ps::PushReply> GradientPusher::SendAll() {
   if (options_.row != nullptr) {
     absl::MutexLock lock(&mutex_);
     options_.row->Add("send", begin, clock_->Now(),
-                      {{"step", job_.key.step()}, {"slot", uint64_t{job_.key.slot()}}});
+                      {{"step", job_.key.step()}, {"replica", uint64_t{job_.key.replica()}}});
   }
   return reply;
 }

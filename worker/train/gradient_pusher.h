@@ -15,10 +15,10 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 
-#include "common/clock.h"
-#include "common/ps_client.h"
-#include "common/sharding.h"
+#include "common/base/clock.h"
+#include "common/model/sharding.h"
 #include "common/trace/trace_writer.h"
+#include "common/wire/ps_client.h"
 #include "kernels/bfloat16.h"
 #include "protos/parameter_server.pb.h"
 

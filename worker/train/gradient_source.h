@@ -24,7 +24,7 @@ struct GradientResult {
 
 // Thread rule: all calls come from one thread. In the calls, `position` is the number of a training
 // step, counted from 0, in synchronous mode, and the number of a batch of the replica in
-// asynchronous mode; it selects the data. `slot` is the replica.
+// asynchronous mode; it selects the data. `replica` is the replica.
 class GradientSource {
  public:
   virtual ~GradientSource() = default;
@@ -40,7 +40,7 @@ class GradientSource {
 
   // Announces the arguments of the next Compute. Call it before the first StageWeights for
   // `weights`. Never waits for data: if they are not ready, the hint has no effect.
-  virtual void StageCompute(uint64_t /*position*/, uint32_t /*slot*/,
+  virtual void StageCompute(uint64_t /*position*/, uint32_t /*replica*/,
                             absl::Span<const float> /*weights*/) {}
   // Says that elements [first, end) of the weights of a coming Compute have arrived. Ranges follow
   // one another from 0 on. After the last range the weights must not change until `first` = 0 is
@@ -48,19 +48,19 @@ class GradientSource {
   virtual void StageWeights(absl::Span<const float> /*weights*/, int64_t /*first*/,
                             int64_t /*end*/) {}
 
-  // Blocks until the data of (position, slot) are ready for the Compute with the same arguments.
+  // Blocks until the data of (position, replica) are ready for the Compute with the same arguments.
   // Separate from Compute so that time spent waiting for data is not counted as computing. The
   // default has nothing to wait for.
-  virtual absl::Status LoadInput(uint64_t /*position*/, uint32_t /*slot*/) {
+  virtual absl::Status LoadInput(uint64_t /*position*/, uint32_t /*replica*/) {
     return absl::OkStatus();
   }
 
-  // Computes the contribution of replica `slot` on the data of `position`, at `weights`. Blocks
+  // Computes the contribution of replica `replica` on the data of `position`, at `weights`. Blocks
   // until done, and calls LoadInput if the caller has not. Writes `gradient`, in the layout of
   // `weights`, from its end to its front, and calls `advance(k)` when elements [k, size) are final.
   // The gradient is that of the loss without the L2 term, a mean over the samples; moving
   // statistics get the batch's statistics. The same arguments give the same bits.
-  virtual absl::StatusOr<GradientResult> Compute(uint64_t position, uint32_t slot,
+  virtual absl::StatusOr<GradientResult> Compute(uint64_t position, uint32_t replica,
                                                  absl::Span<const float> weights,
                                                  absl::Span<float> gradient,
                                                  absl::FunctionRef<void(int64_t)> advance) = 0;

@@ -7,10 +7,10 @@
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 
-#include "common/file_system.h"
+#include "common/base/file_system.h"
+#include "common/base/random.h"
+#include "common/base/status_macros.h"
 #include "common/model/model_layout.h"
-#include "common/random.h"
-#include "common/status_macros.h"
 #include "worker/data/augmentation.h"
 #include "worker/data/image_source_factory.h"
 #include "worker/data/sampler.h"
@@ -43,9 +43,9 @@ void AddDetectionMetrics(const StepResult& step,
   add("HardExampleMiner/NumNegatives", static_cast<double>(counts.mined_negatives));
 }
 
-bool IsOf(const InputBatch* batch, uint64_t position, uint32_t slot) {
+bool IsOf(const InputBatch* batch, uint64_t position, uint32_t replica) {
   return batch != nullptr && batch->step == static_cast<int64_t>(position) &&
-         batch->slot == static_cast<int>(slot);
+         batch->replica == static_cast<int>(replica);
 }
 
 }  // namespace
@@ -76,7 +76,7 @@ absl::StatusOr<std::unique_ptr<NetworkGradientSource>> NetworkGradientSource::Cr
   sampling.seed = options.seed;
   sampling.num_examples = source->images_->size();
   sampling.batch_size = config.train_config().batch_size();
-  sampling.num_slots = options.num_slots;
+  sampling.num_replicas = options.num_replicas;
   sampling.shuffle = config.train_input_reader().shuffle();
   PP_ASSIGN_OR_RETURN(const Sampler sampler, Sampler::Create(sampling));
 
@@ -85,14 +85,14 @@ absl::StatusOr<std::unique_ptr<NetworkGradientSource>> NetworkGradientSource::Cr
                       ParseAugmentation(config.train_config().data_augmentation_options()));
   input.shape = InputShapeOf(spec);
   input.num_threads = options.input_threads;
-  source->slots_ = input.slots;
+  source->replicas_ = input.replicas;
 
   source->compute_ = std::make_unique<ComputeResources>(options.compute);
   RunnerOptions network;
-  network.max_batch = sampler.MaxSlotBatchSize();
-  network.pictures = options.compute.device != nullptr;
+  network.max_batch = sampler.MaxReplicaBatchSize();
+  network.packed_images = options.compute.device != nullptr;
   PP_ASSIGN_OR_RETURN(source->network_, source->compute_->MakeRunner(spec, *layout, network));
-  input.format = network.pictures ? PixelFormat::kPictures : PixelFormat::kFloat;
+  input.format = network.packed_images ? PixelFormat::kPackedImages : PixelFormat::kFloat;
   PP_ASSIGN_OR_RETURN(
       source->pipeline_,
       InputPipeline::Create(source->images_.get(), sampler, input, [&source](int64_t bytes) {
@@ -101,38 +101,38 @@ absl::StatusOr<std::unique_ptr<NetworkGradientSource>> NetworkGradientSource::Cr
   return source;
 }
 
-absl::Status NetworkGradientSource::PrepareSlot(uint32_t slot) {
-  if (slot >= static_cast<uint32_t>(options_.num_slots)) {
-    return absl::InternalError(
-        absl::StrCat("slot ", slot, " was granted, but there are only ", options_.num_slots));
+absl::Status NetworkGradientSource::PrepareReplica(uint32_t replica) {
+  if (replica >= static_cast<uint32_t>(options_.num_replicas)) {
+    return absl::InternalError(absl::StrCat(
+        "replica ", replica, " was granted, but there are only ", options_.num_replicas));
   }
-  const int wanted = static_cast<int>(slot);
-  if (std::count(slots_.begin(), slots_.end(), wanted) > 0) return absl::OkStatus();
+  const int wanted = static_cast<int>(replica);
+  if (std::count(replicas_.begin(), replicas_.end(), wanted) > 0) return absl::OkStatus();
   // A replica that was taken over is added. The first granted replica replaces the guess of the
   // start.
-  if (owns_slot_) {
-    slots_.push_back(wanted);
-    std::sort(slots_.begin(), slots_.end());
+  if (owns_replica_) {
+    replicas_.push_back(wanted);
+    std::sort(replicas_.begin(), replicas_.end());
   } else {
-    slots_ = {wanted};
+    replicas_ = {wanted};
   }
-  pipeline_->SetSlots(slots_);
+  pipeline_->SetReplicas(replicas_);
   return absl::OkStatus();
 }
 
-absl::Status NetworkGradientSource::LoadInput(uint64_t position, uint32_t slot) {
-  if (IsOf(input_, position, slot)) return absl::OkStatus();
+absl::Status NetworkGradientSource::LoadInput(uint64_t position, uint32_t replica) {
+  if (IsOf(input_, position, replica)) return absl::OkStatus();
   input_ = nullptr;
   // Next reuses the memory of the last batch. If it is asked for a batch that it did not expect, it
   // also drops the one that was staged. The device must not be reading either.
-  const bool is_expected = staged_ == nullptr || IsOf(staged_, position, slot);
-  if (step_is_staged_ || !is_expected) network_->TakeBatchBack();
+  const bool is_expected = staged_ == nullptr || IsOf(staged_, position, replica);
+  if (step_is_staged_ || !is_expected) network_->CancelBatch();
   step_is_staged_ = false;
   staged_ = nullptr;
-  PP_RETURN_IF_ERROR(PrepareSlot(slot));
-  owns_slot_ = true;
+  PP_RETURN_IF_ERROR(PrepareReplica(replica));
+  owns_replica_ = true;
   PP_ASSIGN_OR_RETURN(input_,
-                      pipeline_->Next(static_cast<int64_t>(position), static_cast<int>(slot)));
+                      pipeline_->Next(static_cast<int64_t>(position), static_cast<int>(replica)));
   objects_.Assign(input_->boxes, input_->windows);
   return absl::OkStatus();
 }
@@ -140,7 +140,7 @@ absl::Status NetworkGradientSource::LoadInput(uint64_t position, uint32_t slot) 
 ImageBatch<float> NetworkGradientSource::LoadedBatch() {
   ImageBatch<float> batch;
   batch.images = input_->images;
-  batch.pictures = input_->pictures;
+  batch.packed_images = input_->packed_images;
   batch.labels = input_->labels.data();
   batch.samples = input_->n;
   batch.objects = objects_.spans();
@@ -148,14 +148,14 @@ ImageBatch<float> NetworkGradientSource::LoadedBatch() {
 }
 
 // Each replica draws different random numbers in each step.
-uint64_t NetworkGradientSource::DropoutSeed(uint64_t position, uint32_t slot) const {
-  return CounterRandom(options_.seed, position * options_.num_slots + slot).NextUint64();
+uint64_t NetworkGradientSource::DropoutSeed(uint64_t position, uint32_t replica) const {
+  return CounterRandom(options_.seed, position * options_.num_replicas + replica).NextUint64();
 }
 
-void NetworkGradientSource::StageNextPictures() {
+void NetworkGradientSource::StageNextImages() {
   if (staged_ != nullptr) return;
   staged_ = pipeline_->PeekNext();
-  if (staged_ != nullptr) network_->StagePictures(staged_->pictures);
+  if (staged_ != nullptr) network_->StageImages(staged_->packed_images);
 }
 
 absl::StatusOr<std::shared_ptr<float>> NetworkGradientSource::AllocateVector(int64_t elements) {
@@ -165,11 +165,12 @@ absl::StatusOr<std::shared_ptr<float>> NetworkGradientSource::AllocateVector(int
   return std::shared_ptr<float>(owner, static_cast<float*>(owner->data()));
 }
 
-void NetworkGradientSource::StageCompute(uint64_t position, uint32_t slot,
+void NetworkGradientSource::StageCompute(uint64_t position, uint32_t replica,
                                          absl::Span<const float> weights) {
-  const bool is_ready = IsOf(input_, position, slot) || IsOf(pipeline_->PeekNext(), position, slot);
-  if (!is_ready || !LoadInput(position, slot).ok()) return;
-  network_->StageStep(weights, LoadedBatch(), DropoutSeed(position, slot));
+  const bool is_ready =
+      IsOf(input_, position, replica) || IsOf(pipeline_->PeekNext(), position, replica);
+  if (!is_ready || !LoadInput(position, replica).ok()) return;
+  network_->StageStep(weights, LoadedBatch(), DropoutSeed(position, replica));
   step_is_staged_ = true;
 }
 
@@ -179,23 +180,24 @@ void NetworkGradientSource::StageWeights(absl::Span<const float> weights, int64_
 }
 
 absl::StatusOr<GradientResult> NetworkGradientSource::Compute(
-    uint64_t position, uint32_t slot, absl::Span<const float> weights, absl::Span<float> gradient,
-    absl::FunctionRef<void(int64_t)> advance) {
-  PP_RETURN_IF_ERROR(LoadInput(position, slot));
+    uint64_t position, uint32_t replica, absl::Span<const float> weights,
+    absl::Span<float> gradient, absl::FunctionRef<void(int64_t)> advance) {
+  PP_RETURN_IF_ERROR(LoadInput(position, replica));
   step_is_staged_ = false;
   // While the device computes, the host computes the L2 term and prepares the next step.
   double regularization = 0.0;
   const auto under_way = [&] {
-    StageNextPictures();
+    StageNextImages();
     if (has_l2_) regularization = RegularizationLoss(*layout_, weights);
   };
   const auto ready = [&](int64_t first_final) {
-    StageNextPictures();
+    StageNextImages();
     advance(first_final);
   };
-  PP_ASSIGN_OR_RETURN(const StepResult step,
-                      network_->ForwardBackward(weights, LoadedBatch(), DropoutSeed(position, slot),
-                                                gradient, under_way, ready));
+  PP_ASSIGN_OR_RETURN(
+      const StepResult step,
+      network_->ForwardBackward(weights, LoadedBatch(), DropoutSeed(position, replica), gradient,
+                                under_way, ready));
   GradientResult result;
   result.samples = step.samples;
   result.loss = step.loss + regularization;

@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "common/variable_layout.h"
+#include "common/model/variable_layout.h"
 #include "protos/pipeline.pb.h"
 #include "worker/data/batch_objects.h"
 #include "worker/data/image_cache.h"
@@ -26,7 +26,7 @@ struct NetworkSourceOptions {
   ImageCacheOptions image_cache;  // without a folder: none; the cache was prepared by CheckJob
   bool sync = true;
   uint64_t seed = 1;
-  int num_slots = 1;  // replicas of the job
+  int num_replicas = 1;  // replicas of the job
   ComputeOptions compute = {};
   int input_threads = 1;  // threads that decode and prepare images
 };
@@ -44,14 +44,14 @@ class NetworkGradientSource final : public GradientSource {
       const NetworkSourceOptions& options);
 
   absl::StatusOr<std::shared_ptr<float>> AllocateVector(int64_t elements) override;
-  void StageCompute(uint64_t position, uint32_t slot, absl::Span<const float> weights) override;
+  void StageCompute(uint64_t position, uint32_t replica, absl::Span<const float> weights) override;
   void StageWeights(absl::Span<const float> weights, int64_t first, int64_t end) override;
 
   // The input pipeline prepares batches for each replica that was passed here once, so pass only
   // replicas that this clone holds a grant for.
-  absl::Status LoadInput(uint64_t position, uint32_t slot) override;
+  absl::Status LoadInput(uint64_t position, uint32_t replica) override;
 
-  absl::StatusOr<GradientResult> Compute(uint64_t position, uint32_t slot,
+  absl::StatusOr<GradientResult> Compute(uint64_t position, uint32_t replica,
                                          absl::Span<const float> weights,
                                          absl::Span<float> gradient,
                                          absl::FunctionRef<void(int64_t)> advance) override;
@@ -59,12 +59,12 @@ class NetworkGradientSource final : public GradientSource {
  private:
   NetworkGradientSource(const VariableLayout* layout, const NetworkSourceOptions& options);
   // Makes the pipeline prepare batches for this replica too.
-  absl::Status PrepareSlot(uint32_t slot);
+  absl::Status PrepareReplica(uint32_t replica);
   // Returns input_ as the network reads it.
   ImageBatch<float> LoadedBatch();
-  uint64_t DropoutSeed(uint64_t position, uint32_t slot) const;
+  uint64_t DropoutSeed(uint64_t position, uint32_t replica) const;
   // Starts the upload of the next batch's images if the pipeline has them ready.
-  void StageNextPictures();
+  void StageNextImages();
 
   const VariableLayout* const layout_;
   const NetworkSourceOptions options_;
@@ -75,8 +75,8 @@ class NetworkGradientSource final : public GradientSource {
   const InputBatch* input_ = nullptr;   // the batch that is loaded, owned by the pipeline
   const InputBatch* staged_ = nullptr;  // the pipeline's next batch, if its upload was started
   bool step_is_staged_ = false;         // StageStep was called with input_
-  std::vector<int> slots_;              // replicas that the pipeline prepares for
-  bool owns_slot_ = false;              // false: slots_ is a guess, made before the first grant
+  std::vector<int> replicas_;           // replicas that the pipeline prepares for
+  bool owns_replica_ = false;           // false: replicas_ is a guess, made before the first grant
   std::unique_ptr<ComputeResources> compute_;
   std::unique_ptr<NetworkRunner> network_;
   std::unique_ptr<InputPipeline> pipeline_;  // its memory comes from network_, so it goes first

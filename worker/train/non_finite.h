@@ -7,7 +7,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 
-#include "common/variable_layout.h"
+#include "common/model/variable_layout.h"
 
 namespace pushpull {
 

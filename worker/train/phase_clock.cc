@@ -32,7 +32,7 @@ void PhaseClock::Trace(absl::Duration end) const {
   if (row_ == nullptr) return;
   std::vector<TraceArg> args;
   if (subject_.step.has_value()) args.push_back({"step", *subject_.step});
-  if (subject_.slot.has_value()) args.push_back({"slot", uint64_t{*subject_.slot}});
+  if (subject_.replica.has_value()) args.push_back({"replica", uint64_t{*subject_.replica}});
   if (subject_.version.has_value()) args.push_back({"version", *subject_.version});
   row_->Add(PhaseName(phase_), since_, end, args);
 }

@@ -12,7 +12,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 
-#include "common/clock.h"
+#include "common/base/clock.h"
 #include "common/trace/trace_writer.h"
 #include "protos/parameter_server.pb.h"
 
@@ -32,7 +32,7 @@ absl::string_view PhaseName(Phase phase);  // "input", ...
 // What the trace shows of a phase besides its name.
 struct PhaseSubject {
   std::optional<uint64_t> step = std::nullopt;
-  std::optional<uint32_t> slot = std::nullopt;
+  std::optional<uint32_t> replica = std::nullopt;
   std::optional<uint64_t> version = std::nullopt;
   bool operator==(const PhaseSubject&) const = default;
 };

@@ -8,11 +8,11 @@
 #include "absl/strings/str_format.h"
 #include "glog/logging.h"
 
-#include "common/backoff.h"
-#include "common/error_detail.h"
-#include "common/protocol_version.h"
-#include "common/status_macros.h"
-#include "common/variable_entries.h"
+#include "common/base/backoff.h"
+#include "common/base/status_macros.h"
+#include "common/model/variable_entries.h"
+#include "common/wire/error_detail.h"
+#include "common/wire/protocol_version.h"
 
 namespace pushpull {
 namespace {
@@ -254,7 +254,7 @@ absl::Status PsSession::PullShard(int shard, uint64_t min_version, bool exact,
   request.set_min_version(min_version);
   request.set_exact(exact);
   request.set_worker_id(options_.worker_id);
-  if (const std::vector<ps::SlotGrant> held = grants(); !held.empty()) {
+  if (const std::vector<ps::ReplicaGrant> held = grants(); !held.empty()) {
     *request.mutable_grant() = held.front();
   }
   request.set_wait_milliseconds(absl::ToInt64Milliseconds(poll_timeout));
@@ -340,21 +340,21 @@ absl::StatusOr<ps::CommitReply> PsSession::Commit(const ps::PushKey& key,
   return reply;
 }
 
-ps::PushKey PsSession::MakeKey(uint64_t step, const ps::SlotGrant& grant,
+ps::PushKey PsSession::MakeKey(uint64_t step, const ps::ReplicaGrant& grant,
                                uint64_t base_version) const {
   ps::PushKey key;
   key.set_run_id(job_.run_id());
   key.set_epoch(epoch());
   key.set_step(step);
-  key.set_slot(grant.slot());
+  key.set_replica(grant.replica());
   key.set_grant(grant.grant());
-  key.set_seal(grant.seal());
+  key.set_mac(grant.mac());
   key.set_worker_id(options_.worker_id);
   key.set_base_version(base_version);
   return key;
 }
 
-std::vector<ps::SlotGrant> PsSession::grants() const {
+std::vector<ps::ReplicaGrant> PsSession::grants() const {
   absl::MutexLock lock(&mutex_);
   return grants_;
 }

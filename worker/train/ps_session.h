@@ -20,11 +20,11 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 
-#include "common/clock.h"
-#include "common/ps_client.h"
-#include "common/sharding.h"
+#include "common/base/clock.h"
+#include "common/model/sharding.h"
+#include "common/model/variable_layout.h"
 #include "common/trace/clock_offset.h"
-#include "common/variable_layout.h"
+#include "common/wire/ps_client.h"
 #include "worker/train/clone_identity.h"
 
 namespace pushpull {
@@ -112,8 +112,8 @@ class PsSession {
   // CANCELLED: Stop was called.
   absl::Status CheckContact();
 
-  ps::PushKey MakeKey(uint64_t step, const ps::SlotGrant& grant, uint64_t base_version) const;
-  std::vector<ps::SlotGrant> grants() const;
+  ps::PushKey MakeKey(uint64_t step, const ps::ReplicaGrant& grant, uint64_t base_version) const;
+  std::vector<ps::ReplicaGrant> grants() const;
   uint64_t epoch() const;
   uint64_t version() const;  // the newest one known to be applied in this epoch
   absl::Duration lease() const;
@@ -154,7 +154,7 @@ class PsSession {
   mutable absl::Mutex mutex_;
   uint64_t epoch_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t version_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::vector<ps::SlotGrant> grants_ ABSL_GUARDED_BY(mutex_);
+  std::vector<ps::ReplicaGrant> grants_ ABSL_GUARDED_BY(mutex_);
   absl::Duration lease_ ABSL_GUARDED_BY(mutex_) = absl::Seconds(10);
   bool training_done_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status stop_reason_ ABSL_GUARDED_BY(mutex_);

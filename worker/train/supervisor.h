@@ -19,8 +19,8 @@
 
 #include "absl/time/time.h"
 
-#include "common/backoff.h"
-#include "common/clock.h"
+#include "common/base/backoff.h"
+#include "common/base/clock.h"
 #include "worker/train/clone_identity.h"
 #include "worker/train/clone_trainer.h"
 

@@ -69,7 +69,7 @@ class IdleOperators final : public Operators<T> {
   void SsdLoss(const SsdLossArguments<T>&, SsdLossResult*, const Workspace&) override {}
   void ConvertFromFloat(int64_t, const float*, T*) override {}
   void ConvertToFloat(int64_t, const T*, float*) override {}
-  void SamplePictures(const PictureInput&, int64_t, const void*, T*) override {}
+  void SampleImages(const ImageInput&, int64_t, const void*, T*) override {}
   void Zero(int64_t, P*) override {}
   void MovingStatistics(int64_t, int64_t, const P*, const P*, P*, P*) override {}
   void CorrectStatistics(int64_t, double, const P*, const P*, P*, P*) override {}

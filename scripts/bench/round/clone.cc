@@ -9,13 +9,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 
-#include "common/backoff.h"
-#include "common/clock.h"
-#include "common/rpc/grpc_ps_client.h"
-#include "common/rpc/security/transport_credentials.h"
-#include "common/sharding.h"
-#include "common/status_macros.h"
-#include "common/variable_layout.h"
+#include "common/base/backoff.h"
+#include "common/base/clock.h"
+#include "common/base/status_macros.h"
+#include "common/model/sharding.h"
+#include "common/model/variable_layout.h"
+#include "common/wire/grpc/grpc_ps_client.h"
+#include "common/wire/security/transport_credentials.h"
 
 namespace pushpull {
 namespace {
@@ -98,12 +98,13 @@ absl::Status Clone::Join() {
   return Pull(registered_.version(), /*exact=*/false);
 }
 
-// The clones that come first hold the slots of those that are still to come.
+// The clones that come first hold the replicas of those that are still to come.
 absl::Status Clone::AwaitOthers(absl::Duration give_up) {
   while (true) {
     PP_ASSIGN_OR_RETURN(const ps::StatusReply status, client_->GetStatus(kTimeout));
     int settled = 0;
-    for (const auto& clone : status.clones()) settled += clone.alive() && clone.slots_size() == 1;
+    for (const auto& clone : status.clones())
+      settled += clone.alive() && clone.replicas_size() == 1;
     if (settled == static_cast<int>(options_.num_clones)) return Heartbeat();
     if (clock_.Now() > give_up) {
       return absl::DeadlineExceededError(
@@ -136,9 +137,9 @@ absl::Status Clone::Push(uint64_t step) {
   key->set_run_id(job_.run_id());
   key->set_epoch(registered_.epoch());
   key->set_step(step);
-  key->set_slot(registered_.grants(0).slot());
+  key->set_replica(registered_.grants(0).replica());
   key->set_grant(registered_.grants(0).grant());
-  key->set_seal(registered_.grants(0).seal());
+  key->set_mac(registered_.grants(0).mac());
   key->set_worker_id(options_.clone);
   key->set_base_version(version_);
   auto stream = client_->StartPush(kTimeout);

@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
-#include "common/transport_security.h"
+#include "common/wire/transport_security.h"
 
 namespace pushpull {
 

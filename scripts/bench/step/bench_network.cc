@@ -7,11 +7,11 @@
 #include "glog/logging.h"
 #include "google/protobuf/text_format.h"
 
+#include "common/base/random.h"
+#include "common/base/status_macros.h"
 #include "common/model/initializers.h"
 #include "common/model/model_layout.h"
-#include "common/random.h"
-#include "common/status_macros.h"
-#include "kernels/picture_block.h"
+#include "kernels/image_block.h"
 #include "worker/model/network_runner.h"
 
 namespace pushpull {
@@ -106,23 +106,23 @@ LabeledBox DrawObject(int num_classes, CounterRandom* random) {
       {y, x, y + height, x + width}, static_cast<int32_t>(random->NextBelow(num_classes)), 1.0f};
 }
 
-void DrawPictures(const NetworkSpec& spec, CounterRandom* random, BenchBatch* batch) {
-  const PictureInput input = PictureInputOf(spec);
+void DrawImages(const NetworkSpec& spec, CounterRandom* random, BenchBatch* batch) {
+  const ImageInput input = ImageInputOf(spec);
   const int64_t elements = spec.input.num_elements();
-  const int64_t picture_bytes = AlignedPictureBytes(elements);
-  const int64_t header = PictureHeaderBytes(batch->samples);
-  batch->pictures.resize(header + batch->samples * picture_bytes);
+  const int64_t image_bytes = AlignedImageBytes(elements);
+  const int64_t header = ImageHeaderBytes(batch->samples);
+  batch->packed_images.resize(header + batch->samples * image_bytes);
   for (int64_t s = 0; s < batch->samples; ++s) {
-    PackedPicture picture = {};
-    picture.offset = header + s * picture_bytes;
-    picture.height = picture.resized_height = input.height;
-    picture.width = picture.resized_width = input.width;
-    picture.channels = input.channels;
-    picture.map = WholePicture(input.height, input.width);
-    std::memcpy(batch->pictures.data() + s * sizeof(picture), &picture, sizeof(picture));
+    PackedImage image = {};
+    image.offset = header + s * image_bytes;
+    image.height = image.resized_height = input.height;
+    image.width = image.resized_width = input.width;
+    image.channels = input.channels;
+    image.map = WholeImage(input.height, input.width);
+    std::memcpy(batch->packed_images.data() + s * sizeof(image), &image, sizeof(image));
     for (int64_t i = 0; i < elements; ++i) {
       const uint8_t byte = static_cast<uint8_t>(random->NextBelow(256));
-      batch->pictures[picture.offset + i] = static_cast<char>(byte);
+      batch->packed_images[image.offset + i] = static_cast<char>(byte);
       batch->images.push_back(NormalizedPixel(byte));
     }
   }
@@ -156,7 +156,7 @@ BenchBatch MakeBenchBatch(const NetworkSpec& spec, int64_t samples) {
   CounterRandom random(1, 2);
   BenchBatch batch;
   batch.samples = samples;
-  DrawPictures(spec, &random, &batch);
+  DrawImages(spec, &random, &batch);
   batch.labels.resize(samples);
   for (int32_t& label : batch.labels) {
     label = static_cast<int32_t>(random.NextBelow(spec.num_classes));

@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 
 #include "common/model/network_spec.h"
-#include "common/variable_layout.h"
+#include "common/model/variable_layout.h"
 #include "kernels/detection/target_assigner.h"
 
 namespace pushpull {
@@ -38,9 +38,9 @@ struct BenchBatch {
   static constexpr int kObjectsPerImage = 8;
 
   int64_t samples = 0;
-  std::vector<char> pictures;   // a block of packed ones, each of the input's size
-  std::vector<float> images;    // the same, as a network reads them
-  std::vector<int32_t> labels;  // classifiers
+  std::vector<char> packed_images;  // a block of packed ones, each of the input's size
+  std::vector<float> images;        // the same, as a network reads them
+  std::vector<int32_t> labels;      // classifiers
   std::vector<LabeledBox> objects;
   std::vector<int32_t> first_object;  // [samples + 1]; all zero in a classifier's batch
 };

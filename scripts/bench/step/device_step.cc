@@ -5,7 +5,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 #include "worker/model/network.h"
 
 namespace pushpull {
@@ -72,7 +72,7 @@ class TypedDeviceStep final : public DeviceStep {
       : device_(*device),
         total_elements_(network.layout.total_elements()),
         samples_(batch.samples),
-        picture_input_(PictureInputOf(network.spec)),
+        image_input_(ImageInputOf(network.spec)),
         image_elements_(static_cast<int64_t>(batch.images.size())),
         detects_(network.spec.detection.has_value()),
         profiler_(device),
@@ -91,7 +91,7 @@ class TypedDeviceStep final : public DeviceStep {
     PP_ASSIGN_OR_RETURN(typed_images_, device_.Allocate(image_elements_ * sizeof(T)));
     PP_ASSIGN_OR_RETURN(seed_, device_.Allocate(sizeof(uint64_t)));
     PP_ASSIGN_OR_RETURN(result_, device_.Allocate(sizeof(ObjectiveResult)));
-    PP_ASSIGN_OR_RETURN(pictures_, Upload(batch.pictures));
+    PP_ASSIGN_OR_RETURN(packed_images_, Upload(batch.packed_images));
     PP_ASSIGN_OR_RETURN(labels_, Upload(batch.labels));
     PP_ASSIGN_OR_RETURN(objects_, Upload(batch.objects));
     PP_ASSIGN_OR_RETURN(first_object_, Upload(batch.first_object));
@@ -168,10 +168,10 @@ class TypedDeviceStep final : public DeviceStep {
     return memory;
   }
 
-  // Calls operators only. Making the network's input of the pictures is part of a step.
+  // Calls operators only. Making the network's input of the images is part of a step.
   void QueueStep() {
     auto* const typed = static_cast<T*>(typed_images_->data());
-    operators_->SamplePictures(picture_input_, samples_, pictures_->data(), typed);
+    operators_->SampleImages(image_input_, samples_, packed_images_->data(), typed);
     typename Network<T>::Step step;
     step.batch.images = typed;
     step.batch.samples = samples_;
@@ -202,7 +202,7 @@ class TypedDeviceStep final : public DeviceStep {
   Device& device_;
   const int64_t total_elements_;
   const int64_t samples_;
-  const PictureInput picture_input_;
+  const ImageInput image_input_;
   const int64_t image_elements_;
   const bool detects_;
   EventProfiler profiler_;
@@ -210,7 +210,7 @@ class TypedDeviceStep final : public DeviceStep {
   const std::unique_ptr<DeviceEvent> begin_;
   const std::unique_ptr<DeviceEvent> end_;
   std::unique_ptr<Network<T>> network_;
-  std::unique_ptr<Memory> variables_, gradient_, pictures_, typed_images_, labels_, objects_,
+  std::unique_ptr<Memory> variables_, gradient_, packed_images_, typed_images_, labels_, objects_,
       first_object_, seed_, result_;
   std::unique_ptr<Memory> host_gradient_, host_result_;
   std::unique_ptr<DeviceGraph> graph_;

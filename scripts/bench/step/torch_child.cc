@@ -15,7 +15,7 @@
 #include "absl/time/clock.h"
 #include "glog/logging.h"
 
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 
 extern char** environ;
 

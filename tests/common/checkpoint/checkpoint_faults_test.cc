@@ -14,7 +14,7 @@
 #include "common/checkpoint/retention.h"
 #include "common/checkpoint/train_dir.h"
 #include "tests/common/checkpoint/checkpoint_testing.h"
-#include "tests/testutil/memory_file_system.h"
+#include "tests/testkit/memory_file_system.h"
 
 namespace pushpull {
 namespace {

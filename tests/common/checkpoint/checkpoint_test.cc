@@ -8,13 +8,13 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "common/base/file_system.h"
 #include "common/checkpoint/checkpoint_reader.h"
 #include "common/checkpoint/checkpoint_writer.h"
-#include "common/file_system.h"
-#include "common/safetensors.h"
-#include "common/sharding.h"
+#include "common/checkpoint/safetensors.h"
+#include "common/model/sharding.h"
 #include "tests/common/checkpoint/checkpoint_testing.h"
-#include "tests/testutil/memory_file_system.h"
+#include "tests/testkit/memory_file_system.h"
 
 namespace pushpull {
 namespace {

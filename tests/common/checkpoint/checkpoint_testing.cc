@@ -4,10 +4,10 @@
 
 #include "glog/logging.h"
 
+#include "common/base/random.h"
+#include "common/base/status_macros.h"
 #include "common/checkpoint/checkpoint_writer.h"
-#include "common/random.h"
-#include "common/sharding.h"
-#include "common/status_macros.h"
+#include "common/model/sharding.h"
 
 namespace pushpull {
 namespace {
@@ -69,7 +69,7 @@ CheckpointManifest MakeTestManifest(const VariableLayout& layout, uint64_t epoch
   manifest.epoch = epoch;
   manifest.step = step;
   manifest.updates = step;
-  manifest.num_slots = 3;
+  manifest.num_replicas = 3;
   manifest.seed = 17;
   manifest.run_started_unix = 1000.0;
   manifest.saved_unix = 1000.0 + static_cast<double>(step);

@@ -9,9 +9,9 @@
 
 #include "absl/status/status.h"
 
+#include "common/base/file_system.h"
 #include "common/checkpoint/manifest.h"
-#include "common/file_system.h"
-#include "common/variable_layout.h"
+#include "common/model/variable_layout.h"
 
 namespace pushpull {
 

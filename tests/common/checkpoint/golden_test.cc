@@ -7,10 +7,10 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
+#include "common/base/file_system.h"
 #include "common/checkpoint/checkpoint_reader.h"
-#include "common/file_system.h"
 #include "tests/common/checkpoint/checkpoint_testing.h"
-#include "tests/testutil/memory_file_system.h"
+#include "tests/testkit/memory_file_system.h"
 
 namespace pushpull {
 namespace {

@@ -7,8 +7,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-#include "common/file_system.h"
-#include "tests/testutil/memory_file_system.h"
+#include "common/base/file_system.h"
+#include "tests/testkit/memory_file_system.h"
 
 namespace pushpull {
 namespace {

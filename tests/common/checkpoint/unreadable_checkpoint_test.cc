@@ -14,8 +14,8 @@
 #include "common/checkpoint/checkpoint_writer.h"
 #include "common/checkpoint/retention.h"
 #include "tests/common/checkpoint/checkpoint_testing.h"
-#include "tests/testutil/failing_reads.h"
-#include "tests/testutil/memory_file_system.h"
+#include "tests/testkit/failing_reads.h"
+#include "tests/testkit/memory_file_system.h"
 
 namespace pushpull {
 namespace {

@@ -8,7 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-#include "tests/testutil/fake_clock.h"
+#include "tests/testkit/fake_clock.h"
 
 namespace pushpull {
 namespace {

@@ -13,7 +13,7 @@
 
 #include "common/config/pipeline_config.h"
 #include "common/model/model_layout.h"
-#include "tests/testutil/ssd_test_config.h"
+#include "tests/testkit/ssd_test_config.h"
 
 namespace pushpull {
 namespace {

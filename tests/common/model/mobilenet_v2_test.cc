@@ -9,7 +9,7 @@
 #include "gtest/gtest.h"
 
 #include "common/model/mobilenet_v2_body.h"
-#include "common/variable_layout.h"
+#include "common/model/variable_layout.h"
 
 namespace pushpull {
 namespace {

@@ -8,8 +8,8 @@
 #include "gtest/gtest.h"
 
 #include "common/model/model_layout.h"
-#include "common/variable_layout.h"
-#include "tests/testutil/ssd_test_config.h"
+#include "common/model/variable_layout.h"
+#include "tests/testkit/ssd_test_config.h"
 
 namespace pushpull {
 namespace {

@@ -8,7 +8,7 @@
 #include "nlohmann/json.hpp"
 
 #include "common/trace/trace_writer.h"
-#include "tests/testutil/memory_file_system.h"
+#include "tests/testkit/memory_file_system.h"
 
 namespace pushpull {
 namespace {

@@ -313,9 +313,9 @@ class Attacker:
         numbers = (0, 1, 255, 256, (1 << 31) - 1, (1 << 32) - 1)
         nans = struct.pack("<f", float("nan")) * 1000
 
-        def key(run=run, step=1, slot=0, grant=(epoch << 32) | 0xffffffff, worker=0, seal=0):
-            return field(1, run) + field(2, epoch) + field(3, step) + field(4, slot) + field(5, grant) + \
-                field(6, worker) + fixed64(8, seal)
+        def key(run=run, step=1, replica=0, grant=(epoch << 32) | 0xffffffff, worker=0, mac=0):
+            return field(1, run) + field(2, epoch) + field(3, step) + field(4, replica) + field(5, grant) + \
+                field(6, worker) + fixed64(8, mac)
 
         def push(connection, key_bytes, shard, chunk, payload, commit=False):
             message = field(1, key_bytes) + field(2, shard) + field(3, chunk) + fixed32(4, crc32c(payload))
@@ -335,10 +335,10 @@ class Attacker:
             for number in numbers:
                 if not self.going():
                     break
-                push(connection, key(step=step, slot=number), 0, 0, nans, commit=True)
+                push(connection, key(step=step, replica=number), 0, 0, nans, commit=True)
                 push(connection, key(step=step, worker=number, grant=(epoch << 32) | 1), number, number, bytes(64))
                 push(connection, key(run=b"x" * 16, step=number), 0, 0, bytes(64))
-                connection.call("Commit", field(1, key(step=step, slot=number % 3)) + field(2, field(1, 8)))
+                connection.call("Commit", field(1, key(step=step, replica=number % 3)) + field(2, field(1, 8)))
                 connection.call("Heartbeat", field(1, run) + field(2, epoch) + field(3, number))
                 # As a clone that is there, by the name that everybody can read; and as many more.
                 for worker, name in ((number, names[0]), (self.random.randrange(1 << 32), CONTROL_NAME),

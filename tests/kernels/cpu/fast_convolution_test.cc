@@ -5,11 +5,11 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
-#include "common/thread_pool.h"
+#include "common/base/thread_pool.h"
 #include "kernels/cpu/fast_operators.h"
 #include "kernels/cpu/reference_operators.h"
-#include "tests/testutil/kernels/compare.h"
-#include "tests/testutil/kernels/convolution_case.h"
+#include "tests/testkit/kernels/compare.h"
+#include "tests/testkit/kernels/convolution_case.h"
 
 namespace pushpull {
 namespace {

@@ -6,11 +6,11 @@
 
 #include "gtest/gtest.h"
 
-#include "common/thread_pool.h"
+#include "common/base/thread_pool.h"
 #include "kernels/cpu/fast_operators.h"
 #include "kernels/cpu/reference_operators.h"
 #include "tests/kernels/cpu/tiny_network.h"
-#include "tests/testutil/kernels/compare.h"
+#include "tests/testkit/kernels/compare.h"
 
 namespace pushpull {
 namespace {

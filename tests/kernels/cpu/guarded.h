@@ -9,7 +9,7 @@
 
 #include "gtest/gtest.h"
 
-#include "common/random.h"
+#include "common/base/random.h"
 #include "kernels/operators.h"
 
 namespace pushpull {

@@ -7,12 +7,12 @@
 
 #include "gtest/gtest.h"
 
-#include "common/thread_pool.h"
+#include "common/base/thread_pool.h"
 #include "kernels/cpu/fast_operators.h"
 #include "kernels/cpu/reference_operators.h"
 #include "tests/kernels/cpu/guarded.h"
-#include "tests/testutil/kernels/compare.h"
-#include "tests/testutil/kernels/random_pictures.h"
+#include "tests/testkit/kernels/compare.h"
+#include "tests/testkit/kernels/random_images.h"
 
 namespace pushpull {
 namespace {
@@ -232,15 +232,14 @@ TEST_P(OperatorsTest, ZeroAndConversionsWriteWhatTheySay) {
   EXPECT_EQ(zeros.Take("zero"), std::vector<float>(3, 0.0f));
 }
 
-TEST_P(OperatorsTest, PicturesAreReadAsTheyWereEdited) {
-  for (const PictureInput& input :
-       {PictureInput{1, 1, 3, {}}, PictureInput{9, 13, 3, {4, 120, 255}},
-        PictureInput{21, 6, 1, {77, 0, 0}}}) {
+TEST_P(OperatorsTest, ImagesAreReadAsTheyWereEdited) {
+  for (const ImageInput& input : {ImageInput{1, 1, 3, {}}, ImageInput{9, 13, 3, {4, 120, 255}},
+                                  ImageInput{21, 6, 1, {77, 0, 0}}}) {
     const int64_t samples = 12;
-    const std::vector<char> block = RandomPictures(input, samples, 3);
+    const std::vector<char> block = RandomImages(input, samples, 3);
     Output<float> images(samples * input.num_elements());
-    operators_->SamplePictures(input, samples, block.data(), images.data());
-    ExpectClose("images", ReadPicturesInDouble(input, samples, block), images.Take("images"), 2e-5,
+    operators_->SampleImages(input, samples, block.data(), images.data());
+    ExpectClose("images", ReadImagesInDouble(input, samples, block), images.Take("images"), 2e-5,
                 1.0);
   }
 }

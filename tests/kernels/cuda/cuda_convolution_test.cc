@@ -13,8 +13,8 @@
 #include "kernels/cuda/cuda_operators.h"
 #include "kernels/cuda/pointwise_backward.h"
 #include "tests/kernels/cuda/device_fixture.h"
-#include "tests/testutil/kernels/compare.h"
-#include "tests/testutil/kernels/convolution_case.h"
+#include "tests/testkit/kernels/compare.h"
+#include "tests/testkit/kernels/convolution_case.h"
 
 namespace pushpull::PUSHPULL_CUDA {
 namespace {

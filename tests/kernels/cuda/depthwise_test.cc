@@ -9,10 +9,10 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
-#include "common/random.h"
+#include "common/base/random.h"
 #include "kernels/cuda/depthwise_plan.h"
 #include "tests/kernels/cuda/device_fixture.h"
-#include "tests/testutil/kernels/compare.h"
+#include "tests/testkit/kernels/compare.h"
 
 namespace pushpull::PUSHPULL_CUDA {
 namespace {

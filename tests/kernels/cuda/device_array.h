@@ -7,7 +7,7 @@
 
 #include "gtest/gtest.h"
 
-#include "common/random.h"
+#include "common/base/random.h"
 #include "kernels/bfloat16.h"
 #include "kernels/cuda/queue.h"
 #include "tests/kernels/cuda/device_fixture.h"

@@ -11,7 +11,7 @@
 
 #include "kernels/cuda/queue.h"
 #include "kernels/memory.h"
-#include "tests/testutil/kernels/operand_memory.h"
+#include "tests/testkit/kernels/operand_memory.h"
 
 namespace pushpull::PUSHPULL_CUDA {
 

@@ -8,7 +8,7 @@
 #include "kernels/cpu/reference_operators.h"
 #include "kernels/scalar_math.h"
 #include "tests/kernels/cuda/device_array.h"
-#include "tests/testutil/kernels/compare.h"
+#include "tests/testkit/kernels/compare.h"
 
 namespace pushpull::PUSHPULL_CUDA {
 namespace {

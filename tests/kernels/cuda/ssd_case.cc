@@ -4,7 +4,7 @@
 
 #include "kernels/cuda/losses.h"
 #include "tests/kernels/cuda/device_array.h"
-#include "tests/testutil/kernels/compare.h"
+#include "tests/testkit/kernels/compare.h"
 
 namespace pushpull::PUSHPULL_CUDA {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "gtest/gtest.h"
 
-#include "common/random.h"
+#include "common/base/random.h"
 #include "kernels/detection/box_coder.h"
 #include "kernels/detection/detection_losses.h"
 #include "kernels/detection/hard_example_miner.h"
@@ -243,9 +243,9 @@ DetectionSpec Ssd300WithLoss() {
   return spec;
 }
 
-// The outputs for one picture, with box codes of 0.
-SsdLossResult LossOfPicture(const DetectionSpec& spec, const std::vector<LabeledBox>& boxes,
-                            const std::vector<float>& scores) {
+// The outputs for one image, with box codes of 0.
+SsdLossResult LossOfImage(const DetectionSpec& spec, const std::vector<LabeledBox>& boxes,
+                          const std::vector<float>& scores) {
   const std::vector<BoundingBox> anchors = GenerateSsdAnchors(spec.anchors, spec.heads);
   const std::vector<int32_t> first_object = {0, static_cast<int32_t>(boxes.size())};
   const std::vector<float> codes(anchors.size() * 4, 0.0f);
@@ -268,7 +268,7 @@ TEST(SsdLoss, NanInTheOutputsShowsInTheLoss) {
   const DetectionSpec spec = Ssd300WithLoss();
   std::vector<float> scores(spec.num_anchors() * 3, 0.0f);
   scores[1000 * 3 + 1] = kNan;
-  const SsdLossResult result = LossOfPicture(spec, {{{0.2f, 0.2f, 0.6f, 0.6f}, 1, 1.0f}}, scores);
+  const SsdLossResult result = LossOfImage(spec, {{{0.2f, 0.2f, 0.6f, 0.6f}, 1, 1.0f}}, scores);
   EXPECT_TRUE(std::isnan(result.classification_loss));
   EXPECT_GT(result.matched_anchors, 0);
 }
@@ -277,7 +277,7 @@ TEST(SsdLoss, WithoutObjectsTheLossIsThatOfTheBackground) {
   DetectionSpec spec = Ssd300WithLoss();
   spec.loss.hard_example_miner->min_negatives_per_image = 5;
   const SsdLossResult result =
-      LossOfPicture(spec, {}, std::vector<float>(spec.num_anchors() * 3, 0.0f));
+      LossOfImage(spec, {}, std::vector<float>(spec.num_anchors() * 3, 0.0f));
   EXPECT_EQ(result.matched_anchors, 0);
   EXPECT_EQ(result.mined_negatives, 5);
   EXPECT_EQ(result.localization_loss, 0.0);

@@ -8,8 +8,8 @@
 
 #include "gtest/gtest.h"
 
-#include "common/crc32c.h"
-#include "common/error_detail.h"
+#include "common/base/crc32c.h"
+#include "common/wire/error_detail.h"
 
 namespace pushpull {
 namespace {

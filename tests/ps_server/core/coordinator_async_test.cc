@@ -14,20 +14,22 @@ class CoordinatorAsyncTest : public CoordinatorTest {
   CoordinatorAsyncTest() { options_.sync = false; }
 
   // The batch of that position under that number, computed at that version.
-  ps::CommitRequest Push(uint32_t slot, uint64_t number, uint64_t base_version, uint64_t position) {
-    ps::CommitRequest request = CommitRequest(number, slot);
+  ps::CommitRequest Push(uint32_t replica, uint64_t number, uint64_t base_version,
+                         uint64_t position) {
+    ps::CommitRequest request = CommitRequest(number, replica);
     request.mutable_key()->set_base_version(base_version);
     request.mutable_key()->set_position(position);
     return request;
   }
   // The push of a clone whose earlier pushes have all counted.
-  ps::CommitRequest Push(uint32_t slot, uint64_t number, uint64_t base_version) {
-    return Push(slot, number, base_version, number - 1);
+  ps::CommitRequest Push(uint32_t replica, uint64_t number, uint64_t base_version) {
+    return Push(replica, number, base_version, number - 1);
   }
   ps::PushReply::Outcome OutcomeOf(const ps::CommitRequest& request) {
     return Commit(request).at(0).reply->outcome();
   }
-  // What is stored with the version that is being applied, or was last: by slot, the next position.
+  // What is stored with the version that is being applied, or was last: by replica, the next
+  // position.
   std::vector<uint64_t> Marks() {
     ps::PushMarks marks;
     std::vector<uint64_t> positions;
@@ -118,7 +120,7 @@ TEST_F(CoordinatorAsyncTest, PositionsGoBackWithTheVersion) {
   EXPECT_EQ(OutcomeOf(Push(1, 2, 1, 1)), ps::PushReply::ACCEPTED);
 }
 
-TEST_F(CoordinatorAsyncTest, AnEvictedClonesSlotGoesOnWhereItWas) {
+TEST_F(CoordinatorAsyncTest, AnEvictedClonesReplicaGoesOnWhereItWas) {
   StartWithClones();
   EXPECT_EQ(OutcomeOf(Push(1, 1, 0, 0)), ps::PushReply::ACCEPTED);
   silent_ = true;
@@ -129,7 +131,7 @@ TEST_F(CoordinatorAsyncTest, AnEvictedClonesSlotGoesOnWhereItWas) {
   const auto reply = Heartbeat(0);
   ASSERT_TRUE(reply.ok());
   ASSERT_EQ(reply->grants_size(), 2);
-  EXPECT_EQ(reply->grants(1).slot(), 1u);
+  EXPECT_EQ(reply->grants(1).replica(), 1u);
   EXPECT_EQ(reply->grants(1).position(), 2u);
 }
 
@@ -140,18 +142,18 @@ TEST_F(CoordinatorAsyncTest, AVoidPositionIsNotAskedForAgain) {
   request.mutable_info()->set_samples(0);
   EXPECT_EQ(OutcomeOf(request), ps::PushReply::VOID);
   EXPECT_EQ(OutcomeOf(Push(2, 1, 0, 0)), ps::PushReply::ACCEPTED);
-  EXPECT_EQ(Marks(), (std::vector<uint64_t>{0, 1, 1})) << "another slot's push carries the mark";
+  EXPECT_EQ(Marks(), (std::vector<uint64_t>{0, 1, 1})) << "another replica's push carries the mark";
   Restart({{7, 1}});
   EXPECT_EQ(Register(1)->grants(0).position(), 1u);
 }
 
 TEST_F(CoordinatorAsyncTest, AnOlderReleasesVersionIsSharedOutEqually) {
-  ps::PushMarks old;  // of slot 0, without a position
+  ps::PushMarks old;  // of replica 0, without a position
   old.add_marks();
   restored_marks_ = old.SerializeAsString();
   held_ = {{6, 100}};
   StartWithClones();
-  for (uint32_t slot = 0; slot < 3; ++slot) EXPECT_EQ(grants_[slot].position(), 33u);
+  for (uint32_t replica = 0; replica < 3; ++replica) EXPECT_EQ(grants_[replica].position(), 33u);
   EXPECT_EQ(OutcomeOf(Push(1, 1, 100, 33)), ps::PushReply::ACCEPTED);
   EXPECT_EQ(Marks(), (std::vector<uint64_t>{33, 34, 33}));
 }
@@ -160,7 +162,7 @@ TEST_F(CoordinatorAsyncTest, ShardsThatDisagreeAboutThePositionsAreNotGoneOnFrom
   options_.tasks = 2;
   held_ = {{6, 4}};
   checkpoint_ = VersionId{6, 3};
-  SlotPositions positions;
+  ReplicaPositions positions;
   restored_marks_ = positions.Serialize(3);
   positions.SetDone(2, 0);
   mapped_marks_of_1_ = positions.Serialize(3);
@@ -172,7 +174,7 @@ TEST_F(CoordinatorAsyncTest, ShardsThatDisagreeAboutThePositionsAreNotGoneOnFrom
   EXPECT_EQ(serving[0].version, 3u);
 }
 
-TEST_F(CoordinatorAsyncTest, ALaterPushOfASlotTakesTheOneBeforeFromTheQueue) {
+TEST_F(CoordinatorAsyncTest, ALaterPushOfAReplicaTakesTheOneBeforeFromTheQueue) {
   StartWithClones();
   silent_ = true;
   EXPECT_TRUE(Commit(Push(0, 1, 0, 0)).empty());
@@ -230,7 +232,7 @@ TEST_F(CoordinatorAsyncTest, ARegistrationWaitsForThePushBeingApplied) {
   EXPECT_EQ(Heartbeat(1)->grants(0).position(), 0u);
 }
 
-TEST_F(CoordinatorAsyncTest, AClonesSlotIsItsOwnAtOnceWhileAnothersPushIsApplied) {
+TEST_F(CoordinatorAsyncTest, AClonesReplicaIsItsOwnAtOnceWhileAnothersPushIsApplied) {
   Start();
   EXPECT_TRUE(Register(1).ok());
   silent_ = true;
@@ -238,7 +240,7 @@ TEST_F(CoordinatorAsyncTest, AClonesSlotIsItsOwnAtOnceWhileAnothersPushIsApplied
   const auto reply = Register(0);
   ASSERT_TRUE(reply.ok()) << reply.status();
   ASSERT_EQ(reply->grants_size(), 1);
-  EXPECT_EQ(reply->grants(0).slot(), 0u);
+  EXPECT_EQ(reply->grants(0).replica(), 0u);
   EXPECT_TRUE(Commit(Push(0, 1, 0)).empty());
   AnswerApply();
   AnswerApply();
@@ -262,7 +264,7 @@ TEST_F(CoordinatorAsyncTest, EndsAtTheLastStep) {
   EXPECT_EQ(Take<coordinator_action::Finished>().size(), 1u);
 }
 
-TEST_F(CoordinatorAsyncTest, DoesNotReassignSlotsAndKnowsItsClones) {
+TEST_F(CoordinatorAsyncTest, DoesNotReassignReplicasAndKnowsItsClones) {
   StartWithClones();
   EXPECT_TRUE(absl::IsFailedPrecondition(Register(3).status()));
   for (int i = 0; i < 4; ++i) {

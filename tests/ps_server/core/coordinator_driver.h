@@ -13,9 +13,9 @@
 
 #include "gtest/gtest.h"
 
-#include "common/error_detail.h"
-#include "common/protocol_version.h"
-#include "common/random.h"
+#include "common/base/random.h"
+#include "common/wire/error_detail.h"
+#include "common/wire/protocol_version.h"
 #include "ps_server/core/coordinator.h"
 
 namespace pushpull {
@@ -30,7 +30,7 @@ class CoordinatorTest : public testing::Test {
  protected:
   CoordinatorTest() {
     options_.run_id = kRun;
-    options_.num_slots = 3;
+    options_.num_replicas = 3;
     options_.layout_signature = "layout";
     ps::VariableEntry variable;
     variable.set_name("conv/weights");
@@ -156,17 +156,17 @@ class CoordinatorTest : public testing::Test {
     if (reply.ok()) See(reply->grants());
     return reply;
   }
-  void See(const google::protobuf::RepeatedPtrField<ps::SlotGrant>& grants) {
-    for (const ps::SlotGrant& grant : grants) grants_[grant.slot()] = grant;
+  void See(const google::protobuf::RepeatedPtrField<ps::ReplicaGrant>& grants) {
+    for (const ps::ReplicaGrant& grant : grants) grants_[grant.replica()] = grant;
   }
-  ps::CommitRequest CommitRequest(uint64_t step, uint32_t slot, uint64_t samples = 10) {
+  ps::CommitRequest CommitRequest(uint64_t step, uint32_t replica, uint64_t samples = 10) {
     ps::CommitRequest request;
     request.mutable_key()->set_run_id(kRun);
     request.mutable_key()->set_epoch(coordinator_->epoch());
     request.mutable_key()->set_step(step);
-    request.mutable_key()->set_slot(slot);
-    request.mutable_key()->set_worker_id(slot);
-    request.mutable_key()->set_grant(grants_[slot].grant());
+    request.mutable_key()->set_replica(replica);
+    request.mutable_key()->set_worker_id(replica);
+    request.mutable_key()->set_grant(grants_[replica].grant());
     request.mutable_info()->set_samples(samples);
     return request;
   }
@@ -175,8 +175,8 @@ class CoordinatorTest : public testing::Test {
     Send(coordinator_event::Commit{++call_, request});
     return Take<coordinator_action::ReplyCommit>();
   }
-  absl::StatusOr<ps::CommitReply> Commit(uint64_t step, uint32_t slot, uint64_t samples = 10) {
-    return Commit(CommitRequest(step, slot, samples)).at(0).reply;
+  absl::StatusOr<ps::CommitReply> Commit(uint64_t step, uint32_t replica, uint64_t samples = 10) {
+    return Commit(CommitRequest(step, replica, samples)).at(0).reply;
   }
   // The answer of Evict, which comes at once.
   absl::StatusOr<ps::EvictReply> Evict(uint32_t worker, const std::string& reason = "") {
@@ -192,7 +192,7 @@ class CoordinatorTest : public testing::Test {
     return Take<coordinator_action::ReplyCheckpoint>();
   }
   void RunStep(uint64_t step) {
-    for (uint32_t slot = 0; slot < 3; ++slot) EXPECT_TRUE(Commit(step, slot).ok());
+    for (uint32_t replica = 0; replica < 3; ++replica) EXPECT_TRUE(Commit(step, replica).ok());
     EXPECT_EQ(coordinator_->version(), step);
   }
   void StartWithClones() {
@@ -208,7 +208,7 @@ class CoordinatorTest : public testing::Test {
   std::unique_ptr<Coordinator> coordinator_;
   absl::Duration now_ = absl::Seconds(100);
   std::vector<CoordinatorAction> actions_;
-  std::map<uint32_t, ps::SlotGrant> grants_;
+  std::map<uint32_t, ps::ReplicaGrant> grants_;
   std::map<uint32_t, ps::RegisterRequest> registered_;
   CallId call_ = 0;
   uint64_t stored_epoch_ = 6;

@@ -74,7 +74,7 @@ TEST_F(OperatorsTest, CheckpointDuringAnApplyWaitsForItsEnd) {
   StartWithClones();
   RunStep(1);
   silent_ = true;
-  for (uint32_t slot = 0; slot < 3; ++slot) EXPECT_TRUE(Commit(2, slot).ok());
+  for (uint32_t replica = 0; replica < 3; ++replica) EXPECT_TRUE(Commit(2, replica).ok());
   EXPECT_TRUE(AskForCheckpoint().empty());
   silent_ = false;
   AnswerApply();
@@ -135,13 +135,13 @@ TEST_F(OperatorsTest, ACancelledCheckpointCallIsNotAnswered) {
   EXPECT_TRUE(Take<coordinator_action::ReplyCheckpoint>().empty());
 }
 
-TEST_F(OperatorsTest, AnEvictedClonesSlotGoesToAnotherInTheOpenStep) {
+TEST_F(OperatorsTest, AnEvictedClonesReplicaGoesToAnotherInTheOpenStep) {
   StartWithClones();
   RunStep(1);
   const ps::CommitRequest late = CommitRequest(2, 1);
   const auto reply = Evict(1, "its disk\nis broken");
   ASSERT_TRUE(reply.ok()) << reply.status();
-  EXPECT_THAT(reply->slots(), ElementsAre(1));
+  EXPECT_THAT(reply->replicas(), ElementsAre(1));
   const absl::Status refused = Commit(late).at(0).reply.status();
   EXPECT_TRUE(absl::IsPermissionDenied(refused));
   EXPECT_EQ(KindOf(refused), ps::ErrorDetail::EVICTED);
@@ -150,8 +150,8 @@ TEST_F(OperatorsTest, AnEvictedClonesSlotGoesToAnotherInTheOpenStep) {
   EXPECT_EQ(KindOf(Heartbeat(1).status()), ps::ErrorDetail::EVICTED);
   EXPECT_EQ(KindOf(Register(1).status()), ps::ErrorDetail::EVICTED);
   EXPECT_EQ(Heartbeat(0)->grants_size() + Heartbeat(2)->grants_size(), 3);
-  for (uint32_t slot = 0; slot < 3; ++slot) {
-    ps::CommitRequest commit = CommitRequest(2, slot);
+  for (uint32_t replica = 0; replica < 3; ++replica) {
+    ps::CommitRequest commit = CommitRequest(2, replica);
     commit.mutable_key()->set_worker_id(0);
     EXPECT_TRUE(Commit(commit).at(0).reply.ok());
   }
@@ -167,7 +167,7 @@ TEST_F(OperatorsTest, WhatAnEvictedCloneHasCommittedStands) {
   StartWithClones();
   EXPECT_TRUE(Commit(1, 1).ok());
   EXPECT_TRUE(Evict(1).ok());
-  EXPECT_EQ(Heartbeat(0)->grants_size(), 1) << "its slot of this step is done";
+  EXPECT_EQ(Heartbeat(0)->grants_size(), 1) << "its replica of this step is done";
   EXPECT_TRUE(Commit(1, 0).ok());
   EXPECT_TRUE(Commit(1, 2).ok());
   EXPECT_EQ(coordinator_->version(), 1u);
@@ -179,7 +179,7 @@ TEST_F(OperatorsTest, ACloneThatNeverCameIsEvictedToGoOnWithoutIt) {
   Start();
   EXPECT_TRUE(Register(0).ok());
   EXPECT_TRUE(Register(1).ok());
-  EXPECT_TRUE(Evict(2)->slots().empty());
+  EXPECT_TRUE(Evict(2)->replicas().empty());
   EXPECT_EQ(Heartbeat(0)->grants_size() + Heartbeat(1)->grants_size(), 3);
   EXPECT_LT(coordinator_->Status(now_).clones(2).seconds_since_seen(), 0);
 }
@@ -189,7 +189,7 @@ TEST_F(OperatorsTest, AnEvictionIsForTheLifeOfTheProcess) {
   StartWithClones();
   RunStep(1);
   EXPECT_TRUE(Evict(2, "too slow").ok());
-  EXPECT_TRUE(Evict(2, "another reason")->slots().empty());
+  EXPECT_TRUE(Evict(2, "another reason")->replicas().empty());
   boot_ids_[1] = 2;
   held_ = {{7, 1}};
   Pass(absl::Seconds(1));
@@ -198,8 +198,8 @@ TEST_F(OperatorsTest, AnEvictionIsForTheLifeOfTheProcess) {
   EXPECT_TRUE(Register(0).ok());
   EXPECT_TRUE(Register(1).ok());
   EXPECT_EQ(Heartbeat(0)->grants_size() + Heartbeat(1)->grants_size(), 3);
-  for (uint32_t slot = 0; slot < 3; ++slot) {
-    ps::CommitRequest commit = CommitRequest(2, slot);
+  for (uint32_t replica = 0; replica < 3; ++replica) {
+    ps::CommitRequest commit = CommitRequest(2, replica);
     commit.mutable_key()->set_worker_id(0);
     EXPECT_TRUE(Commit(commit).at(0).reply.ok());
   }
@@ -224,7 +224,7 @@ TEST_F(OperatorsTest, SaysWhenNobodyIsLeft) {
   EXPECT_THAT(coordinator_->WaitingFor(now_), HasSubstr("(evicted, and no other is there"));
 }
 
-TEST_F(OperatorsTest, AnAsynchronousClonesSlotGoesToAnotherToo) {
+TEST_F(OperatorsTest, AnAsynchronousClonesReplicaGoesToAnotherToo) {
   options_.sync = false;
   StartWithClones();
   silent_ = true;
@@ -236,7 +236,7 @@ TEST_F(OperatorsTest, AnAsynchronousClonesSlotGoesToAnotherToo) {
   EXPECT_TRUE(Evict(1).ok());
   EXPECT_EQ(KindOf(Take<coordinator_action::ReplyCommit>().at(0).reply.status()),
             ps::ErrorDetail::EVICTED);
-  EXPECT_EQ(Heartbeat(2)->grants_size(), 1) << "slot 0 is being applied";
+  EXPECT_EQ(Heartbeat(2)->grants_size(), 1) << "replica 0 is being applied";
   AnswerApply();
   AnswerApply();
   EXPECT_EQ(coordinator_->version(), 2u);
@@ -286,13 +286,13 @@ TEST_F(OperatorsTest, AStragglerCostsTheDeadlineOnce) {
   options_.step_deadline = absl::Seconds(4);
   options_.min_contributors = 2;
   StartWithClones();
-  for (const uint32_t slot : {0, 1}) EXPECT_TRUE(Commit(1, slot).ok());
+  for (const uint32_t replica : {0, 1}) EXPECT_TRUE(Commit(1, replica).ok());
   EXPECT_EQ(coordinator_->version(), 0u);
   Pass(absl::Seconds(4));
   EXPECT_EQ(coordinator_->version(), 1u);
   EXPECT_EQ(coordinator_->Status(now_).clones(2).drops(), 1u) << "counted while it is away";
   for (uint64_t step = 2; step <= 4; ++step) {
-    for (const uint32_t slot : {0, 1}) EXPECT_TRUE(Commit(step, slot).ok());
+    for (const uint32_t replica : {0, 1}) EXPECT_TRUE(Commit(step, replica).ok());
     EXPECT_EQ(coordinator_->version(), step) << "nobody waits for it again";
   }
   EXPECT_EQ(coordinator_->Status(now_).clones(2).drops(), 4u);
@@ -302,7 +302,7 @@ TEST_F(OperatorsTest, AStragglerCostsTheDeadlineOnce) {
   EXPECT_TRUE(Commit(5, 1).ok());
   // It wakes up, and takes part again.
   EXPECT_EQ(Commit(1, 2)->outcome(), ps::PushReply::ALREADY_APPLIED);
-  for (const uint32_t slot : {0, 1}) EXPECT_TRUE(Commit(6, slot).ok());
+  for (const uint32_t replica : {0, 1}) EXPECT_TRUE(Commit(6, replica).ok());
   EXPECT_EQ(coordinator_->version(), 5u);
   EXPECT_TRUE(Commit(6, 2).ok());
   EXPECT_EQ(coordinator_->version(), 6u);
@@ -318,13 +318,13 @@ TEST_F(OperatorsTest, ALateClonesSuccessorIsWaitedFor) {
   options_.step_deadline = absl::Seconds(4);
   options_.min_contributors = 2;
   StartWithClones();
-  for (const uint32_t slot : {0, 1}) EXPECT_TRUE(Commit(1, slot).ok());
+  for (const uint32_t replica : {0, 1}) EXPECT_TRUE(Commit(1, replica).ok());
   Pass(absl::Seconds(4));
   EXPECT_EQ(coordinator_->version(), 1u);
   for (const uint32_t worker : {0, 1}) EXPECT_TRUE(Heartbeat(worker).ok());
   Pass(absl::Seconds(6));  // its lease ends
   EXPECT_EQ(Heartbeat(0)->grants_size() + Heartbeat(1)->grants_size(), 3);
-  for (const uint32_t slot : {0, 1}) EXPECT_TRUE(Commit(2, slot).ok());
+  for (const uint32_t replica : {0, 1}) EXPECT_TRUE(Commit(2, replica).ok());
   EXPECT_EQ(coordinator_->version(), 1u);
   EXPECT_TRUE(Commit(2, 2).ok());
   EXPECT_EQ(coordinator_->version(), 2u);

@@ -1,4 +1,4 @@
-// Clones without a slot of their own: anybody can come as one, so there is an end to them.
+// Clones without a replica of their own: anybody can come as one, so there is an end to them.
 #include <string>
 
 #include "gtest/gtest.h"
@@ -12,24 +12,26 @@ class CoordinatorSparesTest : public CoordinatorTest {};
 
 TEST_F(CoordinatorSparesTest, SoManyAndNoMore) {
   StartWithClones();
-  for (uint32_t i = 0; i < SlotTable::kMaxSpares; ++i) EXPECT_TRUE(Register(1000 + i * 7).ok());
+  for (uint32_t i = 0; i < ReplicaTable::kMaxSpares; ++i) EXPECT_TRUE(Register(1000 + i * 7).ok());
   EXPECT_EQ(Register(999999).status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_TRUE(Register(1000).ok()) << "it is known";
-  EXPECT_TRUE(Register(2).ok()) << "it has a slot";
-  EXPECT_EQ(coordinator_->Status(now_).clones_size(), 3 + static_cast<int>(SlotTable::kMaxSpares));
+  EXPECT_TRUE(Register(2).ok()) << "it has a replica";
+  EXPECT_EQ(coordinator_->Status(now_).clones_size(),
+            3 + static_cast<int>(ReplicaTable::kMaxSpares));
 }
 
 TEST_F(CoordinatorSparesTest, LostOnesMakeRoom) {
   StartWithClones();
-  for (uint32_t i = 0; i < SlotTable::kMaxSpares; ++i) EXPECT_TRUE(Register(1000 + i).ok());
+  for (uint32_t i = 0; i < ReplicaTable::kMaxSpares; ++i) EXPECT_TRUE(Register(1000 + i).ok());
   for (int i = 0; i < 3; ++i) {
     Pass(options_.lease / 2);
     for (uint32_t worker = 0; worker < 3; ++worker) EXPECT_TRUE(Heartbeat(worker).ok());
   }
-  for (uint32_t i = 0; i < 2 * SlotTable::kMaxSpares; ++i) {
-    EXPECT_EQ(Register(5000 + i).ok(), i < SlotTable::kMaxSpares) << i;
+  for (uint32_t i = 0; i < 2 * ReplicaTable::kMaxSpares; ++i) {
+    EXPECT_EQ(Register(5000 + i).ok(), i < ReplicaTable::kMaxSpares) << i;
   }
-  EXPECT_EQ(coordinator_->Status(now_).clones_size(), 3 + static_cast<int>(SlotTable::kMaxSpares));
+  EXPECT_EQ(coordinator_->Status(now_).clones_size(),
+            3 + static_cast<int>(ReplicaTable::kMaxSpares));
   RunStep(1);
 }
 

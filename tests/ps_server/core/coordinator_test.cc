@@ -33,7 +33,7 @@ TEST_F(CoordinatorTest, NeverStartsAfreshBesideABrokenCheckpoint) {
   EXPECT_EQ(KindOf(Register(0).status()), ps::ErrorDetail::STOPPED);
 }
 
-TEST_F(CoordinatorTest, DecidesWhenEverySlotHasCommitted) {
+TEST_F(CoordinatorTest, DecidesWhenEveryReplicaHasCommitted) {
   options_.tasks = 2;
   options_.measure_norms = true;
   StartWithClones();
@@ -49,7 +49,7 @@ TEST_F(CoordinatorTest, DecidesWhenEverySlotHasCommitted) {
   const auto& apply = std::get<shard_call::Apply>(calls[3].call).request;
   ASSERT_EQ(apply.contributions_size(), 3);
   for (int i = 0; i < 3; ++i) {
-    EXPECT_EQ(apply.contributions(i).slot(), i);
+    EXPECT_EQ(apply.contributions(i).replica(), i);
     EXPECT_EQ(apply.contributions(i).grant(), grants_[i].grant());
   }
   EXPECT_EQ(apply.variable_squared_norms(0), 3.0);
@@ -98,7 +98,7 @@ TEST_F(CoordinatorTest, GrantsRiseOverEverything) {
   EXPECT_EQ(KindOf(Commit(old).at(0).reply.status()), ps::ErrorDetail::FENCED);
 }
 
-TEST_F(CoordinatorTest, ACloneThatIsStartedAgainHasItsSlotAtOnce) {
+TEST_F(CoordinatorTest, ACloneThatIsStartedAgainHasItsReplicaAtOnce) {
   StartWithClones();
   EXPECT_TRUE(Commit(1, 1).ok());
   ps::RegisterRequest again = registered_[0];
@@ -108,7 +108,7 @@ TEST_F(CoordinatorTest, ACloneThatIsStartedAgainHasItsSlotAtOnce) {
   const auto reply = Register(again);
   ASSERT_TRUE(reply.ok()) << reply.status();
   ASSERT_EQ(reply->grants_size(), 1);
-  EXPECT_EQ(reply->grants(0).slot(), 0u);
+  EXPECT_EQ(reply->grants(0).replica(), 0u);
   EXPECT_EQ(reply->grants(0).from_step(), 1u) << "it takes part in the step under way";
   // The others keep what they have, and the step goes on.
   EXPECT_TRUE(Commit(1, 0).ok());
@@ -151,7 +151,7 @@ TEST_F(CoordinatorTest, AClonesContributionStandsWhenItComesBack) {
   RunStep(2);
 }
 
-TEST_F(CoordinatorTest, ALostClonesSlotGoesToAnotherAndComesHome) {
+TEST_F(CoordinatorTest, ALostClonesReplicaGoesToAnotherAndComesHome) {
   StartWithClones();
   RunStep(1);
   const uint64_t old_grant = grants_[2].grant();
@@ -162,9 +162,9 @@ TEST_F(CoordinatorTest, ALostClonesSlotGoesToAnotherAndComesHome) {
   }
   const auto reply = Heartbeat(0);
   ASSERT_EQ(reply->grants_size(), 2);
-  EXPECT_EQ(reply->grants(1).slot(), 2u);
+  EXPECT_EQ(reply->grants(1).replica(), 2u);
   EXPECT_GT(reply->grants(1).grant(), old_grant);
-  // The clone wakes up: its old grant is fenced, and its slot is still somebody else's.
+  // The clone wakes up: its old grant is fenced, and its replica is still somebody else's.
   ps::CommitRequest zombie = CommitRequest(2, 2);
   zombie.mutable_key()->set_grant(old_grant);
   EXPECT_EQ(KindOf(Commit(zombie).at(0).reply.status()), ps::ErrorDetail::FENCED);
@@ -222,7 +222,7 @@ TEST_F(CoordinatorTest, DropPolicyGoesOnWithoutTheLateAndCountsThem) {
   EXPECT_EQ(coordinator_->version(), 0u);  // one is not enough
   EXPECT_TRUE(Commit(1, 2).ok());
   EXPECT_EQ(coordinator_->version(), 1u);
-  EXPECT_EQ(Take<coordinator_action::StepApplied>().at(0).missing_slots, 1u);
+  EXPECT_EQ(Take<coordinator_action::StepApplied>().at(0).missing_replicas, 1u);
   EXPECT_EQ(Commit(1, 1)->outcome(), ps::PushReply::ALREADY_APPLIED);
   EXPECT_EQ(Commit(1, 1)->outcome(), ps::PushReply::ALREADY_APPLIED);
   EXPECT_EQ(Commit(1, 0)->outcome(), ps::PushReply::ALREADY_APPLIED);
@@ -264,15 +264,15 @@ TEST_F(CoordinatorTest, ACommitDuringAnApplyIsLateAndNotCounted) {
     }
     const auto& apply = std::get<shard_call::Apply>(calls[0].call).request;
     ASSERT_EQ(apply.contributions_size(), 2);
-    EXPECT_EQ(apply.contributions(0).slot(), 0);
-    EXPECT_EQ(apply.contributions(1).slot(), 2);
+    EXPECT_EQ(apply.contributions(0).replica(), 0);
+    EXPECT_EQ(apply.contributions(1).replica(), 2);
     EXPECT_EQ(coordinator_->version(), 0u);
     Send(coordinator_event::ShardReplied{calls[0].rpc, ShardAnswer(calls[0])});
     EXPECT_EQ(coordinator_->version(), 1u);
     const auto applied = Take<coordinator_action::StepApplied>();
     ASSERT_EQ(applied.size(), 1u);
     EXPECT_EQ(applied[0].parts.size(), 2u);
-    EXPECT_EQ(applied[0].missing_slots, 1u);
+    EXPECT_EQ(applied[0].missing_replicas, 1u);
     const ps::StatusReply status = coordinator_->Status(now_);
     EXPECT_EQ(status.clones(1).contributions(), 0u);
     EXPECT_EQ(status.clones(1).drops(), 1u);
@@ -307,7 +307,7 @@ TEST_F(CoordinatorTest, VoidContributionsAreLeftOutUntilThereAreTooMany) {
   for (uint64_t step = 2; step <= 11; ++step) {
     EXPECT_TRUE(Take<coordinator_action::Stopped>().empty());
     EXPECT_EQ(coordinator_->version(), step - 1);
-    for (uint32_t slot = 0; slot < 3; ++slot) EXPECT_TRUE(Commit(step, slot, 0).ok());
+    for (uint32_t replica = 0; replica < 3; ++replica) EXPECT_TRUE(Commit(step, replica, 0).ok());
   }
   EXPECT_THAT(std::string(Take<coordinator_action::Stopped>().at(0).reason.message()),
               HasSubstr("10 steps in a row"));
@@ -339,7 +339,7 @@ TEST_F(CoordinatorTest, ARestartedShardBeginsANewEpoch) {
 TEST_F(CoordinatorTest, RepeatsACallUntilTheShardAnswers) {
   StartWithClones();
   silent_ = true;
-  for (uint32_t slot = 0; slot < 3; ++slot) EXPECT_TRUE(Commit(1, slot).ok());
+  for (uint32_t replica = 0; replica < 3; ++replica) EXPECT_TRUE(Commit(1, replica).ok());
   auto calls = Take<coordinator_action::CallShard>();
   const auto first = std::get<shard_call::Apply>(calls.back().call).request;
   Send(coordinator_event::ShardReplied{calls.back().rpc, absl::UnavailableError("gone")});

@@ -8,38 +8,38 @@
 namespace pushpull {
 namespace {
 
-using SlotSamples = std::vector<std::pair<uint32_t, uint64_t>>;
+using ReplicaSamples = std::vector<std::pair<uint32_t, uint64_t>>;
 
-ps::ApplyRequest Applied(const SlotSamples& contributions, bool clipped = false) {
+ps::ApplyRequest Applied(const ReplicaSamples& contributions, bool clipped = false) {
   ps::ApplyRequest request;
-  for (const auto& [slot, samples] : contributions) {
+  for (const auto& [replica, samples] : contributions) {
     ps::Contribution* const contribution = request.add_contributions();
-    contribution->set_slot(slot);
+    contribution->set_replica(replica);
     contribution->set_samples(samples);
   }
   if (clipped) request.add_variable_squared_norms(1.0);
   return request;
 }
 
-SlotSamples After(ExpectedContributions* expected, uint32_t slot) {
-  SlotSamples result;
-  for (const auto& [other, samples] : expected->AfterChunkOf(slot)) {
+ReplicaSamples After(ExpectedContributions* expected, uint32_t replica) {
+  ReplicaSamples result;
+  for (const auto& [other, samples] : expected->AfterChunkOf(replica)) {
     result.emplace_back(other, samples);
   }
   return result;
 }
 
-const SlotSamples kNothing;
+const ReplicaSamples kNothing;
 
 TEST(ExpectedContributionsTest, SynchronousStepsAreMadeOfWhatTheLastOneWas) {
   ExpectedContributions expected(/*sync=*/true, /*tasks=*/3);
   EXPECT_EQ(After(&expected, 0), kNothing);
-  expected.NoteApplied(Applied({{0, 4}, {2, 5}, {3, 0}}));  // slot 3's was void
-  for (const uint32_t slot : {0, 2, 7}) {
-    EXPECT_EQ(After(&expected, slot), (SlotSamples{{0, 4}, {2, 5}}));
+  expected.NoteApplied(Applied({{0, 4}, {2, 5}, {3, 0}}));  // replica 3's was void
+  for (const uint32_t replica : {0, 2, 7}) {
+    EXPECT_EQ(After(&expected, replica), (ReplicaSamples{{0, 4}, {2, 5}}));
   }
   expected.NoteApplied(Applied({{1, 6}}));
-  EXPECT_EQ(After(&expected, 1), (SlotSamples{{1, 6}}));
+  EXPECT_EQ(After(&expected, 1), (ReplicaSamples{{1, 6}}));
   expected.Forget();
   EXPECT_EQ(After(&expected, 1), kNothing);
 }
@@ -50,13 +50,13 @@ TEST(ExpectedContributionsTest, AsynchronousVersionsAreMadeOfWhatComesFirst) {
   expected.NoteApplied(Applied({{0, 4}}));
   expected.NoteApplied(Applied({{1, 5}}));
   EXPECT_EQ(After(&expected, 2), kNothing);  // unknown, and stands in nobody's way
-  EXPECT_EQ(After(&expected, 1), (SlotSamples{{1, 5}}));
+  EXPECT_EQ(After(&expected, 1), (ReplicaSamples{{1, 5}}));
   EXPECT_EQ(After(&expected, 0), kNothing);
-  EXPECT_EQ(After(&expected, 1), (SlotSamples{{1, 5}}));
+  EXPECT_EQ(After(&expected, 1), (ReplicaSamples{{1, 5}}));
   expected.NoteApplied(Applied({{1, 6}}));
-  EXPECT_EQ(After(&expected, 0), (SlotSamples{{0, 4}}));
+  EXPECT_EQ(After(&expected, 0), (ReplicaSamples{{0, 4}}));
   expected.NoteApplied(Applied({{0, 0}}));  // void: it weighs what it did before
-  EXPECT_EQ(After(&expected, 0), (SlotSamples{{0, 4}}));
+  EXPECT_EQ(After(&expected, 0), (ReplicaSamples{{0, 4}}));
   expected.Forget();
   EXPECT_EQ(After(&expected, 0), kNothing);
 }

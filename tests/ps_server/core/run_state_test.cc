@@ -6,7 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-#include "common/random.h"
+#include "common/base/random.h"
 
 namespace pushpull {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "gtest/gtest.h"
 
-#include "common/error_detail.h"
+#include "common/wire/error_detail.h"
 #include "ps_server/core/shard_aggregator.h"
 
 namespace pushpull {
@@ -72,12 +72,12 @@ class ShardAggregatorTest : public testing::Test {
     EXPECT_TRUE(Only<shard_action::ReplyRestore>(actions).reply.ok());
   }
 
-  ps::PushChunk Header(uint64_t step, uint32_t slot, uint64_t grant, uint32_t chunk) {
+  ps::PushChunk Header(uint64_t step, uint32_t replica, uint64_t grant, uint32_t chunk) {
     ps::PushChunk header;
     header.mutable_key()->set_run_id(kRun);
     header.mutable_key()->set_epoch(2);
     header.mutable_key()->set_step(step);
-    header.mutable_key()->set_slot(slot);
+    header.mutable_key()->set_replica(replica);
     header.mutable_key()->set_grant(grant);
     header.set_chunk(chunk);
     header.set_crc32c(100 + chunk);
@@ -87,25 +87,26 @@ class ShardAggregatorTest : public testing::Test {
     static const char kBytes[8] = {};
     return shard_->PushChunk(header, {nullptr, kBytes, header.chunk() == 0 ? 8u : 4u}, verdict);
   }
-  void PushAll(uint64_t step, uint32_t slot, uint64_t grant) {
-    EXPECT_TRUE(Push(Header(step, slot, grant, 0)).ok());
-    EXPECT_TRUE(Push(Header(step, slot, grant, 1)).ok());
+  void PushAll(uint64_t step, uint32_t replica, uint64_t grant) {
+    EXPECT_TRUE(Push(Header(step, replica, grant, 0)).ok());
+    EXPECT_TRUE(Push(Header(step, replica, grant, 1)).ok());
   }
   absl::StatusOr<ps::PushReply> Finish(const ps::PushChunk& last) {
     return Only<shard_action::ReplyPush>(shard_->Handle(shard_event::FinishPush{++call_, last}))
         .reply;
   }
 
-  ps::ApplyRequest ApplyRequest(uint64_t step, std::vector<std::pair<uint32_t, uint64_t>> slots) {
+  ps::ApplyRequest ApplyRequest(uint64_t step,
+                                std::vector<std::pair<uint32_t, uint64_t>> replicas) {
     ps::ApplyRequest request;
     request.set_run_id(kRun);
     request.set_epoch(2);
     request.set_step(step);
-    for (const auto& [slot, grant] : slots) {
+    for (const auto& [replica, grant] : replicas) {
       ps::Contribution& contribution = *request.add_contributions();
-      contribution.set_slot(slot);
+      contribution.set_replica(replica);
       contribution.set_grant(grant);
-      contribution.set_samples(slot + 1);
+      contribution.set_samples(replica + 1);
       contribution.set_sequence(1);
     }
     return request;

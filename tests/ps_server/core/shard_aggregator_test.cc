@@ -38,7 +38,7 @@ TEST_F(ShardAggregatorTest, StagesAppliesAndServes) {
   const ShardActions actions = Apply(ApplyRequest(5, {{0, 10}, {1, 11}}));
   const auto& apply = Only<shard_action::StoreApply>(actions);
   ASSERT_EQ(apply.contributions.size(), 2u);
-  EXPECT_EQ(apply.contributions[0].slot, 0u);  // slot order, though slot 1 came first
+  EXPECT_EQ(apply.contributions[0].replica, 0u);  // replica order, though replica 1 came first
   EXPECT_EQ(apply.contributions[1].samples, 2u);
   EXPECT_EQ(apply.contributions[1].chunks.size(), 2u);
   EXPECT_EQ(shard_->staged_bytes(), 0);
@@ -64,7 +64,7 @@ TEST_F(ShardAggregatorTest, ChecksEveryChunk) {
   EXPECT_EQ(KindOf(Push(Header(6, 0, 10, 0))), ps::ErrorDetail::STEP_TOO_NEW);
   EXPECT_EQ(GetErrorDetail(Push(Header(6, 0, 10, 0))).step(), 5u);
   EXPECT_EQ(KindOf(Push(Header(5, 0, 10, 2))), ps::ErrorDetail::BAD_CHUNK);
-  EXPECT_EQ(KindOf(Push(Header(5, kMaxSlots, 10, 0))), ps::ErrorDetail::BAD_CHUNK);
+  EXPECT_EQ(KindOf(Push(Header(5, kMaxReplicas, 10, 0))), ps::ErrorDetail::BAD_CHUNK);
   header = Header(5, 0, 10, 1);
   EXPECT_EQ(KindOf(shard_->PushChunk(header, {nullptr, nullptr, 8}, absl::OkStatus())),
             ps::ErrorDetail::BAD_CHUNK);
@@ -252,7 +252,7 @@ TEST_F(ShardAggregatorTest, AClosedShardTurnsWorkersAway) {
   Only<shard_action::StoreSnapshot>(Snapshot(4));  // the coordinator goes on
 }
 
-// Slots 0 and 1 have made step 5, one sample of slot 0 and two of slot 1.
+// Replicas 0 and 1 have made step 5, one sample of replica 0 and two of replica 1.
 class ShardAggregatorAheadTest : public ShardAggregatorTest {
  protected:
   ShardAggregatorAheadTest() {
@@ -268,7 +268,7 @@ class ShardAggregatorAheadTest : public ShardAggregatorTest {
     EXPECT_TRUE(shard_->TakeAhead().empty());
     shard_->Handle(shard_event::StoreApplied{absl::OkStatus()});
   }
-  // What the store is told after both slots' chunk 1 has come.
+  // What the store is told after both replicas' chunk 1 has come.
   ShardActions AfterChunk(uint64_t step) {
     EXPECT_TRUE(Push(Header(step, 1, 11, 1)).ok());
     EXPECT_TRUE(shard_->TakeAhead().empty());
@@ -277,15 +277,15 @@ class ShardAggregatorAheadTest : public ShardAggregatorTest {
   }
 };
 
-TEST_F(ShardAggregatorAheadTest, AChunkIsMadeWhenTheSlotsOfTheStepBeforeHaveSentIt) {
+TEST_F(ShardAggregatorAheadTest, AChunkIsMadeWhenTheReplicasOfTheStepBeforeHaveSentIt) {
   const auto order = Only<shard_action::StoreApplyAhead>(AfterChunk(6));
   EXPECT_EQ(order.step, 6u);
   EXPECT_EQ(order.chunk, 1u);
   ASSERT_EQ(order.contributions.size(), 2u);
-  for (uint32_t slot : {0, 1}) {
-    EXPECT_EQ(order.contributions[slot].slot, slot);
-    EXPECT_EQ(order.contributions[slot].samples, slot + 1);
-    EXPECT_EQ(order.contributions[slot].payload.size_bytes, 4u);
+  for (uint32_t replica : {0, 1}) {
+    EXPECT_EQ(order.contributions[replica].replica, replica);
+    EXPECT_EQ(order.contributions[replica].samples, replica + 1);
+    EXPECT_EQ(order.contributions[replica].payload.size_bytes, 4u);
   }
   // Once.
   EXPECT_TRUE(Push(Header(6, 0, 10, 1)).ok());
@@ -331,8 +331,8 @@ TEST_F(ShardAggregatorAheadTest, NotAfterANewEpoch) {
   shard_->TakeAhead();
   Restored(3, 5);
   ps::PushChunk header = Header(6, 1, 11, 1);
-  for (const auto& [slot, grant] : {std::pair(0, 10), std::pair(1, 11)}) {
-    header = Header(6, slot, grant, 1);
+  for (const auto& [replica, grant] : {std::pair(0, 10), std::pair(1, 11)}) {
+    header = Header(6, replica, grant, 1);
     header.mutable_key()->set_epoch(3);
     EXPECT_TRUE(Push(header).ok());
   }
@@ -360,7 +360,7 @@ TEST_F(ShardAggregatorAheadTest, NeverWithoutAStepBefore) {
   EXPECT_TRUE(AfterChunk(5).empty());
 }
 
-// One task; both slots' first contributions are versions 5 and 6.
+// One task; both replicas' first contributions are versions 5 and 6.
 class ShardAggregatorAsyncAheadTest : public ShardAggregatorTest {
  protected:
   ShardAggregatorAsyncAheadTest() { MakeAsyncShard(/*tasks=*/1); }
@@ -371,20 +371,20 @@ class ShardAggregatorAsyncAheadTest : public ShardAggregatorTest {
     MakeVersion(5, 0, 1);
     MakeVersion(6, 1, 1);
   }
-  ps::ApplyRequest Request(uint64_t version, uint32_t slot, uint64_t sequence) {
-    ps::ApplyRequest request = ApplyRequest(version, {{slot, 10 + slot}});
+  ps::ApplyRequest Request(uint64_t version, uint32_t replica, uint64_t sequence) {
+    ps::ApplyRequest request = ApplyRequest(version, {{replica, 10 + replica}});
     request.mutable_contributions(0)->set_sequence(sequence);
     return request;
   }
-  void MakeVersion(uint64_t version, uint32_t slot, uint64_t sequence) {
-    PushAll(sequence, slot, 10 + slot);
+  void MakeVersion(uint64_t version, uint32_t replica, uint64_t sequence) {
+    PushAll(sequence, replica, 10 + replica);
     shard_->TakeAhead();
-    EXPECT_EQ(Only<shard_action::StoreApply>(Apply(Request(version, slot, sequence))).step,
+    EXPECT_EQ(Only<shard_action::StoreApply>(Apply(Request(version, replica, sequence))).step,
               version);
     shard_->Handle(shard_event::StoreApplied{absl::OkStatus()});
   }
-  ShardActions AfterChunk(uint32_t slot, uint64_t sequence, uint32_t chunk) {
-    EXPECT_TRUE(Push(Header(sequence, slot, 10 + slot, chunk)).ok());
+  ShardActions AfterChunk(uint32_t replica, uint64_t sequence, uint32_t chunk) {
+    EXPECT_TRUE(Push(Header(sequence, replica, 10 + replica, chunk)).ok());
     return shard_->TakeAhead();
   }
 };
@@ -394,7 +394,7 @@ TEST_F(ShardAggregatorAsyncAheadTest, AChunkIsMadeWhenItComes) {
   EXPECT_EQ(order.step, 7u);
   EXPECT_EQ(order.chunk, 1u);
   ASSERT_EQ(order.contributions.size(), 1u);
-  EXPECT_EQ(order.contributions[0].slot, 1u);
+  EXPECT_EQ(order.contributions[0].replica, 1u);
   EXPECT_EQ(order.contributions[0].payload.size_bytes, 4u);
   EXPECT_EQ(shard_->State().held_size(), 1);
   EXPECT_TRUE(AfterChunk(1, 2, 1).empty()) << "made twice";
@@ -402,7 +402,7 @@ TEST_F(ShardAggregatorAsyncAheadTest, AChunkIsMadeWhenItComes) {
   MakeVersion(7, 1, 2);
 }
 
-TEST_F(ShardAggregatorAsyncAheadTest, OfTheSlotThatComesFirst) {
+TEST_F(ShardAggregatorAsyncAheadTest, OfTheReplicaThatComesFirst) {
   EXPECT_EQ(AfterChunk(1, 2, 0).size(), 1u);
   EXPECT_TRUE(AfterChunk(0, 2, 0).empty());
   // The other one is whole first: what has been made is made again, and the guess is new.
@@ -432,9 +432,9 @@ TEST_F(ShardAggregatorAsyncAheadTest, NotWithSeveralTasks) {
   EXPECT_TRUE(AfterChunk(0, 2, 0).empty());
 }
 
-TEST_F(ShardAggregatorAsyncAheadTest, NotBeforeTheSlotHasBeenApplied) {
+TEST_F(ShardAggregatorAsyncAheadTest, NotBeforeTheReplicaHasBeenApplied) {
   EXPECT_TRUE(AfterChunk(2, 1, 0).empty());
-  EXPECT_EQ(AfterChunk(1, 2, 0).size(), 1u) << "the unknown slot stands in the way";
+  EXPECT_EQ(AfterChunk(1, 2, 0).size(), 1u) << "the unknown replica stands in the way";
 }
 
 TEST_F(ShardAggregatorAsyncAheadTest, NotAfterANewEpoch) {

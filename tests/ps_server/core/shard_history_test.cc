@@ -14,7 +14,7 @@ TEST_F(ShardAggregatorTest, MarksGoAndComeWithTheirVersion) {
   PushAll(1, 0, 10);
   ps::PushMarks marks;
   marks.set_has_positions(true);
-  marks.add_marks()->set_next_position(1);  // of slot 0
+  marks.add_marks()->set_next_position(1);  // of replica 0
   ps::ApplyRequest request = ApplyRequest(5, {{0, 10}});
   request.set_marks(marks.SerializeAsString());
   const ShardActions actions = Apply(request);

@@ -8,8 +8,8 @@
 #include "nlohmann/json.hpp"
 
 #include "common/cli/exit_codes.h"
-#include "common/rpc/in_process_ps_client.h"
-#include "tests/common/rpc/fake_ps_handler.h"
+#include "tests/ps_server/transport/fake_ps_handler.h"
+#include "tests/testkit/in_process_ps_client.h"
 
 namespace pushpull {
 namespace {
@@ -86,10 +86,10 @@ TEST(PsctlCommandTest, ShowsAnswers) {
   EXPECT_THAT(Output(&handler, {"status"}, "text"), HasSubstr("at host:1"));
   EXPECT_EQ(Output(&handler, {"checkpoint"}, "text"), "published the checkpoint of step 8\n");
   EXPECT_THAT(Output(&handler, {"drain"}, "text"), HasSubstr("step 9 is applied"));
-  EXPECT_EQ(Output(&handler, {"evict", "2"}, "text"), "evicted clone 2; it had slot 2\n");
+  EXPECT_EQ(Output(&handler, {"evict", "2"}, "text"), "evicted clone 2; it had replica 2\n");
   EXPECT_EQ(Output(&handler, {"checkpoint"}, "json"), "{\"step\":\"8\"}\n");
   EXPECT_EQ(Output(&handler, {"drain"}, "json"), "{\"version\":\"9\"}\n");
-  EXPECT_EQ(Output(&handler, {"evict", "2"}, "json"), "{\"slots\":[2]}\n");
+  EXPECT_EQ(Output(&handler, {"evict", "2"}, "json"), "{\"replicas\":[2]}\n");
 }
 
 int ExitCodeFor(const absl::Status& refusal) {

@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_format.h"
 
-#include "common/random.h"
+#include "common/base/random.h"
 
 namespace pushpull::sim {
 
@@ -22,10 +22,10 @@ SimConfig RandomConfig(Mode mode, uint64_t seed) {
     for (uint64_t i = 0; i < num_chunks; ++i) chunks.push_back(1 + random.NextBelow(4));
     config.chunk_elements.push_back(chunks);
   }
-  config.slots = 1 + random.NextBelow(4);
+  config.replicas = 1 + random.NextBelow(4);
   config.spares = config.sync() && chance(0.3) ? 1 : 0;
   config.num_steps = 3 + random.NextBelow(18);
-  if (mode == Mode::kSyncDrop) config.min_contributors = 1 + random.NextBelow(config.slots);
+  if (mode == Mode::kSyncDrop) config.min_contributors = 1 + random.NextBelow(config.replicas);
   if (mode == Mode::kAsync && chance(0.5)) config.max_staleness = 1 + random.NextBelow(4);
   config.checkpoint_steps = chance(0.8) ? 1 + random.NextBelow(5) : 0;
   config.measure_norms = chance(0.4);
@@ -55,9 +55,9 @@ SimConfig RandomConfig(Mode mode, uint64_t seed) {
 std::string ToString(const SimConfig& config) {
   constexpr const char* kModes[] = {"sync, wait", "sync, drop", "async"};
   return absl::StrFormat(
-      "seed %d: %s, %d shards in %s, %d slots, %d spares, %d steps, checkpoint every %d%s",
+      "seed %d: %s, %d shards in %s, %d replicas, %d spares, %d steps, checkpoint every %d%s",
       config.seed, kModes[static_cast<int>(config.mode)], config.shards,
-      config.one_process ? "one process" : "a process each", config.slots, config.spares,
+      config.one_process ? "one process" : "a process each", config.replicas, config.spares,
       config.num_steps, config.checkpoint_steps, config.measure_norms ? ", norms" : "");
 }
 

@@ -43,7 +43,7 @@ struct SimConfig {
   uint32_t shards = 1;
   bool one_process = true;                       // all shards in the coordinator's process
   std::vector<std::vector<int>> chunk_elements;  // [shard][chunk]
-  uint32_t slots = 1;
+  uint32_t replicas = 1;
   uint32_t spares = 0;
   uint64_t num_steps = 10;
   uint32_t min_contributors = 0;

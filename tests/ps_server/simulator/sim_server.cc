@@ -152,7 +152,7 @@ void SimServer::PushChunk(const ps::PushChunk& header, const Payload& payload,
   if (key.epoch() != s.epoch && (changed || status.ok())) {
     world_->Fail("I5: a chunk of another epoch changed a shard");
   }
-  uint64_t& newest = s.newest_staged_grant[key.slot()];
+  uint64_t& newest = s.newest_staged_grant[key.replica()];
   if (changed && key.grant() < newest) world_->Fail("I5: a chunk of an old grant was staged");
   if (changed) newest = std::max(newest, key.grant());
   if (!verdict.ok() && changed) world_->Fail("a damaged chunk was staged");
@@ -223,7 +223,7 @@ bool SimServer::HandleShard(Shard* shard, const ShardEvent& event) {
 
 void SimServer::CheckShard(Shard* shard, const ShardEvent& event, const ShardActions& actions) {
   const SimConfig& config = world_->config();
-  const int64_t bound = config.slots * config.elements(shard->number) * sizeof(float);
+  const int64_t bound = config.replicas * config.elements(shard->number) * sizeof(float);
   if (shard->machine->staged_bytes() > bound) {
     world_->Fail(absl::StrFormat("I7: %d bytes are staged, at most %d can be of use",
                                  shard->machine->staged_bytes(), bound));

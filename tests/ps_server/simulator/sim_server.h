@@ -67,7 +67,7 @@ class SimServer {
     ToyStore store;
     std::unique_ptr<ShardAggregator> machine;
     bool store_busy = false;
-    std::map<uint32_t, uint64_t> newest_staged_grant;  // by slot, in this epoch
+    std::map<uint32_t, uint64_t> newest_staged_grant;  // by replica, in this epoch
     uint64_t epoch = 0;
   };
   template <typename Reply>
@@ -150,7 +150,7 @@ class SimServer {
   void CheckDecision(const ps::ApplyRequest& request);
   // A commit was answered ACCEPTED: its contribution is in the step, if that is decided.
   void CheckAccepted(const ps::PushKey& key);
-  void SeeGrants(const google::protobuf::RepeatedPtrField<ps::SlotGrant>& grants);
+  void SeeGrants(const google::protobuf::RepeatedPtrField<ps::ReplicaGrant>& grants);
 
   World* const world_;
   const bool has_coordinator_;
@@ -177,8 +177,8 @@ class SimServer {
   std::set<uint32_t> evicted_;     // worker ids, as this incarnation has said
   std::map<CallId, ps::PushKey> commit_keys_;
   ps::ApplyRequest decided_;                                     // the newest list of contributors
-  std::set<std::tuple<uint64_t, uint64_t, uint32_t>> accepted_;  // sync: (epoch, step, slot)
-  std::map<uint32_t, uint64_t> newest_grant_;                    // by slot: as told to workers
+  std::set<std::tuple<uint64_t, uint64_t, uint32_t>> accepted_;  // sync: (epoch, step, replica)
+  std::map<uint32_t, uint64_t> newest_grant_;                    // by replica: as told to workers
   std::optional<coordinator_action::PublishCheckpoint> publishing_;
   bool find_waits_ = false;
   std::unique_ptr<RunState> run_state_;

@@ -210,33 +210,33 @@ void SimServer::Do(const coordinator_action::TakeOver&) {
 void SimServer::CheckAccepted(const ps::PushKey& key) {
   bool included = false;
   for (const ps::Contribution& contribution : decided_.contributions()) {
-    included |= contribution.slot() == key.slot() && contribution.grant() == key.grant() &&
+    included |= contribution.replica() == key.replica() && contribution.grant() == key.grant() &&
                 (world_->config().sync() || contribution.sequence() == key.step());
   }
   bool decided = true;
   if (world_->config().sync()) {
-    accepted_.insert({key.epoch(), key.step(), key.slot()});
+    accepted_.insert({key.epoch(), key.step(), key.replica()});
     decided = decided_.epoch() == key.epoch() && decided_.step() >= key.step();
     included = included && decided_.step() == key.step();
   }
   if (decided && !included) {
-    world_->Fail(absl::StrFormat("a commit of slot %d to step %d is accepted and left out",
-                                 key.slot(), key.step()));
+    world_->Fail(absl::StrFormat("a commit of replica %d to step %d is accepted and left out",
+                                 key.replica(), key.step()));
   }
 }
 
 void SimServer::CheckDecision(const ps::ApplyRequest& request) {
   decided_ = request;
-  std::set<uint32_t> slots;
+  std::set<uint32_t> replicas;
   for (const ps::Contribution& contribution : request.contributions()) {
-    slots.insert(contribution.slot());
+    replicas.insert(contribution.replica());
   }
   for (auto it = accepted_.lower_bound({request.epoch(), request.step(), 0});
        it != accepted_.end() && std::get<0>(*it) == request.epoch() &&
        std::get<1>(*it) == request.step();
        ++it) {
-    if (slots.count(std::get<2>(*it)) > 0) continue;
-    world_->Fail(absl::StrFormat("step %d is decided without slot %d, whose commit was accepted",
+    if (replicas.count(std::get<2>(*it)) > 0) continue;
+    world_->Fail(absl::StrFormat("step %d is decided without replica %d, whose commit was accepted",
                                  request.step(), std::get<2>(*it)));
   }
   Oracle& oracle = world_->oracle();
@@ -308,9 +308,9 @@ void SimServer::Do(const coordinator_action::AbandonCheckpoint& action) {
                 [&](const auto& file) { return std::get<1>(file.first) == action.step; });
 }
 
-void SimServer::SeeGrants(const google::protobuf::RepeatedPtrField<ps::SlotGrant>& grants) {
-  for (const ps::SlotGrant& grant : grants) {
-    uint64_t& newest = newest_grant_[grant.slot()];
+void SimServer::SeeGrants(const google::protobuf::RepeatedPtrField<ps::ReplicaGrant>& grants) {
+  for (const ps::ReplicaGrant& grant : grants) {
+    uint64_t& newest = newest_grant_[grant.replica()];
     if (grant.grant() < newest) world_->Fail("I5: a grant went back");
     newest = std::max(newest, grant.grant());
   }
@@ -340,7 +340,7 @@ void SimServer::Do(const coordinator_action::ReplyCommit& action) {
   const ps::PushKey& key = commit_keys_[action.call];
   if (action.reply.ok() && action.reply->outcome() == ps::PushReply::ACCEPTED) {
     if (key.epoch() != coordinator_->epoch()) world_->Fail("I5: a commit of another epoch counts");
-    if (key.grant() < newest_grant_[key.slot()])
+    if (key.grant() < newest_grant_[key.replica()])
       world_->Fail("I5: a commit of an old grant counts");
     CheckAccepted(key);
     // What is APPLIED may have been on its way into the variables when the eviction came.

@@ -7,9 +7,9 @@
 
 #include "absl/strings/str_format.h"
 
-#include "common/crc32c.h"
-#include "common/error_detail.h"
-#include "common/protocol_version.h"
+#include "common/base/crc32c.h"
+#include "common/wire/error_detail.h"
+#include "common/wire/protocol_version.h"
 
 namespace pushpull::sim {
 namespace {
@@ -31,8 +31,8 @@ void SimWorker::Start() {
   if (session_ == 0 || world_->Chance(0.5)) session_ = world_->NewSession();
   epoch_ = 0;
   grants_.clear();
-  async_slots_.clear();
-  done_slots_.clear();
+  async_replicas_.clear();
+  done_replicas_.clear();
   busy_ = waiting_ = false;
   ScheduleHeartbeat(0.7);
   Register();
@@ -73,7 +73,7 @@ void SimWorker::Register() {
   ps::RegisterRequest request;
   request.set_run_id(kRunId);
   request.set_worker_id(worker_id_);
-  request.set_num_replicas(world_->config().slots);
+  request.set_num_replicas(world_->config().replicas);
   request.set_peer_name(peer_name_);
   request.set_layout_signature("toy");
   request.set_session(session_);
@@ -140,13 +140,13 @@ void SimWorker::Heartbeat() {
       });
 }
 
-void SimWorker::TakeGrants(const google::protobuf::RepeatedPtrField<ps::SlotGrant>& grants) {
-  for (const ps::SlotGrant& grant : grants) {
-    grants_[grant.slot()] = grant;
-    AsyncSlot& slot = async_slots_[grant.slot()];
-    if (slot.grant == grant.grant()) continue;
-    const bool knows_better = slot.grant != 0 && !world_->config().take_positions_from_grants;
-    slot = {grant.grant(), 0, knows_better ? slot.position : grant.position()};
+void SimWorker::TakeGrants(const google::protobuf::RepeatedPtrField<ps::ReplicaGrant>& grants) {
+  for (const ps::ReplicaGrant& grant : grants) {
+    grants_[grant.replica()] = grant;
+    AsyncReplica& replica = async_replicas_[grant.replica()];
+    if (replica.grant == grant.grant()) continue;
+    const bool knows_better = replica.grant != 0 && !world_->config().take_positions_from_grants;
+    replica = {grant.grant(), 0, knows_better ? replica.position : grant.position()};
   }
 }
 
@@ -236,14 +236,14 @@ void SimWorker::OnPulled() {
 void SimWorker::StartStep(uint64_t version) {
   base_version_ = version;
   early_.reset();
-  done_slots_.clear();
+  done_replicas_.clear();
   waiting_ = false;
   ComputeNext();
 }
 
 bool SimWorker::IsLastOpen(const Job& job) const {
   return std::all_of(grants_.begin(), grants_.end(), [&](const auto& grant) {
-    return grant.first == job.key.slot() || done_slots_.count(grant.first) > 0 ||
+    return grant.first == job.key.replica() || done_replicas_.count(grant.first) > 0 ||
            grant.second.from_step() > job.key.step();
   });
 }
@@ -276,12 +276,12 @@ void SimWorker::ComputeNext() {
   // Async: any of them.
   size_t skip = 0;
   if (!sync && grants_.size() > 1) skip = world_->Uniform(0, grants_.size() - 0.01);
-  for (const auto& [slot, grant] : grants_) {
+  for (const auto& [replica, grant] : grants_) {
     if (skip > 0) {
       --skip;
       continue;
     }
-    if (done_slots_.count(slot) > 0) continue;
+    if (done_replicas_.count(replica) > 0) continue;
     if (sync && grant.from_step() > base_version_ + 1) continue;
     ++flow_;  // ends a pull of the next version
     busy_ = true;
@@ -289,15 +289,15 @@ void SimWorker::ComputeNext() {
     Job job;
     job.key.set_run_id(kRunId);
     job.key.set_epoch(epoch_);
-    job.key.set_slot(slot);
+    job.key.set_replica(replica);
     job.key.set_grant(grant.grant());
     job.key.set_worker_id(worker_id_);
     job.key.set_base_version(base_version_);
-    AsyncSlot& async_slot = async_slots_[slot];
-    job.key.set_step(sync ? base_version_ + 1 : ++async_slot.number);
-    if (!sync) job.key.set_position(async_slot.position);
+    AsyncReplica& async_replica = async_replicas_[replica];
+    job.key.set_step(sync ? base_version_ + 1 : ++async_replica.number);
+    if (!sync) job.key.set_position(async_replica.position);
     job.number = sync ? job.key.step() : job.key.position();
-    job.is_void = IsVoid(world_->config(), slot, job.number);
+    job.is_void = IsVoid(world_->config(), replica, job.number);
     world_->RunOn(&process_, world_->Seconds(0.01, 0.2), [this, job, flow = flow_] {
       if (flow == flow_) Push(job);
     });
@@ -305,11 +305,11 @@ void SimWorker::ComputeNext() {
   }
   busy_ = false;
   if (!sync) {
-    Later(0.1, 0.5, &SimWorker::Register);  // its slot has not been granted
+    Later(0.1, 0.5, &SimWorker::Register);  // its replica has not been granted
     return;
   }
   if (waiting_) return;
-  // The weights stay: a slot may still be granted for this step.
+  // The weights stay: a replica may still be granted for this step.
   ++flow_;
   waiting_ = true;
   PullAll(base_version_ + 1);
@@ -322,20 +322,20 @@ ps::PushChunk SimWorker::Header(const Job& job, uint32_t shard, uint32_t chunk) 
   header.set_chunk(chunk);
   const uint32_t last = world_->config().chunk_elements[shard].size() - 1;
   if (world_->config().shards == 1 && chunk == last) {
-    header.mutable_commit()->set_samples(Samples(job.key.slot(), job.number));
+    header.mutable_commit()->set_samples(Samples(job.key.replica(), job.number));
   }
   return header;
 }
 
 std::vector<float> SimWorker::GradientOf(const Job& job, uint32_t shard) const {
-  return Gradient(shard, job.key.slot(), job.number, weights_[shard].weights);
+  return Gradient(shard, job.key.replica(), job.number, weights_[shard].weights);
 }
 
 void SimWorker::Push(Job job) {
   if (!world_->config().sync()) {
     ToyPush push{job.key.position(), {}};
     for (const PulledShard& shard : weights_) push.versions.push_back(shard.version);
-    world_->oracle().RecordPush({job.key.slot(), job.key.grant(), job.key.step()}, push);
+    world_->oracle().RecordPush({job.key.replica(), job.key.grant(), job.key.step()}, push);
   }
   const auto shared = std::make_shared<Job>(std::move(job));
   if (shared->is_void) {
@@ -420,7 +420,7 @@ void SimWorker::FinishPush(std::shared_ptr<Job> job, uint32_t shard) {
 void SimWorker::Commit(std::shared_ptr<Job> job) {
   ps::CommitRequest request;
   *request.mutable_key() = job->key;
-  if (!job->is_void) request.mutable_info()->set_samples(Samples(job->key.slot(), job->number));
+  if (!job->is_void) request.mutable_info()->set_samples(Samples(job->key.replica(), job->number));
   world_->Call<ps::CommitReply>(
       &process_, coordinator()->process(), kLongPoll,
       [server = coordinator(), request](World::Answer<ps::CommitReply> answer) {
@@ -445,9 +445,9 @@ void SimWorker::OnCommitted(const Job& job, const absl::Status& status) {
   busy_ = waiting_ = false;
   if (!world_->config().sync()) {
     const bool stale = GetErrorDetail(status).kind() == ps::ErrorDetail::STALE;
-    AsyncSlot& slot = async_slots_[job.key.slot()];
+    AsyncReplica& replica = async_replicas_[job.key.replica()];
     const bool counts = status.ok() || (stale && !world_->config().repeat_stale_batches);
-    if (counts && slot.grant == job.key.grant()) slot.position = job.key.position() + 1;
+    if (counts && replica.grant == job.key.grant()) replica.position = job.key.position() + 1;
     PullAll(0);
     return;
   }
@@ -455,10 +455,10 @@ void SimWorker::OnCommitted(const Job& job, const absl::Status& status) {
     weights_ = {*std::move(early_)};
     StartStep(job.key.step());
   } else if (status.ok()) {
-    done_slots_.insert(job.key.slot());
+    done_replicas_.insert(job.key.replica());
     ComputeNext();
   } else if (GetErrorDetail(status).kind() == ps::ErrorDetail::FENCED) {
-    const auto grant = grants_.find(job.key.slot());
+    const auto grant = grants_.find(job.key.replica());
     if (grant != grants_.end() && grant->second.grant() == job.key.grant()) grants_.erase(grant);
     Heartbeat();
     ComputeNext();

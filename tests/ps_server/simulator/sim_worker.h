@@ -54,7 +54,7 @@ class SimWorker {
   void Register();
   void Heartbeat();
   void ScheduleHeartbeat(double seconds);
-  void TakeGrants(const google::protobuf::RepeatedPtrField<ps::SlotGrant>& grants);
+  void TakeGrants(const google::protobuf::RepeatedPtrField<ps::ReplicaGrant>& grants);
   void PullAll(uint64_t min_version);
   void PullShard(uint32_t shard, uint64_t min_version);
   // Sync: a newer version has taken the place of the one asked for.
@@ -88,7 +88,7 @@ class SimWorker {
 
   uint64_t flow_ = 0;  // rises when what was under way is given up
   uint64_t epoch_ = 0;
-  std::map<uint32_t, ps::SlotGrant> grants_;
+  std::map<uint32_t, ps::ReplicaGrant> grants_;
   uint64_t heartbeats_sent_ = 0;
   uint64_t heartbeat_answered_ = 0;
   std::vector<std::optional<PulledShard>> pulled_;  // of the pull under way
@@ -97,13 +97,13 @@ class SimWorker {
   uint64_t base_version_ = 0;                       // of weights_
   bool busy_ = false;                               // computing or pushing
   bool waiting_ = false;                            // for the next version
-  std::set<uint32_t> done_slots_;                   // of step base_version_ + 1
-  struct AsyncSlot {
+  std::set<uint32_t> done_replicas_;                // of step base_version_ + 1
+  struct AsyncReplica {
     uint64_t grant = 0;
     uint64_t number = 0;    // of the last push under the grant
     uint64_t position = 0;  // of the next batch
   };
-  std::map<uint32_t, AsyncSlot> async_slots_;
+  std::map<uint32_t, AsyncReplica> async_replicas_;
 };
 
 }  // namespace pushpull::sim

@@ -33,7 +33,7 @@ class Simulation {
         shard_servers_.push_back(servers_.back().get());
       }
     }
-    for (uint32_t worker = 0; worker < config.slots + config.spares; ++worker) {
+    for (uint32_t worker = 0; worker < config.replicas + config.spares; ++worker) {
       workers_.push_back(std::make_unique<SimWorker>(&world_, worker, &shard_servers_));
     }
   }

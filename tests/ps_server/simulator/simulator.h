@@ -5,7 +5,7 @@
 // no durable step is lost, I4 every version is the oracle's bit for bit, I5 old epochs and grants
 // change nothing, I6 the durable step is monotone, I7 staged bytes are bounded, I8 once the world
 // is calm training ends, I9 no end of a process removes the newest version unless a checkpoint
-// holds it, I10 asynchronously each batch of a slot counts once and in order, over any restart.
+// holds it, I10 asynchronously each batch of a replica counts once and in order, over any restart.
 #ifndef PUSHPULL_TESTS_PS_SERVER_SIMULATOR_SIMULATOR_H_
 #define PUSHPULL_TESTS_PS_SERVER_SIMULATOR_SIMULATOR_H_
 

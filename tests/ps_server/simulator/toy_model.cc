@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_format.h"
 
-#include "common/random.h"
+#include "common/base/random.h"
 
 namespace pushpull::sim {
 namespace {
@@ -28,22 +28,22 @@ ToyState InitialState(const SimConfig& config, uint32_t shard) {
   return state;
 }
 
-std::vector<float> Gradient(uint32_t shard, uint32_t slot, uint64_t number,
+std::vector<float> Gradient(uint32_t shard, uint32_t replica, uint64_t number,
                             const std::vector<float>& weights) {
   std::vector<float> gradient(weights.size());
   for (uint32_t i = 0; i < weights.size(); ++i) {
-    const uint32_t bits = Mix(slot, number, shard, i);
-    // Magnitudes differ by slot, so that the order of summation shows in the bits.
+    const uint32_t bits = Mix(replica, number, shard, i);
+    // Magnitudes differ by replica, so that the order of summation shows in the bits.
     const float noise = static_cast<float>(bits >> 8) / 16777216.0f - 0.5f;
     gradient[i] = std::ldexp(noise, static_cast<int>(bits & 7) - 4) + 0.1f * weights[i];
   }
   return gradient;
 }
 
-uint64_t Samples(uint32_t slot, uint64_t number) { return 1 + (slot * 7 + number / 4) % 9; }
+uint64_t Samples(uint32_t replica, uint64_t number) { return 1 + (replica * 7 + number / 4) % 9; }
 
-bool IsVoid(const SimConfig& config, uint32_t slot, uint64_t number) {
-  return config.void_one_in > 0 && Mix(slot, number, 1000, 5) % config.void_one_in == 0;
+bool IsVoid(const SimConfig& config, uint32_t replica, uint64_t number) {
+  return config.void_one_in > 0 && Mix(replica, number, 1000, 5) % config.void_one_in == 0;
 }
 
 std::vector<float> Average(const std::vector<ToyContribution>& contributions) {
@@ -101,7 +101,7 @@ Oracle::Node Oracle::Insert(Version version) {
 std::string DescribeContributors(const ps::ApplyRequest& request) {
   std::string text = absl::StrFormat("step %d:", request.step());
   for (const ps::Contribution& c : request.contributions()) {
-    absl::StrAppendFormat(&text, " %d/%x/%d*%d", c.slot(), c.grant(), c.sequence(), c.samples());
+    absl::StrAppendFormat(&text, " %d/%x/%d*%d", c.replica(), c.grant(), c.sequence(), c.samples());
   }
   return text;
 }
@@ -146,18 +146,19 @@ void Oracle::GoOnFrom(Node node) {
 std::string Oracle::CheckSync(const ps::ApplyRequest& request) const {
   int64_t last = -1;
   uint32_t expected = 0;
-  for (uint32_t slot = 0; slot < config_.slots; ++slot) {
-    expected += !IsVoid(config_, slot, request.step());
+  for (uint32_t replica = 0; replica < config_.replicas; ++replica) {
+    expected += !IsVoid(config_, replica, request.step());
   }
   for (const ps::Contribution& c : request.contributions()) {
-    if (static_cast<int64_t>(c.slot()) <= last) return "I2: slots are not distinct and in order";
-    last = c.slot();
-    if (c.slot() >= config_.slots) return "a slot that does not exist";
-    if (IsVoid(config_, c.slot(), request.step())) return "a void contribution is in the list";
-    if (c.samples() != Samples(c.slot(), request.step())) return "wrong number of samples";
+    if (static_cast<int64_t>(c.replica()) <= last)
+      return "I2: replicas are not distinct and in order";
+    last = c.replica();
+    if (c.replica() >= config_.replicas) return "a replica that does not exist";
+    if (IsVoid(config_, c.replica(), request.step())) return "a void contribution is in the list";
+    if (c.samples() != Samples(c.replica(), request.step())) return "wrong number of samples";
   }
   const uint32_t have = request.contributions_size();
-  if (have < expected && config_.mode == Mode::kSyncWait) return "a slot is missing";
+  if (have < expected && config_.mode == Mode::kSyncWait) return "a replica is missing";
   if (have < expected && have < config_.min_contributors) return "too few contributors";
   return "";
 }
@@ -165,7 +166,7 @@ std::string Oracle::CheckSync(const ps::ApplyRequest& request) const {
 std::string Oracle::CheckAsync(const ps::ApplyRequest& request) const {
   if (request.contributions_size() != 1) return "not one push in an asynchronous step";
   const ps::Contribution& c = request.contributions(0);
-  const auto push = pushes_.find({c.slot(), c.grant(), c.sequence()});
+  const auto push = pushes_.find({c.replica(), c.grant(), c.sequence()});
   if (push == pushes_.end()) return "a push that nobody made";
   for (const uint64_t base : push->second.versions) {
     if (base >= request.step()) return "a push from a version that did not exist";
@@ -173,22 +174,22 @@ std::string Oracle::CheckAsync(const ps::ApplyRequest& request) const {
       return "a push is staler than allowed";
     }
   }
-  if (c.samples() != Samples(c.slot(), push->second.position)) return "wrong number of samples";
-  return CheckPosition(c.slot(), push->second.position);
+  if (c.samples() != Samples(c.replica(), push->second.position)) return "wrong number of samples";
+  return CheckPosition(c.replica(), push->second.position);
 }
 
-std::string Oracle::CheckPosition(uint32_t slot, uint64_t position) const {
+std::string Oracle::CheckPosition(uint32_t replica, uint64_t position) const {
   uint64_t next = 0;
   for (const Node node : history_) {
-    if (!nodes_[node].push.has_value() || std::get<0>(*nodes_[node].push) != slot) continue;
+    if (!nodes_[node].push.has_value() || std::get<0>(*nodes_[node].push) != replica) continue;
     next = pushes_.at(*nodes_[node].push).position + 1;
   }
   if (position < next) {
-    return absl::StrFormat("I10: batch %d of slot %d counts twice (or late)", position, slot);
+    return absl::StrFormat("I10: batch %d of replica %d counts twice (or late)", position, replica);
   }
-  while (IsVoid(config_, slot, next)) ++next;
+  while (IsVoid(config_, replica, next)) ++next;
   if (position == next) return "";
-  return absl::StrFormat("I10: batch %d of slot %d is left out, %d comes instead", next, slot,
+  return absl::StrFormat("I10: batch %d of replica %d is left out, %d comes instead", next, replica,
                          position);
 }
 
@@ -209,12 +210,12 @@ std::string Oracle::Decide(const ps::ApplyRequest& request) {
       uint64_t base = request.step() - 1;
       uint64_t number = request.step();
       if (!config_.sync()) {
-        next.push = PushId{c.slot(), c.grant(), c.sequence()};
+        next.push = PushId{c.replica(), c.grant(), c.sequence()};
         base = pushes_.at(*next.push).versions[shard];
         number = pushes_.at(*next.push).position;
       }
       contributions.push_back(
-          {c.samples(), Gradient(shard, c.slot(), number, state(base, shard).weights)});
+          {c.samples(), Gradient(shard, c.replica(), number, state(base, shard).weights)});
     }
     averages.push_back(Average(contributions));
     if (config_.measure_norms) squared_norm += SquaredNorm(averages.back());

@@ -1,4 +1,4 @@
-// A model small enough to replay: gradients as a pure function of slot, step and weights, an
+// A model small enough to replay: gradients as a pure function of replica, step and weights, an
 // optimizer with momentum and clipping, all in float32 whose sums depend on their order; and the
 // oracle, which makes every version once, in one thread, from the contributor lists that were
 // decided, and keeps the histories that the job has left.
@@ -31,13 +31,13 @@ struct ToyContribution {
 };
 
 ToyState InitialState(const SimConfig& config, uint32_t shard);
-// Gradient of a slot for a step (sync) or for the batch of a position (async) at these weights.
-std::vector<float> Gradient(uint32_t shard, uint32_t slot, uint64_t number,
+// Gradient of a replica for a step (sync) or for the batch of a position (async) at these weights.
+std::vector<float> Gradient(uint32_t shard, uint32_t replica, uint64_t number,
                             const std::vector<float>& weights);
 // The same for a few numbers in a row: chunks made ahead are weighed as the step before.
-uint64_t Samples(uint32_t slot, uint64_t number);
+uint64_t Samples(uint32_t replica, uint64_t number);
 // Whether the contribution is void, in a config that has such.
-bool IsVoid(const SimConfig& config, uint32_t slot, uint64_t number);
+bool IsVoid(const SimConfig& config, uint32_t replica, uint64_t number);
 // Average in the order given.
 std::vector<float> Average(const std::vector<ToyContribution>& contributions);
 // Writes elements [first, first + average.size()) of the next version. squared_norm < 0: no
@@ -48,11 +48,11 @@ void UpdateRange(const ToyState& from, size_t first, const std::vector<float>& a
 ToyState Update(const ToyState& from, const std::vector<float>& average, double squared_norm);
 double SquaredNorm(const std::vector<float>& average);
 
-// Identifies an asynchronous push: slot, grant, sequence.
+// Identifies an asynchronous push: replica, grant, sequence.
 using PushId = std::tuple<uint32_t, uint64_t, uint64_t>;
 // What it was made of.
 struct ToyPush {
-  uint64_t position = 0;           // of the batch in the slot's data
+  uint64_t position = 0;           // of the batch in the replica's data
   std::vector<uint64_t> versions;  // by shard: of the weights
 };
 
@@ -103,8 +103,8 @@ class Oracle {
   Node Insert(Version version);
   std::string CheckSync(const ps::ApplyRequest& request) const;
   std::string CheckAsync(const ps::ApplyRequest& request) const;
-  // I10: every batch of a slot once and in order; void ones are left out.
-  std::string CheckPosition(uint32_t slot, uint64_t position) const;
+  // I10: every batch of a replica once and in order; void ones are left out.
+  std::string CheckPosition(uint32_t replica, uint64_t position) const;
 
   const SimConfig& config_;
   std::vector<Version> nodes_;

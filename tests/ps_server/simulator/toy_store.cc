@@ -25,7 +25,7 @@ double SquaredNormOf(const shard_action::StoreApply& order) {
 std::vector<StagedChunk> ChunkOf(const std::vector<StagedContribution>& contributions, int chunk) {
   std::vector<StagedChunk> chunks;
   for (const StagedContribution& c : contributions) {
-    chunks.push_back({c.slot, c.samples, c.chunks[chunk]});
+    chunks.push_back({c.replica, c.samples, c.chunks[chunk]});
   }
   return chunks;
 }
@@ -34,9 +34,9 @@ std::vector<StagedChunk> ChunkOf(const std::vector<StagedContribution>& contribu
 
 std::vector<ToyContribution> ToContributions(const std::vector<StagedContribution>& staged) {
   std::vector<ToyContribution> contributions;
-  for (const StagedContribution& slot : staged) {
-    ToyContribution contribution{slot.samples, {}};
-    for (const Payload& chunk : slot.chunks) {
+  for (const StagedContribution& replica : staged) {
+    ToyContribution contribution{replica.samples, {}};
+    for (const Payload& chunk : replica.chunks) {
       const std::vector<float> floats = ToFloats(chunk);
       contribution.gradient.insert(contribution.gradient.end(), floats.begin(), floats.end());
     }
@@ -130,10 +130,11 @@ std::vector<int> ToyStore::BeginApply(const shard_action::StoreApply& order) {
   for (int chunk = 0; chunk < static_cast<int>(chunks().size()); ++chunk) {
     const std::vector<StagedChunk> wanted = ChunkOf(order.contributions, chunk);
     const std::vector<StagedChunk>& made = made_from_[chunk];
-    const bool same = std::equal(
-        made.begin(), made.end(), wanted.begin(), wanted.end(), [&](const auto& a, const auto& b) {
-          return a.slot == b.slot && a.samples == b.samples && a.payload.data == b.payload.data;
-        });
+    const bool same = std::equal(made.begin(), made.end(), wanted.begin(), wanted.end(),
+                                 [&](const auto& a, const auto& b) {
+                                   return a.replica == b.replica && a.samples == b.samples &&
+                                          a.payload.data == b.payload.data;
+                                 });
     if (made.empty() || (!same && config.compare_ahead)) to_make.push_back(chunk);
   }
   if (!config.commit_when_whole) buffers_[writing_].id = VersionId{order.epoch, order.step};

@@ -17,7 +17,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
-#include "common/random.h"
+#include "common/base/random.h"
 #include "protos/parameter_server.pb.h"
 #include "ps_server/core/version_id.h"
 #include "tests/ps_server/simulator/event_queue.h"

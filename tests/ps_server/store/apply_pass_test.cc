@@ -318,10 +318,11 @@ TEST(ApplyPassTest, ContributionsThatDoNotFitAreRefused) {
   ASSERT_EQ(good[0].chunks.size(), 6);
   auto bad = good;
   bad[0].chunks.pop_back();
-  EXPECT_THAT(error(bad, norms), HasSubstr("contribution of slot 4 has 5 chunks, expected 6"));
+  EXPECT_THAT(error(bad, norms), HasSubstr("contribution of replica 4 has 5 chunks, expected 6"));
   bad = good;
   bad[0].chunks[1].size_bytes -= 4;
-  EXPECT_THAT(error(bad, norms), HasSubstr("chunk 1 of slot 4 has 131068 bytes, expected 131072"));
+  EXPECT_THAT(error(bad, norms),
+              HasSubstr("chunk 1 of replica 4 has 131068 bytes, expected 131072"));
   EXPECT_THAT(error(good, {}), HasSubstr("got 0 squared norms"));
   EXPECT_EQ(to.Flatten(), OwnedState(layout.total_elements(), optimizer).Flatten());
 }

@@ -19,7 +19,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-#include "common/random.h"
+#include "common/base/random.h"
 #include "ps_server/store/variable_store.h"
 #include "tests/ps_server/store/state_dir_test_util.h"
 #include "tests/ps_server/store/store_test_util.h"

@@ -10,7 +10,7 @@
 #include "glog/logging.h"
 #include "google/protobuf/text_format.h"
 
-#include "common/random.h"
+#include "common/base/random.h"
 #include "kernels/bfloat16.h"
 #include "ps_server/store/initial_state.h"
 
@@ -162,10 +162,10 @@ OwnedState InitialState(const VariableLayout& layout, const OptimizerSpec& optim
   return state;
 }
 
-FullGradient RandomGradient(const VariableLayout& layout, uint32_t slot, uint64_t samples,
+FullGradient RandomGradient(const VariableLayout& layout, uint32_t replica, uint64_t samples,
                             uint64_t seed, float scale) {
-  FullGradient gradient{slot, samples, std::vector<float>(layout.total_elements())};
-  CounterRandom random(seed, slot);
+  FullGradient gradient{replica, samples, std::vector<float>(layout.total_elements())};
+  CounterRandom random(seed, replica);
   for (float& value : gradient.values) value = (random.NextFloat() * 2 - 1) * scale;
   return gradient;
 }
@@ -175,7 +175,7 @@ std::vector<GradientContribution> CutContributions(const std::vector<FullGradien
                                                    int misalign, uint32_t halves) {
   std::vector<GradientContribution> contributions;
   for (const FullGradient& gradient : gradients) {
-    GradientContribution contribution{gradient.slot, gradient.samples, {}};
+    GradientContribution contribution{gradient.replica, gradient.samples, {}};
     for (int i = 0; i < sharding.num_chunks(shard); ++i) {
       const ElementRange range = sharding.chunk(shard, i);
       const bool as_halves = (halves >> contributions.size() & 1) != 0;

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "common/sharding.h"
-#include "common/variable_layout.h"
+#include "common/model/sharding.h"
+#include "common/model/variable_layout.h"
 #include "ps_server/store/apply_pass.h"
 #include "ps_server/store/optimizer.h"
 #include "ps_server/store/state_vectors.h"
@@ -62,13 +62,13 @@ OwnedState InitialState(const VariableLayout& layout, const OptimizerSpec& optim
 
 // One contributor's whole gradient.
 struct FullGradient {
-  uint32_t slot = 0;
+  uint32_t replica = 0;
   uint64_t samples = 0;
   std::vector<float> values;
 };
 
 // Random values of about `scale`, in the padding too (the server must not trust it).
-FullGradient RandomGradient(const VariableLayout& layout, uint32_t slot, uint64_t samples,
+FullGradient RandomGradient(const VariableLayout& layout, uint32_t replica, uint64_t samples,
                             uint64_t seed, float scale = 1.0f);
 
 // The shard's chunks of each gradient; chunk i begins (misalign + i) % 64 bytes past an aligned

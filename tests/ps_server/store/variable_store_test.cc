@@ -12,7 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-#include "common/error_detail.h"
+#include "common/wire/error_detail.h"
 #include "ps_server/store/state_file.h"
 #include "tests/ps_server/store/state_dir_test_util.h"
 #include "tests/ps_server/store/store_test_util.h"

@@ -5,7 +5,7 @@
 
 #include "gtest/gtest.h"
 
-#include "tests/testutil/fake_clock.h"
+#include "tests/testkit/fake_clock.h"
 
 namespace pushpull {
 namespace {

@@ -7,8 +7,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-#include "common/crc32c.h"
-#include "tests/testutil/memory_file_system.h"
+#include "common/base/crc32c.h"
+#include "tests/testkit/memory_file_system.h"
 #include "tests/worker/data/varied_source.h"
 
 namespace pushpull {
@@ -166,7 +166,7 @@ class SealedFile {
     }
   }
 
-  std::string Seal() {
+  std::string Sign() {
     std::string out(reinterpret_cast<const char*>(&header), sizeof(header));
     out += bytes_.substr(sizeof(header), table_begin_() - sizeof(header));
     std::string tables(reinterpret_cast<const char*>(table.data()),
@@ -204,7 +204,7 @@ class SealedFile {
 TEST(ImageCacheFile, NumbersThatPointOutOfTheFile) {
   MemoryFileSystem files;
   const std::string bytes = WriteFile(files);
-  ASSERT_EQ(SealedFile(bytes).Seal(), bytes);
+  ASSERT_EQ(SealedFile(bytes).Sign(), bytes);
   const std::vector<std::function<void(SealedFile*)>> changes = {
       [](SealedFile* f) { f->table[2].height = 0; },
       [](SealedFile* f) { f->table[2].width = 0xffffffffu; },
@@ -225,7 +225,7 @@ TEST(ImageCacheFile, NumbersThatPointOutOfTheFile) {
   for (size_t i = 0; i < changes.size(); ++i) {
     SealedFile file(bytes);
     changes[i](&file);
-    const absl::Status status = OpenBytes(files, file.Seal());
+    const absl::Status status = OpenBytes(files, file.Sign());
     EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << i << " " << status;
   }
 }
@@ -234,7 +234,7 @@ TEST(ImageCacheFile, AnotherVersion) {
   MemoryFileSystem files;
   SealedFile file(WriteFile(files));
   file.header.version = file.footer.version = kImageCacheVersion + 1;
-  const absl::Status status = OpenBytes(files, file.Seal());
+  const absl::Status status = OpenBytes(files, file.Sign());
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()),
               AllOf(HasSubstr("version 2"), HasSubstr("this program's is 1")));

@@ -12,7 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-#include "tests/testutil/memory_file_system.h"
+#include "tests/testkit/memory_file_system.h"
 #include "tests/worker/data/varied_source.h"
 #include "worker/data/preprocessor.h"
 

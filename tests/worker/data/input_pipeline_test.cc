@@ -18,7 +18,7 @@ using Mode = SamplerOptions::Mode;
 
 Sampler MakeSampler(const SamplerOptions& options) { return *Sampler::Create(options); }
 
-InputPipelineOptions Options(std::vector<int> slots, int threads = 2, int depth = 2) {
+InputPipelineOptions Options(std::vector<int> replicas, int threads = 2, int depth = 2) {
   InputPipelineOptions options;
   config::TrainConfig train;
   train.add_data_augmentation_options()->mutable_random_horizontal_flip();
@@ -26,7 +26,7 @@ InputPipelineOptions Options(std::vector<int> slots, int threads = 2, int depth 
   train.add_data_augmentation_options()->mutable_random_shift()->set_max_pixels(2);
   options.augmentation = *ParseAugmentation(train.data_augmentation_options());
   options.shape = {8, 8, 1};
-  options.slots = std::move(slots);
+  options.replicas = std::move(replicas);
   options.num_threads = threads;
   options.queue_depth = depth;
   return options;
@@ -34,13 +34,13 @@ InputPipelineOptions Options(std::vector<int> slots, int threads = 2, int depth 
 
 // What a batch must be, computed without threads.
 void ExpectBatch(const ImageSource& source, const Sampler& sampler,
-                 const InputPipelineOptions& options, int64_t step, int slot,
+                 const InputPipelineOptions& options, int64_t step, int replica,
                  const absl::StatusOr<const InputBatch*>& batch) {
   ASSERT_TRUE(batch.ok()) << batch.status();
   ASSERT_EQ((*batch)->step, step);
-  ASSERT_EQ((*batch)->slot, slot);
+  ASSERT_EQ((*batch)->replica, replica);
   std::vector<Sample> samples;
-  sampler.GetBatch(step, slot, &samples);
+  sampler.GetBatch(step, replica, &samples);
   ASSERT_EQ((*batch)->n, static_cast<int64_t>(samples.size()));
   ASSERT_EQ((*batch)->labels.size(), samples.size());
   Preprocessor preprocessor(options.shape);
@@ -69,53 +69,54 @@ void ExpectBatch(const ImageSource& source, const Sampler& sampler,
 TEST(InputPipelineTest, BatchesAreThoseOfTheSamplerForAnyThreadsAndDepth) {
   const auto source = *SyntheticSource::Create({.num_examples = 50, .height = 16, .width = 16});
   const Sampler sampler =
-      MakeSampler({.seed = 3, .num_examples = 50, .batch_size = 31, .num_slots = 3});
+      MakeSampler({.seed = 3, .num_examples = 50, .batch_size = 31, .num_replicas = 3});
   for (const auto& [threads, depth] : std::vector<std::pair<int, int>>{{1, 1}, {4, 1}, {3, 5}}) {
     const InputPipelineOptions options = Options({2, 0}, threads, depth);
     const auto created = InputPipeline::Create(source.get(), sampler, options).value();
     InputPipeline& pipeline = *created;
     for (int64_t step = 4; step < 14; ++step) {
-      for (const int slot : {0, 2}) {
-        ExpectBatch(*source, sampler, options, step, slot, pipeline.Next(step, slot));
+      for (const int replica : {0, 2}) {
+        ExpectBatch(*source, sampler, options, step, replica, pipeline.Next(step, replica));
       }
     }
   }
 }
 
-TEST(InputPipelineTest, PicturesAreReadAsTheNumbersAndLieInTheGivenMemory) {
+TEST(InputPipelineTest, ImagesAreReadAsTheNumbersAndLieInTheGivenMemory) {
   const auto source = *SyntheticSource::Create({.num_examples = 20, .height = 19, .width = 17});
   const Sampler sampler = MakeSampler({.seed = 3, .num_examples = 20, .batch_size = 13});
   InputPipelineOptions options = Options({0}, 3);
-  options.shape = {12, 10, 1};  // pictures as they are do not go into a block, most windows do
+  options.shape = {12, 10, 1};  // images as they are do not go into a block, most windows do
   const auto floats = InputPipeline::Create(source.get(), sampler, options).value();
-  options.format = PixelFormat::kPictures;
+  options.format = PixelFormat::kPackedImages;
   std::vector<std::pair<const void*, int64_t>> given;
   const auto allocate = [&](int64_t bytes) {
     auto memory = HostMemory()->Allocate(bytes);
     given.emplace_back((*memory)->data(), bytes);
     return memory;
   };
-  const auto pictures = InputPipeline::Create(source.get(), sampler, options, allocate).value();
+  const auto packed_images =
+      InputPipeline::Create(source.get(), sampler, options, allocate).value();
   ASSERT_EQ(given.size(), 3u);
-  EXPECT_EQ(given[0].second, PictureBlockBytes(13, 12 * 10));
+  EXPECT_EQ(given[0].second, ImageBlockBytes(13, 12 * 10));
   const auto operators = MakeReferenceOperators<float>();
-  const PictureInput input = {12, 10, 1, {}};
+  const ImageInput input = {12, 10, 1, {}};
   std::vector<float> images(13 * 12 * 10);
   int finished_inputs = 0;
   for (int64_t step = 0; step < 6; ++step) {
     const InputBatch& expected = **floats->Next(step, 0);
-    const InputBatch& actual = **pictures->Next(step, 0);
+    const InputBatch& actual = **packed_images->Next(step, 0);
     ASSERT_EQ(actual.images, nullptr);
     ASSERT_EQ(actual.n, expected.n);
     EXPECT_EQ(actual.labels, expected.labels);
     EXPECT_TRUE(std::any_of(given.begin(), given.end(), [&](const auto& block) {
-      return block.first == actual.pictures.data && actual.pictures.bytes <= block.second;
+      return block.first == actual.packed_images.data && actual.packed_images.bytes <= block.second;
     }));
-    ASSERT_EQ(CheckPackedPictures(input, actual.n, actual.pictures), absl::OkStatus());
-    operators->SamplePictures(input, actual.n, actual.pictures.data, images.data());
+    ASSERT_EQ(CheckPackedImages(input, actual.n, actual.packed_images), absl::OkStatus());
+    operators->SampleImages(input, actual.n, actual.packed_images.data, images.data());
     ASSERT_EQ(images, std::vector<float>(expected.images, expected.images + images.size()));
     for (int64_t i = 0; i < actual.n; ++i) {
-      finished_inputs += actual.pictures.pictures()[i].is_input;
+      finished_inputs += actual.packed_images.images()[i].is_input;
     }
   }
   EXPECT_GT(finished_inputs, 0);
@@ -135,7 +136,7 @@ TEST(InputPipelineTest, WithoutMemoryThereIsNoPipeline) {
 TEST(InputPipelineTest, AnyJumpGivesTheRightBatch) {
   const FakeSource source(97, 8, 8, 1, 10);
   const Sampler sampler =
-      MakeSampler({.seed = 3, .num_examples = 97, .batch_size = 20, .num_slots = 2});
+      MakeSampler({.seed = 3, .num_examples = 97, .batch_size = 20, .num_replicas = 2});
   const InputPipelineOptions options = Options({0, 1}, 3, 3);
   const auto created = InputPipeline::Create(&source, sampler, options).value();
   InputPipeline& pipeline = *created;
@@ -143,21 +144,21 @@ TEST(InputPipelineTest, AnyJumpGivesTheRightBatch) {
   for (int i = 0; i < 300; ++i) {
     random = random * 1664525 + 1013904223;
     const int64_t step = (random >> 8) % 5;
-    const int slot = static_cast<int>((random >> 16) % 2);
-    ExpectBatch(source, sampler, options, step, slot, pipeline.Next(step, slot));
+    const int replica = static_cast<int>((random >> 16) % 2);
+    ExpectBatch(source, sampler, options, step, replica, pipeline.Next(step, replica));
   }
 }
 
-TEST(InputPipelineTest, SlotsCanChange) {
+TEST(InputPipelineTest, ReplicasCanChange) {
   const FakeSource source(97, 8, 8, 1, 10);
-  const Sampler sampler = MakeSampler({.num_examples = 97, .batch_size = 11, .num_slots = 3});
+  const Sampler sampler = MakeSampler({.num_examples = 97, .batch_size = 11, .num_replicas = 3});
   const InputPipelineOptions options = Options({1});
   const auto created = InputPipeline::Create(&source, sampler, options).value();
   InputPipeline& pipeline = *created;
   ExpectBatch(source, sampler, options, 5, 1, pipeline.Next(5, 1));
   EXPECT_EQ(pipeline.Next(5, 2).status().code(), absl::StatusCode::kInvalidArgument);
   const auto kept = pipeline.Next(6, 1);
-  pipeline.SetSlots({1, 2});
+  pipeline.SetReplicas({1, 2});
   ExpectBatch(source, sampler, options, 6, 1, kept);
   ExpectBatch(source, sampler, options, 6, 2, pipeline.Next(6, 2));
   ExpectBatch(source, sampler, options, 7, 1, pipeline.Next(7, 1));
@@ -187,8 +188,8 @@ TEST(InputPipelineTest, PreparesNoMoreThanItsQueueAndNothingInVain) {
   for (const auto mode : {Mode::kSync, Mode::kAsync}) {
     source.reads = 0;
     const Sampler sampler =
-        MakeSampler({.mode = mode, .num_examples = 1000, .batch_size = 10, .num_slots = 2});
-    const int64_t per_batch = sampler.MaxSlotBatchSize();
+        MakeSampler({.mode = mode, .num_examples = 1000, .batch_size = 10, .num_replicas = 2});
+    const int64_t per_batch = sampler.MaxReplicaBatchSize();
     constexpr int kDepth = 3;
     const auto created =
         InputPipeline::Create(&source, sampler, Options({0, 1}, 4, kDepth)).value();
@@ -196,13 +197,13 @@ TEST(InputPipelineTest, PreparesNoMoreThanItsQueueAndNothingInVain) {
     EXPECT_EQ(source.reads, 0);
     int64_t batches = 0;
     for (int64_t step = 0; step < 50; ++step) {
-      // Each slot at its own step in the asynchronous mode.
-      for (const int slot : {0, 1}) {
-        const int64_t own_step = mode == Mode::kAsync && slot == 1 ? step + 100 : step;
-        const auto batch = pipeline.Next(own_step, slot);
+      // Each replica at its own step in the asynchronous mode.
+      for (const int replica : {0, 1}) {
+        const int64_t own_step = mode == Mode::kAsync && replica == 1 ? step + 100 : step;
+        const auto batch = pipeline.Next(own_step, replica);
         ASSERT_TRUE(batch.ok());
         ++batches;
-        // In asynchronous mode the first call for slot 1 is one jump more.
+        // In asynchronous mode the first call for replica 1 is one jump more.
         const int64_t jumps = mode == Mode::kAsync ? 1 : 0;
         EXPECT_LE(source.reads, (batches + kDepth * (1 + jumps)) * per_batch);
       }
@@ -285,7 +286,7 @@ TEST(InputPipelineTest, AJumpWhileAllBuffersAreBeingFilledWaitsForThem) {
   release.join();
 }
 
-TEST(InputPipelineTest, SaysWhichPartOfTheInputThePictureCovers) {
+TEST(InputPipelineTest, SaysWhichPartOfTheInputTheImageCovers) {
   const auto source = *SyntheticSource::Create({.num_examples = 4, .height = 20, .width = 40});
   const Sampler sampler =
       MakeSampler({.mode = Mode::kEvaluate, .num_examples = 4, .batch_size = 4, .shuffle = false});
@@ -314,17 +315,17 @@ TEST(InputPipelineTest, EndsWhileBatchesAreBeingMade) {
 
 TEST(InputPipelineTest, PeeksAtWhatComesNextOnceItIsMade) {
   const auto source = *SyntheticSource::Create({.num_examples = 40, .height = 16, .width = 16});
-  const Sampler sampler = MakeSampler({.num_examples = 40, .batch_size = 12, .num_slots = 2});
+  const Sampler sampler = MakeSampler({.num_examples = 40, .batch_size = 12, .num_replicas = 2});
   const InputPipelineOptions options = Options({0, 1});
   const auto pipeline = *InputPipeline::Create(source.get(), sampler, options);
   EXPECT_EQ(pipeline->PeekNext(), nullptr) << "nothing has been asked for";
   for (int64_t step = 0; step < 4; ++step) {
-    for (const int slot : {0, 1}) {
-      const InputBatch* const given = *pipeline->Next(step, slot);
+    for (const int replica : {0, 1}) {
+      const InputBatch* const given = *pipeline->Next(step, replica);
       const InputBatch* next = nullptr;
       while ((next = pipeline->PeekNext()) == nullptr) absl::SleepFor(absl::Milliseconds(1));
-      ExpectBatch(*source, sampler, options, step, slot, given);
-      ExpectBatch(*source, sampler, options, step + slot, 1 - slot, next);
+      ExpectBatch(*source, sampler, options, step, replica, given);
+      ExpectBatch(*source, sampler, options, step + replica, 1 - replica, next);
       EXPECT_EQ(pipeline->PeekNext(), next);
     }
   }

@@ -141,11 +141,11 @@ TEST(PreprocessorTest, FloatsGiveWhatTheSameBytesGive) {
   }
 }
 
-// The picture as a fixed shape of its scaled size would be, in the corner of the padding.
+// The image as a fixed shape of its scaled size would be, in the corner of the padding.
 TEST(PreprocessorTest, KeepsTheAspectRatio) {
   for (const int channels : {1, 3}) {
     InputShape shape = {20, 20, channels, AspectRatioResize{12, 20, {10.0f, 20.0f, 30.0f}}};
-    Preprocessor preprocessor(shape);  // serves pictures of all shapes in turn
+    Preprocessor preprocessor(shape);  // serves images of all shapes in turn
     for (const auto& [height, width] : std::vector<std::pair<int, int>>{
              {24, 24}, {24, 30}, {30, 24}, {10, 40}, {40, 10}, {12, 20}, {24, 24}}) {
       const Image image = MakeImage(height, width, 3);

@@ -4,7 +4,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-#include "common/record_io.h"
+#include "common/base/record_io.h"
 #include "tests/worker/data/data_test_util.h"
 #include "worker/data/example_codec.h"
 

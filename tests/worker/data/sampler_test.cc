@@ -21,16 +21,16 @@ Sampler Make(const SamplerOptions& options) {
   return *sampler;
 }
 
-std::vector<Sample> Batch(const Sampler& sampler, int64_t step, int slot) {
+std::vector<Sample> Batch(const Sampler& sampler, int64_t step, int replica) {
   std::vector<Sample> samples;
-  sampler.GetBatch(step, slot, &samples);
+  sampler.GetBatch(step, replica, &samples);
   return samples;
 }
 
 std::vector<int64_t> GlobalBatch(const Sampler& sampler, int64_t step) {
   std::vector<int64_t> indices;
-  for (int slot = 0; slot < sampler.options().num_slots; ++slot) {
-    for (const Sample& sample : Batch(sampler, step, slot)) indices.push_back(sample.index);
+  for (int replica = 0; replica < sampler.options().num_replicas; ++replica) {
+    for (const Sample& sample : Batch(sampler, step, replica)) indices.push_back(sample.index);
   }
   return indices;
 }
@@ -73,11 +73,13 @@ TEST(PermutationTest, DependsOnSeedAndEpochAndLooksRandom) {
   for (const int count : low_counts) EXPECT_NEAR(count, 600, 120);
 }
 
-TEST(SamplerTest, RemainderGoesToTheLastSlots) {
-  const auto sizes = [](int64_t batch, int slots) {
-    const Sampler sampler = Make({.num_examples = 100, .batch_size = batch, .num_slots = slots});
+TEST(SamplerTest, RemainderGoesToTheLastReplicas) {
+  const auto sizes = [](int64_t batch, int replicas) {
+    const Sampler sampler =
+        Make({.num_examples = 100, .batch_size = batch, .num_replicas = replicas});
     std::vector<int64_t> result;
-    for (int slot = 0; slot < slots; ++slot) result.push_back(sampler.SlotBatchSize(slot));
+    for (int replica = 0; replica < replicas; ++replica)
+      result.push_back(sampler.ReplicaBatchSize(replica));
     EXPECT_EQ(std::accumulate(result.begin(), result.end(), int64_t{0}), batch);
     return result;
   };
@@ -89,22 +91,24 @@ TEST(SamplerTest, RemainderGoesToTheLastSlots) {
 
 TEST(SamplerTest, GlobalBatchDoesNotDependOnTheSplit) {
   const Sampler whole = Make({.seed = 5, .num_examples = 101, .batch_size = 31});
-  for (int slots = 1; slots <= 31; ++slots) {
+  for (int replicas = 1; replicas <= 31; ++replicas) {
     const Sampler split =
-        Make({.seed = 5, .num_examples = 101, .batch_size = 31, .num_slots = slots});
+        Make({.seed = 5, .num_examples = 101, .batch_size = 31, .num_replicas = replicas});
     for (int64_t step = 0; step < 20; ++step) {
-      ASSERT_EQ(GlobalBatch(split, step), GlobalBatch(whole, step)) << slots << " slots, " << step;
+      ASSERT_EQ(GlobalBatch(split, step), GlobalBatch(whole, step))
+          << replicas << " replicas, " << step;
     }
   }
 }
 
 TEST(SamplerTest, EveryEpochShowsEachExampleOnceInItsOwnOrder) {
   constexpr int kSize = 37;
-  const Sampler sampler = Make({.seed = 9, .num_examples = kSize, .batch_size = 5, .num_slots = 2});
+  const Sampler sampler =
+      Make({.seed = 9, .num_examples = kSize, .batch_size = 5, .num_replicas = 2});
   std::vector<int64_t> sequence;  // in the order of positions
   for (int64_t step = 0; sequence.size() < 3 * kSize; ++step) {
-    for (int slot = 0; slot < 2; ++slot) {
-      for (const Sample& sample : Batch(sampler, step, slot)) {
+    for (int replica = 0; replica < 2; ++replica) {
+      for (const Sample& sample : Batch(sampler, step, replica)) {
         EXPECT_EQ(sample.position, static_cast<int64_t>(sequence.size()));
         sequence.push_back(sample.index);
       }
@@ -121,16 +125,16 @@ TEST(SamplerTest, EveryEpochShowsEachExampleOnceInItsOwnOrder) {
   EXPECT_EQ(orders.size(), 3);
 }
 
-TEST(SamplerTest, AsyncSlotsHaveDisjointSequences) {
+TEST(SamplerTest, AsyncReplicasHaveDisjointSequences) {
   const Sampler sampler = Make(
-      {.mode = Mode::kAsync, .seed = 1, .num_examples = 1000, .batch_size = 8, .num_slots = 3});
+      {.mode = Mode::kAsync, .seed = 1, .num_examples = 1000, .batch_size = 8, .num_replicas = 3});
   std::set<int64_t> positions;
   for (int64_t sequence = 0; sequence < 10; ++sequence) {
-    for (int slot = 0; slot < 3; ++slot) {
-      const std::vector<Sample> batch = Batch(sampler, sequence, slot);
+    for (int replica = 0; replica < 3; ++replica) {
+      const std::vector<Sample> batch = Batch(sampler, sequence, replica);
       ASSERT_EQ(batch.size(), 8);
       for (int i = 0; i < 8; ++i) {
-        EXPECT_EQ(batch[i].position, (sequence * 3 + slot) * 8 + i);
+        EXPECT_EQ(batch[i].position, (sequence * 3 + replica) * 8 + i);
         positions.insert(batch[i].position);
       }
     }
@@ -154,7 +158,7 @@ TEST(SamplerTest, WithoutShuffleTheOrderIsTheSources) {
 }
 
 TEST(SamplerTest, BatchLargerThanTheSet) {
-  const Sampler sampler = Make({.num_examples = 3, .batch_size = 8, .num_slots = 3});
+  const Sampler sampler = Make({.num_examples = 3, .batch_size = 8, .num_replicas = 3});
   std::vector<int64_t> batch = GlobalBatch(sampler, 0);
   std::sort(batch.begin(), batch.begin() + 3);
   EXPECT_EQ(std::vector<int64_t>(batch.begin(), batch.begin() + 3),
@@ -165,17 +169,17 @@ TEST(SamplerTest, BadOptionsAreNamed) {
   const auto message = [](const SamplerOptions& options) {
     return std::string(Sampler::Create(options).status().message());
   };
-  EXPECT_THAT(message({.num_examples = 10, .batch_size = 2, .num_slots = 3}),
+  EXPECT_THAT(message({.num_examples = 10, .batch_size = 2, .num_replicas = 3}),
               HasSubstr("batch_size 2 is smaller than the 3 clones"));
   EXPECT_THAT(message({.num_examples = 0, .batch_size = 2}), HasSubstr("number of examples is 0"));
   EXPECT_THAT(message({.num_examples = 10, .batch_size = 0}), HasSubstr("batch_size is 0"));
-  EXPECT_THAT(message({.num_examples = 10, .batch_size = 1, .num_slots = 0}),
-              HasSubstr("number of slots is 0"));
+  EXPECT_THAT(message({.num_examples = 10, .batch_size = 1, .num_replicas = 0}),
+              HasSubstr("number of replicas is 0"));
   EXPECT_THAT(message({.mode = Mode::kEvaluate, .num_examples = 10, .batch_size = 1}),
               HasSubstr("in order"));
-  EXPECT_TRUE(
-      Sampler::Create({.mode = Mode::kAsync, .num_examples = 10, .batch_size = 1, .num_slots = 3})
-          .ok());
+  EXPECT_TRUE(Sampler::Create(
+                  {.mode = Mode::kAsync, .num_examples = 10, .batch_size = 1, .num_replicas = 3})
+                  .ok());
 }
 
 }  // namespace

@@ -101,7 +101,7 @@ TEST(SceneSourceTest, BadOptionsAreNamed) {
   EXPECT_THAT(message({.max_objects = 0}), HasSubstr("max_objects is 0"));
   EXPECT_THAT(std::string(MakeShapeGlyphs(99).status().message()), HasSubstr("num_classes is 99"));
   EXPECT_THAT(std::string(SceneSource::Create({}, *SyntheticSource::Create({})).status().message()),
-              HasSubstr("expected grey pictures"));
+              HasSubstr("expected grey images"));
 }
 
 }  // namespace

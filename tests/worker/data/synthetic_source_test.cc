@@ -68,7 +68,7 @@ TEST(SyntheticSourceTest, ClassesAreBalancedAndBoxesFit) {
 }
 
 // A full disc against the ring: the middle of the box has the shape's colour in one and not in the
-// other, so its difference from the corners of the picture tells them apart most of the time.
+// other, so its difference from the corners of the image tells them apart most of the time.
 TEST(SyntheticSourceTest, BoxesLieOnTheShape) {
   SyntheticOptions options;
   options.num_channels = 1;

@@ -7,8 +7,8 @@
 #include "gtest/gtest.h"
 
 #include "common/checkpoint/checkpoint_writer.h"
-#include "tests/testutil/failing_reads.h"
-#include "tests/testutil/memory_file_system.h"
+#include "tests/testkit/failing_reads.h"
+#include "tests/testkit/memory_file_system.h"
 #include "tests/worker/eval/eval_testing.h"
 
 namespace pushpull {

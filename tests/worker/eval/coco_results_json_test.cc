@@ -6,7 +6,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 
-#include "tests/testutil/memory_file_system.h"
+#include "tests/testkit/memory_file_system.h"
 
 namespace pushpull {
 namespace {

@@ -14,8 +14,8 @@
 
 #include "common/checkpoint/checkpoint_writer.h"
 #include "common/model/initializers.h"
-#include "tests/testutil/memory_file_system.h"
-#include "tests/testutil/ssd_test_config.h"
+#include "tests/testkit/memory_file_system.h"
+#include "tests/testkit/ssd_test_config.h"
 #include "worker/data/image_codec.h"
 #include "worker/data/scene_source.h"
 #include "worker/eval/detector.h"
@@ -59,7 +59,7 @@ class DetectionEvaluationTest : public testing::Test {
   std::atomic<bool> stop_ = false;
 };
 
-TEST_F(DetectionEvaluationTest, ReportsTensorflowsTagsAndPictures) {
+TEST_F(DetectionEvaluationTest, ReportsTensorflowsTagsAndImages) {
   const auto report = Evaluate(MakeConfig(
       "metrics_set: 'coco_detection_metrics' metrics_set: 'pascal_voc_detection_metrics'"));
   ASSERT_TRUE(report.ok()) << report.status();

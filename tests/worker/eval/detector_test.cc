@@ -7,8 +7,8 @@
 #include "gtest/gtest.h"
 
 #include "common/model/model_layout.h"
-#include "tests/testutil/memory_file_system.h"
-#include "tests/testutil/ssd_test_config.h"
+#include "tests/testkit/memory_file_system.h"
+#include "tests/testkit/ssd_test_config.h"
 #include "tests/worker/eval/eval_testing.h"
 #include "worker/data/scene_source.h"
 
@@ -47,7 +47,7 @@ class DetectorTest : public testing::Test {
   Image image_;
 };
 
-TEST_F(DetectorTest, FindsBoxesInThePicturesPixels) {
+TEST_F(DetectorTest, FindsBoxesInTheImagesPixels) {
   const auto newest = Load({});
   ASSERT_TRUE(newest.ok()) << newest.status();
   EXPECT_EQ((*newest)->step(), 9);

@@ -5,12 +5,12 @@
 #include "absl/types/span.h"
 #include "glog/logging.h"
 
+#include "common/base/random.h"
+#include "common/base/status_macros.h"
 #include "common/checkpoint/checkpoint_writer.h"
 #include "common/checkpoint/manifest.h"
 #include "common/config/pipeline_config.h"
 #include "common/model/initializers.h"
-#include "common/random.h"
-#include "common/status_macros.h"
 
 namespace pushpull {
 namespace {

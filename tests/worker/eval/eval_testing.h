@@ -10,9 +10,9 @@
 
 #include "absl/status/status.h"
 
-#include "common/clock.h"
-#include "common/file_system.h"
-#include "common/variable_layout.h"
+#include "common/base/clock.h"
+#include "common/base/file_system.h"
+#include "common/model/variable_layout.h"
 #include "protos/pipeline.pb.h"
 
 namespace pushpull {

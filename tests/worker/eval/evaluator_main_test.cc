@@ -12,9 +12,9 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 
-#include "common/clock.h"
+#include "common/base/clock.h"
+#include "common/base/file_system.h"
 #include "common/config/pipeline_config.h"
-#include "common/file_system.h"
 #include "common/model/model_layout.h"
 #include "tests/worker/eval/eval_testing.h"
 

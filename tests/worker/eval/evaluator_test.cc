@@ -13,10 +13,10 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 
+#include "common/base/record_io.h"
 #include "common/checkpoint/checkpoint_writer.h"
 #include "common/model/model_layout.h"
-#include "common/record_io.h"
-#include "tests/testutil/memory_file_system.h"
+#include "tests/testkit/memory_file_system.h"
 #include "tests/worker/eval/eval_testing.h"
 #include "worker/eval/classifier_evaluation.h"
 

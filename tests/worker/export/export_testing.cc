@@ -11,11 +11,11 @@
 #include "glog/logging.h"
 #include "google/protobuf/text_format.h"
 
+#include "common/base/random.h"
 #include "common/checkpoint/checkpoint_writer.h"
 #include "common/checkpoint/manifest.h"
 #include "common/model/model_layout.h"
-#include "common/random.h"
-#include "tests/testutil/ssd_test_config.h"
+#include "tests/testkit/ssd_test_config.h"
 
 namespace pushpull {
 

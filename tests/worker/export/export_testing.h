@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "common/file_system.h"
+#include "common/base/file_system.h"
 #include "protos/onnx.pb.h"
 #include "protos/pipeline.pb.h"
 #include "worker/export/inference_model.h"

@@ -6,10 +6,10 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "common/checkpoint/safetensors.h"
 #include "common/model/model_layout.h"
-#include "common/safetensors.h"
 #include "protos/onnx.pb.h"
-#include "tests/testutil/memory_file_system.h"
+#include "tests/testkit/memory_file_system.h"
 #include "tests/worker/export/export_testing.h"
 
 namespace pushpull {

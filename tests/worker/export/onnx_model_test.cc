@@ -13,7 +13,7 @@
 #include "common/model/model_layout.h"
 #include "kernels/cpu/reference_operators.h"
 #include "kernels/detection/ssd_anchors.h"
-#include "tests/testutil/memory_file_system.h"
+#include "tests/testkit/memory_file_system.h"
 #include "tests/worker/export/export_testing.h"
 #include "worker/model/host_runner.h"
 
@@ -231,7 +231,7 @@ TEST(OnnxModelTest, PaddingIsTensorFlowsSame) {
   EXPECT_THAT(Floats(*FindInitializer(exported.graph(), clip->input(2))), ElementsAre(6.0f));
 }
 
-TEST(OnnxModelTest, ClassifierTakesPicturesAndGivesScores) {
+TEST(OnnxModelTest, ClassifierTakesImagesAndGivesScores) {
   const onnx::ModelProto exported = ParseBack(MakeInferenceModel(ClassifierConfig()));
   EXPECT_EQ(Types(exported.graph().input()),
             (std::map<std::string, std::string>{{"input", "uint8[N,H,W,1]"}}));

@@ -17,12 +17,12 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// Computes the values that follow from the picture's shape alone: short rows of whole numbers or
+// Computes the values that follow from the image's shape alone: short rows of whole numbers or
 // float32, one element of which serves for all.
 class ShapeEvaluator {
  public:
-  ShapeEvaluator(const onnx::GraphProto& graph, const ImageSize& picture)
-      : graph_(graph), shape_({1, 3, float(picture.height), float(picture.width)}) {}
+  ShapeEvaluator(const onnx::GraphProto& graph, const ImageSize& image)
+      : graph_(graph), shape_({1, 3, float(image.height), float(image.width)}) {}
 
   std::vector<float> Value(const std::string& name) const {
     if (const onnx::TensorProto* const constant = FindInitializer(graph_, name)) {
@@ -91,7 +91,7 @@ onnx::GraphProto DetectorGraph(const std::string& resizer) {
   return BuildOnnxModel(MakeInferenceModel(config)).graph();
 }
 
-TEST(OnnxPreprocessingTest, SizesAreTheResizersForPicturesOfAnySize) {
+TEST(OnnxPreprocessingTest, SizesAreTheResizersForImagesOfAnySize) {
   const onnx::GraphProto graph = DetectorGraph("min_dimension: 50 max_dimension: 100");
   const AspectRatioResize resize = {50, 100, {}};
   const int sides[] = {1, 2, 7, 13, 40, 49, 50, 51, 64, 75, 99, 100, 101, 131, 333, 1000, 4999};
@@ -118,8 +118,8 @@ TEST(OnnxPreprocessingTest, SizesAreTheResizersForPicturesOfAnySize) {
 
 TEST(OnnxPreprocessingTest, SizesRoundHalvesToEven) {
   const onnx::GraphProto graph = DetectorGraph("min_dimension: 60 max_dimension: 90");
-  const auto size = [&](const ImageSize& picture) {
-    return ShapeEvaluator(graph, picture).Value("preprocessing/content_size");
+  const auto size = [&](const ImageSize& image) {
+    return ShapeEvaluator(graph, image).Value("preprocessing/content_size");
   };
   EXPECT_THAT(size({15, 180}), ElementsAre(8, 90));  // 7.5
   EXPECT_THAT(size({180, 13}), ElementsAre(90, 6));  // 6.5
@@ -166,7 +166,7 @@ TEST(OnnxPreprocessingTest, OneValueForAllChannelsIsOnePad) {
 
 TEST(OnnxPreprocessingTest, BoxesAreClippedToTheContentAndDividedByIt) {
   const onnx::GraphProto graph = DetectorGraph("min_dimension: 64 max_dimension: 96");
-  const onnx::NodeProto* const boxes = FindProducer(graph, "post_processing/boxes_in_picture");
+  const onnx::NodeProto* const boxes = FindProducer(graph, "post_processing/boxes_in_image");
   ASSERT_EQ(boxes->op_type(), "Div");
   EXPECT_EQ(boxes->input(1), "post_processing/window_of_corners");
   const onnx::NodeProto* const least = FindProducer(graph, boxes->input(0));
@@ -178,9 +178,9 @@ TEST(OnnxPreprocessingTest, BoxesAreClippedToTheContentAndDividedByIt) {
   // The suppression sees boxes as decoded; whether a box has an area is asked of the result.
   EXPECT_EQ(FindProducer(graph, "post_processing/kept")->input(0), "raw_detection_boxes");
   EXPECT_EQ(FindProducer(graph, "post_processing/clipped_top_left")->input(0),
-            "post_processing/boxes_in_picture");
+            "post_processing/boxes_in_image");
   EXPECT_EQ(FindProducer(graph, "post_processing/top_boxes")->input(0),
-            "post_processing/boxes_in_picture");
+            "post_processing/boxes_in_image");
 }
 
 TEST(OnnxPreprocessingTest, FixedShapeFillsTheInput) {
@@ -189,7 +189,7 @@ TEST(OnnxPreprocessingTest, FixedShapeFillsTheInput) {
   EXPECT_THAT(ShapeEvaluator(graph, {31, 47}).Value("preprocessing/sizes"),
               ElementsAre(1, 3, 75, 64));
   EXPECT_EQ(FindProducer(graph, "preprocessing/content_size"), nullptr);
-  EXPECT_EQ(FindProducer(graph, "post_processing/boxes_in_picture")->op_type(), "Clip");
+  EXPECT_EQ(FindProducer(graph, "post_processing/boxes_in_image")->op_type(), "Clip");
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 #include "kernels/cpu/reference_operators.h"
 
 namespace pushpull {
@@ -135,9 +135,9 @@ class DeferredOperators final : public Operators<float> {
   void ConvertFromFloat(int64_t size, const float* from, float* to) override {
     device_.Queue([=, this] { reference_->ConvertFromFloat(size, from, to); });
   }
-  void SamplePictures(const PictureInput& input, int64_t samples, const void* block,
-                      float* images) override {
-    device_.Queue([=, this] { reference_->SamplePictures(input, samples, block, images); });
+  void SampleImages(const ImageInput& input, int64_t samples, const void* block,
+                    float* images) override {
+    device_.Queue([=, this] { reference_->SampleImages(input, samples, block, images); });
   }
   void ConvertToFloat(int64_t size, const float* from, float* to) override {
     device_.Queue([=, this] { reference_->ConvertToFloat(size, from, to); });

@@ -9,7 +9,7 @@
 #include "gtest/gtest.h"
 
 #include "kernels/cpu/reference_operators.h"
-#include "tests/testutil/kernels/random_pictures.h"
+#include "tests/testkit/kernels/random_images.h"
 #include "tests/worker/model/deferred_device.h"
 #include "tests/worker/model/device_problem.h"
 
@@ -73,22 +73,22 @@ TEST_P(DeferredDeviceTest, NewVariablesAndSeedsReachARecordedStep) {
   ExpectSame(Step(host_.get(), problem_, 2, 99), Step(runner.get(), problem_, 2, 99));
 }
 
-TEST(PictureInputOfTest, IsTheNetworksInputWithItsPadding) {
+TEST(ImageInputOfTest, IsTheNetworksInputWithItsPadding) {
   NetworkSpec spec = MakeTinyNetwork();
-  PictureInput input = PictureInputOf(spec);
+  ImageInput input = ImageInputOf(spec);
   EXPECT_EQ(input.height, 7);
   EXPECT_EQ(input.width, 6);
   EXPECT_EQ(input.channels, 3);
   EXPECT_THAT(input.padding, testing::ElementsAre(0.0f, 0.0f, 0.0f));
   spec.keep_aspect_ratio = AspectRatioResize{5, 7, {1.0f, 2.0f, 3.0f}};
-  input = PictureInputOf(spec);
+  input = ImageInputOf(spec);
   EXPECT_THAT(input.padding, testing::ElementsAre(1.0f, 2.0f, 3.0f));
 }
 
-TEST_P(DeferredDeviceTest, PicturesAreReadAsTheNumbersTheyStandFor) {
+TEST_P(DeferredDeviceTest, ImagesAreReadAsTheNumbersTheyStandFor) {
   const int64_t elements = problem_.spec.input.num_elements();
-  const PictureInput input = PictureInputOf(problem_.spec);
-  const RunnerOptions options{Problem::kMaxBatch, true, /*pictures=*/true};
+  const ImageInput input = ImageInputOf(problem_.spec);
+  const RunnerOptions options{Problem::kMaxBatch, true, /*packed_images=*/true};
   DeviceRunnerOptions device_options = SmallPieces();
   device_options.runner = options;
   const auto on_device = OnDevice(problem_, &device_, device_options);
@@ -100,28 +100,27 @@ TEST_P(DeferredDeviceTest, PicturesAreReadAsTheNumbersTheyStandFor) {
   const auto ignore = [](int64_t) {};
   for (NetworkRunner* const runner : {on_device.get(), on_host.get()}) {
     for (int round = 0; round < 3; ++round) {  // the second is recorded, the third a recording
-      const std::vector<char> block = RandomPictures(input, Problem::kMaxBatch, round);
-      operators_->SamplePictures(input, Problem::kMaxBatch, block.data(), numbers.data());
-      ImageBatch<float> as_pictures = as_numbers;
-      as_pictures.images = nullptr;
-      as_pictures.pictures = ViewOf(block);
+      const std::vector<char> block = RandomImages(input, Problem::kMaxBatch, round);
+      operators_->SampleImages(input, Problem::kMaxBatch, block.data(), numbers.data());
+      ImageBatch<float> as_images = as_numbers;
+      as_images.images = nullptr;
+      as_images.packed_images = ViewOf(block);
       as_numbers.images = numbers.data();
       ASSERT_TRUE(
           host_
               ->ForwardBackward(problem_.variables, as_numbers, 1, absl::MakeSpan(expected), ignore)
               .ok());
       ASSERT_TRUE(
-          runner
-              ->ForwardBackward(problem_.variables, as_pictures, 1, absl::MakeSpan(actual), ignore)
+          runner->ForwardBackward(problem_.variables, as_images, 1, absl::MakeSpan(actual), ignore)
               .ok());
       EXPECT_EQ(expected, actual) << round;
     }
   }
 }
 
-TEST_P(DeferredDeviceTest, PicturesThatAreNotOfTheBlockAreRefused) {
+TEST_P(DeferredDeviceTest, ImagesThatAreNotOfTheBlockAreRefused) {
   DeviceRunnerOptions options = SmallPieces();
-  options.runner = {Problem::kMaxBatch, true, /*pictures=*/true};
+  options.runner = {Problem::kMaxBatch, true, /*packed_images=*/true};
   const auto runner = OnDevice(problem_, &device_, options);
   const int64_t copied = device_.copied_bytes();
   ImageBatch<float> batch = problem_.Batch(2);
@@ -131,12 +130,12 @@ TEST_P(DeferredDeviceTest, PicturesThatAreNotOfTheBlockAreRefused) {
     return std::string(status.message());
   };
   EXPECT_EQ(message(), "the batch has no packed images");
-  const std::vector<char> block = RandomPictures(PictureInputOf(problem_.spec), 2, 1);
-  batch.pictures = ViewOf(block);
-  batch.pictures.bytes -= 32;
-  EXPECT_THAT(message(), testing::HasSubstr("picture 1 of the batch"));
-  const int64_t most = PictureBlockBytes(Problem::kMaxBatch, problem_.spec.input.num_elements());
-  batch.pictures.bytes = most + 1;
+  const std::vector<char> block = RandomImages(ImageInputOf(problem_.spec), 2, 1);
+  batch.packed_images = ViewOf(block);
+  batch.packed_images.bytes -= 32;
+  EXPECT_THAT(message(), testing::HasSubstr("image 1 of the batch"));
+  const int64_t most = ImageBlockBytes(Problem::kMaxBatch, problem_.spec.input.num_elements());
+  batch.packed_images.bytes = most + 1;
   EXPECT_THAT(message(), testing::HasSubstr(absl::StrCat("expected at most ", most)));
   EXPECT_EQ(device_.copied_bytes(), copied);
 }

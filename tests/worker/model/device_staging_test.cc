@@ -11,7 +11,7 @@
 #include "gtest/gtest.h"
 
 #include "kernels/cpu/reference_operators.h"
-#include "tests/testutil/kernels/random_pictures.h"
+#include "tests/testkit/kernels/random_images.h"
 #include "tests/worker/model/deferred_device.h"
 #include "tests/worker/model/device_problem.h"
 
@@ -28,10 +28,10 @@ class DeviceStagingTest : public ::testing::TestWithParam<Case> {
   DeviceStagingTest()
       : problem_(TinyProblem(std::get<0>(GetParam()))),
         total_(problem_.layout.total_elements()),
-        block_bytes_(PictureBlockBytes(kMaxBatch, problem_.spec.input.num_elements())),
+        block_bytes_(ImageBlockBytes(kMaxBatch, problem_.spec.input.num_elements())),
         operators_(MakeReferenceOperators<float>()) {
     device_.SetUploads(std::get<1>(GetParam()));
-    const RunnerOptions options{kMaxBatch, true, /*pictures=*/true};
+    const RunnerOptions options{kMaxBatch, true, /*packed_images=*/true};
     DeviceRunnerOptions device_options = SmallPieces();
     device_options.runner = options;
     device_options.forward_piece_bytes = 2048;
@@ -52,15 +52,15 @@ class DeviceStagingTest : public ::testing::TestWithParam<Case> {
   }
   void FillImages(int i, int t) {
     const std::vector<char> block =
-        RandomPictures(PictureInputOf(problem_.spec), kMaxBatch, static_cast<uint64_t>(t));
+        RandomImages(ImageInputOf(problem_.spec), kMaxBatch, static_cast<uint64_t>(t));
     ASSERT_LE(static_cast<int64_t>(block.size()), block_bytes_);
     std::memcpy(images_[i]->data(), block.data(), block.size());
-    pictures_[i] = {images_[i]->data(), static_cast<int64_t>(block.size())};
+    packed_images_[i] = {images_[i]->data(), static_cast<int64_t>(block.size())};
   }
   ImageBatch<float> Batch(int images, int64_t samples) {
     ImageBatch<float> batch = problem_.Batch(samples);
     batch.images = nullptr;
-    batch.pictures = pictures_[images];
+    batch.packed_images = packed_images_[images];
     return batch;
   }
   // In pieces that are no multiples of anything.
@@ -107,12 +107,12 @@ class DeviceStagingTest : public ::testing::TestWithParam<Case> {
   DeferredDevice device_;
   std::unique_ptr<NetworkRunner> runner_, host_;
   std::unique_ptr<Memory> vectors_[2], images_[3];
-  PackedPictures pictures_[3];
+  PackedImages packed_images_[3];
 };
 
 TEST_P(DeviceStagingTest, StagedStepsAreThoseOfTheHost) {
   FillImages(0, 0);
-  const int64_t first_pictures = pictures_[0].bytes;
+  const int64_t first_images = packed_images_[0].bytes;
   int64_t first_step = 0;
   for (int t = 0; t < 9; ++t) {  // played, recorded, replayed; two batch sizes in turns
     SCOPED_TRACE(t);
@@ -126,7 +126,7 @@ TEST_P(DeviceStagingTest, StagedStepsAreThoseOfTheHost) {
     StageVariables(now, total_);
     const std::vector<float> gradient = Run(runner_.get(), now, batch, t, [&] {
       FillImages(next_images, t + 1);
-      runner_->StagePictures(pictures_[next_images]);
+      runner_->StageImages(packed_images_[next_images]);
     });
     EXPECT_EQ(gradient, expected);
     const int64_t in_step = device_.copied_bytes() - copied;
@@ -134,7 +134,7 @@ TEST_P(DeviceStagingTest, StagedStepsAreThoseOfTheHost) {
     // The first step's images had not been staged.
     if (t == 0) first_step = in_step;
     if (t > 0 && samples == 3) {
-      EXPECT_EQ(in_step, first_step - first_pictures);
+      EXPECT_EQ(in_step, first_step - first_images);
     }
   }
   EXPECT_GE(device_.uploaded_bytes(), 9 * total_ * 4);
@@ -180,10 +180,10 @@ TEST_P(DeviceStagingTest, HintsThatDoNotComeTrueChangeNothing) {
     StageVariables(0, total_);
     ExpectHostsStep(1, 0, 3, 8);
     ExpectHostsStep(0, 0, 3, 8);
-    // Pictures that are taken back, or of another batch, or half of them, or too many.
-    runner_->StagePictures(pictures_[2]);
+    // Images that are taken back, or of another batch, or half of them, or too many.
+    runner_->StageImages(packed_images_[2]);
     const int64_t performed = device_.performed();
-    runner_->TakeBatchBack();
+    runner_->CancelBatch();
     if (std::get<1>(GetParam()) == Uploads::kWhenAwaited) {
       EXPECT_GT(device_.performed(), performed) << "may be changed while they are read";
     }
@@ -192,7 +192,7 @@ TEST_P(DeviceStagingTest, HintsThatDoNotComeTrueChangeNothing) {
     // A step that is taken back has read its images.
     runner_->StageStep(Variables(0), Batch(2, 3), 5);
     const int64_t before = device_.performed();
-    runner_->TakeBatchBack();
+    runner_->CancelBatch();
     if (std::get<1>(GetParam()) == Uploads::kWhenAwaited) {
       EXPECT_GT(device_.performed(), before);
     }
@@ -200,13 +200,13 @@ TEST_P(DeviceStagingTest, HintsThatDoNotComeTrueChangeNothing) {
     StageVariables(0, total_);
     ExpectHostsStep(0, 2, 3, 5);
     FillImages(0, 60 + round);
-    runner_->StagePictures({pictures_[0].data, pictures_[0].bytes / 2});
+    runner_->StageImages({packed_images_[0].data, packed_images_[0].bytes / 2});
     ExpectHostsStep(1, 0, 3, 9);
-    runner_->StagePictures(pictures_[0]);
-    runner_->StagePictures(pictures_[1]);
+    runner_->StageImages(packed_images_[0]);
+    runner_->StageImages(packed_images_[1]);
     ExpectHostsStep(1, 0, 3, 10);
     const int64_t uploaded = device_.uploaded_bytes();
-    runner_->StagePictures({pictures_[0].data, block_bytes_ + 1});
+    runner_->StageImages({packed_images_[0].data, block_bytes_ + 1});
     EXPECT_EQ(device_.uploaded_bytes(), uploaded);
     ExpectHostsStep(1, 0, 3, 11);
   }

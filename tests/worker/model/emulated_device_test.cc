@@ -10,7 +10,7 @@
 #include "kernels/cpu/reference_operators.h"
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/emulation/runtime.h"
-#include "tests/testutil/ssd_test_config.h"
+#include "tests/testkit/ssd_test_config.h"
 #include "tests/worker/model/device_problem.h"
 
 namespace pushpull {

@@ -4,8 +4,8 @@
 
 #include "gtest/gtest.h"
 
+#include "common/base/random.h"
 #include "common/model/mobilenet_v2.h"
-#include "common/random.h"
 #include "worker/model/network_memory.h"
 
 namespace pushpull {

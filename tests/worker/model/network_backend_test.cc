@@ -6,7 +6,7 @@
 
 #include "gtest/gtest.h"
 
-#include "common/thread_pool.h"
+#include "common/base/thread_pool.h"
 #include "kernels/cpu/fast_operators.h"
 #include "kernels/cpu/reference_operators.h"
 #include "tests/worker/model/test_network.h"

@@ -15,7 +15,7 @@
 #include "gtest/gtest.h"
 
 #include "kernels/cpu/reference_operators.h"
-#include "tests/testutil/ssd_test_config.h"
+#include "tests/testkit/ssd_test_config.h"
 #include "tests/worker/model/test_network.h"
 
 namespace pushpull {

@@ -8,7 +8,7 @@
 
 #include "gtest/gtest.h"
 
-#include "common/random.h"
+#include "common/base/random.h"
 #include "kernels/cpu/reference_operators.h"
 #include "tests/worker/model/test_network.h"
 #include "tests/worker/model/tiny_model.h"

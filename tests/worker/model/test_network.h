@@ -11,9 +11,9 @@
 #include "glog/logging.h"
 #include "google/protobuf/text_format.h"
 
+#include "common/base/random.h"
 #include "common/model/initializers.h"
 #include "common/model/model_layout.h"
-#include "common/random.h"
 #include "worker/model/host_runner.h"
 
 namespace pushpull {

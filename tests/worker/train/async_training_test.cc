@@ -7,7 +7,7 @@
 
 #include "gtest/gtest.h"
 
-#include "tests/testutil/job/test_job.h"
+#include "tests/testkit/job/test_job.h"
 
 namespace pushpull {
 namespace {
@@ -20,16 +20,16 @@ TestServerOptions AsyncOptions(const std::string& train_config, int tasks = 1) {
   return options;
 }
 
-// Every batch whose push was accepted was so once, and of each slot they follow one another:
+// Every batch whose push was accepted was so once, and of each replica they follow one another:
 // `total` pushes in all.
 void ExpectEachPositionOnce(const TestServer& server, int total) {
   std::map<uint32_t, uint64_t> next;
   int accepted = 0;
   for (const auto& [place, count] : server.audit().AcceptedPositions()) {
-    const auto& [slot, position] = place;
-    EXPECT_EQ(count, 1) << "slot " << slot << ", position " << position;
-    EXPECT_EQ(position, next[slot]) << "slot " << slot;
-    next[slot] = position + 1;
+    const auto& [replica, position] = place;
+    EXPECT_EQ(count, 1) << "replica " << replica << ", position " << position;
+    EXPECT_EQ(position, next[replica]) << "replica " << replica;
+    next[replica] = position + 1;
     accepted += count;
   }
   EXPECT_EQ(accepted, total);
@@ -212,7 +212,7 @@ TEST(AsyncTrainingTest, ACloneThatReturnsGoesOnWithItsNextBatch) {
   const absl::Status end = server.WaitAndClose();
   EXPECT_TRUE(end.ok()) << end;
   EXPECT_TRUE(returns.Join().ok());
-  EXPECT_EQ(first_position.load(), version) << "the only slot has made every version";
+  EXPECT_EQ(first_position.load(), version) << "the only replica has made every version";
   EXPECT_EQ(server.Checkpointed(30), calm);
   ExpectEachPositionOnce(server, 30);
 }

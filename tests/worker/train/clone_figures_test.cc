@@ -10,9 +10,9 @@
 #include "nlohmann/json.hpp"
 
 #include "common/trace/trace_parts.h"
-#include "tests/testutil/fake_clock.h"
-#include "tests/testutil/job/test_job.h"
-#include "tests/testutil/memory_file_system.h"
+#include "tests/testkit/fake_clock.h"
+#include "tests/testkit/job/test_job.h"
+#include "tests/testkit/memory_file_system.h"
 #include "worker/train/gpu_probe.h"
 
 namespace pushpull {
@@ -75,7 +75,7 @@ TEST(CloneFigures, HeartbeatsTellWhereTheTimeWent) {
       EXPECT_GE(seconds.compute(), 0.005 * progress.contributions());
       EXPECT_GT(seconds.pull(), 0.0);
       EXPECT_GT(seconds.push(), 0.0);
-      EXPECT_GE(progress.images(), 15 * progress.contributions()) << "31 images over two slots";
+      EXPECT_GE(progress.images(), 15 * progress.contributions()) << "31 images over two replicas";
       EXPECT_FALSE(progress.has_gpu()) << "on the CPU there is none";
       contributions += progress.contributions();
     }
@@ -174,11 +174,11 @@ TEST(CloneFigures, WaitingForDataIsNotComputing) {
       absl::SleepFor(absl::Milliseconds(20));
       return absl::OkStatus();
     }
-    absl::StatusOr<GradientResult> Compute(uint64_t position, uint32_t slot,
+    absl::StatusOr<GradientResult> Compute(uint64_t position, uint32_t replica,
                                            absl::Span<const float> weights,
                                            absl::Span<float> gradient,
                                            absl::FunctionRef<void(int64_t)> advance) override {
-      return source_->Compute(position, slot, weights, gradient, advance);
+      return source_->Compute(position, replica, weights, gradient, advance);
     }
 
    private:

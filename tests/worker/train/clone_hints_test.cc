@@ -7,7 +7,7 @@
 
 #include "gtest/gtest.h"
 
-#include "tests/testutil/job/test_job.h"
+#include "tests/testkit/job/test_job.h"
 
 namespace pushpull {
 namespace {
@@ -17,17 +17,17 @@ constexpr uint64_t kSteps = 20;
 // Checks the hints of each Compute, and computes as the toy.
 class CheckingSource final : public GradientSource {
  public:
-  CheckingSource(const VariableLayout* layout, uint32_t num_slots)
-      : toy_(layout, num_slots), total_(layout->total_elements()) {}
+  CheckingSource(const VariableLayout* layout, uint32_t num_replicas)
+      : toy_(layout, num_replicas), total_(layout->total_elements()) {}
 
   absl::StatusOr<std::shared_ptr<float>> AllocateVector(int64_t elements) override {
     EXPECT_EQ(elements, total_);
     allocated_.push_back(*toy_.AllocateVector(elements));
     return allocated_.back();
   }
-  void StageCompute(uint64_t position, uint32_t slot, absl::Span<const float> weights) override {
+  void StageCompute(uint64_t position, uint32_t replica, absl::Span<const float> weights) override {
     EXPECT_EQ(staged_end_, -1) << "weights were staged before";
-    announced_ = {position, slot};
+    announced_ = {position, replica};
     announced_weights_ = weights.data();
     staged_end_ = 0;
     ++hints_;
@@ -39,7 +39,7 @@ class CheckingSource final : public GradientSource {
     staged_weights_ = weights.data();
     staged_end_ = end;
   }
-  absl::StatusOr<GradientResult> Compute(uint64_t position, uint32_t slot,
+  absl::StatusOr<GradientResult> Compute(uint64_t position, uint32_t replica,
                                          absl::Span<const float> weights,
                                          absl::Span<float> gradient,
                                          absl::FunctionRef<void(int64_t)> advance) override {
@@ -48,7 +48,7 @@ class CheckingSource final : public GradientSource {
         << "staged weights have changed";
     if (announced_weights_ != nullptr) {
       EXPECT_EQ(announced_weights_, weights.data());
-      EXPECT_EQ(announced_, std::make_pair(position, slot));
+      EXPECT_EQ(announced_, std::make_pair(position, replica));
       ++come_true_;
     }
     announced_weights_ = nullptr;
@@ -58,7 +58,7 @@ class CheckingSource final : public GradientSource {
         return own.get() == vector;
       })) << "not of AllocateVector";
     }
-    return toy_.Compute(position, slot, weights, gradient, advance);
+    return toy_.Compute(position, replica, weights, gradient, advance);
   }
 
   uint64_t hints() const { return hints_; }

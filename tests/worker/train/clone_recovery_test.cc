@@ -8,10 +8,10 @@
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
 
+#include "common/base/file_system.h"
 #include "common/checkpoint/checkpoint_writer.h"
-#include "common/file_system.h"
-#include "tests/testutil/job/step_gate.h"
-#include "tests/testutil/job/test_job.h"
+#include "tests/testkit/job/step_gate.h"
+#include "tests/testkit/job/test_job.h"
 
 namespace pushpull {
 namespace {
@@ -59,7 +59,7 @@ TEST(CloneRecoveryTest, WhatIsDamagedOnTheWayIsSentAgain) {
 }
 
 // The clone is not heard of until its lease has ended, while it computes; the other one takes its
-// slot over. Its contribution is refused with FENCED, and it goes on with the next steps.
+// replica over. Its contribution is refused with FENCED, and it goes on with the next steps.
 TEST(CloneRecoveryTest, AFencedCloneGoesOnWithTheNextSteps) {
   const std::vector<float> calm = TrainedState(2);
   ASSERT_FALSE(calm.empty());
@@ -77,10 +77,10 @@ TEST(CloneRecoveryTest, AFencedCloneGoesOnWithTheNextSteps) {
       fault.drop_request = silent.load() && message.method == "Heartbeat";
       return fault;
     };
-    fenced_options.gradient_hook = [&](uint64_t position, uint32_t slot, GradientResult* result,
+    fenced_options.gradient_hook = [&](uint64_t position, uint32_t replica, GradientResult* result,
                                        absl::Span<float> gradient) {
       if (position == 7) silent.store(true);
-      hold(position, slot, result, gradient);
+      hold(position, replica, result, gradient);
       last_position.store(position);
     };
     TestCloneOptions other_options = {.worker_id = 0, .num_replicas = 2};

@@ -8,9 +8,9 @@
 
 #include "gtest/gtest.h"
 
-#include "common/clock.h"
+#include "common/base/clock.h"
 #include "kernels/bfloat16.h"
-#include "tests/testutil/refusing_ps_client.h"
+#include "tests/testkit/refusing_ps_client.h"
 
 namespace pushpull {
 namespace {

@@ -45,7 +45,7 @@ class NetworkGradientSourceTest : public ::testing::TestWithParam<DeferredDevice
 
   std::unique_ptr<NetworkGradientSource> Open(Device* device) {
     NetworkSourceOptions options;
-    options.num_slots = 2;
+    options.num_replicas = 2;
     options.compute.device = device;
     auto source = NetworkGradientSource::Create(config_, &layout_, options);
     CHECK(source.ok()) << source.status();
@@ -59,29 +59,29 @@ class NetworkGradientSourceTest : public ::testing::TestWithParam<DeferredDevice
     double loss = 0.0;
     std::vector<int64_t> announced;
   };
-  Contribution Compute(NetworkGradientSource* source, uint64_t position, uint32_t slot,
+  Contribution Compute(NetworkGradientSource* source, uint64_t position, uint32_t replica,
                        int weights) {
     Contribution result;
     result.gradient.resize(layout_.total_elements());
     const auto computed =
-        source->Compute(position, slot, Weights(weights), absl::MakeSpan(result.gradient),
+        source->Compute(position, replica, Weights(weights), absl::MakeSpan(result.gradient),
                         [&](int64_t first) { result.announced.push_back(first); });
     EXPECT_TRUE(computed.ok()) << computed.status();
     if (computed.ok()) result.loss = computed->loss;
     return result;
   }
   // As a pull does.
-  void Tell(uint64_t position, uint32_t slot, int weights) {
-    told_->StageCompute(position, slot, Weights(weights));
+  void Tell(uint64_t position, uint32_t replica, int weights) {
+    told_->StageCompute(position, replica, Weights(weights));
     const int64_t total = layout_.total_elements();
     for (int64_t first = 0; first < total; first += 5000) {
       told_->StageWeights(Weights(weights), first, std::min(first + 5000, total));
     }
   }
-  void ExpectSameContribution(uint64_t position, uint32_t slot, int weights) {
-    const Contribution told = Compute(told_.get(), position, slot, weights);
-    const Contribution plain = Compute(plain_.get(), position, slot, weights);
-    EXPECT_EQ(told.gradient, plain.gradient) << position << " " << slot;
+  void ExpectSameContribution(uint64_t position, uint32_t replica, int weights) {
+    const Contribution told = Compute(told_.get(), position, replica, weights);
+    const Contribution plain = Compute(plain_.get(), position, replica, weights);
+    EXPECT_EQ(told.gradient, plain.gradient) << position << " " << replica;
     EXPECT_EQ(told.loss, plain.loss);
     EXPECT_EQ(told.announced, plain.announced);
   }
@@ -96,10 +96,10 @@ class NetworkGradientSourceTest : public ::testing::TestWithParam<DeferredDevice
 TEST_P(NetworkGradientSourceTest, ContributionsAreTheSameWhetherToldOfOrNot) {
   struct Step {
     uint64_t position;
-    uint32_t slot;
+    uint32_t replica;
     std::pair<uint64_t, uint32_t> told;
   };
-  // Its own slot, the other one taken over, a step back after the server's restart, and hints of
+  // Its own replica, the other one taken over, a step back after the server's restart, and hints of
   // what does not come.
   const std::vector<Step> steps = {
       {0, 0, {0, 0}}, {1, 0, {1, 0}}, {2, 0, {2, 0}}, {2, 1, {2, 1}}, {3, 0, {3, 0}},
@@ -112,16 +112,16 @@ TEST_P(NetworkGradientSourceTest, ContributionsAreTheSameWhetherToldOfOrNot) {
     const int weights = turn++ % 2;
     InitializeVariables(layout_, turn, Weights(weights));
     Tell(step.told.first, step.told.second, weights);
-    ExpectSameContribution(step.position, step.slot, weights);
+    ExpectSameContribution(step.position, step.replica, weights);
     absl::SleepFor(absl::Milliseconds(20));  // the next batch can be made, so that it can be told
   }
 }
 
-TEST_P(NetworkGradientSourceTest, NextPicturesAreOnTheirWayBeforeTheyAreAskedFor) {
+TEST_P(NetworkGradientSourceTest, NextImagesAreOnTheirWayBeforeTheyAreAskedFor) {
   InitializeVariables(layout_, 1, Weights(0));
   const int64_t weights_bytes = layout_.total_elements() * 4;
-  // Slot 0 has two of the five pictures, which are in colour.
-  const int64_t block_bytes = PictureHeaderBytes(2) + 2 * 32 * 32 * 3;
+  // Replica 0 has two of the five images, which are in colour.
+  const int64_t block_bytes = ImageHeaderBytes(2) + 2 * 32 * 32 * 3;
   int steps_staged = 0;
   bool was_staged = false;
   int64_t copied_first = 0;  // without anything staged

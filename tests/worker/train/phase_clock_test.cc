@@ -9,8 +9,8 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 
-#include "tests/testutil/fake_clock.h"
-#include "tests/testutil/memory_file_system.h"
+#include "tests/testkit/fake_clock.h"
+#include "tests/testkit/memory_file_system.h"
 
 namespace pushpull {
 namespace {
@@ -72,11 +72,11 @@ TEST(PhaseClock, TracesEachPhaseOnceWithoutGaps) {
   {
     PhaseClock phases(&clock, (*writer)->Row(1, "clone 0", 1, "training"));
     clock.Advance(absl::Seconds(1));
-    phases.Enter(Phase::kCompute, {.step = 4, .slot = 1, .version = 3});
+    phases.Enter(Phase::kCompute, {.step = 4, .replica = 1, .version = 3});
     clock.Advance(absl::Seconds(2));
-    phases.Enter(Phase::kCompute, {.step = 4, .slot = 1, .version = 3});  // goes on
+    phases.Enter(Phase::kCompute, {.step = 4, .replica = 1, .version = 3});  // goes on
     clock.Advance(absl::Seconds(1));
-    phases.Enter(Phase::kCompute, {.step = 4, .slot = 2, .version = 3});  // of another slot
+    phases.Enter(Phase::kCompute, {.step = 4, .replica = 2, .version = 3});  // of another replica
     clock.Advance(absl::Seconds(1));
   }
   ASSERT_EQ((*writer)->Close(), absl::OkStatus());
@@ -89,8 +89,8 @@ TEST(PhaseClock, TracesEachPhaseOnceWithoutGaps) {
   EXPECT_EQ(spans[0]["args"], nlohmann::json::object());
   EXPECT_EQ(spans[1]["name"], "compute");
   EXPECT_EQ(spans[1]["dur"], 3e6);
-  EXPECT_EQ(spans[1]["args"], (nlohmann::json{{"step", 4}, {"slot", 1}, {"version", 3}}));
-  EXPECT_EQ(spans[2]["args"]["slot"], 2);
+  EXPECT_EQ(spans[1]["args"], (nlohmann::json{{"step", 4}, {"replica", 1}, {"version", 3}}));
+  EXPECT_EQ(spans[2]["args"]["replica"], 2);
   for (size_t i = 1; i < spans.size(); ++i) {
     EXPECT_EQ(spans[i]["ts"], spans[i - 1]["ts"].get<double>() + spans[i - 1]["dur"].get<double>());
   }

@@ -12,12 +12,12 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
-#include "common/clock.h"
-#include "common/rpc/in_process_ps_client.h"
-#include "common/sharding.h"
-#include "tests/common/rpc/fake_ps_handler.h"
-#include "tests/testutil/job/toy_gradient_source.h"
-#include "tests/testutil/refusing_ps_client.h"
+#include "common/base/clock.h"
+#include "common/model/sharding.h"
+#include "tests/ps_server/transport/fake_ps_handler.h"
+#include "tests/testkit/in_process_ps_client.h"
+#include "tests/testkit/job/toy_gradient_source.h"
+#include "tests/testkit/refusing_ps_client.h"
 
 namespace pushpull {
 namespace {
@@ -184,7 +184,7 @@ class EpochsHandler final : public OneTaskHandler {
     ps::RegisterReply reply;
     reply.set_epoch(++epoch_);
     reply.set_version(10 * epoch_);
-    reply.set_num_slots(1);
+    reply.set_num_replicas(1);
     reply.set_lease_milliseconds(60000);
     *reply.add_grants() = GrantOf(epoch_);
     done(reply);
@@ -214,8 +214,8 @@ class EpochsHandler final : public OneTaskHandler {
     *reply.add_grants() = GrantOf(reply.epoch());
     done(reply);
   }
-  static ps::SlotGrant GrantOf(uint64_t epoch) {
-    ps::SlotGrant grant;
+  static ps::ReplicaGrant GrantOf(uint64_t epoch) {
+    ps::ReplicaGrant grant;
     grant.set_grant(epoch << 32);
     return grant;
   }

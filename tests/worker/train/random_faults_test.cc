@@ -22,9 +22,9 @@
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
 
+#include "common/base/random.h"
 #include "common/checkpoint/checkpoint_reader.h"
-#include "common/random.h"
-#include "tests/testutil/job/test_job.h"
+#include "tests/testkit/job/test_job.h"
 
 namespace pushpull {
 namespace {
@@ -142,7 +142,7 @@ class Schedule {
         options_(RandomOptions(seed, sync)),
         server_(folder_, options_) {
     const float fault_rate = 0.06f * random_.NextFloat();
-    // A spare takes slots over in synchronous mode only.
+    // A spare takes replicas over in synchronous mode only.
     const uint32_t spares = sync ? random_.NextBelow(2) : 0;
     EXPECT_TRUE(server_.Start().ok());
     for (uint32_t k = 0; k < num_clones_ + spares; ++k) {
@@ -289,7 +289,7 @@ TEST(RandomFaultsTest, SynchronousJobsEndWithTheWeightsOfUndisturbedOnes) {
   Print(figures);
 }
 
-// How many batches of all slots are in the last checkpoint.
+// How many batches of all replicas are in the last checkpoint.
 uint64_t CountedBatches(TestServer& server) {
   const auto manifest = ReadManifest(server.files(), server.train_dir(), kSteps);
   if (!manifest.ok()) return 0;
@@ -302,9 +302,9 @@ uint64_t CountedBatches(TestServer& server) {
   return batches;
 }
 
-// Every version is made of one batch, and the batches of a slot are the first ones of its data: so
-// each counts exactly once if there are as many as versions. With one clone the order of batches is
-// fixed too, and the weights are those of an undisturbed job.
+// Every version is made of one batch, and the batches of a replica are the first ones of its data:
+// so each counts exactly once if there are as many as versions. With one clone the order of batches
+// is fixed too, and the weights are those of an undisturbed job.
 TEST(RandomFaultsTest, AsynchronousJobsTrainEachBatchOnce) {
   const std::vector<float> undisturbed = TrainedState(1, {.sync = false});
   ASSERT_FALSE(undisturbed.empty());

@@ -14,8 +14,8 @@
 #include "absl/strings/str_split.h"
 #include "gtest/gtest.h"
 
-#include "tests/testutil/fake_clock.h"
-#include "tests/testutil/job/test_job.h"
+#include "tests/testkit/fake_clock.h"
+#include "tests/testkit/job/test_job.h"
 #include "worker/train/clone_report_codec.h"
 
 namespace pushpull {

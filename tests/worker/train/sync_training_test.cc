@@ -8,10 +8,10 @@
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
 
-#include "common/random.h"
+#include "common/base/random.h"
 #include "kernels/bfloat16.h"
-#include "tests/testutil/job/step_gate.h"
-#include "tests/testutil/job/test_job.h"
+#include "tests/testkit/job/step_gate.h"
+#include "tests/testkit/job/test_job.h"
 
 namespace pushpull {
 namespace {
@@ -120,7 +120,7 @@ TEST(SyncTrainingTest, CloneThatStopsInMidStepAndReturns) {
   }
 }
 
-TEST(SyncTrainingTest, AnotherCloneTakesTheSlotOver) {
+TEST(SyncTrainingTest, AnotherCloneTakesTheReplicaOver) {
   const std::vector<float> calm = TrainedState(2);
   ASSERT_FALSE(calm.empty());
   TestFolder folder;
@@ -193,9 +193,9 @@ TEST(SyncTrainingTest, LateCloneGoesOnWhereTheOthersAre) {
   // An undisturbed job makes the same of the same contributions: those that were late here are void
   // there, which leaves them out.
   TestCloneOptions same;
-  same.gradient_hook = [&server](uint64_t position, uint32_t slot, GradientResult* result,
+  same.gradient_hook = [&server](uint64_t position, uint32_t replica, GradientResult* result,
                                  absl::Span<float>) {
-    if (server.audit().AcceptedSlots(position + 1).count(slot) == 0) result->loss = NAN;
+    if (server.audit().AcceptedReplicas(position + 1).count(replica) == 0) result->loss = NAN;
   };
   EXPECT_EQ(server.Checkpointed(kSteps),
             TrainedState(2, {.train_config = "non_finite_policy: SKIP"}, same));

@@ -9,9 +9,9 @@
 #include "absl/strings/match.h"
 #include "gtest/gtest.h"
 
-#include "common/error_detail.h"
-#include "tests/testutil/fake_clock.h"
-#include "tests/testutil/job/test_job.h"
+#include "common/wire/error_detail.h"
+#include "tests/testkit/fake_clock.h"
+#include "tests/testkit/job/test_job.h"
 
 namespace pushpull {
 namespace {
@@ -20,11 +20,11 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 using Spoil = std::function<void(GradientResult*, absl::Span<float>)>;
 
-ToyGradientSource::Hook SpoilAt(uint64_t first, uint64_t last, uint32_t slot, Spoil spoil) {
-  return
-      [=](uint64_t position, uint32_t at_slot, GradientResult* result, absl::Span<float> gradient) {
-        if (position >= first && position <= last && at_slot == slot) spoil(result, gradient);
-      };
+ToyGradientSource::Hook SpoilAt(uint64_t first, uint64_t last, uint32_t replica, Spoil spoil) {
+  return [=](uint64_t position, uint32_t at_replica, GradientResult* result,
+             absl::Span<float> gradient) {
+    if (position >= first && position <= last && at_replica == replica) spoil(result, gradient);
+  };
 }
 
 void SpoilLoss(GradientResult* result, absl::Span<float>) { result->loss = kNan; }

@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 #include "worker/data/augment/colour_steps.h"
 #include "worker/data/augment/crop_steps.h"
 #include "worker/data/augment/geometry_steps.h"

@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "common/random.h"
+#include "common/base/random.h"
 #include "protos/pipeline.pb.h"
 #include "worker/data/augment/editable_image.h"
 #include "worker/data/image_source.h"

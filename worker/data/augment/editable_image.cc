@@ -9,7 +9,7 @@ void EditableImage::Take(Image* image) {
   stored_height_ = image->height;
   stored_width_ = image->width;
   channels_ = image->channels;
-  map_ = WholePicture(stored_height_, stored_width_);
+  map_ = WholeImage(stored_height_, stored_width_);
   is_float_ = false;
   std::swap(bytes_, image->pixels);
 }
@@ -49,7 +49,7 @@ void EditableImage::ArrangeInto(const std::vector<Pixel>& from, std::vector<Pixe
 }
 
 void EditableImage::Arrange() {
-  if (IsWholePicture(map_, stored_height_, stored_width_)) return;
+  if (IsWholeImage(map_, stored_height_, stored_width_)) return;
   if (is_float_) {
     ArrangeInto(floats_, &float_scratch_);
     std::swap(floats_, float_scratch_);
@@ -59,7 +59,7 @@ void EditableImage::Arrange() {
   }
   stored_height_ = map_.height;
   stored_width_ = map_.width;
-  map_ = WholePicture(stored_height_, stored_width_);
+  map_ = WholeImage(stored_height_, stored_width_);
 }
 
 std::array<float, 3> EditableImage::MeanColour() {

@@ -12,7 +12,7 @@ PixelPosition Opposite(const PixelPosition& step) { return {-step.y, -step.x}; }
 
 }  // namespace
 
-bool IsWholePicture(const PixelMap& map, int height, int width) {
+bool IsWholeImage(const PixelMap& map, int height, int width) {
   return map.height == height && map.width == width && !HasPadding(map) && map.origin.y == 0 &&
          map.origin.x == 0 && map.down.y == 1 && map.right.x == 1;
 }

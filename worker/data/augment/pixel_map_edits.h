@@ -1,4 +1,4 @@
-// Geometric changes of an image that only change its PixelMap (kernels/packed_picture.h); no pixel
+// Geometric changes of an image that only change its PixelMap (kernels/packed_image.h); no pixel
 // moves.
 //
 // Thread rule: functions without shared state.
@@ -7,7 +7,7 @@
 
 #include <array>
 
-#include "kernels/picture_block.h"
+#include "kernels/image_block.h"
 
 namespace pushpull {
 
@@ -20,8 +20,8 @@ struct PixelWindow {
   bool operator==(const PixelWindow&) const = default;
 };
 
-// Whether the map is WholePicture(height, width): every pixel is in its place.
-bool IsWholePicture(const PixelMap& map, int height, int width);
+// Whether the map is WholeImage(height, width): every pixel is in its place.
+bool IsWholeImage(const PixelMap& map, int height, int width);
 // Whether a part of the image shows the padding colour and not stored pixels.
 bool HasPadding(const PixelMap& map);
 

@@ -28,15 +28,15 @@ absl::StatusOr<std::unique_ptr<AugmentationStep>> Make(const std::string& text) 
 // A dark image with one bright rectangle, and the box around it.
 struct Marked {
   Marked(int height, int width, const PixelWindow& mark) {
-    Image picture;
-    picture.height = height;
-    picture.width = width;
-    picture.channels = 3;
-    picture.pixels.assign(size_t{3} * height * width, 10);
+    Image drawn;
+    drawn.height = height;
+    drawn.width = width;
+    drawn.channels = 3;
+    drawn.pixels.assign(size_t{3} * height * width, 10);
     for (int y = mark.y; y < mark.y + mark.height; ++y) {
       for (int x = mark.x; x < mark.x + mark.width; ++x) {
         for (int c = 0; c < 3; ++c) {
-          picture.pixels[3 * (size_t{1} * y * width + x) + c] = static_cast<uint8_t>(200 + 10 * c);
+          drawn.pixels[3 * (size_t{1} * y * width + x) + c] = static_cast<uint8_t>(200 + 10 * c);
         }
       }
     }
@@ -44,7 +44,7 @@ struct Marked {
     const float w = static_cast<float>(width);
     boxes.push_back(
         {mark.y / h, mark.x / w, (mark.y + mark.height) / h, (mark.x + mark.width) / w, 4});
-    image.Take(&picture);
+    image.Take(&drawn);
   }
 
   // The bright pixels' extent.
@@ -107,13 +107,13 @@ TEST(AugmentationStepTest, BoxesFollowThePixels) {
 }
 
 TEST(AugmentationStepTest, RotationIsCounterClockwise) {
-  Image picture;
-  picture.height = 2;
-  picture.width = 3;
-  picture.channels = 1;
-  picture.pixels = {1, 2, 3, 4, 5, 6};
+  Image drawn;
+  drawn.height = 2;
+  drawn.width = 3;
+  drawn.channels = 1;
+  drawn.pixels = {1, 2, 3, 4, 5, 6};
   EditableImage image;
-  image.Take(&picture);
+  image.Take(&drawn);
   image.RotateCounterClockwise();
   EXPECT_EQ(image.height(), 3);
   EXPECT_EQ(image.width(), 2);
@@ -257,12 +257,12 @@ TEST(ColourTest, StepsKeepTheRangeAndTheBoxes) {
 }
 
 TEST(ColourTest, GreyImagesHaveNoHue) {
-  Image picture;
-  picture.height = picture.width = 2;
-  picture.channels = 1;
-  picture.pixels = {0, 100, 200, 255};
+  Image drawn;
+  drawn.height = drawn.width = 2;
+  drawn.channels = 1;
+  drawn.pixels = {0, 100, 200, 255};
   EditableImage image;
-  image.Take(&picture);
+  image.Take(&drawn);
   std::vector<Box> boxes;
   CounterRandom random(1, 1);
   (*Make("random_adjust_hue { max_delta: 0.5 }"))->Apply(&random, &image, &boxes);

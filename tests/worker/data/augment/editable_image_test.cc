@@ -7,7 +7,7 @@
 
 #include "gtest/gtest.h"
 
-#include "common/random.h"
+#include "common/base/random.h"
 #include "tests/worker/data/data_test_util.h"
 
 namespace pushpull {

@@ -1,0 +1,89 @@
+#include "common/base/file_system.h"
+
+#include <unistd.h>
+
+#include <atomic>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+#include "common/base/status_macros.h"
+
+namespace pushpull {
+
+std::string JoinPath(absl::string_view folder, absl::string_view name) {
+  if (folder.empty()) return std::string(name);
+  return absl::StrCat(folder, absl::EndsWith(folder, "/") ? "" : "/", name);
+}
+
+absl::StatusOr<std::string> ReadWholeFile(FileSystem& files, const std::string& path) {
+  PP_ASSIGN_OR_RETURN(const std::unique_ptr<ReadableFile> file, files.OpenForRead(path));
+  std::string contents(file->size_bytes(), '\0');
+  PP_RETURN_IF_ERROR(file->ReadAt(0, contents.data(), file->size_bytes()));
+  return contents;
+}
+
+std::string FolderOf(absl::string_view path) {
+  const size_t slash = path.rfind('/');
+  if (slash == absl::string_view::npos) return ".";
+  return std::string(slash == 0 ? "/" : path.substr(0, slash));
+}
+
+std::string FileNameOf(absl::string_view path) {
+  const size_t slash = path.rfind('/');
+  return std::string(slash == absl::string_view::npos ? path : path.substr(slash + 1));
+}
+
+absl::Status WriteFileAtomically(FileSystem& files, const std::string& path,
+                                 absl::string_view contents) {
+  static std::atomic<uint64_t> counter{0};
+  const std::string folder = FolderOf(path);
+  const std::string name = FileNameOf(path);
+  const std::string temporary =
+      JoinPath(folder, absl::StrCat(".tmp-", name, "-", getpid(), "-", counter.fetch_add(1)));
+  const auto write = [&]() -> absl::Status {
+    PP_ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> file,
+                        files.OpenForWrite(temporary, FileSystem::WriteMode::kCreateNew));
+    PP_RETURN_IF_ERROR(file->Append(contents));
+    PP_RETURN_IF_ERROR(file->Sync());
+    PP_RETURN_IF_ERROR(file->Close());
+    return files.Rename(temporary, path);
+  };
+  if (absl::Status status = write(); !status.ok()) {
+    files.RemoveFile(temporary).IgnoreError();
+    return status;
+  }
+  return files.SyncDirectory(folder);
+}
+
+absl::Status MakeDirectories(FileSystem& files, const std::string& path) {
+  const auto make = [&files](const std::string& folder) -> absl::Status {
+    const absl::Status made = files.MakeDirectory(folder);
+    if (!absl::IsAlreadyExists(made)) return made;
+    PP_ASSIGN_OR_RETURN(const FileInfo info, files.GetInfo(folder));
+    if (info.is_directory) return absl::OkStatus();
+    return absl::FailedPreconditionError(absl::StrCat(folder, " is a file, expected a folder"));
+  };
+  const absl::Status made = make(path);
+  if (!absl::IsNotFound(made)) return made;
+  const size_t last = path.find_last_not_of('/');
+  const size_t slash = last == std::string::npos ? last : path.rfind('/', last);
+  if (slash == std::string::npos || slash == 0) return made;
+  PP_RETURN_IF_ERROR(MakeDirectories(files, path.substr(0, slash)));
+  // This may still be NOT_FOUND although the parent exists, for example in /proc. Do not retry.
+  return make(path.substr(0, last + 1));
+}
+
+absl::Status RemoveRecursively(FileSystem& files, const std::string& path) {
+  const absl::StatusOr<FileInfo> info = files.GetInfo(path);
+  if (absl::IsNotFound(info.status())) return absl::OkStatus();
+  PP_RETURN_IF_ERROR(info.status());
+  if (!info->is_directory) return files.RemoveFile(path);
+  PP_ASSIGN_OR_RETURN(const std::vector<std::string> names, files.List(path));
+  for (const std::string& name : names) {
+    PP_RETURN_IF_ERROR(RemoveRecursively(files, JoinPath(path, name)));
+  }
+  return files.RemoveDirectory(path);
+}
+
+}  // namespace pushpull

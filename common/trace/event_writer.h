@@ -1,0 +1,82 @@
+// Writes a TensorBoard event file. Each start of a process creates a new file in the run's folder.
+//
+// Thread-safe. Events are buffered; a background thread writes the buffer to the file every
+// EventWriterOptions::flush_interval, and Flush, Close and the destructor write it at once.
+#ifndef PUSHPULL_COMMON_TRACE_EVENT_WRITER_H_
+#define PUSHPULL_COMMON_TRACE_EVENT_WRITER_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+
+#include "common/base/file_system.h"
+#include "common/base/monotonic_wait.h"
+#include "protos/event.pb.h"
+
+namespace pushpull {
+
+struct ScalarSummary {
+  std::string tag;
+  double value = 0.0;
+};
+
+struct EventWriterOptions {
+  absl::Duration flush_interval = absl::Seconds(10);
+  std::function<absl::Time()> now = absl::Now;  // TensorBoard shows wall time
+};
+
+class EventWriter {
+ public:
+  // Creates <directory>/events.out.tfevents.<seconds>.<host>.<pid>.<n> and any missing folders.
+  // `files` must outlive the writer.
+  static absl::StatusOr<std::unique_ptr<EventWriter>> Create(FileSystem* files,
+                                                             const std::string& directory,
+                                                             EventWriterOptions options = {});
+  ~EventWriter();
+  EventWriter(const EventWriter&) = delete;
+  EventWriter& operator=(const EventWriter&) = delete;
+
+  // Both add one event. They block on the disk only while the buffer is being written, or to write
+  // it themselves once it has reached 1 MiB. After Close or a failed write they do nothing.
+  void AddScalars(int64_t step, absl::Span<const ScalarSummary> scalars);
+  // `encoded` is a PNG or JPEG file; `channels` is 1, 3 or 4.
+  void AddImage(int64_t step, absl::string_view tag, int height, int width, int channels,
+                absl::string_view encoded);
+  // Both write the buffer and block on the disk. The first failed write is permanent: it is logged,
+  // nothing more is written, and every later call returns the same error.
+  absl::Status Flush();
+  absl::Status Close();
+  const std::string& path() const { return path_; }
+
+ private:
+  EventWriter(std::string path, std::unique_ptr<WritableFile> file, EventWriterOptions options);
+
+  void Add(event::Event event);
+  absl::Status FlushLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void RunFlusher();
+
+  const std::string path_;
+  const EventWriterOptions options_;
+  absl::Mutex mutex_;
+  std::unique_ptr<WritableFile> file_ ABSL_GUARDED_BY(mutex_);
+  std::string buffer_ ABSL_GUARDED_BY(mutex_);
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  MonotonicCondVar closed_changed_;  // notified when closed_ becomes true
+  std::thread flusher_;
+};
+
+}  // namespace pushpull
+
+#endif  // PUSHPULL_COMMON_TRACE_EVENT_WRITER_H_

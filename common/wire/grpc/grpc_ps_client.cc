@@ -1,0 +1,327 @@
+#include "common/wire/grpc/grpc_ps_client.h"
+
+#include <grpcpp/create_channel.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/security/credentials.h>
+#include <grpcpp/support/proto_buffer_reader.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/random/random.h"
+#include "absl/strings/str_cat.h"
+#include "glog/logging.h"
+
+#include "common/base/crc32c.h"
+#include "common/base/status_macros.h"
+#include "common/wire/error_detail.h"
+#include "common/wire/grpc/byte_stream_call.h"
+#include "common/wire/grpc/chunk_codec.h"
+#include "common/wire/grpc/grpc_runtime.h"
+#include "common/wire/grpc/status_mapping.h"
+#include "common/wire/security/peer_secret.h"
+#include "common/wire/security/transport_credentials.h"
+#include "common/wire/shared_memory/worker_exchange.h"
+#include "protos/parameter_server.grpc.pb.h"
+
+namespace pushpull {
+namespace {
+
+// Converts the status of a call that this client has not cancelled. CANCELLED without an
+// ErrorDetail then comes from the server's transport, which ends calls when it shuts down. What
+// became of the request is unknown, as after a broken connection, so it becomes UNAVAILABLE.
+absl::Status FromServer(const grpc::Status& status, absl::string_view context) {
+  const absl::Status result = FromGrpcStatus(status, context);
+  if (!absl::IsCancelled(result) || GetErrorDetail(result).kind() != ps::ErrorDetail::UNKNOWN) {
+    return result;
+  }
+  return absl::UnavailableError(absl::StrCat(result.message(), " (the server ended the call)"));
+}
+
+class GrpcPushStream final : public PushStream {
+ public:
+  // exchange must outlive the stream.
+  GrpcPushStream(grpc::GenericStub* stub, WorkerExchange* exchange, const std::string& address,
+                 absl::Duration timeout)
+      : context_(absl::StrCat("Push to ", address)),
+        exchange_(exchange),
+        turn_(exchange->current()),
+        call_(stub, "/ps.ParameterServer/Push", timeout) {}
+
+  absl::Status Send(ps::PushChunk header, const Payload& payload) override {
+    if (last_sent_) return absl::FailedPreconditionError("a chunk after the one with the commit");
+    last_sent_ = header.has_commit();
+    if (!call_.Write(Encode(&header, payload), last_sent_)) {
+      return absl::UnavailableError(absl::StrCat(context_, ": the stream broke"));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<ps::PushReply> Finish() override {
+    grpc::ByteBuffer buffer;
+    call_.CloseWrites();
+    call_.StartRead(&buffer);
+    const bool answered = call_.WaitRead();
+    const absl::Status end = FromServer(call_.Finish(), context_);
+    if (token_ != 0 && absl::IsNotFound(end)) {
+      exchange_->Drop(token_);
+      return absl::UnavailableError(end.message());
+    }
+    PP_RETURN_IF_ERROR(end);
+    ps::PushReply reply;
+    grpc::ProtoBufferReader reader(&buffer);
+    if (!answered || !reply.ParseFromZeroCopyStream(&reader)) {
+      return absl::InternalError(absl::StrCat(context_, ": no valid reply"));
+    }
+    return reply;
+  }
+
+ private:
+  // Fills in the checksum, and the position of the payload if it goes through shared memory.
+  grpc::ByteBuffer Encode(ps::PushChunk* header, const Payload& payload) {
+    uint32_t crc = 0;
+    std::optional<ps::SharedChunk> shared = turn_.Put(payload.size_bytes, [&](char* slot) {
+      crc = CopyWithCrc32c(payload.data, payload.size_bytes, slot);
+    });
+    if (!shared.has_value()) {
+      header->set_crc32c(Crc32c(payload.data, payload.size_bytes));
+      return EncodeChunk(*header, payload);
+    }
+    token_ = shared->token();
+    header->set_crc32c(crc);
+    *header->mutable_shared() = *std::move(shared);
+    return EncodeChunk(*header, Payload());
+  }
+
+  const std::string context_;
+  WorkerExchange* const exchange_;
+  SendTurn turn_;
+  ByteStreamCall call_;
+  uint64_t token_ = 0;  // of the shared memory, once a chunk has gone through it; 0 before
+  bool last_sent_ = false;
+};
+
+class GrpcPsClient final : public PsClient {
+ public:
+  GrpcPsClient(const std::string& address, const TransportOptions& options)
+      : address_(address),
+        channel_(grpc::CreateCustomChannel(address,
+                                           options.credentials == nullptr
+                                               ? grpc::InsecureChannelCredentials()
+                                               : options.credentials->ForChannel(address),
+                                           ClientChannelArguments(options))),
+        stub_(ps::ParameterServer::NewStub(channel_)),
+        raw_stub_(channel_),
+        peer_secret_(options.peer_secret),
+        exchange_(address, options.shared_memory) {}
+
+  const std::string& address() const override { return address_; }
+
+  absl::StatusOr<ps::JobReply> GetJob(const ps::JobRequest& request,
+                                      absl::Duration timeout) override {
+    return Call("GetJob", &ps::ParameterServer::Stub::GetJob, request, timeout);
+  }
+  absl::StatusOr<ps::RegisterReply> Register(const ps::RegisterRequest& request,
+                                             absl::Duration timeout) override {
+    return Call("Register", &ps::ParameterServer::Stub::Register, request, timeout);
+  }
+  absl::StatusOr<ps::HeartbeatReply> Heartbeat(const ps::HeartbeatRequest& request,
+                                               absl::Duration timeout) override {
+    return Call("Heartbeat", &ps::ParameterServer::Stub::Heartbeat, request, timeout);
+  }
+  std::unique_ptr<PushStream> StartPush(absl::Duration timeout) override {
+    AwaitConnection(timeout);
+    return std::make_unique<GrpcPushStream>(&raw_stub_, &exchange_, address_, timeout);
+  }
+  absl::StatusOr<ps::CommitReply> Commit(const ps::CommitRequest& request,
+                                         absl::Duration timeout) override {
+    return Call("Commit", &ps::ParameterServer::Stub::Commit, request, timeout);
+  }
+  absl::Status Pull(const ps::PullRequest& request, absl::Duration timeout, PullSink sink) override;
+  absl::StatusOr<ps::StatusReply> GetStatus(absl::Duration timeout) override {
+    return Call("GetStatus", &ps::ParameterServer::Stub::GetStatus, ps::StatusRequest(), timeout);
+  }
+  absl::StatusOr<ps::CheckpointReply> Checkpoint(const ps::CheckpointRequest& request,
+                                                 absl::Duration timeout) override {
+    return Call("Checkpoint", &ps::ParameterServer::Stub::Checkpoint, request, timeout);
+  }
+  absl::StatusOr<ps::DrainReply> Drain(const ps::DrainRequest& request,
+                                       absl::Duration timeout) override {
+    return Call("Drain", &ps::ParameterServer::Stub::Drain, request, timeout);
+  }
+  absl::StatusOr<ps::EvictReply> Evict(const ps::EvictRequest& request,
+                                       absl::Duration timeout) override {
+    return Call("Evict", &ps::ParameterServer::Stub::Evict, request, timeout);
+  }
+  absl::StatusOr<ps::ShardStateReply> GetShardState(absl::Duration timeout) override {
+    ps::ShardStateRequest request;
+    if (peer_secret_ != nullptr) request.set_nonce(absl::Uniform<uint64_t>(absl::BitGen()));
+    return Order("GetShardState", &ps::ParameterServer::Stub::GetShardState, request, timeout);
+  }
+  absl::StatusOr<ps::RestoreReply> Restore(const ps::RestoreRequest& request,
+                                           absl::Duration timeout) override {
+    return Order("Restore", &ps::ParameterServer::Stub::Restore, request, timeout);
+  }
+  absl::StatusOr<ps::NormReply> MeasureNorm(const ps::ApplyRequest& request,
+                                            absl::Duration timeout) override {
+    return Order("MeasureNorm", &ps::ParameterServer::Stub::MeasureNorm, request, timeout);
+  }
+  absl::StatusOr<ps::ApplyReply> Apply(const ps::ApplyRequest& request,
+                                       absl::Duration timeout) override {
+    return Order("Apply", &ps::ParameterServer::Stub::Apply, request, timeout);
+  }
+  absl::StatusOr<ps::SnapshotReply> Snapshot(const ps::SnapshotRequest& request,
+                                             absl::Duration timeout) override {
+    return Order("Snapshot", &ps::ParameterServer::Stub::Snapshot, request, timeout);
+  }
+  absl::StatusOr<ps::EndTaskReply> EndTask(const ps::EndTaskRequest& request,
+                                           absl::Duration timeout) override {
+    return Order("EndTask", &ps::ParameterServer::Stub::EndTask, request, timeout);
+  }
+
+ private:
+  template <typename Request, typename Reply>
+  using Method = grpc::Status (ps::ParameterServer::Stub::*)(grpc::ClientContext*, const Request&,
+                                                             Reply*);
+
+  template <typename Request, typename Reply>
+  absl::StatusOr<Reply> Call(absl::string_view name, Method<Request, Reply> method,
+                             const Request& request, absl::Duration timeout) {
+    AwaitConnection(timeout);
+    grpc::ClientContext context;
+    SetDeadline(timeout, &context);
+    Reply reply;
+    const grpc::Status status = (stub_.get()->*method)(&context, request, &reply);
+    if (!status.ok()) return FromServer(status, absl::StrCat(name, " at ", address_));
+    return reply;
+  }
+
+  // An order of the coordinator to a shard. With a secret, both sides prove that they belong to the
+  // job. An answer without a proof counts as no answer (UNAVAILABLE), so that another program at
+  // the address of a task that is down cannot answer for it.
+  template <typename Request, typename Reply>
+  absl::StatusOr<Reply> Order(absl::string_view name, Method<Request, Reply> method,
+                              const Request& request, absl::Duration timeout) {
+    if (peer_secret_ == nullptr) return Call(name, method, request, timeout);
+    AwaitConnection(timeout);
+    grpc::ClientContext context;
+    SetDeadline(timeout, &context);
+    const std::string proof = peer_secret_->ProveRequest(name, request);
+    context.AddMetadata(kPeerProofKey, proof);
+    Reply reply;
+    const grpc::Status status = (stub_.get()->*method)(&context, request, &reply);
+    const std::string what = absl::StrCat(name, " at ", address_);
+    const bool proven = SameProof(FindPeerProof(context.GetServerTrailingMetadata()),
+                                  peer_secret_->ProveAnswer(proof, status, reply));
+    if (proven && status.ok()) return reply;
+    if (proven) return FromServer(status, what);
+    const bool answered = status.error_code() != grpc::StatusCode::UNAVAILABLE &&
+                          status.error_code() != grpc::StatusCode::DEADLINE_EXCEEDED;
+    if (!answered) {
+      return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
+                          absl::StrCat(what, ": ", status.error_message()));
+    }
+    const absl::Status unproven = absl::UnavailableError(absl::StrCat(
+        what, ": whoever answers there has not proven that it is a ps task of this job",
+        status.ok() ? "" : absl::StrCat("; it says: ", status.error_message())));
+    LOG_EVERY_T(WARNING, 10) << unproven.message();
+    return unproven;
+  }
+
+  // Waits for a connection, at most a second. gRPC works on an attempt to connect only while a
+  // thread waits for it here, otherwise every five seconds, and a call that finds that the last
+  // attempt failed fails at once. So if the last attempt has failed, this function waits for the
+  // next ones. If the first attempt fails while it waits, it returns and the call reports that
+  // failure.
+  void AwaitConnection(absl::Duration timeout) {
+    constexpr absl::Duration kPatience = absl::Seconds(1);
+    const gpr_timespec deadline = gpr_time_add(
+        gpr_now(GPR_CLOCK_MONOTONIC),
+        gpr_time_from_nanos(absl::ToInt64Nanoseconds(std::min(timeout, kPatience)), GPR_TIMESPAN));
+    grpc_connectivity_state state = channel_->GetState(/*try_to_connect=*/true);
+    const bool has_failed = state == GRPC_CHANNEL_TRANSIENT_FAILURE;
+    while (state != GRPC_CHANNEL_READY && channel_->WaitForStateChange(state, deadline)) {
+      state = channel_->GetState(/*try_to_connect=*/true);
+      if (state == GRPC_CHANNEL_TRANSIENT_FAILURE && !has_failed) return;
+    }
+  }
+
+  const std::string address_;
+  const std::shared_ptr<grpc::Channel> channel_;
+  const std::unique_ptr<ps::ParameterServer::Stub> stub_;
+  grpc::GenericStub raw_stub_;
+  const std::shared_ptr<const PeerSecret> peer_secret_;
+  WorkerExchange exchange_;
+};
+
+absl::Status CheckPulledBytes(const ps::PullChunk& header, uint32_t crc,
+                              absl::string_view context) {
+  if (crc == header.crc32c()) return absl::OkStatus();
+  ps::ErrorDetail detail;
+  detail.set_kind(ps::ErrorDetail::BAD_CHECKSUM);
+  return MakeError(detail,
+                   absl::StrCat(context, ": shard ", header.shard(), " chunk ", header.chunk(),
+                                ": CRC32C is ", crc, ", the server sent ", header.crc32c()));
+}
+
+absl::Status GrpcPsClient::Pull(const ps::PullRequest& request, absl::Duration timeout,
+                                PullSink sink) {
+  const std::string context = absl::StrCat("Pull from ", address_);
+  const ReceiveTurn turn(exchange_.ForPull(request, [&](const ps::OpenSharedMemoryRequest& open) {
+    return Call("OpenSharedMemory", &ps::ParameterServer::Stub::OpenSharedMemory, open, timeout);
+  }));
+  ps::PullRequest sent = request;
+  if (turn.exchange() != nullptr) sent.set_shared_memory(turn.exchange()->token());
+  // While one chunk is decoded, the next one is received into the other buffer.
+  grpc::ByteBuffer buffers[2];
+  AwaitConnection(timeout);
+  ByteStreamCall call(&raw_stub_, "/ps.ParameterServer/Pull", timeout);
+  call.Write(EncodeChunk(sent, Payload()), /*last=*/true);
+  int64_t last_chunk = -1;
+  call.StartRead(&buffers[0]);
+  for (int current = 0; call.WaitRead(); current = 1 - current) {
+    call.StartRead(&buffers[1 - current]);
+    ps::PullChunk header;
+    std::optional<uint32_t> shared_crc;
+    const auto place = [&](size_t size_bytes) -> absl::StatusOr<char*> {
+      if (static_cast<int64_t>(header.chunk()) <= last_chunk) {
+        return absl::InternalError(
+            absl::StrCat(context, ": chunk ", header.chunk(), " after chunk ", last_chunk));
+      }
+      if (!header.has_shared()) return sink(header, size_bytes);
+      if (turn.exchange() == nullptr || size_bytes > 0) {
+        return absl::InternalError(
+            absl::StrCat(context, ": chunk ", header.chunk(),
+                         " lies in shared memory, which the pull did not ask for"));
+      }
+      PP_ASSIGN_OR_RETURN(shared_crc,
+                          turn.exchange()->Take(header.shared(), [&](size_t shared_bytes) {
+                            return sink(header, shared_bytes);
+                          }));
+      return nullptr;
+    };
+    PP_ASSIGN_OR_RETURN(const uint32_t crc, DecodeChunkInto(buffers[current], &header, place));
+    buffers[current].Clear();
+    PP_RETURN_IF_ERROR(CheckPulledBytes(header, shared_crc.value_or(crc), context));
+    last_chunk = header.chunk();
+  }
+  const absl::Status end = FromGrpcStatus(call.Finish(), context);
+  if (absl::IsCancelled(end) && GetErrorDetail(end).kind() == ps::ErrorDetail::UNKNOWN) {
+    return absl::UnavailableError(
+        absl::StrCat(context, ": the server ended the call, perhaps because it was too slow"));
+  }
+  PP_RETURN_IF_ERROR(end);
+  if (last_chunk < 0) return absl::InternalError(absl::StrCat(context, ": no chunk in the reply"));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::unique_ptr<PsClient> MakeGrpcPsClient(const std::string& address,
+                                           const TransportOptions& options) {
+  InitGrpcRuntime();
+  return std::make_unique<GrpcPsClient>(address, options);
+}
+
+}  // namespace pushpull

@@ -1,0 +1,58 @@
+#include "common/wire/grpc/status_mapping.h"
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+
+#include "common/wire/error_detail.h"
+#include "protos/parameter_server.pb.h"
+#include "protos/rpc_status.pb.h"
+
+namespace pushpull {
+namespace {
+
+// gRPC limits the metadata of a call to 8 KiB by default. The message travels twice, once
+// percent-encoded, which can triple its size.
+constexpr size_t kMaxMessageBytes = 1024;
+
+}  // namespace
+
+grpc::Status ToGrpcStatus(const absl::Status& status) {
+  if (status.ok()) return grpc::Status::OK;
+  std::string message(status.message());
+  if (message.size() > kMaxMessageBytes) {
+    message.resize(kMaxMessageBytes - 3);
+    message += "...";
+  }
+  const auto code = static_cast<grpc::StatusCode>(status.code());
+  ps::ErrorDetail detail = GetErrorDetail(status);
+  if (detail.kind() == ps::ErrorDetail::UNKNOWN) return grpc::Status(code, message);
+  if (detail.variable().size() > kMaxMessageBytes) detail.clear_variable();
+  ps::RpcStatus rich;
+  rich.set_code(code);
+  rich.set_message(message);
+  rich.add_details()->PackFrom(detail);
+  return grpc::Status(code, message, rich.SerializeAsString());
+}
+
+absl::Status FromGrpcStatus(const grpc::Status& status, absl::string_view context) {
+  if (status.ok()) return absl::OkStatus();
+  const int number = status.error_code();
+  const bool known = number > 0 && number <= static_cast<int>(absl::StatusCode::kUnauthenticated);
+  absl::Status result(known ? static_cast<absl::StatusCode>(number) : absl::StatusCode::kUnknown,
+                      context.empty() ? status.error_message()
+                                      : absl::StrCat(context, ": ", status.error_message()));
+  ps::RpcStatus rich;
+  if (!status.error_details().empty() && rich.ParseFromString(status.error_details())) {
+    for (const auto& any : rich.details()) {
+      ps::ErrorDetail detail;
+      if (any.UnpackTo(&detail)) {
+        AttachErrorDetail(detail, &result);
+        break;
+      }
+    }
+  }
+  return result;
+}
+
+}  // namespace pushpull

@@ -1,0 +1,98 @@
+// The client interface to one parameter-server task, used by workers, by operators' tools and by
+// the coordinator. common/wire/grpc/grpc_ps_client.h implements it over gRPC; for tests,
+// tests/testkit/in_process_ps_client.h calls the handler directly.
+//
+// Thread-safe. Every call blocks until it is answered or its timeout has passed
+// (DEADLINE_EXCEEDED). An error on which a program has to act carries a ps::ErrorDetail
+// (common/wire/error_detail.h). After UNAVAILABLE the server may or may not have done what was
+// asked; every call is safe to repeat with the same arguments.
+#ifndef PUSHPULL_COMMON_WIRE_PS_CLIENT_H_
+#define PUSHPULL_COMMON_WIRE_PS_CLIENT_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+#include "common/base/payload.h"
+#include "protos/parameter_server.pb.h"
+
+namespace pushpull {
+
+// Sends one contribution to one shard. For use by one thread. Destroying the stream before Finish
+// cancels the push.
+class PushStream {
+ public:
+  virtual ~PushStream() = default;
+  // Sends one chunk; blocks on flow control. Leave header.payload empty; Send fills in
+  // header.crc32c. A chunk that carries a commit must be the last one.
+  //
+  // The bytes must not change until Finish returns or the stream is destroyed. The transport may
+  // keep payload.owner for longer than that, so without an owner the memory must outlive the
+  // client. An error only means that the stream broke: call Finish for the reason.
+  virtual absl::Status Send(ps::PushChunk header, const Payload& payload) = 0;
+  // Blocks until the server has answered the push.
+  virtual absl::StatusOr<ps::PushReply> Finish() = 0;
+};
+
+class PsClient {
+ public:
+  virtual ~PsClient() = default;
+
+  // Pull calls the sink for each chunk as it arrives, in increasing order of chunk, on the calling
+  // thread. The sink returns the address to which the chunk's size_bytes are written; it may be
+  // null if size_bytes is 0. An error ends the pull with that error. header.payload is empty.
+  //
+  // The checksum is verified after the bytes are written there, so do not use them before Pull has
+  // returned OK.
+  using PullSink =
+      absl::FunctionRef<absl::StatusOr<char*>(const ps::PullChunk& header, size_t size_bytes)>;
+
+  // Returns the address of the task, for messages.
+  virtual const std::string& address() const = 0;
+
+  virtual absl::StatusOr<ps::JobReply> GetJob(const ps::JobRequest& request,
+                                              absl::Duration timeout) = 0;
+  virtual absl::StatusOr<ps::RegisterReply> Register(const ps::RegisterRequest& request,
+                                                     absl::Duration timeout) = 0;
+  virtual absl::StatusOr<ps::HeartbeatReply> Heartbeat(const ps::HeartbeatRequest& request,
+                                                       absl::Duration timeout) = 0;
+  // Blocks for at most a second, while there is no connection. `timeout` covers the whole push,
+  // including Finish.
+  virtual std::unique_ptr<PushStream> StartPush(absl::Duration timeout) = 0;
+  virtual absl::StatusOr<ps::CommitReply> Commit(const ps::CommitRequest& request,
+                                                 absl::Duration timeout) = 0;
+  virtual absl::Status Pull(const ps::PullRequest& request, absl::Duration timeout,
+                            PullSink sink) = 0;
+  virtual absl::StatusOr<ps::StatusReply> GetStatus(absl::Duration timeout) = 0;
+
+  // Operators call the next three, on task 0 only. Checkpoint blocks until the checkpoint is on the
+  // disk.
+  virtual absl::StatusOr<ps::CheckpointReply> Checkpoint(const ps::CheckpointRequest& request,
+                                                         absl::Duration timeout) = 0;
+  virtual absl::StatusOr<ps::DrainReply> Drain(const ps::DrainRequest& request,
+                                               absl::Duration timeout) = 0;
+  // NOT_FOUND: this job has no such clone.
+  virtual absl::StatusOr<ps::EvictReply> Evict(const ps::EvictRequest& request,
+                                               absl::Duration timeout) = 0;
+
+  // The coordinator calls these on every shard, and other programs may call GetShardState.
+  virtual absl::StatusOr<ps::ShardStateReply> GetShardState(absl::Duration timeout) = 0;
+  virtual absl::StatusOr<ps::RestoreReply> Restore(const ps::RestoreRequest& request,
+                                                   absl::Duration timeout) = 0;
+  virtual absl::StatusOr<ps::NormReply> MeasureNorm(const ps::ApplyRequest& request,
+                                                    absl::Duration timeout) = 0;
+  virtual absl::StatusOr<ps::ApplyReply> Apply(const ps::ApplyRequest& request,
+                                               absl::Duration timeout) = 0;
+  virtual absl::StatusOr<ps::SnapshotReply> Snapshot(const ps::SnapshotRequest& request,
+                                                     absl::Duration timeout) = 0;
+  virtual absl::StatusOr<ps::EndTaskReply> EndTask(const ps::EndTaskRequest& request,
+                                                   absl::Duration timeout) = 0;
+};
+
+}  // namespace pushpull
+
+#endif  // PUSHPULL_COMMON_WIRE_PS_CLIENT_H_

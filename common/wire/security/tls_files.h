@@ -1,0 +1,36 @@
+// Reads and checks the three TLS files before gRPC uses them, so that a wrong file shows as a clear
+// message and not as a failed handshake on another machine. All functions are thread-safe.
+#ifndef PUSHPULL_COMMON_WIRE_SECURITY_TLS_FILES_H_
+#define PUSHPULL_COMMON_WIRE_SECURITY_TLS_FILES_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+#include "common/wire/security/peer_identity.h"
+#include "common/wire/transport_security.h"
+
+namespace pushpull {
+
+// What this process's certificate says.
+struct OwnCertificate {
+  PeerIdentity identity;
+  absl::Time not_before;
+  absl::Time not_after;
+  std::string fingerprint;  // SHA-256 in hex; changes when the certificate is replaced
+};
+
+// Checks the files and returns what the certificate says. Error messages name the file and what is
+// wrong with it, but never quote the file.
+//   NOT_FOUND: a file does not exist.
+//   PERMISSION_DENIED: a file cannot be read, or the key's mode is too open (ReadSecurityFile).
+//   INVALID_ARGUMENT: a file is not PEM; the key is encrypted or belongs to another certificate;
+//   the
+//     certificate is not valid at `now`, not signed by an authority in the CA file, or has no
+//     identity; or its key usage does not fit its role (ps: server and client; others: client).
+absl::StatusOr<OwnCertificate> CheckTlsFiles(const TlsFiles& files, absl::Time now);
+
+}  // namespace pushpull
+
+#endif  // PUSHPULL_COMMON_WIRE_SECURITY_TLS_FILES_H_

@@ -1,0 +1,62 @@
+#include "common/wire/security/tls_files_watch.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "glog/logging.h"
+
+namespace pushpull {
+namespace {
+
+constexpr absl::Duration kPeriod = absl::Seconds(2);
+constexpr int kShares = 10;  // warns in the last tenth of the certificate's lifetime
+
+std::string Date(absl::Time time) {
+  return absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", time, absl::UTCTimeZone());
+}
+
+}  // namespace
+
+TlsFilesReport::Line TlsFilesReport::Look(const absl::StatusOr<OwnCertificate>& found,
+                                          absl::Time now) {
+  if (!found.ok()) {
+    const std::string problem(found.status().message());
+    if (problem == problem_) return {};
+    problem_ = problem;
+    return {absl::StrCat("new connections will fail: ", problem), true};
+  }
+  const bool repaired = !problem_.empty();
+  problem_.clear();
+  if (found->fingerprint != known_.fingerprint || repaired) {
+    const bool same_identity = found->identity == known_.identity;
+    const std::string before = PeerIdentityUri(known_.identity);
+    known_ = *found;
+    told_of_expiry_ = false;
+    return {absl::StrCat("TLS certificate replaced: ", PeerIdentityUri(found->identity),
+                         same_identity ? "" : absl::StrCat(" (before: ", before, ")"),
+                         ", valid until ", Date(found->not_after)),
+            !same_identity};
+  }
+  const absl::Duration lifetime = known_.not_after - known_.not_before;
+  if (told_of_expiry_ || known_.not_after - now > lifetime / kShares) return {};
+  told_of_expiry_ = true;
+  return {absl::StrCat("the TLS certificate expires at ", Date(known_.not_after),
+                       ": replace its files"),
+          true};
+}
+
+TlsFilesWatch::TlsFilesWatch(const TlsFiles& files, const OwnCertificate& own)
+    : thread_([this, files, report = TlsFilesReport(own)]() mutable {
+        while (!stop_.WaitFor(kPeriod)) {
+          const absl::Time now = absl::Now();
+          const TlsFilesReport::Line line = report.Look(CheckTlsFiles(files, now), now);
+          LOG_IF(WARNING, !line.text.empty() && line.warning) << line.text;
+          LOG_IF(INFO, !line.text.empty() && !line.warning) << line.text;
+        }
+      }) {}
+
+TlsFilesWatch::~TlsFilesWatch() {
+  stop_.Raise();
+  thread_.join();
+}
+
+}  // namespace pushpull

@@ -1,0 +1,50 @@
+// Monitors the TLS files and logs what gRPC does not report: that the files were replaced, that
+// they are wrong or do not fit together, and that the certificate expires soon.
+#ifndef PUSHPULL_COMMON_WIRE_SECURITY_TLS_FILES_WATCH_H_
+#define PUSHPULL_COMMON_WIRE_SECURITY_TLS_FILES_WATCH_H_
+
+#include <string>
+#include <thread>
+
+#include "absl/time/time.h"
+
+#include "common/base/monotonic_wait.h"
+#include "common/wire/security/tls_files.h"
+#include "common/wire/transport_security.h"
+
+namespace pushpull {
+
+// Decides what to log after each check of the files. Not thread-safe; has no thread and no clock.
+class TlsFilesReport {
+ public:
+  explicit TlsFilesReport(const OwnCertificate& own) : known_(own) {}
+
+  struct Line {
+    std::string text;  // empty: nothing to log
+    bool warning = false;
+  };
+  // Reports changes since the previous call. found: the result of CheckTlsFiles at the time `now`.
+  Line Look(const absl::StatusOr<OwnCertificate>& found, absl::Time now);
+
+ private:
+  OwnCertificate known_;
+  std::string problem_;  // message of the current error, already reported; empty: none
+  bool told_of_expiry_ = false;
+};
+
+// Checks the files every few seconds on a background thread, which the destructor ends.
+class TlsFilesWatch {
+ public:
+  TlsFilesWatch(const TlsFiles& files, const OwnCertificate& own);
+  ~TlsFilesWatch();
+  TlsFilesWatch(const TlsFilesWatch&) = delete;
+  TlsFilesWatch& operator=(const TlsFilesWatch&) = delete;
+
+ private:
+  StopFlag stop_;
+  std::thread thread_;
+};
+
+}  // namespace pushpull
+
+#endif  // PUSHPULL_COMMON_WIRE_SECURITY_TLS_FILES_WATCH_H_

@@ -1,0 +1,53 @@
+#include "common/wire/transport_security.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
+#include <cstdint>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+namespace pushpull {
+namespace {
+
+// Returns the host of "host:port", "[v6]:port", "[v6]", "v6" or "host".
+absl::string_view HostOf(absl::string_view address) {
+  if (absl::StartsWith(address, "[")) {
+    const size_t end = address.find(']');
+    return end == absl::string_view::npos ? address : address.substr(1, end - 1);
+  }
+  const size_t colon = address.find(':');
+  const bool one_colon = colon != absl::string_view::npos && colon == address.rfind(':');
+  return one_colon ? address.substr(0, colon) : address;
+}
+
+}  // namespace
+
+bool IsLocalAddress(absl::string_view address) {
+  if (absl::StartsWith(address, "unix:")) return true;
+  const std::string host(HostOf(address));
+  if (absl::EqualsIgnoreCase(host, "localhost")) return true;
+  in_addr v4{};
+  if (inet_pton(AF_INET, host.c_str(), &v4) == 1) return (ntohl(v4.s_addr) >> 24) == 127;
+  in6_addr v6{};
+  if (inet_pton(AF_INET6, host.c_str(), &v6) != 1) return false;
+  if (IN6_IS_ADDR_V4MAPPED(&v6)) return v6.s6_addr[12] == 127;
+  return IN6_IS_ADDR_LOOPBACK(&v6) != 0;
+}
+
+absl::Status CheckExposure(const TransportSecurity& security,
+                           const std::vector<std::string>& addresses) {
+  if (security.tls.has_value() || security.insecure) return absl::OkStatus();
+  for (const std::string& address : addresses) {
+    if (IsLocalAddress(address)) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the address ", address,
+        " is not of this machine alone, and without TLS everybody who reaches it can read and "
+        "change the training: give --tls_ca, --tls_cert and --tls_key (scripts/make_certs.sh makes "
+        "them), stay on 127.0.0.1 or unix:/path, or say --insecure in a network that you trust"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace pushpull

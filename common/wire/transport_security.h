@@ -1,0 +1,39 @@
+// Says how the parameter server's port is protected: by mutual TLS, or deliberately not at all.
+// Only plain values and rules about addresses; common/wire/security does the rest. Thread-safe.
+#ifndef PUSHPULL_COMMON_WIRE_TRANSPORT_SECURITY_H_
+#define PUSHPULL_COMMON_WIRE_TRANSPORT_SECURITY_H_
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
+namespace pushpull {
+
+// Paths of PEM files. Flags and logs carry only the paths, never the contents.
+struct TlsFiles {
+  std::string ca;    // the authorities whose certificates are accepted from peers
+  std::string cert;  // this process's certificate, followed by those of its issuers
+  std::string key;   // the private key of `cert`; must be readable by its owner alone
+};
+
+// Filled by TransportSecurityFromFlags (common/cli/security_flags.h).
+struct TransportSecurity {
+  std::optional<TlsFiles> tls = {};  // nullopt: plaintext
+  bool insecure = false;             // --insecure allows plaintext beyond this machine
+};
+
+// Returns true for unix:..., "localhost" and numeric loopback addresses, with or without a port.
+// Never resolves another name, because its address may change later.
+bool IsLocalAddress(absl::string_view address);
+
+// Checks that plaintext does not leave this machine unless security.insecure allows it.
+// FAILED_PRECONDITION: it would; the message has the address and what to do about it.
+absl::Status CheckExposure(const TransportSecurity& security,
+                           const std::vector<std::string>& addresses);
+
+}  // namespace pushpull
+
+#endif  // PUSHPULL_COMMON_WIRE_TRANSPORT_SECURITY_H_

@@ -1,0 +1,39 @@
+// Asynchronous mode: how far each replica has come in its batches. Each batch (replica, position)
+// contributes at most once to a history of versions, so the positions are stored with each version
+// and restored with it. Not thread-safe.
+#ifndef PUSHPULL_PS_SERVER_CORE_REPLICA_POSITIONS_H_
+#define PUSHPULL_PS_SERVER_CORE_REPLICA_POSITIONS_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace pushpull {
+
+class ReplicaPositions {
+ public:
+  // Restores what Serialize wrote with version `version`; `marks` is empty for the initial
+  // variables. Returns false if `marks` comes from a release that kept no positions. Every replica
+  // then goes on with an equal share of the version's steps, as the workers of that release did, so
+  // this once a few batches near that place may be trained twice or not at all.
+  bool Restore(absl::string_view marks, uint64_t version);
+  // Returns a serialised ps.PushMarks of replicas 0..num_replicas-1.
+  std::string Serialize(uint32_t num_replicas) const;
+
+  // Returns the next position: all earlier batches have contributed or were void.
+  uint64_t Next(uint32_t replica, uint32_t num_replicas) const;
+  bool IsDone(uint32_t replica, uint64_t position, uint32_t num_replicas) const {
+    return position < Next(replica, num_replicas);
+  }
+  void SetDone(uint32_t replica, uint64_t position) { next_[replica] = position + 1; }
+
+ private:
+  std::map<uint32_t, uint64_t> next_;
+  uint64_t unmarked_steps_ = 0;  // pushes applied before positions were kept
+};
+
+}  // namespace pushpull
+
+#endif  // PUSHPULL_PS_SERVER_CORE_REPLICA_POSITIONS_H_

@@ -1,0 +1,118 @@
+#include "ps_server/runtime/checkpointer.h"
+
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "glog/logging.h"
+
+#include "common/base/status_macros.h"
+#include "common/checkpoint/checkpoint_reader.h"
+#include "common/checkpoint/checkpoint_writer.h"
+#include "common/checkpoint/retention.h"
+
+namespace pushpull {
+namespace {
+
+double UnixNow() { return absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch()); }
+
+CheckpointManifest MakeManifest(const JobSpec& job,
+                                const coordinator_action::PublishCheckpoint& order) {
+  CheckpointManifest manifest;
+  manifest.epoch = order.epoch;
+  manifest.step = order.step;
+  manifest.updates = order.step;
+  manifest.seed = job.seed;
+  manifest.sync = job.sync;
+  manifest.training_done = order.training_done;
+  DescribeLayout(job.layout, &manifest);
+  for (int slot = 0; slot < job.optimizer.num_slots(); ++slot) {
+    manifest.slot_names.emplace_back(job.optimizer.slot_name(slot));
+  }
+  manifest.has_ema = job.optimizer.has_ema;
+  manifest.ema_decay = job.optimizer.ema_decay;
+  manifest.pipeline_config = job.config_text;
+  // These two are for people who read the manifest. Recovery computes them from the step.
+  manifest.optimizer_state["step"] = absl::StrCat(order.step);
+  manifest.schedule_state["learning_rate"] =
+      absl::StrCat(job.optimizer.learning_rate.At(order.step));
+  for (size_t shard = 0; shard < order.shards.size(); ++shard) {
+    const ps::SnapshotReply& reply = order.shards[shard];
+    CheckpointFile file;
+    file.name = ShardFileName(static_cast<int>(shard), static_cast<int>(order.shards.size()));
+    file.size_bytes = reply.size_bytes();
+    file.sha256 = reply.sha256();
+    for (const auto& tensor : reply.tensors()) {
+      file.tensors.push_back({tensor.name(), tensor.crc32c()});
+    }
+    manifest.files.push_back(std::move(file));
+  }
+  if (!order.shards.empty()) {
+    manifest.async_state = absl::Base64Escape(order.shards[0].marks());
+  }
+  return manifest;
+}
+
+}  // namespace
+
+Checkpointer::Checkpointer(const JobSpec* job, FileSystem* files, std::string train_dir,
+                           std::string run_id, std::optional<uint64_t> from_step)
+    : job_(job),
+      files_(files),
+      train_dir_(std::move(train_dir)),
+      run_id_(std::move(run_id)),
+      from_step_(from_step) {}
+
+absl::StatusOr<std::optional<VersionId>> Checkpointer::FindCheckpoint() {
+  const absl::StatusOr<std::unique_ptr<Checkpoint>> checkpoint = OpenCheckpoint(
+      *files_, train_dir_, from_step_.has_value() ? *from_step_ : -1, {run_id_, &job_->layout});
+  if (absl::IsNotFound(checkpoint.status()) && !from_step_.has_value()) return std::nullopt;
+  PP_RETURN_IF_ERROR(checkpoint.status());
+  PP_RETURN_IF_ERROR(CheckFits(**checkpoint));
+  const CheckpointManifest& manifest = (*checkpoint)->manifest();
+  run_started_unix_ = manifest.run_started_unix;
+  LOG(INFO) << "checkpoint " << (*checkpoint)->path() << " verifies, step " << manifest.step
+            << ", published in epoch " << manifest.epoch;
+  return VersionId{manifest.epoch, manifest.step};
+}
+
+absl::Status Checkpointer::Verify(uint64_t step) {
+  PP_ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint,
+                      Checkpoint::Open(*files_, train_dir_, step));
+  return CheckFits(*checkpoint);
+}
+
+absl::Status Checkpointer::CheckFits(const Checkpoint& checkpoint) const {
+  if (checkpoint.manifest().run_id != run_id_) {
+    return absl::FailedPreconditionError(absl::StrCat(checkpoint.path(), " belongs to run ",
+                                                      checkpoint.manifest().run_id, ", expected ",
+                                                      run_id_));
+  }
+  return CheckLayout(checkpoint.manifest(), job_->layout);
+}
+
+absl::Status Checkpointer::Publish(const coordinator_action::PublishCheckpoint& order,
+                                   uint64_t num_replicas) {
+  CheckpointManifest manifest = MakeManifest(*job_, order);
+  manifest.run_id = run_id_;
+  manifest.num_replicas = num_replicas;
+  manifest.saved_unix = UnixNow();
+  if (!run_started_unix_.has_value()) run_started_unix_ = manifest.saved_unix;
+  manifest.run_started_unix = *run_started_unix_;
+  PP_RETURN_IF_ERROR(PublishCheckpoint(*files_, train_dir_, manifest));
+  from_step_.reset();
+  LOG(INFO) << "published checkpoint " << train_dir_ << "/" << CheckpointName(order.step);
+  const config::TrainConfig& train = job_->config.train_config();
+  const RetentionPolicy policy{train.max_to_keep(),
+                               absl::Hours(train.keep_checkpoint_every_n_hours())};
+  const absl::Status thinned = ApplyRetention(*files_, train_dir_, policy);
+  if (!thinned.ok()) LOG(WARNING) << "old checkpoints stay: " << thinned.message();
+  return absl::OkStatus();
+}
+
+void Checkpointer::Abandon(uint64_t epoch, uint64_t step) {
+  AbandonCheckpoint(*files_, train_dir_, epoch, step);
+}
+
+}  // namespace pushpull

@@ -1,0 +1,58 @@
+// Checkpointer finds the checkpoint from which a job continues, publishes new checkpoints and
+// removes old ones. The coordinator uses it.
+#ifndef PUSHPULL_PS_SERVER_RUNTIME_CHECKPOINTER_H_
+#define PUSHPULL_PS_SERVER_RUNTIME_CHECKPOINTER_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "common/base/file_system.h"
+#include "common/checkpoint/checkpoint_reader.h"
+#include "ps_server/core/coordinator_events.h"
+#include "ps_server/runtime/job_spec.h"
+
+namespace pushpull {
+
+// All methods block on the disk. One thread at a time calls FindCheckpoint, Publish and Abandon;
+// Verify may run beside them because it only reads members that never change.
+class Checkpointer {
+ public:
+  // `job` and `files` must outlive the object. run_id: 32 hex digits. from_step:
+  // FindCheckpoint returns the checkpoint of this step, even if there are newer ones, until
+  // Publish has succeeded once; nullopt: it returns the newest checkpoint.
+  Checkpointer(const JobSpec* job, FileSystem* files, std::string train_dir, std::string run_id,
+               std::optional<uint64_t> from_step);
+
+  // Returns the step of the newest checkpoint that verifies and the epoch in which it was
+  // published, or nullopt if train_dir has no checkpoint. Returns an error if there are
+  // checkpoints but none can be used, or if the checkpoint of from_step cannot be used; see
+  // OpenCheckpoint for the codes.
+  absl::StatusOr<std::optional<VersionId>> FindCheckpoint();
+  // Reads the checkpoint of `step` back. OK: it is complete, and it belongs to this run and model.
+  absl::Status Verify(uint64_t step);
+  // Writes the manifest that lists the shards' files, publishes the checkpoint, then removes
+  // old checkpoints by the config's retention rule. A failed removal is only logged.
+  // num_replicas: replicas of the job. ABORTED: another server has taken over train_dir.
+  absl::Status Publish(const coordinator_action::PublishCheckpoint& order, uint64_t num_replicas);
+  // Removes the pending folder of a checkpoint that will not be published.
+  void Abandon(uint64_t epoch, uint64_t step);
+
+ private:
+  // FAILED_PRECONDITION: the checkpoint belongs to another run or model.
+  absl::Status CheckFits(const Checkpoint& checkpoint) const;
+
+  const JobSpec* const job_;
+  FileSystem* const files_;
+  const std::string train_dir_;
+  const std::string run_id_;
+  std::optional<uint64_t> from_step_;
+  std::optional<double> run_started_unix_;  // when the run's first checkpoint was saved
+};
+
+}  // namespace pushpull
+
+#endif  // PUSHPULL_PS_SERVER_RUNTIME_CHECKPOINTER_H_

@@ -1,0 +1,307 @@
+#include "ps_server/runtime/coordinator_runtime.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "glog/logging.h"
+
+#include "common/base/hmac.h"
+#include "common/wire/error_detail.h"
+#include "ps_server/runtime/overloaded.h"
+#include "ps_server/runtime/request_limits.h"
+
+namespace pushpull {
+namespace {
+
+constexpr absl::Duration kLongestNap = absl::Milliseconds(200);
+
+}  // namespace
+
+CoordinatorRuntime::CoordinatorRuntime(CoordinatorOptions options, Checkpointer* checkpointer,
+                                       Clock* clock, CoordinatorListener listener,
+                                       std::unique_ptr<CoordinatorTrace> trace)
+    : checkpointer_(checkpointer),
+      clock_(clock),
+      listener_(std::move(listener)),
+      run_id_(options.run_id),
+      lease_(options.lease),
+      trace_(std::move(trace)),
+      macs_(NewHmacKey()),
+      coordinator_(std::move(options)),
+      file_thread_(std::make_unique<SerialExecutor>()) {}
+
+CoordinatorRuntime::~CoordinatorRuntime() {
+  Stop();
+  // The threads of the peers post events, so the peers go while the other members still exist.
+  peers_.clear();
+}
+
+void CoordinatorRuntime::Stop() {
+  {
+    absl::MutexLock lock(&mutex_);
+    stop_ = true;
+    stopped_.NotifyAll();
+  }
+  if (timer_.joinable()) timer_.join();
+  file_thread_.reset();  // no work is queued after stop_
+}
+
+void CoordinatorRuntime::Start(std::vector<std::unique_ptr<ShardPeer>> peers,
+                               uint64_t stored_epoch) {
+  peers_ = std::move(peers);
+  Post(coordinator_event::Start{stored_epoch});
+  timer_ = std::thread([this] { RunTimer(); });
+}
+
+void CoordinatorRuntime::Drain() { Post(coordinator_event::Drain{}); }
+
+void CoordinatorRuntime::Post(const CoordinatorEvent& event) {
+  Answers answers;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (stop_) return;
+    for (CoordinatorAction& action : coordinator_.Handle(event, clock_->Now())) {
+      Carry(std::move(action), &answers);
+    }
+  }
+  for (const auto& answer : answers) answer();
+}
+
+void CoordinatorRuntime::Register(const ps::RegisterRequest& request,
+                                  PsHandler::Done<ps::RegisterReply> done) {
+  if (const absl::Status status = CheckRequestLimits(request); !status.ok()) return done(status);
+  auto tell = [this, worker = request.worker_id(),
+               done = std::move(done)](absl::StatusOr<ps::RegisterReply> reply) {
+    const bool over = reply.ok() && reply->training_done();
+    if (reply.ok()) SignGrants(worker, reply->mutable_grants());
+    done(std::move(reply));
+    if (over) NoteTold(worker);
+  };
+  Post(Open<coordinator_event::Register, ps::RegisterReply>({.request = request}, &registers_,
+                                                            std::move(tell)));
+}
+
+void CoordinatorRuntime::Heartbeat(const ps::HeartbeatRequest& request,
+                                   PsHandler::Done<ps::HeartbeatReply> done) {
+  if (const absl::Status status = CheckRequestLimits(request); !status.ok()) return done(status);
+  auto tell = [this, worker = request.worker_id(),
+               done = std::move(done)](absl::StatusOr<ps::HeartbeatReply> reply) {
+    const bool over = reply.ok() && (reply->training_done() || !reply->stopped().empty());
+    if (reply.ok()) SignGrants(worker, reply->mutable_grants());
+    done(std::move(reply));
+    if (over) NoteTold(worker);  // after the answer: the server may end as soon as all are noted
+  };
+  Post(Open<coordinator_event::Heartbeat, ps::HeartbeatReply>({.request = request}, &heartbeats_,
+                                                              std::move(tell)));
+}
+
+void CoordinatorRuntime::Commit(const ps::CommitRequest& request,
+                                PsHandler::Done<ps::CommitReply> done) {
+  absl::Status status = CheckRequestLimits(request);
+  // The MAC of another epoch's grant may be of a key that a restart has replaced. It is not
+  // checked, so that the coordinator answers with EPOCH_CHANGED instead of FENCED.
+  if (status.ok() && request.key().epoch() == epoch()) status = macs_.Check(request.key());
+  if (!status.ok()) return done(status);
+  if (trace_ != nullptr) trace_->OnCommit(request.key());
+  Post(Open(coordinator_event::Commit{.request = request}, &commits_, std::move(done)));
+}
+
+void CoordinatorRuntime::SignGrants(
+    uint32_t worker, google::protobuf::RepeatedPtrField<ps::ReplicaGrant>* grants) const {
+  for (ps::ReplicaGrant& grant : *grants) macs_.Sign(worker, &grant);
+}
+
+void CoordinatorRuntime::Checkpoint(const ps::CheckpointRequest&,
+                                    PsHandler::Done<ps::CheckpointReply> done) {
+  Post(Open(coordinator_event::Checkpoint(), &checkpoints_, std::move(done)));
+}
+
+void CoordinatorRuntime::Drain(const ps::DrainRequest&, PsHandler::Done<ps::DrainReply> done) {
+  Post(Open(coordinator_event::Drain(), &drains_, std::move(done)));
+}
+
+void CoordinatorRuntime::Evict(const ps::EvictRequest& request,
+                               PsHandler::Done<ps::EvictReply> done) {
+  const absl::Status status = CheckText("reason", request.reason(), kMaxVariableNameBytes);
+  if (!status.ok()) return done(status);
+  Post(Open(coordinator_event::Evict{.request = request}, &evictions_, std::move(done)));
+}
+
+absl::Status CoordinatorRuntime::CheckNotEvicted(uint32_t worker_id) const {
+  absl::MutexLock lock(&mutex_);
+  return coordinator_.CheckNotEvicted(worker_id);
+}
+
+void CoordinatorRuntime::NoteTold(uint32_t worker) {
+  absl::MutexLock lock(&mutex_);
+  told_of_end_.insert(worker);
+}
+
+bool CoordinatorRuntime::EveryCloneKnowsOfTheEnd() const {
+  absl::MutexLock lock(&mutex_);
+  const absl::Duration now = clock_->Now();
+  const ps::StatusReply status = coordinator_.Status(now);
+  const bool all_alive_know =
+      std::all_of(status.clones().begin(), status.clones().end(),
+                  [this](const ps::CloneStatus& clone) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+                    return !clone.alive() || told_of_end_.contains(clone.worker_id());
+                  });
+  if (!all_alive_know || !coordinator_.training_done()) return all_alive_know;
+  const bool every_replica_knows =
+      coordinator_.num_replicas() > 0 && told_of_end_.size() >= coordinator_.num_replicas();
+  return every_replica_knows || now >= answering_since_ + lease_;
+}
+
+ps::StatusReply CoordinatorRuntime::Status() const {
+  absl::MutexLock lock(&mutex_);
+  return coordinator_.Status(clock_->Now());
+}
+
+uint64_t CoordinatorRuntime::epoch() const {
+  absl::MutexLock lock(&mutex_);
+  return coordinator_.epoch();
+}
+
+uint64_t CoordinatorRuntime::version() const {
+  absl::MutexLock lock(&mutex_);
+  return coordinator_.version();
+}
+
+bool CoordinatorRuntime::TellTasksOfTheEnd(const absl::Status& end,
+                                           std::optional<uint64_t> verified_step) {
+  const ps::StatusReply status = Status();
+  const bool drained =
+      absl::IsCancelled(end) && GetErrorDetail(end).kind() != ps::ErrorDetail::STOPPED;
+  ps::EndTaskRequest request;
+  request.set_run_id(run_id_);
+  request.set_epoch(status.epoch());
+  request.set_how(end.ok()  ? ps::EndTaskRequest::DONE
+                  : drained ? ps::EndTaskRequest::DRAINED
+                            : ps::EndTaskRequest::STOPPED);
+  request.set_reason(std::string(end.message()));
+  if (verified_step.has_value()) request.set_verified_step(*verified_step);
+  told_tasks_.resize(peers_.size(), false);
+  bool all = true;
+  for (size_t task = 0; task < peers_.size(); ++task) {
+    if (told_tasks_[task]) continue;
+    const absl::Status told = peers_[task]->EndTask(request);
+    // A task that has answered anything else would answer the same again.
+    told_tasks_[task] = !absl::IsUnavailable(told) && !absl::IsDeadlineExceeded(told);
+    all = all && told_tasks_[task];
+    LOG_IF(WARNING, told_tasks_[task] && !told.ok())
+        << "ps task " << task << " does not end with the job: " << told.message();
+  }
+  return all;
+}
+
+void CoordinatorRuntime::CallShard(const coordinator_action::CallShard& order) {
+  ShardCall call = order.call;
+  if (auto* restore = std::get_if<shard_call::Restore>(&call)) {
+    restore->request.set_mac_key(macs_.key());
+  }
+  peers_[order.shard]->Call(call, [this, rpc = order.rpc](absl::StatusOr<ShardReply> reply) {
+    Post(coordinator_event::ShardReplied{rpc, std::move(reply)});
+  });
+}
+
+void CoordinatorRuntime::Carry(CoordinatorAction action, Answers* answers) {
+  namespace act = coordinator_action;
+  // std::visit calls the visitors here, with mutex_ held. The thread-safety analysis cannot
+  // see that.
+  const auto visitor = Overloaded{
+      [&](act::PersistEpoch& a) {
+        file_thread_->Run([this, a] {
+          Post(coordinator_event::EpochPersisted{a.epoch, listener_.persist_epoch(a.epoch)});
+        });
+      },
+      [&](act::FindCheckpoint&) {
+        file_thread_->Run(
+            [this] { Post(coordinator_event::CheckpointFound{checkpointer_->FindCheckpoint()}); });
+      },
+      [&](act::TakeOver&) {
+        file_thread_->Run([this] { Post(coordinator_event::TookOver{listener_.take_over()}); });
+      },
+      [&](act::CallShard& a) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+        if (trace_ != nullptr) trace_->OnCall(a.call, coordinator_.num_replicas());
+        answers->push_back([this, a = std::move(a)] { CallShard(a); });
+      },
+      [&](act::PublishCheckpoint& a) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+        file_thread_->Run([this, a = std::move(a), replicas = coordinator_.num_replicas()] {
+          const absl::Status published = checkpointer_->Publish(a, replicas);
+          if (trace_ != nullptr) trace_->OnPublished(a.step, published);
+          Post(coordinator_event::CheckpointPublished{a.step, published});
+        });
+      },
+      [&](act::AbandonCheckpoint& a) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+        file_thread_->Run(
+            [this, a, epoch = coordinator_.epoch()] { checkpointer_->Abandon(epoch, a.step); });
+      },
+      [&](act::ReplyRegister& a)
+          ABSL_NO_THREAD_SAFETY_ANALYSIS { Answer(&registers_, a.call, a.reply, answers); },
+      [&](act::ReplyHeartbeat& a)
+          ABSL_NO_THREAD_SAFETY_ANALYSIS { Answer(&heartbeats_, a.call, a.reply, answers); },
+      [&](act::ReplyCommit& a)
+          ABSL_NO_THREAD_SAFETY_ANALYSIS { Answer(&commits_, a.call, a.reply, answers); },
+      [&](act::ReplyCheckpoint& a)
+          ABSL_NO_THREAD_SAFETY_ANALYSIS { Answer(&checkpoints_, a.call, a.reply, answers); },
+      [&](act::ReplyDrain& a)
+          ABSL_NO_THREAD_SAFETY_ANALYSIS { Answer(&drains_, a.call, a.reply, answers); },
+      [&](act::ReplyEvict& a)
+          ABSL_NO_THREAD_SAFETY_ANALYSIS { Answer(&evictions_, a.call, a.reply, answers); },
+      [&](act::EndWanted&) { answers->push_back([this] { listener_.end_wanted(); }); },
+      [&](act::StepApplied& a) {
+        answers->push_back([this, a = std::move(a)] { listener_.step_applied(a); });
+      },
+      [&](act::Serving& a) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+        answering_since_ = std::min(answering_since_, clock_->Now());
+        answers->push_back([this, a] { listener_.serving(a); });
+      },
+      [&](act::Notice& a) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+        if (a.about_spare) {
+          if (!spare_notices_.Allow(clock_->Now())) return;
+          a.text += spare_notices_.TakeNote();
+        }
+        if (a.warning) {
+          LOG(WARNING) << a.text;
+        } else {
+          LOG(INFO) << a.text;
+        }
+      },
+      [&](act::Finished&) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+        answering_since_ = std::min(answering_since_, clock_->Now());
+        answers->push_back([this] { listener_.ended(absl::OkStatus()); });
+      },
+      [&](act::Drained&) {
+        answers->push_back([this] { listener_.ended(absl::CancelledError("drained")); });
+      },
+      [&](act::Stopped& a) {
+        answers->push_back([this, a] {
+          ps::ErrorDetail detail;
+          detail.set_kind(absl::IsAborted(a.reason) ? ps::ErrorDetail::DRAINING
+                                                    : ps::ErrorDetail::STOPPED);
+          const absl::Status told = MakeError(detail, a.reason.message());
+          for (const auto& peer : peers_) peer->Close(told);
+          listener_.ended(a.reason);
+        });
+      },
+  };
+  std::visit(visitor, action);
+}
+
+void CoordinatorRuntime::RunTimer() {
+  for (;;) {
+    bool due;
+    {
+      absl::MutexLock lock(&mutex_);
+      const absl::Duration nap =
+          std::clamp(coordinator_.NextWakeup() - clock_->Now(), absl::Milliseconds(1), kLongestNap);
+      const auto stop = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stop_; };
+      if (stopped_.Await(&mutex_, stop, nap)) return;
+      due = clock_->Now() >= coordinator_.NextWakeup();
+    }
+    if (due) Post(coordinator_event::Tick{});
+  }
+}
+
+}  // namespace pushpull

@@ -1,0 +1,25 @@
+#include "ps_server/runtime/finished_run.h"
+
+#include "absl/strings/escaping.h"
+#include "glog/logging.h"
+
+#include "common/checkpoint/checkpoint_reader.h"
+
+namespace pushpull {
+
+std::optional<std::string> FinishedRun::Look(const JobSpec& job) {
+  if (job.num_steps == 0 || clock_->Now() < next_look_) return std::nullopt;
+  next_look_ = clock_->Now() + patience_;
+  RecoveryRequest request;
+  request.layout = &job.layout;
+  request.read_attempts = 1;
+  const auto newest = OpenNewestCheckpoint(*files_, train_dir_, request);
+  if (!newest.ok()) return std::nullopt;
+  const CheckpointManifest& manifest = (*newest)->manifest();
+  if (!manifest.training_done || manifest.step < job.num_steps) return std::nullopt;
+  LOG(INFO) << "ps task 0 gives no orders, and " << (*newest)->path()
+            << " is the end of this run: this task ends too";
+  return absl::HexStringToBytes(manifest.run_id);
+}
+
+}  // namespace pushpull

@@ -1,0 +1,46 @@
+// FinishedRun tells a ps task that hears nothing from task 0 whether the run is finished. Task 0
+// may have ended with the run while this task was killed and restarted; the task would then wait
+// in vain.
+#ifndef PUSHPULL_PS_SERVER_RUNTIME_FINISHED_RUN_H_
+#define PUSHPULL_PS_SERVER_RUNTIME_FINISHED_RUN_H_
+
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/time/time.h"
+
+#include "common/base/clock.h"
+#include "common/base/file_system.h"
+#include "ps_server/runtime/job_spec.h"
+
+namespace pushpull {
+
+// Used by one thread at a time.
+class FinishedRun {
+ public:
+  // `files` and `clock` must outlive the object. patience: time from construction to the first
+  // read of train_dir, and the shortest time between two reads.
+  FinishedRun(FileSystem* files, Clock* clock, std::string train_dir, absl::Duration patience)
+      : files_(files),
+        clock_(clock),
+        train_dir_(std::move(train_dir)),
+        patience_(patience),
+        next_look_(clock->Now() + patience) {}
+
+  // Returns the id (16 bytes) of the run if the newest checkpoint in train_dir is the final
+  // checkpoint of the job. Returns nullopt if it is not, if it cannot be read, if the job has
+  // no last step, or if it is too early for a read. Blocks on the disk when it reads.
+  std::optional<std::string> Look(const JobSpec& job);
+
+ private:
+  FileSystem* const files_;
+  Clock* const clock_;
+  const std::string train_dir_;
+  const absl::Duration patience_;
+  absl::Duration next_look_;
+};
+
+}  // namespace pushpull
+
+#endif  // PUSHPULL_PS_SERVER_RUNTIME_FINISHED_RUN_H_

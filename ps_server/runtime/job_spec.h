@@ -1,0 +1,52 @@
+// JobSpec says what is trained and how. It is derived once from the pipeline config; all ps
+// tasks of a process share it read-only.
+#ifndef PUSHPULL_PS_SERVER_RUNTIME_JOB_SPEC_H_
+#define PUSHPULL_PS_SERVER_RUNTIME_JOB_SPEC_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "common/base/file_system.h"
+#include "common/model/sharding.h"
+#include "common/model/variable_layout.h"
+#include "protos/pipeline.pb.h"
+#include "ps_server/core/coordinator_options.h"
+#include "ps_server/store/optimizer.h"
+
+namespace pushpull {
+
+struct JobSpec {
+  // `sync` overrides sync_replicas of the config. tasks: ps tasks of the job.
+  // INVALID_ARGUMENT: the config lacks something; the message names the field.
+  static absl::StatusOr<JobSpec> Create(const config::TrainEvalPipelineConfig& config, bool sync,
+                                        int tasks);
+
+  // Warm start: reads train_config.fine_tune_checkpoint into initial_values and logs a table
+  // of what was restored. Does nothing if the config names no such checkpoint, or if train_dir
+  // has checkpoints, since training then continues from those. Returns the errors of
+  // OpenTensorSource and RestoreForFineTuning. Blocks on the disk.
+  absl::Status LoadFineTuneCheckpoint(FileSystem* files, const std::string& train_dir);
+
+  config::TrainEvalPipelineConfig config;
+  std::string config_text;  // `config` as protobuf text
+  VariableLayout layout;
+  Sharding sharding;
+  OptimizerSpec optimizer;
+  bool sync = true;
+  uint64_t seed = 1;
+  uint64_t num_steps = 0;  // 0: no last step
+  // Initial values of a warm start, as the layout's flat vector. Empty: InitializeVariables
+  // draws the initial values.
+  std::vector<float> initial_values;
+
+  // The part of the job that the coordinator needs. The caller fills in run_id, num_replicas,
+  // lease and from_checkpoint.
+  CoordinatorOptions MakeCoordinatorOptions() const;
+};
+
+}  // namespace pushpull
+
+#endif  // PUSHPULL_PS_SERVER_RUNTIME_JOB_SPEC_H_

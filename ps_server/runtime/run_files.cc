@@ -1,0 +1,122 @@
+#include "ps_server/runtime/run_files.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "glog/logging.h"
+
+#include "common/base/status_macros.h"
+#include "common/checkpoint/checkpoint_reader.h"
+#include "common/checkpoint/checkpoint_writer.h"
+
+namespace pushpull {
+
+absl::Status RunFiles::OpenTrainDir(const std::string& path, std::string config_text) {
+  config_text_ = std::move(config_text);
+  PP_ASSIGN_OR_RETURN(train_dir_, TrainDir::Open(files_, path));
+  PP_ASSIGN_OR_RETURN(const std::optional<std::string> run_id, train_dir_->ReadRunId());
+  run_id_is_new_ = !run_id.has_value();
+  run_id_ = run_id.has_value() ? *run_id : NewRunId();
+  PP_ASSIGN_OR_RETURN(stored_epoch_, ReadEpoch(*files_, path));
+  return absl::OkStatus();
+}
+
+void RunFiles::AddShard(VariableStore* store) { stores_.push_back(store); }
+
+absl::Status RunFiles::PersistEpoch(uint64_t epoch) {
+  absl::MutexLock lock(&mutex_);
+  if (run_id_is_new_) {
+    PP_RETURN_IF_ERROR(train_dir_->WriteRunId(run_id_));
+    run_id_is_new_ = false;
+  }
+  PP_ASSIGN_OR_RETURN(const uint64_t stored, train_dir_->AdvanceEpoch(epoch - 1));
+  if (stored == epoch) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(train_dir_->path(), "/EPOCH holds ", stored - 1,
+                                                    ", expected less than ", epoch,
+                                                    "; another server has written it"));
+}
+
+absl::Status RunFiles::ShardRestored(int shard) {
+  absl::MutexLock lock(&mutex_);
+  return Carry(state_.Handle(run_state_event::ShardRestored{shard}));
+}
+
+absl::Status RunFiles::JobRestored() {
+  absl::MutexLock lock(&mutex_);
+  return Carry(state_.Handle(run_state_event::JobRestored{}));
+}
+
+void RunFiles::End(std::optional<uint64_t> verified_step) {
+  absl::MutexLock lock(&mutex_);
+  run_state_event::Ending ending;
+  ending.verified_step = verified_step;
+  for (const VariableStore* store : stores_) ending.newest_versions.push_back(store->newest());
+  const absl::Status carried = Carry(state_.Handle(ending));
+  LOG_IF(WARNING, !carried.ok()) << carried.message();
+  if (events_ == nullptr) return;
+  const absl::Status closed = events_->Close();
+  LOG_IF(WARNING, !closed.ok()) << closed.message();
+}
+
+bool RunFiles::all_restored() const {
+  absl::MutexLock lock(&mutex_);
+  return state_.all_restored();
+}
+
+EventWriter* RunFiles::events() const {
+  absl::MutexLock lock(&mutex_);
+  return events_.get();
+}
+
+absl::Status RunFiles::Carry(const std::vector<RunStateAction>& actions) {
+  for (const RunStateAction& action : actions) {
+    switch (action.kind) {
+      case RunStateAction::Kind::kAdoptStateFile:
+        PP_RETURN_IF_ERROR(stores_[action.shard]->AdoptFile());
+        break;
+      case RunStateAction::Kind::kWriteTrainDir:
+        PP_RETURN_IF_ERROR(WriteTrainDir());
+        break;
+      case RunStateAction::Kind::kRemoveStateFiles:
+        RemoveStateFiles();
+        break;
+      case RunStateAction::Kind::kKeepStateFiles:
+        LOG(INFO) << "mapped state stays for the next start: " << action.reason;
+        break;
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RunFiles::RenameGivenUp() {
+  if (!last_step_.has_value()) return absl::OkStatus();
+  PP_ASSIGN_OR_RETURN(const std::vector<uint64_t> steps,
+                      ListCheckpoints(*files_, train_dir_->path()));
+  for (const uint64_t step : steps) {
+    if (step <= *last_step_) continue;
+    const std::string from = JoinPath(train_dir_->path(), CheckpointName(step));
+    std::string to = absl::StrCat(from, ".given-up");
+    for (int i = 2; files_->GetInfo(to).ok(); ++i) to = absl::StrCat(from, ".given-up-", i);
+    PP_RETURN_IF_ERROR(files_->Rename(from, to));
+    LOG(WARNING) << "the checkpoint of step " << step << " is given up and kept as " << to;
+  }
+  return files_->SyncDirectory(train_dir_->path());
+}
+
+absl::Status RunFiles::WriteTrainDir() {
+  PP_RETURN_IF_ERROR(RenameGivenUp());
+  train_dir_->Sweep();
+  PP_RETURN_IF_ERROR(
+      WriteFileAtomically(*files_, JoinPath(train_dir_->path(), "pipeline.config"), config_text_));
+  PP_ASSIGN_OR_RETURN(events_, EventWriter::Create(files_, train_dir_->path()));
+  return absl::OkStatus();
+}
+
+void RunFiles::RemoveStateFiles() {
+  for (VariableStore* store : stores_) {
+    const absl::Status removed = store->RemoveFile();
+    LOG_IF(WARNING, !removed.ok()) << removed.message();
+  }
+}
+
+}  // namespace pushpull

@@ -1,0 +1,101 @@
+// RunFiles handles the files that hold a run's state, for one ps_server process. It carries out
+// what RunState (ps_server/core/run_state.h) decides about state files and the server's files in
+// train_dir.
+#ifndef PUSHPULL_PS_SERVER_RUNTIME_RUN_FILES_H_
+#define PUSHPULL_PS_SERVER_RUNTIME_RUN_FILES_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+
+#include "common/base/file_system.h"
+#include "common/checkpoint/train_dir.h"
+#include "common/trace/event_writer.h"
+#include "ps_server/core/run_state.h"
+#include "ps_server/store/variable_store.h"
+
+namespace pushpull {
+
+// One thread calls OpenTrainDir, GiveUpCheckpointsAfter, NoteEpoch and AddShard before any other
+// method. The other methods are thread-safe. All methods that write or read files block on the
+// disk.
+class RunFiles {
+ public:
+  // num_shards: shards of this process. `files` must outlive the object.
+  RunFiles(FileSystem* files, int num_shards) : files_(files), state_(num_shards) {}
+
+  // Creates train_dir if it is absent, locks it, and reads run_id and EPOCH. Changes no file
+  // but LOCK. Called in the coordinator's process only. config_text: what JobRestored writes
+  // to pipeline.config. UNAVAILABLE: another server holds the lock. DATA_LOSS: run_id or EPOCH
+  // is damaged.
+  absl::Status OpenTrainDir(const std::string& path, std::string config_text);
+  // Lets JobRestored rename the checkpoints of steps after `step` to ckpt-<step>.given-up. The
+  // user has gone back to `step`, and no later start may continue from them.
+  void GiveUpCheckpointsAfter(uint64_t step) { last_step_ = step; }
+  TrainDir* train_dir() const { return train_dir_.get(); }
+  // 32 hex digits: the id in train_dir, or a new id, which the first PersistEpoch writes.
+  const std::string& run_id() const { return run_id_; }
+  uint64_t stored_epoch() const { return stored_epoch_; }
+  // Raises stored_epoch() to the epoch of a published checkpoint. This corrects an EPOCH file
+  // that was lost or holds a smaller number.
+  void NoteEpoch(uint64_t epoch) { stored_epoch_ = std::max(stored_epoch_, epoch); }
+
+  // Called once per shard of this process, in their order. `store` must outlive the last call
+  // of this object's methods.
+  void AddShard(VariableStore* store);
+
+  // Writes run_id if train_dir has none, then EPOCH, and syncs both to disk.
+  // FAILED_PRECONDITION: EPOCH already holds this epoch or a later one, so another server has
+  // written it.
+  absl::Status PersistEpoch(uint64_t epoch);
+  // To be called when the store of `shard` (counted from 0 in this process) holds the version
+  // that the coordinator chose. Returns the errors of VariableStore::AdoptFile.
+  absl::Status ShardRestored(int shard);
+  // Writes the server's files in train_dir. To be called when all shards of the job are
+  // restored. After an error some of the work may be done; each file is still either the old
+  // or the new one.
+  absl::Status JobRestored();
+  // Removes the state files if they are not needed any more, and closes the event file. To be
+  // called at the end of the process, when nothing is applied any more. verified_step: step of
+  // a checkpoint of this run that has just been read back and verified; nullopt: there is
+  // none. Errors are logged.
+  void End(std::optional<uint64_t> verified_step);
+
+  // Whether ShardRestored has been called for every shard of this process.
+  bool all_restored() const;
+  // Owned by this object; null before JobRestored.
+  EventWriter* events() const;
+
+ private:
+  absl::Status Carry(const std::vector<RunStateAction>& actions)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Renames the checkpoints that GiveUpCheckpointsAfter names.
+  absl::Status RenameGivenUp() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status WriteTrainDir() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void RemoveStateFiles() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  FileSystem* const files_;
+  // Set by OpenTrainDir and AddShard.
+  std::unique_ptr<TrainDir> train_dir_;
+  std::string config_text_;
+  std::string run_id_;
+  bool run_id_is_new_ = false;
+  uint64_t stored_epoch_ = 0;
+  std::optional<uint64_t> last_step_;  // of GiveUpCheckpointsAfter
+  std::vector<VariableStore*> stores_;
+
+  mutable absl::Mutex mutex_;
+  RunState state_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<EventWriter> events_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace pushpull
+
+#endif  // PUSHPULL_PS_SERVER_RUNTIME_RUN_FILES_H_

@@ -1,0 +1,246 @@
+#include "ps_server/runtime/server.h"
+
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "glog/logging.h"
+
+#include "common/base/status_macros.h"
+#include "common/wire/grpc/grpc_ps_client.h"
+#include "common/wire/protocol_version.h"
+#include "common/wire/security/peer_secret.h"
+#include "common/wire/transport_security.h"
+#include "ps_server/runtime/finished_run.h"
+#include "ps_server/runtime/shard_peer.h"
+#include "ps_server/transport/descriptor_budget.h"
+
+namespace pushpull {
+namespace {
+
+constexpr absl::Duration kStopGrace = absl::Milliseconds(500);
+constexpr absl::Duration kDrainTimeout = absl::Seconds(2);
+// How long another task waits for the process of task 0, which may itself wait for a machine.
+constexpr absl::Duration kCoordinatorPatience = absl::Minutes(5);
+constexpr char kPeerSecretFile[] = "peer_secret";
+constexpr absl::Duration kSecretPatience = absl::Seconds(10);
+
+}  // namespace
+
+absl::StatusOr<std::string> TaskAddress(const std::string& first, int index) {
+  if (index == 0) return first;
+  if (absl::StartsWith(first, "unix:")) return absl::StrCat(first, ".", index);
+  const size_t colon = first.rfind(':');
+  int port = 0;
+  if (colon == std::string::npos || !absl::SimpleAtoi(first.substr(colon + 1), &port)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--listen=", first, " is not host:port or unix:/path"));
+  }
+  if (port == 0) return first;
+  if (port + index > 65535) {
+    return absl::InvalidArgumentError(absl::StrCat("--listen=", first, " leaves no port for task ",
+                                                   index, "; choose a lower one"));
+  }
+  return absl::StrCat(first.substr(0, colon + 1), port + index);
+}
+
+Server::Server(ServerOptions options, FileSystem* files, Clock* clock)
+    : options_(std::move(options)), files_(files), clock_(clock) {}
+
+Server::~Server() {
+  // The servers call into the core, and the threads of the core call the servers (SetServing).
+  // Both must have stopped before either is destroyed.
+  for (const auto& server : servers_) server->Stop(absl::ZeroDuration());
+  if (core_ != nullptr) core_->StopThreads();
+}
+
+absl::StatusOr<std::unique_ptr<Server>> Server::Create(ServerOptions options, FileSystem* files,
+                                                       Clock* clock) {
+  std::unique_ptr<Server> server(new Server(std::move(options), files, clock));
+  PP_RETURN_IF_ERROR(server->Open());
+  return server;
+}
+
+absl::Status Server::Open() {
+  PP_ASSIGN_OR_RETURN(transport_.credentials,
+                      TransportCredentials::Create(options_.security, {PeerRole::kPs}));
+  if (transport_.credentials->encrypted()) transport_.max_connection_age = kTlsConnectionAge;
+  PP_ASSIGN_OR_RETURN(JobSpec job, JobSpec::Create(options_.config, options_.sync, options_.tasks));
+  PP_RETURN_IF_ERROR(job.LoadFineTuneCheckpoint(files_, options_.train_dir));
+  ServerCoreOptions core;
+  core.train_dir = options_.train_dir;
+  core.first_task = FirstTask();
+  core.num_tasks = NumTasksHere();
+  core.num_replicas = options_.num_replicas;
+  core.state_dir = options_.state_dir;
+  core.from_checkpoint = options_.from_checkpoint;
+  core.from_step = options_.from_step;
+  core.apply_threads = options_.apply_threads;
+  core.lease = options_.lease;
+  core.trace = options_.trace;
+  if (FirstTask() > 0) core.on_restored = options_.on_serving;
+  if (FirstTask() > 0) {
+    PP_ASSIGN_OR_RETURN(core.run_id, FindRunOfCoordinator(job));
+    core.drain_job = [client = std::shared_ptr<PsClient>(ClientOf(options_.cluster[0]))] {
+      return client->Drain({}, kDrainTimeout).status();
+    };
+    if (options_.trace_clock != nullptr) {
+      clock_follower_ = std::make_unique<ClockFollower>(ClientOf(options_.cluster[0]), clock_,
+                                                        options_.trace_clock);
+    }
+  }
+  PP_ASSIGN_OR_RETURN(core_, ServerCore::Open(std::move(job), std::move(core), files_, clock_));
+  if (NeedsPeerSecret()) PP_RETURN_IF_ERROR(LoadPeerSecret());
+  PP_RETURN_IF_ERROR(Listen());
+  if (FirstTask() == 0) StartCoordinator();
+  if (run_is_finished_) core_->End(absl::OkStatus());
+  return absl::OkStatus();
+}
+
+bool Server::NeedsPeerSecret() const {
+  return NumTasksHere() < options_.tasks && !transport_.credentials->encrypted();
+}
+
+absl::Status Server::LoadPeerSecret() {
+  const auto load = [this]() -> absl::StatusOr<std::shared_ptr<const PeerSecret>> {
+    if (!options_.peer_secret_file.empty()) return PeerSecret::Read(options_.peer_secret_file);
+    const std::string path = JoinPath(options_.train_dir, kPeerSecretFile);
+    // Task 0 creates the file, under the lock of train_dir, before it listens. Another task
+    // gets here after task 0 has answered it, so the file exists; a network file system may
+    // show it late.
+    if (FirstTask() == 0) return PeerSecret::ReadOrMake(*files_, path);
+    const absl::Duration deadline = clock_->Now() + kSecretPatience;
+    for (;;) {
+      auto secret = PeerSecret::Read(path);
+      if (!absl::IsNotFound(secret.status())) return secret;
+      if (clock_->Now() >= deadline || options_.stop_requested()) return secret;
+      clock_->Sleep(absl::Milliseconds(200));
+    }
+  };
+  absl::StatusOr<std::shared_ptr<const PeerSecret>> secret = load();
+  if (!secret.ok()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(secret.status().message(),
+                     "; ps tasks in several processes need TLS, one train_dir under one user, or "
+                     "--peer_secret_file"));
+  }
+  transport_.peer_secret = *std::move(secret);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> Server::FindRunOfCoordinator(const JobSpec& job) {
+  const std::unique_ptr<PsClient> coordinator = ClientOf(options_.cluster[0]);
+  ps::JobRequest request;
+  request.set_protocol_version(kProtocolVersion);
+  const absl::Duration start = clock_->Now();
+  absl::Duration next_word = start;
+  FinishedRun finished(files_, clock_, options_.train_dir, options_.lease);
+  for (;;) {
+    const absl::StatusOr<ps::JobReply> told = coordinator->GetJob(request, absl::Seconds(5));
+    if (told.ok()) {
+      if (told->layout_signature() != job.layout.signature() ||
+          static_cast<int>(told->tasks()) != options_.tasks) {
+        return absl::FailedPreconditionError(
+            absl::StrCat("ps task 0 at ", options_.cluster[0], " trains another model or has ",
+                         told->tasks(), " tasks, this task ", options_.task_index, " was told ",
+                         options_.tasks, "; give all tasks the same config and --tasks"));
+      }
+      return told->run_id();
+    }
+    if (!absl::IsUnavailable(told.status()) && !absl::IsDeadlineExceeded(told.status())) {
+      return told.status();
+    }
+    if (options_.stop_requested()) return absl::CancelledError("stopped by signal");
+    const absl::Duration now = clock_->Now();
+    if (now >= next_word) {
+      LOG(INFO) << "waiting for ps task 0 at " << options_.cluster[0] << ": "
+                << told.status().message();
+      next_word = now + absl::Seconds(5);
+    }
+    if (!options_.from_checkpoint) {
+      if (std::optional<std::string> run = finished.Look(job); run.has_value()) {
+        run_is_finished_ = true;
+        return *std::move(run);
+      }
+    }
+    if (now - start >= kCoordinatorPatience) {
+      return absl::DeadlineExceededError(absl::StrCat("ps task 0 at ", options_.cluster[0],
+                                                      " did not answer for ",
+                                                      absl::ToInt64Seconds(now - start), " s"));
+    }
+    clock_->Sleep(absl::Milliseconds(500));
+  }
+}
+
+absl::Status Server::Listen() {
+  transport_.limits = options_.limits;
+  transport_.limits.max_connections =
+      FitConnections(options_.limits.max_connections, NumTasksHere());
+  for (int i = 0; i < NumTasksHere(); ++i) {
+    PP_ASSIGN_OR_RETURN(const std::string address, TaskAddress(options_.listen, i));
+    TransportOptions transport = transport_;
+    transport.debug_services = options_.debug_services.value_or(IsLocalAddress(address));
+    counters_.push_back(
+        std::make_shared<RequestCounters>([clock = SteadyClock()] { return clock.Now(); }));
+    handlers_.push_back(std::make_unique<CountingHandler>(core_->handler(i), counters_.back()));
+    PP_ASSIGN_OR_RETURN(std::unique_ptr<GrpcPsServer> server,
+                        StartGrpcPsServer(address, handlers_.back().get(), transport));
+    servers_.push_back(std::move(server));
+  }
+  return absl::OkStatus();
+}
+
+void Server::StartCoordinator() {
+  std::vector<std::unique_ptr<ShardPeer>> remote;
+  for (int task = NumTasksHere(); task < options_.tasks; ++task) {
+    remote.push_back(MakeRemoteShardPeer(ClientOf(options_.cluster[task])));
+  }
+  core_->Start(options_.task_index < 0 ? addresses() : options_.cluster, std::move(remote), [this] {
+    for (const auto& server : servers_) server->SetServing(true);
+    options_.on_serving();
+  });
+}
+
+std::unique_ptr<PsClient> Server::ClientOf(const std::string& address) const {
+  return MakeGrpcPsClient(address, transport_);
+}
+
+std::vector<std::string> Server::addresses() const {
+  std::vector<std::string> result;
+  for (const auto& server : servers_) result.push_back(server->address());
+  return result;
+}
+
+MonitoringIdentity Server::MakeMonitoringIdentity(std::string version) const {
+  MonitoringIdentity identity;
+  identity.version = std::move(version);
+  identity.tasks = options_.tasks;
+  identity.first_task = FirstTask();
+  identity.sync = options_.sync;
+  return identity;
+}
+
+MonitoringSources Server::MakeMonitoringSources() const {
+  MonitoringSources sources;
+  sources.status = [this] { return Status(); };
+  sources.figures = [this] { return Figures(); };
+  sources.counters.assign(counters_.begin(), counters_.end());
+  sources.unix_seconds = [] { return absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch()); };
+  return sources;
+}
+
+std::optional<absl::Status> Server::WaitForEnd(absl::Duration patience) {
+  return core_->WaitForEnd(patience);
+}
+
+void Server::Drain() { core_->Drain(); }
+
+void Server::Stop(const absl::Status& end) {
+  core_->Farewell(end);
+  for (const auto& server : servers_) server->Stop(kStopGrace);
+  core_->Close();
+}
+
+}  // namespace pushpull

@@ -1,0 +1,138 @@
+// Server is one ps_server process from start to clean end: a ServerCore behind gRPC listeners.
+#ifndef PUSHPULL_PS_SERVER_RUNTIME_SERVER_H_
+#define PUSHPULL_PS_SERVER_RUNTIME_SERVER_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+#include "common/base/clock.h"
+#include "common/base/file_system.h"
+#include "common/trace/clock_offset.h"
+#include "common/trace/trace_writer.h"
+#include "common/wire/security/transport_credentials.h"
+#include "common/wire/transport_security.h"
+#include "ps_server/monitoring/counting_handler.h"
+#include "ps_server/monitoring/monitor.h"
+#include "ps_server/runtime/clock_follower.h"
+#include "ps_server/runtime/server_core.h"
+#include "ps_server/transport/grpc_ps_server.h"
+
+namespace pushpull {
+
+struct ServerOptions {
+  config::TrainEvalPipelineConfig config;
+  std::string train_dir;
+  bool sync = true;
+  int tasks = 1;
+  int task_index = -1;               // -1: all tasks in this process
+  std::vector<std::string> cluster;  // addresses of all tasks; only with task_index >= 0
+  std::string listen;                // address of the first task served here
+  uint32_t num_replicas = 0;         // 0: as many as the first worker announces
+  std::string state_dir;             // empty: anonymous memory
+  // These four are passed on to ServerCoreOptions.
+  bool from_checkpoint = false;
+  std::optional<uint64_t> from_step = std::nullopt;
+  int apply_threads = 1;
+  absl::Duration lease = absl::Seconds(10);
+  ServerLimits limits = {};
+  TransportSecurity security = {};  // for clients and for the other tasks
+  // File with the secret that the ps tasks share. Only used when they run in several processes
+  // without TLS. Empty: peer_secret in train_dir, which task 0 creates.
+  std::string peer_secret_file = {};
+  // Polled while Create waits for task 0 in another process. If it returns true, Create fails
+  // with CANCELLED.
+  std::function<bool()> stop_requested = [] { return false; };
+  // Called at the end of each recovery: of the whole job in the process of task 0, of the
+  // task's shard in any other process. Called from any thread; must not block.
+  std::function<void()> on_serving = [] {};
+  // Both may be null and must outlive the server. `trace` records what the server does.
+  // `trace_clock` learns the clock of task 0 if task 0 is in another process.
+  TraceWriter* trace = nullptr;
+  ClockOffset* trace_clock = nullptr;
+  // Whether to serve gRPC's reflection and channelz. nullopt: only at addresses that are local
+  // to this machine.
+  std::optional<bool> debug_services = std::nullopt;
+};
+
+// Call order: Create, WaitForEnd any number of times, Stop; all from one thread.
+class Server {
+ public:
+  // Opens all files, listens, and starts recovery in the background. `files` and `clock` must
+  // outlive the server. Fails for a bad config, a second server on train_dir, a port in use or
+  // a task of another job. If task 0 is in another process, Create blocks until task 0
+  // answers. DEADLINE_EXCEEDED: task 0 has not answered for five minutes.
+  static absl::StatusOr<std::unique_ptr<Server>> Create(ServerOptions options, FileSystem* files,
+                                                        Clock* clock);
+  ~Server();
+
+  // Addresses at which the tasks of this process listen.
+  std::vector<std::string> addresses() const;
+  // Blocks until the job has ended, for at most `patience`. Returns nullopt if it has not
+  // ended. OK: training is done and the last checkpoint is published. CANCELLED: drained. Any
+  // other status is the failure that stopped training.
+  std::optional<absl::Status> WaitForEnd(absl::Duration patience);
+  // Starts a clean end, as SIGTERM asks: finishes the step and publishes a checkpoint. Does
+  // not block; WaitForEnd returns the end.
+  void Drain();
+  // Whether an operator has called Drain (psctl drain): the process has to end, as after SIGTERM.
+  bool end_wanted() const { return core_->end_wanted(); }
+  // Waits until the clones and the other ps tasks know of the end (at most a lease), then
+  // closes everything. Removes the mapped state if a verified checkpoint is at least as new.
+  // `end` is what WaitForEnd returned.
+  void Stop(const absl::Status& end);
+
+  // Empty in processes without task 0. Thread-safe.
+  ps::StatusReply Status() const { return core_->Status(); }
+  TrainingFigures Figures() const { return core_->Figures(); }
+  const JobSpec& job() const { return core_->job(); }
+  // For the monitoring of this server. version: of the build. The server must outlive the
+  // returned sources.
+  MonitoringIdentity MakeMonitoringIdentity(std::string version) const;
+  MonitoringSources MakeMonitoringSources() const;
+
+ private:
+  Server(ServerOptions options, FileSystem* files, Clock* clock);
+
+  int FirstTask() const { return options_.task_index < 0 ? 0 : options_.task_index; }
+  int NumTasksHere() const { return options_.task_index < 0 ? options_.tasks : 1; }
+  absl::Status Open();
+  // Whether orders between the coordinator and shards cross the network in plaintext.
+  bool NeedsPeerSecret() const;
+  absl::Status LoadPeerSecret();
+  // Asks task 0 in another process for the id of the run and blocks until it answers. If task
+  // 0 stays silent and train_dir shows that the run is finished, the id comes from the last
+  // checkpoint and run_is_finished_ becomes true.
+  absl::StatusOr<std::string> FindRunOfCoordinator(const JobSpec& job);
+  absl::Status Listen();
+  void StartCoordinator();
+  std::unique_ptr<PsClient> ClientOf(const std::string& address) const;
+
+  const ServerOptions options_;
+  FileSystem* const files_;
+  Clock* const clock_;
+  TransportOptions transport_;
+  std::unique_ptr<ClockFollower> clock_follower_;
+  std::unique_ptr<ServerCore> core_;
+  bool run_is_finished_ = false;  // set by FindRunOfCoordinator
+  // These three have one element per task served here.
+  std::vector<std::shared_ptr<RequestCounters>> counters_;
+  std::vector<std::unique_ptr<CountingHandler>> handlers_;
+  std::vector<std::unique_ptr<GrpcPsServer>> servers_;
+};
+
+// Returns the address of task `index` if the first task listens on `first`: the port plus
+// `index`, or the path of a unix socket with ".index" appended. Port 0 stays 0.
+// INVALID_ARGUMENT: `first` is not an address, or the port would exceed 65535.
+absl::StatusOr<std::string> TaskAddress(const std::string& first, int index);
+
+}  // namespace pushpull
+
+#endif  // PUSHPULL_PS_SERVER_RUNTIME_SERVER_H_

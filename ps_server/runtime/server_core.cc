@@ -1,0 +1,301 @@
+#include "ps_server/runtime/server_core.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "absl/random/random.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "glog/logging.h"
+
+#include "common/base/status_macros.h"
+#include "common/wire/error_detail.h"
+
+namespace pushpull {
+namespace {
+
+// How a task in a process without the coordinator drains the job: pause between two attempts,
+// how long task 0 may stay silent, and the limit of the whole drain. The limit is a little less
+// than 30 seconds, after which Slurm and Kubernetes by default send SIGKILL.
+constexpr absl::Duration kDrainPause = absl::Milliseconds(200);
+constexpr absl::Duration kSilentCoordinator = absl::Seconds(5);
+constexpr absl::Duration kDrainLimit = absl::Seconds(28);
+
+uint64_t NewBootId() {
+  absl::BitGen random;
+  return absl::Uniform<uint64_t>(absl::IntervalClosed, random, 1, ~uint64_t{0});
+}
+
+}  // namespace
+
+ServerCore::ServerCore(JobSpec job, ServerCoreOptions options, FileSystem* files, Clock* clock)
+    : job_(std::move(job)),
+      options_(std::move(options)),
+      files_(files),
+      clock_(clock),
+      run_files_(files, options_.num_tasks),
+      finished_run_(files, clock, options_.train_dir, options_.lease) {}
+
+ServerCore::~ServerCore() { StopThreads(); }
+
+void ServerCore::StopThreads() {
+  {
+    absl::MutexLock lock(&mutex_);
+    closing_ = true;
+    end_changed_.NotifyAll();
+  }
+  if (drain_.joinable()) drain_.join();
+  // All are stopped before any is destroyed: a thread of one shard may call another shard
+  // through the coordinator.
+  if (coordinator_ != nullptr) coordinator_->Stop();
+  for (const auto& shard : shards_) shard->Stop();
+}
+
+absl::StatusOr<std::unique_ptr<ServerCore>> ServerCore::Open(JobSpec job, ServerCoreOptions options,
+                                                             FileSystem* files, Clock* clock) {
+  std::unique_ptr<ServerCore> core(
+      new ServerCore(std::move(job), std::move(options), files, clock));
+  core->pool_ = std::make_unique<ThreadPool>(core->options_.apply_threads);
+  core->run_id_ = core->options_.run_id;
+  if (core->IsCoordinator()) {
+    PP_RETURN_IF_ERROR(core->OpenTrainDir());
+    core->OpenCoordinator();
+  }
+  for (int i = 0; i < core->options_.num_tasks; ++i) {
+    PP_RETURN_IF_ERROR(core->OpenShard(core->options_.first_task + i));
+  }
+  return core;
+}
+
+absl::Status ServerCore::OpenTrainDir() {
+  PP_RETURN_IF_ERROR(run_files_.OpenTrainDir(options_.train_dir, job_.config_text));
+  run_id_ = absl::HexStringToBytes(run_files_.run_id());
+  if (options_.from_checkpoint && options_.from_step.has_value()) {
+    run_files_.GiveUpCheckpointsAfter(*options_.from_step);
+  }
+  checkpointer_ =
+      std::make_unique<Checkpointer>(&job_, files_, options_.train_dir, run_files_.run_id(),
+                                     options_.from_checkpoint ? options_.from_step : std::nullopt);
+  monitor_ = std::make_unique<TrainingMonitor>(&job_, ScalarInterval(job_.num_steps), clock_);
+  // Looking for a checkpoint now refuses a folder of another model, or one with only damaged
+  // checkpoints, before anything in the folder changes.
+  PP_ASSIGN_OR_RETURN(const std::optional<VersionId> found, checkpointer_->FindCheckpoint());
+  if (found.has_value()) run_files_.NoteEpoch(found->epoch);
+  return absl::OkStatus();
+}
+
+absl::Status ServerCore::OpenShard(int shard) {
+  const int tasks = job_.sharding.tasks();
+  VariableStoreOptions store_options;
+  store_options.state_dir = options_.state_dir;
+  store_options.name = absl::StrCat(absl::BytesToHexString(run_id_), "-", shard, "-of-", tasks);
+  store_options.owner.run_id = run_id_;
+  store_options.owner.shard = shard;
+  store_options.owner.tasks = tasks;
+  store_options.owner.train_dir = std::filesystem::absolute(options_.train_dir).string();
+  absl::StatusOr<std::string> identity = files_->FolderIdentity(options_.train_dir);
+  // A missing folder is no error here: writing the first checkpoint will report it.
+  if (!absl::IsNotFound(identity.status())) {
+    PP_ASSIGN_OR_RETURN(store_options.owner.folder_identity, std::move(identity));
+  }
+  PP_ASSIGN_OR_RETURN(std::unique_ptr<VariableStore> variables,
+                      VariableStore::Open(store_options, job_.layout, job_.optimizer));
+  run_files_.AddShard(variables.get());
+  auto on_restored = [this, index = shard - options_.first_task] {
+    const absl::Status adopted = run_files_.ShardRestored(index);
+    if (adopted.ok()) options_.on_restored();
+    return adopted;
+  };
+  auto store = std::make_unique<ShardStore>(&job_, shard, options_.train_dir, std::move(variables),
+                                            files_, pool_.get(), std::move(on_restored));
+  ShardOptions options;
+  options.run_id = run_id_;
+  options.boot_id = NewBootId();
+  options.sync = job_.sync;
+  options.shard = shard;
+  options.tasks = tasks;
+  options.chunk_elements = ChunkElements(job_.sharding, shard);
+  options.held_versions = store->HeldVersions();
+  ShardRuntime::CommitFn commit;
+  if (shard == 0) {
+    commit = [this](const ps::CommitRequest& request, PsHandler::Done<ps::CommitReply> done) {
+      coordinator_->Commit(request, std::move(done));
+    };
+  }
+  std::shared_ptr<ShardTrace> trace;
+  if (options_.trace != nullptr) {
+    trace = std::make_shared<ShardTrace>(options_.trace, static_cast<uint32_t>(shard), clock_);
+  }
+  shards_.push_back(std::make_unique<ShardRuntime>(&job_, std::move(options), std::move(store),
+                                                   clock_, std::move(commit), std::move(trace)));
+  const auto orders =
+      IsCoordinator() ? TaskHandler::Orders::kFromThisProcess : TaskHandler::Orders::kFromPeers;
+  TaskHandler::EndFn end;
+  if (!IsCoordinator()) {
+    end = [this](const ps::EndTaskRequest& request) { EndAsTold(request); };
+  }
+  handlers_.push_back(std::make_unique<TaskHandler>(&job_, run_id_, shards_.back().get(),
+                                                    shard == 0 ? coordinator_.get() : nullptr,
+                                                    orders, std::move(end)));
+  return absl::OkStatus();
+}
+
+void ServerCore::OpenCoordinator() {
+  CoordinatorOptions options = job_.MakeCoordinatorOptions();
+  options.run_id = run_id_;
+  options.num_replicas = options_.num_replicas;
+  options.lease = options_.lease;
+  options.from_checkpoint = options_.from_checkpoint;
+  CoordinatorListener listener;
+  listener.persist_epoch = [this](uint64_t epoch) { return run_files_.PersistEpoch(epoch); };
+  listener.take_over = [this] {
+    const absl::Status written = run_files_.JobRestored();
+    monitor_->WriteTo(run_files_.events());
+    return written;
+  };
+  listener.step_applied = [this](const coordinator_action::StepApplied& step) {
+    monitor_->StepApplied(step);
+  };
+  listener.serving = [this](const coordinator_action::Serving& serving) {
+    LOG(INFO) << "serving version " << serving.version << " in epoch " << serving.epoch
+              << (serving.rolled_back_steps > 0
+                      ? absl::StrCat(", ", serving.rolled_back_steps, " steps rolled back")
+                      : "");
+    on_serving_();
+  };
+  listener.ended = [this](const absl::Status& status) { End(status); };
+  listener.end_wanted = [this] { end_wanted_.store(true); };
+  std::unique_ptr<CoordinatorTrace> trace;
+  if (options_.trace != nullptr) {
+    trace = std::make_unique<CoordinatorTrace>(options_.trace, job_.sync, clock_);
+  }
+  coordinator_ = std::make_unique<CoordinatorRuntime>(
+      std::move(options), checkpointer_.get(), clock_, std::move(listener), std::move(trace));
+}
+
+void ServerCore::Start(std::vector<std::string> addresses,
+                       std::vector<std::unique_ptr<ShardPeer>> remote,
+                       std::function<void()> on_serving) {
+  CHECK(IsCoordinator());
+  on_serving_ = std::move(on_serving);
+  handlers_[0]->SetAddresses(std::move(addresses));
+  std::vector<std::unique_ptr<ShardPeer>> peers;
+  for (const auto& shard : shards_) peers.push_back(MakeLocalShardPeer(shard.get()));
+  for (auto& peer : remote) peers.push_back(std::move(peer));
+  CHECK_EQ(static_cast<int>(peers.size()), job_.sharding.tasks());
+  coordinator_->Start(std::move(peers), run_files_.stored_epoch());
+}
+
+void ServerCore::End(const absl::Status& status) {
+  absl::MutexLock lock(&mutex_);
+  if (end_.has_value()) return;
+  end_ = status;
+  end_changed_.NotifyAll();
+}
+
+std::optional<absl::Status> ServerCore::WaitForEnd(absl::Duration patience) {
+  if (!IsCoordinator() && !options_.from_checkpoint && !run_files_.all_restored() &&
+      finished_run_.Look(job_).has_value()) {
+    End(absl::OkStatus());
+  }
+  absl::MutexLock lock(&mutex_);
+  const auto ended = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return end_.has_value(); };
+  end_changed_.Await(&mutex_, ended, patience);
+  return end_;
+}
+
+void ServerCore::Drain() {
+  if (IsCoordinator()) {
+    coordinator_->Drain();
+  } else {
+    if (drain_.joinable()) return;
+    drain_ = std::thread([this] { DrainJob(); });
+  }
+}
+
+void ServerCore::EndAsTold(const ps::EndTaskRequest& request) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (request.has_verified_step()) verified_step_ = request.verified_step();
+  }
+  end_wanted_.store(true);
+  switch (request.how()) {
+    case ps::EndTaskRequest::DONE:
+      return End(absl::OkStatus());
+    case ps::EndTaskRequest::DRAINED:
+      return End(absl::CancelledError("drained"));
+    default:
+      break;
+  }
+  ps::ErrorDetail detail;
+  detail.set_kind(ps::ErrorDetail::STOPPED);
+  End(MakeError(detail, absl::StrCat("training was stopped: ", request.reason())));
+}
+
+void ServerCore::DrainJob() {
+  const auto over = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return end_.has_value() || closing_;
+  };
+  const absl::Duration start = clock_->Now();
+  absl::Duration last_answer = start;
+  for (;;) {
+    const absl::Status asked = options_.drain_job();
+    const absl::Duration now = clock_->Now();
+    if (asked.ok() || GetErrorDetail(asked).kind() != ps::ErrorDetail::UNKNOWN) last_answer = now;
+    if (now - last_answer >= kSilentCoordinator || now - start >= kDrainLimit) {
+      LOG(WARNING) << "ps task 0 has not ended the job in "
+                   << absl::FormatDuration(absl::Trunc(now - start, absl::Seconds(1)))
+                   << "; steps since the last checkpoint are in this task's mapped state only";
+      return End(absl::CancelledError("drained"));
+    }
+    absl::MutexLock lock(&mutex_);
+    if (end_changed_.Await(&mutex_, over, kDrainPause)) return;
+  }
+}
+
+void ServerCore::Farewell(const absl::Status& end) {
+  const bool drained =
+      absl::IsCancelled(end) && GetErrorDetail(end).kind() != ps::ErrorDetail::STOPPED;
+  // Another server has taken over the job (ABORTED), and the clones belong to that server.
+  const bool superseded = absl::IsAborted(end);
+  if (!IsCoordinator() || superseded) return;
+  const absl::Duration deadline = clock_->Now() + options_.lease;
+  for (;;) {
+    const bool tasks_know = coordinator_->TellTasksOfTheEnd(end, VerifiedStep());
+    if (tasks_know && (drained || coordinator_->EveryCloneKnowsOfTheEnd())) return;
+    if (clock_->Now() >= deadline) break;
+    clock_->Sleep(absl::Milliseconds(20));
+  }
+}
+
+std::optional<uint64_t> ServerCore::VerifiedStep() {
+  absl::MutexLock lock(&mutex_);
+  if (!IsCoordinator() || has_verified_) return verified_step_;
+  has_verified_ = true;
+  const uint64_t durable_step = coordinator_->Status().durable_step();
+  if (durable_step == 0) return std::nullopt;
+  const absl::Status verified = checkpointer_->Verify(durable_step);
+  if (verified.ok()) {
+    verified_step_ = durable_step;
+  } else {
+    LOG(WARNING) << "the last checkpoint does not verify: " << verified.message();
+  }
+  return verified_step_;
+}
+
+void ServerCore::Close() {
+  const std::optional<uint64_t> verified_step = VerifiedStep();
+  StopThreads();
+  run_files_.End(verified_step);
+}
+
+ps::StatusReply ServerCore::Status() const {
+  return coordinator_ != nullptr ? coordinator_->Status() : ps::StatusReply();
+}
+
+TrainingFigures ServerCore::Figures() const {
+  return monitor_ != nullptr ? monitor_->Figures() : TrainingFigures();
+}
+
+}  // namespace pushpull

@@ -1,0 +1,158 @@
+// ServerCore is one ps_server process without its network: the shards of this process, the
+// coordinator if task 0 is among them, their files and threads. Server adds listeners; tests
+// call the handlers directly.
+#ifndef PUSHPULL_PS_SERVER_RUNTIME_SERVER_CORE_H_
+#define PUSHPULL_PS_SERVER_RUNTIME_SERVER_CORE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+
+#include "common/base/clock.h"
+#include "common/base/file_system.h"
+#include "common/base/monotonic_wait.h"
+#include "common/base/thread_pool.h"
+#include "common/trace/trace_writer.h"
+#include "ps_server/runtime/checkpointer.h"
+#include "ps_server/runtime/coordinator_runtime.h"
+#include "ps_server/runtime/finished_run.h"
+#include "ps_server/runtime/job_spec.h"
+#include "ps_server/runtime/run_files.h"
+#include "ps_server/runtime/shard_peer.h"
+#include "ps_server/runtime/shard_runtime.h"
+#include "ps_server/runtime/task_handler.h"
+#include "ps_server/runtime/training_monitor.h"
+
+namespace pushpull {
+
+struct ServerCoreOptions {
+  std::string train_dir;
+  int first_task = 0;  // this process holds first_task .. first_task + num_tasks - 1
+  int num_tasks = 1;
+  std::string run_id;  // 16 bytes, from task 0; unused in the process of task 0
+  // Asks task 0 to drain the job. Unused in the process of task 0. May block for seconds.
+  std::function<absl::Status()> drain_job;
+  uint32_t num_replicas = 0;     // 0: as many as the first worker announces
+  std::string state_dir;         // empty: anonymous memory
+  bool from_checkpoint = false;  // recover from a checkpoint, not from mapped state
+  std::optional<uint64_t> from_step = std::nullopt;  // step of that checkpoint; nullopt: the newest
+  int apply_threads = 1;
+  absl::Duration lease = absl::Seconds(10);
+  // Called when a shard of this process has been restored, by the thread of its store. Must
+  // not block.
+  std::function<void()> on_restored = [] {};
+  TraceWriter* trace = nullptr;  // may be null; must outlive the core and its last pull
+};
+
+// Call order: Open, Start (only in the process of task 0), WaitForEnd any number of times,
+// Farewell, Close; all from one thread. Destruction without Close has the effect of SIGKILL:
+// only the files in state_dir and the checkpoints remain.
+class ServerCore {
+ public:
+  // Opens train_dir (in the process of task 0) and the shards; serves nothing yet. `files` and
+  // `clock` must outlive the core. UNAVAILABLE: another server uses train_dir. Also returns
+  // the errors of the checkpoints and the state files.
+  static absl::StatusOr<std::unique_ptr<ServerCore>> Open(JobSpec job, ServerCoreOptions options,
+                                                          FileSystem* files, Clock* clock);
+  // No call to a handler may be running or come later. Stops the threads.
+  ~ServerCore();
+
+  // The handler of task first_task + i, owned by the core.
+  PsHandler* handler(int i) { return handlers_[i].get(); }
+
+  // Starts recovery in the background. addresses: of all tasks, as workers are to use them.
+  // remote: one peer for each task that this process does not hold, in order. on_serving is
+  // called at the end of each recovery, from any thread, and must not block.
+  void Start(std::vector<std::string> addresses, std::vector<std::unique_ptr<ShardPeer>> remote,
+             std::function<void()> on_serving);
+
+  // Blocks until the job has ended, for at most `patience`. Returns nullopt if it has not
+  // ended. OK: training is done and the last checkpoint is published. CANCELLED: drained. Any
+  // other status is the failure that stopped training. A process without task 0 also reads
+  // train_dir now and then until its shards are restored.
+  std::optional<absl::Status> WaitForEnd(absl::Duration patience);
+  // Makes WaitForEnd return `status` from now on. Only the first call counts. Thread-safe.
+  void End(const absl::Status& status);
+  // Starts a clean end, as SIGTERM asks: finishes the step and publishes a checkpoint. Does
+  // not block; WaitForEnd returns the end. No step is complete without every task, so a
+  // process without task 0 asks task 0 to drain the whole job and stays until task 0 ends it.
+  // It gives up with CANCELLED when task 0 has not answered for 5 seconds or has not ended the
+  // job after 28 seconds.
+  void Drain();
+  // Whether the process has to end once WaitForEnd has returned an end, even if it would
+  // otherwise stay: an operator has called Drain, or task 0 has ended this task. Thread-safe.
+  bool end_wanted() const { return end_wanted_.load(); }
+  // Blocks until the live clones and the tasks of other processes know of the end, for about a
+  // lease. Clones of a drained job are not waited for, because they continue with the next
+  // server. `end` is what WaitForEnd returned.
+  void Farewell(const absl::Status& end);
+  // Stops the threads and closes the files. Removes the mapped state if a checkpoint that has
+  // just been read back is at least as new (core/run_state.h). No call to a handler may be
+  // running or come later. Blocks on the disk.
+  void Close();
+  // Ends the threads of the core; on_serving is not called afterwards. Close and the
+  // destructor call it. Blocks for the work in progress.
+  void StopThreads();
+
+  // Empty in processes without task 0. Thread-safe.
+  ps::StatusReply Status() const;
+  TrainingFigures Figures() const;
+  const JobSpec& job() const { return job_; }
+
+ private:
+  ServerCore(JobSpec job, ServerCoreOptions options, FileSystem* files, Clock* clock);
+
+  bool IsCoordinator() const { return options_.first_task == 0; }
+  absl::Status OpenTrainDir();
+  absl::Status OpenShard(int shard);
+  void OpenCoordinator();
+  // Returns the step of the newest checkpoint if it can be read back and verified. The first
+  // call reads the checkpoint; to be called after the job has ended. In a process without task
+  // 0 it returns what task 0 has told.
+  std::optional<uint64_t> VerifiedStep();
+  // Ends this task as the coordinator in another process orders.
+  void EndAsTold(const ps::EndTaskRequest& request);
+  // Asks task 0 for the drain until the job has ended; runs on drain_.
+  void DrainJob();
+
+  const JobSpec job_;
+  const ServerCoreOptions options_;
+  FileSystem* const files_;
+  Clock* const clock_;
+
+  std::string run_id_;  // 16 bytes
+  std::function<void()> on_serving_;
+  RunFiles run_files_;
+  FinishedRun finished_run_;  // unused in the process of task 0
+  std::unique_ptr<ThreadPool> pool_;
+  std::unique_ptr<Checkpointer> checkpointer_;
+  std::unique_ptr<TrainingMonitor> monitor_;
+  std::unique_ptr<CoordinatorRuntime> coordinator_;
+  std::vector<std::unique_ptr<ShardRuntime>> shards_;
+  std::vector<std::unique_ptr<TaskHandler>> handlers_;
+
+  std::atomic<bool> end_wanted_{false};
+  absl::Mutex mutex_;
+  std::optional<absl::Status> end_ ABSL_GUARDED_BY(mutex_);
+  // What VerifiedStep has found or, without the coordinator, what task 0 has told.
+  std::optional<uint64_t> verified_step_ ABSL_GUARDED_BY(mutex_);
+  bool has_verified_ ABSL_GUARDED_BY(mutex_) = false;
+  bool closing_ ABSL_GUARDED_BY(mutex_) = false;
+  MonotonicCondVar end_changed_;  // notified when end_ is set or closing_ becomes true
+  std::thread drain_;             // runs DrainJob
+};
+
+}  // namespace pushpull
+
+#endif  // PUSHPULL_PS_SERVER_RUNTIME_SERVER_CORE_H_

@@ -1,0 +1,218 @@
+#include "ps_server/runtime/shard_store.h"
+
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "glog/logging.h"
+
+#include "common/base/status_macros.h"
+#include "common/checkpoint/checkpoint_reader.h"
+#include "common/checkpoint/checkpoint_writer.h"
+#include "common/model/initializers.h"
+#include "ps_server/store/initial_state.h"
+
+namespace pushpull {
+namespace {
+
+// How long an apply waits for pulls of the version that it overwrites. A normal pull takes tens
+// of milliseconds. Leaving the buffer to the readers costs about ten milliseconds, but a wait
+// for a clone that has stopped delays every other clone.
+constexpr absl::Duration kPinPatience = absl::Milliseconds(250);
+// How long the wait lasts if no more buffers can be left to readers, because several pulls have
+// stopped. gRPC's keepalive ends the pull of a dead peer within seconds.
+constexpr absl::Duration kLastPinPatience = absl::Seconds(20);
+
+std::vector<GradientContribution> ToGradients(const std::vector<StagedContribution>& staged) {
+  std::vector<GradientContribution> gradients;
+  gradients.reserve(staged.size());
+  for (const StagedContribution& contribution : staged) {
+    gradients.push_back({contribution.replica, contribution.samples, contribution.chunks});
+  }
+  return gradients;
+}
+
+}  // namespace
+
+ShardStore::ShardStore(const JobSpec* job, int shard, std::string train_dir,
+                       std::unique_ptr<VariableStore> variables, FileSystem* files,
+                       ThreadPool* pool, std::function<absl::Status()> on_restored)
+    : job_(job),
+      shard_(shard),
+      train_dir_(std::move(train_dir)),
+      variables_(std::move(variables)),
+      files_(files),
+      pool_(pool),
+      on_restored_(std::move(on_restored)),
+      pass_(&job->layout, job->sharding, shard, job->optimizer, pool) {}
+
+std::vector<VersionId> ShardStore::HeldVersions() const {
+  std::vector<VersionId> versions;
+  for (const HeldVersion& held : variables_->held()) {
+    versions.push_back({held.epoch, held.version});
+  }
+  return versions;
+}
+
+absl::StatusOr<std::string> ShardStore::Restore(const shard_action::StoreRestore& order) {
+  PP_ASSIGN_OR_RETURN(std::string marks, RestoreVersion(order));
+  PP_RETURN_IF_ERROR(on_restored_());
+  return marks;
+}
+
+absl::StatusOr<std::string> ShardStore::RestoreVersion(const shard_action::StoreRestore& order) {
+  DropVersion();
+  if (order.source == ps::RestoreRequest::MAPPED) {
+    for (const HeldVersion& held : variables_->held()) {
+      if (VersionId{held.epoch, held.version} != order.id) continue;
+      PP_RETURN_IF_ERROR(variables_->UseVersion(held.version));
+      return held.metadata;
+    }
+    return absl::FailedPreconditionError(absl::StrCat("shard ", shard_, " does not hold version ",
+                                                      order.id.version, " of epoch ",
+                                                      order.id.epoch, " in memory"));
+  }
+  PP_RETURN_IF_ERROR(MakeWritable());
+  PP_ASSIGN_OR_RETURN(const StateVectors to, variables_->BeginFill(order.id.version));
+  std::string marks;
+  if (order.source == ps::RestoreRequest::CHECKPOINT) {
+    const absl::Status filled = FillFromCheckpoint(order.id, to, &marks);
+    if (!filled.ok()) {
+      variables_->Abandon();
+      return filled;
+    }
+  } else {
+    FillInitial(to);
+  }
+  PP_RETURN_IF_ERROR(variables_->Commit(order.id.epoch, marks));
+  return marks;
+}
+
+absl::Status ShardStore::FillFromCheckpoint(const VersionId& id, const StateVectors& to,
+                                            std::string* marks) {
+  PP_ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint,
+                      Checkpoint::Open(*files_, train_dir_, id.version));
+  if (checkpoint->manifest().epoch != id.epoch) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(checkpoint->path(), " was published in epoch ", checkpoint->manifest().epoch,
+                     ", expected ", id.epoch, ": another server has replaced it"));
+  }
+  const ElementRange range = job_->sharding.shard(shard_);
+  PP_RETURN_IF_ERROR(checkpoint->ReadWeights(job_->layout, range, to.weights));
+  for (int slot = 0; slot < job_->optimizer.num_slots(); ++slot) {
+    PP_RETURN_IF_ERROR(
+        checkpoint->ReadSlot(job_->layout, job_->optimizer.slot_name(slot), range, to.slots[slot]));
+  }
+  if (to.ema != nullptr) {
+    PP_RETURN_IF_ERROR(checkpoint->ReadEma(job_->layout, range, to.ema));
+  }
+  if (!absl::Base64Unescape(checkpoint->manifest().async_state, marks)) {
+    return absl::DataLossError(
+        absl::StrCat(checkpoint->path(), "/MANIFEST.json: async_state is not base64"));
+  }
+  return absl::OkStatus();
+}
+
+void ShardStore::FillInitial(const StateVectors& to) {
+  std::vector<float> drawn;
+  if (job_->initial_values.empty()) {
+    drawn.resize(job_->layout.total_elements());
+    InitializeVariables(job_->layout, job_->seed, absl::MakeSpan(drawn));
+  }
+  const std::vector<float>& flat = drawn.empty() ? job_->initial_values : drawn;
+  FillInitialState(
+      job_->layout, job_->sharding.shard(shard_), job_->optimizer,
+      [&](int64_t variable, int64_t first, int64_t count, float* out) {
+        const float* from = flat.data() + job_->layout.offset(variable) + first;
+        std::memcpy(out, from, count * sizeof(float));
+      },
+      to);
+}
+
+absl::StatusOr<std::vector<double>> ShardStore::Measure(const shard_action::StoreMeasure& order) {
+  PP_ASSIGN_OR_RETURN(const PinnedVersion pinned, variables_->Pin(order.step - 1));
+  return pass_.MeasureNorms(ToGradients(order.contributions), pinned.vectors);
+}
+
+absl::Status ShardStore::MakeWritable() {
+  return variables_->MakeWritable(kPinPatience, kLastPinPatience);
+}
+
+absl::Status ShardStore::BeginVersion(uint64_t step) {
+  if (ahead_.has_value() && ahead_->buffers().version == step) return absl::OkStatus();
+  DropVersion();
+  PP_ASSIGN_OR_RETURN(const VariableStore::ApplyBuffers buffers, variables_->BeginApply());
+  if (buffers.version != step) {
+    variables_->Abandon();
+    return absl::InternalError(
+        absl::StrCat("the store makes version ", buffers.version, ", expected ", step));
+  }
+  ahead_.emplace(buffers, job_->sharding.num_chunks(shard_));
+  return absl::OkStatus();
+}
+
+void ShardStore::DropVersion() {
+  if (!ahead_.has_value()) return;
+  ahead_.reset();
+  variables_->Abandon();
+}
+
+absl::Status ShardStore::ApplyAhead(const shard_action::StoreApplyAhead& order) {
+  PP_RETURN_IF_ERROR(BeginVersion(order.step));
+  std::vector<GradientContribution> gradients;
+  for (const StagedChunk& contribution : order.contributions) {
+    GradientContribution gradient{contribution.replica, contribution.samples, {}};
+    gradient.chunks.resize(job_->sharding.num_chunks(shard_));
+    gradient.chunks[order.chunk] = contribution.payload;
+    gradients.push_back(std::move(gradient));
+  }
+  const int chunk = static_cast<int>(order.chunk);
+  PP_RETURN_IF_ERROR(pass_.Run(order.step, gradients, {}, absl::MakeConstSpan(&chunk, 1),
+                               ahead_->buffers().from, ahead_->buffers().to));
+  ahead_->NoteMade(order);
+  return absl::OkStatus();
+}
+
+absl::Status ShardStore::Apply(const shard_action::StoreApply& order) {
+  if (!ahead_.has_value()) PP_RETURN_IF_ERROR(MakeWritable());
+  PP_RETURN_IF_ERROR(BeginVersion(order.step));
+  const absl::Status made = pass_.Run(
+      order.step, ToGradients(order.contributions), order.variable_squared_norms,
+      ahead_->ChunksToMake(order.contributions), ahead_->buffers().from, ahead_->buffers().to);
+  if (!made.ok()) {
+    DropVersion();
+    return made;
+  }
+  ahead_.reset();
+  return variables_->Commit(order.epoch, order.marks);
+}
+
+absl::StatusOr<ps::SnapshotReply> ShardStore::WriteSnapshot(PinnedVersion pinned, uint64_t epoch,
+                                                            const std::string& marks) {
+  ShardSnapshot snapshot;
+  snapshot.shard = shard_;
+  snapshot.tasks = job_->sharding.tasks();
+  snapshot.range = job_->sharding.shard(shard_);
+  snapshot.weights = pinned.vectors.weights;
+  for (int slot = 0; slot < job_->optimizer.num_slots(); ++slot) {
+    snapshot.slots.push_back(
+        {std::string(job_->optimizer.slot_name(slot)), pinned.vectors.slots[slot]});
+  }
+  snapshot.ema = pinned.vectors.ema;
+  PP_ASSIGN_OR_RETURN(
+      const CheckpointFile file,
+      WriteShardFile(*files_, train_dir_, epoch, pinned.version, job_->layout, snapshot));
+  ps::SnapshotReply reply;
+  reply.set_size_bytes(file.size_bytes);
+  reply.set_sha256(file.sha256);
+  reply.set_marks(marks);
+  for (const CheckpointTensor& tensor : file.tensors) {
+    ps::SnapshotReply::Tensor* entry = reply.add_tensors();
+    entry->set_name(tensor.name);
+    entry->set_crc32c(tensor.crc32c);
+  }
+  return reply;
+}
+
+}  // namespace pushpull

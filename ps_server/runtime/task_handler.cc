@@ -1,0 +1,186 @@
+#include "ps_server/runtime/task_handler.h"
+
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+#include "common/wire/error_detail.h"
+#include "common/wire/protocol_version.h"
+
+namespace pushpull {
+namespace {
+
+absl::Status NotCoordinator() {
+  return absl::FailedPreconditionError(
+      "this ps task is not the coordinator; ask task 0 (the first address of --ps)");
+}
+
+absl::Status NoOrders() {
+  return absl::PermissionDeniedError(
+      "this shard's coordinator is in its own process: nobody else gives it orders");
+}
+
+}  // namespace
+
+TaskHandler::TaskHandler(const JobSpec* job, std::string run_id, ShardRuntime* shard,
+                         CoordinatorRuntime* coordinator, Orders orders, EndFn end)
+    : job_(job),
+      run_id_(std::move(run_id)),
+      shard_(shard),
+      coordinator_(coordinator),
+      orders_(orders),
+      end_(std::move(end)) {}
+
+void TaskHandler::SetAddresses(std::vector<std::string> addresses) {
+  absl::MutexLock lock(&mutex_);
+  addresses_ = std::move(addresses);
+}
+
+void TaskHandler::GetJob(const ps::JobRequest&, Done<ps::JobReply> done) {
+  if (coordinator_ == nullptr) return done(NotCoordinator());
+  ps::JobReply reply;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (addresses_.empty()) {
+      ps::ErrorDetail detail;
+      detail.set_kind(ps::ErrorDetail::NOT_READY);
+      return done(MakeError(detail, "the server is starting"));
+    }
+    for (const std::string& address : addresses_) reply.add_addresses(address);
+  }
+  reply.set_protocol_version(kProtocolVersion);
+  reply.set_run_id(run_id_);
+  reply.set_epoch(coordinator_->epoch());
+  reply.set_sync(job_->sync);
+  reply.set_seed(job_->seed);
+  reply.set_num_steps(job_->num_steps);
+  reply.set_tasks(job_->sharding.tasks());
+  reply.set_pipeline_config(job_->config_text);
+  reply.set_layout_signature(job_->layout.signature());
+  for (const ps::VariableEntry& entry : VariableEntries(job_->layout)) {
+    *reply.add_variables() = entry;
+  }
+  reply.set_version(coordinator_->version());
+  reply.set_server_nanoseconds(absl::ToInt64Nanoseconds(coordinator_->Now()));
+  done(std::move(reply));
+}
+
+void TaskHandler::Register(const ps::RegisterRequest& request, Done<ps::RegisterReply> done) {
+  if (coordinator_ == nullptr) return done(NotCoordinator());
+  coordinator_->Register(request, std::move(done));
+}
+
+void TaskHandler::Heartbeat(const ps::HeartbeatRequest& request, Done<ps::HeartbeatReply> done) {
+  if (coordinator_ == nullptr) return done(NotCoordinator());
+  coordinator_->Heartbeat(
+      request, [this, done = std::move(done)](absl::StatusOr<ps::HeartbeatReply> reply) {
+        if (reply.ok()) {
+          reply->set_learning_rate(job_->optimizer.learning_rate.At(reply->version()));
+        }
+        done(std::move(reply));
+      });
+}
+
+void TaskHandler::Commit(const ps::CommitRequest& request, Done<ps::CommitReply> done) {
+  if (coordinator_ == nullptr) return done(NotCoordinator());
+  coordinator_->Commit(request, std::move(done));
+}
+
+void TaskHandler::GetStatus(const ps::StatusRequest&, Done<ps::StatusReply> done) {
+  if (coordinator_ == nullptr) return done(NotCoordinator());
+  ps::StatusReply reply = coordinator_->Status();
+  reply.set_run_id(run_id_);
+  done(std::move(reply));
+}
+
+void TaskHandler::Checkpoint(const ps::CheckpointRequest& request, Done<ps::CheckpointReply> done) {
+  if (coordinator_ == nullptr) return done(NotCoordinator());
+  coordinator_->Checkpoint(request, std::move(done));
+}
+
+void TaskHandler::Drain(const ps::DrainRequest& request, Done<ps::DrainReply> done) {
+  if (coordinator_ == nullptr) return done(NotCoordinator());
+  coordinator_->Drain(request, std::move(done));
+}
+
+void TaskHandler::Evict(const ps::EvictRequest& request, Done<ps::EvictReply> done) {
+  if (coordinator_ == nullptr) return done(NotCoordinator());
+  coordinator_->Evict(request, std::move(done));
+}
+
+absl::Status TaskHandler::PushChunk(const ps::PushChunk& header, const Payload& payload) {
+  return shard_->PushChunk(header, payload);
+}
+
+CancelFn TaskHandler::FinishPush(const ps::PushChunk& last, Done<ps::PushReply> done) {
+  // Only task 0 knows of evictions. What an evicted worker stages on the other tasks is never
+  // committed.
+  if (coordinator_ != nullptr) {
+    const absl::Status evicted = coordinator_->CheckNotEvicted(last.key().worker_id());
+    if (!evicted.ok()) {
+      done(evicted);
+      return nullptr;
+    }
+  }
+  return shard_->FinishPush(last, std::move(done));
+}
+
+CancelFn TaskHandler::Pull(const ps::PullRequest& request, Done<PullSnapshot> done) {
+  return shard_->Pull(request, std::move(done));
+}
+
+void TaskHandler::OpenSharedMemory(const ps::OpenSharedMemoryRequest& request,
+                                   Done<ps::OpenSharedMemoryReply> done) {
+  done(shard_->OpenSharedMemory(request));
+}
+
+void TaskHandler::GetShardState(const ps::ShardStateRequest&, Done<ps::ShardStateReply> done) {
+  shard_->GetState(std::move(done));
+}
+
+void TaskHandler::Restore(const ps::RestoreRequest& request, Done<ps::RestoreReply> done) {
+  if (orders_ == Orders::kFromThisProcess) return done(NoOrders());
+  shard_->Restore(request, std::move(done));
+}
+
+void TaskHandler::MeasureNorm(const ps::ApplyRequest& request, Done<ps::NormReply> done) {
+  if (orders_ == Orders::kFromThisProcess) return done(NoOrders());
+  shard_->MeasureNorm(request, std::move(done));
+}
+
+void TaskHandler::Apply(const ps::ApplyRequest& request, Done<ps::ApplyReply> done) {
+  if (orders_ == Orders::kFromThisProcess) return done(NoOrders());
+  shard_->Apply(request, std::move(done));
+}
+
+void TaskHandler::Snapshot(const ps::SnapshotRequest& request, Done<ps::SnapshotReply> done) {
+  if (orders_ == Orders::kFromThisProcess) return done(NoOrders());
+  shard_->Snapshot(request, std::move(done));
+}
+
+void TaskHandler::EndTask(const ps::EndTaskRequest& request, Done<ps::EndTaskReply> done) {
+  if (end_ == nullptr) {
+    return done(absl::FailedPreconditionError(
+        "this process has the coordinator: it ends by itself, or by Drain"));
+  }
+  ps::ErrorDetail detail;
+  if (request.run_id() != run_id_) {
+    detail.set_kind(ps::ErrorDetail::WRONG_RUN);
+    return done(MakeError(detail, "this ps task belongs to another job (run_id differs)"));
+  }
+  const uint64_t epoch = shard_->epoch();
+  if (request.epoch() < epoch) {
+    detail.set_kind(ps::ErrorDetail::EPOCH_CHANGED);
+    detail.set_epoch(epoch);
+    return done(MakeError(
+        detail, absl::StrCat("epoch ", request.epoch(), " is over, this task is in ", epoch)));
+  }
+  if (request.boot_id() != shard_->boot_id()) {
+    return done(absl::UnavailableError("this ps task has restarted since it reported its state"));
+  }
+  end_(request);
+  done(ps::EndTaskReply());
+}
+
+}  // namespace pushpull

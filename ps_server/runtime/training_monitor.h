@@ -1,0 +1,74 @@
+// TrainingMonitor turns applied steps into TensorBoard scalars and into the figures of the
+// progress line, the metrics and the status page.
+#ifndef PUSHPULL_PS_SERVER_RUNTIME_TRAINING_MONITOR_H_
+#define PUSHPULL_PS_SERVER_RUNTIME_TRAINING_MONITOR_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+
+#include "common/base/clock.h"
+#include "common/trace/event_writer.h"
+#include "ps_server/core/coordinator_events.h"
+#include "ps_server/monitoring/training_figures.h"
+#include "ps_server/runtime/job_spec.h"
+
+namespace pushpull {
+
+// Thread-safe.
+class TrainingMonitor {
+ public:
+  // Scalars are written at steps that are multiples of `interval`; each is the mean since the
+  // last write. `job` and `clock` must outlive the monitor.
+  TrainingMonitor(const JobSpec* job, uint64_t interval, Clock* clock);
+
+  // Writes scalars to `events` from now on, which must outlive the monitor. Before the first
+  // call, and if `events` is null, no scalars are written.
+  void WriteTo(EventWriter* events);
+
+  void StepApplied(const coordinator_action::StepApplied& step);
+  TrainingFigures Figures() const;
+
+ private:
+  // A mean weighted by samples.
+  struct Mean {
+    double sum = 0.0;
+    double weight = 0.0;
+    void Add(double value, double w) {
+      sum += value * w;
+      weight += w;
+    }
+    double value() const { return weight > 0.0 ? sum / weight : 0.0; }
+  };
+
+  void UpdateRates(uint64_t samples) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void WriteScalars(uint64_t step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const JobSpec* const job_;
+  const uint64_t interval_;
+  Clock* const clock_;
+
+  mutable absl::Mutex mutex_;
+  EventWriter* events_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  TrainingFigures figures_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, Mean> metrics_ ABSL_GUARDED_BY(mutex_);  // since the last write
+  std::map<uint32_t, Mean> clone_loss_ ABSL_GUARDED_BY(mutex_);
+  Mean staleness_ ABSL_GUARDED_BY(mutex_);
+  // The window over which steps and images per second are measured.
+  absl::Duration window_start_ ABSL_GUARDED_BY(mutex_);
+  uint64_t window_steps_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t window_samples_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+// Interval for TrainingMonitor: 1 for runs of up to 2,000 steps, about 2,000 points for longer
+// runs, and 10 steps for a run without a last step (num_steps 0).
+uint64_t ScalarInterval(uint64_t num_steps);
+
+}  // namespace pushpull
+
+#endif  // PUSHPULL_PS_SERVER_RUNTIME_TRAINING_MONITOR_H_

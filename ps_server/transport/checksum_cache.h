@@ -1,0 +1,62 @@
+// Caches the CRC32Cs of the chunks of recently pulled versions. All clones pull the same version,
+// so its checksums need to be computed only once.
+#ifndef PUSHPULL_PS_SERVER_TRANSPORT_CHECKSUM_CACHE_H_
+#define PUSHPULL_PS_SERVER_TRANSPORT_CHECKSUM_CACHE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+
+#include "common/wire/ps_handler.h"
+
+namespace pushpull {
+
+// The checksums of the chunks of one snapshot. Thread-safe; two threads that ask for the same chunk
+// at the same time may both compute its checksum.
+//
+// The object does not keep the snapshot's bytes alive. Get and Copy read them, so the caller must
+// hold a copy of the snapshot's payload.owner meanwhile.
+class SnapshotChecksums {
+ public:
+  explicit SnapshotChecksums(const PullSnapshot& snapshot);
+
+  // The CRC32C of a chunk as ChunkOfSnapshot cuts it.
+  uint32_t Get(uint32_t chunk);
+  // Copies the chunk to `to` and returns its CRC32C. If the checksum is not known yet, one pass
+  // over the bytes does both.
+  uint32_t Copy(uint32_t chunk, char* to);
+  // Whether these are the checksums of that very snapshot, at the same address.
+  bool IsOf(const PullSnapshot& snapshot) const;
+
+ private:
+  std::optional<uint32_t> Find(uint32_t chunk) ABSL_LOCKS_EXCLUDED(mutex_);
+  uint32_t Keep(uint32_t chunk, uint32_t crc) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Without payload.owner, so that the cache does not pin a version.
+  const PullSnapshot snapshot_;
+  absl::Mutex mutex_;
+  std::vector<std::optional<uint32_t>> known_ ABSL_GUARDED_BY(mutex_);
+};
+
+// Keeps the checksums of the last kEntries snapshots. Thread-safe.
+class ChecksumCache {
+ public:
+  // The checksums of `snapshot`; the same object for every caller with the same snapshot.
+  std::shared_ptr<SnapshotChecksums> For(const PullSnapshot& snapshot);
+
+ private:
+  static constexpr size_t kEntries = 8;
+
+  absl::Mutex mutex_;
+  std::vector<std::shared_ptr<SnapshotChecksums>> entries_ ABSL_GUARDED_BY(mutex_);
+  size_t next_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace pushpull
+
+#endif  // PUSHPULL_PS_SERVER_TRANSPORT_CHECKSUM_CACHE_H_

@@ -1,0 +1,16 @@
+// Fits the number of connections to the process's limit of open files, which connections exhaust
+// before any other resource.
+#ifndef PUSHPULL_PS_SERVER_TRANSPORT_DESCRIPTOR_BUDGET_H_
+#define PUSHPULL_PS_SERVER_TRANSPORT_DESCRIPTOR_BUDGET_H_
+
+namespace pushpull {
+
+// Returns how many simultaneous connections each of `listeners` addresses can have: `wanted`, or
+// fewer (at least 1) if the limit of open files (ulimit -n) does not allow that many. Raises the
+// soft limit as far as needed and the hard limit allows. Logs a warning when it returns less than
+// `wanted`.
+int FitConnections(int wanted, int listeners);
+
+}  // namespace pushpull
+
+#endif  // PUSHPULL_PS_SERVER_TRANSPORT_DESCRIPTOR_BUDGET_H_

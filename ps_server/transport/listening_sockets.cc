@@ -1,0 +1,210 @@
+#include "ps_server/transport/listening_sockets.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+
+#include "common/base/status_macros.h"
+
+namespace pushpull {
+namespace {
+
+constexpr absl::string_view kUnixPrefix = "unix:";
+
+struct HostPort {
+  std::string host;
+  std::string port;
+};
+
+absl::StatusOr<HostPort> SplitHostPort(const std::string& address) {
+  const size_t colon = address.rfind(':');
+  if (colon == std::string::npos || colon == 0 || colon + 1 == address.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("listen address \"", address, "\": expected host:port or unix:/path"));
+  }
+  HostPort result{address.substr(0, colon), address.substr(colon + 1)};
+  int port = 0;
+  if (!absl::SimpleAtoi(result.port, &port) || port < 0 || port > 65535) {
+    return absl::InvalidArgumentError(absl::StrCat("listen address \"", address, "\": port \"",
+                                                   result.port, "\" is not in 0..65535"));
+  }
+  if (result.host.front() == '[' && result.host.back() == ']') {
+    result.host = result.host.substr(1, result.host.size() - 2);
+  }
+  return result;
+}
+
+absl::Status InUse(const std::string& address) {
+  return absl::AlreadyExistsError(
+      absl::StrCat("listen address ", address,
+                   " is in use: another process listens there; stop it or choose another port"));
+}
+
+absl::Status CannotListen(const std::string& address, int error) {
+  if (error == EADDRINUSE) return InUse(address);
+  return absl::UnavailableError(absl::StrCat("cannot listen on ", address, ": ", strerror(error)));
+}
+
+int PortOf(int fd) {
+  sockaddr_storage name{};
+  socklen_t size = sizeof(name);
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&name), &size) != 0) return 0;
+  return ntohs(name.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(&name)->sin6_port
+                                          : reinterpret_cast<sockaddr_in*>(&name)->sin_port);
+}
+
+// Returns a listening socket bound to `name`, or -1 with errno set.
+int ListenTcp(const sockaddr* name, socklen_t size) {
+  const int fd = socket(name->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return -1;
+  const int yes = 1;
+  const int no = 0;
+  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+  if (name->sa_family == AF_INET6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof(no));
+  if (bind(fd, name, size) == 0 && listen(fd, SOMAXCONN) == 0) return fd;
+  const int error = errno;
+  close(fd);
+  errno = error;
+  return -1;
+}
+
+bool IsWildcard(const std::string& host) { return host == "0.0.0.0" || host == "::"; }
+
+}  // namespace
+
+ListeningSockets& ListeningSockets::operator=(ListeningSockets&& other) noexcept {
+  if (this == &other) return *this;
+  Close();
+  descriptors_ = std::exchange(other.descriptors_, {});
+  address_ = std::exchange(other.address_, {});
+  unix_path_ = std::exchange(other.unix_path_, {});
+  unix_inode_ = other.unix_inode_;
+  return *this;
+}
+
+void ListeningSockets::Close() {
+  for (const int fd : std::exchange(descriptors_, {})) close(fd);
+  const std::string path = std::exchange(unix_path_, {});
+  // Another server may have replaced the file in the meantime; its file must stay.
+  struct stat info {};
+  if (!path.empty() && lstat(path.c_str(), &info) == 0 && info.st_ino == unix_inode_) {
+    unlink(path.c_str());
+  }
+}
+
+absl::StatusOr<ListeningSockets> ListeningSockets::Bind(const std::string& address) {
+  ListeningSockets sockets;
+  PP_RETURN_IF_ERROR(absl::StartsWith(address, kUnixPrefix) ? sockets.BindUnix(address)
+                                                            : sockets.BindTcp(address));
+  return sockets;
+}
+
+absl::Status ListeningSockets::BindTcp(const std::string& address) {
+  PP_ASSIGN_OR_RETURN(const HostPort parts, SplitHostPort(address));
+  int port = 0;
+  if (IsWildcard(parts.host) && absl::SimpleAtoi(parts.port, &port)) {
+    sockaddr_in6 any{};
+    any.sin6_family = AF_INET6;
+    any.sin6_port = htons(static_cast<uint16_t>(port));
+    const int fd = ListenTcp(reinterpret_cast<const sockaddr*>(&any), sizeof(any));
+    if (fd >= 0) {
+      descriptors_.push_back(fd);
+    } else if (errno == EADDRINUSE || parts.host == "::") {
+      return CannotListen(address, errno);
+    }
+  }
+  if (descriptors_.empty()) {
+    addrinfo hints{};
+    hints.ai_socktype = SOCK_STREAM;
+    hints.ai_flags = AI_PASSIVE;
+    addrinfo* list = nullptr;
+    const int code = getaddrinfo(parts.host.c_str(), parts.port.c_str(), &hints, &list);
+    if (code != 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("listen address ", address, ": ", gai_strerror(code)));
+    }
+    absl::Status status;
+    for (const addrinfo* item = list; item != nullptr && status.ok(); item = item->ai_next) {
+      // If any free port will do, the kernel chooses one for the first address, and the other
+      // addresses use the same.
+      if (port == 0 && !descriptors_.empty()) port = PortOf(descriptors_[0]);
+      sockaddr_storage name{};
+      memcpy(&name, item->ai_addr, item->ai_addrlen);
+      if (port != 0 && name.ss_family == AF_INET) {
+        reinterpret_cast<sockaddr_in*>(&name)->sin_port = htons(static_cast<uint16_t>(port));
+      } else if (port != 0 && name.ss_family == AF_INET6) {
+        reinterpret_cast<sockaddr_in6*>(&name)->sin6_port = htons(static_cast<uint16_t>(port));
+      }
+      const int fd = ListenTcp(reinterpret_cast<const sockaddr*>(&name), item->ai_addrlen);
+      if (fd >= 0) {
+        descriptors_.push_back(fd);
+      } else if (errno != EAFNOSUPPORT && !(errno == EADDRNOTAVAIL && item->ai_next != nullptr)) {
+        status = CannotListen(address, errno);
+      }
+    }
+    freeaddrinfo(list);
+    if (!status.ok() && (absl::IsAlreadyExists(status) || descriptors_.empty())) return status;
+  }
+  if (descriptors_.empty()) {
+    return absl::UnavailableError(
+        absl::StrCat("cannot listen on ", address, ": this machine has no such address"));
+  }
+  address_ = absl::StrCat(address.substr(0, address.rfind(':')), ":", PortOf(descriptors_[0]));
+  return absl::OkStatus();
+}
+
+absl::Status ListeningSockets::BindUnix(const std::string& address) {
+  sockaddr_un name{};
+  name.sun_family = AF_UNIX;
+  const absl::string_view path = absl::StripPrefix(address, kUnixPrefix);
+  if (path.empty() || path.size() >= sizeof(name.sun_path)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("listen address \"", address, "\": the path has ", path.size(),
+                     " bytes, allowed are 1 to ", sizeof(name.sun_path) - 1));
+  }
+  memcpy(name.sun_path, path.data(), path.size());
+  const auto* generic = reinterpret_cast<const sockaddr*>(&name);
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("socket for ", address));
+  descriptors_.push_back(fd);
+  // The socket of a running server accepts connections; the file of a dead one has to be removed.
+  const int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (probe < 0) return absl::ErrnoToStatus(errno, absl::StrCat("socket for ", address));
+  const bool alive = connect(probe, generic, sizeof(name)) == 0 || errno == EAGAIN;
+  close(probe);
+  if (alive) return InUse(address);
+  struct stat info {};
+  if (lstat(name.sun_path, &info) == 0) {
+    if (!S_ISSOCK(info.st_mode)) {
+      return absl::AlreadyExistsError(
+          absl::StrCat("listen address ", address, ": there is a file that is not a socket"));
+    }
+    unlink(name.sun_path);
+  }
+  if (bind(fd, generic, sizeof(name)) != 0 || listen(fd, SOMAXCONN) != 0) {
+    return absl::UnavailableError(absl::StrCat("cannot listen on ", address, ": ", strerror(errno),
+                                               "; check that its folder exists and is writable"));
+  }
+  if (lstat(name.sun_path, &info) == 0) {
+    unix_path_ = name.sun_path;
+    unix_inode_ = info.st_ino;
+  }
+  address_ = address;
+  return absl::OkStatus();
+}
+
+}  // namespace pushpull

@@ -1,0 +1,225 @@
+#include "ps_server/warm_start/restore.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+
+#include "common/base/status_macros.h"
+#include "ps_server/warm_start/torchvision_names.h"
+
+namespace pushpull {
+namespace {
+
+constexpr char kExtractor[] = "FeatureExtractor/";
+constexpr char kMobilenetV2[] = "MobilenetV2/";
+
+enum class CheckpointType { kDetection, kClassification };
+
+absl::StatusOr<CheckpointType> ResolveType(const config::TrainConfig& train) {
+  const std::string& type = train.fine_tune_checkpoint_type();
+  if (type == "detection") return CheckpointType::kDetection;
+  if (type == "classification") return CheckpointType::kClassification;
+  if (!type.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("train_config.fine_tune_checkpoint_type is \"", type,
+                     "\", expected \"detection\" or \"classification\""));
+  }
+  return train.from_detection_checkpoint() ? CheckpointType::kDetection
+                                           : CheckpointType::kClassification;
+}
+
+// Transposes PyTorch's weights [out, in, k, k] to [k, k, in, out], or for a depthwise convolution
+// [c, 1, k, k] to [k, k, c, 1]. `shape` is the shape of the result.
+void TransposeWeights(const std::vector<int64_t>& shape, bool depthwise,
+                      const std::vector<float>& from, absl::Span<float> to) {
+  const int64_t inputs = shape[2];
+  const int64_t outputs = shape[3];
+  size_t at = 0;
+  for (int64_t y = 0; y < shape[0]; ++y) {
+    for (int64_t x = 0; x < shape[1]; ++x) {
+      for (int64_t in = 0; in < inputs; ++in) {
+        for (int64_t out = 0; out < outputs; ++out) {
+          const int64_t outer = depthwise ? in : out * inputs + in;
+          to[at++] = from[(outer * shape[0] + y) * shape[1] + x];
+        }
+      }
+    }
+  }
+}
+
+// Returns the shape that PyTorch gives to the weights of this variable. A dense layer's has no
+// spatial dimensions.
+std::vector<int64_t> TorchShape(const VariableSpec& variable, bool depthwise, bool dense) {
+  const std::vector<int64_t>& s = variable.shape;
+  if (s.size() != 4) return s;
+  if (dense) return {s[3], s[2]};
+  return depthwise ? std::vector<int64_t>{s[2], 1, s[0], s[1]}
+                   : std::vector<int64_t>{s[3], s[2], s[0], s[1]};
+}
+
+std::string ShapeText(const std::vector<int64_t>& shape) {
+  return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
+}
+
+class Restorer {
+ public:
+  Restorer(const VariableLayout& layout, const config::TrainEvalPipelineConfig& config,
+           CheckpointType type, const TensorSource& source)
+      : layout_(layout),
+        detector_(config.model().has_ssd()),
+        all_variables_(config.train_config().load_all_detection_checkpoint_vars()),
+        type_(type),
+        source_(source),
+        torchvision_(IsTorchvisionMobilenetV2(source)) {}
+
+  absl::StatusOr<RestoreReport> Run(absl::Span<float> flat) const {
+    RestoreReport report;
+    report.source = source_.describe();
+    for (int64_t i = 0; i < layout_.num_variables(); ++i) {
+      RestoreRow row;
+      row.variable = layout_.variables()[i].name;
+      if (const std::optional<std::string> name = SourceName(row.variable); name.has_value()) {
+        row.source_name = *name;
+        PP_RETURN_IF_ERROR(
+            RestoreOne(i, flat.subspan(layout_.offset(i), layout_.num_elements(i)), &row));
+      }
+      report.rows.push_back(std::move(row));
+    }
+    return report;
+  }
+
+ private:
+  // Returns the name of the tensor for the variable, or nullopt if the rules select none.
+  std::optional<std::string> SourceName(const std::string& variable) const {
+    absl::string_view name = variable;
+    const bool extractor = absl::ConsumePrefix(&name, kExtractor);
+    if (torchvision_) {
+      if (!absl::ConsumePrefix(&name, kMobilenetV2)) return std::nullopt;
+      return TorchvisionName(name);
+    }
+    if (!detector_) {
+      if (source_.Find(variable) == nullptr &&
+          source_.Find(absl::StrCat(kExtractor, variable)) != nullptr) {
+        return absl::StrCat(kExtractor, variable);
+      }
+      return variable;
+    }
+    if (type_ == CheckpointType::kDetection) {
+      if (!extractor && !all_variables_) return std::nullopt;
+      return variable;
+    }
+    if (!extractor) return std::nullopt;
+    return std::string(name);
+  }
+
+  absl::Status RestoreOne(int64_t index, absl::Span<float> values, RestoreRow* row) const {
+    const VariableSpec& variable = layout_.variables()[index];
+    const SourceTensor* const tensor = source_.Find(row->source_name);
+    if (tensor == nullptr) {
+      row->reason = "not in the checkpoint";
+      return absl::OkStatus();
+    }
+    const bool transposed = torchvision_ && variable.shape.size() == 4;
+    const bool depthwise = absl::EndsWith(variable.name, "/depthwise_weights");
+    const bool dense = tensor->shape.size() == 2;
+    const std::vector<int64_t> expected =
+        transposed ? TorchShape(variable, depthwise, dense) : variable.shape;
+    if (tensor->shape != expected) {
+      row->reason = absl::StrCat("its shape there is ", ShapeText(tensor->shape), ", expected ",
+                                 ShapeText(expected));
+      return absl::OkStatus();
+    }
+    if (!tensor->unusable.empty()) {
+      row->reason = tensor->unusable;
+      return absl::OkStatus();
+    }
+    if (transposed) {
+      std::vector<float> read(values.size());
+      PP_RETURN_IF_ERROR(source_.Read(*tensor, absl::MakeSpan(read)));
+      TransposeWeights(variable.shape, depthwise, read, values);
+    } else {
+      PP_RETURN_IF_ERROR(source_.Read(*tensor, values));
+    }
+    row->restored = true;
+    return absl::OkStatus();
+  }
+
+  const VariableLayout& layout_;
+  const bool detector_;
+  const bool all_variables_;
+  const CheckpointType type_;
+  const TensorSource& source_;
+  const bool torchvision_;
+};
+
+std::string FirstNames(const std::vector<std::string>& names) {
+  constexpr size_t kShown = 3;
+  const size_t count = std::min(kShown, names.size());
+  return absl::StrCat(absl::StrJoin(names.begin(), names.begin() + count, ", "),
+                      names.size() > kShown ? ", ..." : "");
+}
+
+// Returns the first two components of a name. The report counts variables by them.
+std::string GroupOf(const std::string& variable) {
+  size_t slash = variable.find('/');
+  if (slash != std::string::npos) slash = variable.find('/', slash + 1);
+  return variable.substr(0, slash);
+}
+
+}  // namespace
+
+int RestoreReport::num_restored() const {
+  return static_cast<int>(
+      std::count_if(rows.begin(), rows.end(), [](const RestoreRow& row) { return row.restored; }));
+}
+
+std::string RestoreReport::ToString() const {
+  std::map<std::string, int> restored, initialised;
+  std::string skipped;
+  int num_skipped = 0;
+  for (const RestoreRow& row : rows) {
+    if (row.restored) {
+      ++restored[GroupOf(row.variable)];
+    } else if (row.reason.empty()) {
+      ++initialised[GroupOf(row.variable)];
+    } else {
+      ++num_skipped;
+      absl::StrAppend(&skipped, "\n    ", row.variable, " (", row.source_name, "): ", row.reason);
+    }
+  }
+  const auto groups = [](const std::map<std::string, int>& counts) {
+    std::string text;
+    for (const auto& [group, count] : counts) absl::StrAppend(&text, "\n    ", group, ": ", count);
+    return text;
+  };
+  return absl::StrCat("from ", source, ": ", num_restored(), " of ", rows.size(),
+                      " variables\n  restored:", groups(restored),
+                      "\n  initialised (not to be restored):", groups(initialised),
+                      "\n  skipped, so initialised: ", num_skipped, skipped);
+}
+
+absl::StatusOr<RestoreReport> RestoreForFineTuning(const VariableLayout& layout,
+                                                   const config::TrainEvalPipelineConfig& config,
+                                                   const TensorSource& source,
+                                                   absl::Span<float> flat) {
+  PP_ASSIGN_OR_RETURN(const CheckpointType type, ResolveType(config.train_config()));
+  PP_ASSIGN_OR_RETURN(RestoreReport report, Restorer(layout, config, type, source).Run(flat));
+  if (report.num_restored() > 0) return report;
+  std::vector<std::string> wanted, there;
+  for (const RestoreRow& row : report.rows) {
+    if (!row.source_name.empty()) wanted.push_back(row.source_name);
+  }
+  for (const SourceTensor& tensor : source.tensors()) there.push_back(tensor.name);
+  return absl::FailedPreconditionError(absl::StrCat(
+      "train_config.fine_tune_checkpoint: nothing in ", source.describe(),
+      " fits the model; it was searched for ", FirstNames(wanted), " and has ", FirstNames(there),
+      ": see fine_tune_checkpoint_type and from_detection_checkpoint, or remove the field"));
+}
+
+}  // namespace pushpull

@@ -1,0 +1,63 @@
+// Warm start: initialises the variables with the weights of another model
+// (train_config.fine_tune_checkpoint). Keeps no state; blocks only in TensorSource::Read.
+#ifndef PUSHPULL_PS_SERVER_WARM_START_RESTORE_H_
+#define PUSHPULL_PS_SERVER_WARM_START_RESTORE_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+
+#include "common/base/file_system.h"
+#include "common/model/variable_layout.h"
+#include "protos/pipeline.pb.h"
+#include "ps_server/warm_start/tensor_source.h"
+
+namespace pushpull {
+
+// The outcome for one variable.
+struct RestoreRow {
+  std::string variable;
+  std::string source_name;  // the tensor that it takes; empty if the rules select none
+  bool restored = false;
+  std::string reason;  // why the selected tensor was not restored; empty if none was selected
+};
+
+struct RestoreReport {
+  std::string source;            // TensorSource::describe
+  std::vector<RestoreRow> rows;  // one per variable, in layout order
+
+  int num_restored() const;
+  // Returns a text for the log: how many variables of each group of names were restored, how many
+  // of each group were not selected, and each variable that was skipped, with the reason.
+  std::string ToString() const;
+};
+
+// Restores variables from `source` by the rules of TensorFlow's legacy object detection trainer.
+//
+// A detector selects its variables under FeatureExtractor/. With load_all_detection_checkpoint_vars
+// and a detection checkpoint it selects all variables. The tensor's name depends on
+// fine_tune_checkpoint_type (if that is empty, on from_detection_checkpoint):
+//   "detection"       the name of the variable
+//   "classification"  the name without "FeatureExtractor/"
+// A classifier selects all variables, by their names or, if the source does not have the name, by
+// the name after "FeatureExtractor/".
+//
+// A state dict of torchvision's MobileNetV2 (names such as features.0.0.weight) is recognised; its
+// names are translated and its tensors transposed. Only variables that it has are selected.
+//
+// A variable whose tensor is missing, unusable or of another shape keeps its initial value and is
+// reported. `flat`, layout.total_elements() long, holds the initial values and receives the
+// restored ones.
+//
+// INVALID_ARGUMENT: an unknown type. FAILED_PRECONDITION: nothing could be restored; the message
+// has the first names of both sides. Also returns the errors of source.Read.
+absl::StatusOr<RestoreReport> RestoreForFineTuning(const VariableLayout& layout,
+                                                   const config::TrainEvalPipelineConfig& config,
+                                                   const TensorSource& source,
+                                                   absl::Span<float> flat);
+
+}  // namespace pushpull
+
+#endif  // PUSHPULL_PS_SERVER_WARM_START_RESTORE_H_

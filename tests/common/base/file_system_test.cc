@@ -1,0 +1,187 @@
+#include "common/base/file_system.h"
+
+#include <unistd.h>
+
+#include <memory>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "tests/testkit/memory_file_system.h"
+
+namespace pushpull {
+namespace {
+
+using ::testing::HasSubstr;
+
+// The same contract for the real one and the one that other tests rely on.
+class FileSystemTest : public ::testing::TestWithParam<bool> {
+ protected:
+  void SetUp() override {
+    if (GetParam()) {
+      files_ = std::make_unique<PosixFileSystem>();
+      root_ = testing::TempDir() + "/file_system_" + std::to_string(getpid());
+    } else {
+      files_ = std::make_unique<MemoryFileSystem>();
+      root_ = "/root";
+    }
+    ASSERT_EQ(RemoveRecursively(*files_, root_), absl::OkStatus());
+    ASSERT_EQ(MakeDirectories(*files_, root_), absl::OkStatus());
+  }
+  void TearDown() override { ASSERT_EQ(RemoveRecursively(*files_, root_), absl::OkStatus()); }
+
+  std::string Path(const std::string& name) const { return JoinPath(root_, name); }
+  void Write(const std::string& name, const std::string& contents) {
+    const auto file = files_->OpenForWrite(Path(name), FileSystem::WriteMode::kTruncate);
+    ASSERT_TRUE(file.ok()) << file.status();
+    ASSERT_EQ((*file)->Append(contents), absl::OkStatus());
+    ASSERT_EQ((*file)->Sync(), absl::OkStatus());
+    ASSERT_EQ((*file)->Close(), absl::OkStatus());
+  }
+
+  std::unique_ptr<FileSystem> files_;
+  std::string root_;
+};
+
+TEST_P(FileSystemTest, WritesAndReads) {
+  Write("a", "hello world");
+  Write("a", "hello");
+  EXPECT_EQ(*ReadWholeFile(*files_, Path("a")), "hello");
+  const auto file = files_->OpenForRead(Path("a"));
+  ASSERT_TRUE(file.ok());
+  EXPECT_EQ((*file)->size_bytes(), 5);
+  char buffer[3];
+  ASSERT_EQ((*file)->ReadAt(2, buffer, 3), absl::OkStatus());
+  EXPECT_EQ(std::string(buffer, 3), "llo");
+  EXPECT_TRUE(absl::IsOutOfRange((*file)->ReadAt(3, buffer, 3)));
+  const auto mapped = (*file)->Map();
+  ASSERT_TRUE(mapped.ok());
+  ASSERT_EQ(files_->RemoveFile(Path("a")), absl::OkStatus());
+  EXPECT_EQ(std::string(mapped->data, mapped->size_bytes), "hello");
+  ASSERT_EQ((*file)->ReadAt(0, buffer, 3), absl::OkStatus());
+  EXPECT_EQ(std::string(buffer, 3), "hel");
+}
+
+TEST_P(FileSystemTest, ErrorsNameThePath) {
+  Write("a", "x");
+  ASSERT_EQ(files_->MakeDirectory(Path("folder")), absl::OkStatus());
+  const absl::Status missing = files_->OpenForRead(Path("none")).status();
+  EXPECT_TRUE(absl::IsNotFound(missing));
+  EXPECT_THAT(std::string(missing.message()), HasSubstr(Path("none")));
+  EXPECT_TRUE(absl::IsNotFound(files_->RemoveFile(Path("none"))));
+  EXPECT_TRUE(absl::IsNotFound(files_->List(Path("none")).status()));
+  EXPECT_TRUE(absl::IsNotFound(files_->GetInfo(Path("none")).status()));
+  EXPECT_TRUE(absl::IsNotFound(files_->MakeDirectory(Path("none/below"))));
+  EXPECT_TRUE(absl::IsNotFound(files_->Rename(Path("none"), Path("b"))));
+  EXPECT_TRUE(absl::IsNotFound(files_->Exchange(Path("none"), Path("a"))));
+  EXPECT_TRUE(absl::IsAlreadyExists(files_->MakeDirectory(Path("folder"))));
+  EXPECT_TRUE(absl::IsAlreadyExists(
+      files_->OpenForWrite(Path("a"), FileSystem::WriteMode::kCreateNew).status()));
+  EXPECT_TRUE(absl::IsFailedPrecondition(files_->OpenForRead(Path("folder")).status()));
+  EXPECT_TRUE(absl::IsFailedPrecondition(MakeDirectories(*files_, Path("a"))));
+}
+
+TEST_P(FileSystemTest, TellsFreeSpace) {
+  const auto free = files_->FreeBytes(root_);
+  ASSERT_TRUE(free.ok()) << free.status();
+  EXPECT_GT(*free, 0);
+  EXPECT_TRUE(absl::IsNotFound(files_->FreeBytes(Path("none")).status()));
+}
+
+// Its parent exists, and still it cannot be made.
+TEST(PosixFileSystemTest, AFolderInProc) {
+  PosixFileSystem files;
+  EXPECT_TRUE(absl::IsNotFound(MakeDirectories(files, "/proc/none")));
+  EXPECT_TRUE(absl::IsNotFound(MakeDirectories(files, "/proc/none/deeper/")));
+}
+
+TEST_P(FileSystemTest, RenamesAndExchanges) {
+  Write("a", "1");
+  Write("b", "2");
+  ASSERT_EQ(files_->Rename(Path("a"), Path("b")), absl::OkStatus());
+  EXPECT_EQ(*ReadWholeFile(*files_, Path("b")), "1");
+  EXPECT_EQ(*files_->List(root_), std::vector<std::string>{"b"});
+
+  ASSERT_EQ(MakeDirectories(*files_, Path("x/deep/er")), absl::OkStatus());
+  ASSERT_EQ(MakeDirectories(*files_, Path("x/deep/er")), absl::OkStatus());
+  ASSERT_EQ(files_->MakeDirectory(Path("y")), absl::OkStatus());
+  // An empty folder in the way counts too.
+  EXPECT_TRUE(absl::IsAlreadyExists(files_->Rename(Path("x"), Path("y"))));
+  EXPECT_TRUE(absl::IsAlreadyExists(files_->RemoveDirectory(Path("x"))));
+  ASSERT_EQ(files_->Exchange(Path("x"), Path("y")), absl::OkStatus());
+  EXPECT_EQ(*files_->List(Path("y")), std::vector<std::string>{"deep"});
+  EXPECT_TRUE(files_->List(Path("x"))->empty());
+  ASSERT_EQ(files_->RemoveDirectory(Path("x")), absl::OkStatus());
+  ASSERT_EQ(files_->Rename(Path("y"), Path("x")), absl::OkStatus());
+  EXPECT_TRUE(files_->GetInfo(Path("x/deep/er"))->is_directory);
+}
+
+TEST_P(FileSystemTest, LocksExclude) {
+  {
+    const auto lock = files_->Lock(Path("LOCK"));
+    ASSERT_TRUE(lock.ok());
+    EXPECT_TRUE(absl::IsUnavailable(files_->Lock(Path("LOCK")).status()));
+  }
+  EXPECT_TRUE(files_->Lock(Path("LOCK")).ok());
+}
+
+TEST_P(FileSystemTest, AtomicWriteLeavesNoTemporary) {
+  ASSERT_EQ(WriteFileAtomically(*files_, Path("f"), "one"), absl::OkStatus());
+  ASSERT_EQ(WriteFileAtomically(*files_, Path("f"), "two"), absl::OkStatus());
+  EXPECT_EQ(*ReadWholeFile(*files_, Path("f")), "two");
+  EXPECT_EQ(*files_->List(root_), std::vector<std::string>{"f"});
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, FileSystemTest, ::testing::Values(true, false),
+                         [](const auto& info) { return info.param ? "Posix" : "Memory"; });
+
+TEST(PosixFileSystem, AFullDiskIsAnError) {
+  PosixFileSystem files;
+  if (!files.GetInfo("/dev/full").ok()) GTEST_SKIP() << "no /dev/full here";
+  const auto file = files.OpenForWrite("/dev/full", FileSystem::WriteMode::kTruncate);
+  ASSERT_TRUE(file.ok()) << file.status();
+  const absl::Status status = (*file)->Append("x");
+  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("/dev/full"));
+}
+
+TEST(PosixFileSystem, RefusesWhatIsNoRegularFile) {
+  PosixFileSystem files;
+  EXPECT_TRUE(absl::IsFailedPrecondition(files.OpenForRead("/dev/null").status()));
+}
+
+// The model itself: what a power cut takes.
+TEST(MemoryFileSystem, ForgetsWhatWasNotSynced) {
+  MemoryFileSystem files;
+  ASSERT_EQ(files.MakeDirectory("/d"), absl::OkStatus());
+  ASSERT_EQ(files.SyncDirectory("/"), absl::OkStatus());
+  const auto write = [&](const std::string& path, bool sync) {
+    const auto file = files.OpenForWrite(path, FileSystem::WriteMode::kCreateNew);
+    ASSERT_TRUE(file.ok());
+    ASSERT_EQ((*file)->Append("data"), absl::OkStatus());
+    if (sync) {
+      ASSERT_EQ((*file)->Sync(), absl::OkStatus());
+    }
+  };
+  write("/d/synced", true);
+  write("/d/name_only", false);
+  ASSERT_EQ(files.SyncDirectory("/d"), absl::OkStatus());
+  write("/d/bytes_only", true);
+  files.Reboot(Survival::kNothing, 0);
+  EXPECT_EQ(*files.List("/d"), (std::vector<std::string>{"name_only", "synced"}));
+  EXPECT_EQ(*ReadWholeFile(files, "/d/synced"), "data");
+  EXPECT_EQ(*ReadWholeFile(files, "/d/name_only"), "");
+}
+
+TEST(PathTest, FolderAndName) {
+  EXPECT_EQ(FolderOf("a/b/c.png"), "a/b");
+  EXPECT_EQ(FolderOf("c.png"), ".");
+  EXPECT_EQ(FolderOf("/c.png"), "/");
+  EXPECT_EQ(FileNameOf("a/b/c.png"), "c.png");
+  EXPECT_EQ(FileNameOf("c.png"), "c.png");
+  EXPECT_EQ(FileNameOf("a/"), "");
+}
+
+}  // namespace
+}  // namespace pushpull

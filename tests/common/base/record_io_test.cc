@@ -1,0 +1,131 @@
+#include "common/base/record_io.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "tests/testkit/memory_file_system.h"
+
+namespace pushpull {
+namespace {
+
+using ::testing::HasSubstr;
+
+// All records, or the error that ended the reading.
+absl::StatusOr<std::vector<std::string>> ReadAll(const std::string& bytes) {
+  MemoryFileSystem files;
+  files.Corrupt("/f", bytes);
+  const auto file = files.OpenForRead("/f");
+  RecordReader reader(file->get(), "/f");
+  std::vector<std::string> records;
+  std::string record;
+  while (true) {
+    const absl::StatusOr<bool> more = reader.Next(&record);
+    if (!more.ok()) return more.status();
+    if (!*more) return records;
+    records.push_back(record);
+  }
+}
+
+std::string Framed(const std::vector<std::string>& records) {
+  std::string bytes;
+  for (const std::string& record : records) AppendRecord(record, &bytes);
+  return bytes;
+}
+
+TEST(RecordIo, RoundTrips) {
+  const std::vector<std::string> records = {"", "a", std::string(100000, 'x'),
+                                            std::string(9 << 20, 'y')};
+  const auto read = ReadAll(Framed(records));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(*read, records);
+  EXPECT_TRUE(ReadAll("")->empty());
+}
+
+TEST(RecordIo, KnownBytes) {
+  // One record "foo"; the checksums are those of a bitwise CRC-32C written apart from ours.
+  const std::string expected(
+      "\x03\0\0\0\0\0\0\0\xb0\x99\x49\x0e"
+      "foo"
+      "\x61\x8a\xbe\xfe",
+      19);
+  EXPECT_EQ(Framed({"foo"}), expected);
+}
+
+TEST(RecordIo, EveryTruncationAndFlippedBitIsDetected) {
+  const std::string good = Framed({"first", "second record"});
+  const size_t first_end = Framed({"first"}).size();
+  for (size_t size = 1; size < good.size(); ++size) {
+    if (size == first_end) continue;  // a shorter file, but a whole one
+    ASSERT_TRUE(absl::IsDataLoss(ReadAll(good.substr(0, size)).status())) << size;
+  }
+  for (size_t bit = 0; bit < good.size() * 8; ++bit) {
+    std::string bad = good;
+    bad[bit / 8] ^= static_cast<char>(1 << (bit % 8));
+    ASSERT_TRUE(absl::IsDataLoss(ReadAll(bad).status())) << bit;
+  }
+}
+
+TEST(RecordIo, ATruncatedRecordIsToldWithoutReadingIt) {
+  const std::string good = Framed({"first", "second"});
+  const size_t begin = Framed({"first"}).size();
+  for (size_t size = begin + 1; size < good.size(); ++size) {
+    const bool in_length = size < begin + 12;  // 8 bytes and their checksum
+    const std::string expected = in_length
+                                     ? "/f at byte 21: file ends within the length of a record"
+                                     : "/f at byte 21: file ends within a record of 6 bytes";
+    EXPECT_EQ(ReadAll(good.substr(0, size)).status().message(), expected) << size;
+  }
+}
+
+TEST(RecordIo, ErrorsNamePathOffsetAndGzip) {
+  std::string bad = Framed({"first", "second"});
+  bad.back() ^= 1;
+  EXPECT_THAT(std::string(ReadAll(bad).status().message()), HasSubstr("/f at byte 21: checksum"));
+  EXPECT_THAT(std::string(ReadAll("\x1f\x8b\x08 and more bytes").status().message()),
+              HasSubstr("gzip"));
+}
+
+TEST(RecordIo, SkippingFindsTheSameRecordsWithoutReadingThem) {
+  MemoryFileSystem files;
+  const std::vector<std::string> records = {"abc", "", std::string(5000, 'x'), "end"};
+  std::string bytes = Framed(records);
+  bytes[13] ^= 1;  // in the data of the first record
+  files.Corrupt("/f", bytes);
+  const auto file = files.OpenForRead("/f");
+  RecordReader index(file->get(), "/f");
+  std::vector<int64_t> offsets;
+  while (true) {
+    offsets.push_back(index.offset());
+    const absl::StatusOr<bool> more = index.Skip();
+    ASSERT_TRUE(more.ok()) << more.status();
+    if (!*more) break;
+  }
+  ASSERT_EQ(offsets.size(), records.size() + 1);
+  EXPECT_EQ(offsets.back(), static_cast<int64_t>(bytes.size()));
+  std::string record;
+  for (size_t i = 0; i < records.size(); ++i) {
+    RecordReader reader(file->get(), "/f", offsets[i]);
+    const absl::StatusOr<bool> got = reader.Next(&record);
+    EXPECT_EQ(got.ok(), i != 0) << got.status();
+    if (i != 0) {
+      EXPECT_EQ(record, records[i]);
+    }
+  }
+  // Cut anywhere but between records.
+  for (size_t size = 0; size < bytes.size(); ++size) {
+    files.Corrupt("/f", bytes.substr(0, size));
+    const auto cut = files.OpenForRead("/f");
+    RecordReader reader(cut->get(), "/f");
+    absl::StatusOr<bool> more = true;
+    while (more.ok() && *more) more = reader.Skip();
+    const bool between = std::find(offsets.begin(), offsets.end(), size) != offsets.end();
+    EXPECT_EQ(more.ok(), between) << size;
+  }
+}
+
+}  // namespace
+}  // namespace pushpull

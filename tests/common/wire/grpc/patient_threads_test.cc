@@ -1,0 +1,58 @@
+#include "common/wire/grpc/patient_threads.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "gtest/gtest.h"
+
+namespace pushpull {
+namespace {
+
+constexpr size_t kStackBytes = size_t{1} << 30;  // more than any stack that is kept for later
+constexpr rlim_t kTooLittle = rlim_t{1} << 20;   // less than the process has already
+
+// In the child: starts a thread with a large stack, and waits for it. The exit code.
+int StartThread() {
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, kStackBytes);
+  pthread_t thread;
+  const auto nothing = [](void*) -> void* { return nullptr; };
+  if (pthread_create(&thread, &attributes, nothing, nullptr) != 0) return 2;
+  return pthread_join(thread, nullptr) == 0 ? 0 : 3;
+}
+
+// A thread of gRPC that could not be started would leave calls without an end.
+TEST(PatientThreadsTest, AThreadIsStartedWhenThereIsMemoryAgain) {
+  UsePatientThreads();
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the sanitizer has a pthread_create of its own";
+#endif
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    rlimit limit;
+    getrlimit(RLIMIT_AS, &limit);
+    limit.rlim_cur = kTooLittle;
+    if (setrlimit(RLIMIT_AS, &limit) != 0) _exit(1);
+    _exit(StartThread());
+  }
+  absl::SleepFor(absl::Milliseconds(300));
+  int status = 0;
+  EXPECT_EQ(waitpid(child, &status, WNOHANG), 0) << "it did not wait for memory: " << status;
+  rlimit limit;
+  ASSERT_EQ(prlimit(child, RLIMIT_AS, nullptr, &limit), 0);
+  limit.rlim_cur = limit.rlim_max;
+  ASSERT_EQ(prlimit(child, RLIMIT_AS, &limit, nullptr), 0);
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+}  // namespace
+}  // namespace pushpull

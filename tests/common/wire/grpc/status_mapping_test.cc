@@ -1,0 +1,54 @@
+#include "common/wire/grpc/status_mapping.h"
+
+#include <string>
+
+#include "gtest/gtest.h"
+
+#include "common/wire/error_detail.h"
+
+namespace pushpull {
+namespace {
+
+TEST(StatusMappingTest, CodesAndMessagesGoBothWays) {
+  EXPECT_TRUE(ToGrpcStatus(absl::OkStatus()).ok());
+  EXPECT_TRUE(FromGrpcStatus(grpc::Status::OK, "x").ok());
+  for (int code = 1; code <= 16; ++code) {
+    const absl::Status status(static_cast<absl::StatusCode>(code), "why");
+    const absl::Status back = FromGrpcStatus(ToGrpcStatus(status), "Push to a:1");
+    EXPECT_EQ(back.code(), status.code());
+    EXPECT_EQ(back.message(), "Push to a:1: why");
+  }
+}
+
+TEST(StatusMappingTest, DetailTravels) {
+  ps::ErrorDetail detail;
+  detail.set_kind(ps::ErrorDetail::NON_FINITE);
+  detail.set_variable("MobilenetV2/Conv/weights");
+  detail.set_index(17);
+  const absl::Status back = FromGrpcStatus(ToGrpcStatus(MakeError(detail, "nan")), "");
+  EXPECT_EQ(back.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(back.message(), "nan");
+  EXPECT_EQ(GetErrorDetail(back).SerializeAsString(), detail.SerializeAsString());
+}
+
+TEST(StatusMappingTest, StrangeInputsAreHarmless) {
+  const grpc::Status garbage(grpc::StatusCode::ABORTED, "m", "\xff\xfenot a proto");
+  const absl::Status back = FromGrpcStatus(garbage, "");
+  EXPECT_EQ(back.code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(GetErrorDetail(back).kind(), ps::ErrorDetail::UNKNOWN);
+  const grpc::Status unknown(static_cast<grpc::StatusCode>(99), "m");
+  EXPECT_EQ(FromGrpcStatus(unknown, "").code(), absl::StatusCode::kUnknown);
+}
+
+TEST(StatusMappingTest, LongMessagesAreCut) {
+  ps::ErrorDetail detail;
+  detail.set_kind(ps::ErrorDetail::WRONG_RUN);
+  detail.set_variable(std::string(10000, 'v'));
+  const grpc::Status status = ToGrpcStatus(MakeError(detail, std::string(100000, 'x')));
+  EXPECT_LE(status.error_message().size(), 1024);
+  EXPECT_LE(status.error_details().size(), 2048);
+  EXPECT_EQ(GetErrorDetail(FromGrpcStatus(status, "")).kind(), ps::ErrorDetail::WRONG_RUN);
+}
+
+}  // namespace
+}  // namespace pushpull

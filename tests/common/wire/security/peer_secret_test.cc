@@ -1,0 +1,220 @@
+#include "common/wire/security/peer_secret.h"
+
+#include <grpcpp/create_channel.h>
+#include <grpcpp/security/credentials.h>
+#include <sys/stat.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "common/wire/error_detail.h"
+#include "common/wire/grpc/grpc_ps_client.h"
+#include "protos/parameter_server.grpc.pb.h"
+#include "ps_server/transport/grpc_ps_server.h"
+#include "tests/ps_server/transport/fake_ps_handler.h"
+#include "tests/ps_server/transport/test_peer_secret.h"
+
+namespace pushpull {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr absl::Duration kTimeout = absl::Seconds(60);
+
+class PeerSecretFileTest : public testing::Test {
+ protected:
+  PeerSecretFileTest() {
+    const auto* test = testing::UnitTest::GetInstance()->current_test_info();
+    path_ = absl::StrCat(testing::TempDir(), "/", test->name(), "_", getpid());
+    unlink(path_.c_str());
+  }
+  ~PeerSecretFileTest() override { unlink(path_.c_str()); }
+
+  void Write(const std::string& text, mode_t mode) {
+    ASSERT_TRUE(WriteFileAtomically(files_, path_, text).ok());
+    ASSERT_EQ(chmod(path_.c_str(), mode), 0);
+  }
+
+  PosixFileSystem files_;
+  std::string path_;
+};
+
+TEST_F(PeerSecretFileTest, IsMadeOnceForItsOwnerAlone) {
+  const auto made = PeerSecret::ReadOrMake(files_, path_);
+  ASSERT_TRUE(made.ok()) << made.status();
+  struct stat info {};
+  ASSERT_EQ(stat(path_.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 07777, 0600u);
+  const ps::ApplyRequest request;
+  const std::string proof = (*made)->ProveRequest("Apply", request);
+  for (const auto& again : {PeerSecret::ReadOrMake(files_, path_), PeerSecret::Read(path_)}) {
+    ASSERT_TRUE(again.ok()) << again.status();
+    EXPECT_EQ((*again)->ProveRequest("Apply", request), proof);
+  }
+  ASSERT_TRUE(files_.RemoveFile(path_).ok());
+  EXPECT_NE((*PeerSecret::ReadOrMake(files_, path_))->ProveRequest("Apply", request), proof);
+}
+
+TEST_F(PeerSecretFileTest, ProblemsNameTheFileAndNotTheSecret) {
+  EXPECT_TRUE(absl::IsNotFound(PeerSecret::Read(path_).status()));
+  Write("too short", 0600);
+  absl::Status status = PeerSecret::Read(path_).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("at least 16"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr(path_));
+  EXPECT_THAT(std::string(status.message()), testing::Not(HasSubstr("too short")));
+  // A bad file is never replaced: the other tasks have read it too.
+  EXPECT_FALSE(PeerSecret::ReadOrMake(files_, path_).ok());
+  for (const mode_t mode : {0644, 0640, 0604}) {
+    Write("long enough for a secret", mode);
+    status = PeerSecret::Read(path_).status();
+    EXPECT_TRUE(absl::IsPermissionDenied(status)) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("chmod 600"));
+  }
+  Write("  long enough for a secret\n", 0600);
+  const auto read = PeerSecret::Read(path_);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(
+      (*read)->ProveRequest("Apply", ps::ApplyRequest()),
+      (*PeerSecret::Create("long enough for a secret"))->ProveRequest("Apply", ps::ApplyRequest()));
+}
+
+TEST(PeerSecretTest, AProofIsOfOneMessageAlone) {
+  const auto secret = *PeerSecret::Create("the secret of this job");
+  const auto other = *PeerSecret::Create("the secret of that job");
+  ps::ApplyRequest request;
+  request.set_epoch(3);
+  const std::string proof = secret->ProveRequest("Apply", request);
+  EXPECT_EQ(proof.size(), 32u);
+  EXPECT_TRUE(SameProof(proof, secret->ProveRequest("Apply", request)));
+  EXPECT_FALSE(SameProof(proof, other->ProveRequest("Apply", request)));
+  EXPECT_FALSE(SameProof(proof, secret->ProveRequest("MeasureNorm", request)));
+  EXPECT_FALSE(SameProof("", ""));
+  request.set_epoch(4);
+  EXPECT_FALSE(SameProof(proof, secret->ProveRequest("Apply", request)));
+
+  ps::ApplyReply reply;
+  reply.set_version(5);
+  const std::string answer = secret->ProveAnswer(proof, grpc::Status::OK, reply);
+  EXPECT_NE(answer, proof);
+  EXPECT_NE(answer, secret->ProveAnswer("another request", grpc::Status::OK, reply));
+  const grpc::Status error(grpc::StatusCode::ABORTED, "why", "details");
+  std::vector<std::string> answers = {
+      answer, secret->ProveAnswer(proof, error, reply),
+      secret->ProveAnswer(proof, grpc::Status(grpc::StatusCode::ABORTED, "whydetails"), reply),
+      secret->ProveAnswer(proof, grpc::Status(grpc::StatusCode::CANCELLED, "why", "details"),
+                          reply)};
+  reply.set_version(6);
+  answers.push_back(secret->ProveAnswer(proof, grpc::Status::OK, reply));
+  for (size_t i = 0; i < answers.size(); ++i) {
+    for (size_t k = 0; k < i; ++k) EXPECT_NE(answers[i], answers[k]) << i << " and " << k;
+  }
+}
+
+// A coordinator's client, and a shard that may be somebody else.
+class OrdersTest : public testing::Test {
+ protected:
+  void StartShard(const TransportOptions& options) {
+    auto server = StartGrpcPsServer("127.0.0.1:0", &shard_, options);
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+  }
+  // What becomes of every order.
+  std::vector<absl::Status> Order(const TransportOptions& options) {
+    const auto client = MakeGrpcPsClient(server_->address(), options);
+    ps::EndTaskRequest end;
+    end.set_run_id("run");
+    return {client->Restore({}, kTimeout).status(), client->MeasureNorm({}, kTimeout).status(),
+            client->Apply({}, kTimeout).status(), client->Snapshot({}, kTimeout).status(),
+            client->EndTask(end, kTimeout).status()};
+  }
+
+  FakePsHandler shard_;
+  std::unique_ptr<GrpcPsServer> server_;
+};
+
+TEST_F(OrdersTest, AreObeyedForTheSecretAlone) {
+  StartShard(WithPeerSecret());
+  for (const absl::Status& status : Order(WithPeerSecret())) EXPECT_TRUE(status.ok()) << status;
+  for (const absl::Status& status : Order({})) {
+    EXPECT_TRUE(absl::IsPermissionDenied(status)) << status;
+  }
+  for (const absl::Status& status : Order(WithPeerSecret("the secret of another job"))) {
+    EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("has not proven"));
+    EXPECT_THAT(std::string(status.message()), HasSubstr("--peer_secret_file"));
+  }
+  // The state may be asked for by anybody (--check_cluster does).
+  EXPECT_TRUE(MakeGrpcPsClient(server_->address())->GetShardState(kTimeout).ok());
+}
+
+TEST_F(OrdersTest, AreObeyedForNobodyWhereThereIsNoSecret) {
+  StartShard({});
+  for (const absl::Status& status : Order({})) {
+    EXPECT_TRUE(absl::IsPermissionDenied(status)) << status;
+  }
+  EXPECT_TRUE(MakeGrpcPsClient(server_->address())->GetShardState(kTimeout).ok());
+}
+
+TEST_F(OrdersTest, WhoeverSitsAtATasksAddressIsNotBelieved) {
+  // The stranger knows the protocol and says what would end the epoch, or that all is well.
+  class Stranger final : public FakePsHandler {
+   public:
+    void Restore(const ps::RestoreRequest&, Done<ps::RestoreReply> done) override {
+      ps::ErrorDetail detail;
+      detail.set_kind(ps::ErrorDetail::EPOCH_CHANGED);
+      detail.set_epoch(1000);
+      done(MakeError(detail, "epoch 1000"));
+    }
+  };
+  Stranger stranger;
+  for (const TransportOptions& known : {TransportOptions(), WithPeerSecret("its own secret...")}) {
+    auto server = StartGrpcPsServer("127.0.0.1:0", &stranger, known);
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+    const auto client = MakeGrpcPsClient(server_->address(), WithPeerSecret());
+    const absl::Status state = client->GetShardState(kTimeout).status();
+    EXPECT_TRUE(absl::IsUnavailable(state)) << state;
+    for (const absl::Status& status : Order(WithPeerSecret())) {
+      EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+      EXPECT_EQ(GetErrorDetail(status).kind(), ps::ErrorDetail::UNKNOWN) << status;
+    }
+  }
+  server_.reset();  // before its handler
+}
+
+TEST_F(OrdersTest, AnAnswerIsOfItsCallAlone) {
+  StartShard(WithPeerSecret());
+  const auto secret = WithPeerSecret().peer_secret;
+  const auto stub = ps::ParameterServer::NewStub(
+      grpc::CreateChannel(server_->address(), grpc::InsecureChannelCredentials()));
+  const auto proof_of_answer = [&](uint64_t nonce, const std::string& proof) {
+    ps::ShardStateRequest request;
+    request.set_nonce(nonce);
+    grpc::ClientContext context;
+    if (!proof.empty()) context.AddMetadata(kPeerProofKey, proof);
+    ps::ShardStateReply reply;
+    EXPECT_TRUE(stub->GetShardState(&context, request, &reply).ok());
+    return FindPeerProof(context.GetServerTrailingMetadata());
+  };
+  ps::ShardStateRequest request;
+  request.set_nonce(1);
+  const std::string one = secret->ProveRequest("GetShardState", request);
+  request.set_nonce(2);
+  const std::string two = secret->ProveRequest("GetShardState", request);
+  EXPECT_EQ(proof_of_answer(1, one).size(), 32u);
+  EXPECT_NE(proof_of_answer(1, one), proof_of_answer(2, two));
+  // Nobody gets a proof for a request that he cannot make himself.
+  EXPECT_EQ(proof_of_answer(1, ""), "");
+  EXPECT_EQ(proof_of_answer(1, two), "");
+  EXPECT_EQ(proof_of_answer(1, std::string(32, 'x')), "");
+}
+
+}  // namespace
+}  // namespace pushpull

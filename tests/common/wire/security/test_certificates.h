@@ -1,0 +1,60 @@
+// Certificates for tests: good ones as scripts/make_certs.sh makes them, and ones that it would
+// never make, signed by the same authority or by others.
+#ifndef PUSHPULL_TESTS_COMMON_WIRE_SECURITY_TEST_CERTIFICATES_H_
+#define PUSHPULL_TESTS_COMMON_WIRE_SECURITY_TEST_CERTIFICATES_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+
+#include "common/wire/transport_security.h"
+
+namespace pushpull {
+
+struct CertificateSpec {
+  enum class Signer { kJob, kOther, kSelf };
+  // As OpenSSL's configuration writes it.
+  std::string names = "URI:spiffe://pushpull/test/worker/0-1";
+  std::string usage = "clientAuth";  // empty: no such extension
+  absl::Time not_before = absl::Now() - absl::Hours(1);
+  absl::Time not_after = absl::Now() + absl::Hours(1);
+  Signer signer = Signer::kJob;
+};
+
+inline constexpr char kLocalNames[] = ",DNS:localhost,IP:127.0.0.1";
+
+// A folder of its own, removed at the end. Any failure to make a certificate ends the process.
+class TestCertificates {
+ public:
+  // Runs make_certs.sh for the job "test": ps-0, worker-0 (worker_ids 0 and 1), evaluator, admin.
+  TestCertificates();
+  ~TestCertificates();
+  TestCertificates(const TestCertificates&) = delete;
+  TestCertificates& operator=(const TestCertificates&) = delete;
+
+  // Runs make_certs.sh again, with these arguments as well. Returns what it printed.
+  std::string MakeCerts(const std::string& arguments) const;
+
+  const std::string& folder() const { return folder_; }
+  // One that make_certs.sh has made: "ps-0", "worker-0", "evaluator", "admin".
+  TlsFiles Of(const std::string& name) const;
+  // Makes <folder>/<name>.pem and .key, over existing ones too.
+  TlsFiles Issue(const std::string& name, const CertificateSpec& spec) const;
+
+  // Files are small and must exist.
+  static std::string Read(const std::string& path);
+  // By rename; mode 0600.
+  static void Write(const std::string& path, const std::string& text);
+
+ private:
+  std::string folder_;
+};
+
+// What an openssl or shell command prints, on both streams.
+std::string OutputOf(const std::string& command, int* exit_code);
+
+}  // namespace pushpull
+
+#endif  // PUSHPULL_TESTS_COMMON_WIRE_SECURITY_TEST_CERTIFICATES_H_

@@ -1,0 +1,220 @@
+#include "common/wire/security/tls_files.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <functional>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "common/wire/security/tls_files_watch.h"
+#include "common/wire/security/transport_credentials.h"
+#include "tests/common/wire/security/test_certificates.h"
+
+namespace pushpull {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using Signer = CertificateSpec::Signer;
+
+TEST(TlsFilesTest, WhatMakeCertsMakesIsGood) {
+  const TestCertificates certificates;
+  const struct {
+    const char* name;
+    PeerIdentity identity;
+  } parts[] = {{"ps-0", {"test", PeerRole::kPs, {}}},
+               {"worker-0", {"test", PeerRole::kWorker, {0, 1}}},
+               {"evaluator", {"test", PeerRole::kEvaluator, {}}},
+               {"admin", {"test", PeerRole::kAdmin, {}}}};
+  for (const auto& part : parts) {
+    const auto own = CheckTlsFiles(certificates.Of(part.name), absl::Now());
+    ASSERT_TRUE(own.ok()) << own.status();
+    EXPECT_EQ(own->identity, part.identity);
+    EXPECT_GT(own->not_after, absl::Now() + absl::Hours(24 * 29));
+    EXPECT_LT(own->not_after, absl::Now() + absl::Hours(24 * 31));
+    struct stat info {};
+    ASSERT_EQ(0, stat(certificates.Of(part.name).key.c_str(), &info));
+    EXPECT_EQ(info.st_mode & 07777, 0600u);
+  }
+  // Issued again by another authority: both work while ca.pem has both, then the new one alone.
+  const TlsFiles admin = certificates.Of("admin");
+  const TlsFiles worker = certificates.Of("worker-0");
+  const std::string before = CheckTlsFiles(admin, absl::Now())->fingerprint;
+  certificates.MakeCerts("--new_authority --admin");
+  EXPECT_NE(CheckTlsFiles(admin, absl::Now())->fingerprint, before);
+  EXPECT_TRUE(CheckTlsFiles(worker, absl::Now()).ok());
+  certificates.MakeCerts("--forget_old_authority");
+  EXPECT_TRUE(CheckTlsFiles(admin, absl::Now()).ok());
+  EXPECT_THAT(CheckTlsFiles(worker, absl::Now()).status().message(),
+              AllOf(HasSubstr(worker.cert), HasSubstr("is not signed by an authority")));
+}
+
+TEST(TlsFilesTest, EveryProblemIsNamedWithItsFile) {
+  const TestCertificates certificates;
+  const std::string& folder = certificates.folder();
+  const TlsFiles good = certificates.Of("worker-0");
+  const std::string pem = TestCertificates::Read(good.cert);
+  const std::string key = TestCertificates::Read(good.key);
+  const auto written = [&](const std::string& name, const std::string& text) {
+    TestCertificates::Write(absl::StrCat(folder, "/", name), text);
+    return absl::StrCat(folder, "/", name);
+  };
+  const auto with_mode = [&](mode_t mode) {
+    const std::string path = written(absl::StrCat("mode", mode), key);
+    EXPECT_EQ(0, chmod(path.c_str(), mode));
+    return path;
+  };
+  const auto issued = [&](const CertificateSpec& spec) { return certificates.Issue("bad", spec); };
+  int code = 0;
+  OutputOf(absl::StrCat("openssl pkey -aes128 -passout pass:x -in ", good.key, " -out ", folder,
+                        "/encrypted && chmod 600 ", folder, "/encrypted"),
+           &code);
+  ASSERT_EQ(0, code);
+
+  const struct {
+    TlsFiles files;
+    absl::StatusCode code;
+    const char* words;
+  } cases[] = {
+      {{"/no/ca", good.cert, good.key}, absl::StatusCode::kNotFound, "TLS authorities /no/ca"},
+      {{good.ca, "/no/cert", good.key}, absl::StatusCode::kNotFound, "TLS certificate /no/cert"},
+      {{good.ca, good.cert, "/no/key"}, absl::StatusCode::kNotFound, "TLS key /no/key"},
+      {{folder, good.cert, good.key}, absl::StatusCode::kInvalidArgument, "is not a regular file"},
+      {{written("empty", ""), good.cert, good.key},
+       absl::StatusCode::kInvalidArgument,
+       "no certificate in PEM form"},
+      {{good.ca, written("half", pem.substr(0, pem.size() / 2)), good.key},
+       absl::StatusCode::kInvalidArgument,
+       "damaged"},
+      {{good.ca, written("text", "hello"), good.key},
+       absl::StatusCode::kInvalidArgument,
+       "no certificate in PEM form"},
+      {{good.ca, good.key, good.key},
+       absl::StatusCode::kInvalidArgument,
+       "no certificate in PEM form"},
+      {{good.ca, good.cert, good.cert}, absl::StatusCode::kPermissionDenied, "chmod 600"},
+      {{good.ca, good.cert, written("nokey", pem)},
+       absl::StatusCode::kInvalidArgument,
+       "no private key"},
+      {{good.ca, good.cert, written("halfkey", key.substr(0, key.size() / 2))},
+       absl::StatusCode::kInvalidArgument,
+       "no private key"},
+      {{good.ca, good.cert, absl::StrCat(folder, "/encrypted")},
+       absl::StatusCode::kInvalidArgument,
+       "is encrypted"},
+      {{good.ca, good.cert, certificates.Of("admin").key},
+       absl::StatusCode::kInvalidArgument,
+       "is not the key of the certificate"},
+      {{good.ca, good.cert, with_mode(0640)}, absl::StatusCode::kPermissionDenied, "mode 0640"},
+      {{good.ca, good.cert, with_mode(0604)}, absl::StatusCode::kPermissionDenied, "mode 0604"},
+      {{good.ca, good.cert, written("large", std::string((1 << 20) + 1, 'x'))},
+       absl::StatusCode::kInvalidArgument,
+       "larger than 1 MiB"},
+  };
+  for (const auto& c : cases) {
+    const absl::Status status = CheckTlsFiles(c.files, absl::Now()).status();
+    EXPECT_EQ(status.code(), c.code) << status;
+    EXPECT_THAT(status.message(), HasSubstr(c.words));
+    EXPECT_TRUE(absl::StrContains(status.message(), "TLS ")) << status;
+  }
+
+  const absl::Time now = absl::Now();
+  const struct {
+    CertificateSpec spec;
+    const char* words;
+  } certificate_cases[] = {
+      {{.not_before = now - absl::Hours(2), .not_after = now - absl::Hours(1)}, "has expired at"},
+      {{.not_before = now + absl::Hours(1), .not_after = now + absl::Hours(2)},
+       "is not valid before"},
+      {{.signer = Signer::kSelf}, "is not signed by an authority"},
+      {{.signer = Signer::kOther}, "is not signed by an authority"},
+      {{.names = ""}, "has 0 URIs"},
+      {{.names = "DNS:localhost"}, "has 0 URIs"},
+      {{.names = "URI:spiffe://pushpull/test/ps,URI:spiffe://pushpull/test/admin"}, "has 2 URIs"},
+      {{.names = "URI:spiffe://pushpull/test/root"}, "is not an identity"},
+      {{.usage = ""}, "lacks clientAuth"},
+      {{.usage = "serverAuth"}, "lacks clientAuth"},
+      {{.names = "URI:spiffe://pushpull/test/ps"}, "lacks serverAuth"},
+  };
+  for (const auto& c : certificate_cases) {
+    const TlsFiles files = issued(c.spec);
+    const absl::Status status = CheckTlsFiles(files, now).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    EXPECT_THAT(status.message(), AllOf(HasSubstr(c.words), HasSubstr(files.cert)));
+  }
+}
+
+// A directory of another user's secrets, as a container's orchestrator mounts them.
+TEST(TlsFilesTest, AGroupMayReadAKeyOfRootOnly) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root, to give the file away";
+  const TestCertificates certificates;
+  TlsFiles files = certificates.Of("worker-0");
+  ASSERT_EQ(0, chmod(certificates.folder().c_str(), 0755));
+  const auto as_nobody = [&]() {
+    EXPECT_EQ(0, setegid(65534));
+    EXPECT_EQ(0, seteuid(65534));
+    const absl::Status status = CheckTlsFiles(files, absl::Now()).status();
+    EXPECT_EQ(0, seteuid(0));
+    EXPECT_EQ(0, setegid(0));
+    return status;
+  };
+  ASSERT_EQ(0, chown(files.key.c_str(), 0, 65534));
+  ASSERT_EQ(0, chmod(files.key.c_str(), 0440));
+  EXPECT_TRUE(as_nobody().ok()) << as_nobody();
+  ASSERT_EQ(0, chmod(files.key.c_str(), 0444));
+  EXPECT_THAT(as_nobody().message(), HasSubstr("mode 0444"));
+  ASSERT_EQ(0, chown(files.key.c_str(), 65534, 65534));
+  ASSERT_EQ(0, chmod(files.key.c_str(), 0440));
+  EXPECT_THAT(as_nobody().message(), HasSubstr("mode 0440"));
+}
+
+TEST(TlsFilesTest, ProgramsNeedTheirRoleAndTheirIds) {
+  const TestCertificates certificates;
+  TransportSecurity security;
+  security.tls = certificates.Of("worker-0");
+  const absl::Status wrong = TransportCredentials::Create(security, {PeerRole::kPs}).status();
+  EXPECT_THAT(wrong.message(), AllOf(HasSubstr("spiffe://pushpull/test/worker/0-1"),
+                                     HasSubstr("needs one of role ps")));
+  const auto credentials = TransportCredentials::Create(security, {PeerRole::kWorker});
+  ASSERT_TRUE(credentials.ok()) << credentials.status();
+  EXPECT_TRUE(CheckOwnWorkerIds(**credentials, {0, 1}).ok());
+  EXPECT_THAT(CheckOwnWorkerIds(**credentials, {1, 2}).message(),
+              AllOf(HasSubstr("worker/0-1"), HasSubstr("1 to 2")));
+  const auto plaintext = TransportCredentials::Create({}, {PeerRole::kWorker});
+  ASSERT_TRUE(plaintext.ok());
+  EXPECT_FALSE((*plaintext)->encrypted());
+  EXPECT_TRUE(CheckOwnWorkerIds(**plaintext, {7, 9}).ok());
+}
+
+TEST(TlsFilesReportTest, TellsEachChangeOnce) {
+  const absl::Time start = absl::FromUnixSeconds(1'800'000'000);
+  const auto certificate = [&](const std::string& fingerprint, absl::Duration left) {
+    return OwnCertificate{{"test", PeerRole::kPs, {}}, start, start + left, fingerprint};
+  };
+  const OwnCertificate first = certificate("a", absl::Hours(100));
+  TlsFilesReport report(first);
+  EXPECT_EQ(report.Look(first, start).text, "");
+  const absl::Status bad = absl::InvalidArgumentError("TLS key /k: is not the key");
+  EXPECT_TRUE(report.Look(bad, start).warning);
+  EXPECT_EQ(report.Look(bad, start).text, "");
+  EXPECT_THAT(report.Look(first, start).text, HasSubstr("replaced"));
+  EXPECT_EQ(report.Look(first, start).text, "");
+  const auto line = report.Look(first, start + absl::Hours(91));
+  EXPECT_THAT(line.text, HasSubstr("expires at"));
+  EXPECT_TRUE(line.warning);
+  EXPECT_EQ(report.Look(first, start + absl::Hours(92)).text, "");
+  const auto replaced = report.Look(certificate("b", absl::Hours(200)), start + absl::Hours(93));
+  EXPECT_THAT(replaced.text, HasSubstr("replaced: spiffe://pushpull/test/ps"));
+  EXPECT_FALSE(replaced.warning);
+  OwnCertificate stranger = certificate("c", absl::Hours(200));
+  stranger.identity.job = "other";
+  EXPECT_THAT(report.Look(stranger, start + absl::Hours(94)).text, HasSubstr("before: spiffe"));
+}
+
+}  // namespace
+}  // namespace pushpull

@@ -1,0 +1,42 @@
+#include "common/wire/transport_security.h"
+
+#include <string>
+
+#include "absl/strings/match.h"
+#include "gtest/gtest.h"
+
+namespace pushpull {
+namespace {
+
+TEST(TransportSecurityTest, OnlyAddressesOfThisMachineAreLocal) {
+  for (const char* address :
+       {"unix:/tmp/ps.sock", "127.0.0.1:2222", "127.8.9.1:1", "localhost:2222", "LocalHost:2222",
+        "[::1]:2222", "::1", "127.0.0.1", "localhost", "[::ffff:127.0.0.1]:2222"}) {
+    EXPECT_TRUE(IsLocalAddress(address)) << address;
+  }
+  for (const char* address :
+       {"0.0.0.0:2222", "[::]:2222", "::", "*:2222", "", ":2222", "192.168.0.1:2222",
+        "128.0.0.1:2222", "ps0:2222", "localhost.example:2222", "127.0.0.1.example:2222",
+        "127.1:2222", "2130706433:2222", "[::ffff:10.0.0.1]:2222", "[::1", "[::1%lo]:1"}) {
+    EXPECT_FALSE(IsLocalAddress(address)) << address;
+  }
+}
+
+TEST(TransportSecurityTest, PlaintextStaysHereUnlessToldOtherwise) {
+  TransportSecurity security;
+  EXPECT_TRUE(CheckExposure(security, {}).ok());
+  EXPECT_TRUE(CheckExposure(security, {"127.0.0.1:2222", "unix:/tmp/s"}).ok());
+  const absl::Status refused = CheckExposure(security, {"127.0.0.1:2222", "ps1:2222"});
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  for (const char* words : {"ps1:2222", "--tls_ca", "--insecure", "make_certs.sh"}) {
+    EXPECT_TRUE(absl::StrContains(refused.message(), words)) << refused;
+  }
+  security.insecure = true;
+  EXPECT_TRUE(CheckExposure(security, {"ps1:2222"}).ok());
+  security.insecure = false;
+  security.tls = TlsFiles{"ca", "cert", "key"};
+  EXPECT_TRUE(CheckExposure(security, {"ps1:2222"}).ok());
+}
+
+}  // namespace
+}  // namespace pushpull

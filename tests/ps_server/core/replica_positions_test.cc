@@ -1,0 +1,52 @@
+#include "ps_server/core/replica_positions.h"
+
+#include "gtest/gtest.h"
+
+#include "protos/parameter_server.pb.h"
+
+namespace pushpull {
+namespace {
+
+TEST(ReplicaPositionsTest, ComeBackAsTheyWereStored) {
+  ReplicaPositions positions;
+  EXPECT_EQ(positions.Next(2, 3), 0u);
+  positions.SetDone(2, 0);
+  positions.SetDone(2, 1);
+  positions.SetDone(0, 6);
+  ReplicaPositions restored;
+  restored.SetDone(1, 9);
+  EXPECT_TRUE(restored.Restore(positions.Serialize(3), 3));
+  EXPECT_EQ(restored.Next(0, 3), 7u);
+  EXPECT_EQ(restored.Next(1, 3), 0u);
+  EXPECT_EQ(restored.Next(2, 3), 2u);
+  EXPECT_TRUE(restored.IsDone(2, 1, 3));
+  EXPECT_FALSE(restored.IsDone(2, 2, 3));
+}
+
+TEST(ReplicaPositionsTest, TheInitialVariablesHaveNone) {
+  ReplicaPositions positions;
+  positions.SetDone(0, 5);
+  EXPECT_TRUE(positions.Restore("", 0));
+  EXPECT_EQ(positions.Next(0, 2), 0u);
+}
+
+TEST(ReplicaPositionsTest, MarksWithoutPositionsAreTakenForEqualShares) {
+  ps::PushMarks old;
+  old.add_marks()->set_replica(1);
+  for (const std::string& marks : {old.SerializeAsString(), std::string(), std::string("\xff")}) {
+    ReplicaPositions positions;
+    EXPECT_FALSE(positions.Restore(marks, 11));
+    EXPECT_EQ(positions.Next(0, 0), 0u) << "before the number of replicas is known";
+    EXPECT_EQ(positions.Next(0, 2), 5u);
+    EXPECT_EQ(positions.Next(1, 2), 5u);
+    positions.SetDone(1, 5);
+    // The share of the other replica is stored with the next version.
+    ReplicaPositions restored;
+    EXPECT_TRUE(restored.Restore(positions.Serialize(2), 12));
+    EXPECT_EQ(restored.Next(0, 2), 5u);
+    EXPECT_EQ(restored.Next(1, 2), 6u);
+  }
+}
+
+}  // namespace
+}  // namespace pushpull

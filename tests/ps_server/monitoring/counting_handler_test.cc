@@ -1,0 +1,253 @@
+#include "ps_server/monitoring/counting_handler.h"
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+#include "tests/testkit/fake_clock.h"
+
+namespace pushpull {
+namespace {
+
+using absl::StatusCode;
+
+uint64_t Sum(const HistogramValues& values) {
+  uint64_t sum = 0;
+  for (const uint64_t count : values.counts) sum += count;
+  return sum;
+}
+
+// Keeps what it is asked until the test answers.
+class HeldHandler final : public PsHandler {
+ public:
+  void GetJob(const ps::JobRequest&, Done<ps::JobReply> done) override { done(ps::JobReply()); }
+  void Register(const ps::RegisterRequest&, Done<ps::RegisterReply> done) override {
+    done(absl::UnavailableError("starting"));
+  }
+  void Heartbeat(const ps::HeartbeatRequest&, Done<ps::HeartbeatReply> done) override {
+    done(ps::HeartbeatReply());
+  }
+  void Commit(const ps::CommitRequest&, Done<ps::CommitReply> done) override {
+    ps::CommitReply reply;
+    reply.set_outcome(outcome);
+    done(reply);
+  }
+  void GetStatus(const ps::StatusRequest&, Done<ps::StatusReply> done) override {
+    done(ps::StatusReply());
+  }
+  void Checkpoint(const ps::CheckpointRequest&, Done<ps::CheckpointReply> done) override {
+    done(ps::CheckpointReply());
+  }
+  void Drain(const ps::DrainRequest&, Done<ps::DrainReply> done) override {
+    done(ps::DrainReply());
+  }
+  void Evict(const ps::EvictRequest&, Done<ps::EvictReply> done) override {
+    done(ps::EvictReply());
+  }
+  void EndTask(const ps::EndTaskRequest&, Done<ps::EndTaskReply> done) override {
+    done(ps::EndTaskReply());
+  }
+  absl::Status PushChunk(const ps::PushChunk&, const Payload&) override { return chunk_status; }
+  CancelFn FinishPush(const ps::PushChunk&, Done<ps::PushReply> done) override {
+    push = std::move(done);
+    return [this] { ++cancelled; };
+  }
+  CancelFn Pull(const ps::PullRequest&, Done<PullSnapshot> done) override {
+    pull = std::move(done);
+    return [this] { ++cancelled; };
+  }
+  void OpenSharedMemory(const ps::OpenSharedMemoryRequest&,
+                        Done<ps::OpenSharedMemoryReply> done) override {
+    done(ps::OpenSharedMemoryReply());
+  }
+  void GetShardState(const ps::ShardStateRequest&, Done<ps::ShardStateReply> done) override {
+    done(ps::ShardStateReply());
+  }
+  void Restore(const ps::RestoreRequest&, Done<ps::RestoreReply> done) override {
+    done(ps::RestoreReply());
+  }
+  void MeasureNorm(const ps::ApplyRequest&, Done<ps::NormReply> done) override {
+    done(ps::NormReply());
+  }
+  void Apply(const ps::ApplyRequest&, Done<ps::ApplyReply> done) override {
+    done(ps::ApplyReply());
+  }
+  void Snapshot(const ps::SnapshotRequest&, Done<ps::SnapshotReply> done) override {
+    done(ps::SnapshotReply());
+  }
+
+  absl::Status chunk_status;
+  ps::PushReply::Outcome outcome = ps::PushReply::ACCEPTED;
+  Done<ps::PushReply> push;
+  Done<PullSnapshot> pull;
+  int cancelled = 0;
+};
+
+class CountingHandlerTest : public ::testing::Test {
+ protected:
+  uint64_t Calls(PsMethod method, StatusCode code) { return counters_->calls(method, code); }
+  void CommitTo(uint64_t step) {
+    ps::CommitRequest request;
+    request.mutable_key()->set_step(step);
+    handler_.Commit(request, [](const auto&) {});
+  }
+
+  FakeClock clock_;
+  HeldHandler inner_;
+  std::shared_ptr<RequestCounters> counters_ =
+      std::make_shared<RequestCounters>([this] { return clock_.Now(); });
+  CountingHandler handler_{&inner_, counters_};
+};
+
+TEST_F(CountingHandlerTest, EveryUnaryCallIsPassedOnAndCountedUnderItsName) {
+  int answers = 0;
+  const auto good = [&answers](const auto& reply) {
+    EXPECT_TRUE(reply.ok()) << reply.status();
+    ++answers;
+  };
+  handler_.GetJob({}, good);
+  handler_.Heartbeat({}, good);
+  handler_.Commit({}, good);
+  handler_.GetStatus({}, good);
+  handler_.Checkpoint({}, good);
+  handler_.Drain({}, good);
+  handler_.Evict({}, good);
+  handler_.EndTask({}, good);
+  handler_.GetShardState({}, good);
+  handler_.Restore({}, good);
+  handler_.MeasureNorm({}, good);
+  handler_.Apply({}, good);
+  handler_.Snapshot({}, good);
+  handler_.OpenSharedMemory({}, good);
+  EXPECT_EQ(answers, 14);
+  handler_.Register({},
+                    [](const auto& reply) { EXPECT_TRUE(absl::IsUnavailable(reply.status())); });
+  for (int i = 0; i < kNumPsMethods; ++i) {
+    const auto method = static_cast<PsMethod>(i);
+    const bool streams = method == PsMethod::kPush || method == PsMethod::kPull;
+    EXPECT_EQ(Calls(method, StatusCode::kOk), streams || method == PsMethod::kRegister ? 0 : 1)
+        << PsMethodName(method);
+  }
+  EXPECT_EQ(Calls(PsMethod::kRegister, StatusCode::kUnavailable), 1);
+}
+
+TEST_F(CountingHandlerTest, PushesByBytesCodesAndTime) {
+  const std::string bytes(1000, 'g');
+  const Payload payload{nullptr, bytes.data(), bytes.size()};
+  EXPECT_TRUE(handler_.PushChunk({}, payload).ok());
+  EXPECT_TRUE(handler_.PushChunk({}, payload).ok());
+  int answers = 0;
+  const CancelFn cancel = handler_.FinishPush({}, [&answers](const auto&) { ++answers; });
+  cancel();
+  EXPECT_EQ(inner_.cancelled, 1) << "a cancellation is passed on";
+  EXPECT_EQ(Calls(PsMethod::kPush, StatusCode::kOk), 0) << "not answered yet";
+  clock_.Advance(absl::Milliseconds(30));
+  inner_.push(ps::PushReply());
+  EXPECT_EQ(answers, 1);
+  EXPECT_EQ(Calls(PsMethod::kPush, StatusCode::kOk), 1);
+  EXPECT_EQ(counters_->pushed_bytes(), 2000);
+  EXPECT_DOUBLE_EQ(counters_->push_seconds().sum, 0.03);
+  inner_.chunk_status = absl::DataLossError("checksum");
+  EXPECT_FALSE(handler_.PushChunk({}, payload).ok());
+  EXPECT_EQ(Calls(PsMethod::kPush, StatusCode::kDataLoss), 1);
+}
+
+TEST_F(CountingHandlerTest, APullEndsWhenItsBytesAreReleased) {
+  const std::string bytes(500, 'v');
+  auto owner = std::make_shared<int>(1);
+  const std::weak_ptr<int> watched = owner;
+  std::optional<PullSnapshot> held;
+  handler_.Pull({}, [&held](absl::StatusOr<PullSnapshot> reply) { held = *std::move(reply); });
+  clock_.Advance(absl::Milliseconds(200));
+  {
+    PullSnapshot snapshot;
+    snapshot.version = 42;
+    snapshot.payload = {std::move(owner), bytes.data(), bytes.size()};
+    inner_.pull(std::move(snapshot));
+  }
+  ASSERT_TRUE(held.has_value());
+  EXPECT_EQ(held->payload.data, bytes.data());
+  EXPECT_EQ(held->version, 42);
+  EXPECT_DOUBLE_EQ(counters_->pull_wait_seconds().sum, 0.2);
+  EXPECT_EQ(Sum(counters_->pull_seconds()), 0) << "under way";
+  clock_.Advance(absl::Milliseconds(50));
+  const PullSnapshot copy = *held;
+  held.reset();
+  EXPECT_EQ(Sum(counters_->pull_seconds()), 0) << "a copy still holds the bytes";
+  EXPECT_FALSE(watched.expired());
+  const_cast<PullSnapshot&>(copy).payload.owner = nullptr;
+  EXPECT_TRUE(watched.expired()) << "the snapshot is not pinned any longer than before";
+  EXPECT_DOUBLE_EQ(counters_->pull_seconds().sum, 0.25);
+  EXPECT_EQ(counters_->pulled_bytes(), 500);
+  EXPECT_EQ(counters_->pulled_version(), 42);
+}
+
+TEST_F(CountingHandlerTest, APullMayOutliveTheHandler) {
+  auto inner = std::make_unique<HeldHandler>();
+  auto handler = std::make_unique<CountingHandler>(inner.get(), counters_);
+  std::optional<PullSnapshot> held;
+  handler->Pull({}, [&held](absl::StatusOr<PullSnapshot> reply) { held = *std::move(reply); });
+  inner->pull(PullSnapshot());
+  handler.reset();
+  inner.reset();
+  held.reset();
+  EXPECT_EQ(Sum(counters_->pull_seconds()), 1);
+}
+
+TEST_F(CountingHandlerTest, ARoundLastsFromTheFirstToTheLastContribution) {
+  CommitTo(5);
+  clock_.Advance(absl::Seconds(2));
+  CommitTo(5);
+  EXPECT_EQ(Sum(counters_->round_wait_seconds()), 0) << "another one may come";
+  clock_.Advance(absl::Seconds(7));
+  inner_.outcome = ps::PushReply::ALREADY_APPLIED;
+  CommitTo(5);
+  inner_.outcome = ps::PushReply::ACCEPTED;
+  CommitTo(6);
+  EXPECT_EQ(Sum(counters_->round_wait_seconds()), 1);
+  EXPECT_DOUBLE_EQ(counters_->round_wait_seconds().sum, 2.0)
+      << "what came too late is no part of it";
+  CommitTo(3);  // after a rollback
+  EXPECT_EQ(Sum(counters_->round_wait_seconds()), 1);
+  CommitTo(4);
+  EXPECT_EQ(Sum(counters_->round_wait_seconds()), 2);
+}
+
+TEST_F(CountingHandlerTest, OnlyCommittedPushesAreContributions) {
+  ps::PushChunk last;
+  ps::PushReply reply;
+  const auto push = [&](uint64_t step, ps::Level level) {
+    last.mutable_key()->set_step(step);
+    handler_.FinishPush(last, [](const auto&) {});
+    reply.set_level(level);
+    inner_.push(reply);
+  };
+  push(1, ps::STAGED);
+  push(2, ps::STAGED);
+  EXPECT_EQ(Sum(counters_->round_wait_seconds()), 0);
+  push(3, ps::COMMITTED);
+  push(4, ps::COMMITTED);
+  EXPECT_EQ(Sum(counters_->round_wait_seconds()), 1);
+}
+
+TEST(LatencyHistogramTest, BucketsIncludeTheirUpperBound) {
+  LatencyHistogram histogram;
+  histogram.Observe(absl::Milliseconds(1));
+  histogram.Observe(absl::Milliseconds(1.5));
+  histogram.Observe(absl::Seconds(60));
+  histogram.Observe(absl::Seconds(61));
+  const HistogramValues values = histogram.Values();
+  ASSERT_EQ(values.counts.size(), values.bounds.size() + 1);
+  EXPECT_EQ(values.counts[0], 1);
+  EXPECT_EQ(values.counts[1], 1);
+  EXPECT_EQ(values.counts[14], 1);
+  EXPECT_EQ(values.counts[15], 1);
+  EXPECT_NEAR(values.sum, 121.0025, 1e-9);
+}
+
+}  // namespace
+}  // namespace pushpull

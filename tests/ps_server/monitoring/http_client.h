@@ -1,0 +1,90 @@
+// A bare TCP client, for what well-behaved HTTP clients do not do.
+#ifndef PUSHPULL_TESTS_PS_SERVER_MONITORING_HTTP_CLIENT_H_
+#define PUSHPULL_TESTS_PS_SERVER_MONITORING_HTTP_CLIENT_H_
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+
+namespace pushpull {
+
+// A connection to 127.0.0.1.
+class RawConnection {
+ public:
+  explicit RawConnection(int port) : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(static_cast<uint16_t>(port));
+    connected_ = connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
+  }
+  ~RawConnection() { close(fd_); }
+  RawConnection(const RawConnection&) = delete;
+  RawConnection& operator=(const RawConnection&) = delete;
+
+  bool connected() const { return connected_; }
+  // False: the server has closed.
+  bool Send(const std::string& bytes) {
+    size_t sent = 0;
+    while (sent < bytes.size()) {
+      const ssize_t n = send(fd_, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
+      if (n <= 0) return false;
+      sent += static_cast<size_t>(n);
+    }
+    return true;
+  }
+  // Everything until the server closes, or nothing has come for so long.
+  std::string ReadAll(absl::Duration patience = absl::Seconds(30)) {
+    std::string text;
+    char buffer[65536];
+    closed_ = false;
+    for (;;) {
+      pollfd waiting{fd_, POLLIN, 0};
+      if (poll(&waiting, 1, static_cast<int>(absl::ToInt64Milliseconds(patience))) <= 0)
+        return text;
+      const ssize_t n = recv(fd_, buffer, sizeof(buffer), 0);
+      closed_ = n <= 0;
+      if (closed_) return text;
+      text.append(buffer, static_cast<size_t>(n));
+    }
+  }
+  // By the last ReadAll: the server has closed.
+  bool closed() const { return closed_; }
+
+ private:
+  const int fd_;
+  bool connected_ = false;
+  bool closed_ = false;
+};
+
+inline std::string Ask(int port, const std::string& request) {
+  RawConnection connection(port);
+  connection.Send(request);
+  return connection.ReadAll();
+}
+
+inline std::string Get(int port, const std::string& path, const std::string& host = "localhost") {
+  return Ask(port, absl::StrCat("GET ", path, " HTTP/1.1\r\nHost: ", host, "\r\n\r\n"));
+}
+
+// "HTTP/1.1 404 Not Found..." -> 404; 0: no answer.
+inline int CodeOf(const std::string& answer) {
+  return answer.size() < 12 ? 0 : atoi(answer.c_str() + 9);
+}
+
+inline std::string BodyOf(const std::string& answer) {
+  const size_t end = answer.find("\r\n\r\n");
+  return end == std::string::npos ? "" : answer.substr(end + 4);
+}
+
+}  // namespace pushpull
+
+#endif  // PUSHPULL_TESTS_PS_SERVER_MONITORING_HTTP_CLIENT_H_

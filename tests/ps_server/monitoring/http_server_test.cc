@@ -1,0 +1,201 @@
+#include "ps_server/monitoring/http_server.h"
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "gtest/gtest.h"
+
+#include "ps_server/monitoring/process_stats.h"
+#include "tests/ps_server/monitoring/http_client.h"
+
+namespace pushpull {
+namespace {
+
+class HttpServerTest : public ::testing::Test {
+ protected:
+  void Start(HttpServerOptions options = {}) {
+    HttpCallbacks callbacks;
+    callbacks.get = [this](const HttpRequest& request) {
+      ++requests_;
+      HttpResponse response;
+      response.headers = {{"X-Test", "1"}};
+      response.body = request.path == "/large"
+                          ? large_
+                          : std::make_shared<const std::string>(
+                                absl::StrCat("path ", request.path, " host ", request.host, "\n"));
+      return response;
+    };
+    callbacks.tick = [this] { ++ticks_; };
+    auto server = StartHttpServer(options, std::move(callbacks));
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+  }
+  int port() const { return server_->port(); }
+  // Blocks until the server has so many connections; false after half a minute.
+  bool AwaitConnections(int most) {
+    for (int i = 0; i < 3000 && server_->connections() > most; ++i) {
+      absl::SleepFor(absl::Milliseconds(10));
+    }
+    return server_->connections() <= most;
+  }
+
+  const std::shared_ptr<const std::string> large_ =
+      std::make_shared<const std::string>(std::string(4 << 20, 'x'));
+  std::atomic<int> requests_{0};
+  std::atomic<int> ticks_{0};
+  std::unique_ptr<HttpServer> server_;
+};
+
+TEST_F(HttpServerTest, AnswersGetAndHeadAndCloses) {
+  Start();
+  const std::string answer = Get(port(), "/some%20where?a=b");
+  EXPECT_EQ(CodeOf(answer), 200) << answer;
+  EXPECT_EQ(BodyOf(answer), "path /some where host localhost\n");
+  EXPECT_TRUE(absl::StrContains(answer, "Connection: close\r\n")) << answer;
+  EXPECT_TRUE(absl::StrContains(answer, "X-Test: 1\r\n")) << answer;
+  const std::string head = Ask(port(), "HEAD /a HTTP/1.1\r\nHost: h\r\n\r\n");
+  EXPECT_EQ(CodeOf(head), 200);
+  EXPECT_EQ(BodyOf(head), "");
+  EXPECT_EQ(CodeOf(Ask(port(), "GET / HTTP/1.0\r\n\r\n")), 200);
+  EXPECT_EQ(BodyOf(Get(port(), "/large")).size(), large_->size());
+  EXPECT_GE(ticks_, 1);
+}
+
+TEST_F(HttpServerTest, OtherMethodsAreRefusedWithoutReadingTheirBodies) {
+  Start();
+  for (const std::string method : {"POST", "PUT", "DELETE", "OPTIONS", "TRACE", "PATCH", "BREW"}) {
+    const std::string answer =
+        Ask(port(),
+            method + " / HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000000000\r\n\r\nsome body");
+    EXPECT_EQ(CodeOf(answer), 405) << method << ": " << answer;
+    EXPECT_TRUE(absl::StrContains(answer, "Allow: GET, HEAD\r\n")) << answer;
+  }
+  EXPECT_EQ(requests_, 0);
+}
+
+TEST_F(HttpServerTest, OversizeRequestsAreRefused) {
+  Start();
+  const std::string start = "GET / HTTP/1.1\r\nHost: h\r\n";
+  for (const std::string& request :
+       {"GET /" + std::string(100000, 'a') + " HTTP/1.1\r\nHost: h\r\n\r\n",
+        start + "X: " + std::string(100000, 'b') + "\r\n\r\n", std::string(100000, 'c')}) {
+    RawConnection connection(port());
+    connection.Send(request);
+    const std::string answer = connection.ReadAll();
+    EXPECT_TRUE(CodeOf(answer) == 414 || CodeOf(answer) == 431 || answer.empty()) << answer;
+    EXPECT_TRUE(connection.closed());
+  }
+  std::string many = start;
+  for (int i = 0; i < 5000; ++i) absl::StrAppend(&many, "H", i, ": v\r\n");
+  EXPECT_NE(CodeOf(Ask(port(), many + "\r\n")), 200);
+  EXPECT_EQ(requests_, 0);
+  EXPECT_EQ(CodeOf(Get(port(), "/")), 200) << "others are still served";
+}
+
+// Megabytes without the end of a line must not pile up.
+TEST_F(HttpServerTest, EndlessLinesTakeNoMemory) {
+  HttpServerOptions options;
+  options.connection_deadline = absl::Seconds(1);
+  Start(options);
+  const uint64_t before = ReadProcessStats().resident_bytes;
+  std::vector<std::unique_ptr<RawConnection>> connections;
+  const std::string piece(1 << 20, 'z');
+  for (int i = 0; i < 8; ++i) {
+    connections.push_back(std::make_unique<RawConnection>(port()));
+    for (int j = 0; j < 16 && connections.back()->Send(piece); ++j) {
+    }
+  }
+  EXPECT_LT(ReadProcessStats().resident_bytes, before + (16 << 20));
+  EXPECT_EQ(CodeOf(Get(port(), "/")), 200);
+}
+
+TEST_F(HttpServerTest, SlowClientsAreCutOff) {
+  HttpServerOptions options;
+  options.connection_deadline = absl::Milliseconds(300);
+  Start(options);
+  RawConnection dribbler(port());
+  RawConnection silent(port());
+  RawConnection deaf(port());  // asks for much and does not read
+  deaf.Send("GET /large HTTP/1.1\r\nHost: h\r\n\r\n");
+  const absl::Time deadline = absl::Now() + absl::Seconds(30);
+  while (dribbler.Send("G") && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(20));
+  EXPECT_LT(absl::Now(), deadline) << "a byte now and then kept the connection";
+  silent.ReadAll();
+  EXPECT_TRUE(silent.closed());
+  EXPECT_TRUE(AwaitConnections(0));
+  EXPECT_LT(deaf.ReadAll().size(), large_->size());
+  EXPECT_EQ(CodeOf(Get(port(), "/")), 200);
+}
+
+TEST_F(HttpServerTest, TwoHundredConnections) {
+  HttpServerOptions options;
+  options.max_connections = 16;
+  options.connection_deadline = absl::Milliseconds(500);
+  Start(options);
+  const uint64_t descriptors = ReadProcessStats().open_descriptors;
+  std::vector<std::unique_ptr<RawConnection>> idle;
+  int most = 0;
+  // Threads, since who is not accepted yet waits for the answer.
+  std::vector<std::thread> threads;
+  std::atomic<int> answered{0};
+  for (int i = 0; i < 200; ++i) {
+    threads.emplace_back([this, &answered, i] {
+      RawConnection connection(port());
+      if (i % 5 == 0) {
+        connection.ReadAll();  // says nothing
+      } else if (connection.Send("GET / HTTP/1.1\r\nHost: h\r\n\r\n") &&
+                 CodeOf(connection.ReadAll()) == 200) {
+        ++answered;
+      }
+    });
+  }
+  for (int i = 0; i < 50; ++i) {
+    most = std::max(most, server_->connections());
+    absl::SleepFor(absl::Milliseconds(10));
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_LE(most, 16);
+  EXPECT_GE(most, 8) << "the limit was not reached, so not tested";
+  EXPECT_EQ(answered, 160) << "an honest client got no answer";
+  EXPECT_TRUE(AwaitConnections(0));
+  EXPECT_LE(ReadProcessStats().open_descriptors, descriptors + 2);
+}
+
+TEST_F(HttpServerTest, StopsPromptlyWithConnectionsOpen) {
+  Start();
+  std::vector<std::unique_ptr<RawConnection>> open;
+  for (int i = 0; i < 20; ++i) {
+    open.push_back(std::make_unique<RawConnection>(port()));
+    open.back()->Send(i % 2 == 0 ? "GET / HT" : "GET /large HTTP/1.1\r\nHost: h\r\n\r\n");
+  }
+  while (server_->connections() < 20) absl::SleepFor(absl::Milliseconds(10));
+  const absl::Time before = absl::Now();
+  server_.reset();
+  EXPECT_LT(absl::Now() - before, absl::Seconds(5));
+  for (const auto& connection : open) {
+    connection->ReadAll();
+    EXPECT_TRUE(connection->closed());
+  }
+}
+
+TEST_F(HttpServerTest, ErrorsSayWhatToDo) {
+  Start();
+  HttpServerOptions options;
+  options.port = port();
+  const auto second = StartHttpServer(options, {});
+  EXPECT_TRUE(absl::IsAlreadyExists(second.status())) << second.status();
+  EXPECT_TRUE(absl::StrContains(second.status().message(), "another process listens there"));
+  options.host = "not a host";
+  EXPECT_TRUE(absl::IsInvalidArgument(StartHttpServer(options, {}).status()));
+  options.host = "192.0.2.1";  // of documentation: no machine has it
+  EXPECT_TRUE(absl::IsUnavailable(StartHttpServer(options, {}).status()));
+}
+
+}  // namespace
+}  // namespace pushpull

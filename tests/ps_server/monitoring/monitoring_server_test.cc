@@ -1,0 +1,281 @@
+#include "ps_server/monitoring/monitoring_server.h"
+
+#include <atomic>
+#include <cmath>
+#include <memory>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/time/clock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+
+#include "ps_server/monitoring/metrics_page.h"
+#include "ps_server/monitoring/status_json.h"
+#include "ps_server/monitoring/status_page.h"
+#include "tests/ps_server/monitoring/http_client.h"
+
+namespace pushpull {
+namespace {
+
+using nlohmann::json;
+
+constexpr char kHostileName[] = "</script><img src=x onerror=alert(1)>\"\\\n";
+
+ps::StatusReply MakeStatus() {
+  ps::StatusReply status;
+  status.set_run_id(std::string(16, '\xab'));
+  status.set_epoch(3);
+  status.set_version(120);
+  status.set_num_steps(400);
+  status.set_durable_step(100);
+  status.set_waiting_for("clone 1 of 2 (compute)");
+  status.set_waiting_seconds(7.5);
+  status.set_checkpoints(2);
+  status.set_seconds_since_checkpoint(30);
+  status.set_last_checkpoint_seconds(0.5);
+  status.set_void_contributions(4);
+  status.add_late_workers(1);
+  ps::Histogram& contributors = *status.mutable_contributors();
+  contributors.add_upper_bounds(1);
+  contributors.add_upper_bounds(2);
+  for (const uint64_t count : {5, 115, 0}) contributors.add_counts(count);
+  contributors.set_sum(235);
+  ps::CloneStatus& first = *status.add_clones();
+  first.set_peer_name(kHostileName);
+  first.add_replicas(0);
+  first.set_alive(true);
+  first.set_seconds_since_seen(0.5);
+  first.set_contributions(120);
+  first.mutable_progress()->set_images_per_second(60);
+  first.mutable_progress()->mutable_phase_seconds()->set_compute(100);
+  first.mutable_progress()->mutable_phase_seconds()->set_wait(20);
+  first.mutable_progress()->mutable_gpu()->set_name("H100");
+  first.mutable_progress()->mutable_gpu()->set_utilization(0.75);
+  ps::CloneStatus& second = *status.add_clones();
+  second.set_worker_id(1);
+  second.set_seconds_since_seen(-1);
+  return status;
+}
+
+TrainingFigures MakeFigures() {
+  TrainingFigures figures;
+  figures.step = 120;
+  figures.loss = 1.5;
+  figures.learning_rate = 0.01;
+  figures.images_per_second = 120;
+  figures.steps_per_second = 2;
+  figures.images = 3840;
+  figures.losses = 120;
+  figures.loss_sum = 240;
+  figures.worker_loss[0] = std::nan("");
+  return figures;
+}
+
+class WatchServerTest : public ::testing::Test {
+ protected:
+  MonitoringSources MakeSources() {
+    MonitoringSources sources;
+    sources.status = [this] {
+      ++looks_;
+      return MakeStatus();
+    };
+    sources.figures = [] { return MakeFigures(); };
+    sources.counters = {counters_};
+    sources.unix_seconds = [this] { return now_; };
+    return sources;
+  }
+  void Start(const std::string& host = "127.0.0.1", int first_task = 0) {
+    HttpServerOptions options;
+    options.host = host;
+    MonitoringIdentity identity;
+    identity.version = "1.2.3";
+    identity.tasks = 2;
+    identity.first_task = first_task;
+    auto server = StartMonitoringServer(options, identity, MakeSources());
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+  }
+  std::string Fetch(const std::string& path, int code = 200) {
+    const std::string answer = Get(server_->port(), path);
+    EXPECT_EQ(CodeOf(answer), code) << answer;
+    return answer;
+  }
+
+  std::atomic<int> looks_{0};
+  double now_ = 1000.0;
+  std::shared_ptr<RequestCounters> counters_ =
+      std::make_shared<RequestCounters>([] { return absl::ZeroDuration(); });
+  std::unique_ptr<HttpServer> server_;
+};
+
+TEST_F(WatchServerTest, Routes) {
+  Start();
+  EXPECT_EQ(BodyOf(Fetch("/healthz")), "ok\n");
+  EXPECT_TRUE(absl::StrContains(Fetch("/metrics"), "Content-Type: text/plain; version=0.0.4"));
+  EXPECT_TRUE(absl::StrContains(Fetch("/status.json"), "Content-Type: application/json\r\n"));
+  const std::string page = Fetch("/");
+  EXPECT_TRUE(absl::StrContains(page, "Content-Type: text/html; charset=utf-8\r\n"));
+  EXPECT_TRUE(absl::StrContains(page, "X-Content-Type-Options: nosniff\r\n"));
+  EXPECT_TRUE(absl::StrContains(page, "Content-Security-Policy: default-src 'none'; "));
+  EXPECT_EQ(BodyOf(page), StatusPage());
+  Fetch("/nothing", 404);
+  Fetch("/../etc/passwd", 404);
+}
+
+TEST_F(WatchServerTest, ThePageNeedsNothingFromElsewhere) {
+  const std::string page(StatusPage());
+  for (const std::string foreign :
+       {"src=", "@import", "url(", "innerHTML", "outerHTML", "insertAdjacentHTML", "document.write",
+        "eval(", "https:", "style=\"", "onclick=\""}) {
+    EXPECT_FALSE(absl::StrContains(page, foreign)) << foreign;
+  }
+  const std::string policy = StatusPagePolicy(page);
+  EXPECT_FALSE(absl::StrContains(policy, "unsafe")) << policy;
+  EXPECT_EQ(policy.size(), StatusPagePolicy("<style>a</style><script>b</script>").size());
+  // echo -n b | openssl dgst -sha256 -binary | base64
+  EXPECT_TRUE(
+      absl::StrContains(StatusPagePolicy("<style>a</style><script>b</script>"),
+                        "script-src 'sha256-PiPoFgA5WUoziU9lZOGxNIu9egCI1CxKy3PurtWcAJ0='"));
+}
+
+TEST_F(WatchServerTest, ManyRequestsAreFewLooks) {
+  Start();
+  const absl::Time start = absl::Now();
+  for (int i = 0; i < 40; ++i) Fetch("/status.json");
+  const double seconds = absl::ToDoubleSeconds(absl::Now() - start);
+  EXPECT_LE(looks_, 2 + static_cast<int>(seconds / 0.25));
+  EXPECT_GE(looks_, 1);
+}
+
+TEST_F(WatchServerTest, OtherHostNamesAreRefusedOnLoopback) {
+  Start();
+  EXPECT_EQ(CodeOf(Get(server_->port(), "/status.json", "attacker.example")), 421);
+  for (const std::string name : {"127.0.0.1:99", "LOCALHOST", "[::1]:80"}) {
+    EXPECT_EQ(CodeOf(Get(server_->port(), "/status.json", name)), 200) << name;
+  }
+  EXPECT_EQ(CodeOf(Get(server_->port(), "/status.json", "127.0.0.1.example.org")), 421);
+  EXPECT_EQ(CodeOf(Ask(server_->port(), "GET /healthz HTTP/1.0\r\n\r\n")), 200) << "no Host";
+  Start("0.0.0.0");
+  EXPECT_EQ(CodeOf(Get(server_->port(), "/status.json", "pod-7.cluster.local:9095")), 200);
+}
+
+TEST_F(WatchServerTest, StatusJsonTellsEverything) {
+  Start();
+  const json status = json::parse(BodyOf(Fetch("/status.json")));
+  EXPECT_EQ(status["step"], 120);
+  EXPECT_EQ(status["run_id"], "abababababababababababababababab");
+  EXPECT_EQ(status["waiting_for"], "clone 1 of 2 (compute)");
+  EXPECT_EQ(status["waiting_seconds"], 7.5);
+  EXPECT_EQ(status["seconds_left"], 140.0);
+  EXPECT_TRUE(status["accuracy"].is_null());
+  EXPECT_TRUE(status["staleness"].is_null());
+  EXPECT_EQ(status["contributors"]["counts"], (json{5, 115, 0}));
+  EXPECT_EQ(status["checkpoint"]["age_seconds"], 30.0);
+  ASSERT_EQ(status["clones"].size(), 2);
+  const json& first = status["clones"][0];
+  EXPECT_EQ(first["peer"], kHostileName) << "as it is: the page shows it as text";
+  EXPECT_EQ(first["state"], "alive");
+  EXPECT_TRUE(first["loss"].is_null()) << "not a number";
+  EXPECT_EQ(first["phase_seconds"]["compute"], 100.0);
+  EXPECT_EQ(first["gpu"]["utilization"], 0.75);
+  const json& second = status["clones"][1];
+  EXPECT_EQ(second["state"], "never seen");
+  EXPECT_EQ(second["late"], true);
+  EXPECT_TRUE(second["seconds_since_seen"].is_null());
+  EXPECT_TRUE(second["phase_seconds"].is_null());
+}
+
+TEST_F(WatchServerTest, OtherTasksTellOfTheirShardOnly) {
+  counters_->CountPushedBytes(77);
+  Start("127.0.0.1", 1);
+  const std::string metrics = BodyOf(Fetch("/metrics"));
+  EXPECT_TRUE(absl::StrContains(metrics, "ps_push_received_bytes_total{shard=\"1\"} 77\n"));
+  EXPECT_FALSE(absl::StrContains(metrics, "ps_global_step"));
+  EXPECT_FALSE(absl::StrContains(metrics, "ps_worker_up"));
+  const json status = json::parse(BodyOf(Fetch("/status.json")));
+  EXPECT_EQ(status["is_coordinator"], false);
+  EXPECT_EQ(status["shards"][0]["shard"], 1);
+  EXPECT_FALSE(status.contains("clones"));
+  EXPECT_EQ(looks_, 0);
+}
+
+TEST_F(WatchServerTest, MetricsOfASnapshot) {
+  counters_->CountCall(PsMethod::kPush, absl::StatusCode::kOk);
+  counters_->CountCall(PsMethod::kPush, absl::StatusCode::kAborted);
+  counters_->CountCall(PsMethod::kHeartbeat, absl::StatusCode::kOk);
+  Monitor watcher({.version = "1.2.3"}, MakeSources());
+  const std::string metrics = MetricsPage(watcher.Snapshot());
+  for (const std::string line :
+       {"ps_build_info{version=\"1.2.3\"} 1",
+        "ps_global_step 120",
+        "ps_loss 1.5",
+        "ps_images_total 3840",
+        "ps_waiting_seconds 7.5",
+        "ps_void_contributions_total 4",
+        "ps_step_contributors_bucket{le=\"1\"} 5",
+        "ps_step_contributors_bucket{le=\"+Inf\"} 120",
+        "ps_step_contributors_sum 235",
+        "ps_checkpoint_last_success_timestamp_seconds 970",
+        "ps_worker_up{worker=\"0\"} 1",
+        "ps_worker_up{worker=\"1\"} 0",
+        "ps_worker_late{worker=\"1\"} 1",
+        "ps_worker_last_seen_timestamp_seconds{worker=\"0\"} 999.5",
+        "ps_worker_phase_seconds_total{worker=\"0\",phase=\"compute\"} 100",
+        "ps_worker_gpu_utilization_ratio{worker=\"0\"} 0.75",
+        "ps_worker_loss{worker=\"0\"} NaN",
+        "ps_push_requests_total{shard=\"0\",code=\"OK\"} 1",
+        "ps_push_requests_total{shard=\"0\",code=\"ABORTED\"} 1",
+        "ps_requests_total{shard=\"0\",method=\"Heartbeat\",code=\"OK\"} 1",
+        "ps_worker_info{worker=\"0\",peer=\"</script><img src=x onerror=alert(1)>\\\"\\\\\\n\"} "
+        "1"}) {
+    EXPECT_TRUE(absl::StrContains(metrics, "\n" + line + "\n")) << line << " is not in\n"
+                                                                << metrics;
+  }
+  for (const std::string absent : {"\nps_accuracy ", "ps_gradient_staleness_steps_bucket",
+                                   "ps_worker_last_seen_timestamp_seconds{worker=\"1\"}",
+                                   "ps_worker_images_total{worker=\"1\"}"}) {
+    EXPECT_FALSE(absl::StrContains(metrics, absent)) << absent;
+  }
+}
+
+TEST_F(WatchServerTest, TheCourseHasMeansBetweenLooks) {
+  MonitoringSources sources = MakeSources();
+  TrainingFigures figures;
+  sources.figures = [&figures] { return figures; };
+  Monitor watcher({}, sources);
+  watcher.Look();
+  EXPECT_TRUE(watcher.Snapshot().history.empty()) << "no steps yet";
+  figures = MakeFigures();
+  now_ += 2.0;
+  watcher.Look();
+  figures.step = 130;
+  figures.losses += 10;
+  figures.loss_sum += 5;
+  figures.images += 640;
+  now_ += 4.0;
+  watcher.Look();
+  watcher.Look();
+  const auto history = watcher.Snapshot().history;
+  ASSERT_EQ(history.size(), 2);
+  EXPECT_EQ(history[0].loss, 2.0);
+  EXPECT_EQ(history[1].step, 130);
+  EXPECT_EQ(history[1].loss, 0.5);
+  EXPECT_EQ(history[1].images_per_second, 160.0);
+  EXPECT_EQ(history[1].unix_seconds, 1006.0);
+}
+
+TEST(ProcessStatsTest, OfThisProcess) {
+  const ProcessStats stats = ReadProcessStats();
+  EXPECT_GT(stats.resident_bytes, 1 << 20);
+  EXPECT_GT(stats.virtual_bytes, stats.resident_bytes);
+  EXPECT_GE(stats.threads, 1);
+  EXPECT_GE(stats.open_descriptors, 3);
+  EXPECT_GT(stats.max_descriptors, stats.open_descriptors);
+  const double now = absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch());
+  EXPECT_LT(stats.start_unix_seconds, now + 2);
+  EXPECT_GT(stats.start_unix_seconds, now - 3600);
+}
+
+}  // namespace
+}  // namespace pushpull

@@ -1,0 +1,299 @@
+// What a server finds when it starts, and what it refuses.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "gtest/gtest.h"
+
+#include "common/checkpoint/checkpoint_reader.h"
+#include "tests/testkit/job/test_job.h"
+
+namespace pushpull {
+namespace {
+
+// Trains until the end of the job with two clones.
+absl::Status TrainToTheEnd(TestServer* server) {
+  const absl::Status started = server->Start();
+  if (!started.ok()) return started;
+  std::thread training([server] { TrainWithClones(server, 2); });
+  const absl::Status end = server->WaitAndClose();
+  if (!end.ok()) server->Kill();
+  training.join();
+  return end;
+}
+
+TEST(CheckpointRecoveryTest, StopAndResumeGivesTheSameBits) {
+  for (const int tasks : {1, 2}) {
+    TestServerOptions options;
+    options.tasks = tasks;
+    TestFolder whole_folder;
+    TestServer whole(whole_folder, options);
+    ASSERT_TRUE(TrainToTheEnd(&whole).ok());
+
+    TestFolder folder;
+    uint64_t drained_at = 0;
+    {
+      TestServer first(folder, options);
+      ASSERT_TRUE(first.Start().ok());
+      TestClone a(&first, {.worker_id = 0, .num_replicas = 2});
+      TestClone b(&first, {.worker_id = 1, .num_replicas = 2});
+      ASSERT_TRUE(first.Await([](const auto& status) { return status.version() >= 7; }));
+      EXPECT_TRUE(absl::IsCancelled(first.DrainAndClose()));
+      a.Stop();
+      b.Stop();
+      const auto steps = ListCheckpoints(first.files(), first.train_dir());
+      ASSERT_TRUE(steps.ok()) << steps.status();
+      ASSERT_FALSE(steps->empty()) << "draining publishes a checkpoint";
+      drained_at = steps->back();
+      EXPECT_GE(drained_at, 7);
+    }
+    TestServer second(folder, options);
+    const absl::Status end = TrainToTheEnd(&second);
+    EXPECT_TRUE(end.ok()) << end;
+    EXPECT_EQ(second.Checkpointed(20), whole.Checkpointed(20))
+        << tasks << " tasks, stopped at step " << drained_at;
+  }
+}
+
+TEST(CheckpointRecoveryTest, LastCheckpointSaysThatTrainingIsDone) {
+  TestFolder folder;
+  TestServerOptions options;
+  options.train_config = "save_checkpoints_steps: 5 max_to_keep: 2";
+  TestServer server(folder, options);
+  ASSERT_TRUE(TrainToTheEnd(&server).ok());
+  const auto steps = ListCheckpoints(server.files(), server.train_dir());
+  ASSERT_TRUE(steps.ok()) << steps.status();
+  ASSERT_EQ(steps->size(), 2) << "max_to_keep";
+  const auto last = ReadManifest(server.files(), server.train_dir(), 20);
+  ASSERT_TRUE(last.ok()) << last.status();
+  EXPECT_TRUE(last->training_done);
+  EXPECT_EQ(last->num_replicas, 2);
+  EXPECT_TRUE(last->sync);
+  EXPECT_EQ(last->layout_signature, server.job().layout.signature());
+  EXPECT_EQ(last->slot_names, std::vector<std::string>{"Momentum"});
+  EXPECT_EQ(last->pipeline_config, server.job().config_text);
+  const auto before = ReadManifest(server.files(), server.train_dir(), (*steps)[0]);
+  ASSERT_TRUE(before.ok()) << before.status();
+  EXPECT_FALSE(before->training_done);
+}
+
+TEST(CheckpointRecoveryTest, MappedStateKeepsEveryStepAndCheckpointsRollBack) {
+  for (const bool mapped : {true, false}) {
+    TestFolder folder;
+    TestServerOptions options;
+    options.train_config = "num_steps: 1000000 save_checkpoints_steps: 1000000";
+    options.mapped = mapped;
+    options.num_replicas = 1;
+    TestServer server(folder, options);
+    ASSERT_TRUE(server.Start().ok());
+    uint64_t checkpoint = 0;
+    {
+      TestClone clone(&server, {});
+      ASSERT_TRUE(server.Await([](const auto& status) { return status.version() >= 3; }));
+      clone.Stop();
+      clone.Join().IgnoreError();
+      EXPECT_TRUE(absl::IsCancelled(server.DrainAndClose()));
+      checkpoint = ListCheckpoints(server.files(), server.train_dir())->back();
+    }
+    ASSERT_TRUE(server.Start().ok());
+    TestClone clone(&server, {});
+    ASSERT_TRUE(server.Await(
+        [checkpoint](const auto& status) { return status.version() >= checkpoint + 4; }));
+    clone.Stop();
+    clone.Join().IgnoreError();
+    const uint64_t reached = server.core().Status().version();
+    server.Kill();
+    ASSERT_TRUE(server.Start().ok());
+    ASSERT_TRUE(server.Await([&](const auto& status) {
+      return status.version() == (mapped ? reached : checkpoint);
+    })) << server.core().Status().ShortDebugString();
+    // Anonymous memory does not remember how far it was, so nothing can be told of it.
+    EXPECT_EQ(server.core().Status().rolled_back_steps(), 0);
+  }
+}
+
+TEST(CheckpointRecoveryTest, RolledBackStepsAreTold) {
+  // The mapped state of one of two shards is gone: the other one knows what is lost.
+  TestFolder folder;
+  TestServerOptions options;
+  options.train_config = "num_steps: 1000000 save_checkpoints_steps: 1000000";
+  options.mapped = true;
+  options.tasks = 2;
+  TestServer server(folder, options);
+  ASSERT_TRUE(server.Start().ok());
+  TestClone clone(&server, {});
+  ASSERT_TRUE(server.Await([](const auto& status) { return status.version() >= 5; }));
+  clone.Stop();
+  clone.Join().IgnoreError();
+  const uint64_t reached = server.core().Status().version();
+  server.Kill();
+  const std::string state_dir = folder.path() + "/state";
+  const auto names = server.files().List(state_dir);
+  ASSERT_TRUE(names.ok()) << names.status();
+  int removed = 0;
+  for (const std::string& name : *names) {
+    if (!absl::StrContains(name, "-1-of-2")) continue;
+    ASSERT_TRUE(server.files().RemoveFile(state_dir + "/" + name).ok());
+    ++removed;
+  }
+  ASSERT_GE(removed, 1);
+  ASSERT_TRUE(server.Start().ok());
+  ASSERT_TRUE(server.Await([](const auto& status) { return status.rolled_back_steps() > 0; }));
+  const ps::StatusReply status = server.core().Status();
+  EXPECT_EQ(status.version(), 0) << "there is no checkpoint yet";
+  EXPECT_EQ(status.rolled_back_steps(), reached);
+}
+
+// Trains with one clone until it holds the batch of `steps`, and kills the server there. `bias`
+// makes another history.
+void TrainAndKill(TestServer* server, uint64_t steps, float bias) {
+  absl::Notification reached;
+  absl::Notification killed;
+  TestCloneOptions options;
+  options.gradient_hook = [&](uint64_t position, uint32_t, GradientResult*,
+                              absl::Span<float> gradient) {
+    gradient[0] += bias;
+    if (position != steps || reached.HasBeenNotified()) return;
+    reached.Notify();
+    killed.WaitForNotification();
+  };
+  TestClone clone(server, options);
+  EXPECT_TRUE(reached.WaitForNotificationWithTimeout(absl::Seconds(60)));
+  EXPECT_EQ(server->core().Status().version(), steps);
+  server->Kill();
+  clone.Stop();
+  killed.Notify();
+  clone.Join().IgnoreError();
+}
+
+TEST(CheckpointRecoveryTest, HistoriesWithTheSameNumberAreNotMixed) {
+  // Task 1 trains on one machine, on another, and is back on the first with the file that it left.
+  TestFolder folder;
+  TestServerOptions options;
+  options.train_config = "num_steps: 1000000 save_checkpoints_steps: 1000000";
+  options.mapped = true;
+  options.tasks = 2;
+  TestServer server(folder, options);
+  ASSERT_TRUE(server.Start().ok());
+  TrainAndKill(&server, 6, 0.0f);
+  const std::string state_dir = folder.path() + "/state";
+  std::string path;
+  const auto names = server.files().List(state_dir);
+  ASSERT_TRUE(names.ok()) << names.status();
+  for (const std::string& name : *names) {
+    if (absl::StrContains(name, "-1-of-2")) path = state_dir + "/" + name;
+  }
+  const auto left = ReadWholeFile(server.files(), path);
+  ASSERT_TRUE(left.ok()) << left.status();
+  ASSERT_TRUE(server.files().RemoveFile(path).ok());
+  ASSERT_TRUE(server.Start().ok());
+  ASSERT_TRUE(server.Await([](const auto& status) { return status.rolled_back_steps() == 6; }));
+  TrainAndKill(&server, 6, 1.0f);
+  ASSERT_TRUE(WriteFileAtomically(server.files(), path, *left).ok());
+  ASSERT_TRUE(server.Start().ok());
+  ASSERT_TRUE(server.Await([](const auto& status) { return status.rolled_back_steps() == 6; }))
+      << "both tasks hold version 6, each of another history, and there is no checkpoint";
+  EXPECT_EQ(server.core().Status().version(), 0);
+}
+
+// A train_dir with one checkpoint, at step 20.
+class RefusalTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    TestServer server(folder_, {});
+    ASSERT_TRUE(TrainToTheEnd(&server).ok());
+    const auto steps = ListCheckpoints(files_, server.train_dir());
+    ASSERT_TRUE(steps.ok());
+    ASSERT_EQ(*steps, std::vector<uint64_t>{20});
+    file_ = server.train_dir() + "/ckpt-00000020/shard-00000-of-00001.safetensors";
+    const auto contents = ReadWholeFile(files_, file_);
+    ASSERT_TRUE(contents.ok()) << contents.status();
+    contents_ = *contents;
+  }
+
+  absl::Status StartOn(TestServerOptions options) {
+    TestServer server(folder_, std::move(options));
+    const absl::Status started = server.Start();
+    return started.ok() ? server.WaitForEnd() : started;
+  }
+  void ReplaceFile(absl::string_view contents) {
+    ASSERT_TRUE(WriteFileAtomically(files_, file_, contents).ok());
+  }
+
+  TestFolder folder_;
+  PosixFileSystem files_;
+  std::string file_;
+  std::string contents_;
+};
+
+TEST_F(RefusalTest, FlippedByteAndTruncationStopTheJob) {
+  std::string flipped = contents_;
+  flipped[flipped.size() / 2] ^= 1;
+  for (const std::string& damaged : {flipped, contents_.substr(0, contents_.size() - 7)}) {
+    ReplaceFile(damaged);
+    const absl::Status end = StartOn({});
+    EXPECT_FALSE(end.ok());
+    EXPECT_TRUE(absl::StrContains(end.message(), "ckpt-00000020")) << end;
+    EXPECT_TRUE(absl::StrContains(end.message(), "shard-00000-of-00001.safetensors")) << end;
+  }
+  ReplaceFile(contents_);
+  EXPECT_TRUE(StartOn({}).ok()) << "the undamaged one is fine: the job is done";
+}
+
+TEST_F(RefusalTest, AnotherModelIsNamed) {
+  TestServerOptions options;
+  options.large_elements = 100;
+  const absl::Status end = StartOn(options);
+  EXPECT_FALSE(end.ok());
+  EXPECT_TRUE(absl::StrContains(end.message(), "toy/large/weights")) << end;
+}
+
+TEST_F(RefusalTest, DamagedCheckpointFallsBackToTheOneBefore) {
+  TestServerOptions options;
+  options.train_config = "num_steps: 25";
+  {
+    TestServer server(folder_, options);
+    const absl::Status end = TrainToTheEnd(&server);
+    ASSERT_TRUE(end.ok()) << end;
+  }
+  file_ = folder_.path() + "/train/ckpt-00000025/MANIFEST.json";
+  ReplaceFile("{}");
+  TestServerOptions longer;
+  longer.train_config = "num_steps: 1000";
+  TestServer server(folder_, longer);
+  ASSERT_TRUE(server.Start().ok());
+  EXPECT_TRUE(server.Await([](const auto& status) { return status.version() == 20; }));
+}
+
+TEST_F(RefusalTest, SecondServerOnTheSameFolder) {
+  TestServerOptions options;
+  options.train_config = "num_steps: 1000";
+  TestServer first(folder_, options);
+  ASSERT_TRUE(first.Start().ok());
+  TestServer second(folder_, options);
+  const absl::Status started = second.Start();
+  EXPECT_TRUE(absl::IsUnavailable(started)) << started;
+}
+
+TEST(CheckpointRecoveryTest, RealModelStartsFromItsInitializers) {
+  TestFolder folder;
+  TestServerOptions options;
+  options.toy_layout = false;
+  options.num_replicas = 1;
+  TestServer server(folder, options);
+  ASSERT_TRUE(server.Start().ok());
+  // Written when the server has recovered.
+  ASSERT_TRUE(server.Await([&server](const auto&) {
+    return server.files().GetInfo(server.train_dir() + "/pipeline.config").ok();
+  }));
+  EXPECT_TRUE(absl::IsCancelled(server.DrainAndClose()));
+  const auto config = ReadWholeFile(server.files(), server.train_dir() + "/pipeline.config");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(*config, server.job().config_text);
+}
+
+}  // namespace
+}  // namespace pushpull

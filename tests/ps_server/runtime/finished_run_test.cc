@@ -1,0 +1,68 @@
+#include "ps_server/runtime/finished_run.h"
+
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "gtest/gtest.h"
+
+#include "tests/testkit/fake_clock.h"
+#include "tests/testkit/job/test_job.h"
+
+namespace pushpull {
+namespace {
+
+constexpr absl::Duration kPatience = absl::Seconds(10);
+
+TEST(FinishedRunTest, IsFoundWhenThePatienceIsOver) {
+  TestFolder folder;
+  TestServer server(folder, {.tasks = 2});
+  ASSERT_TRUE(server.Start().ok());
+  FakeClock clock;
+  FinishedRun finished(&server.files(), &clock, server.train_dir(), kPatience);
+  clock.Advance(kPatience);
+  EXPECT_FALSE(finished.Look(server.job()).has_value()) << "nothing is trained";
+  std::thread training([&] { TrainWithClones(&server, 1); });
+  EXPECT_TRUE(server.WaitAndClose().ok());
+  training.join();
+
+  EXPECT_FALSE(finished.Look(server.job()).has_value()) << "the next look is not due";
+  clock.Advance(kPatience);
+  const std::optional<std::string> run = finished.Look(server.job());
+  ASSERT_TRUE(run.has_value());
+  EXPECT_EQ(run->size(), 16u);
+
+  JobSpec longer = server.job();
+  ++longer.num_steps;
+  clock.Advance(kPatience);
+  EXPECT_FALSE(finished.Look(longer).has_value()) << "the run has been extended";
+  JobSpec endless = server.job();
+  endless.num_steps = 0;
+  clock.Advance(kPatience);
+  EXPECT_FALSE(finished.Look(endless).has_value());
+}
+
+// The server was killed after the last checkpoint and before it could tell its clones.
+TEST(FinishedRunTest, AServerOfAFinishedRunWaitsForClonesThatDoNotKnow) {
+  TestFolder folder;
+  const TestServerOptions options{.lease = absl::Seconds(30)};
+  {
+    TestServer first(folder, options);
+    ASSERT_TRUE(first.Start().ok());
+    std::thread training([&] { TrainWithClones(&first, 1); });
+    EXPECT_TRUE(first.WaitForEnd().ok());
+    training.join();
+    first.Kill();
+  }
+  TestServer second(folder, options);
+  ASSERT_TRUE(second.Start().ok());
+  std::thread closing([&] { EXPECT_TRUE(second.WaitAndClose().ok()); });
+  absl::SleepFor(absl::Milliseconds(200));
+  TestClone late(&second, {.peer_deadline = absl::Seconds(5)});
+  const absl::Status told = late.Join();
+  EXPECT_TRUE(told.ok()) << told;
+  closing.join();
+}
+
+}  // namespace
+}  // namespace pushpull

@@ -1,0 +1,136 @@
+// A job that is stopped and goes on from its checkpoint makes what an undisturbed one makes, with
+// every optimizer: weights, slots and moving averages, bit for bit. And what is told of the
+// learning rate on the way.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+
+#include "common/checkpoint/checkpoint_reader.h"
+#include "tests/testkit/job/step_gate.h"
+#include "tests/testkit/job/test_job.h"
+
+namespace pushpull {
+namespace {
+
+constexpr uint64_t kSteps = 20;
+
+// Another rate in every step.
+constexpr char kRate[] =
+    "learning_rate { exponential_decay_learning_rate { initial_learning_rate: 0.05 "
+    "decay_steps: 1 decay_factor: 0.9 } }";
+
+struct OptimizerCase {
+  const char* name;
+  const char* config;  // of the optimizer, without its learning rate and its moving average
+  int num_slots;
+};
+
+// Compares what TestServer::Checkpointed gives, part by part.
+void ExpectSameParts(const TestServer& server, const std::vector<float>& state,
+                     const std::vector<float>& expected, const std::string& what) {
+  ASSERT_EQ(state.size(), expected.size()) << what;
+  const OptimizerSpec& optimizer = server.job().optimizer;
+  std::vector<std::string> parts = {"weights"};
+  for (int slot = 0; slot < optimizer.num_slots(); ++slot) {
+    parts.emplace_back(optimizer.slot_name(slot));
+  }
+  if (optimizer.has_ema) parts.emplace_back(kEmaName);
+  const size_t n = server.job().layout.total_elements();
+  ASSERT_EQ(state.size(), n * parts.size()) << what;
+  for (size_t part = 0; part < parts.size(); ++part) {
+    size_t differ = 0;
+    for (size_t i = part * n; i < (part + 1) * n; ++i) differ += state[i] != expected[i];
+    EXPECT_EQ(differ, 0) << what << ": " << parts[part] << ", of " << n << " elements";
+  }
+}
+
+class ResumeTest : public ::testing::TestWithParam<OptimizerCase> {
+ protected:
+  static std::string TrainConfig(bool ema) {
+    const std::string average =
+        ema ? "use_moving_average: true moving_average_decay: 0.8" : "use_moving_average: false";
+    return absl::StrCat("optimizer { ", GetParam().config, " { ", kRate, " } ", average, " }");
+  }
+};
+
+TEST_P(ResumeTest, StopAndResumeGivesTheSameBits) {
+  for (const bool ema : {true, false}) {
+    for (const int tasks : {1, 2}) {
+      const TestServerOptions options = {.train_config = TrainConfig(ema), .tasks = tasks};
+      const std::vector<float> undisturbed = TrainedState(2, options);
+      ASSERT_FALSE(undisturbed.empty());
+      TestFolder folder;
+      {
+        TestServer first(folder, options);
+        ASSERT_TRUE(first.Start().ok());
+        ASSERT_EQ(first.job().optimizer.num_slots(), GetParam().num_slots);
+        TestClone a(&first, {.worker_id = 0, .num_replicas = 2});
+        TestClone b(&first, {.worker_id = 1, .num_replicas = 2});
+        ASSERT_TRUE(first.Await([](const auto& status) { return status.version() >= 7; }));
+        EXPECT_TRUE(absl::IsCancelled(first.DrainAndClose()));
+      }
+      TestServer second(folder, options);
+      ASSERT_TRUE(second.Start().ok());
+      ASSERT_TRUE(second.Await([](const auto& status) { return status.version() >= 7; }));
+      std::vector<absl::Status> ends;
+      std::thread training([&] { ends = TrainWithClones(&second, 2); });
+      EXPECT_TRUE(second.WaitAndClose().ok());
+      training.join();
+      for (const absl::Status& end : ends) EXPECT_TRUE(end.ok()) << end;
+      ExpectSameParts(second, second.Checkpointed(kSteps), undisturbed,
+                      absl::StrCat(tasks, " tasks, EMA ", ema));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Optimizers, ResumeTest,
+                         ::testing::Values(OptimizerCase{"Momentum", "momentum_optimizer", 1},
+                                           OptimizerCase{"RmsProp", "rms_prop_optimizer", 2},
+                                           OptimizerCase{"Adam", "adam_optimizer", 2}),
+                         [](const ::testing::TestParamInfo<OptimizerCase>& info) {
+                           return info.param.name;
+                         });
+
+// A heartbeat and a manifest of version v tell the rate that version v + 1 is made with.
+TEST(LearningRateToldTest, IsThatOfTheNextVersion) {
+  TestFolder folder;
+  TestServer server(folder, {.train_config = absl::StrCat("save_checkpoints_steps: 5 optimizer { ",
+                                                          "adam_optimizer { ", kRate, " } }")});
+  ASSERT_TRUE(server.Start().ok());
+  const LearningRateSchedule& schedule = server.job().optimizer.learning_rate;
+  ASSERT_NE(schedule.At(7), schedule.At(8));
+  StepGate gate;
+  TestClone clone(&server, {.gradient_hook = gate.HookAt(7)});
+  ASSERT_TRUE(gate.AwaitReached());
+  PsSession::Options options;
+  options.worker_id = 1;  // a spare, which works at nothing
+  PsSession session(options, server.factory(), &server.clock(), nullptr);
+  ASSERT_TRUE(session.Connect({"task 0"}).ok());
+  ASSERT_TRUE(session.Register(server.job().layout).ok());
+  ASSERT_TRUE(server.Await([](const auto& status) { return status.version() == 7; }));
+  ASSERT_TRUE(session.Heartbeat({}).ok());
+  EXPECT_EQ(static_cast<float>(session.learning_rate()), schedule.At(7));
+  gate.Open();
+  EXPECT_TRUE(server.WaitForEnd().ok());
+  ASSERT_TRUE(session.Heartbeat({}).ok());
+  EXPECT_EQ(static_cast<float>(session.learning_rate()), schedule.At(kSteps));
+  EXPECT_TRUE(server.WaitAndClose().ok());
+  EXPECT_TRUE(clone.Join().ok());
+  // One that is due while another is being written is left out.
+  const auto steps = ListCheckpoints(server.files(), server.train_dir());
+  ASSERT_TRUE(steps.ok()) << steps.status();
+  ASSERT_FALSE(steps->empty());
+  EXPECT_EQ(steps->back(), kSteps);
+  for (const uint64_t step : *steps) {
+    const auto manifest = ReadManifest(server.files(), server.train_dir(), step);
+    ASSERT_TRUE(manifest.ok()) << manifest.status();
+    EXPECT_EQ(manifest->schedule_state.at("learning_rate"), absl::StrCat(schedule.At(step)));
+    EXPECT_EQ(manifest->optimizer_state.at("step"), absl::StrCat(step));
+  }
+}
+
+}  // namespace
+}  // namespace pushpull

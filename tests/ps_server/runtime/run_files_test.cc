@@ -1,0 +1,288 @@
+// What a server may do to the files of a run at the edges of its life: when it is refused, when it
+// ends before it has recovered, when another one has taken its folder over.
+#include "ps_server/runtime/run_files.h"
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "common/checkpoint/checkpoint_reader.h"
+#include "common/checkpoint/checkpoint_writer.h"
+#include "tests/testkit/job/test_job.h"
+
+namespace pushpull {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Every file below the folder with its contents, but for locks.
+std::map<std::string, std::string> Contents(const std::string& folder) {
+  std::map<std::string, std::string> files;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
+    if (!entry.is_regular_file() || entry.path().filename() == "LOCK") continue;
+    std::ifstream file(entry.path(), std::ios::binary);
+    std::string bytes{std::istreambuf_iterator<char>(file), {}};
+    // The process id in the control page of a state file is for messages only.
+    if (absl::StrContains(entry.path().string(), "/state/") && bytes.size() > 2072) {
+      bytes.replace(2056, 8, 8, '\0');
+    }
+    files[entry.path().string()] = std::move(bytes);
+  }
+  return files;
+}
+
+class RunFilesTest : public ::testing::Test {
+ protected:
+  RunFilesTest() {
+    options_.train_config = "num_steps: 1000000 save_checkpoints_steps: 5 max_to_keep: 0";
+    options_.mapped = true;
+    options_.num_replicas = 1;
+  }
+
+  // Trains past a checkpoint of `durable_step` or later and then past `step`, and kills the server
+  // as SIGKILL does. Returns the version that was applied.
+  uint64_t TrainAndKill(uint64_t step, uint64_t durable_step = 5) {
+    TestServer server(folder_, options_);
+    EXPECT_TRUE(server.Start().ok());
+    TestClone clone(&server, {});
+    EXPECT_TRUE(server.Await([&](const auto& status) {
+      return status.version() >= step && status.durable_step() >= durable_step;
+    }));
+    clone.Stop();
+    clone.Join().IgnoreError();
+    const uint64_t reached = server.core().Status().version();
+    server.Kill();
+    return reached;
+  }
+
+  void FlipAByteOfEveryCheckpoint() {
+    for (const auto& entry : std::filesystem::directory_iterator(train_dir())) {
+      if (!absl::StartsWith(entry.path().filename().string(), "ckpt-")) continue;
+      const std::string shard = (entry.path() / "shard-00000-of-00001.safetensors").string();
+      std::fstream file(shard, std::ios::binary | std::ios::in | std::ios::out);
+      file.seekg(-3, std::ios::end);
+      const char byte = static_cast<char>(file.get() ^ 1);
+      file.seekp(-3, std::ios::end);
+      file.put(byte);
+    }
+  }
+
+  void ExpectResumesAt(uint64_t version) {
+    TestServer server(folder_, options_);
+    ASSERT_TRUE(server.Start().ok());
+    ASSERT_TRUE(server.Await([](const auto& status) { return status.epoch() > 0; }));
+    EXPECT_TRUE(server.Await([&](const auto& status) { return status.version() == version; }))
+        << server.core().Status().ShortDebugString();
+  }
+
+  std::string train_dir() const { return folder_.path() + "/train"; }
+
+  TestFolder folder_;
+  TestServerOptions options_;
+  PosixFileSystem files_;
+};
+
+TEST_F(RunFilesTest, AServerThatFindsOnlyDamagedCheckpointsKeepsTheMappedState) {
+  const uint64_t reached = TrainAndKill(8);
+  FlipAByteOfEveryCheckpoint();
+  const std::map<std::string, std::string> before = Contents(folder_.path());
+  {
+    TestServer server(folder_, options_);
+    const absl::Status started = server.Start();
+    EXPECT_TRUE(absl::IsDataLoss(started)) << started;
+  }
+  EXPECT_EQ(Contents(folder_.path()), before);
+  // What the message tells the user to do: the damaged ones out of the way.
+  for (const auto& entry : std::filesystem::directory_iterator(train_dir())) {
+    const std::string name = entry.path().filename().string();
+    if (absl::StartsWith(name, "ckpt-")) {
+      std::filesystem::rename(entry.path(), folder_.path() + "/damaged-" + name);
+    }
+  }
+  ExpectResumesAt(reached);
+}
+
+TEST_F(RunFilesTest, AServerThatIsStoppedBeforeItHasRecoveredKeepsTheMappedState) {
+  const uint64_t reached = TrainAndKill(8);
+  for (int i = 0; i < 3; ++i) {
+    TestServer server(folder_, options_);
+    ASSERT_TRUE(server.Start().ok());
+    // The drain comes while the checkpoint is read, or just after it.
+    EXPECT_TRUE(absl::IsCancelled(server.DrainAndClose()));
+  }
+  ExpectResumesAt(reached);
+}
+
+TEST_F(RunFilesTest, OneTaskOfTwoThatStartsAndStopsAloneKeepsItsState) {
+  options_.tasks = 2;
+  const uint64_t reached = TrainAndKill(8);
+  const std::map<std::string, std::string> before = Contents(folder_.path() + "/state");
+  TestServer both(folder_, options_);
+  {
+    // Task 0 waits for the shard of task 1, which never answers.
+    class SilentPeer final : public ShardPeer {
+     public:
+      void Call(const ShardCall&, Done) override {}
+      void Close(const absl::Status&) override {}
+      absl::Status EndTask(const ps::EndTaskRequest& request) override {
+        EXPECT_TRUE(!request.has_verified_step() || request.verified_step() > 0);
+        return absl::OkStatus();
+      }
+    };
+    ServerCoreOptions options;
+    options.train_dir = train_dir();
+    options.num_tasks = 1;
+    options.state_dir = folder_.path() + "/state";
+    SteadyClock clock;
+    auto core = ServerCore::Open(both.job(), options, &files_, &clock);
+    ASSERT_TRUE(core.ok()) << core.status();
+    std::vector<std::unique_ptr<ShardPeer>> remote;
+    remote.push_back(std::make_unique<SilentPeer>());
+    (*core)->Start({"task 0", "task 1"}, std::move(remote), [] {});
+    (*core)->Drain();
+    const absl::Status end =
+        (*core)->WaitForEnd(absl::Seconds(60)).value_or(absl::DeadlineExceededError("no end"));
+    EXPECT_TRUE(absl::IsCancelled(end)) << end;
+    (*core)->Farewell(end);
+    (*core)->Close();
+  }
+  EXPECT_EQ(Contents(folder_.path() + "/state"), before);
+  ExpectResumesAt(reached);
+}
+
+TEST_F(RunFilesTest, AStartWithAnotherModelChangesNothing) {
+  const uint64_t reached = TrainAndKill(8);
+  const std::map<std::string, std::string> before = Contents(folder_.path());
+  {
+    TestServerOptions other = options_;
+    other.large_elements = 100;
+    TestServer server(folder_, other);
+    const absl::Status started = server.Start();
+    EXPECT_TRUE(absl::IsFailedPrecondition(started)) << started;
+    EXPECT_THAT(std::string(started.message()), HasSubstr("toy/large/weights"));
+  }
+  EXPECT_EQ(Contents(folder_.path()), before);
+  ExpectResumesAt(reached);
+}
+
+TEST_F(RunFilesTest, AnotherOptimizerSetsTheStateAsideAndKeepsIt) {
+  // The checkpoint has no replicas of that optimizer: the recovery is refused after the shard has
+  // been opened.
+  TrainAndKill(8);
+  const std::map<std::string, std::string> before = Contents(folder_.path() + "/state");
+  {
+    TestServerOptions other = options_;
+    absl::StrAppend(&other.train_config,
+                    " optimizer { adam_optimizer { learning_rate { constant_learning_rate { "
+                    "learning_rate: 0.1 } } } }");
+    TestServer server(folder_, other);
+    const absl::Status started = server.Start();
+    const absl::Status end = started.ok() ? server.WaitAndClose() : started;
+    EXPECT_FALSE(end.ok());
+  }
+  EXPECT_EQ(Contents(folder_.path() + "/state"), before);
+}
+
+TEST_F(RunFilesTest, AFinishedJobLeavesNoState) {
+  options_.train_config = "num_steps: 20";
+  TestServer server(folder_, options_);
+  ASSERT_TRUE(server.Start().ok());
+  std::thread training([&server] { TrainWithClones(&server, 1); });
+  EXPECT_TRUE(server.WaitAndClose().ok());
+  training.join();
+  EXPECT_TRUE(Contents(folder_.path() + "/state").empty());
+}
+
+TEST_F(RunFilesTest, AJobWhoseLastCheckpointIsDamagedKeepsItsState) {
+  options_.train_config = "num_steps: 20";
+  TestServer server(folder_, options_);
+  ASSERT_TRUE(server.Start().ok());
+  std::thread training([&server] { TrainWithClones(&server, 1); });
+  const absl::Status end = server.WaitForEnd();
+  training.join();
+  EXPECT_TRUE(end.ok()) << end;
+  FlipAByteOfEveryCheckpoint();
+  EXPECT_TRUE(server.WaitAndClose().ok());
+  EXPECT_EQ(Contents(folder_.path() + "/state").size(), 1u);
+}
+
+TEST_F(RunFilesTest, ACopyOfTheTrainDirDoesNotUseTheOriginalsState) {
+  const uint64_t reached = TrainAndKill(8);
+  const auto steps = ListCheckpoints(files_, train_dir());
+  ASSERT_TRUE(steps.ok());
+  ASSERT_FALSE(steps->empty());
+  std::filesystem::copy(train_dir(), folder_.path() + "/copy",
+                        std::filesystem::copy_options::recursive);
+  std::filesystem::rename(train_dir(), folder_.path() + "/original");
+  std::filesystem::rename(folder_.path() + "/copy", train_dir());
+  if (steps->back() == reached) GTEST_SKIP() << "the last applied step has a checkpoint";
+  ExpectResumesAt(steps->back());
+}
+
+TEST_F(RunFilesTest, FromCheckpointGoesBackAndStaysThere) {
+  TrainAndKill(13, 10);
+  const auto steps = ListCheckpoints(files_, train_dir());
+  ASSERT_TRUE(steps.ok()) << steps.status();
+  ASSERT_EQ(steps->front(), 5u);
+  ASSERT_GE(steps->size(), 2u);
+  TestServerOptions back = options_;
+  back.from_checkpoint = true;
+  back.from_step = 5;
+  uint64_t reached = 0;
+  {
+    TestServer server(folder_, back);
+    ASSERT_TRUE(server.Start().ok());
+    ASSERT_TRUE(server.Await([](const auto& status) { return status.version() == 5; }));
+    TestClone clone(&server, {});
+    ASSERT_TRUE(server.Await([](const auto& status) { return status.version() >= 7; }));
+    clone.Stop();
+    clone.Join().IgnoreError();
+    reached = server.core().Status().version();
+    server.Kill();
+  }
+  for (size_t i = 1; i < steps->size(); ++i) {
+    const std::string name = absl::StrCat(train_dir(), "/", CheckpointName((*steps)[i]));
+    EXPECT_TRUE(files_.GetInfo(name + ".given-up").ok()) << name << " was to be kept, renamed";
+  }
+  ExpectResumesAt(reached);
+}
+
+TEST_F(RunFilesTest, FromACheckpointThatIsNotThereNamesThoseThatAre) {
+  const uint64_t reached = TrainAndKill(8);
+  TestServerOptions back = options_;
+  back.from_checkpoint = true;
+  back.from_step = 3;
+  {
+    TestServer server(folder_, back);
+    const absl::Status started = server.Start();
+    EXPECT_TRUE(absl::IsNotFound(started)) << started;
+    EXPECT_THAT(std::string(started.message()), HasSubstr("there are those of steps 5"));
+  }
+  ExpectResumesAt(reached);
+}
+
+TEST_F(RunFilesTest, AServerWhoseFolderWasTakenOverPublishesNothingMore) {
+  options_.train_config = "num_steps: 1000000 save_checkpoints_steps: 1000000";
+  TestServer server(folder_, options_);
+  ASSERT_TRUE(server.Start().ok());
+  TestClone clone(&server, {});
+  ASSERT_TRUE(server.Await([](const auto& status) { return status.version() >= 3; }));
+  clone.Stop();
+  clone.Join().IgnoreError();
+  // The other server's first act; this one has slept meanwhile.
+  ASSERT_TRUE(WriteFileAtomically(files_, train_dir() + "/EPOCH", "7\n").ok());
+  const absl::Status end = server.DrainAndClose();
+  EXPECT_THAT(std::string(end.message()), HasSubstr("another server has taken the folder over"));
+  const auto steps = ListCheckpoints(files_, train_dir());
+  EXPECT_TRUE(!steps.ok() || steps->empty());
+  EXPECT_EQ(Contents(folder_.path() + "/state").size(), 1u) << "the only copy of what is applied";
+}
+
+}  // namespace
+}  // namespace pushpull

@@ -1,0 +1,377 @@
+// Two ps_server processes' worth of Server in one process, joined by unix sockets: what only
+// happens where a task does not live with the coordinator.
+#include "ps_server/runtime/server.h"
+
+#include <atomic>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "gtest/gtest.h"
+
+#include "common/base/status_macros.h"
+#include "common/checkpoint/checkpoint_reader.h"
+#include "common/checkpoint/train_dir.h"
+#include "common/wire/error_detail.h"
+#include "common/wire/grpc/grpc_ps_client.h"
+#include "common/wire/security/peer_secret.h"
+#include "tests/testkit/job/test_job.h"
+
+namespace pushpull {
+namespace {
+
+constexpr absl::Duration kPatience = absl::Seconds(60);
+
+// A clone on a thread of its own, over gRPC.
+class GrpcClone {
+ public:
+  GrpcClone(const JobSpec* job, std::string ps, uint32_t worker_id, ToyGradientSource::Hook hook)
+      : job_(job), source_(&job->layout, 2, std::move(hook)) {
+    PsSession::Options options;
+    options.worker_id = worker_id;
+    options.num_replicas = 2;
+    options.peer_name = absl::StrCat("test clone ", worker_id);
+    options.peer_deadline =
+        absl::Seconds(20);  // a server that has gone without a word ends the test
+    session_ = std::make_unique<PsSession>(
+        options, [](const std::string& address) { return MakeGrpcPsClient(address); }, &clock_,
+        nullptr);
+    thread_ = std::thread([this, ps = std::move(ps)] { status_ = Run(ps); });
+  }
+  ~GrpcClone() {
+    {
+      absl::MutexLock lock(&mutex_);
+      stopped_ = true;
+      if (trainer_ != nullptr) trainer_->Stop();
+    }
+    session_->Stop();
+    if (thread_.joinable()) thread_.join();
+  }
+  absl::Status Join() {
+    thread_.join();
+    return status_;
+  }
+
+ private:
+  absl::Status Run(const std::string& ps) {
+    PP_RETURN_IF_ERROR(session_->Connect({ps}));
+    CloneTrainer trainer(session_.get(), &source_, &job_->layout, &clock_,
+                         [](const CloneReport&) {});
+    {
+      absl::MutexLock lock(&mutex_);
+      trainer_ = &trainer;
+      if (stopped_) trainer.Stop();
+    }
+    const TrainerDeadline deadline(&trainer);
+    const absl::Status status = trainer.Run();
+    absl::MutexLock lock(&mutex_);
+    trainer_ = nullptr;
+    return status;
+  }
+
+  const JobSpec* const job_;
+  SteadyClock clock_;
+  ToyGradientSource source_;
+  std::unique_ptr<PsSession> session_;
+  absl::Mutex mutex_;
+  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  CloneTrainer* trainer_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  absl::Status status_;
+  std::thread thread_;
+};
+
+class TwoServersTest : public ::testing::Test {
+ protected:
+  ~TwoServersTest() override { clones_.clear(); }
+
+  ServerOptions OptionsOf(int task, int64_t num_steps) {
+    ServerOptions options;
+    options.config = MakeTinyConfig(absl::StrCat("num_steps: ", num_steps));
+    options.train_dir = folder_.path() + "/train";
+    options.tasks = 2;
+    options.task_index = task;
+    for (int i = 0; i < 2; ++i) {
+      options.cluster.push_back(absl::StrCat("unix:", folder_.path(), "/ps", i));
+    }
+    options.listen = options.cluster[task];
+    options.state_dir = folder_.path() + "/state";
+    options.lease = absl::Seconds(5);
+    return options;
+  }
+
+  void Start(int64_t num_steps, ToyGradientSource::Hook hook = nullptr) {
+    for (int task = 0; task < 2; ++task) {
+      auto server = Server::Create(OptionsOf(task, num_steps), &files_, &clock_);
+      ASSERT_TRUE(server.ok()) << server.status();
+      servers_.push_back(*std::move(server));
+    }
+    for (uint32_t k = 0; k < 2; ++k) {
+      clones_.push_back(std::make_unique<GrpcClone>(
+          &servers_[0]->job(), servers_[0]->addresses()[0], k, k == 0 ? hook : nullptr));
+    }
+  }
+
+  bool AwaitVersion(uint64_t version) {
+    const absl::Time deadline = absl::Now() + kPatience;
+    while (servers_[0]->Status().version() < version) {
+      if (absl::Now() > deadline) return false;
+      absl::SleepFor(absl::Milliseconds(5));
+    }
+    return true;
+  }
+
+  // What each task's main does at the end, at the same time.
+  std::vector<absl::Status> AwaitEnds() {
+    std::vector<absl::Status> ends(2, absl::DeadlineExceededError("no end"));
+    std::vector<std::thread> mains;
+    for (int task = 0; task < 2; ++task) {
+      mains.emplace_back([this, task, &ends] {
+        const std::optional<absl::Status> end = servers_[task]->WaitForEnd(kPatience);
+        if (!end.has_value()) return;
+        servers_[task]->Stop(*end);
+        ends[task] = *end;
+      });
+    }
+    for (std::thread& main : mains) main.join();
+    return ends;
+  }
+
+  TransportOptions SecretOfTheTasks() {
+    TransportOptions options;
+    options.peer_secret = PeerSecret::Read(folder_.path() + "/train/peer_secret").value();
+    return options;
+  }
+
+  std::vector<std::string> StateFiles() {
+    return files_.List(folder_.path() + "/state").value_or(std::vector<std::string>());
+  }
+
+  TestFolder folder_;
+  PosixFileSystem files_;
+  SteadyClock clock_;
+  std::vector<std::unique_ptr<Server>> servers_;
+  std::vector<std::unique_ptr<GrpcClone>> clones_;
+};
+
+TEST_F(TwoServersTest, BothEndWhenTrainingIsDone) {
+  Start(20);
+  const std::vector<absl::Status> ends = AwaitEnds();
+  EXPECT_TRUE(ends[0].ok()) << ends[0];
+  EXPECT_TRUE(ends[1].ok()) << ends[1];
+  for (const auto& clone : clones_) EXPECT_TRUE(clone->Join().ok());
+  EXPECT_TRUE(Checkpoint::Open(files_, folder_.path() + "/train", 20).ok());
+  EXPECT_TRUE(StateFiles().empty()) << "the checkpoint has it all";
+}
+
+TEST_F(TwoServersTest, TheDrainOfEitherDrainsTheJob) {
+  for (const int drained : {0, 1}) {
+    Start(1000000);
+    ASSERT_TRUE(AwaitVersion(5));
+    servers_[drained]->Drain();
+    const std::vector<absl::Status> ends = AwaitEnds();
+    for (const absl::Status& end : ends) {
+      EXPECT_TRUE(absl::IsCancelled(end)) << end;
+      EXPECT_EQ(GetErrorDetail(end).kind(), ps::ErrorDetail::UNKNOWN) << end;
+    }
+    const ps::StatusReply status = servers_[0]->Status();
+    EXPECT_GE(status.version(), 5);
+    EXPECT_EQ(status.durable_step(), status.version()) << "an applied step is in no checkpoint";
+    EXPECT_TRUE(
+        Checkpoint::Open(files_, folder_.path() + "/train", static_cast<int64_t>(status.version()))
+            .ok());
+    clones_.clear();
+    servers_.clear();
+  }
+}
+
+TEST_F(TwoServersTest, AFailureEndsBothWithItsReason) {
+  Start(1000000, [](uint64_t position, uint32_t, GradientResult* result, absl::Span<float>) {
+    if (position > 5) result->loss = std::numeric_limits<double>::quiet_NaN();
+  });
+  const std::vector<absl::Status> ends = AwaitEnds();
+  EXPECT_EQ(GetErrorDetail(ends[1]).kind(), ps::ErrorDetail::STOPPED) << ends[1];
+  EXPECT_TRUE(absl::StrContains(ends[1].message(), "non-finite")) << ends[1];
+  EXPECT_FALSE(ends[0].ok());
+  for (const auto& clone : clones_) EXPECT_FALSE(clone->Join().ok());
+}
+
+// Nobody is there to publish a checkpoint: what it holds stays in its mapped state.
+TEST_F(TwoServersTest, ATaskThatIsDrainedWithoutItsCoordinatorEnds) {
+  Start(1000000);
+  ASSERT_TRUE(AwaitVersion(3));
+  clones_.clear();
+  servers_[0].reset();  // as SIGKILL
+  servers_[1]->Drain();
+  const std::optional<absl::Status> end = servers_[1]->WaitForEnd(kPatience);
+  ASSERT_TRUE(end.has_value());
+  EXPECT_TRUE(absl::IsCancelled(*end)) << *end;
+  servers_[1]->Stop(*end);
+  EXPECT_EQ(StateFiles().size(), 2);
+}
+
+TEST_F(TwoServersTest, ATaskThatWaitsForItsCoordinatorMayBeStopped) {
+  ServerOptions options = OptionsOf(1, 10);
+  std::atomic<int> asked{0};
+  options.stop_requested = [&asked] { return ++asked > 1; };
+  const absl::Status status = Server::Create(std::move(options), &files_, &clock_).status();
+  EXPECT_TRUE(absl::IsCancelled(status)) << status;
+}
+
+// What probes ask: a task serves when its shard is recovered, the coordinator when all are.
+TEST_F(TwoServersTest, NobodyServesBeforeItIsRecovered) {
+  std::atomic<bool> serving[2] = {false, false};
+  const auto start = [&](int task) {
+    ServerOptions options = OptionsOf(task, 1000000);
+    options.on_serving = [&serving, task] { serving[task].store(true); };
+    auto server = Server::Create(std::move(options), &files_, &clock_);
+    ASSERT_TRUE(server.ok()) << server.status();
+    servers_.push_back(*std::move(server));
+  };
+  start(0);
+  // The coordinator has written its epoch and waits for task 1.
+  const auto waiting = [this] {
+    return ReadEpoch(files_, folder_.path() + "/train").value_or(0) > 0;
+  };
+  const absl::Time deadline = absl::Now() + kPatience;
+  while (!waiting() && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(5));
+  ASSERT_TRUE(waiting());
+  EXPECT_FALSE(serving[0].load());
+  start(1);
+  while (!(serving[0].load() && serving[1].load()) && absl::Now() < deadline) {
+    absl::SleepFor(absl::Milliseconds(5));
+  }
+  EXPECT_TRUE(serving[0].load());
+  EXPECT_TRUE(serving[1].load());
+}
+
+TEST_F(TwoServersTest, OnlyTheOwnCoordinatorEndsATask) {
+  Start(1000000);
+  ASSERT_TRUE(AwaitVersion(3));
+  const auto client = MakeGrpcPsClient(servers_[1]->addresses()[0], SecretOfTheTasks());
+  const auto state = client->GetShardState(kPatience);
+  ASSERT_TRUE(state.ok()) << state.status();
+  ps::EndTaskRequest request;
+  request.set_run_id(std::string(16, 'x'));
+  request.set_epoch(1000);
+  request.set_boot_id(state->boot_id());
+  EXPECT_EQ(GetErrorDetail(client->EndTask(request, kPatience).status()).kind(),
+            ps::ErrorDetail::WRONG_RUN);
+  request.set_run_id(servers_[0]->Status().run_id());
+  request.set_epoch(0);
+  EXPECT_EQ(GetErrorDetail(client->EndTask(request, kPatience).status()).kind(),
+            ps::ErrorDetail::EPOCH_CHANGED);
+  request.set_epoch(1000);
+  request.set_boot_id(state->boot_id() + 1);
+  EXPECT_TRUE(absl::IsUnavailable(client->EndTask(request, kPatience).status()))
+      << "meant for an earlier process of the task";
+  const auto coordinator = MakeGrpcPsClient(servers_[0]->addresses()[0], SecretOfTheTasks());
+  EXPECT_TRUE(absl::IsFailedPrecondition(coordinator->EndTask(request, kPatience).status()));
+  EXPECT_FALSE(servers_[0]->WaitForEnd(absl::ZeroDuration()).has_value());
+  EXPECT_FALSE(servers_[1]->WaitForEnd(absl::ZeroDuration()).has_value());
+}
+
+TEST_F(TwoServersTest, NobodyElseGivesTheShardsOrders) {
+  Start(1000000);
+  ASSERT_TRUE(AwaitVersion(3));
+  const ps::StatusReply before = servers_[0]->Status();
+  ps::RestoreRequest restore;
+  restore.set_run_id(before.run_id());
+  restore.set_epoch(~uint64_t{0});
+  ps::ApplyRequest apply;
+  apply.set_run_id(before.run_id());
+  apply.set_epoch(before.epoch());
+  ps::SnapshotRequest snapshot;
+  snapshot.set_run_id(before.run_id());
+  snapshot.set_epoch(before.epoch());
+  ps::EndTaskRequest end;
+  end.set_run_id(before.run_id());
+  end.set_epoch(before.epoch());
+  for (const int task : {0, 1}) {
+    const auto stranger = MakeGrpcPsClient(servers_[task]->addresses()[0]);
+    const auto state = stranger->GetShardState(kPatience);
+    ASSERT_TRUE(state.ok()) << state.status();
+    end.set_boot_id(state->boot_id());
+    for (const absl::Status& status : {stranger->Restore(restore, kPatience).status(),
+                                       stranger->MeasureNorm(apply, kPatience).status(),
+                                       stranger->Apply(apply, kPatience).status(),
+                                       stranger->Snapshot(snapshot, kPatience).status(),
+                                       stranger->EndTask(end, kPatience).status()}) {
+      EXPECT_TRUE(absl::IsPermissionDenied(status)) << "task " << task << ": " << status;
+    }
+  }
+  // Not even the coordinator itself could lift a shard beyond every epoch there can be.
+  const auto coordinator = MakeGrpcPsClient(servers_[1]->addresses()[0], SecretOfTheTasks());
+  const absl::Status implausible = coordinator->Restore(restore, kPatience).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(implausible)) << implausible;
+  ASSERT_TRUE(AwaitVersion(servers_[0]->Status().version() + 5)) << "training goes on";
+  EXPECT_EQ(servers_[0]->Status().epoch(), before.epoch());
+}
+
+TEST_F(TwoServersTest, TasksWithDifferentSecretsDoNotWorkTogether) {
+  ServerOptions options = OptionsOf(1, 10);
+  options.peer_secret_file = folder_.path() + "/secret";
+  auto first = Server::Create(OptionsOf(0, 10), &files_, &clock_);
+  ASSERT_TRUE(first.ok()) << first.status();
+  servers_.push_back(*std::move(first));
+  // Not there, then too short, then another than task 0's.
+  absl::Status status = Server::Create(options, &files_, &clock_).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+  ASSERT_TRUE(WriteFileAtomically(files_, options.peer_secret_file, "short").ok());
+  status = Server::Create(options, &files_, &clock_).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), options.peer_secret_file)) << status;
+  ASSERT_TRUE(
+      WriteFileAtomically(files_, options.peer_secret_file, "the secret of another job").ok());
+  auto second = Server::Create(options, &files_, &clock_);
+  ASSERT_TRUE(second.ok()) << second.status();
+  servers_.push_back(*std::move(second));
+  const absl::Time deadline = absl::Now() + kPatience;
+  while (servers_[0]->Status().waiting_for().empty() && absl::Now() < deadline) {
+    absl::SleepFor(absl::Milliseconds(20));
+  }
+  EXPECT_EQ(servers_[0]->Status().waiting_for(), "shard 1 of 2");
+}
+
+TEST_F(TwoServersTest, ATaskThatWaitsForItsCoordinatorGivesUpInTime) {
+  // A clock that moves with each look: as if every call took long.
+  class SlowClock final : public Clock {
+   public:
+    absl::Duration Now() const override { return now_ += absl::Seconds(20); }
+    void Sleep(absl::Duration duration) override { now_ += duration; }
+
+   private:
+    mutable absl::Duration now_ = absl::ZeroDuration();
+  };
+  SlowClock clock;
+  ServerOptions options = OptionsOf(1, 10);
+  const absl::Status status = Server::Create(std::move(options), &files_, &clock).status();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
+  EXPECT_LT(clock.Now(), absl::Minutes(8));
+}
+
+// As when main finds another port taken.
+TEST(ServerTest, MayGoAtAnyTimeOfItsStart) {
+  PosixFileSystem files;
+  SteadyClock clock;
+  for (int i = 0; i < 60; ++i) {
+    TestFolder folder;
+    ServerOptions options;
+    options.config = MakeTinyConfig("num_steps: 10");
+    options.train_dir = folder.path() + "/train";
+    options.listen = absl::StrCat("unix:", folder.path(), "/ps");
+    auto server = Server::Create(std::move(options), &files, &clock);
+    ASSERT_TRUE(server.ok()) << server.status();
+    absl::SleepFor(i * absl::Microseconds(100));
+  }
+}
+
+}  // namespace
+}  // namespace pushpull

@@ -1,0 +1,196 @@
+// The store's side of a shard: a step made ahead in parts and one made at once are the same, bit
+// for bit.
+#include "ps_server/runtime/shard_store.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+#include "tests/ps_server/store/store_test_util.h"
+#include "tests/testkit/job/test_job.h"
+
+namespace pushpull {
+namespace {
+
+constexpr char kRun[] = "0123456789abcdef";
+
+JobSpec MakeJob() {
+  JobSpec job = *JobSpec::Create(MakeTinyConfig(""), /*sync=*/true, /*tasks=*/1);
+  job.layout = MakeLargeLayout();
+  job.sharding = Sharding(job.layout.total_elements(), 1);
+  job.optimizer = MakeMomentum();
+  return job;
+}
+
+// A store at version 0 with drawn weights.
+class Shard {
+ public:
+  Shard() {
+    VariableStoreOptions options;
+    options.owner.run_id = kRun;
+    auto variables = VariableStore::Open(options, job_.layout, job_.optimizer);
+    variables_ = variables->get();
+    store_ = std::make_unique<ShardStore>(&job_, 0, "", *std::move(variables), nullptr, &pool_,
+                                          [] { return absl::OkStatus(); });
+    shard_action::StoreRestore restore;
+    restore.source = ps::RestoreRequest::INITIAL;
+    EXPECT_TRUE(store_->Restore(restore).ok());
+  }
+
+  // Those of replicas 0 and 1; `draw` tells other gradients.
+  std::vector<StagedContribution> Contributions(uint64_t draw) const {
+    std::vector<StagedContribution> staged;
+    for (const GradientContribution& cut :
+         CutContributions({RandomGradient(job_.layout, 0, 16, draw),
+                           RandomGradient(job_.layout, 1, 15, draw + 1000)},
+                          job_.sharding, 0, 0)) {
+      staged.push_back({cut.replica, cut.samples, cut.chunks});
+    }
+    return staged;
+  }
+  absl::Status Ahead(uint64_t step, uint32_t chunk,
+                     const std::vector<StagedContribution>& contributions) {
+    shard_action::StoreApplyAhead order{step, chunk, {}};
+    for (const StagedContribution& c : contributions) {
+      order.contributions.push_back({c.replica, c.samples, c.chunks[chunk]});
+    }
+    return store_->ApplyAhead(order);
+  }
+  absl::Status Apply(uint64_t step, const std::vector<StagedContribution>& contributions) {
+    shard_action::StoreApply order;
+    order.step = step;
+    order.epoch = 1;
+    order.contributions = contributions;
+    return store_->Apply(order);
+  }
+  // All vectors of the version; empty if it is not held.
+  std::vector<float> State(uint64_t version) const {
+    const auto pinned = store_->Pin(version);
+    if (!pinned.ok()) return {};
+    const OwnedState state(job_.layout.total_elements(), job_.optimizer);
+    state.CopyFrom(pinned->vectors);
+    return state.Flatten();
+  }
+
+  ShardStore& store() { return *store_; }
+  VariableStore& variables() { return *variables_; }
+  int num_chunks() const { return job_.sharding.num_chunks(0); }
+
+ private:
+  const JobSpec job_ = MakeJob();
+  ThreadPool pool_{2};
+  VariableStore* variables_ = nullptr;
+  std::unique_ptr<ShardStore> store_;
+};
+
+// Two steps, nothing made ahead.
+std::vector<float> TwoStepsAtOnce() {
+  Shard shard;
+  EXPECT_TRUE(shard.Apply(1, shard.Contributions(1)).ok());
+  EXPECT_TRUE(shard.Apply(2, shard.Contributions(2)).ok());
+  return shard.State(2);
+}
+
+TEST(ShardStoreAheadTest, AllChunksAheadInAnyOrder) {
+  Shard shard;
+  ASSERT_GT(shard.num_chunks(), 3);
+  for (const uint64_t step : {1, 2}) {
+    const auto contributions = shard.Contributions(step);
+    for (int chunk = shard.num_chunks() - 1; chunk >= 0; --chunk) {
+      EXPECT_TRUE(shard.Ahead(step, chunk, contributions).ok());
+    }
+    EXPECT_TRUE(shard.State(step).empty());  // nobody sees it before it is decided
+    EXPECT_FALSE(shard.State(step - 1).empty());
+    EXPECT_TRUE(shard.Apply(step, contributions).ok());
+  }
+  EXPECT_EQ(shard.State(2), TwoStepsAtOnce());
+}
+
+TEST(ShardStoreAheadTest, WhatIsMissingIsMadeWhenTheStepIsDecided) {
+  Shard shard;
+  for (const uint64_t step : {1, 2}) {
+    const auto contributions = shard.Contributions(step);
+    EXPECT_TRUE(shard.Ahead(step, step, contributions).ok());
+    EXPECT_TRUE(shard.Apply(step, contributions).ok());
+  }
+  EXPECT_EQ(shard.State(2), TwoStepsAtOnce());
+}
+
+TEST(ShardStoreAheadTest, WhatWasMadeFromOthersIsMadeAgain) {
+  Shard shard;
+  EXPECT_TRUE(shard.Apply(1, shard.Contributions(1)).ok());
+  const auto decided = shard.Contributions(2);
+  auto one_of_two = decided;
+  one_of_two.pop_back();
+  auto weighed_otherwise = decided;
+  weighed_otherwise[0].samples = 1;
+  const auto given_anew = shard.Contributions(3);
+  EXPECT_TRUE(shard.Ahead(2, 0, one_of_two).ok());
+  EXPECT_TRUE(shard.Ahead(2, 1, weighed_otherwise).ok());
+  EXPECT_TRUE(shard.Ahead(2, 2, given_anew).ok());
+  EXPECT_TRUE(shard.Ahead(2, 3, decided).ok());
+  EXPECT_TRUE(shard.Apply(2, decided).ok());
+  EXPECT_EQ(shard.State(2), TwoStepsAtOnce());
+}
+
+TEST(ShardStoreAheadTest, AStepThatIsNotTheNextIsRefusedAndHarmless) {
+  Shard shard;
+  EXPECT_TRUE(shard.Apply(1, shard.Contributions(1)).ok());
+  const auto contributions = shard.Contributions(2);
+  EXPECT_FALSE(shard.Ahead(1, 0, contributions).ok());
+  EXPECT_FALSE(shard.Ahead(3, 0, contributions).ok());
+  EXPECT_TRUE(shard.Ahead(2, 0, contributions).ok());
+  EXPECT_FALSE(shard.Ahead(3, 1, contributions).ok());
+  EXPECT_TRUE(shard.Apply(2, contributions).ok());
+  EXPECT_EQ(shard.State(2), TwoStepsAtOnce());
+}
+
+TEST(ShardStoreAheadTest, DoesNotTouchWhatIsStillRead) {
+  Shard shard;
+  EXPECT_TRUE(shard.Apply(1, shard.Contributions(1)).ok());
+  const std::vector<float> old = shard.State(0);
+  auto reader = shard.store().Pin(0);
+  ASSERT_TRUE(reader.ok());
+  const auto contributions = shard.Contributions(2);
+  EXPECT_TRUE(absl::IsFailedPrecondition(shard.Ahead(2, 0, contributions)));
+  EXPECT_EQ(shard.State(0), old);
+  *reader = PinnedVersion();
+  EXPECT_TRUE(shard.Ahead(2, 1, contributions).ok());
+  EXPECT_TRUE(shard.State(0).empty());
+  EXPECT_TRUE(shard.Apply(2, contributions).ok());
+  EXPECT_EQ(shard.State(2), TwoStepsAtOnce());
+}
+
+TEST(ShardStoreAheadTest, ARestoreForgetsIt) {
+  Shard shard;
+  EXPECT_TRUE(shard.Apply(1, shard.Contributions(1)).ok());
+  EXPECT_TRUE(shard.Ahead(2, 0, shard.Contributions(7)).ok());
+  shard_action::StoreRestore restore;
+  restore.source = ps::RestoreRequest::MAPPED;
+  restore.id = {1, 1};
+  ASSERT_TRUE(shard.store().Restore(restore).ok());
+  EXPECT_EQ(shard.variables().newest(), 1u);
+  EXPECT_TRUE(shard.Apply(2, shard.Contributions(2)).ok());
+  EXPECT_EQ(shard.State(2), TwoStepsAtOnce());
+}
+
+TEST(ShardStoreTest, GoesOnFromTheVersionOfThatEpochOnly) {
+  Shard shard;
+  EXPECT_TRUE(shard.Apply(1, shard.Contributions(1)).ok());
+  EXPECT_EQ(shard.store().HeldVersions(), (std::vector<VersionId>{{0, 0}, {1, 1}}));
+  shard_action::StoreRestore restore;
+  restore.source = ps::RestoreRequest::MAPPED;
+  for (const VersionId& other : {VersionId{2, 1}, VersionId{1, 0}}) {
+    restore.id = other;
+    EXPECT_TRUE(absl::IsFailedPrecondition(shard.store().Restore(restore).status()));
+    EXPECT_EQ(shard.variables().newest(), 1u);
+  }
+  restore.id = {0, 0};
+  EXPECT_TRUE(shard.store().Restore(restore).ok());
+  EXPECT_EQ(shard.store().HeldVersions(), (std::vector<VersionId>{{0, 0}}));
+}
+
+}  // namespace
+}  // namespace pushpull

@@ -1,0 +1,218 @@
+// Addresses, health and reflection.
+#include "ps_server/transport/listen.h"
+
+#include <grpcpp/create_channel.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/security/credentials.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <fstream>
+#include <string>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+
+#include "common/wire/grpc/grpc_ps_client.h"
+#include "ps_server/transport/grpc_ps_server.h"
+#include "ps_server/transport/health_server.h"
+#include "tests/ps_server/transport/fake_ps_handler.h"
+
+namespace pushpull {
+namespace {
+
+// One raw call with one reply; the reply's bytes.
+std::pair<grpc::Status, std::string> CallRaw(const std::string& address, const std::string& method,
+                                             const std::string& request) {
+  grpc::GenericStub stub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+  grpc::CompletionQueue queue;
+  auto call = stub.PrepareCall(&context, method, &queue);
+  void* tag;
+  bool ok;
+  const auto next = [&] { return queue.Next(&tag, &ok); };
+  call->StartCall(nullptr);
+  next();
+  const grpc::Slice slice(request);
+  call->WriteLast(grpc::ByteBuffer(&slice, 1), grpc::WriteOptions(), nullptr);
+  next();
+  grpc::ByteBuffer reply;
+  call->Read(&reply, nullptr);
+  next();
+  grpc::Status status;
+  call->Finish(&status, nullptr);
+  next();
+  queue.Shutdown();
+  while (next()) {
+  }
+  std::string bytes;
+  grpc::Slice whole;
+  if (reply.Valid() && reply.DumpToSingleSlice(&whole).ok()) {
+    bytes.assign(reinterpret_cast<const char*>(whole.begin()), whole.size());
+  }
+  return {status, bytes};
+}
+
+// HealthCheckRequest{service = name}; the reply's status field: 1 serving, 2 not serving, 0 not
+// found.
+int Health(const std::string& address, const std::string& name) {
+  std::string request;
+  if (!name.empty()) request = absl::StrCat("\x0a", std::string(1, char(name.size())), name);
+  const auto [status, reply] = CallRaw(address, "/grpc.health.v1.Health/Check", request);
+  if (status.error_code() == grpc::StatusCode::NOT_FOUND) return 0;
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  return reply.size() == 2 && reply[0] == 8 ? reply[1] : -1;
+}
+
+TEST(ListenTest, HealthFollowsServing) {
+  FakePsHandler handler;
+  auto server = StartGrpcPsServer("127.0.0.1:0", &handler);
+  ASSERT_TRUE(server.ok()) << server.status();
+  const std::string address = (*server)->address();
+  EXPECT_EQ(Health(address, ""), 1);
+  EXPECT_EQ(Health(address, "ps.ParameterServer"), 2);
+  EXPECT_EQ(Health(address, "other"), 0);
+  (*server)->SetServing(true);
+  EXPECT_EQ(Health(address, "ps.ParameterServer"), 1);
+  (*server)->SetServing(false);
+  EXPECT_EQ(Health(address, "ps.ParameterServer"), 2);
+}
+
+TEST(ListenTest, HealthServerServesNothingElse) {
+  auto server = StartHealthServer("127.0.0.1:0");
+  ASSERT_TRUE(server.ok()) << server.status();
+  const std::string address = (*server)->address();
+  EXPECT_EQ(Health(address, ""), 1);
+  EXPECT_EQ(Health(address, "ps.ParameterServer"), 2);
+  (*server)->SetServing(true);
+  EXPECT_EQ(Health(address, "ps.ParameterServer"), 1);
+  for (const char* method : {"/ps.ParameterServer/GetStatus",
+                             "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"}) {
+    EXPECT_EQ(CallRaw(address, method, "").first.error_code(), grpc::StatusCode::UNIMPLEMENTED);
+  }
+}
+
+TEST(ListenTest, ReflectionListsTheService) {
+  FakePsHandler handler;
+  auto server = StartGrpcPsServer("127.0.0.1:0", &handler);
+  ASSERT_TRUE(server.ok()) << server.status();
+  // ServerReflectionRequest{list_services = "*"}
+  const auto [status, reply] =
+      CallRaw((*server)->address(),
+              "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", "\x3a\x01*");
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  EXPECT_TRUE(absl::StrContains(reply, "ps.ParameterServer"));
+}
+
+TEST(ListenTest, DebugServicesCanBeLeftOut) {
+  FakePsHandler handler;
+  TransportOptions options;
+  for (const bool on : {true, false}) {
+    options.debug_services = on;
+    auto server = StartGrpcPsServer("127.0.0.1:0", &handler, options);
+    ASSERT_TRUE(server.ok()) << server.status();
+    const std::string address = (*server)->address();
+    for (const auto& [method, request] : {
+             std::pair("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+                       "\x3a\x01*"),
+             std::pair("/grpc.channelz.v1.Channelz/GetServers", ""),
+         }) {
+      EXPECT_EQ(CallRaw(address, method, request).first.error_code(),
+                on ? grpc::StatusCode::OK : grpc::StatusCode::UNIMPLEMENTED)
+          << method;
+    }
+    EXPECT_EQ(Health(address, ""), 1) << "always there";
+  }
+}
+
+TEST(ListenTest, PortInUseIsNamed) {
+  FakePsHandler handler;
+  auto server = StartGrpcPsServer("127.0.0.1:0", &handler);
+  ASSERT_TRUE(server.ok()) << server.status();
+  const std::string address = (*server)->address();
+  EXPECT_FALSE(absl::EndsWith(address, ":0"));
+  for (const absl::Status& status :
+       {StartGrpcPsServer(address, &handler).status(), StartHealthServer(address).status()}) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kAlreadyExists);
+    EXPECT_TRUE(absl::StrContains(status.message(), address)) << status;
+    EXPECT_TRUE(absl::StrContains(status.message(), "in use")) << status;
+  }
+  EXPECT_TRUE(MakeGrpcPsClient(address)->GetStatus(absl::Seconds(60)).ok());
+  server->reset();
+  EXPECT_TRUE(StartGrpcPsServer(address, &handler).ok());
+}
+
+TEST(ListenTest, LiveUnixSocketIsNotTakenOver) {
+  FakePsHandler handler;
+  const std::string address =
+      absl::StrCat("unix:", testing::TempDir(), "/listen_test_", getpid(), ".sock");
+  auto server = StartGrpcPsServer(address, &handler);
+  ASSERT_TRUE(server.ok()) << server.status();
+  EXPECT_EQ((*server)->address(), address);
+  EXPECT_EQ(StartGrpcPsServer(address, &handler).status().code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_TRUE(MakeGrpcPsClient(address)->GetStatus(absl::Seconds(60)).ok());
+}
+
+TEST(ListenTest, AServerThatEndsLeavesTheSocketOfItsSuccessor) {
+  FakePsHandler handler;
+  const std::string path = absl::StrCat(testing::TempDir(), "/successor_", getpid(), ".sock");
+  auto first = StartGrpcPsServer("unix:" + path, &handler);
+  ASSERT_TRUE(first.ok()) << first.status();
+  // Somebody makes room for a second server while the first one is frozen.
+  ASSERT_EQ(rename(path.c_str(), (path + ".old").c_str()), 0);
+  auto second = StartGrpcPsServer("unix:" + path, &handler);
+  ASSERT_TRUE(second.ok()) << second.status();
+  first->reset();
+  EXPECT_EQ(access(path.c_str(), F_OK), 0) << "the second server cannot be reached any more";
+  second->reset();
+  EXPECT_NE(access(path.c_str(), F_OK), 0);
+  unlink((path + ".old").c_str());
+}
+
+TEST(ListenTest, StaleUnixSocketIsReplacedButNoOtherFile) {
+  FakePsHandler handler;
+  const std::string path = absl::StrCat(testing::TempDir(), "/listen_stale_", getpid());
+  sockaddr_un name{};
+  name.sun_family = AF_UNIX;
+  path.copy(name.sun_path, sizeof(name.sun_path) - 1);
+  const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+  ASSERT_EQ(bind(fd, reinterpret_cast<const sockaddr*>(&name), sizeof(name)), 0);
+  close(fd);
+  EXPECT_TRUE(StartGrpcPsServer("unix:" + path, &handler).ok());
+
+  unlink(path.c_str());
+  std::ofstream(path) << "precious";
+  EXPECT_EQ(StartGrpcPsServer("unix:" + path, &handler).status().code(),
+            absl::StatusCode::kAlreadyExists);
+  struct stat info;
+  EXPECT_EQ(stat(path.c_str(), &info), 0);
+  EXPECT_EQ(info.st_size, 8);
+  unlink(path.c_str());
+}
+
+TEST(ListenTest, BadAddressesAreNamed) {
+  FakePsHandler handler;
+  for (const std::string address :
+       {"", "2222", "localhost", "localhost:", ":2222", "127.0.0.1:x", "127.0.0.1:65536",
+        "127.0.0.1:-1", "no.such.host.invalid:2222", "unix:"}) {
+    const absl::Status status = StartGrpcPsServer(address, &handler).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << address << ": " << status;
+    EXPECT_TRUE(absl::StrContains(status.message(), address)) << status;
+  }
+  EXPECT_EQ(StartGrpcPsServer("unix:/" + std::string(200, 'x'), &handler).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(StartGrpcPsServer("unix:/no/such/folder/s", &handler).status().code(),
+            absl::StatusCode::kUnavailable);
+  // An address of another machine.
+  EXPECT_EQ(StartGrpcPsServer("192.0.2.1:2222", &handler).status().code(),
+            absl::StatusCode::kUnavailable);
+}
+
+}  // namespace
+}  // namespace pushpull

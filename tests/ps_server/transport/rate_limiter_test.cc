@@ -1,0 +1,34 @@
+#include "ps_server/transport/rate_limiter.h"
+
+#include "gtest/gtest.h"
+
+namespace pushpull {
+namespace {
+
+TEST(RateLimiterTest, ABurstAndThenSoManyASecond) {
+  RateLimiter pace(3, 2.0);
+  const absl::Duration start = absl::Seconds(100);
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(pace.Take("a", start)) << i;
+  EXPECT_FALSE(pace.Take("a", start));
+  EXPECT_TRUE(pace.Take("b", start)) << "every host has its own";
+  EXPECT_FALSE(pace.Take("a", start + absl::Milliseconds(400)));
+  EXPECT_TRUE(pace.Take("a", start + absl::Milliseconds(600)));
+  EXPECT_FALSE(pace.Take("a", start + absl::Milliseconds(700)));
+  // Asking in vain costs nothing, and a long pause is worth a burst, no more.
+  const absl::Duration later = start + absl::Seconds(1000);
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(pace.Take("a", later)) << i;
+  EXPECT_FALSE(pace.Take("a", later));
+}
+
+TEST(RateLimiterTest, HostsThatCameLongAgoAreForgotten) {
+  RateLimiter pace(3, 2.0);
+  EXPECT_TRUE(pace.Take("a", absl::Seconds(1)));
+  EXPECT_TRUE(pace.Take("b", absl::Seconds(2)));
+  pace.Forget(absl::Seconds(2));
+  EXPECT_EQ(pace.num_hosts(), 1u);
+  pace.Forget(absl::Seconds(3));
+  EXPECT_EQ(pace.num_hosts(), 0u);
+}
+
+}  // namespace
+}  // namespace pushpull

@@ -1,0 +1,290 @@
+// Each limit through a real server: what breaks it ends, and others are served meanwhile.
+#include "common/wire/grpc/server_limits.h"
+
+#include <grpcpp/create_channel.h>
+#include <grpcpp/security/credentials.h>
+#include <sys/resource.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "gtest/gtest.h"
+
+#include "common/model/sharding.h"
+#include "common/wire/grpc/grpc_ps_client.h"
+#include "protos/parameter_server.grpc.pb.h"
+#include "ps_server/transport/descriptor_budget.h"
+#include "ps_server/transport/grpc_ps_server.h"
+#include "tests/ps_server/transport/fake_ps_handler.h"
+#include "tests/ps_server/transport/pulled_bytes.h"
+#include "tests/ps_server/transport/raw_peer.h"
+
+namespace pushpull {
+namespace {
+
+constexpr absl::Duration kTimeout = absl::Seconds(60);
+
+std::string Literal(const std::string& name, const std::string& value) {
+  return absl::StrCat(std::string(1, '\0'), std::string(1, static_cast<char>(name.size())), name,
+                      std::string(1, static_cast<char>(value.size())), value);
+}
+
+std::string RequestHeaders(const std::string& method) {
+  return Literal(":method", "POST") + Literal(":scheme", "http") +
+         Literal(":path", "/ps.ParameterServer/" + method) + Literal(":authority", "x") +
+         Literal("te", "trailers") + Literal("content-type", "application/grpc");
+}
+
+// Its beginning: a value of 100 MiB is announced (HPACK: 127 and the rest as a varint). Pieces of
+// it are to follow.
+std::string HeaderOf100Mebibytes() {
+  return Http2Frame(
+      1, 0, 1,
+      RequestHeaders("GetStatus") + std::string(1, '\0') + "\x03x-a" + "\x7f\x81\xff\xff\x31");
+}
+
+class ServerLimitsTest : public testing::Test {
+ protected:
+  void Start() {
+    auto server = StartGrpcPsServer("127.0.0.1:0", &handler_, options_);
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+    client_ = MakeGrpcPsClient(server_->address());
+    ExpectServing();
+  }
+  void ExpectServing() {
+    const absl::Status status = client_->GetStatus(kTimeout).status();
+    EXPECT_TRUE(status.ok()) << status;
+  }
+
+  FakePsHandler handler_;
+  TransportOptions options_;
+  std::unique_ptr<GrpcPsServer> server_;
+  std::unique_ptr<PsClient> client_;
+};
+
+TEST_F(ServerLimitsTest, ConnectionsBeyondTheLimitAreRefused) {
+  options_.limits.max_connections = 8;
+  options_.limits.max_connections_per_peer = 8;
+  Start();
+  std::vector<std::unique_ptr<RawPeer>> peers;
+  for (int i = 0; i < 7; ++i) {
+    peers.push_back(std::make_unique<RawPeer>(server_->address()));
+    peers.back()->Send(kHttp2Preface + Http2Frame(4, 0, 0, ""));
+  }
+  RawPeer refused(server_->address());
+  EXPECT_TRUE(refused.AwaitEnd());
+  ExpectServing();
+  // A place is free again as soon as one goes.
+  peers.clear();
+  for (int attempt = 0; attempt < 600; ++attempt) {
+    if (MakeGrpcPsClient(server_->address())->GetStatus(kTimeout).ok()) return;
+    absl::SleepFor(absl::Milliseconds(100));
+  }
+  FAIL() << "the places were not given back";
+}
+
+TEST_F(ServerLimitsTest, UnfinishedHandshakeEnds) {
+  options_.limits.handshake = absl::Seconds(1);
+  Start();
+  RawPeer silent(server_->address());
+  RawPeer slow(server_->address());
+  slow.Send(std::string(kHttp2Preface).substr(0, 5));
+  EXPECT_TRUE(silent.AwaitEnd());
+  EXPECT_TRUE(slow.AwaitEnd());
+  ExpectServing();
+}
+
+TEST_F(ServerLimitsTest, ConnectionWithoutCallsEnds) {
+  options_.limits.connection_idle = absl::Seconds(1);
+  Start();
+  RawPeer peer(server_->address());
+  peer.Send(kHttp2Preface + Http2Frame(4, 0, 0, ""));
+  EXPECT_TRUE(peer.AwaitEnd());
+  ExpectServing();
+}
+
+TEST_F(ServerLimitsTest, HeaderWithoutEndIsCutOff) {
+  options_.limits.max_undelivered_bytes = 1 << 20;
+  Start();
+  RawPeer peer(server_->address());
+  ASSERT_TRUE(peer.Greet());
+  ASSERT_TRUE(peer.Send(HeaderOf100Mebibytes()));
+  const std::string piece = Http2Frame(9, 0, 1, std::string(16384, 'a'));
+  int64_t sent = 0;
+  while (sent < (int64_t{100} << 20) && peer.Send(piece)) sent += 16384;
+  // Ended soon after the limit, not at 100 MiB.
+  EXPECT_LT(sent, int64_t{100} << 20);
+  EXPECT_TRUE(peer.AwaitEnd());
+  ExpectServing();
+}
+
+TEST_F(ServerLimitsTest, WhoComesAfterOneThatWasCutWaitsAndIsServed) {
+  options_.limits.barred = absl::Seconds(2);
+  Start();
+  RawPeer peer(server_->address());
+  ASSERT_TRUE(peer.Greet());
+  ASSERT_TRUE(peer.Send(HeaderOf100Mebibytes()));
+  while (peer.Send(Http2Frame(9, 0, 1, std::string(16384, 'a')))) {
+  }
+  const absl::Time cut = absl::Now();
+  const absl::Status status = MakeGrpcPsClient(server_->address())->GetStatus(kTimeout).status();
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_GT(absl::Now() - cut, absl::Seconds(1));
+  ExpectServing();
+}
+
+TEST_F(ServerLimitsTest, WhoSendsMuchBeforeItIsAnsweredNeverReachesGrpcAndIsKept) {
+  options_.limits.tarpit = absl::Seconds(3);
+  Start();
+  std::string windows;
+  while (windows.size() < 20000) windows += Http2Frame(8, 0, 0, std::string("\0\0\0\x01", 4));
+  RawPeer patient(server_->address());
+  ASSERT_TRUE(patient.Greet());
+  ASSERT_TRUE(patient.Send(windows));
+  RawPeer hasty(server_->address());
+  const absl::Time sent = absl::Now();
+  ASSERT_TRUE(hasty.Send(kHttp2Preface + Http2Frame(4, 0, 0, "") + windows));
+  EXPECT_TRUE(MakeGrpcPsClient(server_->address())->GetStatus(kTimeout).ok());
+  EXPECT_TRUE(hasty.AwaitEnd());
+  EXPECT_GT(absl::Now() - sent, absl::Seconds(2));
+  EXPECT_FALSE(patient.AwaitEnd(absl::Seconds(1)));
+  ExpectServing();
+}
+
+TEST_F(ServerLimitsTest, TooMuchMetadataEndsTheCall) {
+  Start();
+  auto channel = grpc::CreateChannel(server_->address(), grpc::InsecureChannelCredentials());
+  const auto stub = ps::ParameterServer::NewStub(channel);
+  for (const size_t bytes : {size_t{1000}, size_t{20000}}) {
+    grpc::ClientContext context;
+    context.AddMetadata("x-large", std::string(bytes, 'm'));
+    ps::StatusReply reply;
+    const grpc::Status status = stub->GetStatus(&context, {}, &reply);
+    EXPECT_EQ(status.ok(), bytes < 8000) << bytes << ": " << status.error_message();
+  }
+}
+
+TEST_F(ServerLimitsTest, MessageOfAGigabyteIsNotWaitedFor) {
+  options_.limits.stalled_message = absl::Seconds(1);
+  Start();
+  RawPeer peer(server_->address());
+  ASSERT_TRUE(peer.Greet());
+  ASSERT_TRUE(peer.Send(Http2Frame(1, 4, 1, RequestHeaders("Push")) +
+                        Http2Frame(0, 0, 1, std::string("\0\x40\0\0\0", 5))));
+  for (int i = 0; i < 8; ++i) peer.Send(Http2Frame(0, 0, 1, std::string(16000, 'x')));
+  EXPECT_TRUE(peer.AwaitEnd());
+  ExpectServing();
+}
+
+TEST_F(ServerLimitsTest, PushThatDoesNotGoOnEnds) {
+  options_.limits.push_idle = absl::Seconds(1);
+  Start();
+  auto stream = client_->StartPush(kTimeout);
+  ps::PushChunk header;
+  ASSERT_TRUE(stream->Send(header, MakePayload(1000, 1)).ok());
+  handler_.AwaitChunks(1);
+  const absl::Time begin = absl::Now();
+  absl::Status sent;
+  while (sent.ok() && absl::Now() - begin < kTimeout) {
+    absl::SleepFor(absl::Milliseconds(1500));
+    sent = stream->Send(header, MakePayload(1000, 1));
+  }
+  const absl::Status status = stream->Finish().status();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
+  EXPECT_NE(status.message().find("made no progress"), std::string::npos) << status;
+  ExpectServing();
+}
+
+TEST_F(ServerLimitsTest, WaitingPullEndsWithTheLongestCall) {
+  options_.limits.longest_call = absl::Seconds(1);
+  handler_.hold_pulls = true;
+  Start();
+  const absl::Status status = client_->Pull({}, kTimeout, PulledBytes().sink());
+  EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
+  handler_.AwaitCancelledPull();
+  // So does a call that the handler never answers.
+  EXPECT_TRUE(absl::IsDeadlineExceeded(client_->Heartbeat({}, kTimeout).status()));
+}
+
+TEST_F(ServerLimitsTest, PullThatIsNotReadLetsGoOfTheWeights) {
+  options_.limits.pull_stalled = absl::Seconds(1);
+  handler_.weights = MakePayload(32 * Sharding::kChunkBytes, 3);
+  Start();
+  const std::weak_ptr<const void> weights = handler_.weights.owner;
+  std::atomic<bool> read_on{false};
+  absl::Status status;
+  std::thread reader([&] {
+    PulledBytes pulled;
+    status = client_->Pull({}, kTimeout, [&](const ps::PullChunk& header, size_t size_bytes) {
+      while (!read_on) absl::SleepFor(absl::Milliseconds(10));
+      return pulled.sink()(header, size_bytes);
+    });
+  });
+  absl::SleepFor(absl::Seconds(1));
+  handler_.weights = Payload();
+  const absl::Time begin = absl::Now();
+  while (!weights.expired() && absl::Now() - begin < kTimeout) {
+    absl::SleepFor(absl::Milliseconds(20));
+  }
+  EXPECT_TRUE(weights.expired());
+  read_on = true;
+  reader.join();
+  EXPECT_TRUE(absl::IsUnavailable(status)) << "worth another attempt: " << status;
+}
+
+TEST_F(ServerLimitsTest, CallsThatAreTakenBackEndTheConnection) {
+  options_.limits.max_cancelled_calls = 20;
+  handler_.hold_pulls = true;
+  Start();
+  RawPeer peer(server_->address());
+  bool open = peer.Greet();
+  for (uint32_t stream = 1; open && stream < 20000; stream += 2) {
+    open = peer.Send(Http2Frame(1, 4, stream, RequestHeaders("Pull")) +
+                     Http2Frame(0, 1, stream, std::string(5, '\0')));
+    absl::SleepFor(absl::Milliseconds(2));
+    open = open && peer.Send(Http2Frame(3, 0, stream, std::string("\0\0\0\x08", 4)));
+  }
+  EXPECT_TRUE(peer.AwaitEnd());
+  ExpectServing();
+}
+
+TEST_F(ServerLimitsTest, HonestBulkTrafficPassesAllLimits) {
+  handler_.weights = MakePayload(20 * Sharding::kChunkBytes, 3);
+  Start();
+  for (int round = 0; round < 5; ++round) {
+    auto stream = client_->StartPush(kTimeout);
+    ps::PushChunk header;
+    for (uint32_t chunk = 0; chunk < 40; ++chunk) {
+      header.set_chunk(chunk);
+      ASSERT_TRUE(stream->Send(header, MakePayload(Sharding::kChunkBytes, chunk)).ok());
+    }
+    ASSERT_TRUE(stream->Finish().ok());
+    ASSERT_TRUE(client_->Pull({}, kTimeout, PulledBytes().sink()).ok());
+  }
+}
+
+TEST(DescriptorBudgetTest, RaisesTheLimitOrSettlesForLess) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit low = before;
+  low.rlim_cur = 300;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
+  EXPECT_EQ(FitConnections(100, 1), 100);
+  rlimit raised{};
+  getrlimit(RLIMIT_NOFILE, &raised);
+  EXPECT_GE(raised.rlim_cur, 456u);
+  const int64_t most = static_cast<int64_t>(before.rlim_max);
+  if (before.rlim_max != RLIM_INFINITY && most < (int64_t{1} << 30)) {
+    EXPECT_EQ(FitConnections(1 << 30, 2), (most - 256) / 4);
+  }
+  setrlimit(RLIMIT_NOFILE, &before);
+}
+
+}  // namespace
+}  // namespace pushpull

@@ -1,0 +1,153 @@
+#include "ps_server/warm_start/restore.h"
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "common/model/mobilenet_v2.h"
+#include "common/model/model_layout.h"
+#include "ps_server/warm_start/torchvision_names.h"
+#include "tests/testkit/ssd_test_config.h"
+
+namespace pushpull {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Tensors in memory; element i of a tensor is its number + i / 1000.
+class FakeSource final : public TensorSource {
+ public:
+  explicit FakeSource(std::map<std::string, std::vector<int64_t>> shapes) {
+    for (const auto& [name, shape] : shapes) tensors_.push_back({name, shape, ""});
+  }
+  std::string describe() const override { return "fake"; }
+  const std::vector<SourceTensor>& tensors() const override { return tensors_; }
+  absl::Status Read(const SourceTensor& tensor, absl::Span<float> values) const override {
+    for (size_t i = 0; i < values.size(); ++i) values[i] = Value(tensor.name, i);
+    return absl::OkStatus();
+  }
+  float Value(const std::string& name, size_t i) const {
+    return static_cast<float>(Find(name) - tensors_.data() + 1) + static_cast<float>(i) / 1000;
+  }
+
+ private:
+  std::vector<SourceTensor> tensors_;
+};
+
+struct Restored {
+  Restored(const config::TrainEvalPipelineConfig& config, const FakeSource& source)
+      : layout(*BuildVariableLayout(config)), flat(layout.total_elements(), -1.0f) {
+    auto result = RestoreForFineTuning(layout, config, source, absl::MakeSpan(flat));
+    status = result.status();
+    if (!result.ok()) return;
+    report = *std::move(result);
+    for (const RestoreRow& row : report.rows) rows[row.variable] = row;
+  }
+  float First(const std::string& variable) const {
+    return flat[layout.offset(*layout.Find(variable))];
+  }
+
+  const VariableLayout layout;
+  std::vector<float> flat;
+  absl::Status status;
+  RestoreReport report;
+  std::map<std::string, RestoreRow> rows;
+};
+
+const char kStem[] = "FeatureExtractor/MobilenetV1/Conv2d_0/weights";
+const char kHead[] = "BoxPredictor_0/ClassPredictor/biases";
+
+TEST(RestoreTest, DetectionCheckpointGivesTheExtractor) {
+  const FakeSource source(
+      {{kStem, {3, 3, 3, 32}}, {kHead, {3 * 38}}, {"FeatureExtractor/other", {1}}});
+  const Restored plain(
+      MakeSsdTestConfig("ssd_mobilenet_v1", "", "fine_tune_checkpoint_type: 'detection'"), source);
+  ASSERT_TRUE(plain.status.ok()) << plain.status;
+  EXPECT_EQ(plain.First(kStem), source.Value(kStem, 0));
+  EXPECT_EQ(plain.First(kHead), -1.0f);
+  EXPECT_EQ(plain.rows.at(kHead).source_name, "");
+  EXPECT_EQ(plain.report.num_restored(), 1);
+  EXPECT_EQ(plain.rows.at("FeatureExtractor/MobilenetV1/Conv2d_1_pointwise/weights").reason,
+            "not in the checkpoint");
+
+  const Restored everything(
+      MakeSsdTestConfig("ssd_mobilenet_v1", "",
+                        "from_detection_checkpoint: true load_all_detection_checkpoint_vars: true"),
+      source);
+  EXPECT_EQ(everything.First(kHead), source.Value(kHead, 0));
+}
+
+TEST(RestoreTest, ClassificationCheckpointHasNoPrefix) {
+  const FakeSource source({{"MobilenetV1/Conv2d_0/weights", {3, 3, 3, 32}}});
+  const Restored restored(MakeSsdTestConfig("ssd_mobilenet_v1"), source);
+  ASSERT_TRUE(restored.status.ok()) << restored.status;
+  EXPECT_TRUE(restored.rows.at(kStem).restored);
+  EXPECT_EQ(restored.rows.at(kStem).source_name, "MobilenetV1/Conv2d_0/weights");
+}
+
+TEST(RestoreTest, OtherShapesAreReported) {
+  const FakeSource source(
+      {{kStem, {3, 3, 3, 16}}, {"FeatureExtractor/MobilenetV1/Conv2d_0/BatchNorm/beta", {32}}});
+  const Restored restored(
+      MakeSsdTestConfig("ssd_mobilenet_v1", "", "fine_tune_checkpoint_type: 'detection'"), source);
+  ASSERT_TRUE(restored.status.ok()) << restored.status;
+  EXPECT_EQ(restored.rows.at(kStem).reason,
+            "its shape there is [3, 3, 3, 16], expected [3, 3, 3, 32]");
+  EXPECT_EQ(restored.First(kStem), -1.0f);
+  const std::string text = restored.report.ToString();
+  EXPECT_THAT(text, HasSubstr("from fake: 1 of "));
+  EXPECT_THAT(text, HasSubstr("FeatureExtractor/MobilenetV1: 1"));
+  EXPECT_THAT(text, HasSubstr("expected [3, 3, 3, 32]"));
+  EXPECT_THAT(text, HasSubstr("BoxPredictor_0/ClassPredictor: 2"));
+}
+
+TEST(RestoreTest, NothingThatFitsIsAnError) {
+  const FakeSource source({{"Conv2d_0/weights", {1}}});
+  const Restored restored(MakeSsdTestConfig("ssd_mobilenet_v1"), source);
+  EXPECT_EQ(restored.status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(restored.status.message()),
+              HasSubstr("searched for MobilenetV1/Conv2d_0/weights"));
+  EXPECT_THAT(std::string(restored.status.message()), HasSubstr("has Conv2d_0/weights"));
+}
+
+TEST(RestoreTest, TorchvisionNamesCoverTheWholeNetwork) {
+  EXPECT_EQ(TorchvisionName("Conv/weights"), "features.0.0.weight");
+  EXPECT_EQ(TorchvisionName("expanded_conv/depthwise/depthwise_weights"),
+            "features.1.conv.0.0.weight");
+  EXPECT_EQ(TorchvisionName("expanded_conv/project/BatchNorm/gamma"), "features.1.conv.2.weight");
+  EXPECT_EQ(TorchvisionName("expanded_conv_3/expand/BatchNorm/moving_mean"),
+            "features.4.conv.0.1.running_mean");
+  EXPECT_EQ(TorchvisionName("expanded_conv_16/project/weights"), "features.17.conv.2.weight");
+  EXPECT_EQ(TorchvisionName("Conv_1/BatchNorm/moving_variance"), "features.18.1.running_var");
+  EXPECT_EQ(TorchvisionName("Logits/Conv2d_1c_1x1/biases"), "classifier.1.bias");
+  EXPECT_EQ(TorchvisionName("layer_19_1_Conv2d_2_1x1_256/weights"), std::nullopt);
+  EXPECT_EQ(TorchvisionName("expanded_conv_17/expand/weights"), std::nullopt);
+}
+
+TEST(RestoreTest, TorchvisionWeightsAreTransposed) {
+  const FakeSource source({{"features.0.0.weight", {32, 3, 3, 3}},
+                           {"features.1.conv.0.0.weight", {32, 1, 3, 3}},
+                           {"features.18.1.running_var", {1280}},
+                           {"classifier.1.weight", {37, 1280}}});
+  const Restored restored(MakeSsdTestConfig("ssd_mobilenet_v2"), source);
+  ASSERT_TRUE(restored.status.ok()) << restored.status;
+  EXPECT_EQ(restored.report.num_restored(), 3);
+  const auto at = [&restored](const std::string& variable, int64_t i) {
+    return restored.flat[restored.layout.offset(*restored.layout.Find(variable)) + i];
+  };
+  const std::string stem = "FeatureExtractor/MobilenetV2/Conv/weights";
+  // [y][x][in][out] = (1, 2, 2, 5) is [out][in][y][x] there.
+  EXPECT_EQ(at(stem, ((1 * 3 + 2) * 3 + 2) * 32 + 5),
+            source.Value("features.0.0.weight", ((5 * 3 + 2) * 3 + 1) * 3 + 2));
+  const std::string depthwise =
+      "FeatureExtractor/MobilenetV2/expanded_conv/depthwise/depthwise_weights";
+  EXPECT_EQ(at(depthwise, (2 * 3 + 0) * 32 + 7),
+            source.Value("features.1.conv.0.0.weight", (7 * 3 + 2) * 3 + 0));
+}
+
+}  // namespace
+}  // namespace pushpull

@@ -1,0 +1,35 @@
+// A ToyGradientSource that tells a ContributionAudit which weights each contribution is computed
+// from.
+#ifndef PUSHPULL_TESTS_TESTKIT_JOB_AUDITED_GRADIENT_SOURCE_H_
+#define PUSHPULL_TESTS_TESTKIT_JOB_AUDITED_GRADIENT_SOURCE_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "tests/testkit/job/contribution_audit.h"
+#include "tests/testkit/job/toy_gradient_source.h"
+
+namespace pushpull {
+
+class AuditedGradientSource final : public GradientSource {
+ public:
+  // audit and layout must outlive the source. `worker` is the worker id of the clone.
+  AuditedGradientSource(ContributionAudit* audit, uint32_t worker, const VariableLayout* layout,
+                        uint32_t num_replicas, ToyGradientSource::Hook hook = nullptr);
+
+  absl::StatusOr<GradientResult> Compute(uint64_t position, uint32_t replica,
+                                         absl::Span<const float> weights,
+                                         absl::Span<float> gradient,
+                                         absl::FunctionRef<void(int64_t)> advance) override;
+
+ private:
+  ContributionAudit* const audit_;
+  const uint32_t worker_;
+  ToyGradientSource expected_source_;  // without the hook
+  ToyGradientSource source_;
+  std::vector<float> expected_;
+};
+
+}  // namespace pushpull
+
+#endif  // PUSHPULL_TESTS_TESTKIT_JOB_AUDITED_GRADIENT_SOURCE_H_

@@ -1,0 +1,73 @@
+// Stands between in-process clients and a server that may be killed and started again.
+#ifndef PUSHPULL_TESTS_TESTKIT_JOB_RELAY_HANDLER_H_
+#define PUSHPULL_TESTS_TESTKIT_JOB_RELAY_HANDLER_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+
+#include "common/wire/ps_handler.h"
+#include "tests/testkit/job/contribution_audit.h"
+
+namespace pushpull {
+
+// Thread-safe. Without a target every call fails with UNAVAILABLE, as over a refused connection.
+class RelayHandler final : public PsHandler {
+ public:
+  // `audit` hears of what passes; null: nobody does. It must outlive the calls.
+  explicit RelayHandler(ContributionAudit* audit = nullptr) : audit_(audit) {}
+
+  void Connect(PsHandler* target);
+  // Calls under way fail with UNAVAILABLE; when it returns, none is in the target.
+  void Disconnect();
+
+  void GetJob(const ps::JobRequest& request, Done<ps::JobReply> done) override;
+  void Register(const ps::RegisterRequest& request, Done<ps::RegisterReply> done) override;
+  void Heartbeat(const ps::HeartbeatRequest& request, Done<ps::HeartbeatReply> done) override;
+  void Commit(const ps::CommitRequest& request, Done<ps::CommitReply> done) override;
+  void GetStatus(const ps::StatusRequest& request, Done<ps::StatusReply> done) override;
+  void Checkpoint(const ps::CheckpointRequest& request, Done<ps::CheckpointReply> done) override;
+  void Drain(const ps::DrainRequest& request, Done<ps::DrainReply> done) override;
+  void Evict(const ps::EvictRequest& request, Done<ps::EvictReply> done) override;
+  absl::Status PushChunk(const ps::PushChunk& header, const Payload& payload) override;
+  CancelFn FinishPush(const ps::PushChunk& last, Done<ps::PushReply> done) override;
+  CancelFn Pull(const ps::PullRequest& request, Done<PullSnapshot> done) override;
+  void OpenSharedMemory(const ps::OpenSharedMemoryRequest& request,
+                        Done<ps::OpenSharedMemoryReply> done) override;
+  void GetShardState(const ps::ShardStateRequest& request, Done<ps::ShardStateReply> done) override;
+  void Restore(const ps::RestoreRequest& request, Done<ps::RestoreReply> done) override;
+  void MeasureNorm(const ps::ApplyRequest& request, Done<ps::NormReply> done) override;
+  void Apply(const ps::ApplyRequest& request, Done<ps::ApplyReply> done) override;
+  void Snapshot(const ps::SnapshotRequest& request, Done<ps::SnapshotReply> done) override;
+  void EndTask(const ps::EndTaskRequest& request, Done<ps::EndTaskReply> done) override;
+
+ private:
+  // The calls that wait for an answer, by number: how to fail each.
+  struct Waiting {
+    absl::Mutex mutex;
+    uint64_t last = 0;
+    std::map<uint64_t, std::function<void()>> calls;
+  };
+
+  // A `done` that answers once, be it by the target or by Disconnect.
+  template <typename Reply>
+  Done<Reply> Guard(Done<Reply> done);
+  CancelFn GuardCancel(CancelFn cancel) ABSL_SHARED_LOCKS_REQUIRED(gate_);
+  template <typename Request, typename Reply>
+  void Forward(void (PsHandler::*method)(const Request&, Done<Reply>), const Request& request,
+               Done<Reply> done);
+
+  ContributionAudit* const audit_;
+  absl::Mutex gate_;  // shared while a call is being handed over
+  PsHandler* target_ ABSL_GUARDED_BY(gate_) = nullptr;
+  uint64_t connection_ ABSL_GUARDED_BY(gate_) = 0;
+  const std::shared_ptr<Waiting> waiting_ = std::make_shared<Waiting>();
+};
+
+}  // namespace pushpull
+
+#endif  // PUSHPULL_TESTS_TESTKIT_JOB_RELAY_HANDLER_H_

@@ -1,0 +1,19 @@
+// Pipeline configs of SSD detectors for tests.
+#ifndef PUSHPULL_TESTS_TESTKIT_SSD_TEST_CONFIG_H_
+#define PUSHPULL_TESTS_TESTKIT_SSD_TEST_CONFIG_H_
+
+#include <string>
+
+#include "protos/pipeline.pb.h"
+
+namespace pushpull {
+
+// ssd_mobilenet_v1_pets or ssd_mobilenet_v2_coco as TensorFlow's samples have their model { ssd },
+// by feature extractor, with `ssd` and `train_config` (protobuf text) merged over it.
+config::TrainEvalPipelineConfig MakeSsdTestConfig(const std::string& feature_extractor_type,
+                                                  const std::string& ssd = "",
+                                                  const std::string& train_config = "");
+
+}  // namespace pushpull
+
+#endif  // PUSHPULL_TESTS_TESTKIT_SSD_TEST_CONFIG_H_
