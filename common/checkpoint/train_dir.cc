@@ -11,8 +11,12 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "glog/logging.h"
 
+#include "common/base/crc32c.h"
 #include "common/base/status_macros.h"
 #include "common/checkpoint/checkpoint_paths.h"
 
@@ -23,6 +27,13 @@ constexpr char kLockFile[] = "LOCK";
 constexpr char kRunIdFile[] = "run_id";
 constexpr char kEpochFile[] = "EPOCH";
 constexpr size_t kRunIdBytes = 16;
+
+// Returns the content of the EPOCH file. With the checksum, a flipped bit cannot turn the number
+// into a smaller one, which a server would use a second time.
+std::string EpochLine(uint64_t epoch) {
+  const std::string number = absl::StrCat(epoch);
+  return absl::StrFormat("%s %08x\n", number, Crc32c(number.data(), number.size()));
+}
 
 }  // namespace
 
@@ -89,12 +100,19 @@ absl::StatusOr<uint64_t> ReadEpoch(FileSystem& files, const std::string& train_d
   absl::StatusOr<std::string> text = ReadWholeFile(files, path);
   if (absl::IsNotFound(text.status())) return 0;
   PP_RETURN_IF_ERROR(text.status());
+  // The newline proves that the file is whole. A number without a checksum was written by hand, or
+  // by an older server.
+  absl::string_view line = *text;
+  const bool whole = absl::ConsumeSuffix(&line, "\n");
+  const absl::string_view number = line.substr(0, line.find(' '));
   uint64_t epoch = 0;
-  if (!absl::SimpleAtoi(*text, &epoch)) {
+  if (!whole || !absl::SimpleAtoi(number, &epoch) ||
+      (line != number && *text != EpochLine(epoch))) {
     return absl::DataLossError(
         absl::StrCat(path,
-                     ": expected a number; write one that is larger than every \"epoch\" in the "
-                     "MANIFEST.json files of this directory"));
+                     ": expected a number and its CRC32C; write a line with a number alone that is "
+                     "larger than every \"epoch\" in the MANIFEST.json files of this directory and "
+                     "than those in the servers' logs"));
   }
   return epoch;
 }
@@ -102,8 +120,7 @@ absl::StatusOr<uint64_t> ReadEpoch(FileSystem& files, const std::string& train_d
 absl::StatusOr<uint64_t> TrainDir::AdvanceEpoch(uint64_t at_least) {
   PP_ASSIGN_OR_RETURN(const uint64_t stored, ReadEpoch(*files_, path_));
   const uint64_t epoch = std::max(stored, at_least) + 1;
-  PP_RETURN_IF_ERROR(
-      WriteFileAtomically(*files_, JoinPath(path_, kEpochFile), absl::StrCat(epoch, "\n")));
+  PP_RETURN_IF_ERROR(WriteFileAtomically(*files_, JoinPath(path_, kEpochFile), EpochLine(epoch)));
   return epoch;
 }
 

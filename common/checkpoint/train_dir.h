@@ -47,7 +47,7 @@ class TrainDir {
 };
 
 // Returns the number in the folder's EPOCH, or 0 if the file does not exist. DATA_LOSS: the file
-// holds no number; the message says how to repair it.
+// is damaged; the message says how to repair it.
 absl::StatusOr<uint64_t> ReadEpoch(FileSystem& files, const std::string& train_dir);
 
 // Returns 16 random bytes from the kernel as 32 hex digits.

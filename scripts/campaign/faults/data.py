@@ -162,5 +162,8 @@ class Data(TrainingFault):
         job.roles["ps0"].process.popen.wait()
         job.tend()
         time.sleep(run.rng.uniform(0.02, 0.15))
-        shutil.rmtree(oracle.checkpoint_folder(job.train_dir, steps[-1]), ignore_errors=True)
+        # Like the server, which removes old checkpoints too: nobody sees half of the folder under its name.
+        removed = job.train_dir / ".trash-campaign"
+        oracle.checkpoint_folder(job.train_dir, steps[-1]).rename(removed)
+        shutil.rmtree(removed)
         return "newest checkpoint removed while read"

@@ -51,7 +51,7 @@ class TwoServers(Fault):
         role = job.roles["ps0"]
         old = role.process
         old.kill(signal.SIGSTOP)
-        old_epoch = int((job.train_dir / "EPOCH").read_text())
+        old_epoch = int((job.train_dir / "EPOCH").read_text().split()[0])
         (job.train_dir / "LOCK").unlink()
         (run.folder / "ps0.sock").unlink()  # the address leads to the second host
         job.state_dir = run.folder / f"state{len(role.lives)}"

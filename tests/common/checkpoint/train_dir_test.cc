@@ -4,9 +4,11 @@
 
 #include <string>
 
+#include "absl/strings/str_format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "common/base/crc32c.h"
 #include "common/base/file_system.h"
 #include "tests/testkit/memory_file_system.h"
 
@@ -66,11 +68,30 @@ TEST(TrainDir, EpochRises) {
   EXPECT_EQ(*(*dir)->AdvanceEpoch(0), 2);
   EXPECT_EQ(*(*dir)->AdvanceEpoch(40), 41);
   EXPECT_EQ(*(*dir)->AdvanceEpoch(7), 42);
-  EXPECT_EQ(*ReadWholeFile(files, "/d/EPOCH"), "42\n");
-  files.Corrupt("/d/EPOCH", "");
-  const absl::Status status = (*dir)->AdvanceEpoch(7).status();
-  EXPECT_TRUE(absl::IsDataLoss(status));
-  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("/d/EPOCH"));
+  EXPECT_EQ(*ReadWholeFile(files, "/d/EPOCH"), absl::StrFormat("42 %08x\n", Crc32c("42", 2)));
+  files.Corrupt("/d/EPOCH", "50\n");
+  EXPECT_EQ(*(*dir)->AdvanceEpoch(0), 51) << "a number written by hand counts";
+}
+
+// A damaged EPOCH that was read as a smaller number would let a server use an epoch again.
+TEST(TrainDir, ADamagedEpochIsRefused) {
+  MemoryFileSystem files;
+  const auto dir = TrainDir::Open(&files, "/d");
+  ASSERT_TRUE(dir.ok());
+  ASSERT_EQ(*(*dir)->AdvanceEpoch(122), 123);
+  const std::string whole = *ReadWholeFile(files, "/d/EPOCH");
+  const auto expect_refused = [&](const std::string& damaged) {
+    files.Corrupt("/d/EPOCH", damaged);
+    const absl::Status status = (*dir)->AdvanceEpoch(7).status();
+    EXPECT_TRUE(absl::IsDataLoss(status)) << '"' << damaged << "\": " << status;
+    EXPECT_THAT(std::string(status.message()), testing::HasSubstr("/d/EPOCH"));
+  };
+  for (size_t size = 0; size < whole.size(); ++size) expect_refused(whole.substr(0, size));
+  for (size_t bit = 0; bit < 8 * whole.size(); ++bit) {
+    std::string damaged = whole;
+    damaged[bit / 8] = static_cast<char>(damaged[bit / 8] ^ (1 << bit % 8));
+    expect_refused(damaged);
+  }
 }
 
 }  // namespace
