@@ -1,6 +1,7 @@
-"""Signals to every process of the job: SIGKILL, SIGTERM, and SIGSTOP until SIGCONT, at any time of a process's life.
+"""Signals to every process of the job, at any time of its life: SIGKILL, SIGTERM, and SIGSTOP followed by SIGCONT.
 
-A third of them reach a process within 300 ms of its start; the last of a run comes when the last step is applied.
+A third of the signals reach a process within 300 ms of its start. The last signal of a run comes when the last step has
+been applied.
 """
 import signal
 import time
@@ -10,8 +11,9 @@ from processes import send
 
 YOUNG_S = 0.3
 LONGEST_STOP_S = 1.5
-# A supervisor gives up on a clone that dies 20 times in a row, and waits longer before each start.
-CLONE_KILLS = 3  # of a supervisor's life
+# The most signals to clones in one life of a supervisor. The bound is low because a supervisor waits longer before each
+# restart of a clone, and gives up on a clone that dies 20 times in a row.
+CLONE_KILLS = 3
 
 
 class Kill(TrainingFault):
@@ -23,7 +25,8 @@ class Kill(TrainingFault):
         run.clone_kills = {}
 
     def targets(self, run, job):
-        """(role, clone or None) of who may get a signal now."""
+        """Returns (role, clone or None) of every process that may get a signal now; some are listed more than once, to
+        be chosen more often."""
         found = []
         for role in job.roles.values():
             if role.running():
@@ -34,7 +37,8 @@ class Kill(TrainingFault):
         return found
 
     def await_life(self, job, name, clone, other_than):
-        """The pid of the next life of a process that has been killed, and when it was seen first."""
+        """Waits for the next life of a killed process. Returns its pid, or None if it does not start in time or the job
+        is done."""
         deadline = time.monotonic() + 15
         while time.monotonic() < deadline and not job.done():
             job.tend()
@@ -45,7 +49,7 @@ class Kill(TrainingFault):
         return None
 
     def strike(self, run, job, name, clone, number):
-        """The pid that got the signal, or None."""
+        """Sends a signal to a role's process or to a clone of it. Returns the pid, or None if there is no process."""
         if clone is None:
             pid = job.roles[name].pid
             job.signal(name, number)
@@ -58,6 +62,7 @@ class Kill(TrainingFault):
         return pid
 
     def stop(self, run, job, name, clone):
+        """Stops a process for a moment."""
         pid = self.strike(run, job, name, clone, signal.SIGSTOP)
         if pid is None:
             return
@@ -74,7 +79,7 @@ class Kill(TrainingFault):
         number = run.rng.choices((signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP), (6, 2, 2))[0]
         young = run.rng.random() < 1 / 3
         if young:
-            # Its earlier life ends first, which is a fault too.
+            # The present life is killed first, which counts as a fault too.
             killed = self.strike(run, job, name, clone, signal.SIGKILL)
             if killed is None:
                 return None
@@ -99,7 +104,7 @@ class Kill(TrainingFault):
         return f"{signal.Signals(number).name} {who}{', just started' if young else ''}"
 
     def calm(self, run, job):
-        """The end of the job is struck too."""
+        """Kills a server once more when the last step has been applied."""
         deadline = time.monotonic() + 120
         while not job.done() and job.applied() < job.shape.steps and time.monotonic() < deadline:
             job.tend()
