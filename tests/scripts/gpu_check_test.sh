@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# scripts/gpu/check.sh with made-up programs: what it says without a GPU, and which exit code follows from the checks.
+# Tests the messages and exit codes of scripts/gpu/check.sh. Small scripts stand for nvidia-smi and for our programs.
 # usage: gpu_check_test.sh SOURCE_DIR
 set -euo pipefail
 source=$1
@@ -15,18 +15,18 @@ fail() {
   cat "$folder/log" >&2
   exit 1
 }
-# program NAME SCRIPT
+# program NAME SCRIPT: installs the shell script under this name.
 program() {
   printf '#!/usr/bin/env bash\n%s\n' "$2" > "$folder/$1"
   chmod +x "$folder/$1"
 }
-# expect CODE PATTERN ARGUMENT...
+# expect CODE PATTERN ARGUMENT...: runs check.sh and expects this exit code, and output that matches the pattern.
 expect() {
   local wanted=$1 pattern=$2 code=0
   shift 2
   OUT=$folder/out "$folder/bundle/check.sh" "$@" > "$folder/log" 2>&1 || code=$?
   [ $code -eq "$wanted" ] || fail "exit code $code, expected $wanted: $*"
-  grep -qE "$pattern" "$folder/log" || fail "nothing like \"$pattern\": $*"
+  grep -qE "$pattern" "$folder/log" || fail "no output matches \"$pattern\": $*"
 }
 
 program path/nvidia-smi 'echo "NVIDIA-SMI has failed"; exit 9'
