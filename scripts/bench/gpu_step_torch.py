@@ -153,7 +153,7 @@ def read_tensors(path):
                 raise ValueError(f"{path} ends within {entry['name']}: expected {4 * count} bytes, got {len(data)}")
             tensors[entry["name"]] = torch.frombuffer(bytearray(data), dtype=torch.float32).reshape(entry["shape"])
         if file.read(1):
-            raise ValueError(f"{path} goes on after {header['tensors'][-1]['name']}")
+            raise ValueError(f"{path} has more data after {header['tensors'][-1]['name']}")
     return header, tensors
 
 

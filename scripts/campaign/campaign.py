@@ -48,7 +48,7 @@ class Campaign:
         mode = f" --mode={self.mode}" if self.mode else ""
         return f"scripts/campaign/run --only={name} --seed={self.seed} --run={index}{mode}"
 
-    def one(self, kind, index):
+    def run_once(self, kind, index):
         """Carries out one run, prints its outcome, and returns how long it took, in seconds."""
         run = engine.Run(self, kind, index)
         begin = time.monotonic()
@@ -58,7 +58,7 @@ class Campaign:
               f"{'ok' if kept else f'VIOLATION, see {run.folder}'}", flush=True)
         return took
 
-    def over(self, kinds, first):
+    def run_until_deadline(self, kinds, first):
         """Carries out runs until the time is over, numbered from `first` for each kind. The next run is always of the
         kind that has had the least time so far."""
         spent = {name: 0.0 for name in kinds}
@@ -72,7 +72,7 @@ class Campaign:
             if left < longest[name] / 2:
                 del spent[name]  # another run of this kind would go on long after the end
                 continue
-            took = self.one(kinds[name], runs[name])
+            took = self.run_once(kinds[name], runs[name])
             if len(self.table.kind(name).violations) >= MAX_VIOLATIONS:
                 print(f"{name}: {MAX_VIOLATIONS} violations, not run again", flush=True)
                 del spent[name]
@@ -91,7 +91,7 @@ def parse(arguments, names):
     parser.add_argument("--first", type=int, default=0,
                         help="number of each kind's first run, to continue an earlier campaign (default 0)")
     parser.add_argument("--mode", choices=("sync", "async"), default="",
-                        help="disturb only jobs of this mode (default: both)")
+                        help="disturb only jobs of this mode, if the kind disturbs jobs of both modes (default: both)")
     parser.add_argument("--out", type=pathlib.Path, default=None,
                         help="where to keep the folders of failed runs (default: a new temporary folder)")
     values = parser.parse_args(arguments)
@@ -128,9 +128,9 @@ def main(arguments):
     try:
         if values.run is not None:
             for kind in ready.values():
-                campaign.one(kind, values.run)
+                campaign.run_once(kind, values.run)
         else:
-            campaign.over(ready, values.first)
+            campaign.run_until_deadline(ready, values.first)
     except (KeyboardInterrupt, SystemExit) as end:
         stopped = end.code if isinstance(end, SystemExit) else 128 + signal.SIGINT
         print("stopped before the end", flush=True)

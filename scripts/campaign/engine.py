@@ -66,7 +66,7 @@ class Run:
     def seconds_left(self):
         return self.campaign.deadline - time.monotonic()
 
-    def more(self):
+    def fault_due(self):
         """Returns whether this run should inject another fault. The deadline does not apply to a run that is repeated
         with --run."""
         return self.injections < self.limit and (self.campaign.repeats or self.seconds_left() > 0)
@@ -81,7 +81,7 @@ class Run:
     def figure(self, text):
         self.campaign.table.kind(self.kind.NAME).figures.append(text)
 
-    def noted(self, job):
+    def add_notes(self, job):
         """Adds the job's notes on tolerated events to the table."""
         self.campaign.table.kind(self.kind.NAME).notes.update(job.notes)
 
@@ -134,7 +134,7 @@ class TrainingFault(Fault):
         with self.make_job(run, shape) as job:
             self.start(run, job)
             job.await_step(beyond=-1)
-            while run.more() and not job.done():
+            while run.fault_due() and not job.done():
                 job.pause(run.rng.uniform(0.0, self.LONGEST_GAP_S))
                 if job.done():
                     break
@@ -144,7 +144,7 @@ class TrainingFault(Fault):
                     self.await_recovery(run, job, fault)
             self.calm(run, job)
             job.finish()
-            run.noted(job)
+            run.add_notes(job)
             self.check(run, job, expected)
 
     def await_recovery(self, run, job, fault):

@@ -176,7 +176,7 @@ class Job:
         """Returns whether every server has ended with exit code 0, which means that the job is over."""
         return all(role.ended == 0 for role in self.servers())
 
-    def tend(self):
+    def restart_ended(self):
         """Restarts each process whose end was expected. Raises Violation if a process ended unexpectedly."""
         for role in self.roles.values():
             if role.process is None or role.ended is not None or role.running():
@@ -234,7 +234,7 @@ class Job:
         if beyond is None:
             beyond = self.applied()
         while True:
-            self.tend()
+            self.restart_ended()
             if self.done() or self.applied() > beyond:
                 return time.monotonic() - begin
             if time.monotonic() - begin > patience:
@@ -245,7 +245,7 @@ class Job:
         """Lets the job run for a time; returns early when the job is done."""
         deadline = time.monotonic() + seconds
         while not self.done() and time.monotonic() < deadline:
-            self.tend()
+            self.restart_ended()
             time.sleep(min(0.02, max(0.0, deadline - time.monotonic())))
 
     def finish(self, patience=None):
@@ -253,7 +253,7 @@ class Job:
         deadline = time.monotonic() + (patience or PATIENCE_S)
         newest = self.applied()
         while any(role.ended is None for role in self.roles.values() if role.process is not None):
-            self.tend()
+            self.restart_ended()
             if (now := self.applied()) > newest:
                 newest, deadline = now, time.monotonic() + (patience or PATIENCE_S)
             if time.monotonic() > deadline:

@@ -126,7 +126,7 @@ class Switch:
             else:
                 self.send(target, frame)
 
-    def take(self, source, frame):
+    def receive(self, source, frame):
         target = self.by_mac.get(frame[:6])
         if target is not None:
             self.forward(source, target, frame)
@@ -170,7 +170,7 @@ class Switch:
                 frame = os.read(descriptor, MTU + 64)
             except OSError:
                 return
-            self.take(self.hosts[descriptor], frame)
+            self.receive(self.hosts[descriptor], frame)
 
 
 class SwitchedNetwork(netns.Network):

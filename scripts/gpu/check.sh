@@ -2,7 +2,7 @@
 # Runs all checks that need a GPU, within 9 minutes, in the folder that bundle.sh packs. Prints a table at the end.
 # usage: ./check.sh [--only=NAME,...] [--gpus=LIST] [--seconds=N]
 #   --only=NAME,...  some of: operators memcheck racecheck determinism mobilenet ssd benchmark end_to_end bad_cases
-#   --gpus=LIST      GPUs of the three clones; default: all GPUs of this machine in turn
+#   --gpus=LIST      GPUs of the three clones; default: the first three; if there are fewer, clones share them
 #   --seconds=N      time for everything; a check that no longer fits is skipped; default 530
 # Environment: DATA, a folder with MNIST's four IDX files (default ./mnist; if missing, drawn shapes); OUT, a folder for
 # the table and the logs; PYTHON, with PyTorch (default python3); SANITIZER_FILTER, the tests under compute-sanitizer.

@@ -119,14 +119,14 @@ class Hosts(ClusterTest):
         tasks, workers = self.start_hosts("cut", config, f"--lease={LEASE_S}s")
         self.assertIsNotNone(self.await_applied("cut", 5, patience=120), self.logs())
         lengths = [0.3, 0.6, 1.0, 1.5, 2.2, 3.2, 4.0, 5.0, 6.5, 9.0]
-        chance = random.Random(5)
+        rng = random.Random(5)
         cuts = []
         for link in (*PS, *WORKERS, "ps0-ps1"):
-            chance.shuffle(lengths)
+            rng.shuffle(lengths)
             for number in range(CUTS):
                 kind = "pair" if "-" in link else netns.Network.KINDS[number % len(netns.Network.KINDS)]
                 cuts.append((link, kind, lengths[number]))
-        chance.shuffle(cuts)
+        rng.shuffle(cuts)
         took = {}
         for link, kind, seconds in cuts:
             recovery = self.cut_once(link, kind, seconds)

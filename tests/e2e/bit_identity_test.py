@@ -30,7 +30,7 @@ class BitIdentity(EndToEndTest):
                 distance = math.sqrt(sum((x - y)**2 for x, y in zip(values, other[name])))
                 self.assertLessEqual(distance, 1e-5 * norm + 1e-9, name)
 
-    def test_same_seed_twice_and_any_number_of_tasks(self):
+    def test_same_seed_gives_the_same_bits_and_each_task_writes_a_shard(self):
         config = self.write_config()
         self.train(config, "a")
         self.train(config, "b")

@@ -9,7 +9,7 @@ from harness import EndToEndTest
 
 
 class Speaker:
-    """A listener that is not a ps_server. It sends `answer` on each connection; if that is None, it never accepts."""
+    """A listener that is not a ps_server. It sends `answer` on each connection; if that is None, it stays silent."""
 
     def __init__(self, answer):
         self.listener = socket.create_server(("127.0.0.1", 0))

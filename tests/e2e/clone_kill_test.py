@@ -22,7 +22,7 @@ LEASE_S = 10
 MEDIAN_S, WORST_S = (1.0, 3.0) if FULL else (LEASE_S / 2, LEASE_S - 1)
 
 
-class Watch:
+class StepReader:
     """Reads the applied step from the server's status page, over a connection that stays open."""
 
     def __init__(self, port):
@@ -60,20 +60,20 @@ class CloneKill(OperatorTest):
         worker = self.start_worker("run", 3, "--threads=1")
         self.wait_until(lambda status: status["clones"] and all(
             clone["contributions"] >= 20 for clone in status["clones"]), what="20 contributions of each clone")
-        return server, worker, Watch(port)
+        return server, worker, StepReader(port)
 
     def test_training_goes_on_soon_after_a_kill(self):
-        server, worker, watch = self.start_job()
+        server, worker, reader = self.start_job()
         seed = random.randrange(1 << 32)
-        chance = random.Random(seed)
+        rng = random.Random(seed)
         seconds = []
         for kill in range(KILLS):
-            time.sleep(1.5 + chance.random())
+            time.sleep(1.5 + rng.random())
             pid = self.clone_pid(worker, kill % 3)
             killed = time.monotonic()
             os.kill(pid, signal.SIGKILL)
             # The killed clone may have contributed to the open step already, but not to the step after that.
-            seconds.append(watch.await_step(watch.step() + 2) - killed)
+            seconds.append(reader.await_step(reader.step() + 2) - killed)
         print(f"{KILLS} kills (seed {seed}), seconds to the next step: median {statistics.median(seconds):.3f}, "
               f"worst {max(seconds):.3f}; all: {' '.join(f'{s:.2f}' for s in sorted(seconds))}")
         self.assertEqual(worker.text().count("starting it again"), KILLS, worker.text())

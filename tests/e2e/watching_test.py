@@ -21,7 +21,7 @@ except ImportError:
     yaml = None
 
 
-class Watching(EndToEndTest):
+class Monitoring(EndToEndTest):
 
     def metrics(self, port):
         """Checks the format of /metrics and returns its families."""

@@ -177,7 +177,7 @@ class JobTest(Scratch):
             job.start_all()
             job.roles["ps0"].process.popen.wait()
             with self.assertRaisesRegex(Violation, "ps0 ended with 70 for no reason"):
-                job.tend()
+                job.restart_ended()
 
     def test_restarts_a_process_that_a_signal_ended(self):
         with Sleeper(self.folder, ["sleep", "600"]) as job:
@@ -185,7 +185,7 @@ class JobTest(Scratch):
             first = job.roles["ps0"].pid
             job.signal("ps0", signal.SIGKILL)
             job.roles["ps0"].process.popen.wait()
-            job.tend()
+            job.restart_ended()
             self.assertNotEqual(job.roles["ps0"].pid, first)
             self.assertTrue(job.roles["ps0"].running())
 
@@ -207,7 +207,7 @@ class Reports(Scratch):
     def test_table_and_folders_of_failed_runs(self):
         whole = campaign.Campaign(self.folder, seed=7, minutes=1, repeats=True)
         for index in range(3):
-            whole.one(Failing(), index)
+            whole.run_once(Failing(), index)
         whole.table.kind("absent").skipped = "needs root"
         text = whole.table.text()
         self.assertEqual(whole.table.violations(), 2)
@@ -267,7 +267,7 @@ class Frames(unittest.TestCase):
         self.sent.clear()
         self.switch.rules = [dict({"from": "", "to": ""}, **rule) for rule in rules]
         for _ in range(frames):
-            self.switch.take("a", self.frame)
+            self.switch.receive("a", self.frame)
         time.sleep(wait)
         self.switch.send_due()
         return len(self.sent)
@@ -291,7 +291,7 @@ class Frames(unittest.TestCase):
         self.switch.rules = [{"from": "", "to": "", "reorder": 0.5}]
         frames = [tcp_frame(bytes([number]) * 2000) for number in range(50)]
         for frame in frames:
-            self.switch.take("a", frame)
+            self.switch.receive("a", frame)
         time.sleep(0.1)
         self.switch.send_due()
         got = [frame for _, frame in self.sent]

@@ -165,7 +165,7 @@ class Data(TrainingFault):
             return None  # training is over, so nothing would write the last checkpoint again
         job.signal("ps0", signal.SIGKILL)
         job.roles["ps0"].process.popen.wait()
-        job.tend()
+        job.restart_ended()
         time.sleep(run.rng.uniform(0.02, 0.15))
         shutil.rmtree(oracle.checkpoint_folder(job.train_dir, steps[-1]), ignore_errors=True)
         return "newest checkpoint removed while read"

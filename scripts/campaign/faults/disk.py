@@ -138,7 +138,7 @@ class DiskCalls(Fault):
         with self.make_job(run.folder) as job:
             with_rule = job.shim.environment([(operation, glob, nth, error)])
             self.two_lives(job, [with_rule] if life == 0 else [job.roles["ps0"].env, with_rule])
-            self.strike_later(run, job)
+            self.kill_after_fault(run, job)
             job.finish()
             if job.shim.rules_hit() == 0:
                 run.figure(f"{fault} {nth} in life {life}: the run did not reach this call")
@@ -148,11 +148,11 @@ class DiskCalls(Fault):
         if run.index + 1 == len(cases):
             run.figure(f"the last of {len(cases)} cases (calls x fail, kill) has been run")
 
-    def strike_later(self, run, job):
+    def kill_after_fault(self, run, job):
         """Kills the server once more after the fault, and checks that the durable checkpoint survives."""
         deadline = time.monotonic() + 20
         while job.shim.rules_hit() == 0 and not job.done() and time.monotonic() < deadline:
-            job.tend()
+            job.restart_ended()
             time.sleep(0.002)
         job.await_step()
         role = job.roles["ps0"]

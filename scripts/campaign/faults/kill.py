@@ -41,14 +41,14 @@ class Kill(TrainingFault):
         is done."""
         deadline = time.monotonic() + 15
         while time.monotonic() < deadline and not job.done():
-            job.tend()
+            job.restart_ended()
             pid = job.clone(name, clone) if clone is not None else job.roles[name].pid
             if pid is not None and pid != other_than:
                 return pid
             time.sleep(0.002)
         return None
 
-    def strike(self, run, job, name, clone, number):
+    def send_signal(self, run, job, name, clone, number):
         """Sends a signal to a role's process or to a clone of it. Returns the pid, or None if there is no process."""
         if clone is None:
             pid = job.roles[name].pid
@@ -63,7 +63,7 @@ class Kill(TrainingFault):
 
     def stop(self, run, job, name, clone):
         """Stops a process for a moment."""
-        pid = self.strike(run, job, name, clone, signal.SIGSTOP)
+        pid = self.send_signal(run, job, name, clone, signal.SIGSTOP)
         if pid is None:
             return
         try:
@@ -80,7 +80,7 @@ class Kill(TrainingFault):
         young = run.rng.random() < 1 / 3
         if young:
             # The present life is killed first, which counts as a fault too.
-            killed = self.strike(run, job, name, clone, signal.SIGKILL)
+            killed = self.send_signal(run, job, name, clone, signal.SIGKILL)
             if killed is None:
                 return None
             run.injected(self.label(signal.SIGKILL, name, clone, False))
@@ -91,7 +91,7 @@ class Kill(TrainingFault):
                 return None
         if number == signal.SIGSTOP:
             self.stop(run, job, name, clone)
-        elif self.strike(run, job, name, clone, number) is None:
+        elif self.send_signal(run, job, name, clone, number) is None:
             return None
         return self.label(number, name, clone, young)
 
@@ -107,12 +107,12 @@ class Kill(TrainingFault):
         """Kills a server once more when the last step has been applied."""
         deadline = time.monotonic() + 120
         while not job.done() and job.applied() < job.shape.steps and time.monotonic() < deadline:
-            job.tend()
+            job.restart_ended()
             time.sleep(0.002)
         time.sleep(run.rng.uniform(0.0, 0.15))
-        job.tend()
+        job.restart_ended()
         running = [role.name for role in job.servers() if role.running()]
-        if running and run.more():
+        if running and run.fault_due():
             name = run.rng.choice(running)
             job.signal(name, signal.SIGKILL)
             run.injected(f"SIGKILL {'server' if name == 'ps0' else 'task 1'} at the end")

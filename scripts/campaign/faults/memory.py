@@ -146,7 +146,7 @@ class LimitedStart(Fault):
             job.await_step(beyond=30)
             role = job.roles["ps0"]
             usual = role.prefix
-            while run.more() and not job.done():
+            while run.fault_due() and not job.done():
                 job.pause(run.rng.uniform(0.05, 0.3))
                 if job.done() or not role.running():
                     break
@@ -155,7 +155,7 @@ class LimitedStart(Fault):
                 role.prefix = ("prlimit", limit)
                 job.signal("ps0", signal.SIGKILL)
                 role.process.popen.wait()
-                job.tend()
+                job.restart_ended()
                 job.pause(run.rng.uniform(0.1, 0.6))
                 role.prefix = usual
                 if role.running():

@@ -50,7 +50,7 @@ class Soak(Fault):
             samples = {}
             begin = time.monotonic()
             disturbed = begin
-            while run.more():
+            while run.fault_due():
                 job.pause(SAMPLE_S)
                 now = time.monotonic()
                 if now - begin >= SETTLED_S:

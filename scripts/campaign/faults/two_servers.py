@@ -39,7 +39,7 @@ class TwoServers(Fault):
             job.start_all()
             # replace() appends another --state_dir to these arguments; the last one counts.
             usual = list(job.roles["ps0"].arguments)
-            while run.more() and not job.done():
+            while run.fault_due() and not job.done():
                 beyond = (oracle.checkpoint_steps(job.train_dir) or [0])[-1] + run.rng.randrange(5, 40)
                 job.await_step(beyond=min(beyond, SHAPE.steps - 1))
                 if job.done() or job.applied() >= SHAPE.steps - 5:
@@ -74,7 +74,7 @@ class TwoServers(Fault):
                 old.kill(signal.SIGTERM)
                 fault = "old server told to end"
             else:
-                fault = "old server goes on"
+                fault = "old server continues"
                 time.sleep(run.rng.uniform(0.1, 1.0))
                 old.kill(signal.SIGTERM)
             old.wait(END_WITHIN_S)
