@@ -242,18 +242,21 @@ sanitize() {
 
 determinism() {
   wanted determinism 20 || return
-  local code=0 file network a b
+  local code=0 file network a b last
   for network in classifier detector; do
     local source=mobilenet_v2_synthetic.config
     [ $network = classifier ] || source=ssd_shapes.config
     a=${network}_a b=${network}_b
     config $a $source "$(steps 100)"
     config $b $source "$(steps 100)"
-    code=0
+    code=0 last=$a
     train $a 60 --num_clones=1 --gpus="$first_gpu" --precision=bf16 || code=$?
-    [ $code -ne 0 ] || train $b 60 --num_clones=1 --gpus="$first_gpu" --precision=bf16 || code=$?
+    if [ $code -eq 0 ]; then
+      last=$b
+      train $b 60 --num_clones=1 --gpus="$first_gpu" --precision=bf16 || code=$?
+    fi
     if [ $code -ne 0 ]; then
-      row "determinism, $network" "" "same bits" "$(why $code "$work/logs/$b.worker.log")"
+      row "determinism, $network" "" "same bits" "$(why $code "$work/logs/$last.worker.log")"
       continue
     fi
     local same=1 files=0
@@ -352,7 +355,8 @@ end_to_end() {
       [ $code -ne 0 ] || train "$name" 50 --num_clones=1 --gpus="$first_gpu" --precision=bf16 \
         --gradient_precision=$gradients || code=$?
       if [ $code -ne 0 ]; then
-        row "batch $batch, $gradients gradients" "" "$bar of the GPU alone" "$(why $code "$work/logs/$name.worker.log")"
+        [ ! -f "$work/logs/$name.worker.log" ] || log=$work/logs/$name.worker.log
+        row "batch $batch, $gradients gradients" "" "$bar of the GPU alone" "$(why $code "$log")"
         break
       fi
       together=$(events "$name" "'%.0f' % $settled_rate")

@@ -8,7 +8,7 @@ import tempfile
 import unittest
 import zlib
 
-BIN = pathlib.Path(os.environ.get("PUSHPULL_BIN_DIR", "build/bin"))
+from harness import BIN
 
 
 def png(height, width):

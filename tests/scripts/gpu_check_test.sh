@@ -56,7 +56,7 @@ program path/compute-sanitizer 'echo "========= ERROR SUMMARY: 0 errors"; echo "
 expect 0 'memcheck.*0 errors.*ok$' --only=memcheck
 program path/compute-sanitizer 'echo "========= RACECHECK SUMMARY: 2 hazards"; echo "[  PASSED  ] 3 tests."; exit 99'
 expect 1 'racecheck.*2 hazards.*FAIL' --only=racecheck
-expect 1 'determinism, classifier.*FAIL \(exit code 66' --only=determinism
+expect 1 'determinism, classifier.*FAIL \(exit code 66: NOT_FOUND: there is no GPU 99' --only=determinism
 
 program bundle/bin/gpu_step 'echo "  result: net=mobilenet_v2 batch=256 ours=150.0 compile=100.0 eager=50.0"
 echo "  result: net=ssd_mobilenet_v2 batch=128 ours=149.0 compile=100.0"
