@@ -32,7 +32,7 @@ Victim().run()
 """
 
 
-def there(pid):
+def is_alive(pid):
     """Returns whether a process exists and is not a zombie."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
@@ -61,7 +61,7 @@ class HarnessDeath(EndToEndTest):
 
     def await_gone(self, pids):
         deadline = time.monotonic() + GONE_WITHIN_S
-        while left := [pid for pid in pids if there(pid)]:
+        while left := [pid for pid in pids if is_alive(pid)]:
             self.assertLess(time.monotonic(), deadline, f"processes {left} outlive the test that started them")
             time.sleep(0.02)
 
@@ -72,11 +72,11 @@ class HarnessDeath(EndToEndTest):
         server, worker, *_ = self.kill_victim("without warden")
         self.await_gone([server, worker])
 
-    def test_there_recognises_a_running_process(self):
+    def test_is_alive_recognises_a_running_process(self):
         sleeper = subprocess.Popen(["sleep", "600"])
         self.addCleanup(sleeper.wait)
         self.addCleanup(sleeper.kill)
-        self.assertTrue(there(sleeper.pid))
+        self.assertTrue(is_alive(sleeper.pid))
         self.assertEqual(clone_pids(sleeper.pid), {})
 
 
