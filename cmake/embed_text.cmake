@@ -2,7 +2,7 @@
 # usage: cmake -DINPUT=TEXT -DOUTPUT=SOURCE -DHEADER=INCLUDE -DFUNCTION=NAME -P embed_text.cmake
 file(READ "${INPUT}" text)
 if(text MATCHES "\\)embedded\"")
-  message(FATAL_ERROR "${INPUT} holds the end of the string that it becomes")
+  message(FATAL_ERROR "${INPUT} contains the delimiter of the string literal that it becomes: )embedded\"")
 endif()
 file(WRITE "${OUTPUT}" "#include \"${HEADER}\"
 

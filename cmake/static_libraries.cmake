@@ -1,11 +1,11 @@
-# PUSHPULL_STATIC: the libraries as archives, under the names that the rest of the build uses, for programs that
-# run on hosts where none of them is installed (scripts/gpu/bundle.sh).
+# PUSHPULL_STATIC: defines targets for the static libraries, under the names that the rest of the build uses. The
+# programs then run on hosts where none of the libraries is installed (scripts/gpu/bundle.sh).
 #
-# Shared stay libssl and libcrypto, which as archives would add 6 MB to every program; libunwind, which glog needs, since
-# libunwind.a defines _Unwind_Resume as libgcc_eh.a does; and liblzma, which libunwind needs. The programs look for
-# them in ../lib beside their own folder.
+# A few libraries stay shared: libssl and libcrypto, which would add 6 MB to every program; libunwind, which glog needs,
+# because libunwind.a defines _Unwind_Resume and so does libgcc_eh.a; and liblzma, which libunwind needs. The programs
+# look for them in the folder ../lib, relative to the folder of the program.
 
-# pushpull_archives(RESULT NAME...): paths of lib<NAME>.a; an archive that is missing is an error.
+# pushpull_archives(RESULT NAME...): sets RESULT to the paths of lib<NAME>.a. A missing archive is an error.
 function(pushpull_archives result)
   set(paths)
   foreach(name ${ARGN})
@@ -15,7 +15,7 @@ function(pushpull_archives result)
   set(${result} ${paths} PARENT_SCOPE)
 endfunction()
 
-# Abseil's archives depend on one another in no order worth writing down.
+# Abseil's archives depend on one another in many ways, so they are linked as one group.
 find_library(PUSHPULL_ARCHIVE_absl_base NAMES libabsl_base.a REQUIRED)
 get_filename_component(archive_dir ${PUSHPULL_ARCHIVE_absl_base} DIRECTORY)
 file(GLOB archives ${archive_dir}/libabsl_*.a)
@@ -60,12 +60,12 @@ if(PUSHPULL_RPC)
   target_link_libraries(pugixml::pugixml INTERFACE ${pugixml_archive})
 endif()
 
-# What no program calls stays out, to the function: the bundle has a limit.
+# Leaves out every function that a program does not use, because the size of the bundle is limited.
 add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-ffunction-sections;-fdata-sections>")
 add_link_options(-static-libstdc++ -static-libgcc -Wl,--gc-sections)
 if(MOLD_PROGRAM)
   add_link_options(-Wl,--icf=all)
 endif()
-# DT_RPATH, not DT_RUNPATH: it also serves what the shipped libraries need.
+# Sets DT_RPATH instead of DT_RUNPATH, because it also applies to the dependencies of the packed libraries.
 add_link_options(-Wl,--disable-new-dtags)
 set(CMAKE_BUILD_RPATH "$ORIGIN/../lib")

@@ -1,4 +1,4 @@
-# PUSHPULL_SANITIZE=thread: our calls of absl::Mutex go to tests/testkit/tsan/mutex.cc, which says why.
+# PUSHPULL_SANITIZE=thread: redirects our calls of absl::Mutex to tests/testkit/tsan/mutex.cc, which explains why.
 add_library(pushpull_tsan_mutex STATIC tests/testkit/tsan/mutex.cc)
 foreach(member 4LockEv 6UnlockEv 10ReaderLockEv 12ReaderUnlockEv 5AwaitERKNS0_9ConditionE
                16AwaitWithTimeoutERKNS0_9ConditionENS0_8DurationE

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks who includes whom: the folders of the project form layers, and some doors between them stay shut.
+# Checks the layers of the tree: which folders may include which, and which files may use gRPC, flags and clocks.
 # usage: scripts/check_layers.sh [ROOT]      exit code 1 and one line per violation: FILE:LINE: why
 set -uo pipefail
 root=${1:-$(dirname "$0")/..}
@@ -17,25 +17,25 @@ forbid() {
     violations=$((violations + $(wc -l <<< "$hits")))
   fi
 }
-# files FIND_ARGUMENT...: the sources that `find` gives into the array `found`.
+# files FIND_ARGUMENT...: stores the C++ and CUDA files that `find` reports for the arguments in the array `found`.
 files() {
   mapfile -t found < <(find "$@" -type f \( -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' \) 2> /dev/null | sort)
 }
-# Rooms that a room must not include, as a regular expression of an #include "..." line.
+# includes FOLDER|...: prints a regular expression that matches an #include "..." of a file in one of the folders.
 includes() { echo "^[[:space:]]*#[[:space:]]*include[[:space:]]*\"($1)/"; }
 
 mapfile -t found < <(find protos -name '*.proto' 2> /dev/null)
 forbid "protos import only protos" '^import "(common|kernels|ps_server|worker|tests|scripts)/' "${found[@]}"
 files common
 forbid "common may include only common and protos" "$(includes 'kernels|ps_server|worker|tests|scripts')" "${found[@]}"
-# Inside common every folder may include itself and the ones named here.
-# room ROOM ALLOWED: ALLOWED as an alternation of folders of common.
+# Inside common, a folder may include only itself and the folders that are listed below.
+# room ROOM ALLOWED: checks common/ROOM, which may include the folders of common in the alternation ALLOWED (A|B|...).
 room() {
   files "common/$1"
-  forbid "common/$1 may include of common only ${2//|/, }" \
+  forbid "common/$1 may include no other folders of common than ${2//|/, }" \
     "^[[:space:]]*#[[:space:]]*include[[:space:]]*\"common/($(other_rooms "$2|$1"))/" "${found[@]}"
 }
-# The folders of common that an alternation does not name, as another one.
+# other_rooms A|B|...: prints the folders of common that are not in the alternation, as another alternation.
 other_rooms() {
   local all=(base config model checkpoint wire cluster trace cli) others=() name
   for name in "${all[@]}"; do
@@ -64,14 +64,14 @@ files worker/eval worker/export worker/evaluator_main.cc worker/exporter_main.cc
 forbid "evaluation and export may not know the parameter server's client" \
   '^[[:space:]]*#[[:space:]]*include[[:space:]]*"(common/wire/(grpc|security|shared_memory)/|common/wire/ps_client\.h|common/wire/ps_handler\.h|worker/train/)' "${found[@]}"
 
-# The state machines are tested without threads, clocks, files and sockets, so they must not reach any.
+# The state machines are tested without threads, clocks, files and sockets, so they must not use any.
 files ps_server/core
 forbid "ps_server/core is pure: no threads, store or RPC" "$(includes 'ps_server/(runtime|store|transport|monitoring)|common/wire/(grpc|security|shared_memory)')" "${found[@]}"
 forbid "ps_server/core is pure: no threads, clocks, files" \
   '^[[:space:]]*#[[:space:]]*include[[:space:]]*(<(thread|mutex|condition_variable|future|chrono|fstream|filesystem|unistd\.h)>|"(absl/synchronization/|common/base/(clock|monotonic_wait|file_system|thread_pool)\.h))' \
   "${found[@]}"
 
-# Monitoring knows figures and not who makes them; and HTTP has one door.
+# Monitoring receives figures and does not know which code produces them. HTTP is used in one file only.
 files ps_server/monitoring
 forbid "ps_server/monitoring may not include the rest of ps_server" "$(includes 'ps_server/(core|store|runtime|transport)|common/wire/(grpc|security|shared_memory)')" "${found[@]}"
 files common kernels ps_server worker
@@ -82,7 +82,7 @@ done
 forbid "HTTP belongs to ps_server/monitoring/http_server.cc" \
   '^[[:space:]]*#[[:space:]]*include[[:space:]]*[<"]microhttpd\.h' "${outside[@]}"
 
-# gRPC: in the client, in the listening side, in the runtime above it and in the mains.
+# gRPC is used in the client, in the server's transport, in the runtime above it and in the mains.
 files common kernels ps_server worker
 outside=()
 for file in "${found[@]}"; do
@@ -91,7 +91,7 @@ for file in "${found[@]}"; do
     *) outside+=("$file") ;;
   esac
 done
-forbid "gRPC belongs to common/wire/grpc, ps_server/transport, ps_server/runtime and the mains" \
+forbid "gRPC belongs to common/wire/{grpc,security,shared_memory}, ps_server/{transport,runtime} and the mains" \
   '^[[:space:]]*#[[:space:]]*include[[:space:]]*[<"](grpc/|grpcpp/|grpc\+\+/|protos/[a-z_]*\.grpc\.pb\.h)' "${outside[@]}"
 
 # Flags and the environment are read by mains only.
@@ -104,7 +104,7 @@ for file in "${found[@]}"; do
 done
 forbid "flags are read in mains only" '^[[:space:]]*#[[:space:]]*include[[:space:]]*[<"](absl/flags|gflags)/' "${outside[@]}"
 forbid "the environment is read in mains only" '(^|[^_[:alnum:]])(secure_)?getenv\(' "${outside[@]}"
-# Timed waits: Abseil's, and those of the standard library until a point of the system's clock, end by the wall clock.
+# Abseil's timed waits follow the wall clock, and so do the standard library's waits until a time of the system clock.
 outside=()
 for file in "${found[@]}"; do
   case "$file" in
@@ -115,7 +115,7 @@ done
 forbid "timed waits belong to common/base/monotonic_wait.h: the others follow the wall clock" \
   '(Await|Wait|LockWhen|WaitForNotification)With(Timeout|Deadline)|(^|[^[:alnum:]_])((wait|try_lock|try_acquire)_(for|until)|sleep_until|(pthread|sem|mtx|cnd)_[a-z_]*timed[a-z]*)[[:space:]]*\(' \
   "${outside[@]}"
-# The wall clock is for dates that somebody reads and for the validity of certificates, never for how long something lasts.
+# The wall clock serves for dates that people read and for the validity of certificates, never to measure a duration.
 outside=()
 for file in "${found[@]}"; do
   case "$file" in
@@ -125,7 +125,7 @@ for file in "${found[@]}"; do
 done
 forbid "the wall clock is not for timing: use common/base/clock.h or Deadline" \
   'absl::Now([^[:alnum:]_]|$)|system_clock|ToChronoTime|CLOCK_REALTIME|(^|[^[:alnum:]_])(gettimeofday|time)\((NULL|nullptr|&)' "${outside[@]}"
-# Debian's Abseil has a string_view of its own.
+# In Debian's build of Abseil, absl::string_view is not std::string_view.
 forbid "use absl::string_view" 'std::string_view' "${found[@]}"
 
 if [ $violations -gt 0 ]; then

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Rejects words that have been retired: one name per thing (docs/GLOSSARY.md).
-# usage: scripts/check_words.sh [ROOT]      exit code 1 and one line per place: FILE:LINE: what to write
+# Rejects the retired words of docs/GLOSSARY.md, so that each thing keeps one name.
+# usage: scripts/check_words.sh [ROOT]      exit code 1 and one line per violation: FILE:LINE: what to write instead
 set -uo pipefail
 root=${1:-$(dirname "$0")/..}
 cd "$root" || exit 64
 
 violations=0
-# retired ADVICE PATTERN PATH...: no file below the paths may match the extended regular expression.
+# retired ADVICE PATTERN PATH...: no line of a file below the paths may match the extended regular expression.
 retired() {
   local advice=$1 pattern=$2 hits
   shift 2
@@ -29,7 +29,7 @@ retired "say CancelBatch" 'TakeBatchBack' "${rooms[@]}"
 retired "say Problem" 'WhatIsWrong' "${rooms[@]}"
 retired "the room has another name" 'ps_server/(watch|service)/|common/(rpc|fine_tune)/|tests/testutil' "${rooms[@]}"
 retired "begin with what it is, not with Of" '(//|#) Of ' "${rooms[@]}"
-# A slot is an optimizer's slot variable, and nothing else where replicas are spoken of.
+# "Slot" means an optimizer's slot variable. These folders deal with replicas, so the word would be ambiguous there.
 retired "say replica" '([^_[:alnum:]]|^)[Ss]lots?([^_[:alnum:]]|$)' \
   ps_server/core ps_server/psctl worker/data worker/train
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Builds the fuzz targets (tests/fuzz) with Clang and runs them on seeds made here; exit code 1 if one finds something.
+# Builds the fuzz targets (tests/fuzz) with Clang, generates seeds and runs the targets. Exit code 1 if one finds a bug.
 # usage: scripts/fuzz.sh [--seconds=N] [--jobs=N] [TARGET...]
 #   --seconds=N   how long each target runs (default 60)
-#   --jobs=N      how many run at once (default 1)
-#   TARGET        without _fuzz: record_io, example_codec, ... (default: all)
+#   --jobs=N      how many targets run at once (default 1)
+#   TARGET        name without _fuzz: record_io, example_codec, ... (default: all targets)
 # Corpora stay in build-fuzz/corpus and grow from run to run; inputs that fail are kept in build-fuzz/findings.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -34,7 +34,8 @@ build="build-fuzz"
 cmake --preset fuzz > /dev/null
 cmake --build $build --target write_seeds "${targets[@]/%/_fuzz}"
 
-# libprotobuf, Abseil and pugixml are built without AddressSanitizer: containers that they fill would look overflown.
+# libprotobuf, Abseil and pugixml are built without AddressSanitizer, so the check for container overflows would report
+# containers that they fill.
 export ASAN_OPTIONS=detect_container_overflow=0:allocator_may_return_null=0
 export UBSAN_OPTIONS=print_stacktrace=1 GLOG_logtostderr=1
 
@@ -48,7 +49,8 @@ run_target() {
     -timeout=10 -print_final_stats=1 -artifact_prefix="$findings/" "$corpus" "$seeds" > "$findings/log" 2>&1 || true
 }
 
-# "#1234 DONE cov: 56 ft: 78 ..." and "stat::number_of_executed_units: 1234"
+# Prints one row about a target from its log, which has lines such as "#1234 DONE cov: 56 ft: 78 ..." and
+# "stat::number_of_executed_units: 1234". Fails if there is a finding.
 report_target() {
   local target=$1
   local findings=$build/findings/$target

@@ -1,4 +1,7 @@
-"""Loads a page in headless Chromium (Debian's package `chromium`) and gives its DOM or a image of it. Standard library only."""
+"""Loads a page in headless Chromium (Debian's package `chromium`) and returns its DOM or writes a screenshot.
+
+Uses the standard library only.
+"""
 import html.parser
 import pathlib
 import shutil
@@ -9,13 +12,13 @@ PATIENCE_S = 120
 
 
 def find():
-    """Path of the browser, None where there is none."""
+    """Returns the path of the browser, or None if it is not installed."""
     return shutil.which("chromium") or shutil.which("chromium-browser")
 
 
 def _run(url, *flags, virtual_ms, size):
     with tempfile.TemporaryDirectory(prefix="pushpull-chromium-") as profile:
-        # Virtual time stands still while a request is under way, so the budget is time on the page, not of this machine.
+        # The page runs in virtual time, which stops during requests, so the speed of this machine does not matter.
         return subprocess.run(
             [find(), "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--disable-dev-shm-usage",
              "--no-first-run", "--disable-background-networking", f"--user-data-dir={profile}",
@@ -24,18 +27,21 @@ def _run(url, *flags, virtual_ms, size):
 
 
 def dump_dom(url, virtual_ms=4000, size=(1280, 1000)):
-    """The page's HTML after so many milliseconds of its own time."""
+    """Returns the page's HTML after `virtual_ms` milliseconds of virtual time."""
     return _run(url, "--dump-dom", virtual_ms=virtual_ms, size=size).stdout.decode()
 
 
 def screenshot(url, path, virtual_ms=4000, size=(1280, 1000), dark=False):
-    """Writes a PNG."""
+    """Writes a PNG of the page after `virtual_ms` milliseconds of virtual time."""
     flags = ["--blink-settings=preferredColorScheme=0"] if dark else []
     _run(url, f"--screenshot={pathlib.Path(path).resolve()}", *flags, virtual_ms=virtual_ms, size=size)
 
 
 class Dom(html.parser.HTMLParser):
-    """The text and attributes of elements that have an id or a data-worker, from dump_dom's HTML."""
+    """Parses HTML, such as dump_dom returns.
+
+    `ids` and `workers` map an element's id or data-worker to its tag, attributes and text; `tags` lists all tags.
+    """
     VOID = {"meta", "link", "br", "img", "input", "hr"}
 
     def __init__(self, text):

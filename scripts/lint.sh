@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Formatting, file sizes, the layer rule, shell scripts and clang-tidy.
+# Checks format, file sizes, layers, retired words and shell scripts, and runs clang-tidy.
 # usage: scripts/lint.sh [--changed] [--no-tidy]
-#   --changed   clang-tidy only over sources that differ from the main branch, and there with the static analyzer too
-#   --no-tidy   all but clang-tidy: seconds instead of minutes
+#   --changed   run clang-tidy only on sources that differ from the main branch, and with the static analyzer too
+#   --no-tidy   leave out clang-tidy; this takes seconds instead of minutes
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 
@@ -45,7 +45,7 @@ shellcheck "${scripts[@]}" || fail "shellcheck, see above"
 
 if [ $tidy = 1 ]; then
   cmake --preset release > /dev/null || exit 1
-  # Generated headers have to exist; nothing else has to be built.
+  # clang-tidy needs the generated headers and no other build outputs.
   cmake --build build --target pushpull_protos pushpull_protos_grpc || exit 1
   checks=""
   if [ $changed = 1 ]; then

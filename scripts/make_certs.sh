@@ -1,17 +1,18 @@
 #!/usr/bin/env bash
-# A private certificate authority for one job, and a certificate with its key for every part of the job.
+# Creates a private certificate authority for one job, and a certificate with a key for each part of the job.
 # usage: scripts/make_certs.sh --out=DIR --job=NAME [--ps=HOST[:PORT],...] [--workers=N [--clones=M|any]]
 #                              [--evaluators] [--admin] [--days=30] [--new_authority | --forget_old_authority]
 #   --ps          hosts of the ps tasks in order: names (a leading *. stands for one label) or addresses. Task i gets
-#                 ps-<i>.pem, which is good for its host and for localhost; servers on unix sockets use it as well.
-#   --workers     worker K gets worker-<K>.pem, for the worker_ids K*M to K*M+M-1 of its M clones (--clones, default 1);
-#                 with --clones=any for every worker_id, where workers come and go with any number of clones.
-#   --evaluators  evaluator.pem    --admin  admin.pem, for psctl
-#   --days        how long the certificates are good; the authority itself: ten years.
-#   --new_authority         signs with a new authority; ca.pem then holds both, so that old and new certificates overlap.
-#   --forget_old_authority  ca.pem holds the newest authority only: what others have signed stops working.
-# Repeat it to renew: every run issues what it is asked for anew, with new keys, into DIR by rename; running programs
-# take the files within seconds. DIR/authority/ca.key signs for everybody: keep DIR/authority away from the job's hosts.
+#                 ps-<i>.pem, which is valid for its host and for localhost; servers on unix sockets use it as well.
+#   --workers     worker K gets worker-<K>.pem, for the worker_ids K*M to K*M+M-1 of its M clones (--clones, default 1).
+#                 With --clones=any it is valid for every worker_id, for jobs whose workers and clones change in number.
+#   --evaluators  also issues evaluator.pem    --admin  also issues admin.pem, for psctl
+#   --days        how long the certificates are valid; the authority itself is valid for ten years.
+#   --new_authority         signs with a new authority; ca.pem then holds both, so that old certificates stay valid.
+#   --forget_old_authority  reduces ca.pem to the newest authority; certificates that older ones signed become invalid.
+# To renew certificates, run the script again: it issues the requested certificates with new keys and renames them into
+# DIR, and running programs load them within seconds. DIR/authority/ca.key can sign a certificate for any role: keep
+# DIR/authority away from the job's hosts.
 set -euo pipefail
 
 usage() {
@@ -46,7 +47,7 @@ number='^(0|[1-9][0-9]{0,5})$'
 [[ $workers =~ $number ]] || die "--workers=$workers: expected a number"
 [[ $clones == any || ($clones =~ $number && $clones != 0) ]] || die "--clones=$clones: expected a number from 1, or any"
 [[ $days =~ $number && $days != 0 ]] || die "--days=$days: expected a number from 1"
-[ $((new_authority + forget)) -lt 2 ] || die "--new_authority and --forget_old_authority: one after the other"
+[ $((new_authority + forget)) -lt 2 ] || die "--new_authority and --forget_old_authority cannot be given together"
 command -v openssl > /dev/null || die "openssl is missing: apt-get install openssl" 66
 
 umask 077
@@ -54,7 +55,7 @@ authority=$out/authority
 mkdir -p "$authority"
 chmod 755 "$out"
 if [ -e "$authority/job" ] && [ "$(cat "$authority/job")" != "$job" ]; then
-  die "$out is of job $(cat "$authority/job"), not $job: one folder per job"
+  die "$out belongs to job $(cat "$authority/job"), not $job: use one folder per job"
 fi
 scratch=$(mktemp -d "$authority/new.XXXXXX")
 trap 'rm -rf "$scratch"' EXIT
@@ -89,7 +90,7 @@ if [ $forget = 1 ]; then
   echo "make_certs: $out/ca.pem holds the newest authority only"
 fi
 
-# issue NAME IDENTITY USAGES [SUBJECT_ALTERNATIVE_NAME...]
+# issue NAME IDENTITY USAGES [SUBJECT_ALTERNATIVE_NAME...]: writes NAME.pem and NAME.key into $out.
 issue() {
   local name=$1 identity=$2 usages=$3
   shift 3
@@ -106,7 +107,7 @@ END
   run_openssl x509 -req -in "$scratch/request" -CA "$authority/ca.pem" -CAkey "$authority/ca.key" -sha256 \
     -set_serial "0x$(openssl rand -hex 16)" -days "$days" -extfile "$scratch/extensions" -out "$scratch/pem"
   chmod 644 "$scratch/pem"
-  # Both at once as far as that goes: a program that reads between the two reads again a second later.
+  # The two renames are not atomic. A program that reads the files between them reads again a second later.
   mv "$scratch/pem" "$out/$name.pem"
   mv "$scratch/key" "$out/$name.key"
   echo "make_certs: $out/$name.pem and .key: $uri, $days days"
@@ -125,7 +126,7 @@ for host in "${host_list[@]}"; do
   elif [[ $host =~ ^(\*\.)?[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$ ]]; then
     entry=DNS:$host
   else
-    die "--ps=$hosts: \"$host\" is no host name or address"
+    die "--ps=$hosts: \"$host\" is not a host name or address"
   fi
   issue "ps-$task" ps serverAuth,clientAuth "$entry" DNS:localhost IP:127.0.0.1 IP:::1
   task=$((task + 1))

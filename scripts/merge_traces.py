@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-"""Puts traces of --trace=FILE together, so that one image shows the server and all workers.
+"""Merges traces that were written with --trace=FILE, so that one view shows the server and all workers.
 
 usage: merge_traces.py TRACE... --output=ALL.json
 
-Then open ALL.json in https://ui.perfetto.dev or chrome://tracing. All traces of a job have one clock (ps task 0's), so
-nothing is shifted. Traces without an end, which killed processes leave, are fine: what is cut off in their last line is
-left out.
+Open ALL.json in https://ui.perfetto.dev or chrome://tracing. All traces of a job use the clock of ps task 0, so no
+times are shifted. The trace of a killed process may lack its end; an incomplete last line is left out.
 """
 
 import argparse
@@ -14,11 +13,14 @@ import sys
 
 
 def read_events(path):
-    """The events of a trace: a JSON array with one event per line, whose end may be missing."""
+    """Returns the events of a trace, a JSON array with one event per line whose end may be missing.
+
+    Raises ValueError if the file is not a trace.
+    """
     with open(path, encoding="utf-8", errors="replace") as file:
         lines = file.read().split("\n")
     if lines[0].strip() != "[":
-        raise ValueError(f"{path} is no trace of ours: its first line is {lines[0][:40]!r}, expected '['")
+        raise ValueError(f"{path} is not a trace of Pushpull: its first line is {lines[0][:40]!r}, expected '['")
     events = []
     for number, line in enumerate(lines[1:], start=2):
         text = line.strip().rstrip(",")
@@ -28,7 +30,7 @@ def read_events(path):
             events.append(json.loads(text))
         except json.JSONDecodeError as error:
             if number == len(lines):
-                break  # cut off
+                break  # the last line is incomplete
             raise ValueError(f"{path}:{number}: {error}") from None
     return events
 
@@ -45,7 +47,7 @@ def main(arguments):
         return 65
     with open(options.output, "w", encoding="utf-8") as file:
         file.write("[\n" + ",\n".join(json.dumps(event) for event in events) + "\n]\n")
-    print(f"{options.output}: {len(events)} events of {len(options.traces)} traces")
+    print(f"{options.output}: {len(events)} events from {len(options.traces)} traces")
     return 0
 
 

@@ -3,9 +3,9 @@
 
 usage: plot_events.py TRAIN_DIR [--output=learning_curve.png]
 
-Reads every event file under TRAIN_DIR (the server's) and TRAIN_DIR/eval (the evaluator's) with a parser of its own, so
-it needs matplotlib and nothing else: records framed by length and masked CRC32C, holding protobuf messages
-Event{step=2, summary=5{value=1{tag=1, simple_value=2}}}.
+Reads the event files in TRAIN_DIR (from the server) and TRAIN_DIR/eval (from the evaluator). It parses them itself and
+needs only matplotlib: an event file is a series of records, framed by length and masked CRC32C, that hold protobuf
+messages Event{step=2, summary=5{value=1{tag=1, simple_value=2}}}.
 """
 
 import argparse
@@ -35,6 +35,7 @@ _TABLE = _crc32c_table()
 
 
 def masked_crc32c(data):
+    """Returns the CRC32C of `data`, masked as in TFRecord files."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc = (crc >> 8) ^ _TABLE[(crc ^ byte) & 0xFF]
@@ -43,7 +44,10 @@ def masked_crc32c(data):
 
 
 def read_records(path):
-    """Yields the payloads. A truncated last record is normal: the writer may be at work, or have been killed."""
+    """Yields the payloads of a file's records. Raises ValueError at a wrong checksum.
+
+    A truncated last record is ignored, because the writer may still be at work or may have been killed.
+    """
     data = path.read_bytes()
     at = 0
     while at + 12 <= len(data):
@@ -51,7 +55,7 @@ def read_records(path):
         (length,) = struct.unpack("<Q", header)
         (header_crc,) = struct.unpack("<I", data[at + 8:at + 12])
         if header_crc != masked_crc32c(header):
-            raise ValueError(f"{path}: offset {at}: expected a record, got a length whose checksum is wrong")
+            raise ValueError(f"{path}: offset {at}: the checksum of the record's length is wrong")
         payload = data[at + 12:at + 12 + length]
         trailer = data[at + 12 + length:at + 16 + length]
         if len(trailer) < 4:
@@ -63,7 +67,10 @@ def read_records(path):
 
 
 def fields(message):
-    """Yields (number, value) of a protobuf message; nested messages and strings as bytes."""
+    """Yields (field number, value) of a protobuf message. Varints are ints; all other values are bytes.
+
+    Raises ValueError at an unknown wire type.
+    """
     at = 0
 
     def varint():
@@ -98,7 +105,7 @@ def fields(message):
 
 
 def read_scalars(folder):
-    """{tag: {step: value}} over all event files directly in the folder; later files win."""
+    """Returns {tag: {step: value}} from all event files directly in the folder; later files override earlier ones."""
     scalars = collections.defaultdict(dict)
     for path in sorted(folder.glob("*tfevents*")):
         for record in read_records(path):
@@ -114,7 +121,7 @@ def read_scalars(folder):
 
 
 def smooth(values, weight=0.9):
-    """Exponential moving average without start-up bias."""
+    """Returns the exponential moving average of `values`, corrected for the bias of the start."""
     result, total, mean = [], 0.0, 0.0
     for value in values:
         mean = weight * mean + (1 - weight) * value
@@ -124,12 +131,13 @@ def smooth(values, weight=0.9):
 
 
 def quality_curves(evaluation):
-    """[(name, [(step, value)])] of the evaluator's figures from 0 to 1 that are there."""
+    """Returns [(name, [(step, value)])] of the metrics in QUALITY_TAGS that the evaluator has written."""
     curves = [(name, sorted(evaluation.get(tag, {}).items())) for tag, name in QUALITY_TAGS.items()]
     return [(name, points) for name, points in curves if points]
 
 
 def plot(train, evaluation, output):
+    """Draws the training loss and the evaluation metrics into the image file `output`."""
     import matplotlib
     matplotlib.use("Agg")
     from matplotlib import pyplot

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Installs, builds, and trains a small classifier with one ps_server, one worker of three clones and one evaluator, all
-# processes of their own on this machine. Prints the accuracy and where the event files are.
+# Installs the packages, builds the programs, and trains a small classifier on this machine with one ps_server, one
+# worker of three clones and one evaluator. Prints the accuracy and the paths of the event files.
 # usage: scripts/quickstart.sh [--data=DIR] [--steps=N] [--out=DIR]
-#   --data=DIR   train on the MNIST files (train-images-idx3-ubyte.gz, ...) in DIR; otherwise on drawn shapes
-#   --steps=N    number of training steps; otherwise as in the pipeline config
-#   --out=DIR    for checkpoints, event files and logs; otherwise a new folder under build/quickstart
+#   --data=DIR   train on the MNIST files (train-images-idx3-ubyte.gz, ...) in DIR; default: on drawn shapes
+#   --steps=N    number of training steps; default: the number in the pipeline config
+#   --out=DIR    folder for checkpoints, event files and logs; default: a new folder under build/quickstart
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -40,11 +40,11 @@ cmake --build build --target ps_server worker evaluator
 
 [ -n "$out" ] || out=build/quickstart/$(date +%Y%m%d-%H%M%S)
 mkdir -p "$out"
-# Socket paths are limited to about 100 bytes, so not under $out.
+# Not under $out, because the path of a socket may have at most about 100 bytes.
 sockets=$(mktemp -d)
 pids=()
 
-# However the script ends, nothing it started outlives it.
+# Ends all processes that the script has started, however the script ends.
 cleanup() {
   local pid
   for pid in "${pids[@]}"; do kill -TERM "$pid" 2> /dev/null || true; done
@@ -61,7 +61,7 @@ trap cleanup EXIT
 trap 'exit 143' INT TERM
 
 if [ -n "$steps" ]; then
-  # A shorter or longer run has its schedule scaled with it.
+  # Scales the learning rate schedule with the number of steps.
   warmup=$((steps / 12))
   sed -E "s/(num_steps|total_steps): [0-9]+/\1: $steps/; s/warmup_steps: [0-9]+/warmup_steps: $warmup/" \
     "$config" > "$out/job.config"
@@ -69,13 +69,13 @@ else
   cp "$config" "$out/job.config"
 fi
 
-# finish NAME PID: waits; on failure shows the end of the log and gives up with the same exit code.
+# finish NAME PID: waits for the process. If it failed, shows the end of its log and exits with the same exit code.
 finish() {
   local code=0
   wait "$2" || code=$?
   if [ $code -ne 0 ]; then
     echo "quickstart: $1 ended with exit code $code" >&2
-    # The worker's messages went to the terminal.
+    # The worker has no log, because its messages went to the terminal.
     if [ -f "$out/$1.log" ]; then
       echo "quickstart: the end of $out/$1.log:" >&2
       tail -n 20 "$out/$1.log" >&2
@@ -99,7 +99,7 @@ build/bin/worker --num_clones=3 --device=cpu --ps="$address" --data_dir="$data" 
 worker=$!
 pids+=("$worker")
 
-# The server first: when it cannot start, the worker would wait for it in vain.
+# If the server has failed, report that first: the worker would wait for it until its own deadline.
 wait -n "$server" "$worker" || true
 kill -0 "$server" 2> /dev/null || finish ps_server "$server"
 finish worker "$worker"

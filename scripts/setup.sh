@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs the Debian 12 packages that building, testing and linting need. Safe to repeat: what is there stays as it is.
-# usage: scripts/setup.sh [--build-only]     --build-only leaves out what only tests, lint and plots need
+# Installs the Debian 12 packages that building, testing and linting need. Installed packages are left as they are.
+# usage: scripts/setup.sh [--build-only]     --build-only leaves out the packages that only tests, lint and plots need
 set -euo pipefail
 
 build_packages=(
@@ -23,7 +23,7 @@ case "${1:-}" in
 esac
 
 if ! command -v apt-get > /dev/null; then
-  echo "setup: no apt-get here; install what these Debian 12 packages hold by other means: ${packages[*]}" >&2
+  echo "setup: no apt-get here; install the equivalents of these Debian 12 packages: ${packages[*]}" >&2
   exit 1
 fi
 

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Trains on drawn shapes with three clones and takes a image of the status page on the way.
+"""Trains on drawn shapes with three clones and takes a screenshot of the status page during training.
 
-usage: status_page_image.py [--output=deploy/images/status_page.png] [--step=1500] [--size=1240x1290] [--dark] [--bin=build/bin]
+usage: status_page_screenshot.py [--output=deploy/images/status_page.png] [--step=1500] [--size=1240x1290] [--dark]
+                                 [--bin=build/bin]
 
-Needs Debian's package `chromium`. About two minutes on two cores.
+Needs Debian's package `chromium`. Takes about two minutes on two cores.
 """
 import argparse
 import json
@@ -28,6 +29,7 @@ def free_port():
 
 
 def await_step(url, step, processes):
+    """Waits until the server at `url` has reached the step. Exits the program if one of the processes ends before."""
     while True:
         for process in processes:
             if process.poll() is not None:

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Installs what is needed, builds everything and runs all tests.
+# Installs the packages, builds everything and runs all tests.
 # usage: scripts/test.sh [--asan | --tsan] [--full]
-#   --asan, --tsan   with that sanitizer, in a build folder of its own
-#   --full           also the long campaigns (a hundred thousand simulator schedules)
+#   --asan, --tsan   build with this sanitizer, in build-asan or build-tsan
+#   --full           run the long forms of the tests (a hundred thousand simulator schedules)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

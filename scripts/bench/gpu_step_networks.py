@@ -1,4 +1,4 @@
-"""The three networks of gpu_step in PyTorch, with TensorFlow's padding, anchors and losses."""
+"""The three networks of gpu_step in PyTorch, with the padding, anchors and losses of TensorFlow."""
 import math
 
 import torch
@@ -12,12 +12,14 @@ EXTRA_DEPTHS = [512, 256, 256, 128]
 
 
 def divisible(value, minimum):
+    """Returns `value` rounded to a multiple of 8, at least `minimum` and not more than 10 % below `value`."""
     result = max(minimum, int(value + 4) // 8 * 8)
     return result + 8 if result < 0.9 * value else result
 
 
 class Layer(nn.Module):
-    """A convolution with TensorFlow's SAME padding; then batch-norm and ReLU6, or only a bias."""
+    """A convolution with TensorFlow's SAME padding, followed by batch norm, or with a bias instead; `activate` adds
+    ReLU6."""
 
     def __init__(self, scope, channels, depth, kernel=1, stride=1, depthwise=False, activate=True, bias=False):
         super().__init__()
@@ -39,7 +41,8 @@ class Layer(nn.Module):
         return functional.relu6(x) if self.activate else x
 
     def variables(self):
-        """TensorFlow name -> (tensor, the order of its axes there)."""
+        """Yields (TensorFlow's name, (tensor, axes)) of each variable; `axes` is the order of the tensor's axes in
+        TensorFlow."""
         weights = "/depthwise_weights" if self.depthwise else "/weights"
         axes = (2, 3, 0, 1) if self.depthwise else (2, 3, 1, 0)
         yield self.scope + weights, (self.convolution.weight, axes)
@@ -54,7 +57,7 @@ class Layer(nn.Module):
 
 
 class Block(nn.Module):
-    """An inverted residual block; with `tapped` it also returns the expansion."""
+    """An inverted residual block. With `tapped`, forward() also returns the expansion's output."""
 
     def __init__(self, scope, channels, depth, stride, expansion, tapped):
         super().__init__()
@@ -73,7 +76,8 @@ class Block(nn.Module):
 
 
 def v2_body(scope, width, minimum, last_depth):
-    """Layers of MobileNetV2 up to its 1280 channels, and the depths of the two maps a detector reads."""
+    """Returns the layers of MobileNetV2 up to its last convolution, and the depths of the two feature maps that a
+    detector uses."""
     channels = divisible(32 * width, minimum)
     layers, tap = [Layer(scope + "/Conv", 3, channels, 3, 2)], 0
     index = 0
@@ -95,7 +99,7 @@ class Classifier(nn.Module):
         super().__init__()
         last = max(1280, divisible(1280 * width, 8))
         self.body = nn.Sequential(*v2_body("MobilenetV2", width, 8, last)[0][:-1])
-        # The tap of block 13 is a detector's.
+        # Only a detector uses the expansion of block 13 (layer 14).
         self.body[14].tapped = False
         self.last = Layer("MobilenetV2/Conv_1", self.body[-1].project.convolution.out_channels, last)
         self.logits = Layer("MobilenetV2/Logits/Conv2d_1c_1x1", last, classes, activate=False, bias=True)
@@ -177,7 +181,8 @@ class Detector(nn.Module):
 
 
 def make_anchors(sides):
-    """[A, 4] as centre y, centre x, height, width."""
+    """Returns the anchors [A, 4] of feature maps with these sides, as centre y, centre x, height, width, relative to
+    the image."""
     scales = [0.2 + (0.95 - 0.2) * i / 5 for i in range(6)] + [1.0]
     result = []
     for i, side in enumerate(sides):
@@ -191,7 +196,11 @@ def make_anchors(sides):
 
 
 def ssd_loss(codes, scores, boxes, labels, anchors):
-    """Targets, losses and hard negative mining; boxes [B, G, 4], labels [B, G] from 0."""
+    """Returns the SSD loss: matching, localization and classification losses, and hard negative mining.
+
+    codes [B, A, 4], scores [B, A, classes + 1], boxes [B, G, 4] as ymin, xmin, ymax, xmax, labels [B, G] from 0,
+    anchors [A, 4].
+    """
     centre, extent = anchors[:, :2], anchors[:, 2:]
     low, high = centre - extent / 2, centre + extent / 2
     with torch.no_grad():
@@ -202,7 +211,7 @@ def ssd_loss(codes, scores, boxes, labels, anchors):
         best, match = iou.max(1)
         forced = iou.argmax(2)
         objects = torch.arange(boxes.shape[1], device=boxes.device).expand_as(forced)
-        # Where several objects want one anchor, the first of them has it.
+        # If several objects have the same best anchor, the first of them gets it.
         claimed = torch.full_like(match, boxes.shape[1]).scatter_reduce(1, forced, objects, "amin")
         positive = (best >= 0.5) | (claimed < boxes.shape[1])
         match = torch.where(claimed < boxes.shape[1], claimed, match)

@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""PyTorch's side of gpu_step: trains the same networks, on request.
+"""The PyTorch side of gpu_step: runs the same networks on request.
 
 Reads one request per line from stdin and answers each with one line of JSON on stdout:
 
-  info                               what runs here
-  run NET BATCH MODE OPTIMIZER STEPS images/s of training steps, the median of five groups of STEPS / 5 steps
-  losses NET STEPS FILE              the loss of each of the first STEPS steps from the variables and images in FILE
-  variables NET                      names and shapes, in TensorFlow's terms
-  drop                               gives the GPU's memory back
-  quit
+  info                               returns PyTorch's version, the device and the precision
+  run NET BATCH MODE OPTIMIZER STEPS measures training steps: images/s as the median of five groups of STEPS / 5 steps
+  losses NET STEPS FILE              returns the losses of STEPS steps from the variables and images in FILE
+  variables NET                      returns the variables' names and shapes, as in TensorFlow
+  drop                               releases the GPU's memory
+  quit                               ends the program
 
 NET: mobilenet_v2, ssd_mobilenet_v2, ssd_mobilenet_v1. MODE: eager, or compile (torch.compile, "max-autotune", with
-CUDA graphs). OPTIMIZER: none (forward, loss, backward, as our step is) or momentum (fused SGD too). An answer with
-"error" says what went wrong; the next request is served all the same.
+CUDA graphs). OPTIMIZER: none (forward, loss and backward, which is our step) or momentum (these and fused SGD). An
+answer with "error" says why the request failed; later requests are served normally.
 
 FILE: a line of JSON {"size", "classes", "learning_rate", "momentum", "tensors": [{"name", "shape"}]}, then the
 tensors, float32, little-endian, in that order: the variables (weights as HWIO), "images" [B, H, W, 3] in [-1, 1], and
@@ -35,7 +35,7 @@ WARM_UP_STEPS = 20
 
 
 class Session:
-    """One network with a batch of made-up images, ready to step."""
+    """A network on the device, with its loss and random batches for it."""
 
     def __init__(self, options, net):
         self.options, self.device = options, options.device
@@ -52,6 +52,7 @@ class Session:
         self.low = torch.bfloat16 if options.precision == "bf16" else torch.float32
 
     def variables(self):
+        """Returns TensorFlow's name -> (tensor, axes), as Layer.variables() yields them."""
         result = {}
         for module in self.network.modules():
             if isinstance(module, Layer):
@@ -59,13 +60,14 @@ class Session:
         return result
 
     def loss(self, images, targets):
-        # Normalising is part of the step, as it is of ours; images from a file are normalised already.
+        # As in our step, normalising the images is part of the step. Images from a file are normalised already.
         with torch.autocast(self.device, dtype=torch.bfloat16, enabled=self.low == torch.bfloat16):
             if images.dtype == torch.uint8:
                 images = images.to(self.low) * (2 / 255) - 1
             return self.network.loss(images, targets)
 
     def make_batch(self, batch):
+        """Returns random uint8 images [B, 3, H, W] and their targets: (labels,) or (boxes, labels)."""
         generator = torch.Generator().manual_seed(1)
         draw = lambda *shape: torch.rand(*shape, generator=generator)
         images = torch.randint(0, 256, (batch, 3, self.size, self.size), dtype=torch.uint8, generator=generator)
@@ -78,7 +80,7 @@ class Session:
 
 
 class Runner:
-    """A session's step in one mode, timed."""
+    """Measures a network's training step in one mode and with one optimizer."""
 
     def __init__(self, options, net, batch, mode, optimizer):
         if mode not in ("eager", "compile"):
@@ -115,6 +117,7 @@ class Runner:
             torch.cuda.synchronize()
 
     def measure(self, steps):
+        """Warms up and times five groups of steps. Returns the figures that answer the request "run"."""
         for _ in range(2 if self.warm else min(WARM_UP_STEPS, max(2, steps))):
             loss = self.step()
         self.warm = True
@@ -136,7 +139,10 @@ class Runner:
 
 
 def read_tensors(path):
-    """The header and name -> tensor of a file as the first comment describes it."""
+    """Returns the header and name -> tensor of a FILE as the module's docstring describes it.
+
+    Raises ValueError if the file is too short or too long.
+    """
     with open(path, "rb") as file:
         header = json.loads(file.readline())
         tensors = {}
@@ -147,11 +153,12 @@ def read_tensors(path):
                 raise ValueError(f"{path} ends within {entry['name']}: expected {4 * count} bytes, got {len(data)}")
             tensors[entry["name"]] = torch.frombuffer(bytearray(data), dtype=torch.float32).reshape(entry["shape"])
         if file.read(1):
-            raise ValueError(f"{path} goes on after {header['tensors'][-1]['name']}")
+            raise ValueError(f"{path} has more data after {header['tensors'][-1]['name']}")
     return header, tensors
 
 
 def first_losses(options, net, steps, path):
+    """Trains from the variables in the file with momentum on its images. Returns {"losses": loss of each step}."""
     header, tensors = read_tensors(path)
     session = Session(argparse.Namespace(**{**vars(options), "size": header["size"], "classes": header["classes"]}), net)
     images = tensors.pop("images").permute(0, 3, 1, 2).to(options.device).contiguous(memory_format=torch.channels_last)
@@ -162,12 +169,12 @@ def first_losses(options, net, steps, path):
     variables = session.variables()
     if set(variables) != set(tensors):
         difference = sorted(set(variables) ^ set(tensors))
-        raise ValueError(f"{path} has other variables than {net} has here: {', '.join(difference[:4])} ...")
+        raise ValueError(f"{path} does not have the variables of {net}; they differ in {', '.join(difference[:4])} ...")
     with torch.no_grad():
         for name, (tensor, axes) in variables.items():
             given = tensors[name].reshape([tensor.shape[axis] for axis in axes])
             tensor.copy_(given.permute([axes.index(axis) for axis in range(len(axes))]))
-    # Written out: torch.optim's momentum is the same sum, and here nothing depends on its version.
+    # Momentum is written out here, so that the result does not depend on the version of torch.optim.
     parameters = list(session.network.parameters())
     velocities = [torch.zeros_like(parameter) for parameter in parameters]
     losses = []
@@ -185,7 +192,7 @@ def first_losses(options, net, steps, path):
 class Server:
 
     def __init__(self, options):
-        # Runners of one network and batch: those of other modes stay, so that modes can take turns.
+        # The runners of one network and batch size, by mode and optimizer. They are kept so that modes can alternate.
         self.options, self.key, self.runners = options, None, {}
 
     def drop(self):
@@ -234,8 +241,8 @@ def main():
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--precision", choices=["bf16", "fp32"], default=None, help="default: bf16 on a GPU, else fp32")
     parser.add_argument("--width", type=float, default=1.0, help="depth multiplier")
-    parser.add_argument("--size", type=int, default=0, help="of the images; default 224 or 300")
-    parser.add_argument("--classes", type=int, default=0, help="default 1000 or 90")
+    parser.add_argument("--size", type=int, default=0, help="side of the images; default 224 or 300")
+    parser.add_argument("--classes", type=int, default=0, help="number of classes; default 1000 or 90")
     options = parser.parse_args()
     if options.precision is None:
         options.precision = "bf16" if options.device == "cuda" else "fp32"
@@ -246,8 +253,8 @@ def main():
         if hasattr(torch, "compile"):
             import torch._inductor.config as inductor  # pylint: disable=import-outside-toplevel
             if hasattr(inductor, "autotune_num_choices_displayed"):
-                inductor.autotune_num_choices_displayed = 0  # or it prints a table per layer
-    # Answers alone go to stdout, whatever compilers and libraries print there.
+                inductor.autotune_num_choices_displayed = 0  # otherwise it prints a table per layer
+    # Only answers go to the real stdout; whatever compilers and libraries print to stdout goes to stderr.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     server = Server(options)
@@ -261,7 +268,7 @@ def main():
             answer = server.answer(request)
         except Exception as error:  # pylint: disable=broad-except
             answer = {"error": f"{type(error).__name__}: {error}"}
-            # Whatever was half made must not take memory from the next request.
+            # A failed request may leave objects behind, which must not take memory from the next request.
             server.drop()
         print(json.dumps(answer), file=answers, flush=True)
 

@@ -1,4 +1,5 @@
-"""The input pipeline beside Pillow and numpy on one thread, taking turns; prints both and the median ratio."""
+"""Compares the input pipeline with Pillow and numpy, both on one thread and alternating; prints the rates and the
+median of their ratios."""
 import argparse
 import pathlib
 import random
@@ -11,11 +12,11 @@ import numpy
 import PIL
 from PIL import Image
 
-SMALLEST_CROP = 0.3  # of a side, as in ssd_random_crop
+SMALLEST_CROP = 0.3  # smallest share of a side that a crop keeps, as in ssd_random_crop
 
 
 def load(path, size, generator):
-    """One image as a training step wants it: [size, size, 3] floats in [-1, 1]."""
+    """Returns a randomly cropped and flipped image for a training step: [size, size, 3] floats in [-1, 1]."""
     image = Image.open(path).convert("RGB")
     width = generator.uniform(SMALLEST_CROP, 1.0) * image.width
     height = generator.uniform(SMALLEST_CROP, 1.0) * image.height
@@ -28,6 +29,7 @@ def load(path, size, generator):
 
 
 def pillow_rate(paths, options):
+    """Returns the images per second of Pillow and numpy."""
     generator = random.Random(1)
     batch = numpy.empty((options.batch, options.size, options.size, 3), numpy.float32)
     begin, images = time.perf_counter(), 0
@@ -39,6 +41,7 @@ def pillow_rate(paths, options):
 
 
 def our_rate(options):
+    """Returns the images per second of Pushpull's input pipeline."""
     output = subprocess.run(
         [options.binary, f"--voc={options.voc}", f"--label_map={options.label_map}", f"--split={options.split}",
          f"--size={options.size}", f"--batch={options.batch}", f"--seconds={options.seconds}", "--threads=1"],

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Our training step against PyTorch's on the CPU: train_step_torch.py BINARY [options of train_step].
+"""Compares our training step with PyTorch's on the CPU.
 
-Both run the same network with the same batch and threads, forward, loss and backward, no optimizer. For a detector
-PyTorch is spared matching and mining: its loss takes every anchor against fixed targets. For each case the two
-take turns, so that a change of the machine's speed meets both; medians and their ratio are printed.
+usage: train_step_torch.py BINARY [options of train_step]
+
+Both run forward pass, loss and backward pass of the same network with the same batch size and threads, but no
+optimizer. For a detector, PyTorch's loss leaves out matching and mining and compares every anchor with fixed targets.
+The two alternate, so that changes in the machine's speed affect both. Prints medians and the median of the ratios.
 """
 import argparse
 import re
@@ -76,7 +78,7 @@ class Detector(nn.Module):
             for expansion, full, repeats, stride in BLOCKS:
                 for repeat in range(repeats):
                     step = stride if repeat == 0 else 1
-                    if index == 13:  # the expansion's value is the first map, so the block comes in two parts
+                    if index == 13:  # the expansion's output is the first feature map, so the block is split in two
                         inner = channels * expansion
                         layers += [nn.Sequential(*convolution(channels, inner))]
                         self.taps.append(len(layers) - 1)
@@ -126,6 +128,8 @@ class Detector(nn.Module):
 
 
 class TorchStep:
+    """A network in PyTorch with a random batch, ready to step."""
+
     def __init__(self, size, batch, options):
         torch.manual_seed(1)
         self.layout = torch.channels_last if options.channels_last else torch.contiguous_format
@@ -149,7 +153,8 @@ class TorchStep:
         loss.backward()
 
     def rate(self, seconds):
-        """Images per second, the median step of about `seconds`, and CPU milliseconds of all threads per step."""
+        """Steps for about `seconds`. Returns the images per second of the median step, and the CPU milliseconds of all
+        threads per step."""
         self.step()
         times = []
         begin, cpu_begin = time.perf_counter(), time.process_time()
@@ -162,6 +167,7 @@ class TorchStep:
 
 
 def our_rate(binary, case, options):
+    """Returns the images per second of train_step, and its CPU milliseconds per step."""
     output = subprocess.run(
         [binary, f"--cases={case}", f"--threads={options.threads}", f"--width={options.width}", f"--model={options.model}",
          f"--classes={options.classes}", f"--seconds={options.seconds}", "--repeats=1", "--table=none"],
@@ -181,7 +187,7 @@ def main():
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--table", default="operator")
-    parser.add_argument("--channels_last", action="store_true", help="PyTorch in NHWC; by default NCHW")
+    parser.add_argument("--channels_last", action="store_true", help="run PyTorch in NHWC (default: NCHW)")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     print(f"PyTorch {torch.__version__}, {options.threads} threads", flush=True)

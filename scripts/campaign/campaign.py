@@ -1,4 +1,4 @@
-"""The fault campaign's entry: which kind of fault comes next, for how long, and one table at the end."""
+"""Runs the fault campaign: chooses the next kind of fault until the time is over, then prints a table."""
 import argparse
 import importlib
 import pathlib
@@ -13,14 +13,14 @@ import engine  # pylint: disable=wrong-import-position
 import processes  # pylint: disable=wrong-import-position
 from table import Table  # pylint: disable=wrong-import-position
 
-# A kind that has failed so often is not run again: its figures say nothing more.
+# After this many violations a kind is not run again, because further runs would tell nothing new.
 MAX_VIOLATIONS = 5
 USAGE_ERROR = 64
 MISSING = 66
 
 
 def find_kinds():
-    """Every kind of fault in faults/, by name."""
+    """Returns one instance of every kind of fault in faults/, by name."""
     kinds = {}
     for path in sorted((HERE / "faults").glob("*.py")):
         module = importlib.import_module(f"faults.{path.stem}")
@@ -36,19 +36,20 @@ class Campaign:
     def __init__(self, folder, seed, minutes, repeats, mode=""):
         self.folder = folder
         self.seed = seed
-        self.mode = mode  # of the jobs that are disturbed; empty: both
-        self.repeats = repeats  # one run alone
+        self.mode = mode  # mode of the disturbed jobs, "sync" or "async"; empty for both
+        self.repeats = repeats  # whether a single run is repeated (--run)
         self.is_short = minutes < engine.SHORT_MINUTES and not repeats
         self.deadline = time.monotonic() + 60 * minutes
         self.table = Table()
         self.references = engine.References(folder)
 
     def command(self, name, index):
-        """What repeats a run."""
+        """Returns the command that repeats a run."""
         mode = f" --mode={self.mode}" if self.mode else ""
         return f"scripts/campaign/run --only={name} --seed={self.seed} --run={index}{mode}"
 
-    def one(self, kind, index):
+    def run_once(self, kind, index):
+        """Carries out one run, prints its outcome, and returns how long it took, in seconds."""
         run = engine.Run(self, kind, index)
         begin = time.monotonic()
         kept = engine.carry_out(run)
@@ -57,9 +58,9 @@ class Campaign:
               f"{'ok' if kept else f'VIOLATION, see {run.folder}'}", flush=True)
         return took
 
-    def over(self, kinds, first):
-        """Runs of all kinds, from this number on, until the time is over: each time one of the kind that has had the
-        least time."""
+    def run_until_deadline(self, kinds, first):
+        """Carries out runs until the time is over, numbered from `first` for each kind. The next run is always of the
+        kind that has had the least time so far."""
         spent = {name: 0.0 for name in kinds}
         longest = {name: 0.0 for name in kinds}
         runs = {name: first for name in kinds}
@@ -69,9 +70,9 @@ class Campaign:
             if left <= 0:
                 break
             if left < longest[name] / 2:
-                del spent[name]  # it would go on long after the end
+                del spent[name]  # another run of this kind would go on long after the end
                 continue
-            took = self.one(kinds[name], runs[name])
+            took = self.run_once(kinds[name], runs[name])
             if len(self.table.kind(name).violations) >= MAX_VIOLATIONS:
                 print(f"{name}: {MAX_VIOLATIONS} violations, not run again", flush=True)
                 del spent[name]
@@ -84,14 +85,15 @@ class Campaign:
 def parse(arguments, names):
     parser = argparse.ArgumentParser(prog="scripts/campaign/run", description=__doc__)
     parser.add_argument("--minutes", type=float, default=2.0, help="time for all runs together (default 2)")
-    parser.add_argument("--only", default="", help=f"kinds of faults, comma-separated: {', '.join(names)}")
-    parser.add_argument("--seed", type=int, default=1, help="of every choice (default 1)")
-    parser.add_argument("--run", type=int, default=None, help="only this run of the kind named by --only")
-    parser.add_argument("--first", type=int, default=0, help="number of the first run, to go on where another ended")
+    parser.add_argument("--only", default="", help=f"kinds of faults to run, comma-separated: {', '.join(names)}")
+    parser.add_argument("--seed", type=int, default=1, help="seed of all random choices (default 1)")
+    parser.add_argument("--run", type=int, default=None, help="repeat only this run of the kind named by --only")
+    parser.add_argument("--first", type=int, default=0,
+                        help="number of each kind's first run, to continue an earlier campaign (default 0)")
     parser.add_argument("--mode", choices=("sync", "async"), default="",
-                        help="only jobs of this mode, where a kind has both")
+                        help="disturb only jobs of this mode, if the kind disturbs jobs of both modes (default: both)")
     parser.add_argument("--out", type=pathlib.Path, default=None,
-                        help="folder for what failed runs leave (default: a new one in the temporary folder)")
+                        help="where to keep the folders of failed runs (default: a new temporary folder)")
     values = parser.parse_args(arguments)
     wanted = [name for name in values.only.split(",") if name]
     unknown = [name for name in wanted if name not in names]
@@ -108,7 +110,7 @@ def main(arguments):
     if not (processes.BIN / "ps_server").exists():
         print(f"no ps_server in {processes.BIN}: build first, or set PUSHPULL_BIN_DIR", file=sys.stderr)
         return MISSING
-    # A campaign that is told to end cleans up as one that has ended.
+    # SIGTERM raises SystemExit, so that an interrupted campaign ends its processes and prints its table too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     folder = values.out or pathlib.Path(tempfile.mkdtemp(prefix="pushpull-campaign-"))
     folder.mkdir(parents=True, exist_ok=True)
@@ -126,9 +128,9 @@ def main(arguments):
     try:
         if values.run is not None:
             for kind in ready.values():
-                campaign.one(kind, values.run)
+                campaign.run_once(kind, values.run)
         else:
-            campaign.over(ready, values.first)
+            campaign.run_until_deadline(ready, values.first)
     except (KeyboardInterrupt, SystemExit) as end:
         stopped = end.code if isinstance(end, SystemExit) else 128 + signal.SIGINT
         print("stopped before the end", flush=True)
@@ -137,7 +139,7 @@ def main(arguments):
         for name, kind in campaign.table.kinds.items():
             for index, _ in kind.violations:
                 print(f"repeat: {campaign.command(name, index)}")
-        print(f"what the failed runs have left: {folder}")
+        print(f"folders of the failed runs: {folder}")
         return 1
     try:
         folder.rmdir()

@@ -1,4 +1,4 @@
-"""What the kinds of faults share: one run of one kind, and the loop that disturbs a training job."""
+"""Base classes of the faults: a run of one kind of fault, and the loop that disturbs a training job."""
 import dataclasses
 import json
 import os
@@ -15,20 +15,23 @@ from oracle import Violation
 
 SYNC, ASYNC = Shape(), Shape(sync=False)
 TWO_TASKS = Shape(tasks=2, clones=1, workers=2, steps=400, checkpoint_steps=40)
-# A campaign shorter than this takes a part of each kind's faults in a run, so that every kind has its turn.
+# A campaign of less than SHORT_MINUTES injects only 1/SHORT_PART of a kind's faults per run, so that there is time for
+# every kind.
 SHORT_MINUTES = 10
 SHORT_PART = 4
 
 
 class References:
-    """The last checkpoint of an undisturbed run; made when first asked for. Neither which worker has a clone nor how
-    often checkpoints are written changes its bits."""
+    """The last checkpoints of undisturbed jobs, each computed when it is first requested. The bits do not depend on how
+    the clones are spread over workers, nor on how often checkpoints are written, so such shapes share a reference."""
 
     def __init__(self, folder):
         self._folder = pathlib.Path(folder)
         self._shards = {}
 
     def shards(self, shape):
+        """Returns file name -> bytes of the last checkpoint's shards; empty in asynchronous mode, which has no fixed
+        result."""
         if not shape.sync:
             return {}
         shape = dataclasses.replace(shape, workers=1, clones=shape.replicas, checkpoint_steps=shape.steps)
@@ -46,7 +49,7 @@ class References:
 
 
 class Run:
-    """One run of one kind of fault: its chance, its folder, what it reports, and how long it may go on."""
+    """One run of one kind of fault: its random generator, its folder, its reports and its limits."""
 
     def __init__(self, campaign, kind, index):
         self.kind = kind
@@ -63,8 +66,9 @@ class Run:
     def seconds_left(self):
         return self.campaign.deadline - time.monotonic()
 
-    def more(self):
-        """Whether another fault is due in this run; a run that is repeated alone is not cut short."""
+    def fault_due(self):
+        """Returns whether this run should inject another fault. The deadline does not apply to a run that is repeated
+        with --run."""
         return self.injections < self.limit and (self.campaign.repeats or self.seconds_left() > 0)
 
     def injected(self, fault, times=1):
@@ -77,8 +81,8 @@ class Run:
     def figure(self, text):
         self.campaign.table.kind(self.kind.NAME).figures.append(text)
 
-    def noted(self, job):
-        """What the job has put up with."""
+    def add_notes(self, job):
+        """Adds the job's notes on tolerated events to the table."""
         self.campaign.table.kind(self.kind.NAME).notes.update(job.notes)
 
     def command(self):
@@ -86,25 +90,25 @@ class Run:
 
 
 class Fault:
-    """A kind of fault. A file of faults/ defines one or more subclasses; the campaign finds them by themselves."""
+    """A kind of fault. Each file in faults/ defines one or more subclasses, which the campaign finds automatically."""
     NAME = ""
-    INJECTIONS = 12  # at most, in one run
+    INJECTIONS = 12  # the most faults in one run
     NEEDS_ROOT = False
-    ONLY_WHEN_NAMED = False  # not part of a campaign over all kinds
+    ONLY_WHEN_NAMED = False  # run only if --only names it
 
     def missing(self):
-        """What keeps this machine from it; empty: nothing."""
+        """Returns why this kind cannot run on this machine; empty if it can."""
         return "needs root" if self.NEEDS_ROOT and os.geteuid() != 0 else ""
 
     def run(self, run):
-        """Raises Violation."""
+        """Carries out the run. Raises Violation if a promise is broken."""
         raise NotImplementedError
 
 
 class TrainingFault(Fault):
-    """Disturbs a training job again and again, lets it end, and compares its result with the undisturbed one's."""
+    """Disturbs a training job again and again, lets it end, and compares its result with that of an undisturbed job."""
     SHAPES = (SYNC, SYNC, TWO_TASKS, ASYNC)
-    LONGEST_GAP_S = 0.4  # undisturbed, between the step after a fault and the next fault
+    LONGEST_GAP_S = 0.4  # the longest pause between the recovery from one fault and the next fault
 
     def make_job(self, run, shape):
         return Job(run.folder, shape)
@@ -113,13 +117,15 @@ class TrainingFault(Fault):
         job.start_all()
 
     def inject(self, run, job):
-        """One fault, from its begin to its end. Returns its name for the table; None: nothing could be done now."""
+        """Injects one fault and waits until it is over. Returns its name for the table, or None if no fault was
+        possible now."""
         raise NotImplementedError
 
     def calm(self, run, job):
-        """No fault is left when the job is to end by itself."""
+        """Called before the job has to end by itself: undoes whatever would prevent that."""
 
     def check(self, run, job, expected):
+        """Checks the finished job. Raises Violation."""
         job.check(expected)
 
     def run(self, run):
@@ -128,7 +134,7 @@ class TrainingFault(Fault):
         with self.make_job(run, shape) as job:
             self.start(run, job)
             job.await_step(beyond=-1)
-            while run.more() and not job.done():
+            while run.fault_due() and not job.done():
                 job.pause(run.rng.uniform(0.0, self.LONGEST_GAP_S))
                 if job.done():
                     break
@@ -138,17 +144,19 @@ class TrainingFault(Fault):
                     self.await_recovery(run, job, fault)
             self.calm(run, job)
             job.finish()
-            run.noted(job)
+            run.add_notes(job)
             self.check(run, job, expected)
 
     def await_recovery(self, run, job, fault):
+        """Waits for the next step and reports how long it took."""
         seconds = job.await_step()
         if not job.done():
             run.recovered(fault, seconds)
 
 
 def carry_out(run):
-    """Whether the run kept all promises. A failed run's folder stays, with the reason and the command to repeat it."""
+    """Carries out the run and returns whether all promises were kept. The folder of a failed run stays, with the reason
+    and the command that repeats it."""
     kind = run.campaign.table.kind(run.kind.NAME)
     run.folder.mkdir(parents=True)
     try:
@@ -158,7 +166,7 @@ def carry_out(run):
     except Violation as violation:
         text = str(violation)
     except Exception:  # pylint: disable=broad-except
-        # A fault of the campaign's own must not pass for a result either.
+        # A bug in the campaign itself counts as a failed run, not as a passed one.
         text = "the campaign failed: " + traceback.format_exc()
         text = f"the campaign failed: {text.strip().splitlines()[-1]}\n{text}"
     finally:

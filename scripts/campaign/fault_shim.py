@@ -8,13 +8,13 @@ import struct
 from processes import BIN
 
 LIBRARY = BIN / "libfault_shim.so"
-# Random faults, to be added.
+# Random faults; a sum of them is a set.
 NO_SPACE, INPUT_OUTPUT, SHORT_WRITE, SLOW_SYNC, FAILED_READ = 1, 2, 4, 8, 16
 ACTIONS = {NO_SPACE: "ENOSPC", INPUT_OUTPUT: "EIO", SHORT_WRITE: "short write", SLOW_SYNC: "slow fsync",
            FAILED_READ: "failed read"}
-# struct Control: clock_offset_ns, random_share, random_actions, slow_ms, random_faults, rules_hit, seed.
+# Layout of struct Control: clock_offset_ns, random_share, random_actions, slow_ms, random_faults, rules_hit, seed.
 CONTROL = struct.Struct("<qIIIIII")
-# What a process chooses anew each time it starts, in paths of a record.
+# Parts of recorded paths that differ each time a process starts, with the glob that replaces them.
 CHANGING = (
     (re.compile(r"(events\.out\.tfevents)\..*"), r"\1.*"),
     (re.compile(r"(\.part-.*\.safetensors)-\d+-\d+"), r"\1-*"),
@@ -27,10 +27,10 @@ CHANGING = (
 
 
 class Shim:
-    """The control file of a job, shared by its processes, and the environment that makes them obey it."""
+    """The control file that all processes of a job share, and the environment that makes them load the shim."""
 
     def __init__(self, path, roots):
-        """roots: the folders in which calls are seen."""
+        """Creates the control file at `path`. The shim acts only on calls for files below the folders in `roots`."""
         self.path = path
         self.roots = [str(root) for root in roots]
         path.write_bytes(bytes(mmap.PAGESIZE))
@@ -38,7 +38,8 @@ class Shim:
             self._page = mmap.mmap(file.fileno(), mmap.PAGESIZE)
 
     def environment(self, rules=(), record=None):
-        """rules: (operation, glob, nth, action) each, see the shim."""
+        """Returns the environment of a process. `rules` is a list of (operation, glob, nth, action), as the shim's
+        first comment explains; `record` is a file to which the process appends each call."""
         environment = dict(os.environ, LD_PRELOAD=str(LIBRARY), PUSHPULL_FAULT_ROOTS=":".join(self.roots),
                            PUSHPULL_FAULT_CONTROL=str(self.path),
                            PUSHPULL_FAULT_RULES=";".join("|".join(map(str, rule)) for rule in rules))
@@ -53,11 +54,14 @@ class Shim:
         struct.pack_into(form, self._page, offset, value)
 
     def move_clock(self, seconds):
-        """Of all processes, by so much from the true time."""
+        """Sets the wall clock of all processes to the true time plus `seconds`."""
         self._put(0, "<q", int(seconds * 1e9))
 
     def fail_at_random(self, share, actions, slow_ms=0, seed=0):
-        """share of the calls seen fail, until it is 0 again."""
+        """Makes a share of the calls (0 to 1) fail from now on; a share of 0 ends it.
+
+        `actions` is a sum of the random faults above, `slow_ms` the duration of a slow fsync.
+        """
         self._put(28, "<I", seed & 0xffffffff)
         self._put(16, "<I", slow_ms)
         self._put(12, "<I", actions)
@@ -71,12 +75,12 @@ class Shim:
 
 
 def usual_error(operation):
-    """What this call fails with on a disk that is full or broken."""
+    """Returns the errno with which this call typically fails: EIO of a broken disk or ENOSPC of a full one."""
     return errno.EIO if operation in ("fsync", "close", "read", "open", "rename", "unlink") else errno.ENOSPC
 
 
 def read_record(path, relative_to):
-    """(operation, glob) of each call of a recording pass, in order."""
+    """Returns (operation, glob) of each recorded call on a path that begins with `relative_to`, in order."""
     calls = []
     for line in path.read_text(errors="replace").splitlines():
         operation, _, name = line.partition(" ")

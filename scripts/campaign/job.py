@@ -1,8 +1,8 @@
-"""The job under test: ps_server, worker with clones and evaluator as processes, started again when they die.
+"""The job under test: real processes of ps_server, worker (with its clones) and evaluator.
 
-It plays the part of an init system: a process that a fault has ended is started again after a moment; one that ends
-without a reason is a violation. The applied version is read from the mapped state, so looking costs nothing and needs
-no answer of a process that may be stopped.
+This module plays the part of an init system. It restarts a process that ended because of a fault; a process that ends
+for any other reason is a violation. The applied version is read from the files of the mapped state, so that the check
+is cheap and works while a process is stopped.
 """
 import dataclasses
 import pathlib
@@ -15,26 +15,26 @@ from oracle import Violation
 from processes import Process, clone_pids, send
 from state_files import applied_version
 
-# Gentle, so that 2,000 steps on random images stay finite.
+# The learning rate is low, so that the values stay finite over 2,000 steps on random images.
 OPTIMIZER = ("momentum_optimizer { learning_rate { constant_learning_rate { learning_rate: 0.0005 } } "
              "momentum_optimizer_value: 0.9 }")
 LEASE_S = 2
 PEER_DEADLINE_S = 40
-PATIENCE_S = 60  # without a step, or until a process ends, before it counts as a hang
+PATIENCE_S = 60  # a longer wait for a step, or for the end of a process, counts as a hang
 RESTART_PAUSE_S = 0.05
-# Exit codes of a process that a signal has ended, before or after it could install its handler.
+# Exit codes of a process that was ended by a signal, either by its handler or before the handler was installed.
 BY_SIGNAL = {143, -signal.SIGTERM, -signal.SIGKILL}
 NO_REASON = "no reason"
-MAX_LIVES = 150  # of one role: an init system gives up too
+MAX_LIVES = 150  # starts of one role; after that the restarts stop, as an init system's would
 
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-    """What of job it is; jobs of the same shape end in the same bits in synchronous mode."""
+    """The configuration of a job. In synchronous mode, jobs of equal shape end with the same bits."""
     sync: bool = True
-    tasks: int = 1  # each a ps_server process
+    tasks: int = 1  # one ps_server process per task
     workers: int = 1
-    clones: int = 2  # of each worker
+    clones: int = 2  # per worker
     steps: int = 600
     checkpoint_steps: int = 60
     batch: int = 8
@@ -59,17 +59,17 @@ class Shape:
 
 @dataclasses.dataclass
 class Role:
-    """A process of the job and all its lives."""
+    """A program of the job with its current process and all earlier ones. Each process is a "life" of the role."""
     name: str
     program: str
     arguments: list
     prefix: tuple = ()
     env: dict = None
     process: Process = None
-    lives: list = dataclasses.field(default_factory=list)  # every Process there was
-    reasons: set = dataclasses.field(default_factory=set)  # exit codes that this life may end with, beside 0
-    tolerated: set = dataclasses.field(default_factory=set)  # the same of every life
-    ended: int = None  # exit code of a life that is not followed by another one
+    lives: list = dataclasses.field(default_factory=list)  # all processes so far, the current one last
+    reasons: set = dataclasses.field(default_factory=set)  # exit codes besides 0 that the current life may end with
+    tolerated: set = dataclasses.field(default_factory=set)  # exit codes besides 0 that every life may end with
+    ended: int = None  # exit code of the last life, set when the role is not started again
 
     @property
     def is_server(self):
@@ -84,20 +84,24 @@ class Role:
 
 
 class Job:
-    """Use as a context manager: at its end no process is left."""
+    """A job. Use it as a context manager, which ends all processes."""
 
     def __init__(self, folder, shape, state_dir=None, addresses=None, prefixes=None, env=None, evaluator=True,
                  server_flags=(), worker_flags=()):
-        """addresses: of the tasks; prefixes: role name -> words before its command."""
+        """Writes the config into `folder`; starts nothing.
+
+        `addresses` lists the address of each task (default: unix sockets), `prefixes` maps a role's name to the words
+        before its command, and `env` is the environment of all processes.
+        """
         self.folder = pathlib.Path(folder)
         self.shape = shape
         self.train_dir = self.folder / "run"
         self.state_dir = pathlib.Path(state_dir or self.folder / "state")
-        self.state_is_mapped = True  # False: the floor is the newest checkpoint
-        self.always_tolerated = set()  # exit codes after which any process is started again
+        self.state_is_mapped = True  # if False, a restarted server may go back to the newest checkpoint
+        self.always_tolerated = set()  # exit codes after which every process is started again
         self.floors = []
         self.notes = []
-        self.drained_at = -PATIENCE_S  # by a SIGTERM to one server, which all of them follow
+        self.drained_at = -PATIENCE_S  # time of the last SIGTERM to a server; it makes all servers drain
         self.config = self.folder / "pipeline.config"
         self.config.write_text(shape.config())
         (self.folder / "job.txt").write_text(shape.describe() + "\n")
@@ -139,7 +143,7 @@ class Job:
         return [role for role in self.roles.values() if role.program == "worker"]
 
     def start(self, name, env=None):
-        """A new life; env: instead of the role's."""
+        """Starts a new life of the role, with the environment `env` if it is given. Returns its Process."""
         role = self.roles[name]
         role.process = Process(self.folder / f"{name}.{len(role.lives)}.log", role.program, *role.arguments,
                                prefix=role.prefix, env=env or role.env)
@@ -153,7 +157,7 @@ class Job:
             self.start(name)
 
     def signal(self, name, number):
-        """A signal that may end the role's process, which is a reason for it to end."""
+        """Sends a signal to the role's process. If the signal may end it, its death counts as expected."""
         role = self.roles[name]
         if number in (signal.SIGTERM, signal.SIGKILL):
             role.reasons |= BY_SIGNAL
@@ -165,19 +169,15 @@ class Job:
         role.process.kill(number)
 
     def clone(self, name, index):
-        """Process of a clone that runs, or None."""
+        """Returns the pid of a running clone, or None."""
         return clone_pids(self.roles[name].pid).get(index) if self.roles[name].running() else None
 
-    def await_death(self, name):
-        """After SIGKILL, and the start of the next life: what an operator's init system does at once."""
-        self.roles[name].process.popen.wait()
-
     def done(self):
-        """Every server has ended as one whose job is over."""
+        """Returns whether every server has ended with exit code 0, which means that the job is over."""
         return all(role.ended == 0 for role in self.servers())
 
-    def tend(self):
-        """Starts again what has died for a reason; raises Violation for what died without."""
+    def restart_ended(self):
+        """Restarts each process whose end was expected. Raises Violation if a process ended unexpectedly."""
         for role in self.roles.values():
             if role.process is None or role.ended is not None or role.running():
                 continue
@@ -187,7 +187,7 @@ class Job:
             if code == 0:
                 role.ended = 0
             elif not role.is_server and self.done():
-                # Nobody is there any more whom it could ask.
+                # The servers are gone, so this process could not learn that the job is over.
                 role.ended = code
                 self.notes.append(f"{role.program} ended with {code} after the job's end")
                 if code not in role.reasons | {200}:
@@ -202,16 +202,20 @@ class Job:
             else:
                 raise Violation(f"{role.name} ended with {code} for {NO_REASON}:\n{role.process.text()[-2000:]}")
 
-    # What is applied.
+    # Progress.
 
     def applied(self):
-        """The newest version that all tasks hold; without mapped state the newest checkpoint's; -1: none."""
+        """Returns the newest version that all tasks hold, or that the newest checkpoint holds; -1 if there is none."""
         version = applied_version(self.state_dir, self.shape.tasks) if self.state_is_mapped else -1
         steps = oracle.checkpoint_steps(self.train_dir)
         return max(version, steps[-1] if steps else -1)
 
     def expect_no_loss(self, why, version=None):
-        """The next version that task 0 serves, in this life or a later one, is at least the one that is applied now."""
+        """Requires that the next version that task 0 serves, in this life or a later one, is at least `version`.
+
+        By default this is the version that survives a kill of the server now: the applied one if the state is mapped,
+        otherwise the newest checkpoint. `check` looks at it. `why` is part of the message.
+        """
         if version is None:
             version = self.applied() if self.state_is_mapped else oracle.newest_verified(self.train_dir)
         task0 = self.roles["ps0"]
@@ -222,15 +226,15 @@ class Job:
         self.floors.append(oracle.Floor(log, log.stat().st_size, version, why))
 
     def await_step(self, beyond=None, patience=PATIENCE_S):
-        """Seconds until a version newer than `beyond` (default: the present one) is applied, or the job is done.
+        """Waits until a version newer than `beyond` (default: the present one) is applied or the job is done.
 
-        Violation: a hang.
+        Returns the seconds that this took. Raises Violation if it takes longer than `patience` seconds.
         """
         begin = time.monotonic()
         if beyond is None:
             beyond = self.applied()
         while True:
-            self.tend()
+            self.restart_ended()
             if self.done() or self.applied() > beyond:
                 return time.monotonic() - begin
             if time.monotonic() - begin > patience:
@@ -238,18 +242,18 @@ class Job:
             time.sleep(0.005)
 
     def pause(self, seconds):
-        """Lets the job work; ends early when it is done."""
+        """Lets the job run for a time; returns early when the job is done."""
         deadline = time.monotonic() + seconds
         while not self.done() and time.monotonic() < deadline:
-            self.tend()
+            self.restart_ended()
             time.sleep(min(0.02, max(0.0, deadline - time.monotonic())))
 
     def finish(self, patience=None):
-        """Every process ends by itself. Violation: one does not."""
+        """Waits until every process has ended by itself. Raises Violation after `patience` seconds without a step."""
         deadline = time.monotonic() + (patience or PATIENCE_S)
         newest = self.applied()
         while any(role.ended is None for role in self.roles.values() if role.process is not None):
-            self.tend()
+            self.restart_ended()
             if (now := self.applied()) > newest:
                 newest, deadline = now, time.monotonic() + (patience or PATIENCE_S)
             if time.monotonic() > deadline:
@@ -265,7 +269,11 @@ class Job:
     # Oracles over the whole run.
 
     def check(self, expected):
-        """expected: shards of the undisturbed run; unused in asynchronous mode."""
+        """Applies the oracles to the finished job. Raises Violation.
+
+        `expected` holds the shards of the undisturbed job, as oracle.shards() returns them; asynchronous mode does not
+        use it.
+        """
         manifest = oracle.check_final(self.train_dir, self.shape.steps)
         if self.shape.sync:
             oracle.check_identical(oracle.shards(self.train_dir, self.shape.steps), expected)
@@ -277,6 +285,6 @@ class Job:
 
 
 def resume(pids):
-    """SIGCONT to processes that may be gone."""
+    """Sends SIGCONT to processes, some of which may have ended."""
     for pid in pids:
         send(pid, signal.SIGCONT)

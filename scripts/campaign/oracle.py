@@ -1,4 +1,4 @@
-"""What has to hold after any fault. Each function raises Violation; none of them repairs or waits."""
+"""The promises that must hold after every fault. The checks raise Violation; they repair nothing and do not wait."""
 import base64
 import hashlib
 import json
@@ -18,7 +18,7 @@ class Violation(Exception):
 
 
 def checkpoint_steps(train_dir):
-    """Steps of the folders that have a checkpoint's name, ascending."""
+    """Returns the steps of all folders that are named like a checkpoint, in ascending order."""
     return sorted(int(path.name[5:]) for path in pathlib.Path(train_dir).glob("ckpt-*") if path.name[5:].isdigit())
 
 
@@ -27,7 +27,7 @@ def checkpoint_folder(train_dir, step):
 
 
 def read_manifest(folder):
-    """The verified manifest of a checkpoint, whose files have the sizes and digests that it lists."""
+    """Returns the manifest of a checkpoint. Raises Violation if the manifest or a file that it lists is damaged."""
     path = pathlib.Path(folder) / "MANIFEST.json"
     try:
         text = path.read_bytes()
@@ -46,7 +46,7 @@ def read_manifest(folder):
 
 
 def newest_verified(train_dir):
-    """Step of the newest checkpoint that verifies; -1: none does."""
+    """Returns the step of the newest checkpoint that is intact; -1 if there is none."""
     for step in reversed(checkpoint_steps(train_dir)):
         try:
             read_manifest(checkpoint_folder(train_dir, step))
@@ -57,12 +57,15 @@ def newest_verified(train_dir):
 
 
 def shards(train_dir, step):
-    """Name -> bytes of the files with variables of a checkpoint."""
+    """Returns name -> bytes of the shard files of a checkpoint."""
     return {path.name: path.read_bytes() for path in checkpoint_folder(train_dir, step).glob("shard-*")}
 
 
 def check_final(train_dir, steps):
-    """The last checkpoint is there, verifies, and says that training is done. Returns its manifest."""
+    """Checks that the newest checkpoint is of step `steps`, is intact, and says that training is done.
+
+    Returns its manifest.
+    """
     found = checkpoint_steps(train_dir)
     if not found or found[-1] != steps:
         raise Violation(f"the newest checkpoint is of step {found[-1] if found else None}, expected {steps}")
@@ -73,7 +76,7 @@ def check_final(train_dir, steps):
 
 
 def check_identical(got, expected):
-    """Both: as of shards(). Bit for bit the same variables and optimizer slots."""
+    """Checks that two results of shards() hold the same variables and optimizer slots, bit for bit."""
     if not expected or got.keys() != expected.keys():
         raise Violation(f"shards {sorted(got)}, expected {sorted(expected)}")
     for name, data in expected.items():
@@ -83,19 +86,25 @@ def check_identical(got, expected):
 
 
 def marks_of(manifest):
-    """(replica, position) of each mark in an asynchronous manifest: how many batches of the replica were trained on."""
+    """Returns the marks in an asynchronous manifest as (replica, position).
+
+    The position is the number of batches of that replica that were trained on.
+    """
     marks = fields(base64.b64decode(manifest["async_state"]))
     decoded = [fields(mark) for mark in marks.get(1, [])]
     return [(mark.get(1, [0])[0], mark.get(POSITION_FIELD, [0])[0]) for mark in decoded]
 
 
-# PushMark.next_position in protos/parameter_server.proto.
+# Field number of PushMark.next_position in protos/parameter_server.proto.
 POSITION_FIELD = 4
 
 
 def check_exactly_once(marks, steps, num_replicas):
-    """Every applied push raises the step by one, and a replica's position counts the batches it has trained on: each batch
-    of each replica was trained on exactly once when the positions add up to the step."""
+    """Checks that each batch of each replica was trained on exactly once.
+
+    Every applied push raises the step by one, and a replica's position counts the batches that were trained on, so the
+    positions must add up to the step.
+    """
     replicas = [replica for replica, _ in marks]
     if len(set(replicas)) != len(replicas) or any(replica >= num_replicas for replica in replicas):
         raise Violation(f"marks of replicas {replicas} in a job of {num_replicas}")
@@ -107,17 +116,18 @@ def check_exactly_once(marks, steps, num_replicas):
 
 
 class Floor:
-    """What the next server to serve has to come back with at least."""
+    """The lowest version with which a server may start to serve after a fault."""
 
     def __init__(self, log_path, begin, version, why):
-        """From byte `begin` of the log of a life of task 0 on. The lives write NAME.0.log, NAME.1.log and so on."""
+        """The floor holds from byte `begin` of `log_path`, the log of one life of task 0. The lives of a task write
+        NAME.0.log, NAME.1.log and so on."""
         self.log_path = pathlib.Path(log_path)
         self.begin = begin
         self.version = version
         self.why = why
 
     def _texts(self):
-        """(name, text) of this life and the ones after it."""
+        """Yields (name, text) of this life's log, from `begin` on, and of the logs of all later lives."""
         name, life, _ = self.log_path.name.rsplit(".", 2)
         begin = self.begin
         path = self.log_path
@@ -128,7 +138,8 @@ class Floor:
             path = self.log_path.with_name(f"{name}.{life}.log")
 
     def check(self):
-        """Nothing that was applied is lost. A life that was refused or killed before it served is passed over."""
+        """Checks the first life that serves: its version must not be below the floor. Lives that ended before they
+        served do not count."""
         for name, text in self._texts():
             serving = SERVING.search(text)
             if serving is None:
@@ -140,7 +151,8 @@ class Floor:
 
 
 def check_epochs(texts):
-    """Epochs that servers of one train_dir began with, in the order of their logs: each greater than all before."""
+    """Checks that each server began a greater epoch than all before. `texts` holds the logs of the servers of one
+    train_dir, in the order of their starts."""
     epochs = [int(epoch) for text in texts for _, epoch in SERVING.findall(text)]
     for earlier, later in zip(epochs, epochs[1:]):
         if later <= earlier:
@@ -148,7 +160,11 @@ def check_epochs(texts):
 
 
 def check_published_only_by(before, after, old_epoch):
-    """Manifest epoch per step before and after a server of old_epoch was let go on: it has published nothing."""
+    """Checks that a replaced server published and removed nothing after it was woken up.
+
+    `before` and `after` map the step of each checkpoint to the epoch in its manifest; old_epoch is the epoch of the
+    replaced server.
+    """
     for step, epoch in after.items():
         if epoch == old_epoch and before.get(step) != epoch:
             raise Violation(f"the server of epoch {old_epoch} published step {step} after another one had taken over")
@@ -158,7 +174,8 @@ def check_published_only_by(before, after, old_epoch):
 
 
 def slope(samples):
-    """Least squares over (seconds, value): units per hour; 0 for less than two."""
+    """Returns the slope of a least-squares line through (seconds, value) samples, in units per hour. It is 0 for fewer
+    than two samples and for samples at the same time."""
     if len(samples) < 2:
         return 0.0
     mean_x = sum(x for x, _ in samples) / len(samples)

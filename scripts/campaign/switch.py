@@ -1,11 +1,16 @@
-"""An Ethernet switch in user space that loses, delays, reorders, duplicates, slows down and resets: the kernels of
-small machines often have no netem. It runs in a network namespace of its own, started by SwitchedNetwork.
+"""An Ethernet switch in user space that disturbs traffic: it drops, delays, reorders and duplicates frames, limits the
+rate, and resets TCP connections. It exists because the kernels of small machines often have no netem. SwitchedNetwork
+starts it in a separate network namespace.
 
 The hosts' interfaces are TAP devices whose other ends this process holds. Commands come on standard input, one JSON
-object per line: {"rules": [{"from": HOST or "", "to": HOST or "", ...}, ...]} replaces all rules. The first rule that
-fits a frame counts. Its words: cut (true: nothing passes), loss, duplicate, reorder (shares of the frames), delay
-(seconds), rate (bytes a second, with at most RATE_QUEUE_S in the queue), reset (this many TCP segments with much data
-become resets of their connections).
+object per line: {"rules": [{"from": HOST or "", "to": HOST or "", ...}, ...]} replaces all rules; "" means any host.
+The first rule that matches a frame applies. A rule has any of these keys:
+
+  cut        true: no frame passes
+  loss, duplicate, reorder    shares of the frames, 0 to 1
+  delay      seconds
+  rate       bytes per second; frames that would wait longer than RATE_QUEUE_S are dropped
+  reset      number of large TCP segments that are turned into resets of their connections
 """
 import fcntl
 import heapq
@@ -24,13 +29,14 @@ import netns  # pylint: disable=wrong-import-position
 
 TUNSETIFF = 0x400454ca
 IFF_TAP, IFF_NO_PI = 2, 0x1000
-MTU = 9000  # fewer frames, which is what this switch pays for
+MTU = 9000  # large, because the cost of this switch is per frame
 RATE_QUEUE_S = 1.0
-REORDER_S = 0.01  # a frame that is overtaken waits so long
-RESET_DATA = 1000  # bytes of a segment that is in the middle of a chunk
+REORDER_S = 0.01  # how long a frame waits so that others overtake it
+RESET_DATA = 1000  # a segment with at least this many bytes of data lies in the middle of a chunk
 
 
 def open_tap(name):
+    """Creates the TAP device and returns its non-blocking descriptor."""
     tap = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
     fcntl.ioctl(tap, TUNSETIFF, struct.pack("16sH", name.encode(), IFF_TAP | IFF_NO_PI))
     return tap
@@ -45,7 +51,8 @@ def internet_checksum(data):
 
 
 def as_reset(frame):
-    """The same TCP segment as a reset of its connection; None: it is not one with much data."""
+    """Returns a reset of the connection with the same addresses and sequence number as the given TCP segment; None if
+    the frame is not a TCP segment with at least RESET_DATA bytes of data."""
     if len(frame) < 54 or frame[12:14] != b"\x08\0" or frame[14] != 0x45 or frame[23] != 6:
         return None
     header_bytes = (frame[46] >> 4) * 4
@@ -67,15 +74,15 @@ def as_reset(frame):
 class Switch:
 
     def __init__(self, taps, macs, rng):
-        """taps: host -> descriptor; macs: host -> address."""
+        """`taps` maps each host to the descriptor of its TAP device, `macs` to its MAC address."""
         self.taps = taps
         self.hosts = {descriptor: host for host, descriptor in taps.items()}
         self.by_mac = {bytes.fromhex(mac.replace(":", "")): host for host, mac in macs.items()}
         self.rng = rng
         self.rules = []
-        self.later = []  # heap of (when, number, host, frame)
+        self.later = []  # heap of (time, number, host, frame)
         self.number = 0
-        self.free_at = {}  # (from, to) -> when the slow link is free again
+        self.free_at = {}  # (from, to) -> time at which a link with a limited rate is free again
 
     def rule_for(self, source, target):
         for rule in self.rules:
@@ -87,7 +94,7 @@ class Switch:
         try:
             os.write(self.taps[host], frame)
         except OSError:
-            pass  # the interface is down: the frame is lost
+            pass  # the interface is down, so the frame is lost
 
     def send_at(self, when, host, frame):
         self.number += 1
@@ -119,7 +126,7 @@ class Switch:
             else:
                 self.send(target, frame)
 
-    def take(self, source, frame):
+    def receive(self, source, frame):
         target = self.by_mac.get(frame[:6])
         if target is not None:
             self.forward(source, target, frame)
@@ -129,7 +136,7 @@ class Switch:
                     self.forward(source, host, frame)
 
     def send_due(self):
-        """Seconds until the next frame is due; None: none waits."""
+        """Sends the delayed frames that are due. Returns the seconds until the next one is due, None if none waits."""
         while self.later:
             left = self.later[0][0] - time.monotonic()
             if left > 0:
@@ -139,7 +146,7 @@ class Switch:
         return None
 
     def run(self, commands):
-        """Until the end of the commands."""
+        """Forwards frames and obeys the commands of this descriptor until its end of file."""
         selector = selectors.DefaultSelector()
         selector.register(commands, selectors.EVENT_READ)
         for descriptor in self.hosts:
@@ -163,11 +170,11 @@ class Switch:
                 frame = os.read(descriptor, MTU + 64)
             except OSError:
                 return
-            self.take(self.hosts[descriptor], frame)
+            self.receive(self.hosts[descriptor], frame)
 
 
 class SwitchedNetwork(netns.Network):
-    """Hosts whose frames pass a Switch."""
+    """Network namespaces ("hosts") that are connected by a Switch."""
 
     def __init__(self, hosts, seed=0):
         self._seed = seed
@@ -175,7 +182,7 @@ class SwitchedNetwork(netns.Network):
         super().__init__(hosts)
 
     def _connect(self):
-        """The hosts' interfaces; the namespaces are there."""
+        """Starts the switch, which creates the hosts' interfaces. The namespaces exist already."""
         setting = {"hosts": {host: self.namespace(host) for host in self.hosts}, "macs": self._macs, "seed": self._seed}
         self._process = subprocess.Popen(
             ["ip", "netns", "exec", self._switch, sys.executable, os.path.abspath(__file__), json.dumps(setting)],

@@ -1,4 +1,4 @@
-"""What the campaign has done and found, as one table."""
+"""The campaign's result table: faults injected, runs, outcomes and recovery times."""
 import collections
 import dataclasses
 import statistics
@@ -8,7 +8,7 @@ HEAD = ("fault", "injected", "runs", "outcome", "worst recovery")
 
 @dataclasses.dataclass
 class Row:
-    """One fault, such as `kill: SIGKILL ps0`, of a kind, such as `kill`."""
+    """Counts of one fault, such as "SIGKILL server", of a kind, such as `kill`."""
     injected: int = 0
     recoveries_s: list = dataclasses.field(default_factory=list)
 
@@ -21,13 +21,13 @@ class Row:
 
 @dataclasses.dataclass
 class Kind:
-    """A kind of fault over all its runs."""
+    """The results of all runs of one kind of fault."""
     rows: dict = dataclasses.field(default_factory=dict)
     runs: int = 0
     violations: list = dataclasses.field(default_factory=list)  # (run, text)
-    skipped: str = ""
+    skipped: str = ""  # why the kind was not run; empty if it was
     figures: list = dataclasses.field(default_factory=list)
-    notes: collections.Counter = dataclasses.field(default_factory=collections.Counter)  # what was put up with
+    notes: collections.Counter = dataclasses.field(default_factory=collections.Counter)  # tolerated events
 
     def row(self, fault):
         return self.rows.setdefault(fault, Row())
@@ -45,7 +45,7 @@ class Table:
         self.kind(kind).row(fault).injected += times
 
     def recovered(self, kind, fault, seconds):
-        """From the end of the fault to the next applied step."""
+        """Adds a recovery time: seconds from the end of the fault to the next applied step."""
         self.kind(kind).row(fault).recoveries_s.append(seconds)
 
     def violations(self):

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Packs what a host with GPUs needs to run us, where only a driver and glibc 2.36 or newer are: programs linked from
-# archives, the three libraries that stay shared, configs, the check and the benchmark's PyTorch side.
+# Packs a folder that runs on a GPU host with nothing installed but a driver and glibc 2.36 or newer. It holds
+# statically linked programs, the few shared libraries, configs, check.sh and the PyTorch side of the benchmark.
 # usage: scripts/gpu/bundle.sh [--architectures=LIST] [--no-cuda] [--output=DIR] [--jobs=N]
-#   --architectures=LIST  GPUs to compile for, as CMAKE_CUDA_ARCHITECTURES; default 90-real (H100, H200)
-#   --no-cuda             without the GPU backend: to try the packing itself
-#   --output=DIR          default build-bundle/bundle, made anew
-#   --jobs=N              compiler processes; default: one per core
+#   --architectures=LIST  GPUs to compile for, as in CMAKE_CUDA_ARCHITECTURES; default 90-real (H100, H200)
+#   --no-cuda             leave out the GPU backend, to try out the packing
+#   --output=DIR          folder that is replaced; default build-bundle/bundle
+#   --jobs=N              number of compiler processes; default: one per core
 # On the host: cd bundle && ./check.sh
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -26,7 +26,7 @@ for argument in "$@"; do
 done
 
 programs=(ps_server worker evaluator make_records)
-# They exist with the GPU backend only.
+# These programs exist only with the GPU backend.
 gpu_programs=(cuda_test gpu_step)
 [ $cuda = OFF ] || programs+=("${gpu_programs[@]}")
 
@@ -45,14 +45,14 @@ done
 cp scripts/gpu/check.sh scripts/bench/gpu_step_torch.py scripts/bench/gpu_step_networks.py scripts/plot_events.py "$output/"
 cp deploy/pipelines/*.config scripts/gpu/pipelines/*.config "$output/pipelines/"
 
-# What the programs still load at run time: glibc is the host's, the rest comes along.
+# Copies the libraries that the programs load at run time, except glibc, which the host provides.
 for program in "${programs[@]}"; do
   while read -r name path; do
     case "$name" in
       libc.so.6 | libm.so.6 | libdl.so.2 | librt.so.1 | libpthread.so.0 | libgcc_s.so.1 | ld-linux-x86-64.so.2) ;;
       libssl.so.3 | libcrypto.so.3 | libunwind.so.8 | liblzma.so.5) [ -e "$output/lib/$name" ] || cp -L "$path" "$output/lib/$name" ;;
       *)
-        echo "bundle: $program needs $name ($path): link it as an archive (cmake/static_libraries.cmake) or ship it" >&2
+        echo "bundle: $program needs $name ($path): link it statically (cmake/static_libraries.cmake) or pack it" >&2
         exit 70
         ;;
     esac
@@ -72,10 +72,10 @@ if [ "$bytes" -gt $((limit_mb * 1000000)) ]; then
   exit 1
 fi
 
-# None of the libraries of this host may be needed: the programs have to start without them.
+# Checks that every program starts, with an empty environment.
 for program in "${programs[@]}"; do
   if env -i "$output/bin/$program" --version > /dev/null 2>&1; then continue; fi
-  # A test program knows no --version.
+  # Test programs do not have --version.
   env -i "$output/bin/$program" --gtest_list_tests > /dev/null || {
     echo "bundle: $output/bin/$program does not start" >&2
     exit 70

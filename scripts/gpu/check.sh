@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Everything that has to be seen on a GPU, in one go and within 9 minutes; runs in the folder that bundle.sh packs.
+# Runs all checks that need a GPU, within 9 minutes, in the folder that bundle.sh packs. Prints a table at the end.
 # usage: ./check.sh [--only=NAME,...] [--gpus=LIST] [--seconds=N]
-#   --only=NAME,...  of: operators memcheck racecheck determinism mobilenet ssd benchmark end_to_end bad_cases
-#   --gpus=LIST      GPUs of the three clones; default: those there are, one for all if there is one
-#   --seconds=N      in all; a check that no longer fits is skipped; default 530
-# The environment: DATA, a folder with MNIST's four IDX files (default ./mnist; without it drawn shapes); OUT, a folder
-# for the table and the logs; PYTHON, with PyTorch (default python3); SANITIZER_FILTER, tests under compute-sanitizer.
-# Exit code: 0; 1: a check failed; 69: no GPU here. The table comes last.
+#   --only=NAME,...  some of: operators memcheck racecheck determinism mobilenet ssd benchmark end_to_end bad_cases
+#   --gpus=LIST      GPUs of the three clones; default: the first three; if there are fewer, clones share them
+#   --seconds=N      time for everything; a check that no longer fits is skipped; default 530
+# Environment: DATA, a folder with MNIST's four IDX files (default ./mnist; if missing, drawn shapes); OUT, a folder for
+# the table and the logs; PYTHON, with PyTorch (default python3); SANITIZER_FILTER, the tests under compute-sanitizer.
+# Exit code: 0 if no check failed; 1 if one failed; 69 if there is no GPU.
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 bin=$here/bin
@@ -45,7 +45,7 @@ work=$(mktemp -d)
 mkdir "$work/logs"
 started=$SECONDS
 
-# However this ends, nothing that it started outlives it.
+# Ends all processes that the script has started, however the script ends.
 pids=()
 cleanup() {
   local pid
@@ -58,21 +58,22 @@ trap 'exit 143' INT TERM
 
 table=()
 failures=0
-# row CHECK FIGURE BAR RESULT
+# row CHECK FIGURE BAR RESULT: adds a row to the table and prints it. A RESULT that begins with FAIL counts as failure.
 row() {
   table+=("$1|$2|$3|$4")
   case "$4" in FAIL*) failures=$((failures + 1)) ;; esac
   printf '%-28s %-44s %-26s %s\n' "$1" "$2" "$3" "$4"
 }
+# left: prints the seconds that are left.
 left() { echo $((seconds - (SECONDS - started))); }
-# wanted NAME SECONDS: whether the check is asked for and there is time for it.
+# wanted NAME SECONDS: succeeds if the check was requested and SECONDS are left for it.
 wanted() {
   [[ -z $only || $only == *,$1,* ]] || return 1
   [ "$(left)" -ge "$2" ] && return 0
   row "$1" "" "" "skipped (only $(left) s are left)"
   return 1
 }
-# limited SECONDS COMMAND...: at most so long, and not beyond the end; output to the log of that name.
+# limited SECONDS COMMAND...: runs the command for at most SECONDS and no longer than the time that is left.
 limited() {
   local limit=$1 rest
   rest=$(left)
@@ -80,17 +81,18 @@ limited() {
   [ "$rest" -lt "$limit" ] && limit=$rest
   timeout --kill-after=5 "$((limit > 1 ? limit : 1))" "$@"
 }
-# why CODE LOG: a few words on a failure.
+# why CODE LOG: prints the RESULT of a failed command from its exit code and its log.
 why() {
   case "$1" in
     124 | 137) echo "FAIL (out of time)" ;;
     *) echo "FAIL (exit code $1: $(grep -vE '^\s*$' "$2" | tail -n 1 | cut -c1-90))" ;;
   esac
 }
-# holds EXPRESSION: of numbers, by awk.
+# holds EXPRESSION: succeeds if awk finds the numeric expression true.
 holds() { awk "BEGIN { exit !($1) }"; }
 
-# train NAME SECONDS WORKER_FLAG...: a job from $work/NAME.config; with evaluator=1 one evaluator watches it.
+# train NAME SECONDS WORKER_FLAG...: trains with $work/NAME.config, and with an evaluator if evaluator=1. Returns the
+# exit code of the first process that failed, or 0.
 evaluator=0
 train() {
   local name=$1 limit=$2 code=0 server worker watcher=""
@@ -115,7 +117,7 @@ train() {
   if [ -n "$watcher" ]; then wait "$watcher" || code=$((code == 0 ? $? : code)); fi
   return $code
 }
-# background FUNCTION ARGUMENT...: in a shell of its own, which takes its processes along when it is ended.
+# background FUNCTION ARGUMENT...: runs the function in a subshell, which ends its processes when it is ended.
 background() {
   (
     trap 'kill -TERM $(jobs -p) 2> /dev/null' EXIT
@@ -124,7 +126,8 @@ background() {
   ) &
   pids+=("$!")
 }
-# events NAME EXPRESSION: of `scalars`, tag -> values in the order of steps.
+# events NAME EXPRESSION: prints a Python expression of `scalars`, which maps a tag of job NAME to its values in the
+# order of steps.
 events() {
   "$python" - "$here" "$work/$1" "$2" << 'PYTHON' 2>> "$work/logs/events.log"
 import pathlib
@@ -141,13 +144,13 @@ print(eval(sys.argv[3], {"scalars": scalars, "statistics": statistics}))
 PYTHON
 }
 settled_rate="statistics.median(scalars['images/sec'][len(scalars['images/sec']) // 2:])"
-# final_loss NAME: mean over the last fifth of the steps.
+# final_loss NAME: prints the mean loss of the last fifth of the steps.
 final_loss() {
   events "$1" "statistics.mean(scalars['Loss/total_loss'][-max(1, len(scalars['Loss/total_loss']) // 5):])"
 }
-# config NAME FILE [SED_EXPRESSION]: $work/NAME.config
+# config NAME FILE [SED_EXPRESSION]: writes $work/NAME.config from a file in pipelines/.
 config() { sed -E "${3:-}" "$here/pipelines/$2" > "$work/$1.config"; }
-# large_images: 2,048 random ones of 224x224 as IDX files, once.
+# large_images: writes 2,048 random images of 224x224 as IDX files, if they do not exist yet.
 large_images() {
   local count=2048 hex
   [ ! -f "$work/labels-idx1-ubyte" ] || return 0
@@ -157,12 +160,12 @@ large_images() {
   { printf '\x00\x00\x08\x01%b' "$hex"
     head -c 200000 /dev/urandom | tr -dc '\000-\011' | head -c $count; } > "$work/labels-idx1-ubyte"
 }
-# large NAME [SED_EXPRESSION]: a config of them.
+# large NAME [SED_EXPRESSION]: writes a config that trains on the large images.
 large() {
   large_images
   config "$1" mobilenet_v2_224.config "s#(images|labels)-idx#$work/&#g; ${2:-}"
 }
-# A shorter run has its schedule scaled with it.
+# steps N: prints a sed expression that sets the number of steps in a config and scales the learning rate schedule.
 steps() {
   printf '%s' "s/(num_steps|total_steps): [0-9]+/\\1: $1/; s/warmup_steps: [0-9]+/warmup_steps: $(($1 / 12))/"
 }
@@ -185,7 +188,7 @@ nvidia-smi --query-gpu=index,name,driver_version,memory.total,temperature.gpu --
 echo "three clones on GPUs $gpus, $cores cores, data: $data_name"
 echo
 
-# The curves to compare with take cores, not the GPU: they are computed while operators are tested.
+# The reference curves are computed on the CPU, in the background, while the operators are tested on the GPU.
 reference=""
 references() {
   local name code
@@ -214,7 +217,7 @@ operators() {
   fi
 }
 
-# sanitize TOOL
+# sanitize TOOL: runs the operators' tests under compute-sanitizer.
 sanitize() {
   local tool=$1 log=$work/logs/$1.log code=0 sanitizer
   wanted "$tool" 20 || return
@@ -231,7 +234,7 @@ sanitize() {
   if [ $code -eq 0 ] && grep -qE '^\[  PASSED  \] [1-9]' "$log"; then
     row "$tool" "$summary" "0 errors" ok
   elif grep -q 'Device not supported' "$log"; then
-    row "$tool" "" "0 errors" "skipped (compute-sanitizer does not know this device)"
+    row "$tool" "" "0 errors" "skipped (compute-sanitizer does not support this device)"
   else
     row "$tool" "$summary" "0 errors" "$(why $code "$log")"
   fi
@@ -239,18 +242,21 @@ sanitize() {
 
 determinism() {
   wanted determinism 20 || return
-  local code=0 file network a b
+  local code=0 file network a b last
   for network in classifier detector; do
     local source=mobilenet_v2_synthetic.config
     [ $network = classifier ] || source=ssd_shapes.config
     a=${network}_a b=${network}_b
     config $a $source "$(steps 100)"
     config $b $source "$(steps 100)"
-    code=0
+    code=0 last=$a
     train $a 60 --num_clones=1 --gpus="$first_gpu" --precision=bf16 || code=$?
-    [ $code -ne 0 ] || train $b 60 --num_clones=1 --gpus="$first_gpu" --precision=bf16 || code=$?
+    if [ $code -eq 0 ]; then
+      last=$b
+      train $b 60 --num_clones=1 --gpus="$first_gpu" --precision=bf16 || code=$?
+    fi
     if [ $code -ne 0 ]; then
-      row "determinism, $network" "" "same bits" "$(why $code "$work/logs/$b.worker.log")"
+      row "determinism, $network" "" "same bits" "$(why $code "$work/logs/$last.worker.log")"
       continue
     fi
     local same=1 files=0
@@ -266,7 +272,8 @@ determinism() {
   done
 }
 
-# curve NAME: three clones in bf16 on the GPUs, an evaluator beside them, against fp32 on the CPU.
+# curve NAME: trains with three clones in bf16 on the GPUs and an evaluator, and compares the final loss with that of
+# fp32 on the CPU.
 curve() {
   local name=$1 code=0 ours theirs speed
   wanted "$name" 30 || return
@@ -283,7 +290,7 @@ curve() {
   while [ -n "$reference" ] && [ ! -f "$work/${name}_cpu.code" ] && kill -0 "$reference" 2> /dev/null &&
     [ "$(left)" -gt 5 ]; do sleep 0.5; done
   if [ "$(cat "$work/${name}_cpu.code" 2> /dev/null)" != 0 ]; then
-    row "$name, bf16 and fp32" "" "within 2 %" "skipped (the CPU's run did not end well in time)"
+    row "$name, bf16 and fp32" "" "within 2 %" "skipped (the run on the CPU failed or was too slow)"
     return
   fi
   ours=$(final_loss "${name}_gpu")
@@ -293,7 +300,7 @@ curve() {
   row "$name, bf16 and fp32" "final loss ${ours:0:7}, on the CPU ${theirs:0:7}" "within 2 %" "$result"
 }
 
-# value FILE KEY PATTERN: KEY=NUMBER of the first line with the pattern.
+# value FILE KEY PATTERN: prints the NUMBER of KEY=NUMBER in the first line that matches the pattern.
 value() { grep -m 1 "$3" "$1" | grep -oE "(^| )$2=[0-9.]+" | cut -d= -f2; }
 
 benchmark() {
@@ -328,7 +335,7 @@ benchmark() {
   done
 }
 
-# steps_in SECONDS BATCH: at the GPU's own rate.
+# steps_in SECONDS BATCH: prints how many steps the GPU makes in SECONDS at the rate $alone, at least 100.
 steps_in() { awk "BEGIN { steps = int(${alone:-0} * $1 / $2); print (steps > 100 ? steps : 100) }"; }
 end_to_end() {
   wanted end_to_end 40 || return
@@ -343,12 +350,13 @@ end_to_end() {
     alone=$(value "$log" ours "result: ")
     for gradients in bf16 fp32; do
       name=through_${batch}_$gradients
-      # The rate is taken every 2 s; its first values have the start in them.
+      # The rate is logged every 2 s. The run is long enough that the second half leaves out the start.
       large "$name" "s/batch_size: 256/batch_size: $batch/; $(steps "$(steps_in 10 $batch)")"
       [ $code -ne 0 ] || train "$name" 50 --num_clones=1 --gpus="$first_gpu" --precision=bf16 \
         --gradient_precision=$gradients || code=$?
       if [ $code -ne 0 ]; then
-        row "batch $batch, $gradients gradients" "" "$bar of the GPU alone" "$(why $code "$work/logs/$name.worker.log")"
+        [ ! -f "$work/logs/$name.worker.log" ] || log=$work/logs/$name.worker.log
+        row "batch $batch, $gradients gradients" "" "$bar of the GPU alone" "$(why $code "$log")"
         break
       fi
       together=$(events "$name" "'%.0f' % $settled_rate")
@@ -367,7 +375,7 @@ end_to_end() {
   fi
 }
 
-# refuses NAME CONFIG_SED PATTERN WORKER_FLAG...: the job has to end by itself, not with 0, and say so.
+# refuses NAME CONFIG_SED PATTERN WORKER_FLAG...: expects that the job fails by itself with a message that matches.
 refuses() {
   local name=$1 code=0 log=$work/logs/$1.worker.log result=FAIL said
   large "$name" "$2"

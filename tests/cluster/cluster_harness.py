@@ -1,4 +1,4 @@
-"""What the cluster tests share: a job of several ps_server and worker processes, and a look at its applied steps."""
+"""Helpers of the cluster tests: jobs of several ps_server and worker processes, and their applied steps."""
 import os
 import pathlib
 import sys
@@ -15,7 +15,7 @@ MNIST_CONFIG = ROOT / "deploy" / "pipelines" / "mobilenet_v2_mnist.config"
 
 
 def main():
-    """unittest's, but for its exit code where all tests were skipped: 77, which ctest shows as skipped."""
+    """Runs unittest.main(), but exits with 77 if all tests were skipped, which ctest then shows as skipped."""
     result = unittest.main(module="__main__", exit=False).result
     if result.testsRun > 0 and len(result.skipped) == result.testsRun:
         for reason in sorted({reason for _, reason in result.skipped}):
@@ -30,10 +30,11 @@ class ClusterTest(EndToEndTest):
         return self.folder / f"{run}.state"
 
     def applied(self, run, tasks=2):
+        """Returns the newest version that all tasks hold; -1 if there is none."""
         return applied_version(self.state_dir(run), tasks)
 
     def await_applied(self, run, version, patience):
-        """Seconds until all tasks hold the version; None: not in time."""
+        """Waits until all tasks hold the version. Returns the seconds it took, or None after `patience` seconds."""
         begin = time.monotonic()
         while self.applied(run) < version:
             if time.monotonic() - begin > patience:
@@ -42,21 +43,23 @@ class ClusterTest(EndToEndTest):
         return time.monotonic() - begin
 
     def start_task(self, run, config, index, addresses, *flags, log=None, **options):
+        """Starts the ps_server process of one task."""
         return self.start(log or f"{run}.ps{index}.log", "ps_server", f"--tasks={len(addresses)}",
                           f"--task_index={index}", f"--cluster={','.join(addresses)}",
                           f"--pipeline_config_path={config}", f"--train_dir={self.folder / run}",
                           f"--state_dir={self.state_dir(run)}", *flags, **options)
 
     def start_cluster_worker(self, run, index, workers, clones, address, *flags, **options):
-        """One that stands for a host of its own: it shares no memory with the ps tasks."""
+        """Starts a worker that does not use shared memory, as if it were on another host than the ps tasks."""
         return self.start(f"{run}.worker{index}.log", "worker", f"--ps={address}",
                           f"--num_workers={workers}", f"--worker_index={index}",
                           f"--num_clones={clones}", "--shared_memory=false", *flags, **options)
 
     def shards(self, step, run="run"):
-        """The bytes of all shards of a checkpoint."""
+        """Returns the bytes of all shards of a checkpoint."""
         folder = self.folder / run / f"ckpt-{step:08d}"
         return [path.read_bytes() for path in sorted(folder.glob("shard-*.safetensors"))]
 
     def logs(self):
+        """Returns the ends of all logs."""
         return "\n".join(f"---- {p.log_path.name}\n{p.text()[-3000:]}" for p in self.processes)

@@ -1,4 +1,4 @@
-"""Several hosts as network namespaces: 2 ps tasks, 2 workers with 2 clones each, 1 evaluator, each on its own host.
+"""A job on several hosts, which are network namespaces: 2 ps tasks, 2 workers with 2 clones each, and an evaluator.
 
 Takes about a quarter of an hour and needs root and iproute2, so it runs only with PUSHPULL_TEST_FULL=1.
 """
@@ -14,12 +14,12 @@ import unittest
 import netns
 from cluster_harness import FULL, MNIST, MNIST_CONFIG, ClusterTest, main
 
-LEASE_S = 3  # short, so that cuts can be longer and shorter than it
+LEASE_S = 3  # short, so that some cuts are shorter and some are longer
 PORT = 2222
 PS = ("ps0", "ps1")
 WORKERS = ("w0", "w1")
 CLONES = 2
-CUTS = 10  # of each link
+CUTS = 10  # per link
 TASK_FLAGS = ("--insecure",)
 WORKER_FLAGS = ("--insecure", "--device=cpu", "--threads=1")
 
@@ -37,6 +37,7 @@ class Hosts(ClusterTest):
         self.net.close()
 
     def start_hosts(self, run, config, *flags, data_dir=None):
+        """Starts the job. Returns (tasks, workers)."""
         addresses = [f"{self.net.address(host)}:{PORT}" for host in PS]
         tasks = [
             self.start_task(run, config, index, addresses, *TASK_FLAGS, *flags,
@@ -57,6 +58,7 @@ class Hosts(ClusterTest):
     # Accuracy.
 
     def evaluation(self, run, *flags):
+        """Returns the JSON that `evaluator --run_once` prints."""
         evaluator = self.start(f"{run}.once.log", "evaluator", "--run_once",
                                f"--checkpoint_dir={self.folder / run}", *flags, stdout=subprocess.PIPE)
         out, _ = evaluator.popen.communicate(timeout=300)
@@ -64,7 +66,7 @@ class Hosts(ClusterTest):
         return json.loads(out)
 
     @unittest.skipUnless(MNIST.is_dir(), f"no MNIST in {MNIST} (PUSHPULL_MNIST_DIR)")
-    def test_mnist_to_the_accuracy_of_one_host(self):
+    def test_mnist_gives_the_same_result_as_one_host(self):
         begin = time.monotonic()
         tasks, workers = self.start_hosts("hosts", MNIST_CONFIG, data_dir=MNIST)
         follower = self.start("follower.log", "evaluator", f"--checkpoint_dir={self.folder / 'hosts'}",
@@ -92,9 +94,9 @@ class Hosts(ClusterTest):
     # Cuts.
 
     def cut_once(self, link, kind, seconds):
-        """Cuts, heals, and returns the seconds from the heal to the second step applied after it.
+        """Cuts a link, heals it, and returns the seconds until the second step after that.
 
-        The first one may have been decided before the cut.
+        The first step may have been decided before the cut.
         """
         if link == "ps0-ps1":
             self.net.cut_pair("ps0", "ps1")
@@ -111,20 +113,20 @@ class Hosts(ClusterTest):
         self.assertIsNotNone(took, f"{link} {kind} {seconds} s: no step within a minute\n{self.logs()}")
         return took
 
-    def test_every_link_cut_ten_times(self):
-        # Long steps are not needed; they only keep the run short of a million steps.
+    def test_training_survives_ten_cuts_of_every_link(self):
+        # The batch size makes steps slow enough that the job does not reach a million steps.
         config = self.write_config("cut.config", steps=1000000, batch=64)
         tasks, workers = self.start_hosts("cut", config, f"--lease={LEASE_S}s")
         self.assertIsNotNone(self.await_applied("cut", 5, patience=120), self.logs())
         lengths = [0.3, 0.6, 1.0, 1.5, 2.2, 3.2, 4.0, 5.0, 6.5, 9.0]
-        chance = random.Random(5)
+        rng = random.Random(5)
         cuts = []
         for link in (*PS, *WORKERS, "ps0-ps1"):
-            chance.shuffle(lengths)
+            rng.shuffle(lengths)
             for number in range(CUTS):
                 kind = "pair" if "-" in link else netns.Network.KINDS[number % len(netns.Network.KINDS)]
                 cuts.append((link, kind, lengths[number]))
-        chance.shuffle(cuts)
+        rng.shuffle(cuts)
         took = {}
         for link, kind, seconds in cuts:
             recovery = self.cut_once(link, kind, seconds)
@@ -147,6 +149,7 @@ class Hosts(ClusterTest):
         self.compare_with_undisturbed()
 
     def report(self, took):
+        """Prints the recovery times by kind of cut and by link."""
         by_kind = {}
         for (link, kind), times in took.items():
             for name in (kind, f"link {link}"):
@@ -156,6 +159,7 @@ class Hosts(ClusterTest):
                   f"{max(times) / LEASE_S:.2f} leases of {LEASE_S} s", file=sys.stderr, flush=True)
 
     def compare_with_undisturbed(self):
+        """Trains an undisturbed job of as many steps and checks that its shards have the same bits."""
         steps = max(int(path.name[5:]) for path in (self.folder / "cut").glob("ckpt-????????"))
         config = self.write_config("straight.config", steps=steps, batch=64)
         tasks, workers = self.start_hosts("straight", config, f"--lease={LEASE_S}s")
@@ -164,7 +168,7 @@ class Hosts(ClusterTest):
         self.assertEqual(len(self.shards(steps, "cut")), 2)
         self.assertEqual(self.shards(steps, "cut"), self.shards(steps, "straight"))
 
-    # The tool itself.
+    # The network namespaces.
 
     def test_leftovers_of_a_killed_run_are_removed(self):
         script = ("import sys, time; sys.path.insert(0, sys.argv[1])\n"
@@ -181,7 +185,7 @@ class Hosts(ClusterTest):
             sleeper = netns.ip("netns", "pids", name).split()
             self.assertEqual(len(sleeper), 1)
             netns.remove_leftovers()
-            self.assertIn(name, netns.ip("netns", "list"), "its maker is alive")
+            self.assertIn(name, netns.ip("netns", "list"), "the process that made it is alive")
         finally:
             victim.kill()
             victim.wait()

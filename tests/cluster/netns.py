@@ -1,8 +1,7 @@
-"""Hosts of their own on one machine: network namespaces, joined by veth pairs to a bridge. Needs root and iproute2.
+"""Several hosts on one machine: network namespaces that veth pairs connect to a bridge. Needs root and iproute2.
 
-The bridge lives in a namespace too, so nothing outside is touched, and removing the namespaces removes everything.
-Their names carry the pid of the process that made them: what a killed run has left behind is found and removed by
-the next one.
+The bridge is in a namespace too, so nothing outside is touched, and removing the namespaces removes everything. Their
+names contain the pid of the process that made them, so that the next run can remove the leftovers of a killed one.
 """
 import os
 import shutil
@@ -13,11 +12,11 @@ import time
 
 PREFIX = "pushpull-"
 NETWORK = "10.77.0."
-NOWHERE = "02:00:00:00:0f:ff"  # a MAC that nobody has: the bridge has no port for it, no host takes it
+NOWHERE = "02:00:00:00:0f:ff"  # a MAC address that no host has, so that frames to it are lost
 
 
 def missing():
-    """What keeps this machine from having such hosts; empty: nothing."""
+    """Returns why this machine cannot have such hosts; empty if it can."""
     if os.geteuid() != 0:
         return "network namespaces need root"
     if shutil.which("ip") is None:
@@ -26,6 +25,7 @@ def missing():
 
 
 def ip(*words, check=True):
+    """Runs the command ip and returns its output. Raises RuntimeError if it fails, unless `check` is False."""
     result = subprocess.run(["ip", *words], capture_output=True, text=True, check=False)
     if check and result.returncode != 0:
         raise RuntimeError(f"ip {' '.join(words)}: {result.stderr.strip()}")
@@ -33,6 +33,7 @@ def ip(*words, check=True):
 
 
 def remove_namespace(name):
+    """Kills the processes in a namespace and removes it."""
     for pid in ip("netns", "pids", name, check=False).split():
         try:
             os.kill(int(pid), signal.SIGKILL)
@@ -42,7 +43,7 @@ def remove_namespace(name):
 
 
 def remove_leftovers():
-    """Namespaces whose maker is not there any more."""
+    """Removes the namespaces of processes that have ended."""
     for line in ip("netns", "list").splitlines():
         name = line.split()[0]
         pid = name[len(PREFIX):].split("-")[0] if name.startswith(PREFIX) else ""
@@ -51,9 +52,9 @@ def remove_leftovers():
 
 
 class Network:
-    """Hosts by name. Use as a context manager, or call close()."""
+    """Named hosts in one network. Use it as a context manager, or call close()."""
 
-    # How a host can be cut off. Only "down" and "carrier" are noticed by the host's own kernel.
+    # The ways to cut off a host. The host's kernel notices only "down" and "carrier".
     KINDS = ("down", "carrier", "blackhole", "mute")
 
     def __init__(self, hosts):
@@ -87,15 +88,16 @@ class Network:
         return f"{NETWORK}{self.hosts.index(host) + 10}"
 
     def enter(self, host):
-        """The words before a command that runs on the host."""
+        """Returns words to put before a command, so that it runs on the host."""
         return ("ip", "netns", "exec", self.namespace(host))
 
     def cut(self, host, kind):
-        """
-        down       the host's interface is switched off: its kernel knows, and routes are gone
-        carrier    the cable is out: the host's interface has no carrier
-        blackhole  the switch drops everything from and to the host, and nobody is told
-        mute       what the host sends is lost, what is sent to it arrives
+        """Cuts off a host in one of these ways:
+
+        down       its interface is switched off, so its kernel removes the routes
+        carrier    its interface loses the carrier, as if the cable were unplugged
+        blackhole  the bridge silently drops all frames from and to the host
+        mute       frames from the host are lost, frames to it arrive
         """
         if kind == "down":
             ip("-n", self.namespace(host), "link", "set", "eth0", "down")
@@ -116,10 +118,10 @@ class Network:
             ip("-n", self._switch, "link", "set", host, "up")
         elif kind == "blackhole":
             ip("-n", self._switch, "link", "set", host, "master", "br0")
-        self._set_neighbours(host)  # switching an interface off has removed them
+        self._set_neighbours(host)  # these entries were lost if the interface was switched off
 
     def cut_pair(self, one, other):
-        """Only between these two, silently."""
+        """Silently cuts the connection between two hosts only."""
         self._set_neighbour(one, other, NOWHERE)
         self._set_neighbour(other, one, NOWHERE)
 
@@ -134,7 +136,8 @@ class Network:
            "eth0", "nud", "permanent")
 
     def _set_neighbours(self, host):
-        """As behind a router: a host that is cut off is not missed by address resolution."""
+        """Sets the MAC addresses of all other hosts, so that address resolution cannot notice a host that is cut off.
+        Hosts behind a router would not notice it either."""
         for other in self.hosts:
             self._set_neighbour(host, other, self._macs[other])
 
@@ -158,7 +161,7 @@ class Network:
             self._await_ping(host)
 
     def _connect(self):
-        """Gives every host an interface eth0 with its MAC, joined to the others'."""
+        """Gives every host an interface eth0 with its MAC address and connects the interfaces."""
         ip("-n", self._switch, "link", "add", "br0", "type", "bridge")
         ip("-n", self._switch, "link", "set", "br0", "up")
         for host in self.hosts:
@@ -168,7 +171,7 @@ class Network:
             ip("-n", self._switch, "link", "set", host, "up")
 
     def _await_ping(self, host):
-        """A connection to the host's closed port is refused by the host itself, so the way is open."""
+        """Waits until the host can be reached: a connection to a closed port must be refused by the host itself."""
         other = next(name for name in self.hosts if name != host)
         probe = ("import socket,sys\n"
                  "s=socket.socket(); s.settimeout(1)\n"
@@ -176,4 +179,4 @@ class Network:
         deadline = time.monotonic() + 20
         while subprocess.run([*self.enter(other), sys.executable, "-c", probe, self.address(host)], check=False).returncode != 0:
             if time.monotonic() > deadline:
-                raise RuntimeError(f"{other} does not reach {host}")
+                raise RuntimeError(f"{other} cannot reach {host}")

@@ -1,7 +1,6 @@
-"""A real Slurm on this machine alone: munge, slurmctld and slurmd, with everything they write in one folder.
+"""Runs a real Slurm on this machine: munge, slurmctld and slurmd.
 
-Needs root and Debian's slurm-wlm and munge. Nothing outside the folder is touched but /run/munge-like sockets, which
-have a place in the folder too.
+Needs root and Debian's slurm-wlm and munge. All files and sockets are in one folder; nothing outside it is touched.
 """
 import os
 import pathlib
@@ -48,9 +47,9 @@ PATH = os.environ["PATH"] + ":/usr/sbin:/sbin"
 
 
 def missing():
-    """What keeps this machine from running it; empty: nothing."""
+    """Returns why this machine cannot run Slurm; empty if it can."""
     if os.geteuid() != 0:
-        return "a Slurm of our own needs root"
+        return "running Slurm needs root"
     absent = [name for name in PROGRAMS if shutil.which(name, path=PATH) is None]
     if absent:
         return (f"no {', '.join(absent)}: apt-get install --no-install-recommends slurm-wlm slurmctld slurmd "
@@ -65,7 +64,7 @@ def free_port():
 
 
 class Slurm:
-    """Started on construction. close() stops the daemons, their jobs, and nothing else."""
+    """The daemons of a Slurm, which the constructor starts. close() stops them and their jobs."""
 
     def __init__(self, folder):
         self.folder = pathlib.Path(folder)
@@ -74,7 +73,7 @@ class Slurm:
         self._daemons = []
         self.environment = dict(os.environ, PATH=PATH, SLURM_CONF=str(self.folder / "slurm.conf"))
         for name in list(self.environment):
-            # A test that runs inside some other Slurm must not meet its variables.
+            # The test itself may run in a Slurm job, whose variables must not get into this Slurm.
             if name.startswith(("SLURM_JOB", "SLURM_STEP", "SLURM_NODE", "SBATCH_")):
                 del self.environment[name]
         try:
@@ -84,6 +83,7 @@ class Slurm:
             raise
 
     def run(self, *command, check=True, **environment):
+        """Runs a command of this Slurm and returns its output. Raises AssertionError if it fails and `check` is set."""
         result = subprocess.run([str(word) for word in command], env=dict(self.environment, **environment),
                                 capture_output=True, text=True, check=False, timeout=60, cwd=self.folder)
         if check and result.returncode != 0:
@@ -91,15 +91,16 @@ class Slurm:
         return result.stdout
 
     def submit(self, *words, **environment):
-        """The job's id."""
+        """Submits a job and returns its id."""
         return self.run("sbatch", "--parsable", *words, **environment).strip()
 
     def job(self, number):
-        """What scontrol tells of a job: a dictionary."""
+        """Returns the fields that scontrol shows of a job."""
         text = self.run("scontrol", "--oneliner", "show", "job", number)
         return dict(word.split("=", 1) for word in text.split() if "=" in word)
 
     def await_state(self, number, states, timeout):
+        """Waits until the job is in one of the states and returns its fields."""
         deadline = time.monotonic() + timeout
         while (job := self.job(number))["JobState"] not in states:
             if time.monotonic() > deadline:
@@ -142,7 +143,7 @@ class Slurm:
         (self.folder / "slurm.conf").write_text(CONF.format(
             folder=self.folder, host=socket.gethostname().split(".")[0], cpus=os.cpu_count(),
             ctld_port=free_port(), slurmd_port=free_port()))
-        # As root, whose key it is; a munged of the system is not touched.
+        # --force lets munged run as root. The system's munged, if there is one, is not touched.
         self._spawn("munged", "--foreground", "--force", f"--key-file={key}",
                     f"--socket={self.folder}/munge.socket", f"--pid-file={self.folder}/munged.pid",
                     f"--log-file={self.folder}/munged.log", f"--seed-file={self.folder}/munged.seed")
@@ -156,5 +157,5 @@ class Slurm:
         deadline = time.monotonic() + 30
         while not condition():
             if time.monotonic() > deadline or any(d.poll() is not None for d in self._daemons):
-                raise AssertionError(f"{what} did not come up\n{self.logs()}")
+                raise AssertionError(f"{what} did not start\n{self.logs()}")
             time.sleep(0.1)

@@ -1,4 +1,4 @@
-"""deploy/slurm/train.sbatch under a real Slurm on this machine.
+"""Tests of deploy/slurm/train.sbatch under a real Slurm on this machine.
 
 Needs root, slurm-wlm and munge, and takes about two minutes, so it runs only with PUSHPULL_TEST_FULL=1.
 """
@@ -35,7 +35,7 @@ class SlurmTest(ClusterTest):
         super().tearDownClass()
 
     def submit(self, config, *words, **environment):
-        """2 ps tasks, 2 workers with one clone each, the evaluator."""
+        """Submits a job of 2 ps tasks, 2 workers with one clone each, and an evaluator. Returns its id."""
         self.run_dir = self.folder / "run"
         self.log = self.folder / "job.log"
         variables = dict(BIN=str(BIN), PIPELINE=str(config), TRAIN_DIR=str(self.run_dir), PS_TASKS="2",
@@ -50,6 +50,7 @@ class SlurmTest(ClusterTest):
         return self.log.read_text(errors="replace") if self.log.exists() else ""
 
     def await_log(self, pattern, timeout=120):
+        """Waits until the log matches the pattern and returns the match."""
         deadline = time.monotonic() + timeout
         while not (found := re.search(pattern, self.log_text())):
             self.assertLess(time.monotonic(), deadline, f"no {pattern!r} in\n{self.log_text()}")
@@ -57,12 +58,13 @@ class SlurmTest(ClusterTest):
         return found
 
     def show(self, pattern):
-        """The lines of the log that a reader of the report wants to see."""
+        """Prints the lines of the log that match, for the reader of the test's output."""
         for line in self.log_text().splitlines():
             if re.search(pattern, line):
                 print("  " + line, file=sys.stderr)
 
     def assert_completed(self, number, steps, timeout=240):
+        """Waits for the end of the job and checks its exit code, checkpoint and evaluation."""
         job = self.slurm.await_state(number, ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL"),
                                      timeout)
         self.assertEqual((job["JobState"], job["ExitCode"]), ("COMPLETED", "0:0"), self.log_text())
@@ -74,12 +76,12 @@ class SlurmTest(ClusterTest):
         number = self.submit(self.write_config(steps=200))
         self.assert_completed(number, 200)
         for rank in range(5):
-            self.assertRegex(self.log_text(), rf"(?m)^{rank}: ", "each rank's lines have its number")
+            self.assertRegex(self.log_text(), rf"(?m)^{rank}: ", "a rank's lines do not begin with its number")
         self.assertIn("trained to step 200", self.log_text())
         self.show("SLURM|trained to|ended with|^job")
 
-    def test_requeued_it_resumes_from_the_checkpoint(self):
-        # No mapped state: as on another node than before.
+    def test_requeued_job_resumes_from_the_checkpoint(self):
+        # Without mapped state, as if the job restarted on another node.
         config = self.write_config(steps=1000, train="save_checkpoints_steps: 50")
         number = self.submit(config, PS_FLAGS="--state_dir= --lease=5s")
         deadline = time.monotonic() + 120
@@ -87,20 +89,20 @@ class SlurmTest(ClusterTest):
             self.assertLess(time.monotonic(), deadline, self.log_text())
             time.sleep(0.1)
         self.slurm.run("scontrol", "requeue", number)
-        # A job that was requeued waits two minutes before it may start again; not here.
+        # A requeued job waits two minutes before it may start again, unless StartTime is set.
         self.slurm.await_state(number, ("PENDING",), 60)
         self.slurm.run("scontrol", "update", f"JobId={number}", "StartTime=now", check=False)
         saved = max(int(path.name[5:]) for path in self.run_dir.glob("ckpt-????????"))
         found = self.await_log(r"epoch (\d+) begins with step (\d+) from the checkpoint", timeout=200)
         self.assertEqual(int(found.group(2)), saved)
-        self.assertNotEqual(saved % 50, 0, "no checkpoint of the moment when it was told to end")
+        self.assertNotEqual(saved % 50, 0, "no checkpoint was published when the job was told to end")
         self.assertEqual(found.group(1), "2")
         self.await_log(rf"job {number}, start 2, on localhost")
         self.assert_completed(number, 1000, timeout=400)
         self.assertEqual(self.slurm.job(number)["Restarts"], "1")
         self.show("start [12]|begins with|trained to|ended with")
 
-    def test_scancel_and_a_new_submission_resume(self):
+    def test_new_job_resumes_after_scancel(self):
         config = self.write_config(steps=1000, train="save_checkpoints_steps: 50")
         number = self.submit(config, PS_FLAGS="--state_dir= --lease=5s")
         self.await_log(r"begins with step 0 from initial variables")
@@ -117,7 +119,7 @@ class SlurmTest(ClusterTest):
         self.assertGreaterEqual(int(found.group(1)), 50)
         self.assert_completed(again, 1000, timeout=400)
 
-    def test_ahead_of_the_limit_it_saves_and_goes_back_into_the_queue(self):
+    def test_job_saves_and_requeues_itself_before_the_time_limit(self):
         config = self.write_config(steps=1000000)
         number = self.submit(config, "--signal=TERM@50", "--time=1", PS_FLAGS="--state_dir= --lease=5s")
         self.await_log(rf"job {number}: stopped after a checkpoint; back into the queue", timeout=150)
@@ -127,7 +129,7 @@ class SlurmTest(ClusterTest):
         self.show("finishing|stopped after|begins with")
         self.slurm.run("scancel", number)
 
-    def test_a_failure_ends_all_with_its_code(self):
+    def test_failing_rank_ends_the_job_with_its_exit_code(self):
         config = self.write_config(steps=200)
         number = self.submit(config, WORKER_FLAGS="--device=cpu --threads=-1")
         job = self.slurm.await_state(number, ("FAILED",), 90)

@@ -1,4 +1,4 @@
-"""Reads event files and safetensors files with nothing but the format descriptions, to check our writers.
+"""Prints event files and safetensors files, to check our writers. Implements only what the formats' descriptions say.
 
 usage: read_formats.py events FILE | safetensors FILE
 """
@@ -47,7 +47,7 @@ def varint(data, at):
 
 
 def fields(data):
-    """Yields (number, value) of a protobuf message; bytes, int or the raw 4 or 8 bytes."""
+    """Yields (field number, value) of a protobuf message; varints are ints, all other values bytes."""
     at = 0
     while at < len(data):
         key, at = varint(data, at)

@@ -1,4 +1,4 @@
-"""What of deploy/Dockerfile can be tested without a Docker daemon: its form, its packages, its binaries and their libraries."""
+"""Tests of deploy/Dockerfile that need no Docker daemon: its form, packages and programs, and their libraries."""
 import os
 import pathlib
 import re
@@ -9,21 +9,21 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ.get("PUSHPULL_BIN_DIR", ROOT / "build" / "bin"))
 INSTRUCTIONS = {"ARG", "FROM", "RUN", "COPY", "WORKDIR", "ENV", "USER", "STOPSIGNAL", "CMD", "LABEL"}
-# debian:12-slim has them: apt itself needs them.
+# Packages in debian:12-slim, because apt itself needs them.
 BASE_PACKAGES = {"libc6", "libgcc-s1", "libstdc++6"}
-# Linked into binaries on a machine with CUDA's toolkit only; the GPU image's builder brings what it needs.
+# Libraries that programs load only if they are built with CUDA. They do not come from Debian's packages.
 RUNTIME_ONLY_ON_GPU = re.compile(r"libcuda|libnv")
 
 
 def parse(text):
-    """[(instruction, arguments)], lines joined, comments left out."""
+    """Returns [(instruction, arguments)], with continued lines joined and without comments."""
     lines = [line for line in text.splitlines() if not re.match(r"\s*(#|$)", line)]
     joined = re.sub(r"\\\n", " ", "\n".join(lines) + "\n")
     return [tuple(line.strip().split(None, 1)) for line in joined.splitlines() if line.strip()]
 
 
 def lint(instructions):
-    """Problems of the form, as a linter of Dockerfiles would list them."""
+    """Returns the problems that a linter of Dockerfiles would list."""
     problems, stages, user, last_from = [], set(), None, 0
     for i, (word, rest) in enumerate(instructions):
         if word not in INSTRUCTIONS:
@@ -47,17 +47,20 @@ def lint(instructions):
             if "--no-install-recommends" not in rest or "rm -rf /var/lib/apt/lists" not in rest:
                 problems.append("apt-get install without --no-install-recommends, or lists left behind")
         if word == "CMD" and not rest.startswith("["):
-            problems.append("CMD goes through a shell, which would not hand on SIGTERM")
+            problems.append("CMD uses a shell, which would not forward SIGTERM")
     if user is None or user.split(":")[0] in ("root", "0") or not user.split(":")[0].isdigit():
         problems.append(f"runs as {user}: expected a numeric user that is not root")
     final = [word for word, _ in instructions[last_from:]]
     if final.count("FROM") != 1 or len(stages) < 1:
-        problems.append("expected a stage that builds and one that runs")
+        problems.append("expected one stage that builds and another that runs")
     return problems
 
 
 def packages_of(paths):
-    """Path of a library -> its Debian package, which may list it under / or /usr, as itself or as what it links to."""
+    """Returns path of a library -> its Debian package.
+
+    A package may list the library under / or under /usr, and by the name of a symbolic link or of its target.
+    """
     spellings = {}
     for path in paths:
         real = str(pathlib.Path(path).resolve())
@@ -73,7 +76,7 @@ def packages_of(paths):
 
 
 def with_dependencies(packages):
-    """The packages and all that they depend on, as far as it is installed here."""
+    """Returns the packages and all their dependencies, as far as they are installed on this machine."""
     listing = subprocess.run(["dpkg-query", "-W", "-f", "${Package}\t${Depends}, ${Pre-Depends}\n"], capture_output=True,
                              text=True, check=True).stdout
     depends = {}
@@ -98,13 +101,14 @@ class DockerfileTest(unittest.TestCase):
         self.programs = re.search(r"--target ((?:\w+ )+)", self.build).group(1).split()
 
     def packages(self):
+        """Returns the packages that the final stage installs."""
         run = next(rest for word, rest in self.instructions if word == "RUN" and "groupadd" in rest)
         return set(re.search(r"--no-install-recommends\s+(.*?)&&", run).group(1).split())
 
     def test_form(self):
         self.assertEqual(lint(self.instructions), [])
 
-    def test_form_of_broken_ones(self):
+    def test_linter_finds_problems(self):
         for broken, word in [(self.text.replace("USER 10001:10001", "USER root"), "runs as root"),
                              (self.text.replace("USER 10001:10001\n", ""), "runs as None"),
                              (self.text.replace("--from=build", "--from=builder"), "no such stage"),
@@ -114,14 +118,14 @@ class DockerfileTest(unittest.TestCase):
                              (self.text.replace("WORKDIR", "ADD"), "ADD")]:
             self.assertIn(word, "\n".join(lint(parse(broken))))
 
-    def test_every_copied_program_is_built_and_known(self):
+    def test_every_copied_program_is_built(self):
         installed = re.findall(r"/build/bin/(\w+)", self.build)
         self.assertEqual(sorted(installed), sorted(self.programs))
         listings = "\n".join(path.read_text() for path in ROOT.glob("*/CMakeLists.txt"))
         for program in self.programs:
-            self.assertTrue(f"pushpull_binary({program} " in listings, f"{program} is no binary of the project")
+            self.assertTrue(f"pushpull_binary({program} " in listings, f"{program} is not a program of the project")
 
-    def test_sources_are_in_the_context(self):
+    def test_copied_sources_are_in_the_context(self):
         ignored = (ROOT / ".dockerignore").read_text().split()
         for word, rest in self.instructions:
             if word == "COPY" and "--from" not in rest:
@@ -138,8 +142,8 @@ class DockerfileTest(unittest.TestCase):
         self.assertEqual(self.packages() - set(known), set())
 
     @unittest.skipUnless(shutil.which("dpkg") and shutil.which("ldd"), "no dpkg or ldd here")
-    def test_packages_are_what_the_programs_load(self):
-        """Every shared library comes from a listed package, and no package is listed for nothing."""
+    def test_packages_are_those_that_the_programs_need(self):
+        """Every shared library comes from a listed package, and every listed package is needed."""
         built = [program for program in self.programs if (BIN / program).exists()]
         if not built:
             self.skipTest("no program is built")
@@ -147,11 +151,11 @@ class DockerfileTest(unittest.TestCase):
         for program in built:
             for name, path in re.findall(r"(\S+) => (/\S+)", subprocess.run(
                     ["ldd", str(BIN / program)], capture_output=True, text=True, check=True).stdout):
-                # Sanitizers belong to test builds.
+                # Only test builds load the libraries of sanitizers.
                 if not re.match(r"lib(asan|ubsan|tsan)", name) and not RUNTIME_ONLY_ON_GPU.match(name):
                     loaded.add(path)
         packages = packages_of(loaded)
-        self.assertEqual(loaded - set(packages), set(), "no package holds these")
+        self.assertEqual(loaded - set(packages), set(), "no package contains these libraries")
         needed = set(packages.values())
         self.assertEqual(needed - with_dependencies(self.packages() | BASE_PACKAGES), set(), "missing in the Dockerfile")
         self.assertEqual(self.packages() - needed, set(), "not loaded by any program")

@@ -1,7 +1,9 @@
 """Schemas of the Kubernetes objects in deploy/kubernetes/, for the fields used there, and a strict validator.
 
-A field that the schema does not know, a wrong type, a value outside its form, a missing required field: each is a
-problem with its path. Kinds and meanings are those of Kubernetes 1.29 and of TFJob v1 (training operator 1.9).
+Unknown fields, wrong types, malformed values and missing required fields are problems, which are listed with their
+paths. The schemas follow Kubernetes 1.29 and TFJob v1 (training operator 1.9).
+
+A schema is a function check(value, path, problems) that appends its problems. The functions below make schemas.
 """
 import re
 
@@ -44,7 +46,7 @@ def flag(value, path, problems):
 
 def quantity(value, path, problems):
     if isinstance(value, bool) or not QUANTITY.match(str(value)):
-        problems.append(f"{path}: {value!r} is no quantity")
+        problems.append(f"{path}: {value!r} is not a quantity")
 
 
 def array(item, least=1):
@@ -71,7 +73,8 @@ def mapping(key, item):
 
 
 def record(required=(), exactly_one=(), **fields):
-    """An object with these fields and no other. A field whose name is a Python keyword ends in _."""
+    """Makes the schema of an object with these fields and no others. A trailing _ in a field's name is dropped, so that
+    Python keywords can be used."""
     fields = {name.rstrip("_"): check for name, check in fields.items()}
 
     def check(value, path, problems):
@@ -187,7 +190,7 @@ KINDS = {
 
 
 def pod_templates(document):
-    """(name, template) of every pod that the object makes."""
+    """Returns (name, template) of every kind of pod that the object creates."""
     spec = document.get("spec", {})
     if document["kind"] == "TFJob":
         return [(name, replica["template"]) for name, replica in spec["tfReplicaSpecs"].items()]
@@ -195,7 +198,7 @@ def pod_templates(document):
 
 
 def cross_check(document):
-    """What no schema says: names that have to agree within one object."""
+    """Returns the problems that the schemas cannot express, such as names that must agree within an object."""
     problems = []
     spec = document.get("spec", {})
     for name, template in pod_templates(document):
@@ -210,14 +213,14 @@ def cross_check(document):
                 if mount["name"] not in volumes:
                     problems.append(f"{where}: volumeMount {mount['name']!r} has no volume")
             if len({mount["mountPath"] for mount in mounts}) != len(mounts):
-                problems.append(f"{where}: a mountPath comes twice")
+                problems.append(f"{where}: a mountPath appears twice")
             defined = {variable["name"] for variable in container.get("env", [])}
             for argument in container["command"] + container.get("args", []):
                 for variable in re.findall(r"\$\(([^)]*)\)", argument):
                     if variable not in defined:
                         problems.append(f"{where}: {argument!r} uses a variable that env does not define")
         for volume in volumes - mounted:
-            problems.append(f"{name}: volume {volume!r} is mounted nowhere")
+            problems.append(f"{name}: volume {volume!r} is not mounted")
         selector = spec.get("selector", {}).get("matchLabels", {})
         if document["kind"] != "TFJob" and not selector.items() <= template["metadata"]["labels"].items():
             problems.append(f"{name}: the selector does not match the template's labels")
@@ -228,9 +231,9 @@ def cross_check(document):
         if document["kind"] == "TFJob":
             main = [c for c in pod["containers"] if c["name"] == "tensorflow"]
             if len(main) != 1:
-                problems.append(f"{name}: TFJob looks for one container named tensorflow")
+                problems.append(f"{name}: TFJob needs exactly one container named tensorflow")
             elif {"name": "tfjob-port", "containerPort": 2222} not in main[0].get("ports", []):
-                problems.append(f"{name}: TFJob looks for the port tfjob-port, 2222")
+                problems.append(f"{name}: TFJob needs the port tfjob-port, 2222")
     actions = {rule["action"] for rule in spec.get("podFailurePolicy", {}).get("rules", [])}
     if "FailIndex" in actions and "backoffLimitPerIndex" not in spec:
         problems.append("FailIndex needs backoffLimitPerIndex")
@@ -242,7 +245,7 @@ def cross_check(document):
 
 
 def validate(document):
-    """All problems of one object, each with its path; none: []."""
+    """Returns the list of all problems of an object, each with its path."""
     if not isinstance(document, dict) or document.get("kind") not in KINDS:
         return [f"unknown kind {document.get('kind') if isinstance(document, dict) else document!r}"]
     problems = []

@@ -1,4 +1,5 @@
-"""deploy/kubernetes/ against the schemas, against the programs' flags and exit codes, and against what broken ones say."""
+"""Checks deploy/kubernetes/ against the schemas and against the programs' flags and exit codes, and the schemas against
+broken manifests."""
 import copy
 import functools
 import pathlib
@@ -28,12 +29,13 @@ def load(name):
 
 
 def exit_codes():
-    """Name -> value, from the header."""
+    """Returns name -> value of the exit codes in common/cli/exit_codes.h."""
     header = (ROOT / "common" / "cli" / "exit_codes.h").read_text()
     return {name: int(value) for name, value in re.findall(r"(kExit\w+) = (\d+)", header)}
 
 
 def flags_of(program):
+    """Returns the flags that the program may have, found in its sources."""
     sources = [ROOT / MAINS[program], *(ROOT / "common" / "cli").glob("*.cc"), *(ROOT / "worker" / "cli").glob("*.cc")]
     return {name for source in sources
             for name in re.findall(r"ABSL_FLAG\(\s*[^,]+(?:<[^>]*>)?,\s*(\w+)", source.read_text())}
@@ -47,6 +49,7 @@ class ManifestsTest(unittest.TestCase):
         self.assertIn("tfjob.yaml", self.files)
 
     def containers(self):
+        """Yields (place, pod template, container) of every container."""
         for name, documents in self.files.items():
             for document in documents:
                 for pod_name, template in kubernetes_schema.pod_templates(document):
@@ -59,7 +62,7 @@ class ManifestsTest(unittest.TestCase):
                 self.assertEqual(kubernetes_schema.validate(document), [], name)
 
     def test_without_gpus(self):
-        """The edit that deploy/README.md gives leaves valid manifests of the plain image."""
+        """The edit that deploy/README.md describes gives valid manifests that use only the plain image."""
         for name in ("tfjob.yaml", "tfjob_dynamic.yaml", "statefulset.yaml"):
             lines = (FOLDER / name).read_text().splitlines()
             edited = "\n".join(line.replace("pushpull-gpu:", "pushpull:") for line in lines if "nvidia.com/gpu" not in line)
@@ -68,7 +71,8 @@ class ManifestsTest(unittest.TestCase):
             self.assertNotIn("gpu:", edited)
 
     def test_restricted(self):
-        """The namespace enforces the restricted pod security standard; beyond it the root is read-only."""
+        """The pods fulfil the restricted pod security standard, which the namespace enforces, and their root file
+        system is read-only."""
         for where, template, container in self.containers():
             pod, own = template["spec"], container["securityContext"]
             self.assertIs(pod["securityContext"]["runAsNonRoot"], True, where)
@@ -81,7 +85,7 @@ class ManifestsTest(unittest.TestCase):
             self.assertIn("memory", container["resources"]["limits"], where)
             self.assertRegex(container["image"], r":[0-9]", where)
 
-    def test_commands_are_our_programs_with_flags_they_have(self):
+    def test_commands_use_existing_programs_and_flags(self):
         for where, _, container in self.containers():
             program = container["command"][0]
             self.assertIn(program, MAINS, where)
@@ -99,7 +103,7 @@ class ManifestsTest(unittest.TestCase):
                     self.assertTrue(any(value.startswith(mount + "/") for mount in mounts), f"{where}: {argument}")
 
     def test_ports(self):
-        """Flags, container ports, probes, services and the network policy mean the same ports."""
+        """Flags, container ports, probes and the network policy name the same ports."""
         policy = next(d for d in self.files["common.yaml"] if d["kind"] == "NetworkPolicy")
         allowed = {port["port"] for rule in policy["spec"]["ingress"] for port in rule["ports"]}
         for where, _, container in self.containers():
@@ -110,12 +114,12 @@ class ManifestsTest(unittest.TestCase):
             self.assertEqual(declared, {2222, int(flags["health_port"]), int(flags["metrics_port"])}, where)
             for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
                 self.assertEqual(container[probe]["grpc"]["port"], int(flags["health_port"]), where)
-            # Alive must not depend on peers; ready must.
+            # Readiness depends on the other tasks; liveness must not.
             self.assertNotIn("service", container["livenessProbe"]["grpc"], where)
             self.assertEqual(container["readinessProbe"]["grpc"]["service"], "ps.ParameterServer", where)
             self.assertEqual(allowed, {2222, int(flags["metrics_port"])}, where)
 
-    def test_selectors_find_pods(self):
+    def test_selectors_match_pods(self):
         common = self.files["common.yaml"]
         for name, documents in self.files.items():
             pods = [t["metadata"]["labels"] for d in documents for _, t in kubernetes_schema.pod_templates(d)]
@@ -134,7 +138,7 @@ class ManifestsTest(unittest.TestCase):
                 self.assertLessEqual(policy.items(), labels.items(), name)
 
     def test_addresses_in_flags_are_those_of_the_pods(self):
-        """host names follow the rules of the objects that make the pods, and there is one per task."""
+        """PS_ADDRESSES lists the host name that Kubernetes or TFJob gives to the pod of each task."""
         for name, documents in self.files.items():
             for document in documents:
                 meta, spec = document["metadata"], document.get("spec", {})
@@ -150,14 +154,14 @@ class ManifestsTest(unittest.TestCase):
                         self.assertEqual(variable["value"].split(","), expected, where)
 
     def test_exit_codes_mean_the_same_everywhere(self):
-        """TFJob's ExitCode retries from 128 on; an Indexed Job is told the permanent ones."""
+        """TFJob's restart policy ExitCode restarts pods with codes from 128 on; the Jobs list the permanent codes."""
         codes = exit_codes()
-        again = {codes[name] for name in ("kExitStopped", "kExitPeerLost", "kExitGpuLost")}
-        permanent = set(codes.values()) - again - {0}
+        retried = {codes[name] for name in ("kExitStopped", "kExitPeerLost", "kExitGpuLost")}
+        permanent = set(codes.values()) - retried - {0}
         self.assertLessEqual({codes[name] for name in ("kExitUsage", "kExitBadInput", "kExitMissingInput", "kExitInternal")},
                              permanent)
         self.assertTrue(all(1 <= code < 128 for code in permanent), permanent)
-        self.assertTrue(all(code >= 128 for code in again))
+        self.assertTrue(all(code >= 128 for code in retried))
         for document in self.files["tfjob.yaml"] + self.files["tfjob_dynamic.yaml"]:
             if document["kind"] == "TFJob":
                 for replica in document["spec"]["tfReplicaSpecs"].values():
@@ -174,14 +178,15 @@ class ManifestsTest(unittest.TestCase):
 
 @unittest.skipIf(yaml is None, "PyYAML is missing: scripts/setup.sh installs python3-yaml")
 class BrokenManifestsTest(unittest.TestCase):
-    """Each of these has to be caught, and its place named."""
+    """The validator finds each of these problems and names its place."""
 
     def broken(self, file, kind, change, *words):
+        """Breaks the object of this kind by `change` and expects problems that contain the words."""
         document = next(d for d in load(file) if d["kind"] == kind)
         self.assertEqual(kubernetes_schema.validate(document), [])
         change(document)
         problems = "\n".join(kubernetes_schema.validate(document))
-        self.assertTrue(problems, "not caught")
+        self.assertTrue(problems, "the problem was not found")
         for word in words:
             self.assertIn(word, problems)
 
@@ -208,11 +213,11 @@ class BrokenManifestsTest(unittest.TestCase):
                 (at(lambda c: c["command"].append(7)), ["containers[0].command[", "expected a string, got 7"]),
                 (at(lambda c: c["livenessProbe"].update(httpGet={})), ["livenessProbe: unknown field 'httpGet'"]),
                 (at(lambda c: c["livenessProbe"]["grpc"].update(port="health")), ["grpc.port"]),
-                (at(lambda c: c["volumeMounts"].pop(0)), ["volume 'config' is mounted nowhere"]),
+                (at(lambda c: c["volumeMounts"].pop(0)), ["volume 'config' is not mounted"]),
                 (at(lambda c: c["volumeMounts"].append({"name": "x", "mountPath": "/x"})), ["'x' has no volume"]),
                 (at(lambda c: c["volumeMounts"][0].update(mountPath="etc")), ["mountPath"]),
                 (at(lambda c: c["securityContext"].update(readOnlyRootFilesystem="true")), ["expected true or false"]),
-                (at(lambda c: c["resources"]["limits"].update(memory="4GB")), ["'4GB' is no quantity"]),
+                (at(lambda c: c["resources"]["limits"].update(memory="4GB")), ["'4GB' is not a quantity"]),
                 (at(lambda c: c.update(Image="x")), ["unknown field 'Image'"]),
         ]:
             self.broken("tfjob.yaml", "TFJob", change, *words)

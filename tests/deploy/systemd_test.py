@@ -1,4 +1,5 @@
-"""deploy/systemd/: systemd itself reads the units and grades their hardening; exit codes are those of the programs."""
+"""Tests of deploy/systemd/: systemd-analyze verifies the units and rates their security, and their flags and exit codes
+match those of the programs."""
 import pathlib
 import re
 import shutil
@@ -8,8 +9,8 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 UNITS = ROOT / "deploy" / "systemd"
-MOST_EXPOSED = 20  # in tenths, of `systemd-analyze security`
-# What one unit needs and systemd-analyze would let pass without.
+MOST_EXPOSED = 20  # highest allowed exposure in `systemd-analyze security`, in tenths
+# Directives that every unit needs although systemd-analyze does not require each of them.
 DIRECTIVES = ["DynamicUser=yes", "NoNewPrivileges=yes", "ProtectSystem=strict", "CapabilityBoundingSet=",
               "SystemCallFilter=@system-service", "LimitCORE=0", "SuccessExitStatus=143", "Restart=on-failure"]
 
@@ -28,19 +29,19 @@ class SystemdTest(unittest.TestCase):
                                             "worker.service"])
 
     def copy(self, name, text):
-        """As systemd would see it: templates with an instance, and a program that exists here."""
+        """Writes a unit that systemd-analyze can read: templates get an instance, and the program is /bin/true."""
         path = self.folder / name.replace("@.", "@0.")
         path.write_text(re.sub(r"/usr/local/bin/\w+", "/bin/true", text))
         return path
 
     @unittest.skipUnless(shutil.which("systemd-analyze"), "no systemd-analyze here")
-    def test_systemd_takes_them(self):
+    def test_systemd_accepts_the_units(self):
         for name, text in self.units.items():
             result = analyze("verify", str(self.copy(name, text)))
             self.assertEqual((result.returncode, result.stderr), (0, ""), name)
 
     @unittest.skipUnless(shutil.which("systemd-analyze"), "no systemd-analyze here")
-    def test_a_broken_unit_is_caught(self):
+    def test_systemd_rejects_broken_units(self):
         text = self.units["ps_server.service"]
         for broken in (text.replace("ExecStart=/usr", "ExecStart=usr"), text.replace("NoNewPrivileges", "NoNewPrivilege")):
             result = analyze("verify", str(self.copy("ps_server.service", broken)))
@@ -55,7 +56,7 @@ class SystemdTest(unittest.TestCase):
             soft = text.replace("CapabilityBoundingSet=\n", "").replace("SystemCallFilter", "#").replace("PrivateUsers", "#")
             self.assertNotEqual(analyze("security", "--offline=true", threshold, str(self.copy(name, soft))).returncode, 0)
 
-    def test_what_every_unit_says(self):
+    def test_directives_of_every_unit(self):
         for name, text in self.units.items():
             for directive in DIRECTIVES:
                 self.assertIn(directive, text.splitlines(), name)

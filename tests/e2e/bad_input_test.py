@@ -1,4 +1,4 @@
-"""Every bad input of the contract: its exit code, and a message that names file, field or peer."""
+"""Bad input to the real programs: each has its exit code, and a message that names the file, field or peer."""
 import gzip
 import shutil
 import struct
@@ -29,7 +29,7 @@ class BadInput(EndToEndTest):
         return self.start_server(config, "run", *flags)
 
     def work(self, config, code, *words, clones=2, flags=()):
-        """A worker that must end with the code; the server is a good one."""
+        """Starts a server and a worker, and expects that the worker ends with the code and the words."""
         self.serve(config)
         self.expect(self.start_worker("run", clones, *flags), code, *words)
 
@@ -58,7 +58,7 @@ class BadInput(EndToEndTest):
         self.expect(self.start("g.log", "worker", "--gradient_precision=fp16"), 64,
                     "--gradient_precision=fp16", "fp32 or bf16")
 
-    def test_clones_and_gpus_that_disagree(self):
+    def test_different_numbers_of_clones_and_gpus(self):
         worker = self.start("w.log", "worker", "--num_clones=3", "--gpus=0,1", "--ps=127.0.0.1:1",
                             "--peer_deadline=1s")
         self.expect(worker, 64, "--num_clones=3", "--gpus=0,1 (2 GPUs) disagree")
@@ -158,7 +158,7 @@ class BadInput(EndToEndTest):
     # Checkpoints.
 
     def damaged(self, damage):
-        """The server started again after `damage` to the only checkpoint."""
+        """Trains, applies `damage` to the only checkpoint, and returns a server that is started on it."""
         config = self.write_config(steps=2)
         self.train(config, "run", 1)
         shutil.rmtree(self.folder / "run.state", ignore_errors=True)

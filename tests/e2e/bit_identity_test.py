@@ -1,4 +1,4 @@
-"""The same bits, whatever happens: split, repetition, stop and resume, SIGKILL of clones and of the server."""
+"""Training gives the same bits after splitting, repeating, stopping and resuming, and SIGKILL of clones and server."""
 import math
 import random
 import re
@@ -13,8 +13,9 @@ from processes import children, send
 class BitIdentity(EndToEndTest):
 
     def test_split_does_not_change_arithmetic(self):
-        # With frozen batch norm; 31 divides by neither 2 nor 3. Momentum: Adam divides by the size of the
-        # gradient, so elements whose gradient is rounding noise would move by a whole learning rate.
+        # Batch norm is frozen, because batch statistics depend on the split. The batch size 31 is divisible by neither
+        # 2 nor 3. The optimizer is momentum, because Adam divides by the size of the gradient: elements whose gradient
+        # is rounding noise would move by a whole learning rate.
         config = self.write_config(model="freeze_batchnorm: true")
         weights = []
         for clones in (1, 2, 3):
@@ -29,7 +30,7 @@ class BitIdentity(EndToEndTest):
                 distance = math.sqrt(sum((x - y)**2 for x, y in zip(values, other[name])))
                 self.assertLessEqual(distance, 1e-5 * norm + 1e-9, name)
 
-    def test_same_seed_twice_and_any_number_of_tasks(self):
+    def test_same_seed_gives_the_same_bits_and_each_task_writes_a_shard(self):
         config = self.write_config()
         self.train(config, "a")
         self.train(config, "b")
@@ -42,13 +43,13 @@ class BitIdentity(EndToEndTest):
         config = self.write_config()
         through_memory = "go through shared memory"
         weights = []
-        # In half precision the payloads are smaller than the replicas.
+        # In half precision the payloads are smaller than the slots of the shared-memory ring.
         for precision in ("fp32", "bf16"):
             for shared in ("true", "false"):
                 run = f"{precision}.{shared}"
                 _, worker = self.train(config, run, worker_flags=[
                     f"--gradient_precision={precision}", f"--shared_memory={shared}"])
-                # Each clone says so about each task, once.
+                # Each clone logs this once for each task.
                 self.assertEqual(worker.text().count(through_memory), 3 if shared == "true" else 0,
                                  worker.text())
                 weights.append(self.checkpoint(20, run))
@@ -100,7 +101,7 @@ class BitIdentity(EndToEndTest):
         config = self.write_config(steps=steps)
         begin = time.monotonic()
         self.train(config, "straight")
-        # Ten of these leave more than half of the steps, on a machine of any speed.
+        # Ten waits of this length leave more than half of the steps, on a machine of any speed.
         longest_s = 0.04 * (time.monotonic() - begin)
         worker = self.start_worker("killed")
         servers = [self.start_server(config, "killed", log="killed.ps.0.log")]

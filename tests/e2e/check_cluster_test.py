@@ -1,5 +1,5 @@
-"""--check_cluster of the real programs: every peer is named with its state, within bounded time, and the exit code says
-whether all answer."""
+"""--check_cluster of the real programs names every peer with its state within bounded time, and its exit code says
+whether all of them are ready."""
 import socket
 import threading
 import time
@@ -9,7 +9,7 @@ from harness import EndToEndTest
 
 
 class Speaker:
-    """Another service: sends the answer to whoever connects; without one it takes connections and is silent."""
+    """A listener that is not a ps_server. It sends `answer` on each connection; if that is None, it stays silent."""
 
     def __init__(self, answer):
         self.listener = socket.create_server(("127.0.0.1", 0))
@@ -36,7 +36,7 @@ class Speaker:
 class CheckCluster(EndToEndTest):
 
     def dead_address(self):
-        """Bound, so that nobody else takes the port, but not listening."""
+        """Returns an address that refuses connections. Its port is bound, so that no other process takes it."""
         holder = socket.socket()
         holder.bind(("127.0.0.1", 0))
         self.addCleanup(holder.close)
@@ -48,6 +48,7 @@ class CheckCluster(EndToEndTest):
         return speaker.address
 
     def check(self, program, code, *flags):
+        """Runs `program --check_cluster`, checks its exit code, and returns its output."""
         start = time.monotonic()
         process = self.start(f"check{len(self.processes)}.log", program, "--check_cluster", *flags)
         self.assertEqual(process.wait(), code, process.text())
@@ -66,10 +67,10 @@ class CheckCluster(EndToEndTest):
             self.assertIn(words, line)
         self.assertIn("5 of 5 ps tasks are not ready", text)
 
-    def test_a_job_that_is_whole(self):
+    def test_complete_job(self):
         config = self.write_config()
         cluster = f"{self.address()}.0,{self.address()}.1"
-        # Before anything is there.
+        # Before any task is started.
         text = self.check("ps_server", 200, f"--cluster={cluster}", "--task_index=1")
         self.assertIn(f"ps task 0 at {self.address()}.0 (unreachable): there is no socket", text)
         self.assertIn("this process", text)
@@ -86,14 +87,14 @@ class CheckCluster(EndToEndTest):
         self.assertIn(f"1     {self.address()}.1", text)
         self.check("worker", 0, f"--ps={cluster}")
         self.check("ps_server", 0, f"--cluster={cluster}", "--task_index=0", f"--pipeline_config_path={config}")
-        # Another model, and the tasks in another order.
+        # A config of another model, and a list of the tasks in the wrong order.
         other = self.write_config("other.config", width=0.25)
         text = self.check("ps_server", 200, f"--cluster={cluster}", "--task_index=1", f"--pipeline_config_path={other}")
         self.assertIn("trains another model", text)
         text = self.check("worker", 200, "--ps=" + ",".join(reversed(cluster.split(","))))
         self.assertIn("is task 1 of the job, not task 0", text)
 
-    def test_refusals(self):
+    def test_bad_flags(self):
         text = self.check("worker", 64, "--ps=nowhere")
         self.assertIn('flag --ps: address "nowhere" of ps task 0', text)
         text = self.check("ps_server", 64, "--task_index=1", "--tasks=2")

@@ -1,7 +1,8 @@
-"""Somebody sets the date while a job runs: steps, leases, checkpoints and the end of the processes do not follow it.
+"""Setting the date while a job runs does not affect steps, leases, checkpoints or the end of the processes.
 
-The programs read a wall clock that a preloaded library shifts against the kernel's (testkit/shifted_clock). Ahead of the
-kernel's it stands for a date that is set back during every timed wait, behind it for one that is set forward.
+A preloaded library (testkit/shifted_clock) shifts the wall clock that the programs read, but not the kernel's. A clock
+ahead of the kernel's acts like a date that is set back during every timed wait, a clock behind it like a date that is
+set forward.
 """
 import mmap
 import os
@@ -17,7 +18,7 @@ from operators import OperatorTest
 LIBRARY = pathlib.Path(os.environ.get("PUSHPULL_SHIFTED_CLOCK", BIN.parent / "lib" / "libshifted_clock.so"))
 HOUR_S = 3600
 LEASE_S = 2
-SECONDS_TO_END = 30  # what one does not wait for is the hour
+SECONDS_TO_END = 30  # generous for a busy machine, but far below the hour
 
 
 class ClockStep(OperatorTest):
@@ -39,13 +40,14 @@ class ClockStep(OperatorTest):
         return super().start(log, name, *arguments, env=self.env, **options)
 
     def check_steps(self, *steps):
+        """Checks a job whose wall clock is shifted by each of `steps` seconds in turn."""
         config = self.write_config(steps=1000000)
         server = self.start_server(config, "run", f"--lease={LEASE_S}s")
         worker = self.start_worker("run", 2)
         self.wait_for_step(5)
         for seconds in steps:
             self.step_clock(seconds)
-            # Heartbeats have to go on for longer than a lease lasts.
+            # Waits for longer than a lease, so that a clone whose heartbeats stop would lose its lease.
             time.sleep(2 * LEASE_S)
             self.wait_for_step(self.status()["version"] + 20)
             self.psctl("checkpoint")
@@ -59,17 +61,17 @@ class ClockStep(OperatorTest):
         self.assertEqual(server.wait(SECONDS_TO_END), 143, server.text())
         self.assertLess(time.monotonic() - started, SECONDS_TO_END)
 
-    def test_a_date_set_back_by_an_hour(self):
+    def test_date_is_set_back_by_an_hour(self):
         self.check_steps(HOUR_S)
 
-    def test_a_date_set_forward_by_an_hour(self):
+    def test_date_is_set_forward_by_an_hour(self):
         self.check_steps(-HOUR_S)
 
-    def test_a_date_set_back_and_forth(self):
+    def test_date_is_set_back_and_forth(self):
         self.check_steps(20, -20, HOUR_S, 0)
 
-    def test_a_server_that_is_gone_is_given_up_and_found_again(self):
-        """Calls end at their deadlines, and connections are tried again, whatever the date is."""
+    def test_worker_reconnects_after_server_failures(self):
+        """Calls end at their deadlines and connections are retried, whatever the date is."""
         config = self.write_config(steps=1000000)
         server = self.start_server(config, "run", f"--lease={LEASE_S}s", log="first.log")
         worker = self.start_worker("run", 2)

@@ -1,7 +1,7 @@
-"""Clones are killed by SIGKILL while a synchronous job trains: how soon the next step is there.
+"""Clones are killed by SIGKILL while a synchronous job trains. Measures how soon the next step is applied.
 
-By default a few kills, with PUSHPULL_TEST_FULL=1 fifty and the limits that are promised for a machine with nothing else
-to do.
+By default there are a few kills. With PUSHPULL_TEST_FULL=1 there are fifty, and the limits are those that are promised
+for an idle machine.
 """
 import http.client
 import json
@@ -18,12 +18,12 @@ from watch_client import free_port
 
 KILLS = int(os.environ.get("PUSHPULL_TEST_KILLS", "50" if FULL else "6"))
 LEASE_S = 10
-# Without the clone's own return a step waits for the end of the lease.
+# If the clone did not come back, the step would wait for the end of its lease.
 MEDIAN_S, WORST_S = (1.0, 3.0) if FULL else (LEASE_S / 2, LEASE_S - 1)
 
 
-class Watch:
-    """The applied step, over a connection that stays open."""
+class StepReader:
+    """Reads the applied step from the server's status page, over a connection that stays open."""
 
     def __init__(self, port):
         self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
@@ -33,17 +33,17 @@ class Watch:
         return json.loads(self.connection.getresponse().read())["step"]
 
     def await_step(self, step, timeout=60):
-        """When it is applied."""
+        """Waits until the step is applied. Returns the time at which it was seen."""
         deadline = time.monotonic() + timeout
         while self.step() < step:
             if time.monotonic() > deadline:
-                raise AssertionError(f"step {step} is not there after {timeout} s, but {self.step()}")
+                raise AssertionError(f"step {step} is not applied after {timeout} s, but step {self.step()} is")
             time.sleep(0.005)
         return time.monotonic()
 
 
 def state_of(pid):
-    """The letter that /proc has for a process; empty when it has ended."""
+    """Returns the state letter of a process in /proc; empty if it has ended."""
     try:
         state = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except FileNotFoundError:
@@ -60,27 +60,27 @@ class CloneKill(OperatorTest):
         worker = self.start_worker("run", 3, "--threads=1")
         self.wait_until(lambda status: status["clones"] and all(
             clone["contributions"] >= 20 for clone in status["clones"]), what="20 contributions of each clone")
-        return server, worker, Watch(port)
+        return server, worker, StepReader(port)
 
-    def test_the_step_goes_on_at_once(self):
-        server, worker, watch = self.start_job()
+    def test_training_goes_on_soon_after_a_kill(self):
+        server, worker, reader = self.start_job()
         seed = random.randrange(1 << 32)
-        chance = random.Random(seed)
+        rng = random.Random(seed)
         seconds = []
         for kill in range(KILLS):
-            time.sleep(1.5 + chance.random())
+            time.sleep(1.5 + rng.random())
             pid = self.clone_pid(worker, kill % 3)
             killed = time.monotonic()
             os.kill(pid, signal.SIGKILL)
-            # The killed clone may have contributed to the step that is open; to the one after it, it cannot have.
-            seconds.append(watch.await_step(watch.step() + 2) - killed)
+            # The killed clone may have contributed to the open step already, but not to the step after that.
+            seconds.append(reader.await_step(reader.step() + 2) - killed)
         print(f"{KILLS} kills (seed {seed}), seconds to the next step: median {statistics.median(seconds):.3f}, "
               f"worst {max(seconds):.3f}; all: {' '.join(f'{s:.2f}' for s in sorted(seconds))}")
         self.assertEqual(worker.text().count("starting it again"), KILLS, worker.text())
-        self.assertNotIn("goes to", server.text(), "no other clone had to take a replica over")
+        self.assertNotIn("goes to", server.text(), "another clone has taken over a replica")
         self.assertLessEqual(statistics.median(seconds), MEDIAN_S)
         self.assertLessEqual(max(seconds), WORST_S)
-        # And nothing was lost or counted twice.
+        # No contribution was lost or counted twice.
         self.psctl("drain")
         self.assertEqual(server.wait(), 143, server.text())
         worker.kill(signal.SIGTERM)

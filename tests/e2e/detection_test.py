@@ -1,4 +1,4 @@
-"""A detector from its config to its mAP: scenes of drawn shapes, three clones, an evaluator beside them."""
+"""Trains a small detector on drawn shapes with three clones while an evaluator follows, and checks its mAP."""
 import json
 import re
 import subprocess
@@ -16,7 +16,7 @@ STEPS = 400
 class Detection(EndToEndTest):
 
     def write_detector_config(self):
-        """The digits detector, smaller and without files: one of three shapes per image, at 64x64."""
+        """Writes a smaller form of the digits detector that needs no files: one of three shapes per image, at 64x64."""
         text = (ROOT / "deploy/pipelines/ssd_mobilenet_v2_digits.config").read_text()
         text = re.sub(r"\n *digits \{[^}]*\}", "", text)
         for pattern, replacement in [
@@ -60,7 +60,7 @@ class Detection(EndToEndTest):
         self.assertEqual(result["step"], STEPS)
         self.assertGreater(result["PascalBoxes_Precision/mAP@0.5IOU"], 0.2)
         self.assertLess(abs(result["PascalBoxes_Precision/mAP@0.5IOU"] - result["DetectionBoxes_Precision/mAP@.50IOU"]),
-                        0.1, "the two ways to count differ in detail only")
+                        0.1, "VOC's and COCO's mAP at IoU 0.5 should be nearly equal")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""What a power cut must not take: the real server syncs every file and folder before it relies on it, in the right order.
+"""Durability: the real server syncs every file and folder, in the right order, before it relies on them.
 
-A preloaded library records the calls (testkit/file_calls). A sync that is left out is not seen by anything else: without
-a power cut the bytes are there anyway.
+A preloaded library (testkit/file_calls) records the calls. No other test notices a missing sync, because without a
+power cut the bytes are there anyway.
 """
 import os
 import pathlib
@@ -35,7 +35,7 @@ class DurableFiles(OperatorTest):
         return [tuple(line.split(" ")) for line in self.record.read_text().splitlines()]
 
     def names_given(self, pattern):
-        """Places of the calls that give a name of the train_dir, and what had another name before."""
+        """Returns (index of the call, old name, new name) of each rename or exchange whose new name matches."""
         found = []
         for i, call in enumerate(self.calls()):
             if call[0] == "rename" and re.fullmatch(pattern, call[2]):
@@ -45,16 +45,17 @@ class DurableFiles(OperatorTest):
         return found
 
     def check_synced(self, path, begin, end):
-        """The file is written, and synced after the last write, within these calls."""
+        """Checks that the calls from `begin` to `end` write the file and sync it after the last write. Returns the
+        index of the last sync."""
         calls = self.calls()[begin:end]
         writes = [i for i, call in enumerate(calls) if call == ("write", path)]
         syncs = [i for i, call in enumerate(calls) if call == ("sync", path)]
-        self.assertTrue(writes, f"nobody has written {path}: {calls}")
+        self.assertTrue(writes, f"{path} is not written: {calls}")
         self.assertTrue(syncs and syncs[-1] > writes[-1], f"{path} is not synced after it was written: {calls}")
         return begin + syncs[-1]
 
     def check_folder_synced_after(self, folder, place):
-        """Before anything else in the folder gets another name."""
+        """Checks that the folder is synced after call `place` and before the next rename."""
         for call in self.calls()[place + 1:]:
             if call == ("sync", folder):
                 return
@@ -62,6 +63,7 @@ class DurableFiles(OperatorTest):
         self.fail(f"the folder {folder} is not synced after call {place}")
 
     def check_checkpoint(self, place, pending, begin):
+        """Checks the checkpoint that call `place` publishes; its files were written to `pending` since `begin`."""
         calls = self.calls()
         parts = [(i, call[1], call[2]) for i, call in enumerate(calls[:place])
                  if i >= begin and call[0] == "rename" and call[2].startswith(pending + "/shard-")]

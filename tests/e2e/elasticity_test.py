@@ -1,4 +1,7 @@
-"""Workers come and go while training goes on; operators save, evict and drain. PUSHPULL_TEST_FULL=1: longer runs."""
+"""Workers join and leave during training; operators save, evict and drain.
+
+PUSHPULL_TEST_FULL=1 makes the runs longer.
+"""
 import pathlib
 import re
 import signal
@@ -13,16 +16,17 @@ STEPS = 1500 if FULL else 400
 class Elasticity(OperatorTest):
 
     def start_one(self, index, workers, run="run", log=None):
-        """A worker with one clone."""
+        """Starts a worker with one clone."""
         return self.start(log or f"{run}.worker{index}.log", "worker", f"--ps={self.address(run)}",
                           "--num_clones=1", f"--num_workers={workers}", f"--worker_index={index}",
                           "--threads=1", "--peer_deadline=60s")
 
     def leave(self, worker):
+        """Ends a worker by SIGTERM."""
         worker.kill(signal.SIGTERM)
         self.assertEqual(worker.wait(), 143, worker.text())
 
-    def test_sync_replicas_change_hands_and_the_bits_stay(self):
+    def test_sync_result_does_not_depend_on_joining_and_leaving_workers(self):
         config = self.write_config(steps=STEPS)
         self.train(config, "straight", worker_flags=["--threads=1"])
         server = self.start_server(config, "run", "--lease=1s")
@@ -31,10 +35,10 @@ class Elasticity(OperatorTest):
         self.leave(workers[2])
         server.wait_for("replica 2 goes to")
         self.wait_for_step(self.status()["version"] + 20)
-        # It joins again, and gets its replica at a step boundary.
+        # The worker joins again and gets its replica back at a step boundary.
         workers[2] = self.start_one(2, 3, log="again.log")
         self.wait_until(lambda status: clone_of(status, 2)["replicas"] == [2], what="replica 2 at home")
-        # One is taken out for good; its worker has nothing else to do.
+        # An evicted clone does not come back. Its worker has no other clone, so it ends.
         text = self.psctl("evict", "1", "--reason=its disk is full")
         self.assertEqual(text, "evicted clone 1; it had replica 1\n")
         self.assertEqual(workers[1].wait(), 77, workers[1].text())
@@ -43,18 +47,18 @@ class Elasticity(OperatorTest):
             late = self.start_one(1, 3, log="late.log")
             self.assertEqual(late.wait(), 77, late.text())
         status = self.status()
-        self.assertLess(status["version"], STEPS, "training ended too early to see anything")
+        self.assertLess(status["version"], STEPS, "training ended too early for this test")
         self.assertTrue(clone_of(status, 1)["evicted"])
         for worker in (workers[0], workers[2]):
             self.assertEqual(worker.wait(), 0, worker.text())
         self.assertEqual(server.wait(), 0, server.text())
         self.assertEqual(self.checkpoint(STEPS), self.checkpoint(STEPS, "straight"))
 
-    def test_async_workers_come_and_go_at_once(self):
+    def test_async_training_does_not_wait_for_missing_workers(self):
         config = self.write_config(steps=1000000, sync="false")
         server = self.start_server(config, "run", "--lease=10s")
         first = self.start_one(0, 2)
-        # Nobody waits for the one that is not there, nor for the one that has left.
+        # Training waits neither for a worker that has not joined yet nor for one that has left.
         self.wait_for_step(20)
         second = self.start_one(1, 2)
         self.wait_until(lambda status: clone_of(status, 1)["contributions"] >= 20,
@@ -63,7 +67,7 @@ class Elasticity(OperatorTest):
         left = time.monotonic()
         self.wait_for_step(self.status()["version"] + 20)
         if not FULL:
-            self.assertLess(time.monotonic() - left, 10, "a lease was waited for")
+            self.assertLess(time.monotonic() - left, 10, "training waited for the end of a lease")
         again = self.start_one(1, 2, log="again.log")
         known = clone_of(self.status(), 1)["contributions"]
         status = self.wait_until(lambda s: clone_of(s, 1)["contributions"] > known)
@@ -101,7 +105,7 @@ class Elasticity(OperatorTest):
         self.assertGreaterEqual(last, drained_at)
         self.assertIn(self.address(), self.psctl("status", "--timeout=5s", expect=200))
 
-        # Goes on from there. The new server knows of no eviction, and the clone does not come: again.
+        # The next server continues from there. It does not know of the eviction, so the clone is evicted again.
         server = self.start_server(config, log="second.log")
         server.wait_for(f"serving version {last} ")
         self.psctl_when_known("evict", 1)
@@ -113,7 +117,7 @@ class Elasticity(OperatorTest):
         self.assertEqual(worker.wait(), 143, worker.text())
 
     def psctl_when_known(self, *arguments):
-        """After a restart the number of clones comes with the first of them."""
+        """Waits until a clone has registered, which tells a restarted server the number of clones, and runs psctl."""
         self.wait_until(lambda status: status["clones"], what="a clone")
         self.psctl(*arguments)
 

@@ -1,4 +1,4 @@
-"""exporter as a process, on checkpoints of short trainings: what it writes, what it prints, its exit codes."""
+"""The exporter on checkpoints of short training runs: its files, its output and its exit codes."""
 import json
 import os
 import re
@@ -12,7 +12,7 @@ EMA = "/ExponentialMovingAverage"
 
 
 def fields(data):
-    """Number -> list of values of one protobuf message: integers, or bytes as they are."""
+    """Parses a protobuf message. Returns field number -> list of values: ints for varints, otherwise bytes."""
     result, at = {}, 0
 
     def varint():
@@ -40,7 +40,7 @@ def fields(data):
 
 
 class OnnxFile:
-    """What the test reads of a model, by ONNX's field numbers."""
+    """The parts of an ONNX model that the tests check, found by ONNX's field numbers."""
 
     def __init__(self, data):
         model = fields(data)
@@ -72,6 +72,7 @@ class Exporter(EndToEndTest):
         self.out.mkdir()
 
     def export(self, output, *flags, run="run", code=0):
+        """Runs the exporter and checks its exit code. Returns the JSON from stdout, or stderr if the code is not 0."""
         process = subprocess.run([BIN / "exporter", f"--checkpoint_dir={self.folder / run}", f"--output={output}", *flags],
                                  capture_output=True, text=True, timeout=120)
         self.assertEqual(process.returncode, code, process.stderr)
@@ -86,6 +87,7 @@ class Exporter(EndToEndTest):
         self.train(config, clones=1)
 
     def check_onnx(self, path):
+        """Checks that every value that the model reads is defined and every constant is used. Returns an OnnxFile."""
         model = OnnxFile(path.read_bytes())
         self.assertEqual((model.ir_version, model.opset), (7, 13))
         known = model.made | set(model.inputs) | set(model.constants)
@@ -95,7 +97,7 @@ class Exporter(EndToEndTest):
         self.assertNotIn("BatchNormalization", model.operators)
         return model
 
-    def test_a_classifier_in_both_formats_raw_and_ema(self):
+    def test_classifier_in_both_formats_with_raw_and_ema_weights(self):
         self.train_classifier("use_moving_average: true moving_average_decay: 0.5")
         trained = read_safetensors(self.checkpoint(6))
         name = "MobilenetV2/Conv/weights"
@@ -121,13 +123,13 @@ class Exporter(EndToEndTest):
                      zip(exported["MobilenetV2/Conv/BatchNorm/gamma"],
                          exported["MobilenetV2/Conv/BatchNorm/moving_variance"])]
             self.assertEqual(len(model.constants[name]), len(exported[name]))
-            for at, value in enumerate(exported[name]):  # [3, 3, 1, channels] to [channels, 1, 3, 3]
+            for at, value in enumerate(exported[name]):  # from [3, 3, 1, channels] to [channels, 1, 3, 3]
                 pixel, channel = divmod(at, len(scale))
                 self.assertAlmostEqual(model.constants[name][9 * channel + pixel], value * scale[channel], places=5)
             folded[weights] = model.constants[name]
         self.assertNotEqual(folded["raw"], folded["ema"])
 
-        # Without --weights the config decides, as for the evaluator.
+        # Without --weights the config decides, as in the evaluator.
         self.assertEqual(self.export(self.out / "auto.onnx")["weights"], "raw")
         config = self.folder / "run" / "pipeline.config"
         config.write_text(re.sub(r"eval_config \{", "eval_config { use_moving_averages: true", config.read_text()))
@@ -136,7 +138,7 @@ class Exporter(EndToEndTest):
         self.assertEqual(sorted(os.listdir(self.out)),
                          ["auto.onnx", "ema.onnx", "ema.safetensors", "raw.onnx", "raw.safetensors"])
 
-    def test_a_detector_has_its_suppression_within(self):
+    def test_detector_includes_non_maximum_suppression(self):
         text = (ROOT / "deploy/pipelines/ssd_mobilenet_v2_digits.config").read_text()
         for pattern, replacement in [(r"\n *digits \{[^}]*\}", ""), (r"\b160\b", "64"), (r"num_classes: 10", "num_classes: 3"),
                                      (r"max_objects: \d+", "max_objects: 2"), (r"(num_steps|total_steps): \d+", r"\1: 3"),
@@ -157,7 +159,7 @@ class Exporter(EndToEndTest):
         self.assertIn("BoxPredictor_0/ClassPredictor/biases",
                       read_safetensors((self.out / "model.safetensors").read_bytes()))
 
-    def test_what_is_wrong_is_named_and_nothing_is_left(self):
+    def test_errors_name_the_problem_and_leave_no_files(self):
         self.train_classifier()
         good = self.out / "model.onnx"
         good.write_text("what was there before")

@@ -1,4 +1,4 @@
-"""worker and evaluator with --gpus, on emulated GPUs: the real programs with every kernel run on the CPU."""
+"""worker and evaluator with --gpus on emulated GPUs: the real programs, whose GPU kernels run on the CPU."""
 import json
 import math
 import os
@@ -18,7 +18,7 @@ class Gpus(EndToEndTest):
         self.config = self.write_config(batch=3, steps=STEPS)
 
     def start_on_gpus(self, run, *flags, machine=None):
-        """A worker whose machine is described by PUSHPULL_EMULATED_..."""
+        """Starts a worker on emulated GPUs, which the variables PUSHPULL_EMULATED_... describe."""
         before = dict(os.environ)
         os.environ.update({f"PUSHPULL_EMULATED_{name}": str(value) for name, value in (machine or {}).items()})
         try:
@@ -28,6 +28,7 @@ class Gpus(EndToEndTest):
             os.environ.update(before)
 
     def train_on_gpus(self, run, *flags, machine=None):
+        """Trains until the job is done and returns the worker."""
         server = self.start_server(self.config, run)
         worker = self.start_on_gpus(run, *flags, machine=machine)
         self.assertEqual(worker.wait(), 0, worker.text() + server.text())
@@ -40,8 +41,8 @@ class Gpus(EndToEndTest):
             distance = math.sqrt(sum((x - y)**2 for x, y in zip(values, actual[name])))
             self.assertLessEqual(distance, tolerance * norm + 1e-6, name)
 
-    def test_training_gives_the_weights_of_the_cpu_and_the_same_bits_twice(self):
-        # Frozen batch norm: over one or two samples batch statistics magnify what rounding does.
+    def test_training_matches_the_cpu_and_is_repeatable(self):
+        # Batch norm is frozen, because batch statistics over one or two samples magnify rounding errors.
         self.config = self.write_config(batch=3, steps=STEPS, model="freeze_batchnorm: true")
         self.train(self.config, "cpu", 2)
         weights = read_safetensors(self.checkpoint(STEPS, "cpu"))
@@ -49,7 +50,7 @@ class Gpus(EndToEndTest):
         worker = self.train_on_gpus("gpu", *flags, machine={"GPUS": 2})
         for clone in (0, 1):
             self.assertIn(f"clone {clone} computes on GPU {clone} (emulated GPU", worker.text())
-        # Images cross as bytes: these are drawn in bytes and keep their size, so nothing is rounded.
+        # Images reach the GPU as bytes. These are drawn as bytes and not resized, so they are not rounded.
         on_gpu = read_safetensors(self.checkpoint(STEPS, "gpu"))
         self.expect_close({name: values for name, values in weights.items() if not name.endswith("/Momentum")},
                           on_gpu, 1e-4)
@@ -65,9 +66,9 @@ class Gpus(EndToEndTest):
             results.append(json.loads(out))
         self.assertAlmostEqual(results[0]["loss"], results[1]["loss"], delta=0.02 * results[0]["loss"])
 
-    def test_a_gpu_that_falls_off_costs_a_restart_of_its_clone(self):
+    def test_failing_gpu_costs_only_a_restart_of_its_clone(self):
         failure = self.folder / "failure"
-        failure.write_text("400")  # in the second step
+        failure.write_text("400")  # kernel launches until the failure, which comes in the second step
         worker = self.train_on_gpus("run", "--num_clones=2", "--gpus=0,0", "--precision=bf16",
                                     machine={"FAILURE": failure})
         text = worker.text()
@@ -77,7 +78,7 @@ class Gpus(EndToEndTest):
         self.assertIn("exit code 201", text)
         self.assertTrue(self.checkpoint(STEPS))
 
-    def test_a_number_that_is_not_finite_is_named_with_clone_step_and_variable(self):
+    def test_non_finite_value_is_reported_with_step_clone_and_variable(self):
         self.config = self.write_config(batch=3, steps=50, optimizer=MOMENTUM.replace("0.02", "1e30"))
         server = self.start_server(self.config, "run")
         worker = self.start_on_gpus("run", "--num_clones=1", "--gpus=0", "--precision=bf16")
@@ -88,6 +89,7 @@ class Gpus(EndToEndTest):
                 self.assertIn(word, text)
 
     def expect_refused(self, code, words, *flags, machine=None):
+        """Starts a worker and expects that it ends with the code and the words."""
         server = self.start_server(self.config, "refused")
         server.wait_for("waiting")
         worker = self.start_on_gpus("refused", *flags, machine=machine)
@@ -96,26 +98,26 @@ class Gpus(EndToEndTest):
             self.assertIn(word, worker.text())
         server.end()
 
-    def test_a_gpu_that_does_not_exist(self):
+    def test_missing_gpu_is_refused(self):
         self.expect_refused(64, ["--gpus=0,7", "there is no GPU 7", "1: emulated GPU (GPU-02"], "--num_clones=2",
                             "--gpus=0,7", machine={"GPUS": 2})
 
-    def test_no_gpu_where_one_is_wanted(self):
+    def test_device_cuda_without_a_gpu_is_refused(self):
         self.expect_refused(64, ["there is no GPU", "--device=cpu"], "--num_clones=1", "--device=cuda",
                             machine={"GPUS": 0})
 
-    def test_a_driver_that_is_too_old(self):
+    def test_old_driver_is_refused(self):
         self.expect_refused(70, ["driver is too old", "CUDA 12.4", "13.0"], "--num_clones=1", "--gpus=0",
                             machine={"DRIVER": 12040})
 
-    def test_a_batch_that_does_not_fit_says_which_would(self):
+    def test_batch_that_does_not_fit_is_refused_with_one_that_would(self):
         self.config = self.write_config(batch=3000, steps=STEPS, reader=(
             "synthetic_input_reader {{ num_examples: 4000 seed: 1 height: 32 width: 32 num_channels: 1 "
             "num_classes: 4 }}").format())
         self.expect_refused(65, ["a batch of 3000 needs", "would fit", "train_config.batch_size"], "--num_clones=1",
                             "--gpus=0", machine={"MEMORY_MB": 64})
 
-    def test_without_a_gpu_the_cpu_computes_and_says_so(self):
+    def test_without_a_gpu_the_worker_uses_the_cpu_and_logs_it(self):
         worker = self.train_on_gpus("cpu", "--num_clones=1", machine={"GPUS": 0})
         self.assertIn("there is no GPU: computing on the CPU", worker.text())
 

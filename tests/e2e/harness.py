@@ -1,11 +1,11 @@
-"""What the end-to-end tests of the real binaries share: configs, a scratch folder, a job. Standard library only."""
+"""Helpers of the end-to-end tests: configs, a scratch folder, and a job of real programs. Standard library only."""
 import pathlib
 import shutil
 import struct
 import tempfile
 import unittest
 
-# The tests take all of these from here.
+# Imported so that tests can import these names from this module.
 from processes import BIN, PATIENCE_S, ROOT, Process  # noqa: F401  pylint: disable=unused-import
 
 CONFIG = """
@@ -33,7 +33,7 @@ MOMENTUM = ("momentum_optimizer { learning_rate { constant_learning_rate { learn
 
 
 def config_text(**changes):
-    """CONFIG with its usual values, some of them changed."""
+    """Returns CONFIG, filled in with default values and the given changes."""
     values = dict(width=0.1, batch=31, sync="true", steps=20, train="", model="", optimizer=MOMENTUM,
                   reader=SYNTHETIC.format(n=400, seed=1), eval_reader=SYNTHETIC.format(n=100, seed=2))
     values.update(changes)
@@ -41,7 +41,7 @@ def config_text(**changes):
 
 
 class EndToEndTest(unittest.TestCase):
-    """A scratch folder, and no process left behind."""
+    """A test with a scratch folder. At its end, its processes are killed and the folder is removed."""
 
     def setUp(self):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="pushpull-"))
@@ -53,21 +53,25 @@ class EndToEndTest(unittest.TestCase):
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def write_config(self, name="pipeline.config", **changes):
+        """Writes config_text(**changes) into the scratch folder and returns the path."""
         path = self.folder / name
         path.write_text(config_text(**changes))
         return path
 
     def start(self, log, name, *arguments, **options):
+        """Starts a program and returns its Process. Its output goes to the file `log` in the scratch folder."""
         process = Process(self.folder / log, name, *arguments, **options)
         self.processes.append(process)
         return process
 
     def start_server(self, config, run="run", *flags, log=None):
+        """Starts a ps_server whose train_dir is the subfolder `run`, and which listens at address(run)."""
         return self.start(log or f"{run}.ps.log", "ps_server", f"--pipeline_config_path={config}",
                           f"--train_dir={self.folder / run}", f"--listen={self.address(run)}",
                           f"--state_dir={self.folder / (run + '.state')}", "--lease=3s", *flags)
 
     def start_worker(self, run="run", clones=3, *flags):
+        """Starts a worker for the server of start_server(config, run)."""
         return self.start(f"{run}.worker.log", "worker", f"--ps={self.address(run)}",
                           f"--num_clones={clones}", "--peer_deadline=60s", *flags)
 
@@ -75,7 +79,7 @@ class EndToEndTest(unittest.TestCase):
         return f"unix:{self.folder / (run + '.sock')}"
 
     def train(self, config, run="run", clones=3, server_flags=(), worker_flags=()):
-        """Trains to the end; both exit with 0."""
+        """Trains until the job is done and checks that both processes exit with 0. Returns (server, worker)."""
         server = self.start_server(config, run, *server_flags)
         worker = self.start_worker(run, clones, *worker_flags)
         self.assertEqual(worker.wait(), 0, worker.text() + server.text())
@@ -83,13 +87,13 @@ class EndToEndTest(unittest.TestCase):
         return server, worker
 
     def checkpoint(self, step, run="run"):
-        """Bytes of the one shard of a checkpoint."""
+        """Returns the bytes of the only shard of a checkpoint."""
         path = self.folder / run / f"ckpt-{step:08d}" / "shard-00000-of-00001.safetensors"
         return path.read_bytes()
 
 
 def read_safetensors(data):
-    """Name -> tuple of floats."""
+    """Parses the bytes of a safetensors file of float32 tensors. Returns name -> tuple of floats."""
     import json
     size = struct.unpack("<Q", data[:8])[0]
     header = json.loads(data[8:8 + size])

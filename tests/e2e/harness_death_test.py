@@ -1,4 +1,4 @@
-"""A test that is killed leaves no process behind: not a server, not a worker, not a clone that is stopped."""
+"""A killed test leaves no process behind: no server, no worker, and no clone, even if it is stopped."""
 import os
 import signal
 import subprocess
@@ -9,9 +9,9 @@ import unittest
 from harness import EndToEndTest
 from processes import ROOT, clone_pids, send
 
-GONE_WITHIN_S = 30  # the kernel and the warden take milliseconds; a busy machine has time
+GONE_WITHIN_S = 30  # the kernel and the warden take milliseconds; the rest is for a busy machine
 
-# A test that starts a whole job, stops one of its clones, says who is there, and waits to be killed.
+# A test that starts a whole job, stops one of its clones, prints the pids, and waits to be killed.
 VICTIM = """
 import os, signal, sys, time
 sys.path.insert(0, sys.argv[1])
@@ -32,8 +32,8 @@ Victim().run()
 """
 
 
-def there(pid):
-    """Not gone and not a zombie."""
+def is_alive(pid):
+    """Returns whether a process exists and is not a zombie."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
             return file.read().rsplit(")", 1)[1].split()[0] != "Z"
@@ -44,7 +44,7 @@ def there(pid):
 class HarnessDeath(EndToEndTest):
 
     def kill_victim(self, how):
-        """Pids of server, worker and clones of a test that has been killed."""
+        """Starts the victim and kills it. Returns the pids of its server, worker and clones."""
         victim = subprocess.Popen([sys.executable, "-c", VICTIM, str(ROOT / "tests" / "e2e"), how],
                                   env=dict(os.environ, TMPDIR=str(self.folder)), stdout=subprocess.PIPE, text=True)
         try:
@@ -56,27 +56,27 @@ class HarnessDeath(EndToEndTest):
         pids = list(map(int, words[1:]))
         for pid in pids:
             self.addCleanup(send, pid, signal.SIGKILL)
-        self.assertEqual(len(pids), 4, "the victim did not get to its job")
+        self.assertEqual(len(pids), 4, "the victim did not start its job")
         return pids
 
     def await_gone(self, pids):
         deadline = time.monotonic() + GONE_WITHIN_S
-        while left := [pid for pid in pids if there(pid)]:
+        while left := [pid for pid in pids if is_alive(pid)]:
             self.assertLess(time.monotonic(), deadline, f"processes {left} outlive the test that started them")
             time.sleep(0.02)
 
     def test_nothing_outlives_a_killed_test(self):
         self.await_gone(self.kill_victim("with warden"))
 
-    def test_the_kernel_alone_ends_what_was_started_directly(self):
+    def test_without_the_warden_the_kernel_ends_direct_children(self):
         server, worker, *_ = self.kill_victim("without warden")
         self.await_gone([server, worker])
 
-    def test_the_look_at_the_processes_sees_one_that_runs(self):
+    def test_is_alive_recognises_a_running_process(self):
         sleeper = subprocess.Popen(["sleep", "600"])
         self.addCleanup(sleeper.wait)
         self.addCleanup(sleeper.kill)
-        self.assertTrue(there(sleeper.pid))
+        self.assertTrue(is_alive(sleeper.pid))
         self.assertEqual(clone_pids(sleeper.pid), {})
 
 

@@ -1,11 +1,11 @@
 """A server under attack: its memory and descriptors stay bounded, training goes on, and its result is the same.
 
-Only with PUSHPULL_TEST_FULL=1: every attack, 5,000 connections, and an honest worker must keep 90 % of its step rate:
-per attack the median, over REPETITIONS rounds, of the rate under attack by the mean of the undisturbed rates just before
-and just after (so that a machine whose speed drifts neither helps nor hurts). Rates are medians over windows of one
-second. The attacker runs at nice 19 on at most a tenth of one core, so that it is the server's work for it that counts;
-what it sent is printed. First a bystander takes as much and attacks nobody: what that costs is no server's doing, and
-part of every other ratio.
+Runs only with PUSHPULL_TEST_FULL=1. Under every attack, with up to 5,000 connections, an honest worker must keep 90 %
+of its step rate. The ratio is the rate under attack divided by the mean of the undisturbed rates just before and after,
+so that slow changes of the machine's speed cancel out; the result of an attack is the median over REPETITIONS rounds.
+Rates are medians over windows of one second. The attacker runs at nice 19 on at most a tenth of one core, so that
+mainly the server's work for it counts; the test prints what it sent. The first row is a control that uses as much of
+the processor but does not attack; what it costs is part of every other ratio.
 """
 import json
 import os
@@ -29,9 +29,9 @@ MIB = 1 << 20
 MAX_CONNECTIONS = 512  # the server's default
 REPETITIONS = 5
 QUIET_S, ATTACK_S = 6, 8
-# More than before the attack: gRPC's quota of received bytes, and what peers send that no message comes of.
+# Bound on the growth of the resident memory: gRPC's quota of received bytes, and bytes that form no complete message.
 RSS_BOUND = (1024 + 256) * MIB
-# Two per connection, and some that are being closed.
+# Two descriptors per connection, and some that are being closed.
 DESCRIPTOR_BOUND = 2 * MAX_CONNECTIONS + 256
 
 
@@ -41,8 +41,8 @@ def free_port():
         return probe.getsockname()[1]
 
 
-class Watched:
-    """A server's step counter, memory and descriptors."""
+class ServerProbe:
+    """Reads the step, memory and descriptors of a server."""
 
     def __init__(self, pid, port):
         self.pid = pid
@@ -51,7 +51,8 @@ class Watched:
         self.peak_rss = self.peak_descriptors = 0
 
     def connect(self):
-        """Patient: after a cut the server takes nobody from the attacker's address for a moment."""
+        """Returns a new connection. Retries for a minute, because the server blocks the address of an attacker, which
+        is also that of the test, for a moment."""
         deadline = time.monotonic() + 60
         while True:
             try:
@@ -61,7 +62,7 @@ class Watched:
             except OSError:
                 pass
             if time.monotonic() > deadline:
-                raise AssertionError("the server takes no connection any more")
+                raise AssertionError("the server accepts no connections any more")
             time.sleep(0.05)
 
     def step(self):
@@ -70,7 +71,7 @@ class Watched:
         except OSError:
             reply = None
         if reply is None:
-            # Nobody has answered the server's pings while the test did other things.
+            # The server has closed the connection, because the test did not answer its pings in between.
             self.connection = self.connect()
             reply = self.connection.call("GetStatus", b"")
         if reply is None:
@@ -92,7 +93,7 @@ class Watched:
         self.peak_descriptors = max(self.peak_descriptors, self.descriptors())
 
     def rates(self, seconds):
-        """Steps per second in windows of a second."""
+        """Returns the steps per second in each window of one second."""
         result = []
         end = time.monotonic() + seconds
         step, then = self.step(), time.monotonic()
@@ -133,13 +134,13 @@ class Hostile(EndToEndTest):
         self.assertEqual(process.returncode, 0, error)
         return json.loads(out)
 
-    def await_calm(self, watched, descriptors, rss):
-        """Everything that the attack took is given back."""
+    def await_calm(self, probe, descriptors, rss):
+        """Waits until the server has released the descriptors, and checks its memory."""
         deadline = time.monotonic() + 60
-        while watched.descriptors() > descriptors + 8 and time.monotonic() < deadline:
+        while probe.descriptors() > descriptors + 8 and time.monotonic() < deadline:
             time.sleep(0.2)
-        self.assertLessEqual(watched.descriptors(), descriptors + 8)
-        self.assertLessEqual(watched.rss(), rss + RSS_BOUND)
+        self.assertLessEqual(probe.descriptors(), descriptors + 8)
+        self.assertLessEqual(probe.rss(), rss + RSS_BOUND)
 
     def check_logs(self, server):
         text = server.text()
@@ -156,21 +157,21 @@ class Hostile(EndToEndTest):
         self.assertEqual(server.wait(), 0, server.text())
 
         server = self.start_tcp_server("attacked", steps=steps)
-        watched = Watched(server.popen.pid, self.port)
-        watched.sample()
-        before = watched.peak_rss
+        probe = ServerProbe(server.popen.pid, self.port)
+        probe.sample()
+        before = probe.peak_rss
         attacks = [self.start_attack(name, 600, 300) for name in
                    ("garbage", "oversize_message", "oversize_headers", "connection_flood")]
         deadline = time.monotonic() + 20
-        while watched.descriptors() < 80 and time.monotonic() < deadline:
+        while probe.descriptors() < 80 and time.monotonic() < deadline:
             time.sleep(0.05)
         worker = self.start_clones("attacked", server, 2)
-        # After the clones: without TLS whoever comes first may take their replicas.
+        # This attack starts after the clones, because without TLS it could register first and get their replicas.
         attacks.append(self.start_attack("hostile_calls", 600, 0))
         while worker.popen.poll() is None:
             time.sleep(0.1)
             try:
-                watched.sample()
+                probe.sample()
             except (FileNotFoundError, ProcessLookupError):
                 break
         self.assertEqual(worker.wait(), 0, worker.text() + server.text())
@@ -179,42 +180,42 @@ class Hostile(EndToEndTest):
             if process.poll() is not None:
                 self.fail("an attack ended before the training did: " + process.communicate()[1])
             process.kill()
-        print(f"under five attacks: memory {before / MIB:.0f} -> {watched.peak_rss / MIB:.0f} MiB, "
-              f"descriptors at most {watched.peak_descriptors}")
-        self.assertLess(watched.peak_rss, before + RSS_BOUND)
-        self.assertLess(watched.peak_descriptors, DESCRIPTOR_BOUND)
-        self.assertGreater(watched.peak_descriptors, 60, "the attack did not reach the server")
+        print(f"under five attacks: memory {before / MIB:.0f} -> {probe.peak_rss / MIB:.0f} MiB, "
+              f"descriptors at most {probe.peak_descriptors}")
+        self.assertLess(probe.peak_rss, before + RSS_BOUND)
+        self.assertLess(probe.peak_descriptors, DESCRIPTOR_BOUND)
+        self.assertGreater(probe.peak_descriptors, 60, "the attack did not reach the server")
         self.assertEqual(self.checkpoint(steps, "attacked"), self.checkpoint(steps, "quiet"),
                          "the weights differ from those of the undisturbed run")
         self.check_logs(server)
 
     @unittest.skipUnless(FULL, "PUSHPULL_TEST_FULL=1: every attack, with the step rate")
-    def test_every_attack_leaves_nine_tenths_of_the_step_rate(self):
+    def test_training_keeps_nine_tenths_of_its_rate_under_each_attack(self):
         server = self.start_tcp_server("run", steps=100000000)
-        # One clone with one thread leaves the server a core of a small machine.
+        # One clone with one thread, so that on a machine with two cores one is left for the server.
         worker = self.start_clones("run", server, 1)
-        watched = Watched(server.popen.pid, self.port)
-        watched.rates(4)
+        probe = ServerProbe(server.popen.pid, self.port)
+        probe.rates(4)
         table = []
         only = os.environ.get("PUSHPULL_ATTACKS")
         for name in (CONTROL, *(only.split(",") if only else ATTACKS)):
             ratios, quiet_rates, sent = [], [], []
-            watched.peak_rss = watched.peak_descriptors = 0
-            calm_rss, calm_descriptors = watched.rss(), watched.descriptors()
-            before = statistics.median(watched.rates(QUIET_S))
+            probe.peak_rss = probe.peak_descriptors = 0
+            calm_rss, calm_descriptors = probe.rss(), probe.descriptors()
+            before = statistics.median(probe.rates(QUIET_S))
             for _ in range(REPETITIONS):
                 attack = self.start_attack(name, ATTACK_S + 2, 5000 if name == "connection_flood" else 300)
                 time.sleep(1)
-                attacked = statistics.median(watched.rates(ATTACK_S))
+                attacked = statistics.median(probe.rates(ATTACK_S))
                 sent.append(self.finish_attack(attack))
-                self.await_calm(watched, calm_descriptors, calm_rss)
-                after = statistics.median(watched.rates(QUIET_S))
+                self.await_calm(probe, calm_descriptors, calm_rss)
+                after = statistics.median(probe.rates(QUIET_S))
                 quiet = (before + after) / 2
                 ratios.append(attacked / quiet)
                 quiet_rates.append(quiet)
                 before = after
-            row = (name, calm_rss / MIB, watched.peak_rss / MIB, watched.rss() / MIB, calm_descriptors,
-                   watched.peak_descriptors, statistics.median(ratios), min(ratios),
+            row = (name, calm_rss / MIB, probe.peak_rss / MIB, probe.rss() / MIB, calm_descriptors,
+                   probe.peak_descriptors, statistics.median(ratios), min(ratios),
                    statistics.median(quiet_rates))
             table.append(row)
             print("%-18s MiB %4.0f peak %4.0f after %4.0f  fds %3d peak %4d  ratio %.3f (least %.3f) of %.1f steps/s"

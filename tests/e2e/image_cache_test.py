@@ -1,4 +1,4 @@
-"""worker --image_cache_dir: the same training from decoded images on the disk, whatever happens to the file."""
+"""worker --image_cache_dir trains from decoded images on the disk, with the same result even if the file is damaged."""
 import time
 import unittest
 
@@ -15,10 +15,11 @@ class ImageCache(EndToEndTest):
         self.flag = f"--image_cache_dir={self.cache}"
 
     def file(self):
+        """Returns the path of the only cache file."""
         (path,) = self.cache.glob("images-*.cache")
         return path
 
-    def test_same_bits_as_without(self):
+    def test_same_bits_as_without_the_cache(self):
         config = self.write_config()
         self.train(config, "plain")
         _, worker = self.train(config, "built", worker_flags=[self.flag])
@@ -38,7 +39,7 @@ class ImageCache(EndToEndTest):
         self.train(config, "scaled", worker_flags=[self.flag, "--image_cache_max_side=24"])
         self.assertEqual(self.file().stat().st_size, 16 + 400 * (24 * 24 + 40 + 28) + 88)
 
-    def test_two_workers_of_a_host_build_once(self):
+    def test_two_workers_of_a_host_build_the_cache_once(self):
         config = self.write_config(reader=SYNTHETIC.format(n=20000, seed=1))
         server = self.start_server(config)
         workers = [
@@ -49,7 +50,7 @@ class ImageCache(EndToEndTest):
         self.assertEqual(server.wait(), 0, server.text())
         self.assertEqual(sum(worker.text().count(BUILDING) for worker in workers), 1)
 
-    def test_killed_while_building(self):
+    def test_worker_is_killed_while_building(self):
         config = self.write_config(reader=SYNTHETIC.format(n=50000, seed=1))
         self.train(config, "plain")
         server = self.start_server(config)

@@ -1,5 +1,6 @@
-"""The commands of deploy/kubernetes/ train: taken out of the manifests, started with the environment that TFJob's
-controller (array and sparse TF_CONFIG) or plain Kubernetes would set, as processes of this machine, over TLS."""
+"""The commands in the manifests of deploy/kubernetes/ train. They run as processes on this machine, over TLS, with the
+environment that TFJob's controller (with the cluster or sparseCluster form of TF_CONFIG) or plain Kubernetes would
+set."""
 import os
 import signal
 import time
@@ -21,7 +22,7 @@ class KubernetesTest(EndToEndTest):
         self.processes = self.pods.processes
 
     def wait_until_ready(self, job, index):
-        """Ends once `worker --check_cluster` in a worker's pod finds every ps task ready."""
+        """Runs `worker --check_cluster` in a worker's pod until it finds every ps task ready. Returns the last run."""
         deadline = time.monotonic() + 60
         while True:
             check = self.pods.start_replica(job, "Worker", index, extra=["--check_cluster"])
@@ -49,12 +50,12 @@ class KubernetesTest(EndToEndTest):
         ps = [self.pods.start_replica(job, "PS", i) for i in range(2)]
         evaluator = self.pods.start_replica(job, "Evaluator", 0)
         check = self.wait_until_ready(job, 1)
-        last_table = check.text().rpartition("task  address")[2]  # the log has those of earlier checks too
+        last_table = check.text().rpartition("task  address")[2]  # the log also holds the tables of earlier runs
         self.assertEqual(last_table.count(" ready "), 2, check.text())
         self.assertEqual(pods.listening_ports(evaluator.popen.pid), set())
         workers = [self.pods.start_replica(job, "Worker", i) for i in range(2)]
         if restart_worker:
-            # Exit 137: TFJob's ExitCode policy makes the pod anew.
+            # The exit code is 137, for which TFJob's ExitCode policy creates the pod again.
             ps[0].wait_for("clone 1 (")
             os.killpg(workers[1].popen.pid, signal.SIGKILL)
             workers[1].wait()
@@ -69,13 +70,13 @@ class KubernetesTest(EndToEndTest):
         self.assertIn("worker 1 (TF_CONFIG) of 2 (TF_CONFIG)", workers[1].text())
 
     def test_tfjob_with_dynamic_workers(self):
-        # So many that the first worker does not end the job before the second is there.
+        # There are so many steps because otherwise the first worker may finish the job before the second one joins.
         ps, workers = self.run_tfjob("tfjob_dynamic.yaml", "false", steps=400)
         self.assertIn("ps task 1 (TF_CONFIG) of 2 (flag --cluster)", ps[1].text())
         self.assertIn("worker 1 (TF_CONFIG) of 2 (flag --num_workers)", workers[1].text())
 
-    @unittest.skipUnless(FULL, "a worker's pod is made anew: only with PUSHPULL_TEST_FULL=1")
-    def test_tfjob_with_a_worker_started_again(self):
+    @unittest.skipUnless(FULL, "PUSHPULL_TEST_FULL=1: restarts a worker's pod")
+    def test_tfjob_with_a_restarted_worker(self):
         self.run_tfjob("tfjob.yaml", "true", steps=2000, restart_worker=True)
 
     def test_plain_kubernetes(self):
@@ -89,14 +90,14 @@ class KubernetesTest(EndToEndTest):
         self.expect_done(*workers, evaluator)
         self.expect_trained("shapes")
         for process in ps:
-            # It stays until the StatefulSet is deleted.
+            # A task of the StatefulSet runs until the StatefulSet is deleted.
             self.assertIsNone(process.popen.poll(), process.text())
             process.kill(signal.SIGTERM)
         for process in ps:
             self.assertIn(process.wait(), (0, 143), process.text())
 
     def test_pods_of_another_role(self):
-        """A command that was started with another replica's TF_CONFIG refuses and says so."""
+        """A program that is started with the TF_CONFIG of another role refuses it and says so."""
         self.prepare("tfjob.yaml", "true")
         job, = self.kinds["TFJob"]
         replicas = job["spec"]["tfReplicaSpecs"]

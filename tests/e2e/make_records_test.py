@@ -1,4 +1,4 @@
-"""make_records as a process: what it prints, what it leaves on the disk, its exit codes."""
+"""The make_records program: its output, its files and its exit codes."""
 import json
 import os
 import pathlib
@@ -8,7 +8,7 @@ import tempfile
 import unittest
 import zlib
 
-BIN = pathlib.Path(os.environ.get("PUSHPULL_BIN_DIR", "build/bin"))
+from harness import BIN
 
 
 def png(height, width):
@@ -60,7 +60,7 @@ class MakeRecords(unittest.TestCase):
     def left(self):
         return sorted(os.listdir(self.out))
 
-    def test_writes_shards_and_label_map_that_check_accepts(self):
+    def test_check_accepts_the_written_shards_and_label_map(self):
         result = json.loads(self.convert("--shards=2").stdout)
         self.assertEqual((result["images"], result["boxes"]), (2, 4))
         self.assertEqual(self.left(), ["train-00000-of-00002", "train-00001-of-00002", "train.pbtxt"])
@@ -71,7 +71,7 @@ class MakeRecords(unittest.TestCase):
                                   f"--label_map={self.out}/train.pbtxt")
             self.assertEqual(json.loads(check.stdout)["boxes"], 4)
 
-    def test_a_given_label_map_is_used_and_none_written(self):
+    def test_given_label_map_is_used_and_none_is_written(self):
         self.write("map.pbtxt", "item { id: 1 name: 'dog' } item { id: 2 name: 'cat' }")
         self.convert(f"--label_map={self.folder}/map.pbtxt")
         self.assertEqual(self.left(), ["train-00000-of-00001"])
@@ -80,7 +80,7 @@ class MakeRecords(unittest.TestCase):
         self.assertIn("map.pbtxt", refused.stderr)
         self.assertIn("reserved for the background", refused.stderr)
 
-    def test_bad_boxes_are_named_and_refused_unless_skipped(self):
+    def test_bad_boxes_are_reported_and_refused_unless_skipped(self):
         self.write("voc/Annotations/b.xml",
                    annotation(("dog", 5, 5, 5, 8), ("cat", 1, 1, 30, 2), ("cat", 1, 1, 3, 2)))
         for flags, code in ((["--skip_bad"], 0), ([], 65)):
@@ -94,13 +94,13 @@ class MakeRecords(unittest.TestCase):
             self.assertEqual(self.left(), ["train-00000-of-00001", "train.pbtxt"])
             self.assertEqual("files" in result, code == 0)
 
-    def test_a_damaged_image_is_named(self):
+    def test_damaged_image_is_reported(self):
         self.write("voc/JPEGImages/b.png", png(10, 20)[:60])
         self.assertIn("b.png", self.convert(code=65).stderr)
         self.assertEqual(self.left(), [])
         self.assertEqual(json.loads(self.convert("--skip_bad").stdout)["bad_images"], 1)
 
-    def test_check_names_what_is_damaged(self):
+    def test_check_reports_damage(self):
         self.convert()
         path = self.out / "train-00000-of-00001"
         whole = path.read_bytes()

@@ -1,4 +1,4 @@
-"""Memory: the server within its bound, a clone flat. PUSHPULL_TEST_FULL=1: over 2,000 steps."""
+"""The server's memory stays within a bound, and a clone's memory does not grow. PUSHPULL_TEST_FULL=1: 2,000 steps."""
 import json
 import os
 import struct
@@ -33,7 +33,7 @@ class Memory(EndToEndTest):
         self.assertEqual(worker.wait(), 0, worker.text())
         self.assertEqual(server.wait(), 0, server.text())
 
-        # Weights and one momentum replica, two versions of them; three gradients.
+        # Two versions of the weights and their momentum, three gradients, and 64 MiB for everything else.
         shard = self.checkpoint(steps)
         header = json.loads(shard[8:8 + struct.unpack("<Q", shard[:8])[0]])
         weights = sum(entry["data_offsets"][1] - entry["data_offsets"][0]
@@ -42,9 +42,8 @@ class Memory(EndToEndTest):
         bound = 2 * (2 * weights) + 3 * weights + 64 * MIB
         self.assertLessEqual(server_peak, bound)
 
-        # The allocator's arenas reach their high-water marks in steps of one to six MiB, at a time
-        # that depends on the load. Beyond that a clone that keeps more than a thirtieth of one
-        # gradient (2.8 MB) per step is caught.
+        # The allocator's arenas grow to their final size in steps of one to six MiB, at a time that depends on the
+        # load. Beyond that, the test detects a clone that leaks more than a thirtieth of a gradient (2.8 MB) per step.
         settling = 12 * MIB
         self.assertGreater(len(samples), 8)
         early = max(samples[len(samples) // 4:len(samples) // 2])

@@ -1,4 +1,4 @@
-"""Two ps_server processes with one task each and two workers, as on several hosts: SIGKILL of either, SIGTERM, ends."""
+"""Two ps_server processes with one task each and two workers, as on several hosts, under SIGKILL and SIGTERM."""
 import pathlib
 import random
 import re
@@ -32,7 +32,7 @@ class MultiHost(ClusterTest):
             self.assertEqual(process.wait(), code, self.logs())
 
     def straight(self, config):
-        """The same job, all tasks in one process and both clones in one worker."""
+        """Trains the same job with all tasks in one process and both clones in one worker. Returns its shards."""
         self.train(config, "straight", 2, server_flags=["--tasks=2"])
         return self.shards(STEPS, "straight")
 
@@ -53,7 +53,7 @@ class MultiHost(ClusterTest):
             servers.append(tasks[index])
         self.await_end([*workers, *tasks])
         text = "".join(server.text() for server in servers)
-        # The step in flight may have reached one of the two tasks; none that both have is redone.
+        # A kill may undo the step in flight, which one of the two tasks has applied, but no step that both have.
         self.assertLessEqual({int(steps) for steps in re.findall(r"(\d+) steps (?:back|rolled back)", text)}, {1})
         self.assertNotIn("from the checkpoint", text)
         shards = self.shards(STEPS, "killed")

@@ -1,4 +1,4 @@
-"""What the tests of operators' tools share: psctl, clone processes by number, waiting for a status."""
+"""Helpers of tests that act as an operator: calling psctl, finding clone processes, waiting for a status."""
 import json
 import os
 import signal
@@ -14,13 +14,13 @@ FULL = os.environ.get("PUSHPULL_TEST_FULL", "") not in ("", "0")
 class OperatorTest(EndToEndTest):
 
     def start_server(self, *arguments, **options):
-        """Returns when it answers."""
+        """Starts a server and waits until it serves."""
         server = super().start_server(*arguments, **options)
         server.wait_for("serving version")
         return server
 
     def psctl(self, *arguments, run="run", expect=0):
-        """Output of a call that ends with this code."""
+        """Runs psctl and checks its exit code. Returns stdout, or stderr if the expected code is not 0."""
         done = subprocess.run(
             [str(BIN / "psctl"), f"--ps={self.address(run)}", *map(str, arguments)],
             stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
@@ -28,11 +28,11 @@ class OperatorTest(EndToEndTest):
         return done.stdout if expect == 0 else done.stderr
 
     def status(self, run="run"):
-        """The status as a dictionary, 64-bit numbers as numbers."""
+        """Returns the status as a dictionary, with 64-bit numbers as numbers."""
         return json.loads(self.psctl("status", "--output=json", run=run), object_hook=_numbers)
 
     def wait_until(self, condition, run="run", timeout=PATIENCE_S, what="the status"):
-        """Blocks until condition(status); returns that status."""
+        """Blocks until condition(status) holds and returns that status. Fails after `timeout` seconds."""
         deadline = time.monotonic() + timeout
         while True:
             status = self.status(run)
@@ -40,13 +40,13 @@ class OperatorTest(EndToEndTest):
                 return status
             if time.monotonic() > deadline:
                 raise AssertionError(f"{what} not within {timeout} s: {status}")
-            time.sleep(0.2)  # a process each time
+            time.sleep(0.2)  # not shorter, because each status starts a psctl process
 
     def wait_for_step(self, step, run="run"):
         return self.wait_until(lambda status: status["version"] >= step, run, what=f"step {step}")
 
     def step_rate(self, seconds, run="run"):
-        """Steps per second over some time from now."""
+        """Returns the steps per second, measured over the given time from now on."""
         start, first = time.monotonic(), self.status(run)["version"]
         time.sleep(seconds)
         last = self.status(run)["version"]
@@ -54,14 +54,14 @@ class OperatorTest(EndToEndTest):
 
     @staticmethod
     def clone_pid(worker, clone):
-        """Process of a clone of a worker that runs."""
+        """Returns the pid of a worker's clone, which must be running."""
         clones = clone_pids(worker.popen.pid)
         if clone not in clones:
             raise AssertionError(f"clone {clone} does not run")
         return clones[clone]
 
     def stop_clone(self, worker, clone):
-        """SIGSTOP until the returned function is called, at the latest when the test ends."""
+        """Stops a clone by SIGSTOP. It continues when the returned function is called, or when the test ends."""
         pid = self.clone_pid(worker, clone)
         os.kill(pid, signal.SIGSTOP)
 
@@ -73,11 +73,12 @@ class OperatorTest(EndToEndTest):
 
 
 def clone_of(status, worker_id):
+    """Returns the entry of a clone in a status."""
     return next(clone for clone in status["clones"] if clone["worker_id"] == worker_id)
 
 
 def _numbers(entries):
-    """proto3's JSON has 64-bit integers as strings."""
+    """Converts the 64-bit integers of a JSON object, which proto3 writes as strings, to ints."""
 
     def number(value):
         if isinstance(value, list):

@@ -1,7 +1,7 @@
-"""Runs the containers of a Kubernetes manifest as processes of this machine, in the environment that a pod would have.
+"""Runs the containers of a Kubernetes manifest as processes on this machine, in the environment that a pod would have.
 
-What a machine is not a cluster for is replaced, by one table each: pod addresses by loopback ones, mounted volumes by
-folders, the ports of probes and metrics by free ones. Everything else of the command is taken as it is.
+Three things are replaced, because this machine is not a cluster: pod addresses by loopback addresses, mounted volumes
+by folders, and the ports of probes and metrics by free ports. The rest of each command is used unchanged.
 """
 import json
 import os
@@ -23,7 +23,7 @@ FREE_PORT_FLAGS = ("--health_port", "--metrics_port")
 
 
 def load(name):
-    """Kind -> objects of a manifest."""
+    """Returns kind -> list of objects of a manifest."""
     kinds = {}
     for document in yaml.safe_load_all((MANIFESTS / name).read_text()):
         kinds.setdefault(document["kind"], []).append(document)
@@ -37,7 +37,7 @@ def free_port():
 
 
 def tf_config(job, replica_type, index):
-    """What the training operator's controller sets for one replica of a TFJob."""
+    """Returns the TF_CONFIG that the training operator's controller sets in one pod of a TFJob."""
     name, namespace, spec = job["metadata"]["name"], job["metadata"]["namespace"], job["spec"]
     cluster = {kind.lower(): [f"{name}-{kind.lower()}-{i}.{namespace}.svc:2222" for i in range(replica["replicas"])]
                for kind, replica in spec["tfReplicaSpecs"].items()}
@@ -54,7 +54,7 @@ def tf_config(job, replica_type, index):
 
 
 class Pods:
-    """The pods of one job. `folder` takes their volumes; the volume "config" gets the pipeline config."""
+    """The pods of one job. Their volumes are subfolders of `folder`; the volume "config" holds the pipeline config."""
 
     def __init__(self, folder, config):
         self.folder = pathlib.Path(folder)
@@ -64,7 +64,7 @@ class Pods:
         shutil.copy(config, self.folder / "config" / "pipeline.config")
 
     def make_certificates(self, job):
-        """As deploy/README.md says: one Secret for all ps tasks, one for all workers."""
+        """Makes the certificates as deploy/README.md describes: one Secret for all ps tasks, one for all workers."""
         certificates = self.folder / "certificates"
         subprocess.run([ROOT / "scripts" / "make_certs.sh", f"--out={certificates}", f"--job={job}",
                         "--ps=*.pushpull.svc", "--workers=1", "--clones=any"], check=True, stdout=subprocess.DEVNULL)
@@ -77,7 +77,7 @@ class Pods:
             (secret / "tls.key").chmod(0o600)
 
     def local(self, text):
-        """With every pod's address replaced by one of this machine, always the same."""
+        """Returns the text with each pod's address replaced by an address of this machine, which stays the same."""
         def replace(match):
             return self.addresses.setdefault(match.group(0), f"127.0.0.1:{free_port()}")
         return re.sub(r"[a-z0-9-]+(?:\.[a-z0-9-]+)?\.pushpull\.svc:2222", replace, text)
@@ -94,7 +94,7 @@ class Pods:
         return path
 
     def command(self, pod, template, environment):
-        """(command, environment) of the pod's one container."""
+        """Returns (command, environment) of the pod's only container."""
         container, = template["spec"]["containers"]
         volumes = {volume["name"]: self.volume_folder(pod, volume) for volume in template["spec"]["volumes"]}
         mounts = [(mount["mountPath"], volumes[mount["name"]]) for mount in container["volumeMounts"]]
@@ -116,7 +116,7 @@ class Pods:
         return command, environment
 
     def start(self, pod, template, environment, extra=()):
-        """The process of the pod's container, its output in POD.log."""
+        """Starts the pod's container and returns its Process. The output goes to POD.log."""
         command, own = self.command(pod, template, environment)
         inherited = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH", "ASAN_OPTIONS", "TSAN_OPTIONS")
                      if name in os.environ}
@@ -126,14 +126,14 @@ class Pods:
         return process
 
     def start_replica(self, job, kind, index, extra=()):
-        """A TFJob's pod, with the TF_CONFIG of the controller."""
+        """Starts a pod of a TFJob with the TF_CONFIG that the controller would set."""
         environment = {"TF_CONFIG": self.local(tf_config(job, kind, index))}
         pod = f"{job['metadata']['name']}-{kind.lower()}-{index}"
         return self.start(pod, job["spec"]["tfReplicaSpecs"][kind]["template"], environment, extra)
 
 
 def listening_ports(pid):
-    """TCP ports that a process and its children listen on."""
+    """Returns the TCP ports on which a process and its children listen."""
     inodes, pids = set(), [pid]
     for process in pids:
         try:

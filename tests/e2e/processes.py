@@ -1,6 +1,6 @@
-"""Starts our binaries as processes that die with the Python process that starts them. Standard library only.
+"""Starts our programs as processes that die with the Python process that starts them. Standard library only.
 
-The binaries' folder comes from PUSHPULL_BIN_DIR (set by ctest), by default build/bin of this checkout.
+The programs are in the folder PUSHPULL_BIN_DIR (set by ctest), by default in build/bin of this checkout.
 """
 import atexit
 import os
@@ -11,25 +11,25 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ.get("PUSHPULL_BIN_DIR", ROOT / "build" / "bin"))
-PATIENCE_S = 120  # of any process that should end by itself
+PATIENCE_S = 120  # how long a test waits for a process that should end by itself
 
 
 def dies_with_us():
-    """The words before a command whose process the kernel kills when the calling thread ends.
+    """Returns words to put before a command, so that the kernel kills its process when the calling thread ends.
 
-    The shell looks whether its parent is still the one that asked: a parent that died before setpriv had its turn sends
-    no signal any more. Every word replaces the process by the next one, so its pid is the command's.
+    If the parent died before setpriv ran, the kernel would send no signal; therefore the shell checks that its parent
+    is still the calling process. Each program in the chain replaces the one before it, so the pid stays the same.
     """
     return ("setpriv", "--pdeathsig", "KILL", "sh", "-c", '[ "$PPID" = "$0" ] || exit 1; exec "$@"',
             str(os.getpid()))
 
 
 class Warden:
-    """Kills process groups when this process is gone, however it went.
+    """Kills process groups when this Python process has ended for whatever reason.
 
-    The kernel's signal of dies_with_us() reaches a process only, not what that one has started; a clone that is stopped
-    by SIGSTOP outlives its supervisor. The warden is a shell in a session of its own. Each line it reads replaces the
-    list of groups; at the end of its input, which comes when this process is gone, it kills the groups listed last.
+    dies_with_us() covers a process but not its children: a clone that is stopped by SIGSTOP would outlive its
+    supervisor. The warden is a shell in a separate session. Each line that it reads replaces the list of groups. Its
+    input ends when this process ends; then it kills the groups of the last line.
     """
     SCRIPT = ('while read -r line; do groups=$line; done; '
               'for group in $groups; do kill -s KILL -- "-$group"; done')
@@ -53,7 +53,7 @@ class Warden:
         self._tell()
 
     def forget(self, group):
-        """Before its number can be another group's."""
+        """Removes a group that has ended, because another group may get its number."""
         self._groups.discard(group)
         self._tell()
 
@@ -66,10 +66,13 @@ WARDEN = Warden()
 
 
 class Process:
-    """One of our binaries, its output in a file, in a process group of its own. Start it from a thread that stays."""
+    """A process of one of our programs, in a separate session, with its output in a file.
+
+    Create it from a thread that outlives the process, because the kernel kills the process when this thread ends.
+    """
 
     def __init__(self, log, name, *arguments, stdout=None, env=None, prefix=()):
-        """prefix: a command that ends by starting ours, such as `ip netns exec HOST`."""
+        """Starts the program `name`. `prefix` is a command that runs it, such as `ip netns exec HOST`."""
         self.log_path = pathlib.Path(log)
         self.log = open(log, "ab")
         self.popen = subprocess.Popen(
@@ -78,7 +81,8 @@ class Process:
         WARDEN.watch(self.popen.pid)
 
     def wait(self, timeout=PATIENCE_S):
-        """Exit code; the output is part of the failure when it does not end."""
+        """Waits for the end and returns the exit code. Kills the process after `timeout` seconds and raises
+        AssertionError with its output."""
         try:
             return self.popen.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -90,7 +94,7 @@ class Process:
             os.kill(self.popen.pid, number)
 
     def end(self):
-        """For clean-up: nothing of the process group stays."""
+        """Kills the whole process group and closes the log."""
         try:
             os.killpg(self.popen.pid, signal.SIGKILL)
         except ProcessLookupError:
@@ -103,7 +107,7 @@ class Process:
         return self.log_path.read_text(errors="replace")
 
     def wait_for(self, words, timeout=PATIENCE_S):
-        """Blocks until the output has the words."""
+        """Blocks until the output contains `words`. Raises AssertionError if the process ends or time is over first."""
         deadline = time.monotonic() + timeout
         while words not in self.text():
             if self.popen.poll() is not None and words not in self.text():
@@ -114,7 +118,7 @@ class Process:
 
 
 def children(pid):
-    """The processes that a process's main thread has started and that are still there."""
+    """Returns the pids of the child processes that the main thread of a process has started."""
     try:
         return [int(child) for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except (FileNotFoundError, ProcessLookupError):
@@ -122,7 +126,7 @@ def children(pid):
 
 
 def clone_pids(pid):
-    """Number -> process of the clones that a worker runs."""
+    """Returns clone index -> pid of the running clones of a worker."""
     found = {}
     for child in children(pid):
         try:
@@ -136,7 +140,7 @@ def clone_pids(pid):
 
 
 def resident_bytes(pid, field="VmRSS"):
-    """Of a process that runs; ProcessLookupError or FileNotFoundError: it does not."""
+    """Returns the resident memory of a process. Raises ProcessLookupError or FileNotFoundError if it has ended."""
     with open(f"/proc/{pid}/status", encoding="utf-8") as file:
         for line in file:
             if line.startswith(field + ":"):
@@ -145,7 +149,7 @@ def resident_bytes(pid, field="VmRSS"):
 
 
 def send(pid, number):
-    """A signal to a process that may be gone; whether it was there."""
+    """Sends a signal to a process that may have ended. Returns whether the process existed."""
     try:
         os.kill(pid, number)
         return True

@@ -1,10 +1,11 @@
-"""A look into the mapped state of a job (ps_server/store/state_file.h): no network and no process is asked."""
+"""Reads the mapped state of a job from its files (ps_server/store/state_file.h), without asking any process."""
 import pathlib
 import struct
 
 
 def _newest_version(path):
-    """The version in the newest whole buffer of a task's file; None: it has none, or is no state file (any more)."""
+    """Returns the version in the newest complete buffer of a task's file; None if there is none, or if the file is not
+    a state file."""
     try:
         with open(path, "rb") as file:
             header = file.read(48)
@@ -19,13 +20,13 @@ def _newest_version(path):
             file.seek(4096 + newest * record_bytes)
             return struct.unpack("<Q", file.read(8))[0]
     except (FileNotFoundError, struct.error):
-        return None  # its server removes or makes it at this moment
+        return None  # the server is removing or creating the file at this moment
 
 
 def applied_version(state_dir, tasks):
-    """The newest version that all tasks hold, read from their mapped state; -1: none.
+    """Returns the newest version that all tasks hold in their mapped state; -1 if there is none.
 
-    A test can look while the processes are cut off, stopped or dead.
+    This works even while the processes are cut off, stopped or dead.
     """
     versions = []
     for task in range(tasks):

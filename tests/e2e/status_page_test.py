@@ -1,6 +1,6 @@
-"""The status page in a real browser: headless Chromium loads it while a job trains, and its DOM is read.
+"""The status page in a real browser: headless Chromium loads it while a job trains, and the tests check its DOM.
 
-Runs with PUSHPULL_TEST_FULL=1 where Chromium is installed (Debian's package `chromium`); skipped elsewhere.
+Runs with PUSHPULL_TEST_FULL=1 if Chromium is installed (Debian's package `chromium`); otherwise it is skipped.
 """
 import http.server
 import json
@@ -16,12 +16,12 @@ from watch_client import await_status, fetch, free_port, status
 sys.path.insert(0, str(ROOT / "scripts"))
 import headless_chromium  # pylint: disable=wrong-import-position
 
-SKIP = 77  # as tests/CMakeLists.txt tells ctest
+SKIP = 77  # SKIP_RETURN_CODE in tests/CMakeLists.txt
 HOSTILE = "</div></script><img src=x onerror=\"document.title='taken over'\"><b id=step>666</b>"
 
 
 class Altered:
-    """A server of our own that gives a page and figures that a test has changed, with the real page's headers."""
+    """An HTTP server that serves a page, with the headers of the real one, and the figures that a test supplies."""
 
     def __init__(self, page, headers, figures):
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -61,7 +61,7 @@ class StatusPage(EndToEndTest):
         return headless_chromium.Dom(headless_chromium.dump_dom(f"http://127.0.0.1:{port}/", **options))
 
     def altered(self, port, change):
-        """The DOM with changed figures."""
+        """Returns the DOM of the page after `change` has altered the figures."""
         _, headers, page = fetch(port, "/")
         figures = status(port)
         change(figures)
@@ -89,10 +89,10 @@ class StatusPage(EndToEndTest):
             self.assertRegex(row["text"], r"contributed [1-9]")
         self.assertEqual(dom.ids["clone_count"]["text"], "3 of 3 alive")
         self.assertEqual(dom.ids["link"]["text"], "live")
-        self.assertGreater(dom.tags.count("path"), 4, "the curves")
+        self.assertGreater(dom.tags.count("path"), 4, "the page lacks curves")
         self.assertEqual(dom.ids["banners"]["text"], "")
 
-    def test_peers_text_is_text(self):
+    def test_text_from_peers_is_not_interpreted_as_html(self):
         port = self.start_job(1)
         await_status(port, lambda s: s["step"] > 3)
 
@@ -106,7 +106,7 @@ class StatusPage(EndToEndTest):
         self.assertIn(HOSTILE, dom.workers[0]["text"])
         self.assertIn("Waiting for " + HOSTILE, dom.ids["banners"]["text"])
 
-    def test_a_clone_that_is_stopped_is_named(self):
+    def test_lost_clone_is_named(self):
         port = self.start_job(1)
         await_status(port, lambda s: s["step"] > 3)
         self.worker.kill(signal.SIGKILL)
@@ -133,7 +133,7 @@ class StatusPage(EndToEndTest):
         dom = self.altered(port, lambda figures: figures.update(training_done=True))
         self.assertIn("Training is done", dom.ids["banners"]["text"])
 
-    def test_a_server_that_is_gone_is_told(self):
+    def test_page_says_when_the_server_is_gone(self):
         port = self.start_job(1)
         await_status(port, lambda s: s["step"] > 3)
         _, headers, page = fetch(port, "/")

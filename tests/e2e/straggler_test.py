@@ -1,13 +1,13 @@
-"""One of three clones is stopped by SIGSTOP: who names it, how training goes on, and that it comes back.
+"""One of three clones is stopped by SIGSTOP. Checks that it is named, that training goes on, and that it comes back.
 
-By default for as long as it takes to see that; with PUSHPULL_TEST_FULL=1 for 30 s.
+By default the clone is stopped as briefly as these checks allow; with PUSHPULL_TEST_FULL=1 it is stopped for 30 s.
 """
 import time
 import unittest
 
 from operators import FULL, OperatorTest, clone_of
 
-NAMED_WITHIN_S = 5  # of the stop, by the server, the worker and psctl
+NAMED_WITHIN_S = 5  # until the server, the worker and psctl have named the stopped clone
 DEADLINE_S = 1
 LEASE_S = 10
 
@@ -15,7 +15,7 @@ LEASE_S = 10
 class Straggler(OperatorTest):
 
     def start_job(self, **changes):
-        """A job that does not end by itself, in the middle of training."""
+        """Starts a job that does not end by itself, and waits until it is in the middle of training."""
         config = self.write_config(steps=1000000, **changes)
         server = self.start_server(config, "run", f"--lease={LEASE_S}s")
         worker = self.start_worker()
@@ -49,7 +49,7 @@ class Straggler(OperatorTest):
         print("seconds until clone 2 was named:", {k: round(v, 1) for k, v in named.items()})
         self.assertLessEqual(max(named.values()), NAMED_WITHIN_S, named)
         if FULL:
-            # It is waited for as long as its lease lasts; then another clone has its replica.
+            # The job waits for the clone until its lease ends; then another clone gets its replica.
             server.wait_for("replica 2 goes to")
             after_lease = self.wait_for_step(self.status()["version"] + 10)
             self.assertFalse(clone_of(after_lease, 2)["alive"])
@@ -60,7 +60,7 @@ class Straggler(OperatorTest):
         self.assert_takes_part_again(2)
         self.assertEqual(self.status()["dropped_contributions"], 0)
 
-    def test_drop_goes_on_without_it(self):
+    def test_training_goes_on_without_the_dropped_clone(self):
         _, worker = self.start_job(
             train=f"min_contributors: 2 step_deadline_secs: {DEADLINE_S}")
         before = self.step_rate(1.0)
@@ -72,7 +72,8 @@ class Straggler(OperatorTest):
         status = self.status()
         print(f"steps/s: {before:.0f} before, {rate:.0f} from {DEADLINE_S + 0.5} s after the stop; "
               f"drops of clone 1: {clone_of(status, 1)['drops'] - drops}")
-        # Two clones on the same cores are as fast as three. Waiting for it in every step: 1 a second.
+        # Two clones on the same cores are as fast as three. If every step waited for the clone, there would be one step
+        # per DEADLINE_S.
         self.assertGreater(rate, before / 4)
         self.assertGreater(clone_of(status, 1)["drops"], drops)
         self.assertEqual(status["dropped_contributions"],
@@ -82,7 +83,7 @@ class Straggler(OperatorTest):
         self.assertRegex(row, r"^1 +\S+ +1 .*[1-9]\d* ")
         if FULL:
             time.sleep(max(0.0, stopped + 30 - time.monotonic()))
-            self.assertGreater(self.step_rate(2.0), before / 4, "after the lease, three replicas for two")
+            self.assertGreater(self.step_rate(2.0), before / 4, "three replicas on two clones are too slow")
         resume()
         self.assert_takes_part_again(1)
 

@@ -1,4 +1,4 @@
-"""Training over TLS: what is refused at the start, files replaced while it goes on, and what logs must not hold."""
+"""Training over TLS: refusals at the start, replacing certificates during training, and no secrets in the logs."""
 import os
 import pathlib
 import re
@@ -24,12 +24,14 @@ def free_port():
 class TlsTest(EndToEndTest):
 
     def make_certs(self, *flags, folder="certs"):
+        """Runs make_certs.sh and returns the folder."""
         done = subprocess.run([ROOT / "scripts" / "make_certs.sh", f"--out={self.folder / folder}", "--job=e2e",
                                *flags], capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         return self.folder / folder
 
     def tls(self, name, folder="certs"):
+        """Returns the flags for the certificate `name`."""
         certs = self.folder / folder
         return [f"--tls_ca={certs}/ca.pem", f"--tls_cert={certs}/{name}.pem", f"--tls_key={certs}/{name}.key"]
 
@@ -37,18 +39,19 @@ class TlsTest(EndToEndTest):
 class Refusals(TlsTest):
 
     def refused(self, code, words, name, *flags):
+        """Starts a program and expects that it ends with the code and the words."""
         process = self.start(f"refused{len(self.processes)}.log", name, *flags)
         self.assertEqual(process.wait(), code, process.text())
         for word in words:
             self.assertIn(word, process.text())
 
-    def test_start_matrix(self):
+    def test_flags_and_files(self):
         certs = self.make_certs("--ps=127.0.0.1", "--workers=1", "--clones=2", "--admin")
         job = [f"--pipeline_config_path={self.write_config()}", f"--train_dir={self.folder / 'run'}",
                "--state_dir="]
         port = free_port()
         beyond = f"--listen=0.0.0.0:{port}"
-        # Plaintext beyond this machine.
+        # Plaintext is refused beyond this machine, unless --insecure is given.
         self.refused(64, ["0.0.0.0", "--tls_ca", "--insecure"], "ps_server", *job, beyond)
         self.refused(64, ["192.0.2.1:2222", "--insecure"], "worker", "--ps=192.0.2.1:2222")
         server = self.start("insecure.log", "ps_server", *job, beyond, "--insecure")
@@ -59,12 +62,12 @@ class Refusals(TlsTest):
         server.wait_for("listening on")
         self.assertNotIn("insecure", server.text())
         server.end()
-        # Flags that are not whole.
+        # Incomplete or contradictory flags are refused.
         ps = self.tls("ps-0")
         self.refused(64, ["missing: --tls_key"], "ps_server", *job, *ps[:2])
         self.refused(64, ["missing: --tls_ca, --tls_cert"], "worker", ps[2])
         self.refused(64, ["contradicts"], "ps_server", *job, *ps, "--insecure")
-        # Files that are no good.
+        # Unsuitable files are refused.
         self.refused(66, ["TLS key", "/no/key"], "ps_server", *job, *ps[:2], "--tls_key=/no/key")
         self.refused(65, [f"{certs}/admin.key: is not the key"], "ps_server", *job, *ps[:2],
                      f"--tls_key={certs}/admin.key")
@@ -74,15 +77,15 @@ class Refusals(TlsTest):
         os.chmod(certs / "ps-0.key", 0o644)
         self.refused(65, ["mode 0644", "chmod 600"], "ps_server", *job, *ps)
         os.chmod(certs / "ps-0.key", 0o600)
-        # TLS is what lets it listen anywhere.
+        # With TLS the server may listen on any address.
         server = self.start("tls.log", "ps_server", *job, *ps, beyond)
         server.wait_for("listening on")
-        # Over TLS or not at all.
+        # A worker without TLS cannot talk to this server.
         self.refused(200, ["did not answer for"], "worker", f"--ps=127.0.0.1:{port}", "--peer_deadline=2s")
 
 
 class Rotation(TlsTest):
-    """Two ps tasks in processes of their own and three clones, while everything that they trust is replaced."""
+    """Replaces the authority and all certificates of a job with two ps_server processes and three clones."""
 
     def start_job(self, config):
         ports = [free_port(), free_port()]
@@ -98,7 +101,7 @@ class Rotation(TlsTest):
         return servers, worker, ports[0]
 
     def step(self):
-        """Of the newest checkpoint; there is one every second."""
+        """Returns the step of the newest checkpoint; the job writes one every second."""
         return max((int(path.name[5:]) for path in (self.folder / "run").glob("ckpt-*[0-9]")), default=0)
 
     def await_step(self, server, step):
@@ -109,7 +112,7 @@ class Rotation(TlsTest):
             time.sleep(0.1)
 
     def secrets(self):
-        """Every line of every key there is now: base64 that no log has by chance."""
+        """Returns every base64 line of every present key. No log contains such a line by chance."""
         lines = set()
         for key in self.folder.glob("**/*.key"):
             lines.update(line for line in key.read_text().split("\n") if len(line) > 30 and "-----" not in line)
@@ -117,7 +120,7 @@ class Rotation(TlsTest):
         return lines
 
     def test_rotation_under_load(self):
-        # All that gRPC and glog can say.
+        # The most verbose logs of gRPC and glog.
         loud = {"GLOG_v": "2", "GRPC_VERBOSITY": "DEBUG", "GRPC_TRACE": "tsi,handshaker,connectivity_state"}
         os.environ.update(loud)
         self.addCleanup(lambda: [os.environ.pop(name) for name in loud])
@@ -133,7 +136,7 @@ class Rotation(TlsTest):
                     for pid in [worker.popen.pid, *children(worker.popen.pid), *(s.popen.pid for s in servers)]
                     for what in ("cmdline", "environ")]
 
-        # The authorities first, then what they sign, then the old one goes.
+        # First the new authority is added, then the certificates are replaced, then the old authority is removed.
         self.make_certs("--new_authority")
         time.sleep(2.5)
         self.make_certs(*parts)
@@ -145,7 +148,7 @@ class Rotation(TlsTest):
         time.sleep(2.5)
         self.await_step(servers[0], self.step() + 20)
 
-        # A clone that comes back does so with the new ones.
+        # A clone that restarts uses the new certificates.
         victim = children(worker.popen.pid)[1]
         os.kill(victim, signal.SIGKILL)
         deadline = time.monotonic() + 60
@@ -154,12 +157,12 @@ class Rotation(TlsTest):
             time.sleep(0.1)
         self.await_step(servers[0], self.step() + 50)
 
-        # Who still has the old ones stays outside.
+        # A worker with the old certificates is refused.
         late = self.start("former.log", "worker", f"--ps=127.0.0.1:{port}", "--num_clones=3",
                           "--peer_deadline=2s", *self.tls("worker-0", "former"))
         self.assertEqual(late.wait(), 200, late.text())
 
-        # No step failed: one clone died, the one that we killed, and nothing was given up.
+        # Only the clone that the test killed has died, and no step was rolled back.
         self.assertEqual(re.findall(r"died \((.*?)\)", worker.text()), ["killed by signal 9"], worker.text())
         for log in [worker.text(), *(server.text() for server in servers)]:
             self.assertNotRegex(log, r"(?m)^E\d{4}")
@@ -174,7 +177,7 @@ class Rotation(TlsTest):
                 self.assertNotIn(secret, text)
         if not FULL:
             return
-        # The same bits as without TLS and without any of this.
+        # The result has the same bits as that of an undisturbed job without TLS.
         published = self.step()
         self.train(self.write_config("plain.config", steps=published), "plain", 3, ["--tasks=2"])
         for shard in range(2):

@@ -1,4 +1,4 @@
-"""--trace of worker and ps_server: what the files hold, on one clock, also after a kill."""
+"""--trace of worker and ps_server: the contents of the files, their common clock, and the files of killed processes."""
 import collections
 import json
 import os
@@ -16,7 +16,7 @@ import merge_traces  # pylint: disable=wrong-import-position
 
 STEPS = 20
 FIRST_CLONE = 1_000_000
-TOLERANCE_US = 5000.0  # of the clocks of two processes on one host
+TOLERANCE_US = 5000.0  # largest difference between the clocks of two traces on one host
 
 
 def end(span):
@@ -28,7 +28,7 @@ def overlap(one, other):
 
 
 class Trace:
-    """The spans of a trace by name, and by what their arguments say."""
+    """The spans of a trace, and the names of its processes and rows."""
 
     def __init__(self, events):
         self.spans = [event for event in events if event["ph"] == "X"]
@@ -38,6 +38,7 @@ class Trace:
                      if event["name"] == "thread_name"}
 
     def called(self, name, **arguments):
+        """Returns the spans with this name and these arguments."""
         return [span for span in self.spans if span["name"] == name and
                 all(span["args"].get(key) == value for key, value in arguments.items())]
 
@@ -50,7 +51,7 @@ class Traces(EndToEndTest):
         return server, worker
 
     def await_parts(self, pattern, count, words):
-        """Files of the pattern, once there are so many and all of them have the words."""
+        """Waits until at least `count` files match the pattern and all of them contain `words`. Returns the files."""
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
             parts = sorted(self.folder.glob(pattern))
@@ -60,7 +61,7 @@ class Traces(EndToEndTest):
         raise AssertionError(f"not {count} files {pattern} with {words!r} in {PATIENCE_S} s")
 
     def load(self, name):
-        """A finished trace is plain JSON."""
+        """Returns the events of a finished trace, which is plain JSON."""
         return json.loads((self.folder / name).read_text())
 
     def expect_rows_without_overlap(self, trace):
@@ -73,8 +74,8 @@ class Traces(EndToEndTest):
                 self.assertLessEqual(end(before), after["ts"] + 0.002, (before, after))
 
     @unittest.skipUnless(os.environ.get("PUSHPULL_TEST_FULL") == "1",
-                         "PUSHPULL_TEST_FULL=1: compares clocks to milliseconds, which wants a quiet machine")
-    def test_a_step_can_be_read_across_processes(self):
+                         "PUSHPULL_TEST_FULL=1: compares clocks to milliseconds, which needs an idle machine")
+    def test_spans_of_a_step_fit_together_across_processes(self):
         config = self.write_config(steps=STEPS, train="save_checkpoints_steps: 10")
         server, worker = self.start_both(config, server_flags=["--tasks=2"])
         self.assertEqual(worker.wait(), 0, worker.text() + server.text())
@@ -102,7 +103,7 @@ class Traces(EndToEndTest):
                 (send,) = of_worker.called("send", **about)
                 for stage in stages:
                     self.assertTrue(overlap(send, stage), (send, stage))
-                    # Much of it is sent while backward goes on; the phase lasts until it is committed.
+                    # Much of the gradient is sent during the backward pass; the push phase lasts until the commit.
                     self.assertLessEqual(end(stage), end(push) + TOLERANCE_US, (push, stage))
                 self.assertTrue(overlap(send, push), (send, push))
             applies = of_server.called("apply", step=step)
@@ -118,7 +119,7 @@ class Traces(EndToEndTest):
             self.assertLessEqual(end(wait), min(apply["ts"] for apply in applies) + 0.002)
         self.assertEqual([span["args"]["step"] for span in of_server.called("checkpoint")], [10, 20])
 
-        # One host, one clock: what the clones found is their error.
+        # All processes of a host have the same clock, so each offset that a clone measured is its error.
         offsets = re.findall(r"clone \d: the clock of ps task 0 is ahead by (-?[\d.]+) us, known to within ([\d.]+)",
                              worker.text())
         self.assertEqual(len(offsets), 2, worker.text())
@@ -131,7 +132,7 @@ class Traces(EndToEndTest):
                         self.folder / "worker.json", f"--output={merged}"], check=True, stdout=subprocess.DEVNULL)
         self.assertEqual(self.load("all.json"), self.load("server.json") + self.load("worker.json"))
 
-    def test_the_trace_of_a_killed_clone_and_server_can_be_read(self):
+    def test_traces_of_a_killed_clone_and_server_can_be_read(self):
         config = self.write_config(steps=1_000_000)
         server, worker = self.start_both(config)
         (part,) = self.await_parts("worker.json.clone1.*", 1, '"compute"')
@@ -142,10 +143,10 @@ class Traces(EndToEndTest):
         self.assertTrue(killed.called("compute"))
         text = part.read_text()
         self.assertFalse(text.endswith("]\n"))
-        events = json.loads(text + "]")  # what the viewers do
+        events = json.loads(text + "]")  # as the trace viewers do
         self.assertEqual(len(Trace(events).spans), len(killed.spans))
 
-        # The clone comes again with a part of its own, and the merged trace has both.
+        # The restarted clone writes a new part, and the merged trace contains both parts.
         self.await_parts("worker.json.clone1.*", 2, '"compute"')
         server.kill(signal.SIGKILL)
         server.wait()
@@ -159,7 +160,7 @@ class Traces(EndToEndTest):
                          len({json.dumps(span) for span in killed.spans}))
         self.expect_rows_without_overlap(merged)
 
-    def test_a_ps_task_of_another_process_follows_the_clock_of_task_0(self):
+    def test_second_ps_process_follows_the_clock_of_task_0(self):
         config = self.write_config(steps=5)
         addresses = [f"unix:{self.folder}/task{task}.sock" for task in (0, 1)]
         servers = [self.start(f"task{task}.log", "ps_server", f"--pipeline_config_path={config}", "--tasks=2",
@@ -182,13 +183,13 @@ class Traces(EndToEndTest):
                 (apply,) = trace.called("apply", step=step)
                 self.assertLessEqual(end(wait), apply["ts"] + TOLERANCE_US)
 
-    def test_a_trace_that_cannot_be_written_is_refused(self):
+    def test_trace_path_that_cannot_be_written_is_refused(self):
         config = self.write_config()
         server = self.start_server(config, "run", f"--trace={self.folder / 'missing' / 'server.json'}")
         self.assertEqual(server.wait(), 66, server.text())
         self.assertIn("missing/server.json", server.text())
 
-    def test_merging_refuses_what_is_no_trace(self):
+    def test_merging_refuses_files_that_are_not_traces(self):
         other = self.folder / "other.json"
         for text in ('{"a": 1}\n', '[\n{"broken\n{}\n]\n'):
             other.write_text(text)

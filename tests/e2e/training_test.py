@@ -1,4 +1,4 @@
-"""A whole job as its users run it: ps_server, worker and evaluator as processes of their own."""
+"""Whole jobs as users run them, with ps_server, worker and evaluator as separate processes."""
 import json
 import subprocess
 import sys
@@ -15,7 +15,7 @@ ADAM = ("adam_optimizer { learning_rate { constant_learning_rate { learning_rate
 class Training(EndToEndTest):
 
     def evaluate(self, run, *flags):
-        """The JSON of --run_once."""
+        """Returns the JSON that `evaluator --run_once` prints."""
         evaluator = self.start(f"{run}.eval.log", "evaluator", "--run_once",
                                f"--checkpoint_dir={self.folder / run}", *flags,
                                stdout=subprocess.PIPE)
@@ -24,7 +24,7 @@ class Training(EndToEndTest):
         return json.loads(out)
 
     def learn(self, run, server_flags=(), worker_flags=(), **changes):
-        """Trains long enough to see the loss fall, and evaluates."""
+        """Trains long enough to see the loss fall. Returns the result of an evaluation."""
         config = self.write_config(
             batch=96, width=0.35, optimizer=ADAM, reader=SYNTHETIC.format(n=2000, seed=1),
             **{"steps": 120, **changes})
@@ -41,17 +41,17 @@ class Training(EndToEndTest):
         evaluator = self.start("follower.log", "evaluator", f"--checkpoint_dir={self.folder / 'run'}",
                                "--wait_secs=60")
         result = self.learn("run", steps=300, train="save_checkpoints_steps: 60")
-        # Started before there was anything to evaluate, it ends by itself after the last checkpoint.
+        # The evaluator was started before the first checkpoint, and it ends by itself after the last one.
         self.assertEqual(evaluator.wait(), 0, evaluator.text())
         self.assertEqual(result["step"], 300)
-        self.assertGreater(result["accuracy"], 0.5, "four classes: chance is 0.25")
+        self.assertGreater(result["accuracy"], 0.5, "guessing among four classes gives 0.25")
         self.assertGreaterEqual(result["accuracy_top5"], result["accuracy"])
         for step in (120, 180, 300):
             self.assertTrue((self.folder / "run" / f"ckpt-{step:08d}" / "MANIFEST.json").exists())
         self.assertTrue(list((self.folder / "run" / "eval").glob("*tfevents*")))
         self.assertTrue((self.folder / "run" / "eval" / "best_checkpoint").exists())
 
-    def test_async_learns_also_from_gradients_of_half_the_bytes(self):
+    def test_async_learns_from_bfloat16_gradients(self):
         result = self.learn("run", worker_flags=["--gradient_precision=bf16"], steps=240, sync="false")
         self.assertEqual(result["step"], 240)
 

@@ -1,4 +1,4 @@
-"""Asks a ps_server's --metrics_port. Standard library only."""
+"""A client of ps_server's --metrics_port. Standard library only."""
 import http.client
 import json
 import socket
@@ -6,14 +6,14 @@ import time
 
 
 def free_port():
-    """One that was free a moment ago."""
+    """Returns a TCP port that was free a moment ago."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
 
 
 def fetch(port, path, method="GET", headers=None):
-    """(status, headers, body)"""
+    """Makes a request. Returns (status, headers, body)."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     try:
         connection.request(method, path, headers=headers or {})
@@ -24,12 +24,12 @@ def fetch(port, path, method="GET", headers=None):
 
 
 def status(port):
-    """The object of /status.json."""
+    """Returns the object of /status.json."""
     return json.loads(fetch(port, "/status.json")[2])
 
 
 def await_status(port, condition, timeout=120):
-    """Asks until the condition holds; gives the object for which it does."""
+    """Polls /status.json until the condition holds and returns that object. Raises AssertionError after `timeout`."""
     deadline = time.monotonic() + timeout
     seen = None
     while time.monotonic() < deadline:

@@ -1,4 +1,4 @@
-"""--metrics_port while a job trains: Prometheus' text, the status page's data, and what deploy/ says about them."""
+"""--metrics_port while a job trains: the metrics, the status page's data, and the alerts and dashboard of deploy/."""
 import json
 import shutil
 import signal
@@ -21,9 +21,10 @@ except ImportError:
     yaml = None
 
 
-class Watching(EndToEndTest):
+class Monitoring(EndToEndTest):
 
     def metrics(self, port):
+        """Checks the format of /metrics and returns its families."""
         code, headers, text = fetch(port, "/metrics")
         self.assertEqual(code, 200)
         self.assertTrue(headers["Content-Type"].startswith("text/plain; version=0.0.4"), headers)
@@ -34,7 +35,7 @@ class Watching(EndToEndTest):
             self.assertEqual((checked.returncode, checked.stdout + checked.stderr), (0, ""), text)
         return prometheus_text.parse(text)
 
-    def test_a_job_is_watched_from_start_to_end(self):
+    def test_metrics_and_status_of_a_job(self):
         port = free_port()
         config = self.write_config(steps=100000, reader=SYNTHETIC.format(n=400, seed=1),
                                    train="save_checkpoints_steps: 20")
@@ -42,7 +43,7 @@ class Watching(EndToEndTest):
         server.wait_for("status page at http://127.0.0.1:")
         families = self.metrics(port)
         self.assertEqual(families["ps_global_step"].value(), 0)
-        self.assertNotIn(("", ()), families["ps_loss"].samples, "no step, no loss")
+        self.assertNotIn(("", ()), families["ps_loss"].samples, "there is a loss before the first step")
         self.assertEqual(families["ps_num_steps"].value(), 100000)
 
         worker = self.start_worker("run", 3)
@@ -55,7 +56,7 @@ class Watching(EndToEndTest):
             self.assertEqual(set(clone["phase_seconds"]), {"input", "pull", "compute", "push", "wait"})
             self.assertGreater(clone["phase_seconds"]["compute"], 0.0)
         self.assertGreater(sum(seen["contributors"]["counts"]), 50)
-        self.assertEqual(sum(seen["staleness"]["counts"]), 0, "there is none in a synchronous job")
+        self.assertEqual(sum(seen["staleness"]["counts"]), 0, "a synchronous job reports staleness")
         self.assertEqual(len(seen["history"]["loss"]), len(seen["history"]["step"]))
         self.assertEqual(seen["history"]["step"], sorted(set(seen["history"]["step"])))
         self.assertTrue(all(0 < loss < 100 for loss in seen["history"]["loss"]), seen["history"])
@@ -74,10 +75,10 @@ class Watching(EndToEndTest):
         self.assertGreater(pulls, 3 * 50)
         self.assertGreater(first["ps_worker_phase_seconds_total"].value(worker="1", phase="compute"), 0)
         contributors = first["ps_step_contributors"].samples
-        self.assertEqual(contributors["_sum", ()], 3 * contributors["_count", ()], "all three, at each step")
+        self.assertEqual(contributors["_sum", ()], 3 * contributors["_count", ()], "a step lacks a contribution")
         resident = first["process_resident_memory_bytes"].value()
         self.assertGreater(resident, 1e6)
-        time.sleep(0.3)  # a page is made anew every 250 ms
+        time.sleep(0.3)  # the server renders the page again after 250 ms
         second = self.metrics(port)
         for name, family in first.items():
             if family.type == "counter":
@@ -87,7 +88,7 @@ class Watching(EndToEndTest):
         self.check_http(port)
         self.check_deploy(prometheus_text.sample_names(first))
 
-        # A client that never ends its request does not keep the server.
+        # A client that never completes its request does not keep the server from ending.
         with socket.create_connection(("127.0.0.1", port)) as lingering:
             lingering.sendall(b"GET /metrics HT")
             server.kill(signal.SIGTERM)
@@ -108,7 +109,7 @@ class Watching(EndToEndTest):
         self.assertEqual(fetch(port, "/status.json", headers={"Host": "elsewhere.example"})[0], 421)
 
     def check_deploy(self, names):
-        """Rules and dashboard are well-formed and name nothing that the server does not export."""
+        """Checks that the alerts and the dashboard are well-formed and use only metrics that the server exports."""
         dashboard = json.loads((ROOT / "deploy" / "grafana" / "pushpull.json").read_text())
         expressions = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", [])]
         self.assertGreater(len(expressions), 20)
@@ -116,7 +117,7 @@ class Watching(EndToEndTest):
         self.assertEqual(len(ids), len(set(ids)))
         rules_path = ROOT / "deploy" / "prometheus" / "alerts.yml"
         if yaml is None:
-            print("no PyYAML: the alerts are not read", file=sys.stderr)
+            print("no PyYAML: the alerts are not checked", file=sys.stderr)
         else:
             rules = [rule for group in yaml.safe_load(rules_path.read_text())["groups"] for rule in group["rules"]]
             self.assertGreater(len(rules), 8)
@@ -134,7 +135,7 @@ class Watching(EndToEndTest):
                                      check=False)
             self.assertEqual(checked.returncode, 0, checked.stdout + checked.stderr)
 
-    def test_each_task_tells_of_its_own_shard(self):
+    def test_each_task_exports_the_metrics_of_its_shard(self):
         ports = [free_port(), free_port()]
         cluster = ",".join(self.address(f"task{i}") for i in range(2))
         config = self.write_config(steps=100000)
@@ -168,7 +169,7 @@ class Watching(EndToEndTest):
 
 
 class Parser(unittest.TestCase):
-    """The strict reader refuses what it should."""
+    """Tests of the strict readers of metrics and PromQL."""
 
     GOOD = "# HELP a_total A.\n# TYPE a_total counter\na_total{x=\"1\\\\\\\"\\n\"} 1\n"
     HISTOGRAM = ("# HELP h H.\n# TYPE h histogram\nh_bucket{le=\"1\"} 1\nh_bucket{le=\"+Inf\"} 2\n"
@@ -191,23 +192,23 @@ class Parser(unittest.TestCase):
                 "not grouped": gauge + self.GOOD + "g 1\n",
                 "the same sample twice": gauge + "g{a=\"1\",b=\"2\"} 1\ng{b=\"2\",a=\"1\"} 1\n",
                 "a label twice": gauge + "g{a=\"1\",a=\"2\"} 1\n",
-                "a comma too many": gauge + "g{a=\"1\",} 1\n",
+                "a trailing comma": gauge + "g{a=\"1\",} 1\n",
                 "bad escape": gauge + "g{a=\"\\t\"} 1\n",
-                "no end of a label": gauge + "g{a=\"1} 1\n",
+                "an unterminated label": gauge + "g{a=\"1} 1\n",
                 "no value": gauge + "g \n",
-                "two blanks": gauge + "g  1\n",
+                "two spaces": gauge + "g  1\n",
                 "a timestamp": gauge + "g 1 1000\n",
-                "inf in small letters": gauge + "g inf\n",
+                "inf in lower case": gauge + "g inf\n",
                 "a blank line": gauge + "\ng 1\n",
                 "a carriage return": gauge + "g 1\r\n",
                 "a counter without _total": "# HELP c C.\n# TYPE c counter\nc 1\n",
                 "a gauge with _total": "# HELP g_total G.\n# TYPE g_total gauge\ng_total 1\n",
                 "a negative counter": self.GOOD.replace("} 1\n", "} -1\n"),
-                "counts that fall": self.HISTOGRAM.replace("\"} 1\n", "\"} 3\n"),
+                "decreasing counts": self.HISTOGRAM.replace("\"} 1\n", "\"} 3\n"),
                 "no +Inf": self.HISTOGRAM.replace("h_bucket{le=\"+Inf\"} 2\n", ""),
-                "another count": self.HISTOGRAM.replace("h_count 2", "h_count 3"),
+                "a wrong count": self.HISTOGRAM.replace("h_count 2", "h_count 3"),
                 "no sum": self.HISTOGRAM.replace("h_sum 3\n", ""),
-                "no such type": gauge.replace("gauge", "meter") + "g 1\n"}.items():
+                "an unknown type": gauge.replace("gauge", "meter") + "g 1\n"}.items():
             with self.subTest(why), self.assertRaises(prometheus_text.FormatError):
                 prometheus_text.parse(text)
 

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Golden values of detection metrics: python3 coco_metrics_pycocotools.py [FOLDER]
+"""Computes golden values of detection metrics: python3 coco_metrics_pycocotools.py [FOLDER]
 
 Needs numpy and pycocotools (written with 2.4.6 and 2.0.11). Writes one JSON file per case into
-tests/golden/detection_metrics (or FOLDER): the boxes, COCO's numbers from pycocotools' COCOeval and Pascal VOC's from a
-computation in numpy below, which follows the rules in worker/eval/metrics/voc_metrics.h by other means. Not part of the
-test run: only needed to make the files again.
+tests/golden/detection_metrics (or FOLDER): the boxes, COCO's metrics from pycocotools' COCOeval, and Pascal VOC's from
+an independent implementation in numpy below, which follows the rules in worker/eval/metrics/voc_metrics.h. The tests do
+not run this program; it only regenerates the files.
 
-Edges are multiples of 1/4 and scores of 1/256, so float32 holds them exactly and overlaps that equal a threshold do so
-in every implementation. An undefined value is null for VOC and -1 for COCO.
+Edges are multiples of 1/4 and scores are multiples of 1/256, so they are exact in float32, and an overlap that equals a
+threshold does so in every implementation. An undefined value is null for VOC and -1 for COCO.
 """
 import contextlib
 import io
@@ -44,7 +44,12 @@ def jitter(rng, box, amount):
 
 def random_case(seed, images, truths, strays, smallest=8, largest=300, difficult=0.1, crowd=0.1, levels=256,
                 masks=False, classes=CLASSES, used=None):
-    """Boxes, most of them found by one to three detections, plus detections of nothing."""
+    """Returns images with random boxes, most of which have one to three detections, and with detections of nothing.
+
+    At most `truths` boxes and `strays` such detections per image; sizes from `smallest` to `largest` pixels. `difficult`
+    and `crowd` are shares of the boxes, `levels` is the number of different scores, and `used` the number of classes
+    with boxes.
+    """
     rng = numpy.random.default_rng(seed)
     used = used or classes
     result = []
@@ -68,7 +73,7 @@ def random_case(seed, images, truths, strays, smallest=8, largest=300, difficult
 
 
 def thresholds_case():
-    """Overlaps that equal 0.50, 0.55 ... 0.95 exactly; areas that equal 32^2 and 96^2."""
+    """Returns images with overlaps of exactly 0.50, 0.55 ... 0.95, and with areas of exactly 32^2 and 96^2."""
     images = []
     for index, width in enumerate(range(50, 100, 5)):
         truth = [[0.0, 0.0, 20.0, 100.0, index % 2, 0, 0, 0]]
@@ -108,6 +113,7 @@ def coco_box(row):
 
 
 def coco_numbers(images):
+    """Returns COCO's 12 metrics and the average precision of each class."""
     annotations, results = [], []
     for image_id, image in enumerate(images):
         for row in image["truth"]:
@@ -130,7 +136,7 @@ def coco_numbers(images):
         evaluation = COCOeval(data_set(annotations), data_set(results), "bbox")
         evaluation.evaluate()
         if not images:
-            return [-1.0] * 12, [-1.0] * CLASSES  # accumulate() wants at least one image
+            return [-1.0] * 12, [-1.0] * CLASSES  # accumulate() needs at least one image
         evaluation.accumulate()
         evaluation.summarize()
     precision = evaluation.eval["precision"][:, :, :, 0, 2]
@@ -143,6 +149,7 @@ def coco_numbers(images):
 
 
 def voc_average_precision(images, label):
+    """Returns Pascal VOC's average precision of a class; None if the class has no boxes."""
     scores, correct, total = [], [], 0
     for image in images:
         truth = numpy.array([row for row in image["truth"] if row[4] == label]).reshape(-1, 8)

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Golden values for kernels/detection, from an implementation of its own in numpy and PyTorch.
+"""Prints golden values for kernels/detection, from an independent implementation in numpy and PyTorch.
 
 usage: tests/reference/detection_golden.py > tests/golden/detection.json      (needs numpy and torch)
 
-Network outputs come from a formula that the C++ test evaluates too (Noise), so only results are stored. Gradients are
-PyTorch's automatic ones, in double; each is stored as its dot products with a few Noise vectors.
+Network outputs come from a formula that the C++ test evaluates too (Noise there, noise() here), so only results are
+stored. PyTorch computes the gradients automatically, in double precision. Each is stored as its dot products with three
+noise vectors.
 """
 import json
 import sys
@@ -15,7 +16,7 @@ import torch
 MAPS = [(5, 4), (3, 3), (2, 1)]
 CLASSES = 3
 RATIOS = [1.0, 2.0, 0.5]
-OBJECTS = [  # per image: ymin, xmin, ymax, xmax, label, weight
+OBJECTS = [  # of each image: ymin, xmin, ymax, xmax, label, weight
     [[0.1, 0.1, 0.5, 0.45, 0, 1.0], [0.12, 0.15, 0.57, 0.5, 2, 1.0], [0.7, 0.6, 0.74, 0.65, 1, 0.5]],
     [],
     [[0.0, 0.0, 1.0, 1.0, 1, 1.0], [0.3, 0.55, 0.9, 0.95, 2, 2.0]],
@@ -45,7 +46,7 @@ def noise(count, seed, amplitude):
 
 
 def anchors():
-    """[A, 4]. Three maps, scales 0.2 to 0.95."""
+    """Returns the anchors [A, 4] (ymin, xmin, ymax, xmax) of three maps, with scales from 0.2 to 0.95."""
     scales = [0.2, 0.575, 0.95, 1.0]
     result = []
     for i, (height, width) in enumerate(MAPS):
@@ -71,6 +72,7 @@ def iou_matrix(a, b):
 
 
 def match(case, boxes, anchor_boxes):
+    """Returns the index of each anchor's box [A]; -1 for an unmatched anchor, -2 for an ignored one."""
     if len(boxes) == 0:
         return np.full(len(anchor_boxes), -1)
     overlap = iou_matrix(boxes, anchor_boxes)
@@ -106,6 +108,7 @@ def decode(codes, anchor_boxes):
 
 
 def suppress(boxes, scores, threshold, limit):
+    """Non-maximum suppression. Returns the indices of at most `limit` boxes, highest score first."""
     overlap = iou_matrix(boxes, boxes)
     kept = []
     for candidate in np.argsort(-scores, kind="stable"):
@@ -115,6 +118,7 @@ def suppress(boxes, scores, threshold, limit):
 
 
 def mine(case, cls, loc, boxes, matches):
+    """Hard example mining. Returns the anchors of an image whose losses count."""
     miner = case["miner"]
     if miner is None:
         return list(range(len(cls)))
@@ -134,7 +138,7 @@ def mine(case, cls, loc, boxes, matches):
 
 
 def classification_losses(case, scores, columns):
-    """[A] for scores [A, K]."""
+    """Returns the loss of each anchor [A] from scores [A, K] and target columns [A]; -1 stands for all zeros."""
     one_hot = torch.zeros_like(scores)
     for a, column in enumerate(columns):
         if column >= 0:
@@ -153,6 +157,7 @@ def classification_losses(case, scores, columns):
 
 
 def localization_losses(case, codes, targets):
+    """Returns the loss of each anchor [A] from codes and targets [A, 4]."""
     d = (codes - targets).abs()
     if case["localization"] == "l2":
         return (0.5 * d * d).sum(1)
@@ -160,6 +165,7 @@ def localization_losses(case, codes, targets):
 
 
 def run(case, anchor_boxes):
+    """Returns the matches, the number of mined anchors, the losses and the gradients of a case."""
     count, columns = len(anchor_boxes), CLASSES + 1
     codes = torch.tensor(noise(len(OBJECTS) * count * 4, 1, 2.0).reshape(-1, count, 4), requires_grad=True)
     scores = torch.tensor(noise(len(OBJECTS) * count * columns, 2, 3.0).reshape(-1, count, columns), requires_grad=True)
@@ -200,7 +206,7 @@ def run(case, anchor_boxes):
 
 
 def post_process(anchor_boxes, converter, logit_scale, score_threshold, iou_threshold, per_class, total):
-    """Detections of one image: rows of label, score, clipped box."""
+    """Returns the detections of one image as rows of label, score and clipped box."""
     count = len(anchor_boxes)
     codes = noise(count * 4, 6, 2.0).reshape(count, 4)
     logits = noise(count * (CLASSES + 1), 7, 3.0).reshape(count, CLASSES + 1) / logit_scale

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""MobileNetV2 in PyTorch, written from the paper, for golden values: python3 mobilenet_v2_torch.py [FOLDER]
+"""Computes golden values of MobileNetV2 in PyTorch, written from the paper: python3 mobilenet_v2_torch.py [FOLDER]
 
-Writes one file per case into tests/golden (or FOLDER). Everything runs in float64, so the values hold for any
-correct implementation to far more digits than float32 has. Variables and images come from the integer formula in
-`uniform`, which the C++ test repeats. Not part of the test run: only needed to make the files again.
+Writes one file per case into tests/golden (or FOLDER). Everything is computed in float64, so the values are exact to
+far more digits than float32 has. Variables and images come from the integer formula in `uniform`, which the C++ test
+repeats. The tests do not run this program; it only regenerates the files.
 """
 import pathlib
 import sys
@@ -18,11 +18,11 @@ CASES = [
     dict(name="mobilenet_v2_050_grey33", width=0.5, size=33, channels=1, hidden=24, smoothing=0.1, batch=3),
 ]
 CLASSES = 10
-EPSILON = float(numpy.float32(0.001))  # the config's numbers are single precision
+EPSILON = float(numpy.float32(0.001))  # numbers in a config are single precision
 
 
 def uniform(name, count):
-    """`count` values in [-1, 1), a pure function of the name."""
+    """Returns `count` values in [-1, 1), a pure function of the name."""
     mask = 0xFFFFFFFF
     seed = 0
     for byte in name.encode():
@@ -43,7 +43,10 @@ def scaled_depth(depth, width):
 
 
 class Network:
-    """Variables by TensorFlow name, made on first use; statistics of the batch gathered on the way."""
+    """The network with its variables, by TensorFlow's names, which are created on first use.
+
+    `statistics` holds the mean and variance of the batch that a forward pass in training mode has computed.
+    """
 
     def __init__(self, case):
         self.case = case
@@ -60,9 +63,11 @@ class Network:
         return self.variables[name]
 
     def weights(self, name, shape, fan_in):
+        """Returns the weights, with values in He's range for uniform initialization."""
         return self.variable(name, shape, 0.0, (6.0 / fan_in) ** 0.5)
 
     def convolve(self, x, scope, depth, kernel, stride, activate, training, depthwise=False):
+        """A convolution [B, C, H, W] with TensorFlow's SAME padding, batch norm and, with `activate`, ReLU6."""
         channels = x.shape[1]
         if depthwise:
             w = self.weights(scope + "/depthwise_weights", (kernel, kernel, channels, 1), kernel * kernel)
@@ -96,6 +101,7 @@ class Network:
         return y.clamp(0.0, 6.0) if activate else y
 
     def logits(self, images, training):
+        """Returns the logits [B, CLASSES] of images [B, C, H, W]."""
         width = self.case["width"]
         x = self.convolve(images, "MobilenetV2/Conv", scaled_depth(32, width), 3, 2, True, training)
         index = 0

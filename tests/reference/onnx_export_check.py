@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
-"""Exported models in ONNX Runtime against our own programs: python3 onnx_export_check.py [--bin_dir=DIR] [--images=50]
+"""Compares exported models in ONNX Runtime with our programs.
 
-Trains each model for a few hundred steps on drawn shapes (or takes --run=KIND:TRAIN_DIR), exports it and compares, image
-by image, with what `detect` prints, or with the evaluator's accuracy and loss for a classifier. Needs onnx, onnxruntime,
-numpy and pillow from PyPI. Prints one line per comparison; ends with 1 if any is outside its tolerance.
+usage: python3 onnx_export_check.py [--bin_dir=DIR] [--images=50]
+
+Trains each model for a few hundred steps on drawn shapes (or takes --run=KIND:TRAIN_DIR) and exports it. A detector is
+compared with the output of `detect`, image by image; a classifier with the evaluator's accuracy and loss. Needs onnx,
+onnxruntime, numpy and pillow from PyPI. Prints one line per comparison; the exit code is 1 if one exceeds its
+tolerance.
 """
 import argparse
 import json
@@ -25,10 +28,11 @@ sys.path.insert(0, str(ROOT / "tests" / "e2e"))
 TOLERANCE = 1e-3
 SIZES = [(96, 96), (120, 160), (200, 150), (75, 60), (97, 131), (46, 230), (211, 57)]  # height, width
 DETECTORS = ["ssd_mobilenet_v1", "ssd_mobilenet_v2", "ssdlite_mobilenet_v2"]
-PADDED = "_padded"  # of a kind: keep_aspect_ratio_resizer
+PADDED = "_padded"  # suffix of a kind that uses keep_aspect_ratio_resizer
 
 
 def replace(text, *pairs):
+    """Applies (pattern, replacement) pairs to a config. Raises ValueError if a pattern does not occur."""
     for pattern, replacement in pairs:
         text, count = re.subn(pattern, replacement, text)
         if count == 0:
@@ -37,7 +41,7 @@ def replace(text, *pairs):
 
 
 def detector_config(kind, steps):
-    """The digits detector, smaller and on drawn shapes, with moving averages."""
+    """Returns the config of a smaller digits detector on drawn shapes, with moving averages."""
     text = (ROOT / "deploy/pipelines/ssd_mobilenet_v2_digits.config").read_text()
     text = replace(text, (r"\n *digits \{[^}]*\}", ""), (r"\b160\b", "96"), (r"num_classes: 10", "num_classes: 3"),
                    (r"max_objects: \d+", "max_objects: 3"), (r"(num_steps|total_steps): \d+", rf"\1: {steps}"),
@@ -67,7 +71,8 @@ def config_of(kind, steps):
     text = detector_config(base, steps) if base in DETECTORS else classifier_config(steps)
     if base == kind:
         return text
-    # Images of SIZES meet either limit, and the padding lies below or on the right.
+    # Some images of SIZES are limited by max_dimension and some by min_dimension, and the padding is below or on the
+    # right.
     return replace(text, (r"fixed_shape_resizer \{ height: (\d+) width: \d+ \}",
                           lambda match: "keep_aspect_ratio_resizer { pad_to_max_dimension: true per_channel_pad_value: 124 "
                           f"per_channel_pad_value: 30 per_channel_pad_value: 210 max_dimension: {match[1]} "
@@ -75,6 +80,7 @@ def config_of(kind, steps):
 
 
 def train(text, folder):
+    """Trains with the config `text` and returns the train_dir."""
     from harness import Process
     folder.mkdir(parents=True)
     (folder / "job.config").write_text(text)
@@ -93,7 +99,7 @@ def train(text, folder):
 
 
 def draw_images(folder, count, seed=5):
-    """Shapes of the colours and sizes of the training scenes, on noise, in several image sizes."""
+    """Draws shapes with the colours and sizes of the training scenes on noise. Returns the paths of the images."""
     random = numpy.random.default_rng(seed)
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
@@ -120,7 +126,7 @@ def draw_images(folder, count, seed=5):
 
 
 def variant_of(run, folder, *pairs):
-    """The same checkpoints under another pipeline.config."""
+    """Makes a train_dir with the same checkpoints and a changed pipeline.config, and returns it."""
     folder.mkdir(parents=True)
     for path in run.glob("ckpt-*"):
         (folder / path.name).symlink_to(path.resolve())
@@ -133,6 +139,7 @@ def call(*command):
 
 
 def export(binaries, run, output):
+    """Exports the newest checkpoint, checks the model, and returns a session of ONNX Runtime."""
     call(binaries / "exporter", f"--checkpoint_dir={run}", f"--output={output}", "--log_level=error")
     model = onnx.load(output)
     onnx.checker.check_model(model, full_check=True)
@@ -147,19 +154,20 @@ def pixels(path):
 
 
 def overlap(a, b):
-    """Intersection over union."""
+    """Returns the intersection over union of two boxes."""
     height, width = (min(a[i + 2], b[i + 2]) - max(a[i], b[i]) for i in (0, 1))
     shared = max(height, 0) * max(width, 0)
     return shared / ((a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - shared)
 
 
 class Differences:
-    """Between two lists of (class, score, box), matched by class, score and box.
+    """Counts the differences between lists of detections (class, score, box), which are matched by class, score and box.
 
-    A detection that only one side has is a tie if rounding explains it: its score is within the tolerance of the list's
-    end, where either may be cut off; or the other side has a box of its class that suppresses it, and that is a matter
-    of rounding itself: their overlap is the threshold's, or their scores are equal, or that box is one side's only.
-    Anything else is missing."""
+    A detection that only one side has counts as a tie if rounding explains it, otherwise as missing. Rounding explains
+    it in two cases. Its score may be within the tolerance of the lowest score, where the lists are cut off. Or the other
+    side has a box of the same class that suppresses it, and rounding decides about that: their overlap equals the
+    threshold, or their scores are equal, or only one side has the suppressing box.
+    """
 
     def __init__(self, iou_threshold):
         self.iou_threshold = iou_threshold
@@ -190,6 +198,8 @@ class Differences:
                 print(f"     only one side has class {mine[0]}, score {mine[1]:.5f}, box {mine[2]}")
 
     def may_suppress(self, other, mine, alone):
+        """Returns whether `other` may suppress `mine` because of rounding. `alone` lists the detections that only the
+        side of `other` has."""
         if other[0] != mine[0] or other[1] < mine[1] - TOLERANCE:
             return False
         above = overlap(other[2], mine[2]) - self.iou_threshold
@@ -198,6 +208,7 @@ class Differences:
 
 
 def detections_of(outputs, i):
+    """Returns the detections of image i in the outputs of a model as (class, score, box)."""
     boxes, scores, classes, number = (outputs[k][i] for k in range(4))
     count = int(number)
     assert (scores[count:] == 0).all() and (boxes[count:] == 0).all() and (classes[count:] == 1).all()
@@ -205,6 +216,7 @@ def detections_of(outputs, i):
 
 
 def check_detector(name, binaries, run, images, folder):
+    """Compares a detector with `detect`. Prints a line and returns whether the results agree."""
     session = export(binaries, run, folder / f"{name}.onnx")
     names = ["detection_boxes", "detection_scores", "detection_classes", "num_detections", "raw_detection_boxes",
              "raw_detection_scores"]
@@ -222,7 +234,7 @@ def check_detector(name, binaries, run, images, folder):
         assert numpy.isfinite(outputs[4]).all() and outputs[4].shape[1] == outputs[5].shape[1]
         single[path] = outputs
         differences.add(ours, detections_of(outputs, 0))
-    # A batch gives what its images give one by one.
+    # A batch must give the same results as its images one by one.
     same_size = images[::len(SIZES)]
     batch = session.run(names, {"image_tensor": numpy.concatenate([pixels(path) for path in same_size])})
     apart = max(float(numpy.abs(batch[k][i] - single[path][k][0]).max())
@@ -237,6 +249,7 @@ def check_detector(name, binaries, run, images, folder):
 
 
 def check_classifier(name, binaries, run, images, folder):
+    """Compares a classifier with the evaluator. Prints a line and returns whether the results agree."""
     session = export(binaries, run, folder / f"{name}.onnx")
     for label in range(4):
         (folder / "images" / str(label)).mkdir(parents=True, exist_ok=True)
@@ -265,7 +278,7 @@ def main():
     parser.add_argument("--bin_dir", type=pathlib.Path, default=ROOT / "build" / "bin")
     parser.add_argument("--images", type=int, default=50)
     parser.add_argument("--steps", type=int, default=300)
-    parser.add_argument("--run", action="append", default=[], help="KIND:TRAIN_DIR, instead of training that model")
+    parser.add_argument("--run", action="append", default=[], help="KIND:TRAIN_DIR: use this run instead of training")
     parser.add_argument("kinds", nargs="*", default=DETECTORS + ["ssd_mobilenet_v2" + PADDED, "mobilenet_v2",
                                                            "mobilenet_v2" + PADDED])
     arguments = parser.parse_args()
@@ -282,7 +295,7 @@ def main():
             detector = kind.removesuffix(PADDED) in DETECTORS
             if detector:
                 variants["softmax"] = [(r"score_converter: SIGMOID", "score_converter: SOFTMAX logit_scale: 2")]
-                # More rows than boxes, and boxes that only the image's edge cuts off.
+                # There are more rows than boxes, and some boxes are only cut off by the edge of the image.
                 variants["all boxes"] = [(r"score_threshold: \S+", "score_threshold: 0"),
                                          (r"iou_threshold: 0.5", "iou_threshold: 0.9"),
                                          (r"max_detections_per_class: \d+", "max_detections_per_class: 5000"),

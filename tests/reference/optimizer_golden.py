@@ -1,8 +1,9 @@
 """Prints the golden values of tests/ps_server/store/optimizer_golden_test.cc.
 
-Plain Python floats (double), one scalar weight, TensorFlow's formulas as documented for
+usage: python3 tests/reference/optimizer_golden.py
+
+Computes one scalar weight in double precision, with the formulas that TensorFlow documents for
 tf.train.MomentumOptimizer, RMSPropOptimizer, AdamOptimizer and ExponentialMovingAverage.
-Run: python3 tests/reference/optimizer_golden.py
 """
 
 import math

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""SSD detectors in PyTorch, for golden values: python3 ssd_mobilenet_torch.py [FOLDER]
+"""Computes golden values of SSD detectors in PyTorch: python3 ssd_mobilenet_torch.py [FOLDER]
 
-Forward, total loss and its gradient of ssd_mobilenet_v1, ssd_mobilenet_v2 and an SSDLite, in float64. The convolutions
-come from mobilenet_v2_torch.py, matching and losses from detection_golden.py; both are implementations of their own.
-Writes one file per case into tests/golden (or FOLDER), in the format of mobilenet_v2_torch.py.
+Computes the total loss and its gradient of ssd_mobilenet_v1, ssd_mobilenet_v2 and an SSDLite, in float64. The
+convolutions come from mobilenet_v2_torch.py, matching and losses from detection_golden.py; both are independent of the
+C++ code. Writes one file per case into tests/golden (or FOLDER), in the format of mobilenet_v2_torch.py.
 """
 import pathlib
 import sys
@@ -98,7 +98,7 @@ class Detector(Network):
         return functional.conv2d(functional.pad(x, [kernel // 2] * 4), w.permute(3, 2, 0, 1), bias)
 
     def outputs(self, images, training):
-        """Box codes [B, A, 4], class scores [B, A, K] and the maps' sizes."""
+        """Returns box codes [B, A, 4], class scores [B, A, K] and the (height, width) of each feature map."""
         body = self.body_v1 if self.case["version"] == 1 else self.body_v2
         codes, scores, sizes = [], [], []
         for i, x in enumerate(self.extra(body(images, training), training)):
@@ -112,7 +112,8 @@ class Detector(Network):
 
 
 def make_anchors(sizes):
-    # The config's numbers are single precision.
+    """Returns the anchors [A, 4] (ymin, xmin, ymax, xmax) of feature maps with these (height, width)."""
+    # Numbers in a config are single precision.
     low, high, ratios = float(numpy.float32(0.2)), float(numpy.float32(0.95)), [float(numpy.float32(r)) for r in RATIOS]
     scales = [low + (high - low) * i / 5 for i in range(6)] + [1.0]
     result = []

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""A small checkpoint in TensorFlow's V2 format, written by TensorFlow itself: tensor_bundle_tf.py [FOLDER]
+"""Lets TensorFlow write a small checkpoint in its V2 format: tensor_bundle_tf.py [FOLDER]
 
-Needs tensorflow (any 2.x). Element i of tensor number n (in the order of the names) is n + i / 8. Writes
-tests/golden/tf_bundle/model.ckpt.* (or into FOLDER); several blocks of the index, one int64 tensor among them.
+Needs tensorflow (any 2.x). Writes tests/golden/tf_bundle/model.ckpt.* (or into FOLDER). Element i of tensor number n,
+in the order of the names, is n + i / 8. The index has several blocks, and one tensor is int64.
 """
 import pathlib
 import sys

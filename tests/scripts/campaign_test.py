@@ -1,4 +1,4 @@
-"""The campaign's oracles, each on a planted violation; its table, its switch, and the shim that makes calls fail."""
+"""Tests of the fault campaign: each oracle on a planted violation, the table, the switch, and the fault shim."""
 import base64
 import hashlib
 import json
@@ -28,7 +28,7 @@ from table import Table
 
 
 def mark(replica, position):
-    """A serialised PushMark as a field of PushMarks."""
+    """Returns a serialised PushMark as a field of PushMarks."""
     body = bytes([1 << 3, replica, oracle.POSITION_FIELD << 3]) + bytes([position])
     return bytes([1 << 3 | 2, len(body)]) + body
 
@@ -43,6 +43,7 @@ class Scratch(unittest.TestCase):
 class Oracles(Scratch):
 
     def write_checkpoint(self, step, done=True, epoch=1, shard=b"weights"):
+        """Writes a checkpoint of one shard and returns its folder."""
         folder = oracle.checkpoint_folder(self.folder, step)
         folder.mkdir(exist_ok=True)
         name = "shard-00000-of-00001.safetensors"
@@ -53,7 +54,7 @@ class Oracles(Scratch):
         (folder / "MANIFEST.json").write_text(f'{{"manifest_sha256":"{digest}",\n{body}')
         return folder
 
-    def test_the_real_format_verifies(self):
+    def test_golden_checkpoint_verifies(self):
         manifest = oracle.read_manifest(ROOT / "tests" / "golden" / "checkpoint" / "ckpt-00012000")
         self.assertEqual(manifest["step"], 12000)
 
@@ -74,7 +75,7 @@ class Oracles(Scratch):
         with self.assertRaisesRegex(Violation, "step 30, expected 20"):
             oracle.check_final(self.folder, 20)
 
-    def test_every_flipped_bit_and_every_truncation_is_seen(self):
+    def test_every_damaged_byte_and_every_truncation_is_detected(self):
         folder = self.write_checkpoint(20)
         self.write_checkpoint(10)
         for path in sorted(folder.iterdir()):
@@ -89,14 +90,14 @@ class Oracles(Scratch):
             path.write_bytes(whole)
         self.assertEqual(oracle.newest_verified(self.folder), 20)
 
-    def test_identical(self):
+    def test_check_identical(self):
         expected = {"shard-0": b"abcd", "shard-1": b"efgh"}
         oracle.check_identical(dict(expected), expected)
         for got in ({"shard-0": b"abcd"}, {"shard-0": b"abcd", "shard-1": b"efgi"}, {}):
             with self.assertRaises(Violation):
                 oracle.check_identical(got, expected)
         with self.assertRaises(Violation):
-            oracle.check_identical({}, {})  # nothing compared is no proof
+            oracle.check_identical({}, {})  # an empty comparison proves nothing
 
     def test_exactly_once(self):
         marks = oracle.marks_of({"async_state": base64.b64encode(mark(0, 40) + mark(1, 60)).decode()})
@@ -115,14 +116,14 @@ class Oracles(Scratch):
         log = self.folder / "ps0.0.log"
         log.write_text("serving version 3 in epoch 1\n")
         begin = log.stat().st_size
-        Floor(log, begin, 9, "SIGKILL").check()  # it died before it served
+        Floor(log, begin, 9, "SIGKILL").check()  # the server died before it served
         Floor(self.folder / "ps0.7.log", 0, 9, "SIGKILL").check()
         with open(log, "a", encoding="utf-8") as file:
             file.write("serving version 9 in epoch 2, 0 steps\nserving version 4 in epoch 3\n")
         Floor(log, begin, 9, "SIGKILL").check()
         with self.assertRaisesRegex(Violation, "serves version 9 in epoch 2 after SIGKILL, which had applied 10"):
             Floor(log, begin, 10, "SIGKILL").check()
-        # A later life counts where this one, and the one between, did not serve.
+        # If this life and the next did not serve, the life after them counts.
         (self.folder / "ps0.1.log").write_text("refused\n")
         (self.folder / "ps0.2.log").write_text("serving version 9 in epoch 4\n")
         with self.assertRaisesRegex(Violation, "ps0.2.log serves version 9"):
@@ -134,7 +135,7 @@ class Oracles(Scratch):
         with self.assertRaisesRegex(Violation, "epoch 1 began after epoch 1"):
             oracle.check_epochs(["serving version 3 in epoch 1\n", "serving version 3 in epoch 1\n"])
 
-    def test_a_replaced_server_changes_nothing(self):
+    def test_replaced_server_must_not_change_anything(self):
         oracle.check_published_only_by({10: 1}, {10: 1}, 1)
         oracle.check_published_only_by({10: 1}, {10: 1, 20: 2}, 1)
         with self.assertRaisesRegex(Violation, "epoch 1 published step 20"):
@@ -151,7 +152,7 @@ class Oracles(Scratch):
 
 
 class Sleeper(Job):
-    """A job whose only process is no program of ours."""
+    """A job whose only process runs an arbitrary command in the role of ps0."""
 
     def __init__(self, folder, command):
         super().__init__(folder, Shape(), evaluator=False)
@@ -161,9 +162,9 @@ class Sleeper(Job):
         self.train_dir.mkdir()
 
 
-class TheJob(Scratch):
+class JobTest(Scratch):
 
-    def test_a_hang_is_a_violation(self):
+    def test_hang_is_a_violation(self):
         with Sleeper(self.folder, ["sleep", "600"]) as job:
             job.start_all()
             with self.assertRaisesRegex(Violation, "no step after -1 within 0.1 s"):
@@ -171,20 +172,20 @@ class TheJob(Scratch):
             with self.assertRaisesRegex(Violation, "ps0 did not end within 0.1 s"):
                 job.finish(patience=0.1)
 
-    def test_an_end_without_a_reason_is_a_violation(self):
+    def test_unexpected_end_is_a_violation(self):
         with Sleeper(self.folder, ["sh", "-c", "exit 70"]) as job:
             job.start_all()
             job.roles["ps0"].process.popen.wait()
             with self.assertRaisesRegex(Violation, "ps0 ended with 70 for no reason"):
-                job.tend()
+                job.restart_ended()
 
-    def test_what_a_signal_has_ended_starts_again(self):
+    def test_restarts_a_process_that_a_signal_ended(self):
         with Sleeper(self.folder, ["sleep", "600"]) as job:
             job.start_all()
             first = job.roles["ps0"].pid
             job.signal("ps0", signal.SIGKILL)
             job.roles["ps0"].process.popen.wait()
-            job.tend()
+            job.restart_ended()
             self.assertNotEqual(job.roles["ps0"].pid, first)
             self.assertTrue(job.roles["ps0"].running())
 
@@ -198,15 +199,15 @@ class Failing(engine.Fault):
         if run.index == 1:
             raise Violation("two steps are lost\nand more")
         if run.index == 2:
-            raise ZeroDivisionError("a mistake of the campaign")
+            raise ZeroDivisionError("a bug in the campaign")
 
 
 class Reports(Scratch):
 
-    def test_table_and_what_a_failed_run_leaves(self):
+    def test_table_and_folders_of_failed_runs(self):
         whole = campaign.Campaign(self.folder, seed=7, minutes=1, repeats=True)
         for index in range(3):
-            whole.one(Failing(), index)
+            whole.run_once(Failing(), index)
         whole.table.kind("absent").skipped = "needs root"
         text = whole.table.text()
         self.assertEqual(whole.table.violations(), 2)
@@ -219,18 +220,18 @@ class Reports(Scratch):
         left = (self.folder / "failing-1" / "violation.txt").read_text()
         self.assertIn("scripts/campaign/run --only=failing --seed=7 --run=1", left)
 
-    def test_chance_repeats(self):
+    def test_equal_seed_and_run_give_equal_choices(self):
         draws = [engine.Run(campaign.Campaign(self.folder, 7, 1, True), Failing(), index).rng.random()
                  for index in (4, 4, 5)]
         self.assertEqual(draws[0], draws[1])
         self.assertNotEqual(draws[0], draws[2])
 
-    def test_an_empty_table_says_so(self):
+    def test_kind_without_runs_is_marked_not_run(self):
         table = Table()
         table.kind("kill")
         self.assertIn("not run", table.text())
 
-    def test_every_file_of_faults_has_a_kind(self):
+    def test_every_file_in_faults_defines_a_kind(self):
         files = {path.stem for path in (ROOT / "scripts" / "campaign" / "faults").glob("*.py")}
         modules = {type(kind).__module__.split(".")[1] for kind in campaign.find_kinds().values()}
         self.assertEqual(files, modules)
@@ -245,6 +246,7 @@ class Reports(Scratch):
 
 
 def tcp_frame(payload):
+    """Returns an Ethernet frame with a TCP segment from host "a" to host "b" of the test below."""
     ethernet = bytes.fromhex("02000000000b" "02000000000a" "0800")
     ip = struct.pack(">BBHHHBBH4s4s", 0x45, 0, 40 + len(payload), 1, 0, 64, 6, 0, b"\x0a\x4d\0\x0a", b"\x0a\x4d\0\x0b")
     tcp = struct.pack(">HHIIBBHHH", 2222, 40000, 1000, 2000, 5 << 4, 0x18, 500, 0, 0)
@@ -252,7 +254,7 @@ def tcp_frame(payload):
 
 
 class Frames(unittest.TestCase):
-    """The switch without its taps."""
+    """Tests of the switch without TAP devices."""
 
     def setUp(self):
         self.sent = []
@@ -265,7 +267,7 @@ class Frames(unittest.TestCase):
         self.sent.clear()
         self.switch.rules = [dict({"from": "", "to": ""}, **rule) for rule in rules]
         for _ in range(frames):
-            self.switch.take("a", self.frame)
+            self.switch.receive("a", self.frame)
         time.sleep(wait)
         self.switch.send_due()
         return len(self.sent)
@@ -280,7 +282,7 @@ class Frames(unittest.TestCase):
         self.assertEqual(self.passed(10, {"delay": 30}), 0)
         self.switch.later.clear()
         self.assertEqual(self.passed(10, {"delay": 0.01}, wait=0.1), 10)
-        # Half a second's worth of frames is on its way at once at most, the second's queue behind it.
+        # Half a second's worth of frames has passed, and at most one second's worth waits in the queue.
         self.assertLess(self.passed(100, {"rate": 20e3}, wait=0.5), 60)
         self.assertGreater(len(self.switch.later), 0)
         self.assertLess(len(self.switch.later), 60)
@@ -289,7 +291,7 @@ class Frames(unittest.TestCase):
         self.switch.rules = [{"from": "", "to": "", "reorder": 0.5}]
         frames = [tcp_frame(bytes([number]) * 2000) for number in range(50)]
         for frame in frames:
-            self.switch.take("a", frame)
+            self.switch.receive("a", frame)
         time.sleep(0.1)
         self.switch.send_due()
         got = [frame for _, frame in self.sent]
@@ -301,7 +303,7 @@ class Frames(unittest.TestCase):
         self.assertEqual(self.passed(5, {"reset": 2}), 5)
         resets = [frame for _, frame in self.sent if frame[47] & 4]
         self.assertEqual(len(resets), 2)
-        self.assertEqual(resets[0][38:42], struct.pack(">I", 1000))  # the place where the receiver expects data
+        self.assertEqual(resets[0][38:42], struct.pack(">I", 1000))  # the sequence number of the segment
         self.assertEqual(switch.internet_checksum(resets[0][14:34]), 0)
         pseudo = resets[0][26:34] + struct.pack(">BBH", 0, 6, 20)
         self.assertEqual(switch.internet_checksum(pseudo + resets[0][34:54]), 0)
@@ -309,7 +311,7 @@ class Frames(unittest.TestCase):
 
 class Damage(Scratch):
 
-    def test_every_kind_changes_the_file(self):
+    def test_both_kinds_of_damage_change_the_file(self):
         import random
         path = self.folder / "MANIFEST.json"
         words = set()
@@ -321,7 +323,7 @@ class Damage(Scratch):
         path.write_bytes(b"")
         self.assertIsNone(data.damage(path, random.Random(1)))
 
-    def test_state_files_are_damaged_where_checksums_are(self):
+    def test_state_files_are_damaged_only_where_checksums_protect_them(self):
         import random
         path = self.folder / "state-0-of-1"
         whole = b"PPSTATE\n" + bytes(32) + struct.pack("<q", 100) + bytes(20000)
@@ -333,8 +335,8 @@ class Damage(Scratch):
 
 
 @unittest.skipUnless(fault_shim.LIBRARY.exists(), f"no {fault_shim.LIBRARY}")
-class TheShim(Scratch):
-    """On this Python, whose os module calls the same functions as our binaries."""
+class ShimTest(Scratch):
+    """Tests of the shim in a Python process, whose os module calls the same functions as our binaries."""
 
     def setUp(self):
         super().setUp()
@@ -343,6 +345,7 @@ class TheShim(Scratch):
         self.shim = fault_shim.Shim(self.folder / "control", [self.seen])
 
     def python(self, text, rules=(), record=None):
+        """Runs Python code under the shim. Returns its exit code and its output."""
         done = subprocess.run(
             [sys.executable, "-c", "import os, sys, time\nroot = sys.argv[1]\n" + text, str(self.seen)],
             env=self.shim.environment(rules, record), capture_output=True, text=True, check=False, timeout=60)
@@ -354,7 +357,7 @@ class TheShim(Scratch):
              "    except OSError as error: print(error.errno, end=' ')\n"
              "os.fsync(file); os.close(file)")
 
-    def test_the_nth_call_fails_once(self):
+    def test_nth_call_fails_once(self):
         self.assertEqual(self.python(self.WRITE), (0, "100 100 100"))
         self.assertEqual(self.python(self.WRITE, [("write", "*/f", 2, 28)]), (0, "100 28 100"))
         self.assertEqual(self.shim.rules_hit(), 1)
@@ -362,32 +365,32 @@ class TheShim(Scratch):
         self.assertEqual(self.python(self.WRITE, [("write", "*/f", 3, "short")]), (0, "100 100 50"))
         self.assertNotEqual(self.python(self.WRITE, [("fsync", "*/f", 1, 5)])[0], 0)
 
-    def test_killed_right_after_the_call(self):
+    def test_kills_right_after_the_call(self):
         code, _ = self.python(self.WRITE, [("write", "*/f", 2, "kill")])
         self.assertEqual(code, -signal.SIGKILL)
         self.assertEqual((self.seen / "f").stat().st_size, 200)
 
-    def test_record(self):
+    def test_records_calls(self):
         record = self.folder / "record"
         self.python(self.WRITE + "; os.rename(root + '/f', root + '/g'); os.unlink(root + '/g')", record=record)
         self.assertEqual([call for call, _ in fault_shim.read_record(record, self.seen)],
                          ["create", "write", "write", "write", "fsync", "close", "rename", "unlink"])
 
-    def test_at_random(self):
-        self.shim.fail_at_random(0.5, fault_shim.NO_SPACE, seed=4)  # the first call, which opens the file, passes
+    def test_random_calls_fail(self):
+        self.shim.fail_at_random(0.5, fault_shim.NO_SPACE, seed=4)  # with this seed the call that opens the file passes
         _, text = self.python(self.WRITE.replace("range(3)", "range(400)"))
         failed = text.split().count("28")
         self.assertGreater(failed, 100)
         self.assertLess(failed, 300)
         self.assertGreaterEqual(self.shim.random_faults(), failed)
 
-    def test_the_clock_moves_and_the_steady_one_does_not(self):
+    def test_moves_the_wall_clock_but_not_the_monotonic_clock(self):
         before = time.time(), time.monotonic()
         self.shim.move_clock(3600)
         _, text = self.python("print(time.time(), time.monotonic())")
-        wall, steady = map(float, text.split())
+        wall, monotonic = map(float, text.split())
         self.assertAlmostEqual(wall - before[0], 3600, delta=60)
-        self.assertAlmostEqual(steady - before[1], 0, delta=60)
+        self.assertAlmostEqual(monotonic - before[1], 0, delta=60)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ reset() {
   echo '#include "common/checkpoint/x.h"' > "$tree/worker/eval/fine.cc"
 }
 
-# expect_caught FILE LINE: with the line in the file, the check fails and says FILE:1.
+# expect_caught FILE LINE: writes the line into the file and expects that the check fails and names FILE:1.
 expect_caught() {
   reset
   echo "$2" > "$tree/$1"

@@ -7,7 +7,7 @@ tree=$(mktemp -d)
 trap 'rm -rf "$tree"' EXIT
 failures=0
 
-# expect_caught FILE LINE
+# expect_caught FILE LINE: writes the line into the file and expects that the check fails and names FILE:1.
 expect_caught() {
   rm -rf "${tree:?}"/*
   mkdir -p "$tree/$(dirname "$1")"

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""PyTorch's side of gpu_step on the CPU, small. usage: gpu_step_torch_test.py SOURCE_DIR
+"""Tests of the PyTorch side of gpu_step on the CPU, with small networks. usage: gpu_step_torch_test.py SOURCE_DIR
 
-The networks' first loss has to be the one in tests/golden, which an implementation in float64 computed.
+The first loss of each network must equal the loss in tests/golden, which another implementation computed in float64.
 """
 import json
 import pathlib
@@ -22,7 +22,7 @@ except ImportError:
 sys.path.insert(0, str(ROOT / "tests" / "reference"))
 from mobilenet_v2_torch import uniform  # noqa: E402  pylint: disable=wrong-import-position
 
-# From tests/reference; an image's second object may be its first once more.
+# The cases of tests/reference. Each image needs the same number of objects here, so one object is listed twice.
 CLASSIFIER = dict(net="mobilenet_v2", golden="mobilenet_v2_035_rgb32", width=0.35, size=32, classes=10, batch=4)
 DETECTORS = [
     dict(net="ssd_mobilenet_v1", golden="ssd_mobilenet_v1_025_75", width=0.25, size=75, classes=3, batch=2),
@@ -48,7 +48,7 @@ def golden_variables(case):
 
 
 def golden_values(name, shape):
-    """As tests/reference/mobilenet_v2_torch.py draws them."""
+    """Returns the values that tests/reference/mobilenet_v2_torch.py gives this variable."""
     kind = name.rsplit("/", 1)[1]
     fan_in = numpy.prod(shape[:3]) if kind == "weights" else numpy.prod(shape[:2])
     centre, radius = {"weights": (0.0, (6.0 / fan_in)**0.5), "depthwise_weights": (0.0, (6.0 / fan_in)**0.5),
@@ -58,6 +58,7 @@ def golden_values(name, shape):
 
 
 class Child:
+    """A gpu_step_torch.py process."""
 
     def __init__(self, *flags):
         self.process = subprocess.Popen(
@@ -83,6 +84,7 @@ def start(case):
 
 
 def write_case(child, case, path, **changes):
+    """Writes the golden variables, images and targets of a case to a FILE, with some tensors added or replaced."""
     shapes = child.ask("variables " + case["net"])["variables"]
     tensors = {name: golden_values(name, shape) for name, shape in shapes.items()}
     images = (case["batch"], case["size"], case["size"], 3)
@@ -128,7 +130,7 @@ class GpuStepTorch(unittest.TestCase):
                     self.assertAlmostEqual(result["images_per_s"] * result["ms"], 2e3, delta=1e-3)
                     self.assertTrue(numpy.isfinite(result["loss"]))
 
-    def test_what_is_wrong_is_said(self):
+    def test_errors_name_the_problem(self):
         with start(CLASSIFIER) as child, tempfile.TemporaryDirectory() as folder:
             self.assertIn("no network is called resnet", child.ask("run resnet 2 eager none 5")["error"])
             self.assertIn("no mode is called fast", child.ask("run mobilenet_v2 2 fast none 5")["error"])
@@ -137,7 +139,7 @@ class GpuStepTorch(unittest.TestCase):
             self.assertIn("error", child.ask("run mobilenet_v2"))
             path = pathlib.Path(folder) / "start.bin"
             write_case(child, CLASSIFIER, path, extra=numpy.zeros(3))
-            self.assertIn("has other variables than mobilenet_v2 has here: extra",
+            self.assertIn("does not have the variables of mobilenet_v2; they differ in extra",
                           child.ask(f"losses mobilenet_v2 1 {path}")["error"])
             write_case(child, CLASSIFIER, path)
             path.write_bytes(path.read_bytes()[:-2])

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Reads event files written byte by byte here. usage: plot_events_test.py SOURCE_DIR"""
+"""Tests scripts/plot_events.py on event files that are written byte by byte. usage: plot_events_test.py SOURCE_DIR"""
 
 import pathlib
 import struct
@@ -12,18 +12,20 @@ import plot_events  # noqa: E402
 
 
 def record(payload):
+    """Returns a record of an event file."""
     header = struct.pack("<Q", len(payload))
     return (header + struct.pack("<I", plot_events.masked_crc32c(header)) + payload +
             struct.pack("<I", plot_events.masked_crc32c(payload)))
 
 
 def scalar_event(step, tag, value):
+    """Returns a serialised Event with one scalar."""
     entry = b"\x0a" + bytes([len(tag)]) + tag + b"\x15" + struct.pack("<f", value)
     summary = b"\x0a" + bytes([len(entry)]) + entry
     return b"\x09" + struct.pack("<d", 1.5) + b"\x10" + bytes([step]) + b"\x2a" + bytes([len(summary)]) + summary
 
 
-# RFC 3720's check value of CRC32C is 0xE3069283; masked as TensorFlow does.
+# RFC 3720 gives 0xE3069283 as the CRC32C of "123456789"; it is masked here as TensorFlow does.
 expected = (((0xE3069283 >> 15) | (0xE3069283 << 17)) + 0xA282EAD8) & 0xFFFFFFFF
 assert plot_events.masked_crc32c(b"123456789") == expected
 
@@ -44,7 +46,7 @@ with tempfile.TemporaryDirectory() as name:
     (folder / "events.out.tfevents.1").write_bytes(bytes(flipped))
     try:
         plot_events.read_scalars(folder)
-        raise SystemExit("a flipped bit was not noticed")
+        raise SystemExit("a flipped bit was not detected")
     except ValueError as error:
         assert "checksum" in str(error), error
 
@@ -59,5 +61,5 @@ with tempfile.TemporaryDirectory() as name:
         plot_events.plot(plot_events.read_scalars(folder), {"accuracy": {4: 0.5}}, image)
         assert image.stat().st_size > 1000
     except ImportError:
-        print("matplotlib is not installed: the image is not tested")
+        print("matplotlib is not installed, so the plot is not tested")
 print("ok")

@@ -1,6 +1,6 @@
-"""A strict reader of Prometheus' text exposition format 0.0.4. Standard library only.
+"""A strict parser of Prometheus' text exposition format 0.0.4. Standard library only.
 
-Stricter than Prometheus itself: what it would forgive or silently reorder is an error here.
+It is stricter than Prometheus: anything that Prometheus would tolerate or silently reorder is an error here.
 """
 import math
 import re
@@ -12,7 +12,7 @@ TYPES = {"counter", "gauge", "histogram", "summary", "untyped"}
 
 
 class FormatError(ValueError):
-    """Names the line."""
+    """The text violates the format. The message names the line or the metric."""
 
 
 class Family:
@@ -22,7 +22,7 @@ class Family:
         self.name, self.help, self.type, self.samples = name, help_text, None, {}
 
     def value(self, **labels):
-        """Of the sample with exactly these labels."""
+        """Returns the value of the sample with exactly these labels."""
         return self.samples["", tuple(sorted(labels.items()))]
 
 
@@ -42,7 +42,7 @@ def _unescape(text, quotes, where):
 
 
 def _labels(text, where):
-    """'{a="b"} rest' -> (pairs, rest)."""
+    """Parses a text like '{a="b"} rest'. Returns (list of label pairs, rest)."""
     pairs, i = [], 1
     while text[i:i + 1] != "}":
         name = LABEL.match(text, i)
@@ -71,7 +71,7 @@ def _labels(text, where):
 
 
 def _suffix(family, name):
-    """What a sample's name has after the family's; None: it is no sample of the family."""
+    """Returns the suffix of a sample's name after the family's name; None if it is not a sample of the family."""
     if not name.startswith(family.name):
         return None
     suffix = name[len(family.name):]
@@ -113,15 +113,15 @@ def _check_family(family):
     if (family.type == "counter") != family.name.endswith("_total"):
         raise FormatError(f"{family.name}: counters, and no others, end in _total")
     if family.type == "counter" and any(not value >= 0 for value in family.samples.values()):
-        raise FormatError(f"{family.name}: a counter is not negative")
+        raise FormatError(f"{family.name}: a counter must not be negative")
     if family.type == "histogram":
         _check_histogram(family)
 
 
 def parse(text):
-    """{name: Family}; FormatError where the text is not as the format wants it."""
+    """Returns {name: Family}. Raises FormatError if the text violates the format."""
     if not text.endswith("\n"):
-        raise FormatError("the last line does not end")
+        raise FormatError("the last line has no line feed")
     if "\r" in text:
         raise FormatError("a carriage return")
     families, current = {}, None
@@ -132,7 +132,7 @@ def parse(text):
             if not NAME.fullmatch(name) or not help_text:
                 raise FormatError(f"{where}: expected a name and a text")
             if name in families:
-                raise FormatError(f"{where}: {name} was there before")
+                raise FormatError(f"{where}: {name} appears twice")
             if current is not None:
                 _check_family(current)
             current = families[name] = Family(name, _unescape(help_text, False, where))
@@ -153,7 +153,7 @@ def parse(text):
             if rest.startswith("{"):
                 pairs, rest = _labels(rest, where)
             if not rest.startswith(" ") or not VALUE.fullmatch(rest[1:]):
-                raise FormatError(f"{where}: expected one blank and a value")
+                raise FormatError(f"{where}: expected one space and a value")
             suffix = _suffix(current, name[0])
             if suffix is None:
                 raise FormatError(f"{where}: not a sample of {current.name}")
@@ -167,7 +167,7 @@ def parse(text):
 
 
 def sample_names(families):
-    """Every name that a query may use."""
+    """Returns every metric name that a query may use."""
     names = set()
     for family in families.values():
         suffixes = ("_bucket", "_sum", "_count") if family.type == "histogram" else ("",)

@@ -1,6 +1,6 @@
-"""Reads the part of PromQL that deploy/ uses: whether an expression is well-formed, and which metrics it names.
+"""Parses the part of PromQL that deploy/ uses: checks that an expression is well-formed and finds the metrics it names.
 
-Standard library only. promtool decides where it is installed; this one also runs where it is not.
+Standard library only. It is a substitute for promtool, which is not installed everywhere.
 """
 import re
 
@@ -20,15 +20,16 @@ FUNCTIONS = RANGE_FUNCTIONS | {"time", "histogram_quantile", "clamp_min", "clamp
 AGGREGATIONS = {"sum", "avg", "min", "max", "count", "topk", "bottomk"}
 SET_OPERATORS = {"and", "or", "unless"}
 COMPARISONS = {"==", "!=", "<=", ">=", "<", ">"}
-# From loose to tight.
+# Binary operators by precedence, lowest first.
 LEVELS = [{"or"}, {"and", "unless"}, COMPARISONS, {"+", "-"}, {"*", "/", "%"}, {"^"}]
 
 
 class QueryError(ValueError):
-    """Names the expression and the place."""
+    """The expression is not well-formed. The message names the expression and the place."""
 
 
 class _Reader:
+    """A recursive-descent parser. Its methods return the kind of an expression: "scalar", "vector" or "range"."""
 
     def __init__(self, text):
         self.text, self.at, self.tokens, self.metrics = text, 0, [], set()
@@ -56,7 +57,7 @@ class _Reader:
         return token[1]
 
     def names(self):
-        """(a, b)"""
+        """Reads a list of label names such as (a, b)."""
         self.take("(")
         while self.peek()[1] != ")":
             self.take(kind="name")
@@ -83,7 +84,7 @@ class _Reader:
             if "range" in (kind, other):
                 self.fail(f"{operator} over a range")
             if operator in SET_OPERATORS and "scalar" in (kind, other):
-                self.fail(f"{operator} wants vectors")
+                self.fail(f"{operator} needs vectors")
             kind = "scalar" if kind == other == "scalar" else "vector"
         return kind
 
@@ -139,7 +140,7 @@ class _Reader:
             self.fail(f"no function {name}")
         kinds = self.arguments()
         if name in RANGE_FUNCTIONS and kinds != ["range"]:
-            self.fail(f"{name} wants a range, as [5m]")
+            self.fail(f"{name} needs a range such as [5m]")
         if name not in RANGE_FUNCTIONS and "range" in kinds:
             self.fail(f"{name} takes no range")
         if name == "time":
@@ -148,7 +149,7 @@ class _Reader:
 
     def selector(self, name):
         if name in SET_OPERATORS | {"by", "on", "offset"}:
-            self.fail(f"{name} in the place of a metric")
+            self.fail(f"expected a metric, got {name}")
         self.metrics.add(name)
         if self.peek()[1] == "{":
             self.take()
@@ -163,16 +164,16 @@ class _Reader:
         if self.peek()[0] == "duration":
             text = self.take()
             if not DURATION.fullmatch(text):
-                self.fail(f"no duration: {text}")
+                self.fail(f"not a duration: {text}")
             return "range"
         return "vector"
 
 
 def metrics_of(expression):
-    """The names of the metrics; QueryError if the expression is not well-formed."""
+    """Returns the names of the metrics in the expression. Raises QueryError if it is not well-formed."""
     reader = _Reader(expression)
     if reader.binary() == "range":
-        reader.fail("a range is no result")
+        reader.fail("the result is a range")
     if reader.peek()[0] != "end":
         reader.fail(f"unexpected {reader.peek()[1]!r}")
     return reader.metrics

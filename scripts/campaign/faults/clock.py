@@ -1,4 +1,4 @@
-"""The wall clock of all processes steps by an hour, or by seconds, forwards and backwards."""
+"""Steps of the wall clock of all processes, by an hour or by seconds, forwards and backwards."""
 import signal
 
 import engine
@@ -8,13 +8,13 @@ from fault_shim import Shim
 from job import Job
 
 HOUR_S = 3600
-# Nothing waits by the wall clock, so a step of it costs nothing; a busy machine has some time.
+# No wait depends on the wall clock, so a step of it should delay nothing; the bounds leave time for a busy machine.
 STEP_WITHIN_S = 10
 END_WITHIN_S = 15
 
 
 class Clock(TrainingFault):
-    """No lease ends, no wait gets longer, SIGTERM is obeyed at once."""
+    """Checks that no lease ends, no wait gets longer, and SIGTERM still ends a process within seconds."""
     NAME = "clock"
     SHAPES = (engine.SYNC, engine.ASYNC, engine.TWO_TASKS)
     INJECTIONS = 25
@@ -58,6 +58,6 @@ class Clock(TrainingFault):
         super().check(run, job, expected)
         for role in job.servers():
             for process in role.lives:
-                # A clone that nobody has disturbed keeps its lease; one whose worker was ended is another matter.
+                # A clone keeps its lease unless its worker was told to end.
                 if "goes to" in process.text() and len(job.roles["worker0"].lives) == 1:
                     raise Violation(f"a healthy clone lost its lease:\n{process.text()[-2000:]}")

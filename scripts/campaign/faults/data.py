@@ -1,4 +1,5 @@
-"""Damaged files: flipped bits and truncation, at random and at the borders of parts; folders removed while read."""
+"""Damaged files: flipped bits and truncation at random places and at the borders of the files' parts, and checkpoints
+that are removed while they are read."""
 import shutil
 import signal
 import struct
@@ -10,14 +11,14 @@ from engine import TrainingFault, Violation
 from job import BY_SIGNAL
 from state_files import applied_version
 
-# A start that is refused because of damaged files.
+# Exit codes of a server that refuses to start because of damaged files.
 REFUSED = {65, 66}
 ANSWER_WITHIN_S = 30
-STATE_CONTROL = 2048  # where ps_server/store/state_file.h puts it
+STATE_CONTROL = 2048  # offset of the control block, as in ps_server/store/state_file.h
 
 
 def borders(path, data):
-    """Offsets where a part of the file begins or ends."""
+    """Returns the offsets at which parts of the file begin or end."""
     found = {0, len(data)}
     if path.suffix == ".safetensors" and len(data) > 8:
         found |= {8, 8 + struct.unpack("<Q", data[:8])[0]}
@@ -31,15 +32,15 @@ def borders(path, data):
 
 
 def structure_end(data):
-    """Where the parts of a state file end that carry checksums. Behind them lie the variables themselves: a flipped bit
-    there is one of the machine's memory, which nothing detects."""
+    """Returns the offset at which the checksummed parts of a state file end. The variables follow; they have no
+    checksum, because a flipped bit there is a memory error, which the server does not detect."""
     if len(data) < STATE_CONTROL:
         return len(data)
     return min(len(data), 4096 + 2 * struct.unpack_from("<q", data, 40)[0])
 
 
 def damage(path, rng):
-    """What was done to the file, in words; None: it is empty."""
+    """Flips a bit of the file or truncates it. Returns what was done in words, or None if the file is empty."""
     data = bytearray(path.read_bytes())
     if not data:
         return None
@@ -55,24 +56,27 @@ def damage(path, rng):
 
 
 class Data(TrainingFault):
-    """The server is killed, files are damaged, and a server starts. Either it serves, and nothing is lost of what the
-    whole files hold; or it is refused, then the files are made whole again, and it has to serve all there was."""
+    """Kills the server, damages files and starts a server.
+
+    If the server serves, nothing may be lost that the undamaged files hold. If it refuses to start, the files are
+    restored, and the next server has to serve everything that was applied.
+    """
     NAME = "data"
     SHAPES = (engine.SYNC, engine.ASYNC)
     INJECTIONS = 15
 
     def make_job(self, run, shape):
         job = super().make_job(run, shape)
-        job.roles["evaluator"].tolerated = REFUSED  # the config that the server has written is damaged too
+        job.roles["evaluator"].tolerated = REFUSED  # it reads pipeline.config in train_dir, which may be damaged
         return job
 
     def victims(self, run, job):
-        """(what, files) that are damaged together."""
+        """Returns (name, files) of a random set of files to damage together."""
         checkpoints = [oracle.checkpoint_folder(job.train_dir, step)
                        for step in oracle.checkpoint_steps(job.train_dir)]
         shards = [path for folder in checkpoints for path in folder.glob("shard-*")]
         manifests = [folder / "MANIFEST.json" for folder in checkpoints]
-        state = list(job.state_dir.glob(f"*-of-{job.shape.tasks}"))  # not what a server has set aside
+        state = list(job.state_dir.glob(f"*-of-{job.shape.tasks}"))  # without files named *.aside
         choices = [(name, [job.train_dir / name]) for name in ("EPOCH", "run_id", "peer_secret", "pipeline.config")]
         choices += [("hint", [job.train_dir / "checkpoint"]), ("state", state),
                     ("events", list(job.train_dir.glob("events.*"))[-1:])]
@@ -99,7 +103,7 @@ class Data(TrainingFault):
         applied = job.applied()
         held = applied_version(job.state_dir, job.shape.tasks)
         if applied >= job.shape.steps:
-            # The workers may have ended, so what is damaged now nobody could train again.
+            # The workers may have ended already, so steps that the damage undoes could not be trained again.
             role.reasons |= BY_SIGNAL
             return None
         backup = run.folder / "backup"
@@ -108,18 +112,18 @@ class Data(TrainingFault):
         shutil.copytree(job.state_dir, backup / "state")
         words = {damage(path, run.rng) for path in files} - {None}
         fault = f"{what} {' and '.join(sorted(words))}"
-        # What whole files hold.
+        # The version that the undamaged files hold.
         whole = oracle.newest_verified(job.train_dir)
         if "state" not in what:
             whole = max(whole, held)
         process = job.start("ps0")
         role.reasons |= REFUSED
         if not self.serves(process, job):
-            # The files become whole again; whatever else the refused server has done stays done.
+            # Restores the damaged files, but undoes nothing else that the refused server did.
             for path in files:
                 if path.parent == job.state_dir:
                     if not path.exists():
-                        continue  # set aside or removed by the server: it may, where a checkpoint has it all
+                        continue  # the server renamed or removed it, as it may if a checkpoint holds everything
                     shutil.copyfile(backup / "state" / path.name, path)
                 else:
                     path.parent.mkdir(exist_ok=True)
@@ -127,7 +131,7 @@ class Data(TrainingFault):
             floor = applied if "state" not in what else oracle.newest_verified(job.train_dir)
             process = job.start("ps0")
             if not self.serves(process, job):
-                raise Violation(f"{fault}: refused, and refused again with whole files:\n{process.text()[-2000:]}")
+                raise Violation(f"{fault}: refused, and refused again with restored files:\n{process.text()[-2000:]}")
             fault += ", refused at first"
         else:
             floor = whole if what != "run_id" else 0
@@ -137,7 +141,8 @@ class Data(TrainingFault):
         return fault
 
     def serves(self, process, job):
-        """True: it serves; False: it is refused. Violation: neither, or it dies in another way."""
+        """Waits until the server serves (True) or refuses to start (False). Raises Violation if it does neither in time
+        or ends with another exit code."""
         deadline = time.monotonic() + ANSWER_WITHIN_S
         while time.monotonic() < deadline:
             if "serving version" in process.text():
@@ -145,7 +150,7 @@ class Data(TrainingFault):
             code = process.popen.poll()
             if code is not None:
                 if code == 0:
-                    return True  # the job was over
+                    return True  # the job was over already
                 if code in REFUSED:
                     return False
                 raise Violation(f"a server on damaged files ended with {code}:\n{process.text()[-2000:]}")
@@ -154,13 +159,13 @@ class Data(TrainingFault):
                         f"{job.tails()}")
 
     def remove_while_read(self, run, job):
-        """The newest checkpoint is removed while a server starts or the evaluator reads it."""
+        """Removes the newest checkpoint while a server starts and the evaluator may read it."""
         steps = oracle.checkpoint_steps(job.train_dir)
         if not steps or steps[-1] >= job.shape.steps:
-            return None  # after the last one nothing is left to make it again from
+            return None  # training is over, so nothing would write the last checkpoint again
         job.signal("ps0", signal.SIGKILL)
         job.roles["ps0"].process.popen.wait()
-        job.tend()
+        job.restart_ended()
         time.sleep(run.rng.uniform(0.02, 0.15))
         # Like the server, which removes old checkpoints too: nobody sees half of the folder under its name.
         removed = job.train_dir / ".trash-campaign"

@@ -1,4 +1,4 @@
-"""A disk that is full, broken or slow, under ps_server: at random, and at every single call that writes."""
+"""A full, broken or slow disk under ps_server: at random calls, and at every single call that writes."""
 import dataclasses
 import signal
 import time
@@ -10,8 +10,8 @@ from engine import Fault, TrainingFault, Violation
 from fault_shim import Shim
 from job import Job, Shape
 
-# What ps_server may end with when its disk fails: a refused start (200: its state file cannot be opened now), or a job
-# whose last checkpoint cannot be written.
+# Exit codes of a ps_server whose disk fails: it refuses to start (200: it cannot open its state file now), or it cannot
+# write the job's last checkpoint.
 DISK_CODES = {1, 65, 66, 70, 200}
 SHORT_JOB = Shape(steps=40, checkpoint_steps=10, clones=1)
 
@@ -21,7 +21,7 @@ def shim_missing():
 
 
 class Disk(TrainingFault):
-    """For a moment a share of ps_server's calls on its files fail; then the server is killed, in half of the cases."""
+    """Makes a share of ps_server's file calls fail for a moment. In half of the cases it kills the server meanwhile."""
     NAME = "disk"
     SHAPES = (engine.SYNC, engine.SYNC, engine.ASYNC)
     INJECTIONS = 40
@@ -47,7 +47,7 @@ class Disk(TrainingFault):
         run.shim.fail_at_random(share, sum(mix), slow_ms=run.rng.choice((20, 200)), seed=run.rng.getrandbits(32))
         restart = run.rng.random() < 0.5 or mix == (fault_shim.FAILED_READ,)
         if restart and job.roles["ps0"].running():
-            # Where its state is in the file, nothing is lost; one that could not map it goes back to a checkpoint.
+            # A server with mapped state loses nothing; one that could not map it goes back to a checkpoint.
             job.state_is_mapped = "anonymous memory" not in job.roles["ps0"].process.text()
             job.signal("ps0", signal.SIGKILL)
         job.pause(run.rng.uniform(0.1, 0.6))
@@ -66,9 +66,9 @@ class Disk(TrainingFault):
 
 
 class DiskCalls(Fault):
-    """Every call that writes a checkpoint, state, EPOCH or event file: made to fail once, and the process killed right
-    after it once. The calls come from a recording pass over a short run. Afterwards the server is killed, a new one
-    starts on a whole disk, and ends in the same bits."""
+    """Covers every call that writes a checkpoint, state, EPOCH or event file; a recording pass over a short job finds
+    them. Each run takes the next case: one call fails, or the process is killed right after it. Then the server is
+    killed once more, a new one starts on a working disk, and the job must end with the same bits."""
     NAME = "disk_calls"
     INJECTIONS = 1
     WRITES = ("create", "write", "fsync", "close", "truncate", "allocate", "map", "rename", "mkdir", "unlink")
@@ -80,9 +80,9 @@ class DiskCalls(Fault):
         self._cases = None
 
     def cases(self, run):
-        """(life, operation, glob, nth, action) of each case, in an order that does not depend on threads.
+        """Returns (life, operation, glob, nth, action) of each case, in an order that does not depend on threads.
 
-        life: 0, a server on an empty folder; 1, one that takes a job over.
+        `life` is 0 for a server that starts on an empty folder and 1 for a server that continues a job.
         """
         if self._cases is None:
             folder = run.folder / "recording"
@@ -99,7 +99,7 @@ class DiskCalls(Fault):
         return self._cases
 
     def count(self, record, folder):
-        """(operation, glob) -> how often it was called."""
+        """Returns (operation, glob) -> number of calls in the record."""
         counts = {}
         for operation, glob in fault_shim.read_record(record, folder):
             if operation in self.WRITES:
@@ -111,13 +111,14 @@ class DiskCalls(Fault):
         shim = Shim(folder / "control", [folder / "run", folder / "state"])
         job = Job(folder, SHORT_JOB, evaluator=False)
         job.shim = shim
-        job.roles["ps0"].env = shim.environment()  # of every life that no rule is for
+        job.roles["ps0"].env = shim.environment()  # for the lives without a rule
         job.always_tolerated = DISK_CODES | {-signal.SIGKILL}
         return job
 
     @staticmethod
     def two_lives(job, environments):
-        """The first one is killed in the middle of the job."""
+        """Starts the job with one environment per life of ps0. Kills the first life in the middle of the job if there
+        is a second one."""
         job.start("ps0", env=environments[0])
         for worker in job.workers():
             job.start(worker.name)
@@ -137,21 +138,21 @@ class DiskCalls(Fault):
         with self.make_job(run.folder) as job:
             with_rule = job.shim.environment([(operation, glob, nth, error)])
             self.two_lives(job, [with_rule] if life == 0 else [job.roles["ps0"].env, with_rule])
-            self.strike_later(run, job)
+            self.kill_after_fault(run, job)
             job.finish()
             if job.shim.rules_hit() == 0:
-                run.figure(f"{fault} {nth} in life {life}: the run did not come to this call")
+                run.figure(f"{fault} {nth} in life {life}: the run did not reach this call")
             else:
                 run.injected(fault)
             job.check(expected)
         if run.index + 1 == len(cases):
-            run.figure(f"the last of {len(cases)} cases (calls x fail, kill) has had its run")
+            run.figure(f"the last of {len(cases)} cases (calls x fail, kill) has been run")
 
-    def strike_later(self, run, job):
-        """The server dies once more after the fault."""
+    def kill_after_fault(self, run, job):
+        """Kills the server once more after the fault, and checks that the durable checkpoint survives."""
         deadline = time.monotonic() + 20
         while job.shim.rules_hit() == 0 and not job.done() and time.monotonic() < deadline:
-            job.tend()
+            job.restart_ended()
             time.sleep(0.002)
         job.await_step()
         role = job.roles["ps0"]
@@ -162,7 +163,7 @@ class DiskCalls(Fault):
         job.signal("ps0", signal.SIGKILL)
         role.process.popen.wait()
         if oracle.newest_verified(job.train_dir) < durable:
-            raise Violation(f"checkpoint {durable} was there before the server was killed and is not any more")
+            raise Violation(f"checkpoint {durable} was intact before the server was killed, and now it is not")
         begin = time.monotonic()
         job.await_step()
         run.recovered("server killed after the fault", time.monotonic() - begin)

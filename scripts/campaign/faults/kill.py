@@ -1,6 +1,7 @@
-"""Signals to every process of the job: SIGKILL, SIGTERM, and SIGSTOP until SIGCONT, at any time of a process's life.
+"""Signals to every process of the job, at any time of its life: SIGKILL, SIGTERM, and SIGSTOP followed by SIGCONT.
 
-A third of them reach a process within 300 ms of its start; the last of a run comes when the last step is applied.
+A third of the signals reach a process within 300 ms of its start. The last signal of a run comes when the last step has
+been applied.
 """
 import signal
 import time
@@ -10,8 +11,9 @@ from processes import send
 
 YOUNG_S = 0.3
 LONGEST_STOP_S = 1.5
-# A supervisor gives up on a clone that dies 20 times in a row, and waits longer before each start.
-CLONE_KILLS = 3  # of a supervisor's life
+# The most signals to clones in one life of a supervisor. The bound is low because a supervisor waits longer before each
+# restart of a clone, and gives up on a clone that dies 20 times in a row.
+CLONE_KILLS = 3
 
 
 class Kill(TrainingFault):
@@ -23,7 +25,8 @@ class Kill(TrainingFault):
         run.clone_kills = {}
 
     def targets(self, run, job):
-        """(role, clone or None) of who may get a signal now."""
+        """Returns (role, clone or None) of every process that may get a signal now; some are listed more than once, to
+        be chosen more often."""
         found = []
         for role in job.roles.values():
             if role.running():
@@ -34,18 +37,19 @@ class Kill(TrainingFault):
         return found
 
     def await_life(self, job, name, clone, other_than):
-        """The pid of the next life of a process that has been killed, and when it was seen first."""
+        """Waits for the next life of a killed process. Returns its pid, or None if it does not start in time or the job
+        is done."""
         deadline = time.monotonic() + 15
         while time.monotonic() < deadline and not job.done():
-            job.tend()
+            job.restart_ended()
             pid = job.clone(name, clone) if clone is not None else job.roles[name].pid
             if pid is not None and pid != other_than:
                 return pid
             time.sleep(0.002)
         return None
 
-    def strike(self, run, job, name, clone, number):
-        """The pid that got the signal, or None."""
+    def send_signal(self, run, job, name, clone, number):
+        """Sends a signal to a role's process or to a clone of it. Returns the pid, or None if there is no process."""
         if clone is None:
             pid = job.roles[name].pid
             job.signal(name, number)
@@ -58,7 +62,8 @@ class Kill(TrainingFault):
         return pid
 
     def stop(self, run, job, name, clone):
-        pid = self.strike(run, job, name, clone, signal.SIGSTOP)
+        """Stops a process for a moment."""
+        pid = self.send_signal(run, job, name, clone, signal.SIGSTOP)
         if pid is None:
             return
         try:
@@ -74,8 +79,8 @@ class Kill(TrainingFault):
         number = run.rng.choices((signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP), (6, 2, 2))[0]
         young = run.rng.random() < 1 / 3
         if young:
-            # Its earlier life ends first, which is a fault too.
-            killed = self.strike(run, job, name, clone, signal.SIGKILL)
+            # The present life is killed first, which counts as a fault too.
+            killed = self.send_signal(run, job, name, clone, signal.SIGKILL)
             if killed is None:
                 return None
             run.injected(self.label(signal.SIGKILL, name, clone, False))
@@ -86,7 +91,7 @@ class Kill(TrainingFault):
                 return None
         if number == signal.SIGSTOP:
             self.stop(run, job, name, clone)
-        elif self.strike(run, job, name, clone, number) is None:
+        elif self.send_signal(run, job, name, clone, number) is None:
             return None
         return self.label(number, name, clone, young)
 
@@ -99,15 +104,15 @@ class Kill(TrainingFault):
         return f"{signal.Signals(number).name} {who}{', just started' if young else ''}"
 
     def calm(self, run, job):
-        """The end of the job is struck too."""
+        """Kills a server once more when the last step has been applied."""
         deadline = time.monotonic() + 120
         while not job.done() and job.applied() < job.shape.steps and time.monotonic() < deadline:
-            job.tend()
+            job.restart_ended()
             time.sleep(0.002)
         time.sleep(run.rng.uniform(0.0, 0.15))
-        job.tend()
+        job.restart_ended()
         running = [role.name for role in job.servers() if role.running()]
-        if running and run.more():
+        if running and run.fault_due():
             name = run.rng.choice(running)
             job.signal(name, signal.SIGKILL)
             run.injected(f"SIGKILL {'server' if name == 'ps0' else 'task 1'} at the end")

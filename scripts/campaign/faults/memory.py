@@ -1,4 +1,4 @@
-"""No memory: a full --state_dir at the start and in mid-run, a limit of the address space, no free descriptor."""
+"""Shortage of memory: a full --state_dir at the start and in mid-run, and limits on address space and descriptors."""
 import os
 import resource
 import signal
@@ -9,13 +9,13 @@ from engine import Fault, TrainingFault
 from job import Job
 from processes import clone_pids
 
-STATE_FS_KIB = 8192  # room for the mapped state of the small model, several times
-# What ends for want of memory or descriptors: refused with a message, or aborted by the C++ library.
+STATE_FS_KIB = 8192  # several times the mapped state of the small model
+# Exit codes of a process that lacks memory or descriptors: it refuses with a message, or the C++ library aborts it.
 NO_MEMORY_CODES = {1, 65, 66, 70, 127, 134, 200, 201, -signal.SIGABRT, -signal.SIGSEGV, -signal.SIGBUS}
 
 
 class FullState(TrainingFault):
-    """--state_dir is a file system of its own, which is full when a server starts, or becomes full while one runs."""
+    """Fills the file system of --state_dir before a server starts or while it runs."""
     NAME = "memory_full"
     SHAPES = (engine.SYNC, engine.ASYNC)
     NEEDS_ROOT = True
@@ -36,7 +36,7 @@ class FullState(TrainingFault):
             subprocess.run(["umount", "-l", str(run.folder / "state")], check=False)
 
     def fill(self, run):
-        """All that is left of it."""
+        """Fills the file system of --state_dir with a file named ballast."""
         with open(run.state / "ballast", "wb", buffering=0) as file:
             try:
                 while True:
@@ -57,7 +57,7 @@ class FullState(TrainingFault):
             return None
         ballast = run.state / "ballast"
         if ballast.exists():
-            # Room again: the next server maps its state, from the newest checkpoint on.
+            # With room again, the next server maps its state and continues from the newest checkpoint.
             job.expect_no_loss("a server without mapped state")
             job.signal("ps0", signal.SIGKILL)
             job.roles["ps0"].process.popen.wait()
@@ -66,7 +66,7 @@ class FullState(TrainingFault):
             job.state_is_mapped = "anonymous memory" not in job.roles["ps0"].process.text()
             return "server killed in anonymous memory, then room"
         self.fill(run)
-        # Its memory is there already; the next server finds the file and needs no room.
+        # The running server has its memory already; the next one finds the state file and needs no room.
         if run.rng.random() < 0.7:
             job.signal("ps0", signal.SIGKILL)
             job.await_step()
@@ -87,7 +87,7 @@ class FullState(TrainingFault):
 
 
 class Limits(TrainingFault):
-    """For a moment a process gets no more address space, or no more descriptors, than it has."""
+    """Limits the address space or the descriptors of a process, for a moment, to little more than it has."""
     NAME = "memory_limits"
     SHAPES = (engine.SYNC, engine.ASYNC)
     INJECTIONS = 20
@@ -100,7 +100,7 @@ class Limits(TrainingFault):
 
     @staticmethod
     def used(pid, what):
-        """What the process has now."""
+        """Returns the descriptors, or the bytes of address space, that the process has now."""
         if what == resource.RLIMIT_NOFILE:
             return len(os.listdir(f"/proc/{pid}/fd"))
         with open(f"/proc/{pid}/statm", encoding="utf-8") as file:
@@ -134,7 +134,7 @@ class Limits(TrainingFault):
 
 
 class LimitedStart(Fault):
-    """A server that starts with too little address space or too few descriptors leaves what is on disk as it was."""
+    """Starts a server with too little address space or too few descriptors. Such a server must not damage its files."""
     NAME = "memory_start"
     INJECTIONS = 10
 
@@ -146,7 +146,7 @@ class LimitedStart(Fault):
             job.await_step(beyond=30)
             role = job.roles["ps0"]
             usual = role.prefix
-            while run.more() and not job.done():
+            while run.fault_due() and not job.done():
                 job.pause(run.rng.uniform(0.05, 0.3))
                 if job.done() or not role.running():
                     break
@@ -155,11 +155,11 @@ class LimitedStart(Fault):
                 role.prefix = ("prlimit", limit)
                 job.signal("ps0", signal.SIGKILL)
                 role.process.popen.wait()
-                job.tend()
+                job.restart_ended()
                 job.pause(run.rng.uniform(0.1, 0.6))
                 role.prefix = usual
                 if role.running():
-                    # It has started all the same, perhaps with its state in memory of its own.
+                    # The server started in spite of the limit, perhaps without mapped state.
                     job.state_is_mapped = "anonymous memory" not in role.process.text()
                     job.signal("ps0", signal.SIGKILL)
                 run.injected(limit.split("=")[0].lstrip("-").replace("as", "address space").replace(

@@ -1,4 +1,4 @@
-"""A bad network between two tasks and two workers, each on a host (network namespace) of its own."""
+"""A bad network between two tasks and two workers, each in a separate network namespace ("host")."""
 import dataclasses
 import itertools
 
@@ -11,7 +11,7 @@ PS = ("ps0", "ps1")
 WORKERS = ("worker0", "worker1")
 HOSTS = PS + WORKERS
 PORT = 2222
-LONGEST_S = 3.0  # longer and shorter than a lease
+LONGEST_S = 3.0  # longest disturbance; disturbances are both shorter and longer than a lease
 MBIT_10 = 10e6 / 8
 
 
@@ -36,7 +36,7 @@ class Network(TrainingFault):
                    server_flags=("--insecure",), worker_flags=("--insecure", "--shared_memory=false"))
 
     def choose(self, rng):
-        """Name for the table, and the switch's rules."""
+        """Returns a random disturbance: its name for the table and the switch's rules."""
         one, other = rng.choice(list(itertools.permutations(HOSTS, 2)))
         everywhere = {}
         host = rng.choice(HOSTS)
@@ -75,7 +75,7 @@ class Network(TrainingFault):
         return fault
 
     def await_recovery(self, run, job, fault):
-        # The first step after the end of the fault may have been decided before.
+        # Waits for two steps, because the first one may have been decided before the end of the fault.
         seconds = job.await_step(beyond=job.applied() + 1) if job.applied() + 1 < job.shape.steps else job.await_step()
         if not job.done():
             run.recovered(fault, seconds)

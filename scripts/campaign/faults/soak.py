@@ -1,7 +1,7 @@
-"""Hours of training with every disturbance that leaves the processes alive, at a low rate: nothing may grow.
+"""Hours of training with occasional disturbances, to show that nothing grows.
 
 Memory, descriptors and threads of the server, the supervisor and the evaluator are sampled, and their slopes reported.
-A clone is killed now and then, so its own samples begin anew.
+Clones are not sampled, because some disturbances kill them.
 """
 import os
 import signal
@@ -17,8 +17,8 @@ from processes import clone_pids, resident_bytes, send
 MIB = 1 << 20
 SAMPLE_S = 2.0
 GAP_S = 15.0  # between two disturbances
-SETTLED_S = 60.0  # the first samples are of a process that still grows to its size
-# Bounds of the growth over the whole run, as the slope gives it.
+SETTLED_S = 60.0  # no samples before this time, because young processes still grow
+# Bounds on the growth over the whole run, computed from the slope.
 RESIDENT_GROWTH = 32 * MIB
 COUNT_GROWTH = 8.0
 
@@ -26,14 +26,14 @@ COUNT_GROWTH = 8.0
 class Soak(Fault):
     NAME = "soak"
     INJECTIONS = 1 << 30
-    ONLY_WHEN_NAMED = True  # it takes all the time there is
+    ONLY_WHEN_NAMED = True  # it would use all the time of the campaign
 
     def missing(self):
         return "" if fault_shim.LIBRARY.exists() else f"no {fault_shim.LIBRARY}: build the target fault_shim"
 
     @staticmethod
     def figures(pid):
-        """What is watched of a process; None: it is not there."""
+        """Returns the memory, descriptors and threads of a process, or None if it has ended."""
         try:
             return {"memory": resident_bytes(pid), "descriptors": len(os.listdir(f"/proc/{pid}/fd")),
                     "threads": len(os.listdir(f"/proc/{pid}/task"))}
@@ -42,7 +42,7 @@ class Soak(Fault):
 
     def run(self, run):
         shim = Shim(run.folder / "control", [run.folder / "run"])
-        # It is told to end when the time is over.
+        # So many steps that the job never ends by itself; end() stops it.
         shape = Shape(steps=1000000000, checkpoint_steps=500)
         with Job(run.folder, shape, env=shim.environment()) as job:
             job.start_all()
@@ -50,7 +50,7 @@ class Soak(Fault):
             samples = {}
             begin = time.monotonic()
             disturbed = begin
-            while run.more():
+            while run.fault_due():
                 job.pause(SAMPLE_S)
                 now = time.monotonic()
                 if now - begin >= SETTLED_S:
@@ -70,6 +70,7 @@ class Soak(Fault):
             self.end(job)
 
     def disturb(self, run, job, shim):
+        """Injects one random disturbance. Returns its name, or None if it had no effect."""
         what = run.rng.choice(("stop", "clone", "clock", "disk", "supervisor"))
         if what == "stop":
             name = run.rng.choice(list(job.roles))
@@ -99,6 +100,7 @@ class Soak(Fault):
         return "disk" if shim.random_faults() > before else None
 
     def report(self, run, samples):
+        """Reports the slope of every sampled figure. Raises Violation if one grew too much."""
         grown = []
         for (name, life, what), values in sorted(samples.items()):
             seconds = values[-1][0] - values[0][0]
@@ -116,6 +118,7 @@ class Soak(Fault):
 
     @staticmethod
     def end(job):
+        """Ends the server by SIGTERM. Raises Violation if it does not publish its last version."""
         job.signal("ps0", signal.SIGTERM)
         code = job.roles["ps0"].process.wait(PATIENCE_S)
         if code != 143:

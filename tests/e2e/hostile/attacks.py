@@ -1,10 +1,10 @@
-"""What a hostile or broken peer does to a ps_server: one attack per name, for so many seconds.
+"""Attacks a ps_server as a hostile or broken peer would.
 
     attacks.py ATTACK HOST:PORT SECONDS [CONNECTIONS]
 
-Runs at nice 19 and uses at most a tenth of one core (CPU_SHARE), so that what an honest worker loses is the server's
-doing and not that the attacker takes the processor. Prints one JSON object: what was sent. It never needs to end well:
-that the server cuts its connections is what the attacks expect.
+Runs at nice 19 and uses at most a tenth of one core (CPU_SHARE), so that an honest worker loses time only to the
+server's work for the attacker and not to the attacker itself. Prints one JSON object that counts what was sent. The
+attacks expect that the server cuts their connections, so that is not an error.
 """
 import ctypes
 import json
@@ -40,7 +40,7 @@ class Attacker:
         self.counts[what] = self.counts.get(what, 0) + number
 
     def going(self):
-        """False at the end; sleeps so long that the share of the processor is kept."""
+        """Sleeps as long as CPU_SHARE requires. Returns False when the time is over."""
         now = time.monotonic()
         ahead = time.process_time() / CPU_SHARE - (now - self.start)
         if ahead > 0.002:
@@ -48,7 +48,7 @@ class Attacker:
         return time.monotonic() < self.end
 
     def repeat(self, once):
-        """Runs it again and again, whatever the server does to its connection."""
+        """Calls `once` until the time is over, even if the server cuts the connection."""
         while self.going():
             try:
                 once()
@@ -61,13 +61,14 @@ class Attacker:
         return connection
 
     def bystander(self):
-        """The control: takes its share of the processor, and has nothing to do with the server."""
+        """The control: uses its share of the processor, but does not connect to the server."""
         while self.going():
             sum(range(20000))
 
-    # ---- Bytes that are no HTTP/2 ----
+    # ---- Bytes that are not HTTP/2 ----
 
     def garbage(self):
+        """Sends random bytes, other protocols and broken HTTP/2."""
         kinds = [self.random.randbytes(1024), TLS_HELLO, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
                  PREFACE + self.random.randbytes(512), PREFACE[:9], b"",
                  PREFACE + frame(SETTINGS, 0, 0) + frame(HEADERS, 5, 0, b"\xff" * 64),
@@ -86,10 +87,10 @@ class Attacker:
                     pass
         self.repeat(once)
 
-    # ---- More than anybody wants ----
+    # ---- Oversized messages and headers ----
 
     def oversize_message(self):
-        """Claims a message of 1 GiB, and sends it as far as the windows go."""
+        """Announces a message of 1 GiB and sends as much of it as the flow-control windows allow."""
         def once():
             connection = self.connect()
             stream = connection.open("Push")
@@ -103,7 +104,7 @@ class Attacker:
         self.repeat(once)
 
     def oversize_messages(self):
-        """Whole messages of 8 MiB, in calls of every kind."""
+        """Sends complete messages of 8 MiB in several kinds of calls."""
         message = grpc_message(field(15, bytes(8 * MIB)))
 
         def once():
@@ -118,7 +119,7 @@ class Attacker:
         self.repeat(once)
 
     def oversize_headers(self):
-        """One header that claims 100 MiB, in frames without an end."""
+        """Sends a header that announces 100 MiB, in endless frames."""
         def once():
             connection = self.connect()
             block = request_headers("GetStatus") + b"\x00" + hpack_length(3) + b"x-a" + hpack_length(100 * MIB)
@@ -131,7 +132,7 @@ class Attacker:
         self.repeat(once)
 
     def many_headers(self):
-        """Calls with a megabyte of small headers each."""
+        """Makes calls with a megabyte of small headers each."""
         extra = b"".join(literal(b"x-%d" % i, b"v" * 100) for i in range(9000))
 
         def once():
@@ -152,7 +153,7 @@ class Attacker:
     # ---- Many streams ----
 
     def stream_flood(self):
-        """Ten thousand calls at once on one connection, whatever the server's settings say."""
+        """Opens ten thousand calls at once on one connection, whatever the server's settings allow."""
         def once():
             connection = self.connect()
             for _ in range(10000):
@@ -166,7 +167,7 @@ class Attacker:
         self.repeat(once)
 
     def rapid_reset(self):
-        """Calls that are taken back at once."""
+        """Makes calls and cancels them at once."""
         def once():
             connection = self.connect()
             while self.going() and not connection.gone:
@@ -184,7 +185,7 @@ class Attacker:
         self.repeat(once)
 
     def reflection_flood(self):
-        """Calls of the service that blocks a thread for each."""
+        """Opens calls of the reflection service, each of which blocks a thread of the server."""
         def once():
             connections = [self.connect() for _ in range(20)]
             for connection in connections:
@@ -200,10 +201,10 @@ class Attacker:
                 time.sleep(0.1)
         self.repeat(once)
 
-    # ---- Slow ones ----
+    # ---- Slow connections ----
 
     def slow_loris(self):
-        """Connections that hardly move: in the preface, in a message, or as readers that never read."""
+        """Holds connections that send the preface or a message very slowly, or never read replies."""
         job = self.job()
         key = field(1, job[2][0]) + field(2, job[3][0])
         pull = key + field(4, 0)
@@ -225,7 +226,7 @@ class Attacker:
                         rest = b"".join(frame(0, 0, stream, bytes([b]))
                                         for b in grpc_message(field(15, bytes(1 << 10))))
                     else:
-                        # A window of nothing: the weights wait in the server.
+                        # With a window of 0 the weights have to wait in the server.
                         connection = self.connect(window=0)
                         for _ in range(8):
                             stream = connection.open("Pull")
@@ -260,7 +261,7 @@ class Attacker:
     # ---- Many connections ----
 
     def connection_flood(self):
-        """So many connections at once: some silent, some that say hello, some with one request."""
+        """Holds many connections at once: some are silent, some send a preface, some send one request."""
         peers, made = [], 0
         greeting = PREFACE + frame(SETTINGS, 0, 0)
         status = greeting + frame(HEADERS, 4, 1, request_headers("GetStatus")) + frame(0, 1, 1, grpc_message(b""))
@@ -292,10 +293,11 @@ class Attacker:
             peers = alive if time.monotonic() < self.end else peers
             self.counts["most_at_once"] = max(self.counts.get("most_at_once", 0), len(peers))
 
-    # ---- Good gRPC, bad contents ----
+    # ---- Correct gRPC with hostile contents ----
 
     def job(self):
-        """What everybody may ask; patient, as other attacks may have barred this address for a moment."""
+        """Returns the fields of GetJob's reply. It retries, because the server may have blocked this address after
+        another attack."""
         while True:
             try:
                 connection = self.connect()
@@ -308,6 +310,7 @@ class Attacker:
             time.sleep(0.1)
 
     def hostile_calls(self):
+        """Makes calls with wrong replicas, grants, steps and workers, with NaNs, and under names of other clones."""
         job = self.job()
         run, epoch = job[2][0], job[3][0]
         numbers = (0, 1, 255, 256, (1 << 31) - 1, (1 << 32) - 1)
@@ -340,7 +343,7 @@ class Attacker:
                 push(connection, key(run=b"x" * 16, step=number), 0, 0, bytes(64))
                 connection.call("Commit", field(1, key(step=step, replica=number % 3)) + field(2, field(1, 8)))
                 connection.call("Heartbeat", field(1, run) + field(2, epoch) + field(3, number))
-                # As a clone that is there, by the name that everybody can read; and as many more.
+                # Registers under the name of an existing clone, which the status shows, and as many new clones.
                 for worker, name in ((number, names[0]), (self.random.randrange(1 << 32), CONTROL_NAME),
                                      (self.random.randrange(1 << 32), "n" * 100000),
                                      (self.random.randrange(1 << 32), "spare")):
@@ -354,7 +357,7 @@ class Attacker:
 
 
 def crc32c(data):
-    """Slow, and good enough for a few kilobytes."""
+    """Returns the CRC32C. Slow, but fast enough for a few kilobytes."""
     crc = 0xffffffff
     for byte in data:
         crc = crc >> 8 ^ TABLE[(crc ^ byte) & 0xff]
@@ -362,6 +365,7 @@ def crc32c(data):
 
 
 def table():
+    """Returns the table of crc32c()."""
     result = []
     for crc in range(256):
         for _ in range(8):
@@ -382,7 +386,7 @@ def main():
         sys.exit(f"no attack {name}; there are {', '.join(ATTACKS)}")
     connections = int(sys.argv[4]) if len(sys.argv) > 4 else 300
     os.nice(19)
-    ctypes.CDLL(None).prctl(1, 9)  # ends with the test that started it
+    ctypes.CDLL(None).prctl(1, 9)  # PR_SET_PDEATHSIG: the kernel kills this process when the test ends
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, connections + 200), hard))
     attacker = Attacker(address, seconds, connections)

@@ -1,6 +1,6 @@
-"""HTTP/2 and gRPC by hand, for peers that break the rules. Standard library only.
+"""A small HTTP/2 and gRPC client that can break the rules. Standard library only.
 
-Nothing here protects the caller: it sends what it is told to, and understands of the answers what an attack needs.
+It sends whatever it is told to, and understands only as much of the answers as the attacks need.
 """
 import socket
 import struct
@@ -12,11 +12,12 @@ INITIAL_WINDOW_SIZE, MAX_FRAME_SIZE = 4, 5
 
 
 def frame(kind, flags, stream, payload=b""):
+    """Returns an HTTP/2 frame."""
     return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
 
 
 def varint(value):
-    """Protobuf's."""
+    """Returns an integer as a protobuf varint."""
     out = bytearray()
     while True:
         byte = value & 0x7f
@@ -27,7 +28,7 @@ def varint(value):
 
 
 def field(number, value):
-    """One protobuf field: int -> varint, bytes or str -> length-delimited, float -> fixed64 of its integer."""
+    """Returns a protobuf field: an int as a varint, bytes or str with their length."""
     if isinstance(value, str):
         value = value.encode()
     if isinstance(value, bytes):
@@ -44,7 +45,7 @@ def fixed64(number, value):
 
 
 def fields(message):
-    """Number -> list of values of a protobuf message: ints and bytes."""
+    """Parses a protobuf message. Returns field number -> list of values: bytes if length-delimited, otherwise ints."""
     result, at = {}, 0
 
     def number():
@@ -75,6 +76,7 @@ def fields(message):
 
 
 def hpack_length(value, bits=7):
+    """Returns an HPACK integer with a prefix of `bits` bits (RFC 7541, 5.1)."""
     limit = (1 << bits) - 1
     if value < limit:
         return bytes([value])
@@ -82,11 +84,12 @@ def hpack_length(value, bits=7):
 
 
 def literal(name, value):
-    """A header that enters no table."""
+    """Returns a header field that HPACK does not add to its table."""
     return b"\x00" + hpack_length(len(name)) + name + hpack_length(len(value)) + value
 
 
 def request_headers(method, extra=()):
+    """Returns the header block of a call of the parameter server."""
     block = literal(b":method", b"POST") + literal(b":scheme", b"http")
     block += literal(b":path", b"/ps.ParameterServer/" + method.encode())
     block += literal(b":authority", b"localhost") + literal(b"te", b"trailers")
@@ -97,18 +100,19 @@ def request_headers(method, extra=()):
 
 
 def grpc_message(message, claimed=None):
+    """Returns a message with gRPC's prefix, which announces `claimed` bytes if given."""
     return b"\x00" + struct.pack(">I", len(message) if claimed is None else claimed) + message
 
 
 class Connection:
-    """One connection after its preface. Raises OSError when the server has had enough."""
+    """A connection that has sent its preface. Methods raise OSError when the server has cut it."""
 
     def __init__(self, address, window=1 << 30, timeout=10.0):
         self.socket = socket.create_connection(address, timeout)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.next_stream = 1
         self.received = b""
-        self.replies = {}   # stream -> its DATA so far
+        self.replies = {}   # stream -> DATA received so far
         self.ended = set()  # streams that the server has ended or reset
         self.resets = 0
         self.gone = False
@@ -127,6 +131,7 @@ class Connection:
         self.socket.close()
 
     def open(self, method, end_stream=False, extra=()):
+        """Sends the headers of a call and returns its stream."""
         stream = self.next_stream
         self.next_stream += 2
         self.stream_windows[stream] = self.initial_window
@@ -135,7 +140,7 @@ class Connection:
         return stream
 
     def data(self, stream, data, end_stream=False):
-        """What the windows allow; returns how much that was."""
+        """Sends as much of `data` as the windows and one frame allow. Returns the number of bytes."""
         allowed = min(self.send_window, self.stream_windows[stream], 1 << 14)
         part = data[:max(0, allowed)]
         last = end_stream and len(part) == len(data)
@@ -146,7 +151,7 @@ class Connection:
         return len(part)
 
     def data_all(self, stream, data, end_stream=True, patience=10.0):
-        """All of it, waiting for windows. False: the stream or the connection ended before."""
+        """Sends all of `data`, waiting for windows. Returns False if the stream or the connection ended before."""
         data = memoryview(data)
         while True:
             sent = self.data(stream, data, end_stream)
@@ -161,7 +166,7 @@ class Connection:
         self.send(frame(RST_STREAM, 0, stream, struct.pack(">I", 8)))
 
     def pump(self, timeout=0.0):
-        """Takes in what has come within the time; False when nothing came or the end."""
+        """Receives and handles frames. Returns False if none came within `timeout` seconds or the connection ended."""
         self.socket.settimeout(max(timeout, 1e-6))
         try:
             data = self.socket.recv(1 << 16)
@@ -211,7 +216,7 @@ class Connection:
             self.ended.add(stream)
 
     def call(self, method, message, patience=10.0):
-        """One unary call; the reply's bytes, or None when there was none."""
+        """Makes a unary call. Returns the reply's bytes, or None if there was no reply."""
         stream = self.open(method)
         self.data_all(stream, grpc_message(message))
         while stream not in self.ended and not self.gone:
