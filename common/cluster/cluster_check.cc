@@ -60,7 +60,7 @@ void Ask(const std::string& address, bool is_coordinator, const ClusterCheckOpti
   const std::unique_ptr<PsClient> client = connect(address);
   // Even if the connection took almost all of the patience, leave some time for the calls.
   const auto left = [&] { return std::max(deadline.Left(), options.patience / 5); };
-  answer->shard = client->GetShardState(left());
+  answer->shard = client->GetShardState({}, left());
   if (!answer->shard.ok()) return;
   if (is_coordinator) {
     ps::JobRequest request;
@@ -71,7 +71,7 @@ void Ask(const std::string& address, bool is_coordinator, const ClusterCheckOpti
   answer->round_trip = absl::InfiniteDuration();
   for (int i = 0; i < kTimedCalls; ++i) {
     const absl::Duration start = clock.Now();
-    if (!client->GetShardState(left()).ok()) break;
+    if (!client->GetShardState({}, left()).ok()) break;
     answer->round_trip = std::min(answer->round_trip, clock.Now() - start);
   }
   if (answer->round_trip == absl::InfiniteDuration()) answer->round_trip = absl::ZeroDuration();

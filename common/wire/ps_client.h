@@ -18,6 +18,7 @@
 #include "absl/time/time.h"
 
 #include "common/base/payload.h"
+#include "common/wire/methods.h"
 #include "protos/parameter_server.pb.h"
 
 namespace pushpull {
@@ -54,43 +55,21 @@ class PsClient {
   // Returns the address of the task, for messages.
   virtual const std::string& address() const = 0;
 
-  virtual absl::StatusOr<ps::JobReply> GetJob(const ps::JobRequest& request,
-                                              absl::Duration timeout) = 0;
-  virtual absl::StatusOr<ps::RegisterReply> Register(const ps::RegisterRequest& request,
-                                                     absl::Duration timeout) = 0;
-  virtual absl::StatusOr<ps::HeartbeatReply> Heartbeat(const ps::HeartbeatRequest& request,
-                                                       absl::Duration timeout) = 0;
+  // One function per row of the table (methods.h), such as
+  //   virtual absl::StatusOr<ps::EvictReply> Evict(const ps::EvictRequest& request,
+  //                                                absl::Duration timeout) = 0;
+  // protos/parameter_server.proto says what each does. Checkpoint blocks until the checkpoint is on
+  // the disk.
+#define PUSHPULL_ROW(Name, Request, Reply, callers, task, proof) \
+  virtual absl::StatusOr<ps::Reply> Name(const ps::Request& request, absl::Duration timeout) = 0;
+  PUSHPULL_UNARY_METHODS(PUSHPULL_ROW)
+#undef PUSHPULL_ROW
+
   // Blocks for at most a second, while there is no connection. `timeout` covers the whole push,
   // including Finish.
   virtual std::unique_ptr<PushStream> StartPush(absl::Duration timeout) = 0;
-  virtual absl::StatusOr<ps::CommitReply> Commit(const ps::CommitRequest& request,
-                                                 absl::Duration timeout) = 0;
   virtual absl::Status Pull(const ps::PullRequest& request, absl::Duration timeout,
                             PullSink sink) = 0;
-  virtual absl::StatusOr<ps::StatusReply> GetStatus(absl::Duration timeout) = 0;
-
-  // Operators call the next three, on task 0 only. Checkpoint blocks until the checkpoint is on the
-  // disk.
-  virtual absl::StatusOr<ps::CheckpointReply> Checkpoint(const ps::CheckpointRequest& request,
-                                                         absl::Duration timeout) = 0;
-  virtual absl::StatusOr<ps::DrainReply> Drain(const ps::DrainRequest& request,
-                                               absl::Duration timeout) = 0;
-  // NOT_FOUND: this job has no such clone.
-  virtual absl::StatusOr<ps::EvictReply> Evict(const ps::EvictRequest& request,
-                                               absl::Duration timeout) = 0;
-
-  // The coordinator calls these on every shard, and other programs may call GetShardState.
-  virtual absl::StatusOr<ps::ShardStateReply> GetShardState(absl::Duration timeout) = 0;
-  virtual absl::StatusOr<ps::RestoreReply> Restore(const ps::RestoreRequest& request,
-                                                   absl::Duration timeout) = 0;
-  virtual absl::StatusOr<ps::NormReply> MeasureNorm(const ps::ApplyRequest& request,
-                                                    absl::Duration timeout) = 0;
-  virtual absl::StatusOr<ps::ApplyReply> Apply(const ps::ApplyRequest& request,
-                                               absl::Duration timeout) = 0;
-  virtual absl::StatusOr<ps::SnapshotReply> Snapshot(const ps::SnapshotRequest& request,
-                                                     absl::Duration timeout) = 0;
-  virtual absl::StatusOr<ps::EndTaskReply> EndTask(const ps::EndTaskRequest& request,
-                                                   absl::Duration timeout) = 0;
 };
 
 }  // namespace pushpull

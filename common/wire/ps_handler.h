@@ -11,11 +11,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 #include "common/base/payload.h"
+#include "common/wire/methods.h"
 #include "protos/parameter_server.pb.h"
 
 namespace pushpull {
@@ -44,17 +46,13 @@ class PsHandler {
 
   virtual ~PsHandler() = default;
 
-  virtual void GetJob(const ps::JobRequest& request, Done<ps::JobReply> done) = 0;
-  virtual void Register(const ps::RegisterRequest& request, Done<ps::RegisterReply> done) = 0;
-  virtual void Heartbeat(const ps::HeartbeatRequest& request, Done<ps::HeartbeatReply> done) = 0;
-  virtual void Commit(const ps::CommitRequest& request, Done<ps::CommitReply> done) = 0;
-  virtual void GetStatus(const ps::StatusRequest& request, Done<ps::StatusReply> done) = 0;
-
-  // Operators' requests. Checkpoint is answered when the checkpoint is published, Drain and Evict
-  // at once.
-  virtual void Checkpoint(const ps::CheckpointRequest& request, Done<ps::CheckpointReply> done) = 0;
-  virtual void Drain(const ps::DrainRequest& request, Done<ps::DrainReply> done) = 0;
-  virtual void Evict(const ps::EvictRequest& request, Done<ps::EvictReply> done) = 0;
+  // One function per row of the table, such as
+  //   virtual void Evict(const ps::EvictRequest& request, Done<ps::EvictReply> done);
+  // Here they answer UNIMPLEMENTED.
+#define PUSHPULL_ROW(Name, Request, Reply, callers, task, proof) \
+  virtual void Name(const ps::Request&, Done<ps::Reply> done) { done(NotServed(#Name)); }
+  PUSHPULL_UNARY_METHODS(PUSHPULL_ROW)
+#undef PUSHPULL_ROW
 
   // Takes one chunk of a push. header.payload is empty; header.crc32c is what the peer sent, and
   // the handler verifies it. The handler may keep the payload, which keeps its memory alive. An
@@ -68,15 +66,16 @@ class PsHandler {
   virtual void OpenSharedMemory(const ps::OpenSharedMemoryRequest& request,
                                 Done<ps::OpenSharedMemoryReply> done) = 0;
 
-  // The coordinator's requests to a shard.
-  virtual void GetShardState(const ps::ShardStateRequest& request,
-                             Done<ps::ShardStateReply> done) = 0;
-  virtual void Restore(const ps::RestoreRequest& request, Done<ps::RestoreReply> done) = 0;
-  virtual void MeasureNorm(const ps::ApplyRequest& request, Done<ps::NormReply> done) = 0;
-  virtual void Apply(const ps::ApplyRequest& request, Done<ps::ApplyReply> done) = 0;
-  virtual void Snapshot(const ps::SnapshotRequest& request, Done<ps::SnapshotReply> done) = 0;
-  virtual void EndTask(const ps::EndTaskRequest& request, Done<ps::EndTaskReply> done) = 0;
+ private:
+  static absl::Status NotServed(const char* method) {
+    return absl::UnimplementedError(std::string(method) + " is not served here");
+  }
 };
+
+// For a class that implements PsHandler: declares its functions for all rows of the table.
+#define PUSHPULL_HANDLER_FUNCTION(Name, Request, Reply, callers, task, proof) \
+  void Name(const ps::Request& request, Done<ps::Reply> done) override;
+#define PUSHPULL_DECLARE_HANDLER_FUNCTIONS PUSHPULL_UNARY_METHODS(PUSHPULL_HANDLER_FUNCTION)
 
 }  // namespace pushpull
 

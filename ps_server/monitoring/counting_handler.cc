@@ -1,5 +1,6 @@
 #include "ps_server/monitoring/counting_handler.h"
 
+#include <type_traits>
 #include <utility>
 
 namespace pushpull {
@@ -23,54 +24,29 @@ Payload TimedPayload(Payload payload, std::shared_ptr<RequestCounters> counters,
 CountingHandler::CountingHandler(PsHandler* inner, std::shared_ptr<RequestCounters> counters)
     : inner_(inner), counters_(std::move(counters)) {}
 
-template <typename Reply>
-PsHandler::Done<Reply> CountingHandler::Counted(PsMethod method, Done<Reply> done) {
-  return [counters = counters_, method, done = std::move(done)](absl::StatusOr<Reply> reply) {
+template <typename Request, typename Reply>
+PsHandler::Done<Reply> CountingHandler::Counted(PsMethod method, const Request& request,
+                                                Done<Reply> done) {
+  constexpr bool kIsCommit = std::is_same_v<Request, ps::CommitRequest>;
+  uint64_t step = 0;
+  if constexpr (kIsCommit) step = request.key().step();
+  return [counters = counters_, method, step, done = std::move(done)](absl::StatusOr<Reply> reply) {
     counters->CountCall(method, reply.status().code());
+    if constexpr (kIsCommit) {
+      if (reply.ok() && reply->outcome() == ps::PushReply::ACCEPTED) {
+        counters->NoteContribution(step);
+      }
+    }
     done(std::move(reply));
   };
 }
 
-void CountingHandler::GetJob(const ps::JobRequest& request, Done<ps::JobReply> done) {
-  inner_->GetJob(request, Counted(PsMethod::kGetJob, std::move(done)));
-}
-
-void CountingHandler::Register(const ps::RegisterRequest& request, Done<ps::RegisterReply> done) {
-  inner_->Register(request, Counted(PsMethod::kRegister, std::move(done)));
-}
-
-void CountingHandler::Heartbeat(const ps::HeartbeatRequest& request,
-                                Done<ps::HeartbeatReply> done) {
-  inner_->Heartbeat(request, Counted(PsMethod::kHeartbeat, std::move(done)));
-}
-
-void CountingHandler::Commit(const ps::CommitRequest& request, Done<ps::CommitReply> done) {
-  inner_->Commit(request, [counters = counters_, step = request.key().step(),
-                           done = std::move(done)](absl::StatusOr<ps::CommitReply> reply) {
-    counters->CountCall(PsMethod::kCommit, reply.status().code());
-    if (reply.ok() && reply->outcome() == ps::PushReply::ACCEPTED) {
-      counters->NoteContribution(step);
-    }
-    done(std::move(reply));
-  });
-}
-
-void CountingHandler::GetStatus(const ps::StatusRequest& request, Done<ps::StatusReply> done) {
-  inner_->GetStatus(request, Counted(PsMethod::kGetStatus, std::move(done)));
-}
-
-void CountingHandler::Checkpoint(const ps::CheckpointRequest& request,
-                                 Done<ps::CheckpointReply> done) {
-  inner_->Checkpoint(request, Counted(PsMethod::kCheckpoint, std::move(done)));
-}
-
-void CountingHandler::Drain(const ps::DrainRequest& request, Done<ps::DrainReply> done) {
-  inner_->Drain(request, Counted(PsMethod::kDrain, std::move(done)));
-}
-
-void CountingHandler::Evict(const ps::EvictRequest& request, Done<ps::EvictReply> done) {
-  inner_->Evict(request, Counted(PsMethod::kEvict, std::move(done)));
-}
+#define PUSHPULL_ROW(Name, Request, Reply, callers, task, proof)                 \
+  void CountingHandler::Name(const ps::Request& request, Done<ps::Reply> done) { \
+    inner_->Name(request, Counted(PsMethod::k##Name, request, std::move(done))); \
+  }
+PUSHPULL_UNARY_METHODS(PUSHPULL_ROW)
+#undef PUSHPULL_ROW
 
 absl::Status CountingHandler::PushChunk(const ps::PushChunk& header, const Payload& payload) {
   counters_->CountPushedBytes(payload.size_bytes);
@@ -108,32 +84,7 @@ CancelFn CountingHandler::Pull(const ps::PullRequest& request, Done<PullSnapshot
 
 void CountingHandler::OpenSharedMemory(const ps::OpenSharedMemoryRequest& request,
                                        Done<ps::OpenSharedMemoryReply> done) {
-  inner_->OpenSharedMemory(request, Counted(PsMethod::kOpenSharedMemory, std::move(done)));
-}
-
-void CountingHandler::GetShardState(const ps::ShardStateRequest& request,
-                                    Done<ps::ShardStateReply> done) {
-  inner_->GetShardState(request, Counted(PsMethod::kGetShardState, std::move(done)));
-}
-
-void CountingHandler::Restore(const ps::RestoreRequest& request, Done<ps::RestoreReply> done) {
-  inner_->Restore(request, Counted(PsMethod::kRestore, std::move(done)));
-}
-
-void CountingHandler::MeasureNorm(const ps::ApplyRequest& request, Done<ps::NormReply> done) {
-  inner_->MeasureNorm(request, Counted(PsMethod::kMeasureNorm, std::move(done)));
-}
-
-void CountingHandler::Apply(const ps::ApplyRequest& request, Done<ps::ApplyReply> done) {
-  inner_->Apply(request, Counted(PsMethod::kApply, std::move(done)));
-}
-
-void CountingHandler::Snapshot(const ps::SnapshotRequest& request, Done<ps::SnapshotReply> done) {
-  inner_->Snapshot(request, Counted(PsMethod::kSnapshot, std::move(done)));
-}
-
-void CountingHandler::EndTask(const ps::EndTaskRequest& request, Done<ps::EndTaskReply> done) {
-  inner_->EndTask(request, Counted(PsMethod::kEndTask, std::move(done)));
+  inner_->OpenSharedMemory(request, Counted(PsMethod::kOpenSharedMemory, request, std::move(done)));
 }
 
 }  // namespace pushpull

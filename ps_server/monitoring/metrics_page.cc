@@ -208,7 +208,7 @@ void WriteCalls(const MonitoringSnapshot& snapshot, PsMethod method, PrometheusT
       const uint64_t calls = traffic.counters->calls(method, code);
       if (calls == 0 && code != absl::StatusCode::kOk) continue;
       MetricLabels labels = {{"shard", ShardLabel(traffic)}};
-      if (with_method) labels.emplace_back("method", std::string(PsMethodName(method)));
+      if (with_method) labels.emplace_back("method", RowOf(method).name);
       labels.emplace_back("code", absl::StatusCodeToString(code));
       text->Sample(labels, static_cast<double>(calls));
     }

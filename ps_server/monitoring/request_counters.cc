@@ -1,48 +1,6 @@
 #include "ps_server/monitoring/request_counters.h"
 
-#include "glog/logging.h"
-
 namespace pushpull {
-
-absl::string_view PsMethodName(PsMethod method) {
-  switch (method) {
-    case PsMethod::kGetJob:
-      return "GetJob";
-    case PsMethod::kRegister:
-      return "Register";
-    case PsMethod::kHeartbeat:
-      return "Heartbeat";
-    case PsMethod::kCommit:
-      return "Commit";
-    case PsMethod::kGetStatus:
-      return "GetStatus";
-    case PsMethod::kCheckpoint:
-      return "Checkpoint";
-    case PsMethod::kDrain:
-      return "Drain";
-    case PsMethod::kEvict:
-      return "Evict";
-    case PsMethod::kPush:
-      return "Push";
-    case PsMethod::kPull:
-      return "Pull";
-    case PsMethod::kOpenSharedMemory:
-      return "OpenSharedMemory";
-    case PsMethod::kGetShardState:
-      return "GetShardState";
-    case PsMethod::kRestore:
-      return "Restore";
-    case PsMethod::kMeasureNorm:
-      return "MeasureNorm";
-    case PsMethod::kApply:
-      return "Apply";
-    case PsMethod::kSnapshot:
-      return "Snapshot";
-    case PsMethod::kEndTask:
-      return "EndTask";
-  }
-  LOG(FATAL) << "method " << static_cast<int>(method);
-}
 
 void RequestCounters::CountCall(PsMethod method, absl::StatusCode code) {
   auto number = static_cast<int>(code);

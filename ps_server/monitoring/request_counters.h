@@ -11,35 +11,13 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 
+#include "common/wire/methods.h"
 #include "ps_server/monitoring/latency_histogram.h"
 
 namespace pushpull {
-
-enum class PsMethod {
-  kGetJob,
-  kRegister,
-  kHeartbeat,
-  kCommit,
-  kGetStatus,
-  kCheckpoint,
-  kDrain,
-  kEvict,
-  kPush,
-  kPull,
-  kOpenSharedMemory,
-  kGetShardState,
-  kRestore,
-  kMeasureNorm,
-  kApply,
-  kSnapshot,
-  kEndTask,
-};
-inline constexpr int kNumPsMethods = 17;
-absl::string_view PsMethodName(PsMethod method);
 
 // Thread-safe. Counting costs an atomic addition. Only NoteContribution, which is called once
 // per contribution, takes a lock.

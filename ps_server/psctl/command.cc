@@ -107,7 +107,7 @@ absl::StatusOr<PsctlCommand> ParsePsctlCommand(const std::vector<std::string>& a
 absl::StatusOr<std::string> RunPsctlCommand(const PsctlCommand& command, PsClient* client) {
   switch (command.kind) {
     case PsctlCommand::Kind::kStatus:
-      return Show(client->GetStatus(command.timeout), command.output,
+      return Show(client->GetStatus({}, command.timeout), command.output,
                   [client](const ps::StatusReply& status) {
                     return FormatStatus(status, client->address());
                   });

@@ -70,7 +70,7 @@ class RemoteShardPeer final : public ShardPeer {
 
   void Close(const absl::Status&) override {}
   absl::Status EndTask(const ps::EndTaskRequest& request) override {
-    PP_ASSIGN_OR_RETURN(const ps::ShardStateReply state, client_->GetShardState(kEndTimeout));
+    PP_ASSIGN_OR_RETURN(const ps::ShardStateReply state, client_->GetShardState({}, kEndTimeout));
     ps::EndTaskRequest addressed = request;
     addressed.set_boot_id(state.boot_id());
     return client_->EndTask(addressed, kEndTimeout).status();
@@ -80,7 +80,7 @@ class RemoteShardPeer final : public ShardPeer {
   void CallNow(const ShardCall& call, const Done& done) {
     std::visit(Overloaded{
                    [&](const shard_call::GetState&) {
-                     Typed<ps::ShardStateReply>(done)(client_->GetShardState(kStateTimeout));
+                     Typed<ps::ShardStateReply>(done)(client_->GetShardState({}, kStateTimeout));
                    },
                    [&](const shard_call::Restore& c) {
                      Typed<ps::RestoreReply>(done)(client_->Restore(c.request, kDiskTimeout));

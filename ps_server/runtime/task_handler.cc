@@ -11,17 +11,17 @@
 namespace pushpull {
 namespace {
 
-absl::Status NotCoordinator() {
-  return absl::FailedPreconditionError(
-      "this ps task is not the coordinator; ask task 0 (the first address of --ps)");
-}
-
 absl::Status NoOrders() {
   return absl::PermissionDeniedError(
       "this shard's coordinator is in its own process: nobody else gives it orders");
 }
 
 }  // namespace
+
+absl::Status TaskHandler::NotCoordinator() {
+  return absl::FailedPreconditionError(
+      "this ps task is not the coordinator; ask task 0 (the first address of --ps)");
+}
 
 TaskHandler::TaskHandler(const JobSpec* job, std::string run_id, ShardRuntime* shard,
                          CoordinatorRuntime* coordinator, Orders orders, EndFn end)
@@ -37,8 +37,7 @@ void TaskHandler::SetAddresses(std::vector<std::string> addresses) {
   addresses_ = std::move(addresses);
 }
 
-void TaskHandler::GetJob(const ps::JobRequest&, Done<ps::JobReply> done) {
-  if (coordinator_ == nullptr) return done(NotCoordinator());
+void TaskHandler::DoGetJob(const ps::JobRequest&, Done<ps::JobReply> done) {
   ps::JobReply reply;
   {
     absl::MutexLock lock(&mutex_);
@@ -66,13 +65,11 @@ void TaskHandler::GetJob(const ps::JobRequest&, Done<ps::JobReply> done) {
   done(std::move(reply));
 }
 
-void TaskHandler::Register(const ps::RegisterRequest& request, Done<ps::RegisterReply> done) {
-  if (coordinator_ == nullptr) return done(NotCoordinator());
+void TaskHandler::DoRegister(const ps::RegisterRequest& request, Done<ps::RegisterReply> done) {
   coordinator_->Register(request, std::move(done));
 }
 
-void TaskHandler::Heartbeat(const ps::HeartbeatRequest& request, Done<ps::HeartbeatReply> done) {
-  if (coordinator_ == nullptr) return done(NotCoordinator());
+void TaskHandler::DoHeartbeat(const ps::HeartbeatRequest& request, Done<ps::HeartbeatReply> done) {
   coordinator_->Heartbeat(
       request, [this, done = std::move(done)](absl::StatusOr<ps::HeartbeatReply> reply) {
         if (reply.ok()) {
@@ -82,30 +79,26 @@ void TaskHandler::Heartbeat(const ps::HeartbeatRequest& request, Done<ps::Heartb
       });
 }
 
-void TaskHandler::Commit(const ps::CommitRequest& request, Done<ps::CommitReply> done) {
-  if (coordinator_ == nullptr) return done(NotCoordinator());
+void TaskHandler::DoCommit(const ps::CommitRequest& request, Done<ps::CommitReply> done) {
   coordinator_->Commit(request, std::move(done));
 }
 
-void TaskHandler::GetStatus(const ps::StatusRequest&, Done<ps::StatusReply> done) {
-  if (coordinator_ == nullptr) return done(NotCoordinator());
+void TaskHandler::DoGetStatus(const ps::StatusRequest&, Done<ps::StatusReply> done) {
   ps::StatusReply reply = coordinator_->Status();
   reply.set_run_id(run_id_);
   done(std::move(reply));
 }
 
-void TaskHandler::Checkpoint(const ps::CheckpointRequest& request, Done<ps::CheckpointReply> done) {
-  if (coordinator_ == nullptr) return done(NotCoordinator());
+void TaskHandler::DoCheckpoint(const ps::CheckpointRequest& request,
+                               Done<ps::CheckpointReply> done) {
   coordinator_->Checkpoint(request, std::move(done));
 }
 
-void TaskHandler::Drain(const ps::DrainRequest& request, Done<ps::DrainReply> done) {
-  if (coordinator_ == nullptr) return done(NotCoordinator());
+void TaskHandler::DoDrain(const ps::DrainRequest& request, Done<ps::DrainReply> done) {
   coordinator_->Drain(request, std::move(done));
 }
 
-void TaskHandler::Evict(const ps::EvictRequest& request, Done<ps::EvictReply> done) {
-  if (coordinator_ == nullptr) return done(NotCoordinator());
+void TaskHandler::DoEvict(const ps::EvictRequest& request, Done<ps::EvictReply> done) {
   coordinator_->Evict(request, std::move(done));
 }
 
@@ -135,31 +128,31 @@ void TaskHandler::OpenSharedMemory(const ps::OpenSharedMemoryRequest& request,
   done(shard_->OpenSharedMemory(request));
 }
 
-void TaskHandler::GetShardState(const ps::ShardStateRequest&, Done<ps::ShardStateReply> done) {
+void TaskHandler::DoGetShardState(const ps::ShardStateRequest&, Done<ps::ShardStateReply> done) {
   shard_->GetState(std::move(done));
 }
 
-void TaskHandler::Restore(const ps::RestoreRequest& request, Done<ps::RestoreReply> done) {
+void TaskHandler::DoRestore(const ps::RestoreRequest& request, Done<ps::RestoreReply> done) {
   if (orders_ == Orders::kFromThisProcess) return done(NoOrders());
   shard_->Restore(request, std::move(done));
 }
 
-void TaskHandler::MeasureNorm(const ps::ApplyRequest& request, Done<ps::NormReply> done) {
+void TaskHandler::DoMeasureNorm(const ps::ApplyRequest& request, Done<ps::NormReply> done) {
   if (orders_ == Orders::kFromThisProcess) return done(NoOrders());
   shard_->MeasureNorm(request, std::move(done));
 }
 
-void TaskHandler::Apply(const ps::ApplyRequest& request, Done<ps::ApplyReply> done) {
+void TaskHandler::DoApply(const ps::ApplyRequest& request, Done<ps::ApplyReply> done) {
   if (orders_ == Orders::kFromThisProcess) return done(NoOrders());
   shard_->Apply(request, std::move(done));
 }
 
-void TaskHandler::Snapshot(const ps::SnapshotRequest& request, Done<ps::SnapshotReply> done) {
+void TaskHandler::DoSnapshot(const ps::SnapshotRequest& request, Done<ps::SnapshotReply> done) {
   if (orders_ == Orders::kFromThisProcess) return done(NoOrders());
   shard_->Snapshot(request, std::move(done));
 }
 
-void TaskHandler::EndTask(const ps::EndTaskRequest& request, Done<ps::EndTaskReply> done) {
+void TaskHandler::DoEndTask(const ps::EndTaskRequest& request, Done<ps::EndTaskReply> done) {
   if (end_ == nullptr) {
     return done(absl::FailedPreconditionError(
         "this process has the coordinator: it ends by itself, or by Drain"));

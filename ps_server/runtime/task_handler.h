@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -36,15 +37,17 @@ class TaskHandler final : public PsHandler {
   // this call.
   void SetAddresses(std::vector<std::string> addresses);
 
-  void GetJob(const ps::JobRequest& request, Done<ps::JobReply> done) override;
-  void Register(const ps::RegisterRequest& request, Done<ps::RegisterReply> done) override;
-  void Heartbeat(const ps::HeartbeatRequest& request, Done<ps::HeartbeatReply> done) override;
-  void Commit(const ps::CommitRequest& request, Done<ps::CommitReply> done) override;
-  void GetStatus(const ps::StatusRequest& request, Done<ps::StatusReply> done) override;
-
-  void Checkpoint(const ps::CheckpointRequest& request, Done<ps::CheckpointReply> done) override;
-  void Drain(const ps::DrainRequest& request, Done<ps::DrainReply> done) override;
-  void Evict(const ps::EvictRequest& request, Done<ps::EvictReply> done) override;
+  // The functions of the unary methods. Each checks whether this task answers the method and then
+  // calls a private function, such as DoEvict for Evict.
+#define PUSHPULL_ROW(Name, Request, Reply, callers, task, proof)             \
+  void Name(const ps::Request& request, Done<ps::Reply> done) override {     \
+    if (MethodTask::task == MethodTask::kFirst && coordinator_ == nullptr) { \
+      return done(NotCoordinator());                                         \
+    }                                                                        \
+    Do##Name(request, std::move(done));                                      \
+  }
+  PUSHPULL_UNARY_METHODS(PUSHPULL_ROW)
+#undef PUSHPULL_ROW
 
   absl::Status PushChunk(const ps::PushChunk& header, const Payload& payload) override;
   CancelFn FinishPush(const ps::PushChunk& last, Done<ps::PushReply> done) override;
@@ -52,14 +55,13 @@ class TaskHandler final : public PsHandler {
   void OpenSharedMemory(const ps::OpenSharedMemoryRequest& request,
                         Done<ps::OpenSharedMemoryReply> done) override;
 
-  void GetShardState(const ps::ShardStateRequest& request, Done<ps::ShardStateReply> done) override;
-  void Restore(const ps::RestoreRequest& request, Done<ps::RestoreReply> done) override;
-  void MeasureNorm(const ps::ApplyRequest& request, Done<ps::NormReply> done) override;
-  void Apply(const ps::ApplyRequest& request, Done<ps::ApplyReply> done) override;
-  void Snapshot(const ps::SnapshotRequest& request, Done<ps::SnapshotReply> done) override;
-  void EndTask(const ps::EndTaskRequest& request, Done<ps::EndTaskReply> done) override;
-
  private:
+#define PUSHPULL_ROW(Name, Request, Reply, callers, task, proof) \
+  void Do##Name(const ps::Request& request, Done<ps::Reply> done);
+  PUSHPULL_UNARY_METHODS(PUSHPULL_ROW)
+#undef PUSHPULL_ROW
+  static absl::Status NotCoordinator();
+
   const JobSpec* const job_;
   const std::string run_id_;
   ShardRuntime* const shard_;

@@ -25,31 +25,20 @@
 namespace pushpull {
 namespace {
 
-template <typename Base>
-using UnaryMethods =
-    ps::ParameterServer::WithCallbackMethod_GetJob<ps::ParameterServer::WithCallbackMethod_Register<
-        ps::ParameterServer::WithCallbackMethod_Heartbeat<
-            ps::ParameterServer::WithCallbackMethod_Commit<
-                ps::ParameterServer::WithCallbackMethod_GetStatus<Base>>>>>;
-template <typename Base>
-using OperatorMethods = ps::ParameterServer::WithCallbackMethod_Checkpoint<
-    ps::ParameterServer::WithCallbackMethod_Drain<
-        ps::ParameterServer::WithCallbackMethod_Evict<Base>>>;
-template <typename Base>
-using ShardMethods = ps::ParameterServer::WithCallbackMethod_GetShardState<
-    ps::ParameterServer::WithCallbackMethod_Restore<
-        ps::ParameterServer::WithCallbackMethod_MeasureNorm<
-            ps::ParameterServer::WithCallbackMethod_Apply<
-                ps::ParameterServer::WithCallbackMethod_Snapshot<
-                    ps::ParameterServer::WithCallbackMethod_EndTask<Base>>>>>>;
-template <typename Base>
+// Nests gRPC's generated classes, one per method, each of which makes the generated service pass
+// the method to a callback function:
+//   WithCallbackMethod_GetJob<WithCallbackMethod_GetStatus<...<ChunkMethods>>>
+#define PUSHPULL_ROW(Name, ...) ps::ParameterServer::WithCallbackMethod_##Name <
+#define PUSHPULL_END(...) >
 using ChunkMethods =
     ps::ParameterServer::WithRawCallbackMethod_Push<ps::ParameterServer::WithRawCallbackMethod_Pull<
-        ps::ParameterServer::WithCallbackMethod_OpenSharedMemory<Base>>>;
+        ps::ParameterServer::WithCallbackMethod_OpenSharedMemory<ps::ParameterServer::Service>>>;
+using AllMethods = PUSHPULL_UNARY_METHODS(PUSHPULL_ROW) ChunkMethods
+    PUSHPULL_UNARY_METHODS(PUSHPULL_END);
+#undef PUSHPULL_ROW
+#undef PUSHPULL_END
 
-class Service final
-    : public UnaryMethods<
-          OperatorMethods<ShardMethods<ChunkMethods<ps::ParameterServer::Service>>>> {
+class Service final : public AllMethods {
  public:
   // certificates: whether callers have presented a certificate, which limits their worker_ids.
   // secret: without certificates, proves orders of the coordinator; null means that all orders are
@@ -65,58 +54,13 @@ class Service final
   using Context = grpc::CallbackServerContext;
   using Unary = grpc::ServerUnaryReactor;
 
-  Unary* GetJob(Context* context, const ps::JobRequest* request, ps::JobReply* reply) override {
-    return Answer(*context, &PsHandler::GetJob, *request, reply);
+#define PUSHPULL_ROW(Name, Request, Reply, callers, task, proof)                         \
+  Unary* Name(Context* context, const ps::Request* request, ps::Reply* reply) override { \
+    return Answer(context, RowOf(PsMethod::k##Name), &PsHandler::Name, *request, reply); \
   }
-  Unary* Register(Context* context, const ps::RegisterRequest* request,
-                  ps::RegisterReply* reply) override {
-    return Answer(*context, &PsHandler::Register, *request, reply);
-  }
-  Unary* Heartbeat(Context* context, const ps::HeartbeatRequest* request,
-                   ps::HeartbeatReply* reply) override {
-    return Answer(*context, &PsHandler::Heartbeat, *request, reply);
-  }
-  Unary* Commit(Context* context, const ps::CommitRequest* request,
-                ps::CommitReply* reply) override {
-    return Answer(*context, &PsHandler::Commit, *request, reply);
-  }
-  Unary* GetStatus(Context* context, const ps::StatusRequest* request,
-                   ps::StatusReply* reply) override {
-    return Answer(*context, &PsHandler::GetStatus, *request, reply);
-  }
-  Unary* Checkpoint(Context* context, const ps::CheckpointRequest* request,
-                    ps::CheckpointReply* reply) override {
-    return Answer(*context, &PsHandler::Checkpoint, *request, reply);
-  }
-  Unary* Drain(Context* context, const ps::DrainRequest* request, ps::DrainReply* reply) override {
-    return Answer(*context, &PsHandler::Drain, *request, reply);
-  }
-  Unary* Evict(Context* context, const ps::EvictRequest* request, ps::EvictReply* reply) override {
-    return Answer(*context, &PsHandler::Evict, *request, reply);
-  }
-  Unary* GetShardState(Context* context, const ps::ShardStateRequest* request,
-                       ps::ShardStateReply* reply) override {
-    return TellState(context, *request, reply);
-  }
-  Unary* Restore(Context* context, const ps::RestoreRequest* request,
-                 ps::RestoreReply* reply) override {
-    return Obey(context, "Restore", &PsHandler::Restore, *request, reply);
-  }
-  Unary* MeasureNorm(Context* context, const ps::ApplyRequest* request,
-                     ps::NormReply* reply) override {
-    return Obey(context, "MeasureNorm", &PsHandler::MeasureNorm, *request, reply);
-  }
-  Unary* Apply(Context* context, const ps::ApplyRequest* request, ps::ApplyReply* reply) override {
-    return Obey(context, "Apply", &PsHandler::Apply, *request, reply);
-  }
-  Unary* Snapshot(Context* context, const ps::SnapshotRequest* request,
-                  ps::SnapshotReply* reply) override {
-    return Obey(context, "Snapshot", &PsHandler::Snapshot, *request, reply);
-  }
-  Unary* EndTask(Context* context, const ps::EndTaskRequest* request,
-                 ps::EndTaskReply* reply) override {
-    return Obey(context, "EndTask", &PsHandler::EndTask, *request, reply);
-  }
+  PUSHPULL_UNARY_METHODS(PUSHPULL_ROW)
+#undef PUSHPULL_ROW
+
   grpc::ServerReadReactor<grpc::ByteBuffer>* Push(Context* context,
                                                   grpc::ByteBuffer* reply) override {
     return StartPushReactor(handler_, RuleFor(*context), &services_, context, GuardsOf(*context),
@@ -144,72 +88,51 @@ class Service final
 
  private:
   template <typename Request, typename Reply>
-  Unary* Answer(const Context& context,
-                void (PsHandler::*method)(const Request&, PsHandler::Done<Reply>),
-                const Request& request, Reply* reply) {
-    return Start(context, request, reply, [&](PsHandler::Done<Reply> done) {
-      (handler_->*method)(request, std::move(done));
-    });
-  }
+  using Function = void (PsHandler::*)(const Request&, PsHandler::Done<Reply>);
 
-  // Handles an order of the coordinator to this shard. With certificates, the access table admits
-  // only ps tasks, so no proof is needed.
+  // Passes the request to the handler. Without certificates, a method that requires a proof is
+  // refused to callers that have none. With certificates the access table admits only ps tasks to
+  // these methods, so no proof is needed.
   template <typename Request, typename Reply>
-  Unary* Obey(Context* context, absl::string_view method,
-              void (PsHandler::*order)(const Request&, PsHandler::Done<Reply>),
-              const Request& request, Reply* reply) {
-    if (certificates_) return Answer(*context, order, request, reply);
-    const bool proven = IsProven(*context, method, request);
-    return StartSealed(context, method, proven, request, reply, [&](PsHandler::Done<Reply> done) {
-      if (proven) return (handler_->*order)(request, std::move(done));
+  Unary* Answer(Context* context, const PsMethodRow& row, Function<Request, Reply> function,
+                const Request& request, Reply* reply) {
+    const bool proven = IsProven(*context, row, request);
+    const auto call = [&](PsHandler::Done<Reply> done) {
+      if (row.proof != PeerProof::kRequired || certificates_ || proven) {
+        return (handler_->*function)(request, std::move(done));
+      }
       const absl::Status refusal = absl::PermissionDeniedError(
-          absl::StrCat(method,
+          absl::StrCat(row.name,
                        " is only for the job\'s coordinator, and the caller has not proven that "
                        "it is the coordinator: give all ps tasks the same train_dir, the same "
                        "--peer_secret_file, or TLS"));
       LOG_EVERY_T(WARNING, 10) << "refused a call: " << refusal.message();
       done(refusal);
-    });
-  }
-
-  // Answers every caller. A caller that proves to be the coordinator gets a proof with the answer.
-  Unary* TellState(Context* context, const ps::ShardStateRequest& request,
-                   ps::ShardStateReply* reply) {
-    constexpr absl::string_view kMethod = "GetShardState";
-    return StartSealed(context, kMethod, IsProven(*context, kMethod, request), request, reply,
-                       [&](PsHandler::Done<ps::ShardStateReply> done) {
-                         handler_->GetShardState(request, std::move(done));
-                       });
+    };
+    if (!proven) return Start(*context, request, reply, call);
+    // The answer carries a proof that this is a task of the job.
+    return Start(*context, request, reply, call,
+                 [this, context, proof = secret_->ProveRequest(row.name, request)](
+                     const grpc::Status& status, const Reply& sent) {
+                   context->AddTrailingMetadata(kPeerProofKey,
+                                                secret_->ProveAnswer(proof, status, sent));
+                 });
   }
 
   template <typename Request>
-  bool IsProven(const Context& context, absl::string_view method, const Request& request) const {
-    return secret_ != nullptr && SameProof(FindPeerProof(context.client_metadata()),
-                                           secret_->ProveRequest(method, request));
-  }
-
-  // Like Start. If the request is proven, the answer carries a proof that this is a task of the
-  // job.
-  template <typename Request, typename Reply, typename Call>
-  Unary* StartSealed(Context* context, absl::string_view method, bool proven,
-                     const Request& request, Reply* reply, const Call& call) {
-    typename UnaryReactor<Reply>::SealFn mac;
-    if (proven) {
-      mac = [this, context, proof = secret_->ProveRequest(method, request)](
-                const grpc::Status& status, const Reply& sent) {
-        context->AddTrailingMetadata(kPeerProofKey, secret_->ProveAnswer(proof, status, sent));
-      };
-    }
-    return Start(*context, request, reply, call, std::move(mac));
+  bool IsProven(const Context& context, const PsMethodRow& row, const Request& request) const {
+    return row.proof != PeerProof::kNone && secret_ != nullptr &&
+           SameProof(FindPeerProof(context.client_metadata()),
+                     secret_->ProveRequest(row.name, request));
   }
 
   // Runs `call` if the caller may use the request's worker_id, and answers with an error if not.
   template <typename Request, typename Reply, typename Call>
   Unary* Start(const Context& context, const Request& request, Reply* reply, const Call& call,
-               typename UnaryReactor<Reply>::SealFn mac = nullptr) {
+               typename UnaryReactor<Reply>::ProveFn prove = nullptr) {
     CallGuards guards = GuardsOf(context);
     guards.account->NoteReceived(request.ByteSizeLong());
-    auto* reactor = new UnaryReactor<Reply>(reply, std::move(guards), std::move(mac));
+    auto* reactor = new UnaryReactor<Reply>(reply, std::move(guards), std::move(prove));
     const absl::Status allowed = RuleFor(context).Check(request);
     if (allowed.ok()) {
       call(reactor->MakeDone());

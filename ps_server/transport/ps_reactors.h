@@ -48,13 +48,13 @@ class UnaryReactor final : public grpc::ServerUnaryReactor {
  public:
   // Called with the answer right before it is sent, to add trailing metadata. Not called for calls
   // that were cancelled or expired.
-  using SealFn = std::function<void(const grpc::Status& status, const Reply& reply)>;
+  using ProveFn = std::function<void(const grpc::Status& status, const Reply& reply)>;
 
-  // reply belongs to gRPC and is valid until OnDone. mac may be null.
-  UnaryReactor(Reply* reply, CallGuards guards, SealFn mac = nullptr)
+  // reply belongs to gRPC and is valid until OnDone. prove may be null.
+  UnaryReactor(Reply* reply, CallGuards guards, ProveFn prove = nullptr)
       : reply_(reply),
         guards_(std::move(guards)),
-        seal_(std::move(mac)),
+        prove_(std::move(prove)),
         once_(std::make_shared<FinishOnce<UnaryReactor>>(this)),
         number_(guards_.watch->Add(absl::InfiniteDuration(), [once = once_] {
           UnaryReactor* reactor = once->Claim();
@@ -69,7 +69,7 @@ class UnaryReactor final : public grpc::ServerUnaryReactor {
       if (reactor == nullptr) return;
       if (result.ok()) *reactor->reply_ = std::move(*result);
       const grpc::Status status = ToGrpcStatus(result.status());
-      if (reactor->seal_) reactor->seal_(status, *reactor->reply_);
+      if (reactor->prove_) reactor->prove_(status, *reactor->reply_);
       reactor->Finish(status);
     };
   }
@@ -86,7 +86,7 @@ class UnaryReactor final : public grpc::ServerUnaryReactor {
  private:
   Reply* const reply_;
   const CallGuards guards_;
-  const SealFn seal_;
+  const ProveFn prove_;
   const std::shared_ptr<FinishOnce<UnaryReactor>> once_;
   const CallWatch::CallNumber number_;
 };

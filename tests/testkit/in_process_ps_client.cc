@@ -141,64 +141,17 @@ class InProcessPsClient final : public PsClient {
 
   const std::string& address() const override { return line_.address(); }
 
-  absl::StatusOr<ps::JobReply> GetJob(const ps::JobRequest& request,
-                                      absl::Duration timeout) override {
-    return Call("GetJob", &PsHandler::GetJob, request, timeout);
+#define PUSHPULL_ROW(Name, Request, Reply, callers, task, proof)                                \
+  absl::StatusOr<ps::Reply> Name(const ps::Request& request, absl::Duration timeout) override { \
+    return Call(#Name, &PsHandler::Name, request, timeout);                                     \
   }
-  absl::StatusOr<ps::RegisterReply> Register(const ps::RegisterRequest& request,
-                                             absl::Duration timeout) override {
-    return Call("Register", &PsHandler::Register, request, timeout);
-  }
-  absl::StatusOr<ps::HeartbeatReply> Heartbeat(const ps::HeartbeatRequest& request,
-                                               absl::Duration timeout) override {
-    return Call("Heartbeat", &PsHandler::Heartbeat, request, timeout);
-  }
+  PUSHPULL_UNARY_METHODS(PUSHPULL_ROW)
+#undef PUSHPULL_ROW
+
   std::unique_ptr<PushStream> StartPush(absl::Duration timeout) override {
     return std::make_unique<InProcessPushStream>(&line_, timeout);
   }
-  absl::StatusOr<ps::CommitReply> Commit(const ps::CommitRequest& request,
-                                         absl::Duration timeout) override {
-    return Call("Commit", &PsHandler::Commit, request, timeout);
-  }
   absl::Status Pull(const ps::PullRequest& request, absl::Duration timeout, PullSink sink) override;
-  absl::StatusOr<ps::StatusReply> GetStatus(absl::Duration timeout) override {
-    return Call("GetStatus", &PsHandler::GetStatus, ps::StatusRequest(), timeout);
-  }
-  absl::StatusOr<ps::CheckpointReply> Checkpoint(const ps::CheckpointRequest& request,
-                                                 absl::Duration timeout) override {
-    return Call("Checkpoint", &PsHandler::Checkpoint, request, timeout);
-  }
-  absl::StatusOr<ps::DrainReply> Drain(const ps::DrainRequest& request,
-                                       absl::Duration timeout) override {
-    return Call("Drain", &PsHandler::Drain, request, timeout);
-  }
-  absl::StatusOr<ps::EvictReply> Evict(const ps::EvictRequest& request,
-                                       absl::Duration timeout) override {
-    return Call("Evict", &PsHandler::Evict, request, timeout);
-  }
-  absl::StatusOr<ps::ShardStateReply> GetShardState(absl::Duration timeout) override {
-    return Call("GetShardState", &PsHandler::GetShardState, ps::ShardStateRequest(), timeout);
-  }
-  absl::StatusOr<ps::RestoreReply> Restore(const ps::RestoreRequest& request,
-                                           absl::Duration timeout) override {
-    return Call("Restore", &PsHandler::Restore, request, timeout);
-  }
-  absl::StatusOr<ps::NormReply> MeasureNorm(const ps::ApplyRequest& request,
-                                            absl::Duration timeout) override {
-    return Call("MeasureNorm", &PsHandler::MeasureNorm, request, timeout);
-  }
-  absl::StatusOr<ps::ApplyReply> Apply(const ps::ApplyRequest& request,
-                                       absl::Duration timeout) override {
-    return Call("Apply", &PsHandler::Apply, request, timeout);
-  }
-  absl::StatusOr<ps::SnapshotReply> Snapshot(const ps::SnapshotRequest& request,
-                                             absl::Duration timeout) override {
-    return Call("Snapshot", &PsHandler::Snapshot, request, timeout);
-  }
-  absl::StatusOr<ps::EndTaskReply> EndTask(const ps::EndTaskRequest& request,
-                                           absl::Duration timeout) override {
-    return Call("EndTask", &PsHandler::EndTask, request, timeout);
-  }
 
  private:
   template <typename Request, typename Reply>

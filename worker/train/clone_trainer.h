@@ -101,10 +101,10 @@ class CloneTrainer {
   };
   struct PullPlan {
     uint64_t version = 0;
-    bool exact = true;             // false: this version or a later one
-    absl::Duration poll;           // how long the server may wait for the version
-    Phase until = Phase::kPull;    // phase of the clock before the first bytes arrive
-    std::optional<Upcoming> next;  // the contribution that these weights are probably for
+    bool exact = true;               // false: this version or a later one
+    absl::Duration poll;             // how long the server may wait for the version
+    Phase until = Phase::kPull;      // phase of the clock before the first bytes arrive
+    std::optional<Upcoming> next{};  // the contribution that these weights are probably for
   };
   // Pulls a version into weights_. DEADLINE_EXCEEDED: the server does not have it yet.
   absl::Status PullInto(const PullPlan& plan);

@@ -47,7 +47,7 @@ class GrpcPushStream final : public PushStream {
       : context_(absl::StrCat("Push to ", address)),
         exchange_(exchange),
         turn_(exchange->current()),
-        call_(stub, "/ps.ParameterServer/Push", timeout) {}
+        call_(stub, RowOf(PsMethod::kPush).path, timeout) {}
 
   absl::Status Send(ps::PushChunk header, const Payload& payload) override {
     if (last_sent_) return absl::FailedPreconditionError("a chunk after the one with the commit");
@@ -118,67 +118,18 @@ class GrpcPsClient final : public PsClient {
 
   const std::string& address() const override { return address_; }
 
-  absl::StatusOr<ps::JobReply> GetJob(const ps::JobRequest& request,
-                                      absl::Duration timeout) override {
-    return Call("GetJob", &ps::ParameterServer::Stub::GetJob, request, timeout);
+#define PUSHPULL_ROW(Name, Request, Reply, callers, task, proof)                                \
+  absl::StatusOr<ps::Reply> Name(const ps::Request& request, absl::Duration timeout) override { \
+    return Call(RowOf(PsMethod::k##Name), &ps::ParameterServer::Stub::Name, request, timeout);  \
   }
-  absl::StatusOr<ps::RegisterReply> Register(const ps::RegisterRequest& request,
-                                             absl::Duration timeout) override {
-    return Call("Register", &ps::ParameterServer::Stub::Register, request, timeout);
-  }
-  absl::StatusOr<ps::HeartbeatReply> Heartbeat(const ps::HeartbeatRequest& request,
-                                               absl::Duration timeout) override {
-    return Call("Heartbeat", &ps::ParameterServer::Stub::Heartbeat, request, timeout);
-  }
+  PUSHPULL_UNARY_METHODS(PUSHPULL_ROW)
+#undef PUSHPULL_ROW
+
   std::unique_ptr<PushStream> StartPush(absl::Duration timeout) override {
     AwaitConnection(timeout);
     return std::make_unique<GrpcPushStream>(&raw_stub_, &exchange_, address_, timeout);
   }
-  absl::StatusOr<ps::CommitReply> Commit(const ps::CommitRequest& request,
-                                         absl::Duration timeout) override {
-    return Call("Commit", &ps::ParameterServer::Stub::Commit, request, timeout);
-  }
   absl::Status Pull(const ps::PullRequest& request, absl::Duration timeout, PullSink sink) override;
-  absl::StatusOr<ps::StatusReply> GetStatus(absl::Duration timeout) override {
-    return Call("GetStatus", &ps::ParameterServer::Stub::GetStatus, ps::StatusRequest(), timeout);
-  }
-  absl::StatusOr<ps::CheckpointReply> Checkpoint(const ps::CheckpointRequest& request,
-                                                 absl::Duration timeout) override {
-    return Call("Checkpoint", &ps::ParameterServer::Stub::Checkpoint, request, timeout);
-  }
-  absl::StatusOr<ps::DrainReply> Drain(const ps::DrainRequest& request,
-                                       absl::Duration timeout) override {
-    return Call("Drain", &ps::ParameterServer::Stub::Drain, request, timeout);
-  }
-  absl::StatusOr<ps::EvictReply> Evict(const ps::EvictRequest& request,
-                                       absl::Duration timeout) override {
-    return Call("Evict", &ps::ParameterServer::Stub::Evict, request, timeout);
-  }
-  absl::StatusOr<ps::ShardStateReply> GetShardState(absl::Duration timeout) override {
-    ps::ShardStateRequest request;
-    if (peer_secret_ != nullptr) request.set_nonce(absl::Uniform<uint64_t>(absl::BitGen()));
-    return Order("GetShardState", &ps::ParameterServer::Stub::GetShardState, request, timeout);
-  }
-  absl::StatusOr<ps::RestoreReply> Restore(const ps::RestoreRequest& request,
-                                           absl::Duration timeout) override {
-    return Order("Restore", &ps::ParameterServer::Stub::Restore, request, timeout);
-  }
-  absl::StatusOr<ps::NormReply> MeasureNorm(const ps::ApplyRequest& request,
-                                            absl::Duration timeout) override {
-    return Order("MeasureNorm", &ps::ParameterServer::Stub::MeasureNorm, request, timeout);
-  }
-  absl::StatusOr<ps::ApplyReply> Apply(const ps::ApplyRequest& request,
-                                       absl::Duration timeout) override {
-    return Order("Apply", &ps::ParameterServer::Stub::Apply, request, timeout);
-  }
-  absl::StatusOr<ps::SnapshotReply> Snapshot(const ps::SnapshotRequest& request,
-                                             absl::Duration timeout) override {
-    return Order("Snapshot", &ps::ParameterServer::Stub::Snapshot, request, timeout);
-  }
-  absl::StatusOr<ps::EndTaskReply> EndTask(const ps::EndTaskRequest& request,
-                                           absl::Duration timeout) override {
-    return Order("EndTask", &ps::ParameterServer::Stub::EndTask, request, timeout);
-  }
 
  private:
   template <typename Request, typename Reply>
@@ -186,32 +137,38 @@ class GrpcPsClient final : public PsClient {
                                                              Reply*);
 
   template <typename Request, typename Reply>
-  absl::StatusOr<Reply> Call(absl::string_view name, Method<Request, Reply> method,
+  absl::StatusOr<Reply> Call(const PsMethodRow& row, Method<Request, Reply> method,
                              const Request& request, absl::Duration timeout) {
+    if (peer_secret_ != nullptr && row.proof != PeerProof::kNone) {
+      return CallWithProof(row, method, request, timeout);
+    }
     AwaitConnection(timeout);
     grpc::ClientContext context;
     SetDeadline(timeout, &context);
     Reply reply;
     const grpc::Status status = (stub_.get()->*method)(&context, request, &reply);
-    if (!status.ok()) return FromServer(status, absl::StrCat(name, " at ", address_));
+    if (!status.ok()) return FromServer(status, absl::StrCat(row.name, " at ", address_));
     return reply;
   }
 
-  // An order of the coordinator to a shard. With a secret, both sides prove that they belong to the
-  // job. An answer without a proof counts as no answer (UNAVAILABLE), so that another program at
-  // the address of a task that is down cannot answer for it.
+  // A call from one ps task to another. Both sides prove that they belong to the job. An answer
+  // without a proof counts as no answer (UNAVAILABLE), so that another program at the address of a
+  // task that is down cannot answer for it.
   template <typename Request, typename Reply>
-  absl::StatusOr<Reply> Order(absl::string_view name, Method<Request, Reply> method,
-                              const Request& request, absl::Duration timeout) {
-    if (peer_secret_ == nullptr) return Call(name, method, request, timeout);
+  absl::StatusOr<Reply> CallWithProof(const PsMethodRow& row, Method<Request, Reply> method,
+                                      Request request, absl::Duration timeout) {
+    // A fresh nonce, so that nobody can answer with what a task said earlier.
+    if constexpr (requires { request.nonce(); }) {
+      request.set_nonce(absl::Uniform<uint64_t>(absl::BitGen()));
+    }
     AwaitConnection(timeout);
     grpc::ClientContext context;
     SetDeadline(timeout, &context);
-    const std::string proof = peer_secret_->ProveRequest(name, request);
+    const std::string proof = peer_secret_->ProveRequest(row.name, request);
     context.AddMetadata(kPeerProofKey, proof);
     Reply reply;
     const grpc::Status status = (stub_.get()->*method)(&context, request, &reply);
-    const std::string what = absl::StrCat(name, " at ", address_);
+    const std::string what = absl::StrCat(row.name, " at ", address_);
     const bool proven = SameProof(FindPeerProof(context.GetServerTrailingMetadata()),
                                   peer_secret_->ProveAnswer(proof, status, reply));
     if (proven && status.ok()) return reply;
@@ -269,14 +226,15 @@ absl::Status GrpcPsClient::Pull(const ps::PullRequest& request, absl::Duration t
                                 PullSink sink) {
   const std::string context = absl::StrCat("Pull from ", address_);
   const ReceiveTurn turn(exchange_.ForPull(request, [&](const ps::OpenSharedMemoryRequest& open) {
-    return Call("OpenSharedMemory", &ps::ParameterServer::Stub::OpenSharedMemory, open, timeout);
+    return Call(RowOf(PsMethod::kOpenSharedMemory), &ps::ParameterServer::Stub::OpenSharedMemory,
+                open, timeout);
   }));
   ps::PullRequest sent = request;
   if (turn.exchange() != nullptr) sent.set_shared_memory(turn.exchange()->token());
   // While one chunk is decoded, the next one is received into the other buffer.
   grpc::ByteBuffer buffers[2];
   AwaitConnection(timeout);
-  ByteStreamCall call(&raw_stub_, "/ps.ParameterServer/Pull", timeout);
+  ByteStreamCall call(&raw_stub_, RowOf(PsMethod::kPull).path, timeout);
   call.Write(EncodeChunk(sent, Payload()), /*last=*/true);
   int64_t last_chunk = -1;
   call.StartRead(&buffers[0]);

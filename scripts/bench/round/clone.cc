@@ -101,7 +101,7 @@ absl::Status Clone::Join() {
 // The clones that come first hold the replicas of those that are still to come.
 absl::Status Clone::AwaitOthers(absl::Duration give_up) {
   while (true) {
-    PP_ASSIGN_OR_RETURN(const ps::StatusReply status, client_->GetStatus(kTimeout));
+    PP_ASSIGN_OR_RETURN(const ps::StatusReply status, client_->GetStatus({}, kTimeout));
     int settled = 0;
     for (const auto& clone : status.clones())
       settled += clone.alive() && clone.replicas_size() == 1;

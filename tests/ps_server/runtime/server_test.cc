@@ -256,7 +256,7 @@ TEST_F(TwoServersTest, OnlyTheOwnCoordinatorEndsATask) {
   Start(1000000);
   ASSERT_TRUE(AwaitVersion(3));
   const auto client = MakeGrpcPsClient(servers_[1]->addresses()[0], SecretOfTheTasks());
-  const auto state = client->GetShardState(kPatience);
+  const auto state = client->GetShardState({}, kPatience);
   ASSERT_TRUE(state.ok()) << state.status();
   ps::EndTaskRequest request;
   request.set_run_id(std::string(16, 'x'));
@@ -296,7 +296,7 @@ TEST_F(TwoServersTest, NobodyElseGivesTheShardsOrders) {
   end.set_epoch(before.epoch());
   for (const int task : {0, 1}) {
     const auto stranger = MakeGrpcPsClient(servers_[task]->addresses()[0]);
-    const auto state = stranger->GetShardState(kPatience);
+    const auto state = stranger->GetShardState({}, kPatience);
     ASSERT_TRUE(state.ok()) << state.status();
     end.set_boot_id(state->boot_id());
     for (const absl::Status& status : {stranger->Restore(restore, kPatience).status(),

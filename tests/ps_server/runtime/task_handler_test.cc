@@ -82,7 +82,7 @@ TEST_F(TaskHandlerTest, TellsTheJob) {
   EXPECT_EQ(job_.addresses_size(), 2);
   EXPECT_EQ(job_.layout_signature(), server_->job().layout.signature());
   EXPECT_EQ(job_.pipeline_config(), server_->job().config_text);
-  const auto status = client_->GetStatus(kTimeout);
+  const auto status = client_->GetStatus({}, kTimeout);
   ASSERT_TRUE(status.ok()) << status.status();
   EXPECT_EQ(status->run_id(), job_.run_id());
 }
@@ -251,7 +251,7 @@ TEST_F(TaskHandlerTest, ShardsTakeNoOrdersFromTheNetwork) {
   EXPECT_TRUE(absl::IsPermissionDenied(client_->Apply(apply, kTimeout).status()));
   EXPECT_TRUE(absl::IsPermissionDenied(client_->MeasureNorm(apply, kTimeout).status()));
   EXPECT_TRUE(absl::IsPermissionDenied(client_->Snapshot(snapshot, kTimeout).status()));
-  EXPECT_TRUE(client_->GetShardState(kTimeout).ok());
+  EXPECT_TRUE(client_->GetShardState({}, kTimeout).ok());
 }
 
 TEST_F(TaskHandlerTest, ReadersWithoutAGrantDoNotHoldTheShardsMemory) {

@@ -88,7 +88,7 @@ TEST(ConnectionPrefaceTest, OnlyGoodOnesReachGrpc) {
     EXPECT_TRUE(peer.Send(bad)) << bad;
     EXPECT_EQ(peer.Answer(), 0) << bad;
   }
-  EXPECT_TRUE(MakeGrpcPsClient(address)->GetStatus(absl::Seconds(60)).ok());
+  EXPECT_TRUE(MakeGrpcPsClient(address)->GetStatus({}, absl::Seconds(60)).ok());
 }
 
 }  // namespace

@@ -90,13 +90,13 @@ TEST_P(PsTransportTest, EveryUnaryCall) {
   ps::CommitRequest commit;
   commit.mutable_key()->set_step(4);
   EXPECT_EQ(client_->Commit(commit, kTimeout)->version(), 4);
-  EXPECT_EQ(client_->GetStatus(kTimeout)->version(), 7);
+  EXPECT_EQ(client_->GetStatus({}, kTimeout)->version(), 7);
   EXPECT_EQ(client_->Checkpoint({}, kTimeout)->step(), 8);
   EXPECT_EQ(client_->Drain({}, kTimeout)->version(), 9);
   ps::EvictRequest evict;
   evict.set_worker_id(2);
   EXPECT_EQ(client_->Evict(evict, kTimeout)->replicas(0), 2);
-  EXPECT_EQ(client_->GetShardState(kTimeout)->boot_id(), 11);
+  EXPECT_EQ(client_->GetShardState({}, kTimeout)->boot_id(), 11);
   ps::RestoreRequest restore;
   restore.set_step(12);
   EXPECT_EQ(client_->Restore(restore, kTimeout)->version(), 12);
@@ -253,7 +253,7 @@ TEST_P(PsTransportTest, AbandonedPushIsHarmless) {
     ASSERT_TRUE(stream->Send(ChunkHeader(0), MakePayload(kChunkBytes, 1)).ok());
   }
   client_->StartPush(kTimeout);
-  EXPECT_TRUE(client_->GetStatus(kTimeout).ok());
+  EXPECT_TRUE(client_->GetStatus({}, kTimeout).ok());
 }
 
 TEST_P(PsTransportTest, ManyThreadsShareAClient) {
@@ -284,7 +284,7 @@ INSTANTIATE_TEST_SUITE_P(All, PsTransportTest,
 
 TEST(GrpcPsClientTest, NoServerIsUnavailableAtOnce) {
   auto client = MakeGrpcPsClient("127.0.0.1:1");
-  const absl::Status status = client->GetStatus(kTimeout).status();
+  const absl::Status status = client->GetStatus({}, kTimeout).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_NE(status.message().find("127.0.0.1:1"), std::string::npos) << status;
   auto stream = client->StartPush(kTimeout);
@@ -302,13 +302,13 @@ TEST(GrpcPsClientTest, AServerThatComesLaterIsFoundByTheNextCalls) {
     tcp->reset();
     auto client = MakeGrpcPsClient(address);
     for (int attempt = 0; attempt < 2; ++attempt) {
-      EXPECT_EQ(client->GetStatus(kTimeout).status().code(), absl::StatusCode::kUnavailable);
+      EXPECT_EQ(client->GetStatus({}, kTimeout).status().code(), absl::StatusCode::kUnavailable);
     }
     const auto server = StartGrpcPsServer(address, &handler);
     ASSERT_TRUE(server.ok()) << server.status();
     absl::Status status = absl::UnavailableError("");
     for (int attempt = 0; attempt < 3 && !status.ok(); ++attempt) {
-      status = client->GetStatus(kTimeout).status();
+      status = client->GetStatus({}, kTimeout).status();
     }
     EXPECT_TRUE(status.ok()) << status;
   }
@@ -336,7 +336,7 @@ TEST(GrpcPsServerTest, ServerGoneInMidStream) {
   ASSERT_TRUE(server.ok()) << server.status();
   absl::Status status;
   for (int i = 0; i < 1000; ++i) {
-    status = client->GetStatus(kTimeout).status();
+    status = client->GetStatus({}, kTimeout).status();
     if (status.ok()) break;
     EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
     absl::SleepFor(absl::Milliseconds(10));
@@ -495,7 +495,7 @@ TEST(GrpcPsClientTest, TalksToAPlainProtobufServer) {
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(GetErrorDetail(status).kind(), ps::ErrorDetail::BAD_CHECKSUM);
   // What the server does not know is said so.
-  EXPECT_EQ(client->GetStatus(kTimeout).status().code(), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(client->GetStatus({}, kTimeout).status().code(), absl::StatusCode::kUnimplemented);
   server->Shutdown();
 }
 

@@ -125,7 +125,7 @@ class HalfOpenTest : public ::testing::Test {
     const absl::Time start = absl::Now();
     absl::Status status;
     do {
-      status = client_->GetStatus(absl::Seconds(20)).status();
+      status = client_->GetStatus({}, absl::Seconds(20)).status();
       if (!status.ok()) absl::SleepFor(absl::Milliseconds(20));
     } while (!status.ok() && absl::Now() - start < absl::Seconds(60));
     EXPECT_TRUE(status.ok()) << status;
@@ -156,7 +156,7 @@ TEST_F(HalfOpenTest, WaitingForAnAnswerEndsLongBeforeTheDeadline) {
 }
 
 TEST_F(HalfOpenTest, SendingEndsLongBeforeTheDeadline) {
-  ASSERT_TRUE(client_->GetStatus(kLong).ok());
+  ASSERT_TRUE(client_->GetStatus({}, kLong).ok());
   const absl::Time start = absl::Now();
   auto stream = client_->StartPush(kLong);
   ps::PushChunk header;

@@ -143,7 +143,7 @@ TEST(ListenTest, PortInUseIsNamed) {
     EXPECT_TRUE(absl::StrContains(status.message(), address)) << status;
     EXPECT_TRUE(absl::StrContains(status.message(), "in use")) << status;
   }
-  EXPECT_TRUE(MakeGrpcPsClient(address)->GetStatus(absl::Seconds(60)).ok());
+  EXPECT_TRUE(MakeGrpcPsClient(address)->GetStatus({}, absl::Seconds(60)).ok());
   server->reset();
   EXPECT_TRUE(StartGrpcPsServer(address, &handler).ok());
 }
@@ -156,7 +156,7 @@ TEST(ListenTest, LiveUnixSocketIsNotTakenOver) {
   ASSERT_TRUE(server.ok()) << server.status();
   EXPECT_EQ((*server)->address(), address);
   EXPECT_EQ(StartGrpcPsServer(address, &handler).status().code(), absl::StatusCode::kAlreadyExists);
-  EXPECT_TRUE(MakeGrpcPsClient(address)->GetStatus(absl::Seconds(60)).ok());
+  EXPECT_TRUE(MakeGrpcPsClient(address)->GetStatus({}, absl::Seconds(60)).ok());
 }
 
 TEST(ListenTest, AServerThatEndsLeavesTheSocketOfItsSuccessor) {

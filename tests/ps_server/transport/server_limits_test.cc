@@ -58,7 +58,7 @@ class ServerLimitsTest : public testing::Test {
     ExpectServing();
   }
   void ExpectServing() {
-    const absl::Status status = client_->GetStatus(kTimeout).status();
+    const absl::Status status = client_->GetStatus({}, kTimeout).status();
     EXPECT_TRUE(status.ok()) << status;
   }
 
@@ -83,7 +83,7 @@ TEST_F(ServerLimitsTest, ConnectionsBeyondTheLimitAreRefused) {
   // A place is free again as soon as one goes.
   peers.clear();
   for (int attempt = 0; attempt < 600; ++attempt) {
-    if (MakeGrpcPsClient(server_->address())->GetStatus(kTimeout).ok()) return;
+    if (MakeGrpcPsClient(server_->address())->GetStatus({}, kTimeout).ok()) return;
     absl::SleepFor(absl::Milliseconds(100));
   }
   FAIL() << "the places were not given back";
@@ -133,7 +133,8 @@ TEST_F(ServerLimitsTest, WhoComesAfterOneThatWasCutWaitsAndIsServed) {
   while (peer.Send(Http2Frame(9, 0, 1, std::string(16384, 'a')))) {
   }
   const absl::Time cut = absl::Now();
-  const absl::Status status = MakeGrpcPsClient(server_->address())->GetStatus(kTimeout).status();
+  const absl::Status status =
+      MakeGrpcPsClient(server_->address())->GetStatus({}, kTimeout).status();
   EXPECT_TRUE(status.ok()) << status;
   EXPECT_GT(absl::Now() - cut, absl::Seconds(1));
   ExpectServing();
@@ -150,7 +151,7 @@ TEST_F(ServerLimitsTest, WhoSendsMuchBeforeItIsAnsweredNeverReachesGrpcAndIsKept
   RawPeer hasty(server_->address());
   const absl::Time sent = absl::Now();
   ASSERT_TRUE(hasty.Send(kHttp2Preface + Http2Frame(4, 0, 0, "") + windows));
-  EXPECT_TRUE(MakeGrpcPsClient(server_->address())->GetStatus(kTimeout).ok());
+  EXPECT_TRUE(MakeGrpcPsClient(server_->address())->GetStatus({}, kTimeout).ok());
   EXPECT_TRUE(hasty.AwaitEnd());
   EXPECT_GT(absl::Now() - sent, absl::Seconds(2));
   EXPECT_FALSE(patient.AwaitEnd(absl::Seconds(1)));

@@ -115,7 +115,7 @@ class SharedChunksServerTest : public testing::Test {
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
     absl::Status found = absl::UnavailableError("");
-    for (int i = 0; i < 1000 && !found.ok(); ++i) found = client->GetStatus(kTimeout).status();
+    for (int i = 0; i < 1000 && !found.ok(); ++i) found = client->GetStatus({}, kTimeout).status();
     ASSERT_TRUE(found.ok()) << found;
   }
   std::vector<ps::PullChunk> Pull(const ps::PullRequest& request) {

@@ -1,5 +1,6 @@
 #include "tests/testkit/job/relay_handler.h"
 
+#include <type_traits>
 #include <utility>
 
 namespace pushpull {
@@ -61,38 +62,26 @@ void RelayHandler::Forward(void (PsHandler::*method)(const Request&, Done<Reply>
   (target_->*method)(request, Guard<Reply>(std::move(done)));
 }
 
-void RelayHandler::GetJob(const ps::JobRequest& request, Done<ps::JobReply> done) {
-  Forward(&PsHandler::GetJob, request, std::move(done));
-}
-void RelayHandler::Register(const ps::RegisterRequest& request, Done<ps::RegisterReply> done) {
-  Forward(&PsHandler::Register, request, std::move(done));
-}
-void RelayHandler::Heartbeat(const ps::HeartbeatRequest& request, Done<ps::HeartbeatReply> done) {
-  Forward(&PsHandler::Heartbeat, request, std::move(done));
-}
-void RelayHandler::Commit(const ps::CommitRequest& request, Done<ps::CommitReply> done) {
-  if (audit_ != nullptr) {
-    done = [audit = audit_, key = request.key(),
-            done = std::move(done)](absl::StatusOr<ps::CommitReply> reply) {
-      if (reply.ok()) audit->NoteOutcome(key, reply->outcome());
-      done(std::move(reply));
-    };
+template <typename Request, typename Reply>
+PsHandler::Done<Reply> RelayHandler::Audited(const Request& request, Done<Reply> done) {
+  if constexpr (std::is_same_v<Request, ps::CommitRequest>) {
+    if (audit_ != nullptr) {
+      return [audit = audit_, key = request.key(),
+              done = std::move(done)](absl::StatusOr<Reply> reply) {
+        if (reply.ok()) audit->NoteOutcome(key, reply->outcome());
+        done(std::move(reply));
+      };
+    }
   }
-  Forward(&PsHandler::Commit, request, std::move(done));
+  return done;
 }
-void RelayHandler::GetStatus(const ps::StatusRequest& request, Done<ps::StatusReply> done) {
-  Forward(&PsHandler::GetStatus, request, std::move(done));
-}
-void RelayHandler::Checkpoint(const ps::CheckpointRequest& request,
-                              Done<ps::CheckpointReply> done) {
-  Forward(&PsHandler::Checkpoint, request, std::move(done));
-}
-void RelayHandler::Drain(const ps::DrainRequest& request, Done<ps::DrainReply> done) {
-  Forward(&PsHandler::Drain, request, std::move(done));
-}
-void RelayHandler::Evict(const ps::EvictRequest& request, Done<ps::EvictReply> done) {
-  Forward(&PsHandler::Evict, request, std::move(done));
-}
+
+#define PUSHPULL_ROW(Name, Request, Reply, callers, task, proof)              \
+  void RelayHandler::Name(const ps::Request& request, Done<ps::Reply> done) { \
+    Forward(&PsHandler::Name, request, Audited(request, std::move(done)));    \
+  }
+PUSHPULL_UNARY_METHODS(PUSHPULL_ROW)
+#undef PUSHPULL_ROW
 
 absl::Status RelayHandler::PushChunk(const ps::PushChunk& header, const Payload& payload) {
   absl::ReaderMutexLock lock(&gate_);
@@ -136,24 +125,4 @@ void RelayHandler::OpenSharedMemory(const ps::OpenSharedMemoryRequest& request,
                                     Done<ps::OpenSharedMemoryReply> done) {
   Forward(&PsHandler::OpenSharedMemory, request, std::move(done));
 }
-void RelayHandler::GetShardState(const ps::ShardStateRequest& request,
-                                 Done<ps::ShardStateReply> done) {
-  Forward(&PsHandler::GetShardState, request, std::move(done));
-}
-void RelayHandler::Restore(const ps::RestoreRequest& request, Done<ps::RestoreReply> done) {
-  Forward(&PsHandler::Restore, request, std::move(done));
-}
-void RelayHandler::MeasureNorm(const ps::ApplyRequest& request, Done<ps::NormReply> done) {
-  Forward(&PsHandler::MeasureNorm, request, std::move(done));
-}
-void RelayHandler::Apply(const ps::ApplyRequest& request, Done<ps::ApplyReply> done) {
-  Forward(&PsHandler::Apply, request, std::move(done));
-}
-void RelayHandler::Snapshot(const ps::SnapshotRequest& request, Done<ps::SnapshotReply> done) {
-  Forward(&PsHandler::Snapshot, request, std::move(done));
-}
-void RelayHandler::EndTask(const ps::EndTaskRequest& request, Done<ps::EndTaskReply> done) {
-  Forward(&PsHandler::EndTask, request, std::move(done));
-}
-
 }  // namespace pushpull

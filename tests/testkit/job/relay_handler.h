@@ -25,25 +25,12 @@ class RelayHandler final : public PsHandler {
   // Calls under way fail with UNAVAILABLE; when it returns, none is in the target.
   void Disconnect();
 
-  void GetJob(const ps::JobRequest& request, Done<ps::JobReply> done) override;
-  void Register(const ps::RegisterRequest& request, Done<ps::RegisterReply> done) override;
-  void Heartbeat(const ps::HeartbeatRequest& request, Done<ps::HeartbeatReply> done) override;
-  void Commit(const ps::CommitRequest& request, Done<ps::CommitReply> done) override;
-  void GetStatus(const ps::StatusRequest& request, Done<ps::StatusReply> done) override;
-  void Checkpoint(const ps::CheckpointRequest& request, Done<ps::CheckpointReply> done) override;
-  void Drain(const ps::DrainRequest& request, Done<ps::DrainReply> done) override;
-  void Evict(const ps::EvictRequest& request, Done<ps::EvictReply> done) override;
+  PUSHPULL_DECLARE_HANDLER_FUNCTIONS
   absl::Status PushChunk(const ps::PushChunk& header, const Payload& payload) override;
   CancelFn FinishPush(const ps::PushChunk& last, Done<ps::PushReply> done) override;
   CancelFn Pull(const ps::PullRequest& request, Done<PullSnapshot> done) override;
   void OpenSharedMemory(const ps::OpenSharedMemoryRequest& request,
                         Done<ps::OpenSharedMemoryReply> done) override;
-  void GetShardState(const ps::ShardStateRequest& request, Done<ps::ShardStateReply> done) override;
-  void Restore(const ps::RestoreRequest& request, Done<ps::RestoreReply> done) override;
-  void MeasureNorm(const ps::ApplyRequest& request, Done<ps::NormReply> done) override;
-  void Apply(const ps::ApplyRequest& request, Done<ps::ApplyReply> done) override;
-  void Snapshot(const ps::SnapshotRequest& request, Done<ps::SnapshotReply> done) override;
-  void EndTask(const ps::EndTaskRequest& request, Done<ps::EndTaskReply> done) override;
 
  private:
   // The calls that wait for an answer, by number: how to fail each.
@@ -57,6 +44,9 @@ class RelayHandler final : public PsHandler {
   template <typename Reply>
   Done<Reply> Guard(Done<Reply> done);
   CancelFn GuardCancel(CancelFn cancel) ABSL_SHARED_LOCKS_REQUIRED(gate_);
+  // Returns `done`, or a callback that also tells the audit of the answer to a commit.
+  template <typename Request, typename Reply>
+  Done<Reply> Audited(const Request& request, Done<Reply> done);
   template <typename Request, typename Reply>
   void Forward(void (PsHandler::*method)(const Request&, Done<Reply>), const Request& request,
                Done<Reply> done);

@@ -186,7 +186,7 @@ TEST(SteadyTimersStepTest, AWaitThatIsTakenUpAgainEndsInTime) {
 TEST_F(SteadyTimersTest, ACallThatIsNotAnsweredEndsAtItsDeadline) {
   StartServer("127.0.0.1:0");
   const auto client = MakeGrpcPsClient(server_->address(), options_);
-  ASSERT_TRUE(client->GetStatus(absl::Seconds(60)).ok());
+  ASSERT_TRUE(client->GetStatus({}, absl::Seconds(60)).ok());
   const absl::Duration start = clock_.Now();
   const absl::Status status = client->Heartbeat({}, kShort).status();  // never answered
   EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
@@ -197,14 +197,14 @@ TEST_F(SteadyTimersTest, AConnectionIsTriedAgain) {
   StartServer("127.0.0.1:0");
   const std::string address = server_->address();
   const auto client = MakeGrpcPsClient(address, options_);
-  ASSERT_TRUE(client->GetStatus(absl::Seconds(60)).ok());
+  ASSERT_TRUE(client->GetStatus({}, absl::Seconds(60)).ok());
   server_.reset();
-  for (int i = 0; i < 3; ++i) EXPECT_FALSE(client->GetStatus(absl::Seconds(2)).ok());
+  for (int i = 0; i < 3; ++i) EXPECT_FALSE(client->GetStatus({}, absl::Seconds(2)).ok());
   StartServer(address);
   const absl::Duration start = clock_.Now();
   absl::Status status = absl::UnknownError("not asked");
   while (!status.ok() && clock_.Now() - start < absl::Minutes(1)) {
-    status = client->GetStatus(absl::Seconds(2)).status();
+    status = client->GetStatus({}, absl::Seconds(2)).status();
   }
   EXPECT_TRUE(status.ok()) << status;
 }

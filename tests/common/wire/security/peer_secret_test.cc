@@ -151,7 +151,7 @@ TEST_F(OrdersTest, AreObeyedForTheSecretAlone) {
     EXPECT_THAT(std::string(status.message()), HasSubstr("--peer_secret_file"));
   }
   // The state may be asked for by anybody (--check_cluster does).
-  EXPECT_TRUE(MakeGrpcPsClient(server_->address())->GetShardState(kTimeout).ok());
+  EXPECT_TRUE(MakeGrpcPsClient(server_->address())->GetShardState({}, kTimeout).ok());
 }
 
 TEST_F(OrdersTest, AreObeyedForNobodyWhereThereIsNoSecret) {
@@ -159,7 +159,7 @@ TEST_F(OrdersTest, AreObeyedForNobodyWhereThereIsNoSecret) {
   for (const absl::Status& status : Order({})) {
     EXPECT_TRUE(absl::IsPermissionDenied(status)) << status;
   }
-  EXPECT_TRUE(MakeGrpcPsClient(server_->address())->GetShardState(kTimeout).ok());
+  EXPECT_TRUE(MakeGrpcPsClient(server_->address())->GetShardState({}, kTimeout).ok());
 }
 
 TEST_F(OrdersTest, WhoeverSitsAtATasksAddressIsNotBelieved) {
@@ -179,7 +179,7 @@ TEST_F(OrdersTest, WhoeverSitsAtATasksAddressIsNotBelieved) {
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
     const auto client = MakeGrpcPsClient(server_->address(), WithPeerSecret());
-    const absl::Status state = client->GetShardState(kTimeout).status();
+    const absl::Status state = client->GetShardState({}, kTimeout).status();
     EXPECT_TRUE(absl::IsUnavailable(state)) << state;
     for (const absl::Status& status : Order(WithPeerSecret())) {
       EXPECT_TRUE(absl::IsUnavailable(status)) << status;
