@@ -6,7 +6,7 @@
 namespace pushpull {
 namespace {
 
-// RFC 4231, test case 2: 5bdcc146bf60754e...
+// RFC 4231, test case 2. The MAC begins with the bytes 5b dc c1 46 bf 60 75 4e.
 TEST(HmacTest, KnownAnswer) {
   EXPECT_EQ(ShortHmac("Jefe", "what do ya want for nothing?"), 0x4e7560bf46c1dc5bu);
   EXPECT_EQ(absl::BytesToHexString(Hmac("Jefe", "what do ya want for nothing?")),

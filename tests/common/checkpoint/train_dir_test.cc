@@ -13,7 +13,7 @@
 namespace pushpull {
 namespace {
 
-TEST(TrainDir, ASecondServerIsRefused) {
+TEST(TrainDir, RefusesASecondServer) {
   const std::string path =
       testing::TempDir() + "/train_dir_" + std::to_string(getpid()) + "/deep/down/";
   PosixFileSystem files;
@@ -39,7 +39,8 @@ TEST(TrainDir, SweepsLeftoversOnly) {
   const std::vector<std::string> before = *files.List("/d");
   const auto dir = TrainDir::Open(&files, "/d");
   ASSERT_TRUE(dir.ok());
-  EXPECT_EQ(files.List("/d")->size(), before.size() + 1) << "LOCK; a refused start removes nothing";
+  EXPECT_EQ(files.List("/d")->size(), before.size() + 1)
+      << "the new file is LOCK; a refused start removes nothing";
   (*dir)->Sweep();
   EXPECT_EQ(*files.List("/d"), (std::vector<std::string>{".other", "LOCK", "ckpt-00000001"}));
 }
