@@ -15,8 +15,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// These tests state one contract for both file systems: the operating system's and the one in
-// memory that other tests use.
+// Tests the contract of FileSystem with the operating system's files and with MemoryFileSystem,
+// which other tests use.
 class FileSystemTest : public ::testing::TestWithParam<bool> {
  protected:
   void SetUp() override {

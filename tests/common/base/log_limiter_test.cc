@@ -5,7 +5,7 @@
 namespace pushpull {
 namespace {
 
-TEST(LogLimiterTest, BurstThenOnePerPeriod) {
+TEST(LogLimiterTest, AllowsABurstAndThenOnePerPeriod) {
   LogLimiter limiter(3, absl::Seconds(2));
   absl::Duration now = absl::Seconds(500);
   int allowed = 0;

@@ -45,7 +45,7 @@ TEST(RecordIo, RoundTrips) {
   EXPECT_TRUE(ReadAll("")->empty());
 }
 
-TEST(RecordIo, KnownBytes) {
+TEST(RecordIo, WritesTheDocumentedBytes) {
   // One record "foo". Its checksums come from a separate bitwise CRC-32C, not from our code.
   const std::string expected(
       "\x03\0\0\0\0\0\0\0\xb0\x99\x49\x0e"
@@ -55,7 +55,7 @@ TEST(RecordIo, KnownBytes) {
   EXPECT_EQ(Framed({"foo"}), expected);
 }
 
-TEST(RecordIo, EveryTruncationAndFlippedBitIsDetected) {
+TEST(RecordIo, DetectsEveryTruncationAndFlippedBit) {
   const std::string good = Framed({"first", "second record"});
   const size_t first_end = Framed({"first"}).size();
   for (size_t size = 1; size < good.size(); ++size) {

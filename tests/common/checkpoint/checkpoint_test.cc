@@ -203,7 +203,7 @@ TEST_F(RecoveryTest, DoesNotTrustTheHint) {
   EXPECT_EQ((*OpenNewestCheckpoint(files_, "/d", {}))->manifest().step, 200);
 }
 
-TEST_F(RecoveryTest, TellsNoCheckpointFromNoneThatVerifies) {
+TEST_F(RecoveryTest, DistinguishesNoCheckpointFromNoneThatVerifies) {
   ASSERT_EQ(files_.MakeDirectory("/empty"), absl::OkStatus());
   ASSERT_EQ(files_.MakeDirectory("/empty/.tmp-ckpt-00000300-e1"), absl::OkStatus());
   EXPECT_TRUE(absl::IsNotFound(OpenNewestCheckpoint(files_, "/empty", {}).status()));

@@ -45,7 +45,7 @@ TEST(TrainDir, SweepsLeftoversOnly) {
   EXPECT_EQ(*files.List("/d"), (std::vector<std::string>{".other", "LOCK", "ckpt-00000001"}));
 }
 
-TEST(TrainDir, RunIdIsKept) {
+TEST(TrainDir, KeepsTheRunId) {
   MemoryFileSystem files;
   const auto dir = TrainDir::Open(&files, "/d");
   ASSERT_TRUE(dir.ok());
@@ -59,7 +59,7 @@ TEST(TrainDir, RunIdIsKept) {
   EXPECT_TRUE(absl::IsDataLoss((*dir)->ReadRunId().status()));
 }
 
-TEST(TrainDir, EpochRises) {
+TEST(TrainDir, RaisesTheEpochEachTime) {
   MemoryFileSystem files;
   const auto dir = TrainDir::Open(&files, "/d");
   ASSERT_TRUE(dir.ok());

@@ -16,7 +16,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-TEST(ExpandNodeListTest, Examples) {
+TEST(ExpandNodeListTest, ExpandsExamples) {
   EXPECT_THAT(*ExpandNodeList("localhost"), ElementsAre("localhost"));
   EXPECT_THAT(*ExpandNodeList("gnode[10,20-22]"),
               ElementsAre("gnode10", "gnode20", "gnode21", "gnode22"));
@@ -135,7 +135,7 @@ TEST(ExpandNodeListTest, DamagedListsNeverCrash) {
   }
 }
 
-TEST(ExpandTasksPerNodeTest, Examples) {
+TEST(ExpandTasksPerNodeTest, ExpandsExamples) {
   EXPECT_THAT(*ExpandTasksPerNode("5"), ElementsAre(5));
   EXPECT_THAT(*ExpandTasksPerNode("2(x3),1"), ElementsAre(2, 2, 2, 1));
   EXPECT_THAT(*ExpandTasksPerNode("1,3(x1)"), ElementsAre(1, 3));

@@ -185,7 +185,7 @@ TEST(SsdMobilenetTest, NarrowNetworksKeepTheMinimumDepth) {
       variables.count("FeatureExtractor/MobilenetV2/layer_19_2_Conv2d_5_3x3_s2_44/weights"));
 }
 
-TEST(SsdMobilenetTest, FewerMapsAndFrozenBatchNorm) {
+TEST(SsdMobilenetTest, SupportsFewerMapsAndFrozenBatchNorm) {
   const NetworkSpec network = Build("ssd_mobilenet_v1",
                                     "freeze_batchnorm: true feature_extractor { num_layers: 3 } "
                                     "anchor_generator { ssd_anchor_generator { num_layers: 3 } }");
@@ -197,7 +197,7 @@ TEST(SsdMobilenetTest, FewerMapsAndFrozenBatchNorm) {
   }
 }
 
-TEST(SsdMobilenetTest, AnchorsOfAnImageThatIsNotSquare) {
+TEST(SsdMobilenetTest, MakesAnchorsForAnImageThatIsNotSquare) {
   const NetworkSpec network =
       Build("ssd_mobilenet_v1", "image_resizer { fixed_shape_resizer { height: 150 width: 300 } }");
   EXPECT_FLOAT_EQ(network.detection->anchors.base_anchor_height, 1.0f);

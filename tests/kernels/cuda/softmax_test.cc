@@ -61,7 +61,7 @@ void CheckAgainstCpu(int64_t classes, const std::vector<double>& values,
   ExpectClose("dlogits", dlogits, ToDoubles(got.dlogits), ToleranceOf<T>());
 }
 
-TYPED_TEST(SoftmaxTest, EqualsTheCpus) {
+TYPED_TEST(SoftmaxTest, MatchesTheCpu) {
   const int64_t sizes[][2] = {{1, 1}, {3, 2}, {37, 10}, {70, 33}, {32, 1000}, {33, 1001}};
   for (const auto& [samples, classes] : sizes) {
     for (const double smoothing : {0.0, 0.1}) {

@@ -138,7 +138,7 @@ const std::vector<std::pair<std::string, Change>>& Changes() {
   return *changes;
 }
 
-TYPED_TEST(SsdLossTest, EqualsTheCpusForEverySetting) {
+TYPED_TEST(SsdLossTest, MatchesTheCpuForEverySetting) {
   uint64_t stream = 0;
   for (const auto& [name, change] : Changes()) {
     SCOPED_TRACE(name);
@@ -149,7 +149,7 @@ TYPED_TEST(SsdLossTest, EqualsTheCpusForEverySetting) {
 }
 
 // The class counts use 2, 4 and 32 lanes per anchor, and several rounds.
-TYPED_TEST(SsdLossTest, EqualsTheCpusForAnyNumberOfClasses) {
+TYPED_TEST(SsdLossTest, MatchesTheCpuForAnyNumberOfClasses) {
   for (const int classes : {1, 2, 31, 90}) {
     for (const auto kind :
          {Classification::kSigmoid, Classification::kSoftmax, Classification::kSigmoidFocal}) {
@@ -162,7 +162,7 @@ TYPED_TEST(SsdLossTest, EqualsTheCpusForAnyNumberOfClasses) {
   }
 }
 
-TYPED_TEST(SsdLossTest, EqualsTheCpusForAnyNumberOfAnchorsAndHeads) {
+TYPED_TEST(SsdLossTest, MatchesTheCpuForAnyNumberOfAnchorsAndHeads) {
   DetectionSpec spec = BaseSpec(2);
   spec.loss.hard_example_miner = Miner(0, 0.8f, 3, 0);
   CheckSsdCase<TypeParam>(RandomSsdCase(200, spec, 1, {1}, 2));
@@ -173,8 +173,8 @@ TYPED_TEST(SsdLossTest, EqualsTheCpusForAnyNumberOfAnchorsAndHeads) {
   CheckSsdCase<TypeParam>(RandomSsdCase(204, spec, 2, {20}, 60));
 }
 
-// The sort keys of so many anchors do not fit into shared memory.
-TYPED_TEST(SsdLossTest, EqualsTheCpusForManyAnchors) {
+// The sort keys of this many anchors do not fit into shared memory.
+TYPED_TEST(SsdLossTest, MatchesTheCpuForManyAnchors) {
   DetectionSpec spec = BaseSpec(1);
   spec.loss.hard_example_miner = Miner(100, 0.7f, 3, 0);
   CheckSsdCase<TypeParam>(RandomSsdCase(300, spec, 1, {4000, 97}, 5));
@@ -235,7 +235,7 @@ TYPED_TEST(SsdLossTest, WritesOnlyTheRequestedGradients) {
 }
 
 // Draws all settings at random at the same time.
-TYPED_TEST(SsdLossTest, EqualsTheCpusForRandomSettings) {
+TYPED_TEST(SsdLossTest, MatchesTheCpuForRandomSettings) {
   CounterRandom random(77, sizeof(TypeParam));
   const auto& changes = Changes();
   for (int i = 0; i < 16; ++i) {

@@ -25,7 +25,7 @@ absl::Status TrainToTheEnd(TestServer* server) {
   return end;
 }
 
-TEST(CheckpointRecoveryTest, StopAndResumeGivesTheSameBits) {
+TEST(CheckpointRecoveryTest, AResumedJobMakesTheSameBits) {
   for (const int tasks : {1, 2}) {
     TestServerOptions options;
     options.tasks = tasks;

@@ -349,7 +349,7 @@ TEST_F(TaskHandlerTest, AnEndlessPullPinsItsVersionButDoesNotStopTraining) {
   }
 }
 
-TEST(TaskAddressTest, PortsAndPathsFollowTheFirst) {
+TEST(TaskAddressTest, DerivesPortsAndPathsFromTheFirst) {
   EXPECT_EQ(*TaskAddress("127.0.0.1:2222", 0), "127.0.0.1:2222");
   EXPECT_EQ(*TaskAddress("127.0.0.1:2222", 2), "127.0.0.1:2224");
   EXPECT_EQ(*TaskAddress("[::1]:2222", 1), "[::1]:2223");

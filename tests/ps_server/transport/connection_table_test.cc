@@ -396,7 +396,7 @@ TEST_F(ConnectionTableTest, ManyCancelledCallsEndTheConnection) {
   EXPECT_TRUE(hasty.IsCut());
 }
 
-TEST(PeerAddressTest, GrpcNamesTheSameConnection) {
+TEST(PeerAddressTest, MatchesGrpcsNameOfTheConnection) {
   EXPECT_EQ(KeyOfGrpcPeer("ipv4:127.0.0.1:40123"), "127.0.0.1 40123");
   EXPECT_EQ(KeyOfGrpcPeer("ipv6:%5B::1%5D:40123"), "::1 40123");
   EXPECT_EQ(KeyOfGrpcPeer("ipv6:[fe80::1%252]:7"), "fe80::1 7");

@@ -49,7 +49,7 @@ class DeviceStepTest : public ::testing::TestWithParam<std::string> {
 INSTANTIATE_TEST_SUITE_P(Networks, DeviceStepTest,
                          ::testing::Values("mobilenet_v2", "ssd_mobilenet_v1", "ssd_mobilenet_v2"));
 
-TEST_P(DeviceStepTest, EqualsTheStepOfTheRunner) {
+TEST_P(DeviceStepTest, MatchesTheStepOfTheRunner) {
   const std::vector<float> variables = InitialVariables(network_);
   // The device uses the reference operators too.
   const std::unique_ptr<Operators<float>> operators = MakeReferenceOperators<float>();
@@ -104,7 +104,7 @@ TEST_P(DeviceStepTest, ProfilesEveryOperator) {
 
 // The comparison starts from the file that the benchmark writes and has to reach the same losses.
 // Here it is PyTorch on the CPU.
-TEST_P(DeviceStepTest, FirstLossesEqualPytorchs) {
+TEST_P(DeviceStepTest, FirstLossesMatchPytorch) {
   if (GetParam() == "ssd_mobilenet_v2") GTEST_SKIP() << "gpu_step_torch_test.py covers it";
   constexpr int kSteps = 4;
   // With few samples per batch norm, rounding errors grow fast. Steps this small keep both sides

@@ -72,7 +72,7 @@ class ExampleCodecTest : public testing::Test {
   std::vector<std::string> issues_;
 };
 
-TEST_F(ExampleCodecTest, RoundTrip) {
+TEST_F(ExampleCodecTest, RoundTrips) {
   ASSERT_TRUE(Decode().ok()) << Decode();
   EXPECT_THAT(issues_, IsEmpty());
   EXPECT_EQ(example_.image.height, 12);

@@ -31,7 +31,7 @@ class DeferredDeviceTest : public ::testing::TestWithParam<bool> {
   DeferredDevice device_;
 };
 
-TEST_P(DeferredDeviceTest, StepsEqualTheHostsWhetherRecordedOrNot) {
+TEST_P(DeferredDeviceTest, StepsMatchTheHostWhetherRecordedOrNot) {
   const auto recording = OnDevice(problem_, &device_, SmallPieces());
   DeviceRunnerOptions plain = SmallPieces();
   plain.record_steps = false;
@@ -141,7 +141,7 @@ TEST_P(DeferredDeviceTest, RefusesInvalidPackedImages) {
   EXPECT_EQ(device_.copied_bytes(), copied);
 }
 
-TEST_P(DeferredDeviceTest, MoreObjectsThanFitAreRecordedAgain) {
+TEST_P(DeferredDeviceTest, RecordsAgainForMoreObjectsThanFit) {
   const auto runner = OnDevice(problem_, &device_, SmallPieces());
   for (int i = 0; i < 2; ++i) Step(runner.get(), problem_, 3);
   problem_.SetObjects(100);
@@ -150,7 +150,7 @@ TEST_P(DeferredDeviceTest, MoreObjectsThanFitAreRecordedAgain) {
   }
 }
 
-TEST_P(DeferredDeviceTest, EvaluationAndOutputsEqualTheHosts) {
+TEST_P(DeferredDeviceTest, EvaluationAndOutputsMatchTheHost) {
   DeviceRunnerOptions options = SmallPieces();
   options.runner.training = false;
   const auto runner = OnDevice(problem_, &device_, options);

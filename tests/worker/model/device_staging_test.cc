@@ -110,7 +110,7 @@ class DeviceStagingTest : public ::testing::TestWithParam<Case> {
   PackedImages packed_images_[3];
 };
 
-TEST_P(DeviceStagingTest, StagedStepsEqualTheHosts) {
+TEST_P(DeviceStagingTest, StagedStepsMatchTheHost) {
   FillImages(0, 0);
   const int64_t first_images = packed_images_[0].bytes;
   int64_t first_step = 0;

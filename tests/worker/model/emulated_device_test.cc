@@ -124,11 +124,11 @@ TEST_P(EmulatedDeviceTest, AFailureDuringAStepIsReturnedAndStays) {
   EXPECT_FALSE(device->status().ok());
 }
 
-TEST(EmulatedModelTest, MobilenetV2) {
+TEST(EmulatedModelTest, MobilenetV2MatchesTheHost) {
   ExpectStepsOfTheHost(Problem(MakeTestConfig("freeze_batchnorm: true")), 1);
 }
 
-TEST(EmulatedModelTest, SsdMobilenetV1) {
+TEST(EmulatedModelTest, SsdMobilenetV1MatchesTheHost) {
   ExpectStepsOfTheHost(
       Problem(MakeSsdTestConfig("ssd_mobilenet_v1",
                                 "freeze_batchnorm: true num_classes: 3 image_resizer { "

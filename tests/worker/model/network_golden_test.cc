@@ -156,11 +156,11 @@ std::string Square(int size, const std::string& width) {
          " } } feature_extractor { depth_multiplier: " + width + " } ";
 }
 
-TEST(NetworkGoldenTest, ColourImagesOfEvenSize) {
+TEST(NetworkGoldenTest, MobilenetV2MatchesOnColourImagesOfEvenSize) {
   ExpectClassifier("mobilenet_v2_035_rgb32", "", 4);
 }
 
-TEST(NetworkGoldenTest, GreyImagesOfOddSizeWithHiddenLayerAndSmoothing) {
+TEST(NetworkGoldenTest, MobilenetV2MatchesOnGreyImagesOfOddSize) {
   ExpectClassifier("mobilenet_v2_050_grey33",
                    "num_channels: 1 hidden_units: 24 label_smoothing: 0.1 "
                    "image_resizer { fixed_shape_resizer { height: 33 width: 33 } } "
@@ -168,17 +168,17 @@ TEST(NetworkGoldenTest, GreyImagesOfOddSizeWithHiddenLayerAndSmoothing) {
                    3);
 }
 
-TEST(NetworkGoldenTest, SsdMobilenetV1) {
+TEST(NetworkGoldenTest, SsdMobilenetV1Matches) {
   ExpectDetector("ssd_mobilenet_v1_025_75", "ssd_mobilenet_v1", Square(75, "0.25"),
                  kDoubleTolerance, MakeReferenceOperators<double>());
 }
 
-TEST(NetworkGoldenTest, SsdMobilenetV2) {
+TEST(NetworkGoldenTest, SsdMobilenetV2Matches) {
   ExpectDetector("ssd_mobilenet_v2_035_75", "ssd_mobilenet_v2", Square(75, "0.35"),
                  kDoubleTolerance, MakeReferenceOperators<double>());
 }
 
-TEST(NetworkGoldenTest, Ssdlite) {
+TEST(NetworkGoldenTest, SsdliteMatches) {
   ExpectDetector(
       "ssdlite_mobilenet_v2_035_70", "ssd_mobilenet_v2",
       Square(70, "0.35") + "box_predictor { convolutional_box_predictor { use_depthwise: true } }",

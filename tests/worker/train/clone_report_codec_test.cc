@@ -22,7 +22,7 @@ CloneReport SampleReport() {
   return report;
 }
 
-TEST(CloneReportCodecTest, RoundTrip) {
+TEST(CloneReportCodecTest, RoundTrips) {
   std::string line = EncodeCloneReport(SampleReport());
   ASSERT_EQ(line.back(), '\n');
   line.pop_back();

@@ -153,7 +153,7 @@ class AccessOverTlsTest : public testing::Test {
   std::map<PeerRole, std::unique_ptr<grpc::GenericStub>> stubs_;
 };
 
-TEST_F(AccessOverTlsTest, RoleByMethodMatrix) {
+TEST_F(AccessOverTlsTest, AllowsExactlyTheMethodsOfEachRole) {
   int refused = 0;
   int let_in = 0;
   for (const auto& [path, unused] : ExpectedRoles()) {

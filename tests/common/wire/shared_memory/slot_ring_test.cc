@@ -170,7 +170,7 @@ TEST_F(SlotRingTest, FalseCountersNeverGiveAnAddressOutsideTheSlots) {
 // Bytes differ between messages and between places in a message.
 char ByteAt(uint64_t number, size_t i) { return static_cast<char>(number * 31 + i * 7 + i / 256); }
 
-TEST(SlotRingThreadsTest, TenThousandMessagesFromOneThreadToAnother) {
+TEST(SlotRingThreadsTest, PassesTenThousandMessagesBetweenThreads) {
   constexpr uint64_t kMessages = 10000;
   constexpr RingShape kRing{.slots = 5, .slot_bytes = 1000};
   RingCounters counters{};
