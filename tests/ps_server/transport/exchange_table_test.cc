@@ -53,7 +53,7 @@ TEST(ExchangeTableTest, CopiesAPushedPayloadOutOfTheRing) {
   const ps::SharedChunk chunk = Push(worker, "gradient");
   const auto payload = table.TakePushed(3, chunk);
   ASSERT_TRUE(payload.ok()) << payload.status();
-  // The slot is free again, but the next push must not change the payload that was taken.
+  // A later push must not change the payload that was taken.
   Push(worker, "GRADIENT");
   EXPECT_EQ(std::string(payload->data, payload->size_bytes), "gradient");
   ASSERT_TRUE(payload->crc32c.has_value());

@@ -200,7 +200,7 @@ TEST_F(SharedChunksServerTest, TakesAPushedPayloadFromTheRing) {
   *chunk.mutable_shared() = PutInto(exchange, payload);
   const grpc::Status status = Push(chunk);
   EXPECT_TRUE(status.ok()) << status.error_message();
-  // Data that is written to the slot later does not affect the payload that was taken.
+  // A later message must not change the payload that was taken.
   PutInto(exchange, MakePayload(5000, 2));
   EXPECT_EQ(handler_.Pushed(), ToString(payload));
 }
