@@ -174,8 +174,8 @@ TEST_F(HalfOpenTest, ASendingCallEndsLongBeforeItsDeadline) {
   ExpectToRecover();
 }
 
-// The defaults must detect a dead connection within the default lease (ServerOptions::lease), and
-// the server must tolerate the client's probes.
+// The defaults must detect a dead connection within the default lease of 10 s
+// (ServerOptions::lease).
 TEST(TransportOptionsTest, ADeadConnectionIsNoticedWithinALease) {
   const TransportOptions options;
   EXPECT_LT(options.keepalive_time_milliseconds + options.keepalive_timeout_milliseconds, 10000);

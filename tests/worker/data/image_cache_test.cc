@@ -287,8 +287,8 @@ TEST(ImageCache, ReportsFoldersThatCannotBeWritten) {
   EXPECT_THAT(std::string(denied.message()), HasSubstr(folder.path()));
 }
 
-// Whichever call fails: Prepare returns an error, leaves nothing that counts as complete, and
-// succeeds at the next attempt.
+// Whichever call fails: Prepare leaves no incomplete file that would be opened as a cache, and the
+// next attempt succeeds.
 TEST(ImageCache, SurvivesAnErrorOfEveryCall) {
   InMemory counted;
   const VariedSource source(5);
