@@ -1,5 +1,5 @@
-// Time of the store's apply pass on MobileNetV2's variables, per optimizer and number of
-// contributors, next to what memcpy moves in the same run.
+// Measures the store's apply pass on MobileNetV2's variables for each optimizer and several numbers
+// of contributors, next to the bandwidth of memcpy in the same run.
 #include <unistd.h>
 
 #include <algorithm>
@@ -44,7 +44,7 @@ double Median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// MobileNetV2 1.0 with 1,000 classes.
+// Returns the layout of MobileNetV2 1.0 with 1,000 classes.
 VariableLayout MakeLayout() {
   config::TrainEvalPipelineConfig config;
   CHECK(google::protobuf::TextFormat::ParseFromString(
@@ -65,8 +65,8 @@ OptimizerSpec MakeOptimizer(const std::string& name, const std::string& rest) {
   return OptimizerSpec::Create(config).value();
 }
 
-// Each contributor's chunks in memory of their own, 16 bytes past a cache line as they come off the
-// wire.
+// Makes contributions whose chunks lie in separate memory, 16 bytes past a cache line, as chunks
+// from the network do.
 std::vector<GradientContribution> MakeContributions(const Sharding& sharding, int count) {
   std::vector<GradientContribution> contributions(count);
   for (int k = 0; k < count; ++k) {
@@ -84,8 +84,8 @@ std::vector<GradientContribution> MakeContributions(const Sharding& sharding, in
   return contributions;
 }
 
-// Bytes read and written per second by memcpy, cut among the threads, over memory far beyond the
-// caches.
+// Bytes per second that memcpy reads and writes, split among the threads, over memory far larger
+// than the caches.
 double MemcpyBytesPerSecond(ThreadPool* pool) {
   constexpr int64_t kBytes = 128 << 20;
   constexpr int64_t kPiece = 64 << 10;

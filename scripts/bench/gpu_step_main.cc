@@ -1,6 +1,6 @@
-// Speed of a training step on a GPU: images per second and where the time goes, layer by layer;
-// beside it PyTorch doing the same on the same card (gpu_step_torch.py). Weights, images and labels
-// are made up. scripts/bench/gpu_step starts it.
+// Measures a training step on a GPU: images per second, and the time of each layer. PyTorch runs
+// the same step on the same GPU for comparison (gpu_step_torch.py). Weights, images and labels are
+// generated. scripts/bench/gpu_step starts this program.
 #include <unistd.h>
 
 #include <algorithm>
@@ -37,23 +37,23 @@ ABSL_FLAG(std::vector<std::string>, networks,
           "which networks, in this order");
 ABSL_FLAG(std::vector<std::string>, batches, {},
           "batch sizes; default: 256 for the classifier, 128 for detectors");
-ABSL_FLAG(std::string, precision, "bf16", "bf16 or fp32, of both sides");
+ABSL_FLAG(std::string, precision, "bf16", "bf16 or fp32, for both sides");
 ABSL_FLAG(int, steps, 100, "steps of one measurement");
-ABSL_FLAG(int, repeats, 3, "measurements of each side, in turns; the median is reported");
+ABSL_FLAG(int, repeats, 3, "measurements of each side, alternating; the median is reported");
 ABSL_FLAG(std::string, table, "layer",
           "rows of the time table: layer (one per kind and shape), kind or none");
-ABSL_FLAG(int, losses, 50, "so many first losses of both sides are compared; 0: none");
-ABSL_FLAG(int, losses_batch, 64, "images of that comparison");
-ABSL_FLAG(std::string, torch, "", "Python with PyTorch, the other side; empty: ours alone");
-ABSL_FLAG(std::string, torch_script, "", "gpu_step_torch.py");
+ABSL_FLAG(int, losses, 50, "number of first losses that are compared between both sides; 0: none");
+ABSL_FLAG(int, losses_batch, 64, "batch size of that comparison");
+ABSL_FLAG(std::string, torch, "", "Python interpreter that has PyTorch; empty: no comparison");
+ABSL_FLAG(std::string, torch_script, "", "path of gpu_step_torch.py");
 ABSL_FLAG(std::vector<std::string>, torch_modes, (std::vector<std::string>{"eager", "compile"}),
           "eager, compile or both");
 ABSL_FLAG(std::string, torch_optimizer, "none",
           "none: forward, loss and backward, as our step; momentum: PyTorch updates weights too");
-ABSL_FLAG(absl::Duration, torch_timeout, absl::Minutes(5), "for one answer of PyTorch's side");
+ABSL_FLAG(absl::Duration, torch_timeout, absl::Minutes(5), "timeout of one answer from PyTorch");
 ABSL_FLAG(std::string, torch_device, "cuda", "cuda or cpu");
 ABSL_FLAG(double, bandwidth, 0.0,
-          "GB/s of a copy within the card's memory, which the table's floor is of; 0: measured");
+          "GB/s of a copy within the GPU's memory, for the table's floor; 0: measure it");
 ABSL_FLAG(int, size, 0, "size of the images; default 224, or 300 for detectors");
 ABSL_FLAG(int, classes, 0, "number of classes; default 1000, or 90 for detectors");
 ABSL_FLAG(double, width, 1.0, "depth multiplier");
@@ -63,10 +63,10 @@ namespace {
 
 struct Settings {
   Precision precision = Precision::kBfloat16;
-  std::vector<int64_t> batches;  // empty: the network's own
+  std::vector<int64_t> batches;  // empty: the default of the network
   double bandwidth = 0.0;        // bytes per second
   Device* device = nullptr;
-  TorchChild* torch = nullptr;  // null: ours alone
+  TorchChild* torch = nullptr;  // null: no comparison
 };
 
 double Median(std::vector<double> values) {
@@ -91,10 +91,10 @@ BenchNetworkOptions OptionsFor(const std::string& model) {
 struct Rates {
   int64_t batch = 0;
   double ours = 0.0;
-  std::map<std::string, double> torch;  // by mode; a mode that failed is absent
+  std::map<std::string, double> torch;  // by mode, without modes that failed
 };
 
-// A mode of PyTorch's side that fails is left out from then on.
+// Leaves a mode of PyTorch out once it has failed.
 absl::Status AskTorch(const Settings& settings, const std::string& model, int64_t batch,
                       std::map<std::string, std::vector<double>>* rates) {
   for (auto it = rates->begin(); it != rates->end();) {
@@ -115,7 +115,7 @@ absl::Status AskTorch(const Settings& settings, const std::string& model, int64_
   return absl::OkStatus();
 }
 
-// The sides take turns, so that a change of the card's clock meets all.
+// The sides alternate, so that a change of the GPU's clock affects both.
 absl::StatusOr<Rates> MeasureRates(const Settings& settings, const std::string& model,
                                    int64_t batch, DeviceStep* step) {
   const int steps = absl::GetFlag(FLAGS_steps);
@@ -141,7 +141,7 @@ absl::StatusOr<Rates> MeasureRates(const Settings& settings, const std::string& 
                                  rates.ours / rates.torch[mode]);
   }
   std::cout << std::endl;
-  // For programs to read.
+  // A line for programs to read.
   std::cout << "  result: net=" << model << " batch=" << batch
             << absl::StrFormat(" ours=%.1f", rates.ours);
   for (const auto& [mode, rate] : rates.torch) {
@@ -200,10 +200,11 @@ absl::Status CompareLosses(const Settings& settings, const BenchNetwork& network
     our_sum += ours[i];
     their_sum += torch[i];
     const double difference = std::abs(ours[i] - torch[i]) / torch[i];
-    // A loss that is no number makes the comparison fail.
+    // A loss that is not finite makes the comparison fail.
     largest = std::max(largest, std::isfinite(difference) ? difference : HUGE_VAL);
   }
-  // Single losses part as roundings add up; both learn alike if their means do.
+  // Single losses drift apart as rounding errors accumulate. If the means agree, both sides learn
+  // alike.
   const double of_means = std::abs(our_sum - their_sum) / their_sum;
   std::cout << absl::StrFormat(
                    "; PyTorch %.4f to %.4f; the means differ by %.2f %%, single ones by up to %.2f "
@@ -242,7 +243,7 @@ absl::Status RunNetwork(const Settings& settings, const std::string& model) {
         operators, table == "kind" ? TableRows::kKind : TableRows::kLayer, settings.bandwidth);
   }
   PrintBest(all);
-  // PyTorch keeps the memory of its last batch otherwise.
+  // Otherwise PyTorch would keep the memory of its last batch.
   if (settings.torch != nullptr) {
     PP_RETURN_IF_ERROR(settings.torch->Ask("drop", absl::GetFlag(FLAGS_torch_timeout)).status());
   }
@@ -312,7 +313,7 @@ absl::Status Run() {
   std::cout << device->description() << ", " << absl::GetFlag(FLAGS_precision)
             << absl::StrFormat(", copies within its memory: %.0f GB/s", settings.bandwidth / 1e9)
             << std::endl;
-  // A child that has ended is an error that the next request reports.
+  // Writing to a child that has ended must be an error of the next request and not a signal.
   std::signal(SIGPIPE, SIG_IGN);
   std::unique_ptr<TorchChild> torch;
   if (!absl::GetFlag(FLAGS_torch).empty()) {

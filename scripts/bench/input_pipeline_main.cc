@@ -1,5 +1,5 @@
-// Speed of the input pipeline: images decoded, augmented, resized and batched per second and
-// thread. scripts/bench/input_pipeline adds the comparison.
+// Measures the input pipeline: images per second and thread that are decoded, augmented, resized
+// and batched. scripts/bench/input_pipeline adds a comparison.
 #include <algorithm>
 #include <chrono>
 #include <iostream>
@@ -23,17 +23,17 @@
 #include "worker/data/input_pipeline.h"
 
 ABSL_FLAG(std::string, voc, "", "Pascal VOC folder with JPEG images");
-ABSL_FLAG(std::string, label_map, "", "ids of its classes, as make_records writes it");
+ABSL_FLAG(std::string, label_map, "", "label map of its classes, as make_records writes it");
 ABSL_FLAG(std::string, split, "train", "list in ImageSets/Main");
 ABSL_FLAG(int, size, 300, "side of the network's input");
 ABSL_FLAG(int, batch, 24, "images per batch");
 ABSL_FLAG(int, threads, 1, "threads that decode");
 ABSL_FLAG(double, seconds, 5.0, "length of the measurement");
 ABSL_FLAG(std::string, cache, "",
-          "folder for a cache of decoded images: also measured, in turns, as a CPU and as a GPU "
+          "folder for a cache of decoded images: also measured, alternating, as a CPU and as a GPU "
           "takes them");
 ABSL_FLAG(int, cache_max_side, 0, "longest side stored there; 0: as decoded");
-ABSL_FLAG(int, repeats, 1, "measurements; with --cache turns, whose median ratios are printed");
+ABSL_FLAG(int, repeats, 1, "measurements; with --cache, rounds whose median ratios are printed");
 ABSL_FLAG(bool, augment, true, "random flip and ssd_random_crop");
 
 namespace pushpull {
@@ -120,7 +120,7 @@ absl::Status Run() {
     const ImageSource* source;
     PixelFormat format;
     std::vector<double> rates = {};
-    std::vector<double> ratios = {};  // to the first way's of the same turn
+    std::vector<double> ratios = {};  // to the rate of the first way in the same round
   };
   std::vector<Way> ways = {{"", images.get(), PixelFormat::kFloat}};
   if (cache != nullptr) {

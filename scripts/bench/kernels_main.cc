@@ -1,5 +1,5 @@
-// Time of every operator of a MobileNetV2 1.0 training step, next to what a matrix product in the
-// cache and a copy in memory reach in the same run. Usage: kernels --batch=64 --size=32 --threads=2
+// Measures every operator of a training step of MobileNetV2 1.0, next to a matrix product in the
+// cache and a copy in memory in the same run. Usage: kernels --batch=64 --size=32 --threads=2
 #include <oneapi/dnnl/dnnl.h>
 
 #include <algorithm>
@@ -33,8 +33,8 @@ ABSL_FLAG(bool, sgemm, false,
 namespace pushpull {
 namespace {
 
-// The calling thread's own time where asked for: with one thread it does not count what other
-// processes take.
+// Returns the calling thread's processor time if --cpu_time is given. With one thread, this
+// excludes the time of other processes.
 int64_t ThreadNanoseconds() {
   timespec time;
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
@@ -59,8 +59,8 @@ double MedianSeconds(int repeats, NowFunction now, F f) {
   return Median(seconds);
 }
 
-// GB/s, counting the bytes read and the bytes written, of a copy by all threads of far more than
-// the caches hold.
+// GB/s of a copy by all threads, counting bytes read and bytes written. The data are far larger
+// than the caches.
 double CopyRate(ThreadPool* pool, NowFunction now) {
   constexpr int64_t kPart = 1 << 20, kParts = 128;
   const std::vector<char> from(kPart * kParts, 1);
@@ -72,7 +72,7 @@ double CopyRate(ThreadPool* pool, NowFunction now) {
   return 2.0 * from.size() / seconds * 1e-9;
 }
 
-// GFLOP/s of the register tile on operands in the second-level cache, all threads.
+// GFLOP/s of the register tile on operands in the second-level cache, with all threads.
 double ProductRate(ThreadPool* pool, NowFunction now) {
   constexpr int64_t kRows = 96, kInner = 192, kParts = 256;
   const Panels inner(kInner);
@@ -91,7 +91,7 @@ struct Row {
   std::string label;
   double flops = 0, bytes = 0;
   int calls = 0;                // per step
-  std::vector<double> seconds;  // per step, of all calls together
+  std::vector<double> seconds;  // per step, the sum of all calls
 };
 
 class Table : public OperatorProfiler {
@@ -110,7 +110,7 @@ class Table : public OperatorProfiler {
     row.bytes += record.bytes;
     step_[label] += record.nanoseconds * 1e-9;
   }
-  // The first step only teaches the table its rows.
+  // The first step only creates the rows of the table.
   void EndStep(bool keep) {
     for (const auto& [label, seconds] : step_) rows_[label].seconds.push_back(seconds);
     step_.clear();
@@ -141,7 +141,7 @@ class Table : public OperatorProfiler {
   std::vector<std::string> order_;
 };
 
-// The three products of the 1x1 convolutions: forward, input gradient, weight gradient.
+// Times the three products of the 1x1 convolutions: forward, input gradient, weight gradient.
 void PrintSgemm(NowFunction now) {
   std::printf("%8s %6s %6s   sgemm GFLOP/s: %8s %8s %8s\n", "rows", "in", "out", "forward", "input",
               "weights");

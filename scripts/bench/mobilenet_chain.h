@@ -1,6 +1,6 @@
-// The operators of a MobileNetV2 1.0 training step, called in order on random data: what the kernel
-// benchmark times. It has the shapes and the memory traffic of the real network (worker/model
-// builds that), none of its meaning.
+// The operators of a training step of MobileNetV2 1.0, called in order on random data, for the
+// kernel benchmark. Shapes and memory traffic are those of the real network (worker/model builds
+// that one), but the results mean nothing.
 #ifndef PUSHPULL_SCRIPTS_BENCH_MOBILENET_CHAIN_H_
 #define PUSHPULL_SCRIPTS_BENCH_MOBILENET_CHAIN_H_
 
@@ -16,7 +16,7 @@ class MobilenetChain {
  public:
   MobilenetChain(int64_t batch, int64_t size, int64_t classes, const Operators<float>& operators);
 
-  // One forward and backward pass.
+  // Runs one forward and backward pass.
   void Step(Operators<float>* operators);
 
  private:
@@ -24,8 +24,8 @@ class MobilenetChain {
     ConvolutionShape shape;
     bool depthwise = false;
     bool normalized = true;
-    int skip_from = -1;  // the layer whose applied output is added to this one's
-    int add_from = -1;   // backward: the layer whose dz also reaches this one's input
+    int skip_from = -1;  // the layer whose applied output is added to this layer's output
+    int add_from = -1;  // backward: the layer whose dz is also added to this layer's input gradient
     std::vector<float> weights, y, dz, applied;
     std::vector<float> gamma, beta, mean, variance, dgamma, dbeta, dweights;
     BatchNorm<float> norm;
@@ -42,7 +42,7 @@ class MobilenetChain {
 
   std::vector<float> image_, pooled_, dpooled_, dlogits_;
   std::vector<int32_t> labels_;
-  std::vector<std::unique_ptr<Layer>> layers_;  // the last is the classifier, after the pool
+  std::vector<std::unique_ptr<Layer>> layers_;  // the classifier, after the pool, is the last layer
   std::vector<float> workspace_;
   Workspace view_;
 };

@@ -1,7 +1,7 @@
-// Times full rounds of synchronous training without the training: every clone pushes a gradient,
-// the server aggregates and applies the optimizer, every clone pulls the new weights. Real
-// processes, one ps_server and 1, 2, 3 clones, over TCP, TLS, a Unix socket and shared memory, next
-// to what the machine allows.
+// Times whole rounds of synchronous training without the training: every clone pushes a gradient,
+// the server aggregates and applies the optimizer, and every clone pulls the new weights. Runs real
+// processes, one ps_server and 1, 2 or 3 clones, over TCP, TLS, a Unix socket and shared memory,
+// next to the lower bounds of the machine.
 #include <unistd.h>
 
 #include <algorithm>
@@ -41,7 +41,7 @@ ABSL_FLAG(std::vector<std::string>, transports, std::vector<std::string>({"tcp",
           "it costs");
 ABSL_FLAG(std::string, make_certs, "scripts/make_certs.sh", "makes the certificates for tls");
 ABSL_FLAG(int, rounds, 60, "timed rounds of each combination");
-ABSL_FLAG(int, warmup_rounds, 10, "rounds before those");
+ABSL_FLAG(int, warmup_rounds, 10, "untimed rounds before the timed ones");
 ABSL_FLAG(std::string, optimizer, "momentum", "momentum, rms_prop, adam");
 ABSL_FLAG(bool, moving_average, false, "the server keeps an exponential moving average too");
 ABSL_FLAG(std::string, ps_server, "", "the server's binary; default: beside this one");
@@ -117,7 +117,7 @@ T Median(std::vector<T> values) {
   return values[values.size() / 2];
 }
 
-// What the table is made of, per combination.
+// The measured values of one combination.
 struct Measured {
   double push_ms = 0;
   double round_ms = 0;
@@ -129,8 +129,8 @@ struct Measured {
 struct Model {
   int64_t gradient_bytes = 0;
   int64_t state_bytes = 0;           // one version: weights, slots, EMA
-  std::vector<int64_t> apply_bytes;  // by number of clones, from 0
-  double bytes_per_ms = 0;           // of memcpy, read and written
+  std::vector<int64_t> apply_bytes;  // by number of clones, starting with 0
+  double bytes_per_ms = 0;           // bandwidth of memcpy, read and written
 };
 
 class Benchmark {
@@ -145,9 +145,10 @@ class Benchmark {
   absl::StatusOr<std::unique_ptr<ChildProcess>> StartServer(const std::string& transport,
                                                             const std::string& address, int clones);
   absl::Status MakeCertificates() const;
-  // Flags of a child with the certificate of that name; none for other transports than TLS.
+  // Flags for a child that uses the certificate of that name. Empty for transports other than TLS.
   std::vector<std::string> TlsFlags(const std::string& transport, const std::string& name) const;
-  // Median milliseconds of the peer's round; none where it was not built or cannot do this.
+  // Median milliseconds of a round of the ZeroMQ server. No value if it was not built or does not
+  // support the transport.
   absl::StatusOr<std::optional<double>> MeasureZeroMq(const std::string& transport, int clones);
   absl::Status MeasureTransports(int clones);
 

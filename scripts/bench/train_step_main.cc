@@ -1,6 +1,6 @@
-// Speed of one clone's training step on the CPU: images per second and where the time goes, per
-// operator. Weights, images and labels are made up; nothing is read. scripts/bench/train_step adds
-// the comparison.
+// Measures one clone's training step on the CPU: images per second, and the time of each operator.
+// Weights, images and labels are generated, so no files are read. scripts/bench/train_step adds a
+// comparison.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -77,7 +77,7 @@ absl::StatusOr<std::vector<Case>> ParseCases(const std::vector<std::string>& tex
   return cases;
 }
 
-// The operators of one step, in program order, with the time of each in every profiled step.
+// The operators of one step in program order, with the time of each in every profiled step.
 class StepProfile : public OperatorProfiler {
  public:
   struct Entry {
@@ -143,7 +143,7 @@ void PrintTable(const StepProfile& profile, bool by_shape) {
                                profile.entries().size(), total);
 }
 
-// Everything one case needs, ready to step.
+// A prepared network and batch of one case.
 class StepRunner {
  public:
   static absl::StatusOr<std::unique_ptr<StepRunner>> Create(const Case& c,
@@ -170,7 +170,7 @@ class StepRunner {
     return runner;
   }
 
-  // Seconds of one step.
+  // Returns the seconds of one step.
   absl::StatusOr<double> Step(NetworkRunner* network) {
     const SteadyTime::time_point start = SteadyTime::now();
     const ImageBatch<float> batch{batch_.images.data(), batch_.labels.data(), batch_.samples,
@@ -183,16 +183,16 @@ class StepRunner {
 
   struct Speed {
     double images_per_second = 0.0;
-    double cpu_milliseconds = 0.0;  // of all threads, per step
+    double cpu_milliseconds = 0.0;  // all threads, per step
   };
 
-  // The median of `repeats` measurements, each the median step of about
-  // `seconds`.
+  // Returns the median of `repeats` measurements. Each measurement is the median step of about
+  // `seconds` seconds.
   absl::StatusOr<Speed> Measure(int repeats, double seconds) {
     std::vector<double> rates, cpu;
     for (int repeat = 0; repeat <= repeats; ++repeat) {
       std::vector<double> steps;
-      // The first round only warms up, with two steps.
+      // The first round of two steps only warms up.
       const SteadyTime::time_point start = SteadyTime::now();
       const std::clock_t cpu_start = std::clock();
       while (steps.size() < 2 || (repeat > 0 && SecondsSince(start) < seconds)) {

@@ -1,7 +1,7 @@
-// The peer of ps_round: a hand-written parameter server over ZeroMQ, the transport of ps-lite, in
-// ps-lite's shape: a router in the server, a dealer per clone process, one message per push and per
-// pull, sent from where the floats lie, and one thread that sums and updates. No checksums, no
-// leases, no staging, no checkpoints. Prints the median milliseconds of a round.
+// The comparison of ps_round: a minimal parameter server over ZeroMQ, the transport of ps-lite,
+// with ps-lite's structure: a router in the server, a dealer per clone process, one message per
+// push and per pull that is sent without copying, and one thread that sums and updates. It has no
+// checksums, leases, staging or checkpoints. Prints the median milliseconds of a round.
 #include <errno.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -22,11 +22,12 @@
 #include "absl/flags/usage.h"
 #include "glog/logging.h"
 
-ABSL_FLAG(std::string, endpoint, "tcp://127.0.0.1:*", "of the server: tcp://ADDRESS:* or ipc://*");
+ABSL_FLAG(std::string, endpoint, "tcp://127.0.0.1:*",
+          "address of the server: tcp://ADDRESS:* or ipc://*");
 ABSL_FLAG(int, clones, 1, "clone processes");
 ABSL_FLAG(int64_t, elements, 3538984, "floats of the gradient and of the weights");
 ABSL_FLAG(int, rounds, 60, "timed rounds");
-ABSL_FLAG(int, warmup_rounds, 10, "rounds before those");
+ABSL_FLAG(int, warmup_rounds, 10, "untimed rounds before the timed ones");
 
 namespace pushpull {
 namespace {
@@ -39,7 +40,7 @@ double NowMilliseconds() {
       .count();
 }
 
-// A message of several parts; owns what was received.
+// A received part of a multipart message. Owns its bytes.
 class Part {
  public:
   Part() { zmq_msg_init(&message_); }
@@ -64,7 +65,8 @@ void SendText(void* socket, const std::string& text, int flags) {
   CHECK_EQ(zmq_send(socket, text.data(), text.size(), flags), static_cast<int>(text.size()));
 }
 
-// The memory stays as it is until the peer has all of it: a round ends only then.
+// Sends without copying. The memory must not change until the peer has all of it, which ends the
+// round.
 void SendInPlace(void* socket, std::vector<float>* values) {
   zmq_msg_t message;
   const size_t size_bytes = values->size() * sizeof(float);
@@ -95,7 +97,7 @@ void SendInPlace(void* socket, std::vector<float>* values) {
   _exit(0);
 }
 
-// Sums the gradients of a round, then one momentum step.
+// Sums the gradients of a round, then makes one momentum step.
 class Variables {
  public:
   explicit Variables(int64_t elements)
@@ -127,8 +129,8 @@ class Variables {
   int contributions_ = 0;
 };
 
-// Serves all rounds; the times at which their updates were done. A push is answered when the step
-// is applied, so that the pull after it gets that step's weights.
+// Serves all rounds. Returns the times at which their updates were done. A push is acknowledged
+// once the step is applied, so that the next pull gets the new weights.
 std::vector<double> Serve(void* socket, int clones, int rounds, Variables* variables) {
   std::vector<double> updated;
   std::vector<std::string> pushed;
@@ -174,7 +176,7 @@ void Main() {
   const int64_t elements = absl::GetFlag(FLAGS_elements);
   const int warmup = absl::GetFlag(FLAGS_warmup_rounds);
   const int rounds = warmup + absl::GetFlag(FLAGS_rounds);
-  // The children are forked before this process has ZeroMQ's threads; a pipe tells them where to
+  // The children are forked before this process starts ZeroMQ's threads. A pipe tells them where to
   // connect.
   int address[2];
   CHECK_EQ(pipe(address), 0);
@@ -199,7 +201,7 @@ void Main() {
   for (int i = 0; i < clones; ++i) {
     CHECK_EQ(write(address[1], endpoint, sizeof(endpoint)), kEndpointBytes);
   }
-  Variables variables(elements);  // sent from where they are, until the context has ended
+  Variables variables(elements);  // sent without copying until the context has ended
   const std::vector<double> updated = Serve(socket, clones, rounds, &variables);
   zmq_close(socket);
   zmq_ctx_term(context);

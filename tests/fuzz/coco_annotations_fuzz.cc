@@ -1,4 +1,4 @@
-// Bytes: COCO's instance annotations.
+// The input is COCO's instance annotations.
 #include <sstream>
 #include <string>
 

@@ -1,4 +1,5 @@
-// First byte: what the examples must have, and whether there is a label map; then a tf.Example.
+// The first byte chooses what examples must have and whether there is a label map. The rest is a
+// tf.Example.
 #include <cmath>
 #include <string>
 #include <vector>
@@ -15,7 +16,7 @@ namespace {
 constexpr int kNumClasses = 3;
 constexpr size_t kSmallImageBytes = 4096;
 
-// Boxes and image, written and read again, are the same.
+// Boxes and image must be the same after writing and reading.
 void CheckRoundTrip(const Example& example) {
   AnnotatedImage annotated;
   annotated.filename = "again";
@@ -49,7 +50,7 @@ void CheckRoundTrip(const Example& example) {
 
 void Run(absl::string_view input) {
   static const absl::StatusOr<LabelMap> label_map = LabelMap::FromNames({"cat", "dog"}, "fuzz");
-  google::protobuf::SetLogHandler(nullptr);  // it would report each bad string
+  google::protobuf::SetLogHandler(nullptr);  // the handler would print each bad string
   const uint8_t mode = TakeByte(&input);
   ExampleDecoding decoding;
   decoding.annotation = mode % 3 == 0   ? Annotation::kBoxes

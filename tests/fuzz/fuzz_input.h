@@ -1,5 +1,6 @@
-// What the fuzz targets share. A target's first bytes may choose a mode, so that the fuzzer gets
-// past checksums: one mode takes the bytes as they are, the others put right checksums around them.
+// Helpers of the fuzz targets. In many targets the first bytes choose a mode, so that the fuzzer
+// gets past checksums: one mode uses the bytes as they are, the others put correct checksums around
+// them.
 #ifndef PUSHPULL_TESTS_FUZZ_FUZZ_INPUT_H_
 #define PUSHPULL_TESTS_FUZZ_FUZZ_INPUT_H_
 
@@ -22,7 +23,7 @@ inline absl::string_view AsText(const uint8_t* data, size_t size) {
   return {reinterpret_cast<const char*>(data), size};
 }
 
-// The first byte, taken off; 0 at the end.
+// Removes and returns the first byte. Returns 0 at the end of the input.
 inline uint8_t TakeByte(absl::string_view* input) {
   if (input->empty()) return 0;
   const auto byte = static_cast<uint8_t>(input->front());
@@ -30,7 +31,7 @@ inline uint8_t TakeByte(absl::string_view* input) {
   return byte;
 }
 
-// Up to `size` bytes, taken off.
+// Removes and returns up to `size` bytes.
 inline absl::string_view TakeBytes(absl::string_view* input, size_t size) {
   const absl::string_view taken = input->substr(0, size);
   input->remove_prefix(taken.size());
@@ -58,7 +59,7 @@ class FuzzFile final : public ReadableFile {
   const std::string bytes_;
 };
 
-// What every decoded image must be.
+// Aborts unless the image has the properties of every decoded image.
 inline void CheckImage(const Image& image) {
   CHECK_GE(image.height, 1);
   CHECK_GE(image.width, 1);
@@ -66,7 +67,7 @@ inline void CheckImage(const Image& image) {
   CHECK_EQ(image.pixels.size(), size_t{1} * image.height * image.width * image.channels);
 }
 
-// What CheckBox and the readers behind it promise of a box that may be used.
+// Aborts unless the box has the properties that CheckBox and the readers promise for usable boxes.
 inline void CheckUsableBox(const Box& box) {
   CHECK(box.ymin >= 0 && box.ymin < box.ymax && box.ymax <= 1) << box.ymin << " " << box.ymax;
   CHECK(box.xmin >= 0 && box.xmin < box.xmax && box.xmax <= 1) << box.xmin << " " << box.xmax;

@@ -1,4 +1,4 @@
-// First byte: how long the file of labels is; then that file and the one of images.
+// The first byte is the length of the label file, which follows. The rest is the image file.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kNumClasses = 10;
 
-// IDX readers take paths, so a file in memory stands for one.
+// A file in memory that has a path, because IDX readers take paths.
 class TemporaryFile {
  public:
   explicit TemporaryFile(absl::string_view bytes) : descriptor_(memfd_create("fuzz", 0)) {

@@ -1,4 +1,4 @@
-// Bytes: a PNG, JPEG or PGM file.
+// The input is a PNG, JPEG or PGM file.
 #include <string>
 
 #include "tests/fuzz/fuzz_input.h"

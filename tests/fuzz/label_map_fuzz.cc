@@ -1,4 +1,4 @@
-// Bytes: a label map's text.
+// The input is the text of a label map.
 #include <string>
 
 #include "tests/fuzz/fuzz_input.h"

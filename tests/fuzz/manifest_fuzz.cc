@@ -1,5 +1,5 @@
-// First byte: even: the rest is MANIFEST.json; odd: what follows its first line, which gets the
-// right digest.
+// If the first byte is even, the rest is MANIFEST.json. If it is odd, the rest follows the first
+// line of a manifest, which gets the correct digest.
 #include <string>
 
 #include "absl/strings/str_cat.h"

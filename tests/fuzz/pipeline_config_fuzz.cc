@@ -1,4 +1,4 @@
-// Bytes: a pipeline config's text, as a worker gets it from the server.
+// The input is the text of a pipeline config, as a worker gets it from the server.
 #include <string>
 
 #include "absl/status/status.h"
@@ -10,7 +10,7 @@
 namespace pushpull {
 namespace {
 
-// Bounds the message about a text that cannot be read, however much is wrong with it.
+// Bounds the message about an unreadable text, however many problems it has.
 constexpr size_t kMaxMessageBytes = 256 * 1024;
 
 void Run(absl::string_view input) {
@@ -22,7 +22,7 @@ void Run(absl::string_view input) {
   }
   const absl::Status valid = ValidatePipelineConfig(*config, {}).ToStatus("fuzz");
   if (!valid.ok()) CHECK(absl::IsInvalidArgument(valid)) << valid;
-  // What the effective config says is read again and says the same.
+  // Reading the effective config again must give the same effective config.
   const std::string text = EffectiveConfigText(*config);
   const auto again = ParsePipelineConfig(text, "again");
   CHECK(again.ok()) << again.status();

@@ -1,4 +1,4 @@
-// Bytes: a record file, read as it is and then once more with its checksums put right.
+// The input is a record file, which is read twice: unchanged, and with corrected checksums.
 #include <string>
 
 #include "common/base/crc32c.h"
@@ -37,7 +37,8 @@ std::string WithRightChecksums(std::string bytes) {
   return bytes;
 }
 
-// What is read is what writing it again would give; Skip finds at least as many records.
+// Writing the records that were read must give the same bytes, and Skip must find at least as many
+// records.
 void ReadAll(const std::string& bytes) {
   const FuzzFile file(bytes);
   RecordReader reader(&file, "fuzz");

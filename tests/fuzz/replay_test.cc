@@ -1,5 +1,5 @@
-// Runs every fuzz target over its seeds and a few thousand mutations of them, always the same ones:
-// a guard without libFuzzer. A target that finds something aborts.
+// Runs every fuzz target over its seeds and several thousand fixed mutations of them, as a check
+// without libFuzzer. A target that finds a problem aborts.
 #include <cstdint>
 #include <ostream>
 #include <random>
@@ -11,7 +11,7 @@
 #include "tests/fuzz/seeds.h"
 #include "tests/fuzz/targets.h"
 
-// CMakeLists.txt gives every target's function a name of its own.
+// CMakeLists.txt gives the function of each target a unique name.
 #define PUSHPULL_DECLARE(name) extern "C" int name##_fuzz(const uint8_t* data, size_t size);
 PUSHPULL_FUZZ_TARGETS(PUSHPULL_DECLARE)
 #undef PUSHPULL_DECLARE
@@ -65,10 +65,10 @@ class Mutator {
       case 3:
         text->erase(place, 1 + Below(16));
         break;
-      case 4:  // a piece of it once more
+      case 4:  // repeats a piece of the text
         text->insert(place, text->substr(Below(text->size()), 1 + Below(16)));
         break;
-      default: {  // goes on like another seed
+      default: {  // continues with the end of another seed
         const std::string& other = Pick();
         text->resize(place);
         text->append(other.substr(Below(other.size())));
@@ -86,7 +86,7 @@ void RunTarget(const Target& target, const std::string& input) {
 
 class FuzzReplayTest : public ::testing::TestWithParam<Target> {};
 
-TEST_P(FuzzReplayTest, SeedsAndMutations) {
+TEST_P(FuzzReplayTest, AcceptsSeedsAndMutations) {
   const std::vector<std::string> seeds =
       MakeSeeds(GetParam().name, PUSHPULL_SOURCE_DIR "/tests/golden");
   ASSERT_FALSE(seeds.empty());

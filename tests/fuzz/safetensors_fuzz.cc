@@ -1,5 +1,5 @@
-// First byte: 0: the rest is a file; else so many bytes of data follow the rest, which is the
-// header's JSON.
+// If the first byte is 0, the rest is a file. Otherwise the rest is the header's JSON, and the
+// first byte is the number of data bytes after it.
 #include <memory>
 #include <string>
 #include <vector>
@@ -21,7 +21,7 @@ std::string MakeFile(absl::string_view input) {
   return absl::StrCat(prefix, input, std::string(data_bytes, '\x01'));
 }
 
-// The header, written and read again, has the same tensors.
+// The header must have the same tensors after writing and reading.
 void CheckRoundTrip(const SafetensorsHeader& header, int64_t data_bytes) {
   SafetensorsHeader copy = header;
   const absl::StatusOr<std::string> bytes = EncodeSafetensorsHeader(&copy);

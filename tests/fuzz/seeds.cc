@@ -35,7 +35,7 @@ std::string Golden(const std::string& golden, absl::string_view name) {
   return *std::move(bytes);
 }
 
-// Each text behind each of the mode bytes.
+// Puts each of the mode bytes before each text.
 Seeds WithModes(std::initializer_list<int> modes, const Seeds& texts) {
   Seeds seeds;
   for (const int mode : modes) {
@@ -93,7 +93,7 @@ Seeds ExampleSeeds() {
   const std::string png = Png(SmallImage(1, 1, 1));
   Seeds examples = {EncodedExample(png, false, 0), EncodedExample(png, true, 0),
                     EncodedExample(Jpeg(SmallImage(2, 2, 3)), false, 2)};
-  // With a PGM, whose pixels have no checksum that mutations would break, and with weights.
+  // Uses a PGM image, whose pixels have no checksum that mutations would break, and adds weights.
   tensorflow::Example example;
   CHECK(example.ParseFromString(EncodedExample(png, false, 3)));
   auto& features = *example.mutable_features()->mutable_feature();
@@ -121,7 +121,7 @@ Seeds VocSeeds() {
       absl::StrCat("<annotation><filename>a.jpg</filename>", size, object, object, "</annotation>");
   std::string utf16 = "\xff\xfe";
   for (const char c : xml) utf16 += {c, '\0'};
-  // Longer in UTF-8 than in UTF-16, and never closed.
+  // This text is longer in UTF-8 than in UTF-16, and its element is never closed.
   std::string grows = Bytes({0xff, 0xfe, '<', 0, 'a', 0, '>', 0});
   for (int i = 0; i < 64; ++i) grows += "\x05\x4e";
   return {xml, absl::StrCat("<?xml version=\"1.0\"?>\n<annotation>", size, "</annotation>"),
@@ -155,7 +155,7 @@ Seeds BundleSeeds(const std::string& golden) {
   const std::string entries = absl::StrCat(entry("conv/weights", BundleEntry(1, {2, 3}, 24)),
                                            entry("global_step", BundleEntry(9, {}, 8)),
                                            entry("scalar", BundleEntry(1, {}, 4)));
-  // Fields: a 2 x 3 of 24 bytes, and an int64 without a shape.
+  // Fields: a 2 x 3 tensor of 24 bytes, and an int64 without a shape.
   const std::string zeros(8, '\0');
   const auto number = [&](int value) { return Bytes({value}) + zeros.substr(1); };
   const std::string fields = absl::StrCat(Bytes({1, 2}), number(2), number(3), zeros, number(24),
@@ -169,11 +169,11 @@ Seeds BundleSeeds(const std::string& golden) {
 Seeds TableSeeds(const std::string& golden) {
   const std::string block = EncodeTableBlock({{"", "\x08\x01"}, {"a", "first"}, {"ab", "second"}});
   Seeds seeds = {Bytes({0}) + WrapTableBlock(block), Bytes({1}) + block};
-  // An index of one handle, (0, half).
+  // An index with one handle: offset 0, half of the block.
   const std::string index = EncodeTableBlock({{"~", Bytes({0, static_cast<int>(block.size())})}});
   const int part = static_cast<int>(block.size() * 256 / (block.size() + index.size())) + 1;
   seeds.push_back(Bytes({2, part}) + block + index);
-  // Shared key prefixes.
+  // Entries with shared key prefixes.
   seeds.push_back(Bytes({1, 0, 2, 1, 'a', 'b', 'x', 2, 1, 0, 'c', 0, 0, 0, 0, 1, 0, 0, 0}));
   seeds.push_back(Bytes({0}) + Golden(golden, "tf_bundle/model.ckpt.index"));
   return seeds;

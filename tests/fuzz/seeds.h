@@ -1,4 +1,4 @@
-// Where fuzzing begins: a few small, mostly valid inputs for each target.
+// Seeds for fuzzing: a few small, mostly valid inputs for each target.
 #ifndef PUSHPULL_TESTS_FUZZ_SEEDS_H_
 #define PUSHPULL_TESTS_FUZZ_SEEDS_H_
 
@@ -9,8 +9,8 @@
 
 namespace pushpull {
 
-// `golden` is the folder tests/golden. Aborts when a file of it cannot be read; empty for a target
-// that there is not.
+// `golden` is the folder tests/golden. Aborts if a file in it cannot be read. Returns no seeds for
+// an unknown target.
 std::vector<std::string> MakeSeeds(absl::string_view target, const std::string& golden);
 
 }  // namespace pushpull

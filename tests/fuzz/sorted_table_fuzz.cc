@@ -1,5 +1,5 @@
-// First byte: 0 mod 3: the rest is a file; 1: a data block; 2: a byte tells where a data block ends
-// and an index block begins. Blocks get right checksums.
+// The first byte modulo 3 chooses: 0: the rest is a file; 1: a data block; 2: the next byte tells
+// where the data block ends and the index block begins. Blocks get correct checksums.
 #include <string>
 #include <vector>
 

@@ -1,4 +1,4 @@
-// The readers of data that others wrote, each with a libFuzzer target in <name>_fuzz.cc.
+// The readers of external data. Each has a libFuzzer target in <name>_fuzz.cc.
 #ifndef PUSHPULL_TESTS_FUZZ_TARGETS_H_
 #define PUSHPULL_TESTS_FUZZ_TARGETS_H_
 

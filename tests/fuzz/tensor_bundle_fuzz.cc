@@ -1,6 +1,7 @@
-// First byte, 0 mod 3: the rest is an index file; 1: the rest are the index's entries, each a byte
-// of key length, a byte of value length, key, value; 2: the rest are the fields of tensors, because
-// the fuzzer does not see into libprotobuf. The data file is kDataBytes long.
+// The first byte modulo 3 chooses: 0: the rest is an index file; 1: the rest is the entries of the
+// index, each a byte of key length, a byte of value length, key and value; 2: the rest is the
+// fields of tensors, because the fuzzer cannot look into libprotobuf. The data file has kDataBytes
+// bytes.
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -25,7 +26,7 @@ int64_t TakeInt64(absl::string_view* input) {
   return static_cast<int64_t>(value);
 }
 
-// dtype, number of dimensions, dimensions, offset, size, shard, whether there are slices.
+// Takes dtype, number of dimensions, dimensions, offset, size, shard, and whether there are slices.
 std::string TakeTensor(absl::string_view* input) {
   tensorflow::BundleEntryProto entry;
   entry.set_dtype(TakeByte(input));
@@ -45,7 +46,7 @@ std::string TakeTensor(absl::string_view* input) {
 std::string MakeIndex(absl::string_view input) {
   const uint8_t mode = TakeByte(&input) % 3;
   if (mode == 0) return std::string(input);
-  // A header of one data file, unless the input brings its own.
+  // A header that names one data file, unless the input has a header.
   std::map<std::string, std::string> entries = {{"", "\x08\x01"}};
   while (mode == 2 && !input.empty()) {
     entries[std::string(1, static_cast<char>(entries.size()))] = TakeTensor(&input);

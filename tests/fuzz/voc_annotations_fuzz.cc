@@ -1,4 +1,4 @@
-// Bytes: a VOC annotation file.
+// The input is a VOC annotation file.
 #include <string>
 
 #include "tests/fuzz/fuzz_input.h"
@@ -8,7 +8,8 @@ namespace pushpull {
 namespace {
 
 void Run(absl::string_view input) {
-  const std::string bytes(input);  // an exactly sized block
+  const std::string bytes(
+      input);  // allocated with its exact size, so that reads past the end are found
   const absl::StatusOr<AnnotatedImage> image = ParseVocAnnotation(bytes, "fuzz");
   if (!image.ok()) {
     CHECK(absl::IsInvalidArgument(image.status())) << image.status();

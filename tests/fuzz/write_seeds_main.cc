@@ -1,4 +1,5 @@
-// write_seeds TARGET GOLDEN FOLDER: writes the seeds of a fuzz target into a folder that exists.
+// Usage: write_seeds TARGET GOLDEN FOLDER. Writes the seeds of a fuzz target into an existing
+// folder.
 #include <cstdio>
 
 #include "absl/strings/str_cat.h"

@@ -13,14 +13,14 @@ std::vector<ListedDevice> TwoDevices() {
           {"NVIDIA H200", "GPU-5a3f0d1e-0000-0000-0000-000000000002"}};
 }
 
-TEST(DeviceSelectionTest, ByIndexAndByUuid) {
+TEST(DeviceSelectionTest, SelectsByIndexAndByUuid) {
   EXPECT_EQ(*SelectDevice(TwoDevices(), "0"), 0);
   EXPECT_EQ(*SelectDevice(TwoDevices(), "1"), 1);
   EXPECT_EQ(*SelectDevice(TwoDevices(), "GPU-5a3f0d1e-0000-0000-0000-000000000002"), 1);
   EXPECT_EQ(*SelectDevice(TwoDevices(), "gpu-5a3c"), 0);
 }
 
-TEST(DeviceSelectionTest, AnUnknownOneNamesThoseThereAre) {
+TEST(DeviceSelectionTest, AnUnknownNameListsTheExistingDevices) {
   for (const char* gpu : {"2", "-1", "GPU-77", "", "first"}) {
     const auto selected = SelectDevice(TwoDevices(), gpu);
     EXPECT_EQ(selected.status().code(), absl::StatusCode::kNotFound) << gpu;
@@ -30,11 +30,11 @@ TEST(DeviceSelectionTest, AnUnknownOneNamesThoseThereAre) {
   EXPECT_THAT(SelectDevice({}, "0").status().message(), HasSubstr("this machine has none"));
 }
 
-TEST(DeviceSelectionTest, ABeginningOfSeveralUuidsIsRefused) {
+TEST(DeviceSelectionTest, RefusesAPrefixOfSeveralUuids) {
   EXPECT_THAT(SelectDevice(TwoDevices(), "GPU-5a3").status().message(), HasSubstr("several GPUs"));
 }
 
-TEST(DeviceSelectionTest, UuidsLookAsTheDriverPrintsThem) {
+TEST(DeviceSelectionTest, FormatsUuidsLikeTheDriver) {
   const unsigned char bytes[16] = {0x5a, 0x3c, 0x0d, 0x1e, 0x01, 0x23, 0x45, 0x67,
                                    0x89, 0xab, 0xcd, 0xef, 0x01, 0x23, 0x45, 0x67};
   EXPECT_EQ(FormatUuid(bytes), "GPU-5a3c0d1e-0123-4567-89ab-cdef01234567");

@@ -20,13 +20,13 @@ constexpr ImageInput kInput = {8, 6, 3, {}};
 
 class CheckPackedImagesTest : public testing::Test {
  protected:
-  // The message when image 2 has been changed so.
+  // Returns the error message after `change` was applied to image 2.
   std::string After(const std::function<void(PackedImage*)>& change) {
     std::vector<char> block = RandomImages(kInput, 3, 1);
     PackedImage image;
     char* const at = block.data() + 2 * sizeof(image);
     std::memcpy(&image, at, sizeof(image));
-    // Rows 1 and 2, columns 0 to 3 of 4 x 4 pixels, upside down, with a column of padding.
+    // Shows rows 1 and 2 and columns 0 to 3 of 4 x 4 pixels, upside down, with a column of padding.
     image.height = image.width = 4;
     image.channels = 1;
     image.map = WholeImage(2, 5);
@@ -45,12 +45,12 @@ class CheckPackedImagesTest : public testing::Test {
   }
 };
 
-TEST_F(CheckPackedImagesTest, TakesWhatLiesInTheBlock) {
+TEST_F(CheckPackedImagesTest, AcceptsImagesInsideTheBlock) {
   EXPECT_EQ(After([](PackedImage*) {}), "");
-  EXPECT_EQ(After([](PackedImage* p) { p->map.shown_end = {0, 0}; }), "");  // all padding
+  EXPECT_EQ(After([](PackedImage* p) { p->map.shown_end = {0, 0}; }), "");  // only padding
 }
 
-TEST_F(CheckPackedImagesTest, RefusesPixelsOutsideOfTheBlock) {
+TEST_F(CheckPackedImagesTest, RefusesPixelsOutsideTheBlock) {
   EXPECT_THAT(After([](PackedImage* p) { p->offset = -16; }), HasSubstr("begin at byte -16"));
   EXPECT_THAT(After([](PackedImage* p) { p->offset -= 8; }), HasSubstr("multiple of 16"));
   EXPECT_THAT(After([](PackedImage* p) { p->offset += 16; }), HasSubstr("16 bytes from"));
@@ -60,7 +60,7 @@ TEST_F(CheckPackedImagesTest, RefusesPixelsOutsideOfTheBlock) {
   EXPECT_THAT(After([](PackedImage* p) { p->is_input = 1; }), HasSubstr("576 bytes from"));
 }
 
-TEST_F(CheckPackedImagesTest, RefusesSizesThatAreNone) {
+TEST_F(CheckPackedImagesTest, RefusesInvalidSizes) {
   for (int32_t PackedImage::*const side : {&PackedImage::height, &PackedImage::width}) {
     EXPECT_THAT(After([side](PackedImage* p) { p->*side = 0; }), HasSubstr("are stored"));
     EXPECT_THAT(After([side](PackedImage* p) { p->*side = (1 << 24) + 1; }),
@@ -88,13 +88,13 @@ TEST_F(CheckPackedImagesTest, RefusesMapsThatLeaveTheImage) {
   expect_refused([](PixelMap* m) { m->origin.y = 4; });  // the first row is 4
   expect_refused([](PixelMap* m) { m->origin.x = -1; });
   expect_refused([](PixelMap* m) { m->origin.x = 1; });     // the last column is 4
-  expect_refused([](PixelMap* m) { m->shown_end.x = 5; });  // likewise
+  expect_refused([](PixelMap* m) { m->shown_end.x = 5; });  // the last column is 4 as well
   expect_refused([](PixelMap* m) { m->shown_end.x = 6; });  // beyond the map itself
   expect_refused([](PixelMap* m) { m->shown_begin.x = -1; });
   expect_refused([](PixelMap* m) { m->origin.y = std::numeric_limits<int32_t>::min(); });
   expect_refused([](PixelMap* m) { m->origin.x = std::numeric_limits<int32_t>::max(); });
   expect_refused([](PixelMap* m) { m->down = {-2, 0}; });
-  expect_refused([](PixelMap* m) { m->right = {1, 1}; });  // diagonally out of the image
+  expect_refused([](PixelMap* m) { m->right = {1, 1}; });  // leaves the image diagonally
   expect_refused([](PixelMap* m) { m->right = {0, 1 << 30}; });
 }
 
@@ -114,7 +114,7 @@ TEST(ImageBlockTest, RefusesANetworkWithoutColours) {
 
 TEST(ImageBlockTest, SizesLeaveRoomForTheLargestImages) {
   EXPECT_EQ(MaxImageBytes(8 * 6 * 3), 8 * 6 * 3 * 4);
-  EXPECT_EQ(MaxImageBytes(7), 32);  // the next begins aligned
+  EXPECT_EQ(MaxImageBytes(7), 32);  // the next image starts aligned
   EXPECT_EQ(ImageBlockBytes(5, 7), ImageHeaderBytes(5) + 5 * 32);
   EXPECT_GE(ImageHeaderBytes(5), static_cast<int64_t>(5 * sizeof(PackedImage)));
   EXPECT_EQ(ImageHeaderBytes(5) % kImageAlignment, 0);

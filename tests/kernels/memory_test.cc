@@ -23,7 +23,7 @@ TEST(HostMemory, IsZeroedAlignedAndLargeEnough) {
   }
 }
 
-TEST(HostMemory, WriteCopies) {
+TEST(HostMemory, WriteCopiesTheBytes) {
   const auto memory = HostMemory()->Allocate(3 * sizeof(int32_t));
   ASSERT_TRUE(memory.ok()) << memory.status();
   std::vector<int32_t> values{4, 5, 6};
@@ -33,7 +33,7 @@ TEST(HostMemory, WriteCopies) {
   EXPECT_EQ(std::vector<int32_t>(data, data + 3), (std::vector<int32_t>{4, 5, 6}));
 }
 
-TEST(HostMemory, SaysHowMuchWasWanted) {
+TEST(HostMemory, ReportsTheRequestedSize) {
   for (const int64_t bytes : {int64_t{1} << 62, INT64_MAX}) {
     const absl::Status status = HostMemory()->Allocate(bytes).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);

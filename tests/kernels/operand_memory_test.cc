@@ -8,7 +8,7 @@
 namespace pushpull {
 namespace {
 
-TEST(Operand, KeepsWhatIsWrittenAndBeginsAsNan) {
+TEST(Operand, KeepsWrittenValuesAndStartsAsNan) {
   const Operand<float> input(HostOperands(), std::vector<float>{1, 2, 3});
   EXPECT_EQ(reinterpret_cast<uintptr_t>(input.data()) % 256, 0u);
   EXPECT_EQ(input.Read("input"), (std::vector<float>{1, 2, 3}));
@@ -19,16 +19,16 @@ TEST(Operand, KeepsWhatIsWrittenAndBeginsAsNan) {
   EXPECT_TRUE(std::isnan(read[1]));
 }
 
-TEST(Operand, WritesBesideItFailTheTest) {
+TEST(Operand, WritesOutsideItFailTheTest) {
   const Operand<float> past(HostOperands(), 3);
   past.data()[3] = 1;
   EXPECT_NONFATAL_FAILURE(past.Read("y"), "y: written 0 bytes past its end");
   const Operand<Bfloat16> before(HostOperands(), 3);
   before.data()[-1] = {0};
-  EXPECT_NONFATAL_FAILURE(before.Read("y"), "y: written 1 bytes before its begin");
+  EXPECT_NONFATAL_FAILURE(before.Read("y"), "y: written 1 bytes before its start");
 }
 
-TEST(CloseInNorm, SaysWhereTheLargestErrorIs) {
+TEST(CloseInNorm, ReportsThePlaceOfTheLargestError) {
   const std::vector<double> expected{3, 4};
   ExpectCloseInNorm("same", expected, std::vector<float>{3, 4}, 0);
   ExpectCloseInNorm("near", expected, std::vector<float>{3, 4.25f}, 0.05001);

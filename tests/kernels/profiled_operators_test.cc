@@ -21,7 +21,7 @@ int64_t Ticks() {
   return now += 10;
 }
 
-TEST(ProfiledOperators, ReportsWorkAndPassesTheCallOn) {
+TEST(ProfiledOperators, ReportsTheWorkAndForwardsTheCall) {
   const auto reference = MakeReferenceOperators<float>();
   Recorder recorder;
   const auto operators = MakeProfiledOperators(reference.get(), &recorder, Ticks);

@@ -10,7 +10,7 @@ TEST(Shape, SamePaddingIsAsymmetricAtStrideTwo) {
     int64_t in, out;
     int before, after;
   };
-  // The 3x3 stride 2 convolutions of a 300 x 300 detector.
+  // The convolutions with a 3x3 kernel and stride 2 in a detector for 300 x 300 pixels.
   for (const Case& c : {Case{300, 150, 0, 1}, Case{150, 75, 0, 1}, Case{75, 38, 1, 1},
                         Case{38, 19, 0, 1}, Case{19, 10, 1, 1}, Case{10, 5, 0, 1}, Case{5, 3, 1, 1},
                         Case{3, 2, 1, 1}, Case{2, 1, 0, 1}}) {

@@ -1,4 +1,4 @@
-// A file system whose reads of some paths fail for a while.
+// A file system in which reads of chosen paths fail for a while.
 #ifndef PUSHPULL_TESTS_TESTKIT_FAILING_READS_H_
 #define PUSHPULL_TESTS_TESTKIT_FAILING_READS_H_
 
@@ -16,14 +16,14 @@
 
 namespace pushpull {
 
-// Everything but those reads goes to `files`, which must outlive it. Not thread-safe.
+// Forwards all other operations to `files`, which must outlive it. Not thread-safe.
 class FailingReads final : public FileSystem {
  public:
   enum class What { kOpen, kRead, kList };
 
   explicit FailingReads(FileSystem* files) : files_(files) {}
 
-  // The next `count` operations of this kind on paths that end with `ending` fail.
+  // Makes the next `count` operations of this kind on paths that end with `ending` fail.
   void Fail(What what, std::string ending, absl::Status status, int count) {
     what_ = what;
     ending_ = std::move(ending);
@@ -32,7 +32,7 @@ class FailingReads final : public FileSystem {
     failed_ = 0;
   }
   int failed() const { return failed_; }
-  // Called at each failure.
+  // Sets an action that runs at each failure.
   void AtFailure(std::function<void()> action) { at_failure_ = std::move(action); }
 
   absl::StatusOr<std::unique_ptr<ReadableFile>> OpenForRead(const std::string& path) override {

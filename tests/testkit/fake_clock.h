@@ -1,4 +1,4 @@
-// A clock that moves when a test says so, and when somebody sleeps.
+// A clock that only advances when a test advances it or somebody sleeps.
 #ifndef PUSHPULL_TESTS_TESTKIT_FAKE_CLOCK_H_
 #define PUSHPULL_TESTS_TESTKIT_FAKE_CLOCK_H_
 

@@ -19,7 +19,7 @@
 namespace pushpull {
 namespace {
 
-// An answer that a caller waits for. It may arrive after the caller has given up.
+// The answer for which a caller waits. It may arrive after the caller has given up.
 template <typename Reply>
 class Answer {
  public:
@@ -47,7 +47,7 @@ class Answer {
   std::optional<absl::StatusOr<Reply>> result_ ABSL_GUARDED_BY(mutex_);
 };
 
-// The state that all calls of one client share.
+// State that all calls of one client share.
 class Line {
  public:
   Line(PsHandler* handler, std::string address, FaultHook hook)
@@ -94,7 +94,7 @@ class InProcessPushStream final : public PushStream {
   absl::Status Send(ps::PushChunk header, const Payload& payload) override {
     if (!status_.ok()) return status_;
     if (last_.has_commit()) {
-      return absl::FailedPreconditionError("a chunk after the one with the commit");
+      return absl::FailedPreconditionError("a chunk follows the chunk with the commit");
     }
     header.set_crc32c(Crc32c(payload.data, payload.size_bytes));
     const CallFault fault = line_->Next("PushChunk", header.chunk());
@@ -203,7 +203,7 @@ absl::Status InProcessPsClient::Pull(const ps::PullRequest& request, absl::Durat
       ps::ErrorDetail detail;
       detail.set_kind(ps::ErrorDetail::BAD_CHECKSUM);
       return MakeError(detail, absl::StrCat(line_.Context("Pull"), ": chunk ", chunk,
-                                            " was damaged on the way"));
+                                            " was damaged in transit"));
     }
     if (fault.drop_reply) return line_.Lost("Pull");
   }

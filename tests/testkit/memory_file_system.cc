@@ -17,7 +17,8 @@ struct MemoryFileSystem::Node {
   bool is_directory = false;
   std::string contents;
   std::string durable_contents;
-  int64_t corruptions = 0;  // of the whole file system when this file was corrupted; its time
+  // Value of State::corruptions when this file was corrupted. It serves as modification time.
+  int64_t corruptions = 0;
   Entries entries;
   Entries durable_entries;
 };
@@ -30,13 +31,13 @@ struct MemoryFileSystem::State {
   std::optional<FileFault> fault;
   int64_t calls = 0;
   bool crashed = false;
-  int64_t corruptions = 0;  // how often Corrupt was called
+  int64_t corruptions = 0;  // number of calls of Corrupt
   bool refuse_exchange = false;
   int64_t free_bytes = int64_t{1} << 40;
-  int64_t generation = 0;  // of the power supply
+  int64_t generation = 0;  // number of reboots
   std::set<std::string> locks;
 
-  // The error of this call, if it is one that shall fail.
+  // Counts a call. Returns its injected error if it is the call that has to fail.
   absl::Status Call(absl::string_view what) {
     const int64_t call = calls++;
     if (crashed) return absl::InternalError(absl::StrCat(what, ": the machine is down"));
@@ -66,7 +67,7 @@ struct MemoryFileSystem::State {
     return node;
   }
 
-  // The folder of the path, and the last name.
+  // Returns the parent folder and the last component of the path.
   std::pair<NodePtr, std::string> Parent(const std::string& path) const {
     std::vector<std::string> names = absl::StrSplit(path, '/', absl::SkipEmpty());
     if (names.empty()) return {nullptr, ""};
@@ -106,7 +107,7 @@ class MemoryWritableFile final : public WritableFile {
     const bool half =
         state_->fault.has_value() && state_->fault->kind == FileFault::Kind::kShortWrite;
     const absl::Status status = state_->Call(absl::StrCat("write ", path_));
-    // A crash may come when some bytes are in the cache.
+    // A crash may happen after some bytes have reached the cache.
     if (!status.ok() && (half || state_->crashed)) data = data.substr(0, data.size() / 2);
     if (status.ok() || half || state_->crashed) node_->contents.append(data.data(), data.size());
     return status;
@@ -177,7 +178,7 @@ class MemoryLock final : public FileLock {
   int64_t generation_;
 };
 
-// The tree as the disk holds it after the power cut.
+// Returns the tree that the disk holds after a power cut.
 NodePtr Surviving(const Node& node, Survival survival, CounterRandom* random) {
   const auto newer = [&] {
     return survival == Survival::kEverything ||
@@ -191,7 +192,7 @@ NodePtr Surviving(const Node& node, Survival survival, CounterRandom* random) {
       result->contents = node.contents;
     } else if (survival == Survival::kRandom &&
                node.contents.size() > node.durable_contents.size()) {
-      // Some prefix of what was appended.
+      // A random prefix of the appended bytes survives.
       const size_t extra = node.contents.size() - node.durable_contents.size();
       result->contents =
           node.contents.substr(0, node.durable_contents.size() + random->NextBelow(extra + 1));
@@ -264,7 +265,7 @@ void MemoryFileSystem::RefuseExchange() {
 
 void MemoryFileSystem::Corrupt(const std::string& path, const std::string& contents) {
   absl::MutexLock lock(&state_->mutex);
-  // A node of its own: files that are open keep what they saw.
+  // A new node, because open files keep the old contents.
   auto node = std::make_shared<Node>();
   node->contents = contents;
   node->durable_contents = contents;

@@ -1,9 +1,9 @@
-// A file system in memory that remembers what a disk would still hold after a power cut, and that
-// can make its k-th call fail or be the moment of the crash. Thread-safe.
+// A file system in memory that knows what a disk would still hold after a power cut. Tests can make
+// its k-th call fail or crash the machine. Thread-safe.
 //
-// Model: a file's bytes are durable as of its last Sync, a folder's names as of its last
-// SyncDirectory. Crash() replaces the state by what is durable, or by a random mixture of durable
-// and not.
+// Model: the bytes of a file are durable as of its last Sync, and the names in a folder as of its
+// last SyncDirectory. A power cut (Reboot) keeps what is durable, and nothing, everything or a
+// random part of the rest.
 #ifndef PUSHPULL_TESTS_TESTKIT_MEMORY_FILE_SYSTEM_H_
 #define PUSHPULL_TESTS_TESTKIT_MEMORY_FILE_SYSTEM_H_
 
@@ -25,15 +25,15 @@ struct FileFault {
   enum class Kind {
     kDiskFull,    // RESOURCE_EXHAUSTED; a write stores nothing
     kIoError,     // INTERNAL; a write stores nothing, a failed Sync makes nothing durable
-    kShortWrite,  // RESOURCE_EXHAUSTED after half of the bytes; other calls as kDiskFull
+    kShortWrite,  // RESOURCE_EXHAUSTED after half of the bytes; other calls fail as with kDiskFull
     kCrash,       // this call and all later ones fail until Reboot
   };
   Kind kind = Kind::kIoError;
-  int64_t call = 0;      // which call, counted from 0 since SetFault
-  bool lasting = false;  // all calls from there on, not only that one
+  int64_t call = 0;      // the number of the call, counted from 0 since SetFault
+  bool lasting = false;  // fails all calls from there on, not only that one
 };
 
-// What survives a crash of what was not synced.
+// Which of the unsynced data survive a crash.
 enum class Survival { kNothing, kEverything, kRandom };
 
 class MemoryFileSystem final : public FileSystem {
@@ -41,16 +41,17 @@ class MemoryFileSystem final : public FileSystem {
   MemoryFileSystem();
 
   void SetFault(std::optional<FileFault> fault);
-  // Calls since SetFault (or construction); only calls that change something or sync count.
+  // Calls since SetFault (or construction). Only calls that change something or sync are counted.
   int64_t calls() const;
   bool crashed() const;
-  // Power back: applies the loss, forgets fault and locks. Files that were open stay dead.
+  // Restores the power: applies the loss, and forgets the fault and all locks. Files that were open
+  // stay unusable.
   void Reboot(Survival survival, uint64_t seed);
-  // What FreeBytes says; writing does not change it.
+  // Sets the result of FreeBytes, which writing does not change.
   void SetFreeBytes(int64_t bytes);
-  // As on a file system without RENAME_EXCHANGE.
+  // Behaves like a file system without RENAME_EXCHANGE from now on.
   void RefuseExchange();
-  // Overwrites a file's bytes behind everybody's back, synced.
+  // Overwrites a file's durable bytes without going through a WritableFile.
   void Corrupt(const std::string& path, const std::string& contents);
 
   absl::StatusOr<std::unique_ptr<WritableFile>> OpenForWrite(const std::string& path,
@@ -69,7 +70,7 @@ class MemoryFileSystem final : public FileSystem {
   absl::StatusOr<std::unique_ptr<FileLock>> Lock(const std::string& path) override;
 
   struct Node;
-  // What is shared with open files, which may outlive this object.
+  // State that open files share. They may outlive this object.
   struct State;
 
  private:

@@ -1,4 +1,4 @@
-// A PsClient whose calls all fail, for tests that answer a few of them.
+// A PsClient whose calls all fail. Tests override the calls that they need.
 #ifndef PUSHPULL_TESTS_TESTKIT_REFUSING_PS_CLIENT_H_
 #define PUSHPULL_TESTS_TESTKIT_REFUSING_PS_CLIENT_H_
 
@@ -9,7 +9,7 @@
 
 namespace pushpull {
 
-// StartPush gives a null stream: a test that pushes overrides it.
+// StartPush returns a null stream, so a test that pushes has to override it.
 class RefusingPsClient : public PsClient {
  public:
   const std::string& address() const override { return address_; }

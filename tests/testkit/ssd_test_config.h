@@ -8,8 +8,9 @@
 
 namespace pushpull {
 
-// ssd_mobilenet_v1_pets or ssd_mobilenet_v2_coco as TensorFlow's samples have their model { ssd },
-// by feature extractor, with `ssd` and `train_config` (protobuf text) merged over it.
+// Returns a config with the model { ssd } of TensorFlow's sample ssd_mobilenet_v1_pets or
+// ssd_mobilenet_v2_coco, depending on the feature extractor. `ssd` and `train_config` (protobuf
+// text) are merged over it.
 config::TrainEvalPipelineConfig MakeSsdTestConfig(const std::string& feature_extractor_type,
                                                   const std::string& ssd = "",
                                                   const std::string& train_config = "");

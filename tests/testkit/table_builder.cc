@@ -25,7 +25,7 @@ std::string Handle(uint64_t offset, uint64_t size) {
   return handle;
 }
 
-// Returns the block's handle.
+// Appends a block with its trailer and returns the block's handle.
 std::string AppendBlock(absl::string_view block, std::string* file) {
   const std::string handle = Handle(file->size(), block.size());
   const std::string covered = absl::StrCat(block, absl::string_view("\0", 1));
@@ -44,7 +44,7 @@ std::string EncodeTableBlock(const std::vector<TableEntry>& entries) {
     AppendVarint(value.size(), &block);
     absl::StrAppend(&block, key, value);
   }
-  AppendFixed(0, 4, &block);  // the only restart, and how many there are
+  AppendFixed(0, 4, &block);  // the only restart offset, then the number of restarts
   AppendFixed(1, 4, &block);
   return block;
 }

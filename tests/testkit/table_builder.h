@@ -1,4 +1,5 @@
-// Writes sorted tables (ps_server/warm_start/sorted_table.h) with right checksums around any bytes.
+// Writes sorted tables (ps_server/warm_start/sorted_table.h) with correct checksums around any
+// bytes.
 #ifndef PUSHPULL_TESTS_TESTKIT_TABLE_BUILDER_H_
 #define PUSHPULL_TESTS_TESTKIT_TABLE_BUILDER_H_
 
@@ -11,13 +12,13 @@
 
 namespace pushpull {
 
-// Entries without shared prefixes, and one restart offset.
+// Encodes entries without shared prefixes, and one restart offset.
 std::string EncodeTableBlock(const std::vector<TableEntry>& entries);
 
-// A file of these two blocks.
+// Returns a file of these two blocks.
 std::string WrapTableBlocks(absl::string_view data_block, absl::string_view index_block);
 
-// As above, with an index that points at the data block.
+// Same, with an index block that points at the data block.
 std::string WrapTableBlock(absl::string_view data_block);
 
 }  // namespace pushpull

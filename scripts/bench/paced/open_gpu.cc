@@ -1,5 +1,5 @@
-// kernels/gpu.h on a GPU that only takes time, so that the real worker runs on it. The environment
-// says how fast it is: PUSHPULL_PACED_GB_PER_S, the bandwidth of its memory (default 4300).
+// kernels/gpu.h for a GPU that only takes time, so that the real worker can run on it.
+// PUSHPULL_PACED_GB_PER_S gives the bandwidth of its memory (default 4300).
 #include <cstdlib>
 
 #include "kernels/gpu.h"

@@ -22,7 +22,7 @@ class UntouchedMemory final : public Memory {
   ~UntouchedMemory() override { munmap(data(), bytes()); }
 };
 
-// What is queued, and when the last of it will be done.
+// A queue that only knows when its last entry will be done.
 struct PacedQueue {
   absl::Time done = absl::InfinitePast();
 
@@ -39,7 +39,7 @@ struct PacedGraph final : DeviceGraph {
   absl::Duration duration;
 };
 
-// Does nothing and needs no room.
+// Operators that do nothing and need no workspace.
 template <typename T>
 class IdleOperators final : public Operators<T> {
   using P = ParameterOf<T>;

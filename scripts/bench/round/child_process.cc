@@ -63,7 +63,7 @@ absl::StatusOr<std::string> ChildProcess::ReadLine() {
     char piece[4096];
     const ssize_t count = read(output_, piece, sizeof(piece));
     if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return absl::OutOfRangeError("the process has ended its output");
+    if (count <= 0) return absl::OutOfRangeError("the process has closed its output");
     buffer_.append(piece, count);
   }
 }
@@ -94,7 +94,7 @@ absl::StatusOr<int64_t> ChildProcess::PeakRssBytes() const {
 }
 
 absl::StatusOr<absl::Duration> ChildProcess::CpuTime() const {
-  // The thread counters have nanoseconds; the process's stat counts clock ticks.
+  // The thread counters are in nanoseconds, while the stat file of the process counts clock ticks.
   absl::Duration total;
   std::error_code error;
   for (const auto& entry :

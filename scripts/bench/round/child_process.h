@@ -1,4 +1,4 @@
-// A process started by a benchmark: its standard output is read, its end is waited for.
+// A process that a benchmark starts, reads and waits for.
 #ifndef PUSHPULL_SCRIPTS_BENCH_ROUND_CHILD_PROCESS_H_
 #define PUSHPULL_SCRIPTS_BENCH_ROUND_CHILD_PROCESS_H_
 
@@ -15,24 +15,25 @@
 
 namespace pushpull {
 
-// Not thread-safe. Destroying it kills the process.
+// Not thread-safe. The destructor kills the process.
 class ChildProcess {
  public:
-  // arguments[0] is the path of the binary. Standard error goes where ours goes, or to stderr_path.
+  // arguments[0] is the path of the program. Standard error goes to stderr_path, or to ours if that
+  // is empty.
   static absl::StatusOr<std::unique_ptr<ChildProcess>> Start(
       const std::vector<std::string>& arguments, const std::string& stderr_path = "");
   ~ChildProcess();
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;
 
-  // One line without its end; OUT_OF_RANGE when the output has ended.
+  // Returns a line of standard output without its end. OUT_OF_RANGE: the output has ended.
   absl::StatusOr<std::string> ReadLine();
   bool Running();
-  // SIGTERM, then waits.
+  // Sends SIGTERM and waits for the end.
   void Stop();
-  // Largest resident set so far, of a running process.
+  // Returns the largest resident set so far. The process must be running.
   absl::StatusOr<int64_t> PeakRssBytes() const;
-  // Processor time of all threads so far, of a running process.
+  // Returns the processor time of all threads so far. The process must be running.
   absl::StatusOr<absl::Duration> CpuTime() const;
 
  private:

@@ -87,7 +87,7 @@ absl::Status Clone::Join() {
   gradient_ = std::make_shared<std::vector<float>>(layout.total_elements(), 1e-6f);
   weights_.resize(layout.total_elements());
   absl::StatusOr<ps::RegisterReply> registered = client_->Register(request, kTimeout);
-  // The server listens a moment before its variables are restored.
+  // The server already listens for a moment before its variables are restored.
   while (absl::IsUnavailable(registered.status()) && clock_.Now() < give_up) {
     clock_.Sleep(absl::Milliseconds(20));
     registered = client_->Register(request, kTimeout);
@@ -98,7 +98,7 @@ absl::Status Clone::Join() {
   return Pull(registered_.version(), /*exact=*/false);
 }
 
-// The clones that come first hold the replicas of those that are still to come.
+// Waits until every clone holds a replica: the first clones temporarily hold those of later ones.
 absl::Status Clone::AwaitOthers(absl::Duration give_up) {
   while (true) {
     PP_ASSIGN_OR_RETURN(const ps::StatusReply status, client_->GetStatus({}, kTimeout));
@@ -108,7 +108,7 @@ absl::Status Clone::AwaitOthers(absl::Duration give_up) {
     if (settled == static_cast<int>(options_.num_clones)) return Heartbeat();
     if (clock_.Now() > give_up) {
       return absl::DeadlineExceededError(
-          absl::StrCat("only ", settled, " of ", options_.num_clones, " clones are there"));
+          absl::StrCat("only ", settled, " of ", options_.num_clones, " clones have joined"));
     }
     clock_.Sleep(absl::Milliseconds(20));
     PP_RETURN_IF_ERROR(KeepLease());
@@ -143,7 +143,7 @@ absl::Status Clone::Push(uint64_t step) {
   key->set_worker_id(options_.clone);
   key->set_base_version(version_);
   auto stream = client_->StartPush(kTimeout);
-  // From the end, as backward fills the gradient.
+  // Sends from the end, because the backward pass fills the gradient from there.
   for (int chunk = sharding_->num_chunks(0) - 1; chunk >= 0; --chunk) {
     const ElementRange range = sharding_->chunk(0, chunk);
     header.set_chunk(chunk);

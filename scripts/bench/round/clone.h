@@ -1,5 +1,5 @@
-// A clone that computes nothing: pushes a gradient and pulls the weights, as fast as the server
-// lets it.
+// A clone that computes nothing: it pushes a gradient and pulls the weights as fast as the server
+// allows.
 #ifndef PUSHPULL_SCRIPTS_BENCH_ROUND_CLONE_H_
 #define PUSHPULL_SCRIPTS_BENCH_ROUND_CLONE_H_
 
@@ -15,8 +15,8 @@
 namespace pushpull {
 
 struct RoundTimes {
-  absl::Duration push;   // until the server has answered
-  absl::Duration total;  // and the next version is here
+  absl::Duration push;   // until the server has acknowledged the push
+  absl::Duration total;  // until the next version has been pulled
   absl::Duration cpu;    // processor time of all threads of this process
 };
 
@@ -29,8 +29,8 @@ struct CloneOptions {
   TransportSecurity security = {};
 };
 
-// Joins the job at the address (one task) and does the rounds, with CRCs, commit and barrier as in
-// training.
+// Joins the job at the address (one task) and runs the rounds, with checksums, commit and barrier
+// as in training.
 absl::StatusOr<std::vector<RoundTimes>> RunRounds(const CloneOptions& options);
 
 }  // namespace pushpull

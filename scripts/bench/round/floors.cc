@@ -52,7 +52,7 @@ bool ReceiveAll(int fd, char* data, int64_t size_bytes) {
   return true;
 }
 
-// A listening socket at an address of the kernel's choice.
+// Opens a listening socket at an address that the kernel chooses.
 int Listen(SocketKind kind, sockaddr_storage* address, socklen_t* length) {
   const int family = kind == SocketKind::kTcp ? AF_INET : AF_UNIX;
   const int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -62,7 +62,7 @@ int Listen(SocketKind kind, sockaddr_storage* address, socklen_t* length) {
     reinterpret_cast<sockaddr_in*>(address)->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     *length = sizeof(sockaddr_in);
   } else {
-    *length = sizeof(sa_family_t);  // the kernel picks an abstract name
+    *length = sizeof(sa_family_t);  // the kernel chooses an abstract name
   }
   if (fd < 0 || bind(fd, reinterpret_cast<sockaddr*>(address), *length) != 0 ||
       listen(fd, 16) != 0) {

@@ -1,4 +1,4 @@
-// What the machine allows: the same bytes moved with nothing around them.
+// Lower bounds of the machine: the time to move the same bytes without anything else.
 #ifndef PUSHPULL_SCRIPTS_BENCH_ROUND_FLOORS_H_
 #define PUSHPULL_SCRIPTS_BENCH_ROUND_FLOORS_H_
 
@@ -9,14 +9,14 @@
 
 namespace pushpull {
 
-// Median time of memcpy over buffers of that size that fit no small cache, one thread.
+// Median time of memcpy with one thread, over buffers of that size that do not fit a small cache.
 absl::Duration MeasureMemcpy(int64_t size_bytes, int rounds);
 
 enum class SocketKind { kTcp, kUnix };
 
-// Median time of a round with plain sockets: `clones` processes each send size_bytes to a server (a
-// thread per connection), which answers all of them with size_bytes when the last byte of the last
-// one has come. Call it before the process has other threads: it forks.
+// Median time of a round with plain sockets: `clones` processes each send size_bytes to a server
+// with a thread per connection, which replies to all of them with size_bytes once the last byte has
+// arrived. It forks, so call it before the process has other threads.
 absl::StatusOr<absl::Duration> MeasureSocketRound(SocketKind kind, int clones, int64_t size_bytes,
                                                   int rounds);
 

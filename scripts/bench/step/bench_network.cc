@@ -17,8 +17,8 @@
 namespace pushpull {
 namespace {
 
-// Weights of slim's default initializer make the first gradients so steep that rounding decides
-// where a training goes; with these, two implementations stay together.
+// With slim's default initializer the first gradients are so steep that rounding errors decide the
+// course of a training. With these weights, two implementations stay close to each other.
 constexpr char kClassifier[] = R"(
   model {
     classifier {
@@ -79,7 +79,8 @@ config::TrainEvalPipelineConfig MakeClassifierConfig(const BenchNetworkOptions& 
   return config;
 }
 
-// Version 1 has 1x1 heads and dense extra layers, version 2 3x3 heads and separable extra layers.
+// Version 1 has 1x1 heads and dense extra layers; version 2 has 3x3 heads and separable extra
+// layers.
 config::TrainEvalPipelineConfig MakeDetectorConfig(const BenchNetworkOptions& options) {
   config::TrainEvalPipelineConfig config;
   CHECK(google::protobuf::TextFormat::ParseFromString(kDetector, &config));
@@ -96,7 +97,7 @@ config::TrainEvalPipelineConfig MakeDetectorConfig(const BenchNetworkOptions& op
   return config;
 }
 
-// Boxes of a tenth to a half of the image's side.
+// Draws a box whose sides are a tenth to a half of the image's side.
 LabeledBox DrawObject(int num_classes, CounterRandom* random) {
   const float height = 0.1f + 0.4f * random->NextFloat();
   const float width = 0.1f + 0.4f * random->NextFloat();

@@ -1,5 +1,5 @@
-// The networks whose training step benchmarks measure, as TensorFlow's sample configs have them,
-// and made-up batches for them. Plain values.
+// The networks that benchmarks of the training step use, configured like TensorFlow's sample
+// configs, and generated batches for them. Plain values.
 #ifndef PUSHPULL_SCRIPTS_BENCH_STEP_BENCH_NETWORK_H_
 #define PUSHPULL_SCRIPTS_BENCH_STEP_BENCH_NETWORK_H_
 
@@ -17,7 +17,7 @@ namespace pushpull {
 
 struct BenchNetworkOptions {
   std::string model;  // "mobilenet_v2", "ssd_mobilenet_v1" or "ssd_mobilenet_v2"
-  int size = 224;     // of the images, in pixels
+  int size = 224;     // side of the images, in pixels
   int classes = 1000;
   double width = 1.0;  // depth multiplier
 };
@@ -28,21 +28,21 @@ struct BenchNetwork {
   VariableLayout layout;
 };
 
-// INVALID_ARGUMENT: no such model, or a size or width that it does not take.
+// INVALID_ARGUMENT: the model is unknown, or does not support the size or width.
 absl::StatusOr<BenchNetwork> MakeBenchNetwork(const BenchNetworkOptions& options);
 
-// As a new job's variables are.
+// Returns the variables of a new job.
 std::vector<float> InitialVariables(const BenchNetwork& network);
 
 struct BenchBatch {
   static constexpr int kObjectsPerImage = 8;
 
   int64_t samples = 0;
-  std::vector<char> packed_images;  // a block of packed ones, each of the input's size
-  std::vector<float> images;        // the same, as a network reads them
-  std::vector<int32_t> labels;      // classifiers
+  std::vector<char> packed_images;  // a block of packed images, each of the input's size
+  std::vector<float> images;        // the same images as a network reads them
+  std::vector<int32_t> labels;      // only for classifiers
   std::vector<LabeledBox> objects;
-  std::vector<int32_t> first_object;  // [samples + 1]; all zero in a classifier's batch
+  std::vector<int32_t> first_object;  // [samples + 1]; all zero for a classifier
 };
 
 BenchBatch MakeBenchBatch(const NetworkSpec& spec, int64_t samples);

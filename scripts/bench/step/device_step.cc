@@ -20,7 +20,7 @@ Operators<T>* OperatorsOf(Device* device) {
   }
 }
 
-// Puts an event behind every operator while it is told to.
+// Records an event after every operator between Begin and End.
 class EventProfiler : public OperatorProfiler {
  public:
   explicit EventProfiler(Device* device) : device_(*device) {}
@@ -40,7 +40,7 @@ class EventProfiler : public OperatorProfiler {
 
   const std::vector<OperatorRecord>& records() const { return records_; }
 
-  // After End. Blocks until the last operator is done.
+  // Call after End. Blocks until the last operator is done.
   absl::StatusOr<std::vector<double>> Milliseconds() {
     PP_RETURN_IF_ERROR(device_.Wait(events_[records_.size()].get()));
     std::vector<double> times;
@@ -137,7 +137,7 @@ class TypedDeviceStep final : public DeviceStep {
     PP_RETURN_IF_ERROR(RecordOnce());
     std::vector<std::vector<double>> times;
     for (int step = 0; step < steps; ++step) {
-      // While these run, the host gets ahead with queueing.
+      // While these launches run, the host queues the profiled step ahead of the device.
       device_.Launch(graph_.get());
       device_.Launch(graph_.get());
       profiler_.Begin();
@@ -168,7 +168,7 @@ class TypedDeviceStep final : public DeviceStep {
     return memory;
   }
 
-  // Calls operators only. Making the network's input of the images is part of a step.
+  // Only calls operators. Making the network's input from the images is part of the step.
   void QueueStep() {
     auto* const typed = static_cast<T*>(typed_images_->data());
     operators_->SampleImages(image_input_, samples_, packed_images_->data(), typed);
@@ -190,7 +190,7 @@ class TypedDeviceStep final : public DeviceStep {
 
   absl::Status RecordOnce() {
     if (graph_ == nullptr) {
-      // The first time a kernel is used it is loaded, which cannot be recorded.
+      // A kernel is loaded at its first use, which cannot be recorded.
       QueueStep();
       device_.RecordCompute(end_.get());
       PP_RETURN_IF_ERROR(device_.Wait(end_.get()));

@@ -1,5 +1,5 @@
-// One network's training step on a GPU with everything it reads already there: how fast the GPU
-// itself is, without feed and server.
+// A network's training step on a GPU with all inputs already in its memory. It shows the speed of
+// the GPU without input pipeline and server.
 #ifndef PUSHPULL_SCRIPTS_BENCH_STEP_DEVICE_STEP_H_
 #define PUSHPULL_SCRIPTS_BENCH_STEP_DEVICE_STEP_H_
 
@@ -22,10 +22,11 @@ struct OperatorTime {
   double milliseconds = 0.0;  // the median
 };
 
-// One calling thread.
+// For one calling thread.
 class DeviceStep {
  public:
-  // `device` must outlive the step. The batch is copied. RESOURCE_EXHAUSTED: it does not fit.
+  // `device` must outlive the step. The batch is copied. RESOURCE_EXHAUSTED: the step does not fit
+  // into memory.
   static absl::StatusOr<std::unique_ptr<DeviceStep>> Create(const BenchNetwork& network,
                                                             const BenchBatch& batch,
                                                             Precision precision, Device* device);
@@ -33,23 +34,23 @@ class DeviceStep {
 
   virtual absl::Status SetVariables(absl::Span<const float> variables) = 0;
 
-  // Milliseconds per step by the device's clock: `steps` recorded steps one after another, which
-  // write the gradient each time and change no variable. Blocks.
+  // Returns milliseconds per step by the device's clock. Runs `steps` recorded steps one after
+  // another, which write the gradient each time and change no variable. Blocks.
   virtual absl::StatusOr<double> Measure(int steps) = 0;
 
-  // The loss, and the gradient in host memory. Blocks.
+  // Returns the loss and writes the gradient to host memory. Blocks.
   virtual absl::StatusOr<double> Step(absl::Span<float> gradient) = 0;
 
-  // The time of each operator of a step, in program order, from `steps` steps that are queued
-  // operator by operator while the device is kept busy. Short operators come out longer than in a
+  // Returns the time of each operator of a step in program order, from `steps` steps whose
+  // operators are queued one by one while the device is busy. Short operators take longer than in a
   // recorded step.
   virtual absl::StatusOr<std::vector<OperatorTime>> Profile(int steps) = 0;
 
   virtual int64_t arena_bytes() const = 0;
 };
 
-// Bytes per second that a copy within the device's memory moves, counting what is read and what is
-// written: the ceiling of operators that are bound by memory.
+// Bytes per second of a copy within the device's memory, counting bytes read and bytes written. It
+// is the upper bound for operators that are limited by memory.
 absl::StatusOr<double> MeasureCopyBandwidth(Device* device, int64_t bytes = int64_t{1} << 30);
 
 }  // namespace pushpull

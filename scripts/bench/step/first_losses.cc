@@ -61,7 +61,7 @@ absl::StatusOr<std::vector<double>> FirstLosses(const BenchNetwork& network, con
     PP_ASSIGN_OR_RETURN(const double loss, step->Step(absl::MakeSpan(gradient)));
     losses.push_back(loss);
     for (int64_t v = 0; v < network.layout.num_variables(); ++v) {
-      // At a moving statistic stands no gradient.
+      // Moving statistics have no gradient.
       if (network.layout.variables()[v].kind != VariableKind::kTrainable) continue;
       const int64_t first = network.layout.offset(v);
       for (int64_t e = first; e < first + network.layout.num_elements(v); ++e) {

@@ -1,5 +1,5 @@
-// The first losses of a training on one batch: ours, and the file from which another program starts
-// at the same point.
+// The first losses of a training on one batch, and a file with which another program can start from
+// the same point.
 #ifndef PUSHPULL_SCRIPTS_BENCH_STEP_FIRST_LOSSES_H_
 #define PUSHPULL_SCRIPTS_BENCH_STEP_FIRST_LOSSES_H_
 
@@ -21,11 +21,11 @@ struct Descent {
   double momentum = 0.9;
 };
 
-// The loss before each of `steps` steps, whose arithmetic is done on the host in float.
+// Returns the loss before each of `steps` steps. The host computes the descent in float.
 absl::StatusOr<std::vector<double>> FirstLosses(const BenchNetwork& network, const Descent& descent,
                                                 int steps, DeviceStep* step);
 
-// Initial variables and batch, in the format that gpu_step_torch.py describes.
+// Writes initial variables and batch in the format that gpu_step_torch.py describes.
 absl::Status WriteStart(const BenchNetwork& network, const Descent& descent,
                         const BenchBatch& batch, const std::string& path);
 

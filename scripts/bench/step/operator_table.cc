@@ -50,7 +50,7 @@ std::string FormatOperatorTable(const std::vector<OperatorTime>& operators, Tabl
                                      "ms", "TFLOP/s", "GB/s", "of floor", "share");
   for (const Row& row : table) {
     const double seconds = row.milliseconds / 1e3;
-    // A clock too coarse for the operator gives no rate.
+    // If the clock is too coarse for the operator, there is no rate.
     const double rate = seconds > 0.0 ? 1.0 / seconds : 0.0;
     absl::StrAppendFormat(
         &text, "  %-*s %5d %9.4f %8.2f %8.0f %8.0f%% %6.1f%%\n", width, row.label, row.calls,

@@ -1,5 +1,5 @@
-// The table of a step's operators: milliseconds, bytes per second and the share of what memory
-// allows.
+// A table of a step's operators: milliseconds, bytes per second, and the ratio to the floor that
+// memory sets.
 #ifndef PUSHPULL_SCRIPTS_BENCH_STEP_OPERATOR_TABLE_H_
 #define PUSHPULL_SCRIPTS_BENCH_STEP_OPERATOR_TABLE_H_
 
@@ -12,8 +12,8 @@ namespace pushpull {
 
 enum class TableRows { kKind, kLayer };  // one row per kind of operator, or per kind and shape
 
-// Slowest first. `bandwidth` in bytes per second is what the floor is computed with: the bytes an
-// operator has to move (kernels/profiled_operators.h) over it.
+// Sorts by time, slowest first. The floor is the number of bytes that an operator has to move
+// (kernels/profiled_operators.h) divided by `bandwidth` in bytes per second.
 std::string FormatOperatorTable(const std::vector<OperatorTime>& operators, TableRows rows,
                                 double bandwidth);
 

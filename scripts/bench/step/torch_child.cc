@@ -75,7 +75,7 @@ absl::StatusOr<std::string> TorchChild::ReadLine(absl::Duration timeout) {
     const absl::Duration left = deadline - absl::Now();
     if (left <= absl::ZeroDuration()) {
       return absl::DeadlineExceededError(
-          absl::StrCat("PyTorch's side did not answer in ", absl::FormatDuration(timeout)));
+          absl::StrCat("the PyTorch process did not answer in ", absl::FormatDuration(timeout)));
     }
     pollfd waiting{from_child_, POLLIN, 0};
     const int ready = poll(&waiting, 1, static_cast<int>(absl::ToInt64Milliseconds(left)) + 1);
@@ -86,7 +86,7 @@ absl::StatusOr<std::string> TorchChild::ReadLine(absl::Duration timeout) {
     const ssize_t size = read(from_child_, chunk, sizeof(chunk));
     if (size < 0 && errno == EINTR) continue;
     if (size <= 0) {
-      return absl::UnavailableError("PyTorch's side ended; what it said is above");
+      return absl::UnavailableError("the PyTorch process ended; its output is above");
     }
     buffer_.append(chunk, size);
   }
@@ -94,16 +94,16 @@ absl::StatusOr<std::string> TorchChild::ReadLine(absl::Duration timeout) {
 
 absl::StatusOr<nlohmann::json> TorchChild::Ask(const std::string& request, absl::Duration timeout) {
   const std::string line = request + "\n";
-  // A request is far smaller than a pipe.
+  // A request is far smaller than the pipe's buffer.
   if (write(to_child_, line.data(), line.size()) != static_cast<ssize_t>(line.size())) {
     return absl::UnavailableError(
-        absl::StrCat("PyTorch's side takes no requests: ", std::strerror(errno)));
+        absl::StrCat("the PyTorch process takes no requests: ", std::strerror(errno)));
   }
   PP_ASSIGN_OR_RETURN(const std::string text, ReadLine(timeout));
   nlohmann::json answer = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!answer.is_object()) {
     return absl::UnavailableError(
-        absl::StrCat("PyTorch's side answered \"", text, "\", expected a line of JSON"));
+        absl::StrCat("the PyTorch process answered \"", text, "\", expected a line of JSON"));
   }
   if (answer.contains("error")) {
     return absl::FailedPreconditionError(answer["error"].get<std::string>());

@@ -1,5 +1,5 @@
-// PyTorch's side of a benchmark: a child process (gpu_step_torch.py) that answers requests, a line
-// each way.
+// The PyTorch process of a benchmark: a child (gpu_step_torch.py) that answers requests. Request
+// and answer are one line each.
 #ifndef PUSHPULL_SCRIPTS_BENCH_STEP_TORCH_CHILD_H_
 #define PUSHPULL_SCRIPTS_BENCH_STEP_TORCH_CHILD_H_
 
@@ -15,18 +15,19 @@
 
 namespace pushpull {
 
-// Thread-compatible. The caller ignores SIGPIPE.
+// Thread-compatible. The caller has to ignore SIGPIPE.
 class TorchChild {
  public:
-  // `command` is looked for in PATH. NOT_FOUND: it cannot be started.
+  // Searches PATH for `command`. NOT_FOUND: it cannot be started.
   static absl::StatusOr<std::unique_ptr<TorchChild>> Start(const std::vector<std::string>& command);
-  // Closes the child's input, which ends it, and kills it if it is still there after 5 s.
+  // Closes the child's input, which makes it end, and kills it if it still runs after 5 s.
   ~TorchChild();
   TorchChild(const TorchChild&) = delete;
   TorchChild& operator=(const TorchChild&) = delete;
 
-  // The answer, an object. FAILED_PRECONDITION: the answer is an error, whose text is the message;
-  // the next request may do better. DEADLINE_EXCEEDED, UNAVAILABLE: no answer came, and none will.
+  // Returns the answer, an object. FAILED_PRECONDITION: the answer is an error with the message as
+  // its text; later requests may succeed. DEADLINE_EXCEEDED, UNAVAILABLE: no answer came, and no
+  // later one will.
   absl::StatusOr<nlohmann::json> Ask(const std::string& request, absl::Duration timeout);
 
  private:
@@ -37,7 +38,7 @@ class TorchChild {
   const pid_t pid_;
   int to_child_;
   const int from_child_;
-  std::string buffer_;  // what came after the last line
+  std::string buffer_;  // bytes after the last complete line
 };
 
 }  // namespace pushpull

@@ -23,7 +23,7 @@ TEST(BackoffTest, GrowsToTheMaximumWithinTheJitter) {
   EXPECT_LT(backoff.Next(), absl::Milliseconds(125));
 }
 
-TEST(BackoffTest, SeedsDifferAndRepeat) {
+TEST(BackoffTest, DelaysDependOnTheSeedOnly) {
   std::vector<absl::Duration> first, again, other;
   Backoff a({}, 1), b({}, 1), c({}, 2);
   for (int i = 0; i < 10; ++i) {

@@ -9,7 +9,7 @@
 namespace pushpull {
 namespace {
 
-TEST(Crc32c, Rfc3720Vectors) {
+TEST(Crc32c, MatchesTheVectorsOfRfc3720) {
   EXPECT_EQ(Crc32c(std::string(32, '\0')), 0x8a9136aau);
   EXPECT_EQ(Crc32c(std::string(32, '\xff')), 0x62a8ab43u);
   std::string ascending;
@@ -30,7 +30,7 @@ TEST(Crc32c, Rfc3720Vectors) {
   EXPECT_EQ(Crc32c(""), 0u);
 }
 
-TEST(Crc32c, InterleavedEqualsTableAtEveryLengthAndAlignment) {
+TEST(Crc32c, InterleavedMatchesTableAtEveryLengthAndAlignment) {
   CounterRandom random(1, 2);
   std::string data(40000, '\0');
   for (char& c : data) c = static_cast<char>(random.NextUint32());

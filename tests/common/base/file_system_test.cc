@@ -15,7 +15,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// The same contract for the real one and the one that other tests rely on.
+// Tests the contract of FileSystem with the operating system's files and with MemoryFileSystem,
+// which other tests use.
 class FileSystemTest : public ::testing::TestWithParam<bool> {
  protected:
   void SetUp() override {
@@ -82,15 +83,15 @@ TEST_P(FileSystemTest, ErrorsNameThePath) {
   EXPECT_TRUE(absl::IsFailedPrecondition(MakeDirectories(*files_, Path("a"))));
 }
 
-TEST_P(FileSystemTest, TellsFreeSpace) {
+TEST_P(FileSystemTest, ReportsFreeSpace) {
   const auto free = files_->FreeBytes(root_);
   ASSERT_TRUE(free.ok()) << free.status();
   EXPECT_GT(*free, 0);
   EXPECT_TRUE(absl::IsNotFound(files_->FreeBytes(Path("none")).status()));
 }
 
-// Its parent exists, and still it cannot be made.
-TEST(PosixFileSystemTest, AFolderInProc) {
+// mkdir fails below /proc although the parent folder exists.
+TEST(PosixFileSystemTest, CannotCreateAFolderInProc) {
   PosixFileSystem files;
   EXPECT_TRUE(absl::IsNotFound(MakeDirectories(files, "/proc/none")));
   EXPECT_TRUE(absl::IsNotFound(MakeDirectories(files, "/proc/none/deeper/")));
@@ -106,7 +107,7 @@ TEST_P(FileSystemTest, RenamesAndExchanges) {
   ASSERT_EQ(MakeDirectories(*files_, Path("x/deep/er")), absl::OkStatus());
   ASSERT_EQ(MakeDirectories(*files_, Path("x/deep/er")), absl::OkStatus());
   ASSERT_EQ(files_->MakeDirectory(Path("y")), absl::OkStatus());
-  // An empty folder in the way counts too.
+  // A target that is an empty folder is refused too.
   EXPECT_TRUE(absl::IsAlreadyExists(files_->Rename(Path("x"), Path("y"))));
   EXPECT_TRUE(absl::IsAlreadyExists(files_->RemoveDirectory(Path("x"))));
   ASSERT_EQ(files_->Exchange(Path("x"), Path("y")), absl::OkStatus());
@@ -117,7 +118,7 @@ TEST_P(FileSystemTest, RenamesAndExchanges) {
   EXPECT_TRUE(files_->GetInfo(Path("x/deep/er"))->is_directory);
 }
 
-TEST_P(FileSystemTest, LocksExclude) {
+TEST_P(FileSystemTest, OnlyOneHolderGetsALock) {
   {
     const auto lock = files_->Lock(Path("LOCK"));
     ASSERT_TRUE(lock.ok());
@@ -136,7 +137,7 @@ TEST_P(FileSystemTest, AtomicWriteLeavesNoTemporary) {
 INSTANTIATE_TEST_SUITE_P(Kinds, FileSystemTest, ::testing::Values(true, false),
                          [](const auto& info) { return info.param ? "Posix" : "Memory"; });
 
-TEST(PosixFileSystem, AFullDiskIsAnError) {
+TEST(PosixFileSystem, ReportsAFullDisk) {
   PosixFileSystem files;
   if (!files.GetInfo("/dev/full").ok()) GTEST_SKIP() << "no /dev/full here";
   const auto file = files.OpenForWrite("/dev/full", FileSystem::WriteMode::kTruncate);
@@ -146,12 +147,12 @@ TEST(PosixFileSystem, AFullDiskIsAnError) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("/dev/full"));
 }
 
-TEST(PosixFileSystem, RefusesWhatIsNoRegularFile) {
+TEST(PosixFileSystem, RefusesWhatIsNotARegularFile) {
   PosixFileSystem files;
   EXPECT_TRUE(absl::IsFailedPrecondition(files.OpenForRead("/dev/null").status()));
 }
 
-// The model itself: what a power cut takes.
+// Checks the model of a power cut itself: what survives and what is lost.
 TEST(MemoryFileSystem, ForgetsWhatWasNotSynced) {
   MemoryFileSystem files;
   ASSERT_EQ(files.MakeDirectory("/d"), absl::OkStatus());
@@ -174,7 +175,7 @@ TEST(MemoryFileSystem, ForgetsWhatWasNotSynced) {
   EXPECT_EQ(*ReadWholeFile(files, "/d/name_only"), "");
 }
 
-TEST(PathTest, FolderAndName) {
+TEST(PathTest, SplitsIntoFolderAndName) {
   EXPECT_EQ(FolderOf("a/b/c.png"), "a/b");
   EXPECT_EQ(FolderOf("c.png"), ".");
   EXPECT_EQ(FolderOf("/c.png"), "/");

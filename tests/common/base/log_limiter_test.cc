@@ -5,7 +5,7 @@
 namespace pushpull {
 namespace {
 
-TEST(LogLimiterTest, BurstThenOnePerPeriod) {
+TEST(LogLimiterTest, AllowsABurstAndThenOnePerPeriod) {
   LogLimiter limiter(3, absl::Seconds(2));
   absl::Duration now = absl::Seconds(500);
   int allowed = 0;
@@ -19,10 +19,10 @@ TEST(LogLimiterTest, BurstThenOnePerPeriod) {
   now += absl::Hours(1);
   allowed = 0;
   for (int i = 0; i < 100; ++i) allowed += limiter.Allow(now);
-  EXPECT_EQ(allowed, 3) << "silence saves up no more than a burst";
+  EXPECT_EQ(allowed, 3) << "a quiet period does not save up more than one burst";
 }
 
-TEST(LogLimiterTest, SaysHowManyWereLeftOut) {
+TEST(LogLimiterTest, CountsSuppressedMessages) {
   LogLimiter limiter(1, absl::Seconds(1));
   EXPECT_TRUE(limiter.Allow(absl::Seconds(1)));
   EXPECT_EQ(limiter.TakeNote(), "");

@@ -1,6 +1,6 @@
-// These tests also run with a wall clock that is an hour ahead of the kernel's and with one that is
-// an hour behind (tests/CMakeLists.txt): a wait by the wall clock then either blocks until the
-// test's time is over or does not wait at all.
+// CTest also runs these tests with a wall clock one hour ahead of the kernel's and one hour behind
+// it (tests/CMakeLists.txt). A wait that follows the wall clock then either blocks until the test
+// times out or returns at once.
 #include "common/base/monotonic_wait.h"
 
 #include <chrono>
@@ -52,32 +52,32 @@ TEST_F(MonotonicCondVarTest, DoesNotBlockWithoutTimeLeft) {
   EXPECT_FALSE(Await(-absl::InfiniteDuration()));
 }
 
-TEST_F(MonotonicCondVarTest, ReturnsAtOnceWhereTheConditionHolds) {
+TEST_F(MonotonicCondVarTest, ReturnsAtOnceIfTheConditionHolds) {
   MakeReady();
   EXPECT_TRUE(Await(absl::ZeroDuration()));
   EXPECT_TRUE(Await(-absl::Hours(1)));
   EXPECT_TRUE(Await(absl::InfiniteDuration()));
 }
 
-TEST_F(MonotonicCondVarTest, ANotificationEndsAWaitOfAnyLength) {
+TEST_F(MonotonicCondVarTest, ANotificationEndsWaitsOfEveryLength) {
   std::vector<std::thread> waiters;
   for (const absl::Duration timeout :
        {absl::InfiniteDuration(), absl::Hours(24 * 365 * 400), absl::Hours(1)}) {
     waiters.emplace_back([this, timeout] { EXPECT_TRUE(Await(timeout)); });
   }
-  absl::SleepFor(absl::Milliseconds(20));  // most waiters block by now
+  absl::SleepFor(absl::Milliseconds(20));  // by now, most waiters block
   MakeReady();
   for (std::thread& waiter : waiters) waiter.join();
 }
 
-TEST_F(MonotonicCondVarTest, LetsTheMutexGoWhileItBlocks) {
+TEST_F(MonotonicCondVarTest, ReleasesTheMutexWhileItBlocks) {
   std::thread waiter([this] { EXPECT_TRUE(Await(absl::InfiniteDuration())); });
   MakeReady();  // hangs if the waiter keeps the mutex
   waiter.join();
 }
 
 // A notification without a change of the condition does not end the wait early.
-TEST_F(MonotonicCondVarTest, WaitsOnWhereTheConditionDoesNotHold) {
+TEST_F(MonotonicCondVarTest, KeepsWaitingUntilTheConditionHolds) {
   StopFlag stop;
   std::thread noise([&] {
     while (!stop.WaitFor(absl::Milliseconds(1))) changed_.NotifyAll();
@@ -89,7 +89,7 @@ TEST_F(MonotonicCondVarTest, WaitsOnWhereTheConditionDoesNotHold) {
   noise.join();
 }
 
-// Two threads hand a number to each other. A lost notification stops both for ever.
+// Two threads pass a number back and forth. A lost notification blocks both forever.
 TEST(MonotonicCondVarStressTest, LosesNoNotification) {
   constexpr int kRounds = 20000;
   absl::Mutex mutex;
@@ -110,8 +110,8 @@ TEST(MonotonicCondVarStressTest, LosesNoNotification) {
   EXPECT_EQ(turn, kRounds);
 }
 
-// The waiter destroys what it waited on as soon as it is told.
-TEST(MonotonicCondVarStressTest, MayBeDestroyedByTheWaiter) {
+// The waiter destroys the condition variable as soon as its wait returns.
+TEST(MonotonicCondVarStressTest, TheWaiterMayDestroyIt) {
   for (int i = 0; i < 2000; ++i) {
     auto flag = std::make_unique<StopFlag>();
     std::thread raiser([raised = flag.get()] { raised->Raise(); });
@@ -121,7 +121,7 @@ TEST(MonotonicCondVarStressTest, MayBeDestroyedByTheWaiter) {
   }
 }
 
-TEST(StopFlagTest, IsRaisedForGood) {
+TEST(StopFlagTest, StaysRaised) {
   StopFlag flag;
   EXPECT_FALSE(flag.WaitFor(kShort));
   flag.Raise();

@@ -14,7 +14,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// All records, or the error that ended the reading.
+// Returns all records, or the error that ended the reading.
 absl::StatusOr<std::vector<std::string>> ReadAll(const std::string& bytes) {
   MemoryFileSystem files;
   files.Corrupt("/f", bytes);
@@ -45,8 +45,8 @@ TEST(RecordIo, RoundTrips) {
   EXPECT_TRUE(ReadAll("")->empty());
 }
 
-TEST(RecordIo, KnownBytes) {
-  // One record "foo"; the checksums are those of a bitwise CRC-32C written apart from ours.
+TEST(RecordIo, WritesTheDocumentedBytes) {
+  // One record "foo". Its checksums come from a separate bitwise CRC-32C, not from our code.
   const std::string expected(
       "\x03\0\0\0\0\0\0\0\xb0\x99\x49\x0e"
       "foo"
@@ -55,11 +55,11 @@ TEST(RecordIo, KnownBytes) {
   EXPECT_EQ(Framed({"foo"}), expected);
 }
 
-TEST(RecordIo, EveryTruncationAndFlippedBitIsDetected) {
+TEST(RecordIo, DetectsEveryTruncationAndFlippedBit) {
   const std::string good = Framed({"first", "second record"});
   const size_t first_end = Framed({"first"}).size();
   for (size_t size = 1; size < good.size(); ++size) {
-    if (size == first_end) continue;  // a shorter file, but a whole one
+    if (size == first_end) continue;  // the file ends after its first record, so it is valid
     ASSERT_TRUE(absl::IsDataLoss(ReadAll(good.substr(0, size)).status())) << size;
   }
   for (size_t bit = 0; bit < good.size() * 8; ++bit) {
@@ -69,11 +69,11 @@ TEST(RecordIo, EveryTruncationAndFlippedBitIsDetected) {
   }
 }
 
-TEST(RecordIo, ATruncatedRecordIsToldWithoutReadingIt) {
+TEST(RecordIo, DetectsATruncatedRecordWithoutReadingIt) {
   const std::string good = Framed({"first", "second"});
   const size_t begin = Framed({"first"}).size();
   for (size_t size = begin + 1; size < good.size(); ++size) {
-    const bool in_length = size < begin + 12;  // 8 bytes and their checksum
+    const bool in_length = size < begin + 12;  // the 8 bytes of the length and their checksum
     const std::string expected = in_length
                                      ? "/f at byte 21: file ends within the length of a record"
                                      : "/f at byte 21: file ends within a record of 6 bytes";
@@ -93,7 +93,7 @@ TEST(RecordIo, SkippingFindsTheSameRecordsWithoutReadingThem) {
   MemoryFileSystem files;
   const std::vector<std::string> records = {"abc", "", std::string(5000, 'x'), "end"};
   std::string bytes = Framed(records);
-  bytes[13] ^= 1;  // in the data of the first record
+  bytes[13] ^= 1;  // a bit of the first record's data
   files.Corrupt("/f", bytes);
   const auto file = files.OpenForRead("/f");
   RecordReader index(file->get(), "/f");
@@ -115,7 +115,7 @@ TEST(RecordIo, SkippingFindsTheSameRecordsWithoutReadingThem) {
       EXPECT_EQ(record, records[i]);
     }
   }
-  // Cut anywhere but between records.
+  // Cut the file everywhere except between two records.
   for (size_t size = 0; size < bytes.size(); ++size) {
     files.Corrupt("/f", bytes.substr(0, size));
     const auto cut = files.OpenForRead("/f");

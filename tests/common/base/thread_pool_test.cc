@@ -22,7 +22,7 @@ TEST(ThreadPool, RunsEveryIterationOnce) {
   }
 }
 
-TEST(ThreadPool, NoTwoIterationsShareAThreadNumberAtATime) {
+TEST(ThreadPool, ConcurrentIterationsHaveDifferentThreadNumbers) {
   ThreadPool pool(4);
   std::vector<std::atomic<int>> inside(4);
   std::atomic<bool> shared{false};
@@ -35,7 +35,7 @@ TEST(ThreadPool, NoTwoIterationsShareAThreadNumberAtATime) {
   EXPECT_FALSE(shared);
 }
 
-TEST(ThreadPool, WakesThreadsThatHaveGoneToSleep) {
+TEST(ThreadPool, WakesSleepingThreads) {
   ThreadPool pool(3);
   for (int round = 0; round < 5; ++round) {
     std::atomic<int64_t> sum{0};

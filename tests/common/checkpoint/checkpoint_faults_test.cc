@@ -1,5 +1,5 @@
-// Damage on the disk and failures while writing: whatever happens, the last good checkpoint is
-// found whole, and nothing damaged is ever taken for good.
+// Damaged files and failed writes: recovery must always find the last good checkpoint whole, and
+// must never accept damaged data.
 #include <memory>
 #include <ostream>
 #include <string>
@@ -23,7 +23,7 @@ namespace {
 constexpr const char* kFiles[] = {"/d/ckpt-00000100/MANIFEST.json",
                                   "/d/ckpt-00000100/shard-00000-of-00001.safetensors"};
 
-TEST(CheckpointCorruption, EveryTruncationIsDetected) {
+TEST(CheckpointCorruption, DetectsEveryTruncation) {
   const VariableLayout layout = TestLayout(3);
   MemoryFileSystem files;
   ASSERT_EQ(files.MakeDirectory("/d"), absl::OkStatus());
@@ -45,7 +45,7 @@ TEST(CheckpointCorruption, EveryTruncationIsDetected) {
   }
 }
 
-TEST(CheckpointCorruption, EveryFlippedBitIsDetected) {
+TEST(CheckpointCorruption, DetectsEveryFlippedBit) {
   const VariableLayout layout = TestLayout(3);
   MemoryFileSystem files;
   ASSERT_EQ(files.MakeDirectory("/d"), absl::OkStatus());
@@ -66,8 +66,9 @@ TEST(CheckpointCorruption, EveryFlippedBitIsDetected) {
   }
 }
 
-// A writer that got a checksum wrong: the digest of the file is right, that of a tensor is not.
-TEST(CheckpointCorruption, TensorChecksumsAreVerifiedToo) {
+// Simulates a writer that computed a wrong tensor checksum: the file's digest is right, the
+// tensor's checksum is not.
+TEST(CheckpointCorruption, VerifiesTensorChecksums) {
   const VariableLayout layout = TestLayout(3);
   MemoryFileSystem files;
   ASSERT_EQ(files.MakeDirectory("/d"), absl::OkStatus());
@@ -80,12 +81,12 @@ TEST(CheckpointCorruption, TensorChecksumsAreVerifiedToo) {
   EXPECT_THAT(std::string(status.message()), testing::HasSubstr("CRC32C of Net/"));
 }
 
-// What a server does at step 200 after step 100 was saved well.
+// Does what a server does at step 200 after it saved step 100.
 absl::Status SaveNext(MemoryFileSystem& files, const VariableLayout& layout, uint64_t step) {
   return SaveTestCheckpoint(files, "/d", layout, 2, step, 2);
 }
 
-// Which of the two checkpoints may be the newest.
+// Which of the two checkpoints recovery may find as the newest.
 enum class Newest { kOld, kNew, kEither };
 
 void ExpectGoodNewest(MemoryFileSystem& files, const VariableLayout& layout, Newest expected,
@@ -116,7 +117,7 @@ struct FaultCase {
   std::string name;
   FileFault::Kind kind;
   bool lasting;
-  uint64_t new_step;  // 100: the step of the good checkpoint is published again
+  uint64_t new_step;  // 100 publishes the step of the good checkpoint again
   bool exchange = true;
 
   friend void PrintTo(const FaultCase& param, std::ostream* out) { *out << param.name; }
@@ -133,7 +134,7 @@ class CheckpointFaultTest : public ::testing::TestWithParam<FaultCase> {
     return files;
   }
 
-  // One index, one way to lose what was not synced.
+  // Fails one call and loses unsynced data in one way.
   void RunOne(int64_t call, Survival survival, uint64_t seed) {
     const FaultCase& param = GetParam();
     const std::string label = param.name + " at call " + std::to_string(call);
@@ -143,8 +144,8 @@ class CheckpointFaultTest : public ::testing::TestWithParam<FaultCase> {
     const bool crashed = files->crashed();
     files->SetFault(std::nullopt);
     if (!crashed) {
-      // One failure leaves nothing behind; when every later call fails too, cleaning up cannot
-      // succeed either.
+      // A single failed call leaves no files behind. If every later call fails too, the cleanup
+      // cannot succeed either.
       const Newest expected = saved.ok()      ? Newest::kNew
                               : param.lasting ? Newest::kEither
                                               : Newest::kOld;
@@ -153,13 +154,13 @@ class CheckpointFaultTest : public ::testing::TestWithParam<FaultCase> {
         EXPECT_FALSE(HasLeftovers(*files)) << label << ": " << saved;
       }
     }
-    // A save that was reported as good must survive the power cut.
+    // A checkpoint that was reported as saved must survive the power cut.
     files->Reboot(survival, seed);
     ExpectGoodNewest(*files, layout_, saved.ok() ? Newest::kNew : Newest::kEither, param.new_step,
                      label + " after reboot");
     const auto dir = TrainDir::Open(files.get(), "/d");
     ASSERT_TRUE(dir.ok()) << dir.status();
-    (*dir)->Sweep();  // as a server does once it has recovered
+    (*dir)->Sweep();  // a server does this once it has recovered
     EXPECT_FALSE(HasLeftovers(*files)) << label;
     ASSERT_EQ(SaveNext(*files, layout_, param.new_step), absl::OkStatus()) << label;
     ExpectGoodNewest(*files, layout_, Newest::kNew, param.new_step, label + " after the next save");
@@ -168,7 +169,7 @@ class CheckpointFaultTest : public ::testing::TestWithParam<FaultCase> {
   const VariableLayout layout_ = TestLayout(300);
 };
 
-TEST_P(CheckpointFaultTest, AtEveryCall) {
+TEST_P(CheckpointFaultTest, SurvivesAFaultAtEveryCall) {
   std::unique_ptr<MemoryFileSystem> files = Prepare();
   files->SetFault(std::nullopt);
   ASSERT_EQ(SaveNext(*files, layout_, GetParam().new_step), absl::OkStatus());
@@ -196,7 +197,7 @@ INSTANTIATE_TEST_SUITE_P(
                                 100, false}),
     [](const auto& info) { return info.param.name; });
 
-TEST(TrainDirFaults, AServerOfAnOlderEpochPublishesNothing) {
+TEST(TrainDirFaults, AServerOfAnOlderEpochCannotPublish) {
   const VariableLayout layout = TestLayout(3);
   MemoryFileSystem files;
   const auto dir = TrainDir::Open(&files, "/d");
@@ -210,12 +211,13 @@ TEST(TrainDirFaults, AServerOfAnOlderEpochPublishesNothing) {
     EXPECT_TRUE(absl::IsAborted(status)) << status;
     EXPECT_THAT(std::string(status.message()), testing::HasSubstr("/d/EPOCH holds 6"));
   }
-  EXPECT_EQ(*ReadWholeFile(files, kFiles[0]), good) << "a checkpoint of the name is not replaced";
+  EXPECT_EQ(*ReadWholeFile(files, kFiles[0]), good)
+      << "an existing checkpoint of that name is kept";
   EXPECT_EQ(*ListCheckpoints(files, "/d"), std::vector<uint64_t>{100});
   EXPECT_EQ(SaveTestCheckpoint(files, "/d", layout, 6, 101, 1), absl::OkStatus());
 }
 
-TEST(TrainDirFaults, TheEpochNeverGoesBack) {
+TEST(TrainDirFaults, TheEpochNeverDecreases) {
   for (int64_t call = 0; call < 12; ++call) {
     for (const Survival survival : {Survival::kNothing, Survival::kEverything, Survival::kRandom}) {
       MemoryFileSystem files;

@@ -22,7 +22,8 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// Everything the checkpoint holds, in ranges of a sharding into `tasks`.
+// Expects everything that the checkpoint holds, read in the ranges of a sharding into `tasks`
+// shards.
 void ExpectHolds(const Checkpoint& checkpoint, const VariableLayout& layout, uint64_t step,
                  int tasks) {
   const TestState expected = MakeTestState(layout, step);
@@ -98,7 +99,7 @@ TEST(Checkpoint, OneShardIsAPlainSafetensorsFile) {
   EXPECT_EQ((*reader)->header().data_offset % 64, 0);
 }
 
-TEST(Checkpoint, SameStepIsReplaced) {
+TEST(Checkpoint, PublishingAStepAgainReplacesIt) {
   const VariableLayout layout = TestLayout(3);
   for (const bool exchange : {true, false}) {
     MemoryFileSystem files;
@@ -111,7 +112,7 @@ TEST(Checkpoint, SameStepIsReplaced) {
   }
 }
 
-TEST(Checkpoint, PublishWantsTheFilesItLists) {
+TEST(Checkpoint, PublishFailsIfAListedFileIsMissing) {
   const VariableLayout layout = TestLayout(3);
   MemoryFileSystem files;
   ASSERT_EQ(files.MakeDirectory("/d"), absl::OkStatus());
@@ -123,7 +124,7 @@ TEST(Checkpoint, PublishWantsTheFilesItLists) {
   EXPECT_TRUE(files.List("/d")->empty());
 }
 
-TEST(Checkpoint, MissingSlotAndEmaAreNamed) {
+TEST(Checkpoint, NamesAMissingSlotAndAMissingEma) {
   const VariableLayout layout = TestLayout(3);
   MemoryFileSystem files;
   ASSERT_EQ(files.MakeDirectory("/d"), absl::OkStatus());
@@ -149,7 +150,7 @@ TEST(Checkpoint, MissingSlotAndEmaAreNamed) {
               HasSubstr("no optimizer slot RMSProp; it has: Momentum"));
 }
 
-TEST(Checkpoint, SurvivesDeletionOnceOpen) {
+TEST(Checkpoint, StaysReadableAfterDeletionWhileOpen) {
   const VariableLayout layout = TestLayout(300);
   const std::string folder = testing::TempDir() + "/ckpt_open_" + std::to_string(getpid());
   PosixFileSystem files;
@@ -183,7 +184,7 @@ class RecoveryTest : public ::testing::Test {
   MemoryFileSystem files_;
 };
 
-TEST_F(RecoveryTest, NewestThatVerifiesWins) {
+TEST_F(RecoveryTest, FindsTheNewestThatVerifies) {
   EXPECT_EQ((*OpenNewestCheckpoint(files_, "/d", {}))->manifest().step, 200);
   Damage(200, "shard-00000-of-00001.safetensors");
   const auto checkpoint = OpenNewestCheckpoint(files_, "/d", {kTestRunId, &layout_});
@@ -192,17 +193,17 @@ TEST_F(RecoveryTest, NewestThatVerifiesWins) {
   ExpectHolds(**checkpoint, layout_, 100, 1);
 }
 
-TEST_F(RecoveryTest, AReachedAgainStepIsNewerThanAHigherOneOfAnEarlierEpoch) {
+TEST_F(RecoveryTest, ALaterEpochIsNewerThanAHigherStep) {
   Save(3, 150);
   EXPECT_EQ((*OpenNewestCheckpoint(files_, "/d", {}))->manifest().step, 150);
 }
 
-TEST_F(RecoveryTest, TheHintIsNotTrusted) {
+TEST_F(RecoveryTest, DoesNotTrustTheHint) {
   files_.Corrupt("/d/checkpoint", "ckpt-00000100\n");
   EXPECT_EQ((*OpenNewestCheckpoint(files_, "/d", {}))->manifest().step, 200);
 }
 
-TEST_F(RecoveryTest, NoneIsNotTheSameAsNoneThatVerifies) {
+TEST_F(RecoveryTest, DistinguishesNoCheckpointFromNoneThatVerifies) {
   ASSERT_EQ(files_.MakeDirectory("/empty"), absl::OkStatus());
   ASSERT_EQ(files_.MakeDirectory("/empty/.tmp-ckpt-00000300-e1"), absl::OkStatus());
   EXPECT_TRUE(absl::IsNotFound(OpenNewestCheckpoint(files_, "/empty", {}).status()));
@@ -216,14 +217,14 @@ TEST_F(RecoveryTest, NoneIsNotTheSameAsNoneThatVerifies) {
   EXPECT_THAT(std::string(none.message()), HasSubstr("ckpt-00000200"));
 }
 
-TEST_F(RecoveryTest, AFolderWithoutManifestIsDamage) {
+TEST_F(RecoveryTest, AFolderWithoutManifestIsDamaged) {
   for (const char* name : {"/d/ckpt-00000100", "/d/ckpt-00000200"}) {
     ASSERT_EQ(files_.RemoveFile(std::string(name) + "/MANIFEST.json"), absl::OkStatus());
   }
   EXPECT_TRUE(absl::IsDataLoss(OpenNewestCheckpoint(files_, "/d", {}).status()));
 }
 
-TEST_F(RecoveryTest, AMissingOrForeignShardIsRefused) {
+TEST_F(RecoveryTest, RefusesAMissingOrForeignShard) {
   const std::string shard = "/shard-00000-of-00001.safetensors";
   files_.Corrupt("/d/ckpt-00000200" + shard, *ReadWholeFile(files_, "/d/ckpt-00000100" + shard));
   EXPECT_TRUE(absl::IsDataLoss(Checkpoint::Open(files_, "/d", 200).status()));
@@ -231,19 +232,19 @@ TEST_F(RecoveryTest, AMissingOrForeignShardIsRefused) {
   EXPECT_TRUE(absl::IsDataLoss(Checkpoint::Open(files_, "/d", 200).status()));
 }
 
-TEST_F(RecoveryTest, ACopiedFolderOfAnotherStepIsRefused) {
+TEST_F(RecoveryTest, RefusesACopiedFolderOfAnotherStep) {
   ASSERT_EQ(files_.Rename("/d/ckpt-00000200", "/d/ckpt-00000300"), absl::OkStatus());
   EXPECT_TRUE(absl::IsDataLoss(Checkpoint::Open(files_, "/d", 300).status()));
 }
 
-TEST_F(RecoveryTest, AnotherModelIsRefusedAndTheFirstVariableNamed) {
+TEST_F(RecoveryTest, RefusesAnotherModelAndNamesItsFirstDifferentVariable) {
   const VariableLayout other = TestLayout(4);
   const absl::Status status = OpenNewestCheckpoint(files_, "/d", {"", &other}).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("Net/Logits/weights [4, 10]"));
   EXPECT_THAT(std::string(status.message()), HasSubstr("Net/Logits/weights [3, 10]"));
 
-  // From variable 1 on all differ.
+  // All variables from number 1 on differ.
   std::vector<VariableSpec> variables = layout_.variables();
   for (size_t i = 1; i < variables.size(); ++i) variables[i].name += "_renamed";
   const VariableLayout renamed = *VariableLayout::Create(variables);
@@ -253,14 +254,14 @@ TEST_F(RecoveryTest, AnotherModelIsRefusedAndTheFirstVariableNamed) {
   EXPECT_THAT(difference, Not(HasSubstr("Net/Logits")));
 }
 
-TEST_F(RecoveryTest, AnotherRunIsRefused) {
+TEST_F(RecoveryTest, RefusesAnotherRun) {
   const absl::Status status =
       OpenNewestCheckpoint(files_, "/d", {std::string(32, '0'), &layout_}).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr(kTestRunId));
 }
 
-TEST(CheckpointNames, OnlyOurOwnSpelling) {
+TEST(CheckpointNames, AcceptsOnlyTheSpellingThatItWrites) {
   MemoryFileSystem files;
   ASSERT_EQ(files.MakeDirectory("/d"), absl::OkStatus());
   for (const char* name :

@@ -1,5 +1,5 @@
-// Small checkpoints for tests: a layout, vectors with recognisable values, and one call that writes
-// and publishes.
+// Small checkpoints for tests: a layout, vectors with recognisable values, and a call that writes
+// and publishes a checkpoint.
 #ifndef PUSHPULL_TESTS_COMMON_CHECKPOINT_CHECKPOINT_TESTING_H_
 #define PUSHPULL_TESTS_COMMON_CHECKPOINT_CHECKPOINT_TESTING_H_
 
@@ -17,10 +17,10 @@ namespace pushpull {
 
 inline constexpr char kTestRunId[] = "00112233445566778899aabbccddeeff";
 
-// Two convolution variables, two moving statistics, a dense layer of hidden x 10 with bias.
+// Two convolution variables, two moving statistics, and a dense layer [hidden, 10] with bias.
 VariableLayout TestLayout(int64_t hidden);
 
-// The whole flat vectors of one version.
+// The complete flat vectors of one version.
 struct TestState {
   std::vector<float> weights;
   std::vector<float> adam;
@@ -28,12 +28,12 @@ struct TestState {
   std::vector<float> ema;
 };
 
-// A pure function of layout and step; padding is zero, slots of moving statistics too.
+// A pure function of layout and step. Padding is zero, and so are the slots of moving statistics.
 TestState MakeTestState(const VariableLayout& layout, uint64_t step);
 
 CheckpointManifest MakeTestManifest(const VariableLayout& layout, uint64_t epoch, uint64_t step);
 
-// Writes all shards and publishes; abandons on an error, as a server does.
+// Writes all shards and publishes the checkpoint. Abandons it on an error, as a server does.
 absl::Status SaveTestCheckpoint(FileSystem& files, const std::string& directory,
                                 const VariableLayout& layout, uint64_t epoch, uint64_t step,
                                 int tasks);

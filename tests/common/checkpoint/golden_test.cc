@@ -1,4 +1,4 @@
-// The bytes of a checkpoint are a contract with programs already installed: this pins them. After a
+// Pins the bytes of a checkpoint, because installed programs must be able to read them. After a
 // deliberate change of the format, raise CheckpointManifest::kFormatVersion and run this test with
 // PUSHPULL_UPDATE_GOLDEN=1.
 #include <cstdlib>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr char kFolder[] = PUSHPULL_SOURCE_DIR "/tests/golden/checkpoint";
 
-TEST(GoldenCheckpoint, BytesAreAsEver) {
+TEST(GoldenCheckpoint, BytesHaveNotChanged) {
   const VariableLayout layout = TestLayout(3);
   MemoryFileSystem written;
   ASSERT_EQ(written.MakeDirectory("/d"), absl::OkStatus());
@@ -47,7 +47,7 @@ TEST(GoldenCheckpoint, CanBeRead) {
   EXPECT_EQ(ema, MakeTestState(layout, 12000).ema);
 }
 
-TEST(GoldenCheckpoint, AnIndependentReaderAgrees) {
+TEST(GoldenCheckpoint, PythonReadsTheSameTensors) {
   if (std::system("python3 -c pass 2>/dev/null") != 0) GTEST_SKIP() << "python3 is not installed";
   const std::string command =
       absl::StrCat("python3 ", PUSHPULL_SOURCE_DIR, "/tests/common/read_formats.py safetensors ",

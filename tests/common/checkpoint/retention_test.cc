@@ -41,18 +41,18 @@ TEST(Retention, KeepsTheBest) {
   EXPECT_THAT(SelectForDeletion(Ages({1, 2, 3, 4}), policy, 77), ElementsAre(1, 2, 3));
 }
 
-TEST(Retention, KeepsOnePerPeriodAndKeepsOnKeepingIt) {
+TEST(Retention, KeepsOnePerPeriodForever) {
   RetentionPolicy policy;
   policy.max_to_keep = 1;
   policy.keep_every = absl::Hours(1);
-  // None in the first hour; then the first of each hour.
+  // Retention keeps no checkpoint of the first hour and then the first one of each hour.
   EXPECT_THAT(SelectForDeletion(Ages({5, 50, 65, 100, 130, 175, 200}), policy, {}),
               ElementsAre(5, 50, 100, 175));
   EXPECT_THAT(SelectForDeletion(Ages({65, 130, 200, 230}), policy, {}), IsEmpty());
   EXPECT_THAT(SelectForDeletion(Ages({65, 130, 200, 230, 241}), policy, {}), ElementsAre(230));
 }
 
-TEST(Retention, DamagedOnesCountForNothing) {
+TEST(Retention, DoesNotCountDamagedOnes) {
   RetentionPolicy policy;
   policy.max_to_keep = 2;
   std::vector<CheckpointAge> ages = Ages({2, 9, 3, 4});
@@ -78,7 +78,7 @@ class ApplyRetentionTest : public ::testing::Test {
   RetentionPolicy policy_;
 };
 
-TEST_F(ApplyRetentionTest, DeletesOldAndHonoursTheBest) {
+TEST_F(ApplyRetentionTest, DeletesOldOnesButKeepsTheBest) {
   ASSERT_EQ(WriteBestCheckpoint(files_, "/d/eval", {10, "accuracy", 0.75}), absl::OkStatus());
   const auto best = ReadBestCheckpoint(files_, "/d/eval");
   ASSERT_TRUE(best.ok() && best->has_value());

@@ -71,8 +71,9 @@ TEST(Safetensors, WriterRefusesNonsense) {
   EXPECT_TRUE(absl::IsInvalidArgument(error({{"a", "F32", {int64_t{1} << 40, int64_t{1} << 40}}})));
 }
 
-TEST(Safetensors, AcceptsWhatOthersWrite) {
-  // No padding, keys in another order, blanks, an empty file, tensors not in order of name.
+TEST(Safetensors, AcceptsFilesFromOtherWriters) {
+  // No padding, keys in another order, blanks, an empty file, and tensors that are not sorted by
+  // name.
   EXPECT_EQ(ParseError(R"({ "x": {"data_offsets":[4, 8], "shape": [1], "dtype":"F32"},
                             "y": {"dtype":"I32","shape":[],"data_offsets":[0,4]} }   )",
                        8),
@@ -87,7 +88,7 @@ struct Attack {
   const char* reason;
 };
 
-TEST(Safetensors, HostileHeadersAreRefusedWithTheReason) {
+TEST(Safetensors, RefusesHostileHeadersWithTheReason) {
   const Attack attacks[] = {
       {"", 0, "begin with {"},
       {" {}", 0, "begin with {"},
@@ -142,7 +143,7 @@ TEST(Safetensors, HostileHeadersAreRefusedWithTheReason) {
   }
 }
 
-TEST(Safetensors, ZeroBytesAndDepthAreNoWayIn) {
+TEST(Safetensors, RefusesZeroBytesAndDeepNesting) {
   EXPECT_THAT(std::string(ParseError(std::string("{}\0 {\"hidden\"", 12), 0).message()),
               HasSubstr("zero byte"));
   EXPECT_TRUE(absl::IsDataLoss(ParseError("{\"a\":" + std::string(1000000, '['), 0)));
@@ -154,7 +155,7 @@ TEST(Safetensors, ZeroBytesAndDepthAreNoWayIn) {
   EXPECT_TRUE(absl::IsDataLoss(ParseError(rank + "],\"data_offsets\":[0,4]}}", 4)));
 }
 
-TEST(Safetensors, FilePrefixIsChecked) {
+TEST(Safetensors, ChecksTheLengthInTheFilePrefix) {
   MemoryFileSystem files;
   for (const std::string& bytes :
        {std::string(), std::string("\2\0\0\0", 4), std::string("\3\0\0\0\0\0\0\0{}", 10),
@@ -166,7 +167,7 @@ TEST(Safetensors, FilePrefixIsChecked) {
   }
 }
 
-// A large file with nothing in it but the length of its header.
+// A large file that contains only the length of its header.
 class HeaderLengthFile final : public ReadableFile {
  public:
   int64_t size_bytes() const override { return int64_t{1} << 40; }
@@ -180,14 +181,14 @@ class HeaderLengthFile final : public ReadableFile {
   absl::StatusOr<Payload> Map() const override { return absl::UnimplementedError(""); }
 };
 
-TEST(Safetensors, AHeaderPastTheLimitIsNotRead) {
+TEST(Safetensors, DoesNotReadAHeaderPastTheLimit) {
   const absl::Status status =
       SafetensorsReader::Open(std::make_unique<HeaderLengthFile>(), "/f").status();
   EXPECT_TRUE(absl::IsDataLoss(status)) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("/f: header of 100000001 bytes in a file"));
 }
 
-// Random damage never crashes, and what is accepted is consistent.
+// Random damage never crashes the parser, and every accepted header is consistent.
 TEST(Safetensors, MutatedHeadersAreSafe) {
   const std::string good =
       R"({"__metadata__":{"k":"v"},"a":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]}})";

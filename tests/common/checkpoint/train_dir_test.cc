@@ -15,7 +15,7 @@
 namespace pushpull {
 namespace {
 
-TEST(TrainDir, ASecondServerIsRefused) {
+TEST(TrainDir, RefusesASecondServer) {
   const std::string path =
       testing::TempDir() + "/train_dir_" + std::to_string(getpid()) + "/deep/down/";
   PosixFileSystem files;
@@ -41,12 +41,13 @@ TEST(TrainDir, SweepsLeftoversOnly) {
   const std::vector<std::string> before = *files.List("/d");
   const auto dir = TrainDir::Open(&files, "/d");
   ASSERT_TRUE(dir.ok());
-  EXPECT_EQ(files.List("/d")->size(), before.size() + 1) << "LOCK; a refused start removes nothing";
+  EXPECT_EQ(files.List("/d")->size(), before.size() + 1)
+      << "the new file is LOCK; a refused start removes nothing";
   (*dir)->Sweep();
   EXPECT_EQ(*files.List("/d"), (std::vector<std::string>{".other", "LOCK", "ckpt-00000001"}));
 }
 
-TEST(TrainDir, RunIdIsKept) {
+TEST(TrainDir, KeepsTheRunId) {
   MemoryFileSystem files;
   const auto dir = TrainDir::Open(&files, "/d");
   ASSERT_TRUE(dir.ok());
@@ -60,7 +61,7 @@ TEST(TrainDir, RunIdIsKept) {
   EXPECT_TRUE(absl::IsDataLoss((*dir)->ReadRunId().status()));
 }
 
-TEST(TrainDir, EpochRises) {
+TEST(TrainDir, RaisesTheEpochEachTime) {
   MemoryFileSystem files;
   const auto dir = TrainDir::Open(&files, "/d");
   ASSERT_TRUE(dir.ok());

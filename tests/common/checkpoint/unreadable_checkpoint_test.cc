@@ -1,5 +1,5 @@
-// Files that are there and cannot be read now (EIO, ESTALE, EMFILE, ...): nothing older is taken in
-// their place, and nothing is deleted because of them.
+// Files that exist but cannot be read at the moment (EIO, ESTALE, EMFILE, ...): recovery must not
+// fall back to an older checkpoint, and retention must not delete anything because of them.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -53,13 +53,13 @@ struct Failure {
   const char* name;
   FailingReads::What what;
   std::string ending;
-  absl::Status status;  // as PosixFileSystem gives it
+  absl::Status status;  // the error that PosixFileSystem returns
 };
 
 class ReadFailureTest : public UnreadableCheckpointTest,
                         public ::testing::WithParamInterface<Failure> {};
 
-TEST_P(ReadFailureTest, ThatPassesIsWaitedFor) {
+TEST_P(ReadFailureTest, RecoveryWaitsForAPassingFailure) {
   const auto& [name, what, ending, status] = GetParam();
   for (int count = 1; count < request_.read_attempts; ++count) {
     files_.Fail(what, ending, status, count);
@@ -70,7 +70,7 @@ TEST_P(ReadFailureTest, ThatPassesIsWaitedFor) {
   }
 }
 
-TEST_P(ReadFailureTest, ThatStaysEndsRecoveryInsteadOfGoingBack) {
+TEST_P(ReadFailureTest, ALastingFailureEndsRecoveryInsteadOfFallingBack) {
   const auto& [name, what, ending, status] = GetParam();
   files_.Fail(what, ending, status, kForEver);
   const absl::Status end = OpenNewest().status();
@@ -106,8 +106,8 @@ const Failure kFailures[] = {
 INSTANTIATE_TEST_SUITE_P(All, ReadFailureTest, ::testing::ValuesIn(kFailures),
                          [](const auto& info) { return std::string(info.param.name); });
 
-// What is not a read failure goes on as before: damage leads to the older one.
-TEST_F(UnreadableCheckpointTest, AFileThatEndsEarlyIsDamage) {
+// An error other than a failed read is still damage, so recovery takes the older checkpoint.
+TEST_F(UnreadableCheckpointTest, AFileThatEndsEarlyIsDamaged) {
   files_.Fail(FailingReads::What::kRead, std::string("ckpt-00000200") + kShard,
               absl::OutOfRangeError("ends at byte 8"), kForEver);
   const auto checkpoint = OpenNewest();
@@ -115,7 +115,7 @@ TEST_F(UnreadableCheckpointTest, AFileThatEndsEarlyIsDamage) {
   EXPECT_EQ((*checkpoint)->manifest().step, 100);
 }
 
-TEST_F(UnreadableCheckpointTest, AnUnreadableOlderOneDoesNotMatterWhereTheNewestVerifies) {
+TEST_F(UnreadableCheckpointTest, IgnoresAnUnreadableOlderOneIfTheNewestVerifies) {
   files_.Fail(FailingReads::What::kRead, std::string("ckpt-00000100") + kShard,
               IoError("read: Input/output error"), kForEver);
   const auto checkpoint = OpenNewest();
@@ -123,8 +123,9 @@ TEST_F(UnreadableCheckpointTest, AnUnreadableOlderOneDoesNotMatterWhereTheNewest
   EXPECT_EQ((*checkpoint)->manifest().step, 200);
 }
 
-// Retention deletes a folder while it is read; on a network's file system reads then fail.
-TEST_F(UnreadableCheckpointTest, AFolderThatIsDeletedMeanwhileIsPassedOver) {
+// Retention may delete a folder while it is being read; on a network file system, the reads then
+// fail.
+TEST_F(UnreadableCheckpointTest, SkipsAFolderThatIsDeletedMeanwhile) {
   files_.Fail(FailingReads::What::kRead, std::string("ckpt-00000200") + kShard,
               IoError("read: Stale file handle"), 1);
   files_.AtFailure(
@@ -135,7 +136,7 @@ TEST_F(UnreadableCheckpointTest, AFolderThatIsDeletedMeanwhileIsPassedOver) {
   EXPECT_EQ(files_.failed(), 1);
 }
 
-TEST_F(UnreadableCheckpointTest, ACheckpointThatIsAskedForIsTriedAgain) {
+TEST_F(UnreadableCheckpointTest, RetriesARequestedCheckpoint) {
   files_.Fail(FailingReads::What::kOpen, std::string("ckpt-00000100") + kShard,
               absl::ResourceExhaustedError("open: Too many open files"), 2);
   EXPECT_TRUE(OpenCheckpoint(files_, "/d", 100, request_).ok());

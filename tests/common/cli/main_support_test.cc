@@ -37,7 +37,7 @@ void Init(std::vector<std::string> arguments,
   std::exit(parsed.check_config ? 4 : 3);
 }
 
-TEST(MainSupportDeathTest, GoodFlagsReturn) {
+TEST(MainSupportDeathTest, InitMainReturnsWithValidFlags) {
   EXPECT_EXIT(Init({"--test_clones=5", "--notest_sync"}), ExitedWithCode(3), "clones 5");
   EXPECT_EXIT(Init({"--check_config"}), ExitedWithCode(4), "");
   EXPECT_EXIT(Init({"x", "--", "--y"}, {.usage = "", .takes_arguments = true}), ExitedWithCode(3),
@@ -66,20 +66,20 @@ TEST(MainSupportDeathTest, HelpAndVersionExit0) {
   EXPECT_EXIT(Init({"--help", "--test_clones=many"}), ExitedWithCode(0), "");
 }
 
-TEST(MainSupportTest, AllUnknownFlagsAreFound) {
+TEST(MainSupportTest, FindsAllUnknownFlags) {
   EXPECT_THAT(UnknownFlags({"--check_confg", "-zzzzzz=1", "--check_config", "word"}),
               ElementsAre(HasSubstr("--check_confg; did you mean \"check_config\"?"),
                           "unknown flag --zzzzzz"));
 }
 
-TEST(MainSupportTest, ValuesUndefokAndDoubleDashAreNoFlags) {
+TEST(MainSupportTest, DoesNotTakeValuesUndefokOrDoubleDashForFlags) {
   EXPECT_THAT(UnknownFlags(
                   {"--log_level", "--odd", "--undefok=abc,def", "--abc=1", "--def", "--", "--ghi"}),
               IsEmpty());
   EXPECT_THAT(UnknownFlags({"--nocheck_config", "--help", "--flagfile=f"}), IsEmpty());
 }
 
-TEST(ExitCodesTest, StatusesMapToTheContract) {
+TEST(ExitCodesTest, StatusesMapToTheDocumentedExitCodes) {
   EXPECT_EQ(ExitCodeOf(absl::OkStatus()), 0);
   EXPECT_EQ(ExitCodeOf(UsageError("x")), 64);
   EXPECT_EQ(ExitCodeOf(absl::InvalidArgumentError("x")), 65);

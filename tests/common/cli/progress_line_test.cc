@@ -25,7 +25,7 @@ Progress At(int64_t step) {
   return progress;
 }
 
-TEST(ProgressLineTest, FormatIsTheContracts) {
+TEST(ProgressLineTest, HasTheDocumentedFormat) {
   EXPECT_EQ(FormatProgress(At(1200)),
             "step 1200/20000 6.0% loss 1.234 lr 0.0040 182 img/s (62+60+60) staleness 0 eta 41m");
   Progress progress = At(3);
@@ -42,7 +42,7 @@ TEST(ProgressLineTest, FormatIsTheContracts) {
             "step 3 loss 1.234 acc 0.981 lr 1.23e-05 182 img/s staleness 1.2 GPU 97 %");
 }
 
-TEST(ProgressLineTest, TimeLeft) {
+TEST(ProgressLineTest, EstimatesTheTimeLeft) {
   EXPECT_EQ(FormatTimeLeft(absl::Seconds(35)), "35s");
   EXPECT_EQ(FormatTimeLeft(absl::Seconds(119)), "119s");
   EXPECT_EQ(FormatTimeLeft(absl::Minutes(65)), "1h05m");
@@ -50,7 +50,7 @@ TEST(ProgressLineTest, TimeLeft) {
   EXPECT_EQ(FormatTimeLeft(-absl::Seconds(1)), "0s");
 }
 
-TEST(ProgressLineTest, ElsewhereALineEvery30Seconds) {
+TEST(ProgressLineTest, PrintsALineEvery30SecondsWithoutATerminal) {
   FakeClock clock;
   std::ostringstream out;
   ProgressLine line(&out, &clock, {});
@@ -65,7 +65,7 @@ TEST(ProgressLineTest, ElsewhereALineEvery30Seconds) {
                                     FormatProgress(At(60)), "\n"));
 }
 
-TEST(ProgressLineTest, WaitingSaysForWhomAndHowLong) {
+TEST(ProgressLineTest, SaysWhichCloneItWaitsForAndHowLong) {
   FakeClock clock;
   std::ostringstream out;
   ProgressLine line(&out, &clock, {});
@@ -82,7 +82,7 @@ TEST(ProgressLineTest, WaitingSaysForWhomAndHowLong) {
                                     FormatProgress(At(1)), "\n"));
 }
 
-TEST(ProgressLineTest, ALineOfProgressDoesNotDelayWhoIsWaitedFor) {
+TEST(ProgressLineTest, AProgressLineDoesNotDelayTheWaitingLine) {
   FakeClock clock;
   std::ostringstream out;
   ProgressLine line(&out, &clock, {});
@@ -97,7 +97,7 @@ TEST(ProgressLineTest, ALineOfProgressDoesNotDelayWhoIsWaitedFor) {
                                     "waiting for clone 2 of 3 (compute) 0 s\n"));
 }
 
-TEST(ProgressLineTest, ClonesThatTakeTurnsDoNotFillALog) {
+TEST(ProgressLineTest, AlternatingClonesDoNotFillTheLog) {
   FakeClock clock;
   std::ostringstream out;
   ProgressLine line(&out, &clock, {});
@@ -111,7 +111,7 @@ TEST(ProgressLineTest, ClonesThatTakeTurnsDoNotFillALog) {
   EXPECT_NE(text.find("waiting for clone 1 0 s"), std::string::npos);
 }
 
-TEST(ProgressLineTest, ATerminalsLineIsRefreshedAndCut) {
+TEST(ProgressLineTest, RefreshesAndCutsTheLineOnATerminal) {
   FakeClock clock;
   std::ostringstream out;
   {
@@ -123,7 +123,7 @@ TEST(ProgressLineTest, ATerminalsLineIsRefreshedAndCut) {
     line.Update(At(30));
     EXPECT_EQ(out.str(), "\r\x1b[Kstep 1/200\r\x1b[Kstep 30/20");
   }
-  EXPECT_EQ(out.str().back(), '\n') << "whatever is printed next must not run into the line";
+  EXPECT_EQ(out.str().back(), '\n') << "later output must begin on a new line";
 }
 
 }  // namespace

@@ -31,7 +31,7 @@ class SecurityFlagsTest : public testing::Test {
   const absl::FlagSaver saver_;
 };
 
-TEST_F(SecurityFlagsTest, AllThreeFilesOrNone) {
+TEST_F(SecurityFlagsTest, NeedsAllThreeFilesOrNone) {
   Give("", "", "", false);
   EXPECT_FALSE(TransportSecurityFromFlags()->tls.has_value());
   Give("a", "b", "c", false);
@@ -49,14 +49,14 @@ TEST_F(SecurityFlagsTest, AllThreeFilesOrNone) {
   }
 }
 
-TEST_F(SecurityFlagsTest, InsecureIsForPlaintext) {
+TEST_F(SecurityFlagsTest, InsecureMayOnlyBeGivenWithPlaintext) {
   Give("", "", "", true);
   EXPECT_TRUE(TransportSecurityFromFlags()->insecure);
   Give("a", "b", "c", true);
   EXPECT_EQ(ExitCodeOf(TransportSecurityFromFlags().status()), kExitUsage);
 }
 
-TEST_F(SecurityFlagsTest, AddressesBeyondThisMachine) {
+TEST_F(SecurityFlagsTest, RemoteAddressesNeedTlsOrInsecure) {
   EXPECT_EQ(ExitCodeOf(CheckAddresses({}, {"127.0.0.1:1", "ps0:2222"})), kExitUsage);
   EXPECT_TRUE(CheckAddresses({}, {"127.0.0.1:1"}).ok());
   TransportSecurity security;

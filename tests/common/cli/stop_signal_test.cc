@@ -11,7 +11,7 @@
 namespace pushpull {
 namespace {
 
-TEST(StopSignalTest, TheFirstSignalCallsBackOnce) {
+TEST(StopSignalTest, TheFirstSignalRunsTheCallbackOnce) {
   std::promise<int> received;
   {
     const auto signal = StopSignal::Install([&](int number) { received.set_value(number); });
@@ -22,12 +22,12 @@ TEST(StopSignalTest, TheFirstSignalCallsBackOnce) {
     ASSERT_EQ(future.wait_for(std::chrono::seconds(60)), std::future_status::ready);
     EXPECT_EQ(future.get(), SIGTERM);
   }
-  // Handlers are restored, and a second installation begins anew.
+  // The handlers are restored, so a second installation starts from the beginning.
   const auto again = StopSignal::Install([](int) {});
   EXPECT_FALSE(again->requested());
 }
 
-TEST(StopSignalTest, WithoutASignalItEndsWithoutCallback) {
+TEST(StopSignalTest, EndsWithoutCallbackIfThereIsNoSignal) {
   bool called = false;
   {
     const auto signal = StopSignal::Install([&](int) { called = true; });
@@ -47,7 +47,7 @@ TEST(StopSignalDeathTest, TheSecondSignalEndsTheProcessAtOnce) {
       testing::ExitedWithCode(143), "");
 }
 
-TEST(StopSignalDeathTest, ABlockedCallbackDoesNotHoldUpTheSecondSignal) {
+TEST(StopSignalDeathTest, ABlockedCallbackDoesNotDelayTheSecondSignal) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(
       {

@@ -26,7 +26,7 @@ Environment Sparse(const std::string& cluster, const std::string& type, int inde
                             R"(", "index": )" + std::to_string(index) + "}}"}};
 }
 
-// What a user gives on the command line.
+// The flags that a user gives on the command line.
 struct Given {
   std::optional<std::vector<std::string>> ps = {};
   std::optional<int> num = {};  // --tasks or --num_workers
@@ -62,7 +62,7 @@ std::string Refused(Role role, const Environment& environment, const Given& give
   return std::string(spec.status().message());
 }
 
-TEST(ResolveClusterTest, NothingMeansThisMachineAlone) {
+TEST(ResolveClusterTest, DefaultsToThisMachineAlone) {
   for (const Environment& environment : {Environment{}, Environment{{"TF_CONFIG", ""}}}) {
     const ClusterSpec worker = Found(Role::kWorker, environment);
     EXPECT_THAT(worker.ps.value, ElementsAre("127.0.0.1:2222"));
@@ -77,7 +77,7 @@ TEST(ResolveClusterTest, NothingMeansThisMachineAlone) {
   }
 }
 
-TEST(ResolveClusterTest, TfConfigFillsEverything) {
+TEST(ResolveClusterTest, TfConfigSetsEverything) {
   const ClusterSpec worker = Found(Role::kWorker, TfConfigOf("worker", 1));
   EXPECT_EQ(worker.Describe(),
             "worker 1 (TF_CONFIG) of 2 (TF_CONFIG), ps at p0:2222,p1:2223 (TF_CONFIG)");
@@ -88,12 +88,12 @@ TEST(ResolveClusterTest, TfConfigFillsEverything) {
   EXPECT_TRUE(CheckRole(Role::kEvaluator, TfConfigOf("evaluator", 0)).ok());
 }
 
-TEST(ResolveClusterTest, FlagsComeFirst) {
+TEST(ResolveClusterTest, FlagsOverrideTheEnvironment) {
   const ClusterSpec worker =
       Found(Role::kWorker, TfConfigOf("worker", 1), {.ps = {{"q:1"}}, .num = 7, .index = 4});
   EXPECT_EQ(worker.Describe(),
             "worker 4 (flag --worker_index) of 7 (flag --num_workers), ps at q:1 (flag --ps)");
-  // A single worker by flag, though TF_CONFIG has two.
+  // The flag asks for a single worker although TF_CONFIG has two.
   const ClusterSpec alone = Found(Role::kWorker, TfConfigOf("worker", 0), {.num = 1});
   EXPECT_EQ(alone.num_workers.value, 1);
   const ClusterSpec ps =
@@ -104,7 +104,7 @@ TEST(ResolveClusterTest, FlagsComeFirst) {
             "listening on x:9 (flag --listen)");
 }
 
-TEST(ResolveClusterTest, SlurmSpeaksWhereTfConfigIsSilent) {
+TEST(ResolveClusterTest, TfConfigOverridesSlurm) {
   const Environment slurm = {{"SLURM_JOB_ID", "7"},        {"SLURM_PROCID", "2"},
                              {"SLURM_NTASKS", "4"},        {"SLURM_JOB_NODELIST", "n1"},
                              {"PUSHPULL_PS_TASKS", "2"},   {"PUSHPULL_WORKERS", "2"},
@@ -127,7 +127,7 @@ TEST(ResolveClusterTest, OneProcessServesAllTasks) {
             "all 3 ps tasks (flag --tasks), listening on unix:/tmp/s (flag --listen)");
 }
 
-TEST(ResolveClusterTest, ListensWhereOthersReachIt) {
+TEST(ResolveClusterTest, ListensOnTheAddressThatOthersUse) {
   const auto listen = [](const std::string& own) {
     return Found(Role::kPs, {}, {.ps = {{own}}, .index = 0}).listen.value;
   };
@@ -139,7 +139,7 @@ TEST(ResolveClusterTest, ListensWhereOthersReachIt) {
   EXPECT_EQ(listen("unix:/run/ps"), "unix:/run/ps");
 }
 
-TEST(ResolveClusterTest, AnotherRoleIsRefused) {
+TEST(ResolveClusterTest, RefusesTheProgramOfAnotherRole) {
   EXPECT_THAT(
       Refused(Role::kPs, TfConfigOf("worker", 0)),
       HasSubstr("TF_CONFIG: task.type says that this process is the worker, but the program "
@@ -149,12 +149,12 @@ TEST(ResolveClusterTest, AnotherRoleIsRefused) {
               HasSubstr("start evaluator here"));
   EXPECT_THAT(std::string(CheckRole(Role::kEvaluator, TfConfigOf("worker", 0)).message()),
               HasSubstr("the program is evaluator; start worker here"));
-  // Whatever the flags say.
+  // Flags do not override the role.
   EXPECT_THAT(Refused(Role::kWorker, TfConfigOf("ps", 0), {.ps = {{"a:1"}}, .num = 1, .index = 0}),
               HasSubstr("TF_CONFIG"));
 }
 
-TEST(ResolveClusterTest, SparseFormNeedsWhatItDoesNotTell) {
+TEST(ResolveClusterTest, AsksForWhatTheSparseFormLeavesOut) {
   const Environment worker =
       Sparse(R"({"worker": {"1": "w1:1"}, "ps": ["p0:1", "p1:1"]})", "worker", 1);
   EXPECT_THAT(Refused(Role::kWorker, worker),
@@ -174,12 +174,12 @@ TEST(ResolveClusterTest, SparseFormNeedsWhatItDoesNotTell) {
   const ClusterSpec found = Found(Role::kPs, ps, {.ps = {{"p0:5", "p1:5"}}});
   EXPECT_EQ(found.num_ps.value, 2);
   EXPECT_EQ(found.listen.value, "0.0.0.0:5");
-  // The only ps task needs no more than its number.
+  // A single ps task only needs the number of workers.
   const Environment only = Sparse(R"({"worker": {}, "ps": ["p0:5"]})", "ps", 0);
   EXPECT_THAT(Found(Role::kPs, only, {.num = 1}).ps.value, ElementsAre("p0:5"));
 }
 
-TEST(ResolveClusterTest, WhatIsMissingIsAskedFor) {
+TEST(ResolveClusterTest, AsksForMissingValues) {
   EXPECT_THAT(
       Refused(Role::kWorker,
               {{"TF_CONFIG", R"({"cluster": {"worker": ["w:1"]}, "task": {"type": "worker"}})"}}),
@@ -197,7 +197,7 @@ TEST(ResolveClusterTest, WhatIsMissingIsAskedFor) {
   EXPECT_THAT(Refused(Role::kPs, {}, {.num = 2, .index = 0}), HasSubstr("give --cluster"));
 }
 
-TEST(ResolveClusterTest, ContradictionsNameBothSources) {
+TEST(ResolveClusterTest, NamesBothSourcesOfAContradiction) {
   EXPECT_THAT(Refused(Role::kWorker, TfConfigOf("worker", 1), {.num = 1}),
               HasSubstr("worker index: 1 (TF_CONFIG) is not within the number of workers: flag "
                         "--num_workers=1"));
@@ -212,7 +212,7 @@ TEST(ResolveClusterTest, ContradictionsNameBothSources) {
               HasSubstr("flag --task_index=2 is not within the number of ps tasks: 2 (TF_CONFIG)"));
 }
 
-TEST(ResolveClusterTest, BadValuesAreNamed) {
+TEST(ResolveClusterTest, NamesBadValues) {
   EXPECT_THAT(Refused(Role::kWorker, {}, {.num = -1}), HasSubstr("flag --num_workers=-1"));
   EXPECT_THAT(Refused(Role::kWorker, {}, {.index = -2}), HasSubstr("flag --worker_index=-2"));
   EXPECT_THAT(Refused(Role::kPs, {}, {.num = -3}), HasSubstr("flag --tasks=-3"));

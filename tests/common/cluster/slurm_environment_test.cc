@@ -16,7 +16,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// Rank 3 of five on two nodes: 2 ps tasks, 2 workers, the evaluator.
+// Rank 3 of five on two nodes: 2 ps tasks, 2 workers, and the evaluator.
 Environment Example() {
   return {{"SLURM_JOB_ID", "42"},          {"SLURM_PROCID", "3"},
           {"SLURM_NTASKS", "5"},           {"SLURM_NODEID", "1"},
@@ -30,7 +30,7 @@ Environment With(Environment environment, const std::map<std::string, std::strin
   return environment;
 }
 
-TEST(SlurmEnvironmentTest, AWorker) {
+TEST(SlurmEnvironmentTest, ReadsAWorker) {
   const auto view = ReadSlurmEnvironment(Example());
   ASSERT_TRUE(view.ok()) << view.status();
   EXPECT_EQ(view->role->value, Role::kWorker);
@@ -45,7 +45,7 @@ TEST(SlurmEnvironmentTest, AWorker) {
             "Slurm job 42, rank 3 of 5 on gnode09, started for the first time");
 }
 
-TEST(SlurmEnvironmentTest, TheOtherRoles) {
+TEST(SlurmEnvironmentTest, ReadsTheOtherRoles) {
   const auto ps = ReadSlurmEnvironment(With(
       Example(), {{"SLURM_PROCID", "0"}, {"SLURM_NODEID", "0"}, {"PUSHPULL_PS_PORT", "7000"}}));
   ASSERT_TRUE(ps.ok()) << ps.status();
@@ -59,7 +59,7 @@ TEST(SlurmEnvironmentTest, TheOtherRoles) {
   EXPECT_FALSE(evaluator->index.has_value());
 }
 
-TEST(SlurmEnvironmentTest, TheStepsListsAreNearerThanTheJobs) {
+TEST(SlurmEnvironmentTest, TheListsOfTheStepOverrideThoseOfTheJob) {
   const auto view = ReadSlurmEnvironment(With(Example(), {{"SLURM_JOB_NODELIST", "gnode[01-09]"},
                                                           {"SLURM_TASKS_PER_NODE", "8(x9)"},
                                                           {"SLURM_STEP_NODELIST", "gnode[03,07]"},
@@ -69,7 +69,7 @@ TEST(SlurmEnvironmentTest, TheStepsListsAreNearerThanTheJobs) {
   EXPECT_EQ(view->ps->source, "SLURM_STEP_NODELIST");
 }
 
-TEST(SlurmEnvironmentTest, WithoutCountsTheRanksAreSpreadEvenly) {
+TEST(SlurmEnvironmentTest, SpreadsRanksEvenlyWithoutCounts) {
   Environment environment = With(Example(), {{"SLURM_NTASKS", "4"}, {"SLURM_LOCALID", "1"}});
   environment.erase("SLURM_TASKS_PER_NODE");
   const auto view = ReadSlurmEnvironment(environment);
@@ -80,7 +80,7 @@ TEST(SlurmEnvironmentTest, WithoutCountsTheRanksAreSpreadEvenly) {
                                 "SLURM_TASKS_PER_NODE"));
 }
 
-TEST(SlurmEnvironmentTest, NoClusterWithoutOurVariables) {
+TEST(SlurmEnvironmentTest, FindsNoClusterWithoutOurVariables) {
   EXPECT_FALSE(ReadSlurmEnvironment({})->role.has_value());
   EXPECT_EQ(ReadSlurmEnvironment({})->gaps, "");
   Environment environment = Example();
@@ -93,7 +93,7 @@ TEST(SlurmEnvironmentTest, NoClusterWithoutOurVariables) {
   EXPECT_EQ(DescribeSlurmTask({{"PUSHPULL_PS_TASKS", "1"}}), "");
 }
 
-TEST(SlurmEnvironmentTest, RestartsAreCounted) {
+TEST(SlurmEnvironmentTest, CountsRestarts) {
   EXPECT_TRUE(absl::EndsWith(DescribeSlurmTask(With(Example(), {{"SLURM_RESTART_COUNT", "1"}})),
                              "restarted once"));
   EXPECT_TRUE(absl::EndsWith(DescribeSlurmTask(With(Example(), {{"SLURM_RESTART_COUNT", "3"}})),
@@ -141,8 +141,9 @@ TEST(SlurmEnvironmentTest, EachRefusalNamesItsVariable) {
   }
 }
 
-// Ranks that are dealt out to the nodes in turn are noticed by the ranks that it moves.
-TEST(SlurmEnvironmentTest, CyclicLayoutIsRefused) {
+// With a cyclic layout, Slurm places some ranks on other nodes than the block layout does. Those
+// ranks notice it.
+TEST(SlurmEnvironmentTest, RefusesACyclicLayout) {
   int refused = 0;
   for (int rank = 0; rank < 5; ++rank) {
     const auto view =
@@ -153,11 +154,11 @@ TEST(SlurmEnvironmentTest, CyclicLayoutIsRefused) {
     ++refused;
     EXPECT_TRUE(absl::StrContains(view.status().message(), "--distribution=block"));
   }
-  EXPECT_EQ(refused, 4);  // rank 0 is where it would be in blocks
+  EXPECT_EQ(refused, 4);  // rank 0 is on the same node in both layouts
 }
 
-// Over random layouts: all ranks agree on the addresses, each index of each role occurs once, no
-// two ps tasks share an address, and a ps task's address is on its own node.
+// Over random layouts, all ranks agree on the addresses, each index of each role occurs once, no
+// two ps tasks share an address, and the address of a ps task is on the task's node.
 TEST(SlurmEnvironmentTest, AllRanksAgree) {
   std::mt19937 random(5);
   const auto draw = [&random](int least, int most) {

@@ -16,7 +16,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-TEST(ExpandNodeListTest, Examples) {
+TEST(ExpandNodeListTest, ExpandsExamples) {
   EXPECT_THAT(*ExpandNodeList("localhost"), ElementsAre("localhost"));
   EXPECT_THAT(*ExpandNodeList("gnode[10,20-22]"),
               ElementsAre("gnode10", "gnode20", "gnode21", "gnode22"));
@@ -30,7 +30,7 @@ TEST(ExpandNodeListTest, Examples) {
   EXPECT_THAT(*ExpandNodeList("r[1-2][3-4]"), ElementsAre("r13", "r14", "r23", "r24"));
 }
 
-TEST(ExpandNodeListTest, MalformedListsAreRefusedWithTheirText) {
+TEST(ExpandNodeListTest, RefusesMalformedListsAndQuotesThem) {
   for (const char* bad : {"",
                           ",",
                           "a,",
@@ -61,7 +61,8 @@ TEST(ExpandNodeListTest, MalformedListsAreRefusedWithTheirText) {
   }
 }
 
-// Compresses as Slurm prints: neighbours of one width into ranges, one bracket group per prefix.
+// Compresses a list as Slurm prints it: neighbouring numbers of equal width become ranges, and each
+// prefix has one bracket group.
 class RandomList {
  public:
   explicit RandomList(uint32_t seed) : random_(seed) {
@@ -90,7 +91,7 @@ class RandomList {
       ranges.push_back(first == last ? padded(first)
                                      : absl::StrCat(padded(first), "-", padded(last)));
       for (int i = first; i <= last; ++i) {
-        // A number that has outgrown its zeros is printed as it is.
+        // A number that needs more digits than the padded width is printed in full.
         hosts_.push_back(absl::StrCat(prefix, padded(i), suffix));
       }
       first = last + Draw(2, 30);
@@ -112,7 +113,8 @@ TEST(ExpandNodeListTest, ExpansionUndoesCompression) {
   }
 }
 
-// Whatever is cut out or put in: an answer or a refusal, never more hosts than allowed.
+// Whatever is removed or inserted, the parser returns either hosts, at most as many as allowed, or
+// an error.
 TEST(ExpandNodeListTest, DamagedListsNeverCrash) {
   std::mt19937 random(7);
   constexpr char kBytes[] = "[],-019az(x) \t\n\xff";
@@ -133,13 +135,13 @@ TEST(ExpandNodeListTest, DamagedListsNeverCrash) {
   }
 }
 
-TEST(ExpandTasksPerNodeTest, Examples) {
+TEST(ExpandTasksPerNodeTest, ExpandsExamples) {
   EXPECT_THAT(*ExpandTasksPerNode("5"), ElementsAre(5));
   EXPECT_THAT(*ExpandTasksPerNode("2(x3),1"), ElementsAre(2, 2, 2, 1));
   EXPECT_THAT(*ExpandTasksPerNode("1,3(x1)"), ElementsAre(1, 3));
 }
 
-TEST(ExpandTasksPerNodeTest, MalformedCountsAreRefused) {
+TEST(ExpandTasksPerNodeTest, RefusesMalformedCounts) {
   for (const char* bad : {"", "0", "2(x0)", "2(x", "2(x)", "2x3", "(x3)", "1,,2", "-1", "2(x3),",
                           "2(x200000)", "99999999999"}) {
     EXPECT_TRUE(absl::IsInvalidArgument(ExpandTasksPerNode(bad).status())) << bad;

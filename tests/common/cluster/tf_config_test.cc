@@ -51,7 +51,7 @@ TEST(TfConfigTest, WithoutATaskNeitherRoleNorIndexIsKnown) {
   EXPECT_EQ(view.num_workers->value, 2);
 }
 
-// As TFJob's controller writes it with enableDynamicWorker.
+// The form that TFJob's controller writes with enableDynamicWorker.
 TEST(TfConfigTest, SparseWorkerSeesAllPsAndItself) {
   const ClusterView view = View(
       Role::kWorker,
@@ -85,7 +85,7 @@ TEST(TfConfigTest, ObjectUnderClusterIsSparseToo) {
   EXPECT_EQ(ps.own_address->value, "p4:1");
 }
 
-TEST(TfConfigTest, EvaluatorIsNeverCounted) {
+TEST(TfConfigTest, DoesNotCountTheEvaluator) {
   const std::string cluster =
       R"({"cluster": {"ps": ["p:1"], "worker": ["w:1"], "evaluator": ["e:1", "f:1"]}, )";
   const ClusterView ps = View(Role::kPs, cluster + R"("task": {"type": "ps", "index": 0}})");
@@ -102,7 +102,7 @@ TEST(TfConfigTest, EvaluatorReadsOnlyItsRole) {
   EXPECT_FALSE(view.ps.has_value());
 }
 
-TEST(TfConfigTest, AnotherRolesConfigSaysSoAndNothingElse) {
+TEST(TfConfigTest, TheConfigOfAnotherRoleOnlyGivesThatRole) {
   const ClusterView view = View(
       Role::kWorker,
       R"({"cluster": {"ps": ["p:1"], "worker": ["w:1"]}, "task": {"type": "ps", "index": 0}})");
@@ -111,7 +111,7 @@ TEST(TfConfigTest, AnotherRolesConfigSaysSoAndNothingElse) {
   EXPECT_FALSE(view.index.has_value());
 }
 
-TEST(TfConfigTest, MalformedInputIsNamed) {
+TEST(TfConfigTest, NamesMalformedInput) {
   const auto error = [](const std::string& text) {
     for (const Role role : {Role::kPs, Role::kWorker}) {
       EXPECT_EQ(ReadTfConfig(role, text).status().code(), absl::StatusCode::kInvalidArgument)

@@ -45,7 +45,7 @@ std::string Repeated(const std::string& piece, int count) {
   return text;
 }
 
-// Each of these overflowed the stack of the parser.
+// Each of these inputs once overflowed the parser's stack.
 TEST(PipelineConfigTest, NestingIsBounded) {
   for (const char* piece : {"{", "model {", "model <", "model { x: [", "x: [", "x {", "x <"}) {
     EXPECT_THAT(ParseError(Repeated(piece, 30000)), HasSubstr("nested more than 100 deep"))
@@ -69,7 +69,7 @@ TEST(PipelineConfigTest, BracesInStringsAndCommentsAreNotNesting) {
               HasSubstr("nested more than 100 deep"));
 }
 
-TEST(PipelineConfigTest, OfManyProblemsTheFirstHundredAreListed) {
+TEST(PipelineConfigTest, ListsOnlyTheFirstHundredProblems) {
   const std::string error = ParseError(Repeated("x: 1\n", 60000));
   EXPECT_THAT(error, HasSubstr("job.config:1:1: unknown field \"x\""));
   EXPECT_THAT(error, HasSubstr("job.config:100:1: unknown field \"x\""));
@@ -78,8 +78,9 @@ TEST(PipelineConfigTest, OfManyProblemsTheFirstHundredAreListed) {
   EXPECT_THAT(ParseError(Repeated("x: 1\n", 100)), Not(HasSubstr("more")));
 }
 
-// Tens of seconds and hundreds of megabytes if every candidate is compared with all of the name.
-TEST(PipelineConfigTest, LongNamesAreShownInPart) {
+// Comparing every candidate with the whole name would take tens of seconds and hundreds of
+// megabytes.
+TEST(PipelineConfigTest, ShortensLongNamesInMessages) {
   const std::string error = ParseError(std::string(900000, 'x') + ": 1");
   EXPECT_THAT(error, HasSubstr("xxx... (900000 bytes)"));
   EXPECT_LT(error.size(), 1000u);
@@ -92,7 +93,7 @@ TEST(PipelineConfigTest, TheSizeIsBounded) {
               HasSubstr("at most 1048576 bytes"));
 }
 
-TEST(PipelineConfigTest, ZeroBytesAreNoText) {
+TEST(PipelineConfigTest, RefusesZeroBytes) {
   EXPECT_THAT(ParseError(std::string("model {}\0", 9)), HasSubstr("a zero byte at offset 8"));
 }
 
@@ -113,21 +114,21 @@ TEST(PipelineConfigTest, SyntaxErrorsNameThePlaceAndTheField) {
               HasSubstr("specified multiple times"));
 }
 
-TEST(PipelineConfigTest, UnknownEnumValueListsTheValuesThereAre) {
+TEST(PipelineConfigTest, UnknownEnumValueListsTheValidValues) {
   EXPECT_THAT(
       ParseError(
           "model { classifier { feature_extractor { conv_hyperparams { activation: RELU_7 } } } }"),
       HasSubstr("one of NONE, RELU, RELU_6"));
 }
 
-TEST(PipelineConfigTest, CommentsAndStringsDoNotMisleadThePlace) {
+TEST(PipelineConfigTest, CommentsAndStringsDoNotShiftTheReportedPlace) {
   const std::string error = ParseError(
       "# train_config {\ntrain_input_reader { idx_input_reader { images_path: 'a{b}\\'{' } }\nx: "
       "1\n");
   EXPECT_THAT(error, HasSubstr("job.config:3:1: unknown field \"x\""));
 }
 
-TEST(PipelineConfigTest, ContentsOfUnsupportedMessagesAreNotCalledUnknown) {
+TEST(PipelineConfigTest, DoesNotCallContentsOfUnsupportedMessagesUnknown) {
   const auto config = ParsePipelineConfig(
       "model { faster_rcnn { first_stage_stride: 16 nested { a: [1, 2] } } }", "job.config");
   ASSERT_TRUE(config.ok()) << config.status();
@@ -143,13 +144,13 @@ TEST(PipelineConfigTest, MissingFileIsNotFoundAndNamed) {
             absl::StatusCode::kInvalidArgument);
 }
 
-TEST(PipelineConfigTest, AnEmptyFileIsReadAsAnEmptyConfig) {
+TEST(PipelineConfigTest, ReadsAnEmptyFileAsAnEmptyConfig) {
   const auto config = ParsePipelineConfig("", "job.config");
   ASSERT_TRUE(config.ok()) << config.status();
 }
 
-// The zoo's ssd_mobilenet_v2 pipeline has these fields; the schema has to know them all, supported
-// or not.
+// The pipeline config of the model zoo's ssd_mobilenet_v2 has these fields. The schema has to know
+// all of them, even those that are not supported.
 constexpr char kTensorFlowConfig[] = R"(
 model {
   ssd {
@@ -227,7 +228,7 @@ eval_input_reader: {
 }
 )";
 
-TEST(PipelineConfigTest, TensorFlowsFilesParseUnchanged) {
+TEST(PipelineConfigTest, ParsesTensorFlowsFilesUnchanged) {
   const auto config = ParsePipelineConfig(kTensorFlowConfig, "ssd.config");
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->model().ssd().num_classes(), 90);

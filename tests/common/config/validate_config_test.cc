@@ -40,7 +40,7 @@ constexpr char kGood[] = R"(
   eval_input_reader { synthetic_input_reader { seed: 2 } }
 )";
 
-// kGood with `patch` merged over it.
+// Returns kGood with `patch` merged over it.
 config::TrainEvalPipelineConfig Good(const std::string& patch = "") {
   config::TrainEvalPipelineConfig config;
   EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(kGood, &config));
@@ -109,7 +109,7 @@ struct BadPatch {
 
 class BadPatchTest : public testing::TestWithParam<BadPatch> {};
 
-TEST_P(BadPatchTest, IsOneProblemThatNamesTheField) {
+TEST_P(BadPatchTest, CausesOneProblemThatNamesTheField) {
   const ConfigReport report = ValidatePipelineConfig(Good(GetParam().patch), {});
   ASSERT_EQ(report.problems.size(), 1u) << report.ToStatus("");
   EXPECT_EQ(report.problems[0].field, GetParam().field) << report.ToStatus("");
@@ -205,7 +205,7 @@ INSTANTIATE_TEST_SUITE_P(
                  "eval_config.use_moving_averages"},
         BadPatch{"graph_rewriter {}", "graph_rewriter"}));
 
-TEST(ValidateConfigTest, SchedulesAreChecked) {
+TEST(ValidateConfigTest, ChecksSchedules) {
   EXPECT_THAT(Problems(Good(ADAM_RATE("constant_learning_rate { learning_rate: -1 }"))),
               HasSubstr(absl::StrCat(
                   kRate, "constant_learning_rate.learning_rate: expected a number of at least 0")));
@@ -230,15 +230,15 @@ TEST(ValidateConfigTest, SchedulesAreChecked) {
               HasSubstr("decay_steps: expected at least 1, got 0"));
 }
 
-// A pattern of 100,000 brackets overflowed the stack of the regular expressions.
-TEST(ValidateConfigTest, PatternsAreBounded) {
+// A pattern of 100,000 brackets once overflowed the stack of the regular expression library.
+TEST(ValidateConfigTest, BoundsTheLengthOfPatterns) {
   config::TrainEvalPipelineConfig config = Good();
   config.mutable_train_config()->add_freeze_variables(std::string(100000, '('));
   EXPECT_THAT(Problems(config), HasSubstr("train_config.freeze_variables[0]: expected a regular "
                                           "expression of at most 1000 bytes, got 100000 bytes"));
 }
 
-TEST(ValidateConfigTest, OfManyProblemsTheFirstHundredAreListed) {
+TEST(ValidateConfigTest, ListsOnlyTheFirstHundredProblems) {
   config::TrainEvalPipelineConfig config = Good();
   for (int i = 0; i < 20000; ++i) config.mutable_train_config()->add_freeze_variables("(");
   const std::string problems = Problems(config);
@@ -248,14 +248,14 @@ TEST(ValidateConfigTest, OfManyProblemsTheFirstHundredAreListed) {
   EXPECT_THAT(problems, HasSubstr("\n  and 19900 more"));
 }
 
-TEST(ValidateConfigTest, BatchMustReachEveryClone) {
+TEST(ValidateConfigTest, BatchNeedsAnImagePerClone) {
   ConfigContext context;
   context.num_clones = 3;
   context.num_workers = 2;
   auto config = Good("train_config { batch_size: 5 }");
   EXPECT_THAT(Problems(config, context),
               HasSubstr("train_config.batch_size: expected at least one image per clone (6)"));
-  context.sync = false;  // now the batch is the worker's own
+  context.sync = false;  // now batch_size is the batch of one worker
   EXPECT_TRUE(ValidatePipelineConfig(config, context).ToStatus("").ok());
   config.mutable_train_config()->set_batch_size(2);
   EXPECT_THAT(Problems(config, context), HasSubstr("at least one image per clone (3), got 2"));
@@ -272,7 +272,7 @@ TEST(ValidateConfigTest, AsyncClippingNeedsOneTask) {
   EXPECT_TRUE(ValidatePipelineConfig(config, context).ToStatus("").ok());
 }
 
-TEST(ValidateConfigTest, MoreContributorsThanClonesIsAProblem) {
+TEST(ValidateConfigTest, RefusesMoreContributorsThanClones) {
   ConfigContext context;
   context.num_clones = 3;
   EXPECT_THAT(
@@ -280,9 +280,9 @@ TEST(ValidateConfigTest, MoreContributorsThanClonesIsAProblem) {
       HasSubstr("train_config.min_contributors: expected at most the number of clones (3), got 4"));
 }
 
-TEST(ValidateConfigTest, PlaceholderAndRemotePathHaveTheirOwnSentence) {
+TEST(ValidateConfigTest, ExplainsPlaceholdersAndRemotePaths) {
   ConfigContext context;
-  context.check_train_input = true;  // the path is not searched for as well
+  context.check_train_input = true;  // the check must not also look for the path
   auto config =
       Good("train_input_reader { image_folder_input_reader { path: 'PATH_TO_BE_CONFIGURED/x' } }");
   EXPECT_THAT(Problems(config, context),
@@ -301,7 +301,7 @@ TEST(ValidateConfigTest, OnlyMissingInputsAreNotFound) {
   ConfigContext context;
   context.data_dir = dir;
   EXPECT_TRUE(ValidatePipelineConfig(config, context).ToStatus("").ok())
-      << "inputs are looked at only when asked";
+      << "inputs are only checked on request";
   context.check_train_input = true;
   const absl::Status status = ValidatePipelineConfig(config, context).ToStatus("job.config");
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
@@ -316,7 +316,7 @@ TEST(ValidateConfigTest, OnlyMissingInputsAreNotFound) {
   EXPECT_THAT(Problems(config, context), HasSubstr("expected a folder, got"));
 }
 
-TEST(ValidateConfigTest, FieldsWithoutEffectAreWarnings) {
+TEST(ValidateConfigTest, WarnsAboutFieldsWithoutEffect) {
   const auto config = Good(
       "train_config { startup_delay_steps: 0 batch_queue_capacity: 9 } train_input_reader { "
       "num_readers: 8 }");
@@ -327,7 +327,7 @@ TEST(ValidateConfigTest, FieldsWithoutEffectAreWarnings) {
                     HasSubstr("train_input_reader.num_readers has no effect: ")));
 }
 
-TEST(ValidateConfigTest, AFieldThatTheSchemaNoLongerHasIsAWarning) {
+TEST(ValidateConfigTest, WarnsAboutAFieldThatTheSchemaHasDropped) {
   config::TrainEvalPipelineConfig config = Good();
   *config.mutable_model() =
       MakeSsdTestConfig("ssd_mobilenet_v2", "feature_extractor { batch_norm_trainable: true }")
@@ -338,7 +338,7 @@ TEST(ValidateConfigTest, AFieldThatTheSchemaNoLongerHasIsAWarning) {
                     HasSubstr("use model.ssd.freeze_batchnorm")));
 }
 
-TEST(ValidateConfigTest, UnsupportedFieldsAtTheirDefaultAreAsGoodAsAbsent) {
+TEST(ValidateConfigTest, AcceptsUnsupportedFieldsAtTheirDefault) {
   const auto config = Good(
       "train_config { fine_tune_checkpoint: '' merge_multiple_label_boxes: false } "
       "train_input_reader { sample_1_of_n_examples: 1 }");
@@ -352,7 +352,7 @@ TEST(ValidateConfigTest, UnsupportedModelsSayWhatToUseInstead) {
   EXPECT_THAT(problems, HasSubstr("use model.ssd"));
 }
 
-TEST(ValidateConfigTest, SsdIsChecked) {
+TEST(ValidateConfigTest, ChecksSsd) {
   const std::string problems = Problems(Good("model { ssd { num_classes: 3 } }"));
   EXPECT_THAT(problems, HasSubstr("model.ssd.feature_extractor.type: expected"));
   EXPECT_THAT(problems, HasSubstr("model.ssd.loss.classification_loss"));
@@ -371,8 +371,8 @@ TEST(ValidateConfigTest, DetectorsNeedBoxesAndKnownMetrics) {
               HasSubstr("none with a classifier"));
 }
 
-// TensorFlow's sample configs of 2017 and 2018, field by field.
-TEST(ValidateConfigTest, TensorflowsSampleConfigsLoadButForTheirPaths) {
+// Fields as they stand in TensorFlow's sample configs of 2017 and 2018.
+TEST(ValidateConfigTest, TensorflowsSampleConfigsHaveNoProblemsButTheirPaths) {
   for (const char* name : {"ssd_mobilenet_v1_pets", "ssd_mobilenet_v2_coco"}) {
     SCOPED_TRACE(name);
     const std::string path = absl::StrCat(PUSHPULL_SOURCE_DIR, "/tests/testdata/", name, ".config");

@@ -6,15 +6,15 @@
 namespace pushpull {
 namespace {
 
-// The sizes that TensorFlow's resize_to_range gives for the same arguments.
+// The expected sizes are those that TensorFlow's resize_to_range returns for the same arguments.
 TEST(ImageResizeTest, KeepsTheAspectRatioWithinBothLimits) {
   const AspectRatioResize resize = {50, 100, {}};
-  EXPECT_EQ(ScaledSize(resize, {60, 40}), (ImageSize{75, 50}));   // by the shorter side
+  EXPECT_EQ(ScaledSize(resize, {60, 40}), (ImageSize{75, 50}));   // limited by the shorter side
   EXPECT_EQ(ScaledSize(resize, {15, 30}), (ImageSize{50, 100}));  // both limits at once
-  EXPECT_EQ(ScaledSize(resize, {15, 50}), (ImageSize{30, 100}));  // by the longer side
+  EXPECT_EQ(ScaledSize(resize, {15, 50}), (ImageSize{30, 100}));  // limited by the longer side
   EXPECT_EQ(ScaledSize(resize, {200, 400}), (ImageSize{50, 100}));
   EXPECT_EQ(ScaledSize(resize, {1, 1}), (ImageSize{50, 50}));
-  EXPECT_EQ(ScaledSize(resize, {20000, 1}), (ImageSize{100, 1}));    // never without pixels
+  EXPECT_EQ(ScaledSize(resize, {20000, 1}), (ImageSize{100, 1}));    // at least one pixel
   EXPECT_EQ(ScaledSize({5, 100, {}}, {10, 13}), (ImageSize{5, 6}));  // 6.5 rounds to even
 }
 

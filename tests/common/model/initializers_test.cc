@@ -49,7 +49,7 @@ TEST(InitializersTest, TruncatedNormalStaysWithinTwoDeviations) {
       Initialize({Variable("w", {64, 1024}, {Initializer::Kind::kTruncatedNormal, 0, 0.09f})}, 1));
   EXPECT_LE(moments.largest, 0.18 + 1e-6);
   EXPECT_NEAR(moments.mean, 0.0, 0.002);
-  // A normal cut at two deviations keeps 0.8796 of its deviation.
+  // A normal distribution truncated at two standard deviations keeps 0.8796 of its deviation.
   EXPECT_NEAR(moments.deviation, 0.09 * 0.8796, 0.001);
 }
 
@@ -64,7 +64,7 @@ TEST(InitializersTest, NormalAndUniformHaveTheirMoments) {
   EXPECT_NEAR(uniform.deviation, 0.3 / std::sqrt(3.0), 0.003);
 }
 
-TEST(InitializersTest, ValuesDependOnSeedAndNameOnly) {
+TEST(InitializersTest, ValuesDependOnlyOnSeedAndName) {
   const Initializer normal{Initializer::Kind::kTruncatedNormal, 0.0f, 1.0f};
   const std::vector<float> alone = Initialize({Variable("b", {16}, normal)}, 5);
   const std::vector<float> second =
@@ -81,7 +81,7 @@ TEST(InitializersTest, PaddingIsZero) {
   for (size_t i = 0; i < flat.size(); ++i) EXPECT_EQ(flat[i], i < 5 ? 1.0f : 0.0f);
 }
 
-TEST(ResolveInitializerTest, VarianceScalingCountsFansAsSlim) {
+TEST(ResolveInitializerTest, VarianceScalingCountsFansAsSlimDoes) {
   config::WeightInitializer initializer;
   auto* scaling = initializer.mutable_variance_scaling_initializer();
   scaling->set_factor(1.0f);

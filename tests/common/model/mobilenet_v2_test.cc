@@ -55,7 +55,7 @@ TEST(MobilenetV2Test, GreyInputAndHiddenLayerChangeTheCountAsExpected) {
             colour - 576 - (1280 * 10 + 10) + (1280 * 512 + 512) + (512 * 10 + 10));
 }
 
-// Output heights of the layers with stride 2, and of the last convolution.
+// Returns the output heights of the layers with stride 2 and of the last convolution.
 std::vector<int> Heights(int size) {
   const NetworkSpec network = *BuildMobilenetV2(MakeClassifier(size, 1.0f, 10));
   std::vector<int> heights;
@@ -97,7 +97,7 @@ TEST(SamePaddingTest, IsAsymmetricAtStrideTwoOnEvenSizes) {
   EXPECT_EQ(padding(7, 1, 1), (std::vector<int>{0, 0, 7}));
 }
 
-TEST(MobilenetV2Test, EveryLayerReadsTheOneBeforeAndResidualsMatchInShape) {
+TEST(MobilenetV2Test, EveryLayerReadsThePreviousOneAndResidualsMatchInShape) {
   for (const float width : {0.35f, 1.0f, 1.4f}) {
     const NetworkSpec network = *BuildMobilenetV2(MakeClassifier(96, width, 10));
     int residuals = 0;
@@ -112,7 +112,7 @@ TEST(MobilenetV2Test, EveryLayerReadsTheOneBeforeAndResidualsMatchInShape) {
       EXPECT_EQ(network.layers[layer.residual].output_shape, layer.output_shape) << layer.scope;
       EXPECT_EQ(layer.activation, ActivationFunction::kNone);
     }
-    // At 0.35 neighbours round to equal depths, but only across a stride.
+    // At width 0.35, neighbouring blocks round to equal depths, but only across a stride.
     EXPECT_EQ(residuals, 10) << width;
   }
 }
@@ -137,7 +137,7 @@ TEST(MobilenetV2Test, VariablesCarrySlimsNamesAndShapes) {
   EXPECT_EQ(shape("MobilenetV2/Conv_1/weights"), (Shape{1, 1, 320, 1280}));
   EXPECT_EQ(shape("MobilenetV2/Logits/Conv2d_1c_1x1/weights"), (Shape{1, 1, 1280, 1000}));
   EXPECT_EQ(shape("MobilenetV2/Logits/Conv2d_1c_1x1/biases"), (Shape{1000}));
-  // 52 convolutions of 5 variables each, and the classifier's two.
+  // 52 convolutions with 5 variables each, and the 2 of the classifier.
   EXPECT_EQ(layout.num_variables(), 52 * 5 + 2);
 }
 
@@ -167,11 +167,11 @@ TEST(MobilenetV2Test, ConvHyperparamsAreTakenAsWritten) {
   const LayerSpec& expand = network.layers[3];
   ASSERT_EQ(expand.scope, "MobilenetV2/expanded_conv_1/expand");
   EXPECT_EQ(expand.activation, ActivationFunction::kRelu);  // the field's default
-  EXPECT_FALSE(expand.batch_norm->scale);                   // likewise
+  EXPECT_FALSE(expand.batch_norm->scale);                   // the field's default
   EXPECT_EQ(GammaName(expand), "");
   EXPECT_TRUE(expand.batch_norm->frozen);
   EXPECT_EQ(network.layers[1].l2_weight, 0.5f);  // depthwise
-  // Factor 2 over a fan in of 16, with slim's 1.3 for the truncation.
+  // Variance factor 2 over a fan-in of 16, with slim's correction of 1.3 for the truncation.
   EXPECT_FLOAT_EQ(expand.weights_initializer.stddev, std::sqrt(1.3f * 2.0f / 16.0f));
   for (const VariableSpec& variable : DeclareVariables(network)) {
     if (variable.kind == VariableKind::kMovingStatistic) {
@@ -182,14 +182,15 @@ TEST(MobilenetV2Test, ConvHyperparamsAreTakenAsWritten) {
 }
 
 TEST(MakeDivisibleTest, FollowsSlimsRule) {
-  EXPECT_EQ(MakeDivisible(32 * 0.35, 8, 8), 16);  // 11.2 would round to 8, more than 10 % down
+  EXPECT_EQ(MakeDivisible(32 * 0.35, 8, 8),
+            16);  // 11.2 would round to 8, which is more than 10 % less
   EXPECT_EQ(MakeDivisible(16 * 1.4, 8, 8), 24);
-  EXPECT_EQ(MakeDivisible(24 * 0.5, 8, 8), 16);  // a half goes up
+  EXPECT_EQ(MakeDivisible(24 * 0.5, 8, 8), 16);  // 12 lies halfway and rounds up
   EXPECT_EQ(MakeDivisible(3, 8, 8), 8);
   EXPECT_EQ(MakeDivisible(3, 8, 16), 16);
 }
 
-TEST(MobilenetV2Test, BadFieldsAreNamed) {
+TEST(MobilenetV2Test, NamesBadFields) {
   const auto error = [](auto change) {
     config::Classifier classifier = MakeClassifier(32, 1.0f, 10);
     change(&classifier);

@@ -33,7 +33,7 @@ const VariableSpec& Get(const VariableLayout& layout, const std::string& name) {
   return layout.variables()[i.value_or(0)];
 }
 
-TEST(BuildVariableLayoutTest, RegularisesWeightsButNotDepthwiseBiasesOrBatchNorm) {
+TEST(BuildVariableLayoutTest, RegularisesWeightsButNotDepthwiseWeightsBiasesOrBatchNorm) {
   const VariableLayout layout = *BuildVariableLayout(MakeConfig(""));
   EXPECT_EQ(Get(layout, "MobilenetV2/Conv/weights").l2_weight, 4e-5f);
   EXPECT_EQ(Get(layout, "MobilenetV2/Logits/Conv2d_1c_1x1/weights").l2_weight, 4e-5f);
@@ -64,10 +64,10 @@ TEST(BuildVariableLayoutTest, FreezePatternsMatchFromTheStartOfTheName) {
       MakeConfig("freeze_variables: 'MobilenetV2/Conv/' freeze_variables: 'expanded_conv'"));
   EXPECT_TRUE(Get(layout, "MobilenetV2/Conv/weights").frozen);
   EXPECT_TRUE(Get(layout, "MobilenetV2/Conv/BatchNorm/gamma").frozen);
-  // Moving statistics go on moving, as TensorFlow's update operations do.
+  // Frozen layers keep updating their moving statistics, as TensorFlow's update operations do.
   EXPECT_FALSE(Get(layout, "MobilenetV2/Conv/BatchNorm/moving_mean").frozen);
   EXPECT_FALSE(Get(layout, "MobilenetV2/Conv_1/weights").frozen);
-  // "expanded_conv" occurs inside names only, so it freezes nothing.
+  // "expanded_conv" occurs only inside of names, so it freezes nothing.
   EXPECT_FALSE(Get(layout, "MobilenetV2/expanded_conv/project/weights").frozen);
 }
 
@@ -88,7 +88,7 @@ TEST(BuildVariableLayoutTest, FrozenBatchNormFreezesMovingStatisticsOnly) {
   for (const VariableSpec& variable : layout.variables()) {
     EXPECT_EQ(variable.frozen, variable.kind == VariableKind::kMovingStatistic) << variable.name;
   }
-  // Freezing changes nobody's place in the vector.
+  // Freezing does not move any variable in the flat vector.
   EXPECT_EQ(layout.signature(), BuildVariableLayout(MakeConfig(""))->signature());
 }
 

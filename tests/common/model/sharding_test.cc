@@ -9,7 +9,7 @@ namespace {
 
 constexpr int64_t kLarge = Sharding::kChunkElements;
 
-TEST(ChunkRangeTest, TheFirstFourAreAsLargeAsEachOfTheOthers) {
+TEST(ChunkRangeTest, TheFirstFourAreTogetherAsLargeAsEachOther) {
   const int64_t elements = 3 * kLarge + 5;
   const std::vector<int64_t> begins = {0,      kLarge / 8, kLarge / 4, kLarge / 2,
                                        kLarge, 2 * kLarge, 3 * kLarge, elements};
@@ -20,7 +20,7 @@ TEST(ChunkRangeTest, TheFirstFourAreAsLargeAsEachOfTheOthers) {
   }
 }
 
-TEST(ChunkRangeTest, EveryElementIsInOneChunkAndChunkOfNamesIt) {
+TEST(ChunkRangeTest, EveryElementIsInOneChunkAndChunkOfFindsIt) {
   for (const int64_t elements :
        {int64_t{1}, int64_t{7}, kLarge / 8 - 1, kLarge / 8, kLarge / 8 + 1, kLarge / 2, kLarge - 1,
         kLarge, kLarge + 1, 2 * kLarge, 5 * kLarge + 1}) {
@@ -38,12 +38,12 @@ TEST(ChunkRangeTest, EveryElementIsInOneChunkAndChunkOfNamesIt) {
   }
 }
 
-TEST(ChunkRangeTest, NothingIsOneEmptyChunk) {
+TEST(ChunkRangeTest, AnEmptyShardIsOneEmptyChunk) {
   EXPECT_EQ(NumChunks(0), 1);
   EXPECT_EQ(ChunkRange(0, 0).size(), 0);
 }
 
-TEST(ShardingTest, EveryShardIsCutFromItsOwnBegin) {
+TEST(ShardingTest, EveryShardIsCutFromItsFirstElement) {
   const int64_t total = 2 * kLarge + 3 * Sharding::kPageElements + 1;
   for (const int tasks : {1, 2, 3, 7}) {
     const Sharding sharding(total, tasks);

@@ -31,7 +31,7 @@ std::map<std::string, VariableSpec> Variables(const NetworkSpec& network) {
   return result;
 }
 
-// Weights of convolutions alone, with the heads' biases.
+// Counts the weights of convolutions and the biases of the heads.
 int64_t CountWeights(const NetworkSpec& network, const std::string& prefix) {
   int64_t count = 0;
   for (const auto& [name, variable] : Variables(network)) {
@@ -56,8 +56,8 @@ using Shapes = std::vector<std::vector<int>>;
 
 TEST(SsdMobilenetTest, V2HasThePublishedSizes) {
   const NetworkSpec network = Build("ssd_mobilenet_v2");
-  // Parameters of the convolutions: 2.19 million in the backbone, 0.65 in the extra layers, 13.95
-  // in the heads.
+  // The convolutions have 2.19 million parameters in the backbone, 0.65 million in the extra layers
+  // and 13.95 million in the heads.
   const int64_t backbone = CountWeights(network, "FeatureExtractor/MobilenetV2/Conv") +
                            CountWeights(network, "FeatureExtractor/MobilenetV2/expanded_conv");
   EXPECT_EQ(backbone, 2189760);
@@ -138,7 +138,7 @@ TEST(SsdMobilenetTest, HyperparametersReachTheirScopes) {
   EXPECT_FLOAT_EQ(overridden.at(base + "expand/weights").initializer.stddev, 0.03f);
 }
 
-TEST(SsdMobilenetTest, PredictorOptions) {
+TEST(SsdMobilenetTest, FollowsPredictorOptions) {
   const NetworkSpec network =
       Build("ssd_mobilenet_v1",
             "box_predictor { convolutional_box_predictor { use_dropout: true "
@@ -151,7 +151,7 @@ TEST(SsdMobilenetTest, PredictorOptions) {
   EXPECT_FLOAT_EQ(variables.at("BoxPredictor_2/BoxEncodingPredictor/biases").initializer.mean, 0);
 }
 
-TEST(SsdMobilenetTest, LayersBeforeThePredictor) {
+TEST(SsdMobilenetTest, AddsLayersBeforeThePredictor) {
   const auto build = [](const std::string& depths) {
     return Build("ssd_mobilenet_v1",
                  "box_predictor { convolutional_box_predictor { num_layers_before_predictor: 2 " +
@@ -159,7 +159,7 @@ TEST(SsdMobilenetTest, LayersBeforeThePredictor) {
   };
   const NetworkSpec network = build("min_depth: 16 max_depth: 300");
   const auto variables = Variables(network);
-  // The first map is deeper than max_depth, the last one shallower.
+  // The first map is deeper than max_depth, the last one is shallower.
   EXPECT_EQ(variables.at("BoxPredictor_0/Conv2d_0_1x1_300/weights").shape,
             (std::vector<int64_t>{1, 1, 512, 300}));
   EXPECT_EQ(variables.at("BoxPredictor_0/Conv2d_1_1x1_300/weights").shape,
@@ -170,7 +170,7 @@ TEST(SsdMobilenetTest, LayersBeforeThePredictor) {
   EXPECT_EQ(network.layers[head.box_layer].input, network.layers[head.class_layer].input);
   EXPECT_EQ(network.layers[network.layers[head.box_layer].input].scope,
             "BoxPredictor_0/Conv2d_1_1x1_300");
-  // As in TensorFlow's samples, a max_depth of 0 leaves none.
+  // With a max_depth of 0, as in TensorFlow's samples, there is no such layer.
   EXPECT_FALSE(Variables(build("max_depth: 0")).contains("BoxPredictor_0/Conv2d_0_1x1_0/weights"));
 }
 
@@ -185,7 +185,7 @@ TEST(SsdMobilenetTest, NarrowNetworksKeepTheMinimumDepth) {
       variables.count("FeatureExtractor/MobilenetV2/layer_19_2_Conv2d_5_3x3_s2_44/weights"));
 }
 
-TEST(SsdMobilenetTest, FewerMapsAndFrozenBatchNorm) {
+TEST(SsdMobilenetTest, SupportsFewerMapsAndFrozenBatchNorm) {
   const NetworkSpec network = Build("ssd_mobilenet_v1",
                                     "freeze_batchnorm: true feature_extractor { num_layers: 3 } "
                                     "anchor_generator { ssd_anchor_generator { num_layers: 3 } }");
@@ -197,7 +197,7 @@ TEST(SsdMobilenetTest, FewerMapsAndFrozenBatchNorm) {
   }
 }
 
-TEST(SsdMobilenetTest, AnchorsOfAnImageThatIsNotSquare) {
+TEST(SsdMobilenetTest, MakesAnchorsForAnImageThatIsNotSquare) {
   const NetworkSpec network =
       Build("ssd_mobilenet_v1", "image_resizer { fixed_shape_resizer { height: 150 width: 300 } }");
   EXPECT_FLOAT_EQ(network.detection->anchors.base_anchor_height, 1.0f);
@@ -206,7 +206,7 @@ TEST(SsdMobilenetTest, AnchorsOfAnImageThatIsNotSquare) {
   EXPECT_EQ(network.detection->heads[0].width, 19);
 }
 
-TEST(SsdMobilenetTest, AllProblemsAreListed) {
+TEST(SsdMobilenetTest, ListsAllProblems) {
   const auto config = MakeSsdTestConfig(
       "ssd_mobilenet_v3",
       "num_classes: 0 image_resizer { fixed_shape_resizer { height: 8 } } "

@@ -20,7 +20,7 @@ std::vector<ps::VariableEntry> Entries(const std::vector<VariableSpec>& variable
   return VariableEntries(*VariableLayout::Create(variables));
 }
 
-// What is said, and which variable is named.
+// Returns the description of the difference and the name of the variable in it.
 std::pair<std::string, std::string> Difference(const std::vector<VariableSpec>& server,
                                                const std::vector<VariableSpec>& worker) {
   std::string variable;

@@ -8,13 +8,14 @@
 namespace pushpull {
 namespace {
 
-// Two clocks: the other one shows offset + (1 + drift) * t when the own one shows t.
+// Two clocks. When the local clock shows t, the other one shows offset + (1 + drift) * t.
 struct TwoClocks {
   absl::Duration offset;
   double drift = 0.0;
   absl::Duration Remote(absl::Duration local) const { return offset + local + local * drift; }
 
-  // A round trip from `sent` on that reads the other clock after `out` and ends `back` later.
+  // Makes a round trip that starts at `sent`, reads the other clock after `out` and ends `back`
+  // later.
   absl::Duration Ask(ClockOffset* estimate, absl::Duration sent, absl::Duration out,
                      absl::Duration back) const {
     estimate->AddSample(sent, sent + out + back, Remote(sent + out));
@@ -22,13 +23,13 @@ struct TwoClocks {
   }
 };
 
-TEST(ClockOffset, IsTheOwnClockUntilSomebodyTells) {
+TEST(ClockOffset, IsZeroBeforeTheFirstSample) {
   ClockOffset offset;
   EXPECT_EQ(offset.ToRemote(absl::Seconds(7)), absl::Seconds(7));
   EXPECT_EQ(offset.ErrorBound(absl::Seconds(7)), absl::InfiniteDuration());
 }
 
-TEST(ClockOffset, EqualWaysGiveTheExactOffset) {
+TEST(ClockOffset, EqualDelaysGiveTheExactOffset) {
   ClockOffset offset;
   const TwoClocks clocks{absl::Hours(-50)};
   clocks.Ask(&offset, absl::Hours(100), absl::Milliseconds(3), absl::Milliseconds(3));
@@ -38,7 +39,7 @@ TEST(ClockOffset, EqualWaysGiveTheExactOffset) {
             "ahead by -180000000000.0 us, known to within 3000.0 us");
 }
 
-TEST(ClockOffset, ASlowRoundTripDoesNotSpoilAQuickOne) {
+TEST(ClockOffset, ASlowRoundTripDoesNotReplaceAQuickOne) {
   ClockOffset offset;
   const TwoClocks clocks{absl::Seconds(5)};
   clocks.Ask(&offset, absl::Seconds(10), absl::Microseconds(100), absl::Microseconds(100));
@@ -46,8 +47,9 @@ TEST(ClockOffset, ASlowRoundTripDoesNotSpoilAQuickOne) {
   EXPECT_EQ(offset.ToRemote(absl::Seconds(12)), absl::Seconds(17));
 }
 
-// Whatever the delays and however unequal the two ways: the estimate is within its bound, which is
-// within half of the quickest round trip of the last hour plus drift.
+// Whatever the delays, and however unequal the two directions: the estimate's error stays within
+// its bound, and the bound stays within half of the quickest round trip of the last hour plus
+// drift.
 TEST(ClockOffset, ErrorStaysWithinItsBound) {
   for (uint64_t seed = 1; seed <= 200; ++seed) {
     std::mt19937_64 random(seed);
@@ -79,11 +81,12 @@ TEST(ClockOffset, ErrorStaysWithinItsBound) {
   }
 }
 
-TEST(ClockOffset, DriftMakesALaterSampleTheBetterOne) {
+TEST(ClockOffset, DriftMakesALaterSampleBetter) {
   ClockOffset offset;
   TwoClocks clocks{absl::Seconds(3), ClockOffset::kMaxDrift / 2};
   clocks.Ask(&offset, absl::ZeroDuration(), absl::Microseconds(50), absl::Microseconds(50));
-  // After 1,000 s the clocks may be 15 ms apart: a round trip of 4 ms knows more.
+  // After 1,000 s the clocks may have drifted apart by 15 ms, so a round trip of 4 ms is the better
+  // sample.
   clocks.Ask(&offset, absl::Seconds(1000), absl::Milliseconds(1), absl::Milliseconds(3));
   EXPECT_LE(offset.ErrorBound(absl::Seconds(1000)), absl::Milliseconds(2.1));
   EXPECT_LE(
@@ -95,13 +98,13 @@ TEST(ClockOffset, AnotherClockReplacesTheOldOneAtOnce) {
   ClockOffset offset;
   TwoClocks{absl::Seconds(500)}.Ask(&offset, absl::Seconds(1), absl::Microseconds(50),
                                     absl::Microseconds(50));
-  // The server was started again on another host; the first answer from there is a slow one.
+  // The server has restarted on another host, and its first answer is a slow one.
   TwoClocks{absl::Seconds(-20)}.Ask(&offset, absl::Seconds(2), absl::Milliseconds(40),
                                     absl::Milliseconds(40));
   EXPECT_EQ(offset.ToRemote(absl::Seconds(30)), absl::Seconds(10));
 }
 
-TEST(ClockOffset, ASampleThatEndsBeforeItBeginsIsNone) {
+TEST(ClockOffset, IgnoresASampleThatEndsBeforeItBegins) {
   ClockOffset offset;
   offset.AddSample(absl::Seconds(2), absl::Seconds(1), absl::Seconds(9));
   EXPECT_EQ(offset.ErrorBound(absl::Seconds(2)), absl::InfiniteDuration());

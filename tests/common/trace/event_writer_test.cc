@@ -58,7 +58,7 @@ TEST(EventWriter, WritesWhatTensorBoardReads) {
   EXPECT_EQ(events[2].summary().value(0).image().encoded_image_string(), "png bytes");
 }
 
-TEST(EventWriter, ANewFilePerStart) {
+TEST(EventWriter, WritesANewFilePerStart) {
   MemoryFileSystem files;
   const auto first = EventWriter::Create(&files, "/d", At(5));
   const auto second = EventWriter::Create(&files, "/d", At(5));
@@ -73,12 +73,12 @@ TEST(EventWriter, FlushesByItself) {
   auto writer = EventWriter::Create(&files, "/d", options);
   ASSERT_TRUE(writer.ok());
   (*writer)->AddScalars(1, {{"x", 1.0}});
-  // Ends as soon as the thread has written; without it, the test's own time limit does.
+  // The loop ends once the thread has written. If it never does, the test times out.
   while (ReadEvents(files, (*writer)->path()).size() < 2)
     SteadyClock().Sleep(absl::Milliseconds(1));
 }
 
-TEST(EventWriter, AFailedWriteIsReportedOnceAndStays) {
+TEST(EventWriter, ReportsAFailedWriteOnceAndStaysFailed) {
   MemoryFileSystem files;
   auto writer = EventWriter::Create(&files, "/d", At(5));
   ASSERT_TRUE(writer.ok());
@@ -90,8 +90,8 @@ TEST(EventWriter, AFailedWriteIsReportedOnceAndStays) {
   EXPECT_EQ(ReadEvents(files, (*writer)->path()).size(), 1);
 }
 
-// Python's own reading of the bytes: no code in common with ours.
-TEST(EventWriter, AnIndependentReaderAgrees) {
+// The Python reader shares no code with ours.
+TEST(EventWriter, PythonReadsTheSameEvents) {
   if (std::system("python3 -c pass 2>/dev/null") != 0) GTEST_SKIP() << "python3 is not installed";
   const std::string folder = testing::TempDir() + "/events_" + std::to_string(getpid());
   PosixFileSystem files;

@@ -49,14 +49,14 @@ TEST_F(TracePartsTest, MergesAllPartsAndRemovesThem) {
   size_t events = 0;
   events += json::parse(WritePart(0, 100, 3)).size();
   events += json::parse(WritePart(1, 101, 0)).size();
-  events += json::parse(WritePart(0, 207, 5)).size();  // the same clone, started again
+  events += json::parse(WritePart(0, 207, 5)).size();  // the same clone after a restart
   const json merged = Merged();
   EXPECT_EQ(merged.size(), events);
   EXPECT_THAT(*files_.List("/"), ElementsAre("trace"));
-  EXPECT_EQ(Merged(), json::array()) << "nothing comes twice";
+  EXPECT_EQ(Merged(), json::array()) << "the second merge finds nothing";
 }
 
-TEST_F(TracePartsTest, APartCutAnywhereGivesItsWholeLines) {
+TEST_F(TracePartsTest, ATruncatedPartKeepsItsWholeLines) {
   const std::string whole = WritePart(0, 1, 2);
   const json all = json::parse(whole);
   size_t most = 0;
@@ -74,14 +74,14 @@ TEST_F(TracePartsTest, APartCutAnywhereGivesItsWholeLines) {
   EXPECT_EQ(most, all.size());
 }
 
-TEST_F(TracePartsTest, WhatAnEarlierWorkerLeftGoesAtTheStart) {
+TEST_F(TracePartsTest, RemovesPartsOfAnEarlierWorkerAtTheStart) {
   WritePart(0, 1, 2);
   ASSERT_EQ(WriteFileAtomically(files_, "/trace2", "mine"), absl::OkStatus());
   ASSERT_EQ(StartTrace(files_, "/trace"), absl::OkStatus());
   EXPECT_THAT(*files_.List("/"), ElementsAre("trace", "trace2"));
 }
 
-TEST_F(TracePartsTest, WhenTheMergeFailsThePartsStay) {
+TEST_F(TracePartsTest, KeepsThePartsIfTheMergeFails) {
   WritePart(0, 1, 2);
   files_.SetFault(FileFault{FileFault::Kind::kDiskFull, 1, true});
   EXPECT_FALSE(MergeTraceParts(files_, "/trace").ok());
@@ -89,7 +89,7 @@ TEST_F(TracePartsTest, WhenTheMergeFailsThePartsStay) {
   EXPECT_EQ(Merged().size(), 6);
 }
 
-TEST_F(TracePartsTest, NumbersOfProcessesDoNotMeet) {
+TEST_F(TracePartsTest, ProcessNumbersAreUnique) {
   EXPECT_NE(TraceProcessOfTask(0), TraceProcessOfClone(0));
   EXPECT_LT(TraceProcessOfTask(999), TraceProcessOfClone(0));
 }

@@ -65,7 +65,7 @@ TEST(TraceWriter, AnEmptyTraceIsAnEmptyArray) {
   EXPECT_EQ(json::parse(Contents(files)), json::array());
 }
 
-TEST(TraceWriter, EscapesWhatPeersCallThemselves) {
+TEST(TraceWriter, EscapesTheNamesOfPeers) {
   MemoryFileSystem files;
   const std::string name = "a \"quoted\" \\ name\nwith\tcontrol\x01 and \xff bytes \xc3\xa4";
   auto writer = Open(&files);
@@ -84,7 +84,8 @@ TEST(TraceWriter, SpansOfARowDoNotOverlap) {
   TraceRow* const row = writer->Row(1, "p", 1, "r");
   row->Add("a", absl::Microseconds(10), absl::Microseconds(20));
   row->Add("b", absl::Microseconds(15), absl::Microseconds(30));  // its beginning is cut off
-  row->Add("c", absl::Microseconds(12), absl::Microseconds(13));  // nothing is left of it
+  row->Add("c", absl::Microseconds(12),
+           absl::Microseconds(13));  // it lies within the earlier spans and disappears
   row->Add("d", absl::Microseconds(30), absl::Microseconds(31));
   writer->Row(1, "p", 2, "other")->Add("e", absl::Microseconds(5), absl::Microseconds(100));
   ASSERT_EQ(writer->Close(), absl::OkStatus());
@@ -98,7 +99,7 @@ TEST(TraceWriter, SpansOfARowDoNotOverlap) {
   }
 }
 
-TEST(TraceWriter, TranslatesToTheClockOfTheTrace) {
+TEST(TraceWriter, ConvertsTimesToTheClockOfTheTrace) {
   MemoryFileSystem files;
   ClockOffset clock;
   TraceWriterOptions options;
@@ -107,7 +108,7 @@ TEST(TraceWriter, TranslatesToTheClockOfTheTrace) {
   TraceRow* const row = writer->Row(1, "p", 1, "r");
   clock.AddSample(absl::Seconds(1), absl::Seconds(1), absl::Seconds(101));
   row->Add("a", absl::Seconds(1), absl::Seconds(2));
-  // Another clock, far behind: time goes back in the trace, and goes on from there.
+  // A new clock is far behind: the time steps back in the trace and continues from there.
   clock.AddSample(absl::Seconds(2), absl::Seconds(2), absl::Seconds(12));
   row->Add("b", absl::Seconds(2), absl::Seconds(4));
   ASSERT_EQ(writer->Close(), absl::OkStatus());
@@ -117,7 +118,7 @@ TEST(TraceWriter, TranslatesToTheClockOfTheTrace) {
   EXPECT_EQ(spans[1]["dur"], 2e6);
 }
 
-TEST(TraceWriter, StaysWithinItsBytesAndSaysSo) {
+TEST(TraceWriter, StopsAtItsSizeLimitAndSaysSo) {
   MemoryFileSystem files;
   TraceWriterOptions options;
   options.max_bytes = 5000;
@@ -133,12 +134,13 @@ TEST(TraceWriter, StaysWithinItsBytesAndSaysSo) {
   EXPECT_EQ(events.back()["ph"], "i");
   const auto spans = Spans(files);
   EXPECT_EQ(events.back()["ts"], spans.back()["ts"].get<double>() + 1e6)
-      << "the early ones are kept";
+      << "the earliest spans are kept";
   EXPECT_EQ(spans.front()["ts"], 0.0);
 }
 
-// Wherever a process is killed, the file holds whole lines of the array; the viewers add the end.
-TEST(TraceWriter, WithoutCloseTheFileLacksNothingButItsEnd) {
+// If a process is killed, the file holds whole lines of the array. Trace viewers accept the missing
+// end.
+TEST(TraceWriter, WithoutCloseTheFileOnlyLacksItsEnd) {
   MemoryFileSystem files;
   TraceWriterOptions options;
   options.flush_interval = absl::Milliseconds(1);
@@ -146,7 +148,7 @@ TEST(TraceWriter, WithoutCloseTheFileLacksNothingButItsEnd) {
   TraceRow* const row = writer->Row(1, "p", 1, "r");
   size_t longest = 0;
   for (int i = 0; longest < 20; ++i) {
-    ASSERT_LT(i, 20000) << "nothing reaches the file";
+    ASSERT_LT(i, 20000) << "the writer has not written to the file";
     row->Add("s", absl::Seconds(i), absl::Seconds(i + 1));
     absl::SleepFor(absl::Milliseconds(1));
     const std::string text = Contents(files);
@@ -174,7 +176,7 @@ TEST(TraceWriter, ManyThreadsWriteWholeLines) {
   EXPECT_EQ(Spans(files).size(), 8000);
 }
 
-TEST(TraceWriter, ADiskThatIsFullStopsTheTraceAndNothingElse) {
+TEST(TraceWriter, AFullDiskStopsTheTraceAndNothingElse) {
   MemoryFileSystem files;
   TraceWriterOptions options;
   options.flush_interval = absl::Milliseconds(1);
@@ -185,7 +187,7 @@ TEST(TraceWriter, ADiskThatIsFullStopsTheTraceAndNothingElse) {
   EXPECT_EQ(writer->Close().code(), absl::StatusCode::kResourceExhausted);
 }
 
-TEST(TraceWriter, AFileThatCannotBeMadeIsNamed) {
+TEST(TraceWriter, NamesAFileThatCannotBeCreated) {
   MemoryFileSystem files;
   const absl::Status status = TraceWriter::Create(&files, "/no/such/folder/t", {}).status();
   EXPECT_FALSE(status.ok());

@@ -22,7 +22,7 @@ TEST(TransportSecurityTest, OnlyAddressesOfThisMachineAreLocal) {
   }
 }
 
-TEST(TransportSecurityTest, PlaintextStaysHereUnlessToldOtherwise) {
+TEST(TransportSecurityTest, PlaintextIsLocalUnlessAllowedExplicitly) {
   TransportSecurity security;
   EXPECT_TRUE(CheckExposure(security, {}).ok());
   EXPECT_TRUE(CheckExposure(security, {"127.0.0.1:2222", "unix:/tmp/s"}).ok());

@@ -1,11 +1,11 @@
-// kernels/gpu.h on emulated GPUs, so that the real programs run with --gpus on machines without
-// one. The environment says what the machine is like, as the tests have no other way to a process:
-//   PUSHPULL_EMULATED_GPUS        how many; default 1
-//   PUSHPULL_EMULATED_DRIVER      its CUDA version, 13000 for 13.0
-//   PUSHPULL_EMULATED_MEMORY_MB   of each
-//   PUSHPULL_EMULATED_FAILURE     a file: the process that can remove it loses its GPU after as
-//   many
-//                                 launches as the file says
+// kernels/gpu.h for emulated GPUs, so that the real programs run with --gpus on machines without a
+// GPU. The environment describes the machine, because tests have no other way to configure a
+// process:
+//   PUSHPULL_EMULATED_GPUS        number of GPUs; default 1
+//   PUSHPULL_EMULATED_DRIVER      CUDA version of the driver, 13000 for 13.0
+//   PUSHPULL_EMULATED_MEMORY_MB   memory of each GPU
+//   PUSHPULL_EMULATED_FAILURE     a file that holds a number N. The process that manages to remove
+//                                 the file loses its GPU after N launches.
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>

@@ -1,4 +1,4 @@
-// The fast path against the reference, and against itself with other numbers of threads.
+// Compares the fast path with the reference, and with itself for different numbers of threads.
 #include <string>
 #include <vector>
 

@@ -1,5 +1,5 @@
-// Central differences on the reference in double, and the fast path against the reference, for a
-// whole network.
+// Compares a whole network's reference gradients in double with central differences, and the fast
+// path with the reference.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -64,7 +64,7 @@ std::vector<NamedSpec> Specs() {
 
 class TinyNetworkTest : public testing::TestWithParam<NamedSpec> {};
 
-TEST_P(TinyNetworkTest, ReferenceGradientsAreCentralDifferences) {
+TEST_P(TinyNetworkTest, ReferenceGradientsMatchCentralDifferences) {
   const auto reference = MakeReferenceOperators<double>();
   TinyNetwork<double> network(GetParam().spec);
   network.Forward(reference.get());
@@ -83,10 +83,10 @@ TEST_P(TinyNetworkTest, ReferenceGradientsAreCentralDifferences) {
       numeric.push_back((above - below) / (2 * kStep));
     }
     ExpectClose(GetParam().name + " " + parameter->name, numeric, analytic, 1e-6, 1e-3);
-    // A batch-norm without activation in front of another one: its beta has no effect.
+    // This batch norm has no activation and feeds another batch norm, so its beta has no effect.
     if (parameter->name.find("beta") != std::string::npos) continue;
     EXPECT_GT(*std::max_element(numeric.begin(), numeric.end()), 1e-6)
-        << "no signal in " << parameter->name;
+        << "the gradient is zero for " << parameter->name;
   }
 }
 

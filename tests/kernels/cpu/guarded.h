@@ -1,4 +1,5 @@
-// Test memory: tensors with guard values behind them, and workspaces of exactly the size asked for.
+// Memory for tests: tensors with guard values behind them, and workspaces of exactly the requested
+// size.
 #ifndef PUSHPULL_TESTS_KERNELS_CPU_GUARDED_H_
 #define PUSHPULL_TESTS_KERNELS_CPU_GUARDED_H_
 
@@ -22,7 +23,8 @@ std::vector<T> RandomValues(int64_t count, uint64_t stream, double scale = 1, do
   return values;
 }
 
-// An output: NaN before it is written, so that a missed element shows, and a guard that must stay.
+// An output that is NaN before it is written, so that a missed element is noticed, with a guard
+// behind it.
 template <typename T>
 class Output {
  public:
@@ -33,7 +35,7 @@ class Output {
   T* data() { return values_.data(); }
   std::vector<T> Take(const std::string& label) const {
     for (int i = 0; i < kGuard; ++i) {
-      EXPECT_EQ(values_[count_ + i], T(12345)) << label << ": written past its end";
+      EXPECT_EQ(values_[count_ + i], T(12345)) << label << ": a write went past its end";
     }
     return std::vector<T>(values_.begin(), values_.begin() + count_);
   }
@@ -44,7 +46,7 @@ class Output {
   int64_t count_;
 };
 
-// 64-byte aligned, filled with NaN bits, guarded behind.
+// A workspace filled with NaN, aligned to 64 bytes, with a guard behind it.
 class GuardedWorkspace {
  public:
   explicit GuardedWorkspace(int64_t bytes)
@@ -55,7 +57,7 @@ class GuardedWorkspace {
   }
   ~GuardedWorkspace() {
     for (int i = 0; i < kGuard; ++i)
-      EXPECT_EQ(begin_[bytes_ + i], 0x5a) << "written past the workspace";
+      EXPECT_EQ(begin_[bytes_ + i], 0x5a) << "a write went past the workspace";
   }
   Workspace view() { return {begin_, bytes_}; }
 

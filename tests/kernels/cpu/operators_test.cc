@@ -1,4 +1,4 @@
-// Closed forms and contracts that hold for the reference and the fast path alike.
+// Closed forms and contracts that the reference and the fast path both have to fulfil.
 #include <cmath>
 #include <memory>
 #include <numeric>
@@ -32,7 +32,7 @@ class OperatorsTest : public testing::TestWithParam<std::string> {
   std::unique_ptr<Operators<float>> operators_;
 };
 
-TEST_P(OperatorsTest, DepthwiseWithOnlyTheCentreTapIsTheIdentity) {
+TEST_P(OperatorsTest, ADepthwiseKernelWithOnlyItsCentreIsTheIdentity) {
   const Shape shape{2, 6, 5, 11};
   const auto x = RandomValues<float>(shape.size(), 1);
   std::vector<float> weights(9 * 11, 0.0f);
@@ -45,8 +45,9 @@ TEST_P(OperatorsTest, DepthwiseWithOnlyTheCentreTapIsTheIdentity) {
   EXPECT_EQ(y.Take("identity"), x);
 }
 
-TEST_P(OperatorsTest, PaddingIsZeroAfterActivationNotBefore) {
-  // Batch-norm maps every pixel to 5; a sum over a 3x3 window therefore counts the pixels inside.
+TEST_P(OperatorsTest, PaddingIsZeroAfterTheActivation) {
+  // The batch norm maps every pixel to 5, so a sum over a 3x3 window counts the pixels inside the
+  // image.
   const Shape shape{1, 3, 3, 1};
   const std::vector<float> x(9, 2.0f), weights(9, 1.0f), gamma{1}, beta{5}, mean{2}, variance{1};
   const BatchNorm<float> norm{gamma.data(),    beta.data(), mean.data(),
@@ -65,7 +66,7 @@ TEST_P(OperatorsTest, PaddingIsZeroAfterActivationNotBefore) {
   ExpectClose("dense", expected, dense.Take("dense"), 1e-6);
 }
 
-TEST_P(OperatorsTest, StatisticsOfAConstantAreExactAndSurviveALargeMean) {
+TEST_P(OperatorsTest, StatisticsAreExactForAConstantAndPreciseForALargeMean) {
   const Shape shape{4, 9, 9, 8};
   const ConvolutionShape convolution = SameConvolution(shape, 8, 1, 1);
   std::vector<float> weights(64, 0.0f);
@@ -78,7 +79,7 @@ TEST_P(OperatorsTest, StatisticsOfAConstantAreExactAndSurviveALargeMean) {
   EXPECT_EQ(mean.Take("mean"), std::vector<float>(8, 3.25f));
   EXPECT_EQ(variance.Take("variance"), std::vector<float>(8, 0.0f));
 
-  // +-1 around 4096: sums of squares in float would lose the variance altogether.
+  // Values of +-1 around 4096: sums of squares in float would lose the variance completely.
   std::vector<float> far(shape.size());
   for (size_t i = 0; i < far.size(); ++i) far[i] = 4096.0f + (i / 8 % 2 == 0 ? 1.0f : -1.0f);
   operators_->Convolution(convolution, Plain(shape, far), weights.data(), nullptr, y.data(),
@@ -86,7 +87,7 @@ TEST_P(OperatorsTest, StatisticsOfAConstantAreExactAndSurviveALargeMean) {
   ExpectClose("variance", std::vector<float>(8, 1.0f), variance.Take("variance"), 1e-5);
 }
 
-TEST_P(OperatorsTest, DepthwiseStatisticsSurviveALargeMean) {
+TEST_P(OperatorsTest, DepthwiseStatisticsArePreciseForALargeMean) {
   const Shape shape{9, 8, 8, 10};
   std::vector<float> far(shape.size()), weights(10, 1.0f);
   for (size_t i = 0; i < far.size(); ++i) far[i] = 4096.0f + (i / 10 % 2 == 0 ? 1.0f : -1.0f);
@@ -106,7 +107,7 @@ TEST_P(OperatorsTest, PoolAveragesTheActivatedPixels) {
   const Lazy<float> lazy{shape, x.data(), nullptr, Activation::kRelu6, nullptr, nullptr};
   Output<float> y(6), dx(shape.size());
   operators_->GlobalAveragePool(lazy, y.data());
-  // Channel 0 of sample 0: -6, -3, 0, 3; of sample 1: 6 and more.
+  // Channel 0 has -6, -3, 0 and 3 in sample 0, and 6 and more in sample 1.
   ExpectClose("pool", std::vector<float>{0.75f, 1.25f, 1.75f, 6, 6, 6}, y.Take("pool"), 1e-6);
   GuardedWorkspace workspace(operators_->PoolWorkspace(shape));
   const std::vector<float> dy{4, 8, 12, 4, 8, 12};
@@ -143,7 +144,7 @@ TEST_P(OperatorsTest, NanReachesTheOutput) {
   EXPECT_TRUE(std::isnan(out.Take("apply")[3]));
 }
 
-TEST_P(OperatorsTest, DropoutKeepsAFractionAndDependsOnSeedAndIndexOnly) {
+TEST_P(OperatorsTest, DropoutKeepsAFractionAndDependsOnlyOnSeedAndIndex) {
   const int64_t size = 20000;
   const uint64_t seed = 11, other_seed = 12, salted_seed = 11 ^ 0x55;
   const std::vector<float> ones(size, 1.0f);
@@ -165,7 +166,7 @@ TEST_P(OperatorsTest, DropoutKeepsAFractionAndDependsOnSeedAndIndexOnly) {
   EXPECT_EQ(y, ones);
 }
 
-TEST_P(OperatorsTest, SoftmaxOfUniformLogits) {
+TEST_P(OperatorsTest, SoftmaxHandlesUniformLogits) {
   const std::vector<float> logits(2 * 10, 3.0f);
   const std::vector<int32_t> labels{0, 9};
   std::vector<float> dlogits(20);
@@ -179,7 +180,7 @@ TEST_P(OperatorsTest, SoftmaxOfUniformLogits) {
   EXPECT_NEAR(dlogits[1], (0.1 - 0.01) / 2, 1e-6);
 }
 
-TEST_P(OperatorsTest, SoftmaxCountsRanksAndTakesLargeLogits) {
+TEST_P(OperatorsTest, SoftmaxCountsRanksAndHandlesLargeLogits) {
   const std::vector<float> logits{1000, 0, -1000, 1, 2, 3, 1000, 0, -1000, 1, 2, 3};
   const std::vector<int32_t> labels{0, 2};
   ClassificationResult result;
@@ -189,7 +190,7 @@ TEST_P(OperatorsTest, SoftmaxCountsRanksAndTakesLargeLogits) {
   EXPECT_EQ(result.top5, 1);
 }
 
-TEST_P(OperatorsTest, RefusesALabelThatIsNoClass) {
+TEST_P(OperatorsTest, RefusesALabelThatIsNotAClass) {
   const std::vector<float> logits(4);
   const std::vector<int32_t> labels{4};
   ClassificationResult result;
@@ -198,21 +199,22 @@ TEST_P(OperatorsTest, RefusesALabelThatIsNoClass) {
       "sample 0: label 4 of 4");
 }
 
-TEST_P(OperatorsTest, StatisticsThatArePushedAreUnbiased) {
+TEST_P(OperatorsTest, PushedStatisticsAreUnbiased) {
   const std::vector<float> mean{1.5f, -2, 0}, variance{0.5f, 4, 0};
   Output<float> pushed_mean(3), pushed_variance(3);
   operators_->MovingStatistics(3, 5, mean.data(), variance.data(), pushed_mean.data(),
                                pushed_variance.data());
   EXPECT_EQ(pushed_mean.Take("mean"), mean);
   EXPECT_EQ(pushed_variance.Take("variance"), (std::vector<float>{0.625f, 5, 0}));
-  // One row: there is nothing to divide by.
+  // With a single row there is nothing to divide by.
   operators_->MovingStatistics(3, 1, mean.data(), variance.data(), pushed_mean.data(),
                                pushed_variance.data());
   EXPECT_EQ(pushed_variance.Take("variance of one row"), variance);
 }
 
-TEST_P(OperatorsTest, CorrectedStatisticsHaveNothingOfTheStart) {
-  // A quarter is left of mean 0 and variance 1; what was gathered had mean 2 and variance 3.
+TEST_P(OperatorsTest, CorrectedStatisticsDoNotContainTheInitialValues) {
+  // A quarter of the initial mean 0 and variance 1 is left; the gathered statistics had mean 2 and
+  // variance 3.
   const std::vector<float> mean{1.5f, 1.5f}, variance{2.5f, 0.125f};
   Output<float> corrected_mean(2), corrected_variance(2);
   operators_->CorrectStatistics(2, 0.25, mean.data(), variance.data(), corrected_mean.data(),
@@ -221,7 +223,7 @@ TEST_P(OperatorsTest, CorrectedStatisticsHaveNothingOfTheStart) {
   EXPECT_EQ(corrected_variance.Take("variance"), (std::vector<float>{3, 0}));  // never below 0
 }
 
-TEST_P(OperatorsTest, ZeroAndConversionsWriteWhatTheySay) {
+TEST_P(OperatorsTest, ZeroAndConversionsWriteTheRightValues) {
   const std::vector<float> values{1, -2.5f, 3};
   Output<float> to(3), from(3), zeros(3);
   operators_->ConvertFromFloat(3, values.data(), to.data());
@@ -232,7 +234,7 @@ TEST_P(OperatorsTest, ZeroAndConversionsWriteWhatTheySay) {
   EXPECT_EQ(zeros.Take("zero"), std::vector<float>(3, 0.0f));
 }
 
-TEST_P(OperatorsTest, ImagesAreReadAsTheyWereEdited) {
+TEST_P(OperatorsTest, ReadsImagesAsTheyWereEdited) {
   for (const ImageInput& input : {ImageInput{1, 1, 3, {}}, ImageInput{9, 13, 3, {4, 120, 255}},
                                   ImageInput{21, 6, 1, {77, 0, 0}}}) {
     const int64_t samples = 12;

@@ -8,8 +8,8 @@
 namespace pushpull {
 namespace {
 
-// Every upper half, with the lower halves around every rounding.
-TEST(RoundToBfloat16Test, RoundsAsTheScalarFormula) {
+// Covers every upper half of a float, with the lower halves around every rounding boundary.
+TEST(RoundToBfloat16Test, RoundsLikeTheScalarFormula) {
   for (const uint32_t low : {0u, 1u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu}) {
     std::vector<float> values;
     for (uint32_t high = 0; high < 0x10000u; ++high) {

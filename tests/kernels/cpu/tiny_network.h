@@ -1,6 +1,6 @@
-// A network small enough for central differences, with every operator in it: stem, inverted
-// residual block (expand, depthwise, project, skip), head, pool, dropout, classifier, loss;
-// batch-norm couples all of them.
+// A network that is small enough for central differences and uses every operator: stem, inverted
+// residual block (expand, depthwise, project, skip), head, pool, dropout, classifier and loss. Its
+// batch norms couple all samples.
 #ifndef PUSHPULL_TESTS_KERNELS_CPU_TINY_NETWORK_H_
 #define PUSHPULL_TESTS_KERNELS_CPU_TINY_NETWORK_H_
 
@@ -31,11 +31,11 @@ class TinyNetwork {
  public:
   explicit TinyNetwork(const TinySpec& spec);
 
-  // Names and values of all parameters; the values may be changed between calls.
+  // Name and value of a parameter. The values may be changed between calls.
   struct Parameter {
     std::string name;
     std::vector<T> value;
-    std::vector<T> gradient;  // as of the last Backward()
+    std::vector<T> gradient;  // of the last Backward()
   };
   std::vector<std::unique_ptr<Parameter>>& parameters() { return parameters_; }
 

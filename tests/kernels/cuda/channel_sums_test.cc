@@ -25,7 +25,7 @@ std::vector<float> Normal(int64_t count, uint64_t stream, double offset = 0) {
 
 using ChannelSums = DeviceFixture<testing::Test>;
 
-TEST_F(ChannelSums, PartsAreAddedUpWithoutTheErrorOfFloats) {
+TEST_F(ChannelSums, AddsPartsUpWithMoreThanFloatPrecision) {
   for (const int64_t parts : kParts) {
     for (const int64_t size : kSizes) {
       const std::vector<float> values = Normal(parts * size, 1, 1000);
@@ -38,10 +38,10 @@ TEST_F(ChannelSums, PartsAreAddedUpWithoutTheErrorOfFloats) {
   }
 }
 
-TEST_F(ChannelSums, StatisticsAreThoseOfAllSamples) {
+TEST_F(ChannelSums, CombinesTheStatisticsOfAllSamples) {
   for (const int64_t parts : kParts) {
     for (const int64_t channels : kSizes) {
-      // Part p has p % 4 samples of a mean far from 0: some have none.
+      // Part p has p % 4 samples, so some have none. Their mean is far from 0.
       std::vector<float> triples(parts * 3 * channels);
       std::vector<double> means(channels), variances(channels);
       for (int64_t c = 0; c < channels; ++c) {
@@ -72,7 +72,7 @@ TEST_F(ChannelSums, StatisticsAreThoseOfAllSamples) {
   }
 }
 
-TEST_F(ChannelSums, NormGradientsAreSumsAndScaled) {
+TEST_F(ChannelSums, NormGradientsAreScaledSums) {
   for (const int64_t parts : kParts) {
     for (const int64_t channels : kSizes) {
       const std::vector<float> pairs = Normal(parts * 2 * channels, 3, 2), gamma(channels, 3.0f),

@@ -1,5 +1,5 @@
-// Convolutions of the CUDA backend against the reference in double, on operands rounded as the
-// backend stores them.
+// Compares convolutions of the CUDA backend with the reference in double, with operands rounded to
+// the type in which the backend stores them.
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -22,8 +22,8 @@ namespace {
 using Input = ConvolutionCase::Input;
 using Norm = ConvolutionCase::Norm;
 
-// Shapes of several tiles, of several images in a tile, and of more tiles than blocks; channels
-// that do and do not fill eights and slabs.
+// Shapes with several tiles per image, several images per tile, and more tiles than blocks. Channel
+// counts do and do not fill groups of eight and slabs.
 std::vector<ConvolutionCase> TileCases() {
   std::vector<ConvolutionCase> cases;
   const auto add = [&](ConvolutionCase test) {
@@ -47,12 +47,13 @@ std::vector<ConvolutionCase> TileCases() {
          .output = Norm::kFrozen});
     add({.shape = SameConvolution({2, 9, 8, 24}, 24, 3, stride), .input = Input::kPlain});
     add({.shape = SameConvolution({2, 9, 8, 24}, 24, 3, stride), .input_gradient = false});
-    // Padding as torchvision's, none, more than the kernel reaches, and one-sided.
+    // Padding as in torchvision, no padding, more padding than the kernel reaches, and padding on
+    // one side.
     add({.shape = {{2, 17, 18, 24}, 24, 3, stride, {1, 1, 1, 1}}});
     add({.shape = {{2, 16, 19, 24}, 24, 3, stride, {}}});
     add({.shape = {{2, 9, 11, 8}, 8, 3, stride, {4, 3, 5, 3}}});
     add({.shape = {{2, 9, 11, 8}, 8, 3, stride, {0, 3, 2, 0}}});
-    // Outputs of padding alone, and pixels that no output reads.
+    // Outputs that only read padding, and pixels that no output reads.
     add({.shape = {{1, 3, 40, 8}, 8, 3, stride, {0, 0, 0, 0}}});
     add({.shape = {{3, 1, 1, 8}, 8, 3, stride, {2, 2, 2, 2}}});
     add({.shape = SameConvolution({2, 21, 20, 37}, 37, 3, stride)});
@@ -63,8 +64,8 @@ std::vector<ConvolutionCase> TileCases() {
   return cases;
 }
 
-// Dense convolutions of several tiles of rows and of columns, of reductions that end within a
-// chunk, of weights that stay in shared memory and that do not.
+// Dense convolutions with several tiles of rows and of columns, with reductions that end inside a
+// chunk, and with weights that do and do not stay in shared memory.
 std::vector<ConvolutionCase> DenseTileCases() {
   std::vector<ConvolutionCase> cases;
   const auto pointwise = [](Shape in, int64_t out) { return ConvolutionShape{in, out, 1, 1, {}}; };
@@ -92,7 +93,7 @@ std::vector<ConvolutionCase> DenseTileCases() {
   return cases;
 }
 
-// Pointwise convolutions whose two gradients come from one kernel.
+// Pointwise convolutions whose two gradients one kernel computes.
 std::vector<ConvolutionCase> FusedBackwardCases() {
   std::vector<ConvolutionCase> cases;
   const auto add = [&](Shape in, int64_t out, ConvolutionCase test) {
@@ -108,7 +109,7 @@ std::vector<ConvolutionCase> FusedBackwardCases() {
   return cases;
 }
 
-// The norm's tolerance; single elements may be further off.
+// The tolerance for the norm of the error. Single elements may be further off.
 template <typename T>
 constexpr double kTolerance = std::is_same_v<T, float> ? 1e-5 : 1e-2;
 constexpr double kElementFactor = 4;
@@ -125,28 +126,29 @@ class CudaConvolution : public DeviceFixture<testing::TestWithParam<ConvolutionC
     for (size_t i = 0; i < expected.size(); ++i) {
       ASSERT_EQ(expected[i].name, actual[i].name);
       const std::string label = absl::StrCat(GetParam().name, " ", expected[i].name);
-      // The terms of a sum may cancel, where there is but one or two.
+      // With only one or two terms, the terms of a sum may cancel.
       const double tolerance = kTolerance<T> * (expected[i].values.size() < 3 ? 5 : 1);
       ExpectCloseInNorm(label, expected[i].values, actual[i].values, tolerance);
       ExpectClose(label, expected[i].values, actual[i].values, kElementFactor * tolerance);
     }
-    // Again, and in the emulation also with the threads of a block in the other order.
+    // Runs again. In the emulation, also runs the threads of a block in the reverse order.
     for (const Order order : {Order::kForward, Order::kBackward}) {
       SetOrder(order);
       const auto again = RunCase<T>(GetParam(), operators.get(), memory());
       for (size_t i = 0; i < actual.size(); ++i) {
         EXPECT_EQ(actual[i].values, again[i].values)
-            << GetParam().name << " " << actual[i].name << ": not the same in a second run"
+            << GetParam().name << " " << actual[i].name << ": differs in a second run"
             << (order == Order::kBackward ? " with threads in the other order" : "");
       }
     }
   }
 };
 
-TEST_P(CudaConvolution, OfFloatsMatchesTheReference) { ExpectMatchesReference<float>(); }
-TEST_P(CudaConvolution, OfBfloat16MatchesTheReference) { ExpectMatchesReference<Bfloat16>(); }
+TEST_P(CudaConvolution, FloatMatchesTheReference) { ExpectMatchesReference<float>(); }
+TEST_P(CudaConvolution, Bfloat16MatchesTheReference) { ExpectMatchesReference<Bfloat16>(); }
 
-// As much shared memory as the smallest GPUs have, and channels whose coefficients do not fit.
+// A device with as little shared memory as the smallest GPUs, and channels whose coefficients do
+// not fit into it.
 class CudaConvolutionOnSmallDevice : public CudaConvolution {
  protected:
   void SetUp() override {
@@ -155,11 +157,11 @@ class CudaConvolutionOnSmallDevice : public CudaConvolution {
   }
 };
 
-TEST_P(CudaConvolutionOnSmallDevice, OfFloatsMatchesTheReference) {
+TEST_P(CudaConvolutionOnSmallDevice, FloatMatchesTheReference) {
   ExpectMatchesReference<float>();
   EXPECT_EQ(queue()->error, cudaSuccess) << queue()->failed_call;
 }
-TEST_P(CudaConvolutionOnSmallDevice, OfBfloat16MatchesTheReference) {
+TEST_P(CudaConvolutionOnSmallDevice, Bfloat16MatchesTheReference) {
   ExpectMatchesReference<Bfloat16>();
   EXPECT_EQ(queue()->error, cudaSuccess) << queue()->failed_call;
 }
@@ -175,8 +177,8 @@ INSTANTIATE_TEST_SUITE_P(ManyChannels, CudaConvolutionOnSmallDevice,
 
 class CudaFusedBackward : public DeviceFixture<testing::TestWithParam<ConvolutionCase>> {};
 
-TEST_P(CudaFusedBackward, IsTaken) {
-#ifdef PUSHPULL_CUDA_EMULATION  // a GPU has more blocks for these few rows
+TEST_P(CudaFusedBackward, IsUsed) {
+#ifdef PUSHPULL_CUDA_EMULATION  // a GPU has too many blocks for these few rows
   EXPECT_TRUE(PointwiseBackwardPays(*queue(), GetParam().shape));
 #endif
   EXPECT_FALSE(PointwiseBackwardPays(*queue(), SameConvolution(GetParam().shape.in, 32, 3, 1)));

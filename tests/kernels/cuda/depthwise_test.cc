@@ -1,4 +1,4 @@
-// What random cases against the reference do not show of the depthwise kernels.
+// Properties of the depthwise kernels that random cases against the reference do not show.
 #include "kernels/cuda/depthwise.h"
 
 #include <cmath>
@@ -30,7 +30,7 @@ class Depthwise : public DeviceFixture<testing::Test> {
     std::vector<float> y, mean, variance, dweights, dx, dbeta, dgamma;
   };
 
-  // Forward and backward with batch norm and ReLU6 before the convolution.
+  // Runs forward and backward with batch norm and ReLU6 before the convolution.
   Outputs Run(const ConvolutionShape& shape, const std::vector<float>& raw) {
     const Operand<float> x_raw(memory(), raw), weights(memory(), Normal(9 * shape.in.c, 1)),
         gamma(memory(), std::vector<float>(shape.in.c, 1.25f)),
@@ -55,7 +55,8 @@ class Depthwise : public DeviceFixture<testing::Test> {
         dx.Read("dx"), dbeta.Read("dbeta"), dgamma.Read("dgamma")};
   }
 
-  // Mean and variance of a convolution that copies its input, by the centre of the kernel.
+  // Returns mean and variance of the output of a convolution that copies its input: only the centre
+  // of its kernel is set.
   template <typename T>
   void ExpectStatistics(int64_t channels, const std::vector<T>& raw, float mean, float variance) {
     const Shape in{static_cast<int64_t>(raw.size()) / 12 / 11 / channels, 12, 11, channels};
@@ -75,7 +76,7 @@ class Depthwise : public DeviceFixture<testing::Test> {
   }
 };
 
-TEST_F(Depthwise, FewBlocksWithManyTilesComputeTheSame) {
+TEST_F(Depthwise, FewBlocksWithManyTilesGiveTheSameResult) {
   for (const int stride : {1, 2}) {
     for (const Shape& in : {Shape{3, 30, 31, 40}, Shape{40, 5, 6, 8}, Shape{2, 9, 9, 13}}) {
       const ConvolutionShape shape = SameConvolution(in, in.c, 3, stride);
@@ -97,7 +98,7 @@ TEST_F(Depthwise, FewBlocksWithManyTilesComputeTheSame) {
   }
 }
 
-TEST_F(Depthwise, StatisticsSurviveALargeMean) {
+TEST_F(Depthwise, StatisticsArePreciseForALargeMean) {
   for (const int64_t channels : {16, 10}) {
     std::vector<float> far(13 * 12 * 11 * channels);
     for (size_t i = 0; i < far.size(); ++i) {
@@ -109,7 +110,7 @@ TEST_F(Depthwise, StatisticsSurviveALargeMean) {
 }
 
 TEST_F(Depthwise, StatisticsAreOfTheRoundedOutput) {
-  // 1 + 2^-10 is 1 in bfloat16: a variance over unrounded sums would not be 0.
+  // 1 + 2^-10 rounds to 1 in bfloat16, so a variance of the unrounded output would not be 0.
   const int64_t channels = 8;
   const Shape in{1, 4, 4, channels};
   std::vector<float> centre(9 * channels, 0.0f);
@@ -142,7 +143,7 @@ TEST_F(Depthwise, ANanReachesExactlyTheOutputsAroundIt) {
   }
 }
 
-TEST_F(Depthwise, TheAddedGradientMayBeTheResult) {
+TEST_F(Depthwise, TheAddedGradientMayShareTheResultsMemory) {
   for (const int64_t channels : {16, 6}) {
     const ConvolutionShape shape = SameConvolution({2, 7, 8, channels}, channels, 3, 2);
     const Operand<float> raw(memory(), Normal(shape.in.size(), 5)),

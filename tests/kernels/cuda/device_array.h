@@ -1,4 +1,4 @@
-// Arrays in device memory, and numbers as a type holds them; for the emulation and for CUDA.
+// Arrays in device memory and numbers rounded to a type, for the emulation and for CUDA.
 #ifndef PUSHPULL_TESTS_KERNELS_CUDA_DEVICE_ARRAY_H_
 #define PUSHPULL_TESTS_KERNELS_CUDA_DEVICE_ARRAY_H_
 
@@ -14,8 +14,8 @@
 
 namespace pushpull::PUSHPULL_CUDA {
 
-// An array of exactly that many elements. In the emulation it lies between guards, which the
-// destructor checks.
+// An array of exactly the given number of elements. In the emulation it lies between guards, which
+// the destructor checks.
 template <typename T>
 class DeviceArray {
  public:
@@ -50,7 +50,7 @@ class DeviceArray {
   int64_t count_;
 };
 
-// The nearest number that a tensor of type T holds.
+// Returns the nearest number that type T can hold.
 template <typename T>
 T Nearest(double value);
 template <>
@@ -87,7 +87,7 @@ std::vector<T> RandomNumbers(int64_t count, uint64_t stream, double scale = 1.0,
   return values;
 }
 
-// The error of a result against the reference, relative to the largest number.
+// The allowed error of a result against the reference, relative to the largest number.
 template <typename T>
 constexpr double ToleranceOf() {
   return sizeof(T) == 2 ? 1e-2 : 1e-5;
@@ -99,15 +99,15 @@ bool SameBits(const std::vector<T>& a, const std::vector<T>& b) {
   return a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
 }
 
-// Calls run() with the threads in either order and expects the same bits of what it returns, a
-// vector of plain numbers.
+// Calls run() with the threads in either order and expects the same bits in the results, which are
+// vectors of plain numbers.
 template <typename Run>
 auto InBothOrders(Run run) {
   SetOrder(Order::kBackward);
   const auto backward = run();
   SetOrder(Order::kForward);
   const auto forward = run();
-  EXPECT_TRUE(SameBits(forward, backward)) << "depends on the order of the threads";
+  EXPECT_TRUE(SameBits(forward, backward)) << "the result depends on the order of the threads";
   return forward;
 }
 

@@ -1,5 +1,5 @@
-// Tests of the CUDA backend are compiled twice: against the emulation, and against CUDA, where they
-// skip when no GPU answers. This hides the difference.
+// Tests of the CUDA backend are compiled twice: for the emulation, and for CUDA, where they are
+// skipped without a working GPU. This header hides the difference.
 #ifndef PUSHPULL_TESTS_KERNELS_CUDA_DEVICE_FIXTURE_H_
 #define PUSHPULL_TESTS_KERNELS_CUDA_DEVICE_FIXTURE_H_
 
@@ -15,7 +15,7 @@
 
 namespace pushpull::PUSHPULL_CUDA {
 
-// The order in which the emulation runs a block's threads; a GPU has its own.
+// The order in which the emulation runs the threads of a block. It has no effect on a GPU.
 enum class Order { kForward, kBackward };
 inline void SetOrder(Order order) {
 #ifdef PUSHPULL_CUDA_EMULATION

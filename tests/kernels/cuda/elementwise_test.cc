@@ -1,4 +1,5 @@
-// Kernels without a convolution against the reference operators, on the same rounded inputs.
+// Compares kernels other than convolutions with the reference operators, on the same rounded
+// inputs.
 #include "kernels/cuda/elementwise.h"
 
 #include <cmath>
@@ -24,7 +25,7 @@ std::string Text(const Shape& s) {
          std::to_string(s.c);
 }
 
-// A lazy tensor on the device and, with the same numbers, for the reference.
+// A lazy tensor on the device, and the same tensor for the reference.
 template <typename T>
 class LazyPair {
  public:
@@ -74,14 +75,15 @@ class LazyPair {
   BatchNorm<double> host_norm_;
 };
 
-// Few multiprocessors, so that loops over the grid come around.
+// A device with few multiprocessors, so that loops over the grid iterate more than once.
 Queue SmallQueue() {
   Queue queue;
   queue.multiprocessors = 1;
   return queue;
 }
 
-// Rows of one vector, of many, of no whole one; more channels than threads.
+// Rows of a single vector, of many vectors and of less than a vector, and more channels than
+// threads.
 const Shape kShapes[] = {{2, 3, 5, 7},   {1, 9, 11, 24},  {3, 1, 1, 1},    {2, 5, 5, 64},
                          {1, 31, 30, 8}, {5, 1, 1, 1280}, {1, 3, 1, 2111}, {65, 1, 1, 40},
                          {1, 1, 1, 8},   {3, 4, 4, 264},  {700, 1, 1, 3}};
@@ -104,11 +106,11 @@ void ForEachLazy(Visit visit) {
   }
 }
 
-TYPED_TEST(ElementwiseTest, ApplyIsTheValue) {
+TYPED_TEST(ElementwiseTest, ApplyComputesTheValue) {
   using T = TypeParam;
   ForEachLazy([](const Shape& shape, bool normalized, Activation activation, bool skip) {
     LazyPair<T> x(shape, normalized, activation, skip);
-    x.device.applied = x.device.raw;  // has no say
+    x.device.applied = x.device.raw;  // must not be read
     Queue queue = SmallQueue();
     const std::vector<T> got = InBothOrders([&] {
       DeviceArray<T> out(shape.size());
@@ -121,7 +123,7 @@ TYPED_TEST(ElementwiseTest, ApplyIsTheValue) {
   });
 }
 
-TYPED_TEST(ElementwiseTest, PoolForwardIsTheMean) {
+TYPED_TEST(ElementwiseTest, PoolForwardComputesTheMean) {
   using T = TypeParam;
   ForEachLazy([](const Shape& shape, bool normalized, Activation activation, bool skip) {
     LazyPair<T> x(shape, normalized, activation, skip);
@@ -154,7 +156,7 @@ TYPED_TEST(ElementwiseTest, PoolForwardReadsTheAppliedValue) {
   }
 }
 
-// dz, dbeta and dgamma one after the other.
+// dz, dbeta and dgamma one after another.
 template <typename T>
 std::vector<float> PoolGradients(const LazyPair<T>& x, const std::vector<T>& dy_values,
                                  const std::vector<T>& add_values, bool in_place) {
@@ -181,7 +183,7 @@ std::vector<float> PoolGradients(const LazyPair<T>& x, const std::vector<T>& dy_
   return all;
 }
 
-TYPED_TEST(ElementwiseTest, PoolBackwardIsTheGradient) {
+TYPED_TEST(ElementwiseTest, PoolBackwardComputesTheGradient) {
   using T = TypeParam;
   enum class Add { kNone, kOther, kInPlace };
   ForEachLazy([](const Shape& shape, bool normalized, Activation activation, bool skip) {
@@ -215,7 +217,7 @@ TYPED_TEST(ElementwiseTest, PoolBackwardIsTheGradient) {
   });
 }
 
-TYPED_TEST(ElementwiseTest, AddressesOffTheVectorsWork) {
+TYPED_TEST(ElementwiseTest, AcceptsUnalignedAddresses) {
   using T = TypeParam;
   const Shape shape{2, 3, 3, 16};
   LazyPair<T> aligned(shape, true, Activation::kRelu6, false);
@@ -267,7 +269,7 @@ TYPED_TEST(ElementwiseTest, DropoutDropsTheSameEntries) {
       ExpectClose("y", want, ToDoubles(got), ToleranceOf<T>());
       for (int64_t i = 0; i < size; ++i) EXPECT_EQ(ToFloat(got[i]) == 0.0f, want[i] == 0.0) << i;
       DropEntries(&queue, size, x.data(), rate, device_seed.data(), salt, x.data());
-      EXPECT_TRUE(SameBits(x.Take(), got)) << "in place";
+      EXPECT_TRUE(SameBits(x.Take(), got)) << "the result in place differs";
     }
   }
 }
@@ -278,7 +280,7 @@ TYPED_TEST(ElementwiseTest, ConversionsRoundToNearest) {
   for (const int64_t size : {int64_t{1}, int64_t{77}, int64_t{4096}, int64_t{20000}}) {
     std::vector<float> values = RandomNumbers<float>(size, 9, 100.0);
     values[0] = kInfinity;
-    if (size > 5) values[5] = 1.00390625f;  // between two bfloat16: to even
+    if (size > 5) values[5] = 1.00390625f;  // halfway between two bfloat16 values: rounds to even
     DeviceArray<float> from(values), back(size);
     DeviceArray<T> to(size);
     Queue queue = SmallQueue();
@@ -293,7 +295,7 @@ TYPED_TEST(ElementwiseTest, ConversionsRoundToNearest) {
   }
 }
 
-TEST_F(ElementwiseFixture, ZeroesAllAndNothingElse) {
+TEST_F(ElementwiseFixture, ZeroesExactlyTheGivenRange) {
   for (const int64_t size : {int64_t{0}, int64_t{1}, int64_t{255}, int64_t{5000}}) {
     DeviceArray<float> out(size);
     Queue queue = SmallQueue();
@@ -302,7 +304,7 @@ TEST_F(ElementwiseFixture, ZeroesAllAndNothingElse) {
   }
 }
 
-TEST_F(ElementwiseFixture, MovingStatistics) {
+TEST_F(ElementwiseFixture, ComputesMovingStatistics) {
   constexpr int kChannels = 300;
   const std::vector<float> mean = RandomNumbers<float>(kChannels, 1);
   std::vector<float> variance = RandomNumbers<float>(kChannels, 2, 1.0, 0.5);
@@ -318,7 +320,7 @@ TEST_F(ElementwiseFixture, MovingStatistics) {
     ExpectClose("mean", want_mean, out_mean.Take(), 1e-6);
     ExpectClose("variance", want_variance, out_variance.Take(), 1e-6);
   }
-  // Below the weight that is left, and with a NaN.
+  // A variance below the remaining weight of its initial value, and a NaN.
   variance[3] = 0.1f;
   variance[4] = std::nanf("");
   DeviceArray<float> changed(variance), out_mean(kChannels), out_variance(kChannels);

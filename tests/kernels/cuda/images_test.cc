@@ -1,5 +1,5 @@
-// What a device reads of packed images against the same in double, and against the CPU's to the
-// last bit.
+// Compares what a device reads of packed images with a reference in double, and bit for bit with
+// the CPU.
 #include "kernels/cuda/images.h"
 
 #include <cstring>
@@ -17,7 +17,7 @@ class ImagesTest : public DeviceFixture<testing::Test> {};
 using Types = testing::Types<float, Bfloat16>;
 TYPED_TEST_SUITE(ImagesTest, Types);
 
-TYPED_TEST(ImagesTest, NetworksReadWhatTheHostWould) {
+TYPED_TEST(ImagesTest, ReadsTheSameAsTheHost) {
   using T = TypeParam;
   const auto reference = MakeReferenceOperators<float>();
   for (const ImageInput& input :

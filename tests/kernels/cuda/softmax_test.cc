@@ -1,4 +1,4 @@
-// Softmax cross-entropy on the GPU against the CPU's, in double on the same rounded logits.
+// Compares softmax cross-entropy on the GPU with the CPU's in double, on the same rounded logits.
 #include <cmath>
 #include <limits>
 
@@ -38,7 +38,7 @@ Outcome<T> RunOnDevice(int64_t classes, const std::vector<T>& logits,
                         smoothing, dlogits.data(), result.data());
     SoftmaxCrossEntropy<T>(&queue, samples, classes, device_logits.data(), device_labels.data(),
                            smoothing, nullptr, alone.data());
-    EXPECT_TRUE(SameBits(result.Take(), alone.Take())) << "without a gradient";
+    EXPECT_TRUE(SameBits(result.Take(), alone.Take())) << "the results without a gradient differ";
     outcome.result = result.Take()[0];
     return dlogits.Take();
   });
@@ -61,7 +61,7 @@ void CheckAgainstCpu(int64_t classes, const std::vector<double>& values,
   ExpectClose("dlogits", dlogits, ToDoubles(got.dlogits), ToleranceOf<T>());
 }
 
-TYPED_TEST(SoftmaxTest, IsTheCpus) {
+TYPED_TEST(SoftmaxTest, MatchesTheCpu) {
   const int64_t sizes[][2] = {{1, 1}, {3, 2}, {37, 10}, {70, 33}, {32, 1000}, {33, 1001}};
   for (const auto& [samples, classes] : sizes) {
     for (const double smoothing : {0.0, 0.1}) {
@@ -71,7 +71,7 @@ TYPED_TEST(SoftmaxTest, IsTheCpus) {
       for (double& logit : logits) logit = 3.0 * random.NextNormal();
       std::vector<int32_t> labels(samples);
       for (int32_t& label : labels) label = static_cast<int32_t>(random.NextBelow(classes));
-      // Some right ones.
+      // Makes every third prediction right.
       for (int64_t s = 0; s < samples; s += 3) logits[s * classes + labels[s]] += 9.0;
       CheckAgainstCpu<TypeParam>(classes, logits, labels, smoothing);
     }
@@ -79,7 +79,7 @@ TYPED_TEST(SoftmaxTest, IsTheCpus) {
 }
 
 TYPED_TEST(SoftmaxTest, TiesCountAgainstTheLabel) {
-  // All equal; five equal ones; the label alone on top.
+  // All equal, then five equal, then the label alone at the top.
   const std::vector<double> logits = {1, 1, 1, 1, 1, 1, 1,  //
                                       2, 2, 2, 2, 2, 1, 0,  //
                                       2, 2, 2, 2, 2, 2, 9};
@@ -94,8 +94,8 @@ TYPED_TEST(SoftmaxTest, LargeLogitsDoNotOverflow) {
   CheckAgainstCpu<TypeParam>(3, {1e4, -1e4, 0, 3e38, 1, 2, -3e38, -3e38, -3e38}, {1, 0, 2}, 0.0);
 }
 
-// What matters for the last steps of a training: small gradients keep their precision.
-TYPED_TEST(SoftmaxTest, ConfidentAndRight) {
+// Small gradients keep their precision, which matters in the last steps of a training.
+TYPED_TEST(SoftmaxTest, KeepsThePrecisionOfSmallGradients) {
   CheckAgainstCpu<TypeParam>(4, {12, 0, -1, 0.5, 11, 12, 25, 13}, {0, 2}, 0.0);
 }
 
@@ -112,7 +112,7 @@ TYPED_TEST(SoftmaxTest, NanShowsInTheLoss) {
   EXPECT_TRUE(std::isnan(all.result.loss));
 }
 
-TYPED_TEST(SoftmaxTest, LabelThatIsNoClassShowsInTheLoss) {
+TYPED_TEST(SoftmaxTest, AnInvalidLabelShowsInTheLoss) {
   for (const int32_t label : {-1, 3}) {
     const auto got = RunOnDevice(3, Nearest<TypeParam>({1, 2, 3}), {label}, 0.0);
     EXPECT_TRUE(std::isnan(got.result.loss)) << label;
@@ -120,7 +120,7 @@ TYPED_TEST(SoftmaxTest, LabelThatIsNoClassShowsInTheLoss) {
   }
 }
 
-TYPED_TEST(SoftmaxTest, NoSamples) {
+TYPED_TEST(SoftmaxTest, HandlesNoSamples) {
   const auto got = RunOnDevice(5, std::vector<TypeParam>(), {}, 0.0);
   EXPECT_EQ(got.result.loss, 0.0);
   EXPECT_EQ(got.result.top5, 0);

@@ -18,7 +18,7 @@ BoundingBox RandomBox(CounterRandom* random) {
   return {y, x, y + height, x + width};
 }
 
-// The heads of a case over its concatenated tensors. V is the type of the numbers.
+// Lays the heads of a case over its concatenated tensors. V is the type of the numbers.
 template <typename V>
 std::vector<SsdHeadTensors<V>> HeadsOf(const SsdCase& the_case, const V* codes, const V* scores,
                                        V* dcodes, V* dscores) {
@@ -60,7 +60,7 @@ SsdLossArguments<V> ArgumentsOf(const SsdCase& the_case) {
   return arguments;
 }
 
-// Which rows are all zeros: the anchors that are in no loss.
+// Returns which rows are all zeros: those of anchors that are in no loss.
 std::vector<bool> ZeroRows(const std::vector<double>& values, int64_t columns) {
   std::vector<bool> zero(values.size() / columns, true);
   for (size_t i = 0; i < values.size(); ++i) {
@@ -79,7 +79,7 @@ void ExpectSameLoss(double got, double want) {
   }
 }
 
-// NaN becomes a number that no gradient has.
+// Replaces NaN by a number that no gradient has.
 std::vector<double> WithoutNan(std::vector<double> values) {
   for (double& value : values) {
     if (std::isnan(value)) value = 55.5;
@@ -109,7 +109,7 @@ SsdCase RandomSsdCase(uint64_t stream, const DetectionSpec& spec, int64_t sample
       LabeledBox box;
       const uint64_t kind = random.NextBelow(4);
       box.box = kind == 0   ? RandomBox(&random)
-                : kind == 1 ? BoundingBox{2.0f, 2.0f, 2.1f, 2.1f}  // meets no anchor
+                : kind == 1 ? BoundingBox{2.0f, 2.0f, 2.1f, 2.1f}  // overlaps no anchor
                             : result.anchors[random.NextBelow(anchors)];
       box.label = static_cast<int32_t>(random.NextBelow(spec.num_classes));
       box.weight = random.NextBelow(5) == 0 ? 0.0f : 0.25f + random.NextFloat();

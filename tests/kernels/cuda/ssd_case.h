@@ -1,4 +1,4 @@
-// A detector's outputs and objects to take the loss of, on the CPU and on a GPU, emulated or not.
+// Outputs and objects of a detector, with their loss on the CPU and on a GPU or its emulation.
 #ifndef PUSHPULL_TESTS_KERNELS_CUDA_SSD_CASE_H_
 #define PUSHPULL_TESTS_KERNELS_CUDA_SSD_CASE_H_
 
@@ -11,12 +11,12 @@
 namespace pushpull::PUSHPULL_CUDA {
 
 struct SsdCase {
-  DetectionSpec spec;  // its heads are not read
+  DetectionSpec spec;  // its heads are not used
   int64_t samples = 2;
   std::vector<int64_t> head_anchors;
   std::vector<BoundingBox> anchors;
   std::vector<std::vector<LabeledBox>> objects;  // per sample
-  // [head][samples, anchors of the head, 4 or num_classes + 1], one head after the other.
+  // [head][samples, anchors of the head, 4 or num_classes + 1], one head after another.
   std::vector<double> codes, scores;
   bool wants_gradient = true;
   int head_without_gradient = -1;
@@ -24,25 +24,26 @@ struct SsdCase {
   int64_t num_anchors() const { return static_cast<int64_t>(anchors.size()); }
 };
 
-// Random boxes of which some are alike, objects on and off the anchors, some outputs alike.
+// Random boxes, some of them equal, objects that do and do not match anchors, and some equal
+// outputs.
 SsdCase RandomSsdCase(uint64_t stream, const DetectionSpec& spec, int64_t samples,
                       const std::vector<int64_t>& head_anchors, int max_objects);
 
-// Gradients are as the type holds them, 777 where none was written.
+// Gradients are rounded to the type. Elements that were not written are 777.
 struct SsdOutcome {
   SsdLossResult result;
   std::vector<double> dcodes, dscores;
 };
 
-// In double, of outputs rounded to T.
+// Computed in double from outputs rounded to T.
 template <typename T>
 SsdOutcome SsdLossByCpu(const SsdCase& the_case);
 
-// Also expects that the order of the threads does not matter.
+// Also expects the result not to depend on the order of the threads.
 template <typename T>
 SsdOutcome SsdLossByGpu(const SsdCase& the_case);
 
-// Expects the same losses, counts, choice of anchors and gradients from both.
+// Expects equal losses, counts, chosen anchors and gradients from both.
 template <typename T>
 void CheckSsdCase(const SsdCase& the_case);
 

@@ -1,4 +1,4 @@
-// The detector's loss on the GPU against the CPU's.
+// Compares the detector's loss on the GPU with the CPU's.
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -138,7 +138,7 @@ const std::vector<std::pair<std::string, Change>>& Changes() {
   return *changes;
 }
 
-TYPED_TEST(SsdLossTest, IsTheCpusForEverySetting) {
+TYPED_TEST(SsdLossTest, MatchesTheCpuForEverySetting) {
   uint64_t stream = 0;
   for (const auto& [name, change] : Changes()) {
     SCOPED_TRACE(name);
@@ -148,8 +148,8 @@ TYPED_TEST(SsdLossTest, IsTheCpusForEverySetting) {
   }
 }
 
-// Lanes per anchor: 2, 4, 32, several rounds.
-TYPED_TEST(SsdLossTest, AnyNumberOfClasses) {
+// The class counts use 2, 4 and 32 lanes per anchor, and several rounds.
+TYPED_TEST(SsdLossTest, MatchesTheCpuForAnyNumberOfClasses) {
   for (const int classes : {1, 2, 31, 90}) {
     for (const auto kind :
          {Classification::kSigmoid, Classification::kSoftmax, Classification::kSigmoidFocal}) {
@@ -162,25 +162,25 @@ TYPED_TEST(SsdLossTest, AnyNumberOfClasses) {
   }
 }
 
-TYPED_TEST(SsdLossTest, AnyNumberOfAnchorsAndHeads) {
+TYPED_TEST(SsdLossTest, MatchesTheCpuForAnyNumberOfAnchorsAndHeads) {
   DetectionSpec spec = BaseSpec(2);
   spec.loss.hard_example_miner = Miner(0, 0.8f, 3, 0);
   CheckSsdCase<TypeParam>(RandomSsdCase(200, spec, 1, {1}, 2));
   CheckSsdCase<TypeParam>(RandomSsdCase(201, spec, 3, {256, 256}, 3));
   CheckSsdCase<TypeParam>(RandomSsdCase(202, spec, 2, std::vector<int64_t>(16, 3), 40));
   CheckSsdCase<TypeParam>(RandomSsdCase(203, spec, 1, {1083, 600, 150, 54, 24, 6}, 8));
-  // More objects than warps and than anchors.
+  // There are more objects than warps and more than anchors.
   CheckSsdCase<TypeParam>(RandomSsdCase(204, spec, 2, {20}, 60));
 }
 
-// The keys do not fit into shared memory.
-TYPED_TEST(SsdLossTest, ManyAnchors) {
+// The sort keys of this many anchors do not fit into shared memory.
+TYPED_TEST(SsdLossTest, MatchesTheCpuForManyAnchors) {
   DetectionSpec spec = BaseSpec(1);
   spec.loss.hard_example_miner = Miner(100, 0.7f, 3, 0);
   CheckSsdCase<TypeParam>(RandomSsdCase(300, spec, 1, {4000, 97}, 5));
 }
 
-TYPED_TEST(SsdLossTest, NoObjectsAndNoSamples) {
+TYPED_TEST(SsdLossTest, HandlesNoObjectsAndNoSamples) {
   for (const bool mines : {false, true}) {
     DetectionSpec spec = BaseSpec(3);
     if (mines) spec.loss.hard_example_miner = Miner(0, 0.99f, 3, 5);
@@ -189,7 +189,7 @@ TYPED_TEST(SsdLossTest, NoObjectsAndNoSamples) {
   }
 }
 
-TYPED_TEST(SsdLossTest, AllTied) {
+TYPED_TEST(SsdLossTest, BreaksTiesLikeTheCpu) {
   for (const float iou_threshold : {0.5f, 1.0f}) {
     DetectionSpec spec = BaseSpec(3);
     spec.loss.hard_example_miner = Miner(50, iou_threshold, 3, 10);
@@ -210,7 +210,7 @@ TYPED_TEST(SsdLossTest, BadNumbersShowInTheLoss) {
       SCOPED_TRACE(testing::Message() << static_cast<int>(kind) << ", " << bad);
       DetectionSpec spec = BaseSpec(3);
       spec.loss.classification = kind;
-      spec.loss.hard_example_miner = Miner(20, 0.7f, 3, 1);  // at least one unmatched
+      spec.loss.hard_example_miner = Miner(20, 0.7f, 3, 1);  // at least one negative anchor
       SsdCase with_bad = RandomSsdCase(600, spec, 2, {50}, 3);
       with_bad.scores[4 * 31 + 2] = bad;
       CheckSsdCase<TypeParam>(with_bad);
@@ -224,7 +224,7 @@ TYPED_TEST(SsdLossTest, BadNumbersShowInTheLoss) {
   }
 }
 
-TYPED_TEST(SsdLossTest, WritesOnlyTheGradientsThatAreWanted) {
+TYPED_TEST(SsdLossTest, WritesOnlyTheRequestedGradients) {
   DetectionSpec spec = BaseSpec(3);
   spec.loss.hard_example_miner = Miner(20, 0.7f, 3, 0);
   SsdCase partly = RandomSsdCase(700, spec, 2, {40, 30, 20}, 3);
@@ -234,8 +234,8 @@ TYPED_TEST(SsdLossTest, WritesOnlyTheGradientsThatAreWanted) {
   CheckSsdCase<TypeParam>(partly);
 }
 
-// Settings at random, all at once.
-TYPED_TEST(SsdLossTest, RandomSettings) {
+// Draws all settings at random at the same time.
+TYPED_TEST(SsdLossTest, MatchesTheCpuForRandomSettings) {
   CounterRandom random(77, sizeof(TypeParam));
   const auto& changes = Changes();
   for (int i = 0; i < 16; ++i) {
@@ -255,7 +255,7 @@ TYPED_TEST(SsdLossTest, RandomSettings) {
   }
 }
 
-TEST_F(SsdLossFixture, MoreHeadsThanAnArgumentHoldsIsAnError) {
+TEST_F(SsdLossFixture, TooManyHeadsForAKernelArgumentIsAnError) {
   const DetectionSpec spec = BaseSpec(1);
   const std::vector<SsdHeadTensors<float>> heads(17);
   SsdLossArguments<float> arguments;

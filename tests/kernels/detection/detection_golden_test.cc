@@ -1,5 +1,5 @@
-// Anchors, matching, losses with gradients, mining and post-processing against an independent
-// implementation: tests/reference/detection_golden.py.
+// Compares anchors, matching, losses with gradients, mining and post-processing with an independent
+// implementation, tests/reference/detection_golden.py.
 #include <cmath>
 #include <fstream>
 #include <string>
@@ -108,7 +108,7 @@ class DetectionGoldenTest : public testing::Test {
     }
   }
 
-  // Per entry of the heads' tensors, which follow one another, its place in a list [samples,
+  // Returns for each entry of the concatenated tensors of the heads its index in a list [samples,
   // anchors, columns].
   std::vector<size_t> PlacesByHead(const DetectionSpec& spec, int64_t columns) const {
     std::vector<size_t> places;
@@ -189,7 +189,7 @@ class DetectionGoldenTest : public testing::Test {
   std::vector<int32_t> first_object_ = {0};
 };
 
-TEST_F(DetectionGoldenTest, Anchors) {
+TEST_F(DetectionGoldenTest, AnchorsEqualTheReference) {
   const nlohmann::json& want = golden_["anchors"];
   ASSERT_EQ(anchors_.size(), want.size());
   for (size_t a = 0; a < anchors_.size(); ++a) {
@@ -201,7 +201,7 @@ TEST_F(DetectionGoldenTest, Anchors) {
   }
 }
 
-TEST_F(DetectionGoldenTest, Matches) {
+TEST_F(DetectionGoldenTest, MatchesEqualTheReference) {
   for (const auto& [name, golden] : golden_["cases"].items()) {
     SCOPED_TRACE(name);
     DetectionSpec spec = MakeSpec();
@@ -214,20 +214,20 @@ TEST_F(DetectionGoldenTest, Matches) {
   }
 }
 
-TEST_F(DetectionGoldenTest, LossesAndGradientsInDouble) {
+TEST_F(DetectionGoldenTest, LossesAndGradientsEqualTheReferenceInDouble) {
   ASSERT_GE(golden_["cases"].size(), 9u);
   for (const auto& [name, golden] : golden_["cases"].items()) {
     CheckLoss<double>(name, golden, 1e-6);
   }
 }
 
-TEST_F(DetectionGoldenTest, LossesAndGradientsInFloat) {
+TEST_F(DetectionGoldenTest, LossesAndGradientsEqualTheReferenceInFloat) {
   for (const auto& [name, golden] : golden_["cases"].items()) {
     CheckLoss<float>(name, golden, 1e-4);
   }
 }
 
-TEST_F(DetectionGoldenTest, PostProcessing) {
+TEST_F(DetectionGoldenTest, PostProcessingEqualsTheReference) {
   const std::vector<double> codes = Noise(anchors_.size() * 4, 6, 2.0);
   const std::vector<double> scores = Noise(anchors_.size() * (kClasses + 1), 7, 3.0);
   const std::vector<float> float_codes(codes.begin(), codes.end());

@@ -1,4 +1,5 @@
-// What the golden values do not reach: published counts, degenerate boxes, bad numbers.
+// Cases that the golden values do not cover: published counts, degenerate boxes, non-finite
+// numbers.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -21,7 +22,7 @@ namespace {
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-// The detector of 300x300 pixels: 19, 10, 5, 3, 2, 1.
+// The detector for images of 300x300 pixels, with maps of 19, 10, 5, 3, 2 and 1.
 DetectionSpec Ssd300() {
   DetectionSpec spec;
   spec.num_classes = 2;
@@ -35,22 +36,22 @@ DetectionSpec Ssd300() {
   return spec;
 }
 
-TEST(SsdAnchors, Ssd300Has1917) {
+TEST(SsdAnchors, Ssd300Has1917Anchors) {
   const DetectionSpec spec = Ssd300();
   const std::vector<BoundingBox> anchors = GenerateSsdAnchors(spec.anchors, spec.heads);
   EXPECT_EQ(anchors.size(), 1917u);
   EXPECT_EQ(spec.num_anchors(), 1917);
-  // Scale 0.1 around the first location's centre, reaching out of the image.
+  // Scale 0.1 around the centre of the first location; the box reaches out of the image.
   EXPECT_NEAR(anchors[0].ymin, 0.5 / 19 - 0.05, 1e-6);
   EXPECT_NEAR(anchors[0].xmax, 0.5 / 19 + 0.05, 1e-6);
   EXPECT_LT(anchors[0].ymin, 0.0f);
-  // The interpolated shape of the second map: sqrt(0.35 * 0.5).
+  // The interpolated shape of the second map has the scale sqrt(0.35 * 0.5).
   EXPECT_NEAR(anchors[1083 + 5].height(), 0.4183, 1e-4);
-  // The last map's: sqrt(0.95 * 1).
+  // The interpolated shape of the last map has the scale sqrt(0.95 * 1).
   EXPECT_NEAR(anchors.back().width(), 0.9747, 1e-4);
 }
 
-TEST(SsdAnchors, OwnScalesAndNoInterpolatedShape) {
+TEST(SsdAnchors, AcceptsGivenScalesAndNoInterpolatedShape) {
   SsdAnchorSpec spec;
   spec.num_layers = 2;
   spec.scales = {0.3f, 0.7f};
@@ -64,7 +65,7 @@ TEST(SsdAnchors, OwnScalesAndNoInterpolatedShape) {
   EXPECT_FLOAT_EQ(shapes[1][0].scale, 0.7f);
 }
 
-TEST(BoxCoder, DecodesWhatItEncoded) {
+TEST(BoxCoder, DecodingUndoesEncoding) {
   const FasterRcnnBoxCoderSpec spec;
   const BoundingBox anchor{0.1f, 0.2f, 0.5f, 0.9f};
   const BoundingBox box{0.15f, 0.1f, 0.4f, 0.95f};
@@ -75,7 +76,7 @@ TEST(BoxCoder, DecodesWhatItEncoded) {
   EXPECT_NEAR(back.xmax, box.xmax, 1e-6);
 }
 
-TEST(BoxCoder, BoxWithoutAreaGivesFiniteCode) {
+TEST(BoxCoder, ABoxWithoutAreaHasAFiniteCode) {
   const BoxCode code = EncodeBox({}, {0.5f, 0.5f, 0.5f, 0.5f}, {0.0f, 0.0f, 1.0f, 1.0f});
   for (const double value : code) EXPECT_TRUE(std::isfinite(value));
 }
@@ -88,7 +89,7 @@ TEST(MatchAnchors, TiesGoToTheFirst) {
   EXPECT_EQ(MatchAnchors(spec, anchors, boxes), (std::vector<int>{0, 0, kUnmatched}));
 }
 
-TEST(MatchAnchors, ForcedMatchTakesAnAnchorThatDoesNotOverlap) {
+TEST(MatchAnchors, AForcedMatchMayTakeAnAnchorWithoutOverlap) {
   ArgMaxMatcherSpec spec;
   spec.force_match_for_each_row = true;
   const std::vector<BoundingBox> anchors = {{0, 0, 0.1f, 0.1f}, {0.2f, 0.2f, 0.3f, 0.3f}};
@@ -106,8 +107,8 @@ TEST(MatchAnchors, WithoutBoxesAllAnchorsAreBackground) {
   }
 }
 
-// IoUs of exactly 1/2 and 1/4 with the box, and thresholds that are the same numbers.
-TEST(MatchAnchors, AnOverlapOfExactlyAThreshold) {
+// The IoUs with the box are exactly 1/2 and 1/4, and so are the thresholds.
+TEST(MatchAnchors, HandlesIousThatEqualAThreshold) {
   const std::vector<BoundingBox> anchors = {{0, 0, 1, 0.5f}, {0, 0, 0.5f, 0.5f}};
   const std::vector<LabeledBox> boxes = {{{0, 0, 1, 1}, 0, 1.0f}};
   ASSERT_EQ(IntersectionOverUnion(boxes[0].box, anchors[0]), 0.5f);
@@ -119,15 +120,16 @@ TEST(MatchAnchors, AnOverlapOfExactlyAThreshold) {
     std::vector<int> expected;
   };
   for (const Case& c : std::vector<Case>{
-           // An overlap that reaches the threshold is a match.
+           // An IoU that equals the upper threshold is a match.
            {0.5f, 0.25f, true, {0, kIgnored}},
            {above_half, 0.25f, true, {kIgnored, kIgnored}},
            {0.25f, 0.25f, true, {0, 0}},
-           // An overlap of the lower threshold is not below it.
+           // An IoU that equals the lower threshold is not below it.
            {0.5f, above_quarter, true, {0, kUnmatched}},
            {above_half, 0.5f, true, {kIgnored, kUnmatched}},
            {above_half, above_half, true, {kUnmatched, kUnmatched}},
-           // The two roles change places.
+           // With this setting, the anchors between the thresholds and those below the lower one
+           // change their roles.
            {0.5f, 0.25f, false, {0, kUnmatched}},
            {0.5f, above_quarter, false, {0, kIgnored}},
            {above_half, 0.5f, false, {kUnmatched, kIgnored}},
@@ -148,7 +150,7 @@ TEST(SuppressNonMaxima, KeepsTheBestOfOverlappingBoxes) {
   SuppressionOptions options;
   options.iou_threshold = 0.5f;
   EXPECT_EQ(SuppressNonMaxima(boxes, scores, options), (std::vector<int>{1, 2}));
-  options.score_threshold = 0.1f;  // needs more than that
+  options.score_threshold = 0.1f;  // a box needs a higher score
   EXPECT_EQ(SuppressNonMaxima(boxes, scores, options), (std::vector<int>{1}));
   options.score_threshold = -kInfinity;
   options.max_boxes = 0;
@@ -156,10 +158,10 @@ TEST(SuppressNonMaxima, KeepsTheBestOfOverlappingBoxes) {
   EXPECT_TRUE(SuppressNonMaxima({}, {}, {}).empty());
 }
 
-// Every pair looked at, as the definition says.
+// Compares every pair of boxes, as the definition of suppression says.
 std::vector<int> SuppressByDefinition(const std::vector<BoundingBox>& boxes, float iou_threshold) {
   std::vector<int> kept;
-  for (int i = 0; i < static_cast<int>(boxes.size()); ++i) {  // the scores fall
+  for (int i = 0; i < static_cast<int>(boxes.size()); ++i) {  // the scores are descending
     const bool suppressed = std::any_of(kept.begin(), kept.end(), [&](int k) {
       return IntersectionOverUnion(boxes[i], boxes[k]) > iou_threshold;
     });
@@ -168,15 +170,15 @@ std::vector<int> SuppressByDefinition(const std::vector<BoundingBox>& boxes, flo
   return kept;
 }
 
-TEST(SuppressNonMaxima, IsItsDefinitionForAnyBoxesAndThreshold) {
+TEST(SuppressNonMaxima, FollowsItsDefinitionForAnyBoxesAndThreshold) {
   CounterRandom random(5, 1);
   for (const float threshold : {0.0f, 0.03f, 0.06f, 0.3f, 0.6f, 0.9f, 0.99f, 1.0f}) {
     std::vector<BoundingBox> boxes = {{0.1f, 0.1f, 0.1f, 0.9f},  // no area
-                                      {0.5f, 0.5f, 0.2f, 0.2f},  // inside out
+                                      {0.5f, 0.5f, 0.2f, 0.2f},  // negative height and width
                                       {0.0f, 0.0f, kNan, 1.0f},  //
                                       {0.0f, 0.0f, kInfinity, 1.0f}};
     for (int i = 0; i < 400; ++i) {
-      if (i % 3 != 0) {  // close to an earlier one
+      if (i % 3 != 0) {  // close to an earlier box
         const BoundingBox& near = boxes[random.NextBelow(boxes.size())];
         const float shift = 0.1f / static_cast<float>(1 + random.NextBelow(100));
         boxes.push_back({near.ymin + shift, near.xmin, near.ymax, near.xmax + shift});
@@ -198,7 +200,7 @@ TEST(SuppressNonMaxima, IsItsDefinitionForAnyBoxesAndThreshold) {
   }
 }
 
-TEST(SuppressNonMaxima, AnIouOfTheThresholdIsNoOverlap) {
+TEST(SuppressNonMaxima, KeepsABoxWhoseIouEqualsTheThreshold) {
   const std::vector<BoundingBox> boxes = {{0, 0, 1, 1}, {0, 0, 1, 0.5f}};
   SuppressionOptions options;
   options.iou_threshold = 0.5f;
@@ -207,8 +209,8 @@ TEST(SuppressNonMaxima, AnIouOfTheThresholdIsNoOverlap) {
   EXPECT_EQ(SuppressNonMaxima(boxes, std::vector<float>{2, 1}, options).size(), 1u);
 }
 
-// Central differences, also far out where exponentials overflow.
-TEST(DetectionLosses, GradientsMatchDifferences) {
+// Central differences, also for large scores, where exponentials would overflow.
+TEST(DetectionLosses, GradientsMatchCentralDifferences) {
   for (const auto kind :
        {DetectionLossSpec::Classification::kSigmoid, DetectionLossSpec::Classification::kSoftmax,
         DetectionLossSpec::Classification::kSigmoidFocal}) {
@@ -235,7 +237,7 @@ TEST(DetectionLosses, GradientsMatchDifferences) {
   }
 }
 
-// The detector of 300x300 pixels with its matching and mining.
+// The detector for images of 300x300 pixels with its matching and mining.
 DetectionSpec Ssd300WithLoss() {
   DetectionSpec spec = Ssd300();
   spec.loss.hard_example_miner.emplace().max_negatives_per_positive = 3;
@@ -243,7 +245,7 @@ DetectionSpec Ssd300WithLoss() {
   return spec;
 }
 
-// The outputs for one image, with box codes of 0.
+// Returns the loss of one image for given scores and box codes of 0.
 SsdLossResult LossOfImage(const DetectionSpec& spec, const std::vector<LabeledBox>& boxes,
                           const std::vector<float>& scores) {
   const std::vector<BoundingBox> anchors = GenerateSsdAnchors(spec.anchors, spec.heads);
@@ -273,7 +275,7 @@ TEST(SsdLoss, NanInTheOutputsShowsInTheLoss) {
   EXPECT_GT(result.matched_anchors, 0);
 }
 
-TEST(SsdLoss, WithoutObjectsTheLossIsThatOfTheBackground) {
+TEST(SsdLoss, TheLossWithoutObjectsIsThatOfTheBackground) {
   DetectionSpec spec = Ssd300WithLoss();
   spec.loss.hard_example_miner->min_negatives_per_image = 5;
   const SsdLossResult result =
@@ -285,7 +287,7 @@ TEST(SsdLoss, WithoutObjectsTheLossIsThatOfTheBackground) {
   EXPECT_LT(result.classification_loss, 100.0);
 }
 
-TEST(PostProcess, ZeroDetectionsAndBadNumbers) {
+TEST(PostProcess, HandlesNoDetectionsAndNonFiniteNumbers) {
   DetectionSpec spec = Ssd300();
   spec.post_processing.score_converter = PostProcessingSpec::ScoreConverter::kSigmoid;
   spec.post_processing.score_threshold = 0.5f;
@@ -295,7 +297,7 @@ TEST(PostProcess, ZeroDetectionsAndBadNumbers) {
   EXPECT_TRUE(PostProcess(spec, anchors, codes, scores).empty());
   scores[500 * 3 + 1] = kNan;
   scores[501 * 3 + 1] = 9.0f;
-  codes[501 * 4 + 2] = 1e6f;  // a height beyond all numbers
+  codes[501 * 4 + 2] = 1e6f;  // a height that overflows
   scores[502 * 3 + 1] = 8.0f;
   const std::vector<Detection> detections = PostProcess(spec, anchors, codes, scores);
   ASSERT_EQ(detections.size(), 1u);
@@ -303,8 +305,9 @@ TEST(PostProcess, ZeroDetectionsAndBadNumbers) {
   EXPECT_NEAR(detections[0].score, 1.0 / (1.0 + std::exp(-8.0)), 1e-6);
 }
 
-// Three anchors in the same place: each class keeps its best one, whatever the others keep there.
-TEST(PostProcess, AClassSuppressesNoOther) {
+// Three anchors in the same place: each class keeps its best anchor, whichever anchors other
+// classes keep.
+TEST(PostProcess, AClassDoesNotSuppressOtherClasses) {
   DetectionSpec spec = Ssd300();
   spec.post_processing.score_converter = PostProcessingSpec::ScoreConverter::kIdentity;
   spec.post_processing.score_threshold = 0.05f;
@@ -319,7 +322,7 @@ TEST(PostProcess, AClassSuppressesNoOther) {
   EXPECT_FLOAT_EQ(detections[0].score, 0.9f);
   EXPECT_EQ(detections[1].label, 1);
   EXPECT_FLOAT_EQ(detections[1].score, 0.8f);
-  // One anchor may be the best of both.
+  // One anchor may be the best of both classes.
   const std::vector<float> both = {0, 0.9f, 0.7f, 0, 0.3f, 0.6f, 0, 0.1f, 0.1f};
   const std::vector<Detection> twice = PostProcess(spec, anchors, codes, both);
   ASSERT_EQ(twice.size(), 2u);
@@ -327,14 +330,14 @@ TEST(PostProcess, AClassSuppressesNoOther) {
   EXPECT_FLOAT_EQ(twice[1].score, 0.7f);
 }
 
-TEST(PostProcess, LimitsPerClassAndInAll) {
+TEST(PostProcess, LimitsDetectionsPerClassAndInTotal) {
   DetectionSpec spec = Ssd300();
   spec.post_processing.score_converter = PostProcessingSpec::ScoreConverter::kIdentity;
   spec.post_processing.score_threshold = 0.05f;
   spec.post_processing.max_detections_per_class = 2;
   std::vector<BoundingBox> anchors;
   std::vector<float> scores;
-  for (int i = 0; i < 4; ++i) {  // apart from each other
+  for (int i = 0; i < 4; ++i) {  // far from each other
     const float x = 0.25f * static_cast<float>(i);
     anchors.push_back({0.1f, x, 0.2f, x + 0.2f});
     scores.insert(scores.end(), {0, 0.9f - 0.1f * i, 0.5f - 0.1f * i});
@@ -349,7 +352,7 @@ TEST(PostProcess, LimitsPerClassAndInAll) {
   EXPECT_FLOAT_EQ(detections[2].score, 0.5f);
 }
 
-TEST(PostProcess, ClipsToTheWindowAndCountsInItsShares) {
+TEST(PostProcess, ClipsToTheWindowAndReturnsFractionsOfIt) {
   DetectionSpec spec = Ssd300();
   spec.post_processing.score_converter = PostProcessingSpec::ScoreConverter::kIdentity;
   spec.post_processing.score_threshold = 0.5f;
@@ -360,7 +363,7 @@ TEST(PostProcess, ClipsToTheWindowAndCountsInItsShares) {
   for (size_t a = 0; a < anchors.size(); ++a) scores[a * 3 + 1] = 0.9f - 0.1f * a;
   const std::vector<Detection> detections =
       PostProcess(spec, anchors, codes, scores, {0.0f, 0.0f, 0.5f, 0.8f});
-  ASSERT_EQ(detections.size(), 2u) << "the third lies in the padding";
+  ASSERT_EQ(detections.size(), 2u) << "the third box lies in the padding";
   EXPECT_NEAR(detections[0].box.ymin, 0.2, 1e-6);
   EXPECT_NEAR(detections[0].box.xmin, 0.125, 1e-6);
   EXPECT_NEAR(detections[0].box.ymax, 0.6, 1e-6);

@@ -22,7 +22,7 @@ uint64_t Sum(const HistogramValues& values) {
   return sum;
 }
 
-// Keeps what it is asked until the test answers.
+// Keeps requests until the test answers them.
 class HeldHandler final : public PsHandler {
  public:
 #define PUSHPULL_ROW(Name, Request, Reply, callers, task, proof) \
@@ -78,7 +78,7 @@ class CountingHandlerTest : public ::testing::Test {
   CountingHandler handler_{&inner_, counters_};
 };
 
-TEST_F(CountingHandlerTest, EveryUnaryCallIsPassedOnAndCountedUnderItsName) {
+TEST_F(CountingHandlerTest, ForwardsAndCountsEveryUnaryCall) {
   int answers = 0;
   const auto count = [&answers](const auto&) { ++answers; };
 #define PUSHPULL_ROW(Name, ...) handler_.Name({}, count);
@@ -95,7 +95,7 @@ TEST_F(CountingHandlerTest, EveryUnaryCallIsPassedOnAndCountedUnderItsName) {
   EXPECT_EQ(Calls(PsMethod::kRegister, StatusCode::kUnavailable), 1);
 }
 
-TEST_F(CountingHandlerTest, PushesByBytesCodesAndTime) {
+TEST_F(CountingHandlerTest, CountsBytesCodesAndTimeOfPushes) {
   const std::string bytes(1000, 'g');
   const Payload payload{nullptr, bytes.data(), bytes.size()};
   EXPECT_TRUE(handler_.PushChunk({}, payload).ok());
@@ -103,8 +103,8 @@ TEST_F(CountingHandlerTest, PushesByBytesCodesAndTime) {
   int answers = 0;
   const CancelFn cancel = handler_.FinishPush({}, [&answers](const auto&) { ++answers; });
   cancel();
-  EXPECT_EQ(inner_.cancelled, 1) << "a cancellation is passed on";
-  EXPECT_EQ(Calls(PsMethod::kPush, StatusCode::kOk), 0) << "not answered yet";
+  EXPECT_EQ(inner_.cancelled, 1) << "the inner handler must see the cancellation";
+  EXPECT_EQ(Calls(PsMethod::kPush, StatusCode::kOk), 0) << "the push is not answered yet";
   clock_.Advance(absl::Milliseconds(30));
   inner_.push(ps::PushReply());
   EXPECT_EQ(answers, 1);
@@ -133,14 +133,14 @@ TEST_F(CountingHandlerTest, APullEndsWhenItsBytesAreReleased) {
   EXPECT_EQ(held->payload.data, bytes.data());
   EXPECT_EQ(held->version, 42);
   EXPECT_DOUBLE_EQ(counters_->pull_wait_seconds().sum, 0.2);
-  EXPECT_EQ(Sum(counters_->pull_seconds()), 0) << "under way";
+  EXPECT_EQ(Sum(counters_->pull_seconds()), 0) << "the pull is still running";
   clock_.Advance(absl::Milliseconds(50));
   const PullSnapshot copy = *held;
   held.reset();
   EXPECT_EQ(Sum(counters_->pull_seconds()), 0) << "a copy still holds the bytes";
   EXPECT_FALSE(watched.expired());
   const_cast<PullSnapshot&>(copy).payload.owner = nullptr;
-  EXPECT_TRUE(watched.expired()) << "the snapshot is not pinned any longer than before";
+  EXPECT_TRUE(watched.expired()) << "counting must not keep the snapshot pinned";
   EXPECT_DOUBLE_EQ(counters_->pull_seconds().sum, 0.25);
   EXPECT_EQ(counters_->pulled_bytes(), 500);
   EXPECT_EQ(counters_->pulled_version(), 42);
@@ -162,7 +162,7 @@ TEST_F(CountingHandlerTest, ARoundLastsFromTheFirstToTheLastContribution) {
   CommitTo(5);
   clock_.Advance(absl::Seconds(2));
   CommitTo(5);
-  EXPECT_EQ(Sum(counters_->round_wait_seconds()), 0) << "another one may come";
+  EXPECT_EQ(Sum(counters_->round_wait_seconds()), 0) << "another contribution may follow";
   clock_.Advance(absl::Seconds(7));
   inner_.outcome = ps::PushReply::ALREADY_APPLIED;
   CommitTo(5);
@@ -170,8 +170,8 @@ TEST_F(CountingHandlerTest, ARoundLastsFromTheFirstToTheLastContribution) {
   CommitTo(6);
   EXPECT_EQ(Sum(counters_->round_wait_seconds()), 1);
   EXPECT_DOUBLE_EQ(counters_->round_wait_seconds().sum, 2.0)
-      << "what came too late is no part of it";
-  CommitTo(3);  // after a rollback
+      << "a late contribution does not extend the round";
+  CommitTo(3);  // the server has rolled back
   EXPECT_EQ(Sum(counters_->round_wait_seconds()), 1);
   CommitTo(4);
   EXPECT_EQ(Sum(counters_->round_wait_seconds()), 2);

@@ -23,22 +23,22 @@ TEST(HistoryTest, KeepsPointsWhileThereIsRoom) {
   EXPECT_EQ(history.looks_per_point(), 1);
 }
 
-TEST(HistoryTest, FullItMergesNeighbours) {
+TEST(HistoryTest, MergesNeighboursWhenFull) {
   History history(4);
   for (uint64_t step = 1; step <= 5; ++step) history.Add(At(step, 10.0 * step));
   const auto points = history.Points();
   ASSERT_EQ(points.size(), 3);
   EXPECT_EQ(history.looks_per_point(), 2);
   EXPECT_EQ(points[0].step, 2);
-  EXPECT_EQ(points[0].loss, 15.0) << "the mean of both";
+  EXPECT_EQ(points[0].loss, 15.0) << "the mean of the two merged points";
   EXPECT_EQ(points[0].images_per_second, 30.0);
-  EXPECT_DOUBLE_EQ(points[0].learning_rate, 0.2) << "the later one's";
+  EXPECT_DOUBLE_EQ(points[0].learning_rate, 0.2) << "the rate of the later point";
   EXPECT_EQ(points[0].unix_seconds, 1002.0);
-  EXPECT_EQ(points[2].step, 5) << "the newest covers one look so far";
+  EXPECT_EQ(points[2].step, 5) << "the newest point covers only one sample so far";
   EXPECT_EQ(points[2].loss, 50.0);
 }
 
-TEST(HistoryTest, MemoryIsBoundedAndNothingIsLost) {
+TEST(HistoryTest, BoundsItsMemoryAndKeepsTheMean) {
   History history(512);
   constexpr uint64_t kLooks = 200000;
   double sum = 0.0;
@@ -60,7 +60,7 @@ TEST(HistoryTest, MemoryIsBoundedAndNothingIsLost) {
   EXPECT_NEAR(mean, sum / kLooks, 0.05);
 }
 
-TEST(HistoryTest, ARollbackForgetsWhatWasAfterIt) {
+TEST(HistoryTest, ARollbackRemovesLaterPoints) {
   History history(8);
   for (uint64_t step = 1; step <= 6; ++step) history.Add(At(step, 1.0));
   history.Add(At(3, 9.0));

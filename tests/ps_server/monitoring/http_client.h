@@ -1,4 +1,4 @@
-// A bare TCP client, for what well-behaved HTTP clients do not do.
+// A plain TCP client that can do what well-behaved HTTP clients do not do.
 #ifndef PUSHPULL_TESTS_PS_SERVER_MONITORING_HTTP_CLIENT_H_
 #define PUSHPULL_TESTS_PS_SERVER_MONITORING_HTTP_CLIENT_H_
 
@@ -16,7 +16,7 @@
 
 namespace pushpull {
 
-// A connection to 127.0.0.1.
+// A TCP connection to 127.0.0.1.
 class RawConnection {
  public:
   explicit RawConnection(int port) : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -31,7 +31,7 @@ class RawConnection {
   RawConnection& operator=(const RawConnection&) = delete;
 
   bool connected() const { return connected_; }
-  // False: the server has closed.
+  // Returns false if the server has closed the connection.
   bool Send(const std::string& bytes) {
     size_t sent = 0;
     while (sent < bytes.size()) {
@@ -41,7 +41,7 @@ class RawConnection {
     }
     return true;
   }
-  // Everything until the server closes, or nothing has come for so long.
+  // Reads until the server closes the connection or sends nothing for `patience`.
   std::string ReadAll(absl::Duration patience = absl::Seconds(30)) {
     std::string text;
     char buffer[65536];
@@ -56,7 +56,7 @@ class RawConnection {
       text.append(buffer, static_cast<size_t>(n));
     }
   }
-  // By the last ReadAll: the server has closed.
+  // True if the server closed the connection during the last ReadAll.
   bool closed() const { return closed_; }
 
  private:
@@ -75,7 +75,7 @@ inline std::string Get(int port, const std::string& path, const std::string& hos
   return Ask(port, absl::StrCat("GET ", path, " HTTP/1.1\r\nHost: ", host, "\r\n\r\n"));
 }
 
-// "HTTP/1.1 404 Not Found..." -> 404; 0: no answer.
+// The status code of an answer, such as 404 of "HTTP/1.1 404 Not Found...", or 0 if there is none.
 inline int CodeOf(const std::string& answer) {
   return answer.size() < 12 ? 0 : atoi(answer.c_str() + 9);
 }

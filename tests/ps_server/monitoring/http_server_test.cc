@@ -37,7 +37,7 @@ class HttpServerTest : public ::testing::Test {
     server_ = *std::move(server);
   }
   int port() const { return server_->port(); }
-  // Blocks until the server has so many connections; false after half a minute.
+  // Blocks until the server has at most `most` connections. Returns false after half a minute.
   bool AwaitConnections(int most) {
     for (int i = 0; i < 3000 && server_->connections() > most; ++i) {
       absl::SleepFor(absl::Milliseconds(10));
@@ -67,7 +67,7 @@ TEST_F(HttpServerTest, AnswersGetAndHeadAndCloses) {
   EXPECT_GE(ticks_, 1);
 }
 
-TEST_F(HttpServerTest, OtherMethodsAreRefusedWithoutReadingTheirBodies) {
+TEST_F(HttpServerTest, RefusesOtherMethodsWithoutReadingTheirBodies) {
   Start();
   for (const std::string method : {"POST", "PUT", "DELETE", "OPTIONS", "TRACE", "PATCH", "BREW"}) {
     const std::string answer =
@@ -79,7 +79,7 @@ TEST_F(HttpServerTest, OtherMethodsAreRefusedWithoutReadingTheirBodies) {
   EXPECT_EQ(requests_, 0);
 }
 
-TEST_F(HttpServerTest, OversizeRequestsAreRefused) {
+TEST_F(HttpServerTest, RefusesOversizeRequests) {
   Start();
   const std::string start = "GET / HTTP/1.1\r\nHost: h\r\n";
   for (const std::string& request :
@@ -95,10 +95,10 @@ TEST_F(HttpServerTest, OversizeRequestsAreRefused) {
   for (int i = 0; i < 5000; ++i) absl::StrAppend(&many, "H", i, ": v\r\n");
   EXPECT_NE(CodeOf(Ask(port(), many + "\r\n")), 200);
   EXPECT_EQ(requests_, 0);
-  EXPECT_EQ(CodeOf(Get(port(), "/")), 200) << "others are still served";
+  EXPECT_EQ(CodeOf(Get(port(), "/")), 200) << "other clients are still served";
 }
 
-// Megabytes without the end of a line must not pile up.
+// A line of several megabytes without an end must not accumulate in memory.
 TEST_F(HttpServerTest, EndlessLinesTakeNoMemory) {
   HttpServerOptions options;
   options.connection_deadline = absl::Seconds(1);
@@ -115,17 +115,17 @@ TEST_F(HttpServerTest, EndlessLinesTakeNoMemory) {
   EXPECT_EQ(CodeOf(Get(port(), "/")), 200);
 }
 
-TEST_F(HttpServerTest, SlowClientsAreCutOff) {
+TEST_F(HttpServerTest, DisconnectsSlowClients) {
   HttpServerOptions options;
   options.connection_deadline = absl::Milliseconds(300);
   Start(options);
   RawConnection dribbler(port());
   RawConnection silent(port());
-  RawConnection deaf(port());  // asks for much and does not read
+  RawConnection deaf(port());  // asks for a large answer and does not read it
   deaf.Send("GET /large HTTP/1.1\r\nHost: h\r\n\r\n");
   const absl::Time deadline = absl::Now() + absl::Seconds(30);
   while (dribbler.Send("G") && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(20));
-  EXPECT_LT(absl::Now(), deadline) << "a byte now and then kept the connection";
+  EXPECT_LT(absl::Now(), deadline) << "sending an occasional byte kept the connection alive";
   silent.ReadAll();
   EXPECT_TRUE(silent.closed());
   EXPECT_TRUE(AwaitConnections(0));
@@ -133,7 +133,7 @@ TEST_F(HttpServerTest, SlowClientsAreCutOff) {
   EXPECT_EQ(CodeOf(Get(port(), "/")), 200);
 }
 
-TEST_F(HttpServerTest, TwoHundredConnections) {
+TEST_F(HttpServerTest, ServesTwoHundredClientsWithinItsLimit) {
   HttpServerOptions options;
   options.max_connections = 16;
   options.connection_deadline = absl::Milliseconds(500);
@@ -141,14 +141,15 @@ TEST_F(HttpServerTest, TwoHundredConnections) {
   const uint64_t descriptors = ReadProcessStats().open_descriptors;
   std::vector<std::unique_ptr<RawConnection>> idle;
   int most = 0;
-  // Threads, since who is not accepted yet waits for the answer.
+  // Each connection has a thread, because a client that is not accepted yet blocks until its
+  // answer.
   std::vector<std::thread> threads;
   std::atomic<int> answered{0};
   for (int i = 0; i < 200; ++i) {
     threads.emplace_back([this, &answered, i] {
       RawConnection connection(port());
       if (i % 5 == 0) {
-        connection.ReadAll();  // says nothing
+        connection.ReadAll();  // an idle client sends no request
       } else if (connection.Send("GET / HTTP/1.1\r\nHost: h\r\n\r\n") &&
                  CodeOf(connection.ReadAll()) == 200) {
         ++answered;
@@ -161,8 +162,8 @@ TEST_F(HttpServerTest, TwoHundredConnections) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_LE(most, 16);
-  EXPECT_GE(most, 8) << "the limit was not reached, so not tested";
-  EXPECT_EQ(answered, 160) << "an honest client got no answer";
+  EXPECT_GE(most, 8) << "the test did not come near the limit";
+  EXPECT_EQ(answered, 160) << "a client with a valid request got no answer";
   EXPECT_TRUE(AwaitConnections(0));
   EXPECT_LE(ReadProcessStats().open_descriptors, descriptors + 2);
 }
@@ -184,7 +185,7 @@ TEST_F(HttpServerTest, StopsPromptlyWithConnectionsOpen) {
   }
 }
 
-TEST_F(HttpServerTest, ErrorsSayWhatToDo) {
+TEST_F(HttpServerTest, ErrorsTellTheUserWhatToDo) {
   Start();
   HttpServerOptions options;
   options.port = port();
@@ -193,7 +194,7 @@ TEST_F(HttpServerTest, ErrorsSayWhatToDo) {
   EXPECT_TRUE(absl::StrContains(second.status().message(), "another process listens there"));
   options.host = "not a host";
   EXPECT_TRUE(absl::IsInvalidArgument(StartHttpServer(options, {}).status()));
-  options.host = "192.0.2.1";  // of documentation: no machine has it
+  options.host = "192.0.2.1";  // reserved for documentation, so no machine has it
   EXPECT_TRUE(absl::IsUnavailable(StartHttpServer(options, {}).status()));
 }
 

@@ -72,7 +72,7 @@ TrainingFigures MakeFigures() {
   return figures;
 }
 
-class WatchServerTest : public ::testing::Test {
+class MonitoringServerTest : public ::testing::Test {
  protected:
   MonitoringSources MakeSources() {
     MonitoringSources sources;
@@ -109,7 +109,7 @@ class WatchServerTest : public ::testing::Test {
   std::unique_ptr<HttpServer> server_;
 };
 
-TEST_F(WatchServerTest, Routes) {
+TEST_F(MonitoringServerTest, ServesItsPages) {
   Start();
   EXPECT_EQ(BodyOf(Fetch("/healthz")), "ok\n");
   EXPECT_TRUE(absl::StrContains(Fetch("/metrics"), "Content-Type: text/plain; version=0.0.4"));
@@ -123,7 +123,7 @@ TEST_F(WatchServerTest, Routes) {
   Fetch("/../etc/passwd", 404);
 }
 
-TEST_F(WatchServerTest, ThePageNeedsNothingFromElsewhere) {
+TEST_F(MonitoringServerTest, ThePageLoadsNothingFromOtherServers) {
   const std::string page(StatusPage());
   for (const std::string foreign :
        {"src=", "@import", "url(", "innerHTML", "outerHTML", "insertAdjacentHTML", "document.write",
@@ -133,13 +133,13 @@ TEST_F(WatchServerTest, ThePageNeedsNothingFromElsewhere) {
   const std::string policy = StatusPagePolicy(page);
   EXPECT_FALSE(absl::StrContains(policy, "unsafe")) << policy;
   EXPECT_EQ(policy.size(), StatusPagePolicy("<style>a</style><script>b</script>").size());
-  // echo -n b | openssl dgst -sha256 -binary | base64
+  // Computed with: echo -n b | openssl dgst -sha256 -binary | base64
   EXPECT_TRUE(
       absl::StrContains(StatusPagePolicy("<style>a</style><script>b</script>"),
                         "script-src 'sha256-PiPoFgA5WUoziU9lZOGxNIu9egCI1CxKy3PurtWcAJ0='"));
 }
 
-TEST_F(WatchServerTest, ManyRequestsAreFewLooks) {
+TEST_F(MonitoringServerTest, ManyRequestsShareASnapshot) {
   Start();
   const absl::Time start = absl::Now();
   for (int i = 0; i < 40; ++i) Fetch("/status.json");
@@ -148,19 +148,20 @@ TEST_F(WatchServerTest, ManyRequestsAreFewLooks) {
   EXPECT_GE(looks_, 1);
 }
 
-TEST_F(WatchServerTest, OtherHostNamesAreRefusedOnLoopback) {
+TEST_F(MonitoringServerTest, RefusesOtherHostNamesOnLoopback) {
   Start();
   EXPECT_EQ(CodeOf(Get(server_->port(), "/status.json", "attacker.example")), 421);
   for (const std::string name : {"127.0.0.1:99", "LOCALHOST", "[::1]:80"}) {
     EXPECT_EQ(CodeOf(Get(server_->port(), "/status.json", name)), 200) << name;
   }
   EXPECT_EQ(CodeOf(Get(server_->port(), "/status.json", "127.0.0.1.example.org")), 421);
-  EXPECT_EQ(CodeOf(Ask(server_->port(), "GET /healthz HTTP/1.0\r\n\r\n")), 200) << "no Host";
+  EXPECT_EQ(CodeOf(Ask(server_->port(), "GET /healthz HTTP/1.0\r\n\r\n")), 200)
+      << "HTTP/1.0 has no Host header";
   Start("0.0.0.0");
   EXPECT_EQ(CodeOf(Get(server_->port(), "/status.json", "pod-7.cluster.local:9095")), 200);
 }
 
-TEST_F(WatchServerTest, StatusJsonTellsEverything) {
+TEST_F(MonitoringServerTest, StatusJsonHasEveryField) {
   Start();
   const json status = json::parse(BodyOf(Fetch("/status.json")));
   EXPECT_EQ(status["step"], 120);
@@ -174,9 +175,9 @@ TEST_F(WatchServerTest, StatusJsonTellsEverything) {
   EXPECT_EQ(status["checkpoint"]["age_seconds"], 30.0);
   ASSERT_EQ(status["clones"].size(), 2);
   const json& first = status["clones"][0];
-  EXPECT_EQ(first["peer"], kHostileName) << "as it is: the page shows it as text";
+  EXPECT_EQ(first["peer"], kHostileName) << "the name is unchanged; the page shows it as text";
   EXPECT_EQ(first["state"], "alive");
-  EXPECT_TRUE(first["loss"].is_null()) << "not a number";
+  EXPECT_TRUE(first["loss"].is_null()) << "JSON has no NaN";
   EXPECT_EQ(first["phase_seconds"]["compute"], 100.0);
   EXPECT_EQ(first["gpu"]["utilization"], 0.75);
   const json& second = status["clones"][1];
@@ -186,7 +187,7 @@ TEST_F(WatchServerTest, StatusJsonTellsEverything) {
   EXPECT_TRUE(second["phase_seconds"].is_null());
 }
 
-TEST_F(WatchServerTest, OtherTasksTellOfTheirShardOnly) {
+TEST_F(MonitoringServerTest, OtherTasksReportOnlyTheirShard) {
   counters_->CountPushedBytes(77);
   Start("127.0.0.1", 1);
   const std::string metrics = BodyOf(Fetch("/metrics"));
@@ -200,7 +201,7 @@ TEST_F(WatchServerTest, OtherTasksTellOfTheirShardOnly) {
   EXPECT_EQ(looks_, 0);
 }
 
-TEST_F(WatchServerTest, MetricsOfASnapshot) {
+TEST_F(MonitoringServerTest, WritesTheMetricsOfASnapshot) {
   counters_->CountCall(PsMethod::kPush, absl::StatusCode::kOk);
   counters_->CountCall(PsMethod::kPush, absl::StatusCode::kAborted);
   counters_->CountCall(PsMethod::kHeartbeat, absl::StatusCode::kOk);
@@ -239,13 +240,13 @@ TEST_F(WatchServerTest, MetricsOfASnapshot) {
   }
 }
 
-TEST_F(WatchServerTest, TheCourseHasMeansBetweenLooks) {
+TEST_F(MonitoringServerTest, TheHistoryHasMeansBetweenSamples) {
   MonitoringSources sources = MakeSources();
   TrainingFigures figures;
   sources.figures = [&figures] { return figures; };
   Monitor watcher({}, sources);
   watcher.Look();
-  EXPECT_TRUE(watcher.Snapshot().history.empty()) << "no steps yet";
+  EXPECT_TRUE(watcher.Snapshot().history.empty()) << "there are no steps yet";
   figures = MakeFigures();
   now_ += 2.0;
   watcher.Look();
@@ -265,7 +266,7 @@ TEST_F(WatchServerTest, TheCourseHasMeansBetweenLooks) {
   EXPECT_EQ(history[1].unix_seconds, 1006.0);
 }
 
-TEST(ProcessStatsTest, OfThisProcess) {
+TEST(ProcessStatsTest, ReadsTheStatsOfThisProcess) {
   const ProcessStats stats = ReadProcessStats();
   EXPECT_GT(stats.resident_bytes, 1 << 20);
   EXPECT_GT(stats.virtual_bytes, stats.resident_bytes);

@@ -22,7 +22,7 @@ TEST(PrometheusTextTest, WritesFamiliesWithTheirHeaders) {
             "# HELP ps_c Not known.\n# TYPE ps_c gauge\n");
 }
 
-TEST(PrometheusTextTest, HistogramsAreSummedUp) {
+TEST(PrometheusTextTest, HistogramBucketsAreCumulative) {
   PrometheusText text;
   text.Family("ps_h", MetricType::kHistogram, "H.");
   text.Histogram({{"shard", "1"}}, {{0.5, 1.0}, {2, 0, 3}, 7.25});
@@ -33,7 +33,7 @@ TEST(PrometheusTextTest, HistogramsAreSummedUp) {
             "ps_h_count{shard=\"1\"} 5\n");
 }
 
-TEST(PrometheusTextTest, LabelValuesAreEscaped) {
+TEST(PrometheusTextTest, EscapesLabelValues) {
   PrometheusText text;
   text.Family("ps_info", MetricType::kGauge, "I.");
   text.Sample({{"peer", "a\"b\\c\nd\xff\xc3\xa9"}}, 1);
@@ -42,7 +42,7 @@ TEST(PrometheusTextTest, LabelValuesAreEscaped) {
             "ps_info{peer=\"a\\\"b\\\\c\\nd\xef\xbf\xbd\xc3\xa9\"} 1\n");
 }
 
-TEST(PrometheusTextTest, ValuesAsGoReadsThem) {
+TEST(PrometheusTextTest, WritesValuesAsGoReadsThem) {
   EXPECT_EQ(FormatMetricValue(0.1), "0.1");
   EXPECT_EQ(FormatMetricValue(1e15 + 1), "1000000000000001");
   EXPECT_EQ(std::stod(FormatMetricValue(1.0 / 3.0)), 1.0 / 3.0);
@@ -51,17 +51,17 @@ TEST(PrometheusTextTest, ValuesAsGoReadsThem) {
   EXPECT_EQ(FormatMetricValue(std::nan("")), "NaN");
 }
 
-TEST(PrometheusTextTest, Utf8) {
+TEST(PrometheusTextTest, ReplacesInvalidUtf8) {
   EXPECT_EQ(ValidUtf8("a\xe2\x82\xac\xf0\x9f\x98\x80z"), "a\xe2\x82\xac\xf0\x9f\x98\x80z");
   const std::string bad = "\xef\xbf\xbd";
   EXPECT_EQ(ValidUtf8("\x80"), bad);
-  EXPECT_EQ(ValidUtf8("\xe2\x82"), bad + bad) << "cut off";
-  EXPECT_EQ(ValidUtf8("\xc0\xaf"), bad + bad) << "overlong";
-  EXPECT_EQ(ValidUtf8("\xed\xa0\x80"), bad + bad + bad) << "a surrogate";
-  EXPECT_EQ(ValidUtf8("\xf4\x90\x80\x80"), bad + bad + bad + bad) << "above U+10FFFF";
+  EXPECT_EQ(ValidUtf8("\xe2\x82"), bad + bad) << "a truncated character";
+  EXPECT_EQ(ValidUtf8("\xc0\xaf"), bad + bad) << "an overlong encoding";
+  EXPECT_EQ(ValidUtf8("\xed\xa0\x80"), bad + bad + bad) << "a surrogate code point";
+  EXPECT_EQ(ValidUtf8("\xf4\x90\x80\x80"), bad + bad + bad + bad) << "a code point above U+10FFFF";
 }
 
-TEST(PrometheusTextDeathTest, MisuseIsNoticed) {
+TEST(PrometheusTextDeathTest, MisuseEndsTheProcess) {
   PrometheusText text;
   text.Gauge("ps_a", "A.", 1);
   EXPECT_DEATH(text.Gauge("ps_a", "A.", 1), "before");

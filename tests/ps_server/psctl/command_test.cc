@@ -62,7 +62,7 @@ TEST(PsctlCommandTest, RefusesWhatItDoesNotUnderstand) {
   ExpectUsageError(Parse({"status"}, {.timeout = absl::ZeroDuration()}), "--timeout=0");
 }
 
-// Refuses everything with one status.
+// Refuses every call with the same status.
 class RefusingHandler final : public FakePsHandler {
  public:
   explicit RefusingHandler(absl::Status status) : status_(std::move(status)) {}
@@ -98,7 +98,7 @@ int ExitCodeFor(const absl::Status& refusal) {
   return ExitCodeOf(RunPsctlCommand(*Parse({"evict", "1"}), client.get()).status());
 }
 
-TEST(PsctlCommandTest, ExitCodes) {
+TEST(PsctlCommandTest, MapsErrorsToExitCodes) {
   EXPECT_EQ(ExitCodeFor(absl::NotFoundError("no clone 1")), kExitMissingInput);
   EXPECT_EQ(ExitCodeFor(absl::UnavailableError("refused")), kExitPeerLost);
   EXPECT_EQ(ExitCodeFor(absl::DeadlineExceededError("silent")), kExitPeerLost);
@@ -108,7 +108,7 @@ TEST(PsctlCommandTest, ExitCodes) {
   EXPECT_EQ(ExitCodeFor(MakeError(stopped, "NaN")), kExitInternal);
 }
 
-TEST(PsctlCommandTest, JsonHasEveryFieldUnderItsNameAndTheRunInHex) {
+TEST(PsctlCommandTest, JsonHasEveryFieldAndTheRunIdInHex) {
   class Handler final : public FakePsHandler {
     void GetStatus(const ps::StatusRequest&, Done<ps::StatusReply> done) override {
       ps::StatusReply reply;
@@ -118,7 +118,7 @@ TEST(PsctlCommandTest, JsonHasEveryFieldUnderItsNameAndTheRunInHex) {
       reply.add_late_workers(2);
       ps::CloneStatus& clone = *reply.add_clones();
       clone.set_worker_id(2);
-      clone.set_peer_name("h\xff");  // no valid UTF-8
+      clone.set_peer_name("h\xff");  // not valid UTF-8
       reply.mutable_staleness()->add_counts(3);
       done(reply);
     }

@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 
 class StateCommandTest : public ::testing::Test {
  protected:
-  // Version 7 of a run whose train_dir exists.
+  // Opens a store with version 7 of a run whose train_dir exists.
   std::unique_ptr<VariableStore> OpenStore(const std::string& name) {
     VariableStoreOptions options = dir_.options();
     options.name = name;
@@ -43,7 +43,7 @@ class StateCommandTest : public ::testing::Test {
   PosixFileSystem files_;
 };
 
-TEST_F(StateCommandTest, ListsWhatIsThere) {
+TEST_F(StateCommandTest, ListsStateFiles) {
   EXPECT_THAT(*Run({"state", "list"}), HasSubstr("no mapped state in " + dir_.path()));
   const auto running = OpenStore("running");
   OpenStore("killed");
@@ -58,7 +58,7 @@ TEST_F(StateCommandTest, ListsWhatIsThere) {
   EXPECT_EQ(files[1]["use"], "in use");
 }
 
-TEST_F(StateCommandTest, CleanKeepsWhatAServerWouldUse) {
+TEST_F(StateCommandTest, CleanKeepsFilesThatAServerWouldUse) {
   OpenStore("killed");
   OpenStore("old.aside");
   EXPECT_THAT(*Run({"state", "clean"}), HasSubstr("removed 1 files"));
@@ -68,7 +68,7 @@ TEST_F(StateCommandTest, CleanKeepsWhatAServerWouldUse) {
   EXPECT_FALSE(std::filesystem::exists(dir_.path() + "/killed"));
 }
 
-TEST_F(StateCommandTest, CleanRefusesNamesThatAreWrongAndThenRemovesNothing) {
+TEST_F(StateCommandTest, CleanWithAWrongNameRemovesNothing) {
   const auto running = OpenStore("running");
   OpenStore("old.aside");
   EXPECT_TRUE(absl::IsNotFound(Run({"state", "clean", "none"}).status()));

@@ -77,7 +77,7 @@ TEST(StatusTextTest, ShowsEndsFailuresAndEvictions) {
   EXPECT_THAT(text, HasSubstr("2 failed"));
 }
 
-TEST(StatusTextTest, AJobThatHasJustBegun) {
+TEST(StatusTextTest, ShowsAJobThatHasJustBegun) {
   ps::StatusReply status;
   status.set_seconds_since_checkpoint(-1);
   status.set_waiting_for("the first clone");
@@ -90,7 +90,7 @@ TEST(StatusTextTest, AJobThatHasJustBegun) {
   EXPECT_THAT(FormatStatus(status, "a"), HasSubstr("staleness: 0 and more in 5 pushes\n"));
 }
 
-TEST(StatusTextTest, NamesOfClonesDoNotSteerTheTerminal) {
+TEST(StatusTextTest, NamesOfClonesCannotControlTheTerminal) {
   ps::StatusReply status = RunningJob();
   status.mutable_clones(0)->set_peer_name("host\x1b[2J\r\nfake");
   status.mutable_clones(0)->mutable_progress()->set_phase("\x1b]0;x\a");

@@ -5,7 +5,7 @@
 namespace pushpull {
 namespace {
 
-TEST(CallTableTest, ACallIsTakenOnceByItsAnswerOrByItsDeadline) {
+TEST(CallTableTest, ACallEndsOnceByItsAnswerOrItsDeadline) {
   CallTable<int> calls;
   int answers = 0;
   const auto done = [&answers](const absl::StatusOr<int>& reply) { answers += reply.value_or(0); };
@@ -13,7 +13,7 @@ TEST(CallTableTest, ACallIsTakenOnceByItsAnswerOrByItsDeadline) {
   calls.Add(2, done, absl::Seconds(20));
   calls.Add(3, done);
   calls.Take(1)(1);
-  EXPECT_FALSE(calls.Take(1)) << "it is answered";
+  EXPECT_FALSE(calls.Take(1)) << "the call has already been answered";
   EXPECT_TRUE(calls.TakeDue(absl::Seconds(19)).empty()) << "an answered call has no deadline";
   auto due = calls.TakeDue(absl::Seconds(20));
   ASSERT_EQ(due.size(), 1u);

@@ -1,4 +1,4 @@
-// What a server finds when it starts, and what it refuses.
+// What a server restores when it starts, and which files it refuses.
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,7 +14,7 @@
 namespace pushpull {
 namespace {
 
-// Trains until the end of the job with two clones.
+// Trains with two clones until the job ends.
 absl::Status TrainToTheEnd(TestServer* server) {
   const absl::Status started = server->Start();
   if (!started.ok()) return started;
@@ -25,7 +25,7 @@ absl::Status TrainToTheEnd(TestServer* server) {
   return end;
 }
 
-TEST(CheckpointRecoveryTest, StopAndResumeGivesTheSameBits) {
+TEST(CheckpointRecoveryTest, AResumedJobMakesTheSameBits) {
   for (const int tasks : {1, 2}) {
     TestServerOptions options;
     options.tasks = tasks;
@@ -58,7 +58,7 @@ TEST(CheckpointRecoveryTest, StopAndResumeGivesTheSameBits) {
   }
 }
 
-TEST(CheckpointRecoveryTest, LastCheckpointSaysThatTrainingIsDone) {
+TEST(CheckpointRecoveryTest, TheLastCheckpointRecordsThatTrainingIsDone) {
   TestFolder folder;
   TestServerOptions options;
   options.train_config = "save_checkpoints_steps: 5 max_to_keep: 2";
@@ -110,13 +110,13 @@ TEST(CheckpointRecoveryTest, MappedStateKeepsEveryStepAndCheckpointsRollBack) {
     ASSERT_TRUE(server.Await([&](const auto& status) {
       return status.version() == (mapped ? reached : checkpoint);
     })) << server.core().Status().ShortDebugString();
-    // Anonymous memory does not remember how far it was, so nothing can be told of it.
+    // Anonymous memory does not record how far training was, so the server cannot count lost steps.
     EXPECT_EQ(server.core().Status().rolled_back_steps(), 0);
   }
 }
 
-TEST(CheckpointRecoveryTest, RolledBackStepsAreTold) {
-  // The mapped state of one of two shards is gone: the other one knows what is lost.
+TEST(CheckpointRecoveryTest, ReportsRolledBackSteps) {
+  // The mapped state of one of two shards is lost; the other shard knows how many steps are lost.
   TestFolder folder;
   TestServerOptions options;
   options.train_config = "num_steps: 1000000 save_checkpoints_steps: 1000000";
@@ -147,8 +147,8 @@ TEST(CheckpointRecoveryTest, RolledBackStepsAreTold) {
   EXPECT_EQ(status.rolled_back_steps(), reached);
 }
 
-// Trains with one clone until it holds the batch of `steps`, and kills the server there. `bias`
-// makes another history.
+// Trains with one clone until it holds the batch of step `steps`, then kills the server. Runs with
+// different `bias` have different histories.
 void TrainAndKill(TestServer* server, uint64_t steps, float bias) {
   absl::Notification reached;
   absl::Notification killed;
@@ -169,8 +169,9 @@ void TrainAndKill(TestServer* server, uint64_t steps, float bias) {
   clone.Join().IgnoreError();
 }
 
-TEST(CheckpointRecoveryTest, HistoriesWithTheSameNumberAreNotMixed) {
-  // Task 1 trains on one machine, on another, and is back on the first with the file that it left.
+TEST(CheckpointRecoveryTest, DoesNotMixHistoriesWithTheSameVersionNumber) {
+  // Task 1 trains on one machine, moves to another, and returns to the first, where its old file
+  // is.
   TestFolder folder;
   TestServerOptions options;
   options.train_config = "num_steps: 1000000 save_checkpoints_steps: 1000000";
@@ -195,11 +196,11 @@ TEST(CheckpointRecoveryTest, HistoriesWithTheSameNumberAreNotMixed) {
   ASSERT_TRUE(WriteFileAtomically(server.files(), path, *left).ok());
   ASSERT_TRUE(server.Start().ok());
   ASSERT_TRUE(server.Await([](const auto& status) { return status.rolled_back_steps() == 6; }))
-      << "both tasks hold version 6, each of another history, and there is no checkpoint";
+      << "both tasks hold version 6, but of different histories, and there is no checkpoint";
   EXPECT_EQ(server.core().Status().version(), 0);
 }
 
-// A train_dir with one checkpoint, at step 20.
+// A train_dir with one checkpoint at step 20.
 class RefusalTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -229,7 +230,7 @@ class RefusalTest : public ::testing::Test {
   std::string contents_;
 };
 
-TEST_F(RefusalTest, FlippedByteAndTruncationStopTheJob) {
+TEST_F(RefusalTest, AFlippedByteOrATruncationStopsTheJob) {
   std::string flipped = contents_;
   flipped[flipped.size() / 2] ^= 1;
   for (const std::string& damaged : {flipped, contents_.substr(0, contents_.size() - 7)}) {
@@ -240,10 +241,10 @@ TEST_F(RefusalTest, FlippedByteAndTruncationStopTheJob) {
     EXPECT_TRUE(absl::StrContains(end.message(), "shard-00000-of-00001.safetensors")) << end;
   }
   ReplaceFile(contents_);
-  EXPECT_TRUE(StartOn({}).ok()) << "the undamaged one is fine: the job is done";
+  EXPECT_TRUE(StartOn({}).ok()) << "the undamaged checkpoint opens: the job is done";
 }
 
-TEST_F(RefusalTest, AnotherModelIsNamed) {
+TEST_F(RefusalTest, NamesTheDifferenceToAnotherModel) {
   TestServerOptions options;
   options.large_elements = 100;
   const absl::Status end = StartOn(options);
@@ -251,7 +252,7 @@ TEST_F(RefusalTest, AnotherModelIsNamed) {
   EXPECT_TRUE(absl::StrContains(end.message(), "toy/large/weights")) << end;
 }
 
-TEST_F(RefusalTest, DamagedCheckpointFallsBackToTheOneBefore) {
+TEST_F(RefusalTest, ADamagedCheckpointFallsBackToThePreviousOne) {
   TestServerOptions options;
   options.train_config = "num_steps: 25";
   {
@@ -268,7 +269,7 @@ TEST_F(RefusalTest, DamagedCheckpointFallsBackToTheOneBefore) {
   EXPECT_TRUE(server.Await([](const auto& status) { return status.version() == 20; }));
 }
 
-TEST_F(RefusalTest, SecondServerOnTheSameFolder) {
+TEST_F(RefusalTest, RefusesASecondServerOnTheSameFolder) {
   TestServerOptions options;
   options.train_config = "num_steps: 1000";
   TestServer first(folder_, options);
@@ -278,14 +279,14 @@ TEST_F(RefusalTest, SecondServerOnTheSameFolder) {
   EXPECT_TRUE(absl::IsUnavailable(started)) << started;
 }
 
-TEST(CheckpointRecoveryTest, RealModelStartsFromItsInitializers) {
+TEST(CheckpointRecoveryTest, ARealModelStartsFromItsInitializers) {
   TestFolder folder;
   TestServerOptions options;
   options.toy_layout = false;
   options.num_replicas = 1;
   TestServer server(folder, options);
   ASSERT_TRUE(server.Start().ok());
-  // Written when the server has recovered.
+  // The server writes this file once it has recovered.
   ASSERT_TRUE(server.Await([&server](const auto&) {
     return server.files().GetInfo(server.train_dir() + "/pipeline.config").ok();
   }));

@@ -14,14 +14,14 @@ namespace {
 
 constexpr absl::Duration kPatience = absl::Seconds(10);
 
-TEST(FinishedRunTest, IsFoundWhenThePatienceIsOver) {
+TEST(FinishedRunTest, IsFoundAfterThePatience) {
   TestFolder folder;
   TestServer server(folder, {.tasks = 2});
   ASSERT_TRUE(server.Start().ok());
   FakeClock clock;
   FinishedRun finished(&server.files(), &clock, server.train_dir(), kPatience);
   clock.Advance(kPatience);
-  EXPECT_FALSE(finished.Look(server.job()).has_value()) << "nothing is trained";
+  EXPECT_FALSE(finished.Look(server.job()).has_value()) << "nothing has been trained";
   std::thread training([&] { TrainWithClones(&server, 1); });
   EXPECT_TRUE(server.WaitAndClose().ok());
   training.join();
@@ -42,8 +42,9 @@ TEST(FinishedRunTest, IsFoundWhenThePatienceIsOver) {
   EXPECT_FALSE(finished.Look(endless).has_value());
 }
 
-// The server was killed after the last checkpoint and before it could tell its clones.
-TEST(FinishedRunTest, AServerOfAFinishedRunWaitsForClonesThatDoNotKnow) {
+// The server is killed after the last checkpoint and before it tells its clones that training is
+// done.
+TEST(FinishedRunTest, AServerOfAFinishedRunStillTellsItsClones) {
   TestFolder folder;
   const TestServerOptions options{.lease = absl::Seconds(30)};
   {

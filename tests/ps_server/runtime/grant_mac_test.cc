@@ -8,14 +8,14 @@
 namespace pushpull {
 namespace {
 
-TEST(GrantMacTest, HoldForOneWorkerReplicaAndGrant) {
+TEST(GrantMacTest, HoldsForOneWorkerReplicaAndGrant) {
   const GrantMac coordinator(NewHmacKey());
   GrantMac shard;
   ps::ReplicaGrant grant;
   grant.set_replica(3);
   grant.set_grant((uint64_t{7} << 32) | 5);
   coordinator.Sign(2, &grant);
-  EXPECT_FALSE(shard.Check(2, 3, grant.grant(), grant.mac()).ok()) << "no key yet";
+  EXPECT_FALSE(shard.Check(2, 3, grant.grant(), grant.mac()).ok()) << "the shard has no key yet";
   shard.SetKey(coordinator.key());
   EXPECT_TRUE(shard.Check(2, 3, grant.grant(), grant.mac()).ok());
   EXPECT_FALSE(shard.Check(1, 3, grant.grant(), grant.mac()).ok());
@@ -25,7 +25,8 @@ TEST(GrantMacTest, HoldForOneWorkerReplicaAndGrant) {
   EXPECT_EQ(GetErrorDetail(status).kind(), ps::ErrorDetail::FENCED);
   EXPECT_TRUE(absl::IsPermissionDenied(status)) << status;
   shard.SetKey(NewHmacKey());
-  EXPECT_FALSE(shard.Check(2, 3, grant.grant(), grant.mac()).ok()) << "of another coordinator";
+  EXPECT_FALSE(shard.Check(2, 3, grant.grant(), grant.mac()).ok())
+      << "the MAC is of another coordinator";
 }
 
 }  // namespace

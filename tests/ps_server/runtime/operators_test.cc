@@ -1,4 +1,4 @@
-// Operators' calls against a whole job: clones train meanwhile.
+// Operator calls to a whole job while its clones train.
 #include <memory>
 #include <set>
 #include <string>
@@ -18,7 +18,7 @@ namespace {
 constexpr absl::Duration kTimeout = absl::Seconds(30);
 constexpr uint64_t kSteps = 200;
 
-// Long enough for an operator to come in between.
+// Makes steps so slow that an operator's call arrives between them.
 void Slowly(uint64_t, uint32_t, GradientResult*, absl::Span<float>) {
   absl::SleepFor(absl::Milliseconds(1));
 }
@@ -62,7 +62,7 @@ void ExpectEvicted(const absl::Status& status, const std::string& reason) {
   EXPECT_TRUE(absl::StrContains(status.message(), reason)) << status;
 }
 
-TEST(OperatorsTest, CheckpointIsOnDiskWhenItIsAnswered) {
+TEST(OperatorsTest, TheCheckpointIsOnDiskWhenTheCallReturns) {
   for (const int tasks : {1, 2}) {
     TestFolder folder;
     TestServer server(folder, Options(/*sync=*/true, tasks));
@@ -70,7 +70,7 @@ TEST(OperatorsTest, CheckpointIsOnDiskWhenItIsAnswered) {
     auto clones = StartClones(&server, 2);
     ASSERT_TRUE(AwaitVersion(&server, 5));
     const uint64_t before = server.core().Status().version();
-    // Every message comes twice.
+    // Every message is delivered twice.
     const auto client = server.MakeClient(0, [](const MessageInfo& message) {
       EXPECT_EQ(message.method, "Checkpoint");
       CallFault fault;
@@ -91,7 +91,7 @@ TEST(OperatorsTest, CheckpointIsOnDiskWhenItIsAnswered) {
   }
 }
 
-TEST(OperatorsTest, EvictedCloneEndsAndTheOthersMakeTheSameBits) {
+TEST(OperatorsTest, AnEvictedCloneEndsAndTheOthersMakeTheSameBits) {
   std::vector<float> calm;
   for (const bool evict : {false, true}) {
     for (const int tasks : {1, 2}) {
@@ -106,7 +106,8 @@ TEST(OperatorsTest, EvictedCloneEndsAndTheOthersMakeTheSameBits) {
         ASSERT_EQ(reply->replicas_size(), 1);
         EXPECT_EQ(reply->replicas(0), 1u);
         ExpectEvicted(clones[1]->Join(), "its memory is bad");
-        EXPECT_LT(server.core().Status().version(), kSteps) << "it ends before the job does";
+        EXPECT_LT(server.core().Status().version(), kSteps)
+            << "the evicted clone must end before the job";
         TestClone again(&server, {.worker_id = 1, .num_replicas = 3});
         ExpectEvicted(again.Join(), "its memory is bad");
       }
@@ -125,10 +126,10 @@ TEST(OperatorsTest, EvictedCloneEndsAndTheOthersMakeTheSameBits) {
   }
 }
 
-TEST(OperatorsTest, AsynchronousClonesTakeAnEvictedOnesReplicaWithoutRegisteringAgain) {
+TEST(OperatorsTest, AnAsynchronousCloneTakesOverTheReplicaOfAnEvictedOne) {
   for (const int tasks : {1, 2}) {
     TestFolder folder;
-    // Some seconds: a heartbeat brings the replica.
+    // The job lasts some seconds, because the replica moves with a heartbeat.
     TestServer server(folder, Options(/*sync=*/false, tasks, 500));
     ASSERT_TRUE(server.Start().ok());
     absl::Mutex mutex;
@@ -153,11 +154,12 @@ TEST(OperatorsTest, AsynchronousClonesTakeAnEvictedOnesReplicaWithoutRegistering
     EXPECT_TRUE(end.ok()) << end;
     EXPECT_TRUE(clones[0]->Join().ok());
     const std::set<uint32_t> after(replicas.begin() + static_cast<int64_t>(before), replicas.end());
-    EXPECT_EQ(after, (std::set<uint32_t>{0, 1})) << "the data of both replicas is trained on";
+    EXPECT_EQ(after, (std::set<uint32_t>{0, 1}))
+        << "clone 0 must train on the data of both replicas";
   }
 }
 
-TEST(OperatorsTest, PushOfAnEvictedCloneIsRefusedByTask0) {
+TEST(OperatorsTest, Task0RefusesThePushOfAnEvictedClone) {
   TestFolder folder;
   TestServer server(folder, Options(/*sync=*/true, 2));
   ASSERT_TRUE(server.Start().ok());
@@ -193,14 +195,15 @@ TEST(OperatorsTest, DrainByCallLosesNoAppliedStep) {
     EXPECT_FALSE(server.Checkpointed(last.version()).empty());
     ASSERT_TRUE(server.Start().ok());
     ASSERT_TRUE(server.Await([](const auto& status) { return status.epoch() >= 2; }));
-    EXPECT_TRUE(AwaitVersion(&server, last.version() + 1)) << "the clones go on from there";
+    EXPECT_TRUE(AwaitVersion(&server, last.version() + 1))
+        << "the clones must continue from the drained version";
     EXPECT_EQ(server.core().Status().rolled_back_steps(), 0u);
     EXPECT_TRUE(server.WaitAndClose().ok());
     for (const auto& clone : clones) EXPECT_EQ(clone->Join(), absl::OkStatus());
   }
 }
 
-TEST(OperatorsTest, OtherTasksDoNotTakeOrders) {
+TEST(OperatorsTest, OnlyTheCoordinatorTakesOperatorCalls) {
   TestFolder folder;
   TestServer server(folder, Options(/*sync=*/true, 2));
   ASSERT_TRUE(server.Start().ok());

@@ -8,7 +8,7 @@
 namespace pushpull {
 namespace {
 
-TEST(RequestLimitsTest, TextsThatWouldReachALog) {
+TEST(RequestLimitsTest, RefusesTextsThatWouldForgeALogLine) {
   for (const std::string good : {"", "host:17", "Zürich → 0", "\xc3\x9f\xe2\x82\xac"}) {
     EXPECT_TRUE(CheckText("peer_name", good, 256).ok()) << good;
   }
@@ -18,13 +18,14 @@ TEST(RequestLimitsTest, TextsThatWouldReachALog) {
     const absl::Status status = CheckText("peer_name", bad, 256);
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << bad;
     EXPECT_TRUE(absl::StrContains(status.message(), "peer_name")) << status;
-    EXPECT_FALSE(absl::StrContains(status.message(), bad)) << "the answer must not carry it either";
+    EXPECT_FALSE(absl::StrContains(status.message(), bad))
+        << "the error must not quote the text either";
   }
   EXPECT_TRUE(CheckText("peer_name", std::string(256, 'x'), 256).ok());
   EXPECT_FALSE(CheckText("peer_name", std::string(257, 'x'), 256).ok());
 }
 
-TEST(RequestLimitsTest, NoPullWaitsForWeeks) {
+TEST(RequestLimitsTest, LimitsTheWaitOfAPull) {
   ps::PullRequest pull;
   pull.set_wait_milliseconds(500);
   EXPECT_EQ(LongestWait(pull), absl::Milliseconds(500));
@@ -34,7 +35,7 @@ TEST(RequestLimitsTest, NoPullWaitsForWeeks) {
   }
 }
 
-TEST(RequestLimitsTest, EveryTextOfARequestIsLookedAt) {
+TEST(RequestLimitsTest, ChecksEveryTextOfARequest) {
   ps::RegisterRequest announced;
   EXPECT_TRUE(CheckRequestLimits(announced).ok());
   announced.set_peer_name("a\n");

@@ -1,6 +1,6 @@
-// A job that is stopped and goes on from its checkpoint makes what an undisturbed one makes, with
-// every optimizer: weights, slots and moving averages, bit for bit. And what is told of the
-// learning rate on the way.
+// A job that is stopped and resumes from its checkpoint ends with the same weights, slots and
+// moving averages as an undisturbed job, bit for bit, with every optimizer. Also checks the
+// learning rate that heartbeats and manifests report.
 #include <memory>
 #include <string>
 #include <vector>
@@ -17,18 +17,18 @@ namespace {
 
 constexpr uint64_t kSteps = 20;
 
-// Another rate in every step.
+// A different rate in every step.
 constexpr char kRate[] =
     "learning_rate { exponential_decay_learning_rate { initial_learning_rate: 0.05 "
     "decay_steps: 1 decay_factor: 0.9 } }";
 
 struct OptimizerCase {
   const char* name;
-  const char* config;  // of the optimizer, without its learning rate and its moving average
+  const char* config;  // the optimizer's config without learning rate and moving average
   int num_slots;
 };
 
-// Compares what TestServer::Checkpointed gives, part by part.
+// Compares two results of TestServer::Checkpointed part by part.
 void ExpectSameParts(const TestServer& server, const std::vector<float>& state,
                      const std::vector<float>& expected, const std::string& what) {
   ASSERT_EQ(state.size(), expected.size()) << what;
@@ -56,7 +56,7 @@ class ResumeTest : public ::testing::TestWithParam<OptimizerCase> {
   }
 };
 
-TEST_P(ResumeTest, StopAndResumeGivesTheSameBits) {
+TEST_P(ResumeTest, AResumedJobMakesTheSameBits) {
   for (const bool ema : {true, false}) {
     for (const int tasks : {1, 2}) {
       const TestServerOptions options = {.train_config = TrainConfig(ema), .tasks = tasks};
@@ -94,8 +94,8 @@ INSTANTIATE_TEST_SUITE_P(Optimizers, ResumeTest,
                            return info.param.name;
                          });
 
-// A heartbeat and a manifest of version v tell the rate that version v + 1 is made with.
-TEST(LearningRateToldTest, IsThatOfTheNextVersion) {
+// A heartbeat and a manifest of version v hold the rate with which version v + 1 is made.
+TEST(ReportedLearningRateTest, IsTheRateOfTheNextVersion) {
   TestFolder folder;
   TestServer server(folder, {.train_config = absl::StrCat("save_checkpoints_steps: 5 optimizer { ",
                                                           "adam_optimizer { ", kRate, " } }")});
@@ -106,7 +106,7 @@ TEST(LearningRateToldTest, IsThatOfTheNextVersion) {
   TestClone clone(&server, {.gradient_hook = gate.HookAt(7)});
   ASSERT_TRUE(gate.AwaitReached());
   PsSession::Options options;
-  options.worker_id = 1;  // a spare, which works at nothing
+  options.worker_id = 1;  // a spare clone, which has no replica
   PsSession session(options, server.factory(), &server.clock(), nullptr);
   ASSERT_TRUE(session.Connect({"task 0"}).ok());
   ASSERT_TRUE(session.Register(server.job().layout).ok());
@@ -119,7 +119,7 @@ TEST(LearningRateToldTest, IsThatOfTheNextVersion) {
   EXPECT_EQ(static_cast<float>(session.learning_rate()), schedule.At(kSteps));
   EXPECT_TRUE(server.WaitAndClose().ok());
   EXPECT_TRUE(clone.Join().ok());
-  // One that is due while another is being written is left out.
+  // A checkpoint that is due while another is being written is skipped.
   const auto steps = ListCheckpoints(server.files(), server.train_dir());
   ASSERT_TRUE(steps.ok()) << steps.status();
   ASSERT_FALSE(steps->empty());

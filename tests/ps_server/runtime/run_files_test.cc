@@ -1,5 +1,5 @@
 // What a server may do to the files of a run at the edges of its life: when it is refused, when it
-// ends before it has recovered, when another one has taken its folder over.
+// ends before it has recovered, and when another server has taken over its folder.
 #include "ps_server/runtime/run_files.h"
 
 #include <filesystem>
@@ -21,14 +21,14 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Every file below the folder with its contents, but for locks.
+// Returns the contents of every file below the folder except lock files.
 std::map<std::string, std::string> Contents(const std::string& folder) {
   std::map<std::string, std::string> files;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
     if (!entry.is_regular_file() || entry.path().filename() == "LOCK") continue;
     std::ifstream file(entry.path(), std::ios::binary);
     std::string bytes{std::istreambuf_iterator<char>(file), {}};
-    // The process id in the control page of a state file is for messages only.
+    // The control page of a state file holds a process id, which is only used in messages.
     if (absl::StrContains(entry.path().string(), "/state/") && bytes.size() > 2072) {
       bytes.replace(2056, 8, 8, '\0');
     }
@@ -45,8 +45,8 @@ class RunFilesTest : public ::testing::Test {
     options_.num_replicas = 1;
   }
 
-  // Trains past a checkpoint of `durable_step` or later and then past `step`, and kills the server
-  // as SIGKILL does. Returns the version that was applied.
+  // Trains until a checkpoint of step `durable_step` or later exists and `step` has been applied,
+  // then kills the server as SIGKILL does. Returns the last applied version.
   uint64_t TrainAndKill(uint64_t step, uint64_t durable_step = 5) {
     TestServer server(folder_, options_);
     EXPECT_TRUE(server.Start().ok());
@@ -98,7 +98,7 @@ TEST_F(RunFilesTest, AServerThatFindsOnlyDamagedCheckpointsKeepsTheMappedState) 
     EXPECT_TRUE(absl::IsDataLoss(started)) << started;
   }
   EXPECT_EQ(Contents(folder_.path()), before);
-  // What the message tells the user to do: the damaged ones out of the way.
+  // Follows the advice in the message: moves the damaged checkpoints away.
   for (const auto& entry : std::filesystem::directory_iterator(train_dir())) {
     const std::string name = entry.path().filename().string();
     if (absl::StartsWith(name, "ckpt-")) {
@@ -108,18 +108,18 @@ TEST_F(RunFilesTest, AServerThatFindsOnlyDamagedCheckpointsKeepsTheMappedState) 
   ExpectResumesAt(reached);
 }
 
-TEST_F(RunFilesTest, AServerThatIsStoppedBeforeItHasRecoveredKeepsTheMappedState) {
+TEST_F(RunFilesTest, AServerStoppedDuringRecoveryKeepsTheMappedState) {
   const uint64_t reached = TrainAndKill(8);
   for (int i = 0; i < 3; ++i) {
     TestServer server(folder_, options_);
     ASSERT_TRUE(server.Start().ok());
-    // The drain comes while the checkpoint is read, or just after it.
+    // The drain arrives while the checkpoint is read or just after.
     EXPECT_TRUE(absl::IsCancelled(server.DrainAndClose()));
   }
   ExpectResumesAt(reached);
 }
 
-TEST_F(RunFilesTest, OneTaskOfTwoThatStartsAndStopsAloneKeepsItsState) {
+TEST_F(RunFilesTest, OneOfTwoTasksThatStartsAndStopsAloneKeepsItsState) {
   options_.tasks = 2;
   const uint64_t reached = TrainAndKill(8);
   const std::map<std::string, std::string> before = Contents(folder_.path() + "/state");
@@ -171,9 +171,9 @@ TEST_F(RunFilesTest, AStartWithAnotherModelChangesNothing) {
   ExpectResumesAt(reached);
 }
 
-TEST_F(RunFilesTest, AnotherOptimizerSetsTheStateAsideAndKeepsIt) {
-  // The checkpoint has no replicas of that optimizer: the recovery is refused after the shard has
-  // been opened.
+TEST_F(RunFilesTest, AnotherOptimizerRenamesTheStateButKeepsIt) {
+  // The checkpoint has no slots of that optimizer, so recovery is refused after the shard was
+  // opened.
   TrainAndKill(8);
   const std::map<std::string, std::string> before = Contents(folder_.path() + "/state");
   {
@@ -199,7 +199,7 @@ TEST_F(RunFilesTest, AFinishedJobLeavesNoState) {
   EXPECT_TRUE(Contents(folder_.path() + "/state").empty());
 }
 
-TEST_F(RunFilesTest, AJobWhoseLastCheckpointIsDamagedKeepsItsState) {
+TEST_F(RunFilesTest, AFinishedJobWithADamagedCheckpointKeepsItsState) {
   options_.train_config = "num_steps: 20";
   TestServer server(folder_, options_);
   ASSERT_TRUE(server.Start().ok());
@@ -212,7 +212,7 @@ TEST_F(RunFilesTest, AJobWhoseLastCheckpointIsDamagedKeepsItsState) {
   EXPECT_EQ(Contents(folder_.path() + "/state").size(), 1u);
 }
 
-TEST_F(RunFilesTest, ACopyOfTheTrainDirDoesNotUseTheOriginalsState) {
+TEST_F(RunFilesTest, ACopyOfTheTrainDirDoesNotUseTheStateOfTheOriginal) {
   const uint64_t reached = TrainAndKill(8);
   const auto steps = ListCheckpoints(files_, train_dir());
   ASSERT_TRUE(steps.ok());
@@ -221,11 +221,11 @@ TEST_F(RunFilesTest, ACopyOfTheTrainDirDoesNotUseTheOriginalsState) {
                         std::filesystem::copy_options::recursive);
   std::filesystem::rename(train_dir(), folder_.path() + "/original");
   std::filesystem::rename(folder_.path() + "/copy", train_dir());
-  if (steps->back() == reached) GTEST_SKIP() << "the last applied step has a checkpoint";
+  if (steps->back() == reached) GTEST_SKIP() << "the last applied step already has a checkpoint";
   ExpectResumesAt(steps->back());
 }
 
-TEST_F(RunFilesTest, FromCheckpointGoesBackAndStaysThere) {
+TEST_F(RunFilesTest, FromCheckpointRollsBackForGood) {
   TrainAndKill(13, 10);
   const auto steps = ListCheckpoints(files_, train_dir());
   ASSERT_TRUE(steps.ok()) << steps.status();
@@ -248,12 +248,13 @@ TEST_F(RunFilesTest, FromCheckpointGoesBackAndStaysThere) {
   }
   for (size_t i = 1; i < steps->size(); ++i) {
     const std::string name = absl::StrCat(train_dir(), "/", CheckpointName((*steps)[i]));
-    EXPECT_TRUE(files_.GetInfo(name + ".given-up").ok()) << name << " was to be kept, renamed";
+    EXPECT_TRUE(files_.GetInfo(name + ".given-up").ok())
+        << name << " must be kept under another name";
   }
   ExpectResumesAt(reached);
 }
 
-TEST_F(RunFilesTest, FromACheckpointThatIsNotThereNamesThoseThatAre) {
+TEST_F(RunFilesTest, FromAMissingCheckpointListsTheExistingOnes) {
   const uint64_t reached = TrainAndKill(8);
   TestServerOptions back = options_;
   back.from_checkpoint = true;
@@ -267,7 +268,7 @@ TEST_F(RunFilesTest, FromACheckpointThatIsNotThereNamesThoseThatAre) {
   ExpectResumesAt(reached);
 }
 
-TEST_F(RunFilesTest, AServerWhoseFolderWasTakenOverPublishesNothingMore) {
+TEST_F(RunFilesTest, AServerWhoseFolderWasTakenOverCannotPublish) {
   options_.train_config = "num_steps: 1000000 save_checkpoints_steps: 1000000";
   TestServer server(folder_, options_);
   ASSERT_TRUE(server.Start().ok());
@@ -275,13 +276,14 @@ TEST_F(RunFilesTest, AServerWhoseFolderWasTakenOverPublishesNothingMore) {
   ASSERT_TRUE(server.Await([](const auto& status) { return status.version() >= 3; }));
   clone.Stop();
   clone.Join().IgnoreError();
-  // The other server's first act; this one has slept meanwhile.
+  // The first thing that another server does, while this server is suspended.
   ASSERT_TRUE(WriteFileAtomically(files_, train_dir() + "/EPOCH", "7\n").ok());
   const absl::Status end = server.DrainAndClose();
   EXPECT_THAT(std::string(end.message()), HasSubstr("another server has taken the folder over"));
   const auto steps = ListCheckpoints(files_, train_dir());
   EXPECT_TRUE(!steps.ok() || steps->empty());
-  EXPECT_EQ(Contents(folder_.path() + "/state").size(), 1u) << "the only copy of what is applied";
+  EXPECT_EQ(Contents(folder_.path() + "/state").size(), 1u)
+      << "the state holds the only copy of the applied steps";
 }
 
 }  // namespace

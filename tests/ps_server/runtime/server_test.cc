@@ -1,5 +1,5 @@
-// Two ps_server processes' worth of Server in one process, joined by unix sockets: what only
-// happens where a task does not live with the coordinator.
+// Two Server objects of two ps tasks in one process, connected by unix sockets. Tests what only
+// happens when a task is not in the coordinator's process.
 #include "ps_server/runtime/server.h"
 
 #include <atomic>
@@ -30,7 +30,7 @@ namespace {
 
 constexpr absl::Duration kPatience = absl::Seconds(60);
 
-// A clone on a thread of its own, over gRPC.
+// A clone in a separate thread that trains over gRPC.
 class GrpcClone {
  public:
   GrpcClone(const JobSpec* job, std::string ps, uint32_t worker_id, ToyGradientSource::Hook hook)
@@ -39,8 +39,7 @@ class GrpcClone {
     options.worker_id = worker_id;
     options.num_replicas = 2;
     options.peer_name = absl::StrCat("test clone ", worker_id);
-    options.peer_deadline =
-        absl::Seconds(20);  // a server that has gone without a word ends the test
+    options.peer_deadline = absl::Seconds(20);  // a server that vanishes must not block the test
     session_ = std::make_unique<PsSession>(
         options, [](const std::string& address) { return MakeGrpcPsClient(address); }, &clock_,
         nullptr);
@@ -128,7 +127,7 @@ class TwoServersTest : public ::testing::Test {
     return true;
   }
 
-  // What each task's main does at the end, at the same time.
+  // Does what the main of each task does at the end, for all tasks at the same time.
   std::vector<absl::Status> AwaitEnds() {
     std::vector<absl::Status> ends(2, absl::DeadlineExceededError("no end"));
     std::vector<std::thread> mains;
@@ -168,10 +167,10 @@ TEST_F(TwoServersTest, BothEndWhenTrainingIsDone) {
   EXPECT_TRUE(ends[1].ok()) << ends[1];
   for (const auto& clone : clones_) EXPECT_TRUE(clone->Join().ok());
   EXPECT_TRUE(Checkpoint::Open(files_, folder_.path() + "/train", 20).ok());
-  EXPECT_TRUE(StateFiles().empty()) << "the checkpoint has it all";
+  EXPECT_TRUE(StateFiles().empty()) << "the last checkpoint makes the state files superfluous";
 }
 
-TEST_F(TwoServersTest, TheDrainOfEitherDrainsTheJob) {
+TEST_F(TwoServersTest, DrainingEitherTaskDrainsTheJob) {
   for (const int drained : {0, 1}) {
     Start(1000000);
     ASSERT_TRUE(AwaitVersion(5));
@@ -183,7 +182,8 @@ TEST_F(TwoServersTest, TheDrainOfEitherDrainsTheJob) {
     }
     const ps::StatusReply status = servers_[0]->Status();
     EXPECT_GE(status.version(), 5);
-    EXPECT_EQ(status.durable_step(), status.version()) << "an applied step is in no checkpoint";
+    EXPECT_EQ(status.durable_step(), status.version())
+        << "every applied step must be in a checkpoint";
     EXPECT_TRUE(
         Checkpoint::Open(files_, folder_.path() + "/train", static_cast<int64_t>(status.version()))
             .ok());
@@ -192,7 +192,7 @@ TEST_F(TwoServersTest, TheDrainOfEitherDrainsTheJob) {
   }
 }
 
-TEST_F(TwoServersTest, AFailureEndsBothWithItsReason) {
+TEST_F(TwoServersTest, AFailureEndsBothTasksWithItsReason) {
   Start(1000000, [](uint64_t position, uint32_t, GradientResult* result, absl::Span<float>) {
     if (position > 5) result->loss = std::numeric_limits<double>::quiet_NaN();
   });
@@ -203,12 +203,12 @@ TEST_F(TwoServersTest, AFailureEndsBothWithItsReason) {
   for (const auto& clone : clones_) EXPECT_FALSE(clone->Join().ok());
 }
 
-// Nobody is there to publish a checkpoint: what it holds stays in its mapped state.
-TEST_F(TwoServersTest, ATaskThatIsDrainedWithoutItsCoordinatorEnds) {
+// No coordinator can publish a checkpoint, so the task keeps its mapped state.
+TEST_F(TwoServersTest, ATaskDrainedWithoutItsCoordinatorEnds) {
   Start(1000000);
   ASSERT_TRUE(AwaitVersion(3));
   clones_.clear();
-  servers_[0].reset();  // as SIGKILL
+  servers_[0].reset();  // the coordinator is killed
   servers_[1]->Drain();
   const std::optional<absl::Status> end = servers_[1]->WaitForEnd(kPatience);
   ASSERT_TRUE(end.has_value());
@@ -217,7 +217,7 @@ TEST_F(TwoServersTest, ATaskThatIsDrainedWithoutItsCoordinatorEnds) {
   EXPECT_EQ(StateFiles().size(), 2);
 }
 
-TEST_F(TwoServersTest, ATaskThatWaitsForItsCoordinatorMayBeStopped) {
+TEST_F(TwoServersTest, ATaskThatWaitsForItsCoordinatorCanBeStopped) {
   ServerOptions options = OptionsOf(1, 10);
   std::atomic<int> asked{0};
   options.stop_requested = [&asked] { return ++asked > 1; };
@@ -225,8 +225,9 @@ TEST_F(TwoServersTest, ATaskThatWaitsForItsCoordinatorMayBeStopped) {
   EXPECT_TRUE(absl::IsCancelled(status)) << status;
 }
 
-// What probes ask: a task serves when its shard is recovered, the coordinator when all are.
-TEST_F(TwoServersTest, NobodyServesBeforeItIsRecovered) {
+// Readiness probes rely on this: a task serves once its shard is recovered, the coordinator once
+// all shards are.
+TEST_F(TwoServersTest, ServesOnlyAfterRecovery) {
   std::atomic<bool> serving[2] = {false, false};
   const auto start = [&](int task) {
     ServerOptions options = OptionsOf(task, 1000000);
@@ -252,7 +253,7 @@ TEST_F(TwoServersTest, NobodyServesBeforeItIsRecovered) {
   EXPECT_TRUE(serving[1].load());
 }
 
-TEST_F(TwoServersTest, OnlyTheOwnCoordinatorEndsATask) {
+TEST_F(TwoServersTest, OnlyItsCoordinatorEndsATask) {
   Start(1000000);
   ASSERT_TRUE(AwaitVersion(3));
   const auto client = MakeGrpcPsClient(servers_[1]->addresses()[0], SecretOfTheTasks());
@@ -271,14 +272,14 @@ TEST_F(TwoServersTest, OnlyTheOwnCoordinatorEndsATask) {
   request.set_epoch(1000);
   request.set_boot_id(state->boot_id() + 1);
   EXPECT_TRUE(absl::IsUnavailable(client->EndTask(request, kPatience).status()))
-      << "meant for an earlier process of the task";
+      << "the call was meant for an earlier process of the task";
   const auto coordinator = MakeGrpcPsClient(servers_[0]->addresses()[0], SecretOfTheTasks());
   EXPECT_TRUE(absl::IsFailedPrecondition(coordinator->EndTask(request, kPatience).status()));
   EXPECT_FALSE(servers_[0]->WaitForEnd(absl::ZeroDuration()).has_value());
   EXPECT_FALSE(servers_[1]->WaitForEnd(absl::ZeroDuration()).has_value());
 }
 
-TEST_F(TwoServersTest, NobodyElseGivesTheShardsOrders) {
+TEST_F(TwoServersTest, OnlyTheCoordinatorGivesOrdersToShards) {
   Start(1000000);
   ASSERT_TRUE(AwaitVersion(3));
   const ps::StatusReply before = servers_[0]->Status();
@@ -307,21 +308,21 @@ TEST_F(TwoServersTest, NobodyElseGivesTheShardsOrders) {
       EXPECT_TRUE(absl::IsPermissionDenied(status)) << "task " << task << ": " << status;
     }
   }
-  // Not even the coordinator itself could lift a shard beyond every epoch there can be.
+  // Not even the coordinator may raise a shard's epoch beyond every possible epoch.
   const auto coordinator = MakeGrpcPsClient(servers_[1]->addresses()[0], SecretOfTheTasks());
   const absl::Status implausible = coordinator->Restore(restore, kPatience).status();
   EXPECT_TRUE(absl::IsInvalidArgument(implausible)) << implausible;
-  ASSERT_TRUE(AwaitVersion(servers_[0]->Status().version() + 5)) << "training goes on";
+  ASSERT_TRUE(AwaitVersion(servers_[0]->Status().version() + 5)) << "training must continue";
   EXPECT_EQ(servers_[0]->Status().epoch(), before.epoch());
 }
 
-TEST_F(TwoServersTest, TasksWithDifferentSecretsDoNotWorkTogether) {
+TEST_F(TwoServersTest, TasksWithDifferentSecretsRefuseEachOther) {
   ServerOptions options = OptionsOf(1, 10);
   options.peer_secret_file = folder_.path() + "/secret";
   auto first = Server::Create(OptionsOf(0, 10), &files_, &clock_);
   ASSERT_TRUE(first.ok()) << first.status();
   servers_.push_back(*std::move(first));
-  // Not there, then too short, then another than task 0's.
+  // The secret file is missing, then too short, then different from that of task 0.
   absl::Status status = Server::Create(options, &files_, &clock_).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
   ASSERT_TRUE(WriteFileAtomically(files_, options.peer_secret_file, "short").ok());
@@ -340,8 +341,8 @@ TEST_F(TwoServersTest, TasksWithDifferentSecretsDoNotWorkTogether) {
   EXPECT_EQ(servers_[0]->Status().waiting_for(), "shard 1 of 2");
 }
 
-TEST_F(TwoServersTest, ATaskThatWaitsForItsCoordinatorGivesUpInTime) {
-  // A clock that moves with each look: as if every call took long.
+TEST_F(TwoServersTest, ATaskStopsWaitingForItsCoordinatorInTime) {
+  // A clock that advances with each reading, as if every call took long.
   class SlowClock final : public Clock {
    public:
     absl::Duration Now() const override { return now_ += absl::Seconds(20); }
@@ -357,8 +358,8 @@ TEST_F(TwoServersTest, ATaskThatWaitsForItsCoordinatorGivesUpInTime) {
   EXPECT_LT(clock.Now(), absl::Minutes(8));
 }
 
-// As when main finds another port taken.
-TEST(ServerTest, MayGoAtAnyTimeOfItsStart) {
+// The main destroys a server early, for example when the monitoring port is in use.
+TEST(ServerTest, MayBeDestroyedAtAnyTimeOfItsStart) {
   PosixFileSystem files;
   SteadyClock clock;
   for (int i = 0; i < 60; ++i) {

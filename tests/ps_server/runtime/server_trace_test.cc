@@ -24,7 +24,7 @@ constexpr uint32_t kClones = 2;
 double Begin(const json& span) { return span["ts"]; }
 double End(const json& span) { return span["ts"].get<double>() + span["dur"].get<double>(); }
 
-// Trains with two clones; the second one is slow in step 3.
+// Trains with two clones, of which the second is slow in step 3. Returns the trace's events.
 std::vector<json> TraceOfARun(const TestServerOptions& common) {
   MemoryFileSystem trace_files;
   auto writer = TraceWriter::Create(&trace_files, "/t", {});
@@ -54,7 +54,7 @@ std::vector<json> TraceOfARun(const TestServerOptions& common) {
   return spans;
 }
 
-// Spans called `name` of ps task `task`, by step.
+// Returns the spans called `name` of ps task `task` by step.
 std::multimap<uint64_t, json> ByStep(const std::vector<json>& spans, const std::string& name,
                                      int task) {
   std::multimap<uint64_t, json> result;
@@ -90,7 +90,7 @@ TEST(ServerTrace, HasEveryPushApplyAndWaitOfASyncRun) {
   EXPECT_EQ(slow["args"]["for"], "clone 1");
   EXPECT_GE(slow["dur"], 250e3);
   EXPECT_EQ(ByStep(spans, "checkpoint", 0).count(kSteps), 1);
-  EXPECT_EQ(ByStep(spans, "wait", 1).size(), 0) << "the coordinator is in task 0";
+  EXPECT_EQ(ByStep(spans, "wait", 1).size(), 0) << "only the coordinator in task 0 waits";
 }
 
 TEST(ServerTrace, HasAPullPerCloneAndVersion) {
@@ -104,7 +104,7 @@ TEST(ServerTrace, HasAPullPerCloneAndVersion) {
   }
 }
 
-TEST(ServerTrace, NamesTheReplicasThatAStepWentOnWithout) {
+TEST(ServerTrace, NamesTheReplicasThatAStepLeavesOut) {
   TestServerOptions options;
   options.train_config = "step_deadline_secs: 0.05 min_contributors: 1";
   const auto waits = ByStep(TraceOfARun(options), "wait", 0);
@@ -120,7 +120,7 @@ TEST(ServerTrace, HasPushesAndAppliesOfAnAsyncRun) {
   for (const json& span : spans) {
     applies += span["name"] == "apply";
     stages += span["name"] == "stage";
-    EXPECT_NE(span["name"], "wait") << "nobody waits for a step";
+    EXPECT_NE(span["name"], "wait") << "asynchronous mode has no waits for a step";
   }
   EXPECT_EQ(applies, kSteps);
   EXPECT_GE(stages, kSteps);

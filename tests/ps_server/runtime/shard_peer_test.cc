@@ -25,7 +25,7 @@
 namespace pushpull {
 namespace {
 
-// Answers a snapshot when it is told to, and refuses to apply step 13.
+// Answers a snapshot only when the test says so, and refuses to apply step 13.
 class SlowShard final : public FakePsHandler {
  public:
   void Snapshot(const ps::SnapshotRequest& request, Done<ps::SnapshotReply> done) override {
@@ -72,12 +72,12 @@ class SlowShard final : public FakePsHandler {
   bool silent_ = false;
 };
 
-// The one answer of a call.
+// Holds the single answer of a call.
 class Reply {
  public:
   ShardPeer::Done done() {
     return [this](absl::StatusOr<ShardReply> reply) {
-      EXPECT_FALSE(reply_.has_value()) << "answered twice";
+      EXPECT_FALSE(reply_.has_value()) << "the call was answered twice";
       reply_ = std::move(reply);
       here_.Notify();
     };
@@ -91,7 +91,7 @@ class Reply {
   T As() {
     const absl::StatusOr<ShardReply>& reply = Wait();
     if (reply.ok() && std::holds_alternative<T>(*reply)) return std::get<T>(*reply);
-    ADD_FAILURE() << "not that kind of answer: " << reply.status();
+    ADD_FAILURE() << "the answer has another type: " << reply.status();
     return T();
   }
 
@@ -119,7 +119,7 @@ class RemoteShardPeerTest : public ::testing::Test {
   std::unique_ptr<ShardPeer> peer_;
 };
 
-TEST_F(RemoteShardPeerTest, EachCallGetsItsKindOfAnswer) {
+TEST_F(RemoteShardPeerTest, EachCallGetsItsTypeOfAnswer) {
   Reply state, restored, norm, applied, saved;
   peer_->Call(shard_call::GetState{}, state.done());
   EXPECT_EQ(state.As<ps::ShardStateReply>().boot_id(), 11);
@@ -140,7 +140,7 @@ TEST_F(RemoteShardPeerTest, EachCallGetsItsKindOfAnswer) {
   EXPECT_EQ(saved.As<ps::SnapshotReply>().size_bytes(), 6);
 }
 
-TEST_F(RemoteShardPeerTest, ASlowSnapshotHoldsUpNothingElse) {
+TEST_F(RemoteShardPeerTest, ASlowSnapshotDoesNotBlockOtherCalls) {
   Reply saved, applied, state;
   peer_->Call(shard_call::Snapshot{}, saved.done());
   peer_->Call(ApplyOf(5), applied.done());
@@ -152,7 +152,7 @@ TEST_F(RemoteShardPeerTest, ASlowSnapshotHoldsUpNothingElse) {
   EXPECT_TRUE(saved.Wait().ok());
 }
 
-// The coordinator acts on the detail: it must come through the wire.
+// The coordinator acts on the error's detail, so the detail has to survive the connection.
 TEST_F(RemoteShardPeerTest, RefusalsKeepTheirDetail) {
   Reply reply;
   peer_->Call(ApplyOf(13), reply.done());
@@ -161,7 +161,7 @@ TEST_F(RemoteShardPeerTest, RefusalsKeepTheirDetail) {
   EXPECT_EQ(detail.epoch(), 8);
 }
 
-TEST_F(RemoteShardPeerTest, AProcessThatEndsFailsItsCallsAndIsFoundAgain) {
+TEST_F(RemoteShardPeerTest, CallsFailWhenTheProcessEndsAndWorkAfterARestart) {
   Reply before, lost;
   peer_->Call(ApplyOf(1), before.done());
   EXPECT_TRUE(before.Wait().ok());
@@ -182,7 +182,7 @@ TEST_F(RemoteShardPeerTest, AProcessThatEndsFailsItsCallsAndIsFoundAgain) {
   EXPECT_TRUE(status.ok()) << status;
 }
 
-TEST_F(RemoteShardPeerTest, DestroyedInMidCallAnswersFirst) {
+TEST_F(RemoteShardPeerTest, DestructionAnswersPendingCalls) {
   Reply saved;
   peer_->Call(shard_call::Snapshot{}, saved.done());
   std::thread answerer([this] { shard_.AnswerSnapshot(); });
@@ -191,7 +191,7 @@ TEST_F(RemoteShardPeerTest, DestroyedInMidCallAnswersFirst) {
   EXPECT_TRUE(saved.here());
 }
 
-TEST_F(RemoteShardPeerTest, TheEndOfTheJobIsTold) {
+TEST_F(RemoteShardPeerTest, AnnouncesTheEndOfTheJob) {
   ps::EndTaskRequest request;
   request.set_run_id("run");
   request.set_how(ps::EndTaskRequest::STOPPED);
@@ -199,7 +199,7 @@ TEST_F(RemoteShardPeerTest, TheEndOfTheJobIsTold) {
   EXPECT_TRUE(peer_->EndTask(request).ok());
   ASSERT_TRUE(shard_.ended().has_value());
   EXPECT_EQ(shard_.ended()->reason(), "disk full");
-  EXPECT_EQ(shard_.ended()->boot_id(), 11) << "it is meant for this process of the task";
+  EXPECT_EQ(shard_.ended()->boot_id(), 11) << "the call must name this process of the task";
   shard_.SetSilent();
   EXPECT_TRUE(absl::IsDeadlineExceeded(peer_->EndTask(request)));
 }

@@ -1,5 +1,5 @@
-// The store's side of a shard: a step made ahead in parts and one made at once are the same, bit
-// for bit.
+// The store of a shard: a step whose chunks are made ahead and a step made at once are the same,
+// bit for bit.
 #include "ps_server/runtime/shard_store.h"
 
 #include <memory>
@@ -24,7 +24,7 @@ JobSpec MakeJob() {
   return job;
 }
 
-// A store at version 0 with drawn weights.
+// A store at version 0 with random weights.
 class Shard {
  public:
   Shard() {
@@ -39,7 +39,7 @@ class Shard {
     EXPECT_TRUE(store_->Restore(restore).ok());
   }
 
-  // Those of replicas 0 and 1; `draw` tells other gradients.
+  // Returns the contributions of replicas 0 and 1. Another `draw` gives other gradients.
   std::vector<StagedContribution> Contributions(uint64_t draw) const {
     std::vector<StagedContribution> staged;
     for (const GradientContribution& cut :
@@ -65,7 +65,7 @@ class Shard {
     order.contributions = contributions;
     return store_->Apply(order);
   }
-  // All vectors of the version; empty if it is not held.
+  // Returns all vectors of the version, or nothing if the store does not hold it.
   std::vector<float> State(uint64_t version) const {
     const auto pinned = store_->Pin(version);
     if (!pinned.ok()) return {};
@@ -85,7 +85,7 @@ class Shard {
   std::unique_ptr<ShardStore> store_;
 };
 
-// Two steps, nothing made ahead.
+// Makes two steps with nothing made ahead.
 std::vector<float> TwoStepsAtOnce() {
   Shard shard;
   EXPECT_TRUE(shard.Apply(1, shard.Contributions(1)).ok());
@@ -93,7 +93,7 @@ std::vector<float> TwoStepsAtOnce() {
   return shard.State(2);
 }
 
-TEST(ShardStoreAheadTest, AllChunksAheadInAnyOrder) {
+TEST(ShardStoreAheadTest, MakesAllChunksAheadInAnyOrder) {
   Shard shard;
   ASSERT_GT(shard.num_chunks(), 3);
   for (const uint64_t step : {1, 2}) {
@@ -101,14 +101,14 @@ TEST(ShardStoreAheadTest, AllChunksAheadInAnyOrder) {
     for (int chunk = shard.num_chunks() - 1; chunk >= 0; --chunk) {
       EXPECT_TRUE(shard.Ahead(step, chunk, contributions).ok());
     }
-    EXPECT_TRUE(shard.State(step).empty());  // nobody sees it before it is decided
+    EXPECT_TRUE(shard.State(step).empty());  // invisible before the step is decided
     EXPECT_FALSE(shard.State(step - 1).empty());
     EXPECT_TRUE(shard.Apply(step, contributions).ok());
   }
   EXPECT_EQ(shard.State(2), TwoStepsAtOnce());
 }
 
-TEST(ShardStoreAheadTest, WhatIsMissingIsMadeWhenTheStepIsDecided) {
+TEST(ShardStoreAheadTest, MakesMissingChunksWhenTheStepIsDecided) {
   Shard shard;
   for (const uint64_t step : {1, 2}) {
     const auto contributions = shard.Contributions(step);
@@ -118,7 +118,7 @@ TEST(ShardStoreAheadTest, WhatIsMissingIsMadeWhenTheStepIsDecided) {
   EXPECT_EQ(shard.State(2), TwoStepsAtOnce());
 }
 
-TEST(ShardStoreAheadTest, WhatWasMadeFromOthersIsMadeAgain) {
+TEST(ShardStoreAheadTest, MakesChunksAgainThatCameFromOtherContributions) {
   Shard shard;
   EXPECT_TRUE(shard.Apply(1, shard.Contributions(1)).ok());
   const auto decided = shard.Contributions(2);
@@ -135,7 +135,7 @@ TEST(ShardStoreAheadTest, WhatWasMadeFromOthersIsMadeAgain) {
   EXPECT_EQ(shard.State(2), TwoStepsAtOnce());
 }
 
-TEST(ShardStoreAheadTest, AStepThatIsNotTheNextIsRefusedAndHarmless) {
+TEST(ShardStoreAheadTest, RefusesAStepThatIsNotTheNext) {
   Shard shard;
   EXPECT_TRUE(shard.Apply(1, shard.Contributions(1)).ok());
   const auto contributions = shard.Contributions(2);
@@ -147,7 +147,7 @@ TEST(ShardStoreAheadTest, AStepThatIsNotTheNextIsRefusedAndHarmless) {
   EXPECT_EQ(shard.State(2), TwoStepsAtOnce());
 }
 
-TEST(ShardStoreAheadTest, DoesNotTouchWhatIsStillRead) {
+TEST(ShardStoreAheadTest, DoesNotOverwriteAPinnedVersion) {
   Shard shard;
   EXPECT_TRUE(shard.Apply(1, shard.Contributions(1)).ok());
   const std::vector<float> old = shard.State(0);
@@ -163,7 +163,7 @@ TEST(ShardStoreAheadTest, DoesNotTouchWhatIsStillRead) {
   EXPECT_EQ(shard.State(2), TwoStepsAtOnce());
 }
 
-TEST(ShardStoreAheadTest, ARestoreForgetsIt) {
+TEST(ShardStoreAheadTest, ARestoreDiscardsChunksMadeAhead) {
   Shard shard;
   EXPECT_TRUE(shard.Apply(1, shard.Contributions(1)).ok());
   EXPECT_TRUE(shard.Ahead(2, 0, shard.Contributions(7)).ok());
@@ -176,7 +176,7 @@ TEST(ShardStoreAheadTest, ARestoreForgetsIt) {
   EXPECT_EQ(shard.State(2), TwoStepsAtOnce());
 }
 
-TEST(ShardStoreTest, GoesOnFromTheVersionOfThatEpochOnly) {
+TEST(ShardStoreTest, RestoresOnlyAVersionOfTheGivenEpoch) {
   Shard shard;
   EXPECT_TRUE(shard.Apply(1, shard.Contributions(1)).ok());
   EXPECT_EQ(shard.store().HeldVersions(), (std::vector<VersionId>{{0, 0}, {1, 1}}));

@@ -1,4 +1,4 @@
-// Requests as clients make them, against a whole server core.
+// Client requests to a whole server core.
 #include "ps_server/runtime/task_handler.h"
 
 #include <chrono>
@@ -40,9 +40,9 @@ class TaskHandlerTest : public ::testing::Test {
     job_ = *job;
     ASSERT_TRUE(server_->Await([this](const auto&) {
       return client_->Pull(PullOf(0), kTimeout, PulledBytes().sink()).ok();
-    })) << "not restored";
+    })) << "the server did not recover";
   }
-  // The shard serves a moment before the coordinator does.
+  // The shard begins to serve a moment before the coordinator does.
   absl::StatusOr<ps::RegisterReply> Register(const ps::RegisterRequest& request) {
     absl::StatusOr<ps::RegisterReply> reply;
     EXPECT_TRUE(server_->Await([&](const auto&) {
@@ -74,7 +74,7 @@ class TaskHandlerTest : public ::testing::Test {
   ps::JobReply job_;
 };
 
-TEST_F(TaskHandlerTest, TellsTheJob) {
+TEST_F(TaskHandlerTest, ReturnsTheJob) {
   StartServer(2);
   EXPECT_EQ(job_.protocol_version(), kProtocolVersion);
   EXPECT_EQ(job_.run_id().size(), 16);
@@ -87,30 +87,30 @@ TEST_F(TaskHandlerTest, TellsTheJob) {
   EXPECT_EQ(status->run_id(), job_.run_id());
 }
 
-TEST_F(TaskHandlerTest, OtherTasksAreNoCoordinator) {
+TEST_F(TaskHandlerTest, OtherTasksRefuseCoordinatorCalls) {
   StartServer(2);
   const auto other = server_->MakeClient(1);
   const absl::Status status = other->GetJob(ps::JobRequest(), kTimeout).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
   EXPECT_TRUE(absl::StrContains(status.message(), "task 0")) << status;
-  // They end with the coordinator's process, not by themselves.
+  // These tasks end with the coordinator's process and not on request.
   ps::EndTaskRequest end;
   end.set_run_id(job_.run_id());
   end.set_epoch(job_.epoch() + 1);
   EXPECT_TRUE(absl::IsFailedPrecondition(other->EndTask(end, kTimeout).status()));
 }
 
-TEST_F(TaskHandlerTest, PullOfAVersionThatDoesNotComeEndsByItself) {
+TEST_F(TaskHandlerTest, APullOfAMissingVersionEndsAfterItsWait) {
   StartServer(1);
   ps::PullRequest request = PullOf(5);
   request.set_wait_milliseconds(50);
   const absl::Status status = client_->Pull(request, kTimeout, PulledBytes().sink());
   EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
   EXPECT_TRUE(absl::StrContains(status.message(), "not there yet"))
-      << "the server's words, not the client's timeout: " << status;
+      << "the error must come from the server, not from the client's timeout: " << status;
 }
 
-TEST_F(TaskHandlerTest, PullOfAnotherRunOrEpoch) {
+TEST_F(TaskHandlerTest, RefusesAPullOfAnotherRunOrEpoch) {
   StartServer(1);
   ps::PullRequest request = PullOf(0);
   ASSERT_TRUE(client_->Pull(request, kTimeout, PulledBytes().sink()).ok());
@@ -127,7 +127,7 @@ TEST_F(TaskHandlerTest, PullOfAnotherRunOrEpoch) {
   EXPECT_GT(detail.epoch(), job_.epoch());
 }
 
-TEST_F(TaskHandlerTest, OnlyTheOwnerOfAGrantPushesAndCommits) {
+TEST_F(TaskHandlerTest, OnlyTheOwnerOfAGrantMayPushAndCommit) {
   StartServer(1);
   const auto registered = RegisterTheOnlyClone();
   ASSERT_TRUE(registered.ok()) << registered.status();
@@ -155,16 +155,18 @@ TEST_F(TaskHandlerTest, OnlyTheOwnerOfAGrantPushesAndCommits) {
   }
   key.set_mac(grant.mac());
   key.set_grant(grant.grant() + 1);
-  EXPECT_EQ(GetErrorDetail(push()).kind(), ps::ErrorDetail::FENCED) << "a grant of its own making";
+  EXPECT_EQ(GetErrorDetail(push()).kind(), ps::ErrorDetail::FENCED)
+      << "a grant that the clone made up";
   key.set_grant(grant.grant());
   key.set_worker_id(1);
-  EXPECT_EQ(GetErrorDetail(push()).kind(), ps::ErrorDetail::FENCED) << "another worker's";
+  EXPECT_EQ(GetErrorDetail(push()).kind(), ps::ErrorDetail::FENCED)
+      << "the grant of another worker";
   key.set_worker_id(0);
-  EXPECT_EQ(GetErrorDetail(push()).kind(), ps::ErrorDetail::BAD_CHUNK) << "it is empty";
+  EXPECT_EQ(GetErrorDetail(push()).kind(), ps::ErrorDetail::BAD_CHUNK) << "the chunk is empty";
   EXPECT_TRUE(commit().ok());
 }
 
-TEST_F(TaskHandlerTest, OnlyTheOwnerOfAGrantGetsSharedMemory) {
+TEST_F(TaskHandlerTest, OnlyTheOwnerOfAGrantMayOpenSharedMemory) {
   StartServer(2);
   const auto registered = RegisterTheOnlyClone();
   ASSERT_TRUE(registered.ok()) << registered.status();
@@ -202,16 +204,16 @@ TEST_F(TaskHandlerTest, OnlyTheOwnerOfAGrantGetsSharedMemory) {
   }
   request = right;
   request.set_worker_id(1);
-  EXPECT_EQ(refusal(request), ps::ErrorDetail::FENCED) << "another worker's grant";
+  EXPECT_EQ(refusal(request), ps::ErrorDetail::FENCED) << "the grant of another worker";
   request = right;
   request.mutable_grant()->set_replica(right.grant().replica() + 1);
-  EXPECT_EQ(refusal(request), ps::ErrorDetail::FENCED) << "another replica's grant";
+  EXPECT_EQ(refusal(request), ps::ErrorDetail::FENCED) << "the grant of another replica";
   request = right;
   request.clear_grant();
-  EXPECT_EQ(refusal(request), ps::ErrorDetail::FENCED) << "none";
+  EXPECT_EQ(refusal(request), ps::ErrorDetail::FENCED) << "no grant";
 }
 
-TEST_F(TaskHandlerTest, NobodyElseIsAClone) {
+TEST_F(TaskHandlerTest, RefusesAnotherSessionOfAClone) {
   StartServer(1);
   ps::RegisterRequest request;
   request.set_run_id(job_.run_id());
@@ -236,7 +238,7 @@ TEST_F(TaskHandlerTest, NobodyElseIsAClone) {
   EXPECT_EQ(reply->grants_size(), 1);
 }
 
-TEST_F(TaskHandlerTest, ShardsTakeNoOrdersFromTheNetwork) {
+TEST_F(TaskHandlerTest, ShardsRefuseOrdersFromTheNetwork) {
   StartServer(1);
   ps::RestoreRequest restore;
   restore.set_run_id(job_.run_id());
@@ -254,7 +256,7 @@ TEST_F(TaskHandlerTest, ShardsTakeNoOrdersFromTheNetwork) {
   EXPECT_TRUE(client_->GetShardState({}, kTimeout).ok());
 }
 
-TEST_F(TaskHandlerTest, ReadersWithoutAGrantDoNotHoldTheShardsMemory) {
+TEST_F(TaskHandlerTest, ReadersWithoutAGrantDoNotPinVersions) {
   StartServer(1);
   std::vector<PullSnapshot> held;
   const auto pull = [&](uint64_t version) {
@@ -278,16 +280,16 @@ TEST_F(TaskHandlerTest, ReadersWithoutAGrantDoNotHoldTheShardsMemory) {
   const uint64_t newest = held.back().version;
   EXPECT_TRUE(
       server_->Await([newest](const auto& status) { return status.version() >= newest + 10; }));
-  EXPECT_TRUE(absl::IsUnavailable(pull(newest + 1))) << "two copies are out";
+  EXPECT_TRUE(absl::IsUnavailable(pull(newest + 1))) << "two copies are already in use";
   held.clear();
   EXPECT_TRUE(pull(newest + 1).ok());
   clone.Stop();
   clone.Join().IgnoreError();
 }
 
-TEST_F(TaskHandlerTest, ReadersWithoutAGrantDoNotHoldTheStoresThread) {
+TEST_F(TaskHandlerTest, ReadersWithoutAGrantDoNotBlockTheStoresThread) {
   StartServer(1);
-  // The store's thread answers pulls that waited for the version; it is the one that made it.
+  // The store's thread, which makes the versions, also answers the pulls that wait for them.
   const auto thread_of_answer = [&](const ps::PullRequest& request) {
     const auto answer = std::make_shared<std::promise<std::thread::id>>();
     server_->core().handler(0)->Pull(request, [answer](const absl::StatusOr<PullSnapshot>& s) {
@@ -312,10 +314,10 @@ TEST_F(TaskHandlerTest, ReadersWithoutAGrantDoNotHoldTheStoresThread) {
   clone.Join().IgnoreError();
 }
 
-TEST_F(TaskHandlerTest, PullThatNeverEndsHoldsItsBytesButNotTraining) {
+TEST_F(TaskHandlerTest, AnEndlessPullPinsItsVersionButDoesNotStopTraining) {
   for (const bool mapped : {false, true}) {
     StartServer(1, mapped);
-    // With a grant: without one it would be a copy.
+    // The pull has a grant; without a grant it would get a copy.
     ps::RegisterRequest request;
     request.set_run_id(job_.run_id());
     request.set_num_replicas(1);
@@ -334,7 +336,7 @@ TEST_F(TaskHandlerTest, PullThatNeverEndsHoldsItsBytesButNotTraining) {
     ASSERT_TRUE(held.has_value());
     const std::string before(held->payload.data, held->payload.size_bytes);
     TestClone clone(server_.get(), {});
-    // Version 1 goes into the other buffer, version 2 would overwrite the pinned one.
+    // Version 1 is written to the other buffer; version 2 would overwrite the pinned one.
     EXPECT_TRUE(server_->Await([](const auto& status) { return status.version() >= 6; }));
     EXPECT_EQ(std::string(held->payload.data, held->payload.size_bytes), before);
     held.reset();
@@ -347,7 +349,7 @@ TEST_F(TaskHandlerTest, PullThatNeverEndsHoldsItsBytesButNotTraining) {
   }
 }
 
-TEST(TaskAddressTest, PortsAndPathsFollowTheFirst) {
+TEST(TaskAddressTest, DerivesPortsAndPathsFromTheFirst) {
   EXPECT_EQ(*TaskAddress("127.0.0.1:2222", 0), "127.0.0.1:2222");
   EXPECT_EQ(*TaskAddress("127.0.0.1:2222", 2), "127.0.0.1:2224");
   EXPECT_EQ(*TaskAddress("[::1]:2222", 1), "[::1]:2223");

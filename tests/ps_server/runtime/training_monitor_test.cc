@@ -99,7 +99,7 @@ TEST_F(TrainingMonitorTest, WritesMeansWeightedBySamplesAtMultiplesOfTheInterval
   step.step = 3;
   step.staleness = 0;
   monitor.StepApplied(step);
-  EXPECT_DOUBLE_EQ(monitor.Figures().learning_rate, 0.25) << "of the step, counted from 0";
+  EXPECT_DOUBLE_EQ(monitor.Figures().learning_rate, 0.25) << "the rate of the step counted from 0";
   ASSERT_TRUE(events_->Close().ok());
   const auto scalars = ReadScalars(files_, events_->path());
   ASSERT_EQ(scalars.count(1), 0);
@@ -117,13 +117,13 @@ TEST_F(TrainingMonitorTest, WritesMeansWeightedBySamplesAtMultiplesOfTheInterval
   EXPECT_EQ(at.size(), 8);
 }
 
-TEST_F(TrainingMonitorTest, IntervalOfShortAndLongRuns) {
+TEST_F(TrainingMonitorTest, ChoosesTheIntervalForShortAndLongRuns) {
   EXPECT_EQ(ScalarInterval(20), 1);
   EXPECT_EQ(ScalarInterval(20000), 10);
   EXPECT_EQ(ScalarInterval(0), 10);
 }
 
-TEST_F(TrainingMonitorTest, WholeJobWritesEveryStep) {
+TEST_F(TrainingMonitorTest, AWholeJobWritesEveryStep) {
   TestFolder folder;
   TestServer server(folder, {});
   ASSERT_TRUE(server.Start().ok());

@@ -28,7 +28,7 @@ class CallWatchTest : public testing::Test {
   CallWatch watch_;
 };
 
-TEST_F(CallWatchTest, EndsWhatShowsNoProgressOnce) {
+TEST_F(CallWatchTest, EndsACallWithoutProgressOnce) {
   int stuck = 0;
   int moving = 0;
   watch_.Add(absl::Seconds(10), [&] { ++stuck; });
@@ -43,7 +43,7 @@ TEST_F(CallWatchTest, EndsWhatShowsNoProgressOnce) {
   EXPECT_EQ(moving, 1);
 }
 
-TEST_F(CallWatchTest, NoCallOutlivesTheLongest) {
+TEST_F(CallWatchTest, LimitsTheDurationOfEveryCall) {
   int ended = 0;
   const auto call = watch_.Add(absl::InfiniteDuration(), [&] { ++ended; });
   for (int i = 0; i < 9; ++i) {
@@ -55,7 +55,7 @@ TEST_F(CallWatchTest, NoCallOutlivesTheLongest) {
   EXPECT_EQ(ended, 1);
 }
 
-// A call that has expired may show progress once more before gRPC removes it.
+// A call that has expired may still report progress before gRPC removes it.
 TEST_F(CallWatchTest, AnExpiredCallIsNotExtended) {
   int ended = 0;
   const auto call = watch_.Add(absl::Seconds(1), [&] { ++ended; });
@@ -65,7 +65,7 @@ TEST_F(CallWatchTest, AnExpiredCallIsNotExtended) {
   EXPECT_EQ(ended, 1);
 }
 
-TEST_F(CallWatchTest, RemovedIsNeverCalled) {
+TEST_F(CallWatchTest, ARemovedCallNeverExpires) {
   int ended = 0;
   watch_.Remove(watch_.Add(absl::Seconds(1), [&] { ++ended; }));
   EXPECT_EQ(watch_.size(), 0);
@@ -73,7 +73,7 @@ TEST_F(CallWatchTest, RemovedIsNeverCalled) {
   EXPECT_EQ(ended, 0);
 }
 
-TEST_F(CallWatchTest, ExpiryMayComeBackIntoTheWatch) {
+TEST_F(CallWatchTest, TheExpiryCallbackMayUseTheWatch) {
   const auto other = watch_.Add(absl::Seconds(50), [] {});
   int ended = 0;
   watch_.Add(absl::Seconds(1), [&] {
@@ -84,7 +84,7 @@ TEST_F(CallWatchTest, ExpiryMayComeBackIntoTheWatch) {
   EXPECT_EQ(ended, 1);
 }
 
-TEST_F(CallWatchTest, RemoveWaitsForTheExpiryUnderWay) {
+TEST_F(CallWatchTest, RemoveWaitsForARunningCallback) {
   absl::Notification begun;
   absl::Notification go_on;
   std::atomic<bool> over{false};

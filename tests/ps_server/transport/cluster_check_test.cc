@@ -1,4 +1,4 @@
-// Over real sockets: what an operator sees when a peer is dead, silent, foreign or misplaced.
+// What an operator is told over real sockets if a peer is dead, silent, foreign or misplaced.
 #include "common/cluster/cluster_check.h"
 
 #include <arpa/inet.h>
@@ -52,7 +52,7 @@ class Task : public FakePsHandler {
   std::unique_ptr<GrpcPsServer> server;
 };
 
-// A socket that takes connections and never says a word.
+// Accepts connections but never sends anything.
 class SilentListener {
  public:
   SilentListener() {
@@ -81,7 +81,7 @@ class ClusterCheckTest : public ::testing::Test {
     return CheckCluster(options_,
                         [](const std::string& address) { return MakeGrpcPsClient(address); });
   }
-  // Task 1 is to be in this state for this reason, task 0 is ready.
+  // Expects task 1 in this state for this reason, and task 0 ready.
   void ExpectTask1(const std::string& address, PeerState state, const std::string& reason) {
     const ClusterReport report = Check({zero_.address(), address});
     ASSERT_EQ(report.peers.size(), 2);
@@ -99,7 +99,7 @@ class ClusterCheckTest : public ::testing::Test {
   Task one_{1};
 };
 
-TEST_F(ClusterCheckTest, AllAnswer) {
+TEST_F(ClusterCheckTest, AllTasksAreReady) {
   const ClusterReport report = Check({zero_.address(), one_.address()});
   EXPECT_TRUE(report.status().ok()) << report.status();
   EXPECT_GT(report.peers[1].round_trip, absl::ZeroDuration());
@@ -107,7 +107,7 @@ TEST_F(ClusterCheckTest, AllAnswer) {
                                     HasSubstr("ready"), HasSubstr("30313233"), HasSubstr(" ms")));
 }
 
-TEST_F(ClusterCheckTest, TaskZeroTellsTheOthers) {
+TEST_F(ClusterCheckTest, TaskZeroGivesTheOtherAddresses) {
   zero_.job.add_addresses("as it calls itself");
   zero_.job.add_addresses(one_.address());
   const ClusterReport report = Check({zero_.address()});
@@ -116,63 +116,63 @@ TEST_F(ClusterCheckTest, TaskZeroTellsTheOthers) {
   EXPECT_TRUE(report.status().ok()) << report.status();
 }
 
-TEST_F(ClusterCheckTest, OwnTaskIsNotAsked) {
+TEST_F(ClusterCheckTest, DoesNotAskItsOwnTask) {
   options_.own_task = 1;
   const ClusterReport report = Check({zero_.address(), "nowhere.invalid:1"});
   EXPECT_EQ(report.peers[1].state, PeerState::kOwn);
   EXPECT_TRUE(report.status().ok()) << report.status();
 }
 
-TEST_F(ClusterCheckTest, NobodyListens) {
-  const SilentListener bound;  // so that nobody else takes the port
+TEST_F(ClusterCheckTest, ReportsARefusedConnection) {
+  const SilentListener bound;  // keeps the port from being taken
   ExpectTask1(bound.address(), PeerState::kUnreachable, "connection refused by 127.0.0.1 port");
 }
 
-TEST_F(ClusterCheckTest, NameDoesNotResolve) {
+TEST_F(ClusterCheckTest, ReportsANameThatDoesNotResolve) {
   ExpectTask1("ps-1.invalid:2222", PeerState::kUnreachable, "the name \"ps-1.invalid\"");
 }
 
-TEST_F(ClusterCheckTest, NoSuchSocket) {
+TEST_F(ClusterCheckTest, ReportsAMissingSocket) {
   ExpectTask1("unix:/nonexistent/socket", PeerState::kUnreachable,
               "there is no socket /nonexistent/socket");
 }
 
-TEST_F(ClusterCheckTest, SilentPeerIsGivenUp) {
+TEST_F(ClusterCheckTest, StopsWaitingForASilentPeer) {
   SilentListener silent;
   silent.Listen();
   options_.patience = absl::Milliseconds(400);
   ExpectTask1(silent.address(), PeerState::kUnreachable, "gives no answer in 400ms");
 }
 
-TEST_F(ClusterCheckTest, AnotherGrpcService) {
+TEST_F(ClusterCheckTest, ReportsAnotherGrpcService) {
   const auto health = StartHealthServer("127.0.0.1:0").value();
   ExpectTask1(health->address(), PeerState::kRefused, "is no ps_server");
 }
 
-TEST_F(ClusterCheckTest, AnotherJob) {
+TEST_F(ClusterCheckTest, ReportsAnotherJob) {
   one_.state.set_job_run_id("another run's id");
   ExpectTask1(one_.address(), PeerState::kOtherJob,
               "belongs to run 616e6f74, task 0 to run 30313233");
 }
 
-TEST_F(ClusterCheckTest, AddressesInAnotherOrder) {
+TEST_F(ClusterCheckTest, ReportsAddressesInAnotherOrder) {
   const ClusterReport report = Check({one_.address(), zero_.address()});
   EXPECT_EQ(report.peers[0].state, PeerState::kWrongTask);
   EXPECT_EQ(report.peers[1].state, PeerState::kWrongTask);
   EXPECT_THAT(report.peers[0].reason, HasSubstr("is task 1 of the job, not task 0"));
 }
 
-TEST_F(ClusterCheckTest, AnotherVersion) {
+TEST_F(ClusterCheckTest, ReportsAnotherVersion) {
   one_.state.set_protocol_version(kProtocolVersion + 1);
   ExpectTask1(one_.address(), PeerState::kOtherVersion, "use binaries of one build");
 }
 
-TEST_F(ClusterCheckTest, VariablesAreNotThereYet) {
+TEST_F(ClusterCheckTest, ReportsMissingVariables) {
   one_.state.set_epoch(0);
   ExpectTask1(one_.address(), PeerState::kStarting, "does not have its variables yet");
 }
 
-TEST_F(ClusterCheckTest, AnotherNumberOfTasksOrModel) {
+TEST_F(ClusterCheckTest, ReportsAnotherNumberOfTasksOrModel) {
   options_.layout_signature = "ssd";
   ClusterReport report = Check({zero_.address(), one_.address()});
   EXPECT_EQ(report.peers[0].state, PeerState::kOtherJob);
@@ -182,7 +182,7 @@ TEST_F(ClusterCheckTest, AnotherNumberOfTasksOrModel) {
   EXPECT_THAT(report.peers[0].reason, HasSubstr("3 ps tasks, this process knows 2"));
 }
 
-TEST(AddressProbeTest, NoAddressAtAll) {
+TEST(AddressProbeTest, ReportsAMalformedAddress) {
   EXPECT_EQ(ProbeAddress("2222", absl::Seconds(1)).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(ProbeAddress("unix:", absl::Seconds(1)).code(), absl::StatusCode::kInvalidArgument);
 }

@@ -1,4 +1,4 @@
-// The gate without gRPC; with it: server_limits_test.cc, connection_preface_test.cc.
+// The gate without gRPC. server_limits_test.cc and connection_preface_test.cc test it with gRPC.
 #include "ps_server/transport/connection_gate.h"
 
 #include <poll.h>
@@ -20,7 +20,8 @@
 namespace pushpull {
 namespace {
 
-// Answers, and reads as long as more comes, as gRPC does in the thread that brings a connection.
+// Answers, then reads as long as data arrives, as gRPC does in the thread that hands over a
+// connection.
 void ReadWhatComes(int fd) {
   EXPECT_EQ(send(fd, "x", 1, MSG_NOSIGNAL), 1);
   char bytes[16384];
@@ -38,7 +39,7 @@ class ConnectionGateTest : public testing::Test {
     ASSERT_TRUE(sockets.ok()) << sockets.status();
     address_ = sockets->address();
     const auto deliver = [this](int fd) {
-      EXPECT_FALSE(taker_busy_.exchange(true)) << "one at a time";
+      EXPECT_FALSE(taker_busy_.exchange(true)) << "the taker must get one connection at a time";
       ReadWhatComes(fd);
       taker_busy_ = false;
     };
@@ -57,20 +58,20 @@ class ConnectionGateTest : public testing::Test {
   std::unique_ptr<ConnectionGate> gate_;
 };
 
-TEST_F(ConnectionGateTest, OneThatKeepsItsTakerBusyIsCutAndTheNextIsServed) {
+TEST_F(ConnectionGateTest, CutsAConnectionThatKeepsItsTakerBusy) {
   Open();
   RawPeer endless(address_);
   ASSERT_TRUE(endless.Greet());
   const std::string piece(16384, 'a');
   int64_t sent = 0;
   while (sent < (int64_t{1} << 30) && endless.Send(piece)) sent += 16384;
-  EXPECT_LT(sent, int64_t{1} << 30) << "nobody has cut it";
+  EXPECT_LT(sent, int64_t{1} << 30) << "the gate has not cut the connection";
   RawPeer next(address_);
   EXPECT_TRUE(next.Greet());
 }
 
-// Though the table, which has a duplicate of each descriptor, lives on.
-TEST_F(ConnectionGateTest, StopEndsThoseThatWait) {
+// The connection ends although the table, which holds a duplicate of each descriptor, lives on.
+TEST_F(ConnectionGateTest, StopEndsWaitingConnections) {
   Open();
   RawPeer silent(address_);
   const absl::Time deadline = absl::Now() + absl::Seconds(60);

@@ -1,4 +1,4 @@
-// What reaches gRPC: the rules, and a real server behind them.
+// Which connections reach gRPC: the rules, and a real server that applies them.
 #include "ps_server/transport/connection_preface.h"
 
 #include <string>
@@ -24,12 +24,12 @@ TEST(ConnectionPrefaceTest, Http2BeginsWithItsPrefaceAndSettings) {
   EXPECT_TRUE(BeginsAs(ConnectionPreface::kHttp2, Http2(empty)));
   EXPECT_TRUE(BeginsAs(ConnectionPreface::kHttp2, Http2(three) + "and more"));
   for (const std::string& bad : {
-           Http2(std::string("\0\0\5\4\0\0\0\0\0", 9)),  // no whole settings
+           Http2(std::string("\0\0\5\4\0\0\0\0\0", 9)),  // incomplete settings
            Http2(std::string("\0\0\0\1\0\0\0\0\0", 9)),  // HEADERS
            Http2(std::string("\0\0\0\4\1\0\0\0\0", 9)),  // an acknowledgement
            Http2(std::string("\0\0\0\4\0\0\0\0\1", 9)),  // on a stream
-           Http2(std::string("\6\0\0\4\0\0\0\0\0", 9)),  // far too many
-           Http2(empty).substr(0, 32),                   // cut short
+           Http2(std::string("\6\0\0\4\0\0\0\0\0", 9)),  // far too many settings
+           Http2(empty).substr(0, 32),                   // truncated
            std::string("GET / HTTP/1.1\r\nHost: somewhere\r\n"),
            std::string(33, '\0'),
        }) {
@@ -42,18 +42,18 @@ TEST(ConnectionPrefaceTest, TlsBeginsWithAClientHello) {
   EXPECT_TRUE(BeginsAs(ConnectionPreface::kTls, std::string("\x16\3\3\0\xc8\1 and more", 15)));
   for (const std::string& bad : {
            std::string("\x17\3\1\2\0\1", 6),    // application data
-           std::string("\x16\2\1\2\0\1", 6),    // not SSL 3 or later
+           std::string("\x16\2\1\2\0\1", 6),    // older than SSL 3
            std::string("\x16\3\1\0\3\1", 6),    // too short
            std::string("\x16\3\1\x7f\0\1", 6),  // longer than a record may be
            std::string("\x16\3\1\2\0\2", 6),    // ServerHello
-           std::string("\x16\3\1\2\0", 5),      // cut short
+           std::string("\x16\3\1\2\0", 5),      // truncated
            std::string(kHttp2Preface),
        }) {
     EXPECT_FALSE(BeginsAs(ConnectionPreface::kTls, bad)) << bad;
   }
 }
 
-TEST(ConnectionPrefaceTest, OnlyGoodOnesReachGrpc) {
+TEST(ConnectionPrefaceTest, OnlyValidPrefacesReachGrpc) {
   FakePsHandler handler;
   TransportOptions options;
   options.limits.handshake = absl::Milliseconds(500);
@@ -64,8 +64,8 @@ TEST(ConnectionPrefaceTest, OnlyGoodOnesReachGrpc) {
   {
     RawPeer good(address);
     EXPECT_TRUE(good.Send(Http2(settings)));
-    EXPECT_GE(good.Answer(), 9) << "gRPC's settings";
-    // A ping: fewer bytes than the gate waited for.
+    EXPECT_GE(good.Answer(), 9) << "gRPC sends its settings";
+    // Sends a ping, which has fewer bytes than the gate waited for.
     EXPECT_TRUE(good.Send(std::string("\0\0\x8\6\0\0\0\0\0", 9) + "12345678"));
     while (!absl::StrContains(good.answers(), "12345678")) ASSERT_GT(good.Answer(), 0);
   }
@@ -76,12 +76,12 @@ TEST(ConnectionPrefaceTest, OnlyGoodOnesReachGrpc) {
     EXPECT_TRUE(in_pieces.Send(Http2(settings).substr(30)));
     EXPECT_GE(in_pieces.Answer(), 9);
   }
-  // gRPC would answer the first three with settings of its own, or an error.
+  // gRPC would answer the first three with its settings or with an error.
   for (const std::string& bad : {
            Http2(std::string("\0\0\5\4\0\0\0\0\0", 9)),
            std::string("\x16\3\1\0\xc8\1", 6) + std::string(40, 'x'),
            std::string("GET / HTTP/1.1\r\nHost: somewhere\r\n\r\n"),
-           std::string(kHttp2Preface).substr(0, 9),  // waits, and is let go
+           std::string(kHttp2Preface).substr(0, 9),  // incomplete: closed after a wait
            std::string(),
        }) {
     RawPeer peer(address);

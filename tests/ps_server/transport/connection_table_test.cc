@@ -1,4 +1,4 @@
-// The table over real sockets of this process, with a clock of the test's own.
+// The table with real sockets of this process and a fake clock.
 #include "ps_server/transport/connection_table.h"
 
 #include <linux/socket.h>
@@ -20,7 +20,7 @@
 namespace pushpull {
 namespace {
 
-// A TCP connection over the loopback; the server's end as gRPC would have it.
+// A TCP connection over the loopback interface. Holds the server's end as gRPC would.
 class Pair {
  public:
   Pair() {
@@ -49,7 +49,7 @@ class Pair {
   Pair(const Pair&) = delete;
   Pair& operator=(const Pair&) = delete;
 
-  // Sent and read, as gRPC reads what comes.
+  // Sends bytes and reads them at the server's end, as gRPC reads incoming data.
   void Transfer(int64_t bytes) {
     const std::string block(1 << 16, 'x');
     std::string into(1 << 16, '\0');
@@ -68,7 +68,7 @@ class Pair {
     char byte;
     return recv(client_, &byte, 1, MSG_DONTWAIT) == 0;
   }
-  // Bytes that the kernel keeps for us: whether they may become more. Nothing: it cannot be asked.
+  // Whether the kernel may enlarge the receive buffer. No value if the kernel cannot be asked.
   std::optional<bool> BufferMayGrow() const {
     int locked = 0;
     socklen_t size = sizeof(locked);
@@ -92,7 +92,7 @@ class ConnectionTableTest : public testing::Test {
   void Make(ConnectionPreface preface = ConnectionPreface::kHttp2) {
     table_ = std::make_unique<ConnectionTable>(limits_, preface, &clock_);
   }
-  // -1: refused.
+  // Returns -1 if the connection is refused.
   int Admit(const Pair& pair) { return Admit(pair, pair.peer()); }
   int Admit(const Pair& pair, const PeerAddress& peer) {
     const int fd = table_->Admit(pair.server_socket(), peer);
@@ -103,7 +103,7 @@ class ConnectionTableTest : public testing::Test {
     clock_.Advance(duration);
     table_->Sweep();
   }
-  // So that what is seen for the first time is seen again.
+  // Sweeps twice: some rules only act on what two sweeps in a row have seen.
   void PassTwice() {
     Pass(absl::Milliseconds(20));
     Pass(absl::Milliseconds(20));
@@ -114,7 +114,7 @@ class ConnectionTableTest : public testing::Test {
   std::unique_ptr<ConnectionTable> table_;
 };
 
-TEST_F(ConnectionTableTest, RefusesWhatIsTooMuchAndCountsWhatEnds) {
+TEST_F(ConnectionTableTest, RefusesConnectionsBeyondTheLimitsUntilSomeEnd) {
   limits_.max_connections = 3;
   limits_.max_connections_per_peer = 2;
   Make();
@@ -122,23 +122,23 @@ TEST_F(ConnectionTableTest, RefusesWhatIsTooMuchAndCountsWhatEnds) {
   const int first = Admit(pairs[0]);
   EXPECT_GE(first, 0);
   EXPECT_GE(Admit(pairs[1]), 0);
-  EXPECT_EQ(Admit(pairs[2]), -1) << "a third one from there";
+  EXPECT_EQ(Admit(pairs[2]), -1) << "a third connection from this host";
   EXPECT_GE(Admit(pairs[3], {"10.0.0.1", "10.0.0.1 1"}), 0);
-  EXPECT_EQ(Admit(pairs[4], {"10.0.0.2", "10.0.0.2 1"}), -1) << "a fourth one";
+  EXPECT_EQ(Admit(pairs[4], {"10.0.0.2", "10.0.0.2 1"}), -1) << "a fourth connection in all";
   EXPECT_EQ(table_->size(), 3);
   table_->Remove(first);
   EXPECT_EQ(table_->size(), 2);
   EXPECT_GE(Admit(pairs[4], {"10.0.0.2", "10.0.0.2 1"}), 0);
 }
 
-TEST_F(ConnectionTableTest, SilentOnesMakeRoomAndThoseWithRequestsDoNot) {
+TEST_F(ConnectionTableTest, ANewConnectionReplacesASilentOne) {
   limits_.max_connections = 2;
   Make();
   std::vector<Pair> pairs(4);
   Admit(pairs[0]);
   clock_.Advance(absl::Milliseconds(1));
   Admit(pairs[1]);
-  EXPECT_EQ(Admit(pairs[2]), -1) << "they are too young to be called silent";
+  EXPECT_EQ(Admit(pairs[2]), -1) << "the connections are too young to count as silent";
   table_->Find(pairs[0].grpc_peer())->NoteReceived(10);
   clock_.Advance(absl::Seconds(2));
   EXPECT_GE(Admit(pairs[2]), 0);
@@ -147,7 +147,7 @@ TEST_F(ConnectionTableTest, SilentOnesMakeRoomAndThoseWithRequestsDoNot) {
   EXPECT_EQ(table_->size(), 2);
 }
 
-TEST_F(ConnectionTableTest, AFullHostThatKeepsComingLeavesOthersTheRoomOfSilentOnes) {
+TEST_F(ConnectionTableTest, AHostAtItsLimitDoesNotReplaceSilentConnections) {
   limits_.max_connections = 3;
   limits_.max_connections_per_peer = 2;
   Make();
@@ -189,8 +189,8 @@ TEST_F(ConnectionTableTest, BytesWithoutMessagesEndTheConnection) {
   EXPECT_EQ(table_->size(), 1);
 }
 
-// Many small messages must not be a way to bring in what is never finished.
-TEST_F(ConnectionTableTest, SmallMessagesPayForThemselvesOnly) {
+// Many small messages must not let a client bring in large data that never forms a message.
+TEST_F(ConnectionTableTest, ASmallMessageOnlyCoversItsOwnBytes) {
   limits_.max_undelivered_bytes = 1 << 20;
   Make();
   Pair pair;
@@ -204,8 +204,9 @@ TEST_F(ConnectionTableTest, SmallMessagesPayForThemselvesOnly) {
   EXPECT_TRUE(pair.IsCut());
 }
 
-// What cannot be of a push is cut long before, but not at once: the call may be on its way.
-TEST_F(ConnectionTableTest, APushExplainsItsWindow) {
+// Data that cannot belong to a push is cut far earlier, but not in the first sweep: the call that
+// explains the data may be on its way.
+TEST_F(ConnectionTableTest, ARunningPushMayFillItsWindow) {
   Make();
   Pair pushing;
   Pair other;
@@ -227,8 +228,8 @@ TEST_F(ConnectionTableTest, APushExplainsItsWindow) {
   EXPECT_TRUE(pushing.IsCut());
 }
 
-// Calls by the thousand, and headers without an end: gRPC works for them before they are messages.
-TEST_F(ConnectionTableTest, OneThatHasDeliveredMessagesMayHaveMoreThatAreNone) {
+// Covers thousands of calls and endless headers, for which gRPC works before they become messages.
+TEST_F(ConnectionTableTest, APeerThatHasDeliveredMessagesMaySendMoreWithoutOne) {
   limits_.max_undelivered_at_first_bytes = 100000;
   limits_.max_undelivered_without_push_bytes = 300000;
   Make();
@@ -253,7 +254,7 @@ TEST_F(ConnectionTableTest, OneThatHasDeliveredMessagesMayHaveMoreThatAreNone) {
   EXPECT_TRUE(proven.IsCut());
 }
 
-TEST_F(ConnectionTableTest, NobodyComesFromThereForAMoment) {
+TEST_F(ConnectionTableTest, BarsTheHostOfACutConnectionForAMoment) {
   limits_.max_undelivered_bytes = 100000;
   Make();
   Pair there;
@@ -266,20 +267,20 @@ TEST_F(ConnectionTableTest, NobodyComesFromThereForAMoment) {
   EXPECT_TRUE(hostile.IsCut());
   EXPECT_FALSE(there.IsCut());
   EXPECT_TRUE(table_->IsBarred("127.0.0.1"));
-  EXPECT_FALSE(table_->IsBarred("10.0.0.1")) << "another address";
-  EXPECT_GE(Admit(next), 0) << "it waits at the gate";
+  EXPECT_FALSE(table_->IsBarred("10.0.0.1")) << "another host is not barred";
+  EXPECT_GE(Admit(next), 0) << "the connection is admitted; it waits at the gate";
   Pass(limits_.barred);
   EXPECT_FALSE(table_->IsBarred("127.0.0.1"));
   next.Transfer(200000);
   Pass(absl::Milliseconds(100));
   EXPECT_TRUE(next.IsCut());
   Pass(limits_.barred);
-  EXPECT_TRUE(table_->IsBarred("127.0.0.1")) << "the second time is longer";
+  EXPECT_TRUE(table_->IsBarred("127.0.0.1")) << "the second bar lasts longer";
   Pass(limits_.barred);
   EXPECT_FALSE(table_->IsBarred("127.0.0.1"));
 }
 
-TEST_F(ConnectionTableTest, TheKernelKeepsLittleForOneWithoutMessages) {
+TEST_F(ConnectionTableTest, TheReceiveBufferStaysSmallBeforeTheFirstMessage) {
   Make();
   Pair pair;
   if (!pair.BufferMayGrow().has_value()) GTEST_SKIP() << "Linux before 5.14";
@@ -292,8 +293,8 @@ TEST_F(ConnectionTableTest, TheKernelKeepsLittleForOneWithoutMessages) {
   EXPECT_EQ(pair.BufferMayGrow(), true);
 }
 
-// Else one that ends in time could be followed by the next at once.
-TEST_F(ConnectionTableTest, WhoSentMuchAndNoMessageAndWentIsFollowedByNobody) {
+// Otherwise a client could close its connection in time and connect again at once.
+TEST_F(ConnectionTableTest, BarsTheHostOfAConnectionThatClosedWithoutAMessage) {
   Make();
   std::vector<Pair> pairs(3);
   const int probe = Admit(pairs[0]);
@@ -313,7 +314,7 @@ TEST_F(ConnectionTableTest, WhoSentMuchAndNoMessageAndWentIsFollowedByNobody) {
   EXPECT_FALSE(table_->IsBarred("127.0.0.1"));
 }
 
-TEST_F(ConnectionTableTest, AHandshakeOfTlsAndAProbeThatAsksForLongAreNoAttack) {
+TEST_F(ConnectionTableTest, DoesNotBarTlsHandshakesAndLongProbes) {
   Make(ConnectionPreface::kTls);
   std::vector<Pair> pairs(3);
   const int handshake = Admit(pairs[0]);
@@ -331,7 +332,7 @@ TEST_F(ConnectionTableTest, AHandshakeOfTlsAndAProbeThatAsksForLongAreNoAttack) 
   EXPECT_TRUE(table_->IsBarred("127.0.0.1"));
 }
 
-TEST_F(ConnectionTableTest, UnreadBytesAreTheKernelsNotOurs) {
+TEST_F(ConnectionTableTest, DoesNotCountUnreadBytes) {
   limits_.max_undelivered_bytes = 100000;
   Make();
   Pair pair;
@@ -342,7 +343,7 @@ TEST_F(ConnectionTableTest, UnreadBytesAreTheKernelsNotOurs) {
   EXPECT_FALSE(pair.IsCut());
 }
 
-TEST_F(ConnectionTableTest, StalledMessageEndsTheConnection) {
+TEST_F(ConnectionTableTest, AStalledMessageEndsTheConnection) {
   limits_.stalled_message = absl::Seconds(10);
   Make();
   Pair stalled;
@@ -359,7 +360,7 @@ TEST_F(ConnectionTableTest, StalledMessageEndsTheConnection) {
   EXPECT_FALSE(idle.IsCut());
 }
 
-TEST_F(ConnectionTableTest, AllTogetherAreBoundedAndTheMovingOnesStay) {
+TEST_F(ConnectionTableTest, TheTotalLimitCutsStalledConnectionsFirst) {
   limits_.max_undelivered_bytes = limits_.max_undelivered_at_first_bytes = 1 << 20;
   limits_.max_total_undelivered_bytes = 2 << 20;
   Make();
@@ -377,7 +378,7 @@ TEST_F(ConnectionTableTest, AllTogetherAreBoundedAndTheMovingOnesStay) {
   EXPECT_LE(table_->undelivered_bytes(), limits_.max_total_undelivered_bytes);
 }
 
-TEST_F(ConnectionTableTest, TakenBackCallsEndTheConnection) {
+TEST_F(ConnectionTableTest, ManyCancelledCallsEndTheConnection) {
   limits_.max_cancelled_calls = 100;
   limits_.max_cancelled_calls_per_second = 4.0;
   Make();
@@ -395,7 +396,7 @@ TEST_F(ConnectionTableTest, TakenBackCallsEndTheConnection) {
   EXPECT_TRUE(hasty.IsCut());
 }
 
-TEST(PeerAddressTest, GrpcNamesTheSameConnection) {
+TEST(PeerAddressTest, MatchesGrpcsNameOfTheConnection) {
   EXPECT_EQ(KeyOfGrpcPeer("ipv4:127.0.0.1:40123"), "127.0.0.1 40123");
   EXPECT_EQ(KeyOfGrpcPeer("ipv6:%5B::1%5D:40123"), "::1 40123");
   EXPECT_EQ(KeyOfGrpcPeer("ipv6:[fe80::1%252]:7"), "fe80::1 7");

@@ -12,7 +12,7 @@
 namespace pushpull {
 namespace {
 
-// The worker's side of an exchange for a shard of four chunks.
+// Opens an exchange for a shard of four chunks and returns the worker's side.
 std::shared_ptr<ChunkExchange> Open(ExchangeTable* table, uint32_t worker_id, uint32_t replica) {
   ps::OpenSharedMemoryRequest request;
   request.set_worker_id(worker_id);
@@ -34,7 +34,7 @@ ps::SharedChunk Push(const std::shared_ptr<ChunkExchange>& worker, const std::st
   return chunk.value_or(ps::SharedChunk());
 }
 
-TEST(ExchangeTableTest, OnlyAProcessOfTheSameHostCanReachTheMemory) {
+TEST(ExchangeTableTest, RefusesProcessesOfOtherHosts) {
   const ExchangeTable table;
   ps::OpenSharedMemoryRequest request;
   request.set_host(HostIdentity());
@@ -47,21 +47,22 @@ TEST(ExchangeTableTest, OnlyAProcessOfTheSameHostCanReachTheMemory) {
   }
 }
 
-TEST(ExchangeTableTest, APushedPayloadIsTakenIntoMemoryOfItsOwn) {
+TEST(ExchangeTableTest, CopiesAPushedPayloadOutOfTheRing) {
   ExchangeTable table;
   const auto worker = Open(&table, 3, 3);
   const ps::SharedChunk chunk = Push(worker, "gradient");
   const auto payload = table.TakePushed(3, chunk);
   ASSERT_TRUE(payload.ok()) << payload.status();
-  // The replica has been let go: the next one does not touch what was taken.
+  // A later push must not change the payload that was taken.
   Push(worker, "GRADIENT");
   EXPECT_EQ(std::string(payload->data, payload->size_bytes), "gradient");
   ASSERT_TRUE(payload->crc32c.has_value());
   EXPECT_EQ(*payload->crc32c, Crc32c("gradient"));
-  EXPECT_TRUE(absl::IsInvalidArgument(table.TakePushed(3, chunk).status())) << "taken before";
+  EXPECT_TRUE(absl::IsInvalidArgument(table.TakePushed(3, chunk).status()))
+      << "the payload has already been taken";
 }
 
-TEST(ExchangeTableTest, WhoHasNoSuchExchangeIsToldSo) {
+TEST(ExchangeTableTest, RefusesUnknownWorkersAndTokens) {
   ExchangeTable table;
   const auto first = Open(&table, 1, 1);
   const auto second = Open(&table, 2, 2);
@@ -76,12 +77,12 @@ TEST(ExchangeTableTest, WhoHasNoSuchExchangeIsToldSo) {
   EXPECT_EQ(table.Find(1, first->token() + 1), nullptr);
   ASSERT_NE(table.Find(1, first->token()), nullptr);
   EXPECT_EQ(table.Find(1, first->token())->token(), first->token());
-  EXPECT_TRUE(table.TakePushed(1, chunk).ok()) << "nobody has taken it";
+  EXPECT_TRUE(table.TakePushed(1, chunk).ok()) << "the refused calls must not have taken it";
   chunk.set_token(first->token() + 1);
   EXPECT_TRUE(absl::IsNotFound(table.TakePushed(1, chunk).status())) << "an unknown token";
 }
 
-TEST(ExchangeTableTest, ANewExchangeTakesThePlaceOfTheOld) {
+TEST(ExchangeTableTest, ANewExchangeReplacesTheOldOne) {
   ExchangeTable table;
   const auto old = Open(&table, 1, 1);
   const ps::SharedChunk lost = Push(old, "old");
@@ -90,18 +91,18 @@ TEST(ExchangeTableTest, ANewExchangeTakesThePlaceOfTheOld) {
   EXPECT_EQ(table.Find(1, old->token()), nullptr);
   EXPECT_TRUE(absl::IsNotFound(table.TakePushed(1, lost).status()));
   EXPECT_TRUE(table.TakePushed(1, Push(fresh, "new")).ok());
-  // A call that began with the old one ends with it.
+  // A call that began with the old exchange may finish with it.
   SendTurn turn(in_use);
   EXPECT_TRUE(turn.Put(1, [](char* slot) { *slot = 'x'; }).has_value());
 }
 
-TEST(ExchangeTableTest, AReplicaThatGoesToAnotherWorkerLeavesTheFirstNothing) {
+TEST(ExchangeTableTest, AReplicaThatMovesEndsTheOldExchange) {
   ExchangeTable table;
   const auto first = Open(&table, 1, 5);
   const auto other = Open(&table, 1, 6);
   const auto heir = Open(&table, 2, 5);
   EXPECT_EQ(table.Find(1, first->token()), nullptr);
-  EXPECT_NE(table.Find(1, other->token()), nullptr) << "of a replica that it still has";
+  EXPECT_NE(table.Find(1, other->token()), nullptr) << "worker 1 still has this replica";
   EXPECT_NE(table.Find(2, heir->token()), nullptr);
 }
 

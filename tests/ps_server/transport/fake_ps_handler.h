@@ -1,4 +1,4 @@
-// A PsHandler that remembers what it was given and answers as the test says.
+// A PsHandler that records requests and answers as the test chooses.
 #ifndef PUSHPULL_TESTS_PS_SERVER_TRANSPORT_FAKE_PS_HANDLER_H_
 #define PUSHPULL_TESTS_PS_SERVER_TRANSPORT_FAKE_PS_HANDLER_H_
 
@@ -21,7 +21,7 @@
 
 namespace pushpull {
 
-// Thread-safe; the settings are made before calls come.
+// Thread-safe, but settings must be made before the first call.
 class FakePsHandler : public PsHandler {
  public:
   void GetJob(const ps::JobRequest& request, Done<ps::JobReply> done) override {
@@ -104,7 +104,7 @@ class FakePsHandler : public PsHandler {
     done(snapshot);
     return nullptr;
   }
-  // Refuses a worker that is not granted anything.
+  // Refuses a worker that has no grant.
   void OpenSharedMemory(const ps::OpenSharedMemoryRequest& request,
                         Done<ps::OpenSharedMemoryReply> done) override {
     if (!request.has_grant()) return done(absl::PermissionDeniedError("no grant"));
@@ -142,7 +142,7 @@ class FakePsHandler : public PsHandler {
     reply.set_size_bytes(request.step());
     done(reply);
   }
-  // Refuses a run that is not "run".
+  // Refuses a run id other than "run".
   void EndTask(const ps::EndTaskRequest& request, Done<ps::EndTaskReply> done) override {
     ps::ErrorDetail detail;
     detail.set_kind(ps::ErrorDetail::WRONG_RUN);
@@ -150,7 +150,7 @@ class FakePsHandler : public PsHandler {
     done(ps::EndTaskReply());
   }
 
-  // Everything pushed so far, in chunk order.
+  // Returns everything pushed so far, in chunk order.
   std::string Pushed() const {
     absl::MutexLock lock(&mutex_);
     std::string all;
@@ -178,8 +178,8 @@ class FakePsHandler : public PsHandler {
     absl::MutexLock lock(&mutex_);
     return held_pushes_.size();
   }
-  // These wait until a held call has been cancelled. No wait takes longer than half a minute: then
-  // the test fails and goes on.
+  // Each of these waits until a held call has been cancelled. After half a minute the wait ends and
+  // the test fails.
   void AwaitCancelledPull() const { AwaitPositive(&cancelled_pulls_); }
   void AwaitCancelledPush() const { AwaitPositive(&cancelled_pushes_); }
   void AwaitChunks(int count) const {
@@ -198,13 +198,13 @@ class FakePsHandler : public PsHandler {
     Done<PullSnapshot> done;
     {
       absl::MutexLock lock(&mutex_);
-      if (held_pulls_.empty()) return;  // the test has failed
+      if (held_pulls_.empty()) return;  // the wait has failed the test
       done = held_pulls_.front();
     }
     done(snapshot);
   }
 
-  bool in_order = false;     // refuse a chunk that skips one
+  bool in_order = false;     // refuse a chunk that skips a number
   bool hold_pushes = false;  // FinishPush is never answered
   bool hold_pulls = false;   // Pull waits for AnswerHeldPull
   Payload weights;
@@ -242,7 +242,7 @@ class FakePsHandler : public PsHandler {
   int cancelled_pushes_ = 0;
 };
 
-// Bytes that differ everywhere, with shared ownership.
+// Payload bytes that vary with place and seed. The payload owns them.
 inline Payload MakePayload(size_t size_bytes, uint32_t seed) {
   auto bytes = std::make_shared<std::string>(size_bytes, '\0');
   uint64_t state = seed * 0x9e3779b97f4a7c15u + 1;

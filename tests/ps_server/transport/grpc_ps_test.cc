@@ -1,4 +1,5 @@
-// Client and server over real sockets, each also against a peer made of the generated stubs alone.
+// Client and server over real sockets. Each is also tested against a peer that only uses generated
+// stubs.
 #include <grpcpp/create_channel.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/security/credentials.h>
@@ -42,7 +43,7 @@ std::string UnixAddress() {
   return absl::StrCat("unix:", testing::TempDir(), "/ps_test_", getpid(), ".sock");
 }
 
-// Every kind of connection a client may have.
+// Runs with every kind of connection that a client can use.
 class PsTransportTest : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
@@ -61,7 +62,7 @@ class PsTransportTest : public testing::TestWithParam<std::string> {
   bool in_process() const { return server_ == nullptr; }
 
   absl::Status Pull(ps::PullRequest request, absl::Duration timeout, PsClient::PullSink sink) {
-    // Whoever has a grant may have shared memory.
+    // A request with a grant may open shared memory.
     if (GetParam() == "shared") request.mutable_grant()->set_grant(1);
     return client_->Pull(request, timeout, sink);
   }
@@ -71,11 +72,11 @@ class PsTransportTest : public testing::TestWithParam<std::string> {
   std::unique_ptr<PsClient> client_;
 
  private:
-  // Large enough for the chunks of all tests.
+  // Opens shared memory that is large enough for the chunks of all tests.
   void OpenSharedMemory() {
     handler_.weights = MakePayload(5 * kChunkBytes, 1);
     ps::PullRequest request;
-    request.set_min_version(1000000);  // no test's
+    request.set_min_version(1000000);  // no test pulls this version
     PulledBytes pulled;
     ASSERT_TRUE(Pull(request, kTimeout, pulled.sink()).ok());
     ASSERT_EQ(handler_.opened(), 1);
@@ -83,7 +84,7 @@ class PsTransportTest : public testing::TestWithParam<std::string> {
   }
 };
 
-TEST_P(PsTransportTest, EveryUnaryCall) {
+TEST_P(PsTransportTest, EveryUnaryCallWorks) {
   ps::JobRequest job;
   job.set_protocol_version(3);
   EXPECT_EQ(client_->GetJob(job, kTimeout)->protocol_version(), 3);
@@ -124,12 +125,12 @@ TEST_P(PsTransportTest, ErrorsCarryTheirDetail) {
   EXPECT_NE(status.message().find("worker 3"), std::string::npos);
 }
 
-TEST_P(PsTransportTest, DeadlineOfACallThatIsNeverAnswered) {
+TEST_P(PsTransportTest, AnUnansweredCallEndsAtItsDeadline) {
   EXPECT_EQ(client_->Heartbeat({}, absl::Milliseconds(50)).status().code(),
             absl::StatusCode::kDeadlineExceeded);
 }
 
-TEST_P(PsTransportTest, PushOfManyChunks) {
+TEST_P(PsTransportTest, PushesManyChunks) {
   std::string sent;
   auto stream = client_->StartPush(kTimeout);
   for (uint32_t chunk = 0; chunk < 14; ++chunk) {
@@ -140,11 +141,11 @@ TEST_P(PsTransportTest, PushOfManyChunks) {
   const auto reply = stream->Finish();
   ASSERT_TRUE(reply.ok()) << reply.status();
   EXPECT_EQ(reply->version(), 5);
-  EXPECT_EQ(reply->epoch(), 13);  // the last chunk's number, as the handler saw it
+  EXPECT_EQ(reply->epoch(), 13);  // the number of the last chunk, as the handler saw it
   EXPECT_EQ(handler_.Pushed(), sent);
 }
 
-TEST_P(PsTransportTest, EmptyChunkWithCommitEndsThePush) {
+TEST_P(PsTransportTest, AnEmptyChunkWithACommitEndsThePush) {
   auto stream = client_->StartPush(kTimeout);
   ps::PushChunk header = ChunkHeader(0);
   header.mutable_commit()->set_samples(8);
@@ -154,12 +155,12 @@ TEST_P(PsTransportTest, EmptyChunkWithCommitEndsThePush) {
   EXPECT_EQ(handler_.chunk_calls(), 1);
 }
 
-TEST_P(PsTransportTest, PushWithoutChunksIsRefused) {
+TEST_P(PsTransportTest, RefusesAPushWithoutChunks) {
   EXPECT_EQ(client_->StartPush(kTimeout)->Finish().status().code(),
             absl::StatusCode::kInvalidArgument);
 }
 
-TEST_P(PsTransportTest, RefusalInMidPushReachesTheSender) {
+TEST_P(PsTransportTest, ARefusalDuringAPushReachesTheSender) {
   handler_.in_order = true;
   auto stream = client_->StartPush(kTimeout);
   const Payload payload = MakePayload(kChunkBytes, 1);
@@ -173,7 +174,7 @@ TEST_P(PsTransportTest, RefusalInMidPushReachesTheSender) {
   EXPECT_EQ(handler_.chunk_calls(), 2);
 }
 
-TEST_P(PsTransportTest, PullOfABigShard) {
+TEST_P(PsTransportTest, PullsALargeShard) {
   handler_.weights = MakePayload(64 * kChunkBytes + 4 * 1000, 7);
   PulledBytes pulled;
   ps::PullRequest request;
@@ -195,7 +196,7 @@ TEST_P(PsTransportTest, PullOfABigShard) {
   EXPECT_EQ(pulled.bytes, ToString(handler_.weights));
 }
 
-TEST_P(PsTransportTest, PullOfAnEmptyShardIsOneEmptyChunk) {
+TEST_P(PsTransportTest, APullOfAnEmptyShardIsOneEmptyChunk) {
   PulledBytes pulled;
   const absl::Status status = Pull({}, kTimeout, pulled.sink());
   EXPECT_TRUE(status.ok()) << status;
@@ -203,7 +204,7 @@ TEST_P(PsTransportTest, PullOfAnEmptyShardIsOneEmptyChunk) {
   EXPECT_EQ(pulled.bytes, "");
 }
 
-TEST_P(PsTransportTest, SinkEndsThePull) {
+TEST_P(PsTransportTest, AnErrorOfTheSinkEndsThePull) {
   handler_.weights = MakePayload(40 * kChunkBytes, 7);
   PulledBytes pulled;
   const auto sink = [&](const ps::PullChunk& header, size_t size_bytes) -> absl::StatusOr<char*> {
@@ -215,7 +216,7 @@ TEST_P(PsTransportTest, SinkEndsThePull) {
   EXPECT_EQ(pulled.bytes, ToString(handler_.weights).substr(0, two_chunks));
 }
 
-TEST_P(PsTransportTest, LongPollIsAnsweredLater) {
+TEST_P(PsTransportTest, APullMayBeAnsweredLater) {
   handler_.hold_pulls = true;
   PullSnapshot snapshot;
   snapshot.version = 8;
@@ -228,17 +229,18 @@ TEST_P(PsTransportTest, LongPollIsAnsweredLater) {
   EXPECT_EQ(pulled.version, 8);
 }
 
-TEST_P(PsTransportTest, DeadlineCancelsWaitingPullAndPushAtTheHandler) {
+TEST_P(PsTransportTest, TheDeadlineCancelsAWaitingPullAndPushAtTheHandler) {
   handler_.hold_pulls = true;
   handler_.hold_pushes = true;
   PulledBytes pulled;
-  // On a busy machine a deadline may pass before the request is even there: then a longer one.
+  // On a busy machine the deadline may pass before the request arrives; the loop then tries a
+  // longer one.
   absl::Duration timeout = absl::Milliseconds(50);
   for (; handler_.held_pulls() == 0; timeout *= 2) {
     EXPECT_EQ(Pull({}, timeout, pulled.sink()).code(), absl::StatusCode::kDeadlineExceeded);
   }
   handler_.AwaitCancelledPull();
-  handler_.AnswerHeldPull(PullSnapshot());  // too late: dropped
+  handler_.AnswerHeldPull(PullSnapshot());  // too late: the answer is dropped
   for (; handler_.held_pushes() == 0; timeout *= 2) {
     auto stream = client_->StartPush(timeout);
     stream->Send(ChunkHeader(0), MakePayload(1000, 1)).IgnoreError();
@@ -247,7 +249,7 @@ TEST_P(PsTransportTest, DeadlineCancelsWaitingPullAndPushAtTheHandler) {
   handler_.AwaitCancelledPush();
 }
 
-TEST_P(PsTransportTest, AbandonedPushIsHarmless) {
+TEST_P(PsTransportTest, AnAbandonedPushIsHarmless) {
   {
     auto stream = client_->StartPush(kTimeout);
     ASSERT_TRUE(stream->Send(ChunkHeader(0), MakePayload(kChunkBytes, 1)).ok());
@@ -256,7 +258,7 @@ TEST_P(PsTransportTest, AbandonedPushIsHarmless) {
   EXPECT_TRUE(client_->GetStatus({}, kTimeout).ok());
 }
 
-TEST_P(PsTransportTest, ManyThreadsShareAClient) {
+TEST_P(PsTransportTest, ManyThreadsMayShareAClient) {
   handler_.weights = MakePayload(5 * kChunkBytes, 7);
   std::atomic<int> good{0};
   std::vector<std::thread> threads;
@@ -282,7 +284,7 @@ INSTANTIATE_TEST_SUITE_P(All, PsTransportTest,
                          testing::Values("tcp", "unix", "shared", "in_process"),
                          [](const auto& info) { return info.param; });
 
-TEST(GrpcPsClientTest, NoServerIsUnavailableAtOnce) {
+TEST(GrpcPsClientTest, AMissingServerIsUnavailableAtOnce) {
   auto client = MakeGrpcPsClient("127.0.0.1:1");
   const absl::Status status = client->GetStatus({}, kTimeout).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
@@ -292,8 +294,9 @@ TEST(GrpcPsClientTest, NoServerIsUnavailableAtOnce) {
   EXPECT_EQ(stream->Finish().status().code(), absl::StatusCode::kUnavailable);
 }
 
-// As workers do that were started first. gRPC by itself looks for such a server every five seconds.
-TEST(GrpcPsClientTest, AServerThatComesLaterIsFoundByTheNextCalls) {
+// Workers that start before their server call in this way. gRPC itself would retry the connection
+// only every five seconds.
+TEST(GrpcPsClientTest, FindsAServerThatStartsLater) {
   FakePsHandler handler;
   const std::string socket = absl::StrCat(testing::TempDir(), "/late_", getpid(), ".sock");
   auto tcp = StartGrpcPsServer("127.0.0.1:0", &handler);
@@ -314,7 +317,7 @@ TEST(GrpcPsClientTest, AServerThatComesLaterIsFoundByTheNextCalls) {
   }
 }
 
-TEST(GrpcPsServerTest, ServerGoneInMidStream) {
+TEST(GrpcPsServerTest, AServerThatStopsFailsThePushAndIsFoundAgain) {
   FakePsHandler handler;
   auto server = StartGrpcPsServer("127.0.0.1:0", &handler);
   ASSERT_TRUE(server.ok()) << server.status();
@@ -325,13 +328,13 @@ TEST(GrpcPsServerTest, ServerGoneInMidStream) {
   handler.AwaitChunks(1);
   const std::string address = (*server)->address();
   server->reset();
-  // Flow control ends the sending at the latest when the window is full.
+  // Once the flow-control window is full, sending fails at the latest.
   for (uint32_t chunk = 1; chunk < 100; ++chunk) {
     if (!stream->Send(ChunkHeader(chunk), payload).ok()) break;
   }
   EXPECT_FALSE(stream->Finish().ok());
 
-  // The same address again: the client finds it.
+  // A new server has the same address, and the client finds it.
   server = StartGrpcPsServer(address, &handler);
   ASSERT_TRUE(server.ok()) << server.status();
   absl::Status status;
@@ -344,7 +347,7 @@ TEST(GrpcPsServerTest, ServerGoneInMidStream) {
   EXPECT_TRUE(status.ok()) << status;
 }
 
-TEST(GrpcPsServerTest, StopCancelsCallsInFlight) {
+TEST(GrpcPsServerTest, StopCancelsRunningCalls) {
   FakePsHandler handler;
   handler.hold_pulls = true;
   auto server = StartGrpcPsServer("127.0.0.1:0", &handler);
@@ -359,7 +362,7 @@ TEST(GrpcPsServerTest, StopCancelsCallsInFlight) {
   handler.AwaitCancelledPull();
 }
 
-TEST(GrpcPsServerTest, OversizeMessageIsRefused) {
+TEST(GrpcPsServerTest, RefusesAnOversizeMessage) {
   FakePsHandler handler;
   auto server = StartGrpcPsServer("127.0.0.1:0", &handler);
   ASSERT_TRUE(server.ok()) << server.status();
@@ -370,7 +373,7 @@ TEST(GrpcPsServerTest, OversizeMessageIsRefused) {
   EXPECT_EQ(handler.chunk_calls(), 0);
 }
 
-TEST(GrpcPsServerTest, MalformedBytesAreRefused) {
+TEST(GrpcPsServerTest, RefusesMalformedBytes) {
   FakePsHandler handler;
   auto server = StartGrpcPsServer("127.0.0.1:0", &handler);
   ASSERT_TRUE(server.ok()) << server.status();
@@ -397,7 +400,7 @@ TEST(GrpcPsServerTest, MalformedBytesAreRefused) {
   EXPECT_EQ(handler.chunk_calls(), 0);
 }
 
-TEST(GrpcPsServerTest, PlainProtobufClientCanTalkToUs) {
+TEST(GrpcPsServerTest, ServesAClientOfGeneratedCode) {
   FakePsHandler handler;
   handler.weights = MakePayload(2 * kChunkBytes + 400, 3);
   auto server = StartGrpcPsServer("127.0.0.1:0", &handler);
@@ -434,7 +437,7 @@ TEST(GrpcPsServerTest, PlainProtobufClientCanTalkToUs) {
   EXPECT_EQ(received, ToString(handler.weights));
 }
 
-// A server of generated code only.
+// A server that only uses generated code.
 class PlainServer final : public ps::ParameterServer::Service {
  public:
   grpc::Status Push(grpc::ServerContext*, grpc::ServerReader<ps::PushChunk>* reader,
@@ -463,7 +466,7 @@ class PlainServer final : public ps::ParameterServer::Service {
   std::string pushed;
 };
 
-TEST(GrpcPsClientTest, TalksToAPlainProtobufServer) {
+TEST(GrpcPsClientTest, WorksWithAServerOfGeneratedCode) {
   PlainServer service;
   int port = 0;
   grpc::ServerBuilder builder;
@@ -487,14 +490,14 @@ TEST(GrpcPsClientTest, TalksToAPlainProtobufServer) {
   ps::PullRequest request;
   EXPECT_TRUE(client->Pull(request, kTimeout, pulled.sink()).ok());
   EXPECT_EQ(pulled.bytes.size(), 3000);
-  // Chunks that go backwards, and a wrong checksum, are errors of the pull.
+  // Chunks in the wrong order and a wrong checksum are errors of the pull.
   request.set_shard(1);
   EXPECT_EQ(client->Pull(request, kTimeout, pulled.sink()).code(), absl::StatusCode::kInternal);
   request.set_shard(2);
   const absl::Status status = client->Pull(request, kTimeout, pulled.sink());
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(GetErrorDetail(status).kind(), ps::ErrorDetail::BAD_CHECKSUM);
-  // What the server does not know is said so.
+  // A call that the server does not know fails with UNIMPLEMENTED.
   EXPECT_EQ(client->GetStatus({}, kTimeout).status().code(), absl::StatusCode::kUnimplemented);
   server->Shutdown();
 }

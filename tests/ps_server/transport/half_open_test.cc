@@ -1,5 +1,5 @@
-// Connections that nobody closes and nothing comes through: a relay between client and server that
-// falls silent in the middle of calls.
+// Connections that stay open but carry nothing: a relay between client and server stops forwarding
+// in the middle of calls.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -26,10 +26,10 @@
 namespace pushpull {
 namespace {
 
-constexpr absl::Duration kLong = absl::Seconds(120);  // of a call that must end long before
+constexpr absl::Duration kLong = absl::Seconds(120);  // calls must end long before this timeout
 
-// Carries bytes both ways until it is silent; then it keeps the connections it has open and drops
-// what comes, and takes no new ones.
+// Forwards bytes both ways until it is silent. Then it keeps open connections, discards their data,
+// and accepts no new ones.
 class SilentRelay {
  public:
   explicit SilentRelay(const std::string& target) {
@@ -75,7 +75,7 @@ class SilentRelay {
     ++connections_;
   }
 
-  // Connections of the time before a silence stay silent for ever.
+  // Connections from before a silence stay silent forever.
   void Run() {
     std::vector<char> bytes(1 << 16);
     while (!stop_.load()) {
@@ -101,7 +101,7 @@ class SilentRelay {
   std::atomic<bool> silent_{false};
   std::atomic<bool> stop_{false};
   std::atomic<int> connections_{0};
-  std::vector<int> fds_;  // pairs: a client's, the one to the server for it
+  std::vector<int> fds_;  // pairs: the connection of a client and its connection to the server
   std::vector<bool> dead_;
   std::thread thread_;
 };
@@ -120,7 +120,7 @@ class HalfOpenTest : public ::testing::Test {
   }
   ~HalfOpenTest() override { client_.reset(); }
 
-  // Calls until one succeeds, as a worker does.
+  // Calls repeatedly until one call succeeds, as a worker does.
   void ExpectToRecover() {
     const absl::Time start = absl::Now();
     absl::Status status;
@@ -129,7 +129,7 @@ class HalfOpenTest : public ::testing::Test {
       if (!status.ok()) absl::SleepFor(absl::Milliseconds(20));
     } while (!status.ok() && absl::Now() - start < absl::Seconds(60));
     EXPECT_TRUE(status.ok()) << status;
-    EXPECT_GE(relay_->connections(), 2) << "the old connection was used again";
+    EXPECT_GE(relay_->connections(), 2) << "the client must open a new connection";
   }
 
   TransportOptions options_;
@@ -139,8 +139,8 @@ class HalfOpenTest : public ::testing::Test {
   std::unique_ptr<PsClient> client_;
 };
 
-// Nothing is under way to the server: only the client's own probes find out.
-TEST_F(HalfOpenTest, WaitingForAnAnswerEndsLongBeforeTheDeadline) {
+// The client sends no data, so only its keepalive probes can find out.
+TEST_F(HalfOpenTest, AWaitingCallEndsLongBeforeItsDeadline) {
   const absl::Time start = absl::Now();
   absl::Status status;
   std::thread puller([&] { status = client_->Pull({}, kLong, PulledBytes().sink()); });
@@ -149,13 +149,13 @@ TEST_F(HalfOpenTest, WaitingForAnAnswerEndsLongBeforeTheDeadline) {
   puller.join();
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
   EXPECT_LT(absl::Now() - start, kLong / 2);
-  // The server has closed its side as well: nothing is kept for a peer that is not there.
+  // The server has closed its side too and keeps nothing for the lost peer.
   handler_.AwaitCancelledPull();
   relay_->SetSilent(false);
   ExpectToRecover();
 }
 
-TEST_F(HalfOpenTest, SendingEndsLongBeforeTheDeadline) {
+TEST_F(HalfOpenTest, ASendingCallEndsLongBeforeItsDeadline) {
   ASSERT_TRUE(client_->GetStatus({}, kLong).ok());
   const absl::Time start = absl::Now();
   auto stream = client_->StartPush(kLong);
@@ -174,8 +174,8 @@ TEST_F(HalfOpenTest, SendingEndsLongBeforeTheDeadline) {
   ExpectToRecover();
 }
 
-// What is promised of the defaults: found out within the default lease (ServerOptions::lease), and
-// the server puts up with the client's probes.
+// The defaults must detect a dead connection within the default lease of 10 s
+// (ServerOptions::lease).
 TEST(TransportOptionsTest, ADeadConnectionIsNoticedWithinALease) {
   const TransportOptions options;
   EXPECT_LT(options.keepalive_time_milliseconds + options.keepalive_timeout_milliseconds, 10000);

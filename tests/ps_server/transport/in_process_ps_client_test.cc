@@ -15,7 +15,7 @@ namespace {
 
 constexpr absl::Duration kTimeout = absl::Seconds(60);
 
-// A hook that gives message `at` the fault and all others none.
+// A hook that gives message number `at` this fault and all other messages none.
 FaultHook FaultAt(uint64_t at, CallFault fault) {
   return [=](const MessageInfo& info) { return info.sequence == at ? fault : CallFault(); };
 }
@@ -26,7 +26,7 @@ ps::PushChunk ChunkHeader(uint32_t chunk) {
   return header;
 }
 
-TEST(InProcessPsClientTest, DroppedRequestIsNeverSeen) {
+TEST(InProcessPsClientTest, TheHandlerNeverSeesADroppedRequest) {
   FakePsHandler handler;
   CallFault fault;
   fault.drop_request = true;
@@ -38,7 +38,7 @@ TEST(InProcessPsClientTest, DroppedRequestIsNeverSeen) {
   EXPECT_TRUE(client->Commit({}, kTimeout).ok());
 }
 
-TEST(InProcessPsClientTest, DroppedReplyIsSeenOnceAndDuplicatesMore) {
+TEST(InProcessPsClientTest, TheHandlerSeesADroppedReplyOnceAndDuplicatesMoreOften) {
   FakePsHandler handler;
   CallFault drop;
   drop.drop_reply = true;
@@ -52,7 +52,7 @@ TEST(InProcessPsClientTest, DroppedReplyIsSeenOnceAndDuplicatesMore) {
   EXPECT_EQ(handler.commits(), 4);
 }
 
-TEST(InProcessPsClientTest, FaultsWithinAPush) {
+TEST(InProcessPsClientTest, InjectsFaultsIntoAPush) {
   FakePsHandler handler;
   std::vector<std::string> seen;
   auto client = MakeInProcessPsClient(&handler, "s", [&](const MessageInfo& info) {
@@ -78,7 +78,7 @@ TEST(InProcessPsClientTest, FaultsWithinAPush) {
                                             "FinishPush0"}));
 }
 
-TEST(InProcessPsClientTest, HandlerKeepsItsOwnCopyOfAPush) {
+TEST(InProcessPsClientTest, TheHandlerGetsACopyOfThePush) {
   FakePsHandler handler;
   auto client = MakeInProcessPsClient(&handler, "s");
   std::string gradient(1000, 'a');
@@ -90,7 +90,7 @@ TEST(InProcessPsClientTest, HandlerKeepsItsOwnCopyOfAPush) {
   EXPECT_EQ(handler.Pushed(), std::string(1000, 'a'));
 }
 
-TEST(InProcessPsClientTest, PullThatBreaksAfterAChunk) {
+TEST(InProcessPsClientTest, ADroppedReplyBreaksAPullAfterItsFirstChunk) {
   FakePsHandler handler;
   handler.weights = MakePayload(Sharding::kChunkBytes / 2, 1);  // three chunks
   CallFault fault;

@@ -1,4 +1,4 @@
-// Addresses, health and reflection.
+// Listening addresses, the health service and reflection.
 #include "ps_server/transport/listen.h"
 
 #include <grpcpp/create_channel.h>
@@ -26,7 +26,7 @@
 namespace pushpull {
 namespace {
 
-// One raw call with one reply; the reply's bytes.
+// Makes a raw call with one reply. Returns its status and the bytes of the reply.
 std::pair<grpc::Status, std::string> CallRaw(const std::string& address, const std::string& method,
                                              const std::string& request) {
   grpc::GenericStub stub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
@@ -59,8 +59,8 @@ std::pair<grpc::Status, std::string> CallRaw(const std::string& address, const s
   return {status, bytes};
 }
 
-// HealthCheckRequest{service = name}; the reply's status field: 1 serving, 2 not serving, 0 not
-// found.
+// Sends HealthCheckRequest{service = name}. Returns the reply's status field (1: serving, 2: not
+// serving), or 0 if the service is unknown.
 int Health(const std::string& address, const std::string& name) {
   std::string request;
   if (!name.empty()) request = absl::StrCat("\x0a", std::string(1, char(name.size())), name);
@@ -84,7 +84,7 @@ TEST(ListenTest, HealthFollowsServing) {
   EXPECT_EQ(Health(address, "ps.ParameterServer"), 2);
 }
 
-TEST(ListenTest, HealthServerServesNothingElse) {
+TEST(ListenTest, TheHealthServerServesNothingElse) {
   auto server = StartHealthServer("127.0.0.1:0");
   ASSERT_TRUE(server.ok()) << server.status();
   const std::string address = (*server)->address();
@@ -102,7 +102,7 @@ TEST(ListenTest, ReflectionListsTheService) {
   FakePsHandler handler;
   auto server = StartGrpcPsServer("127.0.0.1:0", &handler);
   ASSERT_TRUE(server.ok()) << server.status();
-  // ServerReflectionRequest{list_services = "*"}
+  // The bytes of ServerReflectionRequest{list_services = "*"}.
   const auto [status, reply] =
       CallRaw((*server)->address(),
               "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", "\x3a\x01*");
@@ -110,7 +110,7 @@ TEST(ListenTest, ReflectionListsTheService) {
   EXPECT_TRUE(absl::StrContains(reply, "ps.ParameterServer"));
 }
 
-TEST(ListenTest, DebugServicesCanBeLeftOut) {
+TEST(ListenTest, DebugServicesCanBeDisabled) {
   FakePsHandler handler;
   TransportOptions options;
   for (const bool on : {true, false}) {
@@ -127,11 +127,11 @@ TEST(ListenTest, DebugServicesCanBeLeftOut) {
                 on ? grpc::StatusCode::OK : grpc::StatusCode::UNIMPLEMENTED)
           << method;
     }
-    EXPECT_EQ(Health(address, ""), 1) << "always there";
+    EXPECT_EQ(Health(address, ""), 1) << "the health service is always there";
   }
 }
 
-TEST(ListenTest, PortInUseIsNamed) {
+TEST(ListenTest, NamesAPortInUse) {
   FakePsHandler handler;
   auto server = StartGrpcPsServer("127.0.0.1:0", &handler);
   ASSERT_TRUE(server.ok()) << server.status();
@@ -148,7 +148,7 @@ TEST(ListenTest, PortInUseIsNamed) {
   EXPECT_TRUE(StartGrpcPsServer(address, &handler).ok());
 }
 
-TEST(ListenTest, LiveUnixSocketIsNotTakenOver) {
+TEST(ListenTest, DoesNotTakeOverALiveUnixSocket) {
   FakePsHandler handler;
   const std::string address =
       absl::StrCat("unix:", testing::TempDir(), "/listen_test_", getpid(), ".sock");
@@ -159,23 +159,23 @@ TEST(ListenTest, LiveUnixSocketIsNotTakenOver) {
   EXPECT_TRUE(MakeGrpcPsClient(address)->GetStatus({}, absl::Seconds(60)).ok());
 }
 
-TEST(ListenTest, AServerThatEndsLeavesTheSocketOfItsSuccessor) {
+TEST(ListenTest, AServerThatEndsKeepsTheSocketOfItsSuccessor) {
   FakePsHandler handler;
   const std::string path = absl::StrCat(testing::TempDir(), "/successor_", getpid(), ".sock");
   auto first = StartGrpcPsServer("unix:" + path, &handler);
   ASSERT_TRUE(first.ok()) << first.status();
-  // Somebody makes room for a second server while the first one is frozen.
+  // Simulates an operator who makes room for a second server while the first one hangs.
   ASSERT_EQ(rename(path.c_str(), (path + ".old").c_str()), 0);
   auto second = StartGrpcPsServer("unix:" + path, &handler);
   ASSERT_TRUE(second.ok()) << second.status();
   first->reset();
-  EXPECT_EQ(access(path.c_str(), F_OK), 0) << "the second server cannot be reached any more";
+  EXPECT_EQ(access(path.c_str(), F_OK), 0) << "the second server's socket must stay";
   second->reset();
   EXPECT_NE(access(path.c_str(), F_OK), 0);
   unlink((path + ".old").c_str());
 }
 
-TEST(ListenTest, StaleUnixSocketIsReplacedButNoOtherFile) {
+TEST(ListenTest, ReplacesAStaleUnixSocketButNoOtherFile) {
   FakePsHandler handler;
   const std::string path = absl::StrCat(testing::TempDir(), "/listen_stale_", getpid());
   sockaddr_un name{};
@@ -196,7 +196,7 @@ TEST(ListenTest, StaleUnixSocketIsReplacedButNoOtherFile) {
   unlink(path.c_str());
 }
 
-TEST(ListenTest, BadAddressesAreNamed) {
+TEST(ListenTest, NamesBadAddresses) {
   FakePsHandler handler;
   for (const std::string address :
        {"", "2222", "localhost", "localhost:", ":2222", "127.0.0.1:x", "127.0.0.1:65536",
@@ -209,7 +209,7 @@ TEST(ListenTest, BadAddressesAreNamed) {
             absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(StartGrpcPsServer("unix:/no/such/folder/s", &handler).status().code(),
             absl::StatusCode::kUnavailable);
-  // An address of another machine.
+  // An address that no interface of this machine has.
   EXPECT_EQ(StartGrpcPsServer("192.0.2.1:2222", &handler).status().code(),
             absl::StatusCode::kUnavailable);
 }

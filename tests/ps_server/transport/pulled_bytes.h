@@ -1,4 +1,4 @@
-// What a pull brought, one chunk after the other.
+// Collects the chunks of a pull into one string.
 #ifndef PUSHPULL_TESTS_PS_SERVER_TRANSPORT_PULLED_BYTES_H_
 #define PUSHPULL_TESTS_PS_SERVER_TRANSPORT_PULLED_BYTES_H_
 
@@ -9,7 +9,7 @@
 namespace pushpull {
 
 struct PulledBytes {
-  // Lives no longer than this.
+  // The sink must not outlive this object.
   auto sink() {
     return [this](const ps::PullChunk& header, size_t size_bytes) -> absl::StatusOr<char*> {
       ++chunks;
@@ -20,7 +20,7 @@ struct PulledBytes {
   }
 
   int chunks = 0;
-  uint64_t version = 0;  // of the last one
+  uint64_t version = 0;  // the version of the last chunk
   std::string bytes;
 };
 

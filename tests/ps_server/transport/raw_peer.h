@@ -1,4 +1,4 @@
-// A peer that writes what it likes.
+// A peer that may send arbitrary bytes.
 #ifndef PUSHPULL_TESTS_PS_SERVER_TRANSPORT_RAW_PEER_H_
 #define PUSHPULL_TESTS_PS_SERVER_TRANSPORT_RAW_PEER_H_
 
@@ -19,7 +19,7 @@ namespace pushpull {
 
 inline constexpr char kHttp2Preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-// RFC 9113, 4.1.
+// An HTTP/2 frame (RFC 9113, section 4.1).
 inline std::string Http2Frame(int type, int flags, uint32_t stream, const std::string& payload) {
   std::string frame;
   for (const int shift : {16, 8, 0}) frame.push_back(static_cast<char>(payload.size() >> shift));
@@ -31,7 +31,7 @@ inline std::string Http2Frame(int type, int flags, uint32_t stream, const std::s
 
 class RawPeer {
  public:
-  // address: "127.0.0.1:port".
+  // Connects to "127.0.0.1:port".
   explicit RawPeer(const std::string& address) : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
     sockaddr_in name{};
     name.sin_family = AF_INET;
@@ -50,9 +50,11 @@ class RawPeer {
     return send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
            static_cast<ssize_t>(bytes.size());
   }
-  // As HTTP/2 begins; returns when the server has answered, so it is gRPC's connection now.
+  // Sends the HTTP/2 preface and settings, and waits for the server's answer, which shows that gRPC
+  // has the connection.
   bool Greet() { return Send(kHttp2Preface + Http2Frame(4, 0, 0, "")) && Answer() > 0; }
-  // How many bytes the server answers with, at once; 0: it closes or resets; -1: it does neither.
+  // Returns the number of bytes that the server answers, 0 if it closes or resets the connection,
+  // or -1 if it does neither.
   ssize_t Answer() {
     char bytes[4096];
     const ssize_t size = recv(fd_, bytes, sizeof(bytes), 0);
@@ -60,7 +62,7 @@ class RawPeer {
     return size < 0 && errno == ECONNRESET ? 0 : size;
   }
   const std::string& answers() const { return answers_; }
-  // Reads until the server closes; false when it is silent for `patience` before.
+  // Reads until the server closes the connection. Returns false if nothing arrives for `patience`.
   bool AwaitEnd(absl::Duration patience = absl::Seconds(60)) {
     SetPatience(patience);
     for (;;) {

@@ -1,4 +1,5 @@
-// Each limit through a real server: what breaks it ends, and others are served meanwhile.
+// Tests each limit with a real server: a peer that breaks it is disconnected, and others are served
+// meanwhile.
 #include "common/wire/grpc/server_limits.h"
 
 #include <grpcpp/create_channel.h>
@@ -40,8 +41,8 @@ std::string RequestHeaders(const std::string& method) {
          Literal("te", "trailers") + Literal("content-type", "application/grpc");
 }
 
-// Its beginning: a value of 100 MiB is announced (HPACK: 127 and the rest as a varint). Pieces of
-// it are to follow.
+// The beginning of a header field that announces a value of 100 MiB (in HPACK: 127, then the rest
+// as a varint). The test sends the value in pieces.
 std::string HeaderOf100Mebibytes() {
   return Http2Frame(
       1, 0, 1,
@@ -68,7 +69,7 @@ class ServerLimitsTest : public testing::Test {
   std::unique_ptr<PsClient> client_;
 };
 
-TEST_F(ServerLimitsTest, ConnectionsBeyondTheLimitAreRefused) {
+TEST_F(ServerLimitsTest, RefusesConnectionsBeyondTheLimit) {
   options_.limits.max_connections = 8;
   options_.limits.max_connections_per_peer = 8;
   Start();
@@ -80,16 +81,16 @@ TEST_F(ServerLimitsTest, ConnectionsBeyondTheLimitAreRefused) {
   RawPeer refused(server_->address());
   EXPECT_TRUE(refused.AwaitEnd());
   ExpectServing();
-  // A place is free again as soon as one goes.
+  // Closing a connection frees its place at once.
   peers.clear();
   for (int attempt = 0; attempt < 600; ++attempt) {
     if (MakeGrpcPsClient(server_->address())->GetStatus({}, kTimeout).ok()) return;
     absl::SleepFor(absl::Milliseconds(100));
   }
-  FAIL() << "the places were not given back";
+  FAIL() << "the closed connections still count";
 }
 
-TEST_F(ServerLimitsTest, UnfinishedHandshakeEnds) {
+TEST_F(ServerLimitsTest, AnUnfinishedHandshakeEnds) {
   options_.limits.handshake = absl::Seconds(1);
   Start();
   RawPeer silent(server_->address());
@@ -100,7 +101,7 @@ TEST_F(ServerLimitsTest, UnfinishedHandshakeEnds) {
   ExpectServing();
 }
 
-TEST_F(ServerLimitsTest, ConnectionWithoutCallsEnds) {
+TEST_F(ServerLimitsTest, AConnectionWithoutCallsEnds) {
   options_.limits.connection_idle = absl::Seconds(1);
   Start();
   RawPeer peer(server_->address());
@@ -109,7 +110,7 @@ TEST_F(ServerLimitsTest, ConnectionWithoutCallsEnds) {
   ExpectServing();
 }
 
-TEST_F(ServerLimitsTest, HeaderWithoutEndIsCutOff) {
+TEST_F(ServerLimitsTest, CutsAnEndlessHeader) {
   options_.limits.max_undelivered_bytes = 1 << 20;
   Start();
   RawPeer peer(server_->address());
@@ -118,13 +119,13 @@ TEST_F(ServerLimitsTest, HeaderWithoutEndIsCutOff) {
   const std::string piece = Http2Frame(9, 0, 1, std::string(16384, 'a'));
   int64_t sent = 0;
   while (sent < (int64_t{100} << 20) && peer.Send(piece)) sent += 16384;
-  // Ended soon after the limit, not at 100 MiB.
+  // The connection ends soon after the limit and not at 100 MiB.
   EXPECT_LT(sent, int64_t{100} << 20);
   EXPECT_TRUE(peer.AwaitEnd());
   ExpectServing();
 }
 
-TEST_F(ServerLimitsTest, WhoComesAfterOneThatWasCutWaitsAndIsServed) {
+TEST_F(ServerLimitsTest, TheNextClientOfABarredHostWaitsAndIsServed) {
   options_.limits.barred = absl::Seconds(2);
   Start();
   RawPeer peer(server_->address());
@@ -140,7 +141,7 @@ TEST_F(ServerLimitsTest, WhoComesAfterOneThatWasCutWaitsAndIsServed) {
   ExpectServing();
 }
 
-TEST_F(ServerLimitsTest, WhoSendsMuchBeforeItIsAnsweredNeverReachesGrpcAndIsKept) {
+TEST_F(ServerLimitsTest, HoldsAClientThatSendsMuchBeforeTheAnswer) {
   options_.limits.tarpit = absl::Seconds(3);
   Start();
   std::string windows;
@@ -171,7 +172,7 @@ TEST_F(ServerLimitsTest, TooMuchMetadataEndsTheCall) {
   }
 }
 
-TEST_F(ServerLimitsTest, MessageOfAGigabyteIsNotWaitedFor) {
+TEST_F(ServerLimitsTest, DoesNotWaitForAMessageOfAGigabyte) {
   options_.limits.stalled_message = absl::Seconds(1);
   Start();
   RawPeer peer(server_->address());
@@ -183,7 +184,7 @@ TEST_F(ServerLimitsTest, MessageOfAGigabyteIsNotWaitedFor) {
   ExpectServing();
 }
 
-TEST_F(ServerLimitsTest, PushThatDoesNotGoOnEnds) {
+TEST_F(ServerLimitsTest, AStalledPushEnds) {
   options_.limits.push_idle = absl::Seconds(1);
   Start();
   auto stream = client_->StartPush(kTimeout);
@@ -202,18 +203,18 @@ TEST_F(ServerLimitsTest, PushThatDoesNotGoOnEnds) {
   ExpectServing();
 }
 
-TEST_F(ServerLimitsTest, WaitingPullEndsWithTheLongestCall) {
+TEST_F(ServerLimitsTest, AWaitingPullEndsAtTheLimitOfCalls) {
   options_.limits.longest_call = absl::Seconds(1);
   handler_.hold_pulls = true;
   Start();
   const absl::Status status = client_->Pull({}, kTimeout, PulledBytes().sink());
   EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
   handler_.AwaitCancelledPull();
-  // So does a call that the handler never answers.
+  // A call that the handler never answers ends in the same way.
   EXPECT_TRUE(absl::IsDeadlineExceeded(client_->Heartbeat({}, kTimeout).status()));
 }
 
-TEST_F(ServerLimitsTest, PullThatIsNotReadLetsGoOfTheWeights) {
+TEST_F(ServerLimitsTest, AnUnreadPullReleasesTheWeights) {
   options_.limits.pull_stalled = absl::Seconds(1);
   handler_.weights = MakePayload(32 * Sharding::kChunkBytes, 3);
   Start();
@@ -236,10 +237,10 @@ TEST_F(ServerLimitsTest, PullThatIsNotReadLetsGoOfTheWeights) {
   EXPECT_TRUE(weights.expired());
   read_on = true;
   reader.join();
-  EXPECT_TRUE(absl::IsUnavailable(status)) << "worth another attempt: " << status;
+  EXPECT_TRUE(absl::IsUnavailable(status)) << "the client may retry: " << status;
 }
 
-TEST_F(ServerLimitsTest, CallsThatAreTakenBackEndTheConnection) {
+TEST_F(ServerLimitsTest, ManyCancelledCallsEndTheConnection) {
   options_.limits.max_cancelled_calls = 20;
   handler_.hold_pulls = true;
   Start();
@@ -255,7 +256,7 @@ TEST_F(ServerLimitsTest, CallsThatAreTakenBackEndTheConnection) {
   ExpectServing();
 }
 
-TEST_F(ServerLimitsTest, HonestBulkTrafficPassesAllLimits) {
+TEST_F(ServerLimitsTest, NormalBulkTrafficStaysWithinAllLimits) {
   handler_.weights = MakePayload(20 * Sharding::kChunkBytes, 3);
   Start();
   for (int round = 0; round < 5; ++round) {
@@ -270,7 +271,7 @@ TEST_F(ServerLimitsTest, HonestBulkTrafficPassesAllLimits) {
   }
 }
 
-TEST(DescriptorBudgetTest, RaisesTheLimitOrSettlesForLess) {
+TEST(DescriptorBudgetTest, RaisesTheLimitOrUsesTheAllowedOne) {
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
   rlimit low = before;

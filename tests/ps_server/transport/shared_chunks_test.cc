@@ -1,5 +1,5 @@
-// Chunks whose payloads lie in shared memory: the server against a client, and the client against a
-// server, made of the generated stubs alone, which see what is in the messages and what is not.
+// Chunks whose payloads lie in shared memory. The peer under test talks to one that only uses
+// generated stubs, which shows what the messages contain.
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
 #include <grpcpp/security/server_credentials.h>
@@ -73,7 +73,7 @@ absl::StatusOr<std::string> TakeFrom(ChunkExchange* exchange, const ps::SharedCh
   return bytes;
 }
 
-// The server, and a client of generated code.
+// The server, with a client of generated code.
 class SharedChunksServerTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -96,7 +96,7 @@ class SharedChunksServerTest : public testing::Test {
     request.set_host(HostIdentity());
     return request;
   }
-  // The worker's side of what the server gives worker_id.
+  // Returns the worker's side of the exchange that worker_id opened.
   std::shared_ptr<ChunkExchange> OpenedBy(uint32_t worker_id) {
     ps::OpenSharedMemoryReply reply;
     const grpc::Status status = Open(OpenRequest(worker_id), &reply);
@@ -107,7 +107,7 @@ class SharedChunksServerTest : public testing::Test {
     return exchange.ok() ? *exchange : nullptr;
   }
 
-  // Another server at the same address, which the client has found again.
+  // Starts another server at the same address and waits until the client has found it.
   void Restart(PsClient* client) {
     const std::string address = server_->address();
     server_.reset();
@@ -159,7 +159,7 @@ TEST_F(SharedChunksServerTest, PulledPayloadsLieInTheRingAndNotInTheMessages) {
   EXPECT_TRUE(bytes == ToString(handler_.weights));
 }
 
-TEST_F(SharedChunksServerTest, WhoDoesNotNameItsMemoryGetsThePayloadsInTheMessages) {
+TEST_F(SharedChunksServerTest, WithoutAnExchangePayloadsAreInTheMessages) {
   const auto own = OpenedBy(2);
   const auto other = OpenedBy(3);
   for (const uint64_t token : {uint64_t{0}, own->token() + 1, other->token()}) {
@@ -174,12 +174,12 @@ TEST_F(SharedChunksServerTest, WhoDoesNotNameItsMemoryGetsThePayloadsInTheMessag
   }
 }
 
-TEST_F(SharedChunksServerTest, WhatFindsNoFreeSlotIsInItsMessage) {
+TEST_F(SharedChunksServerTest, APayloadWithoutAFreeSlotIsInItsMessage) {
   handler_.weights = MakePayload(20 * kChunkBytes, 3);
   const auto exchange = OpenedBy(0);
   ps::PullRequest request = GrantedPull();
   request.set_shared_memory(exchange->token());
-  // Nothing is taken before the pull is over.
+  // The client takes nothing out of the ring before the pull is over.
   const std::vector<ps::PullChunk> chunks = Pull(request);
   ASSERT_EQ(chunks.size(), 23);
   std::string bytes;
@@ -192,7 +192,7 @@ TEST_F(SharedChunksServerTest, WhatFindsNoFreeSlotIsInItsMessage) {
   EXPECT_TRUE(bytes == ToString(handler_.weights));
 }
 
-TEST_F(SharedChunksServerTest, APushedPayloadIsTakenFromTheRing) {
+TEST_F(SharedChunksServerTest, TakesAPushedPayloadFromTheRing) {
   const auto exchange = OpenedBy(2);
   const Payload payload = MakePayload(5000, 1);
   ps::PushChunk chunk = ChunkHeader(0, 2);
@@ -200,12 +200,12 @@ TEST_F(SharedChunksServerTest, APushedPayloadIsTakenFromTheRing) {
   *chunk.mutable_shared() = PutInto(exchange, payload);
   const grpc::Status status = Push(chunk);
   EXPECT_TRUE(status.ok()) << status.error_message();
-  // What lies in the slot later is nothing to the server.
+  // A later message must not change the payload that was taken.
   PutInto(exchange, MakePayload(5000, 2));
   EXPECT_EQ(handler_.Pushed(), ToString(payload));
 }
 
-TEST_F(SharedChunksServerTest, APushThatNamesMemoryNotItsOwnIsNotFound) {
+TEST_F(SharedChunksServerTest, RefusesAPushThatNamesMemoryOfAnotherWorker) {
   const auto own = OpenedBy(2);
   const auto other = OpenedBy(3);
   const Payload payload = MakePayload(5000, 1);
@@ -215,15 +215,16 @@ TEST_F(SharedChunksServerTest, APushThatNamesMemoryNotItsOwnIsNotFound) {
   chunk.mutable_shared()->set_token(own->token() + 1);
   EXPECT_EQ(Push(chunk).error_code(), grpc::StatusCode::NOT_FOUND);
   *chunk.mutable_shared() = PutInto(other, payload);
-  EXPECT_EQ(Push(chunk).error_code(), grpc::StatusCode::NOT_FOUND) << "worker 3's";
+  EXPECT_EQ(Push(chunk).error_code(), grpc::StatusCode::NOT_FOUND)
+      << "the exchange belongs to worker 3";
   chunk.mutable_key()->set_worker_id(4);
-  EXPECT_EQ(Push(chunk).error_code(), grpc::StatusCode::NOT_FOUND) << "worker 4 has none";
+  EXPECT_EQ(Push(chunk).error_code(), grpc::StatusCode::NOT_FOUND) << "worker 4 has no exchange";
   EXPECT_EQ(handler_.chunk_calls(), 0);
   chunk.mutable_key()->set_worker_id(3);
   EXPECT_TRUE(Push(chunk).ok());
 }
 
-TEST_F(SharedChunksServerTest, ABadChecksumInSharedMemoryIsSaidSo) {
+TEST_F(SharedChunksServerTest, ReportsABadChecksumInSharedMemory) {
   const auto exchange = OpenedBy(0);
   const Payload payload = MakePayload(5000, 1);
   ps::PushChunk chunk = ChunkHeader(0);
@@ -234,7 +235,7 @@ TEST_F(SharedChunksServerTest, ABadChecksumInSharedMemoryIsSaidSo) {
   EXPECT_EQ(handler_.chunk_calls(), 0);
 }
 
-TEST_F(SharedChunksServerTest, APushOfWhatWasNeverPublishedIsRefused) {
+TEST_F(SharedChunksServerTest, RefusesAPushOfAnUnpublishedMessage) {
   const auto exchange = OpenedBy(0);
   ps::PushChunk chunk = ChunkHeader(0);
   *chunk.mutable_shared() = PutInto(exchange, MakePayload(5000, 1));
@@ -246,7 +247,7 @@ TEST_F(SharedChunksServerTest, APushOfWhatWasNeverPublishedIsRefused) {
   EXPECT_EQ(handler_.chunk_calls(), 0);
 }
 
-TEST_F(SharedChunksServerTest, APushWithTwoPayloadsIsRefused) {
+TEST_F(SharedChunksServerTest, RefusesAPushWithTwoPayloads) {
   const auto exchange = OpenedBy(0);
   const Payload payload = MakePayload(5000, 1);
   ps::PushChunk chunk = ChunkHeader(0);
@@ -257,7 +258,7 @@ TEST_F(SharedChunksServerTest, APushWithTwoPayloadsIsRefused) {
   EXPECT_EQ(handler_.chunk_calls(), 0);
 }
 
-TEST_F(SharedChunksServerTest, NobodyGetsMemoryFromAnotherHostOrWithoutAdmission) {
+TEST_F(SharedChunksServerTest, RefusesSharedMemoryForOtherHostsAndWithoutAGrant) {
   ps::OpenSharedMemoryReply reply;
   ps::OpenSharedMemoryRequest request = OpenRequest(0);
   request.set_host("another host");
@@ -269,7 +270,7 @@ TEST_F(SharedChunksServerTest, NobodyGetsMemoryFromAnotherHostOrWithoutAdmission
   EXPECT_EQ(reply.token(), 0);
 }
 
-TEST_F(SharedChunksServerTest, LargeShardsArriveWholeBothWays) {
+TEST_F(SharedChunksServerTest, LargeShardsArriveWholeInBothDirections) {
   const std::string weights = ToString(handler_.weights = MakePayload(40 * kChunkBytes + 4, 3));
   const auto client = MakeGrpcPsClient(server_->address());
   for (int round = 0; round < 3; ++round) {
@@ -285,7 +286,7 @@ TEST_F(SharedChunksServerTest, LargeShardsArriveWholeBothWays) {
   EXPECT_EQ(handler_.opened(), 1);
 }
 
-TEST_F(SharedChunksServerTest, APullThatIsGivenUpLeavesTheNextRight) {
+TEST_F(SharedChunksServerTest, APullAfterAnAbandonedOneIsCorrect) {
   const std::string weights = ToString(handler_.weights = MakePayload(20 * kChunkBytes, 3));
   const auto client = MakeGrpcPsClient(server_->address());
   for (int given_up_after : {0, 1, 5, 17, 2}) {
@@ -304,9 +305,9 @@ TEST_F(SharedChunksServerTest, APullThatIsGivenUpLeavesTheNextRight) {
   }
 }
 
-// Only one pull of a client goes through the ring at a time: the messages of two would release
-// each other.
-TEST_F(SharedChunksServerTest, APullInTheMiddleOfAnotherLeavesBothRight) {
+// Only one pull of a client uses the ring at a time, because the messages of two pulls would
+// release each other.
+TEST_F(SharedChunksServerTest, APullDuringAnotherPullLeavesBothCorrect) {
   const std::string weights = ToString(handler_.weights);
   const auto client = MakeGrpcPsClient(server_->address());
   PulledBytes outer;
@@ -342,7 +343,7 @@ TEST_F(SharedChunksServerTest, AfterARestartAPushGoesThroughTheConnection) {
 
   std::string sent;
   absl::Status status = PushChunks(client.get(), 3, &sent);
-  EXPECT_TRUE(absl::IsUnavailable(status)) << "worth another try: " << status;
+  EXPECT_TRUE(absl::IsUnavailable(status)) << "the client may retry: " << status;
   EXPECT_TRUE(absl::StrContains(status.message(), "no such shared memory")) << status;
   EXPECT_EQ(handler_.chunk_calls(), 0);
   sent.clear();
@@ -350,7 +351,7 @@ TEST_F(SharedChunksServerTest, AfterARestartAPushGoesThroughTheConnection) {
   EXPECT_TRUE(status.ok()) << status;
   EXPECT_EQ(handler_.Pushed(), sent);
 
-  // The next epoch asks again.
+  // The client asks for shared memory again in the next epoch.
   ps::PullRequest request = GrantedPull();
   request.set_epoch(1);
   PulledBytes again;
@@ -372,7 +373,7 @@ TEST_F(SharedChunksServerTest, APullAfterARestartGoesThroughTheConnection) {
   EXPECT_EQ(after.bytes, before.bytes);
 }
 
-// A server of generated code that offers shared memory and looks at what it is sent.
+// A server of generated code that offers shared memory and checks the messages that it gets.
 class PlainSharedServer final : public ps::ParameterServer::Service {
  public:
   grpc::Status OpenSharedMemory(grpc::ServerContext*, const ps::OpenSharedMemoryRequest*,
@@ -397,7 +398,7 @@ class PlainSharedServer final : public ps::ParameterServer::Service {
     }
     return push_status;
   }
-  // The chunk that the test has prepared.
+  // Sends the chunk that the test has prepared.
   grpc::Status Pull(grpc::ServerContext*, const ps::PullRequest* request,
                     grpc::ServerWriter<ps::PullChunk>* writer) override {
     asked_token = request->shared_memory();
@@ -450,7 +451,7 @@ class SharedChunksClientTest : public testing::Test {
 TEST_F(SharedChunksClientTest, PushedPayloadsLieInTheRingAndNotInTheMessages) {
   std::string sent;
   ASSERT_TRUE(PushChunks(client_.get(), 2, &sent).ok());
-  EXPECT_EQ(service_.shared_pushes, 0) << "there is none before the first pull";
+  EXPECT_EQ(service_.shared_pushes, 0) << "there is no exchange before the first pull";
   ASSERT_TRUE(Pull().ok());
   EXPECT_EQ(service_.opened, 1);
   for (int i = 0; i < 2; ++i) ASSERT_TRUE(PushChunks(client_.get(), 3, &sent).ok());
@@ -458,13 +459,13 @@ TEST_F(SharedChunksClientTest, PushedPayloadsLieInTheRingAndNotInTheMessages) {
   EXPECT_EQ(service_.pushed, sent);
 }
 
-TEST_F(SharedChunksClientTest, APullNamesTheMemoryItMayUse) {
+TEST_F(SharedChunksClientTest, APullNamesItsExchange) {
   ASSERT_TRUE(Pull().ok());
   EXPECT_EQ(service_.asked_token, service_.exchange->token());
   EXPECT_EQ(pulled_.bytes, service_.weights);
 }
 
-TEST_F(SharedChunksClientTest, ASecondPushAtOnceGoesThroughTheConnection) {
+TEST_F(SharedChunksClientTest, AConcurrentPushGoesThroughTheConnection) {
   ASSERT_TRUE(Pull().ok());
   const auto idle = client_->StartPush(kTimeout);
   std::string sent;
@@ -473,7 +474,7 @@ TEST_F(SharedChunksClientTest, ASecondPushAtOnceGoesThroughTheConnection) {
   EXPECT_EQ(service_.pushed, sent);
 }
 
-TEST_F(SharedChunksClientTest, WhoDoesNotWantItAsksForNothing) {
+TEST_F(SharedChunksClientTest, DoesNotAskForSharedMemoryIfDisabled) {
   TransportOptions options;
   options.shared_memory = false;
   client_ = MakeGrpcPsClient(address_, options);
@@ -494,7 +495,7 @@ TEST_F(SharedChunksClientTest, ABadChecksumInSharedMemoryIsDataLoss) {
   EXPECT_EQ(GetErrorDetail(status).kind(), ps::ErrorDetail::BAD_CHECKSUM);
 }
 
-TEST_F(SharedChunksClientTest, WhatIsNotInTheRingEndsThePull) {
+TEST_F(SharedChunksClientTest, AMissingMessageEndsThePull) {
   service_.change = [](ps::PullChunk* chunk) {
     chunk->mutable_shared()->set_number(chunk->shared().number() + 1);
   };
@@ -512,7 +513,7 @@ TEST_F(SharedChunksClientTest, APayloadInBothPlacesIsAnErrorOfThePull) {
   EXPECT_EQ(pulled_.chunks, 0);
 }
 
-TEST_F(SharedChunksClientTest, SharedMemoryThatNobodyAskedForIsAnErrorOfThePull) {
+TEST_F(SharedChunksClientTest, UnrequestedSharedMemoryIsAnErrorOfThePull) {
   TransportOptions options;
   options.shared_memory = false;
   client_ = MakeGrpcPsClient(address_, options);
@@ -524,18 +525,19 @@ TEST_F(SharedChunksClientTest, SharedMemoryThatNobodyAskedForIsAnErrorOfThePull)
   EXPECT_EQ(pulled_.chunks, 0);
 }
 
-// Only memory that the server does not know is worth another try.
-TEST_F(SharedChunksClientTest, OtherRefusalsOfAPushStayWhatTheyAre) {
+// Only an exchange that the server does not know makes the client retry.
+TEST_F(SharedChunksClientTest, ReturnsOtherRefusalsOfAPushUnchanged) {
   std::string sent;
   service_.push_status = grpc::Status(grpc::StatusCode::NOT_FOUND, "no such step");
-  EXPECT_TRUE(absl::IsNotFound(PushChunks(client_.get(), 1, &sent))) << "nothing was shared";
+  EXPECT_TRUE(absl::IsNotFound(PushChunks(client_.get(), 1, &sent)))
+      << "the push did not use shared memory";
   ASSERT_TRUE(Pull().ok());
   service_.push_status = grpc::Status(grpc::StatusCode::DATA_LOSS, "checksum");
   EXPECT_TRUE(absl::IsDataLoss(PushChunks(client_.get(), 1, &sent)));
   EXPECT_EQ(service_.shared_pushes, 1);
   service_.push_status = grpc::Status::OK;
   EXPECT_TRUE(PushChunks(client_.get(), 1, &sent).ok());
-  EXPECT_EQ(service_.shared_pushes, 2) << "and the memory stays in use";
+  EXPECT_EQ(service_.shared_pushes, 2) << "the client keeps using the exchange";
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// A secret as the ps tasks of one job share it.
+// The secret that the ps tasks of one job share in tests.
 #ifndef PUSHPULL_TESTS_PS_SERVER_TRANSPORT_TEST_PEER_SECRET_H_
 #define PUSHPULL_TESTS_PS_SERVER_TRANSPORT_TEST_PEER_SECRET_H_
 

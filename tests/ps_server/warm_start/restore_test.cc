@@ -18,7 +18,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Tensors in memory; element i of a tensor is its number + i / 1000.
+// Tensors in memory. Element i of a tensor is the tensor's number + i / 1000.
 class FakeSource final : public TensorSource {
  public:
   explicit FakeSource(std::map<std::string, std::vector<int64_t>> shapes) {
@@ -61,7 +61,7 @@ struct Restored {
 const char kStem[] = "FeatureExtractor/MobilenetV1/Conv2d_0/weights";
 const char kHead[] = "BoxPredictor_0/ClassPredictor/biases";
 
-TEST(RestoreTest, DetectionCheckpointGivesTheExtractor) {
+TEST(RestoreTest, RestoresTheExtractorOfADetectionCheckpoint) {
   const FakeSource source(
       {{kStem, {3, 3, 3, 32}}, {kHead, {3 * 38}}, {"FeatureExtractor/other", {1}}});
   const Restored plain(
@@ -81,7 +81,7 @@ TEST(RestoreTest, DetectionCheckpointGivesTheExtractor) {
   EXPECT_EQ(everything.First(kHead), source.Value(kHead, 0));
 }
 
-TEST(RestoreTest, ClassificationCheckpointHasNoPrefix) {
+TEST(RestoreTest, RestoresAClassificationCheckpointWithoutPrefix) {
   const FakeSource source({{"MobilenetV1/Conv2d_0/weights", {3, 3, 3, 32}}});
   const Restored restored(MakeSsdTestConfig("ssd_mobilenet_v1"), source);
   ASSERT_TRUE(restored.status.ok()) << restored.status;
@@ -89,7 +89,7 @@ TEST(RestoreTest, ClassificationCheckpointHasNoPrefix) {
   EXPECT_EQ(restored.rows.at(kStem).source_name, "MobilenetV1/Conv2d_0/weights");
 }
 
-TEST(RestoreTest, OtherShapesAreReported) {
+TEST(RestoreTest, ReportsOtherShapes) {
   const FakeSource source(
       {{kStem, {3, 3, 3, 16}}, {"FeatureExtractor/MobilenetV1/Conv2d_0/BatchNorm/beta", {32}}});
   const Restored restored(
@@ -105,7 +105,7 @@ TEST(RestoreTest, OtherShapesAreReported) {
   EXPECT_THAT(text, HasSubstr("BoxPredictor_0/ClassPredictor: 2"));
 }
 
-TEST(RestoreTest, NothingThatFitsIsAnError) {
+TEST(RestoreTest, FailsIfNoTensorFits) {
   const FakeSource source({{"Conv2d_0/weights", {1}}});
   const Restored restored(MakeSsdTestConfig("ssd_mobilenet_v1"), source);
   EXPECT_EQ(restored.status.code(), absl::StatusCode::kFailedPrecondition);
@@ -128,7 +128,7 @@ TEST(RestoreTest, TorchvisionNamesCoverTheWholeNetwork) {
   EXPECT_EQ(TorchvisionName("expanded_conv_17/expand/weights"), std::nullopt);
 }
 
-TEST(RestoreTest, TorchvisionWeightsAreTransposed) {
+TEST(RestoreTest, TransposesTorchvisionWeights) {
   const FakeSource source({{"features.0.0.weight", {32, 3, 3, 3}},
                            {"features.1.conv.0.0.weight", {32, 1, 3, 3}},
                            {"features.18.1.running_var", {1280}},
@@ -140,7 +140,7 @@ TEST(RestoreTest, TorchvisionWeightsAreTransposed) {
     return restored.flat[restored.layout.offset(*restored.layout.Find(variable)) + i];
   };
   const std::string stem = "FeatureExtractor/MobilenetV2/Conv/weights";
-  // [y][x][in][out] = (1, 2, 2, 5) is [out][in][y][x] there.
+  // Element (1, 2, 2, 5) of [y][x][in][out] is stored as [out][in][y][x] there.
   EXPECT_EQ(at(stem, ((1 * 3 + 2) * 3 + 2) * 32 + 5),
             source.Value("features.0.0.weight", ((5 * 3 + 2) * 3 + 1) * 3 + 2));
   const std::string depthwise =

@@ -23,7 +23,8 @@ using ::testing::HasSubstr;
 constexpr char kPrefix[] = PUSHPULL_SOURCE_DIR "/tests/golden/tf_bundle/model.ckpt";
 constexpr char kData[] = "/b/model.ckpt.data-00000-of-00001";
 
-// The checkpoint that TensorFlow wrote (tests/reference/tensor_bundle_tf.py), in memory to damage.
+// A checkpoint that TensorFlow wrote (tests/reference/tensor_bundle_tf.py), in memory so that tests
+// can damage it.
 class TensorBundleTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -39,7 +40,7 @@ class TensorBundleTest : public testing::Test {
     ASSERT_TRUE(WriteFileAtomically(files_, kData, data).ok());
   }
 
-  // Opens and reads every tensor.
+  // Opens the checkpoint and reads every tensor.
   absl::Status ReadAll() {
     auto source = OpenTensorSource(files_, "/b/model.ckpt");
     if (!source.ok()) return source.status();
@@ -57,7 +58,7 @@ class TensorBundleTest : public testing::Test {
   std::string index_, data_;
 };
 
-TEST_F(TensorBundleTest, ReadsWhatTensorflowWrote) {
+TEST_F(TensorBundleTest, ReadsTensorflowsCheckpoint) {
   PosixFileSystem disk;
   const auto source = OpenTensorSource(disk, kPrefix);
   ASSERT_TRUE(source.ok()) << source.status();
@@ -83,7 +84,7 @@ TEST_F(TensorBundleTest, ReadsWhatTensorflowWrote) {
   EXPECT_EQ((*source)->Find("nothing"), nullptr);
 }
 
-TEST_F(TensorBundleTest, EveryTruncationIsDetected) {
+TEST_F(TensorBundleTest, DetectsEveryTruncation) {
   ASSERT_TRUE(ReadAll().ok());
   for (size_t size = 0; size < index_.size(); ++size) {
     Write(index_.substr(0, size), data_);
@@ -95,8 +96,9 @@ TEST_F(TensorBundleTest, EveryTruncationIsDetected) {
   }
 }
 
-TEST_F(TensorBundleTest, EveryFlippedBitIsDetectedOrHarmless) {
-  // Not read: the metaindex block (8 bytes and a trailer of 5), its handle, the footer's padding.
+TEST_F(TensorBundleTest, DetectsEveryFlippedBitThatMatters) {
+  // Not read are the metaindex block (8 bytes and a trailer of 5), its handle, and the footer's
+  // padding.
   int harmless = 0;
   for (size_t bit = 0; bit < 8 * index_.size(); ++bit) {
     std::string damaged = index_;
@@ -117,13 +119,13 @@ TEST_F(TensorBundleTest, EveryFlippedBitIsDetectedOrHarmless) {
   }
 }
 
-TEST_F(TensorBundleTest, MissingDataFileIsNamed) {
+TEST_F(TensorBundleTest, NamesAMissingDataFile) {
   ASSERT_TRUE(files_.RemoveFile(kData).ok());
   EXPECT_THAT(std::string(ReadAll().message()), HasSubstr("data-00000-of-00001"));
 }
 
-// Shapes whose product leaves 64 bits, or whose bytes do.
-TEST_F(TensorBundleTest, ImpossibleShapes) {
+// The number of elements or the number of bytes does not fit into 64 bits.
+TEST_F(TensorBundleTest, RefusesImpossibleShapes) {
   const int64_t large = int64_t{1} << 40;
   const std::vector<std::vector<int64_t>> shapes = {
       {large, large}, {large, 1 << 23, 2}, {-1}, {int64_t{1} << 61}, {int64_t{1} << 62, 4, 0}};
@@ -141,7 +143,7 @@ TEST_F(TensorBundleTest, ImpossibleShapes) {
   }
 }
 
-TEST_F(TensorBundleTest, EntriesThatDoNotFitTheirDataFile) {
+TEST_F(TensorBundleTest, RefusesEntriesOutsideTheirDataFile) {
   const struct {
     int shard;
     int64_t offset, size, elements;
@@ -161,7 +163,7 @@ TEST_F(TensorBundleTest, EntriesThatDoNotFitTheirDataFile) {
   }
 }
 
-TEST_F(TensorBundleTest, ATensorWithoutElements) {
+TEST_F(TensorBundleTest, ReadsATensorWithoutElements) {
   tensorflow::BundleEntryProto entry;
   entry.set_dtype(1);
   entry.mutable_shape()->add_dim()->set_size(0);
@@ -170,13 +172,14 @@ TEST_F(TensorBundleTest, ATensorWithoutElements) {
   EXPECT_TRUE(ReadAll().ok()) << ReadAll();
 }
 
-// Keys that repeat a long prefix: 100 KB that would be 500 MB in memory.
-TEST(SortedTableTest, KeysThatGrowInMemory) {
+// The keys repeat a long prefix: a file of 100 KB would need 500 MB in memory.
+TEST(SortedTableTest, RefusesKeysThatGrowInMemory) {
   const std::string prefix(50000, 'a');
   std::string block = EncodeTableBlock({{prefix, ""}});
   block.resize(block.size() - 8);  // without restarts
   for (int i = 0; i < 10000; ++i) {
-    block += std::string("\xd0\x86\x03\x01", 4);  // shares 50000 bytes, adds one
+    block += std::string("\xd0\x86\x03\x01",
+                         4);  // shares 50,000 bytes with the previous key and adds one
     block += std::string("\0b", 2);
   }
   block += std::string(4, '\0');
@@ -185,14 +188,14 @@ TEST(SortedTableTest, KeysThatGrowInMemory) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("repeats its keys too often"));
 }
 
-TEST(SortedTableTest, NoTable) {
+TEST(SortedTableTest, RefusesAFileThatIsNoTable) {
   EXPECT_EQ(ReadSortedTable("", "x").status().code(), absl::StatusCode::kDataLoss);
   const absl::Status zeros = ReadSortedTable(std::string(100, '\0'), "x").status();
   EXPECT_EQ(zeros.code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(std::string(zeros.message()), HasSubstr("x: its last bytes are not those of a"));
 }
 
-TEST(TensorSourceTest, SaysWhatItLookedFor) {
+TEST(TensorSourceTest, NamesTheFileItLookedFor) {
   MemoryFileSystem files;
   const absl::Status status = OpenTensorSource(files, "/models/model.ckpt").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);

@@ -49,9 +49,9 @@ class DeviceStepTest : public ::testing::TestWithParam<std::string> {
 INSTANTIATE_TEST_SUITE_P(Networks, DeviceStepTest,
                          ::testing::Values("mobilenet_v2", "ssd_mobilenet_v1", "ssd_mobilenet_v2"));
 
-TEST_P(DeviceStepTest, IsTheRunnersStep) {
+TEST_P(DeviceStepTest, MatchesTheStepOfTheRunner) {
   const std::vector<float> variables = InitialVariables(network_);
-  // As the device's.
+  // The device uses the reference operators too.
   const std::unique_ptr<Operators<float>> operators = MakeReferenceOperators<float>();
   absl::StatusOr<std::unique_ptr<NetworkRunner>> runner =
       MakeHostRunner(network_.spec, network_.layout, operators.get(), {batch_.samples});
@@ -75,7 +75,7 @@ TEST_P(DeviceStepTest, IsTheRunnersStep) {
   EXPECT_EQ(*loss, result->loss);
   EXPECT_EQ(gradient, expected);
 
-  // A step changes nothing that the next one reads.
+  // A step must not change anything that the next step reads.
   const absl::StatusOr<double> milliseconds = step->Measure(2);
   ASSERT_TRUE(milliseconds.ok()) << milliseconds.status();
   EXPECT_GT(*milliseconds, 2.0 * static_cast<double>(network_.spec.layers.size()));
@@ -102,17 +102,19 @@ TEST_P(DeviceStepTest, ProfilesEveryOperator) {
   EXPECT_EQ(convolutions_backward, expected);
 }
 
-// The other side starts from our file and has to come to our losses: PyTorch on the CPU, here.
-TEST_P(DeviceStepTest, FirstLossesArePytorchs) {
-  if (GetParam() == "ssd_mobilenet_v2") GTEST_SKIP() << "gpu_step_torch_test.py looks at it";
+// The comparison starts from the file that the benchmark writes and has to reach the same losses.
+// Here it is PyTorch on the CPU.
+TEST_P(DeviceStepTest, FirstLossesMatchPytorch) {
+  if (GetParam() == "ssd_mobilenet_v2") GTEST_SKIP() << "gpu_step_torch_test.py covers it";
   constexpr int kSteps = 4;
-  // With few samples in a batch norm roundings grow fast: steps this small stay in line.
+  // With few samples per batch norm, rounding errors grow fast. Steps this small keep both sides
+  // together.
   const Descent descent{1e-6, 0.9};
   const std::string script = std::string(PUSHPULL_SOURCE_DIR) + "/scripts/bench/gpu_step_torch.py";
   const auto torch =
       TorchChild::Start({"/usr/bin/python3", script, "--device=cpu", "--width=0.25"});
   if (!torch.ok() || !(*torch)->Ask("info", absl::Minutes(1)).ok()) {
-    GTEST_SKIP() << "no PyTorch for /usr/bin/python3";
+    GTEST_SKIP() << "/usr/bin/python3 has no PyTorch";
   }
   const std::unique_ptr<DeviceStep> step = MakeStep();
   const absl::StatusOr<std::vector<double>> losses =
@@ -134,13 +136,13 @@ TEST_P(DeviceStepTest, FirstLossesArePytorchs) {
   }
 }
 
-TEST(BenchNetworkTest, NamesWhatItDoesNotKnow) {
+TEST(BenchNetworkTest, NamesUnknownNetworks) {
   const absl::Status status = MakeBenchNetwork({"resnet", 224, 10, 1.0}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(status.message(), HasSubstr("\"resnet\""));
 }
 
-TEST(DeviceStepMemory, SaysThatItDoesNotFit) {
+TEST(DeviceStepMemory, ReportsABatchThatDoesNotFit) {
   DeferredDevice device(int64_t{1} << 20);
   const BenchNetwork network = SmallNetwork("mobilenet_v2");
   EXPECT_EQ(DeviceStep::Create(network, MakeBenchBatch(network.spec, 8), Precision::kFloat, &device)

@@ -17,7 +17,7 @@ std::unique_ptr<TorchChild> Shell(const std::string& script) {
   return child.ok() ? *std::move(child) : nullptr;
 }
 
-TEST(TorchChild, AnswersLineByLine) {
+TEST(TorchChild, ReturnsOneAnswerPerLine) {
   const auto child = Shell(
       "while read -r a b; do printf '{\"verb\": \"%s\", ' $a; sleep 0.05;"
       " printf '\"rest\": %s}\\n' $b; done");
@@ -31,14 +31,14 @@ TEST(TorchChild, AnswersLineByLine) {
   }
 }
 
-TEST(TorchChild, KeepsAnswersThatComeTogether) {
+TEST(TorchChild, KeepsAnswersThatArriveTogether) {
   const auto child = Shell("printf '{\"a\": 1}\\n{\"a\": 2}\\n'; cat > /dev/null");
   ASSERT_NE(child, nullptr);
   EXPECT_EQ((*child->Ask("x", absl::Minutes(1)))["a"], 1);
   EXPECT_EQ((*child->Ask("x", absl::Minutes(1)))["a"], 2);
 }
 
-TEST(TorchChild, PassesErrorsOn) {
+TEST(TorchChild, ReturnsErrorsOfTheChild) {
   const auto child =
       Shell("echo '{\"error\": \"OutOfMemoryError: 3 GiB\"}'; read -r x; echo '{}'; read -r x");
   ASSERT_NE(child, nullptr);
@@ -48,7 +48,7 @@ TEST(TorchChild, PassesErrorsOn) {
   EXPECT_TRUE(child->Ask("run", absl::Minutes(1)).ok());
 }
 
-TEST(TorchChild, NoticesThatThereIsNoAnswer) {
+TEST(TorchChild, ReportsAMissingAnswer) {
   const auto ended = Shell("read -r x; exit 1");
   ASSERT_NE(ended, nullptr);
   EXPECT_EQ(ended->Ask("run", absl::Minutes(1)).status().code(), absl::StatusCode::kUnavailable);

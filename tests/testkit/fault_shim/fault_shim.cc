@@ -1,18 +1,17 @@
-// LD_PRELOAD library that makes chosen system calls of an unchanged program fail, end the process,
-// or take long, and that moves its wall clock. The campaign (scripts/campaign) drives it;
-// scripts/campaign/fault_shim.py writes what it reads:
+// LD_PRELOAD library that makes chosen system calls of an unchanged program fail, end the process
+// or take long, and that shifts the program's wall clock. The campaign (scripts/campaign) uses it,
+// and scripts/campaign/fault_shim.py writes its inputs:
 //
-//   PUSHPULL_FAULT_ROOTS    folders, separated by ':'. Only calls on paths below them are seen.
-//   PUSHPULL_FAULT_RULES    rules, separated by ';', each `operation|glob|nth|action`: the nth call
-//   (from 1) of the
-//                           operation on a path that fits the glob. Actions: an errno as a number;
-//                           `short` (a write stores half of its bytes); `kill` (SIGKILL right after
-//                           the call).
-//   PUSHPULL_FAULT_RECORD   file; one line `operation path` is appended per call seen.
-//   PUSHPULL_FAULT_CONTROL  file that holds a Control, which the campaign changes while the program
-//   runs.
+//   PUSHPULL_FAULT_ROOTS    folders, separated by ':'. Only calls on paths below them count.
+//   PUSHPULL_FAULT_RULES    rules, separated by ';', each `operation|glob|nth|action`. A rule acts
+//                           on the nth call (from 1) of the operation on a path that fits the glob.
+//                           Actions: an errno as a number; `short` (a write stores half of its
+//                           bytes); `kill` (SIGKILL right after the call).
+//   PUSHPULL_FAULT_RECORD   a file; every counted call appends a line `operation path`.
+//   PUSHPULL_FAULT_CONTROL  a file that holds a Control, which the campaign may change while the
+//                           program runs.
 //
-// Every rule and every random fault that takes effect is counted in the Control.
+// The Control counts the rules and the random faults that took effect.
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -39,13 +38,13 @@
 
 namespace {
 
-// The layout is fault_shim.py's CONTROL.
+// The layout must match CONTROL in fault_shim.py.
 struct Control {
   std::atomic<int64_t> clock_offset_ns{0};
-  std::atomic<uint32_t> random_share{0};    // of 65536 calls seen
+  std::atomic<uint32_t> random_share{0};    // of 65536 calls
   std::atomic<uint32_t> random_actions{0};  // sum of RandomAction
   std::atomic<uint32_t> slow_ms{0};
-  std::atomic<uint32_t> random_faults{0};  // counted here
+  std::atomic<uint32_t> random_faults{0};  // written by this library
   std::atomic<uint32_t> rules_hit{0};
   std::atomic<uint32_t> seed{0};
 };
@@ -66,7 +65,7 @@ struct Rule {
   char operation[16] = {};
   char glob[512] = {};
   uint32_t nth = 0;
-  int error = 0;  // 0: see the two below
+  int error = 0;  // 0: shorten or kill
   bool shorten = false;
   bool kill = false;
   std::atomic<uint32_t> seen{0};
@@ -81,14 +80,15 @@ struct Settings {
   Control own{};
 };
 
-// Libraries that are loaded before this one call its functions already.
+// Libraries that are loaded earlier may call these functions before this library's constructor
+// runs.
 constinit Settings settings;
-// Paths of open files below the roots; a slot is written before its descriptor is known to anybody.
+// Paths of the open files below the roots. An entry is written before anybody knows its descriptor.
 char* paths[kMaxDescriptors];
 std::atomic<bool> ready{false};
 
-// The C library's functions are ours here, so the kernel is called without them. Returns -errno on
-// failure.
+// Makes a system call directly, because this library replaces the C library's functions. Returns
+// -errno on failure.
 int64_t Raw(int64_t number, int64_t a = 0, int64_t b = 0, int64_t c = 0, int64_t d = 0,
             int64_t e = 0, int64_t f = 0) {
   int64_t result;
@@ -169,7 +169,7 @@ bool BelowRoots(const char* path) {
   return false;
 }
 
-// Null: not below the roots.
+// Returns null if the path is not below the roots.
 const char* SeenPath(const char* path) {
   return ready.load(std::memory_order_acquire) && path != nullptr && BelowRoots(path) ? path
                                                                                       : nullptr;
@@ -188,7 +188,7 @@ void SleepMillis(uint32_t millis) {
   Raw(SYS_nanosleep, Ptr(&pause));
 }
 
-// What happens to one call.
+// What shall happen to one call.
 struct Verdict {
   int error = 0;
   bool shorten = false;
@@ -200,7 +200,7 @@ Verdict RandomFault(const char* operation) {
   Control& control = *settings.control;
   const uint32_t share = control.random_share.load(std::memory_order_relaxed);
   if (share == 0) return verdict;
-  // SplitMix64 of a counter: no lock, and the same for the same seed and order of calls.
+  // SplitMix64 of a counter: needs no lock, and repeats for the same seed and order of calls.
   uint64_t x = control.seed.fetch_add(1, std::memory_order_relaxed) * 0x9e3779b97f4a7c15u;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
@@ -252,7 +252,8 @@ void EndIfTold(const Verdict& verdict) {
   if (verdict.kill) Raw(SYS_kill, Raw(SYS_getpid), SIGKILL);
 }
 
-// A call on a path or descriptor that is seen (not null), with a result that is only a number.
+// Makes a call that returns a number, on a path or descriptor below the roots (null: on another
+// one, which is not judged).
 template <typename Call>
 int64_t Judged(const char* operation, const char* path, Call call) {
   if (path == nullptr) return Finish(call());
@@ -298,8 +299,9 @@ int64_t RealNanos() {
   return NanosOf(now);
 }
 
-// Waits until a moment of the moved clock in slices, so that a clock that is moved meanwhile
-// counts, as it does in the kernel. wait(moment of the kernel's clock) returns an errno.
+// Waits until a time of the shifted clock. It waits in slices, so that a change of the shift takes
+// effect during the wait, as it does in the kernel. wait(time of the kernel's clock) returns an
+// errno.
 template <typename Wait>
 int WaitUntil(const timespec& until, Wait wait) {
   for (;;) {
@@ -364,7 +366,7 @@ int close(int fd) {
   if (path == nullptr) return Finish(Raw(SYS_close, fd));
   const Verdict verdict = Judge("close", path);
   Remember(fd, nullptr);
-  // Linux closes the descriptor whatever close says.
+  // Linux closes the descriptor whatever close returns.
   const int64_t result = Raw(SYS_close, fd);
   EndIfTold(verdict);
   return Finish(verdict.error != 0 ? -verdict.error : result);
@@ -412,7 +414,7 @@ int rmdir(const char* path) {
   return Judged("unlink", SeenPath(path), [&] { return Raw(SYS_rmdir, Ptr(path)); });
 }
 
-// The wall clock. Only the real one is moved; steady clocks are not.
+// The wall clock is shifted, steady clocks are not.
 
 int clock_gettime(clockid_t clock, timespec* time) {
   const int64_t result = Raw(SYS_clock_gettime, clock, Ptr(time));
@@ -435,7 +437,7 @@ time_t time(time_t* time) {
   return seconds;
 }
 
-// Abseil's mutexes and condition variables wait through syscall() until a moment of the wall clock.
+// Abseil's mutexes and condition variables wait through syscall() until a time of the wall clock.
 long syscall(long number, ...) {
   va_list list;
   va_start(list, number);

@@ -1,9 +1,9 @@
-// Preloaded into a program (LD_PRELOAD), so that a test sees in which order the program writes,
-// syncs and renames files. The calls themselves are made as ever.
+// LD_PRELOAD library that records in which order a program writes, syncs and renames files. It does
+// not change the calls.
 //
-// The environment names the file that the lines are appended to (PUSHPULL_FILE_CALLS) and the
-// folder whose files are of interest (PUSHPULL_FILE_CALLS_UNDER). Lines, in the order in which the
-// calls ended with success:
+// PUSHPULL_FILE_CALLS names the file to which lines are appended, and PUSHPULL_FILE_CALLS_UNDER the
+// folder whose files are recorded. There is one line per successful call, in the order in which the
+// calls ended:
 //   write PATH
 //   sync PATH          fsync or fdatasync, of a file or a folder
 //   rename FROM TO
@@ -30,7 +30,7 @@ void Append(const char* line, size_t size) {
     const char* const path = getenv("PUSHPULL_FILE_CALLS");
     return path == nullptr ? -1 : open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
   }();
-  // Not write(), which is defined anew below.
+  // Not write(), because this library replaces it.
   if (file >= 0) syscall(SYS_write, file, line, size);
 }
 

@@ -5,7 +5,7 @@
 namespace pushpull {
 namespace {
 
-// Tells the audit what the test's hook has made of the gradient.
+// Returns a hook that runs the test's hook and tells the audit the resulting gradient.
 ToyGradientSource::Hook Audited(ContributionAudit* audit, uint32_t worker,
                                 ToyGradientSource::Hook hook) {
   if (hook == nullptr) return nullptr;

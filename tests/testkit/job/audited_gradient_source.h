@@ -1,5 +1,5 @@
-// A ToyGradientSource that tells a ContributionAudit which weights each contribution is computed
-// from.
+// A ToyGradientSource that tells a ContributionAudit from which weights each contribution is
+// computed.
 #ifndef PUSHPULL_TESTS_TESTKIT_JOB_AUDITED_GRADIENT_SOURCE_H_
 #define PUSHPULL_TESTS_TESTKIT_JOB_AUDITED_GRADIENT_SOURCE_H_
 
@@ -13,7 +13,7 @@ namespace pushpull {
 
 class AuditedGradientSource final : public GradientSource {
  public:
-  // audit and layout must outlive the source. `worker` is the worker id of the clone.
+  // `audit` and `layout` must outlive the source. `worker` is the worker id of the clone.
   AuditedGradientSource(ContributionAudit* audit, uint32_t worker, const VariableLayout* layout,
                         uint32_t num_replicas, ToyGradientSource::Hook hook = nullptr);
 

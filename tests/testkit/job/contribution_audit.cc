@@ -12,8 +12,8 @@ namespace pushpull {
 namespace {
 
 constexpr size_t kMaxProblems = 20;
-// Versions kept of one shard. A run of a million steps must not fill the memory, and no clone is
-// that far behind.
+// Versions kept per shard. They are limited so that a run of a million steps does not fill the
+// memory; no clone is that far behind.
 constexpr size_t kVersionsKept = 256;
 
 absl::Span<const float> Part(absl::Span<const float> flat, const ElementRange& range) {
@@ -91,7 +91,7 @@ void ContributionAudit::JudgeKey(const ps::PushKey& key, const Computed& compute
         shard, key.epoch(), key.base_version(), Part(computed.weights, sharding_.shard(shard)));
     if (!version.has_value()) {
       Problem(absl::StrCat(Describe(key), ": the weights of shard ", shard,
-                           " are no version that was pulled in this epoch"));
+                           " do not match any version that was pulled in this epoch"));
       return;
     }
     if (sync_ && *version != key.base_version()) {
@@ -101,21 +101,21 @@ void ContributionAudit::JudgeKey(const ps::PushKey& key, const Computed& compute
     }
     oldest = std::min(oldest.value_or(*version), *version);
   }
-  // An asynchronous pull may bring another version of each shard; the oldest counts.
+  // An asynchronous pull may return a different version of each shard; the oldest one counts.
   if (oldest != key.base_version()) {
     Problem(absl::StrCat(Describe(key), ": the oldest weights are version ", *oldest));
   }
 }
 
 void ContributionAudit::NoteChunk(const ps::PushChunk& header, const Payload& payload) {
-  // An empty chunk is sent before anything is computed, and a damaged one tells nothing.
+  // An empty chunk is sent before anything is computed, and a damaged chunk proves nothing.
   if (payload.size_bytes == 0 || Crc32c(payload.data, payload.size_bytes) != header.crc32c()) {
     return;
   }
   const ps::PushKey& key = header.key();
   absl::MutexLock lock(&mutex_);
   const auto found = computed_.find(key.worker_id());
-  if (found == computed_.end()) return;  // not a clone whose gradients are known
+  if (found == computed_.end()) return;  // the gradients of this clone are not known
   Computed& computed = found->second;
   const std::string serialized = key.SerializeAsString();
   positions_.try_emplace(serialized, computed.position);
@@ -162,7 +162,7 @@ void ContributionAudit::NoteComputed(uint32_t worker, absl::Span<const float> we
   const Computed& computed = computed_[worker];
   if (SameBits(computed.weights, weights)) return;
   Problem(absl::StrCat("clone ", worker, ", position ", computed.position, ", replica ",
-                       computed.replica, ": the weights change while the gradient is computed"));
+                       computed.replica, ": the weights changed while the gradient was computed"));
 }
 
 std::vector<std::string> ContributionAudit::problems() const {

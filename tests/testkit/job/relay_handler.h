@@ -1,4 +1,4 @@
-// Stands between in-process clients and a server that may be killed and started again.
+// Forwards calls of in-process clients to a server that tests may kill and restart.
 #ifndef PUSHPULL_TESTS_TESTKIT_JOB_RELAY_HANDLER_H_
 #define PUSHPULL_TESTS_TESTKIT_JOB_RELAY_HANDLER_H_
 
@@ -18,11 +18,11 @@ namespace pushpull {
 // Thread-safe. Without a target every call fails with UNAVAILABLE, as over a refused connection.
 class RelayHandler final : public PsHandler {
  public:
-  // `audit` hears of what passes; null: nobody does. It must outlive the calls.
+  // `audit` observes the calls and must outlive them. May be null.
   explicit RelayHandler(ContributionAudit* audit = nullptr) : audit_(audit) {}
 
   void Connect(PsHandler* target);
-  // Calls under way fail with UNAVAILABLE; when it returns, none is in the target.
+  // Fails all running calls with UNAVAILABLE. Once it returns, no call is inside the target.
   void Disconnect();
 
   PUSHPULL_DECLARE_HANDLER_FUNCTIONS
@@ -33,14 +33,14 @@ class RelayHandler final : public PsHandler {
                         Done<ps::OpenSharedMemoryReply> done) override;
 
  private:
-  // The calls that wait for an answer, by number: how to fail each.
+  // For each call that waits for an answer, by number: a function that fails it.
   struct Waiting {
     absl::Mutex mutex;
     uint64_t last = 0;
     std::map<uint64_t, std::function<void()>> calls;
   };
 
-  // A `done` that answers once, be it by the target or by Disconnect.
+  // Returns a `done` that answers only once, either for the target or for Disconnect.
   template <typename Reply>
   Done<Reply> Guard(Done<Reply> done);
   CancelFn GuardCancel(CancelFn cancel) ABSL_SHARED_LOCKS_REQUIRED(gate_);

@@ -1,4 +1,4 @@
-// Holds a clone within a step until a test lets it go on.
+// Holds a clone inside a step until a test lets it continue.
 #ifndef PUSHPULL_TESTS_TESTKIT_JOB_STEP_GATE_H_
 #define PUSHPULL_TESTS_TESTKIT_JOB_STEP_GATE_H_
 
@@ -13,22 +13,22 @@
 
 namespace pushpull {
 
-// Thread-safe. Must outlive the clones that have its hook. No wait takes longer than a minute, so a
-// test that has failed ends.
+// Thread-safe. Must outlive the clones that use its hook. No wait takes longer than a minute, so
+// that a failed test ends.
 class StepGate {
  public:
-  // A gradient hook that blocks at data position `position` until Open.
+  // Returns a gradient hook that blocks at data position `position` until Open is called.
   ToyGradientSource::Hook HookAt(uint64_t position) {
     return [this, position](uint64_t at, uint32_t, GradientResult*, absl::Span<float>) {
       if (at != position) return;
       absl::MutexLock lock(&mutex_);
       reached_ = true;
       EXPECT_TRUE(mutex_.AwaitWithTimeout(absl::Condition(&open_), kPatience))
-          << "nobody opened the gate at position " << position;
+          << "the test did not open the gate at position " << position;
     };
   }
-  // Blocks until a clone is within that step. False after a minute: a test that goes on opens the
-  // gate before it ends.
+  // Blocks until a clone is inside that step. Returns false after a minute; the test has to open
+  // the gate even then.
   [[nodiscard]] bool AwaitReached() {
     absl::MutexLock lock(&mutex_);
     return mutex_.AwaitWithTimeout(absl::Condition(&reached_), kPatience);

@@ -89,7 +89,7 @@ absl::Status TestServer::Start() {
       core_ = *std::move(core);
       break;
     }
-    // A pull of the killed server may hold its state for a moment longer.
+    // A pull from the killed server may hold its state for a moment longer.
     const bool held = absl::StrContains(core.status().message(), "in use by another ps_server");
     if (!held || absl::Now() > deadline) return core.status();
     absl::SleepFor(absl::Milliseconds(5));
@@ -210,7 +210,7 @@ TestClone::TestClone(TestServer* server, TestCloneOptions options)
 }
 
 TestClone::~TestClone() {
-  if (!thread_.joinable()) return;  // Join has been called, and the server may have gone
+  if (!thread_.joinable()) return;  // Join was called before, and the server may be gone
   Stop();
   thread_.join();
   server_->Detach(this);
@@ -293,7 +293,7 @@ TrainerDeadline::TrainerDeadline(CloneTrainer* trainer) {
   thread_ = std::thread([this, trainer] {
     absl::MutexLock lock(&mutex_);
     if (mutex_.AwaitWithTimeout(absl::Condition(&over_), kPatience)) return;
-    LOG(ERROR) << "the trainer did not end by itself";
+    LOG(ERROR) << "the trainer did not end in time";
     trainer->Stop();
   });
 }

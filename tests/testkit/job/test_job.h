@@ -1,6 +1,6 @@
 // A whole training job in one process: a ServerCore on a temporary folder, clones as threads, and
-// in-process clients between them, so that crashes and lost messages come exactly where a test
-// wants them.
+// in-process clients between them, so that tests can crash servers and lose messages at exact
+// points.
 #ifndef PUSHPULL_TESTS_TESTKIT_JOB_TEST_JOB_H_
 #define PUSHPULL_TESTS_TESTKIT_JOB_TEST_JOB_H_
 
@@ -23,7 +23,7 @@
 
 namespace pushpull {
 
-// Made on construction, removed with everything in it on destruction.
+// A temporary folder, which the destructor removes with everything in it.
 class TestFolder {
  public:
   TestFolder();
@@ -40,7 +40,7 @@ struct TestServerOptions {
   // Protobuf text, merged over the defaults: momentum, 20 steps, batch 31.
   std::string train_config = "";
   bool toy_layout = true;      // false: the layout of the pipeline config, a narrow MobileNetV2
-  int64_t large_elements = 0;  // of one more variable of the toy layout
+  int64_t large_elements = 0;  // if positive, size of an additional variable of the toy layout
   bool sync = true;
   int tasks = 1;
   uint32_t num_replicas = 0;
@@ -55,30 +55,30 @@ config::TrainEvalPipelineConfig MakeTinyConfig(const std::string& train_config);
 
 class TestClone;
 
-// Every contribution of every TestClone is audited: the destructor fails the test if one was not
-// computed from the weights that its push key names.
+// Audits every contribution of every TestClone: the destructor fails the test if a contribution was
+// not computed from the weights that its push key names.
 //
-// No wait takes longer than a minute, and the first that does gives the whole job up: all clones
-// are stopped and later waits return at once, so a test that has failed ends soon.
+// No wait takes longer than a minute. The first wait that does gives up the whole job: it stops all
+// clones, and later waits return at once, so that a failed test ends soon.
 class TestServer {
  public:
-  // folder: train_dir and state_dir are made in it.
+  // Creates train_dir and state_dir in `folder`.
   TestServer(const TestFolder& folder, TestServerOptions options);
   ~TestServer();
 
-  // Opens and serves, whatever was there before.
+  // Opens whatever the folder holds, and serves.
   absl::Status Start();
-  // As SIGKILL: calls under way fail with UNAVAILABLE.
+  // Ends like SIGKILL: running calls fail with UNAVAILABLE.
   void Kill();
-  // The end of the job, as the main awaits it; a test fails after a minute without.
+  // Waits for the end of the job as the main does. Fails the test after a minute.
   absl::Status WaitForEnd();
-  // WaitForEnd, then what the main does to end well.
+  // Calls WaitForEnd, then does what the main does at a normal end.
   absl::Status WaitAndClose();
-  // As SIGTERM.
+  // Ends like SIGTERM.
   absl::Status DrainAndClose();
-  // Blocks until the status fulfils the condition; false after a minute. From any thread.
+  // Blocks until the status fulfils the condition. Returns false after a minute. Thread-safe.
   bool Await(const std::function<bool(const ps::StatusReply&)>& condition);
-  // Stops all clones, those that come later too, and ends all waits. From any thread.
+  // Stops all present and future clones, and ends all waits. Thread-safe.
   void GiveUp();
   bool has_given_up() const { return given_up_.load(); }
 
@@ -94,15 +94,15 @@ class TestServer {
 
   ContributionAudit& audit() const { return *audit_; }
 
-  // Weights, slots and moving averages of a published checkpoint, one after the other; empty if it
-  // does not verify.
+  // Returns weights, slots and moving averages of a published checkpoint, one after another. Empty
+  // if the checkpoint does not verify.
   std::vector<float> Checkpointed(uint64_t step);
 
  private:
   friend class TestClone;
   void Attach(TestClone* clone);
   void Detach(TestClone* clone);
-  // As the coordinator says, or nothing while there is no server. From any thread.
+  // Returns the coordinator's status, or an empty one while there is no server. Thread-safe.
   ps::StatusReply Status();
   void DestroyCore();
 
@@ -125,26 +125,26 @@ struct TestCloneOptions {
   uint32_t worker_id = 0;
   uint32_t num_replicas = 1;
   std::string peer_name = "test";
-  uint64_t session = 1;  // a clone that follows another under its name and session replaces it
+  uint64_t session = 1;  // a new clone with the same peer_name and session replaces the old one
   FaultHook hook = nullptr;
   absl::Duration peer_deadline = absl::Seconds(60);
   absl::Duration rpc_timeout = absl::Seconds(20);
-  const VariableLayout* layout = nullptr;  // null: the server's
+  const VariableLayout* layout = nullptr;  // null: the server's layout
   ToyGradientSource::Hook gradient_hook = nullptr;
   ps::GradientEncoding gradient_encoding = ps::FLOAT32;
   CloneInstruments instruments = {};
   ClockOffset* server_clock = nullptr;
-  Clock* clock = nullptr;  // null: the server's
+  Clock* clock = nullptr;  // null: the server's clock
 };
 
-// One clone on a thread of its own.
+// A clone that runs in a separate thread.
 class TestClone {
  public:
   TestClone(TestServer* server, TestCloneOptions options);
-  ~TestClone();  // as Stop
+  ~TestClone();  // stops the clone
 
-  // Waits for the end of CloneTrainer::Run. After two minutes the test fails and the whole job is
-  // given up.
+  // Waits for the end of CloneTrainer::Run. After two minutes it fails the test and gives up the
+  // whole job.
   absl::Status Join();
   void Stop();
   std::vector<CloneReport> reports();
@@ -165,8 +165,8 @@ class TestClone {
   std::thread thread_;
 };
 
-// Stops a trainer that still runs a minute from now, so that a test of what ends it fails instead
-// of hanging.
+// Stops a trainer that is still running in a minute, so that a test of how it ends fails instead of
+// hanging.
 class TrainerDeadline {
  public:
   explicit TrainerDeadline(CloneTrainer* trainer);
@@ -178,12 +178,12 @@ class TrainerDeadline {
   std::thread thread_;
 };
 
-// Starts clones 0 .. n-1, alike but for their ids, and waits for all.
+// Starts clones 0 .. n-1, which differ only in their ids, and waits for all of them.
 std::vector<absl::Status> TrainWithClones(TestServer* server, uint32_t n,
                                           const TestCloneOptions& common = {});
 
-// Checkpointed(num_steps) after a whole run in a folder of its own, which has to end well for the
-// server and every clone; empty, with a failure of the test, if it does not.
+// Trains a whole run in a new folder and returns Checkpointed(num_steps). The server and every
+// clone have to end well; otherwise the test fails and the result is empty.
 std::vector<float> TrainedState(uint32_t clones, TestServerOptions server_options = {},
                                 const TestCloneOptions& clone_options = {});
 

@@ -1,5 +1,5 @@
-// A GradientSource without a network: a formula of weights, position and sample that moves every
-// variable, so that a contribution lost, doubled or computed from other weights shows in the
+// A GradientSource without a network: a formula of weights, position and sample that changes every
+// variable. A contribution that is lost, duplicated or computed from wrong weights changes the
 // result.
 #ifndef PUSHPULL_TESTS_TESTKIT_JOB_TOY_GRADIENT_SOURCE_H_
 #define PUSHPULL_TESTS_TESTKIT_JOB_TOY_GRADIENT_SOURCE_H_
@@ -12,22 +12,22 @@
 
 namespace pushpull {
 
-// Four variables (one a moving statistic) over several pages; large_elements > 0 adds a fifth,
-// whose gradient is that of the first sample only, to save time.
+// Four variables, one of them a moving statistic, over several pages. large_elements > 0 adds a
+// fifth variable, whose gradient only uses the first sample to save time.
 VariableLayout MakeToyLayout(int64_t large_elements = 0);
 
 class ToyGradientSource final : public GradientSource {
  public:
   static constexpr uint64_t kGlobalBatch = 31;
 
-  // Called after the computation and before the last elements are announced; may change both, and
-  // may block.
+  // Called after the computation and before the last elements are announced. It may change result
+  // and gradient, and may block.
   using Hook = std::function<void(uint64_t position, uint32_t replica, GradientResult* result,
                                   absl::Span<float> gradient)>;
 
   ToyGradientSource(const VariableLayout* layout, uint32_t num_replicas, Hook hook = nullptr);
 
-  // Samples of a replica: kGlobalBatch over num_replicas, the remainder to the last.
+  // The samples of a replica: kGlobalBatch / num_replicas, and the remainder goes to the last one.
   uint64_t SamplesOf(uint32_t replica) const;
 
   absl::StatusOr<GradientResult> Compute(uint64_t position, uint32_t replica,

@@ -1,4 +1,4 @@
-// Comparison of tensors that says what differs most, where, and by how much.
+// Comparisons of tensors that report the largest error, its place and the tolerance.
 #ifndef PUSHPULL_TESTS_TESTKIT_KERNELS_COMPARE_H_
 #define PUSHPULL_TESTS_TESTKIT_KERNELS_COMPARE_H_
 
@@ -12,7 +12,7 @@
 namespace pushpull {
 
 // Fails unless |actual - expected| <= tolerance * max(floor, max |expected|) everywhere. The floor
-// is for tensors that are 0 but for rounding.
+// serves tensors that are 0 except for rounding errors.
 template <typename T, typename U>
 void ExpectClose(const std::string& label, const std::vector<T>& expected,
                  const std::vector<U>& actual, double tolerance, double floor = 1e-30) {

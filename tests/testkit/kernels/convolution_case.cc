@@ -24,7 +24,7 @@ Bfloat16 FromDouble<Bfloat16>(double value) {
   return ToBfloat16(static_cast<float>(value));
 }
 
-// Normal random numbers, rounded to Stored.
+// Returns normally distributed random numbers, rounded to Stored.
 template <typename T, typename Stored>
 std::vector<T> Values(int64_t count, uint64_t stream, double scale = 1, double offset = 0) {
   CounterRandom random(20240607, stream);
@@ -36,7 +36,7 @@ std::vector<T> Values(int64_t count, uint64_t stream, double scale = 1, double o
   return values;
 }
 
-// Vectors of a batch-norm whose statistics need not be those of any tensor.
+// The vectors of a batch norm, whose statistics need not match any tensor.
 template <typename P>
 struct NormVectors {
   NormVectors(const OperandMemory& memory, int64_t channels, uint64_t stream)

@@ -1,4 +1,4 @@
-// One convolution, dense or depthwise, with random operands, run forward and backward through any
+// A dense or depthwise convolution with random operands that runs forward and backward with any
 // operators.
 #ifndef PUSHPULL_TESTS_TESTKIT_KERNELS_CONVOLUTION_CASE_H_
 #define PUSHPULL_TESTS_TESTKIT_KERNELS_CONVOLUTION_CASE_H_
@@ -23,17 +23,17 @@ struct ConvolutionCase {
   Input input = Input::kNormRelu6;
   Norm output = Norm::kBatch;
   bool bias = false;
-  bool add = false;  // another gradient reaches the input
+  bool add = false;  // add to another gradient of the input
   bool input_gradient = true;
 };
 
-// Names in the messages of tests.
+// Prints the name in test messages.
 void PrintTo(const ConvolutionCase& test, std::ostream* out);
 
-// Small and awkward shapes, every kind of input, norm and padding; names are unique.
+// Small and awkward shapes with every kind of input, norm and padding. Names are unique.
 std::vector<ConvolutionCase> DenseCases();
 std::vector<ConvolutionCase> DepthwiseCases();
-// Adds a case under a name made of its shape.
+// Adds a case whose name is made from its shape.
 void AddCase(ConvolutionCase test, std::vector<ConvolutionCase>* cases);
 
 struct NamedTensor {
@@ -41,9 +41,10 @@ struct NamedTensor {
   std::vector<double> values;
 };
 
-// Everything the two calls write. The operands are rounded to Stored first, so that operators in
-// double compute what those in a narrower type have to; variables are always floats. T: float,
-// double, Bfloat16; Stored: T, or float or Bfloat16 with T double.
+// Runs the forward and the backward call and returns everything that they write. The operands are
+// rounded to Stored first, so that operators in double compute the same as those in a narrower
+// type; variables are always floats. T is float, double or Bfloat16. Stored is T, or float or
+// Bfloat16 if T is double.
 template <typename T, typename Stored = T>
 std::vector<NamedTensor> RunCase(const ConvolutionCase& test, Operators<T>* operators,
                                  const OperandMemory& memory = HostOperands());

@@ -24,7 +24,7 @@ void AddCase(ConvolutionCase test, std::vector<ConvolutionCase>* cases) {
 std::vector<ConvolutionCase> DenseCases() {
   std::vector<ConvolutionCase> cases;
   const auto add = [&](const ConvolutionCase& test) { AddCase(test, &cases); };
-  // Few rows (cut by panels) and channels that do and do not fill vectors and panels.
+  // Few rows (split by panels), with channel counts that do and do not fill vectors and panels.
   for (const int64_t in : {1, 3, 8, 13, 16, 24, 40, 96}) {
     for (const int64_t out : {1, 7, 8, 16, 17, 24, 31, 104}) {
       add({.shape = Pointwise({2, 2, 2, in}, out)});
@@ -33,7 +33,7 @@ std::vector<ConvolutionCase> DenseCases() {
   add({.shape = Pointwise({1, 1, 1, 5}, 9)});
   add({.shape = Pointwise({64, 1, 1, 160}, 320)});
   add({.shape = Pointwise({5, 9, 11, 600}, 130)});
-  // Many rows (cut by blocks), with a last block that is not full.
+  // Many rows (split by blocks), with a partial last block.
   add({.shape = Pointwise({3, 17, 19, 24}, 16)});
   add({.shape = Pointwise({2, 21, 23, 13}, 27)});
   add({.shape = Pointwise({4, 16, 16, 144}, 24)});
@@ -50,7 +50,7 @@ std::vector<ConvolutionCase> DenseCases() {
            .add = input == Input::kRelu});
     }
   }
-  // Fully connected with bias.
+  // A fully connected layer with bias.
   add({.shape = Pointwise({7, 1, 1, 50}, 11),
        .input = Input::kPlain,
        .output = Norm::kNone,
@@ -59,8 +59,8 @@ std::vector<ConvolutionCase> DenseCases() {
        .input = Input::kRelu,
        .output = Norm::kNone,
        .bias = true});
-  // Larger kernels: the stem, predictors, asymmetric padding, padding that is not SAME, pixels no
-  // output reads.
+  // Larger kernels: the stem, predictors, asymmetric padding, padding other than SAME, and pixels
+  // that no output reads.
   add({.shape = SameConvolution({2, 32, 32, 3}, 32, 3, 2),
        .input = Input::kPlain,
        .input_gradient = false});

@@ -36,7 +36,7 @@ std::vector<char> GuardedBlock::Read(const std::string& label) const {
   memory_.read(all.data(), block_->data(), all.size());
   for (int64_t i = 0; i < kGuardBytes; ++i) {
     if (all[kGuardBytes - 1 - i] != kPoison) {
-      ADD_FAILURE() << label << ": written " << i + 1 << " bytes before its begin";
+      ADD_FAILURE() << label << ": written " << i + 1 << " bytes before its start";
       break;
     }
     if (all[kGuardBytes + bytes_ + i] != kPoison) {

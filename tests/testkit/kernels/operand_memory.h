@@ -1,5 +1,5 @@
-// The memory of any operators, the host's or a GPU's, for tests: inputs are copied there between
-// guards, outputs are poisoned and read back.
+// Test memory for any operators, on the host or on a GPU: inputs are copied there between guards,
+// and outputs are poisoned before and read back after.
 #ifndef PUSHPULL_TESTS_TESTKIT_KERNELS_OPERAND_MEMORY_H_
 #define PUSHPULL_TESTS_TESTKIT_KERNELS_OPERAND_MEMORY_H_
 
@@ -17,13 +17,13 @@ namespace pushpull {
 
 struct OperandMemory {
   MemorySource* source = nullptr;
-  // Copies from such memory once all work on it is done.
+  // Copies from that memory once all work on it is done.
   std::function<void(void* to, const void* from, int64_t bytes)> read;
 };
 
 OperandMemory HostOperands();
 
-// Bytes between guards, which are NaN in every type; so are the bytes themselves until they are
+// A block between guards. The guards are NaN in every type, and so is the block until it is
 // written. Aligned to 256 bytes.
 class GuardedBlock {
  public:
@@ -31,7 +31,7 @@ class GuardedBlock {
 
   void* data() const;
   void Write(const void* from);
-  // Fails the test, naming the block, where a guard was written to.
+  // Fails the test and names the block if a guard was overwritten.
   void CheckGuards(const std::string& label) const;
   std::vector<char> Read(const std::string& label) const;
 

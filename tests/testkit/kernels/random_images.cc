@@ -10,7 +10,7 @@
 namespace pushpull {
 namespace {
 
-// 1 to most.
+// Returns a number from 1 to `most`.
 int32_t DrawSide(int32_t most, CounterRandom* random) {
   return 1 + static_cast<int32_t>(random->NextBelow(most));
 }
@@ -19,7 +19,7 @@ int32_t DrawBelow(int32_t end, CounterRandom* random) {
   return static_cast<int32_t>(random->NextBelow(end));
 }
 
-// Shows a window of the stored pixels, turned and mirrored, within padding.
+// Draws a window of the stored pixels, turned and mirrored, with padding around it.
 PixelMap DrawMap(int32_t height, int32_t width, CounterRandom* random) {
   const int32_t window_height = DrawSide(height, random), window_width = DrawSide(width, random);
   const int32_t top = DrawBelow(height - window_height + 1, random);
@@ -63,7 +63,7 @@ PackedImage DrawOneImage(const ImageInput& input, int64_t sample, CounterRandom*
   return image;
 }
 
-// [map.height][map.width], of each pixel what the network's channels are, 0 to 255.
+// [map.height][map.width]: the values of each pixel in the network's channels, 0 to 255.
 using Pixels = std::vector<std::array<double, 3>>;
 
 Pixels EditImage(const PackedImage& image, const uint8_t* stored, int channels) {
@@ -82,7 +82,7 @@ Pixels EditImage(const PackedImage& image, const uint8_t* stored, int channels) 
                             : map.colour[from];
       }
       if (channels == 1) value[0] = 0.2989 * value[0] + 0.5870 * value[1] + 0.1140 * value[2];
-      // The luminance of a grey image is the grey itself.
+      // A grey image is its own luminance.
       if (channels == 1 && image.channels == 1) value[0] = value[1];
       edited.push_back(value);
     }
@@ -113,7 +113,7 @@ void ReadImage(const ImageInput& input, const PackedImage& image, const char* bl
         } else if (is_padding) {
           out[c] = input.padding[c] * (2.0 / 255.0) - 1.0;
         } else {
-          // A share within rounding of a whole pixel may fall on either side of it.
+          // A coordinate within a rounding error of a whole pixel may fall on either side of it.
           const int top = std::min(static_cast<int>(at_y + 1e-9), height - 1);
           const int left = std::min(static_cast<int>(at_x + 1e-9), width - 1);
           const int bottom = std::min(top + 1, height - 1), right = std::min(left + 1, width - 1);

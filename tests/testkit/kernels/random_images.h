@@ -1,4 +1,5 @@
-// Blocks of packed images of all kinds, and what a network reads of them, computed the long way.
+// Blocks of random packed images of every kind, and a simple reference of what a network reads of
+// them.
 #ifndef PUSHPULL_TESTS_TESTKIT_KERNELS_RANDOM_IMAGES_H_
 #define PUSHPULL_TESTS_TESTKIT_KERNELS_RANDOM_IMAGES_H_
 
@@ -9,12 +10,12 @@
 
 namespace pushpull {
 
-// A block with `samples` images: of any size up to twice the input's sides, grey or in colour, in
-// all eight orientations, cropped, padded, of other proportions, shifted; some finished inputs
-// among them. The second image is as large as the input and left as it is.
+// Returns a block with `samples` images of up to twice the input's sides: grey or in colour, in all
+// eight orientations, cropped, padded, stretched and shifted, and some finished inputs among them.
+// The second image has the input's size and is unchanged.
 std::vector<char> RandomImages(const ImageInput& input, int64_t samples, uint64_t seed);
 
-// [samples, height, width, channels]: the edited images pixel by pixel, resized in double.
+// Returns [samples, height, width, channels]: images edited pixel by pixel and resized in double.
 std::vector<double> ReadImagesInDouble(const ImageInput& input, int64_t samples,
                                        const std::vector<char>& block);
 

@@ -1,6 +1,6 @@
-// Stands in for NVIDIA's management library: the functions that GpuMonitor calls, and four GPUs.
-// GPU 0 tells everything, GPU 1 only its memory, GPU 2 has fallen off, GPU 3 is like 0 with a UUID
-// that begins as GPU 0's. FAKE_NVML_INIT=N: nvmlInit_v2 gives N.
+// A fake of NVIDIA's management library: the functions that GpuMonitor calls, with four GPUs. GPU 0
+// reports everything, GPU 1 only its memory, GPU 2 is lost, and GPU 3 is like GPU 0 with a UUID
+// that begins in the same way. With FAKE_NVML_INIT=N, nvmlInit_v2 returns N.
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -28,7 +28,7 @@ unsigned IndexOf(void* device) {
   return static_cast<unsigned>(reinterpret_cast<uintptr_t>(device)) - 1;
 }
 
-// Also fails where the caller forgot nvmlInit_v2.
+// Also fails if the caller did not call nvmlInit_v2.
 int StateOf(void* device) {
   if (users == 0 || IndexOf(device) >= kNumGpus) return kInvalidArgument;
   return IndexOf(device) == 2 ? kGpuIsLost : kSuccess;

@@ -1,13 +1,12 @@
-// Preloaded into a program (LD_PRELOAD), so that the program reads another wall clock than the
-// kernel has. A wait until a point of the wall clock then shows what it does when somebody sets the
-// date: the program computes the point from the shifted clock and the kernel compares it with its
-// own. A program whose clock is an hour ahead waits an hour too long, exactly as if the date had
-// been set back by an hour during the wait; one whose clock is behind does not wait at all.
+// LD_PRELOAD library that makes a program read another wall clock than the kernel's. It shows how
+// the program's waits behave when somebody sets the date: the program computes the end of a wait
+// from the shifted clock, and the kernel compares it with its own clock. A program whose clock is
+// an hour ahead waits an hour too long, exactly as if the date had been set back by an hour during
+// the wait; a program whose clock is behind does not wait at all.
 //
-// The environment says by how much. PUSHPULL_CLOCK_SHIFT_FILE names a file that holds the shift:
-// eight bytes, a signed number of nanoseconds in the machine's byte order. The file is mapped, so
-// the shift may change at any time. PUSHPULL_CLOCK_SHIFT_SECONDS is a shift that stays. Steady
-// clocks are left alone.
+// PUSHPULL_CLOCK_SHIFT_FILE names a file that holds the shift: eight bytes, a signed number of
+// nanoseconds in the machine's byte order. The file is mapped, so the shift may change at any time.
+// PUSHPULL_CLOCK_SHIFT_SECONDS gives a constant shift instead. Steady clocks are not shifted.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <stdlib.h>

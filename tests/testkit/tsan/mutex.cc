@@ -1,7 +1,7 @@
-// Linked into programs that ThreadSanitizer watches: absl::Mutex out of pthread's parts. Debian's
-// Abseil was built without the sanitizer, which then sees none of its locks and takes whatever they
-// guard for a race. The linker brings our calls here (cmake/thread_sanitizer.cmake); calls within
-// the libraries stay as they are.
+// An absl::Mutex made of pthread primitives, which is linked into programs that run under
+// ThreadSanitizer. Debian's Abseil is built without the sanitizer, which then sees none of its
+// locks and reports races in the data that they guard. The linker redirects our calls here
+// (cmake/thread_sanitizer.cmake); calls inside the libraries are not redirected.
 #include "absl/synchronization/mutex.h"
 
 #include <pthread.h>
@@ -19,7 +19,7 @@ struct Implementation {
   pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 };
 
-// In the place of the mutex's one word, which is zero at first.
+// A pointer takes the place of the mutex's only word, which is zero at first.
 static_assert(sizeof(absl::Mutex) == sizeof(std::atomic<Implementation*>));
 
 std::atomic<Implementation*>& PlaceOf(absl::Mutex* mutex) {
@@ -38,7 +38,7 @@ Implementation* Of(absl::Mutex* mutex) {
 
 void Lock(absl::Mutex* mutex) { pthread_mutex_lock(&Of(mutex)->mutex); }
 
-// Whoever waits looks at its condition by itself.
+// Wakes all waiters; each checks its condition itself.
 void Unlock(absl::Mutex* mutex) {
   Implementation* const implementation = Of(mutex);
   pthread_cond_broadcast(&implementation->changed);
@@ -62,9 +62,10 @@ bool AwaitUntil(absl::Mutex* mutex, const absl::Condition& condition, absl::Time
 
 }  // namespace
 
-// The names of the members as the compiler writes them, for Abseil's namespace in Debian 12.
+// The mangled names of the members in the Abseil namespace of Debian 12.
 extern "C" {
-// What glog does with the time zone under a lock of its own.
+// Suppresses a report about glog, which accesses the time zone under a lock that the sanitizer does
+// not see.
 const char* __tsan_default_suppressions() { return "race:tzset_internal\n"; }
 
 void __wrap__ZN4absl7debian35Mutex4LockEv(absl::Mutex* mutex) { Lock(mutex); }

@@ -15,7 +15,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// A device that knows how it was opened and whether it failed, nothing else.
+// A device that only records how it was opened and whether it failed.
 class NamedDevice final : public Device {
  public:
   explicit NamedDevice(absl::Status status = absl::OkStatus()) : status_(std::move(status)) {}
@@ -79,7 +79,7 @@ DeviceFlags Flags(const std::string& device, std::vector<std::string> gpus = {},
   return flags;
 }
 
-TEST_F(DeviceChoiceTest, TheFlagsNameTheGpuOfEachProcess) {
+TEST_F(DeviceChoiceTest, TheFlagNamesTheGpuOfEachProcess) {
   const DeviceFlags flags = Flags("", {"1", "GPU-5a", "1"});
   for (int index = 0; index < 3; ++index) {
     const auto chosen = Open(flags, index);
@@ -92,14 +92,14 @@ TEST_F(DeviceChoiceTest, TheFlagsNameTheGpuOfEachProcess) {
   ExpectError(flags, kExitUsage, "--gpus=1,GPU-5a,1 names no GPU for process 3", 3);
 }
 
-TEST_F(DeviceChoiceTest, WithoutNamesProcessesTakeTheGpusInTurn) {
+TEST_F(DeviceChoiceTest, WithoutTheFlagProcessesTakeTheGpusInTurn) {
   for (const char* device : {"", "cuda"}) {
     for (int index = 0; index < 3; ++index) ASSERT_TRUE(Open(Flags(device), index).ok());
   }
   EXPECT_THAT(opened_, ElementsAre("0", "1", "0", "0", "1", "0"));
 }
 
-TEST_F(DeviceChoiceTest, PrecisionAndMemoryLimitArePassedOn) {
+TEST_F(DeviceChoiceTest, PassesPrecisionAndMemoryLimitOn) {
   DeviceFlags flags = Flags("cuda", {}, "fp32");
   flags.gpu_memory_limit_mb = 4096;
   const auto chosen = Open(flags);
@@ -111,7 +111,7 @@ TEST_F(DeviceChoiceTest, PrecisionAndMemoryLimitArePassedOn) {
   EXPECT_EQ(Open(flags)->precision, Precision::kBfloat16);
 }
 
-TEST_F(DeviceChoiceTest, TheCpuIsTakenWhereThereIsNoGpuAndItIsSaid) {
+TEST_F(DeviceChoiceTest, UsesTheCpuWithoutAGpuAndWarns) {
   count_ = 0;
   const auto none = Open(Flags(""));
   ASSERT_TRUE(none.ok()) << none.status();
@@ -130,7 +130,7 @@ TEST_F(DeviceChoiceTest, TheCpuIsTakenWhereThereIsNoGpuAndItIsSaid) {
   EXPECT_TRUE(opened_.empty());
 }
 
-TEST_F(DeviceChoiceTest, AWantedGpuThatIsNotThereIsAnError) {
+TEST_F(DeviceChoiceTest, ARequestedGpuThatIsMissingIsAnError) {
   count_ = 0;
   ExpectError(Flags("cuda"), kExitUsage, "--device=cuda: there is no GPU");
   count_ = absl::UnimplementedError("built without CUDA");
@@ -145,7 +145,7 @@ TEST_F(DeviceChoiceTest, AWantedGpuThatIsNotThereIsAnError) {
   ExpectError(Flags("", {"7"}), kExitBadInput, "--gpus=7: GPU 7 is full");
 }
 
-TEST_F(DeviceChoiceTest, RefusesFlagsThatMeanNothing) {
+TEST_F(DeviceChoiceTest, RefusesInvalidFlags) {
   ExpectError(Flags("gpu"), kExitUsage, "--device=gpu, expected cuda or cpu");
   ExpectError(Flags("cpu", {"0", "1"}), kExitUsage, "--device=cpu and --gpus=0,1 contradict");
   ExpectError(Flags("", {"0", ""}), kExitUsage, "empty entry");

@@ -23,7 +23,7 @@ class FakeMonitor final : public GpuMonitor {
   const std::map<std::string, GpuFigures>& gpus_;
 };
 
-TEST(GpuReportTest, EachGpuIsShownOnceAndReadOncePerSecond) {
+TEST(GpuReportTest, ShowsEachGpuOnceAndReadsItOncePerSecond) {
   std::map<std::string, GpuFigures> gpus;
   gpus["0"].utilization_percent = 97;
   gpus["1"].utilization_percent = 3;
@@ -36,7 +36,7 @@ TEST(GpuReportTest, EachGpuIsShownOnceAndReadOncePerSecond) {
   EXPECT_EQ(report.Text(), "GPU 50 % | GPU 97 %");
 }
 
-TEST(GpuReportTest, AGpuThatDoesNotAnswerIsNamed) {
+TEST(GpuReportTest, NamesAGpuThatDoesNotAnswer) {
   std::map<std::string, GpuFigures> gpus;
   gpus["0"].temperature_celsius = 54;
   FakeClock clock;
@@ -44,7 +44,7 @@ TEST(GpuReportTest, AGpuThatDoesNotAnswerIsNamed) {
   EXPECT_EQ(report.Text(), "GPU 54 C | GPU 1 does not answer");
 }
 
-TEST(GpuReportTest, WithoutAMonitorThereIsNothingToShow) {
+TEST(GpuReportTest, ShowsNothingWithoutAMonitor) {
   FakeClock clock;
   EXPECT_EQ(GpuReport({"0"}, nullptr, &clock).Text(), "");
 }

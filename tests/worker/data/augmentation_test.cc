@@ -25,7 +25,7 @@ constexpr char kShift[] = "data_augmentation_options { random_shift { max_pixels
 
 constexpr char kCrop[] = "data_augmentation_options { ssd_random_crop {} }";
 
-TEST(AugmentationTest, ParsesStepsInTheirOrder) {
+TEST(AugmentationTest, ParsesStepsInOrder) {
   const auto none = Parse("");
   ASSERT_TRUE(none.ok());
   EXPECT_TRUE(none->steps.empty());
@@ -36,7 +36,7 @@ TEST(AugmentationTest, ParsesStepsInTheirOrder) {
   EXPECT_EQ(all->max_shift_pixels, 3);
 }
 
-TEST(AugmentationTest, BadStepsAreNamed) {
+TEST(AugmentationTest, NamesBadSteps) {
   const auto message = [](const std::string& text) {
     return std::string(Parse(text).status().message());
   };
@@ -66,7 +66,7 @@ TEST(AugmentationTest, ShiftsAreUniformAndCoverTheRange) {
   }
 }
 
-TEST(AugmentationTest, DrawsDependOnSeedAndPositionOnly) {
+TEST(AugmentationTest, DrawsDependOnlyOnSeedAndPosition) {
   AugmentationSpec spec;
   spec.max_shift_pixels = 100;
   const Shift a = DrawShift(spec, 1, 5);
@@ -79,7 +79,7 @@ TEST(AugmentationTest, DrawsDependOnSeedAndPositionOnly) {
   EXPECT_TRUE(a.y != position.y || a.x != position.x);
 }
 
-// What an image of `side` pixels becomes, and its one box.
+// Augments an 8 x 8 image with one box. Returns the pixels and the box.
 std::pair<std::vector<uint8_t>, Box> AugmentOne(const AugmentationSpec& spec, int64_t position) {
   Image image;
   image.height = image.width = 8;
@@ -93,7 +93,7 @@ std::pair<std::vector<uint8_t>, Box> AugmentOne(const AugmentationSpec& spec, in
   return {{view.bytes, view.bytes + edited.num_values()}, boxes.empty() ? Box() : boxes[0]};
 }
 
-TEST(AugmentationTest, AStepDrawsFromAStreamOfItsOwn) {
+TEST(AugmentationTest, EveryStepHasASeparateRandomStream) {
   const AugmentationSpec flip = *Parse(kFlip);
   const AugmentationSpec flip_and_more =
       *Parse(std::string(kFlip) + "data_augmentation_options { random_rgb_to_gray {} }");

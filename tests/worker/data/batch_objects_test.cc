@@ -5,7 +5,7 @@
 namespace pushpull {
 namespace {
 
-TEST(BatchObjectsTest, BoxesAreInSharesOfTheInput) {
+TEST(BatchObjectsTest, BoxesAreFractionsOfTheInput) {
   Box box;
   box.ymin = 0.2f;
   box.xmin = 0.4f;

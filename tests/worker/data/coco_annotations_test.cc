@@ -57,7 +57,7 @@ TEST(CocoAnnotationsTest, ReadsBoxesInAnyOrderOfTheLists) {
   ASSERT_EQ(coco->images[0].objects.size(), 1u);
   const AnnotatedObject& brush = coco->images[0].objects[0];
   EXPECT_TRUE(brush.box.is_crowd);
-  EXPECT_EQ(brush.area, 32) << "width times height where the file has no area";
+  EXPECT_EQ(brush.area, 32) << "a missing area is width times height";
   EXPECT_EQ(brush.box.xmax, 1.0f);
   EXPECT_EQ(brush.index, 1);
   ASSERT_EQ(coco->images[1].objects.size(), 1u);
@@ -71,7 +71,7 @@ TEST(CocoAnnotationsTest, ReadsBoxesInAnyOrderOfTheLists) {
   EXPECT_EQ(car.box.ymax, 0.525f);
 }
 
-TEST(CocoAnnotationsTest, IdsThatALabelMapCannotHaveAreNumberedAnew) {
+TEST(CocoAnnotationsTest, RenumbersIdsThatALabelMapCannotHold) {
   const auto coco = Read(absl::StrReplaceAll(
       kJson, {{"\"category_id\": 3,", "\"category_id\": 0,"},
               {"{\"id\": 3, \"name\": \"car\"}", "{\"id\": 0, \"name\": \"car\"}"}}));
@@ -101,7 +101,7 @@ TEST(CocoAnnotationsTest, ErrorsNameTheItem) {
   EXPECT_THAT(std::string(Read("[]").status().message()), HasSubstr("no images"));
 }
 
-TEST(CocoAnnotationsTest, EveryTruncationIsFound) {
+TEST(CocoAnnotationsTest, DetectsEveryTruncation) {
   const std::string json(kJson);
   for (size_t size = 0; size < json.size(); ++size) {
     const absl::Status status = Read(json.substr(0, size)).status();

@@ -12,7 +12,7 @@
 
 namespace pushpull {
 
-// A folder of the running test, removed with everything in it at the end.
+// A temporary folder for the running test. The destructor removes it with its contents.
 class TempFolder {
  public:
   TempFolder();
@@ -21,7 +21,7 @@ class TempFolder {
   TempFolder& operator=(const TempFolder&) = delete;
 
   const std::string& path() const { return path_; }
-  // Writes path()/name, making the folders above it; returns the full path.
+  // Writes path()/name and creates missing parent folders. Returns the full path.
   std::string Write(absl::string_view name, absl::string_view bytes) const;
   void MakeFolder(absl::string_view name) const;
 
@@ -33,18 +33,19 @@ std::string Gzip(absl::string_view bytes);
 
 // An IDX file: magic number, dimensions, data.
 std::string Idx(uint32_t magic, const std::vector<uint32_t>& dims, absl::string_view data);
-// n images of height x width with pixel i equal to i mod 251, and n labels i mod num_classes.
+// IDX files of n images of height x width, whose pixel i is i mod 251, and of n labels, whose label
+// i is i mod num_classes.
 std::string IdxImages(uint32_t n, uint32_t height, uint32_t width);
 std::string IdxLabels(uint32_t n, int num_classes);
 
-// An image of any size whose pixels vary with place and channel.
+// An image whose pixels vary with place and channel.
 Image MakeImage(int height, int width, int channels);
 std::string EncodePng(const Image& image);
 std::string EncodeJpeg(const Image& image, int quality = 95);
 std::string EncodePgm(const Image& image);
 
-// In-memory source: example i is `height` x `width` x `channels`, every pixel i mod 256, label i
-// mod classes. Index `bad_index` fails with DATA_LOSS.
+// A source in memory. Example i has `height` x `width` x `channels` pixels with the value i mod
+// 256, and the label i mod classes. Get fails with DATA_LOSS for `bad_index`.
 class FakeSource final : public ImageSource {
  public:
   FakeSource(int64_t size, int height, int width, int channels, int num_classes);

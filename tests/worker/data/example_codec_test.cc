@@ -39,7 +39,7 @@ AnnotatedImage TwoObjects() {
   return image;
 }
 
-// A record that a test may bend before it is decoded.
+// Holds a record that a test may change before it is decoded.
 class ExampleCodecTest : public testing::Test {
  protected:
   ExampleCodecTest() {
@@ -72,7 +72,7 @@ class ExampleCodecTest : public testing::Test {
   std::vector<std::string> issues_;
 };
 
-TEST_F(ExampleCodecTest, RoundTrip) {
+TEST_F(ExampleCodecTest, RoundTrips) {
   ASSERT_TRUE(Decode().ok()) << Decode();
   EXPECT_THAT(issues_, IsEmpty());
   EXPECT_EQ(example_.image.height, 12);
@@ -106,8 +106,8 @@ TEST_F(ExampleCodecTest, WritesTheKeysOfTheFormat) {
   EXPECT_EQ(*EncodeExample(TwoObjects(), jpeg_), *EncodeExample(TwoObjects(), jpeg_));
 }
 
-// The bytes another program would write, by hand: the float list once packed, once not.
-TEST_F(ExampleCodecTest, PackedAndUnpackedListsAreTheSame) {
+// The same float list once packed and once not, encoded by hand as other programs write it.
+TEST_F(ExampleCodecTest, ReadsPackedAndUnpackedListsAlike) {
   const auto field = [](int number, const std::string& bytes) {
     return absl::StrCat(std::string(1, static_cast<char>(number << 3 | 2)),
                         std::string(1, static_cast<char>(bytes.size())), bytes);
@@ -128,7 +128,7 @@ TEST_F(ExampleCodecTest, PackedAndUnpackedListsAreTheSame) {
   }
 }
 
-TEST_F(ExampleCodecTest, TextComesBeforeTheNumberWhereThereIsALabelMap) {
+TEST_F(ExampleCodecTest, WithALabelMapTextOverridesTheNumber) {
   const auto map = LabelMap::Parse(
       "item { id: 1 name: 'dog' } item { id: 2 name: '/m/x' display_name: 'cat' }", "map");
   ASSERT_TRUE(map.ok());
@@ -142,20 +142,20 @@ TEST_F(ExampleCodecTest, TextComesBeforeTheNumberWhereThereIsALabelMap) {
                                    "in the label map"));
   ASSERT_EQ(example_.boxes.size(), 1u);
   EXPECT_EQ(example_.boxes[0].label, 0);
-  // Without text the number counts.
+  // Without text, the number decides.
   (*this)["image/object/class/text"].mutable_bytes_list()->clear_value();
   ASSERT_TRUE(Decode().ok());
   ASSERT_EQ(example_.boxes.size(), 2u);
   EXPECT_EQ(example_.boxes[1].label, 2);
 }
 
-TEST_F(ExampleCodecTest, AnExampleWithoutBoxes) {
+TEST_F(ExampleCodecTest, ReadsAnExampleWithoutBoxes) {
   AnnotatedImage image = TwoObjects();
   image.objects.clear();
   Set(image);
   ASSERT_TRUE(Decode().ok());
   EXPECT_THAT(example_.boxes, IsEmpty());
-  // Other writers leave the keys out.
+  // Some writers omit the keys.
   for (const char* key : {"bbox/xmin", "bbox/xmax", "bbox/ymin", "bbox/ymax", "class/label"}) {
     proto_.mutable_features()->mutable_feature()->erase(absl::StrCat("image/object/", key));
   }
@@ -164,7 +164,7 @@ TEST_F(ExampleCodecTest, AnExampleWithoutBoxes) {
   EXPECT_THAT(issues_, IsEmpty());
 }
 
-TEST_F(ExampleCodecTest, BoxesThatCannotBeUsedAreNamed) {
+TEST_F(ExampleCodecTest, NamesUnusableBoxes) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const struct {
     const char* edge;
@@ -186,14 +186,14 @@ TEST_F(ExampleCodecTest, BoxesThatCannotBeUsedAreNamed) {
   Set(TwoObjects());
   (*this)["image/object/bbox/xmax"].mutable_float_list()->set_value(0, 1.00001f);
   ASSERT_TRUE(Decode().ok());
-  ASSERT_EQ(example_.boxes.size(), 2u) << "rounding is no error";
+  ASSERT_EQ(example_.boxes.size(), 2u) << "a rounding error of the edge is accepted";
   EXPECT_EQ(example_.boxes[0].xmax, 1.0f);
   (*this)["image/object/bbox/xmin"].mutable_float_list()->set_value(0, 1.0f);
   ASSERT_TRUE(Decode().ok());
   EXPECT_THAT(issues_, ElementsAre(HasSubstr("object 0: the box has no area within the image")));
 }
 
-TEST_F(ExampleCodecTest, LabelsOutsideAndBadWeights) {
+TEST_F(ExampleCodecTest, NamesInvalidLabelsAndWeights) {
   for (const int64_t id : {int64_t{0}, int64_t{-1}, int64_t{4}, int64_t{1} << 40}) {
     Set(TwoObjects());
     (*this)["image/object/class/label"].mutable_int64_list()->set_value(1, id);
@@ -217,7 +217,7 @@ TEST_F(ExampleCodecTest, LabelsOutsideAndBadWeights) {
   EXPECT_THAT(issues_[0], HasSubstr("give a label map"));
 }
 
-TEST_F(ExampleCodecTest, MalformedExamples) {
+TEST_F(ExampleCodecTest, NamesTheErrorOfMalformedExamples) {
   EXPECT_EQ(DecodeExample("no proto", "r", decoding_, &example_, &issues_).code(),
             absl::StatusCode::kDataLoss);
   for (const char* key : {"bbox/xmin", "bbox/xmax", "bbox/ymin", "bbox/ymax", "class/label",
@@ -241,13 +241,13 @@ TEST_F(ExampleCodecTest, MalformedExamples) {
   EXPECT_EQ(EncodeExample(TwoObjects(), "BM").status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST_F(ExampleCodecTest, ImagesThatDoNotDecodeNameTheRecord) {
+TEST_F(ExampleCodecTest, NamesTheRecordOfAnUndecodableImage) {
   std::string& bytes = *(*this)["image/encoded"].mutable_bytes_list()->mutable_value(0);
   bytes.resize(bytes.size() / 2);
   const absl::Status damaged = Decode();
   EXPECT_EQ(damaged.code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(std::string(damaged.message()), HasSubstr("f.record record 7 (a.jpg): "));
-  // Headers that claim 20,000 pixels a side: refused before memory is asked for.
+  // A header that claims 20,000 pixels per side is refused before memory is allocated.
   std::string png = EncodePng(MakeImage(1, 1, 3));
   for (const int offset : {18, 22}) {
     png[offset] = 0x4e;
@@ -269,7 +269,7 @@ TEST_F(ExampleCodecTest, ImagesThatDoNotDecodeNameTheRecord) {
   EXPECT_EQ(example_.boxes.size(), 2u);
 }
 
-TEST_F(ExampleCodecTest, ImageLabels) {
+TEST_F(ExampleCodecTest, ReadsImageLabels) {
   decoding_.annotation = Annotation::kImageLabel;
   EXPECT_THAT(DecodeError(), AllOf(HasSubstr("neither class text nor class label"),
                                    HasSubstr("image/class/label")));

@@ -67,13 +67,13 @@ TEST_F(IdxSourceTest, ReadsGzipOfSeveralMembersAndColour) {
   EXPECT_EQ(example.image.pixels, std::vector<uint8_t>(12, 5));
 }
 
-TEST_F(IdxSourceTest, MissingFilesAreAllNamed) {
+TEST_F(IdxSourceTest, NamesAllMissingFiles) {
   const absl::Status status = IdxSource::Open("/none/images", "/none/labels", 10).status();
   ExpectError(status, absl::StatusCode::kNotFound,
               AllOf(HasSubstr("/none/images"), HasSubstr("/none/labels")));
 }
 
-TEST_F(IdxSourceTest, WrongMagic) {
+TEST_F(IdxSourceTest, ReportsAWrongMagicNumber) {
   ExpectError(OpenError(Idx(0xd03, {1, 1, 1}, "x"), IdxLabels(1, 1)),
               absl::StatusCode::kInvalidArgument,
               AllOf(HasSubstr("/images: wrong magic number 0x00000d03"), HasSubstr("0x00000803")));
@@ -81,13 +81,13 @@ TEST_F(IdxSourceTest, WrongMagic) {
               AllOf(HasSubstr("/labels: wrong magic number 0x6e6f7420"), HasSubstr("0x00000801")));
 }
 
-TEST_F(IdxSourceTest, SwappedPathsAreRecognised) {
+TEST_F(IdxSourceTest, RecognisesSwappedPaths) {
   ExpectError(OpenError(IdxLabels(3, 3), IdxImages(3, 2, 2)), absl::StatusCode::kInvalidArgument,
               AllOf(HasSubstr("this is a file of labels: are the two paths swapped?"),
                     HasSubstr("this is a file of images")));
 }
 
-TEST_F(IdxSourceTest, TruncatedAtEveryByte) {
+TEST_F(IdxSourceTest, DetectsTruncationAtEveryByte) {
   const std::string images = IdxImages(4, 3, 3);
   const std::string labels = IdxLabels(4, 4);
   for (size_t size = 0; size < images.size(); ++size) {
@@ -107,7 +107,7 @@ TEST_F(IdxSourceTest, TruncatedAtEveryByte) {
                         "byte 8, got 2"));
 }
 
-TEST_F(IdxSourceTest, TruncatedGzipAtEveryByte) {
+TEST_F(IdxSourceTest, DetectsGzipTruncationAtEveryByte) {
   const std::string images = Gzip(IdxImages(4, 3, 3));
   const std::string labels = Gzip(IdxLabels(4, 4));
   for (size_t size = 2; size < images.size(); ++size) {
@@ -117,16 +117,16 @@ TEST_F(IdxSourceTest, TruncatedGzipAtEveryByte) {
   }
 }
 
-TEST_F(IdxSourceTest, DamagedGzip) {
+TEST_F(IdxSourceTest, DetectsDamagedGzip) {
   std::string images = Gzip(IdxImages(4, 3, 3));
-  images[images.size() - 6] ^= 1;  // in the checksum
+  images[images.size() - 6] ^= 1;  // a bit of the checksum
   ExpectError(OpenError(images, IdxLabels(4, 4)), absl::StatusCode::kDataLoss,
               AllOf(HasSubstr("/images: bad gzip at byte"), HasSubstr("incorrect data check")));
   ExpectError(OpenError(Gzip(IdxImages(4, 3, 3)) + "rest", IdxLabels(4, 4)),
               absl::StatusCode::kDataLoss, HasSubstr("bytes left over after the end"));
 }
 
-TEST_F(IdxSourceTest, TrailingBytes) {
+TEST_F(IdxSourceTest, RefusesTrailingBytes) {
   ExpectError(OpenError(IdxImages(4, 3, 3) + "abc", IdxLabels(4, 4)),
               absl::StatusCode::kInvalidArgument,
               HasSubstr("/images: 3 bytes left over after the 36 bytes"));
@@ -134,28 +134,28 @@ TEST_F(IdxSourceTest, TrailingBytes) {
               absl::StatusCode::kInvalidArgument, HasSubstr("/labels: 1 bytes left over"));
 }
 
-TEST_F(IdxSourceTest, LabelOutOfRange) {
+TEST_F(IdxSourceTest, RefusesALabelOutOfRange) {
   ExpectError(OpenError(IdxImages(4, 3, 3), Idx(0x801, {4}, absl::string_view("\0\1\12\3", 4))),
               absl::StatusCode::kInvalidArgument,
               HasSubstr("/labels: label 2 is 10, out of range: the model has 10 classes (0 to 9)"));
 }
 
-TEST_F(IdxSourceTest, CountsDiffer) {
+TEST_F(IdxSourceTest, RefusesDifferentCounts) {
   ExpectError(OpenError(IdxImages(4, 3, 3), IdxLabels(5, 5)), absl::StatusCode::kInvalidArgument,
               AllOf(HasSubstr("/images has 4 images"), HasSubstr("/labels has 5 labels")));
 }
 
-TEST_F(IdxSourceTest, AbsurdDimensions) {
+TEST_F(IdxSourceTest, RefusesAbsurdDimensions) {
   ExpectError(OpenError(IdxImages(0, 3, 3), IdxLabels(0, 1)), absl::StatusCode::kInvalidArgument,
               HasSubstr("holds no examples"));
   ExpectError(OpenError(Idx(0x803, {1, 0, 3}, ""), IdxLabels(1, 1)),
               absl::StatusCode::kInvalidArgument, HasSubstr("IDX dimensions 1 x 0 x 3"));
   ExpectError(OpenError(Idx(0x804, {1, 1, 1, 2}, "ab"), IdxLabels(1, 1)),
               absl::StatusCode::kInvalidArgument, HasSubstr("IDX dimensions 1 x 1 x 1 x 2"));
-  // A header that lies must not claim the memory.
+  // A false header must not make the reader allocate the claimed size.
   ExpectError(OpenError(Idx(0x803, {0xffffffff, 0x8000, 0x8000}, "x"), IdxLabels(1, 1)),
               absl::StatusCode::kInvalidArgument, HasSubstr("are read into memory"));
-  // A product past 128 bits.
+  // The product of the dimensions exceeds 128 bits.
   const uint32_t most = 0xffffffff;
   ExpectError(OpenError(Idx(0x804, {most, most, most, most}, "x"), IdxLabels(1, 1)),
               absl::StatusCode::kInvalidArgument, HasSubstr("4294967295 x 4294967295"));
@@ -165,8 +165,9 @@ TEST_F(IdxSourceTest, AbsurdDimensions) {
                     HasSubstr("= 5000000 bytes of data, got 0")));
 }
 
-// A compressed file is judged by its header; what follows is damaged here, and nobody sees it.
-TEST_F(IdxSourceTest, ABombIsRefusedBeforeItIsInflated) {
+// The header of the compressed file decides. The data after it are damaged, which nobody notices
+// because they are not read.
+TEST_F(IdxSourceTest, RefusesABombBeforeInflatingIt) {
   const auto bomb = [](const std::string& header) {
     std::string bytes = Gzip(header + std::string(1 << 20, '\0'));
     bytes.resize(bytes.size() / 2);
@@ -180,9 +181,9 @@ TEST_F(IdxSourceTest, ABombIsRefusedBeforeItIsInflated) {
               absl::StatusCode::kInvalidArgument, HasSubstr("/labels has 4294967295 labels"));
 }
 
-// Gigabytes that nobody has announced are not inflated to be counted: the end of this file, which
-// is damaged, is not reached.
-TEST_F(IdxSourceTest, UnannouncedBytesAreNotInflatedToTheEnd) {
+// The reader must not inflate gigabytes only to count unannounced bytes: it must not reach the end
+// of this file, which is damaged.
+TEST_F(IdxSourceTest, DoesNotInflateAllUnannouncedBytes) {
   std::string images = Gzip(IdxImages(4, 3, 3) + std::string(8 << 20, '\0'));
   images[images.size() - 6] ^= 1;
   ExpectError(OpenError(images, IdxLabels(4, 4)), absl::StatusCode::kInvalidArgument,

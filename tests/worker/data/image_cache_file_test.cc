@@ -56,7 +56,7 @@ TEST(ImageCacheFile, ReadsWhatWasWritten) {
   const VariedSource source(kNumExamples);
   Example read;
   Example expected;
-  read.boxes.resize(9);  // what was in it before goes
+  read.boxes.resize(9);  // Read must discard the old boxes
   for (int64_t i = kNumExamples - 1; i >= 0; --i) {
     ASSERT_EQ((*reader)->Get(i, &read), absl::OkStatus());
     ASSERT_EQ(source.Get(i, &expected), absl::OkStatus());
@@ -64,9 +64,9 @@ TEST(ImageCacheFile, ReadsWhatWasWritten) {
   }
 }
 
-// The layout is a contract between builds: after a deliberate change raise kImageCacheVersion and
-// run this test with PUSHPULL_UPDATE_GOLDEN=1.
-TEST(ImageCacheFile, BytesAreAsEver) {
+// Other builds read the same cache files. After a deliberate change of the layout, raise
+// kImageCacheVersion and run this test with PUSHPULL_UPDATE_GOLDEN=1.
+TEST(ImageCacheFile, BytesHaveNotChanged) {
   MemoryFileSystem memory;
   const std::string bytes = WriteFile(memory);
   PosixFileSystem files;
@@ -80,7 +80,7 @@ TEST(ImageCacheFile, BytesAreAsEver) {
   EXPECT_TRUE(ImageCacheReader::Open(files, path, Identity()).ok());
 }
 
-TEST(ImageCacheFile, EveryTruncationIsFoundWhenOpening) {
+TEST(ImageCacheFile, OpenDetectsEveryTruncation) {
   MemoryFileSystem files;
   const std::string bytes = WriteFile(files);
   for (size_t size = 0; size < bytes.size(); ++size) {
@@ -92,7 +92,7 @@ TEST(ImageCacheFile, EveryTruncationIsFoundWhenOpening) {
   EXPECT_EQ(OpenBytes(files, bytes), absl::OkStatus());
 }
 
-TEST(ImageCacheFile, EveryFlippedBitIsFound) {
+TEST(ImageCacheFile, DetectsEveryFlippedBit) {
   MemoryFileSystem files;
   std::string bytes = WriteFile(files);
   ImageCacheFooter footer;
@@ -129,7 +129,7 @@ TEST(ImageCacheFile, EveryFlippedBitIsFound) {
   }
 }
 
-TEST(ImageCacheFile, OtherDataAreRefused) {
+TEST(ImageCacheFile, RefusesACacheOfOtherData) {
   MemoryFileSystem files;
   WriteFile(files);
   const std::vector<std::function<void(ImageCacheIdentity*)>> changes = {
@@ -150,7 +150,8 @@ TEST(ImageCacheFile, OtherDataAreRefused) {
             absl::StatusCode::kNotFound);
 }
 
-// A file whose checksums are right and whose numbers are not: by another program, or on purpose.
+// A file whose checksums are right but whose numbers are wrong, as from another program or an
+// attacker.
 class SealedFile {
  public:
   explicit SealedFile(const std::string& bytes) : bytes_(bytes) {
@@ -201,7 +202,7 @@ class SealedFile {
   const std::string bytes_;
 };
 
-TEST(ImageCacheFile, NumbersThatPointOutOfTheFile) {
+TEST(ImageCacheFile, RefusesNumbersThatPointOutsideTheFile) {
   MemoryFileSystem files;
   const std::string bytes = WriteFile(files);
   ASSERT_EQ(SealedFile(bytes).Sign(), bytes);
@@ -230,7 +231,7 @@ TEST(ImageCacheFile, NumbersThatPointOutOfTheFile) {
   }
 }
 
-TEST(ImageCacheFile, AnotherVersion) {
+TEST(ImageCacheFile, RefusesAnotherVersion) {
   MemoryFileSystem files;
   SealedFile file(WriteFile(files));
   file.header.version = file.footer.version = kImageCacheVersion + 1;
@@ -240,7 +241,7 @@ TEST(ImageCacheFile, AnotherVersion) {
               AllOf(HasSubstr("version 2"), HasSubstr("this program's is 1")));
 }
 
-TEST(ImageCacheFile, TheFirstErrorOfWritingStays) {
+TEST(ImageCacheFile, KeepsTheFirstWriteError) {
   MemoryFileSystem files;
   auto writer = *ImageCacheWriter::Create(files, kPath, Identity());
   files.SetFault(FileFault{FileFault::Kind::kDiskFull, 1, false});

@@ -33,7 +33,7 @@ absl::Status Prepare(FileSystem& files, const ImageSource& source, const ImageCa
   return PrepareImageCache(files, source, options, &pool, &clock, hooks);
 }
 
-// A cache of examples like those of `source`.
+// Opens a cache of examples like those of `source`.
 absl::StatusOr<std::unique_ptr<ImageSource>> Open(FileSystem& files, const VariedSource& source,
                                                   const ImageCacheOptions& options) {
   auto own = std::make_unique<VariedSource>(source.size());
@@ -47,14 +47,14 @@ void ExpectFits(FileSystem& files, const VariedSource& source, const ImageCacheO
   ExpectSameExamples(**cached, source);
 }
 
-// In memory, with a folder "/d" that exists.
+// A file system in memory with an existing folder "/d".
 struct InMemory {
   InMemory() { EXPECT_EQ(files.MakeDirectory("/d"), absl::OkStatus()); }
   MemoryFileSystem files;
   const ImageCacheOptions options{"/d", 0};
 };
 
-TEST(ImageCache, GivesTheExamplesOfTheSource) {
+TEST(ImageCache, ReturnsTheExamplesOfTheSource) {
   const TempFolder folder;
   PosixFileSystem files;
   const ImageCacheOptions options{folder.path() + "/new/folder", 0};
@@ -74,7 +74,7 @@ TEST(ImageCache, GivesTheExamplesOfTheSource) {
   }
 }
 
-TEST(ImageCache, IsBuiltOnceAndThenOnlyCompared) {
+TEST(ImageCache, IsBuiltOnceAndThenOnlyChecked) {
   InMemory in;
   const VariedSource source(kNumExamples);
   ASSERT_EQ(Prepare(in.files, source, in.options), absl::OkStatus());
@@ -98,7 +98,7 @@ TEST(ImageCache, NamesDependOnTheData) {
   EXPECT_NE(path, ImageCachePath(source, {"/d", 100}));
 }
 
-TEST(ImageCache, LargeImagesAreScaledDownAsThePreprocessorDoes) {
+TEST(ImageCache, ScalesLargeImagesDownAsThePreprocessorDoes) {
   InMemory in;
   const ImageCacheOptions options{"/d", 6};
   const VariedSource source(kNumExamples);  // up to 9 x 6
@@ -112,7 +112,7 @@ TEST(ImageCache, LargeImagesAreScaledDownAsThePreprocessorDoes) {
     ASSERT_EQ((*cached)->Get(i, &stored), absl::OkStatus());
     ASSERT_EQ(source.Get(i, &expected), absl::OkStatus());
     const Image original = expected.image;
-    if (original.height > 6) {  // all are higher than wide
+    if (original.height > 6) {  // all images are higher than wide
       Image& image = expected.image;
       image.height = 6;
       image.width = static_cast<int>(std::nearbyint(original.width * 6.0 / original.height));
@@ -127,7 +127,7 @@ TEST(ImageCache, LargeImagesAreScaledDownAsThePreprocessorDoes) {
   EXPECT_LT(num_scaled, kNumExamples);
 }
 
-TEST(ImageCache, ADamagedFileIsBuiltAgainAtTheStart) {
+TEST(ImageCache, RebuildsADamagedFileAtTheStart) {
   InMemory in;
   const VariedSource source(kNumExamples);
   const std::string path = ImageCachePath(source, in.options);
@@ -141,14 +141,14 @@ TEST(ImageCache, ADamagedFileIsBuiltAgainAtTheStart) {
       in.files.Corrupt(path, bad);
       source.num_gets = 0;
       ASSERT_EQ(Prepare(in.files, source, in.options), absl::OkStatus());
-      EXPECT_GE(source.num_gets, kNumExamples) << "not built again";
+      EXPECT_GE(source.num_gets, kNumExamples) << "the cache was not built again";
       EXPECT_EQ(ReadWholeFile(in.files, path)->size(), whole.size());
       ExpectFits(in.files, source, in.options);
     }
   }
 }
 
-TEST(ImageCache, DamageMetLaterNamesFileAndImage) {
+TEST(ImageCache, LaterDamageNamesFileAndImage) {
   const TempFolder folder;
   PosixFileSystem files;
   const ImageCacheOptions options{folder.path(), 0};
@@ -157,7 +157,8 @@ TEST(ImageCache, DamageMetLaterNamesFileAndImage) {
   const std::string path = ImageCachePath(source, options);
   const auto cached = Open(files, source, options);
   ASSERT_TRUE(cached.ok()) << cached.status();
-  // In place, as a failing disk or a meddling hand does it; one thread wrote them in order.
+  // Damages the file in place, as a failing disk would. It was written by one thread, so its images
+  // are in order.
   std::filesystem::resize_file(path, 500);
   Example example;
   EXPECT_EQ((*cached)->Get(0, &example), absl::OkStatus());
@@ -173,7 +174,7 @@ TEST(ImageCache, DamageMetLaterNamesFileAndImage) {
   EXPECT_EQ(Open(files, source, options).status().code(), absl::StatusCode::kDataLoss);
 }
 
-TEST(ImageCache, DataThatChangedAreBuiltAgain) {
+TEST(ImageCache, RebuildsWhenTheDataHaveChanged) {
   const std::vector<std::pair<std::string, std::function<void(Example*)>>> changes = {
       {"pixels", [](Example* e) { e->image.pixels.back() ^= 1; }},
       {"there and now", [](Example* e) { e->image = MakeImage(2, 2, 3); }},
@@ -200,7 +201,7 @@ TEST(ImageCache, DataThatChangedAreBuiltAgain) {
   }
 }
 
-TEST(ImageCache, OfTwoBuildersOneBuilds) {
+TEST(ImageCache, OnlyOneOfTwoProcessesBuilds) {
   const TempFolder folder;
   PosixFileSystem files;
   const ImageCacheOptions options{folder.path(), 0};
@@ -209,7 +210,7 @@ TEST(ImageCache, OfTwoBuildersOneBuilds) {
   VariedSource first(kNumExamples);
   std::atomic<int64_t> reads{0};
   first.on_get = [&](int64_t) {
-    if (reads.fetch_add(1) != kNumExamples) return;  // within the build: the estimate is over
+    if (reads.fetch_add(1) != kNumExamples) return;  // the estimate is over, the build begins
     building.Notify();
     second_waits.WaitForNotification();
   };
@@ -224,11 +225,11 @@ TEST(ImageCache, OfTwoBuildersOneBuilds) {
   EXPECT_EQ(Prepare(files, second, options, hooks), absl::OkStatus());
   builder.join();
   EXPECT_TRUE(second_waits.HasBeenNotified());
-  EXPECT_EQ(second.num_gets, 16);  // compared, not built
+  EXPECT_EQ(second.num_gets, 16);  // only checked, not built
   ExpectFits(files, second, options);
 }
 
-TEST(ImageCache, AReaderKeepsItsFileWhileItIsReplaced) {
+TEST(ImageCache, AReaderKeepsItsFileWhenTheCacheIsReplaced) {
   const TempFolder folder;
   PosixFileSystem files;
   const ImageCacheOptions options{folder.path(), 0};
@@ -243,7 +244,7 @@ TEST(ImageCache, AReaderKeepsItsFileWhileItIsReplaced) {
   ExpectFits(files, changed, options);
 }
 
-TEST(ImageCache, TooSmallADiskIsToldBeforeAnythingIsWritten) {
+TEST(ImageCache, ReportsASmallDiskBeforeWriting) {
   InMemory in;
   in.files.SetFreeBytes(1000);
   const VariedSource source(kNumExamples);
@@ -256,7 +257,7 @@ TEST(ImageCache, TooSmallADiskIsToldBeforeAnythingIsWritten) {
   EXPECT_THAT(*in.files.List("/d"), ElementsAre(HasSubstr(".lock")));
 }
 
-TEST(ImageCache, ADiskThatFillsUpWhileBuilding) {
+TEST(ImageCache, ReportsADiskThatFillsUpWhileBuilding) {
   InMemory in;
   in.files.SetFault(FileFault{FileFault::Kind::kDiskFull, 20, false});
   const VariedSource source(kNumExamples);
@@ -267,7 +268,7 @@ TEST(ImageCache, ADiskThatFillsUpWhileBuilding) {
   EXPECT_THAT(*in.files.List("/d"), ElementsAre(HasSubstr(".lock")));
 }
 
-TEST(ImageCache, FoldersThatCannotBeWritten) {
+TEST(ImageCache, ReportsFoldersThatCannotBeWritten) {
   const TempFolder folder;
   PosixFileSystem files;
   const VariedSource source(3);
@@ -278,7 +279,7 @@ TEST(ImageCache, FoldersThatCannotBeWritten) {
               AllOf(HasSubstr(file), HasSubstr("expected a folder")));
   EXPECT_FALSE(Prepare(files, source, {file + "/below", 0}).ok());
   EXPECT_FALSE(Prepare(files, source, {"/proc/none", 0}).ok());
-  if (geteuid() == 0) GTEST_SKIP() << "root may write everywhere";
+  if (geteuid() == 0) GTEST_SKIP() << "root may write to every folder";
   ASSERT_EQ(chmod(folder.path().c_str(), 0500), 0);
   const absl::Status denied = Prepare(files, source, {folder.path(), 0});
   ASSERT_EQ(chmod(folder.path().c_str(), 0700), 0);
@@ -286,8 +287,9 @@ TEST(ImageCache, FoldersThatCannotBeWritten) {
   EXPECT_THAT(std::string(denied.message()), HasSubstr(folder.path()));
 }
 
-// Whatever call fails: an error, nothing that would be taken for whole, and the next one builds.
-TEST(ImageCache, EveryFailingCall) {
+// Whichever call fails: Prepare leaves no incomplete file that would be opened as a cache, and the
+// next attempt succeeds.
+TEST(ImageCache, SurvivesAnErrorOfEveryCall) {
   InMemory counted;
   const VariedSource source(5);
   counted.files.SetFault(std::nullopt);
@@ -313,7 +315,7 @@ TEST(ImageCache, EveryFailingCall) {
   }
 }
 
-TEST(ImageCache, EveryMomentOfACrash) {
+TEST(ImageCache, SurvivesACrashAtEveryCall) {
   const VariedSource source(5);
   InMemory counted;
   counted.files.SetFault(std::nullopt);
@@ -340,7 +342,7 @@ TEST(ImageCache, EveryMomentOfACrash) {
   }
 }
 
-TEST(ImageCache, ImagesThatCannotBeReadAreNamed) {
+TEST(ImageCache, NamesUnreadableImages) {
   InMemory in;
   VariedSource source(kNumExamples);
   source.first_bad = 38;
@@ -370,7 +372,7 @@ TEST(ImageCache, StopsBetweenImages) {
   EXPECT_EQ(Prepare(in.files, source, in.options, hooks).code(), absl::StatusCode::kCancelled);
 }
 
-// Five seconds pass between any two looks at it.
+// A clock that advances by five seconds with each reading.
 class HastyClock final : public Clock {
  public:
   absl::Duration Now() const override { return absl::Seconds(5) * looks_.fetch_add(1); }
@@ -380,7 +382,7 @@ class HastyClock final : public Clock {
   mutable std::atomic<int> looks_{0};
 };
 
-TEST(ImageCache, TellsHowFarItIs) {
+TEST(ImageCache, ReportsItsProgress) {
   InMemory in;
   const VariedSource source(kNumExamples);
   std::vector<std::string> texts;

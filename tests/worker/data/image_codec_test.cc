@@ -56,13 +56,13 @@ TEST(ImageCodecTest, JpegGreyAndRgbAreClose) {
   }
 }
 
-// Every way to cut a file short must be an error that names it, and must not crash or print.
+// Every truncated file must be an error that names the file. Decoding it must not crash or print.
 TEST(ImageCodecTest, TruncatedAtEveryByteIsAnError) {
   const Image rgb = MakeImage(24, 24, 3);
   const std::vector<std::string> files = {EncodePng(rgb), EncodeJpeg(rgb),
                                           EncodePgm(MakeImage(6, 6, 1))};
   for (const std::string& file : files) {
-    // The last two bytes of a JPEG are its end marker: all pixels are there without them.
+    // A JPEG's last two bytes are its end marker; all pixels are complete without it.
     const size_t end = file.substr(0, 2) == "\xff\xd8" ? file.size() - 2 : file.size();
     for (size_t size = 0; size < end; ++size) {
       Image decoded;
@@ -73,7 +73,7 @@ TEST(ImageCodecTest, TruncatedAtEveryByteIsAnError) {
   }
 }
 
-TEST(ImageCodecTest, FlippedBitsNeverCrashAndPngNoticesThem) {
+TEST(ImageCodecTest, FlippedBitsNeverCrashAndPngDetectsThem) {
   const std::string png = EncodePng(MakeImage(12, 12, 3));
   const std::string jpeg = EncodeJpeg(MakeImage(12, 12, 3));
   for (size_t bit = 0; bit < 8 * png.size(); ++bit) {
@@ -81,8 +81,7 @@ TEST(ImageCodecTest, FlippedBitsNeverCrashAndPngNoticesThem) {
     bad[bit / 8] = static_cast<char>(bad[bit / 8] ^ (1 << (bit % 8)));
     Image decoded;
     const absl::Status status = DecodeImage(bad, "flip.png", &decoded);
-    // Chunks other than the header, palette, data and end may be damaged without harm to the
-    // pixels.
+    // Damage in chunks other than header, palette, data and end does not affect the pixels.
     if (status.ok()) ExpectSame(MakeImage(12, 12, 3), decoded, 0);
   }
   for (size_t bit = 0; bit < 8 * jpeg.size(); ++bit) {
@@ -102,22 +101,23 @@ TEST(ImageCodecTest, DamagedPngPixelsAreAnError) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("bad.png: the PNG data are damaged"));
 }
 
-// libjpeg itself would only warn, and give grey in place of the lost pixels.
+// libjpeg itself would only warn and fill the lost pixels with grey.
 TEST(ImageCodecTest, DamagedJpegPixelsAreAnError) {
   const std::string jpeg = EncodeJpeg(MakeImage(16, 16, 1));
   const size_t scan = jpeg.find("\xff\xda");
   ASSERT_NE(scan, std::string::npos);
-  const size_t middle = (scan + 10 + jpeg.size()) / 2;  // 10: the header of a scan in grey
+  const size_t middle = (scan + 10 + jpeg.size()) / 2;  // 10: the bytes of a grey scan's header
   const auto with = [&jpeg](size_t place, size_t replaced, const std::string& bytes) {
     return std::string(jpeg).replace(place, replaced, bytes);
   };
-  std::string no_code;  // ones only
+  std::string no_code;  // a scan of one bits only, which is no valid code
   for (int i = 0; i < 10; ++i) no_code += std::string("\xff\0", 2);
   const std::pair<std::string, const char*> cases[] = {
       {jpeg.substr(0, middle), "Premature end of JPEG file"},
       {with(middle, 0, "\xff\xd9"), "premature end of data segment"},
       {with(middle, no_code.size(), no_code), "bad Huffman code"},
-      {with(scan, 0, std::string("\xff\xdd\0\4\0\1", 6)), "instead of RST"}};  // none is there
+      {with(scan, 0, std::string("\xff\xdd\0\4\0\1", 6)),
+       "instead of RST"}};  // the file has no restart marker
   for (const auto& [file, reason] : cases) {
     Image image;
     const absl::Status status = DecodeImage(file, "bad.jpg", &image);
@@ -127,7 +127,7 @@ TEST(ImageCodecTest, DamagedJpegPixelsAreAnError) {
   }
 }
 
-// Writes a width and height of 20,000 over those of the file.
+// Overwrites the file's width and height with 20,000.
 std::string Claim20000(std::string file) {
   const std::string claim("\x4e\x20", 2);
   if (file[0] == '\x89') {
@@ -137,12 +137,12 @@ std::string Claim20000(std::string file) {
     for (int i = 0; i < 4; ++i) file[29 + i] = static_cast<char>(crc >> (24 - 8 * i));
     return file;
   }
-  size_t frame = file.find("\xff\xc0");  // baseline
+  size_t frame = file.find("\xff\xc0");  // the marker of a baseline frame
   if (frame == std::string::npos) return "";
   return file.replace(frame + 5, 4, claim + claim);
 }
 
-TEST(ImageCodecTest, HeadersThatClaim20000PixelsASideTakeNoMemory) {
+TEST(ImageCodecTest, RefusesHeadersThatClaim20000PixelsPerSide) {
   const Image small = MakeImage(8, 8, 3);
   std::string progressive = Claim20000(EncodeJpeg(small));
   progressive[progressive.find("\xff\xc0") + 1] = '\xc2';
@@ -157,7 +157,7 @@ TEST(ImageCodecTest, HeadersThatClaim20000PixelsASideTakeNoMemory) {
   }
 }
 
-TEST(ImageCodecTest, OnePixel) {
+TEST(ImageCodecTest, DecodesASinglePixel) {
   for (const int channels : {1, 3}) {
     const Image pixel{1, 1, channels, std::vector<uint8_t>(channels, 128)};
     std::vector<std::string> files = {EncodePng(pixel), EncodeJpeg(pixel)};
@@ -170,7 +170,7 @@ TEST(ImageCodecTest, OnePixel) {
   }
 }
 
-TEST(ImageCodecTest, UnsupportedIsSaid) {
+TEST(ImageCodecTest, NamesUnsupportedFormats) {
   Image image;
   const absl::Status text = DecodeImage("hello", "x.png", &image);
   EXPECT_EQ(text.code(), absl::StatusCode::kInvalidArgument);

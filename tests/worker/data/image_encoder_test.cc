@@ -35,7 +35,7 @@ TEST(ImageEncoderTest, PngKeepsEveryPixel) {
   }
 }
 
-TEST(ImageEncoderTest, JpegStaysClose) {
+TEST(ImageEncoderTest, JpegChangesPixelsLittle) {
   for (const Image& image : {Gradient(20, 30, 3), Gradient(17, 9, 1), Gradient(1, 1, 3)}) {
     std::string bytes = "left over";
     ASSERT_TRUE(EncodeJpeg(image, 95, &bytes).ok());
@@ -50,14 +50,14 @@ TEST(ImageEncoderTest, JpegStaysClose) {
   }
 }
 
-TEST(ImageEncoderTest, LowerQualityIsSmaller) {
+TEST(ImageEncoderTest, LowerQualityGivesSmallerFiles) {
   std::string best, worst;
   ASSERT_TRUE(EncodeJpeg(Gradient(60, 60, 3), 100, &best).ok());
   ASSERT_TRUE(EncodeJpeg(Gradient(60, 60, 3), 1, &worst).ok());
   EXPECT_LT(worst.size(), best.size());
 }
 
-TEST(ImageEncoderTest, RefusesWhatIsNoImage) {
+TEST(ImageEncoderTest, RefusesInvalidImages) {
   Image short_of_bytes = Gradient(4, 4, 3);
   short_of_bytes.pixels.pop_back();
   const Image bad[] = {Image{}, Image{4, 4, 2, std::vector<uint8_t>(32)}, short_of_bytes,

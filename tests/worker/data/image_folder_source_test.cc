@@ -43,7 +43,7 @@ TEST(ImageFolderSourceTest, NumbersClassesByValueAndFilesByName) {
   EXPECT_TRUE(source.Check(&pool).ok());
 }
 
-TEST(ImageFolderSourceTest, NamesThatAreNotAllNumbersSortBytewise) {
+TEST(ImageFolderSourceTest, SortsNamesBytewiseUnlessAllAreNumbers) {
   const TempFolder folder;
   for (const char* name : {"10/a.pgm", "9/a.pgm", "cat/a.pgm"}) {
     folder.Write(name, EncodePgm(MakeImage(2, 2, 1)));
@@ -54,13 +54,13 @@ TEST(ImageFolderSourceTest, NamesThatAreNotAllNumbersSortBytewise) {
               ElementsAre("10", "9", "cat"));
 }
 
-TEST(ImageFolderSourceTest, CheckNamesEveryCorruptImageWhateverTheThreads) {
+TEST(ImageFolderSourceTest, CheckNamesEveryCorruptImageWithAnyNumberOfThreads) {
   const TempFolder folder;
   const std::string png = EncodePng(MakeImage(8, 8, 3));
   for (int i = 0; i < 200; ++i) folder.Write(absl::StrCat("0/", 1000 + i, ".png"), png);
   folder.Write("0/1007.png", png.substr(0, png.size() / 2));
   std::string flipped = png;
-  flipped[png.size() - 20] ^= 1;  // in the pixels
+  flipped[png.size() - 20] ^= 1;  // a bit of the pixels
   folder.Write("0/1100.png", flipped);
   folder.Write("0/1150.png", "text");
   std::string first_message;
@@ -81,7 +81,7 @@ TEST(ImageFolderSourceTest, CheckNamesEveryCorruptImageWhateverTheThreads) {
   }
 }
 
-TEST(ImageFolderSourceTest, ManyCorruptImagesAreCounted) {
+TEST(ImageFolderSourceTest, CountsManyCorruptImages) {
   const TempFolder folder;
   for (int i = 0; i < 30; ++i) folder.Write(absl::StrCat("0/", 10 + i, ".png"), "x");
   auto source = ImageFolderSource::Open(folder.path(), 1);
@@ -92,7 +92,7 @@ TEST(ImageFolderSourceTest, ManyCorruptImagesAreCounted) {
                              HasSubstr("and 20 more")));
 }
 
-TEST(ImageFolderSourceTest, AFileThatHasGoneIsNotFound) {
+TEST(ImageFolderSourceTest, ARemovedFileIsNotFound) {
   TempFolder folder;
   folder.Write("0/a.png", EncodePng(MakeImage(2, 2, 1)));
   auto source = ImageFolderSource::Open(folder.path(), 1);
@@ -104,7 +104,7 @@ TEST(ImageFolderSourceTest, AFileThatHasGoneIsNotFound) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("/0/a.png"));
 }
 
-TEST(ImageFolderSourceTest, BadFolders) {
+TEST(ImageFolderSourceTest, RefusesBadFolders) {
   const TempFolder folder;
   const auto open_error = [&](const std::string& name, int num_classes) {
     return ImageFolderSource::Open(absl::StrCat(folder.path(), "/", name), num_classes).status();

@@ -1,4 +1,4 @@
-// What a device reads of packed images is what the preprocessor makes of them, to the last bit.
+// A device must read from packed images exactly what the preprocessor makes of them, bit for bit.
 #include "worker/data/image_packer.h"
 
 #include <algorithm>
@@ -34,7 +34,7 @@ class PackedBatch {
     packer.Begin(samples);
   }
 
-  // What a network reads, of all samples.
+  // Returns what a network reads of all samples.
   std::vector<float> Read() {
     const ImageInput input = InputOf(shape_);
     EXPECT_LE(packer.packed_images().bytes, memory_->bytes());
@@ -53,7 +53,7 @@ class PackedBatch {
   ImagePacker packer;
 };
 
-// A image after some edits. Those from 8 on do not go into a block as they are.
+// An image after random edits. Images with i mod 10 >= 8 may be too large to be packed as they are.
 EditableImage DrawImage(int64_t i, const InputShape& shape) {
   CounterRandom random(5, static_cast<uint64_t>(i));
   const auto below = [&random](int end) { return static_cast<int>(random.NextBelow(end)); };
@@ -70,14 +70,14 @@ EditableImage DrawImage(int64_t i, const InputShape& shape) {
     image.Crop({below(image.height() - h + 1), below(image.width() - w + 1), h, w});
   }
   if (below(3) == 0) image.Pad(image.height() + 3, image.width() + 2, 1, 2, {9.0f, 80.0f, 250.0f});
-  if (below(4) == 0) {  // into the padding, maybe out of the image
+  if (below(4) == 0) {  // a window in the padding, maybe outside of the image
     image.Crop({image.height() - 1, 0, 1, image.width()});
   }
   if (i % 10 == 7) image.Floats()[0] += 0.5f;
   return image;
 }
 
-TEST(ImagePackerTest, DevicesReadWhatThePreprocessorMakes) {
+TEST(ImagePackerTest, DevicesReadTheSameAsThePreprocessor) {
   InputShape square = {20, 20, 3, AspectRatioResize{10, 20, {100.0f, 50.0f, 25.0f}}};
   for (const InputShape& shape : {InputShape{17, 23, 3}, InputShape{12, 9, 1}, square}) {
     constexpr int64_t kSamples = 200;
@@ -98,7 +98,7 @@ TEST(ImagePackerTest, DevicesReadWhatThePreprocessorMakes) {
   }
 }
 
-TEST(ImagePackerTest, OnlyWhatIsShownTravels) {
+TEST(ImagePackerTest, PacksOnlyTheVisiblePart) {
   const InputShape shape = {8, 8, 3};
   PackedBatch batch(shape, 3);
   Preprocessor preprocessor(shape);
@@ -122,7 +122,7 @@ TEST(ImagePackerTest, OnlyWhatIsShownTravels) {
   EXPECT_EQ(batch.packer.packed_images().bytes, ImageHeaderBytes(1));
 }
 
-TEST(ImagePackerTest, ThreadsGiveTheSameImagesInAnyOrder) {
+TEST(ImagePackerTest, ThreadsPackTheSameImagesInAnyOrder) {
   const InputShape shape = {9, 7, 3};
   constexpr int64_t kSamples = 64;
   std::vector<float> expected;
@@ -145,7 +145,7 @@ TEST(ImagePackerTest, ThreadsGiveTheSameImagesInAnyOrder) {
   }
 }
 
-TEST(ImagePackerTest, NoTwoImagesGetTheSamePlace) {
+TEST(ImagePackerTest, ImagesNeverOverlap) {
   const InputShape shape = {1, 1, 3};
   constexpr int64_t kSamples = 100000;
   constexpr int kThreads = 4;

@@ -116,7 +116,7 @@ TEST(ImageSourceFactoryTest, OpensReadersWithBoxes) {
               HasSubstr("neither class text nor class label"));
 }
 
-TEST(ImageSourceFactoryTest, DataDirStandsBeforeRelativePathsOnly) {
+TEST(ImageSourceFactoryTest, DataDirIsPrependedToRelativePathsOnly) {
   EXPECT_EQ(ResolveDataPath("", "a/b"), "a/b");
   EXPECT_EQ(ResolveDataPath("/d", "a/b"), "/d/a/b");
   EXPECT_EQ(ResolveDataPath("/d/", "a/b"), "/d/a/b");

@@ -32,7 +32,7 @@ InputPipelineOptions Options(std::vector<int> replicas, int threads = 2, int dep
   return options;
 }
 
-// What a batch must be, computed without threads.
+// Expects the batch that the sampler gives, computed without threads.
 void ExpectBatch(const ImageSource& source, const Sampler& sampler,
                  const InputPipelineOptions& options, int64_t step, int replica,
                  const absl::StatusOr<const InputBatch*>& batch) {
@@ -66,7 +66,7 @@ void ExpectBatch(const ImageSource& source, const Sampler& sampler,
   }
 }
 
-TEST(InputPipelineTest, BatchesAreThoseOfTheSamplerForAnyThreadsAndDepth) {
+TEST(InputPipelineTest, BatchesFollowTheSamplerForAnyThreadsAndDepth) {
   const auto source = *SyntheticSource::Create({.num_examples = 50, .height = 16, .width = 16});
   const Sampler sampler =
       MakeSampler({.seed = 3, .num_examples = 50, .batch_size = 31, .num_replicas = 3});
@@ -82,11 +82,12 @@ TEST(InputPipelineTest, BatchesAreThoseOfTheSamplerForAnyThreadsAndDepth) {
   }
 }
 
-TEST(InputPipelineTest, ImagesAreReadAsTheNumbersAndLieInTheGivenMemory) {
+TEST(InputPipelineTest, PackedImagesMeanTheSameNumbersAndLieInTheGivenMemory) {
   const auto source = *SyntheticSource::Create({.num_examples = 20, .height = 19, .width = 17});
   const Sampler sampler = MakeSampler({.seed = 3, .num_examples = 20, .batch_size = 13});
   InputPipelineOptions options = Options({0}, 3);
-  options.shape = {12, 10, 1};  // images as they are do not go into a block, most windows do
+  options.shape = {12, 10,
+                   1};  // whole images are too large to be packed, most crop windows are not
   const auto floats = InputPipeline::Create(source.get(), sampler, options).value();
   options.format = PixelFormat::kPackedImages;
   std::vector<std::pair<const void*, int64_t>> given;
@@ -123,7 +124,7 @@ TEST(InputPipelineTest, ImagesAreReadAsTheNumbersAndLieInTheGivenMemory) {
   EXPECT_LT(finished_inputs, 6 * 13);
 }
 
-TEST(InputPipelineTest, WithoutMemoryThereIsNoPipeline) {
+TEST(InputPipelineTest, FailsWithoutMemory) {
   const FakeSource source(97, 8, 8, 1, 10);
   const Sampler sampler = MakeSampler({.num_examples = 97, .batch_size = 11});
   const auto refuse = [](int64_t) -> absl::StatusOr<std::unique_ptr<Memory>> {
@@ -133,7 +134,7 @@ TEST(InputPipelineTest, WithoutMemoryThereIsNoPipeline) {
             "no page-locked memory");
 }
 
-TEST(InputPipelineTest, AnyJumpGivesTheRightBatch) {
+TEST(InputPipelineTest, EveryJumpGivesTheRightBatch) {
   const FakeSource source(97, 8, 8, 1, 10);
   const Sampler sampler =
       MakeSampler({.seed = 3, .num_examples = 97, .batch_size = 20, .num_replicas = 2});
@@ -165,7 +166,7 @@ TEST(InputPipelineTest, ReplicasCanChange) {
   ExpectBatch(source, sampler, options, 7, 2, pipeline.Next(7, 2));
 }
 
-// Counts reads, to see what was prepared in vain.
+// Counts reads, to show which batches were prepared in vain.
 class CountingSource final : public ImageSource {
  public:
   explicit CountingSource(int64_t size) : inner_(size, 8, 8, 1, 10) {}
@@ -183,7 +184,7 @@ class CountingSource final : public ImageSource {
   FakeSource inner_;
 };
 
-TEST(InputPipelineTest, PreparesNoMoreThanItsQueueAndNothingInVain) {
+TEST(InputPipelineTest, PreparesNoMoreThanItsQueueAndWastesNothing) {
   const CountingSource source(1000);
   for (const auto mode : {Mode::kSync, Mode::kAsync}) {
     source.reads = 0;
@@ -197,13 +198,13 @@ TEST(InputPipelineTest, PreparesNoMoreThanItsQueueAndNothingInVain) {
     EXPECT_EQ(source.reads, 0);
     int64_t batches = 0;
     for (int64_t step = 0; step < 50; ++step) {
-      // Each replica at its own step in the asynchronous mode.
+      // In asynchronous mode, each replica is at a different step.
       for (const int replica : {0, 1}) {
         const int64_t own_step = mode == Mode::kAsync && replica == 1 ? step + 100 : step;
         const auto batch = pipeline.Next(own_step, replica);
         ASSERT_TRUE(batch.ok());
         ++batches;
-        // In asynchronous mode the first call for replica 1 is one jump more.
+        // In asynchronous mode, the first call for replica 1 is one more jump.
         const int64_t jumps = mode == Mode::kAsync ? 1 : 0;
         EXPECT_LE(source.reads, (batches + kDepth * (1 + jumps)) * per_batch);
       }
@@ -211,7 +212,7 @@ TEST(InputPipelineTest, PreparesNoMoreThanItsQueueAndNothingInVain) {
   }
 }
 
-TEST(InputPipelineTest, EvaluationEndsWithAPartialAndThenEmptyBatches) {
+TEST(InputPipelineTest, EvaluationEndsWithAPartialBatchAndThenEmptyOnes) {
   const FakeSource source(10, 8, 8, 1, 10);
   const Sampler sampler =
       MakeSampler({.mode = Mode::kEvaluate, .num_examples = 10, .batch_size = 4, .shuffle = false});
@@ -233,7 +234,7 @@ TEST(InputPipelineTest, EvaluationEndsWithAPartialAndThenEmptyBatches) {
   }
 }
 
-TEST(InputPipelineTest, ErrorsComeOutAtTheirBatchAndDoNotEndThePipeline) {
+TEST(InputPipelineTest, AnErrorBelongsToItsBatchAndDoesNotEndThePipeline) {
   FakeSource source(40, 8, 8, 1, 10);
   source.bad_index = 25;
   const Sampler sampler = MakeSampler({.num_examples = 40, .batch_size = 10, .shuffle = false});
@@ -250,7 +251,7 @@ TEST(InputPipelineTest, ErrorsComeOutAtTheirBatchAndDoNotEndThePipeline) {
   ExpectBatch(source, sampler, options, 3, 0, pipeline.Next(3, 0));
 }
 
-// Blocks every read until told otherwise.
+// Blocks every read until the test releases it.
 class BlockingSource final : public ImageSource {
  public:
   int64_t size() const override { return 100; }
@@ -268,7 +269,7 @@ class BlockingSource final : public ImageSource {
   mutable absl::Notification release;
 };
 
-TEST(InputPipelineTest, AJumpWhileAllBuffersAreBeingFilledWaitsForThem) {
+TEST(InputPipelineTest, AJumpWaitsForBuffersThatAreBeingFilled) {
   const BlockingSource source;
   const Sampler sampler = MakeSampler({.num_examples = 100, .batch_size = 4});
   const InputPipelineOptions options = Options({0}, 2, 1);
@@ -286,7 +287,7 @@ TEST(InputPipelineTest, AJumpWhileAllBuffersAreBeingFilledWaitsForThem) {
   release.join();
 }
 
-TEST(InputPipelineTest, SaysWhichPartOfTheInputTheImageCovers) {
+TEST(InputPipelineTest, ReportsWhichPartOfTheInputTheImageCovers) {
   const auto source = *SyntheticSource::Create({.num_examples = 4, .height = 20, .width = 40});
   const Sampler sampler =
       MakeSampler({.mode = Mode::kEvaluate, .num_examples = 4, .batch_size = 4, .shuffle = false});
@@ -303,7 +304,7 @@ TEST(InputPipelineTest, SaysWhichPartOfTheInputTheImageCovers) {
   EXPECT_EQ((*batch)->windows.size(), 4u);
 }
 
-TEST(InputPipelineTest, EndsWhileBatchesAreBeingMade) {
+TEST(InputPipelineTest, MayBeDestroyedWhileItMakesBatches) {
   const auto source = *SyntheticSource::Create({.num_examples = 500});
   const Sampler sampler = MakeSampler({.num_examples = 500, .batch_size = 64});
   for (int i = 0; i < 5; ++i) {
@@ -313,12 +314,12 @@ TEST(InputPipelineTest, EndsWhileBatchesAreBeingMade) {
   }
 }
 
-TEST(InputPipelineTest, PeeksAtWhatComesNextOnceItIsMade) {
+TEST(InputPipelineTest, PeeksAtTheNextBatchOnceItIsReady) {
   const auto source = *SyntheticSource::Create({.num_examples = 40, .height = 16, .width = 16});
   const Sampler sampler = MakeSampler({.num_examples = 40, .batch_size = 12, .num_replicas = 2});
   const InputPipelineOptions options = Options({0, 1});
   const auto pipeline = *InputPipeline::Create(source.get(), sampler, options);
-  EXPECT_EQ(pipeline->PeekNext(), nullptr) << "nothing has been asked for";
+  EXPECT_EQ(pipeline->PeekNext(), nullptr) << "no batch has been requested";
   for (int64_t step = 0; step < 4; ++step) {
     for (const int replica : {0, 1}) {
       const InputBatch* const given = *pipeline->Next(step, replica);
@@ -329,7 +330,7 @@ TEST(InputPipelineTest, PeeksAtWhatComesNextOnceItIsMade) {
       EXPECT_EQ(pipeline->PeekNext(), next);
     }
   }
-  // What Next gives is what was peeked at.
+  // Next returns the batch that was peeked at.
   const InputBatch* const next = pipeline->PeekNext();
   EXPECT_EQ(*pipeline->Next(4, 0), next);
 }

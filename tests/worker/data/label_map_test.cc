@@ -18,7 +18,7 @@ std::string Error(absl::string_view text) {
   return std::string(map.status().message());
 }
 
-TEST(LabelMapTest, ReadsBothWaysOfWritingWithGapsAndDisplayNames) {
+TEST(LabelMapTest, ReadsBothSyntaxesWithGapsAndDisplayNames) {
   const auto map = LabelMap::Parse(
       "# classes\nitem {\n  name: '/m/01'\n  id: 1\n  display_name: \"person\"\n}\n"
       "item: { id: 4 name: 'fire \"hydrant\"' }\n",
@@ -48,7 +48,7 @@ TEST(LabelMapTest, FromNamesNumbersFromOne) {
               HasSubstr("names: item 2"));
 }
 
-TEST(LabelMapTest, TheSameNameTwiceInOneItemIsFine) {
+TEST(LabelMapTest, AcceptsTheSameNameTwiceInOneItem) {
   const auto map = LabelMap::Parse("item { id: 1 name: 'a' display_name: 'a' }", "m");
   EXPECT_TRUE(map.ok()) << map.status();
 }

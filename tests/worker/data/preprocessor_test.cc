@@ -19,7 +19,7 @@ std::vector<float> Preprocess(const Image& image, const InputShape& shape,
 
 float Normalize(float value) { return value * (2.0f / 255.0f) - 1.0f; }
 
-// The value at channel c with the channels converted, 0..255.
+// Returns channel c of a pixel after the conversion of channels, in 0..255.
 double Pixel(const Image& image, int y, int x, int c, int channels) {
   const uint8_t* const p =
       image.pixels.data() + (int64_t{1} * y * image.width + x) * image.channels;
@@ -27,7 +27,7 @@ double Pixel(const Image& image, int y, int x, int c, int channels) {
   return image.channels == 1 ? p[0] : 0.2989 * p[0] + 0.5870 * p[1] + 0.1140 * p[2];
 }
 
-// The formula of the header, literally and in double.
+// The formula of the header, evaluated literally in double.
 double Reference(const Image& image, const InputShape& shape, int y, int x, int c) {
   const double source_y = static_cast<double>(y) * image.height / shape.height;
   const double source_x = static_cast<double>(x) * image.width / shape.width;
@@ -43,14 +43,15 @@ double Reference(const Image& image, const InputShape& shape, int y, int x, int 
   return (top * (1 - wy) + bottom * wy) * 2 / 255 - 1;
 }
 
-TEST(PreprocessorTest, SameSizeIsTheNormalisationAlone) {
+TEST(PreprocessorTest, EqualSizesOnlyNormalise) {
   Image image{1, 4, 1, {0, 1, 128, 255}};
   EXPECT_EQ(Preprocess(image, {1, 4, 1}),
             (std::vector<float>{-1.0f, Normalize(1), Normalize(128), 1.0f}));
 }
 
-// By hand: 2 x 2 to 4 x 4, scale 1/2: sources 0, 0.5, 1, 1.5; the last is clamped to row 1.
-TEST(PreprocessorTest, BilinearByHand) {
+// Expected values computed by hand. 2 x 2 to 4 x 4 has the scale 1/2 and the source rows 0, 0.5, 1
+// and 1.5, of which the last is clamped to row 1.
+TEST(PreprocessorTest, EnlargesBilinearly) {
   const Image image{2, 2, 1, {0, 100, 200, 50}};
   const std::vector<float> expected = {0,   50,   100, 100,  //
                                        100, 87.5, 75,  75,   //
@@ -60,8 +61,9 @@ TEST(PreprocessorTest, BilinearByHand) {
   for (int i = 0; i < 16; ++i) EXPECT_FLOAT_EQ(out[i], Normalize(expected[i])) << i;
 }
 
-// By hand: 5 to 2, scale 2.5: sources 0 and 2.5. No average over the pixels between.
-TEST(PreprocessorTest, ReducingByHand) {
+// Expected values computed by hand. 5 to 2 has the scale 2.5 and the source rows 0 and 2.5; the
+// pixels between are not averaged.
+TEST(PreprocessorTest, ReducesBilinearly) {
   const Image image{1, 5, 1, {10, 20, 30, 50, 90}};
   const std::vector<float> out = Preprocess(image, {1, 2, 1});
   EXPECT_FLOAT_EQ(out[0], Normalize(10));
@@ -90,7 +92,7 @@ TEST(PreprocessorTest, AgreesWithTheFormulaForAllConversionsAndSizes) {
   }
 }
 
-TEST(PreprocessorTest, KeepsNothingFromTheImageBefore) {
+TEST(PreprocessorTest, KeepsNothingOfThePreviousImage) {
   Preprocessor preprocessor({8, 8, 3});
   std::vector<float> out(8 * 8 * 3);
   for (const auto& [height, width, channels] :
@@ -124,7 +126,7 @@ TEST(PreprocessorTest, ShiftMovesTheNormalisedPixels) {
   }
 }
 
-TEST(PreprocessorTest, FloatsGiveWhatTheSameBytesGive) {
+TEST(PreprocessorTest, FloatsGiveTheSameAsBytes) {
   for (const int channels : {1, 3}) {
     for (const int in_size : {6, 5}) {
       const Image image = MakeImage(in_size, in_size, channels);
@@ -141,11 +143,12 @@ TEST(PreprocessorTest, FloatsGiveWhatTheSameBytesGive) {
   }
 }
 
-// The image as a fixed shape of its scaled size would be, in the corner of the padding.
+// The image must equal one that a fixed-shape resizer of the scaled size makes, placed in a corner
+// of the padding.
 TEST(PreprocessorTest, KeepsTheAspectRatio) {
   for (const int channels : {1, 3}) {
     InputShape shape = {20, 20, channels, AspectRatioResize{12, 20, {10.0f, 20.0f, 30.0f}}};
-    Preprocessor preprocessor(shape);  // serves images of all shapes in turn
+    Preprocessor preprocessor(shape);  // handles images of different shapes in turn
     for (const auto& [height, width] : std::vector<std::pair<int, int>>{
              {24, 24}, {24, 30}, {30, 24}, {10, 40}, {40, 10}, {12, 20}, {24, 24}}) {
       const Image image = MakeImage(height, width, 3);
@@ -179,7 +182,7 @@ TEST(PreprocessorTest, ShiftMovesThePaddingToo) {
                                        20,  30,  40, 0,  //
                                        0,   0,   0,  0};
   for (int i = 0; i < 16; ++i) {
-    const bool moved_in = i < 4 || i % 4 == 3;  // a middle grey
+    const bool moved_in = i < 4 || i % 4 == 3;  // the shift moves middle grey in
     EXPECT_FLOAT_EQ(out[i], moved_in ? 0.0f : Normalize(expected[i])) << i;
   }
 }

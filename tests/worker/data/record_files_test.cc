@@ -33,7 +33,7 @@ class RecordFilesTest : public testing::Test {
   TempFolder folder_;
 };
 
-TEST_F(RecordFilesTest, FilesGlobsAndShards) {
+TEST_F(RecordFilesTest, ExpandsFilesGlobsAndShards) {
   const std::string a0 = Path("a-00000-of-00002");
   const std::string a1 = Path("a-00001-of-00002");
   for (const char* pattern : {"a@2",
@@ -51,7 +51,7 @@ TEST_F(RecordFilesTest, FilesGlobsAndShards) {
   EXPECT_THAT(*Expand({"x@3"}), ElementsAre(Path("x@3")));
 }
 
-TEST_F(RecordFilesTest, WhatIsMissingIsNamed) {
+TEST_F(RecordFilesTest, NamesMissingFiles) {
   const auto expect_missing = [&](const std::string& name, const std::string& text) {
     const absl::Status status = Error({name});
     EXPECT_EQ(status.code(), absl::StatusCode::kNotFound) << name;
@@ -72,7 +72,7 @@ TEST_F(RecordFilesTest, WhatIsMissingIsNamed) {
   EXPECT_THAT(*Expand({"c-0000[01]-of-00003"}), ElementsAre(Path("c-00001-of-00003")));
 }
 
-TEST_F(RecordFilesTest, WhatCannotBeMeant) {
+TEST_F(RecordFilesTest, RefusesInvalidPaths) {
   const auto error = [](const std::string& path) {
     const absl::Status status = ExpandRecordPaths({path}).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << path;

@@ -15,7 +15,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// Record i: an image of 2 x (i + 1) with one box of label i mod 3.
+// Record i holds an image of 2 x (i + 1) pixels and one box with label i mod 3.
 std::string Record(int i, const std::string& encoded = "") {
   AnnotatedImage image{absl::StrCat(i, ".png"), absl::StrCat(i), 2, i + 1, std::nullopt, "", {}};
   AnnotatedObject object;
@@ -66,7 +66,7 @@ TEST(RecordSourceTest, ReadsRecordsOfAllShardsInOrder) {
   EXPECT_THAT(widths, testing::ElementsAre(1, 2, 3, 4, 5));
 }
 
-TEST(RecordSourceTest, EveryTruncationIsFoundWhenOpening) {
+TEST(RecordSourceTest, OpenDetectsEveryTruncation) {
   const TempFolder folder;
   const std::string whole = Records(0, 2);
   const size_t first = Records(0, 1).size();
@@ -88,7 +88,7 @@ TEST(RecordSourceTest, EveryTruncationIsFoundWhenOpening) {
   }
 }
 
-TEST(RecordSourceTest, EveryFlippedByteIsFound) {
+TEST(RecordSourceTest, DetectsEveryFlippedByte) {
   const TempFolder folder;
   std::string bytes = Records(0, 2);
   const size_t first = Records(0, 1).size();
@@ -113,7 +113,7 @@ TEST(RecordSourceTest, EveryFlippedByteIsFound) {
   }
 }
 
-TEST(RecordSourceTest, CheckNamesBadRecordsWhateverTheThreads) {
+TEST(RecordSourceTest, CheckNamesBadRecordsWithAnyNumberOfThreads) {
   const TempFolder folder;
   std::string bytes = Records(0, 3);
   const std::string jpeg = EncodeJpeg(MakeImage(20, 20, 3));
@@ -138,7 +138,7 @@ TEST(RecordSourceTest, CheckNamesBadRecordsWhateverTheThreads) {
   }
 }
 
-TEST(RecordSourceTest, UnusableBoxesAreLeftOutAndToldWithPlace) {
+TEST(RecordSourceTest, LeavesUnusableBoxesOutAndReportsTheirPlace) {
   const TempFolder folder;
   const std::string path = folder.Write("a.record", Records(0, 3));
   const auto source = Open(path, 2);
@@ -154,7 +154,7 @@ TEST(RecordSourceTest, UnusableBoxesAreLeftOutAndToldWithPlace) {
   EXPECT_TRUE((*source)->Check(&pool).ok());
 }
 
-TEST(RecordSourceTest, FilesThatAreNoRecords) {
+TEST(RecordSourceTest, RefusesFilesThatAreNoRecordFiles) {
   const TempFolder folder;
   const std::string gzip = folder.Write("a.gz", Gzip(Records(0, 2)));
   EXPECT_THAT(std::string(Open(gzip).status().message()),
@@ -166,7 +166,7 @@ TEST(RecordSourceTest, FilesThatAreNoRecords) {
   EXPECT_EQ(Open(folder.path() + "/none").status().code(), absl::StatusCode::kNotFound);
 }
 
-TEST(RecordSourceTest, AFileShortenedAfterOpening) {
+TEST(RecordSourceTest, ReportsAFileTruncatedAfterOpening) {
   const TempFolder folder;
   const std::string bytes = Records(0, 2);
   const std::string path = folder.Write("a.record", bytes);
@@ -180,7 +180,7 @@ TEST(RecordSourceTest, AFileShortenedAfterOpening) {
   EXPECT_THAT(std::string(status.message()), HasSubstr(absl::StrCat("record 1 of ", path)));
 }
 
-TEST(RecordSourceTest, ALabelMapPastTheModelsClasses) {
+TEST(RecordSourceTest, RefusesALabelMapWithTooManyClasses) {
   PosixFileSystem files;
   RecordSourceOptions options;
   options.label_map = *LabelMap::FromNames({"a", "b", "c"}, "names");

@@ -57,7 +57,7 @@ TEST(PermutationTest, DependsOnSeedAndEpochAndLooksRandom) {
   int same_seed = 0;
   int fixed = 0;
   int rising = 0;
-  std::vector<int> low_counts(10);  // of the first tenth, where its members go
+  std::vector<int> low_counts(10);  // where the members of the first tenth go
   for (int i = 0; i < kSize; ++i) {
     same_epoch += a(i) == next_epoch(i) ? 1 : 0;
     same_seed += a(i) == other_seed(i) ? 1 : 0;
@@ -65,7 +65,7 @@ TEST(PermutationTest, DependsOnSeedAndEpochAndLooksRandom) {
     if (i > 0) rising += a(i) > a(i - 1) ? 1 : 0;
     if (i < kSize / 10) ++low_counts[a(i) * 10 / kSize];
   }
-  // Each is 1 in the mean for random orders.
+  // For random orders the expected count is 1.
   EXPECT_LE(same_epoch, 10);
   EXPECT_LE(same_seed, 10);
   EXPECT_LE(fixed, 10);
@@ -101,7 +101,7 @@ TEST(SamplerTest, GlobalBatchDoesNotDependOnTheSplit) {
   }
 }
 
-TEST(SamplerTest, EveryEpochShowsEachExampleOnceInItsOwnOrder) {
+TEST(SamplerTest, EveryEpochShowsEachExampleOnceInAnotherOrder) {
   constexpr int kSize = 37;
   const Sampler sampler =
       Make({.seed = 9, .num_examples = kSize, .batch_size = 5, .num_replicas = 2});
@@ -151,13 +151,13 @@ TEST(SamplerTest, EvaluationIsOnePassInOrder) {
   EXPECT_EQ(GlobalBatch(sampler, 1000), (std::vector<int64_t>{}));
 }
 
-TEST(SamplerTest, WithoutShuffleTheOrderIsTheSources) {
+TEST(SamplerTest, KeepsTheOrderOfTheSourceWithoutShuffle) {
   const Sampler sampler = Make({.num_examples = 5, .batch_size = 4, .shuffle = false});
   EXPECT_EQ(GlobalBatch(sampler, 0), (std::vector<int64_t>{0, 1, 2, 3}));
   EXPECT_EQ(GlobalBatch(sampler, 1), (std::vector<int64_t>{4, 0, 1, 2}));
 }
 
-TEST(SamplerTest, BatchLargerThanTheSet) {
+TEST(SamplerTest, AllowsABatchLargerThanTheSet) {
   const Sampler sampler = Make({.num_examples = 3, .batch_size = 8, .num_replicas = 3});
   std::vector<int64_t> batch = GlobalBatch(sampler, 0);
   std::sort(batch.begin(), batch.begin() + 3);
@@ -165,7 +165,7 @@ TEST(SamplerTest, BatchLargerThanTheSet) {
             (std::vector<int64_t>{0, 1, 2}));
 }
 
-TEST(SamplerTest, BadOptionsAreNamed) {
+TEST(SamplerTest, NamesBadOptions) {
   const auto message = [](const SamplerOptions& options) {
     return std::string(Sampler::Create(options).status().message());
   };

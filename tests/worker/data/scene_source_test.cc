@@ -21,7 +21,7 @@ std::unique_ptr<ImageSource> Make(const SceneOptions& options, int classes = 5) 
   return *std::move(source);
 }
 
-TEST(SceneSourceTest, BoxesLieInTheImageAndDoNotMeet) {
+TEST(SceneSourceTest, BoxesLieInTheImageAndDoNotOverlap) {
   const auto source = Make({.num_examples = 100, .max_objects = 12});
   std::set<size_t> counts;
   std::set<int> labels;
@@ -47,7 +47,7 @@ TEST(SceneSourceTest, BoxesLieInTheImageAndDoNotMeet) {
   EXPECT_GE(*counts.begin(), 1u);
 }
 
-// The object stands out from the background exactly where the box is.
+// The object differs from the background exactly inside of its box.
 TEST(SceneSourceTest, BoxesFitTheObjects) {
   const auto source = Make({.num_examples = 30, .num_channels = 1, .max_objects = 1});
   Example example;
@@ -86,12 +86,12 @@ TEST(SceneSourceTest, ExamplesAreAPureFunctionOfSeedAndIndex) {
   EXPECT_NE(first.image.pixels, other.image.pixels);
 }
 
-TEST(SceneSourceTest, ClassesHaveTheGlyphsNames) {
+TEST(SceneSourceTest, ClassesAreNamedAfterTheirGlyphs) {
   const auto source = Make({}, 2);
   EXPECT_EQ(source->class_names(), (std::vector<std::string>{"disc", "square"}));
 }
 
-TEST(SceneSourceTest, BadOptionsAreNamed) {
+TEST(SceneSourceTest, NamesBadOptions) {
   const auto message = [](const SceneOptions& options) {
     return std::string(SceneSource::Create(options, *MakeShapeGlyphs(3)).status().message());
   };

@@ -19,7 +19,7 @@ std::unique_ptr<ImageSource> Create(const SyntheticOptions& options) {
 TEST(SyntheticSourceTest, IsAPureFunctionOfSeedAndIndex) {
   SyntheticOptions options;
   const auto a = Create(options);
-  options.num_examples = 20000;  // does not change the examples before
+  options.num_examples = 20000;  // must not change the earlier examples
   const auto b = Create(options);
   options.seed = 2;
   const auto other = Create(options);
@@ -56,7 +56,7 @@ TEST(SyntheticSourceTest, ClassesAreBalancedAndBoxesFit) {
     EXPECT_GE(box.xmin, 0);
     EXPECT_LE(box.ymax, 1);
     EXPECT_LE(box.xmax, 1);
-    // The long side of every shape is at least half of the circle it lies in.
+    // The longer side of every shape is at least half the diameter of its circle.
     const float longer = std::max((box.ymax - box.ymin) * 24, (box.xmax - box.xmin) * 40);
     EXPECT_GE(longer, 5) << SyntheticClassName(example.label);
     EXPECT_GT(box.ymax, box.ymin);
@@ -67,8 +67,8 @@ TEST(SyntheticSourceTest, ClassesAreBalancedAndBoxesFit) {
   }
 }
 
-// A full disc against the ring: the middle of the box has the shape's colour in one and not in the
-// other, so its difference from the corners of the image tells them apart most of the time.
+// A full disc compared with a ring: only the disc has the shape's colour in the middle of its box,
+// so the difference between the middle and the image's corners usually tells the two apart.
 TEST(SyntheticSourceTest, BoxesLieOnTheShape) {
   SyntheticOptions options;
   options.num_channels = 1;
@@ -96,7 +96,7 @@ TEST(SyntheticSourceTest, NamesAreDistinct) {
   EXPECT_EQ(names.size(), kMaxSyntheticClasses);
 }
 
-TEST(SyntheticSourceTest, OptionsOutOfRangeAreNamed) {
+TEST(SyntheticSourceTest, NamesOptionsOutOfRange) {
   const auto message = [](SyntheticOptions options) {
     return std::string(SyntheticSource::Create(options).status().message());
   };

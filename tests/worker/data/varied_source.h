@@ -52,7 +52,7 @@ class VariedSource final : public ImageSource {
   mutable std::atomic<int64_t> num_gets{0};
   int64_t first_bad = int64_t{1} << 60;
   std::function<void(int64_t)> on_get;
-  std::function<void(Example*)> change;  // of every example, behind the cache's back
+  std::function<void(Example*)> change;  // changes every example without telling the cache
 
  private:
   const int64_t size_;
@@ -77,7 +77,7 @@ inline void ExpectSameExample(const Example& a, const Example& b) {
   }
 }
 
-// Both give the same examples.
+// Expects the same examples from both.
 inline void ExpectSameExamples(const ImageSource& a, const ImageSource& b) {
   ASSERT_EQ(a.size(), b.size());
   Example x;

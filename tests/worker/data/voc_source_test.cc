@@ -37,7 +37,7 @@ std::string ParseError(const std::string& xml) {
   return std::string(image.status().message());
 }
 
-TEST(VocAnnotationsTest, EdgesAreSharesOfTheSizeWithoutShift) {
+TEST(VocAnnotationsTest, EdgesAreFractionsOfTheSizeWithoutAnOffset) {
   const auto image = ParseVocAnnotation(kXml, "a.xml");
   ASSERT_TRUE(image.ok()) << image.status();
   EXPECT_EQ(image->width, 40);
@@ -69,11 +69,11 @@ TEST(VocAnnotationsTest, ErrorsNameLineOrObject) {
               HasSubstr("object 1: bndbox.xmax is \"8px\""));
   EXPECT_THAT(ParseError(With("<difficult>1", "<difficult>yes")),
               HasSubstr("difficult is \"yes\""));
-  // In UTF-8 it is longer than in the file; the parser counts bytes of UTF-8.
+  // The text is longer in UTF-8 than in the file, and the parser counts bytes of UTF-8.
   std::string utf16("\xff\xfe<\0a\0>\0", 8);
   for (int i = 0; i < 1000; ++i) utf16 += "\x05\x4e";
   EXPECT_THAT(ParseError(utf16), HasSubstr("a.xml: not well-formed XML"));
-  // Cut anywhere but within the last line's end.
+  // Truncates everywhere except within the last line's end.
   const std::string xml(kXml);
   for (size_t size = 0; size + 1 < xml.size(); ++size) {
     EXPECT_FALSE(ParseVocAnnotation(xml.substr(0, size), "a.xml").ok()) << size;
@@ -104,7 +104,7 @@ class VocSourceTest : public testing::Test {
   std::vector<std::string> names_ = {"dog", "cat"};
 };
 
-TEST_F(VocSourceTest, ReadsTheSplitInItsOrder) {
+TEST_F(VocSourceTest, ReadsTheSplitInOrder) {
   const auto source = Open("train");
   ASSERT_TRUE(source.ok()) << source.status();
   EXPECT_EQ((*source)->size(), 2);
@@ -122,7 +122,7 @@ TEST_F(VocSourceTest, ReadsTheSplitInItsOrder) {
   EXPECT_TRUE((*source)->Check(&pool).ok());
 }
 
-TEST_F(VocSourceTest, UnusableBoxesAreLeftOutAndNamed) {
+TEST_F(VocSourceTest, LeavesUnusableBoxesOutAndNamesThem) {
   folder_.Write("Annotations/a.xml", With("<xmax>8</xmax>", "<xmax>4</xmax>"));
   folder_.Write("Annotations/b.xml", With("<xmax>40</xmax>", "<xmax>41</xmax>"));
   const auto source = Open("train");
@@ -135,7 +135,7 @@ TEST_F(VocSourceTest, UnusableBoxesAreLeftOutAndNamed) {
               ElementsAre(HasSubstr("the class \"dog\" is not in the label map")));
 }
 
-TEST_F(VocSourceTest, BadFolders) {
+TEST_F(VocSourceTest, RefusesBadFolders) {
   EXPECT_EQ(Open("test").status().code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(OpenError("test"), HasSubstr("test.txt: no such split; there are: train, val"));
   EXPECT_THAT(OpenError("val", 1), HasSubstr("ids go up to 2, the model has num_classes: 1"));
@@ -151,7 +151,7 @@ TEST_F(VocSourceTest, BadFolders) {
   EXPECT_THAT(OpenError("train"), HasSubstr("Annotations/b.xml"));
 }
 
-TEST_F(VocSourceTest, CorruptImagesAndWrongSizes) {
+TEST_F(VocSourceTest, NamesCorruptImagesAndWrongSizes) {
   folder_.Write("JPEGImages/a.jpg", EncodeJpeg(MakeImage(20, 41, 3)));
   folder_.Write("JPEGImages/b.png", "no image");
   const auto source = Open("train");
@@ -163,7 +163,7 @@ TEST_F(VocSourceTest, CorruptImagesAndWrongSizes) {
                               "20 x 40")));
 }
 
-TEST_F(VocSourceTest, TheDerivedMapIsSortedAndOfAllSplits) {
+TEST_F(VocSourceTest, TheDerivedLabelMapIsSortedAndCoversAllSplits) {
   PosixFileSystem files;
   folder_.Write("Annotations/c.xml", With("> dog <", ">ant<"));
   const auto map = DeriveVocLabelMap(files, folder_.path());
@@ -174,8 +174,8 @@ TEST_F(VocSourceTest, TheDerivedMapIsSortedAndOfAllSplits) {
   EXPECT_EQ(map->Find("dog"), 2);
 }
 
-// Blood cells: 364 photographs, two boxes of which have no area.
-TEST(VocRealDataTest, BloodCells) {
+// The BCCD data set: 364 photographs of blood cells, in which two boxes have no area.
+TEST(VocRealDataTest, ReadsBloodCells) {
   const char* const from_env = std::getenv("PUSHPULL_DATA_DIR");
   const std::string path =
       absl::StrCat(from_env != nullptr ? from_env : PUSHPULL_SOURCE_DIR "/../shared/data", "/bccd");

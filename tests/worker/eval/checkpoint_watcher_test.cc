@@ -36,7 +36,7 @@ class CheckpointWatcherTest : public ::testing::Test {
     ASSERT_EQ(PublishTiny(files_, "/d", layout_, checkpoint), absl::OkStatus());
     ASSERT_EQ(watcher_.Poll(), absl::OkStatus());
   }
-  // Step of the checkpoint taken, or 0.
+  // Takes a checkpoint and returns its step, or 0 if there is none.
   uint64_t Take() {
     const std::unique_ptr<Checkpoint> checkpoint = watcher_.Take();
     return checkpoint == nullptr ? 0 : checkpoint->manifest().step;
@@ -52,7 +52,7 @@ class CheckpointWatcherTest : public ::testing::Test {
   CheckpointWatcher watcher_{&files_, "/d"};
 };
 
-TEST_F(CheckpointWatcherTest, NewestFirstAndEachOnce) {
+TEST_F(CheckpointWatcherTest, TakesTheNewestFirstAndEachOnce) {
   ASSERT_EQ(watcher_.Poll(), absl::OkStatus());
   EXPECT_FALSE(watcher_.has_new());
   EXPECT_EQ(Take(), 0);
@@ -68,9 +68,9 @@ TEST_F(CheckpointWatcherTest, NewestFirstAndEachOnce) {
   EXPECT_FALSE(watcher_.has_new());
 }
 
-// A file that cannot be read now is no damage: the checkpoint stays new, and nothing older is taken
-// in its place.
-TEST_F(CheckpointWatcherTest, ACheckpointThatCannotBeReadIsTriedAgain) {
+// A file that cannot be read now is not damaged: the checkpoint stays new, and no older one is
+// taken instead.
+TEST_F(CheckpointWatcherTest, RetriesACheckpointThatCannotBeRead) {
   FailingReads failing(&files_);
   CheckpointWatcher watcher(&failing, "/d");
   for (const uint64_t step : {10, 20}) Publish(1, step);
@@ -82,7 +82,7 @@ TEST_F(CheckpointWatcherTest, ACheckpointThatCannotBeReadIsTriedAgain) {
   EXPECT_THAT(watcher.unreadable(), HasSubstr("read: Stale file handle"));
   EXPECT_THAT(watcher.refusals(), ElementsAre());
   EXPECT_THAT(watcher.untaken(), ElementsAre(10, 20));
-  // The same while the manifest is read.
+  // The same holds if the manifest cannot be read.
   failing.Fail(FailingReads::What::kRead, folder + "/MANIFEST.json", stale, 1);
   ASSERT_EQ(watcher.Poll(), absl::OkStatus());
   EXPECT_THAT(watcher.unreadable(), HasSubstr("read: Stale file handle"));
@@ -94,7 +94,7 @@ TEST_F(CheckpointWatcherTest, ACheckpointThatCannotBeReadIsTriedAgain) {
   EXPECT_EQ(checkpoint->manifest().step, 20);
 }
 
-TEST_F(CheckpointWatcherTest, TheEndOfTrainingIsSeenInARepublishedManifest) {
+TEST_F(CheckpointWatcherTest, SeesTheEndOfTrainingInARepublishedManifest) {
   Publish(1, 10);
   EXPECT_EQ(Take(), 10);
   EXPECT_FALSE(watcher_.final_was_taken());
@@ -103,7 +103,7 @@ TEST_F(CheckpointWatcherTest, TheEndOfTrainingIsSeenInARepublishedManifest) {
   EXPECT_TRUE(watcher_.final_was_taken());
 }
 
-TEST_F(CheckpointWatcherTest, TheEndIsNotReachedBeforeTheLastWasTaken) {
+TEST_F(CheckpointWatcherTest, DoesNotEndBeforeTheLastCheckpointIsTaken) {
   Publish(1, 10);
   Publish(1, 20, /*done=*/true);
   EXPECT_TRUE(watcher_.final_is_there());
@@ -113,7 +113,7 @@ TEST_F(CheckpointWatcherTest, TheEndIsNotReachedBeforeTheLastWasTaken) {
   EXPECT_THAT(watcher_.untaken(), ElementsAre(10));
 }
 
-TEST_F(CheckpointWatcherTest, TrainingThatWentOnIsNotOver) {
+TEST_F(CheckpointWatcherTest, DoesNotEndIfTrainingContinued) {
   Publish(1, 20, /*done=*/true);
   EXPECT_EQ(Take(), 20);
   Publish(2, 30);
@@ -121,14 +121,14 @@ TEST_F(CheckpointWatcherTest, TrainingThatWentOnIsNotOver) {
   EXPECT_EQ(Take(), 30);
 }
 
-TEST_F(CheckpointWatcherTest, AStepReachedAgainAfterARollbackIsNew) {
+TEST_F(CheckpointWatcherTest, AStepPublishedAgainAfterARollbackIsNew) {
   Publish(1, 20);
   EXPECT_EQ(Take(), 20);
   Publish(2, 20);
   EXPECT_EQ(Take(), 20);
 }
 
-TEST_F(CheckpointWatcherTest, DamagedOnesAreRefusedOnceAndTheNextIsTaken) {
+TEST_F(CheckpointWatcherTest, RefusesADamagedCheckpointOnceAndTakesTheNext) {
   Publish(1, 10);
   Publish(1, 20);
   Publish(1, 30);
@@ -139,20 +139,20 @@ TEST_F(CheckpointWatcherTest, DamagedOnesAreRefusedOnceAndTheNextIsTaken) {
   EXPECT_FALSE(watcher_.has_new());
   EXPECT_THAT(watcher_.refusals(),
               ElementsAre(HasSubstr("ckpt-00000020"), HasSubstr("ckpt-00000030: ")));
-  // Replaced by a good one.
+  // A good checkpoint replaces the damaged one.
   Publish(2, 20);
   EXPECT_EQ(Take(), 20);
 }
 
-// Somebody copies a good file over a damaged one.
-TEST_F(CheckpointWatcherTest, ARepairedCheckpointIsTaken) {
+// An operator copies a good file over a damaged one.
+TEST_F(CheckpointWatcherTest, TakesARepairedCheckpoint) {
   Publish(1, 10);
   const std::string path = "/d/" + CheckpointName(10) + "/shard-00000-of-00001.safetensors";
   const std::string good = *ReadWholeFile(files_, path);
   Damage(path);
   EXPECT_EQ(Take(), 0);
   ASSERT_EQ(watcher_.Poll(), absl::OkStatus());
-  EXPECT_FALSE(watcher_.has_new()) << "nothing has changed";
+  EXPECT_FALSE(watcher_.has_new()) << "the damaged file has not changed";
   files_.Corrupt(path, good);
   ASSERT_EQ(watcher_.Poll(), absl::OkStatus());
   EXPECT_TRUE(watcher_.has_new());
@@ -167,7 +167,7 @@ TEST_F(CheckpointWatcherTest, DeletionBetweenPollAndTakeIsHarmless) {
   EXPECT_TRUE(watcher_.refusals().empty());
 }
 
-TEST_F(CheckpointWatcherTest, NoDirectoryIsAnError) {
+TEST_F(CheckpointWatcherTest, AMissingDirectoryIsAnError) {
   CheckpointWatcher watcher(&files_, "/nowhere");
   EXPECT_TRUE(absl::IsNotFound(watcher.Poll()));
 }

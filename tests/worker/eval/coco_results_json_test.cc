@@ -31,7 +31,7 @@ class CocoResultsJsonTest : public testing::Test {
   MemoryFileSystem files_;
 };
 
-TEST_F(CocoResultsJsonTest, WritesWhatLoadResReads) {
+TEST_F(CocoResultsJsonTest, WritesTheFormatThatLoadResReads) {
   const auto writer = Open();
   ASSERT_TRUE(
       writer->Add(397133, {{{10, 20.5f, 30, 60}, 0, 0.875f}, {{0, 0, 1, 2}, 89, 0.1f}}).ok());
@@ -48,7 +48,7 @@ TEST_F(CocoResultsJsonTest, WritesWhatLoadResReads) {
   EXPECT_THAT(Names(), testing::ElementsAre("results.json"));
 }
 
-TEST_F(CocoResultsJsonTest, NoDetectionsAreAnEmptyArray) {
+TEST_F(CocoResultsJsonTest, WritesAnEmptyArrayWithoutDetections) {
   ASSERT_TRUE(Open()->Finish().ok());
   EXPECT_EQ(nlohmann::json::parse(Contents()), nlohmann::json::array());
 }
@@ -72,7 +72,7 @@ TEST_F(CocoResultsJsonTest, ManyResultsKeepTheirExactNumbers) {
   }
 }
 
-TEST_F(CocoResultsJsonTest, WithoutFinishTheOldFileStays) {
+TEST_F(CocoResultsJsonTest, KeepsTheOldFileWithoutFinish) {
   ASSERT_TRUE(WriteFileAtomically(files_, kPath, "old").ok());
   ASSERT_TRUE(Open()->Add(1, {{{0, 0, 1, 1}, 0, 0.5f}}).ok());
   EXPECT_EQ(Contents(), "old");
@@ -97,7 +97,7 @@ TEST_F(CocoResultsJsonTest, RefusesNumbersThatJsonCannotHold) {
   EXPECT_EQ(nlohmann::json::parse(Contents()), nlohmann::json::array());
 }
 
-TEST_F(CocoResultsJsonTest, AnyFailureIsReportedAndLeavesOldOrNew) {
+TEST_F(CocoResultsJsonTest, EveryFailureIsReportedAndLeavesTheOldOrTheNewFile) {
   const std::vector<DetectedBox> many(2000, {{0, 0, 1, 1}, 0, 0.5f});
   int failures = 0;
   for (int call = 0;; ++call) {

@@ -25,7 +25,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// A small detector of three shapes at 64x64, with random weights.
+// A small detector of three shapes on images of 64 x 64 pixels, with random weights.
 config::TrainEvalPipelineConfig MakeConfig(const std::string& eval = "") {
   config::TrainEvalPipelineConfig config = MakeSsdTestConfig(
       "ssd_mobilenet_v2",
@@ -82,7 +82,7 @@ TEST_F(DetectionEvaluationTest, ReportsTensorflowsTagsAndImages) {
   EXPECT_EQ(image.width, 80);
 }
 
-TEST_F(DetectionEvaluationTest, DoesNotDependOnTheBatchSizeButForTheLosses) {
+TEST_F(DetectionEvaluationTest, OnlyTheLossesDependOnTheBatchSize) {
   std::vector<EvaluationReport> reports;
   for (const int batch : {1, 3, 10}) {
     config::TrainEvalPipelineConfig config = MakeConfig();
@@ -103,7 +103,7 @@ TEST_F(DetectionEvaluationTest, DoesNotDependOnTheBatchSizeButForTheLosses) {
   }
 }
 
-// Scores that no class reaches: the mAP of 0 is explained.
+// No class reaches the score threshold, so the report has to explain an mAP of 0.
 TEST_F(DetectionEvaluationTest, ExplainsAnMapOfZero) {
   config::TrainEvalPipelineConfig config = MakeConfig();
   config.mutable_model()
@@ -132,7 +132,7 @@ TEST_F(DetectionEvaluationTest, ExportsCocoResults) {
   }
 }
 
-TEST_F(DetectionEvaluationTest, BadMetricsAreNamedAndStopStops) {
+TEST_F(DetectionEvaluationTest, NamesBadMetricsAndStops) {
   EXPECT_THAT(std::string(Evaluate(MakeConfig("metrics_set: 'fast'")).status().message()),
               HasSubstr("metrics_set is \"fast\""));
   stop_ = true;

@@ -47,7 +47,7 @@ class DetectorTest : public testing::Test {
   Image image_;
 };
 
-TEST_F(DetectorTest, FindsBoxesInTheImagesPixels) {
+TEST_F(DetectorTest, ReturnsBoxesInPixelsOfTheImage) {
   const auto newest = Load({});
   ASSERT_TRUE(newest.ok()) << newest.status();
   EXPECT_EQ((*newest)->step(), 9);
@@ -70,7 +70,7 @@ TEST_F(DetectorTest, FindsBoxesInTheImagesPixels) {
   EXPECT_NE((*older)->Detect(image_, "c.png")->detections[0].score, record->detections[0].score);
 }
 
-TEST_F(DetectorTest, WhatCannotBeLoadedIsNamed) {
+TEST_F(DetectorTest, NamesTheReasonIfNothingCanBeLoaded) {
   EXPECT_THAT(std::string(Load({.step = 7}).status().message()),
               HasSubstr("no checkpoint of step 7 in /run; there are those of steps 5, 9"));
   EXPECT_EQ(Load({.use_moving_averages = true}).status().code(), absl::StatusCode::kNotFound);

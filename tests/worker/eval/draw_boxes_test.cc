@@ -37,7 +37,7 @@ DetectionRecord Found(PixelBox box, int32_t label, float score) {
   return {"image", {}, {{box, label, score}}};
 }
 
-TEST(DrawBoxesTest, SolidFrameInTheColorOfTheClass) {
+TEST(DrawBoxesTest, DrawsASolidFrameInTheColorOfTheClass) {
   const Image drawn = DrawBoxes(Grey(100, 200, 3), Found({20, 30, 60, 90}, 1, 0.87f), Names(), {});
   const Color color = ClassColor(1);
   for (int x = 30; x < 90; ++x) {
@@ -49,11 +49,11 @@ TEST(DrawBoxesTest, SolidFrameInTheColorOfTheClass) {
     EXPECT_EQ(At(drawn, y, 30), color) << y;
     EXPECT_EQ(At(drawn, y, 89), color) << y;
   }
-  EXPECT_EQ(At(drawn, 40, 60), kGrey);  // inside
-  EXPECT_EQ(At(drawn, 22, 32), kGrey);  // inside of the line
-  EXPECT_EQ(At(drawn, 60, 60), kGrey);  // below
-  EXPECT_EQ(At(drawn, 40, 90), kGrey);  // right
-  EXPECT_EQ(At(drawn, 11, 30), color);  // strip of the label: 9 pixels above the frame
+  EXPECT_EQ(At(drawn, 40, 60), kGrey);  // inside the frame
+  EXPECT_EQ(At(drawn, 22, 32), kGrey);  // just inside the frame's line
+  EXPECT_EQ(At(drawn, 60, 60), kGrey);  // below the frame
+  EXPECT_EQ(At(drawn, 40, 90), kGrey);  // right of the frame
+  EXPECT_EQ(At(drawn, 11, 30), color);  // the label's strip is 9 pixels high above the frame
   EXPECT_EQ(At(drawn, 10, 30), kGrey);
 }
 
@@ -71,18 +71,18 @@ TEST(DrawBoxesTest, LabelSpellsNameAndScore) {
   }
 }
 
-TEST(DrawBoxesTest, GroundTruthIsDashedWithItsNameBelow) {
+TEST(DrawBoxesTest, DrawsGroundTruthDashedWithItsNameBelow) {
   const DetectionRecord record{"image", {{{20, 30, 60, 90}, 0}}, {}};
   const Image drawn = DrawBoxes(Grey(100, 200, 3), record, Names(), {});
   int painted = 0;
   for (int x = 30; x < 90; ++x) painted += At(drawn, 20, x) == ClassColor(0) ? 1 : 0;
   EXPECT_GT(painted, 20);
   EXPECT_LT(painted, 40);
-  EXPECT_EQ(At(drawn, 21, 40), kGrey);             // one pixel thin
-  EXPECT_EQ(At(drawn, 60, 30), (Color{0, 0, 0}));  // the strip
+  EXPECT_EQ(At(drawn, 21, 40), kGrey);             // the frame is one pixel thin
+  EXPECT_EQ(At(drawn, 60, 30), (Color{0, 0, 0}));  // the label's strip
 }
 
-TEST(DrawBoxesTest, LeavesWeakDetectionsAndAllButTheBestOut) {
+TEST(DrawBoxesTest, DrawsOnlyTheBestDetectionsAboveTheScore) {
   DetectionRecord record{"image", {}, {}};
   for (int i = 0; i < 4; ++i) {
     const float x = 20.0f * i;
@@ -92,13 +92,13 @@ TEST(DrawBoxesTest, LeavesWeakDetectionsAndAllButTheBestOut) {
   options.min_score = 0.5f;
   options.max_detections = 2;
   const Image drawn = DrawBoxes(Grey(100, 100, 3), record, Names(), options);
-  EXPECT_EQ(At(drawn, 59, 0), kGrey);   // below the score
-  EXPECT_EQ(At(drawn, 59, 20), kGrey);  // third of two
+  EXPECT_EQ(At(drawn, 59, 0), kGrey);   // below the minimum score
+  EXPECT_EQ(At(drawn, 59, 20), kGrey);  // the third of at most two
   EXPECT_EQ(At(drawn, 59, 40), ClassColor(0));
   EXPECT_EQ(At(drawn, 59, 60), ClassColor(0));
 }
 
-TEST(DrawBoxesTest, BestDetectionIsOnTop) {
+TEST(DrawBoxesTest, DrawsTheBestDetectionOnTop) {
   DetectionRecord record{"image", {}, {{{50, 20, 60, 40}, 0, 0.9f}, {{50, 20, 60, 40}, 1, 0.8f}}};
   const Image drawn = DrawBoxes(Grey(100, 100, 3), record, Names(), {});
   EXPECT_EQ(At(drawn, 59, 30), ClassColor(0));
@@ -112,7 +112,7 @@ TEST(DrawBoxesTest, CutsOffAtTheBorder) {
   EXPECT_EQ(At(drawn, 0, 0), ClassColor(0));  // the label moves into the image
 }
 
-TEST(DrawBoxesTest, BoxesOutsideOrWithoutNumbersChangeNothing) {
+TEST(DrawBoxesTest, IgnoresBoxesOutsideTheImageAndNonFiniteOnes) {
   const Image plain = Grey(50, 50, 3);
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const float infinity = std::numeric_limits<float>::infinity();
@@ -127,15 +127,15 @@ TEST(DrawBoxesTest, BoxesOutsideOrWithoutNumbersChangeNothing) {
   EXPECT_EQ(At(DrawBoxes(plain, Found(huge, 0, 0.9f), Names(), {}), 40, 25), kGrey);
 }
 
-TEST(DrawBoxesTest, NothingToDrawGivesTheImageAsRgb) {
+TEST(DrawBoxesTest, ReturnsTheImageAsRgbIfThereIsNothingToDraw) {
   EXPECT_EQ(DrawBoxes(Grey(5, 7, 3), {}, Names(), {}).pixels, Grey(5, 7, 3).pixels);
   const Image from_grey = DrawBoxes(Grey(5, 7, 1), {}, Names(), {});
   EXPECT_EQ(from_grey.channels, 3);
   EXPECT_EQ(from_grey.pixels, Grey(5, 7, 3).pixels);
 }
 
-TEST(DrawBoxesTest, ImageOfOnePixel) {
-  DetectionRecord record = Found({0, 0, 1, 1}, 7, 0.9f);  // a label without a name, too
+TEST(DrawBoxesTest, DrawsOnAnImageOfOnePixel) {
+  DetectionRecord record = Found({0, 0, 1, 1}, 7, 0.9f);  // label 7 has no name
   record.ground_truth.push_back({{0, 0, 0, 0}, 0, true, true});
   DrawOptions options;
   options.line_width = 50;

@@ -61,7 +61,7 @@ config::TrainEvalPipelineConfig TinyConfig() {
 std::vector<float> TinyWeights(const VariableLayout& layout, uint64_t seed) {
   std::vector<float> weights(layout.total_elements());
   InitializeVariables(layout, seed, absl::MakeSpan(weights));
-  // As initialised the scores are all but equal, whatever the seed.
+  // Initial weights would give nearly equal scores for every seed.
   CounterRandom random(seed, StableHash("tiny weights"));
   for (int64_t i = 0; i < layout.num_variables(); ++i) {
     if (layout.variables()[i].kind != VariableKind::kTrainable) continue;

@@ -17,10 +17,11 @@
 
 namespace pushpull {
 
-// Quarter-width MobileNetV2, 32x32, 10 classes, 24 examples, batches of 10, batch-norm decay 0.9.
+// A MobileNetV2 of width 0.25 for images of 32 x 32 pixels and 10 classes, with 24 examples,
+// batches of 10 and a batch-norm decay of 0.9.
 config::TrainEvalPipelineConfig TinyConfig();
 
-// Weights whose scores differ from example to example and from seed to seed.
+// Weights whose scores differ between examples and between seeds.
 std::vector<float> TinyWeights(const VariableLayout& layout, uint64_t seed);
 
 struct TinyCheckpoint {
@@ -34,7 +35,7 @@ struct TinyCheckpoint {
 absl::Status PublishTiny(FileSystem& files, const std::string& directory,
                          const VariableLayout& layout, const TinyCheckpoint& checkpoint);
 
-// Sleep advances the time and calls `on_sleep` with the number of the call, from 0.
+// Sleep advances the time and calls `on_sleep` with the number of the call, counted from 0.
 class ScriptedClock final : public Clock {
  public:
   explicit ScriptedClock(std::function<void(int)> on_sleep) : on_sleep_(std::move(on_sleep)) {}

@@ -1,4 +1,5 @@
-// The program itself: exit codes and what stands on which stream.
+// Tests the program itself: its exit codes, and what it prints to standard output and standard
+// error.
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -58,21 +59,21 @@ class EvaluatorMainTest : public ::testing::Test {
   std::string stderr_;
 };
 
-TEST_F(EvaluatorMainTest, BadFlagsAre64) {
+TEST_F(EvaluatorMainTest, ExitsWith64OnBadFlags) {
   EXPECT_EQ(RunProgram(""), 64);
   EXPECT_THAT(stderr_, HasSubstr("--checkpoint_dir"));
   EXPECT_EQ(RunProgram(TrainDirFlag() + "--device=tpu"), 64);
   EXPECT_THAT(stderr_, HasSubstr("--device=tpu, expected cuda or cpu"));
   EXPECT_EQ(RunProgram(TrainDirFlag() + "--gpus=0,1"), 64);
   EXPECT_THAT(stderr_, HasSubstr("--gpus names several GPUs"));
-  // Whether there are GPUs, none, or no CUDA in the build.
+  // Holds with GPUs, without GPUs, and in a build without CUDA.
   EXPECT_EQ(RunProgram(TrainDirFlag() + "--gpus=999"), 64);
   EXPECT_THAT(stderr_, HasSubstr("--gpus=999: "));
   EXPECT_EQ(RunProgram(TrainDirFlag() + "--threads=-1"), 64);
   EXPECT_EQ(RunProgram(TrainDirFlag() + "--checkpoint_dri=x"), 64);
 }
 
-TEST_F(EvaluatorMainTest, MissingInputIs66) {
+TEST_F(EvaluatorMainTest, ExitsWith66OnMissingInput) {
   EXPECT_EQ(RunProgram(absl::StrCat("--checkpoint_dir=", folder_, "/none --wait_secs=0")), 66);
   EXPECT_THAT(stderr_, HasSubstr("/none/pipeline.config"));
   EXPECT_EQ(RunProgram(TrainDirFlag() + "--pipeline_config_path=/none.config"), 66);
@@ -84,7 +85,7 @@ TEST_F(EvaluatorMainTest, MissingInputIs66) {
   EXPECT_THAT(stderr_, HasSubstr("there is no checkpoint in"));
 }
 
-TEST_F(EvaluatorMainTest, BadConfigIs65) {
+TEST_F(EvaluatorMainTest, ExitsWith65OnABadConfig) {
   Write(folder_ + "/tiny.config", "model { classifyer { } }");
   EXPECT_EQ(RunProgram(TrainDirFlag() + ConfigFlag()), 65);
   EXPECT_THAT(stderr_, HasSubstr("classifyer"));
@@ -99,7 +100,7 @@ TEST_F(EvaluatorMainTest, FollowsARunAndPrintsTheLastResult) {
   ASSERT_EQ(PublishTiny(files_, folder_ + "/train", layout, {1, 200, 2, 0, true}),
             absl::OkStatus());
   EXPECT_EQ(RunProgram(TrainDirFlag() + "--device=cpu"), 0) << stderr_;
-  EXPECT_THAT(stderr_, Not(HasSubstr("evaluating on the CPU")));  // it was asked for
+  EXPECT_THAT(stderr_, Not(HasSubstr("evaluating on the CPU")));  // the CPU was requested
   EXPECT_EQ(stdout_, "");
   EXPECT_EQ(RunProgram(TrainDirFlag() + "--run_once"), 0) << stderr_;
   const nlohmann::json result = nlohmann::json::parse(stdout_);
@@ -107,7 +108,7 @@ TEST_F(EvaluatorMainTest, FollowsARunAndPrintsTheLastResult) {
   EXPECT_EQ(result["examples"], 24);
 }
 
-TEST_F(EvaluatorMainTest, SigtermIs143) {
+TEST_F(EvaluatorMainTest, ExitsWith143OnSigterm) {
   const std::string command = Command(TrainDirFlag() + ConfigFlag());
   const pid_t child = fork();
   ASSERT_GE(child, 0);
@@ -115,7 +116,7 @@ TEST_F(EvaluatorMainTest, SigtermIs143) {
     execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
     _exit(127);
   }
-  // Until it says that it waits; without that, the test's own time limit ends this.
+  // Waits until the program reports that it waits. Without that, the test times out.
   SteadyClock clock;
   while (true) {
     const auto text = ReadWholeFile(files_, folder_ + "/stderr");

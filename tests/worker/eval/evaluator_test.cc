@@ -61,7 +61,7 @@ TEST(ClassifierEvaluation, UsesTheWholeSetWhenItIsSmaller) {
   EXPECT_EQ(MakeClassifierEvaluation(config)->num_examples(), 30);
 }
 
-TEST(ClassifierEvaluation, ShareOfTheInitialStatistics) {
+TEST(ClassifierEvaluation, ComputesTheShareOfTheInitialStatistics) {
   config::TrainEvalPipelineConfig config = TinyConfig();
   EXPECT_NEAR(MakeClassifierEvaluation(config)->UnsettledShare(10), 0.348678, 1e-5);
   config.mutable_model()
@@ -73,7 +73,7 @@ TEST(ClassifierEvaluation, ShareOfTheInitialStatistics) {
   EXPECT_EQ(MakeClassifierEvaluation(config)->UnsettledShare(10), 0.0);
 }
 
-// Collects the warnings while it lives.
+// Collects warnings during its lifetime.
 class WarningSink final : public google::LogSink {
  public:
   WarningSink() { google::AddLogSink(this); }
@@ -104,8 +104,8 @@ class EvaluatorTest : public ::testing::Test {
     ASSERT_EQ(PublishTiny(files_, "/d", evaluation_->layout(), checkpoint), absl::OkStatus());
   }
 
-  // Runs with a script that acts while the evaluator sleeps; a test that sleeps on and on is
-  // stopped.
+  // Runs with a script that acts while the evaluator sleeps. A test that never stops sleeping is
+  // ended.
   absl::Status Run(std::function<void(int)> on_sleep = [](int) {}) {
     ScriptedClock clock([&](int call) {
       on_sleep(call);
@@ -118,7 +118,7 @@ class EvaluatorTest : public ::testing::Test {
     return status;
   }
 
-  // Steps of the accuracy events, in the order written, over all event files.
+  // Returns the steps of the accuracy events of all event files, in the order of writing.
   std::vector<int64_t> EvaluatedSteps(float* last_loss = nullptr) {
     std::vector<int64_t> steps;
     const absl::StatusOr<std::vector<std::string>> names = files_.List("/d/eval");
@@ -167,7 +167,7 @@ TEST_F(EvaluatorTest, FollowsARunToItsEnd) {
   EXPECT_EQ(results_.str(), "");
 }
 
-TEST_F(EvaluatorTest, EndsWhenTheLastStepIsPublishedAgainAsDone) {
+TEST_F(EvaluatorTest, EndsWhenTheLastStepIsRepublishedAsDone) {
   Publish(100, 1);
   EXPECT_EQ(Run([&](int call) {
               if (call == 3) Publish(100, 1, /*done=*/true);
@@ -177,7 +177,7 @@ TEST_F(EvaluatorTest, EndsWhenTheLastStepIsPublishedAgainAsDone) {
   EXPECT_EQ(sleeps_, 4);
 }
 
-TEST_F(EvaluatorTest, TheLastCheckpointIsTheEndEvenIfOlderOnesWait) {
+TEST_F(EvaluatorTest, EndsWithTheLastCheckpointEvenIfOlderOnesWait) {
   Publish(100, 1);
   Publish(200, 2, /*done=*/true);
   EXPECT_EQ(Run(), absl::OkStatus());
@@ -207,7 +207,7 @@ TEST_F(EvaluatorTest, KeepsTheBestByAccuracy) {
   EXPECT_EQ((*stored)->metric, "accuracy");
 }
 
-TEST_F(EvaluatorTest, AnOlderBestIsKeptOnlyWhileItsCheckpointIsThere) {
+TEST_F(EvaluatorTest, KeepsAnOlderBestOnlyWhileItsCheckpointExists) {
   ASSERT_EQ(MakeDirectories(files_, "/d/eval"), absl::OkStatus());
   Publish(50, 1);
   Publish(100, 1, /*done=*/true);
@@ -236,7 +236,7 @@ TEST_F(EvaluatorTest, RunOncePrintsOneJsonObject) {
   EXPECT_THAT(EvaluatedSteps(), ElementsAre(200));
 }
 
-TEST_F(EvaluatorTest, RunOnceGivesUp) {
+TEST_F(EvaluatorTest, RunOnceStopsWaiting) {
   options_.run_once = true;
   options_.wait = absl::Seconds(5);
   const absl::Status none = Run();
@@ -260,20 +260,20 @@ TEST_F(EvaluatorTest, AMissingDirectoryIsNotFoundAfterTheWait) {
   EXPECT_THAT(progress_.str(), HasSubstr("/nowhere (does not exist yet) 30 s"));
 }
 
-TEST_F(EvaluatorTest, EvaluatesMovingAveragesWhereAsked) {
+TEST_F(EvaluatorTest, EvaluatesMovingAveragesOnRequest) {
   Publish(100, 1, /*done=*/true, /*ema_seed=*/9);
   options_.use_moving_averages = true;
   EXPECT_EQ(Run(), absl::OkStatus());
   float loss = 0.0f;
   EvaluatedSteps(&loss);
-  // Moving statistics have no average of their own; here they are the same in both.
+  // Moving statistics have no moving average, so they are the same in both vectors.
   const std::vector<float> ema = TinyWeights(evaluation_->layout(), 9);
   const std::vector<float> raw = TinyWeights(evaluation_->layout(), 1);
   EXPECT_EQ(loss, static_cast<float>(evaluation_->Measure(ema, 100, stop_)->loss));
   EXPECT_NE(loss, static_cast<float>(evaluation_->Measure(raw, 100, stop_)->loss));
 }
 
-TEST_F(EvaluatorTest, MissingMovingAveragesAreNamed) {
+TEST_F(EvaluatorTest, NamesMissingMovingAverages) {
   Publish(100, 1);
   options_.use_moving_averages = true;
   const absl::Status status = Run();
@@ -281,7 +281,7 @@ TEST_F(EvaluatorTest, MissingMovingAveragesAreNamed) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("ExponentialMovingAverage"));
 }
 
-TEST_F(EvaluatorTest, AnotherModelIsRefused) {
+TEST_F(EvaluatorTest, RefusesAnotherModel) {
   config::TrainEvalPipelineConfig other = TinyConfig();
   other.mutable_model()->mutable_classifier()->set_hidden_units(16);
   const VariableLayout layout = *BuildVariableLayout(other);
@@ -291,12 +291,12 @@ TEST_F(EvaluatorTest, AnotherModelIsRefused) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("differs"));
 }
 
-TEST_F(EvaluatorTest, WarnsOncePerCheckpointWhenStatisticsCannotHaveSettled) {
+TEST_F(EvaluatorTest, WarnsOncePerCheckpointIfStatisticsHaveNotSettled) {
   const WarningSink sink;
   Publish(10, 1);
   Publish(20, 1);
   Publish(100, 1, /*done=*/true);
-  EXPECT_EQ(Run(), absl::OkStatus());  // 0.9^100 is nothing
+  EXPECT_EQ(Run(), absl::OkStatus());  // 0.9^100 is negligible
   EXPECT_EQ(sink.Count("initial values"), 0);
   ASSERT_EQ(RemoveRecursively(files_, "/d/ckpt-00000100"), absl::OkStatus());
   options_.max_evals = 2;
@@ -331,7 +331,7 @@ TEST_F(EvaluatorTest, PausesBetweenEvaluationsButNotBeforeTheLast) {
   EXPECT_EQ(sleeps_, 31);
 }
 
-TEST_F(EvaluatorTest, DamagedCheckpointsArePassedOver) {
+TEST_F(EvaluatorTest, SkipsDamagedCheckpoints) {
   Publish(100, 1);
   Publish(200, 2);
   const std::string path = "/d/ckpt-00000200/shard-00000-of-00001.safetensors";

@@ -21,7 +21,7 @@ namespace pushpull {
 
 namespace {
 
-// Unlike a parse into the config itself this may choose another member of a oneof.
+// Unlike parsing into the config itself, this may choose another member of a oneof.
 void MergeText(const std::string& text, config::TrainEvalPipelineConfig* config) {
   config::TrainEvalPipelineConfig part;
   CHECK(google::protobuf::TextFormat::ParseFromString(text, &part)) << text;
@@ -146,7 +146,7 @@ std::string TypeText(const onnx::ValueInfoProto& info) {
 }
 
 std::string Faults(const onnx::ModelProto& model) {
-  // Least and largest number of inputs at opset 13, and the attributes that may be there.
+  // The minimum and maximum number of inputs at opset 13, and the allowed attributes.
   struct Form {
     int least, most;
     std::set<std::string> attributes;

@@ -1,4 +1,4 @@
-// A model to export, with weights that differ everywhere, and a reader for what was exported.
+// A model to export whose weights all differ, and a reader for the exported model.
 #ifndef PUSHPULL_TESTS_WORKER_EXPORT_EXPORT_TESTING_H_
 #define PUSHPULL_TESTS_WORKER_EXPORT_EXPORT_TESTING_H_
 
@@ -13,12 +13,13 @@
 
 namespace pushpull {
 
-// Pipeline configs of a small classifier (protobuf text merged over it) and a small detector.
+// Pipeline configs of a small classifier, with `classifier` (protobuf text) merged over it, and of
+// a small detector.
 config::TrainEvalPipelineConfig ClassifierConfig(const std::string& classifier = "");
 config::TrainEvalPipelineConfig DetectorConfig(const std::string& feature_extractor_type,
                                                const std::string& ssd = "");
 
-// Random values of the right kind: positive variances, gammas about 1.
+// Random values that are valid for their kind: variances are positive, gammas are near 1.
 std::vector<float> RandomValues(const VariableLayout& layout, uint64_t seed);
 
 InferenceModel MakeInferenceModel(const config::TrainEvalPipelineConfig& config, uint64_t seed = 1);
@@ -29,23 +30,24 @@ struct TestCheckpoint {
   uint64_t seed = 1;
   uint64_t ema_seed = 0;  // 0: no EMA
 };
-// Writes a checkpoint of RandomValues. CHECKs that it is written.
+// Writes a checkpoint of RandomValues. CHECK-fails if it cannot be written.
 void PublishTestCheckpoint(FileSystem& files, const std::string& directory,
                            const VariableLayout& layout, const TestCheckpoint& checkpoint);
 
-// Null when there is none of that name.
+// Returns null if there is no initializer of that name.
 const onnx::TensorProto* FindInitializer(const onnx::GraphProto& graph, const std::string& name);
-// The node that makes the value; null for none.
+// Returns the node that produces the value, or null.
 const onnx::NodeProto* FindProducer(const onnx::GraphProto& graph, const std::string& value);
-// The attribute's integers, or its one integer; empty without it.
+// Returns the attribute's integers or its single integer. Empty if the node does not have the
+// attribute.
 std::vector<int64_t> Integers(const onnx::NodeProto& node, const std::string& attribute);
 std::vector<float> Floats(const onnx::TensorProto& tensor);
 std::vector<int64_t> Dimensions(const onnx::TensorProto& tensor);
-// "float[N,100,4]"
+// Returns a text such as "float[N,100,4]".
 std::string TypeText(const onnx::ValueInfoProto& info);
-// What is wrong with the graph, line by line: values that nothing makes or that two make, constants
-// of the wrong size or that nothing reads, operators that opset 13 has not in this form. Empty when
-// nothing is.
+// Returns the problems of the graph, one per line: values with no or two producers, constants of
+// the wrong size or without a reader, and operators whose form opset 13 does not have. Empty if
+// there is no problem.
 std::string Faults(const onnx::ModelProto& model);
 
 }  // namespace pushpull

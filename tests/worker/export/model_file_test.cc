@@ -41,7 +41,7 @@ class ModelFileTest : public testing::Test {
   config::TrainEvalPipelineConfig config_ = ClassifierConfig();
 };
 
-TEST_F(ModelFileTest, LoadsTheStepAndTheKindAskedFor) {
+TEST_F(ModelFileTest, LoadsTheRequestedStepAndKind) {
   const VariableLayout layout = *BuildVariableLayout(config_);
   const auto newest = Load({});
   ASSERT_TRUE(newest.ok()) << newest.status();
@@ -55,19 +55,19 @@ TEST_F(ModelFileTest, LoadsTheStepAndTheKindAskedFor) {
   ASSERT_TRUE(ema.ok()) << ema.status();
   EXPECT_TRUE(ema->moving_averages);
   EXPECT_EQ(ema->values[5], RandomValues(layout, 3)[5]);
-  // Moving statistics have no moving averages of their own.
+  // Moving statistics have no moving average.
   const int64_t mean = layout.offset(*layout.Find("MobilenetV2/Conv/BatchNorm/moving_mean"));
   EXPECT_EQ(ema->values[mean], RandomValues(layout, 2)[mean]);
 }
 
-TEST_F(ModelFileTest, WhatCannotBeLoadedIsNamed) {
+TEST_F(ModelFileTest, NamesTheReasonIfNothingCanBeLoaded) {
   const absl::Status step = Load({.step = 8}).status();
   EXPECT_EQ(step.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(step.message()), HasSubstr("those of steps 7, 9"));
   EXPECT_THAT(ErrorOf({.step = 7, .use_moving_averages = true}), HasSubstr("no moving averages"));
   config_ = ClassifierConfig("num_classes: 6");
   EXPECT_THAT(ErrorOf({}), HasSubstr("MobilenetV2/Logits/Conv2d_1c_1x1/weights"));
-  // A detector's backbone has the classifier's names under one more scope.
+  // A detector's backbone has the classifier's names below one more scope.
   config_ = DetectorConfig("ssd_mobilenet_v2");
   const std::string other = ErrorOf({});
   EXPECT_THAT(other, HasSubstr("lacks variable FeatureExtractor/MobilenetV2/Conv/weights of the"));
@@ -79,7 +79,7 @@ TEST_F(ModelFileTest, WhatCannotBeLoadedIsNamed) {
                         "\"MobilenetV2/Logits/Conv2d_1c_1x1/weights\"?"));
 }
 
-TEST_F(ModelFileTest, SafetensorsComeBackBitByBit) {
+TEST_F(ModelFileTest, SafetensorsRoundTripBitForBit) {
   const auto model = Load({.use_moving_averages = true});
   ASSERT_TRUE(model.ok()) << model.status();
   const auto contents = EncodeModel(*model, ModelFormat::kSafetensors);
@@ -105,7 +105,7 @@ TEST_F(ModelFileTest, SafetensorsComeBackBitByBit) {
   EXPECT_EQ(metadata.at("weights"), "ema");
 }
 
-TEST_F(ModelFileTest, TheEndingSaysTheFormat) {
+TEST_F(ModelFileTest, TheFileNameDecidesTheFormat) {
   EXPECT_EQ(*ModelFormatOf("/a.onnx/model.safetensors"), ModelFormat::kSafetensors);
   EXPECT_EQ(*ModelFormatOf("model.onnx"), ModelFormat::kOnnx);
   for (const char* path : {"model", "model.pb", "model.onnx.gz", "onnx"}) {

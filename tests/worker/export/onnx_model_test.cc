@@ -22,7 +22,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// What a reader gets from the file's bytes.
+// Returns the model as a reader parses it from the file's bytes.
 onnx::ModelProto ParseBack(const InferenceModel& model) {
   onnx::ModelProto parsed;
   EXPECT_TRUE(parsed.ParseFromString(BuildOnnxModel(model).SerializeAsString()));
@@ -65,7 +65,8 @@ std::vector<float> Infer(const NetworkSpec& spec, const std::vector<float>& valu
   return result;
 }
 
-// The network with batch norms that only add, its weights and biases taken from the exported graph.
+// Runs the network with weights and biases from the exported graph and batch norms that only add
+// the bias.
 std::vector<float> InferFolded(const InferenceModel& model, const onnx::GraphProto& graph,
                                const std::vector<float>& image) {
   std::vector<float> values(model.values.size());
@@ -142,13 +143,14 @@ TEST(OnnxModelTest, EveryModelIsAWellFormedGraph) {
     }
     EXPECT_EQ(CountNodes(exported, "Conv"), convolutions);
     EXPECT_EQ(CountNodes(exported, "BatchNormalization"), 0);
-    // One more adds the anchors' centres, one makes the lower right corners, one counts labels.
+    // One more Add makes the anchors' centres, one the lower right corners, and one numbers the
+    // labels.
     EXPECT_EQ(CountNodes(exported, "Add"), residuals + (model.network.detection ? 3 : 0));
     EXPECT_EQ(BuildOnnxModel(model).SerializeAsString(), BuildOnnxModel(model).SerializeAsString());
   }
 }
 
-TEST(OnnxModelTest, FoldedWeightsGiveTheNetworksValues) {
+TEST(OnnxModelTest, FoldedWeightsGiveTheSameResults) {
   for (const Case& c : Cases()) {
     SCOPED_TRACE(c.name);
     const InferenceModel model = MakeInferenceModel(c.config);
@@ -166,8 +168,8 @@ TEST(OnnxModelTest, FoldedWeightsGiveTheNetworksValues) {
   }
 }
 
-// After two updates at decay 0.9 most of the moving statistics is their initial value.
-TEST(OnnxModelTest, BiasCorrectedStatisticsAreExportedCorrected) {
+// After two updates with decay 0.9, moving statistics mostly consist of their initial value.
+TEST(OnnxModelTest, ExportsCorrectedStatistics) {
   const config::TrainEvalPipelineConfig config = ClassifierConfig(
       "feature_extractor { conv_hyperparams { activation: RELU_6 batch_norm { decay: 0.9 scale: "
       "true epsilon: 0.001 bias_corrected_moving_statistics: true } } }");
@@ -190,7 +192,7 @@ TEST(OnnxModelTest, BiasCorrectedStatisticsAreExportedCorrected) {
   EXPECT_FLOAT_EQ(model->values[mean], raw[mean] / 0.19f);
 }
 
-TEST(OnnxModelTest, FoldingByHand) {
+TEST(OnnxModelTest, FoldsBatchNormIntoWeightsAndBias) {
   InferenceModel model = MakeInferenceModel(ClassifierConfig());
   const LayerSpec& layer = model.network.layers[0];
   const auto at = [&](const std::string& name) {
@@ -211,11 +213,12 @@ TEST(OnnxModelTest, FoldingByHand) {
   EXPECT_FLOAT_EQ(Floats(biases)[1], 2.0f * 3.0f / 2.0f + 0.25f);
 }
 
-TEST(OnnxModelTest, PaddingIsTensorFlowsSame) {
+TEST(OnnxModelTest, PadsAsTensorFlowsSame) {
   const onnx::ModelProto exported = ParseBack(MakeInferenceModel(ClassifierConfig()));
   const onnx::NodeProto* const first = FindProducer(exported.graph(), "MobilenetV2/Conv/Conv");
   ASSERT_NE(first, nullptr);
-  // An input of 40 x 33 at stride 2: the even axis is padded below only, the odd one on both sides.
+  // An input of 40 x 33 at stride 2: the even axis is only padded at its end, the odd one on both
+  // sides.
   EXPECT_THAT(Integers(*first, "pads"), ElementsAre(0, 1, 1, 1));
   EXPECT_THAT(Integers(*first, "strides"), ElementsAre(2, 2));
   EXPECT_THAT(Integers(*first, "group"), ElementsAre(1));
@@ -231,7 +234,7 @@ TEST(OnnxModelTest, PaddingIsTensorFlowsSame) {
   EXPECT_THAT(Floats(*FindInitializer(exported.graph(), clip->input(2))), ElementsAre(6.0f));
 }
 
-TEST(OnnxModelTest, ClassifierTakesImagesAndGivesScores) {
+TEST(OnnxModelTest, TheClassifierMapsImagesToScores) {
   const onnx::ModelProto exported = ParseBack(MakeInferenceModel(ClassifierConfig()));
   EXPECT_EQ(Types(exported.graph().input()),
             (std::map<std::string, std::string>{{"input", "uint8[N,H,W,1]"}}));
@@ -247,7 +250,7 @@ TEST(OnnxModelTest, ClassifierTakesImagesAndGivesScores) {
   EXPECT_THAT(metadata["preprocessing"], testing::HasSubstr("x * (2 / 255) - 1"));
 }
 
-TEST(OnnxModelTest, MetadataTellsOfPadding) {
+TEST(OnnxModelTest, MetadataDescribesThePadding) {
   const onnx::ModelProto exported = ParseBack(MakeInferenceModel(ClassifierConfig(
       "num_channels: 3 image_resizer { keep_aspect_ratio_resizer { min_dimension: 48 "
       "max_dimension: 80 pad_to_max_dimension: true per_channel_pad_value: 1 "
@@ -262,7 +265,7 @@ TEST(OnnxModelTest, MetadataTellsOfPadding) {
             "80x80, then x * (2 / 255) - 1");
 }
 
-TEST(OnnxModelTest, DetectorHasTensorFlowsNames) {
+TEST(OnnxModelTest, TheDetectorHasTensorFlowsNames) {
   const InferenceModel model = MakeInferenceModel(DetectorConfig("ssd_mobilenet_v2"));
   const onnx::ModelProto exported = ParseBack(model);
   const std::string anchors = absl::StrCat(model.network.detection->num_anchors());
@@ -278,7 +281,7 @@ TEST(OnnxModelTest, DetectorHasTensorFlowsNames) {
                                           {"raw_detection_scores", "float[N," + anchors + ",4]"}}));
 }
 
-TEST(OnnxModelTest, PostProcessingIsTheConfigs) {
+TEST(OnnxModelTest, PostProcessingFollowsTheConfig) {
   const InferenceModel model = MakeInferenceModel(DetectorConfig(
       "ssd_mobilenet_v1",
       "post_processing { batch_non_max_suppression { score_threshold: 0.25 iou_threshold: 0.5 "
@@ -296,7 +299,7 @@ TEST(OnnxModelTest, PostProcessingIsTheConfigs) {
   EXPECT_THAT(Floats(*FindInitializer(graph, "post_processing/logit_scale")), ElementsAre(4.0f));
   EXPECT_THAT(Floats(*FindInitializer(graph, "post_processing/size_scales")),
               ElementsAre(5.0f, 2.5f));
-  // Fewer boxes than rows: the candidates are padded, or TopK would refuse.
+  // There are fewer boxes than rows, so the candidates are padded; otherwise TopK would fail.
   EXPECT_NE(FindProducer(graph, "post_processing/padded_candidates"), nullptr);
 
   const std::vector<BoundingBox> anchors =

@@ -17,8 +17,8 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// Computes the values that follow from the image's shape alone: short rows of whole numbers or
-// float32, one element of which serves for all.
+// Computes the values that only depend on the image's shape: short rows of integers or float32. A
+// row of one element is broadcast.
 class ShapeEvaluator {
  public:
   ShapeEvaluator(const onnx::GraphProto& graph, const ImageSize& image)
@@ -32,7 +32,7 @@ class ShapeEvaluator {
     }
     const onnx::NodeProto* const node = FindProducer(graph_, name);
     if (node == nullptr) {
-      ADD_FAILURE() << "nothing makes " << name;
+      ADD_FAILURE() << "no node produces " << name;
       return {};
     }
     if (node->op_type() == "Shape") return shape_;
@@ -76,7 +76,7 @@ class ShapeEvaluator {
     if (operation == "Max") return std::max(at(0), at(1));
     if (operation == "Greater") return at(0) > at(1);
     if (operation == "Where") return at(0) != 0.0f ? at(1) : at(2);
-    ADD_FAILURE() << "no " << operation << " of shapes";
+    ADD_FAILURE() << operation << " of shapes is not supported";
     return 0.0f;
   }
 
@@ -91,7 +91,7 @@ onnx::GraphProto DetectorGraph(const std::string& resizer) {
   return BuildOnnxModel(MakeInferenceModel(config)).graph();
 }
 
-TEST(OnnxPreprocessingTest, SizesAreTheResizersForImagesOfAnySize) {
+TEST(OnnxPreprocessingTest, ComputesTheResizersSizesForImagesOfAnySize) {
   const onnx::GraphProto graph = DetectorGraph("min_dimension: 50 max_dimension: 100");
   const AspectRatioResize resize = {50, 100, {}};
   const int sides[] = {1, 2, 7, 13, 40, 49, 50, 51, 64, 75, 99, 100, 101, 131, 333, 1000, 4999};
@@ -116,16 +116,16 @@ TEST(OnnxPreprocessingTest, SizesAreTheResizersForImagesOfAnySize) {
   EXPECT_GT(small, 20);
 }
 
-TEST(OnnxPreprocessingTest, SizesRoundHalvesToEven) {
+TEST(OnnxPreprocessingTest, RoundsHalfSizesToEven) {
   const onnx::GraphProto graph = DetectorGraph("min_dimension: 60 max_dimension: 90");
   const auto size = [&](const ImageSize& image) {
     return ShapeEvaluator(graph, image).Value("preprocessing/content_size");
   };
-  EXPECT_THAT(size({15, 180}), ElementsAre(8, 90));  // 7.5
-  EXPECT_THAT(size({180, 13}), ElementsAre(90, 6));  // 6.5
+  EXPECT_THAT(size({15, 180}), ElementsAre(8, 90));  // 7.5 rounds up
+  EXPECT_THAT(size({180, 13}), ElementsAre(90, 6));  // 6.5 rounds down
 }
 
-TEST(OnnxPreprocessingTest, PadsWhatIsNormalizedWithEachChannelsValue) {
+TEST(OnnxPreprocessingTest, PadsNormalizedImagesWithAValuePerChannel) {
   const onnx::GraphProto graph = DetectorGraph(
       "min_dimension: 64 max_dimension: 96 per_channel_pad_value: 0 per_channel_pad_value: 102 "
       "per_channel_pad_value: 255");
@@ -155,7 +155,7 @@ TEST(OnnxPreprocessingTest, PadsWhatIsNormalizedWithEachChannelsValue) {
   EXPECT_THAT(Floats(*FindInitializer(graph, content->input(1))), ElementsAre(1.0f));
 }
 
-TEST(OnnxPreprocessingTest, OneValueForAllChannelsIsOnePad) {
+TEST(OnnxPreprocessingTest, EqualChannelValuesNeedOnePad) {
   const onnx::GraphProto graph = DetectorGraph("min_dimension: 64 max_dimension: 96");
   const onnx::NodeProto* const pad =
       FindProducer(graph, FindProducer(graph, "preprocessing/image")->input(0));
@@ -164,7 +164,7 @@ TEST(OnnxPreprocessingTest, OneValueForAllChannelsIsOnePad) {
   EXPECT_THAT(Floats(*FindInitializer(graph, pad->input(2))), ElementsAre(-1.0f));
 }
 
-TEST(OnnxPreprocessingTest, BoxesAreClippedToTheContentAndDividedByIt) {
+TEST(OnnxPreprocessingTest, ClipsBoxesToTheContentAndDividesByIt) {
   const onnx::GraphProto graph = DetectorGraph("min_dimension: 64 max_dimension: 96");
   const onnx::NodeProto* const boxes = FindProducer(graph, "post_processing/boxes_in_image");
   ASSERT_EQ(boxes->op_type(), "Div");
@@ -175,7 +175,7 @@ TEST(OnnxPreprocessingTest, BoxesAreClippedToTheContentAndDividedByIt) {
   const onnx::NodeProto* const most = FindProducer(graph, least->input(0));
   ASSERT_EQ(most->op_type(), "Max");
   EXPECT_THAT(most->input(), ElementsAre("raw_detection_boxes", "post_processing/zero"));
-  // The suppression sees boxes as decoded; whether a box has an area is asked of the result.
+  // Suppression uses the boxes as decoded; only the result is tested for an area.
   EXPECT_EQ(FindProducer(graph, "post_processing/kept")->input(0), "raw_detection_boxes");
   EXPECT_EQ(FindProducer(graph, "post_processing/clipped_top_left")->input(0),
             "post_processing/boxes_in_image");
@@ -183,7 +183,7 @@ TEST(OnnxPreprocessingTest, BoxesAreClippedToTheContentAndDividedByIt) {
             "post_processing/boxes_in_image");
 }
 
-TEST(OnnxPreprocessingTest, FixedShapeFillsTheInput) {
+TEST(OnnxPreprocessingTest, AFixedShapeFillsTheInput) {
   const onnx::GraphProto graph =
       BuildOnnxModel(MakeInferenceModel(DetectorConfig("ssd_mobilenet_v2"))).graph();
   EXPECT_THAT(ShapeEvaluator(graph, {31, 47}).Value("preprocessing/sizes"),

@@ -26,7 +26,7 @@ class LimitedMemory final : public Memory {
   int64_t* const free_;
 };
 
-// A Lazy or an OutputGradient with its own copy of the batch norm: the original may change before
+// A Lazy or an OutputGradient with a copy of its batch norm, because the original may change before
 // the operator runs.
 template <typename Operand>
 class Kept {
@@ -52,7 +52,7 @@ class DeferredOperators final : public Operators<float> {
   explicit DeferredOperators(DeferredDevice* device)
       : device_(*device), reference_(MakeReferenceOperators<float>()) {}
 
-  // The reference needs none; this much has to be there.
+  // The reference operators need no workspace; requiring some shows whether the runner provides it.
   int64_t ConvolutionWorkspace(const ConvolutionShape& shape) const override {
     return 4 * shape.in.n;
   }
@@ -216,7 +216,7 @@ void DeferredDevice::Upload(void* to, const void* from, int64_t bytes, DeviceEve
   CheckNotRecording();
   int64_t place = 0;
   if (after != nullptr) {
-    CHECK(static_cast<Event*>(after)->queue == &compute_) << "an event that is not recorded";
+    CHECK(static_cast<Event*>(after)->queue == &compute_) << "the event has not been recorded";
     place = static_cast<Event*>(after)->place;
   }
   uploads_after_.push_back(place);
@@ -233,7 +233,7 @@ void DeferredDevice::Upload(void* to, const void* from, int64_t bytes, DeviceEve
 void DeferredDevice::CopyToHost(void* to, const void* from, int64_t bytes, DeviceEvent* after) {
   CheckNotRecording();
   const Event event = *static_cast<Event*>(after);
-  CHECK(event.queue == &compute_) << "a copy after an event that is not recorded";
+  CHECK(event.queue == &compute_) << "a copy waits for an event that has not been recorded";
   copies_.work.push_back([=, this] {
     RunUntil(&compute_, event.place);
     Perform([=] { std::memcpy(to, from, bytes); });
@@ -251,14 +251,14 @@ void DeferredDevice::Mark(DeviceEvent* event, WorkQueue* queue) {
 void DeferredDevice::ComputeAfter(DeviceEvent* event) {
   CheckNotRecording();
   const Event awaited = *static_cast<Event*>(event);
-  CHECK(awaited.queue == &uploads_) << "an event that is not recorded";
+  CHECK(awaited.queue == &uploads_) << "the event has not been recorded";
   compute_.work.push_back([=, this] { RunUntil(awaited.queue, awaited.place); });
 }
 
 absl::Status DeferredDevice::Wait(DeviceEvent* event) {
   CheckNotRecording();
   const Event& waited = *static_cast<Event*>(event);
-  CHECK(waited.queue != nullptr) << "waited for an event that is not recorded";
+  CHECK(waited.queue != nullptr) << "waiting for an event that has not been recorded";
   RunUntil(waited.queue, waited.place);
   return status_;
 }
@@ -268,7 +268,8 @@ absl::StatusOr<double> DeferredDevice::MillisecondsBetween(DeviceEvent* first,
   const Event& begin = *static_cast<Event*>(first);
   const Event& end = *static_cast<Event*>(second);
   CHECK(begin.queue == &compute_ && end.queue == &compute_);
-  CHECK(begin.place <= compute_.done && end.place <= compute_.done) << "not waited for";
+  CHECK(begin.place <= compute_.done && end.place <= compute_.done)
+      << "the events have not been waited for";
   return static_cast<double>(end.place - begin.place);
 }
 

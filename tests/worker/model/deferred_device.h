@@ -1,6 +1,6 @@
-// A device that does nothing until it is waited for, and then only what that wait needs: what is
-// read too early, or overwritten before a copy is done, comes out wrong. Its memory is the host's,
-// its operators are the reference.
+// A device that defers all work until somebody waits for it, and then only does what this wait
+// needs. If a runner reads a result too early or overwrites data before their copy is done, the
+// results are wrong. Its memory is host memory, and its operators are the reference operators.
 #ifndef PUSHPULL_TESTS_WORKER_MODEL_DEFERRED_DEVICE_H_
 #define PUSHPULL_TESTS_WORKER_MODEL_DEFERRED_DEVICE_H_
 
@@ -20,19 +20,19 @@ class DeferredDevice final : public Device {
   explicit DeferredDevice(int64_t memory_bytes = int64_t{1} << 32);
   ~DeferredDevice() override;
 
-  // When uploads happen, of all times at which they may.
+  // When uploads happen, within the allowed range. Each value reveals another kind of mistake.
   enum class Uploads {
-    kWhenAwaited,        // what reads them without waiting comes out wrong
-    kAtOnce,             // what they overwrite too early does
-    kBehindComputing,    // one after each work of the compute queue: what they overwrite too late
-    kNothingIsDeferred,  // what computes too early comes out wrong
+    kWhenAwaited,        // reading an upload without waiting for it
+    kAtOnce,             // letting an upload overwrite data too early
+    kBehindComputing,    // one upload after each operator: missing the end of an upload
+    kNothingIsDeferred,  // computing too early
   };
   void SetUploads(Uploads uploads) { when_uploads_ = uploads; }
-  // The work that is queued as number `count` from now on fails, and all after it.
+  // The `count`-th piece of work that is queued from now on fails, and so do all later ones.
   void FailAfter(int64_t count) { work_left_ = count; }
   int num_graphs() const { return num_graphs_; }
   int num_launches() const { return num_launches_; }
-  int64_t performed() const { return performed_; }  // pieces of work
+  int64_t performed() const { return performed_; }  // number of pieces of work
   // Bytes that Upload and CopyToDevice have moved.
   int64_t uploaded_bytes() const { return uploaded_bytes_; }
   int64_t copied_bytes() const { return copied_bytes_; }
@@ -44,7 +44,7 @@ class DeferredDevice final : public Device {
   absl::StatusOr<std::unique_ptr<Memory>> AllocatePinned(int64_t bytes) override;
   void Write(void* to, const void* from, int64_t bytes) override;
   Operators<float>* float_operators() override { return operators_.get(); }
-  Operators<Bfloat16>* bfloat16_operators() override;  // CHECK fails: there are none
+  Operators<Bfloat16>* bfloat16_operators() override;  // CHECK-fails: there are none
   void CopyToDevice(void* to, const void* from, int64_t bytes) override;
   void Upload(void* to, const void* from, int64_t bytes, DeviceEvent* after) override;
   void CopyToHost(void* to, const void* from, int64_t bytes, DeviceEvent* after) override;
@@ -54,13 +54,13 @@ class DeferredDevice final : public Device {
   void RecordUpload(DeviceEvent* event) override { Mark(event, &uploads_); }
   void ComputeAfter(DeviceEvent* event) override;
   absl::Status Wait(DeviceEvent* event) override;
-  // Every piece of work takes a millisecond.
+  // Returns one millisecond per piece of work.
   absl::StatusOr<double> MillisecondsBetween(DeviceEvent* first, DeviceEvent* second) override;
   std::unique_ptr<DeviceGraph> Record(absl::FunctionRef<void()> work) override;
   void Launch(DeviceGraph* graph) override;
   absl::Status status() const override { return status_; }
 
-  // Queues an operator's work, or records it.
+  // Queues or records the work of an operator.
   void Queue(std::function<void()> work);
 
  private:
@@ -88,7 +88,7 @@ class DeferredDevice final : public Device {
   int64_t copied_bytes_ = 0;
   absl::Status status_;
   WorkQueue compute_, copies_, uploads_;
-  std::deque<int64_t> uploads_after_;  // places of the compute queue, one per upload that is queued
+  std::deque<int64_t> uploads_after_;  // the place in the compute queue of each queued upload
   std::vector<std::function<void()>>* recording_ = nullptr;
   std::unique_ptr<Operators<float>> operators_;
 };

@@ -1,4 +1,4 @@
-// What tests of device runners share: a network with variables and batches, and its steps.
+// A network with variables and batches, and its steps, for tests of device runners.
 #ifndef PUSHPULL_TESTS_WORKER_MODEL_DEVICE_PROBLEM_H_
 #define PUSHPULL_TESTS_WORKER_MODEL_DEVICE_PROBLEM_H_
 
@@ -17,8 +17,8 @@
 
 namespace pushpull {
 
-// A network's configuration, its variables and a batch of up to kMaxBatch samples with one to many
-// objects each.
+// A network's configuration, its variables, and a batch of up to kMaxBatch samples, each with one
+// or more objects.
 class Problem {
  public:
   static constexpr int64_t kMaxBatch = 3;
@@ -35,7 +35,7 @@ class Problem {
     SetObjects(2);
   }
 
-  // Sample s has s * more + 1 objects.
+  // Gives sample s s * more + 1 objects.
   void SetObjects(int more) {
     CounterRandom random(5, 3);
     objects_.assign(kMaxBatch, {});
@@ -64,12 +64,12 @@ class Problem {
   std::vector<absl::Span<const LabeledBox>> spans_;
 };
 
-// A tiny classifier with dropout, or a tiny detector.
+// A tiny detector, or a tiny classifier with dropout.
 inline Problem TinyProblem(bool is_detector) {
   NetworkSpec network = is_detector ? MakeTinyDetector() : MakeTinyNetwork();
   if (!is_detector) network.layers.back().dropout_keep_probability = 0.75f;
   Problem problem(network, *VariableLayout::Create(DeclareVariables(network)));
-  // Away from the special values 0 and 1 of biases and batch norms.
+  // Random values instead of the special values 0 and 1 of initial biases and batch norms.
   CounterRandom random(3, 1);
   for (float& value : problem.variables) value += 0.2f * random.NextFloat();
   return problem;
@@ -121,7 +121,7 @@ inline std::vector<float> Outputs(const NetworkRunner& runner, int64_t samples) 
   return values;
 }
 
-// Many small pieces.
+// Options that make a step of many small pieces.
 inline DeviceRunnerOptions SmallPieces() {
   DeviceRunnerOptions options;
   options.runner.max_batch = Problem::kMaxBatch;

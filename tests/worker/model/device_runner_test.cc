@@ -1,4 +1,4 @@
-// A device runner against the host, on a device that defers all work.
+// Compares a device runner with the host runner, on a device that defers all work.
 #include "worker/model/device_runner.h"
 
 #include <memory>
@@ -31,7 +31,7 @@ class DeferredDeviceTest : public ::testing::TestWithParam<bool> {
   DeferredDevice device_;
 };
 
-TEST_P(DeferredDeviceTest, StepsAreThoseOfTheHostRecordedOrNot) {
+TEST_P(DeferredDeviceTest, StepsMatchTheHostWhetherRecordedOrNot) {
   const auto recording = OnDevice(problem_, &device_, SmallPieces());
   DeviceRunnerOptions plain = SmallPieces();
   plain.record_steps = false;
@@ -43,7 +43,8 @@ TEST_P(DeferredDeviceTest, StepsAreThoseOfTheHostRecordedOrNot) {
     ExpectSame(expected, Step(recording.get(), problem_, samples, seed));
     ExpectSame(expected, Step(playing.get(), problem_, samples, seed));
   }
-  // Batches of 3 and of 1 have been recorded, once each; that of 2 came once. Forward is one piece.
+  // Batches of 3 and of 1 samples have been recorded once each; the batch of 2 came only once. The
+  // forward pass is one piece.
   const Outcome last = Step(recording.get(), problem_, 3);
   const int pieces = 1 + static_cast<int>(last.firsts.size());
   EXPECT_EQ(device_.num_graphs(), 2 * pieces);
@@ -51,7 +52,7 @@ TEST_P(DeferredDeviceTest, StepsAreThoseOfTheHostRecordedOrNot) {
   EXPECT_EQ(other.num_graphs(), 0);
 }
 
-TEST_P(DeferredDeviceTest, PiecesHaveTheWantedSizeAndFall) {
+TEST_P(DeferredDeviceTest, PiecesHaveTheWantedSizeAndGoFromTheEndToTheFront) {
   const DeviceRunnerOptions options = SmallPieces();
   const auto runner = OnDevice(problem_, &device_, options);
   const Outcome outcome = Step(runner.get(), problem_, 2);
@@ -73,7 +74,7 @@ TEST_P(DeferredDeviceTest, NewVariablesAndSeedsReachARecordedStep) {
   ExpectSame(Step(host_.get(), problem_, 2, 99), Step(runner.get(), problem_, 2, 99));
 }
 
-TEST(ImageInputOfTest, IsTheNetworksInputWithItsPadding) {
+TEST(ImageInputTest, IsTheNetworksInputWithItsPadding) {
   NetworkSpec spec = MakeTinyNetwork();
   ImageInput input = ImageInputOf(spec);
   EXPECT_EQ(input.height, 7);
@@ -85,7 +86,7 @@ TEST(ImageInputOfTest, IsTheNetworksInputWithItsPadding) {
   EXPECT_THAT(input.padding, testing::ElementsAre(1.0f, 2.0f, 3.0f));
 }
 
-TEST_P(DeferredDeviceTest, ImagesAreReadAsTheNumbersTheyStandFor) {
+TEST_P(DeferredDeviceTest, PackedImagesMeanTheSameNumbers) {
   const int64_t elements = problem_.spec.input.num_elements();
   const ImageInput input = ImageInputOf(problem_.spec);
   const RunnerOptions options{Problem::kMaxBatch, true, /*packed_images=*/true};
@@ -99,7 +100,7 @@ TEST_P(DeferredDeviceTest, ImagesAreReadAsTheNumbersTheyStandFor) {
   std::vector<float> expected(problem_.variables.size()), actual(expected.size());
   const auto ignore = [](int64_t) {};
   for (NetworkRunner* const runner : {on_device.get(), on_host.get()}) {
-    for (int round = 0; round < 3; ++round) {  // the second is recorded, the third a recording
+    for (int round = 0; round < 3; ++round) {  // the second step is recorded, the third replays it
       const std::vector<char> block = RandomImages(input, Problem::kMaxBatch, round);
       operators_->SampleImages(input, Problem::kMaxBatch, block.data(), numbers.data());
       ImageBatch<float> as_images = as_numbers;
@@ -118,7 +119,7 @@ TEST_P(DeferredDeviceTest, ImagesAreReadAsTheNumbersTheyStandFor) {
   }
 }
 
-TEST_P(DeferredDeviceTest, ImagesThatAreNotOfTheBlockAreRefused) {
+TEST_P(DeferredDeviceTest, RefusesInvalidPackedImages) {
   DeviceRunnerOptions options = SmallPieces();
   options.runner = {Problem::kMaxBatch, true, /*packed_images=*/true};
   const auto runner = OnDevice(problem_, &device_, options);
@@ -140,7 +141,7 @@ TEST_P(DeferredDeviceTest, ImagesThatAreNotOfTheBlockAreRefused) {
   EXPECT_EQ(device_.copied_bytes(), copied);
 }
 
-TEST_P(DeferredDeviceTest, ObjectsBeyondTheRoomMoveAndAreRecordedAgain) {
+TEST_P(DeferredDeviceTest, RecordsAgainForMoreObjectsThanFit) {
   const auto runner = OnDevice(problem_, &device_, SmallPieces());
   for (int i = 0; i < 2; ++i) Step(runner.get(), problem_, 3);
   problem_.SetObjects(100);
@@ -149,7 +150,7 @@ TEST_P(DeferredDeviceTest, ObjectsBeyondTheRoomMoveAndAreRecordedAgain) {
   }
 }
 
-TEST_P(DeferredDeviceTest, EvaluationAndOutputsAreThoseOfTheHost) {
+TEST_P(DeferredDeviceTest, EvaluationAndOutputsMatchTheHost) {
   DeviceRunnerOptions options = SmallPieces();
   options.runner.training = false;
   const auto runner = OnDevice(problem_, &device_, options);
@@ -175,7 +176,7 @@ TEST_P(DeferredDeviceTest, EvaluationAndOutputsAreThoseOfTheHost) {
             absl::StatusCode::kFailedPrecondition);
 }
 
-TEST_P(DeferredDeviceTest, AFailureInMidStepIsReturnedAndStays) {
+TEST_P(DeferredDeviceTest, AFailureDuringAStepIsReturnedAndStays) {
   const auto runner = OnDevice(problem_, &device_, SmallPieces());
   const Outcome whole = Step(runner.get(), problem_, 2);
   device_.FailAfter(25);
@@ -195,7 +196,7 @@ TEST_P(DeferredDeviceTest, AFailureInMidStepIsReturnedAndStays) {
             absl::StatusCode::kAborted);
 }
 
-TEST(DeferredMemoryTest, SaysWhichBatchWouldFit) {
+TEST(DeferredMemoryTest, NamesABatchThatWouldFit) {
   const Problem problem(MakeTestConfig(""));
   DeviceRunnerOptions options;
   const auto create = [&](int64_t batch, int64_t memory) {
@@ -211,7 +212,7 @@ TEST(DeferredMemoryTest, SaysWhichBatchWouldFit) {
   EXPECT_THAT(message, HasSubstr("deferred device: a batch of 4000 needs "));
   EXPECT_THAT(message, HasSubstr("0.10 GiB are free"));
   EXPECT_THAT(message, HasSubstr("would fit: lower train_config.batch_size or use more clones"));
-  // What it names does fit, and not much more does.
+  // The suggested batch size fits, and a much larger one does not.
   const size_t at = message.find("are free; ");
   ASSERT_NE(at, std::string::npos) << message;
   const int64_t fits = std::stoll(message.substr(at + 10));

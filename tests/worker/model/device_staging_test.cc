@@ -1,6 +1,6 @@
-// What a device runner is told ahead of a step: it changes nothing but when things happen. On a
-// device that defers everything as long as it can, and with uploads as early or as late as they
-// may.
+// Staging tells a device runner of a step in advance. It may change when things happen, but never a
+// result. The tests run on a device that defers all work as long as it can, with uploads as early
+// or as late as allowed.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -21,7 +21,7 @@ namespace {
 constexpr int64_t kMaxBatch = Problem::kMaxBatch;
 
 using Uploads = DeferredDevice::Uploads;
-using Case = std::tuple<bool, Uploads>;  // is it a detector
+using Case = std::tuple<bool, Uploads>;  // whether it is a detector, and when uploads happen
 
 class DeviceStagingTest : public ::testing::TestWithParam<Case> {
  protected:
@@ -44,7 +44,7 @@ class DeviceStagingTest : public ::testing::TestWithParam<Case> {
   float* Vector(int i) { return static_cast<float*>(vectors_[i]->data()); }
   absl::Span<const float> Variables(int i) { return {Vector(i), static_cast<size_t>(total_)}; }
 
-  // The variables and images of step `t`.
+  // Fills in the variables and images of step `t`.
   void FillVariables(int i, int t) {
     for (int64_t e = 0; e < total_; ++e) {
       Vector(i)[e] = problem_.variables[e] * (1.0f + 0.05f * static_cast<float>(t % 7));
@@ -63,7 +63,7 @@ class DeviceStagingTest : public ::testing::TestWithParam<Case> {
     batch.packed_images = packed_images_[images];
     return batch;
   }
-  // In pieces that are no multiples of anything.
+  // Stages the variables in pieces of an odd size.
   void StageVariables(int i, int64_t until) {
     for (int64_t first = 0; first < until;) {
       const int64_t end = std::min(first + 90, until);
@@ -72,7 +72,7 @@ class DeviceStagingTest : public ::testing::TestWithParam<Case> {
     }
   }
 
-  // A step and so many of its variables.
+  // Stages a step and its variables up to element `until`.
   void StageStep(int variables, int images, int64_t samples, uint64_t seed, int64_t until) {
     runner_->StageStep(Variables(variables), Batch(images, samples), seed);
     StageVariables(variables, until);
@@ -110,11 +110,11 @@ class DeviceStagingTest : public ::testing::TestWithParam<Case> {
   PackedImages packed_images_[3];
 };
 
-TEST_P(DeviceStagingTest, StagedStepsAreThoseOfTheHost) {
+TEST_P(DeviceStagingTest, StagedStepsMatchTheHost) {
   FillImages(0, 0);
   const int64_t first_images = packed_images_[0].bytes;
   int64_t first_step = 0;
-  for (int t = 0; t < 9; ++t) {  // played, recorded, replayed; two batch sizes in turns
+  for (int t = 0; t < 9; ++t) {  // played, recorded, replayed, with alternating batch sizes
     SCOPED_TRACE(t);
     const int64_t samples = t % 3 == 2 ? 2 : 3;
     const int now = t % 2, images = t % 3, next_images = (t + 1) % 3;
@@ -130,8 +130,8 @@ TEST_P(DeviceStagingTest, StagedStepsAreThoseOfTheHost) {
     });
     EXPECT_EQ(gradient, expected);
     const int64_t in_step = device_.copied_bytes() - copied;
-    EXPECT_LT(in_step, total_ * 4) << "variables are copied in the step itself";
-    // The first step's images had not been staged.
+    EXPECT_LT(in_step, total_ * 4) << "the step itself must not copy the variables";
+    // The images of the first step have not been staged.
     if (t == 0) first_step = in_step;
     if (t > 0 && samples == 3) {
       EXPECT_EQ(in_step, first_step - first_images);
@@ -143,53 +143,55 @@ TEST_P(DeviceStagingTest, StagedStepsAreThoseOfTheHost) {
 TEST_P(DeviceStagingTest, ForwardBeginsWhileVariablesArrive) {
   FillVariables(0, 1);
   FillImages(0, 1);
-  for (int t = 0; t < 2; ++t) ExpectHostsStep(0, 0, 3, 1);  // the second is recorded
+  for (int t = 0; t < 2; ++t) ExpectHostsStep(0, 0, 3, 1);  // the second step is recorded
   const int launches = device_.num_launches();
   runner_->StageStep(Variables(0), Batch(0, 3), 1);
   EXPECT_EQ(device_.num_launches(), launches);
   StageVariables(0, total_ / 2);
   const int half = device_.num_launches();
   EXPECT_GT(half, launches);
-  runner_->StageVariables(Variables(0), total_ / 2 / 90 * 90, total_);  // has a gap or an overlap
-  EXPECT_EQ(device_.num_launches(), half) << "what was told with a gap is not used";
+  // The range begins at another element than the one that is due.
+  runner_->StageVariables(Variables(0), total_ / 2 / 90 * 90, total_);
+  EXPECT_EQ(device_.num_launches(), half) << "variables staged with a gap must not be used";
   ExpectHostsStep(0, 0, 3, 1);
 }
 
-TEST_P(DeviceStagingTest, HintsThatDoNotComeTrueChangeNothing) {
+TEST_P(DeviceStagingTest, WrongHintsChangeNothing) {
   FillVariables(0, 1);
   FillVariables(1, 2);
   for (int i = 0; i < 3; ++i) FillImages(i, i);
   for (int round = 0; round < 3; ++round) {
     SCOPED_TRACE(round);
-    // Other images.
+    // The step has other images than staged.
     StageStep(0, 0, 3, 5, total_);
     ExpectHostsStep(0, 1, 3, 5);
-    // Another seed.
+    // The step has another seed than staged.
     StageStep(0, 0, 3, 6, total_);
     ExpectHostsStep(0, 0, 3, 7);
-    // Fewer samples, more samples.
+    // The step has fewer samples than staged, then more.
     StageStep(0, 0, 3, 6, total_);
     ExpectHostsStep(0, 0, 2, 6);
     StageStep(0, 0, 2, 6, total_);
     ExpectHostsStep(0, 0, 3, 6);
-    // Other variables, and only some of those announced.
+    // The step has other variables, of which only some had been staged.
     StageStep(0, 0, 3, 8, total_ / 3);
     ExpectHostsStep(1, 0, 3, 8);
     ExpectHostsStep(0, 0, 3, 8);
-    // All of them, and then others in between.
+    // All variables are staged, but a step with other variables comes first.
     StageVariables(0, total_);
     ExpectHostsStep(1, 0, 3, 8);
     ExpectHostsStep(0, 0, 3, 8);
-    // Images that are taken back, or of another batch, or half of them, or too many.
+    // The staged images are cancelled, from another batch, incomplete, or too many.
     runner_->StageImages(packed_images_[2]);
     const int64_t performed = device_.performed();
     runner_->CancelBatch();
     if (std::get<1>(GetParam()) == Uploads::kWhenAwaited) {
-      EXPECT_GT(device_.performed(), performed) << "may be changed while they are read";
+      EXPECT_GT(device_.performed(), performed)
+          << "the images must have been read before they may change";
     }
     FillImages(2, 40 + round);
     ExpectHostsStep(1, 2, 3, 9);
-    // A step that is taken back has read its images.
+    // A cancelled step has already read its images.
     runner_->StageStep(Variables(0), Batch(2, 3), 5);
     const int64_t before = device_.performed();
     runner_->CancelBatch();
@@ -212,22 +214,22 @@ TEST_P(DeviceStagingTest, HintsThatDoNotComeTrueChangeNothing) {
   }
 }
 
-TEST_P(DeviceStagingTest, APullThatBeginsAnewIsTakenUpAnew) {
+TEST_P(DeviceStagingTest, ARestartedPullIsStagedFromTheBeginning) {
   FillImages(0, 3);
   for (int t = 0; t < 4; ++t) {
     SCOPED_TRACE(t);
-    FillVariables(0, 50 + t);  // damaged on the way
+    FillVariables(0, 50 + t);  // values that were damaged on the way
     StageStep(0, 0, 3, t, total_ * 2 / 3);
     FillVariables(0, t);
     if (t % 2 == 0) runner_->StageStep(Variables(0), Batch(0, 3), t);
     StageVariables(0, total_);
     ExpectHostsStep(0, 0, 3, t);
-    // The same once more: a second slot at the same variables.
+    // A second step with the same variables, as for a clone with two replicas.
     ExpectHostsStep(0, 0, 2, t + 100);
   }
 }
 
-TEST_P(DeviceStagingTest, ABegunStepGivesWayToAnEvaluationAndToMoreObjects) {
+TEST_P(DeviceStagingTest, AStagedStepGivesWayToAnEvaluationAndToMoreObjects) {
   FillVariables(0, 1);
   FillImages(0, 3);
   for (int round = 0; round < 3; ++round) {
@@ -249,7 +251,7 @@ TEST_P(DeviceStagingTest, ABegunStepGivesWayToAnEvaluationAndToMoreObjects) {
   }
 }
 
-TEST_P(DeviceStagingTest, WhatAStepWouldRefuseIsNotBegun) {
+TEST_P(DeviceStagingTest, DoesNotBeginAnInvalidStep) {
   FillVariables(0, 1);
   FillImages(0, 3);
   ImageBatch<float> batch = Batch(0, kMaxBatch + 1);

@@ -1,4 +1,4 @@
-// Whole steps with the CUDA kernels, emulated on the CPU, against the host.
+// Compares whole steps with emulated CUDA kernels with the host.
 #include <cmath>
 #include <memory>
 #include <string>
@@ -60,7 +60,7 @@ class EmulatedDeviceTest : public ::testing::TestWithParam<bool> {
   const std::unique_ptr<NetworkRunner> host_;
 };
 
-TEST_P(EmulatedDeviceTest, GradientsAreThoseOfTheHostAndBitIdenticalRecordedOrNot) {
+TEST_P(EmulatedDeviceTest, GradientsMatchTheHostAndAreBitIdenticalWhetherRecordedOrNot) {
   const auto device = Open(), other = Open();
   DeviceRunnerOptions options = SmallPieces();
   const auto recording = OnDevice(problem_, device.get(), options);
@@ -76,7 +76,7 @@ TEST_P(EmulatedDeviceTest, GradientsAreThoseOfTheHostAndBitIdenticalRecordedOrNo
   }
 }
 
-TEST_P(EmulatedDeviceTest, EvaluationAndOutputsAreThoseOfTheHost) {
+TEST_P(EmulatedDeviceTest, EvaluationAndOutputsMatchTheHost) {
   const auto device = Open();
   DeviceRunnerOptions options = SmallPieces();
   options.runner.training = false;
@@ -99,14 +99,14 @@ TEST_P(EmulatedDeviceTest, Bfloat16IsCloseAndRepeatable) {
   EXPECT_NEAR(first.result.loss, expected.result.loss, 0.02 * expected.result.loss);
   EXPECT_LT(NormOfDifference(first.gradient, expected.gradient), 0.1 * Norm(expected.gradient));
   for (int i = 0; i < 2; ++i) ExpectSame(first, Step(runner.get(), problem_, 3));
-  // The outputs come back as floats.
+  // The device returns the outputs as floats.
   ASSERT_TRUE(host_->Infer(problem_.variables, problem_.Batch(2), 4).ok());
   ASSERT_TRUE(runner->Infer(problem_.variables, problem_.Batch(2), 4).ok());
   const std::vector<float> outputs = Outputs(*host_, 2);
   EXPECT_LT(NormOfDifference(Outputs(*runner, 2), outputs), 0.05 * Norm(outputs));
 }
 
-TEST_P(EmulatedDeviceTest, AFailureInMidStepIsReturnedAndStays) {
+TEST_P(EmulatedDeviceTest, AFailureDuringAStepIsReturnedAndStays) {
   const auto device = Open();
   const auto runner = OnDevice(problem_, device.get(), SmallPieces());
   emulated_cuda::EmulatedMachine machine;
@@ -124,11 +124,11 @@ TEST_P(EmulatedDeviceTest, AFailureInMidStepIsReturnedAndStays) {
   EXPECT_FALSE(device->status().ok());
 }
 
-TEST(EmulatedModelTest, MobilenetV2) {
+TEST(EmulatedModelTest, MobilenetV2MatchesTheHost) {
   ExpectStepsOfTheHost(Problem(MakeTestConfig("freeze_batchnorm: true")), 1);
 }
 
-TEST(EmulatedModelTest, SsdMobilenetV1) {
+TEST(EmulatedModelTest, SsdMobilenetV1MatchesTheHost) {
   ExpectStepsOfTheHost(
       Problem(MakeSsdTestConfig("ssd_mobilenet_v1",
                                 "freeze_batchnorm: true num_classes: 3 image_resizer { "
@@ -137,7 +137,7 @@ TEST(EmulatedModelTest, SsdMobilenetV1) {
       1);
 }
 
-TEST(EmulatedModelTest, SaysWhichBatchWouldFit) {
+TEST(EmulatedModelTest, NamesABatchThatWouldFit) {
   const Problem problem(MakeTestConfig(""));
   DeviceRunnerOptions options;
   const auto create = [&](int64_t batch) {

@@ -12,7 +12,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// tests/testkit/nvml/fake_nvml.cc says what its GPUs answer.
+// tests/testkit/nvml/fake_nvml.cc describes what the fake GPUs answer.
 std::unique_ptr<GpuMonitor> OpenFake() {
   absl::StatusOr<std::unique_ptr<GpuMonitor>> monitor = GpuMonitor::Open(PUSHPULL_FAKE_NVML);
   EXPECT_TRUE(monitor.ok()) << monitor.status();
@@ -31,7 +31,7 @@ TEST(GpuMonitor, ReadsAllFigures) {
   EXPECT_EQ(FormatGpuFigures(*figures), "GPU 90 % 3.0/8.0 GiB 54 C");
 }
 
-TEST(GpuMonitor, LeavesOutWhatAGpuDoesNotTell) {
+TEST(GpuMonitor, OmitsFiguresThatAGpuDoesNotReport) {
   const std::unique_ptr<GpuMonitor> monitor = OpenFake();
   ASSERT_NE(monitor, nullptr);
   const absl::StatusOr<GpuFigures> figures = monitor->Read("1");
@@ -48,7 +48,7 @@ TEST(GpuMonitor, FindsGpusByUuid) {
   const absl::StatusOr<GpuFigures> whole = monitor->Read("GPU-aa04");
   ASSERT_TRUE(whole.ok()) << whole.status();
   EXPECT_EQ(whole->utilization_percent, 93);
-  // The lost GPU 2 before it is passed over.
+  // The search skips the lost GPU 2, which comes first.
   EXPECT_TRUE(monitor->Read("GPU-b").ok());
   const absl::Status several = monitor->Read("GPU-aa").status();
   EXPECT_EQ(several.code(), absl::StatusCode::kNotFound);
@@ -57,7 +57,7 @@ TEST(GpuMonitor, FindsGpusByUuid) {
   EXPECT_EQ(monitor->Read("").status().code(), absl::StatusCode::kNotFound);
 }
 
-TEST(GpuMonitor, SaysProblem) {
+TEST(GpuMonitor, ReportsWhyAReadFails) {
   const std::unique_ptr<GpuMonitor> monitor = OpenFake();
   ASSERT_NE(monitor, nullptr);
   const absl::Status lost = monitor->Read("2").status();
@@ -69,7 +69,7 @@ TEST(GpuMonitor, SaysProblem) {
   EXPECT_EQ(monitor->Read("-1").status().code(), absl::StatusCode::kNotFound);
 }
 
-TEST(GpuMonitor, NeedsTheLibrary) {
+TEST(GpuMonitor, ReportsWhyTheLibraryCannotBeUsed) {
   EXPECT_EQ(GpuMonitor::Open("libno-such-library.so.1").status().code(),
             absl::StatusCode::kNotFound);
   const absl::Status other = GpuMonitor::Open("libm.so.6").status();

@@ -11,7 +11,8 @@
 namespace pushpull {
 namespace {
 
-// Every pair that is in use at the same step lies apart; everything lies inside the block.
+// Expects buffers that are in use at the same step to lie apart, and all buffers to lie inside the
+// block.
 void ExpectSound(const std::vector<BufferRequest>& requests, const BufferPlan& plan) {
   ASSERT_EQ(plan.offsets.size(), requests.size());
   for (size_t i = 0; i < requests.size(); ++i) {
@@ -32,14 +33,14 @@ void ExpectSound(const std::vector<BufferRequest>& requests, const BufferPlan& p
   }
 }
 
-TEST(MemoryPlannerTest, ReusesMemoryOfTheDead) {
+TEST(MemoryPlannerTest, ReusesMemoryOfUnusedBuffers) {
   const std::vector<BufferRequest> requests = {{100, 0, 1}, {100, 1, 2}, {100, 2, 3}, {100, 3, 4}};
   const BufferPlan plan = PlanBuffers(requests, 16);
   ExpectSound(requests, plan);
   EXPECT_EQ(plan.total, 2 * 112);  // rounded up to 16
 }
 
-TEST(MemoryPlannerTest, RespectsAlignmentAndSkipsTheUntouched) {
+TEST(MemoryPlannerTest, RespectsAlignmentAndSkipsUnusedBuffers) {
   const std::vector<BufferRequest> requests = {{1, 0, 5}, {17, 0, 5}, {9, 3, 2}, {3, 0, 0}};
   const BufferPlan plan = PlanBuffers(requests, 16);
   ExpectSound(requests, plan);

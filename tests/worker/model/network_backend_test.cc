@@ -1,4 +1,4 @@
-// The fast operators against the reference, through whole training and inference steps.
+// Compares the fast operators with the reference through whole training and inference steps.
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -30,14 +30,14 @@ struct BackendCase {
   const char* name;
   const char* classifier;
   int64_t samples;
-  // Tolerances for the norm of the whole gradient and of each variable's.
+  // Tolerances for the norm of the whole gradient and for the norm of each variable's gradient.
   double tolerance = 1e-4;
   double variable_tolerance = 1e-3;
 };
 
-// Batch statistics over few values magnify rounding, and where it carries a value across a kink of
-// ReLU6 the gradient jumps. So the tight cases have no kink, or frozen statistics, or more values
-// per channel.
+// Batch statistics over few values magnify rounding errors, and the gradient jumps where an error
+// moves a value across a kink of ReLU6. The cases with tight tolerances therefore have no kink,
+// frozen statistics, or more values per channel.
 constexpr char kSmooth[] =
     "feature_extractor { conv_hyperparams { activation: NONE batch_norm { scale: true } } } ";
 
@@ -59,7 +59,7 @@ TEST_P(NetworkBackendTest, FastAgreesWithReference) {
   EXPECT_EQ(got.correct_top1, expected.correct_top1);
   const double whole = Norm(reference.gradient);
   EXPECT_LT(NormOfDifference(fast.gradient, reference.gradient), GetParam().tolerance * whole);
-  // A small variable must not hide behind the large ones.
+  // A wrong gradient of a small variable must not be hidden by those of large variables.
   for (const VariableSpec& variable : fast.layout.variables()) {
     const std::vector<double> part = reference.Part(reference.gradient, variable.name);
     EXPECT_LE(NormOfDifference(fast.Part(fast.gradient, variable.name), part),

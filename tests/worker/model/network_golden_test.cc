@@ -1,5 +1,5 @@
-// Whole training and inference steps against values of an independent implementation in PyTorch
-// (tests/reference/mobilenet_v2_torch.py and ssd_mobilenet_torch.py, float64).
+// Compares whole training and inference steps with values from an independent implementation in
+// PyTorch (tests/reference/mobilenet_v2_torch.py and ssd_mobilenet_torch.py, float64).
 #include <algorithm>
 #include <cmath>
 #include <fstream>
@@ -54,7 +54,7 @@ Golden ReadGolden(const std::string& name) {
   return golden;
 }
 
-// The formula of the script: values in [-1, 1), a pure function of name and index.
+// The formula that the script uses: values in [-1, 1), a pure function of name and index.
 double Uniform(const std::string& name, uint32_t index) {
   uint32_t x = 0;
   for (const char c : name) x = x * 31 + static_cast<unsigned char>(c);
@@ -91,7 +91,8 @@ void FillVariables(const VariableLayout& layout, std::vector<double>* flat) {
   }
 }
 
-// In double on the reference operators the tolerance only has to cover another order of summation.
+// With the reference operators in double, the tolerance only has to cover a different order of
+// summation.
 constexpr double kDoubleTolerance = 1e-6;
 
 template <typename T>
@@ -125,7 +126,7 @@ void ExpectClassifier(const std::string& name, const std::string& classifier, in
   ExpectGolden(name, batch.view(), kDoubleTolerance, &test);
 }
 
-// The objects of the script.
+// The objects that the script uses.
 const std::vector<std::vector<LabeledBox>>& Objects() {
   static const auto* const objects = new std::vector<std::vector<LabeledBox>>{
       {{{0.1f, 0.1f, 0.5f, 0.45f}, 0, 1.0f}, {{0.5f, 0.3f, 0.9f, 0.95f}, 2, 1.0f}},
@@ -155,11 +156,11 @@ std::string Square(int size, const std::string& width) {
          " } } feature_extractor { depth_multiplier: " + width + " } ";
 }
 
-TEST(NetworkGoldenTest, ColourImagesOfEvenSize) {
+TEST(NetworkGoldenTest, MobilenetV2MatchesOnColourImagesOfEvenSize) {
   ExpectClassifier("mobilenet_v2_035_rgb32", "", 4);
 }
 
-TEST(NetworkGoldenTest, GreyImagesOfOddSizeWithHiddenLayerAndSmoothing) {
+TEST(NetworkGoldenTest, MobilenetV2MatchesOnGreyImagesOfOddSize) {
   ExpectClassifier("mobilenet_v2_050_grey33",
                    "num_channels: 1 hidden_units: 24 label_smoothing: 0.1 "
                    "image_resizer { fixed_shape_resizer { height: 33 width: 33 } } "
@@ -167,17 +168,17 @@ TEST(NetworkGoldenTest, GreyImagesOfOddSizeWithHiddenLayerAndSmoothing) {
                    3);
 }
 
-TEST(NetworkGoldenTest, SsdMobilenetV1) {
+TEST(NetworkGoldenTest, SsdMobilenetV1Matches) {
   ExpectDetector("ssd_mobilenet_v1_025_75", "ssd_mobilenet_v1", Square(75, "0.25"),
                  kDoubleTolerance, MakeReferenceOperators<double>());
 }
 
-TEST(NetworkGoldenTest, SsdMobilenetV2) {
+TEST(NetworkGoldenTest, SsdMobilenetV2Matches) {
   ExpectDetector("ssd_mobilenet_v2_035_75", "ssd_mobilenet_v2", Square(75, "0.35"),
                  kDoubleTolerance, MakeReferenceOperators<double>());
 }
 
-TEST(NetworkGoldenTest, Ssdlite) {
+TEST(NetworkGoldenTest, SsdliteMatches) {
   ExpectDetector(
       "ssdlite_mobilenet_v2_035_70", "ssd_mobilenet_v2",
       Square(70, "0.35") + "box_predictor { convolutional_box_predictor { use_depthwise: true } }",

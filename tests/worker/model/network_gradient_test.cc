@@ -1,4 +1,5 @@
-// The whole network's gradient against central differences, in double on the reference operators.
+// Compares the whole network's gradient with central differences, in double on the reference
+// operators.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -21,7 +22,7 @@ class TinyNetwork : public TestNetwork<double> {
   explicit TinyNetwork(NetworkSpec network,
                        const std::function<void(std::vector<VariableSpec>*)>& change = {})
       : TestNetwork(network, MakeLayout(network, change), MakeReferenceOperators<double>(), 3) {
-    // Away from the special values 0 and 1 of biases and batch norms.
+    // Random values instead of the special values 0 and 1 of initial biases and batch norms.
     for (int64_t i = 0; i < layout.num_variables(); ++i) {
       CounterRandom random(3, StableHash(layout.variables()[i].name));
       for (int64_t k = 0; k < layout.num_elements(i); ++k) {
@@ -30,8 +31,8 @@ class TinyNetwork : public TestNetwork<double> {
     }
   }
 
-  // Largest error of the gradient against central differences, relative to the variable's largest
-  // entry.
+  // Bounds the largest error of each variable's gradient against central differences, relative to
+  // the variable's largest entry.
   void ExpectGradientMatches(const TestBatch<double>& batch, uint64_t seed) {
     Step(batch.view(), seed);
     const std::vector<double> analytic = gradient;
@@ -91,7 +92,7 @@ TEST(NetworkGradientTest, MatchesWithDropoutBeforeBothDenseLayers) {
   TinyNetwork tiny(network);
   const TestBatch<double> batch(tiny.spec.input, 3, 3);
   tiny.ExpectGradientMatches(batch, 5);
-  // The seed decides what is dropped.
+  // The seed decides which values dropout removes.
   const double first = tiny.Step(batch.view(), 5).loss;
   EXPECT_EQ(first, tiny.Step(batch.view(), 5).loss);
   EXPECT_NE(first, tiny.Step(batch.view(), 6).loss);
@@ -106,7 +107,7 @@ TEST(NetworkGradientTest, FrozenVariablesHaveZeroGradientAndTheRestIsUnchanged) 
   const TestBatch<double> batch(MakeTinyNetwork().input, 3, 3);
   TinyNetwork free(MakeTinyNetwork());
   free.Step(batch.view());
-  // Everything below the second block, and single variables further up.
+  // Freezes everything below the second block and single variables above it.
   TinyNetwork frozen(MakeTinyNetwork(), [](std::vector<VariableSpec>* variables) {
     for (VariableSpec& variable : *variables) {
       if (variable.kind != VariableKind::kTrainable) continue;

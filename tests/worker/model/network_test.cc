@@ -28,7 +28,7 @@ class NetworkTest : public ::testing::Test {
   }
 };
 
-TEST_F(NetworkTest, CallbackNamesFallingTailsThatAreFinal) {
+TEST_F(NetworkTest, TheCallbackAnnouncesFinalTailsFromTheEndToTheFront) {
   const auto test = Make("", 2);
   const TestBatch<float> batch(test->spec.input, 10, 2);
   std::vector<int64_t> firsts;
@@ -39,7 +39,7 @@ TEST_F(NetworkTest, CallbackNamesFallingTailsThatAreFinal) {
         tails.emplace_back(test->gradient.begin() + first, test->gradient.end());
       });
   ASSERT_TRUE(result.ok()) << result.status();
-  // One per layer with variables.
+  // One call per layer with variables.
   ASSERT_EQ(firsts.size(), 53u);
   EXPECT_EQ(firsts.back(), 0);
   EXPECT_TRUE(std::is_sorted(firsts.rbegin(), firsts.rend()));
@@ -51,7 +51,7 @@ TEST_F(NetworkTest, CallbackNamesFallingTailsThatAreFinal) {
   }
 }
 
-// Forward waits for the first weights, and the server for the last gradients.
+// The forward pass waits for the first weights, and the server waits for the last gradients.
 TEST_F(NetworkTest, PiecesOfAStepAreSmallerAtTheFront) {
   const auto config = MakeTestConfig("");
   const VariableLayout layout = *BuildVariableLayout(config);
@@ -96,7 +96,7 @@ TEST_F(NetworkTest, PiecesOfAStepAreSmallerAtTheFront) {
     last_end = end;
     end = first;
   }
-  EXPECT_LT(last_end, kElements / 8) << "what comes last is little";
+  EXPECT_LT(last_end, kElements / 8) << "the last piece must be small";
 }
 
 TEST_F(NetworkTest, WritesEveryElementAndZeroPadding) {
@@ -127,7 +127,8 @@ TEST_F(NetworkTest, ResultsAreRepeatableAndIndependentOfEarlierBatches) {
   const StepResult again = test->Step(batch.view());
   EXPECT_EQ(first.loss, again.loss);
   EXPECT_EQ(gradient, test->gradient);
-  // A network built for exactly this batch agrees too: places in the arena do not matter.
+  // A network built for exactly this batch size has another memory plan but must give the same
+  // result.
   const auto smaller = Make("", 1);
   const auto larger = Make("", 8);
   const ImageBatch<float> one = batch.part(2, 1, test->spec.input);
@@ -135,11 +136,12 @@ TEST_F(NetworkTest, ResultsAreRepeatableAndIndependentOfEarlierBatches) {
   EXPECT_EQ(smaller->gradient, larger->gradient);
 }
 
-TEST_F(NetworkTest, MovingStatisticSlotsHoldMeanAndUnbiasedVariance) {
+TEST_F(NetworkTest, GradientsOfMovingStatisticsAreMeanAndUnbiasedVariance) {
   const auto test = Make("", 3);
   const TestBatch<float> batch(test->spec.input, 10, 3);
   test->Step(batch.view());
-  // The stem by hand, channel 0: 3x3 stride 2 on 32x32 pads one row and column at the end.
+  // Computes channel 0 of the stem directly. A 3x3 kernel at stride 2 on 32x32 pads one row and one
+  // column at the end.
   const std::vector<float> weights = test->Part(test->variables, "MobilenetV2/Conv/weights");
   const int channels = test->spec.layers[0].output_shape.channels;
   std::vector<double> outputs;
@@ -168,7 +170,7 @@ TEST_F(NetworkTest, MovingStatisticSlotsHoldMeanAndUnbiasedVariance) {
 TEST_F(NetworkTest, OneSampleOnOnePixelHasVarianceZero) {
   const auto test = Make("", 1);
   test->Step(TestBatch<float>(test->spec.input, 10, 1).view());
-  // The last feature map is 1x1: N is 1 and there is nothing to divide by.
+  // The last feature map is 1x1, so N is 1 and there is no N - 1 to divide by.
   for (const float value :
        test->Part(test->gradient, "MobilenetV2/Conv_1/BatchNorm/moving_variance")) {
     ASSERT_EQ(value, 0.0f);
@@ -199,7 +201,7 @@ TEST_F(NetworkTest, GradientIsTheMeanOverSamplesWhenBatchNormIsFrozen) {
   }
 }
 
-TEST_F(NetworkTest, NothingToTrainStillEvaluatesAndAnnouncesZeros) {
+TEST_F(NetworkTest, AFrozenNetworkEvaluatesAndAnnouncesZeros) {
   const auto test = Make(MakeTestConfig("freeze_batchnorm: true", "freeze_variables: '.*'"), 2);
   const TestBatch<float> batch(test->spec.input, 10, 2);
   std::vector<int64_t> firsts;
@@ -212,7 +214,7 @@ TEST_F(NetworkTest, NothingToTrainStillEvaluatesAndAnnouncesZeros) {
   EXPECT_EQ(test->gradient, std::vector<float>(test->gradient.size(), 0.0f));
 }
 
-TEST_F(NetworkTest, EvaluateAgreesWithTrainingUnderFrozenStatistics) {
+TEST_F(NetworkTest, EvaluateAgreesWithTrainingWithFrozenStatistics) {
   const auto test = Make("freeze_batchnorm: true", 4);
   const TestBatch<float> batch(test->spec.input, 10, 4);
   const StepResult trained = test->Step(batch.view());
@@ -251,7 +253,8 @@ TEST_F(NetworkTest, BiasCorrectionRecoversTheStatisticsOfAConstantStream) {
   const auto corrected = Make(norm + "bias_corrected_moving_statistics: true } } }", 2);
   const auto plain = Make(norm + "} } }", 2);
   const TestBatch<float> batch(plain->spec.input, 10, 2);
-  // Five updates with the same statistics s leave s * (1 - d^5) + initial * d^5.
+  // After five updates with the same statistics s, the moving statistics are s * (1 - d^5) +
+  // initial * d^5.
   std::vector<float> settled = plain->variables;
   const double left = std::pow(0.9f, 5);
   for (int64_t i = 0; i < plain->layout.num_variables(); ++i) {
@@ -268,14 +271,14 @@ TEST_F(NetworkTest, BiasCorrectionRecoversTheStatisticsOfAConstantStream) {
   const double expected = plain->network->Evaluate(settled, batch.view(), 5)->loss;
   const double got = corrected->network->Evaluate(corrected->variables, batch.view(), 5)->loss;
   EXPECT_NEAR(got, expected, 1e-4 * expected);
-  // Without the option the same variables give something else; before the first update nothing is
+  // Without the option, the same variables give another loss. Before the first update, nothing is
   // divided.
   EXPECT_NE(plain->network->Evaluate(corrected->variables, batch.view(), 5)->loss, got);
   EXPECT_EQ(plain->network->Evaluate(corrected->variables, batch.view(), 0)->loss,
             corrected->network->Evaluate(corrected->variables, batch.view(), 0)->loss);
 }
 
-TEST_F(NetworkTest, TopFiveCountsAreBounded) {
+TEST_F(NetworkTest, TopFiveCountsAreWithinBounds) {
   const auto test = Make("", 4);
   const StepResult result = test->Step(TestBatch<float>(test->spec.input, 10, 4).view());
   EXPECT_LE(result.correct_top1, result.correct_top5);
@@ -309,7 +312,7 @@ TEST_F(NetworkTest, RefusesWrongArguments) {
               HasSubstr("sample 1 of the batch has label 10, expected 0 to 9"));
 }
 
-TEST_F(NetworkTest, RefusesWhatItCannotBuild) {
+TEST_F(NetworkTest, RefusesInvalidNetworks) {
   const auto test = Make("", 1);
   const auto create = [&](const NetworkSpec& spec, int64_t max_batch) {
     return std::string(
@@ -328,7 +331,7 @@ TEST_F(NetworkTest, RefusesWhatItCannotBuild) {
   broken = test->spec;
   broken.layers.back().activation = ActivationFunction::kRelu;
   EXPECT_THAT(create(broken, 1), HasSubstr("is an output, but has batch norm, an activation"));
-  broken = test->spec;  // block 2 without its expansion: expand reads on, nobody reads it
+  broken = test->spec;  // block 2 loses its expansion: expand still reads, but nothing reads expand
   broken.layers[7].input = broken.layers[6].input;
   broken.layers[7].input_shape = broken.layers[6].input_shape;
   broken.layers[7].kind = LayerKind::kPointwise;

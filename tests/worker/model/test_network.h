@@ -1,4 +1,4 @@
-// A network with everything it needs to run, and random inputs.
+// A network with everything that it needs to run, and random inputs.
 #ifndef PUSHPULL_TESTS_WORKER_MODEL_TEST_NETWORK_H_
 #define PUSHPULL_TESTS_WORKER_MODEL_TEST_NETWORK_H_
 
@@ -18,7 +18,7 @@
 
 namespace pushpull {
 
-// A pipeline config of a small MobileNetV2; `classifier` and `train_config` are protobuf text.
+// A pipeline config of a small MobileNetV2. `classifier` and `train_config` are protobuf text.
 inline config::TrainEvalPipelineConfig MakeTestConfig(const std::string& classifier,
                                                       const std::string& train_config = "") {
   config::TrainEvalPipelineConfig config;
@@ -82,7 +82,7 @@ struct TestNetwork {
     return *result;
   }
 
-  // The part of a flat vector that belongs to one variable.
+  // Returns the elements of a flat vector that belong to one variable.
   std::vector<T> Part(const std::vector<T>& flat, const std::string& name) const {
     const auto i = layout.Find(name);
     CHECK(i.has_value()) << name;

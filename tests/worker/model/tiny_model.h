@@ -1,4 +1,4 @@
-// Networks small enough for central differences and for emulated kernels.
+// Networks that are small enough for central differences and for emulated kernels.
 #ifndef PUSHPULL_TESTS_WORKER_MODEL_TINY_MODEL_H_
 #define PUSHPULL_TESTS_WORKER_MODEL_TINY_MODEL_H_
 
@@ -25,8 +25,8 @@ inline LayerSpec MakeLayer(LayerKind kind, const char* scope, const NetworkSpec&
   return layer;
 }
 
-// Stem, one strided block, two residual blocks in a row, pool, hidden layer, classes: each kind of
-// link once.
+// A stem, a strided block, two residual blocks in a row, a pool, a hidden layer and classes: every
+// kind of connection between layers.
 inline NetworkSpec MakeTinyNetwork() {
   NetworkSpec network;
   network.name = "Tiny";
@@ -51,7 +51,7 @@ inline NetworkSpec MakeTinyNetwork() {
     network.layers[project].residual = source;
     source = project;
   }
-  // One batch norm without scale and one without centre.
+  // One batch norm has no scale and another has no centre.
   network.layers[3].batch_norm->scale = false;
   network.layers[4].batch_norm->center = false;
   add(LayerKind::kGlobalAveragePool, "T/pool", 1, 1, 3, ActivationFunction::kNone);
@@ -68,7 +68,7 @@ inline NetworkSpec MakeTinyNetwork() {
   return network;
 }
 
-// Two feature maps, of 6x6 and 3x3, with a head each; the first is read by three layers.
+// Feature maps of 6x6 and 3x3, each with a head. Three layers read the first map.
 inline NetworkSpec MakeTinyDetector() {
   NetworkSpec network;
   network.name = "TinyDetector";
@@ -87,7 +87,8 @@ inline NetworkSpec MakeTinyDetector() {
                                      ActivationFunction::kRelu6));
   for (const int map : maps) {
     const FeatureShape shape = network.layers[map].output_shape;
-    const int anchors = 3;  // three shapes on the lowest map; two ratios and one between above
+    const int anchors =
+        3;  // three shapes on the lowest map; above it, two ratios and one interpolated shape
     const auto add = [&](const std::string& scope, int columns) {
       LayerSpec layer = MakeLayer(LayerKind::kPointwise, scope.c_str(), network, 1, 1, 1,
                                   ActivationFunction::kNone);

@@ -34,15 +34,16 @@ TEST(FindNonFiniteTest, NamesTheFirstValueInLayoutOrder) {
   EXPECT_TRUE(std::isnan(found->value));
 }
 
-TEST(RegularizationLossTest, IsHalfTheWeightedSquares) {
+TEST(RegularizationLossTest, IsHalfOfTheWeightedSquares) {
   const VariableLayout layout = MakeLayout();
   std::vector<float> flat(layout.total_elements(), 0.0f);
   for (int i = 0; i < 21; ++i) flat[i] = 2.0f;
-  flat[layout.offset(1)] = 100.0f;  // not regularised
+  flat[layout.offset(1)] = 100.0f;  // must not count, because it is not regularised
   EXPECT_DOUBLE_EQ(RegularizationLoss(layout, flat), 0.5 * 0.5 * 21 * 4.0);
 }
 
-// Every element has its own share, wherever the number of elements leaves it.
+// Every element adds a different amount. The element counts cover every remainder of the vector
+// loop.
 TEST(RegularizationLossTest, CountsEveryElementOnce) {
   for (const int64_t size : {1, 15, 16, 17, 31, 32, 100}) {
     VariableSpec weights;

@@ -37,7 +37,7 @@ class AnnotatedSetTest : public testing::Test {
   TempFolder folder_;
 };
 
-TEST_F(AnnotatedSetTest, FormatNames) {
+TEST_F(AnnotatedSetTest, ReadsFormatNames) {
   EXPECT_EQ(ParseSetFormat("voc"), SetFormat::kVoc);
   EXPECT_EQ(ParseSetFormat("coco"), SetFormat::kCoco);
   EXPECT_EQ(ParseSetFormat("image_folder"), SetFormat::kImageFolder);
@@ -45,7 +45,7 @@ TEST_F(AnnotatedSetTest, FormatNames) {
   EXPECT_EQ(ParseSetFormat("VOC"), std::nullopt);
 }
 
-TEST_F(AnnotatedSetTest, Voc) {
+TEST_F(AnnotatedSetTest, ReadsVoc) {
   folder_.Write("Annotations/a.xml",
                 "<annotation><size><width>8</width><height>4</height></size>"
                 "<object><name>b</name><bndbox><xmin>0</xmin><ymin>0</ymin><xmax>8</xmax>"
@@ -74,7 +74,7 @@ TEST_F(AnnotatedSetTest, Voc) {
   EXPECT_THAT((*other)->Load(0)->skipped, ElementsAre(HasSubstr("\"a\" is not in the label map")));
 }
 
-TEST_F(AnnotatedSetTest, Coco) {
+TEST_F(AnnotatedSetTest, ReadsCoco) {
   folder_.Write("annotations/instances_val.json",
                 R"({"images": [{"id": 5, "file_name": "a.png", "width": 8, "height": 4},
                                {"id": 6, "file_name": "b.png", "width": 8, "height": 4}],
@@ -120,7 +120,7 @@ TEST_F(AnnotatedSetTest, ImageFoldersKeepEmptyClasses) {
   EXPECT_THAT(OpenError(SetFormat::kImageFolder, "train/cow"), HasSubstr("no image"));
 }
 
-TEST_F(AnnotatedSetTest, Idx) {
+TEST_F(AnnotatedSetTest, ReadsIdx) {
   folder_.Write("train-images-idx3-ubyte", IdxImages(4, 5, 6));
   folder_.Write("train-labels-idx1-ubyte", IdxLabels(4, 3));
   folder_.Write("t10k-images-idx3-ubyte.gz", Gzip(IdxImages(2, 5, 6)));
@@ -146,8 +146,8 @@ TEST_F(AnnotatedSetTest, Idx) {
   EXPECT_FALSE(Open(SetFormat::kIdx, "train", "item { id: 1 name: 'zero' }").ok());
 }
 
-// Photographs of blood cells: the records say what the folder says.
-TEST(RecordsRealDataTest, BloodCellsComeBackFromRecordsAsTheyAre) {
+// Photographs of blood cells: the records must hold the same as the folder.
+TEST(RecordsRealDataTest, BloodCellsRoundTripThroughRecords) {
   const char* const from_env = std::getenv("PUSHPULL_DATA_DIR");
   const std::string path =
       absl::StrCat(from_env != nullptr ? from_env : PUSHPULL_SOURCE_DIR "/../shared/data", "/bccd");

@@ -18,7 +18,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// Image i is 2 x (i + 1) with i mod 3 boxes; the images and boxes named are bad.
+// Image i has 2 x (i + 1) pixels and i mod 3 boxes. The test chooses which images and boxes are
+// bad.
 class FakeSet final : public AnnotatedSet {
  public:
   explicit FakeSet(int64_t size) : size_(size) {}
@@ -72,7 +73,7 @@ class RecordWriterTest : public testing::Test {
   RecordWriterOptions options_;
 };
 
-TEST_F(RecordWriterTest, ShardsHoldEveryImageInTurn) {
+TEST_F(RecordWriterTest, ShardsHoldEveryImageInOrder) {
   int64_t last = 0;
   options_.progress.report = [&](int64_t done, int64_t total) {
     EXPECT_GT(done, last);
@@ -92,7 +93,7 @@ TEST_F(RecordWriterTest, ShardsHoldEveryImageInTurn) {
   ASSERT_NE(source, nullptr);
   ASSERT_EQ(source->size(), 100);
   Example example;
-  ASSERT_TRUE(source->Get(34, &example).ok());  // the first of the second shard
+  ASSERT_TRUE(source->Get(34, &example).ok());  // the first image of the second shard
   EXPECT_EQ(example.image.width, 2);
   ASSERT_TRUE(source->Get(1, &example).ok());
   EXPECT_EQ(example.image.width, 4);
@@ -104,7 +105,7 @@ TEST_F(RecordWriterTest, ShardsHoldEveryImageInTurn) {
   EXPECT_THAT(check->problems, IsEmpty());
 }
 
-TEST_F(RecordWriterTest, TheBytesDoNotDependOnThreads) {
+TEST_F(RecordWriterTest, BytesDoNotDependOnTheNumberOfThreads) {
   ASSERT_TRUE(Write(FakeSet(70), 1, 1).ok());
   const auto one = ReadWholeFile(files_, folder_.path() + "/set-00000-of-00001");
   ASSERT_TRUE(Write(FakeSet(70), 1, 4).ok());
@@ -112,7 +113,7 @@ TEST_F(RecordWriterTest, TheBytesDoNotDependOnThreads) {
   EXPECT_TRUE(*one == *four);
 }
 
-TEST_F(RecordWriterTest, BadDataIsRefusedOrLeftOutButAlwaysNamed) {
+TEST_F(RecordWriterTest, RefusesOrSkipsBadDataAndAlwaysNamesThem) {
   FakeSet set(80);
   set.bad_images = {70};
   set.bad_boxes = {4, 71};
@@ -131,7 +132,7 @@ TEST_F(RecordWriterTest, BadDataIsRefusedOrLeftOutButAlwaysNamed) {
   EXPECT_EQ(Open("set@2")->size(), 79);
 }
 
-TEST_F(RecordWriterTest, NothingIsLeftWithoutAGoodImage) {
+TEST_F(RecordWriterTest, LeavesNoFilesWithoutAGoodImage) {
   FakeSet set(2);
   set.bad_images = {0, 1};
   options_.bad_data = BadData::kSkip;
@@ -142,7 +143,7 @@ TEST_F(RecordWriterTest, NothingIsLeftWithoutAGoodImage) {
   EXPECT_THAT(Names(), IsEmpty());
 }
 
-TEST_F(RecordWriterTest, StoppingAndMissingFoldersLeaveNothing) {
+TEST_F(RecordWriterTest, LeavesNoFilesWhenStoppedOrWithoutAFolder) {
   folder_.Write("set-00000-of-00002", "old");
   std::atomic<bool> stop = false;
   options_.progress.stop = &stop;

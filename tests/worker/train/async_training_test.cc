@@ -1,4 +1,4 @@
-// Asynchronous training of clones and server in one process.
+// Asynchronous training with clones and server in one process.
 #include <atomic>
 #include <map>
 #include <memory>
@@ -20,8 +20,8 @@ TestServerOptions AsyncOptions(const std::string& train_config, int tasks = 1) {
   return options;
 }
 
-// Every batch whose push was accepted was so once, and of each replica they follow one another:
-// `total` pushes in all.
+// Expects `total` accepted pushes in all. Every accepted batch was accepted once, and the accepted
+// batches of each replica have consecutive positions.
 void ExpectEachPositionOnce(const TestServer& server, int total) {
   std::map<uint32_t, uint64_t> next;
   int accepted = 0;
@@ -53,7 +53,7 @@ TEST(AsyncTrainingTest, EveryPushIsOneStep) {
     EXPECT_EQ(status.version(), 40);
     uint64_t contributions = 0;
     for (const ps::CloneStatus& clone : status.clones()) contributions += clone.contributions();
-    EXPECT_EQ(contributions, 40) << "each step is made of exactly one push";
+    EXPECT_EQ(contributions, 40) << "every step must consist of exactly one push";
     EXPECT_TRUE(server.WaitAndClose().ok());
     for (const auto& clone : clones) {
       const absl::Status ended = clone->Join();
@@ -64,8 +64,9 @@ TEST(AsyncTrainingTest, EveryPushIsOneStep) {
   }
 }
 
-TEST(AsyncTrainingTest, LostAndDoubledMessagesApplyNothingTwice) {
-  // With one clone the order of pushes is fixed, so the bits must be those of a calm run.
+TEST(AsyncTrainingTest, LostAndDuplicatedMessagesApplyNothingTwice) {
+  // With one clone the order of pushes is fixed, so the result must equal that of an undisturbed
+  // run bit for bit.
   std::vector<float> calm;
   for (const bool trouble : {false, true}) {
     TestFolder folder;
@@ -96,7 +97,7 @@ TEST(AsyncTrainingTest, LostAndDoubledMessagesApplyNothingTwice) {
   }
 }
 
-TEST(AsyncTrainingTest, DataGoesOnAfterTheServerHasRestarted) {
+TEST(AsyncTrainingTest, DataContinueAfterTheServerRestarts) {
   TestFolder folder;
   TestServerOptions server_options = AsyncOptions("num_steps: 30");
   server_options.mapped = true;
@@ -117,12 +118,12 @@ TEST(AsyncTrainingTest, DataGoesOnAfterTheServerHasRestarted) {
   ASSERT_TRUE(end.ok()) << end;
   EXPECT_TRUE(clone.Join().ok());
   for (size_t i = 1; i < positions.size(); ++i) {
-    EXPECT_GE(positions[i], positions[i - 1]) << "batches before the restart came again";
-    EXPECT_LE(positions[i], positions[i - 1] + 1) << "a batch was left out";
+    EXPECT_GE(positions[i], positions[i - 1]) << "a batch from before the restart was repeated";
+    EXPECT_LE(positions[i], positions[i - 1] + 1) << "a batch was skipped";
   }
 }
 
-// Loses the answer to the clone's push number `push`, and then every message until Mend.
+// Drops the reply to push number `push` and then every message until Mend.
 class CutAfterPush {
  public:
   explicit CutAfterPush(int push) : push_(push) {}
@@ -149,15 +150,16 @@ class CutAfterPush {
   bool cut_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-// With one clone the order of pushes is fixed, so the bits are those of a calm run exactly if each
-// batch counts once.
-TEST(AsyncTrainingTest, EachBatchCountsOnceWhereAReplyIsLostAndTheServerRestarts) {
+// With one clone the order of pushes is fixed, so the result equals that of an undisturbed run bit
+// for bit exactly if each batch counts once.
+TEST(AsyncTrainingTest, EachBatchCountsOnceIfAReplyIsLostAndTheServerRestarts) {
   std::vector<float> calm;
   for (const bool trouble : {false, true}) {
     for (const bool mapped : {true, false}) {
       if (!trouble && !mapped) continue;
       TestFolder folder;
-      // Without mapped state the job goes back to step 10, and so does the clone in its data.
+      // Without mapped state the job returns to step 10, and the clone returns to the matching data
+      // position.
       TestServerOptions server_options = AsyncOptions("num_steps: 30 save_checkpoints_steps: 10");
       server_options.mapped = mapped;
       TestServer server(folder, server_options);
@@ -188,8 +190,8 @@ TEST(AsyncTrainingTest, EachBatchCountsOnceWhereAReplyIsLostAndTheServerRestarts
   }
 }
 
-// Another process under the same name knows nothing of the batches before.
-TEST(AsyncTrainingTest, ACloneThatReturnsGoesOnWithItsNextBatch) {
+// A new process of the same clone does not know which batches were trained before.
+TEST(AsyncTrainingTest, ARestartedCloneContinuesWithItsNextBatch) {
   const std::vector<float> calm = TrainedState(1, AsyncOptions("num_steps: 30"));
   ASSERT_FALSE(calm.empty());
   TestFolder folder;
@@ -212,16 +214,16 @@ TEST(AsyncTrainingTest, ACloneThatReturnsGoesOnWithItsNextBatch) {
   const absl::Status end = server.WaitAndClose();
   EXPECT_TRUE(end.ok()) << end;
   EXPECT_TRUE(returns.Join().ok());
-  EXPECT_EQ(first_position.load(), version) << "the only replica has made every version";
+  EXPECT_EQ(first_position.load(), version) << "every version is one batch of the only replica";
   EXPECT_EQ(server.Checkpointed(30), calm);
   ExpectEachPositionOnce(server, 30);
 }
 
-TEST(AsyncTrainingTest, StalePushIsRefusedAndTheCloneGoesOn) {
+TEST(AsyncTrainingTest, AStalePushIsRefusedAndTheCloneContinues) {
   TestFolder folder;
   TestServer server(folder, AsyncOptions("num_steps: 30 max_staleness: 2"));
   ASSERT_TRUE(server.Start().ok());
-  // The slow clone holds its third batch until the other one is ten steps further.
+  // The slow clone holds its third batch until the other clone is five steps ahead.
   TestCloneOptions slow;
   slow.worker_id = 1;
   slow.num_replicas = 2;
@@ -240,7 +242,7 @@ TEST(AsyncTrainingTest, StalePushIsRefusedAndTheCloneGoesOn) {
   TestCloneOptions fast;
   fast.num_replicas = 2;
   fast.gradient_hook = [&](uint64_t, uint32_t, GradientResult*, absl::Span<float>) {
-    // Leaves steps for the slow clone after its refusal.
+    // Leaves steps for the slow clone after its push was refused.
     server.Await([](const auto& status) {
       return status.version() < 26 || status.dropped_contributions() > 0;
     });
@@ -257,7 +259,8 @@ TEST(AsyncTrainingTest, StalePushIsRefusedAndTheCloneGoesOn) {
   for (const CloneReport& report : behind.reports()) worst = std::max(worst, report.staleness);
   EXPECT_LE(worst, 2);
   ASSERT_GE(positions.size(), 4);
-  EXPECT_EQ(positions[3], positions[2]) << "the refused batch is computed again, at new weights";
+  EXPECT_EQ(positions[3], positions[2])
+      << "the refused batch must be computed again with new weights";
   ExpectEachPositionOnce(server, 30);
 }
 

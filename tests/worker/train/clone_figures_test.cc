@@ -1,4 +1,4 @@
-// What clones tell of themselves in heartbeats, and what their traces hold.
+// What clones report about themselves in heartbeats, and what their traces contain.
 #include <map>
 #include <string>
 #include <thread>
@@ -22,7 +22,7 @@ using nlohmann::json;
 
 constexpr uint64_t kSteps = 20;
 
-// Answers with what it was given, or that the GPU fell off.
+// Returns the figures or the error that the test has set.
 class FakeMonitor final : public GpuMonitor {
  public:
   explicit FakeMonitor(const absl::StatusOr<GpuFigures>* figures) : figures_(figures) {}
@@ -37,7 +37,7 @@ class FakeMonitor final : public GpuMonitor {
 
 struct Job {
   explicit Job(TestServerOptions options = {}) : server(folder, std::move(options)) {}
-  // Trains to the end; the status before the server closes.
+  // Trains to the end and returns the status from before the server closes.
   ps::StatusReply Train(uint32_t clones, const TestCloneOptions& common = {}) {
     EXPECT_EQ(server.Start(), absl::OkStatus());
     for (const absl::Status& status : TrainWithClones(&server, clones, common)) {
@@ -53,7 +53,7 @@ double Sum(const ps::PhaseSeconds& seconds) {
   return seconds.input() + seconds.pull() + seconds.compute() + seconds.push() + seconds.wait();
 }
 
-TEST(CloneFigures, HeartbeatsTellWhereTheTimeWent) {
+TEST(CloneFigures, HeartbeatsReportTheTimeOfEachPhase) {
   for (const bool sync : {true, false}) {
     TestServerOptions options;
     options.sync = sync;
@@ -70,13 +70,13 @@ TEST(CloneFigures, HeartbeatsTellWhereTheTimeWent) {
     for (const ps::CloneStatus& told : status.clones()) {
       const ps::CloneProgress& progress = told.progress();
       const ps::PhaseSeconds& seconds = progress.phase_seconds();
-      // The last heartbeat came before the end, which waits for the publication.
+      // The last heartbeat comes before the end of the job, which waits for the last checkpoint.
       EXPECT_LE(Sum(seconds), wall);
       EXPECT_GE(seconds.compute(), 0.005 * progress.contributions());
       EXPECT_GT(seconds.pull(), 0.0);
       EXPECT_GT(seconds.push(), 0.0);
       EXPECT_GE(progress.images(), 15 * progress.contributions()) << "31 images over two replicas";
-      EXPECT_FALSE(progress.has_gpu()) << "on the CPU there is none";
+      EXPECT_FALSE(progress.has_gpu()) << "a clone on the CPU has no GPU";
       contributions += progress.contributions();
     }
     if (sync) {
@@ -87,7 +87,7 @@ TEST(CloneFigures, HeartbeatsTellWhereTheTimeWent) {
   }
 }
 
-TEST(CloneFigures, HeartbeatsTellHowTheGpuIs) {
+TEST(CloneFigures, HeartbeatsReportTheGpu) {
   GpuFigures figures;
   figures.utilization_percent = 42;
   figures.memory_used_bytes = 3;
@@ -106,12 +106,12 @@ TEST(CloneFigures, HeartbeatsTellHowTheGpuIs) {
   EXPECT_EQ(told.memory_total_bytes(), 9);
 }
 
-TEST(CloneFigures, AGpuIsAskedOncePerSecond) {
+TEST(CloneFigures, ReadsAGpuOncePerSecond) {
   absl::StatusOr<GpuFigures> read = GpuFigures();
   FakeClock clock;
   GpuProbe probe(std::make_unique<FakeMonitor>(&read), "GPU-aa01", "GPU 0", &clock);
   ASSERT_TRUE(probe.Read().has_value());
-  EXPECT_EQ(probe.Read()->utilization(), 0.0) << "what it does not tell is 0";
+  EXPECT_EQ(probe.Read()->utilization(), 0.0) << "a figure that the GPU does not report is 0";
   read->utilization_percent = 50;
   EXPECT_EQ(probe.Read()->utilization(), 0.0);
   clock.Advance(GpuProbe::kPeriod);
@@ -138,7 +138,7 @@ TEST(CloneFigures, TheTraceHasEveryPhaseOfEveryStep) {
     {
       Job job(options);
       job.Train(1, clone);
-      // One process, one clock.
+      // All clocks are the same, because everything runs in one process.
       const absl::Duration now = job.server.clock().Now();
       EXPECT_LE(absl::AbsDuration(server_clock.ToRemote(now) - now), absl::Milliseconds(5));
     }
@@ -150,7 +150,7 @@ TEST(CloneFigures, TheTraceHasEveryPhaseOfEveryStep) {
       const bool has_step = event["args"].contains("step");
       ++counts[{event["name"], has_step ? event["args"]["step"].get<uint64_t>() : 0}];
       if (event["tid"] != 1) continue;
-      // Microseconds in a double: a nanosecond is as good as none.
+      // Microseconds in a double: an overlap of a nanosecond is rounding.
       EXPECT_GE(event["ts"], last_end - 0.001) << "phases of one thread follow each other";
       last_end = event["ts"].get<double>() + event["dur"].get<double>();
     }
@@ -166,7 +166,7 @@ TEST(CloneFigures, TheTraceHasEveryPhaseOfEveryStep) {
   }
 }
 
-TEST(CloneFigures, WaitingForDataIsNotComputing) {
+TEST(CloneFigures, WaitingForDataDoesNotCountAsComputing) {
   class SlowInput final : public GradientSource {
    public:
     explicit SlowInput(GradientSource* source) : source_(source) {}

@@ -1,5 +1,5 @@
-// What a clone tells its source while weights arrive, so that computing can begin before all are
-// there.
+// A clone announces the next step to its gradient source while the weights arrive, so that
+// computing can begin before all weights are there.
 #include <algorithm>
 #include <memory>
 #include <utility>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr uint64_t kSteps = 20;
 
-// Checks the hints of each Compute, and computes as the toy.
+// Checks the hints before each Compute, then computes like the toy source.
 class CheckingSource final : public GradientSource {
  public:
   CheckingSource(const VariableLayout* layout, uint32_t num_replicas)
@@ -26,7 +26,7 @@ class CheckingSource final : public GradientSource {
     return allocated_.back();
   }
   void StageCompute(uint64_t position, uint32_t replica, absl::Span<const float> weights) override {
-    EXPECT_EQ(staged_end_, -1) << "weights were staged before";
+    EXPECT_EQ(staged_end_, -1) << "weights were staged before the step was announced";
     announced_ = {position, replica};
     announced_weights_ = weights.data();
     staged_end_ = 0;
@@ -56,7 +56,7 @@ class CheckingSource final : public GradientSource {
     for (const float* vector : {weights.data(), static_cast<const float*>(gradient.data())}) {
       EXPECT_TRUE(std::any_of(allocated_.begin(), allocated_.end(), [&](const auto& own) {
         return own.get() == vector;
-      })) << "not of AllocateVector";
+      })) << "the vector is not from AllocateVector";
     }
     return toy_.Compute(position, replica, weights, gradient, advance);
   }
@@ -97,15 +97,15 @@ void TrainAndCheck(const TestServerOptions& server_options, uint64_t least_hints
   training.join();
   EXPECT_EQ(trained, absl::OkStatus());
   EXPECT_GE(source.hints(), least_hints);
-  EXPECT_EQ(source.come_true(), source.hints()) << "nothing is told of a step that does not come";
+  EXPECT_EQ(source.come_true(), source.hints()) << "every announced step must be computed";
 }
 
-TEST(CloneHintsTest, EverySynchronousStepButTheFirstIsToldWhileItsWeightsCome) {
+TEST(CloneHintsTest, AnnouncesEverySynchronousStepButTheFirst) {
   TrainAndCheck({}, kSteps - 1);
   TrainAndCheck({.large_elements = 300000, .tasks = 2}, kSteps - 1);
 }
 
-TEST(CloneHintsTest, AsynchronousStepsAreToldToo) { TrainAndCheck({.sync = false}, kSteps); }
+TEST(CloneHintsTest, AnnouncesAsynchronousSteps) { TrainAndCheck({.sync = false}, kSteps); }
 
 }  // namespace
 }  // namespace pushpull

@@ -1,5 +1,5 @@
-// What a clone does after an error of a kind that it can recover from: the job ends with the
-// weights of an undisturbed one, bit for bit.
+// What a clone does after an error from which it can recover. The job ends with the same weights as
+// an undisturbed job, bit for bit.
 #include <algorithm>
 #include <atomic>
 #include <string>
@@ -18,7 +18,7 @@ namespace {
 
 constexpr uint64_t kSteps = 20;
 
-// Damages the messages `method` whose number among those of the method is in [first, last].
+// Damages the messages number `first` to `last` of a method.
 class Damage {
  public:
   Damage(absl::string_view method, int first, int last)
@@ -44,7 +44,7 @@ class Damage {
   std::atomic<int> done_{0};
 };
 
-TEST(CloneRecoveryTest, WhatIsDamagedOnTheWayIsSentAgain) {
+TEST(CloneRecoveryTest, SendsDamagedMessagesAgain) {
   const std::vector<float> calm = TrainedState(2);
   ASSERT_FALSE(calm.empty());
   for (const char* method : {"PushChunk", "Pull"}) {
@@ -58,9 +58,9 @@ TEST(CloneRecoveryTest, WhatIsDamagedOnTheWayIsSentAgain) {
   }
 }
 
-// The clone is not heard of until its lease has ended, while it computes; the other one takes its
-// replica over. Its contribution is refused with FENCED, and it goes on with the next steps.
-TEST(CloneRecoveryTest, AFencedCloneGoesOnWithTheNextSteps) {
+// One clone computes silently until its lease ends, and the other clone takes over its replica. The
+// silent clone's contribution is refused with FENCED, and it continues with the next steps.
+TEST(CloneRecoveryTest, AFencedCloneContinuesWithTheNextSteps) {
   const std::vector<float> calm = TrainedState(2);
   ASSERT_FALSE(calm.empty());
   for (const int tasks : {1, 2}) {
@@ -87,7 +87,7 @@ TEST(CloneRecoveryTest, AFencedCloneGoesOnWithTheNextSteps) {
     other_options.gradient_hook = [&server](uint64_t position, uint32_t, GradientResult*,
                                             absl::Span<float>) {
       if (position < 12) return;
-      // Leaves the last steps for when the other one is back.
+      // Leaves the last steps for the time when the other clone is back.
       server.Await([](const auto& status) { return status.clones(1).alive(); });
     };
     TestClone fenced(&server, fenced_options);
@@ -100,13 +100,13 @@ TEST(CloneRecoveryTest, AFencedCloneGoesOnWithTheNextSteps) {
     EXPECT_TRUE(end.ok()) << end;
     EXPECT_TRUE(fenced.Join().ok());
     EXPECT_TRUE(other.Join().ok());
-    EXPECT_GT(last_position.load(), 10) << "it has contributed again";
+    EXPECT_GT(last_position.load(), 10) << "the fenced clone must contribute again";
     EXPECT_EQ(server.Checkpointed(kSteps), calm) << tasks << " tasks";
   }
 }
 
-// A clock that stands still, so that the clone's patience with a silent server does not depend on
-// how fast this machine is.
+// A clock that stands still, so that the clone's timeout for a silent server does not depend on the
+// speed of this machine.
 class StandingClock final : public Clock {
  public:
   absl::Duration Now() const override { return absl::Seconds(1000); }
@@ -115,9 +115,9 @@ class StandingClock final : public Clock {
   }
 };
 
-// The last step is applied, but the clone has not heard that it is published; then the server dies
-// and comes back with an older checkpoint.
-TEST(CloneRecoveryTest, RollbackAfterTheLastStepIsTrainedAgain) {
+// The last step is applied, but the clone does not know that it is published when the server dies
+// and returns with an older checkpoint.
+TEST(CloneRecoveryTest, TrainsAgainAfterARollbackOfTheLastSteps) {
   const std::string saves = "save_checkpoints_steps: 15";
   const std::vector<float> calm = TrainedState(1, {.train_config = saves});
   ASSERT_FALSE(calm.empty());

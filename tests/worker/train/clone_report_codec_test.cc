@@ -22,7 +22,7 @@ CloneReport SampleReport() {
   return report;
 }
 
-TEST(CloneReportCodecTest, RoundTrip) {
+TEST(CloneReportCodecTest, RoundTrips) {
   std::string line = EncodeCloneReport(SampleReport());
   ASSERT_EQ(line.back(), '\n');
   line.pop_back();
@@ -38,7 +38,7 @@ TEST(CloneReportCodecTest, RoundTrip) {
   EXPECT_EQ(report->waiting_for, "clone 2 of 3 (never seen)");
 }
 
-TEST(CloneReportCodecTest, StaysOneAtomicLine) {
+TEST(CloneReportCodecTest, IsAlwaysASingleAtomicLine) {
   CloneReport report = SampleReport();
   report.waiting_for = "a\nb" + std::string(10000, 'x');
   const std::string line = EncodeCloneReport(report);
@@ -48,7 +48,7 @@ TEST(CloneReportCodecTest, StaysOneAtomicLine) {
   EXPECT_TRUE(DecodeCloneReport(EncodeCloneReport(report)).has_value());
 }
 
-TEST(CloneReportCodecTest, GarbageIsNoReport) {
+TEST(CloneReportCodecTest, RefusesGarbage) {
   for (const char* line : {"", " ", "hello", "1 2 3 4 5 6 7", "x 2 3 4 5 6 7 w", "-1 2 3 4 5 6 7 w",
                            "1 2 3 4 5 6 x w", "1 2 loss 4 5 6 7 w"}) {
     EXPECT_FALSE(DecodeCloneReport(line).has_value()) << line;

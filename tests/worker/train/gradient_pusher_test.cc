@@ -26,7 +26,7 @@ struct SentChunk {
   std::string bytes;
 };
 
-// What all streams of a test have sent, in order.
+// Records what all streams of a test send, in order.
 class Recorder {
  public:
   void Add(const SentChunk& chunk) {
@@ -67,7 +67,7 @@ class RecordingStream final : public PushStream {
   const absl::StatusOr<ps::PushReply> reply_;
 };
 
-// Only pushes.
+// A client that only supports pushes.
 class RecordingClient final : public RefusingPsClient {
  public:
   RecordingClient(Recorder* recorder, int shard) : recorder_(recorder) { reply.set_version(shard); }
@@ -78,8 +78,8 @@ class RecordingClient final : public RefusingPsClient {
   }
 
   ps::PushReply reply;
-  absl::Status error;        // of Finish
-  absl::Status send_status;  // of every Send
+  absl::Status error;        // returned by Finish
+  absl::Status send_status;  // returned by every Send
 
  private:
   Recorder* const recorder_;
@@ -125,30 +125,31 @@ struct Fixture {
   std::unique_ptr<GradientPusher> pusher;
 };
 
-TEST(GradientPusherTest, SendsFromTheEndAndTheCommitLast) {
+TEST(GradientPusherTest, SendsFromTheEndWithTheCommitLast) {
   for (const bool commit_with_chunks : {true, false}) {
     for (int tasks : {1, 3}) {
       Fixture fixture(tasks);
       fixture.pusher->Start(ps::PushKey(), fixture.gradient, commit_with_chunks);
       const auto reply = fixture.Finish();
       ASSERT_TRUE(reply.ok()) << reply.status();
-      EXPECT_EQ(reply->version(), 0) << "shard 0 has the last word";
+      EXPECT_EQ(reply->version(), 0) << "the reply must be that of shard 0";
       fixture.ExpectWholeGradientFromItsEnd(commit_with_chunks);
     }
   }
 }
 
-TEST(GradientPusherTest, SendsWhatIsFinalAndNoMore) {
+TEST(GradientPusherTest, SendsOnlyFinalChunks) {
   Fixture fixture(1);
   fixture.pusher->Start(ps::PushKey(), fixture.gradient, true);
   const int last = fixture.sharding.num_chunks(0) - 1;
   fixture.pusher->Advance(fixture.sharding.chunk(0, last - 1).begin + 1);
   fixture.recorder.AwaitChunks(1);
-  // The chunk before is not whole: were it sent, it would be here by the time the next one is.
+  // The chunk before is incomplete. If it were sent, it would have arrived by the time the next one
+  // does.
   fixture.pusher->Advance(fixture.sharding.chunk(0, last - 1).begin);
   fixture.recorder.AwaitChunks(2);
   EXPECT_EQ(fixture.recorder.chunks().size(), 2);
-  // All is final, but the commit has to ride on chunk 0.
+  // All elements are final, but chunk 0 waits because it carries the commit.
   fixture.pusher->Advance(0);
   fixture.recorder.AwaitChunks(last);
   EXPECT_EQ(fixture.recorder.chunks().back().chunk, 1);
@@ -156,9 +157,10 @@ TEST(GradientPusherTest, SendsWhatIsFinalAndNoMore) {
   fixture.ExpectWholeGradientFromItsEnd(true);
 }
 
-TEST(GradientPusherTest, SendsHalvesWhereTheyAreWanted) {
+TEST(GradientPusherTest, SendsBfloat16OnRequest) {
   Fixture fixture(2, ps::BFLOAT16);
-  for (int round = 0; round < 2; ++round) {  // the second one finds the halves of the first
+  for (int round = 0; round < 2;
+       ++round) {  // the second round finds the encoded values of the first
     for (int64_t i = 0; i < kElements; ++i) {
       fixture.gradient.get()[i] = static_cast<float>(i + round) / 3.0f;
     }
@@ -181,7 +183,7 @@ TEST(GradientPusherTest, SendsHalvesWhereTheyAreWanted) {
   EXPECT_EQ(elements, kElements);
 }
 
-TEST(GradientPusherTest, AbandonInMidWay) {
+TEST(GradientPusherTest, AbandonStopsAPushMidway) {
   Fixture fixture(2);
   fixture.pusher->Start(ps::PushKey(), fixture.gradient, false);
   fixture.pusher->Advance(fixture.sharding.chunk(1, 0).begin);
@@ -189,7 +191,7 @@ TEST(GradientPusherTest, AbandonInMidWay) {
   fixture.pusher->Abandon();
   const size_t sent = fixture.recorder.chunks().size();
   EXPECT_LE(static_cast<int>(sent), fixture.sharding.num_chunks(1));
-  // The next contribution is a whole one.
+  // The contribution after an abandoned one is complete.
   Fixture fresh(2);
   fresh.pusher->Start(ps::PushKey(), fresh.gradient, false);
   fresh.pusher->Abandon();
@@ -199,12 +201,13 @@ TEST(GradientPusherTest, AbandonInMidWay) {
   fresh.ExpectWholeGradientFromItsEnd(false);
 }
 
-TEST(GradientPusherTest, ErrorsAndMissingChunksComeBack) {
+TEST(GradientPusherTest, ReturnsErrorsAndMissingChunks) {
   Fixture fixture(2);
   fixture.clients[1]->error = absl::AbortedError("another epoch");
   fixture.clients[1]->send_status = absl::UnavailableError("broken");
   fixture.pusher->Start(ps::PushKey(), fixture.gradient, false);
-  EXPECT_TRUE(absl::IsAborted(fixture.Finish().status())) << "Finish knows the reason, not Send";
+  EXPECT_TRUE(absl::IsAborted(fixture.Finish().status()))
+      << "Finish returns the reason, Send does not know it";
   fixture.clients[1]->error = absl::OkStatus();
   fixture.clients[1]->send_status = absl::OkStatus();
   fixture.clients[1]->reply.set_outcome(ps::PushReply::INCOMPLETE);

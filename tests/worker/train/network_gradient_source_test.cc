@@ -1,5 +1,5 @@
 // The contributions of a network on its data, on a device that defers its work: they are the same
-// whether or not they were told of ahead.
+// whether or not they were announced in advance.
 #include "worker/train/network_gradient_source.h"
 
 #include <algorithm>
@@ -70,7 +70,7 @@ class NetworkGradientSourceTest : public ::testing::TestWithParam<DeferredDevice
     if (computed.ok()) result.loss = computed->loss;
     return result;
   }
-  // As a pull does.
+  // Announces a step as a pull does.
   void Tell(uint64_t position, uint32_t replica, int weights) {
     told_->StageCompute(position, replica, Weights(weights));
     const int64_t total = layout_.total_elements();
@@ -93,14 +93,14 @@ class NetworkGradientSourceTest : public ::testing::TestWithParam<DeferredDevice
   std::unique_ptr<NetworkGradientSource> told_, plain_;
 };
 
-TEST_P(NetworkGradientSourceTest, ContributionsAreTheSameWhetherToldOfOrNot) {
+TEST_P(NetworkGradientSourceTest, ContributionsAreTheSameWhetherAnnouncedOrNot) {
   struct Step {
     uint64_t position;
     uint32_t replica;
     std::pair<uint64_t, uint32_t> told;
   };
-  // Its own replica, the other one taken over, a step back after the server's restart, and hints of
-  // what does not come.
+  // The clone's replica, then another replica that it takes over, a step back after a server
+  // restart, and announcements of steps that do not come.
   const std::vector<Step> steps = {
       {0, 0, {0, 0}}, {1, 0, {1, 0}}, {2, 0, {2, 0}}, {2, 1, {2, 1}}, {3, 0, {3, 0}},
       {3, 1, {3, 1}}, {4, 0, {4, 1}}, {4, 1, {9, 0}}, {2, 0, {5, 0}}, {2, 1, {2, 1}},
@@ -113,11 +113,11 @@ TEST_P(NetworkGradientSourceTest, ContributionsAreTheSameWhetherToldOfOrNot) {
     InitializeVariables(layout_, turn, Weights(weights));
     Tell(step.told.first, step.told.second, weights);
     ExpectSameContribution(step.position, step.replica, weights);
-    absl::SleepFor(absl::Milliseconds(20));  // the next batch can be made, so that it can be told
+    absl::SleepFor(absl::Milliseconds(20));  // so that the next batch is ready and can be announced
   }
 }
 
-TEST_P(NetworkGradientSourceTest, NextImagesAreOnTheirWayBeforeTheyAreAskedFor) {
+TEST_P(NetworkGradientSourceTest, StagesTheNextImagesBeforeTheyAreNeeded) {
   InitializeVariables(layout_, 1, Weights(0));
   const int64_t weights_bytes = layout_.total_elements() * 4;
   // Replica 0 has two of the five images, which are in colour.
@@ -128,13 +128,14 @@ TEST_P(NetworkGradientSourceTest, NextImagesAreOnTheirWayBeforeTheyAreAskedFor) 
   for (uint64_t position = 0; position < 6; ++position) {
     const int64_t uploaded = devices_[0].uploaded_bytes();
     const int64_t copied = devices_[0].copied_bytes();
-    Tell(position == 3 ? 9 : position, 0, 0);  // once in vain: it must not cost what is staged
+    Tell(position == 3 ? 9 : position, 0,
+         0);  // position 3 is announced wrongly, which must keep the staged images
     EXPECT_EQ(devices_[0].uploaded_bytes() - uploaded, weights_bytes);
     ExpectSameContribution(position, 0, 0);
     const int64_t copied_now = devices_[0].copied_bytes() - copied;
     if (position == 0) copied_first = copied_now;
     EXPECT_EQ(copied_now, was_staged ? copied_first - block_bytes : copied_first);
-    // Where the next batch had been made by then.
+    // The next images are only staged if their batch was ready by then.
     const int64_t beyond = devices_[0].uploaded_bytes() - uploaded - weights_bytes;
     EXPECT_TRUE(beyond == 0 || beyond == block_bytes) << beyond;
     was_staged = beyond > 0;

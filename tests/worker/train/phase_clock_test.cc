@@ -41,10 +41,10 @@ TEST(PhaseClock, SumsSecondsPerPhase) {
   EXPECT_NEAR(seconds.compute(), 0.600, 1e-9);
   EXPECT_NEAR(seconds.push(), 0.090, 1e-9);
   EXPECT_NEAR(seconds.wait(), 5.012, 1e-9);
-  EXPECT_NEAR(seconds.pull(), 0.150, 1e-9) << "the running phase counts";
+  EXPECT_NEAR(seconds.pull(), 0.150, 1e-9) << "the running phase must count";
 }
 
-TEST(PhaseClock, TheSumIsTheTimeSinceTheBeginning) {
+TEST(PhaseClock, TheSumIsTheTimeSinceTheStart) {
   FakeClock clock;
   const absl::Duration start = clock.Now();
   PhaseClock phases(&clock);
@@ -56,7 +56,7 @@ TEST(PhaseClock, TheSumIsTheTimeSinceTheBeginning) {
   }
 }
 
-TEST(PhaseClock, NamesAreThoseOfTheWire) {
+TEST(PhaseClock, PhasesHaveTheNamesOfTheProtocol) {
   EXPECT_EQ(PhaseName(Phase::kInput), "input");
   EXPECT_EQ(PhaseName(Phase::kPull), "pull");
   EXPECT_EQ(PhaseName(Phase::kCompute), "compute");
@@ -74,9 +74,10 @@ TEST(PhaseClock, TracesEachPhaseOnceWithoutGaps) {
     clock.Advance(absl::Seconds(1));
     phases.Enter(Phase::kCompute, {.step = 4, .replica = 1, .version = 3});
     clock.Advance(absl::Seconds(2));
-    phases.Enter(Phase::kCompute, {.step = 4, .replica = 1, .version = 3});  // goes on
+    phases.Enter(Phase::kCompute, {.step = 4, .replica = 1, .version = 3});  // continues the phase
     clock.Advance(absl::Seconds(1));
-    phases.Enter(Phase::kCompute, {.step = 4, .replica = 2, .version = 3});  // of another replica
+    phases.Enter(Phase::kCompute,
+                 {.step = 4, .replica = 2, .version = 3});  // the same phase for another replica
     clock.Advance(absl::Seconds(1));
   }
   ASSERT_EQ((*writer)->Close(), absl::OkStatus());

@@ -1,4 +1,4 @@
-// What a clone makes of answers that do not fit the job.
+// How a session handles answers that do not fit the job.
 #include "worker/train/ps_session.h"
 
 #include <algorithm>
@@ -70,10 +70,10 @@ class PsSessionPullTest : public ::testing::Test {
   SteadyClock clock_;
   PsSession session_;
   std::vector<float> weights_ = std::vector<float>(kElements);
-  std::vector<std::pair<int64_t, int64_t>> told_;  // by the last pull, of elements
+  std::vector<std::pair<int64_t, int64_t>> told_;  // element ranges that the last pull announced
 };
 
-TEST_F(PsSessionPullTest, BringsTheWeights) {
+TEST_F(PsSessionPullTest, PullsTheWeights) {
   const absl::Status status = Pull(kElements);
   ASSERT_TRUE(status.ok()) << status;
   EXPECT_EQ(std::string(reinterpret_cast<const char*>(weights_.data()), kElements * sizeof(float)),
@@ -83,13 +83,13 @@ TEST_F(PsSessionPullTest, BringsTheWeights) {
   EXPECT_EQ(told_, (std::vector<Range>{{0, 0}, {0, chunk}, {chunk, kElements}}));
 }
 
-TEST_F(PsSessionPullTest, RefusesWhatDoesNotFitTheModel) {
+TEST_F(PsSessionPullTest, RefusesChunksThatDoNotFitTheModel) {
   for (const int64_t elements : {int64_t{10}, kElements - 1, kElements + 1}) {
     const absl::Status status = Pull(elements);
     EXPECT_TRUE(absl::IsDataLoss(status)) << elements << ": " << status;
     EXPECT_TRUE(absl::StrContains(status.message(), "ps task 0 at task 0 sent chunk")) << status;
   }
-  // Chunks that are missing may come yet; those past the last have no place.
+  // Missing chunks may still come, but chunks past the last have no place.
   EXPECT_TRUE(absl::IsUnavailable(Pull(Sharding::kFirstChunkElements)));
   weights_.resize(Sharding::kFirstChunkElements);
   const absl::Status status = Pull(kElements);
@@ -98,7 +98,7 @@ TEST_F(PsSessionPullTest, RefusesWhatDoesNotFitTheModel) {
       << status;
 }
 
-// One of two tasks, which answers a pull with chunks of the versions that it was given.
+// The client of one of two tasks. It answers a pull with chunks of the given versions.
 class VersionedClient final : public RefusingPsClient {
  public:
   VersionedClient(int shard, std::vector<uint64_t> versions)
@@ -122,7 +122,7 @@ class VersionedClient final : public RefusingPsClient {
     return absl::OkStatus();
   }
 
-  // Two chunks in each shard.
+  // Both shards have two chunks.
   static constexpr int64_t kShardedElements = 4 * Sharding::kFirstChunkElements;
 
  private:
@@ -130,7 +130,7 @@ class VersionedClient final : public RefusingPsClient {
   const std::vector<uint64_t> versions_;
 };
 
-// A pull of two shards, which answer with these versions of their chunks.
+// Pulls from two shards that answer with these versions of their chunks.
 absl::StatusOr<uint64_t> PullVersions(const std::vector<uint64_t>& shard_0,
                                       const std::vector<uint64_t>& shard_1, uint64_t wanted,
                                       bool exact) {
@@ -147,7 +147,7 @@ absl::StatusOr<uint64_t> PullVersions(const std::vector<uint64_t>& shard_0,
   const absl::StatusOr<uint64_t> pulled =
       session.Pull(wanted, exact, absl::Seconds(1), absl::MakeSpan(weights));
   if (pulled.ok()) {
-    EXPECT_EQ(session.version(), *pulled) << "what is pulled is applied";
+    EXPECT_EQ(session.version(), *pulled) << "the pulled version must be the session's version";
   }
   return pulled;
 }
@@ -158,7 +158,7 @@ TEST(PsSessionVersionTest, AnAsynchronousPullIsAsOldAsItsOldestShard) {
   EXPECT_EQ(PullVersions({8}, {8}, 3, /*exact=*/false).value(), 8);
 }
 
-TEST(PsSessionVersionTest, OneShardsChunksAreOfOneVersion) {
+TEST(PsSessionVersionTest, AllChunksOfAShardMustHaveOneVersion) {
   for (const bool exact : {true, false}) {
     EXPECT_EQ(PullVersions({7}, {7}, 7, exact).value(), 7);
     for (const auto& mixed : {std::vector<uint64_t>{7, 8}, {8, 7}}) {
@@ -168,7 +168,7 @@ TEST(PsSessionVersionTest, OneShardsChunksAreOfOneVersion) {
   }
 }
 
-TEST(PsSessionVersionTest, AnExactPullBringsNoOtherVersion) {
+TEST(PsSessionVersionTest, AnExactPullRefusesOtherVersions) {
   for (const uint64_t other : {6, 8}) {
     const absl::Status status = PullVersions({7}, {other}, 7, /*exact=*/true).status();
     EXPECT_TRUE(absl::IsDataLoss(status)) << status;
@@ -177,7 +177,7 @@ TEST(PsSessionVersionTest, AnExactPullBringsNoOtherVersion) {
   }
 }
 
-// Begins an epoch with each registration, and answers heartbeats when a test says so.
+// Begins an epoch with each registration, and answers heartbeats when the test says so.
 class EpochsHandler final : public OneTaskHandler {
  public:
   void Register(const ps::RegisterRequest&, Done<ps::RegisterReply> done) override {
@@ -194,14 +194,14 @@ class EpochsHandler final : public OneTaskHandler {
     epoch_asked_ = request.epoch();
     waiting_ = std::move(done);
   }
-  // False: no heartbeat has come within half a minute.
+  // Returns false if no heartbeat has come within half a minute.
   bool AwaitHeartbeat() {
     absl::MutexLock lock(&mutex_);
     const auto there = [this]()
                            ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return waiting_ != nullptr; };
     return mutex_.AwaitWithTimeout(absl::Condition(&there), absl::Seconds(30));
   }
-  // In the epoch in which the heartbeat was sent.
+  // Answers for the epoch in which the heartbeat was sent.
   void AnswerHeartbeat(uint64_t version) {
     ps::HeartbeatReply reply;
     Done<ps::HeartbeatReply> done;
@@ -227,7 +227,7 @@ class EpochsHandler final : public OneTaskHandler {
   Done<ps::HeartbeatReply> waiting_ ABSL_GUARDED_BY(mutex_);
 };
 
-TEST(PsSessionHeartbeatTest, ALateAnswerOfAnotherEpochChangesNothing) {
+TEST(PsSessionHeartbeatTest, IgnoresALateAnswerOfAnotherEpoch) {
   EpochsHandler handler;
   SteadyClock clock;
   PsSession session(

@@ -1,11 +1,12 @@
-// The production session and trainer of clones on the production server, in one process, with
-// seeded faults where they meet: messages lost, doubled, delayed and damaged, servers killed and
-// drained, clones killed, replaced and cut off until their leases end. A synchronous job ends with
-// the weights of an undisturbed one, bit for bit, an asynchronous one trains each batch once;
-// TestServer's audit compares every gradient with the version in its push key.
+// Runs the production session and trainer of clones against the production server in one process,
+// with seeded faults between them: messages are lost, duplicated, delayed and damaged; servers are
+// killed and drained; clones are killed, replaced, and cut off until their leases end. A
+// synchronous job must end with the weights of an undisturbed one, bit for bit, and an asynchronous
+// job must train each batch once. TestServer's audit compares every gradient with the version in
+// its push key.
 //
-// PUSHPULL_FAULT_SCHEDULES=1000 runs more schedules of each kind, PUSHPULL_FAULT_SEED=n one of them
-// (its faults are the same, when threads meet them is not).
+// PUSHPULL_FAULT_SCHEDULES=1000 runs more schedules of each kind. PUSHPULL_FAULT_SEED=n runs only
+// schedule n: it has the same faults, but threads meet them at other times.
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
@@ -31,7 +32,7 @@ namespace {
 
 constexpr uint64_t kSteps = 20;
 constexpr uint64_t kDefaultSchedules = 12;  // of each kind
-constexpr int kSchedulesAtOnce = 4;         // they mostly wait
+constexpr int kSchedulesAtOnce = 4;         // schedules mostly wait, so several fit on a core
 constexpr absl::Duration kLease = absl::Milliseconds(500);
 
 uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
@@ -39,17 +40,17 @@ uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
   return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
 }
 
-// What a test has done to its jobs, over all schedules.
+// The disturbances of a test over all schedules.
 struct Figures {
   std::atomic<int> server_kills{0}, drains{0}, clone_kills{0}, cuts{0}, faulty_messages{0};
 };
 
-// The messages between one clone and the servers.
+// The connection between one clone and the servers.
 class Line {
  public:
   Line(uint64_t seed, float rate, Figures* figures) : seed_(seed), rate_(rate), figures_(figures) {}
 
-  // From now on every request (or else every reply) is lost.
+  // Loses every request, or every reply, from now on.
   void Cut(bool requests) { (requests ? requests_lost_ : replies_lost_).store(true); }
   void Mend() {
     requests_lost_.store(false);
@@ -80,7 +81,7 @@ class Line {
   std::atomic<bool> replies_lost_{false};
 };
 
-// A clone that can be killed and started again.
+// A clone that can be killed and restarted.
 class MortalClone {
  public:
   MortalClone(TestServer* server, uint32_t worker_id, uint32_t num_replicas, uint64_t seed,
@@ -94,7 +95,8 @@ class MortalClone {
     Start(/*same_name=*/true);
   }
 
-  // same_name: as a supervisor starts its clone again. Another name waits for the old one's lease.
+  // With same_name, the clone restarts as a supervisor restarts it. With another name it has to
+  // wait for the old clone's lease.
   void Start(bool same_name) {
     if (!same_name) ++name_;
     line_ = std::make_shared<Line>(seed_ * 1000 + worker_id_ * 100 + ++incarnation_, fault_rate_,
@@ -110,7 +112,7 @@ class MortalClone {
     };
     clone_ = std::make_unique<TestClone>(server_, std::move(options));
   }
-  // From the servers' side as SIGKILL: nothing is heard of it any more, at whatever point it was.
+  // Looks like SIGKILL to the servers: no message of the clone arrives any more.
   void Kill() {
     line_->Cut(/*requests=*/true);
     line_->Cut(/*requests=*/false);
@@ -132,7 +134,7 @@ class MortalClone {
   std::unique_ptr<TestClone> clone_;
 };
 
-// One job and what happens to it.
+// One job with its disturbances.
 class Schedule {
  public:
   Schedule(uint64_t seed, bool sync, Figures* figures)
@@ -142,7 +144,7 @@ class Schedule {
         options_(RandomOptions(seed, sync)),
         server_(folder_, options_) {
     const float fault_rate = 0.06f * random_.NextFloat();
-    // A spare takes replicas over in synchronous mode only.
+    // Spare clones take over replicas in synchronous mode only.
     const uint32_t spares = sync ? random_.NextBelow(2) : 0;
     EXPECT_TRUE(server_.Start().ok());
     for (uint32_t k = 0; k < num_clones_ + spares; ++k) {
@@ -189,7 +191,7 @@ class Schedule {
     return options;
   }
 
-  // For a while: after a rollback or without a clone it may not come.
+  // Waits for at most a second: after a rollback or without a clone the version may not come.
   void AwaitVersion(uint64_t version) {
     const absl::Duration patience = server_.clock().Now() + absl::Seconds(1);
     server_.Await([&](const ps::StatusReply& status) {
@@ -208,7 +210,7 @@ class Schedule {
         server_.Kill();
         absl::SleepFor(absl::Milliseconds(random_.NextBelow(30)));
         return ExpectStarted();
-      case 3: {  // seldom: it may wait for seconds for a clone that cannot register any more
+      case 3: {  // rare, because it may wait seconds for a clone that cannot register any more
         ++figures_->drains;
         for (const auto& clone : clones_) clone->line().Mend();
         const absl::Status end = server_.DrainAndClose();
@@ -228,7 +230,8 @@ class Schedule {
         Line& line = AnyClone().line();
         line.Cut(/*requests=*/random_.NextBelow(2) == 0);
         absl::SleepFor(random_.NextFloat() * 2 * kLease);
-        if (random_.NextBelow(3) > 0) line.Mend();  // else it lasts into what comes next
+        if (random_.NextBelow(3) > 0)
+          line.Mend();  // otherwise the cut lasts into the next disturbance
       }
     }
   }
@@ -247,7 +250,7 @@ class Schedule {
   std::vector<std::unique_ptr<MortalClone>> clones_;
 };
 
-// Runs the schedules 1 to n, several at once, and ends after the first that fails.
+// Runs the schedules 1 to n, several at once, until one fails.
 void RunSchedules(const std::function<void(uint64_t seed)>& run) {
   const uint64_t only = FromEnvironment("PUSHPULL_FAULT_SEED", 0);
   if (only > 0) return run(only);
@@ -267,14 +270,14 @@ void RunSchedules(const std::function<void(uint64_t seed)>& run) {
 
 void Print(const Figures& figures) {
   std::printf(
-      "%d servers killed, %d drained, %d clones killed, %d cut off, %d messages lost, doubled or "
-      "damaged\n",
+      "%d servers killed, %d drained, %d clones killed, %d cut off, %d messages lost, duplicated "
+      "or damaged\n",
       figures.server_kills.load(), figures.drains.load(), figures.clone_kills.load(),
       figures.cuts.load(), figures.faulty_messages.load());
 }
 
-TEST(RandomFaultsTest, SynchronousJobsEndWithTheWeightsOfUndisturbedOnes) {
-  std::map<uint32_t, std::vector<float>> undisturbed;  // by the number of clones
+TEST(RandomFaultsTest, SynchronousJobsEndWithTheWeightsOfAnUndisturbedJob) {
+  std::map<uint32_t, std::vector<float>> undisturbed;  // by number of clones
   for (const uint32_t clones : {1, 2, 3}) {
     undisturbed[clones] = TrainedState(clones);
     ASSERT_FALSE(undisturbed[clones].empty());
@@ -289,7 +292,7 @@ TEST(RandomFaultsTest, SynchronousJobsEndWithTheWeightsOfUndisturbedOnes) {
   Print(figures);
 }
 
-// How many batches of all replicas are in the last checkpoint.
+// Returns how many batches of all replicas are in the last checkpoint.
 uint64_t CountedBatches(TestServer& server) {
   const auto manifest = ReadManifest(server.files(), server.train_dir(), kSteps);
   if (!manifest.ok()) return 0;
@@ -302,9 +305,9 @@ uint64_t CountedBatches(TestServer& server) {
   return batches;
 }
 
-// Every version is made of one batch, and the batches of a replica are the first ones of its data:
-// so each counts exactly once if there are as many as versions. With one clone the order of batches
-// is fixed too, and the weights are those of an undisturbed job.
+// Every version consists of one batch, and the batches of a replica are the first ones of its data,
+// so each batch counts exactly once if there are as many batches as versions. With one clone the
+// order of batches is fixed too, and the weights must equal those of an undisturbed job.
 TEST(RandomFaultsTest, AsynchronousJobsTrainEachBatchOnce) {
   const std::vector<float> undisturbed = TrainedState(1, {.sync = false});
   ASSERT_FALSE(undisturbed.empty());

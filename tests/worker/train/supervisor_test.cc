@@ -62,12 +62,12 @@ class SupervisorTest : public ::testing::Test {
   std::function<void()> on_progress_;
 };
 
-TEST_F(SupervisorTest, EndsWhenAllHaveEnded) {
+TEST_F(SupervisorTest, EndsWhenAllClonesHaveEnded) {
   EXPECT_EQ(Run("echo $CLONE > $DIR/$CLONE", 3), 0);
   for (const char* clone : {"0", "1", "2"}) EXPECT_EQ(Contents(clone), absl::StrCat(clone, "\n"));
 }
 
-TEST_F(SupervisorTest, StartsADeadCloneAgain) {
+TEST_F(SupervisorTest, RestartsADeadClone) {
   EXPECT_EQ(Run("echo x >> $DIR/starts; "
                 "case $(wc -l < $DIR/starts) in 1) exit 1;; 2) kill -9 $$;; esac"),
             0);
@@ -77,7 +77,7 @@ TEST_F(SupervisorTest, StartsADeadCloneAgain) {
   EXPECT_EQ(states_[0].last_death, "killed by signal 9");
 }
 
-TEST_F(SupervisorTest, PermanentFailureStopsAll) {
+TEST_F(SupervisorTest, APermanentFailureStopsAllClones) {
   EXPECT_EQ(Run("trap 'echo stopped > $DIR/stopped; exit 143' TERM; touch $DIR/ready.$CLONE; "
                 "if [ $CLONE = 1 ]; then "
                 "  while [ ! -e $DIR/ready.0 ]; do sleep 0.01; done; exit 65; "
@@ -87,7 +87,7 @@ TEST_F(SupervisorTest, PermanentFailureStopsAll) {
   EXPECT_EQ(Contents("stopped"), "stopped\n");
 }
 
-TEST_F(SupervisorTest, ACloneThatLeavesIsNotStartedAgainAndTheOthersGoOn) {
+TEST_F(SupervisorTest, DoesNotRestartACloneThatLeavesAndKeepsTheOthers) {
   EXPECT_EQ(
       Run("echo x >> $DIR/starts.$CLONE; if [ $CLONE = 1 ]; then touch $DIR/left; exit 77; fi; "
           "while [ ! -e $DIR/left ]; do sleep 0.01; done; sleep 0.1",
@@ -99,7 +99,7 @@ TEST_F(SupervisorTest, ACloneThatLeavesIsNotStartedAgainAndTheOthersGoOn) {
   EXPECT_EQ(states_[2].phase, CloneState::Phase::kDone);
 }
 
-TEST_F(SupervisorTest, AWorkerWhoseClonesHaveAllLeftSaysSo) { EXPECT_EQ(Run("exit 77", 2), 77); }
+TEST_F(SupervisorTest, ReportsThatAllClonesHaveLeft) { EXPECT_EQ(Run("exit 77", 2), 77); }
 
 TEST_F(SupervisorTest, PassesTheSignalOn) {
   on_progress_ = [this] {
@@ -117,7 +117,7 @@ TEST_F(SupervisorTest, GivesUpOnACloneThatKeepsDying) {
 }
 
 TEST_F(SupervisorTest, AllProcessesOfACloneHaveOneSession) {
-  // Each writes the session and its number within it.
+  // Each process writes the session and its number within it.
   EXPECT_EQ(Run("od -An -v -t u8 -N 16 <&3 >> $DIR/identity.$CLONE; "
                 "[ $(wc -l < $DIR/identity.$CLONE) -eq 3 ] || kill -9 $$",
                 2),
@@ -137,7 +137,7 @@ TEST_F(SupervisorTest, AllProcessesOfACloneHaveOneSession) {
   EXPECT_NE(sessions[0], sessions[1]);
 }
 
-TEST_F(SupervisorTest, ACloneThatHasTrainedIsStartedAgainWithoutAPause) {
+TEST_F(SupervisorTest, RestartsACloneThatHasTrainedWithoutAPause) {
   CloneReport trained;
   trained.step = 1;
   SupervisorOptions options = Options();
@@ -150,12 +150,12 @@ TEST_F(SupervisorTest, ACloneThatHasTrainedIsStartedAgainWithoutAPause) {
                              "' >&3; [ $(wc -l < $DIR/starts) -eq 6 ] || kill -9 $$"),
                 options, &clock),
             0)
-      << "five deaths of a settled clone are no reason to give up";
+      << "five deaths of a settled clone must not end the worker";
   EXPECT_EQ(Contents("starts"), "x\nx\nx\nx\nx\nx\n");
   EXPECT_LT(clock.Now() - start, absl::Minutes(30));
 }
 
-TEST_F(SupervisorTest, ACloneThatDoesNotComeToTrainIsStartedAgainAfterPausesThatGrow) {
+TEST_F(SupervisorTest, RestartsACloneThatNeverTrainsAfterGrowingPauses) {
   SupervisorOptions options = Options();
   options.initial_backoff = absl::Hours(1);
   options.max_backoff = absl::Hours(100);
@@ -165,11 +165,12 @@ TEST_F(SupervisorTest, ACloneThatDoesNotComeToTrainIsStartedAgainAfterPausesThat
   const absl::Duration start = clock.Now();
   EXPECT_EQ(
       Run("echo x >> $DIR/starts; [ $(wc -l < $DIR/starts) -eq 4 ] || exit 3", options, &clock), 0);
-  // Three pauses of 1, 1.6 and 2.56 hours, each less up to 30 %.
+  // Three pauses of 1, 1.6 and 2.56 hours, each reduced by up to 30 %.
   EXPECT_GE(clock.Now() - start, 0.7 * absl::Hours(5.16));
 }
 
-// The state letter of a process ("T": stopped), or nothing when it is gone or waits to be reaped.
+// Returns the state letter of a process ("T": stopped), or nothing if the process is gone or a
+// zombie.
 std::string StateOf(pid_t pid) {
   std::ifstream file(absl::StrCat("/proc/", pid, "/stat"));
   std::string status;
@@ -198,7 +199,7 @@ TEST_F(SupervisorTest, AStoppedCloneDoesNotOutliveItsSupervisor) {
   if (!StateOf(clone).empty()) kill(clone, SIGKILL);
 }
 
-TEST_F(SupervisorTest, CommandThatDoesNotExistIsNoEndlessLoop) {
+TEST_F(SupervisorTest, DoesNotLoopForACommandThatDoesNotExist) {
   EXPECT_EQ(Run("exec /nonexistent/worker"), 70);
 }
 
@@ -208,7 +209,7 @@ TEST_F(SupervisorTest, ReadsReports) {
   report.loss = 0.5;
   std::string line = EncodeCloneReport(report);
   line.pop_back();
-  // In two pieces, with garbage before.
+  // The report arrives in two pieces, after garbage.
   const std::string half = line.substr(0, 4);
   EXPECT_EQ(Run(absl::StrCat("echo garbage >&3; printf '%s' '", half, "' >&3; sleep 0.05; echo '",
                              line.substr(4), "' >&3")),

@@ -1,4 +1,4 @@
-// Clones and server in one process: what the result of synchronous training may depend on.
+// Clones and server in one process: which factors may change the result of synchronous training.
 #include <atomic>
 #include <cmath>
 #include <string>
@@ -29,8 +29,8 @@ TEST(SyncTrainingTest, WeightsDoNotDependOnTheNumberOfClones) {
       const double scale = std::max(1e-2, std::abs(static_cast<double>(one[i])));
       worst = std::max(worst, std::abs(static_cast<double>(many[i]) - one[i]) / scale);
     }
-    EXPECT_LE(worst, 1e-5) << clones << " clones against one";
-    EXPECT_NE(many, one) << "sums in another order should differ somewhere";
+    EXPECT_LE(worst, 1e-5) << clones << " clones compared with one";
+    EXPECT_NE(many, one) << "another order of summation should differ somewhere";
   }
 }
 
@@ -41,14 +41,14 @@ TEST(SyncTrainingTest, SameSeedGivesTheSameBits) {
   EXPECT_NE(TrainedState(3, {.train_config = "seed: 7"}), first);
 }
 
-TEST(SyncTrainingTest, ShardsDoNotChangeABit) {
+TEST(SyncTrainingTest, TheNumberOfShardsDoesNotChangeABit) {
   const std::vector<float> one = TrainedState(2);
   ASSERT_FALSE(one.empty());
   EXPECT_EQ(TrainedState(2, {.tasks = 2}), one);
   EXPECT_EQ(TrainedState(2, {.tasks = 3}), one);
 }
 
-TEST(SyncTrainingTest, SeveralChunksPerShard) {
+TEST(SyncTrainingTest, SeveralChunksPerShardChangeNothing) {
   const std::string few_steps = "num_steps: 20 gradient_clipping_by_norm: 1.0";
   const std::vector<float> one =
       TrainedState(2, {.train_config = few_steps, .large_elements = 300000, .tasks = 1});
@@ -57,7 +57,7 @@ TEST(SyncTrainingTest, SeveralChunksPerShard) {
             one);
 }
 
-TEST(SyncTrainingTest, GradientsSentAsHalvesAreThoseRoundedBefore) {
+TEST(SyncTrainingTest, SendingBfloat16EqualsRoundingTheGradient) {
   const std::vector<float> whole = TrainedState(2);
   ASSERT_FALSE(whole.empty());
   TestCloneOptions halves;
@@ -73,7 +73,7 @@ TEST(SyncTrainingTest, GradientsSentAsHalvesAreThoseRoundedBefore) {
   }
 }
 
-// Loses and doubles messages by a formula of client, method and number.
+// Drops and duplicates messages by a formula of client, method and number.
 FaultHook Trouble(uint64_t seed, double rate) {
   return [seed, rate](const MessageInfo& message) {
     CounterRandom random(seed, message.sequence * 16 + message.method.size());
@@ -85,7 +85,7 @@ FaultHook Trouble(uint64_t seed, double rate) {
   };
 }
 
-TEST(SyncTrainingTest, LostAndDoubledMessagesChangeNothing) {
+TEST(SyncTrainingTest, LostAndDuplicatedMessagesChangeNothing) {
   const std::vector<float> calm = TrainedState(2);
   ASSERT_FALSE(calm.empty());
   for (int tasks : {1, 2}) {
@@ -95,7 +95,7 @@ TEST(SyncTrainingTest, LostAndDoubledMessagesChangeNothing) {
   }
 }
 
-TEST(SyncTrainingTest, CloneThatStopsInMidStepAndReturns) {
+TEST(SyncTrainingTest, ACloneThatStopsDuringAStepAndReturnsChangesNothing) {
   const std::vector<float> calm = TrainedState(2);
   ASSERT_FALSE(calm.empty());
   for (int tasks : {1, 2}) {
@@ -120,7 +120,7 @@ TEST(SyncTrainingTest, CloneThatStopsInMidStepAndReturns) {
   }
 }
 
-TEST(SyncTrainingTest, AnotherCloneTakesTheReplicaOver) {
+TEST(SyncTrainingTest, AnotherCloneTakesOverTheReplica) {
   const std::vector<float> calm = TrainedState(2);
   ASSERT_FALSE(calm.empty());
   TestFolder folder;
@@ -139,7 +139,7 @@ TEST(SyncTrainingTest, AnotherCloneTakesTheReplicaOver) {
   EXPECT_EQ(server.Checkpointed(kSteps), calm);
 }
 
-TEST(SyncTrainingTest, ServerKilledInMidStep) {
+TEST(SyncTrainingTest, AServerKilledDuringAStepChangesNothing) {
   const std::vector<float> calm = TrainedState(2);
   ASSERT_FALSE(calm.empty());
   for (const bool mapped : {true, false}) {
@@ -166,12 +166,13 @@ TEST(SyncTrainingTest, ServerKilledInMidStep) {
 }
 
 // The late clone is told VERSION_GONE, because the others have made two versions without it.
-TEST(SyncTrainingTest, LateCloneGoesOnWhereTheOthersAre) {
+TEST(SyncTrainingTest, ALateCloneContinuesWhereTheOthersAre) {
   TestFolder folder;
   TestServer server(folder, {.train_config = "step_deadline_secs: 1 min_contributors: 1"});
   ASSERT_TRUE(server.Start().ok());
   StepGate gate;
-  // After its first lateness nobody waits for the late one: leaves it some steps.
+  // After the late clone was late once, steps no longer wait for it. The prompt clone leaves it
+  // some steps.
   const auto wait_for_late = [&](uint64_t position, uint32_t, GradientResult*, absl::Span<float>) {
     if (position < 12) return;
     server.Await([](const auto& status) { return status.clones(1).contributions() > 5; });
@@ -186,12 +187,12 @@ TEST(SyncTrainingTest, LateCloneGoesOnWhereTheOthersAre) {
   const ps::StatusReply status = server.core().Status();
   EXPECT_GE(status.dropped_contributions(), 1);
   ASSERT_EQ(status.clones_size(), 2);
-  EXPECT_GT(status.clones(1).contributions(), 5) << "the late clone has contributed again";
+  EXPECT_GT(status.clones(1).contributions(), 5) << "the late clone must contribute again";
   EXPECT_TRUE(server.WaitAndClose().ok());
   EXPECT_TRUE(prompt.Join().ok());
   EXPECT_TRUE(late.Join().ok());
-  // An undisturbed job makes the same of the same contributions: those that were late here are void
-  // there, which leaves them out.
+  // An undisturbed job with the same contributions must give the same result. There, the
+  // contributions that were late here are made void, which leaves them out.
   TestCloneOptions same;
   same.gradient_hook = [&server](uint64_t position, uint32_t replica, GradientResult* result,
                                  absl::Span<float>) {
@@ -201,8 +202,8 @@ TEST(SyncTrainingTest, LateCloneGoesOnWhereTheOthersAre) {
             TrainedState(2, {.train_config = "non_finite_policy: SKIP"}, same));
 }
 
-// A round trip less between the last gradient and the next weights.
-TEST(SyncTrainingTest, AVersionIsAskedForBeforeThePushThatMakesItIsAnswered) {
+// Saves one round trip between the last gradient and the next weights.
+TEST(SyncTrainingTest, PullsAVersionBeforeItsPushIsAcknowledged) {
   TestFolder folder;
   TestServer server(folder, {});
   ASSERT_TRUE(server.Start().ok());
@@ -211,7 +212,7 @@ TEST(SyncTrainingTest, AVersionIsAskedForBeforeThePushThatMakesItIsAnswered) {
   options.hook = [&](const MessageInfo& message) {
     if (message.method == "Pull") ++pulls;
     if (message.method != "FinishPush") return CallFault();
-    const int wanted = ++pushes + 1;              // the first one brought the first weights
+    const int wanted = ++pushes + 1;              // the first pull brought the initial weights
     if (too_late.load() > 0) return CallFault();  // the test has failed and need not wait again
     const absl::Time patience = absl::Now() + absl::Seconds(5);
     while (pulls.load() < wanted && absl::Now() < patience) absl::SleepFor(absl::Microseconds(200));
@@ -225,11 +226,11 @@ TEST(SyncTrainingTest, AVersionIsAskedForBeforeThePushThatMakesItIsAnswered) {
   EXPECT_EQ(too_late.load(), 0);
 }
 
-TEST(SyncTrainingTest, ServerThatHasGoneAfterTheLastStep) {
+TEST(SyncTrainingTest, ACloneEndsWellIfTheServerIsGoneAfterTheLastStep) {
   TestFolder folder;
   TestServer server(folder, {});
   ASSERT_TRUE(server.Start().ok());
-  // The clone hears of the last version, but not that it is published.
+  // The clone learns of the last version but not that it is published.
   std::atomic<bool> heartbeats_lost{false};
   TestCloneOptions options;
   options.hook = [&heartbeats_lost](const MessageInfo& message) {

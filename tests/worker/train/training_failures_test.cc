@@ -1,4 +1,4 @@
-// What stops training, and what every clone hears of it.
+// Failures that stop training, and what every clone is told about them.
 #include <cmath>
 #include <limits>
 #include <memory>
@@ -37,7 +37,7 @@ struct StopCase {
 
 class NonFiniteTest : public ::testing::TestWithParam<int> {};
 
-TEST_P(NonFiniteTest, StopsNamingStepCloneAndVariable) {
+TEST_P(NonFiniteTest, StopsAndNamesStepCloneAndVariable) {
   const VariableLayout layout = MakeToyLayout();
   const int64_t dense = layout.offset(*layout.Find("toy/dense/weights"));
   const std::vector<StopCase> cases = {
@@ -63,7 +63,7 @@ TEST_P(NonFiniteTest, StopsNamingStepCloneAndVariable) {
     for (size_t k = 0; k < statuses.size(); ++k) {
       for (const std::string& word : c.words) {
         EXPECT_TRUE(absl::StrContains(statuses[k].message(), word))
-            << c.name << ", clone " << k << " (3: the server): " << statuses[k] << "\nlacks "
+            << c.name << ", clone " << k << " (3 is the server): " << statuses[k] << "\nlacks "
             << word;
       }
       if (k < 3) {
@@ -75,7 +75,7 @@ TEST_P(NonFiniteTest, StopsNamingStepCloneAndVariable) {
 
 INSTANTIATE_TEST_SUITE_P(Tasks, NonFiniteTest, ::testing::Values(1, 2));
 
-TEST(TrainingFailuresTest, SkipLeavesBadContributionsOut) {
+TEST(TrainingFailuresTest, SkipsBadContributions) {
   for (const bool sync : {true, false}) {
     TestFolder folder;
     TestServerOptions server_options;
@@ -99,7 +99,7 @@ TEST(TrainingFailuresTest, SkipLeavesBadContributionsOut) {
   }
 }
 
-TEST(TrainingFailuresTest, TenVoidStepsInARowStop) {
+TEST(TrainingFailuresTest, TenVoidStepsInARowStopTraining) {
   for (const bool sync : {true, false}) {
     TestFolder folder;
     TestServerOptions server_options;
@@ -120,7 +120,7 @@ TEST(TrainingFailuresTest, TenVoidStepsInARowStop) {
   }
 }
 
-TEST(TrainingFailuresTest, AnotherModelIsRefusedByName) {
+TEST(TrainingFailuresTest, RefusesAnotherModelAndNamesTheDifference) {
   TestFolder folder;
   TestServer server(folder, {});
   ASSERT_TRUE(server.Start().ok());
@@ -134,12 +134,12 @@ TEST(TrainingFailuresTest, AnotherModelIsRefusedByName) {
   EXPECT_TRUE(absl::StrContains(status.message(), "toy/large/weights")) << status;
 }
 
-TEST(TrainingFailuresTest, SilentPeerIsNamedAtItsDeadline) {
-  // The second task too, though the first one answers; or its pulls alone, of which no other call
-  // tells.
+TEST(TrainingFailuresTest, NamesASilentPeerAtItsDeadline) {
+  // Also covers a second task that is silent while the first one answers, and a second task of
+  // which only pulls are lost, which no other call reveals.
   struct Loss {
     int task;
-    absl::string_view method;  // empty: all
+    absl::string_view method;  // empty: all methods
   };
   for (const Loss loss : {Loss{0, ""}, Loss{1, ""}, Loss{1, "Pull"}}) {
     TestFolder folder;
@@ -159,7 +159,7 @@ TEST(TrainingFailuresTest, SilentPeerIsNamedAtItsDeadline) {
           const int task = address == "task 0" ? 0 : 1;
           return server.MakeClient(task, [&, task, loss](const MessageInfo& message) {
             CallFault fault;
-            // What does not see the loss ends too.
+            // Ends a session that does not notice the loss.
             if (lost.load() && ++calls_while_lost == 200) running->Stop();
             const bool meant = loss.method.empty() || message.method == loss.method;
             fault.drop_request = task == loss.task && meant && lost.load();
@@ -184,7 +184,7 @@ TEST(TrainingFailuresTest, SilentPeerIsNamedAtItsDeadline) {
   }
 }
 
-TEST(TrainingFailuresTest, NoServerAtAllIsNamedAtTheDeadline) {
+TEST(TrainingFailuresTest, NamesAMissingServerAtTheDeadline) {
   TestFolder folder;
   TestServer server(folder, {});  // never started
   PsSession::Options options;
@@ -196,7 +196,7 @@ TEST(TrainingFailuresTest, NoServerAtAllIsNamedAtTheDeadline) {
   std::vector<std::pair<absl::Duration, std::string>> waits;
   PsSession session(
       options, server.factory([&](const MessageInfo&) {
-        if (++calls == 1000) running->Stop();  // what knows no deadline ends too
+        if (++calls == 1000) running->Stop();  // ends a session that ignores its deadline
         return CallFault();
       }),
       &clock, [&](const std::string& peer) { waits.emplace_back(clock.Now() - start, peer); });
@@ -208,8 +208,9 @@ TEST(TrainingFailuresTest, NoServerAtAllIsNamedAtTheDeadline) {
       << status;
   EXPECT_EQ(clock.Now() - start, absl::Seconds(10));
   ASSERT_FALSE(waits.empty());
-  EXPECT_EQ(waits.front().first, absl::ZeroDuration()) << "says at once for whom it waits";
-  EXPECT_GE(waits.size(), 5u) << "and goes on saying it";
+  EXPECT_EQ(waits.front().first, absl::ZeroDuration())
+      << "the session must report at once for whom it waits";
+  EXPECT_GE(waits.size(), 5u) << "the session must keep reporting it";
   for (const auto& [when, peer] : waits) EXPECT_EQ(peer, "ps task 0 at task 0");
 }
 
@@ -218,7 +219,7 @@ TEST(TrainingFailuresTest, StopEndsAWaitingClone) {
   TestServer server(folder, {});
   ASSERT_TRUE(server.Start().ok());
   TestCloneOptions options;
-  options.num_replicas = 2;  // the other one never comes
+  options.num_replicas = 2;  // the other clone never comes
   TestClone clone(&server, options);
   ASSERT_TRUE(server.Await(
       [](const auto& status) { return absl::StrContains(status.waiting_for(), "clone 1 of 2"); }));

@@ -25,7 +25,7 @@ std::string Flatten(const grpc::ByteBuffer& buffer) {
   return all;
 }
 
-// The bytes in slices of the given sizes (repeated), each in its own memory.
+// Cuts the bytes into slices of the given sizes, used in turn. Each slice has separate memory.
 grpc::ByteBuffer Split(const std::string& bytes, const std::vector<size_t>& sizes) {
   std::vector<grpc::Slice> slices;
   size_t begin = 0;
@@ -55,7 +55,7 @@ ps::PushChunk Header() {
   return header;
 }
 
-// DecodeChunkInto memory of exactly the right size, looked at if all went well.
+// Calls DecodeChunkInto with memory of exactly the right size. Returns the payload.
 absl::StatusOr<std::string> DecodeInto(const grpc::ByteBuffer& buffer, ps::PushChunk* header) {
   std::vector<char> bytes;
   int places = 0;
@@ -70,7 +70,7 @@ absl::StatusOr<std::string> DecodeInto(const grpc::ByteBuffer& buffer, ps::PushC
   return std::string(bytes.begin(), bytes.end());
 }
 
-TEST(ChunkCodecTest, EncodesTheBytesOfProtobuf) {
+TEST(ChunkCodecTest, EncodesTheSameBytesAsProtobuf) {
   for (size_t size : {0, 1, 4, 127, 128, 4096, 1 << 20}) {
     const Payload payload = MakePayload(size, 1);
     ps::PushChunk plain = Header();
@@ -87,7 +87,7 @@ TEST(ChunkCodecTest, EncodesTheBytesOfProtobuf) {
   EXPECT_EQ(parsed.payload(), ToString(payload));
 }
 
-TEST(ChunkCodecTest, EncodingSharesTheMemory) {
+TEST(ChunkCodecTest, EncodingDoesNotCopyThePayload) {
   const Payload payload = MakePayload(1 << 16, 3);
   const long owners = payload.owner.use_count();
   {
@@ -118,7 +118,7 @@ TEST(ChunkCodecTest, DecodesProtobufInAnySlicing) {
   }
 }
 
-TEST(ChunkCodecTest, APlaceIsAskedForWithTheHeaderWhereverThatStands) {
+TEST(ChunkCodecTest, AsksForMemoryWithTheHeaderWhereverItStands) {
   ps::PushChunk after;
   after.set_chunk(7);
   const std::string bytes = "\x7a\x02ok" + after.SerializeAsString();
@@ -138,7 +138,7 @@ TEST(ChunkCodecTest, APlaceIsAskedForWithTheHeaderWhereverThatStands) {
   EXPECT_EQ(DecodeInto(Whole(Header().SerializeAsString()), &header).value_or("failed"), "");
 }
 
-TEST(ChunkCodecTest, GatheredBytesComeWithTheirChecksum) {
+TEST(ChunkCodecTest, ReturnsTheChecksumOfGatheredBytes) {
   const Payload sent = MakePayload(300001, 9);
   const std::string bytes = Flatten(EncodeChunk(Header(), sent));
   for (const size_t piece_bytes : {1000, 65536, 70001, 200000}) {
@@ -155,7 +155,7 @@ TEST(ChunkCodecTest, GatheredBytesComeWithTheirChecksum) {
   EXPECT_EQ(Crc32cOf(shared), Crc32c(sent.data, sent.size_bytes));
 }
 
-TEST(ChunkCodecTest, OneSliceIsNotCopied) {
+TEST(ChunkCodecTest, DoesNotCopyASingleSlice) {
   const grpc::Slice slice(Flatten(EncodeChunk(Header(), MakePayload(70000, 5))));
   ps::PushChunk header;
   Payload payload;
@@ -167,7 +167,7 @@ TEST(ChunkCodecTest, OneSliceIsNotCopied) {
   EXPECT_EQ(ToString(payload), ToString(MakePayload(70000, 5)));
 }
 
-TEST(ChunkCodecTest, SlicesThatTouchAreNotCopied) {
+TEST(ChunkCodecTest, DoesNotCopyAdjacentSlices) {
   const grpc::Slice whole(Flatten(EncodeChunk(Header(), MakePayload(70000, 6))));
   const std::vector<grpc::Slice> pieces = {whole.sub(0, 20000), grpc::Slice(),
                                            whole.sub(20000, 20100), whole.sub(20100, whole.size())};
@@ -191,7 +191,7 @@ TEST(ChunkCodecTest, PayloadNeedNotBeLast) {
   }
 }
 
-TEST(ChunkCodecTest, MissingPayloadAndUnknownFieldsAreFine) {
+TEST(ChunkCodecTest, AcceptsAMissingPayloadAndUnknownFields) {
   ps::PushChunk header;
   Payload payload;
   ASSERT_TRUE(DecodeChunk(grpc::ByteBuffer(), &header, &payload).ok());
@@ -200,7 +200,7 @@ TEST(ChunkCodecTest, MissingPayloadAndUnknownFieldsAreFine) {
   EXPECT_EQ(payload.size_bytes, 0);
   EXPECT_EQ(header.chunk(), 300);
 
-  // Fields 100 (varint), 101 (fixed64), 102 (bytes), 103 (fixed32), and 15 as a number.
+  // Fields 100 (varint), 101 (fixed64), 102 (bytes) and 103 (fixed32), and field 15 as a number.
   const std::string unknown = std::string("\xa0\x06\x01", 3) +
                               std::string("\xa9\x06\1\2\3\4\5\6\7\x08", 10) + "\xb2\x06\x02hi" +
                               "\xbd\x06\1\2\3\4" + "\x78\x05";
@@ -247,8 +247,8 @@ TEST(ChunkCodecTest, RefusesHostileBytes) {
   }
 }
 
-// Whatever protobuf accepts must be read the same; whatever it refuses must be refused or be
-// harmless.
+// The codec must read what protobuf accepts in the same way. What protobuf refuses, it must refuse
+// or read without harm.
 TEST(ChunkCodecTest, AgreesWithProtobufOnDamagedBytes) {
   ps::PushChunk plain = Header();
   plain.set_payload("0123456789abcdef");

@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kChunk = Sharding::kChunkBytes;
 
-TEST(ChunkMemoryTest, WhatWasLetGoIsUsedAgain) {
+TEST(ChunkMemoryTest, ReusesReleasedMemory) {
   std::set<char*> first;
   {
     std::vector<std::shared_ptr<char[]>> held;
@@ -32,7 +32,8 @@ TEST(ChunkMemoryTest, WhatWasLetGoIsUsedAgain) {
   }
 }
 
-// A small chunk must not cost a large one's memory, nor be given to one.
+// A small chunk must not use up the memory of a large one, and a large chunk must not get a small
+// block.
 TEST(ChunkMemoryTest, EachSizeOfChunkHasItsOwnBlocks) {
   const std::vector<size_t> sizes = {kChunk / 16, kChunk / 8, kChunk / 4, kChunk / 2, kChunk};
   std::set<char*> smaller;
@@ -51,7 +52,7 @@ TEST(ChunkMemoryTest, EachSizeOfChunkHasItsOwnBlocks) {
   }
 }
 
-TEST(ChunkMemoryTest, OtherSizesAreNotKept) {
+TEST(ChunkMemoryTest, DoesNotKeepBlocksOfOtherSizes) {
   char* kept = nullptr;
   {
     const auto chunk = TakeChunkMemory(kChunk);
@@ -66,7 +67,7 @@ TEST(ChunkMemoryTest, OtherSizesAreNotKept) {
   EXPECT_NE(TakeChunkMemory(0), nullptr);
 }
 
-TEST(ChunkMemoryTest, NobodyGetsTheSameMemoryTwice) {
+TEST(ChunkMemoryTest, BlocksInUseNeverOverlap) {
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([t] {

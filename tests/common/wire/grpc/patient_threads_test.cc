@@ -13,10 +13,10 @@
 namespace pushpull {
 namespace {
 
-constexpr size_t kStackBytes = size_t{1} << 30;  // more than any stack that is kept for later
-constexpr rlim_t kTooLittle = rlim_t{1} << 20;   // less than the process has already
+constexpr size_t kStackBytes = size_t{1} << 30;  // more than any stack that the C library caches
+constexpr rlim_t kTooLittle = rlim_t{1} << 20;   // less than the process already uses
 
-// In the child: starts a thread with a large stack, and waits for it. The exit code.
+// Runs in the child: starts a thread with a large stack and waits for it. Returns the exit code.
 int StartThread() {
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
@@ -27,11 +27,11 @@ int StartThread() {
   return pthread_join(thread, nullptr) == 0 ? 0 : 3;
 }
 
-// A thread of gRPC that could not be started would leave calls without an end.
-TEST(PatientThreadsTest, AThreadIsStartedWhenThereIsMemoryAgain) {
+// If gRPC could not start a thread, calls would never end.
+TEST(PatientThreadsTest, StartsAThreadOnceThereIsMemoryAgain) {
   UsePatientThreads();
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "the sanitizer has a pthread_create of its own";
+  GTEST_SKIP() << "the sanitizer replaces pthread_create";
 #endif
   const pid_t child = fork();
   ASSERT_GE(child, 0);
@@ -44,7 +44,7 @@ TEST(PatientThreadsTest, AThreadIsStartedWhenThereIsMemoryAgain) {
   }
   absl::SleepFor(absl::Milliseconds(300));
   int status = 0;
-  EXPECT_EQ(waitpid(child, &status, WNOHANG), 0) << "it did not wait for memory: " << status;
+  EXPECT_EQ(waitpid(child, &status, WNOHANG), 0) << "the child did not wait for memory: " << status;
   rlimit limit;
   ASSERT_EQ(prlimit(child, RLIMIT_AS, nullptr, &limit), 0);
   limit.rlim_cur = limit.rlim_max;

@@ -9,7 +9,7 @@
 namespace pushpull {
 namespace {
 
-TEST(StatusMappingTest, CodesAndMessagesGoBothWays) {
+TEST(StatusMappingTest, KeepsCodesAndMessagesInBothDirections) {
   EXPECT_TRUE(ToGrpcStatus(absl::OkStatus()).ok());
   EXPECT_TRUE(FromGrpcStatus(grpc::Status::OK, "x").ok());
   for (int code = 1; code <= 16; ++code) {
@@ -20,7 +20,7 @@ TEST(StatusMappingTest, CodesAndMessagesGoBothWays) {
   }
 }
 
-TEST(StatusMappingTest, DetailTravels) {
+TEST(StatusMappingTest, KeepsTheDetail) {
   ps::ErrorDetail detail;
   detail.set_kind(ps::ErrorDetail::NON_FINITE);
   detail.set_variable("MobilenetV2/Conv/weights");
@@ -31,7 +31,7 @@ TEST(StatusMappingTest, DetailTravels) {
   EXPECT_EQ(GetErrorDetail(back).SerializeAsString(), detail.SerializeAsString());
 }
 
-TEST(StatusMappingTest, StrangeInputsAreHarmless) {
+TEST(StatusMappingTest, ToleratesUnknownCodesAndMalformedDetails) {
   const grpc::Status garbage(grpc::StatusCode::ABORTED, "m", "\xff\xfenot a proto");
   const absl::Status back = FromGrpcStatus(garbage, "");
   EXPECT_EQ(back.code(), absl::StatusCode::kAborted);
@@ -40,7 +40,7 @@ TEST(StatusMappingTest, StrangeInputsAreHarmless) {
   EXPECT_EQ(FromGrpcStatus(unknown, "").code(), absl::StatusCode::kUnknown);
 }
 
-TEST(StatusMappingTest, LongMessagesAreCut) {
+TEST(StatusMappingTest, CutsLongMessages) {
   ps::ErrorDetail detail;
   detail.set_kind(ps::ErrorDetail::WRONG_RUN);
   detail.set_variable(std::string(10000, 'v'));

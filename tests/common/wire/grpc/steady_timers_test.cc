@@ -1,5 +1,6 @@
-// These tests also run with a wall clock that is an hour ahead of the kernel's and with one that is
-// an hour behind (tests/CMakeLists.txt): timers that follow it are an hour late or fire at once.
+// CTest also runs these tests with a wall clock one hour ahead of the kernel's and one hour behind
+// it (tests/CMakeLists.txt). Timers that follow the wall clock are then an hour late or fire at
+// once.
 #include "common/wire/grpc/steady_timers.h"
 
 #include <fcntl.h>
@@ -47,8 +48,8 @@ class SteadyTimersTest : public ::testing::Test {
   std::unique_ptr<GrpcPsServer> server_;
 };
 
-// What gRPC's timer threads do.
-TEST_F(SteadyTimersTest, AbseilsTimedWaitsTakeAsLongAsTheyAreToldTo) {
+// gRPC's timer threads wait in this way.
+TEST_F(SteadyTimersTest, AbseilsTimedWaitsTakeTheRequestedTime) {
   absl::Mutex mutex;
   bool never = false;
   absl::MutexLock lock(&mutex);
@@ -69,7 +70,7 @@ TEST_F(SteadyTimersTest, AbseilsWaitsEndWithASignal) {
   other.join();
 }
 
-// Two threads hand a number to each other; a lost wake-up stops both for ever.
+// Two threads pass a number back and forth. A lost wake-up blocks both forever.
 TEST_F(SteadyTimersTest, AbseilsWaitsLoseNoWakeUp) {
   constexpr int kRounds = 20000;
   absl::Mutex mutex;
@@ -88,8 +89,8 @@ TEST_F(SteadyTimersTest, AbseilsWaitsLoseNoWakeUp) {
   EXPECT_EQ(turn, kRounds);
 }
 
-// Sets the wall clock of the process forwards and backwards until it is destroyed: through the file
-// that the preloaded shifted_clock maps. A wait that is late by one step is late by ten seconds.
+// Sets the wall clock of the process forwards and backwards until it is destroyed, through the file
+// that the preloaded shifted_clock maps. A wait that is wrong by one step is ten seconds late.
 class RestlessClock {
  public:
   explicit RestlessClock(const char* file) {
@@ -119,7 +120,7 @@ class RestlessClock {
   std::thread thread_;
 };
 
-// Abseil's own notion of the time lags behind the kernel's when the clock is set; gRPC uses both.
+// When the clock is set, Abseil's notion of the time lags behind the kernel's. gRPC uses both.
 TEST(SteadyTimersStepTest, WaitsEndInTimeWhileTheClockIsSet) {
   const char* const file = getenv("PUSHPULL_CLOCK_SHIFT_FILE");
   if (file == nullptr) GTEST_SKIP() << "needs the preloaded clock (tests/CMakeLists.txt)";
@@ -152,9 +153,9 @@ TEST(SteadyTimersStepTest, WaitsEndInTimeWhileTheClockIsSet) {
   gpr_mu_destroy(&lock);
 }
 
-// The waiting thread is woken again and again, finds its condition false, and waits for the rest of
-// its time.
-TEST(SteadyTimersStepTest, AWaitThatIsTakenUpAgainEndsInTime) {
+// The waiting thread is woken repeatedly, finds its condition false, and waits for the rest of its
+// time.
+TEST(SteadyTimersStepTest, AnInterruptedWaitEndsInTime) {
   const char* const file = getenv("PUSHPULL_CLOCK_SHIFT_FILE");
   if (file == nullptr) GTEST_SKIP() << "needs the preloaded clock (tests/CMakeLists.txt)";
   InitGrpcRuntime();
@@ -183,17 +184,17 @@ TEST(SteadyTimersStepTest, AWaitThatIsTakenUpAgainEndsInTime) {
   EXPECT_LT(took, absl::Seconds(8));
 }
 
-TEST_F(SteadyTimersTest, ACallThatIsNotAnsweredEndsAtItsDeadline) {
+TEST_F(SteadyTimersTest, AnUnansweredCallEndsAtItsDeadline) {
   StartServer("127.0.0.1:0");
   const auto client = MakeGrpcPsClient(server_->address(), options_);
   ASSERT_TRUE(client->GetStatus({}, absl::Seconds(60)).ok());
   const absl::Duration start = clock_.Now();
-  const absl::Status status = client->Heartbeat({}, kShort).status();  // never answered
+  const absl::Status status = client->Heartbeat({}, kShort).status();  // the handler never answers
   EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
   EXPECT_GE(clock_.Now() - start, kShort);
 }
 
-TEST_F(SteadyTimersTest, AConnectionIsTriedAgain) {
+TEST_F(SteadyTimersTest, RetriesAConnection) {
   StartServer("127.0.0.1:0");
   const std::string address = server_->address();
   const auto client = MakeGrpcPsClient(address, options_);

@@ -1,4 +1,5 @@
-// Role x method, as a table of its own: changing who may do what has to be said twice.
+// Checks which role may call which method against a second table, so that a change of the access
+// rules has to be made twice.
 #include "common/wire/security/access_table.h"
 
 #include <google/protobuf/message.h>
@@ -85,16 +86,16 @@ const ServiceDescriptor& ParameterServer() {
   return *ps::JobRequest::descriptor()->file()->FindServiceByName("ParameterServer");
 }
 
-TEST(AccessTableTest, EveryMethodHasExactlyOneRowAndNoRowIsLeftOver) {
+TEST(AccessTableTest, EveryMethodHasExactlyOneRowAndEveryRowAMethod) {
   std::set<std::string> rows;
   for (const AccessRow& row : kAccessTable) {
-    EXPECT_TRUE(rows.insert(row.path).second) << "twice: " << row.path;
+    EXPECT_TRUE(rows.insert(row.path).second) << "has two rows: " << row.path;
     EXPECT_NE(row.roles, 0) << row.path;
   }
   for (int i = 0; i < ParameterServer().method_count(); ++i) {
     const std::string path = absl::StrCat(kService, ParameterServer().method(i)->name());
     EXPECT_EQ(rows.count(path), 1u) << "add a row for " << path << " to access_table.h";
-    EXPECT_EQ(ExpectedRoles().count(path), 1u) << "and to this test";
+    EXPECT_EQ(ExpectedRoles().count(path), 1u) << "add its roles to this test too";
   }
   for (const std::string& path : rows) {
     if (!absl::StartsWith(path, kService)) continue;
@@ -103,7 +104,7 @@ TEST(AccessTableTest, EveryMethodHasExactlyOneRowAndNoRowIsLeftOver) {
   }
 }
 
-// One server with TLS and a connection of every role to it.
+// One server with TLS, and one connection of each role to it.
 class AccessOverTlsTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -131,8 +132,8 @@ class AccessOverTlsTest : public testing::Test {
     return *credentials;
   }
 
-  // The status of a call with one message. Calls that the fake handler or a service keeps waiting
-  // end with DEADLINE_EXCEEDED.
+  // Returns the status of a call with one message. Calls that the fake handler or a service keeps
+  // waiting end with DEADLINE_EXCEEDED.
   grpc::Status Call(PeerRole role, const std::string& path, const std::string& message = "") {
     const bool waits = absl::EndsWith(path, "/Heartbeat") || absl::EndsWith(path, "/Watch");
     ByteStreamCall call(stubs_[role].get(), path,
@@ -152,7 +153,7 @@ class AccessOverTlsTest : public testing::Test {
   std::map<PeerRole, std::unique_ptr<grpc::GenericStub>> stubs_;
 };
 
-TEST_F(AccessOverTlsTest, RoleByMethodMatrix) {
+TEST_F(AccessOverTlsTest, AllowsExactlyTheMethodsOfEachRole) {
   int refused = 0;
   int let_in = 0;
   for (const auto& [path, unused] : ExpectedRoles()) {
@@ -180,7 +181,8 @@ TEST_F(AccessOverTlsTest, RoleByMethodMatrix) {
   EXPECT_EQ(let_in, 4 * 4 + 6 + (1 + 2 + 1) + 3 + 5 + 8);
 }
 
-// Sets the worker_id that a request claims, in whatever field it has it. False: it has none.
+// Sets the worker_id that a request claims, in whichever field holds it. Returns false if it has
+// none.
 bool ClaimWorkerId(Message* message, uint32_t worker_id) {
   const Descriptor& type = *message->GetDescriptor();
   if (const FieldDescriptor* field = type.FindFieldByName("worker_id")) {
@@ -192,7 +194,7 @@ bool ClaimWorkerId(Message* message, uint32_t worker_id) {
          ClaimWorkerId(message->GetReflection()->MutableMessage(message, key), worker_id);
 }
 
-TEST_F(AccessOverTlsTest, EveryMessageSpeaksForItsOwnCloneOnly) {
+TEST_F(AccessOverTlsTest, RefusesMessagesForClonesOutsideTheCertificate) {
   int checked = 0;
   for (int i = 0; i < ParameterServer().method_count(); ++i) {
     const MethodDescriptor& method = *ParameterServer().method(i);
@@ -224,8 +226,8 @@ TEST_F(AccessOverTlsTest, EveryMessageSpeaksForItsOwnCloneOnly) {
   EXPECT_EQ(checked, 6) << "Register, Heartbeat, Push, Commit, Pull, OpenSharedMemory";
 }
 
-// A later chunk of a push that began under its own name.
-TEST_F(AccessOverTlsTest, APushMayNotChangeItsWorkerOnTheWay) {
+// The push begins with the right worker_id, and a later chunk names another.
+TEST_F(AccessOverTlsTest, RefusesAPushThatChangesItsWorker) {
   ByteStreamCall call(stubs_[PeerRole::kWorker].get(), "/ps.ParameterServer/Push",
                       absl::Seconds(60));
   ps::PushChunk chunk;

@@ -8,7 +8,7 @@
 namespace pushpull {
 namespace {
 
-TEST(PeerIdentityTest, FormsAreReadAndWritten) {
+TEST(PeerIdentityTest, ReadsAndWritesEveryForm) {
   const WorkerIdRange all;
   const struct {
     const char* uri;
@@ -31,7 +31,7 @@ TEST(PeerIdentityTest, FormsAreReadAndWritten) {
   }
 }
 
-TEST(PeerIdentityTest, AnythingElseIsRefused) {
+TEST(PeerIdentityTest, RefusesEverythingElse) {
   for (const std::string uri : {"",
                                 "spiffe://pushpull/",
                                 "spiffe://pushpull/digits",

@@ -45,7 +45,7 @@ class PeerSecretFileTest : public testing::Test {
   std::string path_;
 };
 
-TEST_F(PeerSecretFileTest, IsMadeOnceForItsOwnerAlone) {
+TEST_F(PeerSecretFileTest, IsMadeOnceAndReadableByItsOwnerOnly) {
   const auto made = PeerSecret::ReadOrMake(files_, path_);
   ASSERT_TRUE(made.ok()) << made.status();
   struct stat info {};
@@ -61,7 +61,7 @@ TEST_F(PeerSecretFileTest, IsMadeOnceForItsOwnerAlone) {
   EXPECT_NE((*PeerSecret::ReadOrMake(files_, path_))->ProveRequest("Apply", request), proof);
 }
 
-TEST_F(PeerSecretFileTest, ProblemsNameTheFileAndNotTheSecret) {
+TEST_F(PeerSecretFileTest, ErrorsNameTheFileButNotTheSecret) {
   EXPECT_TRUE(absl::IsNotFound(PeerSecret::Read(path_).status()));
   Write("too short", 0600);
   absl::Status status = PeerSecret::Read(path_).status();
@@ -69,7 +69,7 @@ TEST_F(PeerSecretFileTest, ProblemsNameTheFileAndNotTheSecret) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("at least 16"));
   EXPECT_THAT(std::string(status.message()), HasSubstr(path_));
   EXPECT_THAT(std::string(status.message()), testing::Not(HasSubstr("too short")));
-  // A bad file is never replaced: the other tasks have read it too.
+  // A bad file is never replaced, because the other tasks may have read it too.
   EXPECT_FALSE(PeerSecret::ReadOrMake(files_, path_).ok());
   for (const mode_t mode : {0644, 0640, 0604}) {
     Write("long enough for a secret", mode);
@@ -85,7 +85,7 @@ TEST_F(PeerSecretFileTest, ProblemsNameTheFileAndNotTheSecret) {
       (*PeerSecret::Create("long enough for a secret"))->ProveRequest("Apply", ps::ApplyRequest()));
 }
 
-TEST(PeerSecretTest, AProofIsOfOneMessageAlone) {
+TEST(PeerSecretTest, AProofHoldsForOneMessageOnly) {
   const auto secret = *PeerSecret::Create("the secret of this job");
   const auto other = *PeerSecret::Create("the secret of that job");
   ps::ApplyRequest request;
@@ -117,7 +117,7 @@ TEST(PeerSecretTest, AProofIsOfOneMessageAlone) {
   }
 }
 
-// A coordinator's client, and a shard that may be somebody else.
+// A coordinator's client, and a shard whose secret the test chooses.
 class OrdersTest : public testing::Test {
  protected:
   void StartShard(const TransportOptions& options) {
@@ -125,7 +125,7 @@ class OrdersTest : public testing::Test {
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
   }
-  // What becomes of every order.
+  // Sends every kind of order and returns the results.
   std::vector<absl::Status> Order(const TransportOptions& options) {
     const auto client = MakeGrpcPsClient(server_->address(), options);
     ps::EndTaskRequest end;
@@ -139,7 +139,7 @@ class OrdersTest : public testing::Test {
   std::unique_ptr<GrpcPsServer> server_;
 };
 
-TEST_F(OrdersTest, AreObeyedForTheSecretAlone) {
+TEST_F(OrdersTest, AreObeyedOnlyWithTheRightSecret) {
   StartShard(WithPeerSecret());
   for (const absl::Status& status : Order(WithPeerSecret())) EXPECT_TRUE(status.ok()) << status;
   for (const absl::Status& status : Order({})) {
@@ -150,11 +150,11 @@ TEST_F(OrdersTest, AreObeyedForTheSecretAlone) {
     EXPECT_THAT(std::string(status.message()), HasSubstr("has not proven"));
     EXPECT_THAT(std::string(status.message()), HasSubstr("--peer_secret_file"));
   }
-  // The state may be asked for by anybody (--check_cluster does).
+  // The state of a shard is not an order: anybody may ask for it, as --check_cluster does.
   EXPECT_TRUE(MakeGrpcPsClient(server_->address())->GetShardState({}, kTimeout).ok());
 }
 
-TEST_F(OrdersTest, AreObeyedForNobodyWhereThereIsNoSecret) {
+TEST_F(OrdersTest, AreRefusedByAShardWithoutASecret) {
   StartShard({});
   for (const absl::Status& status : Order({})) {
     EXPECT_TRUE(absl::IsPermissionDenied(status)) << status;
@@ -162,8 +162,9 @@ TEST_F(OrdersTest, AreObeyedForNobodyWhereThereIsNoSecret) {
   EXPECT_TRUE(MakeGrpcPsClient(server_->address())->GetShardState({}, kTimeout).ok());
 }
 
-TEST_F(OrdersTest, WhoeverSitsAtATasksAddressIsNotBelieved) {
-  // The stranger knows the protocol and says what would end the epoch, or that all is well.
+TEST_F(OrdersTest, AnswersOfAStrangerAreNotBelieved) {
+  // The stranger knows the protocol and sends answers that would end the epoch, or that report
+  // success.
   class Stranger final : public FakePsHandler {
    public:
     void Restore(const ps::RestoreRequest&, Done<ps::RestoreReply> done) override {
@@ -186,10 +187,10 @@ TEST_F(OrdersTest, WhoeverSitsAtATasksAddressIsNotBelieved) {
       EXPECT_EQ(GetErrorDetail(status).kind(), ps::ErrorDetail::UNKNOWN) << status;
     }
   }
-  server_.reset();  // before its handler
+  server_.reset();  // the server uses the handler
 }
 
-TEST_F(OrdersTest, AnAnswerIsOfItsCallAlone) {
+TEST_F(OrdersTest, AnAnswerHoldsForItsCallOnly) {
   StartShard(WithPeerSecret());
   const auto secret = WithPeerSecret().peer_secret;
   const auto stub = ps::ParameterServer::NewStub(
@@ -210,7 +211,7 @@ TEST_F(OrdersTest, AnAnswerIsOfItsCallAlone) {
   const std::string two = secret->ProveRequest("GetShardState", request);
   EXPECT_EQ(proof_of_answer(1, one).size(), 32u);
   EXPECT_NE(proof_of_answer(1, one), proof_of_answer(2, two));
-  // Nobody gets a proof for a request that he cannot make himself.
+  // An answer carries a proof only if its request carried a valid one.
   EXPECT_EQ(proof_of_answer(1, ""), "");
   EXPECT_EQ(proof_of_answer(1, two), "");
   EXPECT_EQ(proof_of_answer(1, std::string(32, 'x')), "");

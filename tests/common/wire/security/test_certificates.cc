@@ -61,7 +61,7 @@ void AddExtension(X509* x509, int kind, const std::string& value) {
   CHECK_EQ(1, X509_add_ext(x509, extension.get(), -1));
 }
 
-// Without subject's extensions and without signature.
+// A certificate without extensions of the subject and without a signature.
 X509Ptr Blank(const std::string& name, EVP_PKEY* key, absl::Time not_before, absl::Time not_after) {
   static std::atomic<int> serial{1};
   X509Ptr x509(X509_new());
@@ -121,7 +121,7 @@ TlsFiles TestCertificates::Issue(const std::string& name, const CertificateSpec&
   if (spec.signer == CertificateSpec::Signer::kSelf) {
     X509_set_issuer_name(x509.get(), X509_get_subject_name(x509.get()));
   } else {
-    // The other authority has the name of the job's, and another key.
+    // The other authority has the same name as the job's, but another key.
     const std::string ca = Read(absl::StrCat(folder_, "/authority/ca.pem"));
     const X509Ptr authority(PEM_read_bio_X509(BioOf(ca).get(), nullptr, nullptr, nullptr));
     X509_set_issuer_name(x509.get(), X509_get_subject_name(authority.get()));

@@ -1,5 +1,5 @@
-// Certificates for tests: good ones as scripts/make_certs.sh makes them, and ones that it would
-// never make, signed by the same authority or by others.
+// Certificates for tests: valid ones, made by scripts/make_certs.sh, and invalid ones that the
+// script would never make, signed by the same authority or by others.
 #ifndef PUSHPULL_TESTS_COMMON_WIRE_SECURITY_TEST_CERTIFICATES_H_
 #define PUSHPULL_TESTS_COMMON_WIRE_SECURITY_TEST_CERTIFICATES_H_
 
@@ -15,7 +15,7 @@ namespace pushpull {
 
 struct CertificateSpec {
   enum class Signer { kJob, kOther, kSelf };
-  // As OpenSSL's configuration writes it.
+  // In the syntax of OpenSSL's configuration.
   std::string names = "URI:spiffe://pushpull/test/worker/0-1";
   std::string usage = "clientAuth";  // empty: no such extension
   absl::Time not_before = absl::Now() - absl::Hours(1);
@@ -25,7 +25,8 @@ struct CertificateSpec {
 
 inline constexpr char kLocalNames[] = ",DNS:localhost,IP:127.0.0.1";
 
-// A folder of its own, removed at the end. Any failure to make a certificate ends the process.
+// Works in a new folder, which the destructor removes. Any failure to make a certificate ends the
+// process.
 class TestCertificates {
  public:
   // Runs make_certs.sh for the job "test": ps-0, worker-0 (worker_ids 0 and 1), evaluator, admin.
@@ -34,25 +35,25 @@ class TestCertificates {
   TestCertificates(const TestCertificates&) = delete;
   TestCertificates& operator=(const TestCertificates&) = delete;
 
-  // Runs make_certs.sh again, with these arguments as well. Returns what it printed.
+  // Runs make_certs.sh again with these arguments added. Returns its output.
   std::string MakeCerts(const std::string& arguments) const;
 
   const std::string& folder() const { return folder_; }
-  // One that make_certs.sh has made: "ps-0", "worker-0", "evaluator", "admin".
+  // A certificate that make_certs.sh has made: "ps-0", "worker-0", "evaluator" or "admin".
   TlsFiles Of(const std::string& name) const;
-  // Makes <folder>/<name>.pem and .key, over existing ones too.
+  // Makes <folder>/<name>.pem and <folder>/<name>.key, and replaces existing files.
   TlsFiles Issue(const std::string& name, const CertificateSpec& spec) const;
 
-  // Files are small and must exist.
+  // For small files that must exist.
   static std::string Read(const std::string& path);
-  // By rename; mode 0600.
+  // Writes with mode 0600 and renames into place.
   static void Write(const std::string& path, const std::string& text);
 
  private:
   std::string folder_;
 };
 
-// What an openssl or shell command prints, on both streams.
+// Returns the output of a shell command, both standard output and standard error.
 std::string OutputOf(const std::string& command, int* exit_code);
 
 }  // namespace pushpull

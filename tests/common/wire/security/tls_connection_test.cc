@@ -1,5 +1,4 @@
-// Who gets a connection at all: certificates that are no good, on either side, and files that
-// change.
+// Which peers get a connection: bad certificates on either side, and certificate files that change.
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
 #include <grpcpp/security/server_credentials.h>
@@ -43,7 +42,7 @@ std::shared_ptr<const TransportCredentials> CredentialsOf(const TlsFiles& files)
   return *credentials;
 }
 
-// Credentials that check nothing of their own, for peers of bad will.
+// Credentials without our checks, for hostile peers.
 std::shared_ptr<grpc::ChannelCredentials> RawClient(const TlsFiles& files) {
   return grpc::SslCredentials({TestCertificates::Read(files.ca), TestCertificates::Read(files.key),
                                TestCertificates::Read(files.cert)});
@@ -51,7 +50,7 @@ std::shared_ptr<grpc::ChannelCredentials> RawClient(const TlsFiles& files) {
 
 grpc::Status GetJob(const std::string& address,
                     const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
-  // A pool of its own: connections of other cases are not shared.
+  // A separate pool, so that test cases do not share connections.
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   const auto stub =
@@ -85,7 +84,7 @@ class TlsConnectionTest : public testing::Test {
   FakePsHandler handler_;
 };
 
-TEST_F(TlsConnectionTest, GoodOnesTalkOverTcpAndUnixSockets) {
+TEST_F(TlsConnectionTest, ValidCertificatesWorkOverTcpAndUnixSockets) {
   const std::string socket = absl::StrCat("unix:", certificates_.folder(), "/ps.sock");
   for (const std::string& address : {std::string("127.0.0.1:0"), socket}) {
     const auto server = Serve(certificates_.Of("ps-0"), absl::InfiniteDuration(), address);
@@ -94,7 +93,7 @@ TEST_F(TlsConnectionTest, GoodOnesTalkOverTcpAndUnixSockets) {
   }
 }
 
-TEST_F(TlsConnectionTest, BadClientCertificatesAreRefused) {
+TEST_F(TlsConnectionTest, RefusesBadClientCertificates) {
   const auto server = Serve(certificates_.Of("ps-0"));
   const absl::Time now = absl::Now();
   const struct {
@@ -120,13 +119,13 @@ TEST_F(TlsConnectionTest, BadClientCertificatesAreRefused) {
     EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE)
         << c.what << ": " << status.error_message();
   }
-  // The same way of asking, with a good one.
+  // The same request succeeds with a valid certificate.
   const grpc::Status good =
       GetJob(server->address(), RawClient(certificates_.Issue("good", CertificateSpec())));
   EXPECT_TRUE(good.ok()) << good.error_message();
 }
 
-TEST_F(TlsConnectionTest, BadServerCertificatesAreRefused) {
+TEST_F(TlsConnectionTest, RefusesBadServerCertificates) {
   const absl::Time now = absl::Now();
   const CertificateSpec good = {.names = absl::StrCat(kPs, kLocalNames),
                                 .usage = "serverAuth,clientAuth"};
@@ -190,11 +189,11 @@ TEST_F(TlsConnectionTest, BadServerCertificatesAreRefused) {
         << c.what << ": " << status.error_message();
     EXPECT_THAT(status.error_message(), HasSubstr(c.words)) << c.what;
   }
-  // The service answers nothing, but it is reached.
+  // The server is reached: it answers, although it has no such service.
   EXPECT_EQ(try_one(good).error_code(), grpc::StatusCode::UNIMPLEMENTED);
 }
 
-TEST_F(TlsConnectionTest, PlaintextNoCertificateAndOldProtocolsAreRefused) {
+TEST_F(TlsConnectionTest, RefusesPlaintextNoCertificateAndOldProtocols) {
   const auto server = Serve(certificates_.Of("ps-0"));
   const TlsFiles worker = certificates_.Of("worker-0");
   EXPECT_EQ(GetJob(server->address(), grpc::InsecureChannelCredentials()).error_code(),
@@ -219,7 +218,7 @@ TEST_F(TlsConnectionTest, PlaintextNoCertificateAndOldProtocolsAreRefused) {
   for (const char* old : {"-tls1", "-tls1_1"}) {
     const auto [code, output] = handshake(old);
     EXPECT_NE(code, 0) << old;
-    // gRPC hangs up on the hello, without an alert.
+    // gRPC closes the connection after the hello, without an alert.
     EXPECT_THAT(output, HasSubstr("no peer certificate available")) << old;
   }
   for (const char* modern : {"-tls1_2", "-tls1_3"}) {
@@ -229,7 +228,7 @@ TEST_F(TlsConnectionTest, PlaintextNoCertificateAndOldProtocolsAreRefused) {
   }
 }
 
-// Asks until the answer is the wanted one: gRPC looks at the files once a second.
+// Asks until the condition holds: gRPC reads the files once a second.
 bool Becomes(const std::function<bool()>& wanted) {
   const absl::Time give_up = absl::Now() + kTimeout;
   while (!wanted()) {
@@ -239,33 +238,34 @@ bool Becomes(const std::function<bool()>& wanted) {
   return true;
 }
 
-TEST_F(TlsConnectionTest, ReplacedFilesCountForNewConnections) {
+TEST_F(TlsConnectionTest, NewConnectionsUseReplacedFiles) {
   const auto server = Serve(certificates_.Of("ps-0"));
   TransportOptions options;
   options.credentials = CredentialsOf(certificates_.Of("worker-0"));
   const auto client = MakeGrpcPsClient(server->address(), options);
   ASSERT_TRUE(client->GetJob({}, kTimeout).ok());
 
-  // What an old worker that nobody has told still holds.
+  // The certificate of an old worker that has not been replaced.
   const auto former = RawClient(certificates_.Of("worker-0"));
   certificates_.MakeCerts("--new_authority --ps=127.0.0.1 --workers=1 --clones=2");
-  // Overlap: old and new ones are taken, by the old connection and by new ones.
+  // While both authorities are valid, the old connection and new ones accept old and new
+  // certificates.
   EXPECT_TRUE(Becomes(
       [&] { return GetJob(server->address(), RawClient(certificates_.Of("worker-0"))).ok(); }));
   EXPECT_TRUE(client->GetJob({}, kTimeout).ok());
   certificates_.MakeCerts("--forget_old_authority");
   EXPECT_TRUE(Becomes([&] { return !GetJob(server->address(), former).ok(); }));
   EXPECT_TRUE(GetJobAs(server->address(), certificates_.Of("worker-0")).ok());
-  EXPECT_TRUE(client->GetJob({}, kTimeout).ok()) << "the open connection stays";
-  // The client's own channel takes its new files as well, once it has to connect anew.
+  EXPECT_TRUE(client->GetJob({}, kTimeout).ok()) << "the open connection is kept";
+  // The client's existing channel also uses its new files once it has to reconnect.
   const std::string address = server->address();
   server->Stop(absl::ZeroDuration());
   const auto again = Serve(certificates_.Of("ps-0"), absl::InfiniteDuration(), address);
   EXPECT_TRUE(Becomes([&] { return client->GetJob({}, kTimeout).ok(); }));
 }
 
-// As workers try: with pauses in which nobody waits inside of gRPC.
-TEST_F(TlsConnectionTest, AServerThatComesLaterIsFound) {
+// Workers retry in this way: with pauses in which no call waits inside gRPC.
+TEST_F(TlsConnectionTest, FindsAServerThatStartsLater) {
   auto first = Serve(certificates_.Of("ps-0"));
   const std::string address = first->address();
   first.reset();
@@ -283,12 +283,12 @@ TEST_F(TlsConnectionTest, AServerThatComesLaterIsFound) {
   EXPECT_TRUE(status.ok()) << status;
 }
 
-TEST_F(TlsConnectionTest, AgedConnectionsAreReplacedWithoutAFailedCall) {
+TEST_F(TlsConnectionTest, ReplacesAgedConnectionsWithoutAFailedCall) {
   const auto server = Serve(certificates_.Of("ps-0"), absl::Milliseconds(300));
   TransportOptions options;
   options.credentials = CredentialsOf(certificates_.Of("worker-0"));
   const auto client = MakeGrpcPsClient(server->address(), options);
-  // A push that is under way longer than a connection may be old.
+  // This push takes longer than the maximum age of a connection.
   const auto push = client->StartPush(kTimeout);
   const Payload payload = MakePayload(1 << 20, 1);
   ps::PushChunk chunk;
@@ -305,7 +305,7 @@ TEST_F(TlsConnectionTest, AgedConnectionsAreReplacedWithoutAFailedCall) {
   EXPECT_EQ(handler_.chunk_calls(), 2);
 }
 
-TEST_F(TlsConnectionTest, AnExpiredCertificateEndsWithItsConnection) {
+TEST_F(TlsConnectionTest, AnExpiredCertificateIsRefusedAtTheNextConnection) {
   const auto server = Serve(certificates_.Of("ps-0"), absl::Seconds(1));
   const TlsFiles brief =
       certificates_.Issue("brief", {.not_after = absl::Now() + absl::Seconds(3)});
@@ -314,7 +314,7 @@ TEST_F(TlsConnectionTest, AnExpiredCertificateEndsWithItsConnection) {
   const auto client = MakeGrpcPsClient(server->address(), options);
   EXPECT_TRUE(client->GetJob({}, kTimeout).ok());
   EXPECT_TRUE(Becomes([&] { return !client->GetJob({}, kTimeout).ok(); }));
-  // Renewed on disk, the same client gets in again.
+  // After the file has been renewed, the same client connects again.
   certificates_.Issue("brief", CertificateSpec());
   EXPECT_TRUE(Becomes([&] { return client->GetJob({}, kTimeout).ok(); }));
 }

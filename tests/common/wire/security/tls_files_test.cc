@@ -22,7 +22,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using Signer = CertificateSpec::Signer;
 
-TEST(TlsFilesTest, WhatMakeCertsMakesIsGood) {
+TEST(TlsFilesTest, AcceptsTheFilesOfMakeCerts) {
   const TestCertificates certificates;
   const struct {
     const char* name;
@@ -41,7 +41,8 @@ TEST(TlsFilesTest, WhatMakeCertsMakesIsGood) {
     ASSERT_EQ(0, stat(certificates.Of(part.name).key.c_str(), &info));
     EXPECT_EQ(info.st_mode & 07777, 0600u);
   }
-  // Issued again by another authority: both work while ca.pem has both, then the new one alone.
+  // The certificate is reissued by another authority. Both authorities work while ca.pem holds
+  // both; later only the new one does.
   const TlsFiles admin = certificates.Of("admin");
   const TlsFiles worker = certificates.Of("worker-0");
   const std::string before = CheckTlsFiles(admin, absl::Now())->fingerprint;
@@ -54,7 +55,7 @@ TEST(TlsFilesTest, WhatMakeCertsMakesIsGood) {
               AllOf(HasSubstr(worker.cert), HasSubstr("is not signed by an authority")));
 }
 
-TEST(TlsFilesTest, EveryProblemIsNamedWithItsFile) {
+TEST(TlsFilesTest, NamesEveryProblemWithItsFile) {
   const TestCertificates certificates;
   const std::string& folder = certificates.folder();
   const TlsFiles good = certificates.Of("worker-0");
@@ -149,9 +150,9 @@ TEST(TlsFilesTest, EveryProblemIsNamedWithItsFile) {
   }
 }
 
-// A directory of another user's secrets, as a container's orchestrator mounts them.
-TEST(TlsFilesTest, AGroupMayReadAKeyOfRootOnly) {
-  if (geteuid() != 0) GTEST_SKIP() << "needs root, to give the file away";
+// A container orchestrator mounts secrets as files that belong to root and are readable by a group.
+TEST(TlsFilesTest, AGroupMayReadOnlyAKeyThatBelongsToRoot) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root to change the file's owner";
   const TestCertificates certificates;
   TlsFiles files = certificates.Of("worker-0");
   ASSERT_EQ(0, chmod(certificates.folder().c_str(), 0755));
@@ -173,7 +174,7 @@ TEST(TlsFilesTest, AGroupMayReadAKeyOfRootOnly) {
   EXPECT_THAT(as_nobody().message(), HasSubstr("mode 0440"));
 }
 
-TEST(TlsFilesTest, ProgramsNeedTheirRoleAndTheirIds) {
+TEST(TlsFilesTest, ProgramsNeedACertificateForTheirRoleAndIds) {
   const TestCertificates certificates;
   TransportSecurity security;
   security.tls = certificates.Of("worker-0");
@@ -191,7 +192,7 @@ TEST(TlsFilesTest, ProgramsNeedTheirRoleAndTheirIds) {
   EXPECT_TRUE(CheckOwnWorkerIds(**plaintext, {7, 9}).ok());
 }
 
-TEST(TlsFilesReportTest, TellsEachChangeOnce) {
+TEST(TlsFilesReportTest, ReportsEachChangeOnce) {
   const absl::Time start = absl::FromUnixSeconds(1'800'000'000);
   const auto certificate = [&](const std::string& fingerprint, absl::Duration left) {
     return OwnCertificate{{"test", PeerRole::kPs, {}}, start, start + left, fingerprint};

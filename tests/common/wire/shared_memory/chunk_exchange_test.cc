@@ -20,7 +20,7 @@ namespace {
 
 constexpr int64_t kChunkBytes = Sharding::kChunkBytes;
 
-// What a payload of this text becomes in the exchange.
+// Puts a payload of this text into the exchange and returns its description.
 std::optional<ps::SharedChunk> Put(SendTurn* turn, const std::string& text) {
   return turn->Put(text.size(), [&](char* slot) { std::memcpy(slot, text.data(), text.size()); });
 }
@@ -41,7 +41,7 @@ absl::StatusOr<Taken> Take(ChunkExchange* exchange, const ps::SharedChunk& chunk
   return taken;
 }
 
-// Both sides, in one process.
+// Both sides of an exchange in one process.
 class ChunkExchangeTest : public testing::Test {
  protected:
   void SetUp() override { Open(2 * kChunkBytes); }  // five chunks
@@ -61,7 +61,7 @@ class ChunkExchangeTest : public testing::Test {
   ps::OpenSharedMemoryReply reply_;
 };
 
-TEST_F(ChunkExchangeTest, BothDirectionsAtOnceDoNotMeet) {
+TEST_F(ChunkExchangeTest, BothDirectionsWorkAtOnceWithoutMixing) {
   SendTurn pushes(worker_);
   SendTurn pulls(server_);
   std::vector<std::pair<ps::SharedChunk, ps::SharedChunk>> chunks;
@@ -71,7 +71,7 @@ TEST_F(ChunkExchangeTest, BothDirectionsAtOnceDoNotMeet) {
     ASSERT_TRUE(pushed.has_value() && pulled.has_value()) << i;
     chunks.emplace_back(*pushed, *pulled);
   }
-  EXPECT_FALSE(Put(&pushes, "x").has_value()) << "as many slots as the shard has chunks";
+  EXPECT_FALSE(Put(&pushes, "x").has_value()) << "there are as many slots as the shard has chunks";
   EXPECT_FALSE(Put(&pulls, "x").has_value());
   for (int i = 0; i < 5; ++i) {
     const auto pushed = Take(server_.get(), chunks[i].first);
@@ -82,11 +82,11 @@ TEST_F(ChunkExchangeTest, BothDirectionsAtOnceDoNotMeet) {
     EXPECT_EQ(pushed->crc, Crc32c(pushed->text));
     EXPECT_EQ(pulled->crc, Crc32c(pulled->text));
   }
-  EXPECT_TRUE(Put(&pushes, "x").has_value()) << "what was taken is free";
+  EXPECT_TRUE(Put(&pushes, "x").has_value()) << "the taken chunk has freed its slot";
   EXPECT_TRUE(Put(&pulls, "x").has_value());
 }
 
-TEST_F(ChunkExchangeTest, TheTokenStaysWhatItIs) {
+TEST_F(ChunkExchangeTest, TheTokenDoesNotChange) {
   SendTurn pushes(worker_);
   SendTurn pulls(server_);
   for (int i = 0; i < 3; ++i) {
@@ -97,7 +97,7 @@ TEST_F(ChunkExchangeTest, TheTokenStaysWhatItIs) {
   EXPECT_TRUE(again.ok()) << again.status();
 }
 
-TEST_F(ChunkExchangeTest, ShapesFollowTheShard) {
+TEST_F(ChunkExchangeTest, SlotsFollowTheSizeOfTheShard) {
   struct Case {
     int64_t shard_bytes;
     uint32_t slots;
@@ -115,7 +115,7 @@ TEST_F(ChunkExchangeTest, ShapesFollowTheShard) {
     EXPECT_EQ(reply_.pid(), getpid());
     EXPECT_EQ(reply_.token(), server_->token());
     EXPECT_NE(reply_.token(), 0);
-    // The last slot is whole.
+    // The last slot has the full size.
     SendTurn pushes(worker_);
     const std::string text(c.slot_bytes, 'x');
     for (uint32_t i = 0; i < c.slots; ++i) {
@@ -134,7 +134,7 @@ TEST_F(ChunkExchangeTest, TokensDiffer) {
   EXPECT_NE(reply_.token(), first);
 }
 
-TEST_F(ChunkExchangeTest, ADescriptionThatIsNotTheServersIsRefused) {
+TEST_F(ChunkExchangeTest, RefusesADescriptionThatIsNotTheServers) {
   const std::vector<std::pair<std::string, std::function<void(ps::OpenSharedMemoryReply*)>>> cases{
       {"not this server's", [](auto* r) { r->set_token(r->token() ^ 1); }},
       {"0 slots", [](auto* r) { r->set_slots(0); }},
@@ -157,7 +157,7 @@ TEST_F(ChunkExchangeTest, ADescriptionThatIsNotTheServersIsRefused) {
   EXPECT_TRUE(absl::IsFailedPrecondition(ChunkExchange::Attach({}).status()));
 }
 
-TEST_F(ChunkExchangeTest, MemoryWithoutATokenIsNobodys) {
+TEST_F(ChunkExchangeTest, RefusesMemoryWithoutAToken) {
   const auto memory = SealedMemory::Create(4096 + 2 * 4096);
   ASSERT_TRUE(memory.ok()) << memory.status();
   ps::OpenSharedMemoryReply reply;
@@ -168,7 +168,7 @@ TEST_F(ChunkExchangeTest, MemoryWithoutATokenIsNobodys) {
   EXPECT_TRUE(absl::IsFailedPrecondition(ChunkExchange::Attach(reply).status()));
 }
 
-TEST_F(ChunkExchangeTest, AChunkWithAnotherTokenIsRefused) {
+TEST_F(ChunkExchangeTest, RefusesAChunkWithAnotherToken) {
   SendTurn pushes(worker_);
   ps::SharedChunk chunk = *Put(&pushes, "gradient");
   chunk.set_token(chunk.token() + 1);
@@ -177,11 +177,11 @@ TEST_F(ChunkExchangeTest, AChunkWithAnotherTokenIsRefused) {
   EXPECT_EQ(Take(server_.get(), chunk)->text, "gradient");
 }
 
-TEST_F(ChunkExchangeTest, AChunkThatIsNotThereIsRefusedBeforeMemoryIsTakenForIt) {
+TEST_F(ChunkExchangeTest, RefusesAMissingChunkBeforeAllocatingMemory) {
   SendTurn pushes(worker_);
   ps::SharedChunk chunk = *Put(&pushes, "gradient");
   const auto never = [](size_t) -> absl::StatusOr<char*> {
-    ADD_FAILURE() << "asked for a place";
+    ADD_FAILURE() << "the exchange asked for memory";
     return absl::InternalError("");
   };
   chunk.set_number(1);
@@ -191,10 +191,11 @@ TEST_F(ChunkExchangeTest, AChunkThatIsNotThereIsRefusedBeforeMemoryIsTakenForIt)
   EXPECT_TRUE(absl::IsInvalidArgument(server_->Take(chunk, never).status()));
   chunk.set_size_bytes(8);
   EXPECT_TRUE(Take(server_.get(), chunk).ok());
-  EXPECT_TRUE(absl::IsInvalidArgument(server_->Take(chunk, never).status())) << "taken before";
+  EXPECT_TRUE(absl::IsInvalidArgument(server_->Take(chunk, never).status()))
+      << "the chunk has already been taken";
 }
 
-TEST_F(ChunkExchangeTest, AnErrorOfThePlaceLeavesThePayloadWhereItIs) {
+TEST_F(ChunkExchangeTest, AnErrorOfTheAllocatorLeavesThePayloadInPlace) {
   SendTurn pulls(server_);
   const ps::SharedChunk chunk = *Put(&pulls, "weights");
   const auto no_place = [](size_t) -> absl::StatusOr<char*> {
@@ -204,7 +205,7 @@ TEST_F(ChunkExchangeTest, AnErrorOfThePlaceLeavesThePayloadWhereItIs) {
   EXPECT_EQ(Take(worker_.get(), chunk)->text, "weights");
 }
 
-TEST_F(ChunkExchangeTest, WithoutATurnNothingIsSentThisWay) {
+TEST_F(ChunkExchangeTest, NothingIsSentWithoutATurn) {
   SendTurn none(nullptr);
   EXPECT_FALSE(Put(&none, "x").has_value());
   {
@@ -213,13 +214,13 @@ TEST_F(ChunkExchangeTest, WithoutATurnNothingIsSentThisWay) {
     EXPECT_TRUE(Put(&first, "x").has_value());
     EXPECT_FALSE(Put(&second, "x").has_value());
     SendTurn other_side(server_);
-    EXPECT_TRUE(Put(&other_side, "x").has_value()) << "each direction has its own";
+    EXPECT_TRUE(Put(&other_side, "x").has_value()) << "the other direction has a separate turn";
   }
   SendTurn next(worker_);
-  EXPECT_TRUE(Put(&next, "x").has_value()) << "the end of a turn gives it back";
+  EXPECT_TRUE(Put(&next, "x").has_value()) << "the end of a turn lets the next one begin";
 }
 
-TEST_F(ChunkExchangeTest, TheNextTurnTakesNoHarmFromOneThatWasGivenUp) {
+TEST_F(ChunkExchangeTest, TheNextTurnIsUnaffectedByAnAbandonedOne) {
   for (int turn = 0; turn < 3; ++turn) {
     SendTurn pulls(server_);
     std::vector<ps::SharedChunk> chunks;
@@ -228,7 +229,7 @@ TEST_F(ChunkExchangeTest, TheNextTurnTakesNoHarmFromOneThatWasGivenUp) {
       ASSERT_TRUE(chunk.has_value()) << turn << " " << i;
       chunks.push_back(*chunk);
     }
-    // The first two turns end with most of their chunks unread.
+    // The first two turns end before most of their chunks are read.
     for (int i = 0; i < (turn < 2 ? 1 : 5); ++i) {
       const auto taken = Take(worker_.get(), chunks[i]);
       ASSERT_TRUE(taken.ok()) << taken.status();
@@ -237,18 +238,20 @@ TEST_F(ChunkExchangeTest, TheNextTurnTakesNoHarmFromOneThatWasGivenUp) {
   }
 }
 
-TEST_F(ChunkExchangeTest, AnEmptyPayloadIsSentOtherwise) {
+TEST_F(ChunkExchangeTest, AnEmptyPayloadIsNotSentThroughSharedMemory) {
   SendTurn pulls(server_);
-  EXPECT_FALSE(pulls.Put(0, [](char*) { ADD_FAILURE() << "nothing to copy"; }).has_value());
+  EXPECT_FALSE(pulls.Put(0, [](char*) { ADD_FAILURE() << "an empty payload must not be copied"; })
+                   .has_value());
 }
 
-TEST_F(ChunkExchangeTest, OneCallReceivesAtATime) {
+TEST_F(ChunkExchangeTest, OnlyOneCallReceivesAtATime) {
   EXPECT_EQ(ReceiveTurn(nullptr).exchange(), nullptr);
   {
     const ReceiveTurn first(worker_);
     EXPECT_EQ(first.exchange(), worker_.get());
     EXPECT_EQ(ReceiveTurn(worker_).exchange(), nullptr);
-    EXPECT_EQ(ReceiveTurn(worker_).exchange(), nullptr) << "not ended by one that had no turn";
+    EXPECT_EQ(ReceiveTurn(worker_).exchange(), nullptr)
+        << "a call without a turn must not end the turn of another";
   }
   EXPECT_EQ(ReceiveTurn(worker_).exchange(), worker_.get());
 }

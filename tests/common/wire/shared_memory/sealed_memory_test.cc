@@ -19,9 +19,9 @@ namespace pushpull {
 namespace {
 
 constexpr size_t kBytes = 3 * 4096;
-constexpr int64_t kNoSuchPid = (int64_t{1} << 22) + 1;  // above what the kernel gives out
+constexpr int64_t kNoSuchPid = (int64_t{1} << 22) + 1;  // above the largest pid of the kernel
 
-// A descriptor of the test's own.
+// Owns a file descriptor.
 class Descriptor {
  public:
   explicit Descriptor(int fd) : fd_(fd) { EXPECT_GE(fd, 0) << std::strerror(errno); }
@@ -43,7 +43,7 @@ int MakeMemfd(const char* name, size_t size_bytes, int seals) {
 
 constexpr int kAllSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
-// FAILED_PRECONDITION that says why.
+// Expects FAILED_PRECONDITION with this reason.
 void ExpectNotAttached(int64_t pid, int fd, const std::string& why) {
   const absl::Status status = SealedMemory::Attach(pid, fd, kBytes).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
@@ -52,7 +52,7 @@ void ExpectNotAttached(int64_t pid, int fd, const std::string& why) {
       << status;
 }
 
-TEST(SealedMemoryTest, BeginsZeroedWithAllItsPagesThere) {
+TEST(SealedMemoryTest, BeginsZeroedWithAllPagesAllocated) {
   const auto memory = SealedMemory::Create(kBytes);
   ASSERT_TRUE(memory.ok()) << memory.status();
   EXPECT_TRUE(std::all_of((*memory)->data(), (*memory)->data() + kBytes,
@@ -75,7 +75,7 @@ TEST(SealedMemoryTest, BothSidesSeeTheSameBytes) {
   EXPECT_EQ((*server)->data()[kBytes - 1], 'z');
 }
 
-TEST(SealedMemoryTest, AnotherProcessSeesThemToo) {
+TEST(SealedMemoryTest, AnotherProcessSeesTheSameBytes) {
   const auto memory = SealedMemory::Create(kBytes);
   ASSERT_TRUE(memory.ok()) << memory.status();
   char* const data = (*memory)->data();
@@ -85,7 +85,7 @@ TEST(SealedMemoryTest, AnotherProcessSeesThemToo) {
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    // Not what it has inherited.
+    // Unmaps the inherited memory, so that the child can only see the bytes by attaching.
     munmap(data, kBytes);
     close(descriptor);
     const auto attached = SealedMemory::Attach(parent, descriptor, kBytes);
@@ -101,7 +101,7 @@ TEST(SealedMemoryTest, AnotherProcessSeesThemToo) {
   EXPECT_STREQ(data, "from the child");
 }
 
-TEST(SealedMemoryTest, TheBytesOutliveTheSideThatMadeThem) {
+TEST(SealedMemoryTest, TheBytesOutliveTheirCreator) {
   auto server = SealedMemory::Create(kBytes);
   ASSERT_TRUE(server.ok()) << server.status();
   const auto worker = SealedMemory::Attach(getpid(), (*server)->descriptor(), kBytes);
@@ -127,21 +127,22 @@ TEST(SealedMemoryTest, NeitherSideCanChangeItsSizeOrItsSeals) {
   }
 }
 
-TEST(SealedMemoryTest, IsForItsOwnUserOnly) {
+TEST(SealedMemoryTest, IsAccessibleToItsUserOnly) {
   const auto memory = SealedMemory::Create(kBytes);
   ASSERT_TRUE(memory.ok()) << memory.status();
   struct stat info;
   ASSERT_EQ(fstat((*memory)->descriptor(), &info), 0);
   EXPECT_EQ(info.st_mode & 0777, 0600);
-  EXPECT_NE(fcntl((*memory)->descriptor(), F_GETFD) & FD_CLOEXEC, 0) << "programs it starts";
+  EXPECT_NE(fcntl((*memory)->descriptor(), F_GETFD) & FD_CLOEXEC, 0)
+      << "started programs must not inherit the descriptor";
 }
 
-TEST(SealedMemoryTest, ASizeThatNobodyHasIsRefused) {
+TEST(SealedMemoryTest, RefusesAnImpossibleSize) {
   const absl::Status status = SealedMemory::Create(~size_t{0}).status();
   EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
 }
 
-TEST(SealedMemoryTest, NobodyThereIsNamed) {
+TEST(SealedMemoryTest, ReportsAMissingProcessOrDescriptor) {
   const auto memory = SealedMemory::Create(kBytes);
   ASSERT_TRUE(memory.ok()) << memory.status();
   ExpectNotAttached(kNoSuchPid, (*memory)->descriptor(), "No such file");
@@ -151,7 +152,7 @@ TEST(SealedMemoryTest, NobodyThereIsNamed) {
   ExpectNotAttached(getpid(), -1, "No such file");
 }
 
-TEST(SealedMemoryTest, OtherDescriptorsAreNotEvenOpened) {
+TEST(SealedMemoryTest, DoesNotOpenDescriptorsOfOtherKinds) {
   const std::string path = absl::StrCat(testing::TempDir(), "/pushpull_regular_", getpid());
   const Descriptor regular(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   ASSERT_EQ(ftruncate(regular.get(), kBytes), 0);
@@ -167,14 +168,14 @@ TEST(SealedMemoryTest, OtherDescriptorsAreNotEvenOpened) {
   ExpectNotAttached(getpid(), other.get(), "it is something else");
 }
 
-TEST(SealedMemoryTest, AnotherSizeIsNamed) {
+TEST(SealedMemoryTest, ReportsAnotherSize) {
   const Descriptor small(MakeMemfd("pushpull", kBytes - 1, kAllSeals));
   ExpectNotAttached(getpid(), small.get(), "it has 12287 bytes, expected 12288");
   const Descriptor large(MakeMemfd("pushpull", kBytes + 1, kAllSeals));
   ExpectNotAttached(getpid(), large.get(), "it has 12289 bytes, expected 12288");
 }
 
-TEST(SealedMemoryTest, EverySealMustBeThere) {
+TEST(SealedMemoryTest, RequiresEverySeal) {
   for (const int seals :
        {0, F_SEAL_GROW | F_SEAL_SEAL, F_SEAL_SHRINK | F_SEAL_SEAL, F_SEAL_SHRINK | F_SEAL_GROW}) {
     const Descriptor memory(MakeMemfd("pushpull", kBytes, seals));
@@ -188,7 +189,8 @@ TEST(HostIdentityTest, IsTheSameForTheProcessesOfOneMachine) {
   const std::string here = HostIdentity();
   EXPECT_FALSE(here.empty());
   EXPECT_EQ(here, HostIdentity());
-  EXPECT_TRUE(absl::StrContains(here, "pid:[")) << here << ": process ids are part of it";
+  EXPECT_TRUE(absl::StrContains(here, "pid:["))
+      << here << ": the identity must hold the namespace of process ids";
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) _exit(HostIdentity() == here ? 0 : 1);

@@ -21,7 +21,7 @@ constexpr uint64_t kMost = std::numeric_limits<uint64_t>::max();
 
 class SlotRingTest : public testing::Test {
  protected:
-  // The number of a message with this text; nothing is free: kMost.
+  // Sends this text. Returns the number of the message, or kMost if no slot is free.
   uint64_t Send(const std::string& text) {
     char* const slot = writer_.Reserve(text.size());
     if (slot == nullptr) return kMost;
@@ -35,7 +35,7 @@ class SlotRingTest : public testing::Test {
     reader_.Release(number);
     return text;
   }
-  // Which slot an address is the beginning of; fails when of none.
+  // Returns the slot that begins at this address. Fails if there is none.
   size_t SlotAt(const char* address) const {
     const ptrdiff_t offset = address - slots_.data();
     EXPECT_GE(offset, 0);
@@ -50,7 +50,7 @@ class SlotRingTest : public testing::Test {
   RingReader reader_{&counters_, slots_.data(), kShape};
 };
 
-TEST_F(SlotRingTest, MessagesAreNumberedInTurnAndArriveWhole) {
+TEST_F(SlotRingTest, MessagesAreNumberedInOrderAndArriveWhole) {
   ASSERT_TRUE(writer_.TryBegin());
   for (uint64_t i = 0; i < 3 * kShape.slots; ++i) {
     const std::string text(i * 5, static_cast<char>('a' + i));
@@ -59,47 +59,48 @@ TEST_F(SlotRingTest, MessagesAreNumberedInTurnAndArriveWhole) {
   }
 }
 
-TEST_F(SlotRingTest, AFullRingIsRefusedUntilAMessageIsReleased) {
+TEST_F(SlotRingTest, AFullRingRefusesMessagesUntilOneIsReleased) {
   ASSERT_TRUE(writer_.TryBegin());
   for (uint64_t i = 0; i < kShape.slots; ++i) EXPECT_EQ(Send(std::string(1, 'a' + i)), i);
   EXPECT_EQ(writer_.Reserve(1), nullptr);
   EXPECT_EQ(Receive(0, 1), "a");
   EXPECT_EQ(Send("e"), 4);
   EXPECT_EQ(writer_.Reserve(1), nullptr) << "one slot was free, not two";
-  EXPECT_EQ(Receive(1, 1), "b") << "not touched by the message that came after the first";
+  EXPECT_EQ(Receive(1, 1), "b") << "message 4 must not overwrite message 1";
   EXPECT_EQ(Receive(4, 1), "e");
-  for (uint64_t i = 5; i < 5 + kShape.slots; ++i) EXPECT_EQ(Send("f"), i) << "all below are free";
+  for (uint64_t i = 5; i < 5 + kShape.slots; ++i)
+    EXPECT_EQ(Send("f"), i) << "all earlier slots are free";
 }
 
-TEST_F(SlotRingTest, WhatIsLargerThanASlotIsNotTaken) {
+TEST_F(SlotRingTest, RefusesAMessageLargerThanASlot) {
   ASSERT_TRUE(writer_.TryBegin());
   EXPECT_EQ(writer_.Reserve(kShape.slot_bytes + 1), nullptr);
-  EXPECT_EQ(Send(std::string(kShape.slot_bytes, 'x')), 0) << "exactly one slot";
+  EXPECT_EQ(Send(std::string(kShape.slot_bytes, 'x')), 0) << "the message fills exactly one slot";
   EXPECT_TRUE(absl::StrContains(Receive(0, kShape.slot_bytes + 1), "slots of 64"));
   EXPECT_FALSE(reader_.Message(0, std::numeric_limits<size_t>::max()).ok());
   EXPECT_EQ(Receive(0, kShape.slot_bytes), std::string(kShape.slot_bytes, 'x'));
 }
 
-TEST_F(SlotRingTest, OneTurnAtATime) {
+TEST_F(SlotRingTest, AllowsOneTurnAtATime) {
   ASSERT_TRUE(writer_.TryBegin());
   EXPECT_FALSE(writer_.TryBegin());
   writer_.End();
   EXPECT_TRUE(writer_.TryBegin());
 }
 
-TEST_F(SlotRingTest, WhatATurnLeftUnreadIsGivenUpByTheNext) {
+TEST_F(SlotRingTest, TheNextTurnDiscardsUnreadMessages) {
   ASSERT_TRUE(writer_.TryBegin());
   for (uint64_t i = 0; i < kShape.slots; ++i) Send("old");
   writer_.End();
   ASSERT_TRUE(writer_.TryBegin());
   for (uint64_t i = kShape.slots; i < 2 * kShape.slots; ++i) EXPECT_EQ(Send("new"), i);
-  EXPECT_EQ(writer_.Reserve(1), nullptr) << "its own are not given up";
+  EXPECT_EQ(writer_.Reserve(1), nullptr) << "a turn does not discard its own messages";
   EXPECT_EQ(Receive(kShape.slots, 3), "new") << "the reader follows the jump";
   EXPECT_EQ(Send("n+1"), 2 * kShape.slots);
   EXPECT_FALSE(reader_.Message(1, 3).ok());
 }
 
-TEST_F(SlotRingTest, AMessageThatIsNotThereIsRefused) {
+TEST_F(SlotRingTest, RefusesAMissingMessage) {
   ASSERT_TRUE(writer_.TryBegin());
   EXPECT_TRUE(absl::IsInvalidArgument(reader_.Message(0, 1).status())) << "not published";
   Send("a");
@@ -110,21 +111,21 @@ TEST_F(SlotRingTest, AMessageThatIsNotThereIsRefused) {
   const absl::Status released = reader_.Message(1, 1).status();
   EXPECT_TRUE(absl::IsInvalidArgument(released)) << released;
   EXPECT_TRUE(absl::StrContains(released.message(), "message 1 is not in shared memory"));
-  EXPECT_FALSE(reader_.Message(0, 1).ok()) << "released with the one after it";
+  EXPECT_FALSE(reader_.Message(0, 1).ok()) << "releasing message 1 also released message 0";
 }
 
-TEST_F(SlotRingTest, AMessageThatWasOverwrittenIsRefused) {
+TEST_F(SlotRingTest, RefusesAnOverwrittenMessage) {
   ASSERT_TRUE(writer_.TryBegin());
   for (uint64_t i = 0; i < kShape.slots; ++i) Send("old");
   writer_.End();
   ASSERT_TRUE(writer_.TryBegin());
   Send("new");
-  EXPECT_FALSE(reader_.Message(0, 3).ok()) << "message 4 lies there";
+  EXPECT_FALSE(reader_.Message(0, 3).ok()) << "message 4 has its slot";
   EXPECT_EQ(Receive(1, 3), "old");
   EXPECT_EQ(Receive(4, 3), "new");
 }
 
-TEST_F(SlotRingTest, ReleasingAnOlderMessageTakesNothingBack) {
+TEST_F(SlotRingTest, ReleasingAnOlderMessageChangesNothing) {
   ASSERT_TRUE(writer_.TryBegin());
   for (uint64_t i = 0; i < 3; ++i) Send("x");
   reader_.Release(2);
@@ -133,7 +134,7 @@ TEST_F(SlotRingTest, ReleasingAnOlderMessageTakesNothingBack) {
   EXPECT_EQ(counters_.released, 3);
 }
 
-TEST_F(SlotRingTest, MoreReleasedThanWasSentCountsAsAllThatWasSent) {
+TEST_F(SlotRingTest, ReleasingMoreThanWasSentReleasesAll) {
   ASSERT_TRUE(writer_.TryBegin());
   for (const uint64_t lie : {uint64_t{1000}, kMost - 1, kMost}) {
     counters_.released = lie;
@@ -141,7 +142,7 @@ TEST_F(SlotRingTest, MoreReleasedThanWasSentCountsAsAllThatWasSent) {
   }
 }
 
-TEST_F(SlotRingTest, LiesInSharedMemoryNeverMakeAnAddressOutsideTheSlots) {
+TEST_F(SlotRingTest, FalseCountersNeverGiveAnAddressOutsideTheSlots) {
   const uint64_t lies[] = {0, 1, 3, 4, 5, 1000, kMost / 2, kMost - 4, kMost - 1, kMost};
   ASSERT_TRUE(writer_.TryBegin());
   uint64_t sent = 0;
@@ -150,9 +151,10 @@ TEST_F(SlotRingTest, LiesInSharedMemoryNeverMakeAnAddressOutsideTheSlots) {
       counters_.published = published;
       counters_.released = released;
       if (const char* const slot = writer_.Reserve(kShape.slot_bytes)) {
-        EXPECT_EQ(SlotAt(slot), sent % kShape.slots) << "its own count says where";
+        EXPECT_EQ(SlotAt(slot), sent % kShape.slots)
+            << "the writer's private count decides the slot";
         EXPECT_EQ(writer_.Publish(), sent++);
-        EXPECT_EQ(counters_.published, sent) << "and what the other side is told";
+        EXPECT_EQ(counters_.published, sent) << "the published count must match the private one";
       }
       counters_.published = published;
       for (const uint64_t number : lies) {
@@ -165,17 +167,18 @@ TEST_F(SlotRingTest, LiesInSharedMemoryNeverMakeAnAddressOutsideTheSlots) {
   EXPECT_GT(sent, 0);
 }
 
-// Bytes that differ from message to message and from place to place.
+// Bytes differ between messages and between places in a message.
 char ByteAt(uint64_t number, size_t i) { return static_cast<char>(number * 31 + i * 7 + i / 256); }
 
-TEST(SlotRingThreadsTest, TenThousandMessagesFromOneThreadToAnother) {
+TEST(SlotRingThreadsTest, PassesTenThousandMessagesBetweenThreads) {
   constexpr uint64_t kMessages = 10000;
   constexpr RingShape kRing{.slots = 5, .slot_bytes = 1000};
   RingCounters counters{};
   std::vector<char> slots(size_t{kRing.slots} * kRing.slot_bytes);
   RingWriter writer(&counters, slots.data(), kRing);
   RingReader reader(&counters, slots.data(), kRing);
-  // The side channel. A side that finds something wrong gives up, and the other one follows.
+  // The side channel that announces messages. If one side finds an error, it gives up and the other
+  // side follows.
   constexpr absl::Duration kPatience = absl::Seconds(30);
   absl::Mutex mutex;
   std::deque<std::pair<uint64_t, size_t>> told;
@@ -213,7 +216,7 @@ TEST(SlotRingThreadsTest, TenThousandMessagesFromOneThreadToAnother) {
       absl::MutexLock lock(&mutex);
       if (!mutex.AwaitWithTimeout(absl::Condition(&there), kPatience)) {
         given_up = true;
-        ADD_FAILURE() << "message " << i << " does not come";
+        ADD_FAILURE() << "message " << i << " did not arrive";
         break;
       }
       next = told.front();

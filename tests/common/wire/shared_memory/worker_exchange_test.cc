@@ -9,7 +9,7 @@
 namespace pushpull {
 namespace {
 
-// A worker whose server answers as the test says.
+// A worker whose server gives the answers that the test sets.
 class WorkerExchangeTest : public testing::Test {
  protected:
   std::shared_ptr<ChunkExchange> Pull(uint64_t epoch, uint64_t grant) {
@@ -45,7 +45,7 @@ class WorkerExchangeTest : public testing::Test {
   std::shared_ptr<ChunkExchange> server_;
 };
 
-TEST_F(WorkerExchangeTest, AsksWithWhatThePullSays) {
+TEST_F(WorkerExchangeTest, SendsTheEpochAndGrantOfThePull) {
   EXPECT_EQ(worker_.current(), nullptr);
   const auto exchange = Pull(3, 5);
   ASSERT_NE(exchange, nullptr);
@@ -72,18 +72,18 @@ TEST_F(WorkerExchangeTest, AsksOncePerEpoch) {
   EXPECT_EQ(worker_.current(), second);
 }
 
-TEST_F(WorkerExchangeTest, ARefusalHoldsForTheEpochAndTheGrant) {
+TEST_F(WorkerExchangeTest, ARefusalHoldsForItsEpochAndGrant) {
   answer_ = absl::FailedPreconditionError("another machine");
   EXPECT_EQ(Pull(3, 5), nullptr);
   answer_ = absl::OkStatus();
   EXPECT_EQ(Pull(3, 5), nullptr);
   EXPECT_EQ(asked_, 1);
   EXPECT_EQ(worker_.current(), nullptr);
-  EXPECT_NE(Pull(3, 6), nullptr) << "another grant";
+  EXPECT_NE(Pull(3, 6), nullptr) << "another grant allows a new request";
   EXPECT_EQ(asked_, 2);
 }
 
-TEST_F(WorkerExchangeTest, ANewEpochIsAskedAfterARefusal) {
+TEST_F(WorkerExchangeTest, AsksAgainInANewEpoch) {
   answer_ = absl::UnimplementedError("an older server");
   EXPECT_EQ(Pull(3, 5), nullptr);
   answer_ = absl::OkStatus();
@@ -97,7 +97,7 @@ TEST_F(WorkerExchangeTest, ARefusalInANewEpochEndsTheOldExchange) {
   EXPECT_EQ(worker_.current(), nullptr);
 }
 
-TEST_F(WorkerExchangeTest, AServerThatIsAwayIsAskedAgain) {
+TEST_F(WorkerExchangeTest, AsksAnUnavailableServerAgain) {
   answer_ = absl::UnavailableError("starting");
   EXPECT_EQ(Pull(3, 5), nullptr);
   EXPECT_EQ(Pull(3, 5), nullptr);
@@ -107,7 +107,7 @@ TEST_F(WorkerExchangeTest, AServerThatIsAwayIsAskedAgain) {
   EXPECT_EQ(asked_, 3);
 }
 
-TEST_F(WorkerExchangeTest, MemoryThatCannotBeAttachedIsARefusal) {
+TEST_F(WorkerExchangeTest, TreatsMemoryThatCannotBeAttachedAsARefusal) {
   int asked = 0;
   ps::PullRequest pull;
   pull.mutable_grant()->set_grant(1);
@@ -123,7 +123,7 @@ TEST_F(WorkerExchangeTest, MemoryThatCannotBeAttachedIsARefusal) {
   EXPECT_EQ(asked, 1);
 }
 
-TEST_F(WorkerExchangeTest, NobodyIsAskedWithoutAGrantOrWhenItIsNotWanted) {
+TEST_F(WorkerExchangeTest, DoesNotAskWithoutAGrantOrIfDisabled) {
   ps::PullRequest pull;
   EXPECT_EQ(Pull(&worker_, pull), nullptr);
   pull.mutable_grant()->set_grant(1);
@@ -133,10 +133,10 @@ TEST_F(WorkerExchangeTest, NobodyIsAskedWithoutAGrantOrWhenItIsNotWanted) {
   EXPECT_EQ(asked_, 0);
 }
 
-TEST_F(WorkerExchangeTest, WhatIsDroppedIsNotUsedAgainInItsEpoch) {
+TEST_F(WorkerExchangeTest, ADroppedExchangeIsNotUsedAgainInItsEpoch) {
   const auto exchange = Pull(3, 5);
   ASSERT_NE(exchange, nullptr);
-  worker_.Drop(exchange->token() + 1);  // one of an earlier epoch
+  worker_.Drop(exchange->token() + 1);  // the token of an earlier exchange
   EXPECT_EQ(worker_.current(), exchange);
   worker_.Drop(exchange->token());
   EXPECT_EQ(worker_.current(), nullptr);

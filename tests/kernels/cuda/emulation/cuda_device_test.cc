@@ -1,5 +1,5 @@
-// The device behind kernels/device.h on an emulated machine: what it says when something is wrong,
-// and that recorded work is what is run.
+// The implementation of kernels/device.h on an emulated machine: its error messages, and that
+// recorded work is what runs.
 #include "kernels/cuda/cuda_device.h"
 
 #include <cstring>
@@ -39,7 +39,7 @@ std::vector<float> Read(Device* device, const void* from, int64_t count) {
   return {values, values + count};
 }
 
-TEST_F(CudaDeviceTest, WithoutADeviceThereAreNone) {
+TEST_F(CudaDeviceTest, ReportsAMachineWithoutADevice) {
   SetEmulatedMachine({.device_count = 0});
   EXPECT_EQ(*CountDevices(), 0);
   const auto device = OpenDevice({});
@@ -47,7 +47,7 @@ TEST_F(CudaDeviceTest, WithoutADeviceThereAreNone) {
   EXPECT_THAT(device.status().message(), HasSubstr("there is no GPU 0: this machine has none"));
 }
 
-TEST_F(CudaDeviceTest, AnIndexThatDoesNotExistNamesThoseThatDo) {
+TEST_F(CudaDeviceTest, AnUnknownIndexListsTheExistingOnes) {
   SetEmulatedMachine({.device_count = 2});
   EXPECT_EQ(*CountDevices(), 2);
   const auto device = OpenDevice({.gpu = "7"});
@@ -56,7 +56,7 @@ TEST_F(CudaDeviceTest, AnIndexThatDoesNotExistNamesThoseThatDo) {
               AllOf(HasSubstr("there is no GPU 7"), HasSubstr("1: emulated GPU (GPU-02000000-")));
 }
 
-TEST_F(CudaDeviceTest, AnOldDriverIsNamedWithBothVersions) {
+TEST_F(CudaDeviceTest, AnOldDriverIsReportedWithBothVersions) {
   SetEmulatedMachine({.driver_version = 12040});
   for (const absl::Status& status : {CountDevices().status(), OpenDevice({}).status()}) {
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
@@ -65,7 +65,7 @@ TEST_F(CudaDeviceTest, AnOldDriverIsNamedWithBothVersions) {
   }
 }
 
-TEST_F(CudaDeviceTest, OutOfMemorySaysHowMuchThereIs) {
+TEST_F(CudaDeviceTest, OutOfMemoryReportsTheFreeMemory) {
   SetEmulatedMachine({.memory_bytes = size_t{1} << 20});
   const auto device = Open();
   auto small = device->Allocate(1 << 19);
@@ -73,12 +73,12 @@ TEST_F(CudaDeviceTest, OutOfMemorySaysHowMuchThereIs) {
   const auto large = device->Allocate(1 << 20);
   EXPECT_EQ(large.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(large.status().message(), HasSubstr("GPU 0 (emulated GPU"));
-  EXPECT_TRUE(device->status().ok()) << "the device is still good";
+  EXPECT_TRUE(device->status().ok()) << "the device must stay usable";
   small->reset();
   EXPECT_TRUE(device->Allocate(1 << 20).ok());
 }
 
-TEST_F(CudaDeviceTest, ALimitHoldsForTheProcess) {
+TEST_F(CudaDeviceTest, AMemoryLimitHoldsForTheProcess) {
   const auto device = Open({.memory_limit_bytes = 1000});
   EXPECT_EQ(device->free_bytes(), 1000);
   auto first = device->Allocate(600);
@@ -97,7 +97,7 @@ TEST_F(CudaDeviceTest, MemoryIsZeroed) {
   EXPECT_EQ(Read(device.get(), memory->data(), 100), std::vector<float>(100, 0.0f));
 }
 
-TEST_F(CudaDeviceTest, ALostDeviceSticks) {
+TEST_F(CudaDeviceTest, ALostDeviceStaysLost) {
   const auto device = Open();
   const auto memory = device->Allocate(400).value();
   SetEmulatedMachine({.launches_until_failure = 0});
@@ -113,7 +113,7 @@ TEST_F(CudaDeviceTest, ALostDeviceSticks) {
   EXPECT_EQ(device->Allocate(4).status(), status);
 }
 
-TEST_F(CudaDeviceTest, ARecordingRunsWhenItIsLaunchedAndAsOften) {
+TEST_F(CudaDeviceTest, ARecordingRunsOncePerLaunch) {
   const auto device = Open();
   const auto memory = device->Allocate(400).value();
   auto* const numbers = static_cast<float*>(memory->data());

@@ -1,4 +1,4 @@
-// The emulated runtime: memory between guards, graphs, and the faults that tests inject.
+// The emulated runtime: memory between guards, graphs, and faults that tests inject.
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -21,7 +21,7 @@ class EmulatedRuntime : public testing::Test {
     EXPECT_EQ(cudaMalloc(&data, count * sizeof(float)), cudaSuccess);
     return static_cast<float*>(data);
   }
-  // One thread per number adds `value` to it.
+  // Adds `value` to each number, with one thread per number.
   void Add(float* data, unsigned count, float value) {
     Launch(
         &queue_, "add", {dim3(1), dim3(count), 0},
@@ -36,7 +36,7 @@ class EmulatedRuntime : public testing::Test {
   Queue queue_;
 };
 
-TEST_F(EmulatedRuntime, AWritePastABlockDiesWhenItIsFreed) {
+TEST_F(EmulatedRuntime, FreeingABlockDetectsWritesPastIt) {
   float* const data = Allocate(16);
   EXPECT_DEATH(
       {
@@ -53,14 +53,14 @@ TEST_F(EmulatedRuntime, AWritePastABlockDiesWhenItIsFreed) {
   EXPECT_EQ(cudaFree(data), cudaSuccess);
 }
 
-TEST_F(EmulatedRuntime, FreshMemoryIsNothingOneCouldMistakeForData) {
+TEST_F(EmulatedRuntime, FreshMemoryDoesNotLookLikeData) {
   float* const data = Allocate(4);
   for (int i = 0; i < 4; ++i) EXPECT_LT(data[i], -1e30f);
   EXPECT_EQ(cudaFree(data), cudaSuccess);
-  EXPECT_EQ(cudaFree(data), cudaErrorInvalidValue) << "freed twice";
+  EXPECT_EQ(cudaFree(data), cudaErrorInvalidValue) << "the block is freed twice";
 }
 
-TEST_F(EmulatedRuntime, CountsMemoryAndEndsWhereTheDeviceEnds) {
+TEST_F(EmulatedRuntime, CountsMemoryAndFailsBeyondTheDevice) {
   SetEmulatedMachine({.memory_bytes = EmulatedAllocatedBytes() + 1000});
   float* const data = Allocate(200);
   size_t free = 0, total = 0;
@@ -92,13 +92,13 @@ TEST_F(EmulatedRuntime, ACaptureRunsNothingUntilItsGraphIsLaunched) {
     EXPECT_EQ(data[0], 1.0f + 12.0f * static_cast<float>(i));
     EXPECT_EQ(data[7], 1.0f + 2.0f * static_cast<float>(i));
   }
-  Add(data, 8, 0.5f);  // the stream records no longer
+  Add(data, 8, 0.5f);  // the stream no longer records
   EXPECT_EQ(data[7], 5.5f);
   EXPECT_EQ(cudaGraphExecDestroy(executable), cudaSuccess);
   EXPECT_EQ(cudaFree(data), cudaSuccess);
 }
 
-TEST_F(EmulatedRuntime, CopiesAreCapturedToo) {
+TEST_F(EmulatedRuntime, CapturesCopies) {
   float* const data = Allocate(2);
   const float values[2] = {3.0f, 4.0f};
   ASSERT_EQ(cudaStreamBeginCapture(queue_.stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
@@ -113,24 +113,24 @@ TEST_F(EmulatedRuntime, CopiesAreCapturedToo) {
   EXPECT_EQ(cudaFree(data), cudaSuccess);
 }
 
-TEST_F(EmulatedRuntime, ADeviceThatFailsStaysSilentAndTheQueueKeepsTheFirstError) {
+TEST_F(EmulatedRuntime, AFailedDeviceStopsWorkingAndTheQueueKeepsTheFirstError) {
   float* const data = Allocate(2);
   Fill(data, 2, 1.0f);
   SetEmulatedMachine({.launches_until_failure = 1});
-  Add(data, 2, 1.0f);  // runs, and is the last
+  Add(data, 2, 1.0f);  // the last launch that runs
   Add(data, 2, 1.0f);
   EXPECT_EQ(data[0], 2.0f);
   EXPECT_EQ(queue_.error, cudaErrorLaunchFailure);
   EXPECT_STREQ(queue_.failed_call, "add");
   EXPECT_EQ(cudaStreamSynchronize(queue_.stream), cudaErrorLaunchFailure);
   SetEmulatedMachine({});
-  Fill(data, 2, 7.0f);  // the queue's error sticks
+  Fill(data, 2, 7.0f);  // must not replace the first error
   EXPECT_EQ(data[0], 2.0f);
   EXPECT_STREQ(queue_.failed_call, "add");
   EXPECT_EQ(cudaFree(data), cudaSuccess);
 }
 
-TEST_F(EmulatedRuntime, MachinesWithoutAGpuOrWithAnOldDriverSaySo) {
+TEST_F(EmulatedRuntime, ReportsAMissingGpuAndAnOldDriver) {
   int count = 7;
   SetEmulatedMachine({.device_count = 0});
   EXPECT_EQ(cudaGetDeviceCount(&count), cudaErrorNoDevice);

@@ -1,4 +1,4 @@
-// The emulation finds the mistakes it is there for.
+// The emulation has to find the mistakes for which it exists.
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -20,7 +20,7 @@ class ThreadBlock : public testing::Test {
     Launch(&queue_, name, {dim3(2), dim3(kThreads), kThreads * sizeof(float)}, kernel,
            arguments...);
   }
-  // What the kernel writes, one number per thread of two blocks.
+  // Returns what the kernel writes: one number per thread of two blocks.
   std::vector<float> Results(void (*kernel)(float*), Order order) {
     SetOrder(order);
     std::vector<float> out(2 * kThreads, -1.0f);
@@ -45,7 +45,8 @@ __global__ void ReverseWithoutBarrier(float* out) {
   out[blockIdx.x * blockDim.x + threadIdx.x] = read == read ? read : -2.0f;
 }
 
-// Reads what the neighbour has put there in the turn before, or puts there in this one.
+// Reads what the neighbour wrote in this turn or already in the next one, depending on the order of
+// the threads.
 __global__ void TwoTurnsWithOneBarrierTooFew(float* out) {
   float* const shared = reinterpret_cast<float*>(SharedBytes());
   float sum = 0.0f;
@@ -68,14 +69,14 @@ TEST_F(ThreadBlock, BarriersOrderSharedMemory) {
   EXPECT_EQ(Results(ReverseThroughSharedMemory, Order::kBackward), expected);
 }
 
-TEST_F(ThreadBlock, AMissingBarrierShowsAsADifferenceBetweenTheOrders) {
+TEST_F(ThreadBlock, AMissingBarrierMakesTheThreadOrdersDiffer) {
   EXPECT_NE(Results(ReverseWithoutBarrier, Order::kForward),
             Results(ReverseWithoutBarrier, Order::kBackward));
   EXPECT_NE(Results(TwoTurnsWithOneBarrierTooFew, Order::kForward),
             Results(TwoTurnsWithOneBarrierTooFew, Order::kBackward));
 }
 
-TEST_F(ThreadBlock, SharedMemoryOfEveryBlockBeginsAsNan) {
+TEST_F(ThreadBlock, SharedMemoryOfEveryBlockStartsAsNan) {
   const auto kernel = +[](float* out) {
     float* const shared = reinterpret_cast<float*>(SharedBytes());
     const float found = shared[threadIdx.x];
@@ -113,7 +114,7 @@ TEST_F(ThreadBlock, AWarpOperationWithoutAllLanesNamesTheKernel) {
   EXPECT_DEATH(Run("odd_lanes", odd, out.data()), "odd_lanes.*32 in a warp operation");
 }
 
-TEST_F(ThreadBlock, BarriersOfBlocksAndWarpsDoNotMeet) {
+TEST_F(ThreadBlock, BarriersOfBlocksAndWarpsAreIndependent) {
   const auto mixed = +[](float*) {
     if (threadIdx.x < 32) {
       __syncthreads();
@@ -125,7 +126,7 @@ TEST_F(ThreadBlock, BarriersOfBlocksAndWarpsDoNotMeet) {
   EXPECT_DEATH(Run("mixed", mixed, static_cast<float*>(nullptr)), "mixed, block 0 0 0");
 }
 
-TEST_F(ThreadBlock, AKernelLaunchedFromAKernelDies) {
+TEST_F(ThreadBlock, LaunchingAKernelFromAKernelIsAnError) {
   static Queue* inner;
   inner = &queue_;
   const auto outer = +[](float*) {
@@ -135,7 +136,7 @@ TEST_F(ThreadBlock, AKernelLaunchedFromAKernelDies) {
   EXPECT_DEATH(Run("outer", outer, static_cast<float*>(nullptr)), "inner is launched from within");
 }
 
-TEST_F(ThreadBlock, TooManyThreadsDie) {
+TEST_F(ThreadBlock, TooManyThreadsAreAnError) {
   const auto nothing = +[](float*) {};
   EXPECT_DEATH(
       Launch(&queue_, "crowd", {dim3(1), dim3(1025), 0}, nothing, static_cast<float*>(nullptr)),

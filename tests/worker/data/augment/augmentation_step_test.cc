@@ -25,7 +25,7 @@ absl::StatusOr<std::unique_ptr<AugmentationStep>> Make(const std::string& text) 
   return MakeAugmentationStep(step, "options[3]");
 }
 
-// A dark image with one bright rectangle, and the box around it.
+// A dark image with one bright rectangle, and the box around the rectangle.
 struct Marked {
   Marked(int height, int width, const PixelWindow& mark) {
     Image drawn;
@@ -47,7 +47,7 @@ struct Marked {
     image.Take(&drawn);
   }
 
-  // The bright pixels' extent.
+  // Returns the extent of the bright pixels.
   PixelWindow FindMark() {
     const PixelView view = image.View();
     int top = view.height, left = view.width, bottom = 0, right = 0;
@@ -131,8 +131,8 @@ TEST(AugmentationStepTest, PaddingUsesTheMeanColourByDefault) {
   EXPECT_NEAR(marked.boxes[0].ymax - marked.boxes[0].ymin, 0.5f, 1e-6);
 }
 
-// Every window keeps what was asked for.
-TEST(CropTest, WindowsKeepAreaAspectAndCover) {
+// Every drawn window obeys the limits on area, aspect ratio and coverage.
+TEST(CropTest, WindowsObeyAreaAspectAndCoverage) {
   CropOptions options;
   options.min_object_covered = 0.6f;
   options.min_aspect_ratio = 0.5f;
@@ -169,7 +169,7 @@ TEST(CropTest, WindowsKeepAreaAspectAndCover) {
   EXPECT_GT(found, 450);
 }
 
-TEST(CropTest, ImpossibleWindowsAndTinyImages) {
+TEST(CropTest, HandlesImpossibleWindowsAndTinyImages) {
   CropOptions impossible;
   impossible.min_aspect_ratio = impossible.max_aspect_ratio = 10.0f;
   impossible.min_area = impossible.max_area = 0.9f;
@@ -184,12 +184,12 @@ TEST(CropTest, ImpossibleWindowsAndTinyImages) {
   }
 }
 
-TEST(CropTest, BoxesOutsideAreDroppedAndOthersMoved) {
+TEST(CropTest, DropsBoxesOutsideAndMovesTheOthers) {
   CropOptions options;
   options.overlap_thresh = 0.4f;
   std::vector<Box> boxes = {{0.0f, 0.0f, 0.2f, 0.2f, 1},    // outside
-                            {0.4f, 0.4f, 0.8f, 0.8f, 2},    // inside by a quarter... of its area
-                            {0.5f, 0.3f, 0.75f, 0.7f, 3}};  // inside by half
+                            {0.4f, 0.4f, 0.8f, 0.8f, 2},    // a quarter of its area inside
+                            {0.5f, 0.3f, 0.75f, 0.7f, 3}};  // half inside
   MoveBoxesIntoWindow(options, 100, 100, {50, 50, 50, 50}, &boxes);
   ASSERT_EQ(boxes.size(), 2u);
   EXPECT_EQ(boxes[0].label, 2);
@@ -203,7 +203,7 @@ TEST(CropTest, BoxesOutsideAreDroppedAndOthersMoved) {
   EXPECT_NEAR(boxes[0].ymin, -0.2f, 1e-6);
 }
 
-TEST(ColourTest, FormulasOnSingleColours) {
+TEST(ColourTest, FollowsTheFormulasOnSingleColours) {
   std::vector<float> red = {1.0f, 0.0f, 0.0f};
   AdjustHue(1.0f / 3.0f, &red);
   EXPECT_NEAR(red[0], 0.0f, 1e-5);
@@ -216,7 +216,7 @@ TEST(ColourTest, FormulasOnSingleColours) {
   AdjustSaturation(0.0f, &orange);
   for (int c = 0; c < 3; ++c) EXPECT_NEAR(orange[c], 0.8f, 1e-5);
   std::vector<float> half = {0.8f, 0.4f, 0.2f};
-  AdjustSaturation(0.5f, &half);  // S 0.75 -> 0.375
+  AdjustSaturation(0.5f, &half);  // the saturation falls from 0.75 to 0.375
   EXPECT_NEAR(half[2], 0.8f * (1 - 0.375f), 1e-5);
   std::vector<float> pair = {0.2f, 0.6f};
   AdjustContrast(0.5f, 1, &pair);
@@ -269,7 +269,7 @@ TEST(ColourTest, GreyImagesHaveNoHue) {
   EXPECT_NEAR(image.View().floats[2], 200.0f, 1e-3);
 }
 
-TEST(AugmentationStepTest, BadValuesAreNamed) {
+TEST(AugmentationStepTest, NamesBadValues) {
   const auto message = [](const std::string& text) {
     return std::string(Make(text).status().message());
   };

@@ -1,4 +1,5 @@
-// Edits that only change the way to the pixels against the same edits done to the pixels at once.
+// Compares edits that only change the mapping to the pixels with the same edits applied to the
+// pixels at once.
 #include "worker/data/augment/editable_image.h"
 
 #include <algorithm>
@@ -13,7 +14,7 @@
 namespace pushpull {
 namespace {
 
-// Moves every pixel at every edit.
+// The reference: every edit moves all pixels.
 struct MovedImage {
   int height = 0, width = 0, channels = 0;
   std::vector<float> values;
@@ -44,7 +45,7 @@ class TwoImages {
     image_.Take(&image);
   }
 
-  // One of the edits; returns its name.
+  // Applies a random edit to both images and returns its name.
   std::string Edit(CounterRandom* random) {
     const MovedImage old = moved_;
     const int h = old.height, w = old.width;
@@ -76,7 +77,7 @@ class TwoImages {
       case 4: {
         const int top = below(3), left = below(4);
         const int new_height = top + h + below(3), new_width = left + w + below(2);
-        // A half is cut off where pixels are bytes.
+        // Byte pixels drop the half.
         const std::array<float, 3> colour = {10.5f, 20.0f, 30.0f};
         image_.Pad(new_height, new_width, top, left, colour);
         moved_.Redraw(new_height, new_width, [&](int y, int x, int c) {
@@ -127,7 +128,7 @@ class TwoImages {
   bool is_float_ = false;
 };
 
-TEST(EditableImageTest, ChainsOfEditsAreThoseOfTheirPixels) {
+TEST(EditableImageTest, ChainsOfEditsGiveTheSamePixels) {
   CounterRandom random(17, 1);
   for (int round = 0; round < 600; ++round) {
     const int channels = round % 2 == 0 ? 3 : 1;
@@ -138,13 +139,13 @@ TEST(EditableImageTest, ChainsOfEditsAreThoseOfTheirPixels) {
     for (int i = 0; i < count; ++i) edits += images.Edit(&random);
     SCOPED_TRACE(edits);
     images.ExpectSame();
-    edits += images.Edit(&random);  // goes on after the pixels have moved
+    edits += images.Edit(&random);  // edits continue after the pixels have been moved
     images.ExpectSame();
     if (testing::Test::HasFailure()) break;
   }
 }
 
-TEST(EditableImageTest, GeometryLeavesThePixelsWhereTheyAre) {
+TEST(EditableImageTest, GeometricEditsDoNotMovePixels) {
   Image image = MakeImage(6, 5, 3);
   const uint8_t* const pixels = image.pixels.data();
   EditableImage edited;

@@ -1,4 +1,4 @@
-// Cases small enough to compute by hand.
+// Cases that are small enough to compute by hand.
 #include "worker/eval/metrics/coco_metrics.h"
 
 #include <map>
@@ -9,7 +9,7 @@
 namespace pushpull {
 namespace {
 
-// 10 pixels high, at (0, x).
+// A box at (0, x) that is 10 pixels high.
 PixelBox Wide(float x, float width) { return {0, x, 10, x + width}; }
 
 std::map<std::string, double> ValuesOf(const CocoMetrics& metrics) {
@@ -18,9 +18,9 @@ std::map<std::string, double> ValuesOf(const CocoMetrics& metrics) {
   return values;
 }
 
-TEST(CocoMetricsTest, OverlapCountsAtTheThresholdsBelowIt) {
+TEST(CocoMetricsTest, AMatchCountsAtTheThresholdsBelowItsIou) {
   CocoMetrics metrics({{"cat"}});
-  // IoU 0.8: right at 0.50 to 0.80, seven of ten thresholds.
+  // An IoU of 0.8 is a match at the thresholds 0.50 to 0.80, which are seven of ten.
   ASSERT_TRUE(metrics.AddImage({"a", {{Wide(0, 10)}}, {{Wide(0, 8), 0, 0.9f}}}).ok());
   const auto values = ValuesOf(metrics);
   EXPECT_NEAR(values.at("DetectionBoxes_Precision/mAP"), 0.7, 1e-12);
@@ -34,58 +34,57 @@ TEST(CocoMetricsTest, OverlapCountsAtTheThresholdsBelowIt) {
   EXPECT_EQ(metrics.matches(0), 1);
 }
 
-TEST(CocoMetricsTest, HalfOfTheBoxesGiveFiftyOneOfAHundredAndOnePoints) {
+TEST(CocoMetricsTest, ARecallOfOneHalfGives51Of101Points) {
   CocoMetrics metrics({{"cat"}});
   ASSERT_TRUE(
       metrics.AddImage({"a", {{Wide(0, 10)}, {Wide(20, 10)}}, {{Wide(0, 10), 0, 0.9f}}}).ok());
   EXPECT_NEAR(metrics.Compute().front().value, 51.0 / 101, 1e-12);
 }
 
-TEST(CocoMetricsTest, AnotherBoxIsTakenWhereTheBestIsClaimed) {
+TEST(CocoMetricsTest, MatchesAnotherBoxIfTheBestIsTaken) {
   CocoMetrics metrics({{"cat"}});
-  // The second detection overlaps the claimed box more than the free one (9 / 11 against 6 / 14, so
-  // it is free to match only what is above 0.5).
+  // The second detection has an IoU of 9/11 with the matched box and of 2/3 with the free box.
   DetectionRecord record{"a", {{Wide(0, 10)}, {Wide(3, 10)}}, {}};
   record.detections = {{Wide(0, 10), 0, 0.9f}, {Wide(1, 10), 0, 0.8f}};
   ASSERT_TRUE(metrics.AddImage(record).ok());
   EXPECT_EQ(metrics.matches(0), 2);
 }
 
-TEST(CocoMetricsTest, CrowdSwallowsAnyNumberOfDetections) {
+TEST(CocoMetricsTest, ACrowdBoxAbsorbsAnyNumberOfDetections) {
   CocoMetrics metrics({{"cat"}});
   DetectionRecord record{"a", {{Wide(0, 10)}, {.box = Wide(100, 100), .is_crowd = true}}, {}};
   record.detections = {{Wide(110, 10), 0, 0.9f}, {Wide(130, 10), 0, 0.8f}, {Wide(0, 10), 0, 0.7f}};
   ASSERT_TRUE(metrics.AddImage(record).ok());
   const auto values = ValuesOf(metrics);
   EXPECT_NEAR(values.at("DetectionBoxes_Precision/mAP"), 1, 1e-12);
-  // Only the best detection: that is one of the crowd's.
+  // AR@1 only counts the best detection, which the crowd box absorbs.
   EXPECT_EQ(values.at("DetectionBoxes_Recall/AR@1"), 0);
   EXPECT_FALSE(metrics.MustBeFound(record.ground_truth[1]));
 }
 
 TEST(CocoMetricsTest, AreaOfTheMaskDecidesTheSize) {
   CocoMetrics metrics({{"cat"}});
-  // The box has 2000 square pixels, the mask 1000.
+  // The box has 2000 square pixels and the mask 1000.
   ASSERT_TRUE(metrics
                   .AddImage({"a",
                              {{.box = Wide(0, 200), .area = 1000}},
                              {{Wide(0, 200), 0, 0.9f}, {Wide(500, 200), 0, 0.95f}}})
                   .ok());
   const auto values = ValuesOf(metrics);
-  // The false detection is of medium size, so it counts against "all" but not against "small".
+  // The false detection is of medium size, so it counts for "all" but not for "small".
   EXPECT_NEAR(values.at("DetectionBoxes_Precision/mAP (small)"), 1, 1e-12);
   EXPECT_NEAR(values.at("DetectionBoxes_Precision/mAP"), 0.5, 1e-12);
   EXPECT_EQ(values.at("DetectionBoxes_Precision/mAP (medium)"), -1);
 }
 
-TEST(CocoMetricsTest, MoreThanAHundredDetectionsOfAnImageAreCutByScore) {
+TEST(CocoMetricsTest, KeepsTheHundredBestDetectionsOfAnImage) {
   CocoMetrics metrics({{"cat"}});
   DetectionRecord record{"a", {{Wide(0, 10)}}, {{Wide(0, 10), 0, 0.25f}}};
   for (int i = 0; i < 100; ++i) record.detections.push_back({Wide(100, 10), 0, 0.5f});
   ASSERT_TRUE(metrics.AddImage(record).ok());
   EXPECT_EQ(metrics.Compute().front().value, 0);
   EXPECT_EQ(metrics.matches(0), 0);
-  // One fewer, and the right one is the hundredth.
+  // With one detection less, the right one is the hundredth.
   record.detections.pop_back();
   CocoMetrics all_kept({{"cat"}});
   ASSERT_TRUE(all_kept.AddImage(record).ok());
@@ -105,7 +104,7 @@ TEST(CocoMetricsTest, WithoutDetectionsPrecisionAndRecallAreZero) {
   EXPECT_EQ(metrics.matches(0), 0);
 }
 
-TEST(CocoMetricsTest, NothingIsMinusOne) {
+TEST(CocoMetricsTest, AbsentGroundTruthGivesMinusOne) {
   for (const MetricValue& value : CocoMetrics({{"cat"}}).Compute()) {
     EXPECT_EQ(value.value, -1) << value.tag;
   }

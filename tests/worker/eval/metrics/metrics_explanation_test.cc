@@ -46,7 +46,7 @@ TEST_F(MetricsExplanationTest, CountsPerClass) {
   EXPECT_EQ(coco_explanation_.Explain(), "");
 }
 
-TEST_F(MetricsExplanationTest, TableLeavesEmptyClassesOut) {
+TEST_F(MetricsExplanationTest, TheTableOmitsEmptyClasses) {
   Add({"a", {{Wide(0, 10), 1}}, {{Wide(0, 10), 1, 0.9f}}});
   const std::string table = coco_explanation_.Table();
   EXPECT_THAT(table, HasSubstr("\ndog "));
@@ -54,34 +54,34 @@ TEST_F(MetricsExplanationTest, TableLeavesEmptyClassesOut) {
   EXPECT_THAT(table, testing::Not(HasSubstr("cat")));
 }
 
-TEST_F(MetricsExplanationTest, NoImages) {
+TEST_F(MetricsExplanationTest, ExplainsThatThereAreNoImages) {
   EXPECT_THAT(coco_explanation_.Explain(), HasSubstr("mAP is -1 because no image was evaluated"));
   EXPECT_THAT(voc_explanation_.Explain(), HasSubstr("no image was evaluated"));
 }
 
-TEST_F(MetricsExplanationTest, NoGroundTruthThatCounts) {
+TEST_F(MetricsExplanationTest, ExplainsThatNoGroundTruthCounts) {
   Add({"a", {{.box = Wide(0, 10), .difficult = true, .is_crowd = true}}, {{Wide(0, 10), 0, 0.9f}}});
   EXPECT_THAT(coco_explanation_.Explain(), HasSubstr("mAP is -1 because none of the 1 images"));
   EXPECT_THAT(coco_explanation_.Explain(), HasSubstr("(1 are ignored"));
   EXPECT_THAT(voc_explanation_.Explain(), HasSubstr("mAP is nan because none of the 1 images"));
 }
 
-TEST_F(MetricsExplanationTest, NoDetections) {
+TEST_F(MetricsExplanationTest, ExplainsThatThereAreNoDetections) {
   Add({"a", {{Wide(0, 10), 0}}, {}});
   EXPECT_THAT(voc_explanation_.Explain(), HasSubstr("nothing was detected on 1 images"));
 }
 
-TEST_F(MetricsExplanationTest, SharesInsteadOfPixels) {
+TEST_F(MetricsExplanationTest, ExplainsBoxesInFractionsInsteadOfPixels) {
   Add({"a", {{Wide(0, 100), 0}}, {{{0, 0, 0.1f, 1}, 0, 0.9f}}});
   EXPECT_THAT(voc_explanation_.Explain(), HasSubstr("different units"));
 }
 
-TEST_F(MetricsExplanationTest, LabelsThatAreShifted) {
+TEST_F(MetricsExplanationTest, ExplainsShiftedLabels) {
   Add({"a", {{Wide(0, 10), 0}, {Wide(50, 10), 1}}, {{Wide(0, 10), 1, 0.9f}}});
   EXPECT_THAT(coco_explanation_.Explain(), HasSubstr("1 of 2 boxes are covered"));
 }
 
-TEST_F(MetricsExplanationTest, BoxesThatMiss) {
+TEST_F(MetricsExplanationTest, ExplainsBoxesThatMiss) {
   Add({"a", {{Wide(0, 10), 0}}, {{Wide(0, 4), 0, 0.9f}}});
   EXPECT_THAT(coco_explanation_.Explain(), HasSubstr("the largest IoU of the same class is 0.400"));
 }

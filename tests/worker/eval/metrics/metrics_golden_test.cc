@@ -1,5 +1,5 @@
-// COCO and Pascal VOC metrics against goldens that tests/reference/coco_metrics_pycocotools.py made
-// with pycocotools and numpy.
+// COCO and Pascal VOC metrics against golden values that
+// tests/reference/coco_metrics_pycocotools.py computed with pycocotools and numpy.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -39,7 +39,7 @@ std::filesystem::path Folder() {
 
 std::vector<std::string> CaseNames() {
   std::vector<std::string> names;
-  std::error_code error;  // without the folder there are no names, which the last test reports
+  std::error_code error;  // a missing folder gives no names, which the last test reports
   for (const auto& entry : std::filesystem::directory_iterator(Folder(), error)) {
     if (entry.path().extension() == ".json") names.push_back(entry.path().stem().string());
   }
@@ -122,7 +122,7 @@ TEST_P(MetricsGoldenTest, VocAgreesWithNumpy) {
 INSTANTIATE_TEST_SUITE_P(Cases, MetricsGoldenTest, testing::ValuesIn(CaseNames()),
                          [](const auto& info) { return info.param; });
 
-TEST(MetricsGoldenFolderTest, HoldsTheCasesThatAreHardToGetRight) {
+TEST(MetricsGoldenFolderTest, HoldsTheDifficultCases) {
   EXPECT_THAT(CaseNames(), testing::IsSupersetOf({"random", "ties", "many_detections", "only_crowd",
                                                   "only_difficult", "no_truth", "no_detections",
                                                   "thresholds", "masks"}));

@@ -1,4 +1,4 @@
-// Cases small enough to compute by hand.
+// Cases that are small enough to compute by hand.
 #include "worker/eval/metrics/voc_metrics.h"
 
 #include <cmath>
@@ -10,16 +10,16 @@
 namespace pushpull {
 namespace {
 
-// 10 pixels high, at (0, x).
+// A box at (0, x) that is 10 pixels high.
 PixelBox Wide(float x, float width) { return {0, x, 10, x + width}; }
 
 double MeanOf(const VocMetrics& metrics) { return metrics.Compute().front().value; }
 
-TEST(VocMetricsTest, AreaUnderTheEnvelope) {
+TEST(VocMetricsTest, ComputesTheAreaUnderTheEnvelope) {
   VocMetrics metrics({{"cat"}});
   DetectionRecord record{"a", {{Wide(0, 10)}, {Wide(20, 10)}, {Wide(40, 10)}, {Wide(60, 10)}}, {}};
-  // By score: right, wrong, right, right, wrong: precision 1, 1/2, 2/3, 3/4, 3/5 at recall 1/4,
-  // 1/4, 2/4, 3/4, 3/4.
+  // In order of score: right, wrong, right, right, wrong. The precision is 1, 1/2, 2/3, 3/4, 3/5 at
+  // the recall 1/4, 1/4, 2/4, 3/4, 3/4.
   record.detections = {{Wide(200, 10), 0, 0.5f},
                        {Wide(0, 10), 0, 0.9f},
                        {Wide(40, 10), 0, 0.6f},
@@ -30,9 +30,9 @@ TEST(VocMetricsTest, AreaUnderTheEnvelope) {
   EXPECT_EQ(metrics.matches(0), 3);
 }
 
-TEST(VocMetricsTest, SecondDetectionOfABoxIsFalse) {
+TEST(VocMetricsTest, TheSecondDetectionOfABoxIsFalse) {
   VocMetrics metrics({{"cat"}});
-  // The second one overlaps the other box by 1/2 too, but the first one more.
+  // The second detection has an IoU of 19/21 with the matched box and of 11/29 with the free box.
   DetectionRecord record{"a", {{Wide(0, 10)}, {Wide(-5, 10)}}, {}};
   record.detections = {{Wide(0, 10), 0, 0.9f}, {Wide(-0.5, 10), 0, 0.8f}};
   ASSERT_TRUE(metrics.AddImage(record).ok());
@@ -40,7 +40,7 @@ TEST(VocMetricsTest, SecondDetectionOfABoxIsFalse) {
   EXPECT_EQ(metrics.matches(0), 1);
 }
 
-TEST(VocMetricsTest, IouOfExactlyOneHalfMatches) {
+TEST(VocMetricsTest, AnIouOfExactlyOneHalfMatches) {
   for (const auto& [width, expected] : {std::pair{5.0f, 1.0}, std::pair{4.75f, 0.0}}) {
     VocMetrics metrics({{"cat"}});
     ASSERT_TRUE(metrics.AddImage({"a", {{Wide(0, 10)}}, {{Wide(0, width), 0, 0.9f}}}).ok());
@@ -58,7 +58,7 @@ TEST(VocMetricsTest, DifficultBoxesAreNeitherFoundNorMissed) {
   EXPECT_FALSE(metrics.MustBeFound(record.ground_truth[1]));
 }
 
-TEST(VocMetricsTest, ClassesWithoutBoxesStayOutOfTheMean) {
+TEST(VocMetricsTest, ClassesWithoutBoxesDoNotCountInTheMean) {
   VocMetrics metrics({{"cat", "dog", "owl"}});
   DetectionRecord record{"a", {{Wide(0, 10), 0}, {Wide(20, 10), 2}}, {}};
   record.detections = {{Wide(0, 10), 0, 0.9f}, {Wide(40, 10), 1, 0.9f}};
@@ -85,12 +85,12 @@ TEST(VocMetricsTest, WithoutImagesOrClassesTheMeanIsUndefined) {
   EXPECT_TRUE(std::isnan(MeanOf(VocMetrics(DetectionMetricsOptions{}))));
 }
 
-TEST(VocMetricsTest, SummaryAloneOnRequest) {
+TEST(VocMetricsTest, ReturnsOnlyTheSummaryOnRequest) {
   const VocMetrics metrics({.class_names = {"cat", "dog"}, .per_category = false});
   EXPECT_EQ(metrics.Compute().size(), 1);
 }
 
-TEST(VocMetricsTest, RefusesBadRecordsAndCountsNothingOfThem) {
+TEST(VocMetricsTest, RefusesBadRecordsWithoutCountingThem) {
   VocMetrics metrics({{"cat"}});
   ASSERT_TRUE(metrics.AddImage({"good", {{Wide(0, 10)}}, {{Wide(0, 10), 0, 0.9f}}}).ok());
   const float nan = std::numeric_limits<float>::quiet_NaN();
