@@ -8,11 +8,11 @@ build_packages=(
   libgrpc++-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libabsl-dev
   libgoogle-glog-dev libgflags-dev libgtest-dev libgmock-dev
   libdnnl-dev libre2-dev libc-ares-dev nlohmann-json3-dev libssl-dev zlib1g-dev
-  libjpeg62-turbo-dev libpng-dev libpugixml-dev libmicrohttpd-dev libzmq3-dev
+  libjpeg62-turbo-dev libpng-dev libstb-dev libpugixml-dev libmicrohttpd-dev prometheus-cpp-dev libzmq3-dev
 )
 other_packages=(
   libbenchmark-dev clang-format-14 clang-tidy-14 shellcheck openssl
-  python3-minimal python3-yaml python3-matplotlib python3-numpy
+  python3-minimal python3-yaml python3-matplotlib python3-numpy python3-prometheus-client
 )
 
 packages=("${build_packages[@]}" "${other_packages[@]}")

@@ -63,8 +63,7 @@ class HttpServer {
 
 // Starts to listen and serve. ALREADY_EXISTS: another process listens at this address.
 // INVALID_ARGUMENT: no such host. UNAVAILABLE: the address cannot be used for another reason,
-// which the message names. INTERNAL: libmicrohttpd did not start. UNIMPLEMENTED: this build has
-// no HTTP server.
+// which the message names. INTERNAL: libmicrohttpd did not start.
 absl::StatusOr<std::unique_ptr<HttpServer>> StartHttpServer(const HttpServerOptions& options,
                                                             HttpCallbacks callbacks);
 

@@ -1,15 +1,76 @@
 #include "ps_server/monitoring/metrics_page.h"
 
+#include <prometheus/metric_family.h>
+#include <prometheus/text_serializer.h>
+
 #include <functional>
+#include <limits>
 #include <optional>
 #include <set>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
-
-#include "ps_server/monitoring/prometheus_text.h"
+#include "nlohmann/json.hpp"
 
 namespace pushpull {
 namespace {
+
+using prometheus::MetricType;
+using MetricLabels = std::vector<prometheus::ClientMetric::Label>;
+
+// Returns `text` with every byte that is not part of valid UTF-8 replaced by U+FFFD, which the
+// serializer leaves to its callers.
+std::string ValidUtf8(const std::string& text) {
+  using nlohmann::json;
+  return json::parse(json(text).dump(-1, ' ', false, json::error_handler_t::replace));
+}
+
+// Collects the families of a page. A sample belongs to the family that was added last. A family
+// without samples still tells readers that the metric exists. Label values may hold any bytes.
+class MetricsText {
+ public:
+  void Family(absl::string_view name, MetricType type, absl::string_view help) {
+    families_.push_back({std::string(name), std::string(help), type, {}});
+  }
+  void Sample(MetricLabels labels, double value) {
+    prometheus::ClientMetric& metric = Add(std::move(labels));
+    metric.gauge.value = value;  // the family's type says which of the two is written
+    metric.counter.value = value;
+  }
+  void Sample(double value) { Sample({}, value); }
+  void Histogram(MetricLabels labels, const HistogramValues& values) {
+    prometheus::ClientMetric::Histogram& histogram = Add(std::move(labels)).histogram;
+    for (size_t i = 0; i < values.counts.size(); ++i) {
+      histogram.sample_count += values.counts[i];
+      histogram.bucket.push_back(
+          {histogram.sample_count,
+           i < values.bounds.size() ? values.bounds[i] : std::numeric_limits<double>::infinity()});
+    }
+    histogram.sample_sum = values.sum;
+  }
+  // Gauge and Counter add a family with one sample.
+  void Gauge(absl::string_view name, absl::string_view help, double value) {
+    Family(name, MetricType::Gauge, help);
+    Sample(value);
+  }
+  void Counter(absl::string_view name, absl::string_view help, double value) {
+    Family(name, MetricType::Counter, help);
+    Sample(value);
+  }
+
+  std::string Serialize() const { return prometheus::TextSerializer().Serialize(families_); }
+
+ private:
+  prometheus::ClientMetric& Add(MetricLabels labels) {
+    for (auto& label : labels) label.value = ValidUtf8(label.value);
+    prometheus::ClientMetric& metric = families_.back().metric.emplace_back();
+    metric.label = std::move(labels);
+    return metric;
+  }
+
+  std::vector<prometheus::MetricFamily> families_;
+};
 
 HistogramValues FromProto(const ps::Histogram& histogram) {
   HistogramValues values;
@@ -20,13 +81,13 @@ HistogramValues FromProto(const ps::Histogram& histogram) {
   return values;
 }
 
-void WriteBuild(const MonitoringSnapshot& snapshot, PrometheusText* text) {
-  text->Family("ps_build_info", MetricType::kGauge, "Always 1; the version of the program.");
+void WriteBuild(const MonitoringSnapshot& snapshot, MetricsText* text) {
+  text->Family("ps_build_info", MetricType::Gauge, "Always 1; the version of the program.");
   text->Sample({{"version", snapshot.identity.version}}, 1);
   text->Gauge("ps_tasks", "Parameter-server tasks (shards) of the job.", snapshot.identity.tasks);
 }
 
-void WriteProgress(const MonitoringSnapshot& snapshot, PrometheusText* text) {
+void WriteProgress(const MonitoringSnapshot& snapshot, MetricsText* text) {
   const ps::StatusReply& status = snapshot.status;
   const TrainingFigures& figures = snapshot.figures;
   text->Gauge("ps_global_step", "Steps applied.", static_cast<double>(status.version()));
@@ -43,12 +104,12 @@ void WriteProgress(const MonitoringSnapshot& snapshot, PrometheusText* text) {
   text->Gauge("ps_waiting_seconds",
               "How long the step has been waiting for somebody; 0: it is not.",
               status.waiting_seconds());
-  text->Family("ps_loss", MetricType::kGauge, "Loss of the last step, mean over its samples.");
+  text->Family("ps_loss", MetricType::Gauge, "Loss of the last step, mean over its samples.");
   if (figures.losses > 0) text->Sample(figures.loss);
-  text->Family("ps_accuracy", MetricType::kGauge,
+  text->Family("ps_accuracy", MetricType::Gauge,
                "Share of the last step's images that were classified correctly.");
   if (figures.accuracy >= 0.0) text->Sample(figures.accuracy);
-  text->Family("ps_learning_rate", MetricType::kGauge, "Learning rate of the last step.");
+  text->Family("ps_learning_rate", MetricType::Gauge, "Learning rate of the last step.");
   if (figures.step > 0) text->Sample(figures.learning_rate);
   text->Gauge("ps_images_per_second", "Images trained on per second, over the last seconds.",
               figures.images_per_second);
@@ -66,15 +127,15 @@ void WriteProgress(const MonitoringSnapshot& snapshot, PrometheusText* text) {
                 static_cast<double>(status.duplicate_pushes()));
   text->Gauge("ps_rolled_back_steps", "Steps lost at the last start.",
               static_cast<double>(status.rolled_back_steps()));
-  text->Family("ps_gradient_staleness_steps", MetricType::kHistogram,
+  text->Family("ps_gradient_staleness_steps", MetricType::Histogram,
                "Versions applied between a gradient's pull and its use (asynchronous mode).");
   if (status.has_staleness()) text->Histogram({}, FromProto(status.staleness()));
-  text->Family("ps_step_contributors", MetricType::kHistogram,
+  text->Family("ps_step_contributors", MetricType::Histogram,
                "Replicas that contributed to a step (synchronous mode).");
   if (status.has_contributors()) text->Histogram({}, FromProto(status.contributors()));
 }
 
-void WriteCheckpoints(const MonitoringSnapshot& snapshot, PrometheusText* text) {
+void WriteCheckpoints(const MonitoringSnapshot& snapshot, MetricsText* text) {
   const ps::StatusReply& status = snapshot.status;
   text->Counter("ps_checkpoints_total", "Checkpoints published since the server started.",
                 static_cast<double>(status.checkpoints()));
@@ -82,12 +143,12 @@ void WriteCheckpoints(const MonitoringSnapshot& snapshot, PrometheusText* text) 
                 static_cast<double>(status.checkpoint_failures()));
   text->Gauge("ps_checkpoint_step", "Step of the newest published checkpoint.",
               static_cast<double>(status.durable_step()));
-  text->Family("ps_checkpoint_last_success_timestamp_seconds", MetricType::kGauge,
+  text->Family("ps_checkpoint_last_success_timestamp_seconds", MetricType::Gauge,
                "When the newest checkpoint since the server started was published, Unix time.");
   if (status.checkpoints() > 0) {
     text->Sample(snapshot.unix_seconds - status.seconds_since_checkpoint());
   }
-  text->Family("ps_checkpoint_duration_seconds", MetricType::kGauge,
+  text->Family("ps_checkpoint_duration_seconds", MetricType::Gauge,
                "From the decision to the publication, of the newest checkpoint.");
   if (status.checkpoints() > 0) text->Sample(status.last_checkpoint_seconds());
 }
@@ -96,7 +157,7 @@ void WriteCheckpoints(const MonitoringSnapshot& snapshot, PrometheusText* text) 
 void WriteClones(const ps::StatusReply& status, absl::string_view name, MetricType type,
                  absl::string_view help,
                  const std::function<std::optional<double>(const ps::CloneStatus&)>& value,
-                 PrometheusText* text) {
+                 MetricsText* text) {
   text->Family(name, type, help);
   for (const ps::CloneStatus& clone : status.clones()) {
     const std::optional<double> known = value(clone);
@@ -104,12 +165,12 @@ void WriteClones(const ps::StatusReply& status, absl::string_view name, MetricTy
   }
 }
 
-void WriteWorkers(const MonitoringSnapshot& snapshot, PrometheusText* text) {
+void WriteWorkers(const MonitoringSnapshot& snapshot, MetricsText* text) {
   const ps::StatusReply& status = snapshot.status;
   using Known = std::optional<double>;
   using Clone = const ps::CloneStatus&;
   const auto seen = [](Clone clone) { return clone.seconds_since_seen() >= 0.0; };
-  text->Family("ps_worker_info", MetricType::kGauge, "Always 1; host and process of a clone.");
+  text->Family("ps_worker_info", MetricType::Gauge, "Always 1; host and process of a clone.");
   for (const ps::CloneStatus& clone : status.clones()) {
     if (!seen(clone)) continue;
     text->Sample(
@@ -121,43 +182,43 @@ void WriteWorkers(const MonitoringSnapshot& snapshot, PrometheusText* text) {
                          const std::function<Known(Clone)>& value) {
     WriteClones(status, name, type, help, value, text);
   };
-  write("ps_worker_up", MetricType::kGauge, "1: the clone holds a lease.",
+  write("ps_worker_up", MetricType::Gauge, "1: the clone holds a lease.",
         [](Clone c) -> Known { return c.alive() ? 1 : 0; });
-  write("ps_worker_evicted", MetricType::kGauge, "1: an operator has taken the clone out.",
+  write("ps_worker_evicted", MetricType::Gauge, "1: an operator has taken the clone out.",
         [](Clone c) -> Known { return c.evicted() ? 1 : 0; });
-  write("ps_worker_late", MetricType::kGauge, "1: the step waits for this clone now.",
+  write("ps_worker_late", MetricType::Gauge, "1: the step waits for this clone now.",
         [&](Clone c) -> Known { return late.count(c.worker_id()) > 0 ? 1 : 0; });
-  write("ps_worker_replicas", MetricType::kGauge, "Replicas that the clone computes.",
+  write("ps_worker_replicas", MetricType::Gauge, "Replicas that the clone computes.",
         [](Clone c) -> Known { return c.replicas_size(); });
-  write("ps_worker_last_seen_timestamp_seconds", MetricType::kGauge,
+  write("ps_worker_last_seen_timestamp_seconds", MetricType::Gauge,
         "When the clone was last heard of, Unix time.", [&](Clone c) -> Known {
           if (!seen(c)) return {};
           return snapshot.unix_seconds - c.seconds_since_seen();
         });
-  write("ps_worker_images_per_second", MetricType::kGauge,
+  write("ps_worker_images_per_second", MetricType::Gauge,
         "Images per second, by the clone's clock.", [&](Clone c) -> Known {
           if (!seen(c)) return {};
           return c.progress().images_per_second();
         });
-  write("ps_worker_loss", MetricType::kGauge, "Loss of the clone's last contribution.",
+  write("ps_worker_loss", MetricType::Gauge, "Loss of the clone's last contribution.",
         [&](Clone c) -> Known {
           const auto it = snapshot.figures.worker_loss.find(c.worker_id());
           if (it == snapshot.figures.worker_loss.end()) return {};
           return it->second;
         });
-  write("ps_worker_images_total", MetricType::kCounter,
+  write("ps_worker_images_total", MetricType::Counter,
         "Images the clone has computed on since its process started.", [&](Clone c) -> Known {
           if (!seen(c)) return {};
           return static_cast<double>(c.progress().images());
         });
-  write("ps_worker_contributions_total", MetricType::kCounter, "Contributions that were applied.",
+  write("ps_worker_contributions_total", MetricType::Counter, "Contributions that were applied.",
         [](Clone c) -> Known { return static_cast<double>(c.contributions()); });
-  write("ps_worker_drops_total", MetricType::kCounter, "Contributions that came too late.",
+  write("ps_worker_drops_total", MetricType::Counter, "Contributions that came too late.",
         [](Clone c) -> Known { return static_cast<double>(c.drops()); });
 }
 
-void WriteWorkerPhases(const ps::StatusReply& status, PrometheusText* text) {
-  text->Family("ps_worker_phase_seconds_total", MetricType::kCounter,
+void WriteWorkerPhases(const ps::StatusReply& status, MetricsText* text) {
+  text->Family("ps_worker_phase_seconds_total", MetricType::Counter,
                "Where the time of the clone's training thread has gone since its process started.");
   for (const ps::CloneStatus& clone : status.clones()) {
     if (!clone.progress().has_phase_seconds()) continue;
@@ -171,8 +232,8 @@ void WriteWorkerPhases(const ps::StatusReply& status, PrometheusText* text) {
   }
 }
 
-void WriteWorkerGpus(const ps::StatusReply& status, PrometheusText* text) {
-  text->Family("ps_worker_gpu_info", MetricType::kGauge, "Always 1; the GPU of a clone.");
+void WriteWorkerGpus(const ps::StatusReply& status, MetricsText* text) {
+  text->Family("ps_worker_gpu_info", MetricType::Gauge, "Always 1; the GPU of a clone.");
   for (const ps::CloneStatus& clone : status.clones()) {
     if (!clone.progress().has_gpu()) continue;
     text->Sample({{"worker", absl::StrCat(clone.worker_id())},
@@ -182,7 +243,7 @@ void WriteWorkerGpus(const ps::StatusReply& status, PrometheusText* text) {
   const auto write = [&](absl::string_view name, absl::string_view help,
                          double (*value)(const ps::GpuFigures&)) {
     WriteClones(
-        status, name, MetricType::kGauge, help,
+        status, name, MetricType::Gauge, help,
         [&](const ps::CloneStatus& clone) -> std::optional<double> {
           if (!clone.progress().has_gpu()) return {};
           return value(clone.progress().gpu());
@@ -200,7 +261,7 @@ void WriteWorkerGpus(const ps::StatusReply& status, PrometheusText* text) {
 
 std::string ShardLabel(const ShardTraffic& traffic) { return absl::StrCat(traffic.shard); }
 
-void WriteCalls(const MonitoringSnapshot& snapshot, PsMethod method, PrometheusText* text,
+void WriteCalls(const MonitoringSnapshot& snapshot, PsMethod method, MetricsText* text,
                 bool with_method) {
   for (const ShardTraffic& traffic : snapshot.shards) {
     for (int number = 0; number < RequestCounters::kNumCodes; ++number) {
@@ -208,19 +269,19 @@ void WriteCalls(const MonitoringSnapshot& snapshot, PsMethod method, PrometheusT
       const uint64_t calls = traffic.counters->calls(method, code);
       if (calls == 0 && code != absl::StatusCode::kOk) continue;
       MetricLabels labels = {{"shard", ShardLabel(traffic)}};
-      if (with_method) labels.emplace_back("method", RowOf(method).name);
-      labels.emplace_back("code", absl::StatusCodeToString(code));
+      if (with_method) labels.push_back({"method", RowOf(method).name});
+      labels.push_back({"code", absl::StatusCodeToString(code)});
       text->Sample(labels, static_cast<double>(calls));
     }
   }
 }
 
-void WriteTraffic(const MonitoringSnapshot& snapshot, PrometheusText* text) {
-  text->Family("ps_push_requests_total", MetricType::kCounter, "Pushes answered, by status code.");
+void WriteTraffic(const MonitoringSnapshot& snapshot, MetricsText* text) {
+  text->Family("ps_push_requests_total", MetricType::Counter, "Pushes answered, by status code.");
   WriteCalls(snapshot, PsMethod::kPush, text, false);
-  text->Family("ps_pull_requests_total", MetricType::kCounter, "Pulls answered, by status code.");
+  text->Family("ps_pull_requests_total", MetricType::Counter, "Pulls answered, by status code.");
   WriteCalls(snapshot, PsMethod::kPull, text, false);
-  text->Family("ps_requests_total", MetricType::kCounter,
+  text->Family("ps_requests_total", MetricType::Counter,
                "Other calls answered, by method and status code.");
   for (int i = 0; i < kNumPsMethods; ++i) {
     const auto method = static_cast<PsMethod>(i);
@@ -229,7 +290,7 @@ void WriteTraffic(const MonitoringSnapshot& snapshot, PrometheusText* text) {
   }
   const auto counter = [&](absl::string_view name, absl::string_view help,
                            uint64_t (RequestCounters::*value)() const) {
-    text->Family(name, MetricType::kCounter, help);
+    text->Family(name, MetricType::Counter, help);
     for (const ShardTraffic& traffic : snapshot.shards) {
       text->Sample({{"shard", ShardLabel(traffic)}},
                    static_cast<double>((traffic.counters.get()->*value)()));
@@ -239,14 +300,14 @@ void WriteTraffic(const MonitoringSnapshot& snapshot, PrometheusText* text) {
           &RequestCounters::pushed_bytes);
   counter("ps_pull_sent_bytes_total", "Bytes of variables given to pulls.",
           &RequestCounters::pulled_bytes);
-  text->Family("ps_shard_version", MetricType::kGauge, "Version that was pulled last.");
+  text->Family("ps_shard_version", MetricType::Gauge, "Version that was pulled last.");
   for (const ShardTraffic& traffic : snapshot.shards) {
     text->Sample({{"shard", ShardLabel(traffic)}},
                  static_cast<double>(traffic.counters->pulled_version()));
   }
   const auto histogram = [&](absl::string_view name, absl::string_view help,
                              HistogramValues (RequestCounters::*values)() const) {
-    text->Family(name, MetricType::kHistogram, help);
+    text->Family(name, MetricType::Histogram, help);
     for (const ShardTraffic& traffic : snapshot.shards) {
       text->Histogram({{"shard", ShardLabel(traffic)}}, (traffic.counters.get()->*values)());
     }
@@ -258,13 +319,13 @@ void WriteTraffic(const MonitoringSnapshot& snapshot, PrometheusText* text) {
   histogram("ps_pull_duration_seconds", "From a pull's request to its last byte sent.",
             &RequestCounters::pull_seconds);
   if (snapshot.is_coordinator && snapshot.identity.sync && !snapshot.shards.empty()) {
-    text->Family("ps_round_wait_seconds", MetricType::kHistogram,
+    text->Family("ps_round_wait_seconds", MetricType::Histogram,
                  "From the first to the last contribution of a step (synchronous mode).");
     text->Histogram({}, snapshot.shards[0].counters->round_wait_seconds());
   }
 }
 
-void WriteProcess(const ProcessStats& process, PrometheusText* text) {
+void WriteProcess(const ProcessStats& process, MetricsText* text) {
   text->Counter("process_cpu_seconds_total", "CPU time in user and system.", process.cpu_seconds);
   text->Gauge("process_resident_memory_bytes", "Resident memory, mapped variables included.",
               static_cast<double>(process.resident_bytes));
@@ -282,7 +343,7 @@ void WriteProcess(const ProcessStats& process, PrometheusText* text) {
 }  // namespace
 
 std::string MetricsPage(const MonitoringSnapshot& snapshot) {
-  PrometheusText text;
+  MetricsText text;
   WriteBuild(snapshot, &text);
   if (snapshot.is_coordinator) {
     WriteProgress(snapshot, &text);
@@ -293,7 +354,7 @@ std::string MetricsPage(const MonitoringSnapshot& snapshot) {
   }
   WriteTraffic(snapshot, &text);
   WriteProcess(snapshot.process, &text);
-  return text.Take();
+  return text.Serialize();
 }
 
 }  // namespace pushpull

@@ -6,7 +6,6 @@
 #include "common/base/clock.h"
 #include "common/wire/transport_security.h"
 #include "ps_server/monitoring/metrics_page.h"
-#include "ps_server/monitoring/prometheus_text.h"
 #include "ps_server/monitoring/status_json.h"
 #include "ps_server/monitoring/status_page.h"
 
@@ -61,7 +60,7 @@ class MonitoringPages {
       response.content_type = "application/json";
       response.body = json_.Get(clock_.Now(), [this] { return StatusJson(watcher_.Snapshot()); });
     } else if (request.path == "/metrics") {
-      response.content_type = kPrometheusContentType;
+      response.content_type = kMetricsContentType;
       response.body =
           metrics_.Get(clock_.Now(), [this] { return MetricsPage(watcher_.Snapshot()); });
     } else if (request.path == "/healthz") {

@@ -21,6 +21,7 @@ namespace pushpull {
 // by DNS rebinding.
 //
 // What `sources` refers to must outlive the returned server. Returns the errors of StartHttpServer.
+// UNIMPLEMENTED: this build has no HTTP server.
 absl::StatusOr<std::unique_ptr<HttpServer>> StartMonitoringServer(const HttpServerOptions& options,
                                                                   MonitoringIdentity identity,
                                                                   MonitoringSources sources);

@@ -8,8 +8,6 @@
 #include "absl/strings/escaping.h"
 #include "nlohmann/json.hpp"
 
-#include "ps_server/monitoring/prometheus_text.h"
-
 namespace pushpull {
 namespace {
 
@@ -17,7 +15,7 @@ using nlohmann::json;
 
 constexpr size_t kLongestText = 200;
 
-std::string Text(const std::string& text) { return ValidUtf8(text.substr(0, kLongestText)); }
+std::string Text(const std::string& text) { return text.substr(0, kLongestText); }
 
 // Five digits are more than a chart can show. Fewer digits make the history smaller.
 json Rounded(double value) {
@@ -134,8 +132,8 @@ void AddJob(const MonitoringSnapshot& snapshot, json* result) {
   object["step"] = status.version();
   object["num_steps"] = status.num_steps();
   object["training_done"] = status.training_done();
-  object["stopped"] = ValidUtf8(status.stopped());
-  object["waiting_for"] = ValidUtf8(status.waiting_for());
+  object["stopped"] = status.stopped();
+  object["waiting_for"] = status.waiting_for();
   object["waiting_seconds"] = status.waiting_seconds();
   object["loss"] = figures.losses > 0 ? json(figures.loss) : json();
   object["accuracy"] = figures.accuracy >= 0.0 ? json(figures.accuracy) : json();

@@ -23,9 +23,9 @@ inline constexpr int64_t kMaxImagePixels = int64_t{1} << 26;
 // Alpha is dropped, 16-bit PNG is reduced to the high bytes, and the orientation in a JPEG's EXIF
 // data is ignored.
 //
-// DATA_LOSS: `bytes` is empty, truncated or damaged, or a PNG has a side above kMaxImageSide. Since
-// JPEG has no checksums, damage that still decodes is not noticed. INVALID_ARGUMENT: the format or
-// the variant of it is not supported, or the image is too large.
+// DATA_LOSS: `bytes` is empty, truncated or damaged. Since JPEG has no checksums, damage that still
+// decodes is not noticed. INVALID_ARGUMENT: the format or the variant of it is not supported, or
+// the image is too large.
 absl::Status DecodeImage(absl::string_view bytes, absl::string_view name, Image* image);
 
 // Decode one format each; otherwise as DecodeImage. DecodePgm skips the first two bytes unread.

@@ -40,44 +40,8 @@ absl::Status CheckImage(const Image& image) {
   return absl::OkStatus();
 }
 
-// State for libpng's callbacks. The error handlers of libpng and libjpeg leave with longjmp, so no
-// frame that longjmp leaves may hold objects with destructors.
-struct PngState {
-  std::string* bytes;
-  char message[128];
-  jmp_buf jump;
-};
-
-void PngError(png_structp png, png_const_charp message) {
-  auto* state = static_cast<PngState*>(png_get_error_ptr(png));
-  std::snprintf(state->message, sizeof(state->message), "%s", message);
-  std::longjmp(state->jump, 1);
-}
-
-void PngWarning(png_structp, png_const_charp) {}
-
-void PngWrite(png_structp png, png_bytep data, png_size_t count) {
-  static_cast<PngState*>(png_get_io_ptr(png))
-      ->bytes->append(reinterpret_cast<const char*>(data), count);
-}
-
-void PngFlush(png_structp) {}
-
-// Returns false after an error and sets state->message.
-bool WritePng(png_structp png, png_infop info, const Image& image, PngState* state) {
-  if (setjmp(state->jump) != 0) return false;
-  png_set_IHDR(png, info, image.width, image.height, 8,
-               image.channels == 1 ? PNG_COLOR_TYPE_GRAY : PNG_COLOR_TYPE_RGB, PNG_INTERLACE_NONE,
-               PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
-  png_write_info(png, info);
-  const size_t row_bytes = size_t{1} * image.width * image.channels;
-  for (int y = 0; y < image.height; ++y) {
-    png_write_row(png, image.pixels.data() + row_bytes * y);
-  }
-  png_write_end(png, nullptr);
-  return true;
-}
-
+// libjpeg's error handler leaves with longjmp, so no frame that longjmp leaves may hold objects
+// with destructors.
 struct JpegState {
   jpeg_error_mgr manager;  // must be first: JpegFail casts its address to JpegState
   jmp_buf jump;
@@ -120,16 +84,20 @@ bool WriteJpeg(jpeg_compress_struct* jpeg, const Image& image, int quality, Jpeg
 absl::Status EncodePng(const Image& image, std::string* bytes) {
   bytes->clear();
   PP_RETURN_IF_ERROR(CheckImage(image));
-  PngState state{bytes, "out of memory", {}};
-  png_structp png = png_create_write_struct(PNG_LIBPNG_VER_STRING, &state, PngError, PngWarning);
-  if (png == nullptr) return absl::ResourceExhaustedError("libpng: out of memory");
-  png_infop info = png_create_info_struct(png);
-  png_set_write_fn(png, &state, PngWrite, PngFlush);
-  const bool written = info != nullptr && WritePng(png, info, image, &state);
-  png_destroy_write_struct(&png, &info);
+  png_image png{};
+  png.version = PNG_IMAGE_VERSION;
+  png.height = image.height;
+  png.width = image.width;
+  png.format = image.channels == 1 ? PNG_FORMAT_GRAY : PNG_FORMAT_RGB;
+  png_alloc_size_t size = PNG_IMAGE_PNG_SIZE_MAX(png);
+  bytes->resize(size);
+  const bool written = png_image_write_to_memory(&png, bytes->data(), &size, /*convert_to_8_bit=*/0,
+                                                 image.pixels.data(), /*row_stride=*/0,
+                                                 /*colormap=*/nullptr) != 0;
+  bytes->resize(written ? size : 0);
+  bytes->shrink_to_fit();
   if (written) return absl::OkStatus();
-  bytes->clear();
-  return absl::InternalError(absl::StrCat("libpng cannot encode the image: ", state.message));
+  return absl::InternalError(absl::StrCat("libpng cannot encode the image: ", png.message));
 }
 
 absl::Status EncodeJpeg(const Image& image, int quality, std::string* bytes) {

@@ -16,7 +16,7 @@ namespace pushpull {
 // Replaces *bytes with a PNG file, grey for one channel and RGB for three. After an error *bytes is
 // empty. INVALID_ARGUMENT: the image has no pixels or more than image_codec.h allows, its number of
 // channels is not 1 or 3, or image.pixels does not have the size that follows from its shape.
-// INTERNAL or RESOURCE_EXHAUSTED: libpng failed.
+// INTERNAL: libpng failed.
 absl::Status EncodePng(const Image& image, std::string* bytes);
 
 // Replaces *bytes with a baseline JPEG file. INVALID_ARGUMENT: as EncodePng, or `quality` is not

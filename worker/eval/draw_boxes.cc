@@ -1,13 +1,14 @@
 #include "worker/eval/draw_boxes.h"
 
+#include <stb/stb_easy_font.h>
+
 #include <algorithm>
 #include <cmath>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "glog/logging.h"
-
-#include "worker/eval/bitmap_font.h"
 
 namespace pushpull {
 namespace {
@@ -16,7 +17,11 @@ using Color = std::array<uint8_t, 3>;
 
 constexpr Color kBlack = {0, 0, 0};
 constexpr Color kWhite = {255, 255, 255};
-constexpr int kDash = 4;  // length in pixels of dashes and of the gaps between them
+constexpr int kDash = 4;         // length in pixels of dashes and of the gaps between them
+constexpr int kTextHeight = 9;   // of stb_easy_font, in dots, from the top of A to the bottom of g
+constexpr int kGlyphQuads = 16;  // no character of stb_easy_font has more rectangles
+constexpr int kMargin = 1;       // in dots, around the text of a strip
+constexpr int kStripHeight = kTextHeight + 2 * kMargin;
 
 // A rectangle of pixels; `bottom` and `right` are excluded.
 struct Area {
@@ -65,18 +70,28 @@ class Canvas {
     Fill({area.top, area.right - columns, area.bottom, area.right}, color, stroke, area);
   }
 
+  // text: printable ASCII. A dot of the font becomes a square of `scale` pixels.
   void Text(int top, int left, absl::string_view text, int scale, const Color& color) {
-    for (size_t i = 0; i < text.size(); ++i) {
-      const int origin = left + static_cast<int>(i) * (kGlyphWidth + 1) * scale;
-      if (origin >= width()) return;
-      for (int row = 0; row < kGlyphHeight; ++row) {
-        for (int column = 0; column < kGlyphWidth; ++column) {
-          if (!GlyphDot(text[i], row, column)) continue;
-          const int y = top + row * scale;
-          const int x = origin + column * scale;
-          Fill({y, x, y + scale, x + scale}, color);
-        }
+    // The corners of a rectangle follow each other, so the first and the third are opposite.
+    struct Corner {
+      float x, y, z;
+      uint8_t color[4];
+    };
+    for (const char character : text) {
+      if (left >= width()) return;
+      char glyph[] = {character, '\0'};
+      Corner corners[kGlyphQuads][4];
+      const int quads = stb_easy_font_print(0, 0, glyph, nullptr, corners, sizeof(corners));
+      for (int i = 0; i < quads; ++i) {
+        const auto edge = [scale](int origin, float dots) {
+          return origin + static_cast<int>(dots) * scale;
+        };
+        const Corner& first = corners[i][0];
+        const Corner& last = corners[i][2];
+        Fill({edge(top, first.y), edge(left, first.x), edge(top, last.y), edge(left, last.x)},
+             color);
       }
+      left += stb_easy_font_width(glyph) * scale;
     }
   }
 
@@ -104,6 +119,19 @@ Area AreaOf(const PixelBox& box) {
   return area;
 }
 
+// Returns the UTF-8 text with each character that the font does not have replaced by one '?'.
+std::string PrintableText(absl::string_view text) {
+  std::string printable;
+  for (const char character : text) {
+    if (absl::ascii_isprint(character)) {
+      printable.push_back(character);
+    } else if ((static_cast<uint8_t>(character) & 0xC0) != 0x80) {  // not a continuation byte
+      printable.push_back('?');
+    }
+  }
+  return printable;
+}
+
 std::string NameOf(int32_t label, const std::vector<std::string>& class_names) {
   if (label < 0 || label >= static_cast<int32_t>(class_names.size())) {
     return absl::StrCat("class ", label);
@@ -119,13 +147,14 @@ struct Strip {
 
 // Draws a strip of text with its top at `wanted` and its left edge at `left`, or as near to that as
 // the image allows.
-void DrawStrip(const Strip& strip, int wanted, int left, int scale, Canvas* canvas) {
-  const int height = (kGlyphHeight + 2) * scale;
-  const int width = (static_cast<int>(strip.text.size()) * (kGlyphWidth + 1) + 1) * scale;
+void DrawStrip(Strip strip, int wanted, int left, int scale, Canvas* canvas) {
+  const int height = kStripHeight * scale;
+  // The width of a character includes two blank dots at its end. They make the side margins.
+  const int width = stb_easy_font_width(strip.text.data()) * scale;
   const int top = std::clamp(wanted, 0, std::max(0, canvas->height() - height));
   left = std::clamp(left, 0, std::max(0, canvas->width() - width));
   canvas->Fill({top, left, top + height, left + width}, strip.background);
-  canvas->Text(top + scale, left + scale, strip.text, scale, strip.text_color);
+  canvas->Text(top + kMargin * scale, left + kMargin * scale, strip.text, scale, strip.text_color);
 }
 
 Image ToRgb(const Image& image) {
@@ -194,8 +223,8 @@ Image DrawBoxes(const Image& image, const DetectionRecord& record,
     const std::string text = absl::StrFormat("%s: %.0f%%", NameOf(detection->label, class_names),
                                              100 * std::clamp(detection->score, 0.0f, 1.0f));
     const int luminance = 3 * color[0] + 6 * color[1] + color[2];  // 0 to 2550
-    DrawStrip({text, luminance > 1280 ? kBlack : kWhite, color},
-              area.top - (kGlyphHeight + 2) * scale, area.left, scale, &canvas);
+    DrawStrip({text, luminance > 1280 ? kBlack : kWhite, color}, area.top - kStripHeight * scale,
+              area.left, scale, &canvas);
   }
   return drawn;
 }

@@ -3,9 +3,12 @@
 #include <atomic>
 #include <cmath>
 #include <memory>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -50,7 +53,7 @@ ps::StatusReply MakeStatus() {
   first.mutable_progress()->set_images_per_second(60);
   first.mutable_progress()->mutable_phase_seconds()->set_compute(100);
   first.mutable_progress()->mutable_phase_seconds()->set_wait(20);
-  first.mutable_progress()->mutable_gpu()->set_name("H100");
+  first.mutable_progress()->mutable_gpu()->set_name("H100 \xe2\x82\xac\xff\xe2");
   first.mutable_progress()->mutable_gpu()->set_utilization(0.75);
   ps::CloneStatus& second = *status.add_clones();
   second.set_worker_id(1);
@@ -180,6 +183,7 @@ TEST_F(MonitoringServerTest, StatusJsonHasEveryField) {
   EXPECT_TRUE(first["loss"].is_null()) << "JSON has no NaN";
   EXPECT_EQ(first["phase_seconds"]["compute"], 100.0);
   EXPECT_EQ(first["gpu"]["utilization"], 0.75);
+  EXPECT_EQ(first["gpu"]["name"], "H100 \xe2\x82\xac\xef\xbf\xbd\xef\xbf\xbd") << "valid UTF-8";
   const json& second = status["clones"][1];
   EXPECT_EQ(second["state"], "never seen");
   EXPECT_EQ(second["late"], true);
@@ -214,7 +218,12 @@ TEST_F(MonitoringServerTest, WritesTheMetricsOfASnapshot) {
         "ps_images_total 3840",
         "ps_waiting_seconds 7.5",
         "ps_void_contributions_total 4",
+        "# HELP ps_accuracy Share of the last step's images that were classified correctly.",
+        "# TYPE ps_accuracy gauge",
+        "# TYPE ps_images_total counter",
+        "# TYPE ps_step_contributors histogram",
         "ps_step_contributors_bucket{le=\"1\"} 5",
+        "ps_step_contributors_bucket{le=\"2\"} 120",
         "ps_step_contributors_bucket{le=\"+Inf\"} 120",
         "ps_step_contributors_sum 235",
         "ps_checkpoint_last_success_timestamp_seconds 970",
@@ -224,7 +233,8 @@ TEST_F(MonitoringServerTest, WritesTheMetricsOfASnapshot) {
         "ps_worker_last_seen_timestamp_seconds{worker=\"0\"} 999.5",
         "ps_worker_phase_seconds_total{worker=\"0\",phase=\"compute\"} 100",
         "ps_worker_gpu_utilization_ratio{worker=\"0\"} 0.75",
-        "ps_worker_loss{worker=\"0\"} NaN",
+        "ps_worker_gpu_info{worker=\"0\",name=\"H100 \xe2\x82\xac\xef\xbf\xbd\xef\xbf\xbd\"} 1",
+        "ps_worker_loss{worker=\"0\"} Nan",
         "ps_push_requests_total{shard=\"0\",code=\"OK\"} 1",
         "ps_push_requests_total{shard=\"0\",code=\"ABORTED\"} 1",
         "ps_requests_total{shard=\"0\",method=\"Heartbeat\",code=\"OK\"} 1",
@@ -233,6 +243,14 @@ TEST_F(MonitoringServerTest, WritesTheMetricsOfASnapshot) {
     EXPECT_TRUE(absl::StrContains(metrics, "\n" + line + "\n")) << line << " is not in\n"
                                                                 << metrics;
   }
+  std::set<std::string> families;
+  for (const absl::string_view line : absl::StrSplit(metrics, '\n')) {
+    if (!absl::StartsWith(line, "# TYPE ")) continue;
+    const std::vector<std::string> words = absl::StrSplit(line, ' ');
+    EXPECT_TRUE(families.insert(words[2]).second) << words[2] << " is there twice";
+    EXPECT_EQ(absl::EndsWith(words[2], "_total"), words[3] == "counter") << line;
+  }
+  EXPECT_GT(families.size(), 50);
   for (const std::string absent : {"\nps_accuracy ", "ps_gradient_staleness_steps_bucket",
                                    "ps_worker_last_seen_timestamp_seconds{worker=\"1\"}",
                                    "ps_worker_images_total{worker=\"1\"}"}) {

@@ -1,5 +1,6 @@
 #include "worker/data/image_codec.h"
 
+#include <png.h>
 #include <zlib.h>
 
 #include <cstdlib>
@@ -32,6 +33,39 @@ TEST(ImageCodecTest, PngGreyAndRgbAreExact) {
     Image decoded;
     ASSERT_TRUE(DecodeImage(EncodePng(image), "a.png", &decoded).ok());
     ExpectSame(image, decoded, 0);
+  }
+}
+
+// Alpha is dropped, a palette resolved. Of 16 bits the high byte counts, whatever the gamma chunk
+// says (libpng's writer calls these linear).
+TEST(ImageCodecTest, PngOfOtherKinds) {
+  const std::vector<uint8_t> rgba = {10, 20, 30, 255, 40, 50, 60, 128, 70, 80, 90, 0};
+  const std::vector<uint8_t> rgb = {10, 20, 30, 40, 50, 60, 70, 80, 90};
+  const std::vector<uint8_t> places = {2, 0, 1};
+  const std::vector<uint16_t> deep = {0x0080, 0x12ff, 0xfe80};
+  const struct {
+    uint32_t format;
+    const void* pixels;
+    const void* palette;
+    std::vector<uint8_t> expected;
+  } cases[] = {
+      {PNG_FORMAT_RGBA, rgba.data(), nullptr, rgb},
+      {PNG_FORMAT_RGB_COLORMAP, places.data(), rgb.data(), {70, 80, 90, 10, 20, 30, 40, 50, 60}},
+      {PNG_FORMAT_LINEAR_Y, deep.data(), nullptr, {0x00, 0x12, 0xfe}}};
+  for (const auto& c : cases) {
+    png_image png{};
+    png.version = PNG_IMAGE_VERSION;
+    png.height = 1;
+    png.width = 3;
+    png.format = c.format;
+    png.colormap_entries = c.palette == nullptr ? 0 : 3;
+    char bytes[1000];
+    png_alloc_size_t size = sizeof(bytes);
+    ASSERT_TRUE(png_image_write_to_memory(&png, bytes, &size, 0, c.pixels, 0, c.palette));
+    Image decoded;
+    ASSERT_TRUE(DecodeImage(absl::string_view(bytes, size), "kind.png", &decoded).ok());
+    EXPECT_EQ(decoded.pixels, c.expected) << c.format;
+    EXPECT_EQ(decoded.channels, static_cast<int>(c.expected.size()) / 3);
   }
 }
 
@@ -127,16 +161,23 @@ TEST(ImageCodecTest, DamagedJpegPixelsAreAnError) {
   }
 }
 
+std::string BigEndian(uint32_t value) {
+  std::string bytes;
+  for (int shift = 24; shift >= 0; shift -= 8) bytes.push_back(static_cast<char>(value >> shift));
+  return bytes;
+}
+
+// Overwrites the width and height of a PNG file.
+std::string ClaimPngSize(std::string file, uint32_t width, uint32_t height) {
+  file.replace(16, 8, BigEndian(width) + BigEndian(height));
+  const uint32_t crc = crc32(0, reinterpret_cast<const Bytef*>(&file[12]), 17);
+  return file.replace(29, 4, BigEndian(crc));
+}
+
 // Overwrites the file's width and height with 20,000.
 std::string Claim20000(std::string file) {
+  if (file[0] == '\x89') return ClaimPngSize(std::move(file), 20000, 20000);
   const std::string claim("\x4e\x20", 2);
-  if (file[0] == '\x89') {
-    const std::string side = std::string(2, '\0') + claim;
-    file.replace(16, 8, side + side);
-    const uint32_t crc = crc32(0, reinterpret_cast<const Bytef*>(&file[12]), 17);
-    for (int i = 0; i < 4; ++i) file[29 + i] = static_cast<char>(crc >> (24 - 8 * i));
-    return file;
-  }
   size_t frame = file.find("\xff\xc0");  // the marker of a baseline frame
   if (frame == std::string::npos) return "";
   return file.replace(frame + 5, 4, claim + claim);
@@ -154,6 +195,19 @@ TEST(ImageCodecTest, RefusesHeadersThatClaim20000PixelsPerSide) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
     EXPECT_THAT(std::string(status.message()), HasSubstr("bomb.img: the image says it is 20000 x"));
     EXPECT_EQ(image.pixels.capacity(), 0u);
+  }
+}
+
+TEST(ImageCodecTest, RefusesAPngWithALongSideAsTooLarge) {
+  const std::string png = EncodePng(MakeImage(1, 1, 1));
+  for (const uint32_t side : {uint32_t{kMaxImageSide} + 1, uint32_t{0x7fffffff}}) {
+    Image image;
+    for (const bool wide : {false, true}) {
+      const std::string claim = ClaimPngSize(png, wide ? side : 1, wide ? 1 : side);
+      const absl::Status status = DecodeImage(claim, "long.png", &image);
+      EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+      EXPECT_THAT(std::string(status.message()), HasSubstr("at most 32768 a side"));
+    }
   }
 }
 

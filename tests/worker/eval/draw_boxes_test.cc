@@ -2,14 +2,12 @@
 
 #include <cstdlib>
 #include <limits>
-#include <set>
 #include <string>
 
 #include "gtest/gtest.h"
 
 #include "worker/data/image_codec.h"
 #include "worker/data/image_encoder.h"
-#include "worker/eval/bitmap_font.h"
 
 namespace pushpull {
 namespace {
@@ -53,22 +51,29 @@ TEST(DrawBoxesTest, DrawsASolidFrameInTheColorOfTheClass) {
   EXPECT_EQ(At(drawn, 22, 32), kGrey);  // just inside the frame's line
   EXPECT_EQ(At(drawn, 60, 60), kGrey);  // below the frame
   EXPECT_EQ(At(drawn, 40, 90), kGrey);  // right of the frame
-  EXPECT_EQ(At(drawn, 11, 30), color);  // the label's strip is 9 pixels high above the frame
-  EXPECT_EQ(At(drawn, 10, 30), kGrey);
+  EXPECT_EQ(At(drawn, 9, 30), color);   // the label's strip is 11 pixels high above the frame
+  EXPECT_EQ(At(drawn, 8, 30), kGrey);
 }
 
 TEST(DrawBoxesTest, LabelSpellsNameAndScore) {
   const Image drawn = DrawBoxes(Grey(100, 200, 3), Found({20, 30, 60, 90}, 1, 0.87f), Names(), {});
-  const std::string text = "dog: 87%";
-  for (size_t i = 0; i < text.size(); ++i) {
-    for (int row = 0; row < kGlyphHeight; ++row) {
-      for (int column = 0; column < kGlyphWidth; ++column) {
-        const Color got = At(drawn, 12 + row, 31 + 6 * static_cast<int>(i) + column);
-        EXPECT_EQ(got != ClassColor(1), GlyphDot(text[i], row, column))
-            << "character " << i << ", row " << row << ", column " << column;
-      }
-    }
+  std::string text;
+  for (int y = 9; y < 20; ++y) {
+    for (int x = 30; x < 76; ++x) text += At(drawn, y, x) == ClassColor(1) ? '.' : '#';
+    text += '\n';
   }
+  EXPECT_EQ(text,
+            "..............................................\n"
+            "....#........................##...####..##..#.\n"
+            "....#.......................#..#.....#..##..#.\n"
+            "..###...##....###..#........#..#.....#.....#..\n"
+            ".#..#..#..#..#..#............##.....#.....#...\n"
+            ".#..#..#..#..#..#...........#..#....#....#....\n"
+            ".#..#..#..#..#..#..#........#..#...#....#..##.\n"
+            "..###...##....###............##....#....#..##.\n"
+            "................#.............................\n"
+            "..............##..............................\n"
+            "..............................................\n");
 }
 
 TEST(DrawBoxesTest, DrawsGroundTruthDashedWithItsNameBelow) {
@@ -163,23 +168,12 @@ TEST(DrawBoxesTest, NeighbouringLabelsDifferInColor) {
   }
 }
 
-TEST(BitmapFontTest, GlyphsDiffer) {
-  std::set<std::string> shapes;
-  for (char character = ' '; character <= '~'; ++character) {
-    std::string shape;
-    for (int row = 0; row < kGlyphHeight; ++row) {
-      for (int column = 0; column < kGlyphWidth; ++column) {
-        shape.push_back(GlyphDot(character, row, column) ? '#' : '.');
-      }
-    }
-    EXPECT_TRUE(shapes.insert(shape).second) << character;
-    EXPECT_EQ(shape.find('#') == std::string::npos, character == ' ') << character;
-  }
-}
-
-TEST(BitmapFontTest, OtherCharactersBecomeQuestionMarks) {
-  EXPECT_EQ(PrintableText("caf\xc3\xa9 \xe7\x8c\xab\n"), "caf? ??");
-  EXPECT_EQ(GlyphDot('\n', 0, 2), GlyphDot('?', 0, 2));
+TEST(DrawBoxesTest, CharactersThatTheFontLacksBecomeQuestionMarks) {
+  const DetectionRecord record = Found({20, 30, 60, 90}, 0, 0.87f);
+  const Image lacking =
+      DrawBoxes(Grey(100, 200, 3), record, {"caf\xc3\xa9 \xe7\x8c\xab\n\x7f"}, {});
+  const Image question = DrawBoxes(Grey(100, 200, 3), record, {"caf? ???"}, {});
+  EXPECT_EQ(lacking.pixels, question.pixels);
 }
 
 }  // namespace
