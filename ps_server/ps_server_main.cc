@@ -27,7 +27,6 @@
 #include "common/cli/stop_signal.h"
 #include "common/cluster/cluster_check.h"
 #include "common/cluster/resolve_cluster.h"
-#include "common/config/pipeline_config.h"
 #include "common/config/validate_config.h"
 #include "common/trace/clock_offset.h"
 #include "common/trace/trace_writer.h"
@@ -255,6 +254,13 @@ absl::Status Serve(Server* server, const StopSignal& signal, Clock* clock) {
   return *end;
 }
 
+ConfigContext ContextOf(const ClusterSpec& cluster, std::optional<bool> sync) {
+  ConfigContext context;
+  context.sync = sync;
+  context.tasks = cluster.num_ps.value;
+  return context;
+}
+
 // Implements --check_cluster. If a pipeline config is given, the other tasks must have the same
 // model.
 absl::Status CheckPeers(const ClusterSpec& cluster, std::optional<bool> sync,
@@ -264,7 +270,8 @@ absl::Status CheckPeers(const ClusterSpec& cluster, std::optional<bool> sync,
       cluster.index.value >= 0 ? cluster.ps.value : std::vector<std::string>{cluster.listen.value};
   check.own_task = std::max(0, cluster.index.value);
   if (const std::string path = absl::GetFlag(FLAGS_pipeline_config_path); !path.empty()) {
-    PP_ASSIGN_OR_RETURN(const config::TrainEvalPipelineConfig config, LoadPipelineConfig(path));
+    PP_ASSIGN_OR_RETURN(const config::TrainEvalPipelineConfig config,
+                        LoadValidConfig(path, ContextOf(cluster, sync)));
     PP_ASSIGN_OR_RETURN(
         const JobSpec job,
         JobSpec::Create(config, sync.value_or(config.train_config().sync_replicas()),
@@ -299,17 +306,12 @@ absl::Status RunServer(bool check_config) {
       const std::optional<bool> debug_services,
       OptionalFlag("enable_debug_services", absl::GetFlag(FLAGS_enable_debug_services)));
   const std::string path = absl::GetFlag(FLAGS_pipeline_config_path);
-  PP_ASSIGN_OR_RETURN(config::TrainEvalPipelineConfig config, LoadPipelineConfig(path));
-  ConfigContext context;
-  context.sync = sync;
-  context.tasks = cluster.num_ps.value;
-  const absl::Status checked = CheckPipelineConfig(config, context, path);
+  PP_ASSIGN_OR_RETURN(config::TrainEvalPipelineConfig config,
+                      LoadValidConfig(path, ContextOf(cluster, sync)));
   if (check_config) {
-    return FinishCheckConfig(config, checked) == kExitDone
-               ? absl::OkStatus()
-               : WithExitCode(absl::InvalidArgumentError("see above"), ExitCodeOf(checked));
+    FinishCheckConfig(config);
+    return absl::OkStatus();
   }
-  PP_RETURN_IF_ERROR(checked);
   if (absl::GetFlag(FLAGS_train_dir).empty()) return UsageError("--train_dir is required");
 
   LOG(INFO) << cluster.Describe();

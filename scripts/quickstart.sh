@@ -35,7 +35,7 @@ if [ -n "$data" ]; then
 fi
 
 scripts/setup.sh --build-only
-cmake --preset release > /dev/null
+cmake -S . -B build -G Ninja > /dev/null
 cmake --build build --target ps_server worker evaluator
 
 [ -n "$out" ] || out=build/quickstart/$(date +%Y%m%d-%H%M%S)

@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
 # Installs the Debian 12 packages that building, testing and linting need. Installed packages are left as they are.
-# usage: scripts/setup.sh [--build-only]     --build-only leaves out the packages that only tests, lint and plots need
+# usage: scripts/setup.sh [--build-only]     --build-only leaves out what only benchmarks, tests, lint and plots need
 set -euo pipefail
 
 build_packages=(
   cmake ninja-build g++ ccache mold pkg-config git
   libgrpc++-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libabsl-dev
   libgoogle-glog-dev libgflags-dev libgtest-dev libgmock-dev
-  libdnnl-dev libre2-dev libc-ares-dev nlohmann-json3-dev libssl-dev zlib1g-dev
-  libjpeg62-turbo-dev libpng-dev libstb-dev libpugixml-dev libmicrohttpd-dev prometheus-cpp-dev libzmq3-dev
+  libre2-dev libc-ares-dev nlohmann-json3-dev libssl-dev zlib1g-dev
+  libjpeg62-turbo-dev libpng-dev libstb-dev libpugixml-dev libmicrohttpd-dev prometheus-cpp-dev
 )
 other_packages=(
-  libbenchmark-dev clang-format-14 clang-tidy-14 shellcheck openssl
+  libdnnl-dev libzmq3-dev clang-format-14 clang-tidy-14 shellcheck openssl
   python3-minimal python3-yaml python3-matplotlib python3-numpy python3-prometheus-client
 )
 

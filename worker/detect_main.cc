@@ -18,7 +18,6 @@
 #include "common/checkpoint/checkpoint_reader.h"
 #include "common/cli/exit_codes.h"
 #include "common/cli/main_support.h"
-#include "common/config/pipeline_config.h"
 #include "common/config/validate_config.h"
 #include "kernels/gpu.h"
 #include "worker/cli/device_choice.h"
@@ -158,10 +157,7 @@ absl::StatusOr<nlohmann::ordered_json> ProcessImage(FileSystem& files, const std
 }
 
 absl::StatusOr<config::TrainEvalPipelineConfig> LoadConfig() {
-  const std::string path = JoinPath(absl::GetFlag(FLAGS_checkpoint_dir), "pipeline.config");
-  PP_ASSIGN_OR_RETURN(config::TrainEvalPipelineConfig config, LoadPipelineConfig(path));
-  PP_RETURN_IF_ERROR(CheckPipelineConfig(config, {}, path));
-  return config;
+  return LoadValidConfig(JoinPath(absl::GetFlag(FLAGS_checkpoint_dir), "pipeline.config"), {});
 }
 
 // Processes all images and prints one line per image, a JSON object.
@@ -197,10 +193,7 @@ int Main(int argc, char** argv) {
       "--output_dir and prints one JSON object per image, with boxes in pixels.";
   options.takes_arguments = true;
   const MainArguments arguments = InitMain(argc, argv, options);
-  if (arguments.check_config) {
-    const absl::StatusOr<config::TrainEvalPipelineConfig> config = LoadConfig();
-    return config.ok() ? FinishCheckConfig(*config, absl::OkStatus()) : FinishMain(config.status());
-  }
+  if (arguments.check_config) return FinishCheckConfig(LoadConfig());
   if (absl::Status flags = CheckFlags(arguments.arguments); !flags.ok()) return FinishMain(flags);
   const absl::StatusOr<ChosenDevice> chosen =
       OpenChosenDevice(DeviceFromFlags(), 0, {CountGpus, OpenGpu});

@@ -21,7 +21,6 @@
 #include "common/cli/progress_line.h"
 #include "common/cli/stop_signal.h"
 #include "common/cluster/resolve_cluster.h"
-#include "common/config/pipeline_config.h"
 #include "common/config/validate_config.h"
 #include "kernels/gpu.h"
 #include "worker/cli/device_choice.h"
@@ -81,12 +80,10 @@ absl::Status CheckFlags() {
 }
 
 absl::StatusOr<config::TrainEvalPipelineConfig> LoadConfig(const std::string& path) {
-  PP_ASSIGN_OR_RETURN(config::TrainEvalPipelineConfig config, LoadPipelineConfig(path));
   ConfigContext context;
   context.data_dir = absl::GetFlag(FLAGS_data_dir);
   context.check_eval_input = true;
-  PP_RETURN_IF_ERROR(CheckPipelineConfig(config, context, path));
-  return config;
+  return LoadValidConfig(path, context);
 }
 
 absl::Status RunEvaluator(const EvaluatorContext& context, const ChosenDevice& chosen) {
@@ -126,9 +123,8 @@ int Main(int argc, char** argv) {
   const MainArguments arguments = InitMain(argc, argv, main_options);
   if (arguments.check_config) {
     const std::string given = absl::GetFlag(FLAGS_pipeline_config_path);
-    const absl::StatusOr<config::TrainEvalPipelineConfig> config = LoadConfig(
-        given.empty() ? JoinPath(absl::GetFlag(FLAGS_checkpoint_dir), "pipeline.config") : given);
-    return config.ok() ? FinishCheckConfig(*config, absl::OkStatus()) : FinishMain(config.status());
+    return FinishCheckConfig(LoadConfig(
+        given.empty() ? JoinPath(absl::GetFlag(FLAGS_checkpoint_dir), "pipeline.config") : given));
   }
   if (absl::Status flags = CheckFlags(); !flags.ok()) return FinishMain(flags);
   const absl::StatusOr<ChosenDevice> chosen =

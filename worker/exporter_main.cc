@@ -11,7 +11,6 @@
 #include "common/base/status_macros.h"
 #include "common/cli/exit_codes.h"
 #include "common/cli/main_support.h"
-#include "common/config/pipeline_config.h"
 #include "common/config/validate_config.h"
 #include "worker/export/inference_model.h"
 #include "worker/export/model_file.h"
@@ -57,10 +56,7 @@ absl::Status CheckFlags() {
 }
 
 absl::StatusOr<config::TrainEvalPipelineConfig> LoadConfig() {
-  const std::string path = JoinPath(absl::GetFlag(FLAGS_checkpoint_dir), "pipeline.config");
-  PP_ASSIGN_OR_RETURN(config::TrainEvalPipelineConfig config, LoadPipelineConfig(path));
-  PP_RETURN_IF_ERROR(CheckPipelineConfig(config, {}, path));
-  return config;
+  return LoadValidConfig(JoinPath(absl::GetFlag(FLAGS_checkpoint_dir), "pipeline.config"), {});
 }
 
 absl::Status Run() {
@@ -93,10 +89,7 @@ int Main(int argc, char** argv) {
   MainOptions options;
   options.usage = kUsage;
   const MainArguments arguments = InitMain(argc, argv, options);
-  if (arguments.check_config) {
-    const absl::StatusOr<config::TrainEvalPipelineConfig> config = LoadConfig();
-    return config.ok() ? FinishCheckConfig(*config, absl::OkStatus()) : FinishMain(config.status());
-  }
+  if (arguments.check_config) return FinishCheckConfig(LoadConfig());
   if (absl::Status flags = CheckFlags(); !flags.ok()) return FinishMain(flags);
   return FinishMain(Run());
 }

@@ -184,9 +184,9 @@ int FinishMain(const absl::Status& status) {
   return code;
 }
 
-int FinishCheckConfig(const config::TrainEvalPipelineConfig& config, const absl::Status& status) {
-  if (!status.ok()) return FinishMain(status);
-  std::cout << EffectiveConfigText(config) << std::flush;
+int FinishCheckConfig(const absl::StatusOr<config::TrainEvalPipelineConfig>& config) {
+  if (!config.ok()) return FinishMain(config.status());
+  std::cout << EffectiveConfigText(*config) << std::flush;
   return kExitDone;
 }
 

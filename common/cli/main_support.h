@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
 #include "protos/pipeline.pb.h"
@@ -35,9 +36,9 @@ absl::string_view BuildVersion();
 // Prints the error, if any, on stderr. Returns the exit code that main must return.
 int FinishMain(const absl::Status& status);
 
-// Ends --check_config. Prints the effective config on stdout if `status`, the result of
-// CheckPipelineConfig, is OK; otherwise does what FinishMain does. Returns the exit code.
-int FinishCheckConfig(const config::TrainEvalPipelineConfig& config, const absl::Status& status);
+// Ends --check_config. Prints the effective config on stdout if `config`, the result of
+// LoadValidConfig, is OK; otherwise does what FinishMain does. Returns the exit code.
+int FinishCheckConfig(const absl::StatusOr<config::TrainEvalPipelineConfig>& config);
 
 // Returns one line for each unknown flag in `arguments`, with a suggestion. Ignores flags after
 // "--" and those that --undefok names. A part of InitMain, declared for tests.

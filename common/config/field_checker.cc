@@ -22,13 +22,28 @@ void FieldChecker::AtLeast(absl::string_view field, int64_t value, int64_t minim
 
 void FieldChecker::Between(absl::string_view field, int64_t value, int64_t minimum,
                            int64_t maximum) {
-  if (value < minimum || value > maximum) {
-    Add(field, absl::StrCat("a number from ", minimum, " to ", maximum), absl::StrCat(value));
-  }
+  if (value >= minimum && value <= maximum) return;
+  Add(field, absl::StrCat("a number from ", minimum, " to ", maximum), absl::StrCat(value));
 }
 
-void FieldChecker::Positive(absl::string_view field, double value) {
-  if (!(value > 0) || !std::isfinite(value)) Add(field, "a number above 0", absl::StrCat(value));
+void FieldChecker::Within(absl::string_view field, double value, double minimum, double maximum) {
+  if (value >= minimum && value <= maximum) return;
+  Add(field, absl::StrCat("a number from ", minimum, " to ", maximum), absl::StrCat(value));
+}
+
+void FieldChecker::Range(absl::string_view low_field, double low, absl::string_view high_field,
+                         double high) {
+  NotNegative(low_field, low);
+  if (high >= low && std::isfinite(high)) return;
+  Add(high_field, absl::StrCat("at least ", low_field, " (", low, ")"), absl::StrCat(high));
+}
+
+void FieldChecker::Positive(absl::string_view field, double value, double maximum) {
+  if (value > 0 && value <= maximum) return;
+  const bool bounded = maximum < std::numeric_limits<double>::max();
+  Add(field,
+      absl::StrCat("a number above 0", bounded ? absl::StrCat(" and at most ", maximum) : ""),
+      absl::StrCat(value));
 }
 
 void FieldChecker::NotNegative(absl::string_view field, double value) {

@@ -3,6 +3,7 @@
 #define PUSHPULL_COMMON_CONFIG_FIELD_CHECKER_H_
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -22,8 +23,13 @@ class FieldChecker {
   void Missing(absl::string_view field, absl::string_view expected);
   void AtLeast(absl::string_view field, int64_t value, int64_t minimum);
   void Between(absl::string_view field, int64_t value, int64_t minimum, int64_t maximum);
-  // The next two checks refuse values that are not finite as well.
-  void Positive(absl::string_view field, double value);
+  // The remaining checks refuse values that are not finite as well.
+  void Within(absl::string_view field, double value, double minimum, double maximum);
+  // Accepts 0 <= low <= high; the problem names the field of the value that is wrong.
+  void Range(absl::string_view low_field, double low, absl::string_view high_field, double high);
+  // Accepts values in (0, maximum].
+  void Positive(absl::string_view field, double value,
+                double maximum = std::numeric_limits<double>::max());
   void NotNegative(absl::string_view field, double value);
   // Accepts values in [0, 1).
   void Fraction(absl::string_view field, double value);

@@ -12,7 +12,8 @@
 
 namespace pushpull {
 
-// Reads and parses the file at `path`. It does not check values; ValidatePipelineConfig does.
+// Reads and parses the file at `path`. It does not check values; programs call LoadValidConfig and
+// ParseValidConfig (validate_config.h), which do.
 //
 // NOT_FOUND: the file does not exist. INVALID_ARGUMENT: the file cannot be read, is no protobuf
 // text of the schema, is larger than 1 MiB, or nests messages more than 100 deep (the limits bound

@@ -1,4 +1,6 @@
-// Checks the values of a pipeline config before anything is started. Thread-safe functions.
+// Checks the values of a pipeline config before anything is started. Whatever a program does with a
+// config, it gets it from LoadValidConfig or ParseValidConfig; the code behind them relies on the
+// limits and does not check the fields again. Thread-safe functions.
 #ifndef PUSHPULL_COMMON_CONFIG_VALIDATE_CONFIG_H_
 #define PUSHPULL_COMMON_CONFIG_VALIDATE_CONFIG_H_
 
@@ -8,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
 #include "common/config/config_problem.h"
@@ -26,6 +29,7 @@ struct ConfigContext {
   // Which reader's files must exist on this machine. The checks do not look for other files.
   bool check_train_input = false;
   bool check_eval_input = false;
+  bool log_warnings = true;  // by LoadValidConfig and ParseValidConfig
 };
 
 struct ConfigReport {
@@ -41,10 +45,16 @@ struct ConfigReport {
 ConfigReport ValidatePipelineConfig(const config::TrainEvalPipelineConfig& config,
                                     const ConfigContext& context);
 
-// Validates `config`, logs the warnings and returns the problems as a status. `name` is the path of
-// the config. For the main functions of programs.
-absl::Status CheckPipelineConfig(const config::TrainEvalPipelineConfig& config,
-                                 const ConfigContext& context, absl::string_view name);
+// Reads the config at `path` and validates it. Errors as LoadPipelineConfig; the code of
+// ProblemsToStatus if the config has problems, with a message that lists all of them.
+absl::StatusOr<config::TrainEvalPipelineConfig> LoadValidConfig(const std::string& path,
+                                                                const ConfigContext& context);
+
+// The same for text that is not from a file, for example from the server's reply. Messages show
+// `name` in place of the path.
+absl::StatusOr<config::TrainEvalPipelineConfig> ParseValidConfig(const std::string& text,
+                                                                 const ConfigContext& context,
+                                                                 absl::string_view name);
 
 }  // namespace pushpull
 

@@ -7,7 +7,7 @@
 
 namespace pushpull {
 
-// Returns the DetectionSpec of a config that passes CheckSsd, with `heads` left empty. As in
+// Returns the DetectionSpec of a valid config, with `heads` left empty. As in
 // TensorFlow, the base sizes of anchors in the config are fractions of the image's shorter side.
 // The spec has fractions of the height and the width, so the value for the longer side is smaller
 // if the image is not square.

@@ -2,10 +2,7 @@
 
 #include <cmath>
 
-#include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
-
-#include "common/base/status_macros.h"
+#include "glog/logging.h"
 
 namespace pushpull {
 namespace {
@@ -13,52 +10,7 @@ namespace {
 constexpr float kSlimDeviation = 0.09f;
 constexpr float kSlimL2Weight = 4e-5f;
 
-absl::Status FieldError(absl::string_view field, absl::string_view name, double got,
-                        absl::string_view expected) {
-  return absl::InvalidArgumentError(
-      absl::StrCat(field, ".", name, " is ", got, ", expected ", expected));
-}
-
-absl::Status CheckBatchNorm(const config::BatchNorm& batch_norm, absl::string_view field) {
-  if (!(batch_norm.decay() >= 0.0f && batch_norm.decay() < 1.0f)) {
-    return FieldError(field, "batch_norm.decay", batch_norm.decay(), "a value in [0, 1)");
-  }
-  if (!(batch_norm.epsilon() > 0.0f && std::isfinite(batch_norm.epsilon()))) {
-    return FieldError(field, "batch_norm.epsilon", batch_norm.epsilon(), "a positive value");
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CheckInitializer(const config::WeightInitializer& initializer,
-                              absl::string_view field) {
-  const auto positive = [](float value) { return value > 0.0f && std::isfinite(value); };
-  switch (initializer.initializer_oneof_case()) {
-    case config::WeightInitializer::kTruncatedNormalInitializer:
-      if (!positive(initializer.truncated_normal_initializer().stddev())) {
-        return FieldError(field, "initializer.truncated_normal_initializer.stddev",
-                          initializer.truncated_normal_initializer().stddev(), "a positive value");
-      }
-      break;
-    case config::WeightInitializer::kRandomNormalInitializer:
-      if (!positive(initializer.random_normal_initializer().stddev())) {
-        return FieldError(field, "initializer.random_normal_initializer.stddev",
-                          initializer.random_normal_initializer().stddev(), "a positive value");
-      }
-      break;
-    case config::WeightInitializer::kVarianceScalingInitializer:
-      if (!positive(initializer.variance_scaling_initializer().factor())) {
-        return FieldError(field, "initializer.variance_scaling_initializer.factor",
-                          initializer.variance_scaling_initializer().factor(), "a positive value");
-      }
-      break;
-    case config::WeightInitializer::INITIALIZER_ONEOF_NOT_SET:
-      break;
-  }
-  return absl::OkStatus();
-}
-
-absl::StatusOr<ActivationFunction> ResolveActivation(config::Hyperparams::Activation activation,
-                                                     absl::string_view field) {
+ActivationFunction ResolveActivation(config::Hyperparams::Activation activation) {
   switch (activation) {
     case config::Hyperparams::RELU:
       return ActivationFunction::kRelu;
@@ -66,11 +18,10 @@ absl::StatusOr<ActivationFunction> ResolveActivation(config::Hyperparams::Activa
       return ActivationFunction::kRelu6;
     case config::Hyperparams::NONE:
       return ActivationFunction::kNone;
-    default:
-      return absl::InvalidArgumentError(
-          absl::StrCat(field, ".activation is ", config::Hyperparams::Activation_Name(activation),
-                       ", expected NONE, RELU or RELU_6"));
+    case config::Hyperparams::SWISH:
+      break;
   }
+  LOG(FATAL) << "activation " << config::Hyperparams::Activation_Name(activation);
 }
 
 Initializer ScaleVariance(const config::VarianceScalingInitializer& scaling,
@@ -102,10 +53,7 @@ LayerHyperparams SlimHyperparams() {
   return result;
 }
 
-absl::StatusOr<LayerHyperparams> ResolveHyperparams(const config::Hyperparams& hyperparams,
-                                                    absl::string_view field) {
-  PP_RETURN_IF_ERROR(CheckBatchNorm(hyperparams.batch_norm(), field));
-  PP_RETURN_IF_ERROR(CheckInitializer(hyperparams.initializer(), field));
+LayerHyperparams ResolveHyperparams(const config::Hyperparams& hyperparams) {
   LayerHyperparams result = SlimHyperparams();
   if (hyperparams.initializer().initializer_oneof_case() !=
       config::WeightInitializer::INITIALIZER_ONEOF_NOT_SET) {
@@ -114,12 +62,8 @@ absl::StatusOr<LayerHyperparams> ResolveHyperparams(const config::Hyperparams& h
   result.l2_weight = hyperparams.regularizer().has_l2_regularizer()
                          ? hyperparams.regularizer().l2_regularizer().weight()
                          : 0.0f;
-  if (!(result.l2_weight >= 0.0f && std::isfinite(result.l2_weight))) {
-    return FieldError(field, "regularizer.l2_regularizer.weight", result.l2_weight,
-                      "a value of at least 0");
-  }
   result.regularize_depthwise = hyperparams.regularize_depthwise();
-  PP_ASSIGN_OR_RETURN(result.activation, ResolveActivation(hyperparams.activation(), field));
+  result.activation = ResolveActivation(hyperparams.activation());
   if (!hyperparams.has_batch_norm()) {
     result.batch_norm.reset();
     return result;
@@ -132,12 +76,6 @@ absl::StatusOr<LayerHyperparams> ResolveHyperparams(const config::Hyperparams& h
   result.batch_norm->frozen = !batch_norm.train();
   result.batch_norm->bias_corrected = batch_norm.bias_corrected_moving_statistics();
   return result;
-}
-
-absl::Status RequireBatchNorm(const LayerHyperparams& hyperparams, absl::string_view field) {
-  if (hyperparams.batch_norm.has_value()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      field, ".batch_norm is missing: convolutions without batch normalisation are not supported"));
 }
 
 Initializer ResolveInitializer(const config::WeightInitializer& initializer,

@@ -6,8 +6,6 @@
 #include <optional>
 #include <vector>
 
-#include "absl/status/statusor.h"
-
 #include "common/model/network_spec.h"
 #include "protos/pipeline.pb.h"
 
@@ -26,16 +24,9 @@ struct LayerHyperparams {
 // batch norm with the defaults of BatchNormSpec.
 LayerHyperparams SlimHyperparams();
 
-// Converts `hyperparams`. If the message has no batch_norm, the result has none either. If it has
-// no initializer, the result has slim's. `field` is the path of the message, for errors.
-// INVALID_ARGUMENT: a decay is outside [0, 1), an epsilon, deviation or variance factor is not
-// positive, an L2 weight is negative, or the activation is not supported. The message names the
-// field.
-absl::StatusOr<LayerHyperparams> ResolveHyperparams(const config::Hyperparams& hyperparams,
-                                                    absl::string_view field);
-
-// INVALID_ARGUMENT: `hyperparams` has no batch norm. The message names the missing field.
-absl::Status RequireBatchNorm(const LayerHyperparams& hyperparams, absl::string_view field);
+// Converts `hyperparams`, a part of a valid config. If the message has no batch_norm, the result
+// has none either. If it has no initializer, the result has slim's.
+LayerHyperparams ResolveHyperparams(const config::Hyperparams& hyperparams);
 
 // Returns the initializer of a weight tensor of shape [..., in, out]; constant 0 if none is set.
 //

@@ -3,8 +3,6 @@
 #ifndef PUSHPULL_COMMON_MODEL_MOBILENET_V2_H_
 #define PUSHPULL_COMMON_MODEL_MOBILENET_V2_H_
 
-#include "absl/status/statusor.h"
-
 #include "common/model/network_spec.h"
 #include "protos/pipeline.pb.h"
 
@@ -20,9 +18,8 @@ namespace pushpull {
 // 0.001. With conv_hyperparams all its fields apply, including their defaults; only an absent
 // initializer still means truncated normal 0.09.
 //
-// INVALID_ARGUMENT: a value is out of range or missing, for example a side of the input is below 32
-// pixels or the number of channels is not 1 or 3. The message names the field.
-absl::StatusOr<NetworkSpec> BuildMobilenetV2(const config::Classifier& classifier);
+// `classifier` must be part of a valid config.
+NetworkSpec BuildMobilenetV2(const config::Classifier& classifier);
 
 }  // namespace pushpull
 

@@ -5,13 +5,12 @@
 #include <utility>
 #include <vector>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 #include "google/protobuf/repeated_field.h"
 
-#include "common/base/status_macros.h"
 #include "common/model/mobilenet_v2.h"
 #include "common/model/ssd_mobilenet.h"
 
@@ -21,19 +20,12 @@ namespace {
 // A list of regular expressions that match at the start of a name. It remembers which were used.
 class NamePatterns {
  public:
-  static absl::StatusOr<NamePatterns> Compile(
-      absl::string_view field, const google::protobuf::RepeatedPtrField<std::string>& patterns) {
-    NamePatterns result;
+  NamePatterns(absl::string_view field,
+               const google::protobuf::RepeatedPtrField<std::string>& patterns) {
     for (int i = 0; i < patterns.size(); ++i) {
-      const std::string label = absl::StrCat(field, "[", i, "] \"", patterns[i], "\"");
-      try {
-        result.patterns_.push_back({label, std::regex(patterns[i]), false});
-      } catch (const std::regex_error& error) {
-        return absl::InvalidArgumentError(
-            absl::StrCat(label, " is not a regular expression: ", error.what()));
-      }
+      patterns_.push_back(
+          {absl::StrCat(field, "[", i, "] \"", patterns[i], "\""), std::regex(patterns[i]), false});
     }
-    return result;
   }
 
   bool empty() const { return patterns_.empty(); }
@@ -64,13 +56,11 @@ class NamePatterns {
   std::vector<Pattern> patterns_;
 };
 
-absl::Status ApplyTrainConfig(const config::TrainConfig& train_config,
-                              std::vector<VariableSpec>* variables) {
-  PP_ASSIGN_OR_RETURN(NamePatterns update,
-                      NamePatterns::Compile("train_config.update_trainable_variables",
-                                            train_config.update_trainable_variables()));
-  PP_ASSIGN_OR_RETURN(NamePatterns freeze, NamePatterns::Compile("train_config.freeze_variables",
-                                                                 train_config.freeze_variables()));
+void ApplyTrainConfig(const config::TrainConfig& train_config,
+                      std::vector<VariableSpec>* variables) {
+  NamePatterns update("train_config.update_trainable_variables",
+                      train_config.update_trainable_variables());
+  NamePatterns freeze("train_config.freeze_variables", train_config.freeze_variables());
   for (VariableSpec& variable : *variables) {
     if (variable.kind != VariableKind::kTrainable) continue;
     if (!train_config.add_regularization_loss()) variable.l2_weight = 0.0f;
@@ -84,22 +74,13 @@ absl::Status ApplyTrainConfig(const config::TrainConfig& train_config,
   }
   update.WarnUnused();
   freeze.WarnUnused();
-  return absl::OkStatus();
 }
 
 }  // namespace
 
-absl::StatusOr<NetworkSpec> BuildNetworkSpec(const config::DetectionModel& model) {
+NetworkSpec BuildNetworkSpec(const config::DetectionModel& model) {
   if (model.has_ssd()) return BuildSsdMobilenet(model.ssd());
-  if (!model.has_classifier()) {
-    return absl::InvalidArgumentError(
-        "the model is missing: expected model { ssd { ... } } or model { classifier { ... } }");
-  }
-  const std::string& type = model.classifier().feature_extractor().type();
-  if (type != "mobilenet_v2") {
-    return absl::InvalidArgumentError(absl::StrCat("model.classifier.feature_extractor.type is \"",
-                                                   type, "\", expected \"mobilenet_v2\""));
-  }
+  CHECK(model.has_classifier());
   return BuildMobilenetV2(model.classifier());
 }
 
@@ -107,11 +88,12 @@ int NumClasses(const config::DetectionModel& model) {
   return model.has_ssd() ? model.ssd().num_classes() : model.classifier().num_classes();
 }
 
-absl::StatusOr<VariableLayout> BuildVariableLayout(const config::TrainEvalPipelineConfig& config) {
-  PP_ASSIGN_OR_RETURN(const NetworkSpec network, BuildNetworkSpec(config.model()));
-  std::vector<VariableSpec> variables = DeclareVariables(network);
-  PP_RETURN_IF_ERROR(ApplyTrainConfig(config.train_config(), &variables));
-  return VariableLayout::Create(std::move(variables));
+VariableLayout BuildVariableLayout(const config::TrainEvalPipelineConfig& config) {
+  std::vector<VariableSpec> variables = DeclareVariables(BuildNetworkSpec(config.model()));
+  ApplyTrainConfig(config.train_config(), &variables);
+  absl::StatusOr<VariableLayout> layout = VariableLayout::Create(std::move(variables));
+  CHECK(layout.ok()) << layout.status();
+  return *std::move(layout);
 }
 
 }  // namespace pushpull

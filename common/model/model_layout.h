@@ -1,9 +1,8 @@
 // Builds the network and the variable layout of a pipeline config. The worker trains the network,
-// and the server stores the variables. Thread-safe functions.
+// and the server stores the variables. The config must come from LoadValidConfig or
+// ParseValidConfig; an invalid one may end the process. Thread-safe functions.
 #ifndef PUSHPULL_COMMON_MODEL_MODEL_LAYOUT_H_
 #define PUSHPULL_COMMON_MODEL_MODEL_LAYOUT_H_
-
-#include "absl/status/statusor.h"
 
 #include "common/model/network_spec.h"
 #include "common/model/variable_layout.h"
@@ -11,9 +10,7 @@
 
 namespace pushpull {
 
-// Builds the network of `model`. INVALID_ARGUMENT: a field is missing, unknown or out of range. The
-// message names the field.
-absl::StatusOr<NetworkSpec> BuildNetworkSpec(const config::DetectionModel& model);
+NetworkSpec BuildNetworkSpec(const config::DetectionModel& model);
 
 // Returns num_classes of the classifier or detector, without a detector's background class. Returns
 // 0 if `model` has neither.
@@ -30,9 +27,7 @@ int NumClasses(const config::DetectionModel& model);
 // The patterns are ECMAScript regular expressions. Like Python's re.match, they match at the start
 // of a name and need not reach its end. They never apply to moving statistics, which only a frozen
 // batch norm freezes. A warning is logged for each pattern that matches no trainable variable.
-//
-// INVALID_ARGUMENT: as for BuildNetworkSpec, or an expression is malformed.
-absl::StatusOr<VariableLayout> BuildVariableLayout(const config::TrainEvalPipelineConfig& config);
+VariableLayout BuildVariableLayout(const config::TrainEvalPipelineConfig& config);
 
 }  // namespace pushpull
 

@@ -7,10 +7,6 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "common/base/status_macros.h"
-#include "common/config/config_problem.h"
-#include "common/config/field_checker.h"
-#include "common/config/ssd_checks.h"
 #include "common/model/detection_config.h"
 #include "common/model/hyperparams.h"
 #include "common/model/image_resize.h"
@@ -39,8 +35,8 @@ class SsdBuilder {
                   kImageChannels},
                  ssd.freeze_batchnorm()) {}
 
-  absl::StatusOr<NetworkSpec> Build() && {
-    PP_RETURN_IF_ERROR(ResolveScopes());
+  NetworkSpec Build() && {
+    ResolveScopes();
     AddBackbone();
     for (int i = kBackboneMaps; i < extractor_.num_layers(); ++i) AddExtraMap(i);
     for (size_t i = 0; i < maps_.size(); ++i) AddHead(static_cast<int>(i));
@@ -52,25 +48,14 @@ class SsdBuilder {
   }
 
  private:
-  absl::Status ResolveScopes() {
-    const std::string field = "model.ssd.feature_extractor.conv_hyperparams";
-    PP_ASSIGN_OR_RETURN(extra_, ResolveHyperparams(extractor_.conv_hyperparams(), field));
-    PP_RETURN_IF_ERROR(RequireBatchNorm(extra_, field));
+  void ResolveScopes() {
+    extra_ = ResolveHyperparams(extractor_.conv_hyperparams());
     extra_.regularize_depthwise = true;
     backbone_ = SlimHyperparams();
     backbone_.batch_norm->decay = kBackboneDecay;
     if (extractor_.override_base_feature_extractor_hyperparams()) backbone_ = extra_;
-
-    const std::string predictor_field =
-        "model.ssd.box_predictor.convolutional_box_predictor.conv_hyperparams";
-    PP_ASSIGN_OR_RETURN(heads_, ResolveHyperparams(predictor_.conv_hyperparams(), predictor_field));
+    heads_ = ResolveHyperparams(predictor_.conv_hyperparams());
     heads_.regularize_depthwise = true;
-    if (UsesHiddenLayers()) PP_RETURN_IF_ERROR(RequireBatchNorm(heads_, predictor_field));
-    return absl::OkStatus();
-  }
-
-  bool UsesHiddenLayers() const {
-    return predictor_.use_depthwise() || predictor_.num_layers_before_predictor() > 0;
   }
 
   void AddBackbone() {
@@ -187,10 +172,7 @@ class SsdBuilder {
 
 }  // namespace
 
-absl::StatusOr<NetworkSpec> BuildSsdMobilenet(const config::Ssd& ssd) {
-  FieldChecker checker;
-  CheckSsd(ssd, &checker);
-  PP_RETURN_IF_ERROR(ProblemsToStatus("pipeline config", checker.problems()));
+NetworkSpec BuildSsdMobilenet(const config::Ssd& ssd) {
   return SsdBuilder(ssd, ResolveDetection(ssd)).Build();
 }
 

@@ -4,8 +4,6 @@
 #ifndef PUSHPULL_COMMON_MODEL_SSD_MOBILENET_H_
 #define PUSHPULL_COMMON_MODEL_SSD_MOBILENET_H_
 
-#include "absl/status/statusor.h"
-
 #include "common/model/network_spec.h"
 #include "protos/pipeline.pb.h"
 
@@ -22,9 +20,8 @@ namespace pushpull {
 // The extra maps and the heads always follow their conv_hyperparams. Their regularizer covers
 // depthwise weights too, as in slim's separable_conv2d.
 //
-// INVALID_ARGUMENT: CheckSsd or the conversion of a conv_hyperparams message finds problems. The
-// message names the fields.
-absl::StatusOr<NetworkSpec> BuildSsdMobilenet(const config::Ssd& ssd);
+// `ssd` must be part of a valid config.
+NetworkSpec BuildSsdMobilenet(const config::Ssd& ssd);
 
 }  // namespace pushpull
 

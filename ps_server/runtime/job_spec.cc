@@ -17,7 +17,7 @@ namespace pushpull {
 
 absl::StatusOr<JobSpec> JobSpec::Create(const config::TrainEvalPipelineConfig& config, bool sync,
                                         int tasks) {
-  PP_ASSIGN_OR_RETURN(VariableLayout layout, BuildVariableLayout(config));
+  VariableLayout layout = BuildVariableLayout(config);
   PP_ASSIGN_OR_RETURN(OptimizerSpec optimizer, OptimizerSpec::Create(config.train_config()));
   std::string text;
   google::protobuf::TextFormat::PrintToString(config, &text);

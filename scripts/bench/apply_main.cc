@@ -52,7 +52,7 @@ VariableLayout MakeLayout() {
       "image_resizer { fixed_shape_resizer { height: 224 width: 224 } } "
       "feature_extractor { type: 'mobilenet_v2' } } }",
       &config));
-  return BuildVariableLayout(config).value();
+  return BuildVariableLayout(config);
 }
 
 OptimizerSpec MakeOptimizer(const std::string& name, const std::string& rest) {

@@ -72,7 +72,7 @@ absl::StatusOr<double> MeasureRate(const ImageSource* source, PixelFormat format
   SamplerOptions sampling;
   sampling.num_examples = source->size();
   sampling.batch_size = absl::GetFlag(FLAGS_batch);
-  PP_ASSIGN_OR_RETURN(const Sampler sampler, Sampler::Create(sampling));
+  const Sampler sampler(sampling);
   InputPipelineOptions options;
   const int size = absl::GetFlag(FLAGS_size);
   options.shape = {size, size, 3};
@@ -82,7 +82,7 @@ absl::StatusOr<double> MeasureRate(const ImageSource* source, PixelFormat format
     config::TrainConfig train;
     train.add_data_augmentation_options()->mutable_random_horizontal_flip();
     train.add_data_augmentation_options()->mutable_ssd_random_crop();
-    PP_ASSIGN_OR_RETURN(options.augmentation, ParseAugmentation(train.data_augmentation_options()));
+    options.augmentation = ParseAugmentation(train.data_augmentation_options());
   }
   PP_ASSIGN_OR_RETURN(const std::unique_ptr<InputPipeline> pipeline,
                       InputPipeline::Create(source, sampler, options));

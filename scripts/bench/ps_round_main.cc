@@ -25,7 +25,7 @@
 #include "common/base/status_macros.h"
 #include "common/cli/main_support.h"
 #include "common/cli/security_flags.h"
-#include "common/config/pipeline_config.h"
+#include "common/config/validate_config.h"
 #include "common/model/model_layout.h"
 #include "common/model/sharding.h"
 #include "ps_server/store/apply_pass.h"
@@ -80,12 +80,8 @@ train_config {
     use_moving_average: %s
   }
 }
-train_input_reader {
-  synthetic_input_reader { num_examples: 1000 height: 224 width: 224 num_classes: 1000 }
-}
-eval_input_reader {
-  synthetic_input_reader { num_examples: 1000 height: 224 width: 224 num_classes: 1000 }
-}
+train_input_reader { image_folder_input_reader { path: "none" } }
+eval_input_reader { image_folder_input_reader { path: "none" } }
 )";
 
 constexpr char kMomentum[] =
@@ -158,8 +154,8 @@ class Benchmark {
 };
 
 absl::Status Benchmark::ReadModel(const std::string& config_text) {
-  PP_ASSIGN_OR_RETURN(const auto config, ParsePipelineConfig(config_text, "ps_round"));
-  PP_ASSIGN_OR_RETURN(const VariableLayout layout, BuildVariableLayout(config));
+  PP_ASSIGN_OR_RETURN(const auto config, ParseValidConfig(config_text, {}, "ps_round"));
+  const VariableLayout layout = BuildVariableLayout(config);
   PP_ASSIGN_OR_RETURN(const OptimizerSpec optimizer, OptimizerSpec::Create(config.train_config()));
   const Sharding sharding(layout.total_elements(), 1);
   ThreadPool pool(1);

@@ -5,6 +5,7 @@
 
 #include "common/config/pipeline_config.h"
 #include "common/config/validate_config.h"
+#include "common/model/model_layout.h"
 #include "tests/fuzz/fuzz_input.h"
 
 namespace pushpull {
@@ -21,7 +22,11 @@ void Run(absl::string_view input) {
     return;
   }
   const absl::Status valid = ValidatePipelineConfig(*config, {}).ToStatus("fuzz");
-  if (!valid.ok()) CHECK(absl::IsInvalidArgument(valid)) << valid;
+  if (valid.ok()) {
+    BuildVariableLayout(*config);
+  } else {
+    CHECK(absl::IsInvalidArgument(valid)) << valid;
+  }
   // Reading the effective config again must give the same effective config.
   const std::string text = EffectiveConfigText(*config);
   const auto again = ParsePipelineConfig(text, "again");

@@ -1,41 +1,20 @@
 #include "worker/data/augmentation.h"
 
-#include <string>
-#include <utility>
-
 #include "absl/strings/str_cat.h"
 
 #include "common/base/random.h"
-#include "common/base/status_macros.h"
 
 namespace pushpull {
-namespace {
 
-constexpr uint32_t kMaxShiftPixels = 1024;
-
-}  // namespace
-
-absl::StatusOr<AugmentationSpec> ParseAugmentation(
+AugmentationSpec ParseAugmentation(
     const google::protobuf::RepeatedPtrField<config::PreprocessingStep>& steps) {
   AugmentationSpec spec;
-  for (int i = 0; i < steps.size(); ++i) {
-    const std::string field = absl::StrCat("train_config.data_augmentation_options[", i, "]");
-    if (!steps[i].has_random_shift()) {
-      PP_ASSIGN_OR_RETURN(std::unique_ptr<AugmentationStep> step,
-                          MakeAugmentationStep(steps[i], field));
-      spec.steps.push_back(std::move(step));
-      continue;
+  for (const config::PreprocessingStep& step : steps) {
+    if (step.has_random_shift()) {
+      spec.max_shift_pixels = static_cast<int>(step.random_shift().max_pixels());
+    } else {
+      spec.steps.push_back(MakeAugmentationStep(step));
     }
-    const uint32_t pixels = steps[i].random_shift().max_pixels();
-    if (i + 1 != steps.size()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          field, ": random_shift works on the network's input, so it has to be the last step"));
-    }
-    if (pixels > kMaxShiftPixels) {
-      return absl::InvalidArgumentError(absl::StrCat(field, ".random_shift.max_pixels is ", pixels,
-                                                     ", expected at most ", kMaxShiftPixels));
-    }
-    spec.max_shift_pixels = static_cast<int>(pixels);
   }
   return spec;
 }

@@ -11,7 +11,6 @@
 #include <memory>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "google/protobuf/repeated_field.h"
 
 #include "protos/pipeline.pb.h"
@@ -31,9 +30,8 @@ struct AugmentationSpec {
   int max_shift_pixels = 0;
 };
 
-// Reads train_config.data_augmentation_options. INVALID_ARGUMENT: a step is unknown or has a value
-// out of range, or a random_shift is not the last step. The message names the step.
-absl::StatusOr<AugmentationSpec> ParseAugmentation(
+// Reads train_config.data_augmentation_options of a valid config.
+AugmentationSpec ParseAugmentation(
     const google::protobuf::RepeatedPtrField<config::PreprocessingStep>& steps);
 
 // Applies the steps to the image and its boxes. Step i draws from a random stream that depends on

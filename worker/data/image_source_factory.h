@@ -25,11 +25,10 @@ struct ImageSourceOptions {
   Annotation annotation = Annotation::kEither;
 };
 
-// Opens the data set. Blocks while it reads IDX files, VOC annotations or the record lengths of
-// TFRecord files; image files are not read yet.
-// NOT_FOUND: a path does not exist. INVALID_ARGUMENT: the reader's config is incomplete, or the
-// data do not fit the format or the model; this includes a reader that cannot give the required
-// annotation. DATA_LOSS: a file is truncated or damaged.
+// Opens the data set of `reader`, a part of a valid config. Blocks while it reads IDX files, VOC
+// annotations or the record lengths of TFRecord files; image files are not read yet. NOT_FOUND: a
+// path does not exist. INVALID_ARGUMENT: the data do not fit the format or the model. DATA_LOSS: a
+// file is truncated or damaged.
 absl::StatusOr<std::unique_ptr<ImageSource>> OpenImageSource(const config::InputReader& reader,
                                                              const ImageSourceOptions& options);
 

@@ -2,37 +2,20 @@
 
 #include <algorithm>
 
-#include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 
 #include "worker/data/permutation.h"
 
 namespace pushpull {
 
-absl::StatusOr<Sampler> Sampler::Create(const SamplerOptions& options) {
-  using Mode = SamplerOptions::Mode;
-  if (options.num_examples < 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("number of examples is ", options.num_examples, ", expected at least 1"));
+Sampler::Sampler(const SamplerOptions& options) : options_(options) {
+  CHECK_GE(options.num_examples, 1);
+  CHECK_GE(options.num_replicas, 1);
+  CHECK_GE(options.batch_size,
+           options.mode == SamplerOptions::Mode::kSync ? options.num_replicas : 1);
+  if (options.mode == SamplerOptions::Mode::kEvaluate) {
+    CHECK(!options.shuffle && options.num_replicas == 1);
   }
-  if (options.batch_size < 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("batch_size is ", options.batch_size, ", expected at least 1"));
-  }
-  if (options.num_replicas < 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("number of replicas is ", options.num_replicas, ", expected at least 1"));
-  }
-  if (options.mode == Mode::kSync && options.batch_size < options.num_replicas) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "batch_size ", options.batch_size, " is smaller than the ", options.num_replicas,
-        " clones it is divided into; every clone needs at least one image: raise batch_size or "
-        "start fewer clones"));
-  }
-  if (options.mode == Mode::kEvaluate && (options.shuffle || options.num_replicas != 1)) {
-    return absl::InvalidArgumentError("evaluation takes the examples in order, in one replica");
-  }
-  return Sampler(options);
 }
 
 int64_t Sampler::ReplicaBatchSize(int replica) const {

@@ -25,8 +25,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "absl/status/statusor.h"
-
 namespace pushpull {
 
 struct SamplerOptions {
@@ -47,9 +45,9 @@ struct Sample {
 
 class Sampler {
  public:
-  // INVALID_ARGUMENT: a value is out of range, the batch is smaller than the number of replicas
-  // (kSync), or shuffling or several replicas are requested (kEvaluate).
-  static absl::StatusOr<Sampler> Create(const SamplerOptions& options);
+  // CHECKs that all numbers are at least 1, that the batch has a sample for each replica (kSync),
+  // and that there is one replica without shuffling (kEvaluate).
+  explicit Sampler(const SamplerOptions& options);
 
   const SamplerOptions& options() const { return options_; }
 
@@ -63,8 +61,6 @@ class Sampler {
   void GetBatch(int64_t step, int replica, std::vector<Sample>* samples) const;
 
  private:
-  explicit Sampler(const SamplerOptions& options) : options_(options) {}
-
   SamplerOptions options_;
 };
 

@@ -16,9 +16,6 @@
 namespace pushpull {
 namespace {
 
-constexpr int kMinSide = 64;
-constexpr int kMaxSide = 4096;
-constexpr int kMaxObjects = 100;
 // The side of a drawn glyph, as a share of the scene's shorter side, is one of these three values
 // times a factor from 0.85 to 1.15.
 constexpr std::array<float, 3> kScales = {0.18f, 0.27f, 0.40f};
@@ -201,39 +198,7 @@ class ShapeGlyphs final : public ImageSource {
   const int num_classes_;
 };
 
-absl::Status OutOfRange(absl::string_view field, int64_t value, absl::string_view range) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("synthetic scenes: ", field, " is ", value, ", expected ", range));
-}
-
 }  // namespace
-
-absl::StatusOr<std::unique_ptr<ImageSource>> SceneSource::Create(
-    const SceneOptions& options, std::unique_ptr<ImageSource> glyphs) {
-  const std::string sides = absl::StrCat(kMinSide, " to ", kMaxSide);
-  if (options.num_examples < 1) {
-    return OutOfRange("num_examples", options.num_examples, "at least 1");
-  }
-  if (options.height < kMinSide || options.height > kMaxSide) {
-    return OutOfRange("height", options.height, sides);
-  }
-  if (options.width < kMinSide || options.width > kMaxSide) {
-    return OutOfRange("width", options.width, sides);
-  }
-  if (options.num_channels != 1 && options.num_channels != 3) {
-    return OutOfRange("num_channels", options.num_channels, "1 or 3");
-  }
-  if (options.max_objects < 1 || options.max_objects > kMaxObjects) {
-    return OutOfRange("max_objects", options.max_objects, absl::StrCat("1 to ", kMaxObjects));
-  }
-  Example first;
-  PP_RETURN_IF_ERROR(glyphs->Get(0, &first));
-  if (first.image.channels != 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("synthetic scenes: ", glyphs->describe(), ": expected grey images"));
-  }
-  return std::unique_ptr<ImageSource>(new SceneSource(options, std::move(glyphs)));
-}
 
 std::string SceneSource::describe() const {
   return absl::StrCat("synthetic scenes (seed ", options_.seed, "): ", size(), " images of ",
@@ -258,11 +223,8 @@ absl::Status SceneSource::Get(int64_t index, Example* example) const {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<ImageSource>> MakeShapeGlyphs(int num_classes) {
-  if (num_classes < 1 || num_classes > kMaxSyntheticClasses) {
-    return OutOfRange("num_classes", num_classes, absl::StrCat("1 to ", kMaxSyntheticClasses));
-  }
-  return std::unique_ptr<ImageSource>(new ShapeGlyphs(num_classes));
+std::unique_ptr<ImageSource> MakeShapeGlyphs(int num_classes) {
+  return std::make_unique<ShapeGlyphs>(num_classes);
 }
 
 }  // namespace pushpull

@@ -9,28 +9,28 @@
 #include <utility>
 #include <vector>
 
-#include "absl/status/statusor.h"
+#include "absl/status/status.h"
 
 #include "worker/data/image_source.h"
 
 namespace pushpull {
 
+// The ranges are those of CheckReader (common/config/reader_checks.h).
 struct SceneOptions {
   int64_t num_examples = 10000;
   uint64_t seed = 1;
-  int height = 160;      // in pixels, 64 to 4096
-  int width = 160;       // in pixels, 64 to 4096
+  int height = 160;      // in pixels
+  int width = 160;       // in pixels
   int num_channels = 3;  // 1 or 3
-  int max_objects = 12;  // 1 to 100; a scene gets 1 to max_objects, fewer if there is no room
+  int max_objects = 12;  // a scene gets 1 to max_objects, fewer if there is no room
 };
 
 class SceneSource final : public ImageSource {
  public:
-  // `glyphs` has grey images in which the brightness of a pixel is the share that the object
-  // covers, such as handwritten digits. INVALID_ARGUMENT: an option is out of range (the message
-  // names it), or the first glyph is not grey. Also returns errors of reading that glyph.
-  static absl::StatusOr<std::unique_ptr<ImageSource>> Create(const SceneOptions& options,
-                                                             std::unique_ptr<ImageSource> glyphs);
+  // `glyphs` must have grey images in which the brightness of a pixel is the share that the object
+  // covers, such as handwritten digits.
+  SceneSource(const SceneOptions& options, std::unique_ptr<ImageSource> glyphs)
+      : options_(options), glyphs_(std::move(glyphs)) {}
 
   int64_t size() const override { return options_.num_examples; }
   int num_classes() const override { return glyphs_->num_classes(); }
@@ -41,16 +41,12 @@ class SceneSource final : public ImageSource {
   absl::Status Check(ThreadPool* pool) const override { return glyphs_->Check(pool); }
 
  private:
-  SceneSource(const SceneOptions& options, std::unique_ptr<ImageSource> glyphs)
-      : options_(options), glyphs_(std::move(glyphs)) {}
-
   const SceneOptions options_;
   const std::unique_ptr<ImageSource> glyphs_;
 };
 
-// Returns a source with one glyph per class, the shapes of synthetic_shapes.h. INVALID_ARGUMENT:
-// num_classes is not within 1 to kMaxSyntheticClasses.
-absl::StatusOr<std::unique_ptr<ImageSource>> MakeShapeGlyphs(int num_classes);
+// Returns a source with one glyph per class, the first shapes of synthetic_shapes.h.
+std::unique_ptr<ImageSource> MakeShapeGlyphs(int num_classes);
 
 }  // namespace pushpull
 

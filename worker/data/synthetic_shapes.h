@@ -9,9 +9,9 @@
 
 #include "absl/strings/string_view.h"
 
-namespace pushpull {
+#include "common/config/reader_checks.h"
 
-inline constexpr int kMaxSyntheticClasses = 12;
+namespace pushpull {
 
 // Returns "disc", "square" and so on. CHECKs that 0 <= shape < kMaxSyntheticClasses.
 absl::string_view SyntheticClassName(int shape);

@@ -13,8 +13,6 @@
 namespace pushpull {
 namespace {
 
-constexpr int kMinSide = 16;
-constexpr int kMaxSide = 4096;
 constexpr int kGrid = 2;  // coverage samples per pixel and axis
 // In radians (12 degrees): small enough to tell horizontal from vertical bars, and the cross from
 // the saltire.
@@ -176,32 +174,6 @@ void AddNoise(const Canvas& canvas, CounterRandom* random, std::vector<uint8_t>*
 }
 
 }  // namespace
-
-absl::StatusOr<std::unique_ptr<ImageSource>> SyntheticSource::Create(
-    const SyntheticOptions& options) {
-  const auto out_of_range = [](absl::string_view field, int64_t value, absl::string_view range) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("synthetic images: ", field, " is ", value, ", expected ", range));
-  };
-  const std::string sides = absl::StrCat(kMinSide, " to ", kMaxSide);
-  if (options.num_examples < 1) {
-    return out_of_range("num_examples", options.num_examples, "at least 1");
-  }
-  if (options.height < kMinSide || options.height > kMaxSide) {
-    return out_of_range("height", options.height, sides);
-  }
-  if (options.width < kMinSide || options.width > kMaxSide) {
-    return out_of_range("width", options.width, sides);
-  }
-  if (options.num_channels != 1 && options.num_channels != 3) {
-    return out_of_range("num_channels", options.num_channels, "1 or 3");
-  }
-  if (options.num_classes < 1 || options.num_classes > kMaxSyntheticClasses) {
-    return out_of_range("num_classes", options.num_classes,
-                        absl::StrCat("1 to ", kMaxSyntheticClasses));
-  }
-  return std::unique_ptr<ImageSource>(new SyntheticSource(options));
-}
 
 std::vector<std::string> SyntheticSource::class_names() const {
   return SyntheticClassNames(options_.num_classes);

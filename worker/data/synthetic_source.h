@@ -8,25 +8,25 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
+#include "absl/status/status.h"
 
 #include "worker/data/image_source.h"
 
 namespace pushpull {
 
+// The ranges are those of CheckReader (common/config/reader_checks.h).
 struct SyntheticOptions {
   int64_t num_examples = 10000;
   uint64_t seed = 1;
-  int height = 32;       // in pixels, 16 to 4096
-  int width = 32;        // in pixels, 16 to 4096
+  int height = 32;       // in pixels
+  int width = 32;        // in pixels
   int num_channels = 3;  // 1 or 3
-  int num_classes = 10;  // 1 to kMaxSyntheticClasses (synthetic_shapes.h)
+  int num_classes = 10;  // 1 to kMaxSyntheticClasses
 };
 
 class SyntheticSource final : public ImageSource {
  public:
-  // INVALID_ARGUMENT: an option is out of range; the message names it.
-  static absl::StatusOr<std::unique_ptr<ImageSource>> Create(const SyntheticOptions& options);
+  explicit SyntheticSource(const SyntheticOptions& options) : options_(options) {}
 
   int64_t size() const override { return options_.num_examples; }
   int num_classes() const override { return options_.num_classes; }
@@ -36,8 +36,6 @@ class SyntheticSource final : public ImageSource {
   absl::Status Check(ThreadPool* pool) const override;  // always OK: there are no files
 
  private:
-  explicit SyntheticSource(const SyntheticOptions& options) : options_(options) {}
-
   const SyntheticOptions options_;
 };
 

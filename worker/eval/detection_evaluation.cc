@@ -15,7 +15,6 @@
 namespace pushpull {
 namespace {
 
-constexpr char kVocMetrics[] = "pascal_voc_detection_metrics";
 constexpr char kCocoMetrics[] = "coco_detection_metrics";
 
 // Sums the losses of the batches to compute means over the images.
@@ -47,13 +46,6 @@ DetectionEvaluation::DetectionEvaluation(const config::EvalConfig& config,
 absl::StatusOr<std::unique_ptr<DetectionEvaluation>> DetectionEvaluation::Create(
     const config::TrainEvalPipelineConfig& config, const std::string& data_dir,
     const ComputeOptions& compute, FileSystem* files) {
-  for (const std::string& name : config.eval_config().metrics_set()) {
-    if (name != kVocMetrics && name != kCocoMetrics) {
-      return absl::InvalidArgumentError(absl::StrCat("eval_config.metrics_set is \"", name,
-                                                     "\", expected \"", kVocMetrics, "\" or \"",
-                                                     kCocoMetrics, "\""));
-    }
-  }
   PP_ASSIGN_OR_RETURN(std::unique_ptr<EvaluationRun> run,
                       EvaluationRun::Create(config, data_dir, compute));
   return std::unique_ptr<DetectionEvaluation>(

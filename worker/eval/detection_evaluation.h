@@ -25,7 +25,7 @@ namespace pushpull {
 class DetectionEvaluation final : public Evaluation {
  public:
   // Arguments and errors as MakeEvaluation. eval_config.metrics_set selects the metrics; if it is
-  // empty, those of Pascal VOC are used. INVALID_ARGUMENT: metrics_set has an unknown name.
+  // empty, those of Pascal VOC are used.
   static absl::StatusOr<std::unique_ptr<DetectionEvaluation>> Create(
       const config::TrainEvalPipelineConfig& config, const std::string& data_dir,
       const ComputeOptions& compute, FileSystem* files);

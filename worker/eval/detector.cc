@@ -21,12 +21,12 @@ Detector::Detector(NetworkSpec spec, const ComputeOptions& compute)
 absl::StatusOr<std::unique_ptr<Detector>> Detector::Load(
     FileSystem& files, const std::string& checkpoint_dir,
     const config::TrainEvalPipelineConfig& config, const DetectorOptions& options) {
-  PP_ASSIGN_OR_RETURN(NetworkSpec spec, BuildNetworkSpec(config.model()));
+  NetworkSpec spec = BuildNetworkSpec(config.model());
   if (!spec.detection.has_value()) {
     return absl::FailedPreconditionError(
         absl::StrCat("the model in ", checkpoint_dir, " is a classifier, expected a detector"));
   }
-  PP_ASSIGN_OR_RETURN(const VariableLayout layout, BuildVariableLayout(config));
+  const VariableLayout layout = BuildVariableLayout(config);
   PP_ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint,
                       OpenCheckpoint(files, checkpoint_dir, options.step, {"", &layout}));
   std::unique_ptr<Detector> detector(new Detector(std::move(spec), options.compute));

@@ -62,9 +62,7 @@ class Evaluation {
 // Makes the evaluation for the config's model and opens the data set of eval_input_reader. Blocks
 // as OpenImageSource does. The evaluation uses the first eval_config.num_examples examples, or all
 // if there are fewer. A detector's export is written to `files`, which must outlive the evaluation,
-// as must compute.device.
-// INVALID_ARGUMENT: there is not exactly one eval_input_reader, or eval_config.metrics_set is
-// wrong. Other errors as BuildNetworkSpec and OpenImageSource.
+// as must compute.device. `config` must be valid. Errors as OpenImageSource.
 absl::StatusOr<std::unique_ptr<Evaluation>> MakeEvaluation(
     const config::TrainEvalPipelineConfig& config, const std::string& data_dir,
     const ComputeOptions& compute, FileSystem* files);

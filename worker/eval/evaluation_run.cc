@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 
 #include "common/base/status_macros.h"
@@ -25,12 +24,8 @@ EvaluationRun::EvaluationRun(NetworkSpec spec, VariableLayout layout, const Comp
 absl::StatusOr<std::unique_ptr<EvaluationRun>> EvaluationRun::Create(
     const config::TrainEvalPipelineConfig& config, const std::string& data_dir,
     const ComputeOptions& compute) {
-  if (config.eval_input_reader_size() != 1) {
-    return absl::InvalidArgumentError(absl::StrCat("eval_input_reader: expected exactly one, got ",
-                                                   config.eval_input_reader_size()));
-  }
-  PP_ASSIGN_OR_RETURN(NetworkSpec spec, BuildNetworkSpec(config.model()));
-  PP_ASSIGN_OR_RETURN(VariableLayout layout, BuildVariableLayout(config));
+  NetworkSpec spec = BuildNetworkSpec(config.model());
+  VariableLayout layout = BuildVariableLayout(config);
   std::unique_ptr<EvaluationRun> result(
       new EvaluationRun(std::move(spec), std::move(layout), compute));
 
@@ -55,7 +50,7 @@ absl::StatusOr<std::unique_ptr<EvaluationRun>> EvaluationRun::Create(
   sampler_options.num_examples = result->num_examples_;
   sampler_options.batch_size = config.eval_config().batch_size();
   sampler_options.shuffle = false;
-  PP_ASSIGN_OR_RETURN(const Sampler sampler, Sampler::Create(sampler_options));
+  const Sampler sampler(sampler_options);
   InputPipelineOptions input_options;
   input_options.shape = InputShapeOf(result->spec_);
   input_options.num_threads = std::min(compute.threads, kMaxInputThreads);

@@ -89,8 +89,8 @@ absl::StatusOr<InferenceModel> LoadInferenceModel(FileSystem& files,
                                                   const std::string& checkpoint_dir,
                                                   const config::TrainEvalPipelineConfig& config,
                                                   const InferenceModelOptions& options) {
-  PP_ASSIGN_OR_RETURN(NetworkSpec network, BuildNetworkSpec(config.model()));
-  PP_ASSIGN_OR_RETURN(VariableLayout layout, BuildVariableLayout(config));
+  NetworkSpec network = BuildNetworkSpec(config.model());
+  VariableLayout layout = BuildVariableLayout(config);
   PP_ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint,
                       OpenCheckpoint(files, checkpoint_dir, options.step, {}));
   PP_RETURN_IF_ERROR(CheckVariablesExist(layout, *checkpoint));

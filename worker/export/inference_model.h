@@ -38,13 +38,13 @@ struct InferenceModelOptions {
   bool use_moving_averages = false;  // read the EMA in place of the raw weights
 };
 
-// Loads the variables of the network that `config` describes from a checkpoint. Blocks while it
+// Loads the variables of the network that the valid `config` describes from a checkpoint. Blocks while it
 // reads.
 //
 // NOT_FOUND: the checkpoint does not exist; the message names the existing ones.
 // FAILED_PRECONDITION: the checkpoint lacks a variable of the network (the message names it and the
 // most similar names), has it in another shape, or has no EMA. DATA_LOSS: the checkpoint fails its
-// verification. INVALID_ARGUMENT: as for BuildVariableLayout.
+// verification.
 absl::StatusOr<InferenceModel> LoadInferenceModel(FileSystem& files,
                                                   const std::string& checkpoint_dir,
                                                   const config::TrainEvalPipelineConfig& config,

@@ -12,7 +12,6 @@
 
 #include "common/base/file_system.h"
 #include "common/base/status_macros.h"
-#include "common/config/pipeline_config.h"
 #include "common/config/validate_config.h"
 #include "common/model/model_layout.h"
 #include "common/trace/trace_parts.h"
@@ -65,8 +64,19 @@ CloneInstruments InstrumentsOf(const WorkerOptions& options, const PsSession::Op
   return instruments;
 }
 
-absl::StatusOr<config::TrainEvalPipelineConfig> ConfigOfJob(const ps::JobReply& job) {
-  return ParsePipelineConfig(job.pipeline_config(), "the server's pipeline config");
+// The server has validated its config, but it does not know this worker's clones, and it may be of
+// another version. Only the process that looks for the training data logs the warnings.
+absl::StatusOr<config::TrainEvalPipelineConfig> ConfigOfJob(const ps::JobReply& job,
+                                                            const WorkerOptions& options,
+                                                            bool check_train_input) {
+  ConfigContext context;
+  context.sync = job.sync();
+  context.tasks = job.tasks();
+  context.num_clones = options.num_clones;
+  context.num_workers = options.num_workers;
+  context.data_dir = options.data_dir;
+  context.check_train_input = context.log_warnings = check_train_input;
+  return ParseValidConfig(job.pipeline_config(), context, "the server's pipeline config");
 }
 
 }  // namespace
@@ -100,15 +110,8 @@ absl::Status CheckJob(const WorkerOptions& options, Clock* clock, StopSwitch* st
   const absl::Status connected = session.Connect(options.ps);
   stop->Clear();
   PP_RETURN_IF_ERROR(connected);
-  PP_ASSIGN_OR_RETURN(const config::TrainEvalPipelineConfig config, ConfigOfJob(session.job()));
-  ConfigContext context;
-  context.sync = session.job().sync();
-  context.tasks = session.job().tasks();
-  context.num_clones = options.num_clones;
-  context.num_workers = options.num_workers;
-  context.data_dir = options.data_dir;
-  context.check_train_input = true;
-  PP_RETURN_IF_ERROR(CheckPipelineConfig(config, context, "the server's pipeline config"));
+  PP_ASSIGN_OR_RETURN(const config::TrainEvalPipelineConfig config,
+                      ConfigOfJob(session.job(), options, /*check_train_input=*/true));
   PP_ASSIGN_OR_RETURN(const std::unique_ptr<ImageSource> source,
                       OpenTrainInput(config, options.data_dir));
   LOG(INFO) << "training data: " << source->describe();
@@ -139,8 +142,9 @@ absl::Status RunClone(const WorkerOptions& options, int clone, Clock* clock, Sto
   stop->Add([&session] { session.Stop(); });
   const auto run = [&]() -> absl::Status {
     PP_RETURN_IF_ERROR(session.Connect(options.ps));
-    PP_ASSIGN_OR_RETURN(const config::TrainEvalPipelineConfig config, ConfigOfJob(session.job()));
-    PP_ASSIGN_OR_RETURN(const VariableLayout layout, BuildVariableLayout(config));
+    PP_ASSIGN_OR_RETURN(const config::TrainEvalPipelineConfig config,
+                        ConfigOfJob(session.job(), options, /*check_train_input=*/false));
+    const VariableLayout layout = BuildVariableLayout(config);
     NetworkSourceOptions source_options;
     source_options.data_dir = options.data_dir;
     source_options.image_cache = options.image_cache;

@@ -62,7 +62,7 @@ absl::StatusOr<std::unique_ptr<NetworkGradientSource>> NetworkGradientSource::Cr
     const config::TrainEvalPipelineConfig& config, const VariableLayout* layout,
     const NetworkSourceOptions& options) {
   std::unique_ptr<NetworkGradientSource> source(new NetworkGradientSource(layout, options));
-  PP_ASSIGN_OR_RETURN(const NetworkSpec spec, BuildNetworkSpec(config.model()));
+  const NetworkSpec spec = BuildNetworkSpec(config.model());
   PP_ASSIGN_OR_RETURN(source->images_, OpenTrainInput(config, options.data_dir));
   if (!options.image_cache.folder.empty()) {
     PosixFileSystem files;
@@ -78,11 +78,10 @@ absl::StatusOr<std::unique_ptr<NetworkGradientSource>> NetworkGradientSource::Cr
   sampling.batch_size = config.train_config().batch_size();
   sampling.num_replicas = options.num_replicas;
   sampling.shuffle = config.train_input_reader().shuffle();
-  PP_ASSIGN_OR_RETURN(const Sampler sampler, Sampler::Create(sampling));
+  const Sampler sampler(sampling);
 
   InputPipelineOptions input;
-  PP_ASSIGN_OR_RETURN(input.augmentation,
-                      ParseAugmentation(config.train_config().data_augmentation_options()));
+  input.augmentation = ParseAugmentation(config.train_config().data_augmentation_options());
   input.shape = InputShapeOf(spec);
   input.num_threads = options.input_threads;
   source->replicas_ = input.replicas;

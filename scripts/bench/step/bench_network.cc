@@ -142,8 +142,8 @@ absl::StatusOr<BenchNetwork> MakeBenchNetwork(const BenchNetworkOptions& options
         absl::StrCat("no network is called \"", options.model,
                      "\", expected mobilenet_v2, ssd_mobilenet_v1 or ssd_mobilenet_v2"));
   }
-  PP_ASSIGN_OR_RETURN(NetworkSpec spec, BuildNetworkSpec(config.model()));
-  PP_ASSIGN_OR_RETURN(VariableLayout layout, BuildVariableLayout(config));
+  NetworkSpec spec = BuildNetworkSpec(config.model());
+  VariableLayout layout = BuildVariableLayout(config);
   return BenchNetwork{options, std::move(spec), std::move(layout)};
 }
 

@@ -34,7 +34,7 @@ const VariableSpec& Get(const VariableLayout& layout, const std::string& name) {
 }
 
 TEST(BuildVariableLayoutTest, RegularisesWeightsButNotDepthwiseWeightsBiasesOrBatchNorm) {
-  const VariableLayout layout = *BuildVariableLayout(MakeConfig(""));
+  const VariableLayout layout = BuildVariableLayout(MakeConfig(""));
   EXPECT_EQ(Get(layout, "MobilenetV2/Conv/weights").l2_weight, 4e-5f);
   EXPECT_EQ(Get(layout, "MobilenetV2/Logits/Conv2d_1c_1x1/weights").l2_weight, 4e-5f);
   for (const char* name :
@@ -45,12 +45,12 @@ TEST(BuildVariableLayoutTest, RegularisesWeightsButNotDepthwiseWeightsBiasesOrBa
 }
 
 TEST(BuildVariableLayoutTest, AddRegularizationLossFalseRemovesAllL2) {
-  const VariableLayout layout = *BuildVariableLayout(MakeConfig("add_regularization_loss: false"));
+  const VariableLayout layout = BuildVariableLayout(MakeConfig("add_regularization_loss: false"));
   for (const VariableSpec& variable : layout.variables()) EXPECT_EQ(variable.l2_weight, 0.0f);
 }
 
 TEST(BuildVariableLayoutTest, BiasMultiplierReachesBiasesOnly) {
-  const VariableLayout layout = *BuildVariableLayout(MakeConfig("bias_grad_multiplier: 2"));
+  const VariableLayout layout = BuildVariableLayout(MakeConfig("bias_grad_multiplier: 2"));
   int scaled = 0;
   for (const VariableSpec& variable : layout.variables()) {
     if (variable.learning_rate_multiplier != 1.0f) ++scaled;
@@ -60,7 +60,7 @@ TEST(BuildVariableLayoutTest, BiasMultiplierReachesBiasesOnly) {
 }
 
 TEST(BuildVariableLayoutTest, FreezePatternsMatchFromTheStartOfTheName) {
-  const VariableLayout layout = *BuildVariableLayout(
+  const VariableLayout layout = BuildVariableLayout(
       MakeConfig("freeze_variables: 'MobilenetV2/Conv/' freeze_variables: 'expanded_conv'"));
   EXPECT_TRUE(Get(layout, "MobilenetV2/Conv/weights").frozen);
   EXPECT_TRUE(Get(layout, "MobilenetV2/Conv/BatchNorm/gamma").frozen);
@@ -72,7 +72,7 @@ TEST(BuildVariableLayoutTest, FreezePatternsMatchFromTheStartOfTheName) {
 }
 
 TEST(BuildVariableLayoutTest, UpdateListFreezesTheRestAndFreezeListWins) {
-  const VariableLayout layout = *BuildVariableLayout(
+  const VariableLayout layout = BuildVariableLayout(
       MakeConfig("update_trainable_variables: '.*/Logits/' freeze_variables: '.*/biases'"));
   for (const VariableSpec& variable : layout.variables()) {
     if (variable.kind != VariableKind::kTrainable) continue;
@@ -84,27 +84,12 @@ TEST(BuildVariableLayoutTest, UpdateListFreezesTheRestAndFreezeListWins) {
 TEST(BuildVariableLayoutTest, FrozenBatchNormFreezesMovingStatisticsOnly) {
   config::TrainEvalPipelineConfig config = MakeConfig("");
   config.mutable_model()->mutable_classifier()->set_freeze_batchnorm(true);
-  const VariableLayout layout = *BuildVariableLayout(config);
+  const VariableLayout layout = BuildVariableLayout(config);
   for (const VariableSpec& variable : layout.variables()) {
     EXPECT_EQ(variable.frozen, variable.kind == VariableKind::kMovingStatistic) << variable.name;
   }
   // Freezing does not move any variable in the flat vector.
-  EXPECT_EQ(layout.signature(), BuildVariableLayout(MakeConfig(""))->signature());
-}
-
-TEST(BuildVariableLayoutTest, ErrorsNameTheField) {
-  const absl::Status bad_regex =
-      BuildVariableLayout(MakeConfig("freeze_variables: 'a(' ")).status();
-  EXPECT_EQ(bad_regex.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(bad_regex.message()),
-              HasSubstr("train_config.freeze_variables[0] \"a(\""));
-
-  config::TrainEvalPipelineConfig config = MakeConfig("");
-  config.mutable_model()->mutable_classifier()->mutable_feature_extractor()->set_type("vgg");
-  EXPECT_THAT(std::string(BuildVariableLayout(config).status().message()),
-              HasSubstr("feature_extractor.type is \"vgg\", expected \"mobilenet_v2\""));
-  EXPECT_THAT(std::string(BuildVariableLayout({}).status().message()),
-              HasSubstr("the model is missing"));
+  EXPECT_EQ(layout.signature(), BuildVariableLayout(MakeConfig("")).signature());
 }
 
 }  // namespace

@@ -12,9 +12,7 @@
 namespace pushpull {
 namespace {
 
-using ::testing::HasSubstr;
-
-absl::StatusOr<AugmentationSpec> Parse(const std::string& text) {
+AugmentationSpec Parse(const std::string& text) {
   config::TrainConfig train;
   EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &train)) << text;
   return ParseAugmentation(train.data_augmentation_options());
@@ -26,26 +24,12 @@ constexpr char kShift[] = "data_augmentation_options { random_shift { max_pixels
 constexpr char kCrop[] = "data_augmentation_options { ssd_random_crop {} }";
 
 TEST(AugmentationTest, ParsesStepsInOrder) {
-  const auto none = Parse("");
-  ASSERT_TRUE(none.ok());
-  EXPECT_TRUE(none->steps.empty());
-  EXPECT_EQ(none->max_shift_pixels, 0);
-  const auto all = Parse(std::string(kFlip) + kCrop + kShift);
-  ASSERT_TRUE(all.ok());
-  EXPECT_EQ(all->steps.size(), 2u);
-  EXPECT_EQ(all->max_shift_pixels, 3);
-}
-
-TEST(AugmentationTest, NamesBadSteps) {
-  const auto message = [](const std::string& text) {
-    return std::string(Parse(text).status().message());
-  };
-  EXPECT_THAT(message(std::string(kShift) + kFlip),
-              HasSubstr("data_augmentation_options[0]: random_shift works on the network's input"));
-  EXPECT_THAT(message("data_augmentation_options {}"),
-              HasSubstr("data_augmentation_options[0]: no supported step"));
-  EXPECT_THAT(message("data_augmentation_options { random_shift { max_pixels: 4000000000 } }"),
-              HasSubstr("max_pixels is 4000000000"));
+  const AugmentationSpec none = Parse("");
+  EXPECT_TRUE(none.steps.empty());
+  EXPECT_EQ(none.max_shift_pixels, 0);
+  const AugmentationSpec all = Parse(std::string(kFlip) + kCrop + kShift);
+  EXPECT_EQ(all.steps.size(), 2u);
+  EXPECT_EQ(all.max_shift_pixels, 3);
 }
 
 TEST(AugmentationTest, ShiftsAreUniformAndCoverTheRange) {
@@ -94,9 +78,9 @@ std::pair<std::vector<uint8_t>, Box> AugmentOne(const AugmentationSpec& spec, in
 }
 
 TEST(AugmentationTest, EveryStepHasASeparateRandomStream) {
-  const AugmentationSpec flip = *Parse(kFlip);
+  const AugmentationSpec flip = Parse(kFlip);
   const AugmentationSpec flip_and_more =
-      *Parse(std::string(kFlip) + "data_augmentation_options { random_rgb_to_gray {} }");
+      Parse(std::string(kFlip) + "data_augmentation_options { random_rgb_to_gray {} }");
   int flips = 0;
   for (int i = 0; i < 400; ++i) {
     const auto [pixels, box] = AugmentOne(flip, i);

@@ -16,7 +16,7 @@ namespace {
 
 using Mode = SamplerOptions::Mode;
 
-Sampler MakeSampler(const SamplerOptions& options) { return *Sampler::Create(options); }
+Sampler MakeSampler(const SamplerOptions& options) { return Sampler(options); }
 
 InputPipelineOptions Options(std::vector<int> replicas, int threads = 2, int depth = 2) {
   InputPipelineOptions options;
@@ -24,7 +24,7 @@ InputPipelineOptions Options(std::vector<int> replicas, int threads = 2, int dep
   train.add_data_augmentation_options()->mutable_random_horizontal_flip();
   train.add_data_augmentation_options()->mutable_ssd_random_crop();
   train.add_data_augmentation_options()->mutable_random_shift()->set_max_pixels(2);
-  options.augmentation = *ParseAugmentation(train.data_augmentation_options());
+  options.augmentation = ParseAugmentation(train.data_augmentation_options());
   options.shape = {8, 8, 1};
   options.replicas = std::move(replicas);
   options.num_threads = threads;
@@ -67,7 +67,8 @@ void ExpectBatch(const ImageSource& source, const Sampler& sampler,
 }
 
 TEST(InputPipelineTest, BatchesFollowTheSamplerForAnyThreadsAndDepth) {
-  const auto source = *SyntheticSource::Create({.num_examples = 50, .height = 16, .width = 16});
+  const auto source = std::make_unique<SyntheticSource>(
+      SyntheticOptions{.num_examples = 50, .height = 16, .width = 16});
   const Sampler sampler =
       MakeSampler({.seed = 3, .num_examples = 50, .batch_size = 31, .num_replicas = 3});
   for (const auto& [threads, depth] : std::vector<std::pair<int, int>>{{1, 1}, {4, 1}, {3, 5}}) {
@@ -83,7 +84,8 @@ TEST(InputPipelineTest, BatchesFollowTheSamplerForAnyThreadsAndDepth) {
 }
 
 TEST(InputPipelineTest, PackedImagesMeanTheSameNumbersAndLieInTheGivenMemory) {
-  const auto source = *SyntheticSource::Create({.num_examples = 20, .height = 19, .width = 17});
+  const auto source = std::make_unique<SyntheticSource>(
+      SyntheticOptions{.num_examples = 20, .height = 19, .width = 17});
   const Sampler sampler = MakeSampler({.seed = 3, .num_examples = 20, .batch_size = 13});
   InputPipelineOptions options = Options({0}, 3);
   options.shape = {12, 10,
@@ -288,7 +290,8 @@ TEST(InputPipelineTest, AJumpWaitsForBuffersThatAreBeingFilled) {
 }
 
 TEST(InputPipelineTest, ReportsWhichPartOfTheInputTheImageCovers) {
-  const auto source = *SyntheticSource::Create({.num_examples = 4, .height = 20, .width = 40});
+  const auto source = std::make_unique<SyntheticSource>(
+      SyntheticOptions{.num_examples = 4, .height = 20, .width = 40});
   const Sampler sampler =
       MakeSampler({.mode = Mode::kEvaluate, .num_examples = 4, .batch_size = 4, .shuffle = false});
   InputPipelineOptions options;
@@ -305,7 +308,7 @@ TEST(InputPipelineTest, ReportsWhichPartOfTheInputTheImageCovers) {
 }
 
 TEST(InputPipelineTest, MayBeDestroyedWhileItMakesBatches) {
-  const auto source = *SyntheticSource::Create({.num_examples = 500});
+  const auto source = std::make_unique<SyntheticSource>(SyntheticOptions{.num_examples = 500});
   const Sampler sampler = MakeSampler({.num_examples = 500, .batch_size = 64});
   for (int i = 0; i < 5; ++i) {
     const auto created = InputPipeline::Create(source.get(), sampler, Options({0}, 4, 4)).value();
@@ -315,7 +318,8 @@ TEST(InputPipelineTest, MayBeDestroyedWhileItMakesBatches) {
 }
 
 TEST(InputPipelineTest, PeeksAtTheNextBatchOnceItIsReady) {
-  const auto source = *SyntheticSource::Create({.num_examples = 40, .height = 16, .width = 16});
+  const auto source = std::make_unique<SyntheticSource>(
+      SyntheticOptions{.num_examples = 40, .height = 16, .width = 16});
   const Sampler sampler = MakeSampler({.num_examples = 40, .batch_size = 12, .num_replicas = 2});
   const InputPipelineOptions options = Options({0, 1});
   const auto pipeline = *InputPipeline::Create(source.get(), sampler, options);

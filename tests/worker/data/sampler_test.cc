@@ -13,13 +13,6 @@ namespace pushpull {
 namespace {
 
 using Mode = SamplerOptions::Mode;
-using ::testing::HasSubstr;
-
-Sampler Make(const SamplerOptions& options) {
-  auto sampler = Sampler::Create(options);
-  EXPECT_TRUE(sampler.ok()) << sampler.status();
-  return *sampler;
-}
 
 std::vector<Sample> Batch(const Sampler& sampler, int64_t step, int replica) {
   std::vector<Sample> samples;
@@ -76,7 +69,7 @@ TEST(PermutationTest, DependsOnSeedAndEpochAndLooksRandom) {
 TEST(SamplerTest, RemainderGoesToTheLastReplicas) {
   const auto sizes = [](int64_t batch, int replicas) {
     const Sampler sampler =
-        Make({.num_examples = 100, .batch_size = batch, .num_replicas = replicas});
+        Sampler({.num_examples = 100, .batch_size = batch, .num_replicas = replicas});
     std::vector<int64_t> result;
     for (int replica = 0; replica < replicas; ++replica)
       result.push_back(sampler.ReplicaBatchSize(replica));
@@ -90,10 +83,10 @@ TEST(SamplerTest, RemainderGoesToTheLastReplicas) {
 }
 
 TEST(SamplerTest, GlobalBatchDoesNotDependOnTheSplit) {
-  const Sampler whole = Make({.seed = 5, .num_examples = 101, .batch_size = 31});
+  const Sampler whole = Sampler({.seed = 5, .num_examples = 101, .batch_size = 31});
   for (int replicas = 1; replicas <= 31; ++replicas) {
     const Sampler split =
-        Make({.seed = 5, .num_examples = 101, .batch_size = 31, .num_replicas = replicas});
+        Sampler({.seed = 5, .num_examples = 101, .batch_size = 31, .num_replicas = replicas});
     for (int64_t step = 0; step < 20; ++step) {
       ASSERT_EQ(GlobalBatch(split, step), GlobalBatch(whole, step))
           << replicas << " replicas, " << step;
@@ -104,7 +97,7 @@ TEST(SamplerTest, GlobalBatchDoesNotDependOnTheSplit) {
 TEST(SamplerTest, EveryEpochShowsEachExampleOnceInAnotherOrder) {
   constexpr int kSize = 37;
   const Sampler sampler =
-      Make({.seed = 9, .num_examples = kSize, .batch_size = 5, .num_replicas = 2});
+      Sampler({.seed = 9, .num_examples = kSize, .batch_size = 5, .num_replicas = 2});
   std::vector<int64_t> sequence;  // in the order of positions
   for (int64_t step = 0; sequence.size() < 3 * kSize; ++step) {
     for (int replica = 0; replica < 2; ++replica) {
@@ -126,7 +119,7 @@ TEST(SamplerTest, EveryEpochShowsEachExampleOnceInAnotherOrder) {
 }
 
 TEST(SamplerTest, AsyncReplicasHaveDisjointSequences) {
-  const Sampler sampler = Make(
+  const Sampler sampler = Sampler(
       {.mode = Mode::kAsync, .seed = 1, .num_examples = 1000, .batch_size = 8, .num_replicas = 3});
   std::set<int64_t> positions;
   for (int64_t sequence = 0; sequence < 10; ++sequence) {
@@ -144,7 +137,7 @@ TEST(SamplerTest, AsyncReplicasHaveDisjointSequences) {
 
 TEST(SamplerTest, EvaluationIsOnePassInOrder) {
   const Sampler sampler =
-      Make({.mode = Mode::kEvaluate, .num_examples = 10, .batch_size = 4, .shuffle = false});
+      Sampler({.mode = Mode::kEvaluate, .num_examples = 10, .batch_size = 4, .shuffle = false});
   EXPECT_EQ(GlobalBatch(sampler, 0), (std::vector<int64_t>{0, 1, 2, 3}));
   EXPECT_EQ(GlobalBatch(sampler, 2), (std::vector<int64_t>{8, 9}));
   EXPECT_EQ(GlobalBatch(sampler, 3), (std::vector<int64_t>{}));
@@ -152,34 +145,17 @@ TEST(SamplerTest, EvaluationIsOnePassInOrder) {
 }
 
 TEST(SamplerTest, KeepsTheOrderOfTheSourceWithoutShuffle) {
-  const Sampler sampler = Make({.num_examples = 5, .batch_size = 4, .shuffle = false});
+  const Sampler sampler = Sampler({.num_examples = 5, .batch_size = 4, .shuffle = false});
   EXPECT_EQ(GlobalBatch(sampler, 0), (std::vector<int64_t>{0, 1, 2, 3}));
   EXPECT_EQ(GlobalBatch(sampler, 1), (std::vector<int64_t>{4, 0, 1, 2}));
 }
 
 TEST(SamplerTest, AllowsABatchLargerThanTheSet) {
-  const Sampler sampler = Make({.num_examples = 3, .batch_size = 8, .num_replicas = 3});
+  const Sampler sampler = Sampler({.num_examples = 3, .batch_size = 8, .num_replicas = 3});
   std::vector<int64_t> batch = GlobalBatch(sampler, 0);
   std::sort(batch.begin(), batch.begin() + 3);
   EXPECT_EQ(std::vector<int64_t>(batch.begin(), batch.begin() + 3),
             (std::vector<int64_t>{0, 1, 2}));
-}
-
-TEST(SamplerTest, NamesBadOptions) {
-  const auto message = [](const SamplerOptions& options) {
-    return std::string(Sampler::Create(options).status().message());
-  };
-  EXPECT_THAT(message({.num_examples = 10, .batch_size = 2, .num_replicas = 3}),
-              HasSubstr("batch_size 2 is smaller than the 3 clones"));
-  EXPECT_THAT(message({.num_examples = 0, .batch_size = 2}), HasSubstr("number of examples is 0"));
-  EXPECT_THAT(message({.num_examples = 10, .batch_size = 0}), HasSubstr("batch_size is 0"));
-  EXPECT_THAT(message({.num_examples = 10, .batch_size = 1, .num_replicas = 0}),
-              HasSubstr("number of replicas is 0"));
-  EXPECT_THAT(message({.mode = Mode::kEvaluate, .num_examples = 10, .batch_size = 1}),
-              HasSubstr("in order"));
-  EXPECT_TRUE(Sampler::Create(
-                  {.mode = Mode::kAsync, .num_examples = 10, .batch_size = 1, .num_replicas = 3})
-                  .ok());
 }
 
 }  // namespace

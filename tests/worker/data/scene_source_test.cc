@@ -13,12 +13,8 @@
 namespace pushpull {
 namespace {
 
-using ::testing::HasSubstr;
-
 std::unique_ptr<ImageSource> Make(const SceneOptions& options, int classes = 5) {
-  auto source = SceneSource::Create(options, *MakeShapeGlyphs(classes));
-  EXPECT_TRUE(source.ok()) << source.status();
-  return *std::move(source);
+  return std::make_unique<SceneSource>(options, MakeShapeGlyphs(classes));
 }
 
 TEST(SceneSourceTest, BoxesLieInTheImageAndDoNotOverlap) {
@@ -89,19 +85,6 @@ TEST(SceneSourceTest, ExamplesAreAPureFunctionOfSeedAndIndex) {
 TEST(SceneSourceTest, ClassesAreNamedAfterTheirGlyphs) {
   const auto source = Make({}, 2);
   EXPECT_EQ(source->class_names(), (std::vector<std::string>{"disc", "square"}));
-}
-
-TEST(SceneSourceTest, NamesBadOptions) {
-  const auto message = [](const SceneOptions& options) {
-    return std::string(SceneSource::Create(options, *MakeShapeGlyphs(3)).status().message());
-  };
-  EXPECT_THAT(message({.num_examples = 0}), HasSubstr("num_examples is 0"));
-  EXPECT_THAT(message({.height = 20}), HasSubstr("height is 20"));
-  EXPECT_THAT(message({.num_channels = 2}), HasSubstr("num_channels is 2"));
-  EXPECT_THAT(message({.max_objects = 0}), HasSubstr("max_objects is 0"));
-  EXPECT_THAT(std::string(MakeShapeGlyphs(99).status().message()), HasSubstr("num_classes is 99"));
-  EXPECT_THAT(std::string(SceneSource::Create({}, *SyntheticSource::Create({})).status().message()),
-              HasSubstr("expected grey images"));
 }
 
 }  // namespace

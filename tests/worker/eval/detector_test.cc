@@ -29,12 +29,11 @@ class DetectorTest : public testing::Test {
     for (const uint64_t step : {5, 9}) {
       checkpoint.step = step;
       checkpoint.weights_seed = step;
-      ASSERT_TRUE(PublishTiny(files_, "/run", *BuildVariableLayout(config_), checkpoint).ok());
+      ASSERT_TRUE(PublishTiny(files_, "/run", BuildVariableLayout(config_), checkpoint).ok());
     }
     Example example;
-    ASSERT_TRUE((*SceneSource::Create({.height = 80, .width = 120}, *MakeShapeGlyphs(3)))
-                    ->Get(0, &example)
-                    .ok());
+    ASSERT_TRUE(
+        SceneSource({.height = 80, .width = 120}, MakeShapeGlyphs(3))->Get(0, &example).ok());
     image_ = example.image;
   }
 

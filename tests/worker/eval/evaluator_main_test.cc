@@ -92,7 +92,7 @@ TEST_F(EvaluatorMainTest, ExitsWith65OnABadConfig) {
 }
 
 TEST_F(EvaluatorMainTest, FollowsARunAndPrintsTheLastResult) {
-  const VariableLayout layout = *BuildVariableLayout(TinyConfig());
+  const VariableLayout layout = BuildVariableLayout(TinyConfig());
   // The server writes the config into the train_dir.
   Write(folder_ + "/train/pipeline.config", TinyConfig().DebugString());
   ASSERT_EQ(PublishTiny(files_, folder_ + "/train", layout, {1, 100, 1, 0, false}),

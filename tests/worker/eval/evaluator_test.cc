@@ -284,7 +284,7 @@ TEST_F(EvaluatorTest, NamesMissingMovingAverages) {
 TEST_F(EvaluatorTest, RefusesAnotherModel) {
   config::TrainEvalPipelineConfig other = TinyConfig();
   other.mutable_model()->mutable_classifier()->set_hidden_units(16);
-  const VariableLayout layout = *BuildVariableLayout(other);
+  const VariableLayout layout = BuildVariableLayout(other);
   ASSERT_EQ(PublishTiny(files_, "/d", layout, {1, 100, 1, 0, false}), absl::OkStatus());
   const absl::Status status = Run();
   EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;

@@ -67,11 +67,9 @@ std::vector<float> RandomValues(const VariableLayout& layout, uint64_t seed) {
 
 InferenceModel MakeInferenceModel(const config::TrainEvalPipelineConfig& config, uint64_t seed) {
   auto network = BuildNetworkSpec(config.model());
-  CHECK(network.ok()) << network.status();
   auto layout = BuildVariableLayout(config);
-  CHECK(layout.ok()) << layout.status();
-  std::vector<float> values = RandomValues(*layout, seed);
-  return {*std::move(network), *std::move(layout), std::move(values), 7, false, "run"};
+  std::vector<float> values = RandomValues(layout, seed);
+  return {std::move(network), std::move(layout), std::move(values), 7, false, "run"};
 }
 
 void PublishTestCheckpoint(FileSystem& files, const std::string& directory,

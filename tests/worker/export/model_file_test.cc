@@ -26,7 +26,7 @@ class ModelFileTest : public testing::Test {
   }
 
   void Publish(const TestCheckpoint& checkpoint) {
-    PublishTestCheckpoint(files_, "/run", *BuildVariableLayout(config_), checkpoint);
+    PublishTestCheckpoint(files_, "/run", BuildVariableLayout(config_), checkpoint);
   }
   absl::StatusOr<InferenceModel> Load(const InferenceModelOptions& options) {
     return LoadInferenceModel(files_, "/run", config_, options);
@@ -42,7 +42,7 @@ class ModelFileTest : public testing::Test {
 };
 
 TEST_F(ModelFileTest, LoadsTheRequestedStepAndKind) {
-  const VariableLayout layout = *BuildVariableLayout(config_);
+  const VariableLayout layout = BuildVariableLayout(config_);
   const auto newest = Load({});
   ASSERT_TRUE(newest.ok()) << newest.status();
   EXPECT_EQ(newest->step, 9);

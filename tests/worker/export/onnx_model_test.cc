@@ -173,7 +173,7 @@ TEST(OnnxModelTest, ExportsCorrectedStatistics) {
   const config::TrainEvalPipelineConfig config = ClassifierConfig(
       "feature_extractor { conv_hyperparams { activation: RELU_6 batch_norm { decay: 0.9 scale: "
       "true epsilon: 0.001 bias_corrected_moving_statistics: true } } }");
-  const VariableLayout layout = *BuildVariableLayout(config);
+  const VariableLayout layout = BuildVariableLayout(config);
   MemoryFileSystem files;
   ASSERT_TRUE(files.MakeDirectory("/run").ok());
   PublishTestCheckpoint(files, "/run", layout, {.step = 2, .updates = 2, .seed = 5});

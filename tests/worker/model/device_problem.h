@@ -24,7 +24,7 @@ class Problem {
   static constexpr int64_t kMaxBatch = 3;
 
   explicit Problem(const config::TrainEvalPipelineConfig& config)
-      : Problem(*BuildNetworkSpec(config.model()), *BuildVariableLayout(config)) {}
+      : Problem(BuildNetworkSpec(config.model()), BuildVariableLayout(config)) {}
 
   Problem(NetworkSpec network_spec, VariableLayout variable_layout)
       : spec(std::move(network_spec)),

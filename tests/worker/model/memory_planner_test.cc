@@ -69,7 +69,7 @@ NetworkSpec MakeMobilenet() {
   auto* resizer = classifier.mutable_image_resizer()->mutable_fixed_shape_resizer();
   resizer->set_height(96);
   resizer->set_width(96);
-  return *BuildMobilenetV2(classifier);
+  return BuildMobilenetV2(classifier);
 }
 
 TEST(NetworkMemoryTest, PlansOfMobilenetAreSoundAndMuchSmallerThanTheirSum) {

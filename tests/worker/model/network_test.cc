@@ -54,10 +54,10 @@ TEST_F(NetworkTest, TheCallbackAnnouncesFinalTailsFromTheEndToTheFront) {
 // The forward pass waits for the first weights, and the server waits for the last gradients.
 TEST_F(NetworkTest, PiecesOfAStepAreSmallerAtTheFront) {
   const auto config = MakeTestConfig("");
-  const VariableLayout layout = *BuildVariableLayout(config);
+  const VariableLayout layout = BuildVariableLayout(config);
   const auto operators = MakeReferenceOperators<float>();
   const auto network =
-      Network<float>::Create(*BuildNetworkSpec(config.model()), layout, operators.get(), {});
+      Network<float>::Create(BuildNetworkSpec(config.model()), layout, operators.get(), {});
   ASSERT_TRUE(network.ok()) << network.status();
   constexpr int64_t kElements = 65536;
   const int64_t total = layout.total_elements();
@@ -321,7 +321,7 @@ TEST_F(NetworkTest, RefusesInvalidNetworks) {
             .message());
   };
   EXPECT_THAT(create(test->spec, 0), HasSubstr("max_batch is 0"));
-  const NetworkSpec wider = *BuildNetworkSpec(MakeTestConfig("num_classes: 12").model());
+  const NetworkSpec wider = BuildNetworkSpec(MakeTestConfig("num_classes: 12").model());
   EXPECT_THAT(create(wider, 1), HasSubstr("MobilenetV2/Logits/Conv2d_1c_1x1/weights"));
   NetworkSpec broken = test->spec;
   broken.layers[4].input = 1;

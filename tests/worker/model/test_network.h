@@ -72,7 +72,7 @@ struct TestNetwork {
 
   TestNetwork(const config::TrainEvalPipelineConfig& config, std::unique_ptr<Operators<T>> ops,
               int64_t max_batch)
-      : TestNetwork(*BuildNetworkSpec(config.model()), *BuildVariableLayout(config), std::move(ops),
+      : TestNetwork(BuildNetworkSpec(config.model()), BuildVariableLayout(config), std::move(ops),
                     max_batch) {}
 
   StepResult Step(const ImageBatch<T>& batch, uint64_t seed = 1) {

@@ -36,7 +36,7 @@ class NetworkGradientSourceTest : public ::testing::TestWithParam<DeferredDevice
  protected:
   NetworkGradientSourceTest()
       : config_(SmallJob()),
-        layout_(*BuildVariableLayout(config_)),
+        layout_(BuildVariableLayout(config_)),
         told_(Open(&devices_[0])),
         plain_(Open(&devices_[1])) {
     devices_[0].SetUploads(GetParam());

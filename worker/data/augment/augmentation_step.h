@@ -4,10 +4,7 @@
 #define PUSHPULL_WORKER_DATA_AUGMENT_AUGMENTATION_STEP_H_
 
 #include <memory>
-#include <string>
 #include <vector>
-
-#include "absl/status/statusor.h"
 
 #include "common/base/random.h"
 #include "protos/pipeline.pb.h"
@@ -27,12 +24,10 @@ class AugmentationStep {
                      std::vector<Box>* boxes) const = 0;
 };
 
-// Makes the step that the config describes. Returns null for random_shift, which works on the
-// network's input and not on the decoded image (see DrawShift in augmentation.h).
-// INVALID_ARGUMENT: the step is not supported, a value is out of range, or a minimum is above its
-// maximum. The message begins with `field`, the path of the step in the config.
-absl::StatusOr<std::unique_ptr<AugmentationStep>> MakeAugmentationStep(
-    const config::PreprocessingStep& step, const std::string& field);
+// Makes the step that `step`, a part of a valid config, describes. It may not be random_shift,
+// which works on the network's input and not on the decoded image (see DrawShift in
+// augmentation.h).
+std::unique_ptr<AugmentationStep> MakeAugmentationStep(const config::PreprocessingStep& step);
 
 }  // namespace pushpull
 

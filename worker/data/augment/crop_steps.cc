@@ -111,8 +111,9 @@ class RandomCropPad final : public AugmentationStep {
     PadSizes sizes;
     sizes.min_height = static_cast<int>(height * chosen.min_padded_size_ratio[0]);
     sizes.min_width = static_cast<int>(width * chosen.min_padded_size_ratio[1]);
-    sizes.max_height = static_cast<int>(height * chosen.max_padded_size_ratio[0]);
-    sizes.max_width = static_cast<int>(width * chosen.max_padded_size_ratio[1]);
+    // PadRandomly takes 0 for twice the image's own side.
+    sizes.max_height = std::max(1, static_cast<int>(height * chosen.max_padded_size_ratio[0]));
+    sizes.max_width = std::max(1, static_cast<int>(width * chosen.max_padded_size_ratio[1]));
     PadRandomly(sizes, chosen.pad_colour, random, image, boxes);
   }
 

@@ -1,27 +1,90 @@
-#include "common/config/ssd_checks.h"
+#include "common/config/model_checks.h"
 
 #include <string>
 
 #include "absl/strings/str_cat.h"
 
-#include "common/config/hyperparams_checks.h"
-#include "common/config/resizer_checks.h"
-
 namespace pushpull {
 namespace {
 
-// Both backbones have a stride of 32. The Object Detection API has the same minimum.
-constexpr int kMinImageSize = 33;
-constexpr int kMaxImageSize = 4096;
+// The limits keep every size in a network, such as the channels of a layer, below 2^31.
+constexpr int kMaxClasses = 1000000;
+constexpr int kMaxDepth = 16384;
+constexpr float kMaxDepthMultiplier = 4.0f;
+// Both backbones have a stride of 32. The Object Detection API has the same minimum for SSD.
+constexpr int kMinClassifierSide = 32;
+constexpr int kMinSsdSide = 33;
+constexpr int kMaxSide = 4096;
 constexpr int kMinMaps = 2;  // the maps of the backbone
 constexpr int kMaxMaps = 6;  // with all extra layers
 constexpr int kMaxPredictorLayers = 16;
+constexpr int kMaxAspectRatios = 100;
+constexpr int kImageChannels = 3;
+
+enum class BatchNormUse { kRequired, kOptional };
 
 std::string Field(absl::string_view name) { return absl::StrCat("model.ssd.", name); }
 
-void CheckShare(const std::string& field, double value, FieldChecker* checker) {
-  if (value >= 0.0 && value <= 1.0) return;
-  checker->Add(field, "a number from 0 to 1", absl::StrCat(value));
+void CheckInitializer(const config::WeightInitializer& initializer, const std::string& field,
+                      FieldChecker* checker) {
+  if (initializer.has_truncated_normal_initializer()) {
+    checker->Positive(field + ".truncated_normal_initializer.stddev",
+                      initializer.truncated_normal_initializer().stddev());
+  } else if (initializer.has_random_normal_initializer()) {
+    checker->Positive(field + ".random_normal_initializer.stddev",
+                      initializer.random_normal_initializer().stddev());
+  } else if (initializer.has_variance_scaling_initializer()) {
+    checker->Positive(field + ".variance_scaling_initializer.factor",
+                      initializer.variance_scaling_initializer().factor());
+  }
+}
+
+void CheckHyperparams(const config::Hyperparams& hyperparams, const std::string& field,
+                      BatchNormUse batch_norm, FieldChecker* checker) {
+  if (hyperparams.regularizer().has_l2_regularizer()) {
+    checker->NotNegative(field + ".regularizer.l2_regularizer.weight",
+                         hyperparams.regularizer().l2_regularizer().weight());
+  }
+  CheckInitializer(hyperparams.initializer(), field + ".initializer", checker);
+  if (hyperparams.has_batch_norm()) {
+    checker->Fraction(field + ".batch_norm.decay", hyperparams.batch_norm().decay());
+    checker->Positive(field + ".batch_norm.epsilon", hyperparams.batch_norm().epsilon());
+  } else if (batch_norm == BatchNormUse::kRequired && !hyperparams.has_group_norm()) {
+    checker->Missing(field + ".batch_norm", "batch_norm");
+  }
+}
+
+void CheckKeepAspectRatio(const config::KeepAspectRatioResizer& resizer, const std::string& field,
+                          int min_side, FieldChecker* checker) {
+  checker->Between(field + ".max_dimension", resizer.max_dimension(), min_side, kMaxSide);
+  checker->Between(field + ".min_dimension", resizer.min_dimension(), 1, resizer.max_dimension());
+  if (!resizer.pad_to_max_dimension()) {
+    checker->Add(field + ".pad_to_max_dimension", "true, for a network has one input size", "false",
+                 "set it to true, or use fixed_shape_resizer");
+  }
+  const int pads = resizer.per_channel_pad_value_size();
+  if (pads != 0 && pads != kImageChannels) {
+    checker->Add(field + ".per_channel_pad_value", "none or three values, one per channel",
+                 absl::StrCat(pads));
+  }
+  for (const float pad : resizer.per_channel_pad_value()) {
+    checker->Within(field + ".per_channel_pad_value", pad, 0.0, 255.0);
+  }
+}
+
+// Each side of the network's input must have `min_side` to kMaxSide pixels.
+void CheckImageResizer(const config::ImageResizer& resizer, const std::string& field, int min_side,
+                       FieldChecker* checker) {
+  if (resizer.has_keep_aspect_ratio_resizer()) {
+    CheckKeepAspectRatio(resizer.keep_aspect_ratio_resizer(), field + ".keep_aspect_ratio_resizer",
+                         min_side, checker);
+  } else if (resizer.has_fixed_shape_resizer()) {
+    const config::FixedShapeResizer& fixed = resizer.fixed_shape_resizer();
+    checker->Between(field + ".fixed_shape_resizer.height", fixed.height(), min_side, kMaxSide);
+    checker->Between(field + ".fixed_shape_resizer.width", fixed.width(), min_side, kMaxSide);
+  } else {
+    checker->Missing(field, "fixed_shape_resizer { height: H width: W }");
+  }
 }
 
 void CheckExtractor(const config::SsdFeatureExtractor& extractor, FieldChecker* checker) {
@@ -30,11 +93,8 @@ void CheckExtractor(const config::SsdFeatureExtractor& extractor, FieldChecker* 
     checker->Add(field + ".type", "\"ssd_mobilenet_v1\" or \"ssd_mobilenet_v2\"",
                  absl::StrCat("\"", extractor.type(), "\""));
   }
-  if (!(extractor.depth_multiplier() > 0 && extractor.depth_multiplier() <= 4)) {
-    checker->Add(field + ".depth_multiplier", "a number above 0 and at most 4",
-                 absl::StrCat(extractor.depth_multiplier()));
-  }
-  checker->AtLeast(field + ".min_depth", extractor.min_depth(), 1);
+  checker->Positive(field + ".depth_multiplier", extractor.depth_multiplier(), kMaxDepthMultiplier);
+  checker->Between(field + ".min_depth", extractor.min_depth(), 1, kMaxDepth);
   checker->Between(field + ".num_layers", extractor.num_layers(), kMinMaps, kMaxMaps);
   CheckHyperparams(extractor.conv_hyperparams(), field + ".conv_hyperparams",
                    BatchNormUse::kRequired, checker);
@@ -51,14 +111,12 @@ void CheckPredictor(const config::BoxPredictor& box_predictor, FieldChecker* che
   }
   const config::ConvolutionalBoxPredictor& predictor = box_predictor.convolutional_box_predictor();
   checker->Between(field + ".kernel_size", predictor.kernel_size(), 1, 7);
-  const float keep = predictor.dropout_keep_probability();
-  if (predictor.use_dropout() && !(keep > 0 && keep <= 1)) {
-    checker->Add(field + ".dropout_keep_probability", "a number above 0 and at most 1",
-                 absl::StrCat(keep));
+  if (predictor.use_dropout()) {
+    checker->Positive(field + ".dropout_keep_probability", predictor.dropout_keep_probability(), 1);
   }
   checker->Between(field + ".num_layers_before_predictor", predictor.num_layers_before_predictor(),
                    0, kMaxPredictorLayers);
-  checker->AtLeast(field + ".min_depth", predictor.min_depth(), 0);
+  checker->Between(field + ".min_depth", predictor.min_depth(), 0, kMaxDepth);
   checker->AtLeast(field + ".max_depth", predictor.max_depth(), 0);
   const bool hidden = predictor.use_depthwise() || predictor.num_layers_before_predictor() > 0;
   CheckHyperparams(predictor.conv_hyperparams(), field + ".conv_hyperparams",
@@ -101,6 +159,10 @@ void CheckAnchors(const config::Ssd& ssd, FieldChecker* checker) {
     checker->Positive(field + ".aspect_ratios", ratio);
   }
   if (anchors.aspect_ratios().empty()) checker->Missing(field + ".aspect_ratios", "at least one");
+  if (anchors.aspect_ratios_size() > kMaxAspectRatios) {
+    checker->Add(field + ".aspect_ratios", absl::StrCat("at most ", kMaxAspectRatios, " numbers"),
+                 absl::StrCat(anchors.aspect_ratios_size()));
+  }
 }
 
 void CheckCoderAndMatcher(const config::Ssd& ssd, FieldChecker* checker) {
@@ -126,8 +188,8 @@ void CheckCoderAndMatcher(const config::Ssd& ssd, FieldChecker* checker) {
   }
   const config::ArgMaxMatcher& matcher = ssd.matcher().argmax_matcher();
   const std::string field = Field("matcher.argmax_matcher");
-  CheckShare(field + ".matched_threshold", matcher.matched_threshold(), checker);
-  CheckShare(field + ".unmatched_threshold", matcher.unmatched_threshold(), checker);
+  checker->Within(field + ".matched_threshold", matcher.matched_threshold(), 0.0, 1.0);
+  checker->Within(field + ".unmatched_threshold", matcher.unmatched_threshold(), 0.0, 1.0);
   if (matcher.unmatched_threshold() > matcher.matched_threshold()) {
     checker->Add(field + ".unmatched_threshold",
                  absl::StrCat("at most matched_threshold (", matcher.matched_threshold(), ")"),
@@ -153,7 +215,7 @@ void CheckLoss(const config::Loss& loss, FieldChecker* checker) {
   } else if (classification.has_weighted_sigmoid_focal()) {
     const std::string focal = field + ".classification_loss.weighted_sigmoid_focal";
     checker->NotNegative(focal + ".gamma", classification.weighted_sigmoid_focal().gamma());
-    CheckShare(focal + ".alpha", classification.weighted_sigmoid_focal().alpha(), checker);
+    checker->Within(focal + ".alpha", classification.weighted_sigmoid_focal().alpha(), 0.0, 1.0);
     if (loss.has_hard_example_miner()) {
       checker->Add(field + ".hard_example_miner", "none with weighted_sigmoid_focal", "one",
                    "the focal loss weighs hard examples itself: remove one of the two");
@@ -172,7 +234,7 @@ void CheckLoss(const config::Loss& loss, FieldChecker* checker) {
   if (!loss.has_hard_example_miner()) return;
   const config::HardExampleMiner& miner = loss.hard_example_miner();
   checker->AtLeast(field + ".hard_example_miner.num_hard_examples", miner.num_hard_examples(), 0);
-  CheckShare(field + ".hard_example_miner.iou_threshold", miner.iou_threshold(), checker);
+  checker->Within(field + ".hard_example_miner.iou_threshold", miner.iou_threshold(), 0.0, 1.0);
   checker->AtLeast(field + ".hard_example_miner.max_negatives_per_positive",
                    miner.max_negatives_per_positive(), 0);
   checker->AtLeast(field + ".hard_example_miner.min_negatives_per_image",
@@ -183,18 +245,44 @@ void CheckPostProcessing(const config::PostProcessing& post, FieldChecker* check
   const config::BatchNonMaxSuppression& nms = post.batch_non_max_suppression();
   const std::string field = Field("post_processing.batch_non_max_suppression");
   checker->Positive(Field("post_processing.logit_scale"), post.logit_scale());
-  CheckShare(field + ".iou_threshold", nms.iou_threshold(), checker);
+  checker->Within(field + ".iou_threshold", nms.iou_threshold(), 0.0, 1.0);
   checker->AtLeast(field + ".max_detections_per_class", nms.max_detections_per_class(), 1);
   checker->AtLeast(field + ".max_total_detections", nms.max_total_detections(), 1);
 }
 
 }  // namespace
 
-void CheckSsd(const config::Ssd& ssd, FieldChecker* checker) {
-  checker->AtLeast(Field("num_classes"), ssd.num_classes(), 1);
-  checker->NotNegative(Field("negative_class_weight"), ssd.negative_class_weight());
-  CheckImageResizer(ssd.image_resizer(), Field("image_resizer"), {kMinImageSize, kMaxImageSize},
+void CheckClassifier(const config::Classifier& classifier, FieldChecker* checker) {
+  const std::string field = "model.classifier";
+  checker->Between(field + ".num_classes", classifier.num_classes(), 2, kMaxClasses);
+  CheckImageResizer(classifier.image_resizer(), field + ".image_resizer", kMinClassifierSide,
                     checker);
+  const config::ClassifierFeatureExtractor& extractor = classifier.feature_extractor();
+  if (extractor.type() != "mobilenet_v2") {
+    checker->Add(field + ".feature_extractor.type", "\"mobilenet_v2\"",
+                 absl::StrCat("\"", extractor.type(), "\""));
+  }
+  checker->Positive(field + ".feature_extractor.depth_multiplier", extractor.depth_multiplier(),
+                    kMaxDepthMultiplier);
+  checker->Between(field + ".feature_extractor.min_depth", extractor.min_depth(), 1, kMaxDepth);
+  if (extractor.has_conv_hyperparams()) {
+    CheckHyperparams(extractor.conv_hyperparams(), field + ".feature_extractor.conv_hyperparams",
+                     BatchNormUse::kRequired, checker);
+  }
+  CheckInitializer(classifier.logits_initializer(), field + ".logits_initializer", checker);
+  checker->Between(field + ".hidden_units", classifier.hidden_units(), 0, kMaxClasses);
+  checker->Positive(field + ".dropout_keep_probability", classifier.dropout_keep_probability(), 1);
+  checker->Fraction(field + ".label_smoothing", classifier.label_smoothing());
+  if (classifier.num_channels() != 1 && classifier.num_channels() != kImageChannels) {
+    checker->Add(field + ".num_channels", "1 (grey) or 3 (RGB)",
+                 absl::StrCat(classifier.num_channels()));
+  }
+}
+
+void CheckSsd(const config::Ssd& ssd, FieldChecker* checker) {
+  checker->Between(Field("num_classes"), ssd.num_classes(), 1, kMaxClasses);
+  checker->NotNegative(Field("negative_class_weight"), ssd.negative_class_weight());
+  CheckImageResizer(ssd.image_resizer(), Field("image_resizer"), kMinSsdSide, checker);
   CheckExtractor(ssd.feature_extractor(), checker);
   CheckPredictor(ssd.box_predictor(), checker);
   CheckAnchors(ssd, checker);

@@ -1,0 +1,19 @@
+// Checks the values of model.classifier and model.ssd. All limits of these fields are in
+// model_checks.cc; what builds a model relies on them. Thread-safe functions.
+#ifndef PUSHPULL_COMMON_CONFIG_MODEL_CHECKS_H_
+#define PUSHPULL_COMMON_CONFIG_MODEL_CHECKS_H_
+
+#include "common/config/field_checker.h"
+#include "protos/pipeline.pb.h"
+
+namespace pushpull {
+
+// Both functions add every problem to `checker` that prevents the model from being built or
+// trained: missing messages, values out of range, and settings that contradict each other.
+// Unsupported fields are left to CheckSchemaMarks.
+void CheckClassifier(const config::Classifier& classifier, FieldChecker* checker);
+void CheckSsd(const config::Ssd& ssd, FieldChecker* checker);
+
+}  // namespace pushpull
+
+#endif  // PUSHPULL_COMMON_CONFIG_MODEL_CHECKS_H_
