@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Formatting, file sizes, the layer rule, shell scripts and clang-tidy.
+# Formatting, file sizes, the layer rule, tests that mirror the tree, shell scripts and clang-tidy.
 # usage: scripts/lint.sh [--changed] [--no-tidy]
 #   --changed   clang-tidy only over sources that differ from the main branch, and there with the static analyzer too
 #   --no-tidy   all but clang-tidy: seconds instead of minutes
@@ -40,6 +40,7 @@ for file in "${sources[@]}"; do
 done
 
 scripts/check_layers.sh || fail "layer rule broken, see above"
+scripts/check_tests.sh || fail "sources without tests, see above"
 scripts/check_words.sh || fail "retired words, see above"
 shellcheck "${scripts[@]}" || fail "shellcheck, see above"
 

@@ -1,3 +1,4 @@
+// Tested by tests/common/config/validate_config_test.cc.
 #include "common/config/hyperparams_checks.h"
 
 namespace pushpull {

@@ -1,4 +1,5 @@
 // Replaces http_server.cc in a build without libmicrohttpd (PUSHPULL_HTTP=OFF).
+// Not tested: its one call only returns an error.
 #include "absl/status/status.h"
 
 #include "ps_server/monitoring/http_server.h"

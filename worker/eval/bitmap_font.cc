@@ -1,3 +1,4 @@
+// Tested by tests/worker/eval/draw_boxes_test.cc.
 #include "worker/eval/bitmap_font.h"
 
 #include <cstdint>
