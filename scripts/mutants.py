@@ -154,7 +154,7 @@ def statements(text, masked):
         if end >= len(masked) or masked[end] != ";" or not DELETABLE.match(masked[begin:end]):
             continue
         value = re.match(r"return\s+(.*)", text[begin:end], re.DOTALL)
-        if value and re.match(r"(?:\w+::)*[A-Z]\w*\(|.*\.status\(\)$", value[1]):
+        if value and re.match(r"(?:absl::)?\w+Error\(|(?!absl::|std::)(?:\w+::)*[A-Z]\w*\(|.*\.status\(\)$", value[1]):
             yield Mutant("error", begin, end, "return absl::OkStatus()")
         elif not value and match.start() - 1 not in guarded:
             yield Mutant("statement", begin, end, "")

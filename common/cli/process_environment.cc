@@ -1,4 +1,4 @@
-// Tested by tests/e2e/multi_host_test.py.
+// Tested by tests/e2e/kubernetes_test.py.
 #include "common/cli/process_environment.h"
 
 #include <unistd.h>
