@@ -35,10 +35,13 @@ class Mutant:
         return text.count("\n", 0, self.begin) + 1, text.count("\n", 0, max(self.begin, self.end - 1)) + 1
 
     def before_and_after(self, text):
-        """The changed lines as they are and as they become, with single spaces."""
+        """The changed lines as they are and as they become, with single spaces. Where the file has these lines more
+        than once, those above come with them."""
         begin = text.rfind("\n", 0, self.begin) + 1
         end = text.find("\n", self.end)
         end = len(text) if end < 0 else end
+        while begin > 0 and text.count(text[begin - 1:end + 1]) > 1:
+            begin = text.rfind("\n", 0, begin - 1) + 1
         after = text[begin:self.begin] + self.replacement + text[self.end:end]
         return " ".join(text[begin:end].split()), " ".join(after.split())
 
