@@ -11,6 +11,9 @@
 //
 // The resize reads four edited pixels (kernels/image_math.h). The edited image is the one before
 // the resize: cropped, mirrored, rotated and padded. All types are plain values.
+// Tested by tests/kernels/image_block_test.cc.
+// Tested by tests/worker/data/image_packer_test.cc.
+// Tested by tests/kernels/cuda/images_test.cc.
 #ifndef PUSHPULL_KERNELS_PACKED_IMAGE_H_
 #define PUSHPULL_KERNELS_PACKED_IMAGE_H_
 

@@ -1,3 +1,4 @@
+// Tested by tests/kernels/cpu/operators_test.cc.
 #include "kernels/softmax_cross_entropy.h"
 
 #include <algorithm>

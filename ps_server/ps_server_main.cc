@@ -1,4 +1,6 @@
 // ps_server holds the variables, aggregates pushes and publishes checkpoints.
+// Tested by tests/e2e/training_test.py.
+// Tested by tests/e2e/bad_input_test.py.
 #include <unistd.h>
 
 #include <algorithm>

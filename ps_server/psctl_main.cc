@@ -1,4 +1,5 @@
 // psctl shows the state of a running job and sends commands to its server.
+// Tested by tests/e2e/elasticity_test.py.
 #include <iostream>
 #include <memory>
 #include <string>

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks format, file sizes, layers, retired words and shell scripts, and runs clang-tidy.
+# Checks format, file sizes, layers, retired words, that each source has a test, and shell scripts; runs clang-tidy.
 # usage: scripts/lint.sh [--changed] [--no-tidy]
 #   --changed   run clang-tidy only on sources that differ from the main branch, and with the static analyzer too
 #   --no-tidy   leave out clang-tidy; this takes seconds instead of minutes
@@ -40,6 +40,7 @@ for file in "${sources[@]}"; do
 done
 
 scripts/check_layers.sh || fail "layer rule broken, see above"
+scripts/check_tests.sh || fail "sources without tests, see above"
 scripts/check_words.sh || fail "retired words, see above"
 shellcheck "${scripts[@]}" || fail "shellcheck, see above"
 

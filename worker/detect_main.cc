@@ -1,4 +1,5 @@
 // detect finds objects in images with a trained detector, draws them and prints them as JSON.
+// Tested by tests/e2e/detection_test.py.
 #include <algorithm>
 #include <iostream>
 #include <memory>

@@ -1,5 +1,6 @@
 // The evaluator program: evaluates the checkpoints of a training run as they appear, and ends when
 // training has ended.
+// Tested by tests/worker/eval/evaluator_main_test.cc.
 #include <algorithm>
 #include <atomic>
 #include <iostream>

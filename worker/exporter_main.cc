@@ -1,4 +1,5 @@
 // exporter writes the network of a checkpoint to one file, for use in other programs.
+// Tested by tests/e2e/exporter_test.py.
 #include <iostream>
 #include <string>
 

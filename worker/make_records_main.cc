@@ -1,4 +1,5 @@
 // make_records turns data sets into TFRecord files of tf.Examples, and checks existing files.
+// Tested by tests/e2e/make_records_test.py.
 #include <algorithm>
 #include <atomic>
 #include <iostream>

@@ -1,5 +1,7 @@
 // The worker program. Without --clone_index it is the supervisor of num_clones clone processes;
 // the supervisor starts each of these as the same program with --clone_index.
+// Tested by tests/e2e/training_test.py.
+// Tested by tests/e2e/bad_input_test.py.
 #include <sys/socket.h>
 #include <unistd.h>
 

@@ -1,3 +1,4 @@
+// Tested by tests/common/wire/grpc/steady_timers_test.cc.
 #include "common/base/clock.h"
 
 #include <chrono>

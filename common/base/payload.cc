@@ -1,3 +1,4 @@
+// Tested by tests/common/wire/grpc/chunk_codec_test.cc.
 #include "common/base/payload.h"
 
 #include "common/base/crc32c.h"

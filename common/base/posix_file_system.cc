@@ -1,3 +1,4 @@
+// Tested by tests/common/base/file_system_test.cc.
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

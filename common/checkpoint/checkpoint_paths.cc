@@ -1,3 +1,4 @@
+// Tested by tests/common/checkpoint/checkpoint_test.cc.
 #include "common/checkpoint/checkpoint_paths.h"
 
 #include <unistd.h>

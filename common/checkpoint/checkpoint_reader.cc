@@ -1,3 +1,5 @@
+// Tested by tests/common/checkpoint/checkpoint_test.cc.
+// Tested by tests/common/checkpoint/checkpoint_faults_test.cc.
 #include "common/checkpoint/checkpoint_reader.h"
 
 #include <algorithm>

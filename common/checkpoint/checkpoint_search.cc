@@ -1,5 +1,7 @@
 // Chooses one checkpoint of a directory: the functions of checkpoint_reader.h that deal with more
 // than one checkpoint.
+// Tested by tests/common/checkpoint/unreadable_checkpoint_test.cc.
+// Tested by tests/common/checkpoint/checkpoint_faults_test.cc.
 #include <algorithm>
 #include <optional>
 #include <utility>

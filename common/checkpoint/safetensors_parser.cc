@@ -1,3 +1,4 @@
+// Tested by tests/common/checkpoint/safetensors_test.cc.
 #include "common/checkpoint/safetensors_parser.h"
 
 #include <cstdint>

@@ -1,3 +1,4 @@
+// Tested by tests/common/cli/main_support_test.cc.
 #include "common/cli/cpu_check.h"
 
 #include <string.h>

@@ -1,3 +1,4 @@
+// Tested by tests/common/cli/main_support_test.cc.
 #include "common/cli/exit_codes.h"
 
 #include <optional>

@@ -1,3 +1,4 @@
+// Tested by tests/e2e/kubernetes_test.py.
 #include "common/cli/process_environment.h"
 
 #include <unistd.h>

@@ -1,3 +1,4 @@
+// Tested by tests/ps_server/transport/cluster_check_test.cc.
 #include "common/cluster/address_probe.h"
 
 #include <arpa/inet.h>

@@ -1,3 +1,4 @@
+// Tested by tests/common/cluster/resolve_cluster_test.cc.
 #include "common/cluster/cluster_spec.h"
 
 #include "absl/strings/str_cat.h"

@@ -1,3 +1,4 @@
+// Tested by tests/common/config/validate_config_test.cc.
 #include "common/config/config_problem.h"
 
 #include "absl/strings/str_cat.h"

@@ -1,3 +1,4 @@
+// Tested by tests/common/config/validate_config_test.cc.
 #include "common/config/field_checker.h"
 
 #include <cmath>

@@ -1,3 +1,5 @@
+// Tested by tests/common/config/validate_config_test.cc.
+// Tested by tests/common/model/ssd_mobilenet_test.cc.
 #include "common/config/model_checks.h"
 
 #include <string>

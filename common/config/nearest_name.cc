@@ -1,3 +1,4 @@
+// Tested by tests/common/config/pipeline_config_test.cc.
 #include "common/config/nearest_name.h"
 
 #include <algorithm>

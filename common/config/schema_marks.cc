@@ -1,3 +1,4 @@
+// Tested by tests/common/config/validate_config_test.cc.
 #include "common/config/schema_marks.h"
 
 #include "absl/strings/match.h"

@@ -1,3 +1,4 @@
+// Tested by tests/common/config/pipeline_config_test.cc.
 #include "common/config/text_position.h"
 
 #include "absl/strings/ascii.h"

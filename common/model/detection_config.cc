@@ -1,3 +1,4 @@
+// Tested by tests/common/model/ssd_mobilenet_test.cc.
 #include "common/model/detection_config.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Tested by tests/common/model/ssd_mobilenet_test.cc.
 #include "common/model/mobilenet_v1_body.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Tested by tests/common/model/mobilenet_v2_test.cc.
 #include "common/model/mobilenet_v2_body.h"
 
 #include <algorithm>

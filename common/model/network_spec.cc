@@ -1,3 +1,5 @@
+// Tested by tests/common/model/mobilenet_v2_test.cc.
+// Tested by tests/common/model/model_layout_test.cc.
 #include "common/model/network_spec.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Tested by tests/common/wire/grpc/status_mapping_test.cc.
 #include "common/wire/error_detail.h"
 
 #include <optional>

@@ -1,3 +1,4 @@
+// Tested by tests/kernels/cpu/fast_convolution_test.cc.
 #include <algorithm>
 
 #include "kernels/cpu/depthwise_convolution.h"

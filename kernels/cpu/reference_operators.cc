@@ -1,3 +1,5 @@
+// Tested by tests/kernels/cpu/gradient_test.cc.
+// Tested by tests/kernels/cpu/operators_test.cc.
 #include "kernels/cpu/reference_operators.h"
 
 #include <cmath>

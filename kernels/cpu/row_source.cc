@@ -1,3 +1,4 @@
+// Tested by tests/kernels/cpu/fast_convolution_test.cc.
 #include "kernels/cpu/row_source.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Tested by tests/kernels/cuda/cuda_convolution_test.cc.
 #include <algorithm>
 #include <type_traits>
 

@@ -1,4 +1,5 @@
 // y = convolution(value(x), weights) + bias, with the statistics of y.
+// Tested by tests/kernels/cuda/cuda_convolution_test.cc.
 #include "kernels/cuda/channel_sums.h"
 #include "kernels/cuda/convolution.h"
 #include "kernels/cuda/convolution_plan.h"

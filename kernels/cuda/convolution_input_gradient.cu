@@ -1,5 +1,6 @@
 // The gradient of a convolution's input: dy times the transposed weights, then taken back through
 // the activation of the input, with the sums that its batch norm needs.
+// Tested by tests/kernels/cuda/cuda_convolution_test.cc.
 #include "kernels/cuda/channel_sums.h"
 #include "kernels/cuda/convolution_gradients.h"
 #include "kernels/cuda/convolution_plan.h"

@@ -1,6 +1,7 @@
 // The gradient of a convolution's weights, dw[q][o] = sum over output pixels m of value(m, q) *
 // dy[m][o] with q = (tap, input channel), and of its biases. The pixels are cut into splits, one
 // for each blockIdx.z, whose partial sums CombineParts adds.
+// Tested by tests/kernels/cuda/cuda_convolution_test.cc.
 #include <type_traits>
 
 #include "kernels/cuda/channel_sums.h"

@@ -1,3 +1,4 @@
+// Tested by tests/kernels/cuda/emulation/cuda_device_test.cc.
 #include "kernels/cuda/cuda_device.h"
 
 #include <algorithm>

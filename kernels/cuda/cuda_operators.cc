@@ -1,3 +1,4 @@
+// Tested by tests/kernels/cuda/cuda_convolution_test.cc.
 #include "kernels/cuda/cuda_operators.h"
 
 #include "glog/logging.h"

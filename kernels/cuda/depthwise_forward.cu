@@ -1,3 +1,5 @@
+// Tested by tests/kernels/cuda/depthwise_test.cc.
+// Tested by tests/kernels/cuda/cuda_convolution_test.cc.
 #include "kernels/cuda/channel_sums.h"
 #include "kernels/cuda/depthwise.h"
 #include "kernels/cuda/depthwise_tile.cuh"

@@ -1,3 +1,4 @@
+// Tested by tests/kernels/cuda/depthwise_test.cc.
 #include "kernels/cuda/depthwise_plan.h"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // Implements kernels/gpu.h in a build with CUDA.
+// Not tested: it only passes calls on, and the tests open devices of their own.
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/gpu.h"
 

@@ -1,3 +1,4 @@
+// Tested by tests/kernels/cuda/cuda_convolution_test.cc.
 #include "kernels/cuda/channel_sums.h"
 #include "kernels/cuda/convolution_gradients.h"
 #include "kernels/cuda/convolution_plan.h"

@@ -8,6 +8,7 @@
 //    row 0  | pixel 0, rows, 2 rows..|     sums in registers, then
 //    row 1  | pixel 1, rows + 1, ..  |     shared [rows][lanes][kWidth]
 //    ...    '------------------------'
+// Tested by tests/kernels/cuda/elementwise_test.cc.
 #include "kernels/cuda/channel_sums.h"
 #include "kernels/cuda/channel_walk.cuh"
 #include "kernels/cuda/elementwise.h"

@@ -1,6 +1,7 @@
 // The losses of every anchor, and their gradients. A block handles kTile anchors of one image
 // (blockIdx.y) in two steps: first with one thread per anchor for the boxes, then with a group of
 // lanes per anchor for the scores, so that neighbouring lanes read neighbouring scores.
+// Tested by tests/kernels/cuda/ssd_loss_test.cc.
 #include "kernels/cuda/block_sum.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/numbers.cuh"

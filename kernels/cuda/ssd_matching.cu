@@ -1,4 +1,5 @@
 // Matches anchors with objects as target_assigner.h describes, with one block per image.
+// Tested by tests/kernels/cuda/ssd_loss_test.cc.
 #include "kernels/cuda/block_sum.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/ssd_views.cuh"

@@ -1,5 +1,6 @@
 // Chooses the anchors that count in the loss as hard_example_miner.h describes, with one block per
 // image, and sums over the images.
+// Tested by tests/kernels/cuda/ssd_loss_test.cc.
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/ssd_suppression.cuh"
 #include "kernels/cuda/ssd_views.cuh"

@@ -1,3 +1,4 @@
+// Tested by tests/kernels/detection/detection_units_test.cc.
 #include "kernels/detection/box_coder.h"
 
 #include "kernels/detection/box_formulas.h"

@@ -1,3 +1,4 @@
+// Tested by tests/kernels/detection/detection_units_test.cc.
 #include "kernels/detection/non_max_suppression.h"
 
 #include <algorithm>

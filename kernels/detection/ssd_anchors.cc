@@ -1,3 +1,5 @@
+// Tested by tests/kernels/detection/detection_units_test.cc.
+// Tested by tests/kernels/detection/detection_golden_test.cc.
 #include "kernels/detection/ssd_anchors.h"
 
 #include <cmath>

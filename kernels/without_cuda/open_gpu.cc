@@ -1,4 +1,5 @@
 // Implements kernels/gpu.h in a build without CUDA.
+// Not tested: both calls only return an error.
 #include "kernels/gpu.h"
 
 namespace pushpull {

@@ -1,4 +1,7 @@
 // When the Coordinator takes checkpoints, and how the last one ends the job.
+// Tested by tests/ps_server/core/coordinator_files_test.cc.
+// Tested by tests/ps_server/core/coordinator_operators_test.cc.
+// Tested by tests/ps_server/core/coordinator_test.cc.
 #include <algorithm>
 #include <utility>
 

@@ -1,4 +1,6 @@
 // How the Coordinator begins an epoch, after a start and after a shard has restarted.
+// Tested by tests/ps_server/core/coordinator_test.cc.
+// Tested by tests/ps_server/core/epochs_test.cc.
 #include <utility>
 
 #include "absl/strings/str_cat.h"

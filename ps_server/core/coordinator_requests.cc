@@ -1,4 +1,6 @@
 // How the Coordinator handles the calls of workers.
+// Tested by tests/ps_server/core/coordinator_test.cc.
+// Tested by tests/ps_server/core/coordinator_async_test.cc.
 #include <utility>
 
 #include "absl/strings/str_format.h"

@@ -1,4 +1,5 @@
 // What the Coordinator reports about itself.
+// Tested by tests/ps_server/core/coordinator_test.cc.
 #include <set>
 
 #include "absl/strings/str_format.h"

@@ -1,4 +1,6 @@
 // How the Coordinator takes a step from open through decided and measured to applied.
+// Tested by tests/ps_server/core/coordinator_test.cc.
+// Tested by tests/ps_server/core/coordinator_async_test.cc.
 #include <algorithm>
 #include <utility>
 

@@ -1,3 +1,4 @@
+// Tested by tests/ps_server/core/coordinator_test.cc.
 #include "ps_server/core/step_round.h"
 
 #include <utility>

@@ -1,3 +1,4 @@
+// Tested by tests/ps_server/monitoring/monitoring_server_test.cc.
 #include "ps_server/monitoring/metrics_page.h"
 
 #include <prometheus/metric_family.h>

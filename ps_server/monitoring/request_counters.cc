@@ -1,3 +1,4 @@
+// Tested by tests/ps_server/monitoring/counting_handler_test.cc.
 #include "ps_server/monitoring/request_counters.h"
 
 namespace pushpull {

@@ -1,3 +1,4 @@
+// Tested by tests/ps_server/monitoring/monitoring_server_test.cc.
 #include "ps_server/monitoring/status_json.h"
 
 #include <algorithm>

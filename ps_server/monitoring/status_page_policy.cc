@@ -1,3 +1,4 @@
+// Tested by tests/ps_server/monitoring/monitoring_server_test.cc.
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"

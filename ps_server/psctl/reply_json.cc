@@ -1,3 +1,4 @@
+// Tested by tests/ps_server/psctl/command_test.cc.
 #include "ps_server/psctl/reply_json.h"
 
 #include <google/protobuf/util/json_util.h>

@@ -1,3 +1,4 @@
+// Tested by tests/e2e/trace_test.py.
 #include "ps_server/runtime/clock_follower.h"
 
 #include <utility>

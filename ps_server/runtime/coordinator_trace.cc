@@ -1,3 +1,4 @@
+// Tested by tests/ps_server/runtime/server_trace_test.cc.
 #include "ps_server/runtime/coordinator_trace.h"
 
 #include <set>

@@ -1,3 +1,5 @@
+// Tested by tests/ps_server/runtime/server_test.cc.
+// Tested by tests/ps_server/runtime/run_files_test.cc.
 #include "ps_server/runtime/server_core.h"
 
 #include <algorithm>

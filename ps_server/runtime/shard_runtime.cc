@@ -1,3 +1,4 @@
+// Tested by tests/ps_server/runtime/task_handler_test.cc.
 #include "ps_server/runtime/shard_runtime.h"
 
 #include <algorithm>

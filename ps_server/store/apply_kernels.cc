@@ -1,3 +1,4 @@
+// Tested by tests/ps_server/store/apply_pass_test.cc.
 #include "ps_server/store/apply_kernels.h"
 
 #include <immintrin.h>

@@ -1,3 +1,4 @@
+// Tested by tests/ps_server/runtime/checkpoint_recovery_test.cc.
 #include "ps_server/store/initial_state.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Tested by tests/ps_server/store/state_file_test.cc.
+// Tested by tests/ps_server/store/variable_store_test.cc.
 #include "ps_server/store/state_mapping.h"
 
 #include <fcntl.h>

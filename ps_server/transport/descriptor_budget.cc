@@ -1,3 +1,4 @@
+// Tested by tests/ps_server/transport/server_limits_test.cc.
 #include "ps_server/transport/descriptor_budget.h"
 
 #include <sys/resource.h>

@@ -1,3 +1,4 @@
+// Tested by tests/ps_server/transport/listen_test.cc.
 #include "ps_server/transport/health_server.h"
 
 #include <grpc/support/time.h>

@@ -1,3 +1,4 @@
+// Tested by tests/ps_server/transport/listen_test.cc.
 #include "ps_server/transport/listening_sockets.h"
 
 #include <arpa/inet.h>

@@ -1,3 +1,4 @@
+// Tested by tests/ps_server/transport/connection_table_test.cc.
 #include "ps_server/transport/peer_address.h"
 
 #include <arpa/inet.h>

@@ -1,3 +1,6 @@
+// Tested by tests/ps_server/transport/server_limits_test.cc.
+// Tested by tests/ps_server/transport/grpc_ps_test.cc.
+// Tested by tests/ps_server/transport/shared_chunks_test.cc.
 #include "ps_server/transport/ps_reactors.h"
 
 #include <grpcpp/server_context.h>

@@ -1,3 +1,4 @@
+// Tested by tests/ps_server/warm_start/tensor_source_test.cc.
 #include "ps_server/warm_start/tensor_bundle.h"
 
 #include <map>

@@ -1,3 +1,4 @@
+// Tested by tests/ps_server/warm_start/restore_test.cc.
 #include "ps_server/warm_start/torchvision_names.h"
 
 #include <vector>

@@ -61,6 +61,23 @@ class Detection(EndToEndTest):
         self.assertGreater(result["PascalBoxes_Precision/mAP@0.5IOU"], 0.2)
         self.assertLess(abs(result["PascalBoxes_Precision/mAP@0.5IOU"] - result["DetectionBoxes_Precision/mAP@.50IOU"]),
                         0.1, "VOC's and COCO's mAP at IoU 0.5 should be nearly equal")
+        self.check_detect()
+
+    def check_detect(self):
+        """Runs detect on a grey image that is not square, and checks its boxes and its drawing."""
+        (self.folder / "grey.pgm").write_bytes(b"P5 80 60 255\n" + bytes(range(80)) * 60)
+        detect = self.start("detect.log", "detect", f"--checkpoint_dir={self.folder / 'run'}", "--min_score=0",
+                            f"--output_dir={self.folder / 'drawn'}", "--max_boxes=5", str(self.folder / "grey.pgm"),
+                            stdout=subprocess.PIPE)
+        out, _ = detect.popen.communicate(timeout=60)
+        self.assertEqual(detect.popen.returncode, 0, detect.text())
+        found = json.loads(out)
+        self.assertEqual((found["height"], found["width"], len(found["detections"])), (60, 80, 5))
+        scores = [d["score"] for d in found["detections"]]
+        self.assertEqual(scores, sorted(scores, reverse=True))
+        for box in (d["box"] for d in found["detections"]):
+            self.assertTrue(0 <= box["ymin"] <= box["ymax"] <= 60 and 0 <= box["xmin"] <= box["xmax"] <= 80, box)
+        self.assertEqual([path.suffix for path in (self.folder / "drawn").iterdir()], [".png"])
 
 
 if __name__ == "__main__":

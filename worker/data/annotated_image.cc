@@ -1,3 +1,4 @@
+// Tested by tests/worker/data/example_codec_test.cc.
 #include "worker/data/annotated_image.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Tested by tests/worker/data/image_folder_source_test.cc.
 #include "worker/data/check_examples.h"
 
 #include <iterator>

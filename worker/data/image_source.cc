@@ -1,3 +1,4 @@
+// Tested by tests/worker/data/idx_source_test.cc.
 #include "worker/data/image_source.h"
 
 #include "absl/strings/str_cat.h"

@@ -1,3 +1,4 @@
+// Tested by tests/worker/data/idx_source_test.cc.
 #include "worker/data/maybe_gzip_file.h"
 
 #include <algorithm>

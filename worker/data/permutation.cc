@@ -1,3 +1,4 @@
+// Tested by tests/worker/data/sampler_test.cc.
 #include "worker/data/permutation.h"
 
 #include "glog/logging.h"

@@ -1,3 +1,4 @@
+// Tested by tests/worker/data/synthetic_source_test.cc.
 #include "worker/data/synthetic_shapes.h"
 
 #include <algorithm>

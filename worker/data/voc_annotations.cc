@@ -1,3 +1,4 @@
+// Tested by tests/worker/data/voc_source_test.cc.
 #include "worker/data/voc_annotations.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Tested by tests/worker/eval/detection_evaluation_test.cc.
 #include "worker/eval/detection_decoder.h"
 
 #include "kernels/detection/ssd_anchors.h"

@@ -1,3 +1,4 @@
+// Tested by tests/worker/eval/evaluator_test.cc.
 #include "worker/eval/evaluation.h"
 
 #include "common/base/status_macros.h"

@@ -1,3 +1,5 @@
+// Tested by tests/worker/eval/evaluator_test.cc.
+// Tested by tests/worker/eval/detection_evaluation_test.cc.
 #include "worker/eval/evaluation_run.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Tested by tests/worker/export/onnx_model_test.cc.
+// Tested by tests/worker/export/model_file_test.cc.
 #include "worker/export/model_metadata.h"
 
 #include "absl/strings/str_cat.h"

@@ -1,3 +1,4 @@
+// Tested by tests/worker/export/onnx_model_test.cc.
 #include "worker/export/onnx_network.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Tested by tests/worker/eval/evaluator_test.cc.
 #include "worker/model/compute.h"
 
 #include "kernels/cpu/fast_operators.h"

@@ -1,3 +1,4 @@
+// Tested by tests/worker/eval/detection_evaluation_test.cc.
 #include "worker/model/detection_outputs.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Tested by tests/worker/model/device_runner_test.cc.
+// Tested by tests/worker/model/device_staging_test.cc.
 #include "worker/model/device_inputs.h"
 
 #include <cstring>

@@ -1,3 +1,4 @@
+// Tested by tests/worker/model/network_test.cc.
 #include "worker/model/host_runner.h"
 
 #include <utility>

@@ -1,3 +1,4 @@
+// Tested by tests/worker/model/network_test.cc.
 #include "worker/model/layer_variables.h"
 
 #include <optional>

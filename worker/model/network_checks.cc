@@ -1,3 +1,4 @@
+// Tested by tests/worker/model/network_test.cc.
 #include "worker/model/network_checks.h"
 
 #include <algorithm>

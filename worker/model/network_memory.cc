@@ -1,3 +1,4 @@
+// Tested by tests/worker/model/memory_planner_test.cc.
 #include "worker/model/network_memory.h"
 
 #include <algorithm>

@@ -1,4 +1,6 @@
 // The forward and backward pass of Network, with one fused operator per layer.
+// Tested by tests/worker/model/network_test.cc.
+// Tested by tests/worker/model/network_gradient_test.cc.
 #include <algorithm>
 #include <cmath>
 

@@ -1,3 +1,5 @@
+// Tested by tests/worker/model/device_runner_test.cc.
+// Tested by tests/worker/model/network_test.cc.
 #include "worker/model/network_runner.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Tested by tests/worker/model/network_test.cc.
+// Tested by tests/worker/model/network_golden_test.cc.
 #include "worker/model/objective.h"
 
 #include <utility>

@@ -1,3 +1,4 @@
+// Tested by tests/worker/model/device_runner_test.cc.
 #include "worker/model/step_pieces.h"
 
 #include <utility>

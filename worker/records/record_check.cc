@@ -1,3 +1,4 @@
+// Tested by tests/worker/records/record_writer_test.cc.
 #include "worker/records/record_check.h"
 
 #include <algorithm>

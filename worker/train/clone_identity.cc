@@ -1,3 +1,4 @@
+// Tested by tests/worker/train/supervisor_test.cc.
 #include "worker/train/clone_identity.h"
 
 #include <string.h>

@@ -1,3 +1,4 @@
+// Tested by tests/e2e/clone_kill_test.py.
 #include "worker/train/clone_process.h"
 
 #include <unistd.h>

@@ -1,3 +1,7 @@
+// Tested by tests/worker/train/sync_training_test.cc.
+// Tested by tests/worker/train/clone_recovery_test.cc.
+// Tested by tests/worker/train/async_training_test.cc.
+// Tested by tests/worker/train/training_failures_test.cc.
 #include "worker/train/clone_trainer.h"
 
 #include <algorithm>

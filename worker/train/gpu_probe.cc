@@ -1,3 +1,4 @@
+// Tested by tests/worker/train/clone_figures_test.cc.
 #include "worker/train/gpu_probe.h"
 
 #include <utility>

@@ -1,3 +1,5 @@
+// Tested by tests/common/wire/security/access_table_test.cc.
+// Tested by tests/ps_server/transport/grpc_ps_test.cc.
 #include "common/wire/grpc/byte_stream_call.h"
 
 #include <grpc/support/time.h>

@@ -1,3 +1,4 @@
+// Tested by tests/ps_server/transport/half_open_test.cc.
 #include "common/wire/grpc/channel_options.h"
 
 #include <grpc/grpc.h>

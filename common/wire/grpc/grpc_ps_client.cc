@@ -1,3 +1,5 @@
+// Tested by tests/ps_server/transport/grpc_ps_test.cc.
+// Tested by tests/ps_server/transport/shared_chunks_test.cc.
 #include "common/wire/grpc/grpc_ps_client.h"
 
 #include <grpcpp/create_channel.h>

@@ -1,3 +1,4 @@
+// Tested by tests/common/wire/security/access_table_test.cc.
 #include "common/wire/security/access_processor.h"
 
 #include <vector>

@@ -1,3 +1,4 @@
+// Tested by tests/common/wire/security/access_table_test.cc.
 #include "common/wire/security/caller_rule.h"
 
 #include <grpc/grpc_security_constants.h>

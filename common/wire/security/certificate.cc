@@ -1,3 +1,4 @@
+// Tested by tests/common/wire/security/tls_files_test.cc.
 #include "common/wire/security/certificate.h"
 
 #include <openssl/bio.h>

@@ -1,3 +1,5 @@
+// Tested by tests/common/wire/security/tls_files_test.cc.
+// Tested by tests/common/wire/security/peer_secret_test.cc.
 #include "common/wire/security/private_file.h"
 
 #include <errno.h>

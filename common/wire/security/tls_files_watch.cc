@@ -1,3 +1,4 @@
+// Tested by tests/common/wire/security/tls_files_test.cc.
 #include "common/wire/security/tls_files_watch.h"
 
 #include "absl/strings/str_cat.h"

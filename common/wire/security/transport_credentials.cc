@@ -1,3 +1,4 @@
+// Tested by tests/common/wire/security/tls_connection_test.cc.
 #include "common/wire/security/transport_credentials.h"
 
 #include <grpcpp/security/tls_certificate_provider.h>

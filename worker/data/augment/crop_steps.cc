@@ -1,3 +1,4 @@
+// Tested by tests/worker/data/augment/augmentation_step_test.cc.
 #include "worker/data/augment/crop_steps.h"
 
 #include <algorithm>

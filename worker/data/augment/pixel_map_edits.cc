@@ -1,3 +1,4 @@
+// Tested by tests/worker/data/augment/editable_image_test.cc.
 #include "worker/data/augment/pixel_map_edits.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Tested by tests/worker/eval/metrics/voc_metrics_test.cc.
+// Tested by tests/worker/eval/metrics/coco_metrics_test.cc.
 #include "worker/eval/metrics/detection_record.h"
 
 #include <algorithm>
