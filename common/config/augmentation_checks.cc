@@ -1,3 +1,4 @@
+// Tested by tests/worker/data/augment/augmentation_step_test.cc.
 #include "common/config/augmentation_checks.h"
 
 #include <string>

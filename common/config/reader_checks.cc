@@ -1,3 +1,4 @@
+// Tested by tests/common/config/validate_config_test.cc.
 #include "common/config/reader_checks.h"
 
 #include <sys/stat.h>

@@ -1,4 +1,5 @@
 // Replaces monitoring_server.cc in a build without an HTTP server (PUSHPULL_HTTP=OFF).
+// Not tested: its one function only returns an error.
 #include "absl/status/status.h"
 
 #include "ps_server/monitoring/monitoring_server.h"
