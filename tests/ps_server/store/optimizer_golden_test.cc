@@ -1,4 +1,5 @@
-// One scalar weight over five steps against numbers from tests/reference/optimizer_golden.py.
+// One weight, a 1 x 1 matrix, over five steps against numbers from
+// tests/reference/optimizer_golden.py.
 #include <string>
 #include <vector>
 
@@ -18,7 +19,7 @@ struct Golden {
 void ExpectGolden(const std::string& optimizer_text, const std::vector<Golden>& golden) {
   const OptimizerSpec optimizer =
       MakeOptimizer("optimizer { moving_average_decay: 0.75 " + optimizer_text + " }");
-  const VariableLayout layout = *VariableLayout::Create({MakeVariable("w", {})});
+  const VariableLayout layout = *VariableLayout::Create({MakeVariable("w", {1, 1})});
   const Sharding sharding(layout.total_elements(), 1);
   ThreadPool pool(1);
   const ApplyPass pass(&layout, sharding, 0, optimizer, &pool);
@@ -29,9 +30,12 @@ void ExpectGolden(const std::string& optimizer_text, const std::vector<Golden>& 
     FullGradient gradient{0, 1, std::vector<float>(layout.total_elements())};
     gradient.values[0] = kGradients[t];
     const OwnedState to(layout.total_elements(), optimizer);
-    ASSERT_TRUE(
-        pass.Run(t + 1, CutContributions({gradient}, sharding, 0, 0), {}, from.view(), to.vectors())
-            .ok());
+    const auto contributions = CutContributions({gradient}, sharding, 0, 0);
+    std::vector<double> norms;
+    if (optimizer.measures_norms()) {
+      norms = pass.MeasureNorms(t + 1, contributions, from.view()).value();
+    }
+    ASSERT_TRUE(pass.Run(t + 1, contributions, norms, from.view(), to.vectors()).ok());
     const StateVectors& v = to.vectors();
     EXPECT_NEAR(v.weights[0], golden[t].weight, 1e-6) << "step " << t + 1;
     EXPECT_NEAR(v.slots[0][0], golden[t].first_slot, 1e-6) << "step " << t + 1;

@@ -1,0 +1,97 @@
+#include "tests/ps_server/store/optimizer_references.h"
+
+#include <cmath>
+
+#include "glog/logging.h"
+
+namespace pushpull {
+namespace {
+
+float Rounded(double value) { return static_cast<float>(value); }
+// A config's number, which is a float, in double.
+double Number(float value) { return value; }
+
+OptimizerReference Momentum() {
+  return {.name = "Momentum",
+          .field = "momentum_optimizer",
+          .config = "momentum_optimizer_value: 0.9",
+          .slots = {"Momentum"},
+          .first_slot_initial_value = 0,
+          .in_float =
+              [](const ReferenceStep& step, float w, float g, float* slots) {
+                slots[0] = std::fma(slots[0], 0.9f, g);
+                return std::fma(-Rounded(step.rate), slots[0], w);
+              },
+          .in_double =
+              [](const ReferenceStep& step, double w, double g, double* slots) {
+                slots[0] = Number(0.9f) * slots[0] + g;
+                return w - step.rate * slots[0];
+              }};
+}
+
+OptimizerReference RmsProp() {
+  return {.name = "RmsProp",
+          .field = "rms_prop_optimizer",
+          .config = "momentum_optimizer_value: 0.8 decay: 0.95 epsilon: 0.01",
+          .slots = {"RMSProp", "RMSProp_1"},
+          .first_slot_initial_value = 1,
+          .in_float =
+              [](const ReferenceStep& step, float w, float g, float* slots) {
+                slots[0] = std::fma(g * g - slots[0], Rounded(1 - Number(0.95f)), slots[0]);
+                slots[1] = std::fma(slots[1], 0.8f,
+                                    (g * Rounded(step.rate)) / std::sqrt(slots[0] + 0.01f));
+                return w - slots[1];
+              },
+          .in_double =
+              [](const ReferenceStep& step, double w, double g, double* slots) {
+                const double decay = Number(0.95f);
+                slots[0] = decay * slots[0] + (1 - decay) * g * g;
+                slots[1] =
+                    Number(0.8f) * slots[1] + step.rate * g / std::sqrt(slots[0] + Number(0.01f));
+                return w - slots[1];
+              }};
+}
+
+// Adam's bias correction, in TensorFlow's form.
+double AdamRate(double rate, double t) {
+  return rate * (std::sqrt(1 - std::pow(0.999, t)) / (1 - std::pow(0.9, t)));
+}
+
+OptimizerReference Adam() {
+  return {.name = "Adam",
+          .field = "adam_optimizer",
+          .config = "epsilon: 0.001",
+          .slots = {"Adam", "Adam_1"},
+          .first_slot_initial_value = 0,
+          .in_float =
+              [](const ReferenceStep& step, float w, float g, float* slots) {
+                slots[0] = std::fma(g - slots[0], Rounded(1 - 0.9), slots[0]);
+                slots[1] = std::fma(g * g - slots[1], Rounded(1 - 0.999), slots[1]);
+                const float rate = Rounded(AdamRate(step.rate, step.t));
+                return w - (slots[0] * rate) / (std::sqrt(slots[1]) + 0.001f);
+              },
+          .in_double =
+              [](const ReferenceStep& step, double w, double g, double* slots) {
+                slots[0] = 0.9 * slots[0] + 0.1 * g;
+                slots[1] = 0.999 * slots[1] + 0.001 * g * g;
+                return w - AdamRate(step.rate, step.t) * slots[0] /
+                               (std::sqrt(slots[1]) + Number(0.001f));
+              }};
+}
+
+}  // namespace
+
+const std::vector<OptimizerReference>& OptimizerReferences() {
+  static const auto* const references =
+      new std::vector<OptimizerReference>{Momentum(), RmsProp(), Adam()};
+  return *references;
+}
+
+const OptimizerReference& ReferenceNamed(const std::string& name) {
+  for (const OptimizerReference& reference : OptimizerReferences()) {
+    if (reference.name == name) return reference;
+  }
+  LOG(FATAL) << "no optimizer " << name;
+}
+
+}  // namespace pushpull
