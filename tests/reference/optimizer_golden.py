@@ -1,7 +1,8 @@
 """Prints the golden values of tests/ps_server/store/optimizer_golden_test.cc.
 
-Plain Python floats (double), one scalar weight, TensorFlow's formulas as documented for
-tf.train.MomentumOptimizer, RMSPropOptimizer, AdamOptimizer and ExponentialMovingAverage.
+Plain Python floats (double), one weight. The formulas are TensorFlow's, as documented for
+tf.train.MomentumOptimizer, RMSPropOptimizer, AdamOptimizer, AdagradOptimizer and
+ExponentialMovingAverage. Where PyTorch is installed, its Adagrad and SGD are compared too.
 Run: python3 tests/reference/optimizer_golden.py
 """
 
@@ -18,6 +19,22 @@ def momentum(rate, factor):
         a = factor * a + g
         w -= rate * a
         yield w, a, None
+
+
+def nesterov(rate, factor):
+    w, a = WEIGHT, 0.0
+    for g in GRADIENTS:
+        a = factor * a + g
+        w -= rate * g + rate * factor * a
+        yield w, a, None
+
+
+def adagrad(rate, initial):
+    w, s = WEIGHT, initial
+    for g in GRADIENTS:
+        s += g * g
+        w -= rate * g / math.sqrt(s)
+        yield w, s, None
 
 
 def rms_prop(rate, decay, factor, epsilon):
@@ -39,6 +56,30 @@ def adam(rate, epsilon, beta1=0.9, beta2=0.999):
         yield w, m, v
 
 
+def compare_with_torch():
+    try:
+        import torch
+    except ImportError:
+        print("PyTorch is not installed")
+        return
+    for name, make, ours in [
+        ("SGD", lambda p: torch.optim.SGD(p, 0.1, momentum=0.875), momentum(0.1, 0.875)),
+        ("Nesterov SGD",
+         lambda p: torch.optim.SGD(p, 0.1, momentum=0.875, nesterov=True), nesterov(0.1, 0.875)),
+        ("Adagrad",
+         lambda p: torch.optim.Adagrad(p, 0.1, initial_accumulator_value=0.125, eps=0),
+         adagrad(0.1, 0.125)),
+    ]:
+        w = torch.tensor([[WEIGHT]], dtype=torch.float64, requires_grad=True)
+        optimizer = make([w])
+        worst = 0.0
+        for g, (expected, _, _) in zip(GRADIENTS, ours):
+            w.grad = torch.tensor([[g]], dtype=torch.float64)
+            optimizer.step()
+            worst = max(worst, abs(w.item() - expected))
+        print(f"PyTorch's {name}: largest difference {worst:.2g}")
+
+
 def show(name, states):
     ema = WEIGHT
     print(f"// {name}: weight, slot 0, slot 1, EMA after each step")
@@ -50,3 +91,6 @@ def show(name, states):
 show("momentum 0.9, rate 0.1", momentum(0.1, 0.9))
 show("RMSProp decay 0.9, momentum 0.8, epsilon 0.01, rate 0.1", rms_prop(0.1, 0.9, 0.8, 0.01))
 show("Adam rate 0.01, epsilon 0.1", adam(0.01, 0.1))
+show("Nesterov momentum 0.875, rate 0.1", nesterov(0.1, 0.875))
+show("Adagrad initial value 0.125, rate 0.1", adagrad(0.1, 0.125))
+compare_with_torch()

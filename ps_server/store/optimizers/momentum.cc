@@ -1,8 +1,9 @@
 // clang-format off
-// Momentum: tf.train.MomentumOptimizer without Nesterov (TensorFlow 1, ApplyMomentum). Slot a.
+// Momentum: tf.train.MomentumOptimizer (TensorFlow 1, ApplyMomentum). Slot a.
 //
 //   a' = momentum * a + g
-//   w' = w - lr * a'
+//   w' = w - lr * a'                           without use_nesterov
+//   w' = w - (lr * g + lr * momentum * a')     with use_nesterov
 // clang-format on
 #include <memory>
 
@@ -23,19 +24,34 @@ struct MomentumStep {
   }
 };
 
+struct NesterovStep {
+  static constexpr int kSlots = 1;
+  Lanes momentum, rate;
+
+  Lanes operator()(Lanes w, Lanes g, Lanes* slots) const {
+    Lanes& a = slots[0];
+    a = Fma(a, momentum, g);
+    return FmaNegated(rate, Fma(a, momentum, g), w);
+  }
+};
+
 class Momentum final : public OptimizerRule {
  public:
   explicit Momentum(const config::MomentumOptimizer& config)
-      : OptimizerRule({{"Momentum"}}), momentum_(config.momentum_optimizer_value()) {}
+      : OptimizerRule({{"Momentum"}}),
+        momentum_(config.momentum_optimizer_value()),
+        use_nesterov_(config.use_nesterov()) {}
 
   std::unique_ptr<const StepUpdate> AtStep(uint64_t /*step*/, float learning_rate) const override {
     const Lanes momentum = Broadcast(momentum_);
     const Lanes rate = Broadcast(learning_rate);
+    if (use_nesterov_) return MakeElementwise(NesterovStep{momentum, rate});
     return MakeElementwise(MomentumStep{momentum, rate});
   }
 
  private:
   const float momentum_;
+  const bool use_nesterov_;
 };
 
 }  // namespace

@@ -80,5 +80,16 @@ TEST(OptimizerGoldenTest, Adam) {
        {1.49414751086, 0.104705, 0.00532290795206, 1.49701956412}});
 }
 
+TEST(OptimizerGoldenTest, Nesterov) {
+  ExpectGolden(
+      "momentum_optimizer { momentum_optimizer_value: 0.875 use_nesterov: true "
+      "learning_rate { constant_learning_rate { learning_rate: 0.1 } } }",
+      {{1.40625, 0.5, 0, 1.4765625},
+       {1.41484375, 0.1875, 0, 1.4611328125},
+       {1.37705078125, 0.2890625, 0, 1.44011230469},
+       {0.979919433594, 2.2529296875, 0, 1.32506408691},
+       {0.994929504395, 0.971313476562, 0, 1.24253044128}});
+}
+
 }  // namespace
 }  // namespace pushpull

@@ -29,6 +29,24 @@ OptimizerReference Momentum() {
               }};
 }
 
+OptimizerReference Nesterov() {
+  return {.name = "Nesterov",
+          .field = "momentum_optimizer",
+          .config = "momentum_optimizer_value: 0.9 use_nesterov: true",
+          .slots = {"Momentum"},
+          .first_slot_initial_value = 0,
+          .in_float =
+              [](const ReferenceStep& step, float w, float g, float* slots) {
+                slots[0] = std::fma(slots[0], 0.9f, g);
+                return std::fma(-Rounded(step.rate), std::fma(slots[0], 0.9f, g), w);
+              },
+          .in_double =
+              [](const ReferenceStep& step, double w, double g, double* slots) {
+                slots[0] = Number(0.9f) * slots[0] + g;
+                return w - (step.rate * g + step.rate * Number(0.9f) * slots[0]);
+              }};
+}
+
 OptimizerReference RmsProp() {
   return {.name = "RmsProp",
           .field = "rms_prop_optimizer",
@@ -83,7 +101,7 @@ OptimizerReference Adam() {
 
 const std::vector<OptimizerReference>& OptimizerReferences() {
   static const auto* const references =
-      new std::vector<OptimizerReference>{Momentum(), RmsProp(), Adam()};
+      new std::vector<OptimizerReference>{Momentum(), Nesterov(), RmsProp(), Adam()};
   return *references;
 }
 

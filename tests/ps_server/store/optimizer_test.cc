@@ -86,6 +86,7 @@ TEST(OptimizerTest, DefaultsAreThoseOfTensorFlowAndPyTorch) {
   EXPECT_EQ(config::RMSPropOptimizer().momentum_optimizer_value(), 0.9f);
   EXPECT_EQ(config::RMSPropOptimizer().epsilon(), 1.0f);
   EXPECT_EQ(config::AdamOptimizer().epsilon(), 1e-8f);
+  EXPECT_FALSE(config::MomentumOptimizer().use_nesterov());
 }
 
 // The mark in the schema and the rule in the server say the same.
