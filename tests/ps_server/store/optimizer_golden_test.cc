@@ -91,5 +91,16 @@ TEST(OptimizerGoldenTest, Nesterov) {
        {0.994929504395, 0.971313476562, 0, 1.24253044128}});
 }
 
+TEST(OptimizerGoldenTest, Adagrad) {
+  ExpectGolden(
+      "adagrad_optimizer { initial_accumulator_value: 0.125 "
+      "learning_rate { constant_learning_rate { learning_rate: 0.1 } } }",
+      {{1.41835034191, 0.375, 0, 1.47958758548},
+       {1.45614678921, 0.4375, 0, 1.47372738641},
+       {1.43757725539, 0.453125, 0, 1.46468985365},
+       {1.34280143495, 4.453125, 0, 1.43421774898},
+       {1.38562445315, 5.453125, 0, 1.42206942502}});
+}
+
 }  // namespace
 }  // namespace pushpull

@@ -97,11 +97,29 @@ OptimizerReference Adam() {
               }};
 }
 
+OptimizerReference Adagrad() {
+  return {.name = "Adagrad",
+          .field = "adagrad_optimizer",
+          .config = "initial_accumulator_value: 0.25",
+          .slots = {"Adagrad"},
+          .first_slot_initial_value = 0.25f,
+          .in_float =
+              [](const ReferenceStep& step, float w, float g, float* slots) {
+                slots[0] = std::fma(g, g, slots[0]);
+                return w - (g * Rounded(step.rate)) / std::sqrt(slots[0]);
+              },
+          .in_double =
+              [](const ReferenceStep& step, double w, double g, double* slots) {
+                slots[0] += g * g;
+                return w - step.rate * g / std::sqrt(slots[0]);
+              }};
+}
+
 }  // namespace
 
 const std::vector<OptimizerReference>& OptimizerReferences() {
   static const auto* const references =
-      new std::vector<OptimizerReference>{Momentum(), Nesterov(), RmsProp(), Adam()};
+      new std::vector<OptimizerReference>{Momentum(), Nesterov(), RmsProp(), Adam(), Adagrad()};
   return *references;
 }
 

@@ -87,6 +87,7 @@ TEST(OptimizerTest, DefaultsAreThoseOfTensorFlowAndPyTorch) {
   EXPECT_EQ(config::RMSPropOptimizer().epsilon(), 1.0f);
   EXPECT_EQ(config::AdamOptimizer().epsilon(), 1e-8f);
   EXPECT_FALSE(config::MomentumOptimizer().use_nesterov());
+  EXPECT_EQ(config::AdagradOptimizer().initial_accumulator_value(), 0.1f);
 }
 
 // The mark in the schema and the rule in the server say the same.
@@ -148,6 +149,8 @@ TEST(OptimizerTest, ErrorsNameTheField) {
               HasSubstr("rms_prop_optimizer.epsilon: expected a number above 0, got 0"));
   EXPECT_THAT(with("adam_optimizer", "epsilon: nan"),
               HasSubstr("adam_optimizer.epsilon: expected a number above 0, got nan"));
+  EXPECT_THAT(with("adagrad_optimizer", "initial_accumulator_value: 0"),
+              HasSubstr("initial_accumulator_value: expected a number above 0, got 0"));
   EXPECT_THAT(with("adam_optimizer", "", "gradient_clipping_by_norm: -1"),
               HasSubstr("train_config.gradient_clipping_by_norm: expected 0 (off) or a number from "
                         "1e-12 to 1e12, got -1"));
