@@ -2,7 +2,7 @@
 
 Plain Python floats (double), one weight. The formulas are TensorFlow's, as documented for
 tf.train.MomentumOptimizer, RMSPropOptimizer, AdamOptimizer, AdagradOptimizer and
-ExponentialMovingAverage. Where PyTorch is installed, its Adagrad and SGD are compared too.
+ExponentialMovingAverage; and PyTorch's, as documented for torch.optim.AdamW. Where PyTorch is installed, its AdamW, Adagrad and SGD are compared too.
 Run: python3 tests/reference/optimizer_golden.py
 """
 
@@ -56,6 +56,22 @@ def adam(rate, epsilon, beta1=0.9, beta2=0.999):
         yield w, m, v
 
 
+def moments(beta1, beta2):
+    m, v = 0.0, 0.0
+    for t, g in enumerate(GRADIENTS, start=1):
+        m = beta1 * m + (1 - beta1) * g
+        v = beta2 * v + (1 - beta2) * g * g
+        yield m, v, m / (1 - beta1**t), v / (1 - beta2**t)
+
+
+def adamw(rate, beta1, beta2, epsilon, decay):
+    w = WEIGHT
+    for m, v, m_hat, v_hat in moments(beta1, beta2):
+        w *= 1 - rate * decay
+        w -= rate * m_hat / (math.sqrt(v_hat) + epsilon)
+        yield w, m, v
+
+
 def compare_with_torch():
     try:
         import torch
@@ -66,6 +82,9 @@ def compare_with_torch():
         ("SGD", lambda p: torch.optim.SGD(p, 0.1, momentum=0.875), momentum(0.1, 0.875)),
         ("Nesterov SGD",
          lambda p: torch.optim.SGD(p, 0.1, momentum=0.875, nesterov=True), nesterov(0.1, 0.875)),
+        ("AdamW",
+         lambda p: torch.optim.AdamW(p, 0.1, (0.75, 0.875), eps=0.125, weight_decay=0.25),
+         adamw(0.1, 0.75, 0.875, 0.125, 0.25)),
         ("Adagrad",
          lambda p: torch.optim.Adagrad(p, 0.1, initial_accumulator_value=0.125, eps=0),
          adagrad(0.1, 0.125)),
@@ -93,4 +112,6 @@ show("RMSProp decay 0.9, momentum 0.8, epsilon 0.01, rate 0.1", rms_prop(0.1, 0.
 show("Adam rate 0.01, epsilon 0.1", adam(0.01, 0.1))
 show("Nesterov momentum 0.875, rate 0.1", nesterov(0.1, 0.875))
 show("Adagrad initial value 0.125, rate 0.1", adagrad(0.1, 0.125))
+show("AdamW betas 0.75 and 0.875, epsilon 0.125, weight decay 0.25, rate 0.1",
+     adamw(0.1, 0.75, 0.875, 0.125, 0.25))
 compare_with_torch()

@@ -16,6 +16,7 @@ using RulePointer = std::shared_ptr<const OptimizerRule>;
 RulePointer MakeRule(const config::MomentumOptimizer& config);
 RulePointer MakeRule(const config::RMSPropOptimizer& config);
 RulePointer MakeRule(const config::AdamOptimizer& config);
+RulePointer MakeRule(const config::AdamWOptimizer& config);
 RulePointer MakeRule(const config::AdagradOptimizer& config);
 
 // Calls visit with the message that the config chose and returns its result; returns a
@@ -33,6 +34,8 @@ auto VisitOptimizer(const config::Optimizer& config, const Visit& visit)
       return visit(config.rms_prop_optimizer());
     case config::Optimizer::kAdamOptimizer:
       return visit(config.adam_optimizer());
+    case config::Optimizer::kAdamwOptimizer:
+      return visit(config.adamw_optimizer());
     case config::Optimizer::kAdagradOptimizer:
       return visit(config.adagrad_optimizer());
     case config::Optimizer::OPTIMIZER_NOT_SET:

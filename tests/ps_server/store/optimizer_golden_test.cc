@@ -102,5 +102,16 @@ TEST(OptimizerGoldenTest, Adagrad) {
        {1.38562445315, 5.453125, 0, 1.42206942502}});
 }
 
+TEST(OptimizerGoldenTest, AdamW) {
+  ExpectGolden(
+      "adamw_optimizer { beta1: 0.75 beta2: 0.875 epsilon: 0.125 weight_decay: 0.25 "
+      "learning_rate { constant_learning_rate { learning_rate: 0.1 } } }",
+      {{1.3825, 0.125, 0.03125, 1.470625},
+       {1.33399473138, 0.03125, 0.03515625, 1.43646743285},
+       {1.27913735468, 0.0546875, 0.03271484375, 1.39713491331},
+       {1.18410874443, 0.541015625, 0.528625488281, 1.34387837109},
+       {1.13781124008, 0.15576171875, 0.587547302246, 1.29236158833}});
+}
+
 }  // namespace
 }  // namespace pushpull

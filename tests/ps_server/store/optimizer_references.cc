@@ -97,6 +97,50 @@ OptimizerReference Adam() {
               }};
 }
 
+// AdamW's numbers here.
+constexpr float kBeta1 = 0.8f;
+constexpr float kBeta2 = 0.98f;
+constexpr float kEpsilon = 0.001f;
+constexpr float kDecay = 0.3f;
+constexpr char kAdamWNumbers[] = "beta1: 0.8 beta2: 0.98 epsilon: 0.001 weight_decay: 0.3";
+
+void MoveMoments(float g, float* slots) {
+  slots[0] = std::fma(g - slots[0], Rounded(1 - Number(kBeta1)), slots[0]);
+  slots[1] = std::fma(g * g - slots[1], Rounded(1 - Number(kBeta2)), slots[1]);
+}
+// Returns m_hat / (sqrt(v_hat) + epsilon), the step of the paper's Adam.
+double AdamDirection(double t, double g, double* slots) {
+  const double beta1 = kBeta1;
+  const double beta2 = kBeta2;
+  slots[0] = beta1 * slots[0] + (1 - beta1) * g;
+  slots[1] = beta2 * slots[1] + (1 - beta2) * g * g;
+  const double m_hat = slots[0] / (1 - std::pow(beta1, t));
+  const double v_hat = slots[1] / (1 - std::pow(beta2, t));
+  return m_hat / (std::sqrt(v_hat) + Number(kEpsilon));
+}
+float RootScale(double t) { return Rounded(1 / (1 - std::pow(Number(kBeta2), t))); }
+
+OptimizerReference AdamW() {
+  return {.name = "AdamW",
+          .field = "adamw_optimizer",
+          .config = kAdamWNumbers,
+          .slots = {"AdamW", "AdamW_1"},
+          .first_slot_initial_value = 0,
+          .in_float =
+              [](const ReferenceStep& step, float w, float g, float* slots) {
+                MoveMoments(g, slots);
+                const float rate = Rounded(step.rate / (1 - std::pow(Number(kBeta1), step.t)));
+                const float decay = step.is_matrix ? Rounded(step.rate * Number(kDecay)) : 0.0f;
+                return std::fma(-decay, w, w) -
+                       (slots[0] * rate) / (std::sqrt(slots[1] * RootScale(step.t)) + kEpsilon);
+              },
+          .in_double =
+              [](const ReferenceStep& step, double w, double g, double* slots) {
+                const double decayed = step.is_matrix ? w * (1 - step.rate * kDecay) : w;
+                return decayed - step.rate * AdamDirection(step.t, g, slots);
+              }};
+}
+
 OptimizerReference Adagrad() {
   return {.name = "Adagrad",
           .field = "adagrad_optimizer",
@@ -118,8 +162,8 @@ OptimizerReference Adagrad() {
 }  // namespace
 
 const std::vector<OptimizerReference>& OptimizerReferences() {
-  static const auto* const references =
-      new std::vector<OptimizerReference>{Momentum(), Nesterov(), RmsProp(), Adam(), Adagrad()};
+  static const auto* const references = new std::vector<OptimizerReference>{
+      Momentum(), Nesterov(), RmsProp(), Adam(), AdamW(), Adagrad()};
   return *references;
 }
 

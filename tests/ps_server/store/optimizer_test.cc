@@ -88,6 +88,10 @@ TEST(OptimizerTest, DefaultsAreThoseOfTensorFlowAndPyTorch) {
   EXPECT_EQ(config::AdamOptimizer().epsilon(), 1e-8f);
   EXPECT_FALSE(config::MomentumOptimizer().use_nesterov());
   EXPECT_EQ(config::AdagradOptimizer().initial_accumulator_value(), 0.1f);
+  EXPECT_EQ(config::AdamWOptimizer().beta1(), 0.9f);
+  EXPECT_EQ(config::AdamWOptimizer().beta2(), 0.999f);
+  EXPECT_EQ(config::AdamWOptimizer().epsilon(), 1e-8f);
+  EXPECT_EQ(config::AdamWOptimizer().weight_decay(), 0.01f);
 }
 
 // The mark in the schema and the rule in the server say the same.
@@ -149,6 +153,8 @@ TEST(OptimizerTest, ErrorsNameTheField) {
               HasSubstr("rms_prop_optimizer.epsilon: expected a number above 0, got 0"));
   EXPECT_THAT(with("adam_optimizer", "epsilon: nan"),
               HasSubstr("adam_optimizer.epsilon: expected a number above 0, got nan"));
+  EXPECT_THAT(with("adamw_optimizer", "weight_decay: -1"),
+              HasSubstr("adamw_optimizer.weight_decay: expected a number of at least 0, got -1"));
   EXPECT_THAT(with("adagrad_optimizer", "initial_accumulator_value: 0"),
               HasSubstr("initial_accumulator_value: expected a number above 0, got 0"));
   EXPECT_THAT(with("adam_optimizer", "", "gradient_clipping_by_norm: -1"),
