@@ -2,7 +2,8 @@
 
 Plain Python floats (double), one weight. The formulas are TensorFlow's, as documented for
 tf.train.MomentumOptimizer, RMSPropOptimizer, AdamOptimizer, AdagradOptimizer and
-ExponentialMovingAverage; and PyTorch's, as documented for torch.optim.AdamW. Where PyTorch is installed, its AdamW, Adagrad and SGD are compared too.
+ExponentialMovingAverage; PyTorch's, as documented for torch.optim.AdamW; and Algorithm 2 of
+arXiv:1904.00962 (LAMB). Where PyTorch is installed, its AdamW, Adagrad and SGD are compared too.
 Run: python3 tests/reference/optimizer_golden.py
 """
 
@@ -72,6 +73,14 @@ def adamw(rate, beta1, beta2, epsilon, decay):
         yield w, m, v
 
 
+def lamb(rate, beta1, beta2, epsilon, decay):
+    w = WEIGHT
+    for m, v, m_hat, v_hat in moments(beta1, beta2):
+        u = m_hat / (math.sqrt(v_hat) + epsilon) + decay * w
+        w -= rate * abs(w) / abs(u) * u
+        yield w, m, v
+
+
 def compare_with_torch():
     try:
         import torch
@@ -114,4 +123,5 @@ show("Nesterov momentum 0.875, rate 0.1", nesterov(0.1, 0.875))
 show("Adagrad initial value 0.125, rate 0.1", adagrad(0.1, 0.125))
 show("AdamW betas 0.75 and 0.875, epsilon 0.125, weight decay 0.25, rate 0.1",
      adamw(0.1, 0.75, 0.875, 0.125, 0.25))
+show("LAMB with AdamW's numbers", lamb(0.1, 0.75, 0.875, 0.125, 0.25))
 compare_with_torch()

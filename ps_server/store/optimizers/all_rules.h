@@ -18,6 +18,7 @@ RulePointer MakeRule(const config::RMSPropOptimizer& config);
 RulePointer MakeRule(const config::AdamOptimizer& config);
 RulePointer MakeRule(const config::AdamWOptimizer& config);
 RulePointer MakeRule(const config::AdagradOptimizer& config);
+RulePointer MakeRule(const config::LambOptimizer& config);
 
 // Calls visit with the message that the config chose and returns its result; returns a
 // default-made result if the config chose none.
@@ -38,6 +39,8 @@ auto VisitOptimizer(const config::Optimizer& config, const Visit& visit)
       return visit(config.adamw_optimizer());
     case config::Optimizer::kAdagradOptimizer:
       return visit(config.adagrad_optimizer());
+    case config::Optimizer::kLambOptimizer:
+      return visit(config.lamb_optimizer());
     case config::Optimizer::OPTIMIZER_NOT_SET:
       break;
   }

@@ -113,5 +113,16 @@ TEST(OptimizerGoldenTest, AdamW) {
        {1.13781124008, 0.15576171875, 0.587547302246, 1.29236158833}});
 }
 
+TEST(OptimizerGoldenTest, Lamb) {
+  ExpectGolden(
+      "lamb_optimizer { beta1: 0.75 beta2: 0.875 epsilon: 0.125 weight_decay: 0.25 "
+      "learning_rate { constant_learning_rate { learning_rate: 0.1 } } }",
+      {{1.35, 0.125, 0.03125, 1.4625},
+       {1.215, 0.03125, 0.03515625, 1.400625},
+       {1.0935, 0.0546875, 0.03271484375, 1.32384375},
+       {0.98415, 0.541015625, 0.528625488281, 1.2389203125},
+       {0.885735, 0.15576171875, 0.587547302246, 1.15062398437}});
+}
+
 }  // namespace
 }  // namespace pushpull

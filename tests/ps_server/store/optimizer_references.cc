@@ -97,7 +97,7 @@ OptimizerReference Adam() {
               }};
 }
 
-// AdamW's numbers here.
+// AdamW's and LAMB's numbers here.
 constexpr float kBeta1 = 0.8f;
 constexpr float kBeta2 = 0.98f;
 constexpr float kEpsilon = 0.001f;
@@ -159,11 +159,37 @@ OptimizerReference Adagrad() {
               }};
 }
 
+double LambDirection(const ReferenceStep& step, double w, double g, double* slots) {
+  return AdamDirection(step.t, g, slots) + (step.is_matrix ? kDecay * w : 0.0);
+}
+
+OptimizerReference Lamb() {
+  return {.name = "Lamb",
+          .field = "lamb_optimizer",
+          .config = kAdamWNumbers,
+          .slots = {"LAMB", "LAMB_1"},
+          .first_slot_initial_value = 0,
+          .in_float =
+              [](const ReferenceStep& step, float w, float g, float* slots) {
+                MoveMoments(g, slots);
+                const float scale = Rounded(1 / (1 - std::pow(Number(kBeta1), step.t)));
+                const float u = std::fma(
+                    step.is_matrix ? kDecay : 0.0f, w,
+                    (slots[0] * scale) / (std::sqrt(slots[1] * RootScale(step.t)) + kEpsilon));
+                return std::fma(-Rounded(step.rate * step.ratio), u, w);
+              },
+          .in_double =
+              [](const ReferenceStep& step, double w, double g, double* slots) {
+                return w - step.rate * step.ratio * LambDirection(step, w, g, slots);
+              },
+          .update = LambDirection};
+}
+
 }  // namespace
 
 const std::vector<OptimizerReference>& OptimizerReferences() {
   static const auto* const references = new std::vector<OptimizerReference>{
-      Momentum(), Nesterov(), RmsProp(), Adam(), AdamW(), Adagrad()};
+      Momentum(), Nesterov(), RmsProp(), Adam(), AdamW(), Adagrad(), Lamb()};
   return *references;
 }
 
