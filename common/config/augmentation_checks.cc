@@ -1,4 +1,4 @@
-// Tested by tests/worker/data/augment/augmentation_step_test.cc.
+// Tested by tests/common/config/validate_config_test.cc.
 #include "common/config/augmentation_checks.h"
 
 #include <string>

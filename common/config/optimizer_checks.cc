@@ -3,11 +3,17 @@
 #include "common/config/optimizer_checks.h"
 
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "google/protobuf/descriptor.h"
+#include "google/protobuf/message.h"
 
 namespace pushpull {
 namespace {
+
+using google::protobuf::FieldDescriptor;
 
 void CheckExponentialDecay(const config::ExponentialDecayLearningRate& rate,
                            const std::string& field, FieldChecker* checker) {
@@ -58,6 +64,51 @@ void CheckCosineDecay(const config::CosineDecayLearningRate& rate, const std::st
   }
 }
 
+void CheckRange(config::Range range, const std::string& field, double value,
+                FieldChecker* checker) {
+  switch (range) {
+    case config::ANY:
+      break;
+    case config::POSITIVE:
+      checker->Positive(field, value);
+      break;
+    case config::NOT_NEGATIVE:
+      checker->NotNegative(field, value);
+      break;
+    case config::FRACTION:
+      checker->Fraction(field, value);
+      break;
+  }
+}
+
+// Checks the message of one optimizer: its numbers against the option (range) of their fields, and
+// its learning rate.
+void CheckRule(const google::protobuf::Message& rule, const std::string& path,
+               FieldChecker* checker) {
+  const google::protobuf::Reflection& reflection = *rule.GetReflection();
+  const google::protobuf::Descriptor& descriptor = *rule.GetDescriptor();
+  for (int i = 0; i < descriptor.field_count(); ++i) {
+    const FieldDescriptor* const field = descriptor.field(i);
+    const std::string name = absl::StrCat(path, ".", field->name());
+    if (field->cpp_type() == FieldDescriptor::CPPTYPE_FLOAT) {
+      CheckRange(field->options().GetExtension(config::range), name,
+                 reflection.GetFloat(rule, field), checker);
+    } else if (field->message_type() == config::LearningRate::descriptor()) {
+      CheckLearningRate(*google::protobuf::DynamicCastToGenerated<config::LearningRate>(
+                            &reflection.GetMessage(rule, field)),
+                        name, checker);
+    }
+  }
+}
+
+// Refuses clipping together with an optimizer that excludes it.
+void CheckNoClipping(const FieldDescriptor& kind, absl::string_view field, float norm,
+                     FieldChecker* checker) {
+  if (norm == 0 || !kind.options().GetExtension(config::excludes_clipping)) return;
+  checker->Add(field, absl::StrCat("0 (off) with ", kind.name()), absl::StrCat(norm),
+               "remove it: the optimizer scales the step by norms of its own");
+}
+
 // Accepts 0 (no clipping) and norms whose square is a normal double. The server computes with the
 // square, in units of 2^-32.
 void CheckNorm(absl::string_view field, float norm, FieldChecker* checker) {
@@ -98,33 +149,19 @@ void CheckLearningRate(const config::LearningRate& rate, absl::string_view field
 void CheckOptimizer(const config::TrainConfig& config, FieldChecker* checker) {
   const config::Optimizer& optimizer = config.optimizer();
   const std::string field = "train_config.optimizer";
-  switch (optimizer.optimizer_case()) {
-    case config::Optimizer::kRmsPropOptimizer: {
-      const auto& rms = optimizer.rms_prop_optimizer();
-      const std::string path = field + ".rms_prop_optimizer";
-      checker->Fraction(path + ".momentum_optimizer_value", rms.momentum_optimizer_value());
-      checker->Fraction(path + ".decay", rms.decay());
-      checker->Positive(path + ".epsilon", rms.epsilon());
-      CheckLearningRate(rms.learning_rate(), path + ".learning_rate", checker);
-      break;
-    }
-    case config::Optimizer::kMomentumOptimizer: {
-      const auto& momentum = optimizer.momentum_optimizer();
-      const std::string path = field + ".momentum_optimizer";
-      checker->Fraction(path + ".momentum_optimizer_value", momentum.momentum_optimizer_value());
-      CheckLearningRate(momentum.learning_rate(), path + ".learning_rate", checker);
-      break;
-    }
-    case config::Optimizer::kAdamOptimizer: {
-      const auto& adam = optimizer.adam_optimizer();
-      const std::string path = field + ".adam_optimizer";
-      checker->Positive(path + ".epsilon", adam.epsilon());
-      CheckLearningRate(adam.learning_rate(), path + ".learning_rate", checker);
-      break;
-    }
-    case config::Optimizer::OPTIMIZER_NOT_SET:
-      checker->Missing(field, "rms_prop_optimizer, momentum_optimizer or adam_optimizer");
-      break;
+  const auto* const kinds = config::Optimizer::descriptor()->FindOneofByName("optimizer");
+  const auto* const kind = optimizer.GetReflection()->GetOneofFieldDescriptor(optimizer, kinds);
+  if (kind == nullptr) {
+    std::vector<std::string> names;
+    for (int i = 0; i < kinds->field_count(); ++i) names.push_back(kinds->field(i)->name());
+    checker->Missing(field, absl::StrCat("one of ", absl::StrJoin(names, ", ")));
+  } else {
+    CheckRule(optimizer.GetReflection()->GetMessage(optimizer, kind),
+              absl::StrCat(field, ".", kind->name()), checker);
+    CheckNoClipping(*kind, "train_config.gradient_clipping_by_norm",
+                    config.gradient_clipping_by_norm(), checker);
+    CheckNoClipping(*kind, "train_config.gradient_clipping_by_global_norm",
+                    config.gradient_clipping_by_global_norm(), checker);
   }
   if (optimizer.use_moving_average()) {
     checker->Fraction(field + ".moving_average_decay", optimizer.moving_average_decay());

@@ -39,7 +39,7 @@ struct CoordinatorOptions {
   uint64_t max_staleness = 0;  // in versions, async only; 0: unbounded
   NonFinitePolicy non_finite_policy = NonFinitePolicy::kStop;
   uint32_t max_void_steps = 10;  // this many steps in a row without a contribution stop training
-  bool measure_norms = false;    // clipping by norm: the shards measure norms before each apply
+  bool measure_norms = false;    // clipping or LAMB: the shards measure norms before each apply
 
   absl::Duration save_checkpoints_every = absl::Seconds(600);  // 0: by steps, and at the end
   uint64_t save_checkpoints_steps = 0;                         // 0: by time, and at the end

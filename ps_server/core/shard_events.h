@@ -156,7 +156,7 @@ struct StoreRestore {
   ps::RestoreRequest::Source source = ps::RestoreRequest::MAPPED;
   VersionId id;
 };
-// Compute the squared norms of the averaged gradient from version step - 1 and the contributions.
+// Compute the squared norms that version `step` needs, from version step - 1 and the contributions.
 struct StoreMeasure {
   uint64_t step = 0;
   std::vector<StagedContribution> contributions;  // in replica order
@@ -166,7 +166,7 @@ struct StoreApply {
   uint64_t step = 0;
   uint64_t epoch = 0;
   std::vector<StagedContribution> contributions;  // in replica order
-  std::vector<double> variable_squared_norms;     // summed over all shards; empty without clipping
+  std::vector<double> variable_squared_norms;     // summed over all shards; may be empty
   std::string marks;                              // to store with version `step`
 };
 // The store may make this chunk of version `step` from step - 1 already, from the contributions

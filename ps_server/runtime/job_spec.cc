@@ -66,7 +66,7 @@ CoordinatorOptions JobSpec::MakeCoordinatorOptions() const {
   options.non_finite_policy = train.non_finite_policy() == config::TrainConfig::SKIP
                                   ? NonFinitePolicy::kSkip
                                   : NonFinitePolicy::kStop;
-  options.measure_norms = optimizer.clipping != ClippingKind::kNone;
+  options.measure_norms = optimizer.measures_norms();
   options.save_checkpoints_every = absl::Seconds(train.save_checkpoints_secs());
   options.save_checkpoints_steps = train.save_checkpoints_steps();
   return options;

@@ -132,7 +132,7 @@ void ShardStore::FillInitial(const StateVectors& to) {
 
 absl::StatusOr<std::vector<double>> ShardStore::Measure(const shard_action::StoreMeasure& order) {
   PP_ASSIGN_OR_RETURN(const PinnedVersion pinned, variables_->Pin(order.step - 1));
-  return pass_.MeasureNorms(ToGradients(order.contributions), pinned.vectors);
+  return pass_.MeasureNorms(order.step, ToGradients(order.contributions), pinned.vectors);
 }
 
 absl::Status ShardStore::MakeWritable() {

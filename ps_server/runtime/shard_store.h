@@ -38,7 +38,7 @@ class ShardStore {
   // the version of that epoch, or the checkpoint of that step was published in another epoch.
   // Also returns the errors of Checkpoint::Open.
   absl::StatusOr<std::string> Restore(const shard_action::StoreRestore& order);
-  // Returns the squared norm of this shard's part of the averaged gradient, per variable
+  // Returns the squared norms over this shard's elements that version order.step needs
   // (ApplyPass::MeasureNorms).
   absl::StatusOr<std::vector<double>> Measure(const shard_action::StoreMeasure& order);
   // Makes version order.step. Keeps the chunks that ApplyAhead made from the same

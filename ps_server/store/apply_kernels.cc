@@ -1,22 +1,12 @@
 // Tested by tests/ps_server/store/apply_pass_test.cc.
 #include "ps_server/store/apply_kernels.h"
 
-#include <immintrin.h>
-
 #include <cstring>
 
-#include "glog/logging.h"
+#include "ps_server/store/lanes.h"
 
 namespace pushpull {
 namespace {
-
-constexpr int kLanes = 8;
-
-// Returns a mask of all ones in the lanes below count.
-__m256 LaneMask(int count) {
-  const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-  return _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_set1_epi32(count), lane));
-}
 
 // Loads 8 elements; lanes from count on are zero. A bfloat16 is the upper half of a float.
 __m256 LoadBfloat16(const char* data, int64_t element, int count) {
@@ -37,92 +27,6 @@ __m256 LoadSource(const WeightedSource& source, int64_t element, int count) {
   alignas(32) float lanes[kLanes] = {};
   std::memcpy(lanes, from, count * sizeof(float));
   return _mm256_load_ps(lanes);
-}
-
-// Stores results and zeroes the lanes past the end. Every result is stored here, so that the choice
-// to bypass the caches is made in one place.
-struct Writer {
-  int remaining;  // elements left in the run, this group included
-  void Store(float* to, __m256 value) const {
-    if (remaining < kLanes) value = _mm256_and_ps(value, LaneMask(remaining));
-    _mm256_stream_ps(to, value);
-  }
-};
-
-// Calls body(i, remaining) for each group of 8 elements up to count rounded up to a multiple of 16.
-// A group that is all padding has remaining <= 0.
-template <typename Body>
-inline void ForEachGroup(int count, Body body) {
-  const int padded = (count + 15) / 16 * 16;
-  for (int i = 0; i < padded; i += kLanes) body(i, count - i);
-}
-
-template <OptimizerKind kKind, bool kEma>
-void Update(const float* gradient, const UpdateConstants& c, int64_t at, int count,
-            const ConstStateVectors& from, const StateVectors& to) {
-  const __m256 l2 = _mm256_set1_ps(c.l2_weight);
-  const __m256 multiplier = _mm256_set1_ps(c.multiplier);
-  const __m256 clip = _mm256_set1_ps(c.clip);
-  const __m256 rate = _mm256_set1_ps(c.learning_rate);
-  const __m256 momentum = _mm256_set1_ps(c.momentum);
-  const __m256 one_minus_decay = _mm256_set1_ps(c.one_minus_decay);
-  const __m256 one_minus_beta2 = _mm256_set1_ps(c.one_minus_beta2);
-  const __m256 epsilon = _mm256_set1_ps(c.epsilon);
-  const __m256 one_minus_ema_decay = _mm256_set1_ps(c.one_minus_ema_decay);
-  const float* const w_from = from.weights + at;
-  const float* const s0_from = from.slots[0] + at;
-  const float* const s1_from = kKind == OptimizerKind::kMomentum ? nullptr : from.slots[1] + at;
-  const float* const e_from = kEma ? from.ema + at : nullptr;
-  float* const w_to = to.weights + at;
-  float* const s0_to = to.slots[0] + at;
-  float* const s1_to = kKind == OptimizerKind::kMomentum ? nullptr : to.slots[1] + at;
-  float* const e_to = kEma ? to.ema + at : nullptr;
-
-  ForEachGroup(
-      count, [&](int i, int remaining) __attribute__((always_inline)) {
-        const Writer writer{remaining};
-        __m256 w = _mm256_load_ps(w_from + i);
-        __m256 g = _mm256_fmadd_ps(l2, w, _mm256_load_ps(gradient + i));
-        g = _mm256_mul_ps(_mm256_mul_ps(g, multiplier), clip);
-        if constexpr (kKind == OptimizerKind::kMomentum) {
-          const __m256 a = _mm256_fmadd_ps(_mm256_load_ps(s0_from + i), momentum, g);
-          w = _mm256_fnmadd_ps(rate, a, w);
-          writer.Store(s0_to + i, a);
-        } else if constexpr (kKind == OptimizerKind::kRmsProp) {
-          __m256 s = _mm256_load_ps(s0_from + i);
-          s = _mm256_fmadd_ps(_mm256_sub_ps(_mm256_mul_ps(g, g), s), one_minus_decay, s);
-          const __m256 step =
-              _mm256_div_ps(_mm256_mul_ps(g, rate), _mm256_sqrt_ps(_mm256_add_ps(s, epsilon)));
-          const __m256 m = _mm256_fmadd_ps(_mm256_load_ps(s1_from + i), momentum, step);
-          w = _mm256_sub_ps(w, m);
-          writer.Store(s0_to + i, s);
-          writer.Store(s1_to + i, m);
-        } else {
-          __m256 m = _mm256_load_ps(s0_from + i);
-          __m256 v = _mm256_load_ps(s1_from + i);
-          m = _mm256_fmadd_ps(_mm256_sub_ps(g, m), one_minus_decay, m);
-          v = _mm256_fmadd_ps(_mm256_sub_ps(_mm256_mul_ps(g, g), v), one_minus_beta2, v);
-          w = _mm256_sub_ps(
-              w, _mm256_div_ps(_mm256_mul_ps(m, rate), _mm256_add_ps(_mm256_sqrt_ps(v), epsilon)));
-          writer.Store(s0_to + i, m);
-          writer.Store(s1_to + i, v);
-        }
-        writer.Store(w_to + i, w);
-        if constexpr (kEma) {
-          const __m256 e = _mm256_load_ps(e_from + i);
-          writer.Store(e_to + i, _mm256_fmadd_ps(_mm256_sub_ps(w, e), one_minus_ema_decay, e));
-        }
-      });
-}
-
-template <OptimizerKind kKind>
-void UpdateWithOrWithoutEma(const float* gradient, const UpdateConstants& constants, int64_t at,
-                            int count, const ConstStateVectors& from, const StateVectors& to) {
-  if (to.ema != nullptr) {
-    Update<kKind, true>(gradient, constants, at, count, from, to);
-  } else {
-    Update<kKind, false>(gradient, constants, at, count, from, to);
-  }
 }
 
 }  // namespace
@@ -155,22 +59,6 @@ void AverageRun(absl::Span<const WeightedSource> sources, int count, float* out)
   if (i % (2 * kLanes) != 0) _mm256_store_ps(out + i, _mm256_setzero_ps());
 }
 
-void UpdateRun(OptimizerKind kind, const float* gradient, const UpdateConstants& constants,
-               int64_t at, int count, const ConstStateVectors& from, const StateVectors& to) {
-  switch (kind) {
-    case OptimizerKind::kMomentum:
-      UpdateWithOrWithoutEma<OptimizerKind::kMomentum>(gradient, constants, at, count, from, to);
-      return;
-    case OptimizerKind::kRmsProp:
-      UpdateWithOrWithoutEma<OptimizerKind::kRmsProp>(gradient, constants, at, count, from, to);
-      return;
-    case OptimizerKind::kAdam:
-      UpdateWithOrWithoutEma<OptimizerKind::kAdam>(gradient, constants, at, count, from, to);
-      return;
-  }
-  LOG(FATAL) << "optimizer kind " << static_cast<int>(kind);
-}
-
 void MovingStatisticRun(const float* statistic, float one_minus_decay, int64_t at, int count,
                         const ConstStateVectors& from, const StateVectors& to) {
   const __m256 rate = _mm256_set1_ps(one_minus_decay);
@@ -188,20 +76,12 @@ double SquaredNormRun(const float* gradient, const float* weights, float l2_weig
                       float multiplier, int count) {
   const __m256 l2 = _mm256_set1_ps(l2_weight);
   const __m256 scale = _mm256_set1_ps(multiplier);
-  __m256d low = _mm256_setzero_pd();
-  __m256d high = _mm256_setzero_pd();
+  SquareSum sum;
   for (int i = 0; i < count; i += kLanes) {
-    __m256 g = _mm256_fmadd_ps(l2, _mm256_load_ps(weights + i), _mm256_load_ps(gradient + i));
-    g = _mm256_mul_ps(g, scale);
-    if (count - i < kLanes) g = _mm256_and_ps(g, LaneMask(count - i));
-    const __m256d a = _mm256_cvtps_pd(_mm256_castps256_ps128(g));
-    const __m256d b = _mm256_cvtps_pd(_mm256_extractf128_ps(g, 1));
-    low = _mm256_fmadd_pd(a, a, low);
-    high = _mm256_fmadd_pd(b, b, high);
+    const __m256 g = _mm256_fmadd_ps(l2, _mm256_load_ps(weights + i), _mm256_load_ps(gradient + i));
+    sum.Add(_mm256_mul_ps(g, scale), count - i);
   }
-  alignas(32) double lanes[4];
-  _mm256_store_pd(lanes, _mm256_add_pd(low, high));
-  return (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]);
+  return sum.Total();
 }
 
 void StoreFence() { _mm_sfence(); }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <memory>
 #include <numeric>
 #include <utility>
 
@@ -23,24 +24,6 @@ constexpr int64_t kBlockElements = 16 * Sharding::kPageElements;
 // Every chunk except the last consists of whole blocks.
 static_assert(Sharding::kFirstChunkElements % kBlockElements == 0);
 
-UpdateConstants ConstantsOf(const OptimizerSpec& optimizer, uint64_t step) {
-  UpdateConstants c;
-  double rate = optimizer.learning_rate.At(step - 1);
-  if (optimizer.kind == OptimizerKind::kAdam) {
-    const double t = static_cast<double>(step);
-    rate *= std::sqrt(1 - std::pow(optimizer.beta2, t)) / (1 - std::pow(optimizer.beta1, t));
-    c.one_minus_decay = static_cast<float>(1 - optimizer.beta1);
-    c.one_minus_beta2 = static_cast<float>(1 - optimizer.beta2);
-  } else {
-    c.one_minus_decay = static_cast<float>(1 - optimizer.decay);
-  }
-  c.learning_rate = static_cast<float>(rate);
-  c.momentum = static_cast<float>(optimizer.momentum);
-  c.epsilon = static_cast<float>(optimizer.epsilon);
-  c.one_minus_ema_decay = static_cast<float>(1 - optimizer.ema_decay);
-  return c;
-}
-
 // Returns the clip factor of every variable.
 std::vector<float> ClipFactors(const OptimizerSpec& optimizer,
                                absl::Span<const double> squared_norms) {
@@ -57,6 +40,11 @@ std::vector<float> ClipFactors(const OptimizerSpec& optimizer,
     std::fill(factors.begin(), factors.end(), factor(sum));
   }
   return factors;
+}
+
+// Returns a variable's entries among the norms measured for a rule.
+SquaredNorms NormsOf(int variable, absl::Span<const double> squared_norms) {
+  return {squared_norms[variable], squared_norms[squared_norms.size() / 2 + variable]};
 }
 
 bool IsFloat32(const Payload& payload, int64_t elements) {
@@ -195,12 +183,14 @@ absl::Status ApplyPass::Run(uint64_t step, absl::Span<const GradientContribution
     return absl::OkStatus();
   }
   const bool clips = optimizer_.clipping != ClippingKind::kNone;
-  if (clips && static_cast<int64_t>(variable_squared_norms.size()) != layout_->num_variables()) {
+  const bool adapts = optimizer_.rule->needs_norms();
+  if (optimizer_.measures_norms() &&
+      static_cast<int64_t>(variable_squared_norms.size()) != NumNorms()) {
     return absl::InvalidArgumentError(absl::StrCat("got ", variable_squared_norms.size(),
-                                                   " squared norms to clip with, expected ",
-                                                   layout_->num_variables()));
+                                                   " squared norms, expected ", NumNorms()));
   }
-  const UpdateConstants common = ConstantsOf(optimizer_, step);
+  const std::unique_ptr<const StepUpdate> update =
+      optimizer_.rule->AtStep(step, optimizer_.learning_rate.At(step - 1));
   const std::vector<float> clip =
       ClipFactors(optimizer_, clips ? variable_squared_norms : absl::Span<const double>());
 
@@ -220,27 +210,41 @@ absl::Status ApplyPass::Run(uint64_t step, absl::Span<const GradientContribution
                            segment.count, from, to);
         continue;
       }
-      UpdateConstants constants = common;
-      constants.l2_weight = variable.l2_weight;
-      constants.multiplier = variable.learning_rate_multiplier;
-      constants.clip = clips ? clip[segment.variable] : 1.0f;
-      UpdateRun(optimizer_.kind, average, constants, at, segment.count, from, to);
+      update->Run(
+          {.variable = &variable,
+           .clip = clips ? clip[segment.variable] : 1.0f,
+           .norms = adapts ? NormsOf(segment.variable, variable_squared_norms) : SquaredNorms(),
+           .one_minus_ema_decay = static_cast<float>(1 - optimizer_.ema_decay),
+           .gradient = average,
+           .at = at,
+           .count = segment.count,
+           .from = from,
+           .to = to});
     }
     StoreFence();
   });
   return absl::OkStatus();
 }
 
+int64_t ApplyPass::NumNorms() const {
+  return layout_->num_variables() * (optimizer_.rule->needs_norms() ? 2 : 1);
+}
+
 absl::StatusOr<std::vector<double>> ApplyPass::MeasureNorms(
-    absl::Span<const GradientContribution> contributions, const ConstStateVectors& from) const {
-  CHECK_GT(optimizer_.clip_norm, 0.0);
+    uint64_t step, absl::Span<const GradientContribution> contributions,
+    const ConstStateVectors& from) const {
+  CHECK(optimizer_.measures_norms());
+  CHECK_GE(step, 1u);
   PP_ASSIGN_OR_RETURN(const Sources sources, CheckContributions(contributions, all_chunks_));
-  std::vector<double> norms(layout_->num_variables(), 0.0);
+  std::vector<double> norms(NumNorms(), 0.0);
   if (sources.contributions.empty()) return norms;
 
+  const bool adapts = optimizer_.rule->needs_norms();
+  const std::unique_ptr<const StepUpdate> update =
+      optimizer_.rule->AtStep(step, optimizer_.learning_rate.At(step - 1));
   const double clip_squared = optimizer_.clip_norm * optimizer_.clip_norm;
-  const double quantum = std::ldexp(1.0, std::ilogb(clip_squared) - 32);
-  std::vector<double> page_sums(segments_.size(), 0.0);
+  const double quantum = adapts ? 0.0 : std::ldexp(1.0, std::ilogb(clip_squared) - 32);
+  std::vector<SquaredNorms> page_sums(segments_.size());
   ForEachBlock(all_chunks_, [&](int64_t block) {
     alignas(64) float average[kMaxRunElements];
     for (int64_t s = blocks_[block]; s < blocks_[block + 1]; ++s) {
@@ -248,12 +252,26 @@ absl::StatusOr<std::vector<double>> ApplyPass::MeasureNorms(
       const VariableSpec& variable = layout_->variables()[segment.variable];
       if (!OptimizerSpec::Updates(variable)) continue;
       AverageRun(sources.At(segment.begin), segment.count, average);
-      const double sum = SquaredNormRun(average, from.weights + segment.begin, variable.l2_weight,
-                                        variable.learning_rate_multiplier, segment.count);
-      page_sums[s] = std::nearbyint(sum / quantum) * quantum;
+      if (adapts) {
+        const SquaredNorms sums = update->Measure({.variable = &variable,
+                                                   .gradient = average,
+                                                   .at = segment.begin,
+                                                   .count = segment.count,
+                                                   .from = from,
+                                                   .to = {}});
+        page_sums[s] = {static_cast<float>(sums.weights), static_cast<float>(sums.update)};
+      } else {
+        const double sum = SquaredNormRun(average, from.weights + segment.begin, variable.l2_weight,
+                                          variable.learning_rate_multiplier, segment.count);
+        page_sums[s].update = std::nearbyint(sum / quantum) * quantum;
+      }
     }
   });
-  for (size_t s = 0; s < segments_.size(); ++s) norms[segments_[s].variable] += page_sums[s];
+  for (size_t s = 0; s < segments_.size(); ++s) {
+    const int variable = segments_[s].variable;
+    if (adapts) norms[variable] += page_sums[s].weights;
+    norms[NumNorms() - layout_->num_variables() + variable] += page_sums[s].update;
+  }
   return norms;
 }
 

@@ -11,7 +11,7 @@
 //   g   = g * learning_rate_multiplier
 //   g   = g * clip
 //
-// and then by the optimizer's rule and the EMA (optimizer.h). The clip factor is
+// and then by the optimizer's rule (optimizers/) and the EMA (optimizer.h). The clip factor is
 //
 //   clip = float(clip_norm / norm) if norm > clip_norm, else 1
 //   norm = sqrt(the variable's entry of variable_squared_norms)          clipping per tensor
@@ -68,24 +68,29 @@ class ApplyPass {
                    const ConstStateVectors& from, const StateVectors& to) const;
 
   // Makes version `step` (>= 1) from version step - 1: reads `from` and writes `to`, except the
-  // slots of moving statistics, which are zero in all versions. variable_squared_norms has one
-  // entry per variable, summed over all shards; it is ignored unless the optimizer clips. Blocks
+  // slots of moving statistics, which are zero in all versions. variable_squared_norms is what
+  // MeasureNorms returns, summed over all shards; it is ignored unless norms are measured. Blocks
   // until the version is made.
   //   INVALID_ARGUMENT: chunks or norms do not fit the shard; nothing was written
   absl::Status Run(uint64_t step, absl::Span<const GradientContribution> contributions,
                    absl::Span<const double> variable_squared_norms, const ConstStateVectors& from,
                    const StateVectors& to) const;
 
-  // Returns, per variable of the layout, the squared L2 norm of this shard's part of g before
-  // clipping; 0 for frozen variables, moving statistics and variables in other shards. Needs
-  // clip_norm > 0. INVALID_ARGUMENT: chunks do not fit the shard.
+  // Returns the squared L2 norms that version `step` needs, over this shard's elements only; 0 for
+  // frozen variables, moving statistics and variables in other shards. When clipping: of g before
+  // clipping, per variable of the layout. For a rule that needs norms: of the weights of every
+  // variable, then of the update of every variable. Needs OptimizerSpec::measures_norms().
+  //   INVALID_ARGUMENT: chunks do not fit the shard
   //
-  // The sum of the parts over all shards does not depend on the sharding while the norm is below
-  // about 1,000 x clip_norm. Squares are summed in double over each page (1,024 elements of the
-  // flat vector) in a fixed order. Each page's sum is rounded to a multiple of 2^-32 * clip_norm^2
-  // (clip_norm^2 rounded down to a power of two), so that adding the pages' sums is exact.
+  // The sum of the shards' norms does not depend on the sharding, because adding up the norms of
+  // pages (1,024 elements of the flat vector) is exact. Within a page, squares are summed in double
+  // in a fixed order. When clipping, each page's sum is rounded to a multiple of
+  // 2^-32 * clip_norm^2 (clip_norm^2 rounded down to a power of two), and adding is exact while the
+  // norm is below about 1,000 x clip_norm. For a rule, each page's sum is rounded to float, and
+  // adding is exact while the variable's squared norm is below 2^29 x that of each page.
   absl::StatusOr<std::vector<double>> MeasureNorms(
-      absl::Span<const GradientContribution> contributions, const ConstStateVectors& from) const;
+      uint64_t step, absl::Span<const GradientContribution> contributions,
+      const ConstStateVectors& from) const;
 
   // Returns the bytes that Run reads and writes with this many float32 contributions, for
   // benchmarks.
@@ -104,6 +109,8 @@ class ApplyPass {
 
   absl::StatusOr<Sources> CheckContributions(absl::Span<const GradientContribution> contributions,
                                              absl::Span<const int> chunks) const;
+  // Returns how many norms MeasureNorms returns.
+  int64_t NumNorms() const;
   // Calls `work` for every block of these chunks, on the pool's threads.
   template <typename Work>
   void ForEachBlock(absl::Span<const int> chunks, const Work& work) const;

@@ -18,7 +18,7 @@ void FillInitialState(const VariableLayout& layout, ElementRange shard,
     if (optimizer.has_ema) std::copy_n(vectors.weights + at, count, vectors.ema + at);
     if (layout.variables()[i].kind != VariableKind::kTrainable) continue;
     for (int slot = 0; slot < optimizer.num_slots(); ++slot) {
-      std::fill_n(vectors.slots[slot] + at, count, optimizer.slot_initial_value(slot));
+      std::fill_n(vectors.slots[slot] + at, count, optimizer.rule->slots()[slot].initial_value);
     }
   }
 }

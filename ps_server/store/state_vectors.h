@@ -7,15 +7,16 @@
 #include <array>
 #include <cstddef>
 
-#include "ps_server/store/optimizer.h"
-
 namespace pushpull {
+
+// The most slots that an optimizer can have per variable.
+inline constexpr int kMaxSlots = 2;
 
 template <typename T>
 struct BasicStateVectors {
   T* weights = nullptr;
-  std::array<T*, OptimizerSpec::kMaxSlots> slots{};  // null beyond the optimizer's slots
-  T* ema = nullptr;                                  // null without EMA
+  std::array<T*, kMaxSlots> slots{};  // null beyond the optimizer's slots
+  T* ema = nullptr;                   // null without EMA
 
   BasicStateVectors<const T> AsConst() const {
     BasicStateVectors<const T> result{weights, {}, ema};

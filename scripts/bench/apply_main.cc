@@ -16,6 +16,7 @@
 #include "absl/flags/usage.h"
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
+#include "google/protobuf/descriptor.h"
 #include "google/protobuf/text_format.h"
 
 #include "common/base/payload.h"
@@ -126,8 +127,8 @@ void Measure(const std::string& name, const std::string& rest, const VariableLay
       const double start = Now();
       std::vector<double> norms;
       const auto buffers = store->BeginApply().value();
-      if (optimizer.clipping != ClippingKind::kNone) {
-        norms = pass.MeasureNorms(contributions, buffers.from).value();
+      if (optimizer.measures_norms()) {
+        norms = pass.MeasureNorms(buffers.version, contributions, buffers.from).value();
       }
       const double measured = Now();
       CHECK(pass.Run(buffers.version, contributions, norms, buffers.from, buffers.to).ok());
@@ -160,8 +161,9 @@ void Run() {
   std::printf("memcpy reads and writes %.1f GB/s\n\n", memcpy_rate / 1e9);
   std::printf("%-28s %12s %9s %9s %9s %8s %8s\n", "optimizer (with EMA)", "contributors",
               "norms/ms", "apply/ms", "MB", "GB/s", "x memcpy");
-  for (const char* optimizer : {"momentum_optimizer", "rms_prop_optimizer", "adam_optimizer"}) {
-    Measure(optimizer, "", layout, sharding, memcpy_rate, &pool);
+  const auto* const optimizers = config::Optimizer::descriptor()->FindOneofByName("optimizer");
+  for (int i = 0; i < optimizers->field_count(); ++i) {
+    Measure(optimizers->field(i)->name(), "", layout, sharding, memcpy_rate, &pool);
   }
   Measure("adam_optimizer", "gradient_clipping_by_norm: 0.1", layout, sharding, memcpy_rate, &pool);
 }

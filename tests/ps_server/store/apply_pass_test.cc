@@ -52,13 +52,14 @@ std::vector<float> RunSteps(const VariableLayout& layout, const OptimizerSpec& o
     states[0][shard].CopyFrom(initial.From(range.begin));
   }
   for (size_t t = 0; t < steps.size(); ++t) {
-    std::vector<double> norms(layout.num_variables(), 0.0);
+    std::vector<double> norms;
     std::vector<std::vector<GradientContribution>> cut;
     for (int shard = 0; shard < options.tasks; ++shard) {
       cut.push_back(CutContributions(steps[t], sharding, shard, options.misalign, options.halves));
-      if (optimizer.clipping == ClippingKind::kNone) continue;
-      const auto part = passes[shard].MeasureNorms(cut[shard], states[t % 2][shard].view());
+      if (!optimizer.measures_norms()) continue;
+      const auto part = passes[shard].MeasureNorms(t + 1, cut[shard], states[t % 2][shard].view());
       EXPECT_TRUE(part.ok()) << part.status();
+      norms.resize(part->size());
       for (size_t v = 0; v < norms.size(); ++v) norms[v] += (*part)[v];
     }
     for (int shard = 0; shard < options.tasks; ++shard) {
@@ -77,6 +78,20 @@ std::vector<float> RunSteps(const VariableLayout& layout, const OptimizerSpec& o
   return all;
 }
 
+// Returns the norms that the step needs, over the whole model; none if it needs none.
+std::vector<double> Norms(const VariableLayout& layout, const OptimizerSpec& optimizer,
+                          uint64_t step, const std::vector<FullGradient>& gradients,
+                          const OwnedState& from) {
+  if (!optimizer.measures_norms()) return {};
+  const Sharding sharding(layout.total_elements(), 1);
+  ThreadPool pool(1);
+  const ApplyPass pass(&layout, sharding, 0, optimizer, &pool);
+  const auto norms =
+      pass.MeasureNorms(step, CutContributions(gradients, sharding, 0, 0), from.view());
+  EXPECT_TRUE(norms.ok()) << norms.status();
+  return *norms;
+}
+
 std::vector<std::vector<FullGradient>> RandomSteps(const VariableLayout& layout, int steps,
                                                    const std::vector<uint64_t>& samples,
                                                    float scale = 1.0f) {
@@ -89,19 +104,17 @@ std::vector<std::vector<FullGradient>> RandomSteps(const VariableLayout& layout,
   return result;
 }
 
-struct Case {
-  std::string name;
-  OptimizerSpec (*make)(const std::string& rest);
-};
-
-class EachOptimizer : public ::testing::TestWithParam<Case> {
+class EachOptimizer : public ::testing::TestWithParam<OptimizerReference> {
  protected:
-  OptimizerSpec Make(const std::string& rest = "") { return GetParam().make(rest); }
+  OptimizerSpec Make(const std::string& rest = "") { return MakeOptimizer(GetParam(), rest); }
+  // Returns those of the train_configs that the optimizer can be used with.
+  std::vector<std::string> With(const std::vector<std::string>& clips) {
+    if (GetParam().update == nullptr) return clips;
+    return {""};
+  }
 };
 
-INSTANTIATE_TEST_SUITE_P(ApplyPass, EachOptimizer,
-                         ::testing::Values(Case{"Momentum", MakeMomentum},
-                                           Case{"RmsProp", MakeRmsProp}, Case{"Adam", MakeAdam}),
+INSTANTIATE_TEST_SUITE_P(ApplyPass, EachOptimizer, ::testing::ValuesIn(OptimizerReferences()),
                          [](const auto& info) { return info.param.name; });
 
 TEST_P(EachOptimizer, EqualsTheScalarFloatOracleBitForBit) {
@@ -114,7 +127,8 @@ TEST_P(EachOptimizer, EqualsTheScalarFloatOracleBitForBit) {
     OwnedState from = InitialState(layout, optimizer, 1);
     for (size_t t = 0; t < steps.size(); ++t) {
       OwnedState to(layout.total_elements(), optimizer);
-      OracleApply(layout, optimizer, t + 1, steps[t], {}, from.view(), to.vectors());
+      OracleApply(layout, optimizer, GetParam(), t + 1, steps[t],
+                  Norms(layout, optimizer, t + 1, steps[t], from), from.view(), to.vectors());
       from = to;
     }
     ExpectSameBits(got, from.Flatten(), absl::StrCat(samples.size(), " contributors"));
@@ -123,7 +137,7 @@ TEST_P(EachOptimizer, EqualsTheScalarFloatOracleBitForBit) {
 
 TEST_P(EachOptimizer, SumsHalvesAsTheFloatsTheyAre) {
   const VariableLayout layout = MakeLayout();
-  for (const std::string clip : {"", "gradient_clipping_by_norm: 4"}) {
+  for (const std::string& clip : With({"", "gradient_clipping_by_norm: 4"})) {
     const OptimizerSpec optimizer = Make(clip);
     for (const uint32_t halves : {1u, 2u, 5u, 7u}) {
       auto steps = RandomSteps(layout, 3, {11, 10, 10});
@@ -143,15 +157,15 @@ TEST_P(EachOptimizer, SumsHalvesAsTheFloatsTheyAre) {
 
 TEST_P(EachOptimizer, StaysCloseToTheFormulasInDoubleOverManySteps) {
   const VariableLayout layout = MakeLayout();
-  for (const std::string clip :
-       {"", "gradient_clipping_by_norm: 4", "gradient_clipping_by_global_norm: 20"}) {
+  for (const std::string& clip :
+       With({"", "gradient_clipping_by_norm: 4", "gradient_clipping_by_global_norm: 20"})) {
     const OptimizerSpec optimizer = Make(clip);
     const auto steps = RandomSteps(layout, 150, {11, 10, 10});
     const std::vector<float> got = RunSteps(layout, optimizer, steps, {.threads = 2});
     DoubleState state =
         ToDouble(InitialState(layout, optimizer, 1), optimizer, layout.total_elements());
     for (size_t t = 0; t < steps.size(); ++t) {
-      DoubleApply(layout, optimizer, t + 1, steps[t], &state);
+      DoubleApply(layout, optimizer, GetParam(), t + 1, steps[t], &state);
     }
     std::vector<double> expected = state.weights;
     for (int s = 0; s < optimizer.num_slots(); ++s) {
@@ -177,8 +191,8 @@ TEST_P(EachOptimizer, StaysCloseToTheFormulasInDoubleOverManySteps) {
 
 TEST_P(EachOptimizer, DoesNotDependOnThreadsTasksOrAlignment) {
   const VariableLayout layout = MakeLargeLayout();
-  for (const std::string clip :
-       {"", "gradient_clipping_by_norm: 5", "gradient_clipping_by_global_norm: 30"}) {
+  for (const std::string& clip :
+       With({"", "gradient_clipping_by_norm: 5", "gradient_clipping_by_global_norm: 30"})) {
     const OptimizerSpec optimizer = Make(clip);
     const auto steps = RandomSteps(layout, 2, {11, 10, 10});
     const std::vector<float> expected = RunSteps(layout, optimizer, steps, {});
@@ -229,8 +243,8 @@ TEST(ApplyPassTest, WorksWithoutEma) {
       "learning_rate { constant_learning_rate { learning_rate: 0.5 } } } }");
   const auto steps = RandomSteps(layout, 1, {3});
   OwnedState to(layout.total_elements(), optimizer);
-  OracleApply(layout, optimizer, 1, steps[0], {}, InitialState(layout, optimizer, 1).view(),
-              to.vectors());
+  OracleApply(layout, optimizer, ReferenceNamed("Momentum"), 1, steps[0], {},
+              InitialState(layout, optimizer, 1).view(), to.vectors());
   ExpectSameBits(RunSteps(layout, optimizer, steps, {}), to.Flatten(), "no EMA");
 }
 
@@ -257,7 +271,8 @@ TEST(ApplyPassTest, NormsAreThoseOfTheGradientWithL2AndMultiplier) {
   const OwnedState state = InitialState(layout, optimizer, 1);
   const std::vector<FullGradient> gradients = {RandomGradient(layout, 0, 2, 1),
                                                RandomGradient(layout, 1, 6, 1)};
-  const auto norms = pass.MeasureNorms(CutContributions(gradients, sharding, 0, 3), state.view());
+  const auto norms =
+      pass.MeasureNorms(1, CutContributions(gradients, sharding, 0, 3), state.view());
   ASSERT_TRUE(norms.ok()) << norms.status();
   for (int64_t v = 0; v < layout.num_variables(); ++v) {
     const VariableSpec& variable = layout.variables()[v];

@@ -1,4 +1,5 @@
-// One scalar weight over five steps against numbers from tests/reference/optimizer_golden.py.
+// One weight, a 1 x 1 matrix, over five steps against numbers from
+// tests/reference/optimizer_golden.py.
 #include <string>
 #include <vector>
 
@@ -18,7 +19,7 @@ struct Golden {
 void ExpectGolden(const std::string& optimizer_text, const std::vector<Golden>& golden) {
   const OptimizerSpec optimizer =
       MakeOptimizer("optimizer { moving_average_decay: 0.75 " + optimizer_text + " }");
-  const VariableLayout layout = *VariableLayout::Create({MakeVariable("w", {})});
+  const VariableLayout layout = *VariableLayout::Create({MakeVariable("w", {1, 1})});
   const Sharding sharding(layout.total_elements(), 1);
   ThreadPool pool(1);
   const ApplyPass pass(&layout, sharding, 0, optimizer, &pool);
@@ -29,9 +30,12 @@ void ExpectGolden(const std::string& optimizer_text, const std::vector<Golden>& 
     FullGradient gradient{0, 1, std::vector<float>(layout.total_elements())};
     gradient.values[0] = kGradients[t];
     const OwnedState to(layout.total_elements(), optimizer);
-    ASSERT_TRUE(
-        pass.Run(t + 1, CutContributions({gradient}, sharding, 0, 0), {}, from.view(), to.vectors())
-            .ok());
+    const auto contributions = CutContributions({gradient}, sharding, 0, 0);
+    std::vector<double> norms;
+    if (optimizer.measures_norms()) {
+      norms = pass.MeasureNorms(t + 1, contributions, from.view()).value();
+    }
+    ASSERT_TRUE(pass.Run(t + 1, contributions, norms, from.view(), to.vectors()).ok());
     const StateVectors& v = to.vectors();
     EXPECT_NEAR(v.weights[0], golden[t].weight, 1e-6) << "step " << t + 1;
     EXPECT_NEAR(v.slots[0][0], golden[t].first_slot, 1e-6) << "step " << t + 1;
@@ -74,6 +78,50 @@ TEST(OptimizerGoldenTest, Adam) {
        {1.49771306131, 0.0305, 0.00032756275, 1.49890529371},
        {1.49519177967, 0.22745, 0.00432723518725, 1.4979769152},
        {1.49414751086, 0.104705, 0.00532290795206, 1.49701956412}});
+}
+
+TEST(OptimizerGoldenTest, Nesterov) {
+  ExpectGolden(
+      "momentum_optimizer { momentum_optimizer_value: 0.875 use_nesterov: true "
+      "learning_rate { constant_learning_rate { learning_rate: 0.1 } } }",
+      {{1.40625, 0.5, 0, 1.4765625},
+       {1.41484375, 0.1875, 0, 1.4611328125},
+       {1.37705078125, 0.2890625, 0, 1.44011230469},
+       {0.979919433594, 2.2529296875, 0, 1.32506408691},
+       {0.994929504395, 0.971313476562, 0, 1.24253044128}});
+}
+
+TEST(OptimizerGoldenTest, Adagrad) {
+  ExpectGolden(
+      "adagrad_optimizer { initial_accumulator_value: 0.125 "
+      "learning_rate { constant_learning_rate { learning_rate: 0.1 } } }",
+      {{1.41835034191, 0.375, 0, 1.47958758548},
+       {1.45614678921, 0.4375, 0, 1.47372738641},
+       {1.43757725539, 0.453125, 0, 1.46468985365},
+       {1.34280143495, 4.453125, 0, 1.43421774898},
+       {1.38562445315, 5.453125, 0, 1.42206942502}});
+}
+
+TEST(OptimizerGoldenTest, AdamW) {
+  ExpectGolden(
+      "adamw_optimizer { beta1: 0.75 beta2: 0.875 epsilon: 0.125 weight_decay: 0.25 "
+      "learning_rate { constant_learning_rate { learning_rate: 0.1 } } }",
+      {{1.3825, 0.125, 0.03125, 1.470625},
+       {1.33399473138, 0.03125, 0.03515625, 1.43646743285},
+       {1.27913735468, 0.0546875, 0.03271484375, 1.39713491331},
+       {1.18410874443, 0.541015625, 0.528625488281, 1.34387837109},
+       {1.13781124008, 0.15576171875, 0.587547302246, 1.29236158833}});
+}
+
+TEST(OptimizerGoldenTest, Lamb) {
+  ExpectGolden(
+      "lamb_optimizer { beta1: 0.75 beta2: 0.875 epsilon: 0.125 weight_decay: 0.25 "
+      "learning_rate { constant_learning_rate { learning_rate: 0.1 } } }",
+      {{1.35, 0.125, 0.03125, 1.4625},
+       {1.215, 0.03125, 0.03515625, 1.400625},
+       {1.0935, 0.0546875, 0.03271484375, 1.32384375},
+       {0.98415, 0.541015625, 0.528625488281, 1.2389203125},
+       {0.885735, 0.15576171875, 0.587547302246, 1.15062398437}});
 }
 
 }  // namespace

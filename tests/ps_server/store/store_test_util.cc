@@ -21,11 +21,6 @@ constexpr char kRate[] =
     "learning_rate { exponential_decay_learning_rate { initial_learning_rate: 0.03 decay_steps: 7 "
     "decay_factor: 0.8 } }";
 
-OptimizerSpec MakeWith(const std::string& optimizer, const std::string& rest) {
-  return MakeOptimizer(
-      absl::StrCat("optimizer { ", optimizer, " moving_average_decay: 0.97 } ", rest));
-}
-
 std::vector<VariableSpec> Variables() {
   std::vector<VariableSpec> variables;
   variables.push_back(MakeVariable("conv/weights", {3, 3, 5, 7}));
@@ -54,6 +49,12 @@ std::shared_ptr<float> Aligned(int64_t elements) {
                                 [](float* p) { operator delete[](p, std::align_val_t(64)); });
 }
 
+ReferenceStep StepOf(const OptimizerSpec& optimizer, uint64_t step, const VariableSpec& variable) {
+  return {.t = static_cast<double>(step),
+          .rate = optimizer.learning_rate.At(step - 1),
+          .is_matrix = variable.shape.size() >= 2};
+}
+
 double SumOfSamples(const std::vector<FullGradient>& gradients) {
   double total = 0;
   for (const FullGradient& gradient : gradients) total += gradient.samples;
@@ -77,20 +78,15 @@ OptimizerSpec MakeOptimizer(const std::string& train_config) {
   return *spec;
 }
 
-OptimizerSpec MakeMomentum(const std::string& rest) {
-  return MakeWith(absl::StrCat("momentum_optimizer { momentum_optimizer_value: 0.9 ", kRate, " }"),
-                  rest);
+OptimizerSpec MakeOptimizer(const OptimizerReference& reference, const std::string& rest) {
+  return MakeOptimizer(absl::StrCat("optimizer { ", reference.field, " { ", reference.config, " ",
+                                    kRate, " } moving_average_decay: 0.97 } ", rest));
 }
 
-OptimizerSpec MakeRmsProp(const std::string& rest) {
-  return MakeWith(absl::StrCat("rms_prop_optimizer { momentum_optimizer_value: 0.8 decay: 0.95 "
-                               "epsilon: 0.01 ",
-                               kRate, " }"),
-                  rest);
-}
-
+OptimizerSpec MakeMomentum() { return MakeOptimizer(ReferenceNamed("Momentum")); }
+OptimizerSpec MakeRmsProp() { return MakeOptimizer(ReferenceNamed("RmsProp")); }
 OptimizerSpec MakeAdam(const std::string& rest) {
-  return MakeWith(absl::StrCat("adam_optimizer { epsilon: 0.001 ", kRate, " }"), rest);
+  return MakeOptimizer(ReferenceNamed("Adam"), rest);
 }
 
 VariableLayout MakeLayout() { return *VariableLayout::Create(Variables()); }
@@ -198,19 +194,12 @@ std::vector<GradientContribution> CutContributions(const std::vector<FullGradien
   return contributions;
 }
 
-void OracleApply(const VariableLayout& layout, const OptimizerSpec& optimizer, uint64_t step,
+void OracleApply(const VariableLayout& layout, const OptimizerSpec& optimizer,
+                 const OptimizerReference& reference, uint64_t step,
                  const std::vector<FullGradient>& gradients,
                  const std::vector<double>& squared_norms, const ConstStateVectors& from,
                  const StateVectors& to) {
   const double total = SumOfSamples(gradients);
-  const double rate = optimizer.learning_rate.At(step - 1);
-  const float lr = static_cast<float>(
-      optimizer.kind == OptimizerKind::kAdam
-          ? rate * (std::sqrt(1 - std::pow(optimizer.beta2, static_cast<double>(step))) /
-                    (1 - std::pow(optimizer.beta1, static_cast<double>(step))))
-          : rate);
-  const float momentum = static_cast<float>(optimizer.momentum);
-  const float epsilon = static_cast<float>(optimizer.epsilon);
   double global = 0;
   for (const double norm : squared_norms) global += norm;
   for (int64_t v = 0; v < layout.num_variables(); ++v) {
@@ -220,6 +209,13 @@ void OracleApply(const VariableLayout& layout, const OptimizerSpec& optimizer, u
       const double norm =
           std::sqrt(optimizer.clipping == ClippingKind::kGlobal ? global : squared_norms[v]);
       if (norm > optimizer.clip_norm) clip = static_cast<float>(optimizer.clip_norm / norm);
+    }
+    ReferenceStep now = StepOf(optimizer, step, variable);
+    if (reference.update != nullptr) {
+      const double update = squared_norms[layout.num_variables() + v];
+      if (squared_norms[v] > 0 && update > 0) {
+        now.ratio = std::sqrt(squared_norms[v]) / std::sqrt(update);
+      }
     }
     for (int64_t i = layout.offset(v); i < layout.offset(v) + layout.num_elements(v); ++i) {
       const float w = from.weights[i];
@@ -245,23 +241,10 @@ void OracleApply(const VariableLayout& layout, const OptimizerSpec& optimizer, u
       g = std::fma(variable.l2_weight, w, g);
       g = g * variable.learning_rate_multiplier;
       g = g * clip;
-      float updated = 0;
-      const float s0 = from.slots[0][i];
-      if (optimizer.kind == OptimizerKind::kMomentum) {
-        to.slots[0][i] = std::fma(s0, momentum, g);
-        updated = std::fma(-lr, to.slots[0][i], w);
-      } else if (optimizer.kind == OptimizerKind::kRmsProp) {
-        const float rest = static_cast<float>(1 - optimizer.decay);
-        to.slots[0][i] = std::fma(g * g - s0, rest, s0);
-        to.slots[1][i] =
-            std::fma(from.slots[1][i], momentum, (g * lr) / std::sqrt(to.slots[0][i] + epsilon));
-        updated = w - to.slots[1][i];
-      } else {
-        const float s1 = from.slots[1][i];
-        to.slots[0][i] = std::fma(g - s0, static_cast<float>(1 - optimizer.beta1), s0);
-        to.slots[1][i] = std::fma(g * g - s1, static_cast<float>(1 - optimizer.beta2), s1);
-        updated = w - (to.slots[0][i] * lr) / (std::sqrt(to.slots[1][i]) + epsilon);
-      }
+      float slots[kMaxSlots] = {};
+      for (int s = 0; s < optimizer.num_slots(); ++s) slots[s] = from.slots[s][i];
+      const float updated = reference.in_float(now, w, g, slots);
+      for (int s = 0; s < optimizer.num_slots(); ++s) to.slots[s][i] = slots[s];
       to.weights[i] = updated;
       if (optimizer.has_ema) {
         to.ema[i] = std::fma(updated - from.ema[i], static_cast<float>(1 - optimizer.ema_decay),
@@ -282,10 +265,10 @@ DoubleState ToDouble(const OwnedState& state, const OptimizerSpec& optimizer, in
   return result;
 }
 
-void DoubleApply(const VariableLayout& layout, const OptimizerSpec& optimizer, uint64_t step,
+void DoubleApply(const VariableLayout& layout, const OptimizerSpec& optimizer,
+                 const OptimizerReference& reference, uint64_t step,
                  const std::vector<FullGradient>& gradients, DoubleState* state) {
   const double total = SumOfSamples(gradients);
-  const double rate = optimizer.learning_rate.At(step - 1);
   std::vector<double> mean(layout.total_elements(), 0.0);
   std::vector<double> squared(layout.num_variables(), 0.0);
   for (int64_t v = 0; v < layout.num_variables(); ++v) {
@@ -308,6 +291,18 @@ void DoubleApply(const VariableLayout& layout, const OptimizerSpec& optimizer, u
     const double norm =
         std::sqrt(optimizer.clipping == ClippingKind::kGlobal ? global : squared[v]);
     const bool clips = optimizer.clipping != ClippingKind::kNone && norm > optimizer.clip_norm;
+    ReferenceStep now = StepOf(optimizer, step, variable);
+    if (reference.update != nullptr && OptimizerSpec::Updates(variable) && now.is_matrix) {
+      double weights = 0;
+      double update = 0;
+      for (int64_t i = layout.offset(v); i < layout.offset(v) + layout.num_elements(v); ++i) {
+        double slots[kMaxSlots] = {state->slots[0][i], state->slots[1][i]};
+        const double u = reference.update(now, state->weights[i], mean[i], slots);
+        weights += state->weights[i] * state->weights[i];
+        update += u * u;
+      }
+      now.ratio = std::sqrt(weights / update);
+    }
     for (int64_t i = layout.offset(v); i < layout.offset(v) + layout.num_elements(v); ++i) {
       double& w = state->weights[i];
       const double g = clips ? mean[i] * optimizer.clip_norm / norm : mean[i];
@@ -316,23 +311,10 @@ void DoubleApply(const VariableLayout& layout, const OptimizerSpec& optimizer, u
         if (optimizer.has_ema) state->ema[i] = w;
         continue;
       }
-      double& s0 = state->slots[0][i];
-      if (optimizer.kind == OptimizerKind::kMomentum) {
-        s0 = optimizer.momentum * s0 + g;
-        w -= rate * s0;
-      } else if (optimizer.kind == OptimizerKind::kRmsProp) {
-        double& s1 = state->slots[1][i];
-        s0 = optimizer.decay * s0 + (1 - optimizer.decay) * g * g;
-        s1 = optimizer.momentum * s1 + rate * g / std::sqrt(s0 + optimizer.epsilon);
-        w -= s1;
-      } else {
-        double& s1 = state->slots[1][i];
-        const double t = static_cast<double>(step);
-        s0 = optimizer.beta1 * s0 + (1 - optimizer.beta1) * g;
-        s1 = optimizer.beta2 * s1 + (1 - optimizer.beta2) * g * g;
-        w -= rate * std::sqrt(1 - std::pow(optimizer.beta2, t)) /
-             (1 - std::pow(optimizer.beta1, t)) * s0 / (std::sqrt(s1) + optimizer.epsilon);
-      }
+      double slots[kMaxSlots] = {};
+      for (int s = 0; s < optimizer.num_slots(); ++s) slots[s] = state->slots[s][i];
+      w = reference.in_double(now, w, g, slots);
+      for (int s = 0; s < optimizer.num_slots(); ++s) state->slots[s][i] = slots[s];
       if (optimizer.has_ema) {
         state->ema[i] = optimizer.ema_decay * state->ema[i] + (1 - optimizer.ema_decay) * w;
       }

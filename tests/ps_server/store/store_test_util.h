@@ -14,15 +14,17 @@
 #include "ps_server/store/apply_pass.h"
 #include "ps_server/store/optimizer.h"
 #include "ps_server/store/state_vectors.h"
+#include "tests/ps_server/store/optimizer_references.h"
 
 namespace pushpull {
 
 // Parses the text of a train_config.
 OptimizerSpec MakeOptimizer(const std::string& train_config);
-// "rms_prop_optimizer { ... }" with a rate that changes from step to step, EMA on, and `rest` of
-// train_config.
-OptimizerSpec MakeMomentum(const std::string& rest = "");
-OptimizerSpec MakeRmsProp(const std::string& rest = "");
+// The optimizer with the reference's numbers, a rate that changes from step to step, EMA on, and
+// `rest` of train_config.
+OptimizerSpec MakeOptimizer(const OptimizerReference& reference, const std::string& rest = "");
+OptimizerSpec MakeMomentum();
+OptimizerSpec MakeRmsProp();
 OptimizerSpec MakeAdam(const std::string& rest = "");
 
 VariableSpec MakeVariable(const std::string& name, std::vector<int64_t> shape);
@@ -78,19 +80,21 @@ std::vector<GradientContribution> CutContributions(const std::vector<FullGradien
                                                    const Sharding& sharding, int shard,
                                                    int misalign, uint32_t halves = 0);
 
-// The formulas of apply_pass.h and apply_kernels.h, element by element with std::fma, over the
-// whole vector.
-void OracleApply(const VariableLayout& layout, const OptimizerSpec& optimizer, uint64_t step,
+// The formulas of apply_pass.h and the reference's rule, element by element with std::fma, over the
+// whole vector. squared_norms are those of ApplyPass::MeasureNorms.
+void OracleApply(const VariableLayout& layout, const OptimizerSpec& optimizer,
+                 const OptimizerReference& reference, uint64_t step,
                  const std::vector<FullGradient>& gradients,
                  const std::vector<double>& squared_norms, const ConstStateVectors& from,
                  const StateVectors& to);
 
-// TensorFlow's formulas in double over many steps.
+// The same mathematics in double over many steps, norms included.
 struct DoubleState {
-  std::vector<double> weights, slots[2], ema;
+  std::vector<double> weights, slots[kMaxSlots], ema;
 };
 DoubleState ToDouble(const OwnedState& state, const OptimizerSpec& optimizer, int64_t elements);
-void DoubleApply(const VariableLayout& layout, const OptimizerSpec& optimizer, uint64_t step,
+void DoubleApply(const VariableLayout& layout, const OptimizerSpec& optimizer,
+                 const OptimizerReference& reference, uint64_t step,
                  const std::vector<FullGradient>& gradients, DoubleState* state);
 
 }  // namespace pushpull

@@ -1,0 +1,56 @@
+// clang-format off
+// Adam: tf.train.AdamOptimizer (TensorFlow 1, ApplyAdam), after Kingma and Ba, 2015
+// (arXiv:1412.6980), in the form given just before its section 2.1: epsilon is outside the root and
+// is the paper's epsilon-hat. Slots m and v.
+//
+//   m'   = m + (1 - beta1) * (g - m)                    beta1 = 0.9
+//   v'   = v + (1 - beta2) * (g^2 - v)                  beta2 = 0.999
+//   lr_t = lr * sqrt(1 - beta2^t) / (1 - beta1^t)       in double, then rounded to float
+//   w'   = w - lr_t * m' / (sqrt(v') + epsilon)
+// clang-format on
+#include <cmath>
+#include <memory>
+
+#include "ps_server/store/optimizers/all_rules.h"
+#include "ps_server/store/optimizers/elementwise_update.h"
+
+namespace pushpull {
+namespace {
+
+constexpr double kBeta1 = 0.9;
+constexpr double kBeta2 = 0.999;
+
+struct AdamStep {
+  static constexpr int kSlots = 2;
+  Lanes epsilon, rate;
+
+  Lanes operator()(Lanes w, Lanes g, Lanes* slots) const {
+    Lanes& m = slots[0];
+    Lanes& v = slots[1];
+    m = Fma(g - m, Broadcast(static_cast<float>(1 - kBeta1)), m);
+    v = Fma(g * g - v, Broadcast(static_cast<float>(1 - kBeta2)), v);
+    return w - (m * rate) / (Sqrt(v) + epsilon);
+  }
+};
+
+class Adam final : public OptimizerRule {
+ public:
+  explicit Adam(const config::AdamOptimizer& config)
+      : OptimizerRule({{"Adam"}, {"Adam_1"}}), epsilon_(config.epsilon()) {}
+
+  std::unique_ptr<const StepUpdate> AtStep(uint64_t step, float learning_rate) const override {
+    const double t = static_cast<double>(step);
+    const double rate =
+        learning_rate * (std::sqrt(1 - std::pow(kBeta2, t)) / (1 - std::pow(kBeta1, t)));
+    return MakeElementwise(AdamStep{Broadcast(epsilon_), Broadcast(static_cast<float>(rate))});
+  }
+
+ private:
+  const float epsilon_;
+};
+
+}  // namespace
+
+RulePointer MakeRule(const config::AdamOptimizer& config) { return std::make_shared<Adam>(config); }
+
+}  // namespace pushpull

@@ -1,0 +1,53 @@
+// The list of all optimizers: one function per message of the oneof in config::Optimizer, each
+// defined in the file of the optimizer's name, and the lookup by the config's choice. The messages
+// have passed CheckOptimizer (common/config/optimizer_checks.h).
+#ifndef PUSHPULL_PS_SERVER_STORE_OPTIMIZERS_ALL_RULES_H_
+#define PUSHPULL_PS_SERVER_STORE_OPTIMIZERS_ALL_RULES_H_
+
+#include <memory>
+
+#include "protos/pipeline.pb.h"
+#include "ps_server/store/optimizers/optimizer_rule.h"
+
+namespace pushpull {
+
+using RulePointer = std::shared_ptr<const OptimizerRule>;
+
+RulePointer MakeRule(const config::MomentumOptimizer& config);
+RulePointer MakeRule(const config::RMSPropOptimizer& config);
+RulePointer MakeRule(const config::AdamOptimizer& config);
+RulePointer MakeRule(const config::AdamWOptimizer& config);
+RulePointer MakeRule(const config::AdagradOptimizer& config);
+RulePointer MakeRule(const config::LambOptimizer& config);
+
+// Calls visit with the message that the config chose and returns its result; returns a
+// default-made result if the config chose none.
+template <typename Visit>
+auto VisitOptimizer(const config::Optimizer& config, const Visit& visit)
+    -> decltype(visit(config.momentum_optimizer())) {
+// An optimizer without a row does not compile.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic error "-Wswitch"
+  switch (config.optimizer_case()) {
+    case config::Optimizer::kMomentumOptimizer:
+      return visit(config.momentum_optimizer());
+    case config::Optimizer::kRmsPropOptimizer:
+      return visit(config.rms_prop_optimizer());
+    case config::Optimizer::kAdamOptimizer:
+      return visit(config.adam_optimizer());
+    case config::Optimizer::kAdamwOptimizer:
+      return visit(config.adamw_optimizer());
+    case config::Optimizer::kAdagradOptimizer:
+      return visit(config.adagrad_optimizer());
+    case config::Optimizer::kLambOptimizer:
+      return visit(config.lamb_optimizer());
+    case config::Optimizer::OPTIMIZER_NOT_SET:
+      break;
+  }
+#pragma GCC diagnostic pop
+  return {};
+}
+
+}  // namespace pushpull
+
+#endif  // PUSHPULL_PS_SERVER_STORE_OPTIMIZERS_ALL_RULES_H_

@@ -1,0 +1,54 @@
+// clang-format off
+// RMSProp: tf.train.RMSPropOptimizer, not centered (TensorFlow 1, ApplyRMSProp), after Tieleman and
+// Hinton, Lecture 6.5, 2012. Slots s (mean square, initially 1) and m (momentum). epsilon is inside
+// the root, and m already contains lr.
+//
+//   s' = s + (1 - decay) * (g^2 - s)
+//   m' = momentum * m + lr * g / sqrt(s' + epsilon)
+//   w' = w - m'
+// clang-format on
+#include <memory>
+
+#include "ps_server/store/optimizers/all_rules.h"
+#include "ps_server/store/optimizers/elementwise_update.h"
+
+namespace pushpull {
+namespace {
+
+struct RmsPropStep {
+  static constexpr int kSlots = 2;
+  Lanes one_minus_decay, momentum, epsilon, rate;
+
+  Lanes operator()(Lanes w, Lanes g, Lanes* slots) const {
+    Lanes& s = slots[0];
+    Lanes& m = slots[1];
+    s = Fma(g * g - s, one_minus_decay, s);
+    m = Fma(m, momentum, (g * rate) / Sqrt(s + epsilon));
+    return w - m;
+  }
+};
+
+class RmsProp final : public OptimizerRule {
+ public:
+  explicit RmsProp(const config::RMSPropOptimizer& config)
+      : OptimizerRule({{"RMSProp", 1.0f}, {"RMSProp_1"}}), config_(config) {}
+
+  std::unique_ptr<const StepUpdate> AtStep(uint64_t /*step*/, float learning_rate) const override {
+    return MakeElementwise(
+        RmsPropStep{.one_minus_decay = Broadcast(static_cast<float>(1.0 - config_.decay())),
+                    .momentum = Broadcast(config_.momentum_optimizer_value()),
+                    .epsilon = Broadcast(config_.epsilon()),
+                    .rate = Broadcast(learning_rate)});
+  }
+
+ private:
+  const config::RMSPropOptimizer config_;
+};
+
+}  // namespace
+
+RulePointer MakeRule(const config::RMSPropOptimizer& config) {
+  return std::make_shared<RmsProp>(config);
+}
+
+}  // namespace pushpull
