@@ -1,3 +1,4 @@
+// Tested by tests/ps_server/store/optimizer_golden_test.cc.
 // clang-format off
 // Adagrad: tf.train.AdagradOptimizer (TensorFlow 1, ApplyAdagrad), after Duchi, Hazan and Singer,
 // 2011. Slot s (sum of squares, initially initial_accumulator_value), which is never 0.

@@ -1,3 +1,4 @@
+// Tested by tests/ps_server/store/optimizer_golden_test.cc.
 // clang-format off
 // Adam: tf.train.AdamOptimizer (TensorFlow 1, ApplyAdam), after Kingma and Ba, 2015
 // (arXiv:1412.6980), in the form given just before its section 2.1: epsilon is outside the root and

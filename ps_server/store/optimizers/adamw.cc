@@ -1,3 +1,4 @@
+// Tested by tests/ps_server/store/optimizer_golden_test.cc.
 // clang-format off
 // AdamW: torch.optim.AdamW without amsgrad, after Loshchilov and Hutter, 2019 (arXiv:1711.05101).
 // Unlike in adam.cc, epsilon is added to the corrected root. Slots m and v.

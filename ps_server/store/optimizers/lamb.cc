@@ -1,3 +1,4 @@
+// Tested by tests/ps_server/store/optimizer_golden_test.cc.
 // clang-format off
 // LAMB: You et al., 2020 (arXiv:1904.00962), Algorithm 2 with phi(x) = x. Slots m and v. The norms
 // are taken over a whole variable.

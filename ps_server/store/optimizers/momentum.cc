@@ -1,3 +1,4 @@
+// Tested by tests/ps_server/store/optimizer_golden_test.cc.
 // clang-format off
 // Momentum: tf.train.MomentumOptimizer (TensorFlow 1, ApplyMomentum). Slot a.
 //

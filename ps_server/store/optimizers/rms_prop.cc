@@ -1,3 +1,4 @@
+// Tested by tests/ps_server/store/optimizer_golden_test.cc.
 // clang-format off
 // RMSProp: tf.train.RMSPropOptimizer, not centered (TensorFlow 1, ApplyRMSProp), after Tieleman and
 // Hinton, Lecture 6.5, 2012. Slots s (mean square, initially 1) and m (momentum). epsilon is inside
