@@ -177,21 +177,4 @@ absl::StatusOr<ClusterView> ReadSlurmEnvironment(const Environment& environment)
   return view;
 }
 
-std::string DescribeSlurmTask(const Environment& environment) {
-  const Reader reader(environment);
-  const std::string* rank = reader.Find("SLURM_PROCID");
-  const std::string* job = reader.Find("SLURM_JOB_ID");
-  if (rank == nullptr || job == nullptr) return "";
-  const auto value = [&reader](const std::string& name, absl::string_view otherwise) {
-    const std::string* text = reader.Find(name);
-    return text == nullptr ? std::string(otherwise) : *text;
-  };
-  const std::string restarts = value("SLURM_RESTART_COUNT", "0");
-  return absl::StrCat("Slurm job ", *job, ", rank ", *rank, " of ", value("SLURM_NTASKS", "?"),
-                      " on ", value("SLURMD_NODENAME", "an unknown node"),
-                      restarts == "0"   ? ", started for the first time"
-                      : restarts == "1" ? ", restarted once"
-                                        : absl::StrCat(", restarted ", restarts, " times"));
-}
-
 }  // namespace pushpull

@@ -16,8 +16,6 @@
 #ifndef PUSHPULL_COMMON_CLUSTER_SLURM_ENVIRONMENT_H_
 #define PUSHPULL_COMMON_CLUSTER_SLURM_ENVIRONMENT_H_
 
-#include <string>
-
 #include "absl/status/statusor.h"
 
 #include "common/cluster/cluster_spec.h"
@@ -28,10 +26,6 @@ namespace pushpull {
 // INVALID_ARGUMENT: a variable, which the message names, is missing, malformed or contradicts
 // another one.
 absl::StatusOr<ClusterView> ReadSlurmEnvironment(const Environment& environment);
-
-// Returns one line for the log, "Slurm job 42, rank 3 of 5 on gnode07, restarted once", or "" for
-// a process that srun has not started.
-std::string DescribeSlurmTask(const Environment& environment);
 
 }  // namespace pushpull
 

@@ -45,9 +45,6 @@ class ImageFolderSource final : public ImageSource {
   absl::Status Check(ThreadPool* pool) const override;
 
   std::vector<std::string> class_names() const override { return classes_; }
-  // Returns how many files and folders were ignored: entries of `path` that are not folders, and
-  // entries of class folders without an image's extension.
-  int64_t num_ignored() const { return num_ignored_; }
 
  private:
   struct File {
@@ -62,6 +59,8 @@ class ImageFolderSource final : public ImageSource {
   std::string path_;
   std::vector<std::string> classes_;
   std::vector<File> files_;
+  // Entries of the folder that are not folders, and entries of class folders without an image's
+  // extension.
   int64_t num_ignored_ = 0;
 };
 

@@ -30,7 +30,6 @@ class MaybeGzipFile {
   absl::StatusOr<size_t> Read(uint8_t* out, size_t size);
 
   const std::string& path() const { return path_; }
-  bool is_gzip() const { return is_gzip_; }
 
  private:
   MaybeGzipFile(std::string path, std::FILE* file) : path_(std::move(path)), file_(file) {}

@@ -47,7 +47,6 @@ class RecordSource final : public ImageSource {
 
   // As Get, but logs nothing and adds a line to *issues for each box that cannot be used.
   absl::Status Read(int64_t index, Example* example, std::vector<std::string>* issues) const;
-  int num_files() const { return static_cast<int>(files_.size()); }
 
  private:
   struct File {

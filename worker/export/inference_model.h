@@ -38,8 +38,8 @@ struct InferenceModelOptions {
   bool use_moving_averages = false;  // read the EMA in place of the raw weights
 };
 
-// Loads the variables of the network that the valid `config` describes from a checkpoint. Blocks while it
-// reads.
+// Loads the variables of the network that the valid `config` describes from a checkpoint. Blocks
+// while it reads.
 //
 // NOT_FOUND: the checkpoint does not exist; the message names the existing ones.
 // FAILED_PRECONDITION: the checkpoint lacks a variable of the network (the message names it and the

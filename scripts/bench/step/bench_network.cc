@@ -9,6 +9,7 @@
 
 #include "common/base/random.h"
 #include "common/base/status_macros.h"
+#include "common/config/model_checks.h"
 #include "common/model/initializers.h"
 #include "common/model/model_layout.h"
 #include "kernels/image_block.h"
@@ -133,15 +134,19 @@ void DrawImages(const NetworkSpec& spec, CounterRandom* random, BenchBatch* batc
 
 absl::StatusOr<BenchNetwork> MakeBenchNetwork(const BenchNetworkOptions& options) {
   config::TrainEvalPipelineConfig config;
+  FieldChecker checker;
   if (options.model == "mobilenet_v2") {
     config = MakeClassifierConfig(options);
+    CheckClassifier(config.model().classifier(), &checker);
   } else if (options.model == "ssd_mobilenet_v1" || options.model == "ssd_mobilenet_v2") {
     config = MakeDetectorConfig(options);
+    CheckSsd(config.model().ssd(), &checker);
   } else {
     return absl::InvalidArgumentError(
         absl::StrCat("no network is called \"", options.model,
                      "\", expected mobilenet_v2, ssd_mobilenet_v1 or ssd_mobilenet_v2"));
   }
+  PP_RETURN_IF_ERROR(ProblemsToStatus(options.model, checker.problems()));
   NetworkSpec spec = BuildNetworkSpec(config.model());
   VariableLayout layout = BuildVariableLayout(config);
   return BenchNetwork{options, std::move(spec), std::move(layout)};

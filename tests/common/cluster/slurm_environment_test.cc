@@ -41,8 +41,6 @@ TEST(SlurmEnvironmentTest, ReadsAWorker) {
   EXPECT_EQ(view->num_ps->value, 2);
   EXPECT_EQ(view->num_workers->value, 2);
   EXPECT_EQ(view->num_workers->source, "PUSHPULL_WORKERS");
-  EXPECT_EQ(DescribeSlurmTask(Example()),
-            "Slurm job 42, rank 3 of 5 on gnode09, started for the first time");
 }
 
 TEST(SlurmEnvironmentTest, ReadsTheOtherRoles) {
@@ -90,14 +88,6 @@ TEST(SlurmEnvironmentTest, FindsNoClusterWithoutOurVariables) {
   EXPECT_FALSE(view->role.has_value());
   EXPECT_FALSE(view->ps.has_value());
   EXPECT_TRUE(absl::StrContains(view->gaps, "PUSHPULL_PS_TASKS")) << view->gaps;
-  EXPECT_EQ(DescribeSlurmTask({{"PUSHPULL_PS_TASKS", "1"}}), "");
-}
-
-TEST(SlurmEnvironmentTest, CountsRestarts) {
-  EXPECT_TRUE(absl::EndsWith(DescribeSlurmTask(With(Example(), {{"SLURM_RESTART_COUNT", "1"}})),
-                             "restarted once"));
-  EXPECT_TRUE(absl::EndsWith(DescribeSlurmTask(With(Example(), {{"SLURM_RESTART_COUNT", "3"}})),
-                             "restarted 3 times"));
 }
 
 TEST(SlurmEnvironmentTest, EachRefusalNamesItsVariable) {

@@ -33,7 +33,7 @@ class DetectorTest : public testing::Test {
     }
     Example example;
     ASSERT_TRUE(
-        SceneSource({.height = 80, .width = 120}, MakeShapeGlyphs(3))->Get(0, &example).ok());
+        SceneSource({.height = 80, .width = 120}, MakeShapeGlyphs(3)).Get(0, &example).ok());
     image_ = example.image;
   }
 
