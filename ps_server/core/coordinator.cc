@@ -1,42 +1,77 @@
 #include "ps_server/core/coordinator.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_format.h"
 
+#include "common/wire/error_detail.h"
+#include "ps_server/core/protocol_error.h"
+
 namespace pushpull {
 
-Coordinator::Coordinator(CoordinatorOptions options, ProtocolRules rules)
+Coordinator::Coordinator(CoordinatorOptions options)
     : options_(std::move(options)),
-      rules_(rules),
-      epoch_pace_(options_.epoch_pace),
-      replicas_(options_.lease, options_.sync),
+      members_(options_, job_, &actions_),
+      steps_(options_, job_, &members_, &actions_),
+      recovery_(options_, job_, &actions_),
+      checkpoints_(options_, job_, &actions_),
       calls_(1, 3, options_.first_retry, options_.last_retry),
       snapshots_(2, 3, options_.first_retry, options_.last_retry),
-      polls_(3, 3, options_.first_retry, options_.last_retry) {
-  if (options_.num_replicas > 0) replicas_.SetNumReplicas(options_.num_replicas);
-}
+      polls_(3, 3, options_.first_retry, options_.last_retry) {}
 
 CoordinatorActions Coordinator::Handle(const CoordinatorEvent& event, absl::Duration now) {
   actions_.clear();
-  now_ = now;
+  job_.now = now;
   RunTimers();
   std::visit([this](const auto& e) { On(e); }, event);
   return std::exchange(actions_, {});
 }
 
+void Coordinator::RunTimers() {
+  if (job_.now >= DrainLimit()) GiveUpDraining();
+  recovery_.PersistIfDue();
+  if (job_.now >= recovery_.FinishedRunLimit()) FinishWithoutShards();
+  for (FanOut* fan_out : {&calls_, &snapshots_, &polls_}) fan_out->Retry(job_.now, &actions_);
+  if (!IsServing()) return;
+  const std::vector<uint32_t> lost = members_.ExpireLeases();
+  if (phase_ == Phase::kTraining) members_.WarnOfLost(lost);  // afterwards clones may leave
+  if (phase_ == Phase::kDone) return;
+  if (steps_.is_open()) Reassign();
+  if (recovery_.TakePoll() && !polls_.active()) {
+    polls_.Start(shard_call::GetState{}, options_.tasks, job_.now, &actions_);
+  }
+  if (steps_.is_open()) Obey(checkpoints_.StartIfDue());
+  DecideIfReady();
+  if (phase_ == Phase::kFinishing) FinishIfSaved();
+}
+
+absl::Duration Coordinator::NextWakeup() const {
+  absl::Duration next = std::min({calls_.NextWakeup(), snapshots_.NextWakeup(), polls_.NextWakeup(),
+                                  DrainLimit(), recovery_.NextWakeup()});
+  if (!IsServing() || phase_ == Phase::kDone) return next;
+  if (phase_ == Phase::kTraining) next = std::min(next, members_.NextWakeup());
+  if (phase_ == Phase::kFinishing || steps_.is_open()) {
+    next = std::min(next, checkpoints_.NextWakeup());
+  }
+  if (!steps_.is_open()) return next;
+  next = std::min(next, steps_.NextWakeup());
+  if (draining_) next = std::min(next, drain_since_ + options_.drain_patience);
+  return next;
+}
+
 void Coordinator::On(const coordinator_event::Start& event) {
-  next_epoch_ = event.stored_epoch;
+  recovery_.Start(event.stored_epoch);
   BeginEpoch("start");
 }
 
-void Coordinator::On(const coordinator_event::Tick&) {}
-
-void Coordinator::On(const coordinator_event::Cancel& event) {
-  for (PendingPush& push : pushes_) std::erase(push.calls, event.call);
-  std::erase_if(checkpoint_calls_,
-                [&](const CheckpointCall& call) { return call.call == event.call; });
+void Coordinator::On(const coordinator_event::TookOver& event) {
+  if (!event.status.ok()) {
+    Stop(event.status);
+  } else if (recovery_.OnTookOver()) {
+    BeginServing();
+  }
 }
 
 void Coordinator::On(const coordinator_event::ShardReplied& event) {
@@ -49,82 +84,192 @@ void Coordinator::On(const coordinator_event::ShardReplied& event) {
     break;
   }
   if (fan_out == nullptr) return;  // the answer is no longer awaited
-  if (!event.reply.ok()) {
-    HandleShardFailure(fan_out, *shard, event.reply.status());
-    return;
-  }
-  if (fan_out == &polls_ && !CheckShardState(*shard, std::get<ps::ShardStateReply>(*event.reply))) {
-    return;
-  }
+  if (!event.reply.ok()) return OnShardFailure(fan_out, *shard, event.reply.status());
   fan_out->SetReply(*shard, *event.reply);
-  const bool first_is_enough =
-      !rules_.await_all_shards && fan_out == &calls_ && phase_ == Phase::kApplying;
-  if (!fan_out->AllReplied() && !(first_is_enough && fan_out->FirstMissing() != 0)) return;
-  if (fan_out == &snapshots_) {
-    OnSnapshotsWritten();
-  } else if (fan_out == &polls_) {
+  if (fan_out == &polls_) {
+    Obey(recovery_.CheckPolledState(*shard, std::get<ps::ShardStateReply>(*event.reply)));
+  }
+  if (!fan_out->AllReplied()) return;
+  if (fan_out == &polls_) {
     polls_.Stop();
-  } else if (phase_ == Phase::kQueryingShards) {
-    OnShardStates();
-  } else if (phase_ == Phase::kRestoring) {
-    OnAllRestored();
-  } else if (phase_ == Phase::kMeasuring) {
-    OnNormsMeasured();
-  } else if (phase_ == Phase::kApplying) {
-    OnAllApplied();
+  } else if (fan_out == &snapshots_) {
+    checkpoints_.OnReplies(snapshots_.replies());
+    snapshots_.Stop();
+  } else if (recovery_.is_recovering()) {
+    Obey(recovery_.OnReplies(calls_.replies()));
+  } else {
+    Obey(steps_.OnReplies(calls_.replies()));
   }
 }
 
-void Coordinator::RunTimers() {
-  if (now_ >= DrainLimit()) GiveUpDraining();
-  PersistEpochIfDue();
-  if (now_ >= FinishedRunLimit()) FinishWithoutShards();
-  for (FanOut* fan_out : {&calls_, &snapshots_, &polls_}) fan_out->Retry(now_, &actions_);
-  if (!IsServing()) return;
-  for (const uint32_t worker : replicas_.ExpireLeases(now_)) {
-    if (phase_ == Phase::kFinishing || phase_ == Phase::kDone) continue;  // clones may leave now
-    actions_.push_back(coordinator_action::Notice{
-        true,
-        absl::StrFormat("%s has not been heard from for %s: lost", CloneName(worker),
-                        absl::FormatDuration(options_.lease)),
-        worker >= replicas_.num_replicas()});
+void Coordinator::OnShardFailure(FanOut* fan_out, uint32_t shard, const absl::Status& status) {
+  const Recovery::Failure failure = recovery_.JudgeFailure(shard, status);
+  if (failure == Recovery::Failure::kLostEpoch) {
+    return BeginEpoch(absl::StrFormat("shard %d does not know it: %s", shard, status.message()));
   }
-  if (phase_ == Phase::kDone) return;
-  if (phase_ == Phase::kOpen) ReassignReplicas();
-  if (options_.tasks > 1 && now_ >= next_poll_) {
-    next_poll_ = now_ + options_.shard_poll;
-    if (!polls_.active()) polls_.Start(shard_call::GetState{}, options_.tasks, now_, &actions_);
+  if (failure == Recovery::Failure::kRepeat || fan_out == &polls_) {
+    return fan_out->SetFailed(shard, job_.now);
   }
-  if (phase_ == Phase::kOpen) StartCheckpointIfDue();
-  if (phase_ == Phase::kOpen) DecideIfReady();
+  const absl::Status reason(status.code(), absl::StrFormat("shard %d of %d: %s", shard,
+                                                           options_.tasks, status.message()));
+  if (fan_out == &snapshots_) {
+    snapshots_.Stop();
+    Obey(checkpoints_.OnCallFailed(reason));
+  } else if (recovery_.is_recovering()) {
+    Obey(recovery_.OnCallFailed(GetErrorDetail(status), reason));
+  } else {
+    Obey(steps_.OnCallFailed(reason));
+  }
+}
+
+void Coordinator::Obey(const Followup& followup) {
+  std::visit([this](const auto& f) { Do(f); }, followup);
+}
+
+void Coordinator::Do(const followup::CheckpointFound& followup) {
+  checkpoints_.SetDurableStep(followup.step);
+  calls_.Start(shard_call::GetState{}, options_.tasks, job_.now, &actions_);
+}
+
+void Coordinator::Do(const followup::CallShards& followup) {
+  const bool is_snapshot = std::holds_alternative<shard_call::Snapshot>(followup.call);
+  FanOut& fan_out = is_snapshot ? snapshots_ : calls_;
+  fan_out.Start(followup.call, options_.tasks, job_.now, &actions_);
+}
+
+void Coordinator::Do(const followup::Restored& followup) {
+  steps_.RestorePositions(followup.marks, followup.version);
+  calls_.Stop();
+  if (recovery_.TakeOverOrServe()) BeginServing();
+}
+
+void Coordinator::Do(const followup::Applied& followup) {
+  calls_.Stop();
+  job_.version = followup.step;
+  Obey(steps_.NoteApplied());
+  if (phase_ != Phase::kStopped) GoOn();
+}
+
+void Coordinator::Do(const followup::Published&) {
+  if (steps_.is_open()) Obey(checkpoints_.StartIfDue());
   if (phase_ == Phase::kFinishing) FinishIfSaved();
 }
 
-absl::Duration Coordinator::NextWakeup() const {
-  absl::Duration next =
-      std::min({calls_.NextWakeup(), snapshots_.NextWakeup(), polls_.NextWakeup(), DrainLimit()});
-  if (phase_ == Phase::kPersistingEpoch) next = std::min(next, persist_at_);
-  next = std::min(next, FinishedRunLimit());
-  if (!IsServing() || phase_ == Phase::kDone) return next;
-  next = std::min(next, NextCheckpoint());
-  if (options_.tasks > 1) next = std::min(next, next_poll_);
-  if (phase_ != Phase::kFinishing) next = std::min(next, replicas_.NextWakeup(now_));
-  if (phase_ != Phase::kOpen) return next;
-  const bool may_drop = options_.min_contributors > 0 &&
-                        options_.step_deadline > absl::ZeroDuration() && round_.num_replicas() > 0;
-  if (may_drop && round_.num_replicas() - round_.num_void() >= options_.min_contributors) {
-    next = std::min(next, round_.first_commit() + options_.step_deadline);
+void Coordinator::Do(const followup::LastCheckpointFailed& followup) {
+  if (draining_) {
+    EndDrained();
+  } else {
+    Stop(followup.reason);
   }
-  if (draining_) next = std::min(next, drain_since_ + options_.drain_patience);
-  return next;
 }
 
-void Coordinator::Tell(std::string text) {
-  actions_.push_back(coordinator_action::Notice{false, std::move(text)});
+void Coordinator::Do(const followup::Stop& followup) {
+  Stop(followup.reason);
+  if (followup.call != 0) {
+    actions_.push_back(coordinator_action::ReplyCommit{followup.call, StoppedError()});
+  }
 }
 
-void Coordinator::Warn(std::string text) {
-  actions_.push_back(coordinator_action::Notice{true, std::move(text)});
+void Coordinator::BeginEpoch(const std::string& why) {
+  if (const absl::Status status = recovery_.BeginEpoch(why); !status.ok()) return Stop(status);
+  phase_ = Phase::kRecovering;
+  steps_.Close();
+  StopCalls();
+  AbandonCheckpoint();
+  const uint64_t epoch = recovery_.next_epoch();
+  steps_.AnswerPushes(ProtocolError(ps::ErrorDetail::EPOCH_CHANGED, epoch, job_.version,
+                                    "the server begins a new epoch: register again"));
+  checkpoints_.Refuse(UINT64_MAX, ProtocolError(ps::ErrorDetail::NOT_READY, epoch, job_.version,
+                                                "the server begins a new epoch: ask again"));
+  recovery_.PersistIfDue();
+}
+
+void Coordinator::BeginServing() {
+  job_.version = recovery_.restored_version();
+  members_.BeginEpoch();
+  steps_.BeginEpoch();
+  checkpoints_.BeginEpoch();
+  recovery_.BeginServing(checkpoints_.durable_step());
+  GoOn();
+}
+
+void Coordinator::GoOn() {
+  if (options_.EndsAt(job_.version)) return Finish(absl::OkStatus());
+  phase_ = Phase::kTraining;
+  Obey(checkpoints_.StartIfDue());
+  steps_.Open();
+  members_.ReturnHome(steps_.step());
+  Reassign();
+  DecideIfReady();
+}
+
+void Coordinator::DecideIfReady() {
+  if (!steps_.is_open()) return;
+  if (draining_ && steps_.IsGivenUpBy(drain_since_)) {
+    Finish(Error(ps::ErrorDetail::DRAINING, "the server ends"));
+  } else {
+    Obey(steps_.DecideIfReady());
+  }
+}
+
+void Coordinator::Reassign() {
+  members_.Reassign(steps_.step(),
+                    [this](uint32_t replica) { return steps_.HasContribution(replica); });
+}
+
+void Coordinator::Finish(const absl::Status& answer_to_pushes) {
+  phase_ = Phase::kFinishing;
+  steps_.Close();
+  checkpoints_.BeginLast();
+  steps_.AnswerPushes(answer_to_pushes);
+  FinishIfSaved();
+}
+
+void Coordinator::FinishIfSaved() {
+  Obey(checkpoints_.StartLastIfDue());
+  if (!checkpoints_.IsSaved()) return;
+  if (!options_.EndsAt(job_.version)) return EndDrained();
+  EndFinished();
+}
+
+void Coordinator::EndFinished() {
+  phase_ = Phase::kDone;
+  recovery_.Close();
+  StopCalls();
+  actions_.push_back(coordinator_action::Finished{});
+}
+
+void Coordinator::FinishWithoutShards() {
+  Warn(absl::StrFormat(
+           "not every ps task answers, but the checkpoint of step %d is the end of this run: the "
+           "other tasks have probably ended with it, and this one ends too",
+           durable_step()),
+       &actions_);
+  job_.version = durable_step();
+  EndFinished();
+}
+
+void Coordinator::AbandonCheckpoint() {
+  snapshots_.Stop();
+  checkpoints_.Abandon();
+}
+
+void Coordinator::StopCalls() {
+  calls_.Stop();
+  polls_.Stop();
+}
+
+void Coordinator::Stop(const absl::Status& reason) {
+  if (phase_ == Phase::kStopped) return;
+  phase_ = Phase::kStopped;
+  stop_reason_ = reason;
+  steps_.Close();
+  recovery_.Close();
+  StopCalls();
+  AbandonCheckpoint();
+  steps_.AnswerPushes(StoppedError());
+  checkpoints_.Refuse(UINT64_MAX, CheckOperator());
+  actions_.push_back(coordinator_action::Stopped{reason});
 }
 
 }  // namespace pushpull

@@ -53,6 +53,9 @@ struct CoordinatorOptions {
   absl::Duration first_retry = absl::Milliseconds(50);
   absl::Duration last_retry = absl::Seconds(2);
   EpochPace::Options epoch_pace = {};
+
+  // Returns whether training ends with this version.
+  bool EndsAt(uint64_t version) const { return num_steps > 0 && version >= num_steps; }
 };
 
 }  // namespace pushpull

@@ -1,75 +1,234 @@
 #include "ps_server/core/recovery.h"
 
 #include <algorithm>
-#include <set>
+#include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+
+#include "common/wire/error_detail.h"
+#include "ps_server/core/restore_point.h"
 
 namespace pushpull {
 namespace {
 
-std::set<VersionId> HeldBy(const ps::ShardStateReply& shard, const std::string& run_id) {
-  std::set<VersionId> held;
-  if (shard.run_id() != run_id) return held;
-  for (const ps::HeldVersion& version : shard.held()) {
-    held.insert({version.epoch(), version.version()});
+// After this many failures in a row, another attempt would not help.
+constexpr uint32_t kMaxMappedFailures = 2;
+
+bool MayBeCuredByRepeating(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kDeadlineExceeded:
+    case absl::StatusCode::kCancelled:
+    case absl::StatusCode::kUnknown:
+      return true;
+    default:
+      return false;
   }
-  return held;
 }
 
-bool IsAsNewAs(const VersionId& id, const std::optional<VersionId>& checkpoint) {
-  if (!checkpoint.has_value() || id == *checkpoint) return true;
-  return id.version > checkpoint->version && id.epoch >= checkpoint->epoch;
-}
-
-// Returns why the shard's newest version is not used, or an empty string if its number is lower
-// than that of the restore point.
-std::string WhyNotUsed(size_t shard, const VersionId& newest, const RestorePoint& point,
-                       const std::optional<VersionId>& checkpoint) {
-  if (newest == point.id || newest.version < point.id.version) return "";
-  std::string text =
-      absl::StrFormat("shard %d holds version %d of epoch %d, which is not used: ", shard,
-                      newest.version, newest.epoch);
-  if (IsAsNewAs(newest, checkpoint)) return text + "not every shard holds it";
-  absl::StrAppendFormat(&text, "the newest checkpoint is of step %d and was published in epoch %d",
-                        checkpoint->version, checkpoint->epoch);
-  if (newest.epoch < checkpoint->epoch) {
-    text += ", so the version belongs to an older history";
+absl::string_view SourceName(ps::RestoreRequest::Source source) {
+  switch (source) {
+    case ps::RestoreRequest::MAPPED:
+      return "the servers' memory";
+    case ps::RestoreRequest::CHECKPOINT:
+      return "the checkpoint";
+    default:
+      return "initial variables";
   }
-  return text;
 }
 
 }  // namespace
 
-RestorePoint ChooseRestorePoint(const std::string& run_id,
-                                const std::vector<ps::ShardStateReply>& shards,
-                                std::optional<VersionId> checkpoint, uint64_t known_version) {
-  std::vector<std::set<VersionId>> held;
-  for (const ps::ShardStateReply& shard : shards) held.push_back(HeldBy(shard, run_id));
+Recovery::Recovery(const CoordinatorOptions& options, const JobState& job,
+                   CoordinatorActions* actions)
+    : options_(options), job_(job), actions_(actions), epoch_pace_(options.epoch_pace) {}
 
-  RestorePoint point;
-  if (checkpoint.has_value()) {
-    point.source = ps::RestoreRequest::CHECKPOINT;
-    point.id = *checkpoint;
+absl::Status Recovery::BeginEpoch(const std::string& why) {
+  if (next_epoch_ >= kMaxEpoch) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "epoch %d is the last there can be; the EPOCH file of the train_dir should hold a number "
+        "that is just above every \"epoch\" in its MANIFEST.json files",
+        next_epoch_));
   }
-  for (const VersionId& id : held.empty() ? std::set<VersionId>() : held[0]) {
-    const bool held_by_all =
-        std::all_of(held.begin(), held.end(), [&](const auto& other) { return other.count(id); });
-    if (!held_by_all || !IsAsNewAs(id, checkpoint)) continue;
-    point.source = ps::RestoreRequest::MAPPED;  // sorted, so the last match is the newest
-    point.id = id;
+  ++next_epoch_;
+  phase_ = Phase::kPersistingEpoch;
+  begun_ = job_.now;
+  const absl::Duration pause = epoch_pace_.NextPause(job_.now);
+  persist_at_ = job_.now + pause;
+  if (job_.epoch != 0) {
+    Warn(absl::StrFormat("epoch %d ends: %s; epoch %d begins %s", job_.epoch, why, next_epoch_,
+                         pause == absl::ZeroDuration()
+                             ? "at once"
+                             : absl::StrCat("in ", absl::FormatDuration(pause))),
+         actions_);
   }
-  VersionId newest = point.id;
-  for (size_t shard = 0; shard < held.size(); ++shard) {
-    if (held[shard].empty()) continue;
-    const VersionId& last = *held[shard].rbegin();
-    if (!checkpoint.has_value() || last.epoch >= checkpoint->epoch) newest = std::max(newest, last);
-    std::string warning = WhyNotUsed(shard, last, point, checkpoint);
-    if (!warning.empty()) point.warnings.push_back(std::move(warning));
+  return absl::OkStatus();
+}
+
+void Recovery::PersistIfDue() {
+  if (phase_ != Phase::kPersistingEpoch || job_.now < persist_at_) return;
+  persist_at_ = absl::InfiniteDuration();
+  actions_->push_back(coordinator_action::PersistEpoch{next_epoch_});
+}
+
+Followup Recovery::OnEpochPersisted(const coordinator_event::EpochPersisted& event) {
+  if (phase_ != Phase::kPersistingEpoch || event.epoch != next_epoch_) return followup::None{};
+  if (!event.status.ok()) {
+    return followup::Stop{absl::Status(
+        event.status.code(),
+        absl::StrFormat("epoch %d could not be written: %s", event.epoch, event.status.message()))};
   }
-  const uint64_t highest = std::max(known_version, newest.version);
-  point.rolled_back_steps = highest - std::min(highest, point.id.version);
-  return point;
+  phase_ = Phase::kFindingCheckpoint;
+  actions_->push_back(coordinator_action::FindCheckpoint{});
+  return followup::EpochPersisted{event.epoch};
+}
+
+Followup Recovery::OnCheckpointFound(const coordinator_event::CheckpointFound& event) {
+  if (phase_ != Phase::kFindingCheckpoint) return followup::None{};
+  if (!event.checkpoint.ok()) return followup::Stop{event.checkpoint.status()};
+  checkpoint_ = *event.checkpoint;
+  phase_ = Phase::kQueryingShards;
+  return followup::CheckpointFound{checkpoint_.has_value() ? checkpoint_->version : 0};
+}
+
+Followup Recovery::OnReplies(const std::vector<ShardReply>& replies) {
+  return phase_ == Phase::kQueryingShards ? OnShardStates(replies) : OnRestored(replies);
+}
+
+Followup Recovery::OnShardStates(const std::vector<ShardReply>& replies) {
+  std::vector<ps::ShardStateReply> states;
+  restore_.clear_boot_ids();
+  uint64_t newest_epoch = 0;
+  const bool goes_back = options_.from_checkpoint && !has_taken_over_;
+  for (const ShardReply& reply : replies) {
+    ps::ShardStateReply& state = states.emplace_back(std::get<ps::ShardStateReply>(reply));
+    restore_.add_boot_ids(state.boot_id());
+    for (const ps::HeldVersion& held : state.held()) {
+      newest_epoch = std::max(newest_epoch, held.epoch());
+    }
+    if (goes_back || mapped_failures_ >= kMaxMappedFailures) state.clear_held();
+  }
+  if (newest_epoch >= job_.epoch && newest_epoch < kMaxEpoch) {
+    next_epoch_ = std::max(next_epoch_, newest_epoch);
+    return followup::BeginEpoch{absl::StrFormat(
+        "a shard holds a version of epoch %d, so the EPOCH file is older than the shards",
+        newest_epoch)};
+  }
+  const RestorePoint point = ChooseRestorePoint(options_.run_id, states, checkpoint_, job_.version);
+  for (const std::string& warning : point.warnings) Warn(warning, actions_);
+  rolled_back_steps_ = point.rolled_back_steps;
+  restore_.set_run_id(options_.run_id);
+  restore_.set_epoch(job_.epoch);
+  restore_.set_step(point.id.version);
+  restore_.set_version_epoch(point.id.epoch);
+  restore_.set_source(point.source);
+  phase_ = Phase::kRestoring;
+  return followup::CallShards{shard_call::Restore{restore_}};
+}
+
+Followup Recovery::OnRestored(const std::vector<ShardReply>& replies) {
+  const std::string& marks = std::get<ps::RestoreReply>(replies[0]).marks();
+  for (size_t shard = 1; shard < replies.size() && !options_.sync; ++shard) {
+    if (std::get<ps::RestoreReply>(replies[shard]).marks() == marks) continue;
+    return RetryWithoutMemory(absl::InternalError(absl::StrFormat(
+        "shards 0 and %d have stored version %d with different positions of the replicas", shard,
+        restore_.step())));
+  }
+  mapped_failures_ = 0;
+  return followup::Restored{restore_.step(), marks};
+}
+
+Followup Recovery::RetryWithoutMemory(const absl::Status& status) {
+  if (restore_.source() != ps::RestoreRequest::MAPPED) return followup::Stop{status};
+  ++mapped_failures_;
+  return followup::BeginEpoch{std::string(status.message())};
+}
+
+Followup Recovery::OnCallFailed(const ps::ErrorDetail& detail, const absl::Status& status) {
+  if (phase_ != Phase::kRestoring) return followup::Stop{status};
+  if (detail.kind() == ps::ErrorDetail::EPOCH_CHANGED) {
+    next_epoch_ = std::max(next_epoch_, detail.epoch());
+    return followup::BeginEpoch{std::string(status.message())};
+  }
+  return RetryWithoutMemory(status);
+}
+
+bool Recovery::TakeOverOrServe() {
+  if (has_taken_over_) return true;
+  phase_ = Phase::kTakingOver;
+  actions_->push_back(coordinator_action::TakeOver{});
+  return false;
+}
+
+bool Recovery::OnTookOver() {
+  has_taken_over_ = true;
+  return phase_ == Phase::kTakingOver;
+}
+
+void Recovery::BeginServing(uint64_t durable_step) {
+  phase_ = Phase::kServing;
+  next_poll_ = job_.now + options_.shard_poll;
+  epoch_pace_.NoteServing(job_.now);
+  std::string from =
+      absl::StrFormat("epoch %d begins with step %d of epoch %d from %s", job_.epoch, job_.version,
+                      restore_.version_epoch(), SourceName(restore_.source()));
+  if (restore_.source() == ps::RestoreRequest::MAPPED && job_.version > durable_step) {
+    absl::StrAppendFormat(
+        &from, "; the newest checkpoint is of step %d (--from_checkpoint goes back)", durable_step);
+  }
+  if (rolled_back_steps_ > 0) {
+    Warn(absl::StrFormat("%s, %d steps back", from, rolled_back_steps_), actions_);
+  } else {
+    Tell(from, actions_);
+  }
+  actions_->push_back(
+      coordinator_action::Serving{job_.epoch, job_.version, restore_.source(), rolled_back_steps_});
+}
+
+Recovery::Failure Recovery::JudgeFailure(uint32_t shard, const absl::Status& status) {
+  const ps::ErrorDetail detail = GetErrorDetail(status);
+  if (!IsPlausibleEpoch(detail.epoch(), next_epoch_)) {
+    Warn(absl::StrFormat("shard %d of %d says that it is in epoch %d, which cannot be in a job "
+                         "that is in epoch %d; restart its ps task",
+                         shard, options_.tasks, detail.epoch(), next_epoch_),
+         actions_);
+    return Failure::kRepeat;
+  }
+  const bool lost_epoch = detail.kind() == ps::ErrorDetail::NOT_READY ||
+                          detail.kind() == ps::ErrorDetail::EPOCH_CHANGED;
+  if (lost_epoch && phase_ == Phase::kServing) {
+    next_epoch_ = std::max(next_epoch_, detail.epoch());
+    return Failure::kLostEpoch;
+  }
+  return MayBeCuredByRepeating(status) ? Failure::kRepeat : Failure::kFinal;
+}
+
+absl::Duration Recovery::FinishedRunLimit() const {
+  const bool is_finished = phase_ == Phase::kQueryingShards && !options_.from_checkpoint &&
+                           checkpoint_.has_value() && options_.EndsAt(checkpoint_->version);
+  return is_finished ? begun_ + options_.lease : absl::InfiniteDuration();
+}
+
+bool Recovery::TakePoll() {
+  if (phase_ != Phase::kServing || options_.tasks == 1 || job_.now < next_poll_) return false;
+  next_poll_ = job_.now + options_.shard_poll;
+  return true;
+}
+
+Followup Recovery::CheckPolledState(uint32_t shard, const ps::ShardStateReply& state) const {
+  if (state.boot_id() == restore_.boot_ids(static_cast<int>(shard)) &&
+      state.epoch() == job_.epoch) {
+    return followup::None{};
+  }
+  return followup::BeginEpoch{
+      absl::StrFormat("shard %d of %d has restarted", shard, options_.tasks)};
+}
+
+absl::Duration Recovery::NextWakeup() const {
+  if (phase_ == Phase::kPersistingEpoch) return persist_at_;
+  if (phase_ == Phase::kServing && options_.tasks > 1) return next_poll_;
+  return FinishedRunLimit();
 }
 
 }  // namespace pushpull

@@ -1,5 +1,6 @@
-// Chooses the version from which a job continues after a start or a failure. Thread-safe, without
-// state.
+// The part of the Coordinator that begins epochs: persists the number, finds the version that the
+// job goes on from (restore_point.h), has every shard restore it, and notices while the job serves
+// that a shard has restarted. Not thread-safe.
 #ifndef PUSHPULL_PS_SERVER_CORE_RECOVERY_H_
 #define PUSHPULL_PS_SERVER_CORE_RECOVERY_H_
 
@@ -8,34 +9,101 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+
 #include "protos/parameter_server.pb.h"
-#include "ps_server/core/version_id.h"
+#include "ps_server/core/coordinator_events.h"
+#include "ps_server/core/coordinator_job.h"
+#include "ps_server/core/coordinator_options.h"
+#include "ps_server/core/epochs.h"
 
 namespace pushpull {
 
-struct RestorePoint {
-  ps::RestoreRequest::Source source = ps::RestoreRequest::INITIAL;
-  VersionId id;
-  // How far `id` lies below the highest known version of the newest history.
-  uint64_t rolled_back_steps = 0;
-  // Versions that shards hold but that are not used although their number is not lower than that of
-  // `id`, with the reason. Whole sentences, for the log.
-  std::vector<std::string> warnings;
-};
+class Recovery {
+ public:
+  // What a shard's error means for the call that it answers.
+  enum class Failure {
+    kRepeat,     // the call may succeed if it is repeated
+    kLostEpoch,  // while the job serves: the shard does not know the epoch, so a new one begins
+    kFinal,
+  };
 
-// Chooses the newest version (by epoch, then number) that every shard holds for this run, if it is
-// as new as the checkpoint; else the checkpoint; else the initial variables.
-//
-// A version in memory is as new as the checkpoint if it is the checkpoint's own version, or if its
-// number is higher and its epoch is not older. A higher number from an older epoch belongs to a
-// history that the job has left: when the checkpoint was published, every shard had dropped that
-// version. It can only come from a state file that was elsewhere at that time.
-//
-// `checkpoint` is the newest checkpoint's step and the epoch in which it was published.
-// `known_version` is the highest version that the coordinator itself knows of.
-RestorePoint ChooseRestorePoint(const std::string& run_id,
-                                const std::vector<ps::ShardStateReply>& shards,
-                                std::optional<VersionId> checkpoint, uint64_t known_version);
+  // The arguments outlive this object. Actions are appended to `actions`.
+  Recovery(const CoordinatorOptions& options, const JobState& job, CoordinatorActions* actions);
+
+  // The highest epoch that was ever given to PersistEpoch or is about to be.
+  uint64_t next_epoch() const { return next_epoch_; }
+  // Returns whether an epoch has begun that does not serve yet.
+  bool is_recovering() const { return phase_ != Phase::kIdle && phase_ != Phase::kServing; }
+
+  // `stored_epoch` is the content of the EPOCH file.
+  void Start(uint64_t stored_epoch) { next_epoch_ = stored_epoch; }
+  // Begins the next epoch, after a pause if epochs follow each other fast. FAILED_PRECONDITION:
+  // there is no higher number.
+  absl::Status BeginEpoch(const std::string& why);
+  // Orders PersistEpoch if the pause is over.
+  void PersistIfDue();
+  Followup OnEpochPersisted(const coordinator_event::EpochPersisted& event);
+  Followup OnCheckpointFound(const coordinator_event::CheckpointFound& event);
+  // Takes the replies of all shards to the call under way.
+  Followup OnReplies(const std::vector<ShardReply>& replies);
+  // A shard has refused the call under way for good, with `detail`. `status` names the shard.
+  Followup OnCallFailed(const ps::ErrorDetail& detail, const absl::Status& status);
+  // Called after Restored. Returns whether the job serves next; else TakeOver is ordered.
+  bool TakeOverOrServe();
+  // train_dir is written. Returns whether the job serves next.
+  bool OnTookOver();
+  // The job serves job.version. `durable_step` is for the log.
+  void BeginServing(uint64_t durable_step);
+  // Gives up what is under way. Nothing happens until the next BeginEpoch.
+  void Close() { phase_ = Phase::kIdle; }
+
+  // Judges an error of a shard. Warns if the shard is in an epoch that cannot be, and remembers its
+  // epoch if this one is lost.
+  Failure JudgeFailure(uint32_t shard, const absl::Status& status);
+  // Returns when a run whose last step is checkpointed gives up waiting for silent shards and ends.
+  absl::Duration FinishedRunLimit() const;
+  // Returns whether the shards' states are to be polled now, and plans the next poll.
+  bool TakePoll();
+  // Returns BeginEpoch if the shard has restarted, else None.
+  Followup CheckPolledState(uint32_t shard, const ps::ShardStateReply& state) const;
+  absl::Duration NextWakeup() const;
+  uint64_t rolled_back_steps() const { return rolled_back_steps_; }
+  // Returns the version that the shards have restored, or are restoring.
+  uint64_t restored_version() const { return restore_.step(); }
+
+ private:
+  enum class Phase {
+    kIdle,
+    kPersistingEpoch,
+    kFindingCheckpoint,
+    kQueryingShards,
+    kRestoring,
+    kTakingOver,  // the first restore of this process is done; train_dir is being written
+    kServing,
+  };
+
+  Followup OnShardStates(const std::vector<ShardReply>& replies);
+  Followup OnRestored(const std::vector<ShardReply>& replies);
+  Followup RetryWithoutMemory(const absl::Status& status);
+
+  const CoordinatorOptions& options_;
+  const JobState& job_;
+  CoordinatorActions* const actions_;
+
+  Phase phase_ = Phase::kIdle;
+  absl::Duration begun_ = absl::ZeroDuration();  // when the epoch began
+  uint64_t next_epoch_ = 0;
+  EpochPace epoch_pace_;
+  absl::Duration persist_at_ = absl::InfiniteDuration();
+  absl::Duration next_poll_ = absl::InfiniteDuration();
+  bool has_taken_over_ = false;          // this process has written train_dir
+  std::optional<VersionId> checkpoint_;  // as found in this epoch
+  ps::RestoreRequest restore_;
+  uint64_t rolled_back_steps_ = 0;
+  uint32_t mapped_failures_ = 0;  // failed restores from mapped state in a row
+};
 
 }  // namespace pushpull
 

@@ -36,11 +36,10 @@ absl::StatusOr<ps::PushReply> PushReplyOf(const absl::StatusOr<ps::CommitReply>&
   return reply;
 }
 
-ShardAggregator::ShardAggregator(ShardOptions options, ProtocolRules rules)
+ShardAggregator::ShardAggregator(ShardOptions options)
     : options_(std::move(options)),
-      rules_(rules),
       held_versions_(options_.held_versions),
-      staging_(static_cast<int>(options_.chunk_elements.size()), rules),
+      staging_(static_cast<int>(options_.chunk_elements.size())),
       expected_(options_.sync, options_.tasks) {}
 
 ShardActions ShardAggregator::Handle(const ShardEvent& event) {
@@ -72,7 +71,7 @@ absl::Status ShardAggregator::CheckIdentity(const std::string& run_id, uint64_t 
         "this server trains another job (run_id differs): check the address, or restart "
         "the worker if the job was started anew");
   }
-  if (rules_.check_epoch && epoch < epoch_) {
+  if (epoch < epoch_) {
     return ProtocolError(
         ps::ErrorDetail::EPOCH_CHANGED, epoch_, version_,
         absl::StrFormat("epoch %d is over, now is %d: register again", epoch, epoch_));
@@ -100,7 +99,7 @@ absl::Status ShardAggregator::CheckKey(const ps::PushKey& key) const {
                          absl::StrFormat("shard %d expects contributions for step %d, not %d",
                                          options_.shard, version_ + 1, key.step()));
   }
-  if (rules_.check_grant_at_shard && key.grant() < staging_.newest_grant(key.replica())) {
+  if (key.grant() < staging_.newest_grant(key.replica())) {
     return ProtocolError(
         ps::ErrorDetail::FENCED, epoch_, version_,
         absl::StrFormat("replica %d has been granted anew (%d after %d)", key.replica(),
@@ -114,7 +113,6 @@ bool ShardAggregator::AlreadyApplied(const ps::PushKey& key) const {
     const bool applying = store_task_ == StoreTask::kApplying && apply_.epoch() == epoch_;
     return key.step() <= (applying ? apply_.step() : version_);
   }
-  if (!rules_.check_push_marks) return false;
   const auto next = next_positions_.find(key.replica());
   return next != next_positions_.end() && key.position() < next->second;
 }
@@ -180,7 +178,7 @@ void ShardAggregator::On(const shard_event::FinishPush& event) {
   reply.set_outcome(applied ? ps::PushReply::ALREADY_APPLIED : ps::PushReply::ACCEPTED);
   const std::vector<uint32_t> missing =
       applied ? std::vector<uint32_t>() : staging_.Missing(key.replica(), IdOf(key));
-  if (!missing.empty() && rules_.require_complete) {
+  if (!missing.empty()) {
     reply.set_level(ps::LEVEL_UNKNOWN);
     reply.set_outcome(ps::PushReply::INCOMPLETE);
     reply.mutable_missing_chunks()->Assign(missing.begin(), missing.end());

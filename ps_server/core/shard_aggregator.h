@@ -21,7 +21,6 @@
 #include "common/model/sharding.h"
 #include "protos/parameter_server.pb.h"
 #include "ps_server/core/expected_contributions.h"
-#include "ps_server/core/protocol_rules.h"
 #include "ps_server/core/shard_events.h"
 #include "ps_server/core/staging.h"
 
@@ -46,7 +45,7 @@ absl::StatusOr<ps::PushReply> PushReplyOf(const absl::StatusOr<ps::CommitReply>&
 
 class ShardAggregator {
  public:
-  explicit ShardAggregator(ShardOptions options, ProtocolRules rules = {});
+  explicit ShardAggregator(ShardOptions options);
 
   // Stages one chunk of a contribution. `verdict` is the result of VerifyChunk (chunk_verifier.h),
   // computed outside the lock. Returns OK for a repeated chunk too; keeps the payload only if the
@@ -136,7 +135,6 @@ class ShardAggregator {
   bool Holds(uint64_t version) const;
 
   const ShardOptions options_;
-  const ProtocolRules rules_;
   ShardActions actions_;  // collected while an event is handled
 
   uint64_t epoch_ = 0;     // of the newest Restore

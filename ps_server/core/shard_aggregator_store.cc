@@ -24,9 +24,8 @@ absl::Status ShardAggregator::CheckRestore(const ps::RestoreRequest& request) co
     return absl::InvalidArgumentError(
         absl::StrFormat("epoch %d cannot follow epoch %d of this shard", request.epoch(), epoch_));
   }
-  if (rules_.check_boot_id && !request.boot_ids().empty() &&
-      (request.boot_ids_size() != static_cast<int>(options_.tasks) ||
-       request.boot_ids(options_.shard) != options_.boot_id)) {
+  if (!request.boot_ids().empty() && (request.boot_ids_size() != static_cast<int>(options_.tasks) ||
+                                      request.boot_ids(options_.shard) != options_.boot_id)) {
     return ProtocolError(ps::ErrorDetail::EPOCH_CHANGED, epoch_, version_,
                          "this shard has restarted since it told its state");
   }
@@ -80,9 +79,7 @@ bool ShardAggregator::Holds(uint64_t version) const {
 }
 
 absl::Status ShardAggregator::CheckRestorable() const {
-  if (restore_.source() != ps::RestoreRequest::MAPPED || !rules_.compare_epochs) {
-    return absl::OkStatus();
-  }
+  if (restore_.source() != ps::RestoreRequest::MAPPED) return absl::OkStatus();
   const VersionId wanted{restore_.version_epoch(), restore_.step()};
   if (std::count(held_versions_.begin(), held_versions_.end(), wanted) > 0) return absl::OkStatus();
   std::string held;
@@ -140,7 +137,7 @@ void ShardAggregator::StartWaitingWork() {
 
 bool ShardAggregator::HeldForCapture(uint64_t step) const {
   // Version `step` overwrites the buffer of version step - 2.
-  return IsCapturing() && rules_.hold_apply_for_capture && step >= capture_->request.step() + 2;
+  return IsCapturing() && step >= capture_->request.step() + 2;
 }
 
 void ShardAggregator::ApplyAhead(const ps::PushKey& key, uint32_t chunk) {
@@ -165,8 +162,7 @@ void ShardAggregator::On(const shard_event::StoreRestored& event) {
   if (!restore_waits_) {
     if (event.marks.ok()) {
       restored_ = true;
-      version_ =
-          rules_.reset_version_on_restore ? restore_.step() : std::max(version_, restore_.step());
+      version_ = restore_.step();
       restored_marks_ = *event.marks;
       SetMarks(restored_marks_);
     }
@@ -189,11 +185,6 @@ absl::StatusOr<std::vector<StagedContribution>> ShardAggregator::Collect(
           options_.shard, contribution.replica(), contribution.grant(), request.step()));
     }
     collected.push_back({contribution.replica(), contribution.samples(), std::move(*chunks)});
-  }
-  if (!rules_.sum_in_replica_order) {
-    std::sort(collected.begin(), collected.end(), [this](const auto& a, const auto& b) {
-      return staging_.ArrivalOrder(a.replica) < staging_.ArrivalOrder(b.replica);
-    });
   }
   return collected;
 }
@@ -251,7 +242,7 @@ void ShardAggregator::On(const shard_event::Apply& event) {
     apply_callers_.push_back(event.call);
     return;
   }
-  if (status.ok() && request.step() <= version_ && rules_.apply_once) {
+  if (status.ok() && request.step() <= version_) {
     ps::ApplyReply reply;
     reply.set_version(version_);
     actions_.push_back(shard_action::ReplyApply{event.call, reply});
@@ -293,7 +284,6 @@ void ShardAggregator::StartApply() {
   apply.marks = apply_.marks();
   actions_.push_back(std::move(apply));
   // The action holds all it needs. Whatever else is staged for this step came too late.
-  if (!rules_.clear_staging || !rules_.apply_once) return;
   if (options_.sync) {
     staging_.DropAll();
   } else {

@@ -7,7 +7,7 @@ namespace pushpull {
 Staging::Added Staging::Add(uint32_t replica_number, const ContributionId& id,
                             uint32_t chunk_number, uint32_t crc32c, const Payload& payload) {
   Replica& replica = replicas_[replica_number];
-  if (rules_.check_grant_at_shard && id.grant < replica.newest_grant) return Added::kFenced;
+  if (id.grant < replica.newest_grant) return Added::kFenced;
   if (!replica.chunks.empty() && !Holds(replica, id)) {
     if (id.grant == replica.id.grant && id.number < replica.id.number) return Added::kOutdated;
     Drop(&replica);
@@ -16,10 +16,7 @@ Staging::Added Staging::Add(uint32_t replica_number, const ContributionId& id,
   if (replica.chunks.empty()) {
     replica.id = id;
     replica.chunks.resize(num_chunks_);
-    replica.arrived_chunks = 0;
-    replica.arrival = ++arrivals_;
   }
-  ++replica.arrived_chunks;
   Chunk& chunk = replica.chunks[chunk_number];
   if (chunk.present) return chunk.crc32c == crc32c ? Added::kDuplicate : Added::kConflict;
   chunk = {true, crc32c, payload};
@@ -28,8 +25,7 @@ Staging::Added Staging::Add(uint32_t replica_number, const ContributionId& id,
 }
 
 bool Staging::Holds(const Replica& replica, const ContributionId& id) const {
-  if (replica.chunks.empty() || replica.id.grant != id.grant) return false;
-  return replica.id.number == id.number || !rules_.clear_staging;
+  return !replica.chunks.empty() && replica.id == id;
 }
 
 const Staging::Replica* Staging::Find(uint32_t replica_number, const ContributionId& id) const {
@@ -40,9 +36,6 @@ const Staging::Replica* Staging::Find(uint32_t replica_number, const Contributio
 std::vector<uint32_t> Staging::Missing(uint32_t replica_number, const ContributionId& id) const {
   const Replica* replica = Find(replica_number, id);
   std::vector<uint32_t> missing;
-  if (!rules_.dedupe_chunks && replica != nullptr && replica->arrived_chunks >= num_chunks_) {
-    return missing;
-  }
   for (int i = 0; i < num_chunks_; ++i) {
     if (replica == nullptr || !replica->chunks[i].present) missing.push_back(i);
   }
@@ -74,11 +67,6 @@ std::optional<Payload> Staging::ChunkOf(uint32_t replica_number, uint64_t number
 uint64_t Staging::newest_grant(uint32_t replica) const {
   const auto it = replicas_.find(replica);
   return it == replicas_.end() ? 0 : it->second.newest_grant;
-}
-
-int64_t Staging::ArrivalOrder(uint32_t replica) const {
-  const auto it = replicas_.find(replica);
-  return it == replicas_.end() ? 0 : it->second.arrival;
 }
 
 void Staging::DropAll() {

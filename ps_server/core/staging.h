@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "common/base/payload.h"
-#include "ps_server/core/protocol_rules.h"
 
 namespace pushpull {
 
@@ -32,7 +31,7 @@ class Staging {
     kOutdated,   // same grant, but a later push has begun
   };
 
-  Staging(int num_chunks, const ProtocolRules& rules) : num_chunks_(num_chunks), rules_(rules) {}
+  explicit Staging(int num_chunks) : num_chunks_(num_chunks) {}
 
   // Stages a chunk; chunk < num_chunks. A newer grant, or a later number under the same grant,
   // drops what the replica had staged before. Keeps a reference to the payload only for kNew.
@@ -48,8 +47,6 @@ class Staging {
   std::optional<Payload> ChunkOf(uint32_t replica, uint64_t number, uint32_t chunk) const;
   // Returns the newest grant seen for the replica, 0 for none.
   uint64_t newest_grant(uint32_t replica) const;
-  // Returns a number that rises in the order in which contributions staged their first chunk.
-  int64_t ArrivalOrder(uint32_t replica) const;
 
   // Drops every staged byte but remembers the grants.
   void DropAll();
@@ -70,8 +67,6 @@ class Staging {
     uint64_t newest_grant = 0;
     ContributionId id;
     std::vector<Chunk> chunks;  // empty: the replica stages nothing
-    int arrived_chunks = 0;     // counts repeated chunks too (for ProtocolRules::dedupe_chunks)
-    int64_t arrival = 0;
   };
 
   // Returns whether the replica stages this contribution.
@@ -80,10 +75,8 @@ class Staging {
   void Drop(Replica* replica);
 
   int num_chunks_;
-  ProtocolRules rules_;
   std::map<uint32_t, Replica> replicas_;
   int64_t staged_bytes_ = 0;
-  int64_t arrivals_ = 0;
 };
 
 }  // namespace pushpull

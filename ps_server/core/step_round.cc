@@ -7,7 +7,6 @@ namespace pushpull {
 
 void StepRound::Open(uint64_t step) {
   step_ = step;
-  requests_ = 0;
   first_commit_ = absl::InfiniteDuration();
   commits_.clear();
 }

@@ -29,11 +29,8 @@ class StepRound {
   bool Has(uint32_t replica) const { return commits_.count(replica) > 0; }
   const ReplicaCommit* Find(uint32_t replica) const;
   void Add(uint32_t replica, ReplicaCommit commit, absl::Duration now);
-  // Counts a request, repeated ones included (for ProtocolRules::count_replicas).
-  void CountRequest() { ++requests_; }
 
   uint32_t num_replicas() const { return static_cast<uint32_t>(commits_.size()); }
-  uint32_t num_requests() const { return requests_; }
   uint32_t num_void() const;
   // Returns the time of the step's first commit, InfiniteDuration before it.
   absl::Duration first_commit() const { return first_commit_; }
@@ -45,7 +42,6 @@ class StepRound {
 
  private:
   uint64_t step_ = 0;
-  uint32_t requests_ = 0;
   absl::Duration first_commit_ = absl::InfiniteDuration();
   std::map<uint32_t, ReplicaCommit> commits_;
 };

@@ -194,6 +194,7 @@ absl::Status PsSession::Register(const VariableLayout& layout) {
     return absl::OkStatus();
   }));
   absl::MutexLock lock(&mutex_);
+  ++registrations_;
   epoch_ = reply.epoch();
   version_ = reply.version();
   grants_.assign(reply.grants().begin(), reply.grants().end());
@@ -204,8 +205,13 @@ absl::Status PsSession::Register(const VariableLayout& layout) {
 
 absl::Status PsSession::Heartbeat(const ps::CloneProgress& progress) {
   ps::HeartbeatRequest request;
+  uint64_t registrations = 0;
+  {
+    absl::MutexLock lock(&mutex_);
+    registrations = registrations_;
+    request.set_epoch(epoch_);
+  }
   request.set_run_id(job_.run_id());
-  request.set_epoch(epoch());
   request.set_worker_id(options_.worker_id);
   *request.mutable_progress() = progress;
   request.set_session(identity_.session);
@@ -232,7 +238,9 @@ absl::Status PsSession::Heartbeat(const ps::CloneProgress& progress) {
   {
     absl::MutexLock lock(&mutex_);
     stop_reason_ = stopped;
-    if (reply.epoch() == epoch_) {
+    // If the clone has registered since the heartbeat was sent, the grants of that registration may
+    // be newer than the reply's. A push under an older grant would be fenced.
+    if (reply.epoch() == epoch_ && registrations == registrations_) {
       version_ = std::max<uint64_t>(version_, reply.version());
       grants_.assign(reply.grants().begin(), reply.grants().end());
     }

@@ -49,11 +49,6 @@ class CoordinatorAsyncTest : public CoordinatorTest {
     silent_ = false;
     Start();
   }
-  // Answers the apply that is under way.
-  void AnswerApply() {
-    const auto calls = Take<coordinator_action::CallShard>();
-    Send(coordinator_event::ShardReplied{calls.back().rpc, ShardReply(ps::ApplyReply())});
-  }
 };
 
 TEST_F(CoordinatorAsyncTest, AppliesEachPushAsAStep) {

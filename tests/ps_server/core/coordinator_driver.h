@@ -17,6 +17,7 @@
 #include "common/wire/error_detail.h"
 #include "common/wire/protocol_version.h"
 #include "ps_server/core/coordinator.h"
+#include "tests/ps_server/core/part_driver.h"
 
 namespace pushpull {
 
@@ -108,12 +109,7 @@ class CoordinatorTest : public testing::Test {
   // Actions of that type since the last call of this function.
   template <typename Action>
   std::vector<Action> Take() {
-    std::vector<Action> taken;
-    for (const CoordinatorAction& action : actions_) {
-      if (const auto* found = std::get_if<Action>(&action)) taken.push_back(*found);
-    }
-    std::erase_if(actions_, [](const auto& a) { return std::holds_alternative<Action>(a); });
-    return taken;
+    return TakeFrom<Action>(&actions_);
   }
 
   ps::RegisterRequest RegisterRequest(uint32_t worker, const std::string& peer) {
@@ -177,6 +173,11 @@ class CoordinatorTest : public testing::Test {
   }
   absl::StatusOr<ps::CommitReply> Commit(uint64_t step, uint32_t replica, uint64_t samples = 10) {
     return Commit(CommitRequest(step, replica, samples)).at(0).reply;
+  }
+  // Answers the apply that is under way.
+  void AnswerApply() {
+    const auto calls = Take<coordinator_action::CallShard>();
+    Send(coordinator_event::ShardReplied{calls.back().rpc, ShardReply(ps::ApplyReply())});
   }
   // The answer of Evict, which comes at once.
   absl::StatusOr<ps::EvictReply> Evict(uint32_t worker, const std::string& reason = "") {

@@ -1,136 +1,266 @@
 #include "ps_server/core/recovery.h"
 
+#include <optional>
+#include <string>
+#include <vector>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+
+#include "ps_server/core/protocol_error.h"
+#include "tests/ps_server/core/coordinator_driver.h"
+#include "tests/ps_server/core/part_driver.h"
 
 namespace pushpull {
 namespace {
 
-using testing::AllOf;
-using testing::ElementsAre;
 using testing::HasSubstr;
-using testing::IsEmpty;
 
-ps::ShardStateReply Shard(const std::string& run_id, const std::vector<VersionId>& held) {
+using RecoveryTest = CoordinatorTest;
+
+// Recovery alone.
+class RecoveryPartTest : public PartTest {
+ protected:
+  RecoveryPartTest() {
+    options_.tasks = 2;
+    job_.epoch = 0;
+  }
+  // Brings an epoch to the point where the shards are asked for their state.
+  void Query(std::optional<VersionId> checkpoint) {
+    ASSERT_TRUE(recovery_.BeginEpoch("test").ok());
+    job_.now += absl::Seconds(20);  // past every pause
+    recovery_.PersistIfDue();
+    job_.epoch = Take<coordinator_action::PersistEpoch>().at(0).epoch;
+    recovery_.OnEpochPersisted({job_.epoch, absl::OkStatus()});
+    EXPECT_EQ(Take<coordinator_action::FindCheckpoint>().size(), 1u);
+    recovery_.OnCheckpointFound({checkpoint});
+  }
+  // Answers with shards that both hold the version. Returns the order to restore.
+  ps::RestoreRequest AnswerStates(VersionId held_id) {
+    std::vector<ShardReply> replies;
+    for (const uint64_t boot_id : {11, 12}) {
+      ps::ShardStateReply state;
+      state.set_boot_id(boot_id);
+      state.set_run_id(options_.run_id);
+      ps::HeldVersion& held = *state.add_held();
+      held.set_epoch(held_id.epoch);
+      held.set_version(held_id.version);
+      replies.push_back(state);
+    }
+    const Followup followup = recovery_.OnReplies(replies);
+    if (!std::holds_alternative<followup::CallShards>(followup)) return {};
+    return std::get<shard_call::Restore>(std::get<followup::CallShards>(followup).call).request;
+  }
+  std::vector<ShardReply> Restored() { return {ps::RestoreReply(), ps::RestoreReply()}; }
+
+  Recovery recovery_{options_, job_, &actions_};
+};
+
+TEST_F(RecoveryPartTest, GoesFromTheStoredEpochToServing) {
+  recovery_.Start(4);
+  Query(VersionId{3, 5});
+  EXPECT_EQ(job_.epoch, 5u);
+  EXPECT_TRUE(recovery_.is_recovering());
+  const ps::RestoreRequest restore = AnswerStates({4, 8});
+  EXPECT_EQ(restore.step(), 8u);
+  EXPECT_EQ(restore.source(), ps::RestoreRequest::MAPPED);
+  EXPECT_EQ(restore.boot_ids(1), 12u);
+  const Followup restored = recovery_.OnReplies(Restored());
+  ASSERT_TRUE(std::holds_alternative<followup::Restored>(restored));
+  EXPECT_FALSE(recovery_.TakeOverOrServe()) << "train_dir comes first";
+  EXPECT_EQ(Take<coordinator_action::TakeOver>().size(), 1u);
+  EXPECT_TRUE(recovery_.OnTookOver());
+  job_.version = recovery_.restored_version();
+  recovery_.BeginServing(/*durable_step=*/5);
+  EXPECT_FALSE(recovery_.is_recovering());
+  EXPECT_EQ(Take<coordinator_action::Serving>().at(0).version, 8u);
+}
+
+TEST_F(RecoveryPartTest, LeavesTheMemoryAsideAfterTwoFailures) {
+  const absl::Status refusal = absl::FailedPreconditionError("shard 1 of 2: not held");
+  for (int i = 0; i < 2; ++i) {
+    Query(VersionId{0, 5});
+    EXPECT_EQ(AnswerStates({0, 8}).source(), ps::RestoreRequest::MAPPED);
+    EXPECT_TRUE(std::holds_alternative<followup::BeginEpoch>(recovery_.OnCallFailed({}, refusal)));
+  }
+  Query(VersionId{0, 5});
+  EXPECT_EQ(AnswerStates({0, 8}).source(), ps::RestoreRequest::CHECKPOINT);
+  EXPECT_TRUE(std::holds_alternative<followup::Stop>(recovery_.OnCallFailed({}, refusal)));
+}
+
+TEST_F(RecoveryPartTest, JudgesWhatShardsAnswer) {
+  Query(std::nullopt);
+  const absl::Status not_ready = ProtocolError(ps::ErrorDetail::NOT_READY, 1, 0, "starting");
+  EXPECT_EQ(recovery_.JudgeFailure(0, not_ready), Recovery::Failure::kRepeat);
+  AnswerStates({0, 8});
+  recovery_.OnReplies(Restored());
+  recovery_.TakeOverOrServe();
+  recovery_.OnTookOver();
+  recovery_.BeginServing(0);
+  EXPECT_EQ(recovery_.JudgeFailure(0, not_ready), Recovery::Failure::kLostEpoch);
+  EXPECT_EQ(recovery_.JudgeFailure(0, absl::UnavailableError("")), Recovery::Failure::kRepeat);
+  EXPECT_EQ(recovery_.JudgeFailure(0, absl::DataLossError("")), Recovery::Failure::kFinal);
+  const absl::Status lie = ProtocolError(ps::ErrorDetail::EPOCH_CHANGED, kMaxEpoch, 0, "");
+  EXPECT_EQ(recovery_.JudgeFailure(0, lie), Recovery::Failure::kRepeat);
+  EXPECT_THAT(Take<coordinator_action::Notice>().back().text, HasSubstr("which cannot be"));
+  // The same for the answers to polls.
   ps::ShardStateReply state;
-  state.set_run_id(run_id);
-  for (const VersionId& id : held) {
-    ps::HeldVersion& version = *state.add_held();
-    version.set_epoch(id.epoch);
-    version.set_version(id.version);
+  state.set_epoch(job_.epoch);
+  state.set_boot_id(12);
+  EXPECT_TRUE(std::holds_alternative<followup::None>(recovery_.CheckPolledState(1, state)));
+  state.set_boot_id(13);
+  EXPECT_TRUE(std::holds_alternative<followup::BeginEpoch>(recovery_.CheckPolledState(1, state)));
+}
+
+TEST_F(RecoveryPartTest, NoEpochFollowsTheLast) {
+  recovery_.Start(kMaxEpoch);
+  EXPECT_TRUE(absl::IsFailedPrecondition(recovery_.BeginEpoch("test")));
+}
+
+// Recovery among the other parts.
+
+TEST_F(RecoveryTest, BeginsANewEpochFromTheMappedState) {
+  held_ = {{4, 7}, {4, 8}};
+  checkpoint_ = VersionId{3, 5};
+  Start();
+  EXPECT_EQ(Take<coordinator_action::PersistEpoch>().at(0).epoch, 7u);
+  const auto serving = Take<coordinator_action::Serving>();
+  EXPECT_EQ(serving.at(0).epoch, 7u);
+  EXPECT_EQ(serving.at(0).version, 8u);
+  EXPECT_EQ(serving.at(0).source, ps::RestoreRequest::MAPPED);
+  EXPECT_EQ(coordinator_->durable_step(), 5u);
+}
+
+TEST_F(RecoveryTest, NeverStartsAfreshBesideABrokenCheckpoint) {
+  checkpoint_ = absl::DataLossError("ckpt-00000005: a byte is wrong");
+  Start();
+  EXPECT_THAT(std::string(Take<coordinator_action::Stopped>().at(0).reason.message()),
+              HasSubstr("ckpt-00000005"));
+  EXPECT_TRUE(Take<coordinator_action::Serving>().empty());
+  EXPECT_EQ(KindOf(Register(0).status()), ps::ErrorDetail::STOPPED);
+}
+
+TEST_F(RecoveryTest, ARestartedShardBeginsANewEpoch) {
+  options_.tasks = 2;
+  StartWithClones();
+  RunStep(1);
+  Take<coordinator_action::Serving>();
+  EXPECT_TRUE(Commit(2, 0).ok());
+  ps::CommitRequest old = CommitRequest(2, 1);
+  boot_ids_[1] = 2;
+  held_ = {{7, 1}};
+  Pass(absl::Seconds(1));
+  const auto serving = Take<coordinator_action::Serving>();
+  ASSERT_EQ(serving.size(), 1u);
+  EXPECT_EQ(serving[0].epoch, 8u);
+  EXPECT_EQ(serving[0].version, 1u);
+  const absl::Status status = Commit(old).at(0).reply.status();
+  EXPECT_EQ(KindOf(status), ps::ErrorDetail::EPOCH_CHANGED);
+  EXPECT_EQ(GetErrorDetail(status).epoch(), 8u);
+  EXPECT_EQ(KindOf(Heartbeat(0).status()), ps::ErrorDetail::EPOCH_CHANGED);
+  for (uint32_t worker = 0; worker < 3; ++worker) EXPECT_TRUE(Register(worker).ok());
+  RunStep(2);
+}
+
+TEST_F(RecoveryTest, RepeatsACallUntilTheShardAnswers) {
+  StartWithClones();
+  silent_ = true;
+  for (uint32_t replica = 0; replica < 3; ++replica) EXPECT_TRUE(Commit(1, replica).ok());
+  auto calls = Take<coordinator_action::CallShard>();
+  const auto first = std::get<shard_call::Apply>(calls.back().call).request;
+  Send(coordinator_event::ShardReplied{calls.back().rpc, absl::UnavailableError("gone")});
+  EXPECT_TRUE(Take<coordinator_action::CallShard>().empty());
+  now_ = coordinator_->NextWakeup();
+  Send(coordinator_event::Tick{});
+  calls = Take<coordinator_action::CallShard>();
+  ASSERT_EQ(calls.size(), 1u);
+  EXPECT_EQ(std::get<shard_call::Apply>(calls[0].call).request.SerializeAsString(),
+            first.SerializeAsString());
+  Pass(absl::Seconds(12));
+  EXPECT_THAT(coordinator_->WaitingFor(now_), HasSubstr("shard 0 of 1"));
+  Send(coordinator_event::ShardReplied{calls[0].rpc, ShardReply(ps::ApplyReply())});
+  EXPECT_EQ(coordinator_->version(), 1u);
+}
+
+TEST_F(RecoveryTest, TrainDirIsWrittenOnceAndBeforeAnybodyIsServed) {
+  Start();
+  size_t take_over = actions_.size();
+  size_t serving = actions_.size();
+  for (size_t i = 0; i < actions_.size(); ++i) {
+    if (std::holds_alternative<coordinator_action::TakeOver>(actions_[i])) take_over = i;
+    if (std::holds_alternative<coordinator_action::Serving>(actions_[i])) serving = i;
   }
-  return state;
+  ASSERT_LT(take_over, serving);
+  ASSERT_LT(serving, actions_.size());
+  EXPECT_EQ(Take<coordinator_action::TakeOver>().size(), 1u);
 }
 
-// The same in words: versions of one epoch.
-std::vector<VersionId> OfEpoch(uint64_t epoch, const std::vector<uint64_t>& versions) {
-  std::vector<VersionId> held;
-  for (const uint64_t version : versions) held.push_back({epoch, version});
-  return held;
+TEST_F(RecoveryTest, ATrainDirThatCannotBeWrittenStopsTheJob) {
+  take_over_status_ = absl::ResourceExhaustedError("no space left in /train");
+  Start();
+  const auto stopped = Take<coordinator_action::Stopped>();
+  ASSERT_EQ(stopped.size(), 1u);
+  EXPECT_THAT(std::string(stopped[0].reason.message()), HasSubstr("no space left"));
+  EXPECT_TRUE(Take<coordinator_action::Serving>().empty());
 }
 
-constexpr VersionId kCheckpoint{5, 8};  // step 8, published in epoch 5
-
-TEST(ChooseRestorePoint, TakesTheHighestVersionThatAllShardsHold) {
-  const RestorePoint point = ChooseRestorePoint(
-      "run", {Shard("run", OfEpoch(5, {9, 10})), Shard("run", OfEpoch(5, {10, 11}))}, kCheckpoint,
-      10);
-  EXPECT_EQ(point.source, ps::RestoreRequest::MAPPED);
-  EXPECT_EQ(point.id, (VersionId{5, 10}));
-  EXPECT_EQ(point.rolled_back_steps, 1u);
+TEST_F(RecoveryTest, AServerThatHasBeenReplacedSendsItsClonesToTheOther) {
+  options_.save_checkpoints_every = absl::ZeroDuration();
+  options_.save_checkpoints_steps = 1;
+  publish_status_ = absl::AbortedError("another server has taken the folder over");
+  StartWithClones();
+  RunStep(1);
+  const auto stopped = Take<coordinator_action::Stopped>();
+  ASSERT_EQ(stopped.size(), 1u);
+  EXPECT_TRUE(absl::IsAborted(stopped[0].reason));
+  // DRAINING is UNAVAILABLE: a clone asks again, and finds the other server.
+  EXPECT_EQ(KindOf(Register(0).status()), ps::ErrorDetail::DRAINING);
+  EXPECT_EQ(KindOf(Commit(2, 0).status()), ps::ErrorDetail::DRAINING);
 }
 
-TEST(ChooseRestorePoint, TakesTheCheckpointWhenAShardHasLostItsMemory) {
-  const RestorePoint point =
-      ChooseRestorePoint("run", {Shard("run", OfEpoch(5, {9, 10})), Shard("", {})}, kCheckpoint, 0);
-  EXPECT_EQ(point.source, ps::RestoreRequest::CHECKPOINT);
-  EXPECT_EQ(point.id, kCheckpoint);
-  EXPECT_EQ(point.rolled_back_steps, 2u);
+TEST_F(RecoveryTest, AnEpochFileThatHasGoneBackIsNotBelieved) {
+  stored_epoch_ = 3;
+  held_ = {{9, 40}};
+  Start();
+  now_ += absl::Seconds(10);  // the pause between epochs in a row
+  Send(coordinator_event::Tick{});
+  const auto serving = Take<coordinator_action::Serving>();
+  ASSERT_EQ(serving.size(), 1u);
+  EXPECT_EQ(serving[0].epoch, 10u);
+  EXPECT_EQ(serving[0].version, 40u);
 }
 
-TEST(ChooseRestorePoint, DoesNotMixRuns) {
-  const RestorePoint point = ChooseRestorePoint(
-      "run", {Shard("run", OfEpoch(5, {10})), Shard("older run", OfEpoch(5, {10}))}, kCheckpoint,
-      0);
-  EXPECT_EQ(point.source, ps::RestoreRequest::CHECKPOINT);
+TEST_F(RecoveryTest, AFinishedRunEndsWithoutTasksThatHaveEndedBefore) {
+  options_.tasks = 2;
+  options_.num_steps = 40;
+  checkpoint_ = VersionId{5, 40};
+  silent_ = true;
+  Start();
+  Pass(options_.lease / 2);
+  EXPECT_TRUE(Take<coordinator_action::Finished>().empty());
+  EXPECT_LE(coordinator_->NextWakeup(), now_ + options_.lease / 2);
+  Pass(options_.lease / 2);
+  EXPECT_EQ(Take<coordinator_action::Finished>().size(), 1u);
+  EXPECT_EQ(coordinator_->version(), 40u);
+  EXPECT_EQ(coordinator_->durable_step(), 40u);
+  // It has recovered nothing, so it owns nothing in train_dir.
+  EXPECT_TRUE(Take<coordinator_action::TakeOver>().empty());
+  const auto reply = Register(0);
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_TRUE(reply->training_done());
 }
 
-TEST(ChooseRestorePoint, DoesNotMixHistoriesWithTheSameNumbers) {
-  // Task 1 was on another machine while epoch 4 was made anew as epoch 6, and is back at its file.
-  const std::vector<ps::ShardStateReply> shards = {
-      Shard("run", {{5, 9}, {6, 10}}),
-      Shard("run", {{4, 9}, {4, 10}}),
-  };
-  RestorePoint point = ChooseRestorePoint("run", shards, VersionId{4, 8}, 0);
-  EXPECT_EQ(point.source, ps::RestoreRequest::CHECKPOINT);
-  EXPECT_EQ(point.id, (VersionId{4, 8}));
-  EXPECT_EQ(point.rolled_back_steps, 2u);
-  EXPECT_THAT(point.warnings,
-              ElementsAre(AllOf(HasSubstr("shard 0"), HasSubstr("version 10 of epoch 6")),
-                          AllOf(HasSubstr("shard 1"), HasSubstr("version 10 of epoch 4"))));
-  point = ChooseRestorePoint("run", shards, std::nullopt, 0);
-  EXPECT_EQ(point.source, ps::RestoreRequest::INITIAL);
-  EXPECT_EQ(point.id, VersionId());
-  EXPECT_EQ(point.rolled_back_steps, 10u);
-}
-
-TEST(ChooseRestorePoint, AVersionHeldFromTwoEpochsIsTheSameOnlyWithTheSameEpoch) {
-  const RestorePoint point = ChooseRestorePoint(
-      "run", {Shard("run", {{5, 9}, {7, 10}}), Shard("run", {{5, 9}, {6, 10}})}, kCheckpoint, 0);
-  EXPECT_EQ(point.source, ps::RestoreRequest::MAPPED);
-  EXPECT_EQ(point.id, (VersionId{5, 9}));
-}
-
-TEST(ChooseRestorePoint, AHigherNumberOfAnOlderHistoryLosesToTheCheckpoint) {
-  // All tasks are back on machines that the job left in epoch 4.
-  const ps::ShardStateReply stale = Shard("run", OfEpoch(4, {11, 12}));
-  const RestorePoint point = ChooseRestorePoint("run", {stale, stale}, kCheckpoint, 0);
-  EXPECT_EQ(point.source, ps::RestoreRequest::CHECKPOINT);
-  EXPECT_EQ(point.id, kCheckpoint);
-  EXPECT_EQ(point.rolled_back_steps, 0u) << "the steps of a history that was left are not lost";
-  ASSERT_EQ(point.warnings.size(), 2u);
-  for (const char* const part : {"version 12 of epoch 4", "step 8", "epoch 5", "older history"}) {
-    EXPECT_THAT(point.warnings[1], HasSubstr(part));
+TEST_F(RecoveryTest, AnUnfinishedRunWaitsForSilentTasks) {
+  options_.tasks = 2;
+  silent_ = true;
+  for (const bool goes_back : {false, true}) {
+    options_.num_steps = 40;
+    options_.from_checkpoint = goes_back;
+    checkpoint_ = VersionId{5, goes_back ? 40u : 39u};
+    Start();
+    Pass(10 * options_.lease);
+    EXPECT_TRUE(Take<coordinator_action::Finished>().empty()) << goes_back;
   }
-}
-
-TEST(ChooseRestorePoint, NeverGoesBelowTheCheckpoint) {
-  const RestorePoint point =
-      ChooseRestorePoint("run", {Shard("run", OfEpoch(6, {6, 7}))}, kCheckpoint, 0);
-  EXPECT_EQ(point.source, ps::RestoreRequest::CHECKPOINT);
-  EXPECT_EQ(point.id, kCheckpoint);
-  EXPECT_EQ(point.rolled_back_steps, 0u);
-}
-
-TEST(ChooseRestorePoint, TheCheckpointsOwnVersionIsTakenFromMemory) {
-  RestorePoint point =
-      ChooseRestorePoint("run", {Shard("run", OfEpoch(5, {7, 8}))}, kCheckpoint, 0);
-  EXPECT_EQ(point.source, ps::RestoreRequest::MAPPED);
-  EXPECT_EQ(point.id, kCheckpoint);
-  EXPECT_THAT(point.warnings, IsEmpty());
-  // The same number from an older epoch may be another version than the checkpoint's.
-  point = ChooseRestorePoint("run", {Shard("run", OfEpoch(4, {7, 8}))}, kCheckpoint, 0);
-  EXPECT_EQ(point.source, ps::RestoreRequest::CHECKPOINT);
-}
-
-TEST(ChooseRestorePoint, AVersionMadeAgainIsNotTheCheckpoints) {
-  // The checkpoint was published late, by a server of epoch 5 that had been frozen.
-  const RestorePoint point =
-      ChooseRestorePoint("run", {Shard("run", OfEpoch(6, {7, 8}))}, kCheckpoint, 0);
-  EXPECT_EQ(point.source, ps::RestoreRequest::CHECKPOINT) << "no checkpoint holds 8 of epoch 6";
-  EXPECT_THAT(point.warnings, ElementsAre(AllOf(HasSubstr("version 8 of epoch 6"),
-                                                HasSubstr("published in epoch 5"))));
-}
-
-TEST(ChooseRestorePoint, BeginsAfreshOnlyWithoutAnything) {
-  RestorePoint point = ChooseRestorePoint("run", {Shard("", {})}, std::nullopt, 0);
-  EXPECT_EQ(point.source, ps::RestoreRequest::INITIAL);
-  EXPECT_EQ(point.id, VersionId());
-  // Versions are known of but none is left: everything is computed again, and that is said.
-  point =
-      ChooseRestorePoint("run", {Shard("run", OfEpoch(1, {3})), Shard("", {})}, std::nullopt, 4);
-  EXPECT_EQ(point.source, ps::RestoreRequest::INITIAL);
-  EXPECT_EQ(point.rolled_back_steps, 4u);
 }
 
 }  // namespace

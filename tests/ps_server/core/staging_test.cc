@@ -8,7 +8,7 @@ namespace {
 Payload Bytes(size_t size) { return {nullptr, nullptr, size}; }
 
 TEST(Staging, IsCompleteWhenEveryChunkIsThere) {
-  Staging staging(2, {});
+  Staging staging(2);
   const ContributionId id{7, 1};
   EXPECT_EQ(staging.Missing(0, id), (std::vector<uint32_t>{0, 1}));
   EXPECT_EQ(staging.Add(0, id, 1, 11, Bytes(4)), Staging::Added::kNew);
@@ -20,7 +20,7 @@ TEST(Staging, IsCompleteWhenEveryChunkIsThere) {
 }
 
 TEST(Staging, RepeatedChunksCountOnceAndTheFirstStays) {
-  Staging staging(2, {});
+  Staging staging(2);
   const ContributionId id{7, 1};
   EXPECT_EQ(staging.Add(0, id, 0, 10, Bytes(4)), Staging::Added::kNew);
   EXPECT_EQ(staging.Add(0, id, 0, 10, Bytes(4)), Staging::Added::kDuplicate);
@@ -30,7 +30,7 @@ TEST(Staging, RepeatedChunksCountOnceAndTheFirstStays) {
 }
 
 TEST(Staging, ANewerGrantDropsTheOlderAndFencesIt) {
-  Staging staging(1, {});
+  Staging staging(1);
   EXPECT_EQ(staging.Add(0, {7, 1}, 0, 10, Bytes(4)), Staging::Added::kNew);
   EXPECT_EQ(staging.Add(0, {8, 1}, 0, 10, Bytes(4)), Staging::Added::kNew);
   EXPECT_EQ(staging.Add(0, {7, 1}, 0, 10, Bytes(4)), Staging::Added::kFenced);
@@ -41,7 +41,7 @@ TEST(Staging, ANewerGrantDropsTheOlderAndFencesIt) {
 }
 
 TEST(Staging, ALaterNumberDropsTheEarlierWhichIsOutdatedThen) {
-  Staging staging(1, {});
+  Staging staging(1);
   EXPECT_EQ(staging.Add(3, {7, 4}, 0, 10, Bytes(4)), Staging::Added::kNew);
   EXPECT_EQ(staging.Add(3, {7, 6}, 0, 10, Bytes(4)), Staging::Added::kNew);
   EXPECT_EQ(staging.Add(3, {7, 5}, 0, 10, Bytes(4)), Staging::Added::kOutdated);
@@ -50,7 +50,7 @@ TEST(Staging, ALaterNumberDropsTheEarlierWhichIsOutdatedThen) {
 }
 
 TEST(Staging, OneChunkIsThatOfTheNumberAsked) {
-  Staging staging(2, {});
+  Staging staging(2);
   EXPECT_FALSE(staging.ChunkOf(3, 4, 0).has_value());
   staging.Add(3, {7, 4}, 0, 10, Bytes(8));
   EXPECT_EQ(staging.ChunkOf(3, 4, 0)->size_bytes, 8u);
@@ -62,7 +62,7 @@ TEST(Staging, OneChunkIsThatOfTheNumberAsked) {
 }
 
 TEST(Staging, DroppingKeepsGrantsButAResetForgetsThem) {
-  Staging staging(1, {});
+  Staging staging(1);
   staging.Add(0, {7, 1}, 0, 10, Bytes(4));
   staging.Add(1, {8, 1}, 0, 10, Bytes(4));
   staging.Drop(0, {7, 1});

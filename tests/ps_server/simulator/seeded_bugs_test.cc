@@ -1,5 +1,6 @@
 // The suite can fail: each rule of the protocol is broken on purpose, and random schedules, as many
-// as run by default, have to notice.
+// as run by default, have to notice. The bugs of the state machines are planted between them, in
+// their events and actions; production code has no switches for them.
 #include <cstdint>
 #include <cstdio>
 #include <functional>
@@ -28,49 +29,52 @@ std::vector<SeededBug> SeededBugs() {
   const Mode drop = Mode::kSyncDrop;
   const Mode async = Mode::kAsync;
   return {
-      {"SkipTheDedupe", wait, [](SimConfig* c) { c->rules.dedupe_chunks = false; }},
-      {"AckBeforeStaged", wait, [](SimConfig* c) { c->rules.require_complete = false; }},
-      {"ForgetTheEpochCheck", wait, [](SimConfig* c) { c->rules.check_epoch = false; }},
+      {"SkipTheDedupe", wait, [](SimConfig* c) { c->bugs.count_repeated_chunks = true; }},
+      {"AckBeforeStaged", wait, [](SimConfig* c) { c->bugs.ack_before_staged = true; }},
+      {"ForgetTheEpochCheck", wait, [](SimConfig* c) { c->bugs.ignore_epochs = true; }},
       {"AcceptAnOldGrantAtTheShard", wait,
-       [](SimConfig* c) { c->rules.check_grant_at_shard = false; }},
+       [](SimConfig* c) { c->bugs.ignore_grants_of_chunks = true; }},
       {"AcceptAnOldGrantAtCommit", wait,
-       [](SimConfig* c) { c->rules.check_grant_at_commit = false; }},
-      {"CountRequestsInsteadOfReplicas", wait,
-       [](SimConfig* c) { c->rules.count_replicas = false; }},
-      {"SumInArrivalOrder", wait, [](SimConfig* c) { c->rules.sum_in_replica_order = false; }},
-      {"ApplyTwice", wait, [](SimConfig* c) { c->rules.apply_once = false; }},
-      {"ForgetToClearStaging", drop, [](SimConfig* c) { c->rules.clear_staging = false; }},
-      {"IgnoreTheHighWaterMark", async, [](SimConfig* c) { c->rules.check_push_marks = false; }},
+       [](SimConfig* c) { c->bugs.ignore_grants_of_commits = true; }},
+      {"CountRequestsInsteadOfReplicas", wait, [](SimConfig* c) { c->bugs.count_requests = true; }},
+      {"SumInArrivalOrder", wait, [](SimConfig* c) { c->bugs.sum_in_arrival_order = true; }},
+      {"ApplyTwice", wait, [](SimConfig* c) { c->bugs.apply_twice = true; }},
+      {"ForgetToClearStaging", drop, [](SimConfig* c) { c->bugs.keep_staging = true; }},
+      {"IgnoreTheHighWaterMark", async, [](SimConfig* c) { c->bugs.ignore_push_marks = true; }},
       {"ServeTheOldVersionAfterRestore", wait,
-       [](SimConfig* c) { c->rules.reset_version_on_restore = false; }},
+       [](SimConfig* c) { c->bugs.keep_version_after_restore = true; }},
       {"KeepANewerVersionAfterRestore", wait, [](SimConfig* c) { c->restore_drops_newer = false; }},
       {"OverwriteWhatIsBeingSaved", wait,
-       [](SimConfig* c) { c->rules.hold_apply_for_capture = false; }},
+       [](SimConfig* c) { c->bugs.overwrite_what_is_saved = true; }},
       {"GoOnBeforeAllShardsHaveApplied", wait,
-       [](SimConfig* c) { c->rules.await_all_shards = false; }},
-      {"LetAnEvictedCloneIn", wait, [](SimConfig* c) { c->rules.check_eviction = false; }},
-      {"AcceptALateCommit", drop, [](SimConfig* c) { c->rules.freeze_contributors = false; }},
-      {"OverlookARestartedShard", wait, [](SimConfig* c) { c->rules.check_boot_id = false; }},
-      {"LetAnotherSessionIn", wait, [](SimConfig* c) { c->rules.check_session = false; }},
+       [](SimConfig* c) { c->bugs.await_first_shard_only = true; }},
+      {"LetAnEvictedCloneIn", wait, [](SimConfig* c) { c->bugs.forget_evictions = true; }},
+      {"AcceptALateCommit", drop, [](SimConfig* c) { c->bugs.accept_late_commits = true; }},
+      {"OverlookARestartedShard", wait, [](SimConfig* c) { c->bugs.overlook_restarts = true; }},
+      {"LetAnotherSessionIn", wait, [](SimConfig* c) { c->bugs.ignore_sessions = true; }},
 
       // Histories: what a restart goes on from.
       {"MixHistoriesWithTheSameNumber", async,
-       [](SimConfig* c) { c->rules.compare_epochs = false; }},
+       [](SimConfig* c) { c->bugs.ignore_epochs_of_versions = true; }},
       {"TakeTheCheckpointWithTheHighestStep", async,
        [](SimConfig* c) { c->newest_checkpoint_by_epoch = false; }},
       {"TrainABatchAgainAfterARestart", async,
        [](SimConfig* c) {
-         c->rules.restore_push_marks = c->rules.refuse_later_positions = false;
+         c->bugs.forget_marks_at_restore = c->bugs.accept_later_positions = true;
          c->take_positions_from_grants = false;
          c->keep_mapped_state = 1;
          c->move_rate = c->late_publication = 0;  // nothing is rolled back, which would show too
        }},
       {"KeepThePositionsOfVersionsThatAreGone", async,
        [](SimConfig* c) {
-         c->rules.refuse_later_positions = c->take_positions_from_grants = false;
+         c->bugs.accept_later_positions = true;
+         c->take_positions_from_grants = false;
        }},
       {"LeaveAStaleBatchOut", async,
-       [](SimConfig* c) { c->rules.refuse_later_positions = c->repeat_stale_batches = false; }},
+       [](SimConfig* c) {
+         c->bugs.accept_later_positions = true;
+         c->repeat_stale_batches = false;
+       }},
       {"SaveNoPositions", async, [](SimConfig* c) { c->checkpoints_keep_marks = false; }},
 
       // State files. The first: a process that ends before it has recovered takes 0 == 0 for saved.

@@ -1,5 +1,4 @@
-// One random schedule: the job, how bad network and machines are, and which rules are broken on
-// purpose.
+// One random schedule: the job, how bad network and machines are, and which bugs are planted.
 #ifndef PUSHPULL_TESTS_PS_SERVER_SIMULATOR_SIM_CONFIG_H_
 #define PUSHPULL_TESTS_PS_SERVER_SIMULATOR_SIM_CONFIG_H_
 
@@ -7,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "ps_server/core/protocol_rules.h"
+#include "tests/ps_server/simulator/core_bugs.h"
 
 namespace pushpull::sim {
 
@@ -16,7 +15,7 @@ enum class Mode { kSyncWait, kSyncDrop, kAsync };
 struct SimConfig {
   uint64_t seed = 0;
   Mode mode = Mode::kSyncWait;
-  ProtocolRules rules;
+  CoreBugs bugs;
 
   // What the runtime, the store and the workers have to do right beside the state machines; the
   // opposite of each is a seeded bug. Of the store and the disk:

@@ -33,7 +33,7 @@ void SimServer::Start() {
       options.chunk_elements.push_back(elements);
     }
     options.held_versions = shard->store.held();
-    shard->machine = std::make_unique<ShardAggregator>(options, config.rules);
+    shard->machine = std::make_unique<MutatedShard>(options, &config.bugs);
     shard->store_busy = false;
   }
   run_state_ = std::make_unique<RunState>(static_cast<int>(shards_.size()));
@@ -56,7 +56,7 @@ void SimServer::Start() {
   options.save_checkpoints_every = absl::Seconds(3);
   options.save_checkpoints_steps = config.checkpoint_steps;
   options.drain_patience = absl::Seconds(2);
-  coordinator_ = std::make_unique<Coordinator>(options, config.rules);
+  coordinator_ = std::make_unique<MutatedCoordinator>(options, &config.bugs);
   evicted_.clear();
   wakeup_ = absl::InfiniteDuration();
   publishing_.reset();

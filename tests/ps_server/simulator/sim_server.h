@@ -14,9 +14,9 @@
 
 #include "absl/time/time.h"
 
-#include "ps_server/core/coordinator.h"
 #include "ps_server/core/run_state.h"
-#include "ps_server/core/shard_aggregator.h"
+#include "tests/ps_server/simulator/mutated_coordinator.h"
+#include "tests/ps_server/simulator/mutated_shard.h"
 #include "tests/ps_server/simulator/toy_store.h"
 #include "tests/ps_server/simulator/world.h"
 
@@ -65,7 +65,7 @@ class SimServer {
   struct Shard {
     uint32_t number = 0;
     ToyStore store;
-    std::unique_ptr<ShardAggregator> machine;
+    std::unique_ptr<MutatedShard> machine;
     bool store_busy = false;
     std::map<uint32_t, uint64_t> newest_staged_grant;  // by replica, in this epoch
     uint64_t epoch = 0;
@@ -157,7 +157,7 @@ class SimServer {
   const std::vector<SimServer*>* const shard_servers_;
   Process process_;
   std::vector<std::unique_ptr<Shard>> shards_;
-  std::unique_ptr<Coordinator> coordinator_;
+  std::unique_ptr<MutatedCoordinator> coordinator_;
 
   CallId next_call_ = 1;
   std::tuple<Calls<ps::PushReply>, Calls<PulledShard>, Calls<ps::RegisterReply>,

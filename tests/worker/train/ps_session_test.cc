@@ -177,21 +177,24 @@ TEST(PsSessionVersionTest, AnExactPullRefusesOtherVersions) {
   }
 }
 
-// Begins an epoch with each registration, and answers heartbeats when the test says so.
+// Makes a new grant with each registration, and answers heartbeats when a test says so.
 class EpochsHandler final : public OneTaskHandler {
  public:
   void Register(const ps::RegisterRequest&, Done<ps::RegisterReply> done) override {
     ps::RegisterReply reply;
-    reply.set_epoch(++epoch_);
+    ++grants_;
+    if (begins_epochs || epoch_ == 0) ++epoch_;
+    reply.set_epoch(epoch_);
     reply.set_version(10 * epoch_);
     reply.set_num_replicas(1);
     reply.set_lease_milliseconds(60000);
-    *reply.add_grants() = GrantOf(epoch_);
+    *reply.add_grants() = GrantOf(epoch_, grants_);
     done(reply);
   }
   void Heartbeat(const ps::HeartbeatRequest& request, Done<ps::HeartbeatReply> done) override {
     absl::MutexLock lock(&mutex_);
     epoch_asked_ = request.epoch();
+    grants_then_ = grants_;
     waiting_ = std::move(done);
   }
   // Returns false if no heartbeat has come within half a minute.
@@ -201,7 +204,7 @@ class EpochsHandler final : public OneTaskHandler {
                            ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return waiting_ != nullptr; };
     return mutex_.AwaitWithTimeout(absl::Condition(&there), absl::Seconds(30));
   }
-  // Answers for the epoch in which the heartbeat was sent.
+  // Answers with the epoch and the grant of the moment in which the heartbeat was sent.
   void AnswerHeartbeat(uint64_t version) {
     ps::HeartbeatReply reply;
     Done<ps::HeartbeatReply> done;
@@ -209,47 +212,58 @@ class EpochsHandler final : public OneTaskHandler {
       absl::MutexLock lock(&mutex_);
       done = std::exchange(waiting_, nullptr);
       reply.set_epoch(epoch_asked_);
+      *reply.add_grants() = GrantOf(epoch_asked_, grants_then_);
     }
     reply.set_version(version);
-    *reply.add_grants() = GrantOf(reply.epoch());
     done(reply);
   }
-  static ps::ReplicaGrant GrantOf(uint64_t epoch) {
+  static ps::ReplicaGrant GrantOf(uint64_t epoch, uint64_t number) {
     ps::ReplicaGrant grant;
-    grant.set_grant(epoch << 32);
+    grant.set_grant((epoch << 32) | number);
     return grant;
   }
 
+  bool begins_epochs = true;  // each registration begins an epoch
+
  private:
   uint64_t epoch_ = 0;
+  uint64_t grants_ = 0;
   absl::Mutex mutex_;
   uint64_t epoch_asked_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t grants_then_ ABSL_GUARDED_BY(mutex_) = 0;
   Done<ps::HeartbeatReply> waiting_ ABSL_GUARDED_BY(mutex_);
 };
 
-TEST(PsSessionHeartbeatTest, IgnoresALateAnswerOfAnotherEpoch) {
-  EpochsHandler handler;
-  SteadyClock clock;
-  PsSession session(
-      {},
-      [&](const std::string& address) { return MakeInProcessPsClient(&handler, address, nullptr); },
-      &clock, nullptr);
-  const VariableLayout layout = MakeToyLayout();
-  ASSERT_TRUE(session.Connect({"task 0"}).ok());
-  ASSERT_TRUE(session.Register(layout).ok());
-  for (const bool late : {true, false}) {
-    std::thread heartbeat([&] { EXPECT_TRUE(session.Heartbeat({}).ok()); });
-    EXPECT_TRUE(handler.AwaitHeartbeat());
-    const uint64_t asked_in = session.epoch();
-    if (late) {
-      EXPECT_TRUE(session.Register(layout).ok());
+// A clone that took the older grant would be fenced at its next push and would register again.
+TEST(PsSessionHeartbeatTest, AnAnswerFromBeforeARegistrationBringsNoGrantBack) {
+  for (const bool same_epoch : {false, true}) {
+    EpochsHandler handler;
+    handler.begins_epochs = !same_epoch;
+    SteadyClock clock;
+    PsSession session(
+        {},
+        [&](const std::string& address) {
+          return MakeInProcessPsClient(&handler, address, nullptr);
+        },
+        &clock, nullptr);
+    const VariableLayout layout = MakeToyLayout();
+    ASSERT_TRUE(session.Connect({"task 0"}).ok());
+    ASSERT_TRUE(session.Register(layout).ok());
+    for (const bool late : {true, false}) {
+      std::thread heartbeat([&] { EXPECT_TRUE(session.Heartbeat({}).ok()); });
+      EXPECT_TRUE(handler.AwaitHeartbeat());
+      const uint64_t asked_in = session.epoch();
+      if (late) {
+        EXPECT_TRUE(session.Register(layout).ok());
+      }
+      const uint64_t grant = session.grants().at(0).grant();
+      handler.AnswerHeartbeat(/*version=*/1000);
+      heartbeat.join();
+      EXPECT_EQ(session.epoch(), late && !same_epoch ? asked_in + 1 : asked_in);
+      ASSERT_EQ(session.grants().size(), 1u);
+      EXPECT_EQ(session.grants()[0].grant(), grant);
+      EXPECT_EQ(session.version(), late ? 10 * session.epoch() : 1000);
     }
-    handler.AnswerHeartbeat(/*version=*/1000);
-    heartbeat.join();
-    EXPECT_EQ(session.epoch(), late ? asked_in + 1 : asked_in);
-    ASSERT_EQ(session.grants().size(), 1u);
-    EXPECT_EQ(session.grants()[0].grant(), session.epoch() << 32);
-    EXPECT_EQ(session.version(), late ? 10 * session.epoch() : 1000);
   }
 }
 

@@ -1,0 +1,160 @@
+#include "ps_server/core/checkpoints.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+
+namespace pushpull {
+namespace {
+
+constexpr uint32_t kMaxLastFailures = 3;
+constexpr absl::Duration kPause = absl::Seconds(1);  // after the first failure
+
+}  // namespace
+
+Checkpoints::Checkpoints(const CoordinatorOptions& options, const JobState& job,
+                         CoordinatorActions* actions)
+    : options_(options), job_(job), actions_(actions) {}
+
+void Checkpoints::BeginEpoch() {
+  is_last_ = false;
+  last_ = job_.now;
+  retry_at_ = absl::ZeroDuration();
+}
+
+void Checkpoints::BeginLast() {
+  is_last_ = true;
+  last_failures_ = 0;
+  retry_at_ = absl::ZeroDuration();
+}
+
+absl::Duration Checkpoints::NextWakeup() const {
+  if (phase_ != Phase::kIdle || job_.version == durable_step_) return absl::InfiniteDuration();
+  if (!is_last_ && !calls_.empty()) return absl::ZeroDuration();
+  if (is_last_ || failures_in_a_row_ > 0) return retry_at_;
+  if (options_.save_checkpoints_every == absl::ZeroDuration()) return absl::InfiniteDuration();
+  return last_ + options_.save_checkpoints_every;
+}
+
+Followup Checkpoints::StartIfDue() {
+  if (phase_ != Phase::kIdle || job_.version == durable_step_) return followup::None{};
+  const uint64_t every = options_.save_checkpoints_steps;
+  const bool by_steps =
+      every > 0 && failures_in_a_row_ == 0 && job_.version / every > durable_step_ / every;
+  const bool by_time = options_.save_checkpoints_every > absl::ZeroDuration() &&
+                       failures_in_a_row_ == 0 &&
+                       job_.now - last_ >= options_.save_checkpoints_every;
+  const bool again = failures_in_a_row_ > 0 && job_.now >= retry_at_;
+  if (by_steps || by_time || again || !calls_.empty()) return Start();
+  return followup::None{};
+}
+
+Followup Checkpoints::StartLastIfDue() {
+  const bool waits = phase_ != Phase::kIdle || job_.now < retry_at_;
+  if (waits || job_.version == durable_step_) return followup::None{};
+  return Start();
+}
+
+Followup Checkpoints::Start() {
+  phase_ = Phase::kSnapshots;
+  step_ = job_.version;
+  started_ = job_.now;
+  ps::SnapshotRequest request;
+  request.set_run_id(options_.run_id);
+  request.set_epoch(job_.epoch);
+  request.set_step(step_);
+  return followup::CallShards{shard_call::Snapshot{request}};
+}
+
+void Checkpoints::OnReplies(std::vector<ShardReply> replies) {
+  coordinator_action::PublishCheckpoint publish;
+  publish.step = step_;
+  publish.epoch = job_.epoch;
+  publish.training_done = options_.EndsAt(step_);
+  for (ShardReply& reply : replies) {
+    publish.shards.push_back(std::get<ps::SnapshotReply>(std::move(reply)));
+  }
+  phase_ = Phase::kPublishing;
+  actions_->push_back(std::move(publish));
+}
+
+Followup Checkpoints::OnPublished(const coordinator_event::CheckpointPublished& event) {
+  if (phase_ != Phase::kPublishing || event.step != step_) return followup::None{};
+  if (absl::IsAborted(event.status)) {
+    ++failures_;
+    return followup::Stop{event.status};
+  }
+  if (!event.status.ok()) return Fail(event.status);
+  phase_ = Phase::kIdle;
+  failures_in_a_row_ = 0;
+  durable_step_ = event.step;
+  last_ = job_.now;
+  published_at_ = job_.now;
+  took_ = job_.now - started_;
+  ++published_;
+  AnswerCalls();
+  return followup::Published{};
+}
+
+Followup Checkpoints::Fail(const absl::Status& status) {
+  ++failures_;
+  retry_at_ = job_.now + kPause * (1 << std::min<uint32_t>(failures_in_a_row_, 6));
+  ++failures_in_a_row_;
+  Warn(absl::StrFormat("the checkpoint of step %d failed, the one of step %d stays the newest: %s",
+                       step_, durable_step_, status.ToString()),
+       actions_);
+  Refuse(step_, status);
+  Abandon();
+  // A checkpoint that began before the last step does not count as a failure of the last one.
+  if (!is_last_ || step_ != job_.version) return followup::None{};
+  if (++last_failures_ < kMaxLastFailures) return followup::None{};
+  return followup::LastCheckpointFailed{absl::Status(
+      status.code(),
+      absl::StrFormat("the last checkpoint could not be written: %s", status.message()))};
+}
+
+void Checkpoints::Abandon() {
+  if (phase_ == Phase::kIdle) return;
+  phase_ = Phase::kIdle;
+  actions_->push_back(coordinator_action::AbandonCheckpoint{step_});
+}
+
+void Checkpoints::Ask(CallId call) {
+  calls_.push_back({call, job_.version});
+  AnswerCalls();  // the newest checkpoint may satisfy the call already
+}
+
+void Checkpoints::Cancel(CallId call) {
+  std::erase_if(calls_, [call](const Call& waiting) { return waiting.call == call; });
+}
+
+void Checkpoints::AnswerCalls() {
+  std::erase_if(calls_, [this](const Call& call) {
+    if (call.version > durable_step_) return false;
+    ps::CheckpointReply reply;
+    reply.set_step(durable_step_);
+    actions_->push_back(coordinator_action::ReplyCheckpoint{call.call, std::move(reply)});
+    return true;
+  });
+}
+
+void Checkpoints::Refuse(uint64_t up_to_step, const absl::Status& status) {
+  std::erase_if(calls_, [&](const Call& call) {
+    if (call.version > up_to_step) return false;
+    actions_->push_back(coordinator_action::ReplyCheckpoint{call.call, status});
+    return true;
+  });
+}
+
+void Checkpoints::AddTo(ps::StatusReply* status, absl::Duration now) const {
+  status->set_durable_step(durable_step_);
+  status->set_checkpoint_failures(failures_);
+  status->set_checkpoints(published_);
+  status->set_seconds_since_checkpoint(
+      published_at_.has_value() ? absl::ToDoubleSeconds(now - *published_at_) : -1);
+  status->set_last_checkpoint_seconds(absl::ToDoubleSeconds(took_));
+}
+
+}  // namespace pushpull

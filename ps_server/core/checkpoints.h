@@ -1,0 +1,96 @@
+// The part of the Coordinator that takes checkpoints: when one begins, by time, by steps, by an
+// operator's call or at the end of the job, what happens when it fails, and how operators' calls
+// are answered. Not thread-safe.
+#ifndef PUSHPULL_PS_SERVER_CORE_CHECKPOINTS_H_
+#define PUSHPULL_PS_SERVER_CORE_CHECKPOINTS_H_
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+
+#include "protos/parameter_server.pb.h"
+#include "ps_server/core/coordinator_events.h"
+#include "ps_server/core/coordinator_job.h"
+#include "ps_server/core/coordinator_options.h"
+
+namespace pushpull {
+
+class Checkpoints {
+ public:
+  // The arguments outlive this object. Actions are appended to `actions`.
+  Checkpoints(const CoordinatorOptions& options, const JobState& job, CoordinatorActions* actions);
+
+  // Returns the step of the newest published checkpoint, 0 for none.
+  uint64_t durable_step() const { return durable_step_; }
+  void SetDurableStep(uint64_t step) { durable_step_ = step; }
+  // An epoch begins to serve.
+  void BeginEpoch();
+  // No step follows job.version: the next checkpoint is the last and waits for no pause.
+  void BeginLast();
+
+  // Begins a checkpoint of job.version if one is due. Called between two steps.
+  Followup StartIfDue();
+  // Begins the last checkpoint unless one is under way, the version is saved, or a pause is on.
+  Followup StartLastIfDue();
+  // Returns whether job.version is saved and nothing is under way.
+  bool IsSaved() const { return phase_ == Phase::kIdle && job_.version == durable_step_; }
+  // Takes the replies of all shards to Snapshot, and orders the publication.
+  void OnReplies(std::vector<ShardReply> replies);
+  // A shard has failed to write its files.
+  Followup OnCallFailed(const absl::Status& status) { return Fail(status); }
+  Followup OnPublished(const coordinator_event::CheckpointPublished& event);
+  // Gives up the checkpoint under way, if there is one.
+  void Abandon();
+
+  // An operator wants a checkpoint of at least job.version.
+  void Ask(CallId call);
+  void Cancel(CallId call);
+  // Refuses the operators' calls that asked for `up_to_step` or an earlier step.
+  void Refuse(uint64_t up_to_step, const absl::Status& status);
+
+  // Returns when StartIfDue or StartLastIfDue would begin a checkpoint by time alone. Valid between
+  // two steps and after BeginLast.
+  absl::Duration NextWakeup() const;
+  void AddTo(ps::StatusReply* status, absl::Duration now) const;
+
+ private:
+  enum class Phase { kIdle, kSnapshots, kPublishing };
+  // A Checkpoint call of an operator.
+  struct Call {
+    CallId call = 0;
+    uint64_t version = 0;  // applied when the call came
+  };
+
+  Followup Start();
+  Followup Fail(const absl::Status& status);
+  // Answers the calls that the newest published checkpoint satisfies.
+  void AnswerCalls();
+
+  const CoordinatorOptions& options_;
+  const JobState& job_;
+  CoordinatorActions* const actions_;
+
+  Phase phase_ = Phase::kIdle;
+  uint64_t durable_step_ = 0;
+  uint64_t step_ = 0;     // of the checkpoint under way
+  bool is_last_ = false;  // the checkpoint of job.version ends the job
+  absl::Duration started_ = absl::ZeroDuration();
+  absl::Duration last_ = absl::ZeroDuration();  // when the newest one was published
+  absl::Duration retry_at_ = absl::ZeroDuration();
+  uint32_t failures_in_a_row_ = 0;
+  uint32_t last_failures_ = 0;  // failures of the last checkpoint
+  std::vector<Call> calls_;
+
+  // For the status, since the server started.
+  uint64_t published_ = 0;
+  uint64_t failures_ = 0;
+  std::optional<absl::Duration> published_at_;
+  absl::Duration took_ = absl::ZeroDuration();
+};
+
+}  // namespace pushpull
+
+#endif  // PUSHPULL_PS_SERVER_CORE_CHECKPOINTS_H_

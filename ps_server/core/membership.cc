@@ -1,0 +1,249 @@
+#include "ps_server/core/membership.h"
+
+#include <map>
+#include <set>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+
+#include "common/base/status_macros.h"
+#include "common/wire/protocol_version.h"
+#include "ps_server/core/protocol_error.h"
+
+namespace pushpull {
+namespace {
+
+// Every refusal of the evicted clone carries the reason, so it must stay short.
+constexpr size_t kMaxReasonBytes = 500;
+
+}  // namespace
+
+Membership::Membership(const CoordinatorOptions& options, const JobState& job,
+                       CoordinatorActions* actions)
+    : options_(options), job_(job), actions_(actions), table_(options.lease, options.sync) {
+  if (options.num_replicas > 0) table_.SetNumReplicas(options.num_replicas);
+}
+
+uint32_t Membership::WorkerOf(uint32_t replica) const {
+  return table_.replica(replica).owner.value_or(replica);
+}
+
+bool Membership::IsReplicaOf(uint32_t replica, uint32_t worker) const {
+  return replica == worker || table_.replica(replica).owner == worker;
+}
+
+std::string Membership::CloneName(uint32_t worker) const {
+  const Clone* clone = table_.Find(worker);
+  std::string name = absl::StrFormat("clone %d", worker);
+  if (worker < num_replicas()) name += absl::StrFormat(" of %d", num_replicas());
+  if (clone != nullptr && clone->seen) name += absl::StrFormat(" (%s)", clone->peer_name);
+  return name;
+}
+
+absl::Status Membership::CheckNotEvicted(uint32_t worker) const {
+  if (!table_.IsEvicted(worker)) return absl::OkStatus();
+  const std::string& reason = *table_.Find(worker)->evicted;
+  return ProtocolError(ps::ErrorDetail::EVICTED, job_.epoch, job_.version,
+                       absl::StrFormat("%s was evicted by an operator%s%s", CloneName(worker),
+                                       reason.empty() ? "" : ": ", reason));
+}
+
+absl::Status Membership::CheckAnnouncement(const ps::RegisterRequest& request) {
+  const std::string who =
+      absl::StrFormat("worker %d (%s)", request.worker_id(), request.peer_name());
+  if (request.protocol_version() != kProtocolVersion) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("%s speaks protocol version %d, the server %d: install the same release",
+                        who, request.protocol_version(), kProtocolVersion));
+  }
+  if (request.layout_signature() != options_.layout_signature) {
+    ps::ErrorDetail detail;
+    detail.set_kind(ps::ErrorDetail::LAYOUT_MISMATCH);
+    const std::string difference = DescribeVariableDifference(
+        options_.variables, {request.variables().begin(), request.variables().end()},
+        detail.mutable_variable());
+    return MakeError(detail,
+                     absl::StrFormat("%s has another model than the server: %s", who,
+                                     difference.empty() ? "the signatures differ" : difference));
+  }
+  PP_RETURN_IF_ERROR(CheckReplicas(request, who));
+  PP_RETURN_IF_ERROR(CheckProcess(request, who));
+  if (!table_.HasRoomFor(request.worker_id())) {
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "%s: there are %d clones without a replica already", who, ReplicaTable::kMaxSpares));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Membership::CheckReplicas(const ps::RegisterRequest& request, const std::string& who) {
+  if (request.num_replicas() == 0 || request.num_replicas() > kMaxReplicas) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s announces %d clones over all workers, expected 1 to %d", who,
+                        request.num_replicas(), kMaxReplicas));
+  }
+  table_.SetNumReplicas(request.num_replicas());
+  if (request.num_replicas() != num_replicas()) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "%s announces %d clones over all workers (num_clones x num_workers), but this job has %d; "
+        "their number is fixed for a run",
+        who, request.num_replicas(), num_replicas()));
+  }
+  if (!options_.sync && request.worker_id() >= num_replicas()) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("%s: worker ids of this job are below %d", who, num_replicas()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Membership::CheckProcess(const ps::RegisterRequest& request,
+                                      const std::string& who) const {
+  const Clone* other = table_.Find(request.worker_id());
+  if (other == nullptr) return absl::OkStatus();
+  const bool same_clone = other->session == request.session();
+  if (same_clone && request.process_number() < other->process_number) {
+    // The error has no ErrorDetail, so the process ends instead of registering again.
+    return absl::PermissionDeniedError(absl::StrFormat(
+        "%s is process %d of this clone, but its supervisor has started process %d (%s) since", who,
+        request.process_number(), other->process_number, other->peer_name));
+  }
+  if (other->alive && !same_clone) {
+    return absl::AlreadyExistsError(absl::StrFormat(
+        "%s: worker %d is %s, last heard from %.1f s ago; give each worker its own index, or wait "
+        "%s if that one has ended",
+        who, request.worker_id(), other->peer_name,
+        absl::ToDoubleSeconds(job_.now - other->last_seen),
+        absl::FormatDuration(other->last_seen + options_.lease - job_.now)));
+  }
+  return absl::OkStatus();
+}
+
+void Membership::Register(const ps::RegisterRequest& request, HasContribution committed) {
+  const uint32_t worker = request.worker_id();
+  const Clone* known = table_.Find(worker);
+  const bool is_new = known == nullptr || !known->registered;
+  if (is_new || known->process_number != request.process_number()) {
+    actions_->push_back(coordinator_action::Notice{
+        false,
+        absl::StrFormat("clone %d (%s) is here%s", worker, request.peer_name(),
+                        is_new ? "" : " again, in a new process"),
+        worker >= num_replicas()});
+  }
+  table_.Register(worker, request.peer_name(), job_.version + 1, job_.now, committed);
+  table_.clone(worker).session = request.session();
+  table_.clone(worker).process_number = request.process_number();
+}
+
+absl::Status Membership::Heartbeat(const ps::HeartbeatRequest& request) {
+  const uint32_t worker = request.worker_id();
+  PP_RETURN_IF_ERROR(CheckNotEvicted(worker));
+  const Clone* clone = table_.Find(worker);
+  const bool somebody_else =
+      clone != nullptr &&
+      (clone->session != request.session() || clone->process_number != request.process_number());
+  if (somebody_else || !table_.Renew(worker, job_.now)) {
+    return ProtocolError(ps::ErrorDetail::EPOCH_CHANGED, job_.epoch, job_.version,
+                         absl::StrFormat("worker %d is not registered", worker));
+  }
+  table_.clone(worker).progress = request.progress();
+  return absl::OkStatus();
+}
+
+absl::Status Membership::CheckEvict(const ps::EvictRequest& request) const {
+  const uint32_t worker = request.worker_id();
+  if (worker >= num_replicas() && table_.Find(worker) == nullptr) {
+    return absl::NotFoundError(
+        num_replicas() == 0
+            ? absl::StrFormat("there is no clone %d: none has registered yet", worker)
+            : absl::StrFormat("there is no clone %d: this job's are 0 to %d", worker,
+                              num_replicas() - 1));
+  }
+  if (request.reason().size() > kMaxReasonBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("the reason to evict clone %d has %d bytes, expected at most %d", worker,
+                        request.reason().size(), kMaxReasonBytes));
+  }
+  return absl::OkStatus();
+}
+
+ps::EvictReply Membership::Evict(const ps::EvictRequest& request) {
+  ps::EvictReply reply;
+  const uint32_t worker = request.worker_id();
+  if (table_.IsEvicted(worker)) return reply;
+  std::string reason = request.reason();
+  for (char& c : reason) {
+    if (absl::ascii_iscntrl(static_cast<unsigned char>(c))) c = ' ';  // logged on one line
+  }
+  const std::vector<uint32_t> taken = table_.Evict(worker, reason);
+  reply.mutable_replicas()->Assign(taken.begin(), taken.end());
+  std::string text(CheckNotEvicted(worker).message());
+  if (!taken.empty()) absl::StrAppend(&text, "; it had replica ", absl::StrJoin(taken, ", "));
+  if (!table_.AnyAlive()) absl::StrAppend(&text, "; no clone is left to go on");
+  Warn(std::move(text), actions_);
+  return reply;
+}
+
+void Membership::WarnOfLost(const std::vector<uint32_t>& workers) {
+  for (const uint32_t worker : workers) {
+    actions_->push_back(coordinator_action::Notice{
+        true,
+        absl::StrFormat("%s has not been heard from for %s: lost", CloneName(worker),
+                        absl::FormatDuration(options_.lease)),
+        worker >= num_replicas()});
+  }
+}
+
+void Membership::Reassign(uint64_t step, HasContribution committed) {
+  for (const uint32_t replica : table_.Reassign(step, job_.now, committed)) {
+    Warn(absl::StrFormat("replica %d goes to %s from step %d on", replica,
+                         CloneName(WorkerOf(replica)), step),
+         actions_);
+  }
+}
+
+void Membership::CountContribution(uint32_t worker) {
+  if (table_.Find(worker) != nullptr) ++table_.clone(worker).contributions;
+}
+
+std::string Membership::DescribeLate(const std::vector<uint32_t>& late) const {
+  if (late.empty()) return "";
+  const uint32_t worker = WorkerOf(late[0]);
+  const Clone* clone = table_.Find(worker);
+  std::string state = "never seen";
+  if (table_.IsEvicted(worker)) {
+    state = "evicted, and no other is there";
+  } else if (clone != nullptr && clone->alive) {
+    state = clone->progress.phase().empty() ? "alive" : clone->progress.phase();
+  } else if (clone != nullptr && clone->seen) {
+    state = "lost";
+  }
+  if (worker != late[0]) state += absl::StrFormat(", for replica %d", late[0]);
+  std::string text = absl::StrFormat("clone %d of %d (%s)", worker, num_replicas(), state);
+  if (late.size() > 1) text += absl::StrFormat(" and %d more", late.size() - 1);
+  return text;
+}
+
+void Membership::AddTo(ps::StatusReply* status, const std::vector<uint32_t>& late,
+                       absl::Duration now) const {
+  std::set<uint32_t> late_workers;
+  for (const uint32_t replica : late) late_workers.insert(WorkerOf(replica));
+  status->mutable_late_workers()->Assign(late_workers.begin(), late_workers.end());
+  std::map<uint32_t, Clone> clones = table_.clones();
+  for (uint32_t i = 0; i < num_replicas(); ++i) clones.try_emplace(i);
+  for (const auto& [id, clone] : clones) {
+    ps::CloneStatus& entry = *status->add_clones();
+    entry.set_worker_id(id);
+    entry.set_peer_name(clone.peer_name);
+    for (const ps::ReplicaGrant& grant : GrantsOf(id)) entry.add_replicas(grant.replica());
+    entry.set_alive(clone.alive);
+    entry.set_seconds_since_seen(clone.seen ? absl::ToDoubleSeconds(now - clone.last_seen) : -1);
+    *entry.mutable_progress() = clone.progress;
+    entry.set_contributions(clone.contributions);
+    entry.set_drops(clone.drops);
+    entry.set_evicted(clone.evicted.has_value());
+  }
+}
+
+}  // namespace pushpull

@@ -1,0 +1,97 @@
+// The part of the Coordinator that knows the clones: who registers, renews its lease, holds which
+// replica, is lost or evicted. Knows nothing of steps: callers pass the step, and a function that
+// says whether a replica has contributed to it. Not thread-safe.
+#ifndef PUSHPULL_PS_SERVER_CORE_MEMBERSHIP_H_
+#define PUSHPULL_PS_SERVER_CORE_MEMBERSHIP_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+
+#include "protos/parameter_server.pb.h"
+#include "ps_server/core/coordinator_events.h"
+#include "ps_server/core/coordinator_job.h"
+#include "ps_server/core/coordinator_options.h"
+#include "ps_server/core/replica_table.h"
+
+namespace pushpull {
+
+class Membership {
+ public:
+  using HasContribution = absl::FunctionRef<bool(uint32_t replica)>;
+
+  // The arguments outlive this object. Actions are appended to `actions`.
+  Membership(const CoordinatorOptions& options, const JobState& job, CoordinatorActions* actions);
+
+  // Begins job.epoch: every clone must register again, and no replica has an owner.
+  void BeginEpoch() { table_.BeginEpoch(job_.epoch, job_.now); }
+
+  // Returns the number of replicas, 0 until the options or the first worker have set it.
+  uint32_t num_replicas() const { return table_.num_replicas(); }
+  const ReplicaTable::Replica& replica(uint32_t replica) const { return table_.replica(replica); }
+  std::vector<ps::ReplicaGrant> GrantsOf(uint32_t worker) const { return table_.GrantsOf(worker); }
+  bool AnyAlive() const { return table_.AnyAlive(); }
+  bool IsEvicted(uint32_t worker) const { return table_.IsEvicted(worker); }
+  // Returns the clone that holds the replica, or its home if nobody has held it in this epoch.
+  uint32_t WorkerOf(uint32_t replica) const;
+  // Returns whether the replica's home is this clone, or this clone holds its grant now.
+  bool IsReplicaOf(uint32_t replica, uint32_t worker) const;
+  // Returns, for example, "clone 2 of 3 (host:7)".
+  std::string CloneName(uint32_t worker) const;
+
+  // Returns EVICTED, with the operator's reason, if an operator has evicted the clone.
+  absl::Status CheckNotEvicted(uint32_t worker) const;
+  // Returns why the process may not register: another release, model or number of clones, an
+  // earlier process of the clone, the place of a live clone, or no room. The first process that
+  // fits sets the number of replicas if the options have not.
+  absl::Status CheckAnnouncement(const ps::RegisterRequest& request);
+  // Registers a process that CheckAnnouncement has let in, and grants it its replicas for the step
+  // after job.version.
+  void Register(const ps::RegisterRequest& request, HasContribution committed);
+  // Renews the lease and stores the progress. Returns EVICTED, or EPOCH_CHANGED if the process has
+  // not registered in this epoch or is not the newest of its clone.
+  absl::Status Heartbeat(const ps::HeartbeatRequest& request);
+  void Renew(uint32_t worker) { table_.Renew(worker, job_.now); }
+
+  // Returns NOT_FOUND for a clone that the job does not know, INVALID_ARGUMENT for a long reason.
+  absl::Status CheckEvict(const ps::EvictRequest& request) const;
+  // Ends the clone's lease for good. Returns the replicas that it had. A repeated call does
+  // nothing.
+  ps::EvictReply Evict(const ps::EvictRequest& request);
+
+  // Ends the leases that are due. Returns the clones that are lost thereby.
+  std::vector<uint32_t> ExpireLeases() { return table_.ExpireLeases(job_.now); }
+  void WarnOfLost(const std::vector<uint32_t>& workers);
+  // Called when `step` opens: replicas return to their homes that are alive.
+  void ReturnHome(uint64_t step) { table_.ReturnHome(step); }
+  // Gives the replicas of lost and evicted clones to others (see ReplicaTable::Reassign).
+  void Reassign(uint64_t step, HasContribution committed);
+  absl::Duration NextWakeup() const { return table_.NextWakeup(job_.now); }
+
+  // Figures of a clone for the status.
+  void CountContribution(uint32_t worker);
+  void CountDrop(uint32_t worker) { ++table_.clone(worker).drops; }
+
+  // Describes whom the step waits for, for example "clone 2 of 3 (lost) and 1 more"; empty if
+  // `late`, the replicas that are missing, is empty.
+  std::string DescribeLate(const std::vector<uint32_t>& late) const;
+  // Fills in the clones and the workers of the replicas that are late.
+  void AddTo(ps::StatusReply* status, const std::vector<uint32_t>& late, absl::Duration now) const;
+
+ private:
+  absl::Status CheckReplicas(const ps::RegisterRequest& request, const std::string& who);
+  absl::Status CheckProcess(const ps::RegisterRequest& request, const std::string& who) const;
+
+  const CoordinatorOptions& options_;
+  const JobState& job_;
+  CoordinatorActions* const actions_;
+  ReplicaTable table_;
+};
+
+}  // namespace pushpull
+
+#endif  // PUSHPULL_PS_SERVER_CORE_MEMBERSHIP_H_

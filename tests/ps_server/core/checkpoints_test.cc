@@ -1,0 +1,302 @@
+#include "ps_server/core/checkpoints.h"
+
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "tests/ps_server/core/coordinator_driver.h"
+#include "tests/ps_server/core/part_driver.h"
+
+namespace pushpull {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+using CheckpointsTest = CoordinatorTest;
+
+// Operators' calls. Nothing else begins a checkpoint.
+class CheckpointCallsTest : public CoordinatorTest {
+ protected:
+  CheckpointCallsTest() { options_.save_checkpoints_every = absl::ZeroDuration(); }
+
+  size_t Published() { return Take<coordinator_action::PublishCheckpoint>().size(); }
+  void AnswerPublish(uint64_t step, const absl::Status& status = absl::OkStatus()) {
+    Send(coordinator_event::CheckpointPublished{step, status});
+  }
+};
+
+// Checkpoints alone.
+class CheckpointsPartTest : public PartTest {
+ protected:
+  static bool Begins(const Followup& followup) {
+    return std::holds_alternative<followup::CallShards>(followup);
+  }
+  Followup Publish(const absl::Status& status) {
+    checkpoints_.OnReplies({ps::SnapshotReply()});
+    const auto orders = Take<coordinator_action::PublishCheckpoint>();
+    EXPECT_EQ(orders.size(), 1u);
+    return checkpoints_.OnPublished({orders.at(0).step, status});
+  }
+
+  Checkpoints checkpoints_{options_, job_, &actions_};
+};
+
+TEST_F(CheckpointsPartTest, BeginsByTimeAndBySteps) {
+  options_.save_checkpoints_every = absl::Seconds(60);
+  options_.save_checkpoints_steps = 10;
+  checkpoints_.BeginEpoch();
+  EXPECT_FALSE(Begins(checkpoints_.StartIfDue())) << "nothing has changed";
+  job_.version = 3;
+  EXPECT_EQ(checkpoints_.NextWakeup(), job_.now + absl::Seconds(60));
+  job_.now += absl::Seconds(60);
+  EXPECT_TRUE(Begins(checkpoints_.StartIfDue()));
+  EXPECT_FALSE(Begins(checkpoints_.StartIfDue())) << "one is under way";
+  EXPECT_TRUE(std::holds_alternative<followup::Published>(Publish(absl::OkStatus())));
+  EXPECT_EQ(checkpoints_.durable_step(), 3u);
+  job_.version = 9;
+  EXPECT_FALSE(Begins(checkpoints_.StartIfDue()));
+  job_.version = 10;
+  EXPECT_TRUE(Begins(checkpoints_.StartIfDue()));
+}
+
+TEST_F(CheckpointsPartTest, PausesAfterFailuresGrow) {
+  options_.save_checkpoints_steps = 1;
+  checkpoints_.BeginEpoch();
+  job_.version = 1;
+  for (const int seconds : {1, 2, 4}) {
+    EXPECT_TRUE(Begins(checkpoints_.StartIfDue()));
+    Publish(absl::ResourceExhaustedError("no space left"));
+    EXPECT_EQ(Take<coordinator_action::AbandonCheckpoint>().size(), 1u);
+    EXPECT_FALSE(Begins(checkpoints_.StartIfDue()));
+    EXPECT_EQ(checkpoints_.NextWakeup(), job_.now + absl::Seconds(seconds));
+    job_.now += absl::Seconds(seconds);
+  }
+}
+
+TEST_F(CheckpointsPartTest, TheThirdFailureOfTheLastOneIsTold) {
+  checkpoints_.BeginEpoch();
+  job_.version = 1;
+  checkpoints_.BeginLast();
+  for (int failures = 1; failures <= 3; ++failures) {
+    EXPECT_TRUE(Begins(checkpoints_.StartLastIfDue()));
+    EXPECT_FALSE(checkpoints_.IsSaved());
+    const Followup failed = Publish(absl::ResourceExhaustedError("no space left"));
+    EXPECT_EQ(std::holds_alternative<followup::LastCheckpointFailed>(failed), failures == 3);
+    job_.now += absl::Seconds(10);
+  }
+}
+
+TEST_F(CheckpointsPartTest, AServerThatIsReplacedStops) {
+  checkpoints_.BeginEpoch();
+  job_.version = 1;
+  checkpoints_.Ask(5);
+  EXPECT_TRUE(Begins(checkpoints_.StartIfDue()));
+  EXPECT_TRUE(std::holds_alternative<followup::Stop>(Publish(absl::AbortedError("replaced"))));
+}
+
+// Checkpoints among the other parts.
+
+TEST_F(CheckpointsTest, SavesByStepsAndAtTheEnd) {
+  options_.save_checkpoints_steps = 2;
+  options_.num_steps = 5;
+  StartWithClones();
+  for (uint64_t step = 1; step <= 4; ++step) RunStep(step);
+  EXPECT_EQ(coordinator_->durable_step(), 4u);
+  EXPECT_FALSE(Heartbeat(0)->training_done());
+  Take<coordinator_action::PublishCheckpoint>();
+  RunStep(5);
+  const auto published = Take<coordinator_action::PublishCheckpoint>();
+  ASSERT_EQ(published.size(), 1u);
+  EXPECT_EQ(published[0].step, 5u);
+  EXPECT_TRUE(published[0].training_done);
+  EXPECT_EQ(Take<coordinator_action::Finished>().size(), 1u);
+  EXPECT_TRUE(Heartbeat(0)->training_done());
+  EXPECT_TRUE(Register(1)->training_done());
+  EXPECT_EQ(Commit(6, 1).status().code(), absl::StatusCode::kOutOfRange);
+}
+
+TEST_F(CheckpointsTest, AFailedCheckpointIsRepeatedAndTrainingGoesOn) {
+  options_.save_checkpoints_every = absl::Seconds(60);
+  StartWithClones();
+  RunStep(1);
+  publish_status_ = absl::ResourceExhaustedError("no space left in /train");
+  for (int i = 0; i < 8; ++i) {
+    Pass(absl::Seconds(9));
+    for (uint32_t worker = 0; worker < 3; ++worker) EXPECT_TRUE(Heartbeat(worker).ok());
+  }
+  EXPECT_EQ(coordinator_->Status(now_).checkpoint_failures(), 2u);
+  EXPECT_EQ(Take<coordinator_action::AbandonCheckpoint>().size(), 2u);
+  RunStep(2);
+  publish_status_ = absl::OkStatus();
+  Pass(absl::Seconds(8));
+  EXPECT_EQ(coordinator_->durable_step(), 2u);
+}
+
+TEST_F(CheckpointsTest, TheLastCheckpointDoesNotWaitForThePauseAfterAFailure) {
+  options_.num_steps = 2;
+  options_.save_checkpoints_steps = 1;
+  StartWithClones();
+  publish_status_ = absl::ResourceExhaustedError("no space left in /train");
+  RunStep(1);
+  EXPECT_EQ(coordinator_->Status(now_).checkpoint_failures(), 1u);
+  publish_status_ = absl::OkStatus();
+  RunStep(2);
+  EXPECT_EQ(Take<coordinator_action::Finished>().size(), 1u);
+}
+
+TEST_F(CheckpointsTest, EarlierFailuresDoNotCountAgainstTheLastCheckpoint) {
+  options_.num_steps = 2;
+  options_.save_checkpoints_steps = 1;
+  StartWithClones();
+  hold_publish_ = true;
+  RunStep(1);
+  RunStep(2);  // while step 1 is being saved
+  publish_status_ = absl::ResourceExhaustedError("no space left in /train");
+  hold_publish_ = false;
+  Send(coordinator_event::CheckpointPublished{1, publish_status_});
+  while (coordinator_->Status(now_).checkpoint_failures() < 3) Pass(absl::Seconds(1));
+  EXPECT_TRUE(Take<coordinator_action::Stopped>().empty())
+      << "only two of them were the last one's";
+  publish_status_ = absl::OkStatus();
+  for (int i = 0; i < 30; ++i) Pass(absl::Seconds(1));
+  EXPECT_EQ(Take<coordinator_action::Finished>().size(), 1u);
+}
+
+TEST_F(CheckpointsTest, StopsWhenTheLastCheckpointCannotBeWritten) {
+  options_.num_steps = 1;
+  StartWithClones();
+  snapshot_status_ = absl::ResourceExhaustedError("no space left");
+  RunStep(1);
+  EXPECT_TRUE(Take<coordinator_action::Stopped>().empty());
+  for (int i = 0; i < 3; ++i) Pass(absl::Seconds(5));
+  EXPECT_THAT(std::string(Take<coordinator_action::Stopped>().at(0).reason.message()),
+              HasSubstr("no space left"));
+  EXPECT_TRUE(Take<coordinator_action::Finished>().empty());
+}
+
+TEST_F(CheckpointCallsTest, CheckpointSavesWhatIsAppliedNow) {
+  StartWithClones();
+  RunStep(1);
+  RunStep(2);
+  EXPECT_TRUE(Commit(3, 0).ok());  // the open step does not count
+  const auto replies = AskForCheckpoint();
+  ASSERT_EQ(replies.size(), 1u);
+  ASSERT_TRUE(replies[0].reply.ok()) << replies[0].reply.status();
+  EXPECT_EQ(replies[0].reply->step(), 2u);
+  EXPECT_EQ(coordinator_->durable_step(), 2u);
+  EXPECT_EQ(Published(), 1u);
+  EXPECT_EQ(AskForCheckpoint().at(0).reply->step(), 2u);
+  EXPECT_EQ(Published(), 0u) << "the newest one has everything";
+}
+
+TEST_F(CheckpointCallsTest, CheckpointCallsJoinTheOneUnderWay) {
+  StartWithClones();
+  RunStep(1);
+  hold_publish_ = true;
+  EXPECT_TRUE(AskForCheckpoint().empty());
+  EXPECT_TRUE(AskForCheckpoint().empty());
+  RunStep(2);
+  EXPECT_TRUE(AskForCheckpoint().empty()) << "it asks for more than is being saved";
+  EXPECT_EQ(Published(), 1u);
+  AnswerPublish(1);
+  auto replies = Take<coordinator_action::ReplyCheckpoint>();
+  ASSERT_EQ(replies.size(), 2u);
+  EXPECT_EQ(replies[1].reply->step(), 1u);
+  EXPECT_EQ(Published(), 1u) << "the next begins at once";
+  AnswerPublish(2);
+  replies = Take<coordinator_action::ReplyCheckpoint>();
+  ASSERT_EQ(replies.size(), 1u);
+  EXPECT_EQ(replies[0].reply->step(), 2u);
+}
+
+TEST_F(CheckpointCallsTest, CheckpointDuringAnApplyWaitsForItsEnd) {
+  StartWithClones();
+  RunStep(1);
+  silent_ = true;
+  for (uint32_t replica = 0; replica < 3; ++replica) EXPECT_TRUE(Commit(2, replica).ok());
+  EXPECT_TRUE(AskForCheckpoint().empty());
+  silent_ = false;
+  AnswerApply();
+  EXPECT_EQ(Take<coordinator_action::ReplyCheckpoint>().at(0).reply->step(), 2u);
+}
+
+TEST_F(CheckpointCallsTest, CheckpointThatFailsIsTold) {
+  StartWithClones();
+  RunStep(1);
+  hold_publish_ = true;
+  EXPECT_TRUE(AskForCheckpoint().empty());
+  RunStep(2);
+  EXPECT_TRUE(AskForCheckpoint().empty());
+  AnswerPublish(1, absl::ResourceExhaustedError("no space left in /train"));
+  auto replies = Take<coordinator_action::ReplyCheckpoint>();
+  ASSERT_EQ(replies.size(), 1u) << "the other one asked for step 2";
+  EXPECT_THAT(std::string(replies[0].reply.status().message()), HasSubstr("no space left"));
+  EXPECT_LE(coordinator_->NextWakeup(), now_) << "it does not wait for the pause after a failure";
+  hold_publish_ = false;
+  Pass(absl::ZeroDuration());
+  EXPECT_EQ(Take<coordinator_action::ReplyCheckpoint>().at(0).reply->step(), 2u);
+}
+
+TEST_F(CheckpointCallsTest, CheckpointIsRefusedWhereThereIsNothingToSave) {
+  coordinator_ = std::make_unique<Coordinator>(options_);
+  EXPECT_EQ(KindOf(AskForCheckpoint().at(0).reply.status()), ps::ErrorDetail::NOT_READY);
+  StartWithClones();
+  EXPECT_TRUE(absl::IsFailedPrecondition(AskForCheckpoint().at(0).reply.status()));
+  RunStep(1);
+  hold_publish_ = true;
+  EXPECT_TRUE(AskForCheckpoint().empty());
+  ps::CommitRequest bad = CommitRequest(2, 1, 0);
+  Commit(bad);
+  EXPECT_EQ(KindOf(Take<coordinator_action::ReplyCheckpoint>().at(0).reply.status()),
+            ps::ErrorDetail::STOPPED);
+  EXPECT_EQ(KindOf(AskForCheckpoint().at(0).reply.status()), ps::ErrorDetail::STOPPED);
+}
+
+TEST_F(CheckpointCallsTest, CheckpointCallsEndWithTheEpoch) {
+  options_.tasks = 2;
+  StartWithClones();
+  RunStep(1);
+  hold_publish_ = true;
+  EXPECT_TRUE(AskForCheckpoint().empty());
+  boot_ids_[1] = 2;
+  Pass(absl::Seconds(1));
+  EXPECT_EQ(KindOf(Take<coordinator_action::ReplyCheckpoint>().at(0).reply.status()),
+            ps::ErrorDetail::NOT_READY);
+}
+
+TEST_F(CheckpointCallsTest, ACancelledCheckpointCallIsNotAnswered) {
+  StartWithClones();
+  RunStep(1);
+  hold_publish_ = true;
+  EXPECT_TRUE(AskForCheckpoint().empty());
+  Send(coordinator_event::Cancel{call_});
+  AnswerPublish(1);
+  EXPECT_TRUE(Take<coordinator_action::ReplyCheckpoint>().empty());
+}
+
+TEST_F(CheckpointCallsTest, FiguresOfCheckpointsAndOfWhoIsLate) {
+  StartWithClones();
+  RunStep(1);
+  ps::StatusReply status = coordinator_->Status(now_);
+  EXPECT_EQ(status.checkpoints(), 0u);
+  EXPECT_LT(status.seconds_since_checkpoint(), 0);
+  EXPECT_EQ(status.last_checkpoint_seconds(), 0);
+  hold_publish_ = true;
+  EXPECT_TRUE(AskForCheckpoint().empty());
+  Pass(absl::Milliseconds(1500));
+  AnswerPublish(1);
+  EXPECT_TRUE(Commit(2, 1).ok());
+  EXPECT_THAT(coordinator_->Status(now_).late_workers(), ElementsAre());
+  Pass(absl::Seconds(2));
+  status = coordinator_->Status(now_);
+  EXPECT_EQ(status.checkpoints(), 1u);
+  EXPECT_EQ(status.seconds_since_checkpoint(), 2);
+  EXPECT_EQ(status.last_checkpoint_seconds(), 1.5);
+  EXPECT_THAT(status.late_workers(), ElementsAre(0, 2));
+  EXPECT_EQ(status.waiting_for(), "clone 0 of 3 (alive) and 1 more");
+}
+
+}  // namespace
+}  // namespace pushpull

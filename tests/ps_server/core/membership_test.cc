@@ -1,0 +1,396 @@
+#include "ps_server/core/membership.h"
+
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "tests/ps_server/core/coordinator_driver.h"
+#include "tests/ps_server/core/part_driver.h"
+
+namespace pushpull {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+using MembershipTest = CoordinatorTest;
+
+// Membership alone.
+class MembershipPartTest : public PartTest {
+ protected:
+  static ps::RegisterRequest Request(uint32_t worker, uint64_t session = 1) {
+    ps::RegisterRequest request;
+    request.set_worker_id(worker);
+    request.set_num_replicas(2);
+    request.set_peer_name("host:" + std::to_string(worker));
+    request.set_layout_signature("layout");
+    request.set_protocol_version(kProtocolVersion);
+    request.set_session(session);
+    return request;
+  }
+  void Register(uint32_t worker) {
+    ASSERT_TRUE(members_.CheckAnnouncement(Request(worker)).ok());
+    members_.Register(Request(worker), Nobody);
+  }
+  static bool Nobody(uint32_t) { return false; }
+  static bool Everybody(uint32_t) { return true; }
+
+  Membership members_{options_, job_, &actions_};
+};
+
+TEST_F(MembershipPartTest, GrantsFromTheFirstStepThatTheReplicaCanContributeTo) {
+  job_.version = 4;
+  members_.BeginEpoch();
+  Register(1);
+  ASSERT_EQ(members_.GrantsOf(1).size(), 1u);
+  EXPECT_EQ(members_.GrantsOf(1)[0].from_step(), 5u);
+  EXPECT_EQ(members_.GrantsOf(1)[0].grant() >> 32, 7u);
+  EXPECT_EQ(Take<coordinator_action::Notice>().at(0).text, "clone 1 (host:1) is here");
+  members_.Register(Request(1), Everybody);
+  EXPECT_EQ(members_.GrantsOf(1)[0].from_step(), 6u);
+}
+
+TEST_F(MembershipPartTest, ALostClonesReplicaGoesToOneThatIsAlive) {
+  members_.BeginEpoch();
+  Register(0);
+  job_.now += options_.lease / 2;
+  Register(1);
+  EXPECT_EQ(members_.NextWakeup(), job_.now + options_.lease / 2);
+  job_.now += options_.lease / 2;
+  Take<coordinator_action::Notice>();
+  EXPECT_THAT(members_.ExpireLeases(), ElementsAre(0));
+  members_.Reassign(3, Everybody);
+  EXPECT_EQ(members_.WorkerOf(0), 0u) << "it has contributed";
+  members_.Reassign(3, Nobody);
+  EXPECT_EQ(members_.WorkerOf(0), 1u);
+  EXPECT_THAT(Take<coordinator_action::Notice>().at(0).text,
+              HasSubstr("replica 0 goes to clone 1"));
+  EXPECT_EQ(members_.DescribeLate({0}), "clone 1 of 2 (alive), for replica 0");
+}
+
+TEST_F(MembershipPartTest, OnlyTheRegisteredProcessRenewsItsLease) {
+  members_.BeginEpoch();
+  ps::HeartbeatRequest heartbeat;
+  heartbeat.set_worker_id(1);
+  heartbeat.set_session(1);
+  EXPECT_EQ(KindOf(members_.Heartbeat(heartbeat)), ps::ErrorDetail::EPOCH_CHANGED);
+  Register(1);
+  EXPECT_TRUE(members_.Heartbeat(heartbeat).ok());
+  heartbeat.set_session(2);
+  EXPECT_EQ(KindOf(members_.Heartbeat(heartbeat)), ps::ErrorDetail::EPOCH_CHANGED);
+  EXPECT_TRUE(absl::IsAlreadyExists(members_.CheckAnnouncement(Request(1, 2))));
+}
+
+TEST_F(MembershipPartTest, EvictsOnceAndForGood) {
+  members_.BeginEpoch();
+  Register(1);
+  ps::EvictRequest request;
+  request.set_worker_id(1);
+  request.set_reason("too\nslow");
+  EXPECT_THAT(members_.Evict(request).replicas(), ElementsAre(1));
+  EXPECT_TRUE(members_.Evict(request).replicas().empty());
+  EXPECT_THAT(std::string(members_.CheckNotEvicted(1).message()), HasSubstr("too slow"));
+  EXPECT_TRUE(members_.CheckNotEvicted(0).ok());
+  members_.BeginEpoch();
+  EXPECT_FALSE(members_.CheckNotEvicted(1).ok());
+}
+
+// Membership among the other parts.
+
+TEST_F(MembershipTest, RefusesWorkersThatDoNotFit) {
+  Start();
+  ps::RegisterRequest request = RegisterRequest(0, "");
+  request.set_run_id("another");
+  EXPECT_EQ(KindOf(Register(request).status()), ps::ErrorDetail::WRONG_RUN);
+  request = RegisterRequest(0, "");
+  request.set_num_replicas(4);
+  EXPECT_TRUE(absl::IsFailedPrecondition(Register(request).status()));
+  EXPECT_THAT(std::string(Register(request).status().message()), HasSubstr("announces 4 clones"));
+  EXPECT_THAT(std::string(Register(request).status().message()), HasSubstr("this job has 3"));
+  request = RegisterRequest(0, "");
+  request.set_protocol_version(9);
+  EXPECT_TRUE(absl::IsFailedPrecondition(Register(request).status()));
+  request = RegisterRequest(0, "");
+  request.set_layout_signature("other");
+  *request.add_variables() = options_.variables[0];
+  request.mutable_variables(0)->set_shape(0, 4);
+  const absl::Status status = Register(request).status();
+  EXPECT_EQ(KindOf(status), ps::ErrorDetail::LAYOUT_MISMATCH);
+  EXPECT_EQ(GetErrorDetail(status).variable(), "conv/weights");
+  EXPECT_THAT(std::string(status.message()), HasSubstr("[3] at the server and [4] at the worker"));
+
+  EXPECT_TRUE(Register(0, "one:1").ok());
+  EXPECT_TRUE(absl::IsAlreadyExists(Register(0, "two:1").status()));
+  EXPECT_THAT(std::string(Register(0, "two:1").status().message()), HasSubstr("one:1"));
+  Pass(absl::Seconds(10));
+  EXPECT_TRUE(Register(0, "two:1").ok());
+}
+
+TEST_F(MembershipTest, GrantsRiseOverEverything) {
+  Start();
+  const uint64_t first = Register(0)->grants(0).grant();
+  EXPECT_EQ(first >> 32, 7u);
+  const uint64_t second = Register(0)->grants(0).grant();
+  EXPECT_GT(second, first);
+  ps::CommitRequest old = CommitRequest(1, 0);
+  old.mutable_key()->set_grant(first);
+  EXPECT_EQ(KindOf(Commit(old).at(0).reply.status()), ps::ErrorDetail::FENCED);
+}
+
+TEST_F(MembershipTest, ACloneThatIsStartedAgainHasItsReplicaAtOnce) {
+  StartWithClones();
+  EXPECT_TRUE(Commit(1, 1).ok());
+  ps::RegisterRequest again = registered_[0];
+  again.set_peer_name("host:another process");
+  again.set_process_number(again.process_number() + 1);
+  Pass(absl::Milliseconds(300));
+  const auto reply = Register(again);
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  ASSERT_EQ(reply->grants_size(), 1);
+  EXPECT_EQ(reply->grants(0).replica(), 0u);
+  EXPECT_EQ(reply->grants(0).from_step(), 1u) << "it takes part in the step under way";
+  // The others keep what they have, and the step goes on.
+  EXPECT_TRUE(Commit(1, 0).ok());
+  EXPECT_TRUE(Commit(1, 2).ok());
+  EXPECT_EQ(coordinator_->version(), 1u);
+  RunStep(2);
+}
+
+TEST_F(MembershipTest, AnEarlierProcessOfACloneDoesNotComeBack) {
+  StartWithClones();
+  const ps::RegisterRequest earlier = registered_[0];
+  const ps::CommitRequest late = CommitRequest(1, 0);
+  ps::RegisterRequest later = earlier;
+  later.set_peer_name("host:later");
+  later.set_process_number(earlier.process_number() + 1);
+  ASSERT_TRUE(Register(later).ok());
+  // What the earlier process still sends neither fences the later one nor tells of its grants.
+  EXPECT_EQ(KindOf(Commit(late).at(0).reply.status()), ps::ErrorDetail::FENCED);
+  EXPECT_EQ(KindOf(Heartbeat(earlier).status()), ps::ErrorDetail::EPOCH_CHANGED);
+  const absl::Status refusal = Register(earlier).status();
+  EXPECT_TRUE(absl::IsPermissionDenied(refusal)) << refusal;
+  EXPECT_EQ(KindOf(refusal), ps::ErrorDetail::UNKNOWN) << "it would register again for ever";
+  EXPECT_THAT(std::string(refusal.message()), HasSubstr("host:later"));
+  // Nor after the lease has ended.
+  Pass(absl::Seconds(11));
+  EXPECT_TRUE(absl::IsPermissionDenied(Register(earlier).status()));
+  EXPECT_TRUE(Heartbeat(later).ok());
+}
+
+TEST_F(MembershipTest, AClonesContributionStandsWhenItComesBack) {
+  StartWithClones();
+  EXPECT_TRUE(Commit(1, 0).ok());
+  const ps::CommitRequest committed = CommitRequest(1, 0);
+  EXPECT_EQ(Register(0)->grants(0).from_step(), 2u);
+  EXPECT_EQ(KindOf(Commit(1, 0).status()), ps::ErrorDetail::FENCED);
+  EXPECT_EQ(Commit(committed).at(0).reply->outcome(), ps::PushReply::DUPLICATE);
+  EXPECT_TRUE(Commit(1, 1).ok());
+  EXPECT_TRUE(Commit(1, 2).ok());
+  EXPECT_EQ(coordinator_->version(), 1u);
+  RunStep(2);
+}
+
+TEST_F(MembershipTest, ALostClonesReplicaGoesToAnotherAndComesHome) {
+  StartWithClones();
+  RunStep(1);
+  const uint64_t old_grant = grants_[2].grant();
+  for (int i = 0; i < 4; ++i) {
+    Pass(absl::Seconds(3));
+    EXPECT_TRUE(Heartbeat(0).ok());
+    EXPECT_TRUE(Heartbeat(1).ok());
+  }
+  const auto reply = Heartbeat(0);
+  ASSERT_EQ(reply->grants_size(), 2);
+  EXPECT_EQ(reply->grants(1).replica(), 2u);
+  EXPECT_GT(reply->grants(1).grant(), old_grant);
+  // The clone wakes up: its old grant is fenced, and its replica is still somebody else's.
+  ps::CommitRequest zombie = CommitRequest(2, 2);
+  zombie.mutable_key()->set_grant(old_grant);
+  EXPECT_EQ(KindOf(Commit(zombie).at(0).reply.status()), ps::ErrorDetail::FENCED);
+  EXPECT_EQ(Heartbeat(2)->grants_size(), 0);
+  grants_[2] = Heartbeat(0)->grants(1);
+  RunStep(2);
+  EXPECT_EQ(Heartbeat(2)->grants_size(), 1);  // at the step boundary
+  EXPECT_EQ(Heartbeat(0)->grants_size(), 1);
+  RunStep(3);
+}
+
+TEST_F(MembershipTest, ASpareTakesOverBeforeABusyClone) {
+  StartWithClones();
+  EXPECT_EQ(Register(3)->grants_size(), 0);
+  for (int i = 0; i < 4; ++i) {
+    Pass(absl::Seconds(3));
+    for (const uint32_t worker : {0, 1, 3}) EXPECT_TRUE(Heartbeat(worker).ok());
+  }
+  EXPECT_EQ(Heartbeat(3)->grants_size(), 1);
+  EXPECT_EQ(Heartbeat(0)->grants_size(), 1);
+}
+
+TEST_F(MembershipTest, TakesSoManySparesAndNoMore) {
+  StartWithClones();
+  for (uint32_t i = 0; i < ReplicaTable::kMaxSpares; ++i) EXPECT_TRUE(Register(1000 + i * 7).ok());
+  EXPECT_EQ(Register(999999).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(Register(1000).ok()) << "it is known";
+  EXPECT_TRUE(Register(2).ok()) << "it has a replica";
+  EXPECT_EQ(coordinator_->Status(now_).clones_size(),
+            3 + static_cast<int>(ReplicaTable::kMaxSpares));
+}
+
+TEST_F(MembershipTest, LostSparesMakeRoom) {
+  StartWithClones();
+  for (uint32_t i = 0; i < ReplicaTable::kMaxSpares; ++i) EXPECT_TRUE(Register(1000 + i).ok());
+  for (int i = 0; i < 3; ++i) {
+    Pass(options_.lease / 2);
+    for (uint32_t worker = 0; worker < 3; ++worker) EXPECT_TRUE(Heartbeat(worker).ok());
+  }
+  for (uint32_t i = 0; i < 2 * ReplicaTable::kMaxSpares; ++i) {
+    EXPECT_EQ(Register(5000 + i).ok(), i < ReplicaTable::kMaxSpares) << i;
+  }
+  EXPECT_EQ(coordinator_->Status(now_).clones_size(),
+            3 + static_cast<int>(ReplicaTable::kMaxSpares));
+  RunStep(1);
+}
+
+TEST_F(MembershipTest, NoticesOfSparesCanBeToldFromOthers) {
+  StartWithClones();
+  Take<coordinator_action::Notice>();
+  EXPECT_TRUE(Register(1000).ok());
+  const auto notices = Take<coordinator_action::Notice>();
+  ASSERT_EQ(notices.size(), 1);
+  EXPECT_TRUE(notices[0].about_spare);
+}
+
+// Who does not know a clone's secret is not that clone, whatever it calls itself.
+TEST_F(MembershipTest, SessionsTellClonesFromThoseThatPoseAsThem) {
+  Start();
+  ps::RegisterRequest request = RegisterRequest(1, "host:1");
+  request.set_session(42);
+  EXPECT_TRUE(Register(request).ok());
+  request.set_session(43);
+  EXPECT_EQ(Register(request).status().code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(KindOf(Heartbeat(request).status()), ps::ErrorDetail::EPOCH_CHANGED);
+  Pass(options_.lease);
+  EXPECT_TRUE(Register(request).ok()) << "the lease of the first one has ended";
+}
+
+TEST_F(MembershipTest, AnEvictedClonesReplicaGoesToAnotherInTheOpenStep) {
+  StartWithClones();
+  RunStep(1);
+  const ps::CommitRequest late = CommitRequest(2, 1);
+  const auto reply = Evict(1, "its disk\nis broken");
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_THAT(reply->replicas(), ElementsAre(1));
+  const absl::Status refused = Commit(late).at(0).reply.status();
+  EXPECT_TRUE(absl::IsPermissionDenied(refused));
+  EXPECT_EQ(KindOf(refused), ps::ErrorDetail::EVICTED);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("clone 1 of 3"));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("its disk is broken"));
+  EXPECT_EQ(KindOf(Heartbeat(1).status()), ps::ErrorDetail::EVICTED);
+  EXPECT_EQ(KindOf(Register(1).status()), ps::ErrorDetail::EVICTED);
+  EXPECT_EQ(Heartbeat(0)->grants_size() + Heartbeat(2)->grants_size(), 3);
+  for (uint32_t replica = 0; replica < 3; ++replica) {
+    ps::CommitRequest commit = CommitRequest(2, replica);
+    commit.mutable_key()->set_worker_id(0);
+    EXPECT_TRUE(Commit(commit).at(0).reply.ok());
+  }
+  EXPECT_EQ(coordinator_->version(), 2u);
+  EXPECT_EQ(Heartbeat(0)->grants_size() + Heartbeat(2)->grants_size(), 3) << "for good";
+  const ps::StatusReply status = coordinator_->Status(now_);
+  EXPECT_TRUE(status.clones(1).evicted());
+  EXPECT_FALSE(status.clones(1).alive());
+  EXPECT_FALSE(status.clones(0).evicted());
+}
+
+TEST_F(MembershipTest, WhatAnEvictedCloneHasCommittedStands) {
+  StartWithClones();
+  EXPECT_TRUE(Commit(1, 1).ok());
+  EXPECT_TRUE(Evict(1).ok());
+  EXPECT_EQ(Heartbeat(0)->grants_size(), 1) << "its replica of this step is done";
+  EXPECT_TRUE(Commit(1, 0).ok());
+  EXPECT_TRUE(Commit(1, 2).ok());
+  EXPECT_EQ(coordinator_->version(), 1u);
+  EXPECT_EQ(Take<coordinator_action::StepApplied>().at(0).parts.size(), 3u);
+  EXPECT_EQ(Heartbeat(0)->grants_size() + Heartbeat(2)->grants_size(), 3);
+}
+
+TEST_F(MembershipTest, ACloneThatNeverCameIsEvictedToGoOnWithoutIt) {
+  Start();
+  EXPECT_TRUE(Register(0).ok());
+  EXPECT_TRUE(Register(1).ok());
+  EXPECT_TRUE(Evict(2)->replicas().empty());
+  EXPECT_EQ(Heartbeat(0)->grants_size() + Heartbeat(1)->grants_size(), 3);
+  EXPECT_LT(coordinator_->Status(now_).clones(2).seconds_since_seen(), 0);
+}
+
+TEST_F(MembershipTest, AnEvictionIsForTheLifeOfTheProcess) {
+  options_.tasks = 2;
+  StartWithClones();
+  RunStep(1);
+  EXPECT_TRUE(Evict(2, "too slow").ok());
+  EXPECT_TRUE(Evict(2, "another reason")->replicas().empty());
+  boot_ids_[1] = 2;
+  held_ = {{7, 1}};
+  Pass(absl::Seconds(1));
+  EXPECT_EQ(coordinator_->epoch(), 8u);
+  EXPECT_THAT(std::string(Register(2).status().message()), HasSubstr("too slow"));
+  EXPECT_TRUE(Register(0).ok());
+  EXPECT_TRUE(Register(1).ok());
+  EXPECT_EQ(Heartbeat(0)->grants_size() + Heartbeat(1)->grants_size(), 3);
+  for (uint32_t replica = 0; replica < 3; ++replica) {
+    ps::CommitRequest commit = CommitRequest(2, replica);
+    commit.mutable_key()->set_worker_id(0);
+    EXPECT_TRUE(Commit(commit).at(0).reply.ok());
+  }
+  EXPECT_EQ(coordinator_->version(), 2u);
+}
+
+TEST_F(MembershipTest, EvictRefusesWhatMakesNoSense) {
+  coordinator_ = std::make_unique<Coordinator>(options_);
+  EXPECT_EQ(KindOf(Evict(0).status()), ps::ErrorDetail::NOT_READY);
+  StartWithClones();
+  EXPECT_TRUE(absl::IsNotFound(Evict(7).status()));
+  EXPECT_THAT(std::string(Evict(7).status().message()), HasSubstr("0 to 2"));
+  EXPECT_TRUE(absl::IsInvalidArgument(Evict(0, std::string(501, 'x')).status()));
+  EXPECT_TRUE(Heartbeat(0).ok());
+}
+
+TEST_F(MembershipTest, SaysWhenNobodyIsLeft) {
+  StartWithClones();
+  for (uint32_t worker = 0; worker < 3; ++worker) EXPECT_TRUE(Evict(worker).ok());
+  EXPECT_THAT(Take<coordinator_action::Notice>().back().text, HasSubstr("no clone is left"));
+  Pass(absl::Seconds(3));
+  EXPECT_THAT(coordinator_->WaitingFor(now_), HasSubstr("(evicted, and no other is there"));
+}
+
+TEST_F(MembershipTest, AnAsynchronousClonesReplicaGoesToAnotherToo) {
+  options_.sync = false;
+  StartWithClones();
+  silent_ = true;
+  EXPECT_TRUE(Commit(CommitRequest(1, 0)).empty());
+  EXPECT_TRUE(Commit(CommitRequest(1, 1)).empty());
+  EXPECT_TRUE(Commit(CommitRequest(1, 2)).empty());
+  // What is on its way into the variables gets there; what waits for its turn does not.
+  EXPECT_TRUE(Evict(0).ok());
+  EXPECT_TRUE(Evict(1).ok());
+  EXPECT_EQ(KindOf(Take<coordinator_action::ReplyCommit>().at(0).reply.status()),
+            ps::ErrorDetail::EVICTED);
+  EXPECT_EQ(Heartbeat(2)->grants_size(), 1) << "replica 0 is being applied";
+  AnswerApply();
+  AnswerApply();
+  EXPECT_EQ(coordinator_->version(), 2u);
+  EXPECT_EQ(Take<coordinator_action::ReplyCommit>().size(), 2u);
+  EXPECT_EQ(Heartbeat(2)->grants_size(), 3);
+  silent_ = false;
+  ps::CommitRequest for_another = CommitRequest(1, 0);
+  for_another.mutable_key()->set_worker_id(2);
+  for_another.mutable_key()->set_base_version(2);
+  EXPECT_EQ(Commit(for_another).at(0).reply->level(), ps::APPLIED);
+  // Who has them registers again: all are granted anew.
+  const uint64_t old_grant = grants_[0].grant();
+  EXPECT_EQ(Register(2)->grants_size(), 3);
+  EXPECT_GT(grants_[0].grant(), old_grant);
+}
+
+}  // namespace
+}  // namespace pushpull
