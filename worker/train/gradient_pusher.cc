@@ -5,8 +5,6 @@
 
 #include "glog/logging.h"
 
-#include "kernels/cpu/round_to_bfloat16.h"
-
 namespace pushpull {
 namespace {
 
@@ -22,8 +20,8 @@ GradientPusher::GradientPusher(std::vector<PsClient*> shards, const Sharding& sh
       options_(options),
       result_(absl::FailedPreconditionError("nothing was pushed")) {
   CHECK_EQ(static_cast<int>(shards_.size()), sharding_.tasks());
-  if (options_.encoding == ps::BFLOAT16) {
-    rounded_.reset(new Bfloat16[sharding_.total_elements()](), std::default_delete<Bfloat16[]>());
+  if (!options_.codec->is_float32()) {
+    encoded_.reset(new char[sharding_.total_elements() * sizeof(float)]);
   }
   thread_ = std::thread([this] { RunThread(); });
 }
@@ -146,7 +144,7 @@ bool GradientPusher::SendShard(int shard, PushStream* stream) {
     commit_with_chunks = job_.commit_with_chunks;
   }
   header.set_shard(shard);
-  header.set_encoding(options_.encoding);
+  header.set_encoding(options_.codec->encoding());
   for (int chunk = sharding_.num_chunks(shard) - 1; chunk >= 0; --chunk) {
     const ElementRange range = sharding_.chunk(shard, chunk);
     if (!WaitForElements(range.begin)) return false;
@@ -165,13 +163,11 @@ bool GradientPusher::SendShard(int shard, PushStream* stream) {
 Payload GradientPusher::Encoded(const std::shared_ptr<const float>& gradient,
                                 const ElementRange& range) {
   const float* const elements = gradient.get() + range.begin;
-  if (rounded_ == nullptr) {
-    return {gradient, reinterpret_cast<const char*>(elements), range.size() * sizeof(float)};
-  }
-  Bfloat16* const rounded = rounded_.get() + range.begin;
-  const size_t count = static_cast<size_t>(range.size());
-  RoundToBfloat16({elements, count}, {rounded, count});
-  return {rounded_, reinterpret_cast<const char*>(rounded), count * sizeof(Bfloat16)};
+  const size_t bytes = options_.codec->EncodedBytes(range.size());
+  if (encoded_ == nullptr) return {gradient, reinterpret_cast<const char*>(elements), bytes};
+  char* const encoded = encoded_.get() + range.begin * sizeof(float);
+  options_.codec->Encode({elements, static_cast<size_t>(range.size())}, encoded);
+  return {encoded_, encoded, bytes};
 }
 
 bool GradientPusher::WaitForElements(int64_t first) {

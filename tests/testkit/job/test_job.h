@@ -131,7 +131,7 @@ struct TestCloneOptions {
   absl::Duration rpc_timeout = absl::Seconds(20);
   const VariableLayout* layout = nullptr;  // null: the server's layout
   ToyGradientSource::Hook gradient_hook = nullptr;
-  ps::GradientEncoding gradient_encoding = ps::FLOAT32;
+  const GradientCodec* gradient_codec = &Float32Codec();
   CloneInstruments instruments = {};
   ClockOffset* server_clock = nullptr;
   Clock* clock = nullptr;  // null: the server's clock
