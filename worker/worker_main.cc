@@ -37,6 +37,7 @@
 #include "common/trace/trace_parts.h"
 #include "common/trace/trace_writer.h"
 #include "common/wire/error_detail.h"
+#include "common/wire/gradient_codec.h"
 #include "common/wire/grpc/grpc_ps_client.h"
 #include "common/wire/security/transport_credentials.h"
 #include "kernels/gpu.h"

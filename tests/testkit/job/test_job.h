@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "common/wire/gradient_codec.h"
 #include "ps_server/runtime/server_core.h"
 #include "tests/testkit/in_process_ps_client.h"
 #include "tests/testkit/job/contribution_audit.h"
