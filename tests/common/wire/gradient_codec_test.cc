@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "gtest/gtest.h"
 
 #include "kernels/bfloat16.h"
@@ -34,7 +35,7 @@ TEST(GradientCodecTest, EveryEncodingHasACodecAndAFlag) {
     ASSERT_NE(codec, nullptr);
     EXPECT_EQ(FindGradientCodec(codec->flag()), codec);
     EXPECT_EQ(FindGradientCodec(codec->encoding()), codec);
-    EXPECT_NE(GradientCodecFlags().find(codec->flag()), std::string::npos);
+    EXPECT_TRUE(absl::StrContains(GradientCodecFlags(), codec->flag()));
     EXPECT_LE(codec->EncodedBytes(1000), 4000) << "the pusher's buffer has room for float32";
   }
   EXPECT_EQ(FindGradientCodec(static_cast<ps::GradientEncoding>(1000)), nullptr);
