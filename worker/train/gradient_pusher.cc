@@ -21,7 +21,15 @@ GradientPusher::GradientPusher(std::vector<PsClient*> shards, const Sharding& sh
       result_(absl::FailedPreconditionError("nothing was pushed")) {
   CHECK_EQ(static_cast<int>(shards_.size()), sharding_.tasks());
   if (!options_.codec->is_float32()) {
-    encoded_.reset(new char[sharding_.total_elements() * sizeof(float)]);
+    int64_t bytes = 0;
+    for (int shard = 0; shard < sharding_.tasks(); ++shard) {
+      encoded_at_.emplace_back();
+      for (int chunk = 0; chunk < sharding_.num_chunks(shard); ++chunk) {
+        encoded_at_.back().push_back(bytes);
+        bytes += options_.codec->EncodedBytes(sharding_.chunk(shard, chunk).size());
+      }
+    }
+    encoded_.reset(new char[bytes]);
   }
   thread_ = std::thread([this] { RunThread(); });
 }
@@ -154,18 +162,19 @@ bool GradientPusher::SendShard(int shard, PushStream* stream) {
       *header.mutable_commit() = *std::move(commit);
     }
     header.set_chunk(chunk);
-    const absl::Status sent = stream->Send(header, Encoded(gradient, range));
+    const absl::Status sent = stream->Send(header, Encoded(gradient, shard, chunk));
     if (!sent.ok()) break;  // Finish returns the reason
   }
   return true;
 }
 
-Payload GradientPusher::Encoded(const std::shared_ptr<const float>& gradient,
-                                const ElementRange& range) {
+Payload GradientPusher::Encoded(const std::shared_ptr<const float>& gradient, int shard,
+                                int chunk) {
+  const ElementRange range = sharding_.chunk(shard, chunk);
   const float* const elements = gradient.get() + range.begin;
   const size_t bytes = options_.codec->EncodedBytes(range.size());
   if (encoded_ == nullptr) return {gradient, reinterpret_cast<const char*>(elements), bytes};
-  char* const encoded = encoded_.get() + range.begin * sizeof(float);
+  char* const encoded = encoded_.get() + encoded_at_[shard][chunk];
   options_.codec->Encode({elements, static_cast<size_t>(range.size())}, encoded);
   return {encoded_, encoded, bytes};
 }

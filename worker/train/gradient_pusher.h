@@ -87,7 +87,7 @@ class GradientPusher {
   // been abandoned.
   bool SendShard(int shard, PushStream* stream);
   // Returns a chunk of the gradient, encoded.
-  Payload Encoded(const std::shared_ptr<const float>& gradient, const ElementRange& range);
+  Payload Encoded(const std::shared_ptr<const float>& gradient, int shard, int chunk);
   bool WaitForElements(int64_t first) ABSL_LOCKS_EXCLUDED(mutex_);
   std::optional<ps::CommitInfo> WaitForCommit() ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -95,9 +95,9 @@ class GradientPusher {
   const Sharding sharding_;
   const Clock* const clock_;
   const GradientPusherOptions options_;
-  // Holds the encoded chunks; null if the gradient is sent as it is. Shared with the transport. No
-  // encoding is longer than float32, so a chunk lies where its floats would.
+  // Holds the encoded chunks; null if the gradient is sent as it is. Shared with the transport.
   std::shared_ptr<char[]> encoded_;
+  std::vector<std::vector<int64_t>> encoded_at_;  // by shard and chunk: where it lies in encoded_
 
   absl::Mutex mutex_;
   Job job_ ABSL_GUARDED_BY(mutex_);

@@ -36,7 +36,6 @@ TEST(GradientCodecTest, EveryEncodingHasACodecAndAFlag) {
     EXPECT_EQ(FindGradientCodec(codec->flag()), codec);
     EXPECT_EQ(FindGradientCodec(codec->encoding()), codec);
     EXPECT_TRUE(absl::StrContains(GradientCodecFlags(), codec->flag()));
-    EXPECT_LE(codec->EncodedBytes(1000), 4000) << "the pusher's buffer has room for float32";
   }
   EXPECT_EQ(FindGradientCodec(static_cast<ps::GradientEncoding>(1000)), nullptr);
   EXPECT_EQ(FindGradientCodec("fp8"), nullptr);
