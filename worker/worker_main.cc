@@ -37,6 +37,7 @@
 #include "common/trace/trace_parts.h"
 #include "common/trace/trace_writer.h"
 #include "common/wire/error_detail.h"
+#include "common/wire/gradient_codec.h"
 #include "common/wire/grpc/grpc_ps_client.h"
 #include "common/wire/security/transport_credentials.h"
 #include "kernels/gpu.h"
@@ -125,8 +126,9 @@ absl::Status CheckFlags() {
   }
   PP_RETURN_IF_ERROR(CheckDeviceFlags(DeviceFromFlags()));
   const std::string gradients = absl::GetFlag(FLAGS_gradient_precision);
-  if (gradients != "fp32" && gradients != "bf16") {
-    return UsageError(absl::StrCat("--gradient_precision=", gradients, ", expected fp32 or bf16"));
+  if (FindGradientCodec(gradients) == nullptr) {
+    return UsageError(absl::StrCat("--gradient_precision=", gradients, ", expected one of ",
+                                   GradientCodecFlags()));
   }
   if (absl::GetFlag(FLAGS_threads) < 0) return UsageError("--threads must not be negative");
   const int max_side = absl::GetFlag(FLAGS_image_cache_max_side);
@@ -149,7 +151,7 @@ WorkerOptions OptionsFromFlags(const ClusterSpec& cluster) {
   options.compute.threads = absl::GetFlag(FLAGS_threads);
   if (options.compute.threads == 0)
     options.compute.threads = std::max(1, NumCores() / options.num_clones);
-  if (absl::GetFlag(FLAGS_gradient_precision) == "bf16") options.gradient_encoding = ps::BFLOAT16;
+  options.gradient_codec = FindGradientCodec(absl::GetFlag(FLAGS_gradient_precision));
   options.shared_memory = absl::GetFlag(FLAGS_shared_memory);
   options.data_dir = absl::GetFlag(FLAGS_data_dir);
   options.image_cache.folder = absl::GetFlag(FLAGS_image_cache_dir);

@@ -6,7 +6,7 @@
 #include "absl/strings/str_format.h"
 
 #include "common/base/status_macros.h"
-#include "common/wire/gradient_encoding.h"
+#include "common/wire/gradient_codec.h"
 #include "common/wire/protocol_version.h"
 #include "ps_server/core/protocol_error.h"
 
@@ -121,10 +121,11 @@ absl::Status ShardAggregator::PushChunk(const ps::PushChunk& header, const Paylo
                                         const absl::Status& verdict) {
   const ps::PushKey& key = header.key();
   PP_RETURN_IF_ERROR(CheckSender(key.run_id(), key.epoch()));
+  const GradientCodec* const codec = FindGradientCodec(header.encoding());
   if (header.shard() != options_.shard || header.chunk() >= options_.chunk_elements.size() ||
+      codec == nullptr ||
       static_cast<int64_t>(payload.size_bytes) !=
-          options_.chunk_elements[header.chunk()] *
-              BytesPerElement(header.encoding()).value_or(0)) {
+          codec->EncodedBytes(options_.chunk_elements[header.chunk()])) {
     return ProtocolError(
         ps::ErrorDetail::BAD_CHUNK, 0, 0,
         absl::StrFormat("chunk %d of shard %d with %d bytes in encoding %d came to shard %d, which "
@@ -139,7 +140,8 @@ absl::Status ShardAggregator::PushChunk(const ps::PushChunk& header, const Paylo
   }
   PP_RETURN_IF_ERROR(CheckKey(key));
   PP_RETURN_IF_ERROR(verdict);
-  switch (staging_.Add(key.replica(), IdOf(key), header.chunk(), header.crc32c(), payload)) {
+  switch (staging_.Add(key.replica(), IdOf(key), header.chunk(), header.crc32c(),
+                       {header.encoding(), payload})) {
     case Staging::Added::kNew:
       ApplyAhead(key, header.chunk());
       return absl::OkStatus();

@@ -147,9 +147,9 @@ void ShardAggregator::ApplyAhead(const ps::PushKey& key, uint32_t chunk) {
   if (store_task_ != StoreTask::kNone || apply_waits_ || HeldForCapture(step)) return;
   shard_action::StoreApplyAhead order{step, chunk, {}};
   for (const auto& [replica, samples] : expected_.AfterChunkOf(key.replica())) {
-    std::optional<Payload> payload = staging_.ChunkOf(replica, key.step(), chunk);
-    if (!payload.has_value()) return;
-    order.contributions.push_back({replica, samples, *std::move(payload)});
+    std::optional<EncodedChunk> staged = staging_.ChunkOf(replica, key.step(), chunk);
+    if (!staged.has_value()) return;
+    order.contributions.push_back({replica, samples, *std::move(staged)});
   }
   if (order.contributions.empty()) return;
   held_versions_ = {held_versions_.back()};

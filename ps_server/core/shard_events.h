@@ -14,7 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "common/base/payload.h"
+#include "common/wire/encoded_chunk.h"
 #include "protos/parameter_server.pb.h"
 #include "ps_server/core/version_id.h"
 
@@ -29,14 +29,14 @@ inline constexpr uint32_t kMaxReplicas = 256;
 struct StagedContribution {
   uint32_t replica = 0;
   uint64_t samples = 0;
-  std::vector<Payload> chunks;
+  std::vector<EncodedChunk> chunks;
 };
 
 // One chunk of a replica's contribution.
 struct StagedChunk {
   uint32_t replica = 0;
   uint64_t samples = 0;
-  Payload payload;
+  EncodedChunk chunk;
 };
 
 namespace shard_event {

@@ -5,7 +5,7 @@
 namespace pushpull {
 
 Staging::Added Staging::Add(uint32_t replica_number, const ContributionId& id,
-                            uint32_t chunk_number, uint32_t crc32c, const Payload& payload) {
+                            uint32_t chunk_number, uint32_t crc32c, const EncodedChunk& encoded) {
   Replica& replica = replicas_[replica_number];
   if (id.grant < replica.newest_grant) return Added::kFenced;
   if (!replica.chunks.empty() && !Holds(replica, id)) {
@@ -19,8 +19,8 @@ Staging::Added Staging::Add(uint32_t replica_number, const ContributionId& id,
   }
   Chunk& chunk = replica.chunks[chunk_number];
   if (chunk.present) return chunk.crc32c == crc32c ? Added::kDuplicate : Added::kConflict;
-  chunk = {true, crc32c, payload};
-  staged_bytes_ += payload.size_bytes;
+  chunk = {true, crc32c, encoded};
+  staged_bytes_ += encoded.payload.size_bytes;
   return Added::kNew;
 }
 
@@ -42,26 +42,26 @@ std::vector<uint32_t> Staging::Missing(uint32_t replica_number, const Contributi
   return missing;
 }
 
-std::optional<std::vector<Payload>> Staging::Complete(uint32_t replica_number,
-                                                      const ContributionId& id) const {
+std::optional<std::vector<EncodedChunk>> Staging::Complete(uint32_t replica_number,
+                                                           const ContributionId& id) const {
   const Replica* replica = Find(replica_number, id);
   if (replica == nullptr) return std::nullopt;
-  std::vector<Payload> payloads;
+  std::vector<EncodedChunk> chunks;
   for (const Chunk& chunk : replica->chunks) {
     if (!chunk.present) return std::nullopt;
-    payloads.push_back(chunk.payload);
+    chunks.push_back(chunk.encoded);
   }
-  return payloads;
+  return chunks;
 }
 
-std::optional<Payload> Staging::ChunkOf(uint32_t replica_number, uint64_t number,
-                                        uint32_t chunk) const {
+std::optional<EncodedChunk> Staging::ChunkOf(uint32_t replica_number, uint64_t number,
+                                             uint32_t chunk) const {
   const auto it = replicas_.find(replica_number);
   if (it == replicas_.end() || it->second.chunks.empty() || it->second.id.number != number ||
       !it->second.chunks[chunk].present) {
     return std::nullopt;
   }
-  return it->second.chunks[chunk].payload;
+  return it->second.chunks[chunk].encoded;
 }
 
 uint64_t Staging::newest_grant(uint32_t replica) const {
@@ -79,7 +79,7 @@ void Staging::Drop(uint32_t replica_number, const ContributionId& id) {
 }
 
 void Staging::Drop(Replica* replica) {
-  for (const Chunk& chunk : replica->chunks) staged_bytes_ -= chunk.payload.size_bytes;
+  for (const Chunk& chunk : replica->chunks) staged_bytes_ -= chunk.encoded.payload.size_bytes;
   replica->chunks.clear();
 }
 

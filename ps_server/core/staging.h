@@ -9,7 +9,7 @@
 #include <optional>
 #include <vector>
 
-#include "common/base/payload.h"
+#include "common/wire/encoded_chunk.h"
 
 namespace pushpull {
 
@@ -34,17 +34,18 @@ class Staging {
   explicit Staging(int num_chunks) : num_chunks_(num_chunks) {}
 
   // Stages a chunk; chunk < num_chunks. A newer grant, or a later number under the same grant,
-  // drops what the replica had staged before. Keeps a reference to the payload only for kNew.
+  // drops what the replica had staged before. Keeps a reference to the bytes only for kNew.
   Added Add(uint32_t replica, const ContributionId& id, uint32_t chunk, uint32_t crc32c,
-            const Payload& payload);
+            const EncodedChunk& encoded);
 
   // Returns the chunks that are missing: all of them if the replica stages another contribution.
   std::vector<uint32_t> Missing(uint32_t replica, const ContributionId& id) const;
   // Returns all chunks in order, or nothing if one is missing.
-  std::optional<std::vector<Payload>> Complete(uint32_t replica, const ContributionId& id) const;
+  std::optional<std::vector<EncodedChunk>> Complete(uint32_t replica,
+                                                    const ContributionId& id) const;
   // Returns one staged chunk if the replica stages a contribution with this number, under whatever
   // grant.
-  std::optional<Payload> ChunkOf(uint32_t replica, uint64_t number, uint32_t chunk) const;
+  std::optional<EncodedChunk> ChunkOf(uint32_t replica, uint64_t number, uint32_t chunk) const;
   // Returns the newest grant seen for the replica, 0 for none.
   uint64_t newest_grant(uint32_t replica) const;
 
@@ -61,7 +62,7 @@ class Staging {
   struct Chunk {
     bool present = false;
     uint32_t crc32c = 0;
-    Payload payload;
+    EncodedChunk encoded;
   };
   struct Replica {
     uint64_t newest_grant = 0;

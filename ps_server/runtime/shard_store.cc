@@ -164,7 +164,7 @@ absl::Status ShardStore::ApplyAhead(const shard_action::StoreApplyAhead& order) 
   for (const StagedChunk& contribution : order.contributions) {
     GradientContribution gradient{contribution.replica, contribution.samples, {}};
     gradient.chunks.resize(job_->sharding.num_chunks(shard_));
-    gradient.chunks[order.chunk] = contribution.payload;
+    gradient.chunks[order.chunk] = contribution.chunk;
     gradients.push_back(std::move(gradient));
   }
   const int chunk = static_cast<int>(order.chunk);

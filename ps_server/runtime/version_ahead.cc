@@ -19,7 +19,7 @@ std::vector<int> VersionAhead::ChunksToMake(
     const std::vector<StagedChunk>& made = made_from_[chunk];
     const auto same = [chunk](const StagedChunk& a, const StagedContribution* b) {
       return a.replica == b->replica && a.samples == b->samples &&
-             a.payload.data == b->chunks[chunk].data;
+             a.chunk.payload.data == b->chunks[chunk].payload.data;
     };
     if (made.empty() ||
         !std::equal(made.begin(), made.end(), counting.begin(), counting.end(), same)) {

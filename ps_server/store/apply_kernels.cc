@@ -8,20 +8,14 @@
 namespace pushpull {
 namespace {
 
-// Loads 8 elements; lanes from count on are zero. A bfloat16 is the upper half of a float.
-__m256 LoadBfloat16(const char* data, int64_t element, int count) {
-  const char* const from = data + element * sizeof(uint16_t);
-  __m128i halves = _mm_setzero_si128();
-  if (count >= kLanes) {
-    halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
-  } else {
-    std::memcpy(&halves, from, count * sizeof(uint16_t));
-  }
-  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
-}
+// A source whose elements can be read as floats, at any byte alignment.
+struct FloatSource {
+  const char* data;
+  float ratio;
+};
 
-__m256 LoadSource(const WeightedSource& source, int64_t element, int count) {
-  if (source.is_bfloat16) return LoadBfloat16(source.data, element, count);
+// Loads 8 elements; lanes from count on are zero.
+__m256 LoadSource(const FloatSource& source, int64_t element, int count) {
   const char* const from = source.data + element * sizeof(float);
   if (count >= kLanes) return _mm256_loadu_ps(reinterpret_cast<const float*>(from));
   alignas(32) float lanes[kLanes] = {};
@@ -29,18 +23,24 @@ __m256 LoadSource(const WeightedSource& source, int64_t element, int count) {
   return _mm256_load_ps(lanes);
 }
 
-}  // namespace
-
-void AverageRun(absl::Span<const WeightedSource> sources, int count, float* out) {
+// Computes out[i] = r_0 * s_0[i], or with `add` out[i] = fma(r_0, s_0[i], out[i]), then adds the
+// other sources. The sums stay in registers, so each element of `out` is written once per call.
+template <bool add>
+void AverageFloats(absl::Span<const FloatSource> sources, int count, float* out) {
   constexpr int kUnroll = 4;
+  const auto begin_sum = [&](int i, __m256 value) {
+    const __m256 ratio = _mm256_set1_ps(sources[0].ratio);
+    if constexpr (add) return _mm256_fmadd_ps(ratio, value, _mm256_load_ps(out + i));
+    return _mm256_mul_ps(ratio, value);
+  };
   int i = 0;
   for (; i + kUnroll * kLanes <= count; i += kUnroll * kLanes) {
     __m256 sum[kUnroll];
-    const __m256 first = _mm256_set1_ps(sources[0].ratio);
     for (int u = 0; u < kUnroll; ++u) {
-      sum[u] = _mm256_mul_ps(first, LoadSource(sources[0], i + u * kLanes, kLanes));
+      const int at = i + u * kLanes;
+      sum[u] = begin_sum(at, LoadSource(sources[0], at, kLanes));
     }
-    for (const WeightedSource& source : sources.subspan(1)) {
+    for (const FloatSource& source : sources.subspan(1)) {
       const __m256 ratio = _mm256_set1_ps(source.ratio);
       for (int u = 0; u < kUnroll; ++u) {
         sum[u] = _mm256_fmadd_ps(ratio, LoadSource(source, i + u * kLanes, kLanes), sum[u]);
@@ -50,13 +50,40 @@ void AverageRun(absl::Span<const WeightedSource> sources, int count, float* out)
   }
   for (; i < count; i += kLanes) {
     const int left = count - i;
-    __m256 sum = _mm256_mul_ps(_mm256_set1_ps(sources[0].ratio), LoadSource(sources[0], i, left));
-    for (const WeightedSource& source : sources.subspan(1)) {
+    __m256 sum = begin_sum(i, LoadSource(sources[0], i, left));
+    for (const FloatSource& source : sources.subspan(1)) {
       sum = _mm256_fmadd_ps(_mm256_set1_ps(source.ratio), LoadSource(source, i, left), sum);
     }
     _mm256_store_ps(out + i, sum);
   }
   if (i % (2 * kLanes) != 0) _mm256_store_ps(out + i, _mm256_setzero_ps());
+}
+
+}  // namespace
+
+void AverageRun(absl::Span<const WeightedSource> sources, int count, float* out) {
+  // Encoded sources are decoded into a few buffers that stay in the first cache. When all are in
+  // use, the sources so far are summed up.
+  constexpr size_t kSources = 4;
+  alignas(32) float decoded[kSources][kMaxRunElements];
+  FloatSource floats[kSources];
+  bool add = false;
+  for (size_t k = 0; k < sources.size(); k += kSources) {
+    const absl::Span<const WeightedSource> some = sources.subspan(k, kSources);
+    for (size_t j = 0; j < some.size(); ++j) {
+      const WeightedSource& source = some[j];
+      floats[j] = {source.chunk + source.begin * sizeof(float), source.ratio};
+      if (source.codec->is_float32()) continue;
+      source.codec->Decode(source.chunk, source.chunk_elements, source.begin, count, decoded[j]);
+      floats[j].data = reinterpret_cast<const char*>(decoded[j]);
+    }
+    if (add) {
+      AverageFloats<true>({floats, some.size()}, count, out);
+    } else {
+      AverageFloats<false>({floats, some.size()}, count, out);
+    }
+    add = true;
+  }
 }
 
 void MovingStatisticRun(const float* statistic, float one_minus_decay, int64_t at, int count,

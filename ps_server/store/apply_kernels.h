@@ -9,6 +9,7 @@
 
 #include "absl/types/span.h"
 
+#include "common/wire/gradient_codec.h"
 #include "ps_server/store/state_vectors.h"
 
 namespace pushpull {
@@ -16,17 +17,19 @@ namespace pushpull {
 // The longest run: one page of the flat vector.
 inline constexpr int kMaxRunElements = 1024;
 
-// One contributor's elements of the run, at any byte alignment, and the contributor's share of the
-// samples.
+// One contributor's elements of the run, and the contributor's share of the samples.
 struct WeightedSource {
-  const char* data;
+  const GradientCodec* codec;
+  const char* chunk;       // the encoded chunk in which the run lies, at any byte alignment
+  int64_t chunk_elements;  // elements of the whole chunk
+  int64_t begin;           // the run's first element within the chunk
   float ratio;
-  bool is_bfloat16 = false;  // otherwise float32
 };
 
 // Computes the weighted sum of the sources: out[i] = r_0 * s_0[i], then out[i] = fma(r_k, s_k[i],
-// out[i]) for k = 1, 2, ... Elements from count up to the next multiple of 16 become 0. Needs at
-// least one source; `out` is 32-byte aligned and has room for kMaxRunElements.
+// out[i]) for k = 1, 2, ... Encoded sources are decoded first. Elements from count up to the next
+// multiple of 16 become 0. Needs at least one source; `out` is 32-byte aligned and has room for
+// kMaxRunElements.
 void AverageRun(absl::Span<const WeightedSource> sources, int count, float* out);
 
 // Updates a moving statistic: v' = fma(one_minus_decay, s - v, v). Writes v' to the weights and,

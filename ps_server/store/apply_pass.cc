@@ -47,13 +47,6 @@ SquaredNorms NormsOf(int variable, absl::Span<const double> squared_norms) {
   return {squared_norms[variable], squared_norms[squared_norms.size() / 2 + variable]};
 }
 
-bool IsFloat32(const Payload& payload, int64_t elements) {
-  return payload.size_bytes == elements * sizeof(float);
-}
-bool IsBfloat16(const Payload& payload, int64_t elements) {
-  return payload.size_bytes == elements * sizeof(uint16_t);
-}
-
 // Copies elements [begin, begin + count) of every vector.
 void CopyState(const OptimizerSpec& optimizer, int64_t begin, int64_t count,
                const ConstStateVectors& from, const StateVectors& to) {
@@ -81,10 +74,9 @@ struct ApplyPass::Sources {
     const int64_t offset = begin - chunk_begins[chunk];
     absl::InlinedVector<WeightedSource, 8> sources(contributions.size());
     for (size_t k = 0; k < contributions.size(); ++k) {
-      const Payload& payload = contributions[k]->chunks[chunk];
-      const bool is_bfloat16 = IsBfloat16(payload, chunk_elements[chunk]);
-      const int64_t bytes = is_bfloat16 ? sizeof(uint16_t) : sizeof(float);
-      sources[k] = {payload.data + offset * bytes, ratios[k], is_bfloat16};
+      const EncodedChunk& encoded = contributions[k]->chunks[chunk];
+      sources[k] = {FindGradientCodec(encoded.encoding), encoded.payload.data,
+                    chunk_elements[chunk], offset, ratios[k]};
     }
     return sources;
   }
@@ -144,12 +136,15 @@ absl::StatusOr<ApplyPass::Sources> ApplyPass::CheckContributions(
                        contribution.chunks.size(), " chunks, expected ", num_chunks));
     }
     for (const int chunk : chunks) {
-      const Payload& payload = contribution.chunks[chunk];
-      const int64_t elements = sources.chunk_elements[chunk];
-      if (!IsFloat32(payload, elements) && !IsBfloat16(payload, elements)) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            "chunk ", chunk, " of replica ", contribution.replica, " has ", payload.size_bytes,
-            " bytes, expected ", elements * sizeof(float), " or half of that"));
+      const EncodedChunk& encoded = contribution.chunks[chunk];
+      const GradientCodec* const codec = FindGradientCodec(encoded.encoding);
+      const int64_t expected =
+          codec == nullptr ? -1 : codec->EncodedBytes(sources.chunk_elements[chunk]);
+      if (static_cast<int64_t>(encoded.payload.size_bytes) != expected) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("chunk ", chunk, " of replica ", contribution.replica, " has ",
+                         encoded.payload.size_bytes, " bytes in encoding ", encoded.encoding,
+                         ", expected ", expected));
       }
     }
     sources.contributions.push_back(&contribution);

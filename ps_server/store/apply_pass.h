@@ -38,22 +38,21 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 
-#include "common/base/payload.h"
 #include "common/base/thread_pool.h"
 #include "common/model/sharding.h"
 #include "common/model/variable_layout.h"
+#include "common/wire/encoded_chunk.h"
 #include "ps_server/store/optimizer.h"
 #include "ps_server/store/state_vectors.h"
 
 namespace pushpull {
 
 // One replica's gradient of this shard. chunks[i] holds the elements of Sharding::chunk(shard, i)
-// as float32 or, if it has half as many bytes, as bfloat16. The bytes need not be aligned. All
-// values must be finite; that is checked on arrival, not here.
+// in any encoding. All values must be finite; that is checked on arrival, not here.
 struct GradientContribution {
   uint32_t replica = 0;
   uint64_t samples = 0;
-  std::vector<Payload> chunks;
+  std::vector<EncodedChunk> chunks;
 };
 
 class ApplyPass {

@@ -78,8 +78,9 @@ std::vector<GradientContribution> MakeContributions(const Sharding& sharding, in
       const int64_t elements = sharding.chunk(0, chunk).size();
       auto bytes = std::make_shared<std::vector<float>>(elements + 4);
       for (float& value : *bytes) value = random.NextFloat() - 0.5f;
-      contributions[k].chunks.push_back({bytes, reinterpret_cast<const char*>(bytes->data() + 4),
-                                         static_cast<size_t>(elements) * sizeof(float)});
+      const Payload payload{bytes, reinterpret_cast<const char*>(bytes->data() + 4),
+                            static_cast<size_t>(elements) * sizeof(float)};
+      contributions[k].chunks.push_back({ps::FLOAT32, payload});
     }
   }
   return contributions;

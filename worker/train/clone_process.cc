@@ -158,7 +158,7 @@ absl::Status RunClone(const WorkerOptions& options, int clone, Clock* clock, Sto
     PP_ASSIGN_OR_RETURN(const std::unique_ptr<NetworkGradientSource> source,
                         NetworkGradientSource::Create(config, &layout, source_options));
     CloneTrainer trainer(&session, source.get(), &layout, clock, report,
-                         {options.gradient_encoding, InstrumentsOf(options, session_options)});
+                         {options.gradient_codec, InstrumentsOf(options, session_options)});
     stop->Add([&trainer] { trainer.Stop(); });
     const absl::Status status = trainer.Run();
     stop->Clear();

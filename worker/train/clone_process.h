@@ -16,6 +16,7 @@
 #include "common/base/clock.h"
 #include "common/trace/clock_offset.h"
 #include "common/trace/trace_writer.h"
+#include "common/wire/gradient_codec.h"
 #include "common/wire/transport_security.h"
 #include "worker/data/image_cache.h"
 #include "worker/model/compute.h"
@@ -32,7 +33,7 @@ struct WorkerOptions {
   int num_workers = 1;
   int worker_index = 0;
   ComputeOptions compute = {};  // of one clone
-  ps::GradientEncoding gradient_encoding = ps::FLOAT32;
+  const GradientCodec* gradient_codec = &Float32Codec();
   bool shared_memory = true;  // use it with ps tasks on this machine
   std::string data_dir;       // prefix of relative input paths in the pipeline config
   ImageCacheOptions image_cache;

@@ -60,7 +60,7 @@ CloneTrainer::CloneTrainer(PsSession* session, GradientSource* source, const Var
   const Sharding sharding(layout->total_elements(), static_cast<int>(shards.size()));
   pusher_ = std::make_unique<GradientPusher>(
       shards, sharding, clock_,
-      GradientPusherOptions{kPushTimeout, options.gradient_encoding, options.instruments.sending});
+      GradientPusherOptions{kPushTimeout, options.gradient_codec, options.instruments.sending});
 }
 
 CloneTrainer::~CloneTrainer() { StopHeartbeat(); }

@@ -20,6 +20,7 @@
 #include "common/base/monotonic_wait.h"
 #include "common/model/variable_layout.h"
 #include "common/trace/trace_writer.h"
+#include "common/wire/gradient_codec.h"
 #include "worker/train/gpu_probe.h"
 #include "worker/train/gradient_pusher.h"
 #include "worker/train/gradient_source.h"
@@ -48,7 +49,7 @@ struct CloneInstruments {
 };
 
 struct CloneTrainerOptions {
-  ps::GradientEncoding gradient_encoding = ps::FLOAT32;
+  const GradientCodec* gradient_codec = &Float32Codec();
   CloneInstruments instruments = {};
 };
 

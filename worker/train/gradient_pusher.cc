@@ -5,8 +5,6 @@
 
 #include "glog/logging.h"
 
-#include "kernels/cpu/round_to_bfloat16.h"
-
 namespace pushpull {
 namespace {
 
@@ -22,8 +20,16 @@ GradientPusher::GradientPusher(std::vector<PsClient*> shards, const Sharding& sh
       options_(options),
       result_(absl::FailedPreconditionError("nothing was pushed")) {
   CHECK_EQ(static_cast<int>(shards_.size()), sharding_.tasks());
-  if (options_.encoding == ps::BFLOAT16) {
-    rounded_.reset(new Bfloat16[sharding_.total_elements()](), std::default_delete<Bfloat16[]>());
+  if (!options_.codec->is_float32()) {
+    int64_t bytes = 0;
+    for (int shard = 0; shard < sharding_.tasks(); ++shard) {
+      encoded_at_.emplace_back();
+      for (int chunk = 0; chunk < sharding_.num_chunks(shard); ++chunk) {
+        encoded_at_.back().push_back(bytes);
+        bytes += options_.codec->EncodedBytes(sharding_.chunk(shard, chunk).size());
+      }
+    }
+    encoded_.reset(new char[bytes]);
   }
   thread_ = std::thread([this] { RunThread(); });
 }
@@ -146,7 +152,7 @@ bool GradientPusher::SendShard(int shard, PushStream* stream) {
     commit_with_chunks = job_.commit_with_chunks;
   }
   header.set_shard(shard);
-  header.set_encoding(options_.encoding);
+  header.set_encoding(options_.codec->encoding());
   for (int chunk = sharding_.num_chunks(shard) - 1; chunk >= 0; --chunk) {
     const ElementRange range = sharding_.chunk(shard, chunk);
     if (!WaitForElements(range.begin)) return false;
@@ -156,22 +162,21 @@ bool GradientPusher::SendShard(int shard, PushStream* stream) {
       *header.mutable_commit() = *std::move(commit);
     }
     header.set_chunk(chunk);
-    const absl::Status sent = stream->Send(header, Encoded(gradient, range));
+    const absl::Status sent = stream->Send(header, Encoded(gradient, shard, chunk));
     if (!sent.ok()) break;  // Finish returns the reason
   }
   return true;
 }
 
-Payload GradientPusher::Encoded(const std::shared_ptr<const float>& gradient,
-                                const ElementRange& range) {
+Payload GradientPusher::Encoded(const std::shared_ptr<const float>& gradient, int shard,
+                                int chunk) {
+  const ElementRange range = sharding_.chunk(shard, chunk);
   const float* const elements = gradient.get() + range.begin;
-  if (rounded_ == nullptr) {
-    return {gradient, reinterpret_cast<const char*>(elements), range.size() * sizeof(float)};
-  }
-  Bfloat16* const rounded = rounded_.get() + range.begin;
-  const size_t count = static_cast<size_t>(range.size());
-  RoundToBfloat16({elements, count}, {rounded, count});
-  return {rounded_, reinterpret_cast<const char*>(rounded), count * sizeof(Bfloat16)};
+  const size_t bytes = options_.codec->EncodedBytes(range.size());
+  if (encoded_ == nullptr) return {gradient, reinterpret_cast<const char*>(elements), bytes};
+  char* const encoded = encoded_.get() + encoded_at_[shard][chunk];
+  options_.codec->Encode({elements, static_cast<size_t>(range.size())}, encoded);
+  return {encoded_, encoded, bytes};
 }
 
 bool GradientPusher::WaitForElements(int64_t first) {

@@ -18,15 +18,15 @@
 #include "common/base/clock.h"
 #include "common/model/sharding.h"
 #include "common/trace/trace_writer.h"
+#include "common/wire/gradient_codec.h"
 #include "common/wire/ps_client.h"
-#include "kernels/bfloat16.h"
 #include "protos/parameter_server.pb.h"
 
 namespace pushpull {
 
 struct GradientPusherOptions {
   absl::Duration rpc_timeout = absl::Seconds(60);  // of one stream, in one attempt
-  ps::GradientEncoding encoding = ps::FLOAT32;     // on the wire
+  const GradientCodec* codec = &Float32Codec();    // on the wire
   // If not null, gets a span per contribution, from its first bytes to the last answer.
   TraceRow* row = nullptr;
 };
@@ -86,8 +86,8 @@ class GradientPusher {
   // SendShard, WaitForElements and WaitForCommit return false or nullopt if the contribution has
   // been abandoned.
   bool SendShard(int shard, PushStream* stream);
-  // Returns the elements of `range` in the encoding of the wire.
-  Payload Encoded(const std::shared_ptr<const float>& gradient, const ElementRange& range);
+  // Returns a chunk of the gradient, encoded.
+  Payload Encoded(const std::shared_ptr<const float>& gradient, int shard, int chunk);
   bool WaitForElements(int64_t first) ABSL_LOCKS_EXCLUDED(mutex_);
   std::optional<ps::CommitInfo> WaitForCommit() ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -95,8 +95,9 @@ class GradientPusher {
   const Sharding sharding_;
   const Clock* const clock_;
   const GradientPusherOptions options_;
-  // Holds the whole gradient in bfloat16; null if it is sent as float. Shared with the transport.
-  std::shared_ptr<Bfloat16> rounded_;
+  // Holds the encoded chunks; null if the gradient is sent as it is. Shared with the transport.
+  std::shared_ptr<char[]> encoded_;
+  std::vector<std::vector<int64_t>> encoded_at_;  // by shard and chunk: where it lies in encoded_
 
   absl::Mutex mutex_;
   Job job_ ABSL_GUARDED_BY(mutex_);

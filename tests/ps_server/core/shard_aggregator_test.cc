@@ -285,7 +285,7 @@ TEST_F(ShardAggregatorAheadTest, AChunkIsMadeWhenTheReplicasOfTheStepBeforeHaveS
   for (uint32_t replica : {0, 1}) {
     EXPECT_EQ(order.contributions[replica].replica, replica);
     EXPECT_EQ(order.contributions[replica].samples, replica + 1);
-    EXPECT_EQ(order.contributions[replica].payload.size_bytes, 4u);
+    EXPECT_EQ(order.contributions[replica].chunk.payload.size_bytes, 4u);
   }
   // Once.
   EXPECT_TRUE(Push(Header(6, 0, 10, 1)).ok());
@@ -395,7 +395,7 @@ TEST_F(ShardAggregatorAsyncAheadTest, AChunkIsMadeWhenItComes) {
   EXPECT_EQ(order.chunk, 1u);
   ASSERT_EQ(order.contributions.size(), 1u);
   EXPECT_EQ(order.contributions[0].replica, 1u);
-  EXPECT_EQ(order.contributions[0].payload.size_bytes, 4u);
+  EXPECT_EQ(order.contributions[0].chunk.payload.size_bytes, 4u);
   EXPECT_EQ(shard_->State().held_size(), 1);
   EXPECT_TRUE(AfterChunk(1, 2, 1).empty()) << "made twice";
   EXPECT_EQ(AfterChunk(1, 2, 0).size(), 1u);

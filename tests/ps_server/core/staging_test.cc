@@ -5,7 +5,7 @@
 namespace pushpull {
 namespace {
 
-Payload Bytes(size_t size) { return {nullptr, nullptr, size}; }
+EncodedChunk Bytes(size_t size) { return {ps::FLOAT32, {nullptr, nullptr, size}}; }
 
 TEST(Staging, IsCompleteWhenEveryChunkIsThere) {
   Staging staging(2);

@@ -13,7 +13,7 @@ using ::testing::IsEmpty;
 
 const char kBytes[4][8] = {};
 
-Payload At(int i) { return {nullptr, kBytes[i], 8}; }
+EncodedChunk At(int i) { return {ps::FLOAT32, {nullptr, kBytes[i], 8}}; }
 
 class VersionAheadTest : public ::testing::Test {
  protected:

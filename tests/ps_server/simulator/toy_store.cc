@@ -36,8 +36,8 @@ std::vector<ToyContribution> ToContributions(const std::vector<StagedContributio
   std::vector<ToyContribution> contributions;
   for (const StagedContribution& replica : staged) {
     ToyContribution contribution{replica.samples, {}};
-    for (const Payload& chunk : replica.chunks) {
-      const std::vector<float> floats = ToFloats(chunk);
+    for (const EncodedChunk& chunk : replica.chunks) {
+      const std::vector<float> floats = ToFloats(chunk.payload);
       contribution.gradient.insert(contribution.gradient.end(), floats.begin(), floats.end());
     }
     contributions.push_back(std::move(contribution));
@@ -101,7 +101,7 @@ void ToyStore::BeginVersion(uint64_t step) {
 
 void ToyStore::Make(int chunk, const std::vector<StagedChunk>& from, double squared_norm) {
   std::vector<ToyContribution> contributions;
-  for (const StagedChunk& c : from) contributions.push_back({c.samples, ToFloats(c.payload)});
+  for (const StagedChunk& c : from) contributions.push_back({c.samples, ToFloats(c.chunk.payload)});
   const Buffer& newest = buffers_[1 - writing_];
   std::vector<float> average = Average(contributions);
   ToyState& to = buffers_[writing_].state;
@@ -133,7 +133,7 @@ std::vector<int> ToyStore::BeginApply(const shard_action::StoreApply& order) {
     const bool same = std::equal(made.begin(), made.end(), wanted.begin(), wanted.end(),
                                  [&](const auto& a, const auto& b) {
                                    return a.replica == b.replica && a.samples == b.samples &&
-                                          a.payload.data == b.payload.data;
+                                          a.chunk.payload.data == b.chunk.payload.data;
                                  });
     if (made.empty() || (!same && config.compare_ahead)) to_make.push_back(chunk);
   }

@@ -335,9 +335,9 @@ TEST(ApplyPassTest, ContributionsThatDoNotFitAreRefused) {
   bad[0].chunks.pop_back();
   EXPECT_THAT(error(bad, norms), HasSubstr("contribution of replica 4 has 5 chunks, expected 6"));
   bad = good;
-  bad[0].chunks[1].size_bytes -= 4;
+  bad[0].chunks[1].payload.size_bytes -= 4;
   EXPECT_THAT(error(bad, norms),
-              HasSubstr("chunk 1 of replica 4 has 131068 bytes, expected 131072"));
+              HasSubstr("chunk 1 of replica 4 has 131068 bytes in encoding 0, expected 131072"));
   EXPECT_THAT(error(good, {}), HasSubstr("got 0 squared norms"));
   EXPECT_EQ(to.Flatten(), OwnedState(layout.total_elements(), optimizer).Flatten());
 }

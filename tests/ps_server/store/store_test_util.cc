@@ -187,7 +187,8 @@ std::vector<GradientContribution> CutContributions(const std::vector<FullGradien
       } else {
         std::memcpy(bytes.get() + skip, values, size);
       }
-      contribution.chunks.push_back({bytes, bytes.get() + skip, size});
+      contribution.chunks.push_back(
+          {as_halves ? ps::BFLOAT16 : ps::FLOAT32, {bytes, bytes.get() + skip, size}});
     }
     contributions.push_back(std::move(contribution));
   }

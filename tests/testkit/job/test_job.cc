@@ -277,7 +277,7 @@ absl::Status TestClone::Train(PsSession* session, Clock* clock) {
                          absl::MutexLock lock(&mutex_);
                          reports_.push_back(report);
                        },
-                       {options_.gradient_encoding, options_.instruments});
+                       {options_.gradient_codec, options_.instruments});
   {
     absl::MutexLock lock(&mutex_);
     trainer_ = &trainer;

@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "common/wire/gradient_codec.h"
 #include "ps_server/runtime/server_core.h"
 #include "tests/testkit/in_process_ps_client.h"
 #include "tests/testkit/job/contribution_audit.h"
@@ -131,7 +132,7 @@ struct TestCloneOptions {
   absl::Duration rpc_timeout = absl::Seconds(20);
   const VariableLayout* layout = nullptr;  // null: the server's layout
   ToyGradientSource::Hook gradient_hook = nullptr;
-  ps::GradientEncoding gradient_encoding = ps::FLOAT32;
+  const GradientCodec* gradient_codec = &Float32Codec();
   CloneInstruments instruments = {};
   ClockOffset* server_clock = nullptr;
   Clock* clock = nullptr;  // null: the server's clock

@@ -97,7 +97,8 @@ struct Fixture {
     }
     for (int64_t i = 0; i < kElements; ++i) gradient.get()[i] = static_cast<float>(i);
     pusher = std::make_unique<GradientPusher>(
-        shards, sharding, &clock, GradientPusherOptions{absl::Seconds(10), encoding, nullptr});
+        shards, sharding, &clock,
+        GradientPusherOptions{absl::Seconds(10), FindGradientCodec(encoding), nullptr});
   }
   absl::StatusOr<ps::PushReply> Finish() {
     pusher->Commit(ps::CommitInfo());

@@ -61,7 +61,7 @@ TEST(SyncTrainingTest, SendingBfloat16EqualsRoundingTheGradient) {
   const std::vector<float> whole = TrainedState(2);
   ASSERT_FALSE(whole.empty());
   TestCloneOptions halves;
-  halves.gradient_encoding = ps::BFLOAT16;
+  halves.gradient_codec = &Bfloat16Codec();
   TestCloneOptions rounded;
   rounded.gradient_hook = [](uint64_t, uint32_t, GradientResult*, absl::Span<float> gradient) {
     for (float& value : gradient) value = ToFloat(ToBfloat16(value));
