@@ -1,4 +1,4 @@
-// Tested by tests/ps_server/core/coordinator_operators_test.cc.
+// Tested by tests/ps_server/core/steps_test.cc.
 #include "ps_server/core/count_histogram.h"
 
 #include <algorithm>

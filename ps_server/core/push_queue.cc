@@ -1,3 +1,4 @@
+// Tested by tests/ps_server/core/coordinator_async_test.cc.
 #include "ps_server/core/push_queue.h"
 
 #include <algorithm>

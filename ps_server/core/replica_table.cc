@@ -1,5 +1,4 @@
-// Tested by tests/ps_server/core/coordinator_test.cc.
-// Tested by tests/ps_server/core/coordinator_spares_test.cc.
+// Tested by tests/ps_server/core/membership_test.cc.
 #include "ps_server/core/replica_table.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Tested by tests/ps_server/core/steps_test.cc.
 // How Steps handles the commits of workers.
 #include <utility>
 
