@@ -66,7 +66,7 @@ TEST_F(MembershipPartTest, ALostClonesReplicaGoesToOneThatIsAlive) {
   EXPECT_EQ(members_.WorkerOf(0), 1u);
   EXPECT_THAT(Take<coordinator_action::Notice>().at(0).text,
               HasSubstr("replica 0 goes to clone 1"));
-  EXPECT_EQ(members_.DescribeLate({0}), "clone 1 of 2 (alive), for replica 0");
+  EXPECT_EQ(members_.DescribeLate({0}), "clone 1 of 2 (alive, for replica 0)");
 }
 
 TEST_F(MembershipPartTest, OnlyTheRegisteredProcessRenewsItsLease) {
