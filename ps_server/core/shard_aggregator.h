@@ -100,7 +100,6 @@ class ShardAggregator {
   void On(const shard_event::StoreRestored& event);
   void On(const shard_event::StoreMeasured& event);
   void On(const shard_event::StoreApplied& event);
-  void On(const shard_event::StoreCaptured& event);
   void On(const shard_event::StoreSnapshotDone& event);
   void On(const shard_event::Close& event);
 
@@ -119,9 +118,9 @@ class ShardAggregator {
   void StartWaitingWork();
   void StartApply();
   // Returns whether a snapshot still reads the store.
-  bool IsCapturing() const { return capture_.has_value() && !capture_->captured; }
+  bool IsSaving() const { return snapshot_.has_value() && !snapshot_->reply.has_value(); }
   // Returns whether a snapshot still reads the buffer that version `step` will overwrite.
-  bool HeldForCapture(uint64_t step) const;
+  bool IsHeldBySnapshot(uint64_t step) const;
   // Called for each chunk that is staged. Orders chunk `chunk` of the next version to be made if it
   // has now arrived from every replica that will probably contribute.
   void ApplyAhead(const ps::PushKey& key, uint32_t chunk);
@@ -168,13 +167,12 @@ class ShardAggregator {
   std::vector<CallId> restore_callers_;
   bool restore_waits_ = false;
 
-  struct Capture {
+  struct Snapshot {
     ps::SnapshotRequest request;
-    bool captured = false;  // the snapshot no longer reads the store's buffer
     std::optional<absl::StatusOr<ps::SnapshotReply>> reply;  // answers repeated requests
     std::vector<CallId> callers;
   };
-  std::optional<Capture> capture_;
+  std::optional<Snapshot> snapshot_;  // the newest one
 
   uint64_t duplicate_chunks_ = 0;
   uint64_t conflicting_chunks_ = 0;

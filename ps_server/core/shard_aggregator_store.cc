@@ -119,7 +119,7 @@ void ShardAggregator::SetMarks(const std::string& marks) {
 void ShardAggregator::StartWaitingWork() {
   if (store_task_ != StoreTask::kNone) return;
   if (restore_waits_) {
-    if (IsCapturing()) return;
+    if (IsSaving()) return;
     restore_waits_ = false;
     if (const absl::Status status = CheckRestorable(); !status.ok()) return AnswerRestore(status);
     store_task_ = StoreTask::kRestoring;
@@ -130,21 +130,21 @@ void ShardAggregator::StartWaitingWork() {
     restoring_ = {restore_.version_epoch(), restore_.step()};
     actions_.push_back(shard_action::StoreRestore{restore_.source(), restoring_});
   } else if (apply_waits_) {
-    if (HeldForCapture(apply_.step())) return;
+    if (IsHeldBySnapshot(apply_.step())) return;
     StartApply();
   }
 }
 
-bool ShardAggregator::HeldForCapture(uint64_t step) const {
+bool ShardAggregator::IsHeldBySnapshot(uint64_t step) const {
   // Version `step` overwrites the buffer of version step - 2.
-  return IsCapturing() && step >= capture_->request.step() + 2;
+  return IsSaving() && step >= snapshot_->request.step() + 2;
 }
 
 void ShardAggregator::ApplyAhead(const ps::PushKey& key, uint32_t chunk) {
   // In sync mode this skips no useful chunk: while the store is busy, the open step is decided
   // already or the shard is not restored.
   const uint64_t step = version_ + 1;
-  if (store_task_ != StoreTask::kNone || apply_waits_ || HeldForCapture(step)) return;
+  if (store_task_ != StoreTask::kNone || apply_waits_ || IsHeldBySnapshot(step)) return;
   shard_action::StoreApplyAhead order{step, chunk, {}};
   for (const auto& [replica, samples] : expected_.AfterChunkOf(key.replica())) {
     std::optional<EncodedChunk> staged = staging_.ChunkOf(replica, key.step(), chunk);
@@ -319,19 +319,19 @@ void ShardAggregator::On(const shard_event::StoreApplied& event) {
 void ShardAggregator::On(const shard_event::Snapshot& event) {
   const ps::SnapshotRequest& request = event.request;
   absl::Status status = CheckIdentity(request.run_id(), request.epoch());
-  const bool same = capture_.has_value() && capture_->request.epoch() == request.epoch() &&
-                    capture_->request.step() == request.step();
-  if (status.ok() && same && !capture_->reply.has_value()) {
-    capture_->callers.push_back(event.call);
+  const bool same = snapshot_.has_value() && snapshot_->request.epoch() == request.epoch() &&
+                    snapshot_->request.step() == request.step();
+  if (status.ok() && same && !snapshot_->reply.has_value()) {
+    snapshot_->callers.push_back(event.call);
     return;
   }
-  if (status.ok() && same && capture_->reply->ok()) {
-    actions_.push_back(shard_action::ReplySnapshot{event.call, *capture_->reply});
+  if (status.ok() && same && snapshot_->reply->ok()) {
+    actions_.push_back(shard_action::ReplySnapshot{event.call, *snapshot_->reply});
     return;
   }
-  if (status.ok() && capture_.has_value() && !capture_->reply.has_value()) {
+  if (status.ok() && snapshot_.has_value() && !snapshot_->reply.has_value()) {
     status = absl::UnavailableError(absl::StrFormat("shard %d still writes its snapshot of step %d",
-                                                    options_.shard, capture_->request.step()));
+                                                    options_.shard, snapshot_->request.step()));
   }
   if (status.ok() && !Holds(request.step())) {
     status = ProtocolError(ps::ErrorDetail::VERSION_GONE, epoch_, version_,
@@ -342,21 +342,15 @@ void ShardAggregator::On(const shard_event::Snapshot& event) {
     actions_.push_back(shard_action::ReplySnapshot{event.call, status});
     return;
   }
-  capture_ = Capture{request, false, std::nullopt, {event.call}};
+  snapshot_ = Snapshot{request, std::nullopt, {event.call}};
   actions_.push_back(shard_action::StoreSnapshot{
       request.step(), request.step() == version_ ? marks_ : previous_marks_});
 }
 
-void ShardAggregator::On(const shard_event::StoreCaptured&) {
-  if (capture_.has_value()) capture_->captured = true;
-  StartWaitingWork();
-}
-
 void ShardAggregator::On(const shard_event::StoreSnapshotDone& event) {
-  if (capture_.has_value()) {
-    capture_->captured = true;
-    capture_->reply = event.reply;
-    for (const CallId call : std::exchange(capture_->callers, {})) {
+  if (snapshot_.has_value()) {
+    snapshot_->reply = event.reply;
+    for (const CallId call : std::exchange(snapshot_->callers, {})) {
       actions_.push_back(shard_action::ReplySnapshot{call, event.reply});
     }
   }

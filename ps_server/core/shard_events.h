@@ -84,9 +84,6 @@ struct StoreMeasured {
 struct StoreApplied {
   absl::Status status;
 };
-// The snapshot no longer reads the store's buffer, because its bytes are copied or written out.
-// Optional: StoreSnapshotDone implies it.
-struct StoreCaptured {};
 struct StoreSnapshotDone {
   absl::StatusOr<ps::SnapshotReply> reply;
 };
@@ -103,8 +100,7 @@ using ShardEvent =
     std::variant<shard_event::FinishPush, shard_event::Pull, shard_event::Cancel,
                  shard_event::Restore, shard_event::MeasureNorm, shard_event::Apply,
                  shard_event::Snapshot, shard_event::StoreRestored, shard_event::StoreMeasured,
-                 shard_event::StoreApplied, shard_event::StoreCaptured,
-                 shard_event::StoreSnapshotDone, shard_event::Close>;
+                 shard_event::StoreApplied, shard_event::StoreSnapshotDone, shard_event::Close>;
 
 namespace shard_action {
 

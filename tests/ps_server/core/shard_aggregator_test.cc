@@ -232,9 +232,10 @@ TEST_F(ShardAggregatorTest, ASnapshotHoldsTheBufferOfItsVersion) {
   Applied(5);  // the other buffer
   PushAll(6, 0, 10);
   EXPECT_TRUE(Apply(ApplyRequest(6, {{0, 10}})).empty());
-  EXPECT_EQ(Only<shard_action::StoreApply>(shard_->Handle(shard_event::StoreCaptured{})).step, 6u);
   EXPECT_TRUE(absl::IsUnavailable(Only<shard_action::ReplySnapshot>(Snapshot(5)).reply.status()));
-  EXPECT_EQ(shard_->Handle(shard_event::StoreSnapshotDone{ps::SnapshotReply()}).size(), 2u);
+  const ShardActions written = shard_->Handle(shard_event::StoreSnapshotDone{ps::SnapshotReply()});
+  ASSERT_EQ(written.size(), 3u) << "two answers, and what has waited";
+  EXPECT_EQ(std::get<shard_action::StoreApply>(written[2]).step, 6u);
   // The answer is kept for a call that is repeated.
   EXPECT_TRUE(Only<shard_action::ReplySnapshot>(Snapshot(4)).reply.ok());
   EXPECT_EQ(KindOf(Only<shard_action::ReplySnapshot>(Snapshot(3)).reply.status()),
@@ -307,7 +308,7 @@ TEST_F(ShardAggregatorAheadTest, TheVersionBeforeTheNewestIsGoneThen) {
 TEST_F(ShardAggregatorAheadTest, WaitsForASnapshotOfTheBufferItWouldTake) {
   Only<shard_action::StoreSnapshot>(Snapshot(4));
   EXPECT_TRUE(AfterChunk(6).empty());
-  shard_->Handle(shard_event::StoreCaptured{});
+  shard_->Handle(shard_event::StoreSnapshotDone{ps::SnapshotReply()});
   EXPECT_TRUE(Push(Header(6, 0, 10, 0)).ok());
   EXPECT_TRUE(Push(Header(6, 1, 11, 0)).ok());
   EXPECT_EQ(Only<shard_action::StoreApplyAhead>(shard_->TakeAhead()).chunk, 0u);
@@ -423,7 +424,7 @@ TEST_F(ShardAggregatorAsyncAheadTest, NotWhileTheStoreApplies) {
 TEST_F(ShardAggregatorAsyncAheadTest, WaitsForASnapshotOfTheBufferItWouldTake) {
   Only<shard_action::StoreSnapshot>(Snapshot(5));
   EXPECT_TRUE(AfterChunk(0, 2, 0).empty());
-  shard_->Handle(shard_event::StoreCaptured{});
+  shard_->Handle(shard_event::StoreSnapshotDone{ps::SnapshotReply()});
   EXPECT_EQ(AfterChunk(0, 2, 1).size(), 1u);
 }
 

@@ -168,7 +168,6 @@ void SimServer::Do(Shard* shard, const shard_action::StoreSnapshot& action) {
       world_->disk().temporary[{shard->machine->epoch(), action.step, shard->number}] = file;
       HandleShard(shard, shard_event::StoreSnapshotDone{ps::SnapshotReply()});
     });
-    HandleShard(shard, shard_event::StoreCaptured{});
   });
 }
 
