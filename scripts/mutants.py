@@ -104,7 +104,8 @@ def conditions(text, masked):
     """Each condition never holds, or always. It is still computed, so that nothing becomes unused."""
     for match in re.finditer(r"\b(?:if|while)\s*(?:constexpr\s*)?(\()", masked):
         begin, end = match.end(), closing(masked, match.end() - 1)
-        begin = max(begin, masked.rfind(";", begin, end) + 1)
+        initializer = masked.rfind("; ", begin, end)
+        begin = begin if initializer < 0 else initializer + 2
         declared = re.search(r"^[^=(]*?[\s&*](\w+)\s=\s", masked[begin:end])
         value = f"{text[begin:end]}; {declared[1]}" if declared else f"({text[begin:end].strip()})"
         yield Mutant("condition", begin, end, f"{value} && false")

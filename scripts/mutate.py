@@ -174,7 +174,8 @@ class Tree:
 
     def finish(self):
         """Leaves the programs as the code is."""
-        self.make({target for _, targets, _ in self.ready.values() for target in targets})
+        if targets := {target for _, targets, _ in self.ready.values() for target in targets}:
+            self.make(targets)  # without targets Ninja would build everything
 
 
 def changed_lines(revision, source):

@@ -63,7 +63,7 @@ RestorePoint ChooseRestorePoint(const std::string& run_id,
   for (size_t shard = 0; shard < held.size(); ++shard) {
     if (held[shard].empty()) continue;
     const VersionId& last = *held[shard].rbegin();
-    if (!checkpoint.has_value() || last.epoch >= checkpoint->epoch) newest = std::max(newest, last);
+    newest = std::max(newest, last);  // by epoch first: an older history does not count
     std::string warning = WhyNotUsed(shard, last, point, checkpoint);
     if (!warning.empty()) point.warnings.push_back(std::move(warning));
   }

@@ -128,5 +128,17 @@ TEST_F(CoordinatorTest, DrainEndsAProcessThatWouldStayAfterTheLastStep) {
   EXPECT_EQ(Take<coordinator_action::ReplyDrain>().at(0).reply->version(), 1u);
 }
 
+TEST_F(CoordinatorTest, AStoppedServerSaysSoAndIsNotDrained) {
+  StartWithClones();
+  Commit(CommitRequest(1, 1, 0));
+  Send(coordinator_event::Drain{++call_});
+  EXPECT_EQ(KindOf(Take<coordinator_action::ReplyDrain>().at(0).reply.status()),
+            ps::ErrorDetail::STOPPED);
+  EXPECT_TRUE(Take<coordinator_action::EndWanted>().empty());
+  Send(coordinator_event::Drain{});
+  EXPECT_TRUE(Take<coordinator_action::Drained>().empty()) << "clones still hear why it stopped";
+  EXPECT_EQ(KindOf(Register(0).status()), ps::ErrorDetail::STOPPED);
+}
+
 }  // namespace
 }  // namespace pushpull

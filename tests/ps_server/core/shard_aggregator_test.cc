@@ -64,6 +64,7 @@ TEST_F(ShardAggregatorTest, ChecksEveryChunk) {
   EXPECT_EQ(KindOf(Push(Header(6, 0, 10, 0))), ps::ErrorDetail::STEP_TOO_NEW);
   EXPECT_EQ(GetErrorDetail(Push(Header(6, 0, 10, 0))).step(), 5u);
   EXPECT_EQ(KindOf(Push(Header(5, 0, 10, 2))), ps::ErrorDetail::BAD_CHUNK);
+  EXPECT_EQ(KindOf(Push(Header(5, 0, 10, 1 << 30))), ps::ErrorDetail::BAD_CHUNK);
   EXPECT_EQ(KindOf(Push(Header(5, kMaxReplicas, 10, 0))), ps::ErrorDetail::BAD_CHUNK);
   header = Header(5, 0, 10, 1);
   EXPECT_EQ(KindOf(shard_->PushChunk(header, {nullptr, nullptr, 8}, absl::OkStatus())),
@@ -157,6 +158,18 @@ TEST_F(ShardAggregatorTest, MeasuresNormsBeforeItApplies) {
   EXPECT_EQ(std::get<shard_action::ReplyNorm>(measured[1]).reply->variable_squared_norms(1), 0.25);
   EXPECT_EQ(Only<shard_action::StoreApply>(measured).variable_squared_norms,
             std::vector<double>{2.5});
+}
+
+TEST_F(ShardAggregatorTest, AnApplyThatLosesItsContributionWhileItWaitsIsRefused) {
+  Restored(2, 4);
+  PushAll(5, 0, 10);
+  const ps::ApplyRequest request = ApplyRequest(5, {{0, 10}});
+  Only<shard_action::StoreMeasure>(shard_->Handle(shard_event::MeasureNorm{1, request}));
+  EXPECT_TRUE(Apply(request).empty());          // waits for the store
+  EXPECT_TRUE(Push(Header(5, 0, 11, 0)).ok());  // the newer grant drops the contribution
+  const ShardActions measured = shard_->Handle(shard_event::StoreMeasured{std::vector{1.5, 0.25}});
+  ASSERT_EQ(measured.size(), 2u);
+  EXPECT_TRUE(absl::IsInternal(std::get<shard_action::ReplyApply>(measured[1]).reply.status()));
 }
 
 TEST_F(ShardAggregatorTest, PullsWaitAreCancelledAndRefused) {
