@@ -53,7 +53,7 @@ TEST(Staging, OneChunkIsThatOfTheNumberAsked) {
   Staging staging(2);
   EXPECT_FALSE(staging.ChunkOf(3, 4, 0).has_value());
   staging.Add(3, {7, 4}, 0, 10, Bytes(8));
-  EXPECT_EQ(staging.ChunkOf(3, 4, 0)->size_bytes, 8u);
+  EXPECT_EQ(staging.ChunkOf(3, 4, 0)->payload.size_bytes, 8u);
   EXPECT_FALSE(staging.ChunkOf(3, 4, 1).has_value());
   EXPECT_FALSE(staging.ChunkOf(3, 5, 0).has_value());
   EXPECT_FALSE(staging.ChunkOf(2, 4, 0).has_value());

@@ -52,7 +52,7 @@ TEST_F(VersionAheadTest, IgnoresContributionsWithoutSamples) {
 
 TEST_F(VersionAheadTest, KeepsTheBytesOfItsContributionsAlive) {
   auto owner = std::make_shared<int>(0);
-  shard_action::StoreApplyAhead order{7, 0, {{3, 16, {owner, kBytes[0], 8}}}};
+  shard_action::StoreApplyAhead order{7, 0, {{3, 16, {ps::FLOAT32, {owner, kBytes[0], 8}}}}};
   ahead_.NoteMade(order);
   order.contributions.clear();
   EXPECT_EQ(owner.use_count(), 2);
