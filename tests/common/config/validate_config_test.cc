@@ -229,7 +229,8 @@ INSTANTIATE_TEST_SUITE_P(
                  "train_config.optimizer.moving_average_decay"},
         BadPatch{"train_config { optimizer { adam_optimizer { epsilon: 0 } } }",
                  "train_config.optimizer.adam_optimizer.epsilon"},
-        BadPatch{"train_config { optimizer { adamw_optimizer { beta1: 1 } } }",
+        BadPatch{"train_config { optimizer { adamw_optimizer { learning_rate { "
+                 "constant_learning_rate {} } beta1: 1 } } }",
                  "train_config.optimizer.adamw_optimizer.beta1"},
         BadPatch{"train_config { gradient_clipping_by_norm: 1 optimizer { lamb_optimizer { "
                  "learning_rate { constant_learning_rate {} } } } }",
