@@ -57,7 +57,11 @@ std::vector<SeededBug> SeededBugs() {
       {"MixHistoriesWithTheSameNumber", async,
        [](SimConfig* c) { c->bugs.ignore_epochs_of_versions = true; }},
       {"TakeTheCheckpointWithTheHighestStep", async,
-       [](SimConfig* c) { c->newest_checkpoint_by_epoch = false; }},
+       [](SimConfig* c) {
+         c->newest_checkpoint_by_epoch = false;
+         c->late_publication =
+             0.5;  // a frozen server is what saves a higher step of an older epoch
+       }},
       {"TrainABatchAgainAfterARestart", async,
        [](SimConfig* c) {
          c->bugs.forget_marks_at_restore = c->bugs.accept_later_positions = true;
