@@ -93,6 +93,8 @@ class Data(TrainingFault):
         role = job.roles["ps0"]
         if not role.running():
             return None
+        if job.applied() >= job.shape.steps:
+            return None  # the server is telling the clones that training is over; a kill would only delay that
         if run.rng.random() < 0.15:
             return self.remove_while_read(run, job)
         what, files = self.victims(run, job)
