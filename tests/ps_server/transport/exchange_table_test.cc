@@ -53,8 +53,12 @@ TEST(ExchangeTableTest, CopiesAPushedPayloadOutOfTheRing) {
   const ps::SharedChunk chunk = Push(worker, "gradient");
   const auto payload = table.TakePushed(3, chunk);
   ASSERT_TRUE(payload.ok()) << payload.status();
-  // A later push must not change the payload that was taken.
-  Push(worker, "GRADIENT");
+  // Later pushes must not change the payload that was taken. They fill every slot of the ring.
+  SendTurn turn(worker);
+  for (int pushed = 0; turn.Put(8, [](char* slot) { std::memcpy(slot, "GRADIENT", 8); });
+       ++pushed) {
+    ASSERT_LT(pushed, 1000);
+  }
   EXPECT_EQ(std::string(payload->data, payload->size_bytes), "gradient");
   ASSERT_TRUE(payload->crc32c.has_value());
   EXPECT_EQ(*payload->crc32c, Crc32c("gradient"));

@@ -200,8 +200,14 @@ TEST_F(SharedChunksServerTest, TakesAPushedPayloadFromTheRing) {
   *chunk.mutable_shared() = PutInto(exchange, payload);
   const grpc::Status status = Push(chunk);
   EXPECT_TRUE(status.ok()) << status.error_message();
-  // A later message must not change the payload that was taken.
-  PutInto(exchange, MakePayload(5000, 2));
+  // Later messages must not change the payload that was taken. They fill every slot of the ring.
+  const Payload later = MakePayload(5000, 2);
+  SendTurn turn(exchange);
+  for (int put = 0; turn.Put(later.size_bytes,
+                             [&](char* slot) { std::memcpy(slot, later.data, later.size_bytes); });
+       ++put) {
+    ASSERT_LT(put, 1000);
+  }
   EXPECT_EQ(handler_.Pushed(), ToString(payload));
 }
 

@@ -32,8 +32,9 @@ TEST(VocMetricsTest, ComputesTheAreaUnderTheEnvelope) {
 
 TEST(VocMetricsTest, TheSecondDetectionOfABoxIsFalse) {
   VocMetrics metrics({{"cat"}});
-  // The second detection has an IoU of 19/21 with the matched box and of 11/29 with the free box.
-  DetectionRecord record{"a", {{Wide(0, 10)}, {Wide(-5, 10)}}, {}};
+  // The second detection has an IoU of 19/21 with the matched box and of 17/23 with the free box,
+  // which it would match if the box that it overlaps most did not decide.
+  DetectionRecord record{"a", {{Wide(0, 10)}, {Wide(-2, 10)}}, {}};
   record.detections = {{Wide(0, 10), 0, 0.9f}, {Wide(-0.5, 10), 0, 0.8f}};
   ASSERT_TRUE(metrics.AddImage(record).ok());
   EXPECT_NEAR(MeanOf(metrics), 0.5, 1e-12);
