@@ -16,7 +16,7 @@ using testing::HasSubstr;
 
 using CheckpointsTest = CoordinatorTest;
 
-// Operators' calls. Nothing else begins a checkpoint.
+// Tests Checkpoint calls. Only these calls begin a checkpoint here.
 class CheckpointCallsTest : public CoordinatorTest {
  protected:
   CheckpointCallsTest() { options_.save_checkpoints_every = absl::ZeroDuration(); }
@@ -27,7 +27,7 @@ class CheckpointCallsTest : public CoordinatorTest {
   }
 };
 
-// Checkpoints alone.
+// Tests Checkpoints without the other parts of the coordinator.
 class CheckpointsPartTest : public PartTest {
  protected:
   static bool Begins(const Followup& followup) {
@@ -47,12 +47,12 @@ TEST_F(CheckpointsPartTest, BeginsByTimeAndBySteps) {
   options_.save_checkpoints_every = absl::Seconds(60);
   options_.save_checkpoints_steps = 10;
   checkpoints_.BeginEpoch();
-  EXPECT_FALSE(Begins(checkpoints_.StartIfDue())) << "nothing has changed";
+  EXPECT_FALSE(Begins(checkpoints_.StartIfDue())) << "nothing has changed since the epoch began";
   job_.version = 3;
   EXPECT_EQ(checkpoints_.NextWakeup(), job_.now + absl::Seconds(60));
   job_.now += absl::Seconds(60);
   EXPECT_TRUE(Begins(checkpoints_.StartIfDue()));
-  EXPECT_FALSE(Begins(checkpoints_.StartIfDue())) << "one is under way";
+  EXPECT_FALSE(Begins(checkpoints_.StartIfDue())) << "a checkpoint is already under way";
   EXPECT_TRUE(std::holds_alternative<followup::Published>(Publish(absl::OkStatus())));
   EXPECT_EQ(checkpoints_.durable_step(), 3u);
   job_.version = 9;
@@ -61,7 +61,7 @@ TEST_F(CheckpointsPartTest, BeginsByTimeAndBySteps) {
   EXPECT_TRUE(Begins(checkpoints_.StartIfDue()));
 }
 
-TEST_F(CheckpointsPartTest, PausesAfterFailuresGrow) {
+TEST_F(CheckpointsPartTest, PausesAfterFailuresGrowLonger) {
   options_.save_checkpoints_steps = 1;
   checkpoints_.BeginEpoch();
   job_.version = 1;
@@ -75,7 +75,7 @@ TEST_F(CheckpointsPartTest, PausesAfterFailuresGrow) {
   }
 }
 
-TEST_F(CheckpointsPartTest, TheThirdFailureOfTheLastOneIsTold) {
+TEST_F(CheckpointsPartTest, ReportsTheThirdFailureOfTheLastCheckpoint) {
   checkpoints_.BeginEpoch();
   job_.version = 1;
   checkpoints_.BeginLast();
@@ -88,7 +88,7 @@ TEST_F(CheckpointsPartTest, TheThirdFailureOfTheLastOneIsTold) {
   }
 }
 
-TEST_F(CheckpointsPartTest, AServerThatIsReplacedStops) {
+TEST_F(CheckpointsPartTest, AReplacedServerStops) {
   checkpoints_.BeginEpoch();
   job_.version = 1;
   checkpoints_.Ask(5);
@@ -96,9 +96,9 @@ TEST_F(CheckpointsPartTest, AServerThatIsReplacedStops) {
   EXPECT_TRUE(std::holds_alternative<followup::Stop>(Publish(absl::AbortedError("replaced"))));
 }
 
-// Checkpoints among the other parts.
+// Tests Checkpoints in a whole coordinator.
 
-TEST_F(CheckpointsTest, SavesByStepsAndAtTheEnd) {
+TEST_F(CheckpointsTest, SavesAtTheStepIntervalAndAtTheEnd) {
   options_.save_checkpoints_steps = 2;
   options_.num_steps = 5;
   StartWithClones();
@@ -117,7 +117,7 @@ TEST_F(CheckpointsTest, SavesByStepsAndAtTheEnd) {
   EXPECT_EQ(Commit(6, 1).status().code(), absl::StatusCode::kOutOfRange);
 }
 
-TEST_F(CheckpointsTest, AFailedCheckpointIsRepeatedAndTrainingGoesOn) {
+TEST_F(CheckpointsTest, AFailedCheckpointIsRepeatedWhileTrainingContinues) {
   options_.save_checkpoints_every = absl::Seconds(60);
   StartWithClones();
   RunStep(1);
@@ -158,7 +158,7 @@ TEST_F(CheckpointsTest, EarlierFailuresDoNotCountAgainstTheLastCheckpoint) {
   Send(coordinator_event::CheckpointPublished{1, publish_status_});
   while (coordinator_->Status(now_).checkpoint_failures() < 3) Pass(absl::Seconds(1));
   EXPECT_TRUE(Take<coordinator_action::Stopped>().empty())
-      << "only two of them were the last one's";
+      << "only two of the failures were of the last checkpoint";
   publish_status_ = absl::OkStatus();
   for (int i = 0; i < 30; ++i) Pass(absl::Seconds(1));
   EXPECT_EQ(Take<coordinator_action::Finished>().size(), 1u);
@@ -176,7 +176,7 @@ TEST_F(CheckpointsTest, StopsWhenTheLastCheckpointCannotBeWritten) {
   EXPECT_TRUE(Take<coordinator_action::Finished>().empty());
 }
 
-TEST_F(CheckpointCallsTest, CheckpointSavesWhatIsAppliedNow) {
+TEST_F(CheckpointCallsTest, CheckpointSavesTheNewestAppliedVersion) {
   StartWithClones();
   RunStep(1);
   RunStep(2);
@@ -188,30 +188,30 @@ TEST_F(CheckpointCallsTest, CheckpointSavesWhatIsAppliedNow) {
   EXPECT_EQ(coordinator_->durable_step(), 2u);
   EXPECT_EQ(Published(), 1u);
   EXPECT_EQ(AskForCheckpoint().at(0).reply->step(), 2u);
-  EXPECT_EQ(Published(), 0u) << "the newest one has everything";
+  EXPECT_EQ(Published(), 0u) << "the newest checkpoint already holds this version";
 }
 
-TEST_F(CheckpointCallsTest, CheckpointCallsJoinTheOneUnderWay) {
+TEST_F(CheckpointCallsTest, CheckpointCallsJoinTheCheckpointUnderWay) {
   StartWithClones();
   RunStep(1);
   hold_publish_ = true;
   EXPECT_TRUE(AskForCheckpoint().empty());
   EXPECT_TRUE(AskForCheckpoint().empty());
   RunStep(2);
-  EXPECT_TRUE(AskForCheckpoint().empty()) << "it asks for more than is being saved";
+  EXPECT_TRUE(AskForCheckpoint().empty()) << "the checkpoint under way does not hold step 2";
   EXPECT_EQ(Published(), 1u);
   AnswerPublish(1);
   auto replies = Take<coordinator_action::ReplyCheckpoint>();
   ASSERT_EQ(replies.size(), 2u);
   EXPECT_EQ(replies[1].reply->step(), 1u);
-  EXPECT_EQ(Published(), 1u) << "the next begins at once";
+  EXPECT_EQ(Published(), 1u) << "the next checkpoint must begin at once";
   AnswerPublish(2);
   replies = Take<coordinator_action::ReplyCheckpoint>();
   ASSERT_EQ(replies.size(), 1u);
   EXPECT_EQ(replies[0].reply->step(), 2u);
 }
 
-TEST_F(CheckpointCallsTest, CheckpointDuringAnApplyWaitsForItsEnd) {
+TEST_F(CheckpointCallsTest, CheckpointWaitsForTheApplyUnderWay) {
   StartWithClones();
   RunStep(1);
   silent_ = true;
@@ -222,7 +222,7 @@ TEST_F(CheckpointCallsTest, CheckpointDuringAnApplyWaitsForItsEnd) {
   EXPECT_EQ(Take<coordinator_action::ReplyCheckpoint>().at(0).reply->step(), 2u);
 }
 
-TEST_F(CheckpointCallsTest, CheckpointThatFailsIsTold) {
+TEST_F(CheckpointCallsTest, CallersLearnThatTheirCheckpointFailed) {
   StartWithClones();
   RunStep(1);
   hold_publish_ = true;
@@ -231,15 +231,15 @@ TEST_F(CheckpointCallsTest, CheckpointThatFailsIsTold) {
   EXPECT_TRUE(AskForCheckpoint().empty());
   AnswerPublish(1, absl::ResourceExhaustedError("no space left in /train"));
   auto replies = Take<coordinator_action::ReplyCheckpoint>();
-  ASSERT_EQ(replies.size(), 1u) << "the other one asked for step 2";
+  ASSERT_EQ(replies.size(), 1u) << "the second call asked for step 2";
   EXPECT_THAT(std::string(replies[0].reply.status().message()), HasSubstr("no space left"));
-  EXPECT_LE(coordinator_->NextWakeup(), now_) << "it does not wait for the pause after a failure";
+  EXPECT_LE(coordinator_->NextWakeup(), now_) << "a call must not wait for the failure pause";
   hold_publish_ = false;
   Pass(absl::ZeroDuration());
   EXPECT_EQ(Take<coordinator_action::ReplyCheckpoint>().at(0).reply->step(), 2u);
 }
 
-TEST_F(CheckpointCallsTest, CheckpointIsRefusedWhereThereIsNothingToSave) {
+TEST_F(CheckpointCallsTest, CheckpointIsRefusedWhenThereIsNothingToSave) {
   coordinator_ = std::make_unique<Coordinator>(options_);
   EXPECT_EQ(KindOf(AskForCheckpoint().at(0).reply.status()), ps::ErrorDetail::NOT_READY);
   StartWithClones();
@@ -276,7 +276,7 @@ TEST_F(CheckpointCallsTest, ACancelledCheckpointCallIsNotAnswered) {
   EXPECT_TRUE(Take<coordinator_action::ReplyCheckpoint>().empty());
 }
 
-TEST_F(CheckpointCallsTest, FiguresOfCheckpointsAndOfWhoIsLate) {
+TEST_F(CheckpointCallsTest, StatusReportsCheckpointsAndLateClones) {
   StartWithClones();
   RunStep(1);
   ps::StatusReply status = coordinator_->Status(now_);

@@ -51,7 +51,7 @@ TEST_F(ChunkVerifierTest, AcceptsFiniteValues) {
   EXPECT_TRUE(Verify().ok()) << Verify();
 }
 
-TEST_F(ChunkVerifierTest, RefusesAChunkThatDoesNotFit) {
+TEST_F(ChunkVerifierTest, RefusesAChunkWithAWrongIndexOrSize) {
   EXPECT_EQ(GetErrorDetail(Verify(2, 0)).kind(), ps::ErrorDetail::BAD_CHUNK);
   EXPECT_EQ(GetErrorDetail(Verify(1, 1)).kind(), ps::ErrorDetail::BAD_CHUNK);
   values_.pop_back();
@@ -77,7 +77,7 @@ TEST_F(ChunkVerifierTest, ComparesTheChecksumThatTheReceiverComputed) {
   EXPECT_EQ(GetErrorDetail(Verify(payload, crc)).kind(), ps::ErrorDetail::BAD_CHECKSUM);
 }
 
-TEST_F(ChunkVerifierTest, NamesTheFirstNonFiniteValueWhereverItIs) {
+TEST_F(ChunkVerifierTest, LocatesTheFirstNonFiniteValue) {
   const ElementRange range = sharding_.chunk(1, 0);
   for (const float bad : {std::nanf(""), -std::nanf(""), HUGE_VALF, -HUGE_VALF}) {
     for (const int64_t i :
@@ -95,9 +95,9 @@ TEST_F(ChunkVerifierTest, NamesTheFirstNonFiniteValueWhereverItIs) {
   }
 }
 
-TEST_F(ChunkVerifierTest, ReadsHalvesAsTheirEncodingSays) {
+TEST_F(ChunkVerifierTest, ReadsHalfPrecisionValuesByTheirEncoding) {
   const ElementRange range = sharding_.chunk(1, 0);
-  std::vector<uint16_t> halves(range.size(), 0x7f7f);  // the largest finite one
+  std::vector<uint16_t> halves(range.size(), 0x7f7f);  // the largest finite value
   const auto verify = [&](ps::GradientEncoding encoding) {
     const Payload payload{nullptr, reinterpret_cast<const char*>(halves.data()),
                           halves.size() * sizeof(uint16_t)};
@@ -117,7 +117,7 @@ TEST_F(ChunkVerifierTest, ReadsHalvesAsTheirEncodingSays) {
       EXPECT_EQ(detail.index(), range.begin + i - layout_.offset(variable));
     }
   }
-  // A chunk of one encoding does not pass for another.
+  // A chunk is refused under the encoding of another.
   halves.assign(halves.size(), 0);
   EXPECT_EQ(GetErrorDetail(verify(ps::FLOAT32)).kind(), ps::ErrorDetail::BAD_CHUNK);
   EXPECT_EQ(GetErrorDetail(

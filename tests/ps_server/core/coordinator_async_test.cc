@@ -1,4 +1,4 @@
-// The asynchronous mode of the coordinator: every push is a step of its own.
+// Tests the asynchronous mode of the coordinator, in which every push makes a step.
 #include <string>
 
 #include "gmock/gmock.h"
@@ -13,7 +13,8 @@ class CoordinatorAsyncTest : public CoordinatorTest {
  protected:
   CoordinatorAsyncTest() { options_.sync = false; }
 
-  // The batch of that position under that number, computed at that version.
+  // Returns a push of the batch at `position`, with the sequence number `number`, whose gradient
+  // was computed at `base_version`.
   ps::CommitRequest Push(uint32_t replica, uint64_t number, uint64_t base_version,
                          uint64_t position) {
     ps::CommitRequest request = CommitRequest(number, replica);
@@ -21,15 +22,15 @@ class CoordinatorAsyncTest : public CoordinatorTest {
     request.mutable_key()->set_position(position);
     return request;
   }
-  // The push of a clone whose earlier pushes have all counted.
+  // Returns the push of a clone whose earlier pushes were all applied.
   ps::CommitRequest Push(uint32_t replica, uint64_t number, uint64_t base_version) {
     return Push(replica, number, base_version, number - 1);
   }
   ps::PushReply::Outcome OutcomeOf(const ps::CommitRequest& request) {
     return Commit(request).at(0).reply->outcome();
   }
-  // What is stored with the version that is being applied, or was last: by replica, the next
-  // position.
+  // Returns the next position of each replica, as stored with the version that is being applied
+  // or was applied last.
   std::vector<uint64_t> Marks() {
     ps::PushMarks marks;
     std::vector<uint64_t> positions;
@@ -41,7 +42,7 @@ class CoordinatorAsyncTest : public CoordinatorTest {
     for (const ps::PushMark& mark : marks.marks()) positions.push_back(mark.next_position());
     return positions;
   }
-  // All shards restart and come back with this version and the marks of the last apply.
+  // Restarts all shards, which then hold these versions and the marks of the last apply.
   void Restart(std::vector<VersionId> held) {
     Marks();
     held_ = std::move(held);
@@ -64,7 +65,7 @@ TEST_F(CoordinatorAsyncTest, AppliesEachPushAsAStep) {
 
 TEST_F(CoordinatorAsyncTest, AppliesEachPositionOnce) {
   StartWithClones();
-  EXPECT_EQ(OutcomeOf(Push(1, 3, 0, 0)), ps::PushReply::ACCEPTED);  // numbers may be left out
+  EXPECT_EQ(OutcomeOf(Push(1, 3, 0, 0)), ps::PushReply::ACCEPTED);  // numbers may have gaps
   EXPECT_EQ(OutcomeOf(Push(1, 3, 0, 0)), ps::PushReply::ALREADY_APPLIED);
   EXPECT_EQ(OutcomeOf(Push(1, 4, 0, 0)), ps::PushReply::ALREADY_APPLIED);
   EXPECT_EQ(coordinator_->version(), 1u);
@@ -72,32 +73,32 @@ TEST_F(CoordinatorAsyncTest, AppliesEachPositionOnce) {
   EXPECT_EQ(Marks(), (std::vector<uint64_t>{0, 2, 0}));
 }
 
-TEST_F(CoordinatorAsyncTest, LeavesNoPositionOut) {
+TEST_F(CoordinatorAsyncTest, RefusesAPushThatSkipsAPosition) {
   StartWithClones();
   EXPECT_EQ(OutcomeOf(Push(1, 1, 0, 0)), ps::PushReply::ACCEPTED);
   const absl::Status refused = Commit(Push(1, 2, 0, 2)).at(0).reply.status();
-  EXPECT_EQ(KindOf(refused), ps::ErrorDetail::FENCED) << "so that the clone registers again";
+  EXPECT_EQ(KindOf(refused), ps::ErrorDetail::FENCED) << "the clone must register again";
   EXPECT_EQ(Register(1)->grants(0).position(), 1u);
   EXPECT_EQ(OutcomeOf(Push(1, 1, 0, 1)), ps::PushReply::ACCEPTED);
   EXPECT_EQ(coordinator_->version(), 2u);
 }
 
-TEST_F(CoordinatorAsyncTest, APushWhoseReplyWasLostIsKnownAfterARestart) {
+TEST_F(CoordinatorAsyncTest, RemembersAPushWhoseReplyWasLostAcrossARestart) {
   StartWithClones();
   EXPECT_EQ(OutcomeOf(Push(1, 1, 0, 0)), ps::PushReply::ACCEPTED);
   EXPECT_EQ(OutcomeOf(Push(1, 2, 1, 1)), ps::PushReply::ACCEPTED);
-  // Nobody hears of the last answer, as the server is killed.
+  // The server is killed before it sends the last reply.
   Restart({{7, 2}});
   EXPECT_EQ(coordinator_->version(), 2u);
   EXPECT_EQ(Register(1)->grants(0).position(), 2u);
   EXPECT_EQ(Register(0)->grants(0).position(), 0u);
-  // A clone that goes on with what it remembers is not believed.
+  // A clone that repeats an applied position has no effect.
   EXPECT_EQ(OutcomeOf(Push(1, 1, 2, 1)), ps::PushReply::ALREADY_APPLIED);
   EXPECT_EQ(coordinator_->version(), 2u);
   EXPECT_EQ(OutcomeOf(Push(1, 2, 2, 2)), ps::PushReply::ACCEPTED);
 }
 
-TEST_F(CoordinatorAsyncTest, PositionsGoBackWithTheVersion) {
+TEST_F(CoordinatorAsyncTest, PositionsAreRolledBackWithTheVersion) {
   StartWithClones();
   EXPECT_EQ(OutcomeOf(Push(1, 1, 0, 0)), ps::PushReply::ACCEPTED);
   Marks();
@@ -115,13 +116,13 @@ TEST_F(CoordinatorAsyncTest, PositionsGoBackWithTheVersion) {
   EXPECT_EQ(OutcomeOf(Push(1, 2, 1, 1)), ps::PushReply::ACCEPTED);
 }
 
-TEST_F(CoordinatorAsyncTest, AnEvictedClonesReplicaGoesOnWhereItWas) {
+TEST_F(CoordinatorAsyncTest, AnEvictedClonesReplicaContinuesAtItsPosition) {
   StartWithClones();
   EXPECT_EQ(OutcomeOf(Push(1, 1, 0, 0)), ps::PushReply::ACCEPTED);
   silent_ = true;
   EXPECT_TRUE(Commit(Push(1, 2, 1, 1)).empty());
   EXPECT_TRUE(Evict(1).ok());
-  AnswerApply();  // what was on its way into the variables is in them
+  AnswerApply();  // the push that was being applied is complete
   EXPECT_EQ(coordinator_->version(), 2u);
   const auto reply = Heartbeat(0);
   ASSERT_TRUE(reply.ok());
@@ -130,20 +131,20 @@ TEST_F(CoordinatorAsyncTest, AnEvictedClonesReplicaGoesOnWhereItWas) {
   EXPECT_EQ(reply->grants(1).position(), 2u);
 }
 
-TEST_F(CoordinatorAsyncTest, AVoidPositionIsNotAskedForAgain) {
+TEST_F(CoordinatorAsyncTest, AVoidPositionIsNotRequestedAgain) {
   options_.non_finite_policy = NonFinitePolicy::kSkip;
   StartWithClones();
   ps::CommitRequest request = Push(1, 1, 0, 0);
   request.mutable_info()->set_samples(0);
   EXPECT_EQ(OutcomeOf(request), ps::PushReply::VOID);
   EXPECT_EQ(OutcomeOf(Push(2, 1, 0, 0)), ps::PushReply::ACCEPTED);
-  EXPECT_EQ(Marks(), (std::vector<uint64_t>{0, 1, 1})) << "another replica's push carries the mark";
+  EXPECT_EQ(Marks(), (std::vector<uint64_t>{0, 1, 1})) << "a void position must be stored too";
   Restart({{7, 1}});
   EXPECT_EQ(Register(1)->grants(0).position(), 1u);
 }
 
-TEST_F(CoordinatorAsyncTest, AnOlderReleasesVersionIsSharedOutEqually) {
-  ps::PushMarks old;  // of replica 0, without a position
+TEST_F(CoordinatorAsyncTest, MarksOfAnOlderReleaseDivideTheVersionEquallyAmongReplicas) {
+  ps::PushMarks old;  // a mark of replica 0 without a position
   old.add_marks();
   restored_marks_ = old.SerializeAsString();
   held_ = {{6, 100}};
@@ -153,7 +154,7 @@ TEST_F(CoordinatorAsyncTest, AnOlderReleasesVersionIsSharedOutEqually) {
   EXPECT_EQ(Marks(), (std::vector<uint64_t>{33, 34, 33}));
 }
 
-TEST_F(CoordinatorAsyncTest, ShardsThatDisagreeAboutThePositionsAreNotGoneOnFrom) {
+TEST_F(CoordinatorAsyncTest, RestoresTheCheckpointWhenShardsDisagreeAboutPositions) {
   options_.tasks = 2;
   held_ = {{6, 4}};
   checkpoint_ = VersionId{6, 3};
@@ -162,20 +163,20 @@ TEST_F(CoordinatorAsyncTest, ShardsThatDisagreeAboutThePositionsAreNotGoneOnFrom
   positions.SetDone(2, 0);
   mapped_marks_of_1_ = positions.Serialize(3);
   Start();
-  for (int i = 0; i < 3; ++i) Pass(absl::Seconds(20));  // the pauses between epochs in a row
+  for (int i = 0; i < 3; ++i) Pass(absl::Seconds(20));  // longer than the pauses between epochs
   const auto serving = Take<coordinator_action::Serving>();
   ASSERT_EQ(serving.size(), 1u);
   EXPECT_EQ(serving[0].source, ps::RestoreRequest::CHECKPOINT);
   EXPECT_EQ(serving[0].version, 3u);
 }
 
-TEST_F(CoordinatorAsyncTest, ALaterPushOfAReplicaTakesTheOneBeforeFromTheQueue) {
+TEST_F(CoordinatorAsyncTest, ALaterPushReplacesTheReplicasQueuedPush) {
   StartWithClones();
   silent_ = true;
   EXPECT_TRUE(Commit(Push(0, 1, 0, 0)).empty());
-  EXPECT_TRUE(Commit(Push(1, 1, 0, 0)).empty());  // waits for its turn
+  EXPECT_TRUE(Commit(Push(1, 1, 0, 0)).empty());  // waits in the queue
   const auto replies = Commit(Push(1, 2, 0, 0));
-  ASSERT_EQ(replies.size(), 1u) << "the shards have dropped the bytes of the first";
+  ASSERT_EQ(replies.size(), 1u) << "the shards have dropped the chunks of the first push";
   EXPECT_EQ(KindOf(replies[0].reply.status()), ps::ErrorDetail::FENCED);
   AnswerApply();
   AnswerApply();
@@ -183,11 +184,11 @@ TEST_F(CoordinatorAsyncTest, ALaterPushOfAReplicaTakesTheOneBeforeFromTheQueue) 
   EXPECT_EQ(Take<coordinator_action::ReplyCommit>().size(), 2u);
 }
 
-TEST_F(CoordinatorAsyncTest, ARepeatedCommitIsAnsweredWithTheFirst) {
+TEST_F(CoordinatorAsyncTest, ARepeatedCommitIsAnsweredTogetherWithTheFirst) {
   StartWithClones();
   silent_ = true;
   EXPECT_TRUE(Commit(Push(0, 1, 0)).empty());
-  EXPECT_TRUE(Commit(Push(1, 1, 0)).empty());  // waits for its turn
+  EXPECT_TRUE(Commit(Push(1, 1, 0)).empty());  // waits in the queue
   EXPECT_TRUE(Commit(Push(0, 1, 0)).empty());
   AnswerApply();
   EXPECT_EQ(Take<coordinator_action::ReplyCommit>().size(), 2u);
@@ -196,7 +197,7 @@ TEST_F(CoordinatorAsyncTest, ARepeatedCommitIsAnsweredWithTheFirst) {
   EXPECT_EQ(coordinator_->version(), 2u);
 }
 
-TEST_F(CoordinatorAsyncTest, RefusesWhatIsTooStale) {
+TEST_F(CoordinatorAsyncTest, RefusesPushesThatAreTooStale) {
   options_.max_staleness = 1;
   StartWithClones();
   for (uint64_t number = 1; number <= 2; ++number) {
@@ -206,7 +207,7 @@ TEST_F(CoordinatorAsyncTest, RefusesWhatIsTooStale) {
   EXPECT_EQ(KindOf(status), ps::ErrorDetail::STALE);
   EXPECT_TRUE(absl::IsAborted(status));
   EXPECT_EQ(coordinator_->Status(now_).dropped_contributions(), 1u);
-  // It pushes the same batch under the next number.
+  // The clone pushes the same batch again under the next number.
   EXPECT_EQ(Commit(Push(1, 2, 1, 0)).at(0).reply->staleness(), 1u);
   EXPECT_TRUE(absl::IsInvalidArgument(Commit(Push(1, 3, 9, 1)).at(0).reply.status()));
 }
@@ -217,7 +218,7 @@ TEST_F(CoordinatorAsyncTest, ARegistrationWaitsForThePushBeingApplied) {
   EXPECT_TRUE(Commit(Push(0, 1, 0)).empty());
   EXPECT_TRUE(Commit(Push(1, 1, 0)).empty());
   EXPECT_EQ(KindOf(Register(0).status()), ps::ErrorDetail::NOT_READY);
-  // What only waits for its turn is forgotten: its worker has died.
+  // A queued push is dropped when its clone registers again, because the old process is gone.
   EXPECT_TRUE(Register(1).ok());
   EXPECT_EQ(KindOf(Take<coordinator_action::ReplyCommit>().at(0).reply.status()),
             ps::ErrorDetail::FENCED);
@@ -227,7 +228,7 @@ TEST_F(CoordinatorAsyncTest, ARegistrationWaitsForThePushBeingApplied) {
   EXPECT_EQ(Heartbeat(1)->grants(0).position(), 0u);
 }
 
-TEST_F(CoordinatorAsyncTest, AClonesReplicaIsItsOwnAtOnceWhileAnothersPushIsApplied) {
+TEST_F(CoordinatorAsyncTest, ARegistrationDoesNotWaitForAnotherClonesPush) {
   Start();
   EXPECT_TRUE(Register(1).ok());
   silent_ = true;
@@ -259,7 +260,7 @@ TEST_F(CoordinatorAsyncTest, EndsAtTheLastStep) {
   EXPECT_EQ(Take<coordinator_action::Finished>().size(), 1u);
 }
 
-TEST_F(CoordinatorAsyncTest, DoesNotReassignReplicasAndKnowsItsClones) {
+TEST_F(CoordinatorAsyncTest, RefusesSparesAndDoesNotReassignReplicas) {
   StartWithClones();
   EXPECT_TRUE(absl::IsFailedPrecondition(Register(3).status()));
   for (int i = 0; i < 4; ++i) {
@@ -279,7 +280,7 @@ TEST_F(CoordinatorAsyncTest, ManyVoidPushesInARowStopTraining) {
     ps::CommitRequest request = Push(0, sequence, 0);
     request.mutable_info()->set_samples(0);
     EXPECT_EQ(Commit(request).at(0).reply->outcome(), ps::PushReply::VOID);
-    EXPECT_EQ(Commit(request).at(0).reply.ok(), sequence < 10);  // repeated: counted once
+    EXPECT_EQ(Commit(request).at(0).reply.ok(), sequence < 10);  // a repeated commit counts once
   }
   EXPECT_EQ(Take<coordinator_action::Stopped>().size(), 1u);
 }

@@ -1,4 +1,4 @@
-// A coordinator whose disk and shards answer at once, unless told otherwise.
+// Drives a coordinator whose disk and shards answer at once by default.
 #ifndef PUSHPULL_TESTS_PS_SERVER_CORE_COORDINATOR_DRIVER_H_
 #define PUSHPULL_TESTS_PS_SERVER_CORE_COORDINATOR_DRIVER_H_
 
@@ -106,7 +106,7 @@ class CoordinatorTest : public testing::Test {
     return ShardReply(ps::SnapshotReply());
   }
 
-  // Actions of that type since the last call of this function.
+  // Returns the actions of that type since the last call of this function.
   template <typename Action>
   std::vector<Action> Take() {
     return TakeFrom<Action>(&actions_);
@@ -134,7 +134,7 @@ class CoordinatorTest : public testing::Test {
   absl::StatusOr<ps::RegisterReply> Register(uint32_t worker, const std::string& peer = "") {
     return Register(RegisterRequest(worker, peer));
   }
-  // A heartbeat of the process that has registered last.
+  // Sends a heartbeat of the process that registered last.
   absl::StatusOr<ps::HeartbeatReply> Heartbeat(uint32_t worker) {
     ps::RegisterRequest process = registered_[worker];
     process.set_worker_id(worker);
@@ -166,7 +166,7 @@ class CoordinatorTest : public testing::Test {
     request.mutable_info()->set_samples(samples);
     return request;
   }
-  // The answers that come at once, oldest first.
+  // Returns the immediate replies, oldest first.
   std::vector<coordinator_action::ReplyCommit> Commit(const ps::CommitRequest& request) {
     Send(coordinator_event::Commit{++call_, request});
     return Take<coordinator_action::ReplyCommit>();
@@ -174,12 +174,12 @@ class CoordinatorTest : public testing::Test {
   absl::StatusOr<ps::CommitReply> Commit(uint64_t step, uint32_t replica, uint64_t samples = 10) {
     return Commit(CommitRequest(step, replica, samples)).at(0).reply;
   }
-  // Answers the apply that is under way.
+  // Completes the apply that is under way.
   void AnswerApply() {
     const auto calls = Take<coordinator_action::CallShard>();
     Send(coordinator_event::ShardReplied{calls.back().rpc, ShardReply(ps::ApplyReply())});
   }
-  // The answer of Evict, which comes at once.
+  // Returns the reply of Evict, which is immediate.
   absl::StatusOr<ps::EvictReply> Evict(uint32_t worker, const std::string& reason = "") {
     ps::EvictRequest request;
     request.set_worker_id(worker);
@@ -187,7 +187,7 @@ class CoordinatorTest : public testing::Test {
     Send(coordinator_event::Evict{++call_, request});
     return Take<coordinator_action::ReplyEvict>().at(0).reply;
   }
-  // The answers of Checkpoint that came at once, those of earlier calls included.
+  // Returns the immediate replies of Checkpoint, including replies to earlier calls.
   std::vector<coordinator_action::ReplyCheckpoint> AskForCheckpoint() {
     Send(coordinator_event::Checkpoint{++call_});
     return Take<coordinator_action::ReplyCheckpoint>();
@@ -217,13 +217,13 @@ class CoordinatorTest : public testing::Test {
   std::vector<VersionId> held_;
   absl::StatusOr<std::optional<VersionId>> checkpoint_ = std::optional<VersionId>();
   std::string restored_marks_;
-  std::optional<std::string> mapped_marks_of_1_;  // other marks in the memory of shard 1
+  std::optional<std::string> mapped_marks_of_1_;  // if set, the marks that shard 1 holds
   absl::Status publish_status_;
   absl::Status take_over_status_;
-  bool hold_publish_ = false;  // the files are being written
+  bool hold_publish_ = false;  // publishing a checkpoint does not complete
   absl::Status snapshot_status_;
   bool silent_ = false;       // shards do not answer
-  int failing_restores_ = 0;  // so many restores end with restore_status_
+  int failing_restores_ = 0;  // number of restores that end with restore_status_
   absl::Status restore_status_;
 };
 

@@ -1,5 +1,5 @@
-// What concerns several parts of the coordinator: drains, and what it says it waits for. The parts
-// have tests of their own.
+// Tests what involves several parts of the coordinator: drains, and the report of what it waits
+// for. Each part also has its own test file.
 #include "ps_server/core/coordinator.h"
 
 #include <string>
@@ -14,7 +14,7 @@ namespace {
 
 using testing::HasSubstr;
 
-TEST_F(CoordinatorTest, SaysWhomItWaitsFor) {
+TEST_F(CoordinatorTest, ReportsWhichClonesItWaitsFor) {
   Start();
   EXPECT_TRUE(Register(0).ok());
   EXPECT_TRUE(Register(1).ok());
@@ -30,7 +30,7 @@ TEST_F(CoordinatorTest, SaysWhomItWaitsFor) {
   EXPECT_EQ(status.clones_size(), 3);
   EXPECT_LT(status.clones(2).seconds_since_seen(), 0);
   EXPECT_EQ(status.clones(1).seconds_since_seen(), 35);
-  // It is waited for, however long.
+  // The coordinator waits for the missing clone without a time limit.
   for (int i = 0; i < 20; ++i) {
     EXPECT_TRUE(Heartbeat(0).ok());
     EXPECT_TRUE(Heartbeat(1).ok());
@@ -54,7 +54,7 @@ TEST_F(CoordinatorTest, DrainsAfterTheOpenStep) {
   EXPECT_EQ(KindOf(Commit(3, 0).status()), ps::ErrorDetail::DRAINING);
 }
 
-TEST_F(CoordinatorTest, ADrainInTheLastStepEndsAsFinishedAndTellsLateClones) {
+TEST_F(CoordinatorTest, ADrainInTheLastStepFinishesTrainingAndTellsLateClones) {
   options_.num_steps = 2;
   StartWithClones();
   RunStep(1);
@@ -63,12 +63,12 @@ TEST_F(CoordinatorTest, ADrainInTheLastStepEndsAsFinishedAndTellsLateClones) {
   EXPECT_TRUE(Commit(2, 1).ok());
   EXPECT_TRUE(Commit(2, 2).ok());
   EXPECT_EQ(Take<coordinator_action::Finished>().size(), 1u);
-  const auto reply = Register(1);  // a clone that was restarted meanwhile
+  const auto reply = Register(1);  // a clone that was restarted during the drain
   ASSERT_TRUE(reply.ok()) << reply.status();
   EXPECT_TRUE(reply->training_done());
 }
 
-TEST_F(CoordinatorTest, DrainGivesUpAStepThatNobodyEnds) {
+TEST_F(CoordinatorTest, DrainGivesUpAStepThatNobodyCompletes) {
   StartWithClones();
   RunStep(1);
   EXPECT_TRUE(Commit(2, 0).ok());
@@ -79,7 +79,7 @@ TEST_F(CoordinatorTest, DrainGivesUpAStepThatNobodyEnds) {
   EXPECT_EQ(coordinator_->durable_step(), 1u);
 }
 
-TEST_F(CoordinatorTest, ADrainWithoutAShardEndsAtItsLimit) {
+TEST_F(CoordinatorTest, ADrainWithASilentShardEndsAtItsTimeLimit) {
   StartWithClones();
   RunStep(1);
   silent_ = true;
@@ -99,7 +99,7 @@ TEST_F(CoordinatorTest, ADrainWithoutAShardEndsAtItsLimit) {
   EXPECT_TRUE(Take<coordinator_action::Drained>().empty());
 }
 
-TEST_F(CoordinatorTest, DrainByCallIsAnsweredAtOnceAndEndsTheProcess) {
+TEST_F(CoordinatorTest, ADrainCallIsAnsweredAtOnceAndEndsTheProcess) {
   StartWithClones();
   RunStep(1);
   EXPECT_TRUE(Commit(2, 0).ok());
@@ -110,25 +110,25 @@ TEST_F(CoordinatorTest, DrainByCallIsAnsweredAtOnceAndEndsTheProcess) {
   EXPECT_TRUE(Commit(2, 1).ok());
   EXPECT_TRUE(Commit(2, 2).ok());
   EXPECT_EQ(Take<coordinator_action::Drained>().size(), 1u);
-  EXPECT_EQ(coordinator_->durable_step(), 2u) << "no applied step is lost";
+  EXPECT_EQ(coordinator_->durable_step(), 2u) << "no applied step may be lost";
   Send(coordinator_event::Drain{++call_});
   EXPECT_EQ(Take<coordinator_action::ReplyDrain>().at(0).reply->version(), 2u);
   EXPECT_TRUE(Take<coordinator_action::Drained>().empty());
 }
 
-TEST_F(CoordinatorTest, DrainEndsAProcessThatWouldStayAfterTheLastStep) {
+TEST_F(CoordinatorTest, ADrainCallEndsAProcessThatHasFinishedTraining) {
   options_.num_steps = 1;
   StartWithClones();
   RunStep(1);
   EXPECT_EQ(Take<coordinator_action::Finished>().size(), 1u);
   Send(coordinator_event::Drain{});
-  EXPECT_TRUE(Take<coordinator_action::EndWanted>().empty()) << "a signal is known to the main";
+  EXPECT_TRUE(Take<coordinator_action::EndWanted>().empty()) << "no operator called Drain";
   Send(coordinator_event::Drain{++call_});
   EXPECT_EQ(Take<coordinator_action::EndWanted>().size(), 1u);
   EXPECT_EQ(Take<coordinator_action::ReplyDrain>().at(0).reply->version(), 1u);
 }
 
-TEST_F(CoordinatorTest, AStoppedServerSaysSoAndIsNotDrained) {
+TEST_F(CoordinatorTest, AStoppedServerRefusesToDrain) {
   StartWithClones();
   Commit(CommitRequest(1, 1, 0));
   Send(coordinator_event::Drain{++call_});
@@ -136,7 +136,7 @@ TEST_F(CoordinatorTest, AStoppedServerSaysSoAndIsNotDrained) {
             ps::ErrorDetail::STOPPED);
   EXPECT_TRUE(Take<coordinator_action::EndWanted>().empty());
   Send(coordinator_event::Drain{});
-  EXPECT_TRUE(Take<coordinator_action::Drained>().empty()) << "clones still hear why it stopped";
+  EXPECT_TRUE(Take<coordinator_action::Drained>().empty()) << "clones must learn the reason";
   EXPECT_EQ(KindOf(Register(0).status()), ps::ErrorDetail::STOPPED);
 }
 

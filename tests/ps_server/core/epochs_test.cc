@@ -15,7 +15,7 @@ namespace {
 
 using testing::HasSubstr;
 
-TEST(EpochPaceTest, PausesGrowUntilAnEpochHolds) {
+TEST(EpochPaceTest, PausesGrowUntilAnEpochLasts) {
   EpochPace::Options options;
   options.first_pause = absl::Seconds(1);
   options.last_pause = absl::Seconds(5);
@@ -31,12 +31,12 @@ TEST(EpochPaceTest, PausesGrowUntilAnEpochHolds) {
   pace.NoteServing(now);
   EXPECT_EQ(pace.NextPause(now + absl::Seconds(10)), absl::ZeroDuration());
   for (const int pause : {0, 1, 2}) {
-    EXPECT_EQ(pace.NextPause(now + absl::Hours(1)), absl::Seconds(pause)) << "they never serve";
+    EXPECT_EQ(pace.NextPause(now + absl::Hours(1)), absl::Seconds(pause)) << "epochs never served";
   }
 }
 
 TEST(EpochsTest, EpochsFarAheadAreNotPlausible) {
-  EXPECT_TRUE(IsPlausibleEpoch(kMaxEpoch, 0)) << "a shard that has just started";
+  EXPECT_TRUE(IsPlausibleEpoch(kMaxEpoch, 0)) << "a new shard accepts any valid epoch";
   EXPECT_FALSE(IsPlausibleEpoch(kMaxEpoch + 1, 0));
   EXPECT_FALSE(IsPlausibleEpoch(~uint64_t{0}, 7));
   EXPECT_TRUE(IsPlausibleEpoch(7 + (1 << 20), 7));
@@ -75,7 +75,7 @@ class EpochsOfAShardTest : public testing::Test {
   ShardAggregator shard_;
 };
 
-TEST_F(EpochsOfAShardTest, NoOrderLiftsAShardBeyondWhatGrantsCanSay) {
+TEST_F(EpochsOfAShardTest, AShardRefusesARestoreToAnImplausibleEpoch) {
   ExpectRefused(~uint64_t{0});
   ExpectRefused(kMaxEpoch + 1);
   Restore(7);
@@ -88,7 +88,7 @@ TEST_F(EpochsOfAShardTest, NoOrderLiftsAShardBeyondWhatGrantsCanSay) {
 
 class EpochsOfAJobTest : public CoordinatorTest {
  protected:
-  // Lets the time pass, timer by timer, and returns how many epochs were begun.
+  // Advances the time from timer to timer and returns how many epochs began.
   size_t EpochsWithin(absl::Duration duration) {
     Take<coordinator_action::PersistEpoch>();
     const absl::Duration end = now_ + duration;
@@ -103,49 +103,49 @@ class EpochsOfAJobTest : public CoordinatorTest {
   }
 };
 
-TEST_F(EpochsOfAJobTest, AFaultThatStaysBeginsFewEpochs) {
+TEST_F(EpochsOfAJobTest, APersistentFaultBeginsFewEpochs) {
   restore_status_ = EpochChanged(0);
   failing_restores_ = 1000;
   Start();
   const size_t first = Take<coordinator_action::PersistEpoch>().size();
-  EXPECT_EQ(first, 2u) << "the third one begins after a pause";
+  EXPECT_EQ(first, 2u) << "the third epoch must wait for a pause";
   const size_t minute = EpochsWithin(absl::Minutes(1));
-  EXPECT_GE(minute, 8u) << "the first pauses are short";
+  EXPECT_GE(minute, 8u) << "the first pauses must be short";
   EXPECT_LE(minute, 20u);
   EXPECT_LE(EpochsWithin(absl::Minutes(1)), 7u);
-  // It serves as soon as the fault is gone.
+  // The job serves soon after the fault is gone.
   failing_restores_ = 0;
   EXPECT_EQ(EpochsWithin(absl::Seconds(11)), 1u);
   EXPECT_TRUE(Register(0).ok());
 }
 
-TEST_F(EpochsOfAJobTest, AnEpochThatHeldIsFollowedAtOnce) {
+TEST_F(EpochsOfAJobTest, NoPausePrecedesTheEpochAfterOneThatLasted) {
   options_.tasks = 2;
   StartWithClones();
   for (int restart = 0; restart < 3; ++restart) {
     EpochsWithin(absl::Seconds(10));
     ++boot_ids_[1];
-    EXPECT_EQ(EpochsWithin(absl::Seconds(1)), 1u) << "found out by the next poll";
+    EXPECT_EQ(EpochsWithin(absl::Seconds(1)), 1u) << "the next poll must notice the restart";
     EXPECT_TRUE(Register(0).ok());
   }
 }
 
-TEST_F(EpochsOfAJobTest, AShardThatNamesAnImpossibleEpochIsNotFollowed) {
+TEST_F(EpochsOfAJobTest, DoesNotAdoptAnImpossibleEpochFromAShard) {
   for (const uint64_t lie : {~uint64_t{0}, kMaxEpoch + 1, uint64_t{7} + (1 << 20) + 1}) {
     restore_status_ = EpochChanged(lie);
     failing_restores_ = 5;
     Start();
-    EXPECT_LE(EpochsWithin(absl::Seconds(20)), 1u) << "the restore is repeated, not the epoch";
+    EXPECT_LE(EpochsWithin(absl::Seconds(20)), 1u) << "the restore must stay in its epoch";
     EXPECT_EQ(coordinator_->epoch(), 7u) << lie;
     const auto notices = Take<coordinator_action::Notice>();
     ASSERT_FALSE(notices.empty());
     EXPECT_THAT(notices[0].text, HasSubstr("restart its ps task"));
-    EXPECT_TRUE(Register(0).ok()) << "it goes on when the shard says no such thing any more";
+    EXPECT_TRUE(Register(0).ok()) << "the job must continue after the last wrong epoch";
     Take<coordinator_action::Notice>();
   }
 }
 
-TEST_F(EpochsOfAJobTest, AnEpochFileAtItsEndStopsTheJob) {
+TEST_F(EpochsOfAJobTest, AnEpochFileWithTheLargestEpochStopsTheJob) {
   stored_epoch_ = kMaxEpoch;
   Start();
   const auto stopped = Take<coordinator_action::Stopped>();

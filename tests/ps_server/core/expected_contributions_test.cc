@@ -31,10 +31,10 @@ ReplicaSamples After(ExpectedContributions* expected, uint32_t replica) {
 
 const ReplicaSamples kNothing;
 
-TEST(ExpectedContributionsTest, SynchronousStepsAreMadeOfWhatTheLastOneWas) {
+TEST(ExpectedContributionsTest, ExpectsTheContributorsOfTheLastSynchronousStep) {
   ExpectedContributions expected(/*sync=*/true, /*tasks=*/3);
   EXPECT_EQ(After(&expected, 0), kNothing);
-  expected.NoteApplied(Applied({{0, 4}, {2, 5}, {3, 0}}));  // replica 3's was void
+  expected.NoteApplied(Applied({{0, 4}, {2, 5}, {3, 0}}));  // replica 3's contribution is void
   for (const uint32_t replica : {0, 2, 7}) {
     EXPECT_EQ(After(&expected, replica), (ReplicaSamples{{0, 4}, {2, 5}}));
   }
@@ -44,30 +44,30 @@ TEST(ExpectedContributionsTest, SynchronousStepsAreMadeOfWhatTheLastOneWas) {
   EXPECT_EQ(After(&expected, 1), kNothing);
 }
 
-TEST(ExpectedContributionsTest, AsynchronousVersionsAreMadeOfWhatComesFirst) {
+TEST(ExpectedContributionsTest, ExpectsTheFirstKnownReplicaInAsynchronousMode) {
   ExpectedContributions expected(/*sync=*/false, /*tasks=*/1);
   EXPECT_EQ(After(&expected, 0), kNothing);
   expected.NoteApplied(Applied({{0, 4}}));
   expected.NoteApplied(Applied({{1, 5}}));
-  EXPECT_EQ(After(&expected, 2), kNothing);  // unknown, and stands in nobody's way
+  EXPECT_EQ(After(&expected, 2), kNothing);  // an unknown replica, which must not block others
   EXPECT_EQ(After(&expected, 1), (ReplicaSamples{{1, 5}}));
   EXPECT_EQ(After(&expected, 0), kNothing);
   EXPECT_EQ(After(&expected, 1), (ReplicaSamples{{1, 5}}));
   expected.NoteApplied(Applied({{1, 6}}));
   EXPECT_EQ(After(&expected, 0), (ReplicaSamples{{0, 4}}));
-  expected.NoteApplied(Applied({{0, 0}}));  // void: it weighs what it did before
+  expected.NoteApplied(Applied({{0, 0}}));  // void: the earlier number of samples stays
   EXPECT_EQ(After(&expected, 0), (ReplicaSamples{{0, 4}}));
   expected.Forget();
   EXPECT_EQ(After(&expected, 0), kNothing);
 }
 
-TEST(ExpectedContributionsTest, NothingAsynchronouslyWithSeveralTasks) {
+TEST(ExpectedContributionsTest, ExpectsNothingInAsynchronousModeWithSeveralTasks) {
   ExpectedContributions expected(/*sync=*/false, /*tasks=*/2);
   expected.NoteApplied(Applied({{0, 4}}));
   EXPECT_EQ(After(&expected, 0), kNothing);
 }
 
-TEST(ExpectedContributionsTest, NothingWhereGradientsAreClipped) {
+TEST(ExpectedContributionsTest, ExpectsNothingWhenGradientsAreClipped) {
   for (const bool sync : {false, true}) {
     ExpectedContributions expected(sync, /*tasks=*/1);
     expected.NoteApplied(Applied({{0, 4}}));

@@ -16,7 +16,7 @@ using testing::HasSubstr;
 
 using MembershipTest = CoordinatorTest;
 
-// Membership alone.
+// Tests Membership without the other parts of the coordinator.
 class MembershipPartTest : public PartTest {
  protected:
   static ps::RegisterRequest Request(uint32_t worker, uint64_t session = 1) {
@@ -39,7 +39,7 @@ class MembershipPartTest : public PartTest {
   Membership members_{options_, job_, &actions_};
 };
 
-TEST_F(MembershipPartTest, GrantsFromTheFirstStepThatTheReplicaCanContributeTo) {
+TEST_F(MembershipPartTest, AGrantBeginsAtTheFirstStepItsReplicaCanContributeTo) {
   job_.version = 4;
   members_.BeginEpoch();
   Register(1);
@@ -51,7 +51,7 @@ TEST_F(MembershipPartTest, GrantsFromTheFirstStepThatTheReplicaCanContributeTo) 
   EXPECT_EQ(members_.GrantsOf(1)[0].from_step(), 6u);
 }
 
-TEST_F(MembershipPartTest, ALostClonesReplicaGoesToOneThatIsAlive) {
+TEST_F(MembershipPartTest, ALostClonesReplicaMovesToALiveClone) {
   members_.BeginEpoch();
   Register(0);
   job_.now += options_.lease / 2;
@@ -61,7 +61,7 @@ TEST_F(MembershipPartTest, ALostClonesReplicaGoesToOneThatIsAlive) {
   Take<coordinator_action::Notice>();
   EXPECT_THAT(members_.ExpireLeases(), ElementsAre(0));
   members_.Reassign(3, Everybody);
-  EXPECT_EQ(members_.WorkerOf(0), 0u) << "it has contributed";
+  EXPECT_EQ(members_.WorkerOf(0), 0u) << "replica 0 has already contributed to the step";
   members_.Reassign(3, Nobody);
   EXPECT_EQ(members_.WorkerOf(0), 1u);
   EXPECT_THAT(Take<coordinator_action::Notice>().at(0).text,
@@ -82,7 +82,7 @@ TEST_F(MembershipPartTest, OnlyTheRegisteredProcessRenewsItsLease) {
   EXPECT_TRUE(absl::IsAlreadyExists(members_.CheckAnnouncement(Request(1, 2))));
 }
 
-TEST_F(MembershipPartTest, EvictsOnceAndForGood) {
+TEST_F(MembershipPartTest, AnEvictionHappensOnceAndOutlastsTheEpoch) {
   members_.BeginEpoch();
   Register(1);
   ps::EvictRequest request;
@@ -96,9 +96,9 @@ TEST_F(MembershipPartTest, EvictsOnceAndForGood) {
   EXPECT_FALSE(members_.CheckNotEvicted(1).ok());
 }
 
-// Membership among the other parts.
+// Tests Membership in a whole coordinator.
 
-TEST_F(MembershipTest, RefusesWorkersThatDoNotFit) {
+TEST_F(MembershipTest, RefusesIncompatibleWorkers) {
   Start();
   ps::RegisterRequest request = RegisterRequest(0, "");
   request.set_run_id("another");
@@ -127,7 +127,7 @@ TEST_F(MembershipTest, RefusesWorkersThatDoNotFit) {
   EXPECT_TRUE(Register(0, "two:1").ok());
 }
 
-TEST_F(MembershipTest, GrantsRiseOverEverything) {
+TEST_F(MembershipTest, EveryGrantIsGreaterThanAllBeforeIt) {
   Start();
   const uint64_t first = Register(0)->grants(0).grant();
   EXPECT_EQ(first >> 32, 7u);
@@ -138,7 +138,7 @@ TEST_F(MembershipTest, GrantsRiseOverEverything) {
   EXPECT_EQ(KindOf(Commit(old).at(0).reply.status()), ps::ErrorDetail::FENCED);
 }
 
-TEST_F(MembershipTest, ACloneThatIsStartedAgainHasItsReplicaAtOnce) {
+TEST_F(MembershipTest, ARestartedCloneGetsItsReplicaAtOnce) {
   StartWithClones();
   EXPECT_TRUE(Commit(1, 1).ok());
   ps::RegisterRequest again = registered_[0];
@@ -149,15 +149,15 @@ TEST_F(MembershipTest, ACloneThatIsStartedAgainHasItsReplicaAtOnce) {
   ASSERT_TRUE(reply.ok()) << reply.status();
   ASSERT_EQ(reply->grants_size(), 1);
   EXPECT_EQ(reply->grants(0).replica(), 0u);
-  EXPECT_EQ(reply->grants(0).from_step(), 1u) << "it takes part in the step under way";
-  // The others keep what they have, and the step goes on.
+  EXPECT_EQ(reply->grants(0).from_step(), 1u) << "the clone must take part in the current step";
+  // The other clones keep their replicas, and the step can complete.
   EXPECT_TRUE(Commit(1, 0).ok());
   EXPECT_TRUE(Commit(1, 2).ok());
   EXPECT_EQ(coordinator_->version(), 1u);
   RunStep(2);
 }
 
-TEST_F(MembershipTest, AnEarlierProcessOfACloneDoesNotComeBack) {
+TEST_F(MembershipTest, AReplacedProcessOfACloneIsRefused) {
   StartWithClones();
   const ps::RegisterRequest earlier = registered_[0];
   const ps::CommitRequest late = CommitRequest(1, 0);
@@ -165,20 +165,20 @@ TEST_F(MembershipTest, AnEarlierProcessOfACloneDoesNotComeBack) {
   later.set_peer_name("host:later");
   later.set_process_number(earlier.process_number() + 1);
   ASSERT_TRUE(Register(later).ok());
-  // What the earlier process still sends neither fences the later one nor tells of its grants.
+  // A message of the earlier process neither fences the later process nor reveals its grants.
   EXPECT_EQ(KindOf(Commit(late).at(0).reply.status()), ps::ErrorDetail::FENCED);
   EXPECT_EQ(KindOf(Heartbeat(earlier).status()), ps::ErrorDetail::EPOCH_CHANGED);
   const absl::Status refusal = Register(earlier).status();
   EXPECT_TRUE(absl::IsPermissionDenied(refusal)) << refusal;
-  EXPECT_EQ(KindOf(refusal), ps::ErrorDetail::UNKNOWN) << "it would register again for ever";
+  EXPECT_EQ(KindOf(refusal), ps::ErrorDetail::UNKNOWN) << "it must not be told to retry";
   EXPECT_THAT(std::string(refusal.message()), HasSubstr("host:later"));
-  // Nor after the lease has ended.
+  // The earlier process is still refused after a lease has passed.
   Pass(absl::Seconds(11));
   EXPECT_TRUE(absl::IsPermissionDenied(Register(earlier).status()));
   EXPECT_TRUE(Heartbeat(later).ok());
 }
 
-TEST_F(MembershipTest, AClonesContributionStandsWhenItComesBack) {
+TEST_F(MembershipTest, AContributionStillCountsAfterItsCloneRegistersAgain) {
   StartWithClones();
   EXPECT_TRUE(Commit(1, 0).ok());
   const ps::CommitRequest committed = CommitRequest(1, 0);
@@ -191,7 +191,7 @@ TEST_F(MembershipTest, AClonesContributionStandsWhenItComesBack) {
   RunStep(2);
 }
 
-TEST_F(MembershipTest, ALostClonesReplicaGoesToAnotherAndComesHome) {
+TEST_F(MembershipTest, ALostCloneGetsItsReplicaBackWhenItReturns) {
   StartWithClones();
   RunStep(1);
   const uint64_t old_grant = grants_[2].grant();
@@ -204,19 +204,19 @@ TEST_F(MembershipTest, ALostClonesReplicaGoesToAnotherAndComesHome) {
   ASSERT_EQ(reply->grants_size(), 2);
   EXPECT_EQ(reply->grants(1).replica(), 2u);
   EXPECT_GT(reply->grants(1).grant(), old_grant);
-  // The clone wakes up: its old grant is fenced, and its replica is still somebody else's.
+  // When the clone wakes up, its old grant is fenced and another clone holds its replica.
   ps::CommitRequest zombie = CommitRequest(2, 2);
   zombie.mutable_key()->set_grant(old_grant);
   EXPECT_EQ(KindOf(Commit(zombie).at(0).reply.status()), ps::ErrorDetail::FENCED);
   EXPECT_EQ(Heartbeat(2)->grants_size(), 0);
   grants_[2] = Heartbeat(0)->grants(1);
   RunStep(2);
-  EXPECT_EQ(Heartbeat(2)->grants_size(), 1);  // at the step boundary
+  EXPECT_EQ(Heartbeat(2)->grants_size(), 1);  // returned at the step boundary
   EXPECT_EQ(Heartbeat(0)->grants_size(), 1);
   RunStep(3);
 }
 
-TEST_F(MembershipTest, ASpareTakesOverBeforeABusyClone) {
+TEST_F(MembershipTest, ASpareIsPreferredToABusyClone) {
   StartWithClones();
   EXPECT_EQ(Register(3)->grants_size(), 0);
   for (int i = 0; i < 4; ++i) {
@@ -227,17 +227,17 @@ TEST_F(MembershipTest, ASpareTakesOverBeforeABusyClone) {
   EXPECT_EQ(Heartbeat(0)->grants_size(), 1);
 }
 
-TEST_F(MembershipTest, TakesSoManySparesAndNoMore) {
+TEST_F(MembershipTest, LimitsTheNumberOfSpares) {
   StartWithClones();
   for (uint32_t i = 0; i < ReplicaTable::kMaxSpares; ++i) EXPECT_TRUE(Register(1000 + i * 7).ok());
   EXPECT_EQ(Register(999999).status().code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_TRUE(Register(1000).ok()) << "it is known";
-  EXPECT_TRUE(Register(2).ok()) << "it has a replica";
+  EXPECT_TRUE(Register(1000).ok()) << "a known spare may register again";
+  EXPECT_TRUE(Register(2).ok()) << "a clone with a replica is not a spare";
   EXPECT_EQ(coordinator_->Status(now_).clones_size(),
             3 + static_cast<int>(ReplicaTable::kMaxSpares));
 }
 
-TEST_F(MembershipTest, LostSparesMakeRoom) {
+TEST_F(MembershipTest, ALostSpareMakesRoomForAnother) {
   StartWithClones();
   for (uint32_t i = 0; i < ReplicaTable::kMaxSpares; ++i) EXPECT_TRUE(Register(1000 + i).ok());
   for (int i = 0; i < 3; ++i) {
@@ -252,7 +252,7 @@ TEST_F(MembershipTest, LostSparesMakeRoom) {
   RunStep(1);
 }
 
-TEST_F(MembershipTest, NoticesOfSparesCanBeToldFromOthers) {
+TEST_F(MembershipTest, NoticesAboutSparesAreMarked) {
   StartWithClones();
   Take<coordinator_action::Notice>();
   EXPECT_TRUE(Register(1000).ok());
@@ -261,8 +261,8 @@ TEST_F(MembershipTest, NoticesOfSparesCanBeToldFromOthers) {
   EXPECT_TRUE(notices[0].about_spare);
 }
 
-// Who does not know a clone's secret is not that clone, whatever it calls itself.
-TEST_F(MembershipTest, SessionsTellClonesFromThoseThatPoseAsThem) {
+// While a clone's lease lasts, only a process that knows its session can act as that clone.
+TEST_F(MembershipTest, AnotherSessionCannotImpersonateAClone) {
   Start();
   ps::RegisterRequest request = RegisterRequest(1, "host:1");
   request.set_session(42);
@@ -271,10 +271,10 @@ TEST_F(MembershipTest, SessionsTellClonesFromThoseThatPoseAsThem) {
   EXPECT_EQ(Register(request).status().code(), absl::StatusCode::kAlreadyExists);
   EXPECT_EQ(KindOf(Heartbeat(request).status()), ps::ErrorDetail::EPOCH_CHANGED);
   Pass(options_.lease);
-  EXPECT_TRUE(Register(request).ok()) << "the lease of the first one has ended";
+  EXPECT_TRUE(Register(request).ok()) << "the lease of the first session has expired";
 }
 
-TEST_F(MembershipTest, AnEvictedClonesReplicaGoesToAnotherInTheOpenStep) {
+TEST_F(MembershipTest, AnEvictedClonesReplicaMovesToAnotherCloneInTheOpenStep) {
   StartWithClones();
   RunStep(1);
   const ps::CommitRequest late = CommitRequest(2, 1);
@@ -295,18 +295,18 @@ TEST_F(MembershipTest, AnEvictedClonesReplicaGoesToAnotherInTheOpenStep) {
     EXPECT_TRUE(Commit(commit).at(0).reply.ok());
   }
   EXPECT_EQ(coordinator_->version(), 2u);
-  EXPECT_EQ(Heartbeat(0)->grants_size() + Heartbeat(2)->grants_size(), 3) << "for good";
+  EXPECT_EQ(Heartbeat(0)->grants_size() + Heartbeat(2)->grants_size(), 3) << "after the step";
   const ps::StatusReply status = coordinator_->Status(now_);
   EXPECT_TRUE(status.clones(1).evicted());
   EXPECT_FALSE(status.clones(1).alive());
   EXPECT_FALSE(status.clones(0).evicted());
 }
 
-TEST_F(MembershipTest, WhatAnEvictedCloneHasCommittedStands) {
+TEST_F(MembershipTest, ACommitOfAnEvictedCloneStillCounts) {
   StartWithClones();
   EXPECT_TRUE(Commit(1, 1).ok());
   EXPECT_TRUE(Evict(1).ok());
-  EXPECT_EQ(Heartbeat(0)->grants_size(), 1) << "its replica of this step is done";
+  EXPECT_EQ(Heartbeat(0)->grants_size(), 1) << "replica 1 has already committed this step";
   EXPECT_TRUE(Commit(1, 0).ok());
   EXPECT_TRUE(Commit(1, 2).ok());
   EXPECT_EQ(coordinator_->version(), 1u);
@@ -314,7 +314,7 @@ TEST_F(MembershipTest, WhatAnEvictedCloneHasCommittedStands) {
   EXPECT_EQ(Heartbeat(0)->grants_size() + Heartbeat(2)->grants_size(), 3);
 }
 
-TEST_F(MembershipTest, ACloneThatNeverCameIsEvictedToGoOnWithoutIt) {
+TEST_F(MembershipTest, ACloneThatNeverRegisteredCanBeEvicted) {
   Start();
   EXPECT_TRUE(Register(0).ok());
   EXPECT_TRUE(Register(1).ok());
@@ -323,7 +323,7 @@ TEST_F(MembershipTest, ACloneThatNeverCameIsEvictedToGoOnWithoutIt) {
   EXPECT_LT(coordinator_->Status(now_).clones(2).seconds_since_seen(), 0);
 }
 
-TEST_F(MembershipTest, AnEvictionIsForTheLifeOfTheProcess) {
+TEST_F(MembershipTest, AnEvictedCloneStaysEvictedInTheNextEpoch) {
   options_.tasks = 2;
   StartWithClones();
   RunStep(1);
@@ -345,7 +345,7 @@ TEST_F(MembershipTest, AnEvictionIsForTheLifeOfTheProcess) {
   EXPECT_EQ(coordinator_->version(), 2u);
 }
 
-TEST_F(MembershipTest, EvictRefusesWhatMakesNoSense) {
+TEST_F(MembershipTest, EvictRefusesInvalidRequests) {
   coordinator_ = std::make_unique<Coordinator>(options_);
   EXPECT_EQ(KindOf(Evict(0).status()), ps::ErrorDetail::NOT_READY);
   StartWithClones();
@@ -355,7 +355,7 @@ TEST_F(MembershipTest, EvictRefusesWhatMakesNoSense) {
   EXPECT_TRUE(Heartbeat(0).ok());
 }
 
-TEST_F(MembershipTest, SaysWhenNobodyIsLeft) {
+TEST_F(MembershipTest, ReportsThatNoCloneIsLeft) {
   StartWithClones();
   for (uint32_t worker = 0; worker < 3; ++worker) EXPECT_TRUE(Evict(worker).ok());
   EXPECT_THAT(Take<coordinator_action::Notice>().back().text, HasSubstr("no clone is left"));
@@ -363,19 +363,19 @@ TEST_F(MembershipTest, SaysWhenNobodyIsLeft) {
   EXPECT_THAT(coordinator_->WaitingFor(now_), HasSubstr("(evicted, and no other is there"));
 }
 
-TEST_F(MembershipTest, AnAsynchronousClonesReplicaGoesToAnotherToo) {
+TEST_F(MembershipTest, AnEvictedAsynchronousClonesReplicaMovesToAnotherClone) {
   options_.sync = false;
   StartWithClones();
   silent_ = true;
   EXPECT_TRUE(Commit(CommitRequest(1, 0)).empty());
   EXPECT_TRUE(Commit(CommitRequest(1, 1)).empty());
   EXPECT_TRUE(Commit(CommitRequest(1, 2)).empty());
-  // What is on its way into the variables gets there; what waits for its turn does not.
+  // The push that is being applied completes. A queued push of an evicted clone is refused.
   EXPECT_TRUE(Evict(0).ok());
   EXPECT_TRUE(Evict(1).ok());
   EXPECT_EQ(KindOf(Take<coordinator_action::ReplyCommit>().at(0).reply.status()),
             ps::ErrorDetail::EVICTED);
-  EXPECT_EQ(Heartbeat(2)->grants_size(), 1) << "replica 0 is being applied";
+  EXPECT_EQ(Heartbeat(2)->grants_size(), 1) << "the push of replica 0 is still being applied";
   AnswerApply();
   AnswerApply();
   EXPECT_EQ(coordinator_->version(), 2u);
@@ -386,7 +386,7 @@ TEST_F(MembershipTest, AnAsynchronousClonesReplicaGoesToAnotherToo) {
   for_another.mutable_key()->set_worker_id(2);
   for_another.mutable_key()->set_base_version(2);
   EXPECT_EQ(Commit(for_another).at(0).reply->level(), ps::APPLIED);
-  // Who has them registers again: all are granted anew.
+  // When the clone that holds all replicas registers again, it gets new grants for them.
   const uint64_t old_grant = grants_[0].grant();
   EXPECT_EQ(Register(2)->grants_size(), 3);
   EXPECT_GT(grants_[0].grant(), old_grant);

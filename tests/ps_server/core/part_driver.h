@@ -1,4 +1,4 @@
-// What a part of the coordinator needs to be tested alone.
+// A test fixture for one part of the coordinator without the others.
 #ifndef PUSHPULL_TESTS_PS_SERVER_CORE_PART_DRIVER_H_
 #define PUSHPULL_TESTS_PS_SERVER_CORE_PART_DRIVER_H_
 
@@ -23,7 +23,7 @@ std::vector<Action> TakeFrom(CoordinatorActions* actions) {
   return taken;
 }
 
-// A job of two replicas in epoch 7. The test does what the Coordinator would do with a Followup.
+// A job of two replicas in epoch 7. The test handles each Followup in place of the Coordinator.
 class PartTest : public testing::Test {
  protected:
   PartTest() {

@@ -18,24 +18,24 @@ using testing::HasSubstr;
 
 using RecoveryTest = CoordinatorTest;
 
-// Recovery alone.
+// Tests Recovery without the other parts of the coordinator.
 class RecoveryPartTest : public PartTest {
  protected:
   RecoveryPartTest() {
     options_.tasks = 2;
     job_.epoch = 0;
   }
-  // Brings an epoch to the point where the shards are asked for their state.
+  // Begins an epoch and brings it to the point where the shards are asked for their state.
   void Query(std::optional<VersionId> checkpoint) {
     ASSERT_TRUE(recovery_.BeginEpoch("test").ok());
-    job_.now += absl::Seconds(20);  // past every pause
+    job_.now += absl::Seconds(20);  // longer than every pause
     recovery_.PersistIfDue();
     job_.epoch = Take<coordinator_action::PersistEpoch>().at(0).epoch;
     recovery_.OnEpochPersisted({job_.epoch, absl::OkStatus()});
     EXPECT_EQ(Take<coordinator_action::FindCheckpoint>().size(), 1u);
     recovery_.OnCheckpointFound({checkpoint});
   }
-  // Answers with shards that both hold the version. Returns the order to restore.
+  // Answers for two shards that both hold the version. Returns the restore request that follows.
   ps::RestoreRequest AnswerStates(VersionId held_id) {
     std::vector<ShardReply> replies;
     for (const uint64_t boot_id : {11, 12}) {
@@ -67,7 +67,7 @@ TEST_F(RecoveryPartTest, GoesFromTheStoredEpochToServing) {
   EXPECT_EQ(restore.boot_ids(1), 12u);
   const Followup restored = recovery_.OnReplies(Restored());
   ASSERT_TRUE(std::holds_alternative<followup::Restored>(restored));
-  EXPECT_FALSE(recovery_.TakeOverOrServe()) << "train_dir comes first";
+  EXPECT_FALSE(recovery_.TakeOverOrServe()) << "train_dir must be taken over first";
   EXPECT_EQ(Take<coordinator_action::TakeOver>().size(), 1u);
   EXPECT_TRUE(recovery_.OnTookOver());
   job_.version = recovery_.restored_version();
@@ -76,7 +76,7 @@ TEST_F(RecoveryPartTest, GoesFromTheStoredEpochToServing) {
   EXPECT_EQ(Take<coordinator_action::Serving>().at(0).version, 8u);
 }
 
-TEST_F(RecoveryPartTest, LeavesTheMemoryAsideAfterTwoFailures) {
+TEST_F(RecoveryPartTest, IgnoresMappedStateAfterTwoFailures) {
   const absl::Status refusal = absl::FailedPreconditionError("shard 1 of 2: not held");
   for (int i = 0; i < 2; ++i) {
     Query(VersionId{0, 5});
@@ -88,7 +88,7 @@ TEST_F(RecoveryPartTest, LeavesTheMemoryAsideAfterTwoFailures) {
   EXPECT_TRUE(std::holds_alternative<followup::Stop>(recovery_.OnCallFailed({}, refusal)));
 }
 
-TEST_F(RecoveryPartTest, JudgesWhatShardsAnswer) {
+TEST_F(RecoveryPartTest, ClassifiesErrorsAndPolledStatesOfShards) {
   Query(std::nullopt);
   const absl::Status not_ready = ProtocolError(ps::ErrorDetail::NOT_READY, 1, 0, "starting");
   EXPECT_EQ(recovery_.JudgeFailure(0, not_ready), Recovery::Failure::kRepeat);
@@ -103,7 +103,7 @@ TEST_F(RecoveryPartTest, JudgesWhatShardsAnswer) {
   const absl::Status lie = ProtocolError(ps::ErrorDetail::EPOCH_CHANGED, kMaxEpoch, 0, "");
   EXPECT_EQ(recovery_.JudgeFailure(0, lie), Recovery::Failure::kRepeat);
   EXPECT_THAT(Take<coordinator_action::Notice>().back().text, HasSubstr("which cannot be"));
-  // The same for the answers to polls.
+  // Polled states are judged in the same way.
   ps::ShardStateReply state;
   state.set_epoch(job_.epoch);
   state.set_boot_id(12);
@@ -117,7 +117,7 @@ TEST_F(RecoveryPartTest, NoEpochFollowsTheLast) {
   EXPECT_TRUE(absl::IsFailedPrecondition(recovery_.BeginEpoch("test")));
 }
 
-// Recovery among the other parts.
+// Tests Recovery in a whole coordinator.
 
 TEST_F(RecoveryTest, BeginsANewEpochFromTheMappedState) {
   held_ = {{4, 7}, {4, 8}};
@@ -131,7 +131,7 @@ TEST_F(RecoveryTest, BeginsANewEpochFromTheMappedState) {
   EXPECT_EQ(coordinator_->durable_step(), 5u);
 }
 
-TEST_F(RecoveryTest, NeverStartsAfreshBesideABrokenCheckpoint) {
+TEST_F(RecoveryTest, DoesNotStartFromScratchBesideABrokenCheckpoint) {
   checkpoint_ = absl::DataLossError("ckpt-00000005: a byte is wrong");
   Start();
   EXPECT_THAT(std::string(Take<coordinator_action::Stopped>().at(0).reason.message()),
@@ -182,7 +182,7 @@ TEST_F(RecoveryTest, RepeatsACallUntilTheShardAnswers) {
   EXPECT_EQ(coordinator_->version(), 1u);
 }
 
-TEST_F(RecoveryTest, TrainDirIsWrittenOnceAndBeforeAnybodyIsServed) {
+TEST_F(RecoveryTest, WritesTrainDirOnceBeforeServing) {
   Start();
   size_t take_over = actions_.size();
   size_t serving = actions_.size();
@@ -204,7 +204,7 @@ TEST_F(RecoveryTest, ATrainDirThatCannotBeWrittenStopsTheJob) {
   EXPECT_TRUE(Take<coordinator_action::Serving>().empty());
 }
 
-TEST_F(RecoveryTest, AServerThatHasBeenReplacedSendsItsClonesToTheOther) {
+TEST_F(RecoveryTest, AReplacedServerSendsItsClonesToItsSuccessor) {
   options_.save_checkpoints_every = absl::ZeroDuration();
   options_.save_checkpoints_steps = 1;
   publish_status_ = absl::AbortedError("another server has taken the folder over");
@@ -213,16 +213,16 @@ TEST_F(RecoveryTest, AServerThatHasBeenReplacedSendsItsClonesToTheOther) {
   const auto stopped = Take<coordinator_action::Stopped>();
   ASSERT_EQ(stopped.size(), 1u);
   EXPECT_TRUE(absl::IsAborted(stopped[0].reason));
-  // DRAINING is UNAVAILABLE: a clone asks again, and finds the other server.
+  // DRAINING is sent as UNAVAILABLE, so that a clone retries and finds the other server.
   EXPECT_EQ(KindOf(Register(0).status()), ps::ErrorDetail::DRAINING);
   EXPECT_EQ(KindOf(Commit(2, 0).status()), ps::ErrorDetail::DRAINING);
 }
 
-TEST_F(RecoveryTest, AnEpochFileThatHasGoneBackIsNotBelieved) {
+TEST_F(RecoveryTest, AnOutdatedEpochFileIsNotTrusted) {
   stored_epoch_ = 3;
   held_ = {{9, 40}};
   Start();
-  now_ += absl::Seconds(10);  // the pause between epochs in a row
+  now_ += absl::Seconds(10);  // longer than the pause between two epochs
   Send(coordinator_event::Tick{});
   const auto serving = Take<coordinator_action::Serving>();
   ASSERT_EQ(serving.size(), 1u);
@@ -230,7 +230,7 @@ TEST_F(RecoveryTest, AnEpochFileThatHasGoneBackIsNotBelieved) {
   EXPECT_EQ(serving[0].version, 40u);
 }
 
-TEST_F(RecoveryTest, AFinishedRunEndsWithoutTasksThatHaveEndedBefore) {
+TEST_F(RecoveryTest, AFinishedRunEndsWithoutTasksThatHaveAlreadyEnded) {
   options_.tasks = 2;
   options_.num_steps = 40;
   checkpoint_ = VersionId{5, 40};
@@ -243,7 +243,7 @@ TEST_F(RecoveryTest, AFinishedRunEndsWithoutTasksThatHaveEndedBefore) {
   EXPECT_EQ(Take<coordinator_action::Finished>().size(), 1u);
   EXPECT_EQ(coordinator_->version(), 40u);
   EXPECT_EQ(coordinator_->durable_step(), 40u);
-  // It has recovered nothing, so it owns nothing in train_dir.
+  // The server has recovered nothing, so it must not take over train_dir.
   EXPECT_TRUE(Take<coordinator_action::TakeOver>().empty());
   const auto reply = Register(0);
   ASSERT_TRUE(reply.ok()) << reply.status();

@@ -7,7 +7,7 @@
 namespace pushpull {
 namespace {
 
-TEST(ReplicaPositionsTest, ComeBackAsTheyWereStored) {
+TEST(ReplicaPositionsTest, PositionsAreRestoredAsTheyWereStored) {
   ReplicaPositions positions;
   EXPECT_EQ(positions.Next(2, 3), 0u);
   positions.SetDone(2, 0);
@@ -23,24 +23,24 @@ TEST(ReplicaPositionsTest, ComeBackAsTheyWereStored) {
   EXPECT_FALSE(restored.IsDone(2, 2, 3));
 }
 
-TEST(ReplicaPositionsTest, TheInitialVariablesHaveNone) {
+TEST(ReplicaPositionsTest, InitialVariablesHaveNoPositions) {
   ReplicaPositions positions;
   positions.SetDone(0, 5);
   EXPECT_TRUE(positions.Restore("", 0));
   EXPECT_EQ(positions.Next(0, 2), 0u);
 }
 
-TEST(ReplicaPositionsTest, MarksWithoutPositionsAreTakenForEqualShares) {
+TEST(ReplicaPositionsTest, MarksWithoutPositionsMeanEqualSharesOfTheVersion) {
   ps::PushMarks old;
   old.add_marks()->set_replica(1);
   for (const std::string& marks : {old.SerializeAsString(), std::string(), std::string("\xff")}) {
     ReplicaPositions positions;
     EXPECT_FALSE(positions.Restore(marks, 11));
-    EXPECT_EQ(positions.Next(0, 0), 0u) << "before the number of replicas is known";
+    EXPECT_EQ(positions.Next(0, 0), 0u) << "the number of replicas is not known yet";
     EXPECT_EQ(positions.Next(0, 2), 5u);
     EXPECT_EQ(positions.Next(1, 2), 5u);
     positions.SetDone(1, 5);
-    // The share of the other replica is stored with the next version.
+    // The next version also stores the share of replica 0.
     ReplicaPositions restored;
     EXPECT_TRUE(restored.Restore(positions.Serialize(2), 12));
     EXPECT_EQ(restored.Next(0, 2), 5u);

@@ -22,7 +22,7 @@ ps::ShardStateReply Shard(const std::string& run_id, const std::vector<VersionId
   return state;
 }
 
-// The same in words: versions of one epoch.
+// Returns the ids of versions that were all made in one epoch.
 std::vector<VersionId> OfEpoch(uint64_t epoch, const std::vector<uint64_t>& versions) {
   std::vector<VersionId> held;
   for (const uint64_t version : versions) held.push_back({epoch, version});
@@ -55,8 +55,9 @@ TEST(ChooseRestorePoint, DoesNotMixRuns) {
   EXPECT_EQ(point.source, ps::RestoreRequest::CHECKPOINT);
 }
 
-TEST(ChooseRestorePoint, DoesNotMixHistoriesWithTheSameNumbers) {
-  // Task 1 was on another machine while epoch 4 was made anew as epoch 6, and is back at its file.
+TEST(ChooseRestorePoint, DoesNotMixHistoriesWithTheSameVersionNumbers) {
+  // While task 1 was on another machine, epoch 6 made the versions of epoch 4 again. Task 1 is now
+  // back at its old file.
   const std::vector<ps::ShardStateReply> shards = {
       Shard("run", {{5, 9}, {6, 10}}),
       Shard("run", {{4, 9}, {4, 10}}),
@@ -74,20 +75,20 @@ TEST(ChooseRestorePoint, DoesNotMixHistoriesWithTheSameNumbers) {
   EXPECT_EQ(point.rolled_back_steps, 10u);
 }
 
-TEST(ChooseRestorePoint, AVersionHeldFromTwoEpochsIsTheSameOnlyWithTheSameEpoch) {
+TEST(ChooseRestorePoint, EqualVersionNumbersOfDifferentEpochsDoNotMatch) {
   const RestorePoint point = ChooseRestorePoint(
       "run", {Shard("run", {{5, 9}, {7, 10}}), Shard("run", {{5, 9}, {6, 10}})}, kCheckpoint, 0);
   EXPECT_EQ(point.source, ps::RestoreRequest::MAPPED);
   EXPECT_EQ(point.id, (VersionId{5, 9}));
 }
 
-TEST(ChooseRestorePoint, AHigherNumberOfAnOlderHistoryLosesToTheCheckpoint) {
-  // All tasks are back on machines that the job left in epoch 4.
+TEST(ChooseRestorePoint, PrefersTheCheckpointToAHigherVersionOfAnOlderHistory) {
+  // All tasks have returned to machines that the job left in epoch 4.
   const ps::ShardStateReply stale = Shard("run", OfEpoch(4, {11, 12}));
   const RestorePoint point = ChooseRestorePoint("run", {stale, stale}, kCheckpoint, 0);
   EXPECT_EQ(point.source, ps::RestoreRequest::CHECKPOINT);
   EXPECT_EQ(point.id, kCheckpoint);
-  EXPECT_EQ(point.rolled_back_steps, 0u) << "the steps of a history that was left are not lost";
+  EXPECT_EQ(point.rolled_back_steps, 0u) << "steps of an abandoned history do not count as lost";
   ASSERT_EQ(point.warnings.size(), 2u);
   for (const char* const part : {"version 12 of epoch 4", "step 8", "epoch 5", "older history"}) {
     EXPECT_THAT(point.warnings[1], HasSubstr(part));
@@ -102,31 +103,32 @@ TEST(ChooseRestorePoint, NeverGoesBelowTheCheckpoint) {
   EXPECT_EQ(point.rolled_back_steps, 0u);
 }
 
-TEST(ChooseRestorePoint, TheCheckpointsOwnVersionIsTakenFromMemory) {
+TEST(ChooseRestorePoint, TakesTheCheckpointsVersionFromMemoryIfItIsHeld) {
   RestorePoint point =
       ChooseRestorePoint("run", {Shard("run", OfEpoch(5, {7, 8}))}, kCheckpoint, 0);
   EXPECT_EQ(point.source, ps::RestoreRequest::MAPPED);
   EXPECT_EQ(point.id, kCheckpoint);
   EXPECT_THAT(point.warnings, IsEmpty());
-  // The same number from an older epoch may be another version than the checkpoint's.
+  // The same version number of an older epoch may stand for other variables.
   point = ChooseRestorePoint("run", {Shard("run", OfEpoch(4, {7, 8}))}, kCheckpoint, 0);
   EXPECT_EQ(point.source, ps::RestoreRequest::CHECKPOINT);
 }
 
-TEST(ChooseRestorePoint, AVersionMadeAgainIsNotTheCheckpoints) {
+TEST(ChooseRestorePoint, AVersionMadeAgainDiffersFromTheCheckpoints) {
   // The checkpoint was published late, by a server of epoch 5 that had been frozen.
   const RestorePoint point =
       ChooseRestorePoint("run", {Shard("run", OfEpoch(6, {7, 8}))}, kCheckpoint, 0);
-  EXPECT_EQ(point.source, ps::RestoreRequest::CHECKPOINT) << "no checkpoint holds 8 of epoch 6";
+  EXPECT_EQ(point.source, ps::RestoreRequest::CHECKPOINT) << "version 8 was made again";
   EXPECT_THAT(point.warnings, ElementsAre(AllOf(HasSubstr("version 8 of epoch 6"),
                                                 HasSubstr("published in epoch 5"))));
 }
 
-TEST(ChooseRestorePoint, BeginsAfreshOnlyWithoutAnything) {
+TEST(ChooseRestorePoint, StartsFromScratchOnlyWhenNothingIsLeft) {
   RestorePoint point = ChooseRestorePoint("run", {Shard("", {})}, std::nullopt, 0);
   EXPECT_EQ(point.source, ps::RestoreRequest::INITIAL);
   EXPECT_EQ(point.id, VersionId());
-  // Versions are known of but none is left: everything is computed again, and that is said.
+  // Version 4 is known to have existed, but not all shards hold a version. Every step is computed
+  // again, and the restore point reports how many.
   point =
       ChooseRestorePoint("run", {Shard("run", OfEpoch(1, {3})), Shard("", {})}, std::nullopt, 4);
   EXPECT_EQ(point.source, ps::RestoreRequest::INITIAL);

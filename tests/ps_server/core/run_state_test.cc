@@ -18,7 +18,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// "adopt 1", "write", "remove", "keep: why".
+// Describes each action as "adopt 1", "write", "remove" or "keep: REASON".
 std::vector<std::string> Describe(const std::vector<RunStateAction>& actions) {
   std::vector<std::string> words;
   for (const RunStateAction& action : actions) {
@@ -52,7 +52,7 @@ TEST(RunStateTest, AServerThatEndsBeforeItHasRecoveredRemovesNothing) {
   EXPECT_THAT(Do(&half, Ending{{0, 0}, 0}), ElementsAre(HasSubstr("before it has recovered")));
 }
 
-TEST(RunStateTest, AFileGetsItsNameOnceWhenItsShardIsRestored) {
+TEST(RunStateTest, AStateFileIsAdoptedOnceWhenItsShardIsRestored) {
   RunState state(2);
   EXPECT_THAT(Do(&state, ShardRestored{1}), ElementsAre("adopt 1"));
   EXPECT_THAT(Do(&state, ShardRestored{1}), IsEmpty());
@@ -60,10 +60,10 @@ TEST(RunStateTest, AFileGetsItsNameOnceWhenItsShardIsRestored) {
   EXPECT_THAT(Do(&state, ShardRestored{0}), ElementsAre("adopt 0"));
   EXPECT_TRUE(state.all_restored());
   EXPECT_THAT(Do(&state, JobRestored{}), ElementsAre("write"));
-  EXPECT_THAT(Do(&state, JobRestored{}), IsEmpty()) << "a failover in one process";
+  EXPECT_THAT(Do(&state, JobRestored{}), IsEmpty()) << "the job was already restored";
 }
 
-TEST(RunStateTest, OnlyAVerifiedCheckpointThatIsAsNewLetsTheFilesGo) {
+TEST(RunStateTest, RemovesStateFilesOnlyIfAVerifiedCheckpointIsAsNew) {
   const auto end = [](const Ending& ending) {
     RunState state(2);
     state.Handle(ShardRestored{0});
@@ -76,19 +76,19 @@ TEST(RunStateTest, OnlyAVerifiedCheckpointThatIsAsNewLetsTheFilesGo) {
   EXPECT_THAT(end({{120, 121}, 120}), ElementsAre(HasSubstr("version 121, and the newest")));
   EXPECT_THAT(end({{120, 120}, std::nullopt}), ElementsAre(HasSubstr("no checkpoint")));
   EXPECT_THAT(end({{1, 0}, 0}), ElementsAre(HasSubstr("keep")));
-  EXPECT_THAT(end({{0, 0}, std::nullopt}), ElementsAre("remove")) << "nothing has been applied";
+  EXPECT_THAT(end({{0, 0}, std::nullopt}), ElementsAre("remove")) << "no step has been applied";
   EXPECT_THAT(end({{std::nullopt, 0}, std::nullopt}), ElementsAre("remove"));
 }
 
-TEST(RunStateTest, NothingFollowsTheEnd) {
+TEST(RunStateTest, IgnoresEventsAfterTheEnd) {
   RunState state(1);
   state.Handle(Ending{{std::nullopt}, std::nullopt});
   EXPECT_THAT(Do(&state, ShardRestored{0}), IsEmpty());
   EXPECT_THAT(Do(&state, Ending{{1}, 1}), IsEmpty());
 }
 
-// Whatever comes in whatever order: files change only after a restore, and what is removed is in a
-// verified checkpoint.
+// In every order of events, files change only after a restore, and a file is removed only if a
+// verified checkpoint holds its version.
 TEST(RunStateTest, NoOrderOfEventsLosesAVersion) {
   for (uint64_t seed = 0; seed < 20000; ++seed) {
     CounterRandom random(seed, 0);

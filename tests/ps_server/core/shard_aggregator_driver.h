@@ -1,5 +1,5 @@
-// A shard whose store answers when a test says so. It holds versions 3 and 4 of epoch 1, and has
-// two chunks of two elements and one.
+// Drives a shard whose store completes its work only when a test tells it to. The shard holds
+// versions 3 and 4 of epoch 1, and has one chunk of two elements and one of one element.
 #ifndef PUSHPULL_TESTS_PS_SERVER_CORE_SHARD_AGGREGATOR_DRIVER_H_
 #define PUSHPULL_TESTS_PS_SERVER_CORE_SHARD_AGGREGATOR_DRIVER_H_
 
@@ -23,7 +23,7 @@ inline ps::ErrorDetail::Kind KindOf(const absl::Status& status) {
   return GetErrorDetail(status).kind();
 }
 
-// The only action of that type.
+// Returns the only action of that type.
 template <typename Action>
 const Action& Only(const ShardActions& actions) {
   const Action* found = nullptr;

@@ -11,7 +11,7 @@
 namespace pushpull {
 namespace {
 
-TEST_F(ShardAggregatorTest, AnswersNothingButItsStateBeforeItIsRestored) {
+TEST_F(ShardAggregatorTest, AnswersOnlyStateCallsBeforeItIsRestored) {
   EXPECT_EQ(KindOf(Push(Header(5, 0, 10, 0))), ps::ErrorDetail::NOT_READY);
   EXPECT_EQ(KindOf(Only<shard_action::RefusePull>(Pull(0)).status), ps::ErrorDetail::NOT_READY);
   EXPECT_EQ(KindOf(Only<shard_action::ReplyApply>(Apply(ApplyRequest(5, {}))).reply.status()),
@@ -33,16 +33,16 @@ TEST_F(ShardAggregatorTest, StagesAppliesAndServes) {
   const auto reply = Finish(Header(5, 1, 11, 1));
   EXPECT_EQ(reply->outcome(), ps::PushReply::ACCEPTED);
   EXPECT_EQ(reply->level(), ps::STAGED);
-  EXPECT_TRUE(Pull(5).empty());  // waits
+  EXPECT_TRUE(Pull(5).empty());  // waits for version 5
 
   const ShardActions actions = Apply(ApplyRequest(5, {{0, 10}, {1, 11}}));
   const auto& apply = Only<shard_action::StoreApply>(actions);
   ASSERT_EQ(apply.contributions.size(), 2u);
-  EXPECT_EQ(apply.contributions[0].replica, 0u);  // replica order, though replica 1 came first
+  EXPECT_EQ(apply.contributions[0].replica, 0u);  // sorted by replica, not by arrival
   EXPECT_EQ(apply.contributions[1].samples, 2u);
   EXPECT_EQ(apply.contributions[1].chunks.size(), 2u);
   EXPECT_EQ(shard_->staged_bytes(), 0);
-  EXPECT_EQ(Only<shard_action::ServePull>(Pull(4)).version, 4u);  // goes on while it is applied
+  EXPECT_EQ(Only<shard_action::ServePull>(Pull(4)).version, 4u);  // served during the apply
 
   const ShardActions applied = shard_->Handle(shard_event::StoreApplied{absl::OkStatus()});
   EXPECT_EQ(Only<shard_action::ReplyApply>(applied).reply->version(), 5u);
@@ -69,7 +69,7 @@ TEST_F(ShardAggregatorTest, ChecksEveryChunk) {
   header = Header(5, 0, 10, 1);
   EXPECT_EQ(KindOf(shard_->PushChunk(header, {nullptr, nullptr, 8}, absl::OkStatus())),
             ps::ErrorDetail::BAD_CHUNK);
-  // Half the bytes are a chunk only where the encoding says so.
+  // A chunk of half as many bytes is accepted only with the matching encoding.
   EXPECT_EQ(KindOf(shard_->PushChunk(header, {nullptr, nullptr, 2}, absl::OkStatus())),
             ps::ErrorDetail::BAD_CHUNK);
   header.set_encoding(static_cast<ps::GradientEncoding>(9));
@@ -91,7 +91,7 @@ TEST_F(ShardAggregatorTest, ChecksEveryChunk) {
   EXPECT_TRUE(Push(Header(5, 0, 12, 0)).ok());
   EXPECT_TRUE(absl::IsPermissionDenied(Push(Header(5, 0, 10, 1))));
   EXPECT_EQ(KindOf(Finish(Header(5, 0, 10, 1)).status()), ps::ErrorDetail::FENCED);
-  EXPECT_TRUE(Push(Header(4, 0, 10, 0)).ok());  // in the variables already
+  EXPECT_TRUE(Push(Header(4, 0, 10, 0)).ok());  // already applied
   EXPECT_EQ(Finish(Header(4, 0, 10, 1))->outcome(), ps::PushReply::ALREADY_APPLIED);
   EXPECT_EQ(shard_->staged_bytes(), 8);
 
@@ -114,7 +114,7 @@ TEST_F(ShardAggregatorTest, WithOneTaskTheLastChunkCarriesTheCommit) {
   EXPECT_EQ(commit.call, 77u);
   EXPECT_EQ(commit.request.info().samples(), 32u);
   EXPECT_EQ(commit.request.key().grant(), 10u);
-  // A late one is for the coordinator to count.
+  // A late push is passed on as well, because the coordinator counts late pushes.
   last.mutable_key()->set_step(4);
   Only<shard_action::CommitPush>(shard_->Handle(shard_event::FinishPush{78, last}));
 }
@@ -127,11 +127,11 @@ TEST_F(ShardAggregatorTest, ApplyingTwiceIsANoOp) {
   EXPECT_EQ(again.size(), 1u);
   PushAll(6, 0, 10);
   EXPECT_EQ(Apply(ApplyRequest(6, {{0, 10}})).size(), 1u);
-  EXPECT_TRUE(Apply(ApplyRequest(6, {{0, 10}})).empty());  // under way: answered with the first
+  EXPECT_TRUE(Apply(ApplyRequest(6, {{0, 10}})).empty());  // answered together with the first call
   EXPECT_EQ(shard_->Handle(shard_event::StoreApplied{absl::OkStatus()}).size(), 2u);
 }
 
-TEST_F(ShardAggregatorTest, RefusesToApplyWhatItDoesNotHold) {
+TEST_F(ShardAggregatorTest, RefusesToApplyContributionsItDoesNotHold) {
   Restored(2, 4);
   EXPECT_TRUE(Push(Header(5, 0, 10, 0)).ok());
   EXPECT_TRUE(absl::IsInternal(
@@ -160,7 +160,7 @@ TEST_F(ShardAggregatorTest, MeasuresNormsBeforeItApplies) {
             std::vector<double>{2.5});
 }
 
-TEST_F(ShardAggregatorTest, AnApplyThatLosesItsContributionWhileItWaitsIsRefused) {
+TEST_F(ShardAggregatorTest, RefusesAnApplyWhoseContributionWasDroppedMeanwhile) {
   Restored(2, 4);
   PushAll(5, 0, 10);
   const ps::ApplyRequest request = ApplyRequest(5, {{0, 10}});
@@ -172,7 +172,7 @@ TEST_F(ShardAggregatorTest, AnApplyThatLosesItsContributionWhileItWaitsIsRefused
   EXPECT_TRUE(absl::IsInternal(std::get<shard_action::ReplyApply>(measured[1]).reply.status()));
 }
 
-TEST_F(ShardAggregatorTest, PullsWaitAreCancelledAndRefused) {
+TEST_F(ShardAggregatorTest, PullsCanWaitBeCancelledAndBeRefused) {
   Restored(2, 4);
   EXPECT_EQ(KindOf(Only<shard_action::RefusePull>(Pull(3, true)).status),
             ps::ErrorDetail::VERSION_GONE);
@@ -185,8 +185,8 @@ TEST_F(ShardAggregatorTest, PullsWaitAreCancelledAndRefused) {
   EXPECT_EQ(KindOf(Only<shard_action::RefusePull>(actions).status), ps::ErrorDetail::EPOCH_CHANGED);
 }
 
-// It was sent to the process before this one, which knew what had been staged.
-TEST_F(ShardAggregatorTest, RefusesALateRestoreForTheProcessBeforeIt) {
+// The restore names the boot id of the previous process of this shard.
+TEST_F(ShardAggregatorTest, RefusesARestoreMeantForAnEarlierProcess) {
   shard_event::Restore event;
   event.call = 1;
   event.request.set_run_id(kRun);
@@ -208,7 +208,7 @@ TEST_F(ShardAggregatorTest, ARestoreDropsEverythingOfTheOldEpoch) {
   EXPECT_EQ(shard_->staged_bytes(), 0);
   EXPECT_EQ(shard_->epoch(), 3u);
   EXPECT_EQ(KindOf(Push(Header(5, 0, 10, 0))), ps::ErrorDetail::EPOCH_CHANGED);
-  // Repeating it is harmless, an older one is refused.
+  // Repeating the restore is harmless. A restore of an older epoch is refused.
   EXPECT_TRUE(Only<shard_action::ReplyRestore>(Restore(3, 4)).reply.ok());
   EXPECT_EQ(KindOf(Only<shard_action::ReplyRestore>(Restore(2, 4)).reply.status()),
             ps::ErrorDetail::EPOCH_CHANGED);
@@ -238,24 +238,24 @@ TEST_F(ShardAggregatorTest, AFailedRestoreCanBeRepeated) {
   Restored(2, 3);
 }
 
-TEST_F(ShardAggregatorTest, ASnapshotHoldsTheBufferOfItsVersion) {
+TEST_F(ShardAggregatorTest, ASnapshotKeepsTheBufferOfItsVersion) {
   Restored(2, 4);
   EXPECT_EQ(Only<shard_action::StoreSnapshot>(Snapshot(4)).step, 4u);
   EXPECT_TRUE(Snapshot(4).empty());
-  Applied(5);  // the other buffer
+  Applied(5);  // written to the other buffer
   PushAll(6, 0, 10);
   EXPECT_TRUE(Apply(ApplyRequest(6, {{0, 10}})).empty());
   EXPECT_TRUE(absl::IsUnavailable(Only<shard_action::ReplySnapshot>(Snapshot(5)).reply.status()));
   const ShardActions written = shard_->Handle(shard_event::StoreSnapshotDone{ps::SnapshotReply()});
-  ASSERT_EQ(written.size(), 3u) << "two answers, and what has waited";
+  ASSERT_EQ(written.size(), 3u) << "expected two snapshot replies and the apply that waited";
   EXPECT_EQ(std::get<shard_action::StoreApply>(written[2]).step, 6u);
-  // The answer is kept for a call that is repeated.
+  // The reply is kept for repeated calls.
   EXPECT_TRUE(Only<shard_action::ReplySnapshot>(Snapshot(4)).reply.ok());
   EXPECT_EQ(KindOf(Only<shard_action::ReplySnapshot>(Snapshot(3)).reply.status()),
             ps::ErrorDetail::VERSION_GONE);
 }
 
-TEST_F(ShardAggregatorTest, AClosedShardTurnsWorkersAway) {
+TEST_F(ShardAggregatorTest, AClosedShardRefusesWorkers) {
   Restored(2, 4);
   EXPECT_TRUE(Pull(5).empty());
   const absl::Status reason = absl::CancelledError("stopped");
@@ -263,10 +263,10 @@ TEST_F(ShardAggregatorTest, AClosedShardTurnsWorkersAway) {
             reason);
   EXPECT_EQ(Push(Header(5, 0, 10, 0)), reason);
   EXPECT_EQ(Finish(Header(5, 0, 10, 0)).status(), reason);
-  Only<shard_action::StoreSnapshot>(Snapshot(4));  // the coordinator goes on
+  Only<shard_action::StoreSnapshot>(Snapshot(4));  // the coordinator is still served
 }
 
-// Replicas 0 and 1 have made step 5, one sample of replica 0 and two of replica 1.
+// Step 5 is applied from one sample of replica 0 and two samples of replica 1.
 class ShardAggregatorAheadTest : public ShardAggregatorTest {
  protected:
   ShardAggregatorAheadTest() {
@@ -282,7 +282,7 @@ class ShardAggregatorAheadTest : public ShardAggregatorTest {
     EXPECT_TRUE(shard_->TakeAhead().empty());
     shard_->Handle(shard_event::StoreApplied{absl::OkStatus()});
   }
-  // What the store is told after both replicas' chunk 1 has come.
+  // Returns the orders to the store after chunk 1 of both replicas has arrived.
   ShardActions AfterChunk(uint64_t step) {
     EXPECT_TRUE(Push(Header(step, 1, 11, 1)).ok());
     EXPECT_TRUE(shard_->TakeAhead().empty());
@@ -291,7 +291,7 @@ class ShardAggregatorAheadTest : public ShardAggregatorTest {
   }
 };
 
-TEST_F(ShardAggregatorAheadTest, AChunkIsMadeWhenTheReplicasOfTheStepBeforeHaveSentIt) {
+TEST_F(ShardAggregatorAheadTest, AppliesAChunkOnceTheContributorsOfTheLastStepHaveSentIt) {
   const auto order = Only<shard_action::StoreApplyAhead>(AfterChunk(6));
   EXPECT_EQ(order.step, 6u);
   EXPECT_EQ(order.chunk, 1u);
@@ -301,24 +301,24 @@ TEST_F(ShardAggregatorAheadTest, AChunkIsMadeWhenTheReplicasOfTheStepBeforeHaveS
     EXPECT_EQ(order.contributions[replica].samples, replica + 1);
     EXPECT_EQ(order.contributions[replica].chunk.payload.size_bytes, 4u);
   }
-  // Once.
+  // The chunk is applied ahead only once.
   EXPECT_TRUE(Push(Header(6, 0, 10, 1)).ok());
   EXPECT_TRUE(shard_->TakeAhead().empty());
-  // The step is decided as ever.
+  // The step itself is still applied as usual.
   EXPECT_TRUE(Push(Header(6, 0, 10, 0)).ok());
   EXPECT_TRUE(Push(Header(6, 1, 11, 0)).ok());
   EXPECT_EQ(shard_->TakeAhead().size(), 1u);
   EXPECT_EQ(Only<shard_action::StoreApply>(Apply(ApplyRequest(6, {{0, 10}, {1, 11}}))).step, 6u);
 }
 
-TEST_F(ShardAggregatorAheadTest, TheVersionBeforeTheNewestIsGoneThen) {
+TEST_F(ShardAggregatorAheadTest, ApplyingAheadDropsTheOlderVersion) {
   AfterChunk(6);
   EXPECT_EQ(shard_->State().held_size(), 1);
   EXPECT_EQ(KindOf(Only<shard_action::ReplySnapshot>(Snapshot(4)).reply.status()),
             ps::ErrorDetail::VERSION_GONE);
 }
 
-TEST_F(ShardAggregatorAheadTest, WaitsForASnapshotOfTheBufferItWouldTake) {
+TEST_F(ShardAggregatorAheadTest, WaitsForASnapshotOfTheBufferItWouldOverwrite) {
   Only<shard_action::StoreSnapshot>(Snapshot(4));
   EXPECT_TRUE(AfterChunk(6).empty());
   shard_->Handle(shard_event::StoreSnapshotDone{ps::SnapshotReply()});
@@ -327,12 +327,12 @@ TEST_F(ShardAggregatorAheadTest, WaitsForASnapshotOfTheBufferItWouldTake) {
   EXPECT_EQ(Only<shard_action::StoreApplyAhead>(shard_->TakeAhead()).chunk, 0u);
 }
 
-TEST_F(ShardAggregatorAheadTest, NotWithASnapshotOfTheNewestVersionInTheWay) {
+TEST_F(ShardAggregatorAheadTest, DoesNotWaitForASnapshotOfTheNewestVersion) {
   Only<shard_action::StoreSnapshot>(Snapshot(5));
   EXPECT_EQ(AfterChunk(6).size(), 1u);
 }
 
-TEST_F(ShardAggregatorAheadTest, NotWhileTheStoreApplies) {
+TEST_F(ShardAggregatorAheadTest, DoesNothingWhileTheStoreApplies) {
   PushAll(6, 0, 10);
   PushAll(6, 1, 11);
   shard_->TakeAhead();
@@ -340,7 +340,7 @@ TEST_F(ShardAggregatorAheadTest, NotWhileTheStoreApplies) {
   EXPECT_TRUE(AfterChunk(6).empty());
 }
 
-TEST_F(ShardAggregatorAheadTest, NotAfterANewEpoch) {
+TEST_F(ShardAggregatorAheadTest, DoesNothingAfterANewEpoch) {
   PushAll(6, 0, 10);
   shard_->TakeAhead();
   Restored(3, 5);
@@ -353,14 +353,14 @@ TEST_F(ShardAggregatorAheadTest, NotAfterANewEpoch) {
   EXPECT_TRUE(shard_->TakeAhead().empty());
 }
 
-TEST_F(ShardAggregatorAheadTest, NotWhereGradientsAreClipped) {
+TEST_F(ShardAggregatorAheadTest, DoesNothingWhenGradientsAreClipped) {
   ps::ApplyRequest request = ApplyRequest(6, {{0, 10}, {1, 11}});
   request.add_variable_squared_norms(1.0);
   MakeStep(6, request);
   EXPECT_TRUE(AfterChunk(7).empty());
 }
 
-TEST_F(ShardAggregatorAheadTest, AVoidContributionIsNotExpectedAgain) {
+TEST_F(ShardAggregatorAheadTest, DoesNotExpectAReplicaWhoseLastContributionWasVoid) {
   ps::ApplyRequest request = ApplyRequest(6, {{0, 10}, {1, 11}});
   request.mutable_contributions(1)->set_samples(0);
   MakeStep(6, request);
@@ -368,13 +368,13 @@ TEST_F(ShardAggregatorAheadTest, AVoidContributionIsNotExpectedAgain) {
   EXPECT_EQ(Only<shard_action::StoreApplyAhead>(shard_->TakeAhead()).contributions.size(), 1u);
 }
 
-TEST_F(ShardAggregatorAheadTest, NeverWithoutAStepBefore) {
+TEST_F(ShardAggregatorAheadTest, DoesNothingBeforeTheFirstStep) {
   MakeShard(/*sync=*/true, /*tasks=*/2);
   Restored(2, 4);
   EXPECT_TRUE(AfterChunk(5).empty());
 }
 
-// One task; both replicas' first contributions are versions 5 and 6.
+// A job of one task, in which the first pushes of replicas 0 and 1 made versions 5 and 6.
 class ShardAggregatorAsyncAheadTest : public ShardAggregatorTest {
  protected:
   ShardAggregatorAsyncAheadTest() { MakeAsyncShard(/*tasks=*/1); }
@@ -403,7 +403,7 @@ class ShardAggregatorAsyncAheadTest : public ShardAggregatorTest {
   }
 };
 
-TEST_F(ShardAggregatorAsyncAheadTest, AChunkIsMadeWhenItComes) {
+TEST_F(ShardAggregatorAsyncAheadTest, AppliesAChunkWhenItArrives) {
   const auto order = Only<shard_action::StoreApplyAhead>(AfterChunk(1, 2, 1));
   EXPECT_EQ(order.step, 7u);
   EXPECT_EQ(order.chunk, 1u);
@@ -411,21 +411,22 @@ TEST_F(ShardAggregatorAsyncAheadTest, AChunkIsMadeWhenItComes) {
   EXPECT_EQ(order.contributions[0].replica, 1u);
   EXPECT_EQ(order.contributions[0].chunk.payload.size_bytes, 4u);
   EXPECT_EQ(shard_->State().held_size(), 1);
-  EXPECT_TRUE(AfterChunk(1, 2, 1).empty()) << "made twice";
+  EXPECT_TRUE(AfterChunk(1, 2, 1).empty()) << "the chunk was applied ahead twice";
   EXPECT_EQ(AfterChunk(1, 2, 0).size(), 1u);
   MakeVersion(7, 1, 2);
 }
 
-TEST_F(ShardAggregatorAsyncAheadTest, OfTheReplicaThatComesFirst) {
+TEST_F(ShardAggregatorAsyncAheadTest, FollowsTheReplicaWhoseChunkArrivesFirst) {
   EXPECT_EQ(AfterChunk(1, 2, 0).size(), 1u);
   EXPECT_TRUE(AfterChunk(0, 2, 0).empty());
-  // The other one is whole first: what has been made is made again, and the guess is new.
+  // Replica 0 completes its push first and makes version 7. Chunks applied ahead for replica 1 are
+  // discarded, and the next chunk to arrive decides which replica is followed.
   MakeVersion(7, 0, 2);
   EXPECT_EQ(Only<shard_action::StoreApplyAhead>(AfterChunk(1, 2, 1)).step, 8u);
   EXPECT_TRUE(AfterChunk(0, 3, 0).empty());
 }
 
-TEST_F(ShardAggregatorAsyncAheadTest, NotWhileTheStoreApplies) {
+TEST_F(ShardAggregatorAsyncAheadTest, DoesNothingWhileTheStoreApplies) {
   EXPECT_EQ(AfterChunk(1, 2, 0).size(), 1u);
   PushAll(2, 0, 10);
   Apply(Request(7, 0, 2));
@@ -434,24 +435,24 @@ TEST_F(ShardAggregatorAsyncAheadTest, NotWhileTheStoreApplies) {
   EXPECT_EQ(Only<shard_action::StoreApplyAhead>(AfterChunk(1, 3, 1)).step, 8u);
 }
 
-TEST_F(ShardAggregatorAsyncAheadTest, WaitsForASnapshotOfTheBufferItWouldTake) {
+TEST_F(ShardAggregatorAsyncAheadTest, WaitsForASnapshotOfTheBufferItWouldOverwrite) {
   Only<shard_action::StoreSnapshot>(Snapshot(5));
   EXPECT_TRUE(AfterChunk(0, 2, 0).empty());
   shard_->Handle(shard_event::StoreSnapshotDone{ps::SnapshotReply()});
   EXPECT_EQ(AfterChunk(0, 2, 1).size(), 1u);
 }
 
-TEST_F(ShardAggregatorAsyncAheadTest, NotWithSeveralTasks) {
+TEST_F(ShardAggregatorAsyncAheadTest, DoesNothingWithSeveralTasks) {
   MakeAsyncShard(/*tasks=*/2);
   EXPECT_TRUE(AfterChunk(0, 2, 0).empty());
 }
 
-TEST_F(ShardAggregatorAsyncAheadTest, NotBeforeTheReplicaHasBeenApplied) {
+TEST_F(ShardAggregatorAsyncAheadTest, IgnoresAReplicaThatHasNotBeenAppliedYet) {
   EXPECT_TRUE(AfterChunk(2, 1, 0).empty());
-  EXPECT_EQ(AfterChunk(1, 2, 0).size(), 1u) << "the unknown replica stands in the way";
+  EXPECT_EQ(AfterChunk(1, 2, 0).size(), 1u) << "replica 2 must not block replica 1";
 }
 
-TEST_F(ShardAggregatorAsyncAheadTest, NotAfterANewEpoch) {
+TEST_F(ShardAggregatorAsyncAheadTest, DoesNothingAfterANewEpoch) {
   Restored(3, 6);
   ps::PushChunk header = Header(2, 0, 10, 1);
   header.mutable_key()->set_epoch(3);

@@ -7,7 +7,7 @@ namespace {
 
 EncodedChunk Bytes(size_t size) { return {ps::FLOAT32, {nullptr, nullptr, size}}; }
 
-TEST(Staging, IsCompleteWhenEveryChunkIsThere) {
+TEST(Staging, IsCompleteWhenEveryChunkHasArrived) {
   Staging staging(2);
   const ContributionId id{7, 1};
   EXPECT_EQ(staging.Missing(0, id), (std::vector<uint32_t>{0, 1}));
@@ -19,7 +19,7 @@ TEST(Staging, IsCompleteWhenEveryChunkIsThere) {
   EXPECT_EQ(staging.staged_bytes(), 12);
 }
 
-TEST(Staging, RepeatedChunksCountOnceAndTheFirstStays) {
+TEST(Staging, RepeatedChunksCountOnceAndTheFirstIsKept) {
   Staging staging(2);
   const ContributionId id{7, 1};
   EXPECT_EQ(staging.Add(0, id, 0, 10, Bytes(4)), Staging::Added::kNew);
@@ -29,7 +29,7 @@ TEST(Staging, RepeatedChunksCountOnceAndTheFirstStays) {
   EXPECT_EQ(staging.Missing(0, id), (std::vector<uint32_t>{1}));
 }
 
-TEST(Staging, ANewerGrantDropsTheOlderAndFencesIt) {
+TEST(Staging, ANewerGrantDropsAndFencesTheOlderOne) {
   Staging staging(1);
   EXPECT_EQ(staging.Add(0, {7, 1}, 0, 10, Bytes(4)), Staging::Added::kNew);
   EXPECT_EQ(staging.Add(0, {8, 1}, 0, 10, Bytes(4)), Staging::Added::kNew);
@@ -40,7 +40,7 @@ TEST(Staging, ANewerGrantDropsTheOlderAndFencesIt) {
   EXPECT_EQ(staging.staged_bytes(), 4);
 }
 
-TEST(Staging, ALaterNumberDropsTheEarlierWhichIsOutdatedThen) {
+TEST(Staging, ALaterNumberDropsAndOutdatesTheEarlierOne) {
   Staging staging(1);
   EXPECT_EQ(staging.Add(3, {7, 4}, 0, 10, Bytes(4)), Staging::Added::kNew);
   EXPECT_EQ(staging.Add(3, {7, 6}, 0, 10, Bytes(4)), Staging::Added::kNew);
@@ -49,7 +49,7 @@ TEST(Staging, ALaterNumberDropsTheEarlierWhichIsOutdatedThen) {
   EXPECT_EQ(staging.staged_bytes(), 4);
 }
 
-TEST(Staging, OneChunkIsThatOfTheNumberAsked) {
+TEST(Staging, ChunkOfReturnsTheChunkOfTheRequestedNumber) {
   Staging staging(2);
   EXPECT_FALSE(staging.ChunkOf(3, 4, 0).has_value());
   staging.Add(3, {7, 4}, 0, 10, Bytes(8));

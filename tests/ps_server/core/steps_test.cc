@@ -17,7 +17,7 @@ using testing::HasSubstr;
 
 class StepsTest : public CoordinatorTest {
  protected:
-  // Returns the counts that are not 0, by the upper bound of the bucket.
+  // Returns the counts that are not 0, keyed by the upper bound of their bucket.
   static std::map<double, uint64_t> Counts(const ps::Histogram& histogram) {
     EXPECT_EQ(histogram.counts_size(), histogram.upper_bounds_size() + 1);
     std::map<double, uint64_t> counts;
@@ -28,7 +28,7 @@ class StepsTest : public CoordinatorTest {
   }
 };
 
-// Steps alone, with the clones that hold the replicas.
+// Tests Steps with only the membership of clones beside it.
 class StepsPartTest : public PartTest {
  protected:
   void Begin() {
@@ -87,7 +87,7 @@ TEST_F(StepsPartTest, TheThirdFailedApplyInARowStopsTraining) {
   EXPECT_EQ(As<followup::Stop>(steps_.OnCallFailed(failure)).reason, failure);
 }
 
-TEST_F(StepsPartTest, NormsOfDifferentNumbersOfVariablesStopTraining) {
+TEST_F(StepsPartTest, NormRepliesOfDifferentLengthsStopTraining) {
   options_.measure_norms = true;
   Begin();
   Commit(0);
@@ -99,7 +99,7 @@ TEST_F(StepsPartTest, NormsOfDifferentNumbersOfVariablesStopTraining) {
       absl::IsInternal(As<followup::Stop>(steps_.OnReplies({one, ps::NormReply()})).reason));
 }
 
-TEST_F(StepsPartTest, AVoidContributionThatStopsTrainingLeavesItsCallToTheCoordinator) {
+TEST_F(StepsPartTest, StoppingAtAVoidContributionLeavesItsCallToTheCoordinator) {
   Begin();
   const auto stop = As<followup::Stop>(Commit(0, 0));
   EXPECT_EQ(stop.call, call_);
@@ -115,7 +115,7 @@ TEST_F(StepsPartTest, ADrainWaitsForAStepThatHasCommits) {
   EXPECT_TRUE(steps_.IsGivenUpBy(job_.now - options_.drain_patience));
 }
 
-// Steps among the other parts.
+// Tests Steps in a whole coordinator.
 
 TEST_F(StepsTest, DecidesWhenEveryReplicaHasCommitted) {
   options_.tasks = 2;
@@ -129,7 +129,7 @@ TEST_F(StepsTest, DecidesWhenEveryReplicaHasCommitted) {
   EXPECT_TRUE(Commit(1, 1).ok());
   EXPECT_EQ(coordinator_->version(), 1u);
   const auto calls = Take<coordinator_action::CallShard>();
-  ASSERT_EQ(calls.size(), 4u);  // norms, then apply, of two shards
+  ASSERT_EQ(calls.size(), 4u);  // two shards: norms first, then the apply
   const auto& apply = std::get<shard_call::Apply>(calls[3].call).request;
   ASSERT_EQ(apply.contributions_size(), 3);
   for (int i = 0; i < 3; ++i) {
@@ -142,13 +142,13 @@ TEST_F(StepsTest, DecidesWhenEveryReplicaHasCommitted) {
   EXPECT_EQ(KindOf(Commit(3, 1).status()), ps::ErrorDetail::STEP_TOO_NEW);
 }
 
-TEST_F(StepsTest, DropPolicyGoesOnWithoutTheLateAndCountsThem) {
+TEST_F(StepsTest, DropPolicyContinuesWithoutLateClonesAndCountsThem) {
   options_.step_deadline = absl::Seconds(4);
   options_.min_contributors = 2;
   StartWithClones();
   EXPECT_TRUE(Commit(1, 0).ok());
   Pass(absl::Seconds(5));
-  EXPECT_EQ(coordinator_->version(), 0u);  // one is not enough
+  EXPECT_EQ(coordinator_->version(), 0u);  // one contributor is not enough
   EXPECT_TRUE(Commit(1, 2).ok());
   EXPECT_EQ(coordinator_->version(), 1u);
   EXPECT_EQ(Take<coordinator_action::StepApplied>().at(0).missing_replicas, 1u);
@@ -167,8 +167,8 @@ TEST_F(StepsTest, DropPolicyGoesOnWithoutTheLateAndCountsThem) {
   EXPECT_EQ(coordinator_->version(), 2u);
 }
 
-// The list of contributors is frozen: what comes while shards measure or apply is late.
-TEST_F(StepsTest, ACommitDuringAnApplyIsLateAndNotCounted) {
+// The list of contributors is fixed once shards measure or apply, so later commits are too late.
+TEST_F(StepsTest, ACommitDuringAnApplyIsTooLateForTheStep) {
   for (const bool clipped : {true, false}) {
     options_.measure_norms = clipped;
     options_.step_deadline = absl::Seconds(4);
@@ -184,7 +184,7 @@ TEST_F(StepsTest, ACommitDuringAnApplyIsLateAndNotCounted) {
     ASSERT_EQ(calls.size(), 1u);
     EXPECT_EQ(std::holds_alternative<shard_call::MeasureNorm>(calls[0].call), clipped);
     EXPECT_EQ(Commit(1, 1)->outcome(), ps::PushReply::ALREADY_APPLIED);
-    EXPECT_EQ(Commit(1, 0)->outcome(), ps::PushReply::DUPLICATE) << "it is in the list";
+    EXPECT_EQ(Commit(1, 0)->outcome(), ps::PushReply::DUPLICATE) << "replica 0 is on the list";
     if (clipped) {
       Send(coordinator_event::ShardReplied{calls[0].rpc, ShardAnswer(calls[0])});
       calls = Take<coordinator_action::CallShard>();
@@ -210,7 +210,7 @@ TEST_F(StepsTest, ACommitDuringAnApplyIsLateAndNotCounted) {
   }
 }
 
-TEST_F(StepsTest, AStragglerCostsTheDeadlineOnce) {
+TEST_F(StepsTest, AStragglerDelaysOnlyOneStep) {
   options_.step_deadline = absl::Seconds(4);
   options_.min_contributors = 2;
   StartWithClones();
@@ -218,31 +218,31 @@ TEST_F(StepsTest, AStragglerCostsTheDeadlineOnce) {
   EXPECT_EQ(coordinator_->version(), 0u);
   Pass(absl::Seconds(4));
   EXPECT_EQ(coordinator_->version(), 1u);
-  EXPECT_EQ(coordinator_->Status(now_).clones(2).drops(), 1u) << "counted while it is away";
+  EXPECT_EQ(coordinator_->Status(now_).clones(2).drops(), 1u) << "must be counted at once";
   for (uint64_t step = 2; step <= 4; ++step) {
     for (const uint32_t replica : {0, 1}) EXPECT_TRUE(Commit(step, replica).ok());
-    EXPECT_EQ(coordinator_->version(), step) << "nobody waits for it again";
+    EXPECT_EQ(coordinator_->version(), step) << "the missing clone must not delay further steps";
   }
   EXPECT_EQ(coordinator_->Status(now_).clones(2).drops(), 4u);
-  // Another clone that is late is still waited for.
+  // The coordinator still waits for other clones.
   EXPECT_TRUE(Commit(5, 0).ok());
   EXPECT_EQ(coordinator_->version(), 4u);
   EXPECT_TRUE(Commit(5, 1).ok());
-  // It wakes up, and takes part again.
+  // The late clone returns and takes part again.
   EXPECT_EQ(Commit(1, 2)->outcome(), ps::PushReply::ALREADY_APPLIED);
   for (const uint32_t replica : {0, 1}) EXPECT_TRUE(Commit(6, replica).ok());
   EXPECT_EQ(coordinator_->version(), 5u);
   EXPECT_TRUE(Commit(6, 2).ok());
   EXPECT_EQ(coordinator_->version(), 6u);
   const ps::StatusReply status = coordinator_->Status(now_);
-  EXPECT_EQ(status.clones(2).drops(), 5u) << "a late contribution is not counted twice";
+  EXPECT_EQ(status.clones(2).drops(), 5u) << "a late contribution must not be counted twice";
   EXPECT_EQ(status.clones(2).contributions(), 1u);
   EXPECT_EQ(status.dropped_contributions(), 5u);
   EXPECT_EQ(Counts(status.contributors()), (std::map<double, uint64_t>{{2, 5}, {3, 1}}));
   EXPECT_EQ(status.contributors().sum(), 13);
 }
 
-TEST_F(StepsTest, ALateClonesSuccessorIsWaitedFor) {
+TEST_F(StepsTest, WaitsForTheCloneThatReplacesALateOne) {
   options_.step_deadline = absl::Seconds(4);
   options_.min_contributors = 2;
   StartWithClones();
@@ -250,7 +250,7 @@ TEST_F(StepsTest, ALateClonesSuccessorIsWaitedFor) {
   Pass(absl::Seconds(4));
   EXPECT_EQ(coordinator_->version(), 1u);
   for (const uint32_t worker : {0, 1}) EXPECT_TRUE(Heartbeat(worker).ok());
-  Pass(absl::Seconds(6));  // its lease ends
+  Pass(absl::Seconds(6));  // the lease of clone 2 ends
   EXPECT_EQ(Heartbeat(0)->grants_size() + Heartbeat(1)->grants_size(), 3);
   for (const uint32_t replica : {0, 1}) EXPECT_TRUE(Commit(2, replica).ok());
   EXPECT_EQ(coordinator_->version(), 1u);
@@ -258,7 +258,7 @@ TEST_F(StepsTest, ALateClonesSuccessorIsWaitedFor) {
   EXPECT_EQ(coordinator_->version(), 2u);
 }
 
-TEST_F(StepsTest, ANonFiniteContributionStopsTrainingByName) {
+TEST_F(StepsTest, ANonFiniteContributionStopsTrainingAndIsNamed) {
   StartWithClones();
   RunStep(1);
   ps::CommitRequest request = CommitRequest(2, 1, 0);
@@ -272,7 +272,7 @@ TEST_F(StepsTest, ANonFiniteContributionStopsTrainingByName) {
   EXPECT_EQ(KindOf(Commit(2, 0).status()), ps::ErrorDetail::STOPPED);
 }
 
-TEST_F(StepsTest, VoidContributionsAreLeftOutUntilThereAreTooMany) {
+TEST_F(StepsTest, VoidContributionsAreLeftOutUntilTooManyStepsHaveThem) {
   options_.non_finite_policy = NonFinitePolicy::kSkip;
   StartWithClones();
   Take<coordinator_action::CallShard>();
@@ -291,7 +291,7 @@ TEST_F(StepsTest, VoidContributionsAreLeftOutUntilThereAreTooMany) {
   EXPECT_EQ(coordinator_->Status(now_).void_contributions(), 31u);
 }
 
-TEST_F(StepsTest, StalenessOfPushes) {
+TEST_F(StepsTest, StatusCountsTheStalenessOfPushes) {
   options_.sync = false;
   StartWithClones();
   for (uint64_t sequence = 1; sequence <= 4; ++sequence) {
@@ -305,7 +305,7 @@ TEST_F(StepsTest, StalenessOfPushes) {
   EXPECT_EQ(status.staleness().sum(), 6);
 }
 
-TEST(CountHistogramTest, LargeValuesAreInTheLastBucket) {
+TEST(CountHistogramTest, LargeValuesFallIntoTheLastBucket) {
   CountHistogram histogram;
   for (const uint64_t value : {0, 7, 8, 129, 100000}) histogram.Add(value);
   const ps::Histogram proto = histogram.ToProto();

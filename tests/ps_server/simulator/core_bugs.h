@@ -1,35 +1,37 @@
-// Bugs that a simulation plants in the state machines of ps_server/core, by altering their events
-// and actions (mutated_shard.h, mutated_coordinator.h). Each one breaks one rule of the protocol.
+// Switches for the bugs that the simulator plants in the state machines of ps_server/core. Each bug
+// breaks one rule of the protocol. MutatedShard and MutatedCoordinator carry the bugs out by
+// altering the events and actions of the state machines.
 #ifndef PUSHPULL_TESTS_PS_SERVER_SIMULATOR_CORE_BUGS_H_
 #define PUSHPULL_TESTS_PS_SERVER_SIMULATOR_CORE_BUGS_H_
 
 namespace pushpull::sim {
 
 struct CoreBugs {
-  bool ignore_epochs = false;      // a message of an older epoch is taken for one of this epoch
-  bool ignore_push_marks = false;  // async: a batch that has counted is taken for the next one
-  bool overlook_restarts = false;  // a shard that has restarted is taken for the one before
-  bool ignore_epochs_of_versions = false;  // versions are compared by their numbers alone
+  // Bugs of both state machines.
+  bool ignore_epochs = false;      // Messages of an older epoch are accepted.
+  bool ignore_push_marks = false;  // Async: a batch that was already applied is applied again.
+  bool overlook_restarts = false;  // The restart of a shard goes unnoticed.
+  bool ignore_epochs_of_versions = false;  // Versions are compared by number, without the epoch.
 
-  // Shard.
-  bool count_repeated_chunks = false;       // a repeated chunk counts as another one
-  bool ack_before_staged = false;           // a push is STAGED although chunks are missing
-  bool ignore_grants_of_chunks = false;     // chunks of an older grant are staged
-  bool apply_twice = false;                 // a repeated Apply makes the version again
-  bool keep_staging = false;                // applied chunks stay, for the next step
-  bool sum_in_arrival_order = false;        // contributions are summed as they came
-  bool keep_version_after_restore = false;  // pulls get the version from before the restore
-  bool overwrite_what_is_saved = false;     // an apply does not wait for a snapshot
-  bool forget_marks_at_restore = false;     // async: a restored version has no positions
+  // Bugs of the shard.
+  bool count_repeated_chunks = false;       // A repeated chunk counts as a new one.
+  bool ack_before_staged = false;           // A push with missing chunks is answered with STAGED.
+  bool ignore_grants_of_chunks = false;     // Chunks of an older grant are staged.
+  bool apply_twice = false;                 // A repeated Apply updates the variables again.
+  bool keep_staging = false;                // Applied chunks stay staged for the next step.
+  bool sum_in_arrival_order = false;        // Contributions are summed in order of arrival.
+  bool keep_version_after_restore = false;  // A pull returns the version before the restore.
+  bool overwrite_what_is_saved = false;     // An apply does not wait for a snapshot.
+  bool forget_marks_at_restore = false;     // Async: a restore loses the positions.
 
-  // Coordinator.
-  bool ignore_grants_of_commits = false;  // a commit under an older grant counts
-  bool accept_late_commits = false;       // a commit after the decision is said to count
-  bool count_requests = false;            // a repeated commit counts as another replica's
-  bool accept_later_positions = false;    // async: a position beyond the next one counts
-  bool await_first_shard_only = false;    // the next step opens when shard 0 has applied this one
-  bool forget_evictions = false;          // an eviction is answered and has no effect
-  bool ignore_sessions = false;           // any process may take the place of a live clone
+  // Bugs of the coordinator.
+  bool ignore_grants_of_commits = false;  // A commit under an older grant counts.
+  bool accept_late_commits = false;       // A commit after the decision is answered ACCEPTED.
+  bool count_requests = false;            // A repeated commit counts for another replica.
+  bool accept_later_positions = false;    // Async: a commit may skip positions.
+  bool await_first_shard_only = false;    // The next step starts once shard 0 has applied.
+  bool forget_evictions = false;          // An eviction is acknowledged but has no effect.
+  bool ignore_sessions = false;           // Any process may replace a live clone.
 };
 
 }  // namespace pushpull::sim

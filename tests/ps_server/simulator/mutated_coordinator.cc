@@ -8,7 +8,7 @@
 namespace pushpull::sim {
 namespace {
 
-constexpr CallId kNobody = UINT64_MAX;  // the caller of a commit that no worker has sent
+constexpr CallId kNobody = UINT64_MAX;  // The call id of a commit that no worker sent.
 
 }  // namespace
 
@@ -167,7 +167,8 @@ void MutatedCoordinator::See(coordinator_action::ReplyCommit* action) {
     }
     return;
   }
-  // In sync mode a commit is answered at once.
+  // In synchronous mode a commit is answered immediately, so `committing_` is the key of the
+  // answer.
   const bool late = reply.outcome() == ps::PushReply::ALREADY_APPLIED &&
                     committing_.step() == decided_.step() && version() < decided_.step();
   if (bugs_.accept_late_commits && late) {

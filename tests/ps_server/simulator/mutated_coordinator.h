@@ -1,6 +1,6 @@
-// A Coordinator with a bug: its events and actions are altered on the way in and out, as a
-// coordinator that breaks one rule of the protocol would. Without a bug it is a plain Coordinator.
-// Not thread-safe.
+// A Coordinator with planted bugs (core_bugs.h). It alters the events that go into the production
+// coordinator and the actions that come out, so that both together behave like a coordinator that
+// breaks a rule of the protocol. If no bug is switched on, nothing is altered. Not thread-safe.
 #ifndef PUSHPULL_TESTS_PS_SERVER_SIMULATOR_MUTATED_COORDINATOR_H_
 #define PUSHPULL_TESTS_PS_SERVER_SIMULATOR_MUTATED_COORDINATOR_H_
 
@@ -15,24 +15,25 @@
 
 namespace pushpull::sim {
 
-// Hides the function of Coordinator through which events go in and actions come out.
+// Hides Coordinator::Handle, through which events go in and actions come out.
 class MutatedCoordinator : public Coordinator {
  public:
-  // `bugs` outlives the coordinator.
+  // `bugs` must outlive the coordinator.
   MutatedCoordinator(const CoordinatorOptions& options, const CoreBugs* bugs)
       : Coordinator(options), options_(options), bugs_(*bugs) {}
 
   CoordinatorActions Handle(const CoordinatorEvent& event, absl::Duration now);
 
  private:
-  // Alters a request that goes in. The overload for all other events does nothing.
+  // Alter changes an event before the coordinator sees it. Events without an overload are
+  // unchanged.
   void Alter(auto*) {}
   void Alter(coordinator_event::Register* event);
   void Alter(coordinator_event::Heartbeat* event);
   void Alter(coordinator_event::Commit* event);
   void Alter(coordinator_event::Evict* event);
   void Alter(coordinator_event::ShardReplied* event);
-  // Notes what an action says, and alters it. The overload for all other actions does nothing.
+  // See records what an action contains and may change it. Actions without an overload are ignored.
   void See(auto*) {}
   void See(coordinator_action::PersistEpoch*) { serving_ = false; }
   void See(coordinator_action::Serving* action);
@@ -42,27 +43,27 @@ class MutatedCoordinator : public Coordinator {
   void See(coordinator_action::ReplyCommit* action);
   void See(coordinator_action::ReplyEvict* action);
   void SeeGrants(const google::protobuf::RepeatedPtrField<ps::ReplicaGrant>& grants);
-  // Appends the actions of another event, and what See makes of them.
+  // Handles one more event, passes its actions through See, and appends them to `actions`.
   void Add(const CoordinatorEvent& event, absl::Duration now, CoordinatorActions* actions);
-  // Hands a void commit in for a replica that has not committed, if one is missing.
+  // If a replica has not committed yet, sends the coordinator a void commit for it.
   void CommitForAnother(const ps::PushKey& key, absl::Duration now, CoordinatorActions* actions);
 
   const CoordinatorOptions options_;
   const CoreBugs& bugs_;
   bool serving_ = false;
-  std::map<uint32_t, uint64_t> newest_grants_;  // by replica: as told to workers
-  std::map<uint32_t, uint64_t> sessions_;       // by worker: as handed to the coordinator
+  std::map<uint32_t, uint64_t> newest_grants_;  // By replica: as sent to workers.
+  std::map<uint32_t, uint64_t> sessions_;       // By worker: as passed to the coordinator.
   ps::RegisterRequest registering_;
   ps::PushKey committing_;
-  ps::ApplyRequest decided_;  // the newest list of contributors
+  ps::ApplyRequest decided_;  // The last decided list of contributors.
   std::string restored_marks_;
-  ReplicaPositions positions_;  // as the coordinator has them
+  ReplicaPositions positions_;  // A copy of the coordinator's positions.
   struct Call {
     uint32_t shard = 0;
     bool is_apply = false;
   };
   std::map<RpcId, Call> calls_;
-  std::vector<uint64_t> boot_ids_;  // by shard, as of this epoch
+  std::vector<uint64_t> boot_ids_;  // By shard, in this epoch.
 };
 
 }  // namespace pushpull::sim

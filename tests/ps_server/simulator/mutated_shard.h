@@ -1,6 +1,7 @@
-// A ShardAggregator with a bug: its events and actions are altered on the way in and out, as a
-// shard that breaks one rule of the protocol would. Without a bug it is a plain ShardAggregator.
-// Not thread-safe.
+// A ShardAggregator with planted bugs (core_bugs.h). It alters the events that go into the
+// production aggregator and the actions that come out, so that both together behave like a shard
+// that breaks a rule of the protocol. If no bug is switched on, nothing is altered. Not
+// thread-safe.
 #ifndef PUSHPULL_TESTS_PS_SERVER_SIMULATOR_MUTATED_SHARD_H_
 #define PUSHPULL_TESTS_PS_SERVER_SIMULATOR_MUTATED_SHARD_H_
 
@@ -19,7 +20,7 @@ namespace pushpull::sim {
 // Hides the functions of ShardAggregator through which events go in and actions come out.
 class MutatedShard : public ShardAggregator {
  public:
-  // `bugs` outlives the shard.
+  // `bugs` must outlive the shard.
   MutatedShard(const ShardOptions& options, const CoreBugs* bugs)
       : ShardAggregator(options), options_(options), bugs_(*bugs) {}
 
@@ -29,19 +30,19 @@ class MutatedShard : public ShardAggregator {
   ps::ShardStateReply State() const;
 
  private:
-  // The chunks that have come for the newest contribution of a replica.
+  // The chunks that have arrived for the newest contribution of a replica.
   struct Arrivals {
     uint64_t grant = 0;
     uint64_t step = 0;
-    size_t count = 0;   // repeated chunks included
-    int64_t order = 0;  // rises with the first chunk of each contribution
+    size_t count = 0;   // Includes repeated chunks.
+    int64_t order = 0;  // The rank of the contribution by the arrival of its first chunk.
     std::map<uint32_t, std::pair<ps::PushChunk, Payload>> chunks;
   };
 
   void NoteChunk(const ps::PushChunk& header, const Payload& payload);
   void AlterEpoch(auto* request) const;
   void AlterKey(ps::PushKey* key) const;
-  // Alters a request that goes in. The overload for all other events does nothing.
+  // Alter changes an event before the shard sees it. Events without an overload are unchanged.
   void Alter(auto*) {}
   void Alter(shard_event::FinishPush* event) { AlterKey(event->last.mutable_key()); }
   void Alter(shard_event::Pull* event) { AlterEpoch(&event->request); }
@@ -51,23 +52,23 @@ class MutatedShard : public ShardAggregator {
   void Alter(shard_event::Restore* event);
   void AlterAnswer(const shard_event::FinishPush& event, ShardAction* action) const;
   void SortByArrival(std::vector<StagedContribution>* contributions) const;
-  // Stages what was applied once more, as contributions to the next step.
+  // Stages the chunks of the applied step again, as contributions to the next step.
   void StageAgain();
-  // Tells the shard that its snapshot is written when it is ordered, and the coordinator when it is
-  // really written.
+  // Tells the shard that a snapshot is written as soon as it is ordered. The coordinator's answer
+  // is held back until the snapshot is really written.
   void FinishSnapshotEarly(ShardActions* actions);
   void SetMarks(const std::string& marks);
 
   const ShardOptions options_;
   const CoreBugs& bugs_;
-  std::map<uint32_t, Arrivals> arrivals_;        // by replica
-  std::map<uint32_t, uint64_t> next_positions_;  // by replica: as the applied versions say
+  std::map<uint32_t, Arrivals> arrivals_;        // By replica.
+  std::map<uint32_t, uint64_t> next_positions_;  // By replica, after the applied versions.
   int64_t arrival_orders_ = 0;
-  std::optional<shard_action::StoreApply> apply_;  // the newest
+  std::optional<shard_action::StoreApply> apply_;  // The newest order.
   bool store_busy_ = false;
   uint64_t version_before_restore_ = 0;
   int snapshots_under_way_ = 0;
-  ShardActions early_answers_;  // to Snapshot calls
+  ShardActions early_answers_;  // The answers to Snapshot calls that are held back.
 };
 
 }  // namespace pushpull::sim

@@ -1,5 +1,6 @@
-// Random schedules, every invariant. By default 2,100; PUSHPULL_SIM_SCHEDULES=100000 for a night's
-// work, PUSHPULL_SIM_SEED=n replays one.
+// Checks every invariant of the protocol (simulator.h) in random schedules. The environment
+// variable PUSHPULL_SIM_SCHEDULES sets the number of schedules over all modes, and
+// PUSHPULL_SIM_SEED=n runs only the schedule with seed n in each mode.
 #include <cstdlib>
 #include <string>
 
@@ -10,7 +11,7 @@
 namespace pushpull::sim {
 namespace {
 
-constexpr uint64_t kDefaultSchedules = 2100;  // over all modes
+constexpr uint64_t kDefaultSchedules = 2100;  // Over all modes.
 
 uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
   const char* text = std::getenv(name);
@@ -43,8 +44,8 @@ TEST_P(RandomSchedules, KeepEveryInvariant) {
   RecordProperty("events", std::to_string(sum.events));
   std::printf(
       "%llu events, %llu messages, %llu server crashes, %llu rollbacks, %llu checkpoints "
-      "asked for, %llu evictions, %llu moves, %llu state files removed, %llu early pulls, %llu "
-      "chunks made ahead, %.0f virtual s\n",
+      "requested by an operator, %llu evictions, %llu moves to another machine, %llu state files "
+      "removed, %llu early pulls, %llu chunks applied ahead, %.0f s of virtual time\n",
       static_cast<unsigned long long>(sum.events), static_cast<unsigned long long>(sum.messages),
       static_cast<unsigned long long>(sum.crashes), static_cast<unsigned long long>(sum.rollbacks),
       static_cast<unsigned long long>(sum.saves), static_cast<unsigned long long>(sum.evictions),
@@ -52,7 +53,7 @@ TEST_P(RandomSchedules, KeepEveryInvariant) {
       static_cast<unsigned long long>(sum.early_pulls),
       static_cast<unsigned long long>(sum.chunks_kept), sum.seconds);
   if (only == 0) {
-    // The schedules are worth their name: things did go wrong.
+    // The schedules must contain enough faults, because the test would prove little without them.
     EXPECT_GT(sum.crashes, count / 4);
     EXPECT_GT(sum.rollbacks, 0u);
     EXPECT_GT(sum.saves, count / 4);
@@ -72,7 +73,7 @@ std::string ModeName(const testing::TestParamInfo<Mode>& info) {
 INSTANTIATE_TEST_SUITE_P(Modes, RandomSchedules,
                          testing::Values(Mode::kSyncWait, Mode::kSyncDrop, Mode::kAsync), ModeName);
 
-TEST(Simulator, SameSeedGivesTheSameRun) {
+TEST(Simulator, RunsTheSameScheduleForTheSameSeed) {
   for (const Mode mode : {Mode::kSyncWait, Mode::kSyncDrop, Mode::kAsync}) {
     const SimResult first = RunSchedule(RandomConfig(mode, 5));
     const SimResult second = RunSchedule(RandomConfig(mode, 5));

@@ -1,6 +1,7 @@
-// The suite can fail: each rule of the protocol is broken on purpose, and random schedules, as many
-// as run by default, have to notice. The bugs of the state machines are planted between them, in
-// their events and actions; production code has no switches for them.
+// Checks that the simulator detects errors. Each test plants one bug that breaks a rule of the
+// protocol, and at least one of the random schedules that run by default must report a violation.
+// The bugs are planted in the events and actions of the state machines, in the simulated store and
+// in the simulated workers. Production code has no switches for them.
 #include <cstdint>
 #include <cstdio>
 #include <functional>
@@ -14,11 +15,11 @@
 namespace pushpull::sim {
 namespace {
 
-constexpr uint64_t kSchedules = 700;  // per mode, as in random_schedules_test.cc
+constexpr uint64_t kSchedules = 700;  // Per mode, as in random_schedules_test.cc.
 
 struct SeededBug {
   const char* name;
-  Mode mode;  // where it is looked for
+  Mode mode;  // The mode of the schedules.
   std::function<void(SimConfig*)> plant;
 };
 
@@ -53,21 +54,22 @@ std::vector<SeededBug> SeededBugs() {
       {"OverlookARestartedShard", wait, [](SimConfig* c) { c->bugs.overlook_restarts = true; }},
       {"LetAnotherSessionIn", wait, [](SimConfig* c) { c->bugs.ignore_sessions = true; }},
 
-      // Histories: what a restart goes on from.
+      // Bugs in the choice of the version that a restarted job continues from.
       {"MixHistoriesWithTheSameNumber", async,
        [](SimConfig* c) { c->bugs.ignore_epochs_of_versions = true; }},
       {"TakeTheCheckpointWithTheHighestStep", async,
        [](SimConfig* c) {
          c->newest_checkpoint_by_epoch = false;
-         c->late_publication =
-             0.5;  // a frozen server is what saves a higher step of an older epoch
+         // A frozen server can publish a checkpoint of an older epoch with a higher step.
+         c->late_publication = 0.5;
        }},
       {"TrainABatchAgainAfterARestart", async,
        [](SimConfig* c) {
          c->bugs.forget_marks_at_restore = c->bugs.accept_later_positions = true;
          c->take_positions_from_grants = false;
          c->keep_mapped_state = 1;
-         c->move_rate = c->late_publication = 0;  // nothing is rolled back, which would show too
+         // There are no rollbacks, because they would also reveal the bug.
+         c->move_rate = c->late_publication = 0;
        }},
       {"KeepThePositionsOfVersionsThatAreGone", async,
        [](SimConfig* c) {
@@ -81,7 +83,8 @@ std::vector<SeededBug> SeededBugs() {
        }},
       {"SaveNoPositions", async, [](SimConfig* c) { c->checkpoints_keep_marks = false; }},
 
-      // State files. The first: a process that ends before it has recovered takes 0 == 0 for saved.
+      // Bugs in the handling of state files. The first bug lets a process that ends before recovery
+      // take its state for saved, because its version and its durable step are both 0.
       {"RemoveTheStateBeforeServing", wait, [](SimConfig* c) { c->ask_run_state = false; }},
       {"EmptyTheStateBeforeARefusedStart", wait,
        [](SimConfig* c) { c->open_changes_nothing = false; }},
@@ -89,7 +92,7 @@ std::vector<SeededBug> SeededBugs() {
       {"KeepChunksMadeFromOtherContributions", drop,
        [](SimConfig* c) { c->compare_ahead = false; }},
 
-      // Workers.
+      // Bugs of workers.
       {"PushOldWeightsUnderANewVersion", drop,
        [](SimConfig* c) { c->pull_again_when_gone = false; }},
       {"MixVersionsInAPull", wait, [](SimConfig* c) { c->pull_exactly = false; }},
@@ -109,7 +112,7 @@ TEST_P(SeededBugTest, IsCaught) {
                 result.violation.substr(0, result.violation.find('\n')).c_str());
     return;
   }
-  FAIL() << kSchedules << " schedules did not notice";
+  FAIL() << kSchedules << " schedules ran without a violation";
 }
 
 std::string BugName(const testing::TestParamInfo<SeededBug>& info) { return info.param.name; }

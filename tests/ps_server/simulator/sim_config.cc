@@ -9,7 +9,7 @@ namespace pushpull::sim {
 SimConfig RandomConfig(Mode mode, uint64_t seed) {
   CounterRandom random(seed, 1 + static_cast<uint64_t>(mode));
   const auto chance = [&](double p) { return random.NextFloat() < p; };
-  // Zero in a third of the schedules, so that every trouble is also met alone.
+  // A rate is zero in a third of the schedules, so that each fault also occurs without the others.
   const auto rate = [&](double most) { return chance(1.0 / 3) ? 0.0 : most * random.NextFloat(); };
   SimConfig config;
   config.seed = seed;

@@ -1,4 +1,6 @@
-// One random schedule: the job, how bad network and machines are, and which bugs are planted.
+// The parameters of one simulated schedule: the job, the faults of the network and of the machines,
+// and the planted bugs. Times are in seconds of virtual time. Fields without a unit are counts or
+// probabilities.
 #ifndef PUSHPULL_TESTS_PS_SERVER_SIMULATOR_SIM_CONFIG_H_
 #define PUSHPULL_TESTS_PS_SERVER_SIMULATOR_SIM_CONFIG_H_
 
@@ -10,6 +12,8 @@
 
 namespace pushpull::sim {
 
+// kSyncWait waits for all replicas in each step; kSyncDrop decides a step after a deadline with at
+// least `min_contributors` of them.
 enum class Mode { kSyncWait, kSyncDrop, kAsync };
 
 struct SimConfig {
@@ -17,62 +21,65 @@ struct SimConfig {
   Mode mode = Mode::kSyncWait;
   CoreBugs bugs;
 
-  // What the runtime, the store and the workers have to do right beside the state machines; the
-  // opposite of each is a seeded bug. Of the store and the disk:
-  bool restore_drops_newer = true;  // a restore leaves no newer version
-  bool compare_ahead = true;        // a chunk made ahead counts only for what it was made from
-  bool commit_when_whole = true;    // a version shows when all its chunks are made
+  // Rules that the runtime, the store and the workers follow. Setting one to false plants a bug.
+  // Rules of the store and the disk:
+  bool restore_drops_newer = true;  // A restore removes newer versions.
+  bool compare_ahead = true;        // A chunk made ahead is kept only if its inputs are unchanged.
+  bool commit_when_whole = true;    // A version becomes visible when all its chunks are made.
   bool checkpoints_keep_marks = true;
-  bool newest_checkpoint_by_epoch = true;  // false: by step alone
-  // What may happen to state files is RunState's to decide (I9). False: a process that ends removes
-  // them where the durable step and the version that the coordinator tells are equal, as 0 and 0
-  // are before it has recovered.
+  bool newest_checkpoint_by_epoch = true;  // If false, the checkpoint with the highest step wins.
+  // RunState decides whether a process that ends may remove its state files (I9). If false, the
+  // process removes them when the coordinator's version equals its durable step, which is also true
+  // before recovery, when both are 0.
   bool ask_run_state = true;
-  // False: a server of another model, which is refused, has emptied the state files before.
+  // If false, a server that is refused because it has another model empties the state files.
   bool open_changes_nothing = true;
 
   // Rules of the workers:
-  bool take_positions_from_grants = true;  // false: go on with the own count, whatever is granted
-  bool repeat_stale_batches = true;        // false: go on with the next one
-  bool pull_exactly = true;                // false: shards of several versions make one pull
-  bool pull_again_when_gone = true;        // false: only the version's number is taken over
-  bool early_pull_waits = true;            // false: what is there at once is taken for the version
+  bool take_positions_from_grants = true;  // If false, a worker continues with its own position.
+  bool repeat_stale_batches = true;        // If false, a stale batch is skipped.
+  bool pull_exactly = true;          // If false, the shards of a pull may have different versions.
+  bool pull_again_when_gone = true;  // If false, old weights are used under the newer version.
+  bool early_pull_waits = true;      // If false, an early pull may return the old version.
 
   // The job.
   uint32_t shards = 1;
-  bool one_process = true;                       // all shards in the coordinator's process
+  bool one_process = true;                       // If false, each shard has a process.
   std::vector<std::vector<int>> chunk_elements;  // [shard][chunk]
   uint32_t replicas = 1;
-  uint32_t spares = 0;
+  uint32_t spares = 0;  // Clones beyond the number of replicas.
   uint64_t num_steps = 10;
   uint32_t min_contributors = 0;
   uint64_t max_staleness = 0;
   uint64_t checkpoint_steps = 0;
   bool measure_norms = false;
-  uint32_t void_one_in = 0;  // so many contributions hold one void; 0: none
+  uint32_t void_one_in = 0;  // One in this many contributions is void; 0 means none.
 
-  // The world, for the first `chaos_seconds`; afterwards it is well-behaved.
+  // The faults. They occur only during the first `chaos_seconds`. Where no unit is given, the value
+  // is a probability.
   double chaos_seconds = 10;
-  double loss = 0;               // of a message
-  double duplication = 0;        // of a message
-  double corruption = 0;         // of a chunk
-  double long_delay = 0;         // share of messages that take seconds
-  double drain_rate = 0;         // per second: SIGTERM of the coordinator's process
-  double crash_at_action = 0;    // of a server, at each action
-  double worker_crash_rate = 0;  // per second and worker
-  double worker_pause_rate = 0;  // per second and worker
-  double partition_rate = 0;     // per second and process
-  double keep_mapped_state = 1;  // probability at a server's crash
-  double move_rate = 0;         // probability at a server's crash that it starts on another machine
-  double early_end = 0;         // probability at a start that SIGTERM comes within 0.1 s
-  double refused_start = 0;     // probability that a server of another model is tried before
-  double late_publication = 0;  // probability that a server is frozen before it publishes, that
-                                // another one takes its place elsewhere, and that it goes on then
-  double disk_failure = 0;      // of a snapshot or a publication
-  double save_rate = 0;         // per second: an operator wants a checkpoint now
-  double evict_rate = 0;        // per second: an operator evicts a clone, which tries to come back
+  double loss = 0;               // Per message.
+  double duplication = 0;        // Per message.
+  double corruption = 0;         // Per chunk.
+  double long_delay = 0;         // Per message: it takes up to 6 s.
+  double drain_rate = 0;         // Per second: the coordinator's process gets SIGTERM.
+  double crash_at_action = 0;    // Per action of a server.
+  double worker_crash_rate = 0;  // Per second and worker.
+  double worker_pause_rate = 0;  // Per second and worker.
+  double partition_rate = 0;     // Per second and process.
+  double keep_mapped_state = 1;  // Per server crash: mapped state survives.
+  double move_rate = 0;          // Per server crash: the server restarts on another machine.
+  double early_end = 0;          // Per coordinator start: SIGTERM arrives within 0.1 s.
+  double refused_start = 0;      // Per server start: a server with another model is refused first.
+  // Per publication: the server freezes before it publishes a checkpoint, another server replaces
+  // it on the other machine, and then the frozen server publishes after all.
+  double late_publication = 0;
+  double disk_failure = 0;  // Per snapshot and per publication.
+  double save_rate = 0;     // Per second: an operator asks for a checkpoint.
+  double evict_rate = 0;    // Per second: an operator evicts a clone, which registers again.
 
   bool sync() const { return mode != Mode::kAsync; }
+  // The number of elements of a shard.
   int elements(uint32_t shard) const {
     int sum = 0;
     for (const int n : chunk_elements[shard]) sum += n;
@@ -80,10 +87,10 @@ struct SimConfig {
   }
 };
 
-// A pure function of its arguments.
+// Returns a random config. The same arguments give the same config.
 SimConfig RandomConfig(Mode mode, uint64_t seed);
 
-// For messages.
+// Describes the config in one line, for failure messages.
 std::string ToString(const SimConfig& config);
 
 }  // namespace pushpull::sim

@@ -102,9 +102,9 @@ void SimServer::SaveNow() {
       [this, version](const absl::StatusOr<ps::CheckpointReply>& reply) {
         if (!reply.ok()) return;
         ++world_->saves;
-        if (reply->step() < version) world_->Fail("a checkpoint older than the one asked for");
+        if (reply->step() < version) world_->Fail("the checkpoint is older than requested");
         if (world_->disk().checkpoints.count(reply->step()) == 0) {
-          world_->Fail("an operator hears of a checkpoint that is not published");
+          world_->Fail("an operator was told of a checkpoint that is not published");
         }
       });
   HandleCoordinator(coordinator_event::Checkpoint{call});
@@ -225,7 +225,7 @@ void SimServer::CheckShard(Shard* shard, const ShardEvent& event, const ShardAct
   const SimConfig& config = world_->config();
   const int64_t bound = config.replicas * config.elements(shard->number) * sizeof(float);
   if (shard->machine->staged_bytes() > bound) {
-    world_->Fail(absl::StrFormat("I7: %d bytes are staged, at most %d can be of use",
+    world_->Fail(absl::StrFormat("I7: %d bytes are staged, but at most %d can be needed",
                                  shard->machine->staged_bytes(), bound));
   }
   const auto* apply = std::get_if<shard_event::Apply>(&event);
@@ -240,7 +240,7 @@ void SimServer::CheckShard(Shard* shard, const ShardEvent& event, const ShardAct
 void SimServer::HandleCoordinator(const CoordinatorEvent& event) {
   const uint64_t incarnation = process_.incarnation;
   const CoordinatorActions actions = coordinator_->Handle(event, world_->now());
-  if (served_) {  // before it has looked, a new coordinator knows nothing
+  if (served_) {  // A coordinator learns the durable step in recovery.
     if (coordinator_->durable_step() < durable_step_)
       world_->Fail("I6: the durable step went back");
     durable_step_ = coordinator_->durable_step();
@@ -253,7 +253,8 @@ void SimServer::HandleCoordinator(const CoordinatorEvent& event) {
     std::visit([this](const auto& a) { Do(a); }, action);
   }
   if (process_.incarnation != incarnation) return;
-  // Only now: the event may be an operator's call that came when its end was due.
+  // The check comes after all actions, because the event may be an operator's call that arrived
+  // when the coordinator was about to end.
   const bool ended = std::any_of(actions.begin(), actions.end(), [](const auto& action) {
     return std::holds_alternative<coordinator_action::Finished>(action) ||
            std::holds_alternative<coordinator_action::Drained>(action);

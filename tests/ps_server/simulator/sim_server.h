@@ -1,5 +1,7 @@
-// One server process: the state machines of some shards, and of the coordinator in the first
-// process, with a runtime that may be killed between any two actions.
+// A simulated ps_server process. It holds the state machines of one or more shards and, in the
+// first process, that of the coordinator. It carries out their actions in virtual time, checks the
+// invariants (simulator.h) while it does so, and may be killed between any two actions. Threads,
+// transport, authentication and real files are not modelled. Not thread-safe.
 #ifndef PUSHPULL_TESTS_PS_SERVER_SIMULATOR_SIM_SERVER_H_
 #define PUSHPULL_TESTS_PS_SERVER_SIMULATOR_SIM_SERVER_H_
 
@@ -22,7 +24,7 @@
 
 namespace pushpull::sim {
 
-// What a pull brings.
+// The answer to a pull of one shard.
 struct PulledShard {
   uint64_t epoch = 0;
   uint64_t version = 0;
@@ -31,29 +33,34 @@ struct PulledShard {
 
 class SimServer {
  public:
-  // shard_servers: which server holds which shard; filled in by the owner before Start.
+  // `shard_servers[i]` is the server of shard i. The owner fills the vector before Start.
   SimServer(World* world, std::vector<uint32_t> shards, bool has_coordinator,
             const std::vector<SimServer*>* shard_servers);
 
   void Start();
-  // kill -9 (or, if memory is lost, the machine); starts again by itself.
+  // Kills the process and schedules its restart. If `memory_lost`, the machine restarts as well,
+  // and the mapped state is gone.
   void Crash(bool memory_lost);
+  // Delivers SIGTERM to the coordinator's process.
   void Drain();
-  // The job is over: the process ends for good, and removes what it need not leave.
+  // Ends the process for good after the job. It removes the state files that are not needed.
   void End();
-  // Operators' calls, which are never lost on the way: nobody is there to repeat them.
+  // Calls of an operator. They are never lost, because the simulator has no operator who repeats
+  // them.
   void SaveNow();
   void Evict(uint32_t worker);
   bool HasEvicted(uint32_t worker) const { return evicted_.count(worker) > 0; }
 
   Process* process() { return &process_; }
   const Coordinator* coordinator() const { return coordinator_.get(); }
-  // The coordinator's process tells this one's to end.
+  // Handles the coordinator's message that tells this process to end.
   void EndTask(uint64_t version, uint64_t durable_step);
-  // Every step is applied and the final checkpoint published, as this incarnation says.
+  // Returns whether this incarnation has reported that every step is applied and the final
+  // checkpoint is published.
   bool finished() const { return finished_; }
 
-  // Requests as they arrive; only while alive.
+  // Handle requests when they arrive. The process must be alive. `verdict` says whether the chunk
+  // arrived undamaged.
   void PushChunk(const ps::PushChunk& header, const Payload& payload, const absl::Status& verdict);
   void FinishPush(const ps::PushChunk& last, World::Answer<ps::PushReply> answer);
   void Pull(const ps::PullRequest& request, World::Answer<PulledShard> answer);
@@ -67,7 +74,7 @@ class SimServer {
     ToyStore store;
     std::unique_ptr<MutatedShard> machine;
     bool store_busy = false;
-    std::map<uint32_t, uint64_t> newest_staged_grant;  // by replica, in this epoch
+    std::map<uint32_t, uint64_t> newest_staged_grant;  // By replica, in this epoch.
     uint64_t epoch = 0;
   };
   template <typename Reply>
@@ -80,13 +87,15 @@ class SimServer {
 
   Shard& shard(uint32_t number);
   void ServeShardCall(uint32_t number, const ShardCall& call, World::Answer<ShardReply> answer);
-  // False: the process was killed on the way.
+  // Carries out the actions of the event. Returns false if the process was killed meanwhile.
   bool HandleShard(Shard* shard, const ShardEvent& event);
   void CheckShard(Shard* shard, const ShardEvent& event, const ShardActions& actions);
   void HandleCoordinator(const CoordinatorEvent& event);
   void ScheduleWakeup();
+  // Marks the store as busy with an order.
   void TakeStore(Shard* shard);
 
+  // Do carries out one action of a shard or of the coordinator.
   void Do(Shard* shard, const shard_action::ReplyPush& action);
   void Do(Shard* shard, const shard_action::ServePull& action);
   void Do(Shard* shard, const shard_action::RefusePull& action);
@@ -121,21 +130,22 @@ class SimServer {
   void Do(const coordinator_action::Drained& action);
   void Do(const coordinator_action::Stopped& action);
 
-  // sim_server_state.cc: what a process leaves behind.
-  // The process ends: removes the shards' state files where it may. The arguments are what the
-  // coordinator tells.
+  // Most of the functions from here to CheckServing are in sim_server_state.cc.
+
+  // Removes the state files at the end of the process if that is allowed. The arguments come from
+  // the coordinator.
   void RemoveState(uint64_t version, uint64_t durable_step);
   bool MayRemoveState(uint64_t version, uint64_t durable_step);
   void NoteRestored(const Shard& shard);
-  // A server of another model starts on the files and is refused.
+  // Starts a server with another model on the state files. It is refused.
   void TryAnotherModel();
   void CheckRemoval(const Shard& shard);
-  // The next incarnation starts on the other machine.
+  // Makes the next incarnation start on the other machine.
   void MoveAway();
   void PublishLate(const coordinator_action::PublishCheckpoint& action);
-  // Nothing if a file is not there any more.
+  // Collects the files of a checkpoint. Returns nullopt if a file no longer exists.
   std::optional<Disk::Checkpoint> Collect(const coordinator_action::PublishCheckpoint& action);
-  // Makes one chunk after the other, then the version.
+  // An apply that makes one chunk after the other and then commits the version.
   struct Applying {
     shard_action::StoreApply order;
     std::vector<int> chunks;
@@ -148,7 +158,8 @@ class SimServer {
 
   void CheckOperatorsAreAnswered();
   void CheckDecision(const ps::ApplyRequest& request);
-  // A commit was answered ACCEPTED: its contribution is in the step, if that is decided.
+  // Checks a commit that was answered with ACCEPTED. If its step is decided, the step must include
+  // the contribution.
   void CheckAccepted(const ps::PushKey& key);
   void SeeGrants(const google::protobuf::RepeatedPtrField<ps::ReplicaGrant>& grants);
 
@@ -168,25 +179,25 @@ class SimServer {
     uint32_t worker = 0;
     uint64_t session = 0;
   };
-  std::map<CallId, Caller> callers_;  // of Register and Heartbeat
+  std::map<CallId, Caller> callers_;  // The callers of Register and Heartbeat.
   struct Seen {
     uint64_t session = 0;
     absl::Duration at;
   };
-  std::map<uint32_t, Seen> seen_;  // by worker: the session let in, and when it was last heard of
-  std::set<uint32_t> evicted_;     // worker ids, as this incarnation has said
+  std::map<uint32_t, Seen> seen_;  // By worker: the accepted session and its last sign of life.
+  std::set<uint32_t> evicted_;     // Workers that this incarnation has evicted.
   std::map<CallId, ps::PushKey> commit_keys_;
-  ps::ApplyRequest decided_;                                     // the newest list of contributors
-  std::set<std::tuple<uint64_t, uint64_t, uint32_t>> accepted_;  // sync: (epoch, step, replica)
-  std::map<uint32_t, uint64_t> newest_grant_;                    // by replica: as told to workers
+  ps::ApplyRequest decided_;                                     // The last decided list.
+  std::set<std::tuple<uint64_t, uint64_t, uint32_t>> accepted_;  // Sync: (epoch, step, replica).
+  std::map<uint32_t, uint64_t> newest_grant_;                    // By replica.
   std::optional<coordinator_action::PublishCheckpoint> publishing_;
   bool find_waits_ = false;
   std::unique_ptr<RunState> run_state_;
-  bool served_ = false;   // since the start
-  bool serving_ = false;  // no failover is under way
+  bool served_ = false;   // Whether it has served since the start.
+  bool serving_ = false;  // False while a failover is under way.
   bool finished_ = false;
-  uint64_t durable_step_ = 0;  // highest ever told
-  // The newest checkpoint when the epoch's recovery looked for one.
+  uint64_t durable_step_ = 0;  // The last durable step of the coordinator.
+  // The checkpoint that was newest when the recovery of this epoch looked for one.
   std::optional<std::pair<VersionId, Oracle::Node>> found_;
   absl::Duration wakeup_ = absl::InfiniteDuration();
 };

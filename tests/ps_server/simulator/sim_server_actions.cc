@@ -1,5 +1,5 @@
-// How a simulated server carries out the actions of its state machines, and what is checked on the
-// way.
+// The part of SimServer that carries out the actions of the state machines and checks the
+// invariants while it does so.
 #include <algorithm>
 #include <utility>
 
@@ -40,11 +40,12 @@ void SimServer::Do(Shard* shard, const shard_action::ServePull& action) {
   const ToyState* state = shard->store.Find(action.version);
   const Oracle& oracle = world_->oracle();
   if (state == nullptr) {
-    world_->Fail(absl::StrFormat("version %d is served but not held", action.version));
+    world_->Fail(
+        absl::StrFormat("version %d is served, but the store does not hold it", action.version));
     return;
   }
   if (!oracle.Has(action.version) || !(oracle.state(action.version, shard->number) == *state)) {
-    world_->Fail(absl::StrFormat("I4: version %d is served with other values than the oracle's",
+    world_->Fail(absl::StrFormat("I4: version %d is served with values that differ from the oracle",
                                  action.version));
   }
   SendReply<PulledShard>(action.call, PulledShard{action.epoch, action.version, state->weights});
@@ -84,7 +85,7 @@ void SimServer::Do(Shard*, const shard_action::CommitPush& action) {
 }
 
 void SimServer::TakeStore(Shard* shard) {
-  if (shard->store_busy) world_->Fail("two orders to the store at a time");
+  if (shard->store_busy) world_->Fail("the store got an order while it was busy with another");
   shard->store_busy = true;
 }
 
@@ -144,13 +145,13 @@ void SimServer::CheckMade(const Shard& shard, uint64_t step) {
   if (!oracle.Has(step)) {
     world_->Fail(absl::StrFormat("I1: step %d was applied but never decided", step));
   } else if (!(oracle.state(step, shard.number) == *shard.store.Find(step))) {
-    world_->Fail(absl::StrFormat("I4: shard %d made another version %d than the oracle",
+    world_->Fail(absl::StrFormat("I4: shard %d made a version %d that differs from the oracle",
                                  shard.number, step));
   }
 }
 
 void SimServer::Do(Shard* shard, const shard_action::StoreApplyAhead& action) {
-  if (shard->store_busy) world_->Fail("the store is to work ahead while it is busy");
+  if (shard->store_busy) world_->Fail("the store was told to apply ahead while it was busy");
   shard->store.MakeAhead(action);
 }
 
@@ -219,8 +220,9 @@ void SimServer::CheckAccepted(const ps::PushKey& key) {
     included = included && decided_.step() == key.step();
   }
   if (decided && !included) {
-    world_->Fail(absl::StrFormat("a commit of replica %d to step %d is accepted and left out",
-                                 key.replica(), key.step()));
+    world_->Fail(
+        absl::StrFormat("the commit of replica %d to step %d was accepted, but is not in the step",
+                        key.replica(), key.step()));
   }
 }
 
@@ -288,14 +290,14 @@ void SimServer::Do(const coordinator_action::PublishCheckpoint& action) {
     }
     std::optional<Disk::Checkpoint> checkpoint = Collect(action);
     if (!checkpoint.has_value()) {
-      // Abandoned meanwhile: its folder is gone.
+      // The checkpoint was abandoned meanwhile, and its folder is gone.
       HandleCoordinator(
           coordinator_event::CheckpointPublished{action.step, absl::NotFoundError("gone")});
       return;
     }
     const std::optional<VersionId> newest = disk.NewestCheckpoint();
     if (newest.has_value() && *newest >= VersionId{action.epoch, action.step}) {
-      world_->Fail("I6: a checkpoint that is not newer than the last");
+      world_->Fail("I6: a published checkpoint is not newer than the last one");
     }
     disk.checkpoints[action.step] = *std::move(checkpoint);
     HandleCoordinator(coordinator_event::CheckpointPublished{action.step, absl::OkStatus()});
@@ -318,7 +320,7 @@ void SimServer::SeeGrants(const google::protobuf::RepeatedPtrField<ps::ReplicaGr
 void SimServer::Do(const coordinator_action::ReplyRegister& action) {
   if (action.reply.ok()) SeeGrants(action.reply->grants());
   const Caller caller = callers_[action.call];
-  if (action.reply.ok() && HasEvicted(caller.worker)) world_->Fail("an evicted clone was let in");
+  if (action.reply.ok() && HasEvicted(caller.worker)) world_->Fail("an evicted clone registered");
   if (action.reply.ok()) NoteSession(caller.worker, caller.session);
   callers_.erase(action.call);
   SendReply<ps::RegisterReply>(action.call, action.reply);
@@ -342,7 +344,7 @@ void SimServer::Do(const coordinator_action::ReplyCommit& action) {
     if (key.grant() < newest_grant_[key.replica()])
       world_->Fail("I5: a commit of an old grant counts");
     CheckAccepted(key);
-    // What is APPLIED may have been on its way into the variables when the eviction came.
+    // An APPLIED contribution may already have been part of an apply when the clone was evicted.
     if (action.reply->level() == ps::COMMITTED && HasEvicted(key.worker_id())) {
       world_->Fail("a commit of an evicted clone counts");
     }
@@ -364,7 +366,7 @@ void SimServer::Do(const coordinator_action::ReplyEvict& action) {
 }
 
 void SimServer::Do(const coordinator_action::ReplyDrain&) {
-  world_->Fail("an answer to a drain that nobody waits for");
+  world_->Fail("a drain was answered although no call waits for it");
 }
 
 void SimServer::Do(const coordinator_action::EndWanted&) {}
@@ -382,7 +384,7 @@ void SimServer::Do(const coordinator_action::StepApplied& action) {
 
 void SimServer::Do(const coordinator_action::Serving& action) {
   CheckServing(action);
-  seen_.clear();  // everybody registers again
+  seen_.clear();  // All clones register again.
   served_ = serving_ = true;
 }
 
@@ -391,17 +393,17 @@ void SimServer::Do(const coordinator_action::Notice&) {}
 void SimServer::Do(const coordinator_action::Finished&) {
   finished_ = true;
   if (coordinator_->version() != world_->config().num_steps) {
-    world_->Fail("finished before the last step");
+    world_->Fail("the job finished before the last step");
   }
   if (world_->disk().checkpoints.count(world_->config().num_steps) == 0) {
-    world_->Fail("finished without the last checkpoint");
+    world_->Fail("the job finished without the last checkpoint");
   }
 }
 
 void SimServer::Do(const coordinator_action::Drained&) {
   const ps::StatusReply status = coordinator_->Status(world_->now());
   if (serving_ && status.checkpoint_failures() == 0 && status.durable_step() != status.version()) {
-    world_->Fail("drained without saving the last step");
+    world_->Fail("the job was drained without a checkpoint of the last step");
   }
 
   for (SimServer* server : *shard_servers_) {

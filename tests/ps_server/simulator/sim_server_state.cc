@@ -1,5 +1,5 @@
-// What a simulated server leaves behind, what it finds again, and what is checked about both:
-// checkpoints, state files, and the versions that a new epoch goes on from.
+// The part of SimServer that deals with state which outlives the process: checkpoints, state files,
+// and the versions that a new epoch continues from.
 #include <algorithm>
 #include <utility>
 
@@ -10,7 +10,7 @@
 namespace pushpull::sim {
 namespace {
 
-constexpr absl::Duration kLease = absl::Seconds(3);  // as CoordinatorOptions of SimServer::Start
+constexpr absl::Duration kLease = absl::Seconds(3);  // The lease that SimServer::Start sets.
 
 }  // namespace
 
@@ -27,16 +27,16 @@ std::optional<Disk::Checkpoint> SimServer::Collect(
   }
   const std::optional<Oracle::Node> node = world_->oracle().Find(action.step, states);
   if (!node.has_value()) {
-    world_->Fail(absl::StrFormat("I4: the checkpoint of step %d holds no version of the oracle's",
+    world_->Fail(absl::StrFormat("I4: the checkpoint of step %d holds no version of the oracle",
                                  action.step));
   }
   checkpoint.node = node.value_or(0);
   return checkpoint;
 }
 
-// The server is frozen, and the next one takes its place on another machine. Then it goes on where
-// it was: it has read EPOCH just before, and renames. Only where it would replace another's
-// checkpoint it is too late.
+// Freezes the server between its check of the EPOCH file and the rename that publishes the
+// checkpoint. Another server replaces it on the other machine, and then the frozen server wakes up
+// and renames. The rename fails only if a checkpoint of that step already exists.
 void SimServer::PublishLate(const coordinator_action::PublishCheckpoint& action) {
   std::optional<Disk::Checkpoint> checkpoint = Collect(action);
   Crash(/*memory_lost=*/false);
@@ -59,7 +59,7 @@ void SimServer::NoteRestored(const Shard& shard) {
 void SimServer::TryAnotherModel() {
   RunState run_state(static_cast<int>(shards_.size()));
   run_state_event::Ending ending;
-  ending.newest_versions.resize(shards_.size());  // it has read none of its own
+  ending.newest_versions.resize(shards_.size());  // It has restored no shard.
   const std::vector<RunStateAction> actions = run_state.Handle(ending);
   const bool removes = std::any_of(actions.begin(), actions.end(), [](const auto& action) {
     return action.kind == RunStateAction::Kind::kRemoveStateFiles;
@@ -80,7 +80,7 @@ bool SimServer::MayRemoveState(uint64_t version, uint64_t durable_step) {
     ending.newest_versions.push_back(newest.has_value() ? std::optional(newest->version)
                                                         : std::nullopt);
   }
-  // What the coordinator's process reads back at its end.
+  // The coordinator's process verifies the checkpoint when it ends.
   if (world_->disk().checkpoints.count(durable_step) > 0) ending.verified_step = durable_step;
   const std::vector<RunStateAction> actions = run_state_->Handle(ending);
   return std::any_of(actions.begin(), actions.end(), [](const RunStateAction& action) {
@@ -102,10 +102,10 @@ void SimServer::CheckRemoval(const Shard& shard) {
   if (!newest.has_value() || newest->version == 0) return;
   const std::optional<VersionId> checkpoint = world_->disk().NewestCheckpoint();
   const bool left = checkpoint.has_value() && checkpoint->epoch > newest->epoch;
-  if (left) return;  // a history that the job does not go on from any more
+  if (left) return;  // The job has abandoned the version's history.
   if (checkpoint.has_value() && checkpoint->version >= newest->version) return;
   world_->Fail(absl::StrFormat(
-      "I9: the state file of shard %d is removed with version %d of epoch %d, and the newest "
+      "I9: the state file of shard %d is removed with version %d of epoch %d, but the newest "
       "checkpoint is of step %d",
       shard.number, newest->version, newest->epoch,
       checkpoint.has_value() ? checkpoint->version : 0));
@@ -136,13 +136,13 @@ void SimServer::CheckServing(const coordinator_action::Serving& action) {
   }
   const std::optional<Oracle::Node> node = oracle.Find(action.version, states);
   if (!node.has_value()) {
-    world_->Fail(absl::StrFormat("I1: the shards go on from version %d of no common history",
-                                 action.version));
+    world_->Fail(absl::StrFormat(
+        "I1: the shards continue from version %d, but from different histories", action.version));
     return;
   }
   if (found_.has_value()) {
     const VersionId& id = found_->first;
-    // A late publication of an older epoch may be of a history that the shards' memory has left.
+    // A late publication of an older epoch may belong to a history that the shards have abandoned.
     const bool newer = action.version > id.version && oracle.epoch(*node) > id.epoch;
     if (!newer && !oracle.IsAncestor(found_->second, *node)) {
       world_->Fail(absl::StrFormat("I3: recovery lost the durable step %d of epoch %d", id.version,
@@ -157,7 +157,7 @@ void SimServer::NoteSession(uint32_t worker, uint64_t session) {
   const auto seen = seen_.find(worker);
   if (seen != seen_.end() && seen->second.session != session &&
       world_->now() - seen->second.at < kLease) {
-    world_->Fail(absl::StrFormat("worker %d was taken for another process that is alive", worker));
+    world_->Fail(absl::StrFormat("worker %d replaced another process that is still alive", worker));
   }
   seen_[worker] = {session, world_->now()};
 }

@@ -23,11 +23,11 @@ void SimWorker::Start() {
   process_.alive = true;
   ++process_.incarnation;
   ++flow_;
-  // A supervisor that restarts its clone keeps the name; another machine does not.
+  // A clone that its supervisor restarts keeps its name. A clone on another machine has a new name.
   if (peer_name_.empty() || world_->Chance(0.4)) {
     peer_name_ = absl::StrFormat("host%d:%d", worker_id_, process_.incarnation);
   }
-  // The session may be the supervisor's, or this process's own.
+  // A clone that its supervisor restarts keeps its session.
   if (session_ == 0 || world_->Chance(0.5)) session_ = world_->NewSession();
   epoch_ = 0;
   grants_.clear();
@@ -93,7 +93,7 @@ void SimWorker::Register() {
           return;
         }
         evicted_ = false;
-        if (reply->epoch() < epoch_) {  // a late answer of a server that is gone
+        if (reply->epoch() < epoch_) {  // A late answer of a dead server.
           Later(0.05, 0.5, &SimWorker::Register);
           return;
         }
@@ -204,7 +204,7 @@ void SimWorker::PullShard(uint32_t shard, uint64_t min_version) {
           if (HandleError(reply.status())) return;
           const ps::ErrorDetail detail = GetErrorDetail(reply.status());
           if (detail.kind() == ps::ErrorDetail::VERSION_GONE) {
-            ++flow_;  // ends the pulls of the other shards
+            ++flow_;  // Ends the pulls of the other shards.
             OnVersionGone(detail.step());
             return;
           }
@@ -214,7 +214,7 @@ void SimWorker::PullShard(uint32_t shard, uint64_t min_version) {
                         });
           return;
         }
-        if (reply->epoch != epoch_) world_->Fail("I5: a pull brings another epoch");
+        if (reply->epoch != epoch_) world_->Fail("I5: a pull returned a version of another epoch");
         pulled_[shard] = std::move(*reply);
         OnPulled();
       }));
@@ -262,7 +262,7 @@ void SimWorker::PullEarly(const Job& job) {
       [server, request](World::Answer<PulledShard> answer) {
         server->Pull(request, std::move(answer));
       },
-      // An error is not looked at: the push's answer tells, and the version is pulled again.
+      // Errors are ignored: the answer to the push shows them, and the worker then pulls again.
       InFlow<PulledShard>([this, step = job.key.step()](absl::StatusOr<PulledShard> reply) {
         if (!reply.ok() || base_version_ + 1 != step) return;
         ++world_->early_pulls;
@@ -272,8 +272,8 @@ void SimWorker::PullEarly(const Job& job) {
 
 void SimWorker::ComputeNext() {
   const bool sync = world_->config().sync();
-  if (base_version_ >= world_->config().num_steps) return;  // heartbeats tell the rest
-  // Async: any of them.
+  if (base_version_ >= world_->config().num_steps) return;  // A heartbeat sets done_.
+  // Async: the worker takes a random replica.
   size_t skip = 0;
   if (!sync && grants_.size() > 1) skip = world_->Uniform(0, grants_.size() - 0.01);
   for (const auto& [replica, grant] : grants_) {
@@ -283,7 +283,7 @@ void SimWorker::ComputeNext() {
     }
     if (done_replicas_.count(replica) > 0) continue;
     if (sync && grant.from_step() > base_version_ + 1) continue;
-    ++flow_;  // ends a pull of the next version
+    ++flow_;  // Ends the pull of the next version.
     busy_ = true;
     waiting_ = false;
     Job job;
@@ -305,11 +305,11 @@ void SimWorker::ComputeNext() {
   }
   busy_ = false;
   if (!sync) {
-    Later(0.1, 0.5, &SimWorker::Register);  // its replica has not been granted
+    Later(0.1, 0.5, &SimWorker::Register);  // The worker has no replica yet.
     return;
   }
   if (waiting_) return;
-  // The weights stay: a replica may still be granted for this step.
+  // The weights are kept, because a replica may still be granted for this step.
   ++flow_;
   waiting_ = true;
   PullAll(base_version_ + 1);

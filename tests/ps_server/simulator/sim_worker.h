@@ -1,5 +1,7 @@
-// One clone: registers, pulls, computes, pushes chunk by chunk, commits; repeats what is not
-// answered with the same key; may be killed, stopped for a while or cut off.
+// A simulated clone. It registers, pulls the weights, computes a gradient of the toy model, pushes
+// it in chunks, and commits. It repeats requests that are not answered, under the same key. It may
+// be killed, paused, or cut off from the network. Supervisors, data and devices are not modelled.
+// Not thread-safe.
 #ifndef PUSHPULL_TESTS_PS_SERVER_SIMULATOR_SIM_WORKER_H_
 #define PUSHPULL_TESTS_PS_SERVER_SIMULATOR_SIM_WORKER_H_
 
@@ -25,30 +27,32 @@ class SimWorker {
       : world_(world), worker_id_(worker_id), shard_servers_(shard_servers) {}
 
   void Start();
-  // kill -9; starts again by itself, under its old name or another.
+  // Kills the process and schedules its restart, under the old peer name or a new one.
   void Crash();
 
   Process* process() { return &process_; }
-  // The server has said that training is done.
+  // Returns whether the server has said that training is done.
   bool done() const { return done_; }
-  // The server has said that an operator evicted it, and has not let it in since.
+  // Returns whether the server has said that the clone is evicted, and has not registered it since.
   bool evicted() const { return evicted_; }
 
  private:
-  // One contribution on its way.
+  // A contribution that is being computed, pushed or committed.
   struct Job {
     ps::PushKey key;
-    uint64_t number = 0;  // which gradient: the step, or the position
+    uint64_t number = 0;  // Sync: the step. Async: the position.
     bool is_void = false;
     uint32_t shards_done = 0;
   };
 
-  // Runs it later unless the worker has turned to something else (see flow_).
+  // Runs `next` after a random delay in [low, high) seconds, unless flow_ has changed by then.
   void Later(double low, double high, void (SimWorker::*next)());
+  // Wraps `done` so that it does nothing once flow_ has changed.
   template <typename Reply>
   World::Answer<Reply> InFlow(World::Answer<Reply> done);
 
-  // Ends as evicted; tries again later all the same, as the server may have forgotten.
+  // Ends the process because it is evicted. It starts again later, because a restarted server may
+  // have forgotten the eviction.
   void Leave();
   SimServer* coordinator() { return (*shard_servers_)[0]; }
   void Register();
@@ -57,14 +61,15 @@ class SimWorker {
   void TakeGrants(const google::protobuf::RepeatedPtrField<ps::ReplicaGrant>& grants);
   void PullAll(uint64_t min_version);
   void PullShard(uint32_t shard, uint64_t min_version);
-  // Sync: a newer version has taken the place of the one asked for.
+  // Sync: handles the answer that a newer version has replaced the requested one.
   void OnVersionGone(uint64_t newest);
   void OnPulled();
-  // Sync, one shard: asks for the version that the job probably completes before the push has been
-  // answered.
+  // Sync, one shard: pulls the version that the push will probably complete, before the push is
+  // acknowledged.
   void PullEarly(const Job& job);
+  // Returns whether the worker has no other contribution to make to the job's step.
   bool IsLastOpen(const Job& job) const;
-  // The weights are those of `version`.
+  // Starts the step that uses `weights_`, which are those of `version`.
   void StartStep(uint64_t version);
   void ComputeNext();
   void Push(Job job);
@@ -72,7 +77,7 @@ class SimWorker {
   void FinishPush(std::shared_ptr<Job> job, uint32_t shard);
   void Commit(std::shared_ptr<Job> job);
   void OnCommitted(const Job& job, const absl::Status& status);
-  // What an error means for the whole worker. True: taken care of.
+  // Handles the errors that concern the whole worker. Returns false for other errors.
   bool HandleError(const absl::Status& status);
   ps::PushChunk Header(const Job& job, uint32_t shard, uint32_t chunk) const;
   std::vector<float> GradientOf(const Job& job, uint32_t shard) const;
@@ -86,22 +91,22 @@ class SimWorker {
   bool done_ = false;
   bool evicted_ = false;
 
-  uint64_t flow_ = 0;  // rises when what was under way is given up
+  uint64_t flow_ = 0;  // Rises when the worker abandons what it is doing.
   uint64_t epoch_ = 0;
   std::map<uint32_t, ps::ReplicaGrant> grants_;
   uint64_t heartbeats_sent_ = 0;
   uint64_t heartbeat_answered_ = 0;
-  std::vector<std::optional<PulledShard>> pulled_;  // of the pull under way
-  std::vector<PulledShard> weights_;                // to compute from
-  std::optional<PulledShard> early_;                // what an early pull has brought
-  uint64_t base_version_ = 0;                       // of weights_
-  bool busy_ = false;                               // computing or pushing
-  bool waiting_ = false;                            // for the next version
-  std::set<uint32_t> done_replicas_;                // of step base_version_ + 1
+  std::vector<std::optional<PulledShard>> pulled_;  // Answers of the current pull.
+  std::vector<PulledShard> weights_;                // By shard.
+  std::optional<PulledShard> early_;                // The answer of an early pull.
+  uint64_t base_version_ = 0;                       // The version of weights_.
+  bool busy_ = false;                               // Computing or pushing.
+  bool waiting_ = false;                            // Waiting for the next version.
+  std::set<uint32_t> done_replicas_;                // Committed, in step base_version_ + 1.
   struct AsyncReplica {
     uint64_t grant = 0;
-    uint64_t number = 0;    // of the last push under the grant
-    uint64_t position = 0;  // of the next batch
+    uint64_t number = 0;    // The last push under the grant.
+    uint64_t position = 0;  // The next batch.
   };
   std::map<uint32_t, AsyncReplica> async_replicas_;
 };

@@ -13,10 +13,11 @@
 namespace pushpull::sim {
 namespace {
 
-// I8: after so long without trouble training has to be done; the longest runs need about a tenth.
+// I8: training must be done this long after the faults have stopped. The longest runs need about a
+// tenth of it.
 constexpr double kCalmSeconds = 200;
 constexpr uint64_t kMaxEvents = 3'000'000;
-constexpr double kMischiefPeriod = 0.1;
+constexpr double kMischiefPeriod = 0.1;  // Seconds.
 
 class Simulation {
  public:
@@ -87,7 +88,7 @@ class Simulation {
                            coordinator->Status(world_.now()).DebugString());
   }
 
-  // Every so often: processes die, stop and lose their network.
+  // Causes the faults that come at a rate per second. Runs every kMischiefPeriod.
   void Mischief() {
     if (world_.calm()) return;
     const SimConfig& config = world_.config();
@@ -118,7 +119,7 @@ class Simulation {
     world_.queue().After(absl::Seconds(kMischiefPeriod), [this] { Mischief(); });
   }
 
-  // Any clone but the last one.
+  // Evicts a random clone unless no other clone would be left.
   void EvictOne() {
     const uint32_t worker = world_.Uniform(0, workers_.size() - 0.01);
     uint32_t left = 0;

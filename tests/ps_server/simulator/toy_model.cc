@@ -33,7 +33,7 @@ std::vector<float> Gradient(uint32_t shard, uint32_t replica, uint64_t number,
   std::vector<float> gradient(weights.size());
   for (uint32_t i = 0; i < weights.size(); ++i) {
     const uint32_t bits = Mix(replica, number, shard, i);
-    // Magnitudes differ by replica, so that the order of summation shows in the bits.
+    // The magnitudes vary, so that the order of summation changes the bits of the sum.
     const float noise = static_cast<float>(bits >> 8) / 16777216.0f - 0.5f;
     gradient[i] = std::ldexp(noise, static_cast<int>(bits & 7) - 4) + 0.1f * weights[i];
   }
@@ -83,7 +83,8 @@ ToyState Update(const ToyState& from, const std::vector<float>& average, double 
   return to;
 }
 
-// A version that is made again from the same contributions is the same one.
+// If the tree already has the version, because it was made from the same contributions before,
+// Insert returns the existing node.
 Oracle::Node Oracle::Insert(Version version) {
   for (Node node = 0; node < nodes_.size(); ++node) {
     Version& other = nodes_[node];
@@ -122,8 +123,8 @@ bool Oracle::IsAncestor(Node ancestor, Node node) const {
 
 std::optional<Oracle::Node> Oracle::Find(uint64_t version,
                                          const std::vector<const ToyState*>& shards) const {
-  // A version of void contributions only equals the one before it and may be on two branches: the
-  // newest is as good as any.
+  // A step whose contributions are all void repeats the values of the version before it, so the
+  // same values may occur on two branches. Any match is right, and the search takes the newest.
   for (Node node = nodes_.size(); node-- > 0;) {
     if (nodes_[node].number != version) continue;
     bool same = true;
@@ -151,10 +152,11 @@ std::string Oracle::CheckSync(const ps::ApplyRequest& request) const {
   }
   for (const ps::Contribution& c : request.contributions()) {
     if (static_cast<int64_t>(c.replica()) <= last)
-      return "I2: replicas are not distinct and in order";
+      return "I2: the replicas are not distinct or not in order";
     last = c.replica();
-    if (c.replica() >= config_.replicas) return "a replica that does not exist";
-    if (IsVoid(config_, c.replica(), request.step())) return "a void contribution is in the list";
+    if (c.replica() >= config_.replicas) return "the list contains a replica that does not exist";
+    if (IsVoid(config_, c.replica(), request.step()))
+      return "the list contains a void contribution";
     if (c.samples() != Samples(c.replica(), request.step())) return "wrong number of samples";
   }
   const uint32_t have = request.contributions_size();
@@ -164,12 +166,13 @@ std::string Oracle::CheckSync(const ps::ApplyRequest& request) const {
 }
 
 std::string Oracle::CheckAsync(const ps::ApplyRequest& request) const {
-  if (request.contributions_size() != 1) return "not one push in an asynchronous step";
+  if (request.contributions_size() != 1)
+    return "an asynchronous step does not have exactly one push";
   const ps::Contribution& c = request.contributions(0);
   const auto push = pushes_.find({c.replica(), c.grant(), c.sequence()});
-  if (push == pushes_.end()) return "a push that nobody made";
+  if (push == pushes_.end()) return "no worker sent this push";
   for (const uint64_t base : push->second.versions) {
-    if (base >= request.step()) return "a push from a version that did not exist";
+    if (base >= request.step()) return "a push was computed from a version that did not exist";
     if (config_.max_staleness > 0 && request.step() - 1 - base > config_.max_staleness) {
       return "a push is staler than allowed";
     }
@@ -185,12 +188,13 @@ std::string Oracle::CheckPosition(uint32_t replica, uint64_t position) const {
     next = pushes_.at(*nodes_[node].push).position + 1;
   }
   if (position < next) {
-    return absl::StrFormat("I10: batch %d of replica %d counts twice (or late)", position, replica);
+    return absl::StrFormat("I10: batch %d of replica %d counts twice or too late", position,
+                           replica);
   }
   while (IsVoid(config_, replica, next)) ++next;
   if (position == next) return "";
-  return absl::StrFormat("I10: batch %d of replica %d is left out, %d comes instead", next, replica,
-                         position);
+  return absl::StrFormat("I10: batch %d of replica %d is skipped and batch %d counts instead", next,
+                         replica, position);
 }
 
 std::string Oracle::Decide(const ps::ApplyRequest& request) {

@@ -1,7 +1,12 @@
-// A model small enough to replay: gradients as a pure function of replica, step and weights, an
-// optimizer with momentum and clipping, all in float32 whose sums depend on their order; and the
-// oracle, which makes every version once, in one thread, from the contributor lists that were
-// decided, and keeps the histories that the job has left.
+// The model that the simulated workers train, and the oracle that knows what its weights must be.
+//
+// A gradient is a pure function of shard, replica, step (or position) and weights, so that it can
+// be computed again at any time. The optimizer is momentum with gradient clipping by the global
+// norm. Everything is float32, so that a wrong order of summation changes bits. There is no
+// network, no loss and no data.
+//
+// The oracle computes each version from the list of contributors that the coordinator decided. It
+// also keeps the versions that rollbacks have abandoned. Nothing here is thread-safe.
 #ifndef PUSHPULL_TESTS_PS_SERVER_SIMULATOR_TOY_MODEL_H_
 #define PUSHPULL_TESTS_PS_SERVER_SIMULATOR_TOY_MODEL_H_
 
@@ -18,51 +23,55 @@
 
 namespace pushpull::sim {
 
-// The state of one shard.
+// The variables of one shard in one version.
 struct ToyState {
   std::vector<float> weights;
   std::vector<float> momentum;
   friend bool operator==(const ToyState&, const ToyState&) = default;
 };
 
+// The gradient of one replica on one shard, and the number of samples that weights it.
 struct ToyContribution {
   uint64_t samples = 0;
   std::vector<float> gradient;
 };
 
 ToyState InitialState(const SimConfig& config, uint32_t shard);
-// Gradient of a replica for a step (sync) or for the batch of a position (async) at these weights.
+// Returns the gradient of a replica on one shard at these weights. `number` is the step in
+// synchronous mode and the position in asynchronous mode, here and in the functions below.
 std::vector<float> Gradient(uint32_t shard, uint32_t replica, uint64_t number,
                             const std::vector<float>& weights);
-// The same for a few numbers in a row: chunks made ahead are weighed as the step before.
+// Returns the number of samples of a contribution. It changes only every four numbers, because the
+// shard makes chunks ahead with the sample counts of the step before.
 uint64_t Samples(uint32_t replica, uint64_t number);
-// Whether the contribution is void, in a config that has such.
+// Returns whether the contribution is void (see SimConfig::void_one_in).
 bool IsVoid(const SimConfig& config, uint32_t replica, uint64_t number);
-// Average in the order given.
+// Returns the average of the gradients, weighted by samples and summed in the given order.
 std::vector<float> Average(const std::vector<ToyContribution>& contributions);
-// Writes elements [first, first + average.size()) of the next version. squared_norm < 0: no
-// clipping.
+// Writes the elements [first, first + average.size()) of the next version to `to`. `squared_norm`
+// is that of the whole averaged gradient; if it is negative, nothing is clipped.
 void UpdateRange(const ToyState& from, size_t first, const std::vector<float>& average,
                  double squared_norm, ToyState* to);
-// A whole version; a copy without an average.
+// Returns the next version of a whole shard. If `average` is empty, that is a copy of `from`.
 ToyState Update(const ToyState& from, const std::vector<float>& average, double squared_norm);
+// Returns the sum of the squares.
 double SquaredNorm(const std::vector<float>& average);
 
-// Identifies an asynchronous push: replica, grant, sequence.
+// Identifies an asynchronous push by replica, grant and sequence.
 using PushId = std::tuple<uint32_t, uint64_t, uint64_t>;
-// What it was made of.
+// What an asynchronous push was computed from.
 struct ToyPush {
-  uint64_t position = 0;           // of the batch in the replica's data
-  std::vector<uint64_t> versions;  // by shard: of the weights
+  uint64_t position = 0;           // The number of the batch in the replica's data.
+  std::vector<uint64_t> versions;  // The version of the weights, by shard.
 };
 
-// Versions form a tree: an epoch goes on from any of them. The branch that the job is on is the
-// current history.
+// The versions form a tree, because a new epoch may continue from any version. The current history
+// is the path from the root to the job's newest version. `config` must outlive the oracle.
 class Oracle {
  public:
   explicit Oracle(const SimConfig& config);
 
-  // Index of a version in the tree.
+  // The index of a version in the tree.
   using Node = size_t;
 
   // The newest version of the current history.
@@ -73,20 +82,22 @@ class Oracle {
     return nodes_[history_[version]].shards[shard];
   }
 
-  // The epoch in which the version was decided; 0 for the initial one.
+  // The epoch in which the version was decided. It is 0 for the initial version.
   uint64_t epoch(Node node) const { return nodes_[node].epoch; }
-  // `ancestor` is the node itself or lies on its way to the root.
+  // Returns whether `ancestor` is `node` or lies on the path from `node` to the root.
   bool IsAncestor(Node ancestor, Node node) const;
-  // The version with this number whose shards hold these values; nothing if they are of several
-  // histories, or of none.
+  // Returns the version with this number whose shards hold these values. Returns nullopt if there
+  // is none, for example because the shards come from different histories.
   std::optional<Node> Find(uint64_t version, const std::vector<const ToyState*>& shards) const;
 
+  // Records an asynchronous push when it is sent, so that Decide can compute its gradient.
   void RecordPush(const PushId& id, ToyPush push) { pushes_[id] = std::move(push); }
-  // Makes the next version. Returns what is wrong with the list, or "".
+  // Computes the next version from the decided contributors. Returns the rule that the list
+  // violates, or "".
   std::string Decide(const ps::ApplyRequest& request);
-  // A new epoch goes on from this version.
+  // Makes the path from the root to this version the current history.
   void GoOnFrom(Node node);
-  // The list the version was made of, without norms.
+  // Describes the contributors of a version, as DescribeContributors does.
   const std::string& contributors(uint64_t version) const {
     return nodes_[history_[version]].contributors;
   }
@@ -98,21 +109,21 @@ class Oracle {
     uint64_t epoch = 0;
     std::vector<ToyState> shards;
     std::string contributors;
-    std::optional<PushId> push;  // async
+    std::optional<PushId> push;  // Only in asynchronous mode.
   };
   Node Insert(Version version);
   std::string CheckSync(const ps::ApplyRequest& request) const;
   std::string CheckAsync(const ps::ApplyRequest& request) const;
-  // I10: every batch of a replica once and in order; void ones are left out.
+  // Checks I10: each batch of a replica counts once and in order, except void batches.
   std::string CheckPosition(uint32_t replica, uint64_t position) const;
 
   const SimConfig& config_;
   std::vector<Version> nodes_;
-  std::vector<Node> history_;  // the current one, by version
+  std::vector<Node> history_;  // The current history, by version.
   std::map<PushId, ToyPush> pushes_;
 };
 
-// Text that is equal for equal contributor lists.
+// Describes the contributor list, without norms. Equal lists give equal texts.
 std::string DescribeContributors(const ps::ApplyRequest& request);
 
 }  // namespace pushpull::sim

@@ -86,8 +86,8 @@ void ToyStore::BeginVersion(uint64_t step) {
   if (writing_ >= 0) return;
   const Buffer* newest = Newest();
   if (newest == nullptr || newest->id->version + 1 != step) {
-    world_->Fail(
-        absl::StrFormat("the store is to make version %d from another than the one before", step));
+    world_->Fail(absl::StrFormat(
+        "the store was told to make version %d without the version before it", step));
     return;
   }
   writing_ = newest == &buffers_[0] ? 1 : 0;

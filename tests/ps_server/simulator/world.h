@@ -1,5 +1,6 @@
-// What all nodes of a simulation share: virtual time, dice, the network, the disk, the oracle, and
-// the first violation found. Single-threaded.
+// The environment that the simulated processes share: virtual time, random numbers, the network,
+// the disk, the oracle, and the first violation of an invariant. A message is an in-process
+// closure, so serialisation, bandwidth and connections are not modelled. Not thread-safe.
 #ifndef PUSHPULL_TESTS_PS_SERVER_SIMULATOR_WORLD_H_
 #define PUSHPULL_TESTS_PS_SERVER_SIMULATOR_WORLD_H_
 
@@ -28,32 +29,34 @@ namespace pushpull::sim {
 
 inline constexpr char kRunId[] = "0123456789abcdef";
 
-// Files of the train_dir: survive every crash. Only what is written here in one go is there
-// afterwards.
+// A model of the files in the train_dir. They survive every crash. Each write is atomic; torn files
+// are not modelled.
 struct Disk {
   struct ShardFile {
     ToyState state;
     std::string marks;
   };
   struct Checkpoint {
-    uint64_t epoch = 0;  // in which it was published
+    uint64_t epoch = 0;  // The epoch that published the checkpoint.
     Oracle::Node node = 0;
     std::vector<ShardFile> shards;
   };
   uint64_t epoch = 0;
-  std::map<std::tuple<uint64_t, uint64_t, uint32_t>, ShardFile> temporary;  // epoch, step, shard
-  std::map<uint64_t, Checkpoint> checkpoints;                               // published, by step
+  // Files of unpublished checkpoints, by epoch, step and shard.
+  std::map<std::tuple<uint64_t, uint64_t, uint32_t>, ShardFile> temporary;
+  std::map<uint64_t, Checkpoint> checkpoints;  // Published ones, by step.
 
-  // The id of the newest: by epoch, then step.
+  // Returns the id of the newest checkpoint, which has the highest epoch and then the highest step.
   std::optional<VersionId> NewestCheckpoint() const;
 };
 
-// A process that messages are sent to. incarnation changes at every crash.
+// A process that can receive messages. `incarnation` changes when the process starts and when it
+// dies. The times are points of virtual time.
 struct Process {
   bool alive = false;
   uint64_t incarnation = 0;
-  absl::Duration paused_until = absl::ZeroDuration();       // SIGSTOP
-  absl::Duration partitioned_until = absl::ZeroDuration();  // hears nothing, is not heard
+  absl::Duration paused_until = absl::ZeroDuration();       // Stopped, as by SIGSTOP.
+  absl::Duration partitioned_until = absl::ZeroDuration();  // No message arrives or leaves.
 };
 
 class World {
@@ -66,33 +69,37 @@ class World {
   absl::Duration now() const { return queue_.now(); }
   Oracle& oracle() { return oracle_; }
   Disk& disk() { return disk_; }
+  // Returns whether the faults have stopped.
   bool calm() const { return absl::ToDoubleSeconds(queue_.now()) >= config_.chaos_seconds; }
 
+  // Returns true with this probability.
   bool Chance(double probability) { return random_.NextFloat() < probability; }
-  // Only in the time of chaos.
+  // Returns true with this probability, and always false once the world is calm.
   bool Trouble(double probability) { return !calm() && Chance(probability); }
   uint64_t NewSession() { return ++sessions_; }
   double Uniform(double low, double high) { return low + (high - low) * random_.NextFloat(); }
   absl::Duration Seconds(double low, double high) { return absl::Seconds(Uniform(low, high)); }
 
+  // Records a violation, which ends the run. Only the first violation is kept.
   void Fail(const std::string& violation);
   const std::string& violation() const { return violation_; }
 
-  // Runs it on the process later, unless that is another incarnation by then; waits while it is
-  // paused.
+  // Runs the closure on the process after `delay`, or when a pause of the process ends. If the
+  // process has died by then, the closure is dropped.
   void RunOn(Process* process, absl::Duration delay, std::function<void()> run);
 
-  // A message to whatever incarnation runs on arrival: may be lost, doubled, delayed. refused: the
-  // process is down (may be null).
+  // Sends a message, which may be lost, duplicated and delayed. `deliver` runs on the incarnation
+  // that is alive when the message arrives. If the process is down, `refused` runs instead, unless
+  // it is null. Messages from a process to itself are reliable.
   void Send(const Process& from, Process* to, std::function<void()> deliver,
             std::function<void()> refused = nullptr);
 
   template <typename Reply>
   using Answer = std::function<void(absl::StatusOr<Reply>)>;
 
-  // A call with a deadline. `serve` runs on the server, for every copy of the message that arrives;
-  // `done` runs once on the caller's incarnation: with the first answer, UNAVAILABLE or
-  // DEADLINE_EXCEEDED.
+  // Makes a call with a deadline. `serve` runs on the server for every copy of the request that
+  // arrives. `done` runs at most once, on the incarnation that made the call, with the first
+  // answer, UNAVAILABLE (the server is down) or DEADLINE_EXCEEDED.
   template <typename Reply>
   void Call(Process* from, Process* to, absl::Duration timeout,
             std::function<void(Answer<Reply>)> serve, Answer<Reply> done) {
@@ -116,18 +123,18 @@ class World {
         });
   }
 
-  // For the report.
+  // Counts for the report.
   uint64_t messages = 0;
   uint64_t crashes = 0;
   uint64_t rollbacks = 0;
-  uint64_t saves = 0;  // that an operator asked for and got
+  uint64_t saves = 0;  // Checkpoints that an operator requested and got.
   uint64_t evictions = 0;
-  uint64_t moves = 0;     // of a process to a machine that has an older state file, or none
-  uint64_t removals = 0;  // of a state file at the end of a process
+  uint64_t moves = 0;     // Restarts of a server on the other machine.
+  uint64_t removals = 0;  // State files removed by a process that ended.
   uint64_t early_pulls = 0;
-  uint64_t chunks_kept = 0;  // that were made ahead and are part of a version
+  uint64_t chunks_kept = 0;  // Chunks made ahead that became part of a version.
 
-  // What each shard has been restored to, and for which epoch.
+  // The last restore of each shard: the values, and the epoch that ordered it.
   struct Restored {
     uint64_t epoch = 0;
     ToyState state;

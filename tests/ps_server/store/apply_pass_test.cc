@@ -18,7 +18,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Same bits, else where the first difference is.
+// Expects the same bits and reports the first element that differs.
 void ExpectSameBits(const std::vector<float>& got, const std::vector<float>& expected,
                     const std::string& label) {
   ASSERT_EQ(got.size(), expected.size()) << label;
@@ -32,10 +32,10 @@ struct RunOptions {
   int tasks = 1;
   int threads = 1;
   int misalign = 0;
-  uint32_t halves = 0;  // of CutContributions
+  uint32_t halves = 0;  // passed to CutContributions
 };
 
-// Applies `steps` steps through ApplyPass, each shard on its own, and returns all vectors of the
+// Applies each of `steps` to all shards, one ApplyPass per shard, and returns all vectors of the
 // whole model.
 std::vector<float> RunSteps(const VariableLayout& layout, const OptimizerSpec& optimizer,
                             const std::vector<std::vector<FullGradient>>& steps,
@@ -69,7 +69,7 @@ std::vector<float> RunSteps(const VariableLayout& layout, const OptimizerSpec& o
       EXPECT_TRUE(status.ok()) << status;
     }
   }
-  // All shards' parts of one vector, then the next vector.
+  // For each vector, the parts of all shards in order.
   std::vector<float> all;
   const OwnedState& first = states[0][0];
   for (int vector = 0; vector < first.num_vectors(); ++vector) {
@@ -78,7 +78,7 @@ std::vector<float> RunSteps(const VariableLayout& layout, const OptimizerSpec& o
   return all;
 }
 
-// Returns the norms that the step needs, over the whole model; none if it needs none.
+// Returns the norms that the step needs, summed over the whole model, or none if it needs none.
 std::vector<double> Norms(const VariableLayout& layout, const OptimizerSpec& optimizer,
                           uint64_t step, const std::vector<FullGradient>& gradients,
                           const OwnedState& from) {
@@ -107,7 +107,7 @@ std::vector<std::vector<FullGradient>> RandomSteps(const VariableLayout& layout,
 class EachOptimizer : public ::testing::TestWithParam<OptimizerReference> {
  protected:
   OptimizerSpec Make(const std::string& rest = "") { return MakeOptimizer(GetParam(), rest); }
-  // Returns those of the train_configs that the optimizer can be used with.
+  // Returns those of the clipping settings that the optimizer accepts.
   std::vector<std::string> With(const std::vector<std::string>& clips) {
     if (GetParam().update == nullptr) return clips;
     return {""};
@@ -117,7 +117,7 @@ class EachOptimizer : public ::testing::TestWithParam<OptimizerReference> {
 INSTANTIATE_TEST_SUITE_P(ApplyPass, EachOptimizer, ::testing::ValuesIn(OptimizerReferences()),
                          [](const auto& info) { return info.param.name; });
 
-TEST_P(EachOptimizer, EqualsTheScalarFloatOracleBitForBit) {
+TEST_P(EachOptimizer, MatchesTheScalarFloatReferenceBitForBit) {
   const VariableLayout layout = MakeLayout();
   const OptimizerSpec optimizer = Make();
   for (const std::vector<uint64_t>& samples :
@@ -135,7 +135,7 @@ TEST_P(EachOptimizer, EqualsTheScalarFloatOracleBitForBit) {
   }
 }
 
-TEST_P(EachOptimizer, SumsHalvesAsTheFloatsTheyAre) {
+TEST_P(EachOptimizer, SumsBfloat16ChunksLikeTheSameFloats) {
   const VariableLayout layout = MakeLayout();
   for (const std::string& clip : With({"", "gradient_clipping_by_norm: 4"})) {
     const OptimizerSpec optimizer = Make(clip);
@@ -155,7 +155,7 @@ TEST_P(EachOptimizer, SumsHalvesAsTheFloatsTheyAre) {
   }
 }
 
-TEST_P(EachOptimizer, StaysCloseToTheFormulasInDoubleOverManySteps) {
+TEST_P(EachOptimizer, StaysCloseToTheDoubleReferenceOverManySteps) {
   const VariableLayout layout = MakeLayout();
   for (const std::string& clip :
        With({"", "gradient_clipping_by_norm: 4", "gradient_clipping_by_global_norm: 20"})) {
@@ -173,7 +173,8 @@ TEST_P(EachOptimizer, StaysCloseToTheFormulasInDoubleOverManySteps) {
     }
     expected.insert(expected.end(), state.ema.begin(), state.ema.end());
     ASSERT_EQ(got.size(), expected.size());
-    // 150 steps, each with some ten roundings of 6e-8 of numbers of about 1 (momentum: up to 10).
+    // The bound covers 150 steps with about ten roundings each. A rounding adds a relative error of
+    // 6e-8 to values of about 1, or up to 10 for momentum.
     double worst = 0;
     size_t where = 0;
     for (size_t i = 0; i < got.size(); ++i) {
@@ -185,7 +186,7 @@ TEST_P(EachOptimizer, StaysCloseToTheFormulasInDoubleOverManySteps) {
     }
     EXPECT_LT(worst, 2e-5) << "clip: \"" << clip << "\" element " << where << " is " << got[where]
                            << ", expected " << expected[where];
-    EXPECT_GT(worst, 0.0) << "the comparison compares nothing";
+    EXPECT_GT(worst, 0.0) << "float and double cannot agree exactly, so nothing was compared";
   }
 }
 
@@ -208,7 +209,7 @@ TEST_P(EachOptimizer, DoesNotDependOnThreadsTasksOrAlignment) {
   }
 }
 
-TEST_P(EachOptimizer, WithoutContributionsEverythingIsCopied) {
+TEST_P(EachOptimizer, CopiesTheStateWithoutContributions) {
   const VariableLayout layout = MakeLayout();
   const OptimizerSpec optimizer = Make();
   const std::vector<float> expected = InitialState(layout, optimizer, 1).Flatten();
@@ -217,7 +218,7 @@ TEST_P(EachOptimizer, WithoutContributionsEverythingIsCopied) {
                  "a void contribution");
 }
 
-TEST_P(EachOptimizer, PaddingStaysZeroAndFrozenVariablesStay) {
+TEST_P(EachOptimizer, KeepsPaddingZeroAndFrozenVariablesUnchanged) {
   const VariableLayout layout = MakeLayout();
   const OptimizerSpec optimizer = Make();
   const std::vector<float> got = RunSteps(layout, optimizer, RandomSteps(layout, 3, {1, 2}), {});
@@ -248,7 +249,7 @@ TEST(ApplyPassTest, WorksWithoutEma) {
   ExpectSameBits(RunSteps(layout, optimizer, steps, {}), to.Flatten(), "no EMA");
 }
 
-TEST(ApplyPassTest, MovingStatisticsFollowTheMeanAndAreTheirOwnEma) {
+TEST(ApplyPassTest, MovingStatisticsFollowTheMeanAndEqualTheirEma) {
   const VariableLayout layout = MakeLayout();
   const OptimizerSpec optimizer = MakeAdam();
   FullGradient a = RandomGradient(layout, 0, 3, 1);
@@ -262,7 +263,7 @@ TEST(ApplyPassTest, MovingStatisticsFollowTheMeanAndAreTheirOwnEma) {
   EXPECT_EQ(got[got.size() - layout.total_elements() + at], got[at]);
 }
 
-TEST(ApplyPassTest, NormsAreThoseOfTheGradientWithL2AndMultiplier) {
+TEST(ApplyPassTest, NormsIncludeL2AndTheLearningRateMultiplier) {
   const VariableLayout layout = MakeLayout();
   const OptimizerSpec optimizer = MakeAdam("gradient_clipping_by_norm: 3");
   const Sharding sharding(layout.total_elements(), 1);
@@ -288,7 +289,7 @@ TEST(ApplyPassTest, NormsAreThoseOfTheGradientWithL2AndMultiplier) {
   EXPECT_EQ((*norms)[*layout.Find("frozen/weights")], 0.0);
 }
 
-TEST(ApplyPassTest, ClipsToTheNormAndLeavesShorterGradientsAlone) {
+TEST(ApplyPassTest, ClipsOnlyGradientsLongerThanTheNorm) {
   const VariableLayout layout =
       *VariableLayout::Create({MakeVariable("a", {2}), MakeVariable("b", {2})});
   const auto run = [&](const std::string& clip) {
@@ -313,7 +314,7 @@ TEST(ApplyPassTest, ClipsToTheNormAndLeavesShorterGradientsAlone) {
   expect(run("gradient_clipping_by_global_norm: 13"), {3, 4, 12});
 }
 
-TEST(ApplyPassTest, ContributionsThatDoNotFitAreRefused) {
+TEST(ApplyPassTest, RefusesContributionsOfTheWrongShape) {
   const VariableLayout layout = MakeLargeLayout();
   const OptimizerSpec optimizer = MakeAdam("gradient_clipping_by_norm: 3");
   const Sharding sharding(layout.total_elements(), 1);
@@ -342,7 +343,7 @@ TEST(ApplyPassTest, ContributionsThatDoNotFitAreRefused) {
   EXPECT_EQ(to.Flatten(), OwnedState(layout.total_elements(), optimizer).Flatten());
 }
 
-TEST(ApplyPassTest, AnEmptyShardIsFine) {
+TEST(ApplyPassTest, HandlesAnEmptyShard) {
   const VariableLayout layout = *VariableLayout::Create({MakeVariable("a", {2})});
   const OptimizerSpec optimizer = MakeAdam();
   const Sharding sharding(layout.total_elements(), 2);

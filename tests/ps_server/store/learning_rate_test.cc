@@ -50,7 +50,7 @@ TEST(LearningRateTest, ExponentialStaircaseDropsAtMultiplesOfDecaySteps) {
   EXPECT_EQ(schedule.At(20), 0.25f);
 }
 
-TEST(LearningRateTest, ExponentialWithRealExponent) {
+TEST(LearningRateTest, ExponentialWithoutStaircaseDecaysContinuously) {
   const LearningRateSchedule schedule = Make(
       "exponential_decay_learning_rate { initial_learning_rate: 1 decay_steps: 10 "
       "decay_factor: 0.25 staircase: false }");
@@ -60,7 +60,7 @@ TEST(LearningRateTest, ExponentialWithRealExponent) {
   EXPECT_FLOAT_EQ(schedule.At(3), static_cast<float>(std::pow(0.25, 0.3)));
 }
 
-TEST(LearningRateTest, BurnInCountsDecayFromItsEndAndDefaultsToTheInitialRate) {
+TEST(LearningRateTest, DecayBeginsAfterBurnInWhoseRateDefaultsToTheInitialRate) {
   const std::string rest =
       "initial_learning_rate: 1 decay_steps: 10 decay_factor: 0.5 burnin_steps: 4 ";
   const LearningRateSchedule schedule =
@@ -82,7 +82,7 @@ TEST(LearningRateTest, ExponentialNeverFallsBelowTheMinimum) {
   EXPECT_EQ(schedule.At(1000), 0.2f);
 }
 
-TEST(LearningRateTest, ManualStepsBeginAtTheirStep) {
+TEST(LearningRateTest, EachManualRateBeginsAtItsStep) {
   const LearningRateSchedule schedule = Make(
       "manual_step_learning_rate { initial_learning_rate: 0.5 "
       "schedule { step: 5 learning_rate: 0.25 } schedule { step: 10 learning_rate: 0.125 } }");

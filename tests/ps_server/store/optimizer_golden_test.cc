@@ -1,5 +1,5 @@
-// One weight, a 1 x 1 matrix, over five steps against numbers from
-// tests/reference/optimizer_golden.py.
+// Compares five steps of one weight, a 1 x 1 matrix, with the values that
+// tests/reference/optimizer_golden.py computes.
 #include <string>
 #include <vector>
 

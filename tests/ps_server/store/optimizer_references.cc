@@ -8,7 +8,7 @@ namespace pushpull {
 namespace {
 
 float Rounded(double value) { return static_cast<float>(value); }
-// A config's number, which is a float, in double.
+// Returns a number of the config as the double of the same value. The config stores floats.
 double Number(float value) { return value; }
 
 OptimizerReference Momentum() {
@@ -70,7 +70,7 @@ OptimizerReference RmsProp() {
               }};
 }
 
-// Adam's bias correction, in TensorFlow's form.
+// Adam with the bias correction in TensorFlow's form.
 double AdamRate(double rate, double t) {
   return rate * (std::sqrt(1 - std::pow(0.999, t)) / (1 - std::pow(0.9, t)));
 }
@@ -97,7 +97,7 @@ OptimizerReference Adam() {
               }};
 }
 
-// AdamW's and LAMB's numbers here.
+// The parameters of AdamW and LAMB in these tests.
 constexpr float kBeta1 = 0.8f;
 constexpr float kBeta2 = 0.98f;
 constexpr float kEpsilon = 0.001f;

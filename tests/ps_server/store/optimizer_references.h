@@ -1,5 +1,5 @@
-// Every optimizer's rule written a second time, for the tests: once in float with the rounding of
-// the apply pass, once in double as the papers, TensorFlow and PyTorch write it.
+// Reference implementations of every optimizer's rule: one in float that rounds like the apply
+// pass, and one in double that follows the papers, TensorFlow and PyTorch.
 #ifndef PUSHPULL_TESTS_PS_SERVER_STORE_OPTIMIZER_REFERENCES_H_
 #define PUSHPULL_TESTS_PS_SERVER_STORE_OPTIMIZER_REFERENCES_H_
 
@@ -8,7 +8,7 @@
 
 namespace pushpull {
 
-// What an update knows beside an element's own values.
+// The inputs of an update that are the same for all elements of a variable.
 struct ReferenceStep {
   double t = 1;
   double rate = 0;
@@ -17,15 +17,16 @@ struct ReferenceStep {
 };
 
 struct OptimizerReference {
-  std::string name;    // of the test
-  std::string field;   // of the oneof in config::Optimizer
-  std::string config;  // the message's fields but learning_rate; the rules below have its numbers
+  std::string name;    // used in test names
+  std::string field;   // name in the oneof of config::Optimizer
+  std::string config;  // fields of the message except learning_rate, with the numbers of the rules
   std::vector<std::string> slots;
   float first_slot_initial_value;
-  // Both change the slots and return the new weight.
+  // Both update the slots and return the new weight.
   float (*in_float)(const ReferenceStep& step, float w, float g, float* slots);
   double (*in_double)(const ReferenceStep& step, double w, double g, double* slots);
-  // u of a rule that needs norms, which only depends on the step's t and is_matrix; or null.
+  // Returns u for a rule that needs norms, using only t and is_matrix of the step. Null for other
+  // rules.
   double (*update)(const ReferenceStep& step, double w, double g, double* slots) = nullptr;
 };
 

@@ -35,7 +35,7 @@ std::vector<const google::protobuf::FieldDescriptor*> AllOptimizers() {
   return fields;
 }
 
-TEST(OptimizerTest, TakesWhatDoesNotDependOnTheRule) {
+TEST(OptimizerTest, ReadsTheSettingsThatAllRulesShare) {
   const OptimizerSpec rms =
       MakeOptimizer(std::string("optimizer { rms_prop_optimizer { ") + kRate + " } }");
   EXPECT_EQ(rms.learning_rate.At(0), 0.5f);
@@ -68,7 +68,7 @@ TEST(OptimizerTest, EveryOptimizerOfTheConfigHasAReference) {
   }
 }
 
-TEST(OptimizerTest, SlotsHaveTheReferencesNamesAndInitialValues) {
+TEST(OptimizerTest, SlotsHaveTheNamesAndInitialValuesOfTheReference) {
   for (const OptimizerReference& reference : OptimizerReferences()) {
     const OptimizerSpec optimizer = MakeOptimizer(reference);
     ASSERT_EQ(optimizer.num_slots(), reference.slots.size()) << reference.name;
@@ -82,7 +82,7 @@ TEST(OptimizerTest, SlotsHaveTheReferencesNamesAndInitialValues) {
   }
 }
 
-TEST(OptimizerTest, DefaultsAreThoseOfTensorFlowAndPyTorch) {
+TEST(OptimizerTest, DefaultsMatchTensorFlowAndPyTorch) {
   EXPECT_EQ(config::RMSPropOptimizer().momentum_optimizer_value(), 0.9f);
   EXPECT_EQ(config::RMSPropOptimizer().epsilon(), 1.0f);
   EXPECT_EQ(config::AdamOptimizer().epsilon(), 1e-8f);
@@ -94,8 +94,8 @@ TEST(OptimizerTest, DefaultsAreThoseOfTensorFlowAndPyTorch) {
   EXPECT_EQ(config::AdamWOptimizer().weight_decay(), 0.01f);
 }
 
-// The mark in the schema and the rule in the server say the same.
-TEST(OptimizerTest, RulesThatNeedNormsRefuseClippingAndNoOthersDo) {
+// Validation of the config and Rule::needs_norms must agree.
+TEST(OptimizerTest, OnlyRulesThatNeedNormsRefuseClipping) {
   for (const auto* const field : AllOptimizers()) {
     const std::string rule = "optimizer { " + field->name() + " { " + kRate + " } }";
     const bool needs_norms = MakeOptimizer(rule).rule->needs_norms();

@@ -1,4 +1,4 @@
-// A folder for state files and versions whose contents say which version they are.
+// Helpers for tests of state files: a temporary folder, and versions whose contents identify them.
 #ifndef PUSHPULL_TESTS_PS_SERVER_STORE_STATE_DIR_TEST_UTIL_H_
 #define PUSHPULL_TESTS_PS_SERVER_STORE_STATE_DIR_TEST_UTIL_H_
 
@@ -8,7 +8,7 @@
 
 namespace pushpull {
 
-// Made on construction, removed on destruction.
+// A folder that is created on construction and removed on destruction.
 class TestStateDir {
  public:
   TestStateDir();
@@ -18,24 +18,25 @@ class TestStateDir {
 
   const std::string& path() const { return path_; }
   std::string file() const { return path_ + "/state"; }
-  // Options of a store in file().
+  // Returns the options of a store whose state file is file().
   VariableStoreOptions options() const;
 
  private:
   std::string path_;
 };
 
-// Element i of vector k (weights, slots, EMA) of version v is v + 1000 * k. Adopts the store's
-// file.
+// Fills a version with known contents and adopts the store's file. Every element of vector k
+// (weights, slots, EMA) of version v is v + 1000 * k.
 void FillVersion(VariableStore* store, uint64_t version, uint64_t epoch,
                  absl::string_view metadata);
-// The same for the next version, through BeginApply; false when that fails or when the version it
-// starts from does not hold what it should.
+// Makes the next version in the same way through BeginApply. Returns false if that fails or if the
+// version it starts from has wrong contents.
 bool ApplyVersion(VariableStore* store, uint64_t epoch, absl::string_view metadata);
 // Writes the first `elements` of every vector of a version.
 void WriteContents(const VariableStore& store, uint64_t version, const StateVectors& to,
                    int64_t elements);
-// Empty, or the first element that is not what FillVersion or ApplyVersion wrote.
+// Returns "" or describes the first element that differs from what FillVersion or ApplyVersion
+// wrote.
 std::string DescribeContents(const VariableStore& store, const PinnedVersion& pinned);
 
 }  // namespace pushpull

@@ -1,4 +1,5 @@
-// Damage, strangers and sudden death: what a state file may look like when a server starts.
+// Tests how a server treats the state file it finds at its start: damaged files, files of other
+// runs, and files of killed processes.
 #include "ps_server/store/state_file.h"
 
 #include <fcntl.h>
@@ -36,7 +37,7 @@ class StateFileTest : public ::testing::Test {
     EXPECT_TRUE(store.ok()) << store.status();
     return *std::move(store);
   }
-  // A file with versions 1 and 2.
+  // Writes a state file with versions 1 and 2.
   void Prepare() {
     const auto store = Open(dir_.options());
     FillVersion(store.get(), 1, 1, "one");
@@ -49,7 +50,7 @@ class StateFileTest : public ::testing::Test {
   void Write(const std::string& bytes) {
     std::ofstream(dir_.file(), std::ios::binary | std::ios::trunc) << bytes;
   }
-  // The file's layout depends on nothing else.
+  // Returns the header that fits the options, the layout and the optimizer of this fixture.
   StateHeader Header() {
     const VariableStoreOptions options = dir_.options();
     return MakeStateHeader(options.owner, {0, layout_.total_elements()}, options.max_metadata_bytes,
@@ -61,7 +62,7 @@ class StateFileTest : public ::testing::Test {
   const TestStateDir dir_;
 };
 
-TEST_F(StateFileTest, HeldWordsSurviveAndAllOthersAreRefused) {
+TEST_F(StateFileTest, DecodesHeldWordsAndRefusesAllOtherWords) {
   int valid = 0;
   for (const bool first : {false, true}) {
     for (const bool second : {false, true}) {
@@ -69,7 +70,7 @@ TEST_F(StateFileTest, HeldWordsSurviveAndAllOthersAreRefused) {
         const HeldWord word{{first, second}, newest};
         HeldWord decoded;
         if ((first || second) && !word.whole[newest]) {
-          EXPECT_FALSE(HeldWord::Decode(word.Encode(), &decoded)) << "the newest is not whole";
+          EXPECT_FALSE(HeldWord::Decode(word.Encode(), &decoded)) << "newest is not whole";
           continue;
         }
         ASSERT_TRUE(HeldWord::Decode(word.Encode(), &decoded));
@@ -88,7 +89,7 @@ TEST_F(StateFileTest, HeldWordsSurviveAndAllOthersAreRefused) {
   EXPECT_FALSE(HeldWord::Decode(0, &decoded));
 }
 
-TEST_F(StateFileTest, AnyFlippedBitOfTheHeaderRefusesTheFile) {
+TEST_F(StateFileTest, RefusesAHeaderWithAnyFlippedBit) {
   Prepare();
   const std::string good = Read();
   const StateHeader expected = Header();
@@ -124,7 +125,7 @@ TEST_F(StateFileTest, ATruncatedFileIsNotUsed) {
   EXPECT_THAT(Open(dir_.options())->fresh_reason(), HasSubstr("damaged"));
 }
 
-TEST_F(StateFileTest, ADamagedRecordCostsItsVersionOnly) {
+TEST_F(StateFileTest, ADamagedRecordLosesOnlyItsVersion) {
   Prepare();
   const std::string good = Read();
   const StateHeader header = Header();
@@ -142,7 +143,7 @@ TEST_F(StateFileTest, ADamagedRecordCostsItsVersionOnly) {
   EXPECT_EQ(Open(dir_.options())->newest(), 1u);
 }
 
-TEST_F(StateFileTest, ADamagedControlWordHoldsNothing) {
+TEST_F(StateFileTest, ADamagedControlWordLosesAllVersions) {
   Prepare();
   std::string bad = Read();
   bad[kStateControlOffset] ^= 1;
@@ -153,7 +154,7 @@ TEST_F(StateFileTest, ADamagedControlWordHoldsNothing) {
   EXPECT_EQ(store->newest(), 0u);
 }
 
-TEST_F(StateFileTest, StrangersFilesAreNotUsed) {
+TEST_F(StateFileTest, FilesOfOtherRunsOrModelsAreNotUsed) {
   const auto reason = [&](const VariableStoreOptions& options, const VariableLayout& layout,
                           const OptimizerSpec& optimizer) {
     Prepare();
@@ -187,14 +188,15 @@ TEST_F(StateFileTest, AFileFromBeforeTheMachineStartedIsNotUsed) {
   std::memset(before.boot_id, '7', 36);
   std::string bytes(reinterpret_cast<const char*>(&before), sizeof(before));
   EXPECT_THAT(DescribeHeaderMismatch(bytes, Header()), HasSubstr("checksum"));
-  // With a right checksum: what a file of the last boot looks like to this one.
+  // A header of an earlier boot with a correct checksum. The roles of the two headers are swapped,
+  // because only the checksum of `now` is correct.
   const StateHeader now = Header();
   const std::string good(reinterpret_cast<const char*>(&now), sizeof(now));
   EXPECT_EQ(DescribeHeaderMismatch(good, now), "");
   EXPECT_THAT(DescribeHeaderMismatch(good, before), HasSubstr("before the machine last started"));
 }
 
-// Every file in the folder with its contents.
+// Returns the contents of every file in the folder by name.
 std::map<std::string, std::string> FilesIn(const std::string& folder) {
   std::map<std::string, std::string> files;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
@@ -204,7 +206,7 @@ std::map<std::string, std::string> FilesIn(const std::string& folder) {
   return files;
 }
 
-TEST_F(StateFileTest, AFileThatDoesNotFitIsUntouchedUntilItIsSetAside) {
+TEST_F(StateFileTest, AMismatchedFileIsUntouchedUntilItIsSetAside) {
   Prepare();
   const std::string good = Read();
   VariableStoreOptions other = dir_.options();
@@ -213,20 +215,20 @@ TEST_F(StateFileTest, AFileThatDoesNotFitIsUntouchedUntilItIsSetAside) {
     const auto store = Open(other);
     EXPECT_TRUE(absl::IsFailedPrecondition(
         VariableStore::Open(dir_.options(), layout_, optimizer_).status()))
-        << "the file that does not fit is locked too";
+        << "the mismatched file must be locked too";
     FillVersion(store.get(), 5, 1, "");
   }
   const std::map<std::string, std::string> files = FilesIn(dir_.path());
   ASSERT_EQ(files.size(), 2u);
   EXPECT_EQ(files.at("state.aside"), good);
   EXPECT_EQ(Open(other)->newest(), 5u);
-  // The next one gets a name of its own.
+  // The next file that is set aside gets a different name.
   FillVersion(Open(dir_.options()).get(), 6, 1, "");
   EXPECT_EQ(FilesIn(dir_.path()).at("state.aside"), good);
   EXPECT_EQ(FilesIn(dir_.path()).count("state.aside-2"), 1u);
 }
 
-TEST_F(StateFileTest, AStoreThatIsNotAdoptedLeavesTheFolderAsItWas) {
+TEST_F(StateFileTest, AStoreThatIsNotAdoptedLeavesTheFolderUnchanged) {
   Prepare();
   const std::map<std::string, std::string> before = FilesIn(dir_.path());
   VariableStoreOptions other = dir_.options();
@@ -240,7 +242,7 @@ TEST_F(StateFileTest, AStoreThatIsNotAdoptedLeavesTheFolderAsItWas) {
   EXPECT_EQ(FilesIn(dir_.path()), before);
 }
 
-TEST_F(StateFileTest, WhatAKilledProcessHadNotAdoptedIsNotFound) {
+TEST_F(StateFileTest, IgnoresAFileThatAKilledProcessHadNotAdopted) {
   std::ofstream(dir_.file() + ".new", std::ios::binary) << std::string(100, 'x');
   const auto store = Open(dir_.options());
   EXPECT_EQ(store->fresh_reason(), "there was no state file");
@@ -248,14 +250,14 @@ TEST_F(StateFileTest, WhatAKilledProcessHadNotAdoptedIsNotFound) {
   EXPECT_EQ(FilesIn(dir_.path()).size(), 1u);
 }
 
-TEST_F(StateFileTest, StateOfTheFolderThatThisOneIsACopyOfIsNotUsed) {
+TEST_F(StateFileTest, ACopiedTrainDirDoesNotUseTheStateOfTheOriginal) {
   VariableStoreOptions original = dir_.options();
   original.owner.folder_identity = "inode 17 of 5.5";
   original.owner.train_dir = "/runs/original";
   FillVersion(Open(original).get(), 1, 1, "");
   VariableStoreOptions moved = original;
   moved.owner.train_dir = "/runs/moved";
-  EXPECT_EQ(Open(moved)->newest(), 1u) << "a folder that was renamed is the same folder";
+  EXPECT_EQ(Open(moved)->newest(), 1u) << "a renamed folder must count as the same folder";
   VariableStoreOptions copy = moved;
   copy.owner.folder_identity = "inode 18 of 6.5";
   const auto store = Open(copy);
@@ -263,9 +265,8 @@ TEST_F(StateFileTest, StateOfTheFolderThatThisOneIsACopyOfIsNotUsed) {
   EXPECT_THAT(store->fresh_reason(), HasSubstr("belongs to the train_dir that was /runs/original"));
 }
 
-// What is in a folder that cannot be looked at is not known, so going on without it could lose
-// steps.
-TEST_F(StateFileTest, AFolderThatCannotBeLookedAtIsAnError) {
+// A folder that cannot be accessed may hold state, so ignoring the error could lose steps.
+TEST_F(StateFileTest, AFolderThatCannotBeAccessedIsAnError) {
   const std::string loop = dir_.path() + "/loop";
   std::filesystem::create_symlink("loop", loop);
   VariableStoreOptions options = dir_.options();
@@ -275,7 +276,7 @@ TEST_F(StateFileTest, AFolderThatCannotBeLookedAtIsAnError) {
   EXPECT_THAT(std::string(store.status().message()), HasSubstr("cannot look at"));
 }
 
-TEST_F(StateFileTest, WithoutAFolderMemoryIsAnonymous) {
+TEST_F(StateFileTest, UsesAnonymousMemoryIfTheFolderCannotExist) {
   const std::string file = dir_.path() + "/file";
   std::ofstream(file) << "no folder";
   for (const std::string& folder : {file, file + "/below"}) {
@@ -285,14 +286,14 @@ TEST_F(StateFileTest, WithoutAFolderMemoryIsAnonymous) {
   }
 }
 
-// In a child, so that the limit binds nobody else.
-TEST_F(StateFileTest, AFileThatCannotBeMappedIsAnErrorAndStays) {
+// Runs in a child process, so that the limit does not affect other tests.
+TEST_F(StateFileTest, AFileThatCannotBeMappedIsAnErrorAndIsKept) {
   Prepare();
   const std::string good = Read();
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    // Less than the process has: no new mapping of any size.
+    // The limit is below the current size of the process, so every new mapping fails.
     const rlimit limit{1 << 20, 1 << 20};
     if (setrlimit(RLIMIT_AS, &limit) != 0) _exit(1);
     _exit(absl::IsUnavailable(VariableStore::Open(dir_.options(), layout_, optimizer_).status())
@@ -307,9 +308,9 @@ TEST_F(StateFileTest, AFileThatCannotBeMappedIsAnErrorAndStays) {
   EXPECT_EQ(Open(dir_.options())->newest(), 2u);
 }
 
-// Whatever a process had done when it died, its file shows whole versions only: the file is copied
-// in every phase.
-TEST_F(StateFileTest, AFileCopiedAtAnyPointHoldsWholeVersionsOnly) {
+// Copies the file in every phase of an apply, as if the process had died there. Every copy must
+// hold only whole versions.
+TEST_F(StateFileTest, AFileCopiedAtAnyPointHoldsOnlyWholeVersions) {
   const auto store = Open(dir_.options());
   ASSERT_TRUE(store->AdoptFile().ok());
   VariableStoreOptions copy = dir_.options();
@@ -349,9 +350,9 @@ TEST_F(StateFileTest, AFileCopiedAtAnyPointHoldsWholeVersionsOnly) {
   }
 }
 
-// A child applies versions as fast as it can and is killed at a random moment, again and again on
-// the same file.
-TEST_F(StateFileTest, SurvivesSigkillInMidApply) {
+// Repeatedly starts a child that applies versions to the same file as fast as it can, and kills it
+// at a random moment.
+TEST_F(StateFileTest, SurvivesSigkillDuringAnApply) {
   { FillVersion(Open(dir_.options()).get(), 0, 1, ""); }
   CounterRandom random(3, 0);
   uint64_t last = 0;
@@ -397,8 +398,8 @@ TEST_F(StateFileTest, SurvivesSigkillInMidApply) {
   EXPECT_GT(advanced, 0) << "no child ever applied anything";
 }
 
-// In a child, so that the limit binds nobody else.
-TEST_F(StateFileTest, WithoutRoomMemoryIsAnonymousAndNoFileStays) {
+// Runs in a child process, so that the limit does not affect other tests.
+TEST_F(StateFileTest, UsesAnonymousMemoryAndLeavesNoFileWithoutDiskSpace) {
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {

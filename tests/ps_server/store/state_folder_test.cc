@@ -25,7 +25,7 @@ using Use = StateFileInfo::Use;
 
 class StateFolderTest : public ::testing::Test {
  protected:
-  // A state file of a train_dir that exists, with version 3.
+  // Creates a train_dir and a state file for it that holds version 3.
   std::unique_ptr<VariableStore> OpenStore(const std::string& name, const std::string& run) {
     const std::string train_dir = folders_.path() + "/" + run;
     std::filesystem::create_directory(train_dir);
@@ -58,15 +58,15 @@ class StateFolderTest : public ::testing::Test {
   const VariableLayout layout_ = *VariableLayout::Create({MakeVariable("w", {3000})});
   const OptimizerSpec optimizer_ = MakeMomentum();
   const TestStateDir dir_;
-  const TestStateDir folders_;  // of the train_dirs
+  const TestStateDir folders_;  // holds the train_dirs
   PosixFileSystem files_;
 };
 
-TEST_F(StateFolderTest, WithoutAFolderThereIsNothing) {
+TEST_F(StateFolderTest, ListsNoFilesInAMissingFolder) {
   EXPECT_TRUE(ListStateFiles(files_, dir_.path() + "/none")->empty());
 }
 
-TEST_F(StateFolderTest, SaysWhatOfItIsOfUse) {
+TEST_F(StateFolderTest, ClassifiesEachFileByItsUse) {
   const auto running = OpenStore("running", "a");
   OpenStore("killed", "b");
   OpenStore("lost", "c");
@@ -96,19 +96,19 @@ TEST_F(StateFolderTest, SaysWhatOfItIsOfUse) {
   EXPECT_EQ(files.at("stranger").use, Use::kUnknown);
 }
 
-TEST_F(StateFolderTest, CleanRemovesOnlyWhatIsAbandonedAndWhatIsNamed) {
+TEST_F(StateFolderTest, CleanRemovesOnlyAbandonedAndNamedFiles) {
   const auto running = OpenStore("running", "a");
   OpenStore("killed", "b");
   OpenStore("lost", "c");
   std::filesystem::remove_all(folders_.path() + "/c");
   EXPECT_EQ(Clean(), std::vector<std::string>{"lost"});
-  EXPECT_EQ(Clean("running"), std::vector<std::string>{}) << "in use";
+  EXPECT_EQ(Clean("running"), std::vector<std::string>{}) << "a file in use must not be removed";
   EXPECT_EQ(List().size(), 2u);
   EXPECT_EQ(Clean("killed"), std::vector<std::string>{"killed"});
   EXPECT_EQ(List().size(), 1u);
 }
 
-// A named file that cannot be opened may be in use.
+// A file that cannot be opened may be in use, so it is kept even if it is named.
 TEST_F(StateFolderTest, CleanRefusesANamedFileThatCannotBeOpened) {
   const std::string path = dir_.path() + "/socket";
   const int fd = socket(AF_UNIX, SOCK_STREAM, 0);

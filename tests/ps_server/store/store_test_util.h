@@ -1,6 +1,6 @@
-// Helpers for the tests of the store: small models, aligned state, contributions at odd addresses,
-// and two plain scalar implementations of the apply pass (float, the same bits; double, the same
-// mathematics).
+// Helpers for the tests of the store: small models, aligned state, contributions at unaligned
+// addresses, and two scalar reference implementations of the apply pass. The float one gives the
+// same bits as the apply pass, the double one follows the same formulas.
 #ifndef PUSHPULL_TESTS_PS_SERVER_STORE_STORE_TEST_UTIL_H_
 #define PUSHPULL_TESTS_PS_SERVER_STORE_STORE_TEST_UTIL_H_
 
@@ -20,8 +20,8 @@ namespace pushpull {
 
 // Parses the text of a train_config.
 OptimizerSpec MakeOptimizer(const std::string& train_config);
-// The optimizer with the reference's numbers, a rate that changes from step to step, EMA on, and
-// `rest` of train_config.
+// Returns the optimizer with the reference's parameters, a learning rate that changes with the
+// step, EMA on, and the further train_config fields in `rest`.
 OptimizerSpec MakeOptimizer(const OptimizerReference& reference, const std::string& rest = "");
 OptimizerSpec MakeMomentum();
 OptimizerSpec MakeRmsProp();
@@ -29,25 +29,25 @@ OptimizerSpec MakeAdam(const std::string& rest = "");
 
 VariableSpec MakeVariable(const std::string& name, std::vector<int64_t> shape);
 
-// About 11,000 elements: L2, multiplier, frozen variables, moving statistics, odd sizes, a tensor
-// over pages.
+// A model of about 11,000 elements with L2 weights, learning rate multipliers, frozen variables,
+// moving statistics, odd sizes and a tensor that spans several pages.
 VariableLayout MakeLayout();
-// The same and a tensor of several chunks.
+// The same model with an additional tensor of several chunks.
 VariableLayout MakeLargeLayout();
 
-// Zeroed vectors of that many elements, 64-byte aligned. Copies share them.
+// Zero-initialised vectors, aligned to 64 bytes. Copies share the same memory.
 class OwnedState {
  public:
   OwnedState(int64_t elements, const OptimizerSpec& optimizer);
   const StateVectors& vectors() const { return vectors_; }
   ConstStateVectors view() const { return vectors_.AsConst(); }
   int num_vectors() const { return 1 + num_slots_ + (vectors_.ema != nullptr ? 1 : 0); }
-  // Weights, then slots, then EMA; 0 <= i < num_vectors().
+  // Returns a vector: the weights, then the slots, then the EMA. 0 <= i < num_vectors().
   float* vector(int i) const;
   void AppendVector(int i, std::vector<float>* all) const;
-  // All vectors one after the other.
+  // Returns all vectors, concatenated.
   std::vector<float> Flatten() const;
-  // The vectors from `element` on.
+  // Returns the vectors from `element` on.
   ConstStateVectors From(int64_t element) const;
   void CopyFrom(const ConstStateVectors& from) const;
 
@@ -58,37 +58,38 @@ class OwnedState {
   StateVectors vectors_;
 };
 
-// The state that FillInitialState makes with weights drawn from the seed.
+// Returns what FillInitialState makes of random weights drawn with the seed.
 OwnedState InitialState(const VariableLayout& layout, const OptimizerSpec& optimizer,
                         uint64_t seed);
 
-// One contributor's whole gradient.
+// The whole gradient of one contributor.
 struct FullGradient {
   uint32_t replica = 0;
   uint64_t samples = 0;
   std::vector<float> values;
 };
 
-// Random values of about `scale`, in the padding too (the server must not trust it).
+// Returns random values of about `scale`. The padding is random too, because the server must not
+// rely on zeros there.
 FullGradient RandomGradient(const VariableLayout& layout, uint32_t replica, uint64_t samples,
                             uint64_t seed, float scale = 1.0f);
 
-// The shard's chunks of each gradient; chunk i begins (misalign + i) % 64 bytes past an aligned
-// address and ends with its allocation. Of the contributors whose bit is set in `halves` (by
-// position) they are bfloat16.
+// Cuts each gradient into the chunks of the shard. Chunk i begins (misalign + i) % 64 bytes past an
+// aligned address and ends with its allocation. The chunks of contributor k are bfloat16 if bit k
+// of `halves` is set.
 std::vector<GradientContribution> CutContributions(const std::vector<FullGradient>& gradients,
                                                    const Sharding& sharding, int shard,
                                                    int misalign, uint32_t halves = 0);
 
-// The formulas of apply_pass.h and the reference's rule, element by element with std::fma, over the
-// whole vector. squared_norms are those of ApplyPass::MeasureNorms.
+// Applies the formulas of apply_pass.h and the rule of the reference to the whole vector, element
+// by element with std::fma. `squared_norms` is the result of ApplyPass::MeasureNorms.
 void OracleApply(const VariableLayout& layout, const OptimizerSpec& optimizer,
                  const OptimizerReference& reference, uint64_t step,
                  const std::vector<FullGradient>& gradients,
                  const std::vector<double>& squared_norms, const ConstStateVectors& from,
                  const StateVectors& to);
 
-// The same mathematics in double over many steps, norms included.
+// A state in double, to which DoubleApply applies the same formulas. It computes the norms itself.
 struct DoubleState {
   std::vector<double> weights, slots[kMaxSlots], ema;
 };

@@ -1,4 +1,4 @@
-// Readers that do not end, and the memory that is left to them.
+// Tests readers that hold a version for long, and the memory that is detached for them.
 #include <unistd.h>
 
 #include <cstdint>
@@ -35,7 +35,7 @@ class VariableStoreDetachTest : public ::testing::TestWithParam<bool> {
   const TestStateDir dir_;
 };
 
-TEST_P(VariableStoreDetachTest, ReadersKeepTheirBytesAndWritesGoOn) {
+TEST_P(VariableStoreDetachTest, ReadersKeepTheirBytesWhileWritesContinue) {
   auto store = Open();
   EXPECT_EQ(store->survives_process(), GetParam());
   FillVersion(store.get(), 1, 1, "");
@@ -58,7 +58,7 @@ TEST_P(VariableStoreDetachTest, ReadersKeepTheirBytesAndWritesGoOn) {
   EXPECT_EQ(DescribeContents(*store, *newest), "");
 }
 
-TEST_P(VariableStoreDetachTest, MemoryLeftToReadersIsBounded) {
+TEST_P(VariableStoreDetachTest, DetachedMemoryIsBounded) {
   auto store = Open();
   FillVersion(store.get(), 1, 1, "");
   std::vector<PinnedVersion> readers;
@@ -73,20 +73,20 @@ TEST_P(VariableStoreDetachTest, MemoryLeftToReadersIsBounded) {
   }
   EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
   EXPECT_FALSE(store->IsWritable());
-  // The first reader ends: there is room for one more.
+  // When the first reader ends, one more reader can be detached.
   readers.erase(readers.begin());
   EXPECT_TRUE(store->DetachReaders().ok());
   EXPECT_TRUE(ApplyVersion(store.get(), 1, ""));
   for (const PinnedVersion& reader : readers) EXPECT_EQ(DescribeContents(*store, reader), "");
 }
 
-TEST_P(VariableStoreDetachTest, AWriteWaitsForAReaderAndThenLeavesItItsBuffer) {
+TEST_P(VariableStoreDetachTest, AWriteWaitsForAReaderAndThenDetachesIt) {
   auto store = Open();
   FillVersion(store.get(), 1, 1, "");
   ASSERT_TRUE(store->MakeWritable(absl::ZeroDuration(), absl::ZeroDuration()).ok());
   ASSERT_TRUE(ApplyVersion(store.get(), 1, ""));
 
-  // One that ends within the patience is waited for: both versions stay held.
+  // The write waits for a reader that ends in time, so both versions stay held.
   auto slow = store->Pin(1);
   ASSERT_TRUE(slow.ok());
   std::thread ends([owner = std::exchange(slow->owner, nullptr)]() mutable {
@@ -97,7 +97,7 @@ TEST_P(VariableStoreDetachTest, AWriteWaitsForAReaderAndThenLeavesItItsBuffer) {
   ends.join();
   EXPECT_EQ(store->held().size(), 2u);
 
-  // One that has stopped is not, whatever the last patience.
+  // A reader that does not end is detached after the first wait, however long the last wait may be.
   const auto stopped = store->Pin(1);
   ASSERT_TRUE(stopped.ok());
   EXPECT_TRUE(store->MakeWritable(absl::Milliseconds(1), absl::InfiniteDuration()).ok());
@@ -106,7 +106,7 @@ TEST_P(VariableStoreDetachTest, AWriteWaitsForAReaderAndThenLeavesItItsBuffer) {
   EXPECT_EQ(DescribeContents(*store, *stopped), "");
 }
 
-TEST_P(VariableStoreDetachTest, AWriteWaitsLongerWhereNoMemoryCanBeLeft) {
+TEST_P(VariableStoreDetachTest, AWriteWaitsLongerIfNoReaderCanBeDetached) {
   auto store = Open();
   FillVersion(store.get(), 1, 1, "");
   std::vector<PinnedVersion> readers;
@@ -114,11 +114,11 @@ TEST_P(VariableStoreDetachTest, AWriteWaitsLongerWhereNoMemoryCanBeLeft) {
   while (status.ok()) {
     ASSERT_LT(readers.size(), 20u);
     readers.push_back(*store->PinNewest());
-    ASSERT_TRUE(ApplyVersion(store.get(), 1, "")) << "its other buffer is free";
+    ASSERT_TRUE(ApplyVersion(store.get(), 1, "")) << "the other buffer must be free";
     status = store->MakeWritable(absl::Milliseconds(1), absl::Milliseconds(5));
   }
   EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
-  // An earlier reader ends in the meantime: its share goes to the one that holds the write back.
+  // An earlier reader ends during the wait, so the reader that blocks the write can be detached.
   std::thread ends([first = std::move(readers.front())]() mutable {
     absl::SleepFor(absl::Milliseconds(50));
     first.owner.reset();
@@ -130,14 +130,14 @@ TEST_P(VariableStoreDetachTest, AWriteWaitsLongerWhereNoMemoryCanBeLeft) {
   for (const PinnedVersion& reader : readers) EXPECT_EQ(DescribeContents(*store, reader), "");
 }
 
-// Bytes that this process has mapped.
+// Returns how many bytes this process has mapped.
 int64_t MappedBytes() {
   int64_t pages = 0;
   std::ifstream("/proc/self/statm") >> pages;
   return pages * sysconf(_SC_PAGESIZE);
 }
 
-TEST_P(VariableStoreDetachTest, MemoryLeftToReadersIsUsedAgain) {
+TEST_P(VariableStoreDetachTest, DetachedMemoryIsReused) {
   auto store = Open();
   FillVersion(store.get(), 1, 1, "");
   int64_t before = 0;
@@ -160,7 +160,7 @@ TEST_P(VariableStoreDetachTest, MemoryLeftToReadersIsUsedAgain) {
   EXPECT_EQ(DescribeContents(*store, *newest), "");
 }
 
-TEST_P(VariableStoreDetachTest, NextProcessFindsTheVersionsAllTheSame) {
+TEST_P(VariableStoreDetachTest, TheNextProcessFindsVersionsWrittenAfterADetach) {
   if (!GetParam()) GTEST_SKIP() << "anonymous memory does not outlive the process";
   {
     auto store = Open();

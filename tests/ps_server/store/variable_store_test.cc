@@ -64,7 +64,7 @@ TEST_F(VariableStoreTest, StartsEmptyAndFillsAVersion) {
   EXPECT_EQ(payload.data, reinterpret_cast<const char*>(pinned->vectors.weights));
 }
 
-TEST_F(VariableStoreTest, VectorsAreAlignedAndApart) {
+TEST_F(VariableStoreTest, VectorsAreAlignedAndDoNotOverlap) {
   const auto store = Open();
   const auto to = store->BeginFill(1);
   ASSERT_TRUE(to.ok());
@@ -76,7 +76,7 @@ TEST_F(VariableStoreTest, VectorsAreAlignedAndApart) {
   }
 }
 
-TEST_F(VariableStoreTest, AppliesAlternateBetweenTheBuffersAndKeepTwoVersions) {
+TEST_F(VariableStoreTest, AppliesAlternateBetweenBuffersAndKeepTwoVersions) {
   const auto store = Open();
   FillVersion(store.get(), 0, 1, "");
   for (uint64_t version = 1; version <= 5; ++version) {
@@ -103,14 +103,14 @@ TEST_F(VariableStoreTest, AVersionBeingWrittenIsNotVisible) {
   EXPECT_EQ(buffers->version, 2u);
   EXPECT_EQ(Versions(*store), std::vector<uint64_t>{1});
   EXPECT_FALSE(store->Pin(2).ok());
-  EXPECT_FALSE(store->Pin(0).ok()) << "its buffer is being written";
+  EXPECT_FALSE(store->Pin(0).ok()) << "the buffer of version 0 is being written";
   store->Abandon();
   EXPECT_EQ(Versions(*store), std::vector<uint64_t>{1});
   ASSERT_TRUE(ApplyVersion(store.get(), 1, ""));
   EXPECT_EQ(Versions(*store), (std::vector<uint64_t>{1, 2}));
 }
 
-TEST_F(VariableStoreTest, PinsHoldTheBufferBack) {
+TEST_F(VariableStoreTest, APinKeepsItsBufferFromBeingWritten) {
   const auto store = Open();
   FillVersion(store.get(), 0, 1, "");
   ASSERT_TRUE(ApplyVersion(store.get(), 1, ""));
@@ -124,7 +124,7 @@ TEST_F(VariableStoreTest, PinsHoldTheBufferBack) {
   EXPECT_THAT(std::string(waited.message()), HasSubstr("version 0 still has 1 readers"));
   EXPECT_TRUE(absl::IsFailedPrecondition(store->BeginApply().status()));
   EXPECT_TRUE(absl::IsFailedPrecondition(store->BeginFill(9).status()));
-  EXPECT_EQ(Versions(*store), (std::vector<uint64_t>{0, 1})) << "a refused Begin changes nothing";
+  EXPECT_EQ(Versions(*store), (std::vector<uint64_t>{0, 1})) << "must be unchanged";
 
   std::thread reader(
       [owner = std::exchange(pinned->owner, nullptr), copy = payload.owner]() mutable {
@@ -132,11 +132,11 @@ TEST_F(VariableStoreTest, PinsHoldTheBufferBack) {
         copy.reset();
       });
   reader.join();
-  EXPECT_FALSE(store->IsWritable()) << "the payload shares the pin";
+  EXPECT_FALSE(store->IsWritable()) << "the payload must keep the pin alive";
   std::thread late([last = std::move(payload)]() mutable { last.owner.reset(); });
   EXPECT_TRUE(store->WaitUntilWritable(absl::InfiniteDuration()).ok());
   late.join();
-  EXPECT_TRUE(ApplyVersion(store.get(), 1, "")) << "the pin of version 1 does not matter to 2";
+  EXPECT_TRUE(ApplyVersion(store.get(), 1, "")) << "a pin of version 1 must not block version 2";
   newest->owner.reset();
 }
 
@@ -172,7 +172,7 @@ TEST_F(VariableStoreTest, ReopeningFindsBothVersions) {
   }
 }
 
-TEST_F(VariableStoreTest, UseVersionGoesBackByOneAndDropsTheNewer) {
+TEST_F(VariableStoreTest, UseVersionGoesBackByOneAndDropsTheNewerVersion) {
   {
     const auto store = Open();
     FillVersion(store.get(), 10, 4, "");
@@ -185,24 +185,24 @@ TEST_F(VariableStoreTest, UseVersionGoesBackByOneAndDropsTheNewer) {
     EXPECT_EQ(Versions(*store), std::vector<uint64_t>{10});
   }
   const auto store = Open();
-  EXPECT_EQ(Versions(*store), std::vector<uint64_t>{10}) << "11 must not come back";
+  EXPECT_EQ(Versions(*store), std::vector<uint64_t>{10}) << "version 11 must not come back";
   ASSERT_TRUE(ApplyVersion(store.get(), 6, ""));
   ASSERT_TRUE(store->UseVersion(11).ok());
   EXPECT_EQ(Versions(*store), (std::vector<uint64_t>{10, 11}));
 }
 
-TEST_F(VariableStoreTest, AFillReplacesWhatWasHeld) {
+TEST_F(VariableStoreTest, AFillReplacesTheHeldVersions) {
   const auto store = Open();
   FillVersion(store.get(), 10, 4, "");
   ASSERT_TRUE(ApplyVersion(store.get(), 4, ""));
   ASSERT_TRUE(store->BeginFill(5).ok());
-  EXPECT_EQ(Versions(*store), std::vector<uint64_t>{11}) << "until the commit";
+  EXPECT_EQ(Versions(*store), std::vector<uint64_t>{11}) << "until the fill is committed";
   store->Abandon();
   FillVersion(store.get(), 5, 9, "");
   EXPECT_EQ(Versions(*store), std::vector<uint64_t>{5});
 }
 
-TEST_F(VariableStoreTest, MetadataThatIsTooLargeIsRefused) {
+TEST_F(VariableStoreTest, RefusesMetadataThatIsTooLarge) {
   const auto store = Open();
   FillVersion(store.get(), 0, 1, "");
   ASSERT_TRUE(store->BeginApply().ok());
@@ -225,13 +225,13 @@ TEST_F(VariableStoreTest, RemoveFileLeavesTheStoreWorking) {
   FillVersion(store.get(), 0, 1, "");
   ASSERT_TRUE(store->RemoveFile().ok());
   EXPECT_FALSE(std::filesystem::exists(dir_.file()));
-  ASSERT_TRUE(store->RemoveFile().ok()) << "twice is fine";
+  ASSERT_TRUE(store->RemoveFile().ok()) << "removing the file twice must succeed";
   EXPECT_TRUE(ApplyVersion(store.get(), 1, ""));
   const auto other = Open();
   EXPECT_FALSE(other->newest().has_value());
 }
 
-TEST_F(VariableStoreTest, WithoutStateDirMemoryIsAnonymous) {
+TEST_F(VariableStoreTest, UsesAnonymousMemoryWithoutAStateDir) {
   VariableStoreOptions options = dir_.options();
   options.state_dir = "";
   const auto store = Open(options);
@@ -241,7 +241,7 @@ TEST_F(VariableStoreTest, WithoutStateDirMemoryIsAnonymous) {
   EXPECT_EQ(Versions(*store), (std::vector<uint64_t>{0, 1}));
 }
 
-TEST_F(VariableStoreTest, WhereTheFileCannotBeMadeMemoryIsAnonymous) {
+TEST_F(VariableStoreTest, UsesAnonymousMemoryIfTheFileCannotBeCreated) {
   std::ofstream(dir_.path() + "/plain_file") << "x";
   VariableStoreOptions below_a_file = dir_.options();
   below_a_file.state_dir = dir_.path() + "/plain_file";
@@ -249,10 +249,10 @@ TEST_F(VariableStoreTest, WhereTheFileCannotBeMadeMemoryIsAnonymous) {
   EXPECT_FALSE(store->survives_process());
   FillVersion(store.get(), 0, 1, "");
   EXPECT_EQ(store->newest(), 0u);
-  EXPECT_EQ(std::filesystem::file_size(dir_.path() + "/plain_file"), 1u) << "was not touched";
+  EXPECT_EQ(std::filesystem::file_size(dir_.path() + "/plain_file"), 1u) << "must be unchanged";
 }
 
-TEST_F(VariableStoreTest, WhatIsNoFileOfThisUserIsRefused) {
+TEST_F(VariableStoreTest, RefusesAPathThatIsNotARegularFile) {
   std::ofstream(dir_.path() + "/plain_file") << "x";
   std::filesystem::create_symlink("plain_file", dir_.path() + "/link");
   std::filesystem::create_directory(dir_.path() + "/folder");
@@ -263,10 +263,10 @@ TEST_F(VariableStoreTest, WhatIsNoFileOfThisUserIsRefused) {
     EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
     EXPECT_THAT(std::string(status.message()), HasSubstr("/" + name + " is not a regular file"));
   }
-  EXPECT_EQ(std::filesystem::file_size(dir_.path() + "/plain_file"), 1u) << "was not touched";
+  EXPECT_EQ(std::filesystem::file_size(dir_.path() + "/plain_file"), 1u) << "must be unchanged";
 }
 
-TEST_F(VariableStoreTest, AFolderInWhichOthersCanRenameIsRefused) {
+TEST_F(VariableStoreTest, RefusesAFolderInWhichOtherUsersCanRenameFiles) {
   VariableStoreOptions options = dir_.options();
   options.state_dir = dir_.path() + "/open";
   std::filesystem::create_directory(options.state_dir);
@@ -275,21 +275,21 @@ TEST_F(VariableStoreTest, AFolderInWhichOthersCanRenameIsRefused) {
   EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("mode 0777"));
   ASSERT_EQ(chmod(options.state_dir.c_str(), 01777), 0);
-  EXPECT_TRUE(Open(options)->survives_process()) << "as /dev/shm itself is";
-  if (geteuid() != 0) GTEST_SKIP() << "only root can give a folder to somebody else";
+  EXPECT_TRUE(Open(options)->survives_process()) << "a sticky folder must be accepted";
+  if (geteuid() != 0) GTEST_SKIP() << "only root can change the owner of a folder";
   ASSERT_EQ(chmod(options.state_dir.c_str(), 0700), 0);
   ASSERT_EQ(chown(options.state_dir.c_str(), 12345, 12345), 0);
   EXPECT_THAT(std::string(VariableStore::Open(options, layout_, optimizer_).status().message()),
               HasSubstr("belongs to user 12345"));
 }
 
-TEST_F(VariableStoreTest, TheStateDirIsMade) {
+TEST_F(VariableStoreTest, CreatesTheStateDir) {
   VariableStoreOptions options = dir_.options();
   options.state_dir = dir_.path() + "/a/b";
   EXPECT_TRUE(Open(options)->survives_process());
   struct stat info;
   ASSERT_EQ(stat(options.state_dir.c_str(), &info), 0);
-  EXPECT_EQ(info.st_mode & 07777, 0700u) << "other users have no business there";
+  EXPECT_EQ(info.st_mode & 07777, 0700u) << "other users must have no access";
 }
 
 }  // namespace
