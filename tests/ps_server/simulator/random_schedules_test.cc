@@ -61,7 +61,9 @@ TEST_P(RandomSchedules, KeepEveryInvariant) {
     EXPECT_GT(sum.moves, count / 10);
     EXPECT_GT(sum.removals, count / 4);
     EXPECT_GT(sum.chunks_kept, count / 4);
-    if (GetParam() != Mode::kAsync) EXPECT_GT(sum.early_pulls, count / 10);
+    if (GetParam() != Mode::kAsync) {
+      EXPECT_GT(sum.early_pulls, count / 10);
+    }
   }
 }
 
