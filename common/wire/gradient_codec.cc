@@ -1,5 +1,6 @@
 #include "common/wire/gradient_codec.h"
 
+#include <array>
 #include <vector>
 
 #include "absl/strings/str_join.h"
@@ -7,30 +8,27 @@
 namespace pushpull {
 namespace {
 
-const GradientCodec* const* Codecs() {
-  static const GradientCodec* const codecs[] = {&Float32Codec(), &Bfloat16Codec(), nullptr};
-  return codecs;
-}
+std::array<const GradientCodec*, 2> Codecs() { return {&Float32Codec(), &Bfloat16Codec()}; }
 
 }  // namespace
 
 const GradientCodec* FindGradientCodec(ps::GradientEncoding encoding) {
-  const GradientCodec* const* codec = Codecs();
-  while (*codec != nullptr && (*codec)->encoding() != encoding) ++codec;
-  return *codec;
+  for (const GradientCodec* codec : Codecs()) {
+    if (codec->encoding() == encoding) return codec;
+  }
+  return nullptr;
 }
 
 const GradientCodec* FindGradientCodec(absl::string_view flag) {
-  const GradientCodec* const* codec = Codecs();
-  while (*codec != nullptr && (*codec)->flag() != flag) ++codec;
-  return *codec;
+  for (const GradientCodec* codec : Codecs()) {
+    if (codec->flag() == flag) return codec;
+  }
+  return nullptr;
 }
 
 std::string GradientCodecFlags() {
   std::vector<absl::string_view> flags;
-  for (const GradientCodec* const* codec = Codecs(); *codec != nullptr; ++codec) {
-    flags.push_back((*codec)->flag());
-  }
+  for (const GradientCodec* codec : Codecs()) flags.push_back(codec->flag());
   return absl::StrJoin(flags, ", ");
 }
 

@@ -1,4 +1,4 @@
-// The encodings of gradients on the wire. Each codec has a file of its own in codecs/ and a row in
+// The encodings of gradients on the wire. Each codec has a separate file in codecs/ and a row in
 // gradient_codec.cc; a new one needs a value of ps::GradientEncoding besides. The encoding of a
 // chunk is stated in its header, never guessed from its length.
 #ifndef PUSHPULL_COMMON_WIRE_GRADIENT_CODEC_H_
@@ -23,7 +23,7 @@ class GradientCodec {
   virtual ps::GradientEncoding encoding() const = 0;
   // Returns the value of `worker --gradient_precision` that chooses the codec.
   virtual absl::string_view flag() const = 0;
-  // Returns whether the encoded bytes are the floats themselves, so that nobody has to copy them.
+  // Returns whether the encoded bytes are the floats themselves, so that no copy is needed.
   virtual bool is_float32() const { return false; }
 
   virtual int64_t EncodedBytes(int64_t elements) const = 0;

@@ -46,8 +46,8 @@
   ROW(Snapshot,      SnapshotRequest,   SnapshotReply,   kTasks,            kEvery, kRequired)   \
   ROW(EndTask,       EndTaskRequest,    EndTaskReply,    kTasks,            kEvery, kRequired)
 
-// Methods that move chunks, or the memory that chunks lie in. Each has code of its own in the
-// transports and in PsHandler.
+// Methods that move chunks, or the memory that chunks lie in. The transports and PsHandler
+// have separate code for each of them.
 #define PUSHPULL_CHUNK_METHODS(ROW)                                                              \
   ROW(Push,             PushChunk,               PushReply,             kWorkers, kEvery, kNone) \
   ROW(Pull,             PullRequest,             PullChunk,             kWorkers, kEvery, kNone) \

@@ -33,7 +33,7 @@ struct FileFault {
   bool lasting = false;  // fails all calls from there on, not only that one
 };
 
-// Which of the unsynced data survive a crash.
+// Says which of the unsynced data survive a crash.
 enum class Survival { kNothing, kEverything, kRandom };
 
 class MemoryFileSystem final : public FileSystem {

@@ -1,6 +1,5 @@
 // Tested by tests/common/wire/gradient_codec_test.cc.
 // float32: the floats as they lie in memory, little endian.
-#include <cmath>
 #include <cstring>
 
 #include "common/wire/codecs/non_finite.h"

@@ -159,7 +159,7 @@ class GrpcPsClient final : public PsClient {
   template <typename Request, typename Reply>
   absl::StatusOr<Reply> CallWithProof(const PsMethodRow& row, Method<Request, Reply> method,
                                       Request request, absl::Duration timeout) {
-    // A fresh nonce, so that nobody can answer with what a task said earlier.
+    // A fresh nonce makes an answer that was recorded earlier useless.
     if constexpr (requires { request.nonce(); }) {
       request.set_nonce(absl::Uniform<uint64_t>(absl::BitGen()));
     }

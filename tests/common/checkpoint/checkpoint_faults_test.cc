@@ -86,7 +86,7 @@ absl::Status SaveNext(MemoryFileSystem& files, const VariableLayout& layout, uin
   return SaveTestCheckpoint(files, "/d", layout, 2, step, 2);
 }
 
-// Which of the two checkpoints recovery may find as the newest.
+// Says which of the two checkpoints recovery may find as the newest.
 enum class Newest { kOld, kNew, kEither };
 
 void ExpectGoodNewest(MemoryFileSystem& files, const VariableLayout& layout, Newest expected,
