@@ -274,10 +274,8 @@ absl::Status CheckPeers(const ClusterSpec& cluster, std::optional<bool> sync,
   if (const std::string path = absl::GetFlag(FLAGS_pipeline_config_path); !path.empty()) {
     PP_ASSIGN_OR_RETURN(const config::TrainEvalPipelineConfig config,
                         LoadValidConfig(path, ContextOf(cluster, sync)));
-    PP_ASSIGN_OR_RETURN(
-        const JobSpec job,
-        JobSpec::Create(config, sync.value_or(config.train_config().sync_replicas()),
-                        cluster.num_ps.value));
+    const JobSpec job = JobSpec::Create(
+        config, sync.value_or(config.train_config().sync_replicas()), cluster.num_ps.value);
     check.layout_signature = job.layout.signature();
   }
   TransportOptions transport;

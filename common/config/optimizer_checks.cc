@@ -1,5 +1,3 @@
-// Tested by tests/common/config/validate_config_test.cc.
-// Tested by tests/ps_server/store/optimizer_test.cc.
 #include "common/config/optimizer_checks.h"
 
 #include <string>

@@ -4,28 +4,31 @@
 #include <sys/stat.h>
 
 #include <cstdint>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "google/protobuf/descriptor.h"
+#include "google/protobuf/message.h"
 
 namespace pushpull {
 namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+using google::protobuf::OneofDescriptor;
 
 constexpr int kMinSide = 16;
 constexpr int kMinSceneSide = 64;  // of an image with several objects
 constexpr int kMaxSide = 4096;
 constexpr int kMaxObjects = 100;
 
-// Checks that `path` is set and, if the files must exist, that it exists. `folder` says whether it
-// must be a folder. A path that does not exist is a missing input, which has its own exit code
-// (66). CheckSchemaMarks reports remote paths and placeholders.
-void CheckPath(const std::string& field, const std::string& path, bool folder,
-               const ReaderFiles& files, FieldChecker* checker) {
-  if (path.empty())
-    return checker->Missing(field, folder ? "the path of a folder" : "the path of a file");
-  if (absl::StrContains(path, "://") || absl::StrContains(path, "PATH_TO_BE_CONFIGURED") ||
-      !files.must_exist)
-    return;
+// Checks that the file or folder `path` exists. One that does not is a missing input, which has its
+// own exit code (66). CheckSchemaMarks reports remote paths and placeholders.
+void CheckExists(const std::string& field, const std::string& path, bool folder,
+                 const ReaderFiles& files, FieldChecker* checker) {
+  if (absl::StrContains(path, "://") || absl::StrContains(path, "PATH_TO_BE_CONFIGURED")) return;
   const bool relative = path[0] != '/';
   const std::string full =
       relative && !files.data_dir.empty() ? absl::StrCat(files.data_dir, "/", path) : path;
@@ -43,15 +46,44 @@ void CheckPath(const std::string& field, const std::string& path, bool folder,
   }
 }
 
-void CheckIdx(const config::IdxInputReader& reader, const std::string& field,
-              const ReaderFiles& files, FieldChecker* checker) {
-  CheckPath(field + ".images_path", reader.images_path(), false, files, checker);
-  CheckPath(field + ".labels_path", reader.labels_path(), false, files, checker);
+// Returns whether the field is not set, or is a string without characters.
+bool IsEmpty(const Message& message, const FieldDescriptor& field) {
+  const google::protobuf::Reflection& reflection = *message.GetReflection();
+  if (field.is_repeated()) return reflection.FieldSize(message, &field) == 0;
+  if (!reflection.HasField(message, &field)) return true;
+  return field.cpp_type() == FieldDescriptor::CPPTYPE_STRING &&
+         reflection.GetString(message, &field).empty();
+}
+
+// Checks one field of a reader by the options (required) and (path_to).
+void CheckField(const Message& reader, const FieldDescriptor& field, const std::string& name,
+                const ReaderFiles& files, FieldChecker* checker) {
+  std::string required = field.options().GetExtension(config::required);
+  const config::PathKind kind = field.options().GetExtension(config::path_to);
+  const bool folder = kind == config::EXISTING_FOLDER;
+  if (kind != config::NO_PATH) required = folder ? "the path of a folder" : "the path of a file";
+  if (!required.empty() && IsEmpty(reader, field)) {
+    checker->Missing(name, required);
+  } else if (kind != config::NO_PATH && files.must_exist) {
+    CheckExists(name, reader.GetReflection()->GetString(reader, &field), folder, files, checker);
+  }
+}
+
+// Checks all fields of a reader and of the readers in it.
+void CheckFields(const Message& reader, const std::string& prefix, const ReaderFiles& files,
+                 FieldChecker* checker) {
+  for (int i = 0; i < reader.GetDescriptor()->field_count(); ++i) {
+    const FieldDescriptor& field = *reader.GetDescriptor()->field(i);
+    const std::string name = absl::StrCat(prefix, ".", field.name());
+    CheckField(reader, field, name, files, checker);
+    if (field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE && !IsEmpty(reader, field)) {
+      CheckFields(reader.GetReflection()->GetMessage(reader, &field), name, files, checker);
+    }
+  }
 }
 
 void CheckSynthetic(const config::SyntheticInputReader& reader, const std::string& field,
-                    const config::DetectionModel& model, const ReaderFiles& files,
-                    FieldChecker* checker) {
+                    const config::DetectionModel& model, FieldChecker* checker) {
   const int min_side = reader.has_digits() || reader.max_objects() > 1 ? kMinSceneSide : kMinSide;
   checker->AtLeast(field + ".num_examples", reader.num_examples(), 1);
   checker->Between(field + ".height", reader.height(), min_side, kMaxSide);
@@ -61,9 +93,7 @@ void CheckSynthetic(const config::SyntheticInputReader& reader, const std::strin
     checker->Add(field + ".num_channels", "1 (grey) or 3 (RGB)",
                  absl::StrCat(reader.num_channels()));
   }
-  if (reader.has_digits()) {
-    CheckIdx(reader.digits(), field + ".digits", files, checker);
-  } else {
+  if (!reader.has_digits()) {
     checker->Between(field + ".num_classes", reader.num_classes(), 1, kMaxSyntheticClasses);
   }
   const bool detector = model.has_ssd();
@@ -76,15 +106,39 @@ void CheckSynthetic(const config::SyntheticInputReader& reader, const std::strin
   }
 }
 
-void CheckVoc(const config::InputReader& reader, const std::string& field, FieldChecker* checker) {
-  if (reader.voc_input_reader().path().empty())
-    checker->Missing(field + ".voc_input_reader.path", "the path of a folder");
-  if (reader.voc_input_reader().split().empty())
-    checker->Missing(field + ".voc_input_reader.split", "the name of a list in ImageSets/Main");
-  if (reader.label_map_path().empty()) {
-    checker->Add(field + ".label_map_path", "a label map, because voc_input_reader is used",
-                 "nothing", "make_records --format=voc writes one");
+// Checks that the data give what the model learns from.
+void CheckAnnotation(const std::string& field, const FieldDescriptor& kind,
+                     const config::DetectionModel& model, FieldChecker* checker) {
+  const config::AnnotationKind annotation = kind.options().GetExtension(config::annotation);
+  if (model.has_ssd() && annotation == config::LABELS) {
+    checker->Add(field, "a reader that gives boxes", kind.name(),
+                 "a detector learns from boxes, which these data do not have");
+  } else if (model.has_classifier() && annotation == config::BOXES) {
+    checker->Add(field, "a reader whose images have one label", kind.name(),
+                 "a classifier learns from labels, and these data have boxes");
   }
+}
+
+void CheckLabelMap(const std::string& field, const FieldDescriptor& kind, const std::string& path,
+                   FieldChecker* checker) {
+  const config::LabelMapUse use = kind.options().GetExtension(config::label_map);
+  if (use == config::MAP_UNUSED && !path.empty()) {
+    checker->Add(field, "none with this reader", absl::StrCat("\"", path, "\""),
+                 "its classes are the label numbers or folder names of its data: remove it");
+  } else if (use == config::MAP_REQUIRED && path.empty()) {
+    checker->Add(field, absl::StrCat("a label map, because ", kind.name(), " is used"), "nothing",
+                 "write the ids and names of the classes into a file; make_records writes one too");
+  }
+}
+
+// Returns the names of the readers, for a message.
+std::string ReaderNames(const OneofDescriptor& readers) {
+  std::vector<std::string> names;
+  for (int i = 0; i < readers.field_count(); ++i) {
+    if (!readers.field(i)->options().HasExtension(config::unsupported))
+      names.push_back(readers.field(i)->name());
+  }
+  return absl::StrCat("one of ", absl::StrJoin(names, ", "));
 }
 
 }  // namespace
@@ -92,51 +146,17 @@ void CheckVoc(const config::InputReader& reader, const std::string& field, Field
 void CheckReader(const config::InputReader& reader, const std::string& field,
                  const config::DetectionModel& model, const ReaderFiles& files,
                  FieldChecker* checker) {
-  const bool only_labels = reader.has_idx_input_reader() || reader.has_image_folder_input_reader();
-  if (model.has_ssd() && only_labels) {
-    checker->Add(field, "a reader that gives boxes",
-                 reader.has_idx_input_reader() ? "idx_input_reader" : "image_folder_input_reader",
-                 "a detector learns from boxes, which these data do not have");
-    return;
-  }
-  if (model.has_classifier() && reader.has_voc_input_reader()) {
-    checker->Add(field, "a reader whose images have one label", "voc_input_reader",
-                 "a classifier learns from labels, and these data have boxes");
-    return;
-  }
-  if (!reader.label_map_path().empty() && (only_labels || reader.has_synthetic_input_reader())) {
-    checker->Add(field + ".label_map_path", "none with this reader",
-                 absl::StrCat("\"", reader.label_map_path(), "\""),
-                 "its classes are the label numbers or folder names of its data: remove it");
-  }
-  switch (reader.input_reader_case()) {
-    case config::InputReader::kIdxInputReader:
-      CheckIdx(reader.idx_input_reader(), field + ".idx_input_reader", files, checker);
-      break;
-    case config::InputReader::kImageFolderInputReader:
-      CheckPath(field + ".image_folder_input_reader.path",
-                reader.image_folder_input_reader().path(), true, files, checker);
-      break;
-    case config::InputReader::kSyntheticInputReader:
-      CheckSynthetic(reader.synthetic_input_reader(), field + ".synthetic_input_reader", model,
-                     files, checker);
-      break;
-    case config::InputReader::kVocInputReader:
-      CheckVoc(reader, field, checker);
-      break;
-    case config::InputReader::kTfRecordInputReader:
-      if (reader.tf_record_input_reader().input_path().empty()) {
-        checker->Missing(field + ".tf_record_input_reader.input_path", "at least one path");
-      }
-      break;
-    case config::InputReader::INPUT_READER_NOT_SET:
-      checker->Missing(field,
-                       "tf_record_input_reader, voc_input_reader, idx_input_reader, "
-                       "image_folder_input_reader or synthetic_input_reader");
-      break;
-    default:  // CheckSchemaMarks reports external readers
-      break;
-  }
+  const google::protobuf::Reflection& reflection = *reader.GetReflection();
+  const OneofDescriptor* const readers = reader.GetDescriptor()->FindOneofByName("input_reader");
+  const FieldDescriptor* const kind = reflection.GetOneofFieldDescriptor(reader, readers);
+  if (kind == nullptr) return checker->Missing(field, ReaderNames(*readers));
+  if (kind->options().HasExtension(config::unsupported)) return;  // CheckSchemaMarks reports it
+  CheckAnnotation(field, *kind, model, checker);
+  CheckLabelMap(field + ".label_map_path", *kind, reader.label_map_path(), checker);
+  const std::string name = absl::StrCat(field, ".", kind->name());
+  CheckFields(reflection.GetMessage(reader, kind), name, files, checker);
+  if (reader.has_synthetic_input_reader())
+    CheckSynthetic(reader.synthetic_input_reader(), name, model, checker);
 }
 
 }  // namespace pushpull

@@ -20,9 +20,9 @@ struct ReaderFiles {
 
 // Adds every problem to `checker` for which no data set could be opened or would not fit `model`:
 // missing paths, values out of range, and a reader without the annotation that the model learns
-// from. `field` is the path of `reader` from the top of the config. Whether files exist is checked
-// for IDX files and image folders only; TFRecords and VOC folders are looked at when they are
-// opened.
+// from. `field` is the path of `reader` from the top of the config. Most of it is said by options
+// in protos/pipeline.proto, so that a new reader needs no code here. TFRecords, which may be given
+// by patterns, are looked for when they are opened.
 void CheckReader(const config::InputReader& reader, const std::string& field,
                  const config::DetectionModel& model, const ReaderFiles& files,
                  FieldChecker* checker);

@@ -3,6 +3,7 @@
 #include "ps_server/runtime/coordinator_runtime.h"
 
 #include <algorithm>
+#include <type_traits>
 #include <utility>
 #include <variant>
 
@@ -80,8 +81,7 @@ void CoordinatorRuntime::Register(const ps::RegisterRequest& request,
     done(std::move(reply));
     if (over) NoteTold(worker);
   };
-  Post(Open<coordinator_event::Register, ps::RegisterReply>({.request = request}, &registers_,
-                                                            std::move(tell)));
+  Post(Open<coordinator_event::Register, ps::RegisterReply>({.request = request}, std::move(tell)));
 }
 
 void CoordinatorRuntime::Heartbeat(const ps::HeartbeatRequest& request,
@@ -94,7 +94,7 @@ void CoordinatorRuntime::Heartbeat(const ps::HeartbeatRequest& request,
     done(std::move(reply));
     if (over) NoteTold(worker);  // after the answer: the server may end as soon as all are noted
   };
-  Post(Open<coordinator_event::Heartbeat, ps::HeartbeatReply>({.request = request}, &heartbeats_,
+  Post(Open<coordinator_event::Heartbeat, ps::HeartbeatReply>({.request = request},
                                                               std::move(tell)));
 }
 
@@ -106,7 +106,7 @@ void CoordinatorRuntime::Commit(const ps::CommitRequest& request,
   if (status.ok() && request.key().epoch() == epoch()) status = macs_.Check(request.key());
   if (!status.ok()) return done(status);
   if (trace_ != nullptr) trace_->OnCommit(request.key());
-  Post(Open(coordinator_event::Commit{.request = request}, &commits_, std::move(done)));
+  Post(Open(coordinator_event::Commit{.request = request}, std::move(done)));
 }
 
 void CoordinatorRuntime::SignGrants(
@@ -116,18 +116,18 @@ void CoordinatorRuntime::SignGrants(
 
 void CoordinatorRuntime::Checkpoint(const ps::CheckpointRequest&,
                                     PsHandler::Done<ps::CheckpointReply> done) {
-  Post(Open(coordinator_event::Checkpoint(), &checkpoints_, std::move(done)));
+  Post(Open(coordinator_event::Checkpoint(), std::move(done)));
 }
 
 void CoordinatorRuntime::Drain(const ps::DrainRequest&, PsHandler::Done<ps::DrainReply> done) {
-  Post(Open(coordinator_event::Drain(), &drains_, std::move(done)));
+  Post(Open(coordinator_event::Drain(), std::move(done)));
 }
 
 void CoordinatorRuntime::Evict(const ps::EvictRequest& request,
                                PsHandler::Done<ps::EvictReply> done) {
   const absl::Status status = CheckText("reason", request.reason(), kMaxVariableNameBytes);
   if (!status.ok()) return done(status);
-  Post(Open(coordinator_event::Evict{.request = request}, &evictions_, std::move(done)));
+  Post(Open(coordinator_event::Evict{.request = request}, std::move(done)));
 }
 
 absl::Status CoordinatorRuntime::CheckNotEvicted(uint32_t worker_id) const {
@@ -207,6 +207,26 @@ void CoordinatorRuntime::CallShard(const coordinator_action::CallShard& order) {
   });
 }
 
+void CoordinatorRuntime::Log(coordinator_action::Notice notice) {
+  if (notice.about_spare) {
+    if (!spare_notices_.Allow(clock_->Now())) return;
+    notice.text += spare_notices_.TakeNote();
+  }
+  if (notice.warning) {
+    LOG(WARNING) << notice.text;
+  } else {
+    LOG(INFO) << notice.text;
+  }
+}
+
+void CoordinatorRuntime::EndStopped(const absl::Status& reason) {
+  ps::ErrorDetail detail;
+  detail.set_kind(absl::IsAborted(reason) ? ps::ErrorDetail::DRAINING : ps::ErrorDetail::STOPPED);
+  const absl::Status told = MakeError(detail, reason.message());
+  for (const auto& peer : peers_) peer->Close(told);
+  listener_.ended(reason);
+}
+
 void CoordinatorRuntime::Carry(CoordinatorAction action, Answers* answers) {
   namespace act = coordinator_action;
   // std::visit calls the visitors here, with mutex_ held. The thread-safety analysis cannot
@@ -239,18 +259,6 @@ void CoordinatorRuntime::Carry(CoordinatorAction action, Answers* answers) {
         file_thread_->Run(
             [this, a, epoch = coordinator_.epoch()] { checkpointer_->Abandon(epoch, a.step); });
       },
-      [&](act::ReplyRegister& a)
-          ABSL_NO_THREAD_SAFETY_ANALYSIS { Answer(&registers_, a.call, a.reply, answers); },
-      [&](act::ReplyHeartbeat& a)
-          ABSL_NO_THREAD_SAFETY_ANALYSIS { Answer(&heartbeats_, a.call, a.reply, answers); },
-      [&](act::ReplyCommit& a)
-          ABSL_NO_THREAD_SAFETY_ANALYSIS { Answer(&commits_, a.call, a.reply, answers); },
-      [&](act::ReplyCheckpoint& a)
-          ABSL_NO_THREAD_SAFETY_ANALYSIS { Answer(&checkpoints_, a.call, a.reply, answers); },
-      [&](act::ReplyDrain& a)
-          ABSL_NO_THREAD_SAFETY_ANALYSIS { Answer(&drains_, a.call, a.reply, answers); },
-      [&](act::ReplyEvict& a)
-          ABSL_NO_THREAD_SAFETY_ANALYSIS { Answer(&evictions_, a.call, a.reply, answers); },
       [&](act::EndWanted&) { answers->push_back([this] { listener_.end_wanted(); }); },
       [&](act::StepApplied& a) {
         answers->push_back([this, a = std::move(a)] { listener_.step_applied(a); });
@@ -259,17 +267,7 @@ void CoordinatorRuntime::Carry(CoordinatorAction action, Answers* answers) {
         answering_since_ = std::min(answering_since_, clock_->Now());
         answers->push_back([this, a] { listener_.serving(a); });
       },
-      [&](act::Notice& a) ABSL_NO_THREAD_SAFETY_ANALYSIS {
-        if (a.about_spare) {
-          if (!spare_notices_.Allow(clock_->Now())) return;
-          a.text += spare_notices_.TakeNote();
-        }
-        if (a.warning) {
-          LOG(WARNING) << a.text;
-        } else {
-          LOG(INFO) << a.text;
-        }
-      },
+      [&](act::Notice& a) ABSL_NO_THREAD_SAFETY_ANALYSIS { Log(std::move(a)); },
       [&](act::Finished&) ABSL_NO_THREAD_SAFETY_ANALYSIS {
         answering_since_ = std::min(answering_since_, clock_->Now());
         answers->push_back([this] { listener_.ended(absl::OkStatus()); });
@@ -277,15 +275,11 @@ void CoordinatorRuntime::Carry(CoordinatorAction action, Answers* answers) {
       [&](act::Drained&) {
         answers->push_back([this] { listener_.ended(absl::CancelledError("drained")); });
       },
-      [&](act::Stopped& a) {
-        answers->push_back([this, a] {
-          ps::ErrorDetail detail;
-          detail.set_kind(absl::IsAborted(a.reason) ? ps::ErrorDetail::DRAINING
-                                                    : ps::ErrorDetail::STOPPED);
-          const absl::Status told = MakeError(detail, a.reason.message());
-          for (const auto& peer : peers_) peer->Close(told);
-          listener_.ended(a.reason);
-        });
+      [&](act::Stopped& a) { answers->push_back([this, a] { EndStopped(a.reason); }); },
+      // The remaining actions answer a call.
+      [&](auto& a) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+        using Reply = std::decay_t<decltype(a.reply.value())>;
+        Answer(&std::get<CallTable<Reply>>(calls_), a.call, std::move(a.reply), answers);
       },
   };
   std::visit(visitor, action);

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -100,16 +101,20 @@ class CoordinatorRuntime {
  private:
   // Stores `done` under a new call number and returns the event with that number.
   template <typename Event, typename Reply>
-  Event Open(Event event, CallTable<Reply>* table, PsHandler::Done<Reply> done) {
+  Event Open(Event event, PsHandler::Done<Reply> done) {
     absl::MutexLock lock(&mutex_);
-    table->Add(event.call = ++last_call_, std::move(done));
+    std::get<CallTable<Reply>>(calls_).Add(event.call = ++last_call_, std::move(done));
     return event;
   }
   void Post(const CoordinatorEvent& event) ABSL_LOCKS_EXCLUDED(mutex_);
   // Queues file work on the file thread. Replies, listener calls and calls to shards are added
   // to `answers`, which the caller runs after it has unlocked mutex_.
   void Carry(CoordinatorAction action, Answers* answers) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Writes the notice to the log, unless there are too many of its kind.
+  void Log(coordinator_action::Notice notice) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CallShard(const coordinator_action::CallShard& order);
+  // Tells the shards' callers why the job was stopped, and then the listener.
+  void EndStopped(const absl::Status& reason);
   // Adds the MAC to each grant.
   void SignGrants(uint32_t worker,
                   google::protobuf::RepeatedPtrField<ps::ReplicaGrant>* grants) const;
@@ -131,12 +136,11 @@ class CoordinatorRuntime {
   mutable absl::Mutex mutex_;
   Coordinator coordinator_ ABSL_GUARDED_BY(mutex_);
   CallId last_call_ ABSL_GUARDED_BY(mutex_) = 0;
-  CallTable<ps::RegisterReply> registers_ ABSL_GUARDED_BY(mutex_);
-  CallTable<ps::HeartbeatReply> heartbeats_ ABSL_GUARDED_BY(mutex_);
-  CallTable<ps::CommitReply> commits_ ABSL_GUARDED_BY(mutex_);
-  CallTable<ps::CheckpointReply> checkpoints_ ABSL_GUARDED_BY(mutex_);
-  CallTable<ps::DrainReply> drains_ ABSL_GUARDED_BY(mutex_);
-  CallTable<ps::EvictReply> evictions_ ABSL_GUARDED_BY(mutex_);
+  // The calls that wait for their answer, one table for each type of reply.
+  std::tuple<CallTable<ps::RegisterReply>, CallTable<ps::HeartbeatReply>,
+             CallTable<ps::CommitReply>, CallTable<ps::CheckpointReply>, CallTable<ps::DrainReply>,
+             CallTable<ps::EvictReply>>
+      calls_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_set<uint32_t> told_of_end_ ABSL_GUARDED_BY(mutex_);  // worker ids
   // Since when clones can register or learn that the run is finished.
   absl::Duration answering_since_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteDuration();

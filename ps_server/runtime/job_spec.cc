@@ -16,10 +16,8 @@
 
 namespace pushpull {
 
-absl::StatusOr<JobSpec> JobSpec::Create(const config::TrainEvalPipelineConfig& config, bool sync,
-                                        int tasks) {
+JobSpec JobSpec::Create(const config::TrainEvalPipelineConfig& config, bool sync, int tasks) {
   VariableLayout layout = BuildVariableLayout(config);
-  PP_ASSIGN_OR_RETURN(OptimizerSpec optimizer, OptimizerSpec::Create(config.train_config()));
   std::string text;
   google::protobuf::TextFormat::PrintToString(config, &text);
   const Sharding sharding(layout.total_elements(), tasks);
@@ -27,7 +25,7 @@ absl::StatusOr<JobSpec> JobSpec::Create(const config::TrainEvalPipelineConfig& c
                  .config_text = std::move(text),
                  .layout = std::move(layout),
                  .sharding = sharding,
-                 .optimizer = std::move(optimizer),
+                 .optimizer = OptimizerSpec(config.train_config()),
                  .sync = sync,
                  .seed = config.train_config().seed(),
                  .num_steps = config.train_config().num_steps(),

@@ -19,10 +19,8 @@
 namespace pushpull {
 
 struct JobSpec {
-  // `sync` overrides sync_replicas of the config. tasks: ps tasks of the job.
-  // INVALID_ARGUMENT: the config lacks something; the message names the field.
-  static absl::StatusOr<JobSpec> Create(const config::TrainEvalPipelineConfig& config, bool sync,
-                                        int tasks);
+  // `config` is valid. `sync` overrides its sync_replicas. tasks: ps tasks of the job.
+  static JobSpec Create(const config::TrainEvalPipelineConfig& config, bool sync, int tasks);
 
   // Warm start: reads train_config.fine_tune_checkpoint into initial_values and logs a table
   // of what was restored. Does nothing if the config names no such checkpoint, or if train_dir

@@ -67,7 +67,7 @@ absl::Status Server::Open() {
   PP_ASSIGN_OR_RETURN(transport_.credentials,
                       TransportCredentials::Create(options_.security, {PeerRole::kPs}));
   if (transport_.credentials->encrypted()) transport_.max_connection_age = kTlsConnectionAge;
-  PP_ASSIGN_OR_RETURN(JobSpec job, JobSpec::Create(options_.config, options_.sync, options_.tasks));
+  JobSpec job = JobSpec::Create(options_.config, options_.sync, options_.tasks);
   PP_RETURN_IF_ERROR(job.LoadFineTuneCheckpoint(files_, options_.train_dir));
   ServerCoreOptions core;
   core.train_dir = options_.train_dir;

@@ -4,11 +4,6 @@
 #include <cmath>
 #include <numbers>
 
-#include "common/base/status_macros.h"
-#include "common/config/config_problem.h"
-#include "common/config/field_checker.h"
-#include "common/config/optimizer_checks.h"
-
 namespace pushpull {
 namespace {
 
@@ -46,14 +41,6 @@ double At(const config::CosineDecayLearningRate& c, uint64_t step) {
 }
 
 }  // namespace
-
-absl::StatusOr<LearningRateSchedule> LearningRateSchedule::Create(
-    const config::LearningRate& config, absl::string_view field) {
-  FieldChecker checker;
-  CheckLearningRate(config, field, &checker);
-  PP_RETURN_IF_ERROR(ProblemsToStatus("the learning rate", checker.problems()));
-  return LearningRateSchedule(config);
-}
 
 float LearningRateSchedule::At(uint64_t step) const {
   switch (config_.learning_rate_case()) {

@@ -9,19 +9,14 @@
 #include <cstdint>
 #include <utility>
 
-#include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
-
 #include "protos/pipeline.pb.h"
 
 namespace pushpull {
 
 class LearningRateSchedule {
  public:
-  // INVALID_ARGUMENT: lists every problem of `config`, one per line. Each line names the field,
-  // prefixed with `field` ("train_config.optimizer.adam_optimizer.learning_rate").
-  static absl::StatusOr<LearningRateSchedule> Create(const config::LearningRate& config,
-                                                     absl::string_view field);
+  // `config` has passed CheckLearningRate (common/config/optimizer_checks.h).
+  explicit LearningRateSchedule(config::LearningRate config) : config_(std::move(config)) {}
 
   // clang-format off
   // Returns the rate for the update after `step` updates. Computed in double and rounded once.
@@ -48,8 +43,6 @@ class LearningRateSchedule {
   float At(uint64_t step) const;
 
  private:
-  explicit LearningRateSchedule(config::LearningRate config) : config_(std::move(config)) {}
-
   config::LearningRate config_;
 };
 

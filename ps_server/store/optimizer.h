@@ -1,7 +1,7 @@
 // clang-format off
 // Describes what an update does to one variable: the optimizer's rule, its learning rate, gradient
 // clipping, the moving average of the weights (EMA), and the names under which the state is stored.
-// A value type, immutable after Create. The formula of each rule is in its file in optimizers/.
+// A value type, immutable after construction. The formula of each rule is in its file in optimizers/.
 //
 // EMA: tf.train.ExponentialMovingAverage without num_updates. e is the average of the weight w.
 //
@@ -11,9 +11,7 @@
 #define PUSHPULL_PS_SERVER_STORE_OPTIMIZER_H_
 
 #include <memory>
-#include <utility>
 
-#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
 #include "common/model/variable_layout.h"
@@ -26,9 +24,8 @@ namespace pushpull {
 enum class ClippingKind { kNone, kPerTensor, kGlobal };
 
 struct OptimizerSpec {
-  // INVALID_ARGUMENT: lists every problem, one per line, each naming its field from "train_config."
-  // on.
-  static absl::StatusOr<OptimizerSpec> Create(const config::TrainConfig& config);
+  // `config` has passed CheckOptimizer (common/config/optimizer_checks.h).
+  explicit OptimizerSpec(const config::TrainConfig& config);
 
   int num_slots() const { return static_cast<int>(rule->slots().size()); }
   // 0 <= slot < num_slots().
@@ -47,10 +44,6 @@ struct OptimizerSpec {
   double ema_decay = 0.0;
   ClippingKind clipping = ClippingKind::kNone;
   double clip_norm = 0.0;
-
- private:
-  OptimizerSpec(std::shared_ptr<const OptimizerRule> the_rule, LearningRateSchedule schedule)
-      : rule(std::move(the_rule)), learning_rate(std::move(schedule)) {}
 };
 
 // "ExponentialMovingAverage"

@@ -63,7 +63,7 @@ OptimizerSpec MakeOptimizer(const std::string& name, const std::string& rest) {
                    " { learning_rate { constant_learning_rate { learning_rate: 1e-6 } } } } ",
                    rest),
       &config));
-  return OptimizerSpec::Create(config).value();
+  return OptimizerSpec(config);
 }
 
 // Makes contributions whose chunks lie in separate memory, 16 bytes past a cache line, as chunks

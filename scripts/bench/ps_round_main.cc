@@ -141,7 +141,7 @@ class Benchmark {
 absl::Status Benchmark::ReadModel(const std::string& config_text) {
   PP_ASSIGN_OR_RETURN(const auto config, ParseValidConfig(config_text, {}, "ps_round"));
   const VariableLayout layout = BuildVariableLayout(config);
-  PP_ASSIGN_OR_RETURN(const OptimizerSpec optimizer, OptimizerSpec::Create(config.train_config()));
+  const OptimizerSpec optimizer(config.train_config());
   const Sharding sharding(layout.total_elements(), 1);
   ThreadPool pool(1);
   const ApplyPass pass(&layout, sharding, 0, optimizer, &pool);

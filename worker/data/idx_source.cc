@@ -9,6 +9,7 @@
 
 #include "common/base/status_macros.h"
 #include "worker/data/image_codec.h"
+#include "worker/data/image_sources.h"
 #include "worker/data/maybe_gzip_file.h"
 
 namespace pushpull {
@@ -186,5 +187,10 @@ absl::Status IdxSource::Get(int64_t index, Example* example) const {
 }
 
 absl::Status IdxSource::Check(ThreadPool*) const { return absl::OkStatus(); }
+
+SourceOrError OpenSource(const config::IdxInputReader& reader, const SourceOptions& options) {
+  return IdxSource::Open(options.Path(reader.images_path()), options.Path(reader.labels_path()),
+                         options.num_classes);
+}
 
 }  // namespace pushpull

@@ -16,6 +16,7 @@
 #include "common/base/status_macros.h"
 #include "worker/data/check_examples.h"
 #include "worker/data/image_codec.h"
+#include "worker/data/image_sources.h"
 
 namespace pushpull {
 namespace {
@@ -196,6 +197,11 @@ absl::Status ImageFolderSource::Get(int64_t index, Example* example) const {
 absl::Status ImageFolderSource::Check(ThreadPool* pool) const {
   return CheckExamples(size(), path_, pool,
                        [this](int64_t i, Example* example) { return Get(i, example); });
+}
+
+SourceOrError OpenSource(const config::ImageFolderInputReader& reader,
+                         const SourceOptions& options) {
+  return ImageFolderSource::Open(options.Path(reader.path()), options.num_classes);
 }
 
 }  // namespace pushpull

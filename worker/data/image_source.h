@@ -1,7 +1,7 @@
 // Random access to a data set of labelled images. This is the only interface between data sets and
 // the code that trains or evaluates on them.
 //
-// Implementations, from which image_source_factory.h chooses by the config:
+// Implementations, which image_sources.h lists:
 //   IdxSource          IDX files (the format of MNIST)
 //   ImageFolderSource  one folder of images per class
 //   RecordSource       TFRecord files of tf.Examples

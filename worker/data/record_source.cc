@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 
@@ -9,6 +10,7 @@
 #include "common/base/status_macros.h"
 #include "worker/data/check_examples.h"
 #include "worker/data/example_codec.h"
+#include "worker/data/image_sources.h"
 #include "worker/data/record_files.h"
 
 namespace pushpull {
@@ -122,6 +124,18 @@ absl::Status RecordSource::Check(ThreadPool* pool) const {
                                   << " boxes cannot be used and are left out; make_records --check "
                                      "lists them";
   return status;
+}
+
+SourceOrError OpenSource(const config::TFRecordInputReader& reader, const SourceOptions& options) {
+  RecordSourceOptions records;
+  for (const std::string& path : reader.input_path()) {
+    records.input_paths.push_back(absl::StrContains(path, "://") ? path : options.Path(path));
+  }
+  records.label_map = options.label_map;
+  records.num_classes = options.num_classes;
+  records.annotation = options.annotation;
+  PosixFileSystem files;
+  return RecordSource::Open(files, std::move(records));
 }
 
 }  // namespace pushpull

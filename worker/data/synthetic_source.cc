@@ -3,11 +3,15 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 
 #include "common/base/random.h"
+#include "common/base/status_macros.h"
+#include "worker/data/image_sources.h"
+#include "worker/data/scene_source.h"
 #include "worker/data/synthetic_shapes.h"
 
 namespace pushpull {
@@ -207,5 +211,36 @@ absl::Status SyntheticSource::Get(int64_t index, Example* example) const {
 }
 
 absl::Status SyntheticSource::Check(ThreadPool*) const { return absl::OkStatus(); }
+
+namespace {
+
+SourceOrError OpenScenes(const config::SyntheticInputReader& reader, const SourceOptions& options) {
+  SceneOptions scenes;
+  scenes.num_examples = reader.num_examples();
+  scenes.seed = reader.seed();
+  scenes.height = static_cast<int>(reader.height());
+  scenes.width = static_cast<int>(reader.width());
+  scenes.num_channels = static_cast<int>(reader.num_channels());
+  scenes.max_objects = static_cast<int>(reader.max_objects());
+  if (!reader.has_digits()) {
+    return std::make_unique<SceneSource>(scenes, MakeShapeGlyphs(options.num_classes));
+  }
+  PP_ASSIGN_OR_RETURN(std::unique_ptr<ImageSource> glyphs, OpenSource(reader.digits(), options));
+  return std::make_unique<SceneSource>(scenes, std::move(glyphs));
+}
+
+}  // namespace
+
+SourceOrError OpenSource(const config::SyntheticInputReader& reader, const SourceOptions& options) {
+  if (reader.has_digits() || reader.max_objects() > 1) return OpenScenes(reader, options);
+  SyntheticOptions synthetic;
+  synthetic.num_examples = reader.num_examples();
+  synthetic.seed = reader.seed();
+  synthetic.height = static_cast<int>(reader.height());
+  synthetic.width = static_cast<int>(reader.width());
+  synthetic.num_channels = static_cast<int>(reader.num_channels());
+  synthetic.num_classes = options.num_classes;
+  return std::make_unique<SyntheticSource>(synthetic);
+}
 
 }  // namespace pushpull

@@ -10,6 +10,7 @@
 #include "worker/data/annotated_image.h"
 #include "worker/data/check_examples.h"
 #include "worker/data/image_codec.h"
+#include "worker/data/image_sources.h"
 #include "worker/data/voc_annotations.h"
 
 namespace pushpull {
@@ -81,6 +82,11 @@ absl::Status VocSource::Get(int64_t index, Example* example) const {
 absl::Status VocSource::Check(ThreadPool* pool) const {
   return CheckExamples(size(), name_, pool,
                        [this](int64_t i, Example* example) { return Get(i, example); });
+}
+
+SourceOrError OpenSource(const config::VocInputReader& reader, const SourceOptions& options) {
+  return VocSource::Open(std::make_unique<PosixFileSystem>(), options.Path(reader.path()),
+                         reader.split(), *options.label_map, options.num_classes);
 }
 
 }  // namespace pushpull

@@ -62,10 +62,7 @@ TEST_P(ResumeTest, AResumedJobMakesTheSameBits) {
       {
         TestServer first(folder, options);
         ASSERT_TRUE(first.Start().ok());
-        TestClone a(&first, {.worker_id = 0, .num_replicas = 2});
-        TestClone b(&first, {.worker_id = 1, .num_replicas = 2});
-        ASSERT_TRUE(first.Await([](const auto& status) { return status.version() >= 7; }));
-        EXPECT_TRUE(absl::IsCancelled(first.DrainAndClose()));
+        EXPECT_TRUE(absl::IsCancelled(TrainAndDrainInStep(&first, 8)));
       }
       TestServer second(folder, options);
       ASSERT_TRUE(second.Start().ok());

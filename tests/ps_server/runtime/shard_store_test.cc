@@ -17,7 +17,7 @@ namespace {
 constexpr char kRun[] = "0123456789abcdef";
 
 JobSpec MakeJob() {
-  JobSpec job = *JobSpec::Create(MakeTinyConfig(""), /*sync=*/true, /*tasks=*/1);
+  JobSpec job = JobSpec::Create(MakeTinyConfig(""), /*sync=*/true, /*tasks=*/1);
   job.layout = MakeLargeLayout();
   job.sharding = Sharding(job.layout.total_elements(), 1);
   job.optimizer = MakeMomentum();

@@ -53,13 +53,11 @@ coordinator_action::StepApplied::Part Part(uint32_t replica, uint64_t samples, d
 class TrainingMonitorTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    auto job = JobSpec::Create(
+    job_ = std::make_unique<JobSpec>(JobSpec::Create(
         MakeTinyConfig("optimizer { momentum_optimizer { learning_rate { "
                        "exponential_decay_learning_rate { initial_learning_rate: 0.5 "
                        "decay_steps: 2 decay_factor: 0.5 staircase: true } } } }"),
-        true, 1);
-    ASSERT_TRUE(job.ok()) << job.status();
-    job_ = std::make_unique<JobSpec>(*std::move(job));
+        true, 1));
     auto events = EventWriter::Create(&files_, folder_.path());
     ASSERT_TRUE(events.ok()) << events.status();
     events_ = *std::move(events);

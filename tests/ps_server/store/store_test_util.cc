@@ -11,6 +11,9 @@
 #include "google/protobuf/text_format.h"
 
 #include "common/base/random.h"
+#include "common/config/config_problem.h"
+#include "common/config/field_checker.h"
+#include "common/config/optimizer_checks.h"
 #include "kernels/bfloat16.h"
 #include "ps_server/store/initial_state.h"
 
@@ -73,9 +76,10 @@ VariableSpec MakeVariable(const std::string& name, std::vector<int64_t> shape) {
 OptimizerSpec MakeOptimizer(const std::string& train_config) {
   config::TrainConfig config;
   CHECK(google::protobuf::TextFormat::ParseFromString(train_config, &config)) << train_config;
-  absl::StatusOr<OptimizerSpec> spec = OptimizerSpec::Create(config);
-  CHECK(spec.ok()) << spec.status();
-  return *spec;
+  FieldChecker checker;
+  CheckOptimizer(config, &checker);
+  CHECK(checker.problems().empty()) << ToString(checker.problems().front());
+  return OptimizerSpec(config);
 }
 
 OptimizerSpec MakeOptimizer(const OptimizerReference& reference, const std::string& rest) {

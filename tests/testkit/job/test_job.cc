@@ -15,6 +15,7 @@
 #include "common/base/status_macros.h"
 #include "common/checkpoint/checkpoint_reader.h"
 #include "tests/testkit/job/audited_gradient_source.h"
+#include "tests/testkit/job/step_gate.h"
 
 namespace pushpull {
 namespace {
@@ -53,9 +54,8 @@ config::TrainEvalPipelineConfig MakeTinyConfig(const std::string& train_config) 
 
 TestServer::TestServer(const TestFolder& folder, TestServerOptions options)
     : folder_(folder.path()), options_(std::move(options)) {
-  auto job = JobSpec::Create(MakeTinyConfig(options_.train_config), options_.sync, options_.tasks);
-  CHECK(job.ok()) << job.status();
-  job_ = std::make_unique<JobSpec>(*std::move(job));
+  job_ = std::make_unique<JobSpec>(
+      JobSpec::Create(MakeTinyConfig(options_.train_config), options_.sync, options_.tasks));
   if (options_.toy_layout) {
     job_->layout = MakeToyLayout(options_.large_elements);
     job_->sharding = Sharding(job_->layout.total_elements(), options_.tasks);
@@ -318,6 +318,17 @@ std::vector<absl::Status> TrainWithClones(TestServer* server, uint32_t n,
   std::vector<absl::Status> statuses;
   for (const auto& clone : clones) statuses.push_back(clone->Join());
   return statuses;
+}
+
+absl::Status TrainAndDrainInStep(TestServer* server, uint64_t step) {
+  StepGate gate;
+  TestClone held(server,
+                 {.worker_id = 0, .num_replicas = 2, .gradient_hook = gate.HookAt(step - 1)});
+  TestClone other(server, {.worker_id = 1, .num_replicas = 2});
+  EXPECT_TRUE(gate.AwaitReached());
+  server->core().Drain();
+  gate.Open();
+  return server->WaitAndClose();
 }
 
 std::vector<float> TrainedState(uint32_t clones, TestServerOptions server_options,

@@ -183,6 +183,11 @@ class TrainerDeadline {
 std::vector<absl::Status> TrainWithClones(TestServer* server, uint32_t n,
                                           const TestCloneOptions& common = {});
 
+// Trains with two clones and drains the server, as SIGTERM does, while step `step` is open: one
+// clone is held inside it until the server has been told. The job ends with version step - 1 or
+// `step`. Returns its end.
+absl::Status TrainAndDrainInStep(TestServer* server, uint64_t step);
+
 // Trains a whole run in a new folder and returns Checkpointed(num_steps). The server and every
 // clone have to end well; otherwise the test fails and the result is empty.
 std::vector<float> TrainedState(uint32_t clones, TestServerOptions server_options = {},

@@ -7,6 +7,7 @@
 
 #include "gtest/gtest.h"
 
+#include "tests/testkit/job/step_gate.h"
 #include "tests/testkit/job/test_job.h"
 
 namespace pushpull {
@@ -198,9 +199,11 @@ TEST(AsyncTrainingTest, ARestartedCloneContinuesWithItsNextBatch) {
   TestServer server(folder, AsyncOptions("num_steps: 30"));
   ASSERT_TRUE(server.Start().ok());
   {
-    TestClone leaves(&server, {});
-    ASSERT_TRUE(server.Await([](const auto& status) { return status.version() >= 10; }));
+    StepGate gate;
+    TestClone leaves(&server, {.gradient_hook = gate.HookAt(10)});
+    EXPECT_TRUE(gate.AwaitReached());
     leaves.Stop();
+    gate.Open();
     EXPECT_TRUE(absl::IsCancelled(leaves.Join()));
   }
   const uint64_t version = server.core().Status().version();
