@@ -13,6 +13,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 
@@ -74,10 +75,13 @@ Supervisor::~Supervisor() {
   }
 }
 
-void Supervisor::Start(int clone) {
+absl::Status Supervisor::Start(int clone) {
   Process& process = processes_[clone];
+  process.training_since.reset();
   int ends[2];
-  PCHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+    return absl::ErrnoToStatus(errno, "socketpair");
+  }
   PCHECK(fcntl(ends[0], F_SETFL, O_NONBLOCK) == 0);
   ++process.identity.process_number;
   CHECK_EQ(SendCloneIdentity(ends[0], process.identity), absl::OkStatus());
@@ -87,15 +91,26 @@ void Supervisor::Start(int clone) {
   argv.push_back(nullptr);
   const pid_t parent = getpid();
   const pid_t pid = fork();
-  PCHECK(pid >= 0) << "cannot fork clone " << clone;
   if (pid == 0) ExecClone(argv.data(), ends[1], parent);
+  const absl::Status forked = pid > 0 ? absl::OkStatus() : absl::ErrnoToStatus(errno, "fork");
   close(ends[1]);
+  if (!forked.ok()) {
+    close(ends[0]);
+    return forked;
+  }
   if (process.socket >= 0) close(process.socket);
   process.pid = pid;
   process.socket = ends[0];
   process.unread.clear();
-  process.training_since.reset();
   states_[clone].phase = CloneState::Phase::kStarting;
+  return absl::OkStatus();
+}
+
+void Supervisor::StartOrTryLater(int clone, int* decided) {
+  const absl::Status started = Start(clone);
+  if (!started.ok()) {
+    PlanRestart(clone, absl::StrCat("could not be started (", started.message(), ")"), decided);
+  }
 }
 
 void Supervisor::ReadReports(int clone) {
@@ -148,16 +163,21 @@ void Supervisor::HandleExit(int clone, int wait_status, int* decided) {
     *decided = WEXITSTATUS(wait_status);
     return;
   }
+  PlanRestart(clone, absl::StrCat("died (", state.last_death, ")"), decided);
+}
+
+void Supervisor::PlanRestart(int clone, absl::string_view what, int* decided) {
+  Process& process = processes_[clone];
   const std::optional<absl::Duration> delay = RestartDelay(clone);
   if (!delay.has_value()) {
-    LOG(ERROR) << "clone " << clone << " died " << process.rapid_deaths << " times in a row ("
-               << state.last_death << "); giving up";
+    LOG(ERROR) << "clone " << clone << " " << what << "; giving up after " << process.rapid_deaths
+               << " failures in a row";
     *decided = options_.exit_code_internal;
     return;
   }
   process.restart_at = clock_->Now() + *delay;
-  state.phase = CloneState::Phase::kRestarting;
-  LOG(WARNING) << "clone " << clone << " died (" << state.last_death << "); starting it again "
+  states_[clone].phase = CloneState::Phase::kRestarting;
+  LOG(WARNING) << "clone " << clone << " " << what << "; starting it again "
                << (*delay == absl::ZeroDuration()
                        ? "at once"
                        : absl::StrCat("in ", absl::FormatDuration(
@@ -177,17 +197,15 @@ std::optional<absl::Duration> Supervisor::RestartDelay(int clone) {
   return process.backoff.Next();
 }
 
-int Supervisor::Reap() {
-  int decided = -1;
+void Supervisor::Reap(int* decided) {
   for (int clone = 0; clone < options_.num_clones; ++clone) {
     Process& process = processes_[clone];
     if (process.pid <= 0) continue;
     int wait_status = 0;
     if (waitpid(process.pid, &wait_status, WNOHANG) != process.pid) continue;
     ReadReports(clone);
-    HandleExit(clone, wait_status, &decided);
+    HandleExit(clone, wait_status, decided);
   }
-  return decided;
 }
 
 void Supervisor::SignalAll(int signal) {
@@ -228,13 +246,14 @@ std::optional<int> Supervisor::CodeOfTheEnd() const {
 }
 
 int Supervisor::Run() {
-  for (int clone = 0; clone < options_.num_clones; ++clone) Start(clone);
+  int decided = -1;
+  for (int clone = 0; clone < options_.num_clones; ++clone) StartOrTryLater(clone, &decided);
   for (;;) {
     if (const int signal = stop_signal_->load(); signal != 0) {
       Drain(signal);
       return 128 + SIGTERM;
     }
-    const int decided = Reap();
+    Reap(&decided);
     if (decided >= 0) {
       Drain(SIGTERM);
       return decided;
@@ -244,7 +263,7 @@ int Supervisor::Run() {
       CloneState& state = states_[clone];
       if (state.phase == CloneState::Phase::kRestarting &&
           clock_->Now() >= processes_[clone].restart_at) {
-        Start(clone);
+        StartOrTryLater(clone, &decided);
       }
     }
     on_progress_(states_);

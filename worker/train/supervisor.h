@@ -17,6 +17,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
 #include "common/base/backoff.h"
@@ -41,7 +43,8 @@ struct SupervisorOptions {
   // A clone that dies is restarted at once if it has trained for at least `settled`; it trains from
   // its first report with a step. Otherwise it is restarted after a pause, which grows from
   // initial_backoff to max_backoff. The supervisor gives up at max_rapid_deaths such deaths in a
-  // row.
+  // row. A process that cannot be started, because descriptors are exhausted for instance, counts
+  // as one that died.
   absl::Duration settled = absl::Seconds(2);
   int max_rapid_deaths = 20;
   absl::Duration initial_backoff = absl::Milliseconds(200);
@@ -104,15 +107,21 @@ class Supervisor {
     Backoff backoff;
   };
 
-  void Start(int clone);
+  // Starts a process of the clone. RESOURCE_EXHAUSTED and others: no descriptor, process or memory
+  // is left for it.
+  absl::Status Start(int clone);
+  // As Start; a failure counts as a death of the clone.
+  void StartOrTryLater(int clone, int* decided);
   void ReadReports(int clone);
-  // Handles the processes that have ended. Returns the result of Run if one of them decides it,
-  // else -1.
-  int Reap();
+  // Handles the processes that have ended. Sets *decided if one of them decides the result of Run.
+  void Reap(int* decided);
   // Returns the result of Run if all clones are done or have left, else nullopt.
   std::optional<int> CodeOfTheEnd() const;
   // Sets *decided if this exit decides the result of Run.
   void HandleExit(int clone, int wait_status, int* decided);
+  // Sets the time at which a clone that has died or could not be started is started again. Gives
+  // it up after max_rapid_deaths: then it sets *decided. `what` has happened, for the log.
+  void PlanRestart(int clone, absl::string_view what, int* decided);
   // The pause before a clone that has died is restarted; nullopt if the clone is given up.
   std::optional<absl::Duration> RestartDelay(int clone);
   void SignalAll(int signal);

@@ -1,17 +1,20 @@
 #include "worker/train/supervisor.h"
 
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <fstream>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "glog/logging.h"
 #include "gtest/gtest.h"
 
 #include "tests/testkit/fake_clock.h"
@@ -75,6 +78,38 @@ TEST_F(SupervisorTest, RestartsADeadClone) {
   ASSERT_EQ(states_.size(), 1);
   EXPECT_EQ(states_[0].deaths, 2);
   EXPECT_EQ(states_[0].last_death, "killed by signal 9");
+}
+
+// Leaves this process no more descriptors than it has, until the destructor.
+class NoMoreDescriptors {
+ public:
+  NoMoreDescriptors() {
+    PCHECK(getrlimit(RLIMIT_NOFILE, &before_) == 0);
+    rlimit none = before_;
+    none.rlim_cur = 0;
+    PCHECK(setrlimit(RLIMIT_NOFILE, &none) == 0);
+  }
+  ~NoMoreDescriptors() { PCHECK(setrlimit(RLIMIT_NOFILE, &before_) == 0); }
+
+ private:
+  rlimit before_;
+};
+
+TEST_F(SupervisorTest, TriesAgainWhenAProcessCannotBeStarted) {
+  auto full = std::make_unique<NoMoreDescriptors>();
+  int looks = 0;
+  on_progress_ = [&] {
+    EXPECT_TRUE(states_[0].phase == CloneState::Phase::kRestarting || full == nullptr);
+    if (++looks == 2) full.reset();
+  };
+  EXPECT_EQ(Run("echo x >> $DIR/starts"), 0);
+  EXPECT_GE(looks, 2);
+  EXPECT_EQ(Contents("starts"), "x\n");
+}
+
+TEST_F(SupervisorTest, GivesUpWhenNoProcessCanBeStarted) {
+  const NoMoreDescriptors full;
+  EXPECT_EQ(Run("true"), 70);
 }
 
 TEST_F(SupervisorTest, APermanentFailureStopsAllClones) {
