@@ -100,7 +100,7 @@ ABSL_FLAG(
     "cannot change anything");
 ABSL_FLAG(int, apply_threads, 0, "Threads that apply the optimizer; 0: one per core");
 ABSL_FLAG(
-    absl::Duration, lease, absl::Seconds(10),
+    absl::Duration, lease, pushpull::ServerOptions().lease,
     "A clone that is silent for this long loses its replica to another clone until it comes back");
 
 namespace pushpull {

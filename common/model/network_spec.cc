@@ -140,11 +140,4 @@ double InitialStatisticsShare(const NetworkSpec& network, int64_t num_updates) {
   return share;
 }
 
-int64_t CountMultiplyAdds(const LayerSpec& layer) {
-  int64_t weights = 1;
-  for (const int64_t dimension : WeightsShape(layer)) weights *= dimension;
-  if (layer.kind == LayerKind::kGlobalAveragePool) return 0;
-  return weights * layer.output_shape.height * layer.output_shape.width;
-}
-
 }  // namespace pushpull

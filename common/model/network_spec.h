@@ -133,10 +133,6 @@ std::vector<VariableSpec> DeclareVariables(const NetworkSpec& network);
 // Returns 0 if there are none.
 double InitialStatisticsShare(const NetworkSpec& network, int64_t num_updates);
 
-// Returns the number of multiply-adds of the layer in one image's forward pass, without batch norm
-// and activation. A pool has 0.
-int64_t CountMultiplyAdds(const LayerSpec& layer);
-
 }  // namespace pushpull
 
 #endif  // PUSHPULL_COMMON_MODEL_NETWORK_SPEC_H_

@@ -82,23 +82,27 @@ class Campaign:
             longest[name] = max(longest[name], took)
 
 
-def parse(arguments, names):
+def parse(arguments, kinds):
     parser = argparse.ArgumentParser(prog="scripts/campaign/run", description=__doc__)
     parser.add_argument("--minutes", type=float, default=2.0, help="time for all runs together (default 2)")
-    parser.add_argument("--only", default="", help=f"kinds of faults to run, comma-separated: {', '.join(names)}")
+    parser.add_argument("--only", default="", help=f"kinds of faults to run, comma-separated: {', '.join(kinds)}")
     parser.add_argument("--seed", type=int, default=1, help="seed of all random choices (default 1)")
     parser.add_argument("--run", type=int, default=None, help="repeat only this run of the kind named by --only")
     parser.add_argument("--first", type=int, default=0,
                         help="number of each kind's first run, to continue an earlier campaign (default 0)")
     parser.add_argument("--mode", choices=("sync", "async"), default="",
-                        help="disturb only jobs of this mode, if the kind disturbs jobs of both modes (default: both)")
+                        help="disturb only jobs of this mode, and leave out the kinds that have none (default: both modes)")
     parser.add_argument("--out", type=pathlib.Path, default=None,
                         help="where to keep the folders of failed runs (default: a new temporary folder)")
     values = parser.parse_args(arguments)
     wanted = [name for name in values.only.split(",") if name]
-    unknown = [name for name in wanted if name not in names]
+    unknown = [name for name in wanted if name not in kinds]
     if unknown:
-        parser.exit(USAGE_ERROR, f"unknown kind {unknown[0]}, expected one of {', '.join(names)}\n")
+        parser.exit(USAGE_ERROR, f"unknown kind {unknown[0]}, expected one of {', '.join(kinds)}\n")
+    without_mode = [name for name in wanted if not kinds[name].shapes(values.mode)]
+    if without_mode:
+        parser.exit(USAGE_ERROR, f"--mode={values.mode}: these kinds have no {values.mode} jobs: "
+                                 f"{', '.join(without_mode)}\n")
     if values.run is not None and len(wanted) != 1:
         parser.exit(USAGE_ERROR, "--run needs --only with one kind\n")
     return values, wanted
@@ -106,7 +110,7 @@ def parse(arguments, names):
 
 def main(arguments):
     kinds = find_kinds()
-    values, wanted = parse(arguments, list(kinds))
+    values, wanted = parse(arguments, kinds)
     if not (processes.BIN / "ps_server").exists():
         print(f"no ps_server in {processes.BIN}: build first, or set PUSHPULL_BIN_DIR", file=sys.stderr)
         return MISSING
@@ -119,7 +123,8 @@ def main(arguments):
     campaign = Campaign(folder, values.seed, values.minutes, values.run is not None, values.mode)
     ready = {}
     for name, kind in chosen.items():
-        campaign.table.kind(name).skipped = kind.missing()
+        without_mode = "" if kind.shapes(values.mode) else f"has no {values.mode} jobs"
+        campaign.table.kind(name).skipped = without_mode or kind.missing()
         if not campaign.table.kind(name).skipped:
             ready[name] = kind
     print(f"campaign: seed {values.seed}, {values.minutes:g} minutes, {', '.join(ready)}; folder {folder}", flush=True)

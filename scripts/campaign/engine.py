@@ -93,12 +93,17 @@ class Fault:
     """A kind of fault. Each file in faults/ defines one or more subclasses, which the campaign finds automatically."""
     NAME = ""
     INJECTIONS = 12  # the most faults in one run
+    SHAPES = (SYNC,)  # the jobs that this kind disturbs
     NEEDS_ROOT = False
     ONLY_WHEN_NAMED = False  # run only if --only names it
 
     def missing(self):
         """Returns why this kind cannot run on this machine; empty if it can."""
         return "needs root" if self.NEEDS_ROOT and os.geteuid() != 0 else ""
+
+    def shapes(self, mode):
+        """Returns the jobs of a mode, "sync" or "async", that this kind disturbs; all of them if `mode` is empty."""
+        return [shape for shape in self.SHAPES if mode in ("", shape.mode)]
 
     def run(self, run):
         """Carries out the run. Raises Violation if a promise is broken."""
@@ -129,7 +134,7 @@ class TrainingFault(Fault):
         job.check(expected)
 
     def run(self, run):
-        shape = run.rng.choice([shape for shape in self.SHAPES if run.campaign.mode in ("", shape.mode)])
+        shape = run.rng.choice(self.shapes(run.campaign.mode))
         expected = run.reference(shape)
         with self.make_job(run, shape) as job:
             self.start(run, job)

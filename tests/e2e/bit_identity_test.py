@@ -3,6 +3,7 @@ import math
 import random
 import re
 import signal
+import struct
 import time
 import unittest
 
@@ -30,7 +31,15 @@ class BitIdentity(EndToEndTest):
                 distance = math.sqrt(sum((x - y)**2 for x, y in zip(values, other[name])))
                 self.assertLessEqual(distance, 1e-5 * norm + 1e-9, name)
 
-    def test_same_seed_gives_the_same_bits_and_each_task_writes_a_shard(self):
+    def tensors(self, step, run):
+        """Returns name -> bytes of all tensors of a checkpoint. The parts of a tensor that spans shards are joined."""
+        joined = {}
+        for path in sorted((self.folder / run / f"ckpt-{step:08d}").glob("shard-*.safetensors")):
+            for name, values in read_safetensors(path.read_bytes()).items():
+                joined[name] = joined.get(name, b"") + struct.pack(f"<{len(values)}f", *values)
+        return joined
+
+    def test_same_seed_gives_the_same_bits_with_one_task_and_with_three(self):
         config = self.write_config()
         self.train(config, "a")
         self.train(config, "b")
@@ -38,6 +47,10 @@ class BitIdentity(EndToEndTest):
         self.train(config, "c", server_flags=["--tasks=3"])
         third = self.folder / "c" / "ckpt-00000020"
         self.assertEqual(len(list(third.glob("shard-*-of-00003.safetensors"))), 3)
+        one_task, three_tasks = self.tensors(20, "a"), self.tensors(20, "c")
+        self.assertEqual(one_task.keys(), three_tasks.keys())
+        for name, values in one_task.items():
+            self.assertEqual(values, three_tasks[name], name)
 
     def test_shared_memory_carries_the_same_bytes(self):
         config = self.write_config()

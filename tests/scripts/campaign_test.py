@@ -244,6 +244,27 @@ class Reports(Scratch):
                                  env=dict(os.environ, PUSHPULL_BIN_DIR=str(self.folder)))
         self.assertEqual(missing.returncode, 66, missing.stderr)
 
+    def test_kinds_without_jobs_of_the_wanted_mode_are_refused_or_skipped(self):
+        sync_only = ["disk_calls", "memory_start", "soak", "two_servers"]
+        kinds = campaign.find_kinds()
+        self.assertEqual(sorted(name for name, kind in kinds.items() if not kind.shapes("async")), sync_only)
+        self.assertTrue(all(kind.shapes("sync") for kind in kinds.values()))
+        run = [str(ROOT / "scripts" / "campaign" / "run"), "--minutes=0"]
+        (self.folder / "ps_server").touch()
+        environment = dict(os.environ, PUSHPULL_BIN_DIR=str(self.folder))
+
+        def output(*flags, code):
+            done = subprocess.run([*run, *flags], capture_output=True, text=True, check=False, env=environment)
+            self.assertEqual(done.returncode, code, done.stderr)
+            return done.stdout + done.stderr
+
+        self.assertIn("--mode=async: these kinds have no async jobs: disk_calls, soak\n",
+                      output("--mode=async", "--only=disk_calls,kill,soak", code=64))
+        table = output("--mode=async", code=0)
+        self.assertRegex(table, r"two_servers +0 +0 +skipped: has no async jobs")
+        self.assertRegex(table, r"kill +0 +0 +not run")
+        self.assertNotIn("jobs", output("--mode=sync", code=0))
+
 
 def tcp_frame(payload):
     """Returns an Ethernet frame with a TCP segment from host "a" to host "b" of the test below."""

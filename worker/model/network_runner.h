@@ -25,8 +25,9 @@ namespace pushpull {
 struct RunnerOptions {
   int64_t max_batch = 1;  // samples of the largest batch
   bool training = true;   // false: no ForwardBackward, and far less memory
-  // Batches hold packed images (ImageBatch::images) in memory from AllocateImages. A GPU uploads
-  // them from there, without a copy on the host, and crops, mirrors, resizes and normalises them.
+  // Batches hold packed images (ImageBatch::packed_images) in memory from AllocateImages. A GPU
+  // uploads them from there, without a copy on the host, and crops, mirrors, resizes and normalises
+  // them.
   bool packed_images = false;
 };
 

@@ -24,8 +24,8 @@ struct ImageBatch {
   int64_t samples = 0;
   // Detectors: [samples], the objects of each sample, with labels in [0, num_classes).
   const absl::Span<const LabeledBox>* objects = nullptr;
-  // Packed images, used instead of `images` if RunnerOptions::images is set.
-  PackedImages packed_images;
+  // Used instead of `images` if RunnerOptions::packed_images is set.
+  PackedImages packed_images = {};
 };
 
 // A batch in the operators' memory. The objects of sample s are objects[first_object[s]] to

@@ -51,6 +51,9 @@ class NetworkGradientSource final : public GradientSource {
   // replicas that this clone holds a grant for.
   absl::Status LoadInput(uint64_t position, uint32_t replica) override;
 
+  // Whether the batch that LoadInput is expected to ask for next is ready. For tests.
+  bool NextInputIsReady() { return pipeline_->PeekNext() != nullptr; }
+
   absl::StatusOr<GradientResult> Compute(uint64_t position, uint32_t replica,
                                          absl::Span<const float> weights,
                                          absl::Span<float> gradient,

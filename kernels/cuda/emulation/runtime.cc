@@ -17,7 +17,6 @@ constexpr unsigned char kGuard = 0xfb;  // read as float or bfloat16, a huge neg
 struct Machine {
   std::mutex mutex;
   EmulatedMachine state;
-  int64_t launches = 0;
   size_t allocated = 0;
   std::map<void*, size_t> blocks;
 };
@@ -165,7 +164,6 @@ void Enqueue(cudaStream_t stream, std::function<void()> work) {
   Machine& m = machine();
   if (m.state.launches_until_failure == 0) return;
   if (m.state.launches_until_failure > 0) --m.state.launches_until_failure;
-  ++m.launches;
   work();
 }
 
@@ -258,8 +256,6 @@ void SetEmulatedMachine(const EmulatedMachine& state) {
   std::lock_guard<std::mutex> lock(m.mutex);
   m.state = state;
 }
-
-int64_t EmulatedLaunches() { return machine().launches; }
 
 size_t EmulatedAllocatedBytes() { return machine().allocated; }
 

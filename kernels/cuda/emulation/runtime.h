@@ -115,8 +115,6 @@ struct EmulatedMachine {
 };
 // Replaces the description. Memory that is allocated stays valid.
 void SetEmulatedMachine(const EmulatedMachine& machine);
-// The pieces of work that have run since the start of the process: kernels, copies and memsets.
-int64_t EmulatedLaunches();
 // The device memory that is allocated now.
 size_t EmulatedAllocatedBytes();
 

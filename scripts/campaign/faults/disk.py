@@ -71,6 +71,7 @@ class DiskCalls(Fault):
     killed once more, a new one starts on a working disk, and the job must end with the same bits."""
     NAME = "disk_calls"
     INJECTIONS = 1
+    SHAPES = (SHORT_JOB,)
     WRITES = ("create", "write", "fsync", "close", "truncate", "allocate", "map", "rename", "mkdir", "unlink")
 
     def missing(self):

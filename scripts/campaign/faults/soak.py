@@ -14,6 +14,8 @@ from fault_shim import Shim
 from job import Job, PATIENCE_S, Shape
 from processes import clone_pids, resident_bytes, send
 
+# So many steps that the job never ends by itself; end() stops it.
+SHAPE = Shape(steps=1000000000, checkpoint_steps=500)
 MIB = 1 << 20
 SAMPLE_S = 2.0
 GAP_S = 15.0  # between two disturbances
@@ -26,6 +28,7 @@ COUNT_GROWTH = 8.0
 class Soak(Fault):
     NAME = "soak"
     INJECTIONS = 1 << 30
+    SHAPES = (SHAPE,)
     ONLY_WHEN_NAMED = True  # it would use all the time of the campaign
 
     def missing(self):
@@ -42,9 +45,7 @@ class Soak(Fault):
 
     def run(self, run):
         shim = Shim(run.folder / "control", [run.folder / "run"])
-        # So many steps that the job never ends by itself; end() stops it.
-        shape = Shape(steps=1000000000, checkpoint_steps=500)
-        with Job(run.folder, shape, env=shim.environment()) as job:
+        with Job(run.folder, SHAPE, env=shim.environment()) as job:
             job.start_all()
             job.await_step(beyond=-1)
             samples = {}

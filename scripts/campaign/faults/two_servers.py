@@ -21,6 +21,7 @@ class TwoServers(Fault):
     """
     NAME = "two_servers"
     INJECTIONS = 8
+    SHAPES = (SHAPE,)
 
     def epochs(self, train_dir):
         """Returns step -> epoch in the manifest, for all checkpoints that can be read."""

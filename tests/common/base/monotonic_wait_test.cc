@@ -26,11 +26,16 @@ class MonotonicCondVarTest : public ::testing::Test {
  protected:
   bool Await(absl::Duration timeout) {
     absl::MutexLock lock(&mutex_);
+    ++waits_;
     const auto ready = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return ready_; };
     return changed_.Await(&mutex_, ready, timeout);
   }
-  void MakeReady() {
+  // Fulfils the condition once `waits` waits have begun. It holds the mutex then, so these waits
+  // have released it and block.
+  void MakeReady(int waits = 0) {
     absl::MutexLock lock(&mutex_);
+    const auto begun = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return waits_ >= waits; };
+    mutex_.Await(absl::Condition(&begun));
     ready_ = true;
     changed_.NotifyAll();
   }
@@ -38,6 +43,7 @@ class MonotonicCondVarTest : public ::testing::Test {
   absl::Mutex mutex_;
   MonotonicCondVar changed_;
   bool ready_ ABSL_GUARDED_BY(mutex_) = false;
+  int waits_ ABSL_GUARDED_BY(mutex_) = 0;  // that have begun
 };
 
 TEST_F(MonotonicCondVarTest, TimesOutAfterTheTimeoutInSteadyTime) {
@@ -65,14 +71,13 @@ TEST_F(MonotonicCondVarTest, ANotificationEndsWaitsOfEveryLength) {
        {absl::InfiniteDuration(), absl::Hours(24 * 365 * 400), absl::Hours(1)}) {
     waiters.emplace_back([this, timeout] { EXPECT_TRUE(Await(timeout)); });
   }
-  absl::SleepFor(absl::Milliseconds(20));  // by now, most waiters block
-  MakeReady();
+  MakeReady(3);
   for (std::thread& waiter : waiters) waiter.join();
 }
 
 TEST_F(MonotonicCondVarTest, ReleasesTheMutexWhileItBlocks) {
-  std::thread waiter([this] { EXPECT_TRUE(Await(absl::InfiniteDuration())); });
-  MakeReady();  // hangs if the waiter keeps the mutex
+  std::thread waiter([this] { EXPECT_TRUE(Await(absl::Seconds(30))); });
+  MakeReady(1);  // gets the mutex too late if the waiter keeps it
   waiter.join();
 }
 

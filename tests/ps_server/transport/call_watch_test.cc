@@ -1,6 +1,5 @@
 #include "ps_server/transport/call_watch.h"
 
-#include <atomic>
 #include <thread>
 
 #include "absl/synchronization/notification.h"
@@ -85,23 +84,21 @@ TEST_F(CallWatchTest, TheExpiryCallbackMayUseTheWatch) {
 }
 
 TEST_F(CallWatchTest, RemoveWaitsForARunningCallback) {
-  absl::Notification begun;
-  absl::Notification go_on;
-  std::atomic<bool> over{false};
+  absl::Notification running;
+  absl::Notification removing;
+  absl::Notification removed;
   const auto call = watch_.Add(absl::Seconds(1), [&] {
-    begun.Notify();
-    go_on.WaitForNotification();
-    over = true;
+    running.Notify();
+    removing.WaitForNotification();
+    // A Remove that does not wait returns within this time.
+    EXPECT_FALSE(removed.WaitForNotificationWithTimeout(absl::Milliseconds(200)));
   });
   clock_.Advance(absl::Seconds(2));
   std::thread sweeper([&] { watch_.Sweep(); });
-  begun.WaitForNotification();
-  std::thread remover([&] {
-    watch_.Remove(call);
-    EXPECT_TRUE(over);
-  });
-  go_on.Notify();
-  remover.join();
+  running.WaitForNotification();
+  removing.Notify();
+  watch_.Remove(call);
+  removed.Notify();
   sweeper.join();
 }
 

@@ -21,8 +21,10 @@ namespace {
 
 using testing::AllOf;
 using testing::Contains;
+using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 
 constexpr int64_t kNumExamples = 40;
 
@@ -287,8 +289,8 @@ TEST(ImageCache, ReportsFoldersThatCannotBeWritten) {
   EXPECT_THAT(std::string(denied.message()), HasSubstr(folder.path()));
 }
 
-// Whichever call fails: Prepare leaves no incomplete file that would be opened as a cache, and the
-// next attempt succeeds.
+// Whichever call fails: Prepare returns the error and leaves no incomplete file, and the next
+// attempt succeeds.
 TEST(ImageCache, SurvivesAnErrorOfEveryCall) {
   InMemory counted;
   const VariedSource source(5);
@@ -301,7 +303,12 @@ TEST(ImageCache, SurvivesAnErrorOfEveryCall) {
          {FileFault::Kind::kIoError, FileFault::Kind::kDiskFull, FileFault::Kind::kShortWrite}) {
       InMemory in;
       in.files.SetFault(FileFault{kind, call, false});
-      Prepare(in.files, source, in.options, {}, 1).IgnoreError();
+      const absl::Status failed = Prepare(in.files, source, in.options, {}, 1);
+      EXPECT_EQ(failed.code(), kind == FileFault::Kind::kIoError
+                                   ? absl::StatusCode::kInternal
+                                   : absl::StatusCode::kResourceExhausted)
+          << "call " << call << ": " << failed;
+      EXPECT_THAT(*in.files.List("/d"), Each(Not(HasSubstr(".building")))) << "call " << call;
       in.files.SetFault(std::nullopt);
       const auto cached = Open(in.files, source, in.options);
       if (cached.ok()) {
