@@ -106,6 +106,16 @@ class Limits(TrainingFault):
         with open(f"/proc/{pid}/statm", encoding="utf-8") as file:
             return int(file.read().split()[0]) * resource.getpagesize()
 
+    @staticmethod
+    def lift(pid, what, before):
+        """Restores a limit. The clones that a supervisor has started meanwhile have inherited its limit. With too few
+        descriptors to connect, such a clone would wait until its --peer_deadline."""
+        for process in [pid, *clone_pids(pid).values()]:
+            try:
+                resource.prlimit(process, what, before)
+            except ProcessLookupError:
+                pass
+
     def inject(self, run, job):
         what = run.rng.choice((resource.RLIMIT_AS, resource.RLIMIT_NOFILE))
         candidates = [(role.name.rstrip("0123456789"), role.pid) for role in job.roles.values() if role.running()]
@@ -125,10 +135,7 @@ class Limits(TrainingFault):
         if kill and name == "clone":
             os.kill(pid, signal.SIGKILL)
         job.pause(run.rng.uniform(0.1, 0.8))
-        try:
-            resource.prlimit(pid, what, before)
-        except ProcessLookupError:
-            pass
+        self.lift(pid, what, before)
         who = {"ps": "server", "worker": "supervisor"}.get(name, name)
         return f"{'address space' if what == resource.RLIMIT_AS else 'descriptors'} of {who}"
 
