@@ -106,8 +106,8 @@ void CheckSynthetic(const config::SyntheticInputReader& reader, const std::strin
   }
 }
 
-// Checks that the data give what the model learns from.
-void CheckAnnotation(const std::string& field, const FieldDescriptor& kind,
+// Checks that the data give what the model learns from. Returns whether they do.
+bool CheckAnnotation(const std::string& field, const FieldDescriptor& kind,
                      const config::DetectionModel& model, FieldChecker* checker) {
   const config::AnnotationKind annotation = kind.options().GetExtension(config::annotation);
   if (model.has_ssd() && annotation == config::LABELS) {
@@ -116,7 +116,10 @@ void CheckAnnotation(const std::string& field, const FieldDescriptor& kind,
   } else if (model.has_classifier() && annotation == config::BOXES) {
     checker->Add(field, "a reader whose images have one label", kind.name(),
                  "a classifier learns from labels, and these data have boxes");
+  } else {
+    return true;
   }
+  return false;
 }
 
 void CheckLabelMap(const std::string& field, const FieldDescriptor& kind, const std::string& path,
@@ -151,7 +154,7 @@ void CheckReader(const config::InputReader& reader, const std::string& field,
   const FieldDescriptor* const kind = reflection.GetOneofFieldDescriptor(reader, readers);
   if (kind == nullptr) return checker->Missing(field, ReaderNames(*readers));
   if (kind->options().HasExtension(config::unsupported)) return;  // CheckSchemaMarks reports it
-  CheckAnnotation(field, *kind, model, checker);
+  if (!CheckAnnotation(field, *kind, model, checker)) return;     // it needs another reader
   CheckLabelMap(field + ".label_map_path", *kind, reader.label_map_path(), checker);
   const std::string name = absl::StrCat(field, ".", kind->name());
   CheckFields(reflection.GetMessage(reader, kind), name, files, checker);

@@ -21,14 +21,15 @@ class Victim(harness.EndToEndTest):
         config = self.write_config(steps=1000000)
         server = self.start_server(config)
         worker = self.start_worker(clones=2)
-        server.wait_for("clone 1 (")
+        for clone in (0, 1):
+            server.wait_for(f"clone {clone} (")
         clones = processes.clone_pids(worker.popen.pid)
         os.kill(clones[0], signal.SIGSTOP)
         if sys.argv[2] == "without warden":
             os.kill(processes.WARDEN._shell.pid, signal.SIGKILL)
         print(self.folder, server.popen.pid, worker.popen.pid, *clones.values(), flush=True)
         time.sleep(600)
-Victim().run()
+Victim().debug()  # an exception ends it with a traceback
 """
 
 
