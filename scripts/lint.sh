@@ -55,9 +55,18 @@ if [ $tidy = 1 ]; then
   else
     mapfile -t units < <(git ls-files -- 'common/*.cc' 'kernels/*.cc' 'ps_server/*.cc' 'worker/*.cc' 'scripts/*.cc')
   fi
-  if [ ${#units[@]} -gt 0 ]; then
-    echo "lint: clang-tidy over ${#units[@]} files"
-    printf '%s\n' "${units[@]}" | xargs -n 4 -P "$(nproc)" clang-tidy-14 -p build --quiet --checks="$checks" 2> /dev/null ||
+  # Without a CUDA toolkit a few files are not built, and clang-tidy could not find their headers.
+  built=()
+  for unit in "${units[@]}"; do
+    if grep -qF "/$unit\"" build/compile_commands.json; then
+      built+=("$unit")
+    else
+      echo "lint: $unit is not built on this machine, so clang-tidy leaves it out"
+    fi
+  done
+  if [ ${#built[@]} -gt 0 ]; then
+    echo "lint: clang-tidy over ${#built[@]} files"
+    printf '%s\n' "${built[@]}" | xargs -n 4 -P "$(nproc)" clang-tidy-14 -p build --quiet --checks="$checks" 2> /dev/null ||
       fail "clang-tidy, see above"
   fi
 fi
