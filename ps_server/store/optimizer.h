@@ -1,7 +1,7 @@
 // clang-format off
 // Describes what an update does to one variable: the optimizer's rule, its learning rate, gradient
 // clipping, the moving average of the weights (EMA), and the names under which the state is stored.
-// A value type, immutable after construction. The formula of each rule is in its file in optimizers/.
+// A value type, immutable. The formula of each rule is in its file in optimizers/.
 //
 // EMA: tf.train.ExponentialMovingAverage without num_updates. e is the average of the weight w.
 //
