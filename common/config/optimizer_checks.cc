@@ -1,12 +1,12 @@
 #include "common/config/optimizer_checks.h"
 
 #include <string>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/message.h"
+
+#include "common/config/schema_marks.h"
 
 namespace pushpull {
 namespace {
@@ -150,9 +150,7 @@ void CheckOptimizer(const config::TrainConfig& config, FieldChecker* checker) {
   const auto* const kinds = config::Optimizer::descriptor()->FindOneofByName("optimizer");
   const auto* const kind = optimizer.GetReflection()->GetOneofFieldDescriptor(optimizer, kinds);
   if (kind == nullptr) {
-    std::vector<std::string> names;
-    for (int i = 0; i < kinds->field_count(); ++i) names.push_back(kinds->field(i)->name());
-    checker->Missing(field, absl::StrCat("one of ", absl::StrJoin(names, ", ")));
+    checker->Missing(field, SupportedFields(*kinds));
   } else {
     CheckRule(optimizer.GetReflection()->GetMessage(optimizer, kind),
               absl::StrCat(field, ".", kind->name()), checker);

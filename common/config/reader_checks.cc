@@ -4,13 +4,13 @@
 #include <sys/stat.h>
 
 #include <cstdint>
-#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/message.h"
+
+#include "common/config/schema_marks.h"
 
 namespace pushpull {
 namespace {
@@ -134,16 +134,6 @@ void CheckLabelMap(const std::string& field, const FieldDescriptor& kind, const 
   }
 }
 
-// Returns the names of the readers, for a message.
-std::string ReaderNames(const OneofDescriptor& readers) {
-  std::vector<std::string> names;
-  for (int i = 0; i < readers.field_count(); ++i) {
-    if (!readers.field(i)->options().HasExtension(config::unsupported))
-      names.push_back(readers.field(i)->name());
-  }
-  return absl::StrCat("one of ", absl::StrJoin(names, ", "));
-}
-
 }  // namespace
 
 void CheckReader(const config::InputReader& reader, const std::string& field,
@@ -152,7 +142,7 @@ void CheckReader(const config::InputReader& reader, const std::string& field,
   const google::protobuf::Reflection& reflection = *reader.GetReflection();
   const OneofDescriptor* const readers = reader.GetDescriptor()->FindOneofByName("input_reader");
   const FieldDescriptor* const kind = reflection.GetOneofFieldDescriptor(reader, readers);
-  if (kind == nullptr) return checker->Missing(field, ReaderNames(*readers));
+  if (kind == nullptr) return checker->Missing(field, SupportedFields(*readers));
   if (kind->options().HasExtension(config::unsupported)) return;  // CheckSchemaMarks reports it
   if (!CheckAnnotation(field, *kind, model, checker)) return;     // it needs another reader
   CheckLabelMap(field + ".label_map_path", *kind, reader.label_map_path(), checker);

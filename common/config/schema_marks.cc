@@ -3,6 +3,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/text_format.h"
 
@@ -111,6 +112,15 @@ class Walker {
 void CheckSchemaMarks(const Message& message, FieldChecker* checker,
                       std::vector<std::string>* warnings) {
   Walker(checker, warnings).Visit(message, "");
+}
+
+std::string SupportedFields(const google::protobuf::OneofDescriptor& oneof) {
+  std::vector<std::string> names;
+  for (int i = 0; i < oneof.field_count(); ++i) {
+    if (!oneof.field(i)->options().HasExtension(config::unsupported))
+      names.push_back(oneof.field(i)->name());
+  }
+  return absl::StrCat("one of ", absl::StrJoin(names, ", "));
 }
 
 }  // namespace pushpull

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "google/protobuf/descriptor.h"
 #include "google/protobuf/message.h"
 
 #include "common/config/field_checker.h"
@@ -18,6 +19,9 @@ namespace pushpull {
 // Appends one sentence to `warnings` for each field that has no effect.
 void CheckSchemaMarks(const google::protobuf::Message& message, FieldChecker* checker,
                       std::vector<std::string>* warnings);
+
+// Returns "one of A, B, C": the fields of the oneof that are not (unsupported), for a message.
+std::string SupportedFields(const google::protobuf::OneofDescriptor& oneof);
 
 }  // namespace pushpull
 

@@ -113,7 +113,7 @@ class CoordinatorRuntime {
   // Writes the notice to the log, unless there are too many of its kind.
   void Log(coordinator_action::Notice notice) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CallShard(const coordinator_action::CallShard& order);
-  // Tells the shards' callers why the job was stopped, and then the listener.
+  // Makes all shards refuse workers with the reason, and then tells the listener.
   void EndStopped(const absl::Status& reason);
   // Adds the MAC to each grant.
   void SignGrants(uint32_t worker,

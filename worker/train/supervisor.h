@@ -110,7 +110,7 @@ class Supervisor {
   // Starts a process of the clone. RESOURCE_EXHAUSTED and others: no descriptor, process or memory
   // is left for it.
   absl::Status Start(int clone);
-  // As Start; a failure counts as a death of the clone.
+  // As Start. A failure is treated as a death of the clone; see PlanRestart.
   void StartOrTryLater(int clone, int* decided);
   void ReadReports(int clone);
   // Handles the processes that have ended. Sets *decided if one of them decides the result of Run.
@@ -120,7 +120,7 @@ class Supervisor {
   // Sets *decided if this exit decides the result of Run.
   void HandleExit(int clone, int wait_status, int* decided);
   // Sets the time at which a clone that has died or could not be started is started again. Gives
-  // it up after max_rapid_deaths: then it sets *decided. `what` has happened, for the log.
+  // it up after max_rapid_deaths, and then sets *decided. `what` says in the log what has happened.
   void PlanRestart(int clone, absl::string_view what, int* decided);
   // The pause before a clone that has died is restarted; nullopt if the clone is given up.
   std::optional<absl::Duration> RestartDelay(int clone);

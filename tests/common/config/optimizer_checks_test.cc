@@ -1,16 +1,15 @@
 #include "common/config/optimizer_checks.h"
 
 #include <string>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
-#include "google/protobuf/descriptor.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 
 #include "common/config/config_problem.h"
 #include "common/config/field_checker.h"
+#include "tests/testkit/optimizer_fields.h"
 
 namespace pushpull {
 namespace {
@@ -50,16 +49,8 @@ void ExpectRateError(const std::string& text, const std::string& message) {
   EXPECT_THAT(RateProblems(text), HasSubstr(message)) << text;
 }
 
-// Returns the fields of the oneof in config::Optimizer.
-std::vector<const google::protobuf::FieldDescriptor*> AllOptimizers() {
-  const auto* const kinds = config::Optimizer::descriptor()->FindOneofByName("optimizer");
-  std::vector<const google::protobuf::FieldDescriptor*> fields;
-  for (int i = 0; i < kinds->field_count(); ++i) fields.push_back(kinds->field(i));
-  return fields;
-}
-
 TEST(OptimizerChecksTest, OptimizersThatExcludeClippingRefuseIt) {
-  for (const auto* const field : AllOptimizers()) {
+  for (const auto* const field : OptimizerFields()) {
     const std::string rule = "optimizer { " + field->name() + " { " + kRate + " } }";
     for (const std::string clipping :
          {"gradient_clipping_by_norm", "gradient_clipping_by_global_norm"}) {
@@ -74,7 +65,7 @@ TEST(OptimizerChecksTest, OptimizersThatExcludeClippingRefuseIt) {
 }
 
 TEST(OptimizerChecksTest, EveryNumberOfAnOptimizerHasARange) {
-  for (const auto* const optimizer : AllOptimizers()) {
+  for (const auto* const optimizer : OptimizerFields()) {
     const auto* const message = optimizer->message_type();
     for (int i = 0; i < message->field_count(); ++i) {
       const auto* const field = message->field(i);

@@ -6,12 +6,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "google/protobuf/descriptor.h"
 #include "gtest/gtest.h"
 
 #include "common/checkpoint/checkpoint_reader.h"
 #include "tests/testkit/job/step_gate.h"
 #include "tests/testkit/job/test_job.h"
+#include "tests/testkit/optimizer_fields.h"
 
 namespace pushpull {
 namespace {
@@ -79,9 +79,8 @@ TEST_P(ResumeTest, AResumedJobMakesTheSameBits) {
 }
 
 std::vector<std::string> AllOptimizers() {
-  const auto* const kinds = config::Optimizer::descriptor()->FindOneofByName("optimizer");
   std::vector<std::string> names;
-  for (int i = 0; i < kinds->field_count(); ++i) names.push_back(kinds->field(i)->name());
+  for (const auto* const field : OptimizerFields()) names.push_back(field->name());
   return names;
 }
 

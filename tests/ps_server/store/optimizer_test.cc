@@ -2,25 +2,16 @@
 
 #include <algorithm>
 #include <string>
-#include <vector>
 
-#include "google/protobuf/descriptor.h"
 #include "gtest/gtest.h"
 
 #include "tests/ps_server/store/store_test_util.h"
+#include "tests/testkit/optimizer_fields.h"
 
 namespace pushpull {
 namespace {
 
 constexpr char kRate[] = "learning_rate { constant_learning_rate { learning_rate: 0.5 } }";
-
-// Returns the fields of the oneof in config::Optimizer.
-std::vector<const google::protobuf::FieldDescriptor*> AllOptimizers() {
-  const auto* const kinds = config::Optimizer::descriptor()->FindOneofByName("optimizer");
-  std::vector<const google::protobuf::FieldDescriptor*> fields;
-  for (int i = 0; i < kinds->field_count(); ++i) fields.push_back(kinds->field(i));
-  return fields;
-}
 
 TEST(OptimizerTest, ReadsTheSettingsThatAllRulesShare) {
   const OptimizerSpec rms =
@@ -47,7 +38,7 @@ TEST(OptimizerTest, ReadsTheSettingsThatAllRulesShare) {
 }
 
 TEST(OptimizerTest, EveryOptimizerOfTheConfigHasAReference) {
-  for (const auto* const field : AllOptimizers()) {
+  for (const auto* const field : OptimizerFields()) {
     const auto& references = OptimizerReferences();
     EXPECT_TRUE(std::any_of(references.begin(), references.end(), [&](const auto& reference) {
       return reference.field == field->name();
@@ -83,7 +74,7 @@ TEST(OptimizerTest, DefaultsMatchTensorFlowAndPyTorch) {
 
 // Validation of the config and Rule::needs_norms must agree.
 TEST(OptimizerTest, OnlyRulesThatNeedNormsExcludeClipping) {
-  for (const auto* const field : AllOptimizers()) {
+  for (const auto* const field : OptimizerFields()) {
     const std::string rule = "optimizer { " + field->name() + " { " + kRate + " } }";
     EXPECT_EQ(field->options().GetExtension(config::excludes_clipping),
               MakeOptimizer(rule).rule->needs_norms())
