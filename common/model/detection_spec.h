@@ -77,12 +77,12 @@ struct PostProcessingSpec {
   int max_total_detections = 100;
 };
 
-// The predictions of one feature map. They are the values of two layers: box_layer gives the box
-// codes, [H, W, anchors_per_location * 4], and class_layer the class scores,
+// The predictions of one feature map. They are the values of two nodes: box_node gives the box
+// codes, [H, W, anchors_per_location * 4], and class_node the class scores,
 // [H, W, anchors_per_location * (num_classes + 1)].
 struct DetectionHead {
-  int box_layer = -1;
-  int class_layer = -1;
+  int box_node = -1;
+  int class_node = -1;
   int height = 0;
   int width = 0;
   int anchors_per_location = 0;

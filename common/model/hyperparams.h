@@ -6,22 +6,33 @@
 #include <optional>
 #include <vector>
 
-#include "common/model/network_spec.h"
+#include "common/model/operators.h"
+#include "common/model/variable_layout.h"
 #include "protos/pipeline.pb.h"
 
 namespace pushpull {
+
+struct BatchNormHyperparams {
+  float decay = 0.997f;  // of the moving statistics
+  float epsilon = 0.001f;
+  bool center = true;  // there is a beta
+  bool scale = true;   // there is a gamma
+  // As in op::BatchNorm.
+  bool frozen = false;
+  bool bias_corrected = false;
+};
 
 struct LayerHyperparams {
   config::WeightInitializer initializer;
   float l2_weight = 0.0f;
   bool regularize_depthwise = false;
   ActivationFunction activation = ActivationFunction::kRelu6;
-  std::optional<BatchNormSpec> batch_norm = BatchNormSpec();
+  std::optional<BatchNormHyperparams> batch_norm = BatchNormHyperparams();
 };
 
 // Returns the training scope of MobileNetV2 in TensorFlow slim, for configs without
 // conv_hyperparams: truncated normal 0.09, L2 weight 4e-5 on all but depthwise weights, ReLU6, and
-// batch norm with the defaults of BatchNormSpec.
+// batch norm with the defaults of BatchNormHyperparams.
 LayerHyperparams SlimHyperparams();
 
 // Converts `hyperparams`, a part of a valid config. If the message has no batch_norm, the result

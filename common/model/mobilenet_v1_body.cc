@@ -33,18 +33,16 @@ MobilenetV1Endpoints AddMobilenetV1Body(const std::string& scope, double multipl
     return ScaleDepth(full, multiplier, min_depth);
   };
   MobilenetV1Endpoints endpoints;
-  int last =
-      builder->AddNormalized({LayerKind::kConvolution, scope + "/Conv2d_0", LayerSpec::kImage, 3, 2,
-                              depth(kFirstDepth), hyperparams.activation},
-                             hyperparams);
+  int last = builder->AddNormalized(
+      {scope + "/Conv2d_0", Node::kImage, 3, 2, depth(kFirstDepth), hyperparams.activation},
+      hyperparams);
   for (size_t i = 0; i < std::size(kBlocks); ++i) {
     const std::string block = absl::StrCat(scope, "/Conv2d_", i + 1);
-    last = builder->AddNormalized({LayerKind::kDepthwise, block + "_depthwise", last, 3,
-                                   kBlocks[i].stride, 0, hyperparams.activation},
-                                  hyperparams);
-    last = builder->AddNormalized({LayerKind::kPointwise, block + "_pointwise", last, 1, 1,
-                                   depth(kBlocks[i].depth), hyperparams.activation},
-                                  hyperparams);
+    last = builder->AddNormalizedDepthwise(
+        {block + "_depthwise", last, 3, kBlocks[i].stride, 0, hyperparams.activation}, hyperparams);
+    last = builder->AddNormalized(
+        {block + "_pointwise", last, 1, 1, depth(kBlocks[i].depth), hyperparams.activation},
+        hyperparams);
     if (i + 1 == 11) endpoints.conv2d_11_pointwise = last;
   }
   endpoints.conv2d_13_pointwise = last;

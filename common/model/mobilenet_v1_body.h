@@ -9,7 +9,7 @@
 
 namespace pushpull {
 
-// Layers whose values an SSD reads, as indices into NetworkSpec::layers.
+// Nodes whose values an SSD reads, as indices into NetworkSpec::nodes.
 struct MobilenetV1Endpoints {
   int conv2d_11_pointwise = 0;  // stride 16
   int conv2d_13_pointwise = 0;  // stride 32

@@ -33,21 +33,17 @@ NetworkSpec BuildMobilenetV2(const config::Classifier& classifier) {
   widths.keep_last_depth = true;
   const std::string scope(kName);
   int last = AddMobilenetV2Body(scope, widths, hyperparams, &builder).layer_19;
-  last = builder.AddGlobalAveragePool(scope + "/Logits/AvgPool", last);
+  last = builder.AddNode(scope + "/Logits/AvgPool", op::GlobalAveragePool(), {last});
   if (classifier.hidden_units() > 0) {
-    last = builder.AddBiased({LayerKind::kDense, scope + "/Logits/Conv2d_1b_1x1", last, 1, 1,
+    last = builder.AddBiased({scope + "/Logits/Conv2d_1b_1x1", last, 1, 1,
                               classifier.hidden_units(), hyperparams.activation},
                              hyperparams);
   }
-  last = builder.AddBiased({LayerKind::kDense, scope + "/Logits/Conv2d_1c_1x1", last, 1, 1,
-                            classifier.num_classes(), ActivationFunction::kNone},
-                           hyperparams);
-  LayerSpec& logits = builder.layer(last);
-  logits.dropout_keep_probability = classifier.dropout_keep_probability();
-  if (classifier.has_logits_initializer()) {
-    logits.weights_initializer =
-        ResolveInitializer(classifier.logits_initializer(), WeightsShape(logits));
-  }
+  LayerHyperparams logits = hyperparams;
+  if (classifier.has_logits_initializer()) logits.initializer = classifier.logits_initializer();
+  builder.AddBiased({scope + "/Logits/Conv2d_1c_1x1", last, 1, 1, classifier.num_classes(),
+                     ActivationFunction::kNone, classifier.dropout_keep_probability()},
+                    logits);
   return std::move(builder).Finish();
 }
 

@@ -42,9 +42,8 @@ MobilenetV2Endpoints AddMobilenetV2Body(const std::string& scope, const Mobilene
   };
   const ActivationFunction activation = hyperparams.activation;
   MobilenetV2Endpoints endpoints;
-  int last = builder->AddNormalized({LayerKind::kConvolution, scope + "/Conv", LayerSpec::kImage, 3,
-                                     2, depth(kFirstDepth), activation},
-                                    hyperparams);
+  int last = builder->AddNormalized(
+      {scope + "/Conv", Node::kImage, 3, 2, depth(kFirstDepth), activation}, hyperparams);
   for (int i = 0; i < static_cast<int>(std::size(kBlocks)); ++i) {
     const std::string block =
         absl::StrCat(scope, "/expanded_conv", i == 0 ? "" : absl::StrCat("_", i));
@@ -54,25 +53,22 @@ MobilenetV2Endpoints AddMobilenetV2Body(const std::string& scope, const Mobilene
     if (i > 0) {
       const int inner =
           MakeDivisible(double{kExpansion} * input_depth, kChannelDivisor, kChannelDivisor);
-      last = builder->AddNormalized(
-          {LayerKind::kPointwise, block + "/expand", last, 1, 1, inner, activation}, hyperparams);
+      last =
+          builder->AddNormalized({block + "/expand", last, 1, 1, inner, activation}, hyperparams);
       if (i == kLastBlockAtStride16) endpoints.layer_15_expansion = last;
     }
-    last = builder->AddNormalized(
-        {LayerKind::kDepthwise, block + "/depthwise", last, 3, kBlocks[i].stride, 0, activation},
-        hyperparams);
-    last = builder->AddNormalized({LayerKind::kPointwise, block + "/project", last, 1, 1,
-                                   block_depth, ActivationFunction::kNone},
-                                  hyperparams);
+    last = builder->AddNormalizedDepthwise(
+        {block + "/depthwise", last, 3, kBlocks[i].stride, 0, activation}, hyperparams);
+    last = builder->AddNormalized({block + "/project", last, 1, 1, block_depth}, hyperparams);
     if (kBlocks[i].stride == 1 && block_depth == input_depth) {
-      builder->layer(last).residual = block_input;
+      last = builder->AddNode(block + "/project/add", op::Add(), {last, block_input});
     }
   }
   const int last_depth = widths.keep_last_depth && widths.multiplier < 1.0
                              ? MakeDivisible(kLastDepth, kChannelDivisor, widths.min_depth)
                              : depth(kLastDepth);
-  endpoints.layer_19 = builder->AddNormalized(
-      {LayerKind::kPointwise, scope + "/Conv_1", last, 1, 1, last_depth, activation}, hyperparams);
+  endpoints.layer_19 =
+      builder->AddNormalized({scope + "/Conv_1", last, 1, 1, last_depth, activation}, hyperparams);
   return endpoints;
 }
 

@@ -20,7 +20,7 @@ struct MobilenetV2Widths {
   bool keep_last_depth = false;
 };
 
-// Layers whose values are read by the rest of a network, as indices into NetworkSpec::layers.
+// Nodes whose values are read by the rest of a network, as indices into NetworkSpec::nodes.
 struct MobilenetV2Endpoints {
   int layer_15_expansion = 0;  // stride 16: the expansion of expanded_conv_13
   int layer_19 = 0;            // stride 32: the last convolution

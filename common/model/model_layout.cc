@@ -89,7 +89,7 @@ int NumClasses(const config::DetectionModel& model) {
 }
 
 VariableLayout BuildVariableLayout(const config::TrainEvalPipelineConfig& config) {
-  std::vector<VariableSpec> variables = DeclareVariables(BuildNetworkSpec(config.model()));
+  std::vector<VariableSpec> variables = BuildNetworkSpec(config.model()).variables;
   ApplyTrainConfig(config.train_config(), &variables);
   absl::StatusOr<VariableLayout> layout = VariableLayout::Create(std::move(variables));
   CHECK(layout.ok()) << layout.status();

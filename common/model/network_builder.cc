@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 
 namespace pushpull {
@@ -13,52 +15,108 @@ NetworkBuilder::NetworkBuilder(std::string name, FeatureShape image, bool freeze
   network_.input = image;
 }
 
-const FeatureShape& NetworkBuilder::shape(int layer) const {
-  return layer == LayerSpec::kImage ? network_.input : network_.layers[layer].output_shape;
-}
-
 int NetworkBuilder::AddNormalized(const LayerRequest& request,
                                   const LayerHyperparams& hyperparams) {
   CHECK(hyperparams.batch_norm.has_value()) << request.scope;
-  LayerSpec layer;
-  layer.batch_norm = hyperparams.batch_norm;
-  layer.batch_norm->frozen |= freeze_batch_norm_;
-  return Add(request, hyperparams, std::move(layer));
+  const int convolution = AddConvolution(request, hyperparams, /*biased=*/false);
+  return AddActivation(request, AddBatchNorm(request.scope, convolution, *hyperparams.batch_norm));
+}
+
+int NetworkBuilder::AddNormalizedDepthwise(const LayerRequest& request,
+                                           const LayerHyperparams& hyperparams) {
+  CHECK(hyperparams.batch_norm.has_value()) << request.scope;
+  const int input = AddDropout(request);
+  op::DepthwiseConvolution depthwise;
+  depthwise.window = SameWindow(shape(input), request.kernel, request.stride);
+  const std::vector<int64_t> weights = {request.kernel, request.kernel, shape(input).channels, 1};
+  depthwise.weights = AddVariable(absl::StrCat(request.scope, "/depthwise_weights"), weights,
+                                  ResolveInitializer(hyperparams.initializer, weights),
+                                  hyperparams.regularize_depthwise ? hyperparams.l2_weight : 0.0f);
+  const int node = AddNode(request.scope, depthwise, {input});
+  return AddActivation(request, AddBatchNorm(request.scope, node, *hyperparams.batch_norm));
 }
 
 int NetworkBuilder::AddBiased(const LayerRequest& request, const LayerHyperparams& hyperparams) {
-  LayerSpec layer;
-  layer.has_biases = true;
-  return Add(request, hyperparams, std::move(layer));
+  return AddActivation(request, AddConvolution(request, hyperparams, /*biased=*/true));
 }
 
-int NetworkBuilder::AddGlobalAveragePool(const std::string& scope, int input) {
-  LayerSpec layer;
-  layer.kind = LayerKind::kGlobalAveragePool;
-  layer.scope = scope;
-  layer.input = input;
-  layer.input_shape = shape(input);
-  layer.output_shape = {1, 1, layer.input_shape.channels};
-  network_.layers.push_back(std::move(layer));
-  return static_cast<int>(network_.layers.size()) - 1;
+int NetworkBuilder::AddNode(std::string name, Operator op, std::vector<int> inputs) {
+  Node node{std::move(name), std::move(op), std::move(inputs), {}};
+  std::vector<FeatureShape> shapes;
+  for (const int input : node.inputs) shapes.push_back(shape(input));
+  const absl::StatusOr<FeatureShape> output = OutputShape(node.op, shapes);
+  CHECK(output.ok()) << node.name << " " << output.status().message();
+  node.shape = *output;
+  network_.nodes.push_back(std::move(node));
+  return static_cast<int>(network_.nodes.size()) - 1;
 }
 
-int NetworkBuilder::Add(const LayerRequest& request, const LayerHyperparams& hyperparams,
-                        LayerSpec layer) {
-  const bool depthwise = request.kind == LayerKind::kDepthwise;
-  layer.kind = request.kind;
-  layer.scope = request.scope;
-  layer.input = request.input;
-  layer.input_shape = shape(request.input);
-  layer.kernel = request.kernel;
-  layer.stride = request.stride;
-  layer.activation = request.activation;
-  ApplySamePadding(depthwise ? layer.input_shape.channels : request.depth, &layer);
-  layer.weights_initializer = ResolveInitializer(hyperparams.initializer, WeightsShape(layer));
-  const bool regularized = !depthwise || hyperparams.regularize_depthwise;
-  layer.l2_weight = regularized ? hyperparams.l2_weight : 0.0f;
-  network_.layers.push_back(std::move(layer));
-  return static_cast<int>(network_.layers.size()) - 1;
+int NetworkBuilder::AddVariable(std::string name, std::vector<int64_t> shape,
+                                const Initializer& initializer, float l2_weight) {
+  VariableSpec variable;
+  variable.name = std::move(name);
+  variable.shape = std::move(shape);
+  variable.initializer = initializer;
+  variable.l2_weight = l2_weight;
+  network_.variables.push_back(std::move(variable));
+  return static_cast<int>(network_.variables.size()) - 1;
+}
+
+int NetworkBuilder::AddChannels(std::string name, int channels, float initial_value) {
+  return AddVariable(std::move(name), {channels},
+                     {Initializer::Kind::kConstant, initial_value, 0.0f});
+}
+
+int NetworkBuilder::AddDropout(const LayerRequest& request) {
+  if (request.keep_probability >= 1.0f) return request.input;
+  return AddNode(absl::StrCat(request.scope, "/Dropout"), op::Dropout{request.keep_probability},
+                 {request.input});
+}
+
+int NetworkBuilder::AddConvolution(const LayerRequest& request, const LayerHyperparams& hyperparams,
+                                   bool biased) {
+  const int input = AddDropout(request);
+  op::Convolution convolution;
+  convolution.window = SameWindow(shape(input), request.kernel, request.stride);
+  convolution.channels = request.depth;
+  const std::vector<int64_t> weights = {request.kernel, request.kernel, shape(input).channels,
+                                        request.depth};
+  convolution.weights =
+      AddVariable(absl::StrCat(request.scope, "/weights"), weights,
+                  ResolveInitializer(hyperparams.initializer, weights), hyperparams.l2_weight);
+  if (biased) {
+    convolution.biases = AddChannels(absl::StrCat(request.scope, "/biases"), request.depth,
+                                     request.biases_initial_value);
+  }
+  return AddNode(request.scope, convolution, {input});
+}
+
+int NetworkBuilder::AddBatchNorm(const std::string& scope, int input,
+                                 const BatchNormHyperparams& hyperparams) {
+  const std::string prefix = absl::StrCat(scope, "/BatchNorm");
+  const int channels = shape(input).channels;
+  op::BatchNorm norm;
+  norm.decay = hyperparams.decay;
+  norm.epsilon = hyperparams.epsilon;
+  norm.frozen = hyperparams.frozen || freeze_batch_norm_;
+  norm.bias_corrected = hyperparams.bias_corrected;
+  if (hyperparams.scale) norm.gamma = AddChannels(prefix + "/gamma", channels, 1.0f);
+  if (hyperparams.center) norm.beta = AddChannels(prefix + "/beta", channels, 0.0f);
+  norm.moving_mean = AddChannels(prefix + "/moving_mean", channels, 0.0f);
+  norm.moving_variance = AddChannels(prefix + "/moving_variance", channels, 1.0f);
+  for (const int statistic : {norm.moving_mean, norm.moving_variance}) {
+    VariableSpec& variable = network_.variables[statistic];
+    variable.kind = VariableKind::kMovingStatistic;
+    variable.moving_average_decay = norm.decay;
+    variable.frozen = norm.frozen;
+  }
+  return AddNode(prefix, norm, {input});
+}
+
+int NetworkBuilder::AddActivation(const LayerRequest& request, int input) {
+  if (request.activation == ActivationFunction::kNone) return input;
+  return AddNode(absl::StrCat(request.scope, "/", ActivationName(request.activation)),
+                 op::Activation{request.activation}, {input});
 }
 
 }  // namespace pushpull

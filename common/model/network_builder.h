@@ -1,53 +1,64 @@
-// NetworkBuilder builds a NetworkSpec layer by layer, with TensorFlow slim's conventions for
-// padding, batch norm, initializers and regularization.
+// NetworkBuilder builds a NetworkSpec node by node, with TensorFlow slim's conventions for padding,
+// batch norm, initializers, regularization and the names of variables.
 #ifndef PUSHPULL_COMMON_MODEL_NETWORK_BUILDER_H_
 #define PUSHPULL_COMMON_MODEL_NETWORK_BUILDER_H_
 
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "common/model/hyperparams.h"
 #include "common/model/network_spec.h"
 
 namespace pushpull {
 
-// A layer to add. Layers are identified by their index in NetworkSpec::layers, and
-// LayerSpec::kImage stands for the network's input.
+// A convolution to add, with what comes before and after it. Nodes are identified by their index in
+// NetworkSpec::nodes, and Node::kImage stands for the network's input.
 struct LayerRequest {
-  LayerKind kind = LayerKind::kConvolution;
-  std::string scope;  // the full scope: "MobilenetV2/Conv"
-  int input = LayerSpec::kImage;
+  std::string scope;  // of the variables: "MobilenetV2/Conv"
+  int input = Node::kImage;
   int kernel = 1;
   int stride = 1;
   int depth = 0;  // output channels; ignored for depthwise layers, which keep the channels
   ActivationFunction activation = ActivationFunction::kNone;
+  float keep_probability = 1.0f;      // below 1: a dropout of the input comes first
+  float biases_initial_value = 0.0f;  // of AddBiased
 };
 
-// Not thread-safe. The Add functions return the index of the new layer.
+// Not thread-safe. The Add functions return the index of the last node that they add. They CHECK
+// that it fits its inputs.
 class NetworkBuilder {
  public:
   // `image` is the shape of the network's input. With freeze_batch_norm every batch norm is frozen,
   // even if the layer's hyperparams say otherwise.
   NetworkBuilder(std::string name, FeatureShape image, bool freeze_batch_norm);
 
-  // Adds a layer with SAME padding and batch norm, without biases. CHECKs that `hyperparams` has a
-  // batch norm.
+  // Add a convolution with SAME padding, its batch norm and its activation, without biases. CHECK
+  // that `hyperparams` has a batch norm.
   int AddNormalized(const LayerRequest& request, const LayerHyperparams& hyperparams);
-  // Adds a layer with SAME padding and biases, without batch norm.
+  int AddNormalizedDepthwise(const LayerRequest& request, const LayerHyperparams& hyperparams);
+  // Adds a convolution with SAME padding and biases, and its activation, without batch norm.
   int AddBiased(const LayerRequest& request, const LayerHyperparams& hyperparams);
-  int AddGlobalAveragePool(const std::string& scope, int input);
+  // Adds a node without variables.
+  int AddNode(std::string name, Operator op, std::vector<int> inputs);
 
-  // The output shape of `layer`, or of the image for LayerSpec::kImage.
-  const FeatureShape& shape(int layer) const;
-  // The layer and the network may be modified. A reference to a layer is valid until the next Add.
-  LayerSpec& layer(int index) { return network_.layers[index]; }
+  // The output shape of `node`, or of the image for Node::kImage.
+  const FeatureShape& shape(int node) const { return ShapeOfInput(network_, node); }
+  // The network may be modified.
   NetworkSpec& network() { return network_; }
   NetworkSpec Finish() && { return std::move(network_); }
 
  private:
-  int Add(const LayerRequest& request, const LayerHyperparams& hyperparams, LayerSpec layer);
+  int AddVariable(std::string name, std::vector<int64_t> shape, const Initializer& initializer,
+                  float l2_weight = 0.0f);
+  int AddChannels(std::string name, int channels, float initial_value);
+  int AddDropout(const LayerRequest& request);
+  int AddConvolution(const LayerRequest& request, const LayerHyperparams& hyperparams, bool biased);
+  int AddBatchNorm(const std::string& scope, int input, const BatchNormHyperparams& hyperparams);
+  int AddActivation(const LayerRequest& request, int input);
 
   NetworkSpec network_;
-  const bool freeze_batch_norm_;
+  bool freeze_batch_norm_;
 };
 
 }  // namespace pushpull

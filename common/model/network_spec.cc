@@ -1,142 +1,163 @@
-// Tested by tests/common/model/mobilenet_v2_test.cc.
-// Tested by tests/common/model/model_layout_test.cc.
 #include "common/model/network_spec.h"
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+#include "common/base/status_macros.h"
 
 namespace pushpull {
 namespace {
 
-VariableSpec ChannelVariable(std::string name, const LayerSpec& layer, float initial_value) {
-  VariableSpec variable;
-  variable.name = std::move(name);
-  variable.shape = {layer.output_shape.channels};
-  variable.initializer = {Initializer::Kind::kConstant, initial_value, 0.0f};
-  return variable;
+absl::Status NodeError(const Node& node, absl::string_view problem) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("node ", node.name, " (", OperatorName(node.op), ") ", problem));
 }
 
-VariableSpec MovingStatistic(std::string name, const LayerSpec& layer, float initial_value) {
-  VariableSpec variable = ChannelVariable(std::move(name), layer, initial_value);
-  variable.kind = VariableKind::kMovingStatistic;
-  variable.moving_average_decay = layer.batch_norm->decay;
-  variable.frozen = layer.batch_norm->frozen;
-  return variable;
-}
-
-void DeclareLayer(const LayerSpec& layer, std::vector<VariableSpec>* variables) {
-  if (layer.kind == LayerKind::kGlobalAveragePool) return;
-  VariableSpec weights;
-  weights.name = WeightsName(layer);
-  weights.shape = WeightsShape(layer);
-  weights.initializer = layer.weights_initializer;
-  weights.l2_weight = layer.l2_weight;
-  variables->push_back(std::move(weights));
-  if (layer.has_biases) {
-    variables->push_back(ChannelVariable(BiasesName(layer), layer, layer.biases_initial_value));
+// Checks that the variable `index` exists and has this shape.
+absl::Status CheckVariable(const NetworkSpec& network, const Node& node, int index,
+                           const std::vector<int64_t>& shape) {
+  if (index == op::kNoVariable) return absl::OkStatus();
+  if (index < 0 || index >= static_cast<int>(network.variables.size())) {
+    return NodeError(node, "names a variable that does not exist");
   }
-  if (!layer.batch_norm.has_value()) return;
-  if (layer.batch_norm->scale) variables->push_back(ChannelVariable(GammaName(layer), layer, 1.0f));
-  if (layer.batch_norm->center) variables->push_back(ChannelVariable(BetaName(layer), layer, 0.0f));
-  variables->push_back(MovingStatistic(MovingMeanName(layer), layer, 0.0f));
-  variables->push_back(MovingStatistic(MovingVarianceName(layer), layer, 1.0f));
+  const VariableSpec& variable = network.variables[index];
+  if (variable.shape == shape) return absl::OkStatus();
+  return NodeError(node, absl::StrCat("reads ", variable.name, " of shape [",
+                                      absl::StrJoin(variable.shape, ", "), "], expected [",
+                                      absl::StrJoin(shape, ", "), "]"));
 }
 
-std::string BatchNormName(const LayerSpec& layer, const char* leaf) {
-  return layer.batch_norm.has_value() ? absl::StrCat(layer.scope, "/BatchNorm/", leaf) : "";
+absl::Status CheckVariables(const NetworkSpec& network, const Node& node,
+                            const FeatureShape& input) {
+  const std::vector<int64_t> per_channel = {node.shape.channels};
+  if (const auto* convolution = std::get_if<op::Convolution>(&node.op)) {
+    const int64_t kernel = convolution->window.kernel;
+    if (convolution->weights == op::kNoVariable) return NodeError(node, "has no weights");
+    PP_RETURN_IF_ERROR(CheckVariable(network, node, convolution->weights,
+                                     {kernel, kernel, input.channels, node.shape.channels}));
+    return CheckVariable(network, node, convolution->biases, per_channel);
+  }
+  if (const auto* depthwise = std::get_if<op::DepthwiseConvolution>(&node.op)) {
+    const int64_t kernel = depthwise->window.kernel;
+    if (depthwise->weights == op::kNoVariable) return NodeError(node, "has no weights");
+    return CheckVariable(network, node, depthwise->weights, {kernel, kernel, input.channels, 1});
+  }
+  if (const auto* norm = std::get_if<op::BatchNorm>(&node.op)) {
+    if (norm->moving_mean == op::kNoVariable || norm->moving_variance == op::kNoVariable) {
+      return NodeError(node, "has no moving statistics");
+    }
+    for (const int variable : VariablesOf(node.op)) {
+      PP_RETURN_IF_ERROR(CheckVariable(network, node, variable, per_channel));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckNode(const NetworkSpec& network, int n) {
+  const Node& node = network.nodes[n];
+  std::vector<FeatureShape> inputs;
+  for (const int input : node.inputs) {
+    if (input < Node::kImage || input >= n) {
+      return NodeError(node, "reads a node that does not come before it");
+    }
+    inputs.push_back(ShapeOfInput(network, input));
+  }
+  const absl::StatusOr<FeatureShape> shape = OutputShape(node.op, inputs);
+  if (!shape.ok()) return NodeError(node, shape.status().message());
+  if (!(*shape == node.shape)) {
+    return NodeError(node, absl::StrCat("has the shape ", ToString(node.shape),
+                                        ", but its inputs give ", ToString(*shape)));
+  }
+  return CheckVariables(network, node, inputs[0]);
+}
+
+// The box node must give kBoxCodeSize values per anchor, the class node one per class and one for
+// the background, on a map of the head's size.
+absl::Status CheckHead(const NetworkSpec& network, const DetectionHead& head) {
+  const int columns[] = {kBoxCodeSize, network.detection->num_classes + 1};
+  const int nodes[] = {head.box_node, head.class_node};
+  for (int i = 0; i < 2; ++i) {
+    if (nodes[i] < 0 || nodes[i] >= static_cast<int>(network.nodes.size())) {
+      return absl::InvalidArgumentError("a detection head names a node that does not exist");
+    }
+    const Node& node = network.nodes[nodes[i]];
+    const FeatureShape expected = {head.height, head.width, head.anchors_per_location * columns[i]};
+    if (!(node.shape == expected)) {
+      return NodeError(node, absl::StrCat("gives ", ToString(node.shape),
+                                          " to a detection head that reads ", ToString(expected)));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckOutputs(const NetworkSpec& network) {
+  if (network.detection.has_value()) {
+    for (const DetectionHead& head : network.detection->heads) {
+      PP_RETURN_IF_ERROR(CheckHead(network, head));
+    }
+  } else if (const FeatureShape scores = {1, 1, network.num_classes};
+             !(network.nodes.back().shape == scores)) {
+    return NodeError(network.nodes.back(), "does not give one score per class");
+  }
+  const std::vector<int> outputs = OutputNodes(network);
+  const std::vector<std::vector<int>> readers = FindReaders(network);
+  for (int n = 0; n < static_cast<int>(network.nodes.size()); ++n) {
+    const bool is_output = std::count(outputs.begin(), outputs.end(), n) > 0;
+    if (!is_output && readers[n].empty()) {
+      return NodeError(network.nodes[n], "is neither read nor an output");
+    }
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
 
-std::vector<int> OutputLayers(const NetworkSpec& network) {
-  if (!network.detection.has_value()) return {static_cast<int>(network.layers.size()) - 1};
-  std::vector<int> layers;
+std::vector<int> OutputNodes(const NetworkSpec& network) {
+  if (!network.detection.has_value()) return {static_cast<int>(network.nodes.size()) - 1};
+  std::vector<int> nodes;
   for (const DetectionHead& head : network.detection->heads) {
-    layers.push_back(head.box_layer);
-    layers.push_back(head.class_layer);
+    nodes.push_back(head.box_node);
+    nodes.push_back(head.class_node);
   }
-  return layers;
+  return nodes;
 }
 
-AxisPadding SamePadding(int size, int kernel, int stride) {
-  AxisPadding padding;
-  padding.output_size = (size + stride - 1) / stride;
-  const int total = std::max((padding.output_size - 1) * stride + kernel - size, 0);
-  padding.before = total / 2;
-  padding.after = total - padding.before;
-  return padding;
+const FeatureShape& ShapeOfInput(const NetworkSpec& network, int input) {
+  return input == Node::kImage ? network.input : network.nodes[input].shape;
 }
 
-void ApplySamePadding(int output_channels, LayerSpec* layer) {
-  const AxisPadding rows = SamePadding(layer->input_shape.height, layer->kernel, layer->stride);
-  const AxisPadding columns = SamePadding(layer->input_shape.width, layer->kernel, layer->stride);
-  layer->padding = {rows.before, rows.after, columns.before, columns.after};
-  layer->output_shape = {rows.output_size, columns.output_size, output_channels};
-}
-
-std::string WeightsName(const LayerSpec& layer) {
-  switch (layer.kind) {
-    case LayerKind::kGlobalAveragePool:
-      return "";
-    case LayerKind::kDepthwise:
-      return absl::StrCat(layer.scope, "/depthwise_weights");
-    case LayerKind::kConvolution:
-    case LayerKind::kPointwise:
-    case LayerKind::kDense:
-      return absl::StrCat(layer.scope, "/weights");
+std::vector<std::vector<int>> FindReaders(const NetworkSpec& network) {
+  std::vector<std::vector<int>> readers(network.nodes.size());
+  for (int n = 0; n < static_cast<int>(network.nodes.size()); ++n) {
+    for (const int input : network.nodes[n].inputs) {
+      if (input != Node::kImage) readers[input].push_back(n);
+    }
   }
-  return "";
+  return readers;
 }
 
-std::string BiasesName(const LayerSpec& layer) {
-  return layer.has_biases ? absl::StrCat(layer.scope, "/biases") : "";
-}
-
-std::string GammaName(const LayerSpec& layer) {
-  return layer.batch_norm.has_value() && layer.batch_norm->scale ? BatchNormName(layer, "gamma")
-                                                                 : "";
-}
-
-std::string BetaName(const LayerSpec& layer) {
-  return layer.batch_norm.has_value() && layer.batch_norm->center ? BatchNormName(layer, "beta")
-                                                                  : "";
-}
-
-std::string MovingMeanName(const LayerSpec& layer) { return BatchNormName(layer, "moving_mean"); }
-
-std::string MovingVarianceName(const LayerSpec& layer) {
-  return BatchNormName(layer, "moving_variance");
-}
-
-std::vector<int64_t> WeightsShape(const LayerSpec& layer) {
-  switch (layer.kind) {
-    case LayerKind::kGlobalAveragePool:
-      return {};
-    case LayerKind::kDepthwise:
-      return {layer.kernel, layer.kernel, layer.input_shape.channels, 1};
-    case LayerKind::kConvolution:
-    case LayerKind::kPointwise:
-    case LayerKind::kDense:
-      return {layer.kernel, layer.kernel, layer.input_shape.channels, layer.output_shape.channels};
+absl::Status CheckNetwork(const NetworkSpec& network) {
+  if (network.nodes.empty()) return absl::InvalidArgumentError("the network has no nodes");
+  std::set<std::string> names;
+  for (int n = 0; n < static_cast<int>(network.nodes.size()); ++n) {
+    PP_RETURN_IF_ERROR(CheckNode(network, n));
+    if (!names.insert(network.nodes[n].name).second) {
+      return NodeError(network.nodes[n], "has the name of another node");
+    }
   }
-  return {};
-}
-
-std::vector<VariableSpec> DeclareVariables(const NetworkSpec& network) {
-  std::vector<VariableSpec> variables;
-  for (const LayerSpec& layer : network.layers) DeclareLayer(layer, &variables);
-  return variables;
+  return CheckOutputs(network);
 }
 
 double InitialStatisticsShare(const NetworkSpec& network, int64_t num_updates) {
   double share = 0.0;
-  for (const LayerSpec& layer : network.layers) {
-    if (!layer.batch_norm.has_value() || layer.batch_norm->frozen) continue;
-    share = std::max(share, std::pow(layer.batch_norm->decay, num_updates));
-  }
+  ForEachBatchNorm(network, [&](const op::BatchNorm& norm) {
+    if (!norm.frozen) share = std::max(share, std::pow(norm.decay, num_updates));
+  });
   return share;
 }
 

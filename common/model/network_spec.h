@@ -1,7 +1,7 @@
-// NetworkSpec describes a network as data: an ordered list of fused layers with their shapes,
-// padding, TensorFlow variable names, initializers and regularization. It does not compute
-// anything. The server reads the variables from it, and the worker builds its executable graph from
-// it. The structs are plain values that nobody modifies once they are built. The functions are
+// NetworkSpec describes a network as data: a graph of operators with their shapes, and the
+// variables that they read. It does not compute anything. The server takes the variables from it,
+// the worker makes fused layers of it (worker/model/fused_network.h), and the exporter writes it as
+// ONNX. The structs are plain values that nobody modifies once they are built. The functions are
 // thread-safe.
 #ifndef PUSHPULL_COMMON_MODEL_NETWORK_SPEC_H_
 #define PUSHPULL_COMMON_MODEL_NETWORK_SPEC_H_
@@ -11,75 +11,23 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
+
 #include "common/model/detection_spec.h"
 #include "common/model/image_resize.h"
+#include "common/model/operators.h"
 #include "common/model/variable_layout.h"
 
 namespace pushpull {
 
-enum class ActivationFunction { kNone, kRelu, kRelu6 };
+// An operator and the nodes that it reads. Several nodes may read the same node.
+struct Node {
+  static constexpr int kImage = -1;  // in `inputs`: the network's input
 
-// The shape of one image's features, stored as [H, W, C].
-struct FeatureShape {
-  int height = 1;
-  int width = 1;
-  int channels = 1;
-  int64_t num_elements() const { return int64_t{height} * width * channels; }
-  bool operator==(const FeatureShape&) const = default;
-};
-
-// The number of rows and columns of zeros around the input of a convolution.
-struct SpatialPadding {
-  int top = 0;
-  int bottom = 0;
-  int left = 0;
-  int right = 0;
-  bool operator==(const SpatialPadding&) const = default;
-};
-
-// Batch normalization, y = gamma * (x - mean) / sqrt(variance + epsilon) + beta, with the mean and
-// variance over all axes but the channels.
-struct BatchNormSpec {
-  float decay = 0.997f;  // of the moving statistics
-  float epsilon = 0.001f;
-  bool center = true;  // there is a beta
-  bool scale = true;   // there is a gamma
-  // Training uses the moving statistics too, and does not update them.
-  bool frozen = false;
-  // Inference removes the initial value from the moving statistics.
-  bool bias_corrected = false;
-};
-
-enum class LayerKind {
-  kConvolution,        // weights [k, k, in, out]
-  kDepthwise,          // depthwise_weights [k, k, c, 1]
-  kPointwise,          // weights [1, 1, in, out]
-  kGlobalAveragePool,  // no variables
-  kDense,              // weights [1, 1, in, out] on a single pixel, as in slim's classifiers
-};
-
-// One fused layer: output = residual + activation(batch_norm(op(dropout(input)) + biases)). Several
-// layers may read the output of the same layer.
-struct LayerSpec {
-  static constexpr int kImage = -1;  // for `input`: the network's input
-  static constexpr int kNone = -2;   // for `residual`: there is none
-
-  LayerKind kind = LayerKind::kConvolution;
-  std::string scope;     // "MobilenetV2/expanded_conv_1/expand"
-  int input = kImage;    // index of the layer whose output is read; an earlier layer
-  int residual = kNone;  // index of the layer whose output is added; an earlier layer
-  FeatureShape input_shape;
-  FeatureShape output_shape;
-  int kernel = 1;
-  int stride = 1;
-  SpatialPadding padding;
-  std::optional<BatchNormSpec> batch_norm;
-  bool has_biases = false;
-  ActivationFunction activation = ActivationFunction::kNone;
-  float dropout_keep_probability = 1.0f;  // of the input's elements, in training
-  Initializer weights_initializer;
-  float biases_initial_value = 0.0f;
-  float l2_weight = 0.0f;  // of the weights; biases and batch norms are never regularized
+  std::string name;  // unique; "MobilenetV2/expanded_conv_1/expand"
+  Operator op;
+  std::vector<int> inputs;  // indices of earlier nodes, or kImage
+  FeatureShape shape;       // of the node's value for one image
 };
 
 struct NetworkSpec {
@@ -89,49 +37,45 @@ struct NetworkSpec {
   std::optional<AspectRatioResize> keep_aspect_ratio;
   int num_classes = 0;  // without a detector's background class
   float label_smoothing = 0.0f;
-  // In topological order. The last layer of a classifier gives the class scores,
+  // In topological order. The last node of a classifier gives the class scores,
   // [1, 1, num_classes].
-  std::vector<LayerSpec> layers;
-  // Set for a detector. Its heads name the layers that give boxes and scores.
+  std::vector<Node> nodes;
+  // In the order of the nodes; those of a node in the order weights, biases, gamma, beta, moving
+  // mean, moving variance. The moving statistics of a frozen batch norm are frozen.
+  std::vector<VariableSpec> variables;
+  // Set for a detector. Its heads name the nodes that give boxes and scores.
   std::optional<DetectionSpec> detection;
 };
 
-// Returns the indices of the layers that the loss reads. For a classifier this is the last layer.
-// For a detector these are box_layer and class_layer of the first head, then of the second, and so
-// on.
-std::vector<int> OutputLayers(const NetworkSpec& network);
+// Returns the indices of the nodes that the loss reads. For a classifier this is the last node. For
+// a detector these are box_node and class_node of the first head, then of the second, and so on.
+std::vector<int> OutputNodes(const NetworkSpec& network);
 
-// TensorFlow's SAME padding of one axis. The output size is ceil(size / stride). If the padding is
-// an odd number, the extra row or column comes after the input.
-struct AxisPadding {
-  int before = 0;
-  int after = 0;
-  int output_size = 0;
-};
-AxisPadding SamePadding(int size, int kernel, int stride);
+// Returns the shape of an input of a node, or of the image for Node::kImage.
+const FeatureShape& ShapeOfInput(const NetworkSpec& network, int input);
 
-// Sets output_shape and padding of a convolution from its input_shape, kernel and stride (SAME).
-void ApplySamePadding(int output_channels, LayerSpec* layer);
+// For each node, the nodes that read it, in increasing order. A node that reads another one twice
+// is listed twice.
+std::vector<std::vector<int>> FindReaders(const NetworkSpec& network);
 
-// Return the full name of a variable of a layer, or an empty string if the layer has none.
-std::string WeightsName(const LayerSpec& layer);
-std::string BiasesName(const LayerSpec& layer);
-std::string GammaName(const LayerSpec& layer);
-std::string BetaName(const LayerSpec& layer);
-std::string MovingMeanName(const LayerSpec& layer);
-std::string MovingVarianceName(const LayerSpec& layer);
-
-// Returns the shape of the layer's weights, or an empty shape if it has none.
-std::vector<int64_t> WeightsShape(const LayerSpec& layer);
-
-// Returns all variables, layer by layer, in the order weights, biases, gamma, beta, moving mean,
-// moving variance. The moving statistics of a frozen batch norm are frozen.
-std::vector<VariableSpec> DeclareVariables(const NetworkSpec& network);
+// INVALID_ARGUMENT: the graph is not one that a network may have. A node reads itself, a later one
+// or none; its inputs do not have shapes that its operator takes, or its shape is not what they
+// give; it names variables that do not exist or have another shape; it is neither read nor an
+// output; or an output has not the shape that the loss reads. The message names the node.
+absl::Status CheckNetwork(const NetworkSpec& network);
 
 // Returns the largest weight that the initial value still has in any moving statistic after
 // num_updates updates: the maximum of decay^num_updates over the batch norms that are not frozen.
 // Returns 0 if there are none.
 double InitialStatisticsShare(const NetworkSpec& network, int64_t num_updates);
+
+// Calls f(const op::BatchNorm&) for each batch norm of the network.
+template <typename F>
+void ForEachBatchNorm(const NetworkSpec& network, F f) {
+  for (const Node& node : network.nodes) {
+    if (const auto* norm = std::get_if<op::BatchNorm>(&node.op)) f(*norm);
+  }
+}
 
 }  // namespace pushpull
 

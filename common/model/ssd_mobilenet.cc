@@ -85,19 +85,17 @@ class SsdBuilder {
     const int nominal = kExtraDepths[index - kBackboneMaps];
     const int half = ExtraDepth(nominal / 2.0);
     const int depth = ExtraDepth(nominal);
-    int last = builder_.AddNormalized(
-        {LayerKind::kPointwise, absl::StrCat(extra_scope_, "_1_Conv2d_", index, "_1x1_", half),
-         maps_.back(), 1, 1, half, extra_.activation},
-        extra_);
+    int last =
+        builder_.AddNormalized({absl::StrCat(extra_scope_, "_1_Conv2d_", index, "_1x1_", half),
+                                maps_.back(), 1, 1, half, extra_.activation},
+                               extra_);
     const std::string scope = absl::StrCat(extra_scope_, "_2_Conv2d_", index, "_3x3_s2_", depth);
     if (extractor_.use_depthwise()) {
-      last = builder_.AddNormalized(
-          {LayerKind::kDepthwise, scope + "_depthwise", last, 3, 2, 0, extra_.activation}, extra_);
-      last = builder_.AddNormalized(
-          {LayerKind::kPointwise, scope, last, 1, 1, depth, extra_.activation}, extra_);
+      last = builder_.AddNormalizedDepthwise(
+          {scope + "_depthwise", last, 3, 2, 0, extra_.activation}, extra_);
+      last = builder_.AddNormalized({scope, last, 1, 1, depth, extra_.activation}, extra_);
     } else {
-      last = builder_.AddNormalized(
-          {LayerKind::kConvolution, scope, last, 3, 2, depth, extra_.activation}, extra_);
+      last = builder_.AddNormalized({scope, last, 3, 2, depth, extra_.activation}, extra_);
     }
     maps_.push_back(last);
   }
@@ -109,36 +107,31 @@ class SsdBuilder {
     return static_cast<int>(anchors.aspect_ratios.size()) + interpolated;
   }
 
-  int AddPredictor(const std::string& scope, int map, int depth, float keep_probability) {
-    int input = map;
-    int kernel = predictor_.kernel_size();
-    float keep = keep_probability;
+  // Adds a convolution, or with use_depthwise a depthwise one and a 1x1 convolution. A dropout
+  // comes before them.
+  int AddPredictor(LayerRequest request) {
+    request.kernel = predictor_.kernel_size();
     if (predictor_.use_depthwise()) {
-      input = builder_.AddNormalized(
-          {LayerKind::kDepthwise, scope + "_depthwise", map, kernel, 1, 0, heads_.activation},
-          heads_);
-      builder_.layer(input).dropout_keep_probability = keep;
-      keep = 1.0f;
-      kernel = 1;
+      LayerRequest depthwise = request;
+      depthwise.scope += "_depthwise";
+      depthwise.activation = heads_.activation;
+      request.input = builder_.AddNormalizedDepthwise(depthwise, heads_);
+      request.kernel = 1;
+      request.keep_probability = 1.0f;
     }
-    const LayerKind kind = kernel == 1 ? LayerKind::kPointwise : LayerKind::kConvolution;
-    const int layer = builder_.AddBiased(
-        {kind, scope, input, kernel, 1, depth, ActivationFunction::kNone}, heads_);
-    builder_.layer(layer).dropout_keep_probability = keep;
-    return layer;
+    return builder_.AddBiased(request, heads_);
   }
 
-  // Adds num_layers_before_predictor 1x1 convolutions. Returns the layer that both predictors read.
+  // Adds num_layers_before_predictor 1x1 convolutions. Returns the node that both predictors read.
   int AddLayersBeforePredictor(const std::string& scope, int map) {
     const int depth = std::max(std::min(builder_.shape(map).channels, predictor_.max_depth()),
                                predictor_.min_depth());
     if (depth == 0) return map;
     int last = map;
     for (int i = 0; i < predictor_.num_layers_before_predictor(); ++i) {
-      last = builder_.AddNormalized(
-          {LayerKind::kPointwise, absl::StrCat(scope, "/Conv2d_", i, "_1x1_", depth), last, 1, 1,
-           depth, heads_.activation},
-          heads_);
+      last = builder_.AddNormalized({absl::StrCat(scope, "/Conv2d_", i, "_1x1_", depth), last, 1, 1,
+                                     depth, heads_.activation},
+                                    heads_);
     }
     return last;
   }
@@ -151,12 +144,14 @@ class SsdBuilder {
     head.height = map.height;
     head.width = map.width;
     head.anchors_per_location = AnchorsPerLocation(index);
-    head.box_layer = AddPredictor(scope + "/BoxEncodingPredictor", input,
-                                  head.anchors_per_location * kBoxCodeSize, 1.0f);
-    head.class_layer = AddPredictor(
-        scope + "/ClassPredictor", input, head.anchors_per_location * (ssd_.num_classes() + 1),
-        predictor_.use_dropout() ? predictor_.dropout_keep_probability() : 1.0f);
-    builder_.layer(head.class_layer).biases_initial_value = predictor_.class_prediction_bias_init();
+    LayerRequest boxes{scope + "/BoxEncodingPredictor", input};
+    boxes.depth = head.anchors_per_location * kBoxCodeSize;
+    head.box_node = AddPredictor(boxes);
+    LayerRequest classes{scope + "/ClassPredictor", input};
+    classes.depth = head.anchors_per_location * (ssd_.num_classes() + 1);
+    classes.biases_initial_value = predictor_.class_prediction_bias_init();
+    if (predictor_.use_dropout()) classes.keep_probability = predictor_.dropout_keep_probability();
+    head.class_node = AddPredictor(classes);
     detection_.heads.push_back(head);
   }
 
@@ -167,7 +162,7 @@ class SsdBuilder {
   NetworkBuilder builder_;
   LayerHyperparams backbone_, extra_, heads_;
   std::string scope_, extra_scope_;
-  std::vector<int> maps_;  // indices of the layers that give the feature maps
+  std::vector<int> maps_;  // the nodes that give the feature maps
 };
 
 }  // namespace

@@ -74,11 +74,11 @@ absl::StatusOr<std::unique_ptr<EvaluationRun>> EvaluationRun::Create(
 }
 
 double EvaluationRun::UnsettledShare(int64_t num_updates) const {
-  for (const LayerSpec& layer : spec_.layers) {
-    // All batch norms of a network share this setting.
-    if (layer.batch_norm.has_value() && layer.batch_norm->bias_corrected) return 0.0;
-  }
-  return InitialStatisticsShare(spec_, num_updates);
+  // All batch norms of a network share this setting.
+  bool bias_corrected = false;
+  ForEachBatchNorm(spec_,
+                   [&](const op::BatchNorm& norm) { bias_corrected |= norm.bias_corrected; });
+  return bias_corrected ? 0.0 : InitialStatisticsShare(spec_, num_updates);
 }
 
 absl::Status EvaluationRun::ForEachBatch(

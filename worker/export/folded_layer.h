@@ -1,4 +1,4 @@
-// Folds the batch norm of a layer into its convolution. Thread-safe.
+// Folds a batch norm into the convolution before it. Thread-safe.
 #ifndef PUSHPULL_WORKER_EXPORT_FOLDED_LAYER_H_
 #define PUSHPULL_WORKER_EXPORT_FOLDED_LAYER_H_
 
@@ -21,9 +21,10 @@ struct FoldedLayer {
   std::vector<float> biases;  // one per output channel
 };
 
-// Folds `layer` of model.network; a layer without batch norm keeps its values. Computes in double
-// precision. CHECKs that the layer has weights.
-FoldedLayer FoldLayer(const LayerSpec& layer, const InferenceModel& model);
+// Folds `norm`, or nothing if it is null, into `convolution`, a convolution or depthwise
+// convolution (CHECKed) of model.network. Computes in double precision.
+FoldedLayer FoldLayer(const Node& convolution, const op::BatchNorm* norm,
+                      const InferenceModel& model);
 
 }  // namespace pushpull
 

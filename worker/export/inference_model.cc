@@ -61,21 +61,19 @@ absl::Status CheckVariablesExist(const VariableLayout& layout, const Checkpoint&
 // after num_updates updates this initial value still has the weight decay^num_updates.
 void CorrectMovingStatistics(const NetworkSpec& network, const VariableLayout& layout,
                              int64_t num_updates, absl::Span<float> values) {
-  const auto correct = [&](const std::string& name, double left, double initial) {
-    const int64_t index = *layout.Find(name);
+  const auto correct = [&](int index, double left, double initial) {
     for (float& value : values.subspan(layout.offset(index), layout.num_elements(index))) {
       const double corrected = (value - left * initial) / (1.0 - left);
       value = static_cast<float>(initial == 0.0 ? corrected : std::max(corrected, 0.0));
     }
   };
-  for (const LayerSpec& layer : network.layers) {
-    const std::optional<BatchNormSpec>& norm = layer.batch_norm;
-    if (!norm.has_value() || !norm->bias_corrected || norm->frozen || num_updates < 1) continue;
-    const double left = std::pow(static_cast<double>(norm->decay), num_updates);
-    if (left >= 1.0) continue;
-    correct(MovingMeanName(layer), left, 0.0);
-    correct(MovingVarianceName(layer), left, 1.0);
-  }
+  ForEachBatchNorm(network, [&](const op::BatchNorm& norm) {
+    if (!norm.bias_corrected || norm.frozen || num_updates < 1) return;
+    const double left = std::pow(static_cast<double>(norm.decay), num_updates);
+    if (left >= 1.0) return;
+    correct(norm.moving_mean, left, 0.0);
+    correct(norm.moving_variance, left, 1.0);
+  });
 }
 
 }  // namespace
@@ -83,8 +81,13 @@ void CorrectMovingStatistics(const NetworkSpec& network, const VariableLayout& l
 absl::Span<const float> ValuesOf(const InferenceModel& model, absl::string_view variable) {
   const std::optional<int64_t> index = model.layout.Find(variable);
   CHECK(index.has_value()) << variable;
+  return ValuesOf(model, static_cast<int>(*index));
+}
+
+absl::Span<const float> ValuesOf(const InferenceModel& model, int variable) {
+  CHECK(variable >= 0 && variable < model.layout.num_variables()) << variable;
   return absl::MakeConstSpan(model.values)
-      .subspan(model.layout.offset(*index), model.layout.num_elements(*index));
+      .subspan(model.layout.offset(variable), model.layout.num_elements(variable));
 }
 
 absl::StatusOr<InferenceModel> LoadInferenceModel(FileSystem& files,

@@ -29,9 +29,11 @@ struct InferenceModel {
   std::string run_id;
 };
 
-// Returns the values of `variable`, valid as long as `model` and its values are not changed. CHECKs
-// that the layout has the variable.
+// Returns the values of a variable, given by its name or by its index in NetworkSpec::variables.
+// They are valid as long as `model` and its values are not changed. CHECKs that the layout has the
+// variable.
 absl::Span<const float> ValuesOf(const InferenceModel& model, absl::string_view variable);
+absl::Span<const float> ValuesOf(const InferenceModel& model, int variable);
 
 struct InferenceModelOptions {
   int64_t step = -1;                 // -1: the newest checkpoint

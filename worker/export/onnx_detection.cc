@@ -26,14 +26,14 @@ class DetectionNodes {
         anchors_(spec_.num_anchors()),
         graph_(*graph) {}
 
-  void Add(const std::vector<std::string>& layers, const std::string& content_size) {
-    std::vector<int> box_layers, class_layers;
+  void Add(const std::vector<std::string>& nodes, const std::string& content_size) {
+    std::vector<int> box_nodes, class_nodes;
     for (const DetectionHead& head : spec_.heads) {
-      box_layers.push_back(head.box_layer);
-      class_layers.push_back(head.class_layer);
+      box_nodes.push_back(head.box_node);
+      class_nodes.push_back(head.class_node);
     }
-    const std::string codes = Gather("box_codes", box_layers, kBoxCodeSize, layers);
-    const std::string logits = Gather("logits", class_layers, spec_.num_classes + 1, layers);
+    const std::string codes = Gather("box_codes", box_nodes, kBoxCodeSize, nodes);
+    const std::string logits = Gather("logits", class_nodes, spec_.num_classes + 1, nodes);
     boxes_ = Decode(codes);
     const std::string scores = ConvertScores(logits);
     // The suppression compares boxes as they are decoded. The result has them clipped to the image.
@@ -69,12 +69,12 @@ class DetectionNodes {
 
   // Joins the values of all heads, [N, anchors * columns, H, W] each, to [N, A, columns].
   std::string Gather(const std::string& name, const std::vector<int>& heads, int64_t columns,
-                     const std::vector<std::string>& layers) {
+                     const std::vector<std::string>& nodes) {
     const std::string shape = Ints(name + "_shape", {0, -1, columns});
     std::vector<std::string> parts;
     for (size_t i = 0; i < heads.size(); ++i) {
       const std::string part = absl::StrCat(name, "_", i);
-      const std::string pixels = Node("Transpose", part + "_by_pixel", {layers[heads[i]]},
+      const std::string pixels = Node("Transpose", part + "_by_pixel", {nodes[heads[i]]},
                                       {{"perm", Integers{0, 2, 3, 1}}});
       parts.push_back(Node("Reshape", part, {pixels, shape}));
     }
@@ -267,10 +267,10 @@ class DetectionNodes {
 
 }  // namespace
 
-void AddDetection(const NetworkSpec& network, const std::vector<std::string>& layers,
+void AddDetection(const NetworkSpec& network, const std::vector<std::string>& nodes,
                   const std::string& content_size, OnnxGraph* graph) {
   CHECK(network.detection.has_value());
-  DetectionNodes(network, graph).Add(layers, content_size);
+  DetectionNodes(network, graph).Add(nodes, content_size);
 }
 
 }  // namespace pushpull

@@ -22,9 +22,9 @@ namespace pushpull {
 //   detection_scores      [N, M]         0 in unused rows
 //   detection_classes     [N, M]         counted from 1; 1 in unused rows
 //   num_detections        [N]            number of rows in use
-// `network` is a detector (CHECK). `layers` has the name of every layer's value in the graph, of
+// `network` is a detector (CHECK). `nodes` has the name of every node's value in the graph, of
 // shape [N, channels, height, width], and `content_size` is OnnxInput::content_size.
-void AddDetection(const NetworkSpec& network, const std::vector<std::string>& layers,
+void AddDetection(const NetworkSpec& network, const std::vector<std::string>& nodes,
                   const std::string& content_size, OnnxGraph* graph);
 
 }  // namespace pushpull

@@ -26,11 +26,11 @@ onnx::ModelProto BuildOnnxModel(const InferenceModel& model) {
   OnnxGraph graph(model.network.name);
   const OnnxInput input =
       AddPreprocessing(detector ? "image_tensor" : "input", model.network, &graph);
-  const std::vector<std::string> layers = AddLayers(model, input.image, &graph);
+  const std::vector<std::string> nodes = AddNodes(model, input.image, &graph);
   if (detector) {
-    AddDetection(model.network, layers, input.content_size, &graph);
+    AddDetection(model.network, nodes, input.content_size, &graph);
   } else {
-    AddClassification(model.network, layers.back(), &graph);
+    AddClassification(model.network, nodes.back(), &graph);
   }
 
   onnx::ModelProto result;

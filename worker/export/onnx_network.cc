@@ -2,6 +2,9 @@
 #include "worker/export/onnx_network.h"
 
 #include <algorithm>
+#include <variant>
+
+#include "glog/logging.h"
 
 #include "worker/export/folded_layer.h"
 
@@ -13,59 +16,117 @@ using Integers = std::vector<int64_t>;
 constexpr char kZero[] = "constants/zero";
 constexpr char kSix[] = "constants/six";
 
-std::string AddActivation(ActivationFunction activation, const std::string& scope,
-                          const std::string& value, OnnxGraph* graph) {
-  switch (activation) {
-    case ActivationFunction::kNone:
-      break;
-    case ActivationFunction::kRelu:
-      return graph->AddNode("Relu", scope + "/Relu", {value});
-    case ActivationFunction::kRelu6:
-      return graph->AddNode("Clip", scope + "/Relu6", {value, kZero, kSix});
-  }
-  return value;
-}
+// Adds the ONNX form of each node, in the order of the nodes. A convolution is added with the batch
+// norm that follows it.
+class NodeWriter {
+ public:
+  NodeWriter(const InferenceModel& model, const std::string& image, OnnxGraph* graph)
+      : model_(model),
+        image_(image),
+        graph_(*graph),
+        readers_(FindReaders(model.network)),
+        values_(model.network.nodes.size()) {}
 
-std::string AddConvolution(const LayerSpec& layer, const InferenceModel& model,
-                           const std::string& input, OnnxGraph* graph) {
-  const FoldedLayer folded = FoldLayer(layer, model);
-  const std::string weights = graph->AddFloats(WeightsName(layer), folded.shape, folded.weights);
-  const std::string biases = graph->AddFloats(
-      layer.scope + "/biases", {layer.output_shape.channels}, absl::MakeConstSpan(folded.biases));
-  const SpatialPadding& pad = layer.padding;
-  const int64_t group = layer.kind == LayerKind::kDepthwise ? layer.output_shape.channels : 1;
-  return graph->AddNode("Conv", layer.scope + "/Conv", {input, weights, biases},
-                        {{"group", group},
-                         {"kernel_shape", Integers{layer.kernel, layer.kernel}},
-                         {"pads", Integers{pad.top, pad.left, pad.bottom, pad.right}},
-                         {"strides", Integers{layer.stride, layer.stride}}});
-}
+  std::vector<std::string> Write() && {
+    const std::vector<Node>& nodes = model_.network.nodes;
+    if (std::any_of(nodes.begin(), nodes.end(), [](const Node& node) {
+          const auto* const activation = std::get_if<op::Activation>(&node.op);
+          return activation != nullptr && activation->function == ActivationFunction::kRelu6;
+        })) {
+      const float zero[] = {0.0f}, six[] = {6.0f};
+      graph_.AddFloats(kZero, {}, zero);
+      graph_.AddFloats(kSix, {}, six);
+    }
+    for (node_ = 0; node_ < static_cast<int>(nodes.size()); ++node_) {
+      values_[node_] = std::visit(*this, nodes[node_].op);
+    }
+    return std::move(values_);
+  }
+
+  std::string operator()(const op::Convolution& convolution) {
+    return IsNormalized() ? "" : AddConvolution(node_, convolution.window, 1, nullptr);
+  }
+  std::string operator()(const op::DepthwiseConvolution& convolution) {
+    return IsNormalized()
+               ? ""
+               : AddConvolution(node_, convolution.window, node().shape.channels, nullptr);
+  }
+  std::string operator()(const op::BatchNorm& norm) {
+    const int input = node().inputs[0];
+    const Operator& op = model_.network.nodes[input].op;
+    if (const auto* const convolution = std::get_if<op::Convolution>(&op)) {
+      return AddConvolution(input, convolution->window, 1, &norm);
+    }
+    const auto* const depthwise = std::get_if<op::DepthwiseConvolution>(&op);
+    CHECK(depthwise != nullptr) << node().name << " follows no convolution";
+    return AddConvolution(input, depthwise->window, node().shape.channels, &norm);
+  }
+  std::string operator()(const op::Activation& activation) {
+    switch (activation.function) {
+      case ActivationFunction::kNone:
+        break;
+      case ActivationFunction::kRelu:
+        return graph_.AddNode("Relu", node().name, {Input(0)});
+      case ActivationFunction::kRelu6:
+        return graph_.AddNode("Clip", node().name, {Input(0), kZero, kSix});
+    }
+    return Input(0);
+  }
+  std::string operator()(const op::Add&) {
+    return graph_.AddNode("Add", node().name, {Input(0), Input(1)});
+  }
+  std::string operator()(const op::GlobalAveragePool&) {
+    return graph_.AddNode("GlobalAveragePool", node().name, {Input(0)});
+  }
+  std::string operator()(const op::Dropout&) { return Input(0); }
+
+ private:
+  const Node& node() const { return model_.network.nodes[node_]; }
+
+  const std::string& Input(int i) const {
+    const int input = node().inputs[i];
+    return input == Node::kImage ? image_ : values_[input];
+  }
+
+  bool IsNormalized() const {
+    const std::vector<int>& readers = readers_[node_];
+    return readers.size() == 1 &&
+           std::holds_alternative<op::BatchNorm>(model_.network.nodes[readers[0]].op);
+  }
+
+  std::string AddConvolution(int index, const Window& window, int64_t group,
+                             const op::BatchNorm* norm) {
+    const Node& convolution = model_.network.nodes[index];
+    const int input = convolution.inputs[0];
+    const FoldedLayer folded = FoldLayer(convolution, norm, model_);
+    const int variable = VariablesOf(convolution.op)[0];
+    const std::string weights =
+        graph_.AddFloats(model_.network.variables[variable].name, folded.shape, folded.weights);
+    const std::string biases =
+        graph_.AddFloats(convolution.name + "/biases", {convolution.shape.channels},
+                         absl::MakeConstSpan(folded.biases));
+    const SpatialPadding& pad = window.padding;
+    return graph_.AddNode("Conv", convolution.name + "/Conv",
+                          {input == Node::kImage ? image_ : values_[input], weights, biases},
+                          {{"group", group},
+                           {"kernel_shape", Integers{window.kernel, window.kernel}},
+                           {"pads", Integers{pad.top, pad.left, pad.bottom, pad.right}},
+                           {"strides", Integers{window.stride, window.stride}}});
+  }
+
+  const InferenceModel& model_;
+  const std::string image_;
+  OnnxGraph& graph_;
+  const std::vector<std::vector<int>> readers_;
+  std::vector<std::string> values_;  // per node; "" for a convolution whose batch norm comes later
+  int node_ = 0;                     // the node that is being visited
+};
 
 }  // namespace
 
-std::vector<std::string> AddLayers(const InferenceModel& model, const std::string& image,
-                                   OnnxGraph* graph) {
-  const std::vector<LayerSpec>& layers = model.network.layers;
-  if (std::any_of(layers.begin(), layers.end(), [](const LayerSpec& layer) {
-        return layer.activation == ActivationFunction::kRelu6;
-      })) {
-    const float zero[] = {0.0f}, six[] = {6.0f};
-    graph->AddFloats(kZero, {}, zero);
-    graph->AddFloats(kSix, {}, six);
-  }
-  std::vector<std::string> values;
-  for (const LayerSpec& layer : layers) {
-    const std::string& input = layer.input == LayerSpec::kImage ? image : values[layer.input];
-    std::string value = layer.kind == LayerKind::kGlobalAveragePool
-                            ? graph->AddNode("GlobalAveragePool", layer.scope, {input})
-                            : AddConvolution(layer, model, input, graph);
-    value = AddActivation(layer.activation, layer.scope, value, graph);
-    if (layer.residual != LayerSpec::kNone) {
-      value = graph->AddNode("Add", layer.scope + "/add", {value, values[layer.residual]});
-    }
-    values.push_back(value);
-  }
-  return values;
+std::vector<std::string> AddNodes(const InferenceModel& model, const std::string& image,
+                                  OnnxGraph* graph) {
+  return NodeWriter(model, image, graph).Write();
 }
 
 }  // namespace pushpull

@@ -1,4 +1,4 @@
-// Adds the layers of a network to an ONNX graph.
+// Adds the nodes of a network to an ONNX graph.
 #ifndef PUSHPULL_WORKER_EXPORT_ONNX_NETWORK_H_
 #define PUSHPULL_WORKER_EXPORT_ONNX_NETWORK_H_
 
@@ -10,11 +10,11 @@
 
 namespace pushpull {
 
-// Adds all layers. Batch norms are folded into their convolutions, and padding is explicit. `image`
+// Adds all nodes. Batch norms are folded into their convolutions, and padding is explicit. `image`
 // is the name of the network's input in the graph, [N, channels, height, width]. Returns the name
-// of each layer's value, which has the same order of axes.
-std::vector<std::string> AddLayers(const InferenceModel& model, const std::string& image,
-                                   OnnxGraph* graph);
+// of each node's value, which has the same order of axes; "" for a convolution that was folded.
+std::vector<std::string> AddNodes(const InferenceModel& model, const std::string& image,
+                                  OnnxGraph* graph);
 
 }  // namespace pushpull
 

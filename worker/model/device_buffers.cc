@@ -28,8 +28,8 @@ DeviceBufferSizes::DeviceBufferSizes(const NetworkSpec& spec, int64_t total_elem
   objects = spec.detection.has_value()
                 ? options.max_batch * kObjectsPerSample * static_cast<int64_t>(sizeof(LabeledBox))
                 : 0;
-  for (const int l : OutputLayers(spec)) {
-    outputs += options.max_batch * spec.layers[l].output_shape.num_elements() * kFloatBytes;
+  for (const int node : OutputNodes(spec)) {
+    outputs += options.max_batch * spec.nodes[node].shape.num_elements() * kFloatBytes;
   }
 }
 

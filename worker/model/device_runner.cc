@@ -250,11 +250,11 @@ absl::StatusOr<ObjectiveResult> DeviceRunner<T>::RunStep(const float* variables,
 template <typename T>
 void DeviceRunner<T>::QueueOutputs(int64_t samples) {
   const std::vector<const T*> values = network_->outputs();
-  const std::vector<int> layers = OutputLayers(spec());
+  const std::vector<int> nodes = OutputNodes(spec());
   std::vector<const float*> floats;
   int64_t at = 0;
   for (size_t i = 0; i < values.size(); ++i) {
-    const int64_t elements = spec().layers[layers[i]].output_shape.num_elements();
+    const int64_t elements = spec().nodes[nodes[i]].shape.num_elements();
     if constexpr (kConverts) {
       float* const to = buffers_.outputs.on_device<float>() + at;
       operators_.ConvertToFloat(samples * elements, values[i], to);
@@ -267,7 +267,7 @@ void DeviceRunner<T>::QueueOutputs(int64_t samples) {
   device_.RecordCompute(computed_.get());
   const std::vector<const float*> hosts = outputs();
   for (size_t i = 0; i < floats.size(); ++i) {
-    const int64_t elements = spec().layers[layers[i]].output_shape.num_elements();
+    const int64_t elements = spec().nodes[nodes[i]].shape.num_elements();
     device_.CopyToHost(const_cast<float*>(hosts[i]), floats[i], samples * elements * kFloatBytes,
                        computed_.get());
   }
@@ -277,9 +277,9 @@ template <typename T>
 std::vector<const float*> DeviceRunner<T>::outputs() const {
   std::vector<const float*> result;
   const float* at = buffers_.outputs.on_host<float>();
-  for (const int l : OutputLayers(spec())) {
+  for (const int node : OutputNodes(spec())) {
     result.push_back(at);
-    at += options().max_batch * spec().layers[l].output_shape.num_elements();
+    at += options().max_batch * spec().nodes[node].shape.num_elements();
   }
   return result;
 }

@@ -1,7 +1,6 @@
 // Tested by tests/worker/model/network_test.cc.
 #include "worker/model/layer_variables.h"
 
-#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -12,16 +11,15 @@
 namespace pushpull {
 namespace {
 
-VariableSlot FindSlot(const VariableLayout& layout, const std::string& name) {
+VariableSlot FindSlot(const VariableLayout& layout, int index) {
   VariableSlot slot;
-  const std::optional<int64_t> index = layout.Find(name);
-  if (!index.has_value()) return slot;
+  if (index == op::kNoVariable) return slot;
   const int64_t end =
-      *index + 1 < layout.num_variables() ? layout.offset(*index + 1) : layout.total_elements();
-  slot.offset = layout.offset(*index);
-  slot.size = layout.num_elements(*index);
+      index + 1 < layout.num_variables() ? layout.offset(index + 1) : layout.total_elements();
+  slot.offset = layout.offset(index);
+  slot.size = layout.num_elements(index);
   slot.padded_size = end - slot.offset;
-  slot.frozen = layout.variables()[*index].frozen;
+  slot.frozen = layout.variables()[index].frozen;
   return slot;
 }
 
@@ -35,19 +33,19 @@ bool LayerVariables::trainable() const {
 }
 
 absl::StatusOr<std::vector<LayerVariables>> ResolveVariables(const NetworkSpec& network,
+                                                             const FusedNetwork& fused,
                                                              const VariableLayout& layout) {
-  PP_ASSIGN_OR_RETURN(const VariableLayout expected,
-                      VariableLayout::Create(DeclareVariables(network)));
+  PP_ASSIGN_OR_RETURN(const VariableLayout expected, VariableLayout::Create(network.variables));
   if (const std::string difference = expected.DescribeDifference(layout); !difference.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("the variables are not those of network ", network.name, ": ", difference));
   }
   std::vector<LayerVariables> result;
-  for (const LayerSpec& layer : network.layers) {
-    result.push_back({FindSlot(layout, WeightsName(layer)), FindSlot(layout, BiasesName(layer)),
-                      FindSlot(layout, GammaName(layer)), FindSlot(layout, BetaName(layer)),
-                      FindSlot(layout, MovingMeanName(layer)),
-                      FindSlot(layout, MovingVarianceName(layer))});
+  for (const FusedLayer& layer : fused.layers) {
+    const op::BatchNorm norm = layer.batch_norm.value_or(op::BatchNorm());
+    result.push_back({FindSlot(layout, layer.weights), FindSlot(layout, layer.biases),
+                      FindSlot(layout, norm.gamma), FindSlot(layout, norm.beta),
+                      FindSlot(layout, norm.moving_mean), FindSlot(layout, norm.moving_variance)});
   }
   return result;
 }

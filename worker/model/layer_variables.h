@@ -10,6 +10,7 @@
 
 #include "common/model/network_spec.h"
 #include "common/model/variable_layout.h"
+#include "worker/model/fused_network.h"
 
 namespace pushpull {
 
@@ -39,9 +40,10 @@ struct LayerVariables {
   bool trainable() const;
 };
 
-// Returns one entry per layer. INVALID_ARGUMENT: the layout does not match the network; the message
-// names the first variable that differs.
+// Returns one entry per layer of `fused`. INVALID_ARGUMENT: the layout does not match the network;
+// the message names the first variable that differs.
 absl::StatusOr<std::vector<LayerVariables>> ResolveVariables(const NetworkSpec& network,
+                                                             const FusedNetwork& fused,
                                                              const VariableLayout& layout);
 
 }  // namespace pushpull

@@ -8,7 +8,6 @@
 #include "glog/logging.h"
 
 #include "common/base/status_macros.h"
-#include "worker/model/network_checks.h"
 
 namespace pushpull {
 namespace {
@@ -32,26 +31,25 @@ int FirstTrainable(const std::vector<LayerVariables>& variables) {
 // The largest workspace that any operator needs. Every batch size is tried, because a smaller batch
 // may need more.
 template <typename T>
-int64_t WorkspaceBytes(const NetworkSpec& spec, const Operators<T>& operators, int64_t max_batch) {
+int64_t WorkspaceBytes(const NetworkSpec& spec, const FusedNetwork& fused,
+                       const Operators<T>& operators, int64_t max_batch) {
   int64_t bytes = 0;
   for (int64_t samples = 1; samples <= max_batch; ++samples) {
     bytes = std::max(bytes, ObjectiveWorkspace(spec, operators, samples));
-    for (const LayerSpec& layer : spec.layers) {
+    for (const FusedLayer& layer : fused.layers) {
       const ConvolutionShape shape = ConvolutionOf(layer, samples);
       switch (layer.kind) {
-        case LayerKind::kDepthwise:
+        case FusedLayer::Kind::kDepthwise:
           bytes = std::max(bytes, operators.DepthwiseWorkspace(shape));
           break;
-        case LayerKind::kGlobalAveragePool:
+        case FusedLayer::Kind::kGlobalAveragePool:
           bytes = std::max(bytes, operators.PoolWorkspace(shape.in));
           break;
-        case LayerKind::kConvolution:
-        case LayerKind::kPointwise:
-        case LayerKind::kDense:
+        case FusedLayer::Kind::kConvolution:
           bytes = std::max(bytes, operators.ConvolutionWorkspace(shape));
           break;
       }
-      if (layer.dropout_keep_probability < 1.0f) {
+      if (layer.keep_probability < 1.0f) {
         bytes = std::max(bytes, operators.PoolWorkspace({shape.in.rows(), 1, 1, shape.in.c}));
       }
     }
@@ -91,15 +89,6 @@ std::vector<ElementRange> ZeroRanges(const LayerVariables& slots) {
 
 }  // namespace
 
-ConvolutionShape ConvolutionOf(const LayerSpec& layer, int64_t samples) {
-  const FeatureShape& in = layer.input_shape;
-  return {{samples, in.height, in.width, in.channels},
-          layer.output_shape.channels,
-          layer.kernel,
-          layer.stride,
-          {layer.padding.top, layer.padding.bottom, layer.padding.left, layer.padding.right}};
-}
-
 template <typename T>
 absl::StatusOr<typename Network<T>::Plan> Network<T>::MakePlan(const NetworkSpec& spec,
                                                                const VariableLayout& layout,
@@ -109,20 +98,21 @@ absl::StatusOr<typename Network<T>::Plan> Network<T>::MakePlan(const NetworkSpec
     return absl::InvalidArgumentError(
         absl::StrCat("max_batch is ", options.max_batch, ", expected at least 1"));
   }
-  PP_RETURN_IF_ERROR(CheckGraph(spec));
+  PP_RETURN_IF_ERROR(CheckNetwork(spec));
   Plan plan;
-  PP_ASSIGN_OR_RETURN(plan.variables, ResolveVariables(spec, layout));
+  PP_ASSIGN_OR_RETURN(plan.fused, FuseNetwork(spec));
+  PP_ASSIGN_OR_RETURN(plan.variables, ResolveVariables(spec, plan.fused, layout));
   plan.variables_end = VariablesEnd(plan.variables);
   plan.total_elements = layout.total_elements();
   plan.first_trainable = FirstTrainable(plan.variables);
   const ElementBytes bytes{sizeof(T), sizeof(Parameter)};
-  plan.inference = PlanInferenceMemory(spec, options.max_batch, bytes);
+  plan.inference = PlanInferenceMemory(plan.fused, options.max_batch, bytes);
   if (options.training) {
-    plan.training = PlanTrainingMemory(spec, options.max_batch, plan.first_trainable, bytes);
+    plan.training = PlanTrainingMemory(plan.fused, options.max_batch, plan.first_trainable, bytes);
   }
   plan.arena_bytes = std::max(plan.inference.plan.total, plan.training.plan.total);
-  plan.workspace_bytes = WorkspaceBytes(spec, operators, options.max_batch);
-  for (const LayerSpec& layer : spec.layers) {
+  plan.workspace_bytes = WorkspaceBytes(spec, plan.fused, operators, options.max_batch);
+  for (const FusedLayer& layer : plan.fused.layers) {
     plan.constants = std::max<int64_t>(plan.constants, layer.output_shape.channels);
   }
   return plan;
@@ -158,10 +148,9 @@ Network<T>::Network(const NetworkSpec& spec, Plan plan, Operators<T>* operators,
       plan_(std::move(plan)),
       operators_(*operators),
       options_(options),
-      output_layers_(OutputLayers(spec_)),
-      residual_sources_(FindResidualSources(spec_)),
-      last_readers_(FindLastReaders(spec_)),
-      batch_norms_(spec_.layers.size()) {
+      residual_sources_(FindResidualSources(plan_.fused)),
+      last_readers_(FindLastReaders(plan_.fused)),
+      batch_norms_(plan_.fused.layers.size()) {
   for (const LayerVariables& slots : plan_.variables) zeros_.push_back(ZeroRanges(slots));
 }
 
@@ -200,7 +189,7 @@ void Network<T>::ContinueForward(int64_t available) {
 template <typename T>
 void Network<T>::RunObjective() {
   std::vector<T*> doutputs;
-  for (const int l : output_layers_) {
+  for (const int l : plan_.fused.outputs) {
     doutputs.push_back(l >= plan_.first_trainable ? Values(buffers(l).dz) : nullptr);
   }
   objective_->Run(pass_.batch, outputs(), doutputs, workspace(), pass_.result);
@@ -255,7 +244,7 @@ void Network<T>::Evaluate(ObjectiveResult* result) {
 template <typename T>
 std::vector<const T*> Network<T>::outputs() const {
   std::vector<const T*> values;
-  for (const int l : output_layers_) values.push_back(Values(buffers(l).raw));
+  for (const int l : plan_.fused.outputs) values.push_back(Values(buffers(l).raw));
   return values;
 }
 

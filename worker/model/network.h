@@ -22,6 +22,7 @@
 #include "common/model/variable_layout.h"
 #include "kernels/memory.h"
 #include "kernels/operators.h"
+#include "worker/model/fused_network.h"
 #include "worker/model/layer_variables.h"
 #include "worker/model/network_memory.h"
 #include "worker/model/objective.h"
@@ -53,7 +54,7 @@ class Network {
 
   // Builds a network. `operators` must outlive it.
   // INVALID_ARGUMENT: the layout does not match the network (names the first variable that
-  //     differs), Network cannot run a layer of the graph (names it), or max_batch < 1.
+  //     differs), Network cannot compute a node of the graph (names it), or max_batch < 1.
   // RESOURCE_EXHAUSTED: as MemorySource::Allocate.
   static absl::StatusOr<std::unique_ptr<Network>> Create(const NetworkSpec& spec,
                                                          const VariableLayout& layout,
@@ -116,7 +117,7 @@ class Network {
   // or objects of that Infer's batch. Leaves label smoothing out.
   void Evaluate(ObjectiveResult* result);
 
-  // The outputs of the last Infer: one pointer per layer of OutputLayers(spec()), each to
+  // The outputs of the last Infer: one pointer per node of OutputNodes(spec()), each to
   // [samples, H, W, C] in the arena. A classifier has one output, its scores before the softmax.
   // Valid until the next call.
   std::vector<const T*> outputs() const;
@@ -127,7 +128,8 @@ class Network {
  private:
   // The memory layout and its sizes.
   struct Plan {
-    std::vector<LayerVariables> variables;
+    FusedNetwork fused;
+    std::vector<LayerVariables> variables;  // per layer
     // Per layer: the layer and all layers before it read only variables below this element.
     std::vector<int64_t> variables_end;
     int64_t total_elements = 0;
@@ -157,7 +159,8 @@ class Network {
                                        const NetworkOptions& options);
   absl::Status AllocateMemory();
 
-  int num_layers() const { return static_cast<int>(spec_.layers.size()); }
+  int num_layers() const { return static_cast<int>(plan_.fused.layers.size()); }
+  const FusedLayer& fused(int l) const { return plan_.fused.layers[l]; }
   Shape ShapeOf(const FeatureShape& shape) const;
   char* Place(int64_t offset) const { return static_cast<char*>(arena_->data()) + offset; }
   T* Values(int64_t offset) const { return reinterpret_cast<T*>(Place(offset)); }
@@ -185,7 +188,6 @@ class Network {
   const Plan plan_;
   Operators<T>& operators_;
   const NetworkOptions options_;
-  const std::vector<int> output_layers_;
   const std::vector<bool> residual_sources_;
   const std::vector<int> last_readers_;
   std::vector<std::vector<ElementRange>> zeros_;  // per layer: ranges of the gradient to set to 0
@@ -199,9 +201,6 @@ class Network {
   int next_layer_ = -1;     // next layer of backward
   int64_t final_from_ = 0;  // first element of the gradient that is final
 };
-
-// The shape of a layer's operator on a batch of `samples`.
-ConvolutionShape ConvolutionOf(const LayerSpec& layer, int64_t samples);
 
 }  // namespace pushpull
 

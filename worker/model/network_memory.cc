@@ -12,7 +12,7 @@ constexpr int64_t kAlignmentBytes = 256;
 // Collects the buffer requests. Touch creates a request or extends its lifetime to another step.
 class MemoryBuilder {
  public:
-  MemoryBuilder(const NetworkSpec& network, int64_t max_batch, const ElementBytes& bytes)
+  MemoryBuilder(const FusedNetwork& network, int64_t max_batch, const ElementBytes& bytes)
       : network_(network),
         max_batch_(max_batch),
         bytes_(bytes),
@@ -23,7 +23,7 @@ class MemoryBuilder {
   NetworkMemory BuildTraining(int first_trainable) && {
     const int count = static_cast<int>(network_.layers.size());
     for (int l = 0; l < count; ++l) Forward(l, /*last_step=*/2 * count);
-    for (const int l : OutputLayers(network_)) {
+    for (const int l : network_.outputs) {
       Touch(&LayerBuffers::raw, l, count);
       if (l >= first_trainable) Touch(&LayerBuffers::dz, l, count);
     }
@@ -36,7 +36,7 @@ class MemoryBuilder {
   NetworkMemory BuildInference() && {
     const int count = static_cast<int>(network_.layers.size());
     for (int l = 0; l < count; ++l) Forward(l, count);
-    for (const int l : OutputLayers(network_)) Touch(&LayerBuffers::raw, l, count);
+    for (const int l : network_.outputs) Touch(&LayerBuffers::raw, l, count);
     return std::move(*this).Finish();
   }
 
@@ -57,7 +57,7 @@ class MemoryBuilder {
   }
 
   int64_t Size(Field field, int l) const {
-    const LayerSpec& layer = network_.layers[l];
+    const FusedLayer& layer = network_.layers[l];
     if (field == &LayerBuffers::dropped || field == &LayerBuffers::ddropped) {
       return max_batch_ * layer.input_shape.num_elements() * bytes_.activation;
     }
@@ -69,21 +69,21 @@ class MemoryBuilder {
   }
 
   void ReadValue(int l, int step) {
-    if (l == LayerSpec::kImage) return;
+    if (l == FusedLayer::kImage) return;
     if (sources_[l]) {
       Touch(&LayerBuffers::applied, l, step);
       return;
     }
     Touch(&LayerBuffers::raw, l, step);
-    if (network_.layers[l].residual != LayerSpec::kNone) {
+    if (network_.layers[l].residual != FusedLayer::kNone) {
       Touch(&LayerBuffers::applied, network_.layers[l].residual, step);
     }
   }
 
   void Forward(int l, int last_step) {
-    const LayerSpec& layer = network_.layers[l];
+    const FusedLayer& layer = network_.layers[l];
     ReadValue(layer.input, l);
-    if (layer.dropout_keep_probability < 1.0f) Touch(&LayerBuffers::dropped, l, l);
+    if (layer.keep_probability < 1.0f) Touch(&LayerBuffers::dropped, l, l);
     Touch(&LayerBuffers::raw, l, l);
     if (layer.batch_norm.has_value()) {
       for (const Field field : {&LayerBuffers::mean, &LayerBuffers::variance}) {
@@ -93,11 +93,11 @@ class MemoryBuilder {
     }
     if (!sources_[l]) return;
     Touch(&LayerBuffers::applied, l, l);
-    if (layer.residual != LayerSpec::kNone) Touch(&LayerBuffers::applied, layer.residual, l);
+    if (layer.residual != FusedLayer::kNone) Touch(&LayerBuffers::applied, layer.residual, l);
   }
 
   void Backward(int l, int step, bool with_input_gradient) {
-    const LayerSpec& layer = network_.layers[l];
+    const FusedLayer& layer = network_.layers[l];
     Touch(&LayerBuffers::raw, l, step);
     Touch(&LayerBuffers::dz, l, step);
     if (layer.batch_norm.has_value()) {
@@ -105,7 +105,7 @@ class MemoryBuilder {
       Touch(&LayerBuffers::dbeta, l, step);
     }
     ReadValue(layer.input, step);
-    if (layer.dropout_keep_probability < 1.0f) {
+    if (layer.keep_probability < 1.0f) {
       Touch(&LayerBuffers::dropped, l, step);
       Touch(&LayerBuffers::ddropped, l, step);
     }
@@ -116,7 +116,7 @@ class MemoryBuilder {
       Touch(&LayerBuffers::dgamma, layer.input, step);
       Touch(&LayerBuffers::dbeta, layer.input, step);
     }
-    if (layer.residual != LayerSpec::kNone) {
+    if (layer.residual != FusedLayer::kNone) {
       memory_.layers[layer.residual].dz = memory_.layers[l].dz;
     }
   }
@@ -135,7 +135,7 @@ class MemoryBuilder {
     return std::move(memory_);
   }
 
-  const NetworkSpec& network_;
+  const FusedNetwork& network_;
   const int64_t max_batch_;
   const ElementBytes bytes_;
   const std::vector<bool> sources_;
@@ -144,16 +144,16 @@ class MemoryBuilder {
 
 }  // namespace
 
-std::vector<bool> FindResidualSources(const NetworkSpec& network) {
+std::vector<bool> FindResidualSources(const FusedNetwork& network) {
   std::vector<bool> sources(network.layers.size(), false);
-  for (const LayerSpec& layer : network.layers) {
-    if (layer.residual != LayerSpec::kNone) sources[layer.residual] = true;
+  for (const FusedLayer& layer : network.layers) {
+    if (layer.residual != FusedLayer::kNone) sources[layer.residual] = true;
   }
   return sources;
 }
 
-std::vector<int> FindLastReaders(const NetworkSpec& network) {
-  std::vector<int> readers(network.layers.size(), LayerSpec::kNone);
+std::vector<int> FindLastReaders(const FusedNetwork& network) {
+  std::vector<int> readers(network.layers.size(), FusedLayer::kNone);
   for (int l = 0; l < static_cast<int>(network.layers.size()); ++l) {
     const int input = network.layers[l].input;
     if (input >= 0 && input < l) readers[input] = l;
@@ -161,12 +161,12 @@ std::vector<int> FindLastReaders(const NetworkSpec& network) {
   return readers;
 }
 
-NetworkMemory PlanTrainingMemory(const NetworkSpec& network, int64_t max_batch, int first_trainable,
-                                 const ElementBytes& bytes) {
+NetworkMemory PlanTrainingMemory(const FusedNetwork& network, int64_t max_batch,
+                                 int first_trainable, const ElementBytes& bytes) {
   return MemoryBuilder(network, max_batch, bytes).BuildTraining(first_trainable);
 }
 
-NetworkMemory PlanInferenceMemory(const NetworkSpec& network, int64_t max_batch,
+NetworkMemory PlanInferenceMemory(const FusedNetwork& network, int64_t max_batch,
                                   const ElementBytes& bytes) {
   return MemoryBuilder(network, max_batch, bytes).BuildInference();
 }

@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "common/model/network_spec.h"
+#include "worker/model/fused_network.h"
 #include "worker/model/memory_planner.h"
 
 namespace pushpull {
@@ -44,20 +44,20 @@ struct NetworkMemory {
 };
 
 // True for each layer whose value a later layer adds through a residual link.
-std::vector<bool> FindResidualSources(const NetworkSpec& network);
+std::vector<bool> FindResidualSources(const FusedNetwork& network);
 
-// For each layer, the last layer whose operator reads its value; LayerSpec::kNone if none does.
-std::vector<int> FindLastReaders(const NetworkSpec& network);
+// For each layer, the last layer whose operator reads its value; FusedLayer::kNone if none does.
+std::vector<int> FindLastReaders(const FusedNetwork& network);
 
 // Plans the arena for training steps of up to `max_batch` samples. A buffer that the backward pass
 // reads lives until its last reader there. Layers below `first_trainable` get no gradient buffers.
 // A residual link passes its gradient on unchanged, so the dz of its source shares the buffer of
 // the reading layer's dz.
-NetworkMemory PlanTrainingMemory(const NetworkSpec& network, int64_t max_batch, int first_trainable,
-                                 const ElementBytes& bytes);
+NetworkMemory PlanTrainingMemory(const FusedNetwork& network, int64_t max_batch,
+                                 int first_trainable, const ElementBytes& bytes);
 
 // Plans the arena for inference: a value lives until its last reader in the forward pass.
-NetworkMemory PlanInferenceMemory(const NetworkSpec& network, int64_t max_batch,
+NetworkMemory PlanInferenceMemory(const FusedNetwork& network, int64_t max_batch,
                                   const ElementBytes& bytes);
 
 }  // namespace pushpull

@@ -34,7 +34,7 @@ Lazy<T> PixelByPixel(Lazy<T> value) {
 }
 
 // Makes each layer use different random numbers.
-uint64_t DropoutSalt(const LayerSpec& layer) { return StableHash(layer.scope); }
+uint64_t DropoutSalt(const FusedLayer& layer) { return StableHash(layer.name); }
 
 }  // namespace
 
@@ -45,7 +45,7 @@ Shape Network<T>::ShapeOf(const FeatureShape& shape) const {
 
 template <typename T>
 bool Network<T>::UsesBatchStatistics(int l) const {
-  return pass_.training() && !spec_.layers[l].batch_norm->frozen;
+  return pass_.training() && !fused(l).batch_norm->frozen;
 }
 
 template <typename T>
@@ -53,7 +53,7 @@ void Network<T>::Begin(const Pass& pass) {
   CHECK(pass.batch.samples >= 1 && pass.batch.samples <= options_.max_batch) << pass.batch.samples;
   pass_ = pass;
   for (int l = 0; l < num_layers(); ++l) {
-    if (spec_.layers[l].batch_norm.has_value()) BindBatchNorm(l);
+    if (fused(l).batch_norm.has_value()) BindBatchNorm(l);
   }
 }
 
@@ -69,14 +69,14 @@ void Network<T>::BindBatchNorm(int l) {
   norm.mean = batch ? Sums(buffers(l).mean) : pass_.variables + slots.moving_mean.offset;
   norm.variance =
       batch ? Sums(buffers(l).variance) : pass_.variables + slots.moving_variance.offset;
-  norm.epsilon = spec_.layers[l].batch_norm->epsilon;
+  norm.epsilon = fused(l).batch_norm->epsilon;
   norm.statistics = batch ? Statistics::kBatch : Statistics::kFrozen;
 }
 
 template <typename T>
 void Network<T>::CorrectMovingStatistics(int64_t num_updates) {
   for (int l = 0; l < num_layers(); ++l) {
-    const auto& spec = spec_.layers[l].batch_norm;
+    const auto& spec = fused(l).batch_norm;
     if (!spec.has_value() || !spec->bias_corrected || spec->frozen || num_updates < 1) continue;
     // Moving statistics start at mean 0 and variance 1, which still have the weight decay^updates.
     const double left = std::pow(static_cast<double>(spec->decay), num_updates);
@@ -84,8 +84,8 @@ void Network<T>::CorrectMovingStatistics(int64_t num_updates) {
     BatchNorm<Parameter>& norm = batch_norms_[l];
     Parameter* const mean = Sums(buffers(l).mean);
     Parameter* const variance = Sums(buffers(l).variance);
-    operators_.CorrectStatistics(spec_.layers[l].output_shape.channels, left, norm.mean,
-                                 norm.variance, mean, variance);
+    operators_.CorrectStatistics(fused(l).output_shape.channels, left, norm.mean, norm.variance,
+                                 mean, variance);
     norm.mean = mean;
     norm.variance = variance;
   }
@@ -94,25 +94,25 @@ void Network<T>::CorrectMovingStatistics(int64_t num_updates) {
 template <typename T>
 Lazy<T> Network<T>::Value(int l) const {
   Lazy<T> value;
-  if (l == LayerSpec::kImage) {
+  if (l == FusedLayer::kImage) {
     value.shape = ShapeOf(spec_.input);
     value.raw = pass_.batch.images;
     return value;
   }
-  const LayerSpec& layer = spec_.layers[l];
+  const FusedLayer& layer = fused(l);
   value.shape = ShapeOf(layer.output_shape);
   value.raw = Values(buffers(l).raw);
   value.batch_norm = layer.batch_norm.has_value() ? &batch_norms_[l] : nullptr;
   value.activation = ToKernel(layer.activation);
-  if (layer.residual != LayerSpec::kNone) value.skip = Values(buffers(layer.residual).applied);
+  if (layer.residual != FusedLayer::kNone) value.skip = Values(buffers(layer.residual).applied);
   if (residual_sources_[l]) value.applied = Values(buffers(l).applied);
   return value;
 }
 
 template <typename T>
 Lazy<T> Network<T>::OperatorInput(int l) const {
-  const LayerSpec& layer = spec_.layers[l];
-  if (!pass_.training() || layer.dropout_keep_probability >= 1.0f) return Value(layer.input);
+  const FusedLayer& layer = fused(l);
+  if (!pass_.training() || layer.keep_probability >= 1.0f) return Value(layer.input);
   Lazy<T> dropped;
   dropped.shape = ShapeOf(layer.input_shape);
   dropped.raw = Values(buffers(l).dropped);
@@ -121,17 +121,17 @@ Lazy<T> Network<T>::OperatorInput(int l) const {
 
 template <typename T>
 void Network<T>::ForwardLayer(int l) {
-  const LayerSpec& layer = spec_.layers[l];
+  const FusedLayer& layer = fused(l);
   const ConvolutionShape shape = ConvolutionOf(layer, pass_.batch.samples);
   StatisticsOut<T> statistics;
   if (layer.batch_norm.has_value() && UsesBatchStatistics(l)) {
     statistics = {Sums(buffers(l).mean), Sums(buffers(l).variance)};
   }
-  if (pass_.training() && layer.dropout_keep_probability < 1.0f) {
+  if (pass_.training() && layer.keep_probability < 1.0f) {
     T* const dropped = Values(buffers(l).dropped);
     operators_.GlobalAveragePool(PixelByPixel(Value(layer.input)), dropped);
-    operators_.Dropout(shape.in.size(), dropped, 1.0 - layer.dropout_keep_probability,
-                       pass_.dropout_seed, DropoutSalt(layer), dropped);
+    operators_.Dropout(shape.in.size(), dropped, 1.0 - layer.keep_probability, pass_.dropout_seed,
+                       DropoutSalt(layer), dropped);
   }
   const Lazy<T> x = OperatorInput(l);
   const LayerVariables& slots = plan_.variables[l];
@@ -140,15 +140,13 @@ void Network<T>::ForwardLayer(int l) {
       slots.biases.present() ? pass_.variables + slots.biases.offset : nullptr;
   T* const raw = Values(buffers(l).raw);
   switch (layer.kind) {
-    case LayerKind::kConvolution:
-    case LayerKind::kPointwise:
-    case LayerKind::kDense:
+    case FusedLayer::Kind::kConvolution:
       operators_.Convolution(shape, x, weights, biases, raw, statistics, workspace());
       break;
-    case LayerKind::kDepthwise:
+    case FusedLayer::Kind::kDepthwise:
       operators_.DepthwiseConvolution(shape, x, weights, raw, statistics, workspace());
       break;
-    case LayerKind::kGlobalAveragePool:
+    case FusedLayer::Kind::kGlobalAveragePool:
       operators_.GlobalAveragePool(x, raw);
       break;
   }
@@ -172,7 +170,7 @@ typename Network<T>::Parameter* Network<T>::BetaGradient(int l) const {
 template <typename T>
 InputGradient<T> Network<T>::InputGradientOf(int l) const {
   InputGradient<T> dx;
-  const int input = spec_.layers[l].input;
+  const int input = fused(l).input;
   if (input < plan_.first_trainable) return dx;
   dx.dz = Values(buffers(input).dz);
   // The buffer already holds a gradient to add to: that of the residual link if the input is the
@@ -180,7 +178,7 @@ InputGradient<T> Network<T>::InputGradientOf(int l) const {
   // been multiplied by the activation's derivative. Doing so again changes nothing, because the
   // derivative is 0 or 1.
   if (residual_sources_[input] || last_readers_[input] != l) dx.add = dx.dz;
-  if (spec_.layers[input].batch_norm.has_value()) {
+  if (fused(input).batch_norm.has_value()) {
     dx.dbeta = BetaGradient(input);
     dx.dgamma = GammaGradient(input);
   }
@@ -189,8 +187,8 @@ InputGradient<T> Network<T>::InputGradientOf(int l) const {
 
 template <typename T>
 void Network<T>::BackwardLayer(int l) {
-  const LayerSpec& layer = spec_.layers[l];
-  if (layer.dropout_keep_probability >= 1.0f) {
+  const FusedLayer& layer = fused(l);
+  if (layer.keep_probability >= 1.0f) {
     BackwardOperator(l, InputGradientOf(l));
     return;
   }
@@ -199,16 +197,15 @@ void Network<T>::BackwardLayer(int l) {
   BackwardOperator(l, dropped);
   const InputGradient<T> dx = InputGradientOf(l);
   if (dx.dz == nullptr) return;
-  operators_.Dropout(ShapeOf(layer.input_shape).size(), dropped.dz,
-                     1.0 - layer.dropout_keep_probability, pass_.dropout_seed, DropoutSalt(layer),
-                     dropped.dz);
+  operators_.Dropout(ShapeOf(layer.input_shape).size(), dropped.dz, 1.0 - layer.keep_probability,
+                     pass_.dropout_seed, DropoutSalt(layer), dropped.dz);
   operators_.GlobalAveragePoolBackward(PixelByPixel(Value(layer.input)), dropped.dz, dx,
                                        workspace());
 }
 
 template <typename T>
 void Network<T>::BackwardOperator(int l, const InputGradient<T>& dx) {
-  const LayerSpec& layer = spec_.layers[l];
+  const FusedLayer& layer = fused(l);
   const ConvolutionShape shape = ConvolutionOf(layer, pass_.batch.samples);
   const LayerVariables& slots = plan_.variables[l];
   OutputGradient<T> dy;
@@ -225,15 +222,13 @@ void Network<T>::BackwardOperator(int l, const InputGradient<T>& dx) {
   Parameter* const dbiases =
       slots.biases.present() ? pass_.gradient + slots.biases.offset : nullptr;
   switch (layer.kind) {
-    case LayerKind::kConvolution:
-    case LayerKind::kPointwise:
-    case LayerKind::kDense:
+    case FusedLayer::Kind::kConvolution:
       operators_.ConvolutionBackward(shape, x, weights, dy, dweights, dbiases, dx, workspace());
       break;
-    case LayerKind::kDepthwise:
+    case FusedLayer::Kind::kDepthwise:
       operators_.DepthwiseConvolutionBackward(shape, x, weights, dy, dweights, dx, workspace());
       break;
-    case LayerKind::kGlobalAveragePool:
+    case FusedLayer::Kind::kGlobalAveragePool:
       if (dx.dz != nullptr) operators_.GlobalAveragePoolBackward(x, dy.dz, dx, workspace());
       break;
   }
@@ -248,7 +243,7 @@ void Network<T>::FinishGradient(int l) {
   }
   const LayerVariables& slots = plan_.variables[l];
   if (!slots.moving_mean.present() || slots.moving_mean.frozen) return;
-  operators_.MovingStatistics(slots.moving_mean.size, ShapeOf(spec_.layers[l].output_shape).rows(),
+  operators_.MovingStatistics(slots.moving_mean.size, ShapeOf(fused(l).output_shape).rows(),
                               Sums(buffers(l).mean), Sums(buffers(l).variance),
                               pass_.gradient + slots.moving_mean.offset,
                               pass_.gradient + slots.moving_variance.offset);

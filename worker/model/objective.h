@@ -23,7 +23,7 @@ class Objective {
   virtual ~Objective() = default;
 
   // Queues the computation of the loss into `result`. `outputs` are the values of
-  // OutputLayers(spec) in that order, each [samples, H, W, C]. With `doutputs` (training), the
+  // OutputNodes(spec) in that order, each [samples, H, W, C]. With `doutputs` (training), the
   // loss's derivatives are written there in the same shapes; a null entry is not wanted. Without
   // `doutputs` (evaluation), label smoothing is left out. All pointers are to the operators'
   // memory.

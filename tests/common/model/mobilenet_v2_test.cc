@@ -1,5 +1,6 @@
 #include "common/model/mobilenet_v2.h"
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <string>
@@ -28,8 +29,7 @@ config::Classifier MakeClassifier(int size, float width, int num_classes) {
 }
 
 int64_t CountParameters(const config::Classifier& classifier) {
-  return VariableLayout::Create(DeclareVariables(BuildMobilenetV2(classifier)))
-      ->num_trainable_parameters();
+  return VariableLayout::Create(BuildMobilenetV2(classifier).variables)->num_trainable_parameters();
 }
 
 TEST(MobilenetV2Test, HasThePublishedNumberOfParameters) {
@@ -54,15 +54,24 @@ TEST(MobilenetV2Test, GreyInputAndHiddenLayerChangeTheCountAsExpected) {
             colour - 576 - (1280 * 10 + 10) + (1280 * 512 + 512) + (512 * 10 + 10));
 }
 
-// Returns the output heights of the layers with stride 2 and of the last convolution.
+// The window of a convolution or depthwise convolution; null for other nodes.
+const Window* WindowOf(const Node& node) {
+  if (const auto* dense = std::get_if<op::Convolution>(&node.op)) return &dense->window;
+  if (const auto* depthwise = std::get_if<op::DepthwiseConvolution>(&node.op)) {
+    return &depthwise->window;
+  }
+  return nullptr;
+}
+
+// Returns the output heights of the convolutions with stride 2 and of the last one.
 std::vector<int> Heights(int size) {
   const NetworkSpec network = BuildMobilenetV2(MakeClassifier(size, 1.0f, 10));
   std::vector<int> heights;
-  for (const LayerSpec& layer : network.layers) {
-    if (layer.stride == 2 || layer.scope == "MobilenetV2/Conv_1") {
-      EXPECT_EQ(layer.output_shape.height, layer.output_shape.width);
-      heights.push_back(layer.output_shape.height);
-    }
+  for (const Node& node : network.nodes) {
+    const Window* const window = WindowOf(node);
+    if (window == nullptr || (window->stride != 2 && node.name != "MobilenetV2/Conv_1")) continue;
+    EXPECT_EQ(node.shape.height, node.shape.width);
+    heights.push_back(node.shape.height);
   }
   return heights;
 }
@@ -79,8 +88,8 @@ TEST(MobilenetV2Test, RectangularInputKeepsItsAspect) {
   config::Classifier classifier = MakeClassifier(64, 1.0f, 10);
   classifier.mutable_image_resizer()->mutable_fixed_shape_resizer()->set_width(96);
   const NetworkSpec network = BuildMobilenetV2(classifier);
-  EXPECT_EQ(network.layers[0].output_shape, (FeatureShape{32, 48, 32}));
-  EXPECT_EQ(network.layers.back().output_shape, (FeatureShape{1, 1, 10}));
+  EXPECT_EQ(network.nodes[0].shape, (FeatureShape{32, 48, 32}));
+  EXPECT_EQ(network.nodes.back().shape, (FeatureShape{1, 1, 10}));
 }
 
 TEST(SamePaddingTest, IsAsymmetricAtStrideTwoOnEvenSizes) {
@@ -96,29 +105,27 @@ TEST(SamePaddingTest, IsAsymmetricAtStrideTwoOnEvenSizes) {
   EXPECT_EQ(padding(7, 1, 1), (std::vector<int>{0, 0, 7}));
 }
 
-TEST(MobilenetV2Test, EveryLayerReadsThePreviousOneAndResidualsMatchInShape) {
+TEST(MobilenetV2Test, EveryNodeReadsThePreviousOneAndSumsReadAnEarlierOneToo) {
   for (const float width : {0.35f, 1.0f, 1.4f}) {
     const NetworkSpec network = BuildMobilenetV2(MakeClassifier(96, width, 10));
-    int residuals = 0;
-    for (size_t i = 0; i < network.layers.size(); ++i) {
-      const LayerSpec& layer = network.layers[i];
-      EXPECT_EQ(layer.input, static_cast<int>(i) - 1);
-      const FeatureShape& before =
-          layer.input == LayerSpec::kImage ? network.input : network.layers[i - 1].output_shape;
-      EXPECT_EQ(layer.input_shape, before) << layer.scope;
-      if (layer.residual == LayerSpec::kNone) continue;
-      ++residuals;
-      EXPECT_EQ(network.layers[layer.residual].output_shape, layer.output_shape) << layer.scope;
-      EXPECT_EQ(layer.activation, ActivationFunction::kNone);
+    EXPECT_EQ(CheckNetwork(network), absl::OkStatus());
+    int sums = 0;
+    for (int n = 0; n < static_cast<int>(network.nodes.size()); ++n) {
+      const Node& node = network.nodes[n];
+      EXPECT_EQ(node.inputs[0], n - 1) << node.name;
+      if (!std::holds_alternative<op::Add>(node.op)) continue;
+      ++sums;
+      EXPECT_LT(node.inputs[1], n - 1) << node.name;
+      EXPECT_TRUE(std::holds_alternative<op::BatchNorm>(network.nodes[n - 1].op)) << node.name;
     }
     // At width 0.35, neighbouring blocks round to equal depths, but only across a stride.
-    EXPECT_EQ(residuals, 10) << width;
+    EXPECT_EQ(sums, 10) << width;
   }
 }
 
 TEST(MobilenetV2Test, VariablesCarrySlimsNamesAndShapes) {
   const VariableLayout layout =
-      *VariableLayout::Create(DeclareVariables(BuildMobilenetV2(MakeClassifier(32, 1.0f, 1000))));
+      *VariableLayout::Create(BuildMobilenetV2(MakeClassifier(32, 1.0f, 1000)).variables);
   const auto shape = [&](const std::string& name) {
     const std::optional<int64_t> i = layout.Find(name);
     return i.has_value() ? layout.variables()[*i].shape : std::vector<int64_t>{};
@@ -142,16 +149,21 @@ TEST(MobilenetV2Test, VariablesCarrySlimsNamesAndShapes) {
 
 TEST(MobilenetV2Test, DefaultsAreSlimsTrainingScope) {
   const NetworkSpec network = BuildMobilenetV2(MakeClassifier(32, 1.0f, 10));
-  for (const LayerSpec& layer : network.layers) {
-    if (layer.kind == LayerKind::kGlobalAveragePool) continue;
-    EXPECT_EQ(layer.weights_initializer.kind, Initializer::Kind::kTruncatedNormal) << layer.scope;
-    EXPECT_EQ(layer.weights_initializer.stddev, 0.09f) << layer.scope;
-    EXPECT_EQ(layer.l2_weight, layer.kind == LayerKind::kDepthwise ? 0.0f : 4e-5f) << layer.scope;
-    if (layer.kind == LayerKind::kDense) continue;
-    EXPECT_TRUE(layer.batch_norm->scale && layer.batch_norm->center && !layer.batch_norm->frozen);
-    EXPECT_EQ(layer.batch_norm->decay, 0.997f);
-    EXPECT_EQ(layer.batch_norm->epsilon, 0.001f);
+  for (const VariableSpec& variable : network.variables) {
+    if (!variable.name.ends_with("weights")) continue;
+    EXPECT_EQ(variable.initializer.kind, Initializer::Kind::kTruncatedNormal) << variable.name;
+    EXPECT_EQ(variable.initializer.stddev, 0.09f) << variable.name;
+    const bool depthwise = variable.name.ends_with("depthwise_weights");
+    EXPECT_EQ(variable.l2_weight, depthwise ? 0.0f : 4e-5f) << variable.name;
   }
+  int batch_norms = 0;
+  ForEachBatchNorm(network, [&](const op::BatchNorm& norm) {
+    ++batch_norms;
+    EXPECT_TRUE(norm.gamma != op::kNoVariable && norm.beta != op::kNoVariable && !norm.frozen);
+    EXPECT_EQ(norm.decay, 0.997f);
+    EXPECT_EQ(norm.epsilon, 0.001f);
+  });
+  EXPECT_EQ(batch_norms, 52);
 }
 
 TEST(MobilenetV2Test, ConvHyperparamsAreTakenAsWritten) {
@@ -163,16 +175,26 @@ TEST(MobilenetV2Test, ConvHyperparamsAreTakenAsWritten) {
   hyperparams->set_regularize_depthwise(true);
   hyperparams->mutable_initializer()->mutable_variance_scaling_initializer();
   const NetworkSpec network = BuildMobilenetV2(classifier);
-  const LayerSpec& expand = network.layers[3];
-  ASSERT_EQ(expand.scope, "MobilenetV2/expanded_conv_1/expand");
-  EXPECT_EQ(expand.activation, ActivationFunction::kRelu);  // the field's default
-  EXPECT_FALSE(expand.batch_norm->scale);                   // the field's default
-  EXPECT_EQ(GammaName(expand), "");
-  EXPECT_TRUE(expand.batch_norm->frozen);
-  EXPECT_EQ(network.layers[1].l2_weight, 0.5f);  // depthwise
+  const auto variable = [&](const std::string& name) {
+    const auto found =
+        std::find_if(network.variables.begin(), network.variables.end(),
+                     [&](const VariableSpec& v) { return v.name == "MobilenetV2/" + name; });
+    return found == network.variables.end() ? VariableSpec() : *found;
+  };
+  for (const Node& node : network.nodes) {
+    if (const auto* const activation = std::get_if<op::Activation>(&node.op)) {
+      EXPECT_EQ(activation->function, ActivationFunction::kRelu) << node.name;  // the default
+    }
+  }
+  ForEachBatchNorm(network, [&](const op::BatchNorm& norm) {
+    EXPECT_EQ(norm.gamma, op::kNoVariable);  // the field's default
+    EXPECT_TRUE(norm.frozen);
+  });
+  EXPECT_EQ(variable("expanded_conv/depthwise/depthwise_weights").l2_weight, 0.5f);
   // Variance factor 2 over a fan-in of 16, with slim's correction of 1.3 for the truncation.
-  EXPECT_FLOAT_EQ(expand.weights_initializer.stddev, std::sqrt(1.3f * 2.0f / 16.0f));
-  for (const VariableSpec& variable : DeclareVariables(network)) {
+  EXPECT_FLOAT_EQ(variable("expanded_conv_1/expand/weights").initializer.stddev,
+                  std::sqrt(1.3f * 2.0f / 16.0f));
+  for (const VariableSpec& variable : network.variables) {
     if (variable.kind == VariableKind::kMovingStatistic) {
       EXPECT_TRUE(variable.frozen) << variable.name;
       EXPECT_EQ(variable.moving_average_decay, 0.9f);

@@ -23,9 +23,7 @@ NetworkSpec Build(const std::string& type, const std::string& ssd = "") {
 
 std::map<std::string, VariableSpec> Variables(const NetworkSpec& network) {
   std::map<std::string, VariableSpec> result;
-  for (VariableSpec& variable : DeclareVariables(network)) {
-    result.emplace(variable.name, variable);
-  }
+  for (const VariableSpec& variable : network.variables) result.emplace(variable.name, variable);
   return result;
 }
 
@@ -44,7 +42,7 @@ int64_t CountWeights(const NetworkSpec& network, const std::string& prefix) {
 std::vector<std::vector<int>> MapShapes(const NetworkSpec& network) {
   std::vector<std::vector<int>> shapes;
   for (const DetectionHead& head : network.detection->heads) {
-    const FeatureShape& in = network.layers[head.box_layer].input_shape;
+    const FeatureShape& in = ShapeOfInput(network, network.nodes[head.box_node].inputs[0]);
     shapes.push_back({head.height, head.width, in.channels});
   }
   return shapes;
@@ -142,8 +140,11 @@ TEST(SsdMobilenetTest, FollowsPredictorOptions) {
             "box_predictor { convolutional_box_predictor { use_dropout: true "
             "dropout_keep_probability: 0.7 class_prediction_bias_init: -4.6 } }");
   const DetectionHead& head = network.detection->heads[2];
-  EXPECT_FLOAT_EQ(network.layers[head.class_layer].dropout_keep_probability, 0.7f);
-  EXPECT_FLOAT_EQ(network.layers[head.box_layer].dropout_keep_probability, 1.0f);
+  const Node& before_classes = network.nodes[network.nodes[head.class_node].inputs[0]];
+  ASSERT_TRUE(std::holds_alternative<op::Dropout>(before_classes.op)) << before_classes.name;
+  EXPECT_FLOAT_EQ(std::get<op::Dropout>(before_classes.op).keep_probability, 0.7f);
+  // The boxes read the map without a dropout.
+  EXPECT_EQ(network.nodes[head.box_node].inputs, before_classes.inputs);
   const auto variables = Variables(network);
   EXPECT_FLOAT_EQ(variables.at("BoxPredictor_2/ClassPredictor/biases").initializer.mean, -4.6f);
   EXPECT_FLOAT_EQ(variables.at("BoxPredictor_2/BoxEncodingPredictor/biases").initializer.mean, 0);
@@ -165,9 +166,9 @@ TEST(SsdMobilenetTest, AddsLayersBeforeThePredictor) {
   EXPECT_EQ(variables.at("BoxPredictor_5/Conv2d_1_1x1_128/BatchNorm/beta").shape,
             (std::vector<int64_t>{128}));
   const DetectionHead& head = network.detection->heads[0];
-  EXPECT_EQ(network.layers[head.box_layer].input, network.layers[head.class_layer].input);
-  EXPECT_EQ(network.layers[network.layers[head.box_layer].input].scope,
-            "BoxPredictor_0/Conv2d_1_1x1_300");
+  EXPECT_EQ(network.nodes[head.box_node].inputs, network.nodes[head.class_node].inputs);
+  EXPECT_EQ(network.nodes[network.nodes[head.box_node].inputs[0]].name,
+            "BoxPredictor_0/Conv2d_1_1x1_300/Relu6");
   // With a max_depth of 0, as in TensorFlow's samples, there is no such layer.
   EXPECT_FALSE(Variables(build("max_depth: 0")).contains("BoxPredictor_0/Conv2d_0_1x1_0/weights"));
 }
@@ -188,11 +189,13 @@ TEST(SsdMobilenetTest, SupportsFewerMapsAndFrozenBatchNorm) {
                                     "freeze_batchnorm: true feature_extractor { num_layers: 3 } "
                                     "anchor_generator { ssd_anchor_generator { num_layers: 3 } }");
   EXPECT_EQ(network.detection->heads.size(), 3u);
-  for (const LayerSpec& layer : network.layers) {
-    if (layer.batch_norm.has_value()) {
-      EXPECT_TRUE(layer.batch_norm->frozen) << layer.scope;
-    }
-  }
+  int batch_norms = 0;
+  ForEachBatchNorm(network, [&](const op::BatchNorm& norm) {
+    ++batch_norms;
+    EXPECT_TRUE(norm.frozen) << network.variables[norm.moving_mean].name;
+    EXPECT_TRUE(network.variables[norm.moving_mean].frozen);
+  });
+  EXPECT_EQ(batch_norms, 27 + 2);  // the backbone's and those of the third map
 }
 
 TEST(SsdMobilenetTest, MakesAnchorsForAnImageThatIsNotSquare) {

@@ -44,7 +44,7 @@ int CountNodes(const onnx::ModelProto& model, const std::string& operation) {
 
 std::vector<float> Infer(const NetworkSpec& spec, const std::vector<float>& values,
                          const std::vector<float>& image, int64_t num_updates = 0) {
-  const auto layout = VariableLayout::Create(DeclareVariables(spec));
+  const auto layout = VariableLayout::Create(spec.variables);
   EXPECT_TRUE(layout.ok()) << layout.status();
   const auto operators = MakeReferenceOperators<float>();
   RunnerOptions options;
@@ -56,11 +56,10 @@ std::vector<float> Infer(const NetworkSpec& spec, const std::vector<float>& valu
   batch.samples = 1;
   EXPECT_TRUE((*network)->Infer(values, batch, num_updates).ok());
   std::vector<float> result;
-  const std::vector<int> layers = OutputLayers(spec);
-  for (size_t i = 0; i < layers.size(); ++i) {
+  const std::vector<int> nodes = OutputNodes(spec);
+  for (size_t i = 0; i < nodes.size(); ++i) {
     const float* const output = (*network)->outputs()[i];
-    result.insert(result.end(), output,
-                  output + spec.layers[layers[i]].output_shape.num_elements());
+    result.insert(result.end(), output, output + spec.nodes[nodes[i]].shape.num_elements());
   }
   return result;
 }
@@ -70,29 +69,36 @@ std::vector<float> Infer(const NetworkSpec& spec, const std::vector<float>& valu
 std::vector<float> InferFolded(const InferenceModel& model, const onnx::GraphProto& graph,
                                const std::vector<float>& image) {
   std::vector<float> values(model.values.size());
-  const auto fill = [&](const std::string& name, const std::vector<float>& from) {
-    const std::optional<int64_t> index = model.layout.Find(name);
-    if (!index.has_value()) return;
-    ASSERT_EQ(model.layout.num_elements(*index), from.size()) << name;
-    std::copy(from.begin(), from.end(), values.begin() + model.layout.offset(*index));
+  const auto fill = [&](int index, const std::vector<float>& from) {
+    if (index == op::kNoVariable) return;
+    ASSERT_EQ(model.layout.num_elements(index), from.size()) << index;
+    std::copy(from.begin(), from.end(), values.begin() + model.layout.offset(index));
   };
-  for (const LayerSpec& layer : model.network.layers) {
-    if (layer.kind == LayerKind::kGlobalAveragePool) continue;
-    const std::vector<float> weights = Floats(*FindInitializer(graph, WeightsName(layer)));
-    const std::vector<float> biases = Floats(*FindInitializer(graph, layer.scope + "/biases"));
-    const size_t outputs = layer.output_shape.channels;
-    const int64_t inputs = layer.kind == LayerKind::kDepthwise ? 1 : layer.input_shape.channels;
-    const int64_t area = int64_t{layer.kernel} * layer.kernel;
+  const std::vector<Node>& nodes = model.network.nodes;
+  for (size_t n = 0; n < nodes.size(); ++n) {
+    const auto* const dense = std::get_if<op::Convolution>(&nodes[n].op);
+    const auto* const depthwise = std::get_if<op::DepthwiseConvolution>(&nodes[n].op);
+    if (dense == nullptr && depthwise == nullptr) continue;
+    const int variable = dense != nullptr ? dense->weights : depthwise->weights;
+    const VariableSpec& spec = model.network.variables[variable];
+    const std::vector<float> weights = Floats(*FindInitializer(graph, spec.name));
+    const std::vector<float> biases = Floats(*FindInitializer(graph, nodes[n].name + "/biases"));
+    const size_t outputs = nodes[n].shape.channels;
+    const int64_t inputs = depthwise != nullptr ? 1 : spec.shape[2];
+    const int64_t area = spec.shape[0] * spec.shape[1];
     std::vector<float> ours(weights.size());
     for (size_t at = 0; at < weights.size(); ++at) {
       const int64_t pixel = at % area, in = at / area % inputs, out = at / (area * inputs);
       ours[(pixel * inputs + in) * outputs + out] = weights[at];
     }
-    fill(WeightsName(layer), ours);
-    fill(layer.has_biases ? BiasesName(layer) : BetaName(layer), biases);
-    if (!layer.batch_norm.has_value()) continue;
-    fill(GammaName(layer), std::vector<float>(outputs, 1.0f));
-    fill(MovingVarianceName(layer), std::vector<float>(outputs, 1.0f - layer.batch_norm->epsilon));
+    fill(variable, ours);
+    if (dense != nullptr) fill(dense->biases, biases);
+    const auto* const norm =
+        n + 1 < nodes.size() ? std::get_if<op::BatchNorm>(&nodes[n + 1].op) : nullptr;
+    if (norm == nullptr) continue;
+    fill(norm->beta, biases);
+    fill(norm->gamma, std::vector<float>(outputs, 1.0f));
+    fill(norm->moving_variance, std::vector<float>(outputs, 1.0f - norm->epsilon));
   }
   return Infer(model.network, values, image);
 }
@@ -137,9 +143,10 @@ TEST(OnnxModelTest, EveryModelIsAWellFormedGraph) {
     EXPECT_EQ(exported.opset_import(0).domain(), "");
     EXPECT_EQ(exported.graph().name(), model.network.name);
     int convolutions = 0, residuals = 0;
-    for (const LayerSpec& layer : model.network.layers) {
-      convolutions += layer.kind != LayerKind::kGlobalAveragePool;
-      residuals += layer.residual != LayerSpec::kNone;
+    for (const Node& node : model.network.nodes) {
+      convolutions += std::holds_alternative<op::Convolution>(node.op) ||
+                      std::holds_alternative<op::DepthwiseConvolution>(node.op);
+      residuals += std::holds_alternative<op::Add>(node.op);
     }
     EXPECT_EQ(CountNodes(exported, "Conv"), convolutions);
     EXPECT_EQ(CountNodes(exported, "BatchNormalization"), 0);
@@ -194,17 +201,17 @@ TEST(OnnxModelTest, ExportsCorrectedStatistics) {
 
 TEST(OnnxModelTest, FoldsBatchNormIntoWeightsAndBias) {
   InferenceModel model = MakeInferenceModel(ClassifierConfig());
-  const LayerSpec& layer = model.network.layers[0];
   const auto at = [&](const std::string& name) {
-    return model.layout.offset(*model.layout.Find(name));
+    return model.layout.offset(*model.layout.Find("MobilenetV2/Conv/" + name));
   };
-  const int64_t channels = layer.output_shape.channels;
-  model.values[at(GammaName(layer)) + 1] = 3.0f;
-  model.values[at(BetaName(layer)) + 1] = 0.25f;
-  model.values[at(MovingMeanName(layer)) + 1] = -2.0f;
-  model.values[at(MovingVarianceName(layer)) + 1] = 4.0f - layer.batch_norm->epsilon;
+  const int64_t channels = model.network.nodes[0].shape.channels;
+  const float epsilon = std::get<op::BatchNorm>(model.network.nodes[1].op).epsilon;
+  model.values[at("BatchNorm/gamma") + 1] = 3.0f;
+  model.values[at("BatchNorm/beta") + 1] = 0.25f;
+  model.values[at("BatchNorm/moving_mean") + 1] = -2.0f;
+  model.values[at("BatchNorm/moving_variance") + 1] = 4.0f - epsilon;
   // Row 2, column 0 of the kernel for channel 1.
-  model.values[at(WeightsName(layer)) + 6 * channels + 1] = 0.5f;
+  model.values[at("weights") + 6 * channels + 1] = 0.5f;
   const onnx::ModelProto exported = ParseBack(model);
   const onnx::TensorProto& weights = *FindInitializer(exported.graph(), "MobilenetV2/Conv/weights");
   EXPECT_THAT(Dimensions(weights), ElementsAre(channels, 1, 3, 3));

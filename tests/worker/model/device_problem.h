@@ -66,9 +66,9 @@ class Problem {
 
 // A tiny detector, or a tiny classifier with dropout.
 inline Problem TinyProblem(bool is_detector) {
-  NetworkSpec network = is_detector ? MakeTinyDetector() : MakeTinyNetwork();
-  if (!is_detector) network.layers.back().dropout_keep_probability = 0.75f;
-  Problem problem(network, *VariableLayout::Create(DeclareVariables(network)));
+  const NetworkSpec network =
+      is_detector ? MakeTinyDetector() : MakeTinyNetwork({.keep_classes = 0.75f});
+  Problem problem(network, *VariableLayout::Create(network.variables));
   // Random values instead of the special values 0 and 1 of initial biases and batch norms.
   CounterRandom random(3, 1);
   for (float& value : problem.variables) value += 0.2f * random.NextFloat();
@@ -112,10 +112,10 @@ inline void ExpectSame(const Outcome& expected, const Outcome& actual) {
 
 inline std::vector<float> Outputs(const NetworkRunner& runner, int64_t samples) {
   std::vector<float> values;
-  const std::vector<int> layers = OutputLayers(runner.spec());
-  for (size_t i = 0; i < layers.size(); ++i) {
+  const std::vector<int> nodes = OutputNodes(runner.spec());
+  for (size_t i = 0; i < nodes.size(); ++i) {
     const float* const output = runner.outputs()[i];
-    const int64_t size = samples * runner.spec().layers[layers[i]].output_shape.num_elements();
+    const int64_t size = samples * runner.spec().nodes[nodes[i]].shape.num_elements();
     values.insert(values.end(), output, output + size);
   }
   return values;

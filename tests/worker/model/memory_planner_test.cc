@@ -6,6 +6,7 @@
 
 #include "common/base/random.h"
 #include "common/model/mobilenet_v2.h"
+#include "worker/model/fused_network.h"
 #include "worker/model/network_memory.h"
 
 namespace pushpull {
@@ -63,20 +64,20 @@ TEST(MemoryPlannerTest, RandomRequestsNeverOverlap) {
   }
 }
 
-NetworkSpec MakeMobilenet() {
+FusedNetwork MakeMobilenet() {
   config::Classifier classifier;
   classifier.set_num_classes(10);
   auto* resizer = classifier.mutable_image_resizer()->mutable_fixed_shape_resizer();
   resizer->set_height(96);
   resizer->set_width(96);
-  return BuildMobilenetV2(classifier);
+  return *FuseNetwork(BuildMobilenetV2(classifier));
 }
 
 TEST(NetworkMemoryTest, PlansOfMobilenetAreSoundAndMuchSmallerThanTheirSum) {
-  const NetworkSpec spec = MakeMobilenet();
-  const NetworkMemory training = PlanTrainingMemory(spec, 8, 0, {4, 4});
+  const FusedNetwork network = MakeMobilenet();
+  const NetworkMemory training = PlanTrainingMemory(network, 8, 0, {4, 4});
   ExpectSound(training.requests, training.plan);
-  const NetworkMemory inference = PlanInferenceMemory(spec, 8, {4, 4});
+  const NetworkMemory inference = PlanInferenceMemory(network, 8, {4, 4});
   ExpectSound(inference.requests, inference.plan);
   int64_t sum = 0;
   for (const BufferRequest& request : training.requests) sum += request.size;
@@ -85,12 +86,12 @@ TEST(NetworkMemoryTest, PlansOfMobilenetAreSoundAndMuchSmallerThanTheirSum) {
 }
 
 TEST(NetworkMemoryTest, ResidualSourcesShareTheGradientOfTheirResidual) {
-  const NetworkSpec spec = MakeMobilenet();
-  const NetworkMemory memory = PlanTrainingMemory(spec, 2, 0, {4, 4});
+  const FusedNetwork network = MakeMobilenet();
+  const NetworkMemory memory = PlanTrainingMemory(network, 2, 0, {4, 4});
   int residuals = 0;
-  for (size_t l = 0; l < spec.layers.size(); ++l) {
-    const int source = spec.layers[l].residual;
-    if (source == LayerSpec::kNone) continue;
+  for (size_t l = 0; l < network.layers.size(); ++l) {
+    const int source = network.layers[l].residual;
+    if (source == FusedLayer::kNone) continue;
     ++residuals;
     EXPECT_EQ(memory.layers[source].dz, memory.layers[l].dz);
     EXPECT_NE(memory.layers[source].applied, BufferPlan::kAbsent);
@@ -99,9 +100,9 @@ TEST(NetworkMemoryTest, ResidualSourcesShareTheGradientOfTheirResidual) {
 }
 
 TEST(NetworkMemoryTest, NarrowActivationsTakeHalfButStatisticsDoNot) {
-  const NetworkSpec spec = MakeMobilenet();
-  const NetworkMemory wide = PlanTrainingMemory(spec, 8, 0, {4, 4});
-  const NetworkMemory narrow = PlanTrainingMemory(spec, 8, 0, {2, 4});
+  const FusedNetwork network = MakeMobilenet();
+  const NetworkMemory wide = PlanTrainingMemory(network, 8, 0, {4, 4});
+  const NetworkMemory narrow = PlanTrainingMemory(network, 8, 0, {2, 4});
   ExpectSound(narrow.requests, narrow.plan);
   int64_t wide_sum = 0, narrow_sum = 0;
   for (size_t i = 0; i < wide.requests.size(); ++i) {
@@ -113,11 +114,11 @@ TEST(NetworkMemoryTest, NarrowActivationsTakeHalfButStatisticsDoNot) {
 }
 
 TEST(NetworkMemoryTest, LayersWithNothingToTrainGetNoGradients) {
-  const NetworkSpec spec = MakeMobilenet();
-  const NetworkMemory memory = PlanTrainingMemory(spec, 2, 30, {4, 4});
+  const FusedNetwork network = MakeMobilenet();
+  const NetworkMemory memory = PlanTrainingMemory(network, 2, 30, {4, 4});
   for (int l = 0; l < 30; ++l) EXPECT_EQ(memory.layers[l].dz, BufferPlan::kAbsent) << l;
   EXPECT_NE(memory.layers[30].dz, BufferPlan::kAbsent);
-  EXPECT_LT(memory.plan.total, PlanTrainingMemory(spec, 2, 0, {4, 4}).plan.total);
+  EXPECT_LT(memory.plan.total, PlanTrainingMemory(network, 2, 0, {4, 4}).plan.total);
 }
 
 }  // namespace

@@ -54,7 +54,7 @@ class TinyNetwork : public TestNetwork<double> {
  private:
   static VariableLayout MakeLayout(const NetworkSpec& network,
                                    const std::function<void(std::vector<VariableSpec>*)>& change) {
-    std::vector<VariableSpec> variables = DeclareVariables(network);
+    std::vector<VariableSpec> variables = network.variables;
     if (change) change(&variables);
     return *VariableLayout::Create(std::move(variables));
   }
@@ -77,19 +77,12 @@ TEST(NetworkGradientTest, MatchesCentralDifferences) {
 }
 
 TEST(NetworkGradientTest, MatchesWithFrozenBatchNorm) {
-  NetworkSpec network = MakeTinyNetwork();
-  for (LayerSpec& layer : network.layers) {
-    if (layer.batch_norm.has_value()) layer.batch_norm->frozen = true;
-  }
-  TinyNetwork tiny(network);
+  TinyNetwork tiny(MakeTinyNetwork({.freeze_batch_norm = true}));
   tiny.ExpectGradientMatches(TestBatch<double>(tiny.spec.input, 3, 2), 1);
 }
 
 TEST(NetworkGradientTest, MatchesWithDropoutBeforeBothDenseLayers) {
-  NetworkSpec network = MakeTinyNetwork();
-  network.layers[network.layers.size() - 2].dropout_keep_probability = 0.7f;
-  network.layers.back().dropout_keep_probability = 0.6f;
-  TinyNetwork tiny(network);
+  TinyNetwork tiny(MakeTinyNetwork({.keep_hidden = 0.7f, .keep_classes = 0.6f}));
   const TestBatch<double> batch(tiny.spec.input, 3, 3);
   tiny.ExpectGradientMatches(batch, 5);
   // The seed decides which values dropout removes.

@@ -3,109 +3,84 @@
 #define PUSHPULL_TESTS_WORKER_MODEL_TINY_MODEL_H_
 
 #include <string>
-#include <tuple>
+#include <utility>
 
+#include "common/model/network_builder.h"
 #include "common/model/network_spec.h"
 
 namespace pushpull {
 
-inline LayerSpec MakeLayer(LayerKind kind, const char* scope, const NetworkSpec& network,
-                           int kernel, int stride, int channels, ActivationFunction activation) {
-  LayerSpec layer;
-  layer.kind = kind;
-  layer.scope = scope;
-  layer.input = static_cast<int>(network.layers.size()) - 1;
-  layer.input_shape = network.layers.empty() ? network.input : network.layers.back().output_shape;
-  layer.kernel = kernel;
-  layer.stride = stride;
-  layer.batch_norm = BatchNormSpec{};
-  layer.activation = activation;
-  layer.weights_initializer = {Initializer::Kind::kTruncatedNormal, 0.0f, 0.5f};
-  ApplySamePadding(channels, &layer);
-  return layer;
+// Weights with a deviation of 0.5, no regularization.
+inline LayerHyperparams TinyHyperparams() {
+  LayerHyperparams hyperparams = SlimHyperparams();
+  hyperparams.initializer.mutable_truncated_normal_initializer()->set_stddev(0.5f);
+  hyperparams.l2_weight = 0.0f;
+  return hyperparams;
 }
+
+struct TinyOptions {
+  bool freeze_batch_norm = false;
+  // The dropouts before the two dense layers keep with these probabilities.
+  float keep_hidden = 1.0f;
+  float keep_classes = 1.0f;
+};
 
 // A stem, a strided block, two residual blocks in a row, a pool, a hidden layer and classes: every
 // kind of connection between layers.
-inline NetworkSpec MakeTinyNetwork() {
-  NetworkSpec network;
-  network.name = "Tiny";
-  network.input = {7, 6, 3};
-  network.num_classes = 3;
-  network.label_smoothing = 0.1f;
-  const auto add = [&](LayerKind kind, const char* scope, int kernel, int stride, int channels,
-                       ActivationFunction activation) {
-    network.layers.push_back(MakeLayer(kind, scope, network, kernel, stride, channels, activation));
-    return static_cast<int>(network.layers.size()) - 1;
-  };
+inline NetworkSpec MakeTinyNetwork(const TinyOptions& options = {}) {
+  NetworkBuilder builder("Tiny", {7, 6, 3}, options.freeze_batch_norm);
+  builder.network().num_classes = 3;
+  builder.network().label_smoothing = 0.1f;
+  const LayerHyperparams plain = TinyHyperparams();
   const ActivationFunction relu6 = ActivationFunction::kRelu6;
-  add(LayerKind::kConvolution, "T/stem", 3, 2, 4, relu6);
-  add(LayerKind::kDepthwise, "T/b0/depthwise", 3, 1, 4, relu6);
-  int source = add(LayerKind::kPointwise, "T/b0/project", 1, 1, 3, ActivationFunction::kNone);
-  for (const char* block : {"T/b1", "T/b2"}) {
-    const std::string prefix = block;
-    add(LayerKind::kPointwise, (prefix + "/expand").c_str(), 1, 1, 8, relu6);
-    add(LayerKind::kDepthwise, (prefix + "/depthwise").c_str(), 3, 1, 8, relu6);
-    const int project = add(LayerKind::kPointwise, (prefix + "/project").c_str(), 1, 1, 3,
-                            ActivationFunction::kNone);
-    network.layers[project].residual = source;
-    source = project;
+  int last = builder.AddNormalized({"T/stem", Node::kImage, 3, 2, 4, relu6}, plain);
+  last = builder.AddNormalizedDepthwise({"T/b0/depthwise", last, 3, 1, 0, relu6}, plain);
+  last = builder.AddNormalized({"T/b0/project", last, 1, 1, 3}, plain);
+  for (const std::string block : {"T/b1", "T/b2"}) {
+    // One batch norm has no scale and another has no centre.
+    LayerHyperparams expand = plain, depthwise = plain;
+    expand.batch_norm->scale = block != "T/b1";
+    depthwise.batch_norm->center = block != "T/b1";
+    const int source = last;
+    last = builder.AddNormalized({block + "/expand", last, 1, 1, 8, relu6}, expand);
+    last = builder.AddNormalizedDepthwise({block + "/depthwise", last, 3, 1, 0, relu6}, depthwise);
+    last = builder.AddNormalized({block + "/project", last, 1, 1, 3}, plain);
+    last = builder.AddNode(block + "/add", op::Add(), {last, source});
   }
-  // One batch norm has no scale and another has no centre.
-  network.layers[3].batch_norm->scale = false;
-  network.layers[4].batch_norm->center = false;
-  add(LayerKind::kGlobalAveragePool, "T/pool", 1, 1, 3, ActivationFunction::kNone);
-  network.layers.back().batch_norm.reset();
-  network.layers.back().output_shape = {1, 1, 3};
-  for (const auto& [scope, units, activation] :
-       {std::tuple{"T/hidden", 5, ActivationFunction::kRelu},
-        std::tuple{"T/classes", 3, ActivationFunction::kNone}}) {
-    LayerSpec layer = MakeLayer(LayerKind::kDense, scope, network, 1, 1, units, activation);
-    layer.batch_norm.reset();
-    layer.has_biases = true;
-    network.layers.push_back(layer);
-  }
-  return network;
+  last = builder.AddNode("T/pool", op::GlobalAveragePool(), {last});
+  last = builder.AddBiased(
+      {"T/hidden", last, 1, 1, 5, ActivationFunction::kRelu, options.keep_hidden}, plain);
+  builder.AddBiased({"T/classes", last, 1, 1, 3, ActivationFunction::kNone, options.keep_classes},
+                    plain);
+  return std::move(builder).Finish();
 }
 
 // Feature maps of 6x6 and 3x3, each with a head. Three layers read the first map.
 inline NetworkSpec MakeTinyDetector() {
-  NetworkSpec network;
-  network.name = "TinyDetector";
-  network.input = {12, 12, 3};
-  network.detection.emplace();
-  DetectionSpec& detection = *network.detection;
+  NetworkBuilder builder("TinyDetector", {12, 12, 3}, /*freeze_batch_norm=*/false);
+  DetectionSpec detection;
   detection.num_classes = 2;
   detection.anchors.num_layers = 2;
   detection.anchors.aspect_ratios = {1.0f, 2.0f};
   detection.matcher.force_match_for_each_row = true;
   detection.loss.hard_example_miner.emplace().max_negatives_per_positive = 3;
-  const int maps[] = {0, 1};
-  network.layers.push_back(
-      MakeLayer(LayerKind::kConvolution, "D/first", network, 3, 2, 8, ActivationFunction::kRelu6));
-  network.layers.push_back(MakeLayer(LayerKind::kConvolution, "D/second", network, 3, 2, 12,
-                                     ActivationFunction::kRelu6));
-  for (const int map : maps) {
-    const FeatureShape shape = network.layers[map].output_shape;
-    const int anchors =
-        3;  // three shapes on the lowest map; above it, two ratios and one interpolated shape
-    const auto add = [&](const std::string& scope, int columns) {
-      LayerSpec layer = MakeLayer(LayerKind::kPointwise, scope.c_str(), network, 1, 1, 1,
-                                  ActivationFunction::kNone);
-      layer.input = map;
-      layer.input_shape = shape;
-      layer.batch_norm.reset();
-      layer.has_biases = true;
-      ApplySamePadding(anchors * columns, &layer);
-      network.layers.push_back(layer);
-      return static_cast<int>(network.layers.size()) - 1;
-    };
-    const std::string head = "D/head" + std::to_string(map);
-    const int boxes = add(head + "/boxes", kBoxCodeSize);
-    const int classes = add(head + "/classes", detection.num_classes + 1);
+  const LayerHyperparams plain = TinyHyperparams();
+  const ActivationFunction relu6 = ActivationFunction::kRelu6;
+  const int first = builder.AddNormalized({"D/first", Node::kImage, 3, 2, 8, relu6}, plain);
+  const int second = builder.AddNormalized({"D/second", first, 3, 2, 12, relu6}, plain);
+  for (const int map : {first, second}) {
+    const FeatureShape shape = builder.shape(map);
+    // Three shapes on the lowest map; above it, two ratios and one interpolated shape.
+    const int anchors = 3;
+    const std::string head = map == first ? "D/head0" : "D/head1";
+    const int boxes =
+        builder.AddBiased({head + "/boxes", map, 1, 1, anchors * kBoxCodeSize}, plain);
+    const int classes = builder.AddBiased(
+        {head + "/classes", map, 1, 1, anchors * (detection.num_classes + 1)}, plain);
     detection.heads.push_back({boxes, classes, shape.height, shape.width, anchors});
   }
-  return network;
+  builder.network().detection = std::move(detection);
+  return std::move(builder).Finish();
 }
 
 }  // namespace pushpull

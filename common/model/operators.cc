@@ -1,0 +1,143 @@
+// Tested by tests/common/model/network_spec_test.cc.
+#include "common/model/operators.h"
+
+#include <algorithm>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+namespace pushpull {
+namespace {
+
+// The number of positions of a window on an axis; 0 or less if it does not fit.
+int Positions(int size, int kernel, int stride, int padding) {
+  const int slack = size + padding - kernel;
+  return slack < 0 ? 0 : slack / stride + 1;
+}
+
+absl::StatusOr<FeatureShape> SlideWindow(const Window& window, const FeatureShape& input,
+                                         int channels) {
+  if (window.kernel < 1 || window.stride < 1 || channels < 1) {
+    return absl::InvalidArgumentError(absl::StrCat("has kernel ", window.kernel, ", stride ",
+                                                   window.stride, " and ", channels,
+                                                   " channels; expected at least 1 of each"));
+  }
+  const SpatialPadding& padding = window.padding;
+  const FeatureShape output = {
+      Positions(input.height, window.kernel, window.stride, padding.top + padding.bottom),
+      Positions(input.width, window.kernel, window.stride, padding.left + padding.right), channels};
+  if (output.height < 1 || output.width < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("has a window of ", window.kernel, "x", window.kernel,
+                     ", which does not fit into an input of ", ToString(input)));
+  }
+  return output;
+}
+
+struct NameOf {
+  std::string operator()(const op::Convolution&) const { return "convolution"; }
+  std::string operator()(const op::DepthwiseConvolution&) const { return "depthwise convolution"; }
+  std::string operator()(const op::BatchNorm&) const { return "batch norm"; }
+  std::string operator()(const op::Activation&) const { return "activation"; }
+  std::string operator()(const op::Add&) const { return "add"; }
+  std::string operator()(const op::GlobalAveragePool&) const { return "global average pool"; }
+  std::string operator()(const op::Dropout&) const { return "dropout"; }
+};
+
+struct ShapeOf {
+  using Shapes = absl::Span<const FeatureShape>;
+  using Result = absl::StatusOr<FeatureShape>;
+
+  Result operator()(const op::Convolution& convolution) const {
+    return SlideWindow(convolution.window, inputs[0], convolution.channels);
+  }
+  Result operator()(const op::DepthwiseConvolution& convolution) const {
+    return SlideWindow(convolution.window, inputs[0], inputs[0].channels);
+  }
+  Result operator()(const op::BatchNorm&) const { return inputs[0]; }
+  Result operator()(const op::Activation&) const { return inputs[0]; }
+  Result operator()(const op::Dropout& dropout) const {
+    if (dropout.keep_probability > 0.0f && dropout.keep_probability <= 1.0f) return inputs[0];
+    return absl::InvalidArgumentError(
+        absl::StrCat("keeps with probability ", dropout.keep_probability, ", expected (0, 1]"));
+  }
+  Result operator()(const op::Add&) const {
+    if (inputs[0] == inputs[1]) return inputs[0];
+    return absl::InvalidArgumentError(
+        absl::StrCat("adds values of ", ToString(inputs[0]), " and ", ToString(inputs[1])));
+  }
+  Result operator()(const op::GlobalAveragePool&) const {
+    return FeatureShape{1, 1, inputs[0].channels};
+  }
+
+  Shapes inputs;
+};
+
+struct ListVariables {
+  std::vector<int> operator()(const op::Convolution& convolution) const {
+    return {convolution.weights, convolution.biases};
+  }
+  std::vector<int> operator()(const op::DepthwiseConvolution& convolution) const {
+    return {convolution.weights};
+  }
+  std::vector<int> operator()(const op::BatchNorm& norm) const {
+    return {norm.gamma, norm.beta, norm.moving_mean, norm.moving_variance};
+  }
+  std::vector<int> operator()(const op::Activation&) const { return {}; }
+  std::vector<int> operator()(const op::Add&) const { return {}; }
+  std::vector<int> operator()(const op::GlobalAveragePool&) const { return {}; }
+  std::vector<int> operator()(const op::Dropout&) const { return {}; }
+};
+
+}  // namespace
+
+std::string ActivationName(ActivationFunction function) {
+  switch (function) {
+    case ActivationFunction::kNone:
+      return "Identity";
+    case ActivationFunction::kRelu:
+      return "Relu";
+    case ActivationFunction::kRelu6:
+      return "Relu6";
+  }
+  return "";
+}
+
+std::string ToString(const FeatureShape& shape) {
+  return absl::StrCat(shape.height, "x", shape.width, "x", shape.channels);
+}
+
+AxisPadding SamePadding(int size, int kernel, int stride) {
+  AxisPadding padding;
+  padding.output_size = (size + stride - 1) / stride;
+  const int total = std::max((padding.output_size - 1) * stride + kernel - size, 0);
+  padding.before = total / 2;
+  padding.after = total - padding.before;
+  return padding;
+}
+
+Window SameWindow(const FeatureShape& input, int kernel, int stride) {
+  const AxisPadding rows = SamePadding(input.height, kernel, stride);
+  const AxisPadding columns = SamePadding(input.width, kernel, stride);
+  return {kernel, stride, {rows.before, rows.after, columns.before, columns.after}};
+}
+
+std::string OperatorName(const Operator& op) { return std::visit(NameOf(), op); }
+
+absl::StatusOr<FeatureShape> OutputShape(const Operator& op,
+                                         absl::Span<const FeatureShape> inputs) {
+  const size_t expected = std::holds_alternative<op::Add>(op) ? 2 : 1;
+  if (inputs.size() != expected) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("has ", inputs.size(), " inputs, expected ", expected));
+  }
+  return std::visit(ShapeOf{inputs}, op);
+}
+
+std::vector<int> VariablesOf(const Operator& op) {
+  std::vector<int> variables = std::visit(ListVariables(), op);
+  std::erase(variables, op::kNoVariable);
+  return variables;
+}
+
+}  // namespace pushpull

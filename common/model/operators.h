@@ -1,0 +1,128 @@
+// The operators of which a network is made, as plain values, and the shapes of what they compute.
+// Thread-safe functions.
+#ifndef PUSHPULL_COMMON_MODEL_OPERATORS_H_
+#define PUSHPULL_COMMON_MODEL_OPERATORS_H_
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+
+namespace pushpull {
+
+enum class ActivationFunction { kNone, kRelu, kRelu6 };
+
+// "Relu6": the last part of the name of an activation's node, as in TensorFlow.
+std::string ActivationName(ActivationFunction function);
+
+// The shape of one image's features, stored as [H, W, C].
+struct FeatureShape {
+  int height = 1;
+  int width = 1;
+  int channels = 1;
+  int64_t num_elements() const { return int64_t{height} * width * channels; }
+  bool operator==(const FeatureShape&) const = default;
+};
+
+// Returns the shape as "HxWxC".
+std::string ToString(const FeatureShape& shape);
+
+// The number of rows and columns of zeros around the input of a convolution.
+struct SpatialPadding {
+  int top = 0;
+  int bottom = 0;
+  int left = 0;
+  int right = 0;
+  bool operator==(const SpatialPadding&) const = default;
+};
+
+// A square window that slides over rows and columns.
+struct Window {
+  int kernel = 1;
+  int stride = 1;
+  SpatialPadding padding;
+};
+
+// TensorFlow's SAME padding of one axis. The output size is ceil(size / stride). If the padding is
+// an odd number, the extra row or column comes after the input.
+struct AxisPadding {
+  int before = 0;
+  int after = 0;
+  int output_size = 0;
+};
+AxisPadding SamePadding(int size, int kernel, int stride);
+
+// Returns a window with SAME padding for an input of this shape.
+Window SameWindow(const FeatureShape& input, int kernel, int stride);
+
+// Operators name their variables by the index in NetworkSpec::variables. A dense layer is a
+// convolution with a 1x1 window on a single pixel, as in slim's classifiers.
+namespace op {
+
+constexpr int kNoVariable = -1;
+
+// weights [kernel, kernel, in, out], biases [out].
+struct Convolution {
+  Window window;
+  int weights = kNoVariable;
+  int biases = kNoVariable;
+  int channels = 1;  // of the output
+};
+
+// Each channel has a kernel of its own. weights [kernel, kernel, channels, 1].
+struct DepthwiseConvolution {
+  Window window;
+  int weights = kNoVariable;
+};
+
+// y = gamma * (x - mean) / sqrt(variance + epsilon) + beta, with the mean and variance over all
+// axes but the channels. All variables are [channels].
+struct BatchNorm {
+  float decay = 0.997f;  // of the moving statistics
+  float epsilon = 0.001f;
+  // Training uses the moving statistics too, and does not update them.
+  bool frozen = false;
+  // Inference removes the initial value from the moving statistics.
+  bool bias_corrected = false;
+  int gamma = kNoVariable;  // kNoVariable: 1
+  int beta = kNoVariable;   // kNoVariable: 0
+  int moving_mean = kNoVariable;
+  int moving_variance = kNoVariable;
+};
+
+struct Activation {
+  ActivationFunction function = ActivationFunction::kRelu;
+};
+
+// The sum of two inputs of the same shape.
+struct Add {};
+
+// The mean over height and width: [1, 1, channels].
+struct GlobalAveragePool {};
+
+// In training each element is kept with this probability and divided by it, or becomes 0.
+struct Dropout {
+  float keep_probability = 1.0f;
+};
+
+}  // namespace op
+
+using Operator = std::variant<op::Convolution, op::DepthwiseConvolution, op::BatchNorm,
+                              op::Activation, op::Add, op::GlobalAveragePool, op::Dropout>;
+
+// Returns "convolution", "batch norm", ...: what messages call the operator.
+std::string OperatorName(const Operator& op);
+
+// Returns the shape of what the operator computes from inputs of these shapes. INVALID_ARGUMENT:
+// it cannot have such inputs; the message says what is wrong ("adds values of 8x8x16 and 4x4x16").
+absl::StatusOr<FeatureShape> OutputShape(const Operator& op, absl::Span<const FeatureShape> inputs);
+
+// Returns the indices of the operator's variables, in the order in which networks declare them.
+std::vector<int> VariablesOf(const Operator& op);
+
+}  // namespace pushpull
+
+#endif  // PUSHPULL_COMMON_MODEL_OPERATORS_H_

@@ -1,0 +1,195 @@
+#include "worker/model/fused_network.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+#include "common/base/status_macros.h"
+
+namespace pushpull {
+namespace {
+
+using Kind = FusedLayer::Kind;
+
+// Visits the nodes in their order. Each either begins a layer or joins the layer that it reads. A
+// node may join only if nothing else reads what it reads, because a fused layer has one value.
+class Fuser {
+ public:
+  explicit Fuser(const NetworkSpec& network)
+      : network_(network),
+        readers_(FindReaders(network)),
+        layer_of_(network.nodes.size(), FusedLayer::kNone) {}
+
+  absl::StatusOr<FusedNetwork> Fuse() && {
+    for (node_ = 0; node_ < static_cast<int>(network_.nodes.size()); ++node_) {
+      PP_RETURN_IF_ERROR(std::visit(*this, network_.nodes[node_].op));
+    }
+    for (const int output : OutputNodes(network_)) {
+      const FusedLayer& layer = result_.layers[layer_of_[output]];
+      if (!readers_[output].empty() || layer.batch_norm.has_value() || HasValueOfItsOwn(layer)) {
+        return Error(output,
+                     "is an output, but has batch norm, an activation or a sum, or is read by "
+                     "another node");
+      }
+      result_.outputs.push_back(layer_of_[output]);
+    }
+    return std::move(result_);
+  }
+
+  absl::Status operator()(const op::Convolution& convolution) {
+    FusedLayer layer;
+    layer.kind = Kind::kConvolution;
+    layer.window = convolution.window;
+    layer.weights = convolution.weights;
+    layer.biases = convolution.biases;
+    return Begin(std::move(layer));
+  }
+
+  absl::Status operator()(const op::DepthwiseConvolution& convolution) {
+    FusedLayer layer;
+    layer.kind = Kind::kDepthwise;
+    layer.window = convolution.window;
+    layer.weights = convolution.weights;
+    return Begin(std::move(layer));
+  }
+
+  absl::Status operator()(const op::GlobalAveragePool&) {
+    if (DropoutBefore() != nullptr) return Error(node_, "reads a dropout");
+    FusedLayer layer;
+    layer.kind = Kind::kGlobalAveragePool;
+    return Begin(std::move(layer));
+  }
+
+  absl::Status operator()(const op::BatchNorm& norm) {
+    FusedLayer* const layer = Joinable(Input());
+    if (layer == nullptr || layer->batch_norm.has_value() || HasValueOfItsOwn(*layer) ||
+        layer->kind == Kind::kGlobalAveragePool) {
+      return Error(node_, "does not follow a convolution that nothing else reads");
+    }
+    layer->batch_norm = norm;
+    return Join(Input());
+  }
+
+  absl::Status operator()(const op::Activation& activation) {
+    FusedLayer* const layer = Joinable(Input());
+    if (layer == nullptr || HasValueOfItsOwn(*layer)) {
+      return Error(node_, "does not follow a convolution or a batch norm that nothing else reads");
+    }
+    layer->activation = activation.function;
+    return Join(Input());
+  }
+
+  absl::Status operator()(const op::Add&) {
+    const std::vector<int>& inputs = network_.nodes[node_].inputs;
+    for (const auto& [sum, residual] :
+         {std::pair(inputs[0], inputs[1]), std::pair(inputs[1], inputs[0])}) {
+      FusedLayer* const layer = Joinable(sum);
+      if (layer == nullptr || HasValueOfItsOwn(*layer) || !CanBeResidual(residual, sum)) continue;
+      layer->residual = layer_of_[residual];
+      return Join(sum);
+    }
+    return Error(node_,
+                 "adds two values of which none is a convolution's or batch norm's that nothing "
+                 "else reads, beside an earlier value that no later node reads");
+  }
+
+  absl::Status operator()(const op::Dropout&) {
+    if (Input() == Node::kImage) return Error(node_, "reads the image");
+    if (readers_[node_].size() != 1) return Error(node_, "is not read by exactly one node");
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::Status Error(int node, absl::string_view problem) const {
+    return absl::InvalidArgumentError(absl::StrCat("node ", network_.nodes[node].name, " (",
+                                                   OperatorName(network_.nodes[node].op), ") ",
+                                                   problem, "; this cannot be computed"));
+  }
+
+  static bool HasValueOfItsOwn(const FusedLayer& layer) {
+    return layer.activation != ActivationFunction::kNone || layer.residual != FusedLayer::kNone;
+  }
+
+  int Input() const { return network_.nodes[node_].inputs[0]; }
+
+  const op::Dropout* DropoutBefore() const {
+    return Input() == Node::kImage ? nullptr
+                                   : std::get_if<op::Dropout>(&network_.nodes[Input()].op);
+  }
+
+  // The layer of node `input`, if the node that is being visited is the only one to read it.
+  FusedLayer* Joinable(int input) {
+    if (input == Node::kImage || readers_[input].size() != 1) return nullptr;
+    const int layer = layer_of_[input];
+    return layer == FusedLayer::kNone ? nullptr : &result_.layers[layer];
+  }
+
+  absl::Status Join(int input) {
+    layer_of_[node_] = layer_of_[input];
+    return absl::OkStatus();
+  }
+
+  absl::Status Begin(FusedLayer layer) {
+    const Node& node = network_.nodes[node_];
+    int input = Input();
+    if (const op::Dropout* const dropout = DropoutBefore()) {
+      layer.keep_probability = dropout->keep_probability;
+      input = network_.nodes[input].inputs[0];
+    }
+    layer.name = node.name;
+    layer.input = input == Node::kImage ? FusedLayer::kImage : layer_of_[input];
+    layer.input_shape = ShapeOfInput(network_, input);
+    layer.output_shape = node.shape;
+    layer_of_[node_] = static_cast<int>(result_.layers.size());
+    result_.layers.push_back(std::move(layer));
+    return absl::OkStatus();
+  }
+
+  // The layer whose operator reads what node `reader` reads; num_nodes if it is not known yet.
+  int LayerThatReads(int reader) const {
+    if (std::holds_alternative<op::Dropout>(network_.nodes[reader].op)) {
+      reader = readers_[reader].empty() ? node_ : readers_[reader][0];
+    }
+    return reader < node_ ? layer_of_[reader] : static_cast<int>(network_.nodes.size());
+  }
+
+  // True if the layer of node `sum` can add the value of node `residual`: it comes earlier, no
+  // other sum reads it, and every other reader belongs to no layer after the sum's.
+  bool CanBeResidual(int residual, int sum) const {
+    if (residual == Node::kImage || residual == sum) return false;
+    if (layer_of_[residual] == FusedLayer::kNone || layer_of_[residual] >= layer_of_[sum]) {
+      return false;
+    }
+    return std::all_of(readers_[residual].begin(), readers_[residual].end(), [&](int reader) {
+      if (reader == node_) return true;
+      return LayerThatReads(reader) <= layer_of_[sum] &&
+             !std::holds_alternative<op::Add>(network_.nodes[reader].op);
+    });
+  }
+
+  const NetworkSpec& network_;
+  const std::vector<std::vector<int>> readers_;
+  FusedNetwork result_;
+  std::vector<int> layer_of_;  // per node; kNone for a dropout
+  int node_ = 0;               // the node that is being visited
+};
+
+}  // namespace
+
+absl::StatusOr<FusedNetwork> FuseNetwork(const NetworkSpec& network) {
+  return Fuser(network).Fuse();
+}
+
+ConvolutionShape ConvolutionOf(const FusedLayer& layer, int64_t samples) {
+  const FeatureShape& in = layer.input_shape;
+  const SpatialPadding& padding = layer.window.padding;
+  return {{samples, in.height, in.width, in.channels},
+          layer.output_shape.channels,
+          layer.window.kernel,
+          layer.window.stride,
+          {padding.top, padding.bottom, padding.left, padding.right}};
+}
+
+}  // namespace pushpull
