@@ -23,6 +23,7 @@
 #include <cstdint>
 
 #include "kernels/detection/ssd_loss.h"
+#include "kernels/gather/gather.h"
 #include "kernels/operands.h"
 #include "kernels/packed_image.h"
 
@@ -69,6 +70,9 @@ class Operators {
   virtual void GlobalAveragePool(const Lazy<T>& x, T* y) = 0;
   virtual void GlobalAveragePoolBackward(const Lazy<T>& x, const T* dy, const InputGradient<T>& dx,
                                          const Workspace& workspace) = 0;
+
+  // Computes all elements of a gather. Outputs may overlap inputs only where its comment says so.
+  virtual void Run(const Gather<T>& gather) = 0;
 
   // y[i] = x[i] / (1 - rate) where entry i is kept, else 0. Whether it is kept is a pure function
   // of (*seed ^ salt, i). 0 <= rate < 1. The operator is its own gradient: call it on dy with the

@@ -114,6 +114,18 @@ class ProfiledOperators : public Operators<T> {
            Values(LazyReads(x) + InputGradientTraffic(x, dx)), start);
   }
 
+  // Counts one element read and one written per element of the output, which holds but for pools.
+  void Run(const Gather<T>& gather) override {
+    const int64_t start = now_();
+    operators_.Run(gather);
+    std::visit(
+        [&](const auto& formula) {
+          const int64_t size = formula.rows * formula.channels;
+          RecordFlat(formula.kName, size, Values(2.0 * static_cast<double>(size)), start);
+        },
+        gather);
+  }
+
   void Dropout(int64_t size, const T* x, double rate, const uint64_t* seed, uint64_t salt,
                T* y) override {
     const int64_t start = now_();

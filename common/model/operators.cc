@@ -40,7 +40,12 @@ struct NameOf {
   std::string operator()(const op::BatchNorm&) const { return "batch norm"; }
   std::string operator()(const op::Activation&) const { return "activation"; }
   std::string operator()(const op::Add&) const { return "add"; }
+  std::string operator()(const op::Multiply&) const { return "multiply"; }
+  std::string operator()(const op::Concat&) const { return "concat"; }
+  std::string operator()(const op::MaxPool&) const { return "max pool"; }
+  std::string operator()(const op::AveragePool&) const { return "average pool"; }
   std::string operator()(const op::GlobalAveragePool&) const { return "global average pool"; }
+  std::string operator()(const op::Upsample&) const { return "upsample"; }
   std::string operator()(const op::Dropout&) const { return "dropout"; }
 };
 
@@ -66,8 +71,45 @@ struct ShapeOf {
     return absl::InvalidArgumentError(
         absl::StrCat("adds values of ", ToString(inputs[0]), " and ", ToString(inputs[1])));
   }
+  Result operator()(const op::Multiply&) const {
+    if (inputs[1] == FeatureShape{1, 1, inputs[0].channels}) return inputs[0];
+    return absl::InvalidArgumentError(absl::StrCat("multiplies values of ", ToString(inputs[0]),
+                                                   " by factors of ", ToString(inputs[1])));
+  }
+  Result operator()(const op::Concat&) const {
+    FeatureShape output = inputs[0];
+    for (const FeatureShape& input : inputs.subspan(1)) {
+      if (input.height != output.height || input.width != output.width) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("joins values of ", ToString(inputs[0]), " and ", ToString(input)));
+      }
+      output.channels += input.channels;
+    }
+    return output;
+  }
+  Result operator()(const op::MaxPool& pool) const { return Pool(pool.window); }
+  Result operator()(const op::AveragePool& pool) const { return Pool(pool.window); }
   Result operator()(const op::GlobalAveragePool&) const {
     return FeatureShape{1, 1, inputs[0].channels};
+  }
+  Result operator()(const op::Upsample& upsample) const {
+    if (upsample.factor < 1) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("has the factor ", upsample.factor, ", expected at least 1"));
+    }
+    return FeatureShape{inputs[0].height * upsample.factor, inputs[0].width * upsample.factor,
+                        inputs[0].channels};
+  }
+
+  // Every window must contain an element of the input.
+  Result Pool(const Window& window) const {
+    const SpatialPadding& padding = window.padding;
+    if (std::max({padding.top, padding.bottom, padding.left, padding.right}) >= window.kernel) {
+      return absl::InvalidArgumentError(absl::StrCat("has padding of ", window.kernel,
+                                                     " or more around a window of ", window.kernel,
+                                                     "x", window.kernel));
+    }
+    return SlideWindow(window, inputs[0], inputs[0].channels);
   }
 
   Shapes inputs;
@@ -83,10 +125,10 @@ struct ListVariables {
   std::vector<int> operator()(const op::BatchNorm& norm) const {
     return {norm.gamma, norm.beta, norm.moving_mean, norm.moving_variance};
   }
-  std::vector<int> operator()(const op::Activation&) const { return {}; }
-  std::vector<int> operator()(const op::Add&) const { return {}; }
-  std::vector<int> operator()(const op::GlobalAveragePool&) const { return {}; }
-  std::vector<int> operator()(const op::Dropout&) const { return {}; }
+  template <typename WithoutVariables>
+  std::vector<int> operator()(const WithoutVariables&) const {
+    return {};
+  }
 };
 
 }  // namespace
@@ -99,6 +141,16 @@ std::string ActivationName(ActivationFunction function) {
       return "Relu";
     case ActivationFunction::kRelu6:
       return "Relu6";
+    case ActivationFunction::kLeakyRelu:
+      return "LeakyRelu";
+    case ActivationFunction::kHardSigmoid:
+      return "HardSigmoid";
+    case ActivationFunction::kHardSwish:
+      return "HardSwish";
+    case ActivationFunction::kSigmoid:
+      return "Sigmoid";
+    case ActivationFunction::kSwish:
+      return "Swish";
   }
   return "";
 }
@@ -126,10 +178,13 @@ std::string OperatorName(const Operator& op) { return std::visit(NameOf(), op); 
 
 absl::StatusOr<FeatureShape> OutputShape(const Operator& op,
                                          absl::Span<const FeatureShape> inputs) {
-  const size_t expected = std::holds_alternative<op::Add>(op) ? 2 : 1;
-  if (inputs.size() != expected) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("has ", inputs.size(), " inputs, expected ", expected));
+  const bool joins = std::holds_alternative<op::Concat>(op);
+  const bool pairs =
+      std::holds_alternative<op::Add>(op) || std::holds_alternative<op::Multiply>(op);
+  const size_t expected = joins || pairs ? 2 : 1;
+  if (inputs.size() < expected || (inputs.size() > expected && !joins)) {
+    return absl::InvalidArgumentError(absl::StrCat("has ", inputs.size(), " inputs, expected ",
+                                                   joins ? "at least " : "", expected));
   }
   return std::visit(ShapeOf{inputs}, op);
 }

@@ -13,7 +13,16 @@
 
 namespace pushpull {
 
-enum class ActivationFunction { kNone, kRelu, kRelu6 };
+enum class ActivationFunction {
+  kNone,
+  kRelu,         // max(x, 0)
+  kRelu6,        // min(max(x, 0), 6)
+  kLeakyRelu,    // x, or negative_slope * x if x < 0
+  kHardSigmoid,  // relu6(x + 3) / 6
+  kHardSwish,    // x * relu6(x + 3) / 6
+  kSigmoid,      // 1 / (1 + exp(-x))
+  kSwish,        // x * sigmoid(x)
+};
 
 // "Relu6": the last part of the name of an activation's node, as in TensorFlow.
 std::string ActivationName(ActivationFunction function);
@@ -95,10 +104,31 @@ struct BatchNorm {
 
 struct Activation {
   ActivationFunction function = ActivationFunction::kRelu;
+  float negative_slope = 0.2f;  // kLeakyRelu only
 };
 
 // The sum of two inputs of the same shape.
 struct Add {};
+
+// The first input times the second one, [1, 1, channels]: a factor for each channel.
+struct Multiply {};
+
+// The channels of the first input, then those of the second, and so on. Inputs differ in nothing
+// but the number of channels.
+struct Concat {};
+
+// The largest element of each window, and the mean of its elements. Padding takes no part.
+struct MaxPool {
+  Window window;
+};
+struct AveragePool {
+  Window window;
+};
+
+// Repeats each pixel `factor` times in both directions.
+struct Upsample {
+  int factor = 2;
+};
 
 // The mean over height and width: [1, 1, channels].
 struct GlobalAveragePool {};
@@ -111,7 +141,8 @@ struct Dropout {
 }  // namespace op
 
 using Operator = std::variant<op::Convolution, op::DepthwiseConvolution, op::BatchNorm,
-                              op::Activation, op::Add, op::GlobalAveragePool, op::Dropout>;
+                              op::Activation, op::Add, op::Multiply, op::Concat, op::MaxPool,
+                              op::AveragePool, op::GlobalAveragePool, op::Upsample, op::Dropout>;
 
 // Returns "convolution", "batch norm", ...: what messages call the operator.
 std::string OperatorName(const Operator& op);

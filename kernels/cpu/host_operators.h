@@ -8,6 +8,7 @@
 
 #include "absl/functional/function_ref.h"
 
+#include "kernels/gather/host_gather.h"
 #include "kernels/operators.h"
 #include "kernels/softmax_cross_entropy.h"
 
@@ -29,6 +30,12 @@ class HostOperators : public Operators<T> {
     *result = SsdLossOnCpu<T>(
         arguments,
         [this](int64_t count, absl::FunctionRef<void(int64_t)> body) { ParallelFor(count, body); });
+  }
+
+  void Run(const Gather<T>& gather) override {
+    RunOnHost<T>(gather, [this](int64_t count, absl::FunctionRef<void(int64_t)> body) {
+      ParallelFor(count, body);
+    });
   }
 
   void ConvertFromFloat(int64_t size, const float* from, T* to) override {

@@ -6,6 +6,7 @@
 #include "kernels/cuda/convolution.h"
 #include "kernels/cuda/depthwise.h"
 #include "kernels/cuda/elementwise.h"
+#include "kernels/cuda/gather.h"
 #include "kernels/cuda/images.h"
 #include "kernels/cuda/losses.h"
 
@@ -70,6 +71,8 @@ class CudaOperators final : public Operators<T> {
     CheckWorkspace(workspace, PoolWorkspace(x.shape));
     PoolBackward(queue_, x, dy, dx, workspace.data);
   }
+
+  void Run(const Gather<T>& gather) override { RunGather(queue_, gather); }
 
   void Dropout(int64_t size, const T* x, double rate, const uint64_t* seed, uint64_t salt,
                T* y) override {

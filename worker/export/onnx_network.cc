@@ -62,18 +62,56 @@ class NodeWriter {
     return AddConvolution(input, depthwise->window, node().shape.channels, &norm);
   }
   std::string operator()(const op::Activation& activation) {
+    const std::string& name = node().name;
     switch (activation.function) {
       case ActivationFunction::kNone:
         break;
       case ActivationFunction::kRelu:
-        return graph_.AddNode("Relu", node().name, {Input(0)});
+        return graph_.AddNode("Relu", name, {Input(0)});
       case ActivationFunction::kRelu6:
-        return graph_.AddNode("Clip", node().name, {Input(0), kZero, kSix});
+        return graph_.AddNode("Clip", name, {Input(0), kZero, kSix});
+      case ActivationFunction::kLeakyRelu:
+        return graph_.AddNode("LeakyRelu", name, {Input(0)},
+                              {{"alpha", activation.negative_slope}});
+      case ActivationFunction::kHardSigmoid:
+        return AddHardSigmoid(name);
+      case ActivationFunction::kHardSwish:  // an operator of its own only from opset 14 on
+        return graph_.AddNode("Mul", name, {Input(0), AddHardSigmoid(name + "/HardSigmoid")});
+      case ActivationFunction::kSigmoid:
+        return graph_.AddNode("Sigmoid", name, {Input(0)});
+      case ActivationFunction::kSwish:
+        return graph_.AddNode("Mul", name,
+                              {Input(0), graph_.AddNode("Sigmoid", name + "/Sigmoid", {Input(0)})});
     }
     return Input(0);
   }
   std::string operator()(const op::Add&) {
     return graph_.AddNode("Add", node().name, {Input(0), Input(1)});
+  }
+  std::string operator()(const op::Multiply&) {
+    return graph_.AddNode("Mul", node().name, {Input(0), Input(1)});
+  }
+  std::string operator()(const op::Concat&) {
+    std::vector<std::string> inputs;
+    for (size_t i = 0; i < node().inputs.size(); ++i) inputs.push_back(Input(static_cast<int>(i)));
+    return graph_.AddNode("Concat", node().name, inputs, {{"axis", int64_t{1}}});
+  }
+  std::string operator()(const op::MaxPool& pool) {
+    return graph_.AddNode("MaxPool", node().name, {Input(0)}, WindowAttributes(pool.window));
+  }
+  std::string operator()(const op::AveragePool& pool) {
+    std::vector<OnnxAttribute> attributes = WindowAttributes(pool.window);
+    attributes.push_back({"count_include_pad", int64_t{0}});
+    return graph_.AddNode("AveragePool", node().name, {Input(0)}, attributes);
+  }
+  std::string operator()(const op::Upsample& upsample) {
+    const float factor = static_cast<float>(upsample.factor);
+    const float scales[] = {1.0f, 1.0f, factor, factor};
+    const std::string name = graph_.AddFloats(node().name + "/scales", {4}, scales);
+    return graph_.AddNode("Resize", node().name, {Input(0), "", name},
+                          {{"mode", std::string("nearest")},
+                           {"coordinate_transformation_mode", std::string("asymmetric")},
+                           {"nearest_mode", std::string("floor")}});
   }
   std::string operator()(const op::GlobalAveragePool&) {
     return graph_.AddNode("GlobalAveragePool", node().name, {Input(0)});
@@ -94,6 +132,18 @@ class NodeWriter {
            std::holds_alternative<op::BatchNorm>(model_.network.nodes[readers[0]].op);
   }
 
+  std::string AddHardSigmoid(const std::string& name) {
+    return graph_.AddNode("HardSigmoid", name, {Input(0)},
+                          {{"alpha", 1.0f / 6.0f}, {"beta", 0.5f}});
+  }
+
+  static std::vector<OnnxAttribute> WindowAttributes(const Window& window) {
+    const SpatialPadding& pad = window.padding;
+    return {{"kernel_shape", Integers{window.kernel, window.kernel}},
+            {"pads", Integers{pad.top, pad.left, pad.bottom, pad.right}},
+            {"strides", Integers{window.stride, window.stride}}};
+  }
+
   std::string AddConvolution(int index, const Window& window, int64_t group,
                              const op::BatchNorm* norm) {
     const Node& convolution = model_.network.nodes[index];
@@ -105,13 +155,11 @@ class NodeWriter {
     const std::string biases =
         graph_.AddFloats(convolution.name + "/biases", {convolution.shape.channels},
                          absl::MakeConstSpan(folded.biases));
-    const SpatialPadding& pad = window.padding;
+    std::vector<OnnxAttribute> attributes = WindowAttributes(window);
+    attributes.insert(attributes.begin(), {"group", group});
     return graph_.AddNode("Conv", convolution.name + "/Conv",
                           {input == Node::kImage ? image_ : values_[input], weights, biases},
-                          {{"group", group},
-                           {"kernel_shape", Integers{window.kernel, window.kernel}},
-                           {"pads", Integers{pad.top, pad.left, pad.bottom, pad.right}},
-                           {"strides", Integers{window.stride, window.stride}}});
+                          attributes);
   }
 
   const InferenceModel& model_;

@@ -1,6 +1,7 @@
 #include "worker/model/fused_network.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -12,6 +13,14 @@ namespace pushpull {
 namespace {
 
 using Kind = FusedLayer::Kind;
+
+// The activation as a part of a fused layer; nullopt if its derivative is not 0 or 1 everywhere.
+std::optional<Activation> AsClamp(ActivationFunction function) {
+  if (function == ActivationFunction::kNone) return Activation::kNone;
+  if (function == ActivationFunction::kRelu) return Activation::kRelu;
+  if (function == ActivationFunction::kRelu6) return Activation::kRelu6;
+  return std::nullopt;
+}
 
 // Visits the nodes in their order. Each either begins a layer or joins the layer that it reads. A
 // node may join only if nothing else reads what it reads, because a fused layer has one value.
@@ -65,7 +74,7 @@ class Fuser {
   absl::Status operator()(const op::BatchNorm& norm) {
     FusedLayer* const layer = Joinable(Input());
     if (layer == nullptr || layer->batch_norm.has_value() || HasValueOfItsOwn(*layer) ||
-        layer->kind == Kind::kGlobalAveragePool) {
+        layer->kind == Kind::kGlobalAveragePool || layer->kind == Kind::kGather) {
       return Error(node_, "does not follow a convolution that nothing else reads");
     }
     layer->batch_norm = norm;
@@ -74,10 +83,9 @@ class Fuser {
 
   absl::Status operator()(const op::Activation& activation) {
     FusedLayer* const layer = Joinable(Input());
-    if (layer == nullptr || HasValueOfItsOwn(*layer)) {
-      return Error(node_, "does not follow a convolution or a batch norm that nothing else reads");
-    }
-    layer->activation = activation.function;
+    const std::optional<Activation> clamp = AsClamp(activation.function);
+    if (layer == nullptr || HasValueOfItsOwn(*layer) || !clamp.has_value()) return BeginGather();
+    layer->activation = *clamp;
     return Join(Input());
   }
 
@@ -90,10 +98,14 @@ class Fuser {
       layer->residual = layer_of_[residual];
       return Join(sum);
     }
-    return Error(node_,
-                 "adds two values of which none is a convolution's or batch norm's that nothing "
-                 "else reads, beside an earlier value that no later node reads");
+    return BeginGather();
   }
+
+  absl::Status operator()(const op::Multiply&) { return BeginGather(); }
+  absl::Status operator()(const op::Concat&) { return BeginGather(); }
+  absl::Status operator()(const op::MaxPool&) { return BeginGather(); }
+  absl::Status operator()(const op::AveragePool&) { return BeginGather(); }
+  absl::Status operator()(const op::Upsample&) { return BeginGather(); }
 
   absl::Status operator()(const op::Dropout&) {
     if (Input() == Node::kImage) return Error(node_, "reads the image");
@@ -109,7 +121,7 @@ class Fuser {
   }
 
   static bool HasValueOfItsOwn(const FusedLayer& layer) {
-    return layer.activation != ActivationFunction::kNone || layer.residual != FusedLayer::kNone;
+    return layer.activation != Activation::kNone || layer.residual != FusedLayer::kNone;
   }
 
   int Input() const { return network_.nodes[node_].inputs[0]; }
@@ -131,16 +143,30 @@ class Fuser {
     return absl::OkStatus();
   }
 
+  absl::Status BeginGather() {
+    for (const int input : network_.nodes[node_].inputs) {
+      if (input != Node::kImage && layer_of_[input] == FusedLayer::kNone) {
+        return Error(node_, "reads a dropout");
+      }
+    }
+    FusedLayer layer;
+    layer.kind = Kind::kGather;
+    layer.gather = network_.nodes[node_].op;
+    return Begin(std::move(layer));
+  }
+
   absl::Status Begin(FusedLayer layer) {
     const Node& node = network_.nodes[node_];
-    int input = Input();
+    std::vector<int> inputs = node.inputs;
     if (const op::Dropout* const dropout = DropoutBefore()) {
       layer.keep_probability = dropout->keep_probability;
-      input = network_.nodes[input].inputs[0];
+      inputs = network_.nodes[Input()].inputs;
     }
     layer.name = node.name;
-    layer.input = input == Node::kImage ? FusedLayer::kImage : layer_of_[input];
-    layer.input_shape = ShapeOfInput(network_, input);
+    for (const int input : inputs) {
+      layer.inputs.push_back(input == Node::kImage ? FusedLayer::kImage : layer_of_[input]);
+      layer.input_shapes.push_back(ShapeOfInput(network_, input));
+    }
     layer.output_shape = node.shape;
     layer_of_[node_] = static_cast<int>(result_.layers.size());
     result_.layers.push_back(std::move(layer));
@@ -155,17 +181,15 @@ class Fuser {
     return reader < node_ ? layer_of_[reader] : static_cast<int>(network_.nodes.size());
   }
 
-  // True if the layer of node `sum` can add the value of node `residual`: it comes earlier, no
-  // other sum reads it, and every other reader belongs to no layer after the sum's.
+  // True if the layer of node `sum` can add the value of node `residual`. In the backward pass the
+  // gradients of both are one buffer. So only layers before the sum's may read the residual too,
+  // and there must be one, because its backward pass finishes the gradient.
   bool CanBeResidual(int residual, int sum) const {
     if (residual == Node::kImage || residual == sum) return false;
-    if (layer_of_[residual] == FusedLayer::kNone || layer_of_[residual] >= layer_of_[sum]) {
-      return false;
-    }
-    return std::all_of(readers_[residual].begin(), readers_[residual].end(), [&](int reader) {
-      if (reader == node_) return true;
-      return LayerThatReads(reader) <= layer_of_[sum] &&
-             !std::holds_alternative<op::Add>(network_.nodes[reader].op);
+    const std::vector<int>& readers = readers_[residual];
+    if (layer_of_[residual] == FusedLayer::kNone || readers.size() < 2) return false;
+    return std::all_of(readers.begin(), readers.end(), [&](int reader) {
+      return reader == node_ || LayerThatReads(reader) < layer_of_[sum];
     });
   }
 
@@ -183,7 +207,7 @@ absl::StatusOr<FusedNetwork> FuseNetwork(const NetworkSpec& network) {
 }
 
 ConvolutionShape ConvolutionOf(const FusedLayer& layer, int64_t samples) {
-  const FeatureShape& in = layer.input_shape;
+  const FeatureShape& in = layer.input_shape();
   const SpatialPadding& padding = layer.window.padding;
   return {{samples, in.height, in.width, in.channels},
           layer.output_shape.channels,

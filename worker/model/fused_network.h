@@ -12,31 +12,42 @@
 #include "absl/status/statusor.h"
 
 #include "common/model/network_spec.h"
+#include "kernels/operands.h"
 #include "kernels/shape.h"
 
 namespace pushpull {
 
-// One fused layer: value = residual + activation(batch_norm(op(dropout(input)))), where `op` is a
-// convolution with or without biases, or a pool. Several layers may read the value.
+// One fused layer: value = residual + activation(batch_norm(op(dropout(input)))). Several layers
+// may read the value. `op` is a convolution with or without biases, a global pool, or a gather: an
+// operator that reads whole values (kernels/gather/gather.h). A gather may have several inputs, and
+// has neither dropout nor batch norm.
+//
+// The activation of a fused layer has a derivative of 0 or 1. Each reader of a value multiplies the
+// gradient by it, and doing so again changes nothing. All other activations are gathers.
 struct FusedLayer {
-  static constexpr int kImage = -1;  // for `input`: the network's input
+  static constexpr int kImage = -1;  // for `inputs`: the network's input
   static constexpr int kNone = -2;   // for `residual`: there is none
 
-  enum class Kind { kConvolution, kDepthwise, kGlobalAveragePool };
+  enum class Kind { kConvolution, kDepthwise, kGlobalAveragePool, kGather };
 
   Kind kind = Kind::kConvolution;
-  std::string name;      // of the node of `op`
-  int input = kImage;    // index of the layer whose value is read; an earlier layer
-  int residual = kNone;  // index of the layer whose value is added; an earlier layer
-  FeatureShape input_shape;
+  std::string name;         // of the node of `op`
+  std::vector<int> inputs;  // indices of the layers whose values are read; earlier layers
+  int residual = kNone;     // index of the layer whose value is added; an earlier layer
+  std::vector<FeatureShape> input_shapes;
   FeatureShape output_shape;
-  Window window;
+  Window window;    // of a convolution
+  Operator gather;  // of a gather
   // Variables are indices in NetworkSpec::variables, or op::kNoVariable.
   int weights = op::kNoVariable;
   int biases = op::kNoVariable;
   std::optional<op::BatchNorm> batch_norm;
-  ActivationFunction activation = ActivationFunction::kNone;
+  Activation activation = Activation::kNone;
   float keep_probability = 1.0f;  // of the dropout
+
+  // Those of a layer with one input.
+  int input() const { return inputs[0]; }
+  const FeatureShape& input_shape() const { return input_shapes[0]; }
 };
 
 struct FusedNetwork {

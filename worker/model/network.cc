@@ -42,6 +42,12 @@ int64_t WorkspaceBytes(const NetworkSpec& spec, const FusedNetwork& fused,
         case FusedLayer::Kind::kDepthwise:
           bytes = std::max(bytes, operators.DepthwiseWorkspace(shape));
           break;
+        case FusedLayer::Kind::kGather:
+          for (const FeatureShape& input : layer.input_shapes) {
+            const int64_t rows = samples * input.height * input.width;
+            bytes = std::max(bytes, operators.PoolWorkspace({rows, 1, 1, input.channels}));
+          }
+          break;
         case FusedLayer::Kind::kGlobalAveragePool:
           bytes = std::max(bytes, operators.PoolWorkspace(shape.in));
           break;

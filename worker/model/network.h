@@ -175,13 +175,15 @@ class Network {
   bool UsesBatchStatistics(int l) const;
   Lazy<T> Value(int l) const;
   Lazy<T> OperatorInput(int l) const;
-  InputGradient<T> InputGradientOf(int l) const;
+  InputGradient<T> InputGradientOf(int l, size_t i) const;
+  std::vector<const T*> WholeValues(int l);
   Parameter* GammaGradient(int l) const;
   Parameter* BetaGradient(int l) const;
 
   void ForwardLayer(int l);
   void BackwardLayer(int l);
   void BackwardOperator(int l, const InputGradient<T>& dx);
+  void BackwardGather(int l);
   void FinishGradient(int l);
 
   const NetworkSpec spec_;

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "worker/model/gather_layers.h"
+
 namespace pushpull {
 namespace {
 
@@ -27,9 +29,7 @@ class MemoryBuilder {
       Touch(&LayerBuffers::raw, l, count);
       if (l >= first_trainable) Touch(&LayerBuffers::dz, l, count);
     }
-    for (int l = count - 1; l >= first_trainable; --l) {
-      Backward(l, 2 * count - l, network_.layers[l].input >= first_trainable);
-    }
+    for (int l = count - 1; l >= first_trainable; --l) Backward(l, 2 * count - l, first_trainable);
     return std::move(*this).Finish();
   }
 
@@ -43,27 +43,42 @@ class MemoryBuilder {
  private:
   using Field = int64_t LayerBuffers::*;
 
-  // Notes that `field` of layer l is in use at `step`. Until Finish the fields of LayerBuffers hold
-  // indices of requests, not offsets.
+  // Notes that `field` of layer l is in use at `step`.
   void Touch(Field field, int l, int step) {
-    int64_t& index = memory_.layers[l].*field;
-    if (index == BufferPlan::kAbsent) {
-      index = static_cast<int64_t>(memory_.requests.size());
-      memory_.requests.push_back({Size(field, l), step, step});
+    Touch(&(memory_.layers[l].*field), Size(field, l), step);
+  }
+
+  // Until Finish the fields of LayerBuffers hold indices of requests, not offsets.
+  void Touch(int64_t* index, int64_t size, int step) {
+    if (*index == BufferPlan::kAbsent) {
+      *index = static_cast<int64_t>(memory_.requests.size());
+      memory_.requests.push_back({size, step, step});
     }
-    BufferRequest& request = memory_.requests[index];
+    BufferRequest& request = memory_.requests[*index];
     request.first_step = std::min(request.first_step, step);
     request.last_step = std::max(request.last_step, step);
+  }
+
+  // Notes that input i of gather l is in use at `step` as a whole value.
+  void TouchValue(int l, size_t i, int step) {
+    const FusedLayer& layer = network_.layers[l];
+    const int input = layer.inputs[i];
+    if (input == FusedLayer::kImage || sources_[input] || IsPlain(network_, input)) return;
+    Touch(&memory_.layers[l].values[i], ValueBytes(layer.input_shapes[i]), step);
+  }
+
+  int64_t ValueBytes(const FeatureShape& shape) const {
+    return max_batch_ * shape.num_elements() * bytes_.activation;
   }
 
   int64_t Size(Field field, int l) const {
     const FusedLayer& layer = network_.layers[l];
     if (field == &LayerBuffers::dropped || field == &LayerBuffers::ddropped) {
-      return max_batch_ * layer.input_shape.num_elements() * bytes_.activation;
+      return ValueBytes(layer.input_shape());
     }
     if (field == &LayerBuffers::raw || field == &LayerBuffers::applied ||
         field == &LayerBuffers::dz) {
-      return max_batch_ * layer.output_shape.num_elements() * bytes_.activation;
+      return ValueBytes(layer.output_shape);
     }
     return layer.output_shape.channels * bytes_.parameter;
   }
@@ -82,7 +97,12 @@ class MemoryBuilder {
 
   void Forward(int l, int last_step) {
     const FusedLayer& layer = network_.layers[l];
-    ReadValue(layer.input, l);
+    for (const int input : layer.inputs) ReadValue(input, l);
+    if (layer.kind == FusedLayer::Kind::kGather) {
+      memory_.layers[l].values.resize(layer.inputs.size(), BufferPlan::kAbsent);
+      memory_.layers[l].dvalues.resize(layer.inputs.size(), BufferPlan::kAbsent);
+      for (size_t i = 0; i < layer.inputs.size(); ++i) TouchValue(l, i, l);
+    }
     if (layer.keep_probability < 1.0f) Touch(&LayerBuffers::dropped, l, l);
     Touch(&LayerBuffers::raw, l, l);
     if (layer.batch_norm.has_value()) {
@@ -96,7 +116,7 @@ class MemoryBuilder {
     if (layer.residual != FusedLayer::kNone) Touch(&LayerBuffers::applied, layer.residual, l);
   }
 
-  void Backward(int l, int step, bool with_input_gradient) {
+  void Backward(int l, int step, int first_trainable) {
     const FusedLayer& layer = network_.layers[l];
     Touch(&LayerBuffers::raw, l, step);
     Touch(&LayerBuffers::dz, l, step);
@@ -104,19 +124,28 @@ class MemoryBuilder {
       Touch(&LayerBuffers::dgamma, l, step);
       Touch(&LayerBuffers::dbeta, l, step);
     }
-    ReadValue(layer.input, step);
+    for (const int input : layer.inputs) ReadValue(input, step);
     if (layer.keep_probability < 1.0f) {
       Touch(&LayerBuffers::dropped, l, step);
       Touch(&LayerBuffers::ddropped, l, step);
     }
-    if (!with_input_gradient) return;
-    Touch(&LayerBuffers::raw, layer.input, step);
-    Touch(&LayerBuffers::dz, layer.input, step);
-    if (network_.layers[layer.input].batch_norm.has_value()) {
-      Touch(&LayerBuffers::dgamma, layer.input, step);
-      Touch(&LayerBuffers::dbeta, layer.input, step);
+    for (size_t i = 0; i < layer.inputs.size(); ++i) {
+      const int input = layer.inputs[i];
+      if (layer.kind == FusedLayer::Kind::kGather) {
+        if (BackwardReadsInputs(layer)) TouchValue(l, i, step);
+        if (input >= first_trainable) {
+          Touch(&memory_.layers[l].dvalues[i], ValueBytes(layer.input_shapes[i]), step);
+        }
+      }
+      if (input < first_trainable) continue;
+      Touch(&LayerBuffers::raw, input, step);
+      Touch(&LayerBuffers::dz, input, step);
+      if (network_.layers[input].batch_norm.has_value()) {
+        Touch(&LayerBuffers::dgamma, input, step);
+        Touch(&LayerBuffers::dbeta, input, step);
+      }
     }
-    if (layer.residual != FusedLayer::kNone) {
+    if (layer.residual >= first_trainable) {
       memory_.layers[layer.residual].dz = memory_.layers[l].dz;
     }
   }
@@ -128,11 +157,16 @@ class MemoryBuilder {
            {&LayerBuffers::raw, &LayerBuffers::applied, &LayerBuffers::dz, &LayerBuffers::dropped,
             &LayerBuffers::ddropped, &LayerBuffers::mean, &LayerBuffers::variance,
             &LayerBuffers::dgamma, &LayerBuffers::dbeta}) {
-        int64_t& place = layer.*field;
-        if (place != BufferPlan::kAbsent) place = memory_.plan.offsets[place];
+        SetOffset(&(layer.*field));
       }
+      for (int64_t& place : layer.values) SetOffset(&place);
+      for (int64_t& place : layer.dvalues) SetOffset(&place);
     }
     return std::move(memory_);
+  }
+
+  void SetOffset(int64_t* place) const {
+    if (*place != BufferPlan::kAbsent) *place = memory_.plan.offsets[*place];
   }
 
   const FusedNetwork& network_;
@@ -143,6 +177,12 @@ class MemoryBuilder {
 };
 
 }  // namespace
+
+bool IsPlain(const FusedNetwork& network, int l) {
+  const FusedLayer& layer = network.layers[l];
+  return !layer.batch_norm.has_value() && layer.activation == Activation::kNone &&
+         layer.residual == FusedLayer::kNone;
+}
 
 std::vector<bool> FindResidualSources(const FusedNetwork& network) {
   std::vector<bool> sources(network.layers.size(), false);
@@ -155,8 +195,9 @@ std::vector<bool> FindResidualSources(const FusedNetwork& network) {
 std::vector<int> FindLastReaders(const FusedNetwork& network) {
   std::vector<int> readers(network.layers.size(), FusedLayer::kNone);
   for (int l = 0; l < static_cast<int>(network.layers.size()); ++l) {
-    const int input = network.layers[l].input;
-    if (input >= 0 && input < l) readers[input] = l;
+    for (const int input : network.layers[l].inputs) {
+      if (input != FusedLayer::kImage) readers[input] = l;
+    }
   }
   return readers;
 }

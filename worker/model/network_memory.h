@@ -29,6 +29,9 @@ struct LayerBuffers {
   int64_t dz = BufferPlan::kAbsent;       // gradient of the output after batch norm
   int64_t dropped = BufferPlan::kAbsent;  // the input after dropout
   int64_t ddropped = BufferPlan::kAbsent;  // gradient of `dropped`
+  // One per input of a gather: its value, if it is not in memory already, and its gradient.
+  std::vector<int64_t> values;
+  std::vector<int64_t> dvalues;
   // Training: statistics of the batch. Inference: moving statistics after bias correction.
   int64_t mean = BufferPlan::kAbsent;
   int64_t variance = BufferPlan::kAbsent;
@@ -36,6 +39,9 @@ struct LayerBuffers {
   int64_t dgamma = BufferPlan::kAbsent;
   int64_t dbeta = BufferPlan::kAbsent;
 };
+
+// True if the value of layer l is its raw output.
+bool IsPlain(const FusedNetwork& network, int l);
 
 struct NetworkMemory {
   std::vector<BufferRequest> requests;  // sizes in bytes

@@ -7,22 +7,11 @@
 #include "glog/logging.h"
 
 #include "common/base/random.h"
+#include "worker/model/gather_layers.h"
 #include "worker/model/network.h"
 
 namespace pushpull {
 namespace {
-
-Activation ToKernel(ActivationFunction activation) {
-  switch (activation) {
-    case ActivationFunction::kNone:
-      return Activation::kNone;
-    case ActivationFunction::kRelu:
-      return Activation::kRelu;
-    case ActivationFunction::kRelu6:
-      return Activation::kRelu6;
-  }
-  return Activation::kNone;
-}
 
 // Views every pixel as a separate sample. Global average pooling is then the identity: forward, it
 // writes a lazy value to memory; backward, it applies only the derivatives of batch norm and
@@ -103,7 +92,7 @@ Lazy<T> Network<T>::Value(int l) const {
   value.shape = ShapeOf(layer.output_shape);
   value.raw = Values(buffers(l).raw);
   value.batch_norm = layer.batch_norm.has_value() ? &batch_norms_[l] : nullptr;
-  value.activation = ToKernel(layer.activation);
+  value.activation = layer.activation;
   if (layer.residual != FusedLayer::kNone) value.skip = Values(buffers(layer.residual).applied);
   if (residual_sources_[l]) value.applied = Values(buffers(l).applied);
   return value;
@@ -112,9 +101,9 @@ Lazy<T> Network<T>::Value(int l) const {
 template <typename T>
 Lazy<T> Network<T>::OperatorInput(int l) const {
   const FusedLayer& layer = fused(l);
-  if (!pass_.training() || layer.keep_probability >= 1.0f) return Value(layer.input);
+  if (!pass_.training() || layer.keep_probability >= 1.0f) return Value(layer.input());
   Lazy<T> dropped;
-  dropped.shape = ShapeOf(layer.input_shape);
+  dropped.shape = ShapeOf(layer.input_shape());
   dropped.raw = Values(buffers(l).dropped);
   return dropped;
 }
@@ -129,7 +118,7 @@ void Network<T>::ForwardLayer(int l) {
   }
   if (pass_.training() && layer.keep_probability < 1.0f) {
     T* const dropped = Values(buffers(l).dropped);
-    operators_.GlobalAveragePool(PixelByPixel(Value(layer.input)), dropped);
+    operators_.GlobalAveragePool(PixelByPixel(Value(layer.input())), dropped);
     operators_.Dropout(shape.in.size(), dropped, 1.0 - layer.keep_probability, pass_.dropout_seed,
                        DropoutSalt(layer), dropped);
   }
@@ -148,6 +137,12 @@ void Network<T>::ForwardLayer(int l) {
       break;
     case FusedLayer::Kind::kGlobalAveragePool:
       operators_.GlobalAveragePool(x, raw);
+      break;
+    case FusedLayer::Kind::kGather:
+      for (const Gather<T>& gather :
+           GatherForward<T>(layer, pass_.batch.samples, WholeValues(l), raw)) {
+        operators_.Run(gather);
+      }
       break;
   }
   if (residual_sources_[l]) operators_.Apply(Value(l), Values(buffers(l).applied));
@@ -168,16 +163,18 @@ typename Network<T>::Parameter* Network<T>::BetaGradient(int l) const {
 }
 
 template <typename T>
-InputGradient<T> Network<T>::InputGradientOf(int l) const {
+InputGradient<T> Network<T>::InputGradientOf(int l, size_t i) const {
   InputGradient<T> dx;
-  const int input = fused(l).input;
+  const std::vector<int>& inputs = fused(l).inputs;
+  const int input = inputs[i];
   if (input < plan_.first_trainable) return dx;
   dx.dz = Values(buffers(input).dz);
   // The buffer already holds a gradient to add to: that of the residual link if the input is the
   // source of one, or that of the later readers if the input has several. That gradient has already
   // been multiplied by the activation's derivative. Doing so again changes nothing, because the
   // derivative is 0 or 1.
-  if (residual_sources_[input] || last_readers_[input] != l) dx.add = dx.dz;
+  const bool read_before = std::count(inputs.begin(), inputs.begin() + i, input) > 0;
+  if (residual_sources_[input] || last_readers_[input] != l || read_before) dx.add = dx.dz;
   if (fused(input).batch_norm.has_value()) {
     dx.dbeta = BetaGradient(input);
     dx.dgamma = GammaGradient(input);
@@ -188,18 +185,22 @@ InputGradient<T> Network<T>::InputGradientOf(int l) const {
 template <typename T>
 void Network<T>::BackwardLayer(int l) {
   const FusedLayer& layer = fused(l);
+  if (layer.kind == FusedLayer::Kind::kGather) {
+    BackwardGather(l);
+    return;
+  }
   if (layer.keep_probability >= 1.0f) {
-    BackwardOperator(l, InputGradientOf(l));
+    BackwardOperator(l, InputGradientOf(l, 0));
     return;
   }
   InputGradient<T> dropped;
   dropped.dz = Values(buffers(l).ddropped);
   BackwardOperator(l, dropped);
-  const InputGradient<T> dx = InputGradientOf(l);
+  const InputGradient<T> dx = InputGradientOf(l, 0);
   if (dx.dz == nullptr) return;
-  operators_.Dropout(ShapeOf(layer.input_shape).size(), dropped.dz, 1.0 - layer.keep_probability,
+  operators_.Dropout(ShapeOf(layer.input_shape()).size(), dropped.dz, 1.0 - layer.keep_probability,
                      pass_.dropout_seed, DropoutSalt(layer), dropped.dz);
-  operators_.GlobalAveragePoolBackward(PixelByPixel(Value(layer.input)), dropped.dz, dx,
+  operators_.GlobalAveragePoolBackward(PixelByPixel(Value(layer.input())), dropped.dz, dx,
                                        workspace());
 }
 
@@ -231,6 +232,51 @@ void Network<T>::BackwardOperator(int l, const InputGradient<T>& dx) {
     case FusedLayer::Kind::kGlobalAveragePool:
       if (dx.dz != nullptr) operators_.GlobalAveragePoolBackward(x, dy.dz, dx, workspace());
       break;
+    case FusedLayer::Kind::kGather:
+      LOG(FATAL) << layer.name << ": BackwardGather computes it";
+  }
+}
+
+// The values of a gather's inputs in memory. Writes those that are computed where they are read.
+template <typename T>
+std::vector<const T*> Network<T>::WholeValues(int l) {
+  const FusedLayer& layer = fused(l);
+  std::vector<const T*> values;
+  for (size_t i = 0; i < layer.inputs.size(); ++i) {
+    const Lazy<T> x = Value(layer.inputs[i]);
+    if (x.applied != nullptr) {
+      values.push_back(x.applied);
+    } else if (buffers(l).values[i] == BufferPlan::kAbsent) {
+      values.push_back(x.raw);
+    } else {
+      T* const value = Values(buffers(l).values[i]);
+      operators_.Apply(x, value);
+      values.push_back(value);
+    }
+  }
+  return values;
+}
+
+// Computes the gradient of each input's value, then takes it back through the input's activation
+// and batch norm.
+template <typename T>
+void Network<T>::BackwardGather(int l) {
+  const FusedLayer& layer = fused(l);
+  const size_t inputs = layer.inputs.size();
+  std::vector<const T*> x(inputs, nullptr);
+  if (BackwardReadsInputs(layer)) x = WholeValues(l);
+  std::vector<T*> dx;
+  for (const int64_t place : buffers(l).dvalues) {
+    dx.push_back(place == BufferPlan::kAbsent ? nullptr : Values(place));
+  }
+  for (const Gather<T>& gather :
+       GatherBackward<T>(layer, pass_.batch.samples, x, Values(buffers(l).dz), dx)) {
+    operators_.Run(gather);
+  }
+  for (size_t i = 0; i < inputs; ++i) {
+    if (dx[i] == nullptr) continue;
+    operators_.GlobalAveragePoolBackward(PixelByPixel(Value(layer.inputs[i])), dx[i],
+                                         InputGradientOf(l, i), workspace());
   }
 }
 

@@ -63,6 +63,7 @@ class IdleOperators final : public Operators<T> {
   void GlobalAveragePool(const Lazy<T>&, T*) override {}
   void GlobalAveragePoolBackward(const Lazy<T>&, const T*, const InputGradient<T>&,
                                  const Workspace&) override {}
+  void Run(const Gather<T>&) override {}
   void Dropout(int64_t, const T*, double, const uint64_t*, uint64_t, T*) override {}
   void SoftmaxCrossEntropy(int64_t, int64_t, const T*, const int32_t*, double, T*,
                            ClassificationResult*) override {}

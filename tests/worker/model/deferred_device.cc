@@ -111,6 +111,9 @@ class DeferredOperators final : public Operators<float> {
       reference_->GlobalAveragePoolBackward(x.get(), dy, dx, workspace);
     });
   }
+  void Run(const Gather<float>& gather) override {
+    device_.Queue([this, gather] { reference_->Run(gather); });
+  }
   void Dropout(int64_t size, const float* x, double rate, const uint64_t* seed, uint64_t salt,
                float* y) override {
     device_.Queue([=, this] { reference_->Dropout(size, x, rate, seed, salt, y); });

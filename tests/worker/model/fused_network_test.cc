@@ -39,7 +39,7 @@ TEST(FusedNetworkTest, JoinsEverythingThatFollowsAConvolution) {
   std::vector<int> inputs, residuals;
   for (const FusedLayer& layer : network.layers) {
     names.push_back(layer.name);
-    inputs.push_back(layer.input);
+    inputs.push_back(layer.input());
     residuals.push_back(layer.residual);
   }
   EXPECT_THAT(names, ElementsAre("T/stem", "T/b0/depthwise", "T/b0/project", "T/b1/expand",
@@ -54,8 +54,8 @@ TEST(FusedNetworkTest, JoinsEverythingThatFollowsAConvolution) {
   const FusedLayer& depthwise = network.layers[1];
   EXPECT_EQ(depthwise.kind, Kind::kDepthwise);
   EXPECT_TRUE(depthwise.batch_norm.has_value());
-  EXPECT_EQ(depthwise.activation, kRelu6);
-  EXPECT_EQ(depthwise.input_shape, (FeatureShape{4, 3, 4}));
+  EXPECT_EQ(depthwise.activation, Activation::kRelu6);
+  EXPECT_EQ(depthwise.input_shape(), (FeatureShape{4, 3, 4}));
   const FusedLayer& classes = network.layers[11];
   EXPECT_EQ(classes.kind, Kind::kConvolution);
   EXPECT_FALSE(classes.batch_norm.has_value());
@@ -76,9 +76,9 @@ TEST(FusedNetworkTest, MobilenetV2HasOneLayerPerConvolution) {
   int residuals = 0, activations = 0, batch_norms = 0;
   for (int l = 0; l < 54; ++l) {
     const FusedLayer& layer = network.layers[l];
-    EXPECT_EQ(layer.input, l - 1) << layer.name;
+    EXPECT_EQ(layer.input(), l - 1) << layer.name;
     residuals += layer.residual != FusedLayer::kNone;
-    activations += layer.activation == kRelu6;
+    activations += layer.activation == Activation::kRelu6;
     batch_norms += layer.batch_norm.has_value();
   }
   EXPECT_EQ(residuals, 10);
@@ -89,58 +89,131 @@ TEST(FusedNetworkTest, MobilenetV2HasOneLayerPerConvolution) {
 TEST(FusedNetworkTest, OutputsOfADetectorAreThoseOfItsHeads) {
   const FusedNetwork network = Fuse(MakeTinyDetector());
   EXPECT_THAT(network.outputs, ElementsAre(2, 3, 4, 5));
-  EXPECT_EQ(network.layers[2].input, 0);
-  EXPECT_EQ(network.layers[4].input, 1);
+  EXPECT_EQ(network.layers[2].input(), 0);
+  EXPECT_EQ(network.layers[4].input(), 1);
+}
+
+// a, b and c = b's projection, and the sum of c and a.
+NetworkSpec MakeBlock(bool swapped) {
+  NetworkBuilder builder = MakeBuilder();
+  builder.network().num_classes = 4;
+  const LayerHyperparams plain = TinyHyperparams();
+  const int a = builder.AddNormalized({"a", Node::kImage, 1, 1, 4}, plain);
+  const int b = builder.AddNormalized({"b", a, 1, 1, 6, kRelu6}, plain);
+  const int c = builder.AddNormalized({"c", b, 1, 1, 4}, plain);
+  const std::vector<int> inputs = swapped ? std::vector<int>{a, c} : std::vector<int>{c, a};
+  const int sum = builder.AddNode("sum", op::Add(), inputs);
+  const int pool = builder.AddNode("pool", op::GlobalAveragePool(), {sum});
+  builder.AddBiased({"classes", pool, 1, 1, 4}, plain);
+  return std::move(builder).Finish();
 }
 
 TEST(FusedNetworkTest, EitherInputOfASumMayBeTheResidual) {
   for (const bool swapped : {false, true}) {
-    NetworkBuilder builder = MakeBuilder();
-    builder.network().num_classes = 4;
-    const int a = builder.AddNormalized({"a", Node::kImage, 1, 1, 4}, TinyHyperparams());
-    const int b = builder.AddNormalized({"b", a, 1, 1, 4}, TinyHyperparams());
-    const int sum = builder.AddNode("sum", op::Add(),
-                                    swapped ? std::vector<int>{a, b} : std::vector<int>{b, a});
-    const int pool = builder.AddNode("pool", op::GlobalAveragePool(), {sum});
-    builder.AddBiased({"classes", pool, 1, 1, 4}, TinyHyperparams());
-    const FusedNetwork network = Fuse(std::move(builder).Finish());
-    EXPECT_EQ(network.layers[1].residual, 0);
-    EXPECT_EQ(network.layers[2].input, 1);
+    const FusedNetwork network = Fuse(MakeBlock(swapped));
+    ASSERT_EQ(network.layers.size(), 5u);
+    EXPECT_EQ(network.layers[2].residual, 0);
+    EXPECT_EQ(network.layers[3].input(), 2);
   }
 }
 
-TEST(FusedNetworkTest, NamesTheNodeThatItCannotFuse) {
+// The names of the layers that are gathers.
+std::vector<std::string> GathersOf(NetworkBuilder builder, int last) {
+  const int pool = builder.AddNode("pool", op::GlobalAveragePool(), {last});
+  builder.network().num_classes = 4;
+  builder.AddBiased({"classes", pool, 1, 1, 4}, TinyHyperparams());
+  std::vector<std::string> names;
+  for (const FusedLayer& layer : Fuse(std::move(builder).Finish()).layers) {
+    if (layer.kind == Kind::kGather) names.push_back(layer.name);
+  }
+  return names;
+}
+
+TEST(FusedNetworkTest, WhatCannotJoinALayerIsALayerOfItsOwn) {
   const LayerHyperparams plain = TinyHyperparams();
   NetworkBuilder builder = MakeBuilder();
-  builder.AddNode("activation", op::Activation{kRelu6}, {Node::kImage});
-  EXPECT_THAT(ErrorOf(std::move(builder)),
-              HasSubstr("node activation (activation) does not follow a convolution"));
+  int last = builder.AddNode("of_image", op::Activation{kRelu6}, {Node::kImage});
+  EXPECT_THAT(GathersOf(std::move(builder), last), ElementsAre("of_image"));
+
+  builder = MakeBuilder();  // its derivative is not 0 or 1
+  last = builder.AddNormalized({"a", Node::kImage, 1, 1, 4, ActivationFunction::kHardSwish}, plain);
+  EXPECT_THAT(GathersOf(std::move(builder), last), ElementsAre("a/HardSwish"));
 
   builder = MakeBuilder();
-  int a = builder.AddNormalized({"a", Node::kImage, 1, 1, 4, kRelu6}, plain);
-  builder.AddNode("again", op::Activation{kRelu6}, {a});
-  EXPECT_THAT(ErrorOf(std::move(builder)), HasSubstr("node again (activation)"));
+  last = builder.AddNormalized({"a", Node::kImage, 1, 1, 4, kRelu6}, plain);
+  last = builder.AddNode("second", op::Activation{kRelu6}, {last});
+  EXPECT_THAT(GathersOf(std::move(builder), last), ElementsAre("second"));
 
   builder = MakeBuilder();  // a sum of two activations
-  a = builder.AddNormalized({"a", Node::kImage, 1, 1, 4, kRelu6}, plain);
+  int a = builder.AddNormalized({"a", Node::kImage, 1, 1, 4, kRelu6}, plain);
   int b = builder.AddNormalized({"b", a, 1, 1, 4, kRelu6}, plain);
-  builder.AddNode("sum", op::Add(), {a, b});
-  EXPECT_THAT(ErrorOf(std::move(builder)), HasSubstr("node sum (add)"));
+  last = builder.AddNode("sum", op::Add(), {a, b});
+  EXPECT_THAT(GathersOf(std::move(builder), last), ElementsAre("sum"));
+}
 
-  builder = MakeBuilder();  // a later convolution reads the residual, behind a dropout
+// The sum's gradient is that of the residual too, so it may not be one that is still being read.
+TEST(FusedNetworkTest, ASumIsALayerOfItsOwnIfItsResidualHasOtherReaders) {
+  const LayerHyperparams plain = TinyHyperparams();
+  NetworkBuilder builder = MakeBuilder();  // the convolution before the sum reads the residual
+  int a = builder.AddNormalized({"a", Node::kImage, 1, 1, 4}, plain);
+  int b = builder.AddNormalized({"b", a, 1, 1, 4}, plain);
+  int sum = builder.AddNode("sum", op::Add(), {b, a});
+  EXPECT_THAT(GathersOf(std::move(builder), sum), ElementsAre("sum"));
+
+  builder = MakeBuilder();  // nothing but the sum reads either
   a = builder.AddNormalized({"a", Node::kImage, 1, 1, 4}, plain);
-  b = builder.AddNormalized({"b", a, 1, 1, 4}, plain);
-  builder.AddNode("sum", op::Add(), {a, b});
-  builder.AddNormalized({"late", a, 1, 1, 4, kRelu6, 0.5f}, plain);
-  EXPECT_THAT(ErrorOf(std::move(builder)), HasSubstr("node sum (add)"));
+  b = builder.AddNormalized({"b", Node::kImage, 1, 1, 4}, plain);
+  sum = builder.AddNode("sum", op::Add(), {b, a});
+  EXPECT_THAT(GathersOf(std::move(builder), sum), ElementsAre("sum"));
 
-  builder = MakeBuilder();
+  builder = MakeBuilder();  // a later block reads it and adds it too
+  a = builder.AddNormalized({"a", Node::kImage, 1, 1, 4}, plain);
+  std::vector<int> sums;
+  for (const std::string name : {"b", "c"}) {
+    b = builder.AddNormalized({name + "1", a, 1, 1, 4, kRelu6}, plain);
+    b = builder.AddNormalized({name + "2", b, 1, 1, 4}, plain);
+    sums.push_back(builder.AddNode(name + "_sum", op::Add(), {b, a}));
+  }
+  const int both = builder.AddNode("both", op::Concat(), {sums[0], sums[1]});
+  EXPECT_THAT(GathersOf(std::move(builder), both), ElementsAre("b_sum", "both"));
+
+  builder = MakeBuilder();  // a later convolution reads it, behind a dropout
+  a = builder.AddNormalized({"a", Node::kImage, 1, 1, 4}, plain);
+  b = builder.AddNormalized({"b", a, 1, 1, 4, kRelu6}, plain);
+  b = builder.AddNormalized({"c", b, 1, 1, 4}, plain);
+  sum = builder.AddNode("sum", op::Add(), {b, a});
+  b = builder.AddNormalized({"late", a, 1, 1, 4, kRelu6, 0.5f}, plain);
+  b = builder.AddNode("second_sum", op::Add(), {sum, b});
+  EXPECT_THAT(GathersOf(std::move(builder), b), ElementsAre("sum", "second_sum"));
+}
+
+TEST(FusedNetworkTest, NamesTheNodeThatItCannotCompute) {
+  const LayerHyperparams plain = TinyHyperparams();
+  NetworkBuilder builder = MakeBuilder();
   builder.AddBiased({"a", Node::kImage, 1, 1, 4, kRelu6, 0.5f}, plain);
   EXPECT_THAT(ErrorOf(std::move(builder)), HasSubstr("node a/Dropout (dropout) reads the image"));
 
   builder = MakeBuilder();
   builder.AddBiased({"a", Node::kImage, 8, 8, 4, kRelu6}, plain);
   EXPECT_THAT(ErrorOf(std::move(builder)), HasSubstr("node a/Relu6 (activation) is an output"));
+
+  builder = MakeBuilder();
+  int a = builder.AddBiased({"a", Node::kImage, 1, 1, 4}, plain);
+  a = builder.AddNode("drop", op::Dropout{0.5f}, {a});
+  builder.AddNode("sum", op::Add(), {a, a});
+  EXPECT_THAT(ErrorOf(std::move(builder)), HasSubstr("node drop (dropout) is not read by exactly"));
+
+  builder = MakeBuilder();
+  a = builder.AddBiased({"a", Node::kImage, 1, 1, 4}, plain);
+  a = builder.AddNode("drop", op::Dropout{0.5f}, {a});
+  builder.AddNode("up", op::Upsample{2}, {a});
+  EXPECT_THAT(ErrorOf(std::move(builder)), HasSubstr("node up (upsample) reads a dropout"));
+
+  builder = MakeBuilder();
+  a = builder.AddNode("pool", op::GlobalAveragePool(), {Node::kImage});
+  builder.AddNode("norm", op::BatchNorm(), {a});
+  EXPECT_THAT(ErrorOf(std::move(builder)),
+              HasSubstr("node norm (batch norm) does not follow a convolution"));
 }
 
 }  // namespace
