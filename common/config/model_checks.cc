@@ -2,9 +2,13 @@
 // Tested by tests/common/model/ssd_mobilenet_test.cc.
 #include "common/config/model_checks.h"
 
+#include <algorithm>
 #include <string>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/types/span.h"
 
 namespace pushpull {
 namespace {
@@ -13,7 +17,7 @@ namespace {
 constexpr int kMaxClasses = 1000000;
 constexpr int kMaxDepth = 16384;
 constexpr float kMaxDepthMultiplier = 4.0f;
-// Both backbones have a stride of 32. The Object Detection API has the same minimum for SSD.
+// All backbones have a stride of 32. The Object Detection API has the same minimum for SSD.
 constexpr int kMinClassifierSide = 32;
 constexpr int kMinSsdSide = 33;
 constexpr int kMaxSide = 4096;
@@ -22,6 +26,10 @@ constexpr int kMaxMaps = 6;  // with all extra layers
 constexpr int kMaxPredictorLayers = 16;
 constexpr int kMaxAspectRatios = 100;
 constexpr int kImageChannels = 3;
+
+constexpr absl::string_view kClassifierTypes[] = {"mobilenet_v2", "mobilenet_v3_large",
+                                                  "mobilenet_v3_small"};
+constexpr absl::string_view kSsdTypes[] = {"ssd_mobilenet_v1", "ssd_mobilenet_v2"};
 
 enum class BatchNormUse { kRequired, kOptional };
 
@@ -89,12 +97,19 @@ void CheckImageResizer(const config::ImageResizer& resizer, const std::string& f
   }
 }
 
+// `types` are the allowed values of feature_extractor.type.
+void CheckType(const std::string& field, const std::string& type,
+               absl::Span<const absl::string_view> types, FieldChecker* checker) {
+  if (std::count(types.begin(), types.end(), type) > 0) return;
+  const std::string expected = absl::StrJoin(types, " or ", [](std::string* out, auto allowed) {
+    absl::StrAppend(out, "\"", allowed, "\"");
+  });
+  checker->Add(field, expected, absl::StrCat("\"", type, "\""));
+}
+
 void CheckExtractor(const config::SsdFeatureExtractor& extractor, FieldChecker* checker) {
   const std::string field = Field("feature_extractor");
-  if (extractor.type() != "ssd_mobilenet_v1" && extractor.type() != "ssd_mobilenet_v2") {
-    checker->Add(field + ".type", "\"ssd_mobilenet_v1\" or \"ssd_mobilenet_v2\"",
-                 absl::StrCat("\"", extractor.type(), "\""));
-  }
+  CheckType(field + ".type", extractor.type(), kSsdTypes, checker);
   checker->Positive(field + ".depth_multiplier", extractor.depth_multiplier(), kMaxDepthMultiplier);
   checker->Between(field + ".min_depth", extractor.min_depth(), 1, kMaxDepth);
   checker->Between(field + ".num_layers", extractor.num_layers(), kMinMaps, kMaxMaps);
@@ -260,16 +275,19 @@ void CheckClassifier(const config::Classifier& classifier, FieldChecker* checker
   CheckImageResizer(classifier.image_resizer(), field + ".image_resizer", kMinClassifierSide,
                     checker);
   const config::ClassifierFeatureExtractor& extractor = classifier.feature_extractor();
-  if (extractor.type() != "mobilenet_v2") {
-    checker->Add(field + ".feature_extractor.type", "\"mobilenet_v2\"",
-                 absl::StrCat("\"", extractor.type(), "\""));
-  }
+  CheckType(field + ".feature_extractor.type", extractor.type(), kClassifierTypes, checker);
   checker->Positive(field + ".feature_extractor.depth_multiplier", extractor.depth_multiplier(),
                     kMaxDepthMultiplier);
   checker->Between(field + ".feature_extractor.min_depth", extractor.min_depth(), 1, kMaxDepth);
   if (extractor.has_conv_hyperparams()) {
     CheckHyperparams(extractor.conv_hyperparams(), field + ".feature_extractor.conv_hyperparams",
                      BatchNormUse::kRequired, checker);
+    if (absl::StartsWith(extractor.type(), "mobilenet_v3") && classifier.hidden_units() == 0 &&
+        extractor.conv_hyperparams().has_activation()) {
+      checker->Add(field + ".feature_extractor.conv_hyperparams.activation", "no such field",
+                   config::Hyperparams::Activation_Name(extractor.conv_hyperparams().activation()),
+                   "remove it: MobileNetV3 has the activations of its paper");
+    }
   }
   CheckInitializer(classifier.logits_initializer(), field + ".logits_initializer", checker);
   checker->Between(field + ".hidden_units", classifier.hidden_units(), 0, kMaxClasses);

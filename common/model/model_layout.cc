@@ -11,7 +11,7 @@
 #include "glog/logging.h"
 #include "google/protobuf/repeated_field.h"
 
-#include "common/model/mobilenet_v2.h"
+#include "common/model/classifier.h"
 #include "common/model/ssd_mobilenet.h"
 
 namespace pushpull {
@@ -81,7 +81,7 @@ void ApplyTrainConfig(const config::TrainConfig& train_config,
 NetworkSpec BuildNetworkSpec(const config::DetectionModel& model) {
   if (model.has_ssd()) return BuildSsdMobilenet(model.ssd());
   CHECK(model.has_classifier());
-  return BuildMobilenetV2(model.classifier());
+  return BuildClassifier(model.classifier());
 }
 
 int NumClasses(const config::DetectionModel& model) {

@@ -8,10 +8,11 @@
 #include "absl/strings/str_cat.h"
 
 #include "common/model/detection_config.h"
+#include "common/model/families/depths.h"
+#include "common/model/families/mobilenet_v1.h"
+#include "common/model/families/mobilenet_v2.h"
 #include "common/model/hyperparams.h"
 #include "common/model/image_resize.h"
-#include "common/model/mobilenet_v1_body.h"
-#include "common/model/mobilenet_v2_body.h"
 #include "common/model/network_builder.h"
 
 namespace pushpull {

@@ -1,4 +1,4 @@
-// Tested by tests/common/model/mobilenet_v2_test.cc.
+// Tested by tests/common/model/families/mobilenet_v2_test.cc.
 // Tested by tests/common/model/model_layout_test.cc.
 #include "common/model/variable_layout.h"
 

@@ -53,7 +53,8 @@ struct RowJob {
 // pixel the kernel's taps are loaded from the band, which is in the L2 cache; neighbouring pixels
 // share taps, which then come from the L1 cache. With 3 x 3 taps a pixel costs nine loads and nine
 // multiply-adds, plus a store and three operations for the sums: the load ports and the store of y
-// to memory are the likely bounds.
+// to memory are the likely bounds. The 25 weights of 5 x 5 taps do not fit in 16 registers, so some
+// are loaded again for each pixel.
 //
 //    band       w * x_next
 //    tap row 0  ....[0][1][2]....      y[w] = sum of weights[i][j] * band[i][w + j]
@@ -62,9 +63,9 @@ struct RowJob {
 template <int kRows, int kColumns, typename Lanes>
 void RunVector(const RowJob& job, int64_t c, Lanes lanes) {
   Vector weights[kRows + 1][kColumns];
-#pragma GCC unroll 3
+#pragma GCC unroll 5
   for (int i = 0; i < kRows; ++i) {
-#pragma GCC unroll 3
+#pragma GCC unroll 5
     for (int j = 0; j < kColumns; ++j) {
       weights[i][j] = lanes.Load(job.weights + (i * job.kernel + j) * job.channels + c);
     }
@@ -74,10 +75,10 @@ void RunVector(const RowJob& job, int64_t c, Lanes lanes) {
   Vector sum = _mm256_setzero_ps(), squares = _mm256_setzero_ps();
   for (int64_t w = 0; w < job.pixels; ++w) {
     Vector y = _mm256_setzero_ps();
-#pragma GCC unroll 3
+#pragma GCC unroll 5
     for (int i = 0; i < kRows; ++i) {
       const float* x = job.x + i * job.x_row + w * job.x_next + c;
-#pragma GCC unroll 3
+#pragma GCC unroll 5
       for (int j = 0; j < kColumns; ++j) {
         y = _mm256_fmadd_ps(_mm256_loadu_ps(x + j * job.slab), weights[i][j], y);
       }

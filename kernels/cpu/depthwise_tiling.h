@@ -12,7 +12,7 @@
 
 namespace pushpull {
 
-inline constexpr int kMostDepthwiseTaps = 3;  // the largest kernel
+inline constexpr int kMostDepthwiseTaps = 5;  // the largest kernel
 
 struct DepthwiseTiling {
   explicit DepthwiseTiling(const ConvolutionShape& shape);
@@ -80,18 +80,16 @@ struct Band {
 };
 
 // Calls f.operator()<rows, columns>(), which turns the number of taps that apply into compile-time
-// constants. 0 <= rows <= 3, 1 <= columns <= 3.
-template <typename F>
+// constants. 0 <= rows <= kMostDepthwiseTaps, 1 <= columns <= kMostDepthwiseTaps.
+template <int kRows = kMostDepthwiseTaps, int kColumns = kMostDepthwiseTaps, typename F>
 inline void WithTaps(int rows, int columns, F f) {
-  const auto with_columns = [&]<int kRows>() {
-    if (columns == 3) return f.template operator()<kRows, 3>();
-    if (columns == 2) return f.template operator()<kRows, 2>();
-    f.template operator()<kRows, 1>();
-  };
-  if (rows == 3) return with_columns.template operator()<3>();
-  if (rows == 2) return with_columns.template operator()<2>();
-  if (rows == 1) return with_columns.template operator()<1>();
-  with_columns.template operator()<0>();
+  if constexpr (kRows > 0) {
+    if (rows < kRows) return WithTaps<kRows - 1, kColumns>(rows, columns, f);
+  }
+  if constexpr (kColumns > 1) {
+    if (columns < kColumns) return WithTaps<kRows, kColumns - 1>(rows, columns, f);
+  }
+  f.template operator()<kRows, kColumns>();
 }
 
 }  // namespace pushpull

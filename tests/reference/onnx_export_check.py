@@ -55,12 +55,13 @@ def detector_config(kind, steps):
     return text
 
 
-def classifier_config(steps):
+def classifier_config(base, steps):
     from harness import CONFIG, SYNTHETIC
     text = CONFIG.format(width=0.35, batch=32, sync="true", steps=steps, train="", model="", eval_reader="", reader="",
                          optimizer="adam_optimizer { learning_rate { constant_learning_rate { learning_rate: 0.002 } } }")
     shapes = SYNTHETIC.format(n=2000, seed=1).replace("num_channels: 1", "num_channels: 3")
-    return replace(text, (r"num_channels: 1", "num_channels: 3"), (r"train_input_reader \{", "train_input_reader { " + shapes),
+    return replace(text, (r'type: "mobilenet_v2"', f'type: "{base}"'), (r"num_channels: 1", "num_channels: 3"),
+                   (r"train_input_reader \{", "train_input_reader { " + shapes),
                    (r"eval_input_reader \{ shuffle: false", 'eval_input_reader { shuffle: false '
                     'image_folder_input_reader { path: "images" }'),
                    (r"use_moving_average: false", "use_moving_average: true moving_average_decay: 0.95"))
@@ -68,7 +69,7 @@ def classifier_config(steps):
 
 def config_of(kind, steps):
     base = kind.removesuffix(PADDED)
-    text = detector_config(base, steps) if base in DETECTORS else classifier_config(steps)
+    text = detector_config(base, steps) if base in DETECTORS else classifier_config(base, steps)
     if base == kind:
         return text
     # Some images of SIZES are limited by max_dimension and some by min_dimension, and the padding is below or on the
@@ -280,7 +281,8 @@ def main():
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--run", action="append", default=[], help="KIND:TRAIN_DIR: use this run instead of training")
     parser.add_argument("kinds", nargs="*", default=DETECTORS + ["ssd_mobilenet_v2" + PADDED, "mobilenet_v2",
-                                                           "mobilenet_v2" + PADDED])
+                                                           "mobilenet_v2" + PADDED, "mobilenet_v3_small",
+                                                           "mobilenet_v3_large"])
     arguments = parser.parse_args()
     os.environ["PUSHPULL_BIN_DIR"] = str(arguments.bin_dir)
     trained = {kind: pathlib.Path(path) for kind, path in (entry.split(":", 1) for entry in arguments.run)}

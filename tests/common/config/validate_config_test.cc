@@ -94,12 +94,14 @@ TEST(ValidateConfigTest, SeveralProblemsAreReportedAtOnce) {
   config.mutable_model()->mutable_classifier()->mutable_feature_extractor()->set_type("resnet");
   const absl::Status status = ValidatePipelineConfig(config, {}).ToStatus("job.config");
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()),
-              AllOf(HasSubstr("job.config has 3 problems:"),
-                    HasSubstr("train_config.batch_size: expected at least 1, got 0"),
-                    HasSubstr("model.classifier.num_channels: expected 1 (grey) or 3 (RGB), got 2"),
-                    HasSubstr("model.classifier.feature_extractor.type: expected \"mobilenet_v2\", "
-                              "got \"resnet\"")));
+  EXPECT_THAT(
+      std::string(status.message()),
+      AllOf(HasSubstr("job.config has 3 problems:"),
+            HasSubstr("train_config.batch_size: expected at least 1, got 0"),
+            HasSubstr("model.classifier.num_channels: expected 1 (grey) or 3 (RGB), got 2"),
+            HasSubstr("model.classifier.feature_extractor.type: expected \"mobilenet_v2\" or "
+                      "\"mobilenet_v3_large\" or \"mobilenet_v3_small\", got "
+                      "\"resnet\"")));
 }
 
 struct BadPatch {
@@ -170,6 +172,9 @@ INSTANTIATE_TEST_SUITE_P(
                  "model.classifier.feature_extractor.conv_hyperparams.batch_norm.decay"},
         BadPatch{CLASSIFIER(
                      "feature_extractor { conv_hyperparams { batch_norm {} activation: SWISH } }"),
+                 "model.classifier.feature_extractor.conv_hyperparams.activation"},
+        BadPatch{"model { classifier { feature_extractor { type: 'mobilenet_v3_small' "
+                 "conv_hyperparams { batch_norm {} activation: RELU_6 } } } }",
                  "model.classifier.feature_extractor.conv_hyperparams.activation"},
         BadPatch{"train_config { max_to_keep: 0 }", "train_config.max_to_keep"},
         BadPatch{"train_config { save_checkpoints_secs: -1 }",

@@ -8,7 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-#include "common/model/mobilenet_v2.h"
+#include "common/model/classifier.h"
 #include "common/model/model_layout.h"
 #include "ps_server/warm_start/torchvision_names.h"
 #include "tests/testkit/ssd_test_config.h"

@@ -107,6 +107,13 @@ std::vector<ConvolutionCase> DepthwiseCases() {
     add({.shape = SameConvolution({2, 4, 5, 9}, 9, 1, stride)});
     add({.shape = SameConvolution({2, 4, 5, 9}, 9, 3, stride), .input_gradient = false});
   }
+  for (const int kernel : {4, 5}) {
+    for (const int stride : {1, 2, 3}) {
+      add({.shape = SameConvolution({2, 9, 8, 13}, 13, kernel, stride)});
+      add({.shape = SameConvolution({3, 2, 3, 16}, 16, kernel, stride), .output = Norm::kFrozen});
+      add({.shape = SameConvolution({2, 30, 29, 40}, 40, kernel, stride), .input = Input::kRelu});
+    }
+  }
   add({.shape = SameConvolution({2, 8, 8, 9}, 9, 3, 3)});
   add({.shape = SameConvolution({2, 8, 7, 9}, 9, 2, 3)});
   return cases;

@@ -163,6 +163,7 @@ std::string Faults(const onnx::ModelProto& model) {
       {"GatherND", {2, 2, {"batch_dims"}}},
       {"GlobalAveragePool", {1, 1, {}}},
       {"Greater", {2, 2, {}}},
+      {"HardSigmoid", {1, 1, {"alpha", "beta"}}},
       {"Identity", {1, 1, {}}},
       {"LessOrEqual", {2, 2, {}}},
       {"Max", {1, 1000, {}}},

@@ -120,6 +120,7 @@ std::vector<Case> Cases() {
       "per_channel_pad_value: 30 per_channel_pad_value: 40 } }";
   return {{"classifier", ClassifierConfig()},
           {"classifier_with_relu", ClassifierConfig(relu)},
+          {"mobilenet_v3", ClassifierConfig("feature_extractor { type: 'mobilenet_v3_small' }")},
           {"classifier_with_hidden_layer", ClassifierConfig("hidden_units: 6 num_channels: 3")},
           {"ssd_v1", DetectorConfig("ssd_mobilenet_v1")},
           {"ssd_v2", DetectorConfig("ssd_mobilenet_v2")},

@@ -7,7 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-#include "common/model/mobilenet_v2.h"
+#include "common/model/classifier.h"
 #include "tests/worker/model/tiny_model.h"
 
 namespace pushpull {
@@ -68,10 +68,11 @@ TEST(FusedNetworkTest, JoinsEverythingThatFollowsAConvolution) {
 TEST(FusedNetworkTest, MobilenetV2HasOneLayerPerConvolution) {
   config::Classifier classifier;
   classifier.set_num_classes(10);
+  classifier.mutable_feature_extractor()->set_type("mobilenet_v2");
   auto* const resizer = classifier.mutable_image_resizer()->mutable_fixed_shape_resizer();
   resizer->set_height(96);
   resizer->set_width(96);
-  const FusedNetwork network = Fuse(BuildMobilenetV2(classifier));
+  const FusedNetwork network = Fuse(BuildClassifier(classifier));
   ASSERT_EQ(network.layers.size(), 52u + 2u);
   int residuals = 0, activations = 0, batch_norms = 0;
   for (int l = 0; l < 54; ++l) {

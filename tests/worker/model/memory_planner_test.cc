@@ -5,7 +5,7 @@
 #include "gtest/gtest.h"
 
 #include "common/base/random.h"
-#include "common/model/mobilenet_v2.h"
+#include "common/model/classifier.h"
 #include "worker/model/fused_network.h"
 #include "worker/model/network_memory.h"
 
@@ -67,10 +67,11 @@ TEST(MemoryPlannerTest, RandomRequestsNeverOverlap) {
 FusedNetwork MakeMobilenet() {
   config::Classifier classifier;
   classifier.set_num_classes(10);
+  classifier.mutable_feature_extractor()->set_type("mobilenet_v2");
   auto* resizer = classifier.mutable_image_resizer()->mutable_fixed_shape_resizer();
   resizer->set_height(96);
   resizer->set_width(96);
-  return *FuseNetwork(BuildMobilenetV2(classifier));
+  return *FuseNetwork(BuildClassifier(classifier));
 }
 
 TEST(NetworkMemoryTest, PlansOfMobilenetAreSoundAndMuchSmallerThanTheirSum) {

@@ -86,6 +86,12 @@ INSTANTIATE_TEST_SUITE_P(
                     "feature_extractor { conv_hyperparams { activation: NONE batch_norm {} } } "
                     "hidden_units: 33 dropout_keep_probability: 0.75 label_smoothing: 0.1",
                     19},
+        BackendCase{"V3Frozen",
+                    "freeze_batchnorm: true image_resizer { fixed_shape_resizer { height: 48 "
+                    "width: 40 } } feature_extractor { type: 'mobilenet_v3_large' }",
+                    4},
+        BackendCase{"V3SmallFrozen",
+                    "freeze_batchnorm: true feature_extractor { type: 'mobilenet_v3_small' }", 3},
         BackendCase{"Wider64",
                     "image_resizer { fixed_shape_resizer { height: 64 width: 64 } } "
                     "feature_extractor { depth_multiplier: 0.5 conv_hyperparams { activation: NONE "

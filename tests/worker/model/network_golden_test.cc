@@ -1,5 +1,6 @@
 // Compares whole training and inference steps with values from an independent implementation in
-// PyTorch (tests/reference/mobilenet_v2_torch.py and ssd_mobilenet_torch.py, float64).
+// PyTorch (tests/reference/mobilenet_v2_torch.py and ssd_mobilenet_torch.py) or torchvision
+// (mobilenet_v3_torchvision.py), all in float64.
 #include <algorithm>
 #include <cmath>
 #include <fstream>
@@ -166,6 +167,16 @@ TEST(NetworkGoldenTest, MobilenetV2MatchesOnGreyImagesOfOddSize) {
                    "image_resizer { fixed_shape_resizer { height: 33 width: 33 } } "
                    "feature_extractor { depth_multiplier: 0.5 }",
                    3);
+}
+
+TEST(NetworkGoldenTest, MobilenetV3MatchesTorchvision) {
+  const auto config = [](const std::string& size) {
+    return "image_resizer { fixed_shape_resizer { height: 33 width: 33 } } "
+           "feature_extractor { type: 'mobilenet_v3_" +
+           size + "' depth_multiplier: 1 }";
+  };
+  ExpectClassifier("mobilenet_v3_large_rgb33", config("large"), 3);
+  ExpectClassifier("mobilenet_v3_small_rgb33", config("small"), 3);
 }
 
 TEST(NetworkGoldenTest, SsdMobilenetV1Matches) {

@@ -1,6 +1,6 @@
 // Builds the convolutions of MobileNetV1 (Howard et al., 2017) as TensorFlow slim does.
-#ifndef PUSHPULL_COMMON_MODEL_MOBILENET_V1_BODY_H_
-#define PUSHPULL_COMMON_MODEL_MOBILENET_V1_BODY_H_
+#ifndef PUSHPULL_COMMON_MODEL_FAMILIES_MOBILENET_V1_H_
+#define PUSHPULL_COMMON_MODEL_FAMILIES_MOBILENET_V1_H_
 
 #include <string>
 
@@ -15,10 +15,6 @@ struct MobilenetV1Endpoints {
   int conv2d_13_pointwise = 0;  // stride 32
 };
 
-// Returns depth * multiplier, rounded down, but at least min_depth. This is slim's rule for
-// MobileNetV1 and for the extra layers of SSD.
-int ScaleDepth(double depth, double multiplier, int min_depth);
-
 // Adds the layers Conv2d_0 to Conv2d_13_pointwise under `scope`. The first layer reads the image.
 // CHECKs that `hyperparams` has a batch norm.
 MobilenetV1Endpoints AddMobilenetV1Body(const std::string& scope, double multiplier, int min_depth,
@@ -27,4 +23,4 @@ MobilenetV1Endpoints AddMobilenetV1Body(const std::string& scope, double multipl
 
 }  // namespace pushpull
 
-#endif  // PUSHPULL_COMMON_MODEL_MOBILENET_V1_BODY_H_
+#endif  // PUSHPULL_COMMON_MODEL_FAMILIES_MOBILENET_V1_H_

@@ -1,10 +1,10 @@
-// Tested by tests/common/model/mobilenet_v2_test.cc.
-#include "common/model/mobilenet_v2_body.h"
+#include "common/model/families/mobilenet_v2.h"
 
-#include <algorithm>
 #include <iterator>
 
 #include "absl/strings/str_cat.h"
+
+#include "common/model/families/depths.h"
 
 namespace pushpull {
 namespace {
@@ -27,12 +27,6 @@ constexpr BlockRow kBlocks[] = {{16, 1}, {24, 2},  {24, 1},  {32, 2},  {32, 1}, 
 constexpr int kLastBlockAtStride16 = 13;
 
 }  // namespace
-
-int MakeDivisible(double value, int divisor, int minimum) {
-  const int rounded = static_cast<int>(value + divisor / 2.0) / divisor * divisor;
-  const int result = std::max(minimum, rounded);
-  return result < 0.9 * value ? result + divisor : result;
-}
 
 MobilenetV2Endpoints AddMobilenetV2Body(const std::string& scope, const MobilenetV2Widths& widths,
                                         const LayerHyperparams& hyperparams,

@@ -1,5 +1,3 @@
-#include "common/model/mobilenet_v2.h"
-
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -9,7 +7,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-#include "common/model/mobilenet_v2_body.h"
+#include "common/model/classifier.h"
+#include "common/model/families/depths.h"
 #include "common/model/variable_layout.h"
 
 namespace pushpull {
@@ -29,7 +28,7 @@ config::Classifier MakeClassifier(int size, float width, int num_classes) {
 }
 
 int64_t CountParameters(const config::Classifier& classifier) {
-  return VariableLayout::Create(BuildMobilenetV2(classifier).variables)->num_trainable_parameters();
+  return VariableLayout::Create(BuildClassifier(classifier).variables)->num_trainable_parameters();
 }
 
 TEST(MobilenetV2Test, HasThePublishedNumberOfParameters) {
@@ -65,7 +64,7 @@ const Window* WindowOf(const Node& node) {
 
 // Returns the output heights of the convolutions with stride 2 and of the last one.
 std::vector<int> Heights(int size) {
-  const NetworkSpec network = BuildMobilenetV2(MakeClassifier(size, 1.0f, 10));
+  const NetworkSpec network = BuildClassifier(MakeClassifier(size, 1.0f, 10));
   std::vector<int> heights;
   for (const Node& node : network.nodes) {
     const Window* const window = WindowOf(node);
@@ -87,7 +86,7 @@ TEST(MobilenetV2Test, ShapesFollowCeilingDivision) {
 TEST(MobilenetV2Test, RectangularInputKeepsItsAspect) {
   config::Classifier classifier = MakeClassifier(64, 1.0f, 10);
   classifier.mutable_image_resizer()->mutable_fixed_shape_resizer()->set_width(96);
-  const NetworkSpec network = BuildMobilenetV2(classifier);
+  const NetworkSpec network = BuildClassifier(classifier);
   EXPECT_EQ(network.nodes[0].shape, (FeatureShape{32, 48, 32}));
   EXPECT_EQ(network.nodes.back().shape, (FeatureShape{1, 1, 10}));
 }
@@ -107,7 +106,7 @@ TEST(SamePaddingTest, IsAsymmetricAtStrideTwoOnEvenSizes) {
 
 TEST(MobilenetV2Test, EveryNodeReadsThePreviousOneAndSumsReadAnEarlierOneToo) {
   for (const float width : {0.35f, 1.0f, 1.4f}) {
-    const NetworkSpec network = BuildMobilenetV2(MakeClassifier(96, width, 10));
+    const NetworkSpec network = BuildClassifier(MakeClassifier(96, width, 10));
     EXPECT_EQ(CheckNetwork(network), absl::OkStatus());
     int sums = 0;
     for (int n = 0; n < static_cast<int>(network.nodes.size()); ++n) {
@@ -125,7 +124,7 @@ TEST(MobilenetV2Test, EveryNodeReadsThePreviousOneAndSumsReadAnEarlierOneToo) {
 
 TEST(MobilenetV2Test, VariablesCarrySlimsNamesAndShapes) {
   const VariableLayout layout =
-      *VariableLayout::Create(BuildMobilenetV2(MakeClassifier(32, 1.0f, 1000)).variables);
+      *VariableLayout::Create(BuildClassifier(MakeClassifier(32, 1.0f, 1000)).variables);
   const auto shape = [&](const std::string& name) {
     const std::optional<int64_t> i = layout.Find(name);
     return i.has_value() ? layout.variables()[*i].shape : std::vector<int64_t>{};
@@ -148,7 +147,7 @@ TEST(MobilenetV2Test, VariablesCarrySlimsNamesAndShapes) {
 }
 
 TEST(MobilenetV2Test, DefaultsAreSlimsTrainingScope) {
-  const NetworkSpec network = BuildMobilenetV2(MakeClassifier(32, 1.0f, 10));
+  const NetworkSpec network = BuildClassifier(MakeClassifier(32, 1.0f, 10));
   for (const VariableSpec& variable : network.variables) {
     if (!variable.name.ends_with("weights")) continue;
     EXPECT_EQ(variable.initializer.kind, Initializer::Kind::kTruncatedNormal) << variable.name;
@@ -174,7 +173,7 @@ TEST(MobilenetV2Test, ConvHyperparamsAreTakenAsWritten) {
   hyperparams->mutable_regularizer()->mutable_l2_regularizer()->set_weight(0.5f);
   hyperparams->set_regularize_depthwise(true);
   hyperparams->mutable_initializer()->mutable_variance_scaling_initializer();
-  const NetworkSpec network = BuildMobilenetV2(classifier);
+  const NetworkSpec network = BuildClassifier(classifier);
   const auto variable = [&](const std::string& name) {
     const auto found =
         std::find_if(network.variables.begin(), network.variables.end(),

@@ -1,10 +1,11 @@
 // Tested by tests/common/model/ssd_mobilenet_test.cc.
-#include "common/model/mobilenet_v1_body.h"
+#include "common/model/families/mobilenet_v1.h"
 
-#include <algorithm>
 #include <iterator>
 
 #include "absl/strings/str_cat.h"
+
+#include "common/model/families/depths.h"
 
 namespace pushpull {
 namespace {
@@ -21,10 +22,6 @@ constexpr BlockRow kBlocks[] = {{64, 1},  {128, 2},  {128, 1}, {256, 2}, {256, 1
                                 {512, 1}, {1024, 2}, {1024, 1}};
 
 }  // namespace
-
-int ScaleDepth(double depth, double multiplier, int min_depth) {
-  return std::max(static_cast<int>(depth * multiplier), min_depth);
-}
 
 MobilenetV1Endpoints AddMobilenetV1Body(const std::string& scope, double multiplier, int min_depth,
                                         const LayerHyperparams& hyperparams,

@@ -1,6 +1,6 @@
 // Builds the convolutions of MobileNetV2 (Sandler et al., CVPR 2018) as TensorFlow slim does.
-#ifndef PUSHPULL_COMMON_MODEL_MOBILENET_V2_BODY_H_
-#define PUSHPULL_COMMON_MODEL_MOBILENET_V2_BODY_H_
+#ifndef PUSHPULL_COMMON_MODEL_FAMILIES_MOBILENET_V2_H_
+#define PUSHPULL_COMMON_MODEL_FAMILIES_MOBILENET_V2_H_
 
 #include <string>
 
@@ -8,10 +8,6 @@
 #include "common/model/network_builder.h"
 
 namespace pushpull {
-
-// Rounds a number of channels as slim does: to the multiple of `divisor` nearest to `value` (halves
-// go up), but at least to `minimum`. If the result is below 90 % of `value`, adds `divisor`.
-int MakeDivisible(double value, int divisor, int minimum);
 
 struct MobilenetV2Widths {
   double multiplier = 1.0;
@@ -34,4 +30,4 @@ MobilenetV2Endpoints AddMobilenetV2Body(const std::string& scope, const Mobilene
 
 }  // namespace pushpull
 
-#endif  // PUSHPULL_COMMON_MODEL_MOBILENET_V2_BODY_H_
+#endif  // PUSHPULL_COMMON_MODEL_FAMILIES_MOBILENET_V2_H_

@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+"""Computes golden values of MobileNetV3 with torchvision's networks: python3 mobilenet_v3_torchvision.py [FOLDER]
+
+Writes one file per case into tests/golden (or FOLDER), in the format of mobilenet_v2_torch.py and in float64. An image of
+33 x 33 pixels has an odd size at every stride, so that torchvision's symmetric padding is TensorFlow's SAME. The tests do
+not run this program; it only regenerates the files.
+"""
+import pathlib
+import sys
+
+import numpy
+import torch
+import torch.nn.functional as functional
+import torchvision
+
+from mobilenet_v2_torch import uniform
+
+CLASSES = 10
+SIZE = 33
+BATCH = 3
+SCOPE = "MobilenetV3"
+
+
+def layers(model):
+    """Yields the scope of each convolution, its module and the module of its batch norm, or None."""
+    yield "Conv", model.features[0][0], model.features[0][1]
+    for index, block in enumerate(model.features[1:-1]):
+        scope = "expanded_conv" + (f"_{index}" if index else "")
+        parts = list(block.block)
+        names = ["depthwise", "project"] if parts[0][0].groups > 1 else ["expand", "depthwise", "project"]
+        for part in parts:
+            if isinstance(part, torchvision.ops.SqueezeExcitation):
+                yield scope + "/squeeze_excite/Conv", part.fc1, None
+                yield scope + "/squeeze_excite/Conv_1", part.fc2, None
+            else:
+                yield f"{scope}/{names.pop(0)}", part[0], part[1]
+    yield "Conv_1", model.features[-1][0], model.features[-1][1]
+    yield "Conv_2", model.classifier[0], None
+    yield "Logits/Conv2d_1c_1x1", model.classifier[3], None
+
+
+class Variables:
+    """The parameters of a model by TensorFlow's names, and how each is turned into TensorFlow's shape."""
+
+    def __init__(self, model):
+        self.rows = {}
+        self.norms = {}
+        for scope, convolution, norm in layers(model):
+            scope = f"{SCOPE}/{scope}"
+            weight = convolution.weight
+            if weight.dim() == 2:
+                self.add(scope + "/weights", weight, lambda w: w.t()[None, None], weight.shape[1])
+            elif convolution.groups > 1:
+                area = weight.shape[2] * weight.shape[3]
+                self.add(scope + "/depthwise_weights", weight, lambda w: w.permute(2, 3, 0, 1), area)
+            else:
+                fan_in = weight.shape[1] * weight.shape[2] * weight.shape[3]
+                self.add(scope + "/weights", weight, lambda w: w.permute(2, 3, 1, 0), fan_in)
+            if norm is None:
+                self.add(scope + "/biases", convolution.bias, None, centre=0.0, radius=0.1)
+                continue
+            self.add(scope + "/BatchNorm/gamma", norm.weight, None, centre=1.0, radius=0.3)
+            self.add(scope + "/BatchNorm/beta", norm.bias, None, centre=0.3, radius=0.3)
+            self.add(scope + "/BatchNorm/moving_mean", norm.running_mean, None, centre=0.0, radius=0.2)
+            self.add(scope + "/BatchNorm/moving_variance", norm.running_var, None, centre=1.0, radius=0.5)
+            self.norms[scope] = norm
+
+    def add(self, name, tensor, to_tensorflow, fan_in=0, centre=0.0, radius=0.0):
+        identity = lambda value: value
+        self.rows[name] = (tensor, to_tensorflow or identity)
+        if fan_in:
+            radius = (6.0 / fan_in) ** 0.5
+        shape = (to_tensorflow or identity)(tensor.detach()).shape
+        values = torch.tensor((centre + radius * uniform(name, tensor.numel())).reshape(shape))
+        with torch.no_grad():
+            if to_tensorflow is None:
+                tensor.copy_(values)
+            elif tensor.dim() == 2:
+                tensor.copy_(values[0, 0].t())
+            elif name.endswith("depthwise_weights"):
+                tensor.copy_(values.permute(2, 3, 0, 1))
+            else:
+                tensor.copy_(values.permute(3, 2, 0, 1))
+
+
+def write_case(size, folder):
+    build = getattr(torchvision.models, f"mobilenet_v3_{size}")
+    model = build(num_classes=CLASSES, dropout=0.0).double()
+    variables = Variables(model)
+    # The batch's mean and unbiased variance, as running statistics without a history.
+    before = {name: row[0].clone() for name, row in variables.rows.items() if "moving" in name}
+    for norm in variables.norms.values():
+        norm.momentum = 1.0
+        assert abs(norm.eps - 0.001) < 1e-9
+        norm.eps = float(numpy.float32(0.001))  # numbers in a config are single precision
+    images = uniform("images", BATCH * SIZE * SIZE * 3).reshape(BATCH, SIZE, SIZE, 3)
+    images = torch.tensor(images).permute(0, 3, 1, 2)
+    labels = torch.tensor([(3 * i + 1) % CLASSES for i in range(BATCH)])
+    model.train()
+    loss = functional.cross_entropy(model(images), labels)
+    loss.backward()
+    statistics = {name: variables.rows[name][0].clone() for name in before}
+    for name, value in before.items():
+        variables.rows[name][0].copy_(value)
+    model.eval()
+    with torch.no_grad():
+        evaluated = functional.cross_entropy(model(images), labels)
+    lines = [
+        "# Made by tests/reference/mobilenet_v3_torchvision.py. Then per variable: norm, first, middle and last entry of",
+        "# the gradient, or of the batch statistic.",
+        f"loss {loss.item():.12e}",
+        f"evaluated_loss {evaluated.item():.12e}",
+    ]
+    for name, (tensor, to_tensorflow) in variables.rows.items():
+        flat = (statistics[name] if name in statistics else to_tensorflow(tensor.grad)).reshape(-1)
+        picked = [flat.norm(), flat[0], flat[len(flat) // 2], flat[-1]]
+        lines.append(name + "".join(f" {value.item():.10e}" for value in picked))
+    (folder / f"mobilenet_v3_{size}_rgb33.txt").write_text("\n".join(lines) + "\n")
+    print(size, loss.item(), evaluated.item())
+
+
+if __name__ == "__main__":
+    default = pathlib.Path(__file__).resolve().parent.parent / "golden"
+    for network in ("large", "small"):
+        write_case(network, pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else default)
