@@ -20,6 +20,10 @@ struct PoolWindows {
     out_h = shape.out_h();
     out_w = shape.out_w();
   }
+  // The index of an element of the pool's output.
+  PUSHPULL_HOST_DEVICE int64_t IndexOf(int64_t n, int64_t oh, int64_t ow, int64_t c) const {
+    return ((n * out_h + oh) * out_w + ow) * in.c + c;
+  }
   Shape in;
   int kernel, stride;
   Padding padding;
@@ -49,6 +53,13 @@ PUSHPULL_HOST_DEVICE inline Interval Covering(const PoolWindows& s, int64_t i, i
   return Intersect(from < 0 ? 0 : from / s.stride + 1, (i + padding) / s.stride + 1, count);
 }
 
+// The number of elements of the input that window (oh, ow) covers.
+PUSHPULL_HOST_DEVICE inline int64_t CoveredCount(const PoolWindows& s, int64_t oh, int64_t ow) {
+  const Interval rows = Covered(s, oh, s.padding.top, s.in.h);
+  const Interval columns = Covered(s, ow, s.padding.left, s.in.w);
+  return (rows.end - rows.begin) * (columns.end - columns.begin);
+}
+
 // A pixel, from its number over all samples.
 struct Pixel {
   int64_t n, h, w;
@@ -76,17 +87,30 @@ PUSHPULL_HOST_DEVICE int64_t LargestOf(const PoolWindows& s, const T* x, int64_t
   return best;
 }
 
+// The sum of part(n, oh, ow) over the windows that contain input pixel `row`.
+template <typename W, typename Part>
+PUSHPULL_HOST_DEVICE W SumOverWindows(const PoolWindows& s, int64_t row, Part part) {
+  const Pixel in = PixelOf(row, s.in.h, s.in.w);
+  const Interval rows = Covering(s, in.h, s.padding.top, s.out_h);
+  const Interval columns = Covering(s, in.w, s.padding.left, s.out_w);
+  W sum = 0;
+  for (int64_t h = rows.begin; h < rows.end; ++h) {
+    for (int64_t w = columns.begin; w < columns.end; ++w) sum += part(in.n, h, w);
+  }
+  return sum;
+}
+
 template <typename T>
 struct MaxPoolForward {
   static constexpr char kName[] = "max_pool";
   int64_t rows, channels;  // of y
-  PoolWindows shape;
+  PoolWindows windows;
   const T* x;
   T* y;
 
   PUSHPULL_HOST_DEVICE void operator()(int64_t row, int64_t c) const {
-    const Pixel out = PixelOf(row, shape.out_h, shape.out_w);
-    y[row * channels + c] = x[LargestOf(shape, x, out.n, out.h, out.w, c)];
+    const Pixel out = PixelOf(row, windows.out_h, windows.out_w);
+    y[row * channels + c] = x[LargestOf(windows, x, out.n, out.h, out.w, c)];
   }
 };
 
@@ -95,23 +119,18 @@ template <typename T>
 struct MaxPoolBackward {
   static constexpr char kName[] = "max_pool_backward";
   int64_t rows, channels;  // of dx
-  PoolWindows shape;
+  PoolWindows windows;
   const T* x;
   const T* dy;
   T* dx;
 
   PUSHPULL_HOST_DEVICE void operator()(int64_t row, int64_t c) const {
-    const Pixel in = PixelOf(row, shape.in.h, shape.in.w);
-    const Interval heights = Covering(shape, in.h, shape.padding.top, shape.out_h);
-    const Interval widths = Covering(shape, in.w, shape.padding.left, shape.out_w);
+    using W = WideOf<T>;
     const int64_t i = row * channels + c;
-    WideOf<T> sum = 0;
-    for (int64_t h = heights.begin; h < heights.end; ++h) {
-      for (int64_t w = widths.begin; w < widths.end; ++w) {
-        if (LargestOf(shape, x, in.n, h, w, c) != i) continue;
-        sum += Widen(dy[((in.n * shape.out_h + h) * shape.out_w + w) * channels + c]);
-      }
-    }
+    const W sum = SumOverWindows<W>(windows, row, [&](int64_t n, int64_t oh, int64_t ow) {
+      if (LargestOf(windows, x, n, oh, ow, c) != i) return W(0);
+      return Widen(dy[windows.IndexOf(n, oh, ow, c)]);
+    });
     Narrow(sum, dx + i);
   }
 };
@@ -121,22 +140,21 @@ template <typename T>
 struct AveragePoolForward {
   static constexpr char kName[] = "average_pool";
   int64_t rows, channels;  // of y
-  PoolWindows shape;
+  PoolWindows windows;
   const T* x;
   T* y;
 
   PUSHPULL_HOST_DEVICE void operator()(int64_t row, int64_t c) const {
-    const Pixel out = PixelOf(row, shape.out_h, shape.out_w);
-    const Interval heights = Covered(shape, out.h, shape.padding.top, shape.in.h);
-    const Interval widths = Covered(shape, out.w, shape.padding.left, shape.in.w);
+    const Pixel out = PixelOf(row, windows.out_h, windows.out_w);
+    const Interval covered_h = Covered(windows, out.h, windows.padding.top, windows.in.h);
+    const Interval covered_w = Covered(windows, out.w, windows.padding.left, windows.in.w);
     WideOf<T> sum = 0;
-    for (int64_t h = heights.begin; h < heights.end; ++h) {
-      for (int64_t w = widths.begin; w < widths.end; ++w) {
-        sum += Widen(x[((out.n * shape.in.h + h) * shape.in.w + w) * channels + c]);
+    for (int64_t h = covered_h.begin; h < covered_h.end; ++h) {
+      for (int64_t w = covered_w.begin; w < covered_w.end; ++w) {
+        sum += Widen(x[((out.n * windows.in.h + h) * windows.in.w + w) * channels + c]);
       }
     }
-    const int64_t count = (heights.end - heights.begin) * (widths.end - widths.begin);
-    Narrow(sum / static_cast<WideOf<T>>(count), y + row * channels + c);
+    Narrow(sum / WideOf<T>(CoveredCount(windows, out.h, out.w)), y + row * channels + c);
   }
 };
 
@@ -144,24 +162,15 @@ template <typename T>
 struct AveragePoolBackward {
   static constexpr char kName[] = "average_pool_backward";
   int64_t rows, channels;  // of dx
-  PoolWindows shape;
+  PoolWindows windows;
   const T* dy;
   T* dx;
 
   PUSHPULL_HOST_DEVICE void operator()(int64_t row, int64_t c) const {
-    const Pixel in = PixelOf(row, shape.in.h, shape.in.w);
-    const Interval heights = Covering(shape, in.h, shape.padding.top, shape.out_h);
-    const Interval widths = Covering(shape, in.w, shape.padding.left, shape.out_w);
-    WideOf<T> sum = 0;
-    for (int64_t h = heights.begin; h < heights.end; ++h) {
-      const Interval covered_h = Covered(shape, h, shape.padding.top, shape.in.h);
-      for (int64_t w = widths.begin; w < widths.end; ++w) {
-        const Interval covered_w = Covered(shape, w, shape.padding.left, shape.in.w);
-        const int64_t count = (covered_h.end - covered_h.begin) * (covered_w.end - covered_w.begin);
-        sum += Widen(dy[((in.n * shape.out_h + h) * shape.out_w + w) * channels + c]) /
-               static_cast<WideOf<T>>(count);
-      }
-    }
+    using W = WideOf<T>;
+    const W sum = SumOverWindows<W>(windows, row, [&](int64_t n, int64_t oh, int64_t ow) {
+      return Widen(dy[windows.IndexOf(n, oh, ow, c)]) / W(CoveredCount(windows, oh, ow));
+    });
     Narrow(sum, dx + row * channels + c);
   }
 };

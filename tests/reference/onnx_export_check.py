@@ -60,6 +60,8 @@ def classifier_config(base, steps):
     text = CONFIG.format(width=0.35, batch=32, sync="true", steps=steps, train="", model="", eval_reader="", reader="",
                          optimizer="adam_optimizer { learning_rate { constant_learning_rate { learning_rate: 0.002 } } }")
     shapes = SYNTHETIC.format(n=2000, seed=1).replace("num_channels: 1", "num_channels: 3")
+    if base.startswith("mobilenet_v3"):
+        text = replace(text, (r"activation: RELU_6", ""))
     return replace(text, (r'type: "mobilenet_v2"', f'type: "{base}"'), (r"num_channels: 1", "num_channels: 3"),
                    (r"train_input_reader \{", "train_input_reader { " + shapes),
                    (r"eval_input_reader \{ shuffle: false", 'eval_input_reader { shuffle: false '
