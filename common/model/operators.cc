@@ -125,10 +125,15 @@ struct ListVariables {
   std::vector<int> operator()(const op::BatchNorm& norm) const {
     return {norm.gamma, norm.beta, norm.moving_mean, norm.moving_variance};
   }
-  template <typename WithoutVariables>
-  std::vector<int> operator()(const WithoutVariables&) const {
-    return {};
-  }
+  std::vector<int> operator()(const op::Activation&) const { return {}; }
+  std::vector<int> operator()(const op::Add&) const { return {}; }
+  std::vector<int> operator()(const op::Multiply&) const { return {}; }
+  std::vector<int> operator()(const op::Concat&) const { return {}; }
+  std::vector<int> operator()(const op::MaxPool&) const { return {}; }
+  std::vector<int> operator()(const op::AveragePool&) const { return {}; }
+  std::vector<int> operator()(const op::GlobalAveragePool&) const { return {}; }
+  std::vector<int> operator()(const op::Upsample&) const { return {}; }
+  std::vector<int> operator()(const op::Dropout&) const { return {}; }
 };
 
 }  // namespace

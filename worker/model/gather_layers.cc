@@ -32,9 +32,24 @@ struct GatherBuilder {
   int64_t pixels() const { return int64_t{layer.output_shape.height} * layer.output_shape.width; }
 };
 
+// The operators that no gather layer has. They are listed, so that the compiler names the visitor
+// which lacks a new operator.
 template <typename T>
-struct Forward : GatherBuilder<T> {
+struct NotGathers {
   using Result = std::vector<Gather<T>>;
+  Result operator()(const op::Convolution&) const { return Fail(); }
+  Result operator()(const op::DepthwiseConvolution&) const { return Fail(); }
+  Result operator()(const op::BatchNorm&) const { return Fail(); }
+  Result operator()(const op::GlobalAveragePool&) const { return Fail(); }
+  Result operator()(const op::Dropout&) const { return Fail(); }
+
+  static Result Fail() { LOG(FATAL) << "the operator is not a gather"; }
+};
+
+template <typename T>
+struct Forward : GatherBuilder<T>, NotGathers<T> {
+  using Result = std::vector<Gather<T>>;
+  using NotGathers<T>::operator();
   T* y;
 
   Result operator()(const op::Activation& activation) const {
@@ -73,15 +88,12 @@ struct Forward : GatherBuilder<T> {
     return {gather::UpsampleForward<T>{this->out().rows(), this->out().c, this->in(0),
                                        upsample.factor, this->x[0], y}};
   }
-  template <typename Other>
-  Result operator()(const Other&) const {
-    LOG(FATAL) << this->layer.name << " is not a gather";
-  }
 };
 
 template <typename T>
-struct Backward : GatherBuilder<T> {
+struct Backward : GatherBuilder<T>, NotGathers<T> {
   using Result = std::vector<Gather<T>>;
+  using NotGathers<T>::operator();
   const T* dy;
   const std::vector<T*>& dx;
 
@@ -141,10 +153,6 @@ struct Backward : GatherBuilder<T> {
     return {gather::UpsampleBackward<T>{this->in(0).rows(), this->in(0).c, this->in(0),
                                         upsample.factor, dy, dx[0]}};
   }
-  template <typename Other>
-  Result operator()(const Other&) const {
-    LOG(FATAL) << this->layer.name << " is not a gather";
-  }
 };
 
 }  // namespace
@@ -152,14 +160,14 @@ struct Backward : GatherBuilder<T> {
 template <typename T>
 std::vector<Gather<T>> GatherForward(const FusedLayer& layer, int64_t samples,
                                      const std::vector<const T*>& x, T* y) {
-  return std::visit(Forward<T>{{layer, samples, x}, y}, layer.gather);
+  return std::visit(Forward<T>{{layer, samples, x}, {}, y}, layer.gather);
 }
 
 template <typename T>
 std::vector<Gather<T>> GatherBackward(const FusedLayer& layer, int64_t samples,
                                       const std::vector<const T*>& x, const T* dy,
                                       const std::vector<T*>& dx) {
-  return std::visit(Backward<T>{{layer, samples, x}, dy, dx}, layer.gather);
+  return std::visit(Backward<T>{{layer, samples, x}, {}, dy, dx}, layer.gather);
 }
 
 bool BackwardReadsInputs(const FusedLayer& layer) {

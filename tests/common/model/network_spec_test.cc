@@ -93,6 +93,32 @@ TEST(NetworkSpecTest, RefusesShapesThatDoNotFit) {
   EXPECT_THAT(ErrorOf(network), HasSubstr("node classes (convolution) does not give one score"));
 }
 
+TEST(NetworkSpecTest, OperatorsGiveTheShapesThatTheyAreFor) {
+  const FeatureShape map = {8, 6, 4}, other = {8, 6, 3}, gate = {1, 1, 4};
+  EXPECT_EQ(*OutputShape(op::Multiply(), {map, gate}), map);
+  EXPECT_EQ(*OutputShape(op::Concat(), {map, other, map}), (FeatureShape{8, 6, 11}));
+  EXPECT_EQ(*OutputShape(op::MaxPool{SameWindow(map, 3, 2)}, {map}), (FeatureShape{4, 3, 4}));
+  EXPECT_EQ(*OutputShape(op::AveragePool{{2, 2, {}}}, {other}), (FeatureShape{4, 3, 3}));
+  EXPECT_EQ(*OutputShape(op::Upsample{3}, {map}), (FeatureShape{24, 18, 4}));
+  EXPECT_EQ(*OutputShape(op::GlobalAveragePool(), {map}), gate);
+}
+
+TEST(NetworkSpecTest, OperatorsRefuseInputsThatDoNotFit) {
+  const FeatureShape map = {8, 6, 4};
+  const auto error = [](const Operator& op, const std::vector<FeatureShape>& inputs) {
+    return std::string(OutputShape(op, inputs).status().message());
+  };
+  EXPECT_THAT(error(op::Multiply(), {map, map}),
+              HasSubstr("multiplies values of 8x6x4 by factors of 8x6x4"));
+  EXPECT_THAT(error(op::Concat(), {map, {8, 5, 4}}), HasSubstr("joins values of 8x6x4 and 8x5x4"));
+  EXPECT_THAT(error(op::Concat(), {map}), HasSubstr("has 1 inputs, expected at least 2"));
+  EXPECT_THAT(error(op::Add(), {map, map, map}), HasSubstr("has 3 inputs, expected 2"));
+  EXPECT_THAT(error(op::Upsample{0}, {map}), HasSubstr("has the factor 0"));
+  EXPECT_THAT(error(op::Dropout{0.0f}, {map}), HasSubstr("keeps with probability 0"));
+  // A window of padding alone would have no largest element.
+  EXPECT_THAT(error(op::MaxPool{{2, 1, {0, 2, 0, 0}}}, {map}), HasSubstr("has padding of 2"));
+}
+
 TEST(NetworkSpecTest, RefusesVariablesThatDoNotFit) {
   NetworkSpec network = MakeSmallNetwork();
   network.variables[5].shape = {1, 1, 3, 4};
