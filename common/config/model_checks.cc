@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <string>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
@@ -27,8 +26,9 @@ constexpr int kMaxPredictorLayers = 16;
 constexpr int kMaxAspectRatios = 100;
 constexpr int kImageChannels = 3;
 
-constexpr absl::string_view kClassifierTypes[] = {"mobilenet_v2", "mobilenet_v3_large",
-                                                  "mobilenet_v3_small"};
+constexpr absl::string_view kClassifierTypes[] = {"mobilenet_v2",       "mobilenet_v3_large",
+                                                  "mobilenet_v3_small", "resnet_v1_50",
+                                                  "resnet_v1_101",      "resnet_v1_152"};
 constexpr absl::string_view kSsdTypes[] = {"ssd_mobilenet_v1", "ssd_mobilenet_v2"};
 
 enum class BatchNormUse { kRequired, kOptional };
@@ -282,11 +282,11 @@ void CheckClassifier(const config::Classifier& classifier, FieldChecker* checker
   if (extractor.has_conv_hyperparams()) {
     CheckHyperparams(extractor.conv_hyperparams(), field + ".feature_extractor.conv_hyperparams",
                      BatchNormUse::kRequired, checker);
-    if (absl::StartsWith(extractor.type(), "mobilenet_v3") && classifier.hidden_units() == 0 &&
+    if (extractor.type() != "mobilenet_v2" && classifier.hidden_units() == 0 &&
         extractor.conv_hyperparams().has_activation()) {
       checker->Add(field + ".feature_extractor.conv_hyperparams.activation", "no such field",
                    config::Hyperparams::Activation_Name(extractor.conv_hyperparams().activation()),
-                   "remove it: MobileNetV3 has the activations of its paper");
+                   "remove it: this network has the activations of its paper");
     }
   }
   CheckInitializer(classifier.logits_initializer(), field + ".logits_initializer", checker);

@@ -1,14 +1,17 @@
 // Tested by tests/common/model/families/mobilenet_v2_test.cc.
 // Tested by tests/common/model/families/mobilenet_v3_test.cc.
+// Tested by tests/common/model/families/resnet_v1_test.cc.
 #include "common/model/classifier.h"
 
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 
 #include "common/model/families/mobilenet_v2.h"
 #include "common/model/families/mobilenet_v3.h"
+#include "common/model/families/resnet_v1.h"
 #include "common/model/hyperparams.h"
 #include "common/model/image_resize.h"
 #include "common/model/network_builder.h"
@@ -18,7 +21,9 @@ namespace {
 
 // What a family adds to a classifier.
 struct Family {
-  std::string name;  // of the network, and the scope of its variables
+  std::string name;    // of the network, and the scope of its variables
+  std::string hidden;  // scopes of the dense layers
+  std::string logits;
   // Adds everything before the global average pool, and what lies between the pool and the class
   // scores. Return the last node.
   int (*add_body)(const config::Classifier& classifier, const LayerHyperparams& hyperparams,
@@ -60,12 +65,25 @@ int AddMobilenetV3Head(const config::Classifier& classifier, int pool,
   return AddMobilenetV3Top(kMobilenetV3, pool, OptionsOf(classifier), hyperparams, builder);
 }
 
+int AddResnetV1(const config::Classifier& classifier, const LayerHyperparams& hyperparams,
+                NetworkBuilder* builder) {
+  const config::ClassifierFeatureExtractor& extractor = classifier.feature_extractor();
+  ResnetV1Options options{50, extractor.depth_multiplier(), extractor.min_depth()};
+  if (extractor.type() == "resnet_v1_101") options.layers = 101;
+  if (extractor.type() == "resnet_v1_152") options.layers = 152;
+  return AddResnetV1Body(extractor.type(), options, hyperparams, builder);
+}
+
 Family FamilyOf(const std::string& type) {
+  const std::string hidden = "Logits/Conv2d_1b_1x1", logits = "Logits/Conv2d_1c_1x1";
   if (type == "mobilenet_v3_large" || type == "mobilenet_v3_small") {
-    return {kMobilenetV3, AddMobilenetV3, AddMobilenetV3Head};
+    return {kMobilenetV3, hidden, logits, AddMobilenetV3, AddMobilenetV3Head};
+  }
+  if (type == "resnet_v1_50" || type == "resnet_v1_101" || type == "resnet_v1_152") {
+    return {type, "hidden", "logits", AddResnetV1, AddNothing};
   }
   CHECK_EQ(type, "mobilenet_v2");
-  return {kMobilenetV2, AddMobilenetV2, AddNothing};
+  return {kMobilenetV2, hidden, logits, AddMobilenetV2, AddNothing};
 }
 
 }  // namespace
@@ -87,15 +105,16 @@ NetworkSpec BuildClassifier(const config::Classifier& classifier) {
   last = builder.AddNode(family.name + "/Logits/AvgPool", op::GlobalAveragePool(), {last});
   last = family.add_top(classifier, last, hyperparams, &builder);
   if (classifier.hidden_units() > 0) {
-    last = builder.AddBiased({family.name + "/Logits/Conv2d_1b_1x1", last, 1, 1,
+    last = builder.AddBiased({absl::StrCat(family.name, "/", family.hidden), last, 1, 1,
                               classifier.hidden_units(), hyperparams.activation},
                              hyperparams);
   }
   LayerHyperparams logits = hyperparams;
   if (classifier.has_logits_initializer()) logits.initializer = classifier.logits_initializer();
-  builder.AddBiased({family.name + "/Logits/Conv2d_1c_1x1", last, 1, 1, classifier.num_classes(),
-                     ActivationFunction::kNone, classifier.dropout_keep_probability()},
-                    logits);
+  builder.AddBiased(
+      {absl::StrCat(family.name, "/", family.logits), last, 1, 1, classifier.num_classes(),
+       ActivationFunction::kNone, classifier.dropout_keep_probability()},
+      logits);
   return std::move(builder).Finish();
 }
 

@@ -27,7 +27,7 @@ int NetworkBuilder::AddNormalizedDepthwise(const LayerRequest& request,
   CHECK(hyperparams.batch_norm.has_value()) << request.scope;
   const int input = AddDropout(request);
   op::DepthwiseConvolution depthwise;
-  depthwise.window = SameWindow(shape(input), request.kernel, request.stride);
+  depthwise.window = WindowOf(request);
   const std::vector<int64_t> weights = {request.kernel, request.kernel, shape(input).channels, 1};
   depthwise.weights = AddVariable(absl::StrCat(request.scope, "/depthwise_weights"), weights,
                                   ResolveInitializer(hyperparams.initializer, weights),
@@ -40,8 +40,8 @@ int NetworkBuilder::AddBiased(const LayerRequest& request, const LayerHyperparam
   return AddActivation(request, AddConvolution(request, hyperparams, /*biased=*/true));
 }
 
-int NetworkBuilder::AddNode(std::string name, Operator op, std::vector<int> inputs) {
-  Node node{std::move(name), std::move(op), std::move(inputs), {}};
+int NetworkBuilder::AddNode(std::string name, const Operator& op, std::vector<int> inputs) {
+  Node node{std::move(name), op, std::move(inputs), {}};
   std::vector<FeatureShape> shapes;
   for (const int input : node.inputs) shapes.push_back(shape(input));
   const absl::StatusOr<FeatureShape> output = OutputShape(node.op, shapes);
@@ -67,6 +67,11 @@ int NetworkBuilder::AddChannels(std::string name, int channels, float initial_va
                      {Initializer::Kind::kConstant, initial_value, 0.0f});
 }
 
+Window NetworkBuilder::WindowOf(const LayerRequest& request) const {
+  return request.fixed_padding ? FixedWindow(request.kernel, request.stride)
+                               : SameWindow(shape(request.input), request.kernel, request.stride);
+}
+
 int NetworkBuilder::AddDropout(const LayerRequest& request) {
   if (request.keep_probability >= 1.0f) return request.input;
   return AddNode(absl::StrCat(request.scope, "/Dropout"), op::Dropout{request.keep_probability},
@@ -77,7 +82,7 @@ int NetworkBuilder::AddConvolution(const LayerRequest& request, const LayerHyper
                                    bool biased) {
   const int input = AddDropout(request);
   op::Convolution convolution;
-  convolution.window = SameWindow(shape(input), request.kernel, request.stride);
+  convolution.window = WindowOf(request);
   convolution.channels = request.depth;
   const std::vector<int64_t> weights = {request.kernel, request.kernel, shape(input).channels,
                                         request.depth};

@@ -23,6 +23,7 @@ struct LayerRequest {
   ActivationFunction activation = ActivationFunction::kNone;
   float keep_probability = 1.0f;      // below 1: a dropout of the input comes first
   float biases_initial_value = 0.0f;  // of AddBiased
+  bool fixed_padding = false;         // FixedWindow instead of SameWindow
 };
 
 // Not thread-safe. The Add functions return the index of the last node that they add. They CHECK
@@ -33,14 +34,14 @@ class NetworkBuilder {
   // even if the layer's hyperparams say otherwise.
   NetworkBuilder(std::string name, FeatureShape image, bool freeze_batch_norm);
 
-  // Add a convolution with SAME padding, its batch norm and its activation, without biases. CHECK
+  // Add a convolution with its padding, its batch norm and its activation, without biases. CHECK
   // that `hyperparams` has a batch norm.
   int AddNormalized(const LayerRequest& request, const LayerHyperparams& hyperparams);
   int AddNormalizedDepthwise(const LayerRequest& request, const LayerHyperparams& hyperparams);
-  // Adds a convolution with SAME padding and biases, and its activation, without batch norm.
+  // Adds a convolution with its padding and biases, and its activation, without batch norm.
   int AddBiased(const LayerRequest& request, const LayerHyperparams& hyperparams);
   // Adds a node without variables.
-  int AddNode(std::string name, Operator op, std::vector<int> inputs);
+  int AddNode(std::string name, const Operator& op, std::vector<int> inputs);
 
   // The output shape of `node`, or of the image for Node::kImage.
   const FeatureShape& shape(int node) const { return ShapeOfInput(network_, node); }
@@ -52,6 +53,7 @@ class NetworkBuilder {
   int AddVariable(std::string name, std::vector<int64_t> shape, const Initializer& initializer,
                   float l2_weight = 0.0f);
   int AddChannels(std::string name, int channels, float initial_value);
+  Window WindowOf(const LayerRequest& request) const;
   int AddDropout(const LayerRequest& request);
   int AddConvolution(const LayerRequest& request, const LayerHyperparams& hyperparams, bool biased);
   int AddBatchNorm(const std::string& scope, int input, const BatchNormHyperparams& hyperparams);

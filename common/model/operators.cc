@@ -179,6 +179,11 @@ Window SameWindow(const FeatureShape& input, int kernel, int stride) {
   return {kernel, stride, {rows.before, rows.after, columns.before, columns.after}};
 }
 
+Window FixedWindow(int kernel, int stride) {
+  const int before = (kernel - 1) / 2, after = kernel - 1 - before;
+  return {kernel, stride, {before, after, before, after}};
+}
+
 std::string OperatorName(const Operator& op) { return std::visit(NameOf(), op); }
 
 absl::StatusOr<FeatureShape> OutputShape(const Operator& op,

@@ -67,6 +67,10 @@ AxisPadding SamePadding(int size, int kernel, int stride);
 // Returns a window with SAME padding for an input of this shape.
 Window SameWindow(const FeatureShape& input, int kernel, int stride);
 
+// Returns a window with `kernel` - 1 rows and columns of padding in all, half of them before the
+// input, whatever its size.
+Window FixedWindow(int kernel, int stride);
+
 // Operators name their variables by the index in NetworkSpec::variables. A dense layer is a
 // convolution with a 1x1 window on a single pixel, as in slim's classifiers.
 namespace op {

@@ -167,6 +167,7 @@ std::string Faults(const onnx::ModelProto& model) {
       {"Identity", {1, 1, {}}},
       {"LessOrEqual", {2, 2, {}}},
       {"Max", {1, 1000, {}}},
+      {"MaxPool", {1, 1, {"kernel_shape", "pads", "strides"}}},
       {"Min", {1, 1000, {}}},
       {"Mod", {2, 2, {"fmod"}}},
       {"Mul", {2, 2, {}}},

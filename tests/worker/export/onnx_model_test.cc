@@ -121,6 +121,7 @@ std::vector<Case> Cases() {
   return {{"classifier", ClassifierConfig()},
           {"classifier_with_relu", ClassifierConfig(relu)},
           {"mobilenet_v3", ClassifierConfig("feature_extractor { type: 'mobilenet_v3_small' }")},
+          {"resnet_v1", ClassifierConfig("feature_extractor { type: 'resnet_v1_50' }")},
           {"classifier_with_hidden_layer", ClassifierConfig("hidden_units: 6 num_channels: 3")},
           {"ssd_v1", DetectorConfig("ssd_mobilenet_v1")},
           {"ssd_v2", DetectorConfig("ssd_mobilenet_v2")},

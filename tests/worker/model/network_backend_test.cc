@@ -92,6 +92,8 @@ INSTANTIATE_TEST_SUITE_P(
                     4},
         BackendCase{"V3SmallFrozen",
                     "freeze_batchnorm: true feature_extractor { type: 'mobilenet_v3_small' }", 3},
+        BackendCase{"ResnetFrozen",
+                    "freeze_batchnorm: true feature_extractor { type: 'resnet_v1_50' }", 2},
         BackendCase{"Wider64",
                     "image_resizer { fixed_shape_resizer { height: 64 width: 64 } } "
                     "feature_extractor { depth_multiplier: 0.5 conv_hyperparams { activation: NONE "

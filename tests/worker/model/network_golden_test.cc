@@ -1,6 +1,6 @@
 // Compares whole training and inference steps with values from an independent implementation in
 // PyTorch (tests/reference/mobilenet_v2_torch.py and ssd_mobilenet_torch.py) or torchvision
-// (mobilenet_v3_torchvision.py), all in float64.
+// (classifiers_torchvision.py), all in float64.
 #include <algorithm>
 #include <cmath>
 #include <fstream>
@@ -177,6 +177,13 @@ TEST(NetworkGoldenTest, MobilenetV3MatchesTorchvision) {
   };
   ExpectClassifier("mobilenet_v3_large_rgb33", config("large"), 3);
   ExpectClassifier("mobilenet_v3_small_rgb33", config("small"), 3);
+}
+
+TEST(NetworkGoldenTest, ResnetV1MatchesTorchvision) {
+  ExpectClassifier("resnet_v1_50_rgb36",
+                   "image_resizer { fixed_shape_resizer { height: 36 width: 36 } } "
+                   "feature_extractor { type: 'resnet_v1_50' depth_multiplier: 1 }",
+                   3);
 }
 
 TEST(NetworkGoldenTest, SsdMobilenetV1Matches) {

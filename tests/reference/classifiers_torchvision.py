@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Computes golden values of MobileNetV3 with torchvision's networks: python3 mobilenet_v3_torchvision.py [FOLDER]
+"""Computes golden values of classifiers with torchvision's networks: python3 classifiers_torchvision.py [FOLDER]
 
 Writes one file per case into tests/golden (or FOLDER), in the format of mobilenet_v2_torch.py and in float64. An image of
-33 x 33 pixels has an odd size at every stride, so that torchvision's symmetric padding is TensorFlow's SAME. The tests do
-not run this program; it only regenerates the files.
+33 x 33 pixels has an odd size at every stride of MobileNetV3, so that torchvision's symmetric padding is TensorFlow's
+SAME. The tests do not run this program; it only regenerates the files.
 """
 import pathlib
 import sys
@@ -16,12 +16,10 @@ import torchvision
 from mobilenet_v2_torch import uniform
 
 CLASSES = 10
-SIZE = 33
 BATCH = 3
-SCOPE = "MobilenetV3"
 
 
-def layers(model):
+def mobilenet_v3_layers(model):
     """Yields the scope of each convolution, its module and the module of its batch norm, or None."""
     yield "Conv", model.features[0][0], model.features[0][1]
     for index, block in enumerate(model.features[1:-1]):
@@ -39,14 +37,37 @@ def layers(model):
     yield "Logits/Conv2d_1c_1x1", model.classifier[3], None
 
 
+def resnet_layers(model):
+    """The same for a ResNet."""
+    yield "conv1", model.conv1, model.bn1
+    for block, units in enumerate((model.layer1, model.layer2, model.layer3, model.layer4)):
+        for index, unit in enumerate(units):
+            scope = f"block{block + 1}/unit_{index + 1}/bottleneck_v1"
+            for number in (1, 2, 3):
+                yield f"{scope}/conv{number}", getattr(unit, f"conv{number}"), getattr(unit, f"bn{number}")
+            if unit.downsample is not None:
+                yield scope + "/shortcut", unit.downsample[0], unit.downsample[1]
+    yield "logits", model.fc, None
+
+
+# Name of the file, network, size of the images, scope of the variables, its layers.
+CASES = [
+    ("mobilenet_v3_large_rgb33", lambda: torchvision.models.mobilenet_v3_large(num_classes=CLASSES, dropout=0.0), 33,
+     "MobilenetV3", mobilenet_v3_layers),
+    ("mobilenet_v3_small_rgb33", lambda: torchvision.models.mobilenet_v3_small(num_classes=CLASSES, dropout=0.0), 33,
+     "MobilenetV3", mobilenet_v3_layers),
+    ("resnet_v1_50_rgb36", lambda: torchvision.models.resnet50(num_classes=CLASSES), 36, "resnet_v1_50", resnet_layers),
+]
+
+
 class Variables:
     """The parameters of a model by TensorFlow's names, and how each is turned into TensorFlow's shape."""
 
-    def __init__(self, model):
+    def __init__(self, prefix, layers):
         self.rows = {}
         self.norms = {}
-        for scope, convolution, norm in layers(model):
-            scope = f"{SCOPE}/{scope}"
+        for scope, convolution, norm in layers:
+            scope = f"{prefix}/{scope}"
             weight = convolution.weight
             if weight.dim() == 2:
                 self.add(scope + "/weights", weight, lambda w: w.t()[None, None], weight.shape[1])
@@ -83,17 +104,15 @@ class Variables:
                 tensor.copy_(values.permute(3, 2, 0, 1))
 
 
-def write_case(size, folder):
-    build = getattr(torchvision.models, f"mobilenet_v3_{size}")
-    model = build(num_classes=CLASSES, dropout=0.0).double()
-    variables = Variables(model)
+def write_case(file, build, size, scope, layers, folder):
+    model = build().double()
+    variables = Variables(scope, layers(model))
     # The batch's mean and unbiased variance, as running statistics without a history.
     before = {name: row[0].clone() for name, row in variables.rows.items() if "moving" in name}
     for norm in variables.norms.values():
         norm.momentum = 1.0
-        assert abs(norm.eps - 0.001) < 1e-9
-        norm.eps = float(numpy.float32(0.001))  # numbers in a config are single precision
-    images = uniform("images", BATCH * SIZE * SIZE * 3).reshape(BATCH, SIZE, SIZE, 3)
+        norm.eps = float(numpy.float32(0.001))  # the default of our config, in single precision
+    images = uniform("images", BATCH * size * size * 3).reshape(BATCH, size, size, 3)
     images = torch.tensor(images).permute(0, 3, 1, 2)
     labels = torch.tensor([(3 * i + 1) % CLASSES for i in range(BATCH)])
     model.train()
@@ -106,7 +125,7 @@ def write_case(size, folder):
     with torch.no_grad():
         evaluated = functional.cross_entropy(model(images), labels)
     lines = [
-        "# Made by tests/reference/mobilenet_v3_torchvision.py. Then per variable: norm, first, middle and last entry of",
+        "# Made by tests/reference/classifiers_torchvision.py. Then per variable: norm, first, middle and last entry of",
         "# the gradient, or of the batch statistic.",
         f"loss {loss.item():.12e}",
         f"evaluated_loss {evaluated.item():.12e}",
@@ -115,11 +134,11 @@ def write_case(size, folder):
         flat = (statistics[name] if name in statistics else to_tensorflow(tensor.grad)).reshape(-1)
         picked = [flat.norm(), flat[0], flat[len(flat) // 2], flat[-1]]
         lines.append(name + "".join(f" {value.item():.10e}" for value in picked))
-    (folder / f"mobilenet_v3_{size}_rgb33.txt").write_text("\n".join(lines) + "\n")
-    print(size, loss.item(), evaluated.item())
+    (folder / (file + ".txt")).write_text("\n".join(lines) + "\n")
+    print(file, loss.item(), evaluated.item())
 
 
 if __name__ == "__main__":
     default = pathlib.Path(__file__).resolve().parent.parent / "golden"
-    for network in ("large", "small"):
-        write_case(network, pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else default)
+    for case in CASES:
+        write_case(*case, pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else default)
