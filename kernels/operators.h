@@ -102,6 +102,8 @@ class Operators {
 
   // out[i] = 0.
   virtual void Zero(int64_t size, Parameter* out) = 0;
+  // sum[i] += x[i].
+  virtual void AddTo(int64_t size, const Parameter* x, Parameter* sum) = 0;
   // What a worker pushes for the moving statistics of a batch norm over `rows` values: the mean,
   // and the unbiased variance, which is the variance times rows / max(rows - 1, 1). All vectors
   // have one entry per channel.

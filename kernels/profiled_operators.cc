@@ -177,6 +177,11 @@ class ProfiledOperators : public Operators<T> {
     operators_.Zero(size, out);
     RecordFlat("zero", size, Parameters(size), start);
   }
+  void AddTo(int64_t size, const P* x, P* sum) override {
+    const int64_t start = now_();
+    operators_.AddTo(size, x, sum);
+    RecordFlat("add", size, Parameters(3.0 * size), start);
+  }
   void MovingStatistics(int64_t channels, int64_t rows, const P* mean, const P* variance,
                         P* pushed_mean, P* pushed_variance) override {
     const int64_t start = now_();

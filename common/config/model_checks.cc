@@ -1,13 +1,17 @@
 // Tested by tests/common/config/validate_config_test.cc.
-// Tested by tests/common/model/ssd_mobilenet_test.cc.
+// Tested by tests/common/model/ssd/ssd_network_test.cc.
 #include "common/config/model_checks.h"
 
 #include <algorithm>
+#include <array>
+#include <optional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
+
+#include "common/config/ssd_types.h"
 
 namespace pushpull {
 namespace {
@@ -22,14 +26,19 @@ constexpr int kMinSsdSide = 33;
 constexpr int kMaxSide = 4096;
 constexpr int kMinMaps = 2;  // the maps of the backbone
 constexpr int kMaxMaps = 6;  // with all extra layers
+// The levels of a feature pyramid. The backbone has those up to 5, and all of them are read.
+constexpr int kFirstPyramidLevel = 2;
+constexpr int kLastBackboneLevel = 5;
+constexpr int kLastPyramidLevel = 10;
+constexpr int kMaxScalesPerOctave = 10;
 constexpr int kMaxPredictorLayers = 16;
+constexpr int kMaxPredictorKernel = 7;
 constexpr int kMaxAspectRatios = 100;
 constexpr int kImageChannels = 3;
 
 constexpr absl::string_view kClassifierTypes[] = {"mobilenet_v2",       "mobilenet_v3_large",
                                                   "mobilenet_v3_small", "resnet_v1_50",
                                                   "resnet_v1_101",      "resnet_v1_152"};
-constexpr absl::string_view kSsdTypes[] = {"ssd_mobilenet_v1", "ssd_mobilenet_v2"};
 
 enum class BatchNormUse { kRequired, kOptional };
 
@@ -107,18 +116,113 @@ void CheckType(const std::string& field, const std::string& type,
   checker->Add(field, expected, absl::StrCat("\"", type, "\""));
 }
 
-void CheckExtractor(const config::SsdFeatureExtractor& extractor, FieldChecker* checker) {
+// The number of feature maps.
+int NumMaps(const config::Ssd& ssd) {
+  const config::SsdFeatureExtractor& extractor = ssd.feature_extractor();
+  const std::optional<SsdType> type = FindSsdType(extractor.type());
+  if (type.has_value() && type->maps == FeatureMaps::kFeaturePyramid) {
+    return extractor.fpn().max_level() - extractor.fpn().min_level() + 1;
+  }
+  return type.has_value() && type->num_layers > 0 ? type->num_layers : extractor.num_layers();
+}
+
+// The sides of the network's input: height and width.
+std::array<int, 2> Sides(const config::ImageResizer& resizer) {
+  if (resizer.has_keep_aspect_ratio_resizer()) {
+    const int side = resizer.keep_aspect_ratio_resizer().max_dimension();
+    return {side, side};
+  }
+  return {resizer.fixed_shape_resizer().height(), resizer.fixed_shape_resizer().width()};
+}
+
+// Both sides of the image must be multiples of `multiple`.
+void CheckDivides(const config::Ssd& ssd, const std::string& field, int multiple,
+                  const std::string& what, FieldChecker* checker) {
+  for (const int side : Sides(ssd.image_resizer())) {
+    if (side % multiple == 0) continue;
+    checker->Add(field, what, absl::StrCat("an image with a side of ", side, " pixels"),
+                 absl::StrCat("make both sides of the image multiples of ", multiple));
+    return;
+  }
+}
+
+// True if each map of the backbone, from min_level on, is twice as large as the next one.
+bool MapsDouble(int side, int min_level) {
+  const auto size = [side](int level) { return (side + (1 << level) - 1) >> level; };
+  for (int level = min_level; level < kLastBackboneLevel; ++level) {
+    if (size(level) != 2 * size(level + 1)) return false;
+  }
+  return true;
+}
+
+void CheckPyramid(const config::Ssd& ssd, const std::string& field, FieldChecker* checker) {
+  const config::FeaturePyramidNetworks& fpn = ssd.feature_extractor().fpn();
+  checker->Between(field + ".min_level", fpn.min_level(), kFirstPyramidLevel, kLastBackboneLevel);
+  checker->Between(field + ".max_level", fpn.max_level(), kLastBackboneLevel, kLastPyramidLevel);
+  checker->Between(field + ".additional_layer_depth", fpn.additional_layer_depth(), 1, kMaxDepth);
+  for (const int side : Sides(ssd.image_resizer())) {
+    if (MapsDouble(side, fpn.min_level())) continue;
+    checker->Add(
+        field, "an image whose maps are exactly twice as large as those of the next level",
+        absl::StrCat("a side of ", side, " pixels"),
+        absl::StrCat("make both sides of the image multiples of ", 1 << kLastBackboneLevel));
+    return;
+  }
+}
+
+void CheckExtractor(const config::Ssd& ssd, FieldChecker* checker) {
+  const config::SsdFeatureExtractor& extractor = ssd.feature_extractor();
   const std::string field = Field("feature_extractor");
-  CheckType(field + ".type", extractor.type(), kSsdTypes, checker);
+  const std::optional<SsdType> type = FindSsdType(extractor.type());
+  if (!type.has_value()) CheckType(field + ".type", extractor.type(), SsdTypeNames(), checker);
+  const bool pyramid = type.has_value() && type->maps == FeatureMaps::kFeaturePyramid;
+  if (pyramid) {
+    CheckPyramid(ssd, field + ".fpn", checker);
+  } else if (extractor.has_fpn()) {
+    checker->Add(field + ".fpn", "none for this type", "one", "remove it");
+  }
   checker->Positive(field + ".depth_multiplier", extractor.depth_multiplier(), kMaxDepthMultiplier);
   checker->Between(field + ".min_depth", extractor.min_depth(), 1, kMaxDepth);
   checker->Between(field + ".num_layers", extractor.num_layers(), kMinMaps, kMaxMaps);
+  checker->Between(field + ".pad_to_multiple", extractor.pad_to_multiple(), 1, kMaxSide);
+  if (extractor.pad_to_multiple() > 1) {
+    CheckDivides(ssd, field + ".pad_to_multiple", extractor.pad_to_multiple(),
+                 "a divisor of the image's sides, for images are not padded", checker);
+  }
   CheckHyperparams(extractor.conv_hyperparams(), field + ".conv_hyperparams",
                    BatchNormUse::kRequired, checker);
 }
 
-void CheckPredictor(const config::BoxPredictor& box_predictor, FieldChecker* checker) {
+void CheckWeightSharedPredictor(const config::Ssd& ssd, FieldChecker* checker) {
+  const std::string field = Field("box_predictor.weight_shared_convolutional_box_predictor");
+  const config::WeightSharedConvolutionalBoxPredictor& predictor =
+      ssd.box_predictor().weight_shared_convolutional_box_predictor();
+  checker->Between(field + ".kernel_size", predictor.kernel_size(), 1, kMaxPredictorKernel);
+  if (predictor.use_dropout()) {
+    checker->Positive(field + ".dropout_keep_probability", predictor.dropout_keep_probability(), 1);
+  }
+  checker->Between(field + ".num_layers_before_predictor", predictor.num_layers_before_predictor(),
+                   0, kMaxPredictorLayers);
+  if (predictor.num_layers_before_predictor() > 0) {
+    checker->Between(field + ".depth", predictor.depth(), 1, kMaxDepth);
+  }
+  CheckHyperparams(predictor.conv_hyperparams(), field + ".conv_hyperparams",
+                   BatchNormUse::kOptional, checker);
+  const config::SsdAnchorGenerator& anchors = ssd.anchor_generator().ssd_anchor_generator();
+  if (ssd.anchor_generator().has_ssd_anchor_generator() && anchors.reduce_boxes_in_lowest_layer()) {
+    checker->Add(Field("anchor_generator.ssd_anchor_generator.reduce_boxes_in_lowest_layer"),
+                 "false with weight_shared_convolutional_box_predictor", "true",
+                 "all maps need the same number of anchors at each location");
+  }
+}
+
+void CheckPredictor(const config::Ssd& ssd, FieldChecker* checker) {
+  const config::BoxPredictor& box_predictor = ssd.box_predictor();
   const std::string field = Field("box_predictor.convolutional_box_predictor");
+  if (box_predictor.has_weight_shared_convolutional_box_predictor()) {
+    CheckWeightSharedPredictor(ssd, checker);
+    return;
+  }
   if (!box_predictor.has_convolutional_box_predictor()) {
     if (box_predictor.box_predictor_oneof_case() ==
         config::BoxPredictor::BOX_PREDICTOR_ONEOF_NOT_SET) {
@@ -127,7 +231,7 @@ void CheckPredictor(const config::BoxPredictor& box_predictor, FieldChecker* che
     return;
   }
   const config::ConvolutionalBoxPredictor& predictor = box_predictor.convolutional_box_predictor();
-  checker->Between(field + ".kernel_size", predictor.kernel_size(), 1, 7);
+  checker->Between(field + ".kernel_size", predictor.kernel_size(), 1, kMaxPredictorKernel);
   if (predictor.use_dropout()) {
     checker->Positive(field + ".dropout_keep_probability", predictor.dropout_keep_probability(), 1);
   }
@@ -140,9 +244,45 @@ void CheckPredictor(const config::BoxPredictor& box_predictor, FieldChecker* che
                    hidden ? BatchNormUse::kRequired : BatchNormUse::kOptional, checker);
 }
 
+template <typename Ratios>
+void CheckAspectRatios(const Ratios& ratios, const std::string& field, FieldChecker* checker) {
+  for (const float ratio : ratios) checker->Positive(field, ratio);
+  if (ratios.empty()) checker->Missing(field, "at least one");
+  if (ratios.size() > kMaxAspectRatios) {
+    checker->Add(field, absl::StrCat("at most ", kMaxAspectRatios, " numbers"),
+                 absl::StrCat(ratios.size()));
+  }
+}
+
+void CheckMultiscaleAnchors(const config::Ssd& ssd, FieldChecker* checker) {
+  const config::MultiscaleAnchorGenerator& anchors =
+      ssd.anchor_generator().multiscale_anchor_generator();
+  const std::string field = Field("anchor_generator.multiscale_anchor_generator");
+  const config::FeaturePyramidNetworks& fpn = ssd.feature_extractor().fpn();
+  const std::optional<SsdType> type = FindSsdType(ssd.feature_extractor().type());
+  if (type.has_value() && type->maps != FeatureMaps::kFeaturePyramid) {
+    checker->Add(field, "a feature extractor with a feature pyramid", absl::StrCat(type->name),
+                 "use ssd_anchor_generator");
+  } else if (anchors.min_level() != fpn.min_level() || anchors.max_level() != fpn.max_level()) {
+    checker->Add(field + ".min_level, max_level",
+                 absl::StrCat("those of model.ssd.feature_extractor.fpn (", fpn.min_level(), ", ",
+                              fpn.max_level(), ")"),
+                 absl::StrCat(anchors.min_level(), ", ", anchors.max_level()),
+                 "make the two agree");
+  }
+  checker->Positive(field + ".anchor_scale", anchors.anchor_scale());
+  checker->Between(field + ".scales_per_octave", anchors.scales_per_octave(), 1,
+                   kMaxScalesPerOctave);
+  CheckAspectRatios(anchors.aspect_ratios(), field + ".aspect_ratios", checker);
+}
+
 void CheckAnchors(const config::Ssd& ssd, FieldChecker* checker) {
   const config::AnchorGenerator& generator = ssd.anchor_generator();
   const std::string field = Field("anchor_generator.ssd_anchor_generator");
+  if (generator.has_multiscale_anchor_generator()) {
+    CheckMultiscaleAnchors(ssd, checker);
+    return;
+  }
   if (!generator.has_ssd_anchor_generator()) {
     if (generator.anchor_generator_oneof_case() ==
         config::AnchorGenerator::ANCHOR_GENERATOR_ONEOF_NOT_SET) {
@@ -151,10 +291,9 @@ void CheckAnchors(const config::Ssd& ssd, FieldChecker* checker) {
     return;
   }
   const config::SsdAnchorGenerator& anchors = generator.ssd_anchor_generator();
-  if (anchors.num_layers() != ssd.feature_extractor().num_layers()) {
+  if (anchors.num_layers() != NumMaps(ssd)) {
     checker->Add(field + ".num_layers",
-                 absl::StrCat("that of model.ssd.feature_extractor (",
-                              ssd.feature_extractor().num_layers(), ")"),
+                 absl::StrCat("that of model.ssd.feature_extractor (", NumMaps(ssd), ")"),
                  absl::StrCat(anchors.num_layers()), "make the two agree");
   }
   checker->Positive(field + ".min_scale", anchors.min_scale());
@@ -172,14 +311,7 @@ void CheckAnchors(const config::Ssd& ssd, FieldChecker* checker) {
                  absl::StrCat(anchors.scales_size(), " numbers"));
   }
   for (const float scale : anchors.scales()) checker->Positive(field + ".scales", scale);
-  for (const float ratio : anchors.aspect_ratios()) {
-    checker->Positive(field + ".aspect_ratios", ratio);
-  }
-  if (anchors.aspect_ratios().empty()) checker->Missing(field + ".aspect_ratios", "at least one");
-  if (anchors.aspect_ratios_size() > kMaxAspectRatios) {
-    checker->Add(field + ".aspect_ratios", absl::StrCat("at most ", kMaxAspectRatios, " numbers"),
-                 absl::StrCat(anchors.aspect_ratios_size()));
-  }
+  CheckAspectRatios(anchors.aspect_ratios(), field + ".aspect_ratios", checker);
 }
 
 void CheckCoderAndMatcher(const config::Ssd& ssd, FieldChecker* checker) {
@@ -303,8 +435,8 @@ void CheckSsd(const config::Ssd& ssd, FieldChecker* checker) {
   checker->Between(Field("num_classes"), ssd.num_classes(), 1, kMaxClasses);
   checker->NotNegative(Field("negative_class_weight"), ssd.negative_class_weight());
   CheckImageResizer(ssd.image_resizer(), Field("image_resizer"), kMinSsdSide, checker);
-  CheckExtractor(ssd.feature_extractor(), checker);
-  CheckPredictor(ssd.box_predictor(), checker);
+  CheckExtractor(ssd, checker);
+  CheckPredictor(ssd, checker);
   CheckAnchors(ssd, checker);
   CheckCoderAndMatcher(ssd, checker);
   CheckLoss(ssd.loss(), checker);

@@ -71,7 +71,9 @@ int AddResnetV1(const config::Classifier& classifier, const LayerHyperparams& hy
   ResnetV1Options options{50, extractor.depth_multiplier(), extractor.min_depth()};
   if (extractor.type() == "resnet_v1_101") options.layers = 101;
   if (extractor.type() == "resnet_v1_152") options.layers = 152;
-  return AddResnetV1Body(extractor.type(), options, hyperparams, builder);
+  LayerHyperparams relu = hyperparams;
+  relu.activation = ActivationFunction::kRelu;
+  return AddResnetV1Body(extractor.type(), options, relu, builder).blocks.back();
 }
 
 Family FamilyOf(const std::string& type) {

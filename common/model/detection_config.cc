@@ -1,4 +1,4 @@
-// Tested by tests/common/model/ssd_mobilenet_test.cc.
+// Tested by tests/common/model/ssd/ssd_network_test.cc.
 #include "common/model/detection_config.h"
 
 #include <algorithm>
@@ -8,7 +8,32 @@
 namespace pushpull {
 namespace {
 
-SsdAnchorSpec ResolveAnchors(const config::Ssd& ssd) {
+MultiscaleAnchorSpec ResolveMultiscaleAnchors(const config::Ssd& ssd) {
+  const config::MultiscaleAnchorGenerator& in =
+      ssd.anchor_generator().multiscale_anchor_generator();
+  const ImageSize image = ResizedSize(ssd.image_resizer());
+  MultiscaleAnchorSpec spec;
+  spec.min_level = in.min_level();
+  spec.max_level = in.max_level();
+  spec.anchor_scale = in.anchor_scale();
+  spec.aspect_ratios.assign(in.aspect_ratios().begin(), in.aspect_ratios().end());
+  spec.scales_per_octave = in.scales_per_octave();
+  spec.image_height = image.height;
+  spec.image_width = image.width;
+  return spec;
+}
+
+int CountAnchors(const SsdAnchorSpec& spec, int map) {
+  if (map == 0 && spec.reduce_boxes_in_lowest_layer) return 3;
+  const int interpolated = spec.interpolated_scale_aspect_ratio > 0.0f ? 1 : 0;
+  return static_cast<int>(spec.aspect_ratios.size()) + interpolated;
+}
+
+int CountAnchors(const MultiscaleAnchorSpec& spec, int /*map*/) {
+  return static_cast<int>(spec.aspect_ratios.size()) * spec.scales_per_octave;
+}
+
+SsdAnchorSpec ResolveSsdAnchors(const config::Ssd& ssd) {
   const config::SsdAnchorGenerator& in = ssd.anchor_generator().ssd_anchor_generator();
   const ImageSize image = ResizedSize(ssd.image_resizer());
   const float shorter = static_cast<float>(std::min(image.height, image.width));
@@ -96,12 +121,20 @@ PostProcessingSpec ResolvePostProcessing(const config::PostProcessing& in) {
 
 }  // namespace
 
+int AnchorsPerLocation(const AnchorSpec& spec, int map) {
+  return std::visit([map](const auto& anchors) { return CountAnchors(anchors, map); }, spec);
+}
+
 DetectionSpec ResolveDetection(const config::Ssd& ssd) {
   const config::FasterRcnnBoxCoder& coder = ssd.box_coder().faster_rcnn_box_coder();
   const config::ArgMaxMatcher& matcher = ssd.matcher().argmax_matcher();
   DetectionSpec spec;
   spec.num_classes = ssd.num_classes();
-  spec.anchors = ResolveAnchors(ssd);
+  if (ssd.anchor_generator().has_multiscale_anchor_generator()) {
+    spec.anchors = ResolveMultiscaleAnchors(ssd);
+  } else {
+    spec.anchors = ResolveSsdAnchors(ssd);
+  }
   spec.box_coder = {coder.y_scale(), coder.x_scale(), coder.height_scale(), coder.width_scale()};
   spec.matcher = {matcher.ignore_thresholds(), matcher.matched_threshold(),
                   matcher.unmatched_threshold(), matcher.negatives_lower_than_unmatched(),

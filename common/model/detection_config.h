@@ -7,11 +7,14 @@
 
 namespace pushpull {
 
-// Returns the DetectionSpec of a valid config, with `heads` left empty. As in
-// TensorFlow, the base sizes of anchors in the config are fractions of the image's shorter side.
-// The spec has fractions of the height and the width, so the value for the longer side is smaller
-// if the image is not square.
+// Returns the DetectionSpec of a valid config, with `heads` left empty. As in TensorFlow, the base
+// sizes of anchors in the config are fractions of the image's shorter side. The spec has fractions
+// of the height and the width, so the value for the longer side is smaller if the image is not
+// square.
 DetectionSpec ResolveDetection(const config::Ssd& ssd);
+
+// Returns the number of anchors at each location of feature map `map`.
+int AnchorsPerLocation(const AnchorSpec& spec, int map);
 
 }  // namespace pushpull
 

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <variant>
 #include <vector>
 
 namespace pushpull {
@@ -24,6 +25,20 @@ struct SsdAnchorSpec {
   float base_anchor_width = 1.0f;                // fraction of the image's width
   float interpolated_scale_aspect_ratio = 1.0f;  // 0 or less: no interpolated anchor
 };
+
+// The anchors of RetinaNet (Lin et al., ICCV 2017): each map has those of a level, and those of the
+// next level are twice as large.
+struct MultiscaleAnchorSpec {
+  int min_level = 3;  // of the first map; the stride of a level is 2^level pixels
+  int max_level = 7;
+  float anchor_scale = 4.0f;  // side of a level's smallest square anchor, in strides
+  std::vector<float> aspect_ratios;
+  int scales_per_octave = 2;
+  int image_height = 0;  // of the network's input, in pixels
+  int image_width = 0;
+};
+
+using AnchorSpec = std::variant<SsdAnchorSpec, MultiscaleAnchorSpec>;
 
 struct FasterRcnnBoxCoderSpec {
   float y_scale = 10.0f;
@@ -92,7 +107,7 @@ struct DetectionHead {
 struct DetectionSpec {
   int num_classes = 0;  // not counting the background, which is column 0 of the scores
   std::vector<DetectionHead> heads;
-  SsdAnchorSpec anchors;
+  AnchorSpec anchors;
   FasterRcnnBoxCoderSpec box_coder;
   ArgMaxMatcherSpec matcher;
   DetectionLossSpec loss;

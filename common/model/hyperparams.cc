@@ -1,4 +1,4 @@
-// Tested by tests/common/model/ssd_mobilenet_test.cc.
+// Tested by tests/common/model/ssd/ssd_network_test.cc.
 #include "common/model/hyperparams.h"
 
 #include <cmath>

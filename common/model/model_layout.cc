@@ -12,7 +12,7 @@
 #include "google/protobuf/repeated_field.h"
 
 #include "common/model/classifier.h"
-#include "common/model/ssd_mobilenet.h"
+#include "common/model/ssd/ssd_network.h"
 
 namespace pushpull {
 namespace {
@@ -79,7 +79,7 @@ void ApplyTrainConfig(const config::TrainConfig& train_config,
 }  // namespace
 
 NetworkSpec BuildNetworkSpec(const config::DetectionModel& model) {
-  if (model.has_ssd()) return BuildSsdMobilenet(model.ssd());
+  if (model.has_ssd()) return BuildSsd(model.ssd());
   CHECK(model.has_classifier());
   return BuildClassifier(model.classifier());
 }

@@ -1,4 +1,4 @@
-// Tested by tests/common/model/ssd_mobilenet_test.cc.
+// Tested by tests/common/model/ssd/ssd_network_test.cc.
 #include "common/model/network_builder.h"
 
 #include <utility>
@@ -19,21 +19,14 @@ int NetworkBuilder::AddNormalized(const LayerRequest& request,
                                   const LayerHyperparams& hyperparams) {
   CHECK(hyperparams.batch_norm.has_value()) << request.scope;
   const int convolution = AddConvolution(request, hyperparams, /*biased=*/false);
-  return AddActivation(request, AddBatchNorm(request.scope, convolution, *hyperparams.batch_norm));
+  return AddActivation(request, AddBatchNorm(request, convolution, *hyperparams.batch_norm));
 }
 
 int NetworkBuilder::AddNormalizedDepthwise(const LayerRequest& request,
                                            const LayerHyperparams& hyperparams) {
   CHECK(hyperparams.batch_norm.has_value()) << request.scope;
-  const int input = AddDropout(request);
-  op::DepthwiseConvolution depthwise;
-  depthwise.window = WindowOf(request);
-  const std::vector<int64_t> weights = {request.kernel, request.kernel, shape(input).channels, 1};
-  depthwise.weights = AddVariable(absl::StrCat(request.scope, "/depthwise_weights"), weights,
-                                  ResolveInitializer(hyperparams.initializer, weights),
-                                  hyperparams.regularize_depthwise ? hyperparams.l2_weight : 0.0f);
-  const int node = AddNode(request.scope, depthwise, {input});
-  return AddActivation(request, AddBatchNorm(request.scope, node, *hyperparams.batch_norm));
+  const int node = AddDepthwise(request, request.scope, hyperparams);
+  return AddActivation(request, AddBatchNorm(request, node, *hyperparams.batch_norm));
 }
 
 int NetworkBuilder::AddBiased(const LayerRequest& request, const LayerHyperparams& hyperparams) {
@@ -67,9 +60,36 @@ int NetworkBuilder::AddChannels(std::string name, int channels, float initial_va
                      {Initializer::Kind::kConstant, initial_value, 0.0f});
 }
 
+std::optional<int> NetworkBuilder::FindShared(const LayerRequest& request,
+                                              const std::string& name) const {
+  if (request.shared_scope.empty()) return std::nullopt;
+  for (size_t i = 0; i < network_.variables.size(); ++i) {
+    if (network_.variables[i].name == name) return static_cast<int>(i);
+  }
+  return std::nullopt;
+}
+
+int NetworkBuilder::AddWeights(const LayerRequest& request, absl::string_view name,
+                               std::vector<int64_t> shape, const LayerHyperparams& hyperparams,
+                               float l2_weight) {
+  const std::string full =
+      absl::StrCat(request.shared_scope.empty() ? request.scope : request.shared_scope, "/", name);
+  if (const std::optional<int> shared = FindShared(request, full)) return *shared;
+  const Initializer initializer = ResolveInitializer(hyperparams.initializer, shape);
+  return AddVariable(full, std::move(shape), initializer, l2_weight);
+}
+
+int NetworkBuilder::AddBiases(const LayerRequest& request) {
+  const std::string name =
+      absl::StrCat(request.shared_scope.empty() ? request.scope : request.shared_scope, "/biases");
+  if (const std::optional<int> shared = FindShared(request, name)) return *shared;
+  return AddChannels(name, request.depth, request.biases_initial_value);
+}
+
 Window NetworkBuilder::WindowOf(const LayerRequest& request) const {
-  return request.fixed_padding ? FixedWindow(request.kernel, request.stride)
-                               : SameWindow(shape(request.input), request.kernel, request.stride);
+  return request.fixed_padding || fixed_padding_
+             ? FixedWindow(request.kernel, request.stride)
+             : SameWindow(shape(request.input), request.kernel, request.stride);
 }
 
 int NetworkBuilder::AddDropout(const LayerRequest& request) {
@@ -78,27 +98,41 @@ int NetworkBuilder::AddDropout(const LayerRequest& request) {
                  {request.input});
 }
 
+int NetworkBuilder::AddDepthwise(const LayerRequest& request, const std::string& name,
+                                 const LayerHyperparams& hyperparams) {
+  const int input = AddDropout(request);
+  op::DepthwiseConvolution depthwise;
+  depthwise.window = WindowOf(request);
+  depthwise.weights = AddWeights(
+      request, "depthwise_weights", {request.kernel, request.kernel, shape(input).channels, 1},
+      hyperparams, hyperparams.regularize_depthwise ? hyperparams.l2_weight : 0.0f);
+  return AddNode(name, depthwise, {input});
+}
+
 int NetworkBuilder::AddConvolution(const LayerRequest& request, const LayerHyperparams& hyperparams,
                                    bool biased) {
-  const int input = AddDropout(request);
   op::Convolution convolution;
-  convolution.window = WindowOf(request);
-  convolution.channels = request.depth;
-  const std::vector<int64_t> weights = {request.kernel, request.kernel, shape(input).channels,
-                                        request.depth};
-  convolution.weights =
-      AddVariable(absl::StrCat(request.scope, "/weights"), weights,
-                  ResolveInitializer(hyperparams.initializer, weights), hyperparams.l2_weight);
-  if (biased) {
-    convolution.biases = AddChannels(absl::StrCat(request.scope, "/biases"), request.depth,
-                                     request.biases_initial_value);
+  int input = Node::kImage;
+  if (request.separable) {
+    input = AddDepthwise(request, absl::StrCat(request.scope, "/depthwise"), hyperparams);
+  } else {
+    input = AddDropout(request);
+    convolution.window = WindowOf(request);
   }
+  convolution.channels = request.depth;
+  const int64_t kernel = convolution.window.kernel;
+  convolution.weights = AddWeights(request, request.separable ? "pointwise_weights" : "weights",
+                                   {kernel, kernel, shape(input).channels, request.depth},
+                                   hyperparams, hyperparams.l2_weight);
+  if (biased) convolution.biases = AddBiases(request);
   return AddNode(request.scope, convolution, {input});
 }
 
-int NetworkBuilder::AddBatchNorm(const std::string& scope, int input,
+int NetworkBuilder::AddBatchNorm(const LayerRequest& request, int input,
                                  const BatchNormHyperparams& hyperparams) {
-  const std::string prefix = absl::StrCat(scope, "/BatchNorm");
+  const std::string prefix = request.batch_norm_scope.empty()
+                                 ? absl::StrCat(request.scope, "/BatchNorm")
+                                 : request.batch_norm_scope;
   const int channels = shape(input).channels;
   op::BatchNorm norm;
   norm.decay = hyperparams.decay;

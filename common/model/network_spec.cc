@@ -58,6 +58,20 @@ absl::Status CheckVariables(const NetworkSpec& network, const Node& node,
   return absl::OkStatus();
 }
 
+// Nodes may share weights and biases. The statistics of a batch norm are those of one value.
+absl::Status CheckSharing(const NetworkSpec& network) {
+  std::set<int> of_batch_norms;
+  for (const Node& node : network.nodes) {
+    if (!std::holds_alternative<op::BatchNorm>(node.op)) continue;
+    for (const int variable : VariablesOf(node.op)) {
+      if (of_batch_norms.insert(variable).second) continue;
+      return NodeError(node, absl::StrCat("shares ", network.variables[variable].name,
+                                          " with another batch norm"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckNode(const NetworkSpec& network, int n) {
   const Node& node = network.nodes[n];
   std::vector<FeatureShape> inputs;
@@ -150,6 +164,7 @@ absl::Status CheckNetwork(const NetworkSpec& network) {
       return NodeError(network.nodes[n], "has the name of another node");
     }
   }
+  PP_RETURN_IF_ERROR(CheckSharing(network));
   return CheckOutputs(network);
 }
 

@@ -41,7 +41,8 @@ struct NetworkSpec {
   // [1, 1, num_classes].
   std::vector<Node> nodes;
   // In the order of the nodes; those of a node in the order weights, biases, gamma, beta, moving
-  // mean, moving variance. The moving statistics of a frozen batch norm are frozen.
+  // mean, moving variance. A variable that several nodes share is that of the first of them. The
+  // moving statistics of a frozen batch norm are frozen.
   std::vector<VariableSpec> variables;
   // Set for a detector. Its heads name the nodes that give boxes and scores.
   std::optional<DetectionSpec> detection;
@@ -60,8 +61,9 @@ std::vector<std::vector<int>> FindReaders(const NetworkSpec& network);
 
 // INVALID_ARGUMENT: the graph is not one that a network may have. A node reads itself, a later one
 // or none; its inputs do not have shapes that its operator takes, or its shape is not what they
-// give; it names variables that do not exist or have another shape; it is neither read nor an
-// output; or an output has not the shape that the loss reads. The message names the node.
+// give; it names variables that do not exist or have another shape; it is a batch norm that shares
+// variables with another one; it is neither read nor an output; or it is an output that does not
+// have the shape that the loss reads. The message names the node.
 absl::Status CheckNetwork(const NetworkSpec& network);
 
 // Returns the largest weight that the initial value still has in any moving statistic after

@@ -57,6 +57,9 @@ class HostOperators : public Operators<T> {
   }
 
   void Zero(int64_t size, T* out) override { std::fill_n(out, size, T(0)); }
+  void AddTo(int64_t size, const T* x, T* sum) override {
+    for (int64_t i = 0; i < size; ++i) sum[i] += x[i];
+  }
 
   void MovingStatistics(int64_t channels, int64_t rows, const T* mean, const T* variance,
                         T* pushed_mean, T* pushed_variance) override {

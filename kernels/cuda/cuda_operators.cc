@@ -104,6 +104,9 @@ class CudaOperators final : public Operators<T> {
     PUSHPULL_CUDA::SampleImages(queue_, input, samples, block, images);
   }
   void Zero(int64_t size, float* out) override { PUSHPULL_CUDA::Zero(queue_, size, out); }
+  void AddTo(int64_t size, const float* x, float* sum) override {
+    PUSHPULL_CUDA::AddTo(queue_, size, x, sum);
+  }
   void MovingStatistics(int64_t channels, int64_t rows, const float* mean, const float* variance,
                         float* pushed_mean, float* pushed_variance) override {
     PUSHPULL_CUDA::MovingStatistics(queue_, channels, rows, mean, variance, pushed_mean,

@@ -76,6 +76,15 @@ __global__ void __launch_bounds__(kWalkThreads) ZeroKernel(int64_t size, float* 
   }
 }
 
+// Adds in a grid-stride loop. Bound by device memory.
+__global__ void __launch_bounds__(kWalkThreads)
+    AddToKernel(int64_t size, const float* x, float* sum) {
+  const int64_t step = int64_t{gridDim.x} * blockDim.x;
+  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < size; i += step) {
+    sum[i] += x[i];
+  }
+}
+
 // One thread per channel. There are at most a few thousand, so the launch itself is the cost; the
 // same holds for the next kernel.
 __global__ void __launch_bounds__(kWalkThreads)
@@ -158,6 +167,10 @@ void ConvertToFloat(Queue* queue, int64_t size, const T* from, float* to) {
 
 void Zero(Queue* queue, int64_t size, float* out) {
   Launch(queue, "Zero", {WalkBlocks(*queue, size), kWalkThreads}, ZeroKernel, size, out);
+}
+
+void AddTo(Queue* queue, int64_t size, const float* x, float* sum) {
+  Launch(queue, "AddTo", {WalkBlocks(*queue, size), kWalkThreads}, AddToKernel, size, x, sum);
 }
 
 void MovingStatistics(Queue* queue, int64_t channels, int64_t rows, const float* mean,

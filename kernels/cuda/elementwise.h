@@ -34,6 +34,7 @@ template <typename T>
 void ConvertToFloat(Queue* queue, int64_t size, const T* from, float* to);
 
 void Zero(Queue* queue, int64_t size, float* out);
+void AddTo(Queue* queue, int64_t size, const float* x, float* sum);
 void MovingStatistics(Queue* queue, int64_t channels, int64_t rows, const float* mean,
                       const float* variance, float* pushed_mean, float* pushed_variance);
 void CorrectStatistics(Queue* queue, int64_t channels, double left, const float* mean,

@@ -131,7 +131,7 @@ def make_anchors(sizes):
 
 def total_loss(case, codes, scores, sizes):
     settings = {**detection.BASE, "miner": dict(detection.MINER, minimum=case["minimum"])}
-    anchors = make_anchors(sizes)
+    anchors = case.get("anchors", make_anchors)(sizes)
     classification, localization, matched_anchors = 0.0, 0.0, 0
     for s, objects in enumerate(OBJECTS):
         objects = numpy.float32(objects).astype(numpy.float64)
@@ -154,14 +154,14 @@ def write_case(case, folder):
     size, batch = case["size"], len(OBJECTS)
     images = uniform("images", batch * size * size * 3).reshape(batch, size, size, 3)
     images = torch.tensor(images).permute(0, 3, 1, 2)
-    network = Detector(case)
+    network = case.get("network", Detector)(case)
     loss = total_loss(case, *network.outputs(images, True))
     loss.backward()
     with torch.no_grad():
         evaluated = total_loss(case, *network.outputs(images, False))
     lines = [
-        "# Made by tests/reference/ssd_mobilenet_torch.py. Then per variable: norm, first, middle and last entry of the",
-        "# gradient, or of the batch statistic.",
+        f"# Made by tests/reference/{pathlib.Path(sys.argv[0]).name}. Then per variable: norm, first, middle and last",
+        "# entry of the gradient, or of the batch statistic.",
         f"loss {loss.item():.12e}",
         f"evaluated_loss {evaluated.item():.12e}",
     ]

@@ -1,13 +1,13 @@
 // Tested by tests/worker/eval/detection_evaluation_test.cc.
 #include "worker/eval/detection_decoder.h"
 
-#include "kernels/detection/ssd_anchors.h"
+#include "kernels/detection/anchors.h"
 #include "worker/model/detection_outputs.h"
 
 namespace pushpull {
 
 DetectionDecoder::DetectionDecoder(const DetectionSpec& spec)
-    : spec_(spec), anchors_(GenerateSsdAnchors(spec.anchors, spec.heads)) {}
+    : spec_(spec), anchors_(GenerateAnchors(spec.anchors, spec.heads)) {}
 
 std::vector<std::vector<Detection>> DetectionDecoder::Decode(
     absl::Span<const float* const> outputs, const std::vector<InputWindow>& windows,

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 
-#include "kernels/detection/ssd_anchors.h"
+#include "kernels/detection/anchors.h"
 
 namespace pushpull {
 namespace {
@@ -97,7 +97,7 @@ class DetectionNodes {
   // Does what kernels/detection/box_coder.h does. The constants that depend only on the anchors and
   // the scale factors are computed here.
   std::string Decode(const std::string& codes) {
-    const std::vector<BoundingBox> anchors = GenerateSsdAnchors(spec_.anchors, spec_.heads);
+    const std::vector<BoundingBox> anchors = GenerateAnchors(spec_.anchors, spec_.heads);
     CHECK_EQ(static_cast<int64_t>(anchors.size()), anchors_);
     const FasterRcnnBoxCoderSpec& coder = spec_.box_coder;
     const std::string centers = PerAnchor("anchor_centers", anchors, [](const BoundingBox& a) {

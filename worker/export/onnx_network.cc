@@ -2,6 +2,7 @@
 #include "worker/export/onnx_network.h"
 
 #include <algorithm>
+#include <set>
 #include <variant>
 
 #include "glog/logging.h"
@@ -150,8 +151,11 @@ class NodeWriter {
     const int input = convolution.inputs[0];
     const FoldedLayer folded = FoldLayer(convolution, norm, model_);
     const int variable = VariablesOf(convolution.op)[0];
-    const std::string weights =
-        graph_.AddFloats(model_.network.variables[variable].name, folded.shape, folded.weights);
+    // Weights that several nodes share differ once they are folded.
+    const std::string name = weights_written_.insert(variable).second
+                                 ? model_.network.variables[variable].name
+                                 : convolution.name + "/weights";
+    const std::string weights = graph_.AddFloats(name, folded.shape, folded.weights);
     const std::string biases =
         graph_.AddFloats(convolution.name + "/biases", {convolution.shape.channels},
                          absl::MakeConstSpan(folded.biases));
@@ -166,6 +170,7 @@ class NodeWriter {
   const std::string image_;
   OnnxGraph& graph_;
   const std::vector<std::vector<int>> readers_;
+  std::set<int> weights_written_;    // variables
   std::vector<std::string> values_;  // per node; "" for a convolution whose batch norm comes later
   int node_ = 0;                     // the node that is being visited
 };

@@ -1,6 +1,7 @@
 // Tested by tests/worker/model/network_test.cc.
 #include "worker/model/layer_variables.h"
 
+#include <set>
 #include <string>
 
 #include "absl/status/status.h"
@@ -21,6 +22,16 @@ VariableSlot FindSlot(const VariableLayout& layout, int index) {
   slot.padded_size = end - slot.offset;
   slot.frozen = layout.variables()[index].frozen;
   return slot;
+}
+
+// Only weights and biases can be shared (CheckNetwork).
+void MarkShared(std::vector<LayerVariables>* layers) {
+  std::set<int64_t> written;  // offsets of the variables of later layers
+  for (size_t l = layers->size(); l-- > 0;) {
+    for (VariableSlot* slot : {&(*layers)[l].weights, &(*layers)[l].biases}) {
+      if (slot->present()) slot->shared = !written.insert(slot->offset).second;
+    }
+  }
 }
 
 }  // namespace
@@ -47,6 +58,7 @@ absl::StatusOr<std::vector<LayerVariables>> ResolveVariables(const NetworkSpec& 
                       FindSlot(layout, norm.gamma), FindSlot(layout, norm.beta),
                       FindSlot(layout, norm.moving_mean), FindSlot(layout, norm.moving_variance)});
   }
+  MarkShared(&result);
   return result;
 }
 

@@ -21,6 +21,8 @@ struct VariableSlot {
   int64_t size = 0;
   int64_t padded_size = 0;  // distance to the next variable, or to the end of the vector
   bool frozen = false;
+  // A later layer has the same variable, so the backward pass of this layer adds to its gradient.
+  bool shared = false;
   bool present() const { return offset != kAbsent; }
 };
 

@@ -63,16 +63,27 @@ int64_t WorkspaceBytes(const NetworkSpec& spec, const FusedNetwork& fused,
   return bytes;
 }
 
+// The end of the variables of a layer and of all layers before it, with the padding behind them.
 std::vector<int64_t> VariablesEnd(const std::vector<LayerVariables>& layers) {
   std::vector<int64_t> ends;
   int64_t end = 0;
   for (const LayerVariables& slots : layers) {
     for (const VariableSlot* slot : slots.slots()) {
-      if (slot->present()) end = std::max(end, slot->offset + slot->size);
+      if (slot->present()) end = std::max(end, slot->offset + slot->padded_size);
     }
     ends.push_back(end);
   }
   return ends;
+}
+
+// The number of elements that the layer with the most of them adds to the gradients of others.
+int64_t SharedElements(const std::vector<LayerVariables>& layers) {
+  int64_t elements = 0;
+  for (const LayerVariables& slots : layers) {
+    if (!slots.weights.shared && !slots.biases.shared) continue;
+    elements = std::max(elements, slots.weights.size + slots.biases.size);
+  }
+  return elements;
 }
 
 // The ranges of a layer's gradient that no operator writes: frozen variables and padding. Adjacent
@@ -109,6 +120,7 @@ absl::StatusOr<typename Network<T>::Plan> Network<T>::MakePlan(const NetworkSpec
   PP_ASSIGN_OR_RETURN(plan.fused, FuseNetwork(spec));
   PP_ASSIGN_OR_RETURN(plan.variables, ResolveVariables(spec, plan.fused, layout));
   plan.variables_end = VariablesEnd(plan.variables);
+  if (options.training) plan.shared_elements = SharedElements(plan.variables);
   plan.total_elements = layout.total_elements();
   plan.first_trainable = FirstTrainable(plan.variables);
   const ElementBytes bytes{sizeof(T), sizeof(Parameter)};
@@ -144,6 +156,7 @@ absl::StatusOr<std::vector<int64_t>> Network<T>::RequiredBlocks(const NetworkSpe
   PP_ASSIGN_OR_RETURN(const Plan plan, MakePlan(spec, layout, operators, options));
   return std::vector<int64_t>{plan.arena_bytes, plan.workspace_bytes,
                               2 * plan.constants * static_cast<int64_t>(sizeof(Parameter)),
+                              plan.shared_elements * static_cast<int64_t>(sizeof(Parameter)),
                               ObjectiveMemory(spec)};
 }
 
@@ -170,6 +183,8 @@ absl::Status Network<T>::AllocateMemory() {
   const int64_t bytes = static_cast<int64_t>(constants.size() * sizeof(Parameter));
   PP_ASSIGN_OR_RETURN(constants_, memory->Allocate(bytes));
   memory->Write(constants_->data(), constants.data(), bytes);
+  PP_ASSIGN_OR_RETURN(
+      shared_, memory->Allocate(std::max<int64_t>(plan_.shared_elements * sizeof(Parameter), 1)));
   PP_ASSIGN_OR_RETURN(objective_, MakeObjective(spec_, &operators_, memory));
   return absl::OkStatus();
 }
@@ -223,11 +238,9 @@ int64_t Network<T>::ContinueStep(int64_t elements) {
     const int l = next_layer_--;
     if (l >= plan_.first_trainable) BackwardLayer(l);
     FinishGradient(l);
-    const VariableSlot& weights = plan_.variables[l].weights;
-    // Layers below first_trainable only write zeros, so they all go into the last part. A layer
-    // without weights has no element at which a part could begin.
-    if (l < plan_.first_trainable || !weights.present()) continue;
-    final_from_ = weights.offset;
+    // Layers below first_trainable only write zeros, so they all go into the last part.
+    if (l < plan_.first_trainable) continue;
+    final_from_ = l == 0 ? 0 : std::min(final_from_, plan_.variables_end[l - 1]);
     if (final_from_ <= wanted) return final_from_;
   }
   final_from_ = 0;

@@ -132,6 +132,7 @@ class Network {
     std::vector<LayerVariables> variables;  // per layer
     // Per layer: the layer and all layers before it read only variables below this element.
     std::vector<int64_t> variables_end;
+    int64_t shared_elements = 0;  // of the largest gradient that a layer adds to that of others
     int64_t total_elements = 0;
     int first_trainable = 0;
     NetworkMemory training;
@@ -179,6 +180,7 @@ class Network {
   std::vector<const T*> WholeValues(int l);
   Parameter* GammaGradient(int l) const;
   Parameter* BetaGradient(int l) const;
+  Parameter* GradientOf(const LayerVariables& slots, const VariableSlot& slot) const;
 
   void ForwardLayer(int l);
   void BackwardLayer(int l);
@@ -197,6 +199,7 @@ class Network {
   std::unique_ptr<Memory> arena_;
   std::unique_ptr<Memory> workspace_;
   std::unique_ptr<Memory> constants_;  // gamma and beta of batch norms without these variables
+  std::unique_ptr<Memory> shared_;     // what a layer adds to the gradient of shared variables
   std::vector<BatchNorm<Parameter>> batch_norms_;
   Pass pass_;
   int next_forward_ = 0;    // next layer of forward; num_layers(): the loss is queued too

@@ -162,6 +162,17 @@ typename Network<T>::Parameter* Network<T>::BetaGradient(int l) const {
   return slot.present() ? pass_.gradient + slot.offset : Sums(buffers(l).dbeta);
 }
 
+// Where the operator of a layer writes the gradient of its weights or biases. A gradient that is
+// added to that of other layers goes to memory of its own first, because operators do not
+// accumulate.
+template <typename T>
+typename Network<T>::Parameter* Network<T>::GradientOf(const LayerVariables& slots,
+                                                       const VariableSlot& slot) const {
+  if (!slot.shared) return pass_.gradient + std::max<int64_t>(slot.offset, 0);
+  Parameter* const shared = static_cast<Parameter*>(shared_->data());
+  return &slot == &slots.weights ? shared : shared + slots.weights.size;
+}
+
 template <typename T>
 InputGradient<T> Network<T>::InputGradientOf(int l, size_t i) const {
   InputGradient<T> dx;
@@ -219,9 +230,8 @@ void Network<T>::BackwardOperator(int l, const InputGradient<T>& dx) {
   }
   const Lazy<T> x = OperatorInput(l);
   const Parameter* const weights = pass_.variables + std::max<int64_t>(slots.weights.offset, 0);
-  Parameter* const dweights = pass_.gradient + std::max<int64_t>(slots.weights.offset, 0);
-  Parameter* const dbiases =
-      slots.biases.present() ? pass_.gradient + slots.biases.offset : nullptr;
+  Parameter* const dweights = GradientOf(slots, slots.weights);
+  Parameter* const dbiases = slots.biases.present() ? GradientOf(slots, slots.biases) : nullptr;
   switch (layer.kind) {
     case FusedLayer::Kind::kConvolution:
       operators_.ConvolutionBackward(shape, x, weights, dy, dweights, dbiases, dx, workspace());
@@ -234,6 +244,10 @@ void Network<T>::BackwardOperator(int l, const InputGradient<T>& dx) {
       break;
     case FusedLayer::Kind::kGather:
       LOG(FATAL) << layer.name << ": BackwardGather computes it";
+  }
+  for (const VariableSlot* slot : {&slots.weights, &slots.biases}) {
+    if (!slot->shared) continue;
+    operators_.AddTo(slot->size, GradientOf(slots, *slot), pass_.gradient + slot->offset);
   }
 }
 

@@ -8,7 +8,7 @@
 #include "glog/logging.h"
 
 #include "common/base/status_macros.h"
-#include "kernels/detection/ssd_anchors.h"
+#include "kernels/detection/anchors.h"
 
 namespace pushpull {
 namespace {
@@ -35,7 +35,7 @@ class ClassificationObjective final : public Objective<T> {
 template <typename T>
 class DetectionObjective final : public Objective<T> {
  public:
-  // `anchors` holds the result of GenerateSsdAnchors.
+  // `anchors` holds the result of GenerateAnchors.
   DetectionObjective(const DetectionSpec& spec, Operators<T>* operators,
                      std::unique_ptr<Memory> anchors)
       : spec_(spec),
@@ -95,7 +95,7 @@ absl::StatusOr<std::unique_ptr<Objective<T>>> MakeObjective(const NetworkSpec& s
     return std::make_unique<ClassificationObjective<T>>(spec, operators);
   }
   const std::vector<BoundingBox> anchors =
-      GenerateSsdAnchors(spec.detection->anchors, spec.detection->heads);
+      GenerateAnchors(spec.detection->anchors, spec.detection->heads);
   PP_ASSIGN_OR_RETURN(std::unique_ptr<Memory> block, memory->Allocate(ObjectiveMemory(spec)));
   memory->Write(block->data(), anchors.data(), ObjectiveMemory(spec));
   return std::make_unique<DetectionObjective<T>>(*spec.detection, operators, std::move(block));

@@ -1,7 +1,5 @@
-// Tested by tests/common/model/ssd_mobilenet_test.cc.
+// Tested by tests/common/model/ssd/ssd_network_test.cc.
 #include "common/model/families/mobilenet_v1.h"
-
-#include <iterator>
 
 #include "absl/strings/str_cat.h"
 
@@ -20,27 +18,34 @@ constexpr int kFirstDepth = 32;
 constexpr BlockRow kBlocks[] = {{64, 1},  {128, 2},  {128, 1}, {256, 2}, {256, 1},
                                 {512, 2}, {512, 1},  {512, 1}, {512, 1}, {512, 1},
                                 {512, 1}, {1024, 2}, {1024, 1}};
+constexpr int kFirstNarrowBlock = 12;
+constexpr int kNarrowDepths[] = {512, 256};
 
 }  // namespace
 
-MobilenetV1Endpoints AddMobilenetV1Body(const std::string& scope, double multiplier, int min_depth,
+MobilenetV1Endpoints AddMobilenetV1Body(const std::string& scope, const MobilenetV1Options& options,
                                         const LayerHyperparams& hyperparams,
                                         NetworkBuilder* builder) {
-  const auto depth = [multiplier, min_depth](int full) {
-    return ScaleDepth(full, multiplier, min_depth);
+  const auto depth = [&options](int full) {
+    return ScaleDepth(full, options.multiplier, options.min_depth);
   };
   MobilenetV1Endpoints endpoints;
   int last = builder->AddNormalized(
       {scope + "/Conv2d_0", Node::kImage, 3, 2, depth(kFirstDepth), hyperparams.activation},
       hyperparams);
-  for (size_t i = 0; i < std::size(kBlocks); ++i) {
-    const std::string block = absl::StrCat(scope, "/Conv2d_", i + 1);
+  for (int number = 1; number <= options.last_block; ++number) {
+    BlockRow row = kBlocks[number - 1];
+    if (options.narrow_end && number >= kFirstNarrowBlock) {
+      row.depth = kNarrowDepths[number - kFirstNarrowBlock];
+    }
+    const std::string block = absl::StrCat(scope, "/Conv2d_", number);
     last = builder->AddNormalizedDepthwise(
-        {block + "_depthwise", last, 3, kBlocks[i].stride, 0, hyperparams.activation}, hyperparams);
+        {block + "_depthwise", last, 3, row.stride, 0, hyperparams.activation}, hyperparams);
     last = builder->AddNormalized(
-        {block + "_pointwise", last, 1, 1, depth(kBlocks[i].depth), hyperparams.activation},
-        hyperparams);
-    if (i + 1 == 11) endpoints.conv2d_11_pointwise = last;
+        {block + "_pointwise", last, 1, 1, depth(row.depth), hyperparams.activation}, hyperparams);
+    if (number == 3) endpoints.conv2d_3_pointwise = last;
+    if (number == 5) endpoints.conv2d_5_pointwise = last;
+    if (number == 11) endpoints.conv2d_11_pointwise = last;
   }
   endpoints.conv2d_13_pointwise = last;
   return endpoints;

@@ -12,7 +12,6 @@ namespace {
 constexpr int kChannelDivisor = 8;
 constexpr int kExpansion = 6;
 constexpr int kFirstDepth = 32;
-constexpr int kLastDepth = 1280;
 
 struct BlockRow {
   int depth;
@@ -57,10 +56,13 @@ MobilenetV2Endpoints AddMobilenetV2Body(const std::string& scope, const Mobilene
     if (kBlocks[i].stride == 1 && block_depth == input_depth) {
       last = builder->AddNode(block + "/project/add", op::Add(), {last, block_input});
     }
+    if (i == 2) endpoints.layer_4 = last;
+    if (i == 5) endpoints.layer_7 = last;
+    if (i == 12) endpoints.layer_14 = last;
   }
   const int last_depth = widths.keep_last_depth && widths.multiplier < 1.0
-                             ? MakeDivisible(kLastDepth, kChannelDivisor, widths.min_depth)
-                             : depth(kLastDepth);
+                             ? MakeDivisible(widths.last_depth, kChannelDivisor, widths.min_depth)
+                             : depth(widths.last_depth);
   endpoints.layer_19 =
       builder->AddNormalized({scope + "/Conv_1", last, 1, 1, last_depth, activation}, hyperparams);
   return endpoints;

@@ -14,10 +14,15 @@ struct MobilenetV2Widths {
   int min_depth = 8;
   // A multiplier below 1 does not reduce the 1,280 channels of the last 1x1 convolution.
   bool keep_last_depth = false;
+  // Before the multiplier. TensorFlow's backbone of FPN-Lite has 256.
+  int last_depth = 1280;
 };
 
 // Nodes whose values are read by the rest of a network, as indices into NetworkSpec::nodes.
 struct MobilenetV2Endpoints {
+  int layer_4 = 0;             // stride 4: expanded_conv_2
+  int layer_7 = 0;             // stride 8: expanded_conv_5
+  int layer_14 = 0;            // stride 16: expanded_conv_12
   int layer_15_expansion = 0;  // stride 16: the expansion of expanded_conv_13
   int layer_19 = 0;            // stride 32: the last convolution
 };

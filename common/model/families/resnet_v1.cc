@@ -10,10 +10,8 @@
 namespace pushpull {
 namespace {
 
-constexpr int kChannelDivisor = 8;
 constexpr int kFirstDepth = 64;
 constexpr int kExpansion = 4;  // of the last convolution of a unit
-constexpr ActivationFunction kRelu = ActivationFunction::kRelu;
 
 // The units of the four blocks: table 1 of the paper.
 std::array<int, 4> UnitsOf(int layers) {
@@ -27,8 +25,10 @@ std::array<int, 4> UnitsOf(int layers) {
 // the shapes differ.
 int AddUnit(const std::string& scope, int input, int depth, int stride,
             const LayerHyperparams& hyperparams, NetworkBuilder* builder) {
-  int last = builder->AddNormalized({scope + "/conv1", input, 1, 1, depth, kRelu}, hyperparams);
-  LayerRequest middle{scope + "/conv2", last, 3, stride, depth, kRelu};
+  const ActivationFunction activation = hyperparams.activation;
+  int last =
+      builder->AddNormalized({scope + "/conv1", input, 1, 1, depth, activation}, hyperparams);
+  LayerRequest middle{scope + "/conv2", last, 3, stride, depth, activation};
   middle.fixed_padding = true;
   last = builder->AddNormalized(middle, hyperparams);
   last = builder->AddNormalized({scope + "/conv3", last, 1, 1, depth * kExpansion}, hyperparams);
@@ -38,30 +38,38 @@ int AddUnit(const std::string& scope, int input, int depth, int stride,
                                       hyperparams);
   }
   last = builder->AddNode(scope + "/add", op::Add(), {last, shortcut});
-  return builder->AddNode(scope + "/Relu", op::Activation{kRelu}, {last});
+  return builder->AddNode(scope + "/Relu", op::Activation{ActivationFunction::kRelu}, {last});
 }
 
 }  // namespace
 
-int AddResnetV1Body(const std::string& scope, const ResnetV1Options& options,
-                    const LayerHyperparams& hyperparams, NetworkBuilder* builder) {
+ResnetV1Endpoints AddResnetV1Body(const std::string& scope, const ResnetV1Options& options,
+                                  const LayerHyperparams& hyperparams, NetworkBuilder* builder) {
   const auto depth = [&options](int full) {
-    return MakeDivisible(full * options.multiplier, kChannelDivisor, options.min_depth);
+    return ScaleDepth(full, options.multiplier, options.min_depth);
   };
-  LayerRequest first{scope + "/conv1", Node::kImage, 7, 2, depth(kFirstDepth), kRelu};
+  LayerRequest first{scope + "/conv1",   Node::kImage,          7, 2,
+                     depth(kFirstDepth), hyperparams.activation};
   first.fixed_padding = true;
   int last = builder->AddNormalized(first, hyperparams);
-  last = builder->AddNode(scope + "/pool1", op::MaxPool{FixedWindow(3, 2)}, {last});
+  const Window pool =
+      options.stride_after_blocks ? SameWindow(builder->shape(last), 3, 2) : FixedWindow(3, 2);
+  last = builder->AddNode(scope + "/pool1", op::MaxPool{pool}, {last});
   const std::array<int, 4> units = UnitsOf(options.layers);
-  for (size_t block = 0; block < units.size(); ++block) {
-    const int block_depth = depth(kFirstDepth << block);
+  ResnetV1Endpoints endpoints;
+  for (int block = 0; block < 4; ++block) {
+    const std::string block_scope = absl::StrCat(scope, "/block", block + 1);
     for (int unit = 0; unit < units[block]; ++unit) {
-      const int stride = block > 0 && unit == 0 ? 2 : 1;
-      last = AddUnit(absl::StrCat(scope, "/block", block + 1, "/unit_", unit + 1, "/bottleneck_v1"),
-                     last, block_depth, stride, hyperparams, builder);
+      const bool strided = !options.stride_after_blocks && block > 0 && unit == 0;
+      last = AddUnit(absl::StrCat(block_scope, "/unit_", unit + 1, "/bottleneck_v1"), last,
+                     depth(kFirstDepth << block), strided ? 2 : 1, hyperparams, builder);
+    }
+    endpoints.blocks[block] = last;
+    if (options.stride_after_blocks && block < 3) {
+      last = builder->AddNode(block_scope + "/subsample", op::MaxPool{Window{1, 2, {}}}, {last});
     }
   }
-  return last;
+  return endpoints;
 }
 
 }  // namespace pushpull

@@ -1,9 +1,9 @@
 // Builds the layers of ResNet-50, 101 and 152 (He et al., CVPR 2016) with TensorFlow slim's
-// variable names. As in torchvision, the stride of a block is that of the first unit's 3x3
-// convolution, and padding does not depend on the size of the input.
+// variable names. The padding of convolutions does not depend on the size of the input.
 #ifndef PUSHPULL_COMMON_MODEL_FAMILIES_RESNET_V1_H_
 #define PUSHPULL_COMMON_MODEL_FAMILIES_RESNET_V1_H_
 
+#include <array>
 #include <string>
 
 #include "common/model/hyperparams.h"
@@ -15,13 +15,22 @@ struct ResnetV1Options {
   int layers = 50;  // 50, 101 or 152 (CHECKed)
   double multiplier = 1.0;
   int min_depth = 8;
+  // False: as in torchvision, the 3x3 convolution of the first unit of blocks 2 to 4 has stride 2,
+  // and the first max pool has fixed padding. True: as in TensorFlow's detectors, every second
+  // pixel is kept after blocks 1 to 3, and the first max pool has SAME padding.
+  bool stride_after_blocks = false;
 };
 
-// Adds a convolution, a max pool and four blocks of bottleneck units under `scope`, and returns the
-// node of the last sum's activation, at stride 32. The first layer reads the image. All activations
-// are ReLU; that of `hyperparams` is not used. CHECKs that `hyperparams` has a batch norm.
-int AddResnetV1Body(const std::string& scope, const ResnetV1Options& options,
-                    const LayerHyperparams& hyperparams, NetworkBuilder* builder);
+// The value of each block: at strides 4, 8, 16 and 32.
+struct ResnetV1Endpoints {
+  std::array<int, 4> blocks{};
+};
+
+// Adds a convolution, a max pool and four blocks of bottleneck units under `scope`. The first layer
+// reads the image. The activation of `hyperparams` is that of all convolutions but a unit's last
+// one; the sum of a unit has ReLU. CHECKs that `hyperparams` has a batch norm.
+ResnetV1Endpoints AddResnetV1Body(const std::string& scope, const ResnetV1Options& options,
+                                  const LayerHyperparams& hyperparams, NetworkBuilder* builder);
 
 }  // namespace pushpull
 

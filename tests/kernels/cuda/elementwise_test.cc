@@ -304,6 +304,17 @@ TEST_F(ElementwiseFixture, ZeroesExactlyTheGivenRange) {
   }
 }
 
+TEST_F(ElementwiseFixture, AddsToExactlyTheGivenRange) {
+  for (const int64_t size : {int64_t{0}, int64_t{1}, int64_t{255}, int64_t{5000}}) {
+    const std::vector<float> x = RandomNumbers<float>(size, 1), sum = RandomNumbers<float>(size, 2);
+    DeviceArray<float> device_x(x), device_sum(sum);
+    Queue queue = SmallQueue();
+    AddTo(&queue, size, device_x.data(), device_sum.data());
+    const std::vector<float> got = device_sum.Take();
+    for (int64_t i = 0; i < size; ++i) EXPECT_EQ(got[i], sum[i] + x[i]) << i;
+  }
+}
+
 TEST_F(ElementwiseFixture, ComputesMovingStatistics) {
   constexpr int kChannels = 300;
   const std::vector<float> mean = RandomNumbers<float>(kChannels, 1);

@@ -8,8 +8,8 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 
+#include "kernels/detection/anchors.h"
 #include "kernels/detection/post_processing.h"
-#include "kernels/detection/ssd_anchors.h"
 #include "kernels/detection/ssd_loss.h"
 
 namespace pushpull {
@@ -38,8 +38,9 @@ void RunSerially(int64_t count, absl::FunctionRef<void(int64_t)> body) {
 DetectionSpec MakeSpec() {
   DetectionSpec spec;
   spec.num_classes = kClasses;
-  spec.anchors.num_layers = 3;
-  spec.anchors.aspect_ratios = {1.0f, 2.0f, 0.5f};
+  auto& anchors = spec.anchors.emplace<SsdAnchorSpec>();
+  anchors.num_layers = 3;
+  anchors.aspect_ratios = {1.0f, 2.0f, 0.5f};
   const int sizes[][3] = {{5, 4, 3}, {3, 3, 4}, {2, 1, 4}};
   for (const auto& [height, width, anchors] : sizes) {
     DetectionHead head;
@@ -100,7 +101,7 @@ class DetectionGoldenTest : public testing::Test {
     ASSERT_EQ(golden_["objects"].size(), 3u);
     ASSERT_EQ(golden_["cases"].size(), 9u);
     ASSERT_EQ(golden_["post_processing"].size(), 3u);
-    anchors_ = GenerateSsdAnchors(MakeSpec().anchors, MakeSpec().heads);
+    anchors_ = GenerateAnchors(MakeSpec().anchors, MakeSpec().heads);
     for (const nlohmann::json& image : golden_["objects"]) {
       std::vector<LabeledBox>& boxes = objects_.emplace_back();
       for (const nlohmann::json& o : image) boxes.push_back({{o[0], o[1], o[2], o[3]}, o[4], o[5]});

@@ -8,12 +8,12 @@
 #include "gtest/gtest.h"
 
 #include "common/base/random.h"
+#include "kernels/detection/anchors.h"
 #include "kernels/detection/box_coder.h"
 #include "kernels/detection/detection_losses.h"
 #include "kernels/detection/hard_example_miner.h"
 #include "kernels/detection/non_max_suppression.h"
 #include "kernels/detection/post_processing.h"
-#include "kernels/detection/ssd_anchors.h"
 #include "kernels/detection/ssd_loss.h"
 
 namespace pushpull {
@@ -26,7 +26,7 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 DetectionSpec Ssd300() {
   DetectionSpec spec;
   spec.num_classes = 2;
-  spec.anchors.aspect_ratios = {1.0f, 2.0f, 0.5f, 3.0f, 0.3333f};
+  std::get<SsdAnchorSpec>(spec.anchors).aspect_ratios = {1.0f, 2.0f, 0.5f, 3.0f, 0.3333f};
   for (const int size : {19, 10, 5, 3, 2, 1}) {
     DetectionHead head;
     head.height = head.width = size;
@@ -38,7 +38,7 @@ DetectionSpec Ssd300() {
 
 TEST(SsdAnchors, Ssd300Has1917Anchors) {
   const DetectionSpec spec = Ssd300();
-  const std::vector<BoundingBox> anchors = GenerateSsdAnchors(spec.anchors, spec.heads);
+  const std::vector<BoundingBox> anchors = GenerateAnchors(spec.anchors, spec.heads);
   EXPECT_EQ(anchors.size(), 1917u);
   EXPECT_EQ(spec.num_anchors(), 1917);
   // Scale 0.1 around the centre of the first location; the box reaches out of the image.
@@ -58,11 +58,38 @@ TEST(SsdAnchors, AcceptsGivenScalesAndNoInterpolatedShape) {
   spec.aspect_ratios = {1.0f};
   spec.reduce_boxes_in_lowest_layer = false;
   spec.interpolated_scale_aspect_ratio = 0.0f;
-  const auto shapes = SsdAnchorShapes(spec);
+  const auto shapes = AnchorShapes(spec);
   ASSERT_EQ(shapes.size(), 2u);
   ASSERT_EQ(shapes[0].size(), 1u);
   EXPECT_FLOAT_EQ(shapes[0][0].scale, 0.3f);
   EXPECT_FLOAT_EQ(shapes[1][0].scale, 0.7f);
+}
+
+TEST(MultiscaleAnchors, AreMultiplesOfTheStride) {
+  MultiscaleAnchorSpec spec;
+  spec.min_level = 3;
+  spec.max_level = 4;
+  spec.aspect_ratios = {1.0f, 4.0f};
+  spec.image_height = 40;  // a multiple of 8, not of 16
+  spec.image_width = 64;
+  std::vector<DetectionHead> heads(2);
+  for (DetectionHead& head : heads) head.anchors_per_location = 4;
+  heads[0].height = 5, heads[0].width = 8;
+  heads[1].height = 3, heads[1].width = 4;
+  const std::vector<BoundingBox> anchors = GenerateAnchors(spec, heads);
+  ASSERT_EQ(anchors.size(), 4u * (5 * 8 + 3 * 4));
+  // Level 3, row 0, column 0, ratio 1: sides of 32 and 32 * sqrt(2) pixels around (4, 4).
+  EXPECT_FLOAT_EQ(anchors[0].ymin, (4.0f - 16.0f) / 40.0f);
+  EXPECT_FLOAT_EQ(anchors[0].xmax, (4.0f + 16.0f) / 64.0f);
+  EXPECT_FLOAT_EQ(anchors[1].height(), 32.0f * std::sqrt(2.0f) / 40.0f);
+  // Ratio 4: twice as wide as a square anchor of the same area.
+  EXPECT_FLOAT_EQ(anchors[2].height(), 16.0f / 40.0f);
+  EXPECT_FLOAT_EQ(anchors[2].width(), 64.0f / 64.0f);
+  // Level 4, row 0, column 1: the stride divides the width only, so rows have no offset.
+  const BoundingBox& second = anchors[4 * 5 * 8 + 4];
+  EXPECT_FLOAT_EQ(0.5f * (second.ymin + second.ymax), 0.0f);
+  EXPECT_FLOAT_EQ(0.5f * (second.xmin + second.xmax), 24.0f / 64.0f);
+  EXPECT_FLOAT_EQ(second.width(), 1.0f);
 }
 
 TEST(BoxCoder, DecodingUndoesEncoding) {
@@ -248,7 +275,7 @@ DetectionSpec Ssd300WithLoss() {
 // Returns the loss of one image for given scores and box codes of 0.
 SsdLossResult LossOfImage(const DetectionSpec& spec, const std::vector<LabeledBox>& boxes,
                           const std::vector<float>& scores) {
-  const std::vector<BoundingBox> anchors = GenerateSsdAnchors(spec.anchors, spec.heads);
+  const std::vector<BoundingBox> anchors = GenerateAnchors(spec.anchors, spec.heads);
   const std::vector<int32_t> first_object = {0, static_cast<int32_t>(boxes.size())};
   const std::vector<float> codes(anchors.size() * 4, 0.0f);
   SsdLossArguments<float> arguments;
@@ -291,7 +318,7 @@ TEST(PostProcess, HandlesNoDetectionsAndNonFiniteNumbers) {
   DetectionSpec spec = Ssd300();
   spec.post_processing.score_converter = PostProcessingSpec::ScoreConverter::kSigmoid;
   spec.post_processing.score_threshold = 0.5f;
-  const std::vector<BoundingBox> anchors = GenerateSsdAnchors(spec.anchors, spec.heads);
+  const std::vector<BoundingBox> anchors = GenerateAnchors(spec.anchors, spec.heads);
   std::vector<float> codes(anchors.size() * 4, 0.0f);
   std::vector<float> scores(anchors.size() * 3, -9.0f);
   EXPECT_TRUE(PostProcess(spec, anchors, codes, scores).empty());

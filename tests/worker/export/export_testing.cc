@@ -178,7 +178,7 @@ std::string Faults(const onnx::ModelProto& model) {
       {"ReduceSum", {1, 2, {"keepdims", "noop_with_empty_axes"}}},
       {"Relu", {1, 1, {}}},
       {"Reshape", {2, 2, {}}},
-      {"Resize", {1, 4, {"coordinate_transformation_mode", "mode"}}},
+      {"Resize", {1, 4, {"coordinate_transformation_mode", "mode", "nearest_mode"}}},
       {"Round", {1, 1, {}}},
       {"ScatterND", {3, 3, {}}},
       {"Shape", {1, 1, {}}},

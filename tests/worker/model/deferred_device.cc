@@ -148,6 +148,9 @@ class DeferredOperators final : public Operators<float> {
   void Zero(int64_t size, float* out) override {
     device_.Queue([=, this] { reference_->Zero(size, out); });
   }
+  void AddTo(int64_t size, const float* x, float* sum) override {
+    device_.Queue([=, this] { reference_->AddTo(size, x, sum); });
+  }
   void MovingStatistics(int64_t channels, int64_t rows, const float* mean, const float* variance,
                         float* pushed_mean, float* pushed_variance) override {
     device_.Queue([=, this] {

@@ -1,6 +1,6 @@
 // Compares whole training and inference steps with values from an independent implementation in
-// PyTorch (tests/reference/mobilenet_v2_torch.py and ssd_mobilenet_torch.py) or torchvision
-// (classifiers_torchvision.py), all in float64.
+// PyTorch (tests/reference/mobilenet_v2_torch.py, ssd_mobilenet_torch.py and
+// feature_pyramid_torch.py) or torchvision (classifiers_torchvision.py), all in float64.
 #include <algorithm>
 #include <cmath>
 #include <fstream>
@@ -73,7 +73,8 @@ void FillVariables(const VariableLayout& layout, std::vector<double>* flat) {
     double centre = 0.0, radius = 0.0;
     if (absl::EndsWith(variable.name, "depthwise_weights")) {
       radius = std::sqrt(6.0 / (shape[0] * shape[1]));
-    } else if (absl::EndsWith(variable.name, "/weights")) {
+    } else if (absl::EndsWith(variable.name, "/weights") ||
+               absl::EndsWith(variable.name, "/pointwise_weights")) {
       radius = std::sqrt(6.0 / (shape[0] * shape[1] * shape[2]));
     } else if (absl::EndsWith(variable.name, "/biases")) {
       radius = 0.1;
@@ -151,10 +152,11 @@ void ExpectDetector(const std::string& name, const std::string& type, const std:
   ExpectGolden(name, batch, tolerance, &test);
 }
 
-std::string Square(int size, const std::string& width) {
+// An image of `size` pixels on each side, and a feature extractor with these fields.
+std::string Square(int size, const std::string& width, const std::string& extractor = "") {
   const std::string side = absl::StrCat(size);
   return "image_resizer { fixed_shape_resizer { height: " + side + " width: " + side +
-         " } } feature_extractor { depth_multiplier: " + width + " } ";
+         " } } feature_extractor { depth_multiplier: " + width + " " + extractor + " } ";
 }
 
 TEST(NetworkGoldenTest, MobilenetV2MatchesOnColourImagesOfEvenSize) {
@@ -201,6 +203,57 @@ TEST(NetworkGoldenTest, SsdliteMatches) {
       "ssdlite_mobilenet_v2_035_70", "ssd_mobilenet_v2",
       Square(70, "0.35") + "box_predictor { convolutional_box_predictor { use_depthwise: true } }",
       kDoubleTolerance, MakeReferenceOperators<double>());
+}
+
+// A weight-shared predictor with anchors for it; `predictor` is the text of its other fields.
+std::string Pyramid(int size, const std::string& width, const std::string& extractor,
+                    const std::string& predictor) {
+  return Square(size, width, extractor) +
+         "box_predictor { weight_shared_convolutional_box_predictor { conv_hyperparams { "
+         "activation: RELU_6 batch_norm { scale: true } } " +
+         predictor + " } } ";
+}
+
+std::string Multiscale(int min_level, int max_level) {
+  return absl::StrCat("anchor_generator { multiscale_anchor_generator { min_level: ", min_level,
+                      " max_level: ", max_level, " aspect_ratios: [1.0, 2.0, 0.5] } } ");
+}
+
+TEST(NetworkGoldenTest, FeaturePyramidOnMobilenetV1Matches) {
+  ExpectDetector("ssd_mobilenet_v1_fpn_025_96", "ssd_mobilenet_v1_fpn",
+                 Pyramid(96, "0.25", "fpn { additional_layer_depth: 96 }",
+                         "depth: 24 num_layers_before_predictor: 2") +
+                     Multiscale(3, 7),
+                 kDoubleTolerance, MakeReferenceOperators<double>());
+}
+
+TEST(NetworkGoldenTest, FpnLiteOnMobilenetV2Matches) {
+  ExpectDetector("ssd_mobilenet_v2_fpnlite_035_64", "ssd_mobilenet_v2_fpn_keras",
+                 Pyramid(64, "0.35", "use_depthwise: true fpn { additional_layer_depth: 64 }",
+                         "depth: 32 num_layers_before_predictor: 2 share_prediction_tower: true "
+                         "use_depthwise: true") +
+                     Multiscale(3, 7),
+                 kDoubleTolerance, MakeReferenceOperators<double>());
+}
+
+TEST(NetworkGoldenTest, FeaturePyramidOnResnet50Matches) {
+  ExpectDetector("ssd_resnet50_v1_fpn_0125_64", "ssd_resnet50_v1_fpn",
+                 Pyramid(64, "0.125",
+                         "override_base_feature_extractor_hyperparams: true "
+                         "fpn { max_level: 6 additional_layer_depth: 128 }",
+                         "depth: 16 num_layers_before_predictor: 1") +
+                     Multiscale(3, 6),
+                 kDoubleTolerance, MakeReferenceOperators<double>());
+}
+
+TEST(NetworkGoldenTest, PoolingPyramidOnMobilenetV1Matches) {
+  ExpectDetector("ssd_mobilenet_v1_ppn_025_75", "ssd_mobilenet_v1_ppn",
+                 Pyramid(75, "0.25", "",
+                         "depth: 40 num_layers_before_predictor: 1 kernel_size: 1 "
+                         "share_prediction_tower: true") +
+                     "anchor_generator { ssd_anchor_generator { "
+                     "min_scale: 0.15 reduce_boxes_in_lowest_layer: false } } ",
+                 kDoubleTolerance, MakeReferenceOperators<double>());
 }
 
 }  // namespace

@@ -70,10 +70,12 @@ class RandomGraph {
     layer.activation = AnyActivation();
     switch (Below(9)) {
       case 0:
+        Share("/normalized", &layer);
         return Keep(builder_.AddNormalized(layer, TinyHyperparams()));
       case 1:
         return Keep(builder_.AddNormalizedDepthwise(layer, TinyHyperparams()));
       case 2:
+        Share("/biased", &layer);
         return Keep(builder_.AddBiased(layer, TinyHyperparams()));
       case 3:
         return Keep(builder_.AddNode(Name("activation"), op::Activation{AnyActivation()}, {input}));
@@ -89,6 +91,14 @@ class RandomGraph {
         if (shape.height > 3 || shape.width > 3) return AddBlock(input);
         return Keep(builder_.AddNode(Name("upsample"), op::Upsample{2}, {input}));
     }
+  }
+
+  // Sometimes gives the layer the weights of all layers with the same shape of weights.
+  void Share(const char* kind, LayerRequest* layer) {
+    layer->separable = Below(4) == 0;
+    if (Below(2) == 0) return;
+    layer->shared_scope = absl::StrCat("Shared_", layer->kernel, "_", Shape(layer->input).channels,
+                                       "_", layer->depth, layer->separable ? "s" : "", kind);
   }
 
   void AddSum(int input) {

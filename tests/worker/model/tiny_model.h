@@ -60,8 +60,9 @@ inline NetworkSpec MakeTinyDetector() {
   NetworkBuilder builder("TinyDetector", {12, 12, 3}, /*freeze_batch_norm=*/false);
   DetectionSpec detection;
   detection.num_classes = 2;
-  detection.anchors.num_layers = 2;
-  detection.anchors.aspect_ratios = {1.0f, 2.0f};
+  auto& anchors = detection.anchors.emplace<SsdAnchorSpec>();
+  anchors.num_layers = 2;
+  anchors.aspect_ratios = {1.0f, 2.0f};
   detection.matcher.force_match_for_each_row = true;
   detection.loss.hard_example_miner.emplace().max_negatives_per_positive = 3;
   const LayerHyperparams plain = TinyHyperparams();

@@ -1,4 +1,4 @@
-#include "common/model/ssd_mobilenet.h"
+#include "common/model/ssd/ssd_network.h"
 
 #include <map>
 #include <string>
@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 
 NetworkSpec Build(const std::string& type, const std::string& ssd = "") {
   const auto config = MakeSsdTestConfig(type, ssd);
-  return BuildSsdMobilenet(config.model().ssd());
+  return BuildSsd(config.model().ssd());
 }
 
 std::map<std::string, VariableSpec> Variables(const NetworkSpec& network) {
@@ -201,8 +201,9 @@ TEST(SsdMobilenetTest, SupportsFewerMapsAndFrozenBatchNorm) {
 TEST(SsdMobilenetTest, MakesAnchorsForAnImageThatIsNotSquare) {
   const NetworkSpec network =
       Build("ssd_mobilenet_v1", "image_resizer { fixed_shape_resizer { height: 150 width: 300 } }");
-  EXPECT_FLOAT_EQ(network.detection->anchors.base_anchor_height, 1.0f);
-  EXPECT_FLOAT_EQ(network.detection->anchors.base_anchor_width, 0.5f);
+  const auto& anchors = std::get<SsdAnchorSpec>(network.detection->anchors);
+  EXPECT_FLOAT_EQ(anchors.base_anchor_height, 1.0f);
+  EXPECT_FLOAT_EQ(anchors.base_anchor_width, 0.5f);
   EXPECT_EQ(network.detection->heads[0].height, 10);
   EXPECT_EQ(network.detection->heads[0].width, 19);
 }

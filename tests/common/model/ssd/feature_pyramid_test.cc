@@ -1,0 +1,218 @@
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "common/config/validate_config.h"
+#include "common/model/ssd/ssd_network.h"
+#include "common/model/variable_layout.h"
+#include "tests/testkit/ssd_test_config.h"
+
+namespace pushpull {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// The predictor and anchors of TensorFlow's sample configs, on an image of `size`.
+std::string Settings(int size, const std::string& extractor, const std::string& predictor) {
+  return absl::StrCat(
+      "num_classes: 90 image_resizer { fixed_shape_resizer { height: ", size, " width: ", size,
+      " } } feature_extractor { ", extractor,
+      " } box_predictor { weight_shared_convolutional_box_predictor { num_layers_before_predictor: "
+      "4 class_prediction_bias_init: -4.6 conv_hyperparams { activation: RELU_6 batch_norm { "
+      "scale: "
+      "true } } ",
+      predictor,
+      " } } anchor_generator { multiscale_anchor_generator { aspect_ratios: [1.0, 2.0, 0.5] } }");
+}
+
+NetworkSpec Build(const std::string& type, const std::string& settings) {
+  const auto config = MakeSsdTestConfig(type, settings);
+  const NetworkSpec network = BuildSsd(config.model().ssd());
+  EXPECT_EQ(CheckNetwork(network), absl::OkStatus());
+  return network;
+}
+
+std::map<std::string, std::vector<int64_t>> Shapes(const NetworkSpec& network) {
+  std::map<std::string, std::vector<int64_t>> shapes;
+  for (const VariableSpec& variable : network.variables) {
+    EXPECT_TRUE(shapes.emplace(variable.name, variable.shape).second) << variable.name;
+  }
+  return shapes;
+}
+
+std::vector<int> MapSizes(const NetworkSpec& network) {
+  std::vector<int> sizes;
+  for (const DetectionHead& head : network.detection->heads) sizes.push_back(head.height);
+  return sizes;
+}
+
+TEST(FeaturePyramidTest, RetinaNetHasTheSizesOfTheSampleConfig) {
+  const NetworkSpec network =
+      Build("ssd_mobilenet_v1_fpn",
+            Settings(640, "override_base_feature_extractor_hyperparams: true", "depth: 256"));
+  EXPECT_THAT(MapSizes(network), ElementsAre(80, 40, 20, 10, 5));
+  EXPECT_EQ(network.detection->num_anchors(), 51150);
+  const auto shapes = Shapes(network);
+  const std::string fpn = "FeatureExtractor/MobilenetV1/fpn/";
+  EXPECT_THAT(shapes.at(fpn + "projection_1/weights"), ElementsAre(1, 1, 256, 256));
+  EXPECT_THAT(shapes.at(fpn + "projection_3/biases"), ElementsAre(256));
+  EXPECT_THAT(shapes.at(fpn + "smoothing_2/weights"), ElementsAre(3, 3, 256, 256));
+  EXPECT_THAT(shapes.at(fpn + "bottom_up_Conv2d_15/BatchNorm/gamma"), ElementsAre(256));
+  const std::string root = "WeightSharedConvolutionalBoxPredictor/";
+  EXPECT_THAT(shapes.at(root + "BoxPredictionTower/conv2d_3/weights"), ElementsAre(3, 3, 256, 256));
+  EXPECT_THAT(shapes.at(root + "ClassPredictionTower/conv2d_0/BatchNorm/feature_4/beta"),
+              ElementsAre(256));
+  EXPECT_THAT(shapes.at(root + "ClassPredictor/weights"), ElementsAre(3, 3, 256, 6 * 91));
+  EXPECT_THAT(shapes.at(root + "BoxPredictor/biases"), ElementsAre(24));
+  EXPECT_EQ(shapes.count(root + "ProjectionLayer/conv2d_0/weights"), 0u);
+}
+
+TEST(FeaturePyramidTest, AllMapsShareTheWeightsAndNotTheBatchNorms) {
+  const NetworkSpec network = Build("ssd_mobilenet_v1_fpn", Settings(320, "", "depth: 64"));
+  std::map<std::string, int> users;
+  for (const Node& node : network.nodes) {
+    for (const int variable : VariablesOf(node.op)) ++users[network.variables[variable].name];
+  }
+  for (const auto& [name, count] : users) {
+    const bool shared =
+        name.rfind("WeightShared", 0) == 0 && name.find("BatchNorm") == std::string::npos;
+    EXPECT_EQ(count, shared ? 5 : 1) << name;
+  }
+  EXPECT_EQ(users.count("WeightSharedConvolutionalBoxPredictor/ClassPredictor/biases"), 1u);
+}
+
+TEST(FeaturePyramidTest, FpnLiteSeparatesItsConvolutions) {
+  const NetworkSpec network =
+      Build("ssd_mobilenet_v2_fpn_keras",
+            Settings(320, "use_depthwise: true fpn { additional_layer_depth: 128 }",
+                     "depth: 128 share_prediction_tower: true use_depthwise: true"));
+  EXPECT_THAT(MapSizes(network), ElementsAre(40, 20, 10, 5, 3));
+  const auto shapes = Shapes(network);
+  EXPECT_THAT(shapes.at("FeatureExtractor/MobilenetV2/Conv_1/weights"),
+              ElementsAre(1, 1, 320, 256));
+  const std::string fpn = "FeatureExtractor/MobilenetV2/fpn/";
+  EXPECT_THAT(shapes.at(fpn + "projection_1/weights"), ElementsAre(1, 1, 32, 128));
+  EXPECT_THAT(shapes.at(fpn + "projection_2/weights"), ElementsAre(1, 1, 96, 128));
+  EXPECT_THAT(shapes.at(fpn + "smoothing_1/depthwise_weights"), ElementsAre(3, 3, 128, 1));
+  EXPECT_THAT(shapes.at(fpn + "bottom_up_Conv2d_20/pointwise_weights"),
+              ElementsAre(1, 1, 128, 128));
+  const std::string root = "WeightSharedConvolutionalBoxPredictor/";
+  EXPECT_THAT(shapes.at(root + "PredictionTower/conv2d_0/depthwise_weights"),
+              ElementsAre(3, 3, 128, 1));
+  EXPECT_THAT(shapes.at(root + "ClassPredictor/pointwise_weights"), ElementsAre(1, 1, 128, 6 * 91));
+  EXPECT_EQ(shapes.count(root + "ClassPredictionTower/conv2d_0/depthwise_weights"), 0u);
+}
+
+TEST(FeaturePyramidTest, ResnetReadsTheLastValueOfEachBlock) {
+  const NetworkSpec network =
+      Build("ssd_resnet101_v1_fpn",
+            Settings(640, "override_base_feature_extractor_hyperparams: true", "depth: 256"));
+  EXPECT_THAT(MapSizes(network), ElementsAre(80, 40, 20, 10, 5));
+  const auto shapes = Shapes(network);
+  const std::string root = "FeatureExtractor/resnet_v1_101/";
+  EXPECT_THAT(shapes.at(root + "fpn/projection_1/weights"), ElementsAre(1, 1, 512, 256));
+  EXPECT_THAT(shapes.at(root + "fpn/projection_3/weights"), ElementsAre(1, 1, 2048, 256));
+  EXPECT_THAT(shapes.at(root + "fpn/bottom_up_block6/weights"), ElementsAre(3, 3, 256, 256));
+}
+
+TEST(FeaturePyramidTest, PoolingPyramidHasNoWeightsAfterTheBackbone) {
+  const NetworkSpec network = Build(
+      "ssd_mobilenet_v1_ppn",
+      "num_classes: 90 box_predictor { weight_shared_convolutional_box_predictor { depth: 512 "
+      "num_layers_before_predictor: 1 kernel_size: 1 share_prediction_tower: true conv_hyperparams "
+      "{ batch_norm {} } } } anchor_generator { ssd_anchor_generator { "
+      "reduce_boxes_in_lowest_layer: false } }");
+  EXPECT_THAT(MapSizes(network), ElementsAre(19, 10, 5, 3, 2, 1));
+  std::set<std::string> scopes;
+  for (const VariableSpec& variable : network.variables) {
+    scopes.insert(variable.name.substr(0, variable.name.find('/', variable.name.find('/') + 1)));
+  }
+  EXPECT_THAT(scopes, ElementsAre("FeatureExtractor/MobilenetV1",
+                                  "WeightSharedConvolutionalBoxPredictor/BoxPredictor",
+                                  "WeightSharedConvolutionalBoxPredictor/ClassPredictor",
+                                  "WeightSharedConvolutionalBoxPredictor/PredictionTower"));
+}
+
+TEST(FeaturePyramidTest, AWeightSharedPredictorProjectsMapsOfSeveralDepths) {
+  const NetworkSpec network =
+      Build("ssd_mobilenet_v1",
+            "box_predictor { weight_shared_convolutional_box_predictor { kernel_size: 1 "
+            "conv_hyperparams { batch_norm {} } } } anchor_generator { ssd_anchor_generator { "
+            "reduce_boxes_in_lowest_layer: false } }");
+  // The maps have 512, 1024, 512, 256, 256 and 128 channels.
+  const auto shapes = Shapes(network);
+  const std::string root = "WeightSharedConvolutionalBoxPredictor/";
+  EXPECT_THAT(shapes.at(root + "ProjectionLayer/conv2d_0/weights"), ElementsAre(1, 1, 512, 512));
+  EXPECT_THAT(shapes.at(root + "ProjectionLayer/conv2d_5/weights"), ElementsAre(1, 1, 128, 512));
+  EXPECT_THAT(shapes.at(root + "BoxPredictor/weights"), ElementsAre(1, 1, 512, 24));
+}
+
+TEST(FeaturePyramidTest, EmbeddedSsdHasFiveMaps) {
+  const NetworkSpec network =
+      Build("embedded_ssd_mobilenet_v1",
+            "image_resizer { fixed_shape_resizer { height: 256 width: 256 } } anchor_generator { "
+            "ssd_anchor_generator { num_layers: 5 } }");
+  EXPECT_THAT(MapSizes(network), ElementsAre(16, 8, 4, 2, 1));
+  EXPECT_EQ(Shapes(network).count("FeatureExtractor/MobilenetV1/"
+                                  "Conv2d_13_pointwise_2_Conv2d_4_2x2_s2_256/weights"),
+            1u);
+}
+
+TEST(FeaturePyramidTest, ExplicitPaddingDoesNotDependOnTheSize) {
+  const NetworkSpec network =
+      Build("ssd_mobilenet_v2", "feature_extractor { use_explicit_padding: true }");
+  for (const Node& node : network.nodes) {
+    if (node.name != "FeatureExtractor/MobilenetV2/Conv") continue;
+    // SAME would pad 300 pixels by one row below.
+    EXPECT_EQ(std::get<op::Convolution>(node.op).window.padding, (SpatialPadding{1, 1, 1, 1}));
+  }
+  EXPECT_THAT(MapSizes(network), ElementsAre(19, 10, 5, 3, 2, 1));
+}
+
+std::string Problems(const std::string& type, const std::string& settings) {
+  return std::string(ValidatePipelineConfig(MakeSsdTestConfig(type, settings), {})
+                         .ToStatus("job.config")
+                         .message());
+}
+
+TEST(FeaturePyramidTest, RefusesPyramidsThatDoNotFit) {
+  const std::string shared = "depth: 64";
+  const auto problems = [&](const std::string& extractor) {
+    return Problems("ssd_mobilenet_v2_fpn", Settings(320, extractor, shared));
+  };
+  EXPECT_THAT(problems("fpn { min_level: 6 }"),
+              HasSubstr("feature_extractor.fpn.min_level: expected a number from 2 to 5, got 6"));
+  EXPECT_THAT(problems("fpn { max_level: 4 }"), HasSubstr("fpn.max_level"));
+  EXPECT_THAT(problems("fpn { max_level: 6 }"),
+              HasSubstr("those of model.ssd.feature_extractor.fpn (3, 6), got 3, 7"));
+  EXPECT_THAT(problems("fpn { additional_layer_depth: 0 }"), HasSubstr("additional_layer_depth"));
+  EXPECT_THAT(problems("pad_to_multiple: 128"),
+              HasSubstr("make both sides of the image multiples of 128"));
+  EXPECT_THAT(Problems("ssd_mobilenet_v2_fpn", Settings(300, "", shared)),
+              HasSubstr("make both sides of the image multiples of 32"));
+  EXPECT_THAT(Problems("ssd_mobilenet_v2", Settings(320, "fpn {}", shared)),
+              HasSubstr("model.ssd.feature_extractor.fpn: expected none for this type"));
+  EXPECT_THAT(Problems("ssd_mobilenet_v2", Settings(320, "", shared)),
+              HasSubstr("expected a feature extractor with a feature pyramid, got "
+                        "ssd_mobilenet_v2; use ssd_anchor_generator"));
+}
+
+TEST(FeaturePyramidTest, RefusesAWeightSharedPredictorThatDoesNotFit) {
+  EXPECT_THAT(
+      Problems("ssd_mobilenet_v2_fpn", Settings(320, "", "")),
+      HasSubstr("weight_shared_convolutional_box_predictor.depth: expected a number from 1"));
+  EXPECT_THAT(Problems("ssd_mobilenet_v1",
+                       "box_predictor { "
+                       "weight_shared_convolutional_box_predictor { } }"),
+              HasSubstr("reduce_boxes_in_lowest_layer: expected false with "
+                        "weight_shared_convolutional_box_predictor"));
+}
+
+}  // namespace
+}  // namespace pushpull

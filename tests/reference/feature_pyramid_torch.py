@@ -1,0 +1,221 @@
+#!/usr/bin/env python3
+"""Computes golden values of detectors with feature pyramids in PyTorch: python3 feature_pyramid_torch.py [FOLDER]
+
+Computes the total loss and its gradient of ssd_mobilenet_v1_fpn, FPN-Lite on MobileNetV2, ssd_resnet50_v1_fpn and
+ssd_mobilenet_v1_ppn, in float64. MobileNets, matching and losses come from ssd_mobilenet_torch.py; the rest is written
+here from the papers and from TensorFlow's documentation of names. Writes one file per case into tests/golden (or
+FOLDER), in the format of mobilenet_v2_torch.py.
+"""
+import pathlib
+import sys
+
+import numpy
+import torch
+import torch.nn.functional as functional
+
+import ssd_mobilenet_torch as ssd
+from mobilenet_v2_torch import BLOCKS, EPSILON, scaled_depth
+
+ROOT = "WeightSharedConvolutionalBoxPredictor"
+CASES = [
+    dict(name="ssd_mobilenet_v1_fpn_025_96", backbone="v1", width=0.25, size=96, levels=(3, 7), depth=96,
+         separable=False, one_tower=False, tower=2, head_depth=24, kernel=3),
+    dict(name="ssd_mobilenet_v2_fpnlite_035_64", backbone="v2", width=0.35, size=64, levels=(3, 7), depth=64,
+         separable=True, one_tower=True, tower=2, head_depth=32, kernel=3),
+    dict(name="ssd_resnet50_v1_fpn_0125_64", backbone="resnet", width=0.125, size=64, levels=(3, 6), depth=128,
+         separable=False, one_tower=False, tower=1, head_depth=16, kernel=3),
+    dict(name="ssd_mobilenet_v1_ppn_025_75", backbone="v1", width=0.25, size=75, levels=None, depth=0,
+         separable=False, one_tower=True, tower=1, head_depth=40, kernel=1),
+]
+
+
+class PyramidDetector(ssd.Detector):
+
+    def weighted(self, x, scope, depth, kernel, stride, separable, fixed):
+        """A convolution [B, C, H, W] without biases. `fixed`: kernel - 1 rows and columns of padding."""
+        channels = x.shape[1]
+        pads = []
+        for size in (x.shape[3], x.shape[2]):
+            total = kernel - 1 if fixed else max((-(-size // stride) - 1) * stride + kernel - size, 0)
+            pads += [total // 2, total - total // 2]
+        x = functional.pad(x, pads)
+        if not separable:
+            w = self.weights(scope + "/weights", (kernel, kernel, channels, depth), kernel * kernel * channels)
+            return functional.conv2d(x, w.permute(3, 2, 0, 1), stride=stride)
+        w = self.weights(scope + "/depthwise_weights", (kernel, kernel, channels, 1), kernel * kernel)
+        x = functional.conv2d(x, w.permute(2, 3, 0, 1), stride=stride, groups=channels)
+        w = self.weights(scope + "/pointwise_weights", (1, 1, channels, depth), channels)
+        return functional.conv2d(x, w.permute(3, 2, 0, 1))
+
+    def normalize(self, y, scope, training):
+        depth = y.shape[1]
+        gamma = self.variable(scope + "/gamma", (depth,), 1.0, 0.3)
+        beta = self.variable(scope + "/beta", (depth,), 0.3, 0.3)
+        mean = self.variable(scope + "/moving_mean", (depth,), 0.0, 0.2)
+        variance = self.variable(scope + "/moving_variance", (depth,), 1.0, 0.5)
+        if training:
+            count = y.numel() // depth
+            mean, variance = y.mean((0, 2, 3)), y.var((0, 2, 3), unbiased=False)
+            self.statistics[scope + "/moving_mean"] = mean.detach()
+            self.statistics[scope + "/moving_variance"] = variance.detach() * count / max(count - 1, 1)
+        column = lambda v: v.reshape(1, -1, 1, 1)
+        return (y - column(mean)) / torch.sqrt(column(variance) + EPSILON) * column(gamma) + column(beta)
+
+    def layer(self, x, scope, depth, kernel, stride, training, separable=False, activate=True, norm=None, fixed=False):
+        y = self.weighted(x, scope, depth, kernel, stride, separable, fixed)
+        z = self.normalize(y, norm or scope + "/BatchNorm", training)
+        return z.clamp(0.0, 6.0) if activate else z
+
+    def biased(self, x, scope, depth, kernel, separable=False):
+        y = self.weighted(x, scope, depth, kernel, 1, separable, False)
+        return y + self.variable(scope + "/biases", (depth,), 0.0, 0.1).reshape(1, -1, 1, 1)
+
+    def levels_v1(self, images, training):
+        root = "FeatureExtractor/MobilenetV1/Conv2d_"
+        x = self.layer(images, root + "0", self.depth(32), 3, 2, training)
+        taps = {}
+        blocks = ssd.V1_BLOCKS if self.case["levels"] else ssd.V1_BLOCKS[:11]
+        for i, (depth, stride) in enumerate(blocks, start=1):
+            x = self.convolve(x, f"{root}{i}_depthwise", x.shape[1], 3, stride, True, training, depthwise=True)
+            x = self.layer(x, f"{root}{i}_pointwise", self.depth(depth), 1, 1, training)
+            taps[i] = x
+        return {level: taps[i] for level, i in zip((2, 3, 4, 5), (3, 5, 11, 13)) if i in taps}
+
+    def levels_v2(self, images, training):
+        divisible = lambda depth: max(ssd.MIN_DEPTH, scaled_depth(depth, self.case["width"]))
+        root = "FeatureExtractor/MobilenetV2/"
+        x = self.layer(images, root + "Conv", divisible(32), 3, 2, training)
+        index, taps = 0, {}
+        for expansion, depth, repeats, stride in BLOCKS:
+            for repeat in range(repeats):
+                scope = root + "expanded_conv" + (f"_{index}" if index else "")
+                step, shortcut, inner = stride if repeat == 0 else 1, x, x.shape[1] * expansion
+                if expansion > 1:
+                    x = self.layer(x, scope + "/expand", inner, 1, 1, training)
+                x = self.convolve(x, scope + "/depthwise", inner, 3, step, True, training, depthwise=True)
+                x = self.layer(x, scope + "/project", divisible(depth), 1, 1, training, activate=False)
+                if step == 1 and x.shape == shortcut.shape:
+                    x = x + shortcut
+                taps[index] = x
+                index += 1
+        return {2: taps[2], 3: taps[5], 4: taps[12],
+                5: self.layer(x, root + "Conv_1", divisible(256), 1, 1, training)}
+
+    def levels_resnet(self, images, training):
+        root = "FeatureExtractor/resnet_v1_50"
+        depth_of = lambda full: max(ssd.MIN_DEPTH, scaled_depth(full, self.case["width"]))
+        x = self.layer(images, root + "/conv1", depth_of(64), 7, 2, training, fixed=True)
+        pad = lambda size: max((-(-size // 2) - 1) * 2 + 3 - size, 0)
+        high, wide = pad(x.shape[2]), pad(x.shape[3])
+        x = functional.pad(x, [wide // 2, wide - wide // 2, high // 2, high - high // 2], value=-torch.inf)
+        x = functional.max_pool2d(x, 3, 2)
+        taps = {}
+        for block, units in enumerate((3, 4, 6, 3), start=1):
+            depth = depth_of(32 << block)
+            for unit in range(1, units + 1):
+                scope = f"{root}/block{block}/unit_{unit}/bottleneck_v1"
+                shortcut = x
+                y = self.layer(x, scope + "/conv1", depth, 1, 1, training)
+                y = self.layer(y, scope + "/conv2", depth, 3, 1, training, fixed=True)
+                y = self.layer(y, scope + "/conv3", 4 * depth, 1, 1, training, activate=False)
+                if unit == 1 and shortcut.shape[1] != 4 * depth:
+                    shortcut = self.layer(x, scope + "/shortcut", 4 * depth, 1, 1, training, activate=False)
+                x = torch.relu(y + shortcut)
+            taps[block + 1] = x
+            x = x[:, :, ::2, ::2]
+        return taps
+
+    def maps(self, images, training):
+        backbone = self.case["backbone"]
+        levels = getattr(self, "levels_" + backbone)(images, training)
+        if self.case["levels"] is None:
+            maps = [levels[4]]
+            while len(maps) < 6:
+                x = maps[-1]
+                x = functional.pad(x, [0, x.shape[3] % 2, 0, x.shape[2] % 2], value=-torch.inf)
+                maps.append(functional.max_pool2d(x, 2, 2))
+            return maps
+        low, high = self.case["levels"]
+        scope = {"v1": "FeatureExtractor/MobilenetV1", "v2": "FeatureExtractor/MobilenetV2",
+                 "resnet": "FeatureExtractor/resnet_v1_50"}[backbone] + "/fpn/"
+        depth, separable = self.depth(self.case["depth"]), self.case["separable"]
+        top = self.biased(levels[5], f"{scope}projection_{5 - low + 1}", depth, 1)
+        maps = {5: top}
+        for level in range(4, low - 1, -1):
+            number = level - low + 1
+            top = functional.interpolate(top, scale_factor=2, mode="nearest")
+            top = top + self.biased(levels[level], f"{scope}projection_{number}", depth, 1)
+            maps[level] = self.layer(top, f"{scope}smoothing_{number}", depth, 3, 1, training, separable)
+        prefix, number = {"v1": ("bottom_up_Conv2d_", 14), "v2": ("bottom_up_Conv2d_", 20),
+                          "resnet": ("bottom_up_block", 5)}[backbone]
+        for level in range(6, high + 1):
+            maps[level] = self.layer(maps[level - 1], f"{scope}{prefix}{number + level - 6}", depth, 3, 2, training,
+                                     separable)
+        return [maps[level] for level in range(low, high + 1)]
+
+    def tower(self, x, name, i, training):
+        for layer in range(self.case["tower"]):
+            scope = f"{ROOT}/{name}/conv2d_{layer}"
+            x = self.layer(x, scope, self.case["head_depth"], self.case["kernel"], 1, training, self.case["separable"],
+                           norm=f"{scope}/BatchNorm/feature_{i}")
+        return x
+
+    def outputs(self, images, training):
+        """Returns box codes [B, A, 4], class scores [B, A, K] and the (height, width) of each feature map."""
+        codes, scores, sizes = [], [], []
+        anchors = 6
+        kernel, separable = self.case["kernel"], self.case["separable"]
+        flat = lambda y, columns: y.permute(0, 2, 3, 1).reshape(len(images), -1, columns)
+        for i, x in enumerate(self.maps(images, training)):
+            boxes = self.tower(x, "PredictionTower" if self.case["one_tower"] else "BoxPredictionTower", i, training)
+            codes.append(flat(self.biased(boxes, ROOT + "/BoxPredictor", anchors * 4, kernel, separable), 4))
+            classes = boxes if self.case["one_tower"] else self.tower(x, "ClassPredictionTower", i, training)
+            columns = ssd.CLASSES + 1
+            scores.append(flat(self.biased(classes, ROOT + "/ClassPredictor", anchors * columns, kernel, separable),
+                               columns))
+            sizes.append((x.shape[2], x.shape[3]))
+        return torch.cat(codes, 1), torch.cat(scores, 1), sizes
+
+
+def multiscale_anchors(case, sizes):
+    """Returns the anchors [A, 4] (ymin, xmin, ymax, xmax) of the levels: three ratios, two scales per octave."""
+    result = []
+    image = case["size"]
+    for level, (height, width) in enumerate(sizes, start=case["levels"][0]):
+        stride = 2 ** level
+        offset = stride / 2 if image % stride == 0 else 0
+        for y in range(height):
+            for x in range(width):
+                for ratio in (1.0, 2.0, 0.5):
+                    for octave in (0.0, 0.5):
+                        side = 4 * stride * 2 ** octave
+                        h, w = side / ratio ** 0.5, side * ratio ** 0.5
+                        yc, xc = y * stride + offset, x * stride + offset
+                        result.append([yc - h / 2, xc - w / 2, yc + h / 2, xc + w / 2])
+    return (numpy.array(result) / image).astype(numpy.float32).astype(numpy.float64)
+
+
+def pooled_anchors(sizes):
+    """Returns the anchors [A, 4] of maps with scales from 0.15 to 0.95, all with six shapes."""
+    low, high = float(numpy.float32(0.15)), float(numpy.float32(0.95))
+    ratios = [float(numpy.float32(ratio)) for ratio in ssd.RATIOS]
+    scales = [low + (high - low) * i / 5 for i in range(6)] + [1.0]
+    result = []
+    for i, (height, width) in enumerate(sizes):
+        shapes = [(scales[i], ratio) for ratio in ratios] + [((scales[i] * scales[i + 1]) ** 0.5, 1.0)]
+        for y in range(height):
+            for x in range(width):
+                for scale, ratio in shapes:
+                    h, w = scale / ratio ** 0.5, scale * ratio ** 0.5
+                    yc, xc = (y + 0.5) / height, (x + 0.5) / width
+                    result.append([yc - h / 2, xc - w / 2, yc + h / 2, xc + w / 2])
+    return numpy.float32(result).astype(numpy.float64)
+
+
+if __name__ == "__main__":
+    default = pathlib.Path(__file__).resolve().parent.parent / "golden"
+    for golden_case in CASES:
+        anchors_of = pooled_anchors if golden_case["levels"] is None else \
+            lambda sizes, case=golden_case: multiscale_anchors(case, sizes)
+        ssd.write_case(dict(golden_case, minimum=0, network=PyramidDetector, anchors=anchors_of),
+                       pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else default)
