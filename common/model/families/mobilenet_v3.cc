@@ -6,6 +6,7 @@
 #include "absl/types/span.h"
 
 #include "common/model/families/depths.h"
+#include "common/model/families/squeeze_excite.h"
 
 namespace pushpull {
 namespace {
@@ -48,19 +49,6 @@ absl::Span<const BlockRow> BlocksOf(MobilenetV3Size size) {
                                          : absl::MakeConstSpan(kSmall);
 }
 
-// Multiplies `input` by a factor per channel, computed from the means of all channels.
-int AddSqueezeExcite(const std::string& scope, int input, const LayerHyperparams& hyperparams,
-                     NetworkBuilder* builder) {
-  const int channels = builder->shape(input).channels;
-  const int squeezed = MakeDivisible(static_cast<double>(channels) / kSqueezeFactor,
-                                     kChannelDivisor, kChannelDivisor);
-  int gate = builder->AddNode(scope + "/AvgPool", op::GlobalAveragePool(), {input});
-  gate = builder->AddBiased({scope + "/Conv", gate, 1, 1, squeezed, kRelu}, hyperparams);
-  gate = builder->AddBiased(
-      {scope + "/Conv_1", gate, 1, 1, channels, ActivationFunction::kHardSigmoid}, hyperparams);
-  return builder->AddNode(scope + "/mul", op::Multiply(), {input, gate});
-}
-
 }  // namespace
 
 int AddMobilenetV3Body(const std::string& scope, const MobilenetV3Options& options,
@@ -88,7 +76,10 @@ int AddMobilenetV3Body(const std::string& scope, const MobilenetV3Options& optio
     last = builder->AddNormalizedDepthwise(
         {block + "/depthwise", last, row.kernel, row.stride, 0, row.activation}, hyperparams);
     if (row.squeeze) {
-      last = AddSqueezeExcite(block + "/squeeze_excite", last, hyperparams, builder);
+      const int squeezed =
+          MakeDivisible(static_cast<double>(builder->shape(last).channels) / kSqueezeFactor,
+                        kChannelDivisor, kChannelDivisor);
+      last = AddSqueezeExcite({block + "/squeeze_excite", last, squeezed}, hyperparams, builder);
     }
     last = builder->AddNormalized({block + "/project", last, 1, 1, depth(row.depth)}, hyperparams);
     if (row.stride == 1 && builder->shape(last).channels == input_depth) {
