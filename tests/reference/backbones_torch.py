@@ -136,12 +136,47 @@ class Mobiledet(Backbone):
         return self.conv(x, scope + last, depth, 1, 1, linear)
 
 
+class MobilenetEdgetpu(Backbone):
+    """Stages: kernel, depth, stride, full convolutions instead of depthwise ones, expansions of the blocks."""
+
+    STAGES = [
+        (3, 16, 1, True, (1,)), (3, 32, 2, True, (8, 4, 4, 4)), (3, 48, 2, True, (8, 4, 4, 4)),
+        (3, 96, 2, False, (8, 4, 4, 4)), (3, 96, 1, False, (8, 4, 4, 4)), (5, 160, 2, False, (8, 4, 4, 4)),
+        (3, 192, 1, False, (8,)),
+    ]
+
+    def __init__(self, width):
+        super().__init__()
+        self.width = width
+
+    def features(self, x):
+        prefix = "MobilenetEdgeTPU/"
+        x = self.conv(x, prefix + "Conv", scaled_depth(32, self.width), 3, 2, relu)
+        number = 0
+        for kernel, depth, stage_stride, fused, expansions in self.STAGES:
+            for index, expansion in enumerate(expansions):
+                scope = prefix + "expanded_conv" + (f"_{number}" if number else "") + "/"
+                stride = 1 if index else stage_stride
+                inner = x.shape[1] * expansion
+                y = x
+                if fused and expansion > 1:
+                    y = self.conv(y, scope + "expand", inner, kernel, stride, relu)
+                elif not fused:
+                    y = self.conv(y, scope + "expand", inner, 1, 1, relu)
+                    y = self.depthwise(y, scope + "depthwise", kernel, stride, relu)
+                y = self.conv(y, scope + "project", scaled_depth(depth, self.width), 1, 1, linear)
+                x = x + y if index else y
+                number += 1
+        return x
+
+
 # Name of the file, network, size of the images.
 CASES = [
     ("mobiledet_cpu_100_rgb40", Mobiledet("CPU", 1.0), 40),
     ("mobiledet_dsp_075_rgb36", Mobiledet("DSP", 0.75), 36),
     ("mobiledet_edgetpu_100_rgb40", Mobiledet("EdgeTPU", 1.0), 40),
     ("mobiledet_gpu_050_rgb33", Mobiledet("GPU", 0.5), 33),
+    ("mobilenet_edgetpu_075_rgb40", MobilenetEdgetpu(0.75), 40),
 ]
 
 

@@ -8,6 +8,7 @@
 #include "gtest/gtest.h"
 
 #include "common/model/families/mobiledet.h"
+#include "common/model/families/mobilenet_edgetpu.h"
 #include "kernels/cpu/reference_operators.h"
 #include "tests/worker/model/golden_testing.h"
 
@@ -59,6 +60,12 @@ TEST(BackboneGoldenTest, MobiledetEdgeTpuMatches) {
 
 TEST(BackboneGoldenTest, MobiledetGpuMatchesAtHalfTheWidth) {
   ExpectMobiledet("mobiledet_gpu_050_rgb33", 33, "MobileDetGPU", {MobiledetVariant::kGpu, 0.5});
+}
+
+TEST(BackboneGoldenTest, MobilenetEdgetpuMatches) {
+  ExpectBackbone("mobilenet_edgetpu_075_rgb40", 40, [](NetworkBuilder* builder) {
+    return AddMobilenetEdgetpuBody("MobilenetEdgeTPU", {0.75}, SlimHyperparams(), builder).layer_23;
+  });
 }
 
 }  // namespace
