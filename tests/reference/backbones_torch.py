@@ -170,6 +170,52 @@ class MobilenetEdgetpu(Backbone):
         return x
 
 
+class MobilenetV3(Backbone):
+    """Rows of the paper's tables: kernel, expansion size, depth, stride; s: squeeze-and-excitation, h: hard-swish.
+
+    The network is that of detectors, whose last stage has half the depths.
+    """
+
+    ROWS = {
+        "large": [
+            "3 16 16 1", "3 64 24 2", "3 72 24 1", "5 72 40 2 s", "5 120 40 1 s", "5 120 40 1 s", "3 240 80 2 h",
+            "3 200 80 1 h", "3 184 80 1 h", "3 184 80 1 h", "3 480 112 1 sh", "3 672 112 1 sh", "5 672 80 2 sh",
+            "5 480 80 1 sh", "5 480 80 1 sh"],
+        "small": [
+            "3 16 16 2 s", "3 72 24 2", "3 88 24 1", "5 96 40 2 sh", "5 240 40 1 sh", "5 240 40 1 sh", "5 120 48 1 sh",
+            "5 144 48 1 sh", "5 288 48 2 sh", "5 288 48 1 sh", "5 288 48 1 sh"],
+    }
+    LAST = {"large": 480, "small": 288}
+
+    def __init__(self, size, width):
+        super().__init__()
+        self.size = size
+        self.width = width
+
+    def features(self, x):
+        prefix = "MobilenetV3/"
+        x = self.conv(x, prefix + "Conv", scaled_depth(16, self.width), 3, 2, hard_swish)
+        nominal = 16
+        for number, row in enumerate(self.ROWS[self.size]):
+            kernel, expansion, depth, stride = (int(word) for word in row.split()[:4])
+            flags = "".join(row.split()[4:])
+            activation = hard_swish if "h" in flags else relu
+            scope = prefix + "expanded_conv" + (f"_{number}" if number else "") + "/"
+            y = x
+            if expansion > nominal:
+                inner = scaled_depth(x.shape[1], expansion / nominal)
+                y = self.conv(y, scope + "expand", inner, 1, 1, activation)
+            y = self.depthwise(y, scope + "depthwise", kernel, stride, activation)
+            if "s" in flags:
+                squeezed = scaled_depth(y.shape[1], 0.25)
+                gate = lambda value: relu6(value + 3.0) / 6.0
+                y = self.squeeze_excite(y, scope + "squeeze_excite", squeezed, relu, gate)
+            y = self.conv(y, scope + "project", scaled_depth(depth, self.width), 1, 1, linear)
+            x = x + y if y.shape == x.shape else y
+            nominal = depth
+        return self.conv(x, prefix + "Conv_1", scaled_depth(self.LAST[self.size], self.width), 1, 1, hard_swish)
+
+
 # Name of the file, network, size of the images.
 CASES = [
     ("mobiledet_cpu_100_rgb40", Mobiledet("CPU", 1.0), 40),
@@ -177,6 +223,8 @@ CASES = [
     ("mobiledet_edgetpu_100_rgb40", Mobiledet("EdgeTPU", 1.0), 40),
     ("mobiledet_gpu_050_rgb33", Mobiledet("GPU", 0.5), 33),
     ("mobilenet_edgetpu_075_rgb40", MobilenetEdgetpu(0.75), 40),
+    ("mobilenet_v3_large_detection_100_rgb40", MobilenetV3("large", 1.0), 40),
+    ("mobilenet_v3_small_detection_075_rgb36", MobilenetV3("small", 0.75), 36),
 ]
 
 
