@@ -62,6 +62,40 @@ TEST(MobiledetTest, HasTheParametersOfTheReference) {
   EXPECT_EQ(CountParameters(MobiledetVariant::kGpu, 0.5), 2934432);
 }
 
+// The elements of an SSDLite head for 90 classes, with the moving statistics, above maps of these
+// depths: four more maps, and two predictors for each map.
+int64_t CountHeadElements(int c4, int c5) {
+  const auto normalized = [](int64_t weights, int channels) { return weights + 4 * channels; };
+  std::vector<int> depths = {c4, c5};
+  int64_t count = 0;
+  for (const int depth : {512, 256, 256, 128}) {
+    const int half = depth / 2;
+    count += normalized(depths.back() * half, half) + normalized(9 * half, half) +
+             normalized(half * depth, depth);
+    depths.push_back(depth);
+  }
+  for (size_t i = 0; i < depths.size(); ++i) {
+    const int anchors = i == 0 ? 3 : 6;
+    for (const int outputs : {4 * anchors, 91 * anchors}) {
+      count += normalized(9 * depths[i], depths[i]) + (depths[i] + 1) * outputs;
+    }
+  }
+  return count;
+}
+
+// The numbers in TensorFlow's sample configs, in units of 10,000.
+TEST(MobiledetTest, DetectorsHaveThePublishedNumberOfParameters) {
+  const int64_t published[] = {421, 716, 420, 1311};
+  for (size_t v = 0; v < std::size(kVariants); ++v) {
+    const Body body = Build({kVariants[v]});
+    const std::vector<FeatureShape> shapes = body.shapes();
+    const VariableLayout layout = *VariableLayout::Create(body.network.variables);
+    int64_t count = CountHeadElements(shapes[3].channels, shapes[4].channels);
+    for (int64_t i = 0; i < layout.num_variables(); ++i) count += layout.num_elements(i);
+    EXPECT_EQ((count + 5000) / 10000, published[v]) << count;
+  }
+}
+
 // The depths that TensorFlow's own test of its Keras backbones expects.
 TEST(MobiledetTest, EndpointsHaveTheStridesAndDepthsOfTensorFlow) {
   const std::vector<int> depths[] = {
