@@ -181,6 +181,11 @@ void CheckExtractor(const config::Ssd& ssd, FieldChecker* checker) {
   } else if (extractor.has_fpn()) {
     checker->Add(field + ".fpn", "none for this type", "one", "remove it");
   }
+  if (type.has_value() && type->own_hyperparams &&
+      extractor.override_base_feature_extractor_hyperparams()) {
+    checker->Add(field + ".override_base_feature_extractor_hyperparams",
+                 "false, for this backbone has hyperparams of its own", "true", "remove it");
+  }
   checker->Positive(field + ".depth_multiplier", extractor.depth_multiplier(), kMaxDepthMultiplier);
   checker->Between(field + ".min_depth", extractor.min_depth(), 1, kMaxDepth);
   checker->Between(field + ".num_layers", extractor.num_layers(), kMinMaps, kMaxMaps);

@@ -9,6 +9,13 @@ namespace {
 constexpr SsdType kTypes[] = {
     {"ssd_mobilenet_v1", FeatureMaps::kExtraLayers, 0},
     {"ssd_mobilenet_v2", FeatureMaps::kExtraLayers, 0},
+    {"ssd_mobilenet_v3_large", FeatureMaps::kExtraLayers, 0},
+    {"ssd_mobilenet_v3_small", FeatureMaps::kExtraLayers, 0},
+    {"ssd_mobilenet_edgetpu", FeatureMaps::kExtraLayers, 0},
+    {"ssd_mobiledet_cpu", FeatureMaps::kExtraLayers, 0, /*own_hyperparams=*/true},
+    {"ssd_mobiledet_dsp", FeatureMaps::kExtraLayers, 0, /*own_hyperparams=*/true},
+    {"ssd_mobiledet_edgetpu", FeatureMaps::kExtraLayers, 0, /*own_hyperparams=*/true},
+    {"ssd_mobiledet_gpu", FeatureMaps::kExtraLayers, 0, /*own_hyperparams=*/true},
     {"ssd_mobilenet_v1_fpn", FeatureMaps::kFeaturePyramid, 0},
     {"ssd_mobilenet_v2_fpn", FeatureMaps::kFeaturePyramid, 0},
     {"ssd_resnet50_v1_fpn", FeatureMaps::kFeaturePyramid, 0},

@@ -21,6 +21,8 @@ struct SsdType {
   absl::string_view name;
   FeatureMaps maps;
   int num_layers;  // feature maps; 0: as many as the config says
+  // The backbone has hyperparams of its own, which the config cannot override.
+  bool own_hyperparams = false;
 };
 
 // Returns the type of this name. A name may end in "_keras", which changes nothing.

@@ -57,7 +57,7 @@ MobilenetV3Options OptionsOf(const config::Classifier& classifier) {
 
 int AddMobilenetV3(const config::Classifier& classifier, const LayerHyperparams& hyperparams,
                    NetworkBuilder* builder) {
-  return AddMobilenetV3Body(kMobilenetV3, OptionsOf(classifier), hyperparams, builder);
+  return AddMobilenetV3Body(kMobilenetV3, OptionsOf(classifier), hyperparams, builder).stride_32;
 }
 
 int AddMobilenetV3Head(const config::Classifier& classifier, int pool,

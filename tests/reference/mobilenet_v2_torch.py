@@ -50,6 +50,7 @@ class Network:
 
     def __init__(self, case):
         self.case = case
+        self.epsilon = EPSILON
         self.variables = {}
         self.statistics = {}
 
@@ -92,7 +93,7 @@ class Network:
             self.statistics[scope + "/BatchNorm/moving_variance"] = batch_variance.detach() * count / max(count - 1, 1)
             mean, variance = batch_mean, batch_variance
         column = lambda v: v.reshape(1, -1, 1, 1)
-        z = (y - column(mean)) / torch.sqrt(column(variance) + EPSILON) * column(gamma) + column(beta)
+        z = (y - column(mean)) / torch.sqrt(column(variance) + self.epsilon) * column(gamma) + column(beta)
         return z.clamp(0.0, 6.0) if activate else z
 
     def dense(self, x, scope, units, activate):

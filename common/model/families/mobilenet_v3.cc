@@ -6,6 +6,7 @@
 #include "absl/types/span.h"
 
 #include "common/model/families/depths.h"
+#include "common/model/families/squeeze_excite.h"
 
 namespace pushpull {
 namespace {
@@ -48,30 +49,28 @@ absl::Span<const BlockRow> BlocksOf(MobilenetV3Size size) {
                                          : absl::MakeConstSpan(kSmall);
 }
 
-// Multiplies `input` by a factor per channel, computed from the means of all channels.
-int AddSqueezeExcite(const std::string& scope, int input, const LayerHyperparams& hyperparams,
-                     NetworkBuilder* builder) {
-  const int channels = builder->shape(input).channels;
-  const int squeezed = MakeDivisible(static_cast<double>(channels) / kSqueezeFactor,
-                                     kChannelDivisor, kChannelDivisor);
-  int gate = builder->AddNode(scope + "/AvgPool", op::GlobalAveragePool(), {input});
-  gate = builder->AddBiased({scope + "/Conv", gate, 1, 1, squeezed, kRelu}, hyperparams);
-  gate = builder->AddBiased(
-      {scope + "/Conv_1", gate, 1, 1, channels, ActivationFunction::kHardSigmoid}, hyperparams);
-  return builder->AddNode(scope + "/mul", op::Multiply(), {input, gate});
+// The index of the first block whose output has stride 32.
+size_t FirstBlockAtStride32(absl::Span<const BlockRow> blocks) {
+  size_t index = blocks.size() - 1;
+  while (blocks[index].stride == 1) --index;
+  return index;
 }
 
 }  // namespace
 
-int AddMobilenetV3Body(const std::string& scope, const MobilenetV3Options& options,
-                       const LayerHyperparams& hyperparams, NetworkBuilder* builder) {
+MobilenetV3Endpoints AddMobilenetV3Body(const std::string& scope, const MobilenetV3Options& options,
+                                        const LayerHyperparams& hyperparams,
+                                        NetworkBuilder* builder) {
   const auto depth = [&options](double full) {
     return MakeDivisible(full * options.multiplier, kChannelDivisor, options.min_depth);
   };
+  MobilenetV3Endpoints endpoints;
   int last = builder->AddNormalized(
       {scope + "/Conv", Node::kImage, 3, 2, depth(kFirstDepth), kHardSwish}, hyperparams);
   int nominal_input = kFirstDepth;
   const absl::Span<const BlockRow> blocks = BlocksOf(options.size);
+  const size_t first_at_stride_32 = FirstBlockAtStride32(blocks);
+  const int tail_divisor = options.reduced_tail ? 2 : 1;
   for (size_t i = 0; i < blocks.size(); ++i) {
     const BlockRow& row = blocks[i];
     const std::string block =
@@ -84,22 +83,29 @@ int AddMobilenetV3Body(const std::string& scope, const MobilenetV3Options& optio
                         kChannelDivisor, kChannelDivisor);
       last = builder->AddNormalized({block + "/expand", last, 1, 1, inner, row.activation},
                                     hyperparams);
+      if (i == first_at_stride_32) endpoints.stride_16_expansion = last;
     }
     last = builder->AddNormalizedDepthwise(
         {block + "/depthwise", last, row.kernel, row.stride, 0, row.activation}, hyperparams);
     if (row.squeeze) {
-      last = AddSqueezeExcite(block + "/squeeze_excite", last, hyperparams, builder);
+      const int squeezed =
+          MakeDivisible(static_cast<double>(builder->shape(last).channels) / kSqueezeFactor,
+                        kChannelDivisor, kChannelDivisor);
+      last = AddSqueezeExcite({block + "/squeeze_excite", last, squeezed}, hyperparams, builder);
     }
-    last = builder->AddNormalized({block + "/project", last, 1, 1, depth(row.depth)}, hyperparams);
-    if (row.stride == 1 && builder->shape(last).channels == input_depth) {
+    const int full_depth = i < first_at_stride_32 ? row.depth : row.depth / tail_divisor;
+    const int block_depth = depth(full_depth);
+    last = builder->AddNormalized({block + "/project", last, 1, 1, block_depth}, hyperparams);
+    if (row.stride == 1 && block_depth == input_depth) {
       last = builder->AddNode(block + "/project/add", op::Add(), {last, block_input});
     }
     nominal_input = row.depth;
   }
   // Six times the channels of the last block.
-  const int last_depth = depth(blocks.back().depth * 6);
-  return builder->AddNormalized({scope + "/Conv_1", last, 1, 1, last_depth, kHardSwish},
-                                hyperparams);
+  const int full_last_depth = blocks.back().depth / tail_divisor * 6;
+  endpoints.stride_32 = builder->AddNormalized(
+      {scope + "/Conv_1", last, 1, 1, depth(full_last_depth), kHardSwish}, hyperparams);
+  return endpoints;
 }
 
 int AddMobilenetV3Top(const std::string& scope, int pool, const MobilenetV3Options& options,

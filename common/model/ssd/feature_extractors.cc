@@ -12,8 +12,11 @@
 
 #include "common/config/ssd_types.h"
 #include "common/model/families/depths.h"
+#include "common/model/families/mobiledet.h"
+#include "common/model/families/mobilenet_edgetpu.h"
 #include "common/model/families/mobilenet_v1.h"
 #include "common/model/families/mobilenet_v2.h"
+#include "common/model/families/mobilenet_v3.h"
 #include "common/model/families/resnet_v1.h"
 #include "common/model/hyperparams.h"
 
@@ -92,6 +95,56 @@ Backbone AddMobilenetV2(const Extractor& extractor, const LayerHyperparams& hype
   return backbone;
 }
 
+// slim's scopes of these networks keep gamma and beta whatever the config says.
+LayerHyperparams WithGammaAndBeta(LayerHyperparams hyperparams) {
+  hyperparams.batch_norm->center = hyperparams.batch_norm->scale = true;
+  return hyperparams;
+}
+
+template <MobilenetV3Size kSize>
+Backbone AddMobilenetV3(const Extractor& extractor, const LayerHyperparams& hyperparams,
+                        NetworkBuilder* builder) {
+  Backbone backbone;
+  backbone.scope = "FeatureExtractor/MobilenetV3";
+  backbone.extra_scope =
+      backbone.scope + (kSize == MobilenetV3Size::kLarge ? "/layer_17" : "/layer_13");
+  const MobilenetV3Options options{kSize, extractor.depth_multiplier(), extractor.min_depth(),
+                                   /*reduced_tail=*/true};
+  const MobilenetV3Endpoints ends =
+      AddMobilenetV3Body(backbone.scope, options, WithGammaAndBeta(hyperparams), builder);
+  backbone.maps = {ends.stride_16_expansion, ends.stride_32};
+  backbone.extras = SsdExtras();
+  return backbone;
+}
+
+Backbone AddMobilenetEdgetpu(const Extractor& extractor, const LayerHyperparams& hyperparams,
+                             NetworkBuilder* builder) {
+  Backbone backbone;
+  backbone.scope = "FeatureExtractor/MobilenetEdgeTPU";
+  backbone.extra_scope = backbone.scope + "/layer_23";
+  const MobilenetEdgetpuOptions options{extractor.depth_multiplier(), extractor.min_depth()};
+  const MobilenetEdgetpuEndpoints ends =
+      AddMobilenetEdgetpuBody(backbone.scope, options, WithGammaAndBeta(hyperparams), builder);
+  backbone.maps = {ends.layer_18_expansion, ends.layer_23};
+  backbone.extras = SsdExtras();
+  return backbone;
+}
+
+template <MobiledetVariant kVariant>
+Backbone AddMobiledet(const Extractor& extractor, const LayerHyperparams& hyperparams,
+                      NetworkBuilder* builder) {
+  constexpr absl::string_view kNames[] = {"CPU", "DSP", "EdgeTPU", "GPU"};
+  Backbone backbone;
+  backbone.scope =
+      absl::StrCat("FeatureExtractor/MobileDet", kNames[static_cast<int>(kVariant)]);
+  backbone.extra_scope = backbone.scope + "/C5";
+  const MobiledetEndpoints ends = AddMobiledetBody(
+      backbone.scope, {kVariant, extractor.depth_multiplier()}, hyperparams, builder);
+  backbone.maps = {ends.c4, ends.c5};
+  backbone.extras = SsdExtras();
+  return backbone;
+}
+
 template <int kLayers>
 Backbone AddResnet(const Extractor& extractor, const LayerHyperparams& hyperparams,
                    NetworkBuilder* builder) {
@@ -131,6 +184,13 @@ struct ExtractorRow {
 constexpr ExtractorRow kExtractors[] = {
     {"ssd_mobilenet_v1", MobilenetScope, AddMobilenetV1},
     {"ssd_mobilenet_v2", MobilenetScope, AddMobilenetV2},
+    {"ssd_mobilenet_v3_large", MobilenetScope, AddMobilenetV3<MobilenetV3Size::kLarge>},
+    {"ssd_mobilenet_v3_small", MobilenetScope, AddMobilenetV3<MobilenetV3Size::kSmall>},
+    {"ssd_mobilenet_edgetpu", MobilenetScope, AddMobilenetEdgetpu},
+    {"ssd_mobiledet_cpu", MobiledetHyperparams, AddMobiledet<MobiledetVariant::kCpu>},
+    {"ssd_mobiledet_dsp", MobiledetHyperparams, AddMobiledet<MobiledetVariant::kDsp>},
+    {"ssd_mobiledet_edgetpu", MobiledetHyperparams, AddMobiledet<MobiledetVariant::kEdgeTpu>},
+    {"ssd_mobiledet_gpu", MobiledetHyperparams, AddMobiledet<MobiledetVariant::kGpu>},
     {"ssd_mobilenet_v1_fpn", MobilenetScope, AddMobilenetV1},
     {"ssd_mobilenet_v2_fpn", MobilenetScope, AddMobilenetV2},
     {"ssd_resnet50_v1_fpn", ResnetScope, AddResnet<50>},

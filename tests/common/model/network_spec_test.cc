@@ -134,6 +134,17 @@ TEST(NetworkSpecTest, RefusesVariablesThatDoNotFit) {
   EXPECT_THAT(ErrorOf(network), HasSubstr("b/BatchNorm (batch norm) has no moving statistics"));
 }
 
+TEST(NetworkSpecTest, NodesMayShareWeightsButNotBatchNorms) {
+  NetworkSpec network = MakeSmallNetwork();
+  std::vector<op::BatchNorm*> norms;
+  for (Node& node : network.nodes) {
+    if (auto* const norm = std::get_if<op::BatchNorm>(&node.op)) norms.push_back(norm);
+  }
+  ASSERT_EQ(norms.size(), 2u);
+  norms[1]->beta = norms[0]->beta;
+  EXPECT_THAT(ErrorOf(network), HasSubstr("/beta with another batch norm"));
+}
+
 TEST(NetworkSpecTest, RefusesNodesThatNobodyReadsAndNamesThatAppearTwice) {
   NetworkSpec network = MakeSmallNetwork();
   network.nodes[5].inputs = {2, 2};

@@ -1,125 +1,21 @@
 // Compares whole training and inference steps with values from an independent implementation in
 // PyTorch (tests/reference/mobilenet_v2_torch.py, ssd_mobilenet_torch.py and
 // feature_pyramid_torch.py) or torchvision (classifiers_torchvision.py), all in float64.
-#include <algorithm>
-#include <cmath>
-#include <fstream>
-#include <map>
 #include <memory>
-#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
 #include "kernels/cpu/reference_operators.h"
 #include "tests/testkit/ssd_test_config.h"
+#include "tests/worker/model/golden_testing.h"
 #include "tests/worker/model/test_network.h"
 
 namespace pushpull {
 namespace {
-
-struct GoldenVariable {
-  double norm, first, middle, last;
-};
-
-struct Golden {
-  double loss = 0.0;
-  double evaluated_loss = 0.0;
-  std::map<std::string, GoldenVariable> variables;
-};
-
-Golden ReadGolden(const std::string& name) {
-  const std::string path = absl::StrCat(PUSHPULL_SOURCE_DIR, "/tests/golden/", name, ".txt");
-  std::ifstream file(path);
-  CHECK(file) << "no " << path;
-  Golden golden;
-  for (std::string line; std::getline(file, line);) {
-    std::istringstream words(line);
-    std::string key;
-    words >> key;
-    if (key == "#") continue;
-    if (key == "loss") {
-      words >> golden.loss;
-    } else if (key == "evaluated_loss") {
-      words >> golden.evaluated_loss;
-    } else {
-      GoldenVariable& v = golden.variables[key];
-      words >> v.norm >> v.first >> v.middle >> v.last;
-    }
-    CHECK(!words.fail()) << path << ": " << line;
-  }
-  return golden;
-}
-
-// The formula that the script uses: values in [-1, 1), a pure function of name and index.
-double Uniform(const std::string& name, uint32_t index) {
-  uint32_t x = 0;
-  for (const char c : name) x = x * 31 + static_cast<unsigned char>(c);
-  x += index * 0x9E3779B1u;
-  x = (x ^ (x >> 15)) * 0x85EBCA6Bu;
-  x = (x ^ (x >> 13)) * 0xC2B2AE35u;
-  x ^= x >> 16;
-  return x / 2147483648.0 - 1.0;
-}
-
-void FillVariables(const VariableLayout& layout, std::vector<double>* flat) {
-  for (int64_t i = 0; i < layout.num_variables(); ++i) {
-    const VariableSpec& variable = layout.variables()[i];
-    const std::vector<int64_t>& shape = variable.shape;
-    double centre = 0.0, radius = 0.0;
-    if (absl::EndsWith(variable.name, "depthwise_weights")) {
-      radius = std::sqrt(6.0 / (shape[0] * shape[1]));
-    } else if (absl::EndsWith(variable.name, "/weights") ||
-               absl::EndsWith(variable.name, "/pointwise_weights")) {
-      radius = std::sqrt(6.0 / (shape[0] * shape[1] * shape[2]));
-    } else if (absl::EndsWith(variable.name, "/biases")) {
-      radius = 0.1;
-    } else if (absl::EndsWith(variable.name, "/gamma")) {
-      centre = 1.0, radius = 0.3;
-    } else if (absl::EndsWith(variable.name, "/beta")) {
-      centre = 0.3, radius = 0.3;
-    } else if (absl::EndsWith(variable.name, "/moving_mean")) {
-      radius = 0.2;
-    } else {
-      centre = 1.0, radius = 0.5;
-    }
-    for (int64_t k = 0; k < layout.num_elements(i); ++k) {
-      (*flat)[layout.offset(i) + k] = centre + radius * Uniform(variable.name, k);
-    }
-  }
-}
-
-// With the reference operators in double, the tolerance only has to cover a different order of
-// summation.
-constexpr double kDoubleTolerance = 1e-6;
-
-template <typename T>
-void ExpectGolden(const std::string& name, const ImageBatch<T>& batch, double tolerance,
-                  TestNetwork<T>* network) {
-  const Golden golden = ReadGolden(name);
-  TestNetwork<T>& test = *network;
-  std::vector<double> variables(test.variables.size());
-  FillVariables(test.layout, &variables);
-  test.variables.assign(variables.begin(), variables.end());
-  EXPECT_NEAR(test.Step(batch).loss, golden.loss, tolerance * golden.loss);
-  EXPECT_NEAR(test.network->Evaluate(test.variables, batch, 1)->loss, golden.evaluated_loss,
-              tolerance * golden.evaluated_loss);
-  ASSERT_EQ(static_cast<int64_t>(golden.variables.size()), test.layout.num_variables());
-  for (const auto& [variable, expected] : golden.variables) {
-    const std::vector<T> got = test.Part(test.gradient, variable);
-    double norm = 0.0;
-    for (const double value : got) norm += value * value;
-    const double allowed = tolerance * std::max(expected.norm, 1e-3);
-    EXPECT_NEAR(std::sqrt(norm), expected.norm, allowed) << variable;
-    EXPECT_NEAR(got.front(), expected.first, allowed) << variable;
-    EXPECT_NEAR(got[got.size() / 2], expected.middle, allowed) << variable;
-    EXPECT_NEAR(got.back(), expected.last, allowed) << variable;
-  }
-}
 
 void ExpectClassifier(const std::string& name, const std::string& classifier, int64_t samples) {
   TestNetwork<double> test(MakeTestConfig(classifier), MakeReferenceOperators<double>(), samples);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -90,6 +91,73 @@ TEST(MobilenetV3Test, AWidthBelowOneKeepsTheDepthOfTheLastConvolution) {
   EXPECT_TRUE(layout.Find("MobilenetV3/Conv_2/weights").has_value());
   const auto shape = layout.variables()[*layout.Find("MobilenetV3/Conv_2/weights")].shape;
   EXPECT_THAT(shape, ElementsAre(1, 1, 288, 1024));
+}
+
+// A body with the means of its last map as scores.
+struct Body {
+  NetworkSpec network;
+  MobilenetV3Endpoints endpoints;
+};
+
+Body BuildBody(const MobilenetV3Options& options, int size = 320) {
+  NetworkBuilder builder("MobilenetV3", {size, size, 3}, /*freeze_batch_norm=*/false);
+  Body body;
+  body.endpoints = AddMobilenetV3Body("MobilenetV3", options, SlimHyperparams(), &builder);
+  builder.AddNode("AvgPool", op::GlobalAveragePool(), {body.endpoints.stride_32});
+  builder.network().num_classes = builder.shape(body.endpoints.stride_32).channels;
+  body.network = std::move(builder).Finish();
+  EXPECT_EQ(CheckNetwork(body.network), absl::OkStatus());
+  return body;
+}
+
+// The shapes that TensorFlow's own tests of its detectors expect.
+TEST(MobilenetV3Test, EndpointsOfDetectorsHaveTheShapesOfTensorFlow) {
+  const auto expect = [](MobilenetV3Size size, int image, FeatureShape stride_16,
+                         FeatureShape stride_32) {
+    const Body body = BuildBody({size, 1.0, 32, /*reduced_tail=*/true}, image);
+    EXPECT_EQ(body.network.nodes[body.endpoints.stride_16_expansion].shape, stride_16) << image;
+    EXPECT_EQ(body.network.nodes[body.endpoints.stride_32].shape, stride_32) << image;
+  };
+  expect(MobilenetV3Size::kLarge, 128, {8, 8, 672}, {4, 4, 480});
+  expect(MobilenetV3Size::kLarge, 299, {19, 19, 672}, {10, 10, 480});
+  expect(MobilenetV3Size::kLarge, 320, {20, 20, 672}, {10, 10, 480});
+  expect(MobilenetV3Size::kSmall, 128, {8, 8, 288}, {4, 4, 288});
+  expect(MobilenetV3Size::kSmall, 299, {19, 19, 288}, {10, 10, 288});
+  expect(MobilenetV3Size::kSmall, 320, {20, 20, 288}, {10, 10, 288});
+}
+
+TEST(MobilenetV3Test, EndpointsAreActivationsOfTheirLayers) {
+  const auto expect = [](MobilenetV3Size size, const std::string& block) {
+    const Body body = BuildBody({size});
+    EXPECT_EQ(body.network.nodes[body.endpoints.stride_16_expansion].name,
+              "MobilenetV3/" + block + "/expand/HardSwish");
+    EXPECT_EQ(body.network.nodes[body.endpoints.stride_32].name, "MobilenetV3/Conv_1/HardSwish");
+  };
+  expect(MobilenetV3Size::kLarge, "expanded_conv_12");
+  expect(MobilenetV3Size::kSmall, "expanded_conv_8");
+}
+
+// The numbers of torchvision's networks with reduced_tail, without their classifiers.
+TEST(MobilenetV3Test, TheReducedTailHasThePublishedNumberOfParameters) {
+  const auto count = [](MobilenetV3Size size) {
+    return CountParameters(BuildBody({size, 1.0, 8, /*reduced_tail=*/true}).network);
+  };
+  EXPECT_EQ(count(MobilenetV3Size::kLarge), 1620512);
+  EXPECT_EQ(count(MobilenetV3Size::kSmall), 438704);
+}
+
+TEST(MobilenetV3Test, TheReducedTailBeginsWithTheFirstOutputAtStride32) {
+  const Body body = BuildBody({MobilenetV3Size::kLarge, 1.0, 8, /*reduced_tail=*/true});
+  const VariableLayout layout = *VariableLayout::Create(body.network.variables);
+  const auto shape = [&](const std::string& name) {
+    return layout.variables()[*layout.Find("MobilenetV3/" + name + "/weights")].shape;
+  };
+  EXPECT_THAT(shape("expanded_conv_11/project"), ElementsAre(1, 1, 672, 112));
+  EXPECT_THAT(shape("expanded_conv_12/expand"), ElementsAre(1, 1, 112, 672));
+  EXPECT_THAT(shape("expanded_conv_12/project"), ElementsAre(1, 1, 672, 80));
+  EXPECT_THAT(shape("expanded_conv_13/expand"), ElementsAre(1, 1, 80, 480));
+  EXPECT_THAT(shape("expanded_conv_14/project"), ElementsAre(1, 1, 480, 80));
+  EXPECT_THAT(shape("Conv_1"), ElementsAre(1, 1, 80, 480));
 }
 
 }  // namespace

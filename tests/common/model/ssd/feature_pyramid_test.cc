@@ -7,6 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "common/config/ssd_types.h"
 #include "common/config/validate_config.h"
 #include "common/model/ssd/ssd_network.h"
 #include "common/model/variable_layout.h"
@@ -50,6 +51,12 @@ std::vector<int> MapSizes(const NetworkSpec& network) {
   std::vector<int> sizes;
   for (const DetectionHead& head : network.detection->heads) sizes.push_back(head.height);
   return sizes;
+}
+
+std::string Problems(const std::string& type, const std::string& settings) {
+  return std::string(ValidatePipelineConfig(MakeSsdTestConfig(type, settings), {})
+                         .ToStatus("job.config")
+                         .message());
 }
 
 TEST(FeaturePyramidTest, RetinaNetHasTheSizesOfTheSampleConfig) {
@@ -175,10 +182,28 @@ TEST(FeaturePyramidTest, ExplicitPaddingDoesNotDependOnTheSize) {
   EXPECT_THAT(MapSizes(network), ElementsAre(19, 10, 5, 3, 2, 1));
 }
 
-std::string Problems(const std::string& type, const std::string& settings) {
-  return std::string(ValidatePipelineConfig(MakeSsdTestConfig(type, settings), {})
-                         .ToStatus("job.config")
-                         .message());
+// A row of the table of types and a row of the table of extractors belong together.
+TEST(FeaturePyramidTest, EveryTypeBuildsANetwork) {
+  for (const absl::string_view name : SsdTypeNames()) {
+    SCOPED_TRACE(std::string(name));
+    const SsdType type = *FindSsdType(name);
+    const std::string maps = absl::StrCat(type.num_layers > 0 ? type.num_layers : 6);
+    const NetworkSpec network =
+        type.maps == FeatureMaps::kFeaturePyramid
+            ? Build(std::string(name), Settings(128, "", "depth: 16"))
+            : Build(std::string(name), "image_resizer { fixed_shape_resizer { height: 128 width: "
+                                       "128 } } anchor_generator { ssd_anchor_generator { "
+                                       "num_layers: " + maps + " } }");
+    EXPECT_GE(network.detection->heads.size(), 5u);
+    EXPECT_EQ(network.detection->heads[0].height,
+              type.maps == FeatureMaps::kFeaturePyramid ? 16 : 8);
+  }
+}
+
+TEST(FeaturePyramidTest, MobiledetKeepsItsHyperparams) {
+  EXPECT_THAT(Problems("ssd_mobiledet_cpu",
+                       "feature_extractor { override_base_feature_extractor_hyperparams: true }"),
+              HasSubstr("this backbone has hyperparams of its own"));
 }
 
 TEST(FeaturePyramidTest, RefusesPyramidsThatDoNotFit) {
