@@ -31,8 +31,8 @@ ABSL_FLAG(std::vector<std::string>, cases, (std::vector<std::string>{"32:64", "9
           "image size and batch size of each case, size:batch[,size:batch...]");
 ABSL_FLAG(
     std::string, model, "mobilenet_v2",
-    "mobilenet_v2 (classifier), ssd_mobilenet_v1 or ssd_mobilenet_v2 (detectors as TensorFlow's "
-    "sample configs have them)");
+    "a classifier (mobilenet_v2, mobilenet_v3_large, resnet_v1_50, ...), or ssd_mobilenet_v1 or "
+    "ssd_mobilenet_v2 (detectors as TensorFlow's sample configs have them)");
 ABSL_FLAG(int, threads, 2, "CPU threads");
 ABSL_FLAG(double, width, 1.0, "depth multiplier");
 ABSL_FLAG(int, classes, 1000, "number of classes");
@@ -254,12 +254,6 @@ absl::Status Run() {
   const std::string table = absl::GetFlag(FLAGS_table);
   if (table != "operator" && table != "shape" && table != "none") {
     return UsageError(absl::StrCat("--table is \"", table, "\", expected operator, shape or none"));
-  }
-  const std::string model = absl::GetFlag(FLAGS_model);
-  if (model != "mobilenet_v2" && model != "ssd_mobilenet_v1" && model != "ssd_mobilenet_v2") {
-    return UsageError(absl::StrCat("--model is \"", model,
-                                   "\", expected mobilenet_v2, ssd_mobilenet_v1 or "
-                                   "ssd_mobilenet_v2"));
   }
   if (absl::GetFlag(FLAGS_threads) < 1 || absl::GetFlag(FLAGS_repeats) < 1) {
     return UsageError("--threads and --repeats have to be at least 1");

@@ -127,16 +127,25 @@ class Detector(nn.Module):
         return torch.cat(boxes, 1), torch.cat(scores, 1)
 
 
+def make_any_network(options):
+    if options.model.startswith("ssd_"):
+        return Detector(options.model, options.width, options.classes).train()
+    if options.model == "mobilenet_v2":
+        return make_network(options.width, options.classes)
+    import torchvision
+    builder = getattr(torchvision.models, options.model.replace("resnet_v1_", "resnet"))
+    return builder(num_classes=options.classes).train()
+
+
 class TorchStep:
     """A network in PyTorch with a random batch, ready to step."""
 
-    def __init__(self, size, batch, options):
+    def __init__(self, size, batch, options, mode):
         torch.manual_seed(1)
-        self.layout = torch.channels_last if options.channels_last else torch.contiguous_format
-        self.detector = options.model != "mobilenet_v2"
-        network = Detector(options.model, options.width, options.classes).train() if self.detector else \
-            make_network(options.width, options.classes)
-        self.network = network.to(memory_format=self.layout)
+        self.layout = torch.contiguous_format if mode == "nchw" else torch.channels_last
+        self.detector = options.model.startswith("ssd_")
+        network = make_any_network(options).to(memory_format=self.layout)
+        self.network = torch.compile(network) if mode == "compiled" else network
         self.images = (torch.rand(batch, 3, size, size) * 2 - 1).contiguous(memory_format=self.layout)
         self.labels = torch.randint(options.classes, (batch,))
         self.batch = batch
@@ -176,6 +185,13 @@ def our_rate(binary, case, options):
     return float(found.group(1)), float(found.group(2))
 
 
+def fastest(steps, options):
+    """Returns the step that is fastest in a trial, and its mode."""
+    rates = [step.rate(options.seconds)[0] for step in steps]
+    best = max(range(len(steps)), key=lambda i: rates[i])
+    return steps[best], options.modes[best]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("binary")
@@ -187,19 +203,20 @@ def main():
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--table", default="operator")
-    parser.add_argument("--channels_last", action="store_true", help="run PyTorch in NHWC (default: NCHW)")
+    parser.add_argument("--modes", type=lambda text: text.split(","), default=["nchw"],
+                        help="nchw, nhwc and compiled (torch.compile in NHWC); the fastest of them is compared")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     print(f"PyTorch {torch.__version__}, {options.threads} threads", flush=True)
     for case in options.cases.split(","):
         size, batch = (int(part) for part in case.split(":"))
-        theirs = TorchStep(size, batch, options)
+        theirs, mode = fastest([TorchStep(size, batch, options, mode) for mode in options.modes], options)
         runs = [(*our_rate(options.binary, case, options), *theirs.rate(options.seconds))
                 for _ in range(options.repeats)]
         ours, our_cpu, other, other_cpu = (statistics.median(column) for column in zip(*runs))
         ratio = statistics.median(run[0] / run[2] for run in runs)
         cpu_ratio = statistics.median(run[3] / run[1] for run in runs)
-        print(f"{size}x{size} batch {batch}: ours {ours:.1f} images/s, PyTorch {other:.1f} images/s, ratio {ratio:.2f}; "
+        print(f"{size}x{size} batch {batch}: ours {ours:.1f} images/s, PyTorch ({mode}) {other:.1f} images/s, ratio {ratio:.2f}; "
               f"CPU ms per step {our_cpu:.0f} and {other_cpu:.0f}, ratio {cpu_ratio:.2f}", flush=True)
         del theirs
     if options.table != "none":

@@ -135,8 +135,7 @@ Backbone AddMobiledet(const Extractor& extractor, const LayerHyperparams& hyperp
                       NetworkBuilder* builder) {
   constexpr absl::string_view kNames[] = {"CPU", "DSP", "EdgeTPU", "GPU"};
   Backbone backbone;
-  backbone.scope =
-      absl::StrCat("FeatureExtractor/MobileDet", kNames[static_cast<int>(kVariant)]);
+  backbone.scope = absl::StrCat("FeatureExtractor/MobileDet", kNames[static_cast<int>(kVariant)]);
   backbone.extra_scope = backbone.scope + "/C5";
   const MobiledetEndpoints ends = AddMobiledetBody(
       backbone.scope, {kVariant, extractor.depth_multiplier()}, hyperparams, builder);

@@ -24,9 +24,7 @@ constexpr char kClassifier[] = R"(
   model {
     classifier {
       feature_extractor {
-        type: "mobilenet_v2"
         conv_hyperparams {
-          activation: RELU_6
           initializer { variance_scaling_initializer { factor: 2.0 mode: FAN_AVG } }
           batch_norm { decay: 0.997 scale: true }
         }
@@ -76,7 +74,12 @@ config::TrainEvalPipelineConfig MakeClassifierConfig(const BenchNetworkOptions& 
   config::Classifier* const classifier = config.mutable_model()->mutable_classifier();
   classifier->set_num_classes(options.classes);
   SetSize(options.size, classifier->mutable_image_resizer());
-  classifier->mutable_feature_extractor()->set_depth_multiplier(static_cast<float>(options.width));
+  config::ClassifierFeatureExtractor* const extractor = classifier->mutable_feature_extractor();
+  extractor->set_type(options.model);
+  extractor->set_depth_multiplier(static_cast<float>(options.width));
+  if (options.model == "mobilenet_v2") {
+    extractor->mutable_conv_hyperparams()->set_activation(config::Hyperparams::RELU_6);
+  }
   return config;
 }
 
@@ -135,16 +138,12 @@ void DrawImages(const NetworkSpec& spec, CounterRandom* random, BenchBatch* batc
 absl::StatusOr<BenchNetwork> MakeBenchNetwork(const BenchNetworkOptions& options) {
   config::TrainEvalPipelineConfig config;
   FieldChecker checker;
-  if (options.model == "mobilenet_v2") {
-    config = MakeClassifierConfig(options);
-    CheckClassifier(config.model().classifier(), &checker);
-  } else if (options.model == "ssd_mobilenet_v1" || options.model == "ssd_mobilenet_v2") {
+  if (options.model == "ssd_mobilenet_v1" || options.model == "ssd_mobilenet_v2") {
     config = MakeDetectorConfig(options);
     CheckSsd(config.model().ssd(), &checker);
   } else {
-    return absl::InvalidArgumentError(
-        absl::StrCat("no network is called \"", options.model,
-                     "\", expected mobilenet_v2, ssd_mobilenet_v1 or ssd_mobilenet_v2"));
+    config = MakeClassifierConfig(options);
+    CheckClassifier(config.model().classifier(), &checker);
   }
   PP_RETURN_IF_ERROR(ProblemsToStatus(options.model, checker.problems()));
   NetworkSpec spec = BuildNetworkSpec(config.model());

@@ -191,9 +191,11 @@ TEST(FeaturePyramidTest, EveryTypeBuildsANetwork) {
     const NetworkSpec network =
         type.maps == FeatureMaps::kFeaturePyramid
             ? Build(std::string(name), Settings(128, "", "depth: 16"))
-            : Build(std::string(name), "image_resizer { fixed_shape_resizer { height: 128 width: "
-                                       "128 } } anchor_generator { ssd_anchor_generator { "
-                                       "num_layers: " + maps + " } }");
+            : Build(std::string(name),
+                    "image_resizer { fixed_shape_resizer { height: 128 width: "
+                    "128 } } anchor_generator { ssd_anchor_generator { "
+                    "num_layers: " +
+                        maps + " } }");
     EXPECT_GE(network.detection->heads.size(), 5u);
     EXPECT_EQ(network.detection->heads[0].height,
               type.maps == FeatureMaps::kFeaturePyramid ? 16 : 8);
