@@ -48,6 +48,7 @@
 #include "worker/train/clone_report_codec.h"
 #include "worker/train/gpu_probe.h"
 #include "worker/train/supervisor.h"
+#include "worker/train/worker_progress.h"
 
 ABSL_FLAG(std::vector<std::string>, ps, {},
           "Address of ps task 0, which knows the others, or of all ps tasks in order: host:port or "
@@ -274,45 +275,16 @@ absl::Status RunAsClone(WorkerOptions options, int clone) {
   return WithDeviceExitCode(WithJobExitCode(status), device.get());
 }
 
-// Combines the clones' reports into one progress line.
-void ShowProgress(const std::vector<CloneState>& clones, GpuReport* gpus, ProgressLine* line) {
-  Progress progress;
-  std::string waiting;
-  double accuracy = 0.0;
-  int trained = 0;
-  bool has_accuracy = true;
-  for (size_t k = 0; k < clones.size(); ++k) {
-    const CloneState& clone = clones[k];
-    if (clone.phase == CloneState::Phase::kLeft) continue;
-    if (clone.phase == CloneState::Phase::kRestarting) {
-      waiting = absl::StrCat("clone ", k, " of ", clones.size(), " (", clone.last_death, ")");
-    } else if (clone.phase == CloneState::Phase::kStarting) {
-      waiting = absl::StrCat("clone ", k, " of ", clones.size(), " (starting)");
-    } else if (!clone.report.waiting_for.empty() && waiting.empty()) {
-      waiting = clone.report.waiting_for;
-    }
-    const CloneReport& report = clone.report;
-    if (report.step == 0) continue;
-    ++trained;
-    progress.step = std::max<int64_t>(progress.step, report.step);
-    progress.num_steps = report.num_steps;
-    progress.loss += report.loss;
-    accuracy += report.accuracy;
-    has_accuracy = has_accuracy && report.accuracy >= 0.0;
-    progress.learning_rate = report.learning_rate;
-    progress.images_per_second += report.images_per_second;
-    progress.clone_images_per_second.push_back(report.images_per_second);
-    progress.staleness += report.staleness;
-  }
-  if (!waiting.empty() || trained == 0) {
-    line->Wait(waiting.empty() ? "the first step" : waiting);
+void ShowProgress(const WorkerProgress& worker, const std::vector<CloneState>& clones,
+                  GpuReport* gpus, ProgressLine* line) {
+  std::string waiting_for;
+  std::optional<Progress> progress = worker.Combine(clones, &waiting_for);
+  if (!progress.has_value()) {
+    line->Wait(waiting_for);
     return;
   }
-  progress.loss /= trained;
-  progress.staleness /= trained;
-  if (has_accuracy) progress.accuracy = accuracy / trained;
-  progress.details = gpus->Text();
-  line->Update(progress);
+  progress->details = gpus->Text();
+  line->Update(*progress);
 }
 
 std::string OwnPath() {
@@ -341,8 +313,10 @@ absl::Status RunAsSupervisor(const WorkerOptions& options, const std::vector<std
   });
   ProgressLine line(&std::cerr, &clock, ProgressOptionsFor(STDERR_FILENO));
   line.Wait(absl::StrCat("ps task 0 at ", options.ps[0]));
-  PP_RETURN_IF_ERROR(
+  PP_ASSIGN_OR_RETURN(
+      const TrainingSize size,
       CheckJob(options, &clock, &stop, [&line](const std::string& text) { line.Wait(text); }));
+  const WorkerProgress progress(size);
   PosixFileSystem files;
   const std::string trace = absl::GetFlag(FLAGS_trace);
   if (!trace.empty()) PP_RETURN_IF_ERROR(StartTrace(files, trace));
@@ -363,9 +337,10 @@ absl::Status RunAsSupervisor(const WorkerOptions& options, const std::vector<std
     command.push_back(absl::StrCat("--clone_index=", clone));
     return command;
   };
-  Supervisor supervisor(
-      supervising, &clock, &stop_signal,
-      [&](const std::vector<CloneState>& clones) { ShowProgress(clones, &gpu_report, &line); });
+  Supervisor supervisor(supervising, &clock, &stop_signal,
+                        [&](const std::vector<CloneState>& clones) {
+                          ShowProgress(progress, clones, &gpu_report, &line);
+                        });
   const int code = supervisor.Run();
   line.Finish();
   for (size_t k = 0; k < supervisor.states().size(); ++k) {
