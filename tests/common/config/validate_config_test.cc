@@ -233,6 +233,9 @@ INSTANTIATE_TEST_SUITE_P(
                  AUGMENTATION("random_distort_color.color_ordering")},
         BadPatch{"train_config { optimizer { moving_average_decay: 1 } }",
                  "train_config.optimizer.moving_average_decay"},
+        BadPatch{"train_config { optimizer { use_moving_average: false "
+                 "moving_average_warmup: true } }",
+                 "train_config.optimizer.moving_average_warmup"},
         BadPatch{"train_config { optimizer { adam_optimizer { epsilon: 0 } } }",
                  "train_config.optimizer.adam_optimizer.epsilon"},
         BadPatch{"train_config { optimizer { adamw_optimizer { learning_rate { "
