@@ -207,15 +207,28 @@ class ReportSocket {
  public:
   void Send(const CloneReport& report) {
     const absl::Duration now = clock_.Now();
-    if (now - last_ < kReportPeriod && report.waiting_for.empty()) return;
+    if (now - last_ < kReportPeriod && report.waiting_for.empty()) {
+      unsent_ = report;
+      return;
+    }
     last_ = now;
+    Write(report);
+  }
+  // Writes the last report if Send has not.
+  void Flush() {
+    if (unsent_.has_value()) Write(*unsent_);
+  }
+
+ private:
+  void Write(const CloneReport& report) {
+    unsent_.reset();
     const std::string line = EncodeCloneReport(report);
     // If the supervisor does not read or has ended, only this report is lost.
     (void)!send(Supervisor::kSupervisorFd, line.data(), line.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   }
 
- private:
   SteadyClock clock_;
+  std::optional<CloneReport> unsent_;
   absl::Duration last_ = -absl::InfiniteDuration();
 };
 
@@ -270,15 +283,16 @@ absl::Status RunAsClone(WorkerOptions options, int clone) {
   const absl::Status status =
       RunClone(options, clone, &clock, &stop,
                [&reports](const CloneReport& report) { reports.Send(report); });
+  reports.Flush();
   LOG_IF(INFO, trace != nullptr) << "clone " << clone << ": the clock of ps task 0 is "
                                  << server_clock.Describe(clock.Now());
   return WithDeviceExitCode(WithJobExitCode(status), device.get());
 }
 
-void ShowProgress(const WorkerProgress& worker, const std::vector<CloneState>& clones,
-                  GpuReport* gpus, ProgressLine* line) {
+void ShowProgress(const std::vector<CloneState>& clones, GpuReport* gpus, WorkerProgress* worker,
+                  ProgressLine* line) {
   std::string waiting_for;
-  std::optional<Progress> progress = worker.Combine(clones, &waiting_for);
+  std::optional<Progress> progress = worker->Combine(clones, &waiting_for);
   if (!progress.has_value()) {
     line->Wait(waiting_for);
     return;
@@ -316,7 +330,7 @@ absl::Status RunAsSupervisor(const WorkerOptions& options, const std::vector<std
   PP_ASSIGN_OR_RETURN(
       const TrainingSize size,
       CheckJob(options, &clock, &stop, [&line](const std::string& text) { line.Wait(text); }));
-  const WorkerProgress progress(size);
+  WorkerProgress progress(size);
   PosixFileSystem files;
   const std::string trace = absl::GetFlag(FLAGS_trace);
   if (!trace.empty()) PP_RETURN_IF_ERROR(StartTrace(files, trace));
@@ -339,10 +353,13 @@ absl::Status RunAsSupervisor(const WorkerOptions& options, const std::vector<std
   };
   Supervisor supervisor(supervising, &clock, &stop_signal,
                         [&](const std::vector<CloneState>& clones) {
-                          ShowProgress(progress, clones, &gpu_report, &line);
+                          ShowProgress(clones, &gpu_report, &progress, &line);
                         });
+  const absl::Duration start = clock.Now();
   const int code = supervisor.Run();
   line.Finish();
+  for (const std::string& text : progress.Summary(clock.Now() - start)) LOG(INFO) << text;
+  LOG(INFO) << "the checkpoints are in the train_dir of the ps_server at " << options.ps[0];
   for (size_t k = 0; k < supervisor.states().size(); ++k) {
     LOG_IF(WARNING, supervisor.states()[k].phase == CloneState::Phase::kLeft)
         << "clone " << k << " of this worker was evicted by an operator; its own message says why";

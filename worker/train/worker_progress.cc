@@ -1,8 +1,10 @@
 #include "worker/train/worker_progress.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 
 namespace pushpull {
 namespace {
@@ -32,19 +34,14 @@ bool IsDown(const CloneState& clone) {
 
 }  // namespace
 
-std::optional<Progress> WorkerProgress::Combine(const std::vector<CloneState>& clones,
-                                                std::string* waiting_for) const {
+std::optional<Progress> WorkerProgress::Merge(const std::vector<CloneState>& clones) const {
   Progress progress;
-  waiting_for->clear();
   double accuracy = 0.0;
   int trained = 0;
   bool has_accuracy = true;
-  for (size_t k = 0; k < clones.size(); ++k) {
-    if (clones[k].phase == CloneState::Phase::kLeft) continue;
-    const std::string wait = WaitOf(clones, k);
-    if (IsDown(clones[k]) || waiting_for->empty()) *waiting_for = wait;
-    const CloneReport& report = clones[k].report;
-    if (report.step == 0) continue;
+  for (const CloneState& clone : clones) {
+    const CloneReport& report = clone.report;
+    if (clone.phase == CloneState::Phase::kLeft || report.step == 0) continue;
     ++trained;
     progress.step = std::max(progress.step, static_cast<int64_t>(report.step));
     progress.num_steps = static_cast<int64_t>(report.num_steps);
@@ -56,8 +53,7 @@ std::optional<Progress> WorkerProgress::Combine(const std::vector<CloneState>& c
     progress.clone_images_per_second.push_back(report.images_per_second);
     progress.staleness += static_cast<double>(report.staleness);
   }
-  if (waiting_for->empty() && trained == 0) *waiting_for = "the first step";
-  if (!waiting_for->empty()) return std::nullopt;
+  if (trained == 0) return std::nullopt;
   progress.loss /= trained;
   progress.staleness /= trained;
   if (has_accuracy) progress.accuracy = accuracy / trained;
@@ -66,6 +62,48 @@ std::optional<Progress> WorkerProgress::Combine(const std::vector<CloneState>& c
                      static_cast<double>(size_.num_examples);
   }
   return progress;
+}
+
+void WorkerProgress::CountImages(const std::vector<CloneState>& clones) {
+  clone_images_.resize(clones.size());
+  for (size_t k = 0; k < clones.size(); ++k) {
+    // A report without a step says only what the process waits for.
+    if (clones[k].report.step == 0) continue;
+    const uint64_t images = clones[k].report.images;
+    // A new process of the clone counts from 0.
+    if (images < clone_images_[k]) earlier_images_ += clone_images_[k];
+    clone_images_[k] = images;
+  }
+}
+
+std::optional<Progress> WorkerProgress::Combine(const std::vector<CloneState>& clones,
+                                                std::string* waiting_for) {
+  waiting_for->clear();
+  for (size_t k = 0; k < clones.size(); ++k) {
+    if (clones[k].phase == CloneState::Phase::kLeft) continue;
+    if (IsDown(clones[k]) || waiting_for->empty()) *waiting_for = WaitOf(clones, k);
+  }
+  CountImages(clones);
+  std::optional<Progress> progress = Merge(clones);
+  if (progress.has_value()) last_ = progress;
+  if (waiting_for->empty() && !progress.has_value()) *waiting_for = "the first step";
+  if (!waiting_for->empty()) return std::nullopt;
+  return progress;
+}
+
+std::vector<std::string> WorkerProgress::Summary(absl::Duration time) const {
+  if (!last_.has_value()) return {"this worker has computed no step"};
+  const uint64_t images =
+      std::accumulate(clone_images_.begin(), clone_images_.end(), earlier_images_);
+  std::string steps = absl::StrCat("trained to step ", last_->step);
+  if (last_->num_steps > 0) absl::StrAppend(&steps, " of ", last_->num_steps);
+  absl::StrAppendFormat(&steps, " in %s: %d images, %.0f img/s",
+                        absl::FormatDuration(absl::Trunc(time, absl::Milliseconds(100))), images,
+                        static_cast<double>(images) / absl::ToDoubleSeconds(time));
+  std::string loss = absl::StrFormat("last loss %.3f", last_->loss);
+  if (last_->accuracy.has_value())
+    absl::StrAppendFormat(&loss, ", accuracy %.3f", *last_->accuracy);
+  return {steps, loss};
 }
 
 }  // namespace pushpull

@@ -4,10 +4,13 @@
 #include <string>
 #include <vector>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace pushpull {
 namespace {
+
+using ::testing::ElementsAre;
 
 CloneState Training(uint64_t step, double loss, double images_per_second) {
   CloneState clone;
@@ -28,7 +31,7 @@ CloneState InPhase(CloneState::Phase phase) {
   return clone;
 }
 
-std::string Line(const WorkerProgress& progress, const std::vector<CloneState>& clones) {
+std::string Line(WorkerProgress progress, const std::vector<CloneState>& clones) {
   std::string waiting_for;
   const std::optional<Progress> combined = progress.Combine(clones, &waiting_for);
   EXPECT_EQ(combined.has_value(), waiting_for.empty());
@@ -54,6 +57,42 @@ TEST(WorkerProgressTest, ADetectorHasNoAccuracy) {
   detector.report.accuracy = -1.0;
   EXPECT_EQ(Line(WorkerProgress({}), {detector}),
             "step 100/200 50.0% loss 1.000 lr 0.0040 60 img/s staleness 0");
+}
+
+TEST(WorkerProgressTest, SummarisesTheRun) {
+  WorkerProgress progress({});
+  std::string waiting_for;
+  const auto note = [&](const std::vector<CloneState>& clones) {
+    progress.Combine(clones, &waiting_for);
+  };
+  EXPECT_THAT(progress.Summary(absl::Seconds(5)), ElementsAre("this worker has computed no step"));
+  std::vector<CloneState> clones = {Training(100, 2.0, 0), Training(100, 1.0, 0)};
+  clones[0].report.images = 900;
+  clones[1].report.images = 700;
+  note(clones);
+  // Clone 0 waits, without and with a step in its report, then its process is replaced.
+  clones[0].report = CloneReport();
+  clones[0].report.waiting_for = "the parameter server";
+  note(clones);
+  clones[0] = Training(101, 2.0, 0);
+  clones[0].report.images = 1000;
+  clones[0].report.waiting_for = "clone 1";
+  note(clones);
+  clones[0] = InPhase(CloneState::Phase::kRestarting);
+  note(clones);
+  clones[0] = Training(200, 0.5, 0);
+  clones[0].report.images = 300;
+  clones[0].report.waiting_for = "the end";
+  note(clones);
+  EXPECT_THAT(progress.Summary(absl::Milliseconds(4000)),
+              ElementsAre("trained to step 200 of 200 in 4s: 2000 images, 500 img/s",
+                          "last loss 0.750, accuracy 0.500"));
+  clones[0].report.accuracy = -1.0;
+  clones[0].report.num_steps = clones[1].report.num_steps = 0;
+  note(clones);
+  EXPECT_THAT(
+      progress.Summary(absl::Milliseconds(62540)),
+      ElementsAre("trained to step 200 in 1m2.5s: 2000 images, 32 img/s", "last loss 0.750"));
 }
 
 TEST(WorkerProgressTest, SaysForWhomItWaits) {
