@@ -43,6 +43,7 @@
 ABSL_FLAG(int, tasks, 0,
           "Number of parameter-server tasks (shards) of the job; default: from TF_CONFIG or Slurm, "
           "else 1");
+ABSL_FLAG(int, ps_tasks, 0, "Another name of --tasks, as TensorFlow's training programs have it");
 ABSL_FLAG(int, task_index, -1,
           "Serve only this task, counted from 0, with --cluster; default: from TF_CONFIG or Slurm, "
           "else all tasks in this process, at consecutive ports");
@@ -117,12 +118,25 @@ absl::StatusOr<std::optional<bool>> OptionalFlag(absl::string_view name, const s
   return UsageError(absl::StrCat("--", name, "=", value, ", expected true or false"));
 }
 
+// Returns the number of tasks with the flag that gives it, --tasks or --ps_tasks. Returns nullopt
+// if neither is given.
+absl::StatusOr<std::optional<Sourced<int>>> TasksFromFlags() {
+  const int tasks = absl::GetFlag(FLAGS_tasks);
+  const int ps_tasks = absl::GetFlag(FLAGS_ps_tasks);
+  if (tasks != 0 && ps_tasks != 0 && tasks != ps_tasks) {
+    return UsageError(absl::StrCat("--tasks=", tasks, " and --ps_tasks=", ps_tasks,
+                                   " disagree: they are two names of one flag, so give one"));
+  }
+  std::optional<Sourced<int>> result;
+  if (ps_tasks != 0) result = {ps_tasks, "flag --ps_tasks"};
+  if (tasks != 0) result = {tasks, "flag --tasks"};
+  return result;
+}
+
 // Flags that are not given are filled in from the environment (TF_CONFIG, Slurm).
 absl::StatusOr<ClusterSpec> ClusterFromFlags() {
   ClusterView flags;
-  if (const int tasks = absl::GetFlag(FLAGS_tasks); tasks != 0) {
-    flags.num_ps = {tasks, "flag --tasks"};
-  }
+  PP_ASSIGN_OR_RETURN(flags.num_ps, TasksFromFlags());
   if (const int index = absl::GetFlag(FLAGS_task_index); index != -1) {
     flags.index = {index, "flag --task_index"};
   }

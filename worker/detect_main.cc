@@ -1,14 +1,18 @@
-// detect finds objects in images with a trained detector, draws them and prints them as JSON.
+// detect applies a trained model to images and prints what it finds as JSON: a detector's objects,
+// which it draws too, or a classifier's most probable classes.
 // Tested by tests/e2e/detection_test.py.
+// Tested by tests/e2e/classification_test.py.
 #include <algorithm>
 #include <iostream>
+#include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "absl/flags/flag.h"
+#include "absl/functional/function_ref.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
@@ -22,22 +26,28 @@
 #include "common/config/validate_config.h"
 #include "kernels/gpu.h"
 #include "worker/cli/device_choice.h"
+#include "worker/data/class_names.h"
 #include "worker/data/image_codec.h"
 #include "worker/data/image_encoder.h"
-#include "worker/data/image_source_factory.h"
-#include "worker/data/label_map.h"
+#include "worker/data/image_paths.h"
 #include "worker/eval/detector.h"
 #include "worker/eval/draw_boxes.h"
+#include "worker/eval/image_classifier.h"
 
 ABSL_FLAG(std::string, checkpoint_dir, "", "the train_dir of ps_server");
-ABSL_FLAG(std::string, output_dir, "", "folder for the drawings; created if it does not exist");
+ABSL_FLAG(std::string, output_dir, "",
+          "detectors: folder for the drawings; created if it does not exist");
 ABSL_FLAG(int64_t, step, -1, "the checkpoint to use; -1: the newest one");
-ABSL_FLAG(double, min_score, 0.5, "detections with a lower score are neither drawn nor printed");
-ABSL_FLAG(int, max_boxes, 100, "draw and print at most this many detections per image, best first");
+ABSL_FLAG(double, min_score, 0.5,
+          "detectors: detections with a lower score are neither drawn nor printed");
+ABSL_FLAG(int, max_boxes, 100,
+          "detectors: draw and print at most this many detections per image, best first");
+ABSL_FLAG(int, top_k, 5, "classifiers: print this many classes per image, most probable first");
 ABSL_FLAG(std::string, label_map, "",
-          "names of the classes; default: label_map_path of the config's eval_input_reader");
+          "names of the classes; default: label_map_path of the config's eval_input_reader, or the "
+          "names of the class folders that it reads");
 ABSL_FLAG(std::string, data_dir, "",
-          "folder that a relative label_map_path of the config begins in");
+          "folder that relative paths of the config begin in, to look for the names there");
 ABSL_FLAG(int, threads, 0, "CPU threads; 0: one per core");
 ABSL_FLAG(std::vector<std::string>, gpus, {}, "the GPU to use: its index or UUID");
 ABSL_FLAG(std::string, device, "",
@@ -62,40 +72,44 @@ absl::Status CheckFlags(const std::vector<std::string>& paths) {
   if (absl::GetFlag(FLAGS_checkpoint_dir).empty()) {
     return UsageError("--checkpoint_dir is missing: the train_dir of ps_server");
   }
-  if (absl::GetFlag(FLAGS_output_dir).empty()) {
-    return UsageError("--output_dir is missing: the folder for the drawings");
+  if (paths.empty()) {
+    return UsageError("no image is given: name PNG, JPEG or PGM files, folders or globs");
   }
-  if (paths.empty()) return UsageError("no image is given: name PNG, JPEG or PGM files");
-  if (absl::GetFlag(FLAGS_threads) < 0 || absl::GetFlag(FLAGS_max_boxes) < 1) {
-    return UsageError("--threads has to be at least 0 and --max_boxes at least 1");
+  for (const auto& [name, value, least] :
+       {std::make_tuple("threads", absl::GetFlag(FLAGS_threads), 0),
+        std::make_tuple("max_boxes", absl::GetFlag(FLAGS_max_boxes), 1),
+        std::make_tuple("top_k", absl::GetFlag(FLAGS_top_k), 1)}) {
+    if (value < least) {
+      return UsageError(absl::StrCat("--", name, "=", value, ", expected at least ", least));
+    }
   }
   if (absl::GetFlag(FLAGS_gpus).size() > 1) {
     return UsageError("--gpus names several GPUs: name one");
   }
-  PP_RETURN_IF_ERROR(CheckDeviceFlags(DeviceFromFlags()));
-  std::set<std::string> names;
-  for (const std::string& path : paths) {
-    if (!names.insert(FileNameOf(path)).second) {
-      return UsageError(absl::StrCat("two images are called ", FileNameOf(path),
-                                     ": their drawings would overwrite each other"));
+  return CheckDeviceFlags(DeviceFromFlags());
+}
+
+// Checks that the drawings have a folder and do not overwrite each other.
+absl::Status CheckDrawings(const std::vector<std::string>& images) {
+  if (absl::GetFlag(FLAGS_output_dir).empty()) {
+    return UsageError("--output_dir is missing: the folder for the drawings");
+  }
+  std::map<std::string, std::string> seen;
+  for (const std::string& image : images) {
+    const auto [other, is_new] = seen.emplace(FileNameOf(image), image);
+    if (!is_new) {
+      return UsageError(absl::StrCat("two images are called ", other->first, ", ", other->second,
+                                     " and ", image,
+                                     ": their drawings would overwrite each other; draw them with "
+                                     "two calls and another --output_dir"));
     }
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<std::string>> ClassNames(FileSystem& files,
-                                                    const config::TrainEvalPipelineConfig& config) {
-  std::string path = absl::GetFlag(FLAGS_label_map);
-  if (path.empty() && config.eval_input_reader_size() > 0 &&
-      !config.eval_input_reader(0).label_map_path().empty()) {
-    path = ResolveDataPath(absl::GetFlag(FLAGS_data_dir),
-                           config.eval_input_reader(0).label_map_path());
-  }
-  std::vector<std::string> names;
-  if (path.empty()) return names;
-  PP_ASSIGN_OR_RETURN(const LabelMap map, LabelMap::Load(files, path));
-  for (int label = 0; label < map.num_classes(); ++label) names.push_back(map.name(label));
-  return names;
+// Returns a name for the class, or an empty string if there is none.
+std::string NameOf(int label, const std::vector<std::string>& names) {
+  return label < static_cast<int>(names.size()) ? names[label] : "";
 }
 
 // Writes the drawing to --output_dir and returns its path. A JPEG image gives a JPEG, any other
@@ -116,10 +130,9 @@ absl::StatusOr<std::string> WriteDrawing(FileSystem& files, const std::string& p
 }
 
 nlohmann::ordered_json ToJson(const DetectedBox& detection, const std::vector<std::string>& names) {
-  const bool named =
-      detection.label < static_cast<int>(names.size()) && !names[detection.label].empty();
+  const std::string name = NameOf(detection.label, names);
   return {{"class", detection.label + 1},
-          {"name", named ? names[detection.label] : absl::StrCat(detection.label + 1)},
+          {"name", name.empty() ? absl::StrCat(detection.label + 1) : name},
           {"score", detection.score},
           {"box",
            {{"ymin", detection.box.ymin},
@@ -128,12 +141,24 @@ nlohmann::ordered_json ToJson(const DetectedBox& detection, const std::vector<st
             {"xmax", detection.box.xmax}}}};
 }
 
-absl::StatusOr<nlohmann::ordered_json> ProcessImage(FileSystem& files, const std::string& path,
-                                                    const std::vector<std::string>& names,
-                                                    Detector* detector) {
-  PP_ASSIGN_OR_RETURN(const std::string bytes, ReadWholeFile(files, path));
-  Image image;
-  PP_RETURN_IF_ERROR(DecodeImage(bytes, path, &image));
+nlohmann::ordered_json ToJson(const ClassProbability& found,
+                              const std::vector<std::string>& names) {
+  nlohmann::ordered_json json = {{"class", found.label}};
+  const std::string name = NameOf(found.label, names);
+  if (!name.empty()) json["name"] = name;
+  json["probability"] = found.probability;
+  return json;
+}
+
+// Returns what the JSON objects of all images begin with.
+nlohmann::ordered_json ImageJson(const std::string& path, const Image& image) {
+  return {{"image", path}, {"height", image.height}, {"width", image.width}};
+}
+
+absl::StatusOr<nlohmann::ordered_json> DetectObjects(FileSystem& files, const std::string& path,
+                                                     const Image& image,
+                                                     const std::vector<std::string>& names,
+                                                     Detector* detector) {
   PP_ASSIGN_OR_RETURN(DetectionRecord record, detector->Detect(image, path));
   const float min_score = static_cast<float>(absl::GetFlag(FLAGS_min_score));
   std::erase_if(record.detections,
@@ -144,17 +169,43 @@ absl::StatusOr<nlohmann::ordered_json> ProcessImage(FileSystem& files, const std
   DrawOptions options;
   options.min_score = min_score;
   options.max_detections = absl::GetFlag(FLAGS_max_boxes);
-  PP_ASSIGN_OR_RETURN(const std::string drawing,
+  nlohmann::ordered_json json = ImageJson(path, image);
+  PP_ASSIGN_OR_RETURN(json["drawing"],
                       WriteDrawing(files, path, DrawBoxes(image, record, names, options)));
-  nlohmann::ordered_json detections = nlohmann::ordered_json::array();
+  json["detections"] = nlohmann::ordered_json::array();
   for (const DetectedBox& detection : record.detections) {
-    detections.push_back(ToJson(detection, names));
+    json["detections"].push_back(ToJson(detection, names));
   }
-  return nlohmann::ordered_json{{"image", path},
-                                {"height", image.height},
-                                {"width", image.width},
-                                {"drawing", drawing},
-                                {"detections", detections}};
+  return json;
+}
+
+absl::StatusOr<nlohmann::ordered_json> ClassifyImage(const std::string& path, const Image& image,
+                                                     const std::vector<std::string>& names,
+                                                     ImageClassifier* classifier) {
+  PP_ASSIGN_OR_RETURN(const std::vector<ClassProbability> classes,
+                      classifier->Classify(image, absl::GetFlag(FLAGS_top_k)));
+  nlohmann::ordered_json json = ImageJson(path, image);
+  json["classes"] = nlohmann::ordered_json::array();
+  for (const ClassProbability& found : classes) json["classes"].push_back(ToJson(found, names));
+  return json;
+}
+
+// Calls `process` with each image and its path, and prints the JSON object that it returns.
+using ProcessFn = absl::FunctionRef<absl::StatusOr<nlohmann::ordered_json>(const std::string& path,
+                                                                           const Image& image)>;
+absl::Status PrintEach(FileSystem& files, uint64_t step, const std::vector<std::string>& paths,
+                       ProcessFn process) {
+  LOG(INFO) << "step " << step << ": processing " << paths.size() << " images";
+  Image image;
+  for (const std::string& path : paths) {
+    PP_ASSIGN_OR_RETURN(const std::string bytes, ReadWholeFile(files, path));
+    PP_RETURN_IF_ERROR(DecodeImage(bytes, path, &image));
+    PP_ASSIGN_OR_RETURN(const nlohmann::ordered_json json, process(path, image));
+    // A file name need not be valid UTF-8.
+    std::cout << json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)
+              << std::endl;
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<config::TrainEvalPipelineConfig> LoadConfig() {
@@ -162,11 +213,17 @@ absl::StatusOr<config::TrainEvalPipelineConfig> LoadConfig() {
 }
 
 // Processes all images and prints one line per image, a JSON object.
-absl::Status Run(const std::vector<std::string>& paths, const ChosenDevice& chosen) {
+absl::Status Run(const std::vector<std::string>& arguments, const ChosenDevice& chosen) {
   PosixFileSystem files;
   PP_ASSIGN_OR_RETURN(const config::TrainEvalPipelineConfig config, LoadConfig());
-  PP_ASSIGN_OR_RETURN(const std::vector<std::string> names, ClassNames(files, config));
-  DetectorOptions options;
+  PP_ASSIGN_OR_RETURN(const std::vector<std::string> paths, ExpandImagePaths(arguments));
+  PP_ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                      FindClassNames(files, config,
+                                     {.label_map = absl::GetFlag(FLAGS_label_map),
+                                      .data_dir = absl::GetFlag(FLAGS_data_dir)}));
+  const std::string checkpoint_dir = absl::GetFlag(FLAGS_checkpoint_dir);
+  const std::string output_dir = absl::GetFlag(FLAGS_output_dir);
+  TrainedNetworkOptions options;
   options.step = absl::GetFlag(FLAGS_step);
   options.use_moving_averages = config.eval_config().use_moving_averages();
   options.compute.threads = absl::GetFlag(FLAGS_threads);
@@ -175,23 +232,32 @@ absl::Status Run(const std::vector<std::string>& paths, const ChosenDevice& chos
   if (options.compute.threads == 0) {
     options.compute.threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   }
-  PP_ASSIGN_OR_RETURN(const std::unique_ptr<Detector> detector,
-                      Detector::Load(files, absl::GetFlag(FLAGS_checkpoint_dir), config, options));
-  LOG(INFO) << "step " << detector->step() << ": processing " << paths.size() << " images";
-  PP_RETURN_IF_ERROR(MakeDirectories(files, absl::GetFlag(FLAGS_output_dir)));
-  for (const std::string& path : paths) {
-    PP_ASSIGN_OR_RETURN(const nlohmann::ordered_json result,
-                        ProcessImage(files, path, names, detector.get()));
-    std::cout << result.dump() << std::endl;
+  if (config.model().has_classifier()) {
+    LOG_IF(WARNING, !output_dir.empty())
+        << "--output_dir has no effect: only a detector's objects are drawn";
+    PP_ASSIGN_OR_RETURN(const std::unique_ptr<ImageClassifier> classifier,
+                        ImageClassifier::Load(files, checkpoint_dir, config, options));
+    return PrintEach(files, classifier->step(), paths,
+                     [&](const std::string& path, const Image& image) {
+                       return ClassifyImage(path, image, names, classifier.get());
+                     });
   }
-  return absl::OkStatus();
+  PP_RETURN_IF_ERROR(CheckDrawings(paths));
+  PP_ASSIGN_OR_RETURN(const std::unique_ptr<Detector> detector,
+                      Detector::Load(files, checkpoint_dir, config, options));
+  PP_RETURN_IF_ERROR(MakeDirectories(files, output_dir));
+  return PrintEach(files, detector->step(), paths,
+                   [&](const std::string& path, const Image& image) {
+                     return DetectObjects(files, path, image, names, detector.get());
+                   });
 }
 
 int Main(int argc, char** argv) {
   MainOptions options;
   options.usage =
-      "Finds objects in images (PNG, JPEG, PGM) with a trained detector, writes drawings to "
-      "--output_dir and prints one JSON object per image, with boxes in pixels.";
+      "Applies a trained model to images (PNG, JPEG, PGM) and prints one JSON object per image. A "
+      "detector's objects have boxes in pixels and are drawn into --output_dir; a classifier's "
+      "classes are counted from 0. Arguments are images, folders of images, and globs in quotes.";
   options.takes_arguments = true;
   const MainArguments arguments = InitMain(argc, argv, options);
   if (arguments.check_config) return FinishCheckConfig(LoadConfig());

@@ -48,6 +48,7 @@
 #include "worker/train/clone_report_codec.h"
 #include "worker/train/gpu_probe.h"
 #include "worker/train/supervisor.h"
+#include "worker/train/worker_progress.h"
 
 ABSL_FLAG(std::vector<std::string>, ps, {},
           "Address of ps task 0, which knows the others, or of all ps tasks in order: host:port or "
@@ -206,15 +207,28 @@ class ReportSocket {
  public:
   void Send(const CloneReport& report) {
     const absl::Duration now = clock_.Now();
-    if (now - last_ < kReportPeriod && report.waiting_for.empty()) return;
+    if (now - last_ < kReportPeriod && report.waiting_for.empty()) {
+      unsent_ = report;
+      return;
+    }
     last_ = now;
+    Write(report);
+  }
+  // Writes the last report if Send has not.
+  void Flush() {
+    if (unsent_.has_value()) Write(*unsent_);
+  }
+
+ private:
+  void Write(const CloneReport& report) {
+    unsent_.reset();
     const std::string line = EncodeCloneReport(report);
     // If the supervisor does not read or has ended, only this report is lost.
     (void)!send(Supervisor::kSupervisorFd, line.data(), line.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   }
 
- private:
   SteadyClock clock_;
+  std::optional<CloneReport> unsent_;
   absl::Duration last_ = -absl::InfiniteDuration();
 };
 
@@ -269,50 +283,22 @@ absl::Status RunAsClone(WorkerOptions options, int clone) {
   const absl::Status status =
       RunClone(options, clone, &clock, &stop,
                [&reports](const CloneReport& report) { reports.Send(report); });
+  reports.Flush();
   LOG_IF(INFO, trace != nullptr) << "clone " << clone << ": the clock of ps task 0 is "
                                  << server_clock.Describe(clock.Now());
   return WithDeviceExitCode(WithJobExitCode(status), device.get());
 }
 
-// Combines the clones' reports into one progress line.
-void ShowProgress(const std::vector<CloneState>& clones, GpuReport* gpus, ProgressLine* line) {
-  Progress progress;
-  std::string waiting;
-  double accuracy = 0.0;
-  int trained = 0;
-  bool has_accuracy = true;
-  for (size_t k = 0; k < clones.size(); ++k) {
-    const CloneState& clone = clones[k];
-    if (clone.phase == CloneState::Phase::kLeft) continue;
-    if (clone.phase == CloneState::Phase::kRestarting) {
-      waiting = absl::StrCat("clone ", k, " of ", clones.size(), " (", clone.last_death, ")");
-    } else if (clone.phase == CloneState::Phase::kStarting) {
-      waiting = absl::StrCat("clone ", k, " of ", clones.size(), " (starting)");
-    } else if (!clone.report.waiting_for.empty() && waiting.empty()) {
-      waiting = clone.report.waiting_for;
-    }
-    const CloneReport& report = clone.report;
-    if (report.step == 0) continue;
-    ++trained;
-    progress.step = std::max<int64_t>(progress.step, report.step);
-    progress.num_steps = report.num_steps;
-    progress.loss += report.loss;
-    accuracy += report.accuracy;
-    has_accuracy = has_accuracy && report.accuracy >= 0.0;
-    progress.learning_rate = report.learning_rate;
-    progress.images_per_second += report.images_per_second;
-    progress.clone_images_per_second.push_back(report.images_per_second);
-    progress.staleness += report.staleness;
-  }
-  if (!waiting.empty() || trained == 0) {
-    line->Wait(waiting.empty() ? "the first step" : waiting);
+void ShowProgress(const std::vector<CloneState>& clones, GpuReport* gpus, WorkerProgress* worker,
+                  ProgressLine* line) {
+  std::string waiting_for;
+  std::optional<Progress> progress = worker->Combine(clones, &waiting_for);
+  if (!progress.has_value()) {
+    line->Wait(waiting_for);
     return;
   }
-  progress.loss /= trained;
-  progress.staleness /= trained;
-  if (has_accuracy) progress.accuracy = accuracy / trained;
-  progress.details = gpus->Text();
-  line->Update(progress);
+  progress->details = gpus->Text();
+  line->Update(*progress);
 }
 
 std::string OwnPath() {
@@ -341,8 +327,10 @@ absl::Status RunAsSupervisor(const WorkerOptions& options, const std::vector<std
   });
   ProgressLine line(&std::cerr, &clock, ProgressOptionsFor(STDERR_FILENO));
   line.Wait(absl::StrCat("ps task 0 at ", options.ps[0]));
-  PP_RETURN_IF_ERROR(
+  PP_ASSIGN_OR_RETURN(
+      const TrainingSize size,
       CheckJob(options, &clock, &stop, [&line](const std::string& text) { line.Wait(text); }));
+  WorkerProgress progress(size);
   PosixFileSystem files;
   const std::string trace = absl::GetFlag(FLAGS_trace);
   if (!trace.empty()) PP_RETURN_IF_ERROR(StartTrace(files, trace));
@@ -363,11 +351,15 @@ absl::Status RunAsSupervisor(const WorkerOptions& options, const std::vector<std
     command.push_back(absl::StrCat("--clone_index=", clone));
     return command;
   };
-  Supervisor supervisor(
-      supervising, &clock, &stop_signal,
-      [&](const std::vector<CloneState>& clones) { ShowProgress(clones, &gpu_report, &line); });
+  Supervisor supervisor(supervising, &clock, &stop_signal,
+                        [&](const std::vector<CloneState>& clones) {
+                          ShowProgress(clones, &gpu_report, &progress, &line);
+                        });
+  const absl::Duration start = clock.Now();
   const int code = supervisor.Run();
   line.Finish();
+  for (const std::string& text : progress.Summary(clock.Now() - start)) LOG(INFO) << text;
+  LOG(INFO) << "the checkpoints are in the train_dir of the ps_server at " << options.ps[0];
   for (size_t k = 0; k < supervisor.states().size(); ++k) {
     LOG_IF(WARNING, supervisor.states()[k].phase == CloneState::Phase::kLeft)
         << "clone " << k << " of this worker was evicted by an operator; its own message says why";

@@ -36,6 +36,7 @@ std::string FormatProgress(const Progress& progress) {
     absl::StrAppendFormat(&line, "/%d %.1f%%", progress.num_steps,
                           100.0 * progress.step / progress.num_steps);
   }
+  if (progress.epoch.has_value()) absl::StrAppendFormat(&line, " epoch %.1f", *progress.epoch);
   absl::StrAppendFormat(&line, " loss %.3f", progress.loss);
   if (progress.accuracy.has_value()) absl::StrAppendFormat(&line, " acc %.3f", *progress.accuracy);
   absl::StrAppendFormat(&line, " lr %s %.0f img/s", FormatRate(progress.learning_rate),

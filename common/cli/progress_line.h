@@ -18,7 +18,8 @@ namespace pushpull {
 
 struct Progress {
   int64_t step = 0;
-  int64_t num_steps = 0;  // 0: training has no last step
+  int64_t num_steps = 0;        // 0: training has no last step
+  std::optional<double> epoch;  // passes over the training data so far, if that is known
   double loss = 0;
   std::optional<double> accuracy;  // classifiers only
   double learning_rate = 0;
@@ -31,6 +32,7 @@ struct Progress {
 
 // Returns for example
 //   step 1200/20000 6.0% loss 1.234 acc 0.981 lr 0.0040 182 img/s (62+60+60) staleness 0 eta 41m
+// with "epoch 2.4" before the loss if the epoch is known.
 std::string FormatProgress(const Progress& progress);
 
 // Returns for example "41m", "1h05m", "35s" or "2d03h".

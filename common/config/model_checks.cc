@@ -419,7 +419,9 @@ void CheckClassifier(const config::Classifier& classifier, FieldChecker* checker
   if (extractor.has_conv_hyperparams()) {
     CheckHyperparams(extractor.conv_hyperparams(), field + ".feature_extractor.conv_hyperparams",
                      BatchNormUse::kRequired, checker);
-    if (extractor.type() != "mobilenet_v2" && classifier.hidden_units() == 0 &&
+    const bool is_hidden_default =
+        classifier.hidden_units() > 0 && !classifier.has_hidden_activation();
+    if (extractor.type() != "mobilenet_v2" && !is_hidden_default &&
         extractor.conv_hyperparams().has_activation()) {
       checker->Add(field + ".feature_extractor.conv_hyperparams.activation", "no such field",
                    config::Hyperparams::Activation_Name(extractor.conv_hyperparams().activation()),
@@ -428,6 +430,11 @@ void CheckClassifier(const config::Classifier& classifier, FieldChecker* checker
   }
   CheckInitializer(classifier.logits_initializer(), field + ".logits_initializer", checker);
   checker->Between(field + ".hidden_units", classifier.hidden_units(), 0, kMaxClasses);
+  if (classifier.has_hidden_activation() && classifier.hidden_units() == 0) {
+    checker->Add(field + ".hidden_activation", "no such field, because hidden_units is 0",
+                 config::Hyperparams::Activation_Name(classifier.hidden_activation()),
+                 "set hidden_units, or remove it: there is no hidden layer");
+  }
   checker->Positive(field + ".dropout_keep_probability", classifier.dropout_keep_probability(), 1);
   checker->Fraction(field + ".label_smoothing", classifier.label_smoothing());
   if (classifier.num_channels() != 1 && classifier.num_channels() != kImageChannels) {

@@ -161,6 +161,9 @@ void CheckOptimizer(const config::TrainConfig& config, FieldChecker* checker) {
   }
   if (optimizer.use_moving_average()) {
     checker->Fraction(field + ".moving_average_decay", optimizer.moving_average_decay());
+  } else if (optimizer.moving_average_warmup()) {
+    checker->Add(field + ".moving_average_warmup", "false, because use_moving_average is false",
+                 "true", "set use_moving_average: true, or remove it");
   }
   CheckNorm("train_config.gradient_clipping_by_norm", config.gradient_clipping_by_norm(), checker);
   CheckNorm("train_config.gradient_clipping_by_global_norm",

@@ -127,7 +127,8 @@ void CheckInputs(const config::TrainEvalPipelineConfig& config, const ConfigCont
   if (config.train_input_reader().num_epochs() != 0) {
     checker->Add("train_input_reader.num_epochs", "0",
                  absl::StrCat(config.train_input_reader().num_epochs()),
-                 "say with train_config.num_steps how long to train");
+                 "say with train_config.num_steps how long to train: epochs x number of images / "
+                 "train_config.batch_size");
   }
   if (config.eval_input_reader_size() != 1) {
     checker->Add("eval_input_reader", "exactly one", absl::StrCat(config.eval_input_reader_size()),

@@ -88,6 +88,15 @@ Family FamilyOf(const std::string& type) {
   return {kMobilenetV2, hidden, logits, AddMobilenetV2, AddNothing};
 }
 
+// Returns the activation of the hidden dense layer. `hyperparams` are those of the convolutions.
+ActivationFunction HiddenActivation(const config::Classifier& classifier,
+                                    const LayerHyperparams& hyperparams) {
+  if (!classifier.has_hidden_activation()) return hyperparams.activation;
+  config::Hyperparams hidden;
+  hidden.set_activation(classifier.hidden_activation());
+  return ResolveHyperparams(hidden).activation;
+}
+
 }  // namespace
 
 NetworkSpec BuildClassifier(const config::Classifier& classifier) {
@@ -108,7 +117,7 @@ NetworkSpec BuildClassifier(const config::Classifier& classifier) {
   last = family.add_top(classifier, last, hyperparams, &builder);
   if (classifier.hidden_units() > 0) {
     last = builder.AddBiased({absl::StrCat(family.name, "/", family.hidden), last, 1, 1,
-                              classifier.hidden_units(), hyperparams.activation},
+                              classifier.hidden_units(), HiddenActivation(classifier, hyperparams)},
                              hyperparams);
   }
   LayerHyperparams logits = hyperparams;

@@ -188,6 +188,7 @@ absl::Status ApplyPass::Run(uint64_t step, absl::Span<const GradientContribution
       optimizer_.rule->AtStep(step, optimizer_.learning_rate.At(step - 1));
   const std::vector<float> clip =
       ClipFactors(optimizer_, clips ? variable_squared_norms : absl::Span<const double>());
+  const float one_minus_ema_decay = static_cast<float>(1 - optimizer_.EmaDecayAt(step));
 
   ForEachBlock(chunks, [&](int64_t block) {
     alignas(64) float average[kMaxRunElements];
@@ -209,7 +210,7 @@ absl::Status ApplyPass::Run(uint64_t step, absl::Span<const GradientContribution
           {.variable = &variable,
            .clip = clips ? clip[segment.variable] : 1.0f,
            .norms = adapts ? NormsOf(segment.variable, variable_squared_norms) : SquaredNorms(),
-           .one_minus_ema_decay = static_cast<float>(1 - optimizer_.ema_decay),
+           .one_minus_ema_decay = one_minus_ema_decay,
            .gradient = average,
            .at = at,
            .count = segment.count,

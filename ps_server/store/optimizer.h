@@ -3,13 +3,18 @@
 // clipping, the moving average of the weights (EMA), and the names under which the state is stored.
 // A value type, immutable. The formula of each rule is in its file in optimizers/.
 //
-// EMA: tf.train.ExponentialMovingAverage without num_updates. e is the average of the weight w.
+// EMA: tf.train.ExponentialMovingAverage. e is the average of the weight w.
 //
-//   e' = e + (1 - moving_average_decay) * (w' - e)
+//   e' = e + (1 - decay) * (w' - e)
+//   decay = moving_average_decay
+//   decay = min(moving_average_decay, (1 + t) / (10 + t))      with moving_average_warmup, where t is
+//                                                              the version being made; in TensorFlow
+//                                                              the argument num_updates
 // clang-format on
 #ifndef PUSHPULL_PS_SERVER_STORE_OPTIMIZER_H_
 #define PUSHPULL_PS_SERVER_STORE_OPTIMIZER_H_
 
+#include <cstdint>
 #include <memory>
 
 #include "absl/strings/string_view.h"
@@ -37,11 +42,14 @@ struct OptimizerSpec {
   // (apply_pass.h); its slots are zero, and its EMA is its value, so that weights and EMA are both
   // complete models.
   static bool Updates(const VariableSpec& variable);
+  // Returns the decay of the EMA with which version `step` (>= 1) is made.
+  double EmaDecayAt(uint64_t step) const;
 
   std::shared_ptr<const OptimizerRule> rule;  // never null
   LearningRateSchedule learning_rate;
   bool has_ema = false;
-  double ema_decay = 0.0;
+  double ema_decay = 0.0;   // the highest one
+  bool ema_warmup = false;  // the decay begins lower
   ClippingKind clipping = ClippingKind::kNone;
   double clip_norm = 0.0;
 };

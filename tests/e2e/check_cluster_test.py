@@ -100,6 +100,15 @@ class CheckCluster(EndToEndTest):
         text = self.check("ps_server", 64, "--task_index=1", "--tasks=2")
         self.assertIn("give --cluster", text)
 
+    def test_ps_tasks_is_another_name_of_tasks(self):
+        for flags in [["--ps_tasks=3"], ["--tasks=3", "--ps_tasks=3"]]:
+            text = self.check("ps_server", 64, "--task_index=1", *flags)
+            self.assertIn("the addresses of the 3 ps tasks are not known", text)
+        text = self.check("ps_server", 64, "--task_index=1", "--cluster=a:1,b:2", "--ps_tasks=3")
+        self.assertIn("flag --ps_tasks=3 contradicts the 2 addresses of flag --cluster", text)
+        text = self.check("ps_server", 64, "--tasks=2", "--ps_tasks=3")
+        self.assertIn("--tasks=2 and --ps_tasks=3 disagree", text)
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)

@@ -72,6 +72,11 @@ class Training(EndToEndTest):
         worker = self.start("w.log", "worker", f"--ps={address}", "--num_clones=2")
         self.assertEqual(worker.wait(), 0, worker.text())
         self.assertEqual(server.wait(), 0, server.text())
+        # Ten steps of 31 of the 400 images are less than one epoch.
+        self.assertRegex(worker.text(), r"step \d+/10 \S+% epoch 0\.\d loss")
+        self.assertRegex(worker.text(), r"trained to step 10 of 10 in [\d.ms]+: 310 images, \d+ img/s")
+        self.assertRegex(worker.text(), r"last loss \d\.\d+, accuracy [01]\.\d+")
+        self.assertIn(f"the checkpoints are in the train_dir of the ps_server at {address}", worker.text())
         self.assertEqual(self.evaluate("run")["step"], 10)
 
     def test_finished_run_ends_at_once(self):

@@ -109,11 +109,12 @@ def compare_with_torch():
         print(f"PyTorch's {name}: largest difference {worst:.2g}")
 
 
-def show(name, states):
+def show(name, states, ema_warmup=False):
     ema = WEIGHT
     print(f"// {name}: weight, slot 0, slot 1, EMA after each step")
-    for w, first, second in states:
-        ema = EMA_DECAY * ema + (1 - EMA_DECAY) * w
+    for num_updates, (w, first, second) in enumerate(states, start=1):
+        decay = min(EMA_DECAY, (1 + num_updates) / (10 + num_updates)) if ema_warmup else EMA_DECAY
+        ema = decay * ema + (1 - decay) * w
         print(f"{{{w:.12g}, {first:.12g}, {second or 0:.12g}, {ema:.12g}}},")
 
 
@@ -125,4 +126,5 @@ show("Adagrad initial value 0.125, rate 0.1", adagrad(0.1, 0.125))
 show("AdamW betas 0.75 and 0.875, epsilon 0.125, weight decay 0.25, rate 0.1",
      adamw(0.1, 0.75, 0.875, 0.125, 0.25))
 show("LAMB with AdamW's numbers", lamb(0.1, 0.75, 0.875, 0.125, 0.25))
+show("momentum 0.9, rate 0.1, EMA with num_updates", momentum(0.1, 0.9), ema_warmup=True)
 compare_with_torch()

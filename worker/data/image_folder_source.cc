@@ -16,6 +16,7 @@
 #include "common/base/status_macros.h"
 #include "worker/data/check_examples.h"
 #include "worker/data/image_codec.h"
+#include "worker/data/image_paths.h"
 #include "worker/data/image_sources.h"
 
 namespace pushpull {
@@ -31,12 +32,6 @@ absl::Status IoError(const std::string& path, const std::error_code& error) {
     return absl::NotFoundError(message);
   }
   return absl::InvalidArgumentError(message);
-}
-
-bool IsImageName(const std::string& name) {
-  const std::string lower = absl::AsciiStrToLower(name);
-  return absl::EndsWith(lower, ".png") || absl::EndsWith(lower, ".jpg") ||
-         absl::EndsWith(lower, ".jpeg") || absl::EndsWith(lower, ".pgm");
 }
 
 bool IsNumber(const std::string& name) {
@@ -93,7 +88,7 @@ absl::Status ReadFile(const std::string& path, std::string* bytes) {
 
 }  // namespace
 
-absl::Status ImageFolderSource::List(const std::string& path) {
+absl::Status ImageFolderSource::ListClassFolders(const std::string& path) {
   path_ = path;
   PP_RETURN_IF_ERROR(
       ForEachEntry(path, [&](const fs::directory_entry& entry, const std::string& name) {
@@ -109,13 +104,18 @@ absl::Status ImageFolderSource::List(const std::string& path) {
   } else {
     std::sort(classes_.begin(), classes_.end());
   }
+  return absl::OkStatus();
+}
+
+absl::Status ImageFolderSource::List(const std::string& path) {
+  PP_RETURN_IF_ERROR(ListClassFolders(path));
   for (size_t label = 0; label < classes_.size(); ++label) {
     const std::string folder = absl::StrCat(path, "/", classes_[label]);
     std::vector<std::string> names;
     PP_RETURN_IF_ERROR(
         ForEachEntry(folder, [&](const fs::directory_entry& entry, const std::string& name) {
           std::error_code ignored;
-          if (IsImageName(name) && !entry.is_directory(ignored)) {
+          if (HasImageExtension(name) && !entry.is_directory(ignored)) {
             names.push_back(name);
           } else {
             ++num_ignored_;
@@ -155,6 +155,12 @@ absl::StatusOr<std::unique_ptr<ImageSource>> ImageFolderSource::Open(const std::
                  << " files and folders that are not png, jpg, jpeg or pgm are ignored";
   }
   return source;
+}
+
+absl::StatusOr<std::vector<std::string>> ImageFolderSource::ListClasses(const std::string& path) {
+  ImageFolderSource source;
+  PP_RETURN_IF_ERROR(source.ListClassFolders(path));
+  return std::move(source.classes_);
 }
 
 absl::StatusOr<ImageFolderSource::Listing> ImageFolderSource::ListImages(const std::string& path) {

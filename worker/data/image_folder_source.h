@@ -37,6 +37,10 @@ class ImageFolderSource final : public ImageSource {
   // Lists the images in the order of Open, for any number of classes. Errors as Open.
   static absl::StatusOr<Listing> ListImages(const std::string& path);
 
+  // Returns the class names that Open finds, indexed by label. Does not look into the class
+  // folders. NOT_FOUND, INVALID_ARGUMENT: the folder cannot be read.
+  static absl::StatusOr<std::vector<std::string>> ListClasses(const std::string& path);
+
   int64_t size() const override { return static_cast<int64_t>(files_.size()); }
   int num_classes() const override { return static_cast<int>(classes_.size()); }
   std::string describe() const override;
@@ -53,6 +57,7 @@ class ImageFolderSource final : public ImageSource {
   };
 
   ImageFolderSource() = default;
+  absl::Status ListClassFolders(const std::string& path);
   absl::Status List(const std::string& path);
   std::string FilePath(const File& file) const;
 

@@ -1,10 +1,6 @@
 #include "worker/data/record_files.h"
 
-#include <glob.h>
-#include <sys/stat.h>
-
 #include <map>
-#include <memory>
 #include <optional>
 #include <set>
 #include <utility>
@@ -16,20 +12,13 @@
 #include "absl/strings/string_view.h"
 
 #include "common/base/status_macros.h"
+#include "worker/data/file_glob.h"
 
 namespace pushpull {
 namespace {
 
 constexpr int kMaxShards = 99999;  // shard names have five digits
 constexpr absl::string_view kOf = "-of-";
-
-enum class Kind { kAbsent, kFile, kFolder };
-
-Kind KindOf(const std::string& path) {
-  struct stat info;
-  if (::stat(path.c_str(), &info) != 0) return Kind::kAbsent;
-  return S_ISDIR(info.st_mode) ? Kind::kFolder : Kind::kFile;
-}
 
 std::string ShardName(absl::string_view prefix, int shard, int num_shards) {
   return absl::StrFormat("%s-%05d-of-%05d", prefix, shard, num_shards);
@@ -54,7 +43,7 @@ absl::Status CheckShards(const std::string& prefix, int num_shards) {
   std::string first;
   for (int i = 0; i < num_shards; ++i) {
     const std::string name = ShardName(prefix, i, num_shards);
-    if (KindOf(name) == Kind::kFile) continue;
+    if (KindOfPath(name) == PathKind::kFile) continue;
     if (missing++ == 0) first = name;
   }
   if (missing == 0) return absl::OkStatus();
@@ -63,16 +52,7 @@ absl::Status CheckShards(const std::string& prefix, int num_shards) {
 }
 
 absl::StatusOr<std::vector<std::string>> ExpandGlob(const std::string& pattern) {
-  glob_t found{};
-  const int rc = ::glob(pattern.c_str(), 0, nullptr, &found);
-  const std::unique_ptr<glob_t, void (*)(glob_t*)> cleanup(&found, ::globfree);
-  if (rc == GLOB_NOMATCH || (rc == 0 && found.gl_pathc == 0)) {
-    return absl::NotFoundError(absl::StrCat("no file matches ", pattern));
-  }
-  if (rc != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(pattern, ": the folder cannot be read"));
-  }
-  std::vector<std::string> paths(found.gl_pathv, found.gl_pathv + found.gl_pathc);
+  PP_ASSIGN_OR_RETURN(std::vector<std::string> paths, MatchGlob(pattern));
   std::map<std::string, int> sets;
   for (const std::string& path : paths) {
     if (auto shards = ShardsOf(path)) sets.insert(*std::move(shards));
@@ -99,9 +79,9 @@ absl::StatusOr<std::vector<std::string>> Expand(const std::string& path) {
     return absl::InvalidArgumentError(absl::StrCat(
         path, ": remote storage is not read; copy the records to this machine and give that path"));
   }
-  const Kind kind = KindOf(path);
-  if (kind == Kind::kFile) return std::vector<std::string>{path};
-  if (kind == Kind::kFolder) {
+  const PathKind kind = KindOfPath(path);
+  if (kind == PathKind::kFile) return std::vector<std::string>{path};
+  if (kind == PathKind::kFolder) {
     return absl::InvalidArgumentError(absl::StrCat(
         path, ": a folder, expected a file, a glob such as ", path, "/*.record, or name@10"));
   }
@@ -118,7 +98,7 @@ absl::StatusOr<std::vector<std::string>> Expand(const std::string& path) {
     for (int i = 0; i < num_shards; ++i) paths.push_back(ShardName(prefix, i, num_shards));
     return paths;
   }
-  if (path.find_first_of("*?[") != std::string::npos) return ExpandGlob(path);
+  if (IsGlob(path)) return ExpandGlob(path);
   return absl::NotFoundError(absl::StrCat(path, ": no such file"));
 }
 
@@ -130,7 +110,7 @@ absl::StatusOr<std::vector<std::string>> ExpandRecordPaths(const std::vector<std
   for (const std::string& path : paths) {
     PP_ASSIGN_OR_RETURN(std::vector<std::string> expanded, Expand(path));
     for (std::string& file : expanded) {
-      if (KindOf(file) == Kind::kFolder) {
+      if (KindOfPath(file) == PathKind::kFolder) {
         return absl::InvalidArgumentError(
             absl::StrCat(file, ": a folder, expected a TFRecord file (", path, ")"));
       }

@@ -59,10 +59,23 @@ Evaluator::Evaluator(EvaluatorOptions options, EvaluatorContext context, Evaluat
       watcher_(context.files, options_.checkpoint_dir) {}
 
 absl::Status Evaluator::Run() {
+  const absl::Status status = Follow();
+  if (!options_.run_once && evaluated_ > 0) LogSummary();
+  return status;
+}
+
+void Evaluator::LogSummary() const {
+  context_.progress->Finish();
+  LOG(INFO) << "checkpoints of " << options_.checkpoint_dir << " evaluated: " << evaluated_;
+  if (!best_.has_value()) return;
+  LOG(INFO) << absl::StrFormat("best %s: %.4f at step %d", best_->metric, best_->value,
+                               best_->step);
+}
+
+absl::Status Evaluator::Follow() {
   const absl::Duration deadline = context_.clock->Now() + options_.wait;
   PP_RETURN_IF_ERROR(WaitForPath(context_, options_.checkpoint_dir, options_.wait));
   absl::Duration next_start = -absl::InfiniteDuration();
-  uint64_t evaluated = 0;
   std::string last = "none yet";
   while (!context_.stop->load()) {
     PP_RETURN_IF_ERROR(watcher_.Poll());
@@ -85,8 +98,8 @@ absl::Status Evaluator::Run() {
       context_.progress->Finish();
       PP_RETURN_IF_ERROR(EvaluateOne(*checkpoint));
       last = absl::StrCat("last evaluated: step ", checkpoint->manifest().step);
-      ++evaluated;
-      if (options_.run_once || evaluated == options_.max_evals) return absl::OkStatus();
+      ++evaluated_;
+      if (options_.run_once || evaluated_ == options_.max_evals) return absl::OkStatus();
       continue;
     }
     if (options_.run_once) PP_RETURN_IF_ERROR(CheckRunOnce(deadline));

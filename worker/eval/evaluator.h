@@ -60,17 +60,20 @@ class Evaluator {
   // `evaluation` must outlive the evaluator.
   Evaluator(EvaluatorOptions options, EvaluatorContext context, Evaluation* evaluation);
 
-  // Evaluates checkpoints. Blocks until training has ended and its last checkpoint is evaluated,
-  // until max_evals evaluations are done, or with run_once until one is done; then returns OK.
-  // CANCELLED: *context.stop became true. NOT_FOUND: the directory, or with run_once a checkpoint,
-  // did not appear in time; or the checkpoint has no EMA (the message names it).
-  // FAILED_PRECONDITION: the checkpoint belongs to another model (the message names the first
-  // variable that differs). With run_once also DATA_LOSS: a checkpoint was refused and none could
-  // be evaluated; UNAVAILABLE: a checkpoint could not be read in time. Other errors of the
-  // evaluation and of writing events.
+  // Evaluates checkpoints, and in the end logs how many and which is the best. Blocks until
+  // training has ended and its last checkpoint is evaluated, until max_evals evaluations are done,
+  // or with run_once until one is done; then returns OK. CANCELLED: *context.stop became true.
+  // NOT_FOUND: the directory, or with run_once a checkpoint, did not appear in time; or the
+  // checkpoint has no EMA (the message names it). FAILED_PRECONDITION: the checkpoint belongs to
+  // another model (the message names the first variable that differs). With run_once also
+  // DATA_LOSS: a checkpoint was refused and none could be evaluated; UNAVAILABLE: a checkpoint
+  // could not be read in time. Other errors of the evaluation and of writing events.
   absl::Status Run();
 
  private:
+  // Does what Run does, but for the summary at the end.
+  absl::Status Follow();
+  void LogSummary() const;
   absl::Status EvaluateOne(const Checkpoint& checkpoint);
   absl::Status OpenEvents();
   absl::Status Report(const CheckpointManifest& manifest, const EvaluationReport& report);
@@ -83,6 +86,7 @@ class Evaluator {
   CheckpointWatcher watcher_;
   std::unique_ptr<EventWriter> events_;
   std::optional<BestCheckpoint> best_;
+  uint64_t evaluated_ = 0;  // checkpoints
 };
 
 }  // namespace pushpull

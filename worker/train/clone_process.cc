@@ -103,8 +103,8 @@ void StopSwitch::Clear() {
   functions_.clear();
 }
 
-absl::Status CheckJob(const WorkerOptions& options, Clock* clock, StopSwitch* stop,
-                      const PsSession::WaitReporter& on_wait) {
+absl::StatusOr<TrainingSize> CheckJob(const WorkerOptions& options, Clock* clock, StopSwitch* stop,
+                                      const PsSession::WaitReporter& on_wait) {
   PP_ASSIGN_OR_RETURN(PsSession::ClientFactory clients, MakeClients(options));
   PsSession session(SessionOptions(options, 0), std::move(clients), clock, on_wait);
   stop->Add([&session] { session.Stop(); });
@@ -117,7 +117,11 @@ absl::Status CheckJob(const WorkerOptions& options, Clock* clock, StopSwitch* st
                       OpenTrainInput(config, options.data_dir));
   LOG(INFO) << "training data: " << source->describe();
   ThreadPool pool(options.compute.threads * options.num_clones);
-  if (options.image_cache.folder.empty()) return source->Check(&pool);
+  const TrainingSize size = {source->size(), config.train_config().batch_size()};
+  if (options.image_cache.folder.empty()) {
+    PP_RETURN_IF_ERROR(source->Check(&pool));
+    return size;
+  }
   std::atomic<bool> stopped{false};
   stop->Add([&stopped] { stopped.store(true); });
   ImageCacheHooks hooks;
@@ -127,7 +131,8 @@ absl::Status CheckJob(const WorkerOptions& options, Clock* clock, StopSwitch* st
   const absl::Status prepared =
       PrepareImageCache(files, *source, options.image_cache, &pool, clock, hooks);
   stop->Clear();
-  return prepared;
+  PP_RETURN_IF_ERROR(prepared);
+  return size;
 }
 
 absl::Status RunClone(const WorkerOptions& options, int clone, Clock* clock, StopSwitch* stop,

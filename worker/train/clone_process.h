@@ -10,6 +10,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 
@@ -24,6 +25,7 @@
 #include "worker/train/clone_trainer.h"
 #include "worker/train/gpu_probe.h"
 #include "worker/train/ps_session.h"
+#include "worker/train/worker_progress.h"
 
 namespace pushpull {
 
@@ -66,14 +68,14 @@ class StopSwitch {
 
 // Checks the job before any clone starts. Waits for the server, fetches its config, checks the
 // config for this number of clones, and checks the training data; if there is a folder for an image
-// cache, prepares the cache instead. Blocks until done or stopped; `on_wait` is told what it waits
-// for.
+// cache, prepares the cache instead. Returns how much data the job trains on. Blocks until done or
+// stopped; `on_wait` is told what it waits for.
 // INVALID_ARGUMENT: problems of the config; the message lists all of them.
 // DEADLINE_EXCEEDED: the server stayed silent for the peer deadline.
 // CANCELLED: stopped by `stop`.
 // Errors of the data set and of the image cache.
-absl::Status CheckJob(const WorkerOptions& options, Clock* clock, StopSwitch* stop,
-                      const PsSession::WaitReporter& on_wait);
+absl::StatusOr<TrainingSize> CheckJob(const WorkerOptions& options, Clock* clock, StopSwitch* stop,
+                                      const PsSession::WaitReporter& on_wait);
 
 // Trains as clone `clone` of this worker until the job ends. Blocks as long. Errors as
 // CloneTrainer::Run, of the connection, the config and the data set. `report` is called from the

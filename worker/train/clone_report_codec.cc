@@ -17,24 +17,25 @@ constexpr size_t kMaxWords = 1024;  // bytes of waiting_for; PIPE_BUF is 4096
 std::string EncodeCloneReport(const CloneReport& report) {
   const std::string words =
       absl::StrReplaceAll(report.waiting_for.substr(0, kMaxWords), {{"\n", " "}});
-  return absl::StrFormat("%d %d %.9g %.9g %.9g %.9g %d %s\n", report.step, report.num_steps,
+  return absl::StrFormat("%d %d %.9g %.9g %.9g %.9g %d %d %s\n", report.step, report.num_steps,
                          report.loss, report.accuracy, report.learning_rate,
-                         report.images_per_second, report.staleness, words);
+                         report.images_per_second, report.images, report.staleness, words);
 }
 
 std::optional<CloneReport> DecodeCloneReport(absl::string_view line) {
-  const std::vector<absl::string_view> fields = absl::StrSplit(line, absl::MaxSplits(' ', 7));
+  const std::vector<absl::string_view> fields = absl::StrSplit(line, absl::MaxSplits(' ', 8));
   CloneReport report;
-  if (fields.size() != 8 || !absl::SimpleAtoi(fields[0], &report.step) ||
+  if (fields.size() != 9 || !absl::SimpleAtoi(fields[0], &report.step) ||
       !absl::SimpleAtoi(fields[1], &report.num_steps) ||
       !absl::SimpleAtod(fields[2], &report.loss) ||
       !absl::SimpleAtod(fields[3], &report.accuracy) ||
       !absl::SimpleAtod(fields[4], &report.learning_rate) ||
       !absl::SimpleAtod(fields[5], &report.images_per_second) ||
-      !absl::SimpleAtoi(fields[6], &report.staleness)) {
+      !absl::SimpleAtoi(fields[6], &report.images) ||
+      !absl::SimpleAtoi(fields[7], &report.staleness)) {
     return std::nullopt;
   }
-  report.waiting_for = std::string(fields[7]);
+  report.waiting_for = std::string(fields[8]);
   return report;
 }
 

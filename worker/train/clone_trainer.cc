@@ -394,6 +394,7 @@ void CloneTrainer::Report(const GradientResult& result, uint64_t step, uint64_t 
   }
   last_report_.learning_rate = session_->learning_rate();
   last_report_.images_per_second = images_per_second_.load();
+  last_report_.images = images_.load();
   last_report_.staleness = staleness;
   last_report_.waiting_for.clear();
   report_(last_report_);

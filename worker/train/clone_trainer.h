@@ -37,6 +37,7 @@ struct CloneReport {
   double accuracy = -1.0;  // negative: the network is no classifier
   double learning_rate = 0.0;
   double images_per_second = 0.0;
+  uint64_t images = 0;      // that this process has contributed so far
   uint64_t staleness = 0;   // versions
   std::string waiting_for;  // not empty: the clone waits for this
 };

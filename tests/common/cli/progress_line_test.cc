@@ -42,6 +42,14 @@ TEST(ProgressLineTest, HasTheDocumentedFormat) {
             "step 3 loss 1.234 acc 0.981 lr 1.23e-05 182 img/s staleness 1.2 GPU 97 %");
 }
 
+TEST(ProgressLineTest, ShowsTheEpochWithOneDecimal) {
+  Progress progress = At(1200);
+  progress.epoch = 2.43;
+  EXPECT_EQ(FormatProgress(progress),
+            "step 1200/20000 6.0% epoch 2.4 loss 1.234 lr 0.0040 182 img/s (62+60+60) staleness 0 "
+            "eta 41m");
+}
+
 TEST(ProgressLineTest, EstimatesTheTimeLeft) {
   EXPECT_EQ(FormatTimeLeft(absl::Seconds(35)), "35s");
   EXPECT_EQ(FormatTimeLeft(absl::Seconds(119)), "119s");

@@ -156,6 +156,13 @@ INSTANTIATE_TEST_SUITE_P(
         BadPatch{CLASSIFIER("logits_initializer { random_normal_initializer { stddev: 0 } }"),
                  "model.classifier.logits_initializer.random_normal_initializer.stddev"},
         BadPatch{CLASSIFIER("hidden_units: -1"), "model.classifier.hidden_units"},
+        BadPatch{CLASSIFIER("hidden_activation: NONE"), "model.classifier.hidden_activation"},
+        BadPatch{CLASSIFIER("hidden_units: 8 hidden_activation: SWISH"),
+                 "model.classifier.hidden_activation"},
+        BadPatch{"model { classifier { hidden_units: 8 hidden_activation: RELU "
+                 "feature_extractor { type: 'resnet_v1_50' "
+                 "conv_hyperparams { batch_norm {} activation: RELU_6 } } } }",
+                 "model.classifier.feature_extractor.conv_hyperparams.activation"},
         BadPatch{CLASSIFIER("feature_extractor { depth_multiplier: 0 }"),
                  "model.classifier.feature_extractor.depth_multiplier"},
         BadPatch{CLASSIFIER("feature_extractor { depth_multiplier: nan }"),
@@ -233,6 +240,9 @@ INSTANTIATE_TEST_SUITE_P(
                  AUGMENTATION("random_distort_color.color_ordering")},
         BadPatch{"train_config { optimizer { moving_average_decay: 1 } }",
                  "train_config.optimizer.moving_average_decay"},
+        BadPatch{"train_config { optimizer { use_moving_average: false "
+                 "moving_average_warmup: true } }",
+                 "train_config.optimizer.moving_average_warmup"},
         BadPatch{"train_config { optimizer { adam_optimizer { epsilon: 0 } } }",
                  "train_config.optimizer.adam_optimizer.epsilon"},
         BadPatch{"train_config { optimizer { adamw_optimizer { learning_rate { "

@@ -46,8 +46,10 @@ void ExpectSameParts(const TestServer& server, const std::vector<float>& state,
 class ResumeTest : public ::testing::TestWithParam<std::string> {
  protected:
   static std::string TrainConfig(bool ema) {
+    // With the warm-up each step has another decay.
     const std::string average =
-        ema ? "use_moving_average: true moving_average_decay: 0.8" : "use_moving_average: false";
+        ema ? "use_moving_average: true moving_average_decay: 0.8 moving_average_warmup: true"
+            : "use_moving_average: false";
     return absl::StrCat("optimizer { ", GetParam(), " { ", kRate, " } ", average, " }");
   }
 };

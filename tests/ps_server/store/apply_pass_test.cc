@@ -1,5 +1,6 @@
 #include "ps_server/store/apply_pass.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <string>
@@ -188,6 +189,34 @@ TEST_P(EachOptimizer, StaysCloseToTheDoubleReferenceOverManySteps) {
                            << ", expected " << expected[where];
     EXPECT_GT(worst, 0.0) << "float and double cannot agree exactly, so nothing was compared";
   }
+}
+
+TEST_P(EachOptimizer, WarmsTheMovingAverageUpLikeBothReferences) {
+  const VariableLayout layout = MakeLayout();
+  OptimizerSpec optimizer = Make();
+  const auto steps = RandomSteps(layout, 12, {11, 10});
+  const std::vector<float> constant = RunSteps(layout, optimizer, steps, {});
+  optimizer.ema_warmup = true;
+  const std::vector<float> got = RunSteps(layout, optimizer, steps, {.tasks = 2, .threads = 2});
+  OwnedState from = InitialState(layout, optimizer, 1);
+  DoubleState state = ToDouble(from, optimizer, layout.total_elements());
+  for (size_t t = 0; t < steps.size(); ++t) {
+    OwnedState to(layout.total_elements(), optimizer);
+    OracleApply(layout, optimizer, GetParam(), t + 1, steps[t],
+                Norms(layout, optimizer, t + 1, steps[t], from), from.view(), to.vectors());
+    from = to;
+    DoubleApply(layout, optimizer, GetParam(), t + 1, steps[t], &state);
+  }
+  ExpectSameBits(got, from.Flatten(), "warm-up");
+  const size_t begin = got.size() - state.ema.size();
+  double worst = 0;
+  double warmed_up = 0;
+  for (size_t i = 0; i < state.ema.size(); ++i) {
+    worst = std::max(worst, std::abs(got[begin + i] - state.ema[i]) / (1 + std::abs(state.ema[i])));
+    warmed_up = std::max<double>(warmed_up, std::abs(got[begin + i] - constant[begin + i]));
+  }
+  EXPECT_LT(worst, 2e-6);
+  EXPECT_GT(warmed_up, 1e-3) << "the warm-up has changed nothing";
 }
 
 TEST_P(EachOptimizer, DoesNotDependOnThreadsTasksOrAlignment) {

@@ -58,6 +58,17 @@ TEST(OptimizerGoldenTest, Momentum) {
        {1.067345, 1.04705, 0, 1.30487492188}});
 }
 
+TEST(OptimizerGoldenTest, MovingAverageWithWarmup) {
+  ExpectGolden(
+      "moving_average_warmup: true momentum_optimizer { momentum_optimizer_value: 0.9 "
+      "learning_rate { constant_learning_rate { learning_rate: 0.1 } } }",
+      {{1.45, 0.5, 0, 1.45909090909},
+       {1.43, 0.2, 0, 1.43727272727},
+       {1.3995, 0.305, 0, 1.41112237762},
+       {1.17205, 2.2745, 0, 1.25743299201},
+       {1.067345, 1.04705, 0, 1.1433801968}});
+}
+
 TEST(OptimizerGoldenTest, RmsProp) {
   ExpectGolden(
       "rms_prop_optimizer { decay: 0.9 momentum_optimizer_value: 0.8 epsilon: 0.01 "

@@ -37,6 +37,20 @@ TEST(OptimizerTest, ReadsTheSettingsThatAllRulesShare) {
   EXPECT_EQ(momentum.clipping, ClippingKind::kGlobal);
 }
 
+TEST(OptimizerTest, TheDecayOfTheMovingAverageBeginsLowWithWarmup) {
+  const std::string rule = std::string("momentum_optimizer { ") + kRate + " }";
+  const OptimizerSpec constant =
+      MakeOptimizer("optimizer { moving_average_decay: 0.75 " + rule + " }");
+  EXPECT_EQ(constant.EmaDecayAt(1), 0.75);
+  const OptimizerSpec warmup = MakeOptimizer(
+      "optimizer { moving_average_decay: 0.75 moving_average_warmup: true " + rule + " }");
+  EXPECT_DOUBLE_EQ(warmup.EmaDecayAt(1), 2.0 / 11.0);
+  EXPECT_DOUBLE_EQ(warmup.EmaDecayAt(2), 0.25);
+  EXPECT_DOUBLE_EQ(warmup.EmaDecayAt(25), 26.0 / 35.0);
+  EXPECT_EQ(warmup.EmaDecayAt(26), 0.75);
+  EXPECT_EQ(warmup.EmaDecayAt(uint64_t{1} << 62), 0.75);
+}
+
 TEST(OptimizerTest, EveryOptimizerOfTheConfigHasAReference) {
   for (const auto* const field : OptimizerFields()) {
     const auto& references = OptimizerReferences();

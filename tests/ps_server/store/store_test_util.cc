@@ -58,6 +58,12 @@ ReferenceStep StepOf(const OptimizerSpec& optimizer, uint64_t step, const Variab
           .is_matrix = variable.shape.size() >= 2};
 }
 
+// The decay of tf.train.ExponentialMovingAverage, whose num_updates is the step.
+double ReferenceEmaDecay(const OptimizerSpec& optimizer, uint64_t step) {
+  if (!optimizer.ema_warmup) return optimizer.ema_decay;
+  return std::min(optimizer.ema_decay, (1.0 + step) / (10.0 + step));
+}
+
 double SumOfSamples(const std::vector<FullGradient>& gradients) {
   double total = 0;
   for (const FullGradient& gradient : gradients) total += gradient.samples;
@@ -252,8 +258,9 @@ void OracleApply(const VariableLayout& layout, const OptimizerSpec& optimizer,
       for (int s = 0; s < optimizer.num_slots(); ++s) to.slots[s][i] = slots[s];
       to.weights[i] = updated;
       if (optimizer.has_ema) {
-        to.ema[i] = std::fma(updated - from.ema[i], static_cast<float>(1 - optimizer.ema_decay),
-                             from.ema[i]);
+        to.ema[i] =
+            std::fma(updated - from.ema[i],
+                     static_cast<float>(1 - ReferenceEmaDecay(optimizer, step)), from.ema[i]);
       }
     }
   }
@@ -321,7 +328,8 @@ void DoubleApply(const VariableLayout& layout, const OptimizerSpec& optimizer,
       w = reference.in_double(now, w, g, slots);
       for (int s = 0; s < optimizer.num_slots(); ++s) state->slots[s][i] = slots[s];
       if (optimizer.has_ema) {
-        state->ema[i] = optimizer.ema_decay * state->ema[i] + (1 - optimizer.ema_decay) * w;
+        const double decay = ReferenceEmaDecay(optimizer, step);
+        state->ema[i] = decay * state->ema[i] + (1 - decay) * w;
       }
     }
   }

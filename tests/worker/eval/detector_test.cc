@@ -37,7 +37,7 @@ class DetectorTest : public testing::Test {
     image_ = example.image;
   }
 
-  absl::StatusOr<std::unique_ptr<Detector>> Load(const DetectorOptions& options) {
+  absl::StatusOr<std::unique_ptr<Detector>> Load(const TrainedNetworkOptions& options) {
     return Detector::Load(files_, "/run", config_, options);
   }
 

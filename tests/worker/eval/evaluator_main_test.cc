@@ -9,12 +9,14 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 
 #include "common/base/clock.h"
 #include "common/base/file_system.h"
+#include "common/checkpoint/retention.h"
 #include "common/config/pipeline_config.h"
 #include "common/model/model_layout.h"
 #include "tests/worker/eval/eval_testing.h"
@@ -102,7 +104,13 @@ TEST_F(EvaluatorMainTest, FollowsARunAndPrintsTheLastResult) {
   EXPECT_EQ(RunProgram(TrainDirFlag() + "--device=cpu"), 0) << stderr_;
   EXPECT_THAT(stderr_, Not(HasSubstr("evaluating on the CPU")));  // the CPU was requested
   EXPECT_EQ(stdout_, "");
+  EXPECT_THAT(stderr_, HasSubstr(" evaluated: 1\n"));
+  const auto best = ReadBestCheckpoint(files_, folder_ + "/train/eval");
+  ASSERT_TRUE(best.ok() && best->has_value()) << best.status();
+  EXPECT_THAT(stderr_, HasSubstr(absl::StrFormat("best accuracy: %.4f at step %d", (*best)->value,
+                                                 (*best)->step)));
   EXPECT_EQ(RunProgram(TrainDirFlag() + "--run_once"), 0) << stderr_;
+  EXPECT_THAT(stderr_, Not(HasSubstr("best accuracy")));
   const nlohmann::json result = nlohmann::json::parse(stdout_);
   EXPECT_EQ(result["step"], 200);
   EXPECT_EQ(result["examples"], 24);

@@ -17,6 +17,7 @@ CloneReport SampleReport() {
   report.accuracy = 0.5;
   report.learning_rate = 0.004;
   report.images_per_second = 182.5;
+  report.images = 5000000000;
   report.staleness = 3;
   report.waiting_for = "clone 2 of 3 (never seen)";
   return report;
@@ -34,6 +35,7 @@ TEST(CloneReportCodecTest, RoundTrips) {
   EXPECT_EQ(report->accuracy, 0.5);
   EXPECT_EQ(report->learning_rate, 0.004);
   EXPECT_EQ(report->images_per_second, 182.5);
+  EXPECT_EQ(report->images, 5000000000);
   EXPECT_EQ(report->staleness, 3);
   EXPECT_EQ(report->waiting_for, "clone 2 of 3 (never seen)");
 }
@@ -49,8 +51,9 @@ TEST(CloneReportCodecTest, IsAlwaysASingleAtomicLine) {
 }
 
 TEST(CloneReportCodecTest, RefusesGarbage) {
-  for (const char* line : {"", " ", "hello", "1 2 3 4 5 6 7", "x 2 3 4 5 6 7 w", "-1 2 3 4 5 6 7 w",
-                           "1 2 3 4 5 6 x w", "1 2 loss 4 5 6 7 w"}) {
+  for (const char* line :
+       {"", " ", "hello", "1 2 3 4 5 6 7 8", "x 2 3 4 5 6 7 8 w", "-1 2 3 4 5 6 7 8 w",
+        "1 2 3 4 5 6 x 8 w", "1 2 3 4 5 6 7 x w", "1 2 loss 4 5 6 7 8 w"}) {
     EXPECT_FALSE(DecodeCloneReport(line).has_value()) << line;
   }
 }

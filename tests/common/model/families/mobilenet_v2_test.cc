@@ -2,8 +2,10 @@
 #include <cmath>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -51,6 +53,38 @@ TEST(MobilenetV2Test, GreyInputAndHiddenLayerChangeTheCountAsExpected) {
   classifier.set_hidden_units(512);
   EXPECT_EQ(CountParameters(classifier),
             colour - 576 - (1280 * 10 + 10) + (1280 * 512 + 512) + (512 * 10 + 10));
+}
+
+// Returns the activation that follows the hidden layer of a classifier; kNone if there is none.
+ActivationFunction HiddenActivationOf(const config::Classifier& classifier,
+                                      const std::string& hidden) {
+  const NetworkSpec network = BuildClassifier(classifier);
+  for (const Node& node : network.nodes) {
+    const auto* const activation = std::get_if<op::Activation>(&node.op);
+    if (activation != nullptr && absl::StartsWith(node.name, hidden + "/")) {
+      return activation->function;
+    }
+  }
+  return ActivationFunction::kNone;
+}
+
+TEST(MobilenetV2Test, TheHiddenLayerHasTheActivationThatIsSetForIt) {
+  const std::string hidden = "MobilenetV2/Logits/Conv2d_1b_1x1";
+  config::Classifier classifier = MakeClassifier(32, 1.0f, 10);
+  classifier.set_hidden_units(16);
+  EXPECT_EQ(HiddenActivationOf(classifier, hidden), ActivationFunction::kRelu6);
+  auto* const hyperparams = classifier.mutable_feature_extractor()->mutable_conv_hyperparams();
+  hyperparams->mutable_batch_norm();
+  hyperparams->set_activation(config::Hyperparams::RELU);
+  EXPECT_EQ(HiddenActivationOf(classifier, hidden), ActivationFunction::kRelu);
+  classifier.set_hidden_activation(config::Hyperparams::RELU_6);
+  EXPECT_EQ(HiddenActivationOf(classifier, hidden), ActivationFunction::kRelu6);
+  classifier.set_hidden_activation(config::Hyperparams::NONE);
+  EXPECT_EQ(HiddenActivationOf(classifier, hidden), ActivationFunction::kNone);
+  classifier.mutable_feature_extractor()->set_type("resnet_v1_50");
+  EXPECT_EQ(HiddenActivationOf(classifier, "resnet_v1_50/hidden"), ActivationFunction::kNone);
+  classifier.set_hidden_activation(config::Hyperparams::RELU);
+  EXPECT_EQ(HiddenActivationOf(classifier, "resnet_v1_50/hidden"), ActivationFunction::kRelu);
 }
 
 // The window of a convolution or depthwise convolution; null for other nodes.

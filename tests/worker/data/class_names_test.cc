@@ -1,0 +1,70 @@
+#include "worker/data/class_names.h"
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "tests/worker/data/data_test_util.h"
+
+namespace pushpull {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+class ClassNamesTest : public testing::Test {
+ protected:
+  ClassNamesTest() {
+    for (const char* name : {"photos/dog/1.png", "photos/cat/1.png"}) folder_.Write(name, "");
+    folder_.Write("two.pbtxt", "item { id: 1 name: 'ant' } item { id: 3 name: 'bee' }");
+    folder_.Write("other.pbtxt", "item { id: 1 name: 'wasp' }");
+    config_.mutable_model()->mutable_classifier()->set_num_classes(2);
+    reader_ = config_.add_eval_input_reader();
+  }
+  std::vector<std::string> Names(const std::string& label_map = "") {
+    const auto names =
+        FindClassNames(files_, config_, {.label_map = label_map, .data_dir = folder_.path()});
+    EXPECT_TRUE(names.ok()) << names.status();
+    return names.value_or(std::vector<std::string>());
+  }
+
+  const TempFolder folder_;
+  PosixFileSystem files_;
+  config::TrainEvalPipelineConfig config_;
+  config::InputReader* reader_;
+};
+
+TEST_F(ClassNamesTest, ReadsTheLabelMapOfTheConfigAndKeepsItsGaps) {
+  reader_->set_label_map_path("two.pbtxt");
+  EXPECT_THAT(Names(), ElementsAre("ant", "", "bee"));
+  EXPECT_THAT(Names(absl::StrCat(folder_.path(), "/other.pbtxt")), ElementsAre("wasp"));
+}
+
+TEST_F(ClassNamesTest, TakesTheNamesOfClassFolders) {
+  reader_->mutable_image_folder_input_reader()->set_path("photos");
+  EXPECT_THAT(Names(), ElementsAre("cat", "dog"));
+  EXPECT_THAT(Names(absl::StrCat(folder_.path(), "/other.pbtxt")), ElementsAre("wasp"));
+}
+
+TEST_F(ClassNamesTest, HasNoNamesIfTheFoldersAreAbsentOrDoNotFitTheModel) {
+  reader_->mutable_image_folder_input_reader()->set_path("absent");
+  EXPECT_THAT(Names(), IsEmpty());
+  reader_->mutable_image_folder_input_reader()->set_path("photos");
+  config_.mutable_model()->mutable_classifier()->set_num_classes(3);
+  EXPECT_THAT(Names(), IsEmpty());
+}
+
+TEST_F(ClassNamesTest, HasNoNamesWithoutALabelMapOrFolders) {
+  EXPECT_THAT(Names(), IsEmpty());
+  config_.clear_eval_input_reader();
+  EXPECT_THAT(Names(), IsEmpty());
+}
+
+TEST_F(ClassNamesTest, ALabelMapThatIsNotThereIsAnError) {
+  reader_->set_label_map_path("absent.pbtxt");
+  const auto names = FindClassNames(files_, config_, {.label_map = "", .data_dir = folder_.path()});
+  EXPECT_EQ(names.status().code(), absl::StatusCode::kNotFound) << names.status();
+}
+
+}  // namespace
+}  // namespace pushpull

@@ -1,0 +1,32 @@
+// Finds names for the classes of a trained model, to show them to people.
+//
+// Thread rule: functions without shared state.
+#ifndef PUSHPULL_WORKER_DATA_CLASS_NAMES_H_
+#define PUSHPULL_WORKER_DATA_CLASS_NAMES_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "common/base/file_system.h"
+#include "protos/pipeline.pb.h"
+
+namespace pushpull {
+
+struct ClassNameOptions {
+  std::string label_map;  // path of a label map; empty: the one of the config's eval_input_reader
+  std::string data_dir;   // prefix of relative paths in the config; may be empty
+};
+
+// Returns the names indexed by label; a class in a gap of the label map has an empty name. Without
+// a label map they are the folder names of the eval_input_reader if that reads an image folder,
+// which has to exist on this machine; a folder that does not fit the model gives a warning. Returns
+// an empty vector if there are no names. Errors as LabelMap::Load.
+absl::StatusOr<std::vector<std::string>> FindClassNames(
+    FileSystem& files, const config::TrainEvalPipelineConfig& config,
+    const ClassNameOptions& options);
+
+}  // namespace pushpull
+
+#endif  // PUSHPULL_WORKER_DATA_CLASS_NAMES_H_
