@@ -30,9 +30,9 @@ struct LayerRequest {
   // The convolution is a depthwise one, followed by one with a 1x1 window: slim's separable_conv2d.
   bool separable = false;
   // If not empty: the scope of the weights and biases. Layers with the same one share them.
-  std::string shared_scope;
+  std::string shared_scope{};
   // If not empty: the scope of the batch norm.
-  std::string batch_norm_scope;
+  std::string batch_norm_scope{};
 };
 
 // Not thread-safe. The Add functions return the index of the last node that they add. They CHECK

@@ -87,6 +87,28 @@ PUSHPULL_HOST_DEVICE int64_t LargestOf(const PoolWindows& s, const T* x, int64_t
   return best;
 }
 
+// True if LargestOf gives element `i`, which must be in the window. Ends at the first element that
+// is larger.
+template <typename T>
+PUSHPULL_HOST_DEVICE bool IsLargest(const PoolWindows& s, const T* x, int64_t n, int64_t oh,
+                                    int64_t ow, int64_t c, int64_t i) {
+  const Interval rows = Covered(s, oh, s.padding.top, s.in.h);
+  const Interval columns = Covered(s, ow, s.padding.left, s.in.w);
+  const WideOf<T> candidate = Widen(x[i]);
+  const bool is_nan = candidate != candidate;
+  for (int64_t h = rows.begin; h < rows.end; ++h) {
+    for (int64_t w = columns.begin; w < columns.end; ++w) {
+      const int64_t other = ((n * s.in.h + h) * s.in.w + w) * s.in.c + c;
+      const WideOf<T> value = Widen(x[other]);
+      if (value != value ? !is_nan || other > i
+                         : value > candidate || (value == candidate && other < i)) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
 // The sum of part(n, oh, ow) over the windows that contain input pixel `row`.
 template <typename W, typename Part>
 PUSHPULL_HOST_DEVICE W SumOverWindows(const PoolWindows& s, int64_t row, Part part) {
@@ -128,7 +150,7 @@ struct MaxPoolBackward {
     using W = WideOf<T>;
     const int64_t i = row * channels + c;
     const W sum = SumOverWindows<W>(windows, row, [&](int64_t n, int64_t oh, int64_t ow) {
-      if (LargestOf(windows, x, n, oh, ow, c) != i) return W(0);
+      if (!IsLargest(windows, x, n, oh, ow, c, i)) return W(0);
       return Widen(dy[windows.IndexOf(n, oh, ow, c)]);
     });
     Narrow(sum, dx + i);
