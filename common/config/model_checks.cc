@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
 
+#include "common/config/layer_checks.h"
 #include "common/config/ssd_types.h"
 
 namespace pushpull {
@@ -23,7 +24,6 @@ constexpr float kMaxDepthMultiplier = 4.0f;
 // All backbones have a stride of 32. The Object Detection API has the same minimum for SSD.
 constexpr int kMinClassifierSide = 32;
 constexpr int kMinSsdSide = 33;
-constexpr int kMaxSide = 4096;
 constexpr int kMinMaps = 2;  // the maps of the backbone
 constexpr int kMaxMaps = 6;  // with all extra layers
 // The levels of a feature pyramid. The backbone has those up to 5, and all of them are read.
@@ -40,71 +40,7 @@ constexpr absl::string_view kClassifierTypes[] = {"mobilenet_v2",       "mobilen
                                                   "mobilenet_v3_small", "resnet_v1_50",
                                                   "resnet_v1_101",      "resnet_v1_152"};
 
-enum class BatchNormUse { kRequired, kOptional };
-
 std::string Field(absl::string_view name) { return absl::StrCat("model.ssd.", name); }
-
-void CheckInitializer(const config::WeightInitializer& initializer, const std::string& field,
-                      FieldChecker* checker) {
-  if (initializer.has_truncated_normal_initializer()) {
-    checker->Positive(field + ".truncated_normal_initializer.stddev",
-                      initializer.truncated_normal_initializer().stddev());
-  } else if (initializer.has_random_normal_initializer()) {
-    checker->Positive(field + ".random_normal_initializer.stddev",
-                      initializer.random_normal_initializer().stddev());
-  } else if (initializer.has_variance_scaling_initializer()) {
-    checker->Positive(field + ".variance_scaling_initializer.factor",
-                      initializer.variance_scaling_initializer().factor());
-  }
-}
-
-void CheckHyperparams(const config::Hyperparams& hyperparams, const std::string& field,
-                      BatchNormUse batch_norm, FieldChecker* checker) {
-  if (hyperparams.regularizer().has_l2_regularizer()) {
-    checker->NotNegative(field + ".regularizer.l2_regularizer.weight",
-                         hyperparams.regularizer().l2_regularizer().weight());
-  }
-  CheckInitializer(hyperparams.initializer(), field + ".initializer", checker);
-  if (hyperparams.has_batch_norm()) {
-    checker->Fraction(field + ".batch_norm.decay", hyperparams.batch_norm().decay());
-    checker->Positive(field + ".batch_norm.epsilon", hyperparams.batch_norm().epsilon());
-  } else if (batch_norm == BatchNormUse::kRequired && !hyperparams.has_group_norm()) {
-    checker->Missing(field + ".batch_norm", "batch_norm");
-  }
-}
-
-void CheckKeepAspectRatio(const config::KeepAspectRatioResizer& resizer, const std::string& field,
-                          int min_side, FieldChecker* checker) {
-  checker->Between(field + ".max_dimension", resizer.max_dimension(), min_side, kMaxSide);
-  checker->Between(field + ".min_dimension", resizer.min_dimension(), 1, resizer.max_dimension());
-  if (!resizer.pad_to_max_dimension()) {
-    checker->Add(field + ".pad_to_max_dimension", "true, for a network has one input size", "false",
-                 "set it to true, or use fixed_shape_resizer");
-  }
-  const int pads = resizer.per_channel_pad_value_size();
-  if (pads != 0 && pads != kImageChannels) {
-    checker->Add(field + ".per_channel_pad_value", "none or three values, one per channel",
-                 absl::StrCat(pads));
-  }
-  for (const float pad : resizer.per_channel_pad_value()) {
-    checker->Within(field + ".per_channel_pad_value", pad, 0.0, 255.0);
-  }
-}
-
-// Each side of the network's input must have `min_side` to kMaxSide pixels.
-void CheckImageResizer(const config::ImageResizer& resizer, const std::string& field, int min_side,
-                       FieldChecker* checker) {
-  if (resizer.has_keep_aspect_ratio_resizer()) {
-    CheckKeepAspectRatio(resizer.keep_aspect_ratio_resizer(), field + ".keep_aspect_ratio_resizer",
-                         min_side, checker);
-  } else if (resizer.has_fixed_shape_resizer()) {
-    const config::FixedShapeResizer& fixed = resizer.fixed_shape_resizer();
-    checker->Between(field + ".fixed_shape_resizer.height", fixed.height(), min_side, kMaxSide);
-    checker->Between(field + ".fixed_shape_resizer.width", fixed.width(), min_side, kMaxSide);
-  } else {
-    checker->Missing(field, "fixed_shape_resizer { height: H width: W }");
-  }
-}
 
 // `types` are the allowed values of feature_extractor.type.
 void CheckType(const std::string& field, const std::string& type,

@@ -1,0 +1,29 @@
+// Checks the parts of a model's config that classifiers and detectors have in common. Each function
+// adds its problems to `checker`; `field` is the name of the message. Thread-safe.
+#ifndef PUSHPULL_COMMON_CONFIG_LAYER_CHECKS_H_
+#define PUSHPULL_COMMON_CONFIG_LAYER_CHECKS_H_
+
+#include <string>
+
+#include "common/config/field_checker.h"
+#include "protos/pipeline.pb.h"
+
+namespace pushpull {
+
+// The largest side of a network's input, in pixels.
+inline constexpr int kMaxSide = 4096;
+
+void CheckInitializer(const config::WeightInitializer& initializer, const std::string& field,
+                      FieldChecker* checker);
+
+enum class BatchNormUse { kRequired, kOptional };
+void CheckHyperparams(const config::Hyperparams& hyperparams, const std::string& field,
+                      BatchNormUse batch_norm, FieldChecker* checker);
+
+// Each side of the network's input must have `min_side` to kMaxSide pixels.
+void CheckImageResizer(const config::ImageResizer& resizer, const std::string& field, int min_side,
+                       FieldChecker* checker);
+
+}  // namespace pushpull
+
+#endif  // PUSHPULL_COMMON_CONFIG_LAYER_CHECKS_H_
