@@ -195,27 +195,11 @@ def multiscale_anchors(case, sizes):
     return (numpy.array(result) / image).astype(numpy.float32).astype(numpy.float64)
 
 
-def pooled_anchors(sizes):
-    """Returns the anchors [A, 4] of maps with scales from 0.15 to 0.95, all with six shapes."""
-    low, high = float(numpy.float32(0.15)), float(numpy.float32(0.95))
-    ratios = [float(numpy.float32(ratio)) for ratio in ssd.RATIOS]
-    scales = [low + (high - low) * i / 5 for i in range(6)] + [1.0]
-    result = []
-    for i, (height, width) in enumerate(sizes):
-        shapes = [(scales[i], ratio) for ratio in ratios] + [((scales[i] * scales[i + 1]) ** 0.5, 1.0)]
-        for y in range(height):
-            for x in range(width):
-                for scale, ratio in shapes:
-                    h, w = scale / ratio ** 0.5, scale * ratio ** 0.5
-                    yc, xc = (y + 0.5) / height, (x + 0.5) / width
-                    result.append([yc - h / 2, xc - w / 2, yc + h / 2, xc + w / 2])
-    return numpy.float32(result).astype(numpy.float64)
-
-
 if __name__ == "__main__":
     default = pathlib.Path(__file__).resolve().parent.parent / "golden"
     for golden_case in CASES:
-        anchors_of = pooled_anchors if golden_case["levels"] is None else \
-            lambda sizes, case=golden_case: multiscale_anchors(case, sizes)
+        def anchors_of(sizes, case=golden_case):
+            return multiscale_anchors(case, sizes) if case["levels"] else ssd.make_anchors(sizes, 0.15, False)
+
         ssd.write_case(dict(golden_case, minimum=0, network=PyramidDetector, anchors=anchors_of),
                        pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else default)

@@ -111,14 +111,14 @@ class Detector(Network):
         return torch.cat(codes, 1), torch.cat(scores, 1), sizes
 
 
-def make_anchors(sizes):
+def make_anchors(sizes, smallest=0.2, reduce_lowest=True):
     """Returns the anchors [A, 4] (ymin, xmin, ymax, xmax) of feature maps with these (height, width)."""
     # Numbers in a config are single precision.
-    low, high, ratios = float(numpy.float32(0.2)), float(numpy.float32(0.95)), [float(numpy.float32(r)) for r in RATIOS]
+    low, high, ratios = float(numpy.float32(smallest)), float(numpy.float32(0.95)), [float(numpy.float32(r)) for r in RATIOS]
     scales = [low + (high - low) * i / 5 for i in range(6)] + [1.0]
     result = []
     for i, (height, width) in enumerate(sizes):
-        shapes = [(0.1, 1.0), (scales[0], 2.0), (scales[0], 0.5)] if i == 0 else \
+        shapes = [(0.1, 1.0), (scales[0], 2.0), (scales[0], 0.5)] if i == 0 and reduce_lowest else \
             [(scales[i], ratio) for ratio in ratios] + [((scales[i] * scales[i + 1]) ** 0.5, 1.0)]
         for y in range(height):
             for x in range(width):
