@@ -17,7 +17,6 @@ namespace pushpull {
 namespace {
 
 constexpr char kExtractor[] = "FeatureExtractor/";
-constexpr char kMobilenetV2[] = "MobilenetV2/";
 
 enum class CheckpointType { kDetection, kClassification };
 
@@ -76,7 +75,7 @@ class Restorer {
         all_variables_(config.train_config().load_all_detection_checkpoint_vars()),
         type_(type),
         source_(source),
-        torchvision_(IsTorchvisionMobilenetV2(source)) {}
+        torchvision_(IsTorchvision(source)) {}
 
   absl::StatusOr<RestoreReport> Run(absl::Span<float> flat) const {
     RestoreReport report;
@@ -99,10 +98,7 @@ class Restorer {
   std::optional<std::string> SourceName(const std::string& variable) const {
     absl::string_view name = variable;
     const bool extractor = absl::ConsumePrefix(&name, kExtractor);
-    if (torchvision_) {
-      if (!absl::ConsumePrefix(&name, kMobilenetV2)) return std::nullopt;
-      return TorchvisionName(name);
-    }
+    if (torchvision_) return TorchvisionName(name, source_);
     if (!detector_) {
       if (source_.Find(variable) == nullptr &&
           source_.Find(absl::StrCat(kExtractor, variable)) != nullptr) {

@@ -44,8 +44,9 @@ struct RestoreReport {
 // A classifier selects all variables, by their names or, if the source does not have the name, by
 // the name after "FeatureExtractor/".
 //
-// A state dict of torchvision's MobileNetV2 (names such as features.0.0.weight) is recognised; its
-// names are translated and its tensors transposed. Only variables that it has are selected.
+// A state dict of torchvision's MobileNetV2, MobileNetV3 or ResNet (names such as
+// features.0.0.weight) is recognised; its names are translated and its tensors transposed. Only
+// variables that it has are selected.
 //
 // A variable whose tensor is missing, unusable or of another shape keeps its initial value and is
 // reported. `flat`, layout.total_elements() long, holds the initial values and receives the

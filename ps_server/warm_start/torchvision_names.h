@@ -1,4 +1,5 @@
-// Translates variable names to those of torchvision's MobileNetV2. Pure functions.
+// Translates variable names to those of torchvision's MobileNetV2, MobileNetV3 and ResNet. Pure
+// functions.
 #ifndef PUSHPULL_PS_SERVER_WARM_START_TORCHVISION_NAMES_H_
 #define PUSHPULL_PS_SERVER_WARM_START_TORCHVISION_NAMES_H_
 
@@ -11,14 +12,15 @@
 
 namespace pushpull {
 
-// Returns whether the source is a state dict of torchvision's MobileNetV2, judged by the names of
-// its first convolution and its last batch norm.
-bool IsTorchvisionMobilenetV2(const TensorSource& source);
+// Returns whether the source is a state dict of one of these networks, judged by the names of its
+// first layers.
+bool IsTorchvision(const TensorSource& source);
 
-// Returns torchvision's name for a variable of this project's MobileNetV2, given without its scope
-// up to "MobilenetV2/": "features.0.0.weight" for "Conv/weights". Logits/Conv2d_1c_1x1 becomes
-// classifier.1. Returns nullopt for a variable that torchvision's network does not have.
-std::optional<std::string> TorchvisionName(absl::string_view variable);
+// Returns torchvision's name for a variable, given without the scope FeatureExtractor:
+// "features.0.0.weight" for "MobilenetV2/Conv/weights". The class scores become the last module of
+// torchvision's classifier. Which modules a block of MobileNetV3 has is read from the source.
+// Returns nullopt for a variable that torchvision's network does not have.
+std::optional<std::string> TorchvisionName(absl::string_view variable, const TensorSource& source);
 
 }  // namespace pushpull
 

@@ -1,10 +1,15 @@
 #include "ps_server/warm_start/restore.h"
 
+#include <fstream>
 #include <map>
 #include <memory>
+#include <set>
+#include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -114,18 +119,73 @@ TEST(RestoreTest, FailsIfNoTensorFits) {
   EXPECT_THAT(std::string(restored.status.message()), HasSubstr("has Conv2d_0/weights"));
 }
 
-TEST(RestoreTest, TorchvisionNamesCoverTheWholeNetwork) {
-  EXPECT_EQ(TorchvisionName("Conv/weights"), "features.0.0.weight");
-  EXPECT_EQ(TorchvisionName("expanded_conv/depthwise/depthwise_weights"),
+// The tensors of torchvision's state dict of a network for ten classes.
+FakeSource ReadStateDict(const std::string& network) {
+  const std::string path =
+      absl::StrCat(PUSHPULL_SOURCE_DIR, "/tests/golden/torchvision/", network, ".txt");
+  std::ifstream file(path);
+  EXPECT_TRUE(file) << path;
+  std::map<std::string, std::vector<int64_t>> shapes;
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream words(line);
+    std::string name;
+    words >> name;
+    for (int64_t size; words >> size;) shapes[name].push_back(size);
+  }
+  return FakeSource(shapes);
+}
+
+config::TrainEvalPipelineConfig ClassifierOfTen(const std::string& type) {
+  config::TrainEvalPipelineConfig config;
+  config::Classifier* const classifier = config.mutable_model()->mutable_classifier();
+  classifier->set_num_classes(10);
+  classifier->mutable_image_resizer()->mutable_fixed_shape_resizer();
+  classifier->mutable_feature_extractor()->set_type(type);
+  return config;
+}
+
+TEST(RestoreTest, RestoresAllVariablesFromAllTensorsOfTorchvision) {
+  const std::pair<std::string, std::string> networks[] = {
+      {"mobilenet_v2", "mobilenet_v2"},
+      {"mobilenet_v3_large", "mobilenet_v3_large"},
+      {"mobilenet_v3_small", "mobilenet_v3_small"},
+      {"resnet_v1_50", "resnet50"},
+      {"resnet_v1_101", "resnet101"}};
+  for (const auto& [type, file] : networks) {
+    SCOPED_TRACE(type);
+    const FakeSource source = ReadStateDict(file);
+    const Restored restored(ClassifierOfTen(type), source);
+    ASSERT_TRUE(restored.status.ok()) << restored.status;
+    std::set<std::string> used;
+    for (const auto& [variable, row] : restored.rows) {
+      EXPECT_TRUE(row.restored) << variable << " from " << row.source_name << ": " << row.reason;
+      EXPECT_TRUE(used.insert(row.source_name).second) << row.source_name;
+    }
+    EXPECT_EQ(used.size(), source.tensors().size());
+  }
+}
+
+TEST(RestoreTest, TorchvisionNamesOfSomeVariables) {
+  const FakeSource v2 = ReadStateDict("mobilenet_v2");
+  EXPECT_EQ(TorchvisionName("MobilenetV2/expanded_conv/depthwise/depthwise_weights", v2),
             "features.1.conv.0.0.weight");
-  EXPECT_EQ(TorchvisionName("expanded_conv/project/BatchNorm/gamma"), "features.1.conv.2.weight");
-  EXPECT_EQ(TorchvisionName("expanded_conv_3/expand/BatchNorm/moving_mean"),
+  EXPECT_EQ(TorchvisionName("MobilenetV2/expanded_conv_3/expand/BatchNorm/moving_mean", v2),
             "features.4.conv.0.1.running_mean");
-  EXPECT_EQ(TorchvisionName("expanded_conv_16/project/weights"), "features.17.conv.2.weight");
-  EXPECT_EQ(TorchvisionName("Conv_1/BatchNorm/moving_variance"), "features.18.1.running_var");
-  EXPECT_EQ(TorchvisionName("Logits/Conv2d_1c_1x1/biases"), "classifier.1.bias");
-  EXPECT_EQ(TorchvisionName("layer_19_1_Conv2d_2_1x1_256/weights"), std::nullopt);
-  EXPECT_EQ(TorchvisionName("expanded_conv_17/expand/weights"), std::nullopt);
+  EXPECT_EQ(TorchvisionName("MobilenetV2/layer_19_1_Conv2d_2_1x1_256/weights", v2), std::nullopt);
+  EXPECT_EQ(TorchvisionName("MobilenetV2/expanded_conv_17/expand/weights", v2), std::nullopt);
+  EXPECT_EQ(TorchvisionName("resnet_v1_50/conv1/weights", v2), std::nullopt);
+  const FakeSource v3 = ReadStateDict("mobilenet_v3_small");
+  EXPECT_EQ(TorchvisionName("MobilenetV3/expanded_conv/squeeze_excite/Conv_1/biases", v3),
+            "features.1.block.1.fc2.bias");
+  EXPECT_EQ(TorchvisionName("MobilenetV3/expanded_conv_1/project/BatchNorm/gamma", v3),
+            "features.2.block.2.1.weight");
+  EXPECT_EQ(TorchvisionName("MobilenetV2/Conv/weights", v3), std::nullopt);
+  const FakeSource resnet = ReadStateDict("resnet50");
+  EXPECT_EQ(
+      TorchvisionName("resnet_v1_50/block3/unit_6/bottleneck_v1/conv2/BatchNorm/beta", resnet),
+      "layer3.5.bn2.bias");
+  EXPECT_EQ(TorchvisionName("resnet_v1_50/block2/unit_1/bottleneck_v1/shortcut/weights", resnet),
+            "layer2.0.downsample.0.weight");
 }
 
 TEST(RestoreTest, TransposesTorchvisionWeights) {
