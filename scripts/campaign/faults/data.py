@@ -169,8 +169,9 @@ class Data(TrainingFault):
         job.roles["ps0"].process.popen.wait()
         job.restart_ended()
         time.sleep(run.rng.uniform(0.02, 0.15))
-        # Like the server, which removes old checkpoints too: nobody sees half of the folder under its name.
-        removed = job.train_dir / ".trash-campaign"
+        # Like the server, which removes old checkpoints too: nobody sees half of the folder under its name. It leaves
+        # train_dir, because a server that starts clears what its predecessors have left there.
+        removed = run.folder / "removed_checkpoint"
         oracle.checkpoint_folder(job.train_dir, steps[-1]).rename(removed)
         shutil.rmtree(removed)
         return "newest checkpoint removed while read"
