@@ -20,7 +20,7 @@ ActivationFunction ResolveActivation(config::Hyperparams::Activation activation)
     case config::Hyperparams::NONE:
       return ActivationFunction::kNone;
     case config::Hyperparams::SWISH:
-      break;
+      return ActivationFunction::kSwish;
   }
   LOG(FATAL) << "activation " << config::Hyperparams::Activation_Name(activation);
 }
