@@ -2,7 +2,6 @@
 // Tested by tests/common/model/ssd/ssd_network_test.cc.
 #include "common/config/model_checks.h"
 
-#include <algorithm>
 #include <array>
 #include <optional>
 #include <string>
@@ -12,7 +11,7 @@
 #include "absl/types/span.h"
 
 #include "common/config/layer_checks.h"
-#include "common/config/ssd_types.h"
+#include "common/config/model_types.h"
 
 namespace pushpull {
 namespace {
@@ -36,16 +35,11 @@ constexpr int kMaxPredictorKernel = 7;
 constexpr int kMaxAspectRatios = 100;
 constexpr int kImageChannels = 3;
 
-constexpr absl::string_view kClassifierTypes[] = {"mobilenet_v2",       "mobilenet_v3_large",
-                                                  "mobilenet_v3_small", "resnet_v1_50",
-                                                  "resnet_v1_101",      "resnet_v1_152"};
-
 std::string Field(absl::string_view name) { return absl::StrCat("model.ssd.", name); }
 
 // `types` are the allowed values of feature_extractor.type.
-void CheckType(const std::string& field, const std::string& type,
-               absl::Span<const absl::string_view> types, FieldChecker* checker) {
-  if (std::count(types.begin(), types.end(), type) > 0) return;
+void AddUnknownType(const std::string& field, const std::string& type,
+                    absl::Span<const absl::string_view> types, FieldChecker* checker) {
   const std::string expected = absl::StrJoin(types, " or ", [](std::string* out, auto allowed) {
     absl::StrAppend(out, "\"", allowed, "\"");
   });
@@ -110,7 +104,7 @@ void CheckExtractor(const config::Ssd& ssd, FieldChecker* checker) {
   const config::SsdFeatureExtractor& extractor = ssd.feature_extractor();
   const std::string field = Field("feature_extractor");
   const std::optional<SsdType> type = FindSsdType(extractor.type());
-  if (!type.has_value()) CheckType(field + ".type", extractor.type(), SsdTypeNames(), checker);
+  if (!type.has_value()) AddUnknownType(field + ".type", extractor.type(), SsdTypeNames(), checker);
   const bool pyramid = type.has_value() && type->maps == FeatureMaps::kFeaturePyramid;
   if (pyramid) {
     CheckPyramid(ssd, field + ".fpn", checker);
@@ -348,7 +342,11 @@ void CheckClassifier(const config::Classifier& classifier, FieldChecker* checker
   CheckImageResizer(classifier.image_resizer(), field + ".image_resizer", kMinClassifierSide,
                     checker);
   const config::ClassifierFeatureExtractor& extractor = classifier.feature_extractor();
-  CheckType(field + ".feature_extractor.type", extractor.type(), kClassifierTypes, checker);
+  const std::optional<ClassifierType> type = FindClassifierType(extractor.type());
+  if (!type.has_value()) {
+    AddUnknownType(field + ".feature_extractor.type", extractor.type(), ClassifierTypeNames(),
+                   checker);
+  }
   checker->Positive(field + ".feature_extractor.depth_multiplier", extractor.depth_multiplier(),
                     kMaxDepthMultiplier);
   checker->Between(field + ".feature_extractor.min_depth", extractor.min_depth(), 1, kMaxDepth);
@@ -357,7 +355,7 @@ void CheckClassifier(const config::Classifier& classifier, FieldChecker* checker
                      BatchNormUse::kRequired, checker);
     const bool is_hidden_default =
         classifier.hidden_units() > 0 && !classifier.has_hidden_activation();
-    if (extractor.type() != "mobilenet_v2" && !is_hidden_default &&
+    if (type.has_value() && type->own_activations && !is_hidden_default &&
         extractor.conv_hyperparams().has_activation()) {
       checker->Add(field + ".feature_extractor.conv_hyperparams.activation", "no such field",
                    config::Hyperparams::Activation_Name(extractor.conv_hyperparams().activation()),

@@ -12,11 +12,9 @@ namespace pushpull {
 // class scores (`Logits/Conv2d_1c_1x1`). If depth_multiplier is below 1, the last convolution of
 // the family keeps its depth, as in the small classifiers that slim publishes.
 //
-//   mobilenet_v2        scope MobilenetV2; families/mobilenet_v2.h
-//   mobilenet_v3_large  scope MobilenetV3; families/mobilenet_v3.h. The activation of
-//   mobilenet_v3_small  conv_hyperparams is that of the hidden layer alone.
-//   resnet_v1_50        scope resnet_v1_50, ...; families/resnet_v1.h. The dense layers are
-//   `hidden` resnet_v1_101       and `logits`. The activation as above. resnet_v1_152
+// The scopes are those of most families; ClassifierFamily says what differs. Where a network has
+// the activations of its paper, the activation of conv_hyperparams is that of the hidden layer
+// alone.
 //
 // Without conv_hyperparams slim's training scope applies: truncated normal 0.09, L2 weight 4e-5 on
 // all but depthwise weights, ReLU6, and batch norm with scale, center, decay 0.997 and epsilon

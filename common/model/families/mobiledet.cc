@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <array>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "glog/logging.h"
 
+#include "common/model/families/family.h"
 #include "common/model/families/squeeze_excite.h"
 
 namespace pushpull {
@@ -254,9 +256,28 @@ class BodyBuilder {
   std::array<int, kNumKinds> num_blocks_{};
 };
 
+// How the type of a detector and the scope of its backbone name a variant.
+struct VariantName {
+  absl::string_view type;
+  absl::string_view scope;
+  MobiledetVariant variant;
+};
+constexpr VariantName kVariantNames[] = {
+    {"ssd_mobiledet_cpu", "CPU", MobiledetVariant::kCpu},
+    {"ssd_mobiledet_dsp", "DSP", MobiledetVariant::kDsp},
+    {"ssd_mobiledet_edgetpu", "EdgeTPU", MobiledetVariant::kEdgeTpu},
+    {"ssd_mobiledet_gpu", "GPU", MobiledetVariant::kGpu}};
+
+const VariantName& VariantOf(absl::string_view type) {
+  for (const VariantName& name : kVariantNames) {
+    if (absl::StartsWith(type, name.type)) return name;
+  }
+  LOG(FATAL) << "no MobileDet for the type " << type;
+}
+
 }  // namespace
 
-LayerHyperparams MobiledetHyperparams() {
+LayerHyperparams MobiledetScope() {
   LayerHyperparams result;
   result.initializer.mutable_variance_scaling_initializer()->set_factor(
       static_cast<float>(kHeFactor));
@@ -270,6 +291,18 @@ LayerHyperparams MobiledetHyperparams() {
 MobiledetEndpoints AddMobiledetBody(const std::string& scope, const MobiledetOptions& options,
                                     const LayerHyperparams& hyperparams, NetworkBuilder* builder) {
   return BodyBuilder(scope, options, hyperparams, builder).Build();
+}
+
+SsdBackbone AddMobiledet(const config::SsdFeatureExtractor& extractor,
+                         const LayerHyperparams& hyperparams, NetworkBuilder* builder) {
+  const VariantName& variant = VariantOf(extractor.type());
+  SsdBackbone backbone;
+  backbone.scope = absl::StrCat("FeatureExtractor/MobileDet", variant.scope);
+  const MobiledetEndpoints ends = AddMobiledetBody(
+      backbone.scope, {variant.variant, extractor.depth_multiplier()}, hyperparams, builder);
+  backbone.maps = {ends.c4, ends.c5};
+  backbone.extra_scope = backbone.scope + "/C5";
+  return backbone;
 }
 
 }  // namespace pushpull

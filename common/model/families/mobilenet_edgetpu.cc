@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "common/model/families/depths.h"
+#include "common/model/families/family.h"
 
 namespace pushpull {
 namespace {
@@ -75,6 +76,18 @@ MobilenetEdgetpuEndpoints AddMobilenetEdgetpuBody(const std::string& scope,
   }
   endpoints.layer_23 = last;
   return endpoints;
+}
+
+SsdBackbone AddMobilenetEdgetpu(const config::SsdFeatureExtractor& extractor,
+                                const LayerHyperparams& hyperparams, NetworkBuilder* builder) {
+  const MobilenetEdgetpuOptions options{extractor.depth_multiplier(), extractor.min_depth()};
+  SsdBackbone backbone;
+  backbone.scope = "FeatureExtractor/MobilenetEdgeTPU";
+  const MobilenetEdgetpuEndpoints ends =
+      AddMobilenetEdgetpuBody(backbone.scope, options, WithGammaAndBeta(hyperparams), builder);
+  backbone.maps = {ends.layer_18_expansion, ends.layer_23};
+  backbone.extra_scope = backbone.scope + "/layer_23";
+  return backbone;
 }
 
 }  // namespace pushpull

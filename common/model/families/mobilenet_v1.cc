@@ -1,9 +1,12 @@
 // Tested by tests/common/model/ssd/ssd_network_test.cc.
 #include "common/model/families/mobilenet_v1.h"
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
+#include "common/config/model_types.h"
 #include "common/model/families/depths.h"
+#include "common/model/families/family.h"
 
 namespace pushpull {
 namespace {
@@ -49,6 +52,26 @@ MobilenetV1Endpoints AddMobilenetV1Body(const std::string& scope, const Mobilene
   }
   endpoints.conv2d_13_pointwise = last;
   return endpoints;
+}
+
+SsdBackbone AddMobilenetV1(const config::SsdFeatureExtractor& extractor,
+                           const LayerHyperparams& hyperparams, NetworkBuilder* builder) {
+  const FeatureMaps maps = FindSsdType(extractor.type())->maps;
+  MobilenetV1Options options{extractor.depth_multiplier(), extractor.min_depth()};
+  options.narrow_end = maps == FeatureMaps::kFeaturePyramid && extractor.use_depthwise();
+  if (maps == FeatureMaps::kPoolingPyramid) options.last_block = 11;
+  SsdBackbone backbone;
+  backbone.scope = "FeatureExtractor/MobilenetV1";
+  const MobilenetV1Endpoints ends =
+      AddMobilenetV1Body(backbone.scope, options, hyperparams, builder);
+  backbone.maps = {ends.conv2d_11_pointwise, ends.conv2d_13_pointwise};
+  backbone.extra_scope = backbone.scope + "/Conv2d_13_pointwise";
+  if (absl::StartsWith(extractor.type(), "embedded")) backbone.extras = {{512}, {256}, {256, 2}};
+  backbone.levels = {ends.conv2d_3_pointwise, ends.conv2d_5_pointwise, ends.conv2d_11_pointwise,
+                     ends.conv2d_13_pointwise};
+  backbone.coarse_scope = "bottom_up_Conv2d_";
+  backbone.first_coarse = 14;
+  return backbone;
 }
 
 }  // namespace pushpull

@@ -4,7 +4,9 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "common/config/model_types.h"
 #include "common/model/families/depths.h"
+#include "common/model/families/family.h"
 
 namespace pushpull {
 namespace {
@@ -24,6 +26,19 @@ constexpr BlockRow kBlocks[] = {{16, 1}, {24, 2},  {24, 1},  {32, 2},  {32, 1}, 
                                 {96, 1}, {160, 2}, {160, 1}, {160, 1}, {320, 1}};
 // The expansion of this block is the last layer at stride 16.
 constexpr int kLastBlockAtStride16 = 13;
+// The decay that the API's detectors use instead of slim's.
+constexpr float kDetectorDecay = 0.9997f;
+
+constexpr char kClassifierScope[] = "MobilenetV2";
+
+int AddClassifierBody(const config::Classifier& classifier, const LayerHyperparams& hyperparams,
+                      NetworkBuilder* builder) {
+  MobilenetV2Widths widths;
+  widths.multiplier = classifier.feature_extractor().depth_multiplier();
+  widths.min_depth = classifier.feature_extractor().min_depth();
+  widths.keep_last_depth = true;
+  return AddMobilenetV2Body(kClassifierScope, widths, hyperparams, builder).layer_19;
+}
 
 }  // namespace
 
@@ -66,6 +81,33 @@ MobilenetV2Endpoints AddMobilenetV2Body(const std::string& scope, const Mobilene
   endpoints.layer_19 =
       builder->AddNormalized({scope + "/Conv_1", last, 1, 1, last_depth, activation}, hyperparams);
   return endpoints;
+}
+
+ClassifierFamily MobilenetV2Classifier(absl::string_view) {
+  return {kClassifierScope, AddClassifierBody};
+}
+
+LayerHyperparams MobilenetScope() {
+  LayerHyperparams hyperparams = SlimHyperparams();
+  hyperparams.batch_norm->decay = kDetectorDecay;
+  return hyperparams;
+}
+
+SsdBackbone AddMobilenetV2(const config::SsdFeatureExtractor& extractor,
+                           const LayerHyperparams& hyperparams, NetworkBuilder* builder) {
+  MobilenetV2Widths widths{extractor.depth_multiplier(), extractor.min_depth()};
+  const bool pyramid = FindSsdType(extractor.type())->maps == FeatureMaps::kFeaturePyramid;
+  if (pyramid && extractor.use_depthwise()) widths.last_depth = 256;
+  SsdBackbone backbone;
+  backbone.scope = "FeatureExtractor/MobilenetV2";
+  const MobilenetV2Endpoints ends =
+      AddMobilenetV2Body(backbone.scope, widths, hyperparams, builder);
+  backbone.maps = {ends.layer_15_expansion, ends.layer_19};
+  backbone.extra_scope = backbone.scope + "/layer_19";
+  backbone.levels = {ends.layer_4, ends.layer_7, ends.layer_14, ends.layer_19};
+  backbone.coarse_scope = "bottom_up_Conv2d_";
+  backbone.first_coarse = 20;
+  return backbone;
 }
 
 }  // namespace pushpull

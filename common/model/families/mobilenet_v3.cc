@@ -2,10 +2,12 @@
 
 #include <algorithm>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 
 #include "common/model/families/depths.h"
+#include "common/model/families/family.h"
 #include "common/model/families/squeeze_excite.h"
 
 namespace pushpull {
@@ -54,6 +56,29 @@ size_t FirstBlockAtStride32(absl::Span<const BlockRow> blocks) {
   size_t index = blocks.size() - 1;
   while (blocks[index].stride == 1) --index;
   return index;
+}
+
+constexpr char kClassifierScope[] = "MobilenetV3";
+
+// `type` is "mobilenet_v3_large", "ssd_mobilenet_v3_small", ...
+MobilenetV3Size SizeOf(absl::string_view type) {
+  return absl::StrContains(type, "small") ? MobilenetV3Size::kSmall : MobilenetV3Size::kLarge;
+}
+
+MobilenetV3Options OptionsOf(const config::Classifier& classifier) {
+  const config::ClassifierFeatureExtractor& extractor = classifier.feature_extractor();
+  return {SizeOf(extractor.type()), extractor.depth_multiplier(), extractor.min_depth()};
+}
+
+int AddClassifierBody(const config::Classifier& classifier, const LayerHyperparams& hyperparams,
+                      NetworkBuilder* builder) {
+  return AddMobilenetV3Body(kClassifierScope, OptionsOf(classifier), hyperparams, builder)
+      .stride_32;
+}
+
+int AddClassifierTop(const config::Classifier& classifier, int pool,
+                     const LayerHyperparams& hyperparams, NetworkBuilder* builder) {
+  return AddMobilenetV3Top(kClassifierScope, pool, OptionsOf(classifier), hyperparams, builder);
 }
 
 }  // namespace
@@ -114,6 +139,24 @@ int AddMobilenetV3Top(const std::string& scope, int pool, const MobilenetV3Optio
   const int depth =
       MakeDivisible(full * std::max(options.multiplier, 1.0), kChannelDivisor, options.min_depth);
   return builder->AddBiased({scope + "/Conv_2", pool, 1, 1, depth, kHardSwish}, hyperparams);
+}
+
+ClassifierFamily MobilenetV3Classifier(absl::string_view) {
+  return {kClassifierScope, AddClassifierBody, AddClassifierTop};
+}
+
+SsdBackbone AddMobilenetV3(const config::SsdFeatureExtractor& extractor,
+                           const LayerHyperparams& hyperparams, NetworkBuilder* builder) {
+  const MobilenetV3Options options{SizeOf(extractor.type()), extractor.depth_multiplier(),
+                                   extractor.min_depth(), /*reduced_tail=*/true};
+  SsdBackbone backbone;
+  backbone.scope = "FeatureExtractor/MobilenetV3";
+  const MobilenetV3Endpoints ends =
+      AddMobilenetV3Body(backbone.scope, options, WithGammaAndBeta(hyperparams), builder);
+  backbone.maps = {ends.stride_16_expansion, ends.stride_32};
+  const bool large = options.size == MobilenetV3Size::kLarge;
+  backbone.extra_scope = backbone.scope + (large ? "/layer_17" : "/layer_13");
+  return backbone;
 }
 
 }  // namespace pushpull

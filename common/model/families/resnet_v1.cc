@@ -2,16 +2,27 @@
 
 #include <array>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 
 #include "common/model/families/depths.h"
+#include "common/model/families/family.h"
 
 namespace pushpull {
 namespace {
 
 constexpr int kFirstDepth = 64;
 constexpr int kExpansion = 4;  // of the last convolution of a unit
+// From slim's training scope.
+constexpr float kL2Weight = 1e-4f;
+constexpr float kEpsilon = 1e-5f;
+
+// `type` is "resnet_v1_50", "ssd_resnet101_v1_fpn", ...
+int LayersOf(absl::string_view type) {
+  if (absl::StrContains(type, "101")) return 101;
+  return absl::StrContains(type, "152") ? 152 : 50;
+}
 
 // The units of the four blocks: table 1 of the paper.
 std::array<int, 4> UnitsOf(int layers) {
@@ -39,6 +50,16 @@ int AddUnit(const std::string& scope, int input, int depth, int stride,
   }
   last = builder->AddNode(scope + "/add", op::Add(), {last, shortcut});
   return builder->AddNode(scope + "/Relu", op::Activation{ActivationFunction::kRelu}, {last});
+}
+
+int AddClassifierBody(const config::Classifier& classifier, const LayerHyperparams& hyperparams,
+                      NetworkBuilder* builder) {
+  const config::ClassifierFeatureExtractor& extractor = classifier.feature_extractor();
+  const ResnetV1Options options{LayersOf(extractor.type()), extractor.depth_multiplier(),
+                                extractor.min_depth()};
+  LayerHyperparams relu = hyperparams;
+  relu.activation = ActivationFunction::kRelu;
+  return AddResnetV1Body(extractor.type(), options, relu, builder).blocks.back();
 }
 
 }  // namespace
@@ -70,6 +91,32 @@ ResnetV1Endpoints AddResnetV1Body(const std::string& scope, const ResnetV1Option
     }
   }
   return endpoints;
+}
+
+ClassifierFamily ResnetV1Classifier(absl::string_view type) {
+  return {std::string(type), AddClassifierBody, nullptr, "hidden", "logits"};
+}
+
+LayerHyperparams ResnetScope() {
+  LayerHyperparams hyperparams;
+  hyperparams.initializer.mutable_variance_scaling_initializer();
+  hyperparams.l2_weight = kL2Weight;
+  hyperparams.activation = ActivationFunction::kRelu;
+  hyperparams.batch_norm->epsilon = kEpsilon;
+  return hyperparams;
+}
+
+SsdBackbone AddResnetV1(const config::SsdFeatureExtractor& extractor,
+                        const LayerHyperparams& hyperparams, NetworkBuilder* builder) {
+  const int layers = LayersOf(extractor.type());
+  ResnetV1Options options{layers, extractor.depth_multiplier(), extractor.min_depth()};
+  options.stride_after_blocks = true;
+  SsdBackbone backbone;
+  backbone.scope = absl::StrCat("FeatureExtractor/resnet_v1_", layers);
+  backbone.levels = AddResnetV1Body(backbone.scope, options, hyperparams, builder).blocks;
+  backbone.coarse_scope = "bottom_up_block";
+  backbone.first_coarse = 5;
+  return backbone;
 }
 
 }  // namespace pushpull

@@ -157,8 +157,6 @@ INSTANTIATE_TEST_SUITE_P(
                  "model.classifier.logits_initializer.random_normal_initializer.stddev"},
         BadPatch{CLASSIFIER("hidden_units: -1"), "model.classifier.hidden_units"},
         BadPatch{CLASSIFIER("hidden_activation: NONE"), "model.classifier.hidden_activation"},
-        BadPatch{CLASSIFIER("hidden_units: 8 hidden_activation: SWISH"),
-                 "model.classifier.hidden_activation"},
         BadPatch{"model { classifier { hidden_units: 8 hidden_activation: RELU "
                  "feature_extractor { type: 'resnet_v1_50' "
                  "conv_hyperparams { batch_norm {} activation: RELU_6 } } } }",
@@ -178,9 +176,6 @@ INSTANTIATE_TEST_SUITE_P(
                  "model.classifier.feature_extractor.conv_hyperparams.batch_norm"},
         BadPatch{CLASSIFIER("feature_extractor { conv_hyperparams { batch_norm { decay: 1 } } }"),
                  "model.classifier.feature_extractor.conv_hyperparams.batch_norm.decay"},
-        BadPatch{CLASSIFIER(
-                     "feature_extractor { conv_hyperparams { batch_norm {} activation: SWISH } }"),
-                 "model.classifier.feature_extractor.conv_hyperparams.activation"},
         BadPatch{"model { classifier { feature_extractor { type: 'mobilenet_v3_small' "
                  "conv_hyperparams { batch_norm {} activation: RELU_6 } } } }",
                  "model.classifier.feature_extractor.conv_hyperparams.activation"},

@@ -7,7 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-#include "common/config/ssd_types.h"
+#include "common/config/model_types.h"
 #include "common/config/validate_config.h"
 #include "common/model/ssd/ssd_network.h"
 #include "common/model/variable_layout.h"

@@ -1,0 +1,55 @@
+// Tested by tests/common/model/ssd/feature_pyramid_test.cc.
+// Tested by tests/common/config/validate_config_test.cc.
+#include "common/config/model_types.h"
+
+#include "absl/strings/strip.h"
+#include "absl/types/span.h"
+
+namespace pushpull {
+namespace {
+
+constexpr ClassifierType kClassifiers[] = {
+#define PUSHPULL_ROW(type, own_activations, family) {type, own_activations},
+    PUSHPULL_CLASSIFIER_TYPES(PUSHPULL_ROW)
+#undef PUSHPULL_ROW
+};
+
+constexpr SsdType kDetectors[] = {
+#define PUSHPULL_ROW(type, maps, num_layers, own_hyperparams, scope, backbone) \
+  {type, FeatureMaps::maps, num_layers, own_hyperparams},
+    PUSHPULL_SSD_TYPES(PUSHPULL_ROW)
+#undef PUSHPULL_ROW
+};
+
+template <typename Type>
+std::optional<Type> Find(absl::Span<const Type> types, absl::string_view name) {
+  for (const Type& type : types) {
+    if (type.name == name) return type;
+  }
+  return std::nullopt;
+}
+
+template <typename Type>
+std::vector<absl::string_view> Names(absl::Span<const Type> types) {
+  std::vector<absl::string_view> names;
+  for (const Type& type : types) names.push_back(type.name);
+  return names;
+}
+
+}  // namespace
+
+std::optional<ClassifierType> FindClassifierType(absl::string_view name) {
+  return Find(absl::MakeConstSpan(kClassifiers), name);
+}
+
+std::optional<SsdType> FindSsdType(absl::string_view name) {
+  return Find(absl::MakeConstSpan(kDetectors), absl::StripSuffix(name, "_keras"));
+}
+
+std::vector<absl::string_view> ClassifierTypeNames() {
+  return Names(absl::MakeConstSpan(kClassifiers));
+}
+
+std::vector<absl::string_view> SsdTypeNames() { return Names(absl::MakeConstSpan(kDetectors)); }
+
+}  // namespace pushpull

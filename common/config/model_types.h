@@ -1,0 +1,90 @@
+// The networks that a config can name, with a row for each. A new network is its file in
+// common/model/families and its row here.
+//
+// Both tables are macros that take another macro, ROW, and expand it once for each network. Here
+// they become what the config checks need to know; common/model declares and calls the functions
+// that the rows name (families/family.h).
+#ifndef PUSHPULL_COMMON_CONFIG_MODEL_TYPES_H_
+#define PUSHPULL_COMMON_CONFIG_MODEL_TYPES_H_
+
+#include <optional>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+
+namespace pushpull {
+
+// The values of model.classifier.feature_extractor.type:
+//   ROW(type, own_activations, family)
+//     own_activations  conv_hyperparams cannot choose the activation
+//     family           a function: what comes before and after the pool
+// clang-format off
+#define PUSHPULL_CLASSIFIER_TYPES(ROW)                    \
+  ROW("mobilenet_v2",       false, MobilenetV2Classifier) \
+  ROW("mobilenet_v3_large", true,  MobilenetV3Classifier) \
+  ROW("mobilenet_v3_small", true,  MobilenetV3Classifier) \
+  ROW("resnet_v1_50",       true,  ResnetV1Classifier)    \
+  ROW("resnet_v1_101",      true,  ResnetV1Classifier)    \
+  ROW("resnet_v1_152",      true,  ResnetV1Classifier)
+// clang-format on
+
+// The values of model.ssd.feature_extractor.type, without "_keras" at their end:
+//   ROW(type, maps, num_layers, own_hyperparams, scope, backbone)
+//     maps             an enumerator of FeatureMaps: what follows from the backbone
+//     num_layers       the number of feature maps; 0: as many as the config says
+//     own_hyperparams  override_base_feature_extractor_hyperparams is refused
+//     scope            a function: the backbone's hyperparameters, unless the config overrides them
+//     backbone         a function that adds the backbone
+// clang-format off
+#define PUSHPULL_SSD_TYPES(ROW)                                                                    \
+  ROW("ssd_mobilenet_v1",          kExtraLayers,    0, false, MobilenetScope, AddMobilenetV1)      \
+  ROW("ssd_mobilenet_v2",          kExtraLayers,    0, false, MobilenetScope, AddMobilenetV2)      \
+  ROW("ssd_mobilenet_v3_large",    kExtraLayers,    0, false, MobilenetScope, AddMobilenetV3)      \
+  ROW("ssd_mobilenet_v3_small",    kExtraLayers,    0, false, MobilenetScope, AddMobilenetV3)      \
+  ROW("ssd_mobilenet_edgetpu",     kExtraLayers,    0, false, MobilenetScope, AddMobilenetEdgetpu) \
+  ROW("ssd_mobiledet_cpu",         kExtraLayers,    0, true,  MobiledetScope, AddMobiledet)        \
+  ROW("ssd_mobiledet_dsp",         kExtraLayers,    0, true,  MobiledetScope, AddMobiledet)        \
+  ROW("ssd_mobiledet_edgetpu",     kExtraLayers,    0, true,  MobiledetScope, AddMobiledet)        \
+  ROW("ssd_mobiledet_gpu",         kExtraLayers,    0, true,  MobiledetScope, AddMobiledet)        \
+  ROW("ssd_mobilenet_v1_fpn",      kFeaturePyramid, 0, false, MobilenetScope, AddMobilenetV1)      \
+  ROW("ssd_mobilenet_v2_fpn",      kFeaturePyramid, 0, false, MobilenetScope, AddMobilenetV2)      \
+  ROW("ssd_resnet50_v1_fpn",       kFeaturePyramid, 0, false, ResnetScope,    AddResnetV1)         \
+  ROW("ssd_resnet101_v1_fpn",      kFeaturePyramid, 0, false, ResnetScope,    AddResnetV1)         \
+  ROW("ssd_resnet152_v1_fpn",      kFeaturePyramid, 0, false, ResnetScope,    AddResnetV1)         \
+  ROW("ssd_mobilenet_v1_ppn",      kPoolingPyramid, 6, false, MobilenetScope, AddMobilenetV1)      \
+  ROW("embedded_ssd_mobilenet_v1", kExtraLayers,    5, false, MobilenetScope, AddMobilenetV1)
+// clang-format on
+
+struct ClassifierType {
+  absl::string_view name;
+  // The network has the activations of its paper, which the config cannot override.
+  bool own_activations = false;
+};
+
+// The feature maps that follow from the backbone's.
+enum class FeatureMaps {
+  kExtraLayers,     // convolutions with stride 2 (Liu et al., ECCV 2016)
+  kFeaturePyramid,  // top-down sums (Lin et al., CVPR 2017); the config has `fpn`
+  kPoolingPyramid,  // max pools of one map (Jin et al., 2018)
+};
+
+struct SsdType {
+  absl::string_view name;
+  FeatureMaps maps;
+  int num_layers;  // feature maps; 0: as many as the config says
+  // The backbone has hyperparams of its own, which the config cannot override.
+  bool own_hyperparams = false;
+};
+
+std::optional<ClassifierType> FindClassifierType(absl::string_view name);
+
+// Returns the type of this name. A name may end in "_keras", which changes nothing.
+std::optional<SsdType> FindSsdType(absl::string_view name);
+
+// All names, those of detectors without "_keras" at their end.
+std::vector<absl::string_view> ClassifierTypeNames();
+std::vector<absl::string_view> SsdTypeNames();
+
+}  // namespace pushpull
+
+#endif  // PUSHPULL_COMMON_CONFIG_MODEL_TYPES_H_
