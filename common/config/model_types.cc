@@ -2,6 +2,7 @@
 // Tested by tests/common/config/validate_config_test.cc.
 #include "common/config/model_types.h"
 
+#include "absl/strings/match.h"
 #include "absl/strings/strip.h"
 #include "absl/types/span.h"
 
@@ -45,6 +46,8 @@ std::optional<ClassifierType> FindClassifierType(absl::string_view name) {
 std::optional<SsdType> FindSsdType(absl::string_view name) {
   return Find(absl::MakeConstSpan(kDetectors), absl::StripSuffix(name, "_keras"));
 }
+
+bool IsKerasType(absl::string_view name) { return absl::EndsWith(name, "_keras"); }
 
 std::vector<absl::string_view> ClassifierTypeNames() {
   return Names(absl::MakeConstSpan(kClassifiers));

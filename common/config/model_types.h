@@ -33,7 +33,8 @@ namespace pushpull {
 //     maps             an enumerator of FeatureMaps: what follows from the backbone
 //     num_layers       the number of feature maps; 0: as many as the config says
 //     own_hyperparams  override_base_feature_extractor_hyperparams is refused
-//     scope            a function: the backbone's hyperparameters, unless the config overrides them
+//     scope            a function of IsKerasType: the backbone's hyperparameters, unless the config
+//                      overrides them
 //     backbone         a function that adds the backbone
 // clang-format off
 #define PUSHPULL_SSD_TYPES(ROW)                                                                    \
@@ -78,8 +79,13 @@ struct SsdType {
 
 std::optional<ClassifierType> FindClassifierType(absl::string_view name);
 
-// Returns the type of this name. A name may end in "_keras", which changes nothing.
+// Returns the type of this name, which may end in "_keras".
 std::optional<SsdType> FindSsdType(absl::string_view name);
+
+// Whether the name of a detector's type ends in "_keras". Such a network is that of TensorFlow 2,
+// which differs in the strides of ResNet, the width of MobileNetV2's FPN-Lite, the sums of feature
+// pyramids and what the L2 loss covers.
+bool IsKerasType(absl::string_view name);
 
 // All names, those of detectors without "_keras" at their end.
 std::vector<absl::string_view> ClassifierTypeNames();

@@ -60,7 +60,7 @@ PUSHPULL_CLASSIFIER_TYPES(PUSHPULL_ROW)
 #undef PUSHPULL_ROW
 
 #define PUSHPULL_ROW(type, maps, num_layers, own_hyperparams, scope, backbone) \
-  LayerHyperparams scope();                                                    \
+  LayerHyperparams scope(bool keras);                                          \
   SsdBackbone backbone(const config::SsdFeatureExtractor& extractor,           \
                        const LayerHyperparams& hyperparams, NetworkBuilder* builder);
 PUSHPULL_SSD_TYPES(PUSHPULL_ROW)

@@ -277,7 +277,7 @@ const VariantName& VariantOf(absl::string_view type) {
 
 }  // namespace
 
-LayerHyperparams MobiledetScope() {
+LayerHyperparams MobiledetScope(bool) {
   LayerHyperparams result;
   result.initializer.mutable_variance_scaling_initializer()->set_factor(
       static_cast<float>(kHeFactor));

@@ -29,7 +29,7 @@ struct MobiledetEndpoints {
 
 // Returns what TensorFlow uses in these backbones whatever the config says: He's normal
 // initializer, L2 weight 4e-5 on all weights, and batch norm with decay 0.99 and epsilon 0.01.
-LayerHyperparams MobiledetScope();
+LayerHyperparams MobiledetScope(bool keras);
 
 // Adds a convolution and the blocks of the variant under `scope`. The first layer reads the image.
 //

@@ -26,6 +26,9 @@ constexpr BlockRow kBlocks[] = {{16, 1}, {24, 2},  {24, 1},  {32, 2},  {32, 1}, 
                                 {96, 1}, {160, 2}, {160, 1}, {160, 1}, {320, 1}};
 // The expansion of this block is the last layer at stride 16.
 constexpr int kLastBlockAtStride16 = 13;
+// The channels of the last convolution before FPN-Lite in TensorFlow 1. TensorFlow 2 means to have
+// them too, but builds all 1,280, and so its checkpoints have them.
+constexpr int kFpnLiteDepth = 256;
 // The decay that the API's detectors use instead of slim's.
 constexpr float kDetectorDecay = 0.9997f;
 
@@ -87,8 +90,9 @@ ClassifierFamily MobilenetV2Classifier(absl::string_view) {
   return {kClassifierScope, AddClassifierBody};
 }
 
-LayerHyperparams MobilenetScope() {
+LayerHyperparams MobilenetScope(bool keras) {
   LayerHyperparams hyperparams = SlimHyperparams();
+  hyperparams.regularize_depthwise = keras;
   hyperparams.batch_norm->decay = kDetectorDecay;
   return hyperparams;
 }
@@ -97,7 +101,9 @@ SsdBackbone AddMobilenetV2(const config::SsdFeatureExtractor& extractor,
                            const LayerHyperparams& hyperparams, NetworkBuilder* builder) {
   MobilenetV2Widths widths{extractor.depth_multiplier(), extractor.min_depth()};
   const bool pyramid = FindSsdType(extractor.type())->maps == FeatureMaps::kFeaturePyramid;
-  if (pyramid && extractor.use_depthwise()) widths.last_depth = 256;
+  if (pyramid && extractor.use_depthwise() && !IsKerasType(extractor.type())) {
+    widths.last_depth = kFpnLiteDepth;
+  }
   SsdBackbone backbone;
   backbone.scope = "FeatureExtractor/MobilenetV2";
   const MobilenetV2Endpoints ends =

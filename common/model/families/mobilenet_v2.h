@@ -14,7 +14,7 @@ struct MobilenetV2Widths {
   int min_depth = 8;
   // A multiplier below 1 does not reduce the 1,280 channels of the last 1x1 convolution.
   bool keep_last_depth = false;
-  // Before the multiplier. TensorFlow's backbone of FPN-Lite has 256.
+  // Before the multiplier.
   int last_depth = 1280;
 };
 

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 
+#include "common/config/model_types.h"
 #include "common/model/families/depths.h"
 #include "common/model/families/family.h"
 
@@ -32,21 +33,40 @@ std::array<int, 4> UnitsOf(int layers) {
   return {3, 4, 6, 3};
 }
 
+// The strides of a unit's first two convolutions. That of its shortcut is their product.
+struct UnitStrides {
+  int first = 1;
+  int middle = 1;
+};
+
+UnitStrides FirstUnitStrides(ResnetStrides strides) {
+  switch (strides) {
+    case ResnetStrides::kMiddle:
+      return {1, 2};
+    case ResnetStrides::kFirst:
+      return {2, 1};
+    case ResnetStrides::kAfterBlocks:
+      break;
+  }
+  return {};
+}
+
 // Adds three convolutions and their sum with the input, or with a 1x1 convolution of the input if
 // the shapes differ.
-int AddUnit(const std::string& scope, int input, int depth, int stride,
+int AddUnit(const std::string& scope, int input, int depth, const UnitStrides& strides,
             const LayerHyperparams& hyperparams, NetworkBuilder* builder) {
   const ActivationFunction activation = hyperparams.activation;
-  int last =
-      builder->AddNormalized({scope + "/conv1", input, 1, 1, depth, activation}, hyperparams);
-  LayerRequest middle{scope + "/conv2", last, 3, stride, depth, activation};
+  int last = builder->AddNormalized({scope + "/conv1", input, 1, strides.first, depth, activation},
+                                    hyperparams);
+  LayerRequest middle{scope + "/conv2", last, 3, strides.middle, depth, activation};
   middle.fixed_padding = true;
   last = builder->AddNormalized(middle, hyperparams);
   last = builder->AddNormalized({scope + "/conv3", last, 1, 1, depth * kExpansion}, hyperparams);
   int shortcut = input;
   if (!(builder->shape(input) == builder->shape(last))) {
-    shortcut = builder->AddNormalized({scope + "/shortcut", input, 1, stride, depth * kExpansion},
-                                      hyperparams);
+    shortcut = builder->AddNormalized(
+        {scope + "/shortcut", input, 1, strides.first * strides.middle, depth * kExpansion},
+        hyperparams);
   }
   last = builder->AddNode(scope + "/add", op::Add(), {last, shortcut});
   return builder->AddNode(scope + "/Relu", op::Activation{ActivationFunction::kRelu}, {last});
@@ -73,20 +93,22 @@ ResnetV1Endpoints AddResnetV1Body(const std::string& scope, const ResnetV1Option
                      depth(kFirstDepth), hyperparams.activation};
   first.fixed_padding = true;
   int last = builder->AddNormalized(first, hyperparams);
-  const Window pool =
-      options.stride_after_blocks ? SameWindow(builder->shape(last), 3, 2) : FixedWindow(3, 2);
+  const Window pool = options.strides == ResnetStrides::kMiddle
+                          ? FixedWindow(3, 2)
+                          : SameWindow(builder->shape(last), 3, 2);
   last = builder->AddNode(scope + "/pool1", op::MaxPool{pool}, {last});
   const std::array<int, 4> units = UnitsOf(options.layers);
   ResnetV1Endpoints endpoints;
   for (int block = 0; block < 4; ++block) {
     const std::string block_scope = absl::StrCat(scope, "/block", block + 1);
     for (int unit = 0; unit < units[block]; ++unit) {
-      const bool strided = !options.stride_after_blocks && block > 0 && unit == 0;
+      UnitStrides strides;
+      if (block > 0 && unit == 0) strides = FirstUnitStrides(options.strides);
       last = AddUnit(absl::StrCat(block_scope, "/unit_", unit + 1, "/bottleneck_v1"), last,
-                     depth(kFirstDepth << block), strided ? 2 : 1, hyperparams, builder);
+                     depth(kFirstDepth << block), strides, hyperparams, builder);
     }
     endpoints.blocks[block] = last;
-    if (options.stride_after_blocks && block < 3) {
+    if (options.strides == ResnetStrides::kAfterBlocks && block < 3) {
       last = builder->AddNode(block_scope + "/subsample", op::MaxPool{Window{1, 2, {}}}, {last});
     }
   }
@@ -97,10 +119,11 @@ ClassifierFamily ResnetV1Classifier(absl::string_view type) {
   return {std::string(type), AddClassifierBody, nullptr, "hidden", "logits"};
 }
 
-LayerHyperparams ResnetScope() {
+LayerHyperparams ResnetScope(bool keras) {
   LayerHyperparams hyperparams;
   hyperparams.initializer.mutable_variance_scaling_initializer();
-  hyperparams.l2_weight = kL2Weight;
+  // Keras's L2 loss is the sum of the squares, slim's half of it.
+  hyperparams.l2_weight = keras ? 2 * kL2Weight : kL2Weight;
   hyperparams.activation = ActivationFunction::kRelu;
   hyperparams.batch_norm->epsilon = kEpsilon;
   return hyperparams;
@@ -110,7 +133,8 @@ SsdBackbone AddResnetV1(const config::SsdFeatureExtractor& extractor,
                         const LayerHyperparams& hyperparams, NetworkBuilder* builder) {
   const int layers = LayersOf(extractor.type());
   ResnetV1Options options{layers, extractor.depth_multiplier(), extractor.min_depth()};
-  options.stride_after_blocks = true;
+  options.strides =
+      IsKerasType(extractor.type()) ? ResnetStrides::kFirst : ResnetStrides::kAfterBlocks;
   SsdBackbone backbone;
   backbone.scope = absl::StrCat("FeatureExtractor/resnet_v1_", layers);
   backbone.levels = AddResnetV1Body(backbone.scope, options, hyperparams, builder).blocks;

@@ -11,14 +11,22 @@
 
 namespace pushpull {
 
+// Where the resolution is halved, three times after the first max pool.
+enum class ResnetStrides {
+  // torchvision: by the 3x3 convolution of the first unit of blocks 2 to 4. The first max pool has
+  // fixed padding; the others' has SAME padding.
+  kMiddle,
+  // TensorFlow 1's detectors: every second pixel is kept after blocks 1 to 3.
+  kAfterBlocks,
+  // Keras: by the first 1x1 convolution of the first unit of blocks 2 to 4.
+  kFirst,
+};
+
 struct ResnetV1Options {
   int layers = 50;  // 50, 101 or 152 (CHECKed)
   double multiplier = 1.0;
   int min_depth = 8;
-  // False: as in torchvision, the 3x3 convolution of the first unit of blocks 2 to 4 has stride 2,
-  // and the first max pool has fixed padding. True: as in TensorFlow's detectors, every second
-  // pixel is kept after blocks 1 to 3, and the first max pool has SAME padding.
-  bool stride_after_blocks = false;
+  ResnetStrides strides = ResnetStrides::kMiddle;
 };
 
 // The value of each block: at strides 4, 8, 16 and 32.

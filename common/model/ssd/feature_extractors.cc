@@ -24,7 +24,7 @@ using Extractor = config::SsdFeatureExtractor;
 // What the row of a type says of its backbone.
 struct ExtractorRow {
   absl::string_view type;
-  LayerHyperparams (*scope)();
+  LayerHyperparams (*scope)(bool keras);
   SsdBackbone (*add_backbone)(const Extractor& extractor, const LayerHyperparams& hyperparams,
                               NetworkBuilder* builder);
 };
@@ -82,6 +82,8 @@ class MapBuilder {
       top_down =
           builder_.AddNode(absl::StrCat(scope, "/add_", i + 1), op::Add(), {projection, top_down});
       maps[i] = AddPyramidLayer(absl::StrCat(scope, "/smoothing_", i + 1), top_down, 1, depth);
+      // TensorFlow 2 adds the smoothed map to the next one, TensorFlow 1 the sum before it.
+      if (IsKerasType(extractor_.type())) top_down = maps[i];
     }
     for (int level = kLastLevel + 1; level <= fpn.max_level(); ++level) {
       const int number = backbone.first_coarse + level - kLastLevel - 1;
@@ -152,8 +154,8 @@ std::vector<int> AddFeatureMaps(const config::SsdFeatureExtractor& extractor,
   const SsdType type = *FindSsdType(extractor.type());
   const ExtractorRow& row = RowOf(type.name);
   const bool override = extractor.override_base_feature_extractor_hyperparams();
-  const SsdBackbone backbone =
-      row.add_backbone(extractor, override ? hyperparams : row.scope(), builder);
+  const SsdBackbone backbone = row.add_backbone(
+      extractor, override ? hyperparams : row.scope(IsKerasType(extractor.type())), builder);
   MapBuilder maps(extractor, std::move(hyperparams), builder);
   switch (type.maps) {
     case FeatureMaps::kExtraLayers:

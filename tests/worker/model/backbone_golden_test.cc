@@ -58,7 +58,7 @@ void ExpectBackbone(const std::string& golden, int size, AddBody add_body) {
 void ExpectMobiledet(const std::string& golden, int size, const std::string& scope,
                      const MobiledetOptions& options) {
   ExpectBackbone(golden, size, [&](NetworkBuilder* builder) {
-    return AddMobiledetBody(scope, options, MobiledetScope(), builder).c5;
+    return AddMobiledetBody(scope, options, MobiledetScope(/*keras=*/false), builder).c5;
   });
 }
 
@@ -130,7 +130,8 @@ TEST(BackboneTest, FastOperatorsAgreeOnMobiledet) {
   const auto expect = [](MobiledetVariant variant, double tolerance) {
     SCOPED_TRACE(static_cast<int>(variant));
     ExpectFastAgrees(48, tolerance, [&](NetworkBuilder* builder) {
-      return AddMobiledetBody("MobileDet", {variant, 0.5}, MobiledetScope(), builder).c5;
+      return AddMobiledetBody("MobileDet", {variant, 0.5}, MobiledetScope(/*keras=*/false), builder)
+          .c5;
     });
   };
   expect(MobiledetVariant::kCpu, 1e-3);
@@ -141,7 +142,9 @@ TEST(BackboneTest, FastOperatorsAgreeOnMobiledet) {
 
 TEST(BackboneTest, FastOperatorsAgreeOnMobilenetEdgetpu) {
   ExpectFastAgrees(40, 1e-1, [](NetworkBuilder* builder) {
-    return AddMobilenetEdgetpuBody("MobilenetEdgeTPU", {0.5}, MobiledetScope(), builder).layer_23;
+    return AddMobilenetEdgetpuBody("MobilenetEdgeTPU", {0.5}, MobiledetScope(/*keras=*/false),
+                                   builder)
+        .layer_23;
   });
 }
 

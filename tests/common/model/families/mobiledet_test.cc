@@ -36,7 +36,8 @@ struct Body {
 Body Build(const MobiledetOptions& options, FeatureShape image = {320, 320, 3}) {
   NetworkBuilder builder("MobileDet", image, /*freeze_batch_norm=*/false);
   Body body;
-  body.endpoints = AddMobiledetBody("MobileDet", options, MobiledetScope(), &builder);
+  body.endpoints =
+      AddMobiledetBody("MobileDet", options, MobiledetScope(/*keras=*/false), &builder);
   EXPECT_EQ(body.endpoints.c5, static_cast<int>(builder.network().nodes.size()) - 1);
   builder.AddNode("AvgPool", op::GlobalAveragePool(), {body.endpoints.c5});
   builder.network().num_classes = builder.shape(body.endpoints.c5).channels;

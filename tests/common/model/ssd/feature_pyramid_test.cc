@@ -96,7 +96,7 @@ TEST(FeaturePyramidTest, AllMapsShareTheWeightsAndNotTheBatchNorms) {
 
 TEST(FeaturePyramidTest, FpnLiteSeparatesItsConvolutions) {
   const NetworkSpec network =
-      Build("ssd_mobilenet_v2_fpn_keras",
+      Build("ssd_mobilenet_v2_fpn",
             Settings(320, "use_depthwise: true fpn { additional_layer_depth: 128 }",
                      "depth: 128 share_prediction_tower: true use_depthwise: true"));
   EXPECT_THAT(MapSizes(network), ElementsAre(40, 20, 10, 5, 3));
@@ -114,6 +114,30 @@ TEST(FeaturePyramidTest, FpnLiteSeparatesItsConvolutions) {
               ElementsAre(3, 3, 128, 1));
   EXPECT_THAT(shapes.at(root + "ClassPredictor/pointwise_weights"), ElementsAre(1, 1, 128, 6 * 91));
   EXPECT_EQ(shapes.count(root + "ClassPredictionTower/conv2d_0/depthwise_weights"), 0u);
+}
+
+TEST(FeaturePyramidTest, KerasNetworksAreThoseOfTensorflow2) {
+  const auto lite =
+      Shapes(Build("ssd_mobilenet_v2_fpn_keras",
+                   Settings(320, "use_depthwise: true fpn { additional_layer_depth: 128 }",
+                            "depth: 128 share_prediction_tower: true use_depthwise: true")));
+  EXPECT_THAT(lite.at("FeatureExtractor/MobilenetV2/Conv_1/weights"), ElementsAre(1, 1, 320, 1280));
+  const std::string settings =
+      Settings(64, "override_base_feature_extractor_hyperparams: true", "depth: 256");
+  const auto stride_of = [](const NetworkSpec& network, const std::string& name) {
+    for (const Node& node : network.nodes) {
+      if (node.name == name) return std::get<op::Convolution>(node.op).window.stride;
+    }
+    return 0;
+  };
+  const std::string unit = "FeatureExtractor/resnet_v1_50/block2/unit_1/bottleneck_v1";
+  const NetworkSpec keras = Build("ssd_resnet50_v1_fpn_keras", settings);
+  EXPECT_EQ(stride_of(keras, unit + "/conv1"), 2);
+  EXPECT_EQ(stride_of(keras, unit + "/conv2"), 1);
+  EXPECT_EQ(stride_of(keras, unit + "/shortcut"), 2);
+  const NetworkSpec slim = Build("ssd_resnet50_v1_fpn", settings);
+  EXPECT_EQ(stride_of(slim, unit + "/conv1"), 1);
+  EXPECT_EQ(MapSizes(keras), MapSizes(slim));
 }
 
 TEST(FeaturePyramidTest, ResnetReadsTheLastValueOfEachBlock) {
