@@ -91,9 +91,9 @@ void CheckTrainConfig(const config::TrainConfig& train, const ConfigContext& con
   CheckAugmentation(train, checker);
   CheckOptimizer(train, checker);
   const std::string& type = train.fine_tune_checkpoint_type();
-  if (!type.empty() && type != "detection" && type != "classification") {
-    checker->Add("train_config.fine_tune_checkpoint_type", "\"detection\" or \"classification\"",
-                 absl::StrCat("\"", type, "\""));
+  if (!type.empty() && type != "detection" && type != "classification" && type != "full") {
+    checker->Add("train_config.fine_tune_checkpoint_type",
+                 "\"detection\", \"classification\" or \"full\"", absl::StrCat("\"", type, "\""));
   }
   if (train.step_deadline_secs() > 0 && train.min_contributors() == 0) {
     checker->Add("train_config.min_contributors", "at least 1, because step_deadline_secs is set",

@@ -11,6 +11,7 @@
 #include "absl/strings/strip.h"
 
 #include "common/base/status_macros.h"
+#include "ps_server/warm_start/keras_names.h"
 #include "ps_server/warm_start/torchvision_names.h"
 
 namespace pushpull {
@@ -18,16 +19,19 @@ namespace {
 
 constexpr char kExtractor[] = "FeatureExtractor/";
 
-enum class CheckpointType { kDetection, kClassification };
+// What a detector takes: its extractor from a detector, its extractor from a classifier, or all
+// variables.
+enum class CheckpointType { kDetection, kClassification, kFull };
 
 absl::StatusOr<CheckpointType> ResolveType(const config::TrainConfig& train) {
   const std::string& type = train.fine_tune_checkpoint_type();
   if (type == "detection") return CheckpointType::kDetection;
   if (type == "classification") return CheckpointType::kClassification;
+  if (type == "full") return CheckpointType::kFull;
   if (!type.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("train_config.fine_tune_checkpoint_type is \"", type,
-                     "\", expected \"detection\" or \"classification\""));
+                     "\", expected \"detection\", \"classification\" or \"full\""));
   }
   return train.from_detection_checkpoint() ? CheckpointType::kDetection
                                            : CheckpointType::kClassification;
@@ -62,6 +66,14 @@ std::vector<int64_t> TorchShape(const VariableSpec& variable, bool depthwise, bo
                    : std::vector<int64_t>{s[3], s[2], s[0], s[1]};
 }
 
+// Returns the shape that Keras gives to the weights of a dense layer: without the spatial
+// dimensions.
+std::vector<int64_t> KerasDenseShape(const VariableSpec& variable) {
+  const std::vector<int64_t>& s = variable.shape;
+  if (s.size() != 4 || s[0] != 1 || s[1] != 1) return s;
+  return {s[2], s[3]};
+}
+
 std::string ShapeText(const std::vector<int64_t>& shape) {
   return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
 }
@@ -72,10 +84,12 @@ class Restorer {
            CheckpointType type, const TensorSource& source)
       : layout_(layout),
         detector_(config.model().has_ssd()),
-        all_variables_(config.train_config().load_all_detection_checkpoint_vars()),
+        all_variables_(type == CheckpointType::kFull ||
+                       config.train_config().load_all_detection_checkpoint_vars()),
         type_(type),
         source_(source),
-        torchvision_(IsTorchvision(source)) {}
+        torchvision_(IsTorchvision(source)),
+        keras_(IsKeras(source)) {}
 
   absl::StatusOr<RestoreReport> Run(absl::Span<float> flat) const {
     RestoreReport report;
@@ -99,6 +113,7 @@ class Restorer {
     absl::string_view name = variable;
     const bool extractor = absl::ConsumePrefix(&name, kExtractor);
     if (torchvision_) return TorchvisionName(name, source_);
+    if (keras_) return IsSelected(extractor) ? KerasName(name, source_) : std::nullopt;
     if (!detector_) {
       if (source_.Find(variable) == nullptr &&
           source_.Find(absl::StrCat(kExtractor, variable)) != nullptr) {
@@ -106,12 +121,14 @@ class Restorer {
       }
       return variable;
     }
-    if (type_ == CheckpointType::kDetection) {
-      if (!extractor && !all_variables_) return std::nullopt;
-      return variable;
-    }
-    if (!extractor) return std::nullopt;
-    return std::string(name);
+    if (!IsSelected(extractor)) return std::nullopt;
+    return type_ == CheckpointType::kClassification ? std::string(name) : variable;
+  }
+
+  // `extractor`: the variable is under FeatureExtractor/.
+  bool IsSelected(bool extractor) const {
+    if (!detector_ || extractor) return true;
+    return all_variables_ && type_ != CheckpointType::kClassification;
   }
 
   absl::Status RestoreOne(int64_t index, absl::Span<float> values, RestoreRow* row) const {
@@ -124,8 +141,9 @@ class Restorer {
     const bool transposed = torchvision_ && variable.shape.size() == 4;
     const bool depthwise = absl::EndsWith(variable.name, "/depthwise_weights");
     const bool dense = tensor->shape.size() == 2;
-    const std::vector<int64_t> expected =
-        transposed ? TorchShape(variable, depthwise, dense) : variable.shape;
+    const std::vector<int64_t> expected = transposed        ? TorchShape(variable, depthwise, dense)
+                                          : keras_ && dense ? KerasDenseShape(variable)
+                                                            : variable.shape;
     if (tensor->shape != expected) {
       row->reason = absl::StrCat("its shape there is ", ShapeText(tensor->shape), ", expected ",
                                  ShapeText(expected));
@@ -152,6 +170,7 @@ class Restorer {
   const CheckpointType type_;
   const TensorSource& source_;
   const bool torchvision_;
+  const bool keras_;
 };
 
 std::string FirstNames(const std::vector<std::string>& names) {

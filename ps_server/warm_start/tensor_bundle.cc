@@ -1,6 +1,7 @@
 // Tested by tests/ps_server/warm_start/tensor_source_test.cc.
 #include "ps_server/warm_start/tensor_bundle.h"
 
+#include <algorithm>
 #include <map>
 #include <utility>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "common/base/crc32c.h"
 #include "common/base/status_macros.h"
 #include "protos/tensor_bundle.pb.h"
+#include "ps_server/warm_start/object_graph.h"
 #include "ps_server/warm_start/sorted_table.h"
 
 namespace pushpull {
@@ -49,7 +51,7 @@ class TensorBundle final : public TensorSource {
     for (size_t i = 1; i < table.size(); ++i) {
       PP_RETURN_IF_ERROR(AddTensor(index_path, table[i]));
     }
-    return absl::OkStatus();
+    return entries_.contains(kObjectGraphKey) ? UseVariableNames() : absl::OkStatus();
   }
 
   std::string describe() const override { return absl::StrCat("TensorFlow checkpoint ", prefix_); }
@@ -90,10 +92,8 @@ class TensorBundle final : public TensorSource {
       tensor.unusable = "partitioned variables are not supported";
     } else if (entry.dtype() != kFloat32) {
       tensor.unusable = absl::StrCat("dtype ", entry.dtype(), " is not float32");
-    } else if (entry.shard_id() < 0 || entry.shard_id() >= static_cast<int>(shards_.size()) ||
-               entry.size() != elements * static_cast<int64_t>(sizeof(float)) ||
-               entry.offset() < 0 ||
-               entry.offset() > shards_[entry.shard_id()]->size_bytes() - entry.size()) {
+    } else if (entry.size() != elements * static_cast<int64_t>(sizeof(float)) ||
+               !LiesInItsFile(entry)) {
       return absl::DataLossError(absl::StrCat(index_path, ": ", item.first,
                                               " does not lie within its data file: the checkpoint "
                                               "is damaged or its files do not belong together"));
@@ -101,6 +101,37 @@ class TensorBundle final : public TensorSource {
     tensors_.push_back(std::move(tensor));
     entries_.emplace(item.first, std::move(entry));
     return absl::OkStatus();
+  }
+
+  // Gives the tensors of a checkpoint of objects the names of their variables. A tensor without a
+  // name, or with one that an earlier tensor has, keeps its key.
+  absl::Status UseVariableNames() {
+    const tensorflow::BundleEntryProto entry = entries_.at(kObjectGraphKey);
+    if (!LiesInItsFile(entry)) {
+      return absl::DataLossError(
+          absl::StrCat(prefix_, ": ", kObjectGraphKey, " does not lie within its data file"));
+    }
+    std::string bytes(entry.size(), '\0');
+    PP_RETURN_IF_ERROR(
+        shards_[entry.shard_id()]->ReadAt(entry.offset(), bytes.data(), bytes.size()));
+    PP_ASSIGN_OR_RETURN(const auto names,
+                        ReadObjectGraph(bytes, entry.crc32c(), shard_paths_[entry.shard_id()]));
+    for (SourceTensor& tensor : tensors_) {
+      const auto name = names.find(tensor.name);
+      if (name == names.end() || entries_.contains(name->second)) continue;
+      auto node = entries_.extract(tensor.name);
+      node.key() = tensor.name = name->second;
+      entries_.insert(std::move(node));
+    }
+    std::sort(tensors_.begin(), tensors_.end(),
+              [](const SourceTensor& a, const SourceTensor& b) { return a.name < b.name; });
+    return absl::OkStatus();
+  }
+
+  bool LiesInItsFile(const tensorflow::BundleEntryProto& entry) const {
+    return entry.shard_id() >= 0 && entry.shard_id() < static_cast<int>(shards_.size()) &&
+           entry.size() >= 0 && entry.offset() >= 0 &&
+           entry.offset() <= shards_[entry.shard_id()]->size_bytes() - entry.size();
   }
 
   const std::string prefix_;
