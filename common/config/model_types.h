@@ -19,12 +19,13 @@ namespace pushpull {
 //     own_activations  conv_hyperparams cannot choose the activation
 //     family           a function: what comes before and after the pool
 // clang-format off
-#define PUSHPULL_CLASSIFIER_TYPES(ROW)                    \
-  ROW("mobilenet_v2",       false, MobilenetV2Classifier) \
-  ROW("mobilenet_v3_large", true,  MobilenetV3Classifier) \
-  ROW("mobilenet_v3_small", true,  MobilenetV3Classifier) \
-  ROW("resnet_v1_50",       true,  ResnetV1Classifier)    \
-  ROW("resnet_v1_101",      true,  ResnetV1Classifier)    \
+#define PUSHPULL_CLASSIFIER_TYPES(ROW)                         \
+  ROW("mobilenet_v2",       false, MobilenetV2Classifier)      \
+  ROW("mobilenet_v3_large", true,  MobilenetV3Classifier)      \
+  ROW("mobilenet_v3_small", true,  MobilenetV3Classifier)      \
+  ROW("mobilenet_edgetpu",  true,  MobilenetEdgetpuClassifier) \
+  ROW("resnet_v1_50",       true,  ResnetV1Classifier)         \
+  ROW("resnet_v1_101",      true,  ResnetV1Classifier)         \
   ROW("resnet_v1_152",      true,  ResnetV1Classifier)
 // clang-format on
 

@@ -1,5 +1,6 @@
 #include "common/model/families/mobilenet_edgetpu.h"
 
+#include <algorithm>
 #include <iterator>
 
 #include "absl/strings/str_cat.h"
@@ -12,6 +13,8 @@ namespace {
 
 constexpr int kChannelDivisor = 8;
 constexpr int kFirstDepth = 32;
+constexpr int kLastDepth = 1280;  // of the classifier
+constexpr char kScope[] = "MobilenetEdgeTPU";
 constexpr ActivationFunction kRelu = ActivationFunction::kRelu;
 
 struct BlockRow {
@@ -35,6 +38,19 @@ constexpr BlockRow kBlocks[] = {
 // clang-format on
 // The last block at stride 16.
 constexpr int kLastBlockAtStride16 = 16;
+
+// The 1x1 convolution that ends the classifier is never narrower than in the paper's network, as
+// slim's version of width 0.75 has it.
+int AddClassifierBody(const config::Classifier& classifier, const LayerHyperparams& hyperparams,
+                      NetworkBuilder* builder) {
+  const config::ClassifierFeatureExtractor& extractor = classifier.feature_extractor();
+  const MobilenetEdgetpuOptions options{extractor.depth_multiplier(), extractor.min_depth()};
+  const int last = AddMobilenetEdgetpuBody(kScope, options, hyperparams, builder).layer_23;
+  const int depth = MakeDivisible(kLastDepth * std::max(options.multiplier, 1.0), kChannelDivisor,
+                                  options.min_depth);
+  return builder->AddNormalized({absl::StrCat(kScope, "/Conv_1"), last, 1, 1, depth, kRelu},
+                                hyperparams);
+}
 
 }  // namespace
 
@@ -78,11 +94,15 @@ MobilenetEdgetpuEndpoints AddMobilenetEdgetpuBody(const std::string& scope,
   return endpoints;
 }
 
+ClassifierFamily MobilenetEdgetpuClassifier(absl::string_view) {
+  return {kScope, AddClassifierBody};
+}
+
 SsdBackbone AddMobilenetEdgetpu(const config::SsdFeatureExtractor& extractor,
                                 const LayerHyperparams& hyperparams, NetworkBuilder* builder) {
   const MobilenetEdgetpuOptions options{extractor.depth_multiplier(), extractor.min_depth()};
   SsdBackbone backbone;
-  backbone.scope = "FeatureExtractor/MobilenetEdgeTPU";
+  backbone.scope = absl::StrCat("FeatureExtractor/", kScope);
   const MobilenetEdgetpuEndpoints ends =
       AddMobilenetEdgetpuBody(backbone.scope, options, WithGammaAndBeta(hyperparams), builder);
   backbone.maps = {ends.layer_18_expansion, ends.layer_23};

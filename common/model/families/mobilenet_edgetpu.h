@@ -23,7 +23,7 @@ struct MobilenetEdgetpuEndpoints {
 };
 
 // Adds a convolution and 22 blocks under `scope`, without the 1x1 convolution to 1,280 channels
-// that ends slim's classifier. The first layer reads the image.
+// that only the classifier has. The first layer reads the image.
 //
 // A block is an inverted residual block as in MobileNetV2. In the blocks up to stride 8, a full
 // convolution takes the place of the expansion and of the depthwise convolution; the first of them

@@ -9,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "common/model/classifier.h"
 #include "common/model/variable_layout.h"
 
 namespace pushpull {
@@ -34,8 +35,8 @@ Body Build(const MobilenetEdgetpuOptions& options, FeatureShape image = {320, 32
 }
 
 // The elements of all variables, with the moving statistics.
-int64_t CountElements(const Body& body) {
-  const VariableLayout layout = *VariableLayout::Create(body.network.variables);
+int64_t CountElements(const NetworkSpec& network) {
+  const VariableLayout layout = *VariableLayout::Create(network.variables);
   int64_t count = 0;
   for (int64_t i = 0; i < layout.num_variables(); ++i) count += layout.num_elements(i);
   return count;
@@ -44,8 +45,38 @@ int64_t CountElements(const Body& body) {
 // The numbers that TensorFlow's own test of its Keras backbones expects, without the last
 // convolution to 1,280 channels and its batch norm.
 TEST(MobilenetEdgetpuTest, HasTheNumberOfElementsOfTensorFlow) {
-  EXPECT_EQ(CountElements(Build({1.0})), 2849312 - (192 + 4) * 1280);
-  EXPECT_EQ(CountElements(Build({0.75})), 1737288 - (144 + 4) * 1280);
+  EXPECT_EQ(CountElements(Build({1.0}).network), 2849312 - (192 + 4) * 1280);
+  EXPECT_EQ(CountElements(Build({0.75}).network), 1737288 - (144 + 4) * 1280);
+}
+
+NetworkSpec BuildMobilenetEdgetpu(double multiplier) {
+  config::Classifier classifier;
+  classifier.set_num_classes(1001);
+  classifier.mutable_image_resizer()->mutable_fixed_shape_resizer()->set_height(224);
+  classifier.mutable_image_resizer()->mutable_fixed_shape_resizer()->set_width(224);
+  classifier.mutable_feature_extractor()->set_type("mobilenet_edgetpu");
+  classifier.mutable_feature_extractor()->set_depth_multiplier(multiplier);
+  NetworkSpec network = BuildClassifier(classifier);
+  EXPECT_EQ(CheckNetwork(network), absl::OkStatus());
+  return network;
+}
+
+// The numbers of TensorFlow's Keras backbones and the layer of the class scores.
+TEST(MobilenetEdgetpuTest, ClassifierHasTheNumberOfElementsOfTensorFlow) {
+  EXPECT_EQ(CountElements(BuildMobilenetEdgetpu(1.0)), 2849312 + 1281 * 1001);
+  EXPECT_EQ(CountElements(BuildMobilenetEdgetpu(0.75)), 1737288 + 1281 * 1001);
+}
+
+TEST(MobilenetEdgetpuTest, ClassifierEndsWithSlimsLayers) {
+  const NetworkSpec network = BuildMobilenetEdgetpu(0.5);
+  const VariableLayout layout = *VariableLayout::Create(network.variables);
+  const auto shape = [&](const std::string& name) {
+    const std::optional<int64_t> i = layout.Find("MobilenetEdgeTPU/" + name);
+    return i.has_value() ? layout.variables()[*i].shape : std::vector<int64_t>{};
+  };
+  EXPECT_THAT(shape("Conv_1/weights"), ElementsAre(1, 1, 96, 1280));
+  EXPECT_THAT(shape("Logits/Conv2d_1c_1x1/weights"), ElementsAre(1, 1, 1280, 1001));
+  EXPECT_THAT(shape("Logits/Conv2d_1c_1x1/biases"), ElementsAre(1001));
 }
 
 // The shapes that TensorFlow's own test of its detectors expects.
