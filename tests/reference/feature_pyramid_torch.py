@@ -2,7 +2,7 @@
 """Computes golden values of detectors with feature pyramids in PyTorch: python3 feature_pyramid_torch.py [FOLDER]
 
 Computes the total loss and its gradient of ssd_mobilenet_v1_fpn, FPN-Lite on MobileNetV2, ssd_resnet50_v1_fpn and
-ssd_mobilenet_v1_ppn, in float64. MobileNets, matching and losses come from ssd_mobilenet_torch.py; the rest is written
+ssd_mobilenet_v1_ppn, in float64, and of two of them as TensorFlow 2 builds them ("keras"). MobileNets, matching and losses come from ssd_mobilenet_torch.py; the rest is written
 here from the papers and from TensorFlow's documentation of names. Writes one file per case into tests/golden (or
 FOLDER), in the format of mobilenet_v2_torch.py.
 """
@@ -24,12 +24,19 @@ CASES = [
          separable=True, one_tower=True, tower=2, head_depth=32, kernel=3),
     dict(name="ssd_resnet50_v1_fpn_0125_64", backbone="resnet", width=0.125, size=64, levels=(3, 6), depth=128,
          separable=False, one_tower=False, tower=1, head_depth=16, kernel=3),
+    dict(name="ssd_mobilenet_v2_fpnlite_keras_035_64", backbone="v2", width=0.35, size=64, levels=(3, 7), depth=64,
+         separable=True, one_tower=True, tower=2, head_depth=32, kernel=3, keras=True),
+    dict(name="ssd_resnet50_v1_fpn_keras_0125_64", backbone="resnet", width=0.125, size=64, levels=(3, 6), depth=128,
+         separable=False, one_tower=False, tower=1, head_depth=16, kernel=3, keras=True),
     dict(name="ssd_mobilenet_v1_ppn_025_75", backbone="v1", width=0.25, size=75, levels=None, depth=0,
          separable=False, one_tower=True, tower=1, head_depth=40, kernel=1),
 ]
 
 
 class PyramidDetector(ssd.Detector):
+
+    def keras(self):
+        return self.case.get("keras", False)
 
     def weighted(self, x, scope, depth, kernel, stride, separable, fixed):
         """A convolution [B, C, H, W] without biases. `fixed`: kernel - 1 rows and columns of padding."""
@@ -99,7 +106,7 @@ class PyramidDetector(ssd.Detector):
                 taps[index] = x
                 index += 1
         return {2: taps[2], 3: taps[5], 4: taps[12],
-                5: self.layer(x, root + "Conv_1", divisible(256), 1, 1, training)}
+                5: self.layer(x, root + "Conv_1", divisible(1280 if self.keras() else 256), 1, 1, training)}
 
     def levels_resnet(self, images, training):
         root = "FeatureExtractor/resnet_v1_50"
@@ -115,14 +122,16 @@ class PyramidDetector(ssd.Detector):
             for unit in range(1, units + 1):
                 scope = f"{root}/block{block}/unit_{unit}/bottleneck_v1"
                 shortcut = x
-                y = self.layer(x, scope + "/conv1", depth, 1, 1, training)
+                stride = 2 if self.keras() and block > 1 and unit == 1 else 1
+                y = self.layer(x, scope + "/conv1", depth, 1, stride, training)
                 y = self.layer(y, scope + "/conv2", depth, 3, 1, training, fixed=True)
                 y = self.layer(y, scope + "/conv3", 4 * depth, 1, 1, training, activate=False)
-                if unit == 1 and shortcut.shape[1] != 4 * depth:
-                    shortcut = self.layer(x, scope + "/shortcut", 4 * depth, 1, 1, training, activate=False)
+                if unit == 1 and shortcut.shape != y.shape:
+                    shortcut = self.layer(x, scope + "/shortcut", 4 * depth, 1, stride, training, activate=False)
                 x = torch.relu(y + shortcut)
             taps[block + 1] = x
-            x = x[:, :, ::2, ::2]
+            if not self.keras():
+                x = x[:, :, ::2, ::2]
         return taps
 
     def maps(self, images, training):
@@ -146,6 +155,8 @@ class PyramidDetector(ssd.Detector):
             top = functional.interpolate(top, scale_factor=2, mode="nearest")
             top = top + self.biased(levels[level], f"{scope}projection_{number}", depth, 1)
             maps[level] = self.layer(top, f"{scope}smoothing_{number}", depth, 3, 1, training, separable)
+            if self.keras():
+                top = maps[level]
         prefix, number = {"v1": ("bottom_up_Conv2d_", 14), "v2": ("bottom_up_Conv2d_", 20),
                           "resnet": ("bottom_up_block", 5)}[backbone]
         for level in range(6, high + 1):

@@ -123,22 +123,28 @@ TEST(NetworkGoldenTest, FeaturePyramidOnMobilenetV1Matches) {
                  kDoubleTolerance, MakeReferenceOperators<double>());
 }
 
+// The second type is that of TensorFlow 2.
 TEST(NetworkGoldenTest, FpnLiteOnMobilenetV2Matches) {
-  ExpectDetector("ssd_mobilenet_v2_fpnlite_035_64", "ssd_mobilenet_v2_fpn_keras",
-                 Pyramid(64, "0.35", "use_depthwise: true fpn { additional_layer_depth: 64 }",
-                         "depth: 32 num_layers_before_predictor: 2 share_prediction_tower: true "
-                         "use_depthwise: true") +
-                     Multiscale(3, 7),
+  const std::string ssd =
+      Pyramid(64, "0.35", "use_depthwise: true fpn { additional_layer_depth: 64 }",
+              "depth: 32 num_layers_before_predictor: 2 share_prediction_tower: true "
+              "use_depthwise: true") +
+      Multiscale(3, 7);
+  ExpectDetector("ssd_mobilenet_v2_fpnlite_035_64", "ssd_mobilenet_v2_fpn", ssd, kDoubleTolerance,
+                 MakeReferenceOperators<double>());
+  ExpectDetector("ssd_mobilenet_v2_fpnlite_keras_035_64", "ssd_mobilenet_v2_fpn_keras", ssd,
                  kDoubleTolerance, MakeReferenceOperators<double>());
 }
 
 TEST(NetworkGoldenTest, FeaturePyramidOnResnet50Matches) {
-  ExpectDetector("ssd_resnet50_v1_fpn_0125_64", "ssd_resnet50_v1_fpn",
-                 Pyramid(64, "0.125",
-                         "override_base_feature_extractor_hyperparams: true "
-                         "fpn { max_level: 6 additional_layer_depth: 128 }",
-                         "depth: 16 num_layers_before_predictor: 1") +
-                     Multiscale(3, 6),
+  const std::string ssd = Pyramid(64, "0.125",
+                                  "override_base_feature_extractor_hyperparams: true "
+                                  "fpn { max_level: 6 additional_layer_depth: 128 }",
+                                  "depth: 16 num_layers_before_predictor: 1") +
+                          Multiscale(3, 6);
+  ExpectDetector("ssd_resnet50_v1_fpn_0125_64", "ssd_resnet50_v1_fpn", ssd, kDoubleTolerance,
+                 MakeReferenceOperators<double>());
+  ExpectDetector("ssd_resnet50_v1_fpn_keras_0125_64", "ssd_resnet50_v1_fpn_keras", ssd,
                  kDoubleTolerance, MakeReferenceOperators<double>());
 }
 
