@@ -71,17 +71,17 @@ struct PhaseJob {
 template <int kRows, int kColumns, typename Lanes>
 void InputVector(const PhaseJob& job, int64_t c, Lanes lanes) {
   Vector weights[kRows + 1][kColumns];
-#pragma GCC unroll 5
+#pragma GCC unroll 7
   for (int i = 0; i < kRows; ++i) {
-#pragma GCC unroll 5
+#pragma GCC unroll 7
     for (int j = 0; j < kColumns; ++j) weights[i][j] = lanes.Load(job.weights[i] + j * job.tap + c);
   }
   for (int64_t w = 0; w < job.count; ++w) {
     Vector dx = _mm256_setzero_ps();
-#pragma GCC unroll 5
+#pragma GCC unroll 7
     for (int i = 0; i < kRows; ++i) {
       const float* dy = job.dy[i] + w * job.slab + c;
-#pragma GCC unroll 5
+#pragma GCC unroll 7
       for (int j = 0; j < kColumns; ++j) {
         dx = _mm256_fmadd_ps(_mm256_loadu_ps(dy - j * job.slab), weights[i][j], dx);
       }
@@ -98,25 +98,25 @@ void InputVector(const PhaseJob& job, int64_t c, Lanes lanes) {
 template <int kRows, int kColumns>
 void WeightVector(const PhaseJob& job, int64_t c) {
   Vector sum[kRows + 1][kColumns];
-#pragma GCC unroll 5
+#pragma GCC unroll 7
   for (int i = 0; i < kRows; ++i) {
-#pragma GCC unroll 5
+#pragma GCC unroll 7
     for (int j = 0; j < kColumns; ++j) sum[i][j] = _mm256_setzero_ps();
   }
   for (int64_t w = 0; w < job.count; ++w) {
     const Vector x = _mm256_loadu_ps(job.x + w * job.next + c);
-#pragma GCC unroll 5
+#pragma GCC unroll 7
     for (int i = 0; i < kRows; ++i) {
       const float* dy = job.dy[i] + w * job.slab + c;
-#pragma GCC unroll 5
+#pragma GCC unroll 7
       for (int j = 0; j < kColumns; ++j) {
         sum[i][j] = _mm256_fmadd_ps(_mm256_loadu_ps(dy - j * job.slab), x, sum[i][j]);
       }
     }
   }
-#pragma GCC unroll 5
+#pragma GCC unroll 7
   for (int i = 0; i < kRows; ++i) {
-#pragma GCC unroll 5
+#pragma GCC unroll 7
     for (int j = 0; j < kColumns; ++j) {
       float* out = job.dweights[i] + j * job.dweights_tap + c;
       _mm256_storeu_ps(out, _mm256_add_ps(_mm256_loadu_ps(out), sum[i][j]));

@@ -63,9 +63,9 @@ struct RowJob {
 template <int kRows, int kColumns, typename Lanes>
 void RunVector(const RowJob& job, int64_t c, Lanes lanes) {
   Vector weights[kRows + 1][kColumns];
-#pragma GCC unroll 5
+#pragma GCC unroll 7
   for (int i = 0; i < kRows; ++i) {
-#pragma GCC unroll 5
+#pragma GCC unroll 7
     for (int j = 0; j < kColumns; ++j) {
       weights[i][j] = lanes.Load(job.weights + (i * job.kernel + j) * job.channels + c);
     }
@@ -75,10 +75,10 @@ void RunVector(const RowJob& job, int64_t c, Lanes lanes) {
   Vector sum = _mm256_setzero_ps(), squares = _mm256_setzero_ps();
   for (int64_t w = 0; w < job.pixels; ++w) {
     Vector y = _mm256_setzero_ps();
-#pragma GCC unroll 5
+#pragma GCC unroll 7
     for (int i = 0; i < kRows; ++i) {
       const float* x = job.x + i * job.x_row + w * job.x_next + c;
-#pragma GCC unroll 5
+#pragma GCC unroll 7
       for (int j = 0; j < kColumns; ++j) {
         y = _mm256_fmadd_ps(_mm256_loadu_ps(x + j * job.slab), weights[i][j], y);
       }

@@ -12,7 +12,7 @@
 
 namespace pushpull {
 
-inline constexpr int kMostDepthwiseTaps = 5;  // the largest kernel
+inline constexpr int kMostDepthwiseTaps = 7;  // the largest kernel
 
 struct DepthwiseTiling {
   explicit DepthwiseTiling(const ConvolutionShape& shape);

@@ -1,4 +1,4 @@
-// Launchers of depthwise convolutions with kernels of 1 to 5. The kernels are in
+// Launchers of depthwise convolutions with kernels of 1 to 7. The kernels are in
 // depthwise_forward.cu and depthwise_backward.cu. The calls only queue kernels. T is float or
 // Bfloat16; formulas in kernels/operators.h.
 #ifndef PUSHPULL_KERNELS_CUDA_DEPTHWISE_H_

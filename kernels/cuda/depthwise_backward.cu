@@ -324,15 +324,16 @@ __global__ void __launch_bounds__(kThreads, 2)
 // channels and takes every (8 * parts)-th input pixel. Nothing is staged: the up to kernel^2
 // numbers of dy per pixel come from global memory, mostly from the L1 and L2 caches. Shared memory
 // only adds the sums of the 8 slots. Index arithmetic and the latency of the loads are the likely
-// bounds.
-template <typename T>
+// bounds. kMost, the largest kernel, is 5 where that suffices, because the sums of all kMost^2 taps
+// take registers.
+template <typename T, int kMost>
 __global__ void __launch_bounds__(kThreads)
     BackwardGeneric(Geometry g, Plan plan, LazyView<T> x, const float* weights,
                     OutputGradientView<T> dy, InputGradientView<T> dx, float* weight_parts,
                     float* norm_parts) {
   const int thread = threadIdx.x;
   const int channel = blockIdx.x % plan.slabs * kSlab + thread % kSlab;
-  float weight_sums[kMaxKernel][kMaxKernel] = {};
+  float weight_sums[kMost][kMost] = {};
   float beta = 0.0f, gamma = 0.0f;
   if (channel < g.channels) {
     const ScaleShift norm = NormCoefficients(x.norm, channel);
@@ -352,13 +353,13 @@ __global__ void __launch_bounds__(kThreads)
       if (x.applied == nullptr && x.skip != nullptr) value += ToFloat(x.skip[place]);
       float upstream = 0.0f;
 #pragma unroll
-      for (int kh = 0; kh < kMaxKernel; ++kh) {
+      for (int kh = 0; kh < kMost; ++kh) {
         const int out_row = (row - kh) / g.stride;
         if (kh >= g.kernel || row < kh || (row - kh) % g.stride != 0 || out_row >= g.out_height) {
           continue;
         }
 #pragma unroll
-        for (int kw = 0; kw < kMaxKernel; ++kw) {
+        for (int kw = 0; kw < kMost; ++kw) {
           const int out_column = (column - kw) / g.stride;
           if (kw >= g.kernel || column < kw || (column - kw) % g.stride != 0 ||
               out_column >= g.out_width) {
@@ -386,9 +387,9 @@ __global__ void __launch_bounds__(kThreads)
   float* const sums = reinterpret_cast<float*>(SharedBytes());
   float* const slot = sums + thread / kSlab * (taps + 2) * kSlab + thread % kSlab;
 #pragma unroll
-  for (int kh = 0; kh < kMaxKernel; ++kh) {
+  for (int kh = 0; kh < kMost; ++kh) {
 #pragma unroll
-    for (int kw = 0; kw < kMaxKernel; ++kw) {
+    for (int kw = 0; kw < kMost; ++kw) {
       if (kh < g.kernel && kw < g.kernel) {
         slot[(kh * g.kernel + kw) * kSlab] = weight_sums[kh][kw];
       }
@@ -418,8 +419,10 @@ void DepthwiseBackward(Queue* queue, const ConvolutionShape& shape, const Lazy<T
   float* const norm_parts = norm_wanted ? weight_parts + plan.parts * weight_count : nullptr;
   const auto dy_view = ViewOf(dy, shape.out().rows());
   if (!tiled) {
-    Launch(queue, "depthwise_backward_generic", launch, depthwise::BackwardGeneric<T>, geometry,
-           plan, ViewOf(x), weights, dy_view, ViewOf(dx), weight_parts, norm_parts);
+    Launch(queue, "depthwise_backward_generic", launch,
+           shape.kernel <= 5 ? depthwise::BackwardGeneric<T, 5>
+                             : depthwise::BackwardGeneric<T, depthwise::kMaxKernel>,
+           geometry, plan, ViewOf(x), weights, dy_view, ViewOf(dx), weight_parts, norm_parts);
   } else {
     Launch(queue, "depthwise_backward", launch,
            shape.stride == 1 ? depthwise::BackwardTiles<T, 1> : depthwise::BackwardTiles<T, 2>,

@@ -31,7 +31,7 @@ inline constexpr int kThreads = 256;
 inline constexpr int kPairs = kSlab / 2;                // a thread owns a pair of channels
 inline constexpr int kSlots = kThreads / kPairs;        // walks that run side by side
 inline constexpr int kGenericSlots = kThreads / kSlab;  // generic kernels: one channel per thread
-inline constexpr int kMaxKernel = 5;
+inline constexpr int kMaxKernel = 7;
 
 struct Geometry {
   int images, height, width, out_height, out_width, channels;

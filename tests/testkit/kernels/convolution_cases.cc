@@ -107,7 +107,7 @@ std::vector<ConvolutionCase> DepthwiseCases() {
     add({.shape = SameConvolution({2, 4, 5, 9}, 9, 1, stride)});
     add({.shape = SameConvolution({2, 4, 5, 9}, 9, 3, stride), .input_gradient = false});
   }
-  for (const int kernel : {4, 5}) {
+  for (const int kernel : {4, 5, 7}) {
     for (const int stride : {1, 2, 3}) {
       add({.shape = SameConvolution({2, 9, 8, 13}, 13, kernel, stride)});
       add({.shape = SameConvolution({3, 2, 3, 16}, 16, kernel, stride), .output = Norm::kFrozen});
