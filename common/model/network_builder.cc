@@ -100,12 +100,17 @@ int NetworkBuilder::AddDropout(const LayerRequest& request) {
 
 int NetworkBuilder::AddDepthwise(const LayerRequest& request, const std::string& name,
                                  const LayerHyperparams& hyperparams) {
-  const int input = AddDropout(request);
+  int input = AddDropout(request);
   op::DepthwiseConvolution depthwise;
   depthwise.window = WindowOf(request);
-  depthwise.weights = AddWeights(
-      request, "depthwise_weights", {request.kernel, request.kernel, shape(input).channels, 1},
-      hyperparams, hyperparams.regularize_depthwise ? hyperparams.l2_weight : 0.0f);
+  depthwise.weights =
+      AddWeights(request, "depthwise_weights",
+                 {request.kernel, request.kernel, shape(input).channels, request.repetitions},
+                 hyperparams, hyperparams.regularize_depthwise ? hyperparams.l2_weight : 0.0f);
+  if (request.repetitions > 1) {
+    input = AddNode(absl::StrCat(request.scope, "/repeat"), op::RepeatChannels{request.repetitions},
+                    {input});
+  }
   return AddNode(name, depthwise, {input});
 }
 

@@ -22,13 +22,15 @@ struct LayerRequest {
   int input = Node::kImage;
   int kernel = 1;
   int stride = 1;
-  int depth = 0;  // output channels; ignored for depthwise layers, which keep the channels
+  int depth = 0;  // output channels; ignored for depthwise layers
   ActivationFunction activation = ActivationFunction::kNone;
   float keep_probability = 1.0f;      // below 1: a dropout of the input comes first
   float biases_initial_value = 0.0f;  // of AddBiased
   bool fixed_padding = false;         // FixedWindow instead of SameWindow
   // The convolution is a depthwise one, followed by one with a 1x1 window: slim's separable_conv2d.
   bool separable = false;
+  // TensorFlow's channel multiplier: a depthwise convolution reads each channel so many times.
+  int repetitions = 1;
   // If not empty: the scope of the weights and biases. Layers with the same one share them.
   std::string shared_scope{};
   // If not empty: the scope of the batch norm.

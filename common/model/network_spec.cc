@@ -32,6 +32,18 @@ absl::Status CheckVariable(const NetworkSpec& network, const Node& node, int ind
                                       absl::StrJoin(shape, ", "), "]"));
 }
 
+// The shape of a depthwise convolution's weights, for an input of `channels`. If they are for
+// several repetitions of each channel, it is the one that they have.
+std::vector<int64_t> DepthwiseShape(const NetworkSpec& network, int weights, int64_t kernel,
+                                    int64_t channels) {
+  int64_t times = 1;
+  if (weights >= 0 && weights < static_cast<int>(network.variables.size())) {
+    const std::vector<int64_t>& shape = network.variables[weights].shape;
+    if (shape.size() == 4 && shape[3] > 1 && channels % shape[3] == 0) times = shape[3];
+  }
+  return {kernel, kernel, channels / times, times};
+}
+
 absl::Status CheckVariables(const NetworkSpec& network, const Node& node,
                             const FeatureShape& input) {
   const std::vector<int64_t> per_channel = {node.shape.channels};
@@ -45,7 +57,8 @@ absl::Status CheckVariables(const NetworkSpec& network, const Node& node,
   if (const auto* depthwise = std::get_if<op::DepthwiseConvolution>(&node.op)) {
     const int64_t kernel = depthwise->window.kernel;
     if (depthwise->weights == op::kNoVariable) return NodeError(node, "has no weights");
-    return CheckVariable(network, node, depthwise->weights, {kernel, kernel, input.channels, 1});
+    return CheckVariable(network, node, depthwise->weights,
+                         DepthwiseShape(network, depthwise->weights, kernel, input.channels));
   }
   if (const auto* norm = std::get_if<op::BatchNorm>(&node.op)) {
     if (norm->moving_mean == op::kNoVariable || norm->moving_variance == op::kNoVariable) {

@@ -46,6 +46,7 @@ struct NameOf {
   std::string operator()(const op::AveragePool&) const { return "average pool"; }
   std::string operator()(const op::GlobalAveragePool&) const { return "global average pool"; }
   std::string operator()(const op::Upsample&) const { return "upsample"; }
+  std::string operator()(const op::RepeatChannels&) const { return "repeat channels"; }
   std::string operator()(const op::Dropout&) const { return "dropout"; }
 };
 
@@ -100,6 +101,15 @@ struct ShapeOf {
     return FeatureShape{inputs[0].height * upsample.factor, inputs[0].width * upsample.factor,
                         inputs[0].channels};
   }
+  Result operator()(const op::RepeatChannels& repeat) const {
+    if (repeat.times < 1) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("repeats ", repeat.times, " times, expected at least 1"));
+    }
+    FeatureShape output = inputs[0];
+    output.channels *= repeat.times;
+    return output;
+  }
 
   // Every window must contain an element of the input.
   Result Pool(const Window& window) const {
@@ -133,6 +143,7 @@ struct ListVariables {
   std::vector<int> operator()(const op::AveragePool&) const { return {}; }
   std::vector<int> operator()(const op::GlobalAveragePool&) const { return {}; }
   std::vector<int> operator()(const op::Upsample&) const { return {}; }
+  std::vector<int> operator()(const op::RepeatChannels&) const { return {}; }
   std::vector<int> operator()(const op::Dropout&) const { return {}; }
 };
 

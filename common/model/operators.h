@@ -85,7 +85,10 @@ struct Convolution {
   int channels = 1;  // of the output
 };
 
-// Each channel has a kernel of its own. weights [kernel, kernel, channels, 1].
+// Each channel has a kernel of its own. weights [kernel, kernel, channels, 1]. They may also have
+// the shape [kernel, kernel, channels / n, n], that of TensorFlow's depthwise convolution with a
+// channel multiplier n; it has the same order in memory and reads channels that are repeated n
+// times.
 struct DepthwiseConvolution {
   Window window;
   int weights = kNoVariable;
@@ -134,6 +137,11 @@ struct Upsample {
   int factor = 2;
 };
 
+// Repeats each channel `times` times: channel c becomes c * times to c * times + times - 1.
+struct RepeatChannels {
+  int times = 2;
+};
+
 // The mean over height and width: [1, 1, channels].
 struct GlobalAveragePool {};
 
@@ -144,9 +152,10 @@ struct Dropout {
 
 }  // namespace op
 
-using Operator = std::variant<op::Convolution, op::DepthwiseConvolution, op::BatchNorm,
-                              op::Activation, op::Add, op::Multiply, op::Concat, op::MaxPool,
-                              op::AveragePool, op::GlobalAveragePool, op::Upsample, op::Dropout>;
+using Operator =
+    std::variant<op::Convolution, op::DepthwiseConvolution, op::BatchNorm, op::Activation, op::Add,
+                 op::Multiply, op::Concat, op::MaxPool, op::AveragePool, op::GlobalAveragePool,
+                 op::Upsample, op::RepeatChannels, op::Dropout>;
 
 // Returns "convolution", "batch norm", ...: what messages call the operator.
 std::string OperatorName(const Operator& op);

@@ -30,7 +30,7 @@ struct Initializer {
 
 struct VariableSpec {
   std::string name;            // TensorFlow's name, "MobilenetV2/Conv/weights"
-  std::vector<int64_t> shape;  // C order; convolutions [h, w, in, out], depthwise [h, w, c, 1]
+  std::vector<int64_t> shape;  // C order; convolutions [h, w, in, out], depthwise [h, w, in, n]
   VariableKind kind = VariableKind::kTrainable;
   Initializer initializer;
   float l2_weight = 0.0f;                 // adds l2_weight * w to the gradient

@@ -12,6 +12,7 @@
 #include "kernels/gather/activation.h"
 #include "kernels/gather/arithmetic.h"
 #include "kernels/gather/pool.h"
+#include "kernels/gather/repeat.h"
 
 namespace pushpull {
 
@@ -25,7 +26,8 @@ using Gather =
                  gather::MultiplyForward<T>, gather::MultiplyBackwardGate<T>,
                  gather::CopyChannels<T>, gather::MaxPoolForward<T>, gather::MaxPoolBackward<T>,
                  gather::AveragePoolForward<T>, gather::AveragePoolBackward<T>,
-                 gather::UpsampleForward<T>, gather::UpsampleBackward<T>>;
+                 gather::UpsampleForward<T>, gather::UpsampleBackward<T>,
+                 gather::RepeatChannelsForward<T>, gather::RepeatChannelsBackward<T>>;
 
 }  // namespace pushpull
 

@@ -31,8 +31,8 @@ FoldedLayer FoldLayer(const Node& convolution, const op::BatchNorm* norm,
 
   FoldedLayer folded;
   folded.biases.assign(shift.begin(), shift.end());
-  // The weights are [k, k, in, out], or [k, k, channels, 1] for a depthwise layer. In both the
-  // output channel varies fastest.
+  // The weights are [k, k, in, out], or for a depthwise layer [k, k, c, n], where c * n is the
+  // number of channels. In both the output channel varies fastest.
   const absl::Span<const float> weights = ValuesOf(model, variable);
   const std::vector<int64_t>& shape = model.network.variables[variable].shape;
   const int64_t inputs = depthwise != nullptr ? 1 : shape[2];

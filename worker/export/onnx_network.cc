@@ -114,6 +114,15 @@ class NodeWriter {
                            {"coordinate_transformation_mode", std::string("asymmetric")},
                            {"nearest_mode", std::string("floor")}});
   }
+  // A convolution whose weights are 1, for all readers know convolutions with groups.
+  std::string operator()(const op::RepeatChannels& repeat) {
+    const int64_t channels = node().shape.channels;
+    const std::string weights = graph_.AddFloats(node().name + "/ones", {channels, 1, 1, 1},
+                                                 std::vector<float>(channels, 1.0f));
+    std::vector<OnnxAttribute> attributes = WindowAttributes(Window());
+    attributes.insert(attributes.begin(), {"group", channels / repeat.times});
+    return graph_.AddNode("Conv", node().name, {Input(0), weights}, attributes);
+  }
   std::string operator()(const op::GlobalAveragePool&) {
     return graph_.AddNode("GlobalAveragePool", node().name, {Input(0)});
   }

@@ -106,6 +106,7 @@ class Fuser {
   absl::Status operator()(const op::MaxPool&) { return BeginGather(); }
   absl::Status operator()(const op::AveragePool&) { return BeginGather(); }
   absl::Status operator()(const op::Upsample&) { return BeginGather(); }
+  absl::Status operator()(const op::RepeatChannels&) { return BeginGather(); }
 
   absl::Status operator()(const op::Dropout&) {
     if (Input() == Node::kImage) return Error(node_, "reads the image");

@@ -88,6 +88,10 @@ struct Forward : GatherBuilder<T>, NotGathers<T> {
     return {gather::UpsampleForward<T>{this->out().rows(), this->out().c, this->in(0),
                                        upsample.factor, this->x[0], y}};
   }
+  Result operator()(const op::RepeatChannels& repeat) const {
+    return {gather::RepeatChannelsForward<T>{this->out().rows(), this->out().c, repeat.times,
+                                             this->x[0], y}};
+  }
 };
 
 template <typename T>
@@ -152,6 +156,11 @@ struct Backward : GatherBuilder<T>, NotGathers<T> {
     if (dx[0] == nullptr) return {};
     return {gather::UpsampleBackward<T>{this->in(0).rows(), this->in(0).c, this->in(0),
                                         upsample.factor, dy, dx[0]}};
+  }
+  Result operator()(const op::RepeatChannels& repeat) const {
+    if (dx[0] == nullptr) return {};
+    return {gather::RepeatChannelsBackward<T>{this->in(0).rows(), this->in(0).c, repeat.times, dy,
+                                              dx[0]}};
   }
 };
 

@@ -100,6 +100,7 @@ TEST(NetworkSpecTest, OperatorsGiveTheShapesThatTheyAreFor) {
   EXPECT_EQ(*OutputShape(op::MaxPool{SameWindow(map, 3, 2)}, {map}), (FeatureShape{4, 3, 4}));
   EXPECT_EQ(*OutputShape(op::AveragePool{{2, 2, {}}}, {other}), (FeatureShape{4, 3, 3}));
   EXPECT_EQ(*OutputShape(op::Upsample{3}, {map}), (FeatureShape{24, 18, 4}));
+  EXPECT_EQ(*OutputShape(op::RepeatChannels{3}, {map}), (FeatureShape{8, 6, 12}));
   EXPECT_EQ(*OutputShape(op::GlobalAveragePool(), {map}), gate);
 }
 
@@ -114,6 +115,7 @@ TEST(NetworkSpecTest, OperatorsRefuseInputsThatDoNotFit) {
   EXPECT_THAT(error(op::Concat(), {map}), HasSubstr("has 1 inputs, expected at least 2"));
   EXPECT_THAT(error(op::Add(), {map, map, map}), HasSubstr("has 3 inputs, expected 2"));
   EXPECT_THAT(error(op::Upsample{0}, {map}), HasSubstr("has the factor 0"));
+  EXPECT_THAT(error(op::RepeatChannels{0}, {map}), HasSubstr("repeats 0 times"));
   EXPECT_THAT(error(op::Dropout{0.0f}, {map}), HasSubstr("keeps with probability 0"));
   // A window of padding alone would have no largest element.
   EXPECT_THAT(error(op::MaxPool{{2, 1, {0, 2, 0, 0}}}, {map}), HasSubstr("has padding of 2"));
@@ -132,6 +134,27 @@ TEST(NetworkSpecTest, RefusesVariablesThatDoNotFit) {
   network = MakeSmallNetwork();
   std::get<op::BatchNorm>(network.nodes[4].op).moving_mean = op::kNoVariable;
   EXPECT_THAT(ErrorOf(network), HasSubstr("b/BatchNorm (batch norm) has no moving statistics"));
+}
+
+TEST(NetworkSpecTest, DepthwiseWeightsMayBeThoseOfRepeatedChannels) {
+  NetworkBuilder builder("Small", {8, 6, 3}, /*freeze_batch_norm=*/false);
+  builder.network().num_classes = 6;
+  LayerRequest layer{"a", Node::kImage, 5, 1};
+  layer.repetitions = 2;
+  const int a = builder.AddNormalizedDepthwise(layer, SlimHyperparams());
+  builder.AddNode("pool", op::GlobalAveragePool(), {a});
+  NetworkSpec network = std::move(builder).Finish();
+  EXPECT_EQ(CheckNetwork(network), absl::OkStatus());
+  EXPECT_EQ(network.variables[0].name, "a/depthwise_weights");
+  EXPECT_THAT(network.variables[0].shape, ElementsAre(5, 5, 3, 2));
+  EXPECT_EQ(network.nodes[0].name, "a/repeat");
+  network.variables[0].shape = {5, 5, 6, 1};
+  EXPECT_EQ(CheckNetwork(network), absl::OkStatus());
+  for (const std::vector<int64_t>& shape :
+       {std::vector<int64_t>{5, 5, 2, 2}, {5, 5, 6, 2}, {5, 5, 1, 12}, {5, 5, 6}}) {
+    network.variables[0].shape = shape;
+    EXPECT_THAT(ErrorOf(network), HasSubstr("node a (depthwise convolution) reads"));
+  }
 }
 
 TEST(NetworkSpecTest, NodesMayShareWeightsButNotBatchNorms) {

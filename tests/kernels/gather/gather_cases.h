@@ -84,6 +84,14 @@ std::vector<GatherCase<T>> AllGatherCases() {
                    [=](const GatherOperands<T>& o) -> Gather<T> {
                      return gather::UpsampleBackward<T>{in.rows(), 3, in, 3, o.a, o.out};
                    }});
+  // Channels 0, 0, 0, 1, 1, 1, ... of seven rows.
+  cases.push_back({"RepeatChannels", 35, 0, 105, [](const GatherOperands<T>& o) -> Gather<T> {
+                     return gather::RepeatChannelsForward<T>{7, 15, 3, o.a, o.out};
+                   }});
+  cases.push_back(
+      {"RepeatChannelsBackward", 105, 0, 35, [](const GatherOperands<T>& o) -> Gather<T> {
+         return gather::RepeatChannelsBackward<T>{7, 5, 3, o.a, o.out};
+       }});
   return cases;
 }
 

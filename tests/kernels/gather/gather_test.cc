@@ -177,6 +177,16 @@ TEST(GatherTest, UpsamplingRepeatsPixelsAndItsGradientAddsThem) {
                               8 + 10 + 20 + 22, 9 + 11 + 21 + 23));
 }
 
+TEST(GatherTest, RepeatsChannelsAndItsGradientAddsThem) {
+  const std::vector<double> x = {1, 2, 3, 4, 5, 6};  // two rows of three channels
+  std::vector<double> y(12), dx(6);
+  RunSerially<double>(gather::RepeatChannelsForward<double>{2, 6, 2, x.data(), y.data()});
+  EXPECT_THAT(y, ElementsAre(1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6));
+  for (size_t i = 0; i < y.size(); ++i) y[i] = static_cast<double>(i);
+  RunSerially<double>(gather::RepeatChannelsBackward<double>{2, 3, 2, y.data(), dx.data()});
+  EXPECT_THAT(dx, ElementsAre(0 + 1, 2 + 3, 4 + 5, 6 + 7, 8 + 9, 10 + 11));
+}
+
 TEST(GatherTest, CopiesOnlyItsChannels) {
   const std::vector<float> x = {1, 2, 3, 4, 5, 6};
   std::vector<float> y(8, 0.5f);

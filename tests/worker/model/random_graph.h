@@ -68,11 +68,12 @@ class RandomGraph {
     LayerRequest layer{Name("layer"), input, 1 + 2 * Below(2), 1 + Below(2), 2 + Below(3)};
     if (shape.height < 3 || shape.width < 3) layer.stride = 1;
     layer.activation = AnyActivation();
-    switch (Below(9)) {
+    switch (Below(10)) {
       case 0:
         Share("/normalized", &layer);
         return Keep(builder_.AddNormalized(layer, TinyHyperparams()));
       case 1:
+        if (shape.channels <= 6) layer.repetitions = 1 + Below(2);
         return Keep(builder_.AddNormalizedDepthwise(layer, TinyHyperparams()));
       case 2:
         Share("/biased", &layer);
@@ -87,6 +88,9 @@ class RandomGraph {
         return AddConcat(input);
       case 7:
         return AddPool(input);
+      case 8:
+        if (shape.channels > 6) return;
+        return Keep(builder_.AddNode(Name("repeat"), op::RepeatChannels{2 + Below(2)}, {input}));
       default:
         if (shape.height > 3 || shape.width > 3) return AddBlock(input);
         return Keep(builder_.AddNode(Name("upsample"), op::Upsample{2}, {input}));
