@@ -111,10 +111,16 @@ void CheckExtractor(const config::Ssd& ssd, FieldChecker* checker) {
   } else if (extractor.has_fpn()) {
     checker->Add(field + ".fpn", "none for this type", "one", "remove it");
   }
-  if (type.has_value() && type->own_hyperparams &&
+  const std::string override = field + ".override_base_feature_extractor_hyperparams";
+  if (type.has_value() && type->base == BaseHyperparams::kOwn &&
       extractor.override_base_feature_extractor_hyperparams()) {
-    checker->Add(field + ".override_base_feature_extractor_hyperparams",
-                 "false, for this backbone has hyperparams of its own", "true", "remove it");
+    checker->Add(override, "false, for this backbone has hyperparams of its own", "true",
+                 "remove it");
+  }
+  if (type.has_value() && type->base == BaseHyperparams::kUser &&
+      !extractor.override_base_feature_extractor_hyperparams()) {
+    checker->Add(override, "true, for this backbone has no hyperparams of its own", "false",
+                 "set it to true: conv_hyperparams are those of all layers");
   }
   checker->Positive(field + ".depth_multiplier", extractor.depth_multiplier(), kMaxDepthMultiplier);
   checker->Between(field + ".min_depth", extractor.min_depth(), 1, kMaxDepth);

@@ -26,35 +26,37 @@ namespace pushpull {
   ROW("mobilenet_edgetpu",  true,  MobilenetEdgetpuClassifier) \
   ROW("resnet_v1_50",       true,  ResnetV1Classifier)         \
   ROW("resnet_v1_101",      true,  ResnetV1Classifier)         \
-  ROW("resnet_v1_152",      true,  ResnetV1Classifier)
+  ROW("resnet_v1_152",      true,  ResnetV1Classifier)         \
+  ROW("inception_v2",       false, InceptionV2Classifier)
 // clang-format on
 
 // The values of model.ssd.feature_extractor.type, without "_keras" at their end:
-//   ROW(type, maps, num_layers, own_hyperparams, scope, backbone)
-//     maps             an enumerator of FeatureMaps: what follows from the backbone
-//     num_layers       the number of feature maps; 0: as many as the config says
-//     own_hyperparams  override_base_feature_extractor_hyperparams is refused
-//     scope            a function of IsKerasType: the backbone's hyperparameters, unless the config
-//                      overrides them
-//     backbone         a function that adds the backbone
+//   ROW(type, maps, num_layers, base, scope, backbone)
+//     maps        an enumerator of FeatureMaps: what follows from the backbone
+//     num_layers  the number of feature maps; 0: as many as the config says
+//     base        an enumerator of BaseHyperparams: whose hyperparameters the backbone has
+//     scope       a function of IsKerasType: the backbone's hyperparameters, unless the config
+//                 overrides them
+//     backbone    a function that adds the backbone
 // clang-format off
 #define PUSHPULL_SSD_TYPES(ROW)                                                                    \
-  ROW("ssd_mobilenet_v1",          kExtraLayers,    0, false, MobilenetScope, AddMobilenetV1)      \
-  ROW("ssd_mobilenet_v2",          kExtraLayers,    0, false, MobilenetScope, AddMobilenetV2)      \
-  ROW("ssd_mobilenet_v3_large",    kExtraLayers,    0, false, MobilenetScope, AddMobilenetV3)      \
-  ROW("ssd_mobilenet_v3_small",    kExtraLayers,    0, false, MobilenetScope, AddMobilenetV3)      \
-  ROW("ssd_mobilenet_edgetpu",     kExtraLayers,    0, false, MobilenetScope, AddMobilenetEdgetpu) \
-  ROW("ssd_mobiledet_cpu",         kExtraLayers,    0, true,  MobiledetScope, AddMobiledet)        \
-  ROW("ssd_mobiledet_dsp",         kExtraLayers,    0, true,  MobiledetScope, AddMobiledet)        \
-  ROW("ssd_mobiledet_edgetpu",     kExtraLayers,    0, true,  MobiledetScope, AddMobiledet)        \
-  ROW("ssd_mobiledet_gpu",         kExtraLayers,    0, true,  MobiledetScope, AddMobiledet)        \
-  ROW("ssd_mobilenet_v1_fpn",      kFeaturePyramid, 0, false, MobilenetScope, AddMobilenetV1)      \
-  ROW("ssd_mobilenet_v2_fpn",      kFeaturePyramid, 0, false, MobilenetScope, AddMobilenetV2)      \
-  ROW("ssd_resnet50_v1_fpn",       kFeaturePyramid, 0, false, ResnetScope,    AddResnetV1)         \
-  ROW("ssd_resnet101_v1_fpn",      kFeaturePyramid, 0, false, ResnetScope,    AddResnetV1)         \
-  ROW("ssd_resnet152_v1_fpn",      kFeaturePyramid, 0, false, ResnetScope,    AddResnetV1)         \
-  ROW("ssd_mobilenet_v1_ppn",      kPoolingPyramid, 6, false, MobilenetScope, AddMobilenetV1)      \
-  ROW("embedded_ssd_mobilenet_v1", kExtraLayers,    5, false, MobilenetScope, AddMobilenetV1)
+  ROW("ssd_mobilenet_v1",          kExtraLayers,    0, kAny,  MobilenetScope, AddMobilenetV1)      \
+  ROW("ssd_mobilenet_v2",          kExtraLayers,    0, kAny,  MobilenetScope, AddMobilenetV2)      \
+  ROW("ssd_mobilenet_v3_large",    kExtraLayers,    0, kAny,  MobilenetScope, AddMobilenetV3)      \
+  ROW("ssd_mobilenet_v3_small",    kExtraLayers,    0, kAny,  MobilenetScope, AddMobilenetV3)      \
+  ROW("ssd_mobilenet_edgetpu",     kExtraLayers,    0, kAny,  MobilenetScope, AddMobilenetEdgetpu) \
+  ROW("ssd_mobiledet_cpu",         kExtraLayers,    0, kOwn,  MobiledetScope, AddMobiledet)        \
+  ROW("ssd_mobiledet_dsp",         kExtraLayers,    0, kOwn,  MobiledetScope, AddMobiledet)        \
+  ROW("ssd_mobiledet_edgetpu",     kExtraLayers,    0, kOwn,  MobiledetScope, AddMobiledet)        \
+  ROW("ssd_mobiledet_gpu",         kExtraLayers,    0, kOwn,  MobiledetScope, AddMobiledet)        \
+  ROW("ssd_mobilenet_v1_fpn",      kFeaturePyramid, 0, kAny,  MobilenetScope, AddMobilenetV1)      \
+  ROW("ssd_mobilenet_v2_fpn",      kFeaturePyramid, 0, kAny,  MobilenetScope, AddMobilenetV2)      \
+  ROW("ssd_resnet50_v1_fpn",       kFeaturePyramid, 0, kAny,  ResnetScope,    AddResnetV1)         \
+  ROW("ssd_resnet101_v1_fpn",      kFeaturePyramid, 0, kAny,  ResnetScope,    AddResnetV1)         \
+  ROW("ssd_resnet152_v1_fpn",      kFeaturePyramid, 0, kAny,  ResnetScope,    AddResnetV1)         \
+  ROW("ssd_mobilenet_v1_ppn",      kPoolingPyramid, 6, kAny,  MobilenetScope, AddMobilenetV1)      \
+  ROW("embedded_ssd_mobilenet_v1", kExtraLayers,    5, kAny,  MobilenetScope, AddMobilenetV1)      \
+  ROW("ssd_inception_v2",          kExtraLayers,    0, kUser, InceptionScope, AddInceptionV2)
 // clang-format on
 
 struct ClassifierType {
@@ -70,17 +72,23 @@ enum class FeatureMaps {
   kPoolingPyramid,  // max pools of one map (Jin et al., 2018)
 };
 
+// Whose hyperparameters the layers of the backbone have.
+enum class BaseHyperparams {
+  kAny,   // their own, or conv_hyperparams with override_base_feature_extractor_hyperparams
+  kOwn,   // always their own: the override is refused
+  kUser,  // always conv_hyperparams: a config without the override is refused
+};
+
 struct SsdType {
   absl::string_view name;
   FeatureMaps maps;
   int num_layers;  // feature maps; 0: as many as the config says
-  // The backbone has hyperparams of its own, which the config cannot override.
-  bool own_hyperparams = false;
+  BaseHyperparams base = BaseHyperparams::kAny;
 };
 
 std::optional<ClassifierType> FindClassifierType(absl::string_view name);
 
-// Returns the type of this name, which may end in "_keras".
+// Returns the type of this name, which may end in "_keras" if TensorFlow 2 has this type.
 std::optional<SsdType> FindSsdType(absl::string_view name);
 
 // Whether the name of a detector's type ends in "_keras". Such a network is that of TensorFlow 2,

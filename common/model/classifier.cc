@@ -1,3 +1,4 @@
+// Tested by tests/common/model/families/inception_v2_test.cc.
 // Tested by tests/common/model/families/mobilenet_v2_test.cc.
 // Tested by tests/common/model/families/mobilenet_v3_test.cc.
 // Tested by tests/common/model/families/resnet_v1_test.cc.
@@ -37,11 +38,11 @@ ActivationFunction HiddenActivation(const config::Classifier& classifier,
 }  // namespace
 
 NetworkSpec BuildClassifier(const config::Classifier& classifier) {
+  const ClassifierFamily family = FamilyOf(classifier.feature_extractor().type());
   const LayerHyperparams hyperparams =
       classifier.feature_extractor().has_conv_hyperparams()
           ? ResolveHyperparams(classifier.feature_extractor().conv_hyperparams())
-          : SlimHyperparams();
-  const ClassifierFamily family = FamilyOf(classifier.feature_extractor().type());
+          : family.scope();
   const ImageSize size = ResizedSize(classifier.image_resizer());
   NetworkBuilder builder(family.name, {size.height, size.width, classifier.num_channels()},
                          classifier.freeze_batchnorm());

@@ -16,10 +16,11 @@ namespace pushpull {
 // the activations of its paper, the activation of conv_hyperparams is that of the hidden layer
 // alone.
 //
-// Without conv_hyperparams slim's training scope applies: truncated normal 0.09, L2 weight 4e-5 on
-// all but depthwise weights, ReLU6, and batch norm with scale, center, decay 0.997 and epsilon
-// 0.001. With conv_hyperparams all its fields apply, including their defaults; only an absent
-// initializer still means truncated normal 0.09.
+// Without conv_hyperparams slim's training scope of MobileNetV2 applies: truncated normal 0.09, L2
+// weight 4e-5 on all but depthwise weights, ReLU6, and batch norm with scale, center, decay 0.997
+// and epsilon 0.001. Inception v2 has a scope of its own (InceptionScope). With conv_hyperparams
+// all its fields apply, including their defaults; only an absent initializer still means truncated
+// normal 0.09.
 //
 // `classifier` must be part of a valid config.
 NetworkSpec BuildClassifier(const config::Classifier& classifier);

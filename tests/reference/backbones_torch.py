@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Computes golden values of detectors' backbones in PyTorch: python3 backbones_torch.py [FOLDER]
+"""Computes golden values of backbones in PyTorch: python3 backbones_torch.py [FOLDER]
 
 The networks are written from the papers and from the description of each block in TensorFlow's models, without a look
 at the C++ code. A backbone is followed by a global average pool and a 1x1 convolution with biases to 10 classes. Writes
@@ -216,6 +216,107 @@ class MobilenetV3(Backbone):
         return self.conv(x, prefix + "Conv_1", scaled_depth(self.LAST[self.size], self.width), 1, 1, hard_swish)
 
 
+class InceptionV2(Backbone):
+    """Rows of the paper's figure 5: the depths of the branches. A row of four numbers halves the resolution.
+
+    Six numbers: 1x1; 1x1 and 3x3; 1x1 and two of 3x3; 1x1 after a pool. Four: without the first and the last branch,
+    and a max pool in the place of the last.
+    """
+
+    ROWS = [
+        ("3b", "64 64 64 64 96 32"), ("3c", "64 64 96 64 96 64"), ("4a", "128 160 64 96"),
+        ("4b", "224 64 96 96 128 128"), ("4c", "192 96 128 96 128 128"), ("4d", "160 128 160 128 160 96"),
+        ("4e", "96 128 192 160 192 96"), ("5a", "128 192 192 256"), ("5b", "352 192 320 160 224 128"),
+        ("5c", "352 192 320 192 224 128")]
+
+    def __init__(self, width, classifier):
+        """A classifier has slim's scope: no scales, ReLU, and biases for the batch norm of the first layer."""
+        super().__init__()
+        self.width = width
+        self.classifier = classifier
+        self.activation = relu if classifier else relu6
+
+    def padded(self, x, kernel, stride, value):
+        pads = []
+        for size in (x.shape[3], x.shape[2]):
+            total = max((-(-size // stride) - 1) * stride + kernel - size, 0)
+            pads += [total // 2, total - total // 2]
+        return functional.pad(x, pads, value=value)
+
+    def max_pool(self, x, stride):
+        return functional.max_pool2d(self.padded(x, 3, stride, -torch.inf), 3, stride)
+
+    def normalize(self, y, scope):
+        depth = y.shape[1]
+        scope = "InceptionV2/" + scope + "/BatchNorm/"
+        gamma = torch.ones(depth, dtype=y.dtype) if self.classifier else self.variable(scope + "gamma", (depth,), 1.0, 0.3)
+        beta = self.variable(scope + "beta", (depth,), 0.3, 0.3)
+        mean = self.variable(scope + "moving_mean", (depth,), 0.0, 0.2)
+        variance = self.variable(scope + "moving_variance", (depth,), 1.0, 0.5)
+        if self.training:
+            count = y.numel() // depth
+            mean, variance = y.mean((0, 2, 3)), y.var((0, 2, 3), unbiased=False)
+            self.statistics[scope + "moving_mean"] = mean.detach()
+            self.statistics[scope + "moving_variance"] = variance.detach() * count / max(count - 1, 1)
+        column = lambda v: v.reshape(1, -1, 1, 1)
+        return (y - column(mean)) / torch.sqrt(column(variance) + self.epsilon) * column(gamma) + column(beta)
+
+    def unit(self, x, scope, depth, stride=1):
+        """A convolution whose name ends with the size of its kernel."""
+        kernel, channels = int(scope[-1]), x.shape[1]
+        depth = max(16, int(depth * self.width))
+        w = self.weights(f"InceptionV2/{scope}/weights", (kernel, kernel, channels, depth), kernel * kernel * channels)
+        y = functional.conv2d(self.padded(x, kernel, stride, 0.0), w.permute(3, 2, 0, 1), stride=stride)
+        return self.activation(self.normalize(y, scope))
+
+    def first(self, x):
+        scope = "Conv2d_1a_7x7"
+        depth = max(16, int(64 * self.width))
+        channels, times = x.shape[1], min(depth // 3, 8)
+        w = self.weights(f"InceptionV2/{scope}/depthwise_weights", (7, 7, channels, times), 49)
+        w = w.permute(2, 3, 0, 1).reshape(channels * times, 1, 7, 7)
+        x = functional.conv2d(self.padded(x, 7, 2, 0.0), w, stride=2, groups=channels)
+        w = self.weights(f"InceptionV2/{scope}/pointwise_weights", (1, 1, channels * times, depth), channels * times)
+        y = functional.conv2d(x, w.permute(3, 2, 0, 1))
+        if not self.classifier:
+            return self.activation(self.normalize(y, scope))
+        biases = self.variable(f"InceptionV2/{scope}/biases", (depth,), 0.0, 0.1)
+        return self.activation(y + biases.reshape(1, -1, 1, 1))
+
+    def module(self, x, name, depths):
+        scope = f"Mixed_{name}/Branch_"
+        if len(depths) == 4:
+            a = self.unit(x, scope + "0/Conv2d_0a_1x1", depths[0])
+            a = self.unit(a, scope + "0/Conv2d_1a_3x3", depths[1], 2)
+            b = self.unit(x, scope + "1/Conv2d_0a_1x1", depths[2])
+            b = self.unit(b, scope + "1/Conv2d_0b_3x3", depths[3])
+            b = self.unit(b, scope + "1/Conv2d_1a_3x3", depths[3], 2)
+            return torch.cat([a, b, self.max_pool(x, 2)], 1)
+        a = self.unit(x, scope + "0/Conv2d_0a_1x1", depths[0])
+        b = self.unit(x, scope + "1/Conv2d_0a_1x1", depths[1])
+        b = self.unit(b, scope + "1/Conv2d_0b_3x3", depths[2])
+        c = self.unit(x, scope + "2/Conv2d_0a_1x1", depths[3])
+        c = self.unit(c, scope + "2/Conv2d_0b_3x3", depths[4])
+        c = self.unit(c, scope + "2/Conv2d_0c_3x3", depths[4])
+        d = self.max_pool(x, 1) if name == "5c" else functional.avg_pool2d(x, 3, 1, 1, count_include_pad=False)
+        d = self.unit(d, scope + "3/Conv2d_0b_1x1", depths[5])
+        return torch.cat([a, b, c, d], 1)
+
+    def features(self, x):
+        x = self.max_pool(self.first(x), 2)
+        x = self.unit(x, "Conv2d_2b_1x1", 64)
+        x = self.max_pool(self.unit(x, "Conv2d_2c_3x3", 192), 2)
+        for name, depths in self.ROWS:
+            x = self.module(x, name, [int(depth) for depth in depths.split()])
+        return x
+
+    def logits(self, images, training):
+        if not self.classifier:
+            return super().logits(images, training)
+        self.training = training
+        return self.biased(self.features(images).mean((2, 3)), "InceptionV2/Logits/Conv2d_1c_1x1", CLASSES)
+
+
 # Name of the file, network, size of the images.
 CASES = [
     ("mobiledet_cpu_100_rgb40", Mobiledet("CPU", 1.0), 40),
@@ -225,6 +326,8 @@ CASES = [
     ("mobilenet_edgetpu_075_rgb40", MobilenetEdgetpu(0.75), 40),
     ("mobilenet_v3_large_detection_100_rgb40", MobilenetV3("large", 1.0), 40),
     ("mobilenet_v3_small_detection_075_rgb36", MobilenetV3("small", 0.75), 36),
+    ("inception_v2_rgb65", InceptionV2(1.0, True), 65),
+    ("inception_v2_detection_050_rgb66", InceptionV2(0.5, False), 66),
 ]
 
 
@@ -249,7 +352,7 @@ def write_case(name, network, size, folder):
         lines.append(variable_name + "".join(f" {value.item():.10e}" for value in picked))
     (folder / (name + ".txt")).write_text("\n".join(lines) + "\n")
     parameters = sum(v.numel() for n, v in network.variables.items() if "moving" not in n)
-    head = sum(v.numel() for n, v in network.variables.items() if n.startswith("Logits"))
+    head = sum(v.numel() for n, v in network.variables.items() if "Logits" in n)
     print(name, loss.item(), evaluated.item(), "parameters of the backbone:", parameters - head)
 
 

@@ -29,6 +29,8 @@ struct ClassifierFamily {
   // Scopes of the dense layers, within that of the network.
   std::string hidden = "Logits/Conv2d_1b_1x1";
   std::string logits = "Logits/Conv2d_1c_1x1";
+  // The hyperparameters of all layers if the config has no conv_hyperparams.
+  LayerHyperparams (*scope)() = SlimHyperparams;
 };
 
 // A layer of stride 2 after the backbone of a plain SSD.
@@ -59,9 +61,9 @@ LayerHyperparams WithGammaAndBeta(LayerHyperparams hyperparams);
 PUSHPULL_CLASSIFIER_TYPES(PUSHPULL_ROW)
 #undef PUSHPULL_ROW
 
-#define PUSHPULL_ROW(type, maps, num_layers, own_hyperparams, scope, backbone) \
-  LayerHyperparams scope(bool keras);                                          \
-  SsdBackbone backbone(const config::SsdFeatureExtractor& extractor,           \
+#define PUSHPULL_ROW(type, maps, num_layers, base, scope, backbone)  \
+  LayerHyperparams scope(bool keras);                                \
+  SsdBackbone backbone(const config::SsdFeatureExtractor& extractor, \
                        const LayerHyperparams& hyperparams, NetworkBuilder* builder);
 PUSHPULL_SSD_TYPES(PUSHPULL_ROW)
 #undef PUSHPULL_ROW

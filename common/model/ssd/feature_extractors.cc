@@ -30,8 +30,7 @@ struct ExtractorRow {
 };
 
 constexpr ExtractorRow kExtractors[] = {
-#define PUSHPULL_ROW(type, maps, num_layers, own_hyperparams, scope, backbone) \
-  {type, scope, backbone},
+#define PUSHPULL_ROW(type, maps, num_layers, base, scope, backbone) {type, scope, backbone},
     PUSHPULL_SSD_TYPES(PUSHPULL_ROW)
 #undef PUSHPULL_ROW
 };

@@ -152,6 +152,7 @@ std::string Faults(const onnx::ModelProto& model) {
   static const std::map<std::string, Form> kForms = {
       {"Abs", {1, 1, {}}},
       {"Add", {2, 2, {}}},
+      {"AveragePool", {1, 1, {"count_include_pad", "kernel_shape", "pads", "strides"}}},
       {"Cast", {1, 1, {"to"}}},
       {"Clip", {1, 3, {}}},
       {"Concat", {1, 1000, {"axis"}}},

@@ -129,6 +129,8 @@ std::vector<Case> Cases() {
           {"classifier_with_relu", ClassifierConfig(relu)},
           {"mobilenet_v3", ClassifierConfig("feature_extractor { type: 'mobilenet_v3_small' }")},
           {"resnet_v1", ClassifierConfig("feature_extractor { type: 'resnet_v1_50' }")},
+          {"inception_v2", ClassifierConfig("feature_extractor { type: 'inception_v2' "
+                                            "conv_hyperparams { batch_norm {} } }")},
           {"classifier_with_hidden_layer", ClassifierConfig("hidden_units: 6 num_channels: 3")},
           {"ssd_v1", DetectorConfig("ssd_mobilenet_v1")},
           {"ssd_v2", DetectorConfig("ssd_mobilenet_v2")},
@@ -155,7 +157,8 @@ TEST(OnnxModelTest, EveryModelIsAWellFormedGraph) {
     int convolutions = 0, residuals = 0;
     for (const Node& node : model.network.nodes) {
       convolutions += std::holds_alternative<op::Convolution>(node.op) ||
-                      std::holds_alternative<op::DepthwiseConvolution>(node.op);
+                      std::holds_alternative<op::DepthwiseConvolution>(node.op) ||
+                      std::holds_alternative<op::RepeatChannels>(node.op);
       residuals += std::holds_alternative<op::Add>(node.op);
     }
     EXPECT_EQ(CountNodes(exported, "Conv"), convolutions);
@@ -261,6 +264,24 @@ TEST(OnnxModelTest, PadsAsTensorFlowsSame) {
   ASSERT_EQ(clip->op_type(), "Clip");
   EXPECT_THAT(Floats(*FindInitializer(exported.graph(), clip->input(1))), ElementsAre(0.0f));
   EXPECT_THAT(Floats(*FindInitializer(exported.graph(), clip->input(2))), ElementsAre(6.0f));
+}
+
+TEST(OnnxModelTest, RepeatsChannelsByAConvolutionWithGroups) {
+  const InferenceModel model = MakeInferenceModel(
+      ClassifierConfig("num_channels: 3 feature_extractor { type: 'inception_v2' }"));
+  const onnx::GraphProto graph = ParseBack(model).graph();
+  const onnx::NodeProto* const repeat = FindProducer(graph, "InceptionV2/Conv2d_1a_7x7/repeat");
+  ASSERT_NE(repeat, nullptr);
+  EXPECT_EQ(repeat->op_type(), "Conv");
+  EXPECT_THAT(Integers(*repeat, "group"), ElementsAre(3));
+  const onnx::TensorProto& ones = *FindInitializer(graph, repeat->input(1));
+  const int64_t channels = Dimensions(ones)[0];
+  EXPECT_THAT(Dimensions(ones), ElementsAre(channels, 1, 1, 1));
+  EXPECT_EQ(Floats(ones), std::vector<float>(channels, 1.0f));
+  const onnx::NodeProto* const depthwise =
+      FindProducer(graph, "InceptionV2/Conv2d_1a_7x7/depthwise/Conv");
+  ASSERT_NE(depthwise, nullptr);
+  EXPECT_THAT(Integers(*depthwise, "group"), ElementsAre(channels));
 }
 
 TEST(OnnxModelTest, TheClassifierMapsImagesToScores) {

@@ -12,6 +12,7 @@
 #include "gtest/gtest.h"
 
 #include "common/base/thread_pool.h"
+#include "common/model/families/inception_v2.h"
 #include "common/model/families/mobiledet.h"
 #include "common/model/families/mobilenet_edgetpu.h"
 #include "common/model/families/mobilenet_v3.h"
@@ -97,6 +98,12 @@ TEST(BackboneGoldenTest, MobilenetV3WithAReducedTailMatches) {
          {MobilenetV3Size::kSmall, 0.75, 8, /*reduced_tail=*/true});
 }
 
+TEST(BackboneGoldenTest, InceptionV2Matches) {
+  ExpectBackbone("inception_v2_detection_050_rgb66", 66, [](NetworkBuilder* builder) {
+    return AddInceptionV2Body("InceptionV2", {0.5}, SlimHyperparams(), builder).mixed_5c;
+  });
+}
+
 double Norm(const std::vector<double>& a) {
   double sum = 0.0;
   for (const double value : a) sum += value * value;
@@ -145,6 +152,13 @@ TEST(BackboneTest, FastOperatorsAgreeOnMobilenetEdgetpu) {
     return AddMobilenetEdgetpuBody("MobilenetEdgeTPU", {0.5}, MobiledetScope(/*keras=*/false),
                                    builder)
         .layer_23;
+  });
+}
+
+TEST(BackboneTest, FastOperatorsAgreeOnInceptionV2) {
+  ExpectFastAgrees(66, 1e-3, [](NetworkBuilder* builder) {
+    return AddInceptionV2Body("InceptionV2", {0.25}, InceptionScope(/*keras=*/false), builder)
+        .mixed_5c;
   });
 }
 

@@ -1,6 +1,7 @@
 // Compares whole training and inference steps with values from an independent implementation in
 // PyTorch (tests/reference/mobilenet_v2_torch.py, ssd_mobilenet_torch.py and
-// feature_pyramid_torch.py) or torchvision (classifiers_torchvision.py), all in float64.
+// feature_pyramid_torch.py, backbones_torch.py) or torchvision (classifiers_torchvision.py), all in
+// float64.
 #include <memory>
 #include <string>
 #include <utility>
@@ -81,6 +82,14 @@ TEST(NetworkGoldenTest, ResnetV1MatchesTorchvision) {
   ExpectClassifier("resnet_v1_50_rgb36",
                    "image_resizer { fixed_shape_resizer { height: 36 width: 36 } } "
                    "feature_extractor { type: 'resnet_v1_50' depth_multiplier: 1 }",
+                   3);
+}
+
+// Without conv_hyperparams: slim's scope, and biases in the first layer.
+TEST(NetworkGoldenTest, InceptionV2Matches) {
+  ExpectClassifier("inception_v2_rgb65",
+                   "image_resizer { fixed_shape_resizer { height: 65 width: 65 } } "
+                   "feature_extractor { type: 'inception_v2' depth_multiplier: 1 min_depth: 16 }",
                    3);
 }
 

@@ -18,6 +18,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // The predictor and anchors of TensorFlow's sample configs, on an image of `size`.
 std::string Settings(int size, const std::string& extractor, const std::string& predictor) {
@@ -230,6 +231,22 @@ TEST(FeaturePyramidTest, MobiledetKeepsItsHyperparams) {
   EXPECT_THAT(Problems("ssd_mobiledet_cpu",
                        "feature_extractor { override_base_feature_extractor_hyperparams: true }"),
               HasSubstr("this backbone has hyperparams of its own"));
+}
+
+TEST(FeaturePyramidTest, InceptionNeedsTheConfigsHyperparams) {
+  const std::string problem = "true, for this backbone has no hyperparams of its own, got false";
+  EXPECT_THAT(Problems("ssd_inception_v2", ""), HasSubstr(problem));
+  EXPECT_THAT(Problems("ssd_inception_v2",
+                       "feature_extractor { override_base_feature_extractor_hyperparams: true }"),
+              Not(HasSubstr("feature_extractor")));
+}
+
+TEST(FeaturePyramidTest, OnlyTheTypesOfTensorflow2EndInKeras) {
+  EXPECT_TRUE(FindSsdType("ssd_resnet152_v1_fpn_keras").has_value());
+  for (const char* type : {"ssd_inception_v2_keras", "ssd_mobiledet_cpu_keras", "_keras",
+                           "ssd_mobilenet_v2_keras_keras", "ssd_inception_v3"}) {
+    EXPECT_FALSE(FindSsdType(type).has_value()) << type;
+  }
 }
 
 TEST(FeaturePyramidTest, RefusesPyramidsThatDoNotFit) {
