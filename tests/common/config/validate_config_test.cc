@@ -138,8 +138,6 @@ INSTANTIATE_TEST_SUITE_P(
                  "model.classifier.image_resizer.fixed_shape_resizer.height"},
         BadPatch{CLASSIFIER("image_resizer { fixed_shape_resizer { resize_method: BICUBIC } }"),
                  "model.classifier.image_resizer.fixed_shape_resizer.resize_method"},
-        BadPatch{CLASSIFIER("image_resizer { keep_aspect_ratio_resizer {} }"),
-                 "model.classifier.image_resizer.keep_aspect_ratio_resizer.pad_to_max_dimension"},
         BadPatch{
             CLASSIFIER(
                 "image_resizer { keep_aspect_ratio_resizer { max_dimension: 96 min_dimension: 64"
@@ -417,6 +415,20 @@ TEST(ValidateConfigTest, WarnsAboutFieldsWithoutEffect) {
               AllOf(HasSubstr("train_config.startup_delay_steps has no effect: "),
                     HasSubstr("train_config.batch_queue_capacity has no effect: "),
                     HasSubstr("train_input_reader.num_readers has no effect: ")));
+}
+
+TEST(ValidateConfigTest, WarnsAboutPaddingThatTheConfigDoesNotAskFor) {
+  const std::string resizer = "image_resizer { keep_aspect_ratio_resizer { max_dimension: 640 ";
+  config::TrainEvalPipelineConfig config = Good("model { classifier { " + resizer + "} } } }");
+  EXPECT_TRUE(ValidatePipelineConfig(config, {}).ToStatus("").ok());
+  EXPECT_EQ(Warnings(config),
+            "model.classifier.image_resizer.keep_aspect_ratio_resizer.pad_to_max_dimension is "
+            "false, but images are padded to 640 x 640 pixels, because the network has one input "
+            "size; TensorFlow would give it images of different sizes");
+  config = Good("model { classifier { " + resizer + "pad_to_max_dimension: true } } } }");
+  EXPECT_EQ(Warnings(config), "");
+  *config.mutable_model() = MakeSsdTestConfig("ssd_mobilenet_v2", resizer + "} }").model();
+  EXPECT_THAT(Warnings(config), HasSubstr("model.ssd.image_resizer.keep_aspect_ratio_resizer.pad"));
 }
 
 TEST(ValidateConfigTest, WarnsAboutAFieldThatTheSchemaHasDropped) {
