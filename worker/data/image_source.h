@@ -8,7 +8,8 @@
 //   VocSource          a Pascal VOC folder
 //   SyntheticSource    drawn shapes, one per image
 //   SceneSource        drawn scenes of several objects
-// CachedImageSource (image_cache.h) wraps one of them and reads decoded images from a cache file.
+// SampledSource (sampled_source.h) wraps one of them and reads every n-th example;
+// CachedImageSource (image_cache.h) wraps any and reads decoded images from a cache file.
 //
 // Thread rule: immutable after opening; all methods may be called from several threads at once.
 #ifndef PUSHPULL_WORKER_DATA_IMAGE_SOURCE_H_

@@ -247,6 +247,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadPatch{"train_config { optimizer { momentum_optimizer {} } }",
                  "train_config.optimizer.momentum_optimizer.learning_rate"},
         BadPatch{"train_input_reader { num_epochs: 2 }", "train_input_reader.num_epochs"},
+        BadPatch{"train_input_reader { sample_1_of_n_examples: 0 }",
+                 "train_input_reader.sample_1_of_n_examples"},
         BadPatch{"train_input_reader { use_display_name: true }",
                  "train_input_reader.use_display_name"},
         BadPatch{"train_input_reader { tf_record_input_reader { input_path: "
@@ -446,7 +448,7 @@ TEST(ValidateConfigTest, WarnsAboutAFieldThatTheSchemaHasDropped) {
 TEST(ValidateConfigTest, AcceptsUnsupportedFieldsAtTheirDefault) {
   const auto config = Good(
       "train_config { fine_tune_checkpoint: '' merge_multiple_label_boxes: false } "
-      "train_input_reader { sample_1_of_n_examples: 1 }");
+      "train_input_reader { load_multiclass_scores: false }");
   EXPECT_TRUE(ValidatePipelineConfig(config, {}).ToStatus("").ok());
 }
 
