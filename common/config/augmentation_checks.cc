@@ -12,14 +12,20 @@ constexpr double kMaxPaddedSide = 8192.0;  // in pixels
 constexpr double kMaxPaddedRatio = 16.0;
 constexpr int kMaxShiftPixels = 1024;
 
-// Checks any of the messages that describe a crop; they share field names.
+// Checks any of the messages that describe a crop; they share field names. Leaves the aspect ratio
+// out.
 template <typename Message>
-void CheckCrop(const Message& crop, const std::string& field, FieldChecker* checker) {
+void CheckCropOfAnyAspect(const Message& crop, const std::string& field, FieldChecker* checker) {
   checker->Within(field + ".min_object_covered", crop.min_object_covered(), 0.0, 1.0);
   checker->Within(field + ".overlap_thresh", crop.overlap_thresh(), 0.0, 1.0);
   checker->Within(field + ".random_coef", crop.random_coef(), 0.0, 1.0);
   checker->Within(field + ".max_area", crop.max_area(), 0.0, 1.0);
   checker->Range(field + ".min_area", crop.min_area(), field + ".max_area", crop.max_area());
+}
+
+template <typename Message>
+void CheckCrop(const Message& crop, const std::string& field, FieldChecker* checker) {
+  CheckCropOfAnyAspect(crop, field, checker);
   checker->Positive(field + ".min_aspect_ratio", crop.min_aspect_ratio());
   checker->Range(field + ".min_aspect_ratio", crop.min_aspect_ratio(), field + ".max_aspect_ratio",
                  crop.max_aspect_ratio());
@@ -41,6 +47,14 @@ void CheckCropPad(const config::SSDRandomCropPadOperation& operation, const std:
     checker->Positive(high, operation.max_padded_size_ratio(axis), kMaxPaddedRatio);
     checker->Range(low, operation.min_padded_size_ratio(axis), high,
                    operation.max_padded_size_ratio(axis));
+  }
+}
+
+void CheckCropFixedAspectRatio(const config::SSDRandomCropFixedAspectRatio& crop,
+                               const std::string& field, FieldChecker* checker) {
+  checker->Positive(field + ".aspect_ratio", crop.aspect_ratio());
+  for (int i = 0; i < crop.operations_size(); ++i) {
+    CheckCropOfAnyAspect(crop.operations(i), absl::StrCat(field, ".operations[", i, "]"), checker);
   }
 }
 
@@ -111,6 +125,10 @@ void CheckStep(const config::PreprocessingStep& step, const std::string& field,
       if (step.ssd_random_crop_pad().operations().empty()) {
         checker->Missing(field + ".ssd_random_crop_pad.operations", "at least one");
       }
+      break;
+    case config::PreprocessingStep::kSsdRandomCropFixedAspectRatio:
+      CheckCropFixedAspectRatio(step.ssd_random_crop_fixed_aspect_ratio(),
+                                field + ".ssd_random_crop_fixed_aspect_ratio", checker);
       break;
     case config::PreprocessingStep::kRandomPadImage:
       CheckPad(step.random_pad_image(), field + ".random_pad_image", checker);

@@ -12,10 +12,6 @@ void CheckKeepAspectRatio(const config::KeepAspectRatioResizer& resizer, const s
                           int min_side, FieldChecker* checker) {
   checker->Between(field + ".max_dimension", resizer.max_dimension(), min_side, kMaxSide);
   checker->Between(field + ".min_dimension", resizer.min_dimension(), 1, resizer.max_dimension());
-  if (!resizer.pad_to_max_dimension()) {
-    checker->Add(field + ".pad_to_max_dimension", "true, for a network has one input size", "false",
-                 "set it to true, or use fixed_shape_resizer");
-  }
   const int pads = resizer.per_channel_pad_value_size();
   if (pads != 0 && pads != kImageChannels) {
     checker->Add(field + ".per_channel_pad_value", "none or three values, one per channel",
@@ -69,6 +65,18 @@ void CheckImageResizer(const config::ImageResizer& resizer, const std::string& f
   } else {
     checker->Missing(field, "fixed_shape_resizer { height: H width: W }");
   }
+}
+
+void WarnAboutPadding(const config::ImageResizer& resizer, const std::string& field,
+                      std::vector<std::string>* warnings) {
+  if (!resizer.has_keep_aspect_ratio_resizer()) return;
+  const config::KeepAspectRatioResizer& keep = resizer.keep_aspect_ratio_resizer();
+  if (keep.pad_to_max_dimension()) return;
+  warnings->push_back(absl::StrCat(
+      field, ".keep_aspect_ratio_resizer.pad_to_max_dimension is false, but images are padded to ",
+      keep.max_dimension(), " x ", keep.max_dimension(),
+      " pixels, because the network has one input size; TensorFlow would give it images of "
+      "different sizes"));
 }
 
 }  // namespace pushpull

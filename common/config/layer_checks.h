@@ -4,6 +4,7 @@
 #define PUSHPULL_COMMON_CONFIG_LAYER_CHECKS_H_
 
 #include <string>
+#include <vector>
 
 #include "common/config/field_checker.h"
 #include "protos/pipeline.pb.h"
@@ -23,6 +24,11 @@ void CheckHyperparams(const config::Hyperparams& hyperparams, const std::string&
 // Each side of the network's input must have `min_side` to kMaxSide pixels.
 void CheckImageResizer(const config::ImageResizer& resizer, const std::string& field, int min_side,
                        FieldChecker* checker);
+
+// Appends a sentence to `warnings` if the resizer asks for images without padding, which the
+// network cannot take.
+void WarnAboutPadding(const config::ImageResizer& resizer, const std::string& field,
+                      std::vector<std::string>* warnings);
 
 }  // namespace pushpull
 

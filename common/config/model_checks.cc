@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
 
+#include "common/config/anchor_checks.h"
 #include "common/config/layer_checks.h"
 #include "common/config/model_types.h"
 
@@ -252,6 +253,7 @@ void CheckAnchors(const config::Ssd& ssd, FieldChecker* checker) {
                  absl::StrCat(anchors.scales_size(), " numbers"));
   }
   for (const float scale : anchors.scales()) checker->Positive(field + ".scales", scale);
+  CheckAnchorPlaces(anchors, field, checker);
   CheckAspectRatios(anchors.aspect_ratios(), field + ".aspect_ratios", checker);
 }
 

@@ -139,6 +139,7 @@ void CheckLabelMap(const std::string& field, const FieldDescriptor& kind, const 
 void CheckReader(const config::InputReader& reader, const std::string& field,
                  const config::DetectionModel& model, const ReaderFiles& files,
                  FieldChecker* checker) {
+  checker->AtLeast(field + ".sample_1_of_n_examples", reader.sample_1_of_n_examples(), 1);
   const google::protobuf::Reflection& reflection = *reader.GetReflection();
   const OneofDescriptor* const readers = reader.GetDescriptor()->FindOneofByName("input_reader");
   const FieldDescriptor* const kind = reflection.GetOneofFieldDescriptor(reader, readers);

@@ -10,6 +10,7 @@
 #include "common/base/status_macros.h"
 #include "common/config/augmentation_checks.h"
 #include "common/config/field_checker.h"
+#include "common/config/layer_checks.h"
 #include "common/config/model_checks.h"
 #include "common/config/optimizer_checks.h"
 #include "common/config/pipeline_config.h"
@@ -202,8 +203,12 @@ ConfigReport ValidatePipelineConfig(const config::TrainEvalPipelineConfig& confi
   CheckSchemaMarks(config, &checker, &report.warnings);
   if (config.model().has_classifier()) {
     CheckClassifier(config.model().classifier(), &checker);
+    WarnAboutPadding(config.model().classifier().image_resizer(), "model.classifier.image_resizer",
+                     &report.warnings);
   } else if (config.model().has_ssd()) {
     CheckSsd(config.model().ssd(), &checker);
+    WarnAboutPadding(config.model().ssd().image_resizer(), "model.ssd.image_resizer",
+                     &report.warnings);
   } else if (config.model().model_case() == config::DetectionModel::MODEL_NOT_SET) {
     checker.Missing("model", "ssd { ... } or classifier { ... }");
   }

@@ -47,6 +47,12 @@ SsdAnchorSpec ResolveSsdAnchors(const config::Ssd& ssd) {
   spec.interpolated_scale_aspect_ratio = in.interpolated_scale_aspect_ratio();
   spec.base_anchor_height = in.base_anchor_height() * shorter / static_cast<float>(image.height);
   spec.base_anchor_width = in.base_anchor_width() * shorter / static_cast<float>(image.width);
+  spec.height_stride.assign(in.height_stride().begin(), in.height_stride().end());
+  spec.width_stride.assign(in.width_stride().begin(), in.width_stride().end());
+  spec.height_offset.assign(in.height_offset().begin(), in.height_offset().end());
+  spec.width_offset.assign(in.width_offset().begin(), in.width_offset().end());
+  spec.image_height = image.height;
+  spec.image_width = image.width;
   return spec;
 }
 

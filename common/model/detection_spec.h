@@ -24,6 +24,15 @@ struct SsdAnchorSpec {
   float base_anchor_height = 1.0f;               // fraction of the image's height
   float base_anchor_width = 1.0f;                // fraction of the image's width
   float interpolated_scale_aspect_ratio = 1.0f;  // 0 or less: no interpolated anchor
+  // The places of the anchors, in pixels of the network's input, one per layer: the distance
+  // between neighbours, and the centre of the first. Each vector may be empty. Without strides the
+  // anchors divide the image evenly; without offsets the first centre is half a stride.
+  std::vector<int> height_stride;
+  std::vector<int> width_stride;
+  std::vector<int> height_offset;
+  std::vector<int> width_offset;
+  int image_height = 0;  // of the network's input, in pixels; needed with strides or offsets
+  int image_width = 0;
 };
 
 // The anchors of RetinaNet (Lin et al., ICCV 2017): each map has those of a level, and those of the

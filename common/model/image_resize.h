@@ -16,7 +16,8 @@ struct ImageSize {
   bool operator==(const ImageSize&) const = default;
 };
 
-// TensorFlow's keep_aspect_ratio_resizer with pad_to_max_dimension. The image is scaled so that its
+// TensorFlow's keep_aspect_ratio_resizer with pad_to_max_dimension; without it, the image is padded
+// as well, since the network has one input size. The image is scaled so that its
 // shorter side is min_dimension. If its longer side would then exceed max_dimension, it is scaled
 // so that the longer side is max_dimension. It lies in the upper left corner of a square of
 // max_dimension.

@@ -68,12 +68,25 @@ struct Axis {
   double size = 1.0;          // fraction of the image for a shape of height or width 1
 };
 
-Axis RowsOf(const SsdAnchorSpec& spec, int /*map*/, const DetectionHead& head) {
-  return {0.5 / head.height, 1.0 / head.height, spec.base_anchor_height};
+// `strides` and `offsets` hold a number of pixels for each map, or nothing.
+Axis PlacedAxis(const std::vector<int>& strides, const std::vector<int>& offsets, int map,
+                int cells, int pixels, double size) {
+  Axis axis;
+  axis.step = strides.empty() ? 1.0 / cells : static_cast<double>(strides.at(map)) / pixels;
+  axis.first_center =
+      offsets.empty() ? 0.5 * axis.step : static_cast<double>(offsets.at(map)) / pixels;
+  axis.size = size;
+  return axis;
 }
 
-Axis ColumnsOf(const SsdAnchorSpec& spec, int /*map*/, const DetectionHead& head) {
-  return {0.5 / head.width, 1.0 / head.width, spec.base_anchor_width};
+Axis RowsOf(const SsdAnchorSpec& spec, int map, const DetectionHead& head) {
+  return PlacedAxis(spec.height_stride, spec.height_offset, map, head.height, spec.image_height,
+                    spec.base_anchor_height);
+}
+
+Axis ColumnsOf(const SsdAnchorSpec& spec, int map, const DetectionHead& head) {
+  return PlacedAxis(spec.width_stride, spec.width_offset, map, head.width, spec.image_width,
+                    spec.base_anchor_width);
 }
 
 Axis AxisOf(const MultiscaleAnchorSpec& spec, int map, int pixels) {

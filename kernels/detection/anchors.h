@@ -36,7 +36,8 @@ std::vector<std::vector<AnchorShape>> AnchorShapes(const AnchorSpec& spec);
 // must be the number of shapes that AnchorShapes returns (CHECK).
 //
 // SsdAnchorSpec: The centres are at ((y + 0.5) / height, (x + 0.5) / width), where height and width
-// are those of the map. Heights and widths are multiplied by base_anchor_height and
+// are those of the map. A stride of the map takes the place of image size / map size, and an offset
+// that of half a stride. Heights and widths are multiplied by base_anchor_height and
 // base_anchor_width.
 //
 // MultiscaleAnchorSpec: The centres are at (y, x) * stride + offset in pixels. In each direction

@@ -39,6 +39,7 @@ constexpr char kObjectText[] = "image/object/class/text";
 constexpr char kObjectLabel[] = "image/object/class/label";
 constexpr char kDifficult[] = "image/object/difficult";
 constexpr char kIsCrowd[] = "image/object/is_crowd";
+constexpr char kGroupOf[] = "image/object/group_of";
 constexpr char kArea[] = "image/object/area";
 constexpr char kWeight[] = "image/object/weight";
 
@@ -105,6 +106,7 @@ struct ObjectLists {
         label(features->Ints(kObjectLabel)),
         difficult(features->Ints(kDifficult)),
         is_crowd(features->Ints(kIsCrowd)),
+        group_of(features->Ints(kGroupOf)),
         weight(features->Floats(kWeight)) {}
 
   absl::Status CheckLengths(absl::string_view name) const {
@@ -122,6 +124,7 @@ struct ObjectLists {
     PP_RETURN_IF_ERROR(check(kObjectLabel, label.value_size(), true));
     PP_RETURN_IF_ERROR(check(kDifficult, difficult.value_size(), true));
     PP_RETURN_IF_ERROR(check(kIsCrowd, is_crowd.value_size(), true));
+    PP_RETURN_IF_ERROR(check(kGroupOf, group_of.value_size(), true));
     return check(kWeight, weight.value_size(), true);
   }
 
@@ -133,6 +136,7 @@ struct ObjectLists {
   const Int64List& label;
   const Int64List& difficult;
   const Int64List& is_crowd;
+  const Int64List& group_of;
   const FloatList& weight;
 };
 
@@ -183,6 +187,7 @@ std::string DecodeObject(const ObjectLists& lists, int i, const ExampleDecoding&
   if (!problem.empty()) return problem;
   box->difficult = lists.difficult.value_size() > 0 && lists.difficult.value(i) != 0;
   box->is_crowd = lists.is_crowd.value_size() > 0 && lists.is_crowd.value(i) != 0;
+  box->is_group_of = lists.group_of.value_size() > 0 && lists.group_of.value(i) != 0;
   if (lists.weight.value_size() > 0) box->weight = lists.weight.value(i);
   if (!std::isfinite(box->weight) || box->weight < 0) {
     return absl::StrCat("weight is ", box->weight, ", expected 0 or more");

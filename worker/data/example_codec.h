@@ -7,7 +7,7 @@
 //   image/class/text, image/class/label                  bytes, int64; class of the whole image
 //   image/object/bbox/{xmin,xmax,ymin,ymax}              floats; shares of the image's sides
 //   image/object/class/text, image/object/class/label    bytes, int64s
-//   image/object/{difficult,is_crowd}                    int64s; 0 or 1
+//   image/object/{difficult,is_crowd,group_of}           int64s; 0 or 1
 //   image/object/{area,weight}                           floats; area in square pixels
 // clang-format on
 //
@@ -52,10 +52,11 @@ absl::Status DecodeExample(absl::string_view bytes, absl::string_view name,
                            const ExampleDecoding& decoding, Example* example,
                            std::vector<std::string>* issues);
 
-// Returns a serialized tf.Example with the keys above except image/object/weight. The image/class
-// keys are written if the image has a label, the image/object keys if it has objects or no label.
-// `encoded` holds a whole JPEG or PNG file. The same input always gives the same bytes.
-// INVALID_ARGUMENT: `encoded` begins as neither JPEG nor PNG.
+// Returns a serialized tf.Example with the keys above except image/object/weight and
+// image/object/group_of. The image/class keys are written if the image has a label, the
+// image/object keys if it has objects or no label. `encoded` holds a whole JPEG or PNG file. The
+// same input always gives the same bytes. INVALID_ARGUMENT: `encoded` begins as neither JPEG nor
+// PNG.
 absl::StatusOr<std::string> EncodeExample(const AnnotatedImage& image, absl::string_view encoded);
 
 }  // namespace pushpull

@@ -80,7 +80,7 @@ absl::Status Decode(const ImageSource& source, const ImageCacheOptions& options,
 bool SameBox(const Box& a, const Box& b) {
   const auto fields = [](const Box& box) {
     return std::tie(box.ymin, box.xmin, box.ymax, box.xmax, box.label, box.weight, box.difficult,
-                    box.is_crowd);
+                    box.is_crowd, box.is_group_of);
   };
   return fields(a) == fields(b);
 }

@@ -42,8 +42,9 @@ ImageCacheBox StoredBox(const Box& box) {
   stored.xmax = box.xmax;
   stored.weight = box.weight;
   stored.label = static_cast<uint32_t>(box.label);
-  stored.flags =
-      (box.difficult ? kImageCacheBoxDifficult : 0) | (box.is_crowd ? kImageCacheBoxIsCrowd : 0);
+  stored.flags = (box.difficult ? kImageCacheBoxDifficult : 0) |
+                 (box.is_crowd ? kImageCacheBoxIsCrowd : 0) |
+                 (box.is_group_of ? kImageCacheBoxIsGroupOf : 0);
   return stored;
 }
 
@@ -57,6 +58,7 @@ Box LoadedBox(const ImageCacheBox& stored) {
   box.label = static_cast<int32_t>(stored.label);
   box.difficult = (stored.flags & kImageCacheBoxDifficult) != 0;
   box.is_crowd = (stored.flags & kImageCacheBoxIsCrowd) != 0;
+  box.is_group_of = (stored.flags & kImageCacheBoxIsGroupOf) != 0;
   return box;
 }
 

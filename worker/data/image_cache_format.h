@@ -32,7 +32,7 @@
 namespace pushpull {
 
 inline constexpr char kImageCacheMagic[8] = {'P', 'P', 'I', 'M', 'A', 'G', 'E', 'S'};
-inline constexpr uint32_t kImageCacheVersion = 1;
+inline constexpr uint32_t kImageCacheVersion = 2;  // 1 had no group boxes
 inline constexpr size_t kImageCacheKeyBytes = 32;
 // Largest height and width of a stored image; keeps height * width * channels far from overflow.
 inline constexpr uint32_t kImageCacheMaxSide = 1u << 24;
@@ -66,6 +66,7 @@ struct ImageCacheBox {
 };
 inline constexpr uint32_t kImageCacheBoxDifficult = 1;
 inline constexpr uint32_t kImageCacheBoxIsCrowd = 2;
+inline constexpr uint32_t kImageCacheBoxIsGroupOf = 4;
 
 struct ImageCacheFooter {
   uint64_t num_examples;

@@ -8,7 +8,8 @@
 //   VocSource          a Pascal VOC folder
 //   SyntheticSource    drawn shapes, one per image
 //   SceneSource        drawn scenes of several objects
-// CachedImageSource (image_cache.h) wraps one of them and reads decoded images from a cache file.
+// SampledSource (sampled_source.h) wraps one of them and reads every n-th example;
+// CachedImageSource (image_cache.h) wraps any and reads decoded images from a cache file.
 //
 // Thread rule: immutable after opening; all methods may be called from several threads at once.
 #ifndef PUSHPULL_WORKER_DATA_IMAGE_SOURCE_H_
@@ -41,10 +42,11 @@ struct Box {
   float xmin = 0;
   float ymax = 0;
   float xmax = 0;
-  int32_t label = 0;       // 0-based: the id in a label map minus 1
-  float weight = 1.0f;     // weight of the object in the training loss
-  bool difficult = false;  // Pascal VOC: the evaluation counts it neither as found nor as missed
-  bool is_crowd = false;   // COCO: one box around many objects
+  int32_t label = 0;         // 0-based: the id in a label map minus 1
+  float weight = 1.0f;       // weight of the object in the training loss
+  bool difficult = false;    // Pascal VOC: the evaluation counts it neither as found nor as missed
+  bool is_crowd = false;     // COCO: one box around many objects
+  bool is_group_of = false;  // Open Images: one box around several objects
 };
 
 struct Example {

@@ -9,6 +9,7 @@
 #include "common/base/status_macros.h"
 #include "worker/data/image_sources.h"
 #include "worker/data/label_map.h"
+#include "worker/data/sampled_source.h"
 
 namespace pushpull {
 namespace {
@@ -38,7 +39,11 @@ absl::StatusOr<std::unique_ptr<ImageSource>> OpenImageSource(const config::Input
     source_options.label_map = *std::move(map);
   }
   SourceOrError source = OpenChosenSource(reader, source_options);
-  if (source.ok()) return source;
+  if (source.ok()) {
+    const int64_t n = reader.sample_1_of_n_examples();
+    return n == 1 ? std::move(source)
+                  : SourceOrError(std::make_unique<SampledSource>(*std::move(source), n));
+  }
   const auto* const readers = reader.GetDescriptor()->FindOneofByName("input_reader");
   return InField(options, reader.GetReflection()->GetOneofFieldDescriptor(reader, readers)->name(),
                  source.status());

@@ -43,6 +43,7 @@ DetectionRecord MakeDetectionRecord(const std::string& image_id, int height, int
     truth.label = box.label;
     truth.difficult = box.difficult;
     truth.is_crowd = box.is_crowd;
+    truth.is_group_of = box.is_group_of;
     record.ground_truth.push_back(truth);
   }
   for (const Detection& detection : detections) {

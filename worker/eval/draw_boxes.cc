@@ -212,7 +212,7 @@ Image DrawBoxes(const Image& image, const DetectionRecord& record,
     canvas.Frame(area, std::max(line / 2, 1), color, Canvas::Stroke::kDashed);
     const std::string text =
         absl::StrCat(NameOf(truth.label, class_names), truth.difficult ? " (difficult)" : "",
-                     truth.is_crowd ? " (crowd)" : "");
+                     truth.is_crowd ? " (crowd)" : "", truth.is_group_of ? " (group)" : "");
     DrawStrip({text, color, kBlack}, area.bottom, area.left, scale, &canvas);
   }
   for (const DetectedBox* detection : Select(record.detections, options)) {

@@ -43,7 +43,7 @@ absl::StatusOr<std::unique_ptr<EvaluationRun>> EvaluationRun::Create(
   const int64_t wanted = config.eval_config().num_examples();
   result->num_examples_ = std::min(wanted, result->source_->size());
   if (result->num_examples_ < wanted) {
-    LOG(INFO) << "eval_config.num_examples is " << wanted << ", the data set has "
+    LOG(INFO) << "eval_config.num_examples is " << wanted << ", eval_input_reader has "
               << result->num_examples_ << ": each is evaluated once";
   }
 

@@ -137,8 +137,6 @@ INSTANTIATE_TEST_SUITE_P(
                  "model.classifier.image_resizer.fixed_shape_resizer.height"},
         BadPatch{CLASSIFIER("image_resizer { fixed_shape_resizer { resize_method: BICUBIC } }"),
                  "model.classifier.image_resizer.fixed_shape_resizer.resize_method"},
-        BadPatch{CLASSIFIER("image_resizer { keep_aspect_ratio_resizer {} }"),
-                 "model.classifier.image_resizer.keep_aspect_ratio_resizer.pad_to_max_dimension"},
         BadPatch{
             CLASSIFIER(
                 "image_resizer { keep_aspect_ratio_resizer { max_dimension: 96 min_dimension: 64"
@@ -248,6 +246,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadPatch{"train_config { optimizer { momentum_optimizer {} } }",
                  "train_config.optimizer.momentum_optimizer.learning_rate"},
         BadPatch{"train_input_reader { num_epochs: 2 }", "train_input_reader.num_epochs"},
+        BadPatch{"train_input_reader { sample_1_of_n_examples: 0 }",
+                 "train_input_reader.sample_1_of_n_examples"},
         BadPatch{"train_input_reader { use_display_name: true }",
                  "train_input_reader.use_display_name"},
         BadPatch{"train_input_reader { tf_record_input_reader { input_path: "
@@ -418,6 +418,20 @@ TEST(ValidateConfigTest, WarnsAboutFieldsWithoutEffect) {
                     HasSubstr("train_input_reader.num_readers has no effect: ")));
 }
 
+TEST(ValidateConfigTest, WarnsAboutPaddingThatTheConfigDoesNotAskFor) {
+  const std::string resizer = "image_resizer { keep_aspect_ratio_resizer { max_dimension: 640 ";
+  config::TrainEvalPipelineConfig config = Good("model { classifier { " + resizer + "} } } }");
+  EXPECT_TRUE(ValidatePipelineConfig(config, {}).ToStatus("").ok());
+  EXPECT_EQ(Warnings(config),
+            "model.classifier.image_resizer.keep_aspect_ratio_resizer.pad_to_max_dimension is "
+            "false, but images are padded to 640 x 640 pixels, because the network has one input "
+            "size; TensorFlow would give it images of different sizes");
+  config = Good("model { classifier { " + resizer + "pad_to_max_dimension: true } } } }");
+  EXPECT_EQ(Warnings(config), "");
+  *config.mutable_model() = MakeSsdTestConfig("ssd_mobilenet_v2", resizer + "} }").model();
+  EXPECT_THAT(Warnings(config), HasSubstr("model.ssd.image_resizer.keep_aspect_ratio_resizer.pad"));
+}
+
 TEST(ValidateConfigTest, WarnsAboutAFieldThatTheSchemaHasDropped) {
   config::TrainEvalPipelineConfig config = Good();
   *config.mutable_model() =
@@ -433,7 +447,7 @@ TEST(ValidateConfigTest, WarnsAboutAFieldThatTheSchemaHasDropped) {
 TEST(ValidateConfigTest, AcceptsUnsupportedFieldsAtTheirDefault) {
   const auto config = Good(
       "train_config { fine_tune_checkpoint: '' merge_multiple_label_boxes: false } "
-      "train_input_reader { sample_1_of_n_examples: 1 }");
+      "train_input_reader { load_multiclass_scores: false }");
   EXPECT_TRUE(ValidatePipelineConfig(config, {}).ToStatus("").ok());
 }
 
@@ -463,6 +477,19 @@ TEST(ValidateConfigTest, ListsAllProblemsOfADetector) {
         "aspect_ratios", "hard_example_miner: expected none with weighted_sigmoid_focal"}) {
     EXPECT_THAT(message, HasSubstr(part));
   }
+}
+
+TEST(ValidateConfigTest, ChecksThePlacesOfAnchors) {
+  auto config = Good();
+  *config.mutable_model() =
+      MakeSsdTestConfig("ssd_mobilenet_v2",
+                        "num_classes: 10 anchor_generator { ssd_anchor_generator { "
+                        "height_stride: 16 width_stride: [16, 32, 64, 100, 150, 300] } }")
+          .model();
+  EXPECT_THAT(Problems(config),
+              AllOf(HasSubstr("has 1 problem:"),
+                    HasSubstr("ssd_anchor_generator.height_stride: expected one per layer "
+                              "(num_layers: 6), got 1 numbers")));
 }
 
 TEST(ValidateConfigTest, ChecksSsd) {

@@ -2,9 +2,12 @@
 // numbers.
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 #include <limits>
 #include <vector>
 
+#include "glog/logging.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 #include "common/base/random.h"
@@ -63,6 +66,53 @@ TEST(SsdAnchors, AcceptsGivenScalesAndNoInterpolatedShape) {
   ASSERT_EQ(shapes[0].size(), 1u);
   EXPECT_FLOAT_EQ(shapes[0][0].scale, 0.3f);
   EXPECT_FLOAT_EQ(shapes[1][0].scale, 0.7f);
+}
+
+// Two maps of 2x3 and 1x2 cells, whose anchors are placed in pixels of an image of 100x200. A
+// stride need not fit the map: 2 rows of 30 pixels do not fill 100.
+TEST(SsdAnchors, HaveTheCentresThatStridesAndOffsetsGive) {
+  SsdAnchorSpec spec;
+  spec.num_layers = 2;
+  spec.scales = {0.2f, 0.4f};
+  spec.aspect_ratios = {1.0f};
+  spec.reduce_boxes_in_lowest_layer = false;
+  spec.interpolated_scale_aspect_ratio = 0.0f;
+  spec.image_height = 100;
+  spec.image_width = 200;
+  std::vector<DetectionHead> heads(2);
+  for (DetectionHead& head : heads) head.anchors_per_location = 1;
+  heads[0].height = 2, heads[0].width = 3;
+  heads[1].height = 1, heads[1].width = 2;
+  // Returns the centres in pixels: y of the rows of the first map, x of its first row, then both
+  // coordinates of the last anchor of the second map.
+  const auto centres = [&] {
+    const std::vector<BoundingBox> anchors = GenerateAnchors(spec, heads);
+    CHECK_EQ(anchors.size(), 8u);
+    const auto y = [&](int i) { return 50.0f * (anchors[i].ymin + anchors[i].ymax); };
+    const auto x = [&](int i) { return 100.0f * (anchors[i].xmin + anchors[i].xmax); };
+    for (const BoundingBox& anchor : anchors) {  // places do not change sizes
+      const float scale = &anchor < &anchors[6] ? 0.2f : 0.4f;
+      EXPECT_NEAR(anchor.height(), scale, 1e-6);
+      EXPECT_NEAR(anchor.width(), scale, 1e-6);
+    }
+    return std::vector<float>{y(0), y(3), x(0), x(1), x(2), y(7), x(7)};
+  };
+  using testing::FloatNear;
+  const auto are = [](std::initializer_list<float> pixels) {
+    std::vector<testing::Matcher<float>> matchers;
+    for (const float pixel : pixels) matchers.push_back(FloatNear(pixel, 1e-4f));
+    return testing::ElementsAreArray(matchers);
+  };
+  EXPECT_THAT(centres(), are({25, 75, 33.3333f, 100, 166.6667f, 50, 150}));
+  spec.height_stride = {30, 80};
+  spec.width_stride = {50, 120};
+  EXPECT_THAT(centres(), are({15, 45, 25, 75, 125, 40, 180}));  // half a stride, and full ones
+  spec.height_offset = {0, 7};
+  spec.width_offset = {10, 90};
+  EXPECT_THAT(centres(), are({0, 30, 10, 60, 110, 7, 210}));
+  spec.height_stride.clear();  // the maps divide the image again, from the offset on
+  spec.width_stride.clear();
+  EXPECT_THAT(centres(), are({0, 50, 10, 76.6667f, 143.3333f, 7, 190}));
 }
 
 TEST(MultiscaleAnchors, AreMultiplesOfTheStride) {

@@ -90,6 +90,17 @@ TEST_F(ExampleCodecTest, RoundTrips) {
   EXPECT_TRUE(example_.boxes[1].difficult && example_.boxes[1].is_crowd);
 }
 
+TEST_F(ExampleCodecTest, ReadsWhichBoxesStandForGroups) {
+  ASSERT_TRUE(Decode().ok());  // without the key no box does
+  EXPECT_FALSE(example_.boxes[0].is_group_of || example_.boxes[1].is_group_of);
+  auto* const groups = (*this)["image/object/group_of"].mutable_int64_list();
+  groups->add_value(0);
+  groups->add_value(1);
+  ASSERT_TRUE(Decode().ok()) << Decode();
+  EXPECT_FALSE(example_.boxes[0].is_group_of);
+  EXPECT_TRUE(example_.boxes[1].is_group_of);
+}
+
 TEST_F(ExampleCodecTest, WritesTheKeysOfTheFormat) {
   EXPECT_EQ((*this)["image/encoded"].bytes_list().value(0), jpeg_);
   EXPECT_EQ((*this)["image/format"].bytes_list().value(0), "jpeg");
@@ -221,9 +232,10 @@ TEST_F(ExampleCodecTest, NamesTheErrorOfMalformedExamples) {
   EXPECT_EQ(DecodeExample("no proto", "r", decoding_, &example_, &issues_).code(),
             absl::StatusCode::kDataLoss);
   for (const char* key : {"bbox/xmin", "bbox/xmax", "bbox/ymin", "bbox/ymax", "class/label",
-                          "class/text", "difficult", "is_crowd", "weight"}) {
+                          "class/text", "difficult", "is_crowd", "group_of", "weight"}) {
     Set(TwoObjects());
     (*this)["image/object/weight"].mutable_float_list();
+    (*this)["image/object/group_of"].mutable_int64_list();
     tensorflow::Feature& feature = (*this)[absl::StrCat("image/object/", key)];
     if (feature.has_float_list()) feature.mutable_float_list()->add_value(1);
     if (feature.has_int64_list()) feature.mutable_int64_list()->add_value(1);

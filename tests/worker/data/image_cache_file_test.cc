@@ -238,7 +238,7 @@ TEST(ImageCacheFile, RefusesAnotherVersion) {
   const absl::Status status = OpenBytes(files, file.Sign());
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()),
-              AllOf(HasSubstr("version 2"), HasSubstr("this program's is 1")));
+              AllOf(HasSubstr("version 3"), HasSubstr("this program's is 2")));
 }
 
 TEST(ImageCacheFile, KeepsTheFirstWriteError) {

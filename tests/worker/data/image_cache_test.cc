@@ -185,6 +185,10 @@ TEST(ImageCache, RebuildsWhenTheDataHaveChanged) {
        [](Example* e) {
          for (Box& box : e->boxes) box.is_crowd = !box.is_crowd;
        }},
+      {"boxes",
+       [](Example* e) {
+         for (Box& box : e->boxes) box.is_group_of = !box.is_group_of;
+       }},
       {"boxes", [](Example* e) { e->boxes.emplace_back(); }},
   };
   for (const auto& [what, change] : changes) {

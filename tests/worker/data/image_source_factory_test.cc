@@ -1,5 +1,6 @@
 #include "worker/data/image_source_factory.h"
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
@@ -35,6 +36,25 @@ TEST(ImageSourceFactoryTest, OpensEachReader) {
   auto synthetic = Open("synthetic_input_reader { num_examples: 5 num_classes: 4 }", "", 4);
   ASSERT_TRUE(synthetic.ok()) << synthetic.status();
   EXPECT_EQ((*synthetic)->size(), 5);
+}
+
+TEST(ImageSourceFactoryTest, ReadsOneOfNExamples) {
+  const TempFolder folder;
+  folder.Write("i", IdxImages(5, 2, 2));
+  folder.Write("l", IdxLabels(5, 5));
+  for (const int n : {1, 2}) {
+    const auto idx = Open(absl::StrCat("idx_input_reader { images_path: 'i' labels_path: 'l' } "
+                                       "sample_1_of_n_examples: ",
+                                       n),
+                          folder.path(), 5);
+    ASSERT_TRUE(idx.ok()) << idx.status();
+    ASSERT_EQ((*idx)->size(), n == 1 ? 5 : 3);
+    Example example;
+    for (int64_t i = 0; i < (*idx)->size(); ++i) {
+      ASSERT_EQ((*idx)->Get(i, &example), absl::OkStatus());
+      EXPECT_EQ(example.label, n * i);
+    }
+  }
 }
 
 TEST(ImageSourceFactoryTest, ErrorsNameTheReader) {

@@ -43,6 +43,7 @@ class VariedSource final : public ImageSource {
       box.weight = 0.5f + static_cast<float>(i);
       box.difficult = i % 2 == 1;
       box.is_crowd = i == 2;
+      box.is_group_of = (index + i) % 3 == 0;
     }
     if (change) change(example);
     return absl::OkStatus();
@@ -74,6 +75,7 @@ inline void ExpectSameExample(const Example& a, const Example& b) {
     EXPECT_EQ(a.boxes[i].weight, b.boxes[i].weight);
     EXPECT_EQ(a.boxes[i].difficult, b.boxes[i].difficult);
     EXPECT_EQ(a.boxes[i].is_crowd, b.boxes[i].is_crowd);
+    EXPECT_EQ(a.boxes[i].is_group_of, b.boxes[i].is_group_of);
   }
 }
 

@@ -59,6 +59,15 @@ class DetectionEvaluationTest : public testing::Test {
   std::atomic<bool> stop_ = false;
 };
 
+TEST_F(DetectionEvaluationTest, EvaluatesTheSampledExamplesOnce) {
+  auto config = MakeConfig();
+  config.mutable_eval_input_reader(0)->set_sample_1_of_n_examples(5);
+  const auto report = Evaluate(config);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->examples, 3);  // 0, 5 and 10 of 12, though num_examples is 10
+  EXPECT_EQ(report->images.size(), 3u);
+}
+
 TEST_F(DetectionEvaluationTest, ReportsTensorflowsTagsAndImages) {
   const auto report = Evaluate(MakeConfig(
       "metrics_set: 'coco_detection_metrics' metrics_set: 'pascal_voc_detection_metrics'"));

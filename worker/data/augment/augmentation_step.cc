@@ -13,13 +13,12 @@
 namespace pushpull {
 namespace {
 
-// Reads a crop from any of the config messages that describe one; they share field names.
+// Reads a crop from any of the config messages that describe one; they share field names. Leaves
+// the aspect ratio out.
 template <typename Message>
-CropOptions ReadCrop(const Message& message) {
+CropOptions ReadCropOfAnyAspect(const Message& message) {
   CropOptions crop;
   crop.min_object_covered = message.min_object_covered();
-  crop.min_aspect_ratio = message.min_aspect_ratio();
-  crop.max_aspect_ratio = message.max_aspect_ratio();
   crop.min_area = message.min_area();
   crop.max_area = message.max_area();
   crop.overlap_thresh = message.overlap_thresh();
@@ -28,10 +27,28 @@ CropOptions ReadCrop(const Message& message) {
   return crop;
 }
 
+template <typename Message>
+CropOptions ReadCrop(const Message& message) {
+  CropOptions crop = ReadCropOfAnyAspect(message);
+  crop.min_aspect_ratio = message.min_aspect_ratio();
+  crop.max_aspect_ratio = message.max_aspect_ratio();
+  return crop;
+}
+
 std::unique_ptr<AugmentationStep> MakeSsdCrop(const config::SSDRandomCrop& message) {
   std::vector<CropOptions> crops;
   for (const auto& operation : message.operations()) crops.push_back(ReadCrop(operation));
   return MakeRandomCrop(crops.empty() ? DefaultSsdCrops() : std::move(crops));
+}
+
+std::unique_ptr<AugmentationStep> MakeSsdCropFixedAspectRatio(
+    const config::SSDRandomCropFixedAspectRatio& message) {
+  std::vector<CropOptions> crops;
+  for (const auto& operation : message.operations()) {
+    crops.push_back(ReadCropOfAnyAspect(operation));
+  }
+  return MakeRandomCropFixedAspectRatio(crops.empty() ? DefaultSsdCrops() : std::move(crops),
+                                        message.aspect_ratio());
 }
 
 std::unique_ptr<AugmentationStep> MakeSsdCropPad(const config::SSDRandomCropPad& message) {
@@ -80,6 +97,8 @@ std::unique_ptr<AugmentationStep> MakeAugmentationStep(const config::Preprocessi
       return MakeSsdCrop(step.ssd_random_crop());
     case config::PreprocessingStep::kSsdRandomCropPad:
       return MakeSsdCropPad(step.ssd_random_crop_pad());
+    case config::PreprocessingStep::kSsdRandomCropFixedAspectRatio:
+      return MakeSsdCropFixedAspectRatio(step.ssd_random_crop_fixed_aspect_ratio());
     case config::PreprocessingStep::kRandomPixelValueScale:
       return MakeRandomPixelValueScale(step.random_pixel_value_scale().minval(),
                                        step.random_pixel_value_scale().maxval());

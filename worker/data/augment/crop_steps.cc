@@ -11,6 +11,8 @@ namespace pushpull {
 namespace {
 
 constexpr int kAttempts = 100;
+// The overlap_thresh of TensorFlow's random_crop_to_aspect_ratio.
+constexpr float kFixedAspectOverlap = 0.3f;
 
 // Returns the area of the intersection of box and window, in square pixels.
 float SharedArea(const PixelWindow& window, int height, int width, const Box& box) {
@@ -101,6 +103,48 @@ class RandomCrop final : public AugmentationStep {
   const std::vector<CropOptions> options_;
 };
 
+// Returns the size of the largest window of the aspect ratio (width / height) in an image. A side
+// has at least one pixel.
+PixelWindow LargestWindow(float aspect_ratio, int height, int width) {
+  const float image_ratio = static_cast<float>(width) / static_cast<float>(height);
+  PixelWindow window = {0, 0, height, width};
+  if (image_ratio > aspect_ratio) {
+    window.width = static_cast<int>(std::lrint(static_cast<float>(height) * aspect_ratio));
+    window.width = std::clamp(window.width, 1, width);
+  } else if (image_ratio < aspect_ratio) {
+    window.height = static_cast<int>(std::lrint(static_cast<float>(width) / aspect_ratio));
+    window.height = std::clamp(window.height, 1, height);
+  }
+  return window;
+}
+
+class RandomCropFixedAspectRatio final : public AugmentationStep {
+ public:
+  RandomCropFixedAspectRatio(std::vector<CropOptions> options, float aspect_ratio)
+      : options_(std::move(options)), aspect_ratio_(aspect_ratio) {
+    for (CropOptions& crop : options_) {
+      crop.min_aspect_ratio = aspect_ratio;
+      crop.max_aspect_ratio = aspect_ratio;
+    }
+  }
+  void Apply(CounterRandom* random, EditableImage* image, std::vector<Box>* boxes) const override {
+    CropOptions chosen = options_[random->NextBelow(options_.size())];
+    CropRandomly(chosen, random, image, boxes);
+    PixelWindow window = LargestWindow(aspect_ratio_, image->height(), image->width());
+    window.y = static_cast<int>(
+        random->NextBelow(static_cast<uint64_t>(image->height() - window.height) + 1));
+    window.x = static_cast<int>(
+        random->NextBelow(static_cast<uint64_t>(image->width() - window.width) + 1));
+    chosen.overlap_thresh = kFixedAspectOverlap;
+    MoveBoxesIntoWindow(chosen, image->height(), image->width(), window, boxes);
+    image->Crop(window);
+  }
+
+ private:
+  std::vector<CropOptions> options_;
+  const float aspect_ratio_;
+};
+
 class RandomCropPad final : public AugmentationStep {
  public:
   explicit RandomCropPad(std::vector<CropPadOptions> options) : options_(std::move(options)) {}
@@ -162,6 +206,11 @@ void MoveBoxesIntoWindow(const CropOptions& options, int height, int width,
 
 std::unique_ptr<AugmentationStep> MakeRandomCrop(std::vector<CropOptions> options) {
   return std::make_unique<RandomCrop>(std::move(options));
+}
+
+std::unique_ptr<AugmentationStep> MakeRandomCropFixedAspectRatio(std::vector<CropOptions> options,
+                                                                 float aspect_ratio) {
+  return std::make_unique<RandomCropFixedAspectRatio>(std::move(options), aspect_ratio);
 }
 
 std::unique_ptr<AugmentationStep> MakeRandomCropPad(std::vector<CropPadOptions> options) {

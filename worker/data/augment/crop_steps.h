@@ -55,6 +55,13 @@ std::unique_ptr<AugmentationStep> MakeRandomCrop(std::vector<CropOptions> option
 // The step ssd_random_crop_pad. Pads also the images that were not cropped.
 std::unique_ptr<AugmentationStep> MakeRandomCropPad(std::vector<CropPadOptions> options);
 
+// The step ssd_random_crop_fixed_aspect_ratio. Draws one of the options, whose aspect ratios are
+// replaced by `aspect_ratio` (width / height, > 0), and crops as MakeRandomCrop does. Then crops
+// the result, or the whole image if it was not cropped, to the largest window of that aspect ratio,
+// at a uniformly drawn position; a box is kept if this window holds 0.3 of its area.
+std::unique_ptr<AugmentationStep> MakeRandomCropFixedAspectRatio(std::vector<CropOptions> options,
+                                                                 float aspect_ratio);
+
 // The seven options that ssd_random_crop uses if the config lists no operations, with
 // min_object_covered from 0 to 1.
 std::vector<CropOptions> DefaultSsdCrops();

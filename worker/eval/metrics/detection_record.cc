@@ -46,8 +46,8 @@ double IntersectionOverUnion(const PixelBox& a, const PixelBox& b) {
   return both > 0 ? both / (BoxArea(a) + BoxArea(b) - both) : 0;
 }
 
-double IntersectionOverDetection(const PixelBox& detection, const PixelBox& crowd) {
-  const double both = Intersection(detection, crowd);
+double IntersectionOverDetection(const PixelBox& detection, const PixelBox& truth) {
+  const double both = Intersection(detection, truth);
   return both > 0 ? both / BoxArea(detection) : 0;
 }
 

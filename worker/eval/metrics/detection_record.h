@@ -22,10 +22,11 @@ struct PixelBox {
 
 struct TruthBox {
   PixelBox box;
-  int32_t label = 0;       // 0-based: the id in a label map minus 1
-  bool difficult = false;  // Pascal VOC: counts neither as found nor as missed
-  bool is_crowd = false;   // COCO: one box around many objects
-  float area = 0;          // area of the object's mask in square pixels; 0: use the box's area
+  int32_t label = 0;         // 0-based: the id in a label map minus 1
+  bool difficult = false;    // Pascal VOC: counts neither as found nor as missed
+  bool is_crowd = false;     // COCO: one box around many objects
+  float area = 0;            // area of the object's mask in square pixels; 0: use the box's area
+  bool is_group_of = false;  // Open Images: one box around several objects
 };
 
 struct DetectedBox {
@@ -47,8 +48,8 @@ double BoxArea(const PixelBox& box);
 double IntersectionOverUnion(const PixelBox& a, const PixelBox& b);
 
 // Returns the area of the intersection divided by the area of the detection; 0 without overlap.
-// COCO compares detections with crowd boxes this way.
-double IntersectionOverDetection(const PixelBox& detection, const PixelBox& crowd);
+// COCO compares detections with crowd boxes this way, and Open Images with group boxes.
+double IntersectionOverDetection(const PixelBox& detection, const PixelBox& truth);
 
 // Checks the values of a record. Boxes with an area of 0 are allowed.
 // INVALID_ARGUMENT: a label is not within 0 <= label < num_classes, an edge, area or score is not

@@ -21,6 +21,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "worker/eval/metrics/average_precision.h"
 #include "worker/eval/metrics/detection_metrics.h"
 
 namespace pushpull {
@@ -35,20 +36,8 @@ class VocMetrics final : public DetectionMetrics {
   int64_t matches(int32_t label) const override;
 
  private:
-  struct Detection {
-    float score;
-    bool correct;
-  };
-  struct ClassState {
-    std::vector<Detection> detections;
-    int64_t truth = 0;  // number of boxes that must be found
-  };
-
-  void AddClass(std::vector<const TruthBox*> truth, std::vector<const DetectedBox*> detections,
-                ClassState* state);
-
   const DetectionMetricsOptions options_;
-  std::vector<ClassState> classes_;
+  std::vector<AveragePrecision> classes_;
 };
 
 }  // namespace pushpull

@@ -14,6 +14,7 @@
 namespace pushpull {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 NetworkSpec Build(const std::string& type, const std::string& ssd = "") {
@@ -206,6 +207,22 @@ TEST(SsdMobilenetTest, MakesAnchorsForAnImageThatIsNotSquare) {
   EXPECT_FLOAT_EQ(anchors.base_anchor_width, 0.5f);
   EXPECT_EQ(network.detection->heads[0].height, 10);
   EXPECT_EQ(network.detection->heads[0].width, 19);
+}
+
+TEST(SsdMobilenetTest, PassesStridesAndOffsetsOfAnchorsOn) {
+  const NetworkSpec network =
+      Build("ssd_mobilenet_v1",
+            "image_resizer { fixed_shape_resizer { height: 150 width: 300 } } "
+            "anchor_generator { ssd_anchor_generator { "
+            "height_stride: [16, 32, 64, 100, 150, 300] width_stride: [17, 33, 65, 101, 151, 301] "
+            "height_offset: [1, 2, 3, 4, 5, 6] width_offset: [7, 8, 9, 10, 11, 12] } }");
+  const auto& anchors = std::get<SsdAnchorSpec>(network.detection->anchors);
+  EXPECT_THAT(anchors.height_stride, ElementsAre(16, 32, 64, 100, 150, 300));
+  EXPECT_THAT(anchors.width_stride, ElementsAre(17, 33, 65, 101, 151, 301));
+  EXPECT_THAT(anchors.height_offset, ElementsAre(1, 2, 3, 4, 5, 6));
+  EXPECT_THAT(anchors.width_offset, ElementsAre(7, 8, 9, 10, 11, 12));
+  EXPECT_EQ(anchors.image_height, 150);
+  EXPECT_EQ(anchors.image_width, 300);
 }
 
 }  // namespace

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "google/protobuf/text_format.h"
@@ -86,6 +88,8 @@ TEST(AugmentationStepTest, BoxesFollowThePixels) {
         "ssd_random_crop_pad { operations { min_object_covered: 1 overlap_thresh: 1 min_area: 0.1 "
         "max_area: 1 min_aspect_ratio: 0.5 max_aspect_ratio: 2 min_padded_size_ratio: [1, 1] "
         "max_padded_size_ratio: [2, 2] } }",
+        "ssd_random_crop_fixed_aspect_ratio { aspect_ratio: 1.5 operations { min_object_covered: 1 "
+        "overlap_thresh: 1 min_area: 0.1 max_area: 1 } }",
         "random_crop_image {}"}) {
     SCOPED_TRACE(text);
     const auto step = Make(text);
@@ -163,6 +167,88 @@ TEST(CropTest, WindowsObeyAreaAspectAndCoverage) {
     EXPECT_GE(best, 0.6 - 1e-4);
   }
   EXPECT_GT(found, 450);
+}
+
+// Without a first crop (random_coef: 1), the second takes the largest window of the aspect ratio
+// from every place along the longer side.
+TEST(CropTest, AFixedAspectRatioCutsTheLargestWindowAtAnyPlace) {
+  struct Case {
+    int height, width;
+    const char* aspect_ratio;
+    int window_height, window_width;
+  };
+  for (const Case& c :
+       {Case{6, 10, "", 6, 6}, Case{6, 10, "aspect_ratio: 2", 5, 10},
+        Case{10, 6, "aspect_ratio: 0.25", 10, 2},  // 2.5 rounds to the even number
+        Case{6, 6, "aspect_ratio: 1", 6, 6}, Case{3, 4, "aspect_ratio: 1000", 1, 4}}) {
+    SCOPED_TRACE(c.aspect_ratio);
+    const auto step =
+        Make(std::string("ssd_random_crop_fixed_aspect_ratio { operations { random_coef: 1 } ") +
+             c.aspect_ratio + " }");
+    std::set<std::pair<int, int>> places;
+    for (int i = 0; i < 300; ++i) {
+      Marked marked(c.height, c.width, {0, 0, c.height, c.width});
+      CounterRandom random(4, i);
+      step->Apply(&random, &marked.image, &marked.boxes);
+      ASSERT_EQ(marked.image.height(), c.window_height);
+      ASSERT_EQ(marked.image.width(), c.window_width);
+      places.emplace(marked.image.map().origin.y, marked.image.map().origin.x);
+    }
+    const int expected = c.height - c.window_height + c.width - c.window_width + 1;
+    EXPECT_EQ(static_cast<int>(places.size()), expected);
+  }
+}
+
+// The first crop's windows have the ratio too: at an area of exactly a quarter there is one size.
+TEST(CropTest, AFixedAspectRatioHoldsForTheFirstCrop) {
+  const auto step = Make(
+      "ssd_random_crop_fixed_aspect_ratio { aspect_ratio: 2 operations { min_area: 0.25 "
+      "max_area: 0.25 } }");
+  for (int i = 0; i < 50; ++i) {
+    Marked marked(40, 80, {0, 0, 40, 80});
+    CounterRandom random(6, i);
+    step->Apply(&random, &marked.image, &marked.boxes);
+    EXPECT_EQ(marked.image.height(), 20);
+    EXPECT_EQ(marked.image.width(), 40);
+  }
+}
+
+TEST(CropTest, AFixedAspectRatioUsesTheSsdCropsByDefault) {
+  const auto step = Make("ssd_random_crop_fixed_aspect_ratio {}");
+  std::map<int, int> sides;
+  for (int i = 0; i < 1000; ++i) {
+    Marked marked(60, 60, {10, 10, 40, 40});
+    CounterRandom random(7, i);
+    step->Apply(&random, &marked.image, &marked.boxes);
+    ASSERT_EQ(marked.image.height(), marked.image.width());
+    ++sides[marked.image.height()];
+  }
+  // An area of 0.1 to 1, and the whole image at least where random_coef (0.15) says so.
+  EXPECT_GE(sides.begin()->first, 18);
+  EXPECT_GT(sides.size(), 30u);
+  EXPECT_GT(sides[60], 120);
+}
+
+// A window of half the width keeps a box if it holds 0.3 of it, whatever the first crop's limit is.
+TEST(CropTest, AFixedAspectRatioDropsBoxesThatItHardlyShows) {
+  for (const bool clip : {true, false}) {
+    const auto step = Make(std::string("ssd_random_crop_fixed_aspect_ratio { operations { "
+                                       "random_coef: 1 overlap_thresh: 1 clip_boxes: ") +
+                           (clip ? "true" : "false") + " } }");
+    std::set<bool> outcomes;
+    for (int i = 0; i < 200; ++i) {
+      Marked marked(10, 20, {0, 0, 10, 8});
+      CounterRandom random(8, i);
+      step->Apply(&random, &marked.image, &marked.boxes);
+      const int left = marked.image.map().origin.x;  // of the window; the box ends at 8
+      outcomes.insert(left <= 5);
+      ASSERT_EQ(marked.boxes.size(), left <= 5 ? 1u : 0u) << left;
+      if (left > 5) continue;
+      EXPECT_NEAR(marked.boxes[0].xmin, clip ? 0.0f : -0.1f * static_cast<float>(left), 1e-6);
+      EXPECT_NEAR(marked.boxes[0].xmax, 0.8f - 0.1f * static_cast<float>(left), 1e-6);
+    }
+    EXPECT_EQ(outcomes.size(), 2u);
+  }
 }
 
 TEST(CropTest, HandlesImpossibleWindowsAndTinyImages) {

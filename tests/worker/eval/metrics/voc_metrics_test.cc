@@ -59,6 +59,14 @@ TEST(VocMetricsTest, DifficultBoxesAreNeitherFoundNorMissed) {
   EXPECT_FALSE(metrics.MustBeFound(record.ground_truth[1]));
 }
 
+TEST(VocMetricsTest, OfEqualOverlapsTheFirstBoxDecides) {
+  VocMetrics metrics({{"cat"}});
+  DetectionRecord record{"a", {{Wide(0, 10)}, {.box = Wide(0, 10), .difficult = true}}, {}};
+  record.detections = {{Wide(0, 10), 0, 0.9f}};  // with the second it would be ignored
+  ASSERT_TRUE(metrics.AddImage(record).ok());
+  EXPECT_EQ(MeanOf(metrics), 1);
+}
+
 TEST(VocMetricsTest, ClassesWithoutBoxesDoNotCountInTheMean) {
   VocMetrics metrics({{"cat", "dog", "owl"}});
   DetectionRecord record{"a", {{Wide(0, 10), 0}, {Wide(20, 10), 2}}, {}};

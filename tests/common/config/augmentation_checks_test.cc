@@ -1,0 +1,59 @@
+// The checks of ssd_random_crop_fixed_aspect_ratio; validate_config_test.cc has those of the other
+// steps.
+#include "common/config/augmentation_checks.h"
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "google/protobuf/text_format.h"
+#include "gtest/gtest.h"
+
+namespace pushpull {
+namespace {
+
+std::vector<ConfigProblem> Problems(const std::string& fixed_aspect_ratio) {
+  config::TrainConfig train;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(
+      absl::StrCat("data_augmentation_options { ssd_random_crop_fixed_aspect_ratio { ",
+                   fixed_aspect_ratio, " } }"),
+      &train))
+      << fixed_aspect_ratio;
+  FieldChecker checker;
+  CheckAugmentation(train, &checker);
+  return checker.problems();
+}
+
+TEST(AugmentationChecksTest, AcceptsCropsOfAFixedAspectRatio) {
+  for (const char* good :
+       {"", "aspect_ratio: 0.1", "aspect_ratio: 3 operations { max_area: 1 overlap_thresh: 1 }"}) {
+    EXPECT_TRUE(Problems(good).empty()) << good;
+  }
+}
+
+TEST(AugmentationChecksTest, NamesTheFieldThatIsWrong) {
+  struct Case {
+    const char* text;
+    const char* field;
+  };
+  for (const Case& bad : {
+           Case{"aspect_ratio: 0", "aspect_ratio"},
+           Case{"aspect_ratio: -1", "aspect_ratio"},
+           Case{"aspect_ratio: inf", "aspect_ratio"},
+           Case{"operations { min_area: 0.5 }", "operations[0].max_area"},
+           Case{"operations { max_area: 1 } operations { max_area: 1 min_object_covered: 2 }",
+                "operations[1].min_object_covered"},
+           Case{"operations { max_area: 1 overlap_thresh: -0.1 }", "operations[0].overlap_thresh"},
+           Case{"operations { max_area: 1 random_coef: nan }", "operations[0].random_coef"},
+       }) {
+    const std::vector<ConfigProblem> problems = Problems(bad.text);
+    ASSERT_EQ(problems.size(), 1u) << bad.text;
+    EXPECT_EQ(problems[0].field, absl::StrCat("train_config.data_augmentation_options[0]."
+                                              "ssd_random_crop_fixed_aspect_ratio.",
+                                              bad.field))
+        << bad.text;
+  }
+}
+
+}  // namespace
+}  // namespace pushpull
