@@ -2,6 +2,8 @@
 // Tested by tests/e2e/exporter_test.py.
 #include <iostream>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
@@ -13,6 +15,9 @@
 #include "common/cli/exit_codes.h"
 #include "common/cli/main_support.h"
 #include "common/config/validate_config.h"
+#include "worker/data/class_names.h"
+#include "worker/export/file_pair.h"
+#include "worker/export/heads_file.h"
 #include "worker/export/inference_model.h"
 #include "worker/export/model_file.h"
 
@@ -23,6 +28,15 @@ ABSL_FLAG(std::string, output, "",
 ABSL_FLAG(std::string, weights, "auto",
           "raw: the weights; ema: their moving averages; auto: ema if the config has "
           "eval_config.use_moving_averages, as evaluator and detect do");
+ABSL_FLAG(
+    std::string, heads, "full",
+    ".onnx: full: preprocessing and post-processing are in the graph; raw: the network alone, "
+    "with a fixed input for one image, and anchors and the like in NAME.heads.json beside it");
+ABSL_FLAG(std::string, label_map, "",
+          "with --heads=raw: names of the classes for NAME.heads.json; default: as detect's");
+ABSL_FLAG(std::string, data_dir, "",
+          "with --heads=raw: folder that relative paths of the config begin in, to look for the "
+          "names there");
 
 namespace pushpull {
 namespace {
@@ -34,7 +48,28 @@ constexpr char kUsage[] =
     "detection_scores, detection_classes (counted from 1), num_detections, raw_detection_boxes and "
     "raw_detection_scores, suppression included. Classifiers: input `input`; outputs logits and "
     "probabilities.\n"
+    "                --heads=raw is for compilers that refuse dynamic shapes and suppression: "
+    "takes "
+    "one prepared image, float32 [1, channels, height, width], and gives box_encodings and "
+    "class_predictions_with_background; docs/USAGE.md shows how to decode them.\n"
     "  .safetensors  has every variable with TensorFlow's name.";
+
+absl::Status CheckHeads(ModelFormat format) {
+  const std::string heads = absl::GetFlag(FLAGS_heads);
+  if (heads != "full" && heads != "raw") {
+    return UsageError(absl::StrCat("--heads: expected full or raw, got \"", heads, "\""));
+  }
+  if (heads == "raw" && format != ModelFormat::kOnnx) {
+    return UsageError("--heads=raw is for ONNX models only: end --output with .onnx");
+  }
+  if (heads == "full" &&
+      !(absl::GetFlag(FLAGS_label_map).empty() && absl::GetFlag(FLAGS_data_dir).empty())) {
+    return UsageError(
+        "--label_map and --data_dir name the classes in the side file of --heads=raw; without it "
+        "there is no such file");
+  }
+  return absl::OkStatus();
+}
 
 absl::Status CheckFlags() {
   if (absl::GetFlag(FLAGS_checkpoint_dir).empty()) {
@@ -53,11 +88,24 @@ absl::Status CheckFlags() {
   if (weights != "raw" && weights != "ema" && weights != "auto") {
     return UsageError(absl::StrCat("--weights: expected raw, ema or auto, got \"", weights, "\""));
   }
-  return absl::OkStatus();
+  return CheckHeads(*format);
 }
 
 absl::StatusOr<config::TrainEvalPipelineConfig> LoadConfig() {
   return LoadValidConfig(JoinPath(absl::GetFlag(FLAGS_checkpoint_dir), "pipeline.config"), {});
+}
+
+// Returns the names of the classes as detect finds them. Without --label_map they may be missing:
+// the data set need not be on this machine.
+absl::StatusOr<std::vector<std::string>> FindNames(FileSystem& files,
+                                                   const config::TrainEvalPipelineConfig& config) {
+  const std::string label_map = absl::GetFlag(FLAGS_label_map);
+  absl::StatusOr<std::vector<std::string>> names = FindClassNames(
+      files, config, {.label_map = label_map, .data_dir = absl::GetFlag(FLAGS_data_dir)});
+  if (names.ok() || !label_map.empty()) return names;
+  LOG(WARNING) << "the classes have no names: " << names.status().message()
+               << "; give --data_dir, or the names as --label_map";
+  return std::vector<std::string>();
 }
 
 absl::Status Run() {
@@ -73,15 +121,26 @@ absl::Status Run() {
   PP_ASSIGN_OR_RETURN(
       const InferenceModel model,
       LoadInferenceModel(files, absl::GetFlag(FLAGS_checkpoint_dir), config, options));
-  PP_ASSIGN_OR_RETURN(const std::string contents, EncodeModel(model, format));
-  PP_RETURN_IF_ERROR(WriteFileAtomically(files, output, contents));
-  const nlohmann::ordered_json result = {{"output", output},
-                                         {"format", ModelFormatName(format)},
-                                         {"model", model.network.name},
-                                         {"step", model.step},
-                                         {"weights", model.moving_averages ? "ema" : "raw"},
-                                         {"variables", model.layout.num_variables()},
-                                         {"bytes", contents.size()}};
+  const bool raw_heads = absl::GetFlag(FLAGS_heads) == "raw";
+  PP_ASSIGN_OR_RETURN(std::string contents,
+                      EncodeModel(model, raw_heads ? ModelFormat::kOnnxRawHeads : format));
+  const size_t size_bytes = contents.size();
+  nlohmann::ordered_json result = {{"output", output},
+                                   {"format", ModelFormatName(format)},
+                                   {"model", model.network.name},
+                                   {"step", model.step},
+                                   {"weights", model.moving_averages ? "ema" : "raw"},
+                                   {"variables", model.layout.num_variables()},
+                                   {"bytes", size_bytes}};
+  if (raw_heads) {
+    PP_ASSIGN_OR_RETURN(const std::vector<std::string> names, FindNames(files, config));
+    const std::string heads_path = HeadsFilePath(output);
+    PP_RETURN_IF_ERROR(WriteFilePair(files, {output, std::move(contents)},
+                                     {heads_path, EncodeHeadsFile(model, names)}));
+    result["heads_file"] = heads_path;
+  } else {
+    PP_RETURN_IF_ERROR(WriteFileAtomically(files, output, contents));
+  }
   std::cout << result.dump() << std::endl;
   return absl::OkStatus();
 }

@@ -1,6 +1,7 @@
 """The exporter on checkpoints of short training runs: its files, its output and its exit codes."""
 import json
 import os
+import pathlib
 import re
 import struct
 import subprocess
@@ -129,6 +130,14 @@ class Exporter(EndToEndTest):
             folded[weights] = model.constants[name]
         self.assertNotEqual(folded["raw"], folded["ema"])
 
+        printed = self.export(self.out / "heads.onnx", "--heads=raw", "--weights=ema")
+        model = self.check_onnx(self.out / "heads.onnx")
+        self.assertEqual((model.inputs, model.outputs), (["input"], ["logits", "probabilities"]))
+        self.assertEqual(model.constants[name], folded["ema"])
+        heads = json.loads(pathlib.Path(printed["heads_file"]).read_text())
+        self.assertEqual((heads["weights"], heads["num_classes"], heads["input"]["channels"]), ("ema", 4, "grey"))
+        self.assertNotIn("class_names", heads)
+
         # Without --weights the config decides, as in the evaluator.
         self.assertEqual(self.export(self.out / "auto.onnx")["weights"], "raw")
         config = self.folder / "run" / "pipeline.config"
@@ -136,7 +145,8 @@ class Exporter(EndToEndTest):
         self.assertEqual(self.export(self.out / "auto.onnx")["weights"], "ema")
         self.assertEqual((self.out / "auto.onnx").read_bytes(), (self.out / "ema.onnx").read_bytes())
         self.assertEqual(sorted(os.listdir(self.out)),
-                         ["auto.onnx", "ema.onnx", "ema.safetensors", "raw.onnx", "raw.safetensors"])
+                         ["auto.onnx", "ema.onnx", "ema.safetensors", "heads.heads.json", "heads.onnx", "raw.onnx",
+                          "raw.safetensors"])
 
     def test_detector_includes_non_maximum_suppression(self):
         text = (ROOT / "deploy/pipelines/ssd_mobilenet_v2_digits.config").read_text()
@@ -155,9 +165,31 @@ class Exporter(EndToEndTest):
                                                  "num_detections", "raw_detection_boxes", "raw_detection_scores"])
         for operator in ("NonMaxSuppression", "TopK", "Resize"):
             self.assertEqual(model.operators.count(operator), 1, operator)
+        self.check_raw_heads(model)
         self.export(self.out / "model.safetensors")
         self.assertIn("BoxPredictor_0/ClassPredictor/biases",
                       read_safetensors((self.out / "model.safetensors").read_bytes()))
+
+    def check_raw_heads(self, full):
+        """Exports the detector with raw heads, and compares it with the full model."""
+        (self.out / "names.pbtxt").write_text("item { id: 2 name: 'disc' }")
+        printed = self.export(self.out / "raw.onnx", "--heads=raw", f"--label_map={self.out / 'names.pbtxt'}")
+        self.assertEqual(printed["heads_file"], str(self.out / "raw.heads.json"))
+        self.assertEqual(printed["bytes"], (self.out / "raw.onnx").stat().st_size)
+        raw = self.check_onnx(self.out / "raw.onnx")
+        self.assertEqual((raw.inputs, raw.outputs), (["input"], ["box_encodings", "class_predictions_with_background"]))
+        self.assertEqual((raw.metadata["heads"], full.metadata["heads"]), ("raw", "full"))
+        for operator in ("NonMaxSuppression", "TopK", "Resize", "Shape", "Cast"):
+            self.assertNotIn(operator, raw.operators)
+        heads = json.loads((self.out / "raw.heads.json").read_text())
+        self.assertEqual((heads["input"]["shape"], heads["class_names"]), ([1, 3, 64, 64], ["", "disc"]))
+        self.assertEqual((str(heads["step"]), heads["run_id"]), (raw.metadata["step"], raw.metadata["run_id"]))
+        # The full model has the anchors' centres as a constant.
+        centers = full.constants["post_processing/anchor_centers"]
+        self.assertEqual(len(centers), 2 * len(heads["anchors"]))
+        for i, (ymin, xmin, ymax, xmax) in enumerate(heads["anchors"]):
+            self.assertAlmostEqual((ymin + ymax) / 2, centers[2 * i], places=6)
+            self.assertAlmostEqual((xmin + xmax) / 2, centers[2 * i + 1], places=6)
 
     def test_errors_name_the_problem_and_leave_no_files(self):
         self.train_classifier()
@@ -166,6 +198,11 @@ class Exporter(EndToEndTest):
         self.assertIn(".onnx or .safetensors", self.export(self.out / "model.pb", code=64))
         self.assertIn("raw, ema or auto", self.export(good, "--weights=best", code=64))
         self.assertIn("--step", self.export(good, "--step=-2", code=64))
+        self.assertIn("--heads: expected full or raw", self.export(good, "--heads=none", code=64))
+        self.assertIn("end --output with .onnx", self.export(self.out / "m.safetensors", "--heads=raw", code=64))
+        for flag in ("--label_map=a.pbtxt", "--data_dir=a"):
+            self.assertIn("side file of --heads=raw", self.export(good, flag, code=64))
+        self.assertIn("a.pbtxt", self.export(good, "--heads=raw", "--label_map=a.pbtxt", code=66))
         self.assertIn("--output is missing", self.export("", code=64))
         self.assertIn("there are those of steps 6", self.export(good, "--step=5", code=66))
         self.assertIn("pipeline.config", self.export(good, run="elsewhere", code=66))
@@ -173,6 +210,10 @@ class Exporter(EndToEndTest):
         self.assertIn("out/none", self.export(self.out / "none" / "model.onnx", code=66))
         (self.out / "folder.onnx").mkdir()
         self.assertIn("folder.onnx", self.export(self.out / "folder.onnx", code=65))
+        self.assertIn("folder.onnx", self.export(self.out / "folder.onnx", "--heads=raw", code=65))
+        (self.out / "model.heads.json").mkdir()
+        self.assertIn("model.heads.json", self.export(good, "--heads=raw", code=65))
+        (self.out / "model.heads.json").rmdir()
         config = self.folder / "run" / "pipeline.config"
         text = config.read_text()
         config.write_text(re.sub(r"num_channels: 1", "num_channels: 1 hidden_units: 7", text, count=1))

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Compares exported models in ONNX Runtime with our programs.
+"""Compares exported models in ONNX Runtime and OpenCV's DNN with our programs.
 
-usage: python3 onnx_export_check.py [--bin_dir=DIR] [--images=50]
+usage: python3 onnx_export_check.py [--bin_dir=DIR] [--images=21] [--steps=30] [KIND...]
 
-Trains each model for a few hundred steps on drawn shapes (or takes --run=KIND:TRAIN_DIR) and exports it. A detector is
-compared with the output of `detect`, image by image; a classifier with the evaluator's accuracy and loss. Needs onnx,
-onnxruntime, numpy and pillow from PyPI. Prints one line per comparison; the exit code is 1 if one exceeds its
+Trains a small model of each kind for a few steps on drawn shapes (or takes --run=KIND:TRAIN_DIR) and exports it. The
+kinds are the types of common/config/model_types.h and a few variants. With a detector, ONNX Runtime on the full model is
+compared with the output of `detect`, image by image; with a classifier, with the evaluator's accuracy and loss. The
+model with raw heads is compared with the full one, in ONNX Runtime and in OpenCV. Needs onnx, onnxruntime,
+opencv-python-headless, numpy and pillow from PyPI. Prints lines per comparison; the exit code is 1 if one exceeds its
 tolerance.
 """
 import argparse
@@ -17,69 +19,20 @@ import subprocess
 import sys
 import tempfile
 
+import cv2
 import numpy
 import onnx
 import onnxruntime
 from PIL import Image, ImageDraw
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests" / "e2e"))
+import onnx_raw_heads as raw_heads
+from onnx_export_configs import KINDS, PADDED, ROOT, config_of, is_detector, replace
 
 TOLERANCE = 1e-3
 SIZES = [(96, 96), (120, 160), (200, 150), (75, 60), (97, 131), (46, 230), (211, 57)]  # height, width
-DETECTORS = ["ssd_mobilenet_v1", "ssd_mobilenet_v2", "ssdlite_mobilenet_v2"]
-PADDED = "_padded"  # suffix of a kind that uses keep_aspect_ratio_resizer
-
-
-def replace(text, *pairs):
-    """Applies (pattern, replacement) pairs to a config. Raises ValueError if a pattern does not occur."""
-    for pattern, replacement in pairs:
-        text, count = re.subn(pattern, replacement, text)
-        if count == 0:
-            raise ValueError(f"the config has no {pattern}")
-    return text
-
-
-def detector_config(kind, steps):
-    """Returns the config of a smaller digits detector on drawn shapes, with moving averages."""
-    text = (ROOT / "deploy/pipelines/ssd_mobilenet_v2_digits.config").read_text()
-    text = replace(text, (r"\n *digits \{[^}]*\}", ""), (r"\b160\b", "96"), (r"num_classes: 10", "num_classes: 3"),
-                   (r"max_objects: \d+", "max_objects: 3"), (r"(num_steps|total_steps): \d+", rf"\1: {steps}"),
-                   (r"warmup_steps: \d+", "warmup_steps: 20"), (r"batch_size: 12", "batch_size: 16"),
-                   (r"decay: 0.99", "decay: 0.9"), (r"save_checkpoints_secs: \d+", "save_checkpoints_secs: 1000"),
-                   (r"use_moving_average: false", "use_moving_average: true moving_average_decay: 0.95"))
-    if kind == "ssd_mobilenet_v1":
-        text = replace(text, (r'"ssd_mobilenet_v2"', '"ssd_mobilenet_v1"'), (r"use_depthwise: true", "use_depthwise: false"))
-    if kind == "ssdlite_mobilenet_v2":
-        text = replace(text, (r"kernel_size: 3", "kernel_size: 3 use_depthwise: true"))
-    return text
-
-
-def classifier_config(base, steps):
-    from harness import CONFIG, SYNTHETIC
-    text = CONFIG.format(width=0.35, batch=32, sync="true", steps=steps, train="", model="", eval_reader="", reader="",
-                         optimizer="adam_optimizer { learning_rate { constant_learning_rate { learning_rate: 0.002 } } }")
-    shapes = SYNTHETIC.format(n=2000, seed=1).replace("num_channels: 1", "num_channels: 3")
-    if base.startswith("mobilenet_v3"):
-        text = replace(text, (r"activation: RELU_6", ""))
-    return replace(text, (r'type: "mobilenet_v2"', f'type: "{base}"'), (r"num_channels: 1", "num_channels: 3"),
-                   (r"train_input_reader \{", "train_input_reader { " + shapes),
-                   (r"eval_input_reader \{ shuffle: false", 'eval_input_reader { shuffle: false '
-                    'image_folder_input_reader { path: "images" }'),
-                   (r"use_moving_average: false", "use_moving_average: true moving_average_decay: 0.95"))
-
-
-def config_of(kind, steps):
-    base = kind.removesuffix(PADDED)
-    text = detector_config(base, steps) if base in DETECTORS else classifier_config(base, steps)
-    if base == kind:
-        return text
-    # Some images of SIZES are limited by max_dimension and some by min_dimension, and the padding is below or on the
-    # right.
-    return replace(text, (r"fixed_shape_resizer \{ height: (\d+) width: \d+ \}",
-                          lambda match: "keep_aspect_ratio_resizer { pad_to_max_dimension: true per_channel_pad_value: 124 "
-                          f"per_channel_pad_value: 30 per_channel_pad_value: 210 max_dimension: {match[1]} "
-                          f"min_dimension: {int(match[1]) * 2 // 3} }}"))
+# Kinds whose other weights and post-processing are compared too.
+THOROUGH = ["ssd_mobilenet_v1", "ssd_mobilenet_v2", "ssdlite_mobilenet_v2", "ssd_mobilenet_v2" + PADDED, "mobilenet_v2",
+            "mobilenet_v2" + PADDED]
 
 
 def train(text, folder):
@@ -141,15 +94,19 @@ def call(*command):
     return subprocess.run([str(part) for part in command], check=True, capture_output=True, text=True).stdout
 
 
+def make_session(path):
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+
 def export(binaries, run, output):
     """Exports the newest checkpoint, checks the model, and returns a session of ONNX Runtime."""
     call(binaries / "exporter", f"--checkpoint_dir={run}", f"--output={output}", "--log_level=error")
     model = onnx.load(output)
     onnx.checker.check_model(model, full_check=True)
     assert (model.ir_version, model.opset_import[0].version) == (7, 13)
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    return onnxruntime.InferenceSession(output, options, providers=["CPUExecutionProvider"])
+    return make_session(output)
 
 
 def pixels(path):
@@ -276,15 +233,51 @@ def check_classifier(name, binaries, run, images, folder):
     return ok
 
 
+def check_raw_heads(name, binaries, run, images, folder):
+    """Compares the model with raw heads with the full one of the same checkpoint, which is in `folder` already. Prints a
+    line and returns whether the results agree."""
+    path = folder / f"{name}-heads.onnx"
+    call(binaries / "exporter", f"--checkpoint_dir={run}", f"--output={path}", "--heads=raw", "--log_level=error")
+    model = raw_heads.RawModel(path, make_session)
+    full = make_session(folder / f"{name}.onnx")
+    detector = "anchors" in model.heads
+    outputs = ["raw_detection_scores", "raw_detection_boxes"] if detector else ["probabilities", "logits"]
+    differences, seen = [], []
+    for image in map(pixels, images):
+        expected = full.run(outputs, {full.get_inputs()[0].name: image})
+        differences.append(raw_heads.compare(model, image[0], expected))
+        seen.append(expected[0])
+    ours, opencv = numpy.max(differences, axis=0)
+    spread = float(numpy.std(seen))
+    ok = max(ours, opencv) < TOLERANCE and spread > 1e-4
+    print(f"{'ok  ' if ok else 'FAIL'} {name}, raw heads: ONNX Runtime {ours:.1e} and OpenCV {cv2.__version__} {opencv:.1e} "
+          f"apart from the full model (scores spread {spread:.1e})", flush=True)
+    print("     OpenCV on the full model:", raw_heads.opencv_on_full_model(folder / f"{name}.onnx", image, full), flush=True)
+    return ok
+
+
+def variants_of(kind, detector):
+    """Returns names of variants with the changes of the config (pattern, replacement) that make them."""
+    variants = {"raw": []}
+    if kind not in THOROUGH:
+        return variants
+    variants["ema"] = [(r"eval_config \{", "eval_config { use_moving_averages: true")]
+    if detector:
+        variants["softmax"] = [(r"score_converter: SIGMOID", "score_converter: SOFTMAX logit_scale: 2")]
+        # There are more rows than boxes, and some boxes are only cut off by the edge of the image.
+        variants["all boxes"] = [(r"score_threshold: \S+", "score_threshold: 0"), (r"iou_threshold: 0.5", "iou_threshold: 0.9"),
+                                 (r"max_detections_per_class: \d+", "max_detections_per_class: 5000"),
+                                 (r"max_total_detections: \d+", "max_total_detections: 5000")]
+    return variants
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--bin_dir", type=pathlib.Path, default=ROOT / "build" / "bin")
-    parser.add_argument("--images", type=int, default=50)
-    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--images", type=int, default=21)
+    parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--run", action="append", default=[], help="KIND:TRAIN_DIR: use this run instead of training")
-    parser.add_argument("kinds", nargs="*", default=DETECTORS + ["ssd_mobilenet_v2" + PADDED, "mobilenet_v2",
-                                                           "mobilenet_v2" + PADDED, "mobilenet_v3_small",
-                                                           "mobilenet_v3_large"])
+    parser.add_argument("kinds", nargs="*", default=KINDS)
     arguments = parser.parse_args()
     os.environ["PUSHPULL_BIN_DIR"] = str(arguments.bin_dir)
     trained = {kind: pathlib.Path(path) for kind, path in (entry.split(":", 1) for entry in arguments.run)}
@@ -292,23 +285,15 @@ def main():
     with tempfile.TemporaryDirectory(prefix="pushpull-onnx-") as temporary:
         folder = pathlib.Path(temporary)
         images = draw_images(folder / "drawn_by_us", arguments.images)
-        ema = (r"eval_config \{", "eval_config { use_moving_averages: true")
         for kind in arguments.kinds:
             run = trained.get(kind) or train(config_of(kind, arguments.steps), folder / kind)
-            variants = {"raw": [], "ema": [ema]}
-            detector = kind.removesuffix(PADDED) in DETECTORS
-            if detector:
-                variants["softmax"] = [(r"score_converter: SIGMOID", "score_converter: SOFTMAX logit_scale: 2")]
-                # There are more rows than boxes, and some boxes are only cut off by the edge of the image.
-                variants["all boxes"] = [(r"score_threshold: \S+", "score_threshold: 0"),
-                                         (r"iou_threshold: 0.5", "iou_threshold: 0.9"),
-                                         (r"max_detections_per_class: \d+", "max_detections_per_class: 5000"),
-                                         (r"max_total_detections: \d+", "max_total_detections: 5000")]
+            detector = is_detector(kind)
             check = check_detector if detector else check_classifier
-            for variant, pairs in variants.items():
+            for variant, pairs in variants_of(kind, detector).items():
                 name = f"{kind}-{variant.replace(' ', '-')}"
-                ok &= check(name, arguments.bin_dir, variant_of(run, folder / name / "run", *pairs), images,
-                            folder / name)
+                changed = variant_of(run, folder / name / "run", *pairs)
+                ok &= check(name, arguments.bin_dir, changed, images, folder / name)
+                ok &= check_raw_heads(name, arguments.bin_dir, changed, images, folder / name)
     return 0 if ok else 1
 
 

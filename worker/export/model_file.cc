@@ -13,8 +13,7 @@
 namespace pushpull {
 namespace {
 
-absl::StatusOr<std::string> EncodeOnnx(const InferenceModel& model) {
-  const onnx::ModelProto proto = BuildOnnxModel(model);
+absl::StatusOr<std::string> EncodeOnnx(const onnx::ModelProto& proto) {
   if (proto.ByteSizeLong() > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
     return absl::InvalidArgumentError(
         absl::StrCat("the ONNX model would have ", proto.ByteSizeLong(),
@@ -50,13 +49,15 @@ absl::StatusOr<ModelFormat> ModelFormatOf(const std::string& path) {
 }
 
 std::string ModelFormatName(ModelFormat format) {
-  return format == ModelFormat::kOnnx ? "onnx" : "safetensors";
+  return format == ModelFormat::kSafetensors ? "safetensors" : "onnx";
 }
 
 absl::StatusOr<std::string> EncodeModel(const InferenceModel& model, ModelFormat format) {
   switch (format) {
     case ModelFormat::kOnnx:
-      return EncodeOnnx(model);
+      return EncodeOnnx(BuildOnnxModel(model));
+    case ModelFormat::kOnnxRawHeads:
+      return EncodeOnnx(BuildRawHeadsModel(model));
     case ModelFormat::kSafetensors:
       return EncodeSafetensors(model);
   }

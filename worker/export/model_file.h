@@ -12,18 +12,19 @@
 
 namespace pushpull {
 
-enum class ModelFormat { kOnnx, kSafetensors };
+enum class ModelFormat { kOnnx, kOnnxRawHeads, kSafetensors };
 
-// Returns the format for the ending of `path`. INVALID_ARGUMENT: the ending is neither .onnx nor
-// .safetensors.
+// Returns the format for the ending of `path`, kOnnx or kSafetensors. INVALID_ARGUMENT: the ending
+// is neither .onnx nor .safetensors.
 absl::StatusOr<ModelFormat> ModelFormatOf(const std::string& path);
 
 // Returns "onnx" or "safetensors".
 std::string ModelFormatName(ModelFormat format);
 
-// Returns the contents of the file. onnx_model.h describes kOnnx. A kSafetensors file has every
-// variable with TensorFlow's name and shape, and DescribeModel as metadata. INVALID_ARGUMENT: an
-// ONNX model would be larger than 2 GiB, the limit of protobuf.
+// Returns the contents of the file. onnx_model.h describes kOnnx (BuildOnnxModel) and kOnnxRawHeads
+// (BuildRawHeadsModel). A kSafetensors file has every variable with TensorFlow's name and shape,
+// and DescribeModel as metadata. INVALID_ARGUMENT: an ONNX model would be larger than 2 GiB, the
+// limit of protobuf.
 absl::StatusOr<std::string> EncodeModel(const InferenceModel& model, ModelFormat format);
 
 }  // namespace pushpull

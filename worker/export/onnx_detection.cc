@@ -8,6 +8,7 @@
 #include "glog/logging.h"
 
 #include "kernels/detection/anchors.h"
+#include "worker/export/onnx_heads.h"
 
 namespace pushpull {
 namespace {
@@ -27,15 +28,10 @@ class DetectionNodes {
         graph_(*graph) {}
 
   void Add(const std::vector<std::string>& nodes, const std::string& content_size) {
-    std::vector<int> box_nodes, class_nodes;
-    for (const DetectionHead& head : spec_.heads) {
-      box_nodes.push_back(head.box_node);
-      class_nodes.push_back(head.class_node);
-    }
-    const std::string codes = Gather("box_codes", box_nodes, kBoxCodeSize, nodes);
-    const std::string logits = Gather("logits", class_nodes, spec_.num_classes + 1, nodes);
-    boxes_ = Decode(codes);
-    const std::string scores = ConvertScores(logits);
+    const JoinedHeads heads =
+        AddJoinedHeads(spec_, nodes, {Name("box_codes"), Name("logits")}, &graph_);
+    boxes_ = Decode(heads.box_codes);
+    const std::string scores = ConvertScores(heads.logits);
     // The suppression compares boxes as they are decoded. The result has them clipped to the image.
     clipped_ = ClipToImage(content_size);
     AddTopDetections(MarkWithoutArea(Suppress(ScoresByClass(scores))));
@@ -65,20 +61,6 @@ class DetectionNodes {
       graph_.AddInts(Name(name), {static_cast<int64_t>(values.size())}, values);
     }
     return Name(name);
-  }
-
-  // Joins the values of all heads, [N, anchors * columns, H, W] each, to [N, A, columns].
-  std::string Gather(const std::string& name, const std::vector<int>& heads, int64_t columns,
-                     const std::vector<std::string>& nodes) {
-    const std::string shape = Ints(name + "_shape", {0, -1, columns});
-    std::vector<std::string> parts;
-    for (size_t i = 0; i < heads.size(); ++i) {
-      const std::string part = absl::StrCat(name, "_", i);
-      const std::string pixels = Node("Transpose", part + "_by_pixel", {nodes[heads[i]]},
-                                      {{"perm", Integers{0, 2, 3, 1}}});
-      parts.push_back(Node("Reshape", part, {pixels, shape}));
-    }
-    return Node("Concat", name, parts, {{"axis", int64_t{1}}});
   }
 
   // Adds an [A, 2] constant. value(anchor) returns the vertical and the horizontal number.

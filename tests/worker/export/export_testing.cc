@@ -10,12 +10,15 @@
 #include "absl/strings/str_join.h"
 #include "glog/logging.h"
 #include "google/protobuf/text_format.h"
+#include "gtest/gtest.h"
 
 #include "common/base/random.h"
 #include "common/checkpoint/checkpoint_writer.h"
 #include "common/checkpoint/manifest.h"
 #include "common/model/model_layout.h"
+#include "kernels/cpu/reference_operators.h"
 #include "tests/testkit/ssd_test_config.h"
+#include "worker/model/host_runner.h"
 
 namespace pushpull {
 
@@ -70,6 +73,28 @@ InferenceModel MakeInferenceModel(const config::TrainEvalPipelineConfig& config,
   auto layout = BuildVariableLayout(config);
   std::vector<float> values = RandomValues(layout, seed);
   return {std::move(network), std::move(layout), std::move(values), 7, false, "run"};
+}
+
+std::vector<float> Infer(const NetworkSpec& spec, const std::vector<float>& values,
+                         const std::vector<float>& image, int64_t num_updates) {
+  const auto layout = VariableLayout::Create(spec.variables);
+  EXPECT_TRUE(layout.ok()) << layout.status();
+  const auto operators = MakeReferenceOperators<float>();
+  RunnerOptions options;
+  options.training = false;
+  auto network = MakeHostRunner<float>(spec, *layout, operators.get(), options);
+  EXPECT_TRUE(network.ok()) << network.status();
+  ImageBatch<float> batch;
+  batch.images = image.data();
+  batch.samples = 1;
+  EXPECT_TRUE((*network)->Infer(values, batch, num_updates).ok());
+  std::vector<float> result;
+  const std::vector<int> nodes = OutputNodes(spec);
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    const float* const output = (*network)->outputs()[i];
+    result.insert(result.end(), output, output + spec.nodes[nodes[i]].shape.num_elements());
+  }
+  return result;
 }
 
 void PublishTestCheckpoint(FileSystem& files, const std::string& directory,
@@ -166,6 +191,7 @@ std::string Faults(const onnx::ModelProto& model) {
       {"Greater", {2, 2, {}}},
       {"HardSigmoid", {1, 1, {"alpha", "beta"}}},
       {"Identity", {1, 1, {}}},
+      {"LeakyRelu", {1, 1, {"alpha"}}},
       {"LessOrEqual", {2, 2, {}}},
       {"Max", {1, 1000, {}}},
       {"MaxPool", {1, 1, {"kernel_shape", "pads", "strides"}}},

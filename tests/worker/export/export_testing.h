@@ -24,6 +24,11 @@ std::vector<float> RandomValues(const VariableLayout& layout, uint64_t seed);
 
 InferenceModel MakeInferenceModel(const config::TrainEvalPipelineConfig& config, uint64_t seed = 1);
 
+// Returns the values of the network's outputs for one image, one output after the other, computed
+// by the reference operators without training.
+std::vector<float> Infer(const NetworkSpec& spec, const std::vector<float>& values,
+                         const std::vector<float>& image, int64_t num_updates = 0);
+
 struct TestCheckpoint {
   uint64_t step = 7;
   uint64_t updates = 7;

@@ -118,6 +118,14 @@ TEST_F(ModelFileTest, TheFileNameDecidesTheFormat) {
   onnx::ModelProto parsed;
   EXPECT_TRUE(parsed.ParseFromString(*contents));
   EXPECT_EQ(Faults(parsed), "");
+  EXPECT_EQ(parsed.graph().input(0).type().tensor_type().elem_type(), onnx::TensorProto::UINT8);
+  const auto raw = EncodeModel(*Load({}), ModelFormat::kOnnxRawHeads);
+  ASSERT_TRUE(raw.ok()) << raw.status();
+  EXPECT_TRUE(parsed.ParseFromString(*raw));
+  EXPECT_EQ(TypeText(parsed.graph().input(0)), "float[1,1,40,33]");
+  EXPECT_EQ(ModelFormatName(ModelFormat::kOnnx), "onnx");
+  EXPECT_EQ(ModelFormatName(ModelFormat::kOnnxRawHeads), "onnx");
+  EXPECT_EQ(ModelFormatName(ModelFormat::kSafetensors), "safetensors");
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "worker/export/onnx_model.h"
 
 #include <cmath>
+#include <cstring>
 #include <map>
 #include <optional>
 #include <set>
@@ -12,22 +13,28 @@
 #include "gtest/gtest.h"
 
 #include "common/model/model_layout.h"
-#include "kernels/cpu/reference_operators.h"
 #include "kernels/detection/anchors.h"
 #include "tests/testkit/memory_file_system.h"
 #include "tests/worker/export/export_testing.h"
-#include "worker/model/host_runner.h"
 
 namespace pushpull {
 namespace {
 
 using ::testing::ElementsAre;
 
-// Returns the model as a reader parses it from the file's bytes.
-onnx::ModelProto ParseBack(const InferenceModel& model) {
+// Returns a model as a reader parses it from the file's bytes.
+onnx::ModelProto ParseBack(const onnx::ModelProto& built) {
   onnx::ModelProto parsed;
-  EXPECT_TRUE(parsed.ParseFromString(BuildOnnxModel(model).SerializeAsString()));
+  EXPECT_TRUE(parsed.ParseFromString(built.SerializeAsString()));
   return parsed;
+}
+onnx::ModelProto ParseBack(const InferenceModel& model) { return ParseBack(BuildOnnxModel(model)); }
+
+std::string MetadataOf(const onnx::ModelProto& model, const std::string& key) {
+  for (const auto& entry : model.metadata_props()) {
+    if (entry.key() == key) return entry.value();
+  }
+  return "";
 }
 
 std::map<std::string, std::string> Types(
@@ -41,28 +48,6 @@ int CountNodes(const onnx::ModelProto& model, const std::string& operation) {
   int count = 0;
   for (const onnx::NodeProto& node : model.graph().node()) count += node.op_type() == operation;
   return count;
-}
-
-std::vector<float> Infer(const NetworkSpec& spec, const std::vector<float>& values,
-                         const std::vector<float>& image, int64_t num_updates = 0) {
-  const auto layout = VariableLayout::Create(spec.variables);
-  EXPECT_TRUE(layout.ok()) << layout.status();
-  const auto operators = MakeReferenceOperators<float>();
-  RunnerOptions options;
-  options.training = false;
-  auto network = MakeHostRunner<float>(spec, *layout, operators.get(), options);
-  EXPECT_TRUE(network.ok()) << network.status();
-  ImageBatch<float> batch;
-  batch.images = image.data();
-  batch.samples = 1;
-  EXPECT_TRUE((*network)->Infer(values, batch, num_updates).ok());
-  std::vector<float> result;
-  const std::vector<int> nodes = OutputNodes(spec);
-  for (size_t i = 0; i < nodes.size(); ++i) {
-    const float* const output = (*network)->outputs()[i];
-    result.insert(result.end(), output, output + spec.nodes[nodes[i]].shape.num_elements());
-  }
-  return result;
 }
 
 // Runs the network with weights and biases from the exported graph and batch norms that only add
@@ -291,13 +276,12 @@ TEST(OnnxModelTest, TheClassifierMapsImagesToScores) {
   EXPECT_EQ(Types(exported.graph().output()),
             (std::map<std::string, std::string>{{"logits", "float[N,5]"},
                                                 {"probabilities", "float[N,5]"}}));
-  std::map<std::string, std::string> metadata;
-  for (const auto& entry : exported.metadata_props()) metadata[entry.key()] = entry.value();
-  EXPECT_EQ(metadata["model"], "MobilenetV2");
-  EXPECT_EQ(metadata["step"], "7");
-  EXPECT_EQ(metadata["weights"], "raw");
-  EXPECT_EQ(metadata["input"], "40x33x1");
-  EXPECT_THAT(metadata["preprocessing"], testing::HasSubstr("x * (2 / 255) - 1"));
+  EXPECT_EQ(MetadataOf(exported, "model"), "MobilenetV2");
+  EXPECT_EQ(MetadataOf(exported, "step"), "7");
+  EXPECT_EQ(MetadataOf(exported, "weights"), "raw");
+  EXPECT_EQ(MetadataOf(exported, "heads"), "full");
+  EXPECT_EQ(MetadataOf(exported, "input"), "40x33x1");
+  EXPECT_THAT(MetadataOf(exported, "preprocessing"), testing::HasSubstr("x * (2 / 255) - 1"));
 }
 
 TEST(OnnxModelTest, MetadataDescribesThePadding) {
@@ -305,11 +289,7 @@ TEST(OnnxModelTest, MetadataDescribesThePadding) {
       "num_channels: 3 image_resizer { keep_aspect_ratio_resizer { min_dimension: 48 "
       "max_dimension: 80 pad_to_max_dimension: true per_channel_pad_value: 1 "
       "per_channel_pad_value: 2 per_channel_pad_value: 3.5 } }")));
-  std::string preprocessing;
-  for (const auto& entry : exported.metadata_props()) {
-    if (entry.key() == "preprocessing") preprocessing = entry.value();
-  }
-  EXPECT_EQ(preprocessing,
+  EXPECT_EQ(MetadataOf(exported, "preprocessing"),
             "bilinear resize to a shorter side of 48, or a longer side of 80 where that is smaller "
             "(source = out * in_size / out_size), padding below and on the right with 1, 2, 3.5 to "
             "80x80, then x * (2 / 255) - 1");
@@ -363,6 +343,77 @@ TEST(OnnxModelTest, PostProcessingFollowsTheConfig) {
     EXPECT_FLOAT_EQ(steps[2 * i], anchors[i].height() / 20.0f);
     EXPECT_FLOAT_EQ(steps[2 * i + 1], anchors[i].width() / 10.0f);
   }
+}
+
+// Returns all operators of the graph but those of the network's layers.
+std::set<std::string> OtherOperators(const onnx::ModelProto& model) {
+  static const std::set<std::string> kLayers = {
+      "Add",         "AveragePool", "Clip", "Concat",    "Conv", "GlobalAveragePool",
+      "HardSigmoid", "MaxPool",     "Mul",  "LeakyRelu", "Relu", "Resize",
+      "Sigmoid"};
+  std::set<std::string> result;
+  for (const onnx::NodeProto& node : model.graph().node()) {
+    if (kLayers.count(node.op_type()) == 0) result.insert(node.op_type());
+  }
+  return result;
+}
+
+TEST(OnnxModelTest, RawHeadsAreTheNetworkAloneWithFixedShapes) {
+  for (const Case& c : Cases()) {
+    SCOPED_TRACE(c.name);
+    const InferenceModel model = MakeInferenceModel(c.config);
+    const NetworkSpec& network = model.network;
+    const onnx::ModelProto raw = ParseBack(BuildRawHeadsModel(model));
+    EXPECT_EQ(Faults(raw), "");
+    EXPECT_EQ(raw.ir_version(), 7);
+    EXPECT_EQ(MetadataOf(raw, "heads"), "raw");
+    EXPECT_EQ(Types(raw.graph().input()),
+              (std::map<std::string, std::string>{
+                  {"input", absl::StrCat("float[1,", network.input.channels, ",",
+                                         network.input.height, ",", network.input.width, "]")}}));
+    if (!network.detection.has_value()) {
+      EXPECT_THAT(OtherOperators(raw), ElementsAre("Flatten", "Softmax"));
+      EXPECT_EQ(Types(raw.graph().output()),
+                (std::map<std::string, std::string>{{"logits", "float[1,5]"},
+                                                    {"probabilities", "float[1,5]"}}));
+      continue;
+    }
+    EXPECT_THAT(OtherOperators(raw), ElementsAre("Reshape", "Transpose"));
+    const std::string anchors = absl::StrCat(network.detection->num_anchors());
+    EXPECT_EQ(Types(raw.graph().output()),
+              (std::map<std::string, std::string>{
+                  {"box_encodings", "float[1," + anchors + ",4]"},
+                  {"class_predictions_with_background", "float[1," + anchors + ",4]"}}));
+  }
+}
+
+TEST(OnnxModelTest, RawHeadsAreJoinedInTheOrderOfTheAnchors) {
+  const InferenceModel model = MakeInferenceModel(DetectorConfig("ssd_mobilenet_v2"));
+  const onnx::GraphProto graph = ParseBack(BuildRawHeadsModel(model)).graph();
+  const std::vector<DetectionHead>& heads = model.network.detection->heads;
+  const auto check = [&](const std::string& output, int64_t columns,
+                         int DetectionHead::*node_of_head) {
+    const onnx::NodeProto* const joined = FindProducer(graph, output);
+    ASSERT_NE(joined, nullptr);
+    EXPECT_EQ(joined->op_type(), "Concat");
+    EXPECT_THAT(Integers(*joined, "axis"), ElementsAre(1));
+    ASSERT_EQ(joined->input_size(), heads.size());
+    for (size_t i = 0; i < heads.size(); ++i) {
+      const onnx::NodeProto* const rows = FindProducer(graph, joined->input(static_cast<int>(i)));
+      ASSERT_EQ(rows->op_type(), "Reshape");
+      const onnx::TensorProto& shape = *FindInitializer(graph, rows->input(1));
+      std::vector<int64_t> sizes(3);
+      ASSERT_EQ(shape.raw_data().size(), sizes.size() * sizeof(int64_t));
+      std::memcpy(sizes.data(), shape.raw_data().data(), shape.raw_data().size());
+      EXPECT_THAT(sizes, ElementsAre(0, -1, columns));
+      const onnx::NodeProto* const pixels = FindProducer(graph, rows->input(0));
+      ASSERT_EQ(pixels->op_type(), "Transpose");
+      EXPECT_THAT(Integers(*pixels, "perm"), ElementsAre(0, 2, 3, 1));
+      EXPECT_EQ(pixels->input(0), model.network.nodes[heads[i].*node_of_head].name + "/Conv");
+    }
+  };
+  check("box_encodings", 4, &DetectionHead::box_node);
+  check("class_predictions_with_background", 4, &DetectionHead::class_node);
 }
 
 }  // namespace
