@@ -101,6 +101,22 @@ void CheckPyramid(const config::Ssd& ssd, const std::string& field, FieldChecker
   }
 }
 
+// Refuses fields that say something about other feature maps than those of `type`.
+void CheckFieldsOfOtherMaps(const config::Ssd& ssd, const SsdType& type, const std::string& field,
+                            FieldChecker* checker) {
+  const config::SsdFeatureExtractor& extractor = ssd.feature_extractor();
+  if (extractor.has_num_layers() && extractor.num_layers() != NumMaps(ssd)) {
+    checker->Add(field + ".num_layers",
+                 absl::StrCat("the number of feature maps that \"", extractor.type(),
+                              "\" has here (", NumMaps(ssd), ")"),
+                 absl::StrCat(extractor.num_layers()), "remove it");
+  }
+  if (type.maps == FeatureMaps::kPoolingPyramid && extractor.use_depthwise()) {
+    checker->Add(field + ".use_depthwise", "false, for the maps are max pools", "true",
+                 "remove it");
+  }
+}
+
 void CheckExtractor(const config::Ssd& ssd, FieldChecker* checker) {
   const config::SsdFeatureExtractor& extractor = ssd.feature_extractor();
   const std::string field = Field("feature_extractor");
@@ -126,6 +142,7 @@ void CheckExtractor(const config::Ssd& ssd, FieldChecker* checker) {
   checker->Positive(field + ".depth_multiplier", extractor.depth_multiplier(), kMaxDepthMultiplier);
   checker->Between(field + ".min_depth", extractor.min_depth(), 1, kMaxDepth);
   checker->Between(field + ".num_layers", extractor.num_layers(), kMinMaps, kMaxMaps);
+  if (type.has_value()) CheckFieldsOfOtherMaps(ssd, *type, field, checker);
   checker->Between(field + ".pad_to_multiple", extractor.pad_to_multiple(), 1, kMaxSide);
   if (extractor.pad_to_multiple() > 1) {
     CheckDivides(ssd, field + ".pad_to_multiple", extractor.pad_to_multiple(),

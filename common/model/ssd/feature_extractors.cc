@@ -148,8 +148,10 @@ class MapBuilder {
 
 std::vector<int> AddFeatureMaps(const config::SsdFeatureExtractor& extractor,
                                 NetworkBuilder* builder) {
-  LayerHyperparams hyperparams = ResolveHyperparams(extractor.conv_hyperparams());
-  hyperparams.regularize_depthwise = true;
+  const config::Hyperparams& config = extractor.conv_hyperparams();
+  LayerHyperparams hyperparams = ResolveHyperparams(config);
+  hyperparams.regularize_depthwise =
+      !config.has_regularize_depthwise() || config.regularize_depthwise();
   const SsdType type = *FindSsdType(extractor.type());
   const ExtractorRow& row = RowOf(type.name);
   const bool override = extractor.override_base_feature_extractor_hyperparams();

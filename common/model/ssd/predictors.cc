@@ -14,7 +14,8 @@ namespace {
 
 LayerHyperparams PredictorHyperparams(const config::Hyperparams& config) {
   LayerHyperparams hyperparams = ResolveHyperparams(config);
-  hyperparams.regularize_depthwise = true;
+  hyperparams.regularize_depthwise =
+      !config.has_regularize_depthwise() || config.regularize_depthwise();
   return hyperparams;
 }
 

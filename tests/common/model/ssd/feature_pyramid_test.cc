@@ -271,6 +271,23 @@ TEST(FeaturePyramidTest, RefusesPyramidsThatDoNotFit) {
                         "ssd_mobilenet_v2; use ssd_anchor_generator"));
 }
 
+TEST(FeaturePyramidTest, RefusesFieldsOfOtherMaps) {
+  const auto pyramid = [](const std::string& num_layers) {
+    return Problems("ssd_mobilenet_v2_fpn", Settings(320, num_layers, "depth: 64"));
+  };
+  EXPECT_THAT(pyramid("num_layers: 6"),
+              HasSubstr("feature_extractor.num_layers: expected the number of feature maps that "
+                        "\"ssd_mobilenet_v2_fpn\" has here (5), got 6"));
+  EXPECT_THAT(pyramid("num_layers: 5"), Not(HasSubstr("num_layers")));
+  EXPECT_THAT(Problems("ssd_mobilenet_v1_ppn", "feature_extractor { num_layers: 4 }"),
+              HasSubstr("\"ssd_mobilenet_v1_ppn\" has here (6), got 4"));
+  EXPECT_THAT(Problems("ssd_mobilenet_v1_ppn", "feature_extractor { use_depthwise: true }"),
+              HasSubstr("feature_extractor.use_depthwise: expected false, for the maps are max "
+                        "pools"));
+  EXPECT_THAT(Problems("ssd_mobilenet_v1", "feature_extractor { use_depthwise: true }"),
+              Not(HasSubstr("use_depthwise")));
+}
+
 TEST(FeaturePyramidTest, RefusesAWeightSharedPredictorThatDoesNotFit) {
   EXPECT_THAT(
       Problems("ssd_mobilenet_v2_fpn", Settings(320, "", "")),

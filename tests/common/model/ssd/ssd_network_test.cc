@@ -174,6 +174,26 @@ TEST(SsdMobilenetTest, AddsLayersBeforeThePredictor) {
   EXPECT_FALSE(Variables(build("max_depth: 0")).contains("BoxPredictor_0/Conv2d_0_1x1_0/weights"));
 }
 
+// TensorFlow's detectors regularise all weights of the layers that conv_hyperparams describes.
+TEST(SsdMobilenetTest, DepthwiseWeightsAreRegularisedUnlessTheConfigSaysNo) {
+  const auto weights = [](const std::string& field) {
+    const std::string hyperparams = "conv_hyperparams { " + field + " }";
+    const auto variables =
+        Variables(Build("ssd_mobilenet_v2", "feature_extractor { " + hyperparams +
+                                                " } box_predictor { convolutional_box_predictor { "
+                                                "use_depthwise: true " +
+                                                hyperparams + " } }"));
+    const std::string extra = "FeatureExtractor/MobilenetV2/layer_19_2_Conv2d_2_3x3_s2_512";
+    EXPECT_FLOAT_EQ(variables.at(extra + "/weights").l2_weight, 4e-5f);
+    return std::vector<float>{
+        variables.at(extra + "_depthwise/depthwise_weights").l2_weight,
+        variables.at("BoxPredictor_0/ClassPredictor_depthwise/depthwise_weights").l2_weight};
+  };
+  EXPECT_THAT(weights(""), ElementsAre(4e-5f, 4e-5f));
+  EXPECT_THAT(weights("regularize_depthwise: true"), ElementsAre(4e-5f, 4e-5f));
+  EXPECT_THAT(weights("regularize_depthwise: false"), ElementsAre(0.0f, 0.0f));
+}
+
 TEST(SsdMobilenetTest, NarrowNetworksKeepTheMinimumDepth) {
   const NetworkSpec network =
       Build("ssd_mobilenet_v2", "feature_extractor { depth_multiplier: 0.35 }");
