@@ -1,4 +1,3 @@
-// Tested by tests/ps_server/warm_start/keras_names_test.cc.
 #include "ps_server/warm_start/keras_names.h"
 
 #include <utility>

@@ -1,4 +1,3 @@
-// Tested by tests/ps_server/warm_start/tensor_source_test.cc.
 #include "ps_server/warm_start/object_graph.h"
 
 #include <cstring>

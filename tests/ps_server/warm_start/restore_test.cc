@@ -66,6 +66,37 @@ struct Restored {
 const char kStem[] = "FeatureExtractor/MobilenetV1/Conv2d_0/weights";
 const char kHead[] = "BoxPredictor_0/ClassPredictor/biases";
 
+TEST(RestoreTest, AnObjectCheckpointHasKerassNames) {
+  const FakeSource source({{"Conv1/kernel", {3, 3, 3, 32}},
+                           {"bn_Conv1/beta", {32}},
+                           {"predictions/bias", {10}},
+                           {"predictions/kernel", {1280, 10}}});
+  config::TrainEvalPipelineConfig config;
+  config.mutable_model()->mutable_classifier()->set_num_classes(10);
+  config.mutable_model()->mutable_classifier()->mutable_feature_extractor()->set_type(
+      "mobilenet_v2");
+  auto* size = config.mutable_model()->mutable_classifier()->mutable_image_resizer();
+  size->mutable_fixed_shape_resizer()->set_height(32);
+  size->mutable_fixed_shape_resizer()->set_width(32);
+  const Restored restored(config, source);
+  ASSERT_TRUE(restored.status.ok()) << restored.status;
+  EXPECT_EQ(restored.First("MobilenetV2/Conv/weights"), source.Value("Conv1/kernel", 0));
+  EXPECT_EQ(restored.First("MobilenetV2/Conv/BatchNorm/beta"), source.Value("bn_Conv1/beta", 0));
+  // Keras's dense layer has no spatial dimensions.
+  EXPECT_EQ(restored.First("MobilenetV2/Logits/Conv2d_1c_1x1/weights"),
+            source.Value("predictions/kernel", 0));
+  EXPECT_EQ(restored.report.num_restored(), 4);
+}
+
+TEST(RestoreTest, TheTypeFullTakesThePredictorsToo) {
+  const FakeSource source({{kStem, {3, 3, 3, 32}}, {kHead, {3 * 38}}});
+  const Restored restored(
+      MakeSsdTestConfig("ssd_mobilenet_v1", "", "fine_tune_checkpoint_type: 'full'"), source);
+  ASSERT_TRUE(restored.status.ok()) << restored.status;
+  EXPECT_EQ(restored.First(kHead), source.Value(kHead, 0));
+  EXPECT_EQ(restored.report.num_restored(), 2);
+}
+
 TEST(RestoreTest, RestoresTheExtractorOfADetectionCheckpoint) {
   const FakeSource source(
       {{kStem, {3, 3, 3, 32}}, {kHead, {3 * 38}}, {"FeatureExtractor/other", {1}}});
