@@ -94,6 +94,12 @@ void EventWriter::AddImage(int64_t step, absl::string_view tag, int height, int 
   Add(std::move(event));
 }
 
+void EventWriter::AddGraph(std::string graph_def) {
+  event::Event event;
+  event.set_graph_def(std::move(graph_def));
+  Add(std::move(event));
+}
+
 absl::Status EventWriter::FlushLocked() {
   if (!status_.ok() || buffer_.empty()) return status_;
   status_ = file_->Append(buffer_);

@@ -47,12 +47,15 @@ class EventWriter {
   EventWriter(const EventWriter&) = delete;
   EventWriter& operator=(const EventWriter&) = delete;
 
-  // Both add one event. They block on the disk only while the buffer is being written, or to write
+  // Each adds one event. They block on the disk only while the buffer is being written, or to write
   // it themselves once it has reached 1 MiB. After Close or a failed write they do nothing.
   void AddScalars(int64_t step, absl::Span<const ScalarSummary> scalars);
   // `encoded` is a PNG or JPEG file; `channels` is 1, 3 or 4.
   void AddImage(int64_t step, absl::string_view tag, int height, int width, int channels,
                 absl::string_view encoded);
+  // graph_def: a serialized GraphDef (protos/graph_def.proto). TensorBoard's Graphs tab shows the
+  // newest one of a folder.
+  void AddGraph(std::string graph_def);
   // Both write the buffer and block on the disk. The first failed write is permanent: it is logged,
   // nothing more is written, and every later call returns the same error.
   absl::Status Flush();

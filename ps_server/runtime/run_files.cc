@@ -11,8 +11,10 @@
 
 namespace pushpull {
 
-absl::Status RunFiles::OpenTrainDir(const std::string& path, std::string config_text) {
+absl::Status RunFiles::OpenTrainDir(const std::string& path, std::string config_text,
+                                    std::string graph_def) {
   config_text_ = std::move(config_text);
+  graph_def_ = std::move(graph_def);
   PP_ASSIGN_OR_RETURN(train_dir_, TrainDir::Open(files_, path));
   PP_ASSIGN_OR_RETURN(const std::optional<std::string> run_id, train_dir_->ReadRunId());
   run_id_is_new_ = !run_id.has_value();
@@ -109,6 +111,7 @@ absl::Status RunFiles::WriteTrainDir() {
   PP_RETURN_IF_ERROR(
       WriteFileAtomically(*files_, JoinPath(train_dir_->path(), "pipeline.config"), config_text_));
   PP_ASSIGN_OR_RETURN(events_, EventWriter::Create(files_, train_dir_->path()));
+  events_->AddGraph(graph_def_);
   return absl::OkStatus();
 }
 

@@ -33,9 +33,11 @@ class RunFiles {
 
   // Creates train_dir if it is absent, locks it, and reads run_id and EPOCH. Changes no file
   // but LOCK. Called in the coordinator's process only. config_text: what JobRestored writes
-  // to pipeline.config. UNAVAILABLE: another server holds the lock. DATA_LOSS: run_id or EPOCH
+  // to pipeline.config. graph_def: the network, a serialized GraphDef, which JobRestored writes
+  // to the event file. UNAVAILABLE: another server holds the lock. DATA_LOSS: run_id or EPOCH
   // is damaged.
-  absl::Status OpenTrainDir(const std::string& path, std::string config_text);
+  absl::Status OpenTrainDir(const std::string& path, std::string config_text,
+                            std::string graph_def);
   // Lets JobRestored rename the checkpoints of steps after `step` to ckpt-<step>.given-up. The
   // user has gone back to `step`, and no later start may continue from them.
   void GiveUpCheckpointsAfter(uint64_t step) { last_step_ = step; }
@@ -85,6 +87,7 @@ class RunFiles {
   // Set by OpenTrainDir and AddShard.
   std::unique_ptr<TrainDir> train_dir_;
   std::string config_text_;
+  std::string graph_def_;
   std::string run_id_;
   bool run_id_is_new_ = false;
   uint64_t stored_epoch_ = 0;

@@ -12,6 +12,8 @@
 #include "glog/logging.h"
 
 #include "common/base/status_macros.h"
+#include "common/model/graph_def.h"
+#include "common/model/model_layout.h"
 #include "common/wire/error_detail.h"
 
 namespace pushpull {
@@ -71,7 +73,9 @@ absl::StatusOr<std::unique_ptr<ServerCore>> ServerCore::Open(JobSpec job, Server
 }
 
 absl::Status ServerCore::OpenTrainDir() {
-  PP_RETURN_IF_ERROR(run_files_.OpenTrainDir(options_.train_dir, job_.config_text));
+  const NetworkSpec network = BuildNetworkSpec(job_.config.model());
+  PP_RETURN_IF_ERROR(run_files_.OpenTrainDir(options_.train_dir, job_.config_text,
+                                             MakeGraphDef(network).SerializeAsString()));
   run_id_ = absl::HexStringToBytes(run_files_.run_id());
   if (options_.from_checkpoint && options_.from_step.has_value()) {
     run_files_.GiveUpCheckpointsAfter(*options_.from_step);

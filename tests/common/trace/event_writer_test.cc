@@ -44,10 +44,11 @@ TEST(EventWriter, WritesWhatTensorBoardReads) {
   EXPECT_THAT((*writer)->path(), testing::StartsWith("/d/train/events.out.tfevents.1700000000."));
   (*writer)->AddScalars(7, {{"Loss/total_loss", 2.5}, {"learning_rate", 0.001}});
   (*writer)->AddImage(8, "image", 2, 3, 3, "png bytes");
+  (*writer)->AddGraph("graph bytes");
   ASSERT_EQ((*writer)->Close(), absl::OkStatus());
 
   const std::vector<event::Event> events = ReadEvents(files, (*writer)->path());
-  ASSERT_EQ(events.size(), 3);
+  ASSERT_EQ(events.size(), 4);
   EXPECT_EQ(events[0].file_version(), "brain.Event:2");
   EXPECT_EQ(events[0].wall_time(), 1700000000.0);
   EXPECT_EQ(events[1].step(), 7);
@@ -56,6 +57,7 @@ TEST(EventWriter, WritesWhatTensorBoardReads) {
   EXPECT_EQ(events[1].summary().value(0).simple_value(), 2.5f);
   EXPECT_EQ(events[1].summary().value(1).simple_value(), 0.001f);
   EXPECT_EQ(events[2].summary().value(0).image().encoded_image_string(), "png bytes");
+  EXPECT_EQ(events[3].graph_def(), "graph bytes");
 }
 
 TEST(EventWriter, WritesANewFilePerStart) {

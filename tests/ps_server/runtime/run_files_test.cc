@@ -12,8 +12,12 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "common/base/record_io.h"
 #include "common/checkpoint/checkpoint_reader.h"
 #include "common/checkpoint/checkpoint_writer.h"
+#include "common/model/graph_def.h"
+#include "common/model/model_layout.h"
+#include "protos/event.pb.h"
 #include "tests/testkit/job/test_job.h"
 
 namespace pushpull {
@@ -106,6 +110,33 @@ TEST_F(RunFilesTest, AServerThatFindsOnlyDamagedCheckpointsKeepsTheMappedState) 
     }
   }
   ExpectResumesAt(reached);
+}
+
+// TensorBoard shows the newest graph of a folder, so a start with another model must replace it.
+TEST_F(RunFilesTest, EachStartWritesTheNetworkToItsEventFile) {
+  const std::string expected =
+      MakeGraphDef(BuildNetworkSpec(MakeTinyConfig(options_.train_config).model())).DebugString();
+  for (int start = 0; start < 2; ++start) TrainAndKill(5 + start);
+  int event_files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(train_dir())) {
+    if (!absl::StrContains(entry.path().filename().string(), "tfevents")) continue;
+    ++event_files;
+    const auto file = files_.OpenForRead(entry.path().string());
+    ASSERT_TRUE(file.ok()) << file.status();
+    RecordReader reader(file->get(), entry.path().string());
+    int graphs = 0;
+    for (std::string record; *reader.Next(&record);) {
+      event::Event event;
+      ASSERT_TRUE(event.ParseFromString(record));
+      if (event.what_case() != event::Event::kGraphDef) continue;
+      ++graphs;
+      tensorflow::GraphDef graph;
+      ASSERT_TRUE(graph.ParseFromString(event.graph_def()));
+      EXPECT_EQ(graph.DebugString(), expected);
+    }
+    EXPECT_EQ(graphs, 1) << entry.path();
+  }
+  EXPECT_EQ(event_files, 2);
 }
 
 TEST_F(RunFilesTest, AServerStoppedDuringRecoveryKeepsTheMappedState) {
