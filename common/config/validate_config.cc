@@ -155,9 +155,11 @@ void CheckMetrics(const config::TrainEvalPipelineConfig& config, FieldChecker* c
       checker->Add("eval_config.metrics_set", "none with a classifier",
                    absl::StrCat("\"", name, "\""),
                    "a classifier reports accuracy and loss: remove it");
-    } else if (name != "pascal_voc_detection_metrics" && name != "coco_detection_metrics") {
+    } else if (name != "pascal_voc_detection_metrics" && name != "coco_detection_metrics" &&
+               name != "oid_V2_detection_metrics" && name != "open_images_V2_detection_metrics") {
       checker->Add("eval_config.metrics_set",
-                   "\"pascal_voc_detection_metrics\" or \"coco_detection_metrics\"",
+                   "\"pascal_voc_detection_metrics\", \"coco_detection_metrics\" or "
+                   "\"oid_V2_detection_metrics\"",
                    absl::StrCat("\"", name, "\""));
     }
   }

@@ -10,12 +10,15 @@
 #include "worker/eval/draw_boxes.h"
 #include "worker/eval/metrics/coco_metrics.h"
 #include "worker/eval/metrics/metrics_explanation.h"
+#include "worker/eval/metrics/open_images_metrics.h"
 #include "worker/eval/metrics/voc_metrics.h"
 
 namespace pushpull {
 namespace {
 
 constexpr char kCocoMetrics[] = "coco_detection_metrics";
+constexpr char kOpenImagesMetrics[] = "oid_V2_detection_metrics";
+constexpr char kOpenImagesMetricsOfOld[] = "open_images_V2_detection_metrics";  // the former name
 
 // Sums the losses of the batches to compute means over the images.
 struct LossSums {
@@ -60,6 +63,9 @@ std::vector<std::unique_ptr<DetectionMetrics>> DetectionEvaluation::MakeMetrics(
     if (name == kCocoMetrics) {
       options.per_category = config_.include_metrics_per_category();
       metrics.push_back(std::make_unique<CocoMetrics>(options));
+    } else if (name == kOpenImagesMetrics || name == kOpenImagesMetricsOfOld) {
+      options.per_category = true;
+      metrics.push_back(std::make_unique<OpenImagesMetrics>(options));
     } else {
       options.per_category = true;
       metrics.push_back(std::make_unique<VocMetrics>(options));

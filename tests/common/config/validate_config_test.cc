@@ -506,7 +506,12 @@ TEST(ValidateConfigTest, DetectorsNeedBoxesAndKnownMetrics) {
   EXPECT_THAT(problems, HasSubstr("train_input_reader: expected a reader that gives boxes, got "
                                   "idx_input_reader"));
   EXPECT_THAT(problems, HasSubstr("eval_config.metrics_set: expected "
-                                  "\"pascal_voc_detection_metrics\" or \"coco"));
+                                  "\"pascal_voc_detection_metrics\", \"coco_detection_metrics\" "
+                                  "or \"oid_V2_detection_metrics\", got \"fast\""));
+  for (const char* name : {"oid_V2_detection_metrics", "open_images_V2_detection_metrics"}) {
+    config.mutable_eval_config()->set_metrics_set(0, name);
+    EXPECT_THAT(Problems(config), Not(HasSubstr("metrics_set"))) << name;
+  }
   config.mutable_train_input_reader()->mutable_voc_input_reader()->set_path("a");
   EXPECT_THAT(Problems(config), AllOf(HasSubstr("train_input_reader.voc_input_reader.split: "),
                                       HasSubstr("train_input_reader.label_map_path: ")));

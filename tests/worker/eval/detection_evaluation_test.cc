@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
@@ -66,6 +67,15 @@ TEST_F(DetectionEvaluationTest, EvaluatesTheSampledExamplesOnce) {
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_EQ(report->examples, 3);  // 0, 5 and 10 of 12, though num_examples is 10
   EXPECT_EQ(report->images.size(), 3u);
+}
+
+TEST_F(DetectionEvaluationTest, ReportsOpenImagesMetricsUnderBothNames) {
+  for (const char* name : {"oid_V2_detection_metrics", "open_images_V2_detection_metrics"}) {
+    const auto report = Evaluate(MakeConfig(absl::StrCat("metrics_set: '", name, "'")));
+    ASSERT_TRUE(report.ok()) << report.status();
+    EXPECT_EQ(report->scalars[0].tag, "OpenImagesV2_Precision/mAP@0.5IOU");
+    EXPECT_EQ(report->scalars[1].tag, "OpenImagesV2_PerformanceByCategory/AP@0.5IOU/disc");
+  }
 }
 
 TEST_F(DetectionEvaluationTest, ReportsTensorflowsTagsAndImages) {

@@ -106,12 +106,15 @@ std::vector<Case> Cases() {
       "anchor_generator { multiscale_anchor_generator { aspect_ratios: [1.0, 2.0, 0.5] } }";
   const std::string relu =
       "feature_extractor { conv_hyperparams { activation: RELU batch_norm { scale: true } } }";
+  const std::string swish =
+      "feature_extractor { conv_hyperparams { activation: SWISH batch_norm { scale: true } } }";
   const std::string square =
       "image_resizer { keep_aspect_ratio_resizer { min_dimension: 48 max_dimension: 80 "
       "pad_to_max_dimension: true per_channel_pad_value: 20 "
       "per_channel_pad_value: 30 per_channel_pad_value: 40 } }";
   return {{"classifier", ClassifierConfig()},
           {"classifier_with_relu", ClassifierConfig(relu)},
+          {"classifier_with_swish", ClassifierConfig(swish)},
           {"mobilenet_v3", ClassifierConfig("feature_extractor { type: 'mobilenet_v3_small' }")},
           {"resnet_v1", ClassifierConfig("feature_extractor { type: 'resnet_v1_50' }")},
           {"inception_v2", ClassifierConfig("feature_extractor { type: 'inception_v2' "
@@ -228,6 +231,20 @@ TEST(OnnxModelTest, FoldsBatchNormIntoWeightsAndBias) {
   EXPECT_FLOAT_EQ(Floats(weights)[1 * 9 + 6], 0.5f * 3.0f / 2.0f);
   const onnx::TensorProto& biases = *FindInitializer(exported.graph(), "MobilenetV2/Conv/biases");
   EXPECT_FLOAT_EQ(Floats(biases)[1], 2.0f * 3.0f / 2.0f + 0.25f);
+}
+
+TEST(OnnxModelTest, SwishIsTheProductWithTheSigmoid) {
+  const onnx::ModelProto exported = ParseBack(MakeInferenceModel(ClassifierConfig(
+      "feature_extractor { conv_hyperparams { activation: SWISH batch_norm { scale: true } } }")));
+  EXPECT_EQ(CountNodes(exported, "Clip"), 0);
+  EXPECT_EQ(CountNodes(exported, "Sigmoid"), 35);  // Conv, 16 expand, 17 depthwise, Conv_1
+  const onnx::NodeProto* const product = FindProducer(exported.graph(), "MobilenetV2/Conv/Swish");
+  ASSERT_NE(product, nullptr);
+  EXPECT_EQ(product->op_type(), "Mul");
+  const onnx::NodeProto* const sigmoid = FindProducer(exported.graph(), product->input(1));
+  ASSERT_NE(sigmoid, nullptr);
+  EXPECT_EQ(sigmoid->op_type(), "Sigmoid");
+  EXPECT_EQ(sigmoid->input(0), product->input(0));
 }
 
 TEST(OnnxModelTest, PadsAsTensorFlowsSame) {

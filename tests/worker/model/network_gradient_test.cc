@@ -96,6 +96,41 @@ TEST(NetworkGradientTest, MatchesOnOneSample) {
   tiny.ExpectGradientMatches(TestBatch<double>(tiny.spec.input, 3, 1), 1);
 }
 
+// A network from a config is too large for a difference per element, so each variable moves along
+// one random direction.
+TEST(NetworkGradientTest, MatchesAlongRandomDirectionsWithSwishFromTheConfig) {
+  TestNetwork<double> network(
+      MakeTestConfig("feature_extractor { depth_multiplier: 0.1 conv_hyperparams { "
+                     "activation: SWISH batch_norm { scale: true } } }"),
+      MakeReferenceOperators<double>(), 3);
+  const TestBatch<double> batch(network.spec.input, 10, 3);
+  network.Step(batch.view());
+  const std::vector<double> analytic = network.gradient;
+  const std::vector<double> variables = network.variables;
+  for (int64_t i = 0; i < network.layout.num_variables(); ++i) {
+    const VariableSpec& variable = network.layout.variables()[i];
+    if (variable.kind != VariableKind::kTrainable) continue;
+    CounterRandom random(5, static_cast<uint64_t>(i));
+    std::vector<double> direction(network.layout.num_elements(i));
+    double expected = 0.0;
+    for (size_t k = 0; k < direction.size(); ++k) {
+      direction[k] = random.NextNormal();
+      expected += direction[k] * analytic[network.layout.offset(i) + k];
+    }
+    const auto loss_at = [&](double step) {
+      network.variables = variables;
+      for (size_t k = 0; k < direction.size(); ++k) {
+        network.variables[network.layout.offset(i) + k] += step * direction[k];
+      }
+      return network.Step(batch.view()).loss;
+    };
+    // Batch norms over few values make the loss curve strongly, so the step is small.
+    constexpr double kStep = 1e-8;
+    const double difference = (loss_at(kStep) - loss_at(-kStep)) / (2 * kStep);
+    EXPECT_NEAR(difference, expected, 1e-4 + 1e-5 * std::abs(expected)) << variable.name;
+  }
+}
+
 TEST(NetworkGradientTest, FrozenVariablesHaveZeroGradientAndTheRestIsUnchanged) {
   const TestBatch<double> batch(MakeTinyNetwork().input, 3, 3);
   TinyNetwork free(MakeTinyNetwork());

@@ -1,5 +1,5 @@
 // Accumulates the detections of images and computes detection metrics with TensorFlow's tags. The
-// implementations are in voc_metrics.h and coco_metrics.h.
+// implementations are in voc_metrics.h, coco_metrics.h and open_images_metrics.h.
 //
 // Thread rule: not thread-safe. Memory grows by a few bytes per detection; images are not kept.
 #ifndef PUSHPULL_WORKER_EVAL_METRICS_DETECTION_METRICS_H_

@@ -94,7 +94,7 @@ std::string MetricsExplanation::Explain() const {
   if (sum.ground_truth == 0) {
     return absl::StrFormat(
         "mAP is %g because none of the %d images has a ground truth box that counts (%d are "
-        "ignored as difficult or crowd): check the annotations and the label map.",
+        "ignored as difficult, crowd or group): check the annotations and the label map.",
         value, images_, sum.ignored);
   }
   if (sum.detections == 0) {

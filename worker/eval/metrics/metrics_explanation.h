@@ -15,7 +15,7 @@ namespace pushpull {
 
 struct ClassCounts {
   int64_t ground_truth = 0;  // boxes that must be found (DetectionMetrics::MustBeFound)
-  int64_t ignored = 0;       // boxes that need not be found: difficult or crowd
+  int64_t ignored = 0;       // boxes that need not be found: difficult, crowd or group
   int64_t detections = 0;
   int64_t matches = 0;  // true positives at an IoU of 0.5
 };

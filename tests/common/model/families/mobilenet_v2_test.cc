@@ -87,6 +87,31 @@ TEST(MobilenetV2Test, TheHiddenLayerHasTheActivationThatIsSetForIt) {
   EXPECT_EQ(HiddenActivationOf(classifier, "resnet_v1_50/hidden"), ActivationFunction::kRelu);
 }
 
+// Returns the number of nodes that apply the function.
+int CountActivations(const NetworkSpec& network, ActivationFunction function) {
+  return static_cast<int>(
+      std::count_if(network.nodes.begin(), network.nodes.end(), [function](const Node& node) {
+        const auto* const activation = std::get_if<op::Activation>(&node.op);
+        return activation != nullptr && activation->function == function;
+      }));
+}
+
+TEST(MobilenetV2Test, SwishTakesThePlaceOfRelu6) {
+  config::Classifier classifier = MakeClassifier(32, 1.0f, 10);
+  classifier.set_hidden_units(16);
+  const NetworkSpec relu6 = BuildClassifier(classifier);
+  auto* const hyperparams = classifier.mutable_feature_extractor()->mutable_conv_hyperparams();
+  hyperparams->mutable_batch_norm();
+  hyperparams->set_activation(config::Hyperparams::SWISH);
+  const NetworkSpec swish = BuildClassifier(classifier);
+  EXPECT_EQ(CheckNetwork(swish), absl::OkStatus());
+  EXPECT_EQ(swish.nodes.size(), relu6.nodes.size());
+  // Conv, 16 expansions, 17 depthwise convolutions, Conv_1 and the hidden layer.
+  EXPECT_EQ(CountActivations(relu6, ActivationFunction::kRelu6), 36);
+  EXPECT_EQ(CountActivations(swish, ActivationFunction::kSwish), 36);
+  EXPECT_EQ(CountActivations(swish, ActivationFunction::kRelu6), 0);
+}
+
 // The window of a convolution or depthwise convolution; null for other nodes.
 const Window* WindowOf(const Node& node) {
   if (const auto* dense = std::get_if<op::Convolution>(&node.op)) return &dense->window;

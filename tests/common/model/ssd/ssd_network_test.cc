@@ -219,6 +219,24 @@ TEST(SsdMobilenetTest, SupportsFewerMapsAndFrozenBatchNorm) {
   EXPECT_EQ(batch_norms, 27 + 2);  // the backbone's and those of the third map
 }
 
+TEST(SsdMobilenetTest, BackboneAndExtraLayersHaveTheActivationOfTheConfig) {
+  const NetworkSpec network = Build("ssd_mobilenet_v2",
+                                    "num_classes: 3 feature_extractor { "
+                                    "override_base_feature_extractor_hyperparams: true "
+                                    "conv_hyperparams { activation: SWISH } } box_predictor { "
+                                    "convolutional_box_predictor { conv_hyperparams { "
+                                    "activation: SWISH } use_depthwise: true } }");
+  EXPECT_EQ(CheckNetwork(network), absl::OkStatus());
+  int swish = 0;
+  for (const Node& node : network.nodes) {
+    const auto* const activation = std::get_if<op::Activation>(&node.op);
+    if (activation == nullptr) continue;
+    EXPECT_EQ(activation->function, ActivationFunction::kSwish) << node.name;
+    ++swish;
+  }
+  EXPECT_GT(swish, 40);
+}
+
 TEST(SsdMobilenetTest, MakesAnchorsForAnImageThatIsNotSquare) {
   const NetworkSpec network =
       Build("ssd_mobilenet_v1", "image_resizer { fixed_shape_resizer { height: 150 width: 300 } }");
