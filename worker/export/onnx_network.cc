@@ -1,8 +1,8 @@
 // Tested by tests/worker/export/onnx_model_test.cc.
 #include "worker/export/onnx_network.h"
 
-#include <algorithm>
 #include <set>
+#include <string>
 #include <variant>
 
 #include "glog/logging.h"
@@ -13,9 +13,6 @@ namespace pushpull {
 namespace {
 
 using Integers = std::vector<int64_t>;
-
-constexpr char kZero[] = "constants/zero";
-constexpr char kSix[] = "constants/six";
 
 // Adds the ONNX form of each node, in the order of the nodes. A convolution is added with the batch
 // norm that follows it.
@@ -30,14 +27,6 @@ class NodeWriter {
 
   std::vector<std::string> Write() && {
     const std::vector<Node>& nodes = model_.network.nodes;
-    if (std::any_of(nodes.begin(), nodes.end(), [](const Node& node) {
-          const auto* const activation = std::get_if<op::Activation>(&node.op);
-          return activation != nullptr && activation->function == ActivationFunction::kRelu6;
-        })) {
-      const float zero[] = {0.0f}, six[] = {6.0f};
-      graph_.AddFloats(kZero, {}, zero);
-      graph_.AddFloats(kSix, {}, six);
-    }
     for (node_ = 0; node_ < static_cast<int>(nodes.size()); ++node_) {
       values_[node_] = std::visit(*this, nodes[node_].op);
     }
@@ -70,14 +59,17 @@ class NodeWriter {
       case ActivationFunction::kRelu:
         return graph_.AddNode("Relu", name, {Input(0)});
       case ActivationFunction::kRelu6:
-        return graph_.AddNode("Clip", name, {Input(0), kZero, kSix});
+        return graph_.AddNode("Clip", name, {Input(0), Scalar("zero", 0.0f), Scalar("six", 6.0f)});
       case ActivationFunction::kLeakyRelu:
         return graph_.AddNode("LeakyRelu", name, {Input(0)},
                               {{"alpha", activation.negative_slope}});
       case ActivationFunction::kHardSigmoid:
         return AddHardSigmoid(name);
       case ActivationFunction::kHardSwish:  // an operator of its own only from opset 14 on
-        return graph_.AddNode("Mul", name, {Input(0), AddHardSigmoid(name + "/HardSigmoid")});
+        return graph_.AddNode(
+            "Mul", name,
+            {Input(0), graph_.AddNode("HardSigmoid", name + "/HardSigmoid", {Input(0)},
+                                      {{"alpha", 1.0f / 6.0f}, {"beta", 0.5f}})});
       case ActivationFunction::kSigmoid:
         return graph_.AddNode("Sigmoid", name, {Input(0)});
       case ActivationFunction::kSwish:
@@ -142,9 +134,20 @@ class NodeWriter {
            std::holds_alternative<op::BatchNorm>(model_.network.nodes[readers[0]].op);
   }
 
+  // Returns a constant, which is added to the graph on the first call with its name.
+  std::string Scalar(const std::string& name, float value) {
+    const std::string full_name = "constants/" + name;
+    if (scalars_.insert(name).second) graph_.AddFloats(full_name, {}, {&value, 1});
+    return full_name;
+  }
+
+  // Does not use the operator HardSigmoid: OpenCV 4.14 and 5.0 take every product a *
+  // HardSigmoid(b) for HardSwish(b), whatever a is.
   std::string AddHardSigmoid(const std::string& name) {
-    return graph_.AddNode("HardSigmoid", name, {Input(0)},
-                          {{"alpha", 1.0f / 6.0f}, {"beta", 0.5f}});
+    const std::string scaled =
+        graph_.AddNode("Mul", name + "/scaled", {Input(0), Scalar("sixth", 1.0f / 6.0f)});
+    const std::string line = graph_.AddNode("Add", name + "/line", {scaled, Scalar("half", 0.5f)});
+    return graph_.AddNode("Clip", name, {line, Scalar("zero", 0.0f), Scalar("one", 1.0f)});
   }
 
   static std::vector<OnnxAttribute> WindowAttributes(const Window& window) {
@@ -180,6 +183,7 @@ class NodeWriter {
   OnnxGraph& graph_;
   const std::vector<std::vector<int>> readers_;
   std::set<int> weights_written_;    // variables
+  std::set<std::string> scalars_;    // names of constants
   std::vector<std::string> values_;  // per node; "" for a convolution whose batch norm comes later
   int node_ = 0;                     // the node that is being visited
 };

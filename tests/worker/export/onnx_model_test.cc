@@ -142,18 +142,22 @@ TEST(OnnxModelTest, EveryModelIsAWellFormedGraph) {
     EXPECT_EQ(exported.opset_import(0).version(), 13);
     EXPECT_EQ(exported.opset_import(0).domain(), "");
     EXPECT_EQ(exported.graph().name(), model.network.name);
-    int convolutions = 0, residuals = 0;
+    int convolutions = 0, residuals = 0, hard_sigmoids = 0;
     for (const Node& node : model.network.nodes) {
       convolutions += std::holds_alternative<op::Convolution>(node.op) ||
                       std::holds_alternative<op::DepthwiseConvolution>(node.op) ||
                       std::holds_alternative<op::RepeatChannels>(node.op);
       residuals += std::holds_alternative<op::Add>(node.op);
+      const auto* const activation = std::get_if<op::Activation>(&node.op);
+      hard_sigmoids +=
+          activation != nullptr && activation->function == ActivationFunction::kHardSigmoid;
     }
     EXPECT_EQ(CountNodes(exported, "Conv"), convolutions);
     EXPECT_EQ(CountNodes(exported, "BatchNormalization"), 0);
-    // One more Add makes the anchors' centres, one the lower right corners, and one numbers the
-    // labels.
-    EXPECT_EQ(CountNodes(exported, "Add"), residuals + (model.network.detection ? 3 : 0));
+    // A hard sigmoid has one Add. In a detector one more makes the anchors' centres, one the lower
+    // right corners, and one numbers the labels.
+    EXPECT_EQ(CountNodes(exported, "Add"),
+              residuals + hard_sigmoids + (model.network.detection ? 3 : 0));
     EXPECT_EQ(BuildOnnxModel(model).SerializeAsString(), BuildOnnxModel(model).SerializeAsString());
   }
 }
@@ -245,6 +249,29 @@ TEST(OnnxModelTest, SwishIsTheProductWithTheSigmoid) {
   ASSERT_NE(sigmoid, nullptr);
   EXPECT_EQ(sigmoid->op_type(), "Sigmoid");
   EXPECT_EQ(sigmoid->input(0), product->input(0));
+}
+
+// OpenCV takes every product a * HardSigmoid(b) for HardSwish(b).
+TEST(OnnxModelTest, OnlyHardSwishHasTheOperatorHardSigmoid) {
+  const onnx::GraphProto graph =
+      ParseBack(
+          MakeInferenceModel(ClassifierConfig("feature_extractor { type: 'mobilenet_v3_small' }")))
+          .graph();
+  int swishes = 0, gates = 0;
+  for (const onnx::NodeProto& node : graph.node()) {
+    if (node.op_type() != "Mul") continue;
+    const onnx::NodeProto* const gate = FindProducer(graph, node.input(1));
+    if (gate == nullptr) continue;
+    if (gate->op_type() == "HardSigmoid") {
+      EXPECT_EQ(gate->input(0), node.input(0)) << node.name();
+      ++swishes;
+    } else {
+      EXPECT_EQ(gate->op_type(), "Clip") << node.name();
+      ++gates;
+    }
+  }
+  EXPECT_GT(swishes, 10);
+  EXPECT_EQ(gates, 9);  // the blocks with squeeze and excitation
 }
 
 TEST(OnnxModelTest, PadsAsTensorFlowsSame) {
