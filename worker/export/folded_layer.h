@@ -1,4 +1,4 @@
-// Folds a batch norm into the convolution before it. Thread-safe.
+// Makes the weights of an exported convolution. Thread-safe.
 #ifndef PUSHPULL_WORKER_EXPORT_FOLDED_LAYER_H_
 #define PUSHPULL_WORKER_EXPORT_FOLDED_LAYER_H_
 
@@ -25,6 +25,20 @@ struct FoldedLayer {
 // convolution (CHECKed) of model.network. Computes in double precision.
 FoldedLayer FoldLayer(const Node& convolution, const op::BatchNorm* norm,
                       const InferenceModel& model);
+
+// The window of a convolution that need not be square.
+struct TrimmedWindow {
+  int height = 0;
+  int width = 0;
+  SpatialPadding padding;
+};
+
+// Removes the rows and columns of the kernel that read only padding, wherever the window lies, from
+// the weights. On a map of 1x1 this leaves one weight per channel. OpenCV 4.14 computes depthwise
+// 3x3 convolutions wrongly where a side of the map is 1. `window`, `input` and `output` are those
+// of the convolution.
+TrimmedWindow TrimKernel(const Window& window, const FeatureShape& input,
+                         const FeatureShape& output, FoldedLayer* folded);
 
 }  // namespace pushpull
 

@@ -150,18 +150,25 @@ class NodeWriter {
     return graph_.AddNode("Clip", name, {line, Scalar("zero", 0.0f), Scalar("one", 1.0f)});
   }
 
-  static std::vector<OnnxAttribute> WindowAttributes(const Window& window) {
+  static std::vector<OnnxAttribute> WindowAttributes(const TrimmedWindow& window, int stride) {
     const SpatialPadding& pad = window.padding;
-    return {{"kernel_shape", Integers{window.kernel, window.kernel}},
+    return {{"kernel_shape", Integers{window.height, window.width}},
             {"pads", Integers{pad.top, pad.left, pad.bottom, pad.right}},
-            {"strides", Integers{window.stride, window.stride}}};
+            {"strides", Integers{stride, stride}}};
+  }
+  static std::vector<OnnxAttribute> WindowAttributes(const Window& window) {
+    return WindowAttributes({window.kernel, window.kernel, window.padding}, window.stride);
   }
 
   std::string AddConvolution(int index, const Window& window, int64_t group,
                              const op::BatchNorm* norm) {
     const Node& convolution = model_.network.nodes[index];
     const int input = convolution.inputs[0];
-    const FoldedLayer folded = FoldLayer(convolution, norm, model_);
+    FoldedLayer folded = FoldLayer(convolution, norm, model_);
+    TrimmedWindow trimmed = {window.kernel, window.kernel, window.padding};
+    if (std::holds_alternative<op::DepthwiseConvolution>(convolution.op)) {
+      trimmed = TrimKernel(window, ShapeOfInput(model_.network, input), convolution.shape, &folded);
+    }
     const int variable = VariablesOf(convolution.op)[0];
     // Weights that several nodes share differ once they are folded.
     const std::string name = weights_written_.insert(variable).second
@@ -171,7 +178,7 @@ class NodeWriter {
     const std::string biases =
         graph_.AddFloats(convolution.name + "/biases", {convolution.shape.channels},
                          absl::MakeConstSpan(folded.biases));
-    std::vector<OnnxAttribute> attributes = WindowAttributes(window);
+    std::vector<OnnxAttribute> attributes = WindowAttributes(trimmed, window.stride);
     attributes.insert(attributes.begin(), {"group", group});
     return graph_.AddNode("Conv", convolution.name + "/Conv",
                           {input == Node::kImage ? image_ : values_[input], weights, biases},

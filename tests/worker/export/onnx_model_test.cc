@@ -71,10 +71,19 @@ std::vector<float> InferFolded(const InferenceModel& model, const onnx::GraphPro
     const std::vector<float> biases = Floats(*FindInitializer(graph, nodes[n].name + "/biases"));
     const size_t outputs = nodes[n].shape.channels;
     const int64_t inputs = depthwise != nullptr ? 1 : spec.shape[2];
-    const int64_t area = spec.shape[0] * spec.shape[1];
-    std::vector<float> ours(weights.size());
+    // A depthwise kernel is exported without the rows and columns that read only padding.
+    const onnx::NodeProto& conv = *FindProducer(graph, nodes[n].name + "/Conv");
+    const std::vector<int64_t> kernel = Integers(conv, "kernel_shape");
+    const std::vector<int64_t> pads = Integers(conv, "pads");
+    const SpatialPadding& padding =
+        dense != nullptr ? dense->window.padding : depthwise->window.padding;
+    const int64_t first_row = padding.top - pads[0], first_column = padding.left - pads[1];
+    std::vector<float> ours(model.layout.num_elements(variable));
     for (size_t at = 0; at < weights.size(); ++at) {
-      const int64_t pixel = at % area, in = at / area % inputs, out = at / (area * inputs);
+      const int64_t x = at % kernel[1], y = at / kernel[1] % kernel[0];
+      const int64_t plane = at / (kernel[0] * kernel[1]);
+      const int64_t in = plane % inputs, out = plane / inputs;
+      const int64_t pixel = (y + first_row) * spec.shape[1] + x + first_column;
       ours[(pixel * inputs + in) * outputs + out] = weights[at];
     }
     fill(variable, ours);
@@ -311,6 +320,31 @@ TEST(OnnxModelTest, RepeatsChannelsByAConvolutionWithGroups) {
       FindProducer(graph, "InceptionV2/Conv2d_1a_7x7/depthwise/Conv");
   ASSERT_NE(depthwise, nullptr);
   EXPECT_THAT(Integers(*depthwise, "group"), ElementsAre(channels));
+}
+
+// OpenCV 4.14 computes depthwise 3x3 convolutions wrongly where a side of the map is 1.
+TEST(OnnxModelTest, DepthwiseKernelsHaveNoPartThatReadsOnlyPadding) {
+  const InferenceModel model = MakeInferenceModel(ClassifierConfig(
+      "num_channels: 3 image_resizer { fixed_shape_resizer { height: 32 width: 64 } }"));
+  const onnx::GraphProto graph = ParseBack(model).graph();
+  // Of maps of 2x4 and of 1x2 pixels.
+  const onnx::NodeProto* const strided =
+      FindProducer(graph, "MobilenetV2/expanded_conv_13/depthwise/Conv");
+  EXPECT_THAT(Integers(*strided, "kernel_shape"), ElementsAre(2, 3));
+  EXPECT_THAT(Integers(*strided, "pads"), ElementsAre(0, 0, 0, 1));
+  const onnx::NodeProto* const last =
+      FindProducer(graph, "MobilenetV2/expanded_conv_16/depthwise/Conv");
+  EXPECT_THAT(Integers(*last, "kernel_shape"), ElementsAre(1, 3));
+  EXPECT_THAT(Integers(*last, "pads"), ElementsAre(0, 1, 0, 1));
+  EXPECT_THAT(Integers(*last, "strides"), ElementsAre(1, 1));
+  // The middle row of the kernel of the first channel.
+  const std::string name = "MobilenetV2/expanded_conv_16/depthwise/depthwise_weights";
+  const std::vector<float> kept = Floats(*FindInitializer(graph, name));
+  const absl::Span<const float> all = ValuesOf(model, name);
+  const size_t channels = all.size() / 9;
+  ASSERT_EQ(kept.size(), 3 * channels);
+  EXPECT_NEAR(kept[0] / kept[1], all[3 * channels] / all[4 * channels], 1e-4);
+  EXPECT_NEAR(kept[2] / kept[1], all[5 * channels] / all[4 * channels], 1e-4);
 }
 
 TEST(OnnxModelTest, TheClassifierMapsImagesToScores) {
