@@ -13,6 +13,7 @@ changed as well; the table names these fields. It is wrong if a config is refuse
 missing, or there is no evaluation. The exit code is then 1.
 """
 import argparse
+import collections
 import json
 import math
 import os
@@ -27,9 +28,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests" / "e2e"), str(ROOT / "scripts")]
 
 STEPS = 20
-EVALUATED = 16  # images
+EVALUATED = 8  # images
 ENDS = 5  # the first and the last steps whose mean losses the table shows
-PATIENCE_S = 580
+PATIENCE_S = 1800
 
 
 class Unexpected(Exception):
@@ -37,8 +38,12 @@ class Unexpected(Exception):
 
 
 def call(*command):
-    return subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=PATIENCE_S,
-                          check=False)
+    """Runs a command and returns its subprocess.CompletedProcess. Raises Unexpected if it does not end."""
+    try:
+        return subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=PATIENCE_S,
+                              check=False)
+    except subprocess.TimeoutExpired as error:
+        raise Unexpected(str(error)) from None
 
 
 def make_records(bin_dir, voc, folder):
@@ -122,7 +127,6 @@ def train(bin_dir, text, folder):
     """Trains and evaluates. Returns the losses by step, the seconds and what the evaluator printed."""
     from plot_events import read_scalars
     from processes import Process
-    folder.mkdir()
     (folder / "job.config").write_text(text)
     address = f"unix:{folder / 'ps.sock'}"
     begin = time.monotonic()
@@ -145,7 +149,8 @@ def train(bin_dir, text, folder):
                      "--log_level=error")
     if evaluated.returncode != 0:
         raise Unexpected(f"evaluator: exit {evaluated.returncode}: {evaluated.stderr[-2000:]}")
-    return read_scalars(folder / "run").get("Loss/total_loss", {}), seconds, json.loads(evaluated.stdout.splitlines()[-1])
+    losses = read_scalars(folder / "run").get("Loss/total_loss", {})
+    return losses, seconds, json.loads(evaluated.stdout.splitlines()[-1])
 
 
 def verdict(losses, metrics):
@@ -166,6 +171,19 @@ def verdict(losses, metrics):
     return f"loss {first:.3f}->{last:.3f} {'falls' if last < first else 'does not fall'}, {name} {numbers.get(name)}"
 
 
+def try_config(bin_dir, text, changes, folder):
+    """Checks a config and, with `changes`, trains it. Returns a word and an explanation. Raises Unexpected."""
+    folder.mkdir()
+    (folder / "checked.config").write_text(text)
+    problems, without_effect = check(bin_dir, folder / "checked.config")
+    if problems:
+        return "REFUSED", "; ".join(problems)
+    if changes is None:
+        return "accepted", f"{without_effect} fields without effect"
+    losses, seconds, metrics = train(bin_dir, changes.text, folder)
+    return "trained", f"{verdict(losses, metrics)}; {seconds:.0f} s; changed: {', '.join(changes.fields)}"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--configs", type=pathlib.Path, required=True)
@@ -180,32 +198,24 @@ def main():
     paths = [path for path in sorted(arguments.configs.rglob("*.config")) if re.search(arguments.only, path.name)]
     if not paths:
         sys.exit(f"{arguments.configs}: no *.config that matches {arguments.only!r}")
-    wrong = refused = 0
+    counts = collections.Counter()
     with tempfile.TemporaryDirectory(prefix="pushpull-samples-") as temporary:
         folder = pathlib.Path(temporary)
         classes = make_records(arguments.bin_dir, arguments.voc.resolve(), folder / "records")
         for number, path in enumerate(paths):
             text = with_paths(path.read_text(), folder / "records")
-            checked = folder / "checked.config"
-            checked.write_text(text)
-            problems, without_effect = check(arguments.bin_dir, checked)
-            if problems:
-                refused += 1
-                print(f"REFUSED   {path.stem}: {'; '.join(problems)}", flush=True)
-                continue
-            print(f"accepted  {path.stem} ({without_effect} fields without effect)", flush=True)
-            if not arguments.train:
-                continue
             changes = for_training(text, classes, arguments.batch_size, arguments.max_side)
             try:
-                losses, seconds, metrics = train(arguments.bin_dir, changes.text, folder / str(number))
-                print(f"  trained   {verdict(losses, metrics)}; {seconds:.0f} s; {', '.join(changes.fields)}", flush=True)
+                word, rest = try_config(arguments.bin_dir, text, changes if arguments.train else None,
+                                        folder / str(number))
             except Unexpected as error:
-                wrong += 1
-                print(f"  WRONG     {error}; {', '.join(changes.fields)}", flush=True)
-    print(f"{len(paths)} configs: {len(paths) - refused} accepted, {refused} refused, {wrong} wrong in training; "
-          "replaced in all: the paths, among them that of a fine_tune_checkpoint, which does not exist here")
-    return 1 if refused or wrong else 0
+                word, rest = "WRONG", f"{error}; changed: {', '.join(changes.fields)}"
+            counts[word] += 1
+            print(f"{word:8}  {path.stem}: {rest}", flush=True)
+    total = ", ".join(f"{count} {word}" for word, count in counts.items())
+    print(f"{len(paths)} configs: {total}; replaced in all: the paths, among them that of a fine_tune_checkpoint, "
+          "which does not exist here")
+    return 1 if counts["REFUSED"] or counts["WRONG"] else 0
 
 
 if __name__ == "__main__":
