@@ -1,5 +1,7 @@
 #include "ps_server/warm_start/keras_names.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -7,12 +9,15 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 
 namespace pushpull {
 namespace {
 
+// A tensor that tells Keras 3's MobileNetV3 from that of Keras 2.
+constexpr char kKeras3MobilenetV3[] = "expanded_conv_depthwise_bn/beta";
 constexpr char kSharedPredictor[] = "WeightSharedConvolutionalBoxPredictor";
 
 // A variable's name in two parts: "MobilenetV2/Conv" and "BatchNorm/gamma" or "weights".
@@ -102,6 +107,19 @@ std::optional<std::string> MobilenetV2Name(const LayerVariable& variable) {
   return Pair(variable.leaf, absl::StrCat(block, "_", layer.substr(1)), "_BN");
 }
 
+// Keras 2 has slim's names, but a shorter one for the class scores. Keras 3 writes them in lower
+// case and without slashes: "expanded_conv_1_depthwise".
+std::optional<std::string> MobilenetV3Name(const LayerVariable& variable,
+                                           const TensorSource& source) {
+  absl::string_view layer = variable.layer;
+  absl::ConsumeSuffix(&layer, "/Conv2d_1c_1x1");
+  if (source.Find(kKeras3MobilenetV3) == nullptr) {
+    return Pair(variable.leaf, std::string(layer), "/BatchNorm");
+  }
+  const std::string flat = absl::StrReplaceAll(absl::AsciiStrToLower(layer), {{"/", "_"}});
+  return Pair(variable.leaf, flat, "_bn");
+}
+
 // Keras counts the stages of a ResNet from the first convolution.
 std::optional<std::string> ResnetName(const LayerVariable& variable) {
   absl::string_view layer = variable.layer;
@@ -130,6 +148,7 @@ std::optional<std::string> BackboneName(absl::string_view variable, const Tensor
   }
   if (parts.first == "MobilenetV1") return MobilenetV1Name(layer);
   if (parts.first == "MobilenetV2") return MobilenetV2Name(layer);
+  if (parts.first == "MobilenetV3") return MobilenetV3Name(layer, source);
   if (absl::StartsWith(parts.first, "resnet_v1_")) return ResnetName(layer);
   return std::nullopt;
 }
@@ -168,19 +187,28 @@ bool IsKeras(const TensorSource& source) {
   if (source.Find("conv1_conv/kernel") != nullptr) {
     return source.Find("conv1_bn/gamma") != nullptr && source.Find("conv1_conv/bias") == nullptr;
   }
-  return source.Find("bn_Conv1/beta") != nullptr ||
-         source.Find("conv_dw_1/depthwise_kernel") != nullptr;
+  const char* const first_layers[] = {"bn_Conv1/beta", "conv_dw_1_bn/beta",
+                                      "expanded_conv/depthwise/BatchNorm/beta", kKeras3MobilenetV3};
+  return std::any_of(std::begin(first_layers), std::end(first_layers),
+                     [&source](const char* name) { return source.Find(name) != nullptr; });
 }
 
 std::optional<std::string> KerasName(absl::string_view variable, const TensorSource& source) {
   std::string map;
+  std::optional<std::string> name;
   if (absl::ConsumePrefix(&variable, absl::StrCat(kSharedPredictor, "/"))) {
-    return SharedPredictorName(variable);
+    name = SharedPredictorName(variable);
+  } else if (ConsumeNumbered(&variable, "BoxPredictor_", &map)) {
+    name = PredictorName(map, variable.substr(1));
+  } else {
+    name = BackboneName(variable, source);
   }
-  if (ConsumeNumbered(&variable, "BoxPredictor_", &map)) {
-    return PredictorName(map, variable.substr(1));
-  }
-  return BackboneName(variable, source);
+  if (!name.has_value() || source.Find(*name) != nullptr) return name;
+  // Keras 3 calls the weights of a depthwise convolution "kernel" too.
+  absl::string_view layer = *name;
+  if (!absl::ConsumeSuffix(&layer, "/depthwise_kernel")) return name;
+  const std::string kernel = absl::StrCat(layer, "/kernel");
+  return source.Find(kernel) != nullptr ? kernel : name;
 }
 
 }  // namespace pushpull

@@ -1,5 +1,5 @@
-// Translates variable names to those of the Keras networks in TensorFlow 2: Keras's MobileNet V1
-// and V2 and ResNet, and the detectors of the Object Detection API that are built on them. Pure
+// Translates variable names to those of the Keras networks in TensorFlow 2: Keras's MobileNet V1,
+// V2 and V3 and ResNet, and the detectors of the Object Detection API that are built on them. Pure
 // functions.
 #ifndef PUSHPULL_PS_SERVER_WARM_START_KERAS_NAMES_H_
 #define PUSHPULL_PS_SERVER_WARM_START_KERAS_NAMES_H_

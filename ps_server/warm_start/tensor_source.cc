@@ -1,6 +1,7 @@
 #include "ps_server/warm_start/tensor_source.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -78,6 +79,14 @@ class CheckpointSource final : public TensorSource {
   std::vector<SourceTensor> tensors_;
 };
 
+// Files of Keras, which hold HDF5.
+constexpr absl::string_view kKerasEndings[] = {".h5", ".hdf5", ".keras"};
+
+bool IsKerasFile(const std::string& path) {
+  return std::any_of(std::begin(kKerasEndings), std::end(kKerasEndings),
+                     [&path](absl::string_view ending) { return absl::EndsWith(path, ending); });
+}
+
 bool Exists(FileSystem& files, const std::string& path) { return files.GetInfo(path).ok(); }
 
 }  // namespace
@@ -104,6 +113,13 @@ absl::StatusOr<std::unique_ptr<TensorSource>> OpenTensorSource(FileSystem& files
     auto source = std::make_unique<SafetensorsSource>(path);
     PP_RETURN_IF_ERROR(source->Open(files));
     return source;
+  }
+  if (IsKerasFile(path)) {
+    return absl::UnimplementedError(absl::StrCat(
+        path,
+        ": Keras's HDF5 files are not read; expected a checkpoint of TensorFlow: load the "
+        "file in Keras, call tf.train.Checkpoint(model=model).write(PREFIX), and give PREFIX "
+        "instead"));
   }
   const std::optional<uint64_t> step = ParseCheckpointName(FileNameOf(path));
   if (step.has_value() && Exists(files, JoinPath(path, kManifest))) {

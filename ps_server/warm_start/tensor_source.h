@@ -46,6 +46,7 @@ class TensorSource {
 //   - a train_dir of this project (its newest checkpoint) or the folder of one of its checkpoints,
 //   - a .safetensors file,
 //   - the prefix of a TensorFlow checkpoint (<path>.index and <path>.data-00000-of-00001 ...).
+// UNIMPLEMENTED: a file of Keras (.h5, .hdf5 or .keras); the message says how to convert it.
 // NOT_FOUND: there is none of these; the message says what was looked for. DATA_LOSS: the file is
 // damaged. Other errors: as for OpenNewestCheckpoint and OpenTensorBundle.
 absl::StatusOr<std::unique_ptr<TensorSource>> OpenTensorSource(FileSystem& files,

@@ -31,7 +31,9 @@ std::string Name(const std::string& variable, const Names& source = Names({})) {
 
 TEST(KerasNamesTest, ANetworkIsKnownByItsFirstLayers) {
   EXPECT_TRUE(IsKeras(Names({"bn_Conv1/beta"})));
-  EXPECT_TRUE(IsKeras(Names({"conv_dw_1/depthwise_kernel"})));
+  EXPECT_TRUE(IsKeras(Names({"conv_dw_1_bn/beta"})));
+  EXPECT_TRUE(IsKeras(Names({"expanded_conv/depthwise/BatchNorm/beta"})));
+  EXPECT_TRUE(IsKeras(Names({"expanded_conv_depthwise_bn/beta"})));
   EXPECT_TRUE(IsKeras(Names({"conv1_bn/gamma", "conv1_conv/kernel"})));
   EXPECT_FALSE(IsKeras(Names({"MobilenetV2/Conv/weights"})));
   EXPECT_FALSE(IsKeras(Names({})));
@@ -45,8 +47,7 @@ TEST(KerasNamesTest, KerassOwnResnetHasBiasesAndIsNotRead) {
 TEST(KerasNamesTest, MobilenetV1) {
   EXPECT_EQ(Name("MobilenetV1/Conv2d_0/weights"), "conv1/kernel");
   EXPECT_EQ(Name("MobilenetV1/Conv2d_0/BatchNorm/moving_mean"), "conv1_bn/moving_mean");
-  EXPECT_EQ(Name("MobilenetV1/Conv2d_3_depthwise/depthwise_weights"),
-            "conv_dw_3/depthwise_kernel");
+  EXPECT_EQ(Name("MobilenetV1/Conv2d_3_depthwise/depthwise_weights"), "conv_dw_3/depthwise_kernel");
   EXPECT_EQ(Name("MobilenetV1/Conv2d_3_depthwise/BatchNorm/beta"), "conv_dw_3_bn/beta");
   EXPECT_EQ(Name("MobilenetV1/Conv2d_13_pointwise/weights"), "conv_pw_13/kernel");
   EXPECT_EQ(Name("MobilenetV1/Conv2d_13_other/weights"), "none");

@@ -202,5 +202,15 @@ TEST(TensorSourceTest, NamesTheFileItLookedFor) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("/models/model.ckpt.index does not exist"));
 }
 
+TEST(TensorSourceTest, SaysHowToConvertAFileOfKeras) {
+  MemoryFileSystem files;
+  for (const char* path : {"/m.weights.h5", "/m.hdf5", "/m.keras"}) {
+    const absl::Status status = OpenTensorSource(files, path).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented) << path;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(path));
+    EXPECT_THAT(std::string(status.message()), HasSubstr("tf.train.Checkpoint(model=model)"));
+  }
+}
+
 }  // namespace
 }  // namespace pushpull
