@@ -327,7 +327,7 @@ TEST(OnnxModelTest, DepthwiseKernelsHaveNoPartThatReadsOnlyPadding) {
   const InferenceModel model = MakeInferenceModel(ClassifierConfig(
       "num_channels: 3 image_resizer { fixed_shape_resizer { height: 32 width: 64 } }"));
   const onnx::GraphProto graph = ParseBack(model).graph();
-  // Of maps of 2x4 and of 1x2 pixels.
+  // The inputs have 2x4 and 1x2 pixels.
   const onnx::NodeProto* const strided =
       FindProducer(graph, "MobilenetV2/expanded_conv_13/depthwise/Conv");
   EXPECT_THAT(Integers(*strided, "kernel_shape"), ElementsAre(2, 3));
