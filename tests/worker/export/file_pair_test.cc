@@ -23,8 +23,12 @@ std::unique_ptr<MemoryFileSystem> FolderWith(const std::string& large, const std
   auto files = std::make_unique<MemoryFileSystem>();
   EXPECT_TRUE(files->MakeDirectory("/out").ok());
   EXPECT_TRUE(files->SyncDirectory("/").ok());
-  if (!large.empty()) EXPECT_TRUE(WriteFileAtomically(*files, "/out/large", large).ok());
-  if (!small.empty()) EXPECT_TRUE(WriteFileAtomically(*files, "/out/small", small).ok());
+  if (!large.empty()) {
+    EXPECT_TRUE(WriteFileAtomically(*files, "/out/large", large).ok());
+  }
+  if (!small.empty()) {
+    EXPECT_TRUE(WriteFileAtomically(*files, "/out/small", small).ok());
+  }
   return files;
 }
 
