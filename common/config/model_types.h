@@ -72,7 +72,7 @@ enum class FeatureMaps {
   kPoolingPyramid,  // max pools of one map (Jin et al., 2018)
 };
 
-// Whose hyperparameters the layers of the backbone have.
+// Says which hyperparameters the layers of the backbone have.
 enum class BaseHyperparams {
   kAny,   // their own, or conv_hyperparams with override_base_feature_extractor_hyperparams
   kOwn,   // always their own: the override is refused

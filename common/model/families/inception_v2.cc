@@ -179,7 +179,7 @@ SsdBackbone AddInceptionV2(const config::SsdFeatureExtractor& extractor,
                            const LayerHyperparams& hyperparams, NetworkBuilder* builder) {
   SsdBackbone backbone;
   backbone.scope = absl::StrCat("FeatureExtractor/", kScope);
-  // As in TensorFlow, explicit padding is that of the extra layers only.
+  // TensorFlow applies explicit padding to the extra layers only.
   builder->UseFixedPadding(false);
   const InceptionV2Endpoints ends = AddInceptionV2Body(
       backbone.scope, {extractor.depth_multiplier(), extractor.min_depth()}, hyperparams, builder);

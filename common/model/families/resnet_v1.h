@@ -11,7 +11,7 @@
 
 namespace pushpull {
 
-// Where the resolution is halved, three times after the first max pool.
+// Says which layers halve the resolution the three times after the first max pool.
 enum class ResnetStrides {
   // torchvision: by the 3x3 convolution of the first unit of blocks 2 to 4. The first max pool has
   // fixed padding; the others' has SAME padding.
