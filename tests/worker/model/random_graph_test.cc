@@ -25,6 +25,8 @@ namespace {
 
 constexpr int64_t kSamples = 3;
 constexpr uint64_t kDropoutSeed = 5;
+constexpr uint64_t kGraphs = 500;
+constexpr uint64_t kEmulatedPerTest = 100;
 
 template <typename T>
 TestNetwork<T> MakeNetwork(uint64_t seed, std::unique_ptr<Operators<T>> operators) {
@@ -60,7 +62,7 @@ double Difference(TestNetwork<double>* network, const TestBatch<double>& batch,
 }
 
 TEST(RandomGraphTest, GradientsMatchCentralDifferences) {
-  for (uint64_t seed = 1; seed <= 500; ++seed) {
+  for (uint64_t seed = 1; seed <= kGraphs; ++seed) {
     SCOPED_TRACE(seed);
     TestNetwork<double> network = MakeNetwork(seed, MakeReferenceOperators<double>());
     const TestBatch<double> batch(network.spec.input, RandomGraph::kClasses, kSamples);
@@ -115,7 +117,7 @@ struct Differences {
 TEST(RandomGraphTest, FastOperatorsAgreeWithTheReference) {
   ThreadPool pool(2);
   Differences gradients, losses;
-  for (uint64_t seed = 1; seed <= 500; ++seed) {
+  for (uint64_t seed = 1; seed <= kGraphs; ++seed) {
     TestNetwork<float> fast = MakeNetwork(seed, MakeFastOperators(&pool));
     TestNetwork<double> reference = MakeNetwork(seed, MakeReferenceOperators<double>());
     reference.variables.assign(fast.variables.begin(), fast.variables.end());
@@ -135,9 +137,13 @@ TEST(RandomGraphTest, FastOperatorsAgreeWithTheReference) {
   EXPECT_LT(losses.Quantile(1.0), 1e-4);
 }
 
-TEST(RandomGraphTest, EmulatedKernelsAgreeWithTheReference) {
+// The parameter is the first of the seeds. Emulation is slow, so the networks are spread over
+// several tests, which run at the same time.
+class EmulatedRandomGraphTest : public ::testing::TestWithParam<uint64_t> {};
+
+TEST_P(EmulatedRandomGraphTest, AgreesWithTheReference) {
   Differences gradients;
-  for (uint64_t seed = 1; seed <= 150; ++seed) {
+  for (uint64_t seed = GetParam(); seed < GetParam() + kEmulatedPerTest; ++seed) {
     const NetworkSpec spec = RandomGraph(seed).Build();
     Problem problem(spec, *VariableLayout::Create(spec.variables));
     CounterRandom random(seed, 3);
@@ -155,6 +161,9 @@ TEST(RandomGraphTest, EmulatedKernelsAgreeWithTheReference) {
   EXPECT_LT(gradients.Quantile(0.9), 1e-4);
   EXPECT_LT(gradients.Quantile(1.0), 5e-2);
 }
+
+INSTANTIATE_TEST_SUITE_P(AllGraphs, EmulatedRandomGraphTest,
+                         ::testing::Range<uint64_t>(1, kGraphs + 1, kEmulatedPerTest));
 
 }  // namespace
 }  // namespace pushpull
