@@ -15,6 +15,7 @@
 #include "ps_server/warm_start/keras_names.h"
 #include "ps_server/warm_start/restore.h"
 #include "ps_server/warm_start/tensor_source.h"
+#include "tests/ps_server/warm_start/read_tensors.h"
 #include "tests/testkit/memory_file_system.h"
 #include "tests/testkit/ssd_test_config.h"
 
@@ -144,16 +145,7 @@ class ObjectCheckpointTest : public testing::Test {
     if (!WriteFileAtomically(files_, absl::StrCat("/b/c", kData), data).ok()) {
       return absl::InternalError("the test cannot write its file");
     }
-    auto source = OpenTensorSource(files_, "/b/c");
-    if (!source.ok()) return source.status();
-    for (const SourceTensor& tensor : (*source)->tensors()) {
-      if (!tensor.unusable.empty()) continue;
-      std::vector<float> values(tensor.num_elements());
-      if (absl::Status read = (*source)->Read(tensor, absl::MakeSpan(values)); !read.ok()) {
-        return read;
-      }
-    }
-    return absl::OkStatus();
+    return ReadAllTensors(files_, "/b/c");
   }
 
   MemoryFileSystem files_;

@@ -12,6 +12,7 @@
 #include "common/base/crc32c.h"
 #include "protos/tensor_bundle.pb.h"
 #include "ps_server/warm_start/sorted_table.h"
+#include "tests/ps_server/warm_start/read_tensors.h"
 #include "tests/testkit/memory_file_system.h"
 #include "tests/testkit/table_builder.h"
 
@@ -40,19 +41,7 @@ class TensorBundleTest : public testing::Test {
     ASSERT_TRUE(WriteFileAtomically(files_, kData, data).ok());
   }
 
-  // Opens the checkpoint and reads every tensor.
-  absl::Status ReadAll() {
-    auto source = OpenTensorSource(files_, "/b/model.ckpt");
-    if (!source.ok()) return source.status();
-    for (const SourceTensor& tensor : (*source)->tensors()) {
-      if (!tensor.unusable.empty()) continue;
-      std::vector<float> values(tensor.num_elements());
-      if (absl::Status read = (*source)->Read(tensor, absl::MakeSpan(values)); !read.ok()) {
-        return read;
-      }
-    }
-    return absl::OkStatus();
-  }
+  absl::Status ReadAll() { return ReadAllTensors(files_, "/b/model.ckpt"); }
 
   MemoryFileSystem files_;
   std::string index_, data_;
