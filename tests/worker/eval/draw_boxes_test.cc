@@ -87,6 +87,21 @@ TEST(DrawBoxesTest, DrawsGroundTruthDashedWithItsNameBelow) {
   EXPECT_EQ(At(drawn, 60, 30), (Color{0, 0, 0}));  // the label's strip
 }
 
+TEST(DrawBoxesTest, LabelOfGroundTruthNamesItsKind) {
+  const auto draw = [](const std::string& name, bool difficult, bool crowd, bool group) {
+    TruthBox truth{{20, 30, 60, 90}, 0};
+    truth.difficult = difficult;
+    truth.is_crowd = crowd;
+    truth.is_group_of = group;
+    return DrawBoxes(Grey(100, 200, 3), {"image", {truth}, {}}, {name}, {}).pixels;
+  };
+  // The same pixels as for a class whose name has these words.
+  EXPECT_EQ(draw("cat", true, false, false), draw("cat (difficult)", false, false, false));
+  EXPECT_EQ(draw("cat", false, true, false), draw("cat (crowd)", false, false, false));
+  EXPECT_EQ(draw("cat", false, false, true), draw("cat (group)", false, false, false));
+  EXPECT_NE(draw("cat (crowd)", false, false, false), draw("cat (group)", false, false, false));
+}
+
 TEST(DrawBoxesTest, DrawsOnlyTheBestDetectionsAboveTheScore) {
   DetectionRecord record{"image", {}, {}};
   for (int i = 0; i < 4; ++i) {
