@@ -1,5 +1,6 @@
 #include "worker/eval/detection_evaluation.h"
 
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -59,7 +60,9 @@ std::vector<std::unique_ptr<DetectionMetrics>> DetectionEvaluation::MakeMetrics(
   DetectionMetricsOptions options;
   options.class_names = run_->source().class_names();
   std::vector<std::unique_ptr<DetectionMetrics>> metrics;
+  std::set<std::string> chosen;  // each once, for a metric that is named twice has the same tags
   for (const std::string& name : config_.metrics_set()) {
+    if (!chosen.insert(name == kOpenImagesMetricsOfOld ? kOpenImagesMetrics : name).second) continue;
     if (name == kCocoMetrics) {
       options.per_category = config_.include_metrics_per_category();
       metrics.push_back(std::make_unique<CocoMetrics>(options));

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -76,6 +77,18 @@ TEST_F(DetectionEvaluationTest, ReportsOpenImagesMetricsUnderBothNames) {
     EXPECT_EQ(report->scalars[0].tag, "OpenImagesV2_Precision/mAP@0.5IOU");
     EXPECT_EQ(report->scalars[1].tag, "OpenImagesV2_PerformanceByCategory/AP@0.5IOU/disc");
   }
+}
+
+TEST_F(DetectionEvaluationTest, ReportsAMetricOnceThatIsNamedTwice) {
+  const auto report = Evaluate(MakeConfig(
+      "metrics_set: 'oid_V2_detection_metrics' metrics_set: 'open_images_V2_detection_metrics' "
+      "metrics_set: 'oid_V2_detection_metrics'"));
+  ASSERT_TRUE(report.ok()) << report.status();
+  std::set<std::string> tags;
+  for (const ScalarSummary& scalar : report->scalars) {
+    EXPECT_TRUE(tags.insert(scalar.tag).second) << scalar.tag;
+  }
+  EXPECT_EQ(tags.count("OpenImagesV2_Precision/mAP@0.5IOU"), 1u);
 }
 
 TEST_F(DetectionEvaluationTest, ReportsTensorflowsTagsAndImages) {
