@@ -108,6 +108,16 @@ absl::StatusOr<std::vector<std::string>> FindNames(FileSystem& files,
   return std::vector<std::string>();
 }
 
+// Removes what describes the model with raw heads that was at `onnx_path` before, if there was one.
+absl::Status RemoveOldHeadsFile(FileSystem& files, const std::string& onnx_path) {
+  const std::string path = HeadsFilePath(onnx_path);
+  const absl::Status removed = files.RemoveFile(path);
+  if (absl::IsNotFound(removed)) return absl::OkStatus();
+  PP_RETURN_IF_ERROR(removed);
+  LOG(WARNING) << "removed " << path << ", which was about another model";
+  return absl::OkStatus();
+}
+
 absl::Status Run() {
   PosixFileSystem files;
   PP_ASSIGN_OR_RETURN(const config::TrainEvalPipelineConfig config, LoadConfig());
@@ -140,6 +150,7 @@ absl::Status Run() {
     result["heads_file"] = heads_path;
   } else {
     PP_RETURN_IF_ERROR(WriteFileAtomically(files, output, contents));
+    if (format == ModelFormat::kOnnx) PP_RETURN_IF_ERROR(RemoveOldHeadsFile(files, output));
   }
   std::cout << result.dump() << std::endl;
   return absl::OkStatus();

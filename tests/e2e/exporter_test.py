@@ -138,6 +138,10 @@ class Exporter(EndToEndTest):
         self.assertEqual((heads["weights"], heads["num_classes"], heads["input"]["channels"]), ("ema", 4, "grey"))
         self.assertNotIn("class_names", heads)
 
+        # A full model in its place takes the description of the old one away.
+        self.export(self.out / "heads.onnx")
+        self.assertFalse((self.out / "heads.heads.json").exists())
+
         # Without --weights the config decides, as in the evaluator.
         self.assertEqual(self.export(self.out / "auto.onnx")["weights"], "raw")
         config = self.folder / "run" / "pipeline.config"
@@ -145,8 +149,7 @@ class Exporter(EndToEndTest):
         self.assertEqual(self.export(self.out / "auto.onnx")["weights"], "ema")
         self.assertEqual((self.out / "auto.onnx").read_bytes(), (self.out / "ema.onnx").read_bytes())
         self.assertEqual(sorted(os.listdir(self.out)),
-                         ["auto.onnx", "ema.onnx", "ema.safetensors", "heads.heads.json", "heads.onnx", "raw.onnx",
-                          "raw.safetensors"])
+                         ["auto.onnx", "ema.onnx", "ema.safetensors", "heads.onnx", "raw.onnx", "raw.safetensors"])
 
     def test_detector_includes_non_maximum_suppression(self):
         text = (ROOT / "deploy/pipelines/ssd_mobilenet_v2_digits.config").read_text()
