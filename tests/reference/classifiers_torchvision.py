@@ -57,6 +57,10 @@ CASES = [
     ("mobilenet_v3_small_rgb33", lambda: torchvision.models.mobilenet_v3_small(num_classes=CLASSES, dropout=0.0), 33,
      "MobilenetV3", mobilenet_v3_layers),
     ("resnet_v1_50_rgb36", lambda: torchvision.models.resnet50(num_classes=CLASSES), 36, "resnet_v1_50", resnet_layers),
+    ("resnet_v1_101_rgb36", lambda: torchvision.models.resnet101(num_classes=CLASSES), 36, "resnet_v1_101",
+     resnet_layers),
+    ("resnet_v1_152_rgb36", lambda: torchvision.models.resnet152(num_classes=CLASSES), 36, "resnet_v1_152",
+     resnet_layers),
 ]
 
 
