@@ -30,6 +30,9 @@ constexpr int kMaxMaps = 6;  // with all extra layers
 constexpr int kFirstPyramidLevel = 2;
 constexpr int kLastBackboneLevel = 5;
 constexpr int kLastPyramidLevel = 10;
+// Each cell of MnasFPN reads these levels.
+constexpr int kMnasFpnFirstLevel = 3;
+constexpr int kMnasFpnLastLevel = 6;
 constexpr int kMaxScalesPerOctave = 10;
 constexpr int kMaxPredictorLayers = 16;
 constexpr int kMaxPredictorKernel = 7;
@@ -51,7 +54,7 @@ void AddUnknownType(const std::string& field, const std::string& type,
 int NumMaps(const config::Ssd& ssd) {
   const config::SsdFeatureExtractor& extractor = ssd.feature_extractor();
   const std::optional<SsdType> type = FindSsdType(extractor.type());
-  if (type.has_value() && type->maps == FeatureMaps::kFeaturePyramid) {
+  if (type.has_value() && HasLevels(type->maps)) {
     return extractor.fpn().max_level() - extractor.fpn().min_level() + 1;
   }
   return type.has_value() && type->num_layers > 0 ? type->num_layers : extractor.num_layers();
@@ -77,13 +80,57 @@ void CheckDivides(const config::Ssd& ssd, const std::string& field, int multiple
   }
 }
 
-// True if each map of the backbone, from min_level on, is twice as large as the next one.
-bool MapsDouble(int side, int min_level) {
+// True if each map from min_level to max_level is twice as large as the next one.
+bool MapsDouble(int side, int min_level, int max_level) {
   const auto size = [side](int level) { return (side + (1 << level) - 1) >> level; };
-  for (int level = min_level; level < kLastBackboneLevel; ++level) {
+  for (int level = min_level; level < max_level; ++level) {
     if (size(level) != 2 * size(level + 1)) return false;
   }
   return true;
+}
+
+// The maps of the levels from min_level to max_level must be sums of each other's.
+void CheckMapsDouble(const config::Ssd& ssd, const std::string& field, int min_level, int max_level,
+                     FieldChecker* checker) {
+  for (const int side : Sides(ssd.image_resizer())) {
+    if (MapsDouble(side, min_level, max_level)) continue;
+    checker->Add(field,
+                 "an image whose maps are exactly twice as large as those of the next level",
+                 absl::StrCat("a side of ", side, " pixels"),
+                 absl::StrCat("make both sides of the image multiples of ", 1 << max_level));
+    return;
+  }
+}
+
+void CheckMnasFpn(const config::Ssd& ssd, const std::string& field, FieldChecker* checker) {
+  const config::SsdFeatureExtractor& extractor = ssd.feature_extractor();
+  const config::FeaturePyramidNetworks& fpn = extractor.fpn();
+  if (fpn.min_level() != kMnasFpnFirstLevel || fpn.max_level() != kMnasFpnLastLevel) {
+    checker->Add(
+        field + ".fpn.min_level, max_level",
+        absl::StrCat(kMnasFpnFirstLevel, ", ", kMnasFpnLastLevel, ", the levels of the cells"),
+        absl::StrCat(fpn.min_level(), ", ", fpn.max_level()));
+  }
+  checker->Between(field + ".fpn.additional_layer_depth", fpn.additional_layer_depth(), 1,
+                   kMaxDepth);
+  CheckMapsDouble(ssd, field + ".fpn", kMnasFpnFirstLevel, kMnasFpnLastLevel, checker);
+  if (extractor.use_explicit_padding()) {
+    checker->Add(field + ".use_explicit_padding", "false for this type", "true", "remove it");
+  }
+}
+
+// The fields that MnasFPN does not read in TensorFlow either, whose sample config sets them.
+void WarnAboutMnasFpn(const config::SsdFeatureExtractor& extractor, const std::string& field,
+                      std::vector<std::string>* warnings) {
+  const std::string reason = absl::StrCat(" has no effect with \"", extractor.type(),
+                                          "\": its layers have hyperparameters of their own");
+  if (extractor.has_conv_hyperparams()) {
+    warnings->push_back(absl::StrCat(field, ".conv_hyperparams", reason));
+  }
+  if (extractor.override_base_feature_extractor_hyperparams()) {
+    warnings->push_back(
+        absl::StrCat(field, ".override_base_feature_extractor_hyperparams", reason));
+  }
 }
 
 void CheckPyramid(const config::Ssd& ssd, const std::string& field, FieldChecker* checker) {
@@ -91,14 +138,7 @@ void CheckPyramid(const config::Ssd& ssd, const std::string& field, FieldChecker
   checker->Between(field + ".min_level", fpn.min_level(), kFirstPyramidLevel, kLastBackboneLevel);
   checker->Between(field + ".max_level", fpn.max_level(), kLastBackboneLevel, kLastPyramidLevel);
   checker->Between(field + ".additional_layer_depth", fpn.additional_layer_depth(), 1, kMaxDepth);
-  for (const int side : Sides(ssd.image_resizer())) {
-    if (MapsDouble(side, fpn.min_level())) continue;
-    checker->Add(
-        field, "an image whose maps are exactly twice as large as those of the next level",
-        absl::StrCat("a side of ", side, " pixels"),
-        absl::StrCat("make both sides of the image multiples of ", 1 << kLastBackboneLevel));
-    return;
-  }
+  CheckMapsDouble(ssd, field, fpn.min_level(), kLastBackboneLevel, checker);
 }
 
 // Refuses fields that say something about other feature maps than those of `type`.
@@ -111,20 +151,27 @@ void CheckFieldsOfOtherMaps(const config::Ssd& ssd, const SsdType& type, const s
                               "\" has here (", NumMaps(ssd), ")"),
                  absl::StrCat(extractor.num_layers()), "remove it");
   }
-  if (type.maps == FeatureMaps::kPoolingPyramid && extractor.use_depthwise()) {
+  if (!extractor.use_depthwise()) return;
+  if (type.maps == FeatureMaps::kPoolingPyramid) {
     checker->Add(field + ".use_depthwise", "false, for the maps are max pools", "true",
+                 "remove it");
+  } else if (type.maps == FeatureMaps::kMnasFpn) {
+    checker->Add(field + ".use_depthwise", "false, for the cells are separable in any case", "true",
                  "remove it");
   }
 }
 
-void CheckExtractor(const config::Ssd& ssd, FieldChecker* checker) {
+void CheckExtractor(const config::Ssd& ssd, FieldChecker* checker,
+                    std::vector<std::string>* warnings) {
   const config::SsdFeatureExtractor& extractor = ssd.feature_extractor();
   const std::string field = Field("feature_extractor");
   const std::optional<SsdType> type = FindSsdType(extractor.type());
   if (!type.has_value()) AddUnknownType(field + ".type", extractor.type(), SsdTypeNames(), checker);
-  const bool pyramid = type.has_value() && type->maps == FeatureMaps::kFeaturePyramid;
-  if (pyramid) {
+  if (type.has_value() && type->maps == FeatureMaps::kFeaturePyramid) {
     CheckPyramid(ssd, field + ".fpn", checker);
+  } else if (type.has_value() && type->maps == FeatureMaps::kMnasFpn) {
+    CheckMnasFpn(ssd, field, checker);
+    WarnAboutMnasFpn(extractor, field, warnings);
   } else if (extractor.has_fpn()) {
     checker->Add(field + ".fpn", "none for this type", "one", "remove it");
   }
@@ -148,8 +195,11 @@ void CheckExtractor(const config::Ssd& ssd, FieldChecker* checker) {
     CheckDivides(ssd, field + ".pad_to_multiple", extractor.pad_to_multiple(),
                  "a divisor of the image's sides, for images are not padded", checker);
   }
-  CheckHyperparams(extractor.conv_hyperparams(), field + ".conv_hyperparams",
-                   BatchNormUse::kRequired, checker);
+  const bool fixed = type.has_value() && type->base == BaseHyperparams::kFixed;
+  if (!fixed || extractor.has_conv_hyperparams()) {
+    CheckHyperparams(extractor.conv_hyperparams(), field + ".conv_hyperparams",
+                     BatchNormUse::kRequired, checker);
+  }
 }
 
 void CheckWeightSharedPredictor(const config::Ssd& ssd, FieldChecker* checker) {
@@ -219,7 +269,7 @@ void CheckMultiscaleAnchors(const config::Ssd& ssd, FieldChecker* checker) {
   const std::string field = Field("anchor_generator.multiscale_anchor_generator");
   const config::FeaturePyramidNetworks& fpn = ssd.feature_extractor().fpn();
   const std::optional<SsdType> type = FindSsdType(ssd.feature_extractor().type());
-  if (type.has_value() && type->maps != FeatureMaps::kFeaturePyramid) {
+  if (type.has_value() && !HasLevels(type->maps)) {
     checker->Add(field, "a feature extractor with a feature pyramid", absl::StrCat(type->name),
                  "use ssd_anchor_generator");
   } else if (anchors.min_level() != fpn.min_level() || anchors.max_level() != fpn.max_level()) {
@@ -402,11 +452,11 @@ void CheckClassifier(const config::Classifier& classifier, FieldChecker* checker
   }
 }
 
-void CheckSsd(const config::Ssd& ssd, FieldChecker* checker) {
+void CheckSsd(const config::Ssd& ssd, FieldChecker* checker, std::vector<std::string>* warnings) {
   checker->Between(Field("num_classes"), ssd.num_classes(), 1, kMaxClasses);
   checker->NotNegative(Field("negative_class_weight"), ssd.negative_class_weight());
   CheckImageResizer(ssd.image_resizer(), Field("image_resizer"), kMinSsdSide, checker);
-  CheckExtractor(ssd, checker);
+  CheckExtractor(ssd, checker, warnings);
   CheckPredictor(ssd, checker);
   CheckAnchors(ssd, checker);
   CheckCoderAndMatcher(ssd, checker);

@@ -3,6 +3,9 @@
 #ifndef PUSHPULL_COMMON_CONFIG_MODEL_CHECKS_H_
 #define PUSHPULL_COMMON_CONFIG_MODEL_CHECKS_H_
 
+#include <string>
+#include <vector>
+
 #include "common/config/field_checker.h"
 #include "protos/pipeline.pb.h"
 
@@ -12,7 +15,8 @@ namespace pushpull {
 // trained: missing messages, values out of range, and settings that contradict each other.
 // Unsupported fields are left to CheckSchemaMarks.
 void CheckClassifier(const config::Classifier& classifier, FieldChecker* checker);
-void CheckSsd(const config::Ssd& ssd, FieldChecker* checker);
+// CheckSsd also appends a sentence to `warnings` for each field that has no effect with its type.
+void CheckSsd(const config::Ssd& ssd, FieldChecker* checker, std::vector<std::string>* warnings);
 
 }  // namespace pushpull
 

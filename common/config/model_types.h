@@ -40,23 +40,24 @@ namespace pushpull {
 //     backbone    a function that adds the backbone
 // clang-format off
 #define PUSHPULL_SSD_TYPES(ROW)                                                                    \
-  ROW("ssd_mobilenet_v1",          kExtraLayers,    0, kAny,  MobilenetScope, AddMobilenetV1)      \
-  ROW("ssd_mobilenet_v2",          kExtraLayers,    0, kAny,  MobilenetScope, AddMobilenetV2)      \
-  ROW("ssd_mobilenet_v3_large",    kExtraLayers,    0, kAny,  MobilenetScope, AddMobilenetV3)      \
-  ROW("ssd_mobilenet_v3_small",    kExtraLayers,    0, kAny,  MobilenetScope, AddMobilenetV3)      \
-  ROW("ssd_mobilenet_edgetpu",     kExtraLayers,    0, kAny,  MobilenetScope, AddMobilenetEdgetpu) \
-  ROW("ssd_mobiledet_cpu",         kExtraLayers,    0, kOwn,  MobiledetScope, AddMobiledet)        \
-  ROW("ssd_mobiledet_dsp",         kExtraLayers,    0, kOwn,  MobiledetScope, AddMobiledet)        \
-  ROW("ssd_mobiledet_edgetpu",     kExtraLayers,    0, kOwn,  MobiledetScope, AddMobiledet)        \
-  ROW("ssd_mobiledet_gpu",         kExtraLayers,    0, kOwn,  MobiledetScope, AddMobiledet)        \
-  ROW("ssd_mobilenet_v1_fpn",      kFeaturePyramid, 0, kAny,  MobilenetScope, AddMobilenetV1)      \
-  ROW("ssd_mobilenet_v2_fpn",      kFeaturePyramid, 0, kAny,  MobilenetScope, AddMobilenetV2)      \
-  ROW("ssd_resnet50_v1_fpn",       kFeaturePyramid, 0, kAny,  ResnetScope,    AddResnetV1)         \
-  ROW("ssd_resnet101_v1_fpn",      kFeaturePyramid, 0, kAny,  ResnetScope,    AddResnetV1)         \
-  ROW("ssd_resnet152_v1_fpn",      kFeaturePyramid, 0, kAny,  ResnetScope,    AddResnetV1)         \
-  ROW("ssd_mobilenet_v1_ppn",      kPoolingPyramid, 6, kAny,  MobilenetScope, AddMobilenetV1)      \
-  ROW("embedded_ssd_mobilenet_v1", kExtraLayers,    5, kAny,  MobilenetScope, AddMobilenetV1)      \
-  ROW("ssd_inception_v2",          kExtraLayers,    0, kUser, InceptionScope, AddInceptionV2)
+  ROW("ssd_mobilenet_v1",          kExtraLayers,    0, kAny,   MobilenetScope, AddMobilenetV1)     \
+  ROW("ssd_mobilenet_v2",          kExtraLayers,    0, kAny,   MobilenetScope, AddMobilenetV2)     \
+  ROW("ssd_mobilenet_v3_large",    kExtraLayers,    0, kAny,   MobilenetScope, AddMobilenetV3)     \
+  ROW("ssd_mobilenet_v3_small",    kExtraLayers,    0, kAny,   MobilenetScope, AddMobilenetV3)     \
+  ROW("ssd_mobilenet_edgetpu",     kExtraLayers,    0, kAny,   MobilenetScope, AddMobilenetEdgetpu)\
+  ROW("ssd_mobiledet_cpu",         kExtraLayers,    0, kOwn,   MobiledetScope, AddMobiledet)       \
+  ROW("ssd_mobiledet_dsp",         kExtraLayers,    0, kOwn,   MobiledetScope, AddMobiledet)       \
+  ROW("ssd_mobiledet_edgetpu",     kExtraLayers,    0, kOwn,   MobiledetScope, AddMobiledet)       \
+  ROW("ssd_mobiledet_gpu",         kExtraLayers,    0, kOwn,   MobiledetScope, AddMobiledet)       \
+  ROW("ssd_mobilenet_v1_fpn",      kFeaturePyramid, 0, kAny,   MobilenetScope, AddMobilenetV1)     \
+  ROW("ssd_mobilenet_v2_fpn",      kFeaturePyramid, 0, kAny,   MobilenetScope, AddMobilenetV2)     \
+  ROW("ssd_resnet50_v1_fpn",       kFeaturePyramid, 0, kAny,   ResnetScope,    AddResnetV1)        \
+  ROW("ssd_resnet101_v1_fpn",      kFeaturePyramid, 0, kAny,   ResnetScope,    AddResnetV1)        \
+  ROW("ssd_resnet152_v1_fpn",      kFeaturePyramid, 0, kAny,   ResnetScope,    AddResnetV1)        \
+  ROW("ssd_mobilenet_v1_ppn",      kPoolingPyramid, 6, kAny,   MobilenetScope, AddMobilenetV1)     \
+  ROW("ssd_mobilenet_v2_mnasfpn",  kMnasFpn,        0, kFixed, MnasFpnScope,   AddMobilenetV2)     \
+  ROW("embedded_ssd_mobilenet_v1", kExtraLayers,    5, kAny,   MobilenetScope, AddMobilenetV1)     \
+  ROW("ssd_inception_v2",          kExtraLayers,    0, kUser,  InceptionScope, AddInceptionV2)
 // clang-format on
 
 struct ClassifierType {
@@ -70,13 +71,15 @@ enum class FeatureMaps {
   kExtraLayers,     // convolutions with stride 2 (Liu et al., ECCV 2016)
   kFeaturePyramid,  // top-down sums (Lin et al., CVPR 2017); the config has `fpn`
   kPoolingPyramid,  // max pools of one map (Jin et al., 2018)
+  kMnasFpn,         // the cells that a search found (Chen et al., CVPR 2020); the config has `fpn`
 };
 
 // Says which hyperparameters the layers of the backbone have.
 enum class BaseHyperparams {
-  kAny,   // their own, or conv_hyperparams with override_base_feature_extractor_hyperparams
-  kOwn,   // always their own: the override is refused
-  kUser,  // always conv_hyperparams: a config without the override is refused
+  kAny,    // their own, or conv_hyperparams with override_base_feature_extractor_hyperparams
+  kOwn,    // always their own: the override is refused
+  kFixed,  // always their own, as all layers before the predictor: conv_hyperparams has no effect
+  kUser,   // always conv_hyperparams: a config without the override is refused
 };
 
 struct SsdType {
@@ -85,6 +88,11 @@ struct SsdType {
   int num_layers;  // feature maps; 0: as many as the config says
   BaseHyperparams base = BaseHyperparams::kAny;
 };
+
+// Whether the maps are those of the levels in `fpn`: level n has a stride of 2^n pixels.
+constexpr bool HasLevels(FeatureMaps maps) {
+  return maps == FeatureMaps::kFeaturePyramid || maps == FeatureMaps::kMnasFpn;
+}
 
 std::optional<ClassifierType> FindClassifierType(absl::string_view name);
 

@@ -208,7 +208,7 @@ ConfigReport ValidatePipelineConfig(const config::TrainEvalPipelineConfig& confi
     WarnAboutPadding(config.model().classifier().image_resizer(), "model.classifier.image_resizer",
                      &report.warnings);
   } else if (config.model().has_ssd()) {
-    CheckSsd(config.model().ssd(), &checker);
+    CheckSsd(config.model().ssd(), &checker, &report.warnings);
     WarnAboutPadding(config.model().ssd().image_resizer(), "model.ssd.image_resizer",
                      &report.warnings);
   } else if (config.model().model_case() == config::DetectionModel::MODEL_NOT_SET) {

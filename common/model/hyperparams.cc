@@ -8,6 +8,11 @@
 namespace pushpull {
 namespace {
 
+// The deviation of a standard normal distribution that is truncated at 2.
+constexpr double kTruncatedDeviation = 0.87962566103423978;
+// TensorFlow's He initializer draws with a deviation of sqrt(2 / n) / kTruncatedDeviation, and our
+// variance scaling with sqrt(1.3 factor / n), as slim does. This factor makes them equal.
+constexpr double kHeFactor = 2.0 / (1.3 * kTruncatedDeviation * kTruncatedDeviation);
 constexpr float kSlimDeviation = 0.09f;
 constexpr float kSlimL2Weight = 4e-5f;
 
@@ -51,6 +56,12 @@ LayerHyperparams SlimHyperparams() {
   LayerHyperparams result;
   result.initializer.mutable_truncated_normal_initializer()->set_stddev(kSlimDeviation);
   result.l2_weight = kSlimL2Weight;
+  return result;
+}
+
+config::WeightInitializer HeNormalInitializer() {
+  config::WeightInitializer result;
+  result.mutable_variance_scaling_initializer()->set_factor(static_cast<float>(kHeFactor));
   return result;
 }
 

@@ -24,6 +24,8 @@ struct BatchNormHyperparams {
 
 struct LayerHyperparams {
   config::WeightInitializer initializer;
+  // Of depthwise weights, if they have another one.
+  std::optional<config::WeightInitializer> depthwise_initializer{};
   float l2_weight = 0.0f;
   bool regularize_depthwise = false;
   ActivationFunction activation = ActivationFunction::kRelu6;
@@ -34,6 +36,10 @@ struct LayerHyperparams {
 // conv_hyperparams: truncated normal 0.09, L2 weight 4e-5 on all but depthwise weights, ReLU6, and
 // batch norm with the defaults of BatchNormHyperparams.
 LayerHyperparams SlimHyperparams();
+
+// Returns TensorFlow's he_normal initializer (He et al., ICCV 2015): normal with a variance of 2 over
+// the fan in, truncated at two deviations.
+config::WeightInitializer HeNormalInitializer();
 
 // Converts `hyperparams`, a part of a valid config. If the message has no batch_norm, the result
 // has none either. If it has no initializer, the result has slim's.

@@ -70,13 +70,13 @@ std::optional<int> NetworkBuilder::FindShared(const LayerRequest& request,
 }
 
 int NetworkBuilder::AddWeights(const LayerRequest& request, absl::string_view name,
-                               std::vector<int64_t> shape, const LayerHyperparams& hyperparams,
-                               float l2_weight) {
+                               std::vector<int64_t> shape,
+                               const config::WeightInitializer& initializer, float l2_weight) {
   const std::string full =
       absl::StrCat(request.shared_scope.empty() ? request.scope : request.shared_scope, "/", name);
   if (const std::optional<int> shared = FindShared(request, full)) return *shared;
-  const Initializer initializer = ResolveInitializer(hyperparams.initializer, shape);
-  return AddVariable(full, std::move(shape), initializer, l2_weight);
+  const Initializer resolved = ResolveInitializer(initializer, shape);
+  return AddVariable(full, std::move(shape), resolved, l2_weight);
 }
 
 int NetworkBuilder::AddBiases(const LayerRequest& request) {
@@ -106,7 +106,8 @@ int NetworkBuilder::AddDepthwise(const LayerRequest& request, const std::string&
   depthwise.weights =
       AddWeights(request, "depthwise_weights",
                  {request.kernel, request.kernel, shape(input).channels, request.repetitions},
-                 hyperparams, hyperparams.regularize_depthwise ? hyperparams.l2_weight : 0.0f);
+                 hyperparams.depthwise_initializer.value_or(hyperparams.initializer),
+                 hyperparams.regularize_depthwise ? hyperparams.l2_weight : 0.0f);
   if (request.repetitions > 1) {
     input = AddNode(absl::StrCat(request.scope, "/repeat"), op::RepeatChannels{request.repetitions},
                     {input});
@@ -128,7 +129,7 @@ int NetworkBuilder::AddConvolution(const LayerRequest& request, const LayerHyper
   const int64_t kernel = convolution.window.kernel;
   convolution.weights = AddWeights(request, request.separable ? "pointwise_weights" : "weights",
                                    {kernel, kernel, shape(input).channels, request.depth},
-                                   hyperparams, hyperparams.l2_weight);
+                                   hyperparams.initializer, hyperparams.l2_weight);
   if (biased) convolution.biases = AddBiases(request);
   return AddNode(request.scope, convolution, {input});
 }

@@ -70,7 +70,7 @@ class NetworkBuilder {
   // The variable `name` of a layer's convolution. Makes it unless the layer shares it with an
   // earlier one.
   int AddWeights(const LayerRequest& request, absl::string_view name, std::vector<int64_t> shape,
-                 const LayerHyperparams& hyperparams, float l2_weight);
+                 const config::WeightInitializer& initializer, float l2_weight);
   int AddBiases(const LayerRequest& request);
   std::optional<int> FindShared(const LayerRequest& request, const std::string& name) const;
   Window WindowOf(const LayerRequest& request) const;

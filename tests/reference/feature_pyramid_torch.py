@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Computes golden values of detectors with feature pyramids in PyTorch: python3 feature_pyramid_torch.py [FOLDER]
 
-Computes the total loss and its gradient of ssd_mobilenet_v1_fpn, FPN-Lite on MobileNetV2, ssd_resnet50_v1_fpn and
-ssd_mobilenet_v1_ppn, in float64, and of two of them as TensorFlow 2 builds them ("keras"). MobileNets, matching and losses come from ssd_mobilenet_torch.py; the rest is written
-here from the papers and from TensorFlow's documentation of names. Writes one file per case into tests/golden (or
+Computes the total loss and its gradient of ssd_mobilenet_v1_fpn, FPN-Lite on MobileNetV2, ssd_resnet50_v1_fpn,
+ssd_mobilenet_v1_ppn and ssd_mobilenet_v2_mnasfpn, in float64, and of two of them as TensorFlow 2 builds them ("keras").
+MobileNets, matching and losses come from ssd_mobilenet_torch.py; the rest is written here from the papers and from
+TensorFlow's documentation of names. Writes one file per case into tests/golden (or
 FOLDER), in the format of mobilenet_v2_torch.py.
 """
 import pathlib
@@ -28,12 +29,24 @@ CASES = [
          separable=True, one_tower=True, tower=2, head_depth=32, kernel=3, keras=True),
     dict(name="ssd_resnet50_v1_fpn_keras_0125_64", backbone="resnet", width=0.125, size=64, levels=(3, 6), depth=128,
          separable=False, one_tower=False, tower=1, head_depth=16, kernel=3, keras=True),
+    dict(name="ssd_mobilenet_v2_mnasfpn_035_64", backbone="v2", width=0.35, size=64, levels=(3, 6), depth=48,
+         separable=True, one_tower=True, tower=1, head_depth=16, kernel=3, mnas=True),
     dict(name="ssd_mobilenet_v1_ppn_025_75", backbone="v1", width=0.25, size=75, levels=None, depth=0,
          separable=False, one_tower=True, tower=1, head_depth=40, kernel=1),
 ]
 
 
+# The blocks of a cell: two inputs, level, kernel, depth of the sum.
+MNAS_CELL = [(1, 2, 4, 3, 256), (0, 4, 3, 3, 128), (5, 4, 4, 3, 128), (4, 3, 5, 5, 128), (4, 3, 6, 3, 96)]
+MNAS_EPSILON = float(numpy.float32(0.01))  # in single precision, as in the config
+
+
 class PyramidDetector(ssd.Detector):
+
+    def __init__(self, case):
+        super().__init__(case)
+        if case.get("mnas"):
+            self.epsilon = MNAS_EPSILON
 
     def keras(self):
         return self.case.get("keras", False)
@@ -66,7 +79,8 @@ class PyramidDetector(ssd.Detector):
             self.statistics[scope + "/moving_mean"] = mean.detach()
             self.statistics[scope + "/moving_variance"] = variance.detach() * count / max(count - 1, 1)
         column = lambda v: v.reshape(1, -1, 1, 1)
-        return (y - column(mean)) / torch.sqrt(column(variance) + EPSILON) * column(gamma) + column(beta)
+        epsilon = self.epsilon if scope.startswith("FeatureExtractor") else EPSILON
+        return (y - column(mean)) / torch.sqrt(column(variance) + epsilon) * column(gamma) + column(beta)
 
     def layer(self, x, scope, depth, kernel, stride, training, separable=False, activate=True, norm=None, fixed=False):
         y = self.weighted(x, scope, depth, kernel, stride, separable, fixed)
@@ -105,6 +119,8 @@ class PyramidDetector(ssd.Detector):
                     x = x + shortcut
                 taps[index] = x
                 index += 1
+        if self.case.get("mnas"):
+            return {3: taps[5], 4: taps[12], 5: x}
         return {2: taps[2], 3: taps[5], 4: taps[12],
                 5: self.layer(x, root + "Conv_1", divisible(1280 if self.keras() else 256), 1, 1, training)}
 
@@ -134,9 +150,43 @@ class PyramidDetector(ssd.Detector):
                 x = x[:, :, ::2, ::2]
         return taps
 
+    def max_pool(self, x, stride):
+        """The largest element of windows of 3x3 pixels, with TensorFlow's SAME padding."""
+        pads = []
+        for size in (x.shape[3], x.shape[2]):
+            total = max((-(-size // stride) - 1) * stride + 3 - size, 0)
+            pads += [total // 2, total - total // 2]
+        return functional.max_pool2d(functional.pad(x, pads, value=-torch.inf), 3, stride)
+
+    def mnas_maps(self, levels, training):
+        """Four cells. Each of a cell's values is a pair of its level and its map."""
+        divisible = lambda depth: max(ssd.MIN_DEPTH, scaled_depth(depth, self.case["width"]))
+        linear = lambda x, scope, depth: self.layer(x, scope, depth, 1, 1, training, activate=False)
+        root = "FeatureExtractor/MnasFPN/"
+        coarsest = linear(self.max_pool(levels[5], 2), root + "C6_Conv1x1", divisible(self.case["depth"]))
+        maps = [(3, levels[3]), (4, levels[4]), (5, levels[5]), (6, coarsest)]
+        for cell in range(4):
+            values = list(maps)
+            for number, (first, second, level, kernel, depth) in enumerate(MNAS_CELL):
+                total = 0.0
+                for place, (from_level, x) in enumerate((values[first], values[second])):
+                    if from_level < level:
+                        x = self.max_pool(x, 2 ** (level - from_level))
+                    x = linear(x, f"{root}cell_{cell}/block_{number}/input_{place}/Conv1x1", divisible(depth))
+                    if from_level > level:
+                        x = functional.interpolate(x, scale_factor=2 ** (from_level - level), mode="nearest")
+                    total = total + x
+                scope = f"{root}cell_{cell}/block_{number}/SepConv"
+                values.append((level, self.layer(total.clamp(0.0, 6.0), scope, divisible(48), kernel, 1, training,
+                                                 separable=True, activate=False)))
+            maps = [(level, y + x if x.shape == y.shape else y) for (_, x), (level, y) in zip(values, values[-4:])]
+        return [x for _, x in maps]
+
     def maps(self, images, training):
         backbone = self.case["backbone"]
         levels = getattr(self, "levels_" + backbone)(images, training)
+        if self.case.get("mnas"):
+            return self.mnas_maps(levels, training)
         if self.case["levels"] is None:
             maps = [levels[4]]
             while len(maps) < 6:

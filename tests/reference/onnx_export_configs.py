@@ -59,6 +59,10 @@ def changes_of(kind, model):
         more = "share_prediction_tower: true use_depthwise: true" if lite else "class_prediction_bias_init: -2"
         changes += [(head, predictor(32, 2, 3, more)), (anchors, MULTISCALE_ANCHORS), (r"\b96\b", "128"),
                     (r"use_depthwise: true\n", f"use_depthwise: {str(lite).lower()} fpn {{ additional_layer_depth: 32 }}\n")]
+    elif model.endswith("_mnasfpn"):
+        changes += [(head, predictor(32, 2, 3, "share_prediction_tower: true use_depthwise: true")),
+                    (anchors, MULTISCALE_ANCHORS.replace("max_level: 7", "max_level: 6")), (r"\b96\b", "128"),
+                    (r"use_depthwise: true\n", "fpn { max_level: 6 additional_layer_depth: 48 }\n")]
     elif model.endswith("_ppn"):
         changes += [(head, predictor(32, 1, 1, "share_prediction_tower: true"))]
     if model.startswith("ssd_resnet"):

@@ -1,7 +1,10 @@
 #include "tests/testkit/ssd_test_config.h"
 
+#include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 #include "google/protobuf/text_format.h"
+
+#include "common/config/model_types.h"
 
 namespace pushpull {
 namespace {
@@ -98,6 +101,24 @@ config::TrainEvalPipelineConfig MakeSsdTestConfig(const std::string& feature_ext
   if (feature_extractor_type == "ssd_mobilenet_v2") Merge(kV2, &config);
   Merge("model { ssd { " + ssd + " } } train_config { " + train_config + " }", &config);
   return config;
+}
+
+std::string SsdTestSettings(absl::string_view type, int size) {
+  const SsdType row = *FindSsdType(type);
+  const std::string image = absl::StrCat("image_resizer { fixed_shape_resizer { height: ", size,
+                                         " width: ", size, " } } ");
+  if (!HasLevels(row.maps)) {
+    return absl::StrCat(image, "anchor_generator { ssd_anchor_generator { num_layers: ",
+                        row.num_layers > 0 ? row.num_layers : 6, " } }");
+  }
+  const std::string levels =
+      absl::StrCat("min_level: 3 max_level: ", row.maps == FeatureMaps::kMnasFpn ? 6 : 7);
+  return absl::StrCat(
+      image, "feature_extractor { fpn { ", levels,
+      " } } box_predictor { weight_shared_convolutional_box_predictor { depth: 16 "
+      "num_layers_before_predictor: 4 conv_hyperparams { activation: RELU_6 batch_norm { scale: "
+      "true } } } } anchor_generator { multiscale_anchor_generator { ",
+      levels, " aspect_ratios: [1.0, 2.0, 0.5] } }");
 }
 
 }  // namespace pushpull

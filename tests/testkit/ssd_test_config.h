@@ -4,6 +4,8 @@
 
 #include <string>
 
+#include "absl/strings/string_view.h"
+
 #include "protos/pipeline.pb.h"
 
 namespace pushpull {
@@ -14,6 +16,10 @@ namespace pushpull {
 config::TrainEvalPipelineConfig MakeSsdTestConfig(const std::string& feature_extractor_type,
                                                   const std::string& ssd = "",
                                                   const std::string& train_config = "");
+
+// Returns the settings with which MakeSsdTestConfig makes a valid config of `type`, an element of
+// SsdTypeNames(), for images with sides of `size` pixels: a multiple of 64, at least 128.
+std::string SsdTestSettings(absl::string_view type, int size);
 
 }  // namespace pushpull
 

@@ -19,11 +19,6 @@ constexpr double kSqueezeRatio = 0.25;
 constexpr float kL2Weight = 4e-5f;
 constexpr float kDecay = 0.99f;
 constexpr float kEpsilon = 0.01f;
-// The deviation of a standard normal distribution that is truncated at 2.
-constexpr double kTruncatedDeviation = 0.87962566103423978;
-// TensorFlow's He initializer draws with a deviation of sqrt(2 / n) / kTruncatedDeviation, and our
-// variance scaling with sqrt(1.3 factor / n), as slim does. This factor makes them equal.
-constexpr double kHeFactor = 2.0 / (1.3 * kTruncatedDeviation * kTruncatedDeviation);
 
 enum Kind {
   kNoExpansion,  // depthwise, 1x1
@@ -279,8 +274,7 @@ const VariantName& VariantOf(absl::string_view type) {
 
 LayerHyperparams MobiledetScope(bool) {
   LayerHyperparams result;
-  result.initializer.mutable_variance_scaling_initializer()->set_factor(
-      static_cast<float>(kHeFactor));
+  result.initializer = HeNormalInitializer();
   result.l2_weight = kL2Weight;
   result.regularize_depthwise = true;
   result.batch_norm->decay = kDecay;

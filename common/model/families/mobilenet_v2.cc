@@ -78,6 +78,8 @@ MobilenetV2Endpoints AddMobilenetV2Body(const std::string& scope, const Mobilene
     if (i == 5) endpoints.layer_7 = last;
     if (i == 12) endpoints.layer_14 = last;
   }
+  endpoints.layer_18 = endpoints.layer_19 = last;
+  if (widths.last_depth == 0) return endpoints;
   const int last_depth = widths.keep_last_depth && widths.multiplier < 1.0
                              ? MakeDivisible(widths.last_depth, kChannelDivisor, widths.min_depth)
                              : depth(widths.last_depth);
@@ -100,8 +102,9 @@ LayerHyperparams MobilenetScope(bool keras) {
 SsdBackbone AddMobilenetV2(const config::SsdFeatureExtractor& extractor,
                            const LayerHyperparams& hyperparams, NetworkBuilder* builder) {
   MobilenetV2Widths widths{extractor.depth_multiplier(), extractor.min_depth()};
-  const bool pyramid = FindSsdType(extractor.type())->maps == FeatureMaps::kFeaturePyramid;
-  if (pyramid && extractor.use_depthwise() && !IsKerasType(extractor.type())) {
+  const FeatureMaps maps = FindSsdType(extractor.type())->maps;
+  if (maps == FeatureMaps::kMnasFpn) widths.last_depth = 0;
+  if (maps == FeatureMaps::kFeaturePyramid && extractor.use_depthwise() && !IsKerasType(extractor.type())) {
     widths.last_depth = kFpnLiteDepth;
   }
   SsdBackbone backbone;

@@ -14,7 +14,7 @@ struct MobilenetV2Widths {
   int min_depth = 8;
   // A multiplier below 1 does not reduce the 1,280 channels of the last 1x1 convolution.
   bool keep_last_depth = false;
-  // Before the multiplier.
+  // Before the multiplier. 0: there is no last 1x1 convolution.
   int last_depth = 1280;
 };
 
@@ -24,11 +24,12 @@ struct MobilenetV2Endpoints {
   int layer_7 = 0;             // stride 8: expanded_conv_5
   int layer_14 = 0;            // stride 16: expanded_conv_12
   int layer_15_expansion = 0;  // stride 16: the expansion of expanded_conv_13
-  int layer_19 = 0;            // stride 32: the last convolution
+  int layer_18 = 0;            // stride 32: expanded_conv_16
+  int layer_19 = 0;            // stride 32: the last convolution, or layer_18 if there is none
 };
 
-// Adds a convolution, 17 inverted residual blocks and a 1x1 convolution under `scope`. The first
-// layer reads the image. CHECKs that `hyperparams` has a batch norm.
+// Adds a convolution, 17 inverted residual blocks and the last 1x1 convolution under `scope`. The
+// first layer reads the image. CHECKs that `hyperparams` has a batch norm.
 MobilenetV2Endpoints AddMobilenetV2Body(const std::string& scope, const MobilenetV2Widths& widths,
                                         const LayerHyperparams& hyperparams,
                                         NetworkBuilder* builder);

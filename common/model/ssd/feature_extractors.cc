@@ -12,6 +12,7 @@
 #include "common/model/families/depths.h"
 #include "common/model/families/family.h"
 #include "common/model/hyperparams.h"
+#include "common/model/ssd/mnas_fpn.h"
 
 namespace pushpull {
 namespace {
@@ -165,6 +166,8 @@ std::vector<int> AddFeatureMaps(const config::SsdFeatureExtractor& extractor,
       return maps.AddFeaturePyramid(backbone);
     case FeatureMaps::kPoolingPyramid:
       return maps.AddPoolingPyramid(backbone, type.num_layers);
+    case FeatureMaps::kMnasFpn:
+      return AddMnasFpn(extractor, backbone, builder);
   }
   LOG(FATAL) << "no feature maps for " << extractor.type();
 }

@@ -140,7 +140,8 @@ absl::StatusOr<BenchNetwork> MakeBenchNetwork(const BenchNetworkOptions& options
   FieldChecker checker;
   if (options.model == "ssd_mobilenet_v1" || options.model == "ssd_mobilenet_v2") {
     config = MakeDetectorConfig(options);
-    CheckSsd(config.model().ssd(), &checker);
+    std::vector<std::string> warnings;
+    CheckSsd(config.model().ssd(), &checker, &warnings);
   } else {
     config = MakeClassifierConfig(options);
     CheckClassifier(config.model().classifier(), &checker);

@@ -163,21 +163,8 @@ std::map<std::string, NetworkSpec> AllNetworks() {
     networks[std::string(type)] = BuildNetworkSpec(model);
   }
   for (const absl::string_view name : SsdTypeNames()) {
-    const SsdType type = *FindSsdType(name);
-    std::string settings;
-    if (type.maps == FeatureMaps::kFeaturePyramid) {
-      settings =
-          "image_resizer { fixed_shape_resizer { height: 320 width: 320 } } box_predictor { "
-          "weight_shared_convolutional_box_predictor { depth: 64 num_layers_before_predictor: 4 "
-          "conv_hyperparams { activation: RELU_6 batch_norm { scale: true } } } } "
-          "anchor_generator { multiscale_anchor_generator { aspect_ratios: [1.0, 2.0] } } "
-          "feature_extractor { fpn { min_level: 3 max_level: 7 } }";
-    } else if (type.num_layers > 0) {
-      settings = absl::StrCat(
-          "anchor_generator { ssd_anchor_generator { num_layers: ", type.num_layers, " } }");
-    }
-    networks[std::string(name)] =
-        BuildNetworkSpec(MakeSsdTestConfig(std::string(name), settings).model());
+    networks[std::string(name)] = BuildNetworkSpec(
+        MakeSsdTestConfig(std::string(name), SsdTestSettings(name, 320)).model());
   }
   return networks;
 }

@@ -39,7 +39,7 @@ void FillVariables(const VariableLayout& layout, std::vector<double>* flat);
 
 // With the reference operators in double, the tolerance only has to cover a different order of
 // summation.
-inline constexpr double kDoubleTolerance = 1e-6;
+inline constexpr double kDoubleTolerance = 1e-8;
 
 // Sets the network's variables by FillVariables, runs a step on the batch, and expects the loss,
 // the evaluated loss, and the gradients and statistics of tests/golden/NAME.txt, which names

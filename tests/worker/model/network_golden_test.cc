@@ -18,11 +18,15 @@
 namespace pushpull {
 namespace {
 
-void ExpectClassifier(const std::string& name, const std::string& classifier, int64_t samples) {
+// PyTorch computes its hard-sigmoid in double with a factor of 1/6 in single precision.
+constexpr double kTorchHardSigmoidTolerance = 1e-6;
+
+void ExpectClassifier(const std::string& name, const std::string& classifier, int64_t samples,
+                      double tolerance = kDoubleTolerance) {
   TestNetwork<double> test(MakeTestConfig(classifier), MakeReferenceOperators<double>(), samples);
   TestBatch<double> batch(test.spec.input, 10, samples);
   for (size_t i = 0; i < batch.images.size(); ++i) batch.images[i] = Uniform("images", i);
-  ExpectGolden(name, batch.view(), kDoubleTolerance, &test);
+  ExpectGolden(name, batch.view(), tolerance, &test);
 }
 
 // The objects that the script uses.
@@ -74,16 +78,21 @@ TEST(NetworkGoldenTest, MobilenetV3MatchesTorchvision) {
            "feature_extractor { type: 'mobilenet_v3_" +
            size + "' depth_multiplier: 1 }";
   };
-  ExpectClassifier("mobilenet_v3_large_rgb33", config("large"), 3);
-  ExpectClassifier("mobilenet_v3_small_rgb33", config("small"), 3);
+  ExpectClassifier("mobilenet_v3_large_rgb33", config("large"), 3, kTorchHardSigmoidTolerance);
+  ExpectClassifier("mobilenet_v3_small_rgb33", config("small"), 3, kTorchHardSigmoidTolerance);
 }
 
-TEST(NetworkGoldenTest, ResnetV1MatchesTorchvision) {
-  ExpectClassifier("resnet_v1_50_rgb36",
+void ExpectResnet(const std::string& layers) {
+  ExpectClassifier("resnet_v1_" + layers + "_rgb36",
                    "image_resizer { fixed_shape_resizer { height: 36 width: 36 } } "
-                   "feature_extractor { type: 'resnet_v1_50' depth_multiplier: 1 }",
+                   "feature_extractor { type: 'resnet_v1_" +
+                       layers + "' depth_multiplier: 1 }",
                    3);
 }
+
+TEST(NetworkGoldenTest, Resnet50MatchesTorchvision) { ExpectResnet("50"); }
+TEST(NetworkGoldenTest, Resnet101MatchesTorchvision) { ExpectResnet("101"); }
+TEST(NetworkGoldenTest, Resnet152MatchesTorchvision) { ExpectResnet("152"); }
 
 // Without conv_hyperparams: slim's scope, and biases in the first layer.
 TEST(NetworkGoldenTest, InceptionV2Matches) {
@@ -154,6 +163,15 @@ TEST(NetworkGoldenTest, FeaturePyramidOnResnet50Matches) {
   ExpectDetector("ssd_resnet50_v1_fpn_0125_64", "ssd_resnet50_v1_fpn", ssd, kDoubleTolerance,
                  MakeReferenceOperators<double>());
   ExpectDetector("ssd_resnet50_v1_fpn_keras_0125_64", "ssd_resnet50_v1_fpn_keras", ssd,
+                 kDoubleTolerance, MakeReferenceOperators<double>());
+}
+
+TEST(NetworkGoldenTest, MnasFpnOnMobilenetV2Matches) {
+  ExpectDetector("ssd_mobilenet_v2_mnasfpn_035_64", "ssd_mobilenet_v2_mnasfpn",
+                 Pyramid(64, "0.35", "fpn { max_level: 6 additional_layer_depth: 48 }",
+                         "depth: 16 num_layers_before_predictor: 1 share_prediction_tower: true "
+                         "use_depthwise: true") +
+                     Multiscale(3, 6),
                  kDoubleTolerance, MakeReferenceOperators<double>());
 }
 

@@ -1,3 +1,4 @@
+#include <cmath>
 #include <map>
 #include <set>
 #include <string>
@@ -18,10 +19,13 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsSupersetOf;
 using ::testing::Not;
+using ::testing::Pair;
 
 // The predictor and anchors of TensorFlow's sample configs, on an image of `size`.
-std::string Settings(int size, const std::string& extractor, const std::string& predictor) {
+std::string Settings(int size, const std::string& extractor, const std::string& predictor,
+                     const std::string& anchors = "") {
   return absl::StrCat(
       "num_classes: 90 image_resizer { fixed_shape_resizer { height: ", size, " width: ", size,
       " } } feature_extractor { ", extractor,
@@ -30,7 +34,8 @@ std::string Settings(int size, const std::string& extractor, const std::string& 
       "scale: "
       "true } } ",
       predictor,
-      " } } anchor_generator { multiscale_anchor_generator { aspect_ratios: [1.0, 2.0, 0.5] } }");
+      " } } anchor_generator { multiscale_anchor_generator { aspect_ratios: [1.0, 2.0, 0.5] ", anchors,
+      " } }");
 }
 
 NetworkSpec Build(const std::string& type, const std::string& settings) {
@@ -171,6 +176,104 @@ TEST(FeaturePyramidTest, PoolingPyramidHasNoWeightsAfterTheBackbone) {
                                   "WeightSharedConvolutionalBoxPredictor/PredictionTower"));
 }
 
+std::string MnasFpnSettings(int size, const std::string& extractor = "",
+                            const std::string& fpn = "max_level: 6 additional_layer_depth: 48") {
+  return Settings(size, absl::StrCat(extractor, " fpn { ", fpn, " }"),
+                  "depth: 64 share_prediction_tower: true use_depthwise: true",
+                  "max_level: 6 scales_per_octave: 3");
+}
+
+TEST(FeaturePyramidTest, MnasFpnHasTheSizesOfTheSampleConfig) {
+  const NetworkSpec network = Build("ssd_mobilenet_v2_mnasfpn", MnasFpnSettings(320));
+  EXPECT_THAT(MapSizes(network), ElementsAre(40, 20, 10, 5));
+  const auto shapes = Shapes(network);
+  int64_t parameters = 0;
+  for (const VariableSpec& variable : network.variables) {
+    if (variable.kind == VariableKind::kMovingStatistic) continue;
+    int64_t elements = 1;
+    for (const int64_t side : variable.shape) elements *= side;
+    parameters += elements;
+  }
+  // TensorFlow's sample config says 2.5 million.
+  EXPECT_NEAR(parameters, 2.5e6, 0.05e6);
+  EXPECT_EQ(shapes.count("FeatureExtractor/MobilenetV2/Conv_1/weights"), 0u);
+  const std::string root = "FeatureExtractor/MnasFPN/";
+  EXPECT_THAT(shapes.at(root + "C6_Conv1x1/weights"), ElementsAre(1, 1, 320, 48));
+  // The first cell reads the depths of the backbone, the others those of cells.
+  const std::string c5 = "/block_0/input_1/Conv1x1/weights";
+  EXPECT_THAT(shapes.at(root + "cell_0" + c5), ElementsAre(1, 1, 320, 256));
+  EXPECT_THAT(shapes.at(root + "cell_3" + c5), ElementsAre(1, 1, 48, 256));
+  EXPECT_THAT(shapes.at(root + "cell_2/block_3/SepConv/depthwise_weights"),
+              ElementsAre(5, 5, 128, 1));
+  EXPECT_THAT(shapes.at(root + "cell_2/block_4/SepConv/pointwise_weights"),
+              ElementsAre(1, 1, 96, 48));
+}
+
+// Only level 6 of the first cell has the depth of what is added to it.
+TEST(FeaturePyramidTest, MnasFpnAddsTheInputsOfACellWhereDepthsAgree) {
+  std::map<std::string, int> sums;
+  for (const Node& node : Build("ssd_mobilenet_v2_mnasfpn", MnasFpnSettings(64)).nodes) {
+    const size_t at = node.name.find("/residual_");
+    if (at != std::string::npos) ++sums[node.name.substr(at - 6, 6)];
+  }
+  EXPECT_THAT(sums, ElementsAre(Pair("cell_0", 1), Pair("cell_1", 4), Pair("cell_2", 4),
+                                Pair("cell_3", 4)));
+}
+
+TEST(FeaturePyramidTest, MnasFpnHasHyperparamsOfItsOwn) {
+  const NetworkSpec network = Build("ssd_mobilenet_v2_mnasfpn", MnasFpnSettings(64));
+  std::map<std::string, VariableSpec> variables;
+  for (const VariableSpec& variable : network.variables) variables[variable.name] = variable;
+  const auto weights = [&](const std::string& name) {
+    return variables.at("FeatureExtractor/" + name);
+  };
+  const VariableSpec backbone = weights("MobilenetV2/expanded_conv_3/depthwise/depthwise_weights");
+  EXPECT_EQ(backbone.initializer.kind, Initializer::Kind::kTruncatedNormal);
+  EXPECT_FLOAT_EQ(backbone.initializer.stddev, 0.536f);
+  EXPECT_FLOAT_EQ(backbone.l2_weight, 4e-5f);
+  const VariableSpec pointwise = weights("MnasFPN/cell_1/block_2/SepConv/pointwise_weights");
+  EXPECT_FLOAT_EQ(pointwise.initializer.stddev, 0.536f);
+  EXPECT_FLOAT_EQ(pointwise.l2_weight, 1e-4f);
+  const VariableSpec dense = weights("MnasFPN/cell_1/block_2/input_0/Conv1x1/weights");
+  // He: the deviation before truncation, which is 0.88 of it after.
+  EXPECT_NEAR(dense.initializer.stddev, std::sqrt(2.0 / 48.0) / 0.87962566, 1e-6);
+  EXPECT_FLOAT_EQ(dense.l2_weight, 1e-4f);
+  EXPECT_FLOAT_EQ(weights("MnasFPN/C6_Conv1x1/weights").l2_weight, 0.0f);
+  for (const Node& node : network.nodes) {
+    const auto* norm = std::get_if<op::BatchNorm>(&node.op);
+    if (norm == nullptr || node.name.rfind("FeatureExtractor", 0) != 0) continue;
+    EXPECT_FLOAT_EQ(norm->decay, 0.99f) << node.name;
+    EXPECT_FLOAT_EQ(norm->epsilon, 0.01f) << node.name;
+  }
+}
+
+TEST(FeaturePyramidTest, MnasFpnWarnsOfFieldsWithoutEffectAndRefusesOthers) {
+  const std::string type = "ssd_mobilenet_v2_mnasfpn";
+  const ConfigReport report = ValidatePipelineConfig(
+      MakeSsdTestConfig(
+          type, MnasFpnSettings(320, "override_base_feature_extractor_hyperparams: true")),
+      {});
+  EXPECT_THAT(report.warnings,
+              IsSupersetOf({"model.ssd.feature_extractor.conv_hyperparams has no effect with "
+                            "\"ssd_mobilenet_v2_mnasfpn\": its layers have hyperparameters of "
+                            "their own",
+                            "model.ssd.feature_extractor.override_base_feature_extractor_"
+                            "hyperparams has no effect with \"ssd_mobilenet_v2_mnasfpn\": its "
+                            "layers have hyperparameters of their own"}));
+  EXPECT_THAT(Problems(type, MnasFpnSettings(320)), Not(HasSubstr("feature_extractor")));
+  EXPECT_THAT(Problems(type, MnasFpnSettings(320, "", "max_level: 7")),
+              HasSubstr("feature_extractor.fpn.min_level, max_level: expected 3, 6, the levels of "
+                        "the cells, got 3, 7"));
+  EXPECT_THAT(Problems(type, MnasFpnSettings(352)),
+              HasSubstr("a side of 352 pixels; make both sides of the image multiples of 64"));
+  EXPECT_THAT(Problems(type, MnasFpnSettings(320, "", "max_level: 6 additional_layer_depth: 0")),
+              HasSubstr("fpn.additional_layer_depth"));
+  EXPECT_THAT(Problems(type, MnasFpnSettings(320, "use_depthwise: true")),
+              HasSubstr("use_depthwise: expected false, for the cells are separable in any case"));
+  EXPECT_THAT(Problems(type, MnasFpnSettings(320, "use_explicit_padding: true")),
+              HasSubstr("use_explicit_padding: expected false for this type"));
+}
+
 TEST(FeaturePyramidTest, AWeightSharedPredictorProjectsMapsOfSeveralDepths) {
   const NetworkSpec network =
       Build("ssd_mobilenet_v1",
@@ -211,19 +314,10 @@ TEST(FeaturePyramidTest, ExplicitPaddingDoesNotDependOnTheSize) {
 TEST(FeaturePyramidTest, EveryTypeBuildsANetwork) {
   for (const absl::string_view name : SsdTypeNames()) {
     SCOPED_TRACE(std::string(name));
-    const SsdType type = *FindSsdType(name);
-    const std::string maps = absl::StrCat(type.num_layers > 0 ? type.num_layers : 6);
-    const NetworkSpec network =
-        type.maps == FeatureMaps::kFeaturePyramid
-            ? Build(std::string(name), Settings(128, "", "depth: 16"))
-            : Build(std::string(name),
-                    "image_resizer { fixed_shape_resizer { height: 128 width: "
-                    "128 } } anchor_generator { ssd_anchor_generator { "
-                    "num_layers: " +
-                        maps + " } }");
-    EXPECT_GE(network.detection->heads.size(), 5u);
+    const NetworkSpec network = Build(std::string(name), SsdTestSettings(name, 128));
+    EXPECT_GE(network.detection->heads.size(), 4u);
     EXPECT_EQ(network.detection->heads[0].height,
-              type.maps == FeatureMaps::kFeaturePyramid ? 16 : 8);
+              HasLevels(FindSsdType(name)->maps) ? 16 : 8);
   }
 }
 
