@@ -2,6 +2,7 @@
 #include "common/config/layer_checks.h"
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 namespace pushpull {
 namespace {
@@ -23,6 +24,14 @@ void CheckKeepAspectRatio(const config::KeepAspectRatioResizer& resizer, const s
 }
 
 }  // namespace
+
+void AddUnknownType(const std::string& field, const std::string& type,
+                    absl::Span<const absl::string_view> types, FieldChecker* checker) {
+  const std::string expected = absl::StrJoin(types, " or ", [](std::string* out, auto allowed) {
+    absl::StrAppend(out, "\"", allowed, "\"");
+  });
+  checker->Add(field, expected, absl::StrCat("\"", type, "\""));
+}
 
 void CheckInitializer(const config::WeightInitializer& initializer, const std::string& field,
                       FieldChecker* checker) {

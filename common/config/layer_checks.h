@@ -6,13 +6,22 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+
 #include "common/config/field_checker.h"
 #include "protos/pipeline.pb.h"
 
 namespace pushpull {
 
-// The largest side of a network's input, in pixels.
-inline constexpr int kMaxSide = 4096;
+// These limits, and the largest number of classes, keep every size in a network below 2^31.
+inline constexpr int kMaxSide = 4096;    // of a network's input, in pixels
+inline constexpr int kMaxDepth = 16384;  // channels of a layer
+inline constexpr float kMaxDepthMultiplier = 4.0f;
+
+// Adds that `field`, a feature_extractor.type, has a value that is not one of `types`.
+void AddUnknownType(const std::string& field, const std::string& type,
+                    absl::Span<const absl::string_view> types, FieldChecker* checker);
 
 void CheckInitializer(const config::WeightInitializer& initializer, const std::string& field,
                       FieldChecker* checker);

@@ -2,37 +2,23 @@
 // Tested by tests/common/model/ssd/ssd_network_test.cc.
 #include "common/config/model_checks.h"
 
-#include <array>
 #include <optional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "absl/types/span.h"
 
 #include "common/config/anchor_checks.h"
+#include "common/config/extractor_checks.h"
 #include "common/config/layer_checks.h"
 #include "common/config/model_types.h"
 
 namespace pushpull {
 namespace {
 
-// The limits keep every size in a network, such as the channels of a layer, below 2^31.
 constexpr int kMaxClasses = 1000000;
-constexpr int kMaxDepth = 16384;
-constexpr float kMaxDepthMultiplier = 4.0f;
 // All backbones have a stride of 32. The Object Detection API has the same minimum for SSD.
 constexpr int kMinClassifierSide = 32;
 constexpr int kMinSsdSide = 33;
-constexpr int kMinMaps = 2;  // the maps of the backbone
-constexpr int kMaxMaps = 6;  // with all extra layers
-// The levels of a feature pyramid. The backbone has those up to 5, and all of them are read.
-constexpr int kFirstPyramidLevel = 2;
-constexpr int kLastBackboneLevel = 5;
-constexpr int kLastPyramidLevel = 10;
-// Each cell of MnasFPN reads these levels.
-constexpr int kMnasFpnFirstLevel = 3;
-constexpr int kMnasFpnLastLevel = 6;
 constexpr int kMaxScalesPerOctave = 10;
 constexpr int kMaxPredictorLayers = 16;
 constexpr int kMaxPredictorKernel = 7;
@@ -40,167 +26,6 @@ constexpr int kMaxAspectRatios = 100;
 constexpr int kImageChannels = 3;
 
 std::string Field(absl::string_view name) { return absl::StrCat("model.ssd.", name); }
-
-// `types` are the allowed values of feature_extractor.type.
-void AddUnknownType(const std::string& field, const std::string& type,
-                    absl::Span<const absl::string_view> types, FieldChecker* checker) {
-  const std::string expected = absl::StrJoin(types, " or ", [](std::string* out, auto allowed) {
-    absl::StrAppend(out, "\"", allowed, "\"");
-  });
-  checker->Add(field, expected, absl::StrCat("\"", type, "\""));
-}
-
-// The number of feature maps.
-int NumMaps(const config::Ssd& ssd) {
-  const config::SsdFeatureExtractor& extractor = ssd.feature_extractor();
-  const std::optional<SsdType> type = FindSsdType(extractor.type());
-  if (type.has_value() && HasLevels(type->maps)) {
-    return extractor.fpn().max_level() - extractor.fpn().min_level() + 1;
-  }
-  return type.has_value() && type->num_layers > 0 ? type->num_layers : extractor.num_layers();
-}
-
-// The sides of the network's input: height and width.
-std::array<int, 2> Sides(const config::ImageResizer& resizer) {
-  if (resizer.has_keep_aspect_ratio_resizer()) {
-    const int side = resizer.keep_aspect_ratio_resizer().max_dimension();
-    return {side, side};
-  }
-  return {resizer.fixed_shape_resizer().height(), resizer.fixed_shape_resizer().width()};
-}
-
-// Both sides of the image must be multiples of `multiple`.
-void CheckDivides(const config::Ssd& ssd, const std::string& field, int multiple,
-                  const std::string& what, FieldChecker* checker) {
-  for (const int side : Sides(ssd.image_resizer())) {
-    if (side % multiple == 0) continue;
-    checker->Add(field, what, absl::StrCat("an image with a side of ", side, " pixels"),
-                 absl::StrCat("make both sides of the image multiples of ", multiple));
-    return;
-  }
-}
-
-// True if each map from min_level to max_level is twice as large as the next one.
-bool MapsDouble(int side, int min_level, int max_level) {
-  const auto size = [side](int level) { return (side + (1 << level) - 1) >> level; };
-  for (int level = min_level; level < max_level; ++level) {
-    if (size(level) != 2 * size(level + 1)) return false;
-  }
-  return true;
-}
-
-// The maps of the levels from min_level to max_level must be sums of each other's.
-void CheckMapsDouble(const config::Ssd& ssd, const std::string& field, int min_level, int max_level,
-                     FieldChecker* checker) {
-  for (const int side : Sides(ssd.image_resizer())) {
-    if (MapsDouble(side, min_level, max_level)) continue;
-    checker->Add(field,
-                 "an image whose maps are exactly twice as large as those of the next level",
-                 absl::StrCat("a side of ", side, " pixels"),
-                 absl::StrCat("make both sides of the image multiples of ", 1 << max_level));
-    return;
-  }
-}
-
-void CheckMnasFpn(const config::Ssd& ssd, const std::string& field, FieldChecker* checker) {
-  const config::SsdFeatureExtractor& extractor = ssd.feature_extractor();
-  const config::FeaturePyramidNetworks& fpn = extractor.fpn();
-  if (fpn.min_level() != kMnasFpnFirstLevel || fpn.max_level() != kMnasFpnLastLevel) {
-    checker->Add(
-        field + ".fpn.min_level, max_level",
-        absl::StrCat(kMnasFpnFirstLevel, ", ", kMnasFpnLastLevel, ", the levels of the cells"),
-        absl::StrCat(fpn.min_level(), ", ", fpn.max_level()));
-  }
-  checker->Between(field + ".fpn.additional_layer_depth", fpn.additional_layer_depth(), 1,
-                   kMaxDepth);
-  CheckMapsDouble(ssd, field + ".fpn", kMnasFpnFirstLevel, kMnasFpnLastLevel, checker);
-  if (extractor.use_explicit_padding()) {
-    checker->Add(field + ".use_explicit_padding", "false for this type", "true", "remove it");
-  }
-}
-
-// The fields that MnasFPN does not read in TensorFlow either, whose sample config sets them.
-void WarnAboutMnasFpn(const config::SsdFeatureExtractor& extractor, const std::string& field,
-                      std::vector<std::string>* warnings) {
-  const std::string reason = absl::StrCat(" has no effect with \"", extractor.type(),
-                                          "\": its layers have hyperparameters of their own");
-  if (extractor.has_conv_hyperparams()) {
-    warnings->push_back(absl::StrCat(field, ".conv_hyperparams", reason));
-  }
-  if (extractor.override_base_feature_extractor_hyperparams()) {
-    warnings->push_back(
-        absl::StrCat(field, ".override_base_feature_extractor_hyperparams", reason));
-  }
-}
-
-void CheckPyramid(const config::Ssd& ssd, const std::string& field, FieldChecker* checker) {
-  const config::FeaturePyramidNetworks& fpn = ssd.feature_extractor().fpn();
-  checker->Between(field + ".min_level", fpn.min_level(), kFirstPyramidLevel, kLastBackboneLevel);
-  checker->Between(field + ".max_level", fpn.max_level(), kLastBackboneLevel, kLastPyramidLevel);
-  checker->Between(field + ".additional_layer_depth", fpn.additional_layer_depth(), 1, kMaxDepth);
-  CheckMapsDouble(ssd, field, fpn.min_level(), kLastBackboneLevel, checker);
-}
-
-// Refuses fields that say something about other feature maps than those of `type`.
-void CheckFieldsOfOtherMaps(const config::Ssd& ssd, const SsdType& type, const std::string& field,
-                            FieldChecker* checker) {
-  const config::SsdFeatureExtractor& extractor = ssd.feature_extractor();
-  if (extractor.has_num_layers() && extractor.num_layers() != NumMaps(ssd)) {
-    checker->Add(field + ".num_layers",
-                 absl::StrCat("the number of feature maps that \"", extractor.type(),
-                              "\" has here (", NumMaps(ssd), ")"),
-                 absl::StrCat(extractor.num_layers()), "remove it");
-  }
-  if (!extractor.use_depthwise()) return;
-  if (type.maps == FeatureMaps::kPoolingPyramid) {
-    checker->Add(field + ".use_depthwise", "false, for the maps are max pools", "true",
-                 "remove it");
-  } else if (type.maps == FeatureMaps::kMnasFpn) {
-    checker->Add(field + ".use_depthwise", "false, for the cells are separable in any case", "true",
-                 "remove it");
-  }
-}
-
-void CheckExtractor(const config::Ssd& ssd, FieldChecker* checker,
-                    std::vector<std::string>* warnings) {
-  const config::SsdFeatureExtractor& extractor = ssd.feature_extractor();
-  const std::string field = Field("feature_extractor");
-  const std::optional<SsdType> type = FindSsdType(extractor.type());
-  if (!type.has_value()) AddUnknownType(field + ".type", extractor.type(), SsdTypeNames(), checker);
-  if (type.has_value() && type->maps == FeatureMaps::kFeaturePyramid) {
-    CheckPyramid(ssd, field + ".fpn", checker);
-  } else if (type.has_value() && type->maps == FeatureMaps::kMnasFpn) {
-    CheckMnasFpn(ssd, field, checker);
-    WarnAboutMnasFpn(extractor, field, warnings);
-  } else if (extractor.has_fpn()) {
-    checker->Add(field + ".fpn", "none for this type", "one", "remove it");
-  }
-  const std::string override = field + ".override_base_feature_extractor_hyperparams";
-  if (type.has_value() && type->base == BaseHyperparams::kOwn &&
-      extractor.override_base_feature_extractor_hyperparams()) {
-    checker->Add(override, "false, for this backbone has hyperparams of its own", "true",
-                 "remove it");
-  }
-  if (type.has_value() && type->base == BaseHyperparams::kUser &&
-      !extractor.override_base_feature_extractor_hyperparams()) {
-    checker->Add(override, "true, for this backbone has no hyperparams of its own", "false",
-                 "set it to true: conv_hyperparams are those of all layers");
-  }
-  checker->Positive(field + ".depth_multiplier", extractor.depth_multiplier(), kMaxDepthMultiplier);
-  checker->Between(field + ".min_depth", extractor.min_depth(), 1, kMaxDepth);
-  checker->Between(field + ".num_layers", extractor.num_layers(), kMinMaps, kMaxMaps);
-  if (type.has_value()) CheckFieldsOfOtherMaps(ssd, *type, field, checker);
-  checker->Between(field + ".pad_to_multiple", extractor.pad_to_multiple(), 1, kMaxSide);
-  if (extractor.pad_to_multiple() > 1) {
-    CheckDivides(ssd, field + ".pad_to_multiple", extractor.pad_to_multiple(),
-                 "a divisor of the image's sides, for images are not padded", checker);
-  }
-  const bool fixed = type.has_value() && type->base == BaseHyperparams::kFixed;
-  if (!fixed || extractor.has_conv_hyperparams()) {
-    CheckHyperparams(extractor.conv_hyperparams(), field + ".conv_hyperparams",
-                     BatchNormUse::kRequired, checker);
-  }
-}
 
 void CheckWeightSharedPredictor(const config::Ssd& ssd, FieldChecker* checker) {
   const std::string field = Field("box_predictor.weight_shared_convolutional_box_predictor");
@@ -300,9 +125,9 @@ void CheckAnchors(const config::Ssd& ssd, FieldChecker* checker) {
     return;
   }
   const config::SsdAnchorGenerator& anchors = generator.ssd_anchor_generator();
-  if (anchors.num_layers() != NumMaps(ssd)) {
+  if (anchors.num_layers() != NumFeatureMaps(ssd)) {
     checker->Add(field + ".num_layers",
-                 absl::StrCat("that of model.ssd.feature_extractor (", NumMaps(ssd), ")"),
+                 absl::StrCat("that of model.ssd.feature_extractor (", NumFeatureMaps(ssd), ")"),
                  absl::StrCat(anchors.num_layers()), "make the two agree");
   }
   checker->Positive(field + ".min_scale", anchors.min_scale());

@@ -1,5 +1,5 @@
-// Checks the values of model.classifier and model.ssd. All limits of these fields are in
-// model_checks.cc; what builds a model relies on them. Thread-safe functions.
+// Checks the values of model.classifier and model.ssd. What builds a model relies on the limits
+// that are checked here and in the parts that this includes. Thread-safe functions.
 #ifndef PUSHPULL_COMMON_CONFIG_MODEL_CHECKS_H_
 #define PUSHPULL_COMMON_CONFIG_MODEL_CHECKS_H_
 

@@ -24,7 +24,7 @@ struct BatchNormHyperparams {
 
 struct LayerHyperparams {
   config::WeightInitializer initializer;
-  // Of depthwise weights, if they have another one.
+  // The initializer of depthwise weights, if they have another one.
   std::optional<config::WeightInitializer> depthwise_initializer{};
   float l2_weight = 0.0f;
   bool regularize_depthwise = false;
@@ -37,8 +37,8 @@ struct LayerHyperparams {
 // batch norm with the defaults of BatchNormHyperparams.
 LayerHyperparams SlimHyperparams();
 
-// Returns TensorFlow's he_normal initializer (He et al., ICCV 2015): normal with a variance of 2 over
-// the fan in, truncated at two deviations.
+// Returns TensorFlow's he_normal initializer (He et al., ICCV 2015): normal with a variance of 2
+// over the fan in, truncated at two deviations.
 config::WeightInitializer HeNormalInitializer();
 
 // Converts `hyperparams`, a part of a valid config. If the message has no batch_norm, the result

@@ -62,7 +62,8 @@ std::vector<std::unique_ptr<DetectionMetrics>> DetectionEvaluation::MakeMetrics(
   std::vector<std::unique_ptr<DetectionMetrics>> metrics;
   std::set<std::string> chosen;  // each once, for a metric that is named twice has the same tags
   for (const std::string& name : config_.metrics_set()) {
-    if (!chosen.insert(name == kOpenImagesMetricsOfOld ? kOpenImagesMetrics : name).second) continue;
+    if (!chosen.insert(name == kOpenImagesMetricsOfOld ? kOpenImagesMetrics : name).second)
+      continue;
     if (name == kCocoMetrics) {
       options.per_category = config_.include_metrics_per_category();
       metrics.push_back(std::make_unique<CocoMetrics>(options));

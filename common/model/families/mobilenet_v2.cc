@@ -104,7 +104,8 @@ SsdBackbone AddMobilenetV2(const config::SsdFeatureExtractor& extractor,
   MobilenetV2Widths widths{extractor.depth_multiplier(), extractor.min_depth()};
   const FeatureMaps maps = FindSsdType(extractor.type())->maps;
   if (maps == FeatureMaps::kMnasFpn) widths.last_depth = 0;
-  if (maps == FeatureMaps::kFeaturePyramid && extractor.use_depthwise() && !IsKerasType(extractor.type())) {
+  if (maps == FeatureMaps::kFeaturePyramid && extractor.use_depthwise() &&
+      !IsKerasType(extractor.type())) {
     widths.last_depth = kFpnLiteDepth;
   }
   SsdBackbone backbone;

@@ -16,8 +16,8 @@ namespace {
 constexpr char kScope[] = "FeatureExtractor/MnasFPN";
 constexpr int kChannelDivisor = 8;
 constexpr int kCells = 4;
-constexpr int kMaps = 4;        // between two cells
-constexpr int kFirstLevel = 3;  // of these maps
+constexpr int kMaps = 4;           // between two cells
+constexpr int kFirstLevel = 3;     // of these maps
 constexpr int kBackboneLevel = 2;  // the first one of SsdBackbone::levels
 constexpr int kDepth = 48;         // of each map, before depth_multiplier
 constexpr float kL2Weight = 1e-4f;
@@ -120,8 +120,8 @@ class MnasFpn {
                                    block.level, block.depth));
     }
     const int sum = builder_.AddNode(scope + "/add", op::Add(), resized);
-    const int active = builder_.AddNode(
-        scope + "/Relu6", op::Activation{ActivationFunction::kRelu6}, {sum});
+    const int active =
+        builder_.AddNode(scope + "/Relu6", op::Activation{ActivationFunction::kRelu6}, {sum});
     LayerRequest request{scope + "/SepConv", active, block.kernel, 1, Depth(kDepth)};
     request.separable = true;
     return builder_.AddNormalized(request, separable_);

@@ -163,8 +163,8 @@ std::map<std::string, NetworkSpec> AllNetworks() {
     networks[std::string(type)] = BuildNetworkSpec(model);
   }
   for (const absl::string_view name : SsdTypeNames()) {
-    networks[std::string(name)] = BuildNetworkSpec(
-        MakeSsdTestConfig(std::string(name), SsdTestSettings(name, 320)).model());
+    networks[std::string(name)] =
+        BuildNetworkSpec(MakeSsdTestConfig(std::string(name), SsdTestSettings(name, 320)).model());
   }
   return networks;
 }

@@ -34,8 +34,8 @@ std::string Settings(int size, const std::string& extractor, const std::string& 
       "scale: "
       "true } } ",
       predictor,
-      " } } anchor_generator { multiscale_anchor_generator { aspect_ratios: [1.0, 2.0, 0.5] ", anchors,
-      " } }");
+      " } } anchor_generator { multiscale_anchor_generator { aspect_ratios: [1.0, 2.0, 0.5] ",
+      anchors, " } }");
 }
 
 NetworkSpec Build(const std::string& type, const std::string& settings) {
@@ -250,8 +250,8 @@ TEST(FeaturePyramidTest, MnasFpnHasHyperparamsOfItsOwn) {
 TEST(FeaturePyramidTest, MnasFpnWarnsOfFieldsWithoutEffectAndRefusesOthers) {
   const std::string type = "ssd_mobilenet_v2_mnasfpn";
   const ConfigReport report = ValidatePipelineConfig(
-      MakeSsdTestConfig(
-          type, MnasFpnSettings(320, "override_base_feature_extractor_hyperparams: true")),
+      MakeSsdTestConfig(type,
+                        MnasFpnSettings(320, "override_base_feature_extractor_hyperparams: true")),
       {});
   EXPECT_THAT(report.warnings,
               IsSupersetOf({"model.ssd.feature_extractor.conv_hyperparams has no effect with "
@@ -316,8 +316,7 @@ TEST(FeaturePyramidTest, EveryTypeBuildsANetwork) {
     SCOPED_TRACE(std::string(name));
     const NetworkSpec network = Build(std::string(name), SsdTestSettings(name, 128));
     EXPECT_GE(network.detection->heads.size(), 4u);
-    EXPECT_EQ(network.detection->heads[0].height,
-              HasLevels(FindSsdType(name)->maps) ? 16 : 8);
+    EXPECT_EQ(network.detection->heads[0].height, HasLevels(FindSsdType(name)->maps) ? 16 : 8);
   }
 }
 
