@@ -209,6 +209,15 @@ TEST(FeaturePyramidTest, MnasFpnHasTheSizesOfTheSampleConfig) {
               ElementsAre(1, 1, 96, 48));
 }
 
+TEST(FeaturePyramidTest, MnasFpnKeepsTheMinimumDepth) {
+  const auto shapes =
+      Shapes(Build("ssd_mobilenet_v2_mnasfpn", MnasFpnSettings(64, "depth_multiplier: 0.1")));
+  const std::string root = "FeatureExtractor/MnasFPN/";
+  EXPECT_THAT(shapes.at(root + "C6_Conv1x1/weights"), ElementsAre(1, 1, 32, 16));
+  EXPECT_THAT(shapes.at(root + "cell_1/block_1/SepConv/pointwise_weights"),
+              ElementsAre(1, 1, 16, 16));
+}
+
 // Only level 6 of the first cell has the depth of what is added to it.
 TEST(FeaturePyramidTest, MnasFpnAddsTheInputsOfACellWhereDepthsAgree) {
   std::map<std::string, int> sums;
