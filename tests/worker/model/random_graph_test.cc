@@ -26,7 +26,6 @@ namespace {
 constexpr int64_t kSamples = 3;
 constexpr uint64_t kDropoutSeed = 5;
 constexpr uint64_t kGraphs = 500;
-constexpr uint64_t kEmulatedPerTest = 100;
 
 template <typename T>
 TestNetwork<T> MakeNetwork(uint64_t seed, std::unique_ptr<Operators<T>> operators) {
@@ -137,13 +136,9 @@ TEST(RandomGraphTest, FastOperatorsAgreeWithTheReference) {
   EXPECT_LT(losses.Quantile(1.0), 1e-4);
 }
 
-// The parameter is the first of the seeds. Emulation is slow, so the networks are spread over
-// several tests, which run at the same time.
-class EmulatedRandomGraphTest : public ::testing::TestWithParam<uint64_t> {};
-
-TEST_P(EmulatedRandomGraphTest, AgreesWithTheReference) {
+TEST(RandomGraphTest, EmulatedKernelsAgreeWithTheReference) {
   Differences gradients;
-  for (uint64_t seed = GetParam(); seed < GetParam() + kEmulatedPerTest; ++seed) {
+  for (uint64_t seed = 1; seed <= kGraphs; ++seed) {
     const NetworkSpec spec = RandomGraph(seed).Build();
     Problem problem(spec, *VariableLayout::Create(spec.variables));
     CounterRandom random(seed, 3);
@@ -161,9 +156,6 @@ TEST_P(EmulatedRandomGraphTest, AgreesWithTheReference) {
   EXPECT_LT(gradients.Quantile(0.9), 1e-4);
   EXPECT_LT(gradients.Quantile(1.0), 5e-2);
 }
-
-INSTANTIATE_TEST_SUITE_P(AllGraphs, EmulatedRandomGraphTest,
-                         ::testing::Range<uint64_t>(1, kGraphs + 1, kEmulatedPerTest));
 
 }  // namespace
 }  // namespace pushpull
