@@ -17,6 +17,7 @@ import time
 import torch
 from torch import nn
 
+MODES = ["nchw", "nhwc"] + (["nchw_compiled", "nhwc_compiled"] if hasattr(torch, "compile") else [])
 BLOCKS = [(1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1)]
 
 
@@ -142,10 +143,10 @@ class TorchStep:
 
     def __init__(self, size, batch, options, mode):
         torch.manual_seed(1)
-        self.layout = torch.contiguous_format if mode == "nchw" else torch.channels_last
+        self.layout = torch.channels_last if mode.startswith("nhwc") else torch.contiguous_format
         self.detector = options.model.startswith("ssd_")
         network = make_any_network(options).to(memory_format=self.layout)
-        self.network = torch.compile(network) if mode == "compiled" else network
+        self.network = torch.compile(network) if mode.endswith("_compiled") else network
         self.images = (torch.rand(batch, 3, size, size) * 2 - 1).contiguous(memory_format=self.layout)
         self.labels = torch.randint(options.classes, (batch,))
         self.batch = batch
@@ -186,8 +187,9 @@ def our_rate(binary, case, options):
 
 
 def fastest(steps, options):
-    """Returns the step that is fastest in a trial, and its mode."""
+    """Returns the step that is fastest in a trial, and its mode. Prints what each mode reached."""
     rates = [step.rate(options.seconds)[0] for step in steps]
+    print("  trial in PyTorch:", ", ".join(f"{mode} {rate:.1f}" for mode, rate in zip(options.modes, rates)), "images/s")
     best = max(range(len(steps)), key=lambda i: rates[i])
     return steps[best], options.modes[best]
 
@@ -203,9 +205,13 @@ def main():
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--table", default="operator")
-    parser.add_argument("--modes", type=lambda text: text.split(","), default=["nchw"],
-                        help="nchw, nhwc and compiled (torch.compile in NHWC); the fastest of them is compared")
+    parser.add_argument("--modes", type=lambda text: text.split(","), default=MODES,
+                        help=f"any of {','.join(MODES)}, which is the default where PyTorch has torch.compile; the fastest "
+                        "of them is compared")
     options = parser.parse_args()
+    unknown = sorted(set(options.modes) - set(MODES))
+    if unknown:
+        parser.error(f"--modes: expected {', '.join(MODES)}, got {', '.join(unknown)}")
     torch.set_num_threads(options.threads)
     print(f"PyTorch {torch.__version__}, {options.threads} threads", flush=True)
     for case in options.cases.split(","):
@@ -219,6 +225,8 @@ def main():
         print(f"{size}x{size} batch {batch}: ours {ours:.1f} images/s, PyTorch ({mode}) {other:.1f} images/s, ratio {ratio:.2f}; "
               f"CPU ms per step {our_cpu:.0f} and {other_cpu:.0f}, ratio {cpu_ratio:.2f}", flush=True)
         del theirs
+        if hasattr(torch, "compile"):
+            torch.compiler.reset()  # the next case has other shapes
     if options.table != "none":
         sys.exit(subprocess.run([options.binary, f"--cases={options.cases}", f"--threads={options.threads}",
                                  f"--width={options.width}", f"--classes={options.classes}", "--repeats=1",
