@@ -39,6 +39,7 @@ void DeviceInputs<T>::StageVariables(const float* variables, int64_t first, int6
   }
   device_.Upload(static_cast<float*>(buffers_.variables->data()) + first, variables + first,
                  (end - first) * kFloatBytes, /*after=*/nullptr);
+  variables_under_way_ = true;
   staged_end_ = end;
 }
 
@@ -46,12 +47,13 @@ template <typename T>
 void DeviceInputs<T>::AwaitStagedVariables() {
   device_.RecordUpload(variables_uploaded_.get());
   device_.ComputeAfter(variables_uploaded_.get());
+  variables_under_way_ = false;
 }
 
 template <typename T>
 void DeviceInputs<T>::UploadVariables(const float* variables, int64_t elements) {
-  // An upload that is under way writes to the same buffer.
-  if (staged_vector_ != nullptr) AwaitStagedVariables();
+  // It would write to the same buffer.
+  if (variables_under_way_) AwaitStagedVariables();
   staged_vector_ = nullptr;
   device_.CopyToDevice(buffers_.variables->data(), variables, elements * kFloatBytes);
 }

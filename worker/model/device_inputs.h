@@ -69,6 +69,9 @@ class DeviceInputs {
 
   const float* staged_vector_ = nullptr;
   int64_t staged_end_ = 0;
+  // An upload of variables has been queued that the compute queue does not wait for yet. It may be
+  // one of variables that are no longer staged.
+  bool variables_under_way_ = false;
   const std::unique_ptr<DeviceEvent> variables_uploaded_;
 
   // One buffer is enough: a step samples its packed images before anything else, and the upload

@@ -156,6 +156,18 @@ TEST_P(DeviceStagingTest, ForwardBeginsWhileVariablesArrive) {
   ExpectHostsStep(0, 0, 3, 1);
 }
 
+TEST_P(DeviceStagingTest, VariablesStagedBeforeAGapDoNotReachTheNextStep) {
+  FillVariables(0, 1);
+  FillVariables(1, 5);
+  FillImages(0, 1);
+  for (int round = 0; round < 3; ++round) {
+    SCOPED_TRACE(round);
+    StageVariables(0, total_ / 2);
+    runner_->StageVariables(Variables(0), total_ / 2 + 1, total_);
+    ExpectHostsStep(1, 0, 3, 1);
+  }
+}
+
 TEST_P(DeviceStagingTest, WrongHintsChangeNothing) {
   FillVariables(0, 1);
   FillVariables(1, 2);
