@@ -51,7 +51,9 @@ class PinnedMemory final : public Memory {
 };
 
 struct CudaEvent final : DeviceEvent {
-  ~CudaEvent() override { cudaEventDestroy(event); }
+  ~CudaEvent() override {
+    if (event != nullptr) cudaEventDestroy(event);
+  }
   cudaEvent_t event = nullptr;
 };
 
@@ -75,14 +77,17 @@ class CudaDevice final : public Device {
     if (queue_.stream != nullptr) cudaStreamDestroy(queue_.stream);
     if (copies_ != nullptr) cudaStreamDestroy(copies_);
     if (uploads_ != nullptr) cudaStreamDestroy(uploads_);
+    if (zeroed_ != nullptr) cudaEventDestroy(zeroed_);
   }
 
-  absl::Status Start(const cudaDeviceProp& properties) {
+  absl::Status Start(int index, const cudaDeviceProp& properties) {
+    queue_.device = index;
     queue_.multiprocessors = properties.multiProcessorCount;
     queue_.shared_bytes_limit = static_cast<int>(properties.sharedMemPerBlockOptin);
     queue_.Note(cudaStreamCreateWithFlags(&queue_.stream, cudaStreamNonBlocking), "stream");
     queue_.Note(cudaStreamCreateWithFlags(&copies_, cudaStreamNonBlocking), "stream");
     queue_.Note(cudaStreamCreateWithFlags(&uploads_, cudaStreamNonBlocking), "stream");
+    queue_.Note(cudaEventCreateWithFlags(&zeroed_, cudaEventDisableTiming), "event");
     return status();
   }
 
@@ -90,7 +95,7 @@ class CudaDevice final : public Device {
   std::string uuid() const override { return uuid_; }
 
   absl::StatusOr<std::unique_ptr<Memory>> Allocate(int64_t bytes) override {
-    PP_RETURN_IF_ERROR(status());
+    if (!queue_.Enter()) return status();
     const int64_t wanted = std::max<int64_t>(bytes, 1);
     if (memory_limit_bytes_ > 0 && used_bytes_ + wanted > memory_limit_bytes_) {
       return OutOfMemory(wanted, memory_limit_bytes_ - used_bytes_, " of this process's limit of ",
@@ -107,12 +112,16 @@ class CudaDevice final : public Device {
     queue_.Note(result, "memory allocation");
     PP_RETURN_IF_ERROR(status());
     queue_.Note(cudaMemsetAsync(data, 0, wanted, queue_.stream), "memset");
+    // The upload queue must not write to the memory before the zeros are there.
+    queue_.Note(cudaEventRecord(zeroed_, queue_.stream), "event");
+    queue_.Note(cudaStreamWaitEvent(uploads_, zeroed_, 0), "event");
     used_bytes_ += wanted;
     return std::make_unique<DeviceMemory>(data, wanted, &used_bytes_);
   }
 
   int64_t free_bytes() const override {
     size_t free = 0, total = 0;
+    if (cudaSetDevice(queue_.device) != cudaSuccess) return 0;
     if (cudaMemGetInfo(&free, &total) != cudaSuccess) return 0;
     const int64_t of_device = static_cast<int64_t>(free);
     if (memory_limit_bytes_ == 0) return of_device;
@@ -120,7 +129,7 @@ class CudaDevice final : public Device {
   }
 
   absl::StatusOr<std::unique_ptr<Memory>> AllocatePinned(int64_t bytes) override {
-    PP_RETURN_IF_ERROR(status());
+    if (!queue_.Enter()) return status();
     void* data = nullptr;
     const int64_t wanted = std::max<int64_t>(bytes, 1);
     const cudaError_t result = cudaHostAlloc(&data, wanted, cudaHostAllocDefault);
@@ -137,7 +146,7 @@ class CudaDevice final : public Device {
   }
 
   void Write(void* to, const void* from, int64_t bytes) override {
-    if (queue_.error != cudaSuccess) return;
+    if (!queue_.Enter()) return;
     // If `from` is not page-locked, CUDA has copied its bytes when the first call returns. If it
     // is, only the second call waits for that.
     queue_.Note(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, queue_.stream), "write");
@@ -148,52 +157,53 @@ class CudaDevice final : public Device {
   Operators<Bfloat16>* bfloat16_operators() override { return bfloat16_operators_.get(); }
 
   void CopyToDevice(void* to, const void* from, int64_t bytes) override {
-    if (queue_.error != cudaSuccess) return;
+    if (!queue_.Enter()) return;
     queue_.Note(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, queue_.stream), "upload");
   }
 
   void Upload(void* to, const void* from, int64_t bytes, DeviceEvent* after) override {
-    if (queue_.error != cudaSuccess) return;
+    if (!queue_.Enter()) return;
     if (after != nullptr) queue_.Note(cudaStreamWaitEvent(uploads_, EventOf(after), 0), "upload");
     queue_.Note(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, uploads_), "upload");
   }
 
   void CopyToHost(void* to, const void* from, int64_t bytes, DeviceEvent* after) override {
-    if (queue_.error != cudaSuccess) return;
+    if (!queue_.Enter()) return;
     queue_.Note(cudaStreamWaitEvent(copies_, EventOf(after), 0), "download");
     queue_.Note(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, copies_), "download");
   }
 
   std::unique_ptr<DeviceEvent> MakeEvent() override {
     auto event = std::make_unique<CudaEvent>();
+    if (!queue_.Enter()) return event;
     queue_.Note(cudaEventCreateWithFlags(&event->event, cudaEventBlockingSync), "event");
     return event;
   }
   void RecordCompute(DeviceEvent* event) override {
-    if (queue_.error != cudaSuccess) return;
+    if (!queue_.Enter()) return;
     queue_.Note(cudaEventRecord(EventOf(event), queue_.stream), "event");
   }
   void RecordCopy(DeviceEvent* event) override {
-    if (queue_.error != cudaSuccess) return;
+    if (!queue_.Enter()) return;
     queue_.Note(cudaEventRecord(EventOf(event), copies_), "event");
   }
   void RecordUpload(DeviceEvent* event) override {
-    if (queue_.error != cudaSuccess) return;
+    if (!queue_.Enter()) return;
     queue_.Note(cudaEventRecord(EventOf(event), uploads_), "event");
   }
   void ComputeAfter(DeviceEvent* event) override {
-    if (queue_.error != cudaSuccess) return;
+    if (!queue_.Enter()) return;
     queue_.Note(cudaStreamWaitEvent(queue_.stream, EventOf(event), 0), "event");
   }
   absl::Status Wait(DeviceEvent* event) override {
-    if (queue_.error == cudaSuccess) {
+    if (queue_.Enter()) {
       queue_.Note(cudaEventSynchronize(EventOf(event)), "queued work");
     }
     return status();
   }
   absl::StatusOr<double> MillisecondsBetween(DeviceEvent* first, DeviceEvent* second) override {
     float milliseconds = 0.0f;
-    if (queue_.error == cudaSuccess) {
+    if (queue_.Enter()) {
       queue_.Note(cudaEventElapsedTime(&milliseconds, EventOf(first), EventOf(second)), "timing");
     }
     PP_RETURN_IF_ERROR(status());
@@ -202,7 +212,7 @@ class CudaDevice final : public Device {
 
   std::unique_ptr<DeviceGraph> Record(absl::FunctionRef<void()> work) override {
     auto graph = std::make_unique<CudaGraph>();
-    if (queue_.error != cudaSuccess) return graph;
+    if (!queue_.Enter()) return graph;
     queue_.Note(cudaStreamBeginCapture(queue_.stream, cudaStreamCaptureModeThreadLocal), "capture");
     work();
     cudaGraph_t captured = nullptr;
@@ -215,7 +225,7 @@ class CudaDevice final : public Device {
   }
 
   void Launch(DeviceGraph* graph) override {
-    if (queue_.error != cudaSuccess) return;
+    if (!queue_.Enter()) return;
     queue_.Note(cudaGraphLaunch(static_cast<CudaGraph*>(graph)->executable, queue_.stream),
                 "graph");
   }
@@ -244,6 +254,7 @@ class CudaDevice final : public Device {
   Queue queue_;
   cudaStream_t copies_ = nullptr;
   cudaStream_t uploads_ = nullptr;
+  cudaEvent_t zeroed_ = nullptr;  // behind the zeros of the last allocation
   const std::unique_ptr<Operators<float>> float_operators_;
   const std::unique_ptr<Operators<Bfloat16>> bfloat16_operators_;
 };
@@ -301,7 +312,7 @@ absl::StatusOr<std::unique_ptr<Device>> OpenDevice(const GpuOptions& options) {
   }
   auto device =
       std::make_unique<CudaDevice>(description, listed[index].uuid, options.memory_limit_bytes);
-  PP_RETURN_IF_ERROR(device->Start(chosen));
+  PP_RETURN_IF_ERROR(device->Start(index, chosen));
   return device;
 }
 

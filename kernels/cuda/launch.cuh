@@ -19,13 +19,13 @@ struct LaunchShape {
 template <typename... Parameters, typename... Arguments>
 void Launch(Queue* queue, const char* name, const LaunchShape& shape, void (*kernel)(Parameters...),
             Arguments... arguments) {
-  if (queue->error != cudaSuccess || shape.grid.x == 0) return;
+  if (shape.grid.x == 0 || !queue->Enter()) return;
   if (shape.shared_bytes > static_cast<size_t>(queue->shared_bytes_limit)) {
     queue->Note(cudaErrorInvalidValue, name);
     return;
   }
 #ifdef PUSHPULL_CUDA_EMULATION
-  Enqueue(queue->stream, [=] {
+  EnqueueKernel(queue->stream, [=] {
     emulation::RunGrid(name, shape.grid, shape.block, shape.shared_bytes,
                        [&] { kernel(arguments...); });
   });

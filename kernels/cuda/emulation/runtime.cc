@@ -1,5 +1,6 @@
 #include "kernels/cuda/emulation/runtime.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -14,12 +15,22 @@ namespace {
 constexpr size_t kGuardBytes = 256;
 constexpr unsigned char kGuard = 0xfb;  // read as float or bfloat16, a huge negative number
 
+struct Block {
+  size_t bytes = 0;
+  int device = 0;
+};
+
 struct Machine {
   std::mutex mutex;
   EmulatedMachine state;
   size_t allocated = 0;
-  std::map<void*, size_t> blocks;
+  std::map<void*, Block> blocks;
+  std::map<const void*, size_t> pinned;  // blocks of host memory
+  std::vector<cudaStream_t> streams;
 };
+
+thread_local int current_device = 0;
+thread_local cudaError_t last_error = cudaSuccess;  // of a call that does not break the device
 
 Machine& machine() {
   static Machine* const the_machine = new Machine;
@@ -30,6 +41,51 @@ Machine& machine() {
 cudaError_t Health() {
   const EmulatedMachine& state = machine().state;
   return state.launches_until_failure == 0 ? cudaErrorLaunchFailure : cudaSuccess;
+}
+
+void Perform(const std::function<void()>& work) {
+  Machine& m = machine();
+  if (m.state.launches_until_failure == 0) return;
+  if (m.state.launches_until_failure > 0) --m.state.launches_until_failure;
+  work();
+}
+
+// Runs the stream's work up to this place, and what that work waits for.
+void RunUntil(EmulatedWork* work, int64_t place) {
+  while (work->done < place) {
+    const std::function<void()> next = std::move(work->waiting.front());
+    work->waiting.pop_front();
+    ++work->done;
+    next();
+  }
+}
+
+int64_t EndOf(const EmulatedWork& work) {
+  return work.done + static_cast<int64_t>(work.waiting.size());
+}
+
+void Finish(EmulatedWork* work) { RunUntil(work, EndOf(*work)); }
+
+std::vector<cudaStream_t> Streams() {
+  Machine& m = machine();
+  std::lock_guard<std::mutex> lock(m.mutex);
+  return m.streams;
+}
+
+// Whether all bytes are in one block of page-locked memory.
+bool IsPinned(const void* data, size_t bytes) {
+  Machine& m = machine();
+  std::lock_guard<std::mutex> lock(m.mutex);
+  auto after = m.pinned.upper_bound(data);
+  if (after == m.pinned.begin()) return false;
+  const auto& [begin, size] = *--after;
+  return static_cast<const char*>(data) + bytes <= static_cast<const char*>(begin) + size;
+}
+
+// Keeps an error that only this thread sees, once.
+cudaError_t Refuse() {
+  last_error = cudaErrorInvalidResourceHandle;
+  return last_error;
 }
 
 void CheckGuards(const void* pointer, size_t bytes) {
@@ -56,6 +112,8 @@ const char* cudaGetErrorName(cudaError_t error) {
       return "cudaErrorNoDevice";
     case cudaErrorInvalidDevice:
       return "cudaErrorInvalidDevice";
+    case cudaErrorInvalidResourceHandle:
+      return "cudaErrorInvalidResourceHandle";
     case cudaErrorLaunchFailure:
       return "cudaErrorLaunchFailure";
     default:
@@ -86,6 +144,12 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
 
 cudaError_t cudaSetDevice(int device) {
   if (device < 0 || device >= machine().state.device_count) return cudaErrorInvalidDevice;
+  current_device = device;
+  return Health();
+}
+
+cudaError_t cudaGetDevice(int* device) {
+  *device = current_device;
   return Health();
 }
 
@@ -128,7 +192,7 @@ cudaError_t cudaMalloc(void** pointer, size_t bytes) {
   if (base == nullptr) return cudaErrorMemoryAllocation;
   std::memset(base, kGuard, whole);
   *pointer = base + kGuardBytes;
-  m.blocks[*pointer] = bytes;
+  m.blocks[*pointer] = {bytes, current_device};
   m.allocated += bytes;
   return cudaSuccess;
 }
@@ -136,11 +200,12 @@ cudaError_t cudaMalloc(void** pointer, size_t bytes) {
 cudaError_t cudaFree(void* pointer) {
   if (pointer == nullptr) return cudaSuccess;
   Machine& m = machine();
+  for (const cudaStream_t stream : Streams()) Finish(stream->work.get());  // as CUDA does
   std::lock_guard<std::mutex> lock(m.mutex);
   const auto found = m.blocks.find(pointer);
   if (found == m.blocks.end()) return cudaErrorInvalidValue;
-  CheckGuards(pointer, found->second);
-  m.allocated -= found->second;
+  CheckGuards(pointer, found->second.bytes);
+  m.allocated -= found->second.bytes;
   m.blocks.erase(found);
   std::free(static_cast<unsigned char*>(pointer) - kGuardBytes);
   return cudaSuccess;
@@ -148,10 +213,19 @@ cudaError_t cudaFree(void* pointer) {
 
 cudaError_t cudaHostAlloc(void** pointer, size_t bytes, unsigned) {
   *pointer = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
-  return *pointer == nullptr ? cudaErrorMemoryAllocation : Health();
+  if (*pointer == nullptr) return cudaErrorMemoryAllocation;
+  Machine& m = machine();
+  std::lock_guard<std::mutex> lock(m.mutex);
+  m.pinned[*pointer] = bytes;
+  return Health();
 }
 
 cudaError_t cudaFreeHost(void* pointer) {
+  Machine& m = machine();
+  {
+    std::lock_guard<std::mutex> lock(m.mutex);
+    m.pinned.erase(pointer);
+  }
   std::free(pointer);
   return cudaSuccess;
 }
@@ -159,17 +233,35 @@ cudaError_t cudaFreeHost(void* pointer) {
 void Enqueue(cudaStream_t stream, std::function<void()> work) {
   if (stream != nullptr && stream->capture != nullptr) {
     stream->capture->nodes.push_back(std::move(work));
-    return;
+  } else if (stream != nullptr && machine().state.defers) {
+    stream->work->waiting.push_back([work = std::move(work)] { Perform(work); });
+  } else {
+    if (stream != nullptr) Finish(stream->work.get());
+    Perform(work);
   }
-  Machine& m = machine();
-  if (m.state.launches_until_failure == 0) return;
-  if (m.state.launches_until_failure > 0) --m.state.launches_until_failure;
-  work();
 }
 
-cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind,
+void EnqueueKernel(cudaStream_t stream, std::function<void()> work) {
+  if (stream != nullptr && stream->device != current_device) {
+    Refuse();
+    return;
+  }
+  Enqueue(stream, std::move(work));
+}
+
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream) {
+  if (kind == cudaMemcpyHostToDevice && !IsPinned(from, bytes)) {
+    // CUDA has read memory that is not page-locked when the call returns.
+    const auto* const begin = static_cast<const char*>(from);
+    Enqueue(stream, [to, bytes, kept = std::vector<char>(begin, begin + bytes)] {
+      std::memcpy(to, kept.data(), bytes);
+    });
+    return Health();
+  }
   Enqueue(stream, [=] { std::memcpy(to, from, bytes); });
+  const bool blocks = kind == cudaMemcpyDeviceToHost && !IsPinned(to, bytes);
+  if (blocks && stream != nullptr) Finish(stream->work.get());
   return Health();
 }
 
@@ -180,17 +272,35 @@ cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stre
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   *stream = new EmulatedStream;
+  (*stream)->device = current_device;
+  Machine& m = machine();
+  std::lock_guard<std::mutex> lock(m.mutex);
+  m.streams.push_back(*stream);
   return Health();
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  Finish(stream->work.get());
+  Machine& m = machine();
+  {
+    std::lock_guard<std::mutex> lock(m.mutex);
+    m.streams.erase(std::remove(m.streams.begin(), m.streams.end(), stream), m.streams.end());
+  }
   delete stream;
   return cudaSuccess;
 }
 
-cudaError_t cudaStreamSynchronize(cudaStream_t) { return Health(); }
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  if (stream != nullptr) Finish(stream->work.get());
+  return Health();
+}
 
-cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) { return Health(); }
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  if (!machine().state.defers || event->work == nullptr) return Health();
+  stream->work->waiting.push_back(
+      [work = event->work, place = event->place] { RunUntil(work.get(), place); });
+  return Health();
+}
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
   if (stream->capture != nullptr) return cudaErrorStreamCaptureInvalidated;
@@ -206,6 +316,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   *event = new EmulatedEvent;
+  (*event)->device = current_device;
   return Health();
 }
 
@@ -214,14 +325,22 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
   return cudaSuccess;
 }
 
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  if (stream != nullptr) {
+    if (stream->device != event->device) return Refuse();
+    event->work = stream->work;
+    event->place = EndOf(*stream->work);
+  }
   event->nanoseconds = std::chrono::duration_cast<std::chrono::nanoseconds>(
                            std::chrono::steady_clock::now().time_since_epoch())
                            .count();
   return Health();
 }
 
-cudaError_t cudaEventSynchronize(cudaEvent_t) { return Health(); }
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  if (event->work != nullptr) RunUntil(event->work.get(), event->place);
+  return Health();
+}
 
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
   *milliseconds = static_cast<float>(end->nanoseconds - start->nanoseconds) * 1e-6f;
@@ -235,6 +354,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
 }
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
+  if (stream->device != current_device) return Refuse();
   for (const auto& node : executable->nodes) Enqueue(stream, node);
   return Health();
 }
@@ -249,7 +369,11 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   return cudaSuccess;
 }
 
-cudaError_t cudaGetLastError() { return Health(); }
+cudaError_t cudaGetLastError() {
+  const cudaError_t error = last_error == cudaSuccess ? Health() : last_error;
+  last_error = cudaSuccess;
+  return error;
+}
 
 void SetEmulatedMachine(const EmulatedMachine& state) {
   Machine& m = machine();
@@ -258,5 +382,15 @@ void SetEmulatedMachine(const EmulatedMachine& state) {
 }
 
 size_t EmulatedAllocatedBytes() { return machine().allocated; }
+
+size_t EmulatedAllocatedBytes(int device) {
+  Machine& m = machine();
+  std::lock_guard<std::mutex> lock(m.mutex);
+  size_t bytes = 0;
+  for (const auto& [data, block] : m.blocks) {
+    if (block.device == device) bytes += block.bytes;
+  }
+  return bytes;
+}
 
 }  // namespace pushpull::emulated_cuda

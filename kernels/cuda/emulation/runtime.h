@@ -3,7 +3,8 @@
 //
 // - Device memory is host memory between two guard zones. cudaFree checks that nothing was written
 //   there and ends the process if something was.
-// - Work on a stream runs at once, within the call, so waits return at once.
+// - Work on a stream runs at once, within the call, so waits return at once. On a machine that
+//   `defers` it runs as late as it may: when somebody waits for it.
 // - While a stream is under capture, its work is recorded and runs when the graph is launched.
 //
 // Thread rule: several threads may allocate and free device memory. Everything else is for one
@@ -13,7 +14,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
+#include <memory>
 #include <vector>
 
 namespace pushpull::emulated_cuda {
@@ -25,6 +28,7 @@ enum cudaError_t {
   cudaErrorInsufficientDriver = 35,
   cudaErrorNoDevice = 100,
   cudaErrorInvalidDevice = 101,
+  cudaErrorInvalidResourceHandle = 400,
   cudaErrorNotReady = 600,
   cudaErrorIllegalAddress = 700,
   cudaErrorLaunchFailure = 719,
@@ -44,11 +48,22 @@ inline constexpr unsigned cudaDeviceScheduleBlockingSync = 4;
 struct EmulatedGraph {
   std::vector<std::function<void()>> nodes;
 };
+// The work of a stream that is deferred. It outlives the stream, because events refer to it.
+struct EmulatedWork {
+  std::deque<std::function<void()>> waiting;
+  int64_t done = 0;  // pieces of work
+};
 struct EmulatedStream {
+  int device = 0;
   EmulatedGraph* capture = nullptr;
+  std::shared_ptr<EmulatedWork> work = std::make_shared<EmulatedWork>();
 };
 struct EmulatedEvent {
+  int device = 0;
   int64_t nanoseconds = 0;
+  // The place where it was recorded; null: it has not been.
+  std::shared_ptr<EmulatedWork> work;
+  int64_t place = 0;
 };
 using cudaStream_t = EmulatedStream*;
 using cudaEvent_t = EmulatedEvent*;
@@ -71,6 +86,7 @@ cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaDriverGetVersion(int* version);
 cudaError_t cudaRuntimeGetVersion(int* version);
 cudaError_t cudaSetDevice(int device);
+cudaError_t cudaGetDevice(int* device);
 cudaError_t cudaSetDeviceFlags(unsigned flags);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
 cudaError_t cudaDeviceGetPCIBusId(char* id, int length, int device);
@@ -100,9 +116,12 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable);
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 cudaError_t cudaGetLastError();
 
-// Runs `work` on the stream: now, or each time the graph is launched if the stream is under
-// capture. It does nothing once the device has failed.
+// Runs `work` on the stream: now, when somebody waits for it if the machine defers, or each time
+// the graph is launched if the stream is under capture. It does nothing once the device has failed.
 void Enqueue(cudaStream_t stream, std::function<void()> work);
+// The same for a kernel. If the stream belongs to another device than that of the calling thread,
+// cudaGetLastError returns cudaErrorInvalidResourceHandle.
+void EnqueueKernel(cudaStream_t stream, std::function<void()> work);
 
 // Describes the emulated machine.
 struct EmulatedMachine {
@@ -112,11 +131,13 @@ struct EmulatedMachine {
   // Counts down with each piece of work. At 0 the device has failed: work is skipped and the calls
   // return cudaErrorLaunchFailure. Negative: the device never fails.
   int64_t launches_until_failure = -1;
+  bool defers = false;  // work on streams waits until somebody waits for it
 };
 // Replaces the description. Memory that is allocated stays valid.
 void SetEmulatedMachine(const EmulatedMachine& machine);
-// The device memory that is allocated now.
+// The device memory that is allocated now, of all devices or of one.
 size_t EmulatedAllocatedBytes();
+size_t EmulatedAllocatedBytes(int device);
 
 }  // namespace pushpull::emulated_cuda
 

@@ -70,8 +70,9 @@ class DeviceFixture : public Base {
     if (found != cudaSuccess || devices == 0) {
       GTEST_SKIP() << "no GPU answers: " << cudaGetErrorString(found);
     }
+    ASSERT_EQ(cudaSetDevice(queue_.device), cudaSuccess);  // a test may have left another one
     cudaDeviceProp properties;
-    ASSERT_EQ(cudaGetDeviceProperties(&properties, 0), cudaSuccess);
+    ASSERT_EQ(cudaGetDeviceProperties(&properties, queue_.device), cudaSuccess);
     queue_.multiprocessors = properties.multiProcessorCount;
     queue_.shared_bytes_limit = static_cast<int>(properties.sharedMemPerBlockOptin);
     ASSERT_EQ(cudaStreamCreateWithFlags(&queue_.stream, cudaStreamNonBlocking), cudaSuccess);

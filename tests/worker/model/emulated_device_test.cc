@@ -1,4 +1,5 @@
 // Compares whole steps with emulated CUDA kernels with the host.
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <string>
@@ -73,6 +74,24 @@ TEST_P(EmulatedDeviceTest, GradientsMatchTheHostAndAreBitIdenticalWhetherRecorde
     EXPECT_EQ(actual.result.detection.mined_negatives, expected.result.detection.mined_negatives);
     EXPECT_LT(NormOfDifference(actual.gradient, expected.gradient), 1e-4 * Norm(expected.gradient));
     ExpectSame(actual, Step(playing.get(), problem_, samples));
+  }
+}
+
+// The queues of the device run as late as CUDA's may.
+TEST_P(EmulatedDeviceTest, StepsMatchTheHostOnADeviceThatDefers) {
+  emulated_cuda::SetEmulatedMachine({.defers = true});
+  const auto device = Open();
+  const auto runner = OnDevice(problem_, device.get(), SmallPieces());
+  for (const int64_t samples : {3, 3, 2, 3}) {
+    const Outcome expected = Step(host_.get(), problem_, samples);
+    for (int64_t first = 0; first < problem_.layout.total_elements();) {
+      const int64_t end = std::min<int64_t>(first + 90, problem_.layout.total_elements());
+      runner->StageVariables(problem_.variables, first, end);
+      first = end;
+    }
+    const Outcome actual = Step(runner.get(), problem_, samples);
+    EXPECT_NEAR(actual.result.loss, expected.result.loss, 1e-5 * expected.result.loss);
+    EXPECT_LT(NormOfDifference(actual.gradient, expected.gradient), 1e-4 * Norm(expected.gradient));
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <limits>
+#include <thread>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -95,6 +96,52 @@ TEST_F(CudaDeviceTest, MemoryIsZeroed) {
   const auto device = Open();
   const auto memory = device->Allocate(400).value();
   EXPECT_EQ(Read(device.get(), memory->data(), 100), std::vector<float>(100, 0.0f));
+}
+
+TEST_F(CudaDeviceTest, AnUploadComesAfterTheZerosOfItsMemory) {
+  SetEmulatedMachine({.defers = true});
+  const auto device = Open();
+  const auto pinned = device->AllocatePinned(400).value();
+  const std::vector<float> sevens(100, 7.0f);
+  std::memcpy(pinned->data(), sevens.data(), 400);
+  const auto memory = device->Allocate(400).value();
+  const auto uploaded = device->MakeEvent();
+  device->Upload(memory->data(), pinned->data(), 400, /*after=*/nullptr);
+  device->RecordUpload(uploaded.get());
+  ASSERT_TRUE(device->Wait(uploaded.get()).ok());
+  EXPECT_EQ(Read(device.get(), memory->data(), 100), sevens);
+}
+
+// A thread begins with GPU 0 as its device, whatever the thread did that opened another one.
+TEST_F(CudaDeviceTest, AnyThreadUsesTheDeviceThatWasOpened) {
+  SetEmulatedMachine({.device_count = 2});
+  const auto device = Open({.gpu = "1"});
+  std::thread([&] {
+    const auto memory = device->Allocate(400).value();
+    EXPECT_EQ(EmulatedAllocatedBytes(0), 0u);
+    EXPECT_EQ(EmulatedAllocatedBytes(1), 400u);
+    auto* const numbers = static_cast<float*>(memory->data());
+    const std::vector<float> sevens(100, 7.0f);
+    device->Write(numbers, sevens.data(), 400);
+    EXPECT_EQ(Read(device.get(), numbers, 100), sevens);
+    const auto graph = device->Record([&] { device->float_operators()->Zero(50, numbers); });
+    device->Launch(graph.get());
+    device->float_operators()->Zero(50, numbers + 50);
+    EXPECT_EQ(Read(device.get(), numbers, 100), std::vector<float>(100, 0.0f));
+    EXPECT_EQ(device->status(), absl::OkStatus());
+  }).join();
+}
+
+TEST_F(CudaDeviceTest, OneThreadUsesTwoDevicesInTurns) {
+  SetEmulatedMachine({.device_count = 2});
+  const auto first = Open({.gpu = "0"}), second = Open({.gpu = "1"});
+  for (const auto& device : {first.get(), second.get(), first.get()}) {
+    const auto memory = device->Allocate(400).value();
+    EXPECT_EQ(EmulatedAllocatedBytes(device == first.get() ? 0 : 1), 400u);
+    device->float_operators()->Zero(100, static_cast<float*>(memory->data()));
+    EXPECT_EQ(Read(device, memory->data(), 100), std::vector<float>(100, 0.0f));
+    EXPECT_EQ(device->status(), absl::OkStatus());
+  }
 }
 
 TEST_F(CudaDeviceTest, ALostDeviceStaysLost) {

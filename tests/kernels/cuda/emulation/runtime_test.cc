@@ -10,7 +10,10 @@ namespace {
 
 class EmulatedRuntime : public testing::Test {
  protected:
-  EmulatedRuntime() { EXPECT_EQ(cudaStreamCreateWithFlags(&queue_.stream, 0), cudaSuccess); }
+  EmulatedRuntime() {
+    EXPECT_EQ(cudaSetDevice(queue_.device), cudaSuccess);  // a test may have left another one
+    EXPECT_EQ(cudaStreamCreateWithFlags(&queue_.stream, 0), cudaSuccess);
+  }
   ~EmulatedRuntime() override {
     SetEmulatedMachine({});
     cudaStreamDestroy(queue_.stream);
@@ -96,6 +99,56 @@ TEST_F(EmulatedRuntime, ACaptureRunsNothingUntilItsGraphIsLaunched) {
   EXPECT_EQ(data[7], 5.5f);
   EXPECT_EQ(cudaGraphExecDestroy(executable), cudaSuccess);
   EXPECT_EQ(cudaFree(data), cudaSuccess);
+}
+
+TEST_F(EmulatedRuntime, ADeferredStreamRunsWhatAWaitNeedsAndNoMore) {
+  SetEmulatedMachine({.defers = true});
+  float* const data = Allocate(1);
+  cudaStream_t other = nullptr;
+  ASSERT_EQ(cudaStreamCreateWithFlags(&other, 0), cudaSuccess);
+  cudaEvent_t filled = nullptr, added = nullptr;
+  ASSERT_EQ(cudaEventCreateWithFlags(&filled, 0), cudaSuccess);
+  ASSERT_EQ(cudaEventCreateWithFlags(&added, 0), cudaSuccess);
+  const float before = data[0];
+  Fill(data, 1, 1.0f);
+  ASSERT_EQ(cudaEventRecord(filled, queue_.stream), cudaSuccess);
+  Add(data, 1, 2.0f);
+  ASSERT_EQ(cudaStreamWaitEvent(other, filled, 0), cudaSuccess);
+  Enqueue(other, [data] { data[0] *= 10.0f; });
+  ASSERT_EQ(cudaEventRecord(added, other), cudaSuccess);
+  EXPECT_EQ(data[0], before);
+  ASSERT_EQ(cudaEventSynchronize(added), cudaSuccess);
+  EXPECT_EQ(data[0], 10.0f);  // the event lies before the addition
+  ASSERT_EQ(cudaStreamSynchronize(queue_.stream), cudaSuccess);
+  EXPECT_EQ(data[0], 12.0f);
+  Add(data, 1, 1.0f);
+  ASSERT_EQ(cudaStreamDestroy(other), cudaSuccess);
+  EXPECT_EQ(cudaEventDestroy(filled), cudaSuccess);
+  EXPECT_EQ(cudaEventDestroy(added), cudaSuccess);
+  EXPECT_EQ(cudaFree(data), cudaSuccess);  // waits for the last addition
+}
+
+TEST_F(EmulatedRuntime, AThreadUsesOnlyTheStreamsAndEventsOfItsDevice) {
+  SetEmulatedMachine({.device_count = 2});
+  cudaStream_t stream = nullptr;
+  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+  ASSERT_EQ(cudaStreamCreateWithFlags(&stream, 0), cudaSuccess);
+  ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+  int calls = 0;
+  EnqueueKernel(stream, [&] { ++calls; });
+  EXPECT_EQ(cudaGetLastError(), cudaErrorInvalidResourceHandle);
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess) << "the error does not break the device";
+  cudaEvent_t event = nullptr;
+  ASSERT_EQ(cudaEventCreateWithFlags(&event, 0), cudaSuccess);
+  EXPECT_EQ(cudaEventRecord(event, stream), cudaErrorInvalidResourceHandle);
+  EXPECT_EQ(cudaGetLastError(), cudaErrorInvalidResourceHandle);
+  EXPECT_EQ(calls, 0);
+  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+  EnqueueKernel(stream, [&] { ++calls; });
+  EXPECT_EQ(calls, 1);
+  EXPECT_EQ(cudaEventDestroy(event), cudaSuccess);
+  EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
+  ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
 }
 
 TEST_F(EmulatedRuntime, CapturesCopies) {
