@@ -166,6 +166,23 @@ TEST_P(CudaConvolutionOnSmallDevice, Bfloat16MatchesTheReference) {
   EXPECT_EQ(queue()->error, cudaSuccess) << queue()->failed_call;
 }
 
+// With so few multiprocessors the blocks of small operands work on several tiles each, and fused
+// kernels pay, whatever GPU runs the test.
+class CudaConvolutionOnTwoMultiprocessors : public CudaConvolution {
+ protected:
+  void SetUp() override {
+    CudaConvolution::SetUp();
+    queue()->multiprocessors = 2;
+  }
+};
+
+TEST_P(CudaConvolutionOnTwoMultiprocessors, FloatMatchesTheReference) {
+  ExpectMatchesReference<float>();
+}
+TEST_P(CudaConvolutionOnTwoMultiprocessors, Bfloat16MatchesTheReference) {
+  ExpectMatchesReference<Bfloat16>();
+}
+
 std::vector<ConvolutionCase> ManyChannelCases() {
   std::vector<ConvolutionCase> cases;
   AddCase({.shape = {{1, 3, 4, 1280}, 136, 1, 1, {}}}, &cases);
@@ -178,13 +195,20 @@ INSTANTIATE_TEST_SUITE_P(ManyChannels, CudaConvolutionOnSmallDevice,
 class CudaFusedBackward : public DeviceFixture<testing::TestWithParam<ConvolutionCase>> {};
 
 TEST_P(CudaFusedBackward, IsUsed) {
-#ifdef PUSHPULL_CUDA_EMULATION  // a GPU has too many blocks for these few rows
-  EXPECT_TRUE(PointwiseBackwardPays(*queue(), GetParam().shape));
-#endif
+  for (const int multiprocessors : {2, 4}) {
+    queue()->multiprocessors = multiprocessors;
+    EXPECT_TRUE(PointwiseBackwardPays(*queue(), GetParam().shape)) << multiprocessors;
+  }
   EXPECT_FALSE(PointwiseBackwardPays(*queue(), SameConvolution(GetParam().shape.in, 32, 3, 1)));
 }
 
 INSTANTIATE_TEST_SUITE_P(Pointwise, CudaFusedBackward, testing::ValuesIn(FusedBackwardCases()));
+INSTANTIATE_TEST_SUITE_P(FusedBackward, CudaConvolutionOnTwoMultiprocessors,
+                         testing::ValuesIn(FusedBackwardCases()));
+INSTANTIATE_TEST_SUITE_P(DenseTiles, CudaConvolutionOnTwoMultiprocessors,
+                         testing::ValuesIn(DenseTileCases()));
+INSTANTIATE_TEST_SUITE_P(DepthwiseTiles, CudaConvolutionOnTwoMultiprocessors,
+                         testing::ValuesIn(TileCases()));
 INSTANTIATE_TEST_SUITE_P(FusedBackward, CudaConvolution, testing::ValuesIn(FusedBackwardCases()));
 INSTANTIATE_TEST_SUITE_P(Dense, CudaConvolution, testing::ValuesIn(DenseCases()));
 INSTANTIATE_TEST_SUITE_P(DenseTiles, CudaConvolution, testing::ValuesIn(DenseTileCases()));
