@@ -122,7 +122,7 @@ void CheckTrainConfig(const config::TrainConfig& train, const ConfigContext& con
 }
 
 void CheckInputs(const config::TrainEvalPipelineConfig& config, const ConfigContext& context,
-                 FieldChecker* checker) {
+                 FieldChecker* checker, std::vector<std::string>* warnings) {
   CheckReader(config.train_input_reader(), "train_input_reader", config.model(),
               {context.check_train_input, context.data_dir}, checker);
   if (config.train_input_reader().num_epochs() != 0) {
@@ -145,6 +145,11 @@ void CheckInputs(const config::TrainEvalPipelineConfig& config, const ConfigCont
       checker->Add(field + ".num_epochs", "0 or 1",
                    absl::StrCat(config.eval_input_reader(i).num_epochs()),
                    "an evaluation looks at each example once");
+    }
+    if (config.eval_input_reader(i).has_shuffle() && config.eval_input_reader(i).shuffle()) {
+      warnings->push_back(field +
+                          ".shuffle has no effect: an evaluation takes the examples in their "
+                          "order, each once");
     }
   }
 }
@@ -215,7 +220,7 @@ ConfigReport ValidatePipelineConfig(const config::TrainEvalPipelineConfig& confi
     checker.Missing("model", "ssd { ... } or classifier { ... }");
   }
   CheckTrainConfig(config.train_config(), context, &checker, &report.warnings);
-  CheckInputs(config, context, &checker);
+  CheckInputs(config, context, &checker, &report.warnings);
   CheckEvalConfig(config, &checker);
   report.problems = checker.problems();
   return report;

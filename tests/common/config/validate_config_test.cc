@@ -407,6 +407,19 @@ TEST(ValidateConfigTest, OnlyMissingInputsAreNotFound) {
   EXPECT_THAT(Problems(config, context), HasSubstr("expected a folder, got"));
 }
 
+TEST(ValidateConfigTest, AnEvaluationIsOneEpochInOrder) {
+  config::TrainEvalPipelineConfig config = Good();
+  config.mutable_eval_input_reader(0)->set_num_epochs(1);
+  config.mutable_eval_input_reader(0)->set_shuffle(false);
+  EXPECT_EQ(Problems(config), "");
+  EXPECT_EQ(Warnings(config), "");
+  config.mutable_eval_input_reader(0)->set_shuffle(true);
+  EXPECT_EQ(Problems(config), "");
+  EXPECT_THAT(Warnings(config), HasSubstr("eval_input_reader.shuffle has no effect: "));
+  config.mutable_eval_input_reader(0)->set_num_epochs(2);
+  EXPECT_THAT(Problems(config), HasSubstr("eval_input_reader.num_epochs: expected 0 or 1, got 2"));
+}
+
 TEST(ValidateConfigTest, WarnsAboutFieldsWithoutEffect) {
   const auto config = Good(
       "train_config { startup_delay_steps: 0 batch_queue_capacity: 9 } train_input_reader { "
