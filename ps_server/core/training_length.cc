@@ -1,0 +1,35 @@
+#include "ps_server/core/training_length.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace pushpull {
+namespace {
+
+// Progress lines and event files hold steps as int64.
+constexpr uint64_t kMaxStep = std::numeric_limits<int64_t>::max();
+
+}  // namespace
+
+bool TrainingLength::TakeNumImages(uint64_t num_images) {
+  if (!counts_images() || num_images_ != 0 || num_images == 0) return false;
+  num_images_ = num_images;
+  return true;
+}
+
+uint64_t TrainingLength::last_step() const {
+  const uint64_t num_steps = std::min(limits_.num_steps, kMaxStep);
+  if (num_images_ == 0) return num_steps;
+  using Wide = unsigned __int128;  // the product may have up to 96 bits
+  const Wide images = static_cast<Wide>(limits_.num_epochs) * num_images_;
+  const Wide steps = (images + limits_.batch_size - 1) / limits_.batch_size;
+  const auto of_epochs = static_cast<uint64_t>(std::min<Wide>(steps, kMaxStep));
+  return num_steps == 0 ? of_epochs : std::min(num_steps, of_epochs);
+}
+
+bool TrainingLength::EndsAt(uint64_t version) const {
+  const uint64_t last = last_step();
+  return last > 0 && version >= last;
+}
+
+}  // namespace pushpull
