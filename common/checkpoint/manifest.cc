@@ -72,6 +72,11 @@ class FieldReader {
   void GetCount(const char* name, T* out) {
     if (const json* value = Find(name); value != nullptr) *out = Count<T>(*value, name);
   }
+  // Leaves *out unchanged if there is no such field.
+  template <typename T>
+  void GetOptionalCount(const char* name, T* out) {
+    if (error_->empty() && object_.contains(name)) GetCount(name, out);
+  }
   void Get(const char* name, std::map<std::string, std::string>* out) {
     const json* value = Find(name);
     if (value == nullptr) return;
@@ -198,6 +203,8 @@ std::string SerializeManifest(const CheckpointManifest& manifest) {
       {"variables", json::array()},
       {"files", json::array()},
   };
+  if (manifest.last_step > 0) body["last_step"] = manifest.last_step;
+  if (manifest.num_images > 0) body["num_images"] = manifest.num_images;
   for (const VariableSpec& variable : manifest.variables) {
     body["variables"].push_back(
         {{"name", variable.name},
@@ -254,6 +261,9 @@ absl::StatusOr<CheckpointManifest> ParseManifest(absl::string_view text, absl::s
   fields.GetCount("seed", &manifest.seed);
   fields.Get("mode", &mode);
   fields.Get("training_done", &manifest.training_done);
+  // Runs without these numbers do not write them, and neither did earlier releases.
+  fields.GetOptionalCount("last_step", &manifest.last_step);
+  fields.GetOptionalCount("num_images", &manifest.num_images);
   fields.Get("run_started_unix", &manifest.run_started_unix);
   fields.Get("saved_unix", &manifest.saved_unix);
   fields.Get("layout_signature", &manifest.layout_signature);

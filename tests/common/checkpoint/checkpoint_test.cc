@@ -82,6 +82,25 @@ TEST(Checkpoint, ManifestRoundTrips) {
   EXPECT_EQ(CheckLayout(*parsed, layout), absl::OkStatus());
 }
 
+TEST(Checkpoint, TheLengthOfTrainingIsOptional) {
+  CheckpointManifest manifest = MakeTestManifest(TestLayout(3), 7, 40);
+  manifest.files = {{"shard-00000-of-00001.safetensors", 123, std::string(64, 'a'), {{"x", 5}}}};
+  const std::string without = SerializeManifest(manifest);
+  EXPECT_THAT(without, testing::Not(HasSubstr("last_step")));
+  EXPECT_THAT(without, testing::Not(HasSubstr("num_images")));
+  const auto old = ParseManifest(without, "m");
+  ASSERT_TRUE(old.ok()) << old.status();
+  EXPECT_EQ(old->last_step, 0);
+  EXPECT_EQ(old->num_images, 0);
+
+  manifest.last_step = 90;
+  manifest.num_images = 1000;
+  const auto parsed = ParseManifest(SerializeManifest(manifest), "m");
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(parsed->last_step, 90);
+  EXPECT_EQ(parsed->num_images, 1000);
+}
+
 TEST(Checkpoint, OneShardIsAPlainSafetensorsFile) {
   const VariableLayout layout = TestLayout(300);
   MemoryFileSystem files;
