@@ -72,7 +72,7 @@ ABSL_FLAG(
     "(--from_checkpoint=STEP), and discard newer steps in the mapped state; checkpoints of later "
     "steps are renamed to ckpt-*.given-up; applies once, to this start of task 0");
 ABSL_FLAG(bool, exit_when_done, true,
-          "Exit 0 when num_steps is reached and the final checkpoint is published");
+          "Exit 0 when the last step is applied and the final checkpoint is published");
 ABSL_FLAG(bool, check_cluster, false,
           "Ask every other ps task whether it answers, print a table, and exit with 0, or with 200 "
           "if a task does not answer");

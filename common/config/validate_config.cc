@@ -116,20 +116,16 @@ void CheckTrainConfig(const config::TrainConfig& train, const ConfigContext& con
   if (!sync && train.min_contributors() > 0) {
     warnings->push_back("train_config.min_contributors has no effect in asynchronous mode");
   }
-  if (train.num_steps() == 0) {
-    warnings->push_back("train_config.num_steps is 0: training goes on until it is stopped");
-  }
 }
 
 void CheckInputs(const config::TrainEvalPipelineConfig& config, const ConfigContext& context,
                  FieldChecker* checker, std::vector<std::string>* warnings) {
   CheckReader(config.train_input_reader(), "train_input_reader", config.model(),
               {context.check_train_input, context.data_dir}, checker);
-  if (config.train_input_reader().num_epochs() != 0) {
-    checker->Add("train_input_reader.num_epochs", "0",
-                 absl::StrCat(config.train_input_reader().num_epochs()),
-                 "say with train_config.num_steps how long to train: epochs x number of images / "
-                 "train_config.batch_size");
+  if (config.train_config().num_steps() == 0 && config.train_input_reader().num_epochs() == 0) {
+    warnings->push_back(
+        "train_config.num_steps and train_input_reader.num_epochs are 0: training goes on until it "
+        "is stopped");
   }
   if (config.eval_input_reader_size() != 1) {
     checker->Add("eval_input_reader", "exactly one", absl::StrCat(config.eval_input_reader_size()),

@@ -18,6 +18,11 @@ Checkpoints::Checkpoints(const CoordinatorOptions& options, const JobState& job,
                          CoordinatorActions* actions)
     : options_(options), job_(job), actions_(actions) {}
 
+void Checkpoints::SetNewest(const std::optional<FoundCheckpoint>& checkpoint) {
+  durable_step_ = checkpoint.has_value() ? checkpoint->id.version : 0;
+  durable_is_final_ = checkpoint.has_value() && checkpoint->training_done;
+}
+
 void Checkpoints::BeginEpoch() {
   is_last_ = false;
   last_ = job_.now;
@@ -31,7 +36,7 @@ void Checkpoints::BeginLast() {
 }
 
 absl::Duration Checkpoints::NextWakeup() const {
-  if (phase_ != Phase::kIdle || job_.version == durable_step_) return absl::InfiniteDuration();
+  if (phase_ != Phase::kIdle || HasCheckpoint()) return absl::InfiniteDuration();
   if (!is_last_ && !calls_.empty()) return absl::ZeroDuration();
   if (is_last_ || failures_in_a_row_ > 0) return retry_at_;
   if (options_.save_checkpoints_every == absl::ZeroDuration()) return absl::InfiniteDuration();
@@ -39,7 +44,7 @@ absl::Duration Checkpoints::NextWakeup() const {
 }
 
 Followup Checkpoints::StartIfDue() {
-  if (phase_ != Phase::kIdle || job_.version == durable_step_) return followup::None{};
+  if (phase_ != Phase::kIdle || HasCheckpoint()) return followup::None{};
   const uint64_t every = options_.save_checkpoints_steps;
   const bool by_steps =
       every > 0 && failures_in_a_row_ == 0 && job_.version / every > durable_step_ / every;
@@ -53,7 +58,7 @@ Followup Checkpoints::StartIfDue() {
 
 Followup Checkpoints::StartLastIfDue() {
   const bool waits = phase_ != Phase::kIdle || job_.now < retry_at_;
-  if (waits || job_.version == durable_step_) return followup::None{};
+  if (waits || HasCheckpoint()) return followup::None{};
   return Start();
 }
 
@@ -72,7 +77,10 @@ void Checkpoints::OnReplies(std::vector<ShardReply> replies) {
   coordinator_action::PublishCheckpoint publish;
   publish.step = step_;
   publish.epoch = job_.epoch;
-  publish.training_done = options_.EndsAt(step_);
+  is_final_ = job_.length.EndsAt(step_);
+  publish.training_done = is_final_;
+  publish.last_step = job_.length.last_step();
+  publish.num_images = job_.length.num_images();
   for (ShardReply& reply : replies) {
     publish.shards.push_back(std::get<ps::SnapshotReply>(std::move(reply)));
   }
@@ -90,6 +98,7 @@ Followup Checkpoints::OnPublished(const coordinator_event::CheckpointPublished& 
   phase_ = Phase::kIdle;
   failures_in_a_row_ = 0;
   durable_step_ = event.step;
+  durable_is_final_ = is_final_;
   last_ = job_.now;
   published_at_ = job_.now;
   took_ = job_.now - started_;

@@ -25,7 +25,8 @@ class Checkpoints {
 
   // Returns the step of the newest published checkpoint, 0 for none.
   uint64_t durable_step() const { return durable_step_; }
-  void SetDurableStep(uint64_t step) { durable_step_ = step; }
+  // Recovery has found the newest checkpoint, or none.
+  void SetNewest(const std::optional<FoundCheckpoint>& checkpoint);
   // An epoch begins to serve.
   void BeginEpoch();
   // No step follows job.version: the next checkpoint is the last and waits for no pause.
@@ -35,8 +36,9 @@ class Checkpoints {
   Followup StartIfDue();
   // Begins the last checkpoint unless one is under way, the version is saved, or a pause is on.
   Followup StartLastIfDue();
-  // Returns whether job.version is saved and nothing is under way.
-  bool IsSaved() const { return phase_ == Phase::kIdle && job_.version == durable_step_; }
+  // Returns whether job.version is saved and nothing is under way. If training ends with this
+  // version, its checkpoint also says so.
+  bool IsSaved() const { return phase_ == Phase::kIdle && HasCheckpoint(); }
   // Takes the replies of all shards to Snapshot, and orders the publication.
   void OnReplies(std::vector<ShardReply> replies);
   // A shard has failed to write its files.
@@ -64,6 +66,12 @@ class Checkpoints {
     uint64_t version = 0;  // applied when the call came
   };
 
+  // Returns whether job.version needs no other checkpoint. A checkpoint that was published before
+  // it was known that training ends with its step has to be published again.
+  bool HasCheckpoint() const {
+    return job_.version == durable_step_ &&
+           (durable_is_final_ || !job_.length.EndsAt(durable_step_));
+  }
   Followup Start();
   Followup Fail(const absl::Status& status);
   // Answers the calls that the newest published checkpoint satisfies.
@@ -75,8 +83,10 @@ class Checkpoints {
 
   Phase phase_ = Phase::kIdle;
   uint64_t durable_step_ = 0;
-  uint64_t step_ = 0;     // of the checkpoint under way
-  bool is_last_ = false;  // the checkpoint of job.version ends the job
+  bool durable_is_final_ = false;  // that checkpoint says that training is done
+  uint64_t step_ = 0;              // of the checkpoint under way
+  bool is_final_ = false;          // what that one says; set when its files are written
+  bool is_last_ = false;           // the checkpoint of job.version ends the job
   absl::Duration started_ = absl::ZeroDuration();
   absl::Duration last_ = absl::ZeroDuration();  // when the newest one was published
   absl::Duration retry_at_ = absl::ZeroDuration();

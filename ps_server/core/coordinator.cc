@@ -19,7 +19,9 @@ Coordinator::Coordinator(CoordinatorOptions options)
       checkpoints_(options_, job_, &actions_),
       calls_(1, 3, options_.first_retry, options_.last_retry),
       snapshots_(2, 3, options_.first_retry, options_.last_retry),
-      polls_(3, 3, options_.first_retry, options_.last_retry) {}
+      polls_(3, 3, options_.first_retry, options_.last_retry) {
+  job_.length = TrainingLength(options_.limits);
+}
 
 CoordinatorActions Coordinator::Handle(const CoordinatorEvent& event, absl::Duration now) {
   actions_.clear();
@@ -127,7 +129,8 @@ void Coordinator::Obey(const Followup& followup) {
 }
 
 void Coordinator::Do(const followup::CheckpointFound& followup) {
-  checkpoints_.SetDurableStep(followup.step);
+  checkpoints_.SetNewest(followup.checkpoint);
+  if (followup.checkpoint.has_value()) TakeNumImages(followup.checkpoint->num_images);
   calls_.Start(shard_call::GetState{}, options_.tasks, job_.now, &actions_);
 }
 
@@ -194,13 +197,22 @@ void Coordinator::BeginServing() {
 }
 
 void Coordinator::GoOn() {
-  if (options_.EndsAt(job_.version)) return Finish(absl::OkStatus());
+  if (job_.length.EndsAt(job_.version)) return Finish(absl::OkStatus());
   phase_ = Phase::kTraining;
   Obey(checkpoints_.StartIfDue());
   steps_.Open();
   members_.ReturnHome(steps_.step());
   Reassign();
   DecideIfReady();
+}
+
+void Coordinator::TakeNumImages(uint64_t num_images) {
+  if (!job_.length.TakeNumImages(num_images)) return;
+  Tell(absl::StrFormat("the training data have %d images, so the last step is %d", num_images,
+                       job_.length.last_step()),
+       &actions_);
+  // The version that was restored may be the last one already, or a later one.
+  if (steps_.is_open() && job_.length.EndsAt(job_.version)) Finish(absl::OkStatus());
 }
 
 void Coordinator::DecideIfReady() {
@@ -228,7 +240,7 @@ void Coordinator::Finish(const absl::Status& answer_to_pushes) {
 void Coordinator::FinishIfSaved() {
   Obey(checkpoints_.StartLastIfDue());
   if (!checkpoints_.IsSaved()) return;
-  if (!options_.EndsAt(job_.version)) return EndDrained();
+  if (!job_.length.EndsAt(job_.version)) return EndDrained();
   EndFinished();
 }
 

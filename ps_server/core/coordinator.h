@@ -55,6 +55,8 @@ class Coordinator {
   absl::Status CheckNotEvicted(uint32_t worker_id) const {
     return members_.CheckNotEvicted(worker_id);
   }
+  // Returns the last step of the run; 0 if there is none or none is known yet.
+  uint64_t last_step() const { return job_.length.last_step(); }
   // Returns whether all steps are applied and the final checkpoint is published.
   bool training_done() const { return phase_ == Phase::kDone; }
   // Returns what the step (or the start) waits for, for example "clone 2 of 3 (never seen)", and
@@ -114,6 +116,9 @@ class Coordinator {
   void BeginServing();
   // Finishes the job if no step follows, else opens the next one.
   void GoOn();
+  // Takes over the number of training images, if the length of training depends on it and it is not
+  // known yet. Finishes the job if no step follows.
+  void TakeNumImages(uint64_t num_images);
   void DecideIfReady();
   void Reassign();
   // Decides no more steps. The job ends once the last version is saved.

@@ -20,6 +20,13 @@ namespace pushpull {
 
 using RpcId = uint64_t;
 
+// A published checkpoint that verifies.
+struct FoundCheckpoint {
+  VersionId id;                // its step, and the epoch in which it was published
+  bool training_done = false;  // it was the last one of the run when it was published
+  uint64_t num_images = 0;     // as in PublishCheckpoint
+};
+
 // Calls to shards. Shard 0, which runs in the coordinator's process, is called the same way.
 namespace shard_call {
 struct GetState {};
@@ -53,11 +60,10 @@ struct EpochPersisted {
   uint64_t epoch = 0;
   absl::Status status;
 };
-// The newest checkpoint that verifies, as its step and the epoch in which it was published; nothing
-// if no checkpoint was ever published. An error means that checkpoints exist but none verifies. It
-// stops the job, which never starts afresh by itself.
+// The newest checkpoint that verifies; nothing if no checkpoint was ever published. An error means
+// that checkpoints exist but none verifies. It stops the job, which never starts afresh by itself.
 struct CheckpointFound {
-  absl::StatusOr<std::optional<VersionId>> checkpoint;
+  absl::StatusOr<std::optional<FoundCheckpoint>> checkpoint;
 };
 struct TookOver {
   absl::Status status;
@@ -138,7 +144,11 @@ struct CallShard {
 struct PublishCheckpoint {
   uint64_t step = 0;
   uint64_t epoch = 0;
-  bool training_done = false;
+  bool training_done = false;  // no step follows
+  // The last step of the run, and the number of its training images, as far as they are known and
+  // limit the run; else 0.
+  uint64_t last_step = 0;
+  uint64_t num_images = 0;
   std::vector<ps::SnapshotReply> shards;
 };
 // A checkpoint that was begun is not published: remove its temporary folder.
@@ -183,6 +193,7 @@ struct StepApplied {
     std::vector<ps::Metric> metrics;
   };
   uint64_t step = 0;
+  uint64_t last_step = 0;   // of the run; 0: it has none
   std::vector<Part> parts;  // in order of `replica`
   uint64_t staleness = 0;   // async: the version before the step minus the push's base_version
   uint32_t missing_replicas = 0;  // sync: replicas that the step went on without
@@ -201,7 +212,7 @@ struct Notice {
   // The notice is about a spare. Any process can register as one, so the log of them is limited.
   bool about_spare = false;
 };
-// num_steps steps are applied and the final checkpoint is published.
+// The last step is applied and the final checkpoint is published.
 struct Finished {};
 // The process may end. A checkpoint of the last applied step is published; where that failed, a
 // Notice said so.

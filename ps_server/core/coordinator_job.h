@@ -5,6 +5,7 @@
 #define PUSHPULL_PS_SERVER_CORE_COORDINATOR_JOB_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -13,6 +14,7 @@
 #include "absl/time/time.h"
 
 #include "ps_server/core/coordinator_events.h"
+#include "ps_server/core/training_length.h"
 
 namespace pushpull {
 
@@ -21,6 +23,7 @@ struct JobState {
   absl::Duration now = absl::ZeroDuration();  // steady time of the event being handled
   uint64_t epoch = 0;                         // newest persisted one, 0 before the first
   uint64_t version = 0;                       // newest version that every shard has applied
+  TrainingLength length;
 };
 
 // What the Coordinator does after a part has handled an event.
@@ -31,10 +34,10 @@ struct None {};
 struct EpochPersisted {
   uint64_t epoch = 0;
 };
-// Recovery: the step of the newest checkpoint is known, 0 for none. The shards are asked for their
+// Recovery: the newest checkpoint is known, or that there is none. The shards are asked for their
 // state next.
 struct CheckpointFound {
-  uint64_t step = 0;
+  std::optional<FoundCheckpoint> checkpoint;
 };
 // Make this call to every shard. Their replies, or a failure, go back to the part.
 struct CallShards {

@@ -11,6 +11,7 @@
 #include "common/model/variable_entries.h"
 #include "protos/parameter_server.pb.h"
 #include "ps_server/core/epochs.h"
+#include "ps_server/core/training_length.h"
 
 namespace pushpull {
 
@@ -20,7 +21,7 @@ struct CoordinatorOptions {
   std::string run_id;  // 16 bytes
   uint32_t tasks = 1;
   bool sync = true;
-  uint64_t num_steps = 0;     // 0: trains without end
+  TrainingLimits limits = {};
   uint32_t num_replicas = 0;  // replicas of the job; 0: the first worker announces them
   std::string layout_signature;
   std::vector<ps::VariableEntry> variables;
@@ -53,9 +54,6 @@ struct CoordinatorOptions {
   absl::Duration first_retry = absl::Milliseconds(50);
   absl::Duration last_retry = absl::Seconds(2);
   EpochPace::Options epoch_pace = {};
-
-  // Returns whether training ends with this version.
-  bool EndsAt(uint64_t version) const { return num_steps > 0 && version >= num_steps; }
 };
 
 }  // namespace pushpull

@@ -88,6 +88,7 @@ absl::StatusOr<ps::RegisterReply> Coordinator::HandleRegister(const ps::Register
   }
   steps_.RefusePushes(is_own, Error(ps::ErrorDetail::FENCED, "the clone has registered again"));
   members_.Register(request, [this](uint32_t replica) { return steps_.HasContribution(replica); });
+  TakeNumImages(request.num_images());
   if (steps_.is_open()) Reassign();
   ps::RegisterReply reply;
   reply.set_epoch(job_.epoch);
@@ -96,6 +97,7 @@ absl::StatusOr<ps::RegisterReply> Coordinator::HandleRegister(const ps::Register
   for (ps::ReplicaGrant& grant : GrantsOf(worker)) *reply.add_grants() = std::move(grant);
   reply.set_lease_milliseconds(absl::ToInt64Milliseconds(options_.lease));
   reply.set_training_done(training_done());
+  reply.set_num_steps(last_step());
   return reply;
 }
 
@@ -257,7 +259,7 @@ ps::StatusReply Coordinator::Status(absl::Duration now) const {
   status.set_run_id(options_.run_id);
   status.set_epoch(job_.epoch);
   status.set_version(job_.version);
-  status.set_num_steps(options_.num_steps);
+  status.set_num_steps(last_step());
   status.set_sync(options_.sync);
   status.set_training_done(training_done());
   status.set_waiting_for(WaitingFor(now));

@@ -69,6 +69,7 @@ absl::Status Membership::CheckAnnouncement(const ps::RegisterRequest& request) {
                      absl::StrFormat("%s has another model than the server: %s", who,
                                      difference.empty() ? "the signatures differ" : difference));
   }
+  PP_RETURN_IF_ERROR(CheckImages(request, who));
   PP_RETURN_IF_ERROR(CheckReplicas(request, who));
   PP_RETURN_IF_ERROR(CheckProcess(request, who));
   if (!table_.HasRoomFor(request.worker_id())) {
@@ -96,6 +97,23 @@ absl::Status Membership::CheckReplicas(const ps::RegisterRequest& request, const
         absl::StrFormat("%s: worker ids of this job are below %d", who, num_replicas()));
   }
   return absl::OkStatus();
+}
+
+absl::Status Membership::CheckImages(const ps::RegisterRequest& request,
+                                     const std::string& who) const {
+  if (!job_.length.counts_images()) return absl::OkStatus();
+  if (request.num_images() == 0) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s has 0 training images, but train_input_reader.num_epochs is set, so it needs at least "
+        "one: check its data",
+        who));
+  }
+  const uint64_t expected = job_.length.num_images();
+  if (expected == 0 || request.num_images() == expected) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrFormat(
+      "%s has %d training images, but this run counts its epochs over %d: give all clones the same "
+      "data, or limit training by train_config.num_steps instead of train_input_reader.num_epochs",
+      who, request.num_images(), expected));
 }
 
 absl::Status Membership::CheckProcess(const ps::RegisterRequest& request,

@@ -45,9 +45,9 @@ class Membership {
 
   // Returns EVICTED, with the operator's reason, if an operator has evicted the clone.
   absl::Status CheckNotEvicted(uint32_t worker) const;
-  // Returns why the process may not register: another release, model or number of clones, an
-  // earlier process of the clone, the place of a live clone, or no room. The first process that
-  // fits sets the number of replicas if the options have not.
+  // Returns why the process may not register: another release, model, number of clones or of
+  // training images, an earlier process of the clone, the place of a live clone, or no room. The
+  // first process that fits sets the number of replicas if the options have not.
   absl::Status CheckAnnouncement(const ps::RegisterRequest& request);
   // Registers a process that CheckAnnouncement has let in, and grants it its replicas for the step
   // after job.version.
@@ -84,6 +84,7 @@ class Membership {
 
  private:
   absl::Status CheckReplicas(const ps::RegisterRequest& request, const std::string& who);
+  absl::Status CheckImages(const ps::RegisterRequest& request, const std::string& who) const;
   absl::Status CheckProcess(const ps::RegisterRequest& request, const std::string& who) const;
 
   const CoordinatorOptions& options_;

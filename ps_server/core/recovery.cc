@@ -89,7 +89,7 @@ Followup Recovery::OnCheckpointFound(const coordinator_event::CheckpointFound& e
   if (!event.checkpoint.ok()) return followup::Stop{event.checkpoint.status()};
   checkpoint_ = *event.checkpoint;
   phase_ = Phase::kQueryingShards;
-  return followup::CheckpointFound{checkpoint_.has_value() ? checkpoint_->version : 0};
+  return followup::CheckpointFound{checkpoint_};
 }
 
 Followup Recovery::OnReplies(const std::vector<ShardReply>& replies) {
@@ -115,7 +115,9 @@ Followup Recovery::OnShardStates(const std::vector<ShardReply>& replies) {
         "a shard holds a version of epoch %d, so the EPOCH file is older than the shards",
         newest_epoch)};
   }
-  const RestorePoint point = ChooseRestorePoint(options_.run_id, states, checkpoint_, job_.version);
+  std::optional<VersionId> checkpoint;
+  if (checkpoint_.has_value()) checkpoint = checkpoint_->id;
+  const RestorePoint point = ChooseRestorePoint(options_.run_id, states, checkpoint, job_.version);
   for (const std::string& warning : point.warnings) Warn(warning, actions_);
   rolled_back_steps_ = point.rolled_back_steps;
   restore_.set_run_id(options_.run_id);
@@ -206,7 +208,8 @@ Recovery::Failure Recovery::JudgeFailure(uint32_t shard, const absl::Status& sta
 
 absl::Duration Recovery::FinishedRunLimit() const {
   const bool is_finished = phase_ == Phase::kQueryingShards && !options_.from_checkpoint &&
-                           checkpoint_.has_value() && options_.EndsAt(checkpoint_->version);
+                           checkpoint_.has_value() && checkpoint_->training_done &&
+                           job_.length.EndsAt(checkpoint_->id.version);
   return is_finished ? begun_ + options_.lease : absl::InfiniteDuration();
 }
 

@@ -62,7 +62,8 @@ class Recovery {
   // Judges an error of a shard. Warns if the shard is in an epoch that cannot be, and remembers its
   // epoch if this one is lost.
   Failure JudgeFailure(uint32_t shard, const absl::Status& status);
-  // Returns when a run whose last step is checkpointed gives up waiting for silent shards and ends.
+  // Returns when a run whose last checkpoint is published gives up waiting for silent shards and
+  // ends.
   absl::Duration FinishedRunLimit() const;
   // Returns whether the shards' states are to be polled now, and plans the next poll.
   bool TakePoll();
@@ -98,8 +99,8 @@ class Recovery {
   EpochPace epoch_pace_;
   absl::Duration persist_at_ = absl::InfiniteDuration();
   absl::Duration next_poll_ = absl::InfiniteDuration();
-  bool has_taken_over_ = false;          // this process has written train_dir
-  std::optional<VersionId> checkpoint_;  // as found in this epoch
+  bool has_taken_over_ = false;                // this process has written train_dir
+  std::optional<FoundCheckpoint> checkpoint_;  // as found in this epoch
   ps::RestoreRequest restore_;
   uint64_t rolled_back_steps_ = 0;
   uint32_t mapped_failures_ = 0;  // failed restores from mapped state in a row

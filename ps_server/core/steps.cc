@@ -204,6 +204,7 @@ Followup Steps::OnCallFailed(const absl::Status& status) {
 coordinator_action::StepApplied Steps::Report() const {
   coordinator_action::StepApplied applied;
   applied.step = decided_.step();
+  applied.last_step = job_.length.last_step();
   if (options_.sync) {
     applied.parts = round_.Parts();
     applied.missing_replicas = members_->num_replicas() - round_.num_replicas();

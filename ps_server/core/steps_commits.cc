@@ -43,7 +43,7 @@ Followup Steps::CommitSync(CallId call, const ps::CommitRequest& request) {
     Answer(call, ps::PushReply::ALREADY_APPLIED, ps::APPLIED);
     return followup::None{};
   }
-  const bool all_applied = options_.EndsAt(job_.version);
+  const bool all_applied = job_.length.EndsAt(job_.version);
   if (key.step() > job_.version + 1 || all_applied) {
     Refuse({call}, ProtocolError(ps::ErrorDetail::STEP_TOO_NEW, job_.epoch, job_.version + 1,
                                  all_applied ? absl::StrFormat("step %d was the last", job_.version)
@@ -87,7 +87,7 @@ Followup Steps::CommitAsync(CallId call, const ps::CommitRequest& request) {
   }
   const uint64_t next = NextPosition(key.replica());
   const bool known = key.position() < next;
-  if (options_.EndsAt(job_.version) || known) {
+  if (job_.length.EndsAt(job_.version) || known) {
     if (known) ++duplicate_commits_;
     Answer(call, ps::PushReply::ALREADY_APPLIED, ps::APPLIED);
     return followup::None{};

@@ -92,7 +92,7 @@ void WriteProgress(const MonitoringSnapshot& snapshot, MetricsText* text) {
   const ps::StatusReply& status = snapshot.status;
   const TrainingFigures& figures = snapshot.figures;
   text->Gauge("ps_global_step", "Steps applied.", static_cast<double>(status.version()));
-  text->Gauge("ps_num_steps", "Steps to train; 0: without end.",
+  text->Gauge("ps_num_steps", "Steps to train; 0: without end, or not known yet.",
               static_cast<double>(status.num_steps()));
   text->Gauge("ps_epoch", "Rises with every start and rollback of the server.",
               static_cast<double>(status.epoch()));

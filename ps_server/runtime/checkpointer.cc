@@ -27,6 +27,8 @@ CheckpointManifest MakeManifest(const JobSpec& job,
   manifest.seed = job.seed;
   manifest.sync = job.sync;
   manifest.training_done = order.training_done;
+  manifest.last_step = order.last_step;
+  manifest.num_images = order.num_images;
   DescribeLayout(job.layout, &manifest);
   for (int slot = 0; slot < job.optimizer.num_slots(); ++slot) {
     manifest.slot_names.emplace_back(job.optimizer.slot_name(slot));
@@ -65,7 +67,7 @@ Checkpointer::Checkpointer(const JobSpec* job, FileSystem* files, std::string tr
       run_id_(std::move(run_id)),
       from_step_(from_step) {}
 
-absl::StatusOr<std::optional<VersionId>> Checkpointer::FindCheckpoint() {
+absl::StatusOr<std::optional<FoundCheckpoint>> Checkpointer::FindCheckpoint() {
   const absl::StatusOr<std::unique_ptr<Checkpoint>> checkpoint = OpenCheckpoint(
       *files_, train_dir_, from_step_.has_value() ? *from_step_ : -1, {run_id_, &job_->layout});
   if (absl::IsNotFound(checkpoint.status()) && !from_step_.has_value()) return std::nullopt;
@@ -75,7 +77,8 @@ absl::StatusOr<std::optional<VersionId>> Checkpointer::FindCheckpoint() {
   run_started_unix_ = manifest.run_started_unix;
   LOG(INFO) << "checkpoint " << (*checkpoint)->path() << " verifies, step " << manifest.step
             << ", published in epoch " << manifest.epoch;
-  return VersionId{manifest.epoch, manifest.step};
+  return FoundCheckpoint{
+      {manifest.epoch, manifest.step}, manifest.training_done, manifest.num_images};
 }
 
 absl::Status Checkpointer::Verify(uint64_t step) {

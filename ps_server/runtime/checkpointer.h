@@ -27,11 +27,10 @@ class Checkpointer {
   Checkpointer(const JobSpec* job, FileSystem* files, std::string train_dir, std::string run_id,
                std::optional<uint64_t> from_step);
 
-  // Returns the step of the newest checkpoint that verifies and the epoch in which it was
-  // published, or nullopt if train_dir has no checkpoint. Returns an error if there are
-  // checkpoints but none can be used, or if the checkpoint of from_step cannot be used; see
-  // OpenCheckpoint for the codes.
-  absl::StatusOr<std::optional<VersionId>> FindCheckpoint();
+  // Returns the newest checkpoint that verifies, or nullopt if train_dir has no checkpoint.
+  // Returns an error if there are checkpoints but none can be used, or if the checkpoint of
+  // from_step cannot be used; see OpenCheckpoint for the codes.
+  absl::StatusOr<std::optional<FoundCheckpoint>> FindCheckpoint();
   // Reads the checkpoint of `step` back. OK: it is complete, and it belongs to this run and model.
   absl::Status Verify(uint64_t step);
   // Writes the manifest that lists the shards' files, publishes the checkpoint, then removes

@@ -170,6 +170,11 @@ uint64_t CoordinatorRuntime::version() const {
   return coordinator_.version();
 }
 
+uint64_t CoordinatorRuntime::last_step() const {
+  absl::MutexLock lock(&mutex_);
+  return coordinator_.last_step();
+}
+
 bool CoordinatorRuntime::TellTasksOfTheEnd(const absl::Status& end,
                                            std::optional<uint64_t> verified_step) {
   const ps::StatusReply status = Status();

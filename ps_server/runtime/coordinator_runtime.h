@@ -89,6 +89,8 @@ class CoordinatorRuntime {
   bool EveryCloneKnowsOfTheEnd() const;
   uint64_t epoch() const;
   uint64_t version() const;
+  // The last step of the run; 0: there is none, or none is known yet.
+  uint64_t last_step() const;
   absl::Duration Now() const { return clock_->Now(); }
 
   // Tells the ps tasks of other processes that the job has ended. Tasks that have answered an

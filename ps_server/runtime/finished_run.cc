@@ -8,7 +8,7 @@
 namespace pushpull {
 
 std::optional<std::string> FinishedRun::Look(const JobSpec& job) {
-  if (job.num_steps == 0 || clock_->Now() < next_look_) return std::nullopt;
+  if (clock_->Now() < next_look_) return std::nullopt;
   next_look_ = clock_->Now() + patience_;
   RecoveryRequest request;
   request.layout = &job.layout;
@@ -16,7 +16,9 @@ std::optional<std::string> FinishedRun::Look(const JobSpec& job) {
   const auto newest = OpenNewestCheckpoint(*files_, train_dir_, request);
   if (!newest.ok()) return std::nullopt;
   const CheckpointManifest& manifest = (*newest)->manifest();
-  if (!manifest.training_done || manifest.step < job.num_steps) return std::nullopt;
+  TrainingLength length(job.limits);
+  length.TakeNumImages(manifest.num_images);
+  if (!manifest.training_done || !length.EndsAt(manifest.step)) return std::nullopt;
   LOG(INFO) << "ps task 0 gives no orders, and " << (*newest)->path()
             << " is the end of this run: this task ends too";
   return absl::HexStringToBytes(manifest.run_id);

@@ -28,7 +28,9 @@ JobSpec JobSpec::Create(const config::TrainEvalPipelineConfig& config, bool sync
                  .optimizer = OptimizerSpec(config.train_config()),
                  .sync = sync,
                  .seed = config.train_config().seed(),
-                 .num_steps = config.train_config().num_steps(),
+                 .limits = {.num_steps = config.train_config().num_steps(),
+                            .num_epochs = config.train_input_reader().num_epochs(),
+                            .batch_size = config.train_config().batch_size()},
                  .initial_values = {}};
 }
 
@@ -55,7 +57,7 @@ CoordinatorOptions JobSpec::MakeCoordinatorOptions() const {
   CoordinatorOptions options;
   options.tasks = sharding.tasks();
   options.sync = sync;
-  options.num_steps = num_steps;
+  options.limits = limits;
   options.layout_signature = layout.signature();
   options.variables = VariableEntries(layout);
   options.step_deadline = absl::Seconds(train.step_deadline_secs());

@@ -14,6 +14,7 @@
 #include "common/model/variable_layout.h"
 #include "protos/pipeline.pb.h"
 #include "ps_server/core/coordinator_options.h"
+#include "ps_server/core/training_length.h"
 #include "ps_server/store/optimizer.h"
 
 namespace pushpull {
@@ -35,7 +36,7 @@ struct JobSpec {
   OptimizerSpec optimizer;
   bool sync = true;
   uint64_t seed = 1;
-  uint64_t num_steps = 0;  // 0: no last step
+  TrainingLimits limits = {};
   // Initial values of a warm start, as the layout's flat vector. Empty: InitializeVariables
   // draws the initial values.
   std::vector<float> initial_values;

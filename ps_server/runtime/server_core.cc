@@ -83,11 +83,11 @@ absl::Status ServerCore::OpenTrainDir() {
   checkpointer_ =
       std::make_unique<Checkpointer>(&job_, files_, options_.train_dir, run_files_.run_id(),
                                      options_.from_checkpoint ? options_.from_step : std::nullopt);
-  monitor_ = std::make_unique<TrainingMonitor>(&job_, ScalarInterval(job_.num_steps), clock_);
+  monitor_ = std::make_unique<TrainingMonitor>(&job_, clock_);
   // Looking for a checkpoint now refuses a folder of another model, or one with only damaged
   // checkpoints, before anything in the folder changes.
-  PP_ASSIGN_OR_RETURN(const std::optional<VersionId> found, checkpointer_->FindCheckpoint());
-  if (found.has_value()) run_files_.NoteEpoch(found->epoch);
+  PP_ASSIGN_OR_RETURN(const std::optional<FoundCheckpoint> found, checkpointer_->FindCheckpoint());
+  if (found.has_value()) run_files_.NoteEpoch(found->id.epoch);
   return absl::OkStatus();
 }
 

@@ -14,15 +14,15 @@ constexpr absl::Duration kRateWindow = absl::Seconds(2);
 
 }  // namespace
 
-uint64_t ScalarInterval(uint64_t num_steps) {
+uint64_t ScalarInterval(uint64_t last_step) {
   constexpr uint64_t kPoints = 2000;
   constexpr uint64_t kEndless = 10;  // interval of a run without a last step
-  if (num_steps == 0) return kEndless;
-  return std::max<uint64_t>(1, num_steps / kPoints);
+  if (last_step == 0) return kEndless;
+  return std::max<uint64_t>(1, last_step / kPoints);
 }
 
-TrainingMonitor::TrainingMonitor(const JobSpec* job, uint64_t interval, Clock* clock)
-    : job_(job), interval_(interval), clock_(clock), window_start_(clock->Now()) {}
+TrainingMonitor::TrainingMonitor(const JobSpec* job, Clock* clock)
+    : job_(job), clock_(clock), window_start_(clock->Now()) {}
 
 void TrainingMonitor::WriteTo(EventWriter* events) {
   absl::MutexLock lock(&mutex_);
@@ -58,7 +58,8 @@ void TrainingMonitor::StepApplied(const coordinator_action::StepApplied& step) {
   }
   if (now.count(kAccuracy) > 0) figures_.accuracy = now[kAccuracy].value();
   UpdateRates(samples);
-  if (events_ != nullptr && step.step % interval_ == 0) WriteScalars(step.step);
+  const bool is_due = step.step % ScalarInterval(step.last_step) == 0;
+  if (events_ != nullptr && is_due) WriteScalars(step.step);
 }
 
 void TrainingMonitor::UpdateRates(uint64_t samples) {

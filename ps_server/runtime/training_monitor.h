@@ -23,9 +23,9 @@ namespace pushpull {
 // Thread-safe.
 class TrainingMonitor {
  public:
-  // Scalars are written at steps that are multiples of `interval`; each is the mean since the
+  // Scalars are written at steps that are multiples of ScalarInterval; each is the mean since the
   // last write. `job` and `clock` must outlive the monitor.
-  TrainingMonitor(const JobSpec* job, uint64_t interval, Clock* clock);
+  TrainingMonitor(const JobSpec* job, Clock* clock);
 
   // Writes scalars to `events` from now on, which must outlive the monitor. Before the first
   // call, and if `events` is null, no scalars are written.
@@ -50,7 +50,6 @@ class TrainingMonitor {
   void WriteScalars(uint64_t step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const JobSpec* const job_;
-  const uint64_t interval_;
   Clock* const clock_;
 
   mutable absl::Mutex mutex_;
@@ -66,8 +65,8 @@ class TrainingMonitor {
 };
 
 // Interval for TrainingMonitor: 1 for runs of up to 2,000 steps, about 2,000 points for longer
-// runs, and 10 steps for a run without a last step (num_steps 0).
-uint64_t ScalarInterval(uint64_t num_steps);
+// runs, and 10 steps for a run without a last step (0).
+uint64_t ScalarInterval(uint64_t last_step);
 
 }  // namespace pushpull
 

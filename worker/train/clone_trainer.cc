@@ -54,7 +54,6 @@ CloneTrainer::CloneTrainer(PsSession* session, GradientSource* source, const Var
       report_(std::move(report)),
       instruments_(options.instruments),
       sync_(session->job().sync()),
-      num_steps_(session->job().num_steps()),
       phase_(clock, options.instruments.phases) {
   const std::vector<PsClient*> shards = session->shards();
   const Sharding sharding(layout->total_elements(), static_cast<int>(shards.size()));
@@ -75,8 +74,13 @@ void CloneTrainer::Stop() {
   session_->Stop();
 }
 
+bool CloneTrainer::EndsAt(uint64_t version) const {
+  const uint64_t num_steps = session_->num_steps();
+  return num_steps > 0 && version >= num_steps;
+}
+
 bool CloneTrainer::AllApplied() const {
-  return session_->training_done() || (num_steps_ > 0 && session_->version() >= num_steps_);
+  return session_->training_done() || EndsAt(session_->version());
 }
 
 absl::Status CloneTrainer::AllocateVectors() {
@@ -143,7 +147,7 @@ absl::StatusOr<bool> CloneTrainer::WaitForPublication() {
 
 absl::Status CloneTrainer::Register() {
   phase_.Enter(Phase::kWait);
-  PP_RETURN_IF_ERROR(session_->Register(*layout_));
+  PP_RETURN_IF_ERROR(session_->Register(*layout_, source_->num_images()));
   holds_weights_ = false;
   contributed_.clear();
   if (!sync_) TakeAsyncReplicas();
@@ -193,7 +197,7 @@ absl::Status CloneTrainer::Recover(const absl::Status& error) {
 }
 
 std::optional<CloneTrainer::Upcoming> CloneTrainer::NextAfter(uint64_t version) const {
-  if (num_steps_ > 0 && version >= num_steps_) return std::nullopt;
+  if (EndsAt(version)) return std::nullopt;
   for (const ps::ReplicaGrant& grant : session_->grants()) {
     if (grant.from_step() <= version + 1) return Upcoming{version, grant.replica()};
   }
@@ -387,7 +391,7 @@ void CloneTrainer::NoteImages(uint64_t samples) {
 
 void CloneTrainer::Report(const GradientResult& result, uint64_t step, uint64_t staleness) {
   last_report_.step = step;
-  last_report_.num_steps = num_steps_;
+  last_report_.num_steps = session_->num_steps();
   last_report_.loss = result.loss;
   for (const ps::Metric& metric : result.metrics) {
     if (metric.name() == "accuracy") last_report_.accuracy = metric.value();

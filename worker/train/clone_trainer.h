@@ -121,6 +121,8 @@ class CloneTrainer {
   // Handles an error of a step. OK: training can go on. Else: the result of Run.
   absl::Status Recover(const absl::Status& error);
   absl::Status Train();
+  // Returns whether training ends with this version.
+  bool EndsAt(uint64_t version) const;
   // True if the last step is known to be applied.
   bool AllApplied() const;
   // Waits after the last step. True: the server has saved the result, or has ended. False: the
@@ -140,7 +142,6 @@ class CloneTrainer {
   const ReportFn report_;
   const CloneInstruments instruments_;
   const bool sync_;
-  const uint64_t num_steps_;
 
   // Vectors of layout_->total_elements() from GradientSource::AllocateVector.
   std::shared_ptr<float> weights_;

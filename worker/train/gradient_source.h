@@ -35,6 +35,9 @@ class GradientSource {
     return std::shared_ptr<float>(new float[elements](), std::default_delete<float[]>());
   }
 
+  // Returns the number of training images, which train_input_reader.num_epochs counts.
+  virtual uint64_t num_images() const = 0;
+
   // StageCompute and StageWeights are hints: Compute can start while its weights are still
   // arriving. The result of Compute is the same without them and after wrong ones.
 

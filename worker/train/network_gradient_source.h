@@ -44,6 +44,8 @@ class NetworkGradientSource final : public GradientSource {
       const NetworkSourceOptions& options);
 
   absl::StatusOr<std::shared_ptr<float>> AllocateVector(int64_t elements) override;
+  // Examples that train_input_reader.sample_1_of_n_examples leaves out do not count.
+  uint64_t num_images() const override { return static_cast<uint64_t>(images_->size()); }
   void StageCompute(uint64_t position, uint32_t replica, absl::Span<const float> weights) override;
   void StageWeights(absl::Span<const float> weights, int64_t first, int64_t end) override;
 

@@ -168,7 +168,7 @@ std::vector<PsClient*> PsSession::shards() const {
   return result;
 }
 
-absl::Status PsSession::Register(const VariableLayout& layout) {
+absl::Status PsSession::Register(const VariableLayout& layout, uint64_t num_images) {
   ps::RegisterRequest request;
   request.set_run_id(job_.run_id());
   request.set_worker_id(options_.worker_id);
@@ -178,6 +178,7 @@ absl::Status PsSession::Register(const VariableLayout& layout) {
   request.set_protocol_version(kProtocolVersion);
   request.set_session(identity_.session);
   request.set_process_number(identity_.process_number);
+  request.set_num_images(num_images);
   for (ps::VariableEntry& entry : VariableEntries(layout)) {
     *request.add_variables() = std::move(entry);
   }
@@ -199,6 +200,7 @@ absl::Status PsSession::Register(const VariableLayout& layout) {
   version_ = reply.version();
   grants_.assign(reply.grants().begin(), reply.grants().end());
   lease_ = absl::Milliseconds(reply.lease_milliseconds());
+  num_steps_ = reply.num_steps();
   training_done_ = reply.training_done();
   return absl::OkStatus();
 }
@@ -380,6 +382,11 @@ uint64_t PsSession::version() const {
 absl::Duration PsSession::lease() const {
   absl::MutexLock lock(&mutex_);
   return lease_;
+}
+
+uint64_t PsSession::num_steps() const {
+  absl::MutexLock lock(&mutex_);
+  return num_steps_;
 }
 
 bool PsSession::training_done() const {

@@ -66,11 +66,12 @@ class PsSession {
   const ps::JobReply& job() const { return job_; }
   std::vector<PsClient*> shards() const;
 
-  // Registers this clone, and takes over epoch, version, lease and grants from the answer. Call it
-  // again after EPOCH_CHANGED or FENCED.
+  // Registers this clone, and takes over epoch, version, lease, grants and the last step from the
+  // answer. num_images: number of training images. Call it again after EPOCH_CHANGED or FENCED.
   // FAILED_PRECONDITION with LAYOUT_MISMATCH: names the first variable that differs.
+  // FAILED_PRECONDITION without it: the job has another number of clones or of training images.
   // ALREADY_EXISTS: another session still holds the worker_id after 30 s.
-  absl::Status Register(const VariableLayout& layout);
+  absl::Status Register(const VariableLayout& layout, uint64_t num_images);
 
   // Renews the lease, and takes over version and grants from the answer. Makes one attempt, which
   // takes at most rpc_timeout or the lease (at least 1 s), whichever is shorter.
@@ -117,6 +118,7 @@ class PsSession {
   uint64_t epoch() const;
   uint64_t version() const;  // the newest one known to be applied in this epoch
   absl::Duration lease() const;
+  uint64_t num_steps() const;  // the last step, as of the registration; 0: the job has none
   bool training_done() const;
   // The STOPPED or EVICTED error of an earlier Heartbeat; OK if there was none, or if a later
   // Heartbeat returned OK.
@@ -157,6 +159,7 @@ class PsSession {
   uint64_t version_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<ps::ReplicaGrant> grants_ ABSL_GUARDED_BY(mutex_);
   absl::Duration lease_ ABSL_GUARDED_BY(mutex_) = absl::Seconds(10);
+  uint64_t num_steps_ ABSL_GUARDED_BY(mutex_) = 0;
   bool training_done_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status stop_reason_ ABSL_GUARDED_BY(mutex_);
   std::string waiting_for_ ABSL_GUARDED_BY(mutex_);

@@ -245,7 +245,6 @@ INSTANTIATE_TEST_SUITE_P(
                  "train_config.gradient_clipping_by_norm"},
         BadPatch{"train_config { optimizer { momentum_optimizer {} } }",
                  "train_config.optimizer.momentum_optimizer.learning_rate"},
-        BadPatch{"train_input_reader { num_epochs: 2 }", "train_input_reader.num_epochs"},
         BadPatch{"train_input_reader { sample_1_of_n_examples: 0 }",
                  "train_input_reader.sample_1_of_n_examples"},
         BadPatch{"train_input_reader { use_display_name: true }",
@@ -405,6 +404,16 @@ TEST(ValidateConfigTest, OnlyMissingInputsAreNotFound) {
             absl::StatusCode::kInvalidArgument);
   config = Good("train_input_reader { image_folder_input_reader { path: 'images' } }");
   EXPECT_THAT(Problems(config, context), HasSubstr("expected a folder, got"));
+}
+
+TEST(ValidateConfigTest, LimitsTrainingByStepsOrEpochs) {
+  EXPECT_EQ(Warnings(Good("train_input_reader { num_epochs: 2 }")), "");
+  EXPECT_EQ(Problems(Good("train_input_reader { num_epochs: 2 }")), "");
+  EXPECT_EQ(Warnings(Good("train_config { num_steps: 0 } train_input_reader { num_epochs: 2 }")),
+            "");
+  EXPECT_THAT(Warnings(Good("train_config { num_steps: 0 }")),
+              HasSubstr("train_config.num_steps and train_input_reader.num_epochs are 0: training "
+                        "goes on until it is stopped"));
 }
 
 TEST(ValidateConfigTest, AnEvaluationIsOneEpochInOrder) {

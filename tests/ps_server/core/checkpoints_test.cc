@@ -100,7 +100,7 @@ TEST_F(CheckpointsPartTest, AReplacedServerStops) {
 
 TEST_F(CheckpointsTest, SavesAtTheStepIntervalAndAtTheEnd) {
   options_.save_checkpoints_steps = 2;
-  options_.num_steps = 5;
+  options_.limits.num_steps = 5;
   StartWithClones();
   for (uint64_t step = 1; step <= 4; ++step) RunStep(step);
   EXPECT_EQ(coordinator_->durable_step(), 4u);
@@ -135,7 +135,7 @@ TEST_F(CheckpointsTest, AFailedCheckpointIsRepeatedWhileTrainingContinues) {
 }
 
 TEST_F(CheckpointsTest, TheLastCheckpointDoesNotWaitForThePauseAfterAFailure) {
-  options_.num_steps = 2;
+  options_.limits.num_steps = 2;
   options_.save_checkpoints_steps = 1;
   StartWithClones();
   publish_status_ = absl::ResourceExhaustedError("no space left in /train");
@@ -147,7 +147,7 @@ TEST_F(CheckpointsTest, TheLastCheckpointDoesNotWaitForThePauseAfterAFailure) {
 }
 
 TEST_F(CheckpointsTest, EarlierFailuresDoNotCountAgainstTheLastCheckpoint) {
-  options_.num_steps = 2;
+  options_.limits.num_steps = 2;
   options_.save_checkpoints_steps = 1;
   StartWithClones();
   hold_publish_ = true;
@@ -165,7 +165,7 @@ TEST_F(CheckpointsTest, EarlierFailuresDoNotCountAgainstTheLastCheckpoint) {
 }
 
 TEST_F(CheckpointsTest, StopsWhenTheLastCheckpointCannotBeWritten) {
-  options_.num_steps = 1;
+  options_.limits.num_steps = 1;
   StartWithClones();
   snapshot_status_ = absl::ResourceExhaustedError("no space left");
   RunStep(1);

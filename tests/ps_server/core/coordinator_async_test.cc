@@ -157,7 +157,7 @@ TEST_F(CoordinatorAsyncTest, MarksOfAnOlderReleaseDivideTheVersionEquallyAmongRe
 TEST_F(CoordinatorAsyncTest, RestoresTheCheckpointWhenShardsDisagreeAboutPositions) {
   options_.tasks = 2;
   held_ = {{6, 4}};
-  checkpoint_ = VersionId{6, 3};
+  checkpoint_ = FoundCheckpoint{{6, 3}};
   ReplicaPositions positions;
   restored_marks_ = positions.Serialize(3);
   positions.SetDone(2, 0);
@@ -244,7 +244,7 @@ TEST_F(CoordinatorAsyncTest, ARegistrationDoesNotWaitForAnotherClonesPush) {
 }
 
 TEST_F(CoordinatorAsyncTest, EndsAtTheLastStep) {
-  options_.num_steps = 2;
+  options_.limits.num_steps = 2;
   StartWithClones();
   silent_ = true;
   Commit(Push(0, 1, 0));

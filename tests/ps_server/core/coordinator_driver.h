@@ -215,7 +215,7 @@ class CoordinatorTest : public testing::Test {
   uint64_t stored_epoch_ = 6;
   std::map<uint32_t, uint64_t> boot_ids_ = {{0, 1}, {1, 1}};
   std::vector<VersionId> held_;
-  absl::StatusOr<std::optional<VersionId>> checkpoint_ = std::optional<VersionId>();
+  absl::StatusOr<std::optional<FoundCheckpoint>> checkpoint_ = std::optional<FoundCheckpoint>();
   std::string restored_marks_;
   std::optional<std::string> mapped_marks_of_1_;  // if set, the marks that shard 1 holds
   absl::Status publish_status_;

@@ -55,7 +55,7 @@ TEST_F(CoordinatorTest, DrainsAfterTheOpenStep) {
 }
 
 TEST_F(CoordinatorTest, ADrainInTheLastStepFinishesTrainingAndTellsLateClones) {
-  options_.num_steps = 2;
+  options_.limits.num_steps = 2;
   StartWithClones();
   RunStep(1);
   EXPECT_TRUE(Commit(2, 0).ok());
@@ -117,7 +117,7 @@ TEST_F(CoordinatorTest, ADrainCallIsAnsweredAtOnceAndEndsTheProcess) {
 }
 
 TEST_F(CoordinatorTest, ADrainCallEndsAProcessThatHasFinishedTraining) {
-  options_.num_steps = 1;
+  options_.limits.num_steps = 1;
   StartWithClones();
   RunStep(1);
   EXPECT_EQ(Take<coordinator_action::Finished>().size(), 1u);

@@ -26,13 +26,15 @@ class RecoveryPartTest : public PartTest {
     job_.epoch = 0;
   }
   // Begins an epoch and brings it to the point where the shards are asked for their state.
-  void Query(std::optional<VersionId> checkpoint) {
+  void Query(std::optional<VersionId> id) {
     ASSERT_TRUE(recovery_.BeginEpoch("test").ok());
     job_.now += absl::Seconds(20);  // longer than every pause
     recovery_.PersistIfDue();
     job_.epoch = Take<coordinator_action::PersistEpoch>().at(0).epoch;
     recovery_.OnEpochPersisted({job_.epoch, absl::OkStatus()});
     EXPECT_EQ(Take<coordinator_action::FindCheckpoint>().size(), 1u);
+    std::optional<FoundCheckpoint> checkpoint;
+    if (id.has_value()) checkpoint = FoundCheckpoint{*id};
     recovery_.OnCheckpointFound({checkpoint});
   }
   // Answers for two shards that both hold the version. Returns the restore request that follows.
@@ -121,7 +123,7 @@ TEST_F(RecoveryPartTest, NoEpochFollowsTheLast) {
 
 TEST_F(RecoveryTest, BeginsANewEpochFromTheMappedState) {
   held_ = {{4, 7}, {4, 8}};
-  checkpoint_ = VersionId{3, 5};
+  checkpoint_ = FoundCheckpoint{{3, 5}};
   Start();
   EXPECT_EQ(Take<coordinator_action::PersistEpoch>().at(0).epoch, 7u);
   const auto serving = Take<coordinator_action::Serving>();
@@ -232,8 +234,8 @@ TEST_F(RecoveryTest, AnOutdatedEpochFileIsNotTrusted) {
 
 TEST_F(RecoveryTest, AFinishedRunEndsWithoutTasksThatHaveAlreadyEnded) {
   options_.tasks = 2;
-  options_.num_steps = 40;
-  checkpoint_ = VersionId{5, 40};
+  options_.limits.num_steps = 40;
+  checkpoint_ = FoundCheckpoint{{5, 40}, /*training_done=*/true};
   silent_ = true;
   Start();
   Pass(options_.lease / 2);
@@ -254,9 +256,9 @@ TEST_F(RecoveryTest, AnUnfinishedRunWaitsForSilentTasks) {
   options_.tasks = 2;
   silent_ = true;
   for (const bool goes_back : {false, true}) {
-    options_.num_steps = 40;
+    options_.limits.num_steps = 40;
     options_.from_checkpoint = goes_back;
-    checkpoint_ = VersionId{5, goes_back ? 40u : 39u};
+    checkpoint_ = FoundCheckpoint{{5, goes_back ? 40u : 39u}, /*training_done=*/true};
     Start();
     Pass(10 * options_.lease);
     EXPECT_TRUE(Take<coordinator_action::Finished>().empty()) << goes_back;

@@ -33,13 +33,31 @@ TEST(FinishedRunTest, IsFoundAfterThePatience) {
   EXPECT_EQ(run->size(), 16u);
 
   JobSpec longer = server.job();
-  ++longer.num_steps;
+  ++longer.limits.num_steps;
   clock.Advance(kPatience);
   EXPECT_FALSE(finished.Look(longer).has_value()) << "the run has been extended";
   JobSpec endless = server.job();
-  endless.num_steps = 0;
+  endless.limits.num_steps = 0;
   clock.Advance(kPatience);
   EXPECT_FALSE(finished.Look(endless).has_value());
+}
+
+TEST(FinishedRunTest, TheCheckpointTellsTheNumberOfImages) {
+  TestFolder folder;
+  TestServer server(folder, {.train_config = "num_steps: 0", .num_epochs = 1, .tasks = 2});
+  ASSERT_TRUE(server.Start().ok());
+  FakeClock clock;
+  FinishedRun finished(&server.files(), &clock, server.train_dir(), kPatience);
+  std::thread training([&] { TrainWithClones(&server, 1); });
+  EXPECT_TRUE(server.WaitAndClose().ok());
+  training.join();
+
+  clock.Advance(kPatience);
+  EXPECT_TRUE(finished.Look(server.job()).has_value());
+  JobSpec longer = server.job();
+  ++longer.limits.num_epochs;
+  clock.Advance(kPatience);
+  EXPECT_FALSE(finished.Look(longer).has_value()) << "the run has been extended";
 }
 
 // The server is killed after the last checkpoint and before it tells its clones that training is

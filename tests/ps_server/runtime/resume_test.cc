@@ -104,7 +104,7 @@ TEST(ReportedLearningRateTest, IsTheRateOfTheNextVersion) {
   options.worker_id = 1;  // a spare clone, which has no replica
   PsSession session(options, server.factory(), &server.clock(), nullptr);
   ASSERT_TRUE(session.Connect({"task 0"}).ok());
-  ASSERT_TRUE(session.Register(server.job().layout).ok());
+  ASSERT_TRUE(session.Register(server.job().layout, /*num_images=*/0).ok());
   ASSERT_TRUE(server.Await([](const auto& status) { return status.version() == 7; }));
   ASSERT_TRUE(session.Heartbeat({}).ok());
   EXPECT_EQ(static_cast<float>(session.learning_rate()), schedule.At(7));

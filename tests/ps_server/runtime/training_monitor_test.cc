@@ -71,10 +71,11 @@ class TrainingMonitorTest : public ::testing::Test {
 };
 
 TEST_F(TrainingMonitorTest, WritesMeansWeightedBySamplesAtMultiplesOfTheInterval) {
-  TrainingMonitor monitor(job_.get(), 2, &clock_);
+  TrainingMonitor monitor(job_.get(), &clock_);
   monitor.WriteTo(events_.get());
   coordinator_action::StepApplied step;
   step.step = 1;
+  step.last_step = 4000;  // so scalars are written every other step
   step.parts = {Part(0, 10, 1.0, 0.5), Part(1, 11, 2.0, 1.0)};
   monitor.StepApplied(step);
   EXPECT_DOUBLE_EQ(monitor.Figures().loss, (10.0 + 22.0) / 21.0);

@@ -49,16 +49,18 @@ SimConfig RandomConfig(Mode mode, uint64_t seed) {
   config.early_end = chance(0.7) ? 0.0 : 0.5 * random.NextFloat();
   config.refused_start = chance(0.8) ? 0.0 : 0.3;
   config.late_publication = chance(0.7) ? 0.0 : 0.3 * random.NextFloat();
+  config.ends_by_epochs = chance(0.4);
   return config;
 }
 
 std::string ToString(const SimConfig& config) {
   constexpr const char* kModes[] = {"sync, wait", "sync, drop", "async"};
   return absl::StrFormat(
-      "seed %d: %s, %d shards in %s, %d replicas, %d spares, %d steps, checkpoint every %d%s",
+      "seed %d: %s, %d shards in %s, %d replicas, %d spares, %d steps%s, checkpoint every %d%s",
       config.seed, kModes[static_cast<int>(config.mode)], config.shards,
       config.one_process ? "one process" : "a process each", config.replicas, config.spares,
-      config.num_steps, config.checkpoint_steps, config.measure_norms ? ", norms" : "");
+      config.num_steps, config.ends_by_epochs ? " by epochs" : "", config.checkpoint_steps,
+      config.measure_norms ? ", norms" : "");
 }
 
 }  // namespace pushpull::sim

@@ -16,6 +16,9 @@ namespace pushpull::sim {
 // least `min_contributors` of them.
 enum class Mode { kSyncWait, kSyncDrop, kAsync };
 
+// The number of images of a step, which matters with SimConfig::ends_by_epochs only.
+inline constexpr uint64_t kBatchSize = 10;
+
 struct SimConfig {
   uint64_t seed = 0;
   Mode mode = Mode::kSyncWait;
@@ -49,6 +52,8 @@ struct SimConfig {
   uint32_t replicas = 1;
   uint32_t spares = 0;  // Clones beyond the number of replicas.
   uint64_t num_steps = 10;
+  // The config limits training to one epoch of `num_steps` batches instead of to `num_steps` steps.
+  bool ends_by_epochs = false;
   uint32_t min_contributors = 0;
   uint64_t max_staleness = 0;
   uint64_t checkpoint_steps = 0;

@@ -42,7 +42,12 @@ void SimServer::Start() {
   options.run_id = kRunId;
   options.tasks = config.shards;
   options.sync = config.sync();
-  options.num_steps = config.num_steps;
+  if (config.ends_by_epochs) {
+    options.limits.num_epochs = 1;
+    options.limits.batch_size = kBatchSize;
+  } else {
+    options.limits.num_steps = config.num_steps;
+  }
   options.layout_signature = "toy";
   options.lease = absl::Seconds(3);
   if (config.min_contributors > 0) {

@@ -196,7 +196,12 @@ void SimServer::Do(const coordinator_action::FindCheckpoint&) {
       const auto& last = *world_->disk().checkpoints.rbegin();
       newest = VersionId{last.second.epoch, last.first};
     }
-    HandleCoordinator(coordinator_event::CheckpointFound{newest});
+    std::optional<FoundCheckpoint> found;
+    if (newest.has_value()) {
+      const Disk::Checkpoint& checkpoint = world_->disk().checkpoints.at(newest->version);
+      found = {*newest, checkpoint.training_done, checkpoint.num_images};
+    }
+    HandleCoordinator(coordinator_event::CheckpointFound{found});
   });
 }
 
@@ -296,7 +301,11 @@ void SimServer::Do(const coordinator_action::PublishCheckpoint& action) {
       return;
     }
     const std::optional<VersionId> newest = disk.NewestCheckpoint();
-    if (newest.has_value() && *newest >= VersionId{action.epoch, action.step}) {
+    const VersionId id{action.epoch, action.step};
+    // A checkpoint may be published again to say that training is done.
+    const bool marks_the_end = newest.has_value() && *newest == id && action.training_done &&
+                               !disk.checkpoints.at(id.version).training_done;
+    if (newest.has_value() && *newest >= id && !marks_the_end) {
       world_->Fail("I6: a published checkpoint is not newer than the last one");
     }
     disk.checkpoints[action.step] = *std::move(checkpoint);
@@ -322,6 +331,9 @@ void SimServer::Do(const coordinator_action::ReplyRegister& action) {
   const Caller caller = callers_[action.call];
   if (action.reply.ok() && HasEvicted(caller.worker)) world_->Fail("an evicted clone registered");
   if (action.reply.ok()) NoteSession(caller.worker, caller.session);
+  if (action.reply.ok() && action.reply->num_steps() != world_->config().num_steps) {
+    world_->Fail("a clone was told a wrong last step");
+  }
   callers_.erase(action.call);
   SendReply<ps::RegisterReply>(action.call, action.reply);
 }
@@ -395,8 +407,11 @@ void SimServer::Do(const coordinator_action::Finished&) {
   if (coordinator_->version() != world_->config().num_steps) {
     world_->Fail("the job finished before the last step");
   }
-  if (world_->disk().checkpoints.count(world_->config().num_steps) == 0) {
+  const auto last = world_->disk().checkpoints.find(world_->config().num_steps);
+  if (last == world_->disk().checkpoints.end()) {
     world_->Fail("the job finished without the last checkpoint");
+  } else if (!last->second.training_done) {
+    world_->Fail("the last checkpoint does not say that training is done");
   }
 }
 

@@ -18,6 +18,8 @@ std::optional<Disk::Checkpoint> SimServer::Collect(
     const coordinator_action::PublishCheckpoint& action) {
   Disk::Checkpoint checkpoint;
   checkpoint.epoch = action.epoch;
+  checkpoint.training_done = action.training_done;
+  checkpoint.num_images = action.num_images;
   std::vector<const ToyState*> states;
   for (uint32_t shard = 0; shard < world_->config().shards; ++shard) {
     const auto file = world_->disk().temporary.find({action.epoch, action.step, shard});

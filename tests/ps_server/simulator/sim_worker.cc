@@ -78,6 +78,7 @@ void SimWorker::Register() {
   request.set_layout_signature("toy");
   request.set_session(session_);
   request.set_protocol_version(kProtocolVersion);
+  request.set_num_images(world_->config().num_steps * kBatchSize - 1);  // The last batch wraps.
   world_->Call<ps::RegisterReply>(
       &process_, coordinator()->process(), kCallTimeout,
       [server = coordinator(), request](World::Answer<ps::RegisterReply> answer) {

@@ -38,6 +38,8 @@ struct Disk {
   };
   struct Checkpoint {
     uint64_t epoch = 0;  // The epoch that published the checkpoint.
+    bool training_done = false;
+    uint64_t num_images = 0;
     Oracle::Node node = 0;
     std::vector<ShardFile> shards;
   };

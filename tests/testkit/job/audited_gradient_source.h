@@ -17,6 +17,8 @@ class AuditedGradientSource final : public GradientSource {
   AuditedGradientSource(ContributionAudit* audit, uint32_t worker, const VariableLayout* layout,
                         uint32_t num_replicas, ToyGradientSource::Hook hook = nullptr);
 
+  void set_num_images(uint64_t num_images) { num_images_ = num_images; }
+  uint64_t num_images() const override { return num_images_; }
   absl::StatusOr<GradientResult> Compute(uint64_t position, uint32_t replica,
                                          absl::Span<const float> weights,
                                          absl::Span<float> gradient,
@@ -25,6 +27,7 @@ class AuditedGradientSource final : public GradientSource {
  private:
   ContributionAudit* const audit_;
   const uint32_t worker_;
+  uint64_t num_images_ = ToyGradientSource::kNumImages;
   ToyGradientSource expected_source_;  // without the hook
   ToyGradientSource source_;
   std::vector<float> expected_;

@@ -54,8 +54,11 @@ config::TrainEvalPipelineConfig MakeTinyConfig(const std::string& train_config) 
 
 TestServer::TestServer(const TestFolder& folder, TestServerOptions options)
     : folder_(folder.path()), options_(std::move(options)) {
-  job_ = std::make_unique<JobSpec>(
-      JobSpec::Create(MakeTinyConfig(options_.train_config), options_.sync, options_.tasks));
+  config::TrainEvalPipelineConfig config = MakeTinyConfig(options_.train_config);
+  if (options_.num_epochs > 0) {
+    config.mutable_train_input_reader()->set_num_epochs(options_.num_epochs);
+  }
+  job_ = std::make_unique<JobSpec>(JobSpec::Create(config, options_.sync, options_.tasks));
   if (options_.toy_layout) {
     job_->layout = MakeToyLayout(options_.large_elements);
     job_->sharding = Sharding(job_->layout.total_elements(), options_.tasks);
@@ -272,6 +275,7 @@ absl::Status TestClone::Train(PsSession* session, Clock* clock) {
       options_.layout != nullptr ? options_.layout : &server_->job().layout;
   AuditedGradientSource source(&server_->audit(), options_.worker_id, layout, options_.num_replicas,
                                options_.gradient_hook);
+  source.set_num_images(options_.num_images);
   CloneTrainer trainer(session, &source, layout, clock,
                        [this](const CloneReport& report) {
                          absl::MutexLock lock(&mutex_);
@@ -347,7 +351,7 @@ std::vector<float> TrainedState(uint32_t clones, TestServerOptions server_option
     EXPECT_TRUE(statuses[k].ok()) << "clone " << k << ": " << statuses[k];
   }
   EXPECT_GT(server.audit().compared_chunks(), 0);
-  return server.Checkpointed(server.job().num_steps);
+  return server.Checkpointed(server.job().limits.num_steps);
 }
 
 }  // namespace pushpull

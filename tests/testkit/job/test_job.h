@@ -40,6 +40,7 @@ class TestFolder {
 struct TestServerOptions {
   // Protobuf text, merged over the defaults: momentum, 20 steps, batch 31.
   std::string train_config = "";
+  uint32_t num_epochs = 0;     // train_input_reader.num_epochs
   bool toy_layout = true;      // false: the layout of the pipeline config, a narrow MobileNetV2
   int64_t large_elements = 0;  // if positive, size of an additional variable of the toy layout
   bool sync = true;
@@ -132,6 +133,7 @@ struct TestCloneOptions {
   absl::Duration rpc_timeout = absl::Seconds(20);
   const VariableLayout* layout = nullptr;  // null: the server's layout
   ToyGradientSource::Hook gradient_hook = nullptr;
+  uint64_t num_images = ToyGradientSource::kNumImages;
   const GradientCodec* gradient_codec = &Float32Codec();
   CloneInstruments instruments = {};
   ClockOffset* server_clock = nullptr;

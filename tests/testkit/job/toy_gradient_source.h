@@ -19,6 +19,7 @@ VariableLayout MakeToyLayout(int64_t large_elements = 0);
 class ToyGradientSource final : public GradientSource {
  public:
   static constexpr uint64_t kGlobalBatch = 31;
+  static constexpr uint64_t kNumImages = 100;
 
   // Called after the computation and before the last elements are announced. It may change result
   // and gradient, and may block.
@@ -30,6 +31,7 @@ class ToyGradientSource final : public GradientSource {
   // The samples of a replica: kGlobalBatch / num_replicas, and the remainder goes to the last one.
   uint64_t SamplesOf(uint32_t replica) const;
 
+  uint64_t num_images() const override { return kNumImages; }
   absl::StatusOr<GradientResult> Compute(uint64_t position, uint32_t replica,
                                          absl::Span<const float> weights,
                                          absl::Span<float> gradient,

@@ -181,6 +181,7 @@ class InputClock final : public Clock {
 class SlowInput final : public GradientSource {
  public:
   SlowInput(GradientSource* source, InputClock* clock) : source_(source), clock_(clock) {}
+  uint64_t num_images() const override { return source_->num_images(); }
   absl::Status LoadInput(uint64_t, uint32_t) override {
     ++clock_->loads;
     return absl::OkStatus();

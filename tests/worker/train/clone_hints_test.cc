@@ -20,6 +20,7 @@ class CheckingSource final : public GradientSource {
   CheckingSource(const VariableLayout* layout, uint32_t num_replicas)
       : toy_(layout, num_replicas), total_(layout->total_elements()) {}
 
+  uint64_t num_images() const override { return toy_.num_images(); }
   absl::StatusOr<std::shared_ptr<float>> AllocateVector(int64_t elements) override {
     EXPECT_EQ(elements, total_);
     allocated_.push_back(*toy_.AllocateVector(elements));

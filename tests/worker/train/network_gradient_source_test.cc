@@ -101,6 +101,15 @@ class NetworkGradientSourceTest : public ::testing::TestWithParam<DeferredDevice
   std::unique_ptr<NetworkGradientSource> told_, plain_;
 };
 
+TEST(NetworkGradientSourceImagesTest, CountsTheImagesThatAreNotLeftOut) {
+  config::TrainEvalPipelineConfig config = SmallJob();
+  config.mutable_train_input_reader()->set_sample_1_of_n_examples(3);
+  const VariableLayout layout = BuildVariableLayout(config);
+  const auto source = NetworkGradientSource::Create(config, &layout, {});
+  ASSERT_TRUE(source.ok()) << source.status();
+  EXPECT_EQ((*source)->num_images(), 14) << "a third of 40, rounded up";
+}
+
 TEST_P(NetworkGradientSourceTest, ContributionsAreTheSameWhetherAnnouncedOrNot) {
   struct Step {
     uint64_t position;

@@ -248,13 +248,13 @@ TEST(PsSessionHeartbeatTest, AnAnswerFromBeforeARegistrationBringsNoGrantBack) {
         &clock, nullptr);
     const VariableLayout layout = MakeToyLayout();
     ASSERT_TRUE(session.Connect({"task 0"}).ok());
-    ASSERT_TRUE(session.Register(layout).ok());
+    ASSERT_TRUE(session.Register(layout, /*num_images=*/0).ok());
     for (const bool late : {true, false}) {
       std::thread heartbeat([&] { EXPECT_TRUE(session.Heartbeat({}).ok()); });
       EXPECT_TRUE(handler.AwaitHeartbeat());
       const uint64_t asked_in = session.epoch();
       if (late) {
-        EXPECT_TRUE(session.Register(layout).ok());
+        EXPECT_TRUE(session.Register(layout, /*num_images=*/0).ok());
       }
       const uint64_t grant = session.grants().at(0).grant();
       handler.AnswerHeartbeat(/*version=*/1000);
