@@ -79,6 +79,55 @@ class Training(EndToEndTest):
         self.assertIn(f"the checkpoints are in the train_dir of the ps_server at {address}", worker.text())
         self.assertEqual(self.evaluate("run")["step"], 10)
 
+    def test_training_ends_by_epochs(self):
+        def write_config(epochs):
+            return self.write_config(steps=0, train="save_checkpoints_steps: 10",
+                                     reader=f"num_epochs: {epochs} " + SYNTHETIC.format(n=400, seed=1))
+
+        def follow(log):
+            return self.start(log, "evaluator", f"--checkpoint_dir={self.folder / 'run'}", "--wait_secs=60")
+
+        # Two epochs of 400 images are 25.8 batches of 31.
+        config = write_config(2)
+        evaluator = follow("first.eval.log")
+        _, worker = self.train(config)
+        self.assertRegex(worker.text(), r"step \d+/26 ")
+        self.assertIn("trained to step 26 of 26 ", worker.text())
+        self.assertEqual(evaluator.wait(), 0, evaluator.text())
+        self.assertIn("step 26: ", evaluator.text())
+        manifest = json.loads((self.folder / "run/ckpt-00000026/MANIFEST.json").read_text())
+        self.assertEqual((manifest["num_images"], manifest["last_step"]), (400, 26))
+
+        server = self.start_server(config, log="again.ps.log")
+        self.assertEqual(server.wait(), 0, server.text())
+
+        # Half an epoch more, because the batches of all epochs are counted together.
+        self.train(write_config(3))
+        self.assertEqual(self.evaluate("run")["step"], 39)
+
+    def test_clones_have_to_agree_on_the_number_of_images(self):
+        reader = 'image_folder_input_reader { path: "photos" }'
+        config = self.write_config(steps=0, reader="num_epochs: 2 " + reader, eval_reader=reader)
+        config.write_text(config.read_text().replace("num_classes: 4", "num_classes: 2", 1))
+        for host, images in (("one", 8), ("two", 9)):
+            for label in ("dark", "light"):
+                folder = self.folder / host / "photos" / label
+                folder.mkdir(parents=True)
+                for k in range(images):
+                    (folder / f"{k}.pgm").write_bytes(b"P5 40 40 255\n" + bytes(1600))
+        server = self.start_server(config)
+        flags = ["--num_workers=2", f"--data_dir={self.folder / 'one'}"]
+        first = self.start_worker("run", 1, "--worker_index=0", *flags)
+        server.wait_for("the training data have 16 images, so the last step is 2")
+        other = self.start("other.log", "worker", f"--ps={self.address()}", "--num_clones=1", "--num_workers=2",
+                           "--worker_index=1", f"--data_dir={self.folder / 'two'}")
+        self.assertNotEqual(other.wait(), 0, other.text())
+        self.assertIn("has 18 training images, but this run counts its epochs over 16", other.text())
+        second = self.start("second.log", "worker", f"--ps={self.address()}", "--num_clones=1", "--worker_index=1",
+                            *flags)
+        for process in (first, second, server):
+            self.assertEqual(process.wait(), 0, process.text())
+
     def test_finished_run_ends_at_once(self):
         config = self.write_config(steps=5)
         self.train(config)
