@@ -55,6 +55,11 @@ TEST_F(CoordinatorEpochsTest, EndsWithTheStepThatEndsTheLastEpoch) {
       }
     }
     EXPECT_EQ(coordinator_->version(), 3u) << "an asynchronous push is a whole batch";
+    if (!sync) {
+      ps::CommitRequest late = CommitRequest(2, 0);
+      late.mutable_key()->set_position(1);
+      EXPECT_EQ(Commit(late).at(0).reply->outcome(), ps::PushReply::ALREADY_APPLIED);
+    }
     EXPECT_EQ(Take<coordinator_action::Finished>().size(), 1u);
     const auto published = Take<coordinator_action::PublishCheckpoint>();
     ASSERT_EQ(published.size(), 1u);

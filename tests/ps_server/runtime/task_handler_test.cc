@@ -78,6 +78,7 @@ TEST_F(TaskHandlerTest, ReturnsTheJob) {
   StartServer(2);
   EXPECT_EQ(job_.protocol_version(), kProtocolVersion);
   EXPECT_EQ(job_.run_id().size(), 16);
+  EXPECT_EQ(job_.num_steps(), 1000000);
   EXPECT_EQ(job_.tasks(), 2);
   EXPECT_EQ(job_.addresses_size(), 2);
   EXPECT_EQ(job_.layout_signature(), server_->job().layout.signature());
