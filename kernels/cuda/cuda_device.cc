@@ -18,6 +18,12 @@
 namespace pushpull::PUSHPULL_CUDA {
 namespace {
 
+// The lowest compute capability that there is code for, times 10.
+#ifdef PUSHPULL_CUDA_LOWEST
+constexpr int kLowestCapability = PUSHPULL_CUDA_LOWEST;
+#else
+constexpr int kLowestCapability = 80;
+#endif
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 
 std::string ErrorText(cudaError_t error) {
@@ -304,6 +310,13 @@ absl::StatusOr<std::unique_ptr<Device>> OpenDevice(const GpuOptions& options) {
   const std::string description =
       absl::StrCat("GPU ", index, " (", chosen.name, ", ",
                    Gigabytes(static_cast<int64_t>(chosen.totalGlobalMem)), ")");
+  if (10 * chosen.major + chosen.minor < kLowestCapability) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "%s has compute capability %d.%d, and this program has code for %d.%d and later; build it "
+        "with -DPUSHPULL_CUDA_ARCHITECTURES=%d%d or all",
+        description, chosen.major, chosen.minor, kLowestCapability / 10, kLowestCapability % 10,
+        chosen.major, chosen.minor));
+  }
   // A waiting thread shall sleep, not spin: the input pipeline needs the cores.
   cudaError_t result = cudaSetDevice(index);
   if (result == cudaSuccess) result = cudaSetDeviceFlags(cudaDeviceScheduleBlockingSync);

@@ -2,7 +2,7 @@
 # Packs a folder that runs on a GPU host with nothing installed but a driver and glibc 2.36 or newer. It holds
 # statically linked programs, the few shared libraries, configs, check.sh and the PyTorch side of the benchmark.
 # usage: scripts/gpu/bundle.sh [--architectures=LIST] [--no-cuda] [--output=DIR] [--jobs=N]
-#   --architectures=LIST  GPUs to compile for, as in CMAKE_CUDA_ARCHITECTURES; default 90-real (H100, H200)
+#   --architectures=LIST  GPUs to compile for, as in PUSHPULL_CUDA_ARCHITECTURES; default 90-real (H100, H200)
 #   --no-cuda             leave out the GPU backend, to try out the packing
 #   --output=DIR          folder that is replaced; default build-bundle/bundle
 #   --jobs=N              number of compiler processes; default: one per core
@@ -30,7 +30,7 @@ programs=(ps_server worker evaluator make_records)
 gpu_programs=(cuda_test gpu_step)
 [ $cuda = OFF ] || programs+=("${gpu_programs[@]}")
 
-cmake --preset gpu-bundle -DPUSHPULL_CUDA=$cuda -DCMAKE_CUDA_ARCHITECTURES="$architectures" > /dev/null
+cmake --preset gpu-bundle -DPUSHPULL_CUDA=$cuda -DPUSHPULL_CUDA_ARCHITECTURES="$architectures" > /dev/null
 if [ $cuda = ON ] && ! grep -qE '^CUDAToolkit_NVCC_EXECUTABLE:.*=/' build-bundle/CMakeCache.txt; then
   echo "bundle: no CUDA toolkit found: install nvcc, or pack without the GPU backend with --no-cuda" >&2
   exit 66

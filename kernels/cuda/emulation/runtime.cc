@@ -161,7 +161,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   std::strcpy(properties->name, "emulated GPU");
   properties->totalGlobalMem = machine().state.memory_bytes;
   properties->multiProcessorCount = 4;
-  properties->major = 9;
+  properties->major = machine().state.capability / 10;
+  properties->minor = machine().state.capability % 10;
   properties->sharedMemPerBlockOptin = 227 * 1024;
   properties->uuid.bytes[0] = static_cast<char>(device + 1);
   properties->l2CacheSize = 1 << 20;

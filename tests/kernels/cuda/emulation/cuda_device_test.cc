@@ -66,6 +66,18 @@ TEST_F(CudaDeviceTest, AnOldDriverIsReportedWithBothVersions) {
   }
 }
 
+TEST_F(CudaDeviceTest, AnOldGpuIsReportedWithWhatToBuild) {
+  SetEmulatedMachine({.capability = 75});
+  const auto device = OpenDevice({});
+  EXPECT_EQ(device.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(device.status().message(),
+              AllOf(HasSubstr("GPU 0 (emulated GPU"), HasSubstr("has compute capability 7.5"),
+                    HasSubstr("code for 8.0 and later"),
+                    HasSubstr("-DPUSHPULL_CUDA_ARCHITECTURES=75 or all")));
+  SetEmulatedMachine({.capability = 80});
+  EXPECT_TRUE(OpenDevice({}).ok());
+}
+
 TEST_F(CudaDeviceTest, OutOfMemoryReportsTheFreeMemory) {
   SetEmulatedMachine({.memory_bytes = size_t{1} << 20});
   const auto device = Open();
