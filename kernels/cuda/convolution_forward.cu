@@ -35,6 +35,7 @@ struct OutputEpilogue {
     const int count = min(columns - column, 8);
     if (count <= 0) return;
     T* const out = y + static_cast<int64_t>(row) * columns + column;
+    if (columns % 8 == 0) return FinishVector(column, n, values, partial, out);
 #pragma unroll
     for (int e = 0; e < 8; ++e) {
       if (e >= count) continue;
@@ -44,13 +45,28 @@ struct OutputEpilogue {
       partial[0][e] += distance;
       partial[1][e] += distance * distance;
     }
-    if (columns % 8 == 0) {
-      Store8(values, out);
-      return;
-    }
 #pragma unroll
     for (int e = 0; e < 8; ++e) {
       if (e < count) out[e] = FromFloat<T>(values[e]);
+    }
+  }
+
+ private:
+  __device__ __forceinline__ void FinishVector(int column, int n, float values[8],
+                                               float partial[2][8], T* out) const {
+    if (bias != nullptr) {
+#pragma unroll
+      for (int e = 0; e < 8; ++e) values[e] += bias[column + e];
+    }
+    StoreRaw8(Round8<T>(values), out);
+    if (pivots == nullptr) return;
+    float pivot[8];
+    Load8(pivots + n, pivot);
+#pragma unroll
+    for (int e = 0; e < 8; ++e) {
+      const float distance = values[e] - pivot[e];
+      partial[0][e] += distance;
+      partial[1][e] += distance * distance;
     }
   }
 };
@@ -96,7 +112,7 @@ struct ForwardArguments {
 // is device memory, then the instructions that form the values; tensor cores are far from it
 // (NOTES.md). With kScalar, where every element is located by divisions, it is those instructions.
 template <typename T, int kColumns, Access kAccess>
-__global__ void __launch_bounds__(kTileThreads, kColumns == 128 ? 1 : 2)
+__global__ void __launch_bounds__(kTileThreads, BlocksPerMultiprocessor(kColumns, kAccess))
     ConvolutionForwardKernel(ForwardArguments<T> a) {
   using Memory = ProductMemory<T, kColumns, MatrixLayout::kByRow>;
   unsigned char* const shared = SharedBytes();
@@ -111,7 +127,8 @@ __global__ void __launch_bounds__(kTileThreads, kColumns == 128 ? 1 : 2)
   const float* const coefficients =
       a.plan.shares_coefficients ? shared_coefficients : a.coefficients;
 
-  RowLoader<T, kAccess, ValueSource<T>, ForwardTaps> rows(a.geometry, a.source, coefficients);
+  RowLoader<T, kAccess, ValueSource<T>, ForwardTaps> rows(a.geometry, a.source, coefficients,
+                                                          a.plan.shares_coefficients);
   Panel<T, kColumns, MatrixLayout::kByRow> panel(a.weights, reduction, columns, a.source.channels,
                                                  first_column, a.plan.resident, panel_memory);
   OutputEpilogue<T> epilogue = {a.y, a.bias, columns, first_column,

@@ -38,7 +38,7 @@ struct InputGradientArguments {
 // same. The likely bound is device memory: dz and raw are read for each group of columns (for each
 // tap as well, but then mostly from the caches), x.raw and dx.add once, and dx.dz is written.
 template <typename T, int kColumns, Access kAccess>
-__global__ void __launch_bounds__(kTileThreads, kColumns == 128 ? 1 : 2)
+__global__ void __launch_bounds__(kTileThreads, BlocksPerMultiprocessor(kColumns, kAccess))
     ConvolutionInputGradientKernel(InputGradientArguments<T> a) {
   using Memory = ProductMemory<T, kColumns, MatrixLayout::kByColumn>;
   unsigned char* const shared = SharedBytes();
@@ -55,7 +55,8 @@ __global__ void __launch_bounds__(kTileThreads, kColumns == 128 ? 1 : 2)
   InputGradientEpilogue<T>::FillCoefficients(
       a.x.norm, first_column, min(kColumns, columns - first_column), kColumns, scales);
 
-  RowLoader<T, kAccess, GradientSource<T>, BackwardTaps> rows(a.geometry, a.source, coefficients);
+  RowLoader<T, kAccess, GradientSource<T>, BackwardTaps> rows(a.geometry, a.source, coefficients,
+                                                              a.plan.shares_coefficients);
   Panel<T, kColumns, MatrixLayout::kByColumn> panel(a.weights, reduction, columns,
                                                     a.source.channels, first_column,
                                                     a.plan.resident, panel_memory);

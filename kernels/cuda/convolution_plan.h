@@ -48,6 +48,13 @@ int TileColumns(Access access, int columns) {
   return columns <= 64 || access == Access::kScalar ? 64 : 128;
 }
 
+// The blocks of a kernel that must fit into a multiprocessor, which bounds its registers. Narrow
+// pointwise tiles have little to compute, so they need more blocks to cover the latency of memory.
+constexpr int BlocksPerMultiprocessor(int columns, Access access) {
+  if (columns == 128) return 1;
+  return columns == 32 && access == Access::kPointwise ? 3 : 2;
+}
+
 // The most blocks that can share the rows, for any tile width.
 inline int64_t MaxProductBlocks(const Queue& queue, int64_t rows) {
   return std::min<int64_t>(CeilDivide(rows, kTileRows),

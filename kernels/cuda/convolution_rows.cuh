@@ -5,9 +5,9 @@
 #ifndef PUSHPULL_KERNELS_CUDA_CONVOLUTION_ROWS_CUH_
 #define PUSHPULL_KERNELS_CUDA_CONVOLUTION_ROWS_CUH_
 
+#include "kernels/cuda/convolution_sources.cuh"
 #include "kernels/cuda/numbers.cuh"
 #include "kernels/cuda/tile_math.cuh"
-#include "kernels/cuda/views.cuh"
 
 namespace pushpull::PUSHPULL_CUDA {
 
@@ -39,53 +39,6 @@ enum class Access {
   kPointwise,  // 1x1, stride 1, no padding, channels a multiple of 8: the tensor is the operand
   kVector,     // channels a multiple of 8: one vector of one tap
   kScalar,     // any other shape: one by one
-};
-
-// Elements are values of x, formed through batch norm, activation and skip.
-template <typename T>
-struct ValueSource {
-  static constexpr int kCoefficients = 2;
-  LazyView<T> x;
-  int channels;
-
-  __device__ __forceinline__ void FillCoefficients(float* out) const {
-    for (int c = threadIdx.x; c < channels; c += kTileThreads) {
-      const ScaleShift z = NormCoefficients(x.norm, c);
-      out[c] = z.scale;
-      out[channels + c] = z.shift;
-    }
-  }
-  __device__ __forceinline__ const T* first() const { return x.raw; }
-  __device__ __forceinline__ const T* second() const { return x.skip; }
-  __device__ __forceinline__ float Form(float raw, float skip, const float* coefficients,
-                                        int c) const {
-    return Activate(x.activation, raw * coefficients[c] + coefficients[channels + c]) + skip;
-  }
-};
-
-// Elements are dy: dz taken back through batch norm.
-template <typename T>
-struct GradientSource {
-  static constexpr int kCoefficients = 3;
-  OutputGradientView<T> dy;
-  int channels;
-
-  __device__ __forceinline__ void FillCoefficients(float* out) const {
-    for (int c = threadIdx.x; c < channels; c += kTileThreads) {
-      const RawGradientCoefficients k = GradientCoefficients(dy, c);
-      out[c] = k.dz_factor;
-      out[channels + c] = k.raw_factor;
-      out[2 * channels + c] = k.offset;
-    }
-  }
-  __device__ __forceinline__ const T* first() const { return dy.dz; }
-  __device__ __forceinline__ const T* second() const {
-    return dy.norm.gamma != nullptr && dy.norm.batch_statistics ? dy.raw : nullptr;
-  }
-  __device__ __forceinline__ float Form(float dz, float raw, const float* coefficients,
-                                        int c) const {
-    return dz * coefficients[c] + raw * coefficients[channels + c] + coefficients[2 * channels + c];
-  }
 };
 
 // Finds the input pixel that tap (kh, kw) of an output pixel reads; false if it is padding.
@@ -127,9 +80,10 @@ class RowLoader {
     bool present[kRowsPerThread];
   };
 
+  // `coefficients` are in shared memory or, if in_shared is false, in device memory.
   __device__ __forceinline__ RowLoader(const ConvolutionGeometry& geometry, const Source& source,
-                                       const float* coefficients)
-      : g_(geometry), source_(source), coefficients_(coefficients) {}
+                                       const float* coefficients, bool in_shared)
+      : g_(geometry), source_(source), coefficients_(coefficients), in_shared_(in_shared) {}
 
   __device__ __forceinline__ int columns() const {
     return Taps::kBackward ? g_.out_columns : g_.in_columns;
@@ -177,7 +131,6 @@ class RowLoader {
   }
 
   __device__ __forceinline__ void Store(const Fetched& fetched, int first_column, T* tile) const {
-    const int channel = (first_column + ColumnOf()) % source_.channels;
 #pragma unroll
     for (int i = 0; i < kRowsPerThread; ++i) {
       float values[8] = {};
@@ -187,10 +140,9 @@ class RowLoader {
         float second[8] = {};
         Unpack8(fetched.first[i], values);
         if (source_.second() != nullptr) Unpack8(fetched.second[i], second);
-#pragma unroll
-        for (int e = 0; e < 8; ++e) {
-          values[e] = source_.Form(values[e], second[e], coefficients_, channel + e);
-        }
+        float k[Source::kCoefficients][8];
+        LoadCoefficients(first_column + ColumnOf(), k);
+        source_.Form8(values, second, k);
       }
       Store8(values, tile + RowOf(i) * kStride + ColumnOf());
     }
@@ -201,6 +153,17 @@ class RowLoader {
     return threadIdx.x / (kChunk / 8) + i * (kTileThreads / (kChunk / 8));
   }
   static __device__ __forceinline__ int ColumnOf() { return threadIdx.x % (kChunk / 8) * 8; }
+
+  // The coefficients of eight neighbouring columns, which have one tap. A pointwise convolution has
+  // no other.
+  __device__ __forceinline__ void LoadCoefficients(int column,
+                                                   float k[Source::kCoefficients][8]) const {
+    const int channel = kAccess == Access::kPointwise ? column : column % source_.channels;
+#pragma unroll
+    for (int q = 0; q < Source::kCoefficients; ++q) {
+      Load8From(in_shared_, coefficients_ + q * source_.channels + channel, k[q]);
+    }
+  }
 
   // Computes the offset of a column's element in the tensor; false if the element is padding.
   __device__ __forceinline__ bool Locate(int i, int column, int channels, int64_t* offset) const {
@@ -234,6 +197,7 @@ class RowLoader {
   const ConvolutionGeometry& g_;
   const Source& source_;
   const float* const coefficients_;
+  const bool in_shared_;
   bool present_[kRowsPerThread];
   int base_[kRowsPerThread];  // kPointwise: the row; else its sample
   int h_[kRowsPerThread], w_[kRowsPerThread];

@@ -89,9 +89,10 @@ class ValueColumns {
         float skip[8] = {};
         Unpack8(fetched.raw[i], values);
         if (x_.skip != nullptr) Unpack8(fetched.skip[i], skip);
+        const Bounds bounds = BoundsOf(x_.activation);
 #pragma unroll
         for (int e = 0; e < 8; ++e) {
-          values[e] = Activate(x_.activation, values[e] * z_[e].scale + z_[e].shift) + skip[e];
+          values[e] = Clamp(values[e] * z_[e].scale + z_[e].shift, bounds) + skip[e];
         }
       }
       Store8(values, tile + PixelOf(i) * kStride + threadIdx.x % (kTileRows / 8) * 8);
@@ -126,7 +127,7 @@ class ValueColumns {
     if (!Locate(pixel, tap / g_.kernel, tap % g_.kernel, channel, &offset)) return 0.0f;
     const ScaleShift z = NormCoefficients(x_.norm, channel);
     const float skip = x_.skip != nullptr ? ToFloat(x_.skip[offset]) : 0.0f;
-    return Activate(x_.activation, ToFloat(x_.raw[offset]) * z.scale + z.shift) + skip;
+    return Clamp(ToFloat(x_.raw[offset]) * z.scale + z.shift, BoundsOf(x_.activation)) + skip;
   }
 
   const ConvolutionGeometry& g_;

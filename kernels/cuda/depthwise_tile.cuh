@@ -3,20 +3,13 @@
 #ifndef PUSHPULL_KERNELS_CUDA_DEPTHWISE_TILE_CUH_
 #define PUSHPULL_KERNELS_CUDA_DEPTHWISE_TILE_CUH_
 
+#include "kernels/cuda/clamp.cuh"
 #include "kernels/cuda/depthwise_plan.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/numbers.cuh"
 #include "kernels/cuda/views.cuh"
 
 namespace pushpull::PUSHPULL_CUDA::depthwise {
-
-__device__ __forceinline__ void StoreRaw8(const Raw8<Bfloat16>& raw, Bfloat16* to) {
-  *reinterpret_cast<uint4*>(to) = raw.bits;
-}
-__device__ __forceinline__ void StoreRaw8(const Raw8<float>& raw, float* to) {
-  reinterpret_cast<float4*>(to)[0] = raw.low;
-  reinterpret_cast<float4*>(to)[1] = raw.high;
-}
 
 __device__ __forceinline__ float2 Load2(const float* from) {
   return *reinterpret_cast<const float2*>(from);
@@ -37,35 +30,6 @@ __device__ __forceinline__ float2 Store2(float2 value, Bfloat16* to) {
 }
 __device__ __forceinline__ float2 Fma2(float2 a, float2 b, float2 c) {
   return make_float2(fmaf(a.x, b.x, c.x), fmaf(a.y, b.y, c.y));
-}
-
-// An activation as a clamp: Activate(z) = Clamp(z, bounds). Its slope is 0 on the bounds and
-// beyond.
-struct Bounds {
-  float low, high;
-};
-
-__device__ __forceinline__ Bounds BoundsOf(Activation activation) {
-  const float infinity = __uint_as_float(0x7f800000u);
-  return {activation == Activation::kNone ? -infinity : 0.0f,
-          activation == Activation::kRelu6 ? 6.0f : infinity};
-}
-
-// A NaN passes through.
-__device__ __forceinline__ float Clamp(float z, Bounds bounds) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  float result;
-  asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(z), "f"(bounds.low));
-  asm("min.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(result), "f"(bounds.high));
-  return result;
-#else
-  return z < bounds.low ? bounds.low : z > bounds.high ? bounds.high : z;
-#endif
-}
-
-// The gradient where the slope of the activation at z is 1, else 0.
-__device__ __forceinline__ float Masked(float gradient, float z, Bounds bounds) {
-  return z <= bounds.low || z >= bounds.high ? 0.0f : gradient;
 }
 
 // The place of a pixel in a tensor, or among the staged pixels.

@@ -3,6 +3,7 @@
 #ifndef PUSHPULL_KERNELS_CUDA_INPUT_GRADIENT_EPILOGUE_CUH_
 #define PUSHPULL_KERNELS_CUDA_INPUT_GRADIENT_EPILOGUE_CUH_
 
+#include "kernels/cuda/clamp.cuh"
 #include "kernels/cuda/numbers.cuh"
 #include "kernels/cuda/views.cuh"
 
@@ -27,26 +28,17 @@ struct InputGradientEpilogue {
     const int count = min(columns - first_column - n, 8);
     if (count <= 0) return;
     const int64_t offset = static_cast<int64_t>(row) * columns + first_column + n;
-    const bool vectors = columns % 8 == 0;
+    const Bounds bounds = BoundsOf(x.activation);
     const bool needs_raw = x.norm.gamma != nullptr || x.activation != Activation::kNone;
-    float raw[8] = {}, add[8] = {};
-    if (needs_raw) Read(x.raw + offset, count, vectors, raw);
-    if (dx.add != nullptr) Read(dx.add + offset, count, vectors, add);
-#pragma unroll
-    for (int e = 0; e < 8; ++e) {
-      if (e >= count) continue;
-      const float slope = ActivationSlope(x.activation, raw[e] * scales[n + e] + shifts[n + e]);
-      values[e] = Rounded<T>((values[e] + add[e]) * slope);
-      partial[0][e] += values[e];
-      partial[1][e] += values[e] * (raw[e] - means[n + e]);
-    }
-    if (vectors) {
-      Store8(values, dx.dz + offset);
-      return;
-    }
-#pragma unroll
-    for (int e = 0; e < 8; ++e) {
-      if (e < count) dx.dz[offset + e] = FromFloat<T>(values[e]);
+    if (columns % 8 == 0) return FinishVector(offset, n, bounds, needs_raw, values, partial);
+    for (int e = 0; e < count; ++e) {
+      const float raw = needs_raw ? ToFloat(x.raw[offset + e]) : 0.0f;
+      const float add = dx.add != nullptr ? ToFloat(dx.add[offset + e]) : 0.0f;
+      const float z = raw * scales[n + e] + shifts[n + e];
+      const float dz = Rounded<T>(Masked(values[e] + add, z, bounds));
+      partial[0][e] += dz;
+      partial[1][e] += dz * (raw - means[n + e]);
+      dx.dz[offset + e] = FromFloat<T>(dz);
     }
   }
 
@@ -63,16 +55,37 @@ struct InputGradientEpilogue {
   }
 
  private:
-  static __device__ __forceinline__ void Read(const T* from, int count, bool vectors,
-                                              float out[8]) {
-    if (vectors) {
-      Load8(from, out);
-      return;
+  __device__ __forceinline__ void FinishVector(int64_t offset, int n, Bounds bounds, bool needs_raw,
+                                               float values[8], float partial[2][8]) const {
+    float raw[8] = {};
+    if (needs_raw) Load8(x.raw + offset, raw);
+    if (dx.add != nullptr) {
+      float add[8];
+      Load8(dx.add + offset, add);
+#pragma unroll
+      for (int e = 0; e < 8; ++e) values[e] += add[e];
+    }
+    // Four coefficients at a time need fewer registers.
+#pragma unroll
+    for (int e = 0; e < 8; e += 4) {
+      const float4 scale = *reinterpret_cast<const float4*>(scales + n + e);
+      const float4 shift = *reinterpret_cast<const float4*>(shifts + n + e);
+      values[e] = Masked(values[e], raw[e] * scale.x + shift.x, bounds);
+      values[e + 1] = Masked(values[e + 1], raw[e + 1] * scale.y + shift.y, bounds);
+      values[e + 2] = Masked(values[e + 2], raw[e + 2] * scale.z + shift.z, bounds);
+      values[e + 3] = Masked(values[e + 3], raw[e + 3] * scale.w + shift.w, bounds);
+    }
+    StoreRaw8(Round8<T>(values), dx.dz + offset);
+#pragma unroll
+    for (int e = 0; e < 8; e += 4) {
+      const float4 mean = *reinterpret_cast<const float4*>(means + n + e);
+      partial[1][e] += values[e] * (raw[e] - mean.x);
+      partial[1][e + 1] += values[e + 1] * (raw[e + 1] - mean.y);
+      partial[1][e + 2] += values[e + 2] * (raw[e + 2] - mean.z);
+      partial[1][e + 3] += values[e + 3] * (raw[e + 3] - mean.w);
     }
 #pragma unroll
-    for (int e = 0; e < 8; ++e) {
-      if (e < count) out[e] = ToFloat(from[e]);
-    }
+    for (int e = 0; e < 8; ++e) partial[0][e] += values[e];
   }
 };
 

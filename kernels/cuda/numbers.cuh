@@ -105,16 +105,69 @@ __device__ __forceinline__ void Load8(const T* from, float out[8]) {
   Unpack8(LoadRaw8(from), out);
 }
 
-__device__ __forceinline__ void Store8(const float values[8], Bfloat16* to) {
-  *reinterpret_cast<uint4*>(to) =
-      make_uint4(PackBfloat16(values[0], values[1]), PackBfloat16(values[2], values[3]),
-                 PackBfloat16(values[4], values[5]), PackBfloat16(values[6], values[7]));
+// Rounds eight numbers to T, two per instruction, and packs them as they are in memory.
+template <typename T>
+__device__ __forceinline__ Raw8<T> Pack8(const float values[8]);
+template <>
+__device__ __forceinline__ Raw8<Bfloat16> Pack8<Bfloat16>(const float values[8]) {
+  return {make_uint4(PackBfloat16(values[0], values[1]), PackBfloat16(values[2], values[3]),
+                     PackBfloat16(values[4], values[5]), PackBfloat16(values[6], values[7]))};
+}
+template <>
+__device__ __forceinline__ Raw8<float> Pack8<float>(const float values[8]) {
+  return {make_float4(values[0], values[1], values[2], values[3]),
+          make_float4(values[4], values[5], values[6], values[7])};
 }
 
-__device__ __forceinline__ void Store8(const float values[8], float* to) {
+// The same, and leaves the rounded numbers in `values`.
+template <typename T>
+__device__ __forceinline__ Raw8<T> Round8(float values[8]) {
+  const Raw8<T> raw = Pack8<T>(values);
+  Unpack8(raw, values);
+  return raw;
+}
+
+__device__ __forceinline__ void StoreRaw8(const Raw8<Bfloat16>& raw, Bfloat16* to) {
+  *reinterpret_cast<uint4*>(to) = raw.bits;
+}
+__device__ __forceinline__ void StoreRaw8(const Raw8<float>& raw, float* to) {
   float4* const vectors = reinterpret_cast<float4*>(to);
-  vectors[0] = make_float4(values[0], values[1], values[2], values[3]);
-  vectors[1] = make_float4(values[4], values[5], values[6], values[7]);
+  vectors[0] = raw.low;
+  vectors[1] = raw.high;
+}
+
+template <typename T>
+__device__ __forceinline__ void Store8(const float values[8], T* to) {
+  StoreRaw8(Pack8<T>(values), to);
+}
+
+// Loads eight floats from shared memory or, if `in_shared` is false, from device memory. For a
+// pointer that may be either, the compiler would take an instruction that finds out each time.
+__device__ __forceinline__ void Load8From(bool in_shared, const float* from, float out[8]) {
+#ifdef PUSHPULL_CUDA_EMULATION
+  (void)in_shared;
+  Load8(from, out);
+#else
+  if (in_shared) {
+    const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(from));
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                   : "=f"(out[4 * i]), "=f"(out[4 * i + 1]), "=f"(out[4 * i + 2]),
+                     "=f"(out[4 * i + 3])
+                   : "r"(address + 16 * i));
+    }
+  } else {
+    const size_t address = __cvta_generic_to_global(from);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      asm volatile("ld.global.v4.f32 {%0, %1, %2, %3}, [%4];"
+                   : "=f"(out[4 * i]), "=f"(out[4 * i + 1]), "=f"(out[4 * i + 2]),
+                     "=f"(out[4 * i + 3])
+                   : "l"(address + 16 * i));
+    }
+  }
+#endif
 }
 
 }  // namespace pushpull::PUSHPULL_CUDA

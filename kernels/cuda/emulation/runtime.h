@@ -131,7 +131,7 @@ struct EmulatedMachine {
   // Counts down with each piece of work. At 0 the device has failed: work is skipped and the calls
   // return cudaErrorLaunchFailure. Negative: the device never fails.
   int64_t launches_until_failure = -1;
-  int capability = 90;   // the compute capability, times 10
+  int capability = 90;  // the compute capability, times 10
   bool defers = false;  // work on streams waits until somebody waits for it
 };
 // Replaces the description. Memory that is allocated stays valid.

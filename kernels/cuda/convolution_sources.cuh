@@ -1,0 +1,77 @@
+// What the elements of a convolution's left operand are formed from, and the coefficients that this
+// takes: a vector per coefficient, with a number per channel.
+#ifndef PUSHPULL_KERNELS_CUDA_CONVOLUTION_SOURCES_CUH_
+#define PUSHPULL_KERNELS_CUDA_CONVOLUTION_SOURCES_CUH_
+
+#include "kernels/cuda/clamp.cuh"
+#include "kernels/cuda/tile_math.cuh"
+#include "kernels/cuda/views.cuh"
+
+namespace pushpull::PUSHPULL_CUDA {
+
+// Elements are values of x, formed through batch norm, activation and skip.
+template <typename T>
+struct ValueSource {
+  static constexpr int kCoefficients = 2;
+  LazyView<T> x;
+  int channels;
+
+  __device__ __forceinline__ void FillCoefficients(float* out) const {
+    for (int c = threadIdx.x; c < channels; c += kTileThreads) {
+      const ScaleShift z = NormCoefficients(x.norm, c);
+      out[c] = z.scale;
+      out[channels + c] = z.shift;
+    }
+  }
+  __device__ __forceinline__ const T* first() const { return x.raw; }
+  __device__ __forceinline__ const T* second() const { return x.skip; }
+  __device__ __forceinline__ float Form(float raw, float skip, const float* coefficients,
+                                        int c) const {
+    return FormOne(raw, skip, coefficients[c], coefficients[channels + c]);
+  }
+  // Forms eight neighbours in place; `k` are their coefficients.
+  __device__ __forceinline__ void Form8(float values[8], const float skip[8],
+                                        const float k[kCoefficients][8]) const {
+#pragma unroll
+    for (int e = 0; e < 8; ++e) values[e] = FormOne(values[e], skip[e], k[0][e], k[1][e]);
+  }
+
+ private:
+  __device__ __forceinline__ float FormOne(float raw, float skip, float scale, float shift) const {
+    return Clamp(raw * scale + shift, BoundsOf(x.activation)) + skip;
+  }
+};
+
+// Elements are dy: dz taken back through batch norm.
+template <typename T>
+struct GradientSource {
+  static constexpr int kCoefficients = 3;
+  OutputGradientView<T> dy;
+  int channels;
+
+  __device__ __forceinline__ void FillCoefficients(float* out) const {
+    for (int c = threadIdx.x; c < channels; c += kTileThreads) {
+      const RawGradientCoefficients k = GradientCoefficients(dy, c);
+      out[c] = k.dz_factor;
+      out[channels + c] = k.raw_factor;
+      out[2 * channels + c] = k.offset;
+    }
+  }
+  __device__ __forceinline__ const T* first() const { return dy.dz; }
+  __device__ __forceinline__ const T* second() const {
+    return dy.norm.gamma != nullptr && dy.norm.batch_statistics ? dy.raw : nullptr;
+  }
+  __device__ __forceinline__ float Form(float dz, float raw, const float* coefficients,
+                                        int c) const {
+    return dz * coefficients[c] + raw * coefficients[channels + c] + coefficients[2 * channels + c];
+  }
+  __device__ __forceinline__ void Form8(float values[8], const float raw[8],
+                                        const float k[kCoefficients][8]) const {
+#pragma unroll
+    for (int e = 0; e < 8; ++e) values[e] = values[e] * k[0][e] + raw[e] * k[1][e] + k[2][e];
+  }
+};
+
+}  // namespace pushpull::PUSHPULL_CUDA
+
+#endif  // PUSHPULL_KERNELS_CUDA_CONVOLUTION_SOURCES_CUH_
