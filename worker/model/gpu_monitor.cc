@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -10,6 +11,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 
 #include "common/base/status_macros.h"
 
@@ -69,7 +72,8 @@ absl::StatusOr<Nvml> FindFunctions(void* handle) {
 
 class NvmlMonitor final : public GpuMonitor {
  public:
-  NvmlMonitor(void* handle, const Nvml& nvml) : handle_(handle), nvml_(nvml) {}
+  NvmlMonitor(void* handle, const Nvml& nvml, std::optional<std::vector<std::string>> visible)
+      : handle_(handle), nvml_(nvml), visible_(std::move(visible)) {}
   ~NvmlMonitor() override {
     nvml_.shutdown();
     dlclose(handle_);
@@ -110,20 +114,31 @@ class NvmlMonitor final : public GpuMonitor {
 
   absl::StatusOr<NvmlDevice> FindDevice(absl::string_view gpu) const {
     unsigned count = 0;
-    NvmlResult result = nvml_.device_count(&count);
+    const NvmlResult result = nvml_.device_count(&count);
     if (result != kNvmlSuccess) return Unavailable(gpu, result);
     unsigned index = 0;
-    if (absl::SimpleAtoi(gpu, &index)) {
-      if (index >= count) {
-        return absl::NotFoundError(
-            absl::StrCat("there is no GPU ", gpu, ": this host has ", count, " of them"));
-      }
-      NvmlDevice device = nullptr;
-      result = nvml_.device_by_index(index, &device);
-      if (result != kNvmlSuccess) return Unavailable(gpu, result);
-      return device;
+    if (!absl::SimpleAtoi(gpu, &index)) return FindByUuid(gpu, count);
+    if (!visible_.has_value()) return FindByIndex(gpu, index, count);
+    if (index >= visible_->size()) {
+      return absl::NotFoundError(absl::StrCat(
+          "there is no GPU ", gpu, ": CUDA_VISIBLE_DEVICES has ", visible_->size(), " of them"));
     }
-    return FindByUuid(gpu, count);
+    const std::string& name = (*visible_)[index];
+    if (!absl::SimpleAtoi(name, &index)) return FindByUuid(name, count);
+    return FindByIndex(gpu, index, count);
+  }
+
+  // `index` counts all GPUs of the host.
+  absl::StatusOr<NvmlDevice> FindByIndex(absl::string_view gpu, unsigned index,
+                                         unsigned count) const {
+    if (index >= count) {
+      return absl::NotFoundError(
+          absl::StrCat("there is no GPU ", gpu, ": this host has ", count, " of them"));
+    }
+    NvmlDevice device = nullptr;
+    const NvmlResult result = nvml_.device_by_index(index, &device);
+    if (result != kNvmlSuccess) return Unavailable(gpu, result);
+    return device;
   }
 
   absl::StatusOr<NvmlDevice> FindByUuid(absl::string_view prefix, unsigned count) const {
@@ -145,7 +160,21 @@ class NvmlMonitor final : public GpuMonitor {
 
   void* const handle_;
   const Nvml nvml_;
+  const std::optional<std::vector<std::string>> visible_;  // indices or UUIDs
 };
+
+// As CUDA reads the list: it ends before the first name that is none.
+std::optional<std::vector<std::string>> ParseVisibleDevices(const char* text) {
+  if (text == nullptr) return std::nullopt;
+  std::vector<std::string> names;
+  for (const absl::string_view part : absl::StrSplit(text, ',')) {
+    const absl::string_view name = absl::StripAsciiWhitespace(part);
+    unsigned index = 0;
+    if (!absl::SimpleAtoi(name, &index) && !absl::StartsWith(name, "GPU-")) break;
+    names.emplace_back(name);
+  }
+  return names;
+}
 
 }  // namespace
 
@@ -164,7 +193,8 @@ std::string FormatGpuFigures(const GpuFigures& figures) {
   return text.empty() ? text : absl::StrCat("GPU", text);
 }
 
-absl::StatusOr<std::unique_ptr<GpuMonitor>> GpuMonitor::Open(const std::string& library) {
+absl::StatusOr<std::unique_ptr<GpuMonitor>> GpuMonitor::Open(const std::string& library,
+                                                             const char* visible_devices) {
   void* const handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
     return absl::NotFoundError(absl::StrCat("cannot load ", library, ": ", dlerror()));
@@ -180,7 +210,7 @@ absl::StatusOr<std::unique_ptr<GpuMonitor>> GpuMonitor::Open(const std::string& 
     dlclose(handle);
     return absl::FailedPreconditionError(absl::StrCat(library, " does not start: ", why));
   }
-  return std::make_unique<NvmlMonitor>(handle, *nvml);
+  return std::make_unique<NvmlMonitor>(handle, *nvml, ParseVisibleDevices(visible_devices));
 }
 
 }  // namespace pushpull

@@ -5,6 +5,7 @@
 #define PUSHPULL_WORKER_MODEL_GPU_MONITOR_H_
 
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <string>
@@ -36,8 +37,9 @@ class GpuMonitor {
   virtual ~GpuMonitor() = default;
 
   // Blocks for about a millisecond. `gpu` is one of
-  //   - an index as nvidia-smi counts. CUDA counts the same way only with
-  //     CUDA_DEVICE_ORDER=PCI_BUS_ID and without CUDA_VISIBLE_DEVICES;
+  //   - an index as CUDA counts: among the GPUs of CUDA_VISIBLE_DEVICES, if that is set. Where GPUs
+  //     of several models are in a machine, CUDA counts in the order of their speed unless
+  //     CUDA_DEVICE_ORDER is PCI_BUS_ID, and an index may mean another GPU here;
   //   - a UUID ("GPU-5a3c...") or a prefix of one, which names the same GPU everywhere.
   // NOT_FOUND: no GPU, or more than one, matches. UNAVAILABLE: the GPU does not answer (it fell off
   // the bus, or the driver was unloaded).
@@ -45,7 +47,10 @@ class GpuMonitor {
 
   // NOT_FOUND: the library does not load, so there is no driver and nothing to report.
   // FAILED_PRECONDITION: the file is not that library, or the library does not start.
-  static absl::StatusOr<std::unique_ptr<GpuMonitor>> Open(const std::string& library = kLibrary);
+  // `visible_devices` has the syntax of CUDA_VISIBLE_DEVICES; null: all GPUs are visible.
+  static absl::StatusOr<std::unique_ptr<GpuMonitor>> Open(
+      const std::string& library = kLibrary,
+      const char* visible_devices = std::getenv("CUDA_VISIBLE_DEVICES"));
 };
 
 }  // namespace pushpull

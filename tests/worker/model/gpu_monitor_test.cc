@@ -13,8 +13,9 @@ namespace {
 using ::testing::HasSubstr;
 
 // tests/testkit/nvml/fake_nvml.cc describes what the fake GPUs answer.
-std::unique_ptr<GpuMonitor> OpenFake() {
-  absl::StatusOr<std::unique_ptr<GpuMonitor>> monitor = GpuMonitor::Open(PUSHPULL_FAKE_NVML);
+std::unique_ptr<GpuMonitor> OpenFake(const char* visible_devices = nullptr) {
+  absl::StatusOr<std::unique_ptr<GpuMonitor>> monitor =
+      GpuMonitor::Open(PUSHPULL_FAKE_NVML, visible_devices);
   EXPECT_TRUE(monitor.ok()) << monitor.status();
   return monitor.ok() ? *std::move(monitor) : nullptr;
 }
@@ -55,6 +56,22 @@ TEST(GpuMonitor, FindsGpusByUuid) {
   EXPECT_THAT(several.message(), HasSubstr("2 GPUs are called \"GPU-aa\""));
   EXPECT_THAT(several.message(), HasSubstr("GPU-aa01, GPU-bb02, GPU-aa04"));
   EXPECT_EQ(monitor->Read("").status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST(GpuMonitor, IndicesCountTheVisibleGpus) {
+  // Of the GPUs 0 to 3, number 2 is lost; 0 and 3 report 90 % and 93 %.
+  const std::unique_ptr<GpuMonitor> monitor = OpenFake("3, GPU-aa01,1,-1,0");
+  ASSERT_NE(monitor, nullptr);
+  EXPECT_EQ(monitor->Read("0")->utilization_percent, 93);
+  EXPECT_EQ(monitor->Read("1")->utilization_percent, 90);
+  EXPECT_FALSE(monitor->Read("2")->utilization_percent.has_value());
+  EXPECT_EQ(monitor->Read("GPU-aa04")->utilization_percent, 93) << "a UUID needs no list";
+  const absl::Status absent = monitor->Read("3").status();  // the list ends at -1
+  EXPECT_EQ(absent.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(absent.message(), HasSubstr("no GPU 3: CUDA_VISIBLE_DEVICES has 3 of them"));
+  EXPECT_THAT(OpenFake("7")->Read("0").status().message(), HasSubstr("this host has 4"));
+  EXPECT_THAT(OpenFake("")->Read("0").status().message(),
+              HasSubstr("CUDA_VISIBLE_DEVICES has 0 of them"));
 }
 
 TEST(GpuMonitor, ReportsWhyAReadFails) {
