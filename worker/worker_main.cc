@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstdlib>
 #include <iostream>
 #include <optional>
 #include <string>
@@ -250,7 +251,9 @@ absl::StatusOr<std::unique_ptr<Device>> OpenDevice(int clone, ComputeOptions* co
 // Returns null on the CPU, and if the GPU's figures cannot be read.
 std::unique_ptr<GpuProbe> OpenProbe(const Device* device, const Clock* clock, int clone) {
   if (device == nullptr) return nullptr;
-  absl::StatusOr<std::unique_ptr<GpuMonitor>> monitor = GpuMonitor::Open();
+  // A UUID means the same GPU whichever are visible.
+  absl::StatusOr<std::unique_ptr<GpuMonitor>> monitor =
+      GpuMonitor::Open(/*visible_devices=*/nullptr);
   if (monitor.ok()) {
     return std::make_unique<GpuProbe>(*std::move(monitor), device->uuid(), device->description(),
                                       clock);
@@ -311,7 +314,8 @@ std::string OwnPath() {
 // Returns null without --show_gpus, and if the GPUs cannot be monitored.
 std::unique_ptr<GpuMonitor> OpenMonitor() {
   if (!absl::GetFlag(FLAGS_show_gpus)) return nullptr;
-  absl::StatusOr<std::unique_ptr<GpuMonitor>> monitor = GpuMonitor::Open();
+  absl::StatusOr<std::unique_ptr<GpuMonitor>> monitor =
+      GpuMonitor::Open(std::getenv("CUDA_VISIBLE_DEVICES"));
   if (monitor.ok()) return std::move(monitor).value();
   LOG(WARNING) << "--show_gpus: " << monitor.status().message();
   return nullptr;

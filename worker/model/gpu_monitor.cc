@@ -193,8 +193,8 @@ std::string FormatGpuFigures(const GpuFigures& figures) {
   return text.empty() ? text : absl::StrCat("GPU", text);
 }
 
-absl::StatusOr<std::unique_ptr<GpuMonitor>> GpuMonitor::Open(const std::string& library,
-                                                             const char* visible_devices) {
+absl::StatusOr<std::unique_ptr<GpuMonitor>> GpuMonitor::Open(const char* visible_devices,
+                                                             const std::string& library) {
   void* const handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
     return absl::NotFoundError(absl::StrCat("cannot load ", library, ": ", dlerror()));

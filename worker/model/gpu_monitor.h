@@ -5,7 +5,6 @@
 #define PUSHPULL_WORKER_MODEL_GPU_MONITOR_H_
 
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <string>
@@ -48,9 +47,8 @@ class GpuMonitor {
   // NOT_FOUND: the library does not load, so there is no driver and nothing to report.
   // FAILED_PRECONDITION: the file is not that library, or the library does not start.
   // `visible_devices` has the syntax of CUDA_VISIBLE_DEVICES; null: all GPUs are visible.
-  static absl::StatusOr<std::unique_ptr<GpuMonitor>> Open(
-      const std::string& library = kLibrary,
-      const char* visible_devices = std::getenv("CUDA_VISIBLE_DEVICES"));
+  static absl::StatusOr<std::unique_ptr<GpuMonitor>> Open(const char* visible_devices,
+                                                          const std::string& library = kLibrary);
 };
 
 }  // namespace pushpull

@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 // tests/testkit/nvml/fake_nvml.cc describes what the fake GPUs answer.
 std::unique_ptr<GpuMonitor> OpenFake(const char* visible_devices = nullptr) {
   absl::StatusOr<std::unique_ptr<GpuMonitor>> monitor =
-      GpuMonitor::Open(PUSHPULL_FAKE_NVML, visible_devices);
+      GpuMonitor::Open(visible_devices, PUSHPULL_FAKE_NVML);
   EXPECT_TRUE(monitor.ok()) << monitor.status();
   return monitor.ok() ? *std::move(monitor) : nullptr;
 }
@@ -59,7 +59,7 @@ TEST(GpuMonitor, FindsGpusByUuid) {
 }
 
 TEST(GpuMonitor, IndicesCountTheVisibleGpus) {
-  // Of the GPUs 0 to 3, number 2 is lost; 0 and 3 report 90 % and 93 %.
+  // The fake has GPUs 0 to 3. Number 2 is lost; 0 and 3 report 90 % and 93 %.
   const std::unique_ptr<GpuMonitor> monitor = OpenFake("3, GPU-aa01,1,-1,0");
   ASSERT_NE(monitor, nullptr);
   EXPECT_EQ(monitor->Read("0")->utilization_percent, 93);
@@ -87,13 +87,13 @@ TEST(GpuMonitor, ReportsWhyAReadFails) {
 }
 
 TEST(GpuMonitor, ReportsWhyTheLibraryCannotBeUsed) {
-  EXPECT_EQ(GpuMonitor::Open("libno-such-library.so.1").status().code(),
+  EXPECT_EQ(GpuMonitor::Open(nullptr, "libno-such-library.so.1").status().code(),
             absl::StatusCode::kNotFound);
-  const absl::Status other = GpuMonitor::Open("libm.so.6").status();
+  const absl::Status other = GpuMonitor::Open(nullptr, "libm.so.6").status();
   EXPECT_EQ(other.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(other.message(), HasSubstr("libm.so.6 has no nvmlInit_v2"));
   ASSERT_EQ(setenv("FAKE_NVML_INIT", "9", 1), 0);
-  const absl::Status stopped = GpuMonitor::Open(PUSHPULL_FAKE_NVML).status();
+  const absl::Status stopped = GpuMonitor::Open(nullptr, PUSHPULL_FAKE_NVML).status();
   ASSERT_EQ(unsetenv("FAKE_NVML_INIT"), 0);
   EXPECT_EQ(stopped.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(stopped.message(), HasSubstr("does not start: Driver Not Loaded"));
