@@ -110,13 +110,13 @@ struct ForwardArguments {
 //
 // Each column group reads x again, so wide tiles read less. In the networks here the likely bound
 // is device memory, then the instructions that form the values; tensor cores are far from it
-// (NOTES.md). With kScalar, where every element is located by divisions, it is those instructions.
+// (NOTES.md).
 template <typename T, int kColumns, Access kAccess>
 __global__ void __launch_bounds__(kTileThreads, BlocksPerMultiprocessor(kColumns, kAccess))
     ConvolutionForwardKernel(ForwardArguments<T> a) {
   using Memory = ProductMemory<T, kColumns, MatrixLayout::kByRow>;
   unsigned char* const shared = SharedBytes();
-  const int reduction = a.geometry.in_columns, columns = a.geometry.out_c;
+  const int reduction = a.geometry.Reduction(a.source.channels), columns = a.geometry.out_c;
   const int first_column = blockIdx.y * kColumns;
   T* const panel_memory = reinterpret_cast<T*>(shared + Memory::kTilesBytes);
   float* const sums = reinterpret_cast<float*>(shared + Memory::kTilesBytes +
@@ -150,9 +150,10 @@ __global__ void __launch_bounds__(kTileThreads, BlocksPerMultiprocessor(kColumns
 template <typename T, int kColumns, Access kAccess>
 void LaunchForward(Queue* queue, ForwardArguments<T> arguments) {
   using Memory = ProductMemory<T, kColumns, MatrixLayout::kByRow>;
-  const int shared = PlanShared<Memory>(*queue, arguments.geometry.in_columns,
-                                        ValueSource<T>::kCoefficients * arguments.source.channels,
-                                        &arguments.plan);
+  const int channels = arguments.source.channels;
+  const int shared =
+      PlanShared<Memory>(*queue, arguments.geometry.Reduction(channels),
+                         ValueSource<T>::kCoefficients * PaddedChannels(channels), &arguments.plan);
   if (!arguments.plan.shares_coefficients) {
     Launch(queue, "convolution_coefficients", {dim3(1), dim3(kTileThreads)},
            CoefficientsKernel<ValueSource<T>>, arguments.source, arguments.coefficients);
@@ -171,19 +172,14 @@ void Dispatch(Queue* queue, int tile_columns, Access access, ForwardArguments<Bf
     return LaunchForward<Bfloat16, 128, Access::kPointwise>(queue, a);
   }
   if (access == Access::kVector) return LaunchForward<Bfloat16, 64, Access::kVector>(queue, a);
-  if (tile_columns == 32) return LaunchForward<Bfloat16, 32, Access::kScalar>(queue, a);
-  LaunchForward<Bfloat16, 64, Access::kScalar>(queue, a);
+  if (tile_columns == 32) return LaunchForward<Bfloat16, 32, Access::kPadded>(queue, a);
+  LaunchForward<Bfloat16, 64, Access::kPadded>(queue, a);
 }
 
 void Dispatch(Queue* queue, int, Access access, ForwardArguments<float> a) {
-  switch (access) {
-    case Access::kPointwise:
-      return LaunchForward<float, 64, Access::kPointwise>(queue, a);
-    case Access::kVector:
-      return LaunchForward<float, 64, Access::kVector>(queue, a);
-    case Access::kScalar:
-      return LaunchForward<float, 64, Access::kScalar>(queue, a);
-  }
+  if (access == Access::kPointwise) return LaunchForward<float, 64, Access::kPointwise>(queue, a);
+  if (access == Access::kVector) return LaunchForward<float, 64, Access::kVector>(queue, a);
+  LaunchForward<float, 64, Access::kPadded>(queue, a);
 }
 
 }  // namespace

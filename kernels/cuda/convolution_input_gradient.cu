@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(kTileThreads, BlocksPerMultiprocessor(kColumns
     ConvolutionInputGradientKernel(InputGradientArguments<T> a) {
   using Memory = ProductMemory<T, kColumns, MatrixLayout::kByColumn>;
   unsigned char* const shared = SharedBytes();
-  const int reduction = a.geometry.out_columns, columns = a.geometry.in_c;
+  const int reduction = a.geometry.Reduction(a.source.channels), columns = a.geometry.in_c;
   const int first_column = blockIdx.y * kColumns;
   T* const panel_memory = reinterpret_cast<T*>(shared + Memory::kTilesBytes);
   float* const sums = reinterpret_cast<float*>(shared + Memory::kTilesBytes +
@@ -74,9 +74,10 @@ __global__ void __launch_bounds__(kTileThreads, BlocksPerMultiprocessor(kColumns
 template <typename T, int kColumns, Access kAccess>
 void LaunchInputGradient(Queue* queue, InputGradientArguments<T> arguments) {
   using Memory = ProductMemory<T, kColumns, MatrixLayout::kByColumn>;
-  const int shared = PlanShared<Memory>(
-      *queue, arguments.geometry.out_columns,
-      GradientSource<T>::kCoefficients * arguments.source.channels, &arguments.plan);
+  const int channels = arguments.source.channels;
+  const int shared = PlanShared<Memory>(*queue, arguments.geometry.Reduction(channels),
+                                        GradientSource<T>::kCoefficients * PaddedChannels(channels),
+                                        &arguments.plan);
   if (!arguments.plan.shares_coefficients) {
     Launch(queue, "convolution_coefficients", {dim3(1), dim3(kTileThreads)},
            CoefficientsKernel<GradientSource<T>>, arguments.source, arguments.coefficients);
@@ -97,19 +98,16 @@ void Dispatch(Queue* queue, int tile_columns, Access access,
   if (access == Access::kVector) {
     return LaunchInputGradient<Bfloat16, 64, Access::kVector>(queue, a);
   }
-  if (tile_columns == 32) return LaunchInputGradient<Bfloat16, 32, Access::kScalar>(queue, a);
-  LaunchInputGradient<Bfloat16, 64, Access::kScalar>(queue, a);
+  if (tile_columns == 32) return LaunchInputGradient<Bfloat16, 32, Access::kPadded>(queue, a);
+  LaunchInputGradient<Bfloat16, 64, Access::kPadded>(queue, a);
 }
 
 void Dispatch(Queue* queue, int, Access access, const InputGradientArguments<float>& a) {
-  switch (access) {
-    case Access::kPointwise:
-      return LaunchInputGradient<float, 64, Access::kPointwise>(queue, a);
-    case Access::kVector:
-      return LaunchInputGradient<float, 64, Access::kVector>(queue, a);
-    case Access::kScalar:
-      return LaunchInputGradient<float, 64, Access::kScalar>(queue, a);
+  if (access == Access::kPointwise) {
+    return LaunchInputGradient<float, 64, Access::kPointwise>(queue, a);
   }
+  if (access == Access::kVector) return LaunchInputGradient<float, 64, Access::kVector>(queue, a);
+  LaunchInputGradient<float, 64, Access::kPadded>(queue, a);
 }
 
 }  // namespace

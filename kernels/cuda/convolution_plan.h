@@ -34,7 +34,7 @@ inline ProductPlan PlanProduct(const Queue& queue, int rows, int columns, int ti
 }
 
 inline Access ChooseAccess(const ConvolutionShape& shape, int channels) {
-  if (channels % 8 != 0) return Access::kScalar;
+  if (channels % 8 != 0) return Access::kPadded;
   const bool pointwise = shape.kernel == 1 && shape.stride == 1 && shape.padding == Padding{};
   return pointwise ? Access::kPointwise : Access::kVector;
 }
@@ -45,7 +45,7 @@ template <typename T>
 int TileColumns(Access access, int columns) {
   if (std::is_same_v<T, float> || access == Access::kVector) return 64;
   if (columns <= 32) return 32;
-  return columns <= 64 || access == Access::kScalar ? 64 : 128;
+  return columns <= 64 || access == Access::kPadded ? 64 : 128;
 }
 
 // The blocks of a kernel that must fit into a multiprocessor, which bounds its registers. Narrow
@@ -79,7 +79,8 @@ int PlanShared(const Queue& queue, int reduction, int coefficients, ProductPlan*
 // The workspace for the coefficients of either direction, for the case that they are not in shared
 // memory.
 inline int64_t CoefficientBytes(const ConvolutionShape& shape) {
-  return 4 * std::max(shape.in.c, shape.out_channels) * static_cast<int64_t>(sizeof(float));
+  const int64_t channels = std::max(shape.in.c, shape.out_channels);
+  return 4 * PaddedChannels(static_cast<int>(channels)) * static_cast<int64_t>(sizeof(float));
 }
 
 }  // namespace pushpull::PUSHPULL_CUDA

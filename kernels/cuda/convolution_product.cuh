@@ -50,21 +50,22 @@ struct ProductMemory {
   }
 };
 
-// Loads the right operand [reduction][columns] into shared memory as T. kByRow: `weights` is that
-// matrix. kByColumn: each tap is transposed, so element (q, n) is weights[tap][n][channel] with
-// q = tap * channels + channel.
+// Loads the right operand [reduction][columns] into shared memory as T. Row q of it belongs to a
+// tap and a channel: q = tap * PaddedChannels(channels) + channel; beyond the channels it is zero.
+// kByRow: element (q, n) is weights[tap][channel][n]. kByColumn: it is weights[tap][n][channel].
 template <typename T, int kColumns, MatrixLayout kLayout>
 class Panel {
  public:
   using Memory = ProductMemory<T, kColumns, kLayout>;
 
-  // `channels` is the length of one tap of the reduction.
+  // `channels` are those of one tap of the reduction.
   __device__ __forceinline__ Panel(const float* weights, int reduction, int columns, int channels,
                                    int first_column, bool resident, T* shared)
       : weights_(weights),
         reduction_(reduction),
         columns_(columns),
         channels_(channels),
+        padded_(PaddedChannels(channels)),
         first_column_(first_column),
         resident_(resident),
         stride_(Memory::PanelStride(reduction, resident)),
@@ -92,8 +93,9 @@ class Panel {
         const int k = i / (kColumns / 8), n = i % (kColumns / 8) * 8;
         float values[8] = {};
         const int column = first_column_ + n;
-        if (first + k < reduction_) {
-          Read8(weights_ + static_cast<int64_t>(first + k) * columns_ + column, columns_ - column,
+        const int row = RowOf(first + k);
+        if (row >= 0) {
+          Read8(weights_ + static_cast<int64_t>(row) * columns_ + column, columns_ - column,
                 columns_ % 4 == 0, values);
         }
         Store8(values, to + k * stride_ + n);
@@ -122,24 +124,24 @@ class Panel {
     }
   }
 
+  // The row of weights[taps * channels][columns] for row q of the operand; -1 if that is zero.
+  __device__ __forceinline__ int RowOf(int q) const {
+    if (q >= reduction_) return -1;
+    if (padded_ == channels_) return q;
+    const int channel = q % padded_;
+    return channel < channels_ ? q / padded_ * channels_ + channel : -1;
+  }
+
   __device__ __forceinline__ void ReadTransposed(int q, int column, float values[8]) const {
-    if (channels_ % 8 == 0) {
-      if (q >= reduction_) return;
-      const int tap = q / channels_;
-      Load8(weights_ + (static_cast<int64_t>(tap) * columns_ + column) * channels_ + q % channels_,
-            values);
-      return;
-    }
-    for (int e = 0; e < 8; ++e) {
-      if (q + e >= reduction_) return;
-      const int tap = (q + e) / channels_;
-      values[e] = weights_[(static_cast<int64_t>(tap) * columns_ + column) * channels_ +
-                           (q + e) % channels_];
-    }
+    if (q >= reduction_) return;
+    const int tap = q / padded_, channel = q % padded_;
+    const float* const from =
+        weights_ + (static_cast<int64_t>(tap) * columns_ + column) * channels_ + channel;
+    Read8(from, channels_ - channel, padded_ == channels_, values);
   }
 
   const float* const weights_;
-  const int reduction_, columns_, channels_, first_column_;
+  const int reduction_, columns_, channels_, padded_, first_column_;
   const bool resident_;
   const int stride_;
   T* const shared_;
@@ -226,12 +228,6 @@ __device__ __forceinline__ void MultiplyTiles(const ProductPlan& plan, Rows& row
     }
   }
   __syncthreads();
-}
-
-// One block writes coefficients[Source::kCoefficients][channels] to device memory.
-template <typename Source>
-__global__ void CoefficientsKernel(Source source, float* out) {
-  source.FillCoefficients(out);
 }
 
 // Adds the warps' sums of one column, in order.

@@ -2,6 +2,8 @@
 // the operand exists only in shared memory, a chunk at a time).
 //   Forward: a row per output pixel, a column per (tap, input channel); elements are values of x.
 //   Input gradient: a row per input pixel, a column per (tap, output channel); elements are of dy.
+// A tap has a multiple of 8 columns; those beyond its channels are zeros. So eight columns from a
+// multiple of 8 on always belong to one tap.
 #ifndef PUSHPULL_KERNELS_CUDA_CONVOLUTION_ROWS_CUH_
 #define PUSHPULL_KERNELS_CUDA_CONVOLUTION_ROWS_CUH_
 
@@ -14,8 +16,8 @@ namespace pushpull::PUSHPULL_CUDA {
 struct ConvolutionGeometry {
   int in_h, in_w, in_c, out_h, out_w, out_c;
   int kernel, stride, pad_top, pad_left;
-  int in_rows, out_rows;        // pixels of all samples
-  int in_columns, out_columns;  // kernel * kernel * channels of x or of y
+  int in_rows, out_rows;  // pixels of all samples
+  int in_columns;         // kernel * kernel * channels of x
 
   explicit ConvolutionGeometry(const ConvolutionShape& s)
       : in_h(static_cast<int>(s.in.h)),
@@ -30,15 +32,20 @@ struct ConvolutionGeometry {
         pad_left(s.padding.left),
         in_rows(static_cast<int>(s.in.rows())),
         out_rows(static_cast<int>(s.out().rows())),
-        in_columns(s.kernel * s.kernel * in_c),
-        out_columns(s.kernel * s.kernel * out_c) {}
+        in_columns(s.kernel * s.kernel * in_c) {}
+
+  // The columns of the left operand of a product whose taps have so many channels.
+  PUSHPULL_HOST_DEVICE int Reduction(int channels) const {
+    return kernel * kernel * PaddedChannels(channels);
+  }
 };
 
 // How eight neighbouring columns of a row are read.
 enum class Access {
   kPointwise,  // 1x1, stride 1, no padding, channels a multiple of 8: the tensor is the operand
   kVector,     // channels a multiple of 8: one vector of one tap
-  kScalar,     // any other shape: one by one
+  kPadded,     // any other number of channels: the numbers of one tap that there are, one by one
+  kScalar,     // weight gradients of such a number: each number is located by itself
 };
 
 // Finds the input pixel that tap (kh, kw) of an output pixel reads; false if it is padding.
@@ -76,18 +83,20 @@ class RowLoader {
 
   struct Fetched {
     Raw8<T> first[kRowsPerThread], second[kRowsPerThread];
-    float values[kAccess == Access::kScalar ? kRowsPerThread : 1][8];
     bool present[kRowsPerThread];
   };
 
   // `coefficients` are in shared memory or, if in_shared is false, in device memory.
   __device__ __forceinline__ RowLoader(const ConvolutionGeometry& geometry, const Source& source,
                                        const float* coefficients, bool in_shared)
-      : g_(geometry), source_(source), coefficients_(coefficients), in_shared_(in_shared) {}
+      : g_(geometry),
+        source_(source),
+        padded_(PaddedChannels(source.channels)),
+        columns_(geometry.Reduction(source.channels)),
+        coefficients_(coefficients),
+        in_shared_(in_shared) {}
 
-  __device__ __forceinline__ int columns() const {
-    return Taps::kBackward ? g_.out_columns : g_.in_columns;
-  }
+  __device__ __forceinline__ int columns() const { return columns_; }
   __device__ __forceinline__ int rows() const { return Taps::kBackward ? g_.in_rows : g_.out_rows; }
 
   __device__ __forceinline__ void Begin(int first_row) {
@@ -112,19 +121,13 @@ class RowLoader {
     const int column = first_column + ColumnOf();
 #pragma unroll
     for (int i = 0; i < kRowsPerThread; ++i) {
-      if constexpr (kAccess == Access::kScalar) {
-        fetched.present[i] = true;
-        for (int e = 0; e < 8; ++e) fetched.values[i][e] = FetchOne(i, column + e);
-      } else {
-        int64_t offset = 0;
-        fetched.present[i] =
-            present_[i] && column < columns() && Locate(i, column, source_.channels, &offset);
-        if (fetched.present[i]) {
-          fetched.first[i] = LoadRaw8(source_.first() + offset);
-          if (source_.second() != nullptr) {
-            fetched.second[i] = LoadRaw8(source_.second() + offset);
-          }
-        }
+      int64_t offset = 0;
+      int count = 8;
+      fetched.present[i] = present_[i] && column < columns_ && Locate(i, column, &offset, &count);
+      if (!fetched.present[i]) continue;
+      fetched.first[i] = Load(source_.first() + offset, count);
+      if (source_.second() != nullptr) {
+        fetched.second[i] = Load(source_.second() + offset, count);
       }
     }
     return fetched;
@@ -134,9 +137,7 @@ class RowLoader {
 #pragma unroll
     for (int i = 0; i < kRowsPerThread; ++i) {
       float values[8] = {};
-      if constexpr (kAccess == Access::kScalar) {
-        for (int e = 0; e < 8; ++e) values[e] = fetched.values[i][e];
-      } else if (fetched.present[i]) {
+      if (fetched.present[i]) {
         float second[8] = {};
         Unpack8(fetched.first[i], values);
         if (source_.second() != nullptr) Unpack8(fetched.second[i], second);
@@ -154,48 +155,45 @@ class RowLoader {
   }
   static __device__ __forceinline__ int ColumnOf() { return threadIdx.x % (kChunk / 8) * 8; }
 
-  // The coefficients of eight neighbouring columns, which have one tap. A pointwise convolution has
-  // no other.
+  static __device__ __forceinline__ Raw8<T> Load(const T* from, int count) {
+    if constexpr (kAccess == Access::kPadded) return LoadRaw8(from, count);
+    return LoadRaw8(from);
+  }
+
+  // The coefficients of eight neighbouring columns. A pointwise convolution has a single tap.
   __device__ __forceinline__ void LoadCoefficients(int column,
                                                    float k[Source::kCoefficients][8]) const {
-    const int channel = kAccess == Access::kPointwise ? column : column % source_.channels;
+    const int channel = kAccess == Access::kPointwise ? column : column % padded_;
 #pragma unroll
     for (int q = 0; q < Source::kCoefficients; ++q) {
-      Load8From(in_shared_, coefficients_ + q * source_.channels + channel, k[q]);
+      Load8From(in_shared_, coefficients_ + q * padded_ + channel, k[q]);
     }
   }
 
-  // Computes the offset of a column's element in the tensor; false if the element is padding.
-  __device__ __forceinline__ bool Locate(int i, int column, int channels, int64_t* offset) const {
+  // Computes the offset of eight columns in the tensor, and how many of them there are; false if
+  // they are padding.
+  __device__ __forceinline__ bool Locate(int i, int column, int64_t* offset, int* count) const {
     if constexpr (kAccess == Access::kPointwise) {
-      *offset = static_cast<int64_t>(base_[i]) * channels + column;
+      *offset = static_cast<int64_t>(base_[i]) * source_.channels + column;
       return true;
     } else {
-      const int tap = column / channels;
+      const int tap = column / padded_, channel = column % padded_;
       int from_h, from_w;
       if (!Taps::Find(g_, h_[i], w_[i], tap / g_.kernel, tap % g_.kernel, &from_h, &from_w)) {
         return false;
       }
       const int h = Taps::kBackward ? g_.out_h : g_.in_h;
       const int w = Taps::kBackward ? g_.out_w : g_.in_w;
-      *offset = ((static_cast<int64_t>(base_[i]) * h + from_h) * w + from_w) * channels +
-                column % channels;
+      *offset =
+          ((static_cast<int64_t>(base_[i]) * h + from_h) * w + from_w) * source_.channels + channel;
+      *count = min(source_.channels - channel, 8);
       return true;
     }
   }
 
-  __device__ __forceinline__ float FetchOne(int i, int column) const {
-    int64_t offset = 0;
-    if (!present_[i] || column >= columns() || !Locate(i, column, source_.channels, &offset)) {
-      return 0.0f;
-    }
-    const float second = source_.second() != nullptr ? ToFloat(source_.second()[offset]) : 0.0f;
-    return source_.Form(ToFloat(source_.first()[offset]), second, coefficients_,
-                        column % source_.channels);
-  }
-
   const ConvolutionGeometry& g_;
   const Source& source_;
+  const int padded_, columns_;  // of a tap, and of all taps
   const float* const coefficients_;
   const bool in_shared_;
   bool present_[kRowsPerThread];

@@ -1,5 +1,5 @@
 // What the elements of a convolution's left operand are formed from, and the coefficients that this
-// takes: a vector per coefficient, with a number per channel.
+// takes: a vector per coefficient, with a number per channel and zeros up to PaddedChannels.
 #ifndef PUSHPULL_KERNELS_CUDA_CONVOLUTION_SOURCES_CUH_
 #define PUSHPULL_KERNELS_CUDA_CONVOLUTION_SOURCES_CUH_
 
@@ -9,6 +9,9 @@
 
 namespace pushpull::PUSHPULL_CUDA {
 
+// The columns of a tap in the left operand.
+PUSHPULL_HOST_DEVICE inline int PaddedChannels(int channels) { return (channels + 7) / 8 * 8; }
+
 // Elements are values of x, formed through batch norm, activation and skip.
 template <typename T>
 struct ValueSource {
@@ -17,10 +20,11 @@ struct ValueSource {
   int channels;
 
   __device__ __forceinline__ void FillCoefficients(float* out) const {
-    for (int c = threadIdx.x; c < channels; c += kTileThreads) {
-      const ScaleShift z = NormCoefficients(x.norm, c);
+    const int padded = PaddedChannels(channels);
+    for (int c = threadIdx.x; c < padded; c += kTileThreads) {
+      const ScaleShift z = c < channels ? NormCoefficients(x.norm, c) : ScaleShift{0.0f, 0.0f};
       out[c] = z.scale;
-      out[channels + c] = z.shift;
+      out[padded + c] = z.shift;
     }
   }
   __device__ __forceinline__ const T* first() const { return x.raw; }
@@ -50,11 +54,13 @@ struct GradientSource {
   int channels;
 
   __device__ __forceinline__ void FillCoefficients(float* out) const {
-    for (int c = threadIdx.x; c < channels; c += kTileThreads) {
-      const RawGradientCoefficients k = GradientCoefficients(dy, c);
+    const int padded = PaddedChannels(channels);
+    for (int c = threadIdx.x; c < padded; c += kTileThreads) {
+      const RawGradientCoefficients k =
+          c < channels ? GradientCoefficients(dy, c) : RawGradientCoefficients{0.0f, 0.0f, 0.0f};
       out[c] = k.dz_factor;
-      out[channels + c] = k.raw_factor;
-      out[2 * channels + c] = k.offset;
+      out[padded + c] = k.raw_factor;
+      out[2 * padded + c] = k.offset;
     }
   }
   __device__ __forceinline__ const T* first() const { return dy.dz; }
@@ -71,6 +77,12 @@ struct GradientSource {
     for (int e = 0; e < 8; ++e) values[e] = values[e] * k[0][e] + raw[e] * k[1][e] + k[2][e];
   }
 };
+
+// One block writes coefficients[Source::kCoefficients][channels] to device memory.
+template <typename Source>
+__global__ void CoefficientsKernel(Source source, float* out) {
+  source.FillCoefficients(out);
+}
 
 }  // namespace pushpull::PUSHPULL_CUDA
 

@@ -271,7 +271,7 @@ void LaunchWeightGradient(Queue* queue, Access access, int splits,
       return Launch(queue, name, shape, ConvolutionWeightGradientKernel<T, Access::kPointwise>, a);
     case Access::kVector:
       return Launch(queue, name, shape, ConvolutionWeightGradientKernel<T, Access::kVector>, a);
-    case Access::kScalar:
+    default:
       return Launch(queue, name, shape, ConvolutionWeightGradientKernel<T, Access::kScalar>, a);
   }
 }

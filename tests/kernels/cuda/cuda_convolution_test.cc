@@ -89,6 +89,9 @@ std::vector<ConvolutionCase> DenseTileCases() {
   add({.shape = SameConvolution({1, 19, 19, 24}, 72, 3, 1), .output = Norm::kNone, .bias = true});
   add({.shape = SameConvolution({2, 11, 10, 40}, 80, 3, 2), .add = true});
   add({.shape = SameConvolution({1, 5, 6, 320}, 64, 3, 1)});
+  // The class predictors of SSD with three anchors and 91 classes.
+  add({.shape = SameConvolution({2, 5, 4, 24}, 273, 3, 1), .output = Norm::kNone, .bias = true});
+  add({.shape = SameConvolution({1, 7, 6, 13}, 91, 3, 2), .input = Input::kNormSkip, .add = true});
   add({.shape = {{2, 12, 9, 16}, 24, 3, 2, {1, 1, 1, 1}}});
   return cases;
 }
