@@ -1,11 +1,14 @@
 #!/usr/bin/env bash
-# Runs all checks that need a GPU, within 9 minutes, in the folder that bundle.sh packs. Prints a table at the end.
+# Runs all checks that need a GPU, within 9 minutes, in the folder that bundle.sh packs. What is worth most comes first,
+# and each row of the table is written as it comes, so that a run that is cut off leaves what it found.
 # usage: ./check.sh [--only=NAME,...] [--gpus=LIST] [--seconds=N]
-#   --only=NAME,...  some of: operators memcheck racecheck determinism mobilenet ssd benchmark end_to_end bad_cases
+#   --only=NAME,...  some of: step operators profile benchmark memcheck racecheck determinism end_to_end mobilenet ssd
+#                    bad_cases
 #   --gpus=LIST      GPUs of the three clones; default: the first three; if there are fewer, clones share them
 #   --seconds=N      time for everything; a check that no longer fits is skipped; default 530
 # Environment: DATA, a folder with MNIST's four IDX files (default ./mnist; if missing, drawn shapes); OUT, a folder for
-# the table and the logs; PYTHON, with PyTorch (default python3); SANITIZER_FILTER, the tests under compute-sanitizer.
+# the table (check.txt) and the logs; PYTHON, with PyTorch (default python3); SANITIZER_FILTER, the tests under
+# compute-sanitizer.
 # Exit code: 0 if no check failed; 1 if one failed; 69 if there is no GPU.
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -19,10 +22,10 @@ for argument in "$@"; do
     --only=*) only=,${argument#*=}, ;;
     --gpus=*) gpus=${argument#*=} ;;
     --seconds=*) seconds=${argument#*=} ;;
-    *) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 64 ;;
+    *) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 64 ;;
   esac
 done
-checks=(operators memcheck racecheck determinism mobilenet ssd benchmark end_to_end bad_cases)
+checks=(step operators profile benchmark memcheck racecheck determinism end_to_end mobilenet ssd bad_cases)
 for name in ${only//,/ }; do
   [[ " ${checks[*]} " == *" $name "* ]] || { echo "check: no check is called $name: ${checks[*]}" >&2; exit 64; }
 done
@@ -42,7 +45,9 @@ first_gpu=${gpus%%,*}
 export CUDA_DEVICE_ORDER=PCI_BUS_ID
 [ -z "${OUT:-}" ] || mkdir -p "$OUT" || exit 66
 work=$(mktemp -d)
-mkdir "$work/logs"
+results=${OUT:-$work}/check.txt
+logs=${OUT:-$work}/logs
+mkdir -p "$logs" || exit 66
 started=$SECONDS
 
 # Ends all processes that the script has started, however the script ends.
@@ -56,11 +61,12 @@ cleanup() {
 trap cleanup EXIT
 trap 'exit 143' INT TERM
 
-table=()
 failures=0
+# line CHECK FIGURE BAR RESULT: adds a line to the table.
+line() { printf '%-28s | %-60s | %-24s | %s\n' "$1" "$2" "$3" "$4" >> "$results"; }
 # row CHECK FIGURE BAR RESULT: adds a row to the table and prints it. A RESULT that begins with FAIL counts as failure.
 row() {
-  table+=("$1|$2|$3|$4")
+  line "$@"
   case "$4" in FAIL*) failures=$((failures + 1)) ;; esac
   printf '%-28s %-44s %-26s %s\n' "$1" "$2" "$3" "$4"
 }
@@ -98,17 +104,17 @@ train() {
   local name=$1 limit=$2 code=0 server worker watcher=""
   shift 2
   limited "$limit" "$bin/ps_server" --pipeline_config_path="$work/$name.config" --train_dir="$work/$name" \
-    --listen="unix:$work/$name.sock" --state_dir="$work/$name.state" > "$work/logs/$name.ps_server.log" 2>&1 &
+    --listen="unix:$work/$name.sock" --state_dir="$work/$name.state" > "$logs/$name.ps_server.log" 2>&1 &
   server=$!
   pids+=("$server")
   if [ "$evaluator" = 1 ]; then
     limited "$limit" "$bin/evaluator" --checkpoint_dir="$work/$name" --data_dir="$data" --gpus="$first_gpu" \
-      --gpu_memory_limit_mb=4096 > "$work/logs/$name.evaluator.log" 2>&1 &
+      --gpu_memory_limit_mb=4096 > "$logs/$name.evaluator.log" 2>&1 &
     watcher=$!
     pids+=("$watcher")
   fi
   limited "$limit" "$bin/worker" --ps="unix:$work/$name.sock" --data_dir="$data" "$@" \
-    > "$work/logs/$name.worker.log" 2>&1 &
+    > "$logs/$name.worker.log" 2>&1 &
   worker=$!
   pids+=("$worker")
   wait "$worker" || code=$?
@@ -129,7 +135,7 @@ background() {
 # events NAME EXPRESSION: prints a Python expression of `scalars`, which maps a tag of job NAME to its values in the
 # order of steps.
 events() {
-  "$python" - "$here" "$work/$1" "$2" << 'PYTHON' 2>> "$work/logs/events.log"
+  "$python" - "$here" "$work/$1" "$2" << 'PYTHON' 2>> "$logs/events.log"
 import pathlib
 import statistics
 import sys
@@ -184,51 +190,121 @@ config mobilenet_gpu $classifier "$(steps 400); s/save_checkpoints_secs: [0-9]+/
 config ssd_cpu ssd_shapes.config
 config ssd_gpu ssd_shapes.config
 
-nvidia-smi --query-gpu=index,name,driver_version,memory.total,temperature.gpu --format=csv,noheader
+nvidia-smi --query-gpu=index,name,driver_version,memory.total,temperature.gpu --format=csv,noheader | tee "$results"
+line check figure bar result
 echo "three clones on GPUs $gpus, $cores cores, data: $data_name"
 echo
 
-# The reference curves are computed on the CPU, in the background, while the operators are tested on the GPU.
-reference=""
-references() {
-  local name code
-  for name in mobilenet ssd; do
-    [[ -z $only || $only == *,$name,* ]] || continue
-    code=0
-    train ${name}_cpu 300 --device=cpu --num_clones=3 --threads=$((cores > 3 ? cores / 3 : 1)) || code=$?
-    echo $code > "$work/${name}_cpu.code"
+# value FILE KEY PATTERN: prints the NUMBER of KEY=NUMBER in the first line that matches the pattern.
+value() { grep -m 1 "$3" "$1" | grep -oE "(^| )$2=[0-9.]+" | cut -d= -f2; }
+
+networks=(mobilenet_v2 ssd_mobilenet_v2 ssd_mobilenet_v1)
+
+# Our step alone, with its table of operators.
+step() {
+  wanted step 20 || return
+  local net log code ours
+  for net in "${networks[@]}"; do
+    log=$logs/step.$net.log code=0
+    limited 60 "$bin/gpu_step" --gpu="$first_gpu" --networks="$net" --losses=0 > "$log" 2>&1 || code=$?
+    cat "$log"
+    ours=$(value "$log" ours "result: net=$net ")
+    if [ $code -eq 0 ] && [ -n "$ours" ]; then
+      row "$net, our step" "$ours images/s" "" ok
+    else
+      row "$net, our step" "" "ends with 0" "$(why $code "$log")"
+    fi
   done
 }
-if [[ -z $only || $only == *,mobilenet,* || $only == *,ssd,* ]]; then
-  background references
-  reference=$!
-fi
 
+# test_names: prints the names of all tests of operators, one per line.
+test_names() {
+  "$bin/cuda_test" --gtest_list_tests 2> /dev/null |
+    awk '/^[^ ].*\.( |$)/ { suite = $1; next } /^  [^ ]/ { print suite $1 }'
+}
+# share INDEX: runs the tests in the file names.INDEX. Where a test ends the process or takes too long, it goes on behind
+# that test, which it notes in crashed.INDEX.
+share() {
+  local log=$logs/operators.$1.log names=$work/names.$1 code running
+  : > "$log"
+  : > "$work/crashed.$1"
+  while [ -s "$names" ] && [ "$(left)" -gt 1 ]; do
+    code=0
+    limited 60 "$bin/cuda_test" --gtest_filter="$(paste -sd: "$names")" > "$work/part.$1" 2>&1 || code=$?
+    cat "$work/part.$1" >> "$log"
+    [ $code -gt 1 ] || return 0  # gtest says 1 where tests have failed
+    running=$(sed -nE 's/^\[ RUN +\] ([^ ,]+).*/\1/p' "$work/part.$1" | tail -n 1)
+    echo "${running:-(no test had begun)} exit code $code" >> "$work/crashed.$1"
+    [ -n "$running" ] || return 0
+    sed -i "0,\\|^$running\$|d" "$names"
+  done
+}
 operators() {
   wanted operators 20 || return
-  local log=$work/logs/operators.log code=0 count
-  limited 150 "$bin/cuda_test" > "$log" 2>&1 || code=$?
-  count=$(grep -cE '^\[ +OK \]' "$log")
-  if [ $code -eq 0 ] && [ "$count" -gt 0 ]; then
-    row "operators, fp32 and bf16" "$count tests passed, $(grep -cE '^\[ +SKIPPED \]' "$log") skipped" "all" ok
+  local shares=$((cores > 8 ? 8 : cores)) k pids_of_shares=() passed skipped failed total crashed
+  test_names > "$work/names"
+  total=$(grep -c . "$work/names")
+  if [ "$total" -eq 0 ]; then
+    row "operators, fp32 and bf16" "cuda_test lists no tests" "all" FAIL
+    return
+  fi
+  rm -f "$logs"/operators.*.log
+  for ((k = 0; k < shares; ++k)); do
+    awk "NR % $shares == $k" "$work/names" > "$work/names.$k"
+    background share "$k"
+    pids_of_shares+=("$!")
+  done
+  for k in "${pids_of_shares[@]}"; do wait "$k"; done
+  # count RESULT: prints how many tests have this result.
+  count() { cat "$logs"/operators.*.log | grep -cE "^\[ +$1 +\] .*\([0-9]+ ms\)"; }
+  passed=$(count OK) skipped=$(count SKIPPED) failed=$(count FAILED)
+  crashed=$(cat "$work"/crashed.* | paste -sd';' | cut -c1-200)
+  if [ "$passed" -gt 0 ] && [ "$failed" -eq 0 ] && [ -z "$crashed" ] && [ $((passed + skipped)) -eq "$total" ]; then
+    row "operators, fp32 and bf16" "$passed of $total tests passed, $skipped skipped" "all" ok
   else
-    row "operators, fp32 and bf16" "$(grep -cE '^\[ +FAILED +\].*\([0-9]+ ms\)' "$log") tests failed" "all" \
-      "$(why $code "$log")"
+    row "operators, fp32 and bf16" "$passed of $total tests passed, $failed failed" "all" \
+      "FAIL${crashed:+ ($(cat "$work"/crashed.* | grep -c .) ended the process: $crashed)}"
   fi
 }
 
-# sanitize TOOL: runs the operators' tests under compute-sanitizer.
+# tool NAME: prints the path of a program of CUDA's toolkit; nothing if it is not here.
+tool() {
+  command -v "$1" || find /usr/local/cuda*/bin /opt/nvidia -name "$1" -type f 2> /dev/null | head -n 1
+}
+
+# What bounds the kernels of a step: Nsight Compute's basic figures of single launches.
+profile() {
+  wanted profile 30 || return
+  local log=$logs/ncu.csv code=0 ncu launches
+  ncu=$(tool ncu)
+  if [ -z "$ncu" ]; then
+    row "profile" "" "" "skipped (no ncu here)"
+    return
+  fi
+  limited 60 "$ncu" --set basic --csv --kernel-name-base function \
+    --kernel-name 'regex:^(Convolution|Pointwise|Depthwise).*Kernel' --launch-skip 60 --launch-count 40 \
+    "$bin/gpu_step" --gpu="$first_gpu" --networks=mobilenet_v2 --steps=1 --repeats=1 --losses=0 > "$log" 2>&1 || code=$?
+  launches=$(grep -oE '^"[0-9]+"' "$log" | sort -u | grep -c .)
+  if grep -q ERR_NVGPUCTRPERM "$log"; then
+    row "profile" "" "" "skipped (no permission to read the GPU's counters)"
+  elif [ "$launches" -gt 0 ]; then
+    row "profile" "$launches launches in logs/ncu.csv" "" ok
+  else
+    row "profile" "" "" "$(why $code "$log")"
+  fi
+}
+
+# sanitize TOOL: runs a choice of the operators' tests under compute-sanitizer, which makes them many times slower.
 sanitize() {
-  local tool=$1 log=$work/logs/$1.log code=0 sanitizer
+  local tool=$1 log=$logs/$1.log code=0 sanitizer
   wanted "$tool" 20 || return
-  sanitizer=$(command -v compute-sanitizer ||
-    find /usr/local/cuda*/bin -name compute-sanitizer 2> /dev/null | head -n 1)
+  sanitizer=$(tool compute-sanitizer)
   if [ -z "$sanitizer" ]; then
     row "$tool" "" "0 errors" "skipped (no compute-sanitizer here)"
     return
   fi
   limited 110 "$sanitizer" --tool "$tool" --error-exitcode 99 "$bin/cuda_test" \
-    --gtest_filter="${SANITIZER_FILTER:-*}" > "$log" 2>&1 || code=$?
+    --gtest_filter="${SANITIZER_FILTER:-*OnTwoMultiprocessors.Bfloat16MatchesTheReference/?}" > "$log" 2>&1 || code=$?
   local summary
   summary=$(grep -oE '(ERROR|RACECHECK) SUMMARY: .*' "$log" | tail -n 1)
   if [ $code -eq 0 ] && grep -qE '^\[  PASSED  \] [1-9]' "$log"; then
@@ -256,7 +332,7 @@ determinism() {
       train $b 60 --num_clones=1 --gpus="$first_gpu" --precision=bf16 || code=$?
     fi
     if [ $code -ne 0 ]; then
-      row "determinism, $network" "" "same bits" "$(why $code "$work/logs/$last.worker.log")"
+      row "determinism, $network" "" "same bits" "$(why $code "$logs/$last.worker.log")"
       continue
     fi
     local same=1 files=0
@@ -281,11 +357,11 @@ curve() {
   train "${name}_gpu" 100 --num_clones=3 --gpus="$gpus" --precision=bf16 || code=$?
   evaluator=0
   if [ $code -ne 0 ]; then
-    row "$name, 3 clones, evaluator" "" "ends with 0" "$(why $code "$work/logs/${name}_gpu.worker.log")"
+    row "$name, 3 clones, evaluator" "" "ends with 0" "$(why $code "$logs/${name}_gpu.worker.log")"
     return
   fi
   speed=$(events "${name}_gpu" "'%.0f images/s' % $settled_rate")
-  row "$name, 3 clones, evaluator" "$speed; $(grep -oE '(accuracy|mAP@0.5IOU|mAP).*' "$work/logs/${name}_gpu.evaluator.log" | tail -n 1 | cut -c1-40)" \
+  row "$name, 3 clones, evaluator" "$speed; $(grep -oE '(accuracy|mAP@0.5IOU|mAP).*' "$logs/${name}_gpu.evaluator.log" | tail -n 1 | cut -c1-40)" \
     "ends with 0" ok
   while [ -n "$reference" ] && [ ! -f "$work/${name}_cpu.code" ] && kill -0 "$reference" 2> /dev/null &&
     [ "$(left)" -gt 5 ]; do sleep 0.5; done
@@ -300,32 +376,32 @@ curve() {
   row "$name, bf16 and fp32" "final loss ${ours:0:7}, on the CPU ${theirs:0:7}" "within 2 %" "$result"
 }
 
-# value FILE KEY PATTERN: prints the NUMBER of KEY=NUMBER in the first line that matches the pattern.
-value() { grep -m 1 "$3" "$1" | grep -oE "(^| )$2=[0-9.]+" | cut -d= -f2; }
-
+# Our step beside PyTorch's, a network at a time.
 benchmark() {
   wanted benchmark 40 || return
-  local log=$work/logs/gpu_step.log code=0 net torch=() ours compiled best result
-  if "$python" -c 'import torch' 2> /dev/null; then
-    torch=(--torch="$python" --torch_script="$here/gpu_step_torch.py")
+  local net log code ours compiled best result first mean
+  if ! "$python" -c 'import torch' 2> /dev/null; then
+    row "benchmark" "" "1.5 x compiled PyTorch" "skipped (no PyTorch here)"
+    return
   fi
-  limited 300 "$bin/gpu_step" --gpu="$first_gpu" "${torch[@]}" > "$log" 2>&1 || code=$?
-  cat "$log"
-  echo
-  [ $code -eq 0 ] || row "benchmark" "" "ends with 0" "$(why $code "$log")"
-  for net in mobilenet_v2 ssd_mobilenet_v2 ssd_mobilenet_v1; do
+  for net in "${networks[@]}"; do
+    log=$logs/gpu_step.$net.log code=0
+    limited 120 "$bin/gpu_step" --gpu="$first_gpu" --networks="$net" --torch="$python" \
+      --torch_script="$here/gpu_step_torch.py" > "$log" 2>&1 || code=$?
+    cat "$log"
+    echo
+    [ $code -eq 0 ] || row "$net" "" "ends with 0" "$(why $code "$log")"
     ours=$(value "$log" ours "result: net=$net ")
     [ -n "$ours" ] || continue
     compiled=$(value "$log" compile "result: net=$net ")
     best=${compiled:-$(value "$log" eager "result: net=$net ")}
     result=FAIL
     if [ -z "$best" ]; then
-      result="skipped (no PyTorch here)"
+      result="skipped (PyTorch gave no figure)"
     elif holds "$ours >= 1.5 * $best"; then
       result=ok
     fi
     row "$net" "$ours images/s, PyTorch ${compiled:+compiled }${best:-?}" "1.5 x compiled PyTorch" "$result"
-    local first mean
     first=$(value "$log" first "losses: net=$net ")
     mean=$(value "$log" mean "losses: net=$net ")
     [ -n "$mean" ] || continue
@@ -343,7 +419,7 @@ end_to_end() {
   for batch in 256 64; do
     bar=0.95
     [ $batch = 256 ] || bar=0.80
-    log=$work/logs/gpu_step_$batch.log
+    log=$logs/gpu_step_$batch.log
     code=0
     limited 40 "$bin/gpu_step" --gpu="$first_gpu" --networks=mobilenet_v2 --batches=$batch --classes=10 --table=none \
       --losses=0 > "$log" 2>&1 || code=$?
@@ -355,7 +431,7 @@ end_to_end() {
       [ $code -ne 0 ] || train "$name" 50 --num_clones=1 --gpus="$first_gpu" --precision=bf16 \
         --gradient_precision=$gradients || code=$?
       if [ $code -ne 0 ]; then
-        [ ! -f "$work/logs/$name.worker.log" ] || log=$work/logs/$name.worker.log
+        [ ! -f "$logs/$name.worker.log" ] || log=$logs/$name.worker.log
         row "batch $batch, $gradients gradients" "" "$bar of the GPU alone" "$(why $code "$log")"
         break
       fi
@@ -371,13 +447,13 @@ end_to_end() {
   if [ $code -eq 0 ]; then
     row "end to end, 3 clones sharing" "$(events sharing "'%.0f images/s' % $settled_rate") of $alone" "" ok
   else
-    row "end to end, 3 clones sharing" "" "" "$(why $code "$work/logs/sharing.worker.log")"
+    row "end to end, 3 clones sharing" "" "" "$(why $code "$logs/sharing.worker.log")"
   fi
 }
 
 # refuses NAME CONFIG_SED PATTERN WORKER_FLAG...: expects that the job fails by itself with a message that matches.
 refuses() {
-  local name=$1 code=0 log=$work/logs/$1.worker.log result=FAIL said
+  local name=$1 code=0 log=$logs/$1.worker.log result=FAIL said
   large "$name" "$2"
   local pattern=$3
   shift 3
@@ -401,10 +477,10 @@ killed_clone() {
   done
   wait "$job" || code=$?
   local result=FAIL
-  grep -q 'starting it again' "$work/logs/killed.worker.log" && [ $code -eq 0 ] && [ -n "$clone" ] &&
+  grep -q 'starting it again' "$logs/killed.worker.log" && [ $code -eq 0 ] && [ -n "$clone" ] &&
     ls -d "$work"/killed/ckpt-00003000 > /dev/null 2>&1 && result=ok
-  [ $code -eq 0 ] || result=$(why $code "$work/logs/killed.worker.log")
-  row "kill -9 of a clone" "$(grep -oE 'clone 1 died.*' "$work/logs/killed.worker.log" | head -n 1 | cut -c1-60)" \
+  [ $code -eq 0 ] || result=$(why $code "$logs/killed.worker.log")
+  row "kill -9 of a clone" "$(grep -oE 'clone 1 died.*' "$logs/killed.worker.log" | head -n 1 | cut -c1-60)" \
     "restarted, training ends" "$result"
 }
 
@@ -415,31 +491,40 @@ bad_cases() {
   killed_clone
 }
 
+# The reference curves are computed on the CPU, in the background. They begin once the GPU has been measured, because
+# what runs beside a measurement slows it down.
+reference=""
+references() {
+  local name code
+  for name in mobilenet ssd; do
+    [[ -z $only || $only == *,$name,* ]] || continue
+    code=0
+    train ${name}_cpu 300 --device=cpu --num_clones=3 --threads=$((cores > 3 ? cores / 3 : 1)) || code=$?
+    echo $code > "$work/${name}_cpu.code"
+  done
+}
+begin_references() {
+  if [[ -z $only || $only == *,mobilenet,* || $only == *,ssd,* ]]; then
+    background references
+    reference=$!
+  fi
+}
+
+step
 operators
+profile
+benchmark
 sanitize memcheck
 sanitize racecheck
 determinism
+end_to_end
+begin_references
 curve mobilenet
 curve ssd
 [ -z "$reference" ] || kill -TERM "$reference" 2> /dev/null
-benchmark
-end_to_end
 bad_cases
 
-{
-  nvidia-smi --query-gpu=index,name,driver_version --format=csv,noheader
-  printf '%-28s | %-60s | %-24s | %s\n' check figure bar result
-  for line in "${table[@]}"; do
-    IFS='|' read -r a b c d <<< "$line"
-    printf '%-28s | %-60s | %-24s | %s\n' "$a" "$b" "$c" "$d"
-  done
-  echo "$failures failed, $((SECONDS - started)) s"
-} > "$work/table.txt"
-if [ -n "${OUT:-}" ]; then
-  cp "$work/table.txt" "$OUT/check.txt"
-  [ ! -f "$work/logs/gpu_step.log" ] || cp "$work/logs/gpu_step.log" "$OUT/"
-  tar -C "$work" -czf "$OUT/logs.tar.gz" logs
-fi
+echo "$failures failed, $((SECONDS - started)) s" >> "$results"
 echo
-cat "$work/table.txt"
+cat "$results"
 [ $failures -eq 0 ]
