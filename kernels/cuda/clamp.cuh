@@ -31,7 +31,8 @@ __device__ __forceinline__ float Clamp(float z, Bounds bounds) {
 #endif
 }
 
-// The gradient where the slope of the activation at z is 1, else 0.
+// The gradient where the slope of the activation at z is 1, else 0. Unlike a product with the
+// slope, it is 0 where z is infinite, and where the slope is 0 and the gradient not finite.
 __device__ __forceinline__ float Masked(float gradient, float z, Bounds bounds) {
   return z <= bounds.low || z >= bounds.high ? 0.0f : gradient;
 }

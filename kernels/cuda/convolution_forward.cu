@@ -196,7 +196,7 @@ void ConvolutionForward(Queue* queue, const ConvolutionShape& shape, const Lazy<
       statistics.mean != nullptr ? coefficients + CoefficientBytes(shape) / sizeof(float) : nullptr;
   const ForwardArguments<T> arguments = {
       geometry,
-      PlanProduct(*queue, geometry.out_rows, geometry.out_c, tile_columns),
+      PlanProduct(*queue, geometry.out_rows, geometry.out_c, tile_columns, access),
       {ValueView(x), geometry.in_c},
       weights,
       bias,

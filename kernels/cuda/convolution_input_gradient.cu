@@ -123,7 +123,7 @@ void ConvolutionInputGradient(Queue* queue, const ConvolutionShape& shape, const
   const int tile_columns = TileColumns<T>(access, geometry.in_c);
   const InputGradientArguments<T> arguments = {
       geometry,
-      PlanProduct(*queue, geometry.in_rows, geometry.in_c, tile_columns),
+      PlanProduct(*queue, geometry.in_rows, geometry.in_c, tile_columns, access),
       {ViewOf(dy, geometry.out_rows), geometry.out_c},
       weights,
       ViewOf(x),

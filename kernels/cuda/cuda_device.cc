@@ -12,18 +12,13 @@
 
 #include "common/base/status_macros.h"
 #include "kernels/cuda/cuda_operators.h"
+#include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/queue.h"
 #include "kernels/device_selection.h"
 
 namespace pushpull::PUSHPULL_CUDA {
 namespace {
 
-// The lowest compute capability that there is code for, times 10.
-#ifdef PUSHPULL_CUDA_LOWEST
-constexpr int kLowestCapability = PUSHPULL_CUDA_LOWEST;
-#else
-constexpr int kLowestCapability = 80;
-#endif
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 
 std::string ErrorText(cudaError_t error) {
@@ -310,18 +305,17 @@ absl::StatusOr<std::unique_ptr<Device>> OpenDevice(const GpuOptions& options) {
   const std::string description =
       absl::StrCat("GPU ", index, " (", chosen.name, ", ",
                    Gigabytes(static_cast<int64_t>(chosen.totalGlobalMem)), ")");
-  if (10 * chosen.major + chosen.minor < kLowestCapability) {
-    return absl::FailedPreconditionError(absl::StrFormat(
-        "%s has compute capability %d.%d, and this program has code for %d.%d and later; build it "
-        "with -DPUSHPULL_CUDA_ARCHITECTURES=%d%d or all",
-        description, chosen.major, chosen.minor, kLowestCapability / 10, kLowestCapability % 10,
-        chosen.major, chosen.minor));
-  }
   // A waiting thread shall sleep, not spin: the input pipeline needs the cores.
   cudaError_t result = cudaSetDevice(index);
   if (result == cudaSuccess) result = cudaSetDeviceFlags(cudaDeviceScheduleBlockingSync);
   if (result != cudaSuccess) {
     return absl::AbortedError(absl::StrCat(description, " cannot be used: ", ErrorText(result)));
+  }
+  if (!HasCodeForDevice()) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "%s has compute capability %d.%d, for which this program has no code; build it with "
+        "-DPUSHPULL_CUDA_ARCHITECTURES=%d%d or all (CUDA 13 supports 7.5 and later)",
+        description, chosen.major, chosen.minor, chosen.major, chosen.minor));
   }
   auto device =
       std::make_unique<CudaDevice>(description, listed[index].uuid, options.memory_limit_bytes);

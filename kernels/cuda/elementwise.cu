@@ -165,6 +165,17 @@ void ConvertToFloat(Queue* queue, int64_t size, const T* from, float* to) {
   Convert(queue, "ConvertToFloat", size, from, to);
 }
 
+bool HasCodeForDevice() {
+  cudaFuncAttributes attributes;
+  const cudaError_t result =
+      cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(&ZeroKernel));
+  if (result != cudaErrorNoKernelImageForDevice && result != cudaErrorInvalidDeviceFunction) {
+    return true;  // another error is reported by what comes next
+  }
+  cudaGetLastError();  // clears it
+  return false;
+}
+
 void Zero(Queue* queue, int64_t size, float* out) {
   Launch(queue, "Zero", {WalkBlocks(*queue, size), kWalkThreads}, ZeroKernel, size, out);
 }

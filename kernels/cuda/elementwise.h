@@ -40,6 +40,10 @@ void MovingStatistics(Queue* queue, int64_t channels, int64_t rows, const float*
 void CorrectStatistics(Queue* queue, int64_t channels, double left, const float* mean,
                        const float* variance, float* corrected_mean, float* corrected_variance);
 
+// Whether this program has code for the calling thread's device, or code that the driver can
+// compile for it. All kernels are compiled for the same devices.
+bool HasCodeForDevice();
+
 }  // namespace pushpull::PUSHPULL_CUDA
 
 #endif  // PUSHPULL_KERNELS_CUDA_ELEMENTWISE_H_

@@ -370,6 +370,12 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   return cudaSuccess;
 }
 
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, const void*) {
+  if (machine().state.capability >= kEmulatedCodeFrom) return Health();
+  last_error = cudaErrorNoKernelImageForDevice;
+  return last_error;
+}
+
 cudaError_t cudaGetLastError() {
   const cudaError_t error = last_error == cudaSuccess ? Health() : last_error;
   last_error = cudaSuccess;

@@ -27,7 +27,9 @@ enum cudaError_t {
   cudaErrorMemoryAllocation = 2,
   cudaErrorInsufficientDriver = 35,
   cudaErrorNoDevice = 100,
+  cudaErrorInvalidDeviceFunction = 98,
   cudaErrorInvalidDevice = 101,
+  cudaErrorNoKernelImageForDevice = 209,
   cudaErrorInvalidResourceHandle = 400,
   cudaErrorNotReady = 600,
   cudaErrorIllegalAddress = 700,
@@ -114,6 +116,9 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream);
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable);
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);
+struct cudaFuncAttributes {};
+// As if there were code for kEmulatedCodeFrom and later.
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel);
 cudaError_t cudaGetLastError();
 
 // Runs `work` on the stream: now, when somebody waits for it if the machine defers, or each time
@@ -122,6 +127,8 @@ void Enqueue(cudaStream_t stream, std::function<void()> work);
 // The same for a kernel. If the stream belongs to another device than that of the calling thread,
 // cudaGetLastError returns cudaErrorInvalidResourceHandle.
 void EnqueueKernel(cudaStream_t stream, std::function<void()> work);
+
+inline constexpr int kEmulatedCodeFrom = 80;  // a compute capability, times 10
 
 // Describes the emulated machine.
 struct EmulatedMachine {
