@@ -73,9 +73,12 @@ class Detector(Network):
                 index += 1
         return [tap, self.convolve(x, root + "Conv_1", divisible(1280), 1, 1, True, training)]
 
-    def extra(self, maps, training):
-        base = ("FeatureExtractor/MobilenetV1/Conv2d_13_pointwise" if self.case["version"] == 1 else
+    def extra_scope(self):
+        return ("FeatureExtractor/MobilenetV1/Conv2d_13_pointwise" if self.case["version"] == 1 else
                 "FeatureExtractor/MobilenetV2/layer_19")
+
+    def extra(self, maps, training):
+        base = self.extra_scope()
         for i, full in enumerate(EXTRA, start=2):
             half, depth = self.depth(full / 2), self.depth(full)
             x = self.convolve(maps[-1], f"{base}_1_Conv2d_{i}_1x1_{half}", half, 1, 1, True, training)

@@ -1,7 +1,6 @@
 // Compares whole training and inference steps with values from an independent implementation in
-// PyTorch (tests/reference/mobilenet_v2_torch.py, ssd_mobilenet_torch.py and
-// feature_pyramid_torch.py, backbones_torch.py) or torchvision (classifiers_torchvision.py), all in
-// float64.
+// PyTorch (tests/reference/mobilenet_v2_torch.py, ssd_mobilenet_torch.py, ssd_inception_torch.py
+// and feature_pyramid_torch.py) or torchvision (classifiers_torchvision.py), all in float64.
 #include <memory>
 #include <string>
 #include <utility>
@@ -117,6 +116,12 @@ TEST(NetworkGoldenTest, SsdliteMatches) {
       "ssdlite_mobilenet_v2_035_70", "ssd_mobilenet_v2",
       Square(70, "0.35") + "box_predictor { convolutional_box_predictor { use_depthwise: true } }",
       kDoubleTolerance, MakeReferenceOperators<double>());
+}
+
+TEST(NetworkGoldenTest, SsdInceptionV2Matches) {
+  ExpectDetector("ssd_inception_v2_050_75", "ssd_inception_v2",
+                 Square(75, "0.5", "override_base_feature_extractor_hyperparams: true"),
+                 kDoubleTolerance, MakeReferenceOperators<double>());
 }
 
 // A weight-shared predictor with anchors for it; `predictor` is the text of its other fields.
