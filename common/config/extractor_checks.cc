@@ -82,9 +82,10 @@ void CheckMnasFpn(const config::Ssd& ssd, const std::string& field, FieldChecker
   }
 }
 
-// The fields that MnasFPN does not read in TensorFlow either, whose sample config sets them.
-void WarnAboutMnasFpn(const config::SsdFeatureExtractor& extractor, const std::string& field,
-                      std::vector<std::string>* warnings) {
+// Warns of the fields that a type of BaseHyperparams::kFixed does not read. TensorFlow does not
+// read them either, and its sample config sets them.
+void WarnAboutHyperparams(const config::SsdFeatureExtractor& extractor, const std::string& field,
+                          std::vector<std::string>* warnings) {
   const std::string reason = absl::StrCat(" has no effect with \"", extractor.type(),
                                           "\": its layers have hyperparameters of their own");
   if (extractor.has_conv_hyperparams()) {
@@ -145,7 +146,6 @@ void CheckExtractor(const config::Ssd& ssd, FieldChecker* checker,
     CheckPyramid(ssd, field + ".fpn", checker);
   } else if (type.has_value() && type->maps == FeatureMaps::kMnasFpn) {
     CheckMnasFpn(ssd, field, checker);
-    WarnAboutMnasFpn(extractor, field, warnings);
   } else if (extractor.has_fpn()) {
     checker->Add(field + ".fpn", "none for this type", "one", "remove it");
   }
@@ -170,6 +170,7 @@ void CheckExtractor(const config::Ssd& ssd, FieldChecker* checker,
                  "a divisor of the image's sides, for images are not padded", checker);
   }
   const bool fixed = type.has_value() && type->base == BaseHyperparams::kFixed;
+  if (fixed) WarnAboutHyperparams(extractor, field, warnings);
   if (!fixed || extractor.has_conv_hyperparams()) {
     CheckHyperparams(extractor.conv_hyperparams(), field + ".conv_hyperparams",
                      BatchNormUse::kRequired, checker);

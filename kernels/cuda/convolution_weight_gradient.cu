@@ -271,7 +271,8 @@ void LaunchWeightGradient(Queue* queue, Access access, int splits,
       return Launch(queue, name, shape, ConvolutionWeightGradientKernel<T, Access::kPointwise>, a);
     case Access::kVector:
       return Launch(queue, name, shape, ConvolutionWeightGradientKernel<T, Access::kVector>, a);
-    default:
+    case Access::kPadded:
+    case Access::kScalar:
       return Launch(queue, name, shape, ConvolutionWeightGradientKernel<T, Access::kScalar>, a);
   }
 }

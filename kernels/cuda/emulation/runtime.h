@@ -117,7 +117,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream);
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable);
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 struct cudaFuncAttributes {};
-// As if there were code for kEmulatedCodeFrom and later.
+// Answers as a program would that has code for kEmulatedCodeFrom and later.
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel);
 cudaError_t cudaGetLastError();
 

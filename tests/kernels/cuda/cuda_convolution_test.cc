@@ -169,8 +169,8 @@ TEST_P(CudaConvolutionOnSmallDevice, Bfloat16MatchesTheReference) {
   EXPECT_EQ(queue()->error, cudaSuccess) << queue()->failed_call;
 }
 
-// With so few multiprocessors the blocks of small operands work on several tiles each, and fused
-// kernels pay, whatever GPU runs the test.
+// Runs the cases as on a GPU with two multiprocessors. There, whatever GPU runs the test, each
+// block works on several tiles even of small operands, and the fused kernels are chosen.
 class CudaConvolutionOnTwoMultiprocessors : public CudaConvolution {
  protected:
   void SetUp() override {

@@ -180,7 +180,8 @@ TEST_F(CoordinatorEpochsTest, ACloneMayTellThatTheVersionInMemoryIsTheLast) {
   EXPECT_TRUE(Heartbeat(0)->training_done());
 }
 
-// As before, but a checkpoint of the version was under way when the clone came.
+// This is the same restart, except that a checkpoint of the version was under way when the clone
+// came.
 TEST_F(CoordinatorEpochsTest, ACheckpointThatDoesNotSaySoIsPublishedAgain) {
   held_ = {{6, 3}};
   hold_publish_ = true;

@@ -53,8 +53,8 @@ config::TrainEvalPipelineConfig ConfigOf(const std::string& type) {
   config::TrainEvalPipelineConfig config = MakeSsdTestConfig(type, SsdTestSettings(type, 128));
   config::Ssd* const ssd = config.mutable_model()->mutable_ssd();
   ssd->mutable_feature_extractor()->set_depth_multiplier(0.25f);
-  // With random weights and statistics of the batch, each block of MobileDetCPU doubles an error,
-  // also one of the reference operators in single precision.
+  // With random weights and batch statistics, each block of MobileDetCPU doubles the errors of the
+  // block before. The reference operators in single precision have the same growth.
   ssd->set_freeze_batchnorm(type == "ssd_mobiledet_cpu");
   // A rounding error must not choose other examples.
   ssd->mutable_loss()->clear_hard_example_miner();
