@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Counts what the compiler made of GPU kernels: a table of registers, spills and instructions, from the machine code.
 
-usage: python3 sass_table.py [--cuobjdump=PATH] [--only=PATTERN] FILE...
+usage: python3 sass_table.py [--cuobjdump=PATH] [--only=PATTERN | --budget=FILE] FILE...
 
 Each FILE is a program, a library or a .cubin with GPU code, such as build/kernels/libpushpull_gpu.a. cuobjdump and
 nvdisasm are part of CUDA's toolkit; `pip install nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm` has them too. The columns
@@ -10,6 +10,11 @@ are counts of instructions as they stand in the code, not of how often they run:
   LD    generic loads, which find out at each use whether an address is in shared or in device memory
   F2F   conversions of single numbers, which a multiprocessor issues at a quarter of the rate of F2FP, those of pairs
   STG.x stores of less than 16 bytes to device memory
+
+With --budget the table is compared with a file of limits, such as sass_budget.txt beside this script, and the script
+fails if a kernel exceeds one. In each line of it stands a regular expression for the whole name of a kernel as the table
+has it, in quotes, and the largest number that is allowed in each column named: "Add.*<.*>" LD=0 registers=128. Of the
+lines that match a kernel, the last one that names a column decides. A line that matches no kernel is an error.
 """
 import argparse
 import collections
@@ -21,6 +26,7 @@ import sys
 
 INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]*)")
 FUNCTION = re.compile(r"Function : (\S+)")
+RULE = re.compile(r'"([^"]+)"((?:\s+[\w.]+=\d+)+)\s*')
 RESOURCES = re.compile(r"Function (\S+?):\s+REG:(\d+) STACK:(\d+)")
 COLUMNS = ["registers", "stack", "all", "LD", "LDS", "LDG", "F2F", "F2FP", "STG", "STG.x", "BRA", "spills"]
 
@@ -53,12 +59,54 @@ def short_name(name):
     return re.sub(r">?\(.*", lambda found: ">" if found.group().startswith(">") else "", name)
 
 
+def read_budget(file):
+    """Returns the rules of a budget file: tuples of line number, compiled expression and {column: limit}."""
+    rules = []
+    for number, line in enumerate(file.read_text().splitlines(), 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        found = RULE.fullmatch(line)
+        if not found:
+            sys.exit(f'sass_table: {file}:{number}: expected "REGULAR EXPRESSION" COLUMN=NUMBER ..., not: {line}')
+        limits = dict(limit.split("=") for limit in found.group(2).split())
+        if unknown := set(limits) - set(COLUMNS):
+            sys.exit(f"sass_table: {file}:{number}: there is no column {sorted(unknown)[0]}; there are {', '.join(COLUMNS)}")
+        try:
+            expression = re.compile(found.group(1))
+        except re.error as error:
+            sys.exit(f"sass_table: {file}:{number}: {found.group(1)} is no regular expression: {error}")
+        rules.append((number, expression, {column: int(limit) for column, limit in limits.items()}))
+    return rules
+
+
+def excesses_of(rows, file):
+    """Returns a sentence for each cell of `rows`, pairs of a kernel's name and its row, that exceeds the budget in `file`."""
+    rules = read_budget(file)
+    excesses = []
+    for number, expression, _ in rules:
+        if not any(expression.fullmatch(name) for name, _ in rows):
+            excesses.append(f"{file}:{number}: no kernel is named {expression.pattern}; remove the line")
+    for name, row in rows:
+        limits = {}
+        for number, expression, columns in rules:
+            if expression.fullmatch(name):
+                limits.update({column: (limit, number) for column, limit in columns.items()})
+        for column, (limit, number) in limits.items():
+            cell = row[COLUMNS.index(column)]
+            if cell == "?" or cell > limit:
+                excesses.append(f"{name}: {column} is {cell}, and {file}:{number} allows {limit}")
+    return excesses
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", type=pathlib.Path)
     parser.add_argument("--cuobjdump", default="cuobjdump")
     parser.add_argument("--only", default="", help="a regular expression: kernels whose name it does not match are left out")
+    parser.add_argument("--budget", type=pathlib.Path, help="a file of limits; print what exceeds them, not the table")
     options = parser.parse_args()
+    if options.budget and options.only:
+        sys.exit("sass_table: --budget is about all kernels; leave out --only")
     if shutil.which(options.cuobjdump) is None:
         sys.exit(f"sass_table: there is no {options.cuobjdump}; install CUDA's toolkit, or give --cuobjdump=PATH")
 
@@ -69,8 +117,7 @@ def main():
             sys.exit(f"sass_table: {' '.join(map(str, arguments))}: {(result.stderr or result.stdout).strip()}")
         return result.stdout
 
-    print("| kernel | " + " | ".join(COLUMNS) + " |")
-    print("|---" * (len(COLUMNS) + 1) + "|")
+    rows = []
     for file in options.files:
         kernels = instructions_of(run(options.cuobjdump, "-sass", file))
         resources = {name: (int(registers), int(stack))
@@ -79,7 +126,18 @@ def main():
         for (mangled, counts), name in zip(kernels.items(), names):
             name = short_name(name)
             if re.search(options.only, name):
-                print(f"| {name} | " + " | ".join(str(cell) for cell in row_of(counts, resources.get(mangled))) + " |")
+                rows.append((name, row_of(counts, resources.get(mangled))))
+    if options.budget:
+        if not rows:
+            sys.exit(f"sass_table: no GPU code in {', '.join(map(str, options.files))}")
+        if excesses := excesses_of(rows, options.budget):
+            sys.exit("\n".join(excesses))
+        print(f"{len(rows)} kernels keep to {options.budget}")
+        return
+    print("| kernel | " + " | ".join(COLUMNS) + " |")
+    print("|---" * (len(COLUMNS) + 1) + "|")
+    for name, row in rows:
+        print(f"| {name} | " + " | ".join(str(cell) for cell in row) + " |")
 
 
 if __name__ == "__main__":

@@ -61,6 +61,41 @@ class SassTableTest(unittest.TestCase):
         result = self.run_script(f"--cuobjdump={self.cuobjdump}", "--only=Multiply", "good.cubin")
         self.assertEqual((result.returncode, len(result.stdout.splitlines())), (0, 2), result.stderr)
 
+    def check_budget(self, *lines):
+        budget = self.cuobjdump.with_name("budget.txt")
+        budget.write_text("\n".join(["# A comment.", "", *lines]) + "\n")
+        return self.run_script(f"--cuobjdump={self.cuobjdump}", f"--budget={budget}", "good.cubin")
+
+    def test_a_budget_that_is_kept(self):
+        result = self.check_budget('"Add.*<.*, 1>" registers=40 STG.x=1 all=10')
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("1 kernels keep to", result.stdout)
+
+    def test_a_budget_that_is_exceeded_names_kernel_column_and_line(self):
+        result = self.check_budget('"Add.*" registers=40', '"Add.*" F2FP=0 LD=1')
+        self.assertNotEqual(result.returncode, 0)
+        self.assertIn("AddKernel<64, 1>: F2FP is 1, and", result.stderr)
+        self.assertIn("budget.txt:4 allows 0", result.stderr)
+        self.assertEqual(len(result.stderr.splitlines()), 1)
+
+    def test_the_last_line_for_a_column_decides(self):
+        self.assertEqual(self.check_budget('".*" LD=0 LDS=1', '"AddKernel<64, 1>" LD=1').returncode, 0)
+        result = self.check_budget('"AddKernel<64, 1>" LD=1', '".*" LD=0')
+        self.assertIn("LD is 1", result.stderr)
+
+    def test_a_line_that_matches_no_kernel_is_an_error(self):
+        result = self.check_budget('"Add" LD=1')  # the expression has to match the whole name
+        self.assertNotEqual(result.returncode, 0)
+        self.assertIn("no kernel is named Add", result.stderr)
+
+    def test_a_budget_that_cannot_be_read_is_refused(self):
+        for line, problem in [("AddKernel LD=1", "expected"), ('".*" LDX=1', "no column LDX"), ('".*" LD=few', "expected"),
+                              ('"(" LD=1', "no regular expression"), ('".*"', "expected")]:
+            result = self.check_budget(line)
+            self.assertNotEqual(result.returncode, 0, line)
+            self.assertIn("budget.txt:3", result.stderr)
+            self.assertIn(problem, result.stderr)
+
     def test_errors_name_what_is_missing(self):
         result = self.run_script("--cuobjdump=/nowhere/cuobjdump", "good.cubin")
         self.assertNotEqual(result.returncode, 0)
