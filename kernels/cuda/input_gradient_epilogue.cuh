@@ -75,7 +75,7 @@ struct InputGradientEpilogue {
       values[e + 2] = Masked(values[e + 2], raw[e + 2] * scale.z + shift.z, bounds);
       values[e + 3] = Masked(values[e + 3], raw[e + 3] * scale.w + shift.w, bounds);
     }
-    StoreRaw8(Round8<T>(values), dx.dz + offset);
+    StoreToDevice8(Round8<T>(values), dx.dz + offset);
 #pragma unroll
     for (int e = 0; e < 8; e += 4) {
       const float4 mean = *reinterpret_cast<const float4*>(means + n + e);

@@ -136,6 +136,21 @@ __device__ __forceinline__ void StoreRaw8(const Raw8<float>& raw, float* to) {
   vectors[1] = raw.high;
 }
 
+// Stores eight numbers to device memory, with one instruction for bfloat16. Where the numbers come
+// one after the other, the compiler makes four of an ordinary store, to need fewer registers.
+__device__ __forceinline__ void StoreToDevice8(const Raw8<Bfloat16>& raw, Bfloat16* to) {
+#ifdef PUSHPULL_CUDA_EMULATION
+  StoreRaw8(raw, to);
+#else
+  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(to)),
+               "r"(raw.bits.x), "r"(raw.bits.y), "r"(raw.bits.z), "r"(raw.bits.w)
+               : "memory");
+#endif
+}
+__device__ __forceinline__ void StoreToDevice8(const Raw8<float>& raw, float* to) {
+  StoreRaw8(raw, to);
+}
+
 template <typename T>
 __device__ __forceinline__ void Store8(const float values[8], T* to) {
   StoreRaw8(Pack8<T>(values), to);
