@@ -136,8 +136,8 @@ __device__ __forceinline__ void StoreRaw8(const Raw8<float>& raw, float* to) {
   vectors[1] = raw.high;
 }
 
-// Stores eight numbers to device memory, with one instruction for bfloat16. Where the numbers come
-// one after the other, the compiler makes four of an ordinary store, to need fewer registers.
+// Stores eight numbers to device memory; `to` must not be in shared memory. For bfloat16 it is one
+// instruction of 16 bytes. The compiler may split an ordinary store into four of 4 bytes.
 __device__ __forceinline__ void StoreToDevice8(const Raw8<Bfloat16>& raw, Bfloat16* to) {
 #ifdef PUSHPULL_CUDA_EMULATION
   StoreRaw8(raw, to);

@@ -12,9 +12,9 @@ are counts of instructions as they stand in the code, not of how often they run:
   STG.x stores of less than 16 bytes to device memory
 
 With --budget the table is compared with a file of limits, such as sass_budget.txt beside this script, and the script
-fails if a kernel exceeds one. In each line of it stands a regular expression for the whole name of a kernel as the table
-has it, in quotes, and the largest number that is allowed in each column named: "Add.*<.*>" LD=0 registers=128. Of the
-lines that match a kernel, the last one that names a column decides. A line that matches no kernel is an error.
+fails if a kernel exceeds one. A line such as `"Add.*<.*>" LD=0 registers=128` has a regular expression, which must match
+the whole name of a kernel as the table has it, and the largest number allowed in each column that it names. Of the lines
+that match a kernel, the last one that names a column decides. A line that matches no kernel is an error.
 """
 import argparse
 import collections
@@ -61,8 +61,12 @@ def short_name(name):
 
 def read_budget(file):
     """Returns the rules of a budget file: tuples of line number, compiled expression and {column: limit}."""
+    try:
+        lines = file.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        sys.exit(f"sass_table: cannot read the budget {file}: {error}")
     rules = []
-    for number, line in enumerate(file.read_text().splitlines(), 1):
+    for number, line in enumerate(lines, 1):
         if not line.strip() or line.startswith("#"):
             continue
         found = RULE.fullmatch(line)

@@ -96,6 +96,14 @@ class SassTableTest(unittest.TestCase):
             self.assertIn("budget.txt:3", result.stderr)
             self.assertIn(problem, result.stderr)
 
+    def test_a_budget_is_one_readable_file_about_all_kernels(self):
+        result = self.run_script(f"--cuobjdump={self.cuobjdump}", "--budget=/nowhere/budget.txt", "good.cubin")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("sass_table: cannot read the budget /nowhere/budget.txt", result.stderr)
+        result = self.run_script(f"--cuobjdump={self.cuobjdump}", "--budget=/nowhere/budget.txt", "--only=Add", "good.cubin")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("leave out --only", result.stderr)
+
     def test_errors_name_what_is_missing(self):
         result = self.run_script("--cuobjdump=/nowhere/cuobjdump", "good.cubin")
         self.assertNotEqual(result.returncode, 0)
