@@ -5,6 +5,9 @@
 #include <cstddef>
 
 #include "kernels/cuda/queue.h"
+#ifdef PUSHPULL_CUDA_EMULATION
+#include "kernels/cuda/emulation/launch_list.h"
+#endif
 
 namespace pushpull::PUSHPULL_CUDA {
 
@@ -25,6 +28,12 @@ void Launch(Queue* queue, const char* name, const LaunchShape& shape, void (*ker
     return;
   }
 #ifdef PUSHPULL_CUDA_EMULATION
+  if (emulation::ListsLaunches()) {
+    emulation::ListLaunch(queue->stream, {reinterpret_cast<const void*>(kernel), shape.grid,
+                                          shape.block, shape.shared_bytes,
+                                          emulation::ParameterBytes<Parameters...>(arguments...)});
+    return;
+  }
   EnqueueKernel(queue->stream, [=] {
     emulation::RunGrid(name, shape.grid, shape.block, shape.shared_bytes,
                        [&] { kernel(arguments...); });

@@ -9,6 +9,8 @@
 
 #include "glog/logging.h"
 
+#include "kernels/cuda/emulation/launch_list.h"
+
 namespace pushpull::emulated_cuda {
 namespace {
 
@@ -160,7 +162,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   std::memset(properties, 0, sizeof(*properties));
   std::strcpy(properties->name, "emulated GPU");
   properties->totalGlobalMem = machine().state.memory_bytes;
-  properties->multiProcessorCount = 4;
+  properties->multiProcessorCount = machine().state.multiprocessors;
   properties->major = machine().state.capability / 10;
   properties->minor = machine().state.capability % 10;
   properties->sharedMemPerBlockOptin = 227 * 1024;
@@ -191,7 +193,12 @@ cudaError_t cudaMalloc(void** pointer, size_t bytes) {
   const size_t whole = (bytes + 2 * kGuardBytes + 255) / 256 * 256;
   auto* const base = static_cast<unsigned char*>(std::aligned_alloc(256, whole));
   if (base == nullptr) return cudaErrorMemoryAllocation;
-  std::memset(base, kGuard, whole);
+  if (emulation::ListsLaunches()) {  // only the guards: the other pages stay untouched
+    std::memset(base, kGuard, kGuardBytes);
+    std::memset(base + kGuardBytes + bytes, kGuard, kGuardBytes);
+  } else {
+    std::memset(base, kGuard, whole);
+  }
   *pointer = base + kGuardBytes;
   m.blocks[*pointer] = {bytes, current_device};
   m.allocated += bytes;
@@ -232,6 +239,7 @@ cudaError_t cudaFreeHost(void* pointer) {
 }
 
 void Enqueue(cudaStream_t stream, std::function<void()> work) {
+  if (emulation::ListsLaunches()) return;
   if (stream != nullptr && stream->capture != nullptr) {
     stream->capture->nodes.push_back(std::move(work));
   } else if (stream != nullptr && machine().state.defers) {

@@ -139,6 +139,7 @@ struct EmulatedMachine {
   // return cudaErrorLaunchFailure. Negative: the device never fails.
   int64_t launches_until_failure = -1;
   int capability = 90;  // the compute capability, times 10
+  int multiprocessors = 4;
   bool defers = false;  // work on streams waits until somebody waits for it
 };
 // Replaces the description. Memory that is allocated stays valid.

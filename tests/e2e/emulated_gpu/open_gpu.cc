@@ -4,13 +4,20 @@
 //   PUSHPULL_EMULATED_GPUS        number of GPUs; default 1
 //   PUSHPULL_EMULATED_DRIVER      CUDA version of the driver, 13000 for 13.0
 //   PUSHPULL_EMULATED_MEMORY_MB   memory of each GPU
+//   PUSHPULL_EMULATED_MULTIPROCESSORS  number of multiprocessors of each GPU; default 4
+//   PUSHPULL_EMULATED_LAUNCHES    a file for the list of launches of StartLaunchList; nothing is
+//                                 computed then
 //   PUSHPULL_EMULATED_FAILURE     a file that holds a number N. The process that manages to remove
 //                                 the file loses its GPU after N launches.
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
 
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
 #include "kernels/cuda/cuda_device.h"
+#include "kernels/cuda/emulation/launch_list.h"
 #include "kernels/cuda/emulation/runtime.h"
 #include "kernels/gpu.h"
 
@@ -26,6 +33,7 @@ emulated_cuda::EmulatedMachine Machine() {
   emulated_cuda::EmulatedMachine machine;
   machine.device_count = static_cast<int>(Setting("PUSHPULL_EMULATED_GPUS", 1));
   machine.driver_version = static_cast<int>(Setting("PUSHPULL_EMULATED_DRIVER", 13000));
+  machine.multiprocessors = static_cast<int>(Setting("PUSHPULL_EMULATED_MULTIPROCESSORS", 4));
   machine.memory_bytes = static_cast<size_t>(Setting("PUSHPULL_EMULATED_MEMORY_MB", 4096)) << 20;
   return machine;
 }
@@ -49,6 +57,11 @@ absl::StatusOr<int> CountGpus() {
 
 absl::StatusOr<std::unique_ptr<Device>> OpenGpu(const GpuOptions& options) {
   emulated_cuda::SetEmulatedMachine(Machine());
+  const char* const launches = std::getenv("PUSHPULL_EMULATED_LAUNCHES");
+  if (launches != nullptr && !emulation::StartLaunchList(launches)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("PUSHPULL_EMULATED_LAUNCHES: cannot write ", launches));
+  }
   auto device = emulated_cuda::OpenDevice(options);
   if (device.ok()) ArrangeFailure(Machine());
   return device;
