@@ -5,12 +5,15 @@
 #include "kernels/cuda/channel_sums.h"
 #include "kernels/cuda/convolution.h"
 #include "kernels/cuda/convolution_gradients.h"
+#include "kernels/cuda/convolution_operands.h"
 #include "kernels/cuda/convolution_plan.h"
 #include "kernels/cuda/pointwise_backward.h"
 
 namespace pushpull::PUSHPULL_CUDA {
 
-// The kernels of one call run one after the other and reuse the same memory, hence the maximum.
+// The plain operands come first. The kernels of one call run one after the other and reuse the
+// memory behind them, hence the maximum.
+template <typename T>
 int64_t ConvolutionWorkspaceBytes(const Queue& queue, const ConvolutionShape& shape) {
   constexpr int64_t kFloat = sizeof(float);
   const Shape out = shape.out();
@@ -21,7 +24,8 @@ int64_t ConvolutionWorkspaceBytes(const Queue& queue, const ConvolutionShape& sh
   const int64_t fused =
       PointwiseBackwardPays(queue, shape) ? PointwiseBackwardWorkspaceBytes(queue, shape) : 0;
   const int64_t coefficients = CoefficientBytes(shape);
-  return std::max({coefficients + statistics, coefficients + norms, weights, biases, fused});
+  return PlainValueBytes<T>(shape) + PlainGradientBytes<T>(shape) +
+         std::max({coefficients + statistics, coefficients + norms, weights, biases, fused});
 }
 
 template <typename T>
@@ -34,14 +38,21 @@ void ConvolutionBackward(Queue* queue, const ConvolutionShape& shape, const Lazy
       return;
     }
   }
-  float* const parts = static_cast<float*>(workspace);
+  unsigned char* const memory = static_cast<unsigned char*>(workspace);
+  const LazyView<T> value = PlainValue(queue, shape, x, memory);
+  unsigned char* const gradient_memory = memory + PlainValueBytes<T>(shape);
+  const OutputGradient<T> gradient =
+      PlainGradient(queue, shape, dy, dx.dz != nullptr, gradient_memory);
+  float* const parts = reinterpret_cast<float*>(gradient_memory + PlainGradientBytes<T>(shape));
   // The input gradient comes last, since it is the one that may overwrite an input: dx.dz may be
   // the same tensor as dx.add.
-  ConvolutionWeightGradient(queue, shape, x, dy, dweights, parts);
-  if (dbias != nullptr) ConvolutionBiasGradient(queue, shape, dy, dbias, parts);
-  if (dx.dz != nullptr) ConvolutionInputGradient(queue, shape, x, weights, dy, dx, parts);
+  ConvolutionWeightGradient(queue, shape, value, gradient, dweights, parts);
+  if (dbias != nullptr) ConvolutionBiasGradient(queue, shape, gradient, dbias, parts);
+  if (dx.dz != nullptr) ConvolutionInputGradient(queue, shape, x, weights, gradient, dx, parts);
 }
 
+template int64_t ConvolutionWorkspaceBytes<float>(const Queue&, const ConvolutionShape&);
+template int64_t ConvolutionWorkspaceBytes<Bfloat16>(const Queue&, const ConvolutionShape&);
 template void ConvolutionBackward<float>(Queue*, const ConvolutionShape&, const Lazy<float>&,
                                          const float*, const OutputGradient<float>&, float*, float*,
                                          const InputGradient<float>&, void*);

@@ -10,6 +10,7 @@
 namespace pushpull::PUSHPULL_CUDA {
 
 // The bytes of workspace that either direction needs at most.
+template <typename T>
 int64_t ConvolutionWorkspaceBytes(const Queue& queue, const ConvolutionShape& shape);
 
 template <typename T>

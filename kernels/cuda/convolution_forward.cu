@@ -2,6 +2,7 @@
 // Tested by tests/kernels/cuda/cuda_convolution_test.cc.
 #include "kernels/cuda/channel_sums.h"
 #include "kernels/cuda/convolution.h"
+#include "kernels/cuda/convolution_operands.h"
 #include "kernels/cuda/convolution_plan.h"
 #include "kernels/cuda/launch.cuh"
 
@@ -123,14 +124,15 @@ __global__ void __launch_bounds__(kTileThreads, BlocksPerMultiprocessor(kColumns
                                                Memory::PanelBytes(reduction, a.plan.resident));
   float* const pivots = sums + Memory::kSumsBytes / sizeof(float);
   float* const shared_coefficients = pivots + kColumns;
-  if (a.plan.shares_coefficients) a.source.FillCoefficients(shared_coefficients);
+  using Rows = RowLoader<T, kAccess, ValueSource<T>, ForwardTaps>;
+  if (Rows::kForms && a.plan.shares_coefficients) a.source.FillCoefficients(shared_coefficients);
   const float* const coefficients =
       a.plan.shares_coefficients ? shared_coefficients : a.coefficients;
 
-  RowLoader<T, kAccess, ValueSource<T>, ForwardTaps> rows(a.geometry, a.source, coefficients,
-                                                          a.plan.shares_coefficients);
+  Rows rows(a.geometry, a.source, coefficients, a.plan.shares_coefficients);
   Panel<T, kColumns, MatrixLayout::kByRow> panel(a.weights, reduction, columns, a.source.channels,
-                                                 first_column, a.plan.resident, panel_memory);
+                                                 a.source.padded, first_column, a.plan.resident,
+                                                 panel_memory);
   OutputEpilogue<T> epilogue = {a.y, a.bias, columns, first_column,
                                 a.parts != nullptr ? pivots : nullptr};
   MultiplyTiles<T, kColumns>(a.plan, rows, panel, epilogue, shared, sums);
@@ -151,9 +153,10 @@ template <typename T, int kColumns, Access kAccess>
 void LaunchForward(Queue* queue, ForwardArguments<T> arguments) {
   using Memory = ProductMemory<T, kColumns, MatrixLayout::kByRow>;
   const int channels = arguments.source.channels;
-  const int shared =
-      PlanShared<Memory>(*queue, arguments.geometry.Reduction(channels),
-                         ValueSource<T>::kCoefficients * PaddedChannels(channels), &arguments.plan);
+  const int coefficients =
+      kAccess == Access::kPointwise ? ValueSource<T>::kCoefficients * PaddedChannels(channels) : 0;
+  const int shared = PlanShared<Memory>(*queue, arguments.geometry.Reduction(channels),
+                                        coefficients, &arguments.plan);
   if (!arguments.plan.shares_coefficients) {
     Launch(queue, "convolution_coefficients", {dim3(1), dim3(kTileThreads)},
            CoefficientsKernel<ValueSource<T>>, arguments.source, arguments.coefficients);
@@ -191,13 +194,14 @@ void ConvolutionForward(Queue* queue, const ConvolutionShape& shape, const Lazy<
   const ConvolutionGeometry geometry(shape);
   const Access access = ChooseAccess(shape, geometry.in_c);
   const int tile_columns = TileColumns<T>(access, geometry.out_c);
-  float* const coefficients = static_cast<float*>(workspace);
+  unsigned char* const memory = static_cast<unsigned char*>(workspace);
+  float* const coefficients = reinterpret_cast<float*>(memory + PlainValueBytes<T>(shape));
   float* const parts =
       statistics.mean != nullptr ? coefficients + CoefficientBytes(shape) / sizeof(float) : nullptr;
   const ForwardArguments<T> arguments = {
       geometry,
       PlanProduct(*queue, geometry.out_rows, geometry.out_c, tile_columns, access),
-      {ValueView(x), geometry.in_c},
+      {PlainValue(queue, shape, x, memory), geometry.in_c},
       weights,
       bias,
       y,

@@ -1,9 +1,11 @@
 // The separate launchers of a dense convolution's backward pass, which convolution.cu combines.
-// Arguments are as in convolution.h. `parts` and `workspace` point to the caller's workspace.
+// Arguments are as in convolution.h, but that dy is what PlainGradient (convolution_operands.h)
+// returned. `parts` and `workspace` point to the caller's workspace.
 #ifndef PUSHPULL_KERNELS_CUDA_CONVOLUTION_GRADIENTS_H_
 #define PUSHPULL_KERNELS_CUDA_CONVOLUTION_GRADIENTS_H_
 
 #include "kernels/cuda/queue.h"
+#include "kernels/cuda/views.cuh"
 #include "kernels/operands.h"
 
 namespace pushpull::PUSHPULL_CUDA {
@@ -18,8 +20,9 @@ void ConvolutionInputGradient(Queue* queue, const ConvolutionShape& shape, const
 // matrix of partial sums to `parts`.
 int WeightGradientSplits(const Queue& queue, const ConvolutionShape& shape);
 
+// `x` is what PlainValue returned.
 template <typename T>
-void ConvolutionWeightGradient(Queue* queue, const ConvolutionShape& shape, const Lazy<T>& x,
+void ConvolutionWeightGradient(Queue* queue, const ConvolutionShape& shape, const LazyView<T>& x,
                                const OutputGradient<T>& dy, float* dweights, float* parts);
 
 // The number of partial sums of each bias gradient.

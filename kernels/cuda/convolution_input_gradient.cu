@@ -49,17 +49,17 @@ __global__ void __launch_bounds__(kTileThreads, BlocksPerMultiprocessor(kColumns
                                                Memory::PanelBytes(reduction, a.plan.resident));
   float* const scales = sums + Memory::kSumsBytes / sizeof(float);
   float* const shared_coefficients = scales + 3 * kColumns;
-  if (a.plan.shares_coefficients) a.source.FillCoefficients(shared_coefficients);
+  using Rows = RowLoader<T, kAccess, GradientSource<T>, BackwardTaps>;
+  if (Rows::kForms && a.plan.shares_coefficients) a.source.FillCoefficients(shared_coefficients);
   const float* const coefficients =
       a.plan.shares_coefficients ? shared_coefficients : a.coefficients;
   InputGradientEpilogue<T>::FillCoefficients(
       a.x.norm, first_column, min(kColumns, columns - first_column), kColumns, scales);
 
-  RowLoader<T, kAccess, GradientSource<T>, BackwardTaps> rows(a.geometry, a.source, coefficients,
-                                                              a.plan.shares_coefficients);
+  Rows rows(a.geometry, a.source, coefficients, a.plan.shares_coefficients);
   Panel<T, kColumns, MatrixLayout::kByColumn> panel(a.weights, reduction, columns,
-                                                    a.source.channels, first_column,
-                                                    a.plan.resident, panel_memory);
+                                                    a.source.channels, a.source.padded,
+                                                    first_column, a.plan.resident, panel_memory);
   InputGradientEpilogue<T> epilogue = {
       a.x, a.dx, columns, first_column, scales, scales + kColumns, scales + 2 * kColumns};
   MultiplyTiles<T, kColumns>(a.plan, rows, panel, epilogue, shared, sums);
@@ -75,9 +75,11 @@ template <typename T, int kColumns, Access kAccess>
 void LaunchInputGradient(Queue* queue, InputGradientArguments<T> arguments) {
   using Memory = ProductMemory<T, kColumns, MatrixLayout::kByColumn>;
   const int channels = arguments.source.channels;
+  const int coefficients = kAccess == Access::kPointwise
+                               ? GradientSource<T>::kCoefficients * PaddedChannels(channels)
+                               : 0;
   const int shared = PlanShared<Memory>(*queue, arguments.geometry.Reduction(channels),
-                                        GradientSource<T>::kCoefficients * PaddedChannels(channels),
-                                        &arguments.plan);
+                                        coefficients, &arguments.plan);
   if (!arguments.plan.shares_coefficients) {
     Launch(queue, "convolution_coefficients", {dim3(1), dim3(kTileThreads)},
            CoefficientsKernel<GradientSource<T>>, arguments.source, arguments.coefficients);

@@ -58,14 +58,16 @@ class Panel {
  public:
   using Memory = ProductMemory<T, kColumns, kLayout>;
 
-  // `channels` are those of one tap of the reduction.
+  // `channels` are those of one tap of the reduction, and `padded` divides by PaddedChannels of
+  // them.
   __device__ __forceinline__ Panel(const float* weights, int reduction, int columns, int channels,
-                                   int first_column, bool resident, T* shared)
+                                   const Divisor& padded, int first_column, bool resident,
+                                   T* shared)
       : weights_(weights),
         reduction_(reduction),
         columns_(columns),
         channels_(channels),
-        padded_(PaddedChannels(channels)),
+        padded_(padded),
         first_column_(first_column),
         resident_(resident),
         stride_(Memory::PanelStride(reduction, resident)),
@@ -127,21 +129,25 @@ class Panel {
   // The row of weights[taps * channels][columns] for row q of the operand; -1 if that is zero.
   __device__ __forceinline__ int RowOf(int q) const {
     if (q >= reduction_) return -1;
-    if (padded_ == channels_) return q;
-    const int channel = q % padded_;
-    return channel < channels_ ? q / padded_ * channels_ + channel : -1;
+    if (channels_ % 8 == 0) return q;
+    int channel;
+    const int tap = padded_.Quotient(q, &channel);
+    return channel < channels_ ? tap * channels_ + channel : -1;
   }
 
   __device__ __forceinline__ void ReadTransposed(int q, int column, float values[8]) const {
     if (q >= reduction_) return;
-    const int tap = q / padded_, channel = q % padded_;
+    int channel;
+    const int tap = padded_.Quotient(q, &channel);
     const float* const from =
         weights_ + (static_cast<int64_t>(tap) * columns_ + column) * channels_ + channel;
-    Read8(from, channels_ - channel, padded_ == channels_, values);
+    Read8(from, channels_ - channel, channels_ % 8 == 0, values);
   }
 
   const float* const weights_;
-  const int reduction_, columns_, channels_, padded_, first_column_;
+  const int reduction_, columns_, channels_;
+  const Divisor& padded_;
+  const int first_column_;
   const bool resident_;
   const int stride_;
   T* const shared_;

@@ -1,4 +1,4 @@
-// Forms the left operand of a convolution that is computed as a matrix product (implicit im2col:
+// Brings the left operand of a convolution that is computed as a matrix product (implicit im2col:
 // the operand exists only in shared memory, a chunk at a time).
 //   Forward: a row per output pixel, a column per (tap, input channel); elements are values of x.
 //   Input gradient: a row per input pixel, a column per (tap, output channel); elements are of dy.
@@ -8,6 +8,7 @@
 #define PUSHPULL_KERNELS_CUDA_CONVOLUTION_ROWS_CUH_
 
 #include "kernels/cuda/convolution_sources.cuh"
+#include "kernels/cuda/divisor.cuh"
 #include "kernels/cuda/numbers.cuh"
 #include "kernels/cuda/tile_math.cuh"
 
@@ -18,6 +19,7 @@ struct ConvolutionGeometry {
   int kernel, stride, pad_top, pad_left;
   int in_rows, out_rows;  // pixels of all samples
   int in_columns;         // kernel * kernel * channels of x
+  Divisor by_in_w, by_in_pixels, by_out_w, by_out_pixels, by_kernel, by_stride;
 
   explicit ConvolutionGeometry(const ConvolutionShape& s)
       : in_h(static_cast<int>(s.in.h)),
@@ -32,7 +34,13 @@ struct ConvolutionGeometry {
         pad_left(s.padding.left),
         in_rows(static_cast<int>(s.in.rows())),
         out_rows(static_cast<int>(s.out().rows())),
-        in_columns(s.kernel * s.kernel * in_c) {}
+        in_columns(s.kernel * s.kernel * in_c),
+        by_in_w(in_w),
+        by_in_pixels(in_h * in_w),
+        by_out_w(out_w),
+        by_out_pixels(out_h * out_w),
+        by_kernel(kernel),
+        by_stride(stride) {}
 
   // The columns of the left operand of a product whose taps have so many channels.
   PUSHPULL_HOST_DEVICE int Reduction(int channels) const {
@@ -44,46 +52,66 @@ struct ConvolutionGeometry {
 enum class Access {
   kPointwise,  // 1x1, stride 1, no padding, channels a multiple of 8: the tensor is the operand
   kVector,     // channels a multiple of 8: one vector of one tap
-  kPadded,     // any other number of channels: the numbers of one tap that there are, one by one
-  kScalar,     // weight gradients of such a number: each number is located by itself
+  kPadded,     // any other number of channels: the numbers of one tap that there are
 };
 
-// Finds the input pixel that tap (kh, kw) of an output pixel reads; false if it is padding.
+// The pixels that a pixel meets by a tap: Start is computed once per pixel, Find for each tap.
+struct Start {
+  int h, w;
+};
+
+// Find returns the input pixel that tap (kh, kw) of an output pixel reads; false if it is padding.
 struct ForwardTaps {
   static constexpr bool kBackward = false;
-  static __device__ __forceinline__ bool Find(const ConvolutionGeometry& g, int h, int w, int kh,
+  static __device__ __forceinline__ Start StartOf(const ConvolutionGeometry& g, int h, int w) {
+    return {h * g.stride - g.pad_top, w * g.stride - g.pad_left};
+  }
+  static __device__ __forceinline__ bool Find(const ConvolutionGeometry& g, Start start, int kh,
                                               int kw, int* from_h, int* from_w) {
-    *from_h = h * g.stride + kh - g.pad_top;
-    *from_w = w * g.stride + kw - g.pad_left;
-    return *from_h >= 0 && *from_h < g.in_h && *from_w >= 0 && *from_w < g.in_w;
+    *from_h = start.h + kh;
+    *from_w = start.w + kw;
+    return static_cast<unsigned>(*from_h) < static_cast<unsigned>(g.in_h) &&
+           static_cast<unsigned>(*from_w) < static_cast<unsigned>(g.in_w);
   }
 };
 
-// Finds the output pixel that reads an input pixel by tap (kh, kw); false if there is none.
+// Find returns the output pixel that reads an input pixel by tap (kh, kw); false if there is none.
 struct BackwardTaps {
   static constexpr bool kBackward = true;
-  static __device__ __forceinline__ bool Find(const ConvolutionGeometry& g, int h, int w, int kh,
+  static __device__ __forceinline__ Start StartOf(const ConvolutionGeometry& g, int h, int w) {
+    return {h + g.pad_top, w + g.pad_left};
+  }
+  static __device__ __forceinline__ bool Find(const ConvolutionGeometry& g, Start start, int kh,
                                               int kw, int* from_h, int* from_w) {
-    const int th = h + g.pad_top - kh, tw = w + g.pad_left - kw;
-    *from_h = th / g.stride;
-    *from_w = tw / g.stride;
-    return th >= 0 && tw >= 0 && *from_h * g.stride == th && *from_w * g.stride == tw &&
-           *from_h < g.out_h && *from_w < g.out_w;
+    *from_h = start.h - kh;
+    *from_w = start.w - kw;
+    if (*from_h < 0 || *from_w < 0) return false;
+    if (g.stride > 1) {
+      int rest_h, rest_w;
+      *from_h = g.by_stride.Quotient(*from_h, &rest_h);
+      *from_w = g.by_stride.Quotient(*from_w, &rest_w);
+      if (rest_h != 0 || rest_w != 0) return false;
+    }
+    return *from_h < g.out_h && *from_w < g.out_w;
   }
 };
 
 // Brings chunks of the left operand to shared memory, [kTileRows][kChunk] by row, in two stages:
 // Fetch loads raw numbers into registers while the previous chunk is multiplied, Store forms the
-// elements from them. A thread handles the same eight columns of two rows.
+// elements from them. A thread handles the same eight columns of two rows. Only pointwise
+// convolutions form their elements here; those of the others, which are read once per tap, must be
+// plain numbers in memory.
 template <typename T, Access kAccess, typename Source, typename Taps>
 class RowLoader {
  public:
   static constexpr int kStride = kChunk + kLinePadding<T>;
   static constexpr int kRowsPerThread = kTileRows * kChunk / 8 / kTileThreads;
+  static constexpr bool kForms = kAccess == Access::kPointwise;
 
   struct Fetched {
-    Raw8<T> first[kRowsPerThread], second[kRowsPerThread];
-    bool present[kRowsPerThread];
+    Raw8<T> first[kRowsPerThread];
+    Raw8<T> second[kForms ? kRowsPerThread : 1];
+    bool present[kForms ? kRowsPerThread : 1];
   };
 
   // `coefficients` are in shared memory or, if in_shared is false, in device memory.
@@ -91,7 +119,6 @@ class RowLoader {
                                        const float* coefficients, bool in_shared)
       : g_(geometry),
         source_(source),
-        padded_(PaddedChannels(source.channels)),
         columns_(geometry.Reduction(source.channels)),
         coefficients_(coefficients),
         in_shared_(in_shared) {}
@@ -104,14 +131,14 @@ class RowLoader {
     for (int i = 0; i < kRowsPerThread; ++i) {
       const int row = first_row + RowOf(i);
       present_[i] = row < rows();
-      if constexpr (kAccess == Access::kPointwise) {
-        base_[i] = row;
-      } else {
-        const int h = Taps::kBackward ? g_.in_h : g_.out_h;
-        const int w = Taps::kBackward ? g_.in_w : g_.out_w;
-        base_[i] = row / (h * w);
-        h_[i] = row / w % h;
-        w_[i] = row % w;
+      base_[i] = row;
+      if constexpr (!kForms) {
+        int pixel, w;
+        const int sample =
+            (Taps::kBackward ? g_.by_in_pixels : g_.by_out_pixels).Quotient(row, &pixel);
+        const int h = (Taps::kBackward ? g_.by_in_w : g_.by_out_w).Quotient(pixel, &w);
+        base_[i] = sample * (Taps::kBackward ? g_.out_h : g_.in_h);
+        start_[i] = Taps::StartOf(g_, h, w);
       }
     }
   }
@@ -119,15 +146,35 @@ class RowLoader {
   __device__ __forceinline__ Fetched Fetch(int first_column) const {
     Fetched fetched;
     const int column = first_column + ColumnOf();
+    if constexpr (kForms) {
 #pragma unroll
-    for (int i = 0; i < kRowsPerThread; ++i) {
-      int64_t offset = 0;
-      int count = 8;
-      fetched.present[i] = present_[i] && column < columns_ && Locate(i, column, &offset, &count);
-      if (!fetched.present[i]) continue;
-      fetched.first[i] = Load(source_.first() + offset, count);
-      if (source_.second() != nullptr) {
-        fetched.second[i] = Load(source_.second() + offset, count);
+      for (int i = 0; i < kRowsPerThread; ++i) {
+        fetched.present[i] = present_[i] && column < columns_;
+        if (!fetched.present[i]) continue;
+        const int64_t offset = static_cast<int64_t>(base_[i]) * source_.channels + column;
+        fetched.first[i] = LoadRaw8(source_.first() + offset);
+        if (source_.second() != nullptr) fetched.second[i] = LoadRaw8(source_.second() + offset);
+      }
+    } else {
+      int channel, kw;
+      const int tap = source_.padded.Quotient(column, &channel);
+      const int kh = g_.by_kernel.Quotient(tap, &kw);
+      const int from_width = Taps::kBackward ? g_.out_w : g_.in_w;
+#pragma unroll
+      for (int i = 0; i < kRowsPerThread; ++i) {
+        fetched.first[i] = Raw8<T>{};
+        int h, w;
+        if (!present_[i] || column >= columns_ || !Taps::Find(g_, start_[i], kh, kw, &h, &w)) {
+          continue;
+        }
+        const int row = (base_[i] + h) * from_width + w;
+        const T* const from =
+            source_.first() + static_cast<int64_t>(row) * source_.channels + channel;
+        if constexpr (kAccess == Access::kPadded) {
+          fetched.first[i] = LoadRaw8(from, source_.channels - channel);
+        } else {
+          fetched.first[i] = LoadRaw8(from);
+        }
       }
     }
     return fetched;
@@ -136,16 +183,16 @@ class RowLoader {
   __device__ __forceinline__ void Store(const Fetched& fetched, int first_column, T* tile) const {
 #pragma unroll
     for (int i = 0; i < kRowsPerThread; ++i) {
-      float values[8] = {};
-      if (fetched.present[i]) {
-        float second[8] = {};
-        Unpack8(fetched.first[i], values);
-        if (source_.second() != nullptr) Unpack8(fetched.second[i], second);
-        float k[Source::kCoefficients][8];
-        LoadCoefficients(first_column + ColumnOf(), k);
-        source_.Form8(values, second, k);
+      T* const to = tile + RowOf(i) * kStride + ColumnOf();
+      if constexpr (!kForms) {
+        StoreRaw8(fetched.first[i], to);
+      } else if (source_.plain()) {
+        StoreRaw8(fetched.present[i] ? fetched.first[i] : Raw8<T>{}, to);
+      } else {
+        float values[8] = {};
+        if (fetched.present[i]) FormRow(fetched, i, first_column + ColumnOf(), values);
+        Store8(values, to);
       }
-      Store8(values, tile + RowOf(i) * kStride + ColumnOf());
     }
   }
 
@@ -155,50 +202,27 @@ class RowLoader {
   }
   static __device__ __forceinline__ int ColumnOf() { return threadIdx.x % (kChunk / 8) * 8; }
 
-  static __device__ __forceinline__ Raw8<T> Load(const T* from, int count) {
-    if constexpr (kAccess == Access::kPadded) return LoadRaw8(from, count);
-    return LoadRaw8(from);
-  }
-
-  // The coefficients of eight neighbouring columns. A pointwise convolution has a single tap.
-  __device__ __forceinline__ void LoadCoefficients(int column,
-                                                   float k[Source::kCoefficients][8]) const {
-    const int channel = kAccess == Access::kPointwise ? column : column % padded_;
+  __device__ __forceinline__ void FormRow(const Fetched& fetched, int i, int column,
+                                          float values[8]) const {
+    float second[8] = {};
+    Unpack8(fetched.first[i], values);
+    if (source_.second() != nullptr) Unpack8(fetched.second[i], second);
+    float k[Source::kCoefficients][8];
 #pragma unroll
     for (int q = 0; q < Source::kCoefficients; ++q) {
-      Load8From(in_shared_, coefficients_ + q * padded_ + channel, k[q]);
+      Load8From(in_shared_, coefficients_ + q * PaddedChannels(source_.channels) + column, k[q]);
     }
-  }
-
-  // Computes the offset of eight columns in the tensor, and how many of them there are; false if
-  // they are padding.
-  __device__ __forceinline__ bool Locate(int i, int column, int64_t* offset, int* count) const {
-    if constexpr (kAccess == Access::kPointwise) {
-      *offset = static_cast<int64_t>(base_[i]) * source_.channels + column;
-      return true;
-    } else {
-      const int tap = column / padded_, channel = column % padded_;
-      int from_h, from_w;
-      if (!Taps::Find(g_, h_[i], w_[i], tap / g_.kernel, tap % g_.kernel, &from_h, &from_w)) {
-        return false;
-      }
-      const int h = Taps::kBackward ? g_.out_h : g_.in_h;
-      const int w = Taps::kBackward ? g_.out_w : g_.in_w;
-      *offset =
-          ((static_cast<int64_t>(base_[i]) * h + from_h) * w + from_w) * source_.channels + channel;
-      *count = min(source_.channels - channel, 8);
-      return true;
-    }
+    source_.Form8(values, second, k);
   }
 
   const ConvolutionGeometry& g_;
   const Source& source_;
-  const int padded_, columns_;  // of a tap, and of all taps
+  const int columns_;  // of all taps
   const float* const coefficients_;
   const bool in_shared_;
   bool present_[kRowsPerThread];
-  int base_[kRowsPerThread];  // kPointwise: the row; else its sample
-  int h_[kRowsPerThread], w_[kRowsPerThread];
+  int base_[kRowsPerThread];  // pointwise: the row; else the first row of its sample's image
+  Start start_[kRowsPerThread];
 };
 
 }  // namespace pushpull::PUSHPULL_CUDA

@@ -4,6 +4,7 @@
 #define PUSHPULL_KERNELS_CUDA_CONVOLUTION_SOURCES_CUH_
 
 #include "kernels/cuda/clamp.cuh"
+#include "kernels/cuda/divisor.cuh"
 #include "kernels/cuda/tile_math.cuh"
 #include "kernels/cuda/views.cuh"
 
@@ -18,7 +19,12 @@ struct ValueSource {
   static constexpr int kCoefficients = 2;
   LazyView<T> x;
   int channels;
+  Divisor padded = Divisor(PaddedChannels(channels));
 
+  // Whether the elements are the numbers of first() as they are.
+  PUSHPULL_HOST_DEVICE bool plain() const {
+    return x.norm.gamma == nullptr && x.activation == Activation::kNone && x.skip == nullptr;
+  }
   __device__ __forceinline__ void FillCoefficients(float* out) const {
     const int padded = PaddedChannels(channels);
     for (int c = threadIdx.x; c < padded; c += kTileThreads) {
@@ -52,7 +58,9 @@ struct GradientSource {
   static constexpr int kCoefficients = 3;
   OutputGradientView<T> dy;
   int channels;
+  Divisor padded = Divisor(PaddedChannels(channels));
 
+  PUSHPULL_HOST_DEVICE bool plain() const { return dy.norm.gamma == nullptr; }
   __device__ __forceinline__ void FillCoefficients(float* out) const {
     const int padded = PaddedChannels(channels);
     for (int c = threadIdx.x; c < padded; c += kTileThreads) {

@@ -23,35 +23,34 @@ struct WeightGradientArguments {
   float* out;          // [splits][in_columns][out_c]
 };
 
-// Brings chunks of the value to shared memory, [kChunk pixels][kTileRows columns q]. A thread
-// handles the same eight columns for all pixels, so it keeps their tap and coefficients in
-// registers; in each chunk it takes two pixels. Fetch and Store are as in RowLoader
-// (convolution_rows.cuh).
+// Brings chunks of the value to shared memory, [kChunk pixels][kTileRows columns q]. A tap has a
+// multiple of 8 columns, and only pointwise convolutions form values here, as in RowLoader
+// (convolution_rows.cuh), whose Fetch and Store these are like. A thread handles the same eight
+// columns for all pixels, so it keeps their tap and coefficients in registers; in each chunk it
+// takes two pixels.
 template <typename T, Access kAccess>
 class ValueColumns {
  public:
   static constexpr int kStride = kTileRows + kLinePadding<T>;
   static constexpr int kPixels = kChunk * kTileRows / 8 / kTileThreads;
+  static constexpr bool kForms = kAccess == Access::kPointwise;
   struct Fetched {
-    Raw8<T> raw[kPixels], skip[kPixels];
-    float values[kAccess == Access::kScalar ? kPixels : 1][8];
-    bool present[kPixels];
+    Raw8<T> raw[kPixels];
+    Raw8<T> skip[kForms ? kPixels : 1];
+    bool present[kForms ? kPixels : 1];
   };
 
   __device__ __forceinline__ ValueColumns(const ConvolutionGeometry& geometry,
                                           const ValueSource<T>& source)
-      : g_(geometry),
-        x_(source.x),
-        column_(blockIdx.x * kTileRows + threadIdx.x % (kTileRows / 8) * 8) {
-    if constexpr (kAccess != Access::kScalar) {
-      const int tap = column_ / g_.in_c;
-      channel_ = column_ % g_.in_c;
-      kh_ = tap / g_.kernel;
-      kw_ = tap % g_.kernel;
+      : g_(geometry), source_(source), x_(source.x) {
+    const int column = blockIdx.x * kTileRows + threadIdx.x % (kTileRows / 8) * 8;
+    const int tap = source.padded.Quotient(column, &channel_);
+    kh_ = g_.by_kernel.Quotient(tap, &kw_);
+    count_ = kh_ < g_.kernel ? min(g_.in_c - channel_, 8) : 0;
+    if constexpr (kForms) {
 #pragma unroll
       for (int e = 0; e < 8; ++e) {
-        z_[e] = column_ < g_.in_columns ? NormCoefficients(x_.norm, channel_ + e)
-                                        : ScaleShift{0.0f, 0.0f};
+        z_[e] = e < count_ ? NormCoefficients(x_.norm, channel_ + e) : ScaleShift{0.0f, 0.0f};
       }
     }
   }
@@ -61,19 +60,14 @@ class ValueColumns {
 #pragma unroll
     for (int i = 0; i < kPixels; ++i) {
       const int pixel = first + PixelOf(i);
-      if constexpr (kAccess == Access::kScalar) {
-        fetched.present[i] = true;
-        for (int e = 0; e < 8; ++e) {
-          fetched.values[i][e] = pixel < end ? FetchOne(pixel, column_ + e) : 0.0f;
-        }
+      if constexpr (kForms) {
+        fetched.present[i] = pixel < end && count_ > 0;
+        if (!fetched.present[i]) continue;
+        const int64_t offset = static_cast<int64_t>(pixel) * g_.in_c + channel_;
+        fetched.raw[i] = LoadRaw8(x_.raw + offset);
+        if (x_.skip != nullptr) fetched.skip[i] = LoadRaw8(x_.skip + offset);
       } else {
-        int64_t offset = 0;
-        fetched.present[i] =
-            pixel < end && column_ < g_.in_columns && Locate(pixel, kh_, kw_, channel_, &offset);
-        if (fetched.present[i]) {
-          fetched.raw[i] = LoadRaw8(x_.raw + offset);
-          if (x_.skip != nullptr) fetched.skip[i] = LoadRaw8(x_.skip + offset);
-        }
+        fetched.raw[i] = pixel < end && count_ > 0 ? Load(pixel) : Raw8<T>{};
       }
     }
     return fetched;
@@ -82,20 +76,16 @@ class ValueColumns {
   __device__ __forceinline__ void Store(const Fetched& fetched, T* tile) const {
 #pragma unroll
     for (int i = 0; i < kPixels; ++i) {
-      float values[8] = {};
-      if constexpr (kAccess == Access::kScalar) {
-        for (int e = 0; e < 8; ++e) values[e] = fetched.values[i][e];
-      } else if (fetched.present[i]) {
-        float skip[8] = {};
-        Unpack8(fetched.raw[i], values);
-        if (x_.skip != nullptr) Unpack8(fetched.skip[i], skip);
-        const Bounds bounds = BoundsOf(x_.activation);
-#pragma unroll
-        for (int e = 0; e < 8; ++e) {
-          values[e] = Clamp(values[e] * z_[e].scale + z_[e].shift, bounds) + skip[e];
-        }
+      T* const to = tile + PixelOf(i) * kStride + threadIdx.x % (kTileRows / 8) * 8;
+      if constexpr (!kForms) {
+        StoreRaw8(fetched.raw[i], to);
+      } else if (source_.plain()) {
+        StoreRaw8(fetched.present[i] ? fetched.raw[i] : Raw8<T>{}, to);
+      } else {
+        float values[8] = {};
+        if (fetched.present[i]) Form(fetched, i, values);
+        Store8(values, to);
       }
-      Store8(values, tile + PixelOf(i) * kStride + threadIdx.x % (kTileRows / 8) * 8);
     }
   }
 
@@ -104,36 +94,35 @@ class ValueColumns {
     return threadIdx.x / (kTileRows / 8) + i * (kTileThreads / (kTileRows / 8));
   }
 
-  __device__ __forceinline__ bool Locate(int pixel, int kh, int kw, int channel,
-                                         int64_t* offset) const {
-    if constexpr (kAccess == Access::kPointwise) {
-      *offset = static_cast<int64_t>(pixel) * g_.in_c + channel;
-      return true;
-    } else {
-      const int sample = pixel / (g_.out_h * g_.out_w);
-      int h, w;
-      if (!ForwardTaps::Find(g_, pixel / g_.out_w % g_.out_h, pixel % g_.out_w, kh, kw, &h, &w)) {
-        return false;
-      }
-      *offset = ((static_cast<int64_t>(sample) * g_.in_h + h) * g_.in_w + w) * g_.in_c + channel;
-      return true;
+  // Loads the value that the thread's tap reads for an output pixel.
+  __device__ __forceinline__ Raw8<T> Load(int pixel) const {
+    int place, w, from_h, from_w;
+    const int sample = g_.by_out_pixels.Quotient(pixel, &place);
+    const int h = g_.by_out_w.Quotient(place, &w);
+    const Start start = ForwardTaps::StartOf(g_, h, w);
+    if (!ForwardTaps::Find(g_, start, kh_, kw_, &from_h, &from_w)) return Raw8<T>{};
+    const int row = (sample * g_.in_h + from_h) * g_.in_w + from_w;
+    const T* const from = x_.raw + static_cast<int64_t>(row) * g_.in_c + channel_;
+    if constexpr (kAccess == Access::kPadded) return LoadRaw8(from, count_);
+    return LoadRaw8(from);
+  }
+
+  __device__ __forceinline__ void Form(const Fetched& fetched, int i, float values[8]) const {
+    float skip[8] = {};
+    Unpack8(fetched.raw[i], values);
+    if (x_.skip != nullptr) Unpack8(fetched.skip[i], skip);
+    const Bounds bounds = BoundsOf(x_.activation);
+#pragma unroll
+    for (int e = 0; e < 8; ++e) {
+      values[e] = Clamp(values[e] * z_[e].scale + z_[e].shift, bounds) + skip[e];
     }
   }
 
-  __device__ __forceinline__ float FetchOne(int pixel, int column) const {
-    if (column >= g_.in_columns) return 0.0f;
-    const int tap = column / g_.in_c, channel = column % g_.in_c;
-    int64_t offset = 0;
-    if (!Locate(pixel, tap / g_.kernel, tap % g_.kernel, channel, &offset)) return 0.0f;
-    const ScaleShift z = NormCoefficients(x_.norm, channel);
-    const float skip = x_.skip != nullptr ? ToFloat(x_.skip[offset]) : 0.0f;
-    return Clamp(ToFloat(x_.raw[offset]) * z.scale + z.shift, BoundsOf(x_.activation)) + skip;
-  }
-
   const ConvolutionGeometry& g_;
+  const ValueSource<T>& source_;
   const LazyView<T>& x_;
-  const int column_;
   int channel_, kh_, kw_;
+  int count_;  // of the eight columns, those that exist
   ScaleShift z_[8];
 };
 
@@ -172,6 +161,8 @@ class GradientColumns {
   }
 
   __device__ __forceinline__ void Store(const Fetched& fetched, T* tile) const {
+    T* const to = tile + Pixel() * kStride + threadIdx.x % (kColumns / 8) * 8;
+    if (source_.plain()) return StoreRaw8(fetched.present ? fetched.dz : Raw8<T>{}, to);
     float values[8] = {};
     if (fetched.present) {
       float raw[8];
@@ -182,7 +173,7 @@ class GradientColumns {
         values[e] = values[e] * k_[e].dz_factor + raw[e] * k_[e].raw_factor + k_[e].offset;
       }
     }
-    Store8(values, tile + Pixel() * kStride + threadIdx.x % (kColumns / 8) * 8);
+    Store8(values, to);
   }
 
  private:
@@ -201,6 +192,15 @@ class GradientColumns {
 template <typename T>
 constexpr int WeightGradientSharedBytes() {
   return 2 * kChunk * (kTileRows + kColumns + 2 * kLinePadding<T>)*static_cast<int>(sizeof(T));
+}
+
+// The row of dw[in_columns][out_c] for column q of the value; -1 if there is none.
+template <Access kAccess, typename T>
+__device__ __forceinline__ int WeightRow(const WeightGradientArguments<T>& a, int q) {
+  if constexpr (kAccess != Access::kPadded) return q < a.geometry.in_columns ? q : -1;
+  int channel;
+  const int row = a.source.padded.Quotient(q, &channel) * a.source.channels + channel;
+  return channel < a.source.channels && row < a.geometry.in_columns ? row : -1;
 }
 
 // A block of 256 threads computes a tile of dw, 128 values of q (blockIdx.x) by 64 output channels
@@ -253,8 +253,9 @@ __global__ void __launch_bounds__(kTileThreads, std::is_same_v<T, float> ? 1 : 2
       a.out + static_cast<int64_t>(blockIdx.z) * a.geometry.in_columns * a.geometry.out_c;
   math.ForEach([&](int r, int c, float sum) {
     const int q = blockIdx.x * kTileRows + r, o = blockIdx.y * kColumns + c;
-    if (q < a.geometry.in_columns && o < a.geometry.out_c) {
-      out[static_cast<int64_t>(q) * a.geometry.out_c + o] = sum;
+    const int row = WeightRow<kAccess>(a, q);
+    if (row >= 0 && o < a.geometry.out_c) {
+      out[static_cast<int64_t>(row) * a.geometry.out_c + o] = sum;
     }
   });
 }
@@ -262,7 +263,7 @@ __global__ void __launch_bounds__(kTileThreads, std::is_same_v<T, float> ? 1 : 2
 template <typename T>
 void LaunchWeightGradient(Queue* queue, Access access, int splits,
                           const WeightGradientArguments<T>& a) {
-  const dim3 grid(CeilDivide(a.geometry.in_columns, kTileRows),
+  const dim3 grid(CeilDivide(a.geometry.Reduction(a.geometry.in_c), kTileRows),
                   CeilDivide(a.geometry.out_c, kColumns), splits);
   const LaunchShape shape = {grid, dim3(kTileThreads), WeightGradientSharedBytes<T>()};
   const char* const name = "convolution_weight_gradient";
@@ -272,8 +273,7 @@ void LaunchWeightGradient(Queue* queue, Access access, int splits,
     case Access::kVector:
       return Launch(queue, name, shape, ConvolutionWeightGradientKernel<T, Access::kVector>, a);
     case Access::kPadded:
-    case Access::kScalar:
-      return Launch(queue, name, shape, ConvolutionWeightGradientKernel<T, Access::kScalar>, a);
+      return Launch(queue, name, shape, ConvolutionWeightGradientKernel<T, Access::kPadded>, a);
   }
 }
 
@@ -310,21 +310,21 @@ __global__ void ConvolutionBiasGradientKernel(GradientSource<T> source, int rows
 
 int WeightGradientSplits(const Queue& queue, const ConvolutionShape& shape) {
   const ConvolutionGeometry g(shape);
-  const int tiles = CeilDivide(g.in_columns, kTileRows) * CeilDivide(g.out_c, kColumns);
+  const int tiles = CeilDivide(g.Reduction(g.in_c), kTileRows) * CeilDivide(g.out_c, kColumns);
   const int wanted = CeilDivide(int64_t{queue.multiprocessors} * kBlocksPerMultiprocessor, tiles);
   // A split has at least eight chunks, so that the partial sums stay small beside what it reads.
   return std::max(1, std::min(wanted, g.out_rows / (8 * kChunk)));
 }
 
 template <typename T>
-void ConvolutionWeightGradient(Queue* queue, const ConvolutionShape& shape, const Lazy<T>& x,
+void ConvolutionWeightGradient(Queue* queue, const ConvolutionShape& shape, const LazyView<T>& x,
                                const OutputGradient<T>& dy, float* dweights, float* parts) {
   const ConvolutionGeometry geometry(shape);
   const int wanted = WeightGradientSplits(*queue, shape);
   const int rows_per_split = CeilDivide(CeilDivide(geometry.out_rows, wanted), kChunk) * kChunk;
   const int splits = CeilDivide(geometry.out_rows, rows_per_split);
   const WeightGradientArguments<T> arguments = {geometry,
-                                                {ValueView(x), geometry.in_c},
+                                                {x, geometry.in_c},
                                                 {ViewOf(dy, geometry.out_rows), geometry.out_c},
                                                 rows_per_split,
                                                 splits > 1 ? parts : dweights};
@@ -349,10 +349,10 @@ void ConvolutionBiasGradient(Queue* queue, const ConvolutionShape& shape,
   CombineParts(queue, parts, num_parts, out.c, dbias);
 }
 
-#define PUSHPULL_INSTANTIATE(T)                                                               \
-  template void ConvolutionWeightGradient<T>(Queue*, const ConvolutionShape&, const Lazy<T>&, \
-                                             const OutputGradient<T>&, float*, float*);       \
-  template void ConvolutionBiasGradient<T>(Queue*, const ConvolutionShape&,                   \
+#define PUSHPULL_INSTANTIATE(T)                                                                   \
+  template void ConvolutionWeightGradient<T>(Queue*, const ConvolutionShape&, const LazyView<T>&, \
+                                             const OutputGradient<T>&, float*, float*);           \
+  template void ConvolutionBiasGradient<T>(Queue*, const ConvolutionShape&,                       \
                                            const OutputGradient<T>&, float*, float*);
 PUSHPULL_INSTANTIATE(float)
 PUSHPULL_INSTANTIATE(Bfloat16)

@@ -19,7 +19,7 @@ class CudaOperators final : public Operators<T> {
   explicit CudaOperators(Queue* queue) : queue_(queue) {}
 
   int64_t ConvolutionWorkspace(const ConvolutionShape& shape) const override {
-    return ConvolutionWorkspaceBytes(*queue_, shape);
+    return ConvolutionWorkspaceBytes<T>(*queue_, shape);
   }
   int64_t DepthwiseWorkspace(const ConvolutionShape& shape) const override {
     return DepthwiseWorkspaceBytes(*queue_, shape);

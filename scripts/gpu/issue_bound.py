@@ -2,7 +2,7 @@
 """Computes the least time that the instructions of a training step take on a GPU, from machine code and launches.
 
 usage: python3 issue_bound.py --code=FILE --program=FILE [--multiprocessors=132] [--ghz=1.755] [--at_most=MS]
-                              [--cuobjdump=PATH] [--samples=N] NETWORK...
+                              [--cuobjdump=PATH] [--samples=N] [--blocks=PATTERN] NETWORK...
 
 NETWORK is one that gpu_step knows, such as mobilenet_v2. --code is a library or program with the GPU's code for one
 architecture, such as build/kernels/libpushpull_gpu.a, and --program is emulated_gpu_step of the same sources. That lists
@@ -15,7 +15,8 @@ warps run in sass_machine.py, which counts the instructions they issue. The tabl
   bound  the sum over the launches of the larger of the two
 
 No cache misses, waits or gaps between kernels are counted, so a measurement should be longer. A launch of fewer blocks
-than multiprocessors takes as long as one block. --at_most makes the script fail if the issue time of a network's step is
+than multiprocessors takes as long as one block. --blocks adds, for the kernels whose names match the pattern, the pieces
+of code without jumps that issue most, with their instructions. --at_most makes the script fail if the issue time of a network's step is
 longer.
 """
 import argparse
@@ -140,6 +141,7 @@ class Counter:
         self.parsed = {}
         self.guesses = collections.defaultdict(int)  # by kernel and jump
         self.known = {}  # by launch
+        self.block_times = collections.defaultdict(collections.Counter)  # by kernel: runs of each block per warp sampled
 
     def kernel(self, name):
         if name not in self.parsed:
@@ -172,6 +174,7 @@ class Counter:
                 lanes = np.arange(number * 32, number * 32 + 32) < threads
                 warp = sass_machine.Warp(kernel, bank, special_registers(launch, block, number), lanes)
                 for start, times in warp.run().items():
+                    self.block_times[launch.name][start] += times * launch.blocks()
                     for unit, cycles in costs[start].items():
                         total[unit] += times * cycles
                 for address, times in warp.guesses.items():
@@ -208,6 +211,22 @@ def report(network, launches, counter, options):
     return total["issue"]
 
 
+def print_blocks(counter, pattern, shown=6):
+    """Prints the blocks of the matching kernels that issue most of their instructions."""
+    for name, times in counter.block_times.items():
+        if not re.search(pattern, name):
+            continue
+        kernel, costs = counter.kernel(name)
+        issued = {start: count * costs[start]["issue"] for start, count in times.items()}
+        total = sum(issued.values())
+        for start in sorted(issued, key=issued.get, reverse=True)[:shown]:
+            code = kernel.code[start:kernel.block_end[start]]
+            print(f"{name}: {100 * issued[start] / total:.1f} % in {len(code)} instructions from address "
+                  f"0x{code[0].address:x}, which ran {times[start]} times")
+            for instruction in code:
+                print(f"    {instruction.text}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("networks", nargs="+", metavar="NETWORK")
@@ -217,6 +236,7 @@ def main():
     parser.add_argument("--ghz", type=float, default=1.755)
     parser.add_argument("--at_most", type=float, help="milliseconds")
     parser.add_argument("--cuobjdump", default="cuobjdump")
+    parser.add_argument("--blocks", default="", metavar="PATTERN", help="a regular expression for names of kernels")
     parser.add_argument("--samples", type=int, default=2, help="how many blocks of a launch and warps of a block are run")
     options = parser.parse_args()
     if shutil.which(options.cuobjdump) is None:
@@ -224,6 +244,10 @@ def main():
     for file in (options.code, options.program):
         if not file.is_file():
             sys.exit(f"issue_bound: there is no file {file}")
+    try:
+        re.compile(options.blocks)
+    except re.error as error:
+        sys.exit(f"issue_bound: --blocks: {options.blocks} is no regular expression: {error}")
     counter = Counter(*kernels_in(options.code, options.cuobjdump), options.samples)
     names = names_in(options.program)
     too_long = []
@@ -231,6 +255,8 @@ def main():
         issue = report(network, launches_of(network, options.program, options.multiprocessors, names), counter, options)
         if options.at_most is not None and issue > options.at_most:
             too_long.append(f"{network}: {issue:.3f} ms of issue, and --at_most allows {options.at_most}")
+    if options.blocks:
+        print_blocks(counter, options.blocks)
     if counter.guesses:
         print("Jumps that depend on data were taken as if it were 0, by kernel:")
         jumps = collections.Counter(name for name, _ in counter.guesses)

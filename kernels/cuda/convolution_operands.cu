@@ -1,0 +1,125 @@
+// Tested by tests/kernels/cuda/cuda_convolution_test.cc.
+#include "kernels/cuda/channel_walk.cuh"
+#include "kernels/cuda/convolution_operands.h"
+#include "kernels/cuda/convolution_plan.h"
+
+namespace pushpull::PUSHPULL_CUDA {
+namespace {
+
+// A weight gradient reads dy once per kTileRows columns of the value. From so many times on it pays
+// to write dy first.
+constexpr int kReadsThatPay = 3;
+
+// out = dy, kWidth neighbouring numbers at a time, as ValueKernel does it (elementwise.cu). `raw`
+// is null if dy does not depend on it. Every number is read and written once: bound by device
+// memory.
+template <int kWidth, typename T>
+__global__ void __launch_bounds__(kWalkThreads)
+    OutputGradientKernel(OutputGradientView<T> dy, const T* raw, int64_t vectors,
+                         int channel_vectors, T* out) {
+  const int threads = static_cast<int>(gridDim.x * blockDim.x);
+  const int step = threads / channel_vectors * channel_vectors;
+  const int first = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (first >= step) return;
+  RawGradientCoefficients k[kWidth];
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) {
+    k[i] = GradientCoefficients(dy, first % channel_vectors * kWidth + i);
+  }
+  for (int64_t v = first; v < vectors; v += step) {
+    float value[kWidth], other[kWidth] = {};
+    LoadWide<kWidth>(dy.dz + v * kWidth, value);
+    if (raw != nullptr) LoadWide<kWidth>(raw + v * kWidth, other);
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) {
+      value[i] = value[i] * k[i].dz_factor + other[i] * k[i].raw_factor + k[i].offset;
+    }
+    StoreWide<kWidth>(value, out + v * kWidth);
+  }
+}
+
+template <int kWidth, typename T>
+void LaunchOutputGradient(Queue* queue, const OutputGradientView<T>& dy, const Shape& shape,
+                          T* out) {
+  const int64_t vectors = shape.size() / kWidth;
+  const int channel_vectors = static_cast<int>(shape.c / kWidth);
+  // There must be a thread for every channel, or the kernel's stride would be 0.
+  const unsigned blocks =
+      std::max(WalkBlocks(*queue, vectors),
+               static_cast<unsigned>((channel_vectors + kWalkThreads - 1) / kWalkThreads));
+  Launch(queue, "convolution_output_gradient", {blocks, kWalkThreads},
+         OutputGradientKernel<kWidth, T>, dy, dy.norm.batch_statistics ? dy.raw : nullptr, vectors,
+         channel_vectors, out);
+}
+
+int64_t AlignedBytes(int64_t bytes) { return (bytes + 255) / 256 * 256; }
+
+bool FormsValue(const ConvolutionShape& shape) {
+  return ChooseAccess(shape, static_cast<int>(shape.in.c)) == Access::kPointwise;
+}
+
+// Whether the input gradient forms dy itself, and whether the weight gradient had better not.
+bool FormsGradient(const ConvolutionShape& shape) {
+  return ChooseAccess(shape, static_cast<int>(shape.out_channels)) == Access::kPointwise;
+}
+bool WritingGradientPays(const ConvolutionShape& shape) {
+  const int64_t columns = int64_t{shape.kernel} * shape.kernel * shape.in.c;
+  return CeilDivide(columns, kTileRows) >= kReadsThatPay && !FormsValue(shape);
+}
+
+}  // namespace
+
+template <typename T>
+int64_t PlainValueBytes(const ConvolutionShape& shape) {
+  if (FormsValue(shape)) return 0;
+  return AlignedBytes(shape.in.size() * static_cast<int64_t>(sizeof(T)));
+}
+
+template <typename T>
+int64_t PlainGradientBytes(const ConvolutionShape& shape) {
+  if (FormsGradient(shape) && !WritingGradientPays(shape)) return 0;
+  return AlignedBytes(shape.out().size() * static_cast<int64_t>(sizeof(T)));
+}
+
+template <typename T>
+LazyView<T> PlainValue(Queue* queue, const ConvolutionShape& shape, const Lazy<T>& x, void* place) {
+  const LazyView<T> value = ValueView(x);
+  if (FormsValue(shape) || ValueSource<T>{value, static_cast<int>(shape.in.c)}.plain()) {
+    return value;
+  }
+  LazyView<T> plain;
+  T* const out = static_cast<T*>(place);
+  WriteValue(queue, value, shape.in, out);
+  plain.raw = out;
+  return plain;
+}
+
+template <typename T>
+OutputGradient<T> PlainGradient(Queue* queue, const ConvolutionShape& shape,
+                                const OutputGradient<T>& dy, bool input_gradient, void* place) {
+  const bool needed = input_gradient && !FormsGradient(shape);
+  if (dy.batch_norm == nullptr || (!needed && !WritingGradientPays(shape))) return dy;
+  const Shape out = shape.out();
+  const OutputGradientView<T> view = ViewOf(dy, out.rows());
+  OutputGradient<T> plain;
+  T* const to = static_cast<T*>(place);
+  if (CanWalkWide(out.c, {view.dz, view.raw, to})) {
+    LaunchOutputGradient<8>(queue, view, out, to);
+  } else {
+    LaunchOutputGradient<1>(queue, view, out, to);
+  }
+  plain.dz = to;
+  return plain;
+}
+
+#define PUSHPULL_INSTANTIATE(T)                                                               \
+  template int64_t PlainValueBytes<T>(const ConvolutionShape&);                               \
+  template int64_t PlainGradientBytes<T>(const ConvolutionShape&);                            \
+  template LazyView<T> PlainValue<T>(Queue*, const ConvolutionShape&, const Lazy<T>&, void*); \
+  template OutputGradient<T> PlainGradient<T>(Queue*, const ConvolutionShape&,                \
+                                              const OutputGradient<T>&, bool, void*);
+PUSHPULL_INSTANTIATE(float)
+PUSHPULL_INSTANTIATE(Bfloat16)
+#undef PUSHPULL_INSTANTIATE
+
+}  // namespace pushpull::PUSHPULL_CUDA

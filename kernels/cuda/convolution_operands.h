@@ -1,0 +1,33 @@
+// Operands of convolutions that are read many times, written to the workspace as plain numbers. A
+// convolution that is not pointwise reads every number once per tap and per group of columns; to
+// form it each time would take more instructions than all else.
+#ifndef PUSHPULL_KERNELS_CUDA_CONVOLUTION_OPERANDS_H_
+#define PUSHPULL_KERNELS_CUDA_CONVOLUTION_OPERANDS_H_
+
+#include "kernels/cuda/queue.h"
+#include "kernels/cuda/views.cuh"
+#include "kernels/operands.h"
+
+namespace pushpull::PUSHPULL_CUDA {
+
+// The bytes of workspace for the value of x or for dy; 0 if the shape never needs them. T is the
+// type of both.
+template <typename T>
+int64_t PlainValueBytes(const ConvolutionShape& shape);
+template <typename T>
+int64_t PlainGradientBytes(const ConvolutionShape& shape);
+
+// Returns the value of x. If the convolution's kernels read it as plain numbers and it is not, this
+// queues a kernel that writes it to `place`, which has PlainValueBytes.
+template <typename T>
+LazyView<T> PlainValue(Queue* queue, const ConvolutionShape& shape, const Lazy<T>& x, void* place);
+
+// Returns dy, taken back through batch norm and written to `place` if that pays or the kernels of
+// the input gradient read it as plain numbers.
+template <typename T>
+OutputGradient<T> PlainGradient(Queue* queue, const ConvolutionShape& shape,
+                                const OutputGradient<T>& dy, bool input_gradient, void* place);
+
+}  // namespace pushpull::PUSHPULL_CUDA
+
+#endif  // PUSHPULL_KERNELS_CUDA_CONVOLUTION_OPERANDS_H_
