@@ -31,41 +31,54 @@ struct OutputEpilogue {
     }
     return true;
   }
-  __device__ __forceinline__ void Finish(int row, int n, float values[8], float partial[2][8]) {
+  // What a thread needs for eight neighbouring columns, in registers.
+  struct Columns {
+    float pivot[8];
+  };
+
+  __device__ __forceinline__ EpilogueCase which() const {
+    if (columns % 8 != 0) return EpilogueCase::kAny;
+    const bool rare = bias != nullptr || pivots == nullptr;
+    return rare ? EpilogueCase::kVectorsMore : EpilogueCase::kVectors;
+  }
+  __device__ __forceinline__ Columns Load(int n) const {
+    Columns k = {};
+    if (pivots != nullptr) Load8(pivots + n, k.pivot);
+    return k;
+  }
+
+  template <EpilogueCase kCase>
+  __device__ __forceinline__ void FinishVector(int row, int n, const Columns& k, float values[8],
+                                               float partial[2][8]) const {
+    const int column = first_column + n;
+    if (column >= columns) return;
+    if constexpr (kCase == EpilogueCase::kVectorsMore) {
+      if (bias != nullptr) {
+#pragma unroll
+        for (int e = 0; e < 8; ++e) values[e] += bias[column + e];
+      }
+    }
+    StoreRaw8(Round8<T>(values), y + static_cast<int64_t>(row) * columns + column);
+#pragma unroll
+    for (int e = 0; e < 8; ++e) {
+      const float distance = values[e] - k.pivot[e];
+      partial[0][e] += distance;
+      partial[1][e] += distance * distance;
+    }
+  }
+
+  __device__ __forceinline__ void Finish(int row, int n, float values[8],
+                                         float partial[2][8]) const {
     const int column = first_column + n;
     const int count = min(columns - column, 8);
-    if (count <= 0) return;
     T* const out = y + static_cast<int64_t>(row) * columns + column;
-    if (columns % 8 == 0) return FinishVector(column, n, values, partial, out);
 #pragma unroll
     for (int e = 0; e < 8; ++e) {
       if (e >= count) continue;
       values[e] = Value(values[e], column + e);
+      out[e] = FromFloat<T>(values[e]);
       if (pivots == nullptr) continue;
       const float distance = values[e] - pivots[n + e];
-      partial[0][e] += distance;
-      partial[1][e] += distance * distance;
-    }
-#pragma unroll
-    for (int e = 0; e < 8; ++e) {
-      if (e < count) out[e] = FromFloat<T>(values[e]);
-    }
-  }
-
- private:
-  __device__ __forceinline__ void FinishVector(int column, int n, float values[8],
-                                               float partial[2][8], T* out) const {
-    if (bias != nullptr) {
-#pragma unroll
-      for (int e = 0; e < 8; ++e) values[e] += bias[column + e];
-    }
-    StoreRaw8(Round8<T>(values), out);
-    if (pivots == nullptr) return;
-    float pivot[8];
-    Load8(pivots + n, pivot);
-#pragma unroll
-    for (int e = 0; e < 8; ++e) {
-      const float distance = values[e] - pivot[e];
       partial[0][e] += distance;
       partial[1][e] += distance * distance;
     }

@@ -4,6 +4,7 @@
 #define PUSHPULL_KERNELS_CUDA_CONVOLUTION_PRODUCT_CUH_
 
 #include "kernels/cuda/convolution_rows.cuh"
+#include "kernels/cuda/epilogue_case.cuh"
 
 namespace pushpull::PUSHPULL_CUDA {
 
@@ -153,47 +154,90 @@ class Panel {
   T* const shared_;
 };
 
+// The two sums over rows that an epilogue takes for eight neighbouring columns, of one thread.
+struct ColumnSums {
+  float partial[2][8] = {};
+};
+
 // Passes kStagedRows x kStagedColumns staged sums (columns from first_column of `columns`) to the
-// epilogue, eight neighbours per thread, so that memory accesses are 16 bytes wide. The epilogue's
-// two sums per column are added by shuffles to the warp's row of sums[kTileWarps][2][columns].
-template <int kStagedRows, typename Epilogue>
-__device__ __forceinline__ void FinishStaged(const float* staged, int first_row, int rows,
-                                             int first_column, int columns, Epilogue& epilogue,
-                                             float* sums) {
+// epilogue, eight neighbours per thread, so that memory accesses are 16 bytes wide. The epilogue
+// adds its two sums per column to those of the thread.
+template <int kStagedRows, EpilogueCase kCase, typename Epilogue>
+__device__ __forceinline__ void FinishStagedCase(const float* staged, int first_row, int rows,
+                                                 int first_column, int columns,
+                                                 const Epilogue& epilogue, ColumnSums* sums) {
   const int n = threadIdx.x % (kStagedColumns / 8) * 8;
   const int column = first_column + n;
-  float partial[2][8] = {};
+  if (column >= columns) return;
+  typename Epilogue::Columns k;
+  if constexpr (kCase != EpilogueCase::kAny) k = epilogue.Load(column);
   constexpr int kRowsAtOnce = kTileThreads / (kStagedColumns / 8);
-  for (int r = threadIdx.x / (kStagedColumns / 8); r < kStagedRows; r += kRowsAtOnce) {
-    if (first_row + r >= rows || column >= columns) continue;
+#pragma unroll
+  for (int first = 0; first < kStagedRows; first += kRowsAtOnce) {
+    const int r = first + threadIdx.x / (kStagedColumns / 8);
+    if (first_row + r >= rows) continue;
     float values[8];
     Load8(staged + r * kStagedStride + n, values);
-    epilogue.Finish(first_row + r, column, values, partial);
-  }
-#pragma unroll
-  for (int lanes = 8; lanes < 32; lanes *= 2) {
-#pragma unroll
-    for (int e = 0; e < 8; ++e) {
-      partial[0][e] += __shfl_xor_sync(0xffffffffu, partial[0][e], lanes);
-      partial[1][e] += __shfl_xor_sync(0xffffffffu, partial[1][e], lanes);
-    }
-  }
-  if (threadIdx.x % 32 < 8 && column < columns) {
-    float* const own = sums + threadIdx.x / 32 * 2 * columns;
-#pragma unroll
-    for (int e = 0; e < 8; ++e) {
-      own[column + e] += partial[0][e];
-      own[columns + column + e] += partial[1][e];
+    if constexpr (kCase == EpilogueCase::kAny) {
+      epilogue.Finish(first_row + r, column, values, sums->partial);
+    } else {
+      epilogue.template FinishVector<kCase>(first_row + r, column, k, values, sums->partial);
     }
   }
 }
 
+template <int kStagedRows, typename Epilogue>
+__device__ __forceinline__ void FinishStaged(const float* staged, int first_row, int rows,
+                                             int first_column, int columns,
+                                             const Epilogue& epilogue, ColumnSums* sums) {
+  switch (epilogue.which()) {
+    case EpilogueCase::kVectors:
+      return FinishStagedCase<kStagedRows, EpilogueCase::kVectors>(
+          staged, first_row, rows, first_column, columns, epilogue, sums);
+    case EpilogueCase::kVectorsMore:
+      return FinishStagedCase<kStagedRows, EpilogueCase::kVectorsMore>(
+          staged, first_row, rows, first_column, columns, epilogue, sums);
+    case EpilogueCase::kAny:
+      return FinishStagedCase<kStagedRows, EpilogueCase::kAny>(
+          staged, first_row, rows, first_column, columns, epilogue, sums);
+  }
+}
+
+// Adds the sums of the four threads of a warp that have the same columns to the warp's row of
+// sums[kTileWarps][2][columns]. The threads halve the 16 sums among themselves twice, so that each
+// shuffle adds two numbers and each thread ends with four.
+__device__ __forceinline__ void AddColumnSums(const ColumnSums& sums, int first_column, int columns,
+                                              float* shared) {
+  const int lane = threadIdx.x % 32;
+  const bool squares = lane / 8 % 2 != 0, upper = lane / 16 != 0;
+  float half[8], quarter[4];
+#pragma unroll
+  for (int e = 0; e < 8; ++e) {
+    const float other = squares ? sums.partial[0][e] : sums.partial[1][e];
+    half[e] = squares ? sums.partial[1][e] : sums.partial[0][e];
+    half[e] += __shfl_xor_sync(0xffffffffu, other, 8);
+  }
+#pragma unroll
+  for (int e = 0; e < 4; ++e) {
+    const float other = upper ? half[e] : half[4 + e];
+    quarter[e] = upper ? half[4 + e] : half[e];
+    quarter[e] += __shfl_xor_sync(0xffffffffu, other, 16);
+  }
+  const int column = first_column + lane % (kStagedColumns / 8) * 8;
+  if (column >= columns) return;
+  float* const own = shared + (threadIdx.x / 32 * 2 + squares) * columns + column + (upper ? 4 : 0);
+  float4 total = *reinterpret_cast<const float4*>(own);
+  total = make_float4(total.x + quarter[0], total.y + quarter[1], total.z + quarter[2],
+                      total.w + quarter[3]);
+  *reinterpret_cast<float4*>(own) = total;
+}
+
 // The block's share of the product. Calls epilogue.Begin(staged, phase) once per block and phase,
-// then epilogue.Finish(row, column within the group, sums[8], partial[2][8]) for all elements.
+// then FinishStaged for all elements, and writes the sums per column to `sums`.
 template <typename T, int kColumns, MatrixLayout kPanelLayout, typename Rows, typename Epilogue>
 __device__ __forceinline__ void MultiplyTiles(const ProductPlan& plan, Rows& rows,
                                               Panel<T, kColumns, kPanelLayout>& panel,
-                                              Epilogue& epilogue, unsigned char* tiles,
+                                              const Epilogue& epilogue, unsigned char* tiles,
                                               float* sums) {
   using Memory = ProductMemory<T, kColumns, kPanelLayout>;
   float* const staged = reinterpret_cast<float*>(tiles);
@@ -202,6 +246,8 @@ __device__ __forceinline__ void MultiplyTiles(const ProductPlan& plan, Rows& row
   const int chunks = (rows.columns() + kChunk - 1) / kChunk;
   for (int i = threadIdx.x; i < kTileWarps * 2 * kColumns; i += kTileThreads) sums[i] = 0.0f;
   __syncthreads();  // the coefficients and the panel are complete
+  constexpr int kPhases = (kColumns + kStagedColumns - 1) / kStagedColumns;
+  ColumnSums column_sums[kPhases];
   TileMath<T, kColumns> math;
   for (int tile = first_tile; tile < end_tile; ++tile) {
     const int first_row = tile * kTileRows;
@@ -218,7 +264,6 @@ __device__ __forceinline__ void MultiplyTiles(const ProductPlan& plan, Rows& row
       math.template Multiply<MatrixLayout::kByRow, kPanelLayout>(
           row_tile, Rows::kStride, panel.At(chunk * kChunk), panel.stride());
     }
-    constexpr int kPhases = (kColumns + kStagedColumns - 1) / kStagedColumns;
 #pragma unroll
     for (int phase = 0; phase < kPhases; ++phase) {
       __syncthreads();
@@ -230,8 +275,12 @@ __device__ __forceinline__ void MultiplyTiles(const ProductPlan& plan, Rows& row
       __syncthreads();
       if (tile == first_tile && epilogue.Begin(staged, phase)) __syncthreads();
       FinishStaged<kTileRows>(staged, first_row, rows.rows(), phase * kStagedColumns, kColumns,
-                              epilogue, sums);
+                              epilogue, &column_sums[phase]);
     }
+  }
+#pragma unroll
+  for (int phase = 0; phase < kPhases; ++phase) {
+    AddColumnSums(column_sums[phase], phase * kStagedColumns, kColumns, sums);
   }
   __syncthreads();
 }

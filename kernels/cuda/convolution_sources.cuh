@@ -35,10 +35,6 @@ struct ValueSource {
   }
   __device__ __forceinline__ const T* first() const { return x.raw; }
   __device__ __forceinline__ const T* second() const { return x.skip; }
-  __device__ __forceinline__ float Form(float raw, float skip, const float* coefficients,
-                                        int c) const {
-    return FormOne(raw, skip, coefficients[c], coefficients[PaddedChannels(channels) + c]);
-  }
   // Forms eight neighbours in place; `k` are their coefficients.
   __device__ __forceinline__ void Form8(float values[8], const float skip[8],
                                         const float k[kCoefficients][8]) const {
@@ -74,11 +70,6 @@ struct GradientSource {
   __device__ __forceinline__ const T* first() const { return dy.dz; }
   __device__ __forceinline__ const T* second() const {
     return dy.norm.gamma != nullptr && dy.norm.batch_statistics ? dy.raw : nullptr;
-  }
-  __device__ __forceinline__ float Form(float dz, float raw, const float* coefficients,
-                                        int c) const {
-    return dz * coefficients[c] + raw * coefficients[PaddedChannels(channels) + c] +
-           coefficients[2 * PaddedChannels(channels) + c];
   }
   __device__ __forceinline__ void Form8(float values[8], const float raw[8],
                                         const float k[kCoefficients][8]) const {

@@ -4,6 +4,7 @@
 #define PUSHPULL_KERNELS_CUDA_INPUT_GRADIENT_EPILOGUE_CUH_
 
 #include "kernels/cuda/clamp.cuh"
+#include "kernels/cuda/epilogue_case.cuh"
 #include "kernels/cuda/numbers.cuh"
 #include "kernels/cuda/views.cuh"
 
@@ -22,17 +23,62 @@ struct InputGradientEpilogue {
   const float* shifts;
   const float* means;
 
+  // What a thread needs for eight neighbouring columns, in registers.
+  struct Columns {
+    float scale[8], shift[8], mean[8];
+  };
+
   __device__ __forceinline__ bool Begin(const float*, int) const { return false; }
 
-  __device__ __forceinline__ void Finish(int row, int n, float values[8], float partial[2][8]) {
+  __device__ __forceinline__ EpilogueCase which() const {
+    if (columns % 8 != 0) return EpilogueCase::kAny;
+    return dx.add != nullptr ? EpilogueCase::kVectorsMore : EpilogueCase::kVectors;
+  }
+
+  __device__ __forceinline__ Columns Load(int n) const {
+    Columns k;
+    Load8(scales + n, k.scale);
+    Load8(shifts + n, k.shift);
+    Load8(means + n, k.mean);
+    return k;
+  }
+
+  template <EpilogueCase kCase>
+  __device__ __forceinline__ void FinishVector(int row, int n, const Columns& k, float values[8],
+                                               float partial[2][8]) const {
+    const int column = first_column + n;
+    if (column >= columns) return;
+    const int64_t offset = static_cast<int64_t>(row) * columns + column;
+    const Bounds bounds = BoundsOf(x.activation);
+    float raw[8];
+    Load8(x.raw + offset, raw);
+    if constexpr (kCase == EpilogueCase::kVectorsMore) {
+      float add[8];
+      Load8(dx.add + offset, add);
+#pragma unroll
+      for (int e = 0; e < 8; ++e) values[e] += add[e];
+    }
+#pragma unroll
+    for (int e = 0; e < 8; ++e) {
+      values[e] = Masked(values[e], raw[e] * k.scale[e] + k.shift[e], bounds);
+    }
+    StoreToDevice8(Round8<T>(values), dx.dz + offset);
+#pragma unroll
+    for (int e = 0; e < 8; ++e) {
+      partial[0][e] += values[e];
+      partial[1][e] += values[e] * (raw[e] - k.mean[e]);
+    }
+  }
+
+  __device__ __forceinline__ void Finish(int row, int n, float values[8],
+                                         float partial[2][8]) const {
     const int count = min(columns - first_column - n, 8);
-    if (count <= 0) return;
     const int64_t offset = static_cast<int64_t>(row) * columns + first_column + n;
     const Bounds bounds = BoundsOf(x.activation);
-    const bool needs_raw = x.norm.gamma != nullptr || x.activation != Activation::kNone;
-    if (columns % 8 == 0) return FinishVector(offset, n, bounds, needs_raw, values, partial);
-    for (int e = 0; e < count; ++e) {
-      const float raw = needs_raw ? ToFloat(x.raw[offset + e]) : 0.0f;
+#pragma unroll
+    for (int e = 0; e < 8; ++e) {
+      if (e >= count) continue;
+      const float raw = ToFloat(x.raw[offset + e]);
       const float add = dx.add != nullptr ? ToFloat(dx.add[offset + e]) : 0.0f;
       const float z = raw * scales[n + e] + shifts[n + e];
       const float dz = Rounded<T>(Masked(values[e] + add, z, bounds));
@@ -52,40 +98,6 @@ struct InputGradientEpilogue {
       out[stride + n] = z.shift;
       out[2 * stride + n] = norm.gamma != nullptr ? norm.mean[first_column + n] : 0.0f;
     }
-  }
-
- private:
-  __device__ __forceinline__ void FinishVector(int64_t offset, int n, Bounds bounds, bool needs_raw,
-                                               float values[8], float partial[2][8]) const {
-    float raw[8] = {};
-    if (needs_raw) Load8(x.raw + offset, raw);
-    if (dx.add != nullptr) {
-      float add[8];
-      Load8(dx.add + offset, add);
-#pragma unroll
-      for (int e = 0; e < 8; ++e) values[e] += add[e];
-    }
-    // Four coefficients at a time need fewer registers.
-#pragma unroll
-    for (int e = 0; e < 8; e += 4) {
-      const float4 scale = *reinterpret_cast<const float4*>(scales + n + e);
-      const float4 shift = *reinterpret_cast<const float4*>(shifts + n + e);
-      values[e] = Masked(values[e], raw[e] * scale.x + shift.x, bounds);
-      values[e + 1] = Masked(values[e + 1], raw[e + 1] * scale.y + shift.y, bounds);
-      values[e + 2] = Masked(values[e + 2], raw[e + 2] * scale.z + shift.z, bounds);
-      values[e + 3] = Masked(values[e + 3], raw[e + 3] * scale.w + shift.w, bounds);
-    }
-    StoreToDevice8(Round8<T>(values), dx.dz + offset);
-#pragma unroll
-    for (int e = 0; e < 8; e += 4) {
-      const float4 mean = *reinterpret_cast<const float4*>(means + n + e);
-      partial[1][e] += values[e] * (raw[e] - mean.x);
-      partial[1][e + 1] += values[e + 1] * (raw[e + 1] - mean.y);
-      partial[1][e + 2] += values[e + 2] * (raw[e + 2] - mean.z);
-      partial[1][e + 3] += values[e + 3] * (raw[e + 3] - mean.w);
-    }
-#pragma unroll
-    for (int e = 0; e < 8; ++e) partial[0][e] += values[e];
   }
 };
 

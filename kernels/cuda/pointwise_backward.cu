@@ -55,43 +55,67 @@ struct Arguments {
   float* weight_parts;  // [blocks][in_c][out_c]
 };
 
-// Forms tile[kRows][stride] from rows of the source, eight neighbours at a time. Rows and columns
-// beyond the matrix become zeros. A thread issues several loads before it uses the first, so that
-// their latencies overlap.
+// Where a thread forms a tile: the same eight columns in every `rows_at_once`-th row from `row` on.
+struct FormPlace {
+  int row, column, rows_at_once;
+
+  __device__ __forceinline__ explicit FormPlace(int channels) {
+    const int vectors = channels / 8;
+    rows_at_once = kThreads / vectors;
+    row = static_cast<int>(threadIdx.x) / vectors;
+    column = static_cast<int>(threadIdx.x) % vectors * 8;
+    if (row >= rows_at_once) row = kRows;  // a thread without work
+  }
+};
+
+// Forms tile[kRows][stride] from rows of the source. Rows beyond the matrix become zeros; columns
+// beyond it stay as they are. A thread issues several loads before it uses the first, so that their
+// latencies overlap.
 template <typename Source>
-__device__ __forceinline__ void FormTile(const Source& source, const float* coefficients,
-                                         int first_row, int rows, int stride, T* tile) {
+__device__ __forceinline__ void FormTile(const Source& source, const FormPlace& place,
+                                         const float* coefficients, int first_row, int rows,
+                                         int stride, T* tile) {
   constexpr int kTogether = 2;
-  const int vectors = Sixteens(source.channels) / 8;
-  for (int begin = threadIdx.x; begin < kRows * vectors; begin += kTogether * kThreads) {
+  if (place.row >= kRows) return;
+  float k[Source::kCoefficients][8];
+#pragma unroll
+  for (int q = 0; q < Source::kCoefficients; ++q) {
+    Load8(coefficients + q * source.channels + place.column, k[q]);
+  }
+  const int step = kTogether * place.rows_at_once;
+  for (int begin = place.row; begin < kRows; begin += step) {
     Raw8<T> first[kTogether] = {}, second[kTogether] = {};
     bool present[kTogether];
 #pragma unroll
     for (int j = 0; j < kTogether; ++j) {
-      const int i = begin + j * kThreads, r = i / vectors, c = i % vectors * 8;
-      present[j] = r < kRows && first_row + r < rows && c < source.channels;
+      const int r = begin + j * place.rows_at_once;
+      present[j] = r < kRows && first_row + r < rows;
       if (!present[j]) continue;
-      const int64_t offset = static_cast<int64_t>(first_row + r) * source.channels + c;
+      const int64_t offset = static_cast<int64_t>(first_row + r) * source.channels + place.column;
       first[j] = LoadRaw8(source.first() + offset);
       if (source.second() != nullptr) second[j] = LoadRaw8(source.second() + offset);
     }
 #pragma unroll
     for (int j = 0; j < kTogether; ++j) {
-      const int i = begin + j * kThreads, r = i / vectors, c = i % vectors * 8;
+      const int r = begin + j * place.rows_at_once;
       if (r >= kRows) continue;
       float values[8] = {};
       if (present[j]) {
         float others[8];
         Unpack8(first[j], values);
         Unpack8(second[j], others);
-#pragma unroll
-        for (int e = 0; e < 8; ++e) {
-          values[e] = source.Form(values[e], others[e], coefficients, c + e);
-        }
+        source.Form8(values, others, k);
       }
-      Store8(values, tile + r * stride + c);
+      Store8(values, tile + r * stride + place.column);
     }
   }
+}
+
+// Writes zeros to the columns between the channels and the next multiple of 16.
+__device__ __forceinline__ void ClearPadding(int channels, int stride, T* tile) {
+  if (channels % 16 == 0 || threadIdx.x >= kRows) return;
+  const float zeros[8] = {};
+  Store8(zeros, tile + threadIdx.x * stride + channels);
 }
 
 // Copies weights[in_c][out_c] to shared memory as T, with zeros up to multiples of 16.
@@ -133,28 +157,50 @@ __device__ __forceinline__ void MultiplyByWeights(const Layout& layout, const T*
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
 #pragma unroll
-    for (int k = 0; k < 4; ++k) {
-      staged[(row + lane / 4 + k / 2 * 8) * kStagedStride + column + 8 * j + lane % 4 * 2 + k % 2] =
-          sums[j][k];
+    for (int k = 0; k < 4; k += 2) {
+      float* const to =
+          staged + (row + lane / 4 + k / 2 * 8) * kStagedStride + column + 8 * j + lane % 4 * 2;
+      *reinterpret_cast<float2*>(to) = make_float2(sums[j][k], sums[j][k + 1]);
     }
   }
 }
 
-// Adds transposed value tile * gradient tile to the warp's squares of 16 x 16 weight gradients. The
-// matrix of squares is dealt out to the eight warps by turns.
+// The place of a warp's square among the squares of 16 x 16 weight gradients, which are dealt out
+// to the eight warps by turns.
+struct SquarePlace {
+  int down, right;  // in squares
+  int height, width, step_down, step_right;
+
+  __device__ __forceinline__ explicit SquarePlace(const Layout& layout)
+      : height(Sixteens(layout.in_c) / 16), width(Sixteens(layout.out_c) / 16) {
+    const int warp = static_cast<int>(threadIdx.x / 32);
+    down = warp / width;
+    right = warp - down * width;
+    step_down = kWarps / width;
+    step_right = kWarps - step_down * width;
+  }
+  __device__ __forceinline__ bool exists() const { return down < height; }
+  __device__ __forceinline__ void Advance() {
+    down += step_down;
+    right += step_right;
+    if (right < width) return;
+    right -= width;
+    ++down;
+  }
+};
+
+// Adds transposed value tile * gradient tile to the warp's squares of weight gradients.
 template <int kSquares>
 __device__ __forceinline__ void AddWeightGradients(const Layout& layout, const T* value,
                                                    const T* gradient,
                                                    float squares[kSquares][2][4]) {
   const int lane = threadIdx.x % 32;
   const int low = lane % 8, middle = lane / 8 % 2 * 8, high = lane / 16 * 8;
-  const int across = Sixteens(layout.out_c) / 16;
-  const int count = Sixteens(layout.in_c) / 16 * across;
+  SquarePlace place(layout);
 #pragma unroll
-  for (int i = 0; i < kSquares; ++i) {
-    const int square = threadIdx.x / 32 + i * kWarps;
-    if (square >= count) continue;
-    const int k = square / across * 16, n = square % across * 16;
+  for (int i = 0; i < kSquares; ++i, place.Advance()) {
+    if (!place.exists()) continue;
+    const int k = place.down * 16, n = place.right * 16;
 #pragma unroll
     for (int row = 0; row < kRows; row += 16) {
       unsigned a[4], b[4];
@@ -171,18 +217,16 @@ __device__ __forceinline__ void StoreWeightGradients(const Layout& layout,
                                                      const float squares[kSquares][2][4],
                                                      float* out) {
   const int lane = threadIdx.x % 32;
-  const int across = Sixteens(layout.out_c) / 16;
-  const int count = Sixteens(layout.in_c) / 16 * across;
+  SquarePlace place(layout);
 #pragma unroll
-  for (int i = 0; i < kSquares; ++i) {
-    const int square = threadIdx.x / 32 + i * kWarps;
-    if (square >= count) continue;
+  for (int i = 0; i < kSquares; ++i, place.Advance()) {
+    if (!place.exists()) continue;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        const int k = square / across * 16 + lane / 4 + e / 2 * 8;
-        const int n = square % across * 16 + 8 * half + lane % 4 * 2 + e % 2;
+        const int k = place.down * 16 + lane / 4 + e / 2 * 8;
+        const int n = place.right * 16 + 8 * half + lane % 4 * 2 + e % 2;
         if (k < layout.in_c && n < layout.out_c) {
           out[static_cast<int64_t>(k) * layout.out_c + n] = squares[i][half][e];
         }
@@ -226,28 +270,34 @@ __global__ void __launch_bounds__(kThreads, kSquares == kFewSquares ? 2 : 1)
   a.gradient.FillCoefficients(gradient_coefficients);
   InputGradientEpilogue<T>::FillCoefficients(a.x.norm, 0, a.in_c, a.in_c, norm_coefficients);
   LoadWeights(a, layout.out_stride, weights);
+  ClearPadding(a.out_c, layout.out_stride, gradient);
+  ClearPadding(a.in_c, layout.in_stride, value);
   for (int i = threadIdx.x; i < kWarps * 2 * a.in_c; i += kThreads) sums[i] = 0.0f;
   __syncthreads();
 
-  InputGradientEpilogue<T> epilogue = {a.x,
-                                       a.dx,
-                                       a.in_c,
-                                       0,
-                                       norm_coefficients,
-                                       norm_coefficients + a.in_c,
-                                       norm_coefficients + 2 * a.in_c};
+  const FormPlace gradient_place(a.out_c), value_place(a.in_c);
+  const InputGradientEpilogue<T> epilogue = {a.x,
+                                             a.dx,
+                                             a.in_c,
+                                             0,
+                                             norm_coefficients,
+                                             norm_coefficients + a.in_c,
+                                             norm_coefficients + 2 * a.in_c};
   float squares[kSquares][2][4] = {};
   const int first = blockIdx.x * a.tiles_per_block * kRows;
   const int end = min(first + a.tiles_per_block * kRows, a.rows);
   for (int row = first; row < end; row += kRows) {
-    FormTile(a.gradient, gradient_coefficients, row, a.rows, layout.out_stride, gradient);
-    FormTile(a.value, value_coefficients, row, a.rows, layout.in_stride, value);
+    FormTile(a.gradient, gradient_place, gradient_coefficients, row, a.rows, layout.out_stride,
+             gradient);
+    FormTile(a.value, value_place, value_coefficients, row, a.rows, layout.in_stride, value);
     __syncthreads();
     AddWeightGradients<kSquares>(layout, value, gradient, squares);
     for (int column = 0; column < a.in_c; column += kStagedColumns) {
       MultiplyByWeights(layout, gradient, weights, column, staged);
       __syncthreads();
-      FinishStaged<kRows>(staged, row, a.rows, column, a.in_c, epilogue, sums);
+      ColumnSums column_sums;
+      FinishStaged<kRows>(staged, row, a.rows, column, a.in_c, epilogue, &column_sums);
+      AddColumnSums(column_sums, column, a.in_c, sums);
       __syncthreads();
     }
   }
