@@ -104,7 +104,8 @@ struct GradientSums {
 };
 
 // Finishes and stores the gradient of input pixels. The pointers are to the thread's two channels.
-template <typename T>
+// kUsual: the gradient is wanted, and there is none to add.
+template <typename T, bool kUsual>
 struct InputPixels {
   const T* add;
   T* dz;
@@ -121,15 +122,17 @@ struct InputPixels {
         shift(Load2(coefficients + kShift * kSlab)),
         mean(Load2(coefficients + kMean * kSlab)) {}
 
-  __device__ __forceinline__ void Finish(float2 gradient, float2 raw, float2 z, int64_t place,
+  __device__ __forceinline__ void Finish(float2 gradient, float2 raw, float2 z, T* to,
                                          GradientSums* sums) const {
-    if (dz == nullptr) return;
-    if (add != nullptr) {
-      const float2 other = Load2(add + place);
-      gradient = make_float2(gradient.x + other.x, gradient.y + other.y);
+    if constexpr (!kUsual) {
+      if (dz == nullptr) return;
+      if (add != nullptr) {
+        const float2 other = Load2(add + (to - dz));
+        gradient = make_float2(gradient.x + other.x, gradient.y + other.y);
+      }
     }
     gradient = make_float2(Masked(gradient.x, z.x, bounds), Masked(gradient.y, z.y, bounds));
-    Store2(gradient, dz + place);
+    Store2(gradient, to);
     sums->beta = make_float2(sums->beta.x + gradient.x, sums->beta.y + gradient.y);
     sums->gamma = Fma2(gradient, make_float2(raw.x - mean.x, raw.y - mean.y), sums->gamma);
   }
@@ -175,15 +178,16 @@ __device__ __forceinline__ float2 VisitPixel(const GradientWindow<kStride>& wind
 
 // Walks down the columns of a tile. `origin` is in pixels of the input. `gradients` and `inputs`
 // (the staged tiles) and `taps` point to the thread's two channels.
-template <typename T, int kStride>
+template <typename T, int kStride, bool kUsual>
 __device__ __forceinline__ void WalkInputs(const Geometry& g, const Plan& plan,
                                            const Origin& origin, const float* gradients,
-                                           const T* inputs, const InputPixels<T>& pixels,
+                                           const T* inputs, const InputPixels<T, kUsual>& pixels,
                                            const float* taps, GradientSums* sums) {
   float2 weights[3][3];
   LoadTaps(taps, weights);
   using Window = GradientWindow<kStride>;
   const int line = plan.gradients.columns * kSlab, x_line = plan.inputs.columns * kSlab;
+  const int64_t x_step = static_cast<int64_t>(g.width) * g.channels;
 #pragma unroll 1
   for (int index = threadIdx.x / kPairs; index < plan.items; index += kSlots) {
     const Item item = ItemOf(plan, index);
@@ -195,8 +199,12 @@ __device__ __forceinline__ void WalkInputs(const Geometry& g, const Plan& plan,
     const T* x_from = inputs + (item.image * plan.inputs.rows + item.row * kStride) * x_line +
                       item.column * 2 * kSlab;
     int row = origin.row + item.row * kStride;
-    int64_t place =
-        ((static_cast<int64_t>(image) * g.height + row) * g.width + column) * g.channels;
+    // Without a wanted gradient these addresses are not used.
+    T* to =
+        pixels.dz + static_cast<int64_t>((image * g.height + row) * g.width + column) * g.channels;
+    T* beside = to + g.channels;
+    const bool inside[2] = {column >= 0 && column < g.width,
+                            column + 1 >= 0 && column + 1 < g.width};
     Window window;
 #pragma unroll
     for (int i = 0; i < Window::kBack; ++i) {
@@ -214,15 +222,16 @@ __device__ __forceinline__ void WalkInputs(const Geometry& g, const Plan& plan,
         for (int i = 0; i < kStride; ++i) {
 #pragma unroll
           for (int j = 0; j < 2; ++j) {
-            if (row < 0 || row >= g.height || column + j < 0 || column + j >= g.width) continue;
+            if (row < 0 || row >= g.height || !inside[j]) continue;
             const float2 raw = Load2(x_from + j * kSlab);
             const float2 z = Fma2(pixels.scale, raw, pixels.shift);
             const float2 value = make_float2(Clamp(z.x, pixels.bounds), Clamp(z.y, pixels.bounds));
             const float2 gradient = VisitPixel<kStride>(window, phase, i, j, value, weights, sums);
-            pixels.Finish(gradient, raw, z, place + j * g.channels, sums);
+            pixels.Finish(gradient, raw, z, j == 0 ? to : beside, sums);
           }
           ++row;
-          place += static_cast<int64_t>(g.width) * g.channels;
+          to += x_step;
+          beside += x_step;
           x_from += x_line;
         }
       }
@@ -266,7 +275,7 @@ __device__ __forceinline__ void WriteParts(const float* sums, int slots, int tap
 // At the end the slots' sums take the place of the tiles and are added in order. dz, raw, x and dx
 // move once, except for the tiles' borders; the instructions of staging and of the multiply-adds
 // come close to that, so either may be the bound. x must have no skip and no `applied`.
-template <typename T, int kStride>
+template <typename T, int kStride, bool kUsual>
 __global__ void __launch_bounds__(kThreads, 2)
     BackwardTiles(Geometry g, Plan plan, LazyView<T> x, const float* weights,
                   OutputGradientView<T> dy, InputGradientView<T> dx, float* weight_parts,
@@ -303,9 +312,9 @@ __global__ void __launch_bounds__(kThreads, 2)
                          GradientStager<T>(dy, coefficients, gradients));
     __syncthreads();
     if (active) {
-      WalkInputs<T, kStride>(g, plan, first_x, gradients + pair, inputs + pair,
-                             InputPixels<T>(x, dx, slab + pair, coefficients + pair), taps + pair,
-                             &sums);
+      WalkInputs<T, kStride, kUsual>(
+          g, plan, first_x, gradients + pair, inputs + pair,
+          InputPixels<T, kUsual>(x, dx, slab + pair, coefficients + pair), taps + pair, &sums);
     }
     __syncthreads();
   }
@@ -424,9 +433,13 @@ void DepthwiseBackward(Queue* queue, const ConvolutionShape& shape, const Lazy<T
                              : depthwise::BackwardGeneric<T, depthwise::kMaxKernel>,
            geometry, plan, ViewOf(x), weights, dy_view, ViewOf(dx), weight_parts, norm_parts);
   } else {
-    Launch(queue, "depthwise_backward", launch,
-           shape.stride == 1 ? depthwise::BackwardTiles<T, 1> : depthwise::BackwardTiles<T, 2>,
-           geometry, plan, ViewOf(x), weights, dy_view, ViewOf(dx), weight_parts, norm_parts);
+    const bool usual = dx.dz != nullptr && dx.add == nullptr;
+    auto* const kernel = shape.stride == 1 ? usual ? depthwise::BackwardTiles<T, 1, true>
+                                                   : depthwise::BackwardTiles<T, 1, false>
+                         : usual ? depthwise::BackwardTiles<T, 2, true>
+                                           : depthwise::BackwardTiles<T, 2, false>;
+    Launch(queue, "depthwise_backward", launch, kernel, geometry, plan, ViewOf(x), weights, dy_view,
+           ViewOf(dx), weight_parts, norm_parts);
   }
   CombineParts(queue, weight_parts, plan.parts, weight_count, dweights);
   if (norm_wanted) {

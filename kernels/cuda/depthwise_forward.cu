@@ -13,8 +13,7 @@ namespace {
 struct Moments {
   float pivot = 0.0f, sum = 0.0f, squares = 0.0f;
 
-  __device__ __forceinline__ void Add(float value, bool first) {
-    if (first) pivot = value;
+  __device__ __forceinline__ void Add(float value) {
     const float distance = value - pivot;
     sum += distance;
     squares = fmaf(distance, distance, squares);
@@ -114,75 +113,93 @@ struct InputRow {
 // Stores the outputs of a thread and adds them, as stored, to their moments.
 template <typename T>
 struct OutputSink {
-  T* y;
   bool moments_wanted;
   int count = 0;
   Moments moments[2] = {};
 
-  __device__ __forceinline__ void Put(float2 value, int64_t place) {
-    const float2 stored = Store2(value, y + place);
-    if (!moments_wanted) return;
-    moments[0].Add(stored.x, count == 0);
-    moments[1].Add(stored.y, count == 0);
+  // Puts one or two neighbouring outputs, whose addresses are `to` and `beside`.
+  __device__ __forceinline__ void Put(const float2 values[2], bool both, T* to, T* beside) {
+    const float2 stored = Store2(values[0], to);
+    if (moments_wanted) {
+      if (count == 0) {
+        moments[0].pivot = stored.x;
+        moments[1].pivot = stored.y;
+      }
+      Add(stored);
+    }
+    if (!both) return;
+    const float2 second = Store2(values[1], beside);
+    if (moments_wanted) Add(second);
+  }
+
+ private:
+  __device__ __forceinline__ void Add(float2 stored) {
+    moments[0].Add(stored.x);
+    moments[1].Add(stored.y);
     ++count;
   }
 };
 
-// Walks down the columns of a staged tile. `tile`, `taps` and the sink's y point to the thread's
-// two channels.
+// Walks down the columns of a staged tile. `tile`, `taps` and `y` point to the thread's two
+// channels.
 template <typename T, int kStride>
 __device__ __forceinline__ void WalkOutputs(const Geometry& g, const Plan& plan,
                                             const Origin& origin, const float* tile,
-                                            const float* taps, OutputSink<T>* sink) {
+                                            const float* taps, T* y, OutputSink<T>* sink) {
   float2 weights[3][3];
   LoadTaps(taps, weights);
   const int line = plan.values.columns * kSlab;
+  const int64_t out_line = static_cast<int64_t>(g.out_width) * g.channels;
 #pragma unroll 1
   for (int index = threadIdx.x / kPairs; index < plan.items; index += kSlots) {
     const Item item = ItemOf(plan, index);
     const int image = origin.image + item.image;
-    if (image >= g.images) continue;
     const int column = (origin.column + item.column) * 2;
+    if (image >= g.images || column >= g.out_width) continue;
+    const bool both = column + 1 < g.out_width;
     const int end = min(item.end, g.out_height - origin.row);
     const float* from = tile + (item.image * plan.values.rows + item.row * kStride) * line +
                         item.column * 2 * kStride * kSlab;
-    int64_t place =
-        ((static_cast<int64_t>(image) * g.out_height + origin.row + item.row) * g.out_width +
-         column) *
-        g.channels;
+    const int place = (image * g.out_height + origin.row + item.row) * g.out_width + column;
+    T* to = y + static_cast<int64_t>(place) * g.channels;
+    T* beside = to + g.channels;
     // A row of input belongs to up to three rows of output. Rows of output that have begun but are
-    // not complete wait in registers, so each input row is read from shared memory only once.
-    float2 sums[2] = {}, next[2] = {};
+    // not complete wait in registers, so each input row is read from shared memory only once. They
+    // are a ring, and the loop is unrolled by its length, so that no row is moved.
+    constexpr int kBegun = kStride == 1 ? 3 : 2;
+    float2 sums[kBegun][2] = {};
     {
       const InputRow<kStride> first(from);
-      first.AddTo(weights[0], sums);
+      first.AddTo(weights[0], sums[0]);
     }
     if constexpr (kStride == 1) {
       from += line;
       const InputRow<kStride> second(from);
-      second.AddTo(weights[1], sums);
-      second.AddTo(weights[0], next);
+      second.AddTo(weights[1], sums[0]);
+      second.AddTo(weights[0], sums[1]);
     }
 #pragma unroll 1
-    for (int row = item.row; row < end; ++row) {
-      float2 begun[2] = {};
-      if constexpr (kStride == 2) {
-        from += line;
-        const InputRow<kStride> middle(from);
-        middle.AddTo(weights[1], sums);
-      }
-      from += line;
-      const InputRow<kStride> last(from);
-      last.AddTo(weights[2], sums);
-      if constexpr (kStride == 1) last.AddTo(weights[1], next);
-      last.AddTo(weights[0], begun);
+    for (int first = item.row; first < end; first += kBegun) {
 #pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        if (column + j < g.out_width) sink->Put(sums[j], place + j * g.channels);
-        sums[j] = kStride == 1 ? next[j] : begun[j];
-        next[j] = begun[j];
+      for (int phase = 0; phase < kBegun; ++phase) {
+        if (first + phase >= end) break;
+        float2* const complete = sums[phase];
+        float2* const begun = sums[(phase + kBegun - 1) % kBegun];
+        if constexpr (kStride == 2) {
+          from += line;
+          const InputRow<kStride> middle(from);
+          middle.AddTo(weights[1], complete);
+        }
+        from += line;
+        const InputRow<kStride> last(from);
+        last.AddTo(weights[2], complete);
+        if constexpr (kStride == 1) last.AddTo(weights[1], sums[(phase + 1) % kBegun]);
+        begun[0] = begun[1] = make_float2(0.0f, 0.0f);
+        last.AddTo(weights[0], begun);
+        sink->Put(complete, both, to, beside);
+        to += out_line;
+        beside += out_line;
       }
-      place += static_cast<int64_t>(g.out_width) * g.channels;
     }
   }
 }
@@ -221,7 +238,7 @@ __global__ void __launch_bounds__(kThreads, 3)
   PutTaps(weights, g.channels, slab, taps);
   const int pair = thread % kPairs * 2;
   const bool active = slab + pair < g.channels;
-  OutputSink<T> sink{y + slab + pair, parts != nullptr};
+  OutputSink<T> sink{parts != nullptr};
   __syncthreads();
 
   const Extent extent{g.images, g.height, g.width, g.channels};
@@ -233,7 +250,9 @@ __global__ void __launch_bounds__(kThreads, 3)
     Stage<kBatch<T>>(plan.values, extent, input, slab + thread % 4 * 8,
                      ValueStager<T>(x, coefficients, tile));
     __syncthreads();
-    if (active) WalkOutputs<T, kStride>(g, plan, origin, tile + pair, taps + pair, &sink);
+    if (active) {
+      WalkOutputs<T, kStride>(g, plan, origin, tile + pair, taps + pair, y + slab + pair, &sink);
+    }
     __syncthreads();
   }
 
@@ -279,7 +298,8 @@ __global__ void __launch_bounds__(kThreads)
       }
       const T stored = FromFloat<T>(sum);
       y[i * g.channels + channel] = stored;
-      moments.Add(ToFloat(stored), count == 0);
+      if (count == 0) moments.pivot = ToFloat(stored);
+      moments.Add(ToFloat(stored));
       ++count;
     }
   }

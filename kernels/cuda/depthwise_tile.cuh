@@ -90,7 +90,6 @@ template <int kCount, typename Stager>
 __device__ __forceinline__ void Stage(const Staged& staged, const Extent& extent, Origin origin,
                                       int channel, const Stager& stager) {
   const int thread = threadIdx.x;
-  const int64_t image_size = int64_t{extent.height} * extent.width * extent.channels;
   Origin place = FirstStaged(staged, thread / 4);
 #pragma unroll 1
   for (int pixel = thread / 4; pixel < staged.pixels; pixel += kCount * kPixelsAtOnce) {
@@ -105,8 +104,8 @@ __device__ __forceinline__ void Stage(const Staged& staged, const Extent& extent
                   static_cast<unsigned>(column) < static_cast<unsigned>(extent.width) &&
                   channel < extent.channels;
       if (inside[i]) {
-        loaded[i] = stager.Load(image * image_size +
-                                (row * extent.width + column) * extent.channels + channel);
+        const int index = (image * extent.height + row) * extent.width + column;
+        loaded[i] = stager.Load(static_cast<int64_t>(index) * extent.channels + channel);
       }
       AdvanceStaged(staged, &place);
     }
