@@ -8,7 +8,7 @@
 #define PUSHPULL_KERNELS_CUDA_CONVOLUTION_ROWS_CUH_
 
 #include "kernels/cuda/convolution_sources.cuh"
-#include "kernels/cuda/divisor.cuh"
+#include "kernels/cuda/divisor.h"
 #include "kernels/cuda/numbers.cuh"
 #include "kernels/cuda/tile_math.cuh"
 

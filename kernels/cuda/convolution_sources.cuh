@@ -4,7 +4,7 @@
 #define PUSHPULL_KERNELS_CUDA_CONVOLUTION_SOURCES_CUH_
 
 #include "kernels/cuda/clamp.cuh"
-#include "kernels/cuda/divisor.cuh"
+#include "kernels/cuda/divisor.h"
 #include "kernels/cuda/tile_math.cuh"
 #include "kernels/cuda/views.cuh"
 

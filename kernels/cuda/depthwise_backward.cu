@@ -276,7 +276,7 @@ __device__ __forceinline__ void WriteParts(const float* sums, int slots, int tap
 // move once, except for the tiles' borders; the instructions of staging and of the multiply-adds
 // come close to that, so either may be the bound. x must have no skip and no `applied`.
 template <typename T, int kStride, bool kUsual>
-__global__ void __launch_bounds__(kThreads, 2)
+__global__ void __launch_bounds__(kThreads, kBackwardResident)
     BackwardTiles(Geometry g, Plan plan, LazyView<T> x, const float* weights,
                   OutputGradientView<T> dy, InputGradientView<T> dx, float* weight_parts,
                   float* norm_parts) {

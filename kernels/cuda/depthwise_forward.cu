@@ -223,7 +223,7 @@ __device__ __forceinline__ void WalkOutputs(const Geometry& g, const Plan& plan,
 // the end the slots' moments take the place of the tile and are combined in order. x must have no
 // skip and no `applied`. `parts` is null, or [plan.parts][3][channels] for the statistics.
 template <typename T, int kStride>
-__global__ void __launch_bounds__(kThreads, 3)
+__global__ void __launch_bounds__(kThreads, kForwardResident)
     ForwardTiles(Geometry g, Plan plan, LazyView<T> x, const float* weights, T* y, float* parts) {
   float* const tile = reinterpret_cast<float*>(SharedBytes());
   float* const coefficients = tile + plan.values.pixels * kSlab;

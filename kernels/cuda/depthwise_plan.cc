@@ -14,9 +14,8 @@ namespace pushpull::PUSHPULL_CUDA {
 namespace depthwise {
 namespace {
 
-constexpr int64_t kSharedBudget = 48 * 1024;  // of a block
-constexpr int kBlocksPerMultiprocessor = 8;   // the most that are launched
-constexpr int kResidentBlocks = 3;            // those that run at once, roughly
+constexpr int kBlocksPerMultiprocessor = 8;  // the most that are launched
+constexpr int64_t kTileCost = 150;  // the instructions that a tile takes besides loads and steps
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -31,7 +30,15 @@ struct Staging {
 struct Walk {
   int64_t images, rows, columns;
   int load_cost, step_cost;
+  int resident;  // the blocks that a multiprocessor runs at once
 };
+
+// The shared memory of a block, so that `resident` blocks fit into a multiprocessor of the larger
+// devices, whose blocks may have nearly all of it.
+int64_t SharedBudget(const Queue& queue, int resident) {
+  constexpr int64_t kLeast = 48 * 1024, kReserved = 1024;  // CUDA keeps as much for each block
+  return std::max(kLeast, queue.shared_bytes_limit / resident - kReserved);
+}
 
 // Chooses how many blocks share the tiles of a slab.
 void SetBlocks(const Queue& queue, int64_t channels, int64_t tiles, Plan* plan) {
@@ -47,7 +54,7 @@ void SetBlocks(const Queue& queue, int64_t channels, int64_t tiles, Plan* plan) 
 // that does not fit the threads leaves some of them idle.
 void ChooseTile(const Queue& queue, const Walk& walk, int64_t slabs, int64_t budget,
                 absl::FunctionRef<Staging(int64_t rows, int64_t columns)> staging, Plan* plan) {
-  const int64_t at_once = int64_t{kResidentBlocks} * queue.multiprocessors;
+  const int64_t at_once = int64_t{walk.resident} * queue.multiprocessors;
   int64_t best = std::numeric_limits<int64_t>::max();
   const auto consider = [&](int64_t images, int64_t rows, int64_t columns) {
     const Staging needed = staging(rows, columns);
@@ -62,7 +69,7 @@ void ChooseTile(const Queue& queue, const Walk& walk, int64_t slabs, int64_t bud
       const int64_t steps = CeilDiv(images * columns * segments, kSlots) * (2 * segment_rows + 1);
       const int64_t cost =
           turns * (CeilDiv(needed.loads * images, kThreads / 4) * walk.load_cost * 2 +
-                   steps * walk.step_cost);
+                   steps * walk.step_cost + 2 * kTileCost);
       if (cost >= best) continue;
       best = cost;
       plan->images = static_cast<int>(images);
@@ -74,6 +81,10 @@ void ChooseTile(const Queue& queue, const Walk& walk, int64_t slabs, int64_t bud
       plan->segments = static_cast<int>(CeilDiv(rows, segment_rows));
       plan->segment_rows = static_cast<int>(segment_rows);
       plan->items = static_cast<int>(images * columns * plan->segments);
+      plan->by_columns = Divisor(plan->columns);
+      plan->by_segments = Divisor(plan->segments);
+      plan->by_row_tiles = Divisor(plan->row_tiles);
+      plan->by_column_tiles = Divisor(plan->column_tiles);
       plan->tiles = static_cast<int>(image_tiles * row_tiles * column_tiles);
     }
   };
@@ -147,9 +158,10 @@ Plan TiledForwardPlan(const Queue& queue, const ConvolutionShape& shape) {
     return {pixels, pixels * kSlab * static_cast<int64_t>(sizeof(float))};
   };
   constexpr int64_t kLineBytes = kForwardLines * kSlab * sizeof(float);
-  const Walk walk{shape.in.n, shape.out_h(), CeilDiv(shape.out_w(), 2), 50, 70};
+  const Walk walk{shape.in.n, shape.out_h(), CeilDiv(shape.out_w(), 2), 50, 70, kForwardResident};
   Plan plan;
-  ChooseTile(queue, walk, CeilDiv(shape.in.c, kSlab), kSharedBudget - kLineBytes, staging, &plan);
+  ChooseTile(queue, walk, CeilDiv(shape.in.c, kSlab),
+             SharedBudget(queue, walk.resident) - kLineBytes, staging, &plan);
   SetBlocks(queue, shape.in.c, plan.tiles, &plan);
   plan.values = StagedPixels(plan.images, rows_of(plan.rows), columns_of(plan.columns));
   constexpr int64_t kSumBytes = int64_t{3} * kSlots * kSlab * sizeof(float);
@@ -170,10 +182,11 @@ Plan TiledBackwardPlan(const Queue& queue, const ConvolutionShape& shape, int el
   constexpr int64_t kLineBytes = kBackwardLines * kSlab * sizeof(float);
   // Steps begin at multiples of the stride, counted with the padding.
   const int64_t top = shape.padding.top % stride, left = shape.padding.left % stride;
-  const Walk walk{shape.in.n, CeilDiv(top + shape.in.h, stride), CeilDiv(left + shape.in.w, 2), 35,
-                  static_cast<int>(65 * (stride + 1))};
+  const Walk walk{shape.in.n, CeilDiv(top + shape.in.h, stride),   CeilDiv(left + shape.in.w, 2),
+                  35,         static_cast<int>(65 * (stride + 1)), kBackwardResident};
   Plan plan;
-  ChooseTile(queue, walk, CeilDiv(shape.in.c, kSlab), kSharedBudget - kLineBytes, staging, &plan);
+  ChooseTile(queue, walk, CeilDiv(shape.in.c, kSlab),
+             SharedBudget(queue, walk.resident) - kLineBytes, staging, &plan);
   SetBlocks(queue, shape.in.c, plan.tiles, &plan);
   plan.gradients = StagedPixels(plan.images, plan.rows + back, gradient_columns(plan.columns));
   plan.inputs = StagedPixels(plan.images, plan.rows * stride, 2 * plan.columns);

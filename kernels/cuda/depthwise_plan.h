@@ -20,6 +20,7 @@
 #ifndef PUSHPULL_KERNELS_CUDA_DEPTHWISE_PLAN_H_
 #define PUSHPULL_KERNELS_CUDA_DEPTHWISE_PLAN_H_
 
+#include "kernels/cuda/divisor.h"
 #include "kernels/cuda/queue.h"
 #include "kernels/host_device.h"
 #include "kernels/operands.h"
@@ -32,6 +33,8 @@ inline constexpr int kPairs = kSlab / 2;                // a thread owns a pair 
 inline constexpr int kSlots = kThreads / kPairs;        // walks that run side by side
 inline constexpr int kGenericSlots = kThreads / kSlab;  // generic kernels: one channel per thread
 inline constexpr int kMaxKernel = 7;
+// The blocks of the tiled kernels that a multiprocessor runs at once.
+inline constexpr int kForwardResident = 3, kBackwardResident = 2;
 
 struct Geometry {
   int images, height, width, out_height, out_width, channels;
@@ -57,6 +60,7 @@ struct Plan {
   int images = 1, rows = 1, columns = 1;  // the size of a tile; rows and columns are in steps
   int image_tiles = 1, row_tiles = 1, column_tiles = 1, tiles = 1;
   int segments = 1, segment_rows = 1, items = 1;  // a column of steps is cut into segments
+  Divisor by_columns{1}, by_segments{1}, by_row_tiles{1}, by_column_tiles{1};
   // What is staged. Forward: `values` (activated input). Backward: `gradients` (dy) and `inputs`
   // (raw input).
   Staged values, gradients, inputs;

@@ -124,9 +124,10 @@ __device__ __forceinline__ void Stage(const Staged& staged, const Extent& extent
 
 // The origin of tile number `tile`, in steps.
 __device__ __forceinline__ Origin TileOrigin(const Plan& plan, int tile) {
-  const int column_tile = tile % plan.column_tiles, rest = tile / plan.column_tiles;
-  return {rest / plan.row_tiles * plan.images, rest % plan.row_tiles * plan.rows,
-          column_tile * plan.columns};
+  int row_tile, column_tile;
+  const int rest = plan.by_column_tiles.Quotient(tile, &column_tile);
+  const int image_tile = plan.by_row_tiles.Quotient(rest, &row_tile);
+  return {image_tile * plan.images, row_tile * plan.rows, column_tile * plan.columns};
 }
 
 // Walk number `item` of a tile: its image and column within the tile, and its rows [row, end).
@@ -134,9 +135,11 @@ struct Item {
   int image, column, row, end;
 };
 __device__ __forceinline__ Item ItemOf(const Plan& plan, int item) {
-  const int column = item % plan.columns, rest = item / plan.columns;
-  const int row = rest % plan.segments * plan.segment_rows;
-  return {rest / plan.segments, column, row, min(row + plan.segment_rows, plan.rows)};
+  int column, segment;
+  const int rest = plan.by_columns.Quotient(item, &column);
+  const int image = plan.by_segments.Quotient(rest, &segment);
+  const int row = segment * plan.segment_rows;
+  return {image, column, row, min(row + plan.segment_rows, plan.rows)};
 }
 
 }  // namespace pushpull::PUSHPULL_CUDA::depthwise

@@ -211,7 +211,7 @@ def report(network, launches, counter, options):
     return total["issue"]
 
 
-def print_blocks(counter, pattern, shown=6):
+def print_blocks(counter, pattern, shown=14):
     """Prints the blocks of the matching kernels that issue most of their instructions."""
     for name, times in counter.block_times.items():
         if not re.search(pattern, name):

@@ -164,6 +164,7 @@ TEST(DepthwisePlan, CoversTheMapWithinTheLimits) {
   for (const int multiprocessors : {1, 4, 132}) {
     Queue queue;
     queue.multiprocessors = multiprocessors;
+    queue.shared_bytes_limit = (multiprocessors == 1 ? 48 : 227) * 1024;
     for (const Shape& in : {Shape{1, 1, 1, 8}, Shape{64, 7, 7, 960}, Shape{16, 14, 14, 576},
                             Shape{4, 112, 112, 32}, Shape{2, 300, 150, 24}, Shape{1, 1, 2000, 8},
                             Shape{1, 2000, 1, 16}, Shape{1000, 3, 5, 144}}) {
@@ -181,11 +182,15 @@ TEST(DepthwisePlan, CoversTheMapWithinTheLimits) {
           const int top = shape.padding.top % stride, left = shape.padding.left % stride;
           EXPECT_GE(int64_t{backward.row_tiles} * backward.rows * stride, top + in.h);
           EXPECT_GE(int64_t{backward.column_tiles} * backward.columns * 2, left + in.w);
+          if (queue.shared_bytes_limit > 48 * 1024) {
+            EXPECT_LE(depthwise::kForwardResident * forward.shared_bytes, 227u * 1024);
+            EXPECT_LE(depthwise::kBackwardResident * backward.shared_bytes, 227u * 1024);
+          }
           for (const depthwise::Plan& plan : {forward, backward}) {
             EXPECT_GE(int64_t{plan.image_tiles} * plan.images, in.n);
             EXPECT_GE(plan.segments * plan.segment_rows, plan.rows);
             EXPECT_EQ(plan.tiles, plan.image_tiles * plan.row_tiles * plan.column_tiles);
-            EXPECT_LE(plan.shared_bytes, 48u * 1024);
+            EXPECT_LE(plan.shared_bytes, queue.shared_bytes_limit);
             EXPECT_LE(plan.parts, plan.tiles);
             EXPECT_TRUE(plan.blocks() <= 8u * multiprocessors || plan.parts == 1);
           }

@@ -1,9 +1,10 @@
 // Division by a number that is known at the launch, in three instructions instead of about 20.
-#ifndef PUSHPULL_KERNELS_CUDA_DIVISOR_CUH_
-#define PUSHPULL_KERNELS_CUDA_DIVISOR_CUH_
+#ifndef PUSHPULL_KERNELS_CUDA_DIVISOR_H_
+#define PUSHPULL_KERNELS_CUDA_DIVISOR_H_
 
 #include <cstdint>
 
+#include "kernels/cuda/platform.h"
 #include "kernels/host_device.h"
 
 namespace pushpull::PUSHPULL_CUDA {
@@ -40,4 +41,4 @@ class Divisor {
 
 }  // namespace pushpull::PUSHPULL_CUDA
 
-#endif  // PUSHPULL_KERNELS_CUDA_DIVISOR_CUH_
+#endif  // PUSHPULL_KERNELS_CUDA_DIVISOR_H_
