@@ -23,10 +23,10 @@ struct OutputEpilogue {
   __device__ __forceinline__ float Value(float sum, int column) const {
     return Rounded<T>(bias != nullptr ? sum + bias[column] : sum);
   }
-  __device__ __forceinline__ bool Begin(const float* staged, int phase) const {
+  __device__ __forceinline__ bool Begin(const float* staged, int first, int count) const {
     if (pivots == nullptr) return false;
-    const int column = first_column + phase * kStagedColumns + static_cast<int>(threadIdx.x);
-    if (threadIdx.x < kStagedColumns && column < columns) {
+    const int thread = static_cast<int>(threadIdx.x), column = first_column + first + thread;
+    if (thread < count && column < columns) {
       pivots[column - first_column] = Value(staged[threadIdx.x], column);
     }
     return true;
@@ -41,6 +41,10 @@ struct OutputEpilogue {
     const bool rare = bias != nullptr || pivots == nullptr;
     return rare ? EpilogueCase::kVectorsMore : EpilogueCase::kVectors;
   }
+  // The place of a number in y, which FinishVector and Finish take.
+  __device__ __forceinline__ int64_t OffsetOf(int row, int n) const {
+    return static_cast<int64_t>(row) * columns + first_column + n;
+  }
   __device__ __forceinline__ Columns Load(int n) const {
     Columns k = {};
     if (pivots != nullptr) Load8(pivots + n, k.pivot);
@@ -48,8 +52,8 @@ struct OutputEpilogue {
   }
 
   template <EpilogueCase kCase>
-  __device__ __forceinline__ void FinishVector(int row, int n, const Columns& k, float values[8],
-                                               float partial[2][8]) const {
+  __device__ __forceinline__ void FinishVector(int64_t offset, int n, const Columns& k,
+                                               float values[8], float partial[2][8]) const {
     const int column = first_column + n;
     if (column >= columns) return;
     if constexpr (kCase == EpilogueCase::kVectorsMore) {
@@ -58,7 +62,7 @@ struct OutputEpilogue {
         for (int e = 0; e < 8; ++e) values[e] += bias[column + e];
       }
     }
-    StoreRaw8(Round8<T>(values), y + static_cast<int64_t>(row) * columns + column);
+    StoreToDevice8(Round8<T>(values), y + offset);
 #pragma unroll
     for (int e = 0; e < 8; ++e) {
       const float distance = values[e] - k.pivot[e];
@@ -67,11 +71,11 @@ struct OutputEpilogue {
     }
   }
 
-  __device__ __forceinline__ void Finish(int row, int n, float values[8],
+  __device__ __forceinline__ void Finish(int64_t offset, int n, float values[8],
                                          float partial[2][8]) const {
     const int column = first_column + n;
     const int count = min(columns - column, 8);
-    T* const out = y + static_cast<int64_t>(row) * columns + column;
+    T* const out = y + offset;
 #pragma unroll
     for (int e = 0; e < 8; ++e) {
       if (e >= count) continue;
@@ -116,7 +120,8 @@ struct ForwardArguments {
 //   one is multiplied, then forms the values (batch norm, activation, skip) and stores them to
 //   shared memory. The two buffers alternate, so one barrier per chunk is enough: a buffer is
 //   written again only after the barrier that follows the multiplication of its chunk.
-// - Epilogue: the sums go to shared memory, 64 columns at a time and in the place of the row tiles,
+// - Epilogue: the sums go to shared memory, up to 64 columns at a time and in the place of the row
+// tiles,
 //   and from there in rows of 8 neighbours to y, so that stores are 16 bytes wide. The statistics
 //   are summed on the way, from the rounded numbers, and stay in shared memory for all row tiles.
 // - Shared memory: row tiles or staged sums, panel, sums[8 warps][2][kColumns], pivots,
@@ -126,7 +131,8 @@ struct ForwardArguments {
 // is device memory, then the instructions that form the values; tensor cores are far from it
 // (NOTES.md).
 template <typename T, int kColumns, Access kAccess>
-__global__ void __launch_bounds__(kTileThreads, BlocksPerMultiprocessor(kColumns, kAccess))
+__global__ void __launch_bounds__(kTileThreads,
+                                  BlocksPerMultiprocessor(Pass::kForward, kColumns, kAccess))
     ConvolutionForwardKernel(ForwardArguments<T> a) {
   using Memory = ProductMemory<T, kColumns, MatrixLayout::kByRow>;
   unsigned char* const shared = SharedBytes();
@@ -213,7 +219,7 @@ void ConvolutionForward(Queue* queue, const ConvolutionShape& shape, const Lazy<
       statistics.mean != nullptr ? coefficients + CoefficientBytes(shape) / sizeof(float) : nullptr;
   const ForwardArguments<T> arguments = {
       geometry,
-      PlanProduct(*queue, geometry.out_rows, geometry.out_c, tile_columns, access),
+      PlanProduct(*queue, Pass::kForward, geometry.out_rows, geometry.out_c, tile_columns, access),
       {PlainValue(queue, shape, x, memory), geometry.in_c},
       weights,
       bias,

@@ -38,7 +38,8 @@ struct InputGradientArguments {
 // same. The likely bound is device memory: dz and raw are read for each group of columns (for each
 // tap as well, but then mostly from the caches), x.raw and dx.add once, and dx.dz is written.
 template <typename T, int kColumns, Access kAccess>
-__global__ void __launch_bounds__(kTileThreads, BlocksPerMultiprocessor(kColumns, kAccess))
+__global__ void __launch_bounds__(kTileThreads,
+                                  BlocksPerMultiprocessor(Pass::kInputGradient, kColumns, kAccess))
     ConvolutionInputGradientKernel(InputGradientArguments<T> a) {
   using Memory = ProductMemory<T, kColumns, MatrixLayout::kByColumn>;
   unsigned char* const shared = SharedBytes();
@@ -125,7 +126,8 @@ void ConvolutionInputGradient(Queue* queue, const ConvolutionShape& shape, const
   const int tile_columns = TileColumns<T>(access, geometry.in_c);
   const InputGradientArguments<T> arguments = {
       geometry,
-      PlanProduct(*queue, geometry.in_rows, geometry.in_c, tile_columns, access),
+      PlanProduct(*queue, Pass::kInputGradient, geometry.in_rows, geometry.in_c, tile_columns,
+                  access),
       {ViewOf(dy, geometry.out_rows), geometry.out_c},
       weights,
       ViewOf(x),

@@ -20,21 +20,24 @@ inline constexpr int kBlocksPerMultiprocessor = 4;
 // (228 KiB).
 inline constexpr int kResidentBytes = 112 * 1024;
 
+enum class Pass { kForward, kInputGradient };
+
 // The blocks of a kernel that must fit into a multiprocessor, which bounds its registers. Narrow
 // pointwise tiles have little to compute, so they need more blocks to cover the latency of memory.
-constexpr int BlocksPerMultiprocessor(int columns, Access access) {
+constexpr int BlocksPerMultiprocessor(Pass pass, int columns, Access access) {
   if (columns == 128) return 1;
-  return columns == 32 && access == Access::kPointwise ? 3 : 2;
+  const bool narrow = columns == 32 && access == Access::kPointwise;
+  return narrow && pass == Pass::kForward ? 3 : 2;
 }
 
 // Gives each block a share of the row tiles and one group of tile_columns columns. The number of
 // blocks fills the device a whole number of times, so that no few of them run alone at the end.
-inline ProductPlan PlanProduct(const Queue& queue, int rows, int columns, int tile_columns,
-                               Access access) {
+inline ProductPlan PlanProduct(const Queue& queue, Pass pass, int rows, int columns,
+                               int tile_columns, Access access) {
   ProductPlan plan;
   plan.row_tiles = CeilDivide(rows, kTileRows);
   plan.column_tiles = CeilDivide(columns, tile_columns);
-  const int at_once = BlocksPerMultiprocessor(tile_columns, access);
+  const int at_once = BlocksPerMultiprocessor(pass, tile_columns, access);
   const int per_multiprocessor = kBlocksPerMultiprocessor / at_once * at_once;
   const int wanted = std::max(1, queue.multiprocessors * per_multiprocessor / plan.column_tiles);
   plan.tiles_per_block = CeilDivide(plan.row_tiles, std::min(plan.row_tiles, wanted));

@@ -8,9 +8,14 @@
 
 namespace pushpull::PUSHPULL_CUDA {
 
-inline constexpr int kStagedColumns = 64;  // those that one phase moves from registers to memory
-inline constexpr int kStagedStride = kStagedColumns + 4;
 inline constexpr int kTileWarps = kTileThreads / 32;
+
+// The columns that one phase moves from registers to memory, for a group of so many, and the length
+// of a line of them in shared memory, in floats.
+PUSHPULL_HOST_DEVICE constexpr int StagedColumns(int columns) {
+  return columns < 64 ? columns : 64;
+}
+PUSHPULL_HOST_DEVICE constexpr int StagedStride(int staged_columns) { return staged_columns + 4; }
 
 // The tiles of a block. blockIdx.x is its share of the rows, blockIdx.y its group of columns.
 struct ProductPlan {
@@ -27,8 +32,9 @@ template <typename T, int kColumns, MatrixLayout kPanelLayout>
 struct ProductMemory {
   static constexpr int kRowTileBytes =
       kTileRows * (kChunk + kLinePadding<T>)*static_cast<int>(sizeof(T));
-  static constexpr int kStagedBytes = kTileRows * kStagedStride * static_cast<int>(sizeof(float));
-  // Two tiles of rows; once the product is done, 64 columns of the result are in the same place.
+  static constexpr int kStagedBytes =
+      kTileRows * StagedStride(StagedColumns(kColumns)) * static_cast<int>(sizeof(float));
+  // Two tiles of rows; once the product is done, columns of the result are in the same place.
   static constexpr int kTilesBytes =
       2 * kRowTileBytes > kStagedBytes ? 2 * kRowTileBytes : kStagedBytes;
   static constexpr int kSumsBytes = kTileWarps * 2 * kColumns * static_cast<int>(sizeof(float));
@@ -159,81 +165,93 @@ struct ColumnSums {
   float partial[2][8] = {};
 };
 
-// Passes kStagedRows x kStagedColumns staged sums (columns from first_column of `columns`) to the
+// Passes kStagedRows x kStaged staged sums (columns from first_column of `columns`) to the
 // epilogue, eight neighbours per thread, so that memory accesses are 16 bytes wide. The epilogue
 // adds its two sums per column to those of the thread.
-template <int kStagedRows, EpilogueCase kCase, typename Epilogue>
+template <int kStagedRows, int kStaged, EpilogueCase kCase, typename Epilogue>
 __device__ __forceinline__ void FinishStagedCase(const float* staged, int first_row, int rows,
                                                  int first_column, int columns,
                                                  const Epilogue& epilogue, ColumnSums* sums) {
-  const int n = threadIdx.x % (kStagedColumns / 8) * 8;
+  const int n = threadIdx.x % (kStaged / 8) * 8;
   const int column = first_column + n;
   if (column >= columns) return;
   typename Epilogue::Columns k;
   if constexpr (kCase != EpilogueCase::kAny) k = epilogue.Load(column);
-  constexpr int kRowsAtOnce = kTileThreads / (kStagedColumns / 8);
+  constexpr int kRowsAtOnce = kTileThreads / (kStaged / 8);
+  const int begin = threadIdx.x / (kStaged / 8);
+  int64_t offset = epilogue.OffsetOf(first_row + begin, column);
 #pragma unroll
-  for (int first = 0; first < kStagedRows; first += kRowsAtOnce) {
-    const int r = first + threadIdx.x / (kStagedColumns / 8);
+  for (int first = 0; first < kStagedRows;
+       first += kRowsAtOnce, offset += int64_t{kRowsAtOnce} * epilogue.columns) {
+    const int r = first + begin;
     if (first_row + r >= rows) continue;
     float values[8];
-    Load8(staged + r * kStagedStride + n, values);
+    Load8(staged + r * StagedStride(kStaged) + n, values);
     if constexpr (kCase == EpilogueCase::kAny) {
-      epilogue.Finish(first_row + r, column, values, sums->partial);
+      epilogue.Finish(offset, column, values, sums->partial);
     } else {
-      epilogue.template FinishVector<kCase>(first_row + r, column, k, values, sums->partial);
+      epilogue.template FinishVector<kCase>(offset, column, k, values, sums->partial);
     }
   }
 }
 
-template <int kStagedRows, typename Epilogue>
+template <int kStagedRows, int kStaged, typename Epilogue>
 __device__ __forceinline__ void FinishStaged(const float* staged, int first_row, int rows,
                                              int first_column, int columns,
                                              const Epilogue& epilogue, ColumnSums* sums) {
   switch (epilogue.which()) {
     case EpilogueCase::kVectors:
-      return FinishStagedCase<kStagedRows, EpilogueCase::kVectors>(
+      return FinishStagedCase<kStagedRows, kStaged, EpilogueCase::kVectors>(
           staged, first_row, rows, first_column, columns, epilogue, sums);
     case EpilogueCase::kVectorsMore:
-      return FinishStagedCase<kStagedRows, EpilogueCase::kVectorsMore>(
+      return FinishStagedCase<kStagedRows, kStaged, EpilogueCase::kVectorsMore>(
           staged, first_row, rows, first_column, columns, epilogue, sums);
     case EpilogueCase::kAny:
-      return FinishStagedCase<kStagedRows, EpilogueCase::kAny>(
+      return FinishStagedCase<kStagedRows, kStaged, EpilogueCase::kAny>(
           staged, first_row, rows, first_column, columns, epilogue, sums);
   }
 }
 
-// Adds the sums of the four threads of a warp that have the same columns to the warp's row of
-// sums[kTileWarps][2][columns]. The threads halve the 16 sums among themselves twice, so that each
-// shuffle adds two numbers and each thread ends with four.
+// Adds the sums of the threads of a warp that have the same columns to the warp's row of
+// sums[kTileWarps][2][columns]. At each step the threads halve the sums among themselves, so that a
+// shuffle adds two numbers, and they end with two or four each.
+template <int kStaged>
 __device__ __forceinline__ void AddColumnSums(const ColumnSums& sums, int first_column, int columns,
                                               float* shared) {
+  constexpr int kGroups = kStaged / 8;      // the threads of a warp with different columns
+  constexpr int kLeft = 16 * kGroups / 32;  // the sums that a thread ends with
+  static_assert(kLeft == 2 || kLeft == 4);
   const int lane = threadIdx.x % 32;
-  const bool squares = lane / 8 % 2 != 0, upper = lane / 16 != 0;
-  float half[8], quarter[4];
+  float values[16];
 #pragma unroll
-  for (int e = 0; e < 8; ++e) {
-    const float other = squares ? sums.partial[0][e] : sums.partial[1][e];
-    half[e] = squares ? sums.partial[1][e] : sums.partial[0][e];
-    half[e] += __shfl_xor_sync(0xffffffffu, other, 8);
-  }
+  for (int e = 0; e < 16; ++e) values[e] = sums.partial[e / 8][e % 8];
+  int first = 0;  // of the 16, the first of those that the thread still has
 #pragma unroll
-  for (int e = 0; e < 4; ++e) {
-    const float other = upper ? half[e] : half[4 + e];
-    quarter[e] = upper ? half[4 + e] : half[e];
-    quarter[e] += __shfl_xor_sync(0xffffffffu, other, 16);
+  for (int half = 8; half >= kLeft; half /= 2) {
+    const int lanes = 8 * kGroups / half;
+    const bool upper = (lane & lanes) != 0;
+    if (upper) first += half;
+#pragma unroll
+    for (int e = 0; e < 8; ++e) {
+      if (e >= half) continue;
+      const float other = upper ? values[e] : values[half + e];
+      values[e] = upper ? values[half + e] : values[e];
+      values[e] += __shfl_xor_sync(0xffffffffu, other, lanes);
+    }
   }
-  const int column = first_column + lane % (kStagedColumns / 8) * 8;
+  const int column = first_column + lane % kGroups * 8;
   if (column >= columns) return;
-  float* const own = shared + (threadIdx.x / 32 * 2 + squares) * columns + column + (upper ? 4 : 0);
-  float4 total = *reinterpret_cast<const float4*>(own);
-  total = make_float4(total.x + quarter[0], total.y + quarter[1], total.z + quarter[2],
-                      total.w + quarter[3]);
-  *reinterpret_cast<float4*>(own) = total;
+  float* const own = shared + (threadIdx.x / 32 * 2 + first / 8) * columns + column + first % 8;
+#pragma unroll
+  for (int e = 0; e < kLeft; e += 2) {
+    const float2 before = *reinterpret_cast<const float2*>(own + e);
+    *reinterpret_cast<float2*>(own + e) =
+        make_float2(before.x + values[e], before.y + values[e + 1]);
+  }
 }
 
-// The block's share of the product. Calls epilogue.Begin(staged, phase) once per block and phase,
-// then FinishStaged for all elements, and writes the sums per column to `sums`.
+// The block's share of the product. Calls epilogue.Begin(staged, first column, columns) once per
+// block and phase, then FinishStaged for all elements, and writes the sums per column to `sums`.
 template <typename T, int kColumns, MatrixLayout kPanelLayout, typename Rows, typename Epilogue>
 __device__ __forceinline__ void MultiplyTiles(const ProductPlan& plan, Rows& rows,
                                               Panel<T, kColumns, kPanelLayout>& panel,
@@ -246,7 +264,8 @@ __device__ __forceinline__ void MultiplyTiles(const ProductPlan& plan, Rows& row
   const int chunks = (rows.columns() + kChunk - 1) / kChunk;
   for (int i = threadIdx.x; i < kTileWarps * 2 * kColumns; i += kTileThreads) sums[i] = 0.0f;
   __syncthreads();  // the coefficients and the panel are complete
-  constexpr int kPhases = (kColumns + kStagedColumns - 1) / kStagedColumns;
+  constexpr int kStaged = StagedColumns(kColumns);
+  constexpr int kPhases = kColumns / kStaged;
   ColumnSums column_sums[kPhases];
   TileMath<T, kColumns> math;
   for (int tile = first_tile; tile < end_tile; ++tile) {
@@ -268,19 +287,19 @@ __device__ __forceinline__ void MultiplyTiles(const ProductPlan& plan, Rows& row
     for (int phase = 0; phase < kPhases; ++phase) {
       __syncthreads();
       math.ForEach([&](int row, int column, float sum) {
-        if (column / kStagedColumns == phase) {
-          staged[row * kStagedStride + column % kStagedColumns] = sum;
+        if (column / kStaged == phase) {
+          staged[row * StagedStride(kStaged) + column % kStaged] = sum;
         }
       });
       __syncthreads();
-      if (tile == first_tile && epilogue.Begin(staged, phase)) __syncthreads();
-      FinishStaged<kTileRows>(staged, first_row, rows.rows(), phase * kStagedColumns, kColumns,
-                              epilogue, &column_sums[phase]);
+      if (tile == first_tile && epilogue.Begin(staged, phase * kStaged, kStaged)) __syncthreads();
+      FinishStaged<kTileRows, kStaged>(staged, first_row, rows.rows(), phase * kStaged, kColumns,
+                                       epilogue, &column_sums[phase]);
     }
   }
 #pragma unroll
   for (int phase = 0; phase < kPhases; ++phase) {
-    AddColumnSums(column_sums[phase], phase * kStagedColumns, kColumns, sums);
+    AddColumnSums<kStaged>(column_sums[phase], phase * kStaged, kColumns, sums);
   }
   __syncthreads();
 }

@@ -190,7 +190,14 @@ class RowLoader {
         StoreRaw8(fetched.present[i] ? fetched.first[i] : Raw8<T>{}, to);
       } else {
         float values[8] = {};
-        if (fetched.present[i]) FormRow(fetched, i, first_column + ColumnOf(), values);
+        const int column = first_column + ColumnOf();
+        if (fetched.present[i]) {
+          if (in_shared_) {
+            FormRow<true>(fetched, i, column, values);
+          } else {
+            FormRow<false>(fetched, i, column, values);
+          }
+        }
         Store8(values, to);
       }
     }
@@ -202,17 +209,16 @@ class RowLoader {
   }
   static __device__ __forceinline__ int ColumnOf() { return threadIdx.x % (kChunk / 8) * 8; }
 
+  // Forms eight elements of row i, whose coefficients are in shared or in device memory.
+  template <bool kInShared>
   __device__ __forceinline__ void FormRow(const Fetched& fetched, int i, int column,
                                           float values[8]) const {
-    float second[8] = {};
-    Unpack8(fetched.first[i], values);
-    if (source_.second() != nullptr) Unpack8(fetched.second[i], second);
     float k[Source::kCoefficients][8];
 #pragma unroll
     for (int q = 0; q < Source::kCoefficients; ++q) {
-      Load8From(in_shared_, coefficients_ + q * PaddedChannels(source_.channels) + column, k[q]);
+      Load8From<kInShared>(coefficients_ + q * PaddedChannels(source_.channels) + column, k[q]);
     }
-    source_.Form8(values, second, k);
+    source_.Form8(fetched.first[i], fetched.second[i], k, values);
   }
 
   const ConvolutionGeometry& g_;

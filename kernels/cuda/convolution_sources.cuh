@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/clamp.cuh"
 #include "kernels/cuda/divisor.h"
+#include "kernels/cuda/numbers.cuh"
 #include "kernels/cuda/tile_math.cuh"
 #include "kernels/cuda/views.cuh"
 
@@ -35,16 +36,19 @@ struct ValueSource {
   }
   __device__ __forceinline__ const T* first() const { return x.raw; }
   __device__ __forceinline__ const T* second() const { return x.skip; }
-  // Forms eight neighbours in place; `k` are their coefficients.
-  __device__ __forceinline__ void Form8(float values[8], const float skip[8],
-                                        const float k[kCoefficients][8]) const {
+  // Forms eight neighbours; `k` are their coefficients. `skip` is only read if second() is not
+  // null.
+  __device__ __forceinline__ void Form8(const Raw8<T>& raw, const Raw8<T>& skip,
+                                        const float k[kCoefficients][8], float values[8]) const {
+    Unpack8(raw, values);
+    const Bounds bounds = BoundsOf(x.activation);
 #pragma unroll
-    for (int e = 0; e < 8; ++e) values[e] = FormOne(values[e], skip[e], k[0][e], k[1][e]);
-  }
-
- private:
-  __device__ __forceinline__ float FormOne(float raw, float skip, float scale, float shift) const {
-    return Clamp(raw * scale + shift, BoundsOf(x.activation)) + skip;
+    for (int e = 0; e < 8; ++e) values[e] = Clamp(values[e] * k[0][e] + k[1][e], bounds);
+    if (second() == nullptr) return;
+    float others[8];
+    Unpack8(skip, others);
+#pragma unroll
+    for (int e = 0; e < 8; ++e) values[e] += others[e];
   }
 };
 
@@ -71,10 +75,18 @@ struct GradientSource {
   __device__ __forceinline__ const T* second() const {
     return dy.norm.gamma != nullptr && dy.norm.batch_statistics ? dy.raw : nullptr;
   }
-  __device__ __forceinline__ void Form8(float values[8], const float raw[8],
-                                        const float k[kCoefficients][8]) const {
+  __device__ __forceinline__ void Form8(const Raw8<T>& dz, const Raw8<T>& raw,
+                                        const float k[kCoefficients][8], float values[8]) const {
+    Unpack8(dz, values);
+    if (second() == nullptr) {
 #pragma unroll
-    for (int e = 0; e < 8; ++e) values[e] = values[e] * k[0][e] + raw[e] * k[1][e] + k[2][e];
+      for (int e = 0; e < 8; ++e) values[e] *= k[0][e];
+      return;
+    }
+    float others[8];
+    Unpack8(raw, others);
+#pragma unroll
+    for (int e = 0; e < 8; ++e) values[e] = values[e] * k[0][e] + others[e] * k[1][e] + k[2][e];
   }
 };
 

@@ -23,16 +23,34 @@ struct WeightGradientArguments {
   float* out;          // [splits][in_columns][out_c]
 };
 
+// Deals out the vectors of eight columns of a chunk to threads, so that a thread meets the same
+// columns in every pixel. Neighbouring threads take neighbouring columns, or neighbouring pixels if
+// kByPixels: then warps whose columns do not exist have nothing to do. That suits the few channels
+// of images, whose tile is not half full.
+template <int kColumnVectors, bool kByPixels>
+struct ChunkPlace {
+  static constexpr int kPixelsAtOnce = kTileThreads / kColumnVectors;
+  static __device__ __forceinline__ int Column() {
+    return (kByPixels ? threadIdx.x / kPixelsAtOnce : threadIdx.x % kColumnVectors) * 8;
+  }
+  static __device__ __forceinline__ int Pixel(int i) {
+    return (kByPixels ? threadIdx.x % kPixelsAtOnce : threadIdx.x / kColumnVectors) +
+           i * kPixelsAtOnce;
+  }
+};
+
 // Brings chunks of the value to shared memory, [kChunk pixels][kTileRows columns q]. A tap has a
 // multiple of 8 columns, and only pointwise convolutions form values here, as in RowLoader
 // (convolution_rows.cuh), whose Fetch and Store these are like. A thread handles the same eight
 // columns for all pixels, so it keeps their tap and coefficients in registers; in each chunk it
-// takes two pixels.
+// takes two pixels. Columns that do not exist are not
+// written.
 template <typename T, Access kAccess>
 class ValueColumns {
  public:
   static constexpr int kStride = kTileRows + kLinePadding<T>;
-  static constexpr int kPixels = kChunk * kTileRows / 8 / kTileThreads;
+  using Place = ChunkPlace<kTileRows / 8, kAccess == Access::kPadded>;
+  static constexpr int kPixels = kChunk / Place::kPixelsAtOnce;
   static constexpr bool kForms = kAccess == Access::kPointwise;
   struct Fetched {
     Raw8<T> raw[kPixels];
@@ -43,57 +61,58 @@ class ValueColumns {
   __device__ __forceinline__ ValueColumns(const ConvolutionGeometry& geometry,
                                           const ValueSource<T>& source)
       : g_(geometry), source_(source), x_(source.x) {
-    const int column = blockIdx.x * kTileRows + threadIdx.x % (kTileRows / 8) * 8;
+    const int column = blockIdx.x * kTileRows + Place::Column();
     const int tap = source.padded.Quotient(column, &channel_);
     kh_ = g_.by_kernel.Quotient(tap, &kw_);
     count_ = kh_ < g_.kernel ? min(g_.in_c - channel_, 8) : 0;
     if constexpr (kForms) {
 #pragma unroll
       for (int e = 0; e < 8; ++e) {
-        z_[e] = e < count_ ? NormCoefficients(x_.norm, channel_ + e) : ScaleShift{0.0f, 0.0f};
+        const ScaleShift z =
+            e < count_ ? NormCoefficients(x_.norm, channel_ + e) : ScaleShift{0.0f, 0.0f};
+        k_[0][e] = z.scale;
+        k_[1][e] = z.shift;
       }
     }
   }
 
   __device__ __forceinline__ Fetched Fetch(int first, int end) const {
-    Fetched fetched;
+    Fetched fetched = {};
+    if (count_ == 0) return fetched;
 #pragma unroll
     for (int i = 0; i < kPixels; ++i) {
-      const int pixel = first + PixelOf(i);
+      const int pixel = first + Place::Pixel(i);
       if constexpr (kForms) {
-        fetched.present[i] = pixel < end && count_ > 0;
+        fetched.present[i] = pixel < end;
         if (!fetched.present[i]) continue;
         const int64_t offset = static_cast<int64_t>(pixel) * g_.in_c + channel_;
         fetched.raw[i] = LoadRaw8(x_.raw + offset);
         if (x_.skip != nullptr) fetched.skip[i] = LoadRaw8(x_.skip + offset);
       } else {
-        fetched.raw[i] = pixel < end && count_ > 0 ? Load(pixel) : Raw8<T>{};
+        fetched.raw[i] = pixel < end ? Load(pixel) : Raw8<T>{};
       }
     }
     return fetched;
   }
 
   __device__ __forceinline__ void Store(const Fetched& fetched, T* tile) const {
+    if (count_ == 0) return;
 #pragma unroll
     for (int i = 0; i < kPixels; ++i) {
-      T* const to = tile + PixelOf(i) * kStride + threadIdx.x % (kTileRows / 8) * 8;
+      T* const to = tile + Place::Pixel(i) * kStride + Place::Column();
       if constexpr (!kForms) {
         StoreRaw8(fetched.raw[i], to);
       } else if (source_.plain()) {
         StoreRaw8(fetched.present[i] ? fetched.raw[i] : Raw8<T>{}, to);
       } else {
         float values[8] = {};
-        if (fetched.present[i]) Form(fetched, i, values);
+        if (fetched.present[i]) source_.Form8(fetched.raw[i], fetched.skip[i], k_, values);
         Store8(values, to);
       }
     }
   }
 
  private:
-  static __device__ __forceinline__ int PixelOf(int i) {
-    return threadIdx.x / (kTileRows / 8) + i * (kTileThreads / (kTileRows / 8));
-  }
-
   // Loads the value that the thread's tap reads for an output pixel.
   __device__ __forceinline__ Raw8<T> Load(int pixel) const {
     int place, w, from_h, from_w;
@@ -107,32 +126,22 @@ class ValueColumns {
     return LoadRaw8(from);
   }
 
-  __device__ __forceinline__ void Form(const Fetched& fetched, int i, float values[8]) const {
-    float skip[8] = {};
-    Unpack8(fetched.raw[i], values);
-    if (x_.skip != nullptr) Unpack8(fetched.skip[i], skip);
-    const Bounds bounds = BoundsOf(x_.activation);
-#pragma unroll
-    for (int e = 0; e < 8; ++e) {
-      values[e] = Clamp(values[e] * z_[e].scale + z_[e].shift, bounds) + skip[e];
-    }
-  }
-
   const ConvolutionGeometry& g_;
   const ValueSource<T>& source_;
   const LazyView<T>& x_;
   int channel_, kh_, kw_;
   int count_;  // of the eight columns, those that exist
-  ScaleShift z_[8];
+  float k_[ValueSource<T>::kCoefficients][8];
 };
 
 // Brings chunks of dy to shared memory, [kChunk pixels][kColumns]. A thread handles the same eight
 // columns for all pixels; in each chunk it takes one pixel.
-template <typename T>
+template <typename T, Access kAccess>
 class GradientColumns {
  public:
   static constexpr int kStride = kColumns + kLinePadding<T>;
-  static_assert(kChunk * kColumns / 8 == kTileThreads);
+  using Place = ChunkPlace<kColumns / 8, kAccess == Access::kPadded>;
+  static_assert(kChunk == Place::kPixelsAtOnce);
   struct Fetched {
     Raw8<T> dz, raw;
     bool present;
@@ -140,18 +149,21 @@ class GradientColumns {
 
   __device__ __forceinline__ explicit GradientColumns(const GradientSource<T>& source)
       : source_(source),
-        column_(blockIdx.y * kColumns + threadIdx.x % (kColumns / 8) * 8),
+        column_(blockIdx.y * kColumns + Place::Column()),
         count_(max(min(source.channels - column_, 8), 0)) {
 #pragma unroll
     for (int e = 0; e < 8; ++e) {
-      k_[e] = e < count_ ? GradientCoefficients(source.dy, column_ + e)
-                         : RawGradientCoefficients{0.0f, 0.0f, 0.0f};
+      const RawGradientCoefficients k = e < count_ ? GradientCoefficients(source.dy, column_ + e)
+                                                   : RawGradientCoefficients{0.0f, 0.0f, 0.0f};
+      k_[0][e] = k.dz_factor;
+      k_[1][e] = k.raw_factor;
+      k_[2][e] = k.offset;
     }
   }
 
   __device__ __forceinline__ Fetched Fetch(int first, int end) const {
     Fetched fetched = {};
-    const int pixel = first + Pixel();
+    const int pixel = first + Place::Pixel(0);
     fetched.present = pixel < end && count_ > 0;
     if (!fetched.present) return fetched;
     const int64_t offset = static_cast<int64_t>(pixel) * source_.channels + column_;
@@ -161,24 +173,15 @@ class GradientColumns {
   }
 
   __device__ __forceinline__ void Store(const Fetched& fetched, T* tile) const {
-    T* const to = tile + Pixel() * kStride + threadIdx.x % (kColumns / 8) * 8;
+    if (count_ == 0) return;
+    T* const to = tile + Place::Pixel(0) * kStride + Place::Column();
     if (source_.plain()) return StoreRaw8(fetched.present ? fetched.dz : Raw8<T>{}, to);
     float values[8] = {};
-    if (fetched.present) {
-      float raw[8];
-      Unpack8(fetched.dz, values);
-      Unpack8(fetched.raw, raw);
-#pragma unroll
-      for (int e = 0; e < 8; ++e) {
-        values[e] = values[e] * k_[e].dz_factor + raw[e] * k_[e].raw_factor + k_[e].offset;
-      }
-    }
+    if (fetched.present) source_.Form8(fetched.dz, fetched.raw, k_, values);
     Store8(values, to);
   }
 
  private:
-  static __device__ __forceinline__ int Pixel() { return threadIdx.x / (kColumns / 8); }
-
   __device__ __forceinline__ Raw8<T> Read(const T* from) const {
     if (source_.channels % 8 == 0) return LoadRaw8(from);
     return LoadRaw8(from, count_);
@@ -186,11 +189,11 @@ class GradientColumns {
 
   const GradientSource<T>& source_;
   const int column_, count_;
-  RawGradientCoefficients k_[8];
+  float k_[GradientSource<T>::kCoefficients][8];
 };
 
 template <typename T>
-constexpr int WeightGradientSharedBytes() {
+PUSHPULL_HOST_DEVICE constexpr int WeightGradientSharedBytes() {
   return 2 * kChunk * (kTileRows + kColumns + 2 * kLinePadding<T>)*static_cast<int>(sizeof(T));
 }
 
@@ -224,7 +227,7 @@ template <typename T, Access kAccess>
 __global__ void __launch_bounds__(kTileThreads, std::is_same_v<T, float> ? 1 : 2)
     ConvolutionWeightGradientKernel(WeightGradientArguments<T> a) {
   using Values = ValueColumns<T, kAccess>;
-  using Gradients = GradientColumns<T>;
+  using Gradients = GradientColumns<T, kAccess>;
   T* const value_tiles = reinterpret_cast<T*>(SharedBytes());
   T* const gradient_tiles = value_tiles + 2 * kChunk * Values::kStride;
   Values values(a.geometry, a.source);
@@ -233,6 +236,13 @@ __global__ void __launch_bounds__(kTileThreads, std::is_same_v<T, float> ? 1 : 2
   const int end = min(first + a.rows_per_split, a.geometry.out_rows);
   TileMath<T, kColumns> math;
   math.Clear();
+  // Columns that do not exist stay zeros, and their part of the tile is not computed.
+  const float zeros[8] = {};
+  constexpr int kVectors = WeightGradientSharedBytes<T>() / 8 / static_cast<int>(sizeof(T));
+  for (int i = threadIdx.x; i < kVectors; i += kTileThreads) Store8(zeros, value_tiles + 8 * i);
+  __syncthreads();
+  const int rows = a.geometry.Reduction(a.geometry.in_c) - blockIdx.x * kTileRows;
+  const int columns = a.geometry.out_c - blockIdx.y * kColumns;
   typename Values::Fetched value = values.Fetch(first, end);
   typename Gradients::Fetched gradient = gradients.Fetch(first, end);
   int turn = 0;
@@ -246,8 +256,10 @@ __global__ void __launch_bounds__(kTileThreads, std::is_same_v<T, float> ? 1 : 2
       value = values.Fetch(row + kChunk, end);
       gradient = gradients.Fetch(row + kChunk, end);
     }
-    math.template Multiply<MatrixLayout::kByColumn, MatrixLayout::kByRow>(
-        value_tile, Values::kStride, gradient_tile, Gradients::kStride);
+    if (math.Meets(rows, columns)) {
+      math.template Multiply<MatrixLayout::kByColumn, MatrixLayout::kByRow>(
+          value_tile, Values::kStride, gradient_tile, Gradients::kStride);
+    }
   }
   float* const out =
       a.out + static_cast<int64_t>(blockIdx.z) * a.geometry.in_columns * a.geometry.out_c;

@@ -28,13 +28,17 @@ struct InputGradientEpilogue {
     float scale[8], shift[8], mean[8];
   };
 
-  __device__ __forceinline__ bool Begin(const float*, int) const { return false; }
+  __device__ __forceinline__ bool Begin(const float*, int, int) const { return false; }
 
   __device__ __forceinline__ EpilogueCase which() const {
     if (columns % 8 != 0) return EpilogueCase::kAny;
     return dx.add != nullptr ? EpilogueCase::kVectorsMore : EpilogueCase::kVectors;
   }
 
+  // The place of a number in the tensor, which FinishVector and Finish take.
+  __device__ __forceinline__ int64_t OffsetOf(int row, int n) const {
+    return static_cast<int64_t>(row) * columns + first_column + n;
+  }
   __device__ __forceinline__ Columns Load(int n) const {
     Columns k;
     Load8(scales + n, k.scale);
@@ -44,11 +48,9 @@ struct InputGradientEpilogue {
   }
 
   template <EpilogueCase kCase>
-  __device__ __forceinline__ void FinishVector(int row, int n, const Columns& k, float values[8],
-                                               float partial[2][8]) const {
-    const int column = first_column + n;
-    if (column >= columns) return;
-    const int64_t offset = static_cast<int64_t>(row) * columns + column;
+  __device__ __forceinline__ void FinishVector(int64_t offset, int n, const Columns& k,
+                                               float values[8], float partial[2][8]) const {
+    if (first_column + n >= columns) return;
     const Bounds bounds = BoundsOf(x.activation);
     float raw[8];
     Load8(x.raw + offset, raw);
@@ -70,10 +72,9 @@ struct InputGradientEpilogue {
     }
   }
 
-  __device__ __forceinline__ void Finish(int row, int n, float values[8],
+  __device__ __forceinline__ void Finish(int64_t offset, int n, float values[8],
                                          float partial[2][8]) const {
     const int count = min(columns - first_column - n, 8);
-    const int64_t offset = static_cast<int64_t>(row) * columns + first_column + n;
     const Bounds bounds = BoundsOf(x.activation);
 #pragma unroll
     for (int e = 0; e < 8; ++e) {

@@ -172,14 +172,14 @@ __device__ __forceinline__ void Store8(const float values[8], T* to) {
   StoreRaw8(Pack8<T>(values), to);
 }
 
-// Loads eight floats from shared memory or, if `in_shared` is false, from device memory. For a
+// Loads eight floats from shared memory or, if kInShared is false, from device memory. For a
 // pointer that may be either, the compiler would take an instruction that finds out each time.
-__device__ __forceinline__ void Load8From(bool in_shared, const float* from, float out[8]) {
+template <bool kInShared>
+__device__ __forceinline__ void Load8From(const float* from, float out[8]) {
 #ifdef PUSHPULL_CUDA_EMULATION
-  (void)in_shared;
   Load8(from, out);
 #else
-  if (in_shared) {
+  if constexpr (kInShared) {
     const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(from));
 #pragma unroll
     for (int i = 0; i < 2; ++i) {

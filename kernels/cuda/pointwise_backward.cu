@@ -11,7 +11,9 @@ namespace {
 
 using T = Bfloat16;
 
-constexpr int kRows = 64;  // the pixels of one tile
+constexpr int kRows = 128;  // the pixels of one tile
+// The input channels whose gradients are staged at a time. Few, because most layers have few.
+constexpr int kStaged = 32;
 constexpr int kThreads = kTileThreads;
 constexpr int kWarps = kTileWarps;
 // The number of squares of 16 x 16 weight gradients that a warp can keep. A square takes eight
@@ -37,14 +39,29 @@ struct Layout {
     gradient = Sixteens(in_c) * out_stride * kNumber;  // after the weights
     value = gradient + kRows * out_stride * kNumber;
     staged = value + kRows * in_stride * kNumber;
-    sums = staged + kRows * kStagedStride * kFloat;
+    sums = staged + kRows * StagedStride(kStaged) * kFloat;
     coefficients = sums + kWarps * 2 * in_c * kFloat;
     total = coefficients + (2 * in_c + 3 * out_c + 3 * in_c) * kFloat;
   }
 };
 
+// The squares of 16 x 16 weight gradients. From one square of a warp to its next it is kWarps
+// squares, which are step_down rows and step_right columns.
+struct Squares {
+  int height, width, step_down, step_right;
+  Divisor by_width;
+
+  Squares(int in_c, int out_c)
+      : height(Sixteens(in_c) / 16),
+        width(Sixteens(out_c) / 16),
+        step_down(kWarps / width),
+        step_right(kWarps % width),
+        by_width(width) {}
+};
+
 struct Arguments {
   int rows, in_c, out_c;
+  Squares squares;
   int tiles_per_block;
   ValueSource<T> value;
   GradientSource<T> gradient;
@@ -101,10 +118,7 @@ __device__ __forceinline__ void FormTile(const Source& source, const FormPlace& 
       if (r >= kRows) continue;
       float values[8] = {};
       if (present[j]) {
-        float others[8];
-        Unpack8(first[j], values);
-        Unpack8(second[j], others);
-        source.Form8(values, others, k);
+        source.Form8(first[j], second[j], k, values);
       }
       Store8(values, tile + r * stride + place.column);
     }
@@ -129,25 +143,25 @@ __device__ __forceinline__ void LoadWeights(const Arguments& a, int stride, T* t
   }
 }
 
-// staged[kRows][kStagedColumns] = gradient tile * transposed weights, for input channels from
-// first_column on. The eight warps are laid out 4 x 2 over the result; each computes 16 rows x 32
-// columns in 16 registers per thread.
+// staged[kRows][kStaged] = gradient tile * transposed weights, for input channels from first_column
+// on. Each of the eight warps computes 16 rows in 16 registers per thread.
 __device__ __forceinline__ void MultiplyByWeights(const Layout& layout, const T* gradient,
                                                   const T* weights, int first_column,
                                                   float* staged) {
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  static_assert(kRows == 16 * kWarps);
+  constexpr int kPairs = kStaged / 16;
+  const int lane = threadIdx.x % 32, row = threadIdx.x / 32 * 16;
   const int low = lane % 8, middle = lane / 8 % 2 * 8, high = lane / 16 * 8;
-  const int row = warp % 4 * 16, column = warp / 4 * 32;
-  float sums[4][4] = {};
+  float sums[2 * kPairs][4] = {};
   // The last group of columns may be shorter; the weights in shared memory end there.
-  const int pairs = min(2, max(0, (Sixteens(layout.in_c) - first_column - column) / 16));
+  const int pairs = min(kPairs, (Sixteens(layout.in_c) - first_column) / 16);
   for (int n = 0; n < layout.out_c; n += 16) {
     unsigned rows[4];
     LoadMatrices(gradient + (row + low + middle) * layout.out_stride + n + high, rows);
 #pragma unroll
-    for (int pair = 0; pair < 2; ++pair) {
+    for (int pair = 0; pair < kPairs; ++pair) {
       if (pair >= pairs) continue;
-      const int k = first_column + column + 16 * pair;
+      const int k = first_column + 16 * pair;
       unsigned columns[4];
       LoadMatrices(weights + (k + low + high) * layout.out_stride + n + middle, columns);
       MultiplyAdd(rows, columns, sums[2 * pair]);
@@ -155,11 +169,11 @@ __device__ __forceinline__ void MultiplyByWeights(const Layout& layout, const T*
     }
   }
 #pragma unroll
-  for (int j = 0; j < 4; ++j) {
+  for (int j = 0; j < 2 * kPairs; ++j) {
 #pragma unroll
     for (int k = 0; k < 4; k += 2) {
       float* const to =
-          staged + (row + lane / 4 + k / 2 * 8) * kStagedStride + column + 8 * j + lane % 4 * 2;
+          staged + (row + lane / 4 + k / 2 * 8) * StagedStride(kStaged) + 8 * j + lane % 4 * 2;
       *reinterpret_cast<float2*>(to) = make_float2(sums[j][k], sums[j][k + 1]);
     }
   }
@@ -168,35 +182,30 @@ __device__ __forceinline__ void MultiplyByWeights(const Layout& layout, const T*
 // The place of a warp's square among the squares of 16 x 16 weight gradients, which are dealt out
 // to the eight warps by turns.
 struct SquarePlace {
-  int down, right;  // in squares
-  int height, width, step_down, step_right;
+  const Squares& squares;
+  int down, right;
 
-  __device__ __forceinline__ explicit SquarePlace(const Layout& layout)
-      : height(Sixteens(layout.in_c) / 16), width(Sixteens(layout.out_c) / 16) {
-    const int warp = static_cast<int>(threadIdx.x / 32);
-    down = warp / width;
-    right = warp - down * width;
-    step_down = kWarps / width;
-    step_right = kWarps - step_down * width;
+  __device__ __forceinline__ explicit SquarePlace(const Squares& all) : squares(all) {
+    down = squares.by_width.Quotient(static_cast<int>(threadIdx.x / 32), &right);
   }
-  __device__ __forceinline__ bool exists() const { return down < height; }
+  __device__ __forceinline__ bool exists() const { return down < squares.height; }
   __device__ __forceinline__ void Advance() {
-    down += step_down;
-    right += step_right;
-    if (right < width) return;
-    right -= width;
+    down += squares.step_down;
+    right += squares.step_right;
+    if (right < squares.width) return;
+    right -= squares.width;
     ++down;
   }
 };
 
 // Adds transposed value tile * gradient tile to the warp's squares of weight gradients.
 template <int kSquares>
-__device__ __forceinline__ void AddWeightGradients(const Layout& layout, const T* value,
-                                                   const T* gradient,
+__device__ __forceinline__ void AddWeightGradients(const Layout& layout, const Squares& places,
+                                                   const T* value, const T* gradient,
                                                    float squares[kSquares][2][4]) {
   const int lane = threadIdx.x % 32;
   const int low = lane % 8, middle = lane / 8 % 2 * 8, high = lane / 16 * 8;
-  SquarePlace place(layout);
+  SquarePlace place(places);
 #pragma unroll
   for (int i = 0; i < kSquares; ++i, place.Advance()) {
     if (!place.exists()) continue;
@@ -213,11 +222,11 @@ __device__ __forceinline__ void AddWeightGradients(const Layout& layout, const T
 }
 
 template <int kSquares>
-__device__ __forceinline__ void StoreWeightGradients(const Layout& layout,
+__device__ __forceinline__ void StoreWeightGradients(const Layout& layout, const Squares& places,
                                                      const float squares[kSquares][2][4],
                                                      float* out) {
   const int lane = threadIdx.x % 32;
-  SquarePlace place(layout);
+  SquarePlace place(places);
 #pragma unroll
   for (int i = 0; i < kSquares; ++i, place.Advance()) {
     if (!place.exists()) continue;
@@ -236,12 +245,12 @@ __device__ __forceinline__ void StoreWeightGradients(const Layout& layout,
 }
 
 // Both gradients of a pointwise convolution in one pass over the pixels. A block of 256 threads
-// goes through tiles of 64 pixels. For each tile it forms dy and the value of x in shared memory
+// goes through tiles of 128 pixels. For each tile it forms dy and the value of x in shared memory
 // and uses them for two products on the tensor cores:
 //
-//    dy tile [64][out_c]  x  weights^T [out_c][in_c]   ->  dx, 64 columns at a time: staged in
+//    dy tile [128][out_c]  x  weights^T [out_c][in_c]   ->  dx, 32 columns at a time: staged in
 //                                                          shared memory, finished and stored
-//    value^T [in_c][64]   x  dy tile [64][out_c]       ->  added to dw [in_c][out_c]
+//    value^T [in_c][128]  x  dy tile [128][out_c]       ->  added to dw [in_c][out_c]
 //
 // dw stays in registers for all tiles of the block: it is cut into squares of 16 x 16, at most 48
 // (kFewSquares) or 96 (kManySquares) over the eight warps. It is written once as a partial sum,
@@ -291,19 +300,20 @@ __global__ void __launch_bounds__(kThreads, kSquares == kFewSquares ? 2 : 1)
              gradient);
     FormTile(a.value, value_place, value_coefficients, row, a.rows, layout.in_stride, value);
     __syncthreads();
-    AddWeightGradients<kSquares>(layout, value, gradient, squares);
-    for (int column = 0; column < a.in_c; column += kStagedColumns) {
+    AddWeightGradients<kSquares>(layout, a.squares, value, gradient, squares);
+    for (int column = 0; column < a.in_c; column += kStaged) {
       MultiplyByWeights(layout, gradient, weights, column, staged);
       __syncthreads();
       ColumnSums column_sums;
-      FinishStaged<kRows>(staged, row, a.rows, column, a.in_c, epilogue, &column_sums);
-      AddColumnSums(column_sums, column, a.in_c, sums);
+      FinishStaged<kRows, kStaged>(staged, row, a.rows, column, a.in_c, epilogue, &column_sums);
+      AddColumnSums<kStaged>(column_sums, column, a.in_c, sums);
       __syncthreads();
     }
   }
 
   StoreWeightGradients<kSquares>(
-      layout, squares, a.weight_parts + static_cast<int64_t>(blockIdx.x) * a.in_c * a.out_c);
+      layout, a.squares, squares,
+      a.weight_parts + static_cast<int64_t>(blockIdx.x) * a.in_c * a.out_c);
   if (a.norm_parts == nullptr) return;
   for (int i = threadIdx.x; i < 2 * a.in_c; i += kThreads) {
     float total = 0.0f;
@@ -369,6 +379,7 @@ void PointwiseBackward(Queue* queue, const ConvolutionShape& shape, const Lazy<B
   const Arguments arguments = {static_cast<int>(shape.in.rows()),
                                in_c,
                                out_c,
+                               Squares(in_c, out_c),
                                plan.tiles_per_block,
                                {ValueView(x), in_c},
                                {ViewOf(dy, shape.in.rows()), out_c},

@@ -97,6 +97,11 @@ struct TileMath<Bfloat16, kColumns> {
     }
   }
 
+  // Whether the warp's part of the tile has one of the first `rows` rows and `columns` columns.
+  __device__ __forceinline__ bool Meets(int rows, int columns) const {
+    return first_row() < rows && first_column() < columns;
+  }
+
   // Calls visit(row, column, sum) for the elements of the tile that this thread holds.
   template <typename Visit>
   __device__ __forceinline__ void ForEach(Visit visit) const {
@@ -163,6 +168,8 @@ struct TileMath<float, kColumns> {
       }
     }
   }
+
+  __device__ __forceinline__ bool Meets(int, int) const { return true; }
 
   template <typename Visit>
   __device__ __forceinline__ void ForEach(Visit visit) const {
