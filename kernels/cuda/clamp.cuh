@@ -2,7 +2,10 @@
 #ifndef PUSHPULL_KERNELS_CUDA_CLAMP_CUH_
 #define PUSHPULL_KERNELS_CUDA_CLAMP_CUH_
 
+#include <cmath>
+
 #include "kernels/cuda/platform.h"
+#include "kernels/host_device.h"
 #include "kernels/operands.h"
 
 namespace pushpull::PUSHPULL_CUDA {
@@ -13,10 +16,9 @@ struct Bounds {
   float low, high;
 };
 
-__device__ __forceinline__ Bounds BoundsOf(Activation activation) {
-  const float infinity = __uint_as_float(0x7f800000u);
-  return {activation == Activation::kNone ? -infinity : 0.0f,
-          activation == Activation::kRelu6 ? 6.0f : infinity};
+PUSHPULL_HOST_DEVICE inline Bounds BoundsOf(Activation activation) {
+  return {activation == Activation::kNone ? -INFINITY : 0.0f,
+          activation == Activation::kRelu6 ? 6.0f : INFINITY};
 }
 
 // A NaN passes through.

@@ -39,7 +39,7 @@ void ConvolutionBackward(Queue* queue, const ConvolutionShape& shape, const Lazy
     }
   }
   unsigned char* const memory = static_cast<unsigned char*>(workspace);
-  const LazyView<T> value = PlainValue(queue, shape, x, memory);
+  const LazyView<T> value = PlainValue(queue, shape, x, kWeightGradientColumns, memory);
   unsigned char* const gradient_memory = memory + PlainValueBytes<T>(shape);
   const OutputGradient<T> gradient =
       PlainGradient(queue, shape, dy, dx.dz != nullptr, gradient_memory);

@@ -220,7 +220,7 @@ void ConvolutionForward(Queue* queue, const ConvolutionShape& shape, const Lazy<
   const ForwardArguments<T> arguments = {
       geometry,
       PlanProduct(*queue, Pass::kForward, geometry.out_rows, geometry.out_c, tile_columns, access),
-      {PlainValue(queue, shape, x, memory), geometry.in_c},
+      {PlainValue(queue, shape, x, tile_columns, memory), geometry.in_c},
       weights,
       bias,
       y,

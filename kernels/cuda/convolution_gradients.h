@@ -16,6 +16,9 @@ void ConvolutionInputGradient(Queue* queue, const ConvolutionShape& shape, const
                               const float* weights, const OutputGradient<T>& dy,
                               const InputGradient<T>& dx, float* workspace);
 
+// The output channels of a block of the weight gradient.
+inline constexpr int kWeightGradientColumns = 64;
+
 // The number of splits that the sum over pixels is cut into (at most). Each split writes a whole
 // matrix of partial sums to `parts`.
 int WeightGradientSplits(const Queue& queue, const ConvolutionShape& shape);

@@ -1,13 +1,13 @@
 // Tested by tests/kernels/cuda/cuda_convolution_test.cc.
 #include "kernels/cuda/channel_walk.cuh"
+#include "kernels/cuda/convolution_gradients.h"
 #include "kernels/cuda/convolution_operands.h"
 #include "kernels/cuda/convolution_plan.h"
 
 namespace pushpull::PUSHPULL_CUDA {
 namespace {
 
-// A weight gradient reads dy once per kTileRows columns of the value. From so many times on it pays
-// to write dy first.
+// From so many readings on it pays to write an operand first.
 constexpr int kReadsThatPay = 3;
 
 // out = dy, kWidth neighbouring numbers at a time, as ValueKernel does it (elementwise.cu). `raw`
@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(kWalkThreads)
     if (raw != nullptr) LoadWide<kWidth>(raw + v * kWidth, other);
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) {
-      value[i] = value[i] * k[i].dz_factor + other[i] * k[i].raw_factor + k[i].offset;
+      value[i] = fmaf(value[i], k[i].dz_factor, fmaf(other[i], k[i].raw_factor, k[i].offset));
     }
     StoreWide<kWidth>(value, out + v * kWidth);
   }
@@ -54,37 +54,46 @@ void LaunchOutputGradient(Queue* queue, const OutputGradientView<T>& dy, const S
 
 int64_t AlignedBytes(int64_t bytes) { return (bytes + 255) / 256 * 256; }
 
+// Whether the kernels that read the value, or the input gradient's that reads dy, can form it.
 bool FormsValue(const ConvolutionShape& shape) {
   return ChooseAccess(shape, static_cast<int>(shape.in.c)) == Access::kPointwise;
 }
-
-// Whether the input gradient forms dy itself, and whether the weight gradient had better not.
 bool FormsGradient(const ConvolutionShape& shape) {
   return ChooseAccess(shape, static_cast<int>(shape.out_channels)) == Access::kPointwise;
 }
-bool WritingGradientPays(const ConvolutionShape& shape) {
+
+bool WritesValue(const ConvolutionShape& shape, int group) {
+  return !FormsValue(shape) || CeilDivide(shape.out_channels, group) >= kReadsThatPay;
+}
+
+// The weight gradient reads dy once per kTileRows columns of the value, and the input gradient at
+// least once per kTileRows of its channels.
+bool WritesGradient(const ConvolutionShape& shape, bool input_gradient) {
   const int64_t columns = int64_t{shape.kernel} * shape.kernel * shape.in.c;
-  return CeilDivide(columns, kTileRows) >= kReadsThatPay && !FormsValue(shape);
+  int reads = CeilDivide(columns, kTileRows);
+  if (input_gradient) reads += CeilDivide(shape.in.c, kTileRows);
+  return (input_gradient && !FormsGradient(shape)) || reads >= kReadsThatPay;
 }
 
 }  // namespace
 
 template <typename T>
 int64_t PlainValueBytes(const ConvolutionShape& shape) {
-  if (FormsValue(shape)) return 0;
+  if (!WritesValue(shape, kWeightGradientColumns)) return 0;
   return AlignedBytes(shape.in.size() * static_cast<int64_t>(sizeof(T)));
 }
 
 template <typename T>
 int64_t PlainGradientBytes(const ConvolutionShape& shape) {
-  if (FormsGradient(shape) && !WritingGradientPays(shape)) return 0;
+  if (!WritesGradient(shape, /*input_gradient=*/true)) return 0;
   return AlignedBytes(shape.out().size() * static_cast<int64_t>(sizeof(T)));
 }
 
 template <typename T>
-LazyView<T> PlainValue(Queue* queue, const ConvolutionShape& shape, const Lazy<T>& x, void* place) {
+LazyView<T> PlainValue(Queue* queue, const ConvolutionShape& shape, const Lazy<T>& x, int group,
+                       void* place) {
   const LazyView<T> value = ValueView(x);
-  if (FormsValue(shape) || ValueSource<T>{value, static_cast<int>(shape.in.c)}.plain()) {
+  if (!WritesValue(shape, group) || ValueSource<T>{value, static_cast<int>(shape.in.c)}.plain()) {
     return value;
   }
   LazyView<T> plain;
@@ -97,8 +106,7 @@ LazyView<T> PlainValue(Queue* queue, const ConvolutionShape& shape, const Lazy<T
 template <typename T>
 OutputGradient<T> PlainGradient(Queue* queue, const ConvolutionShape& shape,
                                 const OutputGradient<T>& dy, bool input_gradient, void* place) {
-  const bool needed = input_gradient && !FormsGradient(shape);
-  if (dy.batch_norm == nullptr || (!needed && !WritingGradientPays(shape))) return dy;
+  if (dy.batch_norm == nullptr || !WritesGradient(shape, input_gradient)) return dy;
   const Shape out = shape.out();
   const OutputGradientView<T> view = ViewOf(dy, out.rows());
   OutputGradient<T> plain;
@@ -112,11 +120,11 @@ OutputGradient<T> PlainGradient(Queue* queue, const ConvolutionShape& shape,
   return plain;
 }
 
-#define PUSHPULL_INSTANTIATE(T)                                                               \
-  template int64_t PlainValueBytes<T>(const ConvolutionShape&);                               \
-  template int64_t PlainGradientBytes<T>(const ConvolutionShape&);                            \
-  template LazyView<T> PlainValue<T>(Queue*, const ConvolutionShape&, const Lazy<T>&, void*); \
-  template OutputGradient<T> PlainGradient<T>(Queue*, const ConvolutionShape&,                \
+#define PUSHPULL_INSTANTIATE(T)                                                                    \
+  template int64_t PlainValueBytes<T>(const ConvolutionShape&);                                    \
+  template int64_t PlainGradientBytes<T>(const ConvolutionShape&);                                 \
+  template LazyView<T> PlainValue<T>(Queue*, const ConvolutionShape&, const Lazy<T>&, int, void*); \
+  template OutputGradient<T> PlainGradient<T>(Queue*, const ConvolutionShape&,                     \
                                               const OutputGradient<T>&, bool, void*);
 PUSHPULL_INSTANTIATE(float)
 PUSHPULL_INSTANTIATE(Bfloat16)

@@ -1,6 +1,6 @@
 // Operands of convolutions that are read many times, written to the workspace as plain numbers. A
-// convolution that is not pointwise reads every number once per tap and per group of columns; to
-// form it each time would take more instructions than all else.
+// convolution that is not pointwise reads every number once per tap, and all read it once per group
+// of columns; to form it each time would take more instructions than all else.
 #ifndef PUSHPULL_KERNELS_CUDA_CONVOLUTION_OPERANDS_H_
 #define PUSHPULL_KERNELS_CUDA_CONVOLUTION_OPERANDS_H_
 
@@ -17,13 +17,14 @@ int64_t PlainValueBytes(const ConvolutionShape& shape);
 template <typename T>
 int64_t PlainGradientBytes(const ConvolutionShape& shape);
 
-// Returns the value of x. If the convolution's kernels read it as plain numbers and it is not, this
-// queues a kernel that writes it to `place`, which has PlainValueBytes.
+// Returns the value of x. If writing it pays, or the convolution's kernels need plain numbers, this
+// queues a kernel that writes it to `place`, which has PlainValueBytes. `group` is the number of
+// output channels for which the value is read at once.
 template <typename T>
-LazyView<T> PlainValue(Queue* queue, const ConvolutionShape& shape, const Lazy<T>& x, void* place);
+LazyView<T> PlainValue(Queue* queue, const ConvolutionShape& shape, const Lazy<T>& x, int group,
+                       void* place);
 
-// Returns dy, taken back through batch norm and written to `place` if that pays or the kernels of
-// the input gradient read it as plain numbers.
+// Returns dy; the same holds. `place` has PlainGradientBytes.
 template <typename T>
 OutputGradient<T> PlainGradient(Queue* queue, const ConvolutionShape& shape,
                                 const OutputGradient<T>& dy, bool input_gradient, void* place);

@@ -41,7 +41,7 @@ struct ValueSource {
   __device__ __forceinline__ void Form8(const Raw8<T>& raw, const Raw8<T>& skip,
                                         const float k[kCoefficients][8], float values[8]) const {
     Unpack8(raw, values);
-    const Bounds bounds = BoundsOf(x.activation);
+    const Bounds bounds = x.bounds;
 #pragma unroll
     for (int e = 0; e < 8; ++e) values[e] = Clamp(values[e] * k[0][e] + k[1][e], bounds);
     if (second() == nullptr) return;
@@ -86,7 +86,9 @@ struct GradientSource {
     float others[8];
     Unpack8(raw, others);
 #pragma unroll
-    for (int e = 0; e < 8; ++e) values[e] = values[e] * k[0][e] + others[e] * k[1][e] + k[2][e];
+    for (int e = 0; e < 8; ++e) {
+      values[e] = fmaf(values[e], k[0][e], fmaf(others[e], k[1][e], k[2][e]));
+    }
   }
 };
 

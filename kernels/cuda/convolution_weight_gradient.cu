@@ -12,7 +12,7 @@
 namespace pushpull::PUSHPULL_CUDA {
 namespace {
 
-constexpr int kColumns = 64;
+constexpr int kColumns = kWeightGradientColumns;
 
 template <typename T>
 struct WeightGradientArguments {
@@ -77,13 +77,15 @@ class ValueColumns {
   }
 
   __device__ __forceinline__ Fetched Fetch(int first, int end) const {
-    Fetched fetched = {};
-    if (count_ == 0) return fetched;
+    Fetched fetched;
+    if constexpr (!kForms) {
+      if (count_ == 0) return Fetched{};
+    }
 #pragma unroll
     for (int i = 0; i < kPixels; ++i) {
       const int pixel = first + Place::Pixel(i);
       if constexpr (kForms) {
-        fetched.present[i] = pixel < end;
+        fetched.present[i] = pixel < end && count_ > 0;
         if (!fetched.present[i]) continue;
         const int64_t offset = static_cast<int64_t>(pixel) * g_.in_c + channel_;
         fetched.raw[i] = LoadRaw8(x_.raw + offset);
@@ -96,7 +98,9 @@ class ValueColumns {
   }
 
   __device__ __forceinline__ void Store(const Fetched& fetched, T* tile) const {
-    if (count_ == 0) return;
+    if constexpr (!kForms) {
+      if (count_ == 0) return;
+    }
 #pragma unroll
     for (int i = 0; i < kPixels; ++i) {
       T* const to = tile + Place::Pixel(i) * kStride + Place::Column();
@@ -162,7 +166,7 @@ class GradientColumns {
   }
 
   __device__ __forceinline__ Fetched Fetch(int first, int end) const {
-    Fetched fetched = {};
+    Fetched fetched;
     const int pixel = first + Place::Pixel(0);
     fetched.present = pixel < end && count_ > 0;
     if (!fetched.present) return fetched;
@@ -173,7 +177,6 @@ class GradientColumns {
   }
 
   __device__ __forceinline__ void Store(const Fetched& fetched, T* tile) const {
-    if (count_ == 0) return;
     T* const to = tile + Place::Pixel(0) * kStride + Place::Column();
     if (source_.plain()) return StoreRaw8(fetched.present ? fetched.dz : Raw8<T>{}, to);
     float values[8] = {};

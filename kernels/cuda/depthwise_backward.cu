@@ -117,7 +117,7 @@ struct InputPixels {
                                          int channel, const float* coefficients)
       : add(dx.add == nullptr ? nullptr : dx.add + channel),
         dz(dx.dz == nullptr ? nullptr : dx.dz + channel),
-        bounds(BoundsOf(x.activation)),
+        bounds(x.bounds),
         scale(Load2(coefficients + kScale * kSlab)),
         shift(Load2(coefficients + kShift * kSlab)),
         mean(Load2(coefficients + kMean * kSlab)) {}
@@ -348,7 +348,7 @@ __global__ void __launch_bounds__(kThreads)
     const ScaleShift norm = NormCoefficients(x.norm, channel);
     const float mean = x.norm.gamma == nullptr ? 0.0f : x.norm.mean[channel];
     const RawGradientCoefficients gradient = GradientCoefficients(dy, channel);
-    const Bounds bounds = BoundsOf(x.activation);
+    const Bounds bounds = x.bounds;
     const int64_t inputs = static_cast<int64_t>(g.images) * g.height * g.width;
     const int64_t step = static_cast<int64_t>(plan.parts) * kGenericSlots;
     for (int64_t i = blockIdx.x / plan.slabs * kGenericSlots + thread / kSlab; i < inputs;

@@ -63,7 +63,7 @@ class ValueStager {
   // `coefficients` is [2][kSlab]: scales and shifts.
   __device__ __forceinline__ ValueStager(const LazyView<T>& x, const float* coefficients,
                                          float* tile)
-      : raw_(x.raw), bounds_(BoundsOf(x.activation)) {
+      : raw_(x.raw), bounds_(x.bounds) {
     const int first = threadIdx.x % 4 * 8;
     tile_ = tile + first;
     Load8(coefficients + first, scale_);
@@ -279,7 +279,7 @@ __global__ void __launch_bounds__(kThreads)
   int count = 0;
   if (channel < g.channels) {
     const ScaleShift norm = NormCoefficients(x.norm, channel);
-    const Bounds bounds = BoundsOf(x.activation);
+    const Bounds bounds = x.bounds;
     const int64_t outputs = static_cast<int64_t>(g.images) * g.out_height * g.out_width;
     const int64_t step = static_cast<int64_t>(plan.parts) * kGenericSlots;
     for (int64_t i = blockIdx.x / plan.slabs * kGenericSlots + slot; i < outputs; i += step) {

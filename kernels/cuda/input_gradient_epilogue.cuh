@@ -51,7 +51,7 @@ struct InputGradientEpilogue {
   __device__ __forceinline__ void FinishVector(int64_t offset, int n, const Columns& k,
                                                float values[8], float partial[2][8]) const {
     if (first_column + n >= columns) return;
-    const Bounds bounds = BoundsOf(x.activation);
+    const Bounds bounds = x.bounds;
     float raw[8];
     Load8(x.raw + offset, raw);
     if constexpr (kCase == EpilogueCase::kVectorsMore) {
@@ -75,7 +75,7 @@ struct InputGradientEpilogue {
   __device__ __forceinline__ void Finish(int64_t offset, int n, float values[8],
                                          float partial[2][8]) const {
     const int count = min(columns - first_column - n, 8);
-    const Bounds bounds = BoundsOf(x.activation);
+    const Bounds bounds = x.bounds;
 #pragma unroll
     for (int e = 0; e < 8; ++e) {
       if (e >= count) continue;

@@ -262,7 +262,8 @@ __device__ __forceinline__ void StoreWeightGradients(const Layout& layout, const
 // issued only after the products of the one before, so the latency of device memory shows twice per
 // tile unless another block on the multiprocessor covers it, and two blocks fit only with few
 // squares. So the likely bound is latency, then device memory.
-template <int kSquares>
+// kCase: whether there is a gradient to add.
+template <int kSquares, EpilogueCase kCase>
 __global__ void __launch_bounds__(kThreads, kSquares == kFewSquares ? 2 : 1)
     PointwiseBackwardKernel(Arguments a) {
   const Layout layout(a.in_c, a.out_c);
@@ -305,7 +306,8 @@ __global__ void __launch_bounds__(kThreads, kSquares == kFewSquares ? 2 : 1)
       MultiplyByWeights(layout, gradient, weights, column, staged);
       __syncthreads();
       ColumnSums column_sums;
-      FinishStaged<kRows, kStaged>(staged, row, a.rows, column, a.in_c, epilogue, &column_sums);
+      FinishStagedCase<kRows, kStaged, kCase>(staged, row, a.rows, column, a.in_c, epilogue,
+                                              &column_sums);
       AddColumnSums<kStaged>(column_sums, column, a.in_c, sums);
       __syncthreads();
     }
@@ -390,11 +392,13 @@ void PointwiseBackward(Queue* queue, const ConvolutionShape& shape, const Lazy<B
                                weight_parts};
   const LaunchShape launch = {dim3(plan.blocks), dim3(kThreads),
                               static_cast<size_t>(Layout(in_c, out_c).total)};
-  if (CountSquares(shape) <= kFewSquares * kWarps) {
-    Launch(queue, "pointwise_backward", launch, PointwiseBackwardKernel<kFewSquares>, arguments);
-  } else {
-    Launch(queue, "pointwise_backward", launch, PointwiseBackwardKernel<kManySquares>, arguments);
-  }
+  constexpr EpilogueCase kPlain = EpilogueCase::kVectors, kAdds = EpilogueCase::kVectorsMore;
+  const bool few = CountSquares(shape) <= kFewSquares * kWarps, adds = dx.add != nullptr;
+  auto* const kernel = few    ? adds ? PointwiseBackwardKernel<kFewSquares, kAdds>
+                                     : PointwiseBackwardKernel<kFewSquares, kPlain>
+                          : adds ? PointwiseBackwardKernel<kManySquares, kAdds>
+                              : PointwiseBackwardKernel<kManySquares, kPlain>;
+  Launch(queue, "pointwise_backward", launch, kernel, arguments);
   CombineParts(queue, weight_parts, plan.blocks, shape.dense_weights(), dweights);
   if (x.batch_norm == nullptr) return;
   CombineNormGradients(queue, norm_parts, plan.blocks, in_c, *x.batch_norm, dx.dbeta, dx.dgamma);

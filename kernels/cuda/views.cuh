@@ -3,6 +3,7 @@
 #ifndef PUSHPULL_KERNELS_CUDA_VIEWS_CUH_
 #define PUSHPULL_KERNELS_CUDA_VIEWS_CUH_
 
+#include "kernels/cuda/clamp.cuh"
 #include "kernels/cuda/platform.h"
 #include "kernels/operands.h"
 #include "kernels/scalar_math.h"
@@ -26,6 +27,7 @@ struct LazyView {
   const T* applied = nullptr;
   NormView norm;
   Activation activation = Activation::kNone;
+  Bounds bounds = BoundsOf(activation);
 };
 
 template <typename T>

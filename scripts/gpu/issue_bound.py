@@ -7,7 +7,7 @@ usage: python3 issue_bound.py --code=FILE --program=FILE [--multiprocessors=132]
 NETWORK is one that gpu_step knows, such as mobilenet_v2. --code is a library or program with the GPU's code for one
 architecture, such as build/kernels/libpushpull_gpu.a, and --program is emulated_gpu_step of the same sources. That lists
 the launches of a step of the network's usual batch, with grids and parameters, and computes nothing. Of each launch some
-warps run in sass_machine.py, which counts the instructions they issue. The table has, by kernel:
+blocks run in sass_machine.py, which counts the instructions they issue. The table has, by kernel:
 
   issue  milliseconds in which the schedulers of all multiprocessors issue these instructions, one each per clock cycle
   unit   the same for the busiest unit, and its name: many units take a warp's instruction only every second cycle or
@@ -168,9 +168,8 @@ class Counter:
         warps = -(-threads // 32)
         total = collections.Counter()
         blocks = sampled(launch.blocks(), self.samples)
-        chosen = sampled(warps, self.samples)
         for block in blocks:
-            for number in chosen:
+            for number in range(warps):
                 lanes = np.arange(number * 32, number * 32 + 32) < threads
                 warp = sass_machine.Warp(kernel, bank, special_registers(launch, block, number), lanes)
                 for start, times in warp.run().items():
@@ -179,7 +178,7 @@ class Counter:
                         total[unit] += times * cycles
                 for address, times in warp.guesses.items():
                     self.guesses[launch.name, address] += times
-        scale = warps / (len(blocks) * len(chosen) * SCHEDULERS)
+        scale = 1 / (len(blocks) * SCHEDULERS)
         self.known[key] = collections.Counter({unit: cycles * scale for unit, cycles in total.items() if unit})
         return self.known[key]
 
@@ -237,7 +236,7 @@ def main():
     parser.add_argument("--at_most", type=float, help="milliseconds")
     parser.add_argument("--cuobjdump", default="cuobjdump")
     parser.add_argument("--blocks", default="", metavar="PATTERN", help="a regular expression for names of kernels")
-    parser.add_argument("--samples", type=int, default=2, help="how many blocks of a launch and warps of a block are run")
+    parser.add_argument("--samples", type=int, default=2, help="how many blocks of a launch are run")
     options = parser.parse_args()
     if shutil.which(options.cuobjdump) is None:
         sys.exit(f"issue_bound: there is no {options.cuobjdump}; install CUDA's toolkit, or give --cuobjdump=PATH")
