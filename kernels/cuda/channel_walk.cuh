@@ -23,6 +23,14 @@ inline unsigned WalkBlocks(const Queue& queue, int64_t items) {
                                                  int64_t{8} * queue.multiprocessors));
 }
 
+// The same for threads that stay with their channels, whose coefficients they compute first: each
+// has at least four items if there are so many, and there is a thread for every channel, or the
+// kernel's stride would be 0.
+inline unsigned ChannelWalkBlocks(const Queue& queue, int64_t items, int channel_items) {
+  return std::max(WalkBlocks(queue, (items + 3) / 4),
+                  static_cast<unsigned>((channel_items + kWalkThreads - 1) / kWalkThreads));
+}
+
 // Whether rows of `channels` numbers at these addresses can be accessed eight numbers at a time.
 // Addresses may be null.
 inline bool CanWalkWide(int64_t channels, std::initializer_list<const void*> addresses) {

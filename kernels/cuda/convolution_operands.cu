@@ -43,10 +43,7 @@ void LaunchOutputGradient(Queue* queue, const OutputGradientView<T>& dy, const S
                           T* out) {
   const int64_t vectors = shape.size() / kWidth;
   const int channel_vectors = static_cast<int>(shape.c / kWidth);
-  // There must be a thread for every channel, or the kernel's stride would be 0.
-  const unsigned blocks =
-      std::max(WalkBlocks(*queue, vectors),
-               static_cast<unsigned>((channel_vectors + kWalkThreads - 1) / kWalkThreads));
+  const unsigned blocks = ChannelWalkBlocks(*queue, vectors, channel_vectors);
   Launch(queue, "convolution_output_gradient", {blocks, kWalkThreads},
          OutputGradientKernel<kWidth, T>, dy, dy.norm.batch_statistics ? dy.raw : nullptr, vectors,
          channel_vectors, out);

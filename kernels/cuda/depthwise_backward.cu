@@ -290,13 +290,17 @@ __global__ void __launch_bounds__(kThreads, kBackwardResident)
   }
   float* const taps = coefficients + kCoefficients * kSlab;
   PutTaps(weights, g.channels, slab, taps);
+  const Extent dy_extent{g.images, g.out_height, g.out_width, g.channels};
+  const Extent x_extent{g.images, g.height, g.width, g.channels};
+  StagedPlace* const dy_places = reinterpret_cast<StagedPlace*>(taps + 9 * kSlab);
+  StagedPlace* const x_places = dy_places + plan.gradients.pixels;
+  PutPlaces(plan.gradients, dy_extent, dy_places);
+  PutPlaces(plan.inputs, x_extent, x_places);
   __syncthreads();
 
   const int pair = thread % kPairs * 2;
   const bool active = slab + pair < g.channels;
   GradientSums sums;
-  const Extent dy_extent{g.images, g.out_height, g.out_width, g.channels};
-  const Extent x_extent{g.images, g.height, g.width, g.channels};
 #pragma unroll 1
   for (int t = blockIdx.x / plan.slabs; t < plan.tiles; t += plan.parts) {
     const Origin steps = TileOrigin(plan, t);
@@ -306,9 +310,9 @@ __global__ void __launch_bounds__(kThreads, kBackwardResident)
                           skipped_columns + steps.column * (2 / kStride) - Back(kStride)};
     const Origin first_x{steps.image, steps.row * kStride - g.pad_top % kStride,
                          steps.column * 2 - g.pad_left % kStride};
-    Stage<kBatch<T>>(plan.inputs, x_extent, first_x, slab + thread % 4 * 8,
+    Stage<kBatch<T>>(plan.inputs, x_places, x_extent, first_x, slab + thread % 4 * 8,
                      RawStager<T>{x.raw, inputs});
-    Stage<kBatch<T> / 2>(plan.gradients, dy_extent, first_dy, slab + thread % 4 * 8,
+    Stage<kBatch<T> / 2>(plan.gradients, dy_places, dy_extent, first_dy, slab + thread % 4 * 8,
                          GradientStager<T>(dy, coefficients, gradients));
     __syncthreads();
     if (active) {

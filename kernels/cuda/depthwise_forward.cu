@@ -239,15 +239,17 @@ __global__ void __launch_bounds__(kThreads, kForwardResident)
   const int pair = thread % kPairs * 2;
   const bool active = slab + pair < g.channels;
   OutputSink<T> sink{parts != nullptr};
+  const Extent extent{g.images, g.height, g.width, g.channels};
+  StagedPlace* const places = reinterpret_cast<StagedPlace*>(taps + 9 * kSlab);
+  PutPlaces(plan.values, extent, places);
   __syncthreads();
 
-  const Extent extent{g.images, g.height, g.width, g.channels};
 #pragma unroll 1
   for (int t = blockIdx.x / plan.slabs; t < plan.tiles; t += plan.parts) {
     const Origin origin = TileOrigin(plan, t);
     const Origin input{origin.image, origin.row * kStride - g.pad_top,
                        origin.column * 2 * kStride - g.pad_left};
-    Stage<kBatch<T>>(plan.values, extent, input, slab + thread % 4 * 8,
+    Stage<kBatch<T>>(plan.values, places, extent, input, slab + thread % 4 * 8,
                      ValueStager<T>(x, coefficients, tile));
     __syncthreads();
     if (active) {

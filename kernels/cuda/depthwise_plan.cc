@@ -111,11 +111,8 @@ Staged StagedPixels(int64_t images, int64_t rows, int64_t columns) {
   staged.rows = static_cast<int>(rows);
   staged.columns = static_cast<int>(columns);
   staged.pixels = static_cast<int>(images * rows * columns);
-  staged.step_column = kPixelsAtOnce % staged.columns;
-  staged.step_row = kPixelsAtOnce / staged.columns % staged.rows;
-  staged.step_image = kPixelsAtOnce / staged.columns / staged.rows;
-  staged.inverse_rows = static_cast<unsigned>(CeilDiv(1 << 16, rows));
-  staged.inverse_columns = static_cast<unsigned>(CeilDiv(1 << 16, columns));
+  staged.by_rows = Divisor(staged.rows);
+  staged.by_columns = Divisor(staged.columns);
   return staged;
 }
 
@@ -155,10 +152,10 @@ Plan TiledForwardPlan(const Queue& queue, const ConvolutionShape& shape) {
   const auto columns_of = [&](int64_t steps) { return (2 * steps - 1) * stride + 3; };
   const auto staging = [&](int64_t rows, int64_t columns) -> Staging {
     const int64_t pixels = rows_of(rows) * columns_of(columns);
-    return {pixels, pixels * kSlab * static_cast<int64_t>(sizeof(float))};
+    return {pixels, pixels * (kSlab * static_cast<int64_t>(sizeof(float)) + kPlaceBytes)};
   };
   constexpr int64_t kLineBytes = kForwardLines * kSlab * sizeof(float);
-  const Walk walk{shape.in.n, shape.out_h(), CeilDiv(shape.out_w(), 2), 50, 70, kForwardResident};
+  const Walk walk{shape.in.n, shape.out_h(), CeilDiv(shape.out_w(), 2), 40, 70, kForwardResident};
   Plan plan;
   ChooseTile(queue, walk, CeilDiv(shape.in.c, kSlab),
              SharedBudget(queue, walk.resident) - kLineBytes, staging, &plan);
@@ -177,7 +174,8 @@ Plan TiledBackwardPlan(const Queue& queue, const ConvolutionShape& shape, int el
     const int64_t gradients = (rows + back) * gradient_columns(columns),
                   inputs = rows * stride * 2 * columns;
     return {2 * gradients + inputs,
-            (gradients * static_cast<int64_t>(sizeof(float)) + inputs * element_bytes) * kSlab};
+            (gradients * static_cast<int64_t>(sizeof(float)) + inputs * element_bytes) * kSlab +
+                (gradients + inputs) * kPlaceBytes};
   };
   constexpr int64_t kLineBytes = kBackwardLines * kSlab * sizeof(float);
   // Steps begin at multiples of the stride, counted with the padding.

@@ -41,14 +41,13 @@ struct Geometry {
   int kernel, stride, pad_top, pad_left;
 };
 
-// The pixels that a block stages in shared memory, [images][rows][columns]. A thread stages every
-// kPixelsAtOnce-th of them; the steps below lead from one to the next without divisions.
+// The pixels that a block stages in shared memory, [images][rows][columns].
 struct Staged {
   int rows = 0, columns = 0, pixels = 0;
-  int step_image = 0, step_row = 0, step_column = 0;
-  // p / rows = p * inverse_rows >> 16 for p < kPixelsAtOnce; the same for columns.
-  unsigned inverse_rows = 0, inverse_columns = 0;
+  Divisor by_rows{1}, by_columns{1};
 };
+// A block keeps the place of each of them in the tensor, a StagedPlace (depthwise_tile.cuh).
+inline constexpr int kPlaceBytes = 8;
 // Four threads stage a pixel together, eight channels each.
 inline constexpr int kPixelsAtOnce = kThreads / 4;
 
@@ -84,7 +83,8 @@ Plan GenericBackwardPlan(const Queue& queue, const ConvolutionShape& shape);
 //   forward:   float [values.pixels][kSlab]
 //   backward:  float [gradients.pixels][kSlab], then T [inputs.pixels][kSlab]
 // Behind it follow lines of kSlab floats: 2 (forward) or 6 (backward) of coefficients and 9 of
-// weights. At the end of a kernel the sums of all slots overwrite the beginning.
+// weights. Then come the places of the staged pixels. At the end of a kernel the sums of all slots
+// overwrite the beginning.
 inline constexpr int kForwardLines = 2 + 9;
 inline constexpr int kBackwardLines = 6 + 9;
 // How many output rows before its own row a step of the backward pass reads; the same for columns.

@@ -53,26 +53,23 @@ __device__ __forceinline__ void LoadTaps(const float* taps, float2 weights[3][3]
   for (int k = 0; k < 9; ++k) weights[k / 3][k % 3] = Load2(taps + k * kSlab);
 }
 
-// The place of a pixel among the staged ones, for the first pixel of a thread. Multiplications by
-// inverses take the place of divisions.
-__device__ __forceinline__ Origin FirstStaged(const Staged& staged, int pixel) {
-  const int line = static_cast<int>(pixel * staged.inverse_columns >> 16);
-  const int image = static_cast<int>(line * staged.inverse_rows >> 16);
-  return {image, line - image * staged.rows, pixel - line * staged.columns};
-}
+// The place of a staged pixel, counted from the tile's first one: the number of pixels to it in the
+// tensor, and its row and column. All tiles have the same places.
+struct StagedPlace {
+  int offset;
+  short row, column;
+};
+static_assert(sizeof(StagedPlace) == kPlaceBytes);
 
-// Moves on by kPixelsAtOnce pixels.
-__device__ __forceinline__ void AdvanceStaged(const Staged& staged, Origin* place) {
-  place->column += staged.step_column;
-  place->row += staged.step_row;
-  place->image += staged.step_image;
-  if (place->column >= staged.columns) {
-    place->column -= staged.columns;
-    ++place->row;
-  }
-  if (place->row >= staged.rows) {
-    place->row -= staged.rows;
-    ++place->image;
+// Writes the places of the staged pixels. All threads of the block call it.
+__device__ __forceinline__ void PutPlaces(const Staged& staged, const Extent& extent,
+                                          StagedPlace* places) {
+  for (int pixel = threadIdx.x; pixel < staged.pixels; pixel += kThreads) {
+    int row, column;
+    const int line = staged.by_columns.Quotient(pixel, &column);
+    const int image = staged.by_rows.Quotient(line, &row);
+    places[pixel] = {(image * extent.height + row) * extent.width + column, static_cast<short>(row),
+                     static_cast<short>(column)};
   }
 }
 
@@ -84,35 +81,38 @@ inline constexpr int kBatch = sizeof(T) == 2 ? 4 : 2;
 // Stages a tile whose first pixel is at `origin` of the tensor. All threads of the block call it;
 // four neighbouring threads take one pixel, eight channels each from `channel` on. The stager does
 // the work: Load(place) reads eight channels of the tensor, Put(pixel, loaded) forms and writes
-// them to the tile, PutZero(pixel) is called for pixels outside of the tensor. A thread issues
-// kCount loads before it uses the first.
+// them to the tile, PutZero(pixel) is called for pixels outside of the image. Images beyond the
+// last are left out. A thread issues kCount loads before it uses the first.
 template <int kCount, typename Stager>
-__device__ __forceinline__ void Stage(const Staged& staged, const Extent& extent, Origin origin,
-                                      int channel, const Stager& stager) {
-  const int thread = threadIdx.x;
-  Origin place = FirstStaged(staged, thread / 4);
+__device__ __forceinline__ void Stage(const Staged& staged, const StagedPlace* places,
+                                      const Extent& extent, Origin origin, int channel,
+                                      const Stager& stager) {
+  const int first = (origin.image * extent.height + origin.row) * extent.width + origin.column;
+  const int pixels =
+      min(staged.pixels, (extent.images - origin.image) * staged.rows * staged.columns);
+  const bool exists = channel < extent.channels;
 #pragma unroll 1
-  for (int pixel = thread / 4; pixel < staged.pixels; pixel += kCount * kPixelsAtOnce) {
+  for (int pixel = threadIdx.x / 4; pixel < pixels; pixel += kCount * kPixelsAtOnce) {
     typename Stager::Loaded loaded[kCount] = {};
     bool inside[kCount];
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
-      const int image = origin.image + place.image, row = origin.row + place.row,
-                column = origin.column + place.column;
-      inside[i] = pixel + i * kPixelsAtOnce < staged.pixels && image < extent.images &&
-                  static_cast<unsigned>(row) < static_cast<unsigned>(extent.height) &&
-                  static_cast<unsigned>(column) < static_cast<unsigned>(extent.width) &&
-                  channel < extent.channels;
+      inside[i] = false;
+      if (pixel + i * kPixelsAtOnce >= pixels) continue;
+      const StagedPlace place = places[pixel + i * kPixelsAtOnce];
+      inside[i] =
+          exists &&
+          static_cast<unsigned>(origin.row + place.row) < static_cast<unsigned>(extent.height) &&
+          static_cast<unsigned>(origin.column + place.column) < static_cast<unsigned>(extent.width);
       if (inside[i]) {
-        const int index = (image * extent.height + row) * extent.width + column;
-        loaded[i] = stager.Load(static_cast<int64_t>(index) * extent.channels + channel);
+        loaded[i] =
+            stager.Load(static_cast<int64_t>(first + place.offset) * extent.channels + channel);
       }
-      AdvanceStaged(staged, &place);
     }
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
       const int target = pixel + i * kPixelsAtOnce;
-      if (target >= staged.pixels) continue;
+      if (target >= pixels) continue;
       if (inside[i]) {
         stager.Put(target, loaded[i]);
       } else {

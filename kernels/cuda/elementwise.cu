@@ -115,10 +115,7 @@ void LaunchValue(Queue* queue, const LazyView<T>& x, const Shape& shape, T* out)
   const int64_t vectors = shape.size() / kWidth;
   const int channel_vectors = static_cast<int>(shape.c / kWidth);
   if (vectors == 0) return;
-  // There must be a thread for every channel, or the kernel's stride would be 0.
-  const unsigned blocks =
-      std::max(WalkBlocks(*queue, vectors),
-               static_cast<unsigned>((channel_vectors + kWalkThreads - 1) / kWalkThreads));
+  const unsigned blocks = ChannelWalkBlocks(*queue, vectors, channel_vectors);
   Launch(queue, "ApplyLazy", {blocks, kWalkThreads}, ValueKernel<kWidth, T>, x, vectors,
          channel_vectors, out);
 }
