@@ -23,9 +23,9 @@ int64_t ConvolutionWorkspaceBytes(const Queue& queue, const ConvolutionShape& sh
   const int64_t biases = BiasGradientParts(queue, shape) * out.c * kFloat;
   const int64_t fused =
       PointwiseBackwardPays(queue, shape) ? PointwiseBackwardWorkspaceBytes(queue, shape) : 0;
-  const int64_t coefficients = CoefficientBytes(shape);
+  const int64_t shared = CoefficientBytes(shape) + PackedBytes<T>(shape);
   return PlainValueBytes<T>(shape) + PlainGradientBytes<T>(shape) +
-         std::max({coefficients + statistics, coefficients + norms, weights, biases, fused});
+         std::max({shared + statistics, shared + norms, weights, biases, fused});
 }
 
 template <typename T>

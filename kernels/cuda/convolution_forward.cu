@@ -94,11 +94,13 @@ struct ForwardArguments {
   ConvolutionGeometry geometry;
   ProductPlan plan;
   ValueSource<T> source;
-  const float* weights;
+  PanelWeights weights;
   const float* bias;
   T* y;
-  float* parts;         // null: no statistics
-  float* coefficients;  // device memory for them, if they are not in shared memory
+  float* parts;  // null: no statistics
+  // Device memory for the coefficients and the weights, if they are not in shared memory.
+  float* coefficients;
+  T* packed;
 };
 
 // y = value(x) * weights as an implicit GEMM. A block of 256 threads owns kColumns output channels
@@ -149,8 +151,7 @@ __global__ void __launch_bounds__(kTileThreads,
       a.plan.shares_coefficients ? shared_coefficients : a.coefficients;
 
   Rows rows(a.geometry, a.source, coefficients, a.plan.shares_coefficients);
-  Panel<T, kColumns, MatrixLayout::kByRow> panel(a.weights, reduction, columns, a.source.channels,
-                                                 a.source.padded, first_column, a.plan.resident,
+  Panel<T, kColumns, MatrixLayout::kByRow> panel(a.weights, a.packed, blockIdx.y, a.plan.resident,
                                                  panel_memory);
   OutputEpilogue<T> epilogue = {a.y, a.bias, columns, first_column,
                                 a.parts != nullptr ? pivots : nullptr};
@@ -180,6 +181,8 @@ void LaunchForward(Queue* queue, ForwardArguments<T> arguments) {
     Launch(queue, "convolution_coefficients", {dim3(1), dim3(kTileThreads)},
            CoefficientsKernel<ValueSource<T>>, arguments.source, arguments.coefficients);
   }
+  PackPanel<T, kColumns, MatrixLayout::kByRow>(queue, arguments.plan, arguments.weights,
+                                               arguments.packed);
   const dim3 grid(arguments.plan.blocks, arguments.plan.column_tiles);
   Launch(queue, "convolution_forward", {grid, dim3(kTileThreads), static_cast<size_t>(shared)},
          ConvolutionForwardKernel<T, kColumns, kAccess>, arguments);
@@ -215,17 +218,21 @@ void ConvolutionForward(Queue* queue, const ConvolutionShape& shape, const Lazy<
   const int tile_columns = TileColumns<T>(access, geometry.out_c);
   unsigned char* const memory = static_cast<unsigned char*>(workspace);
   float* const coefficients = reinterpret_cast<float*>(memory + PlainValueBytes<T>(shape));
-  float* const parts =
-      statistics.mean != nullptr ? coefficients + CoefficientBytes(shape) / sizeof(float) : nullptr;
+  T* const packed = reinterpret_cast<T*>(coefficients + CoefficientBytes(shape) / sizeof(float));
+  float* const parts = statistics.mean != nullptr
+                           ? reinterpret_cast<float*>(packed + PackedBytes<T>(shape) / sizeof(T))
+                           : nullptr;
   const ForwardArguments<T> arguments = {
       geometry,
       PlanProduct(*queue, Pass::kForward, geometry.out_rows, geometry.out_c, tile_columns, access),
       {PlainValue(queue, shape, x, tile_columns, memory), geometry.in_c},
-      weights,
+      {weights, geometry.Reduction(geometry.in_c), geometry.out_c, geometry.in_c,
+       Divisor(PaddedChannels(geometry.in_c))},
       bias,
       y,
       parts,
-      coefficients};
+      coefficients,
+      packed};
   Dispatch(queue, tile_columns, access, arguments);
   if (parts == nullptr) return;
   CombineStatistics(queue, parts, arguments.plan.blocks, geometry.out_c, statistics.mean,

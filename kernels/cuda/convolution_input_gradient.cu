@@ -15,11 +15,13 @@ struct InputGradientArguments {
   ConvolutionGeometry geometry;
   ProductPlan plan;
   GradientSource<T> source;
-  const float* weights;
+  PanelWeights weights;
   LazyView<T> x;
   InputGradientView<T> dx;
-  float* parts;         // null: x has no batch norm
-  float* coefficients;  // device memory for them, if they are not in shared memory
+  float* parts;  // null: x has no batch norm
+  // Device memory for the coefficients and the weights, if they are not in shared memory.
+  float* coefficients;
+  T* packed;
 };
 
 // dx = dy * transposed weights as an implicit GEMM. The structure is that of
@@ -58,9 +60,8 @@ __global__ void __launch_bounds__(kTileThreads,
       a.x.norm, first_column, min(kColumns, columns - first_column), kColumns, scales);
 
   Rows rows(a.geometry, a.source, coefficients, a.plan.shares_coefficients);
-  Panel<T, kColumns, MatrixLayout::kByColumn> panel(a.weights, reduction, columns,
-                                                    a.source.channels, a.source.padded,
-                                                    first_column, a.plan.resident, panel_memory);
+  Panel<T, kColumns, MatrixLayout::kByColumn> panel(a.weights, a.packed, blockIdx.y,
+                                                    a.plan.resident, panel_memory);
   InputGradientEpilogue<T> epilogue = {
       a.x, a.dx, columns, first_column, scales, scales + kColumns, scales + 2 * kColumns};
   MultiplyTiles<T, kColumns>(a.plan, rows, panel, epilogue, shared, sums);
@@ -85,6 +86,8 @@ void LaunchInputGradient(Queue* queue, InputGradientArguments<T> arguments) {
     Launch(queue, "convolution_coefficients", {dim3(1), dim3(kTileThreads)},
            CoefficientsKernel<GradientSource<T>>, arguments.source, arguments.coefficients);
   }
+  PackPanel<T, kColumns, MatrixLayout::kByColumn>(queue, arguments.plan, arguments.weights,
+                                                  arguments.packed);
   const dim3 grid(arguments.plan.blocks, arguments.plan.column_tiles);
   Launch(queue, "convolution_input_gradient",
          {grid, dim3(kTileThreads), static_cast<size_t>(shared)},
@@ -121,7 +124,8 @@ void ConvolutionInputGradient(Queue* queue, const ConvolutionShape& shape, const
                               const InputGradient<T>& dx, float* workspace) {
   const ConvolutionGeometry geometry(shape);
   float* const coefficients = workspace;
-  float* const parts = workspace + CoefficientBytes(shape) / sizeof(float);
+  T* const packed = reinterpret_cast<T*>(workspace + CoefficientBytes(shape) / sizeof(float));
+  float* const parts = reinterpret_cast<float*>(packed + PackedBytes<T>(shape) / sizeof(T));
   const Access access = ChooseAccess(shape, geometry.out_c);
   const int tile_columns = TileColumns<T>(access, geometry.in_c);
   const InputGradientArguments<T> arguments = {
@@ -129,11 +133,13 @@ void ConvolutionInputGradient(Queue* queue, const ConvolutionShape& shape, const
       PlanProduct(*queue, Pass::kInputGradient, geometry.in_rows, geometry.in_c, tile_columns,
                   access),
       {ViewOf(dy, geometry.out_rows), geometry.out_c},
-      weights,
+      {weights, geometry.Reduction(geometry.out_c), geometry.in_c, geometry.out_c,
+       Divisor(PaddedChannels(geometry.out_c))},
       ViewOf(x),
       ViewOf(dx),
       x.batch_norm != nullptr ? parts : nullptr,
-      coefficients};
+      coefficients,
+      packed};
   Dispatch(queue, tile_columns, access, arguments);
   if (x.batch_norm == nullptr) return;
   CombineNormGradients(queue, parts, arguments.plan.blocks, geometry.in_c, *x.batch_norm, dx.dbeta,

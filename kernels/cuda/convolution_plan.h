@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "kernels/cuda/convolution_product.cuh"
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/queue.h"
 
 namespace pushpull::PUSHPULL_CUDA {
@@ -87,6 +88,27 @@ int PlanShared(const Queue& queue, int reduction, int coefficients, ProductPlan*
 inline int64_t CoefficientBytes(const ConvolutionShape& shape) {
   const int64_t channels = std::max(shape.in.c, shape.out_channels);
   return 4 * PaddedChannels(static_cast<int>(channels)) * static_cast<int64_t>(sizeof(float));
+}
+
+// The workspace for the packed weights of either direction: whole chunks and groups of columns.
+template <typename T>
+int64_t PackedBytes(const ConvolutionShape& shape) {
+  const ConvolutionGeometry geometry(shape);
+  const auto elements = [](int reduction, int columns) {
+    return int64_t{CeilDivide(reduction, kChunk)} * kChunk * CeilDivide(columns, 128) * 128;
+  };
+  return static_cast<int64_t>(sizeof(T)) *
+         std::max(elements(geometry.Reduction(geometry.in_c), geometry.out_c),
+                  elements(geometry.Reduction(geometry.out_c), geometry.in_c));
+}
+
+// Queues the kernel that packs the weights, unless blocks keep all of their columns.
+template <typename T, int kColumns, MatrixLayout kLayout>
+void PackPanel(Queue* queue, const ProductPlan& plan, const PanelWeights& weights, T* packed) {
+  if (plan.resident) return;
+  const dim3 grid(CeilDivide(weights.reduction, kChunk), plan.column_tiles);
+  Launch(queue, "convolution_weights", {grid, dim3(kTileThreads)},
+         PackPanelKernel<T, kColumns, kLayout>, weights, packed);
 }
 
 }  // namespace pushpull::PUSHPULL_CUDA

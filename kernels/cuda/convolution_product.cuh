@@ -3,19 +3,11 @@
 #ifndef PUSHPULL_KERNELS_CUDA_CONVOLUTION_PRODUCT_CUH_
 #define PUSHPULL_KERNELS_CUDA_CONVOLUTION_PRODUCT_CUH_
 
+#include "kernels/cuda/convolution_panel.cuh"
 #include "kernels/cuda/convolution_rows.cuh"
 #include "kernels/cuda/epilogue_case.cuh"
 
 namespace pushpull::PUSHPULL_CUDA {
-
-inline constexpr int kTileWarps = kTileThreads / 32;
-
-// The columns that one phase moves from registers to memory, for a group of so many, and the length
-// of a line of them in shared memory, in floats.
-PUSHPULL_HOST_DEVICE constexpr int StagedColumns(int columns) {
-  return columns < 64 ? columns : 64;
-}
-PUSHPULL_HOST_DEVICE constexpr int StagedStride(int staged_columns) { return staged_columns + 4; }
 
 // The tiles of a block. blockIdx.x is its share of the rows, blockIdx.y its group of columns.
 struct ProductPlan {
@@ -25,139 +17,6 @@ struct ProductPlan {
   int column_tiles;          // gridDim.y
   bool shares_coefficients;  // the coefficients are in shared memory, else in device memory
   bool resident;             // the whole panel of weights is in shared memory, else two chunks
-};
-
-// The layout of a block's shared memory, in order: tiles, panel, sums, coefficients. In bytes.
-template <typename T, int kColumns, MatrixLayout kPanelLayout>
-struct ProductMemory {
-  static constexpr int kRowTileBytes =
-      kTileRows * (kChunk + kLinePadding<T>)*static_cast<int>(sizeof(T));
-  static constexpr int kStagedBytes =
-      kTileRows * StagedStride(StagedColumns(kColumns)) * static_cast<int>(sizeof(float));
-  // Two tiles of rows; once the product is done, columns of the result are in the same place.
-  static constexpr int kTilesBytes =
-      2 * kRowTileBytes > kStagedBytes ? 2 * kRowTileBytes : kStagedBytes;
-  static constexpr int kSumsBytes = kTileWarps * 2 * kColumns * static_cast<int>(sizeof(float));
-
-  // The panel is [reduction][kColumns] (kByRow) or [kColumns][reduction] (kByColumn), plus padding.
-  static PUSHPULL_HOST_DEVICE int PanelStride(int reduction, bool resident) {
-    if (kPanelLayout == MatrixLayout::kByRow) return kColumns + kLinePadding<T>;
-    const int whole = (reduction + kChunk - 1) / kChunk * kChunk;
-    return (resident ? whole : kChunk) + kLinePadding<T>;
-  }
-  static PUSHPULL_HOST_DEVICE int PanelBytes(int reduction, bool resident) {
-    const int whole = (reduction + kChunk - 1) / kChunk * kChunk;
-    const int lines = kPanelLayout == MatrixLayout::kByRow ? (resident ? whole : 2 * kChunk)
-                                                           : (resident ? kColumns : 2 * kColumns);
-    return lines * PanelStride(reduction, resident) * static_cast<int>(sizeof(T));
-  }
-  static PUSHPULL_HOST_DEVICE int TotalBytes(int reduction, bool resident, int coefficients) {
-    return kTilesBytes + PanelBytes(reduction, resident) + kSumsBytes +
-           (coefficients + kColumns * 4) * static_cast<int>(sizeof(float));
-  }
-};
-
-// Loads the right operand [reduction][columns] into shared memory as T. Row q of it belongs to a
-// tap and a channel: q = tap * PaddedChannels(channels) + channel; beyond the channels it is zero.
-// kByRow: element (q, n) is weights[tap][channel][n]. kByColumn: it is weights[tap][n][channel].
-template <typename T, int kColumns, MatrixLayout kLayout>
-class Panel {
- public:
-  using Memory = ProductMemory<T, kColumns, kLayout>;
-
-  // `channels` are those of one tap of the reduction, and `padded` divides by PaddedChannels of
-  // them.
-  __device__ __forceinline__ Panel(const float* weights, int reduction, int columns, int channels,
-                                   const Divisor& padded, int first_column, bool resident,
-                                   T* shared)
-      : weights_(weights),
-        reduction_(reduction),
-        columns_(columns),
-        channels_(channels),
-        padded_(padded),
-        first_column_(first_column),
-        resident_(resident),
-        stride_(Memory::PanelStride(reduction, resident)),
-        shared_(shared) {
-    if (!resident) return;
-    for (int first = 0; first < reduction; first += kChunk) Load(first, At(first));
-  }
-
-  __device__ __forceinline__ int stride() const { return stride_; }
-
-  // Loads the chunk from `first` unless the panel is resident. Chunks alternate between two places.
-  __device__ __forceinline__ void Prepare(int first) {
-    if (!resident_) Load(first, At(first));
-  }
-  __device__ __forceinline__ T* At(int first) const {
-    if (resident_) return shared_ + (kLayout == MatrixLayout::kByRow ? first * stride_ : first);
-    constexpr int kLines = kLayout == MatrixLayout::kByRow ? kChunk : kColumns;
-    return shared_ + first / kChunk % 2 * (kLines * stride_);
-  }
-
- private:
-  __device__ __forceinline__ void Load(int first, T* to) const {
-    if constexpr (kLayout == MatrixLayout::kByRow) {
-      for (int i = threadIdx.x; i < kChunk * kColumns / 8; i += kTileThreads) {
-        const int k = i / (kColumns / 8), n = i % (kColumns / 8) * 8;
-        float values[8] = {};
-        const int column = first_column_ + n;
-        const int row = RowOf(first + k);
-        if (row >= 0) {
-          Read8(weights_ + static_cast<int64_t>(row) * columns_ + column, columns_ - column,
-                columns_ % 4 == 0, values);
-        }
-        Store8(values, to + k * stride_ + n);
-      }
-    } else {
-      for (int i = threadIdx.x; i < kColumns * kChunk / 8; i += kTileThreads) {
-        const int n = i / (kChunk / 8), k = i % (kChunk / 8) * 8;
-        float values[8] = {};
-        const int column = first_column_ + n;
-        if (column < columns_) ReadTransposed(first + k, column, values);
-        Store8(values, to + n * stride_ + k);
-      }
-    }
-  }
-
-  // Reads eight numbers, or the first `count` of them.
-  static __device__ __forceinline__ void Read8(const float* from, int count, bool aligned,
-                                               float values[8]) {
-    if (aligned && count >= 8) {
-      Load8(from, values);
-      return;
-    }
-#pragma unroll
-    for (int e = 0; e < 8; ++e) {
-      if (e < count) values[e] = from[e];
-    }
-  }
-
-  // The row of weights[taps * channels][columns] for row q of the operand; -1 if that is zero.
-  __device__ __forceinline__ int RowOf(int q) const {
-    if (q >= reduction_) return -1;
-    if (channels_ % 8 == 0) return q;
-    int channel;
-    const int tap = padded_.Quotient(q, &channel);
-    return channel < channels_ ? tap * channels_ + channel : -1;
-  }
-
-  __device__ __forceinline__ void ReadTransposed(int q, int column, float values[8]) const {
-    if (q >= reduction_) return;
-    int channel;
-    const int tap = padded_.Quotient(q, &channel);
-    const float* const from =
-        weights_ + (static_cast<int64_t>(tap) * columns_ + column) * channels_ + channel;
-    Read8(from, channels_ - channel, channels_ % 8 == 0, values);
-  }
-
-  const float* const weights_;
-  const int reduction_, columns_, channels_;
-  const Divisor& padded_;
-  const int first_column_;
-  const bool resident_;
-  const int stride_;
-  T* const shared_;
 };
 
 // The two sums over rows that an epilogue takes for eight neighbouring columns, of one thread.
@@ -273,15 +132,19 @@ __device__ __forceinline__ void MultiplyTiles(const ProductPlan& plan, Rows& row
     rows.Begin(first_row);
     math.Clear();
     typename Rows::Fetched fetched = rows.Fetch(0);
+    typename Panel<T, kColumns, kPanelLayout>::Fetched weights = panel.Fetch(0);
     __syncthreads();  // all threads have read the staged result, whose place the tiles take
     for (int chunk = 0; chunk < chunks; ++chunk) {
       T* const row_tile = reinterpret_cast<T*>(tiles + chunk % 2 * Memory::kRowTileBytes);
       rows.Store(fetched, chunk * kChunk, row_tile);
-      panel.Prepare(chunk * kChunk);
+      panel.Store(weights, chunk);
       __syncthreads();
-      if (chunk + 1 < chunks) fetched = rows.Fetch((chunk + 1) * kChunk);
-      math.template Multiply<MatrixLayout::kByRow, kPanelLayout>(
-          row_tile, Rows::kStride, panel.At(chunk * kChunk), panel.stride());
+      if (chunk + 1 < chunks) {
+        fetched = rows.Fetch((chunk + 1) * kChunk);
+        weights = panel.Fetch(chunk + 1);
+      }
+      math.template Multiply<MatrixLayout::kByRow, kPanelLayout>(row_tile, Rows::kStride,
+                                                                 panel.At(chunk), panel.stride());
     }
 #pragma unroll
     for (int phase = 0; phase < kPhases; ++phase) {

@@ -139,6 +139,9 @@ class RowLoader {
         const int h = (Taps::kBackward ? g_.by_in_w : g_.by_out_w).Quotient(pixel, &w);
         base_[i] = sample * (Taps::kBackward ? g_.out_h : g_.in_h);
         start_[i] = Taps::StartOf(g_, h, w);
+        KeepInRegister(&base_[i]);
+        KeepInRegister(&start_[i].h);
+        KeepInRegister(&start_[i].w);
       }
     }
   }

@@ -7,6 +7,16 @@
 
 namespace pushpull::PUSHPULL_CUDA {
 
+// Makes the compiler keep a number. It would rather compute many again in each turn of a loop, to
+// save registers.
+__device__ __forceinline__ void KeepInRegister(int* number) {
+#ifndef PUSHPULL_CUDA_EMULATION
+  asm volatile("" : "+r"(*number));
+#else
+  (void)number;
+#endif
+}
+
 // Rounds to the nearest T, ties to even.
 template <typename T>
 __device__ __forceinline__ T FromFloat(float value);
