@@ -41,13 +41,13 @@ void ConvolutionBackward(Queue* queue, const ConvolutionShape& shape, const Lazy
   unsigned char* const memory = static_cast<unsigned char*>(workspace);
   const LazyView<T> value = PlainValue(queue, shape, x, kWeightGradientColumns, memory);
   unsigned char* const gradient_memory = memory + PlainValueBytes<T>(shape);
-  const OutputGradient<T> gradient =
+  const PlainGradientOf<T> gradient =
       PlainGradient(queue, shape, dy, dx.dz != nullptr, gradient_memory);
   float* const parts = reinterpret_cast<float*>(gradient_memory + PlainGradientBytes<T>(shape));
   // The input gradient comes last, since it is the one that may overwrite an input: dx.dz may be
   // the same tensor as dx.add.
   ConvolutionWeightGradient(queue, shape, value, gradient, dweights, parts);
-  if (dbias != nullptr) ConvolutionBiasGradient(queue, shape, gradient, dbias, parts);
+  if (dbias != nullptr) ConvolutionBiasGradient(queue, shape, dy, dbias, parts);
   if (dx.dz != nullptr) ConvolutionInputGradient(queue, shape, x, weights, gradient, dx, parts);
 }
 

@@ -1,9 +1,10 @@
 // The separate launchers of a dense convolution's backward pass, which convolution.cu combines.
-// Arguments are as in convolution.h, but that dy is what PlainGradient (convolution_operands.h)
-// returned. `parts` and `workspace` point to the caller's workspace.
+// Arguments are as in convolution.h, except for those of convolution_operands.h. `parts` and
+// `workspace` point to the caller's workspace.
 #ifndef PUSHPULL_KERNELS_CUDA_CONVOLUTION_GRADIENTS_H_
 #define PUSHPULL_KERNELS_CUDA_CONVOLUTION_GRADIENTS_H_
 
+#include "kernels/cuda/convolution_operands.h"
 #include "kernels/cuda/queue.h"
 #include "kernels/cuda/views.cuh"
 #include "kernels/operands.h"
@@ -13,7 +14,7 @@ namespace pushpull::PUSHPULL_CUDA {
 // Writes dx. dx.dz must not be null.
 template <typename T>
 void ConvolutionInputGradient(Queue* queue, const ConvolutionShape& shape, const Lazy<T>& x,
-                              const float* weights, const OutputGradient<T>& dy,
+                              const float* weights, const PlainGradientOf<T>& dy,
                               const InputGradient<T>& dx, float* workspace);
 
 // The output channels of a block of the weight gradient.
@@ -26,7 +27,7 @@ int WeightGradientSplits(const Queue& queue, const ConvolutionShape& shape);
 // `x` is what PlainValue returned.
 template <typename T>
 void ConvolutionWeightGradient(Queue* queue, const ConvolutionShape& shape, const LazyView<T>& x,
-                               const OutputGradient<T>& dy, float* dweights, float* parts);
+                               const PlainGradientOf<T>& dy, float* dweights, float* parts);
 
 // The number of partial sums of each bias gradient.
 int BiasGradientParts(const Queue& queue, const ConvolutionShape& shape);

@@ -120,19 +120,19 @@ void Dispatch(Queue* queue, int, Access access, const InputGradientArguments<flo
 
 template <typename T>
 void ConvolutionInputGradient(Queue* queue, const ConvolutionShape& shape, const Lazy<T>& x,
-                              const float* weights, const OutputGradient<T>& dy,
+                              const float* weights, const PlainGradientOf<T>& dy,
                               const InputGradient<T>& dx, float* workspace) {
   const ConvolutionGeometry geometry(shape);
   float* const coefficients = workspace;
   T* const packed = reinterpret_cast<T*>(workspace + CoefficientBytes(shape) / sizeof(float));
   float* const parts = reinterpret_cast<float*>(packed + PackedBytes<T>(shape) / sizeof(T));
-  const Access access = ChooseAccess(shape, geometry.out_c);
+  const Access access = ChooseAccess(shape, dy.channels);
   const int tile_columns = TileColumns<T>(access, geometry.in_c);
   const InputGradientArguments<T> arguments = {
       geometry,
       PlanProduct(*queue, Pass::kInputGradient, geometry.in_rows, geometry.in_c, tile_columns,
                   access),
-      {ViewOf(dy, geometry.out_rows), geometry.out_c},
+      {ViewOf(dy.gradient, geometry.out_rows), dy.channels},
       {weights, geometry.Reduction(geometry.out_c), geometry.in_c, geometry.out_c,
        Divisor(PaddedChannels(geometry.out_c))},
       ViewOf(x),
@@ -147,11 +147,11 @@ void ConvolutionInputGradient(Queue* queue, const ConvolutionShape& shape, const
 }
 
 template void ConvolutionInputGradient<float>(Queue*, const ConvolutionShape&, const Lazy<float>&,
-                                              const float*, const OutputGradient<float>&,
+                                              const float*, const PlainGradientOf<float>&,
                                               const InputGradient<float>&, float*);
 template void ConvolutionInputGradient<Bfloat16>(Queue*, const ConvolutionShape&,
                                                  const Lazy<Bfloat16>&, const float*,
-                                                 const OutputGradient<Bfloat16>&,
+                                                 const PlainGradientOf<Bfloat16>&,
                                                  const InputGradient<Bfloat16>&, float*);
 
 }  // namespace pushpull::PUSHPULL_CUDA

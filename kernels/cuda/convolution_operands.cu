@@ -13,7 +13,7 @@ constexpr int kReadsThatPay = 3;
 // out = dy, kWidth neighbouring numbers at a time, as ValueKernel does it (elementwise.cu). `raw`
 // is null if dy does not depend on it. Every number is read and written once: bound by device
 // memory.
-template <int kWidth, typename T>
+template <typename T>
 __global__ void __launch_bounds__(kWalkThreads)
     OutputGradientKernel(OutputGradientView<T> dy, const T* raw, int64_t vectors,
                          int channel_vectors, T* out) {
@@ -21,32 +21,68 @@ __global__ void __launch_bounds__(kWalkThreads)
   const int step = threads / channel_vectors * channel_vectors;
   const int first = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   if (first >= step) return;
-  RawGradientCoefficients k[kWidth];
+  RawGradientCoefficients k[8];
 #pragma unroll
-  for (int i = 0; i < kWidth; ++i) {
-    k[i] = GradientCoefficients(dy, first % channel_vectors * kWidth + i);
+  for (int i = 0; i < 8; ++i) {
+    k[i] = GradientCoefficients(dy, first % channel_vectors * 8 + i);
   }
   for (int64_t v = first; v < vectors; v += step) {
-    float value[kWidth], other[kWidth] = {};
-    LoadWide<kWidth>(dy.dz + v * kWidth, value);
-    if (raw != nullptr) LoadWide<kWidth>(raw + v * kWidth, other);
+    float value[8], other[8] = {};
+    Load8(dy.dz + v * 8, value);
+    if (raw != nullptr) Load8(raw + v * 8, other);
 #pragma unroll
-    for (int i = 0; i < kWidth; ++i) {
+    for (int i = 0; i < 8; ++i) {
       value[i] = fmaf(value[i], k[i].dz_factor, fmaf(other[i], k[i].raw_factor, k[i].offset));
     }
-    StoreWide<kWidth>(value, out + v * kWidth);
+    Store8(value, out + v * 8);
   }
 }
 
-template <int kWidth, typename T>
+// The same for channels that are no multiple of 8: eight neighbours of a row of `padded`. They are
+// loaded together if dy has no batch norm, as in class predictors, else one by one.
+template <typename T>
+__global__ void __launch_bounds__(kWalkThreads)
+    PaddedGradientKernel(OutputGradientView<T> dy, const T* raw, int64_t vectors, int channels,
+                         Divisor row_vectors, T* out) {
+  const int64_t step = int64_t{gridDim.x} * blockDim.x;
+  for (int64_t v = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; v < vectors; v += step) {
+    int first;
+    const int64_t row = row_vectors.Quotient(static_cast<int>(v), &first);
+    const int channel = first * 8, count = min(channels - channel, 8);
+    const int64_t offset = row * channels + channel;
+    Raw8<T> packed;
+    if (dy.norm.gamma == nullptr) {
+      packed = LoadRaw8(dy.dz + offset, count);
+    } else {
+      float values[8] = {};
+      for (int e = 0; e < count; ++e) {
+        const RawGradientCoefficients k = GradientCoefficients(dy, channel + e);
+        const float other = raw != nullptr ? ToFloat(raw[offset + e]) : 0.0f;
+        values[e] =
+            fmaf(ToFloat(dy.dz[offset + e]), k.dz_factor, fmaf(other, k.raw_factor, k.offset));
+      }
+      packed = Pack8<T>(values);
+    }
+    StoreRaw8(packed, out + v * 8);
+  }
+}
+
+template <typename T>
 void LaunchOutputGradient(Queue* queue, const OutputGradientView<T>& dy, const Shape& shape,
                           T* out) {
-  const int64_t vectors = shape.size() / kWidth;
-  const int channel_vectors = static_cast<int>(shape.c / kWidth);
-  const unsigned blocks = ChannelWalkBlocks(*queue, vectors, channel_vectors);
-  Launch(queue, "convolution_output_gradient", {blocks, kWalkThreads},
-         OutputGradientKernel<kWidth, T>, dy, dy.norm.batch_statistics ? dy.raw : nullptr, vectors,
-         channel_vectors, out);
+  const T* const raw = dy.norm.batch_statistics ? dy.raw : nullptr;
+  const char* const name = "convolution_output_gradient";
+  if (CanWalkWide(shape.c, {dy.dz, raw, out})) {
+    const int64_t vectors = shape.size() / 8;
+    const int channel_vectors = static_cast<int>(shape.c / 8);
+    Launch(queue, name, {ChannelWalkBlocks(*queue, vectors, channel_vectors), kWalkThreads},
+           OutputGradientKernel<T>, dy, raw, vectors, channel_vectors, out);
+    return;
+  }
+  const int channels = static_cast<int>(shape.c), row_vectors = PaddedChannels(channels) / 8;
+  const int64_t vectors = shape.rows() * row_vectors;
+  Launch(queue, name, {WalkBlocks(*queue, vectors), kWalkThreads}, PaddedGradientKernel<T>, dy, raw,
+         vectors, channels, Divisor(row_vectors), out);
 }
 
 int64_t AlignedBytes(int64_t bytes) { return (bytes + 255) / 256 * 256; }
@@ -83,7 +119,9 @@ int64_t PlainValueBytes(const ConvolutionShape& shape) {
 template <typename T>
 int64_t PlainGradientBytes(const ConvolutionShape& shape) {
   if (!WritesGradient(shape, /*input_gradient=*/true)) return 0;
-  return AlignedBytes(shape.out().size() * static_cast<int64_t>(sizeof(T)));
+  const Shape out = shape.out();
+  return AlignedBytes(out.rows() * PaddedChannels(static_cast<int>(out.c)) *
+                      static_cast<int64_t>(sizeof(T)));
 }
 
 template <typename T>
@@ -101,28 +139,26 @@ LazyView<T> PlainValue(Queue* queue, const ConvolutionShape& shape, const Lazy<T
 }
 
 template <typename T>
-OutputGradient<T> PlainGradient(Queue* queue, const ConvolutionShape& shape,
-                                const OutputGradient<T>& dy, bool input_gradient, void* place) {
-  if (dy.batch_norm == nullptr || !WritesGradient(shape, input_gradient)) return dy;
+PlainGradientOf<T> PlainGradient(Queue* queue, const ConvolutionShape& shape,
+                                 const OutputGradient<T>& dy, bool input_gradient, void* place) {
   const Shape out = shape.out();
-  const OutputGradientView<T> view = ViewOf(dy, out.rows());
-  OutputGradient<T> plain;
+  const int channels = static_cast<int>(out.c);
+  const bool plain = dy.batch_norm == nullptr && out.c % 8 == 0;
+  if (plain || !WritesGradient(shape, input_gradient)) return {dy, channels};
   T* const to = static_cast<T*>(place);
-  if (CanWalkWide(out.c, {view.dz, view.raw, to})) {
-    LaunchOutputGradient<8>(queue, view, out, to);
-  } else {
-    LaunchOutputGradient<1>(queue, view, out, to);
-  }
-  plain.dz = to;
-  return plain;
+  LaunchOutputGradient(queue, ViewOf(dy, out.rows()), out, to);
+  PlainGradientOf<T> written;
+  written.gradient.dz = to;
+  written.channels = PaddedChannels(channels);
+  return written;
 }
 
 #define PUSHPULL_INSTANTIATE(T)                                                                    \
   template int64_t PlainValueBytes<T>(const ConvolutionShape&);                                    \
   template int64_t PlainGradientBytes<T>(const ConvolutionShape&);                                 \
   template LazyView<T> PlainValue<T>(Queue*, const ConvolutionShape&, const Lazy<T>&, int, void*); \
-  template OutputGradient<T> PlainGradient<T>(Queue*, const ConvolutionShape&,                     \
-                                              const OutputGradient<T>&, bool, void*);
+  template PlainGradientOf<T> PlainGradient<T>(Queue*, const ConvolutionShape&,                    \
+                                               const OutputGradient<T>&, bool, void*);
 PUSHPULL_INSTANTIATE(float)
 PUSHPULL_INSTANTIATE(Bfloat16)
 #undef PUSHPULL_INSTANTIATE

@@ -24,10 +24,19 @@ template <typename T>
 LazyView<T> PlainValue(Queue* queue, const ConvolutionShape& shape, const Lazy<T>& x, int group,
                        void* place);
 
-// Returns dy; the same holds. `place` has PlainGradientBytes.
+// dy in memory. A pixel has `channels` numbers, of which those beyond the channels of the output
+// are zeros.
 template <typename T>
-OutputGradient<T> PlainGradient(Queue* queue, const ConvolutionShape& shape,
-                                const OutputGradient<T>& dy, bool input_gradient, void* place);
+struct PlainGradientOf {
+  OutputGradient<T> gradient;
+  int channels = 0;
+};
+
+// Returns dy; the same holds. What it writes has a multiple of 8 channels. `place` has
+// PlainGradientBytes.
+template <typename T>
+PlainGradientOf<T> PlainGradient(Queue* queue, const ConvolutionShape& shape,
+                                 const OutputGradient<T>& dy, bool input_gradient, void* place);
 
 }  // namespace pushpull::PUSHPULL_CUDA
 

@@ -65,6 +65,9 @@ class ValueColumns {
     const int tap = source.padded.Quotient(column, &channel_);
     kh_ = g_.by_kernel.Quotient(tap, &kw_);
     count_ = kh_ < g_.kernel ? min(g_.in_c - channel_, 8) : 0;
+    KeepInRegister(&channel_);
+    KeepInRegister(&kh_);
+    KeepInRegister(&kw_);
     if constexpr (kForms) {
 #pragma unroll
       for (int e = 0; e < 8; ++e) {
@@ -333,16 +336,17 @@ int WeightGradientSplits(const Queue& queue, const ConvolutionShape& shape) {
 
 template <typename T>
 void ConvolutionWeightGradient(Queue* queue, const ConvolutionShape& shape, const LazyView<T>& x,
-                               const OutputGradient<T>& dy, float* dweights, float* parts) {
+                               const PlainGradientOf<T>& dy, float* dweights, float* parts) {
   const ConvolutionGeometry geometry(shape);
   const int wanted = WeightGradientSplits(*queue, shape);
   const int rows_per_split = CeilDivide(CeilDivide(geometry.out_rows, wanted), kChunk) * kChunk;
   const int splits = CeilDivide(geometry.out_rows, rows_per_split);
-  const WeightGradientArguments<T> arguments = {geometry,
-                                                {x, geometry.in_c},
-                                                {ViewOf(dy, geometry.out_rows), geometry.out_c},
-                                                rows_per_split,
-                                                splits > 1 ? parts : dweights};
+  const WeightGradientArguments<T> arguments = {
+      geometry,
+      {x, geometry.in_c},
+      {ViewOf(dy.gradient, geometry.out_rows), dy.channels},
+      rows_per_split,
+      splits > 1 ? parts : dweights};
   LaunchWeightGradient(queue, ChooseAccess(shape, geometry.in_c), splits, arguments);
   if (splits > 1) CombineParts(queue, parts, splits, shape.dense_weights(), dweights);
 }
@@ -366,7 +370,7 @@ void ConvolutionBiasGradient(Queue* queue, const ConvolutionShape& shape,
 
 #define PUSHPULL_INSTANTIATE(T)                                                                   \
   template void ConvolutionWeightGradient<T>(Queue*, const ConvolutionShape&, const LazyView<T>&, \
-                                             const OutputGradient<T>&, float*, float*);           \
+                                             const PlainGradientOf<T>&, float*, float*);          \
   template void ConvolutionBiasGradient<T>(Queue*, const ConvolutionShape&,                       \
                                            const OutputGradient<T>&, float*, float*);
 PUSHPULL_INSTANTIATE(float)
