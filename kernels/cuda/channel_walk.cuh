@@ -80,7 +80,7 @@ __device__ __forceinline__ void LoadValue(const LazyView<T>& x, const ScaleShift
     for (int i = 0; i < kWidth; ++i) value[i] = norm[i].scale * value[i] + norm[i].shift;
   }
 #pragma unroll
-  for (int i = 0; i < kWidth; ++i) value[i] = Activate(x.activation, value[i]);
+  for (int i = 0; i < kWidth; ++i) value[i] = Clamp(value[i], x.bounds);
   if (x.skip != nullptr) {
     float skip[kWidth];
     LoadWide<kWidth>(x.skip + index, skip);

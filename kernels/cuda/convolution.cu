@@ -19,7 +19,7 @@ int64_t ConvolutionWorkspaceBytes(const Queue& queue, const ConvolutionShape& sh
   const Shape out = shape.out();
   const int64_t statistics = StatisticsPartBytes(MaxProductBlocks(queue, out.rows()), out.c);
   const int64_t norms = GradientPartBytes(MaxProductBlocks(queue, shape.in.rows()), shape.in.c);
-  const int64_t weights = WeightGradientSplits(queue, shape) * shape.dense_weights() * kFloat;
+  const int64_t weights = WeightGradientSplits<T>(queue, shape) * shape.dense_weights() * kFloat;
   const int64_t biases = BiasGradientParts(queue, shape) * out.c * kFloat;
   const int64_t fused =
       PointwiseBackwardPays(queue, shape) ? PointwiseBackwardWorkspaceBytes(queue, shape) : 0;

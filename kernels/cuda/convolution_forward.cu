@@ -196,7 +196,10 @@ void Dispatch(Queue* queue, int tile_columns, Access access, ForwardArguments<Bf
     if (tile_columns == 64) return LaunchForward<Bfloat16, 64, Access::kPointwise>(queue, a);
     return LaunchForward<Bfloat16, 128, Access::kPointwise>(queue, a);
   }
-  if (access == Access::kVector) return LaunchForward<Bfloat16, 64, Access::kVector>(queue, a);
+  if (access == Access::kVector) {
+    if (tile_columns == 64) return LaunchForward<Bfloat16, 64, Access::kVector>(queue, a);
+    return LaunchForward<Bfloat16, 128, Access::kVector>(queue, a);
+  }
   if (tile_columns == 32) return LaunchForward<Bfloat16, 32, Access::kPadded>(queue, a);
   LaunchForward<Bfloat16, 64, Access::kPadded>(queue, a);
 }

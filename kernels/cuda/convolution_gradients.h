@@ -17,11 +17,12 @@ void ConvolutionInputGradient(Queue* queue, const ConvolutionShape& shape, const
                               const float* weights, const PlainGradientOf<T>& dy,
                               const InputGradient<T>& dx, float* workspace);
 
-// The output channels of a block of the weight gradient.
+// The output channels of a block of the weight gradient of a pointwise convolution.
 inline constexpr int kWeightGradientColumns = 64;
 
 // The number of splits that the sum over pixels is cut into (at most). Each split writes a whole
 // matrix of partial sums to `parts`.
+template <typename T>
 int WeightGradientSplits(const Queue& queue, const ConvolutionShape& shape);
 
 // `x` is what PlainValue returned.

@@ -102,7 +102,8 @@ void Dispatch(Queue* queue, int tile_columns, Access access,
     return LaunchInputGradient<Bfloat16, 128, Access::kPointwise>(queue, a);
   }
   if (access == Access::kVector) {
-    return LaunchInputGradient<Bfloat16, 64, Access::kVector>(queue, a);
+    if (tile_columns == 64) return LaunchInputGradient<Bfloat16, 64, Access::kVector>(queue, a);
+    return LaunchInputGradient<Bfloat16, 128, Access::kVector>(queue, a);
   }
   if (tile_columns == 32) return LaunchInputGradient<Bfloat16, 32, Access::kPadded>(queue, a);
   LaunchInputGradient<Bfloat16, 64, Access::kPadded>(queue, a);

@@ -57,7 +57,8 @@ inline Access ChooseAccess(const ConvolutionShape& shape, int channels) {
 // since each group of columns reads all of them; a tile much wider than the matrix wastes work.
 template <typename T>
 int TileColumns(Access access, int columns) {
-  if (std::is_same_v<T, float> || access == Access::kVector) return 64;
+  if (std::is_same_v<T, float>) return 64;
+  if (access == Access::kVector) return columns <= 64 ? 64 : 128;
   if (columns <= 32) return 32;
   return columns <= 64 || access == Access::kPadded ? 64 : 128;
 }

@@ -12,7 +12,12 @@
 namespace pushpull::PUSHPULL_CUDA {
 namespace {
 
-constexpr int kColumns = kWeightGradientColumns;
+// The output channels of a block. Where a value is read once per tap, it had better be read for
+// more of them at a time.
+template <typename T>
+PUSHPULL_HOST_DEVICE constexpr int ColumnsOf(Access access) {
+  return std::is_same_v<T, Bfloat16> && access == Access::kVector ? 128 : kWeightGradientColumns;
+}
 
 template <typename T>
 struct WeightGradientArguments {
@@ -142,16 +147,17 @@ class ValueColumns {
 };
 
 // Brings chunks of dy to shared memory, [kChunk pixels][kColumns]. A thread handles the same eight
-// columns for all pixels; in each chunk it takes one pixel.
+// columns for all pixels.
 template <typename T, Access kAccess>
 class GradientColumns {
  public:
+  static constexpr int kColumns = ColumnsOf<T>(kAccess);
   static constexpr int kStride = kColumns + kLinePadding<T>;
   using Place = ChunkPlace<kColumns / 8, kAccess == Access::kPadded>;
-  static_assert(kChunk == Place::kPixelsAtOnce);
+  static constexpr int kPixels = kChunk / Place::kPixelsAtOnce;
   struct Fetched {
-    Raw8<T> dz, raw;
-    bool present;
+    Raw8<T> dz[kPixels], raw[kPixels];
+    bool present[kPixels];
   };
 
   __device__ __forceinline__ explicit GradientColumns(const GradientSource<T>& source)
@@ -170,21 +176,30 @@ class GradientColumns {
 
   __device__ __forceinline__ Fetched Fetch(int first, int end) const {
     Fetched fetched;
-    const int pixel = first + Place::Pixel(0);
-    fetched.present = pixel < end && count_ > 0;
-    if (!fetched.present) return fetched;
-    const int64_t offset = static_cast<int64_t>(pixel) * source_.channels + column_;
-    fetched.dz = Read(source_.first() + offset);
-    if (source_.second() != nullptr) fetched.raw = Read(source_.second() + offset);
+#pragma unroll
+    for (int i = 0; i < kPixels; ++i) {
+      const int pixel = first + Place::Pixel(i);
+      fetched.present[i] = pixel < end && count_ > 0;
+      if (!fetched.present[i]) continue;
+      const int64_t offset = static_cast<int64_t>(pixel) * source_.channels + column_;
+      fetched.dz[i] = Read(source_.first() + offset);
+      if (source_.second() != nullptr) fetched.raw[i] = Read(source_.second() + offset);
+    }
     return fetched;
   }
 
   __device__ __forceinline__ void Store(const Fetched& fetched, T* tile) const {
-    T* const to = tile + Place::Pixel(0) * kStride + Place::Column();
-    if (source_.plain()) return StoreRaw8(fetched.present ? fetched.dz : Raw8<T>{}, to);
-    float values[8] = {};
-    if (fetched.present) source_.Form8(fetched.dz, fetched.raw, k_, values);
-    Store8(values, to);
+#pragma unroll
+    for (int i = 0; i < kPixels; ++i) {
+      T* const to = tile + Place::Pixel(i) * kStride + Place::Column();
+      if (source_.plain()) {
+        StoreRaw8(fetched.present[i] ? fetched.dz[i] : Raw8<T>{}, to);
+        continue;
+      }
+      float values[8] = {};
+      if (fetched.present[i]) source_.Form8(fetched.dz[i], fetched.raw[i], k_, values);
+      Store8(values, to);
+    }
   }
 
  private:
@@ -199,8 +214,8 @@ class GradientColumns {
 };
 
 template <typename T>
-PUSHPULL_HOST_DEVICE constexpr int WeightGradientSharedBytes() {
-  return 2 * kChunk * (kTileRows + kColumns + 2 * kLinePadding<T>)*static_cast<int>(sizeof(T));
+PUSHPULL_HOST_DEVICE constexpr int WeightGradientSharedBytes(int columns) {
+  return 2 * kChunk * (kTileRows + columns + 2 * kLinePadding<T>)*static_cast<int>(sizeof(T));
 }
 
 // The row of dw[in_columns][out_c] for column q of the value; -1 if there is none.
@@ -230,7 +245,8 @@ __device__ __forceinline__ int WeightRow(const WeightGradientArguments<T>& a, in
 // both operands are the likely bounds; with few tiles and many pixels the splits keep the device
 // busy, at the price of partial sums.
 template <typename T, Access kAccess>
-__global__ void __launch_bounds__(kTileThreads, std::is_same_v<T, float> ? 1 : 2)
+__global__ void __launch_bounds__(kTileThreads,
+                                  std::is_same_v<T, float> || kAccess == Access::kVector ? 1 : 2)
     ConvolutionWeightGradientKernel(WeightGradientArguments<T> a) {
   using Values = ValueColumns<T, kAccess>;
   using Gradients = GradientColumns<T, kAccess>;
@@ -240,11 +256,12 @@ __global__ void __launch_bounds__(kTileThreads, std::is_same_v<T, float> ? 1 : 2
   Gradients gradients(a.gradient);
   const int first = blockIdx.z * a.rows_per_split;
   const int end = min(first + a.rows_per_split, a.geometry.out_rows);
+  constexpr int kColumns = Gradients::kColumns;
   TileMath<T, kColumns> math;
   math.Clear();
   // Columns that do not exist stay zeros, and their part of the tile is not computed.
   const float zeros[8] = {};
-  constexpr int kVectors = WeightGradientSharedBytes<T>() / 8 / static_cast<int>(sizeof(T));
+  constexpr int kVectors = WeightGradientSharedBytes<T>(kColumns) / 8 / static_cast<int>(sizeof(T));
   for (int i = threadIdx.x; i < kVectors; i += kTileThreads) Store8(zeros, value_tiles + 8 * i);
   __syncthreads();
   const int rows = a.geometry.Reduction(a.geometry.in_c) - blockIdx.x * kTileRows;
@@ -282,8 +299,10 @@ template <typename T>
 void LaunchWeightGradient(Queue* queue, Access access, int splits,
                           const WeightGradientArguments<T>& a) {
   const dim3 grid(CeilDivide(a.geometry.Reduction(a.geometry.in_c), kTileRows),
-                  CeilDivide(a.geometry.out_c, kColumns), splits);
-  const LaunchShape shape = {grid, dim3(kTileThreads), WeightGradientSharedBytes<T>()};
+                  CeilDivide(a.geometry.out_c, ColumnsOf<T>(access)), splits);
+  const LaunchShape shape = {
+      grid, dim3(kTileThreads),
+      static_cast<size_t>(WeightGradientSharedBytes<T>(ColumnsOf<T>(access)))};
   const char* const name = "convolution_weight_gradient";
   switch (access) {
     case Access::kPointwise:
@@ -326,9 +345,11 @@ __global__ void ConvolutionBiasGradientKernel(GradientSource<T> source, int rows
 
 }  // namespace
 
+template <typename T>
 int WeightGradientSplits(const Queue& queue, const ConvolutionShape& shape) {
   const ConvolutionGeometry g(shape);
-  const int tiles = CeilDivide(g.Reduction(g.in_c), kTileRows) * CeilDivide(g.out_c, kColumns);
+  const int columns = ColumnsOf<T>(ChooseAccess(shape, g.in_c));
+  const int tiles = CeilDivide(g.Reduction(g.in_c), kTileRows) * CeilDivide(g.out_c, columns);
   const int wanted = CeilDivide(int64_t{queue.multiprocessors} * kBlocksPerMultiprocessor, tiles);
   // A split has at least eight chunks, so that the partial sums stay small beside what it reads.
   return std::max(1, std::min(wanted, g.out_rows / (8 * kChunk)));
@@ -338,7 +359,7 @@ template <typename T>
 void ConvolutionWeightGradient(Queue* queue, const ConvolutionShape& shape, const LazyView<T>& x,
                                const PlainGradientOf<T>& dy, float* dweights, float* parts) {
   const ConvolutionGeometry geometry(shape);
-  const int wanted = WeightGradientSplits(*queue, shape);
+  const int wanted = WeightGradientSplits<T>(*queue, shape);
   const int rows_per_split = CeilDivide(CeilDivide(geometry.out_rows, wanted), kChunk) * kChunk;
   const int splits = CeilDivide(geometry.out_rows, rows_per_split);
   const WeightGradientArguments<T> arguments = {
@@ -369,6 +390,7 @@ void ConvolutionBiasGradient(Queue* queue, const ConvolutionShape& shape,
 }
 
 #define PUSHPULL_INSTANTIATE(T)                                                                   \
+  template int WeightGradientSplits<T>(const Queue&, const ConvolutionShape&);                    \
   template void ConvolutionWeightGradient<T>(Queue*, const ConvolutionShape&, const LazyView<T>&, \
                                              const PlainGradientOf<T>&, float*, float*);          \
   template void ConvolutionBiasGradient<T>(Queue*, const ConvolutionShape&,                       \
