@@ -55,7 +55,8 @@ enum class Access {
   kPadded,     // any other number of channels: the numbers of one tap that there are
 };
 
-// The pixels that a pixel meets by a tap: Start is computed once per pixel, Find for each tap.
+// The pixels that a pixel meets by a tap: Start is computed once per pixel, Find for each tap. The
+// conditions are joined without branches.
 struct Start {
   int h, w;
 };
@@ -70,8 +71,8 @@ struct ForwardTaps {
                                               int kw, int* from_h, int* from_w) {
     *from_h = start.h + kh;
     *from_w = start.w + kw;
-    return static_cast<unsigned>(*from_h) < static_cast<unsigned>(g.in_h) &&
-           static_cast<unsigned>(*from_w) < static_cast<unsigned>(g.in_w);
+    return (static_cast<unsigned>(*from_h) < static_cast<unsigned>(g.in_h)) &
+           (static_cast<unsigned>(*from_w) < static_cast<unsigned>(g.in_w));
   }
 };
 
@@ -85,14 +86,15 @@ struct BackwardTaps {
                                               int kw, int* from_h, int* from_w) {
     *from_h = start.h - kh;
     *from_w = start.w - kw;
-    if (*from_h < 0 || *from_w < 0) return false;
-    if (g.stride > 1) {
+    bool found = (*from_h | *from_w) >= 0;
+    if (g.stride > 1) {  // the quotients of negative numbers are not used
       int rest_h, rest_w;
       *from_h = g.by_stride.Quotient(*from_h, &rest_h);
       *from_w = g.by_stride.Quotient(*from_w, &rest_w);
-      if (rest_h != 0 || rest_w != 0) return false;
+      found &= (rest_h | rest_w) == 0;
     }
-    return *from_h < g.out_h && *from_w < g.out_w;
+    return found & (static_cast<unsigned>(*from_h) < static_cast<unsigned>(g.out_h)) &
+           static_cast<unsigned>(*from_w) < static_cast<unsigned>(g.out_w);
   }
 };
 
@@ -167,9 +169,8 @@ class RowLoader {
       for (int i = 0; i < kRowsPerThread; ++i) {
         fetched.first[i] = Raw8<T>{};
         int h, w;
-        if (!present_[i] || column >= columns_ || !Taps::Find(g_, start_[i], kh, kw, &h, &w)) {
-          continue;
-        }
+        const bool found = Taps::Find(g_, start_[i], kh, kw, &h, &w);
+        if (!(found & present_[i] & (column < columns_))) continue;
         const int row = (base_[i] + h) * from_width + w;
         const T* const from =
             source_.first() + static_cast<int64_t>(row) * source_.channels + channel;

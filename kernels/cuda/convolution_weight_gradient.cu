@@ -99,7 +99,7 @@ class ValueColumns {
         fetched.raw[i] = LoadRaw8(x_.raw + offset);
         if (x_.skip != nullptr) fetched.skip[i] = LoadRaw8(x_.skip + offset);
       } else {
-        fetched.raw[i] = pixel < end ? Load(pixel) : Raw8<T>{};
+        fetched.raw[i] = Load(pixel, pixel < end);
       }
     }
     return fetched;
@@ -125,13 +125,14 @@ class ValueColumns {
   }
 
  private:
-  // Loads the value that the thread's tap reads for an output pixel.
-  __device__ __forceinline__ Raw8<T> Load(int pixel) const {
+  // Loads the value that the thread's tap reads for an output pixel, if that is present.
+  __device__ __forceinline__ Raw8<T> Load(int pixel, bool present) const {
     int place, w, from_h, from_w;
     const int sample = g_.by_out_pixels.Quotient(pixel, &place);
     const int h = g_.by_out_w.Quotient(place, &w);
     const Start start = ForwardTaps::StartOf(g_, h, w);
-    if (!ForwardTaps::Find(g_, start, kh_, kw_, &from_h, &from_w)) return Raw8<T>{};
+    const bool found = ForwardTaps::Find(g_, start, kh_, kw_, &from_h, &from_w);
+    if (!(found & present)) return Raw8<T>{};
     const int row = (sample * g_.in_h + from_h) * g_.in_w + from_w;
     const T* const from = x_.raw + static_cast<int64_t>(row) * g_.in_c + channel_;
     if constexpr (kAccess == Access::kPadded) return LoadRaw8(from, count_);
