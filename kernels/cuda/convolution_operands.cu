@@ -100,8 +100,9 @@ bool WritesValue(const ConvolutionShape& shape, int group) {
 }
 
 // The weight gradient reads dy once per kTileRows columns of the value, and the input gradient at
-// least once per kTileRows of its channels.
+// least once per kTileRows of its channels. Weight gradients over taps need plain numbers.
 bool WritesGradient(const ConvolutionShape& shape, bool input_gradient) {
+  if (ChooseAccess(shape, static_cast<int>(shape.in.c)) == Access::kVector) return true;
   const int64_t columns = int64_t{shape.kernel} * shape.kernel * shape.in.c;
   int reads = CeilDivide(columns, kTileRows);
   if (input_gradient) reads += CeilDivide(shape.in.c, kTileRows);

@@ -60,7 +60,9 @@ int TileColumns(Access access, int columns) {
   if (std::is_same_v<T, float>) return 64;
   if (access == Access::kVector) return columns <= 64 ? 64 : 128;
   if (columns <= 32) return 32;
-  return columns <= 64 || access == Access::kPadded ? 64 : 128;
+  if (columns <= 64 || access == Access::kPadded) return 64;
+  // 144 columns are three tiles of 64, or two of 128 that do a third more.
+  return CeilDivide(columns, 64) * 5 <= CeilDivide(columns, 128) * 8 ? 64 : 128;
 }
 
 // The most blocks that can share the rows, for any tile width.

@@ -94,7 +94,7 @@ struct BackwardTaps {
       found &= (rest_h | rest_w) == 0;
     }
     return found & (static_cast<unsigned>(*from_h) < static_cast<unsigned>(g.out_h)) &
-           static_cast<unsigned>(*from_w) < static_cast<unsigned>(g.out_w);
+           (static_cast<unsigned>(*from_w) < static_cast<unsigned>(g.out_w));
   }
 };
 

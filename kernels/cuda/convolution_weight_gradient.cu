@@ -148,7 +148,7 @@ class ValueColumns {
 };
 
 // Brings chunks of dy to shared memory, [kChunk pixels][kColumns]. A thread handles the same eight
-// columns for all pixels.
+// columns for all pixels. Over taps dy must be plain numbers, whose channels are a multiple of 8.
 template <typename T, Access kAccess>
 class GradientColumns {
  public:
@@ -156,22 +156,26 @@ class GradientColumns {
   static constexpr int kStride = kColumns + kLinePadding<T>;
   using Place = ChunkPlace<kColumns / 8, kAccess == Access::kPadded>;
   static constexpr int kPixels = kChunk / Place::kPixelsAtOnce;
+  static constexpr bool kForms = kAccess != Access::kVector;
   struct Fetched {
-    Raw8<T> dz[kPixels], raw[kPixels];
-    bool present[kPixels];
+    Raw8<T> dz[kPixels];
+    Raw8<T> raw[kForms ? kPixels : 1];
+    bool present[kForms ? kPixels : 1];
   };
 
   __device__ __forceinline__ explicit GradientColumns(const GradientSource<T>& source)
       : source_(source),
         column_(blockIdx.y * kColumns + Place::Column()),
         count_(max(min(source.channels - column_, 8), 0)) {
+    if constexpr (kForms) {
 #pragma unroll
-    for (int e = 0; e < 8; ++e) {
-      const RawGradientCoefficients k = e < count_ ? GradientCoefficients(source.dy, column_ + e)
-                                                   : RawGradientCoefficients{0.0f, 0.0f, 0.0f};
-      k_[0][e] = k.dz_factor;
-      k_[1][e] = k.raw_factor;
-      k_[2][e] = k.offset;
+      for (int e = 0; e < 8; ++e) {
+        const RawGradientCoefficients k = e < count_ ? GradientCoefficients(source.dy, column_ + e)
+                                                     : RawGradientCoefficients{0.0f, 0.0f, 0.0f};
+        k_[0][e] = k.dz_factor;
+        k_[1][e] = k.raw_factor;
+        k_[2][e] = k.offset;
+      }
     }
   }
 
@@ -180,11 +184,16 @@ class GradientColumns {
 #pragma unroll
     for (int i = 0; i < kPixels; ++i) {
       const int pixel = first + Place::Pixel(i);
-      fetched.present[i] = pixel < end && count_ > 0;
-      if (!fetched.present[i]) continue;
       const int64_t offset = static_cast<int64_t>(pixel) * source_.channels + column_;
-      fetched.dz[i] = Read(source_.first() + offset);
-      if (source_.second() != nullptr) fetched.raw[i] = Read(source_.second() + offset);
+      if constexpr (kForms) {
+        fetched.present[i] = pixel < end && count_ > 0;
+        if (!fetched.present[i]) continue;
+        fetched.dz[i] = Read(source_.first() + offset);
+        if (source_.second() != nullptr) fetched.raw[i] = Read(source_.second() + offset);
+      } else {
+        fetched.dz[i] = Raw8<T>{};
+        if (pixel < end && count_ > 0) fetched.dz[i] = LoadRaw8(source_.first() + offset);
+      }
     }
     return fetched;
   }
@@ -193,13 +202,15 @@ class GradientColumns {
 #pragma unroll
     for (int i = 0; i < kPixels; ++i) {
       T* const to = tile + Place::Pixel(i) * kStride + Place::Column();
-      if (source_.plain()) {
+      if constexpr (!kForms) {
+        StoreRaw8(fetched.dz[i], to);
+      } else if (source_.plain()) {
         StoreRaw8(fetched.present[i] ? fetched.dz[i] : Raw8<T>{}, to);
-        continue;
+      } else {
+        float values[8] = {};
+        if (fetched.present[i]) source_.Form8(fetched.dz[i], fetched.raw[i], k_, values);
+        Store8(values, to);
       }
-      float values[8] = {};
-      if (fetched.present[i]) source_.Form8(fetched.dz[i], fetched.raw[i], k_, values);
-      Store8(values, to);
     }
   }
 
