@@ -43,6 +43,7 @@ inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return
 
 using std::max;
 using std::min;
+inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
 
 inline void __syncthreads() { ::pushpull::emulation::SyncThreads(); }
 inline void __syncwarp(unsigned = 0xffffffffu) { ::pushpull::emulation::SyncWarp(); }
