@@ -31,6 +31,8 @@ struct OutputEpilogue {
     }
     return true;
   }
+  static constexpr int kUnroll = 1;  // of the loop over rows, to save registers
+
   // What a thread needs for eight neighbouring columns, in registers.
   struct Columns {
     float pivot[8];
@@ -118,20 +120,20 @@ struct ForwardArguments {
 //       '----'---'------'     '----------'
 //             chunk: shared memory, two buffers
 //
-// - Apply on load: RowLoader fetches raw numbers of the next chunk into registers while the current
-//   one is multiplied, then forms the values (batch norm, activation, skip) and stores them to
-//   shared memory. The two buffers alternate, so one barrier per chunk is enough: a buffer is
-//   written again only after the barrier that follows the multiplication of its chunk.
+// - Apply on load, if the convolution is pointwise: RowLoader fetches raw numbers of the next chunk
+//   into registers while the current one is multiplied, then forms the values (batch norm,
+//   activation, skip) and stores them to shared memory. Otherwise x is plain numbers, which
+//   PlainValue has written (convolution_operands.h). The two buffers alternate, so one barrier per
+//   chunk is enough: a buffer is written again only after the barrier that follows the
+//   multiplication of its chunk.
 // - Epilogue: the sums go to shared memory, up to 64 columns at a time and in the place of the row
-// tiles,
-//   and from there in rows of 8 neighbours to y, so that stores are 16 bytes wide. The statistics
-//   are summed on the way, from the rounded numbers, and stay in shared memory for all row tiles.
+//   tiles, and from there in rows of 8 neighbours to y, so that stores are 16 bytes wide. The
+//   statistics are summed on the way, from the rounded numbers, in registers for all row tiles.
 // - Shared memory: row tiles or staged sums, panel, sums[8 warps][2][kColumns], pivots,
 //   coefficients. See ProductMemory.
 //
-// Each column group reads x again, so wide tiles read less. In the networks here the likely bound
-// is device memory, then the instructions that form the values; tensor cores are far from it
-// (NOTES.md).
+// Each column group reads x again, so wide tiles read less. Tensor cores are far from their bound;
+// device memory, the unit of shared memory and the issue of instructions are not (NOTES.md).
 template <typename T, int kColumns, Access kAccess>
 __global__ void __launch_bounds__(kTileThreads,
                                   BlocksPerMultiprocessor(Pass::kForward, kColumns, kAccess))

@@ -32,13 +32,14 @@ struct InputGradientArguments {
 //   columns     input channels; a block owns kColumns of them (blockIdx.y)
 //   panel       [kColumns][reduction], the order in which the weights are in memory, so that they
 //               are not transposed on the way; the matrix unit reads them by columns
-//   on load     dy is formed from dz and raw (batch norm backward)
+//   on load     dy is formed from dz and raw (batch norm backward) if the convolution is pointwise;
+//               otherwise it is plain numbers (convolution_operands.h)
 //   epilogue    adds dx.add, applies the slope of the activation at x.raw, stores dz, and sums it
 //               for the batch norm of x
 //
 // At stride 2 most taps of an input pixel have no output pixel; their zeros are multiplied all the
-// same. The likely bound is device memory: dz and raw are read for each group of columns (for each
-// tap as well, but then mostly from the caches), x.raw and dx.add once, and dx.dz is written.
+// same. dy is read for each group of columns (for each tap as well, but then mostly from the
+// caches), x.raw and dx.add once, and dx.dz is written. NOTES.md has the bounds.
 template <typename T, int kColumns, Access kAccess>
 __global__ void __launch_bounds__(kTileThreads,
                                   BlocksPerMultiprocessor(Pass::kInputGradient, kColumns, kAccess))

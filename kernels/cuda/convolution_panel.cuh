@@ -133,8 +133,9 @@ class Panel {
   using Memory = ProductMemory<T, kColumns, kLayout>;
   static constexpr int kVectors = kChunk * kColumns / 8;
   static constexpr int kPerThread = (kVectors + kTileThreads - 1) / kTileThreads;
+  static constexpr bool kAhead = kColumns > 32;
   struct Fetched {
-    Raw8<T> vectors[kPerThread];
+    Raw8<T> vectors[kAhead ? kPerThread : 1];
   };
 
   __device__ __forceinline__ Panel(const PanelWeights& weights, const T* packed, int group,
@@ -162,13 +163,13 @@ class Panel {
   __device__ __forceinline__ int stride() const { return stride_; }
 
   __device__ __forceinline__ Fetched Fetch(int chunk) const {
-    Fetched fetched;
-    if (resident_) return Fetched{};
+    Fetched fetched = {};
+    if constexpr (kAhead) {
+      if (resident_) return fetched;
 #pragma unroll
-    for (int j = 0; j < kPerThread; ++j) {
-      if (!Has(j)) continue;
-      fetched.vectors[j] =
-          LoadRaw8(packed_ + (static_cast<int64_t>(chunk) * kVectors + j * kTileThreads) * 8);
+      for (int j = 0; j < kPerThread; ++j) {
+        if (Has(j)) fetched.vectors[j] = Load(chunk, j);
+      }
     }
     return fetched;
   }
@@ -179,7 +180,8 @@ class Panel {
       if (!Has(j)) continue;
       const int i = static_cast<int>(threadIdx.x) + j * kTileThreads;
       constexpr int kLine = (kLayout == MatrixLayout::kByRow ? kColumns : kChunk) / 8;
-      StoreRaw8(fetched.vectors[j], At(chunk) + i / kLine * stride_ + i % kLine * 8);
+      StoreRaw8(kAhead ? fetched.vectors[kAhead ? j : 0] : Load(chunk, j),
+                At(chunk) + i / kLine * stride_ + i % kLine * 8);
     }
   }
 
@@ -192,6 +194,9 @@ class Panel {
   }
 
  private:
+  __device__ __forceinline__ Raw8<T> Load(int chunk, int j) const {
+    return LoadRaw8(packed_ + (static_cast<int64_t>(chunk) * kVectors + j * kTileThreads) * 8);
+  }
   // Whether the thread has a vector number j of a chunk.
   static __device__ __forceinline__ bool Has(int j) {
     return kVectors % kTileThreads == 0 || threadIdx.x + j * kTileThreads < kVectors;

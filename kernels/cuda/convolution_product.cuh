@@ -39,7 +39,7 @@ __device__ __forceinline__ void FinishStagedCase(const float* staged, int first_
   constexpr int kRowsAtOnce = kTileThreads / (kStaged / 8);
   const int begin = threadIdx.x / (kStaged / 8);
   int64_t offset = epilogue.OffsetOf(first_row + begin, column);
-#pragma unroll
+#pragma unroll Epilogue::kUnroll
   for (int first = 0; first < kStagedRows;
        first += kRowsAtOnce, offset += int64_t{kRowsAtOnce} * epilogue.columns) {
     const int r = first + begin;

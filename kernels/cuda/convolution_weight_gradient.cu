@@ -239,10 +239,10 @@ __device__ __forceinline__ int WeightRow(const WeightGradientArguments<T>& a, in
   return channel < a.source.channels && row < a.geometry.in_columns ? row : -1;
 }
 
-// A block of 256 threads computes a tile of dw, 128 values of q (blockIdx.x) by 64 output channels
-// (blockIdx.y), summed over the pixels of one split (blockIdx.z). Both operands have the pixel as
-// their slow index in memory and in shared memory; the matrix unit transposes the left one when it
-// loads it (LoadMatricesTransposed), so nothing is copied twice.
+// A block of 256 threads computes a tile of dw, 128 values of q (blockIdx.x) by 64 output channels,
+// or 128 (blockIdx.y, ColumnsOf), summed over the pixels of one split (blockIdx.z). Both operands
+// have the pixel as their slow index in memory and in shared memory; the matrix unit transposes the
+// left one when it loads it (LoadMatricesTransposed), so nothing is copied twice.
 //
 //           values [pixels][128]        gradients [pixels][64]
 //          .---------------.           .--------.
@@ -251,11 +251,10 @@ __device__ __forceinline__ int WeightRow(const WeightGradientArguments<T>& a, in
 //    of 32 |               |           |        |
 //          '---------------'           '--------'
 //
-// Shared memory holds two chunks of both operands (26 KiB for bfloat16), which alternate, so one
-// barrier per chunk is enough; the next chunk is fetched into registers meanwhile. x is read once
-// per 64 output channels, dy once per 128 values of q. Device memory and the instructions that form
-// both operands are the likely bounds; with few tiles and many pixels the splits keep the device
-// busy, at the price of partial sums.
+// Shared memory holds two chunks of both operands (26 or 34 KiB for bfloat16), which alternate, so
+// one barrier per chunk is enough; the next chunk is fetched into registers meanwhile. x is read
+// once per tile of output channels, dy once per 128 values of q. With few tiles and many pixels the
+// splits keep the device busy, at the price of partial sums. NOTES.md has the bounds.
 template <typename T, Access kAccess>
 __global__ void __launch_bounds__(kTileThreads,
                                   std::is_same_v<T, float> || kAccess == Access::kVector ? 1 : 2)

@@ -261,11 +261,11 @@ __device__ __forceinline__ void WriteParts(const float* sums, int slots, int tap
 
 // Both gradients of a 3x3 depthwise convolution in one pass over dy and x. A block of 256 threads
 // owns 32 channels and loops over tiles. For each tile it stages dy (formed from dz and raw, float)
-// and raw x (as T) in shared memory, at most 48 KiB; then each thread walks down columns of the
-// tile for two channels (depthwise_plan.h). The registers of a thread hold the 9 weights, the
-// window of dy, and 9 + 2 sums over all its pixels, all for two channels. For an input pixel it
-// reads x once and every dy of the window is used for dx and dw both: up to 18 multiply-adds per
-// channel.
+// and raw x (as T) in shared memory, as much as each of two blocks may have; then each thread walks
+// down columns of the tile for two channels (depthwise_plan.h). The registers of a thread hold the
+// 9 weights, the window of dy, and 9 + 2 sums over all its pixels, all for two channels. For an
+// input pixel it reads x once and every dy of the window is used for dx and dw both: up to 18
+// multiply-adds per channel. kUsual says that dx is wanted and that there is no gradient to add.
 //
 //   the window of dy; the inputs of the step are at the place of o
 //     stride 1   . . . .      stride 2   . .

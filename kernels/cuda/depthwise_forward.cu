@@ -206,10 +206,10 @@ __device__ __forceinline__ void WalkOutputs(const Geometry& g, const Plan& plan,
 
 // A 3x3 depthwise convolution with statistics. A block of 256 threads owns 32 channels and loops
 // over tiles. For each tile it stages the activated input, including the border that the taps
-// reach, in shared memory as float [pixels][32], at most 48 KiB together with coefficients and
-// weights. Then each of the 16 slots walks down columns of the tile, two outputs per step; its 16
-// threads own two channels each, so a half-warp reads 128 contiguous bytes of a pixel without bank
-// conflicts. The 9 weights of two channels stay in registers.
+// reach, in shared memory as float [pixels][32]; with coefficients and weights it takes as much as
+// each of three blocks may have. Then each of the 16 slots walks down columns of the tile, two
+// outputs per step; its 16 threads own two channels each, so a half-warp reads 128 contiguous bytes
+// of a pixel without bank conflicts. The 9 weights of two channels stay in registers.
 //
 //    staged tile, stride 1
 //      i i i i        a step reads one row of 4 inputs i (5 at stride 2) and adds it to the up to

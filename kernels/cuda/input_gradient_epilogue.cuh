@@ -23,6 +23,8 @@ struct InputGradientEpilogue {
   const float* shifts;
   const float* means;
 
+  static constexpr int kUnroll = 4;  // of the loop over rows, so that loads are under way together
+
   // What a thread needs for eight neighbouring columns, in registers.
   struct Columns {
     float scale[8], shift[8], mean[8];

@@ -261,8 +261,8 @@ __device__ __forceinline__ void StoreWeightGradients(const Layout& layout, const
 // reads x.raw a second time, but soon enough for a cache. Its weakness: the loads of a tile are
 // issued only after the products of the one before, so the latency of device memory shows twice per
 // tile unless another block on the multiprocessor covers it, and two blocks fit only with few
-// squares. So the likely bound is latency, then device memory.
-// kCase: whether there is a gradient to add.
+// squares. So the likely bound is latency, then the issue of instructions (NOTES.md). kCase says
+// whether there is a gradient to add.
 template <int kSquares, EpilogueCase kCase>
 __global__ void __launch_bounds__(kThreads, kSquares == kFewSquares ? 2 : 1)
     PointwiseBackwardKernel(Arguments a) {

@@ -282,7 +282,7 @@ profile() {
     return
   fi
   limited 60 "$ncu" --set basic --csv --kernel-name-base function \
-    --kernel-name 'regex:^(Convolution|Pointwise|Depthwise).*Kernel' --launch-skip 60 --launch-count 40 \
+    --kernel-name 'regex:^(Convolution.*Kernel|PointwiseBackwardKernel|(Forward|Backward)Tiles)' --launch-skip 60 --launch-count 40 \
     "$bin/gpu_step" --gpu="$first_gpu" --networks=mobilenet_v2 --steps=1 --repeats=1 --losses=0 > "$log" 2>&1 || code=$?
   launches=$(grep -oE '^"[0-9]+"' "$log" | sort -u | grep -c .)
   if grep -q ERR_NVGPUCTRPERM "$log"; then
