@@ -27,6 +27,7 @@ namespace pushpull::PUSHPULL_CUDA {
 // of matrix i.
 __device__ __forceinline__ void LoadMatrices(const Bfloat16* row, unsigned out[4]) {
 #ifdef PUSHPULL_CUDA_EMULATION
+  CheckVector(row, 16);
   uint64_t rows[32];
   emulation::GatherWarp(reinterpret_cast<uint64_t>(row), rows);
   const unsigned g = emulation::LaneId() / 4, t = emulation::LaneId() % 4;
@@ -47,6 +48,7 @@ __device__ __forceinline__ void LoadMatrices(const Bfloat16* row, unsigned out[4
 // matrix i. So an operand that lies the other way round needs no transposing copy.
 __device__ __forceinline__ void LoadMatricesTransposed(const Bfloat16* row, unsigned out[4]) {
 #ifdef PUSHPULL_CUDA_EMULATION
+  CheckVector(row, 16);
   uint64_t rows[32];
   emulation::GatherWarp(reinterpret_cast<uint64_t>(row), rows);
   const unsigned g = emulation::LaneId() / 4, t = emulation::LaneId() % 4;

@@ -68,10 +68,22 @@ struct Raw8<float> {
   float4 low, high;
 };
 
+// In emulation, ends the process if an address of a vector is not aligned.
+__device__ __forceinline__ void CheckVector(const void* address, size_t bytes) {
+#ifdef PUSHPULL_CUDA_EMULATION
+  emulation::CheckAlignment(address, bytes);
+#else
+  (void)address;
+  (void)bytes;
+#endif
+}
+
 __device__ __forceinline__ Raw8<Bfloat16> LoadRaw8(const Bfloat16* from) {
+  CheckVector(from, sizeof(uint4));
   return {*reinterpret_cast<const uint4*>(from)};
 }
 __device__ __forceinline__ Raw8<float> LoadRaw8(const float* from) {
+  CheckVector(from, sizeof(float4));
   const float4* const vectors = reinterpret_cast<const float4*>(from);
   return {vectors[0], vectors[1]};
 }
@@ -154,9 +166,11 @@ __device__ __forceinline__ Raw8<T> Round8(float values[8]) {
 }
 
 __device__ __forceinline__ void StoreRaw8(const Raw8<Bfloat16>& raw, Bfloat16* to) {
+  CheckVector(to, sizeof(uint4));
   *reinterpret_cast<uint4*>(to) = raw.bits;
 }
 __device__ __forceinline__ void StoreRaw8(const Raw8<float>& raw, float* to) {
+  CheckVector(to, sizeof(float4));
   float4* const vectors = reinterpret_cast<float4*>(to);
   vectors[0] = raw.low;
   vectors[1] = raw.high;

@@ -46,11 +46,14 @@ using std::min;
 inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
 
 inline void __syncthreads() { ::pushpull::emulation::SyncThreads(); }
-inline void __syncwarp(unsigned = 0xffffffffu) { ::pushpull::emulation::SyncWarp(); }
+inline void __syncwarp(unsigned mask = 0xffffffffu) {
+  ::pushpull::emulation::CheckMask(mask);
+  ::pushpull::emulation::SyncWarp();
+}
 
-// The mask is ignored: the kernels always call with whole warps.
 template <typename T>
-T __shfl_sync(unsigned, T value, unsigned lane) {
+T __shfl_sync(unsigned mask, T value, unsigned lane) {
+  ::pushpull::emulation::CheckMask(mask);
   static_assert(sizeof(T) <= sizeof(uint64_t));
   uint64_t bits = 0;
   std::memcpy(&bits, &value, sizeof(T));
@@ -66,7 +69,8 @@ template <typename T>
 T __shfl_down_sync(unsigned mask, T value, unsigned lanes) {
   return __shfl_sync(mask, value, ::pushpull::emulation::LaneId() + lanes);
 }
-inline unsigned __ballot_sync(unsigned, int predicate) {
+inline unsigned __ballot_sync(unsigned mask, int predicate) {
+  ::pushpull::emulation::CheckMask(mask);
   uint64_t values[32];
   ::pushpull::emulation::GatherWarp(predicate != 0, values);
   unsigned votes = 0;

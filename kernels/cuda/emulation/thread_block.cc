@@ -7,6 +7,8 @@
 #include <csetjmp>
 #include <cstring>
 #include <memory>
+#include <numeric>
+#include <random>
 #include <vector>
 
 #include "glog/logging.h"
@@ -75,6 +77,7 @@ class BlockRunner {
     running_ = false;
   }
 
+  const char* kernel() const { return kernel_; }
   const ThreadPlace& place() const { return place_; }
   unsigned char* shared() const { return shared_.get(); }
   unsigned lane() const { return current_ % kWarpSize; }
@@ -149,10 +152,13 @@ class BlockRunner {
       fiber.warp_operations = 0;
       ++warps_[t / kWarpSize].size;
     }
+    order_.resize(count_);
+    std::iota(order_.begin(), order_.end(), 0u);
+    if (thread_order == ThreadOrder::kBackward) std::reverse(order_.begin(), order_.end());
+    if (thread_order == ThreadOrder::kShuffled) std::shuffle(order_.begin(), order_.end(), random_);
     for (;;) {
       bool progress = false;
-      for (unsigned i = 0; i < count_; ++i) {
-        const unsigned t = thread_order == ThreadOrder::kForward ? i : count_ - 1 - i;
+      for (const unsigned t : order_) {
         if (fibers_[t]->state != State::kReady) continue;
         progress = true;
         current_ = t;
@@ -198,6 +204,8 @@ class BlockRunner {
   ThreadPlace place_;
   unsigned count_ = 0;
   unsigned current_ = 0;
+  std::vector<unsigned> order_;  // of the threads of the block
+  std::mt19937 random_;          // always begins with the same seed
   jmp_buf scheduler_;
   std::vector<std::unique_ptr<Fiber>> fibers_;
   std::vector<Warp> warps_;
@@ -234,5 +242,17 @@ void GatherWarp(uint64_t value, uint64_t values[32]) {
 }
 
 unsigned LaneId() { return BlockRunner::Instance()->lane(); }
+
+void CheckMask(unsigned mask) {
+  const BlockRunner& runner = *BlockRunner::Instance();
+  const unsigned lanes = runner.warp_size() == kWarpSize ? ~0u : (1u << runner.warp_size()) - 1;
+  CHECK_EQ(mask & lanes, lanes) << runner.kernel() << ": the mask of a warp operation is "
+                                << std::hex << mask << ", which leaves out lanes that take part";
+}
+
+void CheckAlignment(const void* address, size_t bytes) {
+  CHECK_EQ(reinterpret_cast<uintptr_t>(address) % bytes, 0u)
+      << BlockRunner::Instance()->kernel() << ": access to " << bytes << " bytes at " << address;
+}
 
 }  // namespace pushpull::emulation

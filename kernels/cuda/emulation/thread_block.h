@@ -5,8 +5,12 @@
 // - A barrier that some threads miss, or a warp operation without all lanes, which CUDA leaves
 //   undefined, ends the process with a message that names the kernel.
 // - Shared memory is filled with NaN patterns before each block.
-// - With ThreadOrder::kBackward the threads run from the last to the first. A result that differs
-//   shows that a barrier is missing.
+// - With ThreadOrder::kBackward the threads run from the last to the first, and with kShuffled in
+// an
+//   order that is different in each block, but the same in each run of the program. A result that
+//   differs shows that a barrier is missing.
+// - A mask of a warp operation that leaves out a lane of the warp, and an access to a vector at an
+//   address that is no multiple of its size, end the process, too.
 //
 // Thread rule: a thread of the host runs one grid at a time; several threads may each run one.
 #ifndef PUSHPULL_KERNELS_CUDA_EMULATION_THREAD_BLOCK_H_
@@ -27,7 +31,7 @@ struct Dim3 {
 };
 
 // Sets the order for the grids that the calling thread of the host runs.
-enum class ThreadOrder { kForward, kBackward };
+enum class ThreadOrder { kForward, kBackward, kShuffled };
 void SetThreadOrder(ThreadOrder order);
 
 // CUDA's threadIdx, blockIdx, blockDim and gridDim of the running emulated thread.
@@ -56,6 +60,10 @@ uint64_t ShuffleBits(uint64_t value, unsigned source_lane);
 // has no such lane.
 void GatherWarp(uint64_t value, uint64_t values[32]);
 unsigned LaneId();  // 0 to 31
+// Ends the process unless the mask of a warp operation has all lanes of the warp, or the address is
+// a multiple of `bytes`.
+void CheckMask(unsigned mask);
+void CheckAlignment(const void* address, size_t bytes);
 
 }  // namespace pushpull::emulation
 

@@ -134,14 +134,14 @@ class CudaConvolution : public DeviceFixture<testing::TestWithParam<ConvolutionC
       ExpectCloseInNorm(label, expected[i].values, actual[i].values, tolerance);
       ExpectClose(label, expected[i].values, actual[i].values, kElementFactor * tolerance);
     }
-    // Runs again. In the emulation, also runs the threads of a block in the reverse order.
-    for (const Order order : {Order::kForward, Order::kBackward}) {
+    // Runs again. In the emulation, also runs the threads of a block in other orders.
+    for (const Order order : {Order::kForward, Order::kBackward, Order::kShuffled}) {
       SetOrder(order);
       const auto again = RunCase<T>(GetParam(), operators.get(), memory());
       for (size_t i = 0; i < actual.size(); ++i) {
         EXPECT_EQ(actual[i].values, again[i].values)
             << GetParam().name << " " << actual[i].name << ": differs in a second run"
-            << (order == Order::kBackward ? " with threads in the other order" : "");
+            << (order == Order::kForward ? "" : " with threads in another order");
       }
     }
   }

@@ -16,11 +16,12 @@
 namespace pushpull::PUSHPULL_CUDA {
 
 // The order in which the emulation runs the threads of a block. It has no effect on a GPU.
-enum class Order { kForward, kBackward };
+enum class Order { kForward, kBackward, kShuffled };
 inline void SetOrder(Order order) {
 #ifdef PUSHPULL_CUDA_EMULATION
-  emulation::SetThreadOrder(order == Order::kForward ? emulation::ThreadOrder::kForward
-                                                     : emulation::ThreadOrder::kBackward);
+  emulation::SetThreadOrder(order == Order::kForward    ? emulation::ThreadOrder::kForward
+                            : order == Order::kBackward ? emulation::ThreadOrder::kBackward
+                                                        : emulation::ThreadOrder::kShuffled);
 #else
   (void)order;
 #endif

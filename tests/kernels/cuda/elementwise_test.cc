@@ -112,7 +112,7 @@ TYPED_TEST(ElementwiseTest, ApplyComputesTheValue) {
     LazyPair<T> x(shape, normalized, activation, skip);
     x.device.applied = x.device.raw;  // must not be read
     Queue queue = SmallQueue();
-    const std::vector<T> got = InBothOrders([&] {
+    const std::vector<T> got = InAllOrders([&] {
       DeviceArray<T> out(shape.size());
       ApplyLazy(&queue, x.device, out.data());
       return out.Take();
@@ -128,7 +128,7 @@ TYPED_TEST(ElementwiseTest, PoolForwardComputesTheMean) {
   ForEachLazy([](const Shape& shape, bool normalized, Activation activation, bool skip) {
     LazyPair<T> x(shape, normalized, activation, skip);
     Queue queue = SmallQueue();
-    const std::vector<T> got = InBothOrders([&] {
+    const std::vector<T> got = InAllOrders([&] {
       DeviceArray<T> out(shape.n * shape.c);
       PoolForward(&queue, x.device, out.data());
       return out.Take();
@@ -193,7 +193,7 @@ TYPED_TEST(ElementwiseTest, PoolBackwardComputesTheGradient) {
       const std::vector<T> add_values =
           add == Add::kNone ? std::vector<T>() : RandomNumbers<T>(shape.size(), 12, 1.0, 0.1);
       const std::vector<float> got =
-          InBothOrders([&] { return PoolGradients(x, dy, add_values, add == Add::kInPlace); });
+          InAllOrders([&] { return PoolGradients(x, dy, add_values, add == Add::kInPlace); });
 
       const std::vector<double> dy_doubles = ToDoubles(dy), add_doubles = ToDoubles(add_values);
       std::vector<double> dz(shape.size()), dbeta(shape.c), dgamma(shape.c);
@@ -257,7 +257,7 @@ TYPED_TEST(ElementwiseTest, DropoutDropsTheSameEntries) {
       DeviceArray<uint64_t> device_seed(std::vector<uint64_t>{seed});
       DeviceArray<T> x(values);
       Queue queue = SmallQueue();
-      const std::vector<T> got = InBothOrders([&] {
+      const std::vector<T> got = InAllOrders([&] {
         DeviceArray<T> y(size);
         DropEntries(&queue, size, x.data(), rate, device_seed.data(), salt, y.data());
         return y.Take();

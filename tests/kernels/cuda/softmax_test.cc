@@ -31,7 +31,7 @@ Outcome<T> RunOnDevice(int64_t classes, const std::vector<T>& logits,
   DeviceArray<T> device_logits(logits);
   DeviceArray<int32_t> device_labels(labels);
   Outcome<T> outcome;
-  outcome.dlogits = InBothOrders([&] {
+  outcome.dlogits = InAllOrders([&] {
     DeviceArray<T> dlogits(samples * classes);
     DeviceArray<ClassificationResult> result(1), alone(1);
     SoftmaxCrossEntropy(&queue, samples, classes, device_logits.data(), device_labels.data(),

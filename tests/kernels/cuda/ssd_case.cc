@@ -156,7 +156,7 @@ SsdOutcome SsdLossByGpu(const SsdCase& the_case) {
   DeviceArray<LabeledBox> objects(flat.objects);
   DeviceArray<int32_t> first_object(flat.first);
   SsdOutcome outcome;
-  InBothOrders([&] {
+  InAllOrders([&] {
     DeviceArray<T> dcodes(std::vector<T>(the_case.codes.size(), Nearest<T>(kUntouched)));
     DeviceArray<T> dscores(std::vector<T>(the_case.scores.size(), Nearest<T>(kUntouched)));
     DeviceArray<SsdLossResult> result(1);

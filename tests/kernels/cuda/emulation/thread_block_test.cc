@@ -4,6 +4,8 @@
 #include "gtest/gtest.h"
 
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/matrix_unit.cuh"
+#include "kernels/cuda/numbers.cuh"
 #include "tests/kernels/cuda/device_fixture.h"
 
 namespace pushpull::emulated_cuda {
@@ -67,6 +69,7 @@ TEST_F(ThreadBlock, BarriersOrderSharedMemory) {
   }
   EXPECT_EQ(Results(ReverseThroughSharedMemory, Order::kForward), expected);
   EXPECT_EQ(Results(ReverseThroughSharedMemory, Order::kBackward), expected);
+  EXPECT_EQ(Results(ReverseThroughSharedMemory, Order::kShuffled), expected);
 }
 
 TEST_F(ThreadBlock, AMissingBarrierMakesTheThreadOrdersDiffer) {
@@ -74,6 +77,52 @@ TEST_F(ThreadBlock, AMissingBarrierMakesTheThreadOrdersDiffer) {
             Results(ReverseWithoutBarrier, Order::kBackward));
   EXPECT_NE(Results(TwoTurnsWithOneBarrierTooFew, Order::kForward),
             Results(TwoTurnsWithOneBarrierTooFew, Order::kBackward));
+}
+
+// Each thread waits for its neighbour on either side in the same way, so that both fixed orders
+// give the same sums.
+__global__ void SymmetricWithoutBarrier(float* out) {
+  float* const shared = reinterpret_cast<float*>(SharedBytes());
+  shared[threadIdx.x] = 0.0f;
+  __syncthreads();
+  const unsigned before = (threadIdx.x + blockDim.x - 1) % blockDim.x;
+  const unsigned behind = (threadIdx.x + 1) % blockDim.x;
+  shared[threadIdx.x] = 1.0f;
+  out[blockIdx.x * blockDim.x + threadIdx.x] = shared[before] + shared[behind];
+}
+
+TEST_F(ThreadBlock, AShuffledOrderFindsARaceThatTheFixedOnesMiss) {
+  EXPECT_EQ(Results(SymmetricWithoutBarrier, Order::kForward)[1],
+            Results(SymmetricWithoutBarrier, Order::kBackward)[1]);
+  const std::vector<float> shuffled = Results(SymmetricWithoutBarrier, Order::kShuffled);
+  EXPECT_NE(shuffled, Results(SymmetricWithoutBarrier, Order::kForward));
+  EXPECT_NE(std::vector<float>(shuffled.begin(), shuffled.begin() + kThreads),
+            std::vector<float>(shuffled.begin() + kThreads, shuffled.end()))
+      << "both blocks ran in the same order";
+}
+
+TEST_F(ThreadBlock, AMaskThatLeavesOutALaneNamesTheKernel) {
+  const auto shuffle = +[](float* out) { out[0] = __shfl_sync(0x7fffffffu, 1.0f, 0); };
+  const auto vote = +[](float* out) { out[0] = static_cast<float>(__ballot_sync(0xffffu, 1)); };
+  const auto barrier = +[](float*) { __syncwarp(0xfffffffeu); };
+  std::vector<float> out(2 * kThreads);
+  EXPECT_DEATH(Run("shuffle", shuffle, out.data()),
+               "shuffle: the mask of a warp operation is 7fff");
+  EXPECT_DEATH(Run("vote", vote, out.data()), "vote: the mask of a warp operation is ffff");
+  EXPECT_DEATH(Run("barrier", barrier, out.data()), "barrier: the mask of a warp operation is");
+}
+
+TEST_F(ThreadBlock, AVectorAtAnOddAddressNamesTheKernel) {
+  alignas(32) Bfloat16 numbers[64] = {};
+  const auto load = +[](Bfloat16* from) { LoadRaw8(from + 4); };
+  const auto store = +[](Bfloat16* to) { StoreRaw8(Raw8<Bfloat16>{}, to + 1); };
+  const auto matrix = +[](Bfloat16* from) {
+    unsigned out[4];
+    LoadMatrices(from + 2, out);
+  };
+  EXPECT_DEATH(Run("load", load, numbers), "load: access to 16 bytes at");
+  EXPECT_DEATH(Run("store", store, numbers), "store: access to 16 bytes at");
+  EXPECT_DEATH(Run("matrix", matrix, numbers), "matrix: access to 16 bytes at");
 }
 
 TEST_F(ThreadBlock, SharedMemoryOfEveryBlockStartsAsNan) {
