@@ -5,9 +5,9 @@ usage: python3 issue_bound.py --code=FILE --program=FILE [--multiprocessors=132]
                               [--cuobjdump=PATH] [--samples=N] [--blocks=PATTERN] NETWORK...
 
 NETWORK is one that gpu_step knows, such as mobilenet_v2. --code is a library or program with the GPU's code for one
-architecture, such as build/kernels/libpushpull_gpu.a, and --program is emulated_gpu_step of the same sources. That lists
-the launches of a step of the network's usual batch, with grids and parameters, and computes nothing. Of each launch some
-blocks run in sass_machine.py, which counts the instructions they issue. The table has, by kernel:
+architecture, such as build/kernels/libpushpull_gpu.a, and --program is emulated_gpu_step of the same sources: it lists
+the launches of a step of the network's usual batch, with grids and parameters, and computes nothing. Of each launch
+some blocks run in sass_machine.py, which counts the instructions they issue. The table has, by kernel:
 
   issue  milliseconds in which the schedulers of all multiprocessors issue these instructions, one each per clock cycle
   unit   the same for the busiest unit, and its name: many units take a warp's instruction only every second cycle or
@@ -15,9 +15,9 @@ blocks run in sass_machine.py, which counts the instructions they issue. The tab
   bound  the sum over the launches of the larger of the two
 
 No cache misses, waits or gaps between kernels are counted, so a measurement should be longer. A launch of fewer blocks
-than multiprocessors takes as long as one block. --blocks adds, for the kernels whose names match the pattern, the pieces
-of code without jumps that issue most, with their instructions. --at_most makes the script fail if the issue time of a network's step is
-longer.
+than multiprocessors takes as long as one block. --blocks adds, for the kernels whose names match the pattern, the
+pieces of code without jumps that issue most, with their instructions. --at_most makes the script fail if the issue time
+of a network's step is longer.
 """
 import argparse
 import collections

@@ -1,12 +1,12 @@
 """Runs the control flow of a GPU kernel's machine code for one warp, to count the instructions that the warp issues.
 
-Only what decides branches is computed: integers, predicates and kernel parameters. Everything else, above all loads from
-memory and floating point, is counted and its result is unknown. A branch that depends on something unknown is taken as
-if that were 0 or false, and reported. Lanes whose paths part join again where the code of both goes on, since the lanes
-with the lowest address always run first.
+Only what decides branches is computed: integers, predicates and kernel parameters. Everything else, above all loads
+from memory and floating point, is counted and its result is unknown. A branch that depends on something unknown is
+taken as if that were 0 or false, and reported. Lanes whose paths part join again where the code of both goes on, since
+the lanes with the lowest address always run first.
 
 The meaning of the instructions, which NVIDIA documents by name only, was inferred from the compiler's output for known
-source code; tests/scripts/sass_machine_test.py checks it by counting the instructions of kernels whose loops are known.
+source code. tests/scripts/issue_bound_test.py checks it against whole numbers, and counts the turns of known loops.
 """
 import functools
 import re
