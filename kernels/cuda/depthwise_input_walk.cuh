@@ -112,7 +112,7 @@ __device__ __forceinline__ void WalkInputs(const Geometry& g, const Plan& plan,
     const T* x_from = inputs + (item.image * plan.inputs.rows + item.row * kStride) * x_line +
                       item.column * 2 * kSlab;
     int row = origin.row + item.row * kStride;
-    // Without a wanted gradient these addresses are not used.
+    // Nothing is written to these addresses where no gradient is wanted.
     T* to =
         pixels.dz + static_cast<int64_t>((image * g.height + row) * g.width + column) * g.channels;
     T* beside = to + g.channels;

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""scripts/gpu/sass_machine.py on short pieces of machine code, and scripts/gpu/issue_bound.py with made-up kernels.
+"""The interpreter in scripts/gpu/sass_*.py on short pieces of machine code, and scripts/gpu/issue_bound.py with made-up kernels.
 
 usage: issue_bound_test.py BIN_DIR
 """
@@ -86,7 +86,7 @@ def evaluate(line, **registers):
     warp = sass_machine.Warp(kernel, bytes(BEGIN), {}, np.ones(32, bool))
     for name, value in registers.items():
         warp.values[name] = np.full(32, value, bool if name.startswith("P") else np.uint32)
-    warp.perform(kernel.code[0])
+    warp.perform(0)
     return {name: int(values[0]) for name, values in warp.values.items()}
 
 
