@@ -48,4 +48,12 @@ absl::StatusOr<int> SelectDevice(const std::vector<ListedDevice>& devices, const
       "there is no GPU '", gpu, "', expected an index or a UUID: ", ListDevices(devices)));
 }
 
+absl::StatusOr<GpuLibrary> ParseGpuLibrary(absl::string_view text) {
+  if (text == "own") return GpuLibrary::kOwn;
+  if (text == "auto") return GpuLibrary::kAuto;
+  if (text == "vendor") return GpuLibrary::kVendor;
+  return absl::InvalidArgumentError(
+      absl::StrCat("--gpu_library=", text, ", expected auto, own or vendor"));
+}
+
 }  // namespace pushpull

@@ -1,4 +1,4 @@
-// Finds the device that an option such as --gpus names. Pure functions.
+// Understands the options --gpus and --gpu_library. Pure functions.
 #ifndef PUSHPULL_KERNELS_DEVICE_SELECTION_H_
 #define PUSHPULL_KERNELS_DEVICE_SELECTION_H_
 
@@ -6,6 +6,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+#include "kernels/gpu.h"
 
 namespace pushpull {
 
@@ -21,6 +24,9 @@ std::string FormatUuid(const unsigned char bytes[16]);
 // UUID that only one device has; upper and lower case are the same.
 //   NOT_FOUND: no device or several devices match; the message lists the devices.
 absl::StatusOr<int> SelectDevice(const std::vector<ListedDevice>& devices, const std::string& gpu);
+
+// "own", "auto" or "vendor". INVALID_ARGUMENT: it is something else.
+absl::StatusOr<GpuLibrary> ParseGpuLibrary(absl::string_view text);
 
 }  // namespace pushpull
 

@@ -14,12 +14,21 @@
 
 namespace pushpull {
 
+// Who computes convolutions: our kernels, or the libraries cuDNN and cuBLASLt where they are faster
+// or wherever they can.
+enum class GpuLibrary { kOwn, kAuto, kVendor };
+
 struct GpuOptions {
   // Which GPU: its index ("0"), or its UUID as nvidia-smi -L prints it ("GPU-5a3c..."), of which a
   // unique prefix is enough.
   std::string gpu = "0";
   // The most GPU memory that Allocate hands out to this process; 0: no limit.
   int64_t memory_limit_bytes = 0;
+  // kAuto: each operator is computed in the way that was fastest when its shape was new. Without
+  // the libraries our kernels compute everything, and a line of the log says so.
+  GpuLibrary library = GpuLibrary::kOwn;
+  // kAuto: a file that keeps the choices for later runs; empty: they are made again in each run.
+  std::string library_choices_file = {};
 };
 
 // The number of GPUs that this process can use; 0 if there is no GPU or no driver.
@@ -31,6 +40,7 @@ absl::StatusOr<int> CountGpus();
 // Opens one GPU. Blocks while CUDA sets it up, which can take seconds. The calling thread's current
 // CUDA device becomes this GPU. Errors as for CountGpus, and
 //   NOT_FOUND: there is no such GPU; the message lists those of this machine.
+//   FAILED_PRECONDITION: GpuLibrary::kVendor, and neither library can be loaded.
 //   ABORTED: the GPU does not answer or cannot be used, for instance because its memory is full.
 absl::StatusOr<std::unique_ptr<Device>> OpenGpu(const GpuOptions& options);
 

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <iostream>
+#include <map>
 #include <optional>
 #include <string>
 #include <thread>
@@ -79,6 +80,10 @@ ABSL_FLAG(bool, shared_memory, true,
           "memory; false: through the connection, as with tasks on other machines");
 ABSL_FLAG(int64_t, gpu_memory_limit_mb, 0,
           "GPU memory that each clone may use, in MiB; 0: no limit");
+ABSL_FLAG(std::string, gpu_library, "auto",
+          "Who computes convolutions on a GPU. own: our kernels. auto: cuDNN and cuBLASLt, where "
+          "they are installed and faster; measured once per GPU, driver and version and kept in "
+          "~/.cache/pushpull/gpu_choices. vendor: the libraries wherever they can");
 ABSL_FLAG(bool, show_gpus, false,
           "Show utilisation and memory use of the GPUs of --gpus in the progress line");
 ABSL_FLAG(int, threads, 0,
@@ -113,8 +118,18 @@ DeviceFlags DeviceFromFlags() {
   flags.gpus = absl::GetFlag(FLAGS_gpus);
   flags.precision = absl::GetFlag(FLAGS_precision);
   flags.gpu_memory_limit_mb = absl::GetFlag(FLAGS_gpu_memory_limit_mb);
+  flags.gpu_library = absl::GetFlag(FLAGS_gpu_library);
   flags.default_precision = Precision::kBfloat16;
   return flags;
+}
+
+// A file in the user's cache folder; empty if the environment does not name that.
+std::string LibraryChoicesFile(const std::map<std::string, std::string>& environment) {
+  const auto cache = environment.find("XDG_CACHE_HOME"), home = environment.find("HOME");
+  const char* const file = "pushpull/gpu_choices";
+  if (cache != environment.end() && !cache->second.empty()) return JoinPath(cache->second, file);
+  if (home == environment.end() || home->second.empty()) return "";
+  return JoinPath(JoinPath(home->second, ".cache"), file);
 }
 
 absl::Status CheckFlags() {
@@ -235,8 +250,9 @@ class ReportSocket {
 
 // Opens the clone's GPU. Returns null if the clone computes on the CPU.
 absl::StatusOr<std::unique_ptr<Device>> OpenDevice(int clone, ComputeOptions* compute) {
-  PP_ASSIGN_OR_RETURN(ChosenDevice chosen,
-                      OpenChosenDevice(DeviceFromFlags(), clone, {CountGpus, OpenGpu}));
+  DeviceFlags flags = DeviceFromFlags();
+  flags.library_choices_file = LibraryChoicesFile(ProcessEnvironment());
+  PP_ASSIGN_OR_RETURN(ChosenDevice chosen, OpenChosenDevice(flags, clone, {CountGpus, OpenGpu}));
   // The warning is the same for all clones.
   LOG_IF(WARNING, !chosen.warning.empty() && clone == 0)
       << chosen.warning << ": computing on the CPU; --device=cpu says that this is meant";

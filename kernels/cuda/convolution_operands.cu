@@ -126,26 +126,29 @@ int64_t PlainGradientBytes(const ConvolutionShape& shape) {
 }
 
 template <typename T>
-LazyView<T> PlainValue(Queue* queue, const ConvolutionShape& shape, const Lazy<T>& x, int group,
-                       void* place) {
+const T* FormValue(Queue* queue, const ConvolutionShape& shape, const Lazy<T>& x, void* place) {
   const LazyView<T> value = ValueView(x);
-  if (!WritesValue(shape, group) || ValueSource<T>{value, static_cast<int>(shape.in.c)}.plain()) {
-    return value;
-  }
-  LazyView<T> plain;
+  if (ValueSource<T>{value, static_cast<int>(shape.in.c)}.plain()) return value.raw;
   T* const out = static_cast<T*>(place);
   WriteValue(queue, value, shape.in, out);
-  plain.raw = out;
+  return out;
+}
+
+template <typename T>
+LazyView<T> PlainValue(Queue* queue, const ConvolutionShape& shape, const Lazy<T>& x, int group,
+                       void* place) {
+  if (!WritesValue(shape, group)) return ValueView(x);
+  LazyView<T> plain;
+  plain.raw = FormValue(queue, shape, x, place);
   return plain;
 }
 
 template <typename T>
-PlainGradientOf<T> PlainGradient(Queue* queue, const ConvolutionShape& shape,
-                                 const OutputGradient<T>& dy, bool input_gradient, void* place) {
+PlainGradientOf<T> FormGradient(Queue* queue, const ConvolutionShape& shape,
+                                const OutputGradient<T>& dy, void* place) {
   const Shape out = shape.out();
   const int channels = static_cast<int>(out.c);
-  const bool plain = dy.batch_norm == nullptr && out.c % 8 == 0;
-  if (plain || !WritesGradient(shape, input_gradient)) return {dy, channels};
+  if (dy.batch_norm == nullptr && out.c % 8 == 0) return {dy, channels};
   T* const to = static_cast<T*>(place);
   LaunchOutputGradient(queue, ViewOf(dy, out.rows()), out, to);
   PlainGradientOf<T> written;
@@ -154,12 +157,22 @@ PlainGradientOf<T> PlainGradient(Queue* queue, const ConvolutionShape& shape,
   return written;
 }
 
+template <typename T>
+PlainGradientOf<T> PlainGradient(Queue* queue, const ConvolutionShape& shape,
+                                 const OutputGradient<T>& dy, bool input_gradient, void* place) {
+  if (WritesGradient(shape, input_gradient)) return FormGradient(queue, shape, dy, place);
+  return {dy, static_cast<int>(shape.out_channels)};
+}
+
 #define PUSHPULL_INSTANTIATE(T)                                                                    \
   template int64_t PlainValueBytes<T>(const ConvolutionShape&);                                    \
   template int64_t PlainGradientBytes<T>(const ConvolutionShape&);                                 \
   template LazyView<T> PlainValue<T>(Queue*, const ConvolutionShape&, const Lazy<T>&, int, void*); \
   template PlainGradientOf<T> PlainGradient<T>(Queue*, const ConvolutionShape&,                    \
-                                               const OutputGradient<T>&, bool, void*);
+                                               const OutputGradient<T>&, bool, void*);             \
+  template const T* FormValue<T>(Queue*, const ConvolutionShape&, const Lazy<T>&, void*);          \
+  template PlainGradientOf<T> FormGradient<T>(Queue*, const ConvolutionShape&,                     \
+                                              const OutputGradient<T>&, void*);
 PUSHPULL_INSTANTIATE(float)
 PUSHPULL_INSTANTIATE(Bfloat16)
 #undef PUSHPULL_INSTANTIATE

@@ -38,6 +38,15 @@ template <typename T>
 PlainGradientOf<T> PlainGradient(Queue* queue, const ConvolutionShape& shape,
                                  const OutputGradient<T>& dy, bool input_gradient, void* place);
 
+// The same, whether it pays or not. They return the numbers where they are if they are plain
+// already. The places have room for shape.in.size() numbers, and for PaddedChannels(out.c) numbers
+// per pixel of the output.
+template <typename T>
+const T* FormValue(Queue* queue, const ConvolutionShape& shape, const Lazy<T>& x, void* place);
+template <typename T>
+PlainGradientOf<T> FormGradient(Queue* queue, const ConvolutionShape& shape,
+                                const OutputGradient<T>& dy, void* place);
+
 }  // namespace pushpull::PUSHPULL_CUDA
 
 #endif  // PUSHPULL_KERNELS_CUDA_CONVOLUTION_OPERANDS_H_

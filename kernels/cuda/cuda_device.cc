@@ -14,6 +14,7 @@
 #include "kernels/cuda/cuda_operators.h"
 #include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/queue.h"
+#include "kernels/cuda/vendor/open_libraries.h"
 #include "kernels/device_selection.h"
 
 namespace pushpull::PUSHPULL_CUDA {
@@ -67,12 +68,15 @@ struct CudaGraph final : DeviceGraph {
 
 class CudaDevice final : public Device {
  public:
-  CudaDevice(std::string description, std::string uuid, int64_t memory_limit_bytes)
+  // `libraries` is null if our kernels compute everything.
+  CudaDevice(std::string description, std::string uuid, int64_t memory_limit_bytes,
+             std::unique_ptr<ChoiceContext> libraries)
       : description_(std::move(description)),
         uuid_(std::move(uuid)),
         memory_limit_bytes_(memory_limit_bytes),
-        float_operators_(MakeCudaOperators<float>(&queue_)),
-        bfloat16_operators_(MakeCudaOperators<Bfloat16>(&queue_)) {}
+        libraries_(std::move(libraries)),
+        float_operators_(MakeCudaOperators<float>(&queue_, libraries_.get())),
+        bfloat16_operators_(MakeCudaOperators<Bfloat16>(&queue_, libraries_.get())) {}
 
   ~CudaDevice() override {
     if (queue_.stream != nullptr) cudaStreamDestroy(queue_.stream);
@@ -215,7 +219,9 @@ class CudaDevice final : public Device {
     auto graph = std::make_unique<CudaGraph>();
     if (!queue_.Enter()) return graph;
     queue_.Note(cudaStreamBeginCapture(queue_.stream, cudaStreamCaptureModeThreadLocal), "capture");
+    queue_.recording = true;
     work();
+    queue_.recording = false;
     cudaGraph_t captured = nullptr;
     queue_.Note(cudaStreamEndCapture(queue_.stream, &captured), "capture");
     if (queue_.error == cudaSuccess) {
@@ -256,6 +262,7 @@ class CudaDevice final : public Device {
   cudaStream_t copies_ = nullptr;
   cudaStream_t uploads_ = nullptr;
   cudaEvent_t zeroed_ = nullptr;  // behind the zeros of the last allocation
+  const std::unique_ptr<ChoiceContext> libraries_;
   const std::unique_ptr<Operators<float>> float_operators_;
   const std::unique_ptr<Operators<Bfloat16>> bfloat16_operators_;
 };
@@ -317,8 +324,12 @@ absl::StatusOr<std::unique_ptr<Device>> OpenDevice(const GpuOptions& options) {
         "-DPUSHPULL_CUDA_ARCHITECTURES=%d%d or all (CUDA 13 supports 7.5 and later)",
         description, chosen.major, chosen.minor, chosen.major, chosen.minor));
   }
-  auto device =
-      std::make_unique<CudaDevice>(description, listed[index].uuid, options.memory_limit_bytes);
+  std::unique_ptr<ChoiceContext> libraries;
+  if (options.library != GpuLibrary::kOwn) {
+    PP_ASSIGN_OR_RETURN(libraries, OpenLibraries(options, chosen.name));
+  }
+  auto device = std::make_unique<CudaDevice>(description, listed[index].uuid,
+                                             options.memory_limit_bytes, std::move(libraries));
   PP_RETURN_IF_ERROR(device->Start(index, chosen));
   return device;
 }

@@ -1,6 +1,8 @@
 // Tested by tests/kernels/cuda/cuda_convolution_test.cc.
 #include "kernels/cuda/cuda_operators.h"
 
+#include <optional>
+
 #include "glog/logging.h"
 
 #include "kernels/cuda/convolution.h"
@@ -16,10 +18,13 @@ namespace {
 template <typename T>
 class CudaOperators final : public Operators<T> {
  public:
-  explicit CudaOperators(Queue* queue) : queue_(queue) {}
+  CudaOperators(Queue* queue, ChoiceContext* libraries) : queue_(queue) {
+    if (libraries != nullptr) choice_.emplace(queue, libraries);
+  }
 
   int64_t ConvolutionWorkspace(const ConvolutionShape& shape) const override {
-    return ConvolutionWorkspaceBytes<T>(*queue_, shape);
+    return choice_.has_value() ? choice_->WorkspaceBytes(shape)
+                               : ConvolutionWorkspaceBytes<T>(*queue_, shape);
   }
   int64_t DepthwiseWorkspace(const ConvolutionShape& shape) const override {
     return DepthwiseWorkspaceBytes(*queue_, shape);
@@ -37,15 +42,23 @@ class CudaOperators final : public Operators<T> {
                    const float* bias, T* y, const StatisticsOut<T>& statistics,
                    const Workspace& workspace) override {
     CheckWorkspace(workspace, ConvolutionWorkspace(shape));
-    ConvolutionForward(queue_, shape, x, weights, bias, y, statistics, workspace.data);
+    if (choice_.has_value()) {
+      choice_->Forward(shape, x, weights, bias, y, statistics, workspace.data);
+    } else {
+      ConvolutionForward(queue_, shape, x, weights, bias, y, statistics, workspace.data);
+    }
   }
 
   void ConvolutionBackward(const ConvolutionShape& shape, const Lazy<T>& x, const float* weights,
                            const OutputGradient<T>& dy, float* dweights, float* dbias,
                            const InputGradient<T>& dx, const Workspace& workspace) override {
     CheckWorkspace(workspace, ConvolutionWorkspace(shape));
-    PUSHPULL_CUDA::ConvolutionBackward(queue_, shape, x, weights, dy, dweights, dbias, dx,
-                                       workspace.data);
+    if (choice_.has_value()) {
+      choice_->Backward(shape, x, weights, dy, dweights, dbias, dx, workspace.data);
+    } else {
+      PUSHPULL_CUDA::ConvolutionBackward(queue_, shape, x, weights, dy, dweights, dbias, dx,
+                                         workspace.data);
+    }
   }
 
   void DepthwiseConvolution(const ConvolutionShape& shape, const Lazy<T>& x, const float* weights,
@@ -124,16 +137,17 @@ class CudaOperators final : public Operators<T> {
   }
 
   Queue* const queue_;
+  std::optional<ConvolutionChoice<T>> choice_;  // with libraries only
 };
 
 }  // namespace
 
 template <typename T>
-std::unique_ptr<Operators<T>> MakeCudaOperators(Queue* queue) {
-  return std::make_unique<CudaOperators<T>>(queue);
+std::unique_ptr<Operators<T>> MakeCudaOperators(Queue* queue, ChoiceContext* libraries) {
+  return std::make_unique<CudaOperators<T>>(queue, libraries);
 }
 
-template std::unique_ptr<Operators<float>> MakeCudaOperators<float>(Queue*);
-template std::unique_ptr<Operators<Bfloat16>> MakeCudaOperators<Bfloat16>(Queue*);
+template std::unique_ptr<Operators<float>> MakeCudaOperators<float>(Queue*, ChoiceContext*);
+template std::unique_ptr<Operators<Bfloat16>> MakeCudaOperators<Bfloat16>(Queue*, ChoiceContext*);
 
 }  // namespace pushpull::PUSHPULL_CUDA

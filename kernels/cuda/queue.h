@@ -13,6 +13,8 @@ struct Queue {
   // Properties of the device.
   int multiprocessors = 1;
   int shared_bytes_limit = 48 * 1024;  // the most shared memory of one block
+  // Launches are recorded into a graph instead of running.
+  bool recording = false;
   // The error and the name of the first call that failed. Once they are set, launches do nothing.
   cudaError_t error = cudaSuccess;
   const char* failed_call = "";

@@ -24,6 +24,7 @@
 #include "common/base/status_macros.h"
 #include "common/cli/exit_codes.h"
 #include "common/cli/main_support.h"
+#include "kernels/device_selection.h"
 #include "kernels/gpu.h"
 #include "scripts/bench/step/bench_network.h"
 #include "scripts/bench/step/device_step.h"
@@ -38,6 +39,9 @@ ABSL_FLAG(std::vector<std::string>, networks,
 ABSL_FLAG(std::vector<std::string>, batches, {},
           "batch sizes; default: 256 for the classifier, 128 for detectors");
 ABSL_FLAG(std::string, precision, "bf16", "bf16 or fp32, for both sides");
+ABSL_FLAG(std::string, gpu_library, "own",
+          "own: our kernels; auto: cuDNN and cuBLASLt where they are faster, measured in this run; "
+          "vendor: wherever they can");
 ABSL_FLAG(int, steps, 100, "steps of one measurement");
 ABSL_FLAG(int, repeats, 3, "measurements of each side, alternating; the median is reported");
 ABSL_FLAG(std::string, table, "layer",
@@ -304,6 +308,7 @@ absl::Status Run() {
   }
   GpuOptions gpu;
   gpu.gpu = absl::GetFlag(FLAGS_gpu);
+  PP_ASSIGN_OR_RETURN(gpu.library, ParseGpuLibrary(absl::GetFlag(FLAGS_gpu_library)));
   PP_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, OpenGpu(gpu));
   settings.device = device.get();
   settings.bandwidth = 1e9 * absl::GetFlag(FLAGS_bandwidth);

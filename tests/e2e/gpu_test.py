@@ -5,7 +5,7 @@ import os
 import subprocess
 import unittest
 
-from harness import MOMENTUM, EndToEndTest, read_safetensors
+from harness import BIN, MOMENTUM, EndToEndTest, read_safetensors
 
 STEPS = 4
 WORKER = "emulated_gpu_worker"
@@ -17,20 +17,24 @@ class Gpus(EndToEndTest):
         super().setUp()
         self.config = self.write_config(batch=3, steps=STEPS)
 
-    def start_on_gpus(self, run, *flags, machine=None):
+    def start_on_gpus(self, run, *flags, machine=None, environment=None):
         """Starts a worker on emulated GPUs, which the variables PUSHPULL_EMULATED_... describe."""
         before = dict(os.environ)
         os.environ.update({f"PUSHPULL_EMULATED_{name}": str(value) for name, value in (machine or {}).items()})
+        os.environ.update({"XDG_CACHE_HOME": str(self.folder / "cache"),
+                           # Stand-ins that do not start: NVIDIA's libraries know no emulated GPU.
+                           "LD_LIBRARY_PATH": str(BIN.parent / "lib" / "vendor_fakes"),
+                           "FAKE_CUDNN": "no_create", "FAKE_CUBLASLT": "no_create", **(environment or {})})
         try:
             return self.start(f"{run}.worker.log", WORKER, f"--ps={self.address(run)}", "--peer_deadline=60s", *flags)
         finally:
             os.environ.clear()
             os.environ.update(before)
 
-    def train_on_gpus(self, run, *flags, machine=None):
-        """Trains until the job is done and returns the worker."""
+    def train_on_gpus(self, run, *flags, **kwargs):
+        """Trains until the job is done and returns the worker. The keywords are those of start_on_gpus."""
         server = self.start_server(self.config, run)
-        worker = self.start_on_gpus(run, *flags, machine=machine)
+        worker = self.start_on_gpus(run, *flags, **kwargs)
         self.assertEqual(worker.wait(), 0, worker.text() + server.text())
         self.assertEqual(server.wait(), 0, server.text())
         return worker
@@ -65,6 +69,33 @@ class Gpus(EndToEndTest):
             self.assertEqual(once.popen.returncode, 0, once.text())
             results.append(json.loads(out))
         self.assertAlmostEqual(results[0]["loss"], results[1]["loss"], delta=0.02 * results[0]["loss"])
+
+    def test_libraries_compute_convolutions_where_they_can(self):
+        # As above, batch norm is frozen so that rounding errors stay small.
+        self.config = self.write_config(batch=3, steps=STEPS, model="freeze_batchnorm: true")
+        fakes = {"FAKE_CUDNN": "", "FAKE_CUBLASLT": ""}
+        flags = ("--num_clones=2", "--gpus=0,0", "--precision=fp32")
+        worker = self.train_on_gpus("vendor", *flags, "--gpu_library=vendor", environment=fakes)
+        self.assertIn("libraries for convolutions: emulated GPU, driver 13000", worker.text())
+        self.assertIn("cudnn 9.26.0, cublaslt 13.4.1", worker.text())
+        self.assertRegex(worker.text(), r"backward fp32 .*: (cudnn|cublaslt)/\d and (cudnn|cublaslt)/\d")
+        self.train_on_gpus("own", *flags, "--gpu_library=own", environment=fakes)
+        own, vendor = (read_safetensors(self.checkpoint(STEPS, run)) for run in ("own", "vendor"))
+        self.expect_close({name: values for name, values in own.items() if not name.endswith("/Momentum")}, vendor, 1e-4)
+        # The first run measures, both clones agree on what they keep, and the next run does the same.
+        self.train_on_gpus("auto", *flags, environment=fakes)
+        choices = (self.folder / "cache" / "pushpull" / "gpu_choices").read_text()
+        self.assertIn("\tbackward fp32 ", choices)
+        again = self.train_on_gpus("auto_again", *flags, environment=fakes)
+        self.assertNotIn(", our kernels ", again.text())  # the line about a measurement
+        self.assertEqual(choices, (self.folder / "cache" / "pushpull" / "gpu_choices").read_text())
+        self.assertEqual(self.checkpoint(STEPS, "auto"), self.checkpoint(STEPS, "auto_again"))
+
+    def test_without_libraries_our_kernels_compute_or_the_user_is_told(self):
+        worker = self.train_on_gpus("auto", "--num_clones=1", "--gpus=0")
+        self.assertIn("convolutions are computed by our kernels only: libcudnn.so.9 does not start", worker.text())
+        self.expect_refused(70, ["--gpu_library=vendor needs cuDNN 9 or cuBLASLt 13", "LD_LIBRARY_PATH"],
+                            "--num_clones=1", "--gpus=0", "--gpu_library=vendor")
 
     def test_failing_gpu_costs_only_a_restart_of_its_clone(self):
         failure = self.folder / "failure"

@@ -40,5 +40,13 @@ TEST(DeviceSelectionTest, FormatsUuidsLikeTheDriver) {
   EXPECT_EQ(FormatUuid(bytes), "GPU-5a3c0d1e-0123-4567-89ab-cdef01234567");
 }
 
+TEST(ParseGpuLibraryTest, KnowsThreeWords) {
+  EXPECT_EQ(ParseGpuLibrary("own").value(), GpuLibrary::kOwn);
+  EXPECT_EQ(ParseGpuLibrary("auto").value(), GpuLibrary::kAuto);
+  EXPECT_EQ(ParseGpuLibrary("vendor").value(), GpuLibrary::kVendor);
+  EXPECT_EQ(ParseGpuLibrary("cudnn").status().message(),
+            "--gpu_library=cudnn, expected auto, own or vendor");
+}
+
 }  // namespace
 }  // namespace pushpull

@@ -7,6 +7,7 @@
 
 #include "common/base/status_macros.h"
 #include "common/cli/exit_codes.h"
+#include "kernels/device_selection.h"
 
 namespace pushpull {
 namespace {
@@ -59,6 +60,8 @@ absl::Status CheckDeviceFlags(const DeviceFlags& flags) {
   if (!flags.precision.empty() && flags.precision != "fp32" && flags.precision != "bf16") {
     return UsageError(absl::StrCat("--precision=", flags.precision, ", expected fp32 or bf16"));
   }
+  const absl::Status library = ParseGpuLibrary(flags.gpu_library).status();
+  if (!library.ok()) return UsageError(library.message());
   if (flags.device == "cpu") PP_RETURN_IF_ERROR(ChooseCpu(flags, "").status());
   if (flags.gpu_memory_limit_mb < 0) {
     return UsageError(
@@ -73,6 +76,8 @@ absl::StatusOr<ChosenDevice> OpenChosenDevice(const DeviceFlags& flags, int inde
   if (flags.device == "cpu") return ChooseCpu(flags, "");
   GpuOptions options;
   options.memory_limit_bytes = flags.gpu_memory_limit_mb << 20;
+  PP_ASSIGN_OR_RETURN(options.library, ParseGpuLibrary(flags.gpu_library));
+  options.library_choices_file = flags.library_choices_file;
   if (!flags.gpus.empty()) {
     if (index >= static_cast<int>(flags.gpus.size())) {
       return UsageError(absl::StrCat(FlagText(flags), " names no GPU for process ", index));

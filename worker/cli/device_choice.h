@@ -1,5 +1,5 @@
 // Chooses and opens the device that a program computes on, from the flags --device, --gpus,
-// --precision and --gpu_memory_limit_mb. Thread-safe functions.
+// --precision, --gpu_memory_limit_mb and --gpu_library. Thread-safe functions.
 #ifndef PUSHPULL_WORKER_CLI_DEVICE_CHOICE_H_
 #define PUSHPULL_WORKER_CLI_DEVICE_CHOICE_H_
 
@@ -25,6 +25,8 @@ struct DeviceFlags {
   std::vector<std::string> gpus;
   std::string precision;                            // "fp32" or "bf16"; empty: default_precision
   int64_t gpu_memory_limit_mb = 0;                  // for this process; 0: no limit
+  std::string gpu_library = "own";                  // "auto", "own" or "vendor"
+  std::string library_choices_file;                 // as in GpuOptions
   Precision default_precision = Precision::kFloat;  // on a GPU; the CPU always computes in fp32
 };
 
@@ -53,7 +55,7 @@ absl::Status CheckDeviceFlags(const DeviceFlags& flags);
 // Errors, by exit code:
 //   64   CheckDeviceFlags fails, or the flags request a GPU or bf16 and there is no such GPU. A
 //        program built without CUDA has no GPU.
-//   70   The driver is too old, or CUDA does not start.
+//   70   The driver is too old, CUDA does not start, or --gpu_library=vendor finds no library.
 //   201  The GPU does not answer.
 absl::StatusOr<ChosenDevice> OpenChosenDevice(const DeviceFlags& flags, int index,
                                               const GpuAccess& access);

@@ -1,7 +1,6 @@
 #include "worker/model/gpu_monitor.h"
 
-#include <dlfcn.h>
-
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -14,6 +13,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 
+#include "common/base/dynamic_library.h"
 #include "common/base/status_macros.h"
 
 namespace pushpull {
@@ -49,35 +49,26 @@ struct Nvml {
   const char* (*error_string)(NvmlResult) = nullptr;
 };
 
-template <typename Function>
-absl::Status Find(void* handle, const char* symbol, Function* function) {
-  *function = reinterpret_cast<Function>(dlsym(handle, symbol));
-  if (*function != nullptr) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat("has no ", symbol));
-}
-
-absl::StatusOr<Nvml> FindFunctions(void* handle) {
+absl::StatusOr<Nvml> FindFunctions(const DynamicLibrary& library) {
   Nvml nvml;
-  PP_RETURN_IF_ERROR(Find(handle, "nvmlInit_v2", &nvml.init));
-  PP_RETURN_IF_ERROR(Find(handle, "nvmlShutdown", &nvml.shutdown));
-  PP_RETURN_IF_ERROR(Find(handle, "nvmlDeviceGetCount_v2", &nvml.device_count));
-  PP_RETURN_IF_ERROR(Find(handle, "nvmlDeviceGetHandleByIndex_v2", &nvml.device_by_index));
-  PP_RETURN_IF_ERROR(Find(handle, "nvmlDeviceGetUUID", &nvml.uuid));
-  PP_RETURN_IF_ERROR(Find(handle, "nvmlDeviceGetUtilizationRates", &nvml.utilization));
-  PP_RETURN_IF_ERROR(Find(handle, "nvmlDeviceGetMemoryInfo", &nvml.memory));
-  PP_RETURN_IF_ERROR(Find(handle, "nvmlDeviceGetTemperature", &nvml.temperature));
-  PP_RETURN_IF_ERROR(Find(handle, "nvmlErrorString", &nvml.error_string));
+  PP_RETURN_IF_ERROR(library.Find("nvmlInit_v2", &nvml.init));
+  PP_RETURN_IF_ERROR(library.Find("nvmlShutdown", &nvml.shutdown));
+  PP_RETURN_IF_ERROR(library.Find("nvmlDeviceGetCount_v2", &nvml.device_count));
+  PP_RETURN_IF_ERROR(library.Find("nvmlDeviceGetHandleByIndex_v2", &nvml.device_by_index));
+  PP_RETURN_IF_ERROR(library.Find("nvmlDeviceGetUUID", &nvml.uuid));
+  PP_RETURN_IF_ERROR(library.Find("nvmlDeviceGetUtilizationRates", &nvml.utilization));
+  PP_RETURN_IF_ERROR(library.Find("nvmlDeviceGetMemoryInfo", &nvml.memory));
+  PP_RETURN_IF_ERROR(library.Find("nvmlDeviceGetTemperature", &nvml.temperature));
+  PP_RETURN_IF_ERROR(library.Find("nvmlErrorString", &nvml.error_string));
   return nvml;
 }
 
 class NvmlMonitor final : public GpuMonitor {
  public:
-  NvmlMonitor(void* handle, const Nvml& nvml, std::optional<std::vector<std::string>> visible)
-      : handle_(handle), nvml_(nvml), visible_(std::move(visible)) {}
-  ~NvmlMonitor() override {
-    nvml_.shutdown();
-    dlclose(handle_);
-  }
+  NvmlMonitor(std::unique_ptr<DynamicLibrary> library, const Nvml& nvml,
+              std::optional<std::vector<std::string>> visible)
+      : library_(std::move(library)), nvml_(nvml), visible_(std::move(visible)) {}
+  ~NvmlMonitor() override { nvml_.shutdown(); }
 
   absl::StatusOr<GpuFigures> Read(absl::string_view gpu) override {
     PP_ASSIGN_OR_RETURN(const NvmlDevice device, FindDevice(gpu));
@@ -158,7 +149,7 @@ class NvmlMonitor final : public GpuMonitor {
                                             "\", expected one of ", absl::StrJoin(uuids, ", ")));
   }
 
-  void* const handle_;
+  const std::unique_ptr<DynamicLibrary> library_;
   const Nvml nvml_;
   const std::optional<std::vector<std::string>> visible_;  // indices or UUIDs
 };
@@ -195,22 +186,15 @@ std::string FormatGpuFigures(const GpuFigures& figures) {
 
 absl::StatusOr<std::unique_ptr<GpuMonitor>> GpuMonitor::Open(const char* visible_devices,
                                                              const std::string& library) {
-  void* const handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (handle == nullptr) {
-    return absl::NotFoundError(absl::StrCat("cannot load ", library, ": ", dlerror()));
-  }
-  const absl::StatusOr<Nvml> nvml = FindFunctions(handle);
-  if (!nvml.ok()) {
-    dlclose(handle);
-    return absl::FailedPreconditionError(absl::StrCat(library, " ", nvml.status().message()));
-  }
-  const NvmlResult result = nvml->init();
+  PP_ASSIGN_OR_RETURN(std::unique_ptr<DynamicLibrary> loaded, DynamicLibrary::Open(library));
+  PP_ASSIGN_OR_RETURN(const Nvml nvml, FindFunctions(*loaded));
+  const NvmlResult result = nvml.init();
   if (result != kNvmlSuccess) {
-    const std::string why = nvml->error_string(result);
-    dlclose(handle);
-    return absl::FailedPreconditionError(absl::StrCat(library, " does not start: ", why));
+    return absl::FailedPreconditionError(
+        absl::StrCat(library, " does not start: ", nvml.error_string(result)));
   }
-  return std::make_unique<NvmlMonitor>(handle, *nvml, ParseVisibleDevices(visible_devices));
+  return std::make_unique<NvmlMonitor>(std::move(loaded), nvml,
+                                       ParseVisibleDevices(visible_devices));
 }
 
 }  // namespace pushpull

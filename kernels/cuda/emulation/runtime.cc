@@ -409,3 +409,8 @@ size_t EmulatedAllocatedBytes(int device) {
 }
 
 }  // namespace pushpull::emulated_cuda
+
+extern "C" void PushpullEmulatedEnqueue(void* stream, void (*work)(void*), void* argument) {
+  pushpull::emulated_cuda::Enqueue(static_cast<pushpull::emulated_cuda::cudaStream_t>(stream),
+                                   [=] { work(argument); });
+}

@@ -128,6 +128,14 @@ void Enqueue(cudaStream_t stream, std::function<void()> work);
 // cudaGetLastError returns cudaErrorInvalidResourceHandle.
 void EnqueueKernel(cudaStream_t stream, std::function<void()> work);
 
+}  // namespace pushpull::emulated_cuda
+
+// For stand-ins of NVIDIA's libraries, which the program loads while it runs: runs work(argument)
+// on a cudaStream_t, as Enqueue does.
+extern "C" void PushpullEmulatedEnqueue(void* stream, void (*work)(void*), void* argument);
+
+namespace pushpull::emulated_cuda {
+
 inline constexpr int kEmulatedCodeFrom = 80;  // a compute capability, times 10
 
 // Describes the emulated machine.

@@ -52,6 +52,8 @@ class DeviceChoiceTest : public ::testing::Test {
     const auto open = [this](const GpuOptions& options) -> absl::StatusOr<std::unique_ptr<Device>> {
       opened_.push_back(options.gpu);
       limit_ = options.memory_limit_bytes;
+      library_ = options.library;
+      choices_file_ = options.library_choices_file;
       if (!open_error_.ok()) return open_error_;
       return std::make_unique<NamedDevice>();
     };
@@ -67,6 +69,8 @@ class DeviceChoiceTest : public ::testing::Test {
   absl::Status open_error_;
   std::vector<std::string> opened_;
   int64_t limit_ = -1;
+  GpuLibrary library_ = GpuLibrary::kOwn;
+  std::string choices_file_;
 };
 
 DeviceFlags Flags(const std::string& device, std::vector<std::string> gpus = {},
@@ -109,6 +113,17 @@ TEST_F(DeviceChoiceTest, PassesPrecisionAndMemoryLimitOn) {
   flags.default_precision = Precision::kFloat;
   flags.precision = "bf16";
   EXPECT_EQ(Open(flags)->precision, Precision::kBfloat16);
+}
+
+TEST_F(DeviceChoiceTest, PassesTheLibraryOn) {
+  DeviceFlags flags = Flags("cuda");
+  ASSERT_TRUE(Open(flags).ok());
+  EXPECT_EQ(library_, GpuLibrary::kOwn);
+  flags.gpu_library = "auto";
+  flags.library_choices_file = "/cache/choices";
+  ASSERT_TRUE(Open(flags).ok());
+  EXPECT_EQ(library_, GpuLibrary::kAuto);
+  EXPECT_EQ(choices_file_, "/cache/choices");
 }
 
 TEST_F(DeviceChoiceTest, UsesTheCpuWithoutAGpuAndWarns) {
@@ -154,6 +169,9 @@ TEST_F(DeviceChoiceTest, RefusesInvalidFlags) {
   DeviceFlags negative = Flags("cuda");
   negative.gpu_memory_limit_mb = -1;
   ExpectError(negative, kExitUsage, "--gpu_memory_limit_mb=-1");
+  DeviceFlags library = Flags("cuda");
+  library.gpu_library = "cudnn";
+  ExpectError(library, kExitUsage, "--gpu_library=cudnn, expected auto, own or vendor");
   EXPECT_TRUE(opened_.empty());
 }
 
