@@ -83,16 +83,16 @@ class Gpus(EndToEndTest):
         own, vendor = (read_safetensors(self.checkpoint(STEPS, run)) for run in ("own", "vendor"))
         self.expect_close({name: values for name, values in own.items() if not name.endswith("/Momentum")}, vendor, 1e-4)
         # The first run measures, both clones agree on what they keep, and the next run does the same.
-        self.train_on_gpus("auto", *flags, environment=fakes)
+        self.train_on_gpus("auto", *flags, "--gpu_library=auto", environment=fakes)
         choices = (self.folder / "cache" / "pushpull" / "gpu_choices").read_text()
         self.assertIn("\tbackward fp32 ", choices)
-        again = self.train_on_gpus("auto_again", *flags, environment=fakes)
+        again = self.train_on_gpus("auto_again", *flags, "--gpu_library=auto", environment=fakes)
         self.assertNotIn(", our kernels ", again.text())  # the line about a measurement
         self.assertEqual(choices, (self.folder / "cache" / "pushpull" / "gpu_choices").read_text())
         self.assertEqual(self.checkpoint(STEPS, "auto"), self.checkpoint(STEPS, "auto_again"))
 
     def test_without_libraries_our_kernels_compute_or_the_user_is_told(self):
-        worker = self.train_on_gpus("auto", "--num_clones=1", "--gpus=0")
+        worker = self.train_on_gpus("auto", "--num_clones=1", "--gpus=0", "--gpu_library=auto")
         self.assertIn("convolutions are computed by our kernels only: libcudnn.so.9 does not start", worker.text())
         self.expect_refused(70, ["--gpu_library=vendor needs cuDNN 9 or cuBLASLt 13", "LD_LIBRARY_PATH"],
                             "--num_clones=1", "--gpus=0", "--gpu_library=vendor")

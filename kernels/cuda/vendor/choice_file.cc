@@ -80,7 +80,9 @@ std::string ChoiceFile::Add(const std::string& key, const std::string& choice) {
   const absl::Status kept = path_.empty() ? absl::OkStatus() : AddToFile(name, &holds);
   if (!kept.ok() && !warned_) {
     warned_ = true;
-    LOG(WARNING) << "the fastest implementations are not kept for later runs: " << kept.message();
+    LOG(WARNING) << "the fastest implementations are not kept, so that a clone that is "
+                    "started again may compute other bits: "
+                 << kept.message();
   }
   lines_[name] = holds;
   return holds;
