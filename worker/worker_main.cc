@@ -80,11 +80,12 @@ ABSL_FLAG(bool, shared_memory, true,
           "memory; false: through the connection, as with tasks on other machines");
 ABSL_FLAG(int64_t, gpu_memory_limit_mb, 0,
           "GPU memory that each clone may use, in MiB; 0: no limit");
-ABSL_FLAG(std::string, gpu_library, "own",
-          "Who computes convolutions on a GPU. own: our kernels. auto: cuDNN and cuBLASLt, where "
-          "they are installed and faster; measured once per GPU, driver and version and kept in "
-          "~/.cache/pushpull/gpu_choices. vendor: the libraries wherever they can. The last bits of "
-          "a training depend on who computes");
+ABSL_FLAG(
+    std::string, gpu_library, "own",
+    "Who computes convolutions on a GPU. own: our kernels. auto: cuDNN and cuBLASLt, where "
+    "they are installed and faster; measured once per GPU, driver and version and kept in "
+    "~/.cache/pushpull/gpu_choices. vendor: the libraries wherever they can. The last bits of "
+    "a training depend on who computes");
 ABSL_FLAG(bool, show_gpus, false,
           "Show utilisation and memory use of the GPUs of --gpus in the progress line");
 ABSL_FLAG(int, threads, 0,
