@@ -123,8 +123,9 @@ struct ForwardArguments {
 // - Apply on load, if the convolution is pointwise: RowLoader fetches raw numbers of the next chunk
 //   into registers while the current one is multiplied, then forms the values (batch norm,
 //   activation, skip) and stores them to shared memory. Otherwise x is plain numbers, which
-//   PlainValue has written (convolution_operands.h). The two buffers alternate, so one barrier per
-//   chunk is enough: a buffer is written again only after the barrier that follows the
+//   PlainValue has written (convolution_operands.h), and in Bfloat16 they are copied to three
+//   buffers beside the threads (MultiplyCopiedChunks). The two buffers alternate, so one barrier
+//   per chunk is enough: a buffer is written again only after the barrier that follows the
 //   multiplication of its chunk.
 // - Epilogue: the sums go to shared memory, up to 64 columns at a time and in the place of the row
 //   tiles, and from there in rows of 8 neighbours to y, so that stores are 16 bytes wide. The
@@ -138,7 +139,7 @@ template <typename T, int kColumns, Access kAccess>
 __global__ void __launch_bounds__(kTileThreads,
                                   BlocksPerMultiprocessor(Pass::kForward, kColumns, kAccess))
     ConvolutionForwardKernel(ForwardArguments<T> a) {
-  using Memory = ProductMemory<T, kColumns, MatrixLayout::kByRow>;
+  using Memory = ProductMemory<T, kColumns, MatrixLayout::kByRow, kRowTiles<T, kAccess>>;
   unsigned char* const shared = SharedBytes();
   const int reduction = a.geometry.Reduction(a.source.channels), columns = a.geometry.out_c;
   const int first_column = blockIdx.y * kColumns;
@@ -173,7 +174,7 @@ __global__ void __launch_bounds__(kTileThreads,
 
 template <typename T, int kColumns, Access kAccess>
 void LaunchForward(Queue* queue, ForwardArguments<T> arguments) {
-  using Memory = ProductMemory<T, kColumns, MatrixLayout::kByRow>;
+  using Memory = ProductMemory<T, kColumns, MatrixLayout::kByRow, kRowTiles<T, kAccess>>;
   const int channels = arguments.source.channels;
   const int coefficients =
       kAccess == Access::kPointwise ? ValueSource<T>::kCoefficients * PaddedChannels(channels) : 0;

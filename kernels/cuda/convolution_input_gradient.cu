@@ -44,7 +44,7 @@ template <typename T, int kColumns, Access kAccess>
 __global__ void __launch_bounds__(kTileThreads,
                                   BlocksPerMultiprocessor(Pass::kInputGradient, kColumns, kAccess))
     ConvolutionInputGradientKernel(InputGradientArguments<T> a) {
-  using Memory = ProductMemory<T, kColumns, MatrixLayout::kByColumn>;
+  using Memory = ProductMemory<T, kColumns, MatrixLayout::kByColumn, kRowTiles<T, kAccess>>;
   unsigned char* const shared = SharedBytes();
   const int reduction = a.geometry.Reduction(a.source.channels), columns = a.geometry.in_c;
   const int first_column = blockIdx.y * kColumns;
@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(kTileThreads,
 
 template <typename T, int kColumns, Access kAccess>
 void LaunchInputGradient(Queue* queue, InputGradientArguments<T> arguments) {
-  using Memory = ProductMemory<T, kColumns, MatrixLayout::kByColumn>;
+  using Memory = ProductMemory<T, kColumns, MatrixLayout::kByColumn, kRowTiles<T, kAccess>>;
   const int channels = arguments.source.channels;
   const int coefficients = kAccess == Access::kPointwise
                                ? GradientSource<T>::kCoefficients * PaddedChannels(channels)

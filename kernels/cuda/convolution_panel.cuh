@@ -3,6 +3,7 @@
 #ifndef PUSHPULL_KERNELS_CUDA_CONVOLUTION_PANEL_CUH_
 #define PUSHPULL_KERNELS_CUDA_CONVOLUTION_PANEL_CUH_
 
+#include "kernels/cuda/async_copy.cuh"
 #include "kernels/cuda/convolution_sources.cuh"
 #include "kernels/cuda/divisor.h"
 #include "kernels/cuda/numbers.cuh"
@@ -20,15 +21,15 @@ PUSHPULL_HOST_DEVICE constexpr int StagedColumns(int columns) {
 PUSHPULL_HOST_DEVICE constexpr int StagedStride(int staged_columns) { return staged_columns + 4; }
 
 // The layout of a block's shared memory, in order: tiles, panel, sums, coefficients. In bytes.
-template <typename T, int kColumns, MatrixLayout kPanelLayout>
+template <typename T, int kColumns, MatrixLayout kPanelLayout, int kRowTiles = 2>
 struct ProductMemory {
   static constexpr int kRowTileBytes =
       kTileRows * (kChunk + kLinePadding<T>)*static_cast<int>(sizeof(T));
   static constexpr int kStagedBytes =
       kTileRows * StagedStride(StagedColumns(kColumns)) * static_cast<int>(sizeof(float));
-  // Two tiles of rows; once the product is done, columns of the result are in the same place.
+  // The tiles of rows; once the product is done, columns of the result are in the same place.
   static constexpr int kTilesBytes =
-      2 * kRowTileBytes > kStagedBytes ? 2 * kRowTileBytes : kStagedBytes;
+      kRowTiles * kRowTileBytes > kStagedBytes ? kRowTiles* kRowTileBytes : kStagedBytes;
   static constexpr int kSumsBytes = kTileWarps * 2 * kColumns * static_cast<int>(sizeof(float));
 
   // The panel is [reduction][kColumns] (kByRow) or [kColumns][reduction] (kByColumn), plus padding.
@@ -126,7 +127,7 @@ __global__ void PackPanelKernel(PanelWeights weights, T* packed) {
 
 // The panel of a block in shared memory. If it is not resident, chunks of a packed copy pass
 // through two places there: Fetch loads a chunk into registers while another is multiplied, Store
-// writes it to its place.
+// writes it to its place; or StartCopies does both beside the threads.
 template <typename T, int kColumns, MatrixLayout kLayout>
 class Panel {
  public:
@@ -168,7 +169,7 @@ class Panel {
       if (resident_) return fetched;
 #pragma unroll
       for (int j = 0; j < kPerThread; ++j) {
-        if (Has(j)) fetched.vectors[j] = Load(chunk, j);
+        if (Has(j)) fetched.vectors[j] = LoadRaw8(AddressOf(chunk, j));
       }
     }
     return fetched;
@@ -178,10 +179,16 @@ class Panel {
 #pragma unroll
     for (int j = 0; j < kPerThread; ++j) {
       if (!Has(j)) continue;
-      const int i = static_cast<int>(threadIdx.x) + j * kTileThreads;
-      constexpr int kLine = (kLayout == MatrixLayout::kByRow ? kColumns : kChunk) / 8;
-      StoreRaw8(kAhead ? fetched.vectors[kAhead ? j : 0] : Load(chunk, j),
-                At(chunk) + i / kLine * stride_ + i % kLine * 8);
+      StoreRaw8(kAhead ? fetched.vectors[kAhead ? j : 0] : LoadRaw8(AddressOf(chunk, j)),
+                At(chunk) + PlaceOf(j));
+    }
+  }
+
+  __device__ __forceinline__ void StartCopies(int chunk) const {
+    if (resident_) return;
+#pragma unroll
+    for (int j = 0; j < kPerThread; ++j) {
+      if (Has(j)) StartCopy8(AddressOf(chunk, j), true, At(chunk) + PlaceOf(j));
     }
   }
 
@@ -194,8 +201,14 @@ class Panel {
   }
 
  private:
-  __device__ __forceinline__ Raw8<T> Load(int chunk, int j) const {
-    return LoadRaw8(packed_ + (static_cast<int64_t>(chunk) * kVectors + j * kTileThreads) * 8);
+  __device__ __forceinline__ const T* AddressOf(int chunk, int j) const {
+    return packed_ + (static_cast<int64_t>(chunk) * kVectors + j * kTileThreads) * 8;
+  }
+  // The place in a chunk of the thread's vector number j.
+  __device__ __forceinline__ int PlaceOf(int j) const {
+    constexpr int kLine = (kLayout == MatrixLayout::kByRow ? kColumns : kChunk) / 8;
+    const int i = static_cast<int>(threadIdx.x) + j * kTileThreads;
+    return i / kLine * stride_ + i % kLine * 8;
   }
   // Whether the thread has a vector number j of a chunk.
   static __device__ __forceinline__ bool Has(int j) {

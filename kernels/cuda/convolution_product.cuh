@@ -109,6 +109,71 @@ __device__ __forceinline__ void AddColumnSums(const ColumnSums& sums, int first_
   }
 }
 
+// Multiplies the chunks of a tile of rows one by one. The next chunk is loaded into registers
+// meanwhile. Two tiles in shared memory alternate, so one barrier per chunk is enough.
+template <int kRowTileBytes, typename T, int kColumns, MatrixLayout kPanelLayout, typename Rows>
+__device__ __forceinline__ void MultiplyFetchedChunks(int chunks, const Rows& rows,
+                                                      const Panel<T, kColumns, kPanelLayout>& panel,
+                                                      unsigned char* tiles,
+                                                      TileMath<T, kColumns>* math) {
+  typename Rows::Fetched fetched = rows.Fetch(0);
+  typename Panel<T, kColumns, kPanelLayout>::Fetched weights = panel.Fetch(0);
+  __syncthreads();  // all threads have read the staged result, whose place the tiles take
+  for (int chunk = 0; chunk < chunks; ++chunk) {
+    T* const row_tile = reinterpret_cast<T*>(tiles + chunk % 2 * kRowTileBytes);
+    rows.Store(fetched, chunk * kChunk, row_tile);
+    panel.Store(weights, chunk);
+    __syncthreads();
+    if (chunk + 1 < chunks) {
+      fetched = rows.Fetch((chunk + 1) * kChunk);
+      weights = panel.Fetch(chunk + 1);
+    }
+    math->template Multiply<MatrixLayout::kByRow, kPanelLayout>(row_tile, Rows::kStride,
+                                                                panel.At(chunk), panel.stride());
+  }
+}
+
+// The same with copies that run beside the threads: of the rows two chunks ahead, into three tiles,
+// and of the weights, which come from the L2 cache, one chunk ahead.
+//
+//   chunk c:   wait until rows c and weights c are there (rows c + 1 may be under way); barrier;
+//              start weights c + 1; start rows c + 2; multiply c
+//
+// The barrier makes the copies of all threads visible. It also means that chunk c - 1 has been
+// multiplied, whose places the copies that begin then take.
+template <int kRowTileBytes, typename T, int kColumns, MatrixLayout kPanelLayout, typename Rows>
+__device__ __forceinline__ void MultiplyCopiedChunks(int chunks, const Rows& rows,
+                                                     const Panel<T, kColumns, kPanelLayout>& panel,
+                                                     unsigned char* tiles,
+                                                     TileMath<T, kColumns>* math) {
+  // Starts a group of copies each, which is empty behind the last chunk.
+  const auto start_rows = [&](int chunk, int tile) {
+    if (chunk < chunks) {
+      rows.StartCopies(chunk * kChunk, reinterpret_cast<T*>(tiles + tile * kRowTileBytes));
+    }
+    CloseCopyGroup();
+  };
+  const auto start_weights = [&](int chunk) {
+    if (chunk < chunks) panel.StartCopies(chunk);
+    CloseCopyGroup();
+  };
+  __syncthreads();  // all threads have read the staged result, whose place the tiles take
+  start_rows(0, 0);
+  start_weights(0);
+  start_rows(1, 1);
+  int tile = 0;
+  for (int chunk = 0; chunk < chunks; ++chunk) {
+    WaitForCopies<1>();
+    __syncthreads();
+    start_weights(chunk + 1);
+    start_rows(chunk + 2, tile == 0 ? 2 : tile - 1);
+    const T* const row_tile = reinterpret_cast<const T*>(tiles + tile * kRowTileBytes);
+    math->template Multiply<MatrixLayout::kByRow, kPanelLayout>(row_tile, Rows::kStride,
+                                                                panel.At(chunk), panel.stride());
+    tile = tile == 2 ? 0 : tile + 1;
+  }
+}
+
 // The block's share of the product. Calls epilogue.Begin(staged, first column, columns) once per
 // block and phase, then FinishStaged for all elements, and writes the sums per column to `sums`.
 template <typename T, int kColumns, MatrixLayout kPanelLayout, typename Rows, typename Epilogue>
@@ -116,7 +181,7 @@ __device__ __forceinline__ void MultiplyTiles(const ProductPlan& plan, Rows& row
                                               Panel<T, kColumns, kPanelLayout>& panel,
                                               const Epilogue& epilogue, unsigned char* tiles,
                                               float* sums) {
-  using Memory = ProductMemory<T, kColumns, kPanelLayout>;
+  using Memory = ProductMemory<T, kColumns, kPanelLayout>;  // its tiles are of any number
   float* const staged = reinterpret_cast<float*>(tiles);
   const int first_tile = blockIdx.x * plan.tiles_per_block;
   const int end_tile = min(first_tile + plan.tiles_per_block, plan.row_tiles);
@@ -131,20 +196,10 @@ __device__ __forceinline__ void MultiplyTiles(const ProductPlan& plan, Rows& row
     const int first_row = tile * kTileRows;
     rows.Begin(first_row);
     math.Clear();
-    typename Rows::Fetched fetched = rows.Fetch(0);
-    typename Panel<T, kColumns, kPanelLayout>::Fetched weights = panel.Fetch(0);
-    __syncthreads();  // all threads have read the staged result, whose place the tiles take
-    for (int chunk = 0; chunk < chunks; ++chunk) {
-      T* const row_tile = reinterpret_cast<T*>(tiles + chunk % 2 * Memory::kRowTileBytes);
-      rows.Store(fetched, chunk * kChunk, row_tile);
-      panel.Store(weights, chunk);
-      __syncthreads();
-      if (chunk + 1 < chunks) {
-        fetched = rows.Fetch((chunk + 1) * kChunk);
-        weights = panel.Fetch(chunk + 1);
-      }
-      math.template Multiply<MatrixLayout::kByRow, kPanelLayout>(row_tile, Rows::kStride,
-                                                                 panel.At(chunk), panel.stride());
+    if constexpr (Rows::kCopies) {
+      MultiplyCopiedChunks<Memory::kRowTileBytes>(chunks, rows, panel, tiles, &math);
+    } else {
+      MultiplyFetchedChunks<Memory::kRowTileBytes>(chunks, rows, panel, tiles, &math);
     }
 #pragma unroll
     for (int phase = 0; phase < kPhases; ++phase) {

@@ -7,6 +7,7 @@
 #ifndef PUSHPULL_KERNELS_CUDA_CONVOLUTION_ROWS_CUH_
 #define PUSHPULL_KERNELS_CUDA_CONVOLUTION_ROWS_CUH_
 
+#include "kernels/cuda/async_copy.cuh"
 #include "kernels/cuda/convolution_sources.cuh"
 #include "kernels/cuda/divisor.h"
 #include "kernels/cuda/numbers.cuh"
@@ -55,6 +56,13 @@ enum class Access {
   kPadded,     // any other number of channels: the numbers of one tap that there are
 };
 
+// Whether rows are copied to shared memory as they are, beside the threads, two chunks ahead. There
+// are three tiles of rows then.
+template <typename T, Access kAccess>
+inline constexpr bool kCopiesRows = kAccess == Access::kVector && sizeof(T) == 2;
+template <typename T, Access kAccess>
+inline constexpr int kRowTiles = kCopiesRows<T, kAccess> ? 3 : 2;
+
 // The pixels that a pixel meets by a tap: Start is computed once per pixel, Find for each tap. The
 // conditions are joined without branches.
 struct Start {
@@ -102,13 +110,15 @@ struct BackwardTaps {
 // Fetch loads raw numbers into registers while the previous chunk is multiplied, Store forms the
 // elements from them. A thread handles the same eight columns of two rows. Only pointwise
 // convolutions form their elements here; those of the others, which are read once per tap, must be
-// plain numbers in memory.
+// plain numbers in memory. Whole vectors of them need no registers: where kCopies is true,
+// StartCopies takes the place of both.
 template <typename T, Access kAccess, typename Source, typename Taps>
 class RowLoader {
  public:
   static constexpr int kStride = kChunk + kLinePadding<T>;
   static constexpr int kRowsPerThread = kTileRows * kChunk / 8 / kTileThreads;
   static constexpr bool kForms = kAccess == Access::kPointwise;
+  static constexpr bool kCopies = kCopiesRows<T, kAccess>;
 
   struct Fetched {
     Raw8<T> first[kRowsPerThread];
@@ -164,14 +174,11 @@ class RowLoader {
       int channel, kw;
       const int tap = source_.padded.Quotient(column, &channel);
       const int kh = g_.by_kernel.Quotient(tap, &kw);
-      const int from_width = Taps::kBackward ? g_.out_w : g_.in_w;
 #pragma unroll
       for (int i = 0; i < kRowsPerThread; ++i) {
         fetched.first[i] = Raw8<T>{};
-        int h, w;
-        const bool found = Taps::Find(g_, start_[i], kh, kw, &h, &w);
-        if (!(found & present_[i] & (column < columns_))) continue;
-        const int row = (base_[i] + h) * from_width + w;
+        int row;
+        if (!Find(i, column, kh, kw, &row)) continue;
         const T* const from =
             source_.first() + static_cast<int64_t>(row) * source_.channels + channel;
         if constexpr (kAccess == Access::kPadded) {
@@ -182,6 +189,21 @@ class RowLoader {
       }
     }
     return fetched;
+  }
+
+  // Starts the copies of a chunk (async_copy.cuh).
+  __device__ __forceinline__ void StartCopies(int first_column, T* tile) const {
+    const int column = first_column + ColumnOf();
+    int channel, kw;
+    const int tap = source_.padded.Quotient(column, &channel);
+    const int kh = g_.by_kernel.Quotient(tap, &kw);
+#pragma unroll
+    for (int i = 0; i < kRowsPerThread; ++i) {
+      int row;
+      const bool found = Find(i, column, kh, kw, &row);
+      const int64_t offset = static_cast<int64_t>(found ? row : 0) * source_.channels + channel;
+      StartCopy8(source_.first() + offset, found, tile + RowOf(i) * kStride + ColumnOf());
+    }
   }
 
   __device__ __forceinline__ void Store(const Fetched& fetched, int first_column, T* tile) const {
@@ -212,6 +234,15 @@ class RowLoader {
     return threadIdx.x / (kChunk / 8) + i * (kTileThreads / (kChunk / 8));
   }
   static __device__ __forceinline__ int ColumnOf() { return threadIdx.x % (kChunk / 8) * 8; }
+
+  // Finds the pixel of the source that row i reads by tap (kh, kw), to which `column` belongs;
+  // false if the numbers are zeros.
+  __device__ __forceinline__ bool Find(int i, int column, int kh, int kw, int* row) const {
+    int h, w;
+    const bool found = Taps::Find(g_, start_[i], kh, kw, &h, &w);
+    *row = (base_[i] + h) * (Taps::kBackward ? g_.out_w : g_.in_w) + w;
+    return found & present_[i] & (column < columns_);
+  }
 
   // Forms eight elements of row i, whose coefficients are in shared or in device memory.
   template <bool kInShared>

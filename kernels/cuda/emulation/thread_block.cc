@@ -13,6 +13,8 @@
 
 #include "glog/logging.h"
 
+#include "kernels/cuda/emulation/async_copies.h"
+
 namespace pushpull::emulation {
 namespace {
 
@@ -70,7 +72,9 @@ class BlockRunner {
         for (unsigned x = 0; x < grid.x; ++x) {
           place_.block_index = {x, y, z};
           std::memset(shared_.get(), 0xff, shared_bytes);
+          BeginAsyncCopies();
           RunBlock();
+          EndAsyncCopies(kernel);
         }
       }
     }
