@@ -16,7 +16,7 @@ struct ThreadCopies {
   std::deque<std::vector<AsyncCopy>> groups;  // closed ones, the oldest first
 };
 
-// Of the running block, by index of the thread.
+// The threads of the running block, by their index in it.
 thread_local std::map<unsigned, ThreadCopies> copies;
 
 ThreadCopies& OfThread() {
