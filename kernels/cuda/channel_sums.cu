@@ -5,7 +5,7 @@
 namespace pushpull::PUSHPULL_CUDA {
 namespace {
 
-constexpr int kThreads = 256;
+constexpr int kThreads = 256, kThreadsLog2 = 8;
 constexpr int kNormLanes = 16;  // threads that share one channel's parts
 constexpr int kNormColumns = kThreads / kNormLanes;
 
@@ -67,19 +67,24 @@ __device__ __forceinline__ void AddNormGradients(const NormGradientWork& work, i
   work.dgamma[channel] = static_cast<float>(sums[1] * InverseDeviation(work.norm, channel));
 }
 
-// Adds plain sums. Shared memory holds double [lanes][columns].
+// Adds plain sums. Shared memory holds double [lanes][columns]. The trips of the loop are counted
+// first, since the compiler would divide by the number of lanes to unroll it.
 __device__ __forceinline__ void AddPlain(const PlainWork& work, int block, double* sums) {
-  const int columns = 1 << work.columns_log2, lanes = kThreads >> work.columns_log2;
+  const int columns = 1 << work.columns_log2, lanes_log2 = kThreadsLog2 - work.columns_log2;
   const int index = threadIdx.x & (columns - 1), lane = threadIdx.x >> work.columns_log2;
   const int64_t column = static_cast<int64_t>(block) * columns + index;
+  const int trips = (work.num_parts - lane + (1 << lanes_log2) - 1) >> lanes_log2;
   double sum = 0.0;
   if (column < work.size) {
-    for (int p = lane; p < work.num_parts; p += lanes) sum += work.parts[p * work.size + column];
+    const float* part = work.parts + lane * work.size + column;
+#pragma unroll 4
+    for (int i = 0; i < trips; ++i, part += work.size << lanes_log2) sum += *part;
   }
   sums[threadIdx.x] = sum;
   __syncthreads();
   if (lane != 0 || column >= work.size) return;
-  for (int other = 1; other < lanes; ++other) sum += sums[other * columns + index];
+#pragma unroll 1
+  for (int other = columns; other < kThreads; other += columns) sum += sums[other + index];
   work.out[column] = static_cast<float>(sum);
 }
 
@@ -108,8 +113,7 @@ NormGradientWork WorkOf(const NormGradientSums& sums) {
 
 // Takes more lanes for more parts, so that a lane adds about four.
 PlainWork WorkOf(const PlainSums& sums) {
-  constexpr int kMostLanes = 32, kPartsPerLane = 4, kThreadsLog2 = 8;
-  static_assert(1 << kThreadsLog2 == kThreads);
+  constexpr int kMostLanes = 32, kPartsPerLane = 4;
   if (sums.num_parts == 0) return {};
   int lanes_log2 = 0;
   while (1 << lanes_log2 < kMostLanes && (kPartsPerLane << lanes_log2) < sums.num_parts) {
