@@ -75,7 +75,7 @@ class SassTableTest(unittest.TestCase):
         # An outer loop does not count, nor a loop without barriers.
         self.assertEqual(loop("NOP", "NOP", barrier, "@P0 BRA 0x10", "NOP", barrier, "@P1 BRA 0x0"), 3)
         self.assertEqual(loop(barrier, "NOP", "NOP", "@P0 BRA 0x10", barrier, "EXIT"), 0)
-        # Of two loops side by side the longer one.
+        # The longer one of two loops side by side counts.
         self.assertEqual(loop(barrier, "@P0 BRA 0x0", barrier, "NOP", "NOP", "BRA 0x20", "EXIT"), 4)
 
     def test_leaves_out_what_only_does_not_match(self):
