@@ -62,6 +62,19 @@ struct StatisticsOut {
   ParameterOf<T>* variance = nullptr;
 };
 
+// What a worker pushes for the moving statistics of a batch norm over `rows` values: the mean, and
+// the unbiased variance, which is the variance times rows / max(rows - 1, 1). All vectors have one
+// entry per channel. P is a ParameterOf.
+template <typename P>
+struct PushedStatistics {
+  int64_t channels = 0;
+  int64_t rows = 0;
+  const P* mean = nullptr;
+  const P* variance = nullptr;
+  P* pushed_mean = nullptr;      // written
+  P* pushed_variance = nullptr;  // written
+};
+
 // The gradient that a layer receives. With z = batch_norm(raw), dz is the derivative of the loss
 // with respect to z, or to raw if there is no batch norm. Statistics::kBatch also needs
 //   dbeta  = sum of dz

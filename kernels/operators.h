@@ -22,6 +22,8 @@
 
 #include <cstdint>
 
+#include "absl/types/span.h"
+
 #include "kernels/detection/ssd_loss.h"
 #include "kernels/gather/gather.h"
 #include "kernels/operands.h"
@@ -104,12 +106,9 @@ class Operators {
   virtual void Zero(int64_t size, Parameter* out) = 0;
   // sum[i] += x[i].
   virtual void AddTo(int64_t size, const Parameter* x, Parameter* sum) = 0;
-  // What a worker pushes for the moving statistics of a batch norm over `rows` values: the mean,
-  // and the unbiased variance, which is the variance times rows / max(rows - 1, 1). All vectors
-  // have one entry per channel.
-  virtual void MovingStatistics(int64_t channels, int64_t rows, const Parameter* mean,
-                                const Parameter* variance, Parameter* pushed_mean,
-                                Parameter* pushed_variance) = 0;
+  // Writes what a worker pushes for the moving statistics of some batch norms. The span is only
+  // read during the call.
+  virtual void MovingStatistics(absl::Span<const PushedStatistics<Parameter>> norms) = 0;
   // Removes the initial mean 0 and variance 1 from moving statistics in which they still have the
   // weight `left` (0 <= left < 1):
   //   corrected_mean = mean / (1 - left)

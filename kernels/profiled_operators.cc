@@ -182,10 +182,11 @@ class ProfiledOperators : public Operators<T> {
     operators_.AddTo(size, x, sum);
     RecordFlat("add", size, Parameters(3.0 * size), start);
   }
-  void MovingStatistics(int64_t channels, int64_t rows, const P* mean, const P* variance,
-                        P* pushed_mean, P* pushed_variance) override {
+  void MovingStatistics(absl::Span<const PushedStatistics<P>> norms) override {
     const int64_t start = now_();
-    operators_.MovingStatistics(channels, rows, mean, variance, pushed_mean, pushed_variance);
+    operators_.MovingStatistics(norms);
+    int64_t channels = 0;
+    for (const PushedStatistics<P>& norm : norms) channels += norm.channels;
     RecordFlat("statistics", channels, Parameters(4.0 * channels), start);
   }
   void CorrectStatistics(int64_t channels, double left, const P* mean, const P* variance,

@@ -61,13 +61,14 @@ class HostOperators : public Operators<T> {
     for (int64_t i = 0; i < size; ++i) sum[i] += x[i];
   }
 
-  void MovingStatistics(int64_t channels, int64_t rows, const T* mean, const T* variance,
-                        T* pushed_mean, T* pushed_variance) override {
-    const double unbias =
-        static_cast<double>(rows) / static_cast<double>(std::max<int64_t>(rows - 1, 1));
-    for (int64_t c = 0; c < channels; ++c) {
-      pushed_mean[c] = mean[c];
-      pushed_variance[c] = static_cast<T>(variance[c] * unbias);
+  void MovingStatistics(absl::Span<const PushedStatistics<T>> norms) override {
+    for (const PushedStatistics<T>& norm : norms) {
+      const double unbias =
+          static_cast<double>(norm.rows) / static_cast<double>(std::max<int64_t>(norm.rows - 1, 1));
+      for (int64_t c = 0; c < norm.channels; ++c) {
+        norm.pushed_mean[c] = norm.mean[c];
+        norm.pushed_variance[c] = static_cast<T>(norm.variance[c] * unbias);
+      }
     }
   }
 

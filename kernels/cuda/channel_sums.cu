@@ -5,135 +5,136 @@
 namespace pushpull::PUSHPULL_CUDA {
 namespace {
 
-constexpr int kChannelsPerBlock = 32;
-constexpr int kLanes = 16;  // threads that share one channel's parts
+constexpr int kThreads = 256, kThreadsLog2 = 8;
+constexpr int kNormLanes = 16;  // threads that share one channel's parts
+constexpr int kNormColumns = kThreads / kNormLanes;
 
-// All three kernels work alike. A block has threads [lanes][columns]; x counts columns (channels),
-// so a warp reads neighbouring columns of a part. Thread (lane, column) adds the parts p = lane,
-// lane + lanes, ... in double and puts its sum into shared memory; after a barrier the threads of
-// lane 0 add the lanes in order. The order depends on the sizes only, so results are deterministic.
+// All sums work alike. The threads of a block are [lanes][columns], so a warp reads neighbouring
+// columns of a part. Thread (lane, column) adds the parts p = lane, lane + lanes, ... in double and
+// puts its sum into shared memory; after a barrier the threads of lane 0 add the lanes in order.
+// The order depends on the sizes only, so results are deterministic.
 //
 //     parts [num_parts][columns]          shared [lanes][columns]
 //       p = 0        -> lane 0               lane 0  ----.
 //       p = 1        -> lane 1       -->     lane 1  ----+-->  one result per column
 //       p = lanes    -> lane 0               ...     ----'
 
-// The count, the mean and the sum of squared distances from the mean of some values.
-struct Moments {
-  double count, mean, m2;
+// The gradients of a batch norm and plain sums in the form that the kernel takes. Each of `blocks`
+// blocks owns kNormColumns or `columns` columns. There is nothing to do if `blocks` is 0.
+struct NormGradientWork {
+  int blocks = 0;
+  const float* parts = nullptr;  // [num_parts][2][channels]
+  int num_parts = 0, channels = 0;
+  NormView norm;
+  float* dbeta = nullptr;
+  float* dgamma = nullptr;
 };
 
-__device__ __forceinline__ Moments Merge(const Moments& a, const Moments& b) {
-  if (b.count == 0.0) return a;
-  if (a.count == 0.0) return b;
-  const double count = a.count + b.count;
-  const double distance = b.mean - a.mean;
-  return {count, a.mean + distance * (b.count / count),
-          a.m2 + b.m2 + distance * distance * (a.count * b.count / count)};
-}
+struct PlainWork {
+  int blocks = 0;
+  const float* parts = nullptr;  // [num_parts][size]
+  int num_parts = 0;
+  int columns_log2 = 0;  // of a block, which has kThreads / columns lanes
+  int64_t size = 0;
+  float* out = nullptr;
+};
 
-// A block combines the statistics of 32 channels; its 16 lanes share the parts. Shared memory holds
-// Moments [kLanes][32]. There are few blocks, and each merge depends on the one before through
-// divisions in double, so latency is the likely bound.
-__global__ void CombineStatisticsKernel(const float* parts, int num_parts, int channels,
-                                        float* mean, float* variance) {
-  Moments* const lanes = reinterpret_cast<Moments*>(SharedBytes());
-  const int channel = blockIdx.x * kChannelsPerBlock + threadIdx.x;
-  Moments moments = {0.0, 0.0, 0.0};
-  if (channel < channels) {
-    for (int p = threadIdx.y; p < num_parts; p += kLanes) {
-      const float* const part = parts + static_cast<int64_t>(p) * 3 * channels + channel;
-      moments = Merge(moments, {part[0], part[channels], part[2 * channels]});
-    }
-  }
-  lanes[threadIdx.y * kChannelsPerBlock + threadIdx.x] = moments;
-  __syncthreads();
-  if (threadIdx.y == 0 && channel < channels) {
-    for (int lane = 1; lane < kLanes; ++lane) {
-      moments = Merge(moments, lanes[lane * kChannelsPerBlock + threadIdx.x]);
-    }
-    mean[channel] = static_cast<float>(moments.mean);
-    variance[channel] = static_cast<float>(moments.m2 / moments.count);
-  }
-}
+struct GradientWork {
+  NormGradientWork norm;
+  PlainWork plain[2];  // weights, biases
+};
 
-// A block combines the two gradient sums of 32 channels; its 16 lanes share the parts. Shared
-// memory holds double [2][kLanes][32]. There are few blocks, so latency is the likely bound.
-__global__ void CombineNormGradientsKernel(const float* parts, int num_parts, int channels,
-                                           NormView norm, float* dbeta, float* dgamma) {
-  double* const lanes = reinterpret_cast<double*>(SharedBytes());
-  const int channel = blockIdx.x * kChannelsPerBlock + threadIdx.x;
+// Adds the two sums of 16 channels. Shared memory holds double [2][kNormLanes][16].
+__device__ __forceinline__ void AddNormGradients(const NormGradientWork& work, int block,
+                                                 double* lanes) {
+  const int column = threadIdx.x % kNormColumns, lane = threadIdx.x / kNormColumns;
+  const int channel = block * kNormColumns + column;
   double sums[2] = {0.0, 0.0};
-  if (channel < channels) {
-    for (int p = threadIdx.y; p < num_parts; p += kLanes) {
-      const float* const part = parts + static_cast<int64_t>(p) * 2 * channels + channel;
+  if (channel < work.channels) {
+    for (int p = lane; p < work.num_parts; p += kNormLanes) {
+      const float* const part = work.parts + static_cast<int64_t>(p) * 2 * work.channels + channel;
       sums[0] += part[0];
-      sums[1] += part[channels];
+      sums[1] += part[work.channels];
     }
   }
-  for (int i = 0; i < 2; ++i) {
-    lanes[(i * kLanes + threadIdx.y) * kChannelsPerBlock + threadIdx.x] = sums[i];
-  }
+  for (int i = 0; i < 2; ++i) lanes[(i * kNormLanes + lane) * kNormColumns + column] = sums[i];
   __syncthreads();
-  if (threadIdx.y == 0 && channel < channels) {
-    for (int lane = 1; lane < kLanes; ++lane) {
-      for (int i = 0; i < 2; ++i) {
-        sums[i] += lanes[(i * kLanes + lane) * kChannelsPerBlock + threadIdx.x];
-      }
-    }
-    dbeta[channel] = static_cast<float>(sums[0]);
-    dgamma[channel] = static_cast<float>(sums[1] * InverseDeviation(norm, channel));
+  if (lane != 0 || channel >= work.channels) return;
+  for (int other = 1; other < kNormLanes; ++other) {
+    for (int i = 0; i < 2; ++i) sums[i] += lanes[(i * kNormLanes + other) * kNormColumns + column];
   }
+  work.dbeta[channel] = static_cast<float>(sums[0]);
+  work.dgamma[channel] = static_cast<float>(sums[1] * InverseDeviation(work.norm, channel));
 }
 
-// A block adds blockDim.x columns; its blockDim.y lanes share the parts. Shared memory holds double
-// [lanes][columns]. CombineParts chooses more lanes for more parts, so that a lane adds about four.
-// Large weight gradients are bound by the memory that `parts` is read from (often the L2 cache,
-// since it was just written), small ones by latency.
-__global__ void CombinePartsKernel(const float* parts, int num_parts, int64_t size, float* out) {
-  double* const sums = reinterpret_cast<double*>(SharedBytes());
-  const int64_t column = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+// Adds plain sums. Shared memory holds double [lanes][columns]. The trips of the loop are counted
+// first, since the compiler would divide by the number of lanes to unroll it.
+__device__ __forceinline__ void AddPlain(const PlainWork& work, int block, double* sums) {
+  const int columns = 1 << work.columns_log2, lanes_log2 = kThreadsLog2 - work.columns_log2;
+  const int index = threadIdx.x & (columns - 1), lane = threadIdx.x >> work.columns_log2;
+  const int64_t column = static_cast<int64_t>(block) * columns + index;
+  const int trips = (work.num_parts - lane + (1 << lanes_log2) - 1) >> lanes_log2;
   double sum = 0.0;
-  if (column < size) {
-    for (int p = threadIdx.y; p < num_parts; p += blockDim.y) sum += parts[p * size + column];
+  if (column < work.size) {
+    const float* part = work.parts + lane * work.size + column;
+#pragma unroll 4
+    for (int i = 0; i < trips; ++i, part += work.size << lanes_log2) sum += *part;
   }
-  sums[threadIdx.y * blockDim.x + threadIdx.x] = sum;
+  sums[threadIdx.x] = sum;
   __syncthreads();
-  if (threadIdx.y != 0 || column >= size) return;
-  for (int lane = 1; lane < blockDim.y; ++lane) sum += sums[lane * blockDim.x + threadIdx.x];
-  out[column] = static_cast<float>(sum);
+  if (lane != 0 || column >= work.size) return;
+#pragma unroll 1
+  for (int other = columns; other < kThreads; other += columns) sum += sums[other + index];
+  work.out[column] = static_cast<float>(sum);
 }
 
-LaunchShape ChannelShape(int64_t channels, size_t bytes_per_thread) {
-  const auto blocks = static_cast<unsigned>((channels + kChannelsPerBlock - 1) / kChannelsPerBlock);
-  return {dim3(blocks), dim3(kChannelsPerBlock, kLanes),
-          bytes_per_thread * kChannelsPerBlock * kLanes};
+// Combines the gradients of an operator. The first blocks add the gradients of the batch norm, the
+// next those of the weights, and the last those of the biases. Large weight gradients are bound by
+// the memory that their parts are read from (often the L2 cache, since they were just written), all
+// others by latency.
+__global__ void __launch_bounds__(kThreads) CombineGradientsKernel(GradientWork work) {
+  double* const shared = reinterpret_cast<double*>(SharedBytes());
+  const int block = static_cast<int>(blockIdx.x) - work.norm.blocks;
+  if (block < 0) return AddNormGradients(work.norm, blockIdx.x, shared);
+  const int which = block < work.plain[0].blocks ? 0 : 1;
+  AddPlain(work.plain[which], block - which * work.plain[0].blocks, shared);
+}
+
+NormGradientWork WorkOf(const NormGradientSums& sums) {
+  if (sums.num_parts == 0) return {};
+  return {static_cast<int>((sums.channels + kNormColumns - 1) / kNormColumns),
+          sums.parts,
+          static_cast<int>(sums.num_parts),
+          static_cast<int>(sums.channels),
+          ViewOf(sums.norm),
+          sums.dbeta,
+          sums.dgamma};
+}
+
+// Takes more lanes for more parts, so that a lane adds about four.
+PlainWork WorkOf(const PlainSums& sums) {
+  constexpr int kMostLanes = 32, kPartsPerLane = 4;
+  if (sums.num_parts == 0) return {};
+  int lanes_log2 = 0;
+  while (1 << lanes_log2 < kMostLanes && (kPartsPerLane << lanes_log2) < sums.num_parts) {
+    ++lanes_log2;
+  }
+  const int columns_log2 = kThreadsLog2 - lanes_log2;
+  return {static_cast<int>((sums.size + (1 << columns_log2) - 1) >> columns_log2),
+          sums.parts,
+          static_cast<int>(sums.num_parts),
+          columns_log2,
+          sums.size,
+          sums.out};
 }
 
 }  // namespace
 
-void CombineStatistics(Queue* queue, const float* parts, int64_t num_parts, int64_t channels,
-                       float* mean, float* variance) {
-  Launch(queue, "combine_statistics", ChannelShape(channels, sizeof(Moments)),
-         CombineStatisticsKernel, parts, static_cast<int>(num_parts), static_cast<int>(channels),
-         mean, variance);
-}
-
-void CombineNormGradients(Queue* queue, const float* parts, int64_t num_parts, int64_t channels,
-                          const BatchNorm<float>& norm, float* dbeta, float* dgamma) {
-  Launch(queue, "combine_norm_gradients", ChannelShape(channels, 2 * sizeof(double)),
-         CombineNormGradientsKernel, parts, static_cast<int>(num_parts), static_cast<int>(channels),
-         ViewOf(&norm), dbeta, dgamma);
-}
-
-void CombineParts(Queue* queue, const float* parts, int64_t num_parts, int64_t size, float* out) {
-  constexpr unsigned kThreads = 256, kMostLanes = 32, kPartsPerLane = 4;
-  unsigned lanes = 1;
-  while (lanes < kMostLanes && lanes * kPartsPerLane < num_parts) lanes *= 2;
-  const unsigned columns = kThreads / lanes;
-  const auto blocks = static_cast<unsigned>((size + columns - 1) / columns);
-  Launch(queue, "combine_parts", {dim3(blocks), dim3(columns, lanes), kThreads * sizeof(double)},
-         CombinePartsKernel, parts, static_cast<int>(num_parts), size, out);
+void CombineGradients(Queue* queue, const GradientSums& sums) {
+  const GradientWork work = {WorkOf(sums.norm), {WorkOf(sums.weights), WorkOf(sums.biases)}};
+  const int blocks = work.norm.blocks + work.plain[0].blocks + work.plain[1].blocks;
+  Launch(queue, "combine_gradients", {dim3(blocks), dim3(kThreads), 2 * kThreads * sizeof(double)},
+         CombineGradientsKernel, work);
 }
 
 }  // namespace pushpull::PUSHPULL_CUDA

@@ -11,21 +11,67 @@
 
 namespace pushpull::PUSHPULL_CUDA {
 
-// The plain operands come first. The kernels of one call run one after the other and reuse the
-// memory behind them, hence the maximum.
+namespace {
+
+// The bytes behind the plain operands that the input gradient needs, and the partial sums of the
+// bias gradient.
+template <typename T>
+int64_t InputGradientBytes(const Queue& queue, const ConvolutionShape& shape) {
+  return CoefficientBytes(shape) + PackedBytes<T>(shape) +
+         GradientPartBytes(MaxProductBlocks(queue, shape.in.rows()), shape.in.c);
+}
+int64_t BiasPartBytes(const Queue& queue, const ConvolutionShape& shape) {
+  return BiasGradientParts(queue, shape) * shape.out_channels * static_cast<int64_t>(sizeof(float));
+}
+
+}  // namespace
+
+template <typename T>
+int64_t SeparateGradientsBytes(const Queue& queue, const ConvolutionShape& shape) {
+  return InputGradientBytes<T>(queue, shape) + BiasPartBytes(queue, shape) +
+         WeightGradientSplits<T>(queue, shape) * shape.dense_weights() *
+             static_cast<int64_t>(sizeof(float));
+}
+
+template <typename T>
+void SeparateGradients(Queue* queue, const ConvolutionShape& shape, const Lazy<T>& x,
+                       const float* weights, const OutputGradient<T>& dy, const LazyView<T>& value,
+                       const PlainGradientOf<T>& gradient, float* dweights, float* dbias,
+                       const InputGradient<T>& dx, void* workspace) {
+  unsigned char* const input_memory = static_cast<unsigned char*>(workspace);
+  unsigned char* const bias_memory = input_memory + InputGradientBytes<T>(*queue, shape);
+  unsigned char* const weight_memory = bias_memory + BiasPartBytes(*queue, shape);
+  // The weight gradient comes last, since its partial sums are the largest: when they are combined,
+  // they are still in the L2 cache.
+  GradientSums sums;
+  if (dx.dz != nullptr) {
+    sums.norm = ConvolutionInputGradient(queue, shape, x, weights, gradient, dx,
+                                         reinterpret_cast<float*>(input_memory));
+  }
+  if (dbias != nullptr) {
+    sums.biases =
+        ConvolutionBiasGradient(queue, shape, dy, dbias, reinterpret_cast<float*>(bias_memory));
+  }
+  if (dweights != nullptr) {
+    sums.weights = ConvolutionWeightGradient(queue, shape, value, gradient, dweights,
+                                             reinterpret_cast<float*>(weight_memory));
+  }
+  CombineGradients(queue, sums);
+}
+
+// The plain operands come first. The memory behind them serves the forward pass, the three kernels
+// of the backward pass, whose partial sums are combined in the end, or the one kernel that replaces
+// these, hence the maximum.
 template <typename T>
 int64_t ConvolutionWorkspaceBytes(const Queue& queue, const ConvolutionShape& shape) {
-  constexpr int64_t kFloat = sizeof(float);
   const Shape out = shape.out();
-  const int64_t statistics = StatisticsPartBytes(MaxProductBlocks(queue, out.rows()), out.c);
-  const int64_t norms = GradientPartBytes(MaxProductBlocks(queue, shape.in.rows()), shape.in.c);
-  const int64_t weights = WeightGradientSplits<T>(queue, shape) * shape.dense_weights() * kFloat;
-  const int64_t biases = BiasGradientParts(queue, shape) * out.c * kFloat;
+  const int64_t forward = CoefficientBytes(shape) + PackedBytes<T>(shape) +
+                          StatisticsPartBytes(MaxProductBlocks(queue, out.rows()), out.c);
+  const int64_t backward = SeparateGradientsBytes<T>(queue, shape);
   const int64_t fused =
       PointwiseBackwardPays(queue, shape) ? PointwiseBackwardWorkspaceBytes(queue, shape) : 0;
-  const int64_t shared = CoefficientBytes(shape) + PackedBytes<T>(shape);
   return PlainValueBytes<T>(shape) + PlainGradientBytes<T>(shape) +
-         std::max({shared + statistics, shared + norms, weights, biases, fused});
+         std::max({forward, backward, fused});
 }
 
 template <typename T>
@@ -43,13 +89,19 @@ void ConvolutionBackward(Queue* queue, const ConvolutionShape& shape, const Lazy
   unsigned char* const gradient_memory = memory + PlainValueBytes<T>(shape);
   const PlainGradientOf<T> gradient =
       PlainGradient(queue, shape, dy, dx.dz != nullptr, gradient_memory);
-  float* const parts = reinterpret_cast<float*>(gradient_memory + PlainGradientBytes<T>(shape));
-  // The input gradient comes last, since it is the one that may overwrite an input: dx.dz may be
-  // the same tensor as dx.add.
-  ConvolutionWeightGradient(queue, shape, value, gradient, dweights, parts);
-  if (dbias != nullptr) ConvolutionBiasGradient(queue, shape, dy, dbias, parts);
-  if (dx.dz != nullptr) ConvolutionInputGradient(queue, shape, x, weights, gradient, dx, parts);
+  SeparateGradients(queue, shape, x, weights, dy, value, gradient, dweights, dbias, dx,
+                    gradient_memory + PlainGradientBytes<T>(shape));
 }
+
+#define PUSHPULL_INSTANTIATE(T)                                                                  \
+  template int64_t SeparateGradientsBytes<T>(const Queue&, const ConvolutionShape&);             \
+  template void SeparateGradients<T>(Queue*, const ConvolutionShape&, const Lazy<T>&,            \
+                                     const float*, const OutputGradient<T>&, const LazyView<T>&, \
+                                     const PlainGradientOf<T>&, float*, float*,                  \
+                                     const InputGradient<T>&, void*);
+PUSHPULL_INSTANTIATE(float)
+PUSHPULL_INSTANTIATE(Bfloat16)
+#undef PUSHPULL_INSTANTIATE
 
 template int64_t ConvolutionWorkspaceBytes<float>(const Queue&, const ConvolutionShape&);
 template int64_t ConvolutionWorkspaceBytes<Bfloat16>(const Queue&, const ConvolutionShape&);

@@ -1,10 +1,10 @@
 // y = convolution(value(x), weights) + bias, with the statistics of y.
 // Tested by tests/kernels/cuda/cuda_convolution_test.cc.
-#include "kernels/cuda/channel_sums.h"
 #include "kernels/cuda/convolution.h"
 #include "kernels/cuda/convolution_operands.h"
 #include "kernels/cuda/convolution_plan.h"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/statistics_sums.cuh"
 
 namespace pushpull::PUSHPULL_CUDA {
 namespace {
@@ -99,7 +99,7 @@ struct ForwardArguments {
   PanelWeights weights;
   const float* bias;
   T* y;
-  float* parts;  // null: no statistics
+  StatisticsSums statistics;
   // Device memory for the coefficients and the weights, if they are not in shared memory.
   float* coefficients;
   T* packed;
@@ -157,19 +157,23 @@ __global__ void __launch_bounds__(kTileThreads,
   Panel<T, kColumns, MatrixLayout::kByRow> panel(a.weights, a.packed, blockIdx.y, a.plan.resident,
                                                  panel_memory);
   OutputEpilogue<T> epilogue = {a.y, a.bias, columns, first_column,
-                                a.parts != nullptr ? pivots : nullptr};
+                                a.statistics.parts != nullptr ? pivots : nullptr};
   MultiplyTiles<T, kColumns>(a.plan, rows, panel, epilogue, shared, sums);
 
+  if (a.statistics.parts == nullptr) return;
   const int n = threadIdx.x;
-  if (a.parts == nullptr || n >= kColumns || first_column + n >= columns) return;
-  const int first_row = blockIdx.x * a.plan.tiles_per_block * kTileRows;
-  const int end_row = min(first_row + a.plan.tiles_per_block * kTileRows, a.geometry.out_rows);
-  const float count = static_cast<float>(end_row - first_row);
-  const float sum = AddWarps<kColumns>(sums, 0, n), squares = AddWarps<kColumns>(sums, 1, n);
-  float* const part = a.parts + static_cast<int64_t>(blockIdx.x) * 3 * columns + first_column + n;
-  part[0] = count;
-  part[columns] = pivots[n] + sum / count;
-  part[2 * columns] = fmaxf(squares - sum * (sum / count), 0.0f);
+  if (n < kColumns && first_column + n < columns) {
+    const int first_row = blockIdx.x * a.plan.tiles_per_block * kTileRows;
+    const int end_row = min(first_row + a.plan.tiles_per_block * kTileRows, a.geometry.out_rows);
+    const float count = static_cast<float>(end_row - first_row);
+    const float sum = AddWarps<kColumns>(sums, 0, n), squares = AddWarps<kColumns>(sums, 1, n);
+    float* const part =
+        a.statistics.parts + static_cast<int64_t>(blockIdx.x) * 3 * columns + first_column + n;
+    part[0] = count;
+    part[columns] = pivots[n] + sum / count;
+    part[2 * columns] = fmaxf(squares - sum * (sum / count), 0.0f);
+  }
+  CombineStatistics<kColumns>(a.statistics, blockIdx.y, shared);
 }
 
 template <typename T, int kColumns, Access kAccess>
@@ -178,8 +182,10 @@ void LaunchForward(Queue* queue, ForwardArguments<T> arguments) {
   const int channels = arguments.source.channels;
   const int coefficients =
       kAccess == Access::kPointwise ? ValueSource<T>::kCoefficients * PaddedChannels(channels) : 0;
-  const int shared = PlanShared<Memory>(*queue, arguments.geometry.Reduction(channels),
-                                        coefficients, &arguments.plan);
+  const int64_t shared =
+      std::max<int64_t>(PlanShared<Memory>(*queue, arguments.geometry.Reduction(channels),
+                                           coefficients, &arguments.plan),
+                        StatisticsSharedBytes(arguments.statistics.num_parts, kColumns));
   if (!arguments.plan.shares_coefficients) {
     Launch(queue, "convolution_coefficients", {dim3(1), dim3(kTileThreads)},
            CoefficientsKernel<ValueSource<T>>, arguments.source, arguments.coefficients);
@@ -225,24 +231,21 @@ void ConvolutionForward(Queue* queue, const ConvolutionShape& shape, const Lazy<
   unsigned char* const memory = static_cast<unsigned char*>(workspace);
   float* const coefficients = reinterpret_cast<float*>(memory + PlainValueBytes<T>(shape));
   T* const packed = reinterpret_cast<T*>(coefficients + CoefficientBytes(shape) / sizeof(float));
-  float* const parts = statistics.mean != nullptr
-                           ? reinterpret_cast<float*>(packed + PackedBytes<T>(shape) / sizeof(T))
-                           : nullptr;
+  const ProductPlan plan =
+      PlanProduct(*queue, Pass::kForward, geometry.out_rows, geometry.out_c, tile_columns, access);
   const ForwardArguments<T> arguments = {
       geometry,
-      PlanProduct(*queue, Pass::kForward, geometry.out_rows, geometry.out_c, tile_columns, access),
+      plan,
       {PlainValue(queue, shape, x, tile_columns, memory), geometry.in_c},
       {weights, geometry.Reduction(geometry.in_c), geometry.out_c, geometry.in_c,
        Divisor(PaddedChannels(geometry.in_c))},
       bias,
       y,
-      parts,
+      SumsFor(queue, statistics, plan.blocks, geometry.out_c, tile_columns,
+              packed + PackedBytes<T>(shape) / sizeof(T)),
       coefficients,
       packed};
   Dispatch(queue, tile_columns, access, arguments);
-  if (parts == nullptr) return;
-  CombineStatistics(queue, parts, arguments.plan.blocks, geometry.out_c, statistics.mean,
-                    statistics.variance);
 }
 
 template void ConvolutionForward<float>(Queue*, const ConvolutionShape&, const Lazy<float>&,

@@ -121,9 +121,10 @@ void Dispatch(Queue* queue, int, Access access, const InputGradientArguments<flo
 }  // namespace
 
 template <typename T>
-void ConvolutionInputGradient(Queue* queue, const ConvolutionShape& shape, const Lazy<T>& x,
-                              const float* weights, const PlainGradientOf<T>& dy,
-                              const InputGradient<T>& dx, float* workspace) {
+NormGradientSums ConvolutionInputGradient(Queue* queue, const ConvolutionShape& shape,
+                                          const Lazy<T>& x, const float* weights,
+                                          const PlainGradientOf<T>& dy, const InputGradient<T>& dx,
+                                          float* workspace) {
   const ConvolutionGeometry geometry(shape);
   float* const coefficients = workspace;
   T* const packed = reinterpret_cast<T*>(workspace + CoefficientBytes(shape) / sizeof(float));
@@ -143,17 +144,18 @@ void ConvolutionInputGradient(Queue* queue, const ConvolutionShape& shape, const
       coefficients,
       packed};
   Dispatch(queue, tile_columns, access, arguments);
-  if (x.batch_norm == nullptr) return;
-  CombineNormGradients(queue, parts, arguments.plan.blocks, geometry.in_c, *x.batch_norm, dx.dbeta,
-                       dx.dgamma);
+  if (x.batch_norm == nullptr) return {};
+  return {parts, arguments.plan.blocks, geometry.in_c, x.batch_norm, dx.dbeta, dx.dgamma};
 }
 
-template void ConvolutionInputGradient<float>(Queue*, const ConvolutionShape&, const Lazy<float>&,
-                                              const float*, const PlainGradientOf<float>&,
-                                              const InputGradient<float>&, float*);
-template void ConvolutionInputGradient<Bfloat16>(Queue*, const ConvolutionShape&,
-                                                 const Lazy<Bfloat16>&, const float*,
-                                                 const PlainGradientOf<Bfloat16>&,
-                                                 const InputGradient<Bfloat16>&, float*);
+template NormGradientSums ConvolutionInputGradient<float>(Queue*, const ConvolutionShape&,
+                                                          const Lazy<float>&, const float*,
+                                                          const PlainGradientOf<float>&,
+                                                          const InputGradient<float>&, float*);
+template NormGradientSums ConvolutionInputGradient<Bfloat16>(Queue*, const ConvolutionShape&,
+                                                             const Lazy<Bfloat16>&, const float*,
+                                                             const PlainGradientOf<Bfloat16>&,
+                                                             const InputGradient<Bfloat16>&,
+                                                             float*);
 
 }  // namespace pushpull::PUSHPULL_CUDA

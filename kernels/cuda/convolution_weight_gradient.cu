@@ -1,6 +1,6 @@
 // The gradient of a convolution's weights, dw[q][o] = sum over output pixels m of value(m, q) *
 // dy[m][o] with q = (tap, input channel), and of its biases. The pixels are cut into splits, one
-// for each blockIdx.z, whose partial sums CombineParts adds.
+// for each blockIdx.z, whose partial sums CombineGradients adds.
 // Tested by tests/kernels/cuda/cuda_convolution_test.cc.
 #include <type_traits>
 
@@ -367,8 +367,9 @@ int WeightGradientSplits(const Queue& queue, const ConvolutionShape& shape) {
 }
 
 template <typename T>
-void ConvolutionWeightGradient(Queue* queue, const ConvolutionShape& shape, const LazyView<T>& x,
-                               const PlainGradientOf<T>& dy, float* dweights, float* parts) {
+PlainSums ConvolutionWeightGradient(Queue* queue, const ConvolutionShape& shape,
+                                    const LazyView<T>& x, const PlainGradientOf<T>& dy,
+                                    float* dweights, float* parts) {
   const ConvolutionGeometry geometry(shape);
   const int wanted = WeightGradientSplits<T>(*queue, shape);
   const int rows_per_split = CeilDivide(CeilDivide(geometry.out_rows, wanted), kChunk) * kChunk;
@@ -380,7 +381,8 @@ void ConvolutionWeightGradient(Queue* queue, const ConvolutionShape& shape, cons
       rows_per_split,
       splits > 1 ? parts : dweights};
   LaunchWeightGradient(queue, ChooseAccess(shape, geometry.in_c), splits, arguments);
-  if (splits > 1) CombineParts(queue, parts, splits, shape.dense_weights(), dweights);
+  if (splits == 1) return {};
+  return {parts, splits, shape.dense_weights(), dweights};
 }
 
 int BiasGradientParts(const Queue& queue, const ConvolutionShape& shape) {
@@ -388,8 +390,8 @@ int BiasGradientParts(const Queue& queue, const ConvolutionShape& shape) {
 }
 
 template <typename T>
-void ConvolutionBiasGradient(Queue* queue, const ConvolutionShape& shape,
-                             const OutputGradient<T>& dy, float* dbias, float* parts) {
+PlainSums ConvolutionBiasGradient(Queue* queue, const ConvolutionShape& shape,
+                                  const OutputGradient<T>& dy, float* dbias, float* parts) {
   const Shape out = shape.out();
   const int num_parts = BiasGradientParts(*queue, shape);
   const dim3 grid(num_parts, CeilDivide(out.c, kBiasThreadsX));
@@ -397,15 +399,16 @@ void ConvolutionBiasGradient(Queue* queue, const ConvolutionShape& shape,
   Launch(queue, "convolution_bias_gradient",
          {grid, dim3(kBiasThreadsX, kBiasThreadsY), kBiasThreadsX * kBiasThreadsY * sizeof(float)},
          ConvolutionBiasGradientKernel<T>, source, static_cast<int>(out.rows()), parts);
-  CombineParts(queue, parts, num_parts, out.c, dbias);
+  return {parts, num_parts, out.c, dbias};
 }
 
-#define PUSHPULL_INSTANTIATE(T)                                                                   \
-  template int WeightGradientSplits<T>(const Queue&, const ConvolutionShape&);                    \
-  template void ConvolutionWeightGradient<T>(Queue*, const ConvolutionShape&, const LazyView<T>&, \
-                                             const PlainGradientOf<T>&, float*, float*);          \
-  template void ConvolutionBiasGradient<T>(Queue*, const ConvolutionShape&,                       \
-                                           const OutputGradient<T>&, float*, float*);
+#define PUSHPULL_INSTANTIATE(T)                                                                  \
+  template int WeightGradientSplits<T>(const Queue&, const ConvolutionShape&);                   \
+  template PlainSums ConvolutionWeightGradient<T>(Queue*, const ConvolutionShape&,               \
+                                                  const LazyView<T>&, const PlainGradientOf<T>&, \
+                                                  float*, float*);                               \
+  template PlainSums ConvolutionBiasGradient<T>(Queue*, const ConvolutionShape&,                 \
+                                                const OutputGradient<T>&, float*, float*);
 PUSHPULL_INSTANTIATE(float)
 PUSHPULL_INSTANTIATE(Bfloat16)
 #undef PUSHPULL_INSTANTIATE

@@ -79,6 +79,7 @@ class CudaDevice final : public Device {
         bfloat16_operators_(MakeCudaOperators<Bfloat16>(&queue_, libraries_.get())) {}
 
   ~CudaDevice() override {
+    queue_.FreeShared();
     if (queue_.stream != nullptr) cudaStreamDestroy(queue_.stream);
     if (copies_ != nullptr) cudaStreamDestroy(copies_);
     if (uploads_ != nullptr) cudaStreamDestroy(uploads_);
@@ -93,6 +94,7 @@ class CudaDevice final : public Device {
     queue_.Note(cudaStreamCreateWithFlags(&copies_, cudaStreamNonBlocking), "stream");
     queue_.Note(cudaStreamCreateWithFlags(&uploads_, cudaStreamNonBlocking), "stream");
     queue_.Note(cudaEventCreateWithFlags(&zeroed_, cudaEventDisableTiming), "event");
+    queue_.AllocateShared();
     return status();
   }
 

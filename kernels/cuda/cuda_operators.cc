@@ -120,10 +120,8 @@ class CudaOperators final : public Operators<T> {
   void AddTo(int64_t size, const float* x, float* sum) override {
     PUSHPULL_CUDA::AddTo(queue_, size, x, sum);
   }
-  void MovingStatistics(int64_t channels, int64_t rows, const float* mean, const float* variance,
-                        float* pushed_mean, float* pushed_variance) override {
-    PUSHPULL_CUDA::MovingStatistics(queue_, channels, rows, mean, variance, pushed_mean,
-                                    pushed_variance);
+  void MovingStatistics(absl::Span<const PushedStatistics<float>> norms) override {
+    PUSHPULL_CUDA::MovingStatistics(queue_, norms);
   }
   void CorrectStatistics(int64_t channels, double left, const float* mean, const float* variance,
                          float* corrected_mean, float* corrected_variance) override {

@@ -301,11 +301,12 @@ void DepthwiseBackward(Queue* queue, const ConvolutionShape& shape, const Lazy<T
     Launch(queue, "depthwise_backward", launch, kernel, geometry, plan, ViewOf(x), weights, dy_view,
            ViewOf(dx), weight_parts, norm_parts);
   }
-  CombineParts(queue, weight_parts, plan.parts, weight_count, dweights);
+  GradientSums sums;
   if (norm_wanted) {
-    CombineNormGradients(queue, norm_parts, plan.parts, shape.in.c, *x.batch_norm, dx.dbeta,
-                         dx.dgamma);
+    sums.norm = {norm_parts, plan.parts, shape.in.c, x.batch_norm, dx.dbeta, dx.dgamma};
   }
+  sums.weights = {weight_parts, plan.parts, weight_count, dweights};
+  CombineGradients(queue, sums);
 }
 
 template void DepthwiseBackward<float>(Queue*, const ConvolutionShape&, const Lazy<float>&,

@@ -1,8 +1,8 @@
 // Tested by tests/kernels/cuda/depthwise_test.cc.
 // Tested by tests/kernels/cuda/cuda_convolution_test.cc.
-#include "kernels/cuda/channel_sums.h"
 #include "kernels/cuda/depthwise.h"
 #include "kernels/cuda/depthwise_tile.cuh"
+#include "kernels/cuda/statistics_sums.cuh"
 
 namespace pushpull::PUSHPULL_CUDA {
 namespace depthwise {
@@ -30,10 +30,10 @@ struct Moments {
 
 // Combines sums[slots][3][kSlab] over the slots, in order (Chan, Golub and LeVeque), and writes the
 // block's part.
-__device__ __forceinline__ void WritePart(const float* sums, int slots, int slabs, int channels,
-                                          float* parts) {
+__device__ __forceinline__ void WritePart(const float* sums, int slots, int slabs,
+                                          const StatisticsSums& statistics) {
   const int thread = threadIdx.x, slab = blockIdx.x % slabs, part = blockIdx.x / slabs;
-  const int channel = slab * kSlab + thread;
+  const int channels = statistics.channels, channel = slab * kSlab + thread;
   if (thread >= kSlab || channel >= channels) return;
   // Means are kept as distances from that of the first slot, so that a large mean costs no
   // precision.
@@ -48,7 +48,7 @@ __device__ __forceinline__ void WritePart(const float* sums, int slots, int slab
     squares += fmaf(distance * distance, count * share, other[2 * kSlab]);
     count += other[0];
   }
-  float* const to = parts + static_cast<int64_t>(part) * 3 * channels + channel;
+  float* const to = statistics.parts + static_cast<int64_t>(part) * 3 * channels + channel;
   to[0] = count;
   to[channels] = base + mean;
   to[2 * channels] = squares;
@@ -221,10 +221,11 @@ __device__ __forceinline__ void WalkOutputs(const Geometry& g, const Plan& plan,
 // read about once from device memory and each output written once; the nine multiply-adds per
 // output and the instructions of staging come close to that time, so either may be the bound. At
 // the end the slots' moments take the place of the tile and are combined in order. x must have no
-// skip and no `applied`. `parts` is null, or [plan.parts][3][channels] for the statistics.
+// skip and no `applied`.
 template <typename T, int kStride>
 __global__ void __launch_bounds__(kThreads, kForwardResident)
-    ForwardTiles(Geometry g, Plan plan, LazyView<T> x, const float* weights, T* y, float* parts) {
+    ForwardTiles(Geometry g, Plan plan, LazyView<T> x, const float* weights, T* y,
+                 StatisticsSums statistics) {
   float* const tile = reinterpret_cast<float*>(SharedBytes());
   float* const coefficients = tile + plan.values.pixels * kSlab;
   const int slab = blockIdx.x % plan.slabs * kSlab;
@@ -238,7 +239,7 @@ __global__ void __launch_bounds__(kThreads, kForwardResident)
   PutTaps(weights, g.channels, slab, taps);
   const int pair = thread % kPairs * 2;
   const bool active = slab + pair < g.channels;
-  OutputSink<T> sink{parts != nullptr};
+  OutputSink<T> sink{statistics.parts != nullptr};
   const Extent extent{g.images, g.height, g.width, g.channels};
   StagedPlace* const places = reinterpret_cast<StagedPlace*>(taps + 9 * kSlab);
   PutPlaces(plan.values, extent, places);
@@ -258,12 +259,13 @@ __global__ void __launch_bounds__(kThreads, kForwardResident)
     __syncthreads();
   }
 
-  if (parts == nullptr) return;
+  if (statistics.parts == nullptr) return;
   float* const sums = tile + thread / kPairs * 3 * kSlab;
   sink.moments[0].Put(sink.count, pair, sums);
   sink.moments[1].Put(sink.count, pair + 1, sums);
   __syncthreads();
-  WritePart(tile, kSlots, plan.slabs, g.channels, parts);
+  WritePart(tile, kSlots, plan.slabs, statistics);
+  CombineStatistics<kSlab>(statistics, blockIdx.x % plan.slabs, SharedBytes());
 }
 
 // The shapes that have no tiles: any kernel, stride and number of channels, and inputs with a skip.
@@ -273,7 +275,8 @@ __global__ void __launch_bounds__(kThreads, kForwardResident)
 // latency of the loads are the likely bounds.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
-    ForwardGeneric(Geometry g, Plan plan, LazyView<T> x, const float* weights, T* y, float* parts) {
+    ForwardGeneric(Geometry g, Plan plan, LazyView<T> x, const float* weights, T* y,
+                   StatisticsSums statistics) {
   const int thread = threadIdx.x;
   const int channel = blockIdx.x % plan.slabs * kSlab + thread % kSlab;
   const int slot = thread / kSlab;
@@ -305,11 +308,12 @@ __global__ void __launch_bounds__(kThreads)
       ++count;
     }
   }
-  if (parts == nullptr) return;
+  if (statistics.parts == nullptr) return;
   float* const sums = reinterpret_cast<float*>(SharedBytes());
   moments.Put(count, thread % kSlab, sums + slot * 3 * kSlab);
   __syncthreads();
-  WritePart(sums, kGenericSlots, plan.slabs, g.channels, parts);
+  WritePart(sums, kGenericSlots, plan.slabs, statistics);
+  CombineStatistics<kSlab>(statistics, blockIdx.x % plan.slabs, SharedBytes());
 }
 
 }  // namespace
@@ -324,18 +328,19 @@ void DepthwiseForward(Queue* queue, const ConvolutionShape& shape, const Lazy<T>
   const bool tiled = depthwise::HasTiles(shape) && value.skip == nullptr;
   const depthwise::Plan plan = tiled ? depthwise::TiledForwardPlan(*queue, shape)
                                      : depthwise::GenericForwardPlan(*queue, shape);
-  const LaunchShape launch{dim3(plan.blocks()), dim3(depthwise::kThreads), plan.shared_bytes};
-  float* const parts = statistics.mean == nullptr ? nullptr : static_cast<float*>(workspace);
+  const StatisticsSums sums =
+      SumsFor(queue, statistics, plan.parts, shape.in.c, depthwise::kSlab, workspace);
+  const auto combining =
+      static_cast<size_t>(StatisticsSharedBytes(sums.num_parts, depthwise::kSlab));
+  const LaunchShape launch{dim3(plan.blocks()), dim3(depthwise::kThreads),
+                           std::max(plan.shared_bytes, combining)};
   if (!tiled) {
     Launch(queue, "depthwise_forward_generic", launch, depthwise::ForwardGeneric<T>, geometry, plan,
-           value, weights, y, parts);
+           value, weights, y, sums);
   } else {
     Launch(queue, "depthwise_forward", launch,
            shape.stride == 1 ? depthwise::ForwardTiles<T, 1> : depthwise::ForwardTiles<T, 2>,
-           geometry, plan, value, weights, y, parts);
-  }
-  if (parts != nullptr) {
-    CombineStatistics(queue, parts, plan.parts, shape.in.c, statistics.mean, statistics.variance);
+           geometry, plan, value, weights, y, sums);
   }
 }
 

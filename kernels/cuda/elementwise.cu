@@ -85,19 +85,31 @@ __global__ void __launch_bounds__(kWalkThreads)
   }
 }
 
-// One thread per channel. There are at most a few thousand, so the launch itself is the cost; the
-// same holds for the next kernel.
-__global__ void __launch_bounds__(kWalkThreads)
-    MovingStatisticsKernel(int64_t channels, double factor, const float* mean,
-                           const float* variance, float* pushed_mean, float* pushed_variance) {
-  const int64_t step = int64_t{gridDim.x} * blockDim.x;
-  for (int64_t c = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; c < channels; c += step) {
-    pushed_mean[c] = mean[c];
-    pushed_variance[c] = static_cast<float>(variance[c] * factor);
+// The batch norms of one launch. They are parameters of the kernel, which CUDA limits to 4 KiB.
+constexpr size_t kNormsPerLaunch = 80;
+struct PushedNorms {
+  struct Norm {
+    int64_t channels;
+    double factor;  // of the variance
+    const float* mean;
+    const float* variance;
+    float* pushed_mean;
+    float* pushed_variance;
+  } norms[kNormsPerLaunch];
+};
+static_assert(sizeof(PushedNorms) <= 4096);
+
+// Block b writes the statistics of batch norm b. There are at most a few thousand channels, so the
+// launch itself is the cost; that is why one launch serves all batch norms.
+__global__ void __launch_bounds__(kWalkThreads) MovingStatisticsKernel(PushedNorms all) {
+  const PushedNorms::Norm& norm = all.norms[blockIdx.x];
+  for (int64_t c = threadIdx.x; c < norm.channels; c += blockDim.x) {
+    norm.pushed_mean[c] = norm.mean[c];
+    norm.pushed_variance[c] = static_cast<float>(norm.variance[c] * norm.factor);
   }
 }
 
-// One thread per channel.
+// One thread per channel. As above, the launch is the cost; only inference needs this kernel.
 __global__ void __launch_bounds__(kWalkThreads)
     CorrectStatisticsKernel(int64_t channels, double left, const float* mean, const float* variance,
                             float* corrected_mean, float* corrected_variance) {
@@ -181,12 +193,21 @@ void AddTo(Queue* queue, int64_t size, const float* x, float* sum) {
   Launch(queue, "AddTo", {WalkBlocks(*queue, size), kWalkThreads}, AddToKernel, size, x, sum);
 }
 
-void MovingStatistics(Queue* queue, int64_t channels, int64_t rows, const float* mean,
-                      const float* variance, float* pushed_mean, float* pushed_variance) {
-  const double factor =
-      static_cast<double>(rows) / static_cast<double>(std::max<int64_t>(rows - 1, 1));
-  Launch(queue, "MovingStatistics", {WalkBlocks(*queue, channels), kWalkThreads},
-         MovingStatisticsKernel, channels, factor, mean, variance, pushed_mean, pushed_variance);
+void MovingStatistics(Queue* queue, absl::Span<const PushedStatistics<float>> norms) {
+  while (!norms.empty()) {
+    const auto now = norms.first(std::min(norms.size(), kNormsPerLaunch));
+    PushedNorms arguments = {};
+    for (size_t i = 0; i < now.size(); ++i) {
+      const PushedStatistics<float>& norm = now[i];
+      const double factor =
+          static_cast<double>(norm.rows) / static_cast<double>(std::max<int64_t>(norm.rows - 1, 1));
+      arguments.norms[i] = {norm.channels, factor,           norm.mean,
+                            norm.variance, norm.pushed_mean, norm.pushed_variance};
+    }
+    Launch(queue, "MovingStatistics", {static_cast<unsigned>(now.size()), kWalkThreads},
+           MovingStatisticsKernel, arguments);
+    norms.remove_prefix(now.size());
+  }
 }
 
 void CorrectStatistics(Queue* queue, int64_t channels, double left, const float* mean,

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "absl/types/span.h"
+
 #include "kernels/cuda/queue.h"
 #include "kernels/operands.h"
 
@@ -35,8 +37,8 @@ void ConvertToFloat(Queue* queue, int64_t size, const T* from, float* to);
 
 void Zero(Queue* queue, int64_t size, float* out);
 void AddTo(Queue* queue, int64_t size, const float* x, float* sum);
-void MovingStatistics(Queue* queue, int64_t channels, int64_t rows, const float* mean,
-                      const float* variance, float* pushed_mean, float* pushed_variance);
+// As Operators::MovingStatistics, with one kernel for up to 80 batch norms.
+void MovingStatistics(Queue* queue, absl::Span<const PushedStatistics<float>> norms);
 void CorrectStatistics(Queue* queue, int64_t channels, double left, const float* mean,
                        const float* variance, float* corrected_mean, float* corrected_variance);
 

@@ -11,7 +11,8 @@
 
 namespace pushpull::PUSHPULL_CUDA {
 
-// Unlike on the CPU, a label outside [0, classes) cannot end the process; the loss becomes NaN.
+// Queues one kernel for each 1024 samples. Unlike on the CPU, a label outside [0, classes) cannot
+// end the process; the loss becomes NaN.
 template <typename T>
 void SoftmaxCrossEntropy(Queue* queue, int64_t samples, int64_t classes, const T* logits,
                          const int32_t* labels, double smoothing, T* dlogits,

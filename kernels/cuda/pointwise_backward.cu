@@ -254,8 +254,8 @@ __device__ __forceinline__ void StoreWeightGradients(const Layout& layout, const
 //
 // dw stays in registers for all tiles of the block: it is cut into squares of 16 x 16, at most 48
 // (kFewSquares) or 96 (kManySquares) over the eight warps. It is written once as a partial sum,
-// which CombineParts adds. Shared memory holds the weights for all tiles, both tiles, the staged
-// sums, the batch norm sums and the coefficients (Layout).
+// which CombineGradients adds. Shared memory holds the weights for all tiles, both tiles, the
+// staged sums, the batch norm sums and the coefficients (Layout).
 //
 // dz, raw and x are read from device memory once, which is the point of this kernel; the epilogue
 // reads x.raw a second time, but soon enough for a cache. Its weakness: the loads of a tile are
@@ -399,9 +399,12 @@ void PointwiseBackward(Queue* queue, const ConvolutionShape& shape, const Lazy<B
                           : adds ? PointwiseBackwardKernel<kManySquares, kAdds>
                               : PointwiseBackwardKernel<kManySquares, kPlain>;
   Launch(queue, "pointwise_backward", launch, kernel, arguments);
-  CombineParts(queue, weight_parts, plan.blocks, shape.dense_weights(), dweights);
-  if (x.batch_norm == nullptr) return;
-  CombineNormGradients(queue, norm_parts, plan.blocks, in_c, *x.batch_norm, dx.dbeta, dx.dgamma);
+  GradientSums sums;
+  if (x.batch_norm != nullptr) {
+    sums.norm = {norm_parts, plan.blocks, in_c, x.batch_norm, dx.dbeta, dx.dgamma};
+  }
+  sums.weights = {weight_parts, plan.blocks, shape.dense_weights(), dweights};
+  CombineGradients(queue, sums);
 }
 
 }  // namespace pushpull::PUSHPULL_CUDA

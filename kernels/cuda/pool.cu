@@ -200,7 +200,7 @@ void PoolBackward(Queue* queue, const Lazy<T>& x, const T* dy, const InputGradie
     LaunchBackward<1>(queue, x, dy, dx, parts, sums);
   }
   if (sums == nullptr) return;
-  CombineNormGradients(queue, sums, parts, x.shape.c, *x.batch_norm, dx.dbeta, dx.dgamma);
+  CombineGradients(queue, {{sums, parts, x.shape.c, x.batch_norm, dx.dbeta, dx.dgamma}, {}, {}});
 }
 
 #define PUSHPULL_INSTANTIATE(T)                             \

@@ -14,10 +14,10 @@ some blocks run in sass_machine.py, which counts the instructions they issue. Th
          less often (UNITS below, after the table of throughputs in CUDA's programming guide for capability 9.0)
   bound  the sum over the launches of the larger of the two
 
-No cache misses, waits or gaps between kernels are counted, so a measurement should be longer. A launch of fewer blocks
-than multiprocessors takes as long as one block. --blocks adds, for the kernels whose names match the pattern, the
-pieces of code without jumps that issue most, with their instructions. --at_most makes the script fail if the issue time
-of a network's step is longer.
+No cache misses, waits or gaps between kernels are counted, so a measurement should be longer; nor is what the last block
+of a launch does alone (kernels/cuda/last_block.cuh). A launch of fewer blocks than multiprocessors takes as long as one
+block. --blocks adds, for the kernels whose names match the pattern, the pieces of code without jumps that issue most,
+with their instructions. --at_most makes the script fail if the issue time of a network's step is longer.
 """
 import argparse
 import collections

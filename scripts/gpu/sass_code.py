@@ -20,14 +20,14 @@ class Operand:
         self.inverted = text.startswith(("!", "~"))
         self.negated = text.startswith("-") and not text.startswith("-0x")
         self.name = text.lstrip("!~" + ("-" if self.negated else "")).strip("|")
-        self.constant = re.fullmatch(r"c\[0x(\w+)\]\[(?:(R\w+)\+?)?(?:0x(\w+))?\]", self.name)
+        self.constant = re.fullmatch(r"c\[0x(\w+)\]\[(?:(U?R\w+)\+?)?(?:0x(\w+))?\]", self.name)
         self.number = int(self.name, 16) & 0xffffffff if re.fullmatch(r"-?0x[0-9a-f]+", self.name) else None
         self.is_predicate = bool(re.fullmatch(r"U?P[\dT]", self.name))
         self.is_register = bool(REGISTER.fullmatch(self.name))
         # The name of the register or predicate; None for those that are always zero or true, and for all else.
         self.register = None
         if self.constant:
-            self.register = self.constant[2] if self.constant[2] != "RZ" else None
+            self.register = self.constant[2] if self.constant[2] not in ("RZ", "URZ") else None
         elif re.fullmatch(r"U?R\d+|U?P\d", self.name):
             self.register = self.name
         self.fixed = None  # its bits in each lane if they are always the same

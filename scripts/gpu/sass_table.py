@@ -10,6 +10,8 @@ are counts of instructions as they stand in the code, not of how often they run:
   LD    generic loads, which find out at each use whether an address is in shared or in device memory
   F2F   conversions of single numbers, which a multiprocessor issues at a quarter of the rate of F2FP, those of pairs
   STG.x stores of less than 16 bytes to device memory
+  loop  the most instructions from one barrier of the main loop to the next. The main loop is the innermost loop that has
+        barriers, and of several the longest. Loops within it count once. 0: no loop has barriers
 
 With --budget the table is compared with a file of limits, such as sass_budget.txt beside this script, and the script
 fails if a kernel exceeds one. A line such as `"Add.*<.*>" LD=0 registers=128` has a regular expression, which must match
@@ -24,32 +26,55 @@ import shutil
 import subprocess
 import sys
 
-INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]*)")
+INSTRUCTION = re.compile(r"^\s+/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]*)([^;]*);")
+TARGET = re.compile(r"0x([0-9a-f]+)\s*$")
 FUNCTION = re.compile(r"Function : (\S+)")
 RULE = re.compile(r'"([^"]+)"((?:\s+[\w.]+=\d+)+)\s*')
 RESOURCES = re.compile(r"Function (\S+?):\s+REG:(\d+) STACK:(\d+)")
-COLUMNS = ["registers", "stack", "all", "LD", "LDS", "LDG", "F2F", "F2FP", "STG", "STG.x", "BRA", "spills"]
+COLUMNS = ["registers", "stack", "all", "LD", "LDS", "LDG", "F2F", "F2FP", "STG", "STG.x", "BRA", "spills", "loop"]
 
 
 def instructions_of(disassembly):
-    """Returns for each mangled kernel name in the output of `cuobjdump -sass` a Counter of its instructions."""
+    """Returns for each mangled kernel name in the output of `cuobjdump -sass` its instructions: tuples of address, opcode
+    and target, which is None unless the instruction is a jump."""
     kernels = {}
-    counts = None
+    code = None
     for line in disassembly.splitlines():
         if found := FUNCTION.search(line):
-            counts = kernels.setdefault(found.group(1), collections.Counter())
-        elif counts is not None and (found := INSTRUCTION.match(line)):
-            counts[found.group(1)] += 1
+            code = kernels.setdefault(found.group(1), [])
+        elif code is not None and (found := INSTRUCTION.match(line)):
+            target = TARGET.search(found.group(3)) if found.group(2).split(".")[0] == "BRA" else None
+            code.append((int(found.group(1), 16), found.group(2), int(target.group(1), 16) if target else None))
     return kernels
 
 
-def row_of(counts, resources):
+def between_barriers(code):
+    """Returns the column "loop" of a kernel. A loop is what lies between a jump backwards and its target."""
+    barriers = [address for address, opcode, _ in code if opcode.startswith("BAR.")]
+    loops = {(target, address) for address, _, target in code if target is not None and target <= address}
+    loops = [(begin, end) for begin, end in loops if any(begin <= barrier <= end for barrier in barriers)]
+    innermost = [(begin, end) for begin, end in loops
+                 if not any(begin <= b and e <= end for b, e in loops if (b, e) != (begin, end))]
+    if not innermost:
+        return 0
+    begin, end = max(innermost, key=lambda loop: loop[1] - loop[0])
+    places = [place for place, (_, opcode, _) in enumerate(entry for entry in code if begin <= entry[0] <= end)
+              if opcode.startswith("BAR.")]
+    length = sum(begin <= address <= end for address, _, _ in code)
+    # From the last barrier the way leads to the loop's end and on from its beginning.
+    return max(after - before for before, after in zip(places, places[1:] + [places[0] + length]))
+
+
+def row_of(code, resources):
     """Returns the row of the table for one kernel. `resources` are its registers and bytes of stack, or None."""
+    counts = collections.Counter(opcode for _, opcode, _ in code)
+
     def count(base, keep=lambda name: True):
         return sum(n for name, n in counts.items() if name.split(".")[0] == base and keep(name))
     registers, stack = resources or ("?", "?")
     return [registers, stack, sum(counts.values()), count("LD"), count("LDS"), count("LDG"), count("F2F"), count("F2FP"),
-            count("STG"), count("STG", lambda name: ".128" not in name), count("BRA"), count("LDL") + count("STL")]
+            count("STG"), count("STG", lambda name: ".128" not in name), count("BRA"), count("LDL") + count("STL"),
+            between_barriers(code)]
 
 
 def short_name(name):
@@ -127,10 +152,10 @@ def main():
         resources = {name: (int(registers), int(stack))
                      for name, registers, stack in RESOURCES.findall(run(options.cuobjdump, "-res-usage", file))}
         names = run("c++filt", stdin="\n".join(kernels)).splitlines()
-        for (mangled, counts), name in zip(kernels.items(), names):
+        for (mangled, code), name in zip(kernels.items(), names):
             name = short_name(name)
             if re.search(options.only, name):
-                rows.append((name, row_of(counts, resources.get(mangled))))
+                rows.append((name, row_of(code, resources.get(mangled))))
     if options.budget:
         if not rows:
             sys.exit(f"sass_table: no GPU code in {', '.join(map(str, options.files))}")

@@ -8,6 +8,9 @@ import tempfile
 import unittest
 
 SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "scripts/gpu/sass_table.py"
+sys.path.insert(0, str(SCRIPT.parent))
+import sass_table  # noqa: E402
+
 KERNEL = "_ZN8pushpull4cuda12_GLOBAL__N_19AddKernelILi64ELNS0_6AccessE1EEEvPf"
 CUOBJDUMP = f"""#!/usr/bin/env bash
 if [ "$1" = -sass ]; then
@@ -55,7 +58,25 @@ class SassTableTest(unittest.TestCase):
         cells = dict(zip(*([cell.strip() for cell in line.strip("|").split("|")] for line in (header, row))))
         self.assertEqual(cells, {
             "kernel": "AddKernel<64, 1>", "registers": "40", "stack": "16", "all": "10", "LD": "1", "LDS": "1", "LDG": "1",
-            "F2F": "1", "F2FP": "1", "STG": "2", "STG.x": "1", "BRA": "1", "spills": "1"})
+            "F2F": "1", "F2FP": "1", "STG": "2", "STG.x": "1", "BRA": "1", "spills": "1", "loop": "0"})
+
+    def test_measures_the_main_loop_between_barriers(self):
+        def loop(*lines):
+            text = [f"        /*{16 * i:04x}*/                   {line} ;" for i, line in enumerate(lines)]
+            code = sass_table.instructions_of("\t\tFunction : kernel\n" + "\n".join(text))["kernel"]
+            return sass_table.between_barriers(code)
+
+        barrier = "BAR.SYNC.DEFER_BLOCKING 0x0"
+        # One barrier: the whole body, five instructions from 0x10 on.
+        self.assertEqual(loop("NOP", "NOP", barrier, "NOP", "NOP", "@!P0 BRA 0x10", barrier, "EXIT"), 5)
+        # Two barriers: three instructions from the first, and five from the second around the end.
+        self.assertEqual(loop("NOP", barrier, "NOP", "NOP", barrier, "NOP", "NOP", "@P0 BRA 0x0"), 5)
+        self.assertEqual(loop("NOP", barrier, "NOP", "NOP", "NOP", "NOP", barrier, "@P0 BRA 0x0"), 5)
+        # An outer loop does not count, nor a loop without barriers.
+        self.assertEqual(loop("NOP", "NOP", barrier, "@P0 BRA 0x10", "NOP", barrier, "@P1 BRA 0x0"), 3)
+        self.assertEqual(loop(barrier, "NOP", "NOP", "@P0 BRA 0x10", barrier, "EXIT"), 0)
+        # The longer one of two loops side by side counts.
+        self.assertEqual(loop(barrier, "@P0 BRA 0x0", barrier, "NOP", "NOP", "BRA 0x20", "EXIT"), 4)
 
     def test_leaves_out_what_only_does_not_match(self):
         result = self.run_script(f"--cuobjdump={self.cuobjdump}", "--only=Multiply", "good.cubin")

@@ -234,6 +234,7 @@ int64_t Network<T>::ContinueStep(int64_t elements) {
   CHECK_EQ(next_forward_, num_layers()) << "the forward pass is not queued in full";
   const int64_t smallest = std::max<int64_t>(elements / 16, 1);
   const int64_t wanted = final_from_ - std::min(elements, std::max(final_from_ / 2, smallest));
+  if (next_layer_ == num_layers() - 1) PushMovingStatistics();
   while (next_layer_ >= 0 && final_from_ > 0) {
     const int l = next_layer_--;
     if (l >= plan_.first_trainable) BackwardLayer(l);

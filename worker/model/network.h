@@ -187,6 +187,7 @@ class Network {
   void BackwardOperator(int l, const InputGradient<T>& dx);
   void BackwardGather(int l);
   void FinishGradient(int l);
+  void PushMovingStatistics();
 
   const NetworkSpec spec_;
   const Plan plan_;

@@ -294,19 +294,28 @@ void Network<T>::BackwardGather(int l) {
   }
 }
 
-// Writes the parts of the gradient that BackwardLayer does not: moving statistics, and zeros for
-// frozen variables and padding.
+// Writes zeros for frozen variables and padding, which are the parts of the gradient that neither
+// BackwardLayer nor PushMovingStatistics writes.
 template <typename T>
 void Network<T>::FinishGradient(int l) {
   for (const ElementRange& range : zeros_[l]) {
     operators_.Zero(range.size(), pass_.gradient + range.begin);
   }
-  const LayerVariables& slots = plan_.variables[l];
-  if (!slots.moving_mean.present() || slots.moving_mean.frozen) return;
-  operators_.MovingStatistics(slots.moving_mean.size, ShapeOf(fused(l).output_shape).rows(),
-                              Sums(buffers(l).mean), Sums(buffers(l).variance),
-                              pass_.gradient + slots.moving_mean.offset,
-                              pass_.gradient + slots.moving_variance.offset);
+}
+
+// Writes the moving statistics of all layers, which the forward pass has computed.
+template <typename T>
+void Network<T>::PushMovingStatistics() {
+  std::vector<PushedStatistics<Parameter>> norms;
+  for (int l = 0; l < num_layers(); ++l) {
+    const LayerVariables& slots = plan_.variables[l];
+    if (!slots.moving_mean.present() || slots.moving_mean.frozen) continue;
+    norms.push_back({slots.moving_mean.size, ShapeOf(fused(l).output_shape).rows(),
+                     Sums(buffers(l).mean), Sums(buffers(l).variance),
+                     pass_.gradient + slots.moving_mean.offset,
+                     pass_.gradient + slots.moving_variance.offset});
+  }
+  operators_.MovingStatistics(norms);
 }
 
 template class Network<float>;

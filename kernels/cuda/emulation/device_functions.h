@@ -99,8 +99,19 @@ T atomicMin(T* address, T value) {
   return old;
 }
 
+inline unsigned atomicInc(unsigned* address, unsigned most) {
+  const unsigned old = *address;
+  *address = old >= most ? 0 : old + 1;
+  return old;
+}
+inline void __threadfence() {}  // blocks run one after another
+
 template <typename T>
 T __ldg(const T* address) {
+  return *address;
+}
+template <typename T>
+T __ldcg(const T* address) {
   return *address;
 }
 inline int __popc(unsigned value) { return __builtin_popcount(value); }

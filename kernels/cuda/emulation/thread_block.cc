@@ -67,16 +67,13 @@ class BlockRunner {
     // Rounded up to no more than 16 bytes, so that AddressSanitizer finds accesses past its end.
     shared_.reset(static_cast<unsigned char*>(
         std::aligned_alloc(16, std::max<size_t>((shared_bytes + 15) / 16 * 16, 16))));
-    for (unsigned z = 0; z < grid.z; ++z) {
-      for (unsigned y = 0; y < grid.y; ++y) {
-        for (unsigned x = 0; x < grid.x; ++x) {
-          place_.block_index = {x, y, z};
-          std::memset(shared_.get(), 0xff, shared_bytes);
-          BeginAsyncCopies();
-          RunBlock();
-          EndAsyncCopies(kernel);
-        }
-      }
+    SetInOrder(&block_order_, grid.x * grid.y * grid.z);
+    for (const unsigned b : block_order_) {
+      place_.block_index = {b % grid.x, b / grid.x % grid.y, b / (grid.x * grid.y)};
+      std::memset(shared_.get(), 0xff, shared_bytes);
+      BeginAsyncCopies();
+      RunBlock();
+      EndAsyncCopies(kernel);
     }
     running_ = false;
   }
@@ -146,6 +143,16 @@ class BlockRunner {
     setcontext(&fiber->start);
   }
 
+  // Fills `numbers` with 0 ... count - 1 in the order that SetThreadOrder has set.
+  void SetInOrder(std::vector<unsigned>* numbers, unsigned count) {
+    numbers->resize(count);
+    std::iota(numbers->begin(), numbers->end(), 0u);
+    if (thread_order == ThreadOrder::kBackward) std::reverse(numbers->begin(), numbers->end());
+    if (thread_order == ThreadOrder::kShuffled) {
+      std::shuffle(numbers->begin(), numbers->end(), random_);
+    }
+  }
+
   void RunBlock() {
     const Dim3& size = place_.block_size;
     warps_.assign((count_ + kWarpSize - 1) / kWarpSize, Warp());
@@ -156,10 +163,7 @@ class BlockRunner {
       fiber.warp_operations = 0;
       ++warps_[t / kWarpSize].size;
     }
-    order_.resize(count_);
-    std::iota(order_.begin(), order_.end(), 0u);
-    if (thread_order == ThreadOrder::kBackward) std::reverse(order_.begin(), order_.end());
-    if (thread_order == ThreadOrder::kShuffled) std::shuffle(order_.begin(), order_.end(), random_);
+    SetInOrder(&order_, count_);
     for (;;) {
       bool progress = false;
       for (const unsigned t : order_) {
@@ -208,8 +212,9 @@ class BlockRunner {
   ThreadPlace place_;
   unsigned count_ = 0;
   unsigned current_ = 0;
-  std::vector<unsigned> order_;  // of the threads of the block
-  std::mt19937 random_;          // always begins with the same seed
+  std::vector<unsigned> block_order_;  // of the grid
+  std::vector<unsigned> order_;        // of the threads of the block
+  std::mt19937 random_;                // always begins with the same seed
   jmp_buf scheduler_;
   std::vector<std::unique_ptr<Fiber>> fibers_;
   std::vector<Warp> warps_;

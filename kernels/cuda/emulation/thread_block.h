@@ -5,10 +5,10 @@
 // - A barrier that some threads miss, or a warp operation without all lanes, which CUDA leaves
 //   undefined, ends the process with a message that names the kernel.
 // - Shared memory is filled with NaN patterns before each block.
-// - With ThreadOrder::kBackward the threads run from the last to the first, and with kShuffled in
-// an
-//   order that is different in each block, but the same in each run of the program. A result that
-//   differs shows that a barrier is missing.
+// - With ThreadOrder::kBackward the threads of a block run from the last to the first, and with
+//   kShuffled in an order that is different in each block, but the same in each run of the program.
+//   The blocks of a grid run in such an order, too. A result that differs shows that a barrier is
+//   missing, or that it depends on which block is the last.
 // - A mask of a warp operation that leaves out a lane of the warp, and an access to a vector at an
 //   address that is no multiple of its size, end the process, too.
 //

@@ -3,7 +3,6 @@
 #include <type_traits>
 
 #include "common/base/status_macros.h"
-#include "kernels/cuda/convolution.h"
 #include "kernels/cuda/convolution_gradients.h"
 #include "kernels/cuda/convolution_operands.h"
 #include "kernels/cuda/elementwise.h"
@@ -43,9 +42,8 @@ struct Places {
     gradient = take(out.rows() * padded * kBytes);
     filter = take(filter_size * static_cast<int64_t>(sizeof(float)));
     result = take(std::max(shape.in.size(), out.rows() * padded) * kBytes);
-    parts =
-        take(std::max({ConvolutionWorkspaceBytes<T>(queue, shape), FinishOutputBytes(queue, out),
-                       PoolWorkspaceBytes(queue, OnePixelSamples(shape.in))}));
+    parts = take(std::max({SeparateGradientsBytes<T>(queue, shape), FinishOutputBytes(queue, out),
+                           PoolWorkspaceBytes(queue, OnePixelSamples(shape.in))}));
     product = reinterpret_cast<unsigned char*>(begin + bytes);
   }
 };
@@ -119,23 +117,21 @@ absl::Status LibraryBackward(Queue* queue, const ConvolutionShape& shape, const 
                              float* dbias, const InputGradient<T>& dx,
                              const GradientProducts& products, void* workspace) {
   const Places<T> places(*queue, shape, workspace);
-  float* const parts = reinterpret_cast<float*>(places.parts);
   LazyView<T> value;
   value.raw = FormValue(queue, shape, x, places.value);
   const PlainGradientOf<T> gradient = FormGradient(queue, shape, dy, places.gradient);
+  InputGradient<T> own_dx = dx;
   if (products.weights != nullptr) {
     PP_RETURN_IF_ERROR(QueueWeightGradient(queue, shape, value.raw, gradient.gradient.dz, dweights,
                                            products.weights, places));
-  } else {
-    ConvolutionWeightGradient(queue, shape, value, gradient, dweights, parts);
   }
-  if (dbias != nullptr) ConvolutionBiasGradient(queue, shape, dy, dbias, parts);
-  if (dx.dz == nullptr) return absl::OkStatus();
-  if (products.input != nullptr) {
-    return QueueInputGradient(queue, shape, x, weights, gradient.gradient.dz, dx, products.input,
-                              places);
+  if (products.input != nullptr && dx.dz != nullptr) {
+    PP_RETURN_IF_ERROR(QueueInputGradient(queue, shape, x, weights, gradient.gradient.dz, dx,
+                                          products.input, places));
+    own_dx.dz = nullptr;
   }
-  ConvolutionInputGradient(queue, shape, x, weights, gradient, dx, parts);
+  SeparateGradients(queue, shape, x, weights, dy, value, gradient,
+                    products.weights == nullptr ? dweights : nullptr, dbias, own_dx, places.parts);
   return absl::OkStatus();
 }
 

@@ -2,6 +2,7 @@
 #include "kernels/cuda/block_sum.cuh"
 #include "kernels/cuda/channel_sums.h"
 #include "kernels/cuda/channel_walk.cuh"
+#include "kernels/cuda/statistics_sums.cuh"
 #include "kernels/cuda/vendor/product_operands.h"
 
 namespace pushpull::PUSHPULL_CUDA {
@@ -59,8 +60,11 @@ struct OutputRows {
   int parts = 1;
 };
 
-constexpr int kOutputLanes = 32;    // threads side by side along the channels
 constexpr int64_t kLeastRows = 32;  // of a part
+
+// The threads side by side along the channels, each with kWidth of them.
+template <int kWidth>
+constexpr int kOutputLanes = kWidth == 8 ? 8 : 32;
 
 OutputRows CutRows(const Queue& queue, const Shape& out) {
   OutputRows cut;
@@ -73,17 +77,18 @@ OutputRows CutRows(const Queue& queue, const Shape& out) {
 }
 
 // y = result + bias, and the moments of y per channel about a pivot, the channel's number in the
-// first row of the part (channel_sums.h has the layout of `parts`). A block has 8 rows of 32
-// threads; a thread has kWidth neighbouring channels (blockIdx.y * 32 + lane) of every eighth row.
-// In the end the 8 rows are added in order, through shared memory [8][32][2][kWidth]. Bound by
-// device memory.
+// first row of the part. A block has 256 / kLanes rows of kLanes threads; a thread has kWidth
+// neighbouring channels of every (256 / kLanes)-th row. In the end the rows are added in order,
+// through shared memory [rows][lanes][2][kWidth], and the last block of the group of channels,
+// blockIdx.y, combines the parts. Bound by device memory.
 template <int kWidth, typename T>
 __global__ void __launch_bounds__(kWalkThreads)
     FinishOutputKernel(OutputRows cut, const T* result, int result_channels, int channels,
-                       const float* bias, T* y, float* parts) {
-  constexpr int kRows = kWalkThreads / kOutputLanes;
-  const int lane = threadIdx.x % kOutputLanes, first_row = threadIdx.x / kOutputLanes;
-  const int channel = (blockIdx.y * kOutputLanes + lane) * kWidth;
+                       const float* bias, T* y, StatisticsSums statistics) {
+  constexpr int kLanes = kOutputLanes<kWidth>;
+  constexpr int kRows = kWalkThreads / kLanes;
+  const int lane = threadIdx.x % kLanes, first_row = threadIdx.x / kLanes;
+  const int channel = (blockIdx.y * kLanes + lane) * kWidth;
   const bool inside = channel < channels;
   const bool stores = result != y || bias != nullptr;
   const int64_t begin = blockIdx.x * cut.rows_per_part;
@@ -94,7 +99,7 @@ __global__ void __launch_bounds__(kWalkThreads)
 #pragma unroll
       for (int i = 0; i < kWidth; ++i) shift[i] = bias[channel + i];
     }
-    if (parts != nullptr) {
+    if (statistics.parts != nullptr) {
       LoadWide<kWidth>(result + begin * result_channels + channel, pivot);
 #pragma unroll
       for (int i = 0; i < kWidth; ++i) pivot[i] += shift[i];
@@ -115,7 +120,7 @@ __global__ void __launch_bounds__(kWalkThreads)
       if (stores) StoreWide<kWidth>(value, y + row * channels + channel);
     }
   }
-  if (parts == nullptr) return;
+  if (statistics.parts == nullptr) return;
   float* const shared = reinterpret_cast<float*>(SharedBytes());
 #pragma unroll
   for (int i = 0; i < kWidth; ++i) {
@@ -123,19 +128,21 @@ __global__ void __launch_bounds__(kWalkThreads)
     shared[(threadIdx.x * 2 + 1) * kWidth + i] = squares[i];
   }
   __syncthreads();
-  if (first_row != 0 || !inside) return;
-  const float count = static_cast<float>(end - begin);
-  float* const part = parts + int64_t{blockIdx.x} * 3 * channels + channel;
+  if (first_row == 0 && inside) {
+    const float count = static_cast<float>(end - begin);
+    float* const part = statistics.parts + int64_t{blockIdx.x} * 3 * channels + channel;
 #pragma unroll
-  for (int i = 0; i < kWidth; ++i) {
-    for (int r = 1; r < kRows; ++r) {
-      sum[i] += shared[(r * kOutputLanes + lane) * 2 * kWidth + i];
-      squares[i] += shared[((r * kOutputLanes + lane) * 2 + 1) * kWidth + i];
+    for (int i = 0; i < kWidth; ++i) {
+      for (int r = 1; r < kRows; ++r) {
+        sum[i] += shared[(r * kLanes + lane) * 2 * kWidth + i];
+        squares[i] += shared[((r * kLanes + lane) * 2 + 1) * kWidth + i];
+      }
+      part[i] = count;
+      part[channels + i] = pivot[i] + sum[i] / count;
+      part[2 * channels + i] = fmaxf(squares[i] - sum[i] * (sum[i] / count), 0.0f);
     }
-    part[i] = count;
-    part[channels + i] = pivot[i] + sum[i] / count;
-    part[2 * channels + i] = fmaxf(squares[i] - sum[i] * (sum[i] / count), 0.0f);
   }
+  CombineStatistics<kLanes * kWidth>(statistics, blockIdx.y, SharedBytes());
 }
 
 // A single block of 256 threads, [2][8] floats of shared memory.
@@ -170,13 +177,16 @@ __global__ void __launch_bounds__(kWalkThreads)
 
 template <int kWidth, typename T>
 void LaunchFinishOutput(Queue* queue, const Shape& out, const T* result, int64_t padded_outputs,
-                        const float* bias, T* y, float* parts) {
+                        const float* bias, T* y, const StatisticsOut<T>& statistics, float* parts) {
+  constexpr int kGroup = kOutputLanes<kWidth> * kWidth;
   const OutputRows cut = CutRows(*queue, out);
-  const int64_t vectors = out.c / kWidth;
-  const dim3 grid(cut.parts, static_cast<unsigned>((vectors + kOutputLanes - 1) / kOutputLanes));
-  Launch(queue, "finish_output", {grid, kWalkThreads, kWalkThreads * 2 * kWidth * sizeof(float)},
+  const dim3 grid(cut.parts, static_cast<unsigned>((out.c + kGroup - 1) / kGroup));
+  const int64_t shared = std::max<int64_t>(int64_t{kWalkThreads} * 2 * kWidth * sizeof(float),
+                                           StatisticsSharedBytes(cut.parts, kGroup));
+  Launch(queue, "finish_output", {grid, kWalkThreads, static_cast<size_t>(shared)},
          FinishOutputKernel<kWidth, T>, cut, result, static_cast<int>(padded_outputs),
-         static_cast<int>(out.c), bias, y, parts);
+         static_cast<int>(out.c), bias, y,
+         SumsFor(queue, statistics, cut.parts, out.c, kGroup, parts));
 }
 
 }  // namespace
@@ -207,15 +217,11 @@ void FinishOutput(Queue* queue, const Shape& out, const T* result, int64_t padde
                   const float* bias, T* y, const StatisticsOut<T>& statistics, float* parts) {
   const bool in_place = result == y;
   if (out.rows() == 0 || (in_place && bias == nullptr && statistics.mean == nullptr)) return;
-  float* const sums = statistics.mean != nullptr ? parts : nullptr;
   if (padded_outputs == out.c && CanWalkWide(out.c, {result, y})) {
-    LaunchFinishOutput<8>(queue, out, result, padded_outputs, bias, y, sums);
+    LaunchFinishOutput<8>(queue, out, result, padded_outputs, bias, y, statistics, parts);
   } else {
-    LaunchFinishOutput<1>(queue, out, result, padded_outputs, bias, y, sums);
+    LaunchFinishOutput<1>(queue, out, result, padded_outputs, bias, y, statistics, parts);
   }
-  if (sums == nullptr) return;
-  CombineStatistics(queue, sums, CutRows(*queue, out).parts, out.c, statistics.mean,
-                    statistics.variance);
 }
 
 template <typename T>

@@ -73,7 +73,7 @@ class IdleOperators final : public Operators<T> {
   void SampleImages(const ImageInput&, int64_t, const void*, T*) override {}
   void Zero(int64_t, P*) override {}
   void AddTo(int64_t, const P*, P*) override {}
-  void MovingStatistics(int64_t, int64_t, const P*, const P*, P*, P*) override {}
+  void MovingStatistics(absl::Span<const PushedStatistics<P>>) override {}
   void CorrectStatistics(int64_t, double, const P*, const P*, P*, P*) override {}
 };
 

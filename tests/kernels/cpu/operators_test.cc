@@ -202,14 +202,15 @@ TEST_P(OperatorsTest, RefusesALabelThatIsNotAClass) {
 TEST_P(OperatorsTest, PushedStatisticsAreUnbiased) {
   const std::vector<float> mean{1.5f, -2, 0}, variance{0.5f, 4, 0};
   Output<float> pushed_mean(3), pushed_variance(3);
-  operators_->MovingStatistics(3, 5, mean.data(), variance.data(), pushed_mean.data(),
-                               pushed_variance.data());
+  Output<float> second_mean(2), second_variance(2);
+  // The second batch norm has a single row, so there is nothing to divide by.
+  operators_->MovingStatistics(
+      {{3, 5, mean.data(), variance.data(), pushed_mean.data(), pushed_variance.data()},
+       {2, 1, mean.data() + 1, variance.data() + 1, second_mean.data(), second_variance.data()}});
   EXPECT_EQ(pushed_mean.Take("mean"), mean);
   EXPECT_EQ(pushed_variance.Take("variance"), (std::vector<float>{0.625f, 5, 0}));
-  // With a single row there is nothing to divide by.
-  operators_->MovingStatistics(3, 1, mean.data(), variance.data(), pushed_mean.data(),
-                               pushed_variance.data());
-  EXPECT_EQ(pushed_variance.Take("variance of one row"), variance);
+  EXPECT_EQ(second_mean.Take("mean of one row"), (std::vector<float>{-2, 0}));
+  EXPECT_EQ(second_variance.Take("variance of one row"), (std::vector<float>{4, 0}));
 }
 
 TEST_P(OperatorsTest, CorrectedStatisticsDoNotContainTheInitialValues) {

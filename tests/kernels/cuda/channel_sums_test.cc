@@ -32,42 +32,8 @@ TEST_F(ChannelSums, AddsPartsUpWithMoreThanFloatPrecision) {
       std::vector<double> expected(size);
       for (int64_t i = 0; i < parts * size; ++i) expected[i % size] += values[i];
       const Operand<float> in(memory(), values), out(memory(), size);
-      CombineParts(queue(), in.data(), parts, size, out.data());
+      CombineGradients(queue(), {{}, {in.data(), parts, size, out.data()}, {}});
       ExpectClose(absl::StrCat(parts, " parts of ", size), expected, out.Read("sums"), 1e-7);
-    }
-  }
-}
-
-TEST_F(ChannelSums, CombinesTheStatisticsOfAllSamples) {
-  for (const int64_t parts : kParts) {
-    for (const int64_t channels : kSizes) {
-      // Part p has p % 4 samples, so some have none. Their mean is far from 0.
-      std::vector<float> triples(parts * 3 * channels);
-      std::vector<double> means(channels), variances(channels);
-      for (int64_t c = 0; c < channels; ++c) {
-        std::vector<double> all;
-        for (int64_t p = 0; p < parts; ++p) {
-          const int64_t count = parts == 1 ? 3 : (p + 1) % 4;
-          const std::vector<float> samples = Normal(count, 1000 * p + c, 300);
-          double sum = 0, squares = 0;
-          for (const float v : samples) sum += v;
-          const float mean = static_cast<float>(count > 0 ? sum / count : 0);
-          for (const float v : samples) squares += (v - sum / count) * (v - sum / count);
-          float* const part = &triples[p * 3 * channels + c];
-          part[0] = static_cast<float>(count);
-          part[channels] = mean;
-          part[2 * channels] = static_cast<float>(squares);
-          all.insert(all.end(), samples.begin(), samples.end());
-        }
-        for (const double v : all) means[c] += v / all.size();
-        for (const double v : all) variances[c] += (v - means[c]) * (v - means[c]) / all.size();
-      }
-      const Operand<float> in(memory(), triples), mean(memory(), channels),
-          variance(memory(), channels);
-      CombineStatistics(queue(), in.data(), parts, channels, mean.data(), variance.data());
-      const std::string label = absl::StrCat(parts, " parts, ", channels, " channels ");
-      ExpectClose(label + "mean", means, mean.Read("mean"), 1e-7);
-      ExpectClose(label + "variance", variances, variance.Read("variance"), 1e-4);
     }
   }
 }
@@ -88,13 +54,44 @@ TEST_F(ChannelSums, NormGradientsAreScaledSums) {
           beta_out(memory(), channels), gamma_out(memory(), channels);
       const BatchNorm<float> norm{scale.data(),  scale.data(), scale.data(),
                                   spread.data(), 1e-2,         Statistics::kBatch};
-      CombineNormGradients(queue(), in.data(), parts, channels, norm, beta_out.data(),
-                           gamma_out.data());
+      CombineGradients(
+          queue(),
+          {{in.data(), parts, channels, &norm, beta_out.data(), gamma_out.data()}, {}, {}});
       const std::string label = absl::StrCat(parts, " parts, ", channels, " channels ");
       ExpectClose(label + "dbeta", dbeta, beta_out.Read("dbeta"), 1e-6);
       ExpectClose(label + "dgamma", dgamma, gamma_out.Read("dgamma"), 1e-6);
     }
   }
+}
+
+// Sums of different sizes and numbers of parts, which share one launch.
+TEST_F(ChannelSums, CombinesAllGradientsOfAnOperator) {
+  constexpr int64_t kChannels = 40, kWeights = 1000, kBiases = 3;
+  const std::vector<float> pairs = Normal(5 * 2 * kChannels, 5), weights = Normal(9 * kWeights, 6),
+                           biases = Normal(100 * kBiases, 7), ones(kChannels, 1.0f);
+  std::vector<double> dbeta(kChannels), dgamma(kChannels), dweights(kWeights), dbiases(kBiases);
+  for (int64_t p = 0; p < 5; ++p) {
+    for (int64_t c = 0; c < kChannels; ++c) {
+      dbeta[c] += pairs[p * 2 * kChannels + c];
+      dgamma[c] += pairs[(p * 2 + 1) * kChannels + c] / std::sqrt(1.0 + 1e-2);
+    }
+  }
+  for (int64_t i = 0; i < 9 * kWeights; ++i) dweights[i % kWeights] += weights[i];
+  for (int64_t i = 0; i < 100 * kBiases; ++i) dbiases[i % kBiases] += biases[i];
+  const Operand<float> pairs_in(memory(), pairs), weights_in(memory(), weights),
+      biases_in(memory(), biases), scale(memory(), ones), beta_out(memory(), kChannels),
+      gamma_out(memory(), kChannels), weights_out(memory(), kWeights),
+      biases_out(memory(), kBiases);
+  const BatchNorm<float> norm{scale.data(), scale.data(), scale.data(),
+                              scale.data(), 1e-2,         Statistics::kBatch};
+  CombineGradients(queue(),
+                   {{pairs_in.data(), 5, kChannels, &norm, beta_out.data(), gamma_out.data()},
+                    {weights_in.data(), 9, kWeights, weights_out.data()},
+                    {biases_in.data(), 100, kBiases, biases_out.data()}});
+  ExpectClose("dbeta", dbeta, beta_out.Read("dbeta"), 1e-6);
+  ExpectClose("dgamma", dgamma, gamma_out.Read("dgamma"), 1e-6);
+  ExpectClose("weights", dweights, weights_out.Read("weights"), 1e-6);
+  ExpectClose("biases", dbiases, biases_out.Read("biases"), 1e-6);
 }
 
 }  // namespace

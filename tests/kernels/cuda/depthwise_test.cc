@@ -162,7 +162,7 @@ TEST_F(Depthwise, TheAddedGradientMayShareTheResultsMemory) {
 
 TEST(DepthwisePlan, CoversTheMapWithinTheLimits) {
   for (const int multiprocessors : {1, 4, 132}) {
-    Queue queue;
+    DefaultQueue queue;
     queue.multiprocessors = multiprocessors;
     queue.shared_bytes_limit = (multiprocessors == 1 ? 48 : 227) * 1024;
     for (const Shape& in : {Shape{1, 1, 1, 8}, Shape{64, 7, 7, 960}, Shape{16, 14, 14, 576},

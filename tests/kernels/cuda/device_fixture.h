@@ -27,6 +27,18 @@ inline void SetOrder(Order order) {
 #endif
 }
 
+// A queue on the default stream of device 0.
+class DefaultQueue : public Queue {
+ public:
+  DefaultQueue() {
+    AllocateShared();
+    EXPECT_EQ(error, cudaSuccess) << failed_call;
+  }
+  ~DefaultQueue() { FreeShared(); }
+  DefaultQueue(const DefaultQueue&) = delete;
+  DefaultQueue& operator=(const DefaultQueue&) = delete;
+};
+
 class DeviceBlock final : public Memory {
  public:
   DeviceBlock(void* data, int64_t bytes) : Memory(data, bytes) {}
@@ -77,9 +89,12 @@ class DeviceFixture : public Base {
     queue_.multiprocessors = properties.multiProcessorCount;
     queue_.shared_bytes_limit = static_cast<int>(properties.sharedMemPerBlockOptin);
     ASSERT_EQ(cudaStreamCreateWithFlags(&queue_.stream, cudaStreamNonBlocking), cudaSuccess);
+    queue_.AllocateShared();
+    ASSERT_EQ(queue_.error, cudaSuccess) << queue_.failed_call;
   }
   void TearDown() override {
     SetOrder(Order::kForward);
+    queue_.FreeShared();
     if (queue_.stream != nullptr) cudaStreamDestroy(queue_.stream);
   }
 

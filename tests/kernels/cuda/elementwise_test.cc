@@ -318,26 +318,47 @@ TEST_F(ElementwiseFixture, AddsToExactlyTheGivenRange) {
 TEST_F(ElementwiseFixture, ComputesMovingStatistics) {
   constexpr int kChannels = 300;
   const std::vector<float> mean = RandomNumbers<float>(kChannels, 1);
-  std::vector<float> variance = RandomNumbers<float>(kChannels, 2, 1.0, 0.5);
+  const std::vector<float> variance = RandomNumbers<float>(kChannels, 2, 1.0, 0.5);
   DeviceArray<float> device_mean(mean), device_variance(variance);
   Queue queue = SmallQueue();
-  for (const int64_t rows : {int64_t{1}, int64_t{2}, int64_t{1000}}) {
-    DeviceArray<float> out_mean(kChannels), out_variance(kChannels);
-    std::vector<float> want_mean(kChannels), want_variance(kChannels);
-    MovingStatistics(&queue, kChannels, rows, device_mean.data(), device_variance.data(),
-                     out_mean.data(), out_variance.data());
-    MakeReferenceOperators<float>()->MovingStatistics(kChannels, rows, mean.data(), variance.data(),
-                                                      want_mean.data(), want_variance.data());
-    ExpectClose("mean", want_mean, out_mean.Take(), 1e-6);
-    ExpectClose("variance", want_variance, out_variance.Take(), 1e-6);
+  // More batch norms than one launch serves, of 1 to 300 channels.
+  constexpr int kNorms = 200;
+  DeviceArray<float> out_mean(kNorms * kChannels), out_variance(kNorms * kChannels);
+  std::vector<float> want_mean(kNorms * kChannels), want_variance(kNorms * kChannels);
+  std::vector<PushedStatistics<float>> on_device, on_host;
+  int64_t first = 0;
+  for (int n = 0; n < kNorms; ++n) {
+    const int64_t channels = n == 7 ? kChannels : n + 1, rows = n % 4 == 0 ? 1 : n * n;
+    on_device.push_back({channels, rows, device_mean.data(), device_variance.data(),
+                         out_mean.data() + first, out_variance.data() + first});
+    on_host.push_back({channels, rows, mean.data(), variance.data(), want_mean.data() + first,
+                       want_variance.data() + first});
+    first += channels;
   }
+  MovingStatistics(&queue, on_device);
+  MakeReferenceOperators<float>()->MovingStatistics(on_host);
+  want_mean.resize(first);
+  want_variance.resize(first);
+  std::vector<float> got_mean = out_mean.Take(), got_variance = out_variance.Take();
+  got_mean.resize(first);
+  got_variance.resize(first);
+  EXPECT_EQ(want_mean, got_mean);
+  EXPECT_EQ(want_variance, got_variance);
+}
+
+TEST_F(ElementwiseFixture, RemovesTheInitialValuesOfMovingStatistics) {
+  constexpr int kChannels = 300;
+  const std::vector<float> mean = RandomNumbers<float>(kChannels, 1);
+  std::vector<float> variance = RandomNumbers<float>(kChannels, 2, 1.0, 0.5);
   // A variance below the remaining weight of its initial value, and a NaN.
   variance[3] = 0.1f;
   variance[4] = std::nanf("");
-  DeviceArray<float> changed(variance), out_mean(kChannels), out_variance(kChannels);
+  DeviceArray<float> device_mean(mean), device_variance(variance), out_mean(kChannels),
+      out_variance(kChannels);
+  Queue queue = SmallQueue();
   std::vector<float> want_mean(kChannels), want_variance(kChannels);
-  CorrectStatistics(&queue, kChannels, 0.25, device_mean.data(), changed.data(), out_mean.data(),
-                    out_variance.data());
+  CorrectStatistics(&queue, kChannels, 0.25, device_mean.data(), device_variance.data(),
+                    out_mean.data(), out_variance.data());
   MakeReferenceOperators<float>()->CorrectStatistics(kChannels, 0.25, mean.data(), variance.data(),
                                                      want_mean.data(), want_variance.data());
   std::vector<float> got_variance = out_variance.Take();

@@ -27,7 +27,7 @@ template <typename T>
 Outcome<T> RunOnDevice(int64_t classes, const std::vector<T>& logits,
                        const std::vector<int32_t>& labels, double smoothing) {
   const auto samples = static_cast<int64_t>(labels.size());
-  Queue queue;
+  DefaultQueue queue;
   DeviceArray<T> device_logits(logits);
   DeviceArray<int32_t> device_labels(labels);
   Outcome<T> outcome;
@@ -62,7 +62,8 @@ void CheckAgainstCpu(int64_t classes, const std::vector<double>& values,
 }
 
 TYPED_TEST(SoftmaxTest, MatchesTheCpu) {
-  const int64_t sizes[][2] = {{1, 1}, {3, 2}, {37, 10}, {70, 33}, {32, 1000}, {33, 1001}};
+  const int64_t sizes[][2] = {{1, 1},     {3, 2},     {37, 10}, {70, 33},
+                              {32, 1000}, {33, 1001}, {2100, 3}};
   for (const auto& [samples, classes] : sizes) {
     for (const double smoothing : {0.0, 0.1}) {
       SCOPED_TRACE(testing::Message() << samples << " x " << classes << ", " << smoothing);

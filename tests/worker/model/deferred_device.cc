@@ -151,11 +151,9 @@ class DeferredOperators final : public Operators<float> {
   void AddTo(int64_t size, const float* x, float* sum) override {
     device_.Queue([=, this] { reference_->AddTo(size, x, sum); });
   }
-  void MovingStatistics(int64_t channels, int64_t rows, const float* mean, const float* variance,
-                        float* pushed_mean, float* pushed_variance) override {
-    device_.Queue([=, this] {
-      reference_->MovingStatistics(channels, rows, mean, variance, pushed_mean, pushed_variance);
-    });
+  void MovingStatistics(absl::Span<const PushedStatistics<float>> norms) override {
+    const std::vector<PushedStatistics<float>> kept(norms.begin(), norms.end());
+    device_.Queue([=, this] { reference_->MovingStatistics(kept); });
   }
   void CorrectStatistics(int64_t channels, double left, const float* mean, const float* variance,
                          float* corrected_mean, float* corrected_variance) override {

@@ -1,4 +1,5 @@
 // The emulation has to find the mistakes for which it exists.
+#include <algorithm>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -77,6 +78,32 @@ TEST_F(ThreadBlock, AMissingBarrierMakesTheThreadOrdersDiffer) {
             Results(ReverseWithoutBarrier, Order::kBackward));
   EXPECT_NE(Results(TwoTurnsWithOneBarrierTooFew, Order::kForward),
             Results(TwoTurnsWithOneBarrierTooFew, Order::kBackward));
+}
+
+__global__ void NumberOfTheBlock(float* out) {
+  if (threadIdx.x != 0) return;
+  for (int place = 0;; ++place) {
+    if (out[place] >= 0) continue;
+    out[place] = static_cast<float>(blockIdx.x + 2 * (blockIdx.y + 2 * blockIdx.z));
+    return;
+  }
+}
+
+TEST_F(ThreadBlock, TheBlocksRunInEachOrder) {
+  const auto order_of_blocks = [&](Order order) {
+    SetOrder(order);
+    std::vector<float> out(8, -1.0f);
+    Launch(&queue_, "order", {dim3(2, 2, 2), dim3(kThreads)}, NumberOfTheBlock, out.data());
+    return out;
+  };
+  const std::vector<float> forward{0, 1, 2, 3, 4, 5, 6, 7}, backward{7, 6, 5, 4, 3, 2, 1, 0};
+  EXPECT_EQ(order_of_blocks(Order::kForward), forward);
+  EXPECT_EQ(order_of_blocks(Order::kBackward), backward);
+  std::vector<float> shuffled = order_of_blocks(Order::kShuffled);
+  EXPECT_NE(shuffled, forward);
+  EXPECT_NE(shuffled, backward);
+  std::sort(shuffled.begin(), shuffled.end());
+  EXPECT_EQ(shuffled, forward);
 }
 
 // Each thread waits for its neighbour on either side in the same way, so that both fixed orders
