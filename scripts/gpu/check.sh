@@ -63,8 +63,9 @@ hang_s=${HANG_S:-20}
 
 begin_report "$limit" "$requested"
 begin_training
-nvidia-smi --id="$(IFS=,; echo "${visible[*]}")" --query-gpu=index,name,driver_version,memory.total,temperature.gpu \
-  --format=csv,noheader | tee "$results"
+for gpu in "${visible[@]}"; do
+  nvidia-smi --id="$gpu" --query-gpu=index,name,driver_version,memory.total,temperature.gpu --format=csv,noheader
+done | tee "$results"
 line check figure bar result
 echo "three clones on GPUs $gpus, $cores cores, data: $data_name"
 echo

@@ -7,14 +7,14 @@ refuses() {
   large "$name" "$2"
   shift 3
   train "$name" 45 "$@" || code=$?
-  said=$(grep -hE "$pattern" "$log" | head -n 1 | cut -c1-110)
+  said=$(grep -hoE "[^:]*$pattern.*" "$log" | head -n 1 | cut -c1-110)
   [ $code -ne 0 ] && [ $code -ne 124 ] && [ $code -ne 137 ] && [ -n "$said" ] && result=ok
   row "$name" "exit code $code: $said" "says so and ends" "$result"
 }
 
 killed_clone() {
-  local code=0 job process clone="" last result=FAIL count=$((3000 / shorten)) every=$((100 / shorten))
-  config killed mobilenet_v2_synthetic.config "$(steps 3000); s/save_checkpoints_(steps|secs): [0-9]+/save_checkpoints_steps: $every/"
+  local code=0 job process clone="" last result=FAIL count=$((600 / shorten)) every=$((100 / shorten))
+  config killed mobilenet_v2_synthetic.config "$(steps 600); s/save_checkpoints_(steps|secs): [0-9]+/save_checkpoints_steps: $every/"
   background train killed 100 --num_clones=3 --gpus="$gpus" --precision=bf16
   job=$started
   while kill -0 "$job" 2> /dev/null && ! ls -d "$work"/killed/ckpt-* > /dev/null 2>&1; do sleep 0.1; done
