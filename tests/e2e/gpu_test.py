@@ -5,7 +5,7 @@ import os
 import subprocess
 import unittest
 
-from harness import MOMENTUM, EndToEndTest, read_safetensors
+from harness import BIN, MOMENTUM, EndToEndTest, read_safetensors
 
 STEPS = 4
 WORKER = "emulated_gpu_worker"
@@ -17,20 +17,22 @@ class Gpus(EndToEndTest):
         super().setUp()
         self.config = self.write_config(batch=3, steps=STEPS)
 
-    def start_on_gpus(self, run, *flags, machine=None):
-        """Starts a worker on emulated GPUs, which the variables PUSHPULL_EMULATED_... describe."""
+    def start_on_gpus(self, run, *flags, machine=None, extra=None):
+        """Starts a worker on emulated GPUs, which the variables PUSHPULL_EMULATED_... describe. `extra` holds more
+        variables of its environment."""
         before = dict(os.environ)
         os.environ.update({f"PUSHPULL_EMULATED_{name}": str(value) for name, value in (machine or {}).items()})
+        os.environ.update(extra or {})
         try:
             return self.start(f"{run}.worker.log", WORKER, f"--ps={self.address(run)}", "--peer_deadline=60s", *flags)
         finally:
             os.environ.clear()
             os.environ.update(before)
 
-    def train_on_gpus(self, run, *flags, machine=None):
+    def train_on_gpus(self, run, *flags, machine=None, extra=None):
         """Trains until the job is done and returns the worker."""
         server = self.start_server(self.config, run)
-        worker = self.start_on_gpus(run, *flags, machine=machine)
+        worker = self.start_on_gpus(run, *flags, machine=machine, extra=extra)
         self.assertEqual(worker.wait(), 0, worker.text() + server.text())
         self.assertEqual(server.wait(), 0, server.text())
         return worker
@@ -65,6 +67,15 @@ class Gpus(EndToEndTest):
             self.assertEqual(once.popen.returncode, 0, once.text())
             results.append(json.loads(out))
         self.assertAlmostEqual(results[0]["loss"], results[1]["loss"], delta=0.02 * results[0]["loss"])
+
+    def test_shown_figures_are_those_of_the_clones_gpus(self):
+        # NVML counts the GPUs in another order than CUDA, as it does where CUDA_VISIBLE_DEVICES or CUDA_DEVICE_ORDER
+        # changes that of CUDA. NVML's GPU 0 is busy for 90 % of the time, its GPU 3 for 93 %.
+        (self.folder / "libnvidia-ml.so.1").symlink_to(BIN / "libfake_nvml.so")
+        uuids = [f"GPU-0{gpu + 1}000000-0000-0000-0000-000000000000" for gpu in (0, 1)]
+        worker = self.train_on_gpus("run", "--num_clones=2", "--gpus=0,1", "--show_gpus", machine={"GPUS": 2}, extra={
+            "LD_LIBRARY_PATH": str(self.folder), "FAKE_NVML_UUIDS": f"{uuids[1]},{uuids[0]}"})
+        self.assertIn("GPU 93 % 3.0/8.0 GiB 54 C | GPU 90 % 3.0/8.0 GiB 54 C", worker.text())
 
     def test_failing_gpu_costs_only_a_restart_of_its_clone(self):
         failure = self.folder / "failure"
