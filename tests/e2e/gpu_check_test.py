@@ -177,7 +177,7 @@ class GpuCheck(EndToEndTest):
         self.assertFalse((self.out / "logs" / "mobilenet_cpu.worker.log").exists(), "the curve was shipped")
 
     def test_each_failure_costs_its_own_row_only(self):
-        (self.bundle / "python" / "torch.py").write_text("raise ImportError\n")
+        (self.bundle / "python" / "torch.py").write_text('raise ImportError("not installed")\n')
         killers = [Killer(self.folder, ["emulated_gpu_worker", "classifier_a.sock", "--clone_index=0"]),
                    Killer(self.folder, ["bin/worker", "sharing.sock"], ["timeout", "clone_index"],
                           after=["sharing.sock", "--clone_index=2"])]
@@ -196,8 +196,8 @@ class GpuCheck(EndToEndTest):
             "operators, fp32 and bf16": rf"FAIL \(2 ended the process: (?=.*{HUNG} hung).*{CRASHED} exit code 139.*\)",
             "operators, 2 multiprocessors": rf"FAIL \(1 ended the process: {CRASHED} exit code 139\)",
             "profile": r"skipped \(no permission to read the GPU's counters\)",
-            "benchmark": r"skipped \(no PyTorch here\)",
-            "benchmark_ssd": r"skipped \(no PyTorch here\)",
+            "benchmark": r"skipped \(no PyTorch here: ImportError: not installed\)",
+            "benchmark_ssd": r"skipped \(no PyTorch here: ImportError: not installed\)",
             "3 clones on GPUs 0,1,0": r"FAIL \(killed, or out of time\)",
         })
         # All tests but the two gave a result.

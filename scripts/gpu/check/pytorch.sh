@@ -4,8 +4,12 @@
 
 # has_pytorch CHECK: succeeds if PyTorch is here. Otherwise adds a row that says so.
 has_pytorch() {
-  limited 60 "$logs/pytorch.log" "$python" -c 'import torch; print(torch.__version__)' && return 0
-  row "$1" "" "1.5 x compiled PyTorch" "skipped (no PyTorch here)"
+  local log=$logs/pytorch.log code=0 result
+  limited 60 "$log" "$python" -c 'import torch; print(torch.__version__)' || code=$?
+  [ $code -ne 0 ] || return 0
+  result="skipped (no PyTorch here: $(tail -n 1 "$log" | cut -c1-80))"
+  [ $code -ne 124 ] || result=$(why $code "$log")
+  row "$1" "" "1.5 x compiled PyTorch" "$result"
   return 1
 }
 

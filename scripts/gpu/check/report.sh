@@ -17,7 +17,6 @@ begin_report() {
   mkdir -p "$logs" || exit 66
   begun=$SECONDS
   failures=0
-  pids=()
   trap end_processes EXIT
   trap 'exit 143' INT TERM
 }
@@ -25,8 +24,8 @@ begin_report() {
 # Ends all processes that the script has started, however the script ends.
 end_processes() {
   local pid
-  for pid in "${pids[@]}"; do kill -TERM "$pid" 2> /dev/null || true; done
-  for pid in "${pids[@]}"; do wait "$pid" 2> /dev/null || true; done
+  for pid in $(jobs -pr); do kill -TERM "$pid" 2> /dev/null; done
+  wait
   rm -rf "$work"
 }
 
@@ -59,7 +58,6 @@ start() {
   [ "$rest" -lt "$limit" ] && limit=$rest
   timeout --kill-after=5 "$((limit > 1 ? limit : 1))" "$@" > "$log" 2>&1 &
   started=$!
-  pids+=("$started")
 }
 # limited SECONDS LOG COMMAND...: runs the command as `start` does and returns its exit code. While bash waits for a
 # process in the background, a signal ends the script at once.
@@ -71,12 +69,11 @@ limited() {
 # `started` to the subshell.
 background() {
   (
-    trap 'kill -TERM $(jobs -p) 2> /dev/null; wait' EXIT
+    trap 'kill -TERM $(jobs -pr) 2> /dev/null; wait' EXIT
     trap 'exit 143' INT TERM
     "$@"
   ) &
   started=$!
-  pids+=("$started")
 }
 
 # why CODE LOG: prints the RESULT of a failed command from its exit code and its log.
