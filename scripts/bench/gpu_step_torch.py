@@ -160,6 +160,8 @@ class Runner:
         for event in recorded.events():
             if self.cuda and event.device_type != torch.autograd.DeviceType.CUDA:
                 continue
+            if getattr(event, "is_user_annotation", False):
+                continue  # a region that contains kernels, such as a compiled graph
             # An operator on the CPU may call others, whose time is not its own. A kernel calls none.
             microseconds = event.time_range.elapsed_us() if self.cuda else event.self_cpu_time_total
             calls, total = kernels.get(event.name, (0, 0.0))

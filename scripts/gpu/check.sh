@@ -40,7 +40,7 @@ for argument in "$@"; do
     --only=*) requested=${argument#*=} ;;
     --gpus=*) gpus=${argument#*=} ;;
     --seconds=*) limit=${argument#*=} ;;
-    *) sed -n '2,18s/^# \{0,1\}//p' "$0"; exit 64 ;;
+    *) sed -n '2,16s/^# \{0,1\}//p' "$0"; exit 64 ;;
   esac
 done
 for name in ${requested//,/ }; do

@@ -64,13 +64,18 @@ train() {
   return $code
 }
 
-# alone_rate BATCH: sets `alone` to the images per second of our step without a server; empty if it fails.
+# alone_rate BATCH: sets `alone` to the images per second of our step without a server. Measures it on the first call for
+# this batch size. Returns an exit code other than 0 if that fails.
+declare -A alone_rates  # batch size -> images per second
 alone_rate() {
-  alone=$(value "$logs/gpu_step_$1.log" ours "result: " 2> /dev/null)
-  [ -z "$alone" ] || return 0
-  limited 40 "$logs/gpu_step_$1.log" "$bin/gpu_step" --gpu="$first_gpu" --networks=mobilenet_v2 --batches="$1" \
-    --classes=10 --table=none --losses=0 || return
-  alone=$(value "$logs/gpu_step_$1.log" ours "result: ")
+  local log=$logs/gpu_step_$1.log
+  if [ -z "${alone_rates[$1]:-}" ]; then
+    limited 40 "$log" "$bin/gpu_step" --gpu="$first_gpu" --networks=mobilenet_v2 --batches="$1" --classes=10 \
+      --table=none --losses=0 || return
+    alone_rates[$1]=$(value "$log" ours "result: ")
+  fi
+  alone=${alone_rates[$1]}
+  [ -n "$alone" ]
 }
 # steps_in SECONDS BATCH: prints a sed expression for the steps that the GPU makes in SECONDS at the rate $alone, at
 # least 100. With SHORTEN, batches are smaller too.
@@ -110,16 +115,17 @@ end_to_end_more() {
 }
 sharing() {
   wanted sharing 40 || return
-  local code=0
+  local code=0 log=$logs/gpu_step_256.log
   alone_rate 256 || code=$?
   if [ $code -eq 0 ]; then
+    log=$logs/sharing.worker.log
     large sharing "$(batch 768); $(steps_in 12 768)"
     train sharing 60 --num_clones=3 --gpus="$gpus" --precision=bf16 || code=$?
   fi
   if [ $code -eq 0 ]; then
     row "3 clones on GPUs $gpus" "$(figure rate "$work/sharing") images/s of $alone" "" ok
   else
-    row "3 clones on GPUs $gpus" "" "" "$(why $code "$logs/sharing.worker.log")"
+    row "3 clones on GPUs $gpus" "" "" "$(why $code "$log")"
   fi
 }
 
