@@ -269,9 +269,7 @@ absl::StatusOr<std::unique_ptr<Device>> OpenDevice(int clone, ComputeOptions* co
 // Returns null on the CPU, and if the GPU's figures cannot be read.
 std::unique_ptr<GpuProbe> OpenProbe(const Device* device, const Clock* clock, int clone) {
   if (device == nullptr) return nullptr;
-  // A UUID means the same GPU whichever are visible.
-  absl::StatusOr<std::unique_ptr<GpuMonitor>> monitor =
-      GpuMonitor::Open(/*visible_devices=*/nullptr);
+  absl::StatusOr<std::unique_ptr<GpuMonitor>> monitor = GpuMonitor::Open();
   if (monitor.ok()) {
     return std::make_unique<GpuProbe>(*std::move(monitor), device->uuid(), device->description(),
                                       clock);
@@ -302,8 +300,10 @@ absl::Status RunAsClone(WorkerOptions options, int clone) {
   options.gpu = probe.get();
   ReportSocket reports;
   const absl::Status status =
-      RunClone(options, clone, &clock, &stop,
-               [&reports](const CloneReport& report) { reports.Send(report); });
+      RunClone(options, clone, &clock, &stop, [&reports, &device](CloneReport report) {
+        if (device != nullptr) report.gpu = device->uuid();
+        reports.Send(report);
+      });
   reports.Flush();
   LOG_IF(INFO, trace != nullptr) << "clone " << clone << ": the clock of ps task 0 is "
                                  << server_clock.Describe(clock.Now());
@@ -318,7 +318,9 @@ void ShowProgress(const std::vector<CloneState>& clones, GpuReport* gpus, Worker
     line->Wait(waiting_for);
     return;
   }
-  progress->details = gpus->Text();
+  std::vector<std::string> uuids;
+  for (const CloneState& clone : clones) uuids.push_back(clone.report.gpu);
+  progress->details = gpus->Text(uuids);
   line->Update(*progress);
 }
 
@@ -332,8 +334,7 @@ std::string OwnPath() {
 // Returns null without --show_gpus, and if the GPUs cannot be monitored.
 std::unique_ptr<GpuMonitor> OpenMonitor() {
   if (!absl::GetFlag(FLAGS_show_gpus)) return nullptr;
-  absl::StatusOr<std::unique_ptr<GpuMonitor>> monitor =
-      GpuMonitor::Open(std::getenv("CUDA_VISIBLE_DEVICES"));
+  absl::StatusOr<std::unique_ptr<GpuMonitor>> monitor = GpuMonitor::Open();
   if (monitor.ok()) return std::move(monitor).value();
   LOG(WARNING) << "--show_gpus: " << monitor.status().message();
   return nullptr;
@@ -360,7 +361,7 @@ absl::Status RunAsSupervisor(const WorkerOptions& options, const std::vector<std
   LOG(INFO) << "starting " << options.num_clones << " clones"
             << (gpus.empty() ? "" : absl::StrCat(" on GPUs ", absl::StrJoin(gpus, ","))) << ", "
             << options.compute.threads << " of " << NumCores() << " cores each";
-  GpuReport gpu_report(gpus, OpenMonitor(), &clock);
+  GpuReport gpu_report(OpenMonitor(), &clock);
   SupervisorOptions supervising;
   supervising.num_clones = options.num_clones;
   supervising.permanent_exit_codes = {kExitUsage, kExitBadInput, kExitMissingInput, kExitInternal,

@@ -50,8 +50,12 @@ ABSL_FLAG(int, losses, 50, "number of first losses that are compared between bot
 ABSL_FLAG(int, losses_batch, 64, "batch size of that comparison");
 ABSL_FLAG(std::string, torch, "", "Python interpreter that has PyTorch; empty: no comparison");
 ABSL_FLAG(std::string, torch_script, "", "path of gpu_step_torch.py");
-ABSL_FLAG(std::vector<std::string>, torch_modes, (std::vector<std::string>{"eager", "compile"}),
-          "eager, compile or both");
+ABSL_FLAG(std::vector<std::string>, torch_modes,
+          (std::vector<std::string>{"eager", "max-autotune"}),
+          "some of eager, compile (torch.compile with CUDA graphs) and max-autotune (which also "
+          "compares kernels and takes minutes)");
+ABSL_FLAG(int, torch_profile, 0,
+          "number of rows of a table with PyTorch's slowest kernels in each mode; 0: no table");
 ABSL_FLAG(std::string, torch_optimizer, "none",
           "none: forward, loss and backward, as our step; momentum: PyTorch updates weights too");
 ABSL_FLAG(absl::Duration, torch_timeout, absl::Minutes(5), "timeout of one answer from PyTorch");
@@ -115,6 +119,38 @@ absl::Status AskTorch(const Settings& settings, const std::string& model, int64_
     PP_RETURN_IF_ERROR(answer.status());
     it->second.push_back((*answer)["images_per_s"].get<double>());
     ++it;
+  }
+  return absl::OkStatus();
+}
+
+// Prints which kernels take PyTorch's time in each mode that gave a rate.
+absl::Status ProfileTorch(const Settings& settings, const std::string& model, const Rates& rates) {
+  constexpr int kSteps = 5;
+  const size_t rows = absl::GetFlag(FLAGS_torch_profile);
+  if (rows == 0 || settings.torch == nullptr) return absl::OkStatus();
+  for (const auto& [mode, rate] : rates.torch) {
+    const absl::StatusOr<nlohmann::json> answer =
+        settings.torch->Ask(absl::StrCat("profile ", model, " ", rates.batch, " ", mode, " ",
+                                         absl::GetFlag(FLAGS_torch_optimizer), " ", kSteps),
+                            absl::GetFlag(FLAGS_torch_timeout));
+    std::cout << "  PyTorch " << mode << ", batch " << rates.batch << ", by kernel: ";
+    if (absl::IsFailedPrecondition(answer.status())) {
+      std::cout << answer.status().message() << std::endl;
+      continue;
+    }
+    PP_RETURN_IF_ERROR(answer.status());
+    const nlohmann::json& kernels = (*answer)["kernels"];
+    double total = 0.0;
+    for (const nlohmann::json& kernel : kernels) total += kernel["ms"].get<double>();
+    std::cout << absl::StrFormat("%.3f ms per step, %d kernels\n", total, kernels.size());
+    for (size_t i = 0; i < std::min(rows, kernels.size()); ++i) {
+      const double milliseconds = kernels[i]["ms"].get<double>();
+      std::cout << absl::StrFormat("  %9.4f ms %5.1f%% %6.1f calls  %.120s\n", milliseconds,
+                                   total > 0.0 ? 100.0 * milliseconds / total : 0.0,
+                                   kernels[i]["calls"].get<double>(),
+                                   kernels[i]["name"].get<std::string>());
+    }
+    std::cout << std::flush;
   }
   return absl::OkStatus();
 }
@@ -239,6 +275,7 @@ absl::Status RunNetwork(const Settings& settings, const std::string& model) {
     PP_RETURN_IF_ERROR(step.status());
     PP_RETURN_IF_ERROR((*step)->SetVariables(variables));
     PP_ASSIGN_OR_RETURN(Rates rates, MeasureRates(settings, model, batch, step->get()));
+    PP_RETURN_IF_ERROR(ProfileTorch(settings, model, rates));
     all.push_back(std::move(rates));
     if (table == "none") continue;
     PP_ASSIGN_OR_RETURN(const std::vector<OperatorTime> operators,
@@ -274,10 +311,10 @@ absl::StatusOr<Settings> SettingsFromFlags() {
   }
   if (absl::GetFlag(FLAGS_steps) < 1 || absl::GetFlag(FLAGS_repeats) < 1 ||
       absl::GetFlag(FLAGS_losses) < 0 || absl::GetFlag(FLAGS_losses_batch) < 1 ||
-      absl::GetFlag(FLAGS_bandwidth) < 0.0) {
+      absl::GetFlag(FLAGS_bandwidth) < 0.0 || absl::GetFlag(FLAGS_torch_profile) < 0) {
     return UsageError(
-        "--steps, --repeats and --losses_batch have to be at least 1, --losses and --bandwidth at "
-        "least 0");
+        "--steps, --repeats and --losses_batch have to be at least 1, --losses, --bandwidth and "
+        "--torch_profile at least 0");
   }
   if (!absl::GetFlag(FLAGS_torch).empty() && absl::GetFlag(FLAGS_torch_script).empty()) {
     return UsageError("--torch needs --torch_script, the path of gpu_step_torch.py");

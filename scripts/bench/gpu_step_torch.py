@@ -5,13 +5,16 @@ Reads one request per line from stdin and answers each with one line of JSON on 
 
   info                               returns PyTorch's version, the device and the precision
   run NET BATCH MODE OPTIMIZER STEPS measures training steps: images/s as the median of five groups of STEPS / 5 steps
+  profile NET BATCH MODE OPTIMIZER STEPS  returns the time of each kernel in a step, slowest first (on a CPU: of each
+                                     operator), as the mean over STEPS steps
   losses NET STEPS FILE              returns the losses of STEPS steps from the variables and images in FILE
   variables NET                      returns the variables' names and shapes, as in TensorFlow
   drop                               releases the GPU's memory
   quit                               ends the program
 
-NET: mobilenet_v2, ssd_mobilenet_v2, ssd_mobilenet_v1. MODE: eager, or compile (torch.compile, "max-autotune", with
-CUDA graphs). OPTIMIZER: none (forward, loss and backward, which is our step) or momentum (these and fused SGD). An
+NET: mobilenet_v2, ssd_mobilenet_v2, ssd_mobilenet_v1. MODE: eager, compile (torch.compile with CUDA graphs,
+"reduce-overhead"), or max-autotune (in addition, it measures several kernels per operator and takes the fastest, which
+takes minutes). OPTIMIZER: none (forward, loss and backward, which is our step) or momentum (these and fused SGD). An
 answer with "error" says why the request failed; later requests are served normally.
 
 FILE: a line of JSON {"size", "classes", "learning_rate", "momentum", "tensors": [{"name", "shape"}]}, then the
@@ -32,6 +35,7 @@ from gpu_step_networks import Classifier, Detector, Layer
 
 OBJECTS_PER_IMAGE = 8
 WARM_UP_STEPS = 20
+COMPILE_MODES = {"compile": "reduce-overhead", "max-autotune": "max-autotune"}  # our name -> that of torch.compile
 
 
 class Session:
@@ -83,11 +87,11 @@ class Runner:
     """Measures a network's training step in one mode and with one optimizer."""
 
     def __init__(self, options, net, batch, mode, optimizer):
-        if mode not in ("eager", "compile"):
+        if mode != "eager" and mode not in COMPILE_MODES:
             raise ValueError(f"no mode is called {mode}")
         if optimizer not in ("none", "momentum"):
             raise ValueError(f"no optimizer is called {optimizer}")
-        if mode == "compile" and not hasattr(torch, "compile"):
+        if mode != "eager" and not hasattr(torch, "compile"):
             raise ValueError(f"PyTorch {torch.__version__} has no torch.compile")
         torch.manual_seed(1)
         self.session, self.batch = Session(options, net), batch
@@ -99,8 +103,8 @@ class Runner:
             self.optimizer = torch.optim.SGD(parameters, lr=1e-3, momentum=0.9, **({"fused": True} if self.cuda else {}))
         self.images, self.targets = self.session.make_batch(batch)
         self.loss = self.session.loss
-        if mode == "compile":
-            self.loss = torch.compile(self.session.loss, mode="max-autotune")
+        if mode != "eager":
+            self.loss = torch.compile(self.session.loss, mode=COMPILE_MODES[mode])
         self.warm = False
 
     def step(self):
@@ -116,11 +120,14 @@ class Runner:
         if self.cuda:
             torch.cuda.synchronize()
 
+    def warm_up(self, steps):
+        for _ in range(2 if self.warm else min(WARM_UP_STEPS, max(2, steps))):
+            self.step()
+        self.warm = True
+
     def measure(self, steps):
         """Warms up and times five groups of steps. Returns the figures that answer the request "run"."""
-        for _ in range(2 if self.warm else min(WARM_UP_STEPS, max(2, steps))):
-            loss = self.step()
-        self.warm = True
+        self.warm_up(steps)
         group = max(1, steps // 5)
         times = []
         for _ in range(5):
@@ -136,6 +143,34 @@ class Runner:
         if self.cuda:
             result["memory_gib"] = torch.cuda.max_memory_allocated() / 2**30
         return result
+
+    def profile(self, steps):
+        """Records some steps with PyTorch's profiler. Returns the answer to the request "profile".
+
+        Raises RuntimeError if the profiler has recorded nothing; it may lack the permission to observe the GPU.
+        """
+        self.warm_up(steps)
+        profiler = torch.profiler
+        activity = profiler.ProfilerActivity.CUDA if self.cuda else profiler.ProfilerActivity.CPU
+        with profiler.profile(activities=[activity]) as recorded:
+            for _ in range(steps):
+                self.step()
+            self.synchronize()
+        kernels = {}
+        for event in recorded.events():
+            if self.cuda and event.device_type != torch.autograd.DeviceType.CUDA:
+                continue
+            if getattr(event, "is_user_annotation", False):
+                continue  # a region that contains kernels, such as a compiled graph
+            # An operator on the CPU may call others, whose time is not its own. A kernel calls none.
+            microseconds = event.time_range.elapsed_us() if self.cuda else event.self_cpu_time_total
+            calls, total = kernels.get(event.name, (0, 0.0))
+            kernels[event.name] = (calls + 1, total + microseconds)
+        if not kernels:
+            raise RuntimeError("the profiler has recorded nothing")
+        slowest_first = sorted(kernels.items(), key=lambda item: -item[1][1])
+        return {"kernels": [{"name": name, "calls": calls / steps, "ms": total / steps / 1e3}
+                            for name, (calls, total) in slowest_first]}
 
 
 def read_tensors(path):
@@ -203,13 +238,13 @@ class Server:
         if hasattr(torch, "_dynamo"):
             torch._dynamo.reset()  # pylint: disable=protected-access
 
-    def run(self, net, batch, mode, optimizer, steps):
+    def runner(self, net, batch, mode, optimizer):
         if (net, batch) != self.key:
             self.drop()
             self.key = (net, batch)
         if (mode, optimizer) not in self.runners:
             self.runners[mode, optimizer] = Runner(self.options, net, int(batch), mode, optimizer)
-        return self.runners[mode, optimizer].measure(int(steps))
+        return self.runners[mode, optimizer]
 
     def info(self):
         device = torch.cuda.get_device_name() if self.options.device == "cuda" else "CPU"
@@ -221,8 +256,10 @@ class Server:
 
     def answer(self, request):
         verb, *arguments = request.split()
-        if verb == "run":
-            return self.run(*arguments)
+        if verb in ("run", "profile"):
+            net, batch, mode, optimizer, steps = arguments
+            runner = self.runner(net, batch, mode, optimizer)
+            return runner.measure(int(steps)) if verb == "run" else runner.profile(int(steps))
         if verb == "losses":
             net, steps, path = arguments
             return first_losses(self.options, net, int(steps), path)

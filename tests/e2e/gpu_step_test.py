@@ -6,7 +6,7 @@ import unittest
 
 from harness import BIN, ROOT, EndToEndTest
 
-PYTHON = "/usr/bin/python3"
+PYTHON = os.environ.get("TORCH_PYTHON", "/usr/bin/python3")
 TORCH = os.path.exists(PYTHON) and subprocess.run([PYTHON, "-c", "import torch"], capture_output=True).returncode == 0
 SMALL = ["--width=0.1", "--classes=4", "--steps=1", "--repeats=1", "--losses=2", "--losses_batch=4", "--bandwidth=1000"]
 
@@ -52,11 +52,13 @@ class GpuStep(EndToEndTest):
                 done = self.run_benchmark(
                     f"--networks={network}", f"--size={size}", "--batches=2", "--precision=fp32", "--table=none",
                     f"--losses={losses}", f"--torch={PYTHON}", f"--torch_script={script}", "--torch_device=cpu",
-                    "--torch_modes=eager,compile")
+                    "--torch_modes=eager,compile", "--torch_profile=3")
                 self.assertEqual(done.returncode, 0, done.stderr)
                 # PyTorch before 2.0 has no torch.compile.
                 self.assertRegex(done.stdout,
                                  rf"result: net={network} batch=2 ours=[0-9.]+ (compile=[0-9.]+ )?eager=[0-9.]+\n")
+                self.assertRegex(done.stdout, r"PyTorch eager, batch 2, by kernel: [0-9.]+ ms per step, \d+ kernels\n"
+                                              r"( +[0-9.]+ ms +[0-9.]+% +[0-9.]+ calls  aten::\w+\n){3}")
                 first = re.search(rf"losses: net={network} first=([0-9.]+) mean=([0-9.]+)", done.stdout)
                 self.assertIsNotNone(first, done.stdout)
                 self.assertLess(float(first[1]), 1e-3)

@@ -17,14 +17,15 @@ class Gpus(EndToEndTest):
         super().setUp()
         self.config = self.write_config(batch=3, steps=STEPS)
 
-    def start_on_gpus(self, run, *flags, machine=None, environment=None):
-        """Starts a worker on emulated GPUs, which the variables PUSHPULL_EMULATED_... describe."""
+    def start_on_gpus(self, run, *flags, machine=None, extra=None):
+        """Starts a worker on emulated GPUs, which the variables PUSHPULL_EMULATED_... describe. `extra` holds more
+        variables of its environment."""
         before = dict(os.environ)
         os.environ.update({f"PUSHPULL_EMULATED_{name}": str(value) for name, value in (machine or {}).items()})
         os.environ.update({"XDG_CACHE_HOME": str(self.folder / "cache"),
                            # Stand-ins that do not start: NVIDIA's libraries know no emulated GPU.
                            "LD_LIBRARY_PATH": str(BIN.parent / "lib" / "vendor_fakes"),
-                           "FAKE_CUDNN": "no_create", "FAKE_CUBLASLT": "no_create", **(environment or {})})
+                           "FAKE_CUDNN": "no_create", "FAKE_CUBLASLT": "no_create", **(extra or {})})
         try:
             return self.start(f"{run}.worker.log", WORKER, f"--ps={self.address(run)}", "--peer_deadline=60s", *flags)
         finally:
@@ -75,18 +76,18 @@ class Gpus(EndToEndTest):
         self.config = self.write_config(batch=3, steps=STEPS, model="freeze_batchnorm: true")
         fakes = {"FAKE_CUDNN": "", "FAKE_CUBLASLT": ""}
         flags = ("--num_clones=2", "--gpus=0,0", "--precision=fp32")
-        worker = self.train_on_gpus("vendor", *flags, "--gpu_library=vendor", environment=fakes)
+        worker = self.train_on_gpus("vendor", *flags, "--gpu_library=vendor", extra=fakes)
         self.assertIn("libraries for convolutions: emulated GPU, driver 13000", worker.text())
         self.assertIn("cudnn 9.26.0, cublaslt 13.4.1", worker.text())
         self.assertRegex(worker.text(), r"backward fp32 .*: (cudnn|cublaslt)/\d and (cudnn|cublaslt)/\d")
-        self.train_on_gpus("own", *flags, "--gpu_library=own", environment=fakes)
+        self.train_on_gpus("own", *flags, "--gpu_library=own", extra=fakes)
         own, vendor = (read_safetensors(self.checkpoint(STEPS, run)) for run in ("own", "vendor"))
         self.expect_close({name: values for name, values in own.items() if not name.endswith("/Momentum")}, vendor, 1e-4)
         # The first run measures, both clones agree on what they keep, and the next run does the same.
-        self.train_on_gpus("auto", *flags, "--gpu_library=auto", environment=fakes)
+        self.train_on_gpus("auto", *flags, "--gpu_library=auto", extra=fakes)
         choices = (self.folder / "cache" / "pushpull" / "gpu_choices").read_text()
         self.assertIn("\tbackward fp32 ", choices)
-        again = self.train_on_gpus("auto_again", *flags, "--gpu_library=auto", environment=fakes)
+        again = self.train_on_gpus("auto_again", *flags, "--gpu_library=auto", extra=fakes)
         self.assertNotIn(", our kernels ", again.text())  # the line about a measurement
         self.assertEqual(choices, (self.folder / "cache" / "pushpull" / "gpu_choices").read_text())
         self.assertEqual(self.checkpoint(STEPS, "auto"), self.checkpoint(STEPS, "auto_again"))
@@ -96,6 +97,15 @@ class Gpus(EndToEndTest):
         self.assertIn("convolutions are computed by our kernels only: libcudnn.so.9 does not start", worker.text())
         self.expect_refused(70, ["--gpu_library=vendor needs cuDNN 9 or cuBLASLt 13", "LD_LIBRARY_PATH"],
                             "--num_clones=1", "--gpus=0", "--gpu_library=vendor")
+
+    def test_shown_figures_are_those_of_the_clones_gpus(self):
+        # NVML counts the GPUs in another order than CUDA, as it does where CUDA_VISIBLE_DEVICES or CUDA_DEVICE_ORDER
+        # changes that of CUDA. NVML's GPU 0 is busy for 90 % of the time, its GPU 3 for 93 %.
+        (self.folder / "libnvidia-ml.so.1").symlink_to(BIN / "libfake_nvml.so")
+        uuids = [f"GPU-0{gpu + 1}000000-0000-0000-0000-000000000000" for gpu in (0, 1)]
+        worker = self.train_on_gpus("run", "--num_clones=2", "--gpus=0,1", "--show_gpus", machine={"GPUS": 2}, extra={
+            "LD_LIBRARY_PATH": str(self.folder), "FAKE_NVML_UUIDS": f"{uuids[1]},{uuids[0]}"})
+        self.assertIn("GPU 93 % 3.0/8.0 GiB 54 C | GPU 90 % 3.0/8.0 GiB 54 C", worker.text())
 
     def test_failing_gpu_costs_only_a_restart_of_its_clone(self):
         failure = self.folder / "failure"

@@ -6,8 +6,10 @@ source=$1
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 mkdir -p "$folder/path" "$folder/bundle/bin" "$folder/bundle/pipelines"
-cp "$source"/scripts/gpu/check.sh "$source"/scripts/plot_events.py "$folder/bundle/"
+cp -r "$source"/scripts/gpu/{check.sh,references.sh,check} "$folder/bundle/"
+cp "$source"/scripts/plot_events.py "$folder/bundle/check/"
 cp "$source"/deploy/pipelines/*.config "$source"/scripts/gpu/pipelines/*.config "$folder/bundle/pipelines/"
+unset CUDA_VISIBLE_DEVICES
 export PATH="$folder/path:$PATH"
 
 fail() {
@@ -35,42 +37,66 @@ expect 64 'no check is called swim: step operators' --only=operators,swim
 expect 64 'usage' --fast
 
 # shellcheck disable=SC2016
-program path/nvidia-smi 'case $1 in -L) echo "GPU 0: Made Up (UUID: GPU-0)" ;; *) echo "0, Made Up, 1.0" ;; esac'
+program path/nvidia-smi 'case $1 in
+  -L) for k in 0 1 2; do echo "GPU $k: Made Up (UUID: GPU-${k}a)"; done ;;
+  --id=[012]) echo "${1#*=}, Made Up, 1.0" ;;
+  *) exit 9 ;;
+esac'
 expect 66 'no .*/bin/ps_server: pack it'
 for name in ps_server evaluator gpu_step; do program "bundle/bin/$name" 'exit 70'; done
 
 program bundle/bin/worker 'echo "NOT_FOUND: there is no GPU 99" >&2; exit 66'
-# tests SCRIPT: installs a cuda_test that lists the tests A.B and C/D.E/0 and otherwise runs the script.
+# tests SCRIPT: installs a cuda_test that lists the tests A.B and C/D.OnTwoMultiprocessors/0 and otherwise runs the
+# script.
 tests() {
   program bundle/bin/cuda_test 'case "$*" in
-    *--gtest_list_tests*) printf "A.\n  B\nC/D.\n  E/0  # GetParam() = 3\n"; exit 0 ;;
+    *--gtest_list_tests*) printf "A.\n  B\nC/OnTwoMultiprocessors.\n  E/0  # GetParam() = 3\n"; exit 0 ;;
   esac
   '"$1"
 }
+both='operators, fp32 and bf16'
+two='operators, 2 multiprocessors'
 # shellcheck disable=SC2016
 {
 tests 'case "$*" in *A.B*) echo "[       OK ] A.B (1 ms)" ;; esac
-  case "$*" in *C/D.E/0*) echo "[  SKIPPED ] C/D.E/0 (0 ms)" ;; esac'
-expect 0 'operators.*1 of 2 tests passed, 1 skipped.*ok$' --only=operators
-grep -qE '^operators.*ok$' "$folder/out/check.txt" || fail "no row in OUT/check.txt"
+  case "$*" in *C/On*) echo "[       OK ] C/OnTwoMultiprocessors.E/0 (0 ms)" ;; esac'
+expect 0 "$both.*2 of 2 tests passed, 0 failed, 0 skipped.*ok\$" --only=operators
+grep -qE "$two.*1 of 1 tests passed.*ok\$" "$folder/out/check.txt" || fail "no row in OUT/check.txt"
 grep -q '1 ms' "$folder"/out/logs/operators.*.log || fail "no logs in OUT/logs"
-tests 'case "$*" in *A.B*) echo "[  FAILED  ] A.B (1 ms)"; exit 1 ;; esac; echo "[       OK ] C/D.E/0 (1 ms)"'
-expect 1 'operators.*1 of 2 tests passed, 1 failed.*FAIL$' --only=operators
-tests 'case "$*" in *A.B*) echo "[ RUN      ] A.B"; kill -SEGV $$ ;; esac; echo "[       OK ] C/D.E/0 (1 ms)"'
-expect 1 'operators.*1 of 2 tests passed.*FAIL \(1 ended the process: A.B exit code 139' --only=operators
-tests 'case "$*" in *C/D*) echo "[ RUN      ] C/D.E/0, where GetParam() = 3"; exit 124 ;; esac
+tests 'case "$*" in *A.B*) echo "[       OK ] A.B (1 ms)" ;; esac
+  case "$*" in *C/On*) echo "[  SKIPPED ] C/OnTwoMultiprocessors.E/0 (0 ms)" ;; esac'
+expect 1 "$both.*1 of 2 tests passed, 0 failed, 1 skipped.*ok\$" --only=operators
+grep -qE "$two.*FAIL$" "$folder/log" || fail "tests that were all skipped passed"
+passes='echo "[       OK ] C/OnTwoMultiprocessors.E/0 (1 ms)"'
+tests 'case "$*" in *A.B*) echo "[  FAILED  ] A.B (1 ms)"; exit 1 ;; esac; '"$passes"
+expect 1 "$both.*1 of 2 tests passed, 1 failed.*FAIL\$" --only=operators
+grep -qE "$two.*ok$" "$folder/log" || fail "the failure of one test hid another"
+tests 'case "$*" in *A.B*) echo "[ RUN      ] A.B"; kill -SEGV $$ ;; esac; '"$passes"
+expect 1 "$both.*1 of 2 tests passed.*FAIL \\(1 ended the process: A.B exit code 139" --only=operators
+grep -qE "$two.*ok$" "$folder/log" || fail "the end of one process hid another"
+tests 'case "$*" in *A.B*) echo "[ RUN      ] A.B"; sleep 600 ;; esac; '"$passes"
+HANG_S=1 expect 1 "$both.*1 of 2 tests passed.*FAIL \\(1 ended the process: A.B hung" --only=operators
+tests 'case "$*" in *C/On*) echo "[ RUN      ] C/OnTwoMultiprocessors.E/0, where GetParam() = 3"; exit 124 ;; esac
   echo "[       OK ] A.B (1 ms)"'  # 124: as timeout ends it
-expect 1 'operators.*1 of 2 tests passed.*FAIL \(1 ended the process: C/D.E/0 exit code 124' --only=operators
+expect 1 "$two.*0 of 1 tests passed.*FAIL \\(1 ended the process: C/OnTwo.*/0 exit code 124" --only=operators
 tests 'exit 0'
-expect 1 'operators.*0 of 2 tests passed.*FAIL' --only=operators
+expect 1 "$both.*0 of 2 tests passed.*FAIL" --only=operators
 program bundle/bin/cuda_test 'exit 70'
 expect 1 'operators.*lists no tests.*FAIL' --only=operators
 }
 expect 0 'operators.*skipped \(only [0-5] s are left\)' --only=operators --seconds=5
 
 expect 0 'profile.*skipped \(no ncu here\)' --only=profile
-program path/ncu 'printf "\"ID\",\"Metric\"\n\"0\",\"1\"\n\"0\",\"2\"\n\"1\",\"1\"\n"'
-expect 0 'profile.*2 launches in logs/ncu.csv.*ok$' --only=profile
+# shellcheck disable=SC2016
+program path/ncu 'skip=-1; for argument in "$@"; do [ "$last" != --launch-skip ] || skip=$argument; last=$argument; done
+  echo "==PROF== Connected to process 7"
+  printf "\"ID\",\"Kernel Name\",\"Metric Name\",\"Metric Unit\",\"Metric Value\"\n"
+  [ $skip -lt 0 ] || { echo "\"0\",\"launch $skip\",\"Duration\",\"us\",\"1\""; exit 0; }
+  row() { echo "\"$1\",\"$2\",\"gpu__time_duration.sum\",\"us\",\"$3\""; }
+  row 0 "One<int>(int, int)" 1.0; row 1 "Two(int)" 1,002.0; row 2 "Two(int)" 2,997.0'
+expect 0 'profile.*2 kernels, which take 100 % of the time, in logs/ncu.*ok$' --only=profile
+grep -qP '^2\t2.9970\t100.0\tTwo\(int\)$' "$folder/out/logs/ncu.kernels.txt" || fail "no list of kernels"
+grep -q 'launch 2' "$folder/out/logs/ncu.1.csv" || fail "the slowest launch was not profiled first"
 program path/ncu 'echo "==ERROR== ERR_NVGPUCTRPERM"; exit 1'
 expect 0 'profile.*skipped \(no permission' --only=profile
 program path/ncu 'echo "it fell over"; exit 3'
@@ -82,18 +108,38 @@ program path/compute-sanitizer 'echo "========= RACECHECK SUMMARY: 2 hazards"; e
 expect 1 'racecheck.*2 hazards.*FAIL' --only=racecheck
 expect 1 'determinism, classifier.*FAIL \(exit code 66: NOT_FOUND: there is no GPU 99' --only=determinism
 
-program bundle/bin/gpu_step 'echo "  result: net=mobilenet_v2 batch=256 ours=150.0 compile=100.0 eager=50.0"
+program bundle/bin/gpu_step 'echo "  result: net=mobilenet_v2 batch=256 ours=150.0 compile=100.0 eager=50.0 max-autotune=120.0"
 echo "  result: net=ssd_mobilenet_v2 batch=128 ours=149.0 compile=100.0"
 echo "  losses: net=mobilenet_v2 first=0.00100 mean=0.01000 largest=0.5"
 echo "  losses: net=ssd_mobilenet_v2 first=0.00100 mean=0.03000 largest=0.5"'
-program path/python3 'exit 1'
-expect 0 'benchmark.*skipped \(no PyTorch here\)' --only=benchmark
+program path/python3 'echo "No module named torch" >&2; exit 1'
+expect 0 'benchmark.*skipped \(no PyTorch here: No module named torch\)' --only=benchmark
 expect 1 '^mobilenet_v2, our step.*150.0 images/s.*ok$' --only=step
 grep -qE '^ssd_mobilenet_v1, our step.*FAIL' "$folder/log" || fail "a network without a figure passed"
 grep -qE '^ssd_mobilenet_v2, our step.*149.0 images/s.*ok$' "$folder/log" || fail "the failure of one network hid another"
 program path/python3 'exit 0'
-expect 1 '^mobilenet_v2 .*150.0 images/s, PyTorch compiled 100.0.*ok$' --only=benchmark
-grep -qE '^ssd_mobilenet_v2 .*FAIL$' "$folder/log" || fail "a rate below the bar passed"
+expect 0 '^mobilenet_v2, compile .*150.0 images/s, PyTorch 100.0.*ok$' --only=benchmark
+grep -qE '^mobilenet_v2, eager .*150.0 images/s, PyTorch 50.0.*ok$' "$folder/log" || fail "no row for eager PyTorch"
 grep -qE '^mobilenet_v2, first 50 losses.*ok$' "$folder/log" || fail "losses within the bar did not pass"
+expect 1 '^ssd_mobilenet_v2, compile .*FAIL$' --only=benchmark_ssd
 grep -qE '^ssd_mobilenet_v2, first 50 losses.*FAIL$' "$folder/log" || fail "losses beyond the bar passed"
+grep -qE '^mobilenet_v2, max-autotune .*PyTorch 120.0.*FAIL$' "$folder/log" || fail "a rate below the bar passed"
+grep -qE '^ssd_mobilenet_v2, eager .*PyTorch gave no figure' "$folder/log" || fail "no figure of PyTorch was no skip"
+
+# The GPUs that CUDA_VISIBLE_DEVICES leaves. nvidia-smi lists all three.
+# visible VARIABLE GPUS LIST...: expects this list of GPUs for the clones, and these in nvidia-smi's table.
+visible() {
+  local variable=$1 gpus=$2
+  shift 2
+  CUDA_VISIBLE_DEVICES=$variable expect 1 "three clones on GPUs $gpus," --only=step
+  diff <(sed -n '/^check/q;p' "$folder/out/check.txt") <(printf '%s, Made Up, 1.0\n' "$@") > "$folder/log" ||
+    fail "other GPUs for CUDA_VISIBLE_DEVICES=$variable"
+}
+visible 2,0 0,1,0 2 0
+visible GPU-1 0,0,0 1
+visible " 1 , GPU-0a ,7,2" 0,1,0 1 0
+expect 1 "three clones on GPUs 0,1,2," --only=step
+CUDA_VISIBLE_DEVICES="" expect 69 'no GPU: nvidia-smi lists none of CUDA_VISIBLE_DEVICES=$' --only=step
+CUDA_VISIBLE_DEVICES=GPU- expect 69 'no GPU: nvidia-smi lists none of' --only=step
+CUDA_VISIBLE_DEVICES=-1,0 expect 69 'no GPU: nvidia-smi lists none of' --only=step
 echo "gpu_check_test: ok"

@@ -130,6 +130,18 @@ class GpuStepTorch(unittest.TestCase):
                     self.assertAlmostEqual(result["images_per_s"] * result["ms"], 2e3, delta=1e-3)
                     self.assertTrue(numpy.isfinite(result["loss"]))
 
+    def test_profile_lists_the_operators_slowest_first(self):
+        with start(CLASSIFIER) as child:
+            one, two = (child.ask(f"profile mobilenet_v2 2 eager none {steps}")["kernels"] for steps in (1, 2))
+        for kernels in (one, two):
+            times = [kernel["ms"] for kernel in kernels]
+            self.assertEqual(times, sorted(times, reverse=True))
+            self.assertGreater(times[0], 0)
+        # The network has 53 convolutions. Figures are per step, however many steps are recorded.
+        calls = [{kernel["name"]: kernel["calls"] for kernel in kernels} for kernels in (one, two)]
+        self.assertEqual(calls[0]["aten::conv2d"], 53)
+        self.assertEqual(calls[0]["aten::conv2d"], calls[1]["aten::conv2d"])
+
     def test_errors_name_the_problem(self):
         with start(CLASSIFIER) as child, tempfile.TemporaryDirectory() as folder:
             self.assertIn("no network is called resnet", child.ask("run resnet 2 eager none 5")["error"])

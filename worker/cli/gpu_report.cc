@@ -7,23 +7,26 @@
 
 namespace pushpull {
 
-GpuReport::GpuReport(const std::vector<std::string>& gpus, std::unique_ptr<GpuMonitor> monitor,
-                     const Clock* clock)
-    : monitor_(std::move(monitor)), clock_(clock) {
-  for (const std::string& gpu : gpus) {
-    if (std::find(gpus_.begin(), gpus_.end(), gpu) == gpus_.end()) gpus_.push_back(gpu);
-  }
-}
+GpuReport::GpuReport(std::unique_ptr<GpuMonitor> monitor, const Clock* clock)
+    : monitor_(std::move(monitor)), clock_(clock) {}
 
-const std::string& GpuReport::Text() {
+const std::string& GpuReport::Text(const std::vector<std::string>& uuids) {
+  if (monitor_ == nullptr) return text_;
+  std::vector<std::string> gpus;
+  for (const std::string& uuid : uuids) {
+    if (!uuid.empty() && std::find(gpus.begin(), gpus.end(), uuid) == gpus.end()) {
+      gpus.push_back(uuid);
+    }
+  }
   const absl::Duration now = clock_->Now();
-  if (monitor_ == nullptr || now - read_at_ < kPeriod) return text_;
+  if (gpus == shown_ && now - read_at_ < kPeriod) return text_;
   read_at_ = now;
+  shown_ = std::move(gpus);
   text_.clear();
-  for (const std::string& gpu : gpus_) {
+  for (const std::string& gpu : shown_) {
     const absl::StatusOr<GpuFigures> figures = monitor_->Read(gpu);
     const std::string shown =
-        figures.ok() ? FormatGpuFigures(*figures) : absl::StrCat("GPU ", gpu, " does not answer");
+        figures.ok() ? FormatGpuFigures(*figures) : absl::StrCat(gpu, " does not answer");
     if (shown.empty()) continue;
     absl::StrAppend(&text_, text_.empty() ? "" : " | ", shown);
   }

@@ -18,20 +18,19 @@ class GpuReport {
  public:
   static constexpr absl::Duration kPeriod = absl::Seconds(1);
 
-  // `gpus` is the list in --gpus. A GPU that appears several times is shown once. `monitor` may be
-  // null; then Text is always empty. `clock` must outlive the object.
-  GpuReport(const std::vector<std::string>& gpus, std::unique_ptr<GpuMonitor> monitor,
-            const Clock* clock);
+  // `monitor` may be null; then Text is always empty. `clock` must outlive the object.
+  GpuReport(std::unique_ptr<GpuMonitor> monitor, const Clock* clock);
 
-  // Returns "GPU 97 % 71.2/139.8 GiB 54 C | GPU 95 % ..." in the order of --gpus. The values are at
-  // most kPeriod old. The text says so if a GPU does not answer. Empty: there is nothing to show.
-  // The reference is valid until the next call.
-  const std::string& Text();
+  // Returns "GPU 97 % 71.2/139.8 GiB 54 C | GPU 95 % ..." in the order of `uuids`. A UUID that
+  // appears several times is shown once; empty ones are left out. The values are at most kPeriod
+  // old. The text says so if a GPU does not answer. Empty: there is nothing to show. The reference
+  // is valid until the next call.
+  const std::string& Text(const std::vector<std::string>& uuids);
 
  private:
-  std::vector<std::string> gpus_;
   const std::unique_ptr<GpuMonitor> monitor_;
   const Clock* const clock_;
+  std::vector<std::string> shown_;  // the GPUs of text_
   absl::Duration read_at_ = -absl::InfiniteDuration();
   std::string text_;
 };

@@ -6,12 +6,9 @@
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
 
 #include "common/base/dynamic_library.h"
 #include "common/base/status_macros.h"
@@ -65,74 +62,47 @@ absl::StatusOr<Nvml> FindFunctions(const DynamicLibrary& library) {
 
 class NvmlMonitor final : public GpuMonitor {
  public:
-  NvmlMonitor(std::unique_ptr<DynamicLibrary> library, const Nvml& nvml,
-              std::optional<std::vector<std::string>> visible)
-      : library_(std::move(library)), nvml_(nvml), visible_(std::move(visible)) {}
+  NvmlMonitor(std::unique_ptr<DynamicLibrary> library, const Nvml& nvml)
+      : library_(std::move(library)), nvml_(nvml) {}
   ~NvmlMonitor() override { nvml_.shutdown(); }
 
-  absl::StatusOr<GpuFigures> Read(absl::string_view gpu) override {
-    PP_ASSIGN_OR_RETURN(const NvmlDevice device, FindDevice(gpu));
+  absl::StatusOr<GpuFigures> Read(absl::string_view uuid) override {
+    PP_ASSIGN_OR_RETURN(const NvmlDevice device, FindByUuid(uuid));
     GpuFigures figures;
     NvmlUtilization utilization;
     PP_ASSIGN_OR_RETURN(const bool knows_utilization,
-                        Told(gpu, nvml_.utilization(device, &utilization)));
+                        Told(uuid, nvml_.utilization(device, &utilization)));
     if (knows_utilization) figures.utilization_percent = static_cast<int>(utilization.gpu);
     NvmlMemory memory;
-    PP_ASSIGN_OR_RETURN(const bool knows_memory, Told(gpu, nvml_.memory(device, &memory)));
+    PP_ASSIGN_OR_RETURN(const bool knows_memory, Told(uuid, nvml_.memory(device, &memory)));
     if (knows_memory) {
       figures.memory_used_bytes = static_cast<int64_t>(memory.used);
       figures.memory_total_bytes = static_cast<int64_t>(memory.total);
     }
     unsigned temperature = 0;
     PP_ASSIGN_OR_RETURN(const bool knows_temperature,
-                        Told(gpu, nvml_.temperature(device, kNvmlTemperatureOfGpu, &temperature)));
+                        Told(uuid, nvml_.temperature(device, kNvmlTemperatureOfGpu, &temperature)));
     if (knows_temperature) figures.temperature_celsius = static_cast<int>(temperature);
     return figures;
   }
 
  private:
-  absl::Status Unavailable(absl::string_view gpu, NvmlResult result) const {
+  absl::Status Unavailable(absl::string_view uuid, NvmlResult result) const {
     return absl::UnavailableError(
-        absl::StrCat("GPU ", gpu, " does not report its state: ", nvml_.error_string(result)));
+        absl::StrCat(uuid, " does not report its state: ", nvml_.error_string(result)));
   }
 
   // Returns true for an answer and false if the GPU does not support the question.
-  absl::StatusOr<bool> Told(absl::string_view gpu, NvmlResult result) const {
+  absl::StatusOr<bool> Told(absl::string_view uuid, NvmlResult result) const {
     if (result == kNvmlSuccess) return true;
     if (result == kNvmlNotSupported) return false;
-    return Unavailable(gpu, result);
+    return Unavailable(uuid, result);
   }
 
-  absl::StatusOr<NvmlDevice> FindDevice(absl::string_view gpu) const {
+  absl::StatusOr<NvmlDevice> FindByUuid(absl::string_view prefix) const {
     unsigned count = 0;
     const NvmlResult result = nvml_.device_count(&count);
-    if (result != kNvmlSuccess) return Unavailable(gpu, result);
-    unsigned index = 0;
-    if (!absl::SimpleAtoi(gpu, &index)) return FindByUuid(gpu, count);
-    if (!visible_.has_value()) return FindByIndex(gpu, index, count);
-    if (index >= visible_->size()) {
-      return absl::NotFoundError(absl::StrCat(
-          "there is no GPU ", gpu, ": CUDA_VISIBLE_DEVICES has ", visible_->size(), " of them"));
-    }
-    const std::string& name = (*visible_)[index];
-    if (!absl::SimpleAtoi(name, &index)) return FindByUuid(name, count);
-    return FindByIndex(gpu, index, count);
-  }
-
-  // `index` counts all GPUs of the host.
-  absl::StatusOr<NvmlDevice> FindByIndex(absl::string_view gpu, unsigned index,
-                                         unsigned count) const {
-    if (index >= count) {
-      return absl::NotFoundError(
-          absl::StrCat("there is no GPU ", gpu, ": this host has ", count, " of them"));
-    }
-    NvmlDevice device = nullptr;
-    const NvmlResult result = nvml_.device_by_index(index, &device);
-    if (result != kNvmlSuccess) return Unavailable(gpu, result);
-    return device;
-  }
-
-  absl::StatusOr<NvmlDevice> FindByUuid(absl::string_view prefix, unsigned count) const {
+    if (result != kNvmlSuccess) return Unavailable(prefix, result);
     std::vector<NvmlDevice> matching;
     std::vector<std::string> uuids;
     for (unsigned i = 0; i < count; ++i) {
@@ -151,21 +121,7 @@ class NvmlMonitor final : public GpuMonitor {
 
   const std::unique_ptr<DynamicLibrary> library_;
   const Nvml nvml_;
-  const std::optional<std::vector<std::string>> visible_;  // indices or UUIDs
 };
-
-// As CUDA reads the list: it ends before the first name that is none.
-std::optional<std::vector<std::string>> ParseVisibleDevices(const char* text) {
-  if (text == nullptr) return std::nullopt;
-  std::vector<std::string> names;
-  for (const absl::string_view part : absl::StrSplit(text, ',')) {
-    const absl::string_view name = absl::StripAsciiWhitespace(part);
-    unsigned index = 0;
-    if (!absl::SimpleAtoi(name, &index) && !absl::StartsWith(name, "GPU-")) break;
-    names.emplace_back(name);
-  }
-  return names;
-}
 
 }  // namespace
 
@@ -184,8 +140,7 @@ std::string FormatGpuFigures(const GpuFigures& figures) {
   return text.empty() ? text : absl::StrCat("GPU", text);
 }
 
-absl::StatusOr<std::unique_ptr<GpuMonitor>> GpuMonitor::Open(const char* visible_devices,
-                                                             const std::string& library) {
+absl::StatusOr<std::unique_ptr<GpuMonitor>> GpuMonitor::Open(const std::string& library) {
   PP_ASSIGN_OR_RETURN(std::unique_ptr<DynamicLibrary> loaded, DynamicLibrary::Open(library));
   PP_ASSIGN_OR_RETURN(const Nvml nvml, FindFunctions(*loaded));
   const NvmlResult result = nvml.init();
@@ -193,8 +148,7 @@ absl::StatusOr<std::unique_ptr<GpuMonitor>> GpuMonitor::Open(const char* visible
     return absl::FailedPreconditionError(
         absl::StrCat(library, " does not start: ", nvml.error_string(result)));
   }
-  return std::make_unique<NvmlMonitor>(std::move(loaded), nvml,
-                                       ParseVisibleDevices(visible_devices));
+  return std::make_unique<NvmlMonitor>(std::move(loaded), nvml);
 }
 
 }  // namespace pushpull

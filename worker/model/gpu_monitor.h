@@ -35,20 +35,16 @@ class GpuMonitor {
 
   virtual ~GpuMonitor() = default;
 
-  // Blocks for about a millisecond. `gpu` is one of
-  //   - an index as CUDA counts: among the GPUs of CUDA_VISIBLE_DEVICES, if that is set. Where GPUs
-  //     of several models are in a machine, CUDA counts in the order of their speed unless
-  //     CUDA_DEVICE_ORDER is PCI_BUS_ID, and an index may mean another GPU here;
-  //   - a UUID ("GPU-5a3c...") or a prefix of one, which names the same GPU everywhere.
+  // Blocks for about a millisecond. `uuid` names the GPU ("GPU-5a3c..."); a unique prefix is
+  // enough. There are no indices here, because NVML counts all GPUs of the host, while CUDA counts
+  // those of CUDA_VISIBLE_DEVICES, in that order or in the order of CUDA_DEVICE_ORDER.
   // NOT_FOUND: no GPU, or more than one, matches. UNAVAILABLE: the GPU does not answer (it fell off
   // the bus, or the driver was unloaded).
-  virtual absl::StatusOr<GpuFigures> Read(absl::string_view gpu) = 0;
+  virtual absl::StatusOr<GpuFigures> Read(absl::string_view uuid) = 0;
 
   // NOT_FOUND: the library does not load, so there is no driver and nothing to report.
   // FAILED_PRECONDITION: the file is not that library, or the library does not start.
-  // `visible_devices` has the syntax of CUDA_VISIBLE_DEVICES; null: all GPUs are visible.
-  static absl::StatusOr<std::unique_ptr<GpuMonitor>> Open(const char* visible_devices,
-                                                          const std::string& library = kLibrary);
+  static absl::StatusOr<std::unique_ptr<GpuMonitor>> Open(const std::string& library = kLibrary);
 };
 
 }  // namespace pushpull

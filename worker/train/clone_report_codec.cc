@@ -11,21 +11,23 @@ namespace pushpull {
 namespace {
 
 constexpr size_t kMaxWords = 1024;  // bytes of waiting_for; PIPE_BUF is 4096
+constexpr char kNoGpu[] = "-";      // a field cannot be empty
 
 }  // namespace
 
 std::string EncodeCloneReport(const CloneReport& report) {
   const std::string words =
       absl::StrReplaceAll(report.waiting_for.substr(0, kMaxWords), {{"\n", " "}});
-  return absl::StrFormat("%d %d %.9g %.9g %.9g %.9g %d %d %s\n", report.step, report.num_steps,
+  return absl::StrFormat("%d %d %.9g %.9g %.9g %.9g %d %d %s %s\n", report.step, report.num_steps,
                          report.loss, report.accuracy, report.learning_rate,
-                         report.images_per_second, report.images, report.staleness, words);
+                         report.images_per_second, report.images, report.staleness,
+                         report.gpu.empty() ? kNoGpu : report.gpu, words);
 }
 
 std::optional<CloneReport> DecodeCloneReport(absl::string_view line) {
-  const std::vector<absl::string_view> fields = absl::StrSplit(line, absl::MaxSplits(' ', 8));
+  const std::vector<absl::string_view> fields = absl::StrSplit(line, absl::MaxSplits(' ', 9));
   CloneReport report;
-  if (fields.size() != 9 || !absl::SimpleAtoi(fields[0], &report.step) ||
+  if (fields.size() != 10 || !absl::SimpleAtoi(fields[0], &report.step) ||
       !absl::SimpleAtoi(fields[1], &report.num_steps) ||
       !absl::SimpleAtod(fields[2], &report.loss) ||
       !absl::SimpleAtod(fields[3], &report.accuracy) ||
@@ -35,7 +37,8 @@ std::optional<CloneReport> DecodeCloneReport(absl::string_view line) {
       !absl::SimpleAtoi(fields[7], &report.staleness)) {
     return std::nullopt;
   }
-  report.waiting_for = std::string(fields[8]);
+  if (fields[8] != kNoGpu) report.gpu = std::string(fields[8]);
+  report.waiting_for = std::string(fields[9]);
   return report;
 }
 

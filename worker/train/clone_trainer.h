@@ -40,6 +40,7 @@ struct CloneReport {
   uint64_t images = 0;      // that this process has contributed so far
   uint64_t staleness = 0;   // versions
   std::string waiting_for;  // not empty: the clone waits for this
+  std::string gpu;          // UUID of the GPU that the clone computes on; empty on the CPU
 };
 
 // Where a clone takes measurements from and writes its trace to. Each may be null.

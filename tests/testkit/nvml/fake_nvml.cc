@@ -1,9 +1,11 @@
-// A fake of NVIDIA's management library: the functions that GpuMonitor calls, with four GPUs. GPU 0
-// reports everything, GPU 1 only its memory, GPU 2 is lost, and GPU 3 is like GPU 0 with a UUID
-// that begins in the same way. With FAKE_NVML_INIT=N, nvmlInit_v2 returns N.
+// A fake of NVIDIA's management library: the functions that GpuMonitor calls, with five GPUs. GPU 0
+// reports everything, GPU 1 only its memory, GPU 2 is lost, GPU 3 is like GPU 0 with a UUID that
+// begins in the same way, and GPU 4 is lost but still tells its UUID. With FAKE_NVML_INIT=N,
+// nvmlInit_v2 returns N. FAKE_NVML_UUIDS=A,B replaces the UUIDs of GPUs 0 and 3.
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <string>
 
 namespace {
 
@@ -12,8 +14,9 @@ constexpr int kInvalidArgument = 2;
 constexpr int kNotSupported = 3;
 constexpr int kInsufficientSize = 7;
 constexpr int kGpuIsLost = 15;
-constexpr unsigned kNumGpus = 4;
-constexpr const char* kUuids[kNumGpus] = {"GPU-aa01", "GPU-bb02", "GPU-cc03", "GPU-aa04"};
+constexpr unsigned kNumGpus = 5;
+constexpr const char* kUuids[kNumGpus] = {"GPU-aa01", "GPU-bb02", "GPU-cc03", "GPU-aa04",
+                                          "GPU-ee05"};
 
 int users = 0;
 
@@ -31,7 +34,15 @@ unsigned IndexOf(void* device) {
 // Also fails if the caller did not call nvmlInit_v2.
 int StateOf(void* device) {
   if (users == 0 || IndexOf(device) >= kNumGpus) return kInvalidArgument;
-  return IndexOf(device) == 2 ? kGpuIsLost : kSuccess;
+  return IndexOf(device) == 2 || IndexOf(device) == 4 ? kGpuIsLost : kSuccess;
+}
+
+std::string UuidOf(unsigned index) {
+  const char* const replaced = std::getenv("FAKE_NVML_UUIDS");
+  if (replaced == nullptr || index % 3 != 0) return kUuids[index];
+  const std::string both = replaced;
+  const size_t comma = both.find(',');
+  return index == 0 ? both.substr(0, comma) : both.substr(comma + 1);
 }
 
 }  // namespace
@@ -70,9 +81,10 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, void** device) {
 
 int nvmlDeviceGetUUID(void* device, char* uuid, unsigned length) {
   const int state = StateOf(device);
-  if (state != kSuccess) return state;
-  if (std::strlen(kUuids[IndexOf(device)]) >= length) return kInsufficientSize;
-  std::strcpy(uuid, kUuids[IndexOf(device)]);
+  if (state != kSuccess && IndexOf(device) != 4) return state;
+  const std::string name = UuidOf(IndexOf(device));
+  if (name.size() >= length) return kInsufficientSize;
+  std::strcpy(uuid, name.c_str());
   return kSuccess;
 }
 

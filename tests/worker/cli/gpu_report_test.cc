@@ -25,28 +25,40 @@ class FakeMonitor final : public GpuMonitor {
 
 TEST(GpuReportTest, ShowsEachGpuOnceAndReadsItOncePerSecond) {
   std::map<std::string, GpuFigures> gpus;
-  gpus["0"].utilization_percent = 97;
-  gpus["1"].utilization_percent = 3;
+  gpus["GPU-a"].utilization_percent = 97;
+  gpus["GPU-b"].utilization_percent = 3;
+  const std::vector<std::string> uuids = {"GPU-b", "GPU-a", "GPU-b"};
   FakeClock clock;
-  GpuReport report({"1", "0", "1"}, std::make_unique<FakeMonitor>(&gpus), &clock);
-  EXPECT_EQ(report.Text(), "GPU 3 % | GPU 97 %");
-  gpus["1"].utilization_percent = 50;
-  EXPECT_EQ(report.Text(), "GPU 3 % | GPU 97 %");
+  GpuReport report(std::make_unique<FakeMonitor>(&gpus), &clock);
+  EXPECT_EQ(report.Text(uuids), "GPU 3 % | GPU 97 %");
+  gpus["GPU-b"].utilization_percent = 50;
+  EXPECT_EQ(report.Text(uuids), "GPU 3 % | GPU 97 %");
   clock.Advance(GpuReport::kPeriod);
-  EXPECT_EQ(report.Text(), "GPU 50 % | GPU 97 %");
+  EXPECT_EQ(report.Text(uuids), "GPU 50 % | GPU 97 %");
+}
+
+TEST(GpuReportTest, ShowsAGpuAtOnceWhenItsCloneHasReportedIt) {
+  std::map<std::string, GpuFigures> gpus;
+  gpus["GPU-a"].utilization_percent = 97;
+  gpus["GPU-b"].utilization_percent = 3;
+  FakeClock clock;
+  GpuReport report(std::make_unique<FakeMonitor>(&gpus), &clock);
+  EXPECT_EQ(report.Text({"", ""}), "");
+  EXPECT_EQ(report.Text({"", "GPU-b"}), "GPU 3 %");
+  EXPECT_EQ(report.Text({"GPU-a", "GPU-b"}), "GPU 97 % | GPU 3 %");
 }
 
 TEST(GpuReportTest, NamesAGpuThatDoesNotAnswer) {
   std::map<std::string, GpuFigures> gpus;
-  gpus["0"].temperature_celsius = 54;
+  gpus["GPU-a"].temperature_celsius = 54;
   FakeClock clock;
-  GpuReport report({"0", "1"}, std::make_unique<FakeMonitor>(&gpus), &clock);
-  EXPECT_EQ(report.Text(), "GPU 54 C | GPU 1 does not answer");
+  GpuReport report(std::make_unique<FakeMonitor>(&gpus), &clock);
+  EXPECT_EQ(report.Text({"GPU-a", "GPU-b"}), "GPU 54 C | GPU-b does not answer");
 }
 
 TEST(GpuReportTest, ShowsNothingWithoutAMonitor) {
   FakeClock clock;
-  EXPECT_EQ(GpuReport({"0"}, nullptr, &clock).Text(), "");
+  EXPECT_EQ(GpuReport(nullptr, &clock).Text({"GPU-a"}), "");
 }
 
 }  // namespace

@@ -13,9 +13,8 @@ namespace {
 using ::testing::HasSubstr;
 
 // tests/testkit/nvml/fake_nvml.cc describes what the fake GPUs answer.
-std::unique_ptr<GpuMonitor> OpenFake(const char* visible_devices = nullptr) {
-  absl::StatusOr<std::unique_ptr<GpuMonitor>> monitor =
-      GpuMonitor::Open(visible_devices, PUSHPULL_FAKE_NVML);
+std::unique_ptr<GpuMonitor> OpenFake() {
+  absl::StatusOr<std::unique_ptr<GpuMonitor>> monitor = GpuMonitor::Open(PUSHPULL_FAKE_NVML);
   EXPECT_TRUE(monitor.ok()) << monitor.status();
   return monitor.ok() ? *std::move(monitor) : nullptr;
 }
@@ -23,7 +22,7 @@ std::unique_ptr<GpuMonitor> OpenFake(const char* visible_devices = nullptr) {
 TEST(GpuMonitor, ReadsAllFigures) {
   const std::unique_ptr<GpuMonitor> monitor = OpenFake();
   ASSERT_NE(monitor, nullptr);
-  const absl::StatusOr<GpuFigures> figures = monitor->Read("0");
+  const absl::StatusOr<GpuFigures> figures = monitor->Read("GPU-aa01");
   ASSERT_TRUE(figures.ok()) << figures.status();
   EXPECT_EQ(figures->utilization_percent, 90);
   EXPECT_EQ(figures->memory_used_bytes, int64_t{3} << 30);
@@ -35,7 +34,7 @@ TEST(GpuMonitor, ReadsAllFigures) {
 TEST(GpuMonitor, OmitsFiguresThatAGpuDoesNotReport) {
   const std::unique_ptr<GpuMonitor> monitor = OpenFake();
   ASSERT_NE(monitor, nullptr);
-  const absl::StatusOr<GpuFigures> figures = monitor->Read("1");
+  const absl::StatusOr<GpuFigures> figures = monitor->Read("GPU-bb02");
   ASSERT_TRUE(figures.ok()) << figures.status();
   EXPECT_FALSE(figures->utilization_percent.has_value());
   EXPECT_FALSE(figures->temperature_celsius.has_value());
@@ -54,46 +53,39 @@ TEST(GpuMonitor, FindsGpusByUuid) {
   const absl::Status several = monitor->Read("GPU-aa").status();
   EXPECT_EQ(several.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(several.message(), HasSubstr("2 GPUs are called \"GPU-aa\""));
-  EXPECT_THAT(several.message(), HasSubstr("GPU-aa01, GPU-bb02, GPU-aa04"));
+  EXPECT_THAT(several.message(), HasSubstr("GPU-aa01, GPU-bb02, GPU-aa04, GPU-ee05"));
   EXPECT_EQ(monitor->Read("").status().code(), absl::StatusCode::kNotFound);
 }
 
-TEST(GpuMonitor, IndicesCountTheVisibleGpus) {
-  // The fake has GPUs 0 to 3. Number 2 is lost; 0 and 3 report 90 % and 93 %.
-  const std::unique_ptr<GpuMonitor> monitor = OpenFake("3, GPU-aa01,1,-1,0");
+TEST(GpuMonitor, TakesNoIndices) {
+  // NVML's GPU 0 need not be the GPU 0 of CUDA.
+  const std::unique_ptr<GpuMonitor> monitor = OpenFake();
   ASSERT_NE(monitor, nullptr);
-  EXPECT_EQ(monitor->Read("0")->utilization_percent, 93);
-  EXPECT_EQ(monitor->Read("1")->utilization_percent, 90);
-  EXPECT_FALSE(monitor->Read("2")->utilization_percent.has_value());
-  EXPECT_EQ(monitor->Read("GPU-aa04")->utilization_percent, 93) << "a UUID needs no list";
-  const absl::Status absent = monitor->Read("3").status();  // the list ends at -1
-  EXPECT_EQ(absent.code(), absl::StatusCode::kNotFound);
-  EXPECT_THAT(absent.message(), HasSubstr("no GPU 3: CUDA_VISIBLE_DEVICES has 3 of them"));
-  EXPECT_THAT(OpenFake("7")->Read("0").status().message(), HasSubstr("this host has 4"));
-  EXPECT_THAT(OpenFake("")->Read("0").status().message(),
-              HasSubstr("CUDA_VISIBLE_DEVICES has 0 of them"));
+  const absl::Status index = monitor->Read("0").status();
+  EXPECT_EQ(index.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(index.message(), HasSubstr("0 GPUs are called \"0\""));
 }
 
 TEST(GpuMonitor, ReportsWhyAReadFails) {
   const std::unique_ptr<GpuMonitor> monitor = OpenFake();
   ASSERT_NE(monitor, nullptr);
-  const absl::Status lost = monitor->Read("2").status();
+  const absl::Status lost = monitor->Read("GPU-ee05").status();
   EXPECT_EQ(lost.code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(lost.message(), HasSubstr("GPU 2 does not report its state: GPU is lost"));
-  const absl::Status absent = monitor->Read("4").status();
+  EXPECT_THAT(lost.message(), HasSubstr("GPU-ee05 does not report its state: GPU is lost"));
+  // The lost GPU 2 does not even tell its UUID.
+  const absl::Status absent = monitor->Read("GPU-cc03").status();
   EXPECT_EQ(absent.code(), absl::StatusCode::kNotFound);
-  EXPECT_THAT(absent.message(), HasSubstr("this host has 4"));
-  EXPECT_EQ(monitor->Read("-1").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(absent.message(), HasSubstr("expected one of GPU-aa01, "));
 }
 
 TEST(GpuMonitor, ReportsWhyTheLibraryCannotBeUsed) {
-  EXPECT_EQ(GpuMonitor::Open(nullptr, "libno-such-library.so.1").status().code(),
+  EXPECT_EQ(GpuMonitor::Open("libno-such-library.so.1").status().code(),
             absl::StatusCode::kNotFound);
-  const absl::Status other = GpuMonitor::Open(nullptr, "libm.so.6").status();
+  const absl::Status other = GpuMonitor::Open("libm.so.6").status();
   EXPECT_EQ(other.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(other.message(), HasSubstr("libm.so.6 has no nvmlInit_v2"));
   ASSERT_EQ(setenv("FAKE_NVML_INIT", "9", 1), 0);
-  const absl::Status stopped = GpuMonitor::Open(nullptr, PUSHPULL_FAKE_NVML).status();
+  const absl::Status stopped = GpuMonitor::Open(PUSHPULL_FAKE_NVML).status();
   ASSERT_EQ(unsetenv("FAKE_NVML_INIT"), 0);
   EXPECT_EQ(stopped.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(stopped.message(), HasSubstr("does not start: Driver Not Loaded"));

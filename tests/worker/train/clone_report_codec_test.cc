@@ -20,6 +20,7 @@ CloneReport SampleReport() {
   report.images = 5000000000;
   report.staleness = 3;
   report.waiting_for = "clone 2 of 3 (never seen)";
+  report.gpu = "GPU-5a3c";
   return report;
 }
 
@@ -38,6 +39,18 @@ TEST(CloneReportCodecTest, RoundTrips) {
   EXPECT_EQ(report->images, 5000000000);
   EXPECT_EQ(report->staleness, 3);
   EXPECT_EQ(report->waiting_for, "clone 2 of 3 (never seen)");
+  EXPECT_EQ(report->gpu, "GPU-5a3c");
+}
+
+TEST(CloneReportCodecTest, ACloneOnTheCpuHasNoGpu) {
+  CloneReport report = SampleReport();
+  report.gpu.clear();
+  std::string line = EncodeCloneReport(report);
+  line.pop_back();
+  const auto decoded = DecodeCloneReport(line);
+  ASSERT_TRUE(decoded.has_value());
+  EXPECT_EQ(decoded->gpu, "");
+  EXPECT_EQ(decoded->waiting_for, report.waiting_for);
 }
 
 TEST(CloneReportCodecTest, IsAlwaysASingleAtomicLine) {
@@ -51,9 +64,9 @@ TEST(CloneReportCodecTest, IsAlwaysASingleAtomicLine) {
 }
 
 TEST(CloneReportCodecTest, RefusesGarbage) {
-  for (const char* line :
-       {"", " ", "hello", "1 2 3 4 5 6 7 8", "x 2 3 4 5 6 7 8 w", "-1 2 3 4 5 6 7 8 w",
-        "1 2 3 4 5 6 x 8 w", "1 2 3 4 5 6 7 x w", "1 2 loss 4 5 6 7 8 w"}) {
+  for (const char* line : {"", " ", "hello", "1 2 3 4 5 6 7 8", "1 2 3 4 5 6 7 8 -",
+                           "x 2 3 4 5 6 7 8 - w", "-1 2 3 4 5 6 7 8 - w", "1 2 3 4 5 6 x 8 - w",
+                           "1 2 3 4 5 6 7 x - w", "1 2 loss 4 5 6 7 8 - w"}) {
     EXPECT_FALSE(DecodeCloneReport(line).has_value()) << line;
   }
 }
