@@ -32,22 +32,23 @@ void RunUntil(EmulatedWork* work, int64_t place) {
 }
 
 bool Interleaving::Step(const Queues& queues) {
-  std::vector<EmulatedWork*> ready;
+  Queues ready;
   bool goes_on = false;
   for (const auto& queue : queues) {
     if (!IsReady(*queue)) continue;
-    ready.push_back(queue.get());
-    goes_on = goes_on || queue.get() == last_;
+    ready.push_back(queue);
+    goes_on = goes_on || queue == last_;
   }
   if (ready.empty()) return false;
   // Mostly goes on with the same queue, so that others fall far behind.
   if (!goes_on || random_() % 4 == 0) last_ = ready[random_() % ready.size()];
-  RunFirst(last_);
+  RunFirst(last_.get());
   return true;
 }
 
 void Interleaving::RunSome(const Queues& queues) {
-  for (unsigned count = random_() % 3; count > 0 && Step(queues); --count) {
+  if (random_() % calls_per_run_ != 0) return;
+  for (unsigned count = 1 + random_() % 3; count > 0 && Step(queues); --count) {
   }
 }
 

@@ -38,10 +38,11 @@ class Interleaving {
  public:
   using Queues = std::vector<std::shared_ptr<EmulatedWork>>;
 
-  // The same seed and the same calls give the same order.
-  explicit Interleaving(uint32_t seed) : random_(seed) {}
+  // The same seed and the same calls give the same order. The seed also decides how lazy the
+  // streams are: whether they keep up with the host, or nearly everything runs when it waits.
+  explicit Interleaving(uint32_t seed) : random_(seed), calls_per_run_(1u << random_() % 9) {}
 
-  // Runs no, one or several pieces of the queues.
+  // Runs one or several pieces of the queues, or none if the streams are lazy.
   void RunSome(const Queues& queues);
   // Runs pieces of the queues until `work`, which is one of them, has done its first `place` ones.
   void RunUntil(const Queues& queues, EmulatedWork* work, int64_t place);
@@ -51,7 +52,8 @@ class Interleaving {
   bool Step(const Queues& queues);
 
   std::mt19937 random_;
-  EmulatedWork* last_ = nullptr;  // the queue of the last piece; only compared, it may be gone
+  const uint32_t calls_per_run_;        // RunSome runs something in one of so many calls
+  std::shared_ptr<EmulatedWork> last_;  // the queue of the last piece
 };
 
 }  // namespace pushpull::emulated_cuda

@@ -71,6 +71,19 @@ TEST_F(WorkQueuesTest, EachOrderRespectsQueuesAndWaits) {
   }));
 }
 
+TEST_F(WorkQueuesTest, SomeSeedsKeepUpWithTheHostAndOthersAreLazy) {
+  std::set<size_t> pieces;
+  for (uint32_t seed = 0; seed < 50; ++seed) {
+    Queue();
+    Interleaving interleaving(seed);
+    for (int i = 0; i < 15; ++i) interleaving.RunSome(queues_);
+    pieces.insert(order_.size() / 2);
+  }
+  EXPECT_EQ(*pieces.begin(), 0u);
+  EXPECT_EQ(*pieces.rbegin(), 15u);
+  EXPECT_GT(pieces.size(), 5u);
+}
+
 TEST_F(WorkQueuesTest, ASeedGivesTheSameOrderAgain) {
   Interleaving first(3);
   FinishB(&first);
