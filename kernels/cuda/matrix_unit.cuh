@@ -19,6 +19,9 @@
 
 #include "kernels/bfloat16.h"
 #include "kernels/cuda/numbers.cuh"
+#ifdef PUSHPULL_CUDA_EMULATION
+#include "kernels/cuda/emulation/tensor_core.h"
+#endif
 
 namespace pushpull::PUSHPULL_CUDA {
 
@@ -89,17 +92,7 @@ __device__ __forceinline__ void MultiplyAddByLanes(unsigned lane, float d[4], Fe
 // D += A B, accumulated in float.  a, b and d are the fragments described above.
 __device__ __forceinline__ void MultiplyAdd(const unsigned a[4], const unsigned b[2], float d[4]) {
 #if defined(PUSHPULL_CUDA_EMULATION)
-  uint64_t gathered[3][32];
-  emulation::GatherWarp(a[0] | static_cast<uint64_t>(a[1]) << 32, gathered[0]);
-  emulation::GatherWarp(a[2] | static_cast<uint64_t>(a[3]) << 32, gathered[1]);
-  emulation::GatherWarp(b[0] | static_cast<uint64_t>(b[1]) << 32, gathered[2]);
-  const auto half = [](uint64_t both, unsigned i) {
-    return static_cast<unsigned>(i == 0 ? both : both >> 32);
-  };
-  MultiplyAddByLanes(
-      emulation::LaneId(), d,
-      [&](unsigned i, unsigned lane) { return half(gathered[i / 2][lane], i % 2); },
-      [&](unsigned i, unsigned lane) { return half(gathered[2][lane], i); });
+  emulation::MultiplyAdd(a, b, d);
 #elif __CUDA_ARCH__ >= 800
   asm volatile(
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "kernels/cuda/emulation/shared_accesses.h"
 #include "kernels/cuda/emulation/thread_block.h"
 
 #define __global__
@@ -79,25 +80,31 @@ inline unsigned __ballot_sync(unsigned mask, int predicate) {
 }
 inline int __any_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }
 
-// Emulated threads switch only at barriers and warp operations, so plain accesses are atomic.
+// Emulated threads switch only at barriers and warp operations, so plain accesses are atomic. The
+// compiler must not report them as plain accesses, because atomic operations do not race.
+#define PUSHPULL_ATOMIC __attribute__((no_sanitize("thread"), noinline))
 template <typename T>
-T atomicAdd(T* address, T value) {
+PUSHPULL_ATOMIC T atomicAdd(T* address, T value) {
+  ::pushpull::emulation::NoteAccess(::pushpull::emulation::AccessKind::kAtomic, address, sizeof(T));
   const T old = *address;
-  *address += value;
+  *address = old + value;
   return old;
 }
 template <typename T>
-T atomicMax(T* address, T value) {
+PUSHPULL_ATOMIC T atomicMax(T* address, T value) {
+  ::pushpull::emulation::NoteAccess(::pushpull::emulation::AccessKind::kAtomic, address, sizeof(T));
   const T old = *address;
-  *address = std::max(old, value);
+  *address = old < value ? value : old;
   return old;
 }
 template <typename T>
-T atomicMin(T* address, T value) {
+PUSHPULL_ATOMIC T atomicMin(T* address, T value) {
+  ::pushpull::emulation::NoteAccess(::pushpull::emulation::AccessKind::kAtomic, address, sizeof(T));
   const T old = *address;
-  *address = std::min(old, value);
+  *address = value < old ? value : old;
   return old;
 }
+#undef PUSHPULL_ATOMIC
 
 inline unsigned atomicInc(unsigned* address, unsigned most) {
   const unsigned old = *address;

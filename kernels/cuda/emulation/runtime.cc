@@ -6,16 +6,16 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <optional>
 
 #include "glog/logging.h"
 
+#include "kernels/cuda/emulation/checks.h"
+#include "kernels/cuda/emulation/guarded_memory.h"
 #include "kernels/cuda/emulation/launch_list.h"
 
 namespace pushpull::emulated_cuda {
 namespace {
-
-constexpr size_t kGuardBytes = 256;
-constexpr unsigned char kGuard = 0xfb;  // read as float or bfloat16, a huge negative number
 
 struct Block {
   size_t bytes = 0;
@@ -26,16 +26,29 @@ struct Machine {
   std::mutex mutex;
   EmulatedMachine state;
   size_t allocated = 0;
-  std::map<void*, Block> blocks;
-  std::map<const void*, size_t> pinned;  // blocks of host memory
+  emulation::GuardedMemory device_memory{"device memory"};
+  emulation::GuardedMemory pinned_memory{"page-locked memory"};
+  std::map<void*, Block> blocks;   // of device memory
+  std::map<void*, size_t> pinned;  // blocks of page-locked memory
   std::vector<cudaStream_t> streams;
+  std::optional<Interleaving> interleaving;  // if the machine has a seed
+
+  void CheckMemory() const {
+    for (const auto& [data, block] : blocks) device_memory.CheckGuards(data, block.bytes);
+    for (const auto& [data, bytes] : pinned) pinned_memory.CheckGuards(data, bytes);
+    device_memory.CheckFreed();
+    pinned_memory.CheckFreed();
+  }
 };
 
 thread_local int current_device = 0;
 thread_local cudaError_t last_error = cudaSuccess;  // of a call that does not break the device
 
 Machine& machine() {
-  static Machine* const the_machine = new Machine;
+  static Machine* const the_machine = [] {
+    std::atexit([] { machine().CheckMemory(); });
+    return new Machine;
+  }();
   return *the_machine;
 }
 
@@ -52,33 +65,37 @@ void Perform(const std::function<void()>& work) {
   work();
 }
 
-// Runs the stream's work up to this place, and what that work waits for.
-void RunUntil(EmulatedWork* work, int64_t place) {
-  while (work->done < place) {
-    const std::function<void()> next = std::move(work->waiting.front());
-    work->waiting.pop_front();
-    ++work->done;
-    next();
-  }
-}
+// Whether work waits in queues; otherwise it runs at once.
+bool QueuesWork() { return machine().state.defers || machine().interleaving.has_value(); }
 
-int64_t EndOf(const EmulatedWork& work) {
-  return work.done + static_cast<int64_t>(work.waiting.size());
-}
-
-void Finish(EmulatedWork* work) { RunUntil(work, EndOf(*work)); }
-
-std::vector<cudaStream_t> Streams() {
+Interleaving::Queues AllWork() {
   Machine& m = machine();
   std::lock_guard<std::mutex> lock(m.mutex);
-  return m.streams;
+  Interleaving::Queues queues;
+  for (const cudaStream_t stream : m.streams) queues.push_back(stream->work);
+  return queues;
+}
+
+// Called when somebody waits: runs the work up to this place, and what it waits for.
+void Reach(EmulatedWork* work, int64_t place) {
+  Machine& m = machine();
+  if (m.interleaving.has_value()) m.interleaving->RunUntil(AllWork(), work, place);
+  RunUntil(work, place);
+}
+
+void Finish(EmulatedWork* work) { Reach(work, work->end()); }
+
+// Called when work has been queued.
+void RunSome() {
+  Machine& m = machine();
+  if (m.interleaving.has_value()) m.interleaving->RunSome(AllWork());
 }
 
 // Whether all bytes are in one block of page-locked memory.
 bool IsPinned(const void* data, size_t bytes) {
   Machine& m = machine();
   std::lock_guard<std::mutex> lock(m.mutex);
-  auto after = m.pinned.upper_bound(data);
+  auto after = m.pinned.upper_bound(const_cast<void*>(data));
   if (after == m.pinned.begin()) return false;
   const auto& [begin, size] = *--after;
   return static_cast<const char*>(data) + bytes <= static_cast<const char*>(begin) + size;
@@ -88,16 +105,6 @@ bool IsPinned(const void* data, size_t bytes) {
 cudaError_t Refuse() {
   last_error = cudaErrorInvalidResourceHandle;
   return last_error;
-}
-
-void CheckGuards(const void* pointer, size_t bytes) {
-  const auto* const data = static_cast<const unsigned char*>(pointer);
-  for (size_t i = 0; i < kGuardBytes; ++i) {
-    CHECK(data[-1 - static_cast<ptrdiff_t>(i)] == kGuard)
-        << "something was written " << i + 1 << " bytes before a block of " << bytes << " bytes";
-    CHECK(data[bytes + i] == kGuard)
-        << "something was written " << i << " bytes after a block of " << bytes << " bytes";
-  }
 }
 
 }  // namespace
@@ -190,16 +197,8 @@ cudaError_t cudaMalloc(void** pointer, size_t bytes) {
   Machine& m = machine();
   std::lock_guard<std::mutex> lock(m.mutex);
   if (m.allocated + bytes > m.state.memory_bytes) return cudaErrorMemoryAllocation;
-  const size_t whole = (bytes + 2 * kGuardBytes + 255) / 256 * 256;
-  auto* const base = static_cast<unsigned char*>(std::aligned_alloc(256, whole));
-  if (base == nullptr) return cudaErrorMemoryAllocation;
-  if (emulation::ListsLaunches()) {  // only the guards: the other pages stay untouched
-    std::memset(base, kGuard, kGuardBytes);
-    std::memset(base + kGuardBytes + bytes, kGuard, kGuardBytes);
-  } else {
-    std::memset(base, kGuard, whole);
-  }
-  *pointer = base + kGuardBytes;
+  *pointer = m.device_memory.Allocate(bytes);
+  if (*pointer == nullptr) return cudaErrorMemoryAllocation;
   m.blocks[*pointer] = {bytes, current_device};
   m.allocated += bytes;
   return cudaSuccess;
@@ -208,33 +207,33 @@ cudaError_t cudaMalloc(void** pointer, size_t bytes) {
 cudaError_t cudaFree(void* pointer) {
   if (pointer == nullptr) return cudaSuccess;
   Machine& m = machine();
-  for (const cudaStream_t stream : Streams()) Finish(stream->work.get());  // as CUDA does
+  for (const auto& work : AllWork()) Finish(work.get());  // as CUDA does
   std::lock_guard<std::mutex> lock(m.mutex);
   const auto found = m.blocks.find(pointer);
   if (found == m.blocks.end()) return cudaErrorInvalidValue;
-  CheckGuards(pointer, found->second.bytes);
+  m.device_memory.Free(pointer, found->second.bytes);
   m.allocated -= found->second.bytes;
   m.blocks.erase(found);
-  std::free(static_cast<unsigned char*>(pointer) - kGuardBytes);
   return cudaSuccess;
 }
 
 cudaError_t cudaHostAlloc(void** pointer, size_t bytes, unsigned) {
-  *pointer = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
-  if (*pointer == nullptr) return cudaErrorMemoryAllocation;
   Machine& m = machine();
   std::lock_guard<std::mutex> lock(m.mutex);
+  *pointer = m.pinned_memory.Allocate(bytes);
+  if (*pointer == nullptr) return cudaErrorMemoryAllocation;
   m.pinned[*pointer] = bytes;
   return Health();
 }
 
 cudaError_t cudaFreeHost(void* pointer) {
+  if (pointer == nullptr) return cudaSuccess;
   Machine& m = machine();
-  {
-    std::lock_guard<std::mutex> lock(m.mutex);
-    m.pinned.erase(pointer);
-  }
-  std::free(pointer);
+  std::lock_guard<std::mutex> lock(m.mutex);
+  const auto found = m.pinned.find(pointer);
+  if (found == m.pinned.end()) return cudaErrorInvalidValue;
+  m.pinned_memory.Free(pointer, found->second);
+  m.pinned.erase(found);
   return cudaSuccess;
 }
 
@@ -242,8 +241,9 @@ void Enqueue(cudaStream_t stream, std::function<void()> work) {
   if (emulation::ListsLaunches()) return;
   if (stream != nullptr && stream->capture != nullptr) {
     stream->capture->nodes.push_back(std::move(work));
-  } else if (stream != nullptr && machine().state.defers) {
-    stream->work->waiting.push_back([work = std::move(work)] { Perform(work); });
+  } else if (stream != nullptr && QueuesWork()) {
+    stream->work->waiting.push_back({[work = std::move(work)] { Perform(work); }, nullptr});
+    RunSome();
   } else {
     if (stream != nullptr) Finish(stream->work.get());
     Perform(work);
@@ -268,8 +268,19 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
     });
     return Health();
   }
-  Enqueue(stream, [=] { std::memcpy(to, from, bytes); });
-  const bool blocks = kind == cudaMemcpyDeviceToHost && !IsPinned(to, bytes);
+  const bool from_pinned = kind == cudaMemcpyHostToDevice;
+  const bool to_pinned = kind == cudaMemcpyDeviceToHost && IsPinned(to, bytes);
+  Enqueue(stream, [=] {
+    CHECK(!from_pinned || IsPinned(from, bytes))
+        << "a copy of " << bytes << " bytes from page-locked memory ran after the memory had been "
+        << "freed";
+    CHECK(!to_pinned || IsPinned(to, bytes))
+        << "a copy of " << bytes << " bytes to page-locked memory ran after the memory had been "
+        << "freed";
+    std::memcpy(to, from, bytes);
+  });
+  // CUDA has written memory that is not page-locked when the call returns.
+  const bool blocks = kind == cudaMemcpyDeviceToHost && !to_pinned;
   if (blocks && stream != nullptr) Finish(stream->work.get());
   return Health();
 }
@@ -305,9 +316,9 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-  if (!machine().state.defers || event->work == nullptr) return Health();
-  stream->work->waiting.push_back(
-      [work = event->work, place = event->place] { RunUntil(work.get(), place); });
+  if (!QueuesWork() || event->work == nullptr) return Health();
+  stream->work->waiting.push_back({nullptr, event->work, event->place});
+  RunSome();
   return Health();
 }
 
@@ -338,7 +349,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   if (stream != nullptr) {
     if (stream->device != event->device) return Refuse();
     event->work = stream->work;
-    event->place = EndOf(*stream->work);
+    event->place = stream->work->end();
   }
   event->nanoseconds = std::chrono::duration_cast<std::chrono::nanoseconds>(
                            std::chrono::steady_clock::now().time_since_epoch())
@@ -347,7 +358,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  if (event->work != nullptr) RunUntil(event->work.get(), event->place);
+  if (event->work != nullptr) Reach(event->work.get(), event->place);
   return Health();
 }
 
@@ -393,7 +404,10 @@ cudaError_t cudaGetLastError() {
 void SetEmulatedMachine(const EmulatedMachine& state) {
   Machine& m = machine();
   std::lock_guard<std::mutex> lock(m.mutex);
+  m.CheckMemory();
   m.state = state;
+  m.interleaving.reset();
+  if (state.seed.has_value() && emulation::ChecksAreOn()) m.interleaving.emplace(*state.seed);
 }
 
 size_t EmulatedAllocatedBytes() { return machine().allocated; }

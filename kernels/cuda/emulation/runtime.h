@@ -1,10 +1,12 @@
 // The part of CUDA's runtime interface that this project calls, on the CPU. Only tests use it; they
 // can inject faults. CUDA's documentation describes the functions; the differences are:
 //
-// - Device memory is host memory between two guard zones. cudaFree checks that nothing was written
-//   there and ends the process if something was.
+// - Device memory and page-locked memory are host memory between guard zones. A write to a zone,
+//   or to memory that has been freed, ends the process with a message: when a block is freed, when
+//   SetEmulatedMachine is called or at the end of the process (guarded_memory.h).
 // - Work on a stream runs at once, within the call, so waits return at once. On a machine that
-//   `defers` it runs as late as it may: when somebody waits for it.
+//   `defers` it runs as late as it may: when somebody waits for it. On a machine with a `seed` the
+//   work of all streams runs in an order drawn by chance (work_queues.h).
 // - While a stream is under capture, its work is recorded and runs when the graph is launched.
 //
 // Thread rule: several threads may allocate and free device memory. Everything else is for one
@@ -14,10 +16,12 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
+
+#include "kernels/cuda/emulation/work_queues.h"
 
 namespace pushpull::emulated_cuda {
 
@@ -49,11 +53,6 @@ inline constexpr unsigned cudaDeviceScheduleBlockingSync = 4;
 
 struct EmulatedGraph {
   std::vector<std::function<void()>> nodes;
-};
-// The work of a stream that is deferred. It outlives the stream, because events refer to it.
-struct EmulatedWork {
-  std::deque<std::function<void()>> waiting;
-  int64_t done = 0;  // pieces of work
 };
 struct EmulatedStream {
   int device = 0;
@@ -121,8 +120,8 @@ struct cudaFuncAttributes {};
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel);
 cudaError_t cudaGetLastError();
 
-// Runs `work` on the stream: now, when somebody waits for it if the machine defers, or each time
-// the graph is launched if the stream is under capture. It does nothing once the device has failed.
+// Runs `work` on the stream: now, later if the machine defers or has a seed, or each time the graph
+// is launched if the stream is under capture. It does nothing once the device has failed.
 void Enqueue(cudaStream_t stream, std::function<void()> work);
 // The same for a kernel. If the stream belongs to another device than that of the calling thread,
 // cudaGetLastError returns cudaErrorInvalidResourceHandle.
@@ -149,8 +148,10 @@ struct EmulatedMachine {
   int capability = 90;  // the compute capability, times 10
   int multiprocessors = 4;
   bool defers = false;  // work on streams waits until somebody waits for it
+  // Each call that queues work or waits runs some work of any stream, chosen by this seed.
+  std::optional<uint32_t> seed = std::nullopt;
 };
-// Replaces the description. Memory that is allocated stays valid.
+// Checks the memory and replaces the description. Memory that is allocated stays valid.
 void SetEmulatedMachine(const EmulatedMachine& machine);
 // The device memory that is allocated now, of all devices or of one.
 size_t EmulatedAllocatedBytes();

@@ -9,20 +9,29 @@
 #include <memory>
 #include <numeric>
 #include <random>
+#include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 
 #include "kernels/cuda/emulation/async_copies.h"
+#include "kernels/cuda/emulation/checks.h"
+#include "kernels/cuda/emulation/race_detector.h"
+#include "kernels/cuda/emulation/shared_accesses.h"
 
 namespace pushpull::emulation {
 namespace {
 
 constexpr size_t kStackBytes = 256 * 1024;
-constexpr unsigned kWarpSize = 32;
+constexpr unsigned kWarpSize = RaceDetector::kWarpSize;
 constexpr unsigned kMaxThreads = 1024;
+// On either side of shared memory, so that accesses close to it are found. In a build that does not
+// observe accesses there is none: AddressSanitizer then finds those past the end.
+constexpr size_t kSharedGuardBytes = kObservesAccesses ? 4096 : 0;
 
 thread_local ThreadOrder thread_order = ThreadOrder::kForward;
+thread_local AccessChecks access_checks = AccessChecks::kOn;
 
 enum class State { kReady, kAtBlockBarrier, kAtWarpBarrier, kDone };
 
@@ -38,9 +47,12 @@ struct Fiber {
   unsigned warp_operations = 0;
 };
 
+enum class MemoryOrder { kNone, kOrders };
+
 struct Warp {
   unsigned size = 0;
   unsigned waiting = 0;
+  MemoryOrder order = MemoryOrder::kNone;  // of the operation that lanes wait in
   // Operations use the two rows by turns: a lane may already write for the next operation while
   // another lane still reads the values of this one.
   uint64_t values[2][kWarpSize];
@@ -65,35 +77,46 @@ class BlockRunner {
         << kernel << ": blocks of " << count_ << " threads, allowed are 1 to " << kMaxThreads;
     while (fibers_.size() < count_) AddFiber();
     // Rounded up to no more than 16 bytes, so that AddressSanitizer finds accesses past its end.
-    shared_.reset(static_cast<unsigned char*>(
-        std::aligned_alloc(16, std::max<size_t>((shared_bytes + 15) / 16 * 16, 16))));
+    const size_t rounded = std::max<size_t>((shared_bytes + 15) / 16 * 16, 16);
+    const size_t allocated = rounded + 2 * kSharedGuardBytes;
+    shared_.reset(static_cast<unsigned char*>(std::aligned_alloc(16, allocated)));
+    const bool observes = kObservesAccesses && access_checks == AccessChecks::kOn && ChecksAreOn();
+    SetAccessWindow(shared_.get(), observes ? allocated : 0);
     SetInOrder(&block_order_, grid.x * grid.y * grid.z);
-    for (const unsigned b : block_order_) {
-      place_.block_index = {b % grid.x, b / grid.x % grid.y, b / (grid.x * grid.y)};
-      std::memset(shared_.get(), 0xff, shared_bytes);
+    for (const unsigned number : block_order_) {
+      place_.block_index = {number % grid.x, number / grid.x % grid.y, number / (grid.x * grid.y)};
+      std::memset(shared(), 0xff, shared_bytes);
+      races_.StartBlock(observes ? shared_bytes : 0, count_);
       BeginAsyncCopies();
       RunBlock();
       EndAsyncCopies(kernel);
     }
+    SetAccessWindow(nullptr, 0);
     running_ = false;
   }
 
   const char* kernel() const { return kernel_; }
   const ThreadPlace& place() const { return place_; }
-  unsigned char* shared() const { return shared_.get(); }
+  unsigned char* shared() const { return shared_.get() + kSharedGuardBytes; }
   unsigned lane() const { return current_ % kWarpSize; }
 
   void SyncThreads() { Yield(State::kAtBlockBarrier); }
+  void SyncWarp() { Exchange(0, MemoryOrder::kOrders); }
 
   // Publishes the lane's value and waits until all lanes of the warp have done so. Returns the
-  // values of all lanes, which are valid until the lane's next operation but one.
-  const uint64_t* Exchange(uint64_t value) {
+  // values of all lanes, which are valid until the lane's next operation but one. With kOrders the
+  // lanes' accesses to memory before it come before those after it.
+  const uint64_t* Exchange(uint64_t value, MemoryOrder order = MemoryOrder::kNone) {
     Fiber& fiber = *fibers_[current_];
     Warp& warp = warps_[current_ / kWarpSize];
+    if (warp.waiting == 0) warp.order = order;
+    CHECK(warp.order == order) << BlockName() << ": some lanes of warp " << current_ / kWarpSize
+                               << " are in __syncwarp and others in another warp operation";
     uint64_t* const values = warp.values[fiber.warp_operations++ % 2];
     values[lane()] = value;
     if (++warp.waiting == warp.size) {
       warp.waiting = 0;
+      if (order == MemoryOrder::kOrders) races_.PassWarpBarrier(current_ / kWarpSize);
       const unsigned first = current_ / kWarpSize * kWarpSize;
       for (unsigned t = first; t < first + warp.size; ++t) {
         if (t != current_) fibers_[t]->state = State::kReady;
@@ -105,6 +128,13 @@ class BlockRunner {
   }
 
   unsigned warp_size() const { return warps_[current_ / kWarpSize].size; }
+
+  void CheckAccess(AccessKind kind, const void* address, size_t bytes) {
+    const ptrdiff_t offset = static_cast<const unsigned char*>(address) - shared();
+    AccessError error;
+    if (races_.Access(kind, current_, offset, bytes, &error)) return;
+    LOG(FATAL) << BlockName() << ": " << error.Text();
+  }
 
  private:
   static void Enter() { Instance()->Loop(); }
@@ -177,6 +207,11 @@ class BlockRunner {
     }
   }
 
+  std::string BlockName() const {
+    const Dim3& index = place_.block_index;
+    return absl::StrCat(kernel_, ", block ", index.x, " ", index.y, " ", index.z);
+  }
+
   // Called when no fiber can run. If all wait at the block's barrier, lets them go on and returns
   // true. If all have ended, returns false. Everything else is an error of the kernel.
   bool PassBarrier() {
@@ -187,10 +222,10 @@ class BlockRunner {
       done += fibers_[t]->state == State::kDone;
     }
     if (done == count_) return false;
-    CHECK(at_barrier == count_) << kernel_ << ", block " << place_.block_index.x << " "
-                                << place_.block_index.y << " " << place_.block_index.z << ": "
-                                << at_barrier << " threads wait at a barrier, " << in_warp
+    CHECK(at_barrier == count_) << BlockName() << ": " << at_barrier
+                                << " threads wait at a barrier, " << in_warp
                                 << " in a warp operation, and " << done << " have ended";
+    races_.PassBlockBarrier();
     for (unsigned t = 0; t < count_; ++t) fibers_[t]->state = State::kReady;
     return true;
   }
@@ -218,12 +253,14 @@ class BlockRunner {
   jmp_buf scheduler_;
   std::vector<std::unique_ptr<Fiber>> fibers_;
   std::vector<Warp> warps_;
-  std::unique_ptr<unsigned char, FreeDeleter> shared_;
+  std::unique_ptr<unsigned char, FreeDeleter> shared_;  // with its guards
+  RaceDetector races_;
 };
 
 }  // namespace
 
 void SetThreadOrder(ThreadOrder order) { thread_order = order; }
+void SetAccessChecks(AccessChecks checks) { access_checks = checks; }
 
 const ThreadPlace& CurrentPlace() { return BlockRunner::Instance()->place(); }
 
@@ -236,7 +273,7 @@ unsigned char* SharedMemory() { return BlockRunner::Instance()->shared(); }
 
 void SyncThreads() { BlockRunner::Instance()->SyncThreads(); }
 
-void SyncWarp() { BlockRunner::Instance()->Exchange(0); }
+void SyncWarp() { BlockRunner::Instance()->SyncWarp(); }
 
 uint64_t ShuffleBits(uint64_t value, unsigned source_lane) {
   BlockRunner* const runner = BlockRunner::Instance();
@@ -257,6 +294,10 @@ void CheckMask(unsigned mask) {
   const unsigned lanes = runner.warp_size() == kWarpSize ? ~0u : (1u << runner.warp_size()) - 1;
   CHECK_EQ(mask & lanes, lanes) << runner.kernel() << ": the mask of a warp operation is "
                                 << std::hex << mask << ", which leaves out lanes that take part";
+}
+
+void CheckSharedAccess(AccessKind kind, const void* address, size_t bytes) {
+  BlockRunner::Instance()->CheckAccess(kind, address, bytes);
 }
 
 void CheckAlignment(const void* address, size_t bytes) {

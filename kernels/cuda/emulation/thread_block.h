@@ -3,14 +3,19 @@
 // Blocks run one after another. The threads of a block are fibers: each runs until it reaches a
 // barrier or a warp operation, then the next one runs. To find errors that a real GPU hides:
 // - A barrier that some threads miss, or a warp operation without all lanes, which CUDA leaves
-//   undefined, ends the process with a message that names the kernel.
+//   undefined, ends the process with a message that names the kernel. So do a mask of a warp
+//   operation that leaves out a lane of the warp, and an access to a vector at an address that is
+//   no multiple of its size.
+// - Each access to shared memory is checked (race_detector.h). The process ends if two threads
+//   access the same bytes, one of them writes, and no barrier is between them, or if an access is
+//   outside of shared memory, within 4 KiB of it. In builds with a sanitizer, accesses are not
+//   observed (shared_accesses.h).
 // - Shared memory is filled with NaN patterns before each block.
 // - With ThreadOrder::kBackward the threads of a block run from the last to the first, and with
 //   kShuffled in an order that is different in each block, but the same in each run of the program.
 //   The blocks of a grid run in such an order, too. A result that differs shows that a barrier is
-//   missing, or that it depends on which block is the last.
-// - A mask of a warp operation that leaves out a lane of the warp, and an access to a vector at an
-//   address that is no multiple of its size, end the process, too.
+//   missing, also for device memory, where races are not looked for, or that it depends on which
+//   block is the last.
 //
 // Thread rule: a thread of the host runs one grid at a time; several threads may each run one.
 #ifndef PUSHPULL_KERNELS_CUDA_EMULATION_THREAD_BLOCK_H_
@@ -33,6 +38,11 @@ struct Dim3 {
 // Sets the order for the grids that the calling thread of the host runs.
 enum class ThreadOrder { kForward, kBackward, kShuffled };
 void SetThreadOrder(ThreadOrder order);
+
+// Whether accesses to shared memory are checked in these grids. Only tests of the emulation switch
+// it off, which run kernels with races on purpose.
+enum class AccessChecks { kOn, kOff };
+void SetAccessChecks(AccessChecks checks);
 
 // CUDA's threadIdx, blockIdx, blockDim and gridDim of the running emulated thread.
 struct ThreadPlace {

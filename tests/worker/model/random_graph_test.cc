@@ -144,6 +144,7 @@ TEST(RandomGraphTest, EmulatedKernelsAgreeWithTheReference) {
     CounterRandom random(seed, 3);
     for (float& value : problem.variables) value += 0.2f * random.NextFloat();
     const auto operators = MakeReferenceOperators<float>();
+    emulated_cuda::SetEmulatedMachine({.seed = static_cast<uint32_t>(seed)});
     const auto device = emulated_cuda::OpenDevice({});
     ASSERT_TRUE(device.ok()) << device.status();
     const Outcome expected = Step(OnHost(problem, operators.get()).get(), problem, kSamples);
@@ -153,6 +154,7 @@ TEST(RandomGraphTest, EmulatedKernelsAgreeWithTheReference) {
     const std::vector<double> exact(expected.gradient.begin(), expected.gradient.end());
     gradients.Add(NormOfDifference(actual.gradient, exact) / Norm(exact));
   }
+  emulated_cuda::SetEmulatedMachine({});
   EXPECT_LT(gradients.Quantile(0.9), 1e-4);
   EXPECT_LT(gradients.Quantile(1.0), 5e-2);
 }

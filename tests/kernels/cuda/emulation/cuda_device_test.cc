@@ -40,6 +40,13 @@ std::vector<float> Read(Device* device, const void* from, int64_t count) {
   return {values, values + count};
 }
 
+// Machines whose streams run as late as they may, or in an order drawn by chance.
+std::vector<EmulatedMachine> MachinesWithManyOrders() {
+  std::vector<EmulatedMachine> machines = {{.defers = true}};
+  for (uint32_t seed = 0; seed < 10; ++seed) machines.push_back({.seed = seed});
+  return machines;
+}
+
 TEST_F(CudaDeviceTest, ReportsAMachineWithoutADevice) {
   SetEmulatedMachine({.device_count = 0});
   EXPECT_EQ(*CountDevices(), 0);
@@ -114,17 +121,58 @@ TEST_F(CudaDeviceTest, MemoryIsZeroed) {
 }
 
 TEST_F(CudaDeviceTest, AnUploadComesAfterTheZerosOfItsMemory) {
-  SetEmulatedMachine({.defers = true});
-  const auto device = Open();
-  const auto pinned = device->AllocatePinned(400).value();
+  for (const EmulatedMachine& machine : MachinesWithManyOrders()) {
+    SetEmulatedMachine(machine);
+    const auto device = Open();
+    const auto pinned = device->AllocatePinned(400).value();
+    const std::vector<float> sevens(100, 7.0f);
+    std::memcpy(pinned->data(), sevens.data(), 400);
+    const auto memory = device->Allocate(400).value();
+    const auto uploaded = device->MakeEvent();
+    device->Upload(memory->data(), pinned->data(), 400, /*after=*/nullptr);
+    device->RecordUpload(uploaded.get());
+    ASSERT_TRUE(device->Wait(uploaded.get()).ok());
+    EXPECT_EQ(Read(device.get(), memory->data(), 100), sevens);
+  }
+}
+
+TEST_F(CudaDeviceTest, AWriteHasReadItsMemoryWhenItReturns) {
+  for (const EmulatedMachine& machine : MachinesWithManyOrders()) {
+    SetEmulatedMachine(machine);
+    const auto device = Open();
+    const auto pinned = device->AllocatePinned(400).value();
+    const auto memory = device->Allocate(400).value();
+    const std::vector<float> sevens(100, 7.0f);
+    std::memcpy(pinned->data(), sevens.data(), 400);
+    device->Write(memory->data(), pinned->data(), 400);
+    std::memset(pinned->data(), 0, 400);
+    EXPECT_EQ(Read(device.get(), memory->data(), 100), sevens);
+  }
+}
+
+// The three queues of the device use the same memory, and events order them.
+TEST_F(CudaDeviceTest, EventsOrderUploadsOperatorsAndCopies) {
   const std::vector<float> sevens(100, 7.0f);
-  std::memcpy(pinned->data(), sevens.data(), 400);
-  const auto memory = device->Allocate(400).value();
-  const auto uploaded = device->MakeEvent();
-  device->Upload(memory->data(), pinned->data(), 400, /*after=*/nullptr);
-  device->RecordUpload(uploaded.get());
-  ASSERT_TRUE(device->Wait(uploaded.get()).ok());
-  EXPECT_EQ(Read(device.get(), memory->data(), 100), sevens);
+  for (const EmulatedMachine& machine : MachinesWithManyOrders()) {
+    SetEmulatedMachine(machine);
+    const auto device = Open();
+    const auto pinned = device->AllocatePinned(400).value();
+    const auto memory = device->Allocate(400).value();
+    auto* const numbers = static_cast<float*>(memory->data());
+    const auto uploaded = device->MakeEvent(), computed = device->MakeEvent();
+    for (int i = 0; i < 3; ++i) {
+      std::memcpy(pinned->data(), sevens.data(), 400);
+      device->RecordCompute(computed.get());
+      device->Upload(numbers, pinned->data(), 400, computed.get());
+      device->RecordUpload(uploaded.get());
+      device->ComputeAfter(uploaded.get());
+      device->float_operators()->Zero(50, numbers);
+      const std::vector<float> half = Read(device.get(), numbers, 100);
+      EXPECT_EQ(std::vector<float>(half.begin(), half.begin() + 50), std::vector<float>(50, 0.0f));
+      EXPECT_EQ(std::vector<float>(half.begin() + 50, half.end()), std::vector<float>(50, 7.0f));
+      device->float_operators()->Zero(100, numbers);
+    }
+  }
 }
 
 // A thread begins with GPU 0 as its device, whatever the thread did that opened another one.

@@ -1,5 +1,7 @@
 // The emulated runtime: memory between guards, graphs, and faults that tests inject.
-#include <vector>
+#include <csignal>
+#include <cstdlib>
+#include <set>
 
 #include "gtest/gtest.h"
 
@@ -61,6 +63,75 @@ TEST_F(EmulatedRuntime, FreshMemoryDoesNotLookLikeData) {
   for (int i = 0; i < 4; ++i) EXPECT_LT(data[i], -1e30f);
   EXPECT_EQ(cudaFree(data), cudaSuccess);
   EXPECT_EQ(cudaFree(data), cudaErrorInvalidValue) << "the block is freed twice";
+}
+
+TEST_F(EmulatedRuntime, FreedMemoryIsNanAndAWriteToItIsFound) {
+  float* const data = Allocate(4);
+  EXPECT_EQ(cudaFree(data), cudaSuccess);
+  for (int i = 0; i < 4; ++i) EXPECT_NE(data[i], data[i]);
+  EXPECT_DEATH(
+      {
+        Fill(data, 1, 1.0f);
+        SetEmulatedMachine({});
+      },
+      "written to byte 0 of a block of 16 bytes of device memory after it had been freed");
+  EXPECT_DEATH(
+      {
+        Fill(data + 2, 1, 1.0f);
+        for (int i = 0; i < 5; ++i) cudaFree(Allocate(4 << 20));  // 16 MiB each: the block leaves
+      },
+      "written to byte 8 of a block of 16 bytes of device memory after it had been freed");
+  EXPECT_EXIT(
+      {
+        Fill(data, 1, 1.0f);
+        std::exit(0);
+      },
+      testing::KilledBySignal(SIGABRT), "written to byte 0 of a block of 16 bytes");
+}
+
+TEST_F(EmulatedRuntime, PageLockedMemoryIsGuardedToo) {
+  void* data = nullptr;
+  ASSERT_EQ(cudaHostAlloc(&data, 16, cudaHostAllocDefault), cudaSuccess);
+  float* const numbers = static_cast<float*>(data);
+  for (int i = 0; i < 4; ++i) EXPECT_LT(numbers[i], -1e30f);
+  EXPECT_DEATH(
+      {
+        Fill(numbers, 5, 1.0f);
+        cudaFreeHost(data);
+      },
+      "written 0 bytes after a block of 16 bytes of page-locked memory");
+  EXPECT_EQ(cudaFreeHost(data), cudaSuccess);
+  for (int i = 0; i < 4; ++i) EXPECT_NE(numbers[i], numbers[i]);
+  EXPECT_DEATH(
+      {
+        Fill(numbers, 1, 1.0f);
+        SetEmulatedMachine({});
+      },
+      "written to byte 0 of a block of 16 bytes of page-locked memory after it had been freed");
+  EXPECT_EQ(cudaFreeHost(data), cudaErrorInvalidValue) << "the block is freed twice";
+}
+
+TEST_F(EmulatedRuntime, ACopyOfFreedPageLockedMemoryIsAnError) {
+  SetEmulatedMachine({.defers = true});
+  float* const data = Allocate(4);
+  void* pinned = nullptr;
+  ASSERT_EQ(cudaHostAlloc(&pinned, 16, cudaHostAllocDefault), cudaSuccess);
+  EXPECT_DEATH(
+      {
+        cudaMemcpyAsync(data, pinned, 16, cudaMemcpyHostToDevice, queue_.stream);
+        cudaFreeHost(pinned);
+        cudaStreamSynchronize(queue_.stream);
+      },
+      "a copy of 16 bytes from page-locked memory ran after the memory had been freed");
+  EXPECT_DEATH(
+      {
+        cudaMemcpyAsync(pinned, data, 16, cudaMemcpyDeviceToHost, queue_.stream);
+        cudaFreeHost(pinned);
+        cudaStreamSynchronize(queue_.stream);
+      },
+      "a copy of 16 bytes to page-locked memory ran after the memory had been freed");
+  EXPECT_EQ(cudaFreeHost(pinned), cudaSuccess);
+  EXPECT_EQ(cudaFree(data), cudaSuccess);
 }
 
 TEST_F(EmulatedRuntime, CountsMemoryAndFailsBeyondTheDevice) {
@@ -126,6 +197,32 @@ TEST_F(EmulatedRuntime, ADeferredStreamRunsWhatAWaitNeedsAndNoMore) {
   EXPECT_EQ(cudaEventDestroy(filled), cudaSuccess);
   EXPECT_EQ(cudaEventDestroy(added), cudaSuccess);
   EXPECT_EQ(cudaFree(data), cudaSuccess);  // waits for the last addition
+}
+
+// The host fills the memory of a copy anew without waiting, so some order copies the wrong number.
+TEST_F(EmulatedRuntime, ASeedMixesTheStreams) {
+  std::set<float> outcomes;
+  for (uint32_t seed = 0; seed < 20; ++seed) {
+    SetEmulatedMachine({.seed = seed});
+    float* const data = Allocate(2);
+    void* pinned = nullptr;
+    ASSERT_EQ(cudaHostAlloc(&pinned, sizeof(float), cudaHostAllocDefault), cudaSuccess);
+    cudaStream_t other = nullptr;
+    ASSERT_EQ(cudaStreamCreateWithFlags(&other, 0), cudaSuccess);
+    Fill(data, 2, 1.0f);
+    *static_cast<float*>(pinned) = 2.0f;
+    cudaMemcpyAsync(data, pinned, sizeof(float), cudaMemcpyHostToDevice, other);
+    *static_cast<float*>(pinned) = 3.0f;
+    EXPECT_EQ(cudaStreamSynchronize(other), cudaSuccess);
+    EXPECT_EQ(cudaStreamSynchronize(queue_.stream), cudaSuccess);
+    outcomes.insert(data[0]);
+    EXPECT_EQ(data[1], 1.0f);
+    EXPECT_EQ(cudaStreamDestroy(other), cudaSuccess);
+    EXPECT_EQ(cudaFree(data), cudaSuccess);
+    EXPECT_EQ(cudaFreeHost(pinned), cudaSuccess);
+  }
+  // The upload is before or after the kernel, and before or after the host's second number.
+  EXPECT_EQ(outcomes, (std::set<float>{1.0f, 2.0f, 3.0f}));
 }
 
 TEST_F(EmulatedRuntime, AThreadUsesOnlyTheStreamsAndEventsOfItsDevice) {

@@ -16,7 +16,10 @@ constexpr unsigned kThreads = 64;
 
 class ThreadBlock : public testing::Test {
  protected:
-  ~ThreadBlock() override { SetOrder(Order::kForward); }
+  ~ThreadBlock() override {
+    SetOrder(Order::kForward);
+    emulation::SetAccessChecks(emulation::AccessChecks::kOn);
+  }
 
   template <typename... Parameters, typename... Arguments>
   void Run(const char* name, void (*kernel)(Parameters...), Arguments... arguments) {
@@ -74,6 +77,7 @@ TEST_F(ThreadBlock, BarriersOrderSharedMemory) {
 }
 
 TEST_F(ThreadBlock, AMissingBarrierMakesTheThreadOrdersDiffer) {
+  emulation::SetAccessChecks(emulation::AccessChecks::kOff);
   EXPECT_NE(Results(ReverseWithoutBarrier, Order::kForward),
             Results(ReverseWithoutBarrier, Order::kBackward));
   EXPECT_NE(Results(TwoTurnsWithOneBarrierTooFew, Order::kForward),
@@ -119,6 +123,7 @@ __global__ void SymmetricWithoutBarrier(float* out) {
 }
 
 TEST_F(ThreadBlock, AShuffledOrderFindsARaceThatTheFixedOnesMiss) {
+  emulation::SetAccessChecks(emulation::AccessChecks::kOff);
   EXPECT_EQ(Results(SymmetricWithoutBarrier, Order::kForward)[1],
             Results(SymmetricWithoutBarrier, Order::kBackward)[1]);
   const std::vector<float> shuffled = Results(SymmetricWithoutBarrier, Order::kShuffled);
@@ -153,6 +158,7 @@ TEST_F(ThreadBlock, AVectorAtAnOddAddressNamesTheKernel) {
 }
 
 TEST_F(ThreadBlock, SharedMemoryOfEveryBlockStartsAsNan) {
+  emulation::SetAccessChecks(emulation::AccessChecks::kOff);
   const auto kernel = +[](float* out) {
     float* const shared = reinterpret_cast<float*>(SharedBytes());
     const float found = shared[threadIdx.x];
@@ -200,6 +206,19 @@ TEST_F(ThreadBlock, BarriersOfBlocksAndWarpsAreIndependent) {
     }
   };
   EXPECT_DEATH(Run("mixed", mixed, static_cast<float*>(nullptr)), "mixed, block 0 0 0");
+}
+
+TEST_F(ThreadBlock, LanesInDifferentOperationsNameTheKernel) {
+  const auto mixed = +[](float* out) {
+    if (threadIdx.x % 2 == 1) {
+      out[threadIdx.x] = __shfl_sync(0xffffffffu, 1.0f, 0);
+    } else {
+      __syncwarp();
+    }
+  };
+  std::vector<float> out(kThreads);
+  EXPECT_DEATH(Run("mixed_lanes", mixed, out.data()),
+               "mixed_lanes, block 0 0 0: some lanes of warp 0 are in __syncwarp and others in");
 }
 
 TEST_F(ThreadBlock, LaunchingAKernelFromAKernelIsAnError) {

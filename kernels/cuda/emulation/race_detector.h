@@ -1,0 +1,99 @@
+// Finds pairs of accesses to a block's shared memory that nothing orders: data races.
+//
+// Two accesses to the same bytes by different threads race if at least one of them is a write and
+// no barrier lies between them: __syncthreads, or __syncwarp if both threads are of one warp. It
+// does not matter which of the two ran first in emulation. Atomic operations do not race with each
+// other. Shuffles, votes and the instructions of the tensor cores order no memory, as CUDA's
+// programming guide says, so they do not count as barriers.
+//
+// The detector counts __syncthreads (the block's epoch) and the __syncwarp of each warp (the warp's
+// epoch). For each two bytes of shared memory it keeps the epochs and the thread of the last write,
+// and the epochs of the last reads and the last atomic operations with two of their threads. That
+// is exact: reads of one block epoch either come from one warp, then only its last warp epoch can
+// race with that warp, or from two, and then one of them races with any writer. Threads that access
+// neighbouring single bytes would be reported, but no kernel keeps bytes in shared memory.
+//
+// Reads of what nothing has been written to are not errors: kernels load whole vectors of which
+// they then use a part. The emulation fills shared memory with NaN patterns instead.
+//
+// Not thread-safe. It knows nothing of how the accesses are observed (shared_accesses.h).
+#ifndef PUSHPULL_KERNELS_CUDA_EMULATION_RACE_DETECTOR_H_
+#define PUSHPULL_KERNELS_CUDA_EMULATION_RACE_DETECTOR_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/emulation/access_kind.h"
+
+namespace pushpull::emulation {
+
+// What is wrong with an access. Threads are numbered within the block; 32 of them are a warp.
+struct AccessError {
+  enum class Kind {
+    kRace,     // with the access `earlier` of the thread `earlier_thread`
+    kOutside,  // it begins or ends outside of the block's shared memory
+  };
+  Kind kind = Kind::kRace;
+  ptrdiff_t offset = 0;  // in bytes, of the first byte that is wrong, rounded down to two bytes
+  unsigned thread = 0;
+  AccessKind access = AccessKind::kRead;
+  unsigned earlier_thread = 0;
+  AccessKind earlier = AccessKind::kRead;
+
+  // One sentence, which names the barrier that is missing.
+  std::string Text() const;
+};
+
+class RaceDetector {
+ public:
+  static constexpr unsigned kWarpSize = 32;
+
+  // Begins a block of up to 1024 threads.
+  void StartBlock(size_t shared_bytes, unsigned threads);
+  // All threads of the block, or of the warp, have reached the barrier.
+  void PassBlockBarrier() { ++epoch_; }
+  void PassWarpBarrier(unsigned warp) { ++warp_epochs_[warp]; }
+
+  // Notes an access to the bytes [offset, offset + bytes) and returns true, or false if it is an
+  // error, which `error` then describes.
+  bool Access(AccessKind kind, unsigned thread, ptrdiff_t offset, size_t bytes, AccessError* error);
+
+ private:
+  static constexpr size_t kCellBytes = 2;
+
+  // Accesses of one kind to a cell in block epoch `epoch`. If `first` and `second` are of one warp,
+  // all accesses are of that warp, `warp_epoch` is its epoch at the latest of them, and the two are
+  // threads that accessed the cell in it. Otherwise they are threads of two warps.
+  struct Accesses {
+    uint32_t epoch = 0;
+    uint32_t warp_epoch = 0;
+    uint16_t first = 0, second = 0;
+  };
+  struct Cell {
+    Accesses writes;  // only the last
+    Accesses reads;
+  };
+  // A thread, its warp and the epochs of the block and of the warp.
+  struct Now {
+    unsigned thread, warp;
+    uint32_t epoch, warp_epoch;
+  };
+
+  static void Add(const Now& now, Accesses* accesses);
+  // Returns a thread whose accesses the current one may not follow, or -1.
+  static int Conflict(const Accesses& earlier, const Now& now);
+  template <AccessKind kKind>
+  bool AccessCells(const Now& now, size_t first, size_t end, AccessError* error);
+
+  size_t bytes_ = 0;
+  uint32_t epoch_ = 0;  // goes on from block to block, so that cells need not be cleared
+  std::vector<uint32_t> warp_epochs_;
+  std::vector<Cell> cells_;
+  std::vector<Accesses> atomics_;  // by cell; empty until the first atomic operation
+};
+
+}  // namespace pushpull::emulation
+
+#endif  // PUSHPULL_KERNELS_CUDA_EMULATION_RACE_DETECTOR_H_
