@@ -6,7 +6,7 @@
 #   --gpus=LIST      GPUs of the three clones; default: the first three; if there are fewer, clones share them
 #   --seconds=N      time for everything; a check that no longer fits is skipped; default 530
 # The checks, in this order; the second group is for a second run with --only, or for the time that is left:
-#   step operators profile benchmark memcheck racecheck end_to_end determinism benchmark_ssd
+#   step operators profile benchmark libraries memcheck racecheck end_to_end determinism benchmark_ssd
 #   mobilenet ssd bad_cases sharing end_to_end_more determinism_ssd
 # Environment: DATA, a folder with MNIST's four IDX files (default ./mnist; if missing, drawn shapes); OUT, a folder for
 # the table (check.txt) and the logs; PYTHON, with PyTorch (default python3); SANITIZER_FILTER, the tests under
@@ -30,7 +30,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/check/bad_cases.sh"
 
 # Each check is a function of this name.
-checks=(step operators profile benchmark memcheck racecheck end_to_end determinism benchmark_ssd
+checks=(step operators profile benchmark libraries memcheck racecheck end_to_end determinism benchmark_ssd
         mobilenet ssd bad_cases sharing end_to_end_more determinism_ssd)
 requested=""
 gpus=""

@@ -39,6 +39,8 @@ ROWS = {
     "profile": [("profile", r"10 kernels, which take \d+ % of the time, in logs/ncu.\*.csv")],
     "benchmark": [("mobilenet_v2, eager", BESIDE_PYTORCH), ("mobilenet_v2, first 50 losses", LOSSES),
                   ("mobilenet_v2, compile", BESIDE_PYTORCH)],
+    "libraries": [(f"{network}, libraries", r"[0-9.]+ images/s, faster for \d+ of \d+ operators")
+                  for network in NETWORKS[:2]],
     "memcheck": [("memcheck", r"10 tests; ERROR SUMMARY: 0 errors")],
     "racecheck": [("racecheck", r"10 tests; RACECHECK SUMMARY: 0 hazards .*")],
     "end_to_end": [("batch 256, bf16 gradients", RATES)],
@@ -124,7 +126,7 @@ class GpuCheck(EndToEndTest):
         self.environment = {
             **os.environ, "MARK": str(self.folder), "OUT": str(self.out), "PYTHON": sys.executable, "SHORTEN": "50",
             "HANG_S": "10", "PATIENCE": "10", "PATH": f"{self.bundle / 'path'}:{os.environ['PATH']}", "PUSHPULL_BIN_DIR": str(BIN),
-            "PYTHONPATH": str(self.bundle / "python"), "PUSHPULL_EMULATED_GPUS": "2",
+            "PYTHONPATH": str(self.bundle / "python"), "LD_LIBRARY_PATH": str(BIN.parent / "lib" / "vendor_fakes"), "PUSHPULL_EMULATED_GPUS": "2",
             "PUSHPULL_EMULATED_MEMORY_MB": "24"}
         self.environment.pop("CUDA_VISIBLE_DEVICES", None)
 
@@ -201,6 +203,7 @@ class GpuCheck(EndToEndTest):
             "ssd_mobilenet_v2, our step": r"FAIL \(exit code 70: INTERNAL: an unspecified launch failure\)",
             "operators, fp32 and bf16": rf"FAIL \(2 ended the process: (?=.*{HUNG} hung).*{CRASHED} exit code 139.*\)",
             "operators, 2 multiprocessors": rf"FAIL \(1 ended the process: {CRASHED} exit code 139\)",
+            "ssd_mobilenet_v2, libraries": r"FAIL \(exit code 70: INTERNAL: an unspecified launch failure\)",
             "profile": r"skipped \(no permission to read the GPU's counters\)",
             "benchmark": r"skipped \(no PyTorch here: ImportError: not installed\)",
             "benchmark_ssd": r"skipped \(no PyTorch here: ImportError: not installed\)",

@@ -131,12 +131,17 @@ __global__ void __launch_bounds__(kWalkThreads)
   if (first_row == 0 && inside) {
     const float count = static_cast<float>(end - begin);
     float* const part = statistics.parts + int64_t{blockIdx.x} * 3 * channels + channel;
+#pragma unroll 1
+    for (int r = 1; r < kRows; ++r) {
+      const float* const other = shared + (r * kLanes + lane) * 2 * kWidth;
+#pragma unroll
+      for (int i = 0; i < kWidth; ++i) {
+        sum[i] += other[i];
+        squares[i] += other[kWidth + i];
+      }
+    }
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) {
-      for (int r = 1; r < kRows; ++r) {
-        sum[i] += shared[(r * kLanes + lane) * 2 * kWidth + i];
-        squares[i] += shared[((r * kLanes + lane) * 2 + 1) * kWidth + i];
-      }
       part[i] = count;
       part[channels + i] = pivot[i] + sum[i] / count;
       part[2 * channels + i] = fmaxf(squares[i] - sum[i] * (sum[i] / count), 0.0f);

@@ -19,6 +19,38 @@ step() {
   done
 }
 
+# library_folders: prints the folders in which PyTorch keeps NVIDIA's libraries, between colons.
+library_folders() {
+  "$python" - << 'PYTHON' 2> /dev/null
+import pathlib
+import sys
+
+folders = (pathlib.Path(path) / "nvidia" for path in sys.path if path)
+print(":".join(str(folder) for nvidia in folders for folder in sorted(nvidia.glob("*/lib"))))
+PYTHON
+}
+# Our step with cuDNN and cuBLASLt as candidates.
+libraries() {
+  wanted libraries 20 || return
+  local net log code ours folders
+  folders=$(library_folders):${LD_LIBRARY_PATH:-}
+  for net in mobilenet_v2 ssd_mobilenet_v2; do
+    log=$logs/libraries.$net.log code=0
+    LD_LIBRARY_PATH=$folders limited 60 "$log" "$bin/gpu_step" --gpu="$first_gpu" --networks="$net" --losses=0 \
+      --gpu_library=auto || code=$?
+    cat "$log"
+    ours=$(value "$log" ours "result: net=$net ")
+    if [ $code -ne 0 ] || [ -z "$ours" ]; then
+      row "$net, libraries" "${ours:+$ours images/s}" "ends with 0" "$(why $code "$log")"
+    elif grep -q 'our kernels only' "$log"; then
+      row "$net, libraries" "" "" "skipped (no cuDNN 9 or cuBLASLt 13 here)"
+    else
+      row "$net, libraries" "$ours images/s, faster for $(grep -cE 'ward (bf16|fp32) .*: .*(cudnn|cublaslt)/[0-9].* ms' "$log") of \
+$(grep -cE 'ward (bf16|fp32) .*, our kernels .* ms' "$log") operators" "" ok
+    fi
+  done
+}
+
 # test_names: prints the names of all tests of operators, one per line.
 test_names() {
   "$bin/cuda_test" --gtest_list_tests 2> /dev/null |
