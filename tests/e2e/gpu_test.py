@@ -73,7 +73,8 @@ class Gpus(EndToEndTest):
 
     def test_libraries_compute_convolutions_where_they_can(self):
         # As above, batch norm is frozen so that rounding errors stay small.
-        self.config = self.write_config(batch=3, steps=STEPS, model="freeze_batchnorm: true")
+        steps = 2
+        self.config = self.write_config(batch=3, steps=steps, model="freeze_batchnorm: true")
         fakes = {"FAKE_CUDNN": "", "FAKE_CUBLASLT": ""}
         flags = ("--num_clones=2", "--gpus=0,0", "--precision=fp32")
         worker = self.train_on_gpus("vendor", *flags, "--gpu_library=vendor", extra=fakes)
@@ -81,7 +82,7 @@ class Gpus(EndToEndTest):
         self.assertIn("cudnn 9.26.0, cublaslt 13.4.1", worker.text())
         self.assertRegex(worker.text(), r"backward fp32 .*: (cudnn|cublaslt)/\d and (cudnn|cublaslt)/\d")
         self.train_on_gpus("own", *flags, "--gpu_library=own", extra=fakes)
-        own, vendor = (read_safetensors(self.checkpoint(STEPS, run)) for run in ("own", "vendor"))
+        own, vendor = (read_safetensors(self.checkpoint(steps, run)) for run in ("own", "vendor"))
         self.expect_close({name: values for name, values in own.items() if not name.endswith("/Momentum")}, vendor, 1e-4)
         # The first run measures, both clones agree on what they keep, and the next run does the same.
         self.train_on_gpus("auto", *flags, "--gpu_library=auto", extra=fakes)
@@ -90,7 +91,7 @@ class Gpus(EndToEndTest):
         again = self.train_on_gpus("auto_again", *flags, "--gpu_library=auto", extra=fakes)
         self.assertNotIn(", our kernels ", again.text())  # the line about a measurement
         self.assertEqual(choices, (self.folder / "cache" / "pushpull" / "gpu_choices").read_text())
-        self.assertEqual(self.checkpoint(STEPS, "auto"), self.checkpoint(STEPS, "auto_again"))
+        self.assertEqual(self.checkpoint(steps, "auto"), self.checkpoint(steps, "auto_again"))
 
     def test_without_libraries_our_kernels_compute_or_the_user_is_told(self):
         worker = self.train_on_gpus("auto", "--num_clones=1", "--gpus=0", "--gpu_library=auto")

@@ -134,14 +134,13 @@ class CudaConvolution : public DeviceFixture<testing::TestWithParam<ConvolutionC
       ExpectCloseInNorm(label, expected[i].values, actual[i].values, tolerance);
       ExpectClose(label, expected[i].values, actual[i].values, kElementFactor * tolerance);
     }
-    // Runs again. In the emulation, also runs the threads of a block in other orders.
-    for (const Order order : {Order::kForward, Order::kBackward, Order::kShuffled}) {
+    // Runs again; in the emulation, with the threads of a block in other orders.
+    for (const Order order : {Order::kBackward, Order::kShuffled}) {
       SetOrder(order);
       const auto again = RunCase<T>(GetParam(), operators.get(), memory());
       for (size_t i = 0; i < actual.size(); ++i) {
         EXPECT_EQ(actual[i].values, again[i].values)
-            << GetParam().name << " " << actual[i].name << ": differs in a second run"
-            << (order == Order::kForward ? "" : " with threads in another order");
+            << GetParam().name << " " << actual[i].name << ": differs in a second run";
       }
     }
   }
