@@ -214,9 +214,9 @@ bool ConvolutionChoice<T>::MayUseLibraries(const ConvolutionShape& shape) const 
 
 template <typename T>
 int64_t ConvolutionChoice<T>::WorkspaceBytes(const ConvolutionShape& shape) const {
-  return MayUseLibraries(shape)
-             ? LibraryWorkspaceBytes<T>(queue_, shape, context_.product_workspace)
-             : ConvolutionWorkspaceBytes<T>(queue_, shape);
+  const int64_t own = ConvolutionWorkspaceBytes<T>(queue_, shape);
+  if (!MayUseLibraries(shape)) return own;
+  return std::max(own, LibraryWorkspaceBytes<T>(queue_, shape, context_.product_workspace));
 }
 
 template <typename T>

@@ -12,6 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "kernels/cuda/convolution.h"
 #include "kernels/cuda/cuda_operators.h"
 #include "kernels/cuda/emulation/runtime.h"
 #include "tests/kernels/cuda/device_fixture.h"
@@ -148,6 +149,24 @@ TEST_F(ConvolutionChoiceTest, AsksNoLibraryIfThatTakesTooMuchMemory) {
   context_.workspace_limit = 1000;
   EXPECT_EQ(ProductsUsed(), 0);
   EXPECT_EQ(measured_, 0);
+}
+
+TEST_F(ConvolutionChoiceTest, TheWorkspaceIsEnoughForOurKernelsToo) {
+  ConvolutionChoice<Bfloat16> choice(queue(), &context_);
+  context_.product_workspace = 0;
+  for (const int multiprocessors : {2, 132}) {
+    queue()->multiprocessors = multiprocessors;
+    for (const int64_t side : {1, 7, 28, 112}) {
+      for (const int64_t in : {8, 96, 960}) {
+        for (const int64_t out : {4, 96, 1280}) {
+          const ConvolutionShape shape = {{4, side, side, in}, out, 1, 1, {}};
+          EXPECT_GE(choice.WorkspaceBytes(shape),
+                    ConvolutionWorkspaceBytes<Bfloat16>(*queue(), shape))
+              << side << " " << in << " " << out;
+        }
+      }
+    }
+  }
 }
 
 TEST_F(ConvolutionChoiceTest, KeepsChoicesInTheFile) {
