@@ -32,9 +32,10 @@ struct TransportOptions {
   // machine (common/wire/shared_memory).
   bool shared_memory = true;
   // Server: an older connection accepts no new calls. It is closed when the calls in flight have
-  // ended, after kConnectionGrace at the latest; clients reconnect by themselves. A call that begins
-  // in that moment may be refused with UNAVAILABLE before the server has seen it; callers repeat it.
-  // This bounds how long a certificate stays in use after it was replaced or has expired.
+  // ended, after kConnectionGrace at the latest; clients reconnect by themselves. A call that
+  // begins in that moment may be refused with UNAVAILABLE before the server has seen it; callers
+  // repeat it. This bounds how long a certificate stays in use after it was replaced or has
+  // expired.
   absl::Duration max_connection_age = absl::InfiniteDuration();
   // Server: offers reflection and channelz, for tools like grpcdebug.
   bool debug_services = true;
