@@ -78,10 +78,11 @@ alone_rate() {
   [ -n "$alone" ]
 }
 # steps_in SECONDS BATCH: prints a sed expression for the steps that the GPU makes in SECONDS at the rate $alone, at
-# least 100. With SHORTEN, batches are smaller too.
+# least 100. With SHORTEN, batches are smaller too, and the run is three times as long: then $alone is of a few steps on a
+# slow device, and a training that ends within 2 s has no rate.
 steps_in() {
   local count
-  count=$(awk "BEGIN { print int($alone * $1 * $shorten / $2) }")
+  count=$(awk "BEGIN { print int($alone * $1 * $shorten * ($shorten > 1 ? 3 : 1) / $2) }")
   steps $((count * shorten > 100 ? count * shorten : 100))
 }
 # through BATCH GRADIENTS BAR: compares the speed of one clone through ps_server with that of the GPU alone.
@@ -115,7 +116,7 @@ end_to_end_more() {
 }
 sharing() {
   wanted sharing 40 || return
-  local code=0 log=$logs/gpu_step_256.log
+  local code=0 log=$logs/gpu_step_256.log together
   alone_rate 256 || code=$?
   if [ $code -eq 0 ]; then
     log=$logs/sharing.worker.log
@@ -123,7 +124,8 @@ sharing() {
     train sharing 60 --num_clones=3 --gpus="$gpus" --precision=bf16 || code=$?
   fi
   if [ $code -eq 0 ]; then
-    row "3 clones on GPUs $gpus" "$(figure rate "$work/sharing") images/s of $alone" "" ok
+    together=$(figure rate "$work/sharing")
+    row "3 clones on GPUs $gpus" "$together images/s of $alone" "" "$(verdict "${together:-0} > 0")"
   else
     row "3 clones on GPUs $gpus" "" "" "$(why $code "$log")"
   fi
@@ -177,7 +179,7 @@ begin_reference() {
 # curve NAME: trains with three clones in bf16 on the GPUs and an evaluator, and compares the final loss with that of
 # fp32 on the CPU.
 curve() {
-  local name=$1 code=0 ours theirs quality
+  local name=$1 code=0 ours theirs quality speed
   wanted "$name" 30 || return
   evaluator=1
   train "${name}_gpu" 100 --num_clones=3 --gpus="$gpus" --precision=bf16 || code=$?
@@ -187,7 +189,8 @@ curve() {
     return
   fi
   quality=$(grep -oE '(accuracy|mAP@0.5IOU|mAP).*' "$logs/${name}_gpu.evaluator.log" | tail -n 1)
-  row "$name, 3 clones, evaluator" "$(figure rate "$work/${name}_gpu") images/s; ${quality:0:40}" "ends with 0" ok
+  speed=$(figure rate "$work/${name}_gpu")
+  row "$name, 3 clones, evaluator" "$speed images/s; ${quality:0:40}" "ends with 0" "$(verdict "${speed:-0} > 0")"
   # A reference that has to be computed comes after the training, which it would slow down.
   begin_reference "$name"
   while [ -n "$reference" ] && kill -0 "$reference" 2> /dev/null && [ "$(left)" -gt 5 ]; do sleep 0.2; done
