@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <type_traits>
 #include <utility>
 
@@ -349,31 +350,33 @@ absl::StatusOr<typename ConvolutionChoice<T>::Way> ConvolutionChoice<T>::Choose(
 }
 
 template <typename T>
+typename ConvolutionChoice<T>::Way ConvolutionChoice<T>::Decide(const Call& call,
+                                                                const std::string& key) {
+  const auto named = [&](const std::string& choice) {
+    const std::vector<std::string> names = absl::StrSplit(choice, ' ');
+    return WayOf(call, names.front(), names.back());
+  };
+  if (context_.own_competes) {
+    const std::optional<std::string> kept = context_.file->Find(key);
+    if (kept.has_value()) return named(*kept);
+  }
+  const absl::StatusOr<Way> best = Choose(call);
+  if (!best.ok()) {
+    LOG(WARNING) << key << ": our kernels, because " << best.status().message();
+    return Way();
+  }
+  if (!context_.own_competes) return *best;
+  return named(context_.file->Add(key, absl::StrCat(best->first_name, " ", best->second_name)));
+}
+
+template <typename T>
 void ConvolutionChoice<T>::RunChosen(const Call& call) {
   if (queue_.error != cudaSuccess) return;
   const bool may = MayUseLibraries(call.shape);
   const std::string key = may ? call.Key() : "";
   auto found = chosen_.find(key);
   if (may && found == chosen_.end() && !queue_.recording) {
-    Way way;
-    const auto kept = context_.own_competes ? context_.file->Find(key) : std::nullopt;
-    if (kept.has_value()) {
-      const std::vector<std::string> names = absl::StrSplit(*kept, ' ');
-      way = WayOf(call, names.front(), names.back());
-    } else {
-      absl::StatusOr<Way> best = Choose(call);
-      if (best.ok()) {
-        way = *best;
-        if (context_.own_competes) {
-          const std::vector<std::string> names = absl::StrSplit(
-              context_.file->Add(key, absl::StrCat(way.first_name, " ", way.second_name)), ' ');
-          way = WayOf(call, names.front(), names.back());
-        }
-      } else {
-        LOG(WARNING) << key << ": our kernels, because " << best.status().message();
-      }
-    }
-    found = chosen_.emplace(key, way).first;
+    found = chosen_.emplace(key, Decide(call, key)).first;
   }
   const Way way = found == chosen_.end() ? Way() : found->second;
   const absl::Status status = call.Run(&queue_, way);

@@ -79,6 +79,9 @@ class ConvolutionChoice {
   bool MayUseLibraries(const ConvolutionShape& shape) const;
   // Runs the call in the way that was chosen for its key, which it chooses first if it is new.
   void RunChosen(const Call& call);
+  // Returns the way that the file keeps for the key, or chooses one and adds it there.
+  Way Decide(const Call& call, const std::string& key);
+  // Tries all ways and returns the fastest one.
   absl::StatusOr<Way> Choose(const Call& call);
   std::vector<Way> WaysOf(const Call& call);
   Way WayOf(const Call& call, const std::string& first, const std::string& second);

@@ -16,7 +16,7 @@ int64_t Padded(int64_t channels) { return (channels + 7) / 8 * 8; }
 
 Shape OnePixelSamples(const Shape& shape) { return {shape.rows(), 1, 1, shape.c}; }
 
-// Where everything is in the workspace, one after another.
+// The places of the workspace follow one another in this order.
 template <typename T>
 struct Places {
   unsigned char* value = nullptr;     // x

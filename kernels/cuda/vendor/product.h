@@ -17,7 +17,7 @@
 
 namespace pushpull::PUSHPULL_CUDA {
 
-// With x[n, h, w, c], w[taps, c, k] and y[n, out_h, out_w, k]:
+// A convolution turns x[n, h, w, c] and w[taps, c, k] into y[n, out_h, out_w, k]. Its products are:
 //   kForward          y = convolution(x, w)        from x and w
 //   kInputGradient    dx, the gradient of x        from dy and w
 //   kWeightGradient   dw, the gradient of w        from x and dy

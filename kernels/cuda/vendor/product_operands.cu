@@ -8,7 +8,8 @@
 namespace pushpull::PUSHPULL_CUDA {
 namespace {
 
-// Where the weight of tap t, input c and output k is in a product's order.
+// Computes where a weight, which has a tap, an input and an output channel, is in a product's
+// order.
 struct FilterPlaces {
   int inputs, outputs;  // the numbers of channels; `outputs` without padding
   int64_t tap_stride, input_stride, output_stride;

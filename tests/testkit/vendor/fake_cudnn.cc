@@ -345,7 +345,7 @@ int cudnnBackendGetAttribute(Descriptor descriptor, int name, int type, int64_t 
     if (!fake->finished) return kNotFinalized;
     const FakeDescriptor& graph = fake->Of(kHeuristicsGraph);
     *count = EngineOfResult(graph);
-    // As in cuDNN, the caller has made the descriptors, which are filled in here.
+    // The caller has made the descriptors, and cuDNN fills them in.
     for (int64_t i = 0; i < std::min(*count, wanted); ++i) {
       auto* const config = static_cast<FakeDescriptor*>(static_cast<Descriptor*>(array)[i]);
       if (config->type != kEngineConfig) return kBadParameter;

@@ -183,7 +183,7 @@ TEST_F(ConvolutionChoiceTest, KeepsChoicesInTheFile) {
   EXPECT_EQ(ProductsUsed(), 3);
   EXPECT_EQ(measured_, 0);
   for (size_t i = 0; i < results.size(); ++i) EXPECT_EQ(results[i].values, first_[i].values);
-  // With another GPU or version it is measured.
+  // Another GPU or version has to be measured.
   UseFile(path, "another GPU");
   EXPECT_EQ(ProductsUsed(), 0);
   EXPECT_GT(measured_, 0);
