@@ -150,8 +150,14 @@ bool CoordinatorRuntime::EveryCloneKnowsOfTheEnd() const {
                     return !clone.alive() || told_of_end_.contains(clone.worker_id());
                   });
   if (!all_alive_know || !coordinator_.training_done()) return all_alive_know;
-  const bool every_replica_knows =
-      coordinator_.num_replicas() > 0 && told_of_end_.size() >= coordinator_.num_replicas();
+  // A clone that was evicted is refused whenever it comes back, so nobody waits for it.
+  const size_t evicted =
+      std::count_if(status.clones().begin(), status.clones().end(),
+                    [this](const ps::CloneStatus& clone) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+                      return clone.evicted() && !told_of_end_.contains(clone.worker_id());
+                    });
+  const bool every_replica_knows = coordinator_.num_replicas() > 0 &&
+                                   told_of_end_.size() + evicted >= coordinator_.num_replicas();
   return every_replica_knows || now >= answering_since_ + lease_;
 }
 

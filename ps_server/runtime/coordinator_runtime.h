@@ -84,8 +84,9 @@ class CoordinatorRuntime {
   ps::StatusReply Status() const;
   // Whether every live clone has been told that training has ended or why it was stopped.
   // After a finished run one of two more conditions must hold: the server has answered
-  // requests for the length of a lease, or it has told as many clones as there are replicas.
-  // The lease gives clones time to come back that an earlier, killed server could not tell.
+  // requests for the length of a lease, or as many clones as there are replicas have been told
+  // or evicted. The lease gives clones time to come back that an earlier, killed server could
+  // not tell.
   bool EveryCloneKnowsOfTheEnd() const;
   uint64_t epoch() const;
   uint64_t version() const;

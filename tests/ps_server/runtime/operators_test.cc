@@ -111,8 +111,13 @@ TEST(OperatorsTest, AnEvictedCloneEndsAndTheOthersMakeTheSameBits) {
         TestClone again(&server, {.worker_id = 1, .num_replicas = 3});
         ExpectEvicted(again.Join(), "its memory is bad");
       }
+      const auto last_step_comes = [](const auto& status) { return status.version() == kSteps; };
+      EXPECT_TRUE(server.Await(last_step_comes));
+      const absl::Time trained = absl::Now();
       const absl::Status end = server.WaitAndClose();
       EXPECT_TRUE(end.ok()) << end;
+      EXPECT_LT(absl::Now() - trained, TestServerOptions().lease)
+          << "nobody waits for an evicted clone";
       for (const uint32_t k : {0, 1, 2}) {
         if (!evict || k != 1) {
           EXPECT_TRUE(clones[k]->Join().ok()) << k;
