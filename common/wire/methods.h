@@ -31,6 +31,7 @@
   ROW(GetJob,        JobRequest,        JobReply,        kAllRoles,         kFirst, kNone)       \
   ROW(GetStatus,     StatusRequest,     StatusReply,     kAllRoles,         kFirst, kNone)       \
   /* For clones. The worker_id in the message has to be the caller's (caller_rule.h). */         \
+  ROW(DeclareVariables, DeclareRequest, DeclareReply,    kWorkers,          kFirst, kNone)       \
   ROW(Register,      RegisterRequest,   RegisterReply,   kWorkers,          kFirst, kNone)       \
   ROW(Heartbeat,     HeartbeatRequest,  HeartbeatReply,  kWorkers,          kFirst, kNone)       \
   ROW(Commit,        CommitRequest,     CommitReply,     kWorkers,          kFirst, kNone)       \

@@ -1,0 +1,189 @@
+// The client library's interface: one clone of a training job, for programs that compute gradients
+// of their own. It is plain C, so that it can be called from any language and does not change with
+// a compiler; python/pushpull/_library.py binds it.
+//
+// A clone registers with the parameter server, and sends heartbeats, pulls weights, pushes
+// gradients and repeats failed calls on threads of its own. The program asks for the next
+// batch (pushpull_clone_next), computes its gradient at the weights given, says while it
+// does so which part is final (pushpull_clone_advance), and ends the batch
+// (pushpull_clone_finish).
+//
+// Functions that can fail return PUSHPULL_OK or one of the other codes, which are those of
+// absl::StatusCode, and pushpull_clone_error says what failed. Thread rule: one thread makes all
+// calls for a clone, except that pushpull_clone_advance, _stop and _progress may be called by any
+// thread. A process may have several clones. After a fork, only the parent may use them.
+#ifndef PUSHPULL_WORKER_CLIENT_PUSHPULL_CLIENT_H_
+#define PUSHPULL_WORKER_CLIENT_PUSHPULL_CLIENT_H_
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define PUSHPULL_CLIENT_API __attribute__((visibility("default")))
+
+// Raised when a function or a structure changes incompatibly.
+#define PUSHPULL_CLIENT_VERSION 1
+
+enum {
+  PUSHPULL_OK = 0,
+  PUSHPULL_CANCELLED = 1,            // stopped by pushpull_clone_stop, or a failure elsewhere
+                                     // stopped the job, which the message names
+  PUSHPULL_INVALID_ARGUMENT = 3,     // names the argument
+  PUSHPULL_DEADLINE_EXCEEDED = 4,    // the server was silent for the peer deadline; from
+                                     // pushpull_clone_next also: no batch within `milliseconds`
+  PUSHPULL_PERMISSION_DENIED = 7,    // an operator evicted the clone
+  PUSHPULL_FAILED_PRECONDITION = 9,  // the server has other variables, or the call came too early
+  // Other codes of absl::StatusCode are possible.
+};
+
+typedef struct PushpullClone PushpullClone;
+
+// Strings are copied. A null string is the empty string.
+typedef struct {
+  const char* ps;         // addresses of all ps tasks, or of task 0: "host:2222" or "unix:/path"
+  uint32_t worker_id;     // number of the clone among all clones of the job, from 0
+  uint32_t num_replicas;  // number of clones of the job
+  // Identify the clone across restarts of its process (RegisterRequest in
+  // protos/parameter_server.proto). session 0: a new clone.
+  uint64_t session;
+  uint64_t process_number;
+  const char* peer_name;         // shown in messages; empty: host, process and clone
+  double peer_deadline_seconds;  // silence after which a server is given up; 0: 300
+  int32_t bfloat16_gradients;    // 1: gradients are sent as bfloat16, half as many bytes
+  int32_t shared_memory;         // 1: use it with ps tasks on this machine
+  // TLS: files in PEM format. All empty: plaintext.
+  const char* tls_ca;
+  const char* tls_cert;
+  const char* tls_key;
+} PushpullCloneOptions;
+
+// Never fails; pushpull_clone_connect reports what is wrong with the options.
+PUSHPULL_CLIENT_API PushpullClone* pushpull_clone_new(const PushpullCloneOptions* options);
+// Ends the threads; blocks until they have ended. A clone that has not trained to the end leaves
+// its replica, which another clone or a new process takes over.
+PUSHPULL_CLIENT_API void pushpull_clone_free(PushpullClone* clone);
+// Says what the last failed function found, in whole sentences. Valid until the next call.
+PUSHPULL_CLIENT_API const char* pushpull_clone_error(const PushpullClone* clone);
+
+// Waits for the server and fetches the job. Blocks until then, at most for the peer deadline.
+// CANCELLED: pushpull_clone_stop was called.
+PUSHPULL_CLIENT_API int pushpull_clone_connect(PushpullClone* clone);
+
+typedef struct {
+  int32_t sync;
+  int32_t tasks;
+  uint64_t seed;
+  uint64_t batch_size;          // train_config.batch_size
+  uint64_t num_steps;           // 0: the job has no last step
+  uint64_t version;             // the number of steps applied so far
+  int32_t awaits_variables;     // 1: the next clone to start declares them
+  const char* external_name;    // model.external.name; null: the server knows the model
+  const char* pipeline_config;  // in protobuf's text format
+} PushpullJob;
+// To be called after pushpull_clone_connect. The strings are valid as long as the clone.
+PUSHPULL_CLIENT_API void pushpull_clone_job(const PushpullClone* clone, PushpullJob* job);
+
+typedef struct {
+  const char* name;
+  const int64_t* shape;
+  int32_t rank;
+  int32_t moving_statistic;  // 1: has no gradient; the clone pushes a statistic of the batch
+  // How the server trains it: VariableEntry in protos/parameter_server.proto.
+  float l2_weight;
+  float learning_rate_multiplier;  // 1: no change
+  int32_t frozen;
+  float moving_average_decay;
+} PushpullVariable;
+
+// Registers the clone for a model with these variables and begins to pull and to send heartbeats.
+// If the job awaits its variables, declares them with `values`: the elements of each variable in C
+// order. Otherwise compares them with the job's. num_samples: size of the training data, which
+// train_input_reader.num_epochs counts. Blocks until the clone is registered.
+// INVALID_ARGUMENT: a variable cannot be declared.
+// FAILED_PRECONDITION: the job has other variables; the message names the first that differs.
+PUSHPULL_CLIENT_API int pushpull_clone_start(PushpullClone* clone,
+                                             const PushpullVariable* variables, int64_t count,
+                                             const float* const* values, uint64_t num_samples);
+// Length of the vectors in PushpullBatch, and the position of variable `index` in them. To be
+// called after pushpull_clone_start.
+PUSHPULL_CLIENT_API int64_t pushpull_clone_total_elements(const PushpullClone* clone);
+PUSHPULL_CLIENT_API int64_t pushpull_clone_offset(const PushpullClone* clone, int64_t index);
+
+typedef struct {
+  // 1: training has ended. `weights` are then the last that the clone has pulled, of step
+  // `version`, or null.
+  int32_t over;
+  uint32_t replica;
+  // Number of the batch: of the step, counted from 0, in a synchronous job; of the replica's batch
+  // in an asynchronous one. With the replica it selects the data.
+  uint64_t position;
+  uint64_t version;      // of the weights
+  const float* weights;  // total_elements; valid until the next call of pushpull_clone_next
+  // total_elements, to be filled until pushpull_clone_finish: the gradient of the loss, a mean over
+  // the samples and without the L2 term, and statistics of the batch for moving statistics. The
+  // elements between variables must be zero, as they are at first.
+  float* gradient;
+} PushpullBatch;
+
+// Blocks until there is a batch to compute, training has ended or failed, or `milliseconds` have
+// passed (DEADLINE_EXCEEDED with batch->over = 0; call again). A batch that was returned before
+// must have been finished or given up.
+PUSHPULL_CLIENT_API int pushpull_clone_next(PushpullClone* clone, int32_t milliseconds,
+                                            PushpullBatch* batch);
+// Says that elements [first_final, total_elements) of the gradient are final. They are sent while
+// the program computes the others. Values must fall from call to call. Never blocks.
+PUSHPULL_CLIENT_API void pushpull_clone_advance(PushpullClone* clone, int64_t first_final);
+
+typedef struct {
+  const char* name;  // a TensorBoard tag
+  double value;      // mean over the samples
+} PushpullMetric;
+
+// Ends the batch: the whole gradient is final. samples: number of samples that the gradient is the
+// mean of; the server weights it by them. A loss that is not finite makes the contribution void.
+// Does not wait for the server; pushpull_clone_next reports errors.
+PUSHPULL_CLIENT_API int pushpull_clone_finish(PushpullClone* clone, uint64_t samples, double loss,
+                                              const PushpullMetric* metrics, int64_t num_metrics);
+// Gives the batch up, because the program cannot compute it. The clone ends:
+// pushpull_clone_next returns ABORTED with this message.
+PUSHPULL_CLIENT_API int pushpull_clone_give_up(PushpullClone* clone, const char* message);
+// Makes the functions above return CANCELLED. Never blocks; may be called by a signal's handler in
+// an interpreter, but not by a C signal handler.
+PUSHPULL_CLIENT_API void pushpull_clone_stop(PushpullClone* clone);
+
+typedef struct {
+  uint64_t step;  // 0: no contribution yet
+  uint64_t num_steps;
+  double loss;
+  double learning_rate;
+  double samples_per_second;
+  uint64_t samples;    // contributed by this clone since it was made
+  uint64_t staleness;  // in versions
+} PushpullProgress;
+// Fills in the figures, and writes what the clone waits for to `waiting_for`, or the empty string.
+PUSHPULL_CLIENT_API void pushpull_clone_progress(PushpullClone* clone, PushpullProgress* progress,
+                                                 char* waiting_for, int64_t waiting_for_size);
+
+typedef struct {
+  int32_t sync;
+  int32_t shuffle;  // 1: another order in each epoch
+  uint64_t seed;
+  int64_t num_examples;
+  int64_t batch_size;
+  int32_t num_replicas;
+} PushpullSampling;
+// Writes the examples of a replica's batch to `indices`, at most `capacity`, and returns how many
+// there are. They depend on the arguments only and are those that the `worker` program chooses.
+// Returns -1 if an argument is out of its range.
+PUSHPULL_CLIENT_API int64_t pushpull_sample_batch(const PushpullSampling* sampling,
+                                                  uint64_t position, uint32_t replica,
+                                                  int64_t* indices, int64_t capacity);
+PUSHPULL_CLIENT_API int32_t pushpull_client_version(void);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif
+
+#endif  // PUSHPULL_WORKER_CLIENT_PUSHPULL_CLIENT_H_
