@@ -1,0 +1,82 @@
+#!/usr/bin/env bash
+# Builds the packages in which Pushpull is installed. They hold the programs for the CPU and the client library.
+# usage: scripts/package.sh [--only=NAME,...] [--output=DIR] [--jobs=N]
+#   --only=NAME,...  some of wheel, deb, tarball, context; default: all
+#   --output=DIR     where the packages are put; default build-package/packages
+#   --jobs=N         number of compiler processes; default: one per core
+# wheel    Python package with the programs and all shared libraries but glibc's; needs Python's setuptools and wheel
+# deb      Debian package, which depends on the packages of the shared libraries
+# tarball  the programs with the same libraries as the wheel, to be unpacked anywhere
+# context  the sources of the last commit, from which `docker build -f deploy/Dockerfile` makes an image
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+chosen=wheel,deb,tarball,context
+output=build-package/packages
+jobs=$(nproc)
+for argument in "$@"; do
+  case "$argument" in
+    --only=*) chosen=${argument#*=} ;;
+    --output=*) output=${argument#*=} ;;
+    --jobs=*) jobs=${argument#*=} ;;
+    *) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 64 ;;
+  esac
+done
+IFS=, read -ra names <<< "$chosen"
+for name in "${names[@]}"; do
+  case "$name" in
+    wheel | deb | tarball | context) ;;
+    *) echo "package: --only=$name, expected wheel, deb, tarball or context" >&2; exit 64 ;;
+  esac
+done
+wanted() { [[ ",$chosen," == *",$1,"* ]]; }
+
+mkdir -p "$output"
+output=$(realpath "$output")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+version=$(sed -nE 's/^project\(pushpull VERSION ([0-9.]+).*/\1/p' CMakeLists.txt)
+python=${PYTHON:-python3}
+if wanted wheel && ! "$python" -c 'import setuptools, wheel' 2> /dev/null; then
+  echo "package: $python has no setuptools and wheel: install python3-setuptools and python3-wheel, or set PYTHON" >&2
+  exit 66
+fi
+
+if wanted context; then
+  git archive --format=tar.gz --prefix="pushpull-$version/" -o "$output/pushpull-$version-context.tar.gz" HEAD
+  [ "$chosen" != context ] || exit 0
+fi
+
+cmake --preset package > /dev/null
+cmake --build build-package --parallel "$jobs"
+stage=$work/pushpull-$version
+cmake --install build-package --prefix "$stage" --strip > /dev/null
+
+if wanted wheel || wanted tarball; then
+  # Copies the shared libraries of the programs and of the client library, except those of glibc, which every host has.
+  ldd "$stage"/bin/* "$stage"/lib/*.so | sed -nE 's/^[[:space:]]*([^ ]+) => (\/[^ ]+).*/\1 \2/p' | sort -u |
+    while read -r name path; do
+      case "$name" in
+        libc.so.* | libm.so.* | libdl.so.* | librt.so.* | libpthread.so.* | libresolv.so.*) ;;
+        *) [ -e "$stage/lib/$name" ] || install -m 644 -D "$path" "$stage/lib/$name" ;;
+      esac
+    done
+  glibc=$(cat "$stage"/bin/* "$stage"/lib/* | grep -aoE 'GLIBC_2\.[0-9]+' | sort -Vu | tail -n 1)
+fi
+if wanted tarball; then
+  tar -C "$work" -czf "$output/pushpull-$version-linux-$(uname -m).tar.gz" "pushpull-$version"
+fi
+if wanted wheel; then
+  cp -r python "$work/python"
+  cp -r "$stage" "$work/python/pushpull/_native"
+  (cd "$work/python" && "$python" -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir "$work/wheel" .)
+  # The package has no code for one version of Python, but it has machine code for one platform.
+  platform=manylinux_${glibc#GLIBC_}_$(uname -m)
+  "$python" -m wheel tags --remove --python-tag py3 --abi-tag none --platform-tag "${platform/./_}" "$work"/wheel/*.whl > /dev/null
+  cp "$work"/wheel/*.whl "$output/"
+fi
+if wanted deb; then
+  (cd build-package && cpack -G DEB -B "$work/deb" > "$work/cpack.log") || { cat "$work/cpack.log" >&2; exit 70; }
+  cp "$work"/deb/*.deb "$output/"
+fi
+find "$output" -type f -printf '%s %f\n' | sort -k2 | awk '{ printf "package: %6.1f MB  %s\n", $1 / 1e6, $2 }'
