@@ -46,6 +46,11 @@ ABSL_FLAG(std::string, optimizer, "momentum",
           "an optimizer of the pipeline config, without \"_optimizer\": momentum, adam, ...");
 ABSL_FLAG(bool, moving_average, false, "the server keeps an exponential moving average too");
 ABSL_FLAG(std::string, ps_server, "", "the server's binary; default: beside this one");
+ABSL_FLAG(std::string, client, "cpp",
+          "cpp, or python: the clones are Python programs, and the model has as many elements");
+ABSL_FLAG(std::string, python, "python3", "for --client=python: an interpreter with numpy");
+ABSL_FLAG(std::string, python_clone, "scripts/bench/round/python_clone.py",
+          "for --client=python: the program of a clone");
 ABSL_FLAG(std::string, clone_of, "", "internal: run as a clone of the server at this address");
 ABSL_FLAG(int, clone_index, 0, "internal: number of this clone");
 ABSL_FLAG(int, num_clones, 1, "internal: clones of this run");
@@ -55,7 +60,7 @@ namespace pushpull {
 namespace {
 
 // MobileNetV2 1.0 with 1,000 classes: 3.5 million parameters.
-constexpr char kConfig[] = R"(
+constexpr char kMobileNet[] = R"(
 model {
   classifier {
     num_classes: 1000
@@ -72,6 +77,11 @@ model {
     }
   }
 }
+)";
+// The same number of elements, declared by the clones.
+constexpr char kExternal[] = R"(model { external { name: "ps_round" } }
+)";
+constexpr char kTraining[] = R"(
 train_config {
   batch_size: 96
   sync_replicas: true
@@ -81,12 +91,14 @@ train_config {
     use_moving_average: %s
   }
 }
+)";
+constexpr char kReaders[] = R"(
 train_input_reader { image_folder_input_reader { path: "none" } }
 eval_input_reader { image_folder_input_reader { path: "none" } }
 )";
 
-std::string ConfigText() {
-  return absl::StrFormat(kConfig, absl::GetFlag(FLAGS_optimizer),
+std::string Training() {
+  return absl::StrFormat(kTraining, absl::GetFlag(FLAGS_optimizer),
                          absl::GetFlag(FLAGS_moving_average) ? "true" : "false");
 }
 
@@ -122,6 +134,8 @@ class Benchmark {
 
  private:
   absl::Status ReadModel(const std::string& config);
+  // The program of a clone and the flags that it alone needs.
+  std::vector<std::string> CloneProgram() const;
   absl::StatusOr<Measured> RunServer(const std::string& transport, int clones);
   absl::StatusOr<std::unique_ptr<ChildProcess>> StartServer(const std::string& transport,
                                                             const std::string& address, int clones);
@@ -195,6 +209,12 @@ absl::StatusOr<std::unique_ptr<ChildProcess>> Benchmark::StartServer(const std::
   return ChildProcess::Start(command, absl::StrCat(folder_, "/ps_server.log"));
 }
 
+std::vector<std::string> Benchmark::CloneProgram() const {
+  if (absl::GetFlag(FLAGS_client) == "cpp") return {self_};
+  return {"/usr/bin/env", absl::GetFlag(FLAGS_python), absl::GetFlag(FLAGS_python_clone),
+          absl::StrCat("--elements=", model_.gradient_bytes / sizeof(float))};
+}
+
 absl::StatusOr<Measured> Benchmark::RunServer(const std::string& transport, int clones) {
   const std::string address = transport == "unix"
                                   ? absl::StrCat("unix:", folder_, "/ps.sock")
@@ -205,14 +225,15 @@ absl::StatusOr<Measured> Benchmark::RunServer(const std::string& transport, int 
   PP_ASSIGN_OR_RETURN(auto server, StartServer(transport, address, clones));
   std::vector<std::unique_ptr<ChildProcess>> processes;
   for (int i = 0; i < clones; ++i) {
-    std::vector<std::string> command = {
-        self_,
+    std::vector<std::string> command = CloneProgram();
+    const std::vector<std::string> flags = {
         absl::StrCat("--clone_of=", address),
         absl::StrCat("--clone_index=", i),
         absl::StrCat("--num_clones=", clones),
         absl::StrCat("--shared_memory=", transport == "shm" ? "true" : "false"),
         absl::StrCat("--rounds=", absl::GetFlag(FLAGS_rounds)),
         absl::StrCat("--warmup_rounds=", absl::GetFlag(FLAGS_warmup_rounds))};
+    command.insert(command.end(), flags.begin(), flags.end());
     const std::vector<std::string> tls = TlsFlags(transport, "worker-0");
     command.insert(command.end(), tls.begin(), tls.end());
     PP_ASSIGN_OR_RETURN(auto process, ChildProcess::Start(command));
@@ -301,7 +322,7 @@ absl::Status Benchmark::MeasureTransports(int clones) {
 }
 
 absl::Status Benchmark::Run() {
-  const std::string config = ConfigText();
+  const std::string config = absl::StrCat(kMobileNet, Training(), kReaders);
   for (const std::string& transport : absl::GetFlag(FLAGS_transports)) {
     if (transport == "tls") {
       PP_RETURN_IF_ERROR(MakeCertificates());
@@ -310,7 +331,13 @@ absl::Status Benchmark::Run() {
           absl::StrCat("--transports: \"", transport, "\", expected tcp, tls, unix or shm"));
     }
   }
-  std::ofstream(absl::StrCat(folder_, "/pipeline.config")) << config;
+  const std::string client = absl::GetFlag(FLAGS_client);
+  if (client != "cpp" && client != "python") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--client=", client, ", expected cpp or python"));
+  }
+  std::ofstream(absl::StrCat(folder_, "/pipeline.config"))
+      << (client == "cpp" ? config : absl::StrCat(kExternal, Training()));
   PP_RETURN_IF_ERROR(ReadModel(config));
   const double memcpy_ms = Milliseconds(MeasureMemcpy(model_.gradient_bytes, 50));
   model_.bytes_per_ms = 2 * model_.gradient_bytes / memcpy_ms;
