@@ -69,6 +69,11 @@ void TaskHandler::DoRegister(const ps::RegisterRequest& request, Done<ps::Regist
   coordinator_->Register(request, std::move(done));
 }
 
+void TaskHandler::DoDeclareVariables(const ps::DeclareRequest&, Done<ps::DeclareReply> done) {
+  done(absl::FailedPreconditionError(
+      "the server knows the variables of this job's model: no clone declares them"));
+}
+
 void TaskHandler::DoHeartbeat(const ps::HeartbeatRequest& request, Done<ps::HeartbeatReply> done) {
   coordinator_->Heartbeat(
       request, [this, done = std::move(done)](absl::StatusOr<ps::HeartbeatReply> reply) {
