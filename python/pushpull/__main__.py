@@ -2,13 +2,17 @@
 from __future__ import annotations
 
 import argparse
+import pathlib
 import sys
 from collections.abc import Sequence
 from typing import NoReturn, Optional
 
 from pushpull import __version__, _supervisor, doctor
+from pushpull.errors import Error
+from pushpull.local_server import LocalServer
 
 EXIT_USAGE = 64
+_SERVER_END_S = 60.0  # how long the server may take to publish the last checkpoint
 
 
 class _Parser(argparse.ArgumentParser):
@@ -28,6 +32,10 @@ def _parser() -> argparse.ArgumentParser:
     worker.add_argument("--ps", default="127.0.0.1:2222", metavar="ADDRESS",
                         help="address of ps task 0, or of all ps tasks in order, with commas: host:port or unix:/path "
                         "(default: %(default)s)")
+    worker.add_argument("--pipeline_config_path", default="", metavar="FILE",
+                        help="start a ps_server with this config, for one worker; default: use the one at --ps")
+    worker.add_argument("--train_dir", default="", metavar="DIR",
+                        help="the folder for checkpoints of the server that --pipeline_config_path starts")
     worker.add_argument("--num_clones", type=int, default=1, help="clone processes of this worker (default: 1)")
     worker.add_argument("--num_workers", type=int, default=1, help="workers of the job (default: 1)")
     worker.add_argument("--worker_index", type=int, default=0, help="index of this worker, counted from 0")
@@ -49,8 +57,24 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     problem = _supervisor.check_command(flags.program)
     if problem is not None:
         parser.error(problem)
+    if bool(flags.pipeline_config_path) != bool(flags.train_dir):
+        parser.error("--pipeline_config_path and --train_dir belong together")
     options = _supervisor.Options(flags.ps, flags.num_clones, flags.num_workers, flags.worker_index, flags.program)
-    return _supervisor.Supervisor(options).run()
+    if not flags.pipeline_config_path:
+        return _supervisor.Supervisor(options).run()
+    if flags.num_workers > 1:
+        parser.error("--pipeline_config_path starts a server for one worker; with several, start ps_server by hand")
+    try:
+        with LocalServer(pathlib.Path(flags.pipeline_config_path), flags.train_dir, flags.num_clones) as server:
+            options.ps = server.address
+            code = _supervisor.Supervisor(options).run()
+            if code == 0:
+                server.wait(_SERVER_END_S)
+                server.check()
+            return code
+    except Error as error:
+        print(f"pushpull: {error}", file=sys.stderr)
+        return error.exit_code
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from pushpull.errors import InstallationError
 CLIENT_VERSION = 1  # PUSHPULL_CLIENT_VERSION of the header
 LIBRARY = "libpushpull_client.so"
 PACKAGE = pathlib.Path(__file__).resolve().parent
+NATIVE = PACKAGE / "_native"  # where the wheel has the library and the programs
 
 OK = 0
 CANCELLED = 1
@@ -99,26 +100,26 @@ _PROTOTYPES: dict[str, tuple[object, Sequence[object]]] = {
 def library_paths() -> list[pathlib.Path]:
     """Returns where the library may be, in the order in which the places are tried.
 
-    The variable PUSHPULL_CLIENT_LIBRARY names the file. Otherwise the library is beside the package's modules, where
-    the wheel puts it, or in the build folder of the checkout that this package is in.
+    The variable PUSHPULL_CLIENT_LIBRARY names the file. Otherwise the library came with the wheel, or is in the build
+    folder of the checkout that this package is in.
     """
     named = os.environ.get("PUSHPULL_CLIENT_LIBRARY")
     if named:
         return [pathlib.Path(named)]
-    return [PACKAGE / "lib" / LIBRARY, PACKAGE.parents[1] / "build" / "lib" / LIBRARY]
+    return [NATIVE / "lib" / LIBRARY, PACKAGE.parents[1] / "build" / "lib" / LIBRARY]
 
 
 def program_paths(name: str) -> list[pathlib.Path]:
     """Returns where a program such as `ps_server` may be, in the order in which the places are tried.
 
-    The variable PUSHPULL_BIN_DIR names the folder. Otherwise the program is beside the package's modules, where the
-    wheel puts it, in the build folder of the checkout that this package is in, or in a folder of PATH.
+    The variable PUSHPULL_BIN_DIR names the folder. Otherwise the program came with the wheel, or is in the build folder
+    of the checkout that this package is in, or in a folder of PATH.
     """
     folder = os.environ.get("PUSHPULL_BIN_DIR")
     if folder:
         return [pathlib.Path(folder) / name]
     search = [pathlib.Path(entry) / name for entry in os.get_exec_path() if entry]
-    return [PACKAGE / "bin" / name, PACKAGE.parents[1] / "build" / "bin" / name, *search]
+    return [NATIVE / "bin" / name, PACKAGE.parents[1] / "build" / "bin" / name, *search]
 
 
 def find_program(name: str) -> pathlib.Path:

@@ -1,5 +1,5 @@
 """Shows the progress of training as the `worker` program does: one line that is refreshed on a terminal, elsewhere one
-line every 30 seconds. A clone that `pushpull worker` started reports to it instead, and it shows all clones in one line.
+line every 30 seconds. A clone of `pushpull worker` reports to the supervisor, which shows all clones in one line.
 """
 from __future__ import annotations
 

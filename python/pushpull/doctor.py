@@ -62,24 +62,34 @@ def _check_library() -> str:
 
 
 def _check_programs() -> str:
-    found, missing = [], []
+    found, missing, broken = [], [], []
     for name in _PROGRAMS:
         try:
             path = _library.find_program(name)
-        except InstallationError as error:
-            missing.append(f"{error}")
-            continue
-        try:
             result = subprocess.run([str(path), "--version"], capture_output=True, timeout=20, check=False, text=True)
+        except InstallationError:
+            missing.append(name)
+            continue
         except (OSError, subprocess.TimeoutExpired) as error:
-            missing.append(f"{path} does not run: {error}")
+            broken.append(f"{path} does not run: {error}")
             continue
         if result.returncode != 0:
-            missing.append(f"{path} --version ended with {result.returncode}: {result.stderr.strip()[:500]}")
+            broken.append(f"{path} --version ended with {result.returncode}: {result.stderr.strip()[:500]}")
         found.append(name)
+    if "ps_server" in missing:
+        _raise_missing("ps_server")
+    if broken:
+        raise Problem("; ".join(broken))
     if missing:
-        raise (Problem if "ps_server" not in found else Remark)("; ".join(missing))
+        raise Remark(f"there is no {', '.join(missing)}; ps_server is all that this package needs")
     return f"{', '.join(found)} in {_library.find_program('ps_server').parent}"
+
+
+def _raise_missing(name: str) -> None:
+    try:
+        _library.find_program(name)
+    except InstallationError as error:
+        raise Problem(str(error)) from None
 
 
 def _check_torch() -> str:

@@ -42,7 +42,7 @@ class EvictedError(Error):
 
 
 class FailedPreconditionError(Error):
-    """The job does not fit this program: it has other variables, the first of which the message names, or other data."""
+    """The job does not fit this program: it has other data, or other variables, the first of which is named."""
 
 
 class AbortedError(Error):
