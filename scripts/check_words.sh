@@ -19,7 +19,7 @@ retired() {
     violations=$((violations + $(wc -l <<< "$hits")))
   fi
 }
-rooms=(README.md SECURITY.md CONTRIBUTING.md CMakeLists.txt common deploy docs kernels protos ps_server scripts tests worker)
+rooms=(README.md SECURITY.md CONTRIBUTING.md CMakeLists.txt common deploy docs kernels protos ps_server python scripts tests worker)
 
 retired "say image" '[Pp]icture' "${rooms[@]}"
 retired "say rate limiter" 'ArrivalPace|arrival_pace|arrival pace' "${rooms[@]}"

@@ -1,0 +1,81 @@
+"""The command `pushpull`, also as `python -m pushpull`."""
+from __future__ import annotations
+
+import argparse
+import pathlib
+import sys
+from collections.abc import Sequence
+from typing import NoReturn, Optional
+
+from pushpull import __version__, _supervisor, doctor
+from pushpull.errors import Error
+from pushpull.local_server import LocalServer
+
+EXIT_USAGE = 64
+_SERVER_END_S = 60.0  # how long the server may take to publish the last checkpoint
+
+
+class _Parser(argparse.ArgumentParser):
+    """Ends with Pushpull's exit code for bad flags."""
+
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        self.exit(EXIT_USAGE, f"{self.prog}: {message}\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="pushpull", description="Trains models of your own through a parameter server.")
+    parser.add_argument("--version", action="version", version=f"pushpull {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
+    worker = commands.add_parser("worker", help="run a Python program as clones that are restarted when they die",
+                                 usage="pushpull worker [flags] FILE|-m MODULE [arguments]")
+    worker.add_argument("--ps", default="127.0.0.1:2222", metavar="ADDRESS",
+                        help="address of ps task 0, or of all ps tasks in order, with commas: host:port or unix:/path "
+                        "(default: %(default)s)")
+    worker.add_argument("--pipeline_config_path", default="", metavar="FILE",
+                        help="start a ps_server with this config, for one worker; default: use the one at --ps")
+    worker.add_argument("--train_dir", default="", metavar="DIR",
+                        help="the folder for checkpoints of the server that --pipeline_config_path starts")
+    worker.add_argument("--num_clones", type=int, default=1, help="clone processes of this worker (default: 1)")
+    worker.add_argument("--num_workers", type=int, default=1, help="workers of the job (default: 1)")
+    worker.add_argument("--worker_index", type=int, default=0, help="index of this worker, counted from 0")
+    worker.add_argument("program", nargs=argparse.REMAINDER, metavar="FILE|-m MODULE [arguments]")
+    commands.add_parser("doctor", help="say what is wrong with the installation")
+    return parser
+
+
+def main(arguments: Optional[Sequence[str]] = None) -> int:
+    """Runs the command and returns its exit code."""
+    parser = _parser()
+    flags = parser.parse_args(arguments)
+    if flags.command == "doctor":
+        return doctor.main()
+    if flags.num_clones < 1 or flags.num_workers < 1:
+        parser.error("--num_clones and --num_workers must be at least 1")
+    if not 0 <= flags.worker_index < flags.num_workers:
+        parser.error(f"--worker_index={flags.worker_index} is not one of --num_workers={flags.num_workers} workers")
+    problem = _supervisor.check_command(flags.program)
+    if problem is not None:
+        parser.error(problem)
+    if bool(flags.pipeline_config_path) != bool(flags.train_dir):
+        parser.error("--pipeline_config_path and --train_dir belong together")
+    options = _supervisor.Options(flags.ps, flags.num_clones, flags.num_workers, flags.worker_index, flags.program)
+    if not flags.pipeline_config_path:
+        return _supervisor.Supervisor(options).run()
+    if flags.num_workers > 1:
+        parser.error("--pipeline_config_path starts a server for one worker; with several, start ps_server by hand")
+    try:
+        with LocalServer(pathlib.Path(flags.pipeline_config_path), flags.train_dir, flags.num_clones) as server:
+            options.ps = server.address
+            code = _supervisor.Supervisor(options).run()
+            if code == 0:
+                server.wait(_SERVER_END_S)
+                server.check()
+            return code
+    except Error as error:
+        print(f"pushpull: {error}", file=sys.stderr)
+        return error.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

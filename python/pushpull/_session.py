@@ -1,0 +1,99 @@
+"""What the trainers for PyTorch and numpy share: registration, the loop over batches and the rules about its order."""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Optional, Protocol, Union
+
+from pushpull._progress import Reporter
+from pushpull.errors import Error
+from pushpull.parameter_server import FloatArray, ParameterServer, RawBatch, Variable
+
+
+class HasConnect(Protocol):
+    """A LocalServer, which hands out its clones one after the other."""
+
+    def connect(self) -> ParameterServer:
+        """Connects the next clone."""
+
+
+Server = Union[ParameterServer, HasConnect]
+
+
+class Session:
+    """One clone's training. Thread rule: one thread, as for ParameterServer."""
+
+    def __init__(self, ps: Server, show_progress: bool) -> None:
+        self.ps = ps if isinstance(ps, ParameterServer) else ps.connect()
+        self._reporter = Reporter(self.ps, show_progress)
+        self._num_samples: Optional[int] = None
+        self._ended = ""  # why the clone has ended before training has
+        self.batch: Optional[RawBatch] = None  # the one that is being computed
+        self.started = False
+
+    def start(self, variables: Sequence[Variable], values: Sequence[FloatArray], num_samples: int) -> None:
+        """Registers the clone. A repeated call checks that the number of samples is the same."""
+        if self._num_samples is None:
+            self.ps.start(variables, values, num_samples)
+            self._num_samples = num_samples
+            self.started = True
+        elif self._num_samples != num_samples:
+            raise ValueError(f"this clone trains on {self._num_samples} samples; it cannot go on with {num_samples}")
+
+    def batches(self, load: Callable[[FloatArray], None]) -> Iterator[RawBatch]:
+        """Yields each batch after `load` has received its weights. In the end `load` gets the last weights.
+
+        A batch that the caller has not finished is yielded again by the next iterator, but not by the same one.
+        """
+        pending, self.batch = self.batch, None
+        while True:
+            if self.batch is not None:
+                raise Error(f"the batch at position {self.batch.position} was not finished: call step() or push() once "
+                            "for each batch")
+            self.check()
+            self.batch = pending or self.ps.next_batch(lambda: self._reporter.tick(is_waiting=True))
+            pending = None
+            if self.batch is None:
+                break
+            load(self.batch.weights)
+            yield self.batch
+        weights = self.ps.last_weights
+        if weights is not None:
+            load(weights)
+        self._reporter.finish()
+
+    def open_batch(self) -> RawBatch:
+        """Returns the batch that is being computed. Raises Error if there is none."""
+        self.check()
+        if self.batch is None:
+            raise Error("there is no batch to finish: call step() or push() once for each batch, inside the loop over "
+                        "the trainer's batches")
+        return self.batch
+
+    def check(self) -> None:
+        """Raises Error if the clone has ended or the process was forked."""
+        if self._ended:
+            raise Error(f"this trainer has ended, because {self._ended}")
+        self.ps.check_process()
+
+    def finish(self, samples: int, loss: float, metrics: Mapping[str, float]) -> None:
+        """Ends the batch and hands the gradient over."""
+        self.ps.finish(samples, loss, metrics)
+        self.batch = None
+        self._reporter.tick(is_waiting=False)
+
+    def give_up(self, message: str) -> None:
+        """Gives the batch up, if there is one, because of an error that `message` names. The clone ends."""
+        if self.ps.closed or self._ended:
+            return
+        self._ended = f"it gave up a batch: {message}"
+        if self.batch is not None:
+            self.batch = None
+            self.ps.give_up(message)
+
+    def leave(self, error: Optional[BaseException]) -> None:
+        """Closes the connection; gives the open batch up first if an error is the reason."""
+        if error is not None:
+            self.give_up(f"{type(error).__name__}: {error}")
+        self.batch = None
+        self._ended = self._ended or "it was closed"
+        self.ps.close()

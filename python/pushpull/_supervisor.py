@@ -1,0 +1,318 @@
+"""Starts the clones of a Python program, restarts those that die, and shows their output and progress.
+
+A clone that ends by a signal or with the exit code 201 (a GPU failed) is started again, with the same session and the
+next process number, by which the server knows it. Any other failure ends all clones. The kernel kills the clones when
+the supervisor ends for any reason: what a clone has not contributed is computed again.
+"""
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import os
+import secrets
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from types import FrameType
+from typing import IO, Optional
+
+from pushpull._processes import popen
+from pushpull._progress import REPORT_DESCRIPTOR, ProgressLine, decode_report
+from pushpull.parameter_server import Progress
+
+EXIT_INTERNAL, EXIT_EVICTED, EXIT_STOPPED, EXIT_GPU_LOST = 70, 77, 143, 201
+
+POLL_S = 0.1
+SETTLED_S = 2.0  # a clone that has trained for this long is started again at once
+MAX_RAPID_DEATHS = 20  # so many deaths in a row of a clone that has not
+INITIAL_PAUSE_S, MAX_PAUSE_S = 0.2, 10.0
+DRAIN_S = 30.0  # how long clones may take to end after SIGTERM
+
+
+@dataclasses.dataclass
+class Options:
+    """What `pushpull worker` was asked to do."""
+    ps: str
+    num_clones: int  # of this worker
+    num_workers: int
+    worker_index: int
+    command: list[str]  # the program and its arguments
+
+
+class _Stream:
+    """One end of a pipe from a clone, whose lines are handled one by one."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.file = file
+        self._unread = b""
+        os.set_blocking(file.fileno(), False)
+
+    def lines(self) -> tuple[list[bytes], bool]:
+        """Returns the complete lines that have arrived, and whether the other end is closed."""
+        ended = False
+        while True:
+            try:
+                data = os.read(self.file.fileno(), 65536)
+            except BlockingIOError:
+                break
+            ended = not data
+            if ended:
+                break
+            self._unread += data
+        *complete, self._unread = self._unread.split(b"\n")
+        return complete, ended
+
+    def rest(self) -> bytes:
+        """Returns the incomplete last line."""
+        rest, self._unread = self._unread, b""
+        return rest
+
+
+class _Clone:
+    """A clone and its current process."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number  # among the clones of this worker
+        self.session = secrets.randbits(64) | 1
+        self.process_number = 0
+        self.process: Optional[subprocess.Popen[bytes]] = None
+        self.outputs: list[tuple[_Stream, IO[bytes]]] = []
+        self.reports: Optional[_Stream] = None
+        self.report: Optional[Progress] = None
+        self.training_since: Optional[float] = None
+        self.restart_at: Optional[float] = 0.0  # None: it runs, is done or has left
+        self.rapid_deaths = 0
+        self.left = False
+        self.last_death = ""
+
+
+def describe_exit(code: int) -> str:
+    """Returns what happened to a process, from its return code.
+
+    >>> describe_exit(-9), describe_exit(201)
+    ('killed by signal 9', 'exit code 201')
+    """
+    return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+
+
+def is_curable(code: int) -> bool:
+    """Whether a new process may succeed where one ended with this return code.
+
+    >>> [is_curable(code) for code in (-9, 201, 1, 65, 200)]
+    [True, True, False, False, False]
+    """
+    return code < 0 or code == EXIT_GPU_LOST
+
+
+class Supervisor:
+    """Runs the clones of one worker. Not thread-safe."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._clones = [_Clone(number) for number in range(options.num_clones)]
+        self._selector = selectors.DefaultSelector()
+        self._line = ProgressLine(sys.stderr)
+        self._signals = 0
+
+    def run(self) -> int:
+        """Runs the clones until all have ended. Returns the exit code of the worker.
+
+        0: every clone has ended with 0 or was evicted. 77: all were evicted. 143: stopped by SIGTERM or SIGINT. 70: a
+        clone kept dying. Otherwise the code of the clone that failed for good.
+        """
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+        try:
+            code = self._supervise()
+        finally:
+            self._drain()
+        self._line.finish()
+        return code
+
+    def _on_signal(self, number: int, frame: Optional[FrameType]) -> None:
+        self._signals += 1
+
+    def _supervise(self) -> int:
+        while not self._signals:
+            for clone in self._clones:
+                if clone.restart_at is not None and time.monotonic() >= clone.restart_at:
+                    self._start(clone)
+            self._read(POLL_S)
+            for clone in self._clones:
+                code = self._reap(clone)
+                if code is not None:
+                    return code
+            if all(clone.process is None and clone.restart_at is None for clone in self._clones):
+                return EXIT_EVICTED if all(clone.left for clone in self._clones) else 0
+            self._show()
+        return EXIT_STOPPED
+
+    def _say(self, text: str) -> None:
+        self._line.interrupt()
+        print(f"pushpull: {text}", file=sys.stderr, flush=True)
+
+    def _start(self, clone: _Clone) -> None:
+        options = self._options
+        clone.process_number += 1
+        clone.restart_at = None
+        clone.training_since = None
+        reports, reports_of_clone = os.pipe()
+        fcntl.fcntl(reports_of_clone, fcntl.F_SETFL, os.O_NONBLOCK)
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PUSHPULL_PS": options.ps,
+                       "PUSHPULL_CLONE": str(options.worker_index * options.num_clones + clone.number),
+                       "PUSHPULL_NUM_CLONES": str(options.num_workers * options.num_clones),
+                       "PUSHPULL_SESSION": str(clone.session), "PUSHPULL_PROCESS_NUMBER": str(clone.process_number),
+                       REPORT_DESCRIPTOR: str(reports_of_clone)}
+        try:
+            clone.process = popen([sys.executable, "-m", "pushpull._clone", *options.command], signal.SIGKILL,
+                                  stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                  pass_fds=(reports_of_clone,), env=environment)
+        finally:
+            os.close(reports_of_clone)
+        assert clone.process.stdout is not None and clone.process.stderr is not None
+        clone.outputs = [(_Stream(clone.process.stdout), sys.stdout.buffer),
+                         (_Stream(clone.process.stderr), sys.stderr.buffer)]
+        clone.reports = _Stream(os.fdopen(reports, "rb", buffering=0))
+        for stream in self._streams(clone):
+            self._selector.register(stream.file, selectors.EVENT_READ, (clone, stream))
+
+    def _streams(self, clone: _Clone) -> list[_Stream]:
+        streams = [stream for stream, _ in clone.outputs]
+        return streams + [clone.reports] if clone.reports is not None else streams
+
+    def _read(self, timeout: float) -> None:
+        """Waits for output or reports, and handles them."""
+        for key, _ in self._selector.select(timeout):
+            clone, stream = key.data
+            self._handle_lines(clone, stream)
+
+    def _handle_lines(self, clone: _Clone, stream: _Stream) -> None:
+        lines, ended = stream.lines()
+        if ended and stream.file in self._selector.get_map():
+            self._selector.unregister(stream.file)
+        if stream is clone.reports:
+            for line in lines:
+                report = decode_report(line)
+                if report is not None and report.step > 0 and clone.training_since is None:
+                    clone.training_since = time.monotonic()
+                clone.report = report or clone.report
+            return
+        for own, target in clone.outputs:
+            if own is stream and lines:
+                self._print(clone, lines, target)
+
+    def _print(self, clone: _Clone, lines: Sequence[bytes], target: IO[bytes]) -> None:
+        self._line.interrupt()
+        for line in lines:
+            target.write(b"[clone %d] %s\n" % (clone.number, line))
+        target.flush()
+
+    def _reap(self, clone: _Clone) -> Optional[int]:
+        """Handles the end of the clone's process. Returns the worker's exit code if it decides that."""
+        code = None if clone.process is None else clone.process.poll()
+        if clone.process is None or code is None:
+            return None
+        self._forget(clone)
+        if code == 0:
+            return None
+        clone.last_death = describe_exit(code)
+        if code == EXIT_EVICTED:
+            self._say(f"clone {clone.number} was evicted, so it is out of the job; the other clones go on")
+            clone.left = True
+            return None
+        if not is_curable(code):
+            self._say(f"clone {clone.number} ended with {clone.last_death}, which a restart cannot fix; stopping all")
+            return code
+        return self._plan_restart(clone)
+
+    def _plan_restart(self, clone: _Clone) -> Optional[int]:
+        now = time.monotonic()
+        pause = 0.0
+        if clone.training_since is not None and now - clone.training_since >= SETTLED_S:
+            clone.rapid_deaths = 0
+        else:
+            clone.rapid_deaths += 1
+            if clone.rapid_deaths >= MAX_RAPID_DEATHS:
+                self._say(f"clone {clone.number} died ({clone.last_death}); giving up after {clone.rapid_deaths} "
+                          "deaths in a row")
+                return EXIT_INTERNAL
+            pause = min(INITIAL_PAUSE_S * 2.0**(clone.rapid_deaths - 1), MAX_PAUSE_S)
+        clone.restart_at = now + pause
+        self._say(f"clone {clone.number} died ({clone.last_death}); starting it again "
+                  + ("at once" if pause == 0.0 else f"in {pause:g} s"))
+        return None
+
+    def _forget(self, clone: _Clone) -> None:
+        """Prints what is left of the output of a process that has ended, and closes the pipes.
+
+        A process that it has left behind, such as a worker of a DataLoader, is killed with its group.
+        """
+        assert clone.process is not None
+        _signal_group(clone.process.pid, signal.SIGKILL)
+        for stream in self._streams(clone):
+            self._handle_lines(clone, stream)
+        for stream, target in clone.outputs:
+            rest = stream.rest()
+            if rest:
+                self._print(clone, [rest], target)
+        for stream in self._streams(clone):
+            if stream.file in self._selector.get_map():
+                self._selector.unregister(stream.file)
+            stream.file.close()
+        clone.process, clone.outputs, clone.reports = None, [], None
+
+    def _show(self) -> None:
+        waiting_for = ""
+        for clone in self._clones:
+            if clone.process is None and clone.restart_at is not None:
+                waiting_for = f"clone {clone.number} of {len(self._clones)} ({clone.last_death})"
+            elif clone.process is not None and clone.report is None:
+                waiting_for = f"clone {clone.number} of {len(self._clones)} (starting)"
+            elif clone.report is not None:
+                waiting_for = waiting_for or clone.report.waiting_for
+        reports = [clone.report for clone in self._clones if clone.report is not None and clone.report.step > 0]
+        if waiting_for or not reports:
+            self._line.wait(waiting_for or "the first step")
+        else:
+            self._line.update(reports)
+
+    def _drain(self) -> None:
+        """Ends all clones: asks them to, and kills them after DRAIN_S or after a second signal."""
+        running = [clone for clone in self._clones if clone.process is not None]
+        for clone in running:
+            assert clone.process is not None
+            clone.process.terminate()
+        deadline = time.monotonic() + DRAIN_S
+        while running and time.monotonic() < deadline and self._signals < 2:
+            self._read(POLL_S / 4)
+            for clone in list(running):
+                assert clone.process is not None
+                if clone.process.poll() is not None:
+                    self._forget(clone)
+                    running.remove(clone)
+        for clone in running:
+            assert clone.process is not None
+            self._say(f"clone {clone.number} did not end in time and is killed")
+            clone.process.kill()
+            clone.process.wait()
+            self._forget(clone)
+
+
+def _signal_group(group: int, number: signal.Signals) -> None:
+    """Signals a process group, which may be empty."""
+    try:
+        os.killpg(group, number)
+    except (ProcessLookupError, PermissionError):
+        pass
+
+
+def check_command(command: Sequence[str]) -> Optional[str]:
+    """Returns what is wrong with a command that begins with a Python file or `-m MODULE`, or None."""
+    if not command:
+        return "there is no program to run: name a Python file, or -m MODULE"
+    if command[0] == "-m":
+        return None if len(command) > 1 else "-m needs the name of a module"
+    return None if os.path.isfile(command[0]) else f"there is no file {command[0]}"

@@ -1,0 +1,119 @@
+"""Loads the shares of a replica from a PyTorch data set, in this process or ahead in worker processes."""
+from __future__ import annotations
+
+import collections
+import dataclasses
+import hashlib
+import random
+import struct
+from collections.abc import Callable, Iterator
+from typing import Any, Optional
+
+import numpy
+import torch
+import torch.utils.data
+
+
+@dataclasses.dataclass(frozen=True)
+class Share:
+    """The examples of one batch of a replica."""
+    position: int
+    replica: int
+    indices: list[int]
+
+
+def seed_generators(seed: int, position: int, replica: int, purpose: bytes) -> None:
+    """Seeds the global generators of PyTorch, numpy and Python from the arguments.
+
+    With them, random augmentation and dropout depend on the batch only, and not on the process that computes it.
+    """
+    digest = hashlib.blake2b(struct.pack("<QQI", seed, position, replica) + purpose, digest_size=8).digest()
+    value = int.from_bytes(digest, "little") >> 1
+    torch.manual_seed(value)
+    numpy.random.seed(value & 0xffffffff)
+    random.seed(value)
+
+
+class Shares(torch.utils.data.Dataset[Any]):
+    """The data set whose elements are collated batches."""
+
+    def __init__(self, dataset: Any, collate_fn: Optional[Callable[[list[Any]], Any]], seed: int) -> None:
+        self._dataset = dataset
+        self._collate = collate_fn or torch.utils.data.default_collate
+        self._seed = seed
+
+    def __getitem__(self, share: Share) -> Any:
+        seed_generators(self._seed, share.position, share.replica, b"data")
+        fetch_all = getattr(self._dataset, "__getitems__", None)
+        if fetch_all is not None:
+            return self._collate(fetch_all(share.indices))
+        return self._collate([self._dataset[i] for i in share.indices])
+
+
+def _unchanged(batch: Any) -> Any:
+    return batch
+
+
+class Loader:
+    """Loads batches. With worker processes it loads those that probably come next ahead of time."""
+
+    MAX_MISSES = 16  # after so many unexpected batches in a row, another replica is loaded ahead
+
+    def __init__(self, shares: Shares, sample: Callable[[int, int], list[int]], num_workers: int) -> None:
+        """sample: returns the examples of a position and a replica."""
+        self._shares = shares
+        self._sample = sample
+        self._num_workers = num_workers
+        self._iterator: Optional[Iterator[Any]] = None
+        self._ahead: collections.deque[tuple[int, int]] = collections.deque()  # loaded or being loaded, in order
+        self._misses = 0
+
+    def _keys(self, position: int, replica: int, ahead: collections.deque[tuple[int, int]]) -> Iterator[Share]:
+        while True:
+            ahead.append((position, replica))
+            yield Share(position, replica, self._sample(position, replica))
+            position += 1
+
+    def _start(self, position: int, replica: int) -> Iterator[Any]:
+        self.close()
+        self._ahead = collections.deque()
+        loader = torch.utils.data.DataLoader(self._shares, batch_size=None, collate_fn=_unchanged,
+                                             sampler=_Keys(self._keys(position, replica, self._ahead)),
+                                             num_workers=self._num_workers)
+        self._iterator = iter(loader)
+        self._misses = 0
+        return self._iterator
+
+    def load(self, position: int, replica: int) -> tuple[Any, list[int]]:
+        """Returns the collated batch and the examples in it."""
+        indices = self._sample(position, replica)
+        if self._num_workers == 0:
+            return self._shares[Share(position, replica, indices)], indices
+        key = (position, replica)
+        iterator = self._iterator
+        if iterator is None or key not in self._ahead:
+            is_other_replica = bool(self._ahead) and self._ahead[0][1] != replica
+            self._misses += 1
+            if iterator is not None and is_other_replica and self._misses < self.MAX_MISSES:
+                # This clone computes for another one that is away, and goes on with its own replica after that.
+                return self._shares[Share(position, replica, indices)], indices
+            iterator = self._start(position, replica)
+        while True:
+            data = next(iterator)
+            if self._ahead.popleft() == key:
+                self._misses = 0
+                return data, indices
+
+    def close(self) -> None:
+        """Ends the worker processes."""
+        self._iterator = None
+
+
+class _Keys(torch.utils.data.Sampler[Share]):
+    """Wraps an endless iterator for DataLoader."""
+
+    def __init__(self, keys: Iterator[Share]) -> None:
+        self._iterator = keys
+
+    def __iter__(self) -> Iterator[Share]:
+        return self._iterator

@@ -1,0 +1,179 @@
+"""The variables of a PyTorch model: what the server is told of them, and how their values are moved."""
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Optional, Union
+
+import torch
+
+from pushpull.errors import ModelChangedError
+from pushpull.parameter_server import FloatArray, Variable
+
+# Called with the name and the parameter. Returns what differs from the defaults: "weight_decay",
+# "learning_rate_multiplier".
+Options = Callable[[str, torch.nn.Parameter], Mapping[str, float]]
+_OPTION_NAMES = ("weight_decay", "learning_rate_multiplier")
+
+
+@dataclasses.dataclass
+class Entry:
+    """One variable with the tensor that holds it in the model."""
+    variable: Variable
+    dtype: torch.dtype
+    holder: Union[torch.nn.Parameter, tuple[torch.nn.Module, str]]  # a parameter, or the place of a buffer
+    momentum: Optional[float] = None  # of running statistics: new = (1 - momentum) * old + momentum * statistic
+
+    @property
+    def name(self) -> str:
+        """The name in the model, such as "features.0.weight"."""
+        return self.variable.name
+
+    def tensor(self) -> torch.Tensor:
+        """Returns the tensor that the model uses now. A buffer may be replaced by assignment."""
+        if isinstance(self.holder, torch.nn.Parameter):
+            return self.holder
+        module, name = self.holder
+        buffer = module._buffers.get(name)
+        if buffer is None:
+            raise ModelChangedError(f"the buffer {self.name} is no longer in the model")
+        return buffer
+
+
+def _check_storable(name: str, tensor: torch.Tensor) -> None:
+    """Raises TypeError, which names the tensor, if float32 cannot hold its values."""
+    problem = ""
+    if isinstance(tensor, (torch.nn.UninitializedParameter, torch.nn.UninitializedBuffer)):
+        problem = "has no shape yet; call the model once before it is registered"
+    elif tensor.is_complex():
+        problem = f"has the dtype {tensor.dtype}, which cannot be stored as float32"
+    elif tensor.is_quantized:
+        problem = f"is quantized ({tensor.dtype}), which cannot be stored as float32"
+    elif tensor.layout != torch.strided:
+        problem = f"has the layout {tensor.layout}, but only dense tensors can be stored"
+    elif tensor.device.type == "meta":
+        problem = "is on the device `meta` and has no values"
+    if problem:
+        raise TypeError(f"the tensor {name} {problem}")
+
+
+def _momentum(module: torch.nn.Module, buffer: str) -> Optional[float]:
+    """Returns the momentum with which a module updates the buffer; None if it does not update it in this way."""
+    if not isinstance(module, torch.nn.modules.batchnorm._NormBase) or buffer not in ("running_mean", "running_var"):
+        return None
+    # None stands for a cumulative average, and with 0 the buffer never changes.
+    return float(module.momentum) if module.momentum is not None and 0 < module.momentum <= 1 else None
+
+
+def _buffers(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module, str]]:
+    """Yields the persistent buffers that have elements, each once: full name, module and the name in it."""
+    seen: set[int] = set()
+    for prefix, module in model.named_modules():
+        for name, buffer in module._buffers.items():
+            if buffer is None or name in module._non_persistent_buffers_set or id(buffer) in seen:
+                continue
+            seen.add(id(buffer))
+            if buffer.numel() > 0:
+                yield (f"{prefix}.{name}" if prefix else name), module, name
+
+
+def declare(model: torch.nn.Module, options: Optional[Options]) -> list[Entry]:
+    """Returns the model's variables: its parameters in the order of its modules, then its persistent buffers.
+
+    A parameter that several modules share appears once. Tensors without elements are left out. Raises TypeError if a
+    tensor cannot be stored.
+    """
+    entries = []
+    for name, parameter in model.named_parameters():
+        _check_storable(name, parameter)
+        if parameter.numel() == 0:
+            continue
+        settings: dict[str, Any] = dict(options(name, parameter)) if options is not None else {}
+        for option in settings:
+            if option not in _OPTION_NAMES:
+                raise ValueError(f"options({name!r}, ...) returned {option!r}, expected {' or '.join(_OPTION_NAMES)}")
+        variable = Variable(name, tuple(parameter.shape), frozen=not parameter.requires_grad, **settings)
+        entries.append(Entry(variable, parameter.dtype, parameter))
+    for name, module, key in _buffers(model):
+        buffer = module._buffers[key]
+        assert buffer is not None
+        _check_storable(name, buffer)
+        momentum = _momentum(module, key)
+        decay = 0.0 if momentum is None else 1.0 - momentum
+        variable = Variable(name, tuple(buffer.shape), moving_statistic=True, moving_average_decay=decay)
+        entries.append(Entry(variable, buffer.dtype, (module, key), momentum))
+    if not entries:
+        raise ValueError("the model has neither parameters nor buffers")
+    return entries
+
+
+def check_unchanged(model: torch.nn.Module, entries: list[Entry]) -> None:
+    """Raises ModelChangedError, which names the first difference, if the model is not as it was declared."""
+    registered = {id(entry.holder): entry for entry in entries}
+    count = 0
+    for name, parameter in model.named_parameters():
+        if parameter.numel() == 0:
+            continue
+        if id(parameter) not in registered:
+            raise ModelChangedError(f"the parameter {name} was added or replaced after the model was registered; "
+                                    "create a new job for the changed model")
+        count += 1
+    parameters = [entry for entry in entries if isinstance(entry.holder, torch.nn.Parameter)]
+    if count < len(parameters):
+        present = {id(parameter) for parameter in model.parameters()}
+        missing = next(entry for entry in parameters if id(entry.holder) not in present)
+        raise ModelChangedError(f"the parameter {missing.name} was removed after the model was registered")
+    for entry in entries:
+        tensor = entry.tensor()
+        if tuple(tensor.shape) != entry.variable.shape:
+            raise ModelChangedError(f"{entry.name} had the shape {list(entry.variable.shape)} when the model was "
+                                    f"registered, and has the shape {list(tensor.shape)} now")
+        if tensor.dtype != entry.dtype:
+            raise ModelChangedError(f"{entry.name} was of {entry.dtype} when the model was registered, and is of "
+                                    f"{tensor.dtype} now")
+        if isinstance(entry.holder, torch.nn.Parameter) and tensor.requires_grad == entry.variable.frozen:
+            was, now = ("frozen", "trainable") if entry.variable.frozen else ("trainable", "frozen")
+            raise ModelChangedError(f"{entry.name} was {was} when the model was registered, and is {now} now "
+                                    "(requires_grad)")
+
+
+def value_of(entry: Entry) -> FloatArray:
+    """Returns the tensor's value as float32."""
+    array: FloatArray = entry.tensor().detach().to("cpu", torch.float32).contiguous().numpy()
+    return array
+
+
+def views_of(array: FloatArray, entries: list[Entry], offsets: list[int]) -> list[torch.Tensor]:
+    """Returns the parts of a flat vector as tensors that share its memory, in the order of the entries."""
+    flat = torch.from_numpy(array)
+    return [flat[offset:offset + entry.variable.size].view(entry.variable.shape)
+            for entry, offset in zip(entries, offsets)]
+
+
+@torch.no_grad()
+def load(entries: list[Entry], views: list[torch.Tensor]) -> None:
+    """Copies values from the views into the model. Integers are rounded."""
+    for entry, view in zip(entries, views):
+        is_exact = entry.dtype.is_floating_point
+        entry.tensor().copy_(view if is_exact else view.round())
+
+
+@torch.no_grad()
+def store_statistics(entries: list[Entry], old: list[torch.Tensor], into: list[torch.Tensor]) -> None:
+    """Writes what the clone pushes for its buffers.
+
+    A running statistic is new = (1 - m) * old + m * s with the statistic s of the batch. The server computes the same
+    formula with the mean of all clones' s, so s is pushed: (new - (1 - m) * old) / m. Other buffers are pushed as they
+    are.
+    """
+    for entry, before, target in zip(entries, old, into):
+        if not entry.variable.moving_statistic:
+            continue
+        new = entry.tensor().detach().to("cpu")
+        if entry.momentum is None:
+            target.copy_(new)
+            continue
+        start = before.to(entry.dtype)  # what the model has computed with
+        statistic = (new.double() - (1.0 - entry.momentum) * start.double()) / entry.momentum
+        # An unchanged value is pushed as it is, because the formula would add rounding errors to it.
+        target.copy_(torch.where(new == start, new.double(), statistic))

@@ -1,0 +1,145 @@
+"""Reads the checkpoints of a train_dir (docs/FORMATS.md) without a server. Needs numpy only."""
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import pathlib
+import re
+import struct
+import time
+from collections.abc import Iterator
+from typing import Any, Optional, Union
+
+import numpy
+
+from pushpull.errors import CheckpointError
+from pushpull.parameter_server import FloatArray
+
+PathLike = Union[str, "os.PathLike[str]"]
+
+_FOLDER = re.compile(r"ckpt-(\d{8,})")
+_DIGEST_LINE = re.compile(rb'\{"manifest_sha256":"([0-9a-f]{64})",\n')
+_EMA_SUFFIX = "/ExponentialMovingAverage"
+
+
+class Checkpoint:
+    """One checkpoint, whose manifest has been read and verified."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        """Raises CheckpointError if the manifest is missing or damaged."""
+        self.folder = folder
+        path = folder / "MANIFEST.json"
+        try:
+            text = path.read_bytes()
+        except OSError as error:
+            raise CheckpointError(f"{path} cannot be read: {error.strerror}") from None
+        first = _DIGEST_LINE.match(text)
+        if first is None or hashlib.sha256(text[first.end():]).hexdigest().encode() != first[1]:
+            raise CheckpointError(f"{path} is damaged: its digest is wrong")
+        self.manifest: dict[str, Any] = json.loads(text)
+        if self.manifest["format_version"] != 1:
+            raise CheckpointError(f"{path} has the format version {self.manifest['format_version']}, expected 1")
+        self.step = int(self.manifest["step"])
+        self.training_done = bool(self.manifest["training_done"])
+
+    def load(self, ema: bool = False) -> dict[str, FloatArray]:
+        """Returns the variables by name; see `pushpull.load`. Verifies the files' digests."""
+        if ema and not self.manifest["has_ema"]:
+            raise CheckpointError(f"{self.folder} has no moving averages: the job did not use them")
+        shapes = {entry["name"]: tuple(entry["shape"]) for entry in self.manifest["variables"]}
+        stored = {}  # name in the file -> name of the variable
+        for entry in self.manifest["variables"]:
+            name = entry["name"]
+            stored[name + _EMA_SUFFIX if ema and not entry["moving_statistic"] else name] = name
+        arrays = {name: numpy.zeros(math.prod(shape), numpy.float32) for name, shape in shapes.items()}
+        found = dict.fromkeys(shapes, 0)
+        for file in self.manifest["files"]:
+            for name, offset, values in self._read_shard(file):
+                variable = stored.get(name)
+                if variable is not None:
+                    arrays[variable][offset:offset + values.size] = values
+                    found[variable] += values.size
+        for name, array in arrays.items():
+            if found[name] != array.size:
+                raise CheckpointError(f"{self.folder} has {found[name]} of the {array.size} elements of {name}")
+        return {name: array.reshape(shapes[name]) for name, array in arrays.items()}
+
+    def _read_shard(self, file: dict[str, Any]) -> Iterator[tuple[str, int, FloatArray]]:
+        """Yields the tensors of a safetensors file: name, first element in the whole tensor and flat values."""
+        path = self.folder / file["name"]
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise CheckpointError(f"{path} cannot be read: {error.strerror}") from None
+        if hashlib.sha256(data).hexdigest() != file["sha256"]:
+            raise CheckpointError(f"{path} is damaged: its digest differs from the manifest's")
+        size = struct.unpack_from("<Q", data)[0]
+        header = json.loads(data[8:8 + size])
+        metadata = header.pop("__metadata__", {})
+        for name, entry in header.items():
+            if entry["dtype"] != "F32":
+                raise CheckpointError(f"{path}: {name} has the type {entry['dtype']}, expected F32")
+            part = json.loads(metadata.get(f"part/{name}", '{"offset": 0}'))
+            begin, end = entry["data_offsets"]
+            yield name, part["offset"], numpy.frombuffer(data, "<f4", (end - begin) // 4, 8 + size + begin)
+
+
+def steps(train_dir: PathLike) -> list[int]:
+    """Returns the steps of the checkpoints in a train_dir, in ascending order."""
+    try:
+        names = os.listdir(train_dir)
+    except OSError as error:
+        raise CheckpointError(f"{train_dir} cannot be read: {error.strerror}") from None
+    return sorted(int(match[1]) for match in map(_FOLDER.fullmatch, names) if match)
+
+
+def open_checkpoint(train_dir: PathLike, step: Optional[int] = None) -> Checkpoint:
+    """Opens the checkpoint of a step, or the newest one. `train_dir` may be a checkpoint's own folder."""
+    folder = pathlib.Path(train_dir)
+    if step is None and _FOLDER.fullmatch(folder.name):
+        return Checkpoint(folder)
+    if step is None:
+        found = steps(folder)
+        if not found:
+            raise CheckpointError(f"there is no checkpoint in {folder}")
+        step = found[-1]
+    return Checkpoint(folder / f"ckpt-{step:08d}")
+
+
+def load(train_dir: PathLike, step: Optional[int] = None, ema: bool = False) -> dict[str, FloatArray]:
+    """Returns the variables of a checkpoint by name.
+
+    step: which checkpoint; default: the newest. ema: the moving averages of the trainable variables instead of the raw
+    ones; moving statistics, which have no average, are the same.
+
+    Raises CheckpointError if the checkpoint is missing or damaged, or has no moving averages.
+    """
+    return open_checkpoint(train_dir, step).load(ema)
+
+
+def watch(train_dir: PathLike, poll_seconds: float = 2.0, wait_seconds: Optional[float] = None) -> Iterator[Checkpoint]:
+    """Yields each new checkpoint, beginning with the newest, until that of the end of training.
+
+    For an evaluation in a process of its own. If several are published while the caller works, only the newest is
+    yielded. wait_seconds: ends if no checkpoint appears for that long.
+    """
+    last, seen_at = -1, time.monotonic()
+    while True:
+        found = steps(train_dir) if os.path.isdir(train_dir) else []
+        if found and found[-1] > last:
+            try:
+                newest = open_checkpoint(train_dir, found[-1])
+            except CheckpointError:
+                if found[-1] in steps(train_dir):
+                    raise
+                continue  # it was deleted in between, so there is a newer one
+            last = newest.step
+            yield newest
+            if newest.training_done:
+                return
+            seen_at = time.monotonic()
+        elif wait_seconds is not None and time.monotonic() - seen_at > wait_seconds:
+            return
+        time.sleep(poll_seconds)

@@ -1,0 +1,139 @@
+"""A parameter server in a process of its own on this machine, for notebooks, tests and jobs of one machine."""
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Optional, Union
+
+from pushpull import _library
+from pushpull._processes import KEEPER, popen
+from pushpull.errors import ServerFailedError
+from pushpull.parameter_server import ParameterServer, connect
+
+_START_SECONDS = 60.0
+_END_SECONDS = 60.0
+
+
+class LocalServer:
+    """Runs the program ps_server. It ends with this object and, whatever happens, with this process.
+
+        with pushpull.LocalServer(config) as server:
+            trainer = pushpull.torch.Trainer(server, model)
+            ...
+            weights = pushpull.load(server.train_dir)
+
+    Thread-safe, except that one thread closes it.
+    """
+
+    def __init__(self, config: Union[str, "os.PathLike[str]"], train_dir: Union[str, "os.PathLike[str]", None] = None,
+                 num_clones: int = 1, flags: Sequence[str] = ()) -> None:
+        """Starts the server on a Unix socket in a temporary folder. Blocks until it listens.
+
+        config: the text of a pipeline config, or the path of a file with it.
+        train_dir: folder for checkpoints; a run that is in it goes on. Default: in the temporary folder, which is
+        removed when the server is closed.
+        num_clones: number of clones of the job.
+        flags: further flags of ps_server, such as "--metrics_port=9095".
+
+        Raises ServerFailedError, with the program's output, if it cannot start.
+        """
+        self.num_clones = num_clones
+        self._given_out = 0
+        self._folder = pathlib.Path(tempfile.mkdtemp(prefix="pushpull-"))
+        self._log_path = self._folder / "ps_server.log"
+        self.address = f"unix:{self._folder / 'ps'}"
+        self._process: Optional[subprocess.Popen[bytes]] = None
+        try:
+            self.train_dir = pathlib.Path(train_dir) if train_dir is not None else self._folder / "train_dir"
+            if isinstance(config, str) and "{" in config:
+                path = self._folder / "pipeline.config"
+                path.write_text(config)
+            else:
+                path = pathlib.Path(config)
+            state = [f"--state_dir={self._folder / 'state'}"] if train_dir is None else []
+            command = [str(_library.find_program("ps_server")), f"--pipeline_config_path={path}",
+                       f"--train_dir={self.train_dir}", f"--listen={self.address}", f"--num_replicas={num_clones}",
+                       *state, *flags]
+            with open(self._log_path, "wb") as log:
+                self._process = KEEPER.call(lambda: popen(command, signal.SIGTERM, stdin=subprocess.DEVNULL,
+                                                          stdout=log, stderr=log))
+            self._await_start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> LocalServer:
+        return self
+
+    def __exit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException],
+                 traceback: Optional[TracebackType]) -> None:
+        self.close()
+
+    def _await_start(self) -> None:
+        deadline = time.monotonic() + _START_SECONDS
+        while "listening on " not in self.log():
+            self.check()
+            if self.wait(0.0) is not None:
+                return  # a run that has ended already
+            if time.monotonic() > deadline:
+                raise ServerFailedError(f"ps_server does not listen after {_START_SECONDS:.0f} s:\n{self.log()}")
+            time.sleep(0.01)
+
+    def log(self) -> str:
+        """Returns what the program has printed so far."""
+        try:
+            return self._log_path.read_text(errors="replace")
+        except FileNotFoundError:
+            return ""
+
+    @property
+    def pid(self) -> int:
+        """The process id of ps_server."""
+        assert self._process is not None
+        return self._process.pid
+
+    def wait(self, timeout: Optional[float] = None) -> Optional[int]:
+        """Waits for the program's end, which follows the last step. Returns its exit code; None: it still runs."""
+        assert self._process is not None
+        try:
+            return self._process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def check(self) -> None:
+        """Raises ServerFailedError, with the program's output, if it has failed."""
+        if self._process is None:
+            raise ServerFailedError("this LocalServer is closed")
+        code = self._process.poll()
+        if code is not None and code != 0:
+            how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+            raise ServerFailedError(f"ps_server {how}:\n{self.log()[-8000:]}")
+
+    def connect(self, clone: Optional[int] = None, **options: Any) -> ParameterServer:
+        """Connects a clone. Without a number, the clones are given out in turn. options: as for pushpull.connect."""
+        if clone is None:
+            clone = self._given_out % self.num_clones
+            self._given_out += 1
+        return connect(self.address, clone=clone, num_clones=self.num_clones, check=self.check, **options)
+
+    def close(self) -> None:
+        """Ends the server: waits for it if training has ended, else asks it to publish a checkpoint and end."""
+        process, self._process = self._process, None
+        if process is not None:
+            try:
+                process.wait(0.5)
+            except subprocess.TimeoutExpired:
+                process.terminate()
+                try:
+                    process.wait(_END_SECONDS)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)

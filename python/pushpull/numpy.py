@@ -1,0 +1,138 @@
+"""Trains plain arrays through a parameter server, with gradients that the program computes itself.
+
+    ps = pushpull.connect("host:2222")
+    trainer = pushpull.numpy.Trainer(ps, {"w": w, "b": b})
+    for batch in trainer.batches(num_samples=len(x)):
+        error = x[batch.indices] @ w + b - y[batch.indices]
+        gradients = {"w": x[batch.indices].T @ error / len(batch), "b": error.mean(axis=0)}
+        trainer.push(gradients, samples=len(batch), loss=0.5 * (error**2).mean())
+"""
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import Any, Optional
+
+import numpy
+import numpy.typing
+
+from pushpull._session import Server, Session
+from pushpull.parameter_server import FloatArray, ParameterServer, Variable
+
+__all__ = ["Batch", "Trainer"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Batch:
+    """The share of this replica in one step. len(batch) is the number of samples."""
+    indices: numpy.typing.NDArray[numpy.int64]  # of the samples
+    position: int  # the step in a synchronous job; in an asynchronous one the number of the replica's batch
+    replica: int
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+
+class Trainer:
+    """Trains arrays as one clone. Thread rule: one thread uses it; a process may have several trainers."""
+
+    def __init__(self, ps: Server, variables: Mapping[str, numpy.typing.NDArray[Any]],
+                 options: Optional[Mapping[str, Mapping[str, Any]]] = None, *, show_progress: bool = True) -> None:
+        """Collects the variables. `batches` registers them in the order of the mapping.
+
+        variables: the arrays by name. The trainer writes the weights of each step into them. They may be of any real
+        type; the server keeps float32.
+        options: by name, what differs from the defaults of pushpull.Variable, such as {"w": {"weight_decay": 1e-4}}.
+
+        Raises TypeError, which names the array, if one cannot be stored.
+        """
+        self._arrays = dict(variables)
+        self._variables = []
+        for name, array in self._arrays.items():
+            if not isinstance(array, numpy.ndarray) or array.dtype.kind not in "biuf":
+                kind = getattr(array, "dtype", type(array).__name__)
+                raise TypeError(f"the variable {name} is of {kind}, which cannot be stored as float32")
+            settings = (options or {}).get(name, {})
+            self._variables.append(Variable(name, array.shape, **settings))
+        unknown = set(options or {}) - set(self._arrays)
+        if unknown:
+            raise ValueError(f"options name {min(unknown)!r}, which is not a variable")
+        self._session = Session(ps, show_progress)
+        self._offsets: list[int] = []
+
+    @property
+    def ps(self) -> ParameterServer:
+        """The connection of this clone."""
+        return self._session.ps
+
+    def __enter__(self) -> Trainer:
+        return self
+
+    def __exit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException],
+                 traceback: Optional[TracebackType]) -> None:
+        self._session.leave(error)
+
+    def close(self) -> None:
+        """Leaves the job."""
+        self._session.leave(None)
+
+    def batches(self, num_samples: int, shuffle: bool = True) -> Iterator[Batch]:
+        """Registers the variables and yields this replica's batches until training ends.
+
+        Before each batch the arrays get the weights of its step, and after the last one the final weights. Call `push`
+        once for each batch. Which samples a batch has depends on the job's seed, the step and the replica only.
+
+        num_samples: size of the training data. shuffle: another order in each epoch.
+
+        Blocks until the clone is registered. Raises FailedPreconditionError, which names the first difference, if the
+        server has other variables.
+        """
+        self._session.check()
+        first = not self._session.started
+        self._session.start(self._variables, [self._as_float32(v.name) for v in self._variables], num_samples)
+        if first:
+            self._offsets = [self.ps.offset(i) for i in range(len(self._variables))]
+        return self._batches(num_samples, shuffle)
+
+    def _as_float32(self, name: str) -> FloatArray:
+        return numpy.ascontiguousarray(self._arrays[name], dtype=numpy.float32).reshape(self._arrays[name].shape)
+
+    def _batches(self, num_samples: int, shuffle: bool) -> Iterator[Batch]:
+        for raw in self._session.batches(self._load):
+            indices = numpy.array(self.ps.sample(num_samples, raw.position, raw.replica, shuffle), dtype=numpy.int64)
+            yield Batch(indices, raw.position, raw.replica)
+
+    def _part(self, flat: FloatArray, index: int) -> FloatArray:
+        begin, variable = self._offsets[index], self._variables[index]
+        return flat[begin:begin + variable.size].reshape(variable.shape)
+
+    def _load(self, weights: FloatArray) -> None:
+        for i, variable in enumerate(self._variables):
+            value, array = self._part(weights, i), self._arrays[variable.name]
+            array[...] = value if array.dtype.kind == "f" else numpy.rint(value)
+
+    def push(self, gradients: Mapping[str, numpy.typing.NDArray[Any]], samples: int, loss: float,
+             metrics: Optional[Mapping[str, float]] = None) -> None:
+        """Pushes the gradients, and ends the batch.
+
+        gradients: by name, each the mean over the samples, of the variable's shape; for a moving statistic, the
+        statistic of the batch. A variable without an entry has the gradient zero. samples: how many there are; the
+        server weights the gradient by them. metrics: means over the samples by TensorBoard tag.
+        """
+        raw = self._session.open_batch()
+        if samples < 1:
+            raise ValueError(f"samples={samples}, expected at least 1")
+        unknown = set(gradients) - set(self._arrays)
+        if unknown:
+            raise ValueError(f"there is a gradient of {min(unknown)!r}, which is not a variable")
+        for variable in self._variables:
+            gradient = gradients.get(variable.name)
+            if gradient is None and variable.moving_statistic:
+                raise ValueError(f"the moving statistic {variable.name} needs the statistic of this batch")
+            if gradient is not None and numpy.shape(gradient) != variable.shape:
+                raise ValueError(f"the gradient of {variable.name} has the shape {list(numpy.shape(gradient))}, "
+                                 f"expected {list(variable.shape)}")
+        for i, variable in enumerate(self._variables):
+            self._part(raw.gradient, i)[...] = gradients.get(variable.name, 0.0)
+        self._session.finish(samples, float(loss), metrics or {})

@@ -1,0 +1,407 @@
+"""One clone of a job: the connection to its parameter server. `pushpull.torch` and `pushpull.numpy` build on it.
+
+A program for another framework can use it directly:
+
+    ps = pushpull.connect("host:2222")
+    ps.start(variables, values, num_samples=60000)
+    while (batch := ps.next_batch()) is not None:
+        ...                                  # compute at batch.weights, fill batch.gradient in
+        ps.finish(samples=32, loss=loss)
+
+Thread rule: one thread at a time uses a ParameterServer; `advance`, `stop` and `progress` may be called by any thread.
+After a fork only the parent may use it.
+"""
+from __future__ import annotations
+
+import atexit
+import ctypes
+import dataclasses
+import math
+import os
+import secrets
+import threading
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Optional, Union
+
+import numpy
+import numpy.typing
+
+from pushpull import _library
+from pushpull.errors import Error, ForkedProcessError, InvalidArgumentError, StoppedError, error_of
+
+FloatArray = numpy.typing.NDArray[numpy.float32]
+PathLike = Union[str, "os.PathLike[str]"]
+DEFAULT_ADDRESS = "127.0.0.1:2222"
+POLL_MILLISECONDS = 200  # how long a wait in the library lasts before Python can handle a signal
+
+
+@dataclasses.dataclass(frozen=True)
+class Variable:
+    """A variable as the server trains it (VariableEntry in protos/parameter_server.proto)."""
+    name: str
+    shape: tuple[int, ...]
+    moving_statistic: bool = False  # has no gradient; clones push a statistic of the batch
+    weight_decay: float = 0.0  # weight_decay * w is added to the gradient
+    learning_rate_multiplier: float = 1.0  # scales the gradient
+    frozen: bool = False  # keeps its initial value
+    moving_average_decay: float = 0.0  # statistics: v += (1 - decay) * (s - v) with the clones' mean s
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape)
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """What the server trains."""
+    sync: bool
+    tasks: int  # number of ps tasks
+    seed: int
+    batch_size: int  # train_config.batch_size
+    num_steps: int  # 0: the job has no last step
+    version: int  # the number of steps applied when this clone connected
+    awaits_variables: bool  # the next clone to start declares them
+    external_name: Optional[str]  # model.external.name; None: the server knows the model
+    pipeline_config: str  # in protobuf's text format
+
+
+@dataclasses.dataclass(frozen=True)
+class RawBatch:
+    """A batch to compute. The arrays are flat; `ParameterServer.offset` gives the position of each variable."""
+    replica: int
+    position: int  # with the replica it selects the data
+    version: int  # of the weights
+    weights: FloatArray  # to be read only, and only until `finish` or `give_up`
+    gradient: FloatArray  # to be filled in until `finish`
+
+
+@dataclasses.dataclass(frozen=True)
+class Progress:
+    """The figures of a clone."""
+    step: int  # 0: no contribution yet
+    num_steps: int
+    loss: float
+    learning_rate: float
+    samples_per_second: float
+    samples: int  # contributed by this clone since it connected
+    staleness: int  # in versions
+    waiting_for: str  # what the clone waits for, or empty
+
+
+_open: weakref.WeakSet[ParameterServer] = weakref.WeakSet()
+
+
+def stop_all() -> None:
+    """Stops all clones of this process, so that threads that wait for them get StoppedError. Never blocks."""
+    for ps in list(_open):
+        ps.stop()
+
+
+@atexit.register
+def _close_all() -> None:
+    for ps in list(_open):
+        ps.close()
+
+
+def _interruptibly(function: Callable[[], int], stop: Callable[[], None]) -> int:
+    """Calls a blocking function of the library so that Ctrl-C ends it. Returns its result.
+
+    Python handles signals in the main thread between two instructions, so the function runs in another thread.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return function()
+    result: list[int] = []
+    thread = threading.Thread(target=lambda: result.append(function()), name="pushpull", daemon=True)
+    thread.start()
+    try:
+        while thread.is_alive():
+            thread.join(POLL_MILLISECONDS / 1000)
+    except BaseException:
+        stop()
+        thread.join()
+        raise
+    return result[0]
+
+
+class ParameterServer:
+    """A clone's connection. Create it with `pushpull.connect` or `LocalServer.connect`."""
+
+    def __init__(self, options: _library.CloneOptions, check: Optional[Callable[[], None]] = None) -> None:
+        """Connects. Blocks until the server answers, at most for the peer deadline.
+
+        check: called while the clone waits, a few times a second; may raise, for example because the server has ended.
+        """
+        self._pid = os.getpid()
+        self._library = _library.library()
+        self._clone: Optional[int] = self._library.pushpull_clone_new(ctypes.byref(options))
+        self._check = check
+        self._stopped = False
+        self._batch = _library.Batch()
+        self._arrays: dict[int, FloatArray] = {}
+        self._variables: list[Variable] = []
+        self.clone = int(options.worker_id)
+        self.num_clones = int(options.num_replicas)
+        _open.add(self)
+        try:
+            self._do(self._library.pushpull_clone_connect)
+            self.job = self._read_job()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> ParameterServer:
+        return self
+
+    def __exit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException],
+                 traceback: Optional[TracebackType]) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_clone", None) is not None and self._pid == os.getpid():
+            self.close()
+
+    def close(self) -> None:
+        """Leaves the job if training has not ended. Another clone or a new process takes the replica over."""
+        if self._pid != os.getpid():
+            return
+        clone, self._clone = self._clone, None
+        self._arrays.clear()
+        if clone is not None:
+            _open.discard(self)
+            self._library.pushpull_clone_stop(clone)
+            self._library.pushpull_clone_free(clone)
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` has been called."""
+        return self._clone is None
+
+    def stop(self) -> None:
+        """Makes calls that wait raise StoppedError, in any thread. Never blocks."""
+        self._stopped = True
+        if self._clone is not None and self._pid == os.getpid():
+            self._library.pushpull_clone_stop(self._clone)
+
+    def check_process(self) -> None:
+        """Raises ForkedProcessError in a process that was forked from the one that connected."""
+        self._handle()
+
+    def _handle(self) -> int:
+        if self._pid != os.getpid():
+            raise ForkedProcessError(
+                f"this connection to the parameter server belongs to process {self._pid}, but process {os.getpid()}, "
+                "which was forked from it, uses it; worker processes of a DataLoader must not use the trainer")
+        if self._clone is None:
+            raise Error("this connection to the parameter server is closed")
+        return self._clone
+
+    def _fail(self, code: int) -> Error:
+        message = self._library.pushpull_clone_error(self._handle())
+        text = (message or b"").decode(errors="replace")
+        if code == _library.CANCELLED and self._stopped:
+            return StoppedError(text or "stopped")
+        return error_of(code, text)
+
+    def _do(self, function: Any, *arguments: Any) -> None:
+        """Calls a function of the library that may block for long. Raises its error."""
+        clone = self._handle()
+        code = _interruptibly(lambda: int(function(clone, *arguments)), self.stop)
+        if code != _library.OK:
+            if self._check is not None:
+                self._check()
+            raise self._fail(code)
+
+    def _read_job(self) -> Job:
+        job = _library.Job()
+        self._library.pushpull_clone_job(self._handle(), ctypes.byref(job))
+        name = job.external_name
+        return Job(sync=bool(job.sync), tasks=job.tasks, seed=job.seed, batch_size=job.batch_size,
+                   num_steps=job.num_steps, version=job.version, awaits_variables=bool(job.awaits_variables),
+                   external_name=None if name is None else name.decode(),
+                   pipeline_config=(job.pipeline_config or b"").decode())
+
+    def start(self, variables: Sequence[Variable], values: Sequence[FloatArray], num_samples: int) -> None:
+        """Registers the clone for a model with these variables. Blocks until it is registered.
+
+        values: the initial value of each variable, in the same order; the server takes them if the job awaits its
+        variables. num_samples: the size of the training data, which train_input_reader.num_epochs counts.
+
+        Raises InvalidArgumentError if a variable cannot be declared, and FailedPreconditionError, which names the first
+        difference, if the job has other variables.
+        """
+        if len(variables) != len(values):
+            raise ValueError(f"{len(variables)} variables have {len(values)} values")
+        entries = (_library.Variable * len(variables))()
+        pointers = (_library.FloatPointer * len(variables))()
+        kept: list[object] = []  # what the entries point to
+        for entry, variable, value, i in zip(entries, variables, values, range(len(variables))):
+            array = numpy.ascontiguousarray(value, dtype=numpy.float32)
+            if array.shape != variable.shape:
+                raise ValueError(f"{variable.name} has the shape {list(variable.shape)}, but its value has the shape "
+                                 f"{list(array.shape)}")
+            shape = (ctypes.c_int64 * len(variable.shape))(*variable.shape)
+            kept += [array, shape]
+            entry.name = variable.name.encode()
+            entry.shape = shape
+            entry.rank = len(variable.shape)
+            entry.moving_statistic = variable.moving_statistic
+            entry.l2_weight = variable.weight_decay
+            entry.learning_rate_multiplier = variable.learning_rate_multiplier
+            entry.frozen = variable.frozen
+            entry.moving_average_decay = variable.moving_average_decay
+            pointers[i] = array.ctypes.data_as(_library.FloatPointer)
+        self._do(self._library.pushpull_clone_start, entries, len(variables), pointers, num_samples)
+        self._variables = list(variables)
+        del kept
+
+    @property
+    def total_elements(self) -> int:
+        """The length of the flat vectors. To be read after `start`."""
+        return int(self._library.pushpull_clone_total_elements(self._handle()))
+
+    def offset(self, index: int) -> int:
+        """Returns the position of a variable in the flat vectors. To be called after `start`."""
+        return int(self._library.pushpull_clone_offset(self._handle(), index))
+
+    def _array(self, address: int) -> FloatArray:
+        if address not in self._arrays:
+            pointer = ctypes.cast(address, _library.FloatPointer)
+            self._arrays[address] = numpy.ctypeslib.as_array(pointer, (self.total_elements,))
+        return self._arrays[address]
+
+    def next_batch(self, tick: Callable[[], None] = lambda: None) -> Optional[RawBatch]:
+        """Blocks until there is a batch to compute. Returns None when training has ended; see `last_weights`.
+
+        tick: called a few times a second while the clone waits.
+        """
+        batch = self._batch
+        while True:
+            code = self._library.pushpull_clone_next(self._handle(), POLL_MILLISECONDS, ctypes.byref(batch))
+            if code == _library.OK:
+                break
+            if self._check is not None:
+                self._check()
+            # After a wait without an event there is no message.
+            if code != _library.DEADLINE_EXCEEDED or self._library.pushpull_clone_error(self._handle()):
+                raise self._fail(code)
+            tick()
+        if batch.over:
+            return None
+        return RawBatch(batch.replica, batch.position, batch.version, self._array(batch.weights),
+                        self._array(batch.gradient))
+
+    @property
+    def last_weights(self) -> Optional[FloatArray]:
+        """The last weights that the clone has pulled, once `next_batch` has returned None. None: it has none."""
+        if not self._batch.over or not self._batch.weights:
+            return None
+        return self._array(self._batch.weights)
+
+    @property
+    def last_version(self) -> int:
+        """The version of `last_weights`, or of the weights of the last batch."""
+        return int(self._batch.version)
+
+    def advance(self, first_final: int) -> None:
+        """Says that the gradient's elements from `first_final` on are final, so that they can be sent. Never blocks.
+
+        Values must fall from call to call.
+        """
+        self._library.pushpull_clone_advance(self._handle(), first_final)
+
+    def finish(self, samples: int, loss: float, metrics: Optional[Mapping[str, float]] = None) -> None:
+        """Ends the batch: the whole gradient is final, and the mean over `samples` samples. Does not block.
+
+        A loss that is not finite makes the contribution void, see train_config.non_finite_policy. metrics: means over
+        the samples by TensorBoard tag.
+        """
+        entries = (_library.Metric * len(metrics or {}))()
+        for entry, (name, value) in zip(entries, (metrics or {}).items()):
+            entry.name, entry.value = name.encode(), value
+        code = self._library.pushpull_clone_finish(self._handle(), samples, loss, entries, len(entries))
+        if code != _library.OK:
+            raise self._fail(code)
+
+    def give_up(self, message: str) -> None:
+        """Gives the batch up because it cannot be computed. The clone ends."""
+        self._library.pushpull_clone_give_up(self._handle(), message.encode())
+
+    def progress(self) -> Progress:
+        """Returns the clone's figures."""
+        figures = _library.Progress()
+        waiting_for = ctypes.create_string_buffer(512)
+        self._library.pushpull_clone_progress(self._handle(), ctypes.byref(figures), waiting_for, len(waiting_for))
+        return Progress(step=figures.step, num_steps=figures.num_steps, loss=figures.loss,
+                        learning_rate=figures.learning_rate, samples_per_second=figures.samples_per_second,
+                        samples=figures.samples, staleness=figures.staleness,
+                        waiting_for=waiting_for.value.decode(errors="replace"))
+
+    def sample(self, num_examples: int, position: int, replica: int, shuffle: bool = True) -> list[int]:
+        """Returns the examples of a replica's batch, which depend on the job's seed and the arguments only."""
+        sampling = _library.Sampling(sync=self.job.sync, shuffle=shuffle, seed=self.job.seed, num_examples=num_examples,
+                                     batch_size=self.job.batch_size, num_replicas=self.num_clones)
+        indices = (ctypes.c_int64 * self.job.batch_size)()
+        count = self._library.pushpull_sample_batch(ctypes.byref(sampling), position, replica, indices, len(indices))
+        if count < 0:
+            raise InvalidArgumentError(
+                f"no batch can be drawn for replica {replica} of {self.num_clones} with train_config.batch_size: "
+                f"{self.job.batch_size} from {num_examples} examples; each of the three must be at least 1, and in a "
+                "synchronous job a batch needs one sample for each clone")
+        return indices[:count]
+
+
+def connect(address: Union[str, Sequence[str], None] = None, *, clone: Optional[int] = None,
+            num_clones: Optional[int] = None, model_name: Optional[str] = None, peer_deadline_s: float = 300.0,
+            bfloat16_gradients: bool = False, shared_memory: bool = True, tls_ca: Optional[PathLike] = None,
+            tls_cert: Optional[PathLike] = None, tls_key: Optional[PathLike] = None, insecure: bool = False,
+            check: Optional[Callable[[], None]] = None) -> ParameterServer:
+    """Connects to a parameter server as one clone of its job. Blocks until it answers.
+
+    What is not given comes from the environment that `pushpull worker` sets for the clones it starts.
+
+    address: of ps task 0, or of all tasks in order: "host:2222" or "unix:/path"; default: 127.0.0.1:2222.
+    clone, num_clones: the number of this clone, counted from 0, and how many the job has; default: 0 and 1.
+    model_name: if given, the job must have it as model.external.name.
+    peer_deadline_s: seconds of silence after which a server is given up.
+    bfloat16_gradients: send gradients as bfloat16, which halves the bytes.
+    shared_memory: exchange data with servers on this machine through shared memory.
+    tls_ca, tls_cert, tls_key: PEM files for TLS.
+    insecure: allow connections without TLS to other machines, because the network is trusted.
+    check: called a few times a second while the clone waits; may raise.
+
+    Raises PeerLostError if no server answers, and FailedPreconditionError if the job is another model's.
+    """
+    environment = os.environ
+    if address is None:
+        address = environment.get("PUSHPULL_PS", DEFAULT_ADDRESS)
+    addresses = address if isinstance(address, str) else ",".join(address)
+    own = environment.get("PUSHPULL_CLONE")
+    session, process_number = secrets.randbits(64) | 1, 1
+    if own is not None and clone in (None, int(own)):
+        clone = int(own)
+        session = int(environment["PUSHPULL_SESSION"])
+        process_number = int(environment["PUSHPULL_PROCESS_NUMBER"])
+    if num_clones is None:
+        num_clones = int(environment.get("PUSHPULL_NUM_CLONES", "1"))
+    clone = clone or 0
+    if not 0 <= clone < num_clones:
+        raise ValueError(f"clone={clone} is not one of num_clones={num_clones} clones, which count from 0")
+
+    def encoded(path: Optional[PathLike]) -> Optional[bytes]:
+        return None if path is None else os.fsencode(path)
+
+    options = _library.CloneOptions(
+        ps=addresses.encode(), worker_id=clone, num_replicas=num_clones, session=session, process_number=process_number,
+        peer_deadline_seconds=peer_deadline_s, bfloat16_gradients=bfloat16_gradients, shared_memory=shared_memory,
+        tls_ca=encoded(tls_ca), tls_cert=encoded(tls_cert), tls_key=encoded(tls_key), insecure=insecure)
+    ps = ParameterServer(options, check)
+    if model_name is not None and ps.job.external_name != model_name:
+        found = ps.job.external_name
+        ps.close()
+        raise error_of(9, f"the server at {addresses} trains " +
+                       ("a model that it knows itself" if found is None else f"the external model {found!r}") +
+                       f", expected the external model {model_name!r}")
+    return ps

@@ -1,0 +1,272 @@
+"""Trains a PyTorch model through a parameter server.
+
+    ps = pushpull.connect("host:2222")
+    trainer = pushpull.torch.Trainer(ps, model)
+    for batch in trainer.batches(dataset):
+        loss = criterion(model(batch.x), batch.y)
+        trainer.step(loss, samples=len(batch))
+
+The optimizer, its schedule, clipping, weight decay and the length of training are in the server's pipeline config. The
+server keeps all variables as float32. A model on a GPU works by copying; this has not been tried on a GPU yet.
+"""
+from __future__ import annotations
+
+import dataclasses
+import functools
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from types import TracebackType
+from typing import Any, Optional, Union
+
+import torch
+import torch.utils.data
+
+from pushpull import checkpoint
+from pushpull._session import Server, Session
+from pushpull._torch_data import Loader, Shares, seed_generators
+from pushpull._torch_variables import (Options, check_unchanged, declare, load, store_statistics, value_of, views_of)
+from pushpull.checkpoint import PathLike
+from pushpull.errors import ModelChangedError
+from pushpull.parameter_server import FloatArray, ParameterServer, RawBatch
+
+__all__ = ["Batch", "Options", "Trainer", "load_state_dict"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Batch:
+    """The share of this replica in one step.
+
+    data: what the collate function returned. x, y: its two parts if it is a pair; otherwise x is the whole, and there
+    is no y. indices: which examples of the data set it has. len(batch) is their number.
+    """
+    data: Any
+    indices: list[int]
+    position: int  # the step in a synchronous job; in an asynchronous one the number of the replica's batch
+    replica: int
+
+    def _is_pair(self) -> bool:
+        return isinstance(self.data, (tuple, list)) and len(self.data) == 2
+
+    @property
+    def x(self) -> Any:
+        """The first part of a pair, or all of the data."""
+        return self.data[0] if self._is_pair() else self.data
+
+    @property
+    def y(self) -> Any:
+        """The second part of a pair."""
+        if not self._is_pair():
+            raise AttributeError("the collated batch is not a pair, so it has no y; use batch.data")
+        return self.data[1]
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+
+class Trainer:
+    """Trains one model as one clone. Thread rule: one thread uses it; a process may have several trainers.
+
+    The model's variables are its parameters and its persistent buffers. A parameter with requires_grad = False is
+    frozen. Running statistics of batch norm follow its momentum on the server, with the mean of what the clones have
+    seen; every other buffer becomes the mean of what the clones hold after a step. Integers travel as float32.
+    """
+
+    def __init__(self, ps: Server, model: torch.nn.Module, *, options: Optional[Options] = None,
+                 show_progress: bool = True, seed_batches: bool = True) -> None:
+        """Collects the model's variables. `batches` registers them.
+
+        options: called with the name and the parameter; returns what differs from the defaults, for example
+        {"weight_decay": 1e-4, "learning_rate_multiplier": 2.0}.
+        show_progress: print the progress to stderr, unless the supervisor does it.
+        seed_batches: seed the global generators of PyTorch, numpy and Python for each batch, so that augmentation and
+        dropout are the same if another process computes the batch again. Exact repetition needs it.
+
+        Raises TypeError, which names the tensor, if one cannot be stored.
+        """
+        self._model = model
+        self._entries = declare(model, options)
+        self._session = Session(ps, show_progress)
+        self._seed_batches = seed_batches
+        self._offsets: list[int] = []
+        self._views: dict[int, list[torch.Tensor]] = {}  # by address of the flat vector
+        self._hooks: list[torch.utils.hooks.RemovableHandle] = []
+        # The state of the backward pass. Its hooks run on a thread for each device.
+        self._lock = threading.Lock()
+        self._in_backward = False
+        self._gradient: list[torch.Tensor] = []
+        self._is_final: list[bool] = []
+        self._next_final = 0  # the entries from this one on have been handed over
+
+    @property
+    def ps(self) -> ParameterServer:
+        """The connection of this clone."""
+        return self._session.ps
+
+    def __enter__(self) -> Trainer:
+        return self
+
+    def __exit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException],
+                 traceback: Optional[TracebackType]) -> None:
+        self._close(error)
+
+    def close(self) -> None:
+        """Leaves the job and removes the hooks from the model."""
+        self._close(None)
+
+    def _close(self, error: Optional[BaseException]) -> None:
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+        self._views = {}
+        self._session.leave(error)
+
+    def batches(self, dataset: Any, collate_fn: Optional[Callable[[list[Any]], Any]] = None,
+                num_samples: Optional[int] = None, shuffle: bool = True, num_workers: int = 0) -> Iterator[Batch]:
+        """Registers the model and yields this replica's batches until training ends.
+
+        Before each batch the model gets the weights of its step, and after the last one the final weights. Call `step`
+        once for each batch. Which examples a batch has depends on the job's seed, the step and the replica only.
+
+        dataset: has __getitem__ for the indices below num_samples (default: its length).
+        collate_fn: makes a batch of a list of examples; default: torch.utils.data.default_collate.
+        shuffle: another order in each epoch.
+        num_workers: processes that load batches ahead; 0: this process loads them.
+
+        Blocks until the clone is registered. Raises FailedPreconditionError, which names the first difference, if the
+        server has other variables.
+        """
+        if isinstance(dataset, torch.utils.data.IterableDataset):
+            raise TypeError("the data set is an IterableDataset; batches are chosen by index, so it needs __getitem__")
+        size = len(dataset) if num_samples is None else num_samples
+        self._start(size)
+        shares = Shares(dataset, collate_fn, self.ps.job.seed)
+        loader = Loader(shares, lambda position, replica: self.ps.sample(size, position, replica, shuffle), num_workers)
+        return self._batches(loader)
+
+    def _start(self, num_samples: int) -> None:
+        self._session.check()
+        if not self._session.started:
+            check_unchanged(self._model, self._entries)
+            variables = [entry.variable for entry in self._entries]
+            self._session.start(variables, [value_of(entry) for entry in self._entries], num_samples)
+            self._offsets = [self.ps.offset(i) for i in range(len(variables))]
+            self._add_hooks()
+        else:
+            self._session.start([], [], num_samples)
+
+    def _add_hooks(self) -> None:
+        for i, entry in enumerate(self._entries):
+            if isinstance(entry.holder, torch.nn.Parameter) and entry.holder.requires_grad:
+                add: Callable[..., torch.utils.hooks.RemovableHandle] = (
+                    entry.holder.register_post_accumulate_grad_hook)
+                self._hooks.append(add(functools.partial(self._on_gradient, i)))
+
+    def _batches(self, loader: Loader) -> Iterator[Batch]:
+        try:
+            for raw in self._session.batches(self._load):
+                data, indices = loader.load(raw.position, raw.replica)
+                if self._seed_batches:
+                    seed_generators(self.ps.job.seed, raw.position, raw.replica, b"compute")
+                yield Batch(data, indices, raw.position, raw.replica)
+        finally:
+            loader.close()
+
+    def _load(self, weights: FloatArray) -> None:
+        check_unchanged(self._model, self._entries)
+        load(self._entries, self._views_of(weights))
+
+    def _views_of(self, array: FloatArray) -> list[torch.Tensor]:
+        address = array.ctypes.data
+        if address not in self._views:
+            self._views[address] = views_of(array, self._entries, self._offsets)
+        return self._views[address]
+
+    def step(self, loss: torch.Tensor, samples: int,
+             metrics: Optional[Mapping[str, Union[float, torch.Tensor]]] = None) -> None:
+        """Computes the gradient of `loss` and pushes it. Parts are sent while the backward pass goes on.
+
+        loss: the mean over the samples, a tensor with one element. samples: how many there are; the server weights the
+        gradient by them. metrics: means over the samples by TensorBoard tag, for example {"accuracy": 0.9}.
+
+        Gradients that earlier calls of backward() have left in the parameters are added, and all are set to None. If
+        the backward pass raises, the batch is given up and the trainer ends. A loss that is not finite makes the
+        contribution void (train_config.non_finite_policy).
+        """
+        raw = self._session.open_batch()
+        if samples < 1:
+            raise ValueError(f"samples={samples}, expected at least 1")
+        if loss.numel() != 1:
+            raise ValueError(f"the loss has the shape {list(loss.shape)}, expected one element: the mean over samples")
+        try:
+            self._backward(loss, raw)
+            value = float(loss.detach())
+            figures = {name: float(figure) for name, figure in (metrics or {}).items()}
+        except BaseException as error:
+            self._session.give_up(f"{type(error).__name__}: {error}")
+            raise
+        self._session.finish(samples, value, figures)
+
+    def _backward(self, loss: torch.Tensor, raw: RawBatch) -> None:
+        self._gradient = self._views_of(raw.gradient)
+        store_statistics(self._entries, self._views_of(raw.weights), self._gradient)
+        self._is_final = [entry.variable.moving_statistic or entry.variable.frozen for entry in self._entries]
+        self._next_final = len(self._entries)
+        self._in_backward = True
+        try:
+            loss.backward()  # type: ignore[no-untyped-call]
+        finally:
+            self._in_backward = False
+        for i, entry in enumerate(self._entries):
+            if not self._is_final[i]:
+                assert isinstance(entry.holder, torch.nn.Parameter)
+                self._take_gradient(i, entry.holder)
+
+    def _on_gradient(self, index: int, parameter: torch.Tensor) -> None:
+        """Called when autograd has added everything to parameter.grad."""
+        if not self._in_backward:
+            return  # a backward pass of the user's own
+        if self._is_final[index]:
+            raise RuntimeError(f"{self._entries[index].name} got a gradient twice in one backward pass, and the first "
+                               "may have been sent; checkpoint with use_reentrant=False")
+        self._take_gradient(index, parameter)
+        with self._lock:
+            self._is_final[index] = True
+            first = self._next_final
+            while first > 0 and self._is_final[first - 1]:
+                first -= 1
+            if first < self._next_final:
+                self._next_final = first
+                self.ps.advance(self._offsets[first])
+
+    @torch.no_grad()
+    def _take_gradient(self, index: int, parameter: torch.Tensor) -> None:
+        gradient = parameter.grad
+        if gradient is None:
+            self._gradient[index].zero_()
+            return
+        self._gradient[index].copy_(gradient.to_dense() if gradient.layout != torch.strided else gradient)
+        parameter.grad = None
+
+
+def load_state_dict(model: torch.nn.Module, train_dir: PathLike, step: Optional[int] = None, ema: bool = False) -> int:
+    """Loads a checkpoint into a model of the same variables. Returns the checkpoint's step.
+
+    ema: load the moving averages of the parameters instead of the raw ones.
+
+    Raises CheckpointError, and ModelChangedError, which names the first difference, if the model has other variables.
+    """
+    found = checkpoint.open_checkpoint(train_dir, step)
+    arrays = found.load(ema)
+    entries = declare(model, None)
+    for entry in entries:
+        if entry.name not in arrays:
+            raise ModelChangedError(f"{found.folder} has no variable {entry.name}")
+        if arrays[entry.name].shape != entry.variable.shape:
+            raise ModelChangedError(f"{entry.name} has the shape {list(arrays[entry.name].shape)} in {found.folder}, "
+                                    f"expected {list(entry.variable.shape)}")
+    unused = set(arrays) - {entry.name for entry in entries}
+    if unused:
+        warnings.warn(f"the model does not use {len(unused)} variables of {found.folder}, such as {min(unused)}")
+    load(entries, [torch.from_numpy(arrays[entry.name]) for entry in entries])
+    return found.step

@@ -1,0 +1,238 @@
+"""What goes wrong in a job of Python clones ends with an error that says what and where."""
+import multiprocessing
+import os
+import signal
+import time
+import unittest
+
+import numpy
+
+from support import MOMENTUM, PythonJobTest, config_text
+
+import pushpull
+
+
+def make_variables():
+    return {"a": numpy.ones((2, 3), numpy.float32), "b": numpy.zeros(3, numpy.float32)}
+
+
+def zeros_like(variables):
+    return {name: numpy.zeros_like(array) for name, array in variables.items()}
+
+
+class BadCases(PythonJobTest):
+
+    def serve(self, num_clones=1, **changes):
+        server = pushpull.LocalServer(config_text(**{"batch": 8, "steps": 5, **changes}), self.folder / "run",
+                                      num_clones, flags=[f"--state_dir={self.folder / 'state'}", "--lease=3s"])
+        self.addCleanup(server.close)
+        return server
+
+    def trainer(self, ps, variables=None, **options):
+        trainer = pushpull.numpy.Trainer(ps, variables or make_variables(), show_progress=False, **options)
+        self.addCleanup(trainer.close)
+        return trainer
+
+    def train(self, trainer, num_samples=40):
+        """Trains to the end with gradients of zero. Returns the number of batches."""
+        count = 0
+        for batch in trainer.batches(num_samples):
+            trainer.push({}, samples=len(batch), loss=1.0)
+            count += 1
+        return count
+
+    def test_other_variables(self):
+        server = self.serve(steps=1000)
+        trainer = self.trainer(server.connect())
+        next(trainer.batches(40))
+        for other, message in (({"a": numpy.ones((2, 4))}, r"\ba\b.*\[2, 4\].*\[2, 3\]|\ba\b.*\[2, 3\].*\[2, 4\]"),
+                               ({"a": numpy.ones((2, 3)), "c": numpy.zeros(3)}, r"\bc\b"),
+                               ({"a": numpy.ones((2, 3))}, r"\bb\b|1 variable")):
+            with self.subTest(other=list(other)):
+                with self.assertRaisesRegex(pushpull.FailedPreconditionError, message):
+                    self.trainer(server.connect(), other).batches(40)
+
+    def test_another_model_or_no_external_model(self):
+        server = self.serve(name="pets")
+        self.assertEqual(server.connect(model_name="pets").job.external_name, "pets")
+        with self.assertRaisesRegex(pushpull.FailedPreconditionError, "'pets', expected the external model 'mnist'"):
+            server.connect(model_name="mnist")
+
+    def test_values_that_cannot_be_stored(self):
+        ps = self.serve().connect()
+        with self.assertRaisesRegex(TypeError, "the variable w is of complex128"):
+            pushpull.numpy.Trainer(ps, {"w": numpy.ones(2, complex)})
+        with self.assertRaisesRegex(TypeError, "the variable w is of list"):
+            pushpull.numpy.Trainer(ps, {"w": [1.0]})
+        with self.assertRaisesRegex(ValueError, "'v', which is not a variable"):
+            pushpull.numpy.Trainer(ps, {"w": numpy.ones(2)}, {"v": {"frozen": True}})
+
+    def test_types_are_kept_and_frozen_variables_stay(self):
+        variables = {"half": numpy.full(3, 1.5, numpy.float16), "count": numpy.full((), 3, numpy.int64),
+                     "still": numpy.full(2, 7.0)}
+        options = {"still": {"frozen": True}, "count": {"moving_statistic": True}}
+        trainer = self.trainer(self.serve(steps=2), variables, options=options)
+        for batch in trainer.batches(40):
+            trainer.push({"half": numpy.ones(3), "count": variables["count"] + 1}, samples=len(batch), loss=0.0)
+        self.assertEqual([array.dtype for array in variables.values()], ["float16", "int64", "float64"])
+        self.assertEqual(int(variables["count"]), 5)
+        self.assertEqual(list(variables["still"]), [7.0, 7.0])
+        # Two steps of momentum at a rate of 0.05: 1.5 - 0.05 * (1 + 1.9).
+        numpy.testing.assert_allclose(variables["half"], 1.355, atol=1e-3)
+
+    def test_rules_about_the_order_of_calls(self):
+        trainer = self.trainer(self.serve())
+        with self.assertRaisesRegex(pushpull.Error, "there is no batch to finish"):
+            trainer.push({}, samples=1, loss=0.0)
+        batches = trainer.batches(40)
+        first = next(batches)
+        for gradients, message in (({"c": numpy.ones(1)}, "'c', which is not a variable"),
+                                   ({"a": numpy.ones(3)}, r"the gradient of a has the shape \[3\], expected \[2, 3\]")):
+            with self.assertRaisesRegex(ValueError, message):
+                trainer.push(gradients, samples=1, loss=0.0)
+        with self.assertRaisesRegex(ValueError, "samples=0"):
+            trainer.push({}, samples=0, loss=0.0)
+        with self.assertRaisesRegex(pushpull.Error, "the batch at position 0 was not finished"):
+            next(batches)
+        with self.assertRaisesRegex(ValueError, "trains on 40 samples; it cannot go on with 41"):
+            trainer.batches(41)
+        # The batch is still there for another loop.
+        again = trainer.batches(40)
+        self.assertEqual(list(next(again).indices), list(first.indices))
+        trainer.push({}, samples=len(first), loss=0.0)
+        self.assertEqual(next(again).position, 1)
+
+    def test_loop_that_raises_gives_the_batch_up(self):
+        server = self.serve(num_clones=1, steps=5)
+        with self.assertRaisesRegex(ZeroDivisionError, "on purpose"):
+            with self.trainer(server.connect(0)) as trainer:
+                for _ in trainer.batches(40):
+                    raise ZeroDivisionError("on purpose")
+        with self.assertRaisesRegex(pushpull.Error, "gave up a batch: ZeroDivisionError: on purpose"):
+            trainer.push({}, samples=1, loss=0.0)
+        # Another process of the clone, here another connection, goes on.
+        self.assertEqual(self.train(self.trainer(server.connect(0))), 5)
+
+    def test_not_a_number_stops_the_job_or_is_skipped(self):
+        for policy in ("STOP", "SKIP"):
+            with self.subTest(policy=policy):
+                config = config_text(batch=8, steps=5, train=f"non_finite_policy: {policy}")
+                with pushpull.LocalServer(config) as server:
+                    variables = make_variables()
+                    trainer = pushpull.numpy.Trainer(server, variables, show_progress=False)
+
+                    def train():
+                        for batch in trainer.batches(40):  # pylint: disable=cell-var-from-loop
+                            gradients = zeros_like(variables)  # pylint: disable=cell-var-from-loop
+                            gradients["b"][1] = numpy.nan if batch.position == 2 else 1.0
+                            trainer.push(gradients, samples=len(batch), loss=1.0)  # pylint: disable=cell-var-from-loop
+
+                    if policy == "STOP":
+                        with self.assertRaisesRegex(pushpull.Error, r"\bb\[1\]"):
+                            train()
+                    else:
+                        train()
+                        self.assertTrue(numpy.isfinite(variables["b"]).all())
+                        self.assertLess(variables["b"][1], 0.0)
+
+    def test_forked_process(self):
+        trainer = self.trainer(self.serve())
+        batch = next(trainer.batches(40))
+
+        def use(results):
+            for function in (lambda: trainer.push({}, samples=len(batch), loss=0.0),
+                             lambda: trainer.ps.progress(), lambda: trainer.batches(40)):
+                try:
+                    function()
+                except pushpull.ForkedProcessError as error:
+                    results.put(str(error))
+            trainer.close()  # does nothing to the parent's connection
+
+        context = multiprocessing.get_context("fork")
+        results = context.SimpleQueue()
+        process = context.Process(target=use, args=(results,))
+        process.start()
+        process.join(60)
+        self.assertEqual(process.exitcode, 0)
+        for _ in range(3):
+            self.assertRegex(results.get(), f"belongs to process {os.getpid()}, but process {process.pid}, which was "
+                             "forked from it, uses it")
+        trainer.push({}, samples=len(batch), loss=0.0)
+
+    def test_two_trainers_in_one_process(self):
+        server = self.serve(num_clones=2)
+        trainers = [self.trainer(server), self.trainer(server)]
+        self.assertEqual([trainer.ps.clone for trainer in trainers], [0, 1])
+        results = [self.in_thread(self.train, trainer) for trainer in trainers]
+        self.assertEqual([result() for result in results], [5, 5])
+
+    def test_server_that_is_away_for_some_seconds(self):
+        config = self.write_config(steps=100)
+        servers = [self.start_server(config)]
+        ps = pushpull.connect(self.address(), peer_deadline_s=60)
+        trainer = self.trainer(ps)
+        result = self.in_thread(self.slow_training, trainer)
+        servers[0].wait_for("clone 0 (")
+        servers[0].kill()
+        time.sleep(4)
+        self.assertIn("ps task 0", ps.progress().waiting_for)
+        servers.append(self.start_server(config, log="again.log"))
+        self.assertEqual(result(), 100)
+
+    def slow_training(self, trainer):
+        count = 0
+        for batch in trainer.batches(40):
+            time.sleep(0.02)
+            trainer.push({}, samples=len(batch), loss=1.0)
+            count = batch.position + 1
+        return count
+
+    def test_server_that_does_not_come_back(self):
+        with self.assertRaisesRegex(pushpull.PeerLostError, "nobody.sock"):
+            pushpull.connect(f"unix:{self.folder / 'nobody.sock'}", peer_deadline_s=1)
+        server = self.start_server(self.write_config(steps=100000))
+        trainer = self.trainer(pushpull.connect(self.address(), peer_deadline_s=2))
+        result = self.in_thread(self.slow_training, trainer)
+        server.wait_for("clone 0 (")
+        server.kill()
+        with self.assertRaisesRegex(pushpull.PeerLostError, "run.sock"):
+            result()
+
+    def test_local_server_that_is_killed_is_noticed_at_once(self):
+        server = self.serve(steps=100000)
+        result = self.in_thread(self.slow_training, self.trainer(server))
+        while "clone 0 (" not in server.log():
+            time.sleep(0.05)
+        os.kill(server.pid, signal.SIGKILL)
+        killed = time.monotonic()
+        with self.assertRaisesRegex(pushpull.ServerFailedError, r"killed by signal 9:\n(.|\n)*listening on"):
+            result()
+        self.assertLess(time.monotonic() - killed, 60)
+
+    def test_bad_config_is_in_the_message(self):
+        bad = config_text(optimizer=MOMENTUM.replace("0.9", "-1"))
+        with self.assertRaisesRegex(pushpull.ServerFailedError, r"exit code 65:\n(.|\n)*momentum_optimizer_value"):
+            pushpull.LocalServer(bad)
+
+    def test_stop_from_another_thread(self):
+        server = self.serve(num_clones=2)
+        trainer = self.trainer(server.connect(0))
+        next(trainer.batches(40))
+        trainer.push({}, samples=4, loss=0.0)
+        waiting = self.in_thread(lambda: next(trainer.batches(40)))  # for clone 1, which is never started
+        time.sleep(0.5)
+        trainer.ps.stop()
+        with self.assertRaises(pushpull.StoppedError):
+            waiting()
+
+    def test_wrong_numbers(self):
+        server = self.serve()
+        with self.assertRaisesRegex(ValueError, "clone=1 is not one of num_clones=1 clones"):
+            server.connect(1)
+        trainer = self.trainer(server.connect())
+        with self.assertRaisesRegex(pushpull.InvalidArgumentError, "no batch can be drawn for replica 0 of 1"):
+            trainer.ps.sample(0, 0, 0)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,122 @@
+"""pushpull.load reads whole checkpoints and refuses damaged ones. Needs no server."""
+import json
+import hashlib
+import shutil
+import struct
+import threading
+import unittest
+
+import numpy
+
+from support import TESTS, EndToEndTest
+
+from harness import read_safetensors
+import pushpull
+
+GOLDEN = TESTS / "golden" / "checkpoint"
+
+
+def write_checkpoint(folder, step, parts, variables, **changes):
+    """Writes a checkpoint whose shards have the given tensors: name -> (offset or None, flat array)."""
+    folder = folder / f"ckpt-{step:08d}"
+    folder.mkdir(parents=True)
+    files = []
+    for shard, tensors in enumerate(parts):
+        header, metadata, data = {}, {}, b""
+        for name, (offset, values) in tensors.items():
+            bytes_ = values.astype("<f4").tobytes()
+            header[name] = {"dtype": "F32", "shape": list(values.shape),
+                            "data_offsets": [len(data), len(data) + len(bytes_)]}
+            if offset is not None:
+                metadata[f"part/{name}"] = json.dumps({"offset": offset})
+            data += bytes_
+        text = json.dumps({**header, "__metadata__": metadata}).encode()
+        content = struct.pack("<Q", len(text)) + text + data
+        name = f"shard-{shard:05d}-of-{len(parts):05d}.safetensors"
+        (folder / name).write_bytes(content)
+        files.append({"name": name, "sha256": hashlib.sha256(content).hexdigest()})
+    manifest = {"format_version": 1, "step": step, "training_done": False, "has_ema": False, "files": files,
+                "variables": variables, **changes}
+    rest = json.dumps(manifest)[1:].encode()
+    (folder / "MANIFEST.json").write_bytes(
+        b'{"manifest_sha256":"' + hashlib.sha256(rest).hexdigest().encode() + b'",\n' + rest)
+
+
+class Checkpoints(EndToEndTest):
+
+    def test_reads_what_the_server_wrote(self):
+        file = GOLDEN / "ckpt-00012000" / "shard-00000-of-00001.safetensors"
+        stored = read_safetensors(file.read_bytes())
+        for ema in (False, True):
+            arrays = pushpull.load(GOLDEN, ema=ema)
+            self.assertEqual(len(arrays), 6)
+            for name, values in arrays.items():
+                suffix = "/ExponentialMovingAverage" if ema and "moving" not in name else ""
+                self.assertEqual(tuple(values.ravel()), stored[name + suffix], name)
+        self.assertEqual(pushpull.load(GOLDEN)["Net/Conv/weights"].shape, (3, 3, 1, 4))
+        self.assertEqual(list(pushpull.load(GOLDEN / "ckpt-00012000")), list(arrays))
+
+    def test_joins_tensors_that_span_shards(self):
+        values = numpy.arange(10, dtype=numpy.float32)
+        variables = [{"name": "a", "shape": [2, 5], "moving_statistic": False},
+                     {"name": "a/Momentum", "shape": [1], "moving_statistic": False}]
+        first, second = {"a": (0, values[:7])}, {"a/Momentum": (None, values[4:5])}
+        write_checkpoint(self.folder, 3, [first, {"a": (7, values[7:]), **second}], variables)
+        loaded = pushpull.load(self.folder)
+        numpy.testing.assert_array_equal(loaded["a"], values.reshape(2, 5))
+        self.assertEqual(loaded["a/Momentum"][0], 4.0)
+        write_checkpoint(self.folder, 4, [first, second], variables)
+        with self.assertRaisesRegex(pushpull.CheckpointError, "has 7 of the 10 elements of a$"):
+            pushpull.load(self.folder)
+        self.assertEqual(pushpull.load(self.folder, step=3).keys(), loaded.keys())
+        with self.assertRaisesRegex(pushpull.CheckpointError, "no moving averages"):
+            pushpull.load(self.folder, step=3, ema=True)
+
+    def test_every_damage_is_noticed(self):
+        copy = self.folder / "ckpt-00012000"
+        for name in ("MANIFEST.json", "shard-00000-of-00001.safetensors"):
+            shutil.rmtree(copy, ignore_errors=True)
+            shutil.copytree(GOLDEN / "ckpt-00012000", copy)
+            whole = (copy / name).read_bytes()
+            for position in range(0, len(whole), max(1, len(whole) // 100)):
+                flipped = bytes([whole[position] ^ 1])
+                for damaged in (whole[:position], whole[:position] + flipped + whole[position + 1:]):
+                    (copy / name).write_bytes(damaged)
+                    with self.assertRaisesRegex(pushpull.CheckpointError, name):
+                        pushpull.load(self.folder)
+            (copy / name).unlink()
+            with self.assertRaisesRegex(pushpull.CheckpointError, f"{name} cannot be read"):
+                pushpull.load(self.folder)
+
+    def test_no_checkpoint(self):
+        with self.assertRaisesRegex(pushpull.CheckpointError, "there is no checkpoint in"):
+            pushpull.load(self.folder)
+        with self.assertRaisesRegex(pushpull.CheckpointError, "cannot be read"):
+            pushpull.load(self.folder / "missing")
+        for name in ("ckpt-123", "ckpt-00000007.given-up", ".tmp-ckpt-00000007-e1"):
+            (self.folder / name).mkdir()
+        self.assertEqual(pushpull.steps(self.folder), [])
+
+    def test_watch_follows_to_the_end(self):
+        variables = [{"name": "a", "shape": [1], "moving_statistic": False}]
+
+        def write(step, **changes):
+            write_checkpoint(self.folder / "new", step, [{"a": (None, numpy.full(1, step))}], variables, **changes)
+
+        seen = []
+        timer = threading.Timer(0.2, write, (5,))
+        timer.start()
+        for checkpoint in pushpull.watch(self.folder / "new", poll_seconds=0.02):
+            seen.append((checkpoint.step, float(checkpoint.load()["a"][0])))
+            if len(seen) == 1:
+                write(10)
+                write(20)
+            elif len(seen) == 2:
+                write(30, training_done=True)
+        timer.join()
+        self.assertEqual(seen, [(5, 5.0), (20, 20.0), (30, 30.0)])
+        self.assertEqual(list(pushpull.watch(self.folder / "other", poll_seconds=0.01, wait_seconds=0.05)), [])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,119 @@
+"""`pushpull worker` restarts clones, ends them all, and leaves no process behind."""
+import os
+import signal
+import time
+import unittest
+
+from support import PROGRAMS, PythonJobTest, clone_processes
+
+ENDLESS = 1000000
+
+
+class Supervisor(PythonJobTest):
+
+    def start_job(self, *arguments, steps=ENDLESS, clones=2):
+        server = self.start_server(self.write_config(steps=steps))
+        return server, self.start_clones("perceptron.py", *arguments, clones=clones)
+
+    def await_clones(self, worker, count):
+        deadline = time.monotonic() + 60
+        while len(clone_processes(worker.popen.pid)) < count:
+            self.assertLess(time.monotonic(), deadline, worker.text())
+            time.sleep(0.05)
+        return clone_processes(worker.popen.pid)
+
+    def await_end_of(self, pids):
+        deadline = time.monotonic() + 20
+        while any(os.path.exists(f"/proc/{pid}") for pid in pids):
+            self.assertLess(time.monotonic(), deadline, "processes are left")
+            time.sleep(0.02)
+
+    def test_output_and_progress(self):
+        server, worker = self.start_job(steps=20)
+        self.assertEqual(worker.wait(), 0, worker.text())
+        self.assertEqual(server.wait(), 0, server.text())
+        for clone in (0, 1):
+            self.assertIn(f"[clone {clone}] clone {clone} of 2 trains test\n", worker.text())
+            self.assertIn(f"[clone {clone}] clone {clone} is done\n", worker.text())
+        self.assertRegex(worker.text(), r"(?m)^step \d+/20 \d+\.\d% loss \d+\.\d+ lr 0\.05 \d+ samples/s")
+
+    def test_error_that_a_restart_cannot_fix(self):
+        for how, code, message in (("raise", 1, "RuntimeError: this program fails on purpose"),
+                                   ("66", 66, "exit code 66, which a restart cannot fix")):
+            with self.subTest(how=how):
+                _, worker = self.start_job(f"--fail={how}")
+                self.assertEqual(worker.wait(), code, worker.text())
+                self.assertIn(message, worker.text())
+                self.assertNotIn("starting it again", worker.text())
+                for process in self.processes:
+                    process.end()
+
+    def test_codes_of_the_package(self):
+        worker = self.start_python("w.log", "-m", "pushpull", "worker", f"--ps=unix:{self.folder / 'nobody'}",
+                                   PROGRAMS / "lost_peer.py")
+        self.assertEqual(worker.wait(), 200, worker.text())
+        self.assertIn("PeerLostError", worker.text())
+
+    def test_clone_that_keeps_dying_is_started_after_growing_pauses(self):
+        for how, what in (("segfault", "killed by signal 11"), ("201", "exit code 201")):
+            with self.subTest(how=how):
+                _, worker = self.start_job(f"--fail={how}", clones=1)
+                worker.wait_for(f"clone 0 died ({what}); starting it again in 0.8 s")
+                self.assertIn("starting it again in 0.2 s", worker.text())
+                for process in self.processes:
+                    process.end()
+
+    def test_usage(self):
+        for arguments, message in ((["worker"], "there is no program to run"),
+                                   (["worker", "missing.py"], "there is no file missing.py"),
+                                   (["worker", "--num_clones=0", __file__], "must be at least 1"),
+                                   (["worker", "--worker_index=2", "--num_workers=2", __file__], "--worker_index=2"),
+                                   (["worker", "--nope"], "unrecognized|required|no program"),
+                                   (["dance"], "invalid choice")):
+            with self.subTest(arguments=arguments):
+                process = self.start_python("usage.log", "-m", "pushpull", *arguments)
+                self.assertEqual(process.wait(), 64, process.text())
+                self.assertRegex(process.text(), message)
+
+    def test_module_with_arguments(self):
+        (self.folder / "shown.py").write_text("import sys\nprint('arguments', sys.argv[1:])\n")
+        worker = self.start_python("w.log", "-m", "pushpull", "worker", "-m", "shown", "--a=1", "b",
+                                   PYTHONPATH=f"{os.environ.get('PYTHONPATH', '')}:{self.folder}:"
+                                   f"{PROGRAMS.parents[2] / 'python'}")
+        self.assertEqual(worker.wait(), 0, worker.text())
+        self.assertIn("[clone 0] arguments ['--a=1', 'b']\n", worker.text())
+
+    def test_sigterm_and_sigint_end_all(self):
+        for number in (signal.SIGTERM, signal.SIGINT):
+            with self.subTest(signal=number):
+                _, worker = self.start_job()
+                clones = self.await_clones(worker, 2)
+                worker.wait_for("clone 1 of 2 trains")
+                worker.kill(number)
+                self.assertEqual(worker.wait(60), 143, worker.text())
+                self.await_end_of(clones.values())
+                self.assertNotIn("Traceback", worker.text())
+                self.assertNotIn("did not end in time", worker.text())
+                for process in self.processes:
+                    process.end()
+
+    def test_no_clone_outlives_its_supervisor(self):
+        _, worker = self.start_job()
+        clones = self.await_clones(worker, 2)
+        os.kill(clones[1], signal.SIGSTOP)
+        worker.kill()
+        worker.wait()
+        self.await_end_of(clones.values())
+
+    def test_server_ends_with_the_process_that_started_it(self):
+        process = self.start_python("local.log", PROGRAMS / "local_server.py")
+        process.wait_for("server pid ")
+        pid = int(process.text().split("server pid ")[1].split()[0])
+        self.assertTrue(os.path.exists(f"/proc/{pid}"))
+        process.kill()
+        process.wait()
+        self.await_end_of([pid])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,143 @@
+"""Helpers of the Python package's tests: configs, and jobs of ps_server and `pushpull worker`. Standard library only.
+
+The folder PUSHPULL_BIN_DIR has the programs, and PUSHPULL_CLIENT_LIBRARY is the client library; ctest sets both.
+"""
+import os
+import pathlib
+import signal
+import sys
+import threading
+
+TESTS = pathlib.Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(TESTS.parent / "python"), str(TESTS / "e2e")]
+
+from harness import EndToEndTest  # noqa: E402  pylint: disable=wrong-import-position
+from processes import BIN, PATIENCE_S, Process  # noqa: E402  pylint: disable=wrong-import-position
+
+FULL = os.environ.get("PUSHPULL_TEST_FULL") == "1"
+PROGRAMS = TESTS / "python" / "programs"
+CONFIG = """
+model {{ external {{ name: "{name}" }} }}
+train_config {{ batch_size: {batch} sync_replicas: {sync} num_steps: {steps} seed: 7
+  save_checkpoints_secs: 1000 {train}
+  optimizer {{ {optimizer} {average} }} }}
+"""
+MOMENTUM = ("momentum_optimizer { learning_rate { constant_learning_rate { learning_rate: 0.05 } } "
+            "momentum_optimizer_value: 0.9 }")
+
+
+def skip_without_torch():
+    """Ends the test program with 77, by which ctest knows a skipped test, if PyTorch is missing."""
+    try:
+        import torch  # noqa: F401  pylint: disable=import-outside-toplevel,unused-import
+    except ImportError:
+        print("skipped: this Python has no torch")
+        sys.exit(77)
+
+
+def environment(**changes):
+    """Returns the environment for programs that import the package from this checkout."""
+    path = [str(TESTS.parent / "python")] + [p for p in [os.environ.get("PYTHONPATH")] if p]
+    return {**os.environ, "PUSHPULL_BIN_DIR": str(BIN), "PYTHONPATH": os.pathsep.join(path), "OMP_NUM_THREADS": "1",
+            "OPENBLAS_NUM_THREADS": "1", **changes}
+
+
+def config_text(**changes):
+    """Returns CONFIG, filled in with default values and the given changes."""
+    values = dict(name="test", batch=31, sync="true", steps=20, train="", optimizer=MOMENTUM,
+                  average="use_moving_average: false")
+    values.update(changes)
+    return CONFIG.format(**values)
+
+
+class ServerKeptAlive:
+    """A ps_server that is started again as soon as it has been killed."""
+
+    def __init__(self, start):
+        """start: starts a server whose log has the given name."""
+        self._start = start
+        self.servers = [start("ps.0.log")]
+
+    def kill(self):
+        """Kills the server by SIGKILL and starts another one."""
+        self.servers[-1].kill()
+        self.servers[-1].wait()
+        self.servers.append(self._start(f"ps.{len(self.servers)}.log"))
+
+    def text(self):
+        return "".join(server.text() for server in self.servers)
+
+
+class PythonJobTest(EndToEndTest):
+    """A test with jobs whose clones are Python programs."""
+
+    def write_config(self, name="pipeline.config", **changes):
+        path = self.folder / name
+        path.write_text(config_text(**changes))
+        return path
+
+    def start_python(self, log, *arguments, **changes):
+        """Starts this Python with the package. Its output goes to the file `log` in the scratch folder."""
+        process = Process(self.folder / log, sys.executable, *arguments, env=environment(**changes))
+        self.processes.append(process)
+        return process
+
+    def start_clones(self, program, *arguments, run="run", clones=3, **changes):
+        """Starts `pushpull worker` for the server of start_server(config, run). Its program is in programs/."""
+        return self.start_python(f"{run}.worker.log", "-m", "pushpull", "worker", f"--ps={self.address(run)}",
+                                 f"--num_clones={clones}", PROGRAMS / program, *arguments, **changes)
+
+    def train_in_python(self, config, program, *arguments, run="run", clones=3, server_flags=()):
+        """Trains until the job is done and checks that both processes exit with 0. Returns (server, worker)."""
+        server = self.start_server(config, run, *server_flags)
+        worker = self.start_clones(program, *arguments, run=run, clones=clones)
+        self.assertEqual(worker.wait(), 0, worker.text() + server.text())
+        self.assertEqual(server.wait(), 0, server.text())
+        return server, worker
+
+    def in_thread(self, function, *arguments):
+        """Runs a function on a thread. Returns a function that waits for its result, or raises what it raised."""
+        outcome = []
+
+        def run():
+            try:
+                outcome.append((function(*arguments), None))
+            except BaseException as error:  # pylint: disable=broad-except
+                outcome.append((None, error))
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+
+        def result():
+            thread.join(PATIENCE_S)
+            self.assertFalse(thread.is_alive(), "the thread still runs")
+            value, error = outcome[0]
+            if error is not None:
+                raise error
+            return value
+
+        return result
+
+
+def clone_processes(pid):
+    """Returns clone number -> pid of the clones of a `pushpull worker`."""
+    found = {}
+    for process in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((process / "stat").read_text().rpartition(")")[2].split()[1])
+            variables = (process / "environ").read_bytes().split(b"\0")
+        except (OSError, ValueError):
+            continue
+        for variable in variables:
+            if parent == pid and variable.startswith(b"PUSHPULL_CLONE="):
+                found[int(variable.partition(b"=")[2])] = int(process.name)
+    return found
+
+
+def kill(pid):
+    """Kills a process that may have ended. Returns whether it existed."""
+    try:
+        os.kill(pid, signal.SIGKILL)
+        return True
+    except ProcessLookupError:
+        return False

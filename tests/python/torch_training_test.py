@@ -1,0 +1,130 @@
+"""PyTorch clones train: the result does not depend on their number, on kills or on the processes that load data."""
+import os
+import random
+import time
+import unittest
+
+from support import FULL, PythonJobTest, ServerKeptAlive, clone_processes, kill, skip_without_torch
+
+skip_without_torch()
+
+import numpy  # noqa: E402  pylint: disable=wrong-import-position
+import torch  # noqa: E402  pylint: disable=wrong-import-position
+
+from programs import network  # noqa: E402  pylint: disable=wrong-import-position
+import pushpull  # noqa: E402  pylint: disable=wrong-import-position
+import pushpull.torch  # noqa: E402  pylint: disable=wrong-import-position
+
+KILLS = int(os.environ.get("PUSHPULL_TEST_KILLS", "50" if FULL else "4"))
+
+
+class TorchTraining(PythonJobTest):
+
+    def weights(self, run="run", **options):
+        return pushpull.load(self.folder / run, **options)
+
+    def test_number_of_clones_does_not_change_the_weights(self):
+        config = self.write_config()
+        for clones in (1, 2, 3):
+            self.train_in_python(config, "network.py", run=f"run{clones}", clones=clones)
+        one = self.weights("run1")
+        self.assertEqual(list(one), list(network.make_network().state_dict()))
+        initial = network.make_network().state_dict()
+        for name, values in one.items():
+            self.assertGreater(numpy.abs(values - initial[name].numpy()).max(), 1e-3, f"{name} was not trained")
+            for clones in (2, 3):
+                numpy.testing.assert_allclose(self.weights(f"run{clones}")[name], values, atol=1e-5, err_msg=name)
+
+    def test_one_clone_computes_what_pytorch_computes(self):
+        config = self.write_config(steps=5)
+        self.train_in_python(config, "network.py", "--double", clones=1)
+        model = network.make_network().double()
+        groups = [{"params": [parameter], "weight_decay": 1e-4 if parameter.dim() > 1 else 0.0}
+                  for parameter in model.parameters()]
+        optimizer = torch.optim.SGD(groups, lr=0.05, momentum=0.9)
+        images = network.Images()
+        for share in self.shares(5):
+            pushpull.torch.seed_generators(share.seed, share.position, 0, b"data")
+            x, y = torch.utils.data.default_collate([images[i] for i in share.indices])
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(model(x.double()), y).backward()
+            optimizer.step()
+        for name, values in self.weights().items():
+            numpy.testing.assert_allclose(values, model.state_dict()[name].numpy(), atol=1e-6, err_msg=name)
+
+    def shares(self, steps):
+        """Yields the batches of a job with one clone, as another job's connection draws them."""
+        with pushpull.LocalServer(self.write_config("other.config", steps=1)) as server:
+            ps = server.connect()
+            for position in range(steps):
+                indices = ps.sample(300, position, 0)
+                yield type("Share", (), {"seed": ps.job.seed, "position": position, "indices": indices})
+
+    def test_same_seed_gives_the_same_bits(self):
+        # Batch norm, dropout and augmentation depend on the batch only, and not on the process that computes it.
+        config = self.write_config()
+        for run, workers in (("a", 0), ("b", 0), ("c", 2)):
+            self.train_in_python(config, "network.py", "--norm", "--dropout", f"--workers={workers}", run=run)
+        for run in ("b", "c"):
+            self.assertEqual(self.checkpoint(20, "a"), self.checkpoint(20, run), run)
+
+    def test_running_statistics_are_those_of_pytorch(self):
+        # With one clone the server's formula is the module's own.
+        self.train_in_python(self.write_config(steps=4, optimizer="""momentum_optimizer {
+            learning_rate { constant_learning_rate { learning_rate: 0 } } }"""), "network.py", "--norm", clones=1)
+        model = network.make_network(norm=True)
+        for share in self.shares(4):
+            pushpull.torch.seed_generators(share.seed, share.position, 0, b"data")
+            images = network.Images()
+            model(torch.stack([images[i][0] for i in share.indices]))
+        trained = self.weights()
+        self.assertEqual(float(trained["1.num_batches_tracked"]), 4.0)
+        for name in ("1.running_mean", "1.running_var"):
+            numpy.testing.assert_allclose(trained[name], model.state_dict()[name].numpy(), rtol=1e-5, atol=1e-6)
+
+    def test_model_has_the_last_weights_in_the_end(self):
+        file = self.folder / "weights.pt"
+        _, worker = self.train_in_python(self.write_config(steps=150), "network.py", "--norm", f"--weights={file}")
+        state = torch.load(file)
+        for name, values in self.weights().items():
+            self.assertEqual(state[name].float().numpy().tobytes(), values.tobytes(), name)
+        model = network.make_network(norm=True)
+        self.assertEqual(pushpull.torch.load_state_dict(model, self.folder / "run"), 150)
+        for name, tensor in model.state_dict().items():
+            self.assertTrue(torch.equal(tensor, state[name]), name)
+        images = network.Images()
+        model.eval()
+        with torch.no_grad():
+            found = model(torch.stack([images[i][0] for i in range(300)])).argmax(1)
+        accuracy = (found == torch.arange(300) % 4).float().mean().item()
+        self.assertGreater(accuracy, 0.95, worker.text())
+
+    def test_killed_clones_and_servers_do_not_change_the_bits(self):
+        steps = 100 * KILLS
+        config = self.write_config(steps=steps)
+        arguments = ["network.py", "--norm", "--dropout"]
+        self.train_in_python(config, *arguments, run="straight")
+        server = ServerKeptAlive(lambda log: self.start_server(config, "killed", log=log))
+        worker = self.start_clones(*arguments, "--pause=0.05", run="killed")
+        seed = random.randrange(1 << 32)
+        rng = random.Random(seed)
+        kills = 0
+        while kills < KILLS:
+            clones = clone_processes(worker.popen.pid)
+            server.servers[-1].wait_for("clone 2 (")
+            if len(clones) == 3:
+                time.sleep(rng.uniform(0.0, 2.0))
+                self.assertIsNone(worker.popen.poll(), f"training ended after {kills} kills (seed {seed})")
+                if kills % 2:
+                    server.kill()
+                elif not kill(rng.choice(list(clones.values()))):
+                    continue
+                kills += 1
+        self.assertEqual(worker.wait(600), 0, worker.text())
+        self.assertEqual(server.servers[-1].wait(), 0, server.text())
+        self.assertEqual(self.checkpoint(steps, "straight"), self.checkpoint(steps, "killed"), f"seed {seed}")
+        print(f"{KILLS} kills (seed {seed}): {steps} steps with the same bits")
+
+
+if __name__ == "__main__":
+    unittest.main()

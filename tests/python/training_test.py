@@ -1,0 +1,119 @@
+"""Python clones train on plain arrays: the result does not depend on their number, on kills or on the ps tasks."""
+import os
+import random
+import re
+import time
+import unittest
+
+import numpy
+
+from support import FULL, PythonJobTest, ServerKeptAlive, clone_processes, kill
+
+import pushpull
+from programs import perceptron
+
+KILLS = int(os.environ.get("PUSHPULL_TEST_KILLS", "50" if FULL else "6"))
+
+
+class Training(PythonJobTest):
+
+    def weights(self, run="run", **options):
+        return pushpull.load(self.folder / run, **options)
+
+    def test_number_of_clones_does_not_change_the_weights(self):
+        config = self.write_config()
+        for clones in (1, 2, 3):
+            self.train_in_python(config, "perceptron.py", run=f"run{clones}", clones=clones)
+        one = self.weights("run1")
+        self.assertEqual(list(one), ["hidden/weights", "hidden/bias", "output/weights", "mean"])
+        for name, values in one.items():
+            for clones in (2, 3):
+                numpy.testing.assert_allclose(self.weights(f"run{clones}")[name], values, atol=1e-5, err_msg=name)
+
+    def test_one_clone_computes_what_the_formula_says(self):
+        self.train_in_python(self.write_config(steps=5), "perceptron.py", clones=1)
+        x, y = perceptron.make_data(400)
+        expected = perceptron.make_variables(16, "float64")
+        velocity = {name: 0.0 for name in expected}
+        job = pushpull.checkpoint.open_checkpoint(self.folder / "run").manifest
+        for step in range(5):
+            indices = self.indices(job["seed"], step)
+            gradients, _ = perceptron.gradients_at(expected, x[indices], y[indices])
+            mean = gradients.pop("mean")
+            expected["mean"] = expected["mean"] + 0.1 * (mean - expected["mean"])
+            gradients["hidden/weights"] += 1e-3 * expected["hidden/weights"]
+            for name, gradient in gradients.items():
+                velocity[name] = 0.9 * velocity[name] + gradient
+                expected[name] = expected[name] - 0.05 * velocity[name]
+        for name, values in self.weights().items():
+            numpy.testing.assert_allclose(values, expected[name], atol=1e-6, err_msg=name)
+
+    def indices(self, seed, step):
+        """Returns the examples of a step, from the client library alone."""
+        import ctypes  # pylint: disable=import-outside-toplevel
+        from pushpull import _library  # pylint: disable=import-outside-toplevel
+        sampling = _library.Sampling(sync=1, shuffle=1, seed=seed, num_examples=400, batch_size=31, num_replicas=1)
+        indices = (ctypes.c_int64 * 31)()
+        self.assertEqual(
+            _library.library().pushpull_sample_batch(ctypes.byref(sampling), step, 0, indices, 31), 31)
+        return list(indices)
+
+    def test_same_seed_gives_the_same_bits_with_one_task_and_with_three(self):
+        config = self.write_config(average="use_moving_average: true moving_average_decay: 0.9")
+        self.train_in_python(config, "perceptron.py", run="a")
+        self.train_in_python(config, "perceptron.py", run="b")
+        self.train_in_python(config, "perceptron.py", run="c", server_flags=["--tasks=3"])
+        for ema in (False, True):
+            first = self.weights("a", ema=ema)
+            for run in ("b", "c"):
+                for name, values in self.weights(run, ema=ema).items():
+                    self.assertEqual(values.tobytes(), first[name].tobytes(), f"{run}: {name}")
+        raw, average = self.weights("a"), self.weights("a", ema=True)
+        self.assertFalse((raw["hidden/bias"] == average["hidden/bias"]).any())
+        self.assertTrue((raw["mean"] == average["mean"]).all(), "moving statistics have no average")
+
+    def test_asynchronous(self):
+        _, worker = self.train_in_python(self.write_config(sync="false", steps=200), "perceptron.py")
+        self.assertRegex(worker.text(), r"step 200/200 100.0% loss 0\.\d+ ")
+        self.assertEqual(pushpull.steps(self.folder / "run")[-1], 200)
+
+    def test_stop_and_resume(self):
+        half, whole = self.write_config("half.config", steps=15), self.write_config(steps=30)
+        self.train_in_python(whole, "perceptron.py", run="straight")
+        self.train_in_python(half, "perceptron.py", run="resumed")
+        self.train_in_python(whole, "perceptron.py", run="resumed")
+        self.assertEqual(self.checkpoint(30, "straight"), self.checkpoint(30, "resumed"))
+
+    def test_killed_clones_and_servers_do_not_change_the_bits(self):
+        # Each clone sleeps in each step, so that the kills fall within the run on a machine of any speed.
+        steps = 60 * KILLS
+        config = self.write_config(steps=steps)
+        self.train_in_python(config, "perceptron.py", run="straight")
+        server = ServerKeptAlive(lambda log: self.start_server(config, "killed", log=log))
+        worker = self.start_clones("perceptron.py", "--pause=0.04", run="killed")
+        seed = random.randrange(1 << 32)
+        rng = random.Random(seed)
+        kills = 0
+        while kills < KILLS:
+            clones = clone_processes(worker.popen.pid)
+            if len(clones) == 3:
+                time.sleep(rng.uniform(0.0, 1.0))
+                self.assertIsNone(worker.popen.poll(), f"training ended after {kills} kills (seed {seed})")
+                if kills % 2:
+                    server.kill()
+                elif not kill(rng.choice(list(clones.values()))):
+                    continue
+                kills += 1
+            server.servers[-1].wait_for("clone 2 (")
+        self.assertEqual(worker.wait(600), 0, worker.text())
+        self.assertEqual(server.servers[-1].wait(), 0, server.text())
+        self.assertEqual(worker.text().count("died (killed by signal 9)"), (KILLS + 1) // 2, worker.text())
+        versions = [int(version) for version in re.findall(r"serving version (\d+)", server.text())]
+        self.assertEqual(len(versions), KILLS // 2 + 1)
+        self.assertEqual(versions, sorted(versions), "applied steps were lost")
+        self.assertEqual(self.checkpoint(steps, "straight"), self.checkpoint(steps, "killed"), f"seed {seed}")
+        print(f"{KILLS} kills (seed {seed}): {steps} steps with the same bits")
+
+
+if __name__ == "__main__":
+    unittest.main()
