@@ -43,6 +43,7 @@ const std::map<std::string, std::string>& ExpectedRoles() {
   static const auto* const expected = new std::map<std::string, std::string>{
       {"/ps.ParameterServer/GetJob", "ps worker evaluator admin"},
       {"/ps.ParameterServer/GetStatus", "ps worker evaluator admin"},
+      {"/ps.ParameterServer/DeclareVariables", "worker"},
       {"/ps.ParameterServer/Register", "worker"},
       {"/ps.ParameterServer/Heartbeat", "worker"},
       {"/ps.ParameterServer/Push", "worker"},
