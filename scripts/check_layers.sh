@@ -59,10 +59,18 @@ forbid "ps_server may use the CPU part of kernels only" "$(includes 'kernels/cud
 files worker
 forbid "worker may not include ps_server, tests or scripts" "$(includes 'ps_server|tests|scripts')" "${found[@]}"
 
+# The client library is for models of any kind, so it knows nothing of ours, nor of our data.
+files worker/client
+forbid "worker/client may include only common, protos and worker/sampling" \
+  "$(includes 'kernels|worker/(cli|data|eval|export|model|records|train)')" "${found[@]}"
+files worker/sampling
+forbid "worker/sampling may include only common" \
+  "$(includes 'protos|kernels|worker/(cli|client|data|eval|export|model|records|train)')" "${found[@]}"
+
 # The checkpoint is the only way from training to evaluation and export.
 files worker/eval worker/export worker/evaluator_main.cc worker/exporter_main.cc
 forbid "evaluation and export may not know the parameter server's client" \
-  '^[[:space:]]*#[[:space:]]*include[[:space:]]*"(common/wire/(grpc|security|shared_memory)/|common/wire/ps_client\.h|common/wire/ps_handler\.h|worker/train/)' "${found[@]}"
+  '^[[:space:]]*#[[:space:]]*include[[:space:]]*"(common/wire/(grpc|security|shared_memory)/|common/wire/ps_client\.h|common/wire/ps_handler\.h|worker/(client|train)/)' "${found[@]}"
 
 # The state machines are tested without threads, clocks, files and sockets, so they must not use any.
 files ps_server/core

@@ -39,7 +39,7 @@ COVERED = """common/base/*.cc common/checkpoint/*.cc common/cluster/*.cc common/
     common/wire/*.cc common/wire/*/*.cc kernels/image_block.cc kernels/packed_image.h kernels/cuda/*.cu
     kernels/detection/*.cc ps_server/core/*.cc ps_server/runtime/*.cc ps_server/store/*.cc ps_server/transport/*.cc
     ps_server/warm_start/*.cc worker/data/*.cc worker/data/augment/*.cc worker/model/device_*.cc
-    worker/train/*.cc""".split()
+    worker/client/*.cc worker/sampling/*.cc worker/train/*.cc""".split()
 # What the end-to-end tests start.
 PROGRAMS = ["ps_server", "worker", "evaluator", "detect", "exporter", "make_records", "psctl"]
 LEAST_LIMIT = 20.0  # seconds for a test; five times its time on the code as it is, if that is more

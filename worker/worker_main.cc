@@ -45,7 +45,7 @@
 #include "kernels/gpu.h"
 #include "worker/cli/device_choice.h"
 #include "worker/cli/gpu_report.h"
-#include "worker/train/clone_identity.h"
+#include "worker/client/clone_identity.h"
 #include "worker/train/clone_process.h"
 #include "worker/train/clone_report_codec.h"
 #include "worker/train/gpu_probe.h"

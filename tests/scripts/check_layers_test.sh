@@ -9,11 +9,12 @@ failures=0
 
 reset() {
   rm -rf "${tree:?}"/*
-  mkdir -p "$tree"/{protos,common/{base,cli,config,wire/grpc},kernels/cpu,ps_server/{core,runtime,store,monitoring},worker/{eval,train}}
+  mkdir -p "$tree"/{protos,common/{base,cli,config,wire/grpc},kernels/cpu,ps_server/{core,runtime,store,monitoring},worker/{client,eval,sampling,train}}
   echo '#include "common/x.h"' > "$tree/kernels/cpu/fine.cc"
   echo '#include "grpcpp/grpcpp.h"' > "$tree/common/wire/grpc/fine.cc"
   echo '#include "absl/flags/flag.h"' > "$tree/worker/worker_main.cc"
   echo '#include "common/checkpoint/x.h"' > "$tree/worker/eval/fine.cc"
+  echo '#include "worker/sampling/x.h"' > "$tree/worker/client/fine.cc"
 }
 
 # expect_caught FILE LINE: writes the line into the file and expects that the check fails and names FILE:1.
@@ -68,6 +69,11 @@ expect_caught ps_server/core/a.cc '#include "common/base/clock.h"'
 expect_caught ps_server/monitoring/a.cc '#include "ps_server/runtime/server.h"'
 expect_caught ps_server/monitoring/a.cc '#include <microhttpd.h>'
 expect_caught worker/train/a.cc '#include "ps_server/core/x.h"'
+expect_caught worker/client/a.cc '#include "worker/data/x.h"'
+expect_caught worker/client/a.h '#include "worker/train/x.h"'
+expect_caught worker/client/a.cc '#include "kernels/bfloat16.h"'
+expect_caught worker/sampling/a.cc '#include "worker/data/x.h"'
+expect_caught worker/eval/a.cc '#include "worker/client/x.h"'
 expect_caught worker/eval/a.cc '#include "common/wire/ps_client.h"'
 expect_caught worker/eval/a.cc '#include "common/wire/grpc/client.h"'
 expect_caught worker/evaluator_main.cc '#include "worker/train/x.h"'

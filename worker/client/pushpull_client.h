@@ -11,7 +11,11 @@
 // Functions that can fail return PUSHPULL_OK or one of the other codes, which are those of
 // absl::StatusCode, and pushpull_clone_error says what failed. Thread rule: one thread makes all
 // calls for a clone, except that pushpull_clone_advance, _stop and _progress may be called by any
-// thread. A process may have several clones. After a fork, only the parent may use them.
+// thread. A process may have several clones.
+//
+// After a fork, only the parent may use its clones. In the child, functions return
+// FAILED_PRECONDITION or do nothing, pushpull_clone_free leaves the memory, and a new clone cannot
+// connect.
 #ifndef PUSHPULL_WORKER_CLIENT_PUSHPULL_CLIENT_H_
 #define PUSHPULL_WORKER_CLIENT_PUSHPULL_CLIENT_H_
 
@@ -57,12 +61,15 @@ typedef struct {
   const char* tls_ca;
   const char* tls_cert;
   const char* tls_key;
+  int32_t insecure;  // 1: allows plaintext to other machines, which everybody on the way can read
+                     // and change
 } PushpullCloneOptions;
 
 // Never fails; pushpull_clone_connect reports what is wrong with the options.
 PUSHPULL_CLIENT_API PushpullClone* pushpull_clone_new(const PushpullCloneOptions* options);
 // Ends the threads; blocks until they have ended. A clone that has not trained to the end leaves
-// its replica, which another clone or a new process takes over.
+// its replica, which another clone or a new process takes over. A call that another thread is in
+// returns CANCELLED first.
 PUSHPULL_CLIENT_API void pushpull_clone_free(PushpullClone* clone);
 // Says what the last failed function found, in whole sentences. Valid until the next call.
 PUSHPULL_CLIENT_API const char* pushpull_clone_error(const PushpullClone* clone);
@@ -82,7 +89,8 @@ typedef struct {
   const char* external_name;    // model.external.name; null: the server knows the model
   const char* pipeline_config;  // in protobuf's text format
 } PushpullJob;
-// To be called after pushpull_clone_connect. The strings are valid as long as the clone.
+// The job as it was when pushpull_clone_connect returned; zeros before that. The strings are valid
+// as long as the clone.
 PUSHPULL_CLIENT_API void pushpull_clone_job(const PushpullClone* clone, PushpullJob* job);
 
 typedef struct {
@@ -106,8 +114,8 @@ typedef struct {
 PUSHPULL_CLIENT_API int pushpull_clone_start(PushpullClone* clone,
                                              const PushpullVariable* variables, int64_t count,
                                              const float* const* values, uint64_t num_samples);
-// Length of the vectors in PushpullBatch, and the position of variable `index` in them. To be
-// called after pushpull_clone_start.
+// Length of the vectors in PushpullBatch, and the position of variable `index` in them. -1 before
+// pushpull_clone_start.
 PUSHPULL_CLIENT_API int64_t pushpull_clone_total_elements(const PushpullClone* clone);
 PUSHPULL_CLIENT_API int64_t pushpull_clone_offset(const PushpullClone* clone, int64_t index);
 
@@ -119,8 +127,10 @@ typedef struct {
   // Number of the batch: of the step, counted from 0, in a synchronous job; of the replica's batch
   // in an asynchronous one. With the replica it selects the data.
   uint64_t position;
-  uint64_t version;      // of the weights
-  const float* weights;  // total_elements; valid until the next call of pushpull_clone_next
+  uint64_t version;  // of the weights
+  // total_elements; valid until the batch is finished or given up, and with `over` as long as the
+  // clone
+  const float* weights;
   // total_elements, to be filled until pushpull_clone_finish: the gradient of the loss, a mean over
   // the samples and without the L2 term, and statistics of the batch for moving statistics. The
   // elements between variables must be zero, as they are at first.
@@ -128,8 +138,8 @@ typedef struct {
 } PushpullBatch;
 
 // Blocks until there is a batch to compute, training has ended or failed, or `milliseconds` have
-// passed (DEADLINE_EXCEEDED with batch->over = 0; call again). A batch that was returned before
-// must have been finished or given up.
+// passed (DEADLINE_EXCEEDED with batch->over = 0; call again). Negative milliseconds set no limit.
+// A batch that was returned before must have been finished or given up.
 PUSHPULL_CLIENT_API int pushpull_clone_next(PushpullClone* clone, int32_t milliseconds,
                                             PushpullBatch* batch);
 // Says that elements [first_final, total_elements) of the gradient are final. They are sent while
@@ -142,7 +152,9 @@ typedef struct {
 } PushpullMetric;
 
 // Ends the batch: the whole gradient is final. samples: number of samples that the gradient is the
-// mean of; the server weights it by them. A loss that is not finite makes the contribution void.
+// mean of, at least 1; the server weights it by them. A loss that is not finite makes the
+// contribution void. The loss becomes the metric "Loss/total_loss", unless the metrics have it; the
+// server also shows a metric "accuracy" in its progress.
 // Does not wait for the server; pushpull_clone_next reports errors.
 PUSHPULL_CLIENT_API int pushpull_clone_finish(PushpullClone* clone, uint64_t samples, double loss,
                                               const PushpullMetric* metrics, int64_t num_metrics);

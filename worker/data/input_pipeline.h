@@ -25,7 +25,7 @@
 #include "worker/data/image_packer.h"
 #include "worker/data/image_source.h"
 #include "worker/data/preprocessor.h"
-#include "worker/data/sampler.h"
+#include "worker/sampling/sampler.h"
 
 namespace pushpull {
 

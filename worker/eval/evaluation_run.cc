@@ -10,7 +10,7 @@
 #include "common/base/status_macros.h"
 #include "common/model/model_layout.h"
 #include "worker/data/image_source_factory.h"
-#include "worker/data/sampler.h"
+#include "worker/sampling/sampler.h"
 
 namespace pushpull {
 namespace {

@@ -16,24 +16,17 @@
 #include "common/config/validate_config.h"
 #include "common/model/model_layout.h"
 #include "common/trace/trace_parts.h"
-#include "common/wire/grpc/grpc_ps_client.h"
-#include "common/wire/security/transport_credentials.h"
+#include "worker/client/grpc_clients.h"
 #include "worker/train/network_gradient_source.h"
 
 namespace pushpull {
 namespace {
 
-std::string PeerName(int clone) {
-  char host[256] = "localhost";
-  gethostname(host, sizeof(host) - 1);
-  return absl::StrCat(host, ":", getpid(), " clone ", clone);
-}
-
 PsSession::Options SessionOptions(const WorkerOptions& options, int clone) {
   PsSession::Options session;
   session.worker_id = options.worker_index * options.num_clones + clone;
   session.num_replicas = options.num_clones * options.num_workers;
-  session.peer_name = PeerName(clone);
+  session.peer_name = ClonePeerName(clone);
   session.identity = options.identity;
   session.peer_deadline = options.peer_deadline;
   session.jitter_seed = static_cast<uint64_t>(getpid());
@@ -41,22 +34,17 @@ PsSession::Options SessionOptions(const WorkerOptions& options, int clone) {
   return session;
 }
 
-// Checks the TLS files and that they allow this worker's ids, before the first connection.
 absl::StatusOr<PsSession::ClientFactory> MakeClients(const WorkerOptions& options) {
-  TransportOptions transport;
-  transport.shared_memory = options.shared_memory;
-  PP_ASSIGN_OR_RETURN(transport.credentials,
-                      TransportCredentials::Create(options.security, {PeerRole::kWorker}));
   const uint32_t first = options.worker_index * options.num_clones;
-  PP_RETURN_IF_ERROR(
-      CheckOwnWorkerIds(*transport.credentials, {first, first + options.num_clones - 1}));
-  return PsSession::ClientFactory(
-      [transport](const std::string& address) { return MakeGrpcPsClient(address, transport); });
+  return MakeGrpcClients(options.security, options.shared_memory,
+                         {first, first + options.num_clones - 1});
 }
 
 CloneInstruments InstrumentsOf(const WorkerOptions& options, const PsSession::Options& session) {
   CloneInstruments instruments;
-  instruments.gpu = options.gpu;
+  if (options.gpu != nullptr) {
+    instruments.gpu = [gpu = options.gpu] { return gpu->Read(); };
+  }
   if (options.trace == nullptr) return instruments;
   const int process = TraceProcessOfClone(session.worker_id);
   const std::string name = absl::StrCat("clone ", session.worker_id, " (", session.peer_name, ")");

@@ -19,12 +19,12 @@
 #include "common/trace/trace_writer.h"
 #include "common/wire/gradient_codec.h"
 #include "common/wire/transport_security.h"
+#include "worker/client/clone_identity.h"
+#include "worker/client/clone_trainer.h"
+#include "worker/client/ps_session.h"
 #include "worker/data/image_cache.h"
 #include "worker/model/compute.h"
-#include "worker/train/clone_identity.h"
-#include "worker/train/clone_trainer.h"
 #include "worker/train/gpu_probe.h"
-#include "worker/train/ps_session.h"
 #include "worker/train/worker_progress.h"
 
 namespace pushpull {

@@ -8,7 +8,7 @@
 
 #include "absl/strings/string_view.h"
 
-#include "worker/train/clone_trainer.h"
+#include "worker/client/clone_trainer.h"
 
 namespace pushpull {
 

@@ -11,10 +11,10 @@
 #include "common/base/random.h"
 #include "common/base/status_macros.h"
 #include "common/model/model_layout.h"
+#include "common/model/variable_checks.h"
 #include "worker/data/augmentation.h"
 #include "worker/data/image_source_factory.h"
-#include "worker/data/sampler.h"
-#include "worker/model/variable_checks.h"
+#include "worker/sampling/sampler.h"
 
 namespace pushpull {
 

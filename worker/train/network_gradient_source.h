@@ -11,13 +11,13 @@
 
 #include "common/model/variable_layout.h"
 #include "protos/pipeline.pb.h"
+#include "worker/client/gradient_source.h"
 #include "worker/data/batch_objects.h"
 #include "worker/data/image_cache.h"
 #include "worker/data/image_source.h"
 #include "worker/data/input_pipeline.h"
 #include "worker/model/compute.h"
 #include "worker/model/network_runner.h"
-#include "worker/train/gradient_source.h"
 
 namespace pushpull {
 

@@ -23,8 +23,8 @@
 
 #include "common/base/backoff.h"
 #include "common/base/clock.h"
-#include "worker/train/clone_identity.h"
-#include "worker/train/clone_trainer.h"
+#include "worker/client/clone_identity.h"
+#include "worker/client/clone_trainer.h"
 
 namespace pushpull {
 

@@ -20,7 +20,7 @@
 #include "tests/testkit/job/contribution_audit.h"
 #include "tests/testkit/job/relay_handler.h"
 #include "tests/testkit/job/toy_gradient_source.h"
-#include "worker/train/clone_trainer.h"
+#include "worker/client/clone_trainer.h"
 
 namespace pushpull {
 

@@ -8,7 +8,7 @@
 #include <functional>
 
 #include "common/model/variable_layout.h"
-#include "worker/train/gradient_source.h"
+#include "worker/client/gradient_source.h"
 
 namespace pushpull {
 

@@ -97,7 +97,7 @@ TEST(CloneFigures, HeartbeatsReportTheGpu) {
   SteadyClock clock;
   GpuProbe probe(std::make_unique<FakeMonitor>(&read), "GPU-aa01", "GPU 0 (a GPU)", &clock);
   TestCloneOptions clone;
-  clone.instruments.gpu = &probe;
+  clone.instruments.gpu = [&probe] { return probe.Read(); };
   Job job;
   const ps::StatusReply status = job.Train(1, clone);
   const ps::GpuFigures& told = status.clones(0).progress().gpu();

@@ -1,0 +1,37 @@
+#include "worker/client/non_finite.h"
+
+#include <cmath>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace pushpull {
+namespace {
+
+VariableSpec Variable(const char* name, int64_t elements) {
+  VariableSpec variable;
+  variable.name = name;
+  variable.shape = {elements};
+  return variable;
+}
+
+TEST(DescribeNonFiniteTest, NamesTheFirstBadWeightBeforeAnyGradient) {
+  const VariableLayout layout =
+      *VariableLayout::Create({Variable("a", 3), Variable("b", 4), Variable("c", 2)});
+  std::vector<float> weights(layout.total_elements(), 0.5f);
+  std::vector<float> gradient(layout.total_elements(), 0.5f);
+  EXPECT_EQ(DescribeNonFinite(layout, weights, gradient, /*loss_is_finite=*/false),
+            "non-finite loss; all variables and gradients are finite");
+  EXPECT_EQ(DescribeNonFinite(layout, weights, gradient, /*loss_is_finite=*/true, "b is inf"),
+            "finite loss; all variables and gradients are finite, but the server says: b is inf");
+  gradient[layout.offset(2)] = HUGE_VALF;
+  gradient[layout.offset(1) + 3] = std::nanf("");
+  EXPECT_EQ(DescribeNonFinite(layout, weights, gradient, /*loss_is_finite=*/true),
+            "finite loss; first non-finite gradient: b[3] is nan");
+  weights[layout.offset(2) + 1] = HUGE_VALF;
+  EXPECT_EQ(DescribeNonFinite(layout, weights, gradient, /*loss_is_finite=*/false),
+            "non-finite loss; first non-finite variable: c[1] is inf");
+}
+
+}  // namespace
+}  // namespace pushpull

@@ -1,0 +1,271 @@
+// How a session handles answers that do not fit the job.
+#include "worker/client/ps_session.h"
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+
+#include "common/base/clock.h"
+#include "common/model/sharding.h"
+#include "tests/ps_server/transport/fake_ps_handler.h"
+#include "tests/testkit/in_process_ps_client.h"
+#include "tests/testkit/job/toy_gradient_source.h"
+#include "tests/testkit/refusing_ps_client.h"
+
+namespace pushpull {
+namespace {
+
+constexpr int64_t kElements = Sharding::kFirstChunkElements + 10;  // two chunks
+
+ps::JobReply JobOf(const ps::JobRequest& request, int tasks) {
+  ps::JobReply reply;
+  reply.set_protocol_version(request.protocol_version());
+  reply.set_tasks(tasks);
+  for (int task = 0; task < tasks; ++task) reply.add_addresses(absl::StrCat("task ", task));
+  return reply;
+}
+
+class OneTaskHandler : public FakePsHandler {
+ public:
+  void GetJob(const ps::JobRequest& request, Done<ps::JobReply> done) override {
+    done(JobOf(request, 1));
+  }
+};
+
+class PsSessionPullTest : public ::testing::Test {
+ protected:
+  PsSessionPullTest()
+      : session_(
+            {},
+            [this](const std::string& address) {
+              return MakeInProcessPsClient(&handler_, address, nullptr);
+            },
+            &clock_, nullptr) {
+    EXPECT_TRUE(session_.Connect({"task 0"}).ok());
+  }
+
+  absl::Status Pull(int64_t sent_elements) {
+    handler_.weights = MakePayload(sent_elements * sizeof(float), 1);
+    told_.clear();
+    return session_
+        .Pull(0, /*exact=*/false, absl::Seconds(1), absl::MakeSpan(weights_),
+              [this](int64_t first, int64_t end) {
+                told_.emplace_back(first, end);
+                const size_t bytes = (end - first) * sizeof(float);
+                EXPECT_EQ(
+                    std::string(reinterpret_cast<const char*>(weights_.data() + first), bytes),
+                    ToString(handler_.weights).substr(first * sizeof(float), bytes));
+              })
+        .status();
+  }
+
+  OneTaskHandler handler_;
+  SteadyClock clock_;
+  PsSession session_;
+  std::vector<float> weights_ = std::vector<float>(kElements);
+  std::vector<std::pair<int64_t, int64_t>> told_;  // element ranges that the last pull announced
+};
+
+TEST_F(PsSessionPullTest, PullsTheWeights) {
+  const absl::Status status = Pull(kElements);
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(std::string(reinterpret_cast<const char*>(weights_.data()), kElements * sizeof(float)),
+            ToString(handler_.weights));
+  using Range = std::pair<int64_t, int64_t>;
+  const int64_t chunk = Sharding::kFirstChunkElements;
+  EXPECT_EQ(told_, (std::vector<Range>{{0, 0}, {0, chunk}, {chunk, kElements}}));
+}
+
+TEST_F(PsSessionPullTest, RefusesChunksThatDoNotFitTheModel) {
+  for (const int64_t elements : {int64_t{10}, kElements - 1, kElements + 1}) {
+    const absl::Status status = Pull(elements);
+    EXPECT_TRUE(absl::IsDataLoss(status)) << elements << ": " << status;
+    EXPECT_TRUE(absl::StrContains(status.message(), "ps task 0 at task 0 sent chunk")) << status;
+  }
+  // Missing chunks may still come, but chunks past the last have no place.
+  EXPECT_TRUE(absl::IsUnavailable(Pull(Sharding::kFirstChunkElements)));
+  weights_.resize(Sharding::kFirstChunkElements);
+  const absl::Status status = Pull(kElements);
+  EXPECT_TRUE(absl::IsDataLoss(status)) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), "more chunks of shard 0 than the 1 it has"))
+      << status;
+}
+
+// The client of one of two tasks. It answers a pull with chunks of the given versions.
+class VersionedClient final : public RefusingPsClient {
+ public:
+  VersionedClient(int shard, std::vector<uint64_t> versions)
+      : shard_(shard), versions_(std::move(versions)) {}
+
+  absl::StatusOr<ps::JobReply> GetJob(const ps::JobRequest& request, absl::Duration) override {
+    return JobOf(request, 2);
+  }
+  absl::Status Pull(const ps::PullRequest&, absl::Duration, PullSink sink) override {
+    const Sharding sharding(kShardedElements, 2);
+    for (int chunk = 0; chunk < sharding.num_chunks(shard_); ++chunk) {
+      const int64_t elements = sharding.chunk(shard_, chunk).size();
+      ps::PullChunk header;
+      header.set_shard(shard_);
+      header.set_chunk(chunk);
+      header.set_version(versions_[std::min<size_t>(chunk, versions_.size() - 1)]);
+      const absl::StatusOr<char*> to = sink(header, elements * sizeof(float));
+      if (!to.ok()) return to.status();
+      std::fill_n(reinterpret_cast<float*>(*to), elements, static_cast<float>(header.version()));
+    }
+    return absl::OkStatus();
+  }
+
+  // Both shards have two chunks.
+  static constexpr int64_t kShardedElements = 4 * Sharding::kFirstChunkElements;
+
+ private:
+  const int shard_;
+  const std::vector<uint64_t> versions_;
+};
+
+// Pulls from two shards that answer with these versions of their chunks.
+absl::StatusOr<uint64_t> PullVersions(const std::vector<uint64_t>& shard_0,
+                                      const std::vector<uint64_t>& shard_1, uint64_t wanted,
+                                      bool exact) {
+  SteadyClock clock;
+  PsSession session(
+      {},
+      [&](const std::string& address) -> std::unique_ptr<PsClient> {
+        if (address == "task 0") return std::make_unique<VersionedClient>(0, shard_0);
+        return std::make_unique<VersionedClient>(1, shard_1);
+      },
+      &clock, nullptr);
+  EXPECT_TRUE(session.Connect({"task 0"}).ok());
+  std::vector<float> weights(VersionedClient::kShardedElements);
+  const absl::StatusOr<uint64_t> pulled =
+      session.Pull(wanted, exact, absl::Seconds(1), absl::MakeSpan(weights));
+  if (pulled.ok()) {
+    EXPECT_EQ(session.version(), *pulled) << "the pulled version must be the session's version";
+  }
+  return pulled;
+}
+
+TEST(PsSessionVersionTest, AnAsynchronousPullIsAsOldAsItsOldestShard) {
+  EXPECT_EQ(PullVersions({7}, {9}, 3, /*exact=*/false).value(), 7);
+  EXPECT_EQ(PullVersions({9}, {7}, 3, /*exact=*/false).value(), 7);
+  EXPECT_EQ(PullVersions({8}, {8}, 3, /*exact=*/false).value(), 8);
+}
+
+TEST(PsSessionVersionTest, AllChunksOfAShardMustHaveOneVersion) {
+  for (const bool exact : {true, false}) {
+    EXPECT_EQ(PullVersions({7}, {7}, 7, exact).value(), 7);
+    for (const auto& mixed : {std::vector<uint64_t>{7, 8}, {8, 7}}) {
+      EXPECT_TRUE(absl::IsDataLoss(PullVersions({7}, mixed, 7, exact).status()));
+      EXPECT_TRUE(absl::IsDataLoss(PullVersions(mixed, {7}, 7, exact).status()));
+    }
+  }
+}
+
+TEST(PsSessionVersionTest, AnExactPullRefusesOtherVersions) {
+  for (const uint64_t other : {6, 8}) {
+    const absl::Status status = PullVersions({7}, {other}, 7, /*exact=*/true).status();
+    EXPECT_TRUE(absl::IsDataLoss(status)) << status;
+    EXPECT_TRUE(absl::StrContains(status.message(), "expected version 7")) << status;
+    EXPECT_TRUE(absl::IsDataLoss(PullVersions({other}, {7}, 7, /*exact=*/true).status()));
+  }
+}
+
+// Makes a new grant with each registration, and answers heartbeats when a test says so.
+class EpochsHandler final : public OneTaskHandler {
+ public:
+  void Register(const ps::RegisterRequest&, Done<ps::RegisterReply> done) override {
+    ps::RegisterReply reply;
+    ++grants_;
+    if (begins_epochs || epoch_ == 0) ++epoch_;
+    reply.set_epoch(epoch_);
+    reply.set_version(10 * epoch_);
+    reply.set_num_replicas(1);
+    reply.set_lease_milliseconds(60000);
+    *reply.add_grants() = GrantOf(epoch_, grants_);
+    done(reply);
+  }
+  void Heartbeat(const ps::HeartbeatRequest& request, Done<ps::HeartbeatReply> done) override {
+    absl::MutexLock lock(&mutex_);
+    epoch_asked_ = request.epoch();
+    grants_then_ = grants_;
+    waiting_ = std::move(done);
+  }
+  // Returns false if no heartbeat has come within half a minute.
+  bool AwaitHeartbeat() {
+    absl::MutexLock lock(&mutex_);
+    const auto there = [this]()
+                           ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return waiting_ != nullptr; };
+    return mutex_.AwaitWithTimeout(absl::Condition(&there), absl::Seconds(30));
+  }
+  // Answers with the epoch and the grant of the moment in which the heartbeat was sent.
+  void AnswerHeartbeat(uint64_t version) {
+    ps::HeartbeatReply reply;
+    Done<ps::HeartbeatReply> done;
+    {
+      absl::MutexLock lock(&mutex_);
+      done = std::exchange(waiting_, nullptr);
+      reply.set_epoch(epoch_asked_);
+      *reply.add_grants() = GrantOf(epoch_asked_, grants_then_);
+    }
+    reply.set_version(version);
+    done(reply);
+  }
+  static ps::ReplicaGrant GrantOf(uint64_t epoch, uint64_t number) {
+    ps::ReplicaGrant grant;
+    grant.set_grant((epoch << 32) | number);
+    return grant;
+  }
+
+  bool begins_epochs = true;  // each registration begins an epoch
+
+ private:
+  uint64_t epoch_ = 0;
+  uint64_t grants_ = 0;
+  absl::Mutex mutex_;
+  uint64_t epoch_asked_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t grants_then_ ABSL_GUARDED_BY(mutex_) = 0;
+  Done<ps::HeartbeatReply> waiting_ ABSL_GUARDED_BY(mutex_);
+};
+
+// A clone that took the older grant would be fenced at its next push and would register again.
+TEST(PsSessionHeartbeatTest, AnAnswerFromBeforeARegistrationBringsNoGrantBack) {
+  for (const bool same_epoch : {false, true}) {
+    EpochsHandler handler;
+    handler.begins_epochs = !same_epoch;
+    SteadyClock clock;
+    PsSession session(
+        {},
+        [&](const std::string& address) {
+          return MakeInProcessPsClient(&handler, address, nullptr);
+        },
+        &clock, nullptr);
+    const VariableLayout layout = MakeToyLayout();
+    ASSERT_TRUE(session.Connect({"task 0"}).ok());
+    ASSERT_TRUE(session.Register(layout, /*num_images=*/0).ok());
+    for (const bool late : {true, false}) {
+      std::thread heartbeat([&] { EXPECT_TRUE(session.Heartbeat({}).ok()); });
+      EXPECT_TRUE(handler.AwaitHeartbeat());
+      const uint64_t asked_in = session.epoch();
+      if (late) {
+        EXPECT_TRUE(session.Register(layout, /*num_images=*/0).ok());
+      }
+      const uint64_t grant = session.grants().at(0).grant();
+      handler.AnswerHeartbeat(/*version=*/1000);
+      heartbeat.join();
+      EXPECT_EQ(session.epoch(), late && !same_epoch ? asked_in + 1 : asked_in);
+      ASSERT_EQ(session.grants().size(), 1u);
+      EXPECT_EQ(session.grants()[0].grant(), grant);
+      EXPECT_EQ(session.version(), late ? 10 * session.epoch() : 1000);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace pushpull

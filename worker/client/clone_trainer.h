@@ -1,0 +1,188 @@
+// The training loop of one clone. Each round pulls the variables and, for every replica that the
+// clone holds a grant for, computes a gradient, pushes it and commits it.
+#ifndef PUSHPULL_WORKER_CLIENT_CLONE_TRAINER_H_
+#define PUSHPULL_WORKER_CLIENT_CLONE_TRAINER_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
+#include "common/base/clock.h"
+#include "common/base/monotonic_wait.h"
+#include "common/model/variable_layout.h"
+#include "common/trace/trace_writer.h"
+#include "common/wire/gradient_codec.h"
+#include "worker/client/gradient_pusher.h"
+#include "worker/client/gradient_source.h"
+#include "worker/client/phase_clock.h"
+#include "worker/client/ps_session.h"
+
+namespace pushpull {
+
+// The report of a clone to its supervisor, after each contribution and while it waits.
+struct CloneReport {
+  uint64_t step = 0;       // 0: no contribution yet
+  uint64_t num_steps = 0;  // 0: the job has no last step
+  double loss = 0.0;
+  double accuracy = -1.0;  // negative: the network is no classifier
+  double learning_rate = 0.0;
+  double images_per_second = 0.0;
+  uint64_t images = 0;      // that this process has contributed so far
+  uint64_t staleness = 0;   // versions
+  std::string waiting_for;  // not empty: the clone waits for this
+  std::string gpu;          // UUID of the GPU that the clone computes on; empty on the CPU
+};
+
+// Where a clone takes measurements from and writes its trace to. Each may be null.
+struct CloneInstruments {
+  // Returns the figures of the GPU that the clone computes on, or nullopt if it does not answer.
+  // Called from the heartbeat thread and the training thread.
+  std::function<std::optional<ps::GpuFigures>()> gpu = nullptr;
+  TraceRow* phases = nullptr;   // gets the phases of the training thread
+  TraceRow* sending = nullptr;  // gets a span per contribution that is being sent
+};
+
+struct CloneTrainerOptions {
+  const GradientCodec* gradient_codec = &Float32Codec();
+  CloneInstruments instruments = {};
+  // May be null. Called from the thread of Run each time the server has registered the clone.
+  std::function<void()> on_registered = nullptr;
+  // Also pulls the weights of the last step before Run returns, if the server still answers. The
+  // source gets them by GradientSource::NoteWeights.
+  bool pull_last_weights = false;
+};
+
+// Thread rule: Run is called once, by one thread; Stop may be called from any thread.
+class CloneTrainer {
+ public:
+  using ReportFn = std::function<void(const CloneReport&)>;
+
+  // The objects behind the pointers must outlive the trainer. `session` must be connected; Run
+  // registers it. `report` is called from the thread of Run.
+  CloneTrainer(PsSession* session, GradientSource* source, const VariableLayout* layout,
+               Clock* clock, ReportFn report, const CloneTrainerOptions& options = {});
+  ~CloneTrainer();
+
+  // Trains; blocks until training ends.
+  // OK: the job is done, or the server has ended after it applied the last step.
+  // CANCELLED with ErrorDetail STOPPED: a failure elsewhere has stopped the job; the message names
+  //     it.
+  // CANCELLED without it: Stop was called.
+  // PERMISSION_DENIED with ErrorDetail EVICTED: an operator has evicted the clone.
+  // DEADLINE_EXCEEDED: a server was silent for the peer deadline.
+  // Errors of the gradient source, and errors of the server that a repetition cannot cure.
+  absl::Status Run();
+  // Makes Run return CANCELLED. A gradient that is being computed is finished first; whether its
+  // push is committed is not defined.
+  void Stop();
+
+ private:
+  absl::Status AllocateVectors();
+  absl::Span<const float> weights() const;
+  absl::Status Register();
+  absl::Status RunSyncStep();
+  absl::Status RunAsyncStep();
+  // Async: takes over the session's grants. They may include those of an evicted clone.
+  void TakeAsyncReplicas();
+  // Computes, pushes and commits one contribution. Calls `meanwhile` when the whole gradient has
+  // been handed to the sending thread and the server's answer is still outstanding.
+  absl::Status Contribute(const ps::ReplicaGrant& grant, const ps::PushKey& key, uint64_t position,
+                          absl::FunctionRef<void()> meanwhile);
+  // Waits for the answer to the push, and sends the contribution again after transient errors.
+  absl::StatusOr<ps::PushReply> AwaitPush(const ps::CommitInfo& info);
+  absl::StatusOr<ps::CommitReply> Commit(const ps::PushKey& key, const ps::CommitInfo& info);
+  // Commits the contribution as void, because it has non-finite values. `refusal` is the server's
+  // message if the server found them.
+  absl::Status CommitVoid(const ps::PushKey& key, bool loss_is_finite, absl::string_view refusal);
+  // The arguments of a coming GradientSource::Compute.
+  struct Upcoming {
+    uint64_t position = 0;
+    uint32_t replica = 0;
+  };
+  struct PullPlan {
+    uint64_t version = 0;
+    bool exact = true;               // false: this version or a later one
+    absl::Duration poll;             // how long the server may wait for the version
+    Phase until = Phase::kPull;      // phase of the clock before the first bytes arrive
+    std::optional<Upcoming> next{};  // the contribution that these weights are probably for
+  };
+  // Pulls a version into weights_. DEADLINE_EXCEEDED: the server does not have it yet.
+  absl::Status PullInto(const PullPlan& plan);
+  // Sync: pulls the version that `step` creates.
+  absl::Status PullMade(uint64_t step, absl::Duration poll);
+  // Sync: the clone's first contribution to the step after `version`; nullopt if `version` is the
+  // last one or the clone holds no grant for that step.
+  std::optional<Upcoming> NextAfter(uint64_t version) const;
+  // Repeats `call` while the coordinator refuses it with STEP_TOO_NEW, because it has not yet
+  // learned that the previous step was applied. Gives up after about a second.
+  absl::Status AwaitOpenStep(absl::FunctionRef<absl::Status()> call);
+  // Handles an error of a step. OK: training can go on. Else: the result of Run.
+  absl::Status Recover(const absl::Status& error);
+  absl::Status Train();
+  // Pulls the newest weights that are known to be applied, if the clone does not have them. Makes
+  // one attempt.
+  void PullLastWeights();
+  // Returns whether training ends with this version.
+  bool EndsAt(uint64_t version) const;
+  // True if the last step is known to be applied.
+  bool AllApplied() const;
+  // Waits after the last step. True: the server has saved the result, or has ended. False: the
+  // server restarted from an earlier version, so there is more to train.
+  absl::StatusOr<bool> WaitForPublication();
+  absl::Status Beat();
+  void StopHeartbeat();
+  void RunHeartbeat();
+  void NoteImages(uint64_t samples);
+  void Report(const GradientResult& result, uint64_t step, uint64_t staleness);
+  void ReportWaiting();
+
+  PsSession* const session_;
+  GradientSource* const source_;
+  const VariableLayout* const layout_;
+  Clock* const clock_;
+  const ReportFn report_;
+  const CloneTrainerOptions options_;
+  const bool sync_;
+
+  // Vectors of layout_->total_elements() from GradientSource::AllocateVector.
+  std::shared_ptr<float> weights_;
+  std::shared_ptr<float> incoming_;  // pulls write here; swapped with weights_ when complete
+  std::shared_ptr<float> gradient_;  // shared: the transport may keep a cancelled push for a moment
+  std::unique_ptr<GradientPusher> pusher_;
+  uint64_t held_version_ = 0;   // of weights_
+  bool holds_weights_ = false;  // false: weights_ must be pulled before the next step
+  std::vector<ps::ReplicaGrant>
+      contributed_;  // sync: grants already used for step held_version_ + 1
+  // Async: the state of one replica that the clone holds a grant for.
+  struct AsyncReplica {
+    ps::ReplicaGrant grant;
+    uint64_t sequence = 0;  // pushes so far under the grant, including refused and void ones
+    uint64_t position = 0;  // of the replica's next batch
+  };
+  std::vector<AsyncReplica> async_replicas_;
+
+  PhaseClock phase_;
+  std::atomic<bool> stop_{false};
+  std::atomic<double> images_per_second_{0.0};
+  std::atomic<uint64_t> contributions_{0};
+  std::atomic<uint64_t> images_{0};
+  absl::Duration rate_start_;  // of the window over which images_per_second_ is measured
+  uint64_t rate_samples_ = 0;
+  CloneReport last_report_;
+
+  StopFlag heartbeat_stop_;
+  std::thread heartbeat_;
+};
+
+}  // namespace pushpull
+
+#endif  // PUSHPULL_WORKER_CLIENT_CLONE_TRAINER_H_

@@ -1,0 +1,200 @@
+#include "worker/client/gradient_pusher.h"
+
+#include <memory>
+#include <utility>
+
+#include "glog/logging.h"
+
+namespace pushpull {
+namespace {
+
+absl::Status Abandoned() { return absl::CancelledError("the contribution was abandoned"); }
+
+}  // namespace
+
+GradientPusher::GradientPusher(std::vector<PsClient*> shards, const Sharding& sharding,
+                               const Clock* clock, const GradientPusherOptions& options)
+    : shards_(std::move(shards)),
+      sharding_(sharding),
+      clock_(clock),
+      options_(options),
+      result_(absl::FailedPreconditionError("nothing was pushed")) {
+  CHECK_EQ(static_cast<int>(shards_.size()), sharding_.tasks());
+  if (!options_.codec->is_float32()) {
+    int64_t bytes = 0;
+    for (int shard = 0; shard < sharding_.tasks(); ++shard) {
+      encoded_at_.emplace_back();
+      for (int chunk = 0; chunk < sharding_.num_chunks(shard); ++chunk) {
+        encoded_at_.back().push_back(bytes);
+        bytes += options_.codec->EncodedBytes(sharding_.chunk(shard, chunk).size());
+      }
+    }
+    encoded_.reset(new char[bytes]);
+  }
+  thread_ = std::thread([this] { RunThread(); });
+}
+
+GradientPusher::~GradientPusher() {
+  {
+    absl::MutexLock lock(&mutex_);
+    job_.abandoned = true;
+    stop_ = true;
+  }
+  thread_.join();
+}
+
+void GradientPusher::Start(const ps::PushKey& key, std::shared_ptr<const float> gradient,
+                           bool commit_with_chunks) {
+  absl::MutexLock lock(&mutex_);
+  CHECK(!sending_) << "a contribution is still on its way";
+  job_ =
+      Job{key,  std::move(gradient), commit_with_chunks, sharding_.total_elements(), std::nullopt,
+          false};
+  sending_ = true;
+}
+
+void GradientPusher::Advance(int64_t first_final) {
+  absl::MutexLock lock(&mutex_);
+  job_.first_final = first_final;
+}
+
+void GradientPusher::Commit(const ps::CommitInfo& commit) {
+  absl::MutexLock lock(&mutex_);
+  job_.first_final = 0;
+  job_.commit = commit;
+}
+
+absl::StatusOr<ps::PushReply> GradientPusher::Repeat(const ps::CommitInfo& commit) {
+  {
+    absl::MutexLock lock(&mutex_);
+    CHECK(!sending_ && job_.gradient != nullptr);
+    job_.first_final = 0;
+    job_.commit = commit;
+    sending_ = true;
+  }
+  return Await();
+}
+
+void GradientPusher::Abandon() {
+  {
+    absl::MutexLock lock(&mutex_);
+    job_.abandoned = true;
+  }
+  Await().IgnoreError();
+}
+
+absl::StatusOr<ps::PushReply> GradientPusher::Await() {
+  absl::MutexLock lock(&mutex_);
+  const auto idle = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !sending_; };
+  mutex_.Await(absl::Condition(&idle));
+  return result_;
+}
+
+void GradientPusher::RunThread() {
+  for (;;) {
+    {
+      absl::MutexLock lock(&mutex_);
+      const auto ready = [this]()
+                             ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stop_ || sending_; };
+      mutex_.Await(absl::Condition(&ready));
+      if (stop_) return;
+    }
+    absl::StatusOr<ps::PushReply> result = SendAll();
+    absl::MutexLock lock(&mutex_);
+    result_ = std::move(result);
+    sending_ = false;
+  }
+}
+
+absl::StatusOr<ps::PushReply> GradientPusher::SendAll() {
+  // The last shard holds the end of the gradient, which backward finishes first.
+  std::vector<std::unique_ptr<PushStream>> streams(shards_.size());
+  absl::Duration begin;
+  for (int shard = sharding_.tasks() - 1; shard >= 0; --shard) {
+    // Start the stream only when its first chunk can be sent: the time that the backward pass needs
+    // must not count towards the stream's timeout.
+    const int last_chunk = sharding_.num_chunks(shard) - 1;
+    if (!WaitForElements(sharding_.chunk(shard, last_chunk).begin)) return Abandoned();
+    if (shard == sharding_.tasks() - 1) begin = clock_->Now();
+    streams[shard] = shards_[shard]->StartPush(options_.rpc_timeout);
+    if (!SendShard(shard, streams[shard].get())) return Abandoned();
+  }
+  absl::StatusOr<ps::PushReply> reply = FinishAll(streams);
+  if (options_.row != nullptr) {
+    absl::MutexLock lock(&mutex_);
+    options_.row->Add("send", begin, clock_->Now(),
+                      {{"step", job_.key.step()}, {"replica", uint64_t{job_.key.replica()}}});
+  }
+  return reply;
+}
+
+absl::StatusOr<ps::PushReply> GradientPusher::FinishAll(
+    const std::vector<std::unique_ptr<PushStream>>& streams) const {
+  absl::StatusOr<ps::PushReply> reply = absl::InternalError("no shard");
+  for (int shard = sharding_.tasks() - 1; shard >= 0; --shard) {
+    reply = streams[shard]->Finish();
+    if (!reply.ok()) return reply;
+    if (reply->outcome() == ps::PushReply::INCOMPLETE) {
+      return absl::UnavailableError("the shard misses chunks of the contribution; send it again");
+    }
+  }
+  return reply;
+}
+
+bool GradientPusher::SendShard(int shard, PushStream* stream) {
+  ps::PushChunk header;
+  std::shared_ptr<const float> gradient;
+  bool commit_with_chunks;
+  {
+    absl::MutexLock lock(&mutex_);
+    *header.mutable_key() = job_.key;
+    gradient = job_.gradient;
+    commit_with_chunks = job_.commit_with_chunks;
+  }
+  header.set_shard(shard);
+  header.set_encoding(options_.codec->encoding());
+  for (int chunk = sharding_.num_chunks(shard) - 1; chunk >= 0; --chunk) {
+    const ElementRange range = sharding_.chunk(shard, chunk);
+    if (!WaitForElements(range.begin)) return false;
+    if (chunk == 0 && commit_with_chunks) {
+      std::optional<ps::CommitInfo> commit = WaitForCommit();
+      if (!commit.has_value()) return false;
+      *header.mutable_commit() = *std::move(commit);
+    }
+    header.set_chunk(chunk);
+    const absl::Status sent = stream->Send(header, Encoded(gradient, shard, chunk));
+    if (!sent.ok()) break;  // Finish returns the reason
+  }
+  return true;
+}
+
+Payload GradientPusher::Encoded(const std::shared_ptr<const float>& gradient, int shard,
+                                int chunk) {
+  const ElementRange range = sharding_.chunk(shard, chunk);
+  const float* const elements = gradient.get() + range.begin;
+  const size_t bytes = options_.codec->EncodedBytes(range.size());
+  if (encoded_ == nullptr) return {gradient, reinterpret_cast<const char*>(elements), bytes};
+  char* const encoded = encoded_.get() + encoded_at_[shard][chunk];
+  options_.codec->Encode({elements, static_cast<size_t>(range.size())}, encoded);
+  return {encoded_, encoded, bytes};
+}
+
+bool GradientPusher::WaitForElements(int64_t first) {
+  absl::MutexLock lock(&mutex_);
+  const auto ready = [this, first]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return job_.abandoned || job_.first_final <= first;
+  };
+  mutex_.Await(absl::Condition(&ready));
+  return !job_.abandoned;
+}
+
+std::optional<ps::CommitInfo> GradientPusher::WaitForCommit() {
+  absl::MutexLock lock(&mutex_);
+  const auto ready = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return job_.abandoned || job_.commit.has_value();
+  };
+  mutex_.Await(absl::Condition(&ready));
+  return job_.abandoned ? std::nullopt : job_.commit;
+}
+
+}  // namespace pushpull

@@ -1,0 +1,80 @@
+// The interface of what computes contributions: the C++ worker's network on its training data
+// (worker/train/network_gradient_source.h), a program that uses the client library
+// (program_gradient_source.h), or a simple function in tests.
+#ifndef PUSHPULL_WORKER_CLIENT_GRADIENT_SOURCE_H_
+#define PUSHPULL_WORKER_CLIENT_GRADIENT_SOURCE_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+
+#include "protos/parameter_server.pb.h"
+
+namespace pushpull {
+
+struct GradientResult {
+  uint64_t samples = 0;
+  double loss = 0.0;  // total loss with the L2 term, mean over the samples
+  std::vector<ps::Metric> metrics;
+};
+
+// Thread rule: all calls come from one thread. In the calls, `position` is the number of a training
+// step, counted from 0, in synchronous mode, and the number of a batch of the replica in
+// asynchronous mode; it selects the data. `replica` is the replica.
+class GradientSource {
+ public:
+  virtual ~GradientSource() = default;
+
+  // Allocates a zeroed vector of weights or gradients to call Compute with. It may outlive the
+  // source.
+  virtual absl::StatusOr<std::shared_ptr<float>> AllocateVector(int64_t elements) {
+    return std::shared_ptr<float>(new float[elements](), std::default_delete<float[]>());
+  }
+
+  // Returns the number of training images, which train_input_reader.num_epochs counts.
+  virtual uint64_t num_images() const = 0;
+
+  // StageCompute and StageWeights are hints: Compute can start while its weights are still
+  // arriving. The result of Compute is the same without them and after wrong ones.
+
+  // Announces the arguments of the next Compute. Call it before the first StageWeights for
+  // `weights`. Never waits for data: if they are not ready, the hint has no effect.
+  virtual void StageCompute(uint64_t /*position*/, uint32_t /*replica*/,
+                            absl::Span<const float> /*weights*/) {}
+  // Says that elements [first, end) of the weights of a coming Compute have arrived. Ranges follow
+  // one another from 0 on. After the last range the weights must not change until `first` = 0 is
+  // passed again.
+  virtual void StageWeights(absl::Span<const float> /*weights*/, int64_t /*first*/,
+                            int64_t /*end*/) {}
+
+  // Says that `weights`, of `version`, have been pulled. They are the argument of every Compute
+  // until the next call, and do not change until then.
+  virtual void NoteWeights(uint64_t /*version*/, absl::Span<const float> /*weights*/) {}
+
+  // Blocks until the data of (position, replica) are ready for the Compute with the same arguments.
+  // Separate from Compute so that time spent waiting for data is not counted as computing. The
+  // default has nothing to wait for.
+  virtual absl::Status LoadInput(uint64_t /*position*/, uint32_t /*replica*/) {
+    return absl::OkStatus();
+  }
+
+  // Computes the contribution of replica `replica` on the data of `position`, at `weights`. Blocks
+  // until done, and calls LoadInput if the caller has not. Writes `gradient`, in the layout of
+  // `weights`, from its end to its front, and calls `advance(k)` when elements [k, size) are final;
+  // any thread may call it, one at a time.
+  // The gradient is that of the loss without the L2 term, a mean over the samples; moving
+  // statistics get the batch's statistics. The same arguments give the same bits.
+  virtual absl::StatusOr<GradientResult> Compute(uint64_t position, uint32_t replica,
+                                                 absl::Span<const float> weights,
+                                                 absl::Span<float> gradient,
+                                                 absl::FunctionRef<void(int64_t)> advance) = 0;
+};
+
+}  // namespace pushpull
+
+#endif  // PUSHPULL_WORKER_CLIENT_GRADIENT_SOURCE_H_

@@ -1,0 +1,162 @@
+// Tested by tests/worker/client/grpc/pushpull_client_test.cc.
+// Tested by tests/worker/client/grpc/client_failures_test.cc.
+#include "worker/client/program_clone.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "common/base/status_macros.h"
+#include "worker/client/clone_identity.h"
+#include "worker/client/declare_variables.h"
+#include "worker/client/grpc_clients.h"
+
+namespace pushpull {
+namespace {
+
+ProgramCloneOptions WithPeerName(ProgramCloneOptions options) {
+  if (options.session.peer_name.empty()) {
+    options.session.peer_name = ClonePeerName(options.session.worker_id);
+  }
+  return options;
+}
+
+}  // namespace
+
+ProgramClone::ProgramClone(ProgramCloneOptions options)
+    : options_(WithPeerName(std::move(options))) {}
+
+ProgramClone::~ProgramClone() {
+  Stop();
+  if (thread_.joinable()) thread_.join();
+}
+
+absl::Status ProgramClone::CheckOptions() const {
+  if (options_.ps.empty()) {
+    return absl::InvalidArgumentError("`ps` names no address; expected \"host:port\"");
+  }
+  const PsSession::Options& session = options_.session;
+  if (session.num_replicas == 0) {
+    return absl::InvalidArgumentError("num_replicas is 0, expected the number of clones");
+  }
+  if (session.worker_id >= session.num_replicas) {
+    return absl::InvalidArgumentError(absl::StrCat("worker_id is ", session.worker_id,
+                                                   ", expected a number below num_replicas, ",
+                                                   session.num_replicas));
+  }
+  if (!(session.peer_deadline > absl::ZeroDuration())) {
+    return absl::InvalidArgumentError("peer_deadline_seconds is negative or not a number");
+  }
+  return CheckExposure(options_.security, options_.ps);
+}
+
+absl::Status ProgramClone::CheckRunning() const {
+  absl::MutexLock lock(&mutex_);
+  return stopped_ ? absl::CancelledError("this clone was told to stop") : absl::OkStatus();
+}
+
+absl::Status ProgramClone::Connect() {
+  PP_RETURN_IF_ERROR(CheckRunning());
+  if (connected_) return absl::FailedPreconditionError("this clone is already connected");
+  PP_RETURN_IF_ERROR(CheckOptions());
+  const uint32_t id = options_.session.worker_id;
+  PP_ASSIGN_OR_RETURN(PsSession::ClientFactory clients,
+                      MakeGrpcClients(options_.security, options_.shared_memory, {id, id}));
+  auto session =
+      std::make_unique<PsSession>(options_.session, std::move(clients), &clock_,
+                                  [this](const std::string& peer) { NoteWaiting(peer); });
+  {
+    absl::MutexLock lock(&mutex_);
+    session_.swap(session);
+    if (stopped_) session_->Stop();
+  }
+  PP_RETURN_IF_ERROR(session_->Connect(options_.ps));
+  NoteWaiting("");
+  connected_ = true;
+  return absl::OkStatus();
+}
+
+absl::Status ProgramClone::Declare(const VariableLayout& layout, const float* const* values) {
+  if (!session_->job().awaits_variables()) return absl::OkStatus();
+  for (int64_t i = 0; i < layout.num_variables(); ++i) {
+    if (values != nullptr && values[i] != nullptr) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("the job awaits its variables, and there are no initial values of ",
+                     layout.variables()[i].name));
+  }
+  PP_RETURN_IF_ERROR(DeclareVariables(session_.get(), layout, values, &clock_));
+  NoteWaiting("");
+  return absl::OkStatus();
+}
+
+absl::Status ProgramClone::Start(std::vector<VariableSpec> variables, const float* const* values,
+                                 uint64_t num_samples) {
+  PP_RETURN_IF_ERROR(CheckRunning());
+  if (!connected_) return absl::FailedPreconditionError("this clone is not connected yet");
+  if (trainer_ != nullptr) return absl::FailedPreconditionError("this clone was already started");
+  if (variables.empty()) return absl::InvalidArgumentError("the model has no variables");
+  PP_ASSIGN_OR_RETURN(VariableLayout layout, VariableLayout::Create(std::move(variables)));
+  PP_RETURN_IF_ERROR(Declare(layout, values));
+  layout_ = std::move(layout);
+  CloneTrainerOptions training;
+  training.gradient_codec = options_.gradient_codec;
+  training.pull_last_weights = true;
+  training.on_registered = [this] {
+    absl::MutexLock lock(&mutex_);
+    registered_ = true;
+    report_.waiting_for.clear();
+    changed_.NotifyAll();
+  };
+  auto source = std::make_unique<ProgramGradientSource>(num_samples);
+  auto trainer = std::make_unique<CloneTrainer>(
+      session_.get(), source.get(), &*layout_, &clock_,
+      [this](const CloneReport& report) { NoteReport(report); }, training);
+  absl::MutexLock lock(&mutex_);
+  source_ = std::move(source);
+  trainer_ = std::move(trainer);
+  if (stopped_) {
+    trainer_->Stop();
+    source_->Stop();
+  }
+  thread_ = std::thread([this] { RunTrainer(); });
+  const auto started = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return registered_ || stopped_ || end_.has_value();
+  };
+  changed_.Await(&mutex_, started, absl::InfiniteDuration());
+  if (stopped_) return absl::CancelledError("this clone was told to stop");
+  return registered_ ? absl::OkStatus() : *end_;
+}
+
+void ProgramClone::RunTrainer() {
+  const absl::Status status = trainer_->Run();
+  source_->End(status);
+  absl::MutexLock lock(&mutex_);
+  end_ = status;
+  changed_.NotifyAll();
+}
+
+void ProgramClone::Stop() {
+  absl::MutexLock lock(&mutex_);
+  stopped_ = true;
+  if (session_ != nullptr) session_->Stop();
+  if (trainer_ != nullptr) trainer_->Stop();
+  if (source_ != nullptr) source_->Stop();
+  changed_.NotifyAll();
+}
+
+CloneReport ProgramClone::progress() const {
+  absl::MutexLock lock(&mutex_);
+  return report_;
+}
+
+void ProgramClone::NoteReport(const CloneReport& report) {
+  absl::MutexLock lock(&mutex_);
+  report_ = report;
+}
+
+void ProgramClone::NoteWaiting(const std::string& waiting_for) {
+  absl::MutexLock lock(&mutex_);
+  report_.waiting_for = waiting_for;
+}
+
+}  // namespace pushpull

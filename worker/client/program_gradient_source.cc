@@ -1,0 +1,115 @@
+#include "worker/client/program_gradient_source.h"
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace pushpull {
+namespace {
+
+absl::Status Stopped() { return absl::CancelledError("this clone was told to stop"); }
+
+}  // namespace
+
+absl::StatusOr<ProgramBatch> ProgramGradientSource::Next(absl::Duration timeout) {
+  absl::MutexLock lock(&mutex_);
+  if (stopped_) return Stopped();
+  if (state_ == State::kTaken) {
+    return absl::FailedPreconditionError(
+        "the batch before has neither been finished nor given up: call pushpull_clone_finish or "
+        "pushpull_clone_give_up first");
+  }
+  const auto ready = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return stopped_ || end_.has_value() || state_ == State::kOffered;
+  };
+  if (!changed_.Await(&mutex_, ready, timeout)) {
+    return absl::DeadlineExceededError("there is no batch to compute yet");
+  }
+  if (stopped_) return Stopped();
+  ProgramBatch batch = batch_;
+  if (state_ == State::kOffered) {
+    state_ = State::kTaken;
+    return batch;
+  }
+  if (!end_->ok()) return *end_;
+  batch.over = true;
+  batch.gradient = {};
+  return batch;
+}
+
+void ProgramGradientSource::Advance(int64_t first_final) {
+  absl::MutexLock lock(&mutex_);
+  if (state_ != State::kTaken || advance_ == nullptr || first_final >= first_final_) return;
+  first_final_ = std::max<int64_t>(first_final, 0);
+  (*advance_)(first_final_);
+}
+
+absl::Status ProgramGradientSource::HandBack(absl::StatusOr<GradientResult> result) {
+  absl::MutexLock lock(&mutex_);
+  if (stopped_) return Stopped();
+  if (state_ != State::kTaken) {
+    return absl::FailedPreconditionError(
+        "there is no batch to hand back: pushpull_clone_next has returned none since the last one");
+  }
+  result_ = std::move(result);
+  state_ = State::kDone;
+  changed_.NotifyAll();
+  return absl::OkStatus();
+}
+
+void ProgramGradientSource::Stop() {
+  absl::MutexLock lock(&mutex_);
+  stopped_ = true;
+  changed_.NotifyAll();
+}
+
+void ProgramGradientSource::End(const absl::Status& status) {
+  absl::MutexLock lock(&mutex_);
+  end_ = status;
+  changed_.NotifyAll();
+}
+
+absl::StatusOr<std::shared_ptr<float>> ProgramGradientSource::AllocateVector(int64_t elements) {
+  std::shared_ptr<float> vector(new (std::nothrow) float[elements](),
+                                std::default_delete<float[]>());
+  if (vector == nullptr) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("there is no memory for a vector of ", elements, " float32"));
+  }
+  absl::MutexLock lock(&mutex_);
+  vectors_.push_back(vector);
+  return vector;
+}
+
+void ProgramGradientSource::NoteWeights(uint64_t version, absl::Span<const float> weights) {
+  absl::MutexLock lock(&mutex_);
+  batch_.version = version;
+  batch_.weights = weights;
+}
+
+absl::StatusOr<GradientResult> ProgramGradientSource::Compute(
+    uint64_t position, uint32_t replica, absl::Span<const float> weights,
+    absl::Span<float> gradient, absl::FunctionRef<void(int64_t)> advance) {
+  absl::MutexLock lock(&mutex_);
+  batch_.position = position;
+  batch_.replica = replica;
+  batch_.weights = weights;
+  batch_.gradient = gradient;
+  first_final_ = static_cast<int64_t>(gradient.size());
+  advance_ = &advance;
+  state_ = State::kOffered;
+  changed_.NotifyAll();
+  const auto done = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return stopped_ || state_ == State::kDone;
+  };
+  changed_.Await(&mutex_, done, absl::InfiniteDuration());
+  const bool has_result = state_ == State::kDone;
+  state_ = State::kNone;
+  advance_ = nullptr;
+  if (!has_result) return Stopped();
+  return std::move(result_);
+}
+
+}  // namespace pushpull

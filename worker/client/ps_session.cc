@@ -1,0 +1,435 @@
+#include "worker/client/ps_session.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/cord.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "glog/logging.h"
+
+#include "common/base/backoff.h"
+#include "common/base/status_macros.h"
+#include "common/model/variable_entries.h"
+#include "common/wire/error_detail.h"
+#include "common/wire/protocol_version.h"
+
+namespace pushpull {
+namespace {
+
+// How long Register waits for a worker_id that another session holds. Longer than any sensible
+// lease.
+constexpr absl::Duration kForeignLease = absl::Seconds(30);
+
+}  // namespace
+
+namespace {
+
+constexpr char kPeerLost[] = "pushpull/peer_lost";
+
+CloneIdentity OrRandom(CloneIdentity identity) {
+  if (identity.session == 0) identity.session = NewSession();
+  return identity;
+}
+
+absl::Status PeerLost(absl::string_view peer, absl::Duration silent, absl::Duration deadline,
+                      absl::string_view last_error) {
+  absl::Status status = absl::DeadlineExceededError(absl::StrFormat(
+      "%s did not answer for %.0f s (deadline %.0f s)%s%s", peer, absl::ToDoubleSeconds(silent),
+      absl::ToDoubleSeconds(deadline), last_error.empty() ? "" : ": ", last_error));
+  status.SetPayload(kPeerLost, absl::Cord("1"));
+  return status;
+}
+
+}  // namespace
+
+bool IsPeerLost(const absl::Status& status) { return status.GetPayload(kPeerLost).has_value(); }
+
+bool IsTransient(const absl::Status& status) {
+  if (IsPeerLost(status)) return false;
+  const ps::ErrorDetail::Kind kind = GetErrorDetail(status).kind();
+  if (kind == ps::ErrorDetail::NOT_READY || kind == ps::ErrorDetail::DRAINING) return true;
+  return kind == ps::ErrorDetail::UNKNOWN &&
+         (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status));
+}
+
+PsSession::PsSession(Options options, ClientFactory factory, Clock* clock, WaitReporter on_wait)
+    : options_(std::move(options)),
+      identity_(OrRandom(options_.identity)),
+      factory_(std::move(factory)),
+      clock_(clock),
+      on_wait_(std::move(on_wait)) {}
+
+PsSession::~PsSession() = default;
+
+std::string PsSession::PeerName(int shard) const {
+  return absl::StrCat("ps task ", shard, " at ", clients_[shard]->address());
+}
+
+absl::Status PsSession::Retry(absl::string_view peer, absl::FunctionRef<absl::Status()> call) {
+  Backoff backoff({.initial = absl::Milliseconds(50), .maximum = absl::Seconds(1)},
+                  options_.jitter_seed + options_.worker_id);
+  const absl::Duration start = clock_->Now();
+  absl::Duration last_report = start;
+  for (;;) {
+    if (stopped_.load()) return absl::CancelledError("this clone was told to stop");
+    absl::Status status = call();
+    if (!IsTransient(status)) return status;
+    if (training_done() || !stop_reason().ok()) return status;
+    const absl::Duration silent = clock_->Now() - start;
+    if (silent >= options_.peer_deadline) {
+      return PeerLost(peer, silent, options_.peer_deadline, status.message());
+    }
+    if (on_wait_ && (clock_->Now() - last_report >= absl::Seconds(1) || last_report == start)) {
+      last_report = clock_->Now();
+      on_wait_(std::string(peer));
+    }
+    clock_->Sleep(std::min(backoff.Next(), options_.peer_deadline - silent));
+  }
+}
+
+void PsSession::NoteVersion(uint64_t version) {
+  absl::MutexLock lock(&mutex_);
+  version_ = std::max(version_, version);
+}
+
+void PsSession::NoteServerClock(absl::Duration sent, int64_t server_nanoseconds) {
+  if (options_.server_clock == nullptr || server_nanoseconds == 0) return;
+  options_.server_clock->AddSample(sent, clock_->Now(), absl::Nanoseconds(server_nanoseconds));
+}
+
+void PsSession::NoteAnswer(int shard, const absl::Status& status) {
+  const absl::Duration now = clock_->Now();
+  absl::MutexLock lock(&mutex_);
+  silent_since_[shard] =
+      IsTransient(status) ? std::min(silent_since_[shard], now) : absl::InfiniteDuration();
+}
+
+absl::Status PsSession::CheckContact() {
+  if (stopped_.load()) return absl::CancelledError("this clone was told to stop");
+  const absl::Duration now = clock_->Now();
+  std::string waiting;
+  {
+    absl::MutexLock lock(&mutex_);
+    for (int shard = 0; shard < static_cast<int>(silent_since_.size()); ++shard) {
+      const absl::Duration silent = now - silent_since_[shard];
+      if (silent >= options_.peer_deadline) {
+        return PeerLost(PeerName(shard), silent, options_.peer_deadline, "");
+      }
+      if (silent > absl::ZeroDuration() && waiting.empty()) {
+        waiting = PeerName(shard);
+      }
+    }
+    if (waiting.empty() || now - last_wait_report_ < absl::Seconds(1)) return absl::OkStatus();
+    last_wait_report_ = now;
+  }
+  if (on_wait_) on_wait_(waiting);
+  return absl::OkStatus();
+}
+
+absl::Status PsSession::Connect(const std::vector<std::string>& addresses) {
+  CHECK(clients_.empty());
+  if (addresses.empty()) return absl::InvalidArgumentError("--ps names no address");
+  clients_.push_back(factory_(addresses[0]));
+  ps::JobRequest request;
+  request.set_protocol_version(kProtocolVersion);
+  PP_RETURN_IF_ERROR(Retry(PeerName(0), [&]() -> absl::Status {
+    const absl::Duration sent = clock_->Now();
+    PP_ASSIGN_OR_RETURN(job_, clients_[0]->GetJob(request, options_.rpc_timeout));
+    NoteServerClock(sent, job_.server_nanoseconds());
+    return absl::OkStatus();
+  }));
+  if (job_.protocol_version() != kProtocolVersion) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(PeerName(0), " speaks protocol version ", job_.protocol_version(),
+                     ", this worker speaks ", kProtocolVersion, "; use binaries of one build"));
+  }
+  const int tasks = static_cast<int>(job_.tasks());
+  if (addresses.size() != 1 && static_cast<int>(addresses.size()) != tasks) {
+    return absl::InvalidArgumentError(absl::StrCat("--ps names ", addresses.size(),
+                                                   " tasks, but the job has ", tasks,
+                                                   "; name the first task or all of them"));
+  }
+  if (job_.addresses_size() != tasks) {
+    return absl::InternalError(absl::StrCat(PeerName(0), " announces ", tasks, " tasks and ",
+                                            job_.addresses_size(), " addresses"));
+  }
+  for (int shard = 1; shard < tasks; ++shard) {
+    clients_.push_back(factory_(addresses.size() == 1 ? job_.addresses(shard) : addresses[shard]));
+  }
+  absl::MutexLock lock(&mutex_);
+  silent_since_.assign(tasks, absl::InfiniteDuration());
+  return absl::OkStatus();
+}
+
+std::vector<PsClient*> PsSession::shards() const {
+  std::vector<PsClient*> result;
+  for (const auto& client : clients_) result.push_back(client.get());
+  return result;
+}
+
+absl::StatusOr<ps::DeclareReply> PsSession::Declare(ps::DeclareRequest part) {
+  part.set_run_id(job_.run_id());
+  part.set_worker_id(options_.worker_id);
+  part.set_session(identity_.session);
+  part.set_peer_name(options_.peer_name);
+  absl::StatusOr<ps::DeclareReply> reply =
+      clients_[0]->DeclareVariables(part, options_.rpc_timeout);
+  if (on_wait_ && IsTransient(reply.status())) on_wait_(PeerName(0));
+  return reply;
+}
+
+absl::StatusOr<bool> PsSession::AwaitsVariables() {
+  ps::JobRequest request;
+  request.set_protocol_version(kProtocolVersion);
+  bool awaits = false;
+  PP_RETURN_IF_ERROR(Retry(PeerName(0), [&]() -> absl::Status {
+    PP_ASSIGN_OR_RETURN(const ps::JobReply job, clients_[0]->GetJob(request, options_.rpc_timeout));
+    awaits = job.awaits_variables();
+    return absl::OkStatus();
+  }));
+  return awaits;
+}
+
+absl::Status PsSession::Register(const VariableLayout& layout, uint64_t num_images) {
+  ps::RegisterRequest request;
+  request.set_run_id(job_.run_id());
+  request.set_worker_id(options_.worker_id);
+  request.set_num_replicas(options_.num_replicas);
+  request.set_peer_name(options_.peer_name);
+  request.set_layout_signature(layout.signature());
+  request.set_protocol_version(kProtocolVersion);
+  request.set_session(identity_.session);
+  request.set_process_number(identity_.process_number);
+  request.set_num_images(num_images);
+  for (ps::VariableEntry& entry : VariableEntries(layout)) {
+    *request.add_variables() = std::move(entry);
+  }
+  ps::RegisterReply reply;
+  const absl::Duration start = clock_->Now();
+  PP_RETURN_IF_ERROR(Retry(PeerName(0), [&]() -> absl::Status {
+    absl::StatusOr<ps::RegisterReply> answer = clients_[0]->Register(request, options_.rpc_timeout);
+    // Another session holds this worker_id. If its process has ended, its lease runs out soon. If
+    // not, the flags are wrong: two workers were started with the same ids.
+    if (absl::IsAlreadyExists(answer.status()) && clock_->Now() - start < kForeignLease) {
+      return absl::UnavailableError(answer.status().message());
+    }
+    PP_ASSIGN_OR_RETURN(reply, std::move(answer));
+    return absl::OkStatus();
+  }));
+  absl::MutexLock lock(&mutex_);
+  ++registrations_;
+  epoch_ = reply.epoch();
+  version_ = reply.version();
+  grants_.assign(reply.grants().begin(), reply.grants().end());
+  lease_ = absl::Milliseconds(reply.lease_milliseconds());
+  num_steps_ = reply.num_steps();
+  training_done_ = reply.training_done();
+  return absl::OkStatus();
+}
+
+absl::Status PsSession::Heartbeat(const ps::CloneProgress& progress) {
+  ps::HeartbeatRequest request;
+  uint64_t registrations = 0;
+  {
+    absl::MutexLock lock(&mutex_);
+    registrations = registrations_;
+    request.set_epoch(epoch_);
+  }
+  request.set_run_id(job_.run_id());
+  request.set_worker_id(options_.worker_id);
+  *request.mutable_progress() = progress;
+  request.set_session(identity_.session);
+  request.set_process_number(identity_.process_number);
+  // A heartbeat that arrives after the lease has ended is useless.
+  const absl::Duration timeout =
+      std::min(options_.rpc_timeout, std::max(lease(), absl::Seconds(1)));
+  const absl::Duration sent = clock_->Now();
+  const absl::StatusOr<ps::HeartbeatReply> answer = clients_[0]->Heartbeat(request, timeout);
+  if (answer.ok()) NoteServerClock(sent, answer->server_nanoseconds());
+  NoteAnswer(0, answer.status());
+  if (GetErrorDetail(answer.status()).kind() == ps::ErrorDetail::EVICTED) {
+    absl::MutexLock lock(&mutex_);
+    stop_reason_ = answer.status();
+  }
+  PP_RETURN_IF_ERROR(answer.status());
+  const ps::HeartbeatReply& reply = *answer;
+  absl::Status stopped;
+  if (!reply.stopped().empty()) {
+    ps::ErrorDetail detail;
+    detail.set_kind(ps::ErrorDetail::STOPPED);
+    stopped = MakeError(detail, reply.stopped());
+  }
+  {
+    absl::MutexLock lock(&mutex_);
+    stop_reason_ = stopped;
+    // If the clone has registered since the heartbeat was sent, the grants of that registration may
+    // be newer than the reply's. A push under an older grant would be fenced.
+    if (reply.epoch() == epoch_ && registrations == registrations_) {
+      version_ = std::max<uint64_t>(version_, reply.version());
+      grants_.assign(reply.grants().begin(), reply.grants().end());
+    }
+    training_done_ = reply.training_done();
+    waiting_for_ = reply.waiting_for();
+    learning_rate_ = reply.learning_rate();
+  }
+  return stopped;
+}
+
+absl::Status PsSession::PullShard(int shard, uint64_t min_version, bool exact,
+                                  absl::Duration poll_timeout, absl::Span<float> flat,
+                                  const ElementsReady& on_elements, uint64_t* version) {
+  const Sharding sharding(static_cast<int64_t>(flat.size()), static_cast<int>(clients_.size()));
+  ps::PullRequest request;
+  request.set_run_id(job_.run_id());
+  request.set_epoch(epoch());
+  request.set_shard(shard);
+  request.set_min_version(min_version);
+  request.set_exact(exact);
+  request.set_worker_id(options_.worker_id);
+  if (const std::vector<ps::ReplicaGrant> held = grants(); !held.empty()) {
+    *request.mutable_grant() = held.front();
+  }
+  request.set_wait_milliseconds(absl::ToInt64Milliseconds(poll_timeout));
+  int next_chunk = 0;
+  // Reports the chunk before next_chunk. Its checksum has been verified when the sink is called for
+  // the following chunk, or when the pull has succeeded.
+  const auto chunk_is_there = [&] {
+    if (!on_elements) return;
+    if (next_chunk == 0) {
+      if (shard == 0) on_elements(0, 0);
+      return;
+    }
+    const ElementRange range = sharding.chunk(shard, next_chunk - 1);
+    on_elements(range.begin, range.end);
+  };
+  const auto sink = [&](const ps::PullChunk& header, size_t size_bytes) -> absl::StatusOr<char*> {
+    chunk_is_there();
+    if (next_chunk == sharding.num_chunks(shard)) {
+      return absl::DataLossError(absl::StrCat(PeerName(shard), " sent more chunks of shard ", shard,
+                                              " than the ", next_chunk, " it has"));
+    }
+    const ElementRange range = sharding.chunk(shard, next_chunk);
+    if (header.shard() != shard || header.chunk() != next_chunk ||
+        size_bytes != range.size() * sizeof(float) ||
+        (next_chunk > 0 && header.version() != *version)) {
+      return absl::DataLossError(absl::StrCat(
+          PeerName(shard), " sent chunk ", header.chunk(), " of shard ", header.shard(),
+          " at version ", header.version(), " with ", size_bytes, " bytes, expected chunk ",
+          next_chunk, " with ", range.size() * sizeof(float), " bytes"));
+    }
+    *version = header.version();
+    ++next_chunk;
+    return reinterpret_cast<char*>(flat.data() + range.begin);
+  };
+  const absl::Duration timeout = poll_timeout + options_.rpc_timeout;
+  const absl::Duration start = clock_->Now();
+  const absl::Status pulled = clients_[shard]->Pull(request, timeout, sink);
+  // A DEADLINE_EXCEEDED before the call's timeout comes from the server, which does not have the
+  // version yet; that counts as an answer.
+  const bool not_yet = absl::IsDeadlineExceeded(pulled) && clock_->Now() - start < timeout;
+  NoteAnswer(shard, not_yet ? absl::OkStatus() : pulled);
+  PP_RETURN_IF_ERROR(pulled);
+  if (next_chunk != sharding.num_chunks(shard)) {
+    return absl::UnavailableError(absl::StrCat(PeerName(shard), " sent ", next_chunk, " of ",
+                                               sharding.num_chunks(shard), " chunks"));
+  }
+  chunk_is_there();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<uint64_t> PsSession::Pull(uint64_t min_version, bool exact,
+                                         absl::Duration poll_timeout, absl::Span<float> flat,
+                                         const ElementsReady& on_elements) {
+  uint64_t result = 0;
+  for (int shard = 0; shard < static_cast<int>(clients_.size()); ++shard) {
+    uint64_t version = 0;
+    PP_RETURN_IF_ERROR(
+        PullShard(shard, min_version, exact, poll_timeout, flat, on_elements, &version));
+    if (exact && version != min_version) {
+      return absl::DataLossError(absl::StrCat(PeerName(shard), " sent version ", version,
+                                              " of shard ", shard, ", expected version ",
+                                              min_version));
+    }
+    // In asynchronous mode shards advance independently. A gradient is as old as the oldest part of
+    // its weights.
+    result = shard == 0 ? version : std::min(result, version);
+  }
+  NoteVersion(result);
+  return result;
+}
+
+absl::StatusOr<ps::CommitReply> PsSession::Commit(const ps::PushKey& key,
+                                                  const ps::CommitInfo& info) {
+  ps::CommitRequest request;
+  *request.mutable_key() = key;
+  *request.mutable_info() = info;
+  ps::CommitReply reply;
+  PP_RETURN_IF_ERROR(Retry(PeerName(0), [&]() -> absl::Status {
+    PP_ASSIGN_OR_RETURN(reply, clients_[0]->Commit(request, options_.rpc_timeout));
+    return absl::OkStatus();
+  }));
+  NoteVersion(reply.version());
+  return reply;
+}
+
+ps::PushKey PsSession::MakeKey(uint64_t step, const ps::ReplicaGrant& grant,
+                               uint64_t base_version) const {
+  ps::PushKey key;
+  key.set_run_id(job_.run_id());
+  key.set_epoch(epoch());
+  key.set_step(step);
+  key.set_replica(grant.replica());
+  key.set_grant(grant.grant());
+  key.set_mac(grant.mac());
+  key.set_worker_id(options_.worker_id);
+  key.set_base_version(base_version);
+  return key;
+}
+
+std::vector<ps::ReplicaGrant> PsSession::grants() const {
+  absl::MutexLock lock(&mutex_);
+  return grants_;
+}
+
+uint64_t PsSession::epoch() const {
+  absl::MutexLock lock(&mutex_);
+  return epoch_;
+}
+
+uint64_t PsSession::version() const {
+  absl::MutexLock lock(&mutex_);
+  return version_;
+}
+
+absl::Duration PsSession::lease() const {
+  absl::MutexLock lock(&mutex_);
+  return lease_;
+}
+
+uint64_t PsSession::num_steps() const {
+  absl::MutexLock lock(&mutex_);
+  return num_steps_;
+}
+
+bool PsSession::training_done() const {
+  absl::MutexLock lock(&mutex_);
+  return training_done_;
+}
+
+absl::Status PsSession::stop_reason() const {
+  absl::MutexLock lock(&mutex_);
+  return stop_reason_;
+}
+
+std::string PsSession::waiting_for() const {
+  absl::MutexLock lock(&mutex_);
+  return waiting_for_;
+}
+
+double PsSession::learning_rate() const {
+  absl::MutexLock lock(&mutex_);
+  return learning_rate_;
+}
+
+}  // namespace pushpull

@@ -1,0 +1,186 @@
+// One clone's connection to all parameter-server tasks. Fetches the job, registers the clone,
+// sends heartbeats, pulls and commits. Gives up a server that stays silent for the peer deadline,
+// with an error that names it.
+#ifndef PUSHPULL_WORKER_CLIENT_PS_SESSION_H_
+#define PUSHPULL_WORKER_CLIENT_PS_SESSION_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+
+#include "common/base/clock.h"
+#include "common/model/sharding.h"
+#include "common/model/variable_layout.h"
+#include "common/trace/clock_offset.h"
+#include "common/wire/ps_client.h"
+#include "worker/client/clone_identity.h"
+
+namespace pushpull {
+
+// Thread-safe after Connect: the training thread and the heartbeat thread share it.
+//
+// Connect, AwaitsVariables, Register, Commit and Retry block and repeat the call until it is
+// answered, until the peer has been silent for the peer deadline (DEADLINE_EXCEEDED, naming the
+// peer), or until Stop (CANCELLED). Declare and Heartbeat make one attempt, and Pull one per shard.
+class PsSession {
+ public:
+  struct Options {
+    uint32_t worker_id = 0;                           // worker_index * num_clones + clone
+    uint32_t num_replicas = 1;                        // clones over all workers
+    std::string peer_name;                            // "host:pid clone 0", for messages
+    absl::Duration peer_deadline = absl::Minutes(5);  // silence after which a server is given up
+    absl::Duration rpc_timeout = absl::Seconds(30);   // of one attempt
+    uint64_t jitter_seed = 1;                         // for the pauses between attempts
+    CloneIdentity identity = {};                      // session 0: a random one is drawn
+    // If not null, gets a sample of ps task 0's clock from each answer that contains it.
+    ClockOffset* server_clock = nullptr;
+  };
+  using ClientFactory = std::function<std::unique_ptr<PsClient>(const std::string& address)>;
+  // Called about once a second while a server does not answer, with its name: "ps task 0 at
+  // 127.0.0.1:2222". Called from the thread that waits.
+  using WaitReporter = std::function<void(const std::string&)>;
+
+  PsSession(Options options, ClientFactory factory, Clock* clock, WaitReporter on_wait);
+  ~PsSession();
+
+  // Fetches the job from the coordinator and makes clients for the other tasks. `addresses` has
+  // the addresses of all tasks in order, or only that of the coordinator, which knows the others.
+  // Call it once, before anything else.
+  // INVALID_ARGUMENT: no address, or another number of addresses than the job has tasks.
+  // FAILED_PRECONDITION: the server speaks another protocol version.
+  // INTERNAL: the server's list of tasks contradicts itself.
+  absl::Status Connect(const std::vector<std::string>& addresses);
+  // Valid after Connect.
+  const ps::JobReply& job() const { return job_; }
+  std::vector<PsClient*> shards() const;
+
+  // Sends one part of a declaration, after it has filled in who declares; makes one attempt
+  // (declare_variables.h).
+  absl::StatusOr<ps::DeclareReply> Declare(ps::DeclareRequest part);
+  // Asks the coordinator whether the job still awaits its variables.
+  absl::StatusOr<bool> AwaitsVariables();
+
+  // Registers this clone, and takes over epoch, version, lease, grants and the last step from the
+  // answer. num_images: number of training images. Call it again after EPOCH_CHANGED or FENCED.
+  // FAILED_PRECONDITION with LAYOUT_MISMATCH: names the first variable that differs.
+  // FAILED_PRECONDITION without it: the job has another number of clones or of training images.
+  // ALREADY_EXISTS: another session still holds the worker_id after 30 s.
+  absl::Status Register(const VariableLayout& layout, uint64_t num_images);
+
+  // Renews the lease, and takes over version and grants from the answer. Makes one attempt, which
+  // takes at most rpc_timeout or the lease (at least 1 s), whichever is shorter.
+  // CANCELLED with STOPPED: training was stopped by a failure, which the message names.
+  // PERMISSION_DENIED with EVICTED: an operator has removed this clone from the job.
+  absl::Status Heartbeat(const ps::CloneProgress& progress);
+
+  // Pulls the variables of all shards into `flat`, one shard after the other, and returns the
+  // version. With `exact` it is min_version in all shards. Otherwise each shard sends min_version
+  // or a later one, and the oldest of these is returned.
+  //
+  // Makes one attempt per shard, which blocks for at most poll_timeout plus rpc_timeout; Stop does
+  // not shorten it.
+  // DEADLINE_EXCEEDED: the shard has not reached the version within poll_timeout.
+  // DATA_LOSS: a shard sent something else than was asked for.
+  //
+  // `on_elements` may be null. It is called on the calling thread: first with (0, 0) when the first
+  // bytes arrive, then with each range of elements [first, end) that has arrived and passed its
+  // checksum. Ranges follow one another from 0 on without gaps. After an error, the next pull
+  // starts from 0 again.
+  using ElementsReady = std::function<void(int64_t first, int64_t end)>;
+  absl::StatusOr<uint64_t> Pull(uint64_t min_version, bool exact, absl::Duration poll_timeout,
+                                absl::Span<float> flat, const ElementsReady& on_elements = nullptr);
+
+  absl::StatusOr<ps::CommitReply> Commit(const ps::PushKey& key, const ps::CommitInfo& info);
+
+  // Repeats `call`, with growing pauses, until it returns OK or an error that is not transient, or
+  // until the peer deadline has passed. Once a heartbeat has said that training is over, the last
+  // error is returned instead of repeating. `peer` names the server in messages.
+  absl::Status Retry(absl::string_view peer, absl::FunctionRef<absl::Status()> call);
+
+  // Tells the session that the server has applied `version`; for answers that the caller got
+  // without the session, such as those to pushes.
+  void NoteVersion(uint64_t version);
+
+  // For callers that repeat Pull themselves. Never blocks.
+  // DEADLINE_EXCEEDED: pulls or heartbeats to a server have failed for the peer deadline
+  //     (IsPeerLost).
+  // CANCELLED: Stop was called.
+  absl::Status CheckContact();
+
+  ps::PushKey MakeKey(uint64_t step, const ps::ReplicaGrant& grant, uint64_t base_version) const;
+  std::vector<ps::ReplicaGrant> grants() const;
+  uint64_t epoch() const;
+  uint64_t version() const;  // the newest one known to be applied in this epoch
+  absl::Duration lease() const;
+  uint64_t num_steps() const;  // the last step, as of the registration; 0: the job has none
+  bool training_done() const;
+  // The STOPPED or EVICTED error of an earlier Heartbeat; OK if there was none, or if a later
+  // Heartbeat returned OK.
+  absl::Status stop_reason() const;
+  // What the step waits for, and the learning rate, both as of the last heartbeat.
+  std::string waiting_for() const;
+  double learning_rate() const;
+
+  // Makes Connect, Register, Commit, Retry and CheckContact return CANCELLED. Calls that are
+  // blocked do so after the attempt or pause under way.
+  void Stop() { stopped_.store(true); }
+
+ private:
+  absl::Status PullShard(int shard, uint64_t min_version, bool exact, absl::Duration poll_timeout,
+                         absl::Span<float> flat, const ElementsReady& on_elements,
+                         uint64_t* version);
+  std::string PeerName(int shard) const;
+  // Adds a sample to server_clock: the request was sent at `sent`, the answer has just arrived.
+  // server_nanoseconds = 0 means that the answer does not contain the clock.
+  void NoteServerClock(absl::Duration sent, int64_t server_nanoseconds);
+  // Updates silent_since_ with the result of a call to a shard.
+  void NoteAnswer(int shard, const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  const Options options_;
+  const CloneIdentity identity_;
+  const ClientFactory factory_;
+  Clock* const clock_;
+  const WaitReporter on_wait_;
+  std::atomic<bool> stopped_{false};
+
+  // Set by Connect, unchanged afterwards.
+  std::vector<std::unique_ptr<PsClient>> clients_;
+  ps::JobReply job_;
+
+  mutable absl::Mutex mutex_;
+  uint64_t epoch_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t registrations_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t version_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<ps::ReplicaGrant> grants_ ABSL_GUARDED_BY(mutex_);
+  absl::Duration lease_ ABSL_GUARDED_BY(mutex_) = absl::Seconds(10);
+  uint64_t num_steps_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool training_done_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status stop_reason_ ABSL_GUARDED_BY(mutex_);
+  std::string waiting_for_ ABSL_GUARDED_BY(mutex_);
+  double learning_rate_ ABSL_GUARDED_BY(mutex_) = 0.0;
+  // Per shard: the time since which all calls to it have failed; infinite if the last one did not.
+  std::vector<absl::Duration> silent_since_ ABSL_GUARDED_BY(mutex_);
+  absl::Duration last_wait_report_ ABSL_GUARDED_BY(mutex_) = -absl::InfiniteDuration();
+};
+
+// True for errors after which the same call should be repeated: the server is not ready or ends, or
+// it did not answer, so that it is unknown what it did. False for IsPeerLost.
+bool IsTransient(const absl::Status& status);
+// True if the session has given up a server after the peer deadline.
+bool IsPeerLost(const absl::Status& status);
+
+}  // namespace pushpull
+
+#endif  // PUSHPULL_WORKER_CLIENT_PS_SESSION_H_

@@ -1,0 +1,422 @@
+// Tested by tests/worker/client/grpc/pushpull_client_test.cc.
+// Tested by tests/worker/client/grpc/client_failures_test.cc.
+//
+// The C functions around ProgramClone: they check the arguments, convert them, and keep what failed
+// for pushpull_clone_error. Nothing that a program passes may end the process.
+#include "worker/client/pushpull_client.h"
+
+#include <string.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/call_once.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "glog/logging.h"
+
+#include "common/base/monotonic_wait.h"
+#include "common/base/status_macros.h"
+#include "common/config/pipeline_config.h"
+#include "worker/client/program_clone.h"
+#include "worker/sampling/sampler.h"
+
+namespace pushpull {
+namespace {
+
+constexpr char kForked[] =
+    "the clone cannot be used after a fork; use the client in the process that made it, and start "
+    "other processes with spawn instead of fork";
+constexpr char kTotalLoss[] = "Loss/total_loss";
+
+// The process in which gRPC runs. It does not survive a fork: its threads are missing in the child.
+std::atomic<pid_t> grpc_process{0};
+
+absl::Status EnterGrpcProcess() {
+  pid_t process = 0;
+  if (grpc_process.compare_exchange_strong(process, getpid()) || process == getpid()) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("this process was forked from one that has used the client (process ", process,
+                   "), and the client cannot be used after a fork; start it with spawn instead"));
+}
+
+// A program that uses glog itself has made its own settings.
+void InitLogging() {
+  static absl::once_flag once;
+  absl::call_once(once, [] {
+    if (google::IsGoogleLoggingInitialized()) return;
+    FLAGS_logtostderr = true;
+    FLAGS_minloglevel = std::max(FLAGS_minloglevel, int{google::GLOG_WARNING});
+    google::InitGoogleLogging("pushpull_client");
+  });
+}
+
+std::string Text(const char* text) { return text == nullptr ? "" : text; }
+
+// Keeps what is wrong with the TLS options for pushpull_clone_connect.
+ProgramCloneOptions Convert(const PushpullCloneOptions& from, absl::Status* problem) {
+  ProgramCloneOptions to;
+  to.ps = absl::StrSplit(Text(from.ps), ',', absl::SkipWhitespace());
+  to.session.worker_id = from.worker_id;
+  to.session.num_replicas = from.num_replicas;
+  to.session.identity = {from.session, from.process_number};
+  to.session.peer_name = Text(from.peer_name);
+  to.session.jitter_seed = static_cast<uint64_t>(getpid());
+  if (from.peer_deadline_seconds != 0.0) {
+    // A value that is not a number becomes a negative deadline, which is refused.
+    to.session.peer_deadline = from.peer_deadline_seconds > 0.0
+                                   ? absl::Seconds(from.peer_deadline_seconds)
+                                   : -absl::InfiniteDuration();
+  }
+  if (from.bfloat16_gradients != 0) to.gradient_codec = &Bfloat16Codec();
+  to.shared_memory = from.shared_memory != 0;
+  to.security.insecure = from.insecure != 0;
+  TlsFiles files{Text(from.tls_ca), Text(from.tls_cert), Text(from.tls_key)};
+  const int given = !files.ca.empty() + !files.cert.empty() + !files.key.empty();
+  if (given == 3) to.security.tls = std::move(files);
+  if (given == 1 || given == 2) {
+    *problem = absl::InvalidArgumentError(
+        "TLS needs tls_ca, tls_cert and tls_key; some but not all of them are given");
+  } else if (given == 3 && to.security.insecure) {
+    *problem = absl::InvalidArgumentError(
+        "insecure contradicts tls_ca, tls_cert and tls_key: leave it out");
+  }
+  return to;
+}
+
+absl::StatusOr<VariableSpec> Convert(const PushpullVariable& from) {
+  VariableSpec to;
+  to.name = Text(from.name);
+  if (from.rank < 0 || (from.rank > 0 && from.shape == nullptr)) {
+    return absl::InvalidArgumentError(absl::StrCat("variable ", to.name, " has no shape"));
+  }
+  if (from.rank > 0) to.shape.assign(from.shape, from.shape + from.rank);
+  if (from.moving_statistic != 0) to.kind = VariableKind::kMovingStatistic;
+  to.l2_weight = from.l2_weight;
+  to.learning_rate_multiplier = from.learning_rate_multiplier;
+  to.frozen = from.frozen != 0;
+  to.moving_average_decay = from.moving_average_decay;
+  const bool is_finite = std::isfinite(to.l2_weight) && std::isfinite(to.learning_rate_multiplier);
+  if (!is_finite || !(to.moving_average_decay >= 0.0f && to.moving_average_decay <= 1.0f)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "variable ", to.name, " has l2_weight ", to.l2_weight, ", learning_rate_multiplier ",
+        to.learning_rate_multiplier, " and moving_average_decay ", to.moving_average_decay,
+        "; expected finite numbers, and a decay from 0 to 1"));
+  }
+  return to;
+}
+
+absl::StatusOr<GradientResult> ResultOf(uint64_t samples, double loss,
+                                        const PushpullMetric* metrics, int64_t num_metrics) {
+  if (samples == 0) {
+    return absl::InvalidArgumentError(
+        "samples is 0, expected the number of samples of the batch; a batch that must not count is "
+        "finished with a loss that is not finite");
+  }
+  if (num_metrics < 0 || (num_metrics > 0 && metrics == nullptr)) {
+    return absl::InvalidArgumentError("metrics is null or num_metrics is negative");
+  }
+  GradientResult result;
+  result.samples = samples;
+  result.loss = loss;
+  const auto add = [&result](const std::string& name, double value) {
+    ps::Metric& metric = result.metrics.emplace_back();
+    metric.set_name(name);
+    metric.set_value(value);
+  };
+  bool has_loss = false;
+  for (int64_t i = 0; i < num_metrics; ++i) {
+    const std::string name = Text(metrics[i].name);
+    if (name.empty()) {
+      return absl::InvalidArgumentError(absl::StrCat("metric ", i, " has no name"));
+    }
+    has_loss = has_loss || name == kTotalLoss;
+    add(name, metrics[i].value);
+  }
+  if (!has_loss) add(kTotalLoss, loss);
+  return result;
+}
+
+// Returns the options of a sampler, or nullopt if a number is out of its range.
+std::optional<SamplerOptions> Convert(const PushpullSampling& from, uint64_t position,
+                                      uint32_t replica) {
+  constexpr double kMostPositions = 9e18;  // Sampler counts in int64_t
+  if (from.num_examples < 1 || from.num_examples > int64_t{1} << 62) return std::nullopt;
+  if (from.num_replicas < 1 || replica >= static_cast<uint32_t>(from.num_replicas)) {
+    return std::nullopt;
+  }
+  if (from.batch_size < (from.sync != 0 ? from.num_replicas : 1)) return std::nullopt;
+  const double batches =
+      (static_cast<double>(position) + 1.0) * (from.sync != 0 ? 1.0 : from.num_replicas);
+  if (batches * static_cast<double>(from.batch_size) > kMostPositions) return std::nullopt;
+  SamplerOptions to;
+  to.mode = from.sync != 0 ? SamplerOptions::Mode::kSync : SamplerOptions::Mode::kAsync;
+  to.seed = from.seed;
+  to.num_examples = from.num_examples;
+  to.batch_size = from.batch_size;
+  to.num_replicas = from.num_replicas;
+  to.shuffle = from.shuffle != 0;
+  return to;
+}
+
+}  // namespace
+}  // namespace pushpull
+
+struct PushpullClone {
+  PushpullClone(pushpull::ProgramCloneOptions options, absl::Status problem)
+      : options_problem(std::move(problem)), clone(std::move(options)) {}
+
+  const pid_t process = getpid();
+  const absl::Status options_problem;
+  pushpull::ProgramClone clone;
+  std::string error;
+  // From the job's config.
+  std::optional<std::string> external_name;
+  uint64_t batch_size = 0;
+
+  // pushpull_clone_free waits for the calls under way.
+  absl::Mutex mutex;
+  pushpull::MonotonicCondVar changed;
+  int calls ABSL_GUARDED_BY(mutex) = 0;
+};
+
+namespace pushpull {
+namespace {
+
+bool IsForked(const PushpullClone* clone) { return clone->process != getpid(); }
+
+// A call under way, except in a forked child, where a lock may be held by a thread that is not
+// there.
+class Call {
+ public:
+  explicit Call(PushpullClone* clone) : clone_(clone) {
+    absl::MutexLock lock(&clone_->mutex);
+    ++clone_->calls;
+  }
+  ~Call() {
+    absl::MutexLock lock(&clone_->mutex);
+    --clone_->calls;
+    clone_->changed.NotifyAll();
+  }
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+
+  int Return(const absl::Status& status) {
+    if (!status.ok()) clone_->error = std::string(status.message());
+    return static_cast<int>(status.code());
+  }
+
+ private:
+  PushpullClone* const clone_;
+};
+
+// Runs `call`, which returns a status, for a function that returns a code.
+template <typename Function>
+int Guarded(PushpullClone* clone, const Function& function) {
+  if (clone == nullptr) return PUSHPULL_INVALID_ARGUMENT;
+  if (IsForked(clone)) return PUSHPULL_FAILED_PRECONDITION;
+  Call call(clone);
+  return call.Return(function());
+}
+
+absl::StatusOr<ProgramGradientSource*> SourceOf(PushpullClone* clone) {
+  ProgramGradientSource* const source = clone->clone.source();
+  if (source != nullptr) return source;
+  return absl::FailedPreconditionError(
+      "this clone is not started yet: call pushpull_clone_connect and pushpull_clone_start first");
+}
+
+absl::Status Connect(PushpullClone* clone) {
+  PP_RETURN_IF_ERROR(clone->options_problem);
+  PP_RETURN_IF_ERROR(EnterGrpcProcess());
+  PP_RETURN_IF_ERROR(clone->clone.Connect());
+  PP_ASSIGN_OR_RETURN(
+      const config::TrainEvalPipelineConfig config,
+      ParsePipelineConfig(clone->clone.job()->pipeline_config(), "the server's pipeline config"));
+  clone->batch_size = config.train_config().batch_size();
+  if (config.model().has_external()) clone->external_name = config.model().external().name();
+  return absl::OkStatus();
+}
+
+absl::Status Start(PushpullClone* clone, const PushpullVariable* variables, int64_t count,
+                   const float* const* values, uint64_t num_samples) {
+  if (variables == nullptr || count < 1) {
+    return absl::InvalidArgumentError("the model has no variables");
+  }
+  std::vector<VariableSpec> specs;
+  for (int64_t i = 0; i < count; ++i) {
+    PP_ASSIGN_OR_RETURN(specs.emplace_back(), Convert(variables[i]));
+  }
+  return clone->clone.Start(std::move(specs), values, num_samples);
+}
+
+absl::Status Next(PushpullClone* clone, int32_t milliseconds, PushpullBatch* batch) {
+  if (batch == nullptr) return absl::InvalidArgumentError("`batch` is null");
+  *batch = {};
+  PP_ASSIGN_OR_RETURN(ProgramGradientSource* const source, SourceOf(clone));
+  const absl::Duration timeout =
+      milliseconds < 0 ? absl::InfiniteDuration() : absl::Milliseconds(milliseconds);
+  PP_ASSIGN_OR_RETURN(const ProgramBatch next, source->Next(timeout));
+  batch->over = next.over ? 1 : 0;
+  batch->replica = next.replica;
+  batch->position = next.position;
+  batch->version = next.version;
+  batch->weights = next.weights.empty() ? nullptr : next.weights.data();
+  batch->gradient = next.gradient.empty() ? nullptr : next.gradient.data();
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace pushpull
+
+using pushpull::Call;
+using pushpull::Guarded;
+using pushpull::IsForked;
+
+PushpullClone* pushpull_clone_new(const PushpullCloneOptions* options) {
+  pushpull::InitLogging();
+  absl::Status problem;
+  if (options == nullptr) {
+    return new PushpullClone({}, absl::InvalidArgumentError("the options are null"));
+  }
+  pushpull::ProgramCloneOptions converted = pushpull::Convert(*options, &problem);
+  return new PushpullClone(std::move(converted), std::move(problem));
+}
+
+void pushpull_clone_free(PushpullClone* clone) {
+  // In a forked child the threads that the destructor waits for do not exist.
+  if (clone == nullptr || IsForked(clone)) return;
+  clone->clone.Stop();
+  {
+    absl::MutexLock lock(&clone->mutex);
+    const auto idle = [clone]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return clone->calls == 0; };
+    clone->changed.Await(&clone->mutex, idle, absl::InfiniteDuration());
+  }
+  delete clone;
+}
+
+const char* pushpull_clone_error(const PushpullClone* clone) {
+  if (clone == nullptr) return "the clone is null";
+  return IsForked(clone) ? pushpull::kForked : clone->error.c_str();
+}
+
+int pushpull_clone_connect(PushpullClone* clone) {
+  return Guarded(clone, [clone] { return pushpull::Connect(clone); });
+}
+
+void pushpull_clone_job(const PushpullClone* clone, PushpullJob* job) {
+  *job = {};
+  if (clone == nullptr) return;
+  const ps::JobReply* const reply = clone->clone.job();
+  if (reply == nullptr) return;
+  job->sync = reply->sync() ? 1 : 0;
+  job->tasks = static_cast<int32_t>(reply->tasks());
+  job->seed = reply->seed();
+  job->batch_size = clone->batch_size;
+  job->num_steps = reply->num_steps();
+  job->version = reply->version();
+  job->awaits_variables = reply->awaits_variables() ? 1 : 0;
+  job->external_name = clone->external_name.has_value() ? clone->external_name->c_str() : nullptr;
+  job->pipeline_config = reply->pipeline_config().c_str();
+}
+
+int pushpull_clone_start(PushpullClone* clone, const PushpullVariable* variables, int64_t count,
+                         const float* const* values, uint64_t num_samples) {
+  return Guarded(clone,
+                 [&] { return pushpull::Start(clone, variables, count, values, num_samples); });
+}
+
+int64_t pushpull_clone_total_elements(const PushpullClone* clone) {
+  if (clone == nullptr || clone->clone.layout() == nullptr) return -1;
+  return clone->clone.layout()->total_elements();
+}
+
+int64_t pushpull_clone_offset(const PushpullClone* clone, int64_t index) {
+  if (clone == nullptr || clone->clone.layout() == nullptr) return -1;
+  const pushpull::VariableLayout& layout = *clone->clone.layout();
+  return index >= 0 && index < layout.num_variables() ? layout.offset(index) : -1;
+}
+
+int pushpull_clone_next(PushpullClone* clone, int32_t milliseconds, PushpullBatch* batch) {
+  return Guarded(clone, [&] { return pushpull::Next(clone, milliseconds, batch); });
+}
+
+void pushpull_clone_advance(PushpullClone* clone, int64_t first_final) {
+  if (clone == nullptr || IsForked(clone)) return;
+  const Call call(clone);
+  pushpull::ProgramGradientSource* const source = clone->clone.source();
+  if (source != nullptr) source->Advance(first_final);
+}
+
+int pushpull_clone_finish(PushpullClone* clone, uint64_t samples, double loss,
+                          const PushpullMetric* metrics, int64_t num_metrics) {
+  return Guarded(clone, [&]() -> absl::Status {
+    PP_ASSIGN_OR_RETURN(pushpull::ProgramGradientSource* const source, pushpull::SourceOf(clone));
+    PP_ASSIGN_OR_RETURN(pushpull::GradientResult result,
+                        pushpull::ResultOf(samples, loss, metrics, num_metrics));
+    return source->Finish(std::move(result));
+  });
+}
+
+int pushpull_clone_give_up(PushpullClone* clone, const char* message) {
+  return Guarded(clone, [&]() -> absl::Status {
+    PP_ASSIGN_OR_RETURN(pushpull::ProgramGradientSource* const source, pushpull::SourceOf(clone));
+    return source->GiveUp(absl::AbortedError(pushpull::Text(message)));
+  });
+}
+
+void pushpull_clone_stop(PushpullClone* clone) {
+  if (clone == nullptr || IsForked(clone)) return;
+  const Call call(clone);
+  clone->clone.Stop();
+}
+
+void pushpull_clone_progress(PushpullClone* clone, PushpullProgress* progress, char* waiting_for,
+                             int64_t waiting_for_size) {
+  if (progress != nullptr) *progress = {};
+  const bool has_text = waiting_for != nullptr && waiting_for_size > 0;
+  if (has_text) waiting_for[0] = '\0';
+  if (clone == nullptr || IsForked(clone)) return;
+  const Call call(clone);
+  const pushpull::CloneReport report = clone->clone.progress();
+  if (progress != nullptr) {
+    progress->step = report.step;
+    progress->num_steps = report.num_steps;
+    progress->loss = report.loss;
+    progress->learning_rate = report.learning_rate;
+    progress->samples_per_second = report.images_per_second;
+    progress->samples = report.images;
+    progress->staleness = report.staleness;
+  }
+  if (!has_text) return;
+  const size_t size =
+      std::min(report.waiting_for.size(), static_cast<size_t>(waiting_for_size) - 1);
+  memcpy(waiting_for, report.waiting_for.data(), size);
+  waiting_for[size] = '\0';
+}
+
+int64_t pushpull_sample_batch(const PushpullSampling* sampling, uint64_t position, uint32_t replica,
+                              int64_t* indices, int64_t capacity) {
+  if (sampling == nullptr || capacity < 0 || (indices == nullptr && capacity > 0)) return -1;
+  const std::optional<pushpull::SamplerOptions> options =
+      pushpull::Convert(*sampling, position, replica);
+  if (!options.has_value()) return -1;
+  std::vector<pushpull::Sample> samples;
+  pushpull::Sampler(*options).GetBatch(static_cast<int64_t>(position), static_cast<int>(replica),
+                                       &samples);
+  const int64_t size = static_cast<int64_t>(samples.size());
+  for (int64_t i = 0; i < std::min(size, capacity); ++i) indices[i] = samples[i].index;
+  return size;
+}
+
+int32_t pushpull_client_version(void) { return PUSHPULL_CLIENT_VERSION; }
