@@ -285,7 +285,7 @@ class ParameterServer:
             if self._check is not None:
                 self._check()
             # After a wait without an event there is no message.
-            if code != _library.DEADLINE_EXCEEDED or self._library.pushpull_clone_error(self._handle()) not in (b'', b'there is no batch to compute yet'):  # TEMPORARY
+            if code != _library.DEADLINE_EXCEEDED or self._library.pushpull_clone_error(self._handle()):
                 raise self._fail(code)
             tick()
         if batch.over:
