@@ -39,7 +39,9 @@ def _parser() -> argparse.ArgumentParser:
     worker.add_argument("--num_clones", type=int, default=1, help="clone processes of this worker (default: 1)")
     worker.add_argument("--num_workers", type=int, default=1, help="workers of the job (default: 1)")
     worker.add_argument("--worker_index", type=int, default=0, help="index of this worker, counted from 0")
-    worker.add_argument("program", nargs=argparse.REMAINDER, metavar="FILE|-m MODULE [arguments]")
+    worker.add_argument("-m", dest="module", nargs=argparse.REMAINDER, metavar="MODULE [arguments]",
+                        help="run a module as the program")
+    worker.add_argument("program", nargs=argparse.REMAINDER, metavar="FILE [arguments]", help="the Python file to run")
     commands.add_parser("doctor", help="say what is wrong with the installation")
     return parser
 
@@ -54,12 +56,13 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         parser.error("--num_clones and --num_workers must be at least 1")
     if not 0 <= flags.worker_index < flags.num_workers:
         parser.error(f"--worker_index={flags.worker_index} is not one of --num_workers={flags.num_workers} workers")
-    problem = _supervisor.check_command(flags.program)
+    command = flags.program if flags.module is None else ["-m", *flags.module]
+    problem = _supervisor.check_command(command)
     if problem is not None:
         parser.error(problem)
     if bool(flags.pipeline_config_path) != bool(flags.train_dir):
         parser.error("--pipeline_config_path and --train_dir belong together")
-    options = _supervisor.Options(flags.ps, flags.num_clones, flags.num_workers, flags.worker_index, flags.program)
+    options = _supervisor.Options(flags.ps, flags.num_clones, flags.num_workers, flags.worker_index, command)
     if not flags.pipeline_config_path:
         return _supervisor.Supervisor(options).run()
     if flags.num_workers > 1:

@@ -107,25 +107,29 @@ def declare(model: torch.nn.Module, options: Optional[Options]) -> list[Entry]:
     return entries
 
 
-def check_unchanged(model: torch.nn.Module, entries: list[Entry]) -> None:
-    """Raises ModelChangedError, which names the first difference, if the model is not as it was declared."""
-    registered = {id(entry.holder): entry for entry in entries}
-    count = 0
+def _raise_difference(model: torch.nn.Module, registered: list[Entry]) -> None:
+    """Raises ModelChangedError for the first parameter that was added, replaced or removed."""
+    known = {id(entry.holder) for entry in registered}
     for name, parameter in model.named_parameters():
-        if parameter.numel() == 0:
-            continue
-        if id(parameter) not in registered:
+        if parameter.numel() > 0 and id(parameter) not in known:
             raise ModelChangedError(f"the parameter {name} was added or replaced after the model was registered; "
                                     "create a new job for the changed model")
-        count += 1
-    parameters = [entry for entry in entries if isinstance(entry.holder, torch.nn.Parameter)]
-    if count < len(parameters):
-        present = {id(parameter) for parameter in model.parameters()}
-        missing = next(entry for entry in parameters if id(entry.holder) not in present)
-        raise ModelChangedError(f"the parameter {missing.name} was removed after the model was registered")
+    present = {id(parameter) for parameter in model.parameters()}
+    for entry in registered:
+        if id(entry.holder) not in present:
+            raise ModelChangedError(f"the parameter {entry.name} was removed after the model was registered")
+    # Another order of the same modules changes nothing here.
+
+
+def check_unchanged(model: torch.nn.Module, entries: list[Entry]) -> None:
+    """Raises ModelChangedError, which names the first difference, if the model is not as it was declared."""
+    registered = [entry for entry in entries if isinstance(entry.holder, torch.nn.Parameter)]
+    parameters = [parameter for parameter in model.parameters() if parameter.numel() > 0]
+    if len(parameters) != len(registered) or any(a is not b.holder for a, b in zip(parameters, registered)):
+        _raise_difference(model, registered)
     for entry in entries:
         tensor = entry.tensor()
-        if tuple(tensor.shape) != entry.variable.shape:
+        if tensor.shape != entry.variable.shape:
             raise ModelChangedError(f"{entry.name} had the shape {list(entry.variable.shape)} when the model was "
                                     f"registered, and has the shape {list(tensor.shape)} now")
         if tensor.dtype != entry.dtype:
@@ -166,14 +170,19 @@ def store_statistics(entries: list[Entry], old: list[torch.Tensor], into: list[t
     formula with the mean of all clones' s, so s is pushed: (new - (1 - m) * old) / m. Other buffers are pushed as they
     are.
     """
-    for entry, before, target in zip(entries, old, into):
+    groups: dict[tuple[float, torch.dtype], list[int]] = {}  # running statistics that one formula serves
+    for i, entry in enumerate(entries):
         if not entry.variable.moving_statistic:
             continue
-        new = entry.tensor().detach().to("cpu")
         if entry.momentum is None:
-            target.copy_(new)
-            continue
-        start = before.to(entry.dtype)  # what the model has computed with
-        statistic = (new.double() - (1.0 - entry.momentum) * start.double()) / entry.momentum
+            into[i].copy_(entry.tensor())
+        else:
+            groups.setdefault((entry.momentum, entry.dtype), []).append(i)
+    for (momentum, dtype), indices in groups.items():
+        new = torch.cat([entries[i].tensor().detach().reshape(-1) for i in indices]).to("cpu")
+        start = torch.cat([old[i].reshape(-1) for i in indices]).to(dtype)  # what the model has computed with
+        statistic = (new.double() - (1.0 - momentum) * start.double()) / momentum
         # An unchanged value is pushed as it is, because the formula would add rounding errors to it.
-        target.copy_(torch.where(new == start, new.double(), statistic))
+        statistic = torch.where(new == start, new.double(), statistic).float()
+        for i, part in zip(indices, torch.split(statistic, [entries[i].variable.size for i in indices])):
+            into[i].copy_(part.view(into[i].shape))

@@ -96,7 +96,7 @@ class Trainer:
         return self._batches(num_samples, shuffle)
 
     def _as_float32(self, name: str) -> FloatArray:
-        return numpy.ascontiguousarray(self._arrays[name], dtype=numpy.float32).reshape(self._arrays[name].shape)
+        return numpy.asarray(self._arrays[name], dtype=numpy.float32, order="C")
 
     def _batches(self, num_samples: int, shuffle: bool) -> Iterator[Batch]:
         for raw in self._session.batches(self._load):

@@ -238,7 +238,7 @@ class ParameterServer:
         pointers = (_library.FloatPointer * len(variables))()
         kept: list[object] = []  # what the entries point to
         for entry, variable, value, i in zip(entries, variables, values, range(len(variables))):
-            array = numpy.ascontiguousarray(value, dtype=numpy.float32)
+            array = numpy.asarray(value, dtype=numpy.float32, order="C")
             if array.shape != variable.shape:
                 raise ValueError(f"{variable.name} has the shape {list(variable.shape)}, but its value has the shape "
                                  f"{list(array.shape)}")

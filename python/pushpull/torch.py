@@ -24,7 +24,7 @@ import torch.utils.data
 
 from pushpull import checkpoint
 from pushpull._session import Server, Session
-from pushpull._torch_data import Loader, Shares, seed_generators
+from pushpull._torch_data import COMPUTATION, Loader, Shares, seed_generators
 from pushpull._torch_variables import (Options, check_unchanged, declare, load, store_statistics, value_of, views_of)
 from pushpull.checkpoint import PathLike
 from pushpull.errors import ModelChangedError
@@ -73,21 +73,22 @@ class Trainer:
     """
 
     def __init__(self, ps: Server, model: torch.nn.Module, *, options: Optional[Options] = None,
-                 show_progress: bool = True, seed_batches: bool = True) -> None:
+                 show_progress: bool = True, seed: bool = True) -> None:
         """Collects the model's variables. `batches` registers them.
 
         options: called with the name and the parameter; returns what differs from the defaults, for example
         {"weight_decay": 1e-4, "learning_rate_multiplier": 2.0}.
         show_progress: print the progress to stderr, unless the supervisor does it.
-        seed_batches: seed the global generators of PyTorch, numpy and Python for each batch, so that augmentation and
-        dropout are the same if another process computes the batch again. Exact repetition needs it.
+        seed: seed the global generators of PyTorch, numpy and Python for each example that is loaded and for each
+        batch, so that augmentation and dropout are the same if another process computes them. Exact repetition needs
+        it; generators of the program's own are not seeded.
 
         Raises TypeError, which names the tensor, if one cannot be stored.
         """
         self._model = model
         self._entries = declare(model, options)
         self._session = Session(ps, show_progress)
-        self._seed_batches = seed_batches
+        self._seed_generators = seed
         self._offsets: list[int] = []
         self._views: dict[int, list[torch.Tensor]] = {}  # by address of the flat vector
         self._hooks: list[torch.utils.hooks.RemovableHandle] = []
@@ -140,7 +141,7 @@ class Trainer:
             raise TypeError("the data set is an IterableDataset; batches are chosen by index, so it needs __getitem__")
         size = len(dataset) if num_samples is None else num_samples
         self._start(size)
-        shares = Shares(dataset, collate_fn, self.ps.job.seed)
+        shares = Shares(dataset, collate_fn, self.ps.job, self._seed_generators)
         loader = Loader(shares, lambda position, replica: self.ps.sample(size, position, replica, shuffle), num_workers)
         return self._batches(loader)
 
@@ -166,8 +167,8 @@ class Trainer:
         try:
             for raw in self._session.batches(self._load):
                 data, indices = loader.load(raw.position, raw.replica)
-                if self._seed_batches:
-                    seed_generators(self.ps.job.seed, raw.position, raw.replica, b"compute")
+                if self._seed_generators:
+                    seed_generators(COMPUTATION, self.ps.job.seed, raw.position, raw.replica)
                 yield Batch(data, indices, raw.position, raw.replica)
         finally:
             loader.close()

@@ -175,7 +175,7 @@ class BadCases(PythonJobTest):
         servers[0].wait_for("clone 0 (")
         servers[0].kill()
         time.sleep(4)
-        self.assertIn("ps task 0", ps.progress().waiting_for)
+        self.assertIn("server", ps.progress().waiting_for)
         servers.append(self.start_server(config, log="again.log"))
         self.assertEqual(result(), 100)
 

@@ -62,7 +62,7 @@ class Model(PythonJobTest):
             expected = [(6 * batch.position + i) % 8 for i in range(6)]
             self.assertEqual(batch.indices, expected)
             trainer.step(model(batch.x["input"]).mean(), samples=6)
-        stream = type("Stream", (torch.utils.data.IterableDataset,), {})()
+        stream = type("Stream", (torch.utils.data.IterableDataset,), {"__iter__": lambda self: iter(DATA)})()
         with self.assertRaisesRegex(TypeError, "IterableDataset"):
             trainer.batches(stream)
 

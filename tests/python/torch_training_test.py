@@ -14,6 +14,7 @@ import torch  # noqa: E402  pylint: disable=wrong-import-position
 from programs import network  # noqa: E402  pylint: disable=wrong-import-position
 import pushpull  # noqa: E402  pylint: disable=wrong-import-position
 import pushpull.torch  # noqa: E402  pylint: disable=wrong-import-position
+from pushpull._torch_data import EXAMPLE, seed_generators  # noqa: E402  pylint: disable=wrong-import-position
 
 KILLS = int(os.environ.get("PUSHPULL_TEST_KILLS", "50" if FULL else "4"))
 
@@ -44,13 +45,17 @@ class TorchTraining(PythonJobTest):
         optimizer = torch.optim.SGD(groups, lr=0.05, momentum=0.9)
         images = network.Images()
         for share in self.shares(5):
-            pushpull.torch.seed_generators(share.seed, share.position, 0, b"data")
-            x, y = torch.utils.data.default_collate([images[i] for i in share.indices])
+            x, y = torch.utils.data.default_collate([self.example(images, share, i) for i in share.indices])
             optimizer.zero_grad()
             torch.nn.functional.cross_entropy(model(x.double()), y).backward()
             optimizer.step()
         for name, values in self.weights().items():
             numpy.testing.assert_allclose(values, model.state_dict()[name].numpy(), atol=1e-6, err_msg=name)
+
+    def example(self, images, share, index):
+        """Returns an example as a clone loads it, with the same random numbers."""
+        seed_generators(EXAMPLE, share.seed, share.position, 0, index)
+        return images[index]
 
     def shares(self, steps):
         """Yields the batches of a job with one clone, as another job's connection draws them."""
@@ -74,9 +79,7 @@ class TorchTraining(PythonJobTest):
             learning_rate { constant_learning_rate { learning_rate: 0 } } }"""), "network.py", "--norm", clones=1)
         model = network.make_network(norm=True)
         for share in self.shares(4):
-            pushpull.torch.seed_generators(share.seed, share.position, 0, b"data")
-            images = network.Images()
-            model(torch.stack([images[i][0] for i in share.indices]))
+            model(torch.stack([self.example(network.Images(), share, i)[0] for i in share.indices]))
         trained = self.weights()
         self.assertEqual(float(trained["1.num_batches_tracked"]), 4.0)
         for name in ("1.running_mean", "1.running_var"):

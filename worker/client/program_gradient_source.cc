@@ -25,7 +25,7 @@ absl::StatusOr<ProgramBatch> ProgramGradientSource::Next(absl::Duration timeout)
     return stopped_ || end_.has_value() || state_ == State::kOffered;
   };
   if (!changed_.Await(&mutex_, ready, timeout)) {
-    return absl::DeadlineExceededError("there is no batch to compute yet");
+    return absl::DeadlineExceededError("");  // with a message, a server is lost
   }
   if (stopped_) return Stopped();
   ProgramBatch batch = batch_;

@@ -41,7 +41,7 @@ class ProgramGradientSource final : public GradientSource {
   explicit ProgramGradientSource(uint64_t num_samples) : num_samples_(num_samples) {}
 
   // Blocks until there is a batch, or training has ended, for at most `timeout`.
-  // DEADLINE_EXCEEDED: neither has happened.
+  // DEADLINE_EXCEEDED without a message: neither has happened.
   // FAILED_PRECONDITION: the program still has a batch.
   // CANCELLED: Stop was called.
   // Any other error: the one that training has ended with.

@@ -138,8 +138,8 @@ typedef struct {
 } PushpullBatch;
 
 // Blocks until there is a batch to compute, training has ended or failed, or `milliseconds` have
-// passed (DEADLINE_EXCEEDED with batch->over = 0; call again). Negative milliseconds set no limit.
-// A batch that was returned before must have been finished or given up.
+// passed (DEADLINE_EXCEEDED, and pushpull_clone_error is empty; call again). Negative milliseconds
+// set no limit. A batch that was returned before must have been finished or given up.
 PUSHPULL_CLIENT_API int pushpull_clone_next(PushpullClone* clone, int32_t milliseconds,
                                             PushpullBatch* batch);
 // Says that elements [first_final, total_elements) of the gradient are final. They are sent while

@@ -1,0 +1,62 @@
+"""The examples of the Python package run: with a server of their own, and as clones of `pushpull worker`."""
+import gzip
+import importlib.util
+import struct
+import unittest
+
+import numpy
+
+from support import TESTS, PythonJobTest
+
+import pushpull
+
+EXAMPLES = TESTS.parent / "python" / "examples"
+
+
+def write_idx(path, array):
+    """Writes an IDX file of bytes, compressed."""
+    header = bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape)
+    path.write_bytes(gzip.compress(header + array.astype(numpy.uint8).tobytes()))
+
+
+class Examples(PythonJobTest):
+
+    def test_numpy_linear_with_a_server_of_its_own(self):
+        process = self.start_python("linear.log", EXAMPLES / "numpy_linear.py")
+        self.assertEqual(process.wait(), 0, process.text())
+        self.assertIn("y = 3.000 x + 0.500\n", process.text())
+        self.assertRegex(process.text(), r"step 200/200 100.0% loss 0\.000")
+
+    def test_numpy_linear_as_three_clones(self):
+        config = self.write_config(batch=32, steps=200, name="line")
+        server = self.start_server(config)
+        worker = self.start_clones(EXAMPLES / "numpy_linear.py", clones=3)
+        self.assertEqual(worker.wait(), 0, worker.text())
+        self.assertEqual(server.wait(), 0, server.text())
+        for clone in range(3):
+            self.assertIn(f"[clone {clone}] y = 3.000 x + 0.500\n", worker.text())
+
+    @unittest.skipUnless(importlib.util.find_spec("torch"), "needs torch")
+    def test_mnist_torch_with_one_command(self):
+        rng = numpy.random.default_rng(3)
+        for part, count in (("train", 400), ("t10k", 100)):
+            labels = numpy.arange(count) % 10
+            images = rng.integers(0, 60, (count, 28, 28))
+            for image, label in zip(images, labels):  # a bright stripe whose place is the class
+                image[2 * label + 4:2 * label + 7] = 250
+            write_idx(self.folder / f"{part}-images-idx3-ubyte.gz", images)
+            write_idx(self.folder / f"{part}-labels-idx1-ubyte.gz", labels)
+        config = self.folder / "short.config"
+        text = (EXAMPLES / "mnist.config").read_text()
+        config.write_text(text.replace("1875", "60").replace("warmup_steps: 100", "warmup_steps: 10"))
+        worker = self.start_python("mnist.log", "-m", "pushpull", "worker", f"--pipeline_config_path={config}",
+                                   f"--train_dir={self.folder / 'train'}", "--num_clones=2",
+                                   EXAMPLES / "mnist_torch.py", f"--data_dir={self.folder}")
+        self.assertEqual(worker.wait(300), 0, worker.text())
+        accuracy = float(worker.text().split("accuracy on the test images: ")[1].split()[0])
+        self.assertGreater(accuracy, 0.9, "guessing among ten classes gives 0.1")
+        self.assertEqual(pushpull.steps(self.folder / "train")[-1], 60)
+
+
+if __name__ == "__main__":
+    unittest.main()
