@@ -1,11 +1,6 @@
-#!/usr/bin/env python3
 """Translates phrases such as "the third of May 1998" into "1998-05-03": sequence to sequence with attention.
 
-Start it alone, and it starts a parameter server and trains with one clone:
-    python date_phrases.py --train_dir=/tmp/dates
-or with several clones, one of which is started again if it dies:
-    ps_server --pipeline_config_path=date_phrases.config --train_dir=/tmp/dates
-    pushpull worker --num_clones=2 date_phrases.py --train_dir=/tmp/dates
+    pushpull worker --pipeline_config_path=date_phrases.config --train_dir=/tmp/dates --num_clones=2 date_phrases.py
 
 The encoder and the decoder may be on two devices (--encoder_device, --decoder_device): the server does not know on which
 device a variable is used. It clips the gradient by its global norm and applies Adam. Clone 0 prints at the end which
@@ -20,21 +15,6 @@ from torch import nn
 import pushpull
 import pushpull.torch
 
-CONFIG = """
-model { external { name: "date_phrases" } }
-train_config {
-  batch_size: 64
-  num_steps: 400
-  seed: 1
-  save_checkpoints_steps: 100
-  gradient_clipping_by_global_norm: 1.0
-  optimizer {
-    adam_optimizer { learning_rate { cosine_decay_learning_rate {
-      learning_rate_base: 0.003 total_steps: 400 warmup_learning_rate: 0.0003 warmup_steps: 50 } } }
-    use_moving_average: false
-  }
-}
-"""
 MONTHS = ("January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
           "December")
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh",
@@ -146,34 +126,25 @@ def accuracy(model, size):
     return sum(model.translate(phrase) == answer for phrase, answer in (test[i] for i in range(size))) / size
 
 
-def train(ps, arguments):
-    """Trains as one clone until the job ends. Returns the share of unseen dates that are right."""
-    torch.manual_seed(1)  # the clone that comes first gives the initial values
-    model = Translator(encoder_device=arguments.encoder_device, decoder_device=arguments.decoder_device)
-    trainer = pushpull.torch.Trainer(ps, model)
-    for batch in trainer.batches(Phrases(arguments.size), collate_fn=collate):
-        trainer.step(model(batch.x, batch.y), samples=len(batch))
-    return accuracy(model, arguments.test_size) if ps.clone == 0 else None
-
-
 def main():
-    """Trains with the server that the supervisor names, or with one of its own."""
+    """Trains as one clone until the job ends."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--train_dir", help="folder for checkpoints; default: a temporary one")
-    parser.add_argument("--num_steps", type=int, default=400)
     parser.add_argument("--size", type=int, default=20000, help="number of examples to train on")
     parser.add_argument("--test_size", type=int, default=500)
     parser.add_argument("--encoder_device", default="cpu")
     parser.add_argument("--decoder_device", default="cpu")
-    arguments = parser.parse_args()
-    if pushpull.is_clone():  # started by `pushpull worker`
-        right = train(pushpull.connect(), arguments)
-    else:
-        config = CONFIG.replace("400", str(arguments.num_steps))
-        with pushpull.LocalServer(config, train_dir=arguments.train_dir) as server:
-            right = train(server.connect(), arguments)
-    if right is not None:
-        print(f"{right:.1%} of {arguments.test_size} unseen dates are translated without a mistake")
+    parser.add_argument("--threads", type=int, default=1, help="CPU threads of each clone")
+    flags = parser.parse_args()
+    torch.set_num_threads(flags.threads)
+    torch.manual_seed(1)  # the clone that comes first gives the initial values
+    model = Translator(encoder_device=flags.encoder_device, decoder_device=flags.decoder_device)
+    ps = pushpull.connect(model_name="date_phrases")
+    trainer = pushpull.torch.Trainer(ps, model)
+    for batch in trainer.batches(Phrases(flags.size), collate_fn=collate):
+        trainer.step(model(batch.x, batch.y), samples=len(batch))
+    if ps.clone == 0:
+        right = accuracy(model, flags.test_size)
+        print(f"{right:.1%} of {flags.test_size} unseen dates are translated without a mistake")
 
 
 if __name__ == "__main__":
