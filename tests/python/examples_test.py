@@ -57,6 +57,16 @@ class Examples(PythonJobTest):
         self.assertGreater(accuracy, 0.9, "guessing among ten classes gives 0.1")
         self.assertEqual(pushpull.steps(self.folder / "train")[-1], 60)
 
+    @unittest.skipUnless(importlib.util.find_spec("torch"), "needs torch")
+    def test_date_phrases_are_translated_by_beam_search(self):
+        config = self.folder / "short.config"
+        config.write_text((EXAMPLES / "date_phrases.config").read_text().replace("400", "250"))
+        worker = self.start_python("dates.log", "-m", "pushpull", "worker", f"--pipeline_config_path={config}",
+                                   f"--train_dir={self.folder / 'train'}", "--num_clones=2",
+                                   EXAMPLES / "date_phrases.py", "--size=5000", "--test_size=100")
+        self.assertEqual(worker.wait(600), 0, worker.text())
+        self.assertRegex(worker.text(), r"(9[5-9]|100)\.\d% of 100 unseen dates are translated without a mistake")
+
 
 if __name__ == "__main__":
     unittest.main()
