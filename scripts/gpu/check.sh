@@ -12,7 +12,8 @@
 # the table (check.txt) and the logs; PYTHON, with PyTorch (default python3); SANITIZER_FILTER, the tests under
 # compute-sanitizer; HANG_S, how many seconds a test may be silent before it is ended (default 20); CUDA_VISIBLE_DEVICES,
 # whose indices count in the order of nvidia-smi. To try out the script where there is no GPU: SHORTEN, a divisor of the
-# numbers of steps, of images and of batch sizes, and PATIENCE, a factor of the time limits of single checks (default 1).
+# numbers of steps, of images and of batch sizes, with which shares of the GPU's rate are not judged; and PATIENCE, a
+# factor of the time limits of single checks (default 1).
 # Exit code: 0 if no check failed; 1 if one failed; 69 if there is no GPU.
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

@@ -76,19 +76,20 @@ class Gpus(EndToEndTest):
         steps = 2
         self.config = self.write_config(batch=3, steps=steps, model="freeze_batchnorm: true")
         fakes = {"FAKE_CUDNN": "", "FAKE_CUBLASLT": ""}
-        flags = ("--num_clones=2", "--gpus=0,0", "--precision=fp32")
-        worker = self.train_on_gpus("vendor", *flags, "--gpu_library=vendor", extra=fakes)
+        one = ("--num_clones=1", "--gpus=0", "--precision=fp32")
+        worker = self.train_on_gpus("vendor", *one, "--gpu_library=vendor", extra=fakes)
         self.assertIn("libraries for convolutions: emulated GPU, driver 13000", worker.text())
         self.assertIn("cudnn 9.26.0, cublaslt 13.4.1", worker.text())
         self.assertRegex(worker.text(), r"backward fp32 .*: (cudnn|cublaslt)/\d and (cudnn|cublaslt)/\d")
-        self.train_on_gpus("own", *flags, "--gpu_library=own", extra=fakes)
+        self.train_on_gpus("own", *one, "--gpu_library=own", extra=fakes)
         own, vendor = (read_safetensors(self.checkpoint(steps, run)) for run in ("own", "vendor"))
         self.expect_close({name: values for name, values in own.items() if not name.endswith("/Momentum")}, vendor, 1e-4)
         # The first run measures, both clones agree on what they keep, and the next run does the same.
-        self.train_on_gpus("auto", *flags, "--gpu_library=auto", extra=fakes)
+        both = ("--num_clones=2", "--gpus=0,0", "--precision=fp32", "--gpu_library=auto")
+        self.train_on_gpus("auto", *both, extra=fakes)
         choices = (self.folder / "cache" / "pushpull" / "gpu_choices").read_text()
         self.assertIn("\tbackward fp32 ", choices)
-        again = self.train_on_gpus("auto_again", *flags, "--gpu_library=auto", extra=fakes)
+        again = self.train_on_gpus("auto_again", *both, extra=fakes)
         self.assertNotIn(", our kernels ", again.text())  # the line about a measurement
         self.assertEqual(choices, (self.folder / "cache" / "pushpull" / "gpu_choices").read_text())
         self.assertEqual(self.checkpoint(steps, "auto"), self.checkpoint(steps, "auto_again"))

@@ -97,7 +97,6 @@ class Monitoring(EndToEndTest):
         self.assertGreaterEqual(first.value("ps_push_requests_total", shard="0", code="OK"), 3 * 60)
         rounds = first.value("ps_round_wait_seconds_count")
         self.assertGreater(rounds, 50)
-        self.assertLessEqual(rounds, steps)
         pulls = first.value("ps_pull_duration_seconds_count", shard="0")
         self.assertGreater(pulls, 3 * 50)
         self.assertGreater(first.value("ps_worker_phase_seconds_total", worker="1", phase="compute"), 0)
@@ -107,6 +106,8 @@ class Monitoring(EndToEndTest):
         self.assertGreater(resident, 1e6)
         time.sleep(0.3)  # the server renders the page again after 250 ms
         second = self.metrics(port)
+        # The server counts rounds while it renders a page, so the first page may count one more than its steps.
+        self.assertLessEqual(rounds, second.value("ps_global_step"))
         for key, value in first.samples.items():
             if first.types[key[0]] == "counter":
                 self.assertGreaterEqual(second.samples[key], value, key)
