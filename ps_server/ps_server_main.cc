@@ -274,6 +274,7 @@ ConfigContext ContextOf(const ClusterSpec& cluster, std::optional<bool> sync) {
   ConfigContext context;
   context.sync = sync;
   context.tasks = cluster.num_ps.value;
+  context.external_models = true;
   return context;
 }
 
@@ -288,9 +289,13 @@ absl::Status CheckPeers(const ClusterSpec& cluster, std::optional<bool> sync,
   if (const std::string path = absl::GetFlag(FLAGS_pipeline_config_path); !path.empty()) {
     PP_ASSIGN_OR_RETURN(const config::TrainEvalPipelineConfig config,
                         LoadValidConfig(path, ContextOf(cluster, sync)));
-    const JobSpec job = JobSpec::Create(
-        config, sync.value_or(config.train_config().sync_replicas()), cluster.num_ps.value);
-    check.layout_signature = job.layout.signature();
+    // Only task 0 knows the variables of an external model.
+    if (!config.model().has_external()) {
+      check.layout_signature =
+          JobSpec::Create(config, sync.value_or(config.train_config().sync_replicas()),
+                          cluster.num_ps.value)
+              .layout.signature();
+    }
   }
   TransportOptions transport;
   PP_ASSIGN_OR_RETURN(transport.credentials,

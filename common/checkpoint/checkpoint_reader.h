@@ -106,6 +106,13 @@ struct RecoveryRequest {
 absl::StatusOr<std::vector<uint64_t>> ListCheckpoints(FileSystem& files,
                                                       const std::string& directory);
 
+// Returns the newest manifest (by epoch, then step) that verifies. The shard files are not read,
+// and layout and run_id of the request are not used. NOT_FOUND: there is no checkpoint. DATA_LOSS:
+// no manifest verifies. A read failure: as for OpenNewestCheckpoint.
+absl::StatusOr<CheckpointManifest> ReadNewestManifest(FileSystem& files,
+                                                      const std::string& directory,
+                                                      const RecoveryRequest& request);
+
 // Opens the newest checkpoint (by epoch, then step) that verifies and fits the request. Logs each
 // checkpoint that it rejects, with the reason, and that it falls back to an older one. Blocks for
 // the pauses of the request as well.

@@ -81,6 +81,30 @@ absl::StatusOr<std::vector<uint64_t>> ListCheckpoints(FileSystem& files,
   return steps;
 }
 
+absl::StatusOr<CheckpointManifest> ReadNewestManifest(FileSystem& files,
+                                                      const std::string& directory,
+                                                      const RecoveryRequest& request) {
+  PP_ASSIGN_OR_RETURN(const std::vector<uint64_t> steps,
+                      ReadWithRetries(request, [&] { return ListCheckpoints(files, directory); }));
+  PP_ASSIGN_OR_RETURN(const std::vector<uint64_t> by_age, ByAge(files, directory, steps, request));
+  absl::Status problem = absl::OkStatus();
+  for (const uint64_t step : by_age) {
+    absl::StatusOr<CheckpointManifest> manifest =
+        ReadWithRetries(request, [&] { return ReadManifest(files, directory, step); });
+    if (manifest.ok()) return manifest;
+    if (IsReadFailure(manifest.status())) return CannotRecover(manifest.status(), directory, step);
+    if (absl::IsNotFound(manifest.status())) continue;  // deleted since ListCheckpoints
+    if (problem.ok()) problem = manifest.status();
+  }
+  if (problem.ok()) {
+    return absl::NotFoundError(absl::StrCat("there is no checkpoint in ", directory));
+  }
+  return absl::DataLossError(absl::StrCat("none of the checkpoints in ", directory,
+                                          " has a manifest that verifies; move them away to start "
+                                          "anew, or repair them: ",
+                                          problem.message()));
+}
+
 absl::StatusOr<std::unique_ptr<Checkpoint>> OpenNewestCheckpoint(FileSystem& files,
                                                                  const std::string& directory,
                                                                  const RecoveryRequest& request) {

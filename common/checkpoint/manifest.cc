@@ -68,14 +68,22 @@ class FieldReader {
       }
     }
   }
+  void Get(const char* name, float* out) {
+    double value = *out;
+    Get(name, &value);
+    *out = static_cast<float>(value);
+  }
   template <typename T>
   void GetCount(const char* name, T* out) {
     if (const json* value = Find(name); value != nullptr) *out = Count<T>(*value, name);
   }
-  // Leaves *out unchanged if there is no such field.
+  // These two leave *out unchanged if there is no such field.
   template <typename T>
   void GetOptionalCount(const char* name, T* out) {
     if (error_->empty() && object_.contains(name)) GetCount(name, out);
+  }
+  void GetOptional(const char* name, bool* out) {
+    if (error_->empty() && object_.contains(name)) Get(name, out);
   }
   void Get(const char* name, std::map<std::string, std::string>* out) {
     const json* value = Find(name);
@@ -133,6 +141,12 @@ void ReadVariables(FieldReader* fields, std::string* error, CheckpointManifest* 
     reader.ForEach("shape", [&](const json& dimension, const std::string&) {
       variable.shape.push_back(reader.Count<int64_t>(dimension, "shape"));
     });
+    if (manifest->declared) {
+      reader.Get("l2_weight", &variable.l2_weight);
+      reader.Get("learning_rate_multiplier", &variable.learning_rate_multiplier);
+      reader.Get("frozen", &variable.frozen);
+      reader.Get("moving_average_decay", &variable.moving_average_decay);
+    }
     manifest->variables.push_back(std::move(variable));
   });
 }
@@ -179,6 +193,19 @@ void DescribeLayout(const VariableLayout& layout, CheckpointManifest* manifest) 
   }
 }
 
+void DescribeDeclaredLayout(const VariableLayout& declared, CheckpointManifest* manifest) {
+  DescribeLayout(declared, manifest);
+  manifest->declared = true;
+  for (size_t i = 0; i < manifest->variables.size(); ++i) {
+    const VariableSpec& from = declared.variables()[i];
+    VariableSpec& to = manifest->variables[i];
+    to.l2_weight = from.l2_weight;
+    to.learning_rate_multiplier = from.learning_rate_multiplier;
+    to.frozen = from.frozen;
+    to.moving_average_decay = from.moving_average_decay;
+  }
+}
+
 std::string SerializeManifest(const CheckpointManifest& manifest) {
   json body = {
       {"format_version", CheckpointManifest::kFormatVersion},
@@ -205,11 +232,18 @@ std::string SerializeManifest(const CheckpointManifest& manifest) {
   };
   if (manifest.last_step > 0) body["last_step"] = manifest.last_step;
   if (manifest.num_images > 0) body["num_images"] = manifest.num_images;
+  if (manifest.declared) body["declared"] = true;
   for (const VariableSpec& variable : manifest.variables) {
-    body["variables"].push_back(
-        {{"name", variable.name},
-         {"shape", variable.shape},
-         {"moving_statistic", variable.kind == VariableKind::kMovingStatistic}});
+    json item = {{"name", variable.name},
+                 {"shape", variable.shape},
+                 {"moving_statistic", variable.kind == VariableKind::kMovingStatistic}};
+    if (manifest.declared) {
+      item["l2_weight"] = variable.l2_weight;
+      item["learning_rate_multiplier"] = variable.learning_rate_multiplier;
+      item["frozen"] = variable.frozen;
+      item["moving_average_decay"] = variable.moving_average_decay;
+    }
+    body["variables"].push_back(std::move(item));
   }
   for (const CheckpointFile& file : manifest.files) {
     json tensors = json::object();
@@ -277,6 +311,7 @@ absl::StatusOr<CheckpointManifest> ParseManifest(absl::string_view text, absl::s
     if (!item.is_string()) return fields.Fail("slot_names holds something else than strings");
     manifest.slot_names.push_back(item.get<std::string>());
   });
+  fields.GetOptional("declared", &manifest.declared);
   ReadVariables(&fields, &error, &manifest);
   ReadFiles(&fields, &error, &manifest);
   if (!IsHex(manifest.run_id, kRunIdChars)) fields.Fail("run_id is not 32 hex digits");

@@ -50,7 +50,10 @@ struct CheckpointManifest {
   double saved_unix = 0.0;
 
   std::string layout_signature;
-  std::vector<VariableSpec> variables;  // name, shape and kind only, in layout order
+  std::vector<VariableSpec> variables;  // name, shape and kind, in layout order
+  // The model is external: `variables` also have the attributes with which a clone has declared
+  // them, that is, all fields but `initializer`. train_config has not been applied to them.
+  bool declared = false;
   std::vector<std::string> slot_names;  // {"Adam", "Adam_1"}
   bool has_ema = false;
   double ema_decay = 0.0;
@@ -65,6 +68,8 @@ struct CheckpointManifest {
 
 // Sets layout_signature and variables.
 void DescribeLayout(const VariableLayout& layout, CheckpointManifest* manifest);
+// The same for an external model; sets `declared` too.
+void DescribeDeclaredLayout(const VariableLayout& declared, CheckpointManifest* manifest);
 
 // Returns the text of MANIFEST.json.
 std::string SerializeManifest(const CheckpointManifest& manifest);

@@ -150,7 +150,8 @@ PeerReport Judge(int task, const std::string& address, const Answer& answer,
 // Checks what only task 0 knows: the number of tasks and the model.
 void JudgeJob(const Answer& answer, size_t tasks, const ClusterCheckOptions& options,
               PeerReport* report) {
-  if (report->state != PeerState::kReady && report->state != PeerState::kStarting) return;
+  const bool answers = report->state == PeerState::kReady || report->state == PeerState::kStarting;
+  if (!answers || !answer.shard.ok()) return;  // without an answer the job was not asked for
   if (!answer.job.ok()) return JudgeSilence(answer.job.status(), options, report);
   const ps::JobReply& job = *answer.job;
   if (tasks > 1 && job.tasks() != tasks) {

@@ -247,7 +247,7 @@ absl::StatusOr<config::TrainEvalPipelineConfig> LoadPipelineConfig(const std::st
 std::string EffectiveConfigText(const config::TrainEvalPipelineConfig& config) {
   config::TrainEvalPipelineConfig effective = config;
   effective.mutable_train_config();
-  effective.mutable_eval_config();
+  if (!effective.model().has_external()) effective.mutable_eval_config();
   FillDefaults(&effective);
   std::string text;
   google::protobuf::TextFormat::Printer printer;

@@ -9,6 +9,7 @@
 
 #include "common/base/status_macros.h"
 #include "common/config/augmentation_checks.h"
+#include "common/config/external_checks.h"
 #include "common/config/field_checker.h"
 #include "common/config/layer_checks.h"
 #include "common/config/model_checks.h"
@@ -118,15 +119,18 @@ void CheckTrainConfig(const config::TrainConfig& train, const ConfigContext& con
   }
 }
 
+void WarnIfEndless(const config::TrainEvalPipelineConfig& config,
+                   std::vector<std::string>* warnings) {
+  if (config.train_config().num_steps() > 0 || config.train_input_reader().num_epochs() > 0) return;
+  warnings->push_back(
+      "train_config.num_steps and train_input_reader.num_epochs are 0: training goes on until it "
+      "is stopped");
+}
+
 void CheckInputs(const config::TrainEvalPipelineConfig& config, const ConfigContext& context,
                  FieldChecker* checker, std::vector<std::string>* warnings) {
   CheckReader(config.train_input_reader(), "train_input_reader", config.model(),
               {context.check_train_input, context.data_dir}, checker);
-  if (config.train_config().num_steps() == 0 && config.train_input_reader().num_epochs() == 0) {
-    warnings->push_back(
-        "train_config.num_steps and train_input_reader.num_epochs are 0: training goes on until it "
-        "is stopped");
-  }
   if (config.eval_input_reader_size() != 1) {
     checker->Add("eval_input_reader", "exactly one", absl::StrCat(config.eval_input_reader_size()),
                  config.eval_input_reader().empty() ? "add it" : "keep one");
@@ -203,8 +207,15 @@ ConfigReport ValidatePipelineConfig(const config::TrainEvalPipelineConfig& confi
                                     const ConfigContext& context) {
   ConfigReport report;
   FieldChecker checker;
+  if (config.model().has_external() && !context.external_models) {
+    RefuseExternal(config.model().external(), &checker);
+    report.problems = checker.problems();
+    return report;
+  }
   CheckSchemaMarks(config, &checker, &report.warnings);
-  if (config.model().has_classifier()) {
+  if (config.model().has_external()) {
+    CheckExternal(config, &checker);
+  } else if (config.model().has_classifier()) {
     CheckClassifier(config.model().classifier(), &checker);
     WarnAboutPadding(config.model().classifier().image_resizer(), "model.classifier.image_resizer",
                      &report.warnings);
@@ -213,11 +224,14 @@ ConfigReport ValidatePipelineConfig(const config::TrainEvalPipelineConfig& confi
     WarnAboutPadding(config.model().ssd().image_resizer(), "model.ssd.image_resizer",
                      &report.warnings);
   } else if (config.model().model_case() == config::DetectionModel::MODEL_NOT_SET) {
-    checker.Missing("model", "ssd { ... } or classifier { ... }");
+    checker.Missing("model", "ssd { ... }, classifier { ... } or external { ... }");
   }
   CheckTrainConfig(config.train_config(), context, &checker, &report.warnings);
-  CheckInputs(config, context, &checker, &report.warnings);
-  CheckEvalConfig(config, &checker);
+  WarnIfEndless(config, &report.warnings);
+  if (!config.model().has_external()) {
+    CheckInputs(config, context, &checker, &report.warnings);
+    CheckEvalConfig(config, &checker);
+  }
   report.problems = checker.problems();
   return report;
 }

@@ -29,6 +29,10 @@ struct ConfigContext {
   // Which reader's files must exist on this machine. The checks do not look for other files.
   bool check_train_input = false;
   bool check_eval_input = false;
+  // Whether the program can work with a model that Pushpull does not implement (model.external). If
+  // not, such a config is refused, so BuildNetworkSpec (common/model/model_layout.h) never meets
+  // it.
+  bool external_models = false;
   bool log_warnings = true;  // by LoadValidConfig and ParseValidConfig
 };
 

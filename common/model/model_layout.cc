@@ -56,12 +56,14 @@ class NamePatterns {
   std::vector<Pattern> patterns_;
 };
 
-void ApplyTrainConfig(const config::TrainConfig& train_config,
-                      std::vector<VariableSpec>* variables) {
+// Applies train_config to the variables and lays them out. `variables` has passed
+// VariableLayout::Create before, or is known to pass it.
+VariableLayout LayOut(const config::TrainConfig& train_config,
+                      std::vector<VariableSpec> variables) {
   NamePatterns update("train_config.update_trainable_variables",
                       train_config.update_trainable_variables());
   NamePatterns freeze("train_config.freeze_variables", train_config.freeze_variables());
-  for (VariableSpec& variable : *variables) {
+  for (VariableSpec& variable : variables) {
     if (variable.kind != VariableKind::kTrainable) continue;
     if (!train_config.add_regularization_loss()) variable.l2_weight = 0.0f;
     if (train_config.bias_grad_multiplier() != 0.0f &&
@@ -70,10 +72,13 @@ void ApplyTrainConfig(const config::TrainConfig& train_config,
     }
     const bool excluded = !update.empty() && !update.Match(variable.name);
     const bool frozen = freeze.Match(variable.name);
-    variable.frozen = excluded || frozen;
+    variable.frozen = variable.frozen || excluded || frozen;
   }
   update.WarnUnused();
   freeze.WarnUnused();
+  absl::StatusOr<VariableLayout> layout = VariableLayout::Create(std::move(variables));
+  CHECK(layout.ok()) << layout.status();
+  return *std::move(layout);
 }
 
 }  // namespace
@@ -89,11 +94,12 @@ int NumClasses(const config::DetectionModel& model) {
 }
 
 VariableLayout BuildVariableLayout(const config::TrainEvalPipelineConfig& config) {
-  std::vector<VariableSpec> variables = BuildNetworkSpec(config.model()).variables;
-  ApplyTrainConfig(config.train_config(), &variables);
-  absl::StatusOr<VariableLayout> layout = VariableLayout::Create(std::move(variables));
-  CHECK(layout.ok()) << layout.status();
-  return *std::move(layout);
+  return LayOut(config.train_config(), BuildNetworkSpec(config.model()).variables);
+}
+
+VariableLayout BuildExternalLayout(const config::TrainConfig& train_config,
+                                   const VariableLayout& declared) {
+  return LayOut(train_config, declared.variables());
 }
 
 }  // namespace pushpull

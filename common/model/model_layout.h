@@ -1,6 +1,7 @@
 // Builds the network and the variable layout of a pipeline config. The worker trains the network,
 // and the server stores the variables. The config must come from LoadValidConfig or
-// ParseValidConfig; an invalid one may end the process. Thread-safe functions.
+// ParseValidConfig; an invalid one may end the process, and so may one of an external model in the
+// functions that build a network. Thread-safe functions.
 #ifndef PUSHPULL_COMMON_MODEL_MODEL_LAYOUT_H_
 #define PUSHPULL_COMMON_MODEL_MODEL_LAYOUT_H_
 
@@ -28,6 +29,11 @@ int NumClasses(const config::DetectionModel& model);
 // of a name and need not reach its end. They never apply to moving statistics, which only a frozen
 // batch norm freezes. A warning is logged for each pattern that matches no trainable variable.
 VariableLayout BuildVariableLayout(const config::TrainEvalPipelineConfig& config);
+
+// The same for an external model: returns the variables that a clone has declared after applying
+// train_config. Variables that are declared frozen stay so. Applying it twice changes nothing more.
+VariableLayout BuildExternalLayout(const config::TrainConfig& train_config,
+                                   const VariableLayout& declared);
 
 }  // namespace pushpull
 

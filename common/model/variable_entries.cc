@@ -1,8 +1,15 @@
 #include "common/model/variable_entries.h"
 
 #include <algorithm>
+#include <cmath>
+#include <utility>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+
+#include "common/base/status_macros.h"
 
 namespace pushpull {
 namespace {
@@ -10,6 +17,37 @@ namespace {
 std::string Describe(const ps::VariableEntry& variable) {
   return ShapeToString({variable.shape().begin(), variable.shape().end()}) +
          (variable.moving_statistic() ? " (moving statistic)" : "");
+}
+
+absl::Status CheckSizes(const google::protobuf::RepeatedPtrField<ps::VariableEntry>& entries) {
+  if (entries.empty()) return absl::InvalidArgumentError("the model has no variables");
+  int64_t bytes = 0;
+  for (const ps::VariableEntry& entry : entries) {
+    const std::string& name = entry.name();
+    const bool has_control = std::any_of(name.begin(), name.end(), [](char c) {
+      return absl::ascii_iscntrl(static_cast<unsigned char>(c));
+    });
+    if (has_control) {
+      return absl::InvalidArgumentError(absl::StrCat("variable \"", absl::CEscape(name),
+                                                     "\" has a control character in its name"));
+    }
+    if (static_cast<int64_t>(name.size()) > kMaxEntryNameBytes) {
+      return absl::InvalidArgumentError(absl::StrCat("variable ", name.substr(0, 80),
+                                                     "... has a name of ", name.size(),
+                                                     " bytes, allowed are ", kMaxEntryNameBytes));
+    }
+    if (entry.shape_size() > kMaxEntryRank) {
+      return absl::InvalidArgumentError(absl::StrCat("variable ", name, " has ", entry.shape_size(),
+                                                     " dimensions, allowed are ", kMaxEntryRank));
+    }
+    bytes += static_cast<int64_t>(entry.ByteSizeLong());
+  }
+  if (bytes > kMaxEntriesBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("the names and shapes of the ", entries.size(),
+                                                   " variables have ", bytes,
+                                                   " bytes, allowed are ", kMaxEntriesBytes));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -21,9 +59,61 @@ std::vector<ps::VariableEntry> VariableEntries(const VariableLayout& layout) {
     entry.set_name(variable.name);
     entry.mutable_shape()->Assign(variable.shape.begin(), variable.shape.end());
     entry.set_moving_statistic(variable.kind == VariableKind::kMovingStatistic);
+    entry.set_l2_weight(variable.l2_weight);
+    if (variable.learning_rate_multiplier != 1.0f) {
+      entry.set_learning_rate_multiplier(variable.learning_rate_multiplier);
+    }
+    entry.set_frozen(variable.frozen);
+    entry.set_moving_average_decay(variable.moving_average_decay);
     entries.push_back(std::move(entry));
   }
   return entries;
+}
+
+absl::StatusOr<VariableLayout> LayoutOfEntries(
+    const google::protobuf::RepeatedPtrField<ps::VariableEntry>& entries) {
+  PP_RETURN_IF_ERROR(CheckSizes(entries));
+  std::vector<VariableSpec> variables;
+  for (const ps::VariableEntry& entry : entries) {
+    VariableSpec variable;
+    variable.name = entry.name();
+    variable.shape.assign(entry.shape().begin(), entry.shape().end());
+    variable.kind =
+        entry.moving_statistic() ? VariableKind::kMovingStatistic : VariableKind::kTrainable;
+    variable.l2_weight = entry.l2_weight();
+    if (entry.has_learning_rate_multiplier()) {
+      variable.learning_rate_multiplier = entry.learning_rate_multiplier();
+    }
+    variable.frozen = entry.frozen();
+    variable.moving_average_decay = entry.moving_average_decay();
+    variables.push_back(std::move(variable));
+  }
+  PP_ASSIGN_OR_RETURN(VariableLayout layout, VariableLayout::Create(std::move(variables)));
+  PP_RETURN_IF_ERROR(CheckAttributes(layout));
+  return layout;
+}
+
+absl::Status CheckAttributes(const VariableLayout& layout) {
+  const auto bad = [](const VariableSpec& variable, absl::string_view attribute, float value,
+                      absl::string_view expected) {
+    return absl::InvalidArgumentError(absl::StrCat("variable ", variable.name, " has ", attribute,
+                                                   " ", value, ", expected ", expected));
+  };
+  for (const VariableSpec& variable : layout.variables()) {
+    if (!std::isfinite(variable.l2_weight) || variable.l2_weight < 0.0f) {
+      return bad(variable, "l2_weight", variable.l2_weight, "a finite number of at least 0");
+    }
+    if (!std::isfinite(variable.learning_rate_multiplier) ||
+        variable.learning_rate_multiplier < 0.0f) {
+      return bad(variable, "learning_rate_multiplier", variable.learning_rate_multiplier,
+                 "a finite number of at least 0");
+    }
+    if (!(variable.moving_average_decay >= 0.0f && variable.moving_average_decay <= 1.0f)) {
+      return bad(variable, "moving_average_decay", variable.moving_average_decay,
+                 "a number from 0 to 1");
+    }
+  }
+  return absl::OkStatus();
 }
 
 std::string DescribeVariableDifference(const std::vector<ps::VariableEntry>& server,

@@ -29,7 +29,11 @@ CheckpointManifest MakeManifest(const JobSpec& job,
   manifest.training_done = order.training_done;
   manifest.last_step = order.last_step;
   manifest.num_images = order.num_images;
-  DescribeLayout(job.layout, &manifest);
+  if (job.declared.has_value()) {
+    DescribeDeclaredLayout(*job.declared, &manifest);
+  } else {
+    DescribeLayout(job.layout, &manifest);
+  }
   for (int slot = 0; slot < job.optimizer.num_slots(); ++slot) {
     manifest.slot_names.emplace_back(job.optimizer.slot_name(slot));
   }
@@ -58,6 +62,18 @@ CheckpointManifest MakeManifest(const JobSpec& job,
 }
 
 }  // namespace
+
+ps::SnapshotReply MakeSnapshotReply(const CheckpointFile& file) {
+  ps::SnapshotReply reply;
+  reply.set_size_bytes(file.size_bytes);
+  reply.set_sha256(file.sha256);
+  for (const CheckpointTensor& tensor : file.tensors) {
+    ps::SnapshotReply::Tensor* entry = reply.add_tensors();
+    entry->set_name(tensor.name);
+    entry->set_crc32c(tensor.crc32c);
+  }
+  return reply;
+}
 
 Checkpointer::Checkpointer(const JobSpec* job, FileSystem* files, std::string train_dir,
                            std::string run_id, std::optional<uint64_t> from_step)

@@ -12,10 +12,15 @@
 
 #include "common/base/file_system.h"
 #include "common/checkpoint/checkpoint_reader.h"
+#include "common/checkpoint/manifest.h"
 #include "ps_server/core/coordinator_events.h"
 #include "ps_server/runtime/job_spec.h"
 
 namespace pushpull {
+
+// What a shard reports to the coordinator of the file that it has written for a checkpoint; the
+// caller sets `marks`.
+ps::SnapshotReply MakeSnapshotReply(const CheckpointFile& file);
 
 // All methods block on the disk. One thread at a time calls FindCheckpoint, Publish and Abandon;
 // Verify may run beside them because it only reads members that never change.

@@ -4,20 +4,25 @@
 #include <memory>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 #include "google/protobuf/text_format.h"
 
 #include "common/base/status_macros.h"
 #include "common/checkpoint/checkpoint_reader.h"
+#include "common/checkpoint/checkpoint_writer.h"
 #include "common/model/initializers.h"
 #include "common/model/model_layout.h"
 #include "ps_server/warm_start/restore.h"
 #include "ps_server/warm_start/tensor_source.h"
 
 namespace pushpull {
+namespace {
 
-JobSpec JobSpec::Create(const config::TrainEvalPipelineConfig& config, bool sync, int tasks) {
-  VariableLayout layout = BuildVariableLayout(config);
+constexpr char kReservedName[] = "__metadata__";  // of safetensors files
+
+JobSpec JobOf(const config::TrainEvalPipelineConfig& config, bool sync, int tasks,
+              VariableLayout layout) {
   std::string text;
   google::protobuf::TextFormat::PrintToString(config, &text);
   const Sharding sharding(layout.total_elements(), tasks);
@@ -31,7 +36,42 @@ JobSpec JobSpec::Create(const config::TrainEvalPipelineConfig& config, bool sync
                  .limits = {.num_steps = config.train_config().num_steps(),
                             .num_epochs = config.train_input_reader().num_epochs(),
                             .batch_size = config.train_config().batch_size()},
-                 .initial_values = {}};
+                 .initial_values = {},
+                 .declared = {}};
+}
+
+}  // namespace
+
+absl::Status CheckVariableNames(const VariableLayout& layout, const OptimizerSpec& optimizer) {
+  std::vector<std::string> suffixes = {std::string(kEmaSuffix)};
+  for (int slot = 0; slot < optimizer.num_slots(); ++slot) {
+    suffixes.emplace_back(optimizer.slot_name(slot));
+  }
+  for (const VariableSpec& variable : layout.variables()) {
+    for (const std::string& suffix : suffixes) {
+      const std::string name = absl::StrCat(variable.name, "/", suffix);
+      if (!layout.Find(name).has_value()) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat("variable ", name, " has the name under which checkpoints keep the ", suffix,
+                       " of ", variable.name, "; rename it"));
+    }
+  }
+  if (!layout.Find(kReservedName).has_value()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("a variable is named ", kReservedName, ", which checkpoints use; rename it"));
+}
+
+JobSpec JobSpec::Create(const config::TrainEvalPipelineConfig& config, bool sync, int tasks) {
+  return JobOf(config, sync, tasks, BuildVariableLayout(config));
+}
+
+absl::StatusOr<JobSpec> JobSpec::CreateExternal(const config::TrainEvalPipelineConfig& config,
+                                                bool sync, int tasks,
+                                                const VariableLayout& declared) {
+  JobSpec job = JobOf(config, sync, tasks, BuildExternalLayout(config.train_config(), declared));
+  PP_RETURN_IF_ERROR(CheckVariableNames(declared, job.optimizer));
+  job.declared = declared;
+  return job;
 }
 
 absl::Status JobSpec::LoadFineTuneCheckpoint(FileSystem* files, const std::string& train_dir) {

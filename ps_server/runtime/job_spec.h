@@ -4,6 +4,7 @@
 #define PUSHPULL_PS_SERVER_RUNTIME_JOB_SPEC_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,8 +21,14 @@
 namespace pushpull {
 
 struct JobSpec {
-  // `config` is valid. `sync` overrides its sync_replicas. tasks: ps tasks of the job.
+  // `config` is valid, and its model is not external. `sync` overrides its sync_replicas. tasks: ps
+  // tasks of the job.
   static JobSpec Create(const config::TrainEvalPipelineConfig& config, bool sync, int tasks);
+  // The same for an external model, whose variables a clone has declared. Returns the errors of
+  // CheckVariableNames.
+  static absl::StatusOr<JobSpec> CreateExternal(const config::TrainEvalPipelineConfig& config,
+                                                bool sync, int tasks,
+                                                const VariableLayout& declared);
 
   // Warm start: reads train_config.fine_tune_checkpoint into initial_values and logs a table
   // of what was restored. Does nothing if the config names no such checkpoint, or if train_dir
@@ -41,10 +48,18 @@ struct JobSpec {
   // draws the initial values.
   std::vector<float> initial_values;
 
+  // External model: the variables as a clone has declared them, before train_config was applied.
+  // Checkpoints keep them. nullopt: the model is not external.
+  std::optional<VariableLayout> declared;
+
   // The part of the job that the coordinator needs. The caller fills in run_id, num_replicas,
   // lease and from_checkpoint.
   CoordinatorOptions MakeCoordinatorOptions() const;
 };
+
+// INVALID_ARGUMENT: a variable has a name that checkpoints use for a slot or the EMA of another
+// variable, or for something else.
+absl::Status CheckVariableNames(const VariableLayout& layout, const OptimizerSpec& optimizer);
 
 }  // namespace pushpull
 

@@ -47,6 +47,10 @@ absl::Status CheckRequestLimits(const ps::RegisterRequest& request) {
   return CheckText("peer_name", request.peer_name(), kMaxNameBytes);
 }
 
+absl::Status CheckRequestLimits(const ps::DeclareRequest& request) {
+  return CheckText("peer_name", request.peer_name(), kMaxNameBytes);
+}
+
 absl::Status CheckRequestLimits(const ps::HeartbeatRequest& request) {
   PP_RETURN_IF_ERROR(CheckText("progress.phase", request.progress().phase(), kMaxPhaseBytes));
   return CheckText("progress.gpu.name", request.progress().gpu().name(), kMaxNameBytes);

@@ -27,6 +27,7 @@ absl::Duration LongestWait(const ps::PullRequest& request);
 
 // INVALID_ARGUMENT: a text of the request fails CheckText, or it has too many metrics.
 absl::Status CheckRequestLimits(const ps::RegisterRequest& request);
+absl::Status CheckRequestLimits(const ps::DeclareRequest& request);
 absl::Status CheckRequestLimits(const ps::HeartbeatRequest& request);
 absl::Status CheckRequestLimits(const ps::CommitRequest& request);
 

@@ -111,7 +111,7 @@ absl::Status RunFiles::WriteTrainDir() {
   PP_RETURN_IF_ERROR(
       WriteFileAtomically(*files_, JoinPath(train_dir_->path(), "pipeline.config"), config_text_));
   PP_ASSIGN_OR_RETURN(events_, EventWriter::Create(files_, train_dir_->path()));
-  events_->AddGraph(graph_def_);
+  if (!graph_def_.empty()) events_->AddGraph(graph_def_);
   return absl::OkStatus();
 }
 

@@ -34,8 +34,8 @@ class RunFiles {
   // Creates train_dir if it is absent, locks it, and reads run_id and EPOCH. Changes no file
   // but LOCK. Called in the coordinator's process only. config_text: what JobRestored writes
   // to pipeline.config. graph_def: the network, a serialized GraphDef, which JobRestored writes
-  // to the event file. UNAVAILABLE: another server holds the lock. DATA_LOSS: run_id or EPOCH
-  // is damaged.
+  // to the event file; empty: unknown. UNAVAILABLE: another server holds the lock. DATA_LOSS:
+  // run_id or EPOCH is damaged.
   absl::Status OpenTrainDir(const std::string& path, std::string config_text,
                             std::string graph_def);
   // Lets JobRestored rename the checkpoints of steps after `step` to ckpt-<step>.given-up. The

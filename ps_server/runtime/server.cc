@@ -9,6 +9,8 @@
 #include "glog/logging.h"
 
 #include "common/base/status_macros.h"
+#include "common/checkpoint/checkpoint_reader.h"
+#include "common/model/variable_entries.h"
 #include "common/wire/grpc/grpc_ps_client.h"
 #include "common/wire/protocol_version.h"
 #include "common/wire/security/peer_secret.h"
@@ -67,9 +69,10 @@ absl::Status Server::Open() {
   PP_ASSIGN_OR_RETURN(transport_.credentials,
                       TransportCredentials::Create(options_.security, {PeerRole::kPs}));
   if (transport_.credentials->encrypted()) transport_.max_connection_age = kTlsConnectionAge;
-  JobSpec job = JobSpec::Create(options_.config, options_.sync, options_.tasks);
-  PP_RETURN_IF_ERROR(job.LoadFineTuneCheckpoint(files_, options_.train_dir));
+  for (int i = 0; i < NumTasksHere(); ++i) switches_.push_back(std::make_unique<SwitchHandler>());
   ServerCoreOptions core;
+  PP_ASSIGN_OR_RETURN(JobSpec job,
+                      FirstTask() == 0 ? FindJob() : FindJobOfCoordinator(&core.run_id));
   core.train_dir = options_.train_dir;
   core.first_task = FirstTask();
   core.num_tasks = NumTasksHere();
@@ -82,7 +85,6 @@ absl::Status Server::Open() {
   core.trace = options_.trace;
   if (FirstTask() > 0) core.on_restored = options_.on_serving;
   if (FirstTask() > 0) {
-    PP_ASSIGN_OR_RETURN(core.run_id, FindRunOfCoordinator(job));
     core.drain_job = [client = std::shared_ptr<PsClient>(ClientOf(options_.cluster[0]))] {
       return client->Drain({}, kDrainTimeout).status();
     };
@@ -92,11 +94,51 @@ absl::Status Server::Open() {
     }
   }
   PP_ASSIGN_OR_RETURN(core_, ServerCore::Open(std::move(job), std::move(core), files_, clock_));
-  if (NeedsPeerSecret()) PP_RETURN_IF_ERROR(LoadPeerSecret());
-  PP_RETURN_IF_ERROR(Listen());
+  for (int i = 0; i < NumTasksHere(); ++i) switches_[i]->Set(core_->handler(i));
+  if (servers_.empty()) PP_RETURN_IF_ERROR(Listen());
   if (FirstTask() == 0) StartCoordinator();
   if (run_is_finished_) core_->End(absl::OkStatus());
   return absl::OkStatus();
+}
+
+absl::StatusOr<JobSpec> Server::FindJob() {
+  if (!IsExternal()) {
+    JobSpec job = JobSpec::Create(options_.config, options_.sync, options_.tasks);
+    PP_RETURN_IF_ERROR(job.LoadFineTuneCheckpoint(files_, options_.train_dir));
+    return job;
+  }
+  PP_ASSIGN_OR_RETURN(std::optional<VariableLayout> declared,
+                      ReadDeclaredVariables(*files_, options_.train_dir, options_.config,
+                                            RecoveryRequest().read_attempts));
+  if (!declared.has_value()) {
+    if (options_.from_step.has_value()) {
+      return absl::NotFoundError(absl::StrCat("there is no checkpoint of step ",
+                                              *options_.from_step, " in ", options_.train_dir,
+                                              "; there are none"));
+    }
+    PP_ASSIGN_OR_RETURN(declared, AwaitDeclaration());
+  }
+  return JobSpec::CreateExternal(options_.config, options_.sync, options_.tasks, *declared);
+}
+
+absl::StatusOr<VariableLayout> Server::AwaitDeclaration() {
+  DeclarationPhaseOptions phase;
+  phase.config = options_.config;
+  phase.train_dir = options_.train_dir;
+  phase.sync = options_.sync;
+  phase.tasks = options_.tasks;
+  phase.lease = options_.lease;
+  PP_ASSIGN_OR_RETURN(declaration_, DeclarationPhase::Open(std::move(phase), files_, clock_));
+  for (const auto& handler : switches_) handler->Set(declaration_->handler_of_others());
+  switches_[0]->Set(declaration_->handler());
+  PP_RETURN_IF_ERROR(Listen());
+  declaration_->SetAddresses(options_.task_index < 0 ? addresses() : options_.cluster);
+  absl::StatusOr<VariableLayout> declared = declaration_->Run(options_.stop_requested);
+  if (!declared.ok()) {
+    // The answers that have just been given still have to leave.
+    for (const auto& server : servers_) server->Stop(kStopGrace);
+  }
+  return declared;
 }
 
 bool Server::NeedsPeerSecret() const {
@@ -130,51 +172,84 @@ absl::Status Server::LoadPeerSecret() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> Server::FindRunOfCoordinator(const JobSpec& job) {
+std::optional<JobSpec> Server::JobOfCheckpoints() const {
+  const absl::StatusOr<std::optional<VariableLayout>> declared =
+      ReadDeclaredVariables(*files_, options_.train_dir, options_.config, /*read_attempts=*/1);
+  if (!declared.ok() || !declared->has_value()) return std::nullopt;
+  absl::StatusOr<JobSpec> job =
+      JobSpec::CreateExternal(options_.config, options_.sync, options_.tasks, **declared);
+  if (!job.ok()) return std::nullopt;
+  return *std::move(job);
+}
+
+absl::StatusOr<JobSpec> Server::JobOf(const ps::JobReply& told, std::optional<JobSpec> job) const {
+  if (IsExternal()) {
+    PP_ASSIGN_OR_RETURN(const VariableLayout layout, LayoutOfEntries(told.variables()));
+    PP_ASSIGN_OR_RETURN(
+        job, JobSpec::CreateExternal(options_.config, options_.sync, options_.tasks, layout));
+  }
+  if (told.layout_signature() == job->layout.signature() &&
+      static_cast<int>(told.tasks()) == options_.tasks) {
+    return *std::move(job);
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("ps task 0 at ", options_.cluster[0], " trains another model or has ",
+                   told.tasks(), " tasks, this task ", options_.task_index, " was told ",
+                   options_.tasks, "; give all tasks the same config and --tasks"));
+}
+
+absl::StatusOr<JobSpec> Server::FindJobOfCoordinator(std::string* run_id) {
+  std::optional<JobSpec> job;
+  if (!IsExternal()) {
+    PP_ASSIGN_OR_RETURN(job, FindJob());
+  }
   const std::unique_ptr<PsClient> coordinator = ClientOf(options_.cluster[0]);
   ps::JobRequest request;
   request.set_protocol_version(kProtocolVersion);
-  const absl::Duration start = clock_->Now();
-  absl::Duration next_word = start;
+  absl::Duration last_answer = clock_->Now();
+  absl::Duration next_word = last_answer;
   FinishedRun finished(files_, clock_, options_.train_dir, options_.lease);
   for (;;) {
-    const absl::StatusOr<ps::JobReply> told = coordinator->GetJob(request, absl::Seconds(5));
+    absl::StatusOr<ps::JobReply> told = coordinator->GetJob(request, absl::Seconds(5));
+    const absl::Duration now = clock_->Now();
+    if (told.ok() && told->awaits_variables()) {
+      told = absl::UnavailableError("it waits for a clone that declares the external model");
+      last_answer = now;
+    }
     if (told.ok()) {
-      if (told->layout_signature() != job.layout.signature() ||
-          static_cast<int>(told->tasks()) != options_.tasks) {
-        return absl::FailedPreconditionError(
-            absl::StrCat("ps task 0 at ", options_.cluster[0], " trains another model or has ",
-                         told->tasks(), " tasks, this task ", options_.task_index, " was told ",
-                         options_.tasks, "; give all tasks the same config and --tasks"));
-      }
-      return told->run_id();
+      *run_id = told->run_id();
+      return JobOf(*told, std::move(job));
     }
     if (!absl::IsUnavailable(told.status()) && !absl::IsDeadlineExceeded(told.status())) {
       return told.status();
     }
     if (options_.stop_requested()) return absl::CancelledError("stopped by signal");
-    const absl::Duration now = clock_->Now();
     if (now >= next_word) {
       LOG(INFO) << "waiting for ps task 0 at " << options_.cluster[0] << ": "
                 << told.status().message();
       next_word = now + absl::Seconds(5);
     }
     if (!options_.from_checkpoint) {
-      if (std::optional<std::string> run = finished.Look(job); run.has_value()) {
+      if (!job.has_value()) job = JobOfCheckpoints();
+      std::optional<std::string> run;
+      if (job.has_value()) run = finished.Look(*job);
+      if (run.has_value()) {
         run_is_finished_ = true;
-        return *std::move(run);
+        *run_id = *std::move(run);
+        return *std::move(job);
       }
     }
-    if (now - start >= kCoordinatorPatience) {
-      return absl::DeadlineExceededError(absl::StrCat("ps task 0 at ", options_.cluster[0],
-                                                      " did not answer for ",
-                                                      absl::ToInt64Seconds(now - start), " s"));
+    if (now - last_answer >= kCoordinatorPatience) {
+      return absl::DeadlineExceededError(
+          absl::StrCat("ps task 0 at ", options_.cluster[0], " did not answer for ",
+                       absl::ToInt64Seconds(now - last_answer), " s"));
     }
     clock_->Sleep(absl::Milliseconds(500));
   }
 }
 
 absl::Status Server::Listen() {
+  if (NeedsPeerSecret()) PP_RETURN_IF_ERROR(LoadPeerSecret());
   transport_.limits = options_.limits;
   transport_.limits.max_connections =
       FitConnections(options_.limits.max_connections, NumTasksHere());
@@ -184,7 +259,7 @@ absl::Status Server::Listen() {
     transport.debug_services = options_.debug_services.value_or(IsLocalAddress(address));
     counters_.push_back(
         std::make_shared<RequestCounters>([clock = SteadyClock()] { return clock.Now(); }));
-    handlers_.push_back(std::make_unique<CountingHandler>(core_->handler(i), counters_.back()));
+    handlers_.push_back(std::make_unique<CountingHandler>(switches_[i].get(), counters_.back()));
     PP_ASSIGN_OR_RETURN(std::unique_ptr<GrpcPsServer> server,
                         StartGrpcPsServer(address, handlers_.back().get(), transport));
     servers_.push_back(std::move(server));

@@ -22,7 +22,9 @@
 #include "ps_server/monitoring/counting_handler.h"
 #include "ps_server/monitoring/monitor.h"
 #include "ps_server/runtime/clock_follower.h"
+#include "ps_server/runtime/declaration_phase.h"
 #include "ps_server/runtime/server_core.h"
+#include "ps_server/runtime/switch_handler.h"
 #include "ps_server/transport/grpc_ps_server.h"
 
 namespace pushpull {
@@ -47,8 +49,8 @@ struct ServerOptions {
   // File with the secret that the ps tasks share. Only used when they run in several processes
   // without TLS. Empty: peer_secret in train_dir, which task 0 creates.
   std::string peer_secret_file = {};
-  // Polled while Create waits for task 0 in another process. If it returns true, Create fails
-  // with CANCELLED.
+  // Polled while Create waits for task 0 in another process or for the variables of an external
+  // model. If it returns true, Create fails with CANCELLED.
   std::function<bool()> stop_requested = [] { return false; };
   // Called at the end of each recovery: of the whole job in the process of task 0, of the
   // task's shard in any other process. Called from any thread; must not block.
@@ -69,6 +71,9 @@ class Server {
   // outlive the server. Fails for a bad config, a second server on train_dir, a port in use or
   // a task of another job. If task 0 is in another process, Create blocks until task 0
   // answers. DEADLINE_EXCEEDED: task 0 has not answered for five minutes.
+  //
+  // With an external model and no checkpoint in train_dir, Create listens and blocks until a clone
+  // has declared the variables, without a limit. CANCELLED: an operator has called Drain meanwhile.
   static absl::StatusOr<std::unique_ptr<Server>> Create(ServerOptions options, FileSystem* files,
                                                         Clock* clock);
   ~Server();
@@ -107,10 +112,21 @@ class Server {
   // Whether orders between the coordinator and shards cross the network in plaintext.
   bool NeedsPeerSecret() const;
   absl::Status LoadPeerSecret();
-  // Asks task 0 in another process for the id of the run and blocks until it answers. If task
-  // 0 stays silent and train_dir shows that the run is finished, the id comes from the last
-  // checkpoint and run_is_finished_ becomes true.
-  absl::StatusOr<std::string> FindRunOfCoordinator(const JobSpec& job);
+  // Returns the job of the process of task 0. Waits for the variables of an external model if
+  // train_dir has no checkpoint; the process then listens already.
+  absl::StatusOr<JobSpec> FindJob();
+  absl::StatusOr<VariableLayout> AwaitDeclaration();
+  // For a process without task 0: asks task 0 for the job and the id of the run, and blocks until
+  // it answers and knows the variables. If task 0 stays silent and train_dir shows that the run is
+  // finished, the id comes from the last checkpoint and run_is_finished_ becomes true.
+  absl::StatusOr<JobSpec> FindJobOfCoordinator(std::string* run_id);
+  // Returns the job of an external model with the variables that train_dir's newest checkpoint has.
+  // nullopt: there is none that can be read.
+  std::optional<JobSpec> JobOfCheckpoints() const;
+  // Returns the job that task 0 has told of. job: what this process knows of it; unused for an
+  // external model. FAILED_PRECONDITION: task 0 has another job.
+  absl::StatusOr<JobSpec> JobOf(const ps::JobReply& told, std::optional<JobSpec> job) const;
+  bool IsExternal() const { return options_.config.model().has_external(); }
   absl::Status Listen();
   void StartCoordinator();
   std::unique_ptr<PsClient> ClientOf(const std::string& address) const;
@@ -120,9 +136,11 @@ class Server {
   Clock* const clock_;
   TransportOptions transport_;
   std::unique_ptr<ClockFollower> clock_follower_;
+  std::unique_ptr<DeclarationPhase> declaration_;  // may be null
   std::unique_ptr<ServerCore> core_;
-  bool run_is_finished_ = false;  // set by FindRunOfCoordinator
-  // These three have one element per task served here.
+  bool run_is_finished_ = false;  // set by FindJobOfCoordinator
+  // These have one element per task served here.
+  std::vector<std::unique_ptr<SwitchHandler>> switches_;
   std::vector<std::shared_ptr<RequestCounters>> counters_;
   std::vector<std::unique_ptr<CountingHandler>> handlers_;
   std::vector<std::unique_ptr<GrpcPsServer>> servers_;

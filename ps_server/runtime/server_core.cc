@@ -73,9 +73,12 @@ absl::StatusOr<std::unique_ptr<ServerCore>> ServerCore::Open(JobSpec job, Server
 }
 
 absl::Status ServerCore::OpenTrainDir() {
-  const NetworkSpec network = BuildNetworkSpec(job_.config.model());
-  PP_RETURN_IF_ERROR(run_files_.OpenTrainDir(options_.train_dir, job_.config_text,
-                                             MakeGraphDef(network).SerializeAsString()));
+  std::string graph;  // of an external model: unknown
+  if (!job_.declared.has_value()) {
+    graph = MakeGraphDef(BuildNetworkSpec(job_.config.model())).SerializeAsString();
+  }
+  PP_RETURN_IF_ERROR(
+      run_files_.OpenTrainDir(options_.train_dir, job_.config_text, std::move(graph)));
   run_id_ = absl::HexStringToBytes(run_files_.run_id());
   if (options_.from_checkpoint && options_.from_step.has_value()) {
     run_files_.GiveUpCheckpointsAfter(*options_.from_step);

@@ -11,6 +11,7 @@
 #include "common/checkpoint/checkpoint_reader.h"
 #include "common/checkpoint/checkpoint_writer.h"
 #include "common/model/initializers.h"
+#include "ps_server/runtime/checkpointer.h"
 #include "ps_server/store/initial_state.h"
 
 namespace pushpull {
@@ -203,15 +204,8 @@ absl::StatusOr<ps::SnapshotReply> ShardStore::WriteSnapshot(PinnedVersion pinned
   PP_ASSIGN_OR_RETURN(
       const CheckpointFile file,
       WriteShardFile(*files_, train_dir_, epoch, pinned.version, job_->layout, snapshot));
-  ps::SnapshotReply reply;
-  reply.set_size_bytes(file.size_bytes);
-  reply.set_sha256(file.sha256);
+  ps::SnapshotReply reply = MakeSnapshotReply(file);
   reply.set_marks(marks);
-  for (const CheckpointTensor& tensor : file.tensors) {
-    ps::SnapshotReply::Tensor* entry = reply.add_tensors();
-    entry->set_name(tensor.name);
-    entry->set_crc32c(tensor.crc32c);
-  }
   return reply;
 }
 

@@ -69,9 +69,26 @@ void TaskHandler::DoRegister(const ps::RegisterRequest& request, Done<ps::Regist
   coordinator_->Register(request, std::move(done));
 }
 
-void TaskHandler::DoDeclareVariables(const ps::DeclareRequest&, Done<ps::DeclareReply> done) {
-  done(absl::FailedPreconditionError(
-      "the server knows the variables of this job's model: no clone declares them"));
+void TaskHandler::DoDeclareVariables(const ps::DeclareRequest& request,
+                                     Done<ps::DeclareReply> done) {
+  if (request.run_id() != run_id_) {
+    ps::ErrorDetail detail;
+    detail.set_kind(ps::ErrorDetail::WRONG_RUN);
+    return done(MakeError(detail, "this server belongs to another job (run_id differs)"));
+  }
+  if (!job_->declared.has_value()) {
+    return done(absl::FailedPreconditionError(
+        "the server knows the variables of this job's model: no clone declares them (only those of "
+        "model.external are declared)"));
+  }
+  int64_t elements = 0;
+  for (int64_t i = 0; i < job_->layout.num_variables(); ++i) {
+    elements += job_->layout.num_elements(i);
+  }
+  ps::DeclareReply reply;
+  reply.set_elements(elements);
+  reply.set_declared(true);
+  done(std::move(reply));
 }
 
 void TaskHandler::DoHeartbeat(const ps::HeartbeatRequest& request, Done<ps::HeartbeatReply> done) {

@@ -60,7 +60,8 @@ TestServer::TestServer(const TestFolder& folder, TestServerOptions options)
   }
   job_ = std::make_unique<JobSpec>(JobSpec::Create(config, options_.sync, options_.tasks));
   if (options_.toy_layout) {
-    job_->layout = MakeToyLayout(options_.large_elements);
+    job_->layout =
+        options_.layout != nullptr ? *options_.layout : MakeToyLayout(options_.large_elements);
     job_->sharding = Sharding(job_->layout.total_elements(), options_.tasks);
   }
   audit_ = std::make_unique<ContributionAudit>(job_->sharding, options_.sync);

@@ -43,6 +43,7 @@ struct TestServerOptions {
   uint32_t num_epochs = 0;     // train_input_reader.num_epochs
   bool toy_layout = true;      // false: the layout of the pipeline config, a narrow MobileNetV2
   int64_t large_elements = 0;  // if positive, size of an additional variable of the toy layout
+  const VariableLayout* layout = nullptr;  // replaces the toy layout; must outlive the server
   bool sync = true;
   int tasks = 1;
   uint32_t num_replicas = 0;

@@ -1,0 +1,77 @@
+// DeclarationPhase gets the variables of an external model from a clone, in the process of task 0,
+// and publishes them as the checkpoint of step 0. An ordinary start then finds that checkpoint.
+#ifndef PUSHPULL_PS_SERVER_RUNTIME_DECLARATION_PHASE_H_
+#define PUSHPULL_PS_SERVER_RUNTIME_DECLARATION_PHASE_H_
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+#include "common/base/clock.h"
+#include "common/base/file_system.h"
+#include "common/model/variable_layout.h"
+#include "protos/pipeline.pb.h"
+#include "ps_server/runtime/declaration_handler.h"
+#include "ps_server/runtime/run_files.h"
+
+namespace pushpull {
+
+// Returns the variables of the external model `config.model.external` as they were declared, from
+// the newest readable manifest in train_dir, or nullopt if train_dir has no checkpoint. Blocks on
+// the disk. FAILED_PRECONDITION: the checkpoint is of a model that is not external or has another
+// name. Also returns the errors of ReadNewestManifest.
+absl::StatusOr<std::optional<VariableLayout>> ReadDeclaredVariables(
+    FileSystem& files, const std::string& train_dir, const config::TrainEvalPipelineConfig& config,
+    int read_attempts);
+
+struct DeclarationPhaseOptions {
+  config::TrainEvalPipelineConfig config;  // valid, with an external model
+  std::string train_dir;
+  bool sync = true;
+  int tasks = 1;
+  absl::Duration lease = absl::Seconds(10);
+};
+
+// Call order: Open, then SetAddresses once the handler is served, then Run; all from one thread.
+// Destruction before the end of Run has the effect of SIGKILL.
+class DeclarationPhase {
+ public:
+  // Creates train_dir if it is absent and locks it. `files` and `clock` must outlive the object.
+  // UNAVAILABLE: another server uses train_dir, or has just published a checkpoint there.
+  static absl::StatusOr<std::unique_ptr<DeclarationPhase>> Open(DeclarationPhaseOptions options,
+                                                                FileSystem* files, Clock* clock);
+
+  // The handlers of task 0 and of the other tasks in this process. They stay valid after Run, until
+  // the object is destroyed.
+  PsHandler* handler() { return handler_.get(); }
+  PsHandler* handler_of_others() { return &others_; }
+  void SetAddresses(std::vector<std::string> addresses);
+
+  // Blocks until a clone has declared the variables and the checkpoint of step 0 is published, and
+  // returns them. Nothing but LOCK changes in train_dir until all values are there. Releases the
+  // lock. CANCELLED: stop_requested has returned true, or an operator has called Drain. Also
+  // returns the errors of writing the checkpoint.
+  absl::StatusOr<VariableLayout> Run(const std::function<bool()>& stop_requested);
+
+ private:
+  DeclarationPhase(DeclarationPhaseOptions options, FileSystem* files, Clock* clock);
+  absl::Status Lock();
+  absl::Status Publish(const DeclaredVariables& declared);
+
+  const DeclarationPhaseOptions options_;
+  FileSystem* const files_;
+  Clock* const clock_;
+  std::unique_ptr<RunFiles> run_files_;  // has the lock; null after Run
+  std::unique_ptr<DeclarationHandler> handler_;
+  NotReadyHandler others_;
+};
+
+}  // namespace pushpull
+
+#endif  // PUSHPULL_PS_SERVER_RUNTIME_DECLARATION_PHASE_H_

@@ -1,0 +1,34 @@
+// NotReadyHandler answers every call with NOT_READY, for a task that listens before it can serve.
+#ifndef PUSHPULL_PS_SERVER_RUNTIME_NOT_READY_HANDLER_H_
+#define PUSHPULL_PS_SERVER_RUNTIME_NOT_READY_HANDLER_H_
+
+#include <string>
+#include <utility>
+
+#include "common/wire/ps_handler.h"
+
+namespace pushpull {
+
+// Thread-safe.
+class NotReadyHandler : public PsHandler {
+ public:
+  // reason: what the server waits for, a part of a sentence for people.
+  explicit NotReadyHandler(std::string reason) : reason_(std::move(reason)) {}
+
+  PUSHPULL_DECLARE_HANDLER_FUNCTIONS
+  absl::Status PushChunk(const ps::PushChunk& header, const Payload& payload) override;
+  CancelFn FinishPush(const ps::PushChunk& last, Done<ps::PushReply> done) override;
+  CancelFn Pull(const ps::PullRequest& request, Done<PullSnapshot> done) override;
+  void OpenSharedMemory(const ps::OpenSharedMemoryRequest& request,
+                        Done<ps::OpenSharedMemoryReply> done) override;
+
+ protected:
+  absl::Status NotReady() const;
+
+ private:
+  const std::string reason_;
+};
+
+}  // namespace pushpull
+
+#endif  // PUSHPULL_PS_SERVER_RUNTIME_NOT_READY_HANDLER_H_
