@@ -288,8 +288,7 @@ class ParameterServer:
                 break
             if self._check is not None:
                 self._check()
-            # After a wait without an event there is no message.
-            if code != _library.DEADLINE_EXCEEDED or self._library.pushpull_clone_error(self._handle()):
+            if code != _library.DEADLINE_EXCEEDED or batch.over:  # over: the server was given up
                 raise self._fail(code)
             tick()
         if batch.over:
