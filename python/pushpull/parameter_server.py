@@ -114,7 +114,11 @@ def _interruptibly(function: Callable[[], int], stop: Callable[[], None]) -> int
     if threading.current_thread() is not threading.main_thread():
         return function()
     result: list[int] = []
-    thread = threading.Thread(target=lambda: result.append(function()), name="pushpull", daemon=True)
+
+    def run() -> None:
+        result.append(function())
+
+    thread = threading.Thread(target=run, name="pushpull", daemon=True)
     thread.start()
     try:
         while thread.is_alive():
@@ -284,8 +288,7 @@ class ParameterServer:
                 break
             if self._check is not None:
                 self._check()
-            # After a wait without an event there is no message.
-            if code != _library.DEADLINE_EXCEEDED or self._library.pushpull_clone_error(self._handle()):
+            if code != _library.DEADLINE_EXCEEDED or batch.over:  # over: the server was given up
                 raise self._fail(code)
             tick()
         if batch.over:
@@ -353,6 +356,26 @@ class ParameterServer:
         return indices[:count]
 
 
+_CONNECTIONS_PER_PROCESS = 1 << 32
+_sessions: dict[tuple[str, int], tuple[int, int]] = {}  # by servers and clone: the session and its last process number
+
+
+def _new_identity(addresses: str, clone: int) -> tuple[int, int]:
+    """Returns the session and the process number for another connection of a clone.
+
+    A clone that connects again, as in a notebook, takes the place of its earlier connection at once, because the server
+    accepts the highest process number of a session.
+    """
+    environment = os.environ
+    session, number = secrets.randbits(64) | 1, 0
+    if environment.get("PUSHPULL_CLONE") == str(clone):
+        session = int(environment["PUSHPULL_SESSION"])
+        number = int(environment["PUSHPULL_PROCESS_NUMBER"]) * _CONNECTIONS_PER_PROCESS
+    session, number = _sessions.get((addresses, clone), (session, number))
+    _sessions[addresses, clone] = (session, number + 1)
+    return session, number + 1
+
+
 def connect(address: Union[str, Sequence[str], None] = None, *, clone: Optional[int] = None,
             num_clones: Optional[int] = None, model_name: Optional[str] = None, peer_deadline_s: float = 300.0,
             bfloat16_gradients: bool = False, shared_memory: bool = True, tls_ca: Optional[PathLike] = None,
@@ -378,21 +401,17 @@ def connect(address: Union[str, Sequence[str], None] = None, *, clone: Optional[
     if address is None:
         address = environment.get("PUSHPULL_PS", DEFAULT_ADDRESS)
     addresses = address if isinstance(address, str) else ",".join(address)
-    own = environment.get("PUSHPULL_CLONE")
-    session, process_number = secrets.randbits(64) | 1, 1
-    if own is not None and clone in (None, int(own)):
-        clone = int(own)
-        session = int(environment["PUSHPULL_SESSION"])
-        process_number = int(environment["PUSHPULL_PROCESS_NUMBER"])
+    if clone is None:
+        clone = int(environment.get("PUSHPULL_CLONE", "0"))
     if num_clones is None:
         num_clones = int(environment.get("PUSHPULL_NUM_CLONES", "1"))
-    clone = clone or 0
     if not 0 <= clone < num_clones:
         raise ValueError(f"clone={clone} is not one of num_clones={num_clones} clones, which count from 0")
 
     def encoded(path: Optional[PathLike]) -> Optional[bytes]:
         return None if path is None else os.fsencode(path)
 
+    session, process_number = _new_identity(addresses, clone)
     options = _library.CloneOptions(
         ps=addresses.encode(), worker_id=clone, num_replicas=num_clones, session=session, process_number=process_number,
         peer_deadline_seconds=peer_deadline_s, bfloat16_gradients=bfloat16_gradients, shared_memory=shared_memory,

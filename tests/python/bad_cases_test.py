@@ -113,6 +113,15 @@ class BadCases(PythonJobTest):
         # Another process of the clone, here another connection, goes on.
         self.assertEqual(self.train(self.trainer(server.connect(0))), 5)
 
+    def test_new_connection_of_a_clone_takes_the_place_of_the_old_one(self):
+        server = self.serve(steps=100000)
+        first, second = self.trainer(server.connect(0)), self.trainer(server.connect(0))
+        next(first.batches(40))
+        for batch in second.batches(40):
+            second.push({}, samples=len(batch), loss=1.0)
+            if batch.position == 2:
+                break
+
     def test_not_a_number_stops_the_job_or_is_skipped(self):
         for policy in ("STOP", "SKIP"):
             with self.subTest(policy=policy):

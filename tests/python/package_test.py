@@ -98,15 +98,29 @@ class Package(EndToEndTest):
             with self.assertRaisesRegex(pushpull.InstallationError, "has version 1 .* needs version 99"):
                 _library.open_library(pathlib.Path(_library.library()._name))
 
+    def test_commands_of_the_wheel(self):
+        result = self.run_python("-c", "from pushpull import _commands; _commands.ps_server()", "--version")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("0.1.0", result.stdout)
+        result = self.run_python("-c", "from pushpull import _commands; _commands.psctl()",
+                                 PUSHPULL_BIN_DIR=str(self.folder))
+        self.assertEqual(result.returncode, 70)
+        self.assertIn(f"psctl: there is no program {self.folder}/psctl", result.stderr)
+        text = (PACKAGE.parent / "pyproject.toml").read_text()
+        for name in re.findall(r'"pushpull\._commands:(\w+)"', text):
+            self.assertTrue(hasattr(importlib.import_module("pushpull._commands"), name), name)
+
+    def run_python(self, *arguments, **changes):
+        return subprocess.run([sys.executable, *arguments], env=environment(**changes), capture_output=True, text=True,
+                              check=False)
+
     def test_doctor(self):
-        result = subprocess.run([sys.executable, "-m", "pushpull.doctor"], env=environment(), capture_output=True,
-                                text=True, check=False)
+        result = self.run_python("-m", "pushpull.doctor")
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
         self.assertEqual(len(result.stdout.splitlines()), len(doctor.CHECKS) + 1)
         self.assertIn("everything needed is there", result.stdout)
-        broken = environment(PUSHPULL_CLIENT_LIBRARY="/nowhere/lib.so", PUSHPULL_BIN_DIR="/nowhere")
-        result = subprocess.run([sys.executable, "-m", "pushpull", "doctor"], env=broken, capture_output=True,
-                                text=True, check=False)
+        result = self.run_python("-m", "pushpull", "doctor", PUSHPULL_CLIENT_LIBRARY="/nowhere/lib.so",
+                                 PUSHPULL_BIN_DIR="/nowhere")
         self.assertEqual(result.returncode, 70)
         self.assertRegex(result.stdout, r"client library +PROBLEM .*/nowhere/lib.so")
         self.assertRegex(result.stdout, r"programs +PROBLEM .*no program ps_server in /nowhere")

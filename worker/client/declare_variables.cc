@@ -74,24 +74,13 @@ absl::Status CheckFinite(const VariableLayout& layout, const float* const* value
   return absl::OkStatus();
 }
 
-void AddVariables(const VariableLayout& layout, ps::DeclareRequest* request) {
-  std::vector<ps::VariableEntry> entries = VariableEntries(layout);
-  for (size_t i = 0; i < entries.size(); ++i) {
-    const VariableSpec& variable = layout.variables()[i];
-    ps::VariableEntry& entry = *request->add_variables();
-    entry = std::move(entries[i]);
-    entry.set_l2_weight(variable.l2_weight);
-    entry.set_learning_rate_multiplier(variable.learning_rate_multiplier);
-    entry.set_frozen(variable.frozen);
-    entry.set_moving_average_decay(variable.moving_average_decay);
-  }
-}
-
 ps::DeclareRequest Part(const VariableLayout& layout, const ValueSequence& values, int64_t first) {
   ps::DeclareRequest request;
   int64_t most = kPartElements;
   if (first == 0) {
-    AddVariables(layout, &request);
+    for (ps::VariableEntry& entry : VariableEntries(layout)) {
+      *request.add_variables() = std::move(entry);
+    }
     const int64_t names = static_cast<int64_t>(request.ByteSizeLong() / sizeof(float));
     most = std::max(most - names, kLeastElements);
   }

@@ -13,7 +13,8 @@ absl::Status Stopped() { return absl::CancelledError("this clone was told to sto
 
 }  // namespace
 
-absl::StatusOr<ProgramBatch> ProgramGradientSource::Next(absl::Duration timeout) {
+absl::Status ProgramGradientSource::Next(absl::Duration timeout, ProgramBatch* batch) {
+  *batch = {};
   absl::MutexLock lock(&mutex_);
   if (stopped_) return Stopped();
   if (state_ == State::kTaken) {
@@ -25,18 +26,19 @@ absl::StatusOr<ProgramBatch> ProgramGradientSource::Next(absl::Duration timeout)
     return stopped_ || end_.has_value() || state_ == State::kOffered;
   };
   if (!changed_.Await(&mutex_, ready, timeout)) {
-    return absl::DeadlineExceededError("");  // with a message, a server is lost
+    return absl::DeadlineExceededError("there is no batch to compute yet");
   }
   if (stopped_) return Stopped();
-  ProgramBatch batch = batch_;
   if (state_ == State::kOffered) {
     state_ = State::kTaken;
-    return batch;
+    *batch = batch_;
+    return absl::OkStatus();
   }
+  batch->over = true;
   if (!end_->ok()) return *end_;
-  batch.over = true;
-  batch.gradient = {};
-  return batch;
+  batch->version = batch_.version;
+  batch->weights = batch_.weights;
+  return absl::OkStatus();
 }
 
 void ProgramGradientSource::Advance(int64_t first_final) {

@@ -40,12 +40,13 @@ class ProgramGradientSource final : public GradientSource {
  public:
   explicit ProgramGradientSource(uint64_t num_samples) : num_samples_(num_samples) {}
 
-  // Blocks until there is a batch, or training has ended, for at most `timeout`.
-  // DEADLINE_EXCEEDED without a message: neither has happened.
+  // Blocks until there is a batch, or training has ended, for at most `timeout`. batch->over says
+  // whether training has ended, also with the error that it has ended with.
+  // DEADLINE_EXCEEDED with over = false: neither has happened.
   // FAILED_PRECONDITION: the program still has a batch.
   // CANCELLED: Stop was called.
   // Any other error: the one that training has ended with.
-  absl::StatusOr<ProgramBatch> Next(absl::Duration timeout);
+  absl::Status Next(absl::Duration timeout, ProgramBatch* batch);
   // Says that elements [first_final, size) of the gradient are final. Has no effect if the program
   // has no batch, or if it has said so before. Never blocks.
   void Advance(int64_t first_final);

@@ -266,14 +266,15 @@ absl::Status Next(PushpullClone* clone, int32_t milliseconds, PushpullBatch* bat
   PP_ASSIGN_OR_RETURN(ProgramGradientSource* const source, SourceOf(clone));
   const absl::Duration timeout =
       milliseconds < 0 ? absl::InfiniteDuration() : absl::Milliseconds(milliseconds);
-  PP_ASSIGN_OR_RETURN(const ProgramBatch next, source->Next(timeout));
+  ProgramBatch next;
+  const absl::Status status = source->Next(timeout, &next);
   batch->over = next.over ? 1 : 0;
   batch->replica = next.replica;
   batch->position = next.position;
   batch->version = next.version;
   batch->weights = next.weights.empty() ? nullptr : next.weights.data();
   batch->gradient = next.gradient.empty() ? nullptr : next.gradient.data();
-  return absl::OkStatus();
+  return status;
 }
 
 }  // namespace
@@ -315,6 +316,7 @@ int pushpull_clone_connect(PushpullClone* clone) {
 }
 
 void pushpull_clone_job(const PushpullClone* clone, PushpullJob* job) {
+  if (job == nullptr) return;
   *job = {};
   if (clone == nullptr) return;
   const ps::JobReply* const reply = clone->clone.job();

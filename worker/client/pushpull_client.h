@@ -120,8 +120,8 @@ PUSHPULL_CLIENT_API int64_t pushpull_clone_total_elements(const PushpullClone* c
 PUSHPULL_CLIENT_API int64_t pushpull_clone_offset(const PushpullClone* clone, int64_t index);
 
 typedef struct {
-  // 1: training has ended. `weights` are then the last that the clone has pulled, of step
-  // `version`, or null.
+  // 1: training has ended, with an error if pushpull_clone_next returned one. Without an error,
+  // `weights` are the last that the clone has pulled, of step `version`, or null.
   int32_t over;
   uint32_t replica;
   // Number of the batch: of the step, counted from 0, in a synchronous job; of the replica's batch
@@ -138,8 +138,9 @@ typedef struct {
 } PushpullBatch;
 
 // Blocks until there is a batch to compute, training has ended or failed, or `milliseconds` have
-// passed (DEADLINE_EXCEEDED, and pushpull_clone_error is empty; call again). Negative milliseconds
-// set no limit. A batch that was returned before must have been finished or given up.
+// passed (DEADLINE_EXCEEDED with batch->over = 0; call again). DEADLINE_EXCEEDED with over = 1
+// means that a server was given up. Negative milliseconds set no limit. A batch that was returned
+// before must have been finished or given up.
 PUSHPULL_CLIENT_API int pushpull_clone_next(PushpullClone* clone, int32_t milliseconds,
                                             PushpullBatch* batch);
 // Says that elements [first_final, total_elements) of the gradient are final. They are sent while

@@ -6,10 +6,17 @@
 
 #include "gtest/gtest.h"
 
+#include "common/base/status_macros.h"
 #include "tests/testkit/job/test_job.h"
 
 namespace pushpull {
 namespace {
+
+absl::StatusOr<ProgramBatch> Next(ProgramGradientSource* source, absl::Duration timeout) {
+  ProgramBatch batch;
+  PP_RETURN_IF_ERROR(source->Next(timeout, &batch));
+  return batch;
+}
 
 // Lets a trainer's thread compute one batch, and notes what it got.
 class Trainer {
@@ -50,7 +57,7 @@ TEST(ProgramGradientSourceTest, HandsABatchToTheProgramAndTheResultBack) {
   EXPECT_EQ(source.num_images(), 100);
   Trainer trainer(&source);
   trainer.Start(5);
-  const auto batch = source.Next(absl::InfiniteDuration());
+  const auto batch = Next(&source, absl::InfiniteDuration());
   ASSERT_TRUE(batch.ok()) << batch.status();
   EXPECT_FALSE(batch->over);
   EXPECT_EQ(batch->position, 5);
@@ -71,19 +78,21 @@ TEST(ProgramGradientSourceTest, HandsABatchToTheProgramAndTheResultBack) {
   EXPECT_EQ(returned->samples, 31);
   EXPECT_EQ(trainer.advances(), (std::vector<int64_t>{6, 2, 0}));
   EXPECT_TRUE(absl::IsFailedPrecondition(source.Finish(result)));
-  EXPECT_TRUE(absl::IsDeadlineExceeded(source.Next(absl::ZeroDuration()).status()));
+  EXPECT_TRUE(absl::IsDeadlineExceeded(Next(&source, absl::ZeroDuration()).status()));
 }
 
 TEST(ProgramGradientSourceTest, GivesABatchUp) {
   ProgramGradientSource source(100);
   Trainer trainer(&source);
   trainer.Start(0);
-  ASSERT_TRUE(source.Next(absl::InfiniteDuration()).ok());
-  EXPECT_TRUE(absl::IsFailedPrecondition(source.Next(absl::ZeroDuration()).status()));
+  ASSERT_TRUE(Next(&source, absl::InfiniteDuration()).ok());
+  EXPECT_TRUE(absl::IsFailedPrecondition(Next(&source, absl::ZeroDuration()).status()));
   ASSERT_EQ(source.GiveUp(absl::AbortedError("no")), absl::OkStatus());
   EXPECT_EQ(trainer.Join().status(), absl::AbortedError("no"));
   source.End(absl::AbortedError("no"));
-  EXPECT_EQ(source.Next(absl::InfiniteDuration()).status(), absl::AbortedError("no"));
+  ProgramBatch batch;
+  EXPECT_EQ(source.Next(absl::InfiniteDuration(), &batch), absl::AbortedError("no"));
+  EXPECT_TRUE(batch.over);
 }
 
 TEST(ProgramGradientSourceTest, StopEndsAllWaits) {
@@ -96,7 +105,7 @@ TEST(ProgramGradientSourceTest, StopEndsAllWaits) {
   ProgramGradientSource taken(100);
   Trainer waits_for_result(&taken);
   waits_for_result.Start(0);
-  const auto batch = taken.Next(absl::InfiniteDuration());
+  const auto batch = Next(&taken, absl::InfiniteDuration());
   ASSERT_TRUE(batch.ok());
   taken.Stop();
   EXPECT_TRUE(absl::IsCancelled(waits_for_result.Join().status()));
@@ -107,7 +116,7 @@ TEST(ProgramGradientSourceTest, StopEndsAllWaits) {
 
   ProgramGradientSource idle(100);
   std::thread program(
-      [&idle] { EXPECT_TRUE(absl::IsCancelled(idle.Next(absl::InfiniteDuration()).status())); });
+      [&idle] { EXPECT_TRUE(absl::IsCancelled(Next(&idle, absl::InfiniteDuration()).status())); });
   idle.Stop();
   program.join();
 }
@@ -117,7 +126,7 @@ TEST(ProgramGradientSourceTest, TheEndHasTheLastWeights) {
   Trainer trainer(&source);
   source.End(absl::OkStatus());
   for (int i = 0; i < 2; ++i) {
-    const auto batch = source.Next(absl::InfiniteDuration());
+    const auto batch = Next(&source, absl::InfiniteDuration());
     ASSERT_TRUE(batch.ok());
     EXPECT_TRUE(batch->over);
     EXPECT_EQ(batch->version, 11);
@@ -152,7 +161,7 @@ TEST(ProgramGradientSourceTest, TrainsToTheSameBitsAsAnotherSource) {
   ToyGradientSource toy(&layout, 1);
   uint64_t last_version = 0;
   for (;;) {
-    const auto batch = source.Next(absl::Minutes(1));
+    const auto batch = Next(&source, absl::Minutes(1));
     ASSERT_TRUE(batch.ok()) << batch.status();
     last_version = batch->version;
     if (batch->over) break;

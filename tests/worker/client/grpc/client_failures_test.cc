@@ -315,6 +315,7 @@ TEST(ClientFailuresTest, GivesUpAServerThatIsSilent) {
   job.Kill();
   EXPECT_EQ(program.Finish(), PUSHPULL_OK) << "finish does not wait for the server";
   EXPECT_EQ(program.Next(), PUSHPULL_DEADLINE_EXCEEDED);
+  EXPECT_EQ(program.batch.over, 1) << "calling again is of no use";
   EXPECT_THAT(ErrorOf(program.clone), HasSubstr("did not answer"));
 }
 
