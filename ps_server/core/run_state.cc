@@ -47,7 +47,8 @@ std::string RunState::WhyKeep(const run_state_event::Ending& event) const {
   if (!all_restored()) return "this process ends before it has recovered";
   // All files or none: a job can only continue from a version that every shard holds.
   for (const std::optional<uint64_t>& newest : event.newest_versions) {
-    // Version 0 can be made again from the config: no step has been applied to it.
+    // Version 0 can be made again from the config, or from the checkpoint of step 0 if the model is
+    // external: no step has been applied to it.
     if (newest.value_or(0) == 0) continue;
     if (!event.verified_step.has_value()) {
       return absl::StrCat("they hold version ", *newest, ", and no checkpoint of it is verified");

@@ -74,6 +74,11 @@ absl::StatusOr<std::string> ShardStore::RestoreVersion(const shard_action::Store
                                                       order.id.version, " of epoch ",
                                                       order.id.epoch, " in memory"));
   }
+  if (order.source == ps::RestoreRequest::INITIAL && job_->declared.has_value()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the initial values of an external model are only in its checkpoints, and ",
+                     train_dir_, " has none any more"));
+  }
   PP_RETURN_IF_ERROR(MakeWritable());
   PP_ASSIGN_OR_RETURN(const StateVectors to, variables_->BeginFill(order.id.version));
   std::string marks;

@@ -56,6 +56,7 @@ absl::Status Declare(PsClient* client, const VariableLayout& layout,
   constexpr absl::Duration kTimeout = absl::Seconds(10);
   const absl::Time deadline = absl::Now() + absl::Seconds(60);
   std::vector<ps::DeclareRequest> parts;
+  if (!clone.run_id.empty()) parts = DeclarationParts(layout, values, clone);
   uint64_t elements = 0;
   while (absl::Now() < deadline) {
     if (parts.empty()) {

@@ -101,6 +101,32 @@ TEST(Checkpoint, TheLengthOfTrainingIsOptional) {
   EXPECT_EQ(parsed->num_images, 1000);
 }
 
+TEST(Checkpoint, OnlyTheManifestOfAnExternalModelHasAttributes) {
+  std::vector<VariableSpec> variables = TestLayout(3).variables();
+  variables[0].l2_weight = 0.1f;
+  variables[0].learning_rate_multiplier = 1.0f / 3.0f;
+  variables[0].frozen = true;
+  variables[0].moving_average_decay = 0.997f;
+  const VariableLayout layout = *VariableLayout::Create(variables);
+  CheckpointManifest manifest = MakeTestManifest(layout, 7, 40);
+  manifest.files = {{"shard-00000-of-00001.safetensors", 123, std::string(64, 'a'), {{"x", 5}}}};
+  const std::string plain = SerializeManifest(manifest);
+  for (const char* const key : {"declared", "l2_weight", "frozen"}) {
+    EXPECT_THAT(plain, testing::Not(HasSubstr(key)));
+  }
+  DescribeDeclaredLayout(layout, &manifest);
+  const std::string text = SerializeManifest(manifest);
+  const auto parsed = ParseManifest(text, "m");
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(SerializeManifest(*parsed), text);
+  EXPECT_TRUE(parsed->declared);
+  EXPECT_EQ(CheckLayout(*parsed, layout), absl::OkStatus());
+  EXPECT_EQ(parsed->variables[0].l2_weight, 0.1f);
+  EXPECT_EQ(parsed->variables[0].learning_rate_multiplier, 1.0f / 3.0f);
+  EXPECT_TRUE(parsed->variables[0].frozen);
+  EXPECT_EQ(parsed->variables[0].moving_average_decay, 0.997f);
+}
+
 TEST(Checkpoint, OneShardIsAPlainSafetensorsFile) {
   const VariableLayout layout = TestLayout(300);
   MemoryFileSystem files;
@@ -234,6 +260,18 @@ TEST_F(RecoveryTest, DistinguishesNoCheckpointFromNoneThatVerifies) {
   EXPECT_TRUE(absl::IsDataLoss(none)) << none;
   EXPECT_THAT(std::string(none.message()), HasSubstr("ckpt-00000100"));
   EXPECT_THAT(std::string(none.message()), HasSubstr("ckpt-00000200"));
+}
+
+TEST_F(RecoveryTest, TheNewestManifestNeedsNoShardFiles) {
+  EXPECT_TRUE(absl::IsNotFound(ReadNewestManifest(files_, "/nowhere", {}).status()));
+  Save(3, 150);
+  ASSERT_TRUE(files_.RemoveFile("/d/ckpt-00000150/shard-00000-of-00001.safetensors").ok());
+  EXPECT_EQ(ReadNewestManifest(files_, "/d", {})->step, 150);
+  Damage(150, "MANIFEST.json");
+  EXPECT_EQ(ReadNewestManifest(files_, "/d", {})->step, 200);
+  Damage(200, "MANIFEST.json");
+  Damage(100, "MANIFEST.json");
+  EXPECT_TRUE(absl::IsDataLoss(ReadNewestManifest(files_, "/d", {}).status()));
 }
 
 TEST_F(RecoveryTest, AFolderWithoutManifestIsDamaged) {

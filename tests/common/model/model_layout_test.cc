@@ -1,6 +1,7 @@
 #include "common/model/model_layout.h"
 
 #include <string>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
@@ -90,6 +91,38 @@ TEST(BuildVariableLayoutTest, FrozenBatchNormFreezesMovingStatisticsOnly) {
   }
   // Freezing does not move any variable in the flat vector.
   EXPECT_EQ(layout.signature(), BuildVariableLayout(MakeConfig("")).signature());
+}
+
+TEST(BuildExternalLayoutTest, AppliesTrainConfigToDeclaredVariables) {
+  std::vector<VariableSpec> variables(4);
+  variables[0].name = "encoder/weight";
+  variables[0].shape = {3};
+  variables[0].l2_weight = 0.5f;
+  variables[0].learning_rate_multiplier = 0.1f;
+  variables[1].name = "decoder/biases";
+  variables[2].name = "decoder/embedding";
+  variables[2].frozen = true;
+  variables[3].name = "encoder/running_mean";
+  variables[3].kind = VariableKind::kMovingStatistic;
+  const VariableLayout declared = *VariableLayout::Create(variables);
+  const auto build = [&declared](const std::string& train_config) {
+    return BuildExternalLayout(MakeConfig(train_config).train_config(), declared);
+  };
+  const VariableLayout plain = build("");
+  EXPECT_EQ(plain.signature(), declared.signature());
+  EXPECT_EQ(Get(plain, "encoder/weight").l2_weight, 0.5f);
+  EXPECT_EQ(Get(plain, "encoder/weight").learning_rate_multiplier, 0.1f);
+  EXPECT_FALSE(Get(plain, "encoder/weight").frozen);
+  EXPECT_TRUE(Get(plain, "decoder/embedding").frozen) << "as declared";
+
+  const VariableLayout changed =
+      build("add_regularization_loss: false bias_grad_multiplier: 2 freeze_variables: 'encoder'");
+  EXPECT_EQ(Get(changed, "encoder/weight").l2_weight, 0.0f);
+  EXPECT_TRUE(Get(changed, "encoder/weight").frozen);
+  EXPECT_FALSE(Get(changed, "encoder/running_mean").frozen) << "patterns are for trainable ones";
+  EXPECT_EQ(Get(changed, "decoder/biases").learning_rate_multiplier, 2.0f);
+  EXPECT_FALSE(Get(changed, "decoder/biases").frozen);
+  EXPECT_TRUE(Get(changed, "decoder/embedding").frozen);
 }
 
 }  // namespace

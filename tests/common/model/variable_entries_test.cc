@@ -1,9 +1,13 @@
 #include "common/model/variable_entries.h"
 
+#include <cmath>
+#include <functional>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace pushpull {
@@ -47,6 +51,83 @@ TEST(VariableDifferenceTest, NamesTheFirstVariableThatIsMissing) {
             std::pair(std::string("variable 1 is b at the server, the worker has only 1"), b.name));
   EXPECT_EQ(Difference({a}, {a, b, c}),
             std::pair(std::string("variable 1 is b at the worker, the server has only 1"), b.name));
+}
+
+using EntryList = google::protobuf::RepeatedPtrField<ps::VariableEntry>;
+
+EntryList ListOf(const VariableLayout& layout) {
+  EntryList list;
+  for (const ps::VariableEntry& entry : VariableEntries(layout)) *list.Add() = entry;
+  return list;
+}
+
+TEST(LayoutOfEntriesTest, KeepsAllAttributes) {
+  std::vector<VariableSpec> variables = {Variable("a", 3), Variable("b", 4)};
+  variables[0].shape = {};  // a scalar
+  variables[0].l2_weight = 0.1f;
+  variables[0].learning_rate_multiplier = 0.0f;
+  variables[0].frozen = true;
+  variables[1].kind = VariableKind::kMovingStatistic;
+  variables[1].moving_average_decay = 0.997f;
+  const VariableLayout layout = *VariableLayout::Create(variables);
+  const auto back = LayoutOfEntries(ListOf(layout));
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(back->signature(), layout.signature());
+  for (int64_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(back->variables()[i].l2_weight, variables[i].l2_weight);
+    EXPECT_EQ(back->variables()[i].learning_rate_multiplier, variables[i].learning_rate_multiplier);
+    EXPECT_EQ(back->variables()[i].frozen, variables[i].frozen);
+    EXPECT_EQ(back->variables()[i].moving_average_decay, variables[i].moving_average_decay);
+  }
+  EntryList bare = ListOf(layout);
+  bare[0].clear_learning_rate_multiplier();
+  EXPECT_EQ(LayoutOfEntries(bare)->variables()[0].learning_rate_multiplier, 1.0f)
+      << "a language that does not know the field leaves it out";
+}
+
+// Changes the second of two good entries and expects a refusal that names it.
+void ExpectRefusal(const std::function<void(ps::VariableEntry*)>& change, const char* message) {
+  EntryList entries = ListOf(*VariableLayout::Create({Variable("a", 3), Variable("b", 4)}));
+  change(&entries[1]);
+  const absl::Status status = LayoutOfEntries(entries).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr(message));
+}
+
+TEST(LayoutOfEntriesTest, NamesTheVariableThatCannotBeDeclared) {
+  ExpectRefusal([](auto* entry) { entry->set_name(""); }, "variable 1 has no name");
+  ExpectRefusal([](auto* entry) { entry->set_name("a"); }, "variable a is declared twice");
+  ExpectRefusal([](auto* entry) { entry->set_name("x\ny"); }, "\"x\\ny\" has a control character");
+  ExpectRefusal([](auto* entry) { entry->set_name(std::string(513, 'n')); }, "a name of 513 bytes");
+  ExpectRefusal([](auto* entry) { entry->set_shape(0, 0); }, "variable b has shape [0]");
+  ExpectRefusal([](auto* entry) { entry->set_shape(0, -4); }, "variable b has shape [-4]");
+  ExpectRefusal([](auto* entry) { entry->set_shape(0, std::numeric_limits<int64_t>::max()); },
+                "variable b has shape");
+  ExpectRefusal([](auto* entry) { entry->mutable_shape()->Resize(65, 1); },
+                "variable b has 65 dimensions");
+  ExpectRefusal([](auto* entry) { entry->set_l2_weight(-1); }, "variable b has l2_weight -1");
+  ExpectRefusal([](auto* entry) { entry->set_l2_weight(std::nanf("")); },
+                "variable b has l2_weight");
+  ExpectRefusal(
+      [](auto* entry) {
+        entry->set_learning_rate_multiplier(std::numeric_limits<float>::infinity());
+      },
+      "variable b has learning_rate_multiplier inf");
+  ExpectRefusal([](auto* entry) { entry->set_moving_average_decay(1.5f); },
+                "variable b has moving_average_decay 1.5");
+  EXPECT_TRUE(absl::IsInvalidArgument(LayoutOfEntries({}).status())) << "no variables";
+}
+
+TEST(LayoutOfEntriesTest, TheListHasToFitIntoAMessage) {
+  EntryList entries;
+  while (entries.size() < 2000) {
+    ps::VariableEntry& entry = *entries.Add();
+    entry.set_name(std::to_string(entries.size()) + std::string(400, 'n'));
+    entry.add_shape(1);
+  }
+  const absl::Status status = LayoutOfEntries(entries).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("2000 variables"));
 }
 
 }  // namespace

@@ -101,6 +101,18 @@ TEST_F(TaskHandlerTest, OtherTasksRefuseCoordinatorCalls) {
   EXPECT_TRUE(absl::IsFailedPrecondition(other->EndTask(end, kTimeout).status()));
 }
 
+TEST_F(TaskHandlerTest, AKnownModelIsNotDeclared) {
+  StartServer(1);
+  ps::DeclareRequest request;
+  request.set_run_id(job_.run_id());
+  absl::Status status = client_->DeclareVariables(request, kTimeout).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), "model.external")) << status;
+  request.set_run_id(std::string(16, 'x'));
+  status = client_->DeclareVariables(request, kTimeout).status();
+  EXPECT_EQ(GetErrorDetail(status).kind(), ps::ErrorDetail::WRONG_RUN);
+}
+
 TEST_F(TaskHandlerTest, APullOfAMissingVersionEndsAfterItsWait) {
   StartServer(1);
   ps::PullRequest request = PullOf(5);

@@ -15,6 +15,7 @@
 #include "gtest/gtest.h"
 
 #include "common/cluster/address_probe.h"
+#include "common/wire/error_detail.h"
 #include "common/wire/grpc/grpc_ps_client.h"
 #include "common/wire/protocol_version.h"
 #include "ps_server/transport/grpc_ps_server.h"
@@ -42,12 +43,13 @@ class Task : public FakePsHandler {
     server = StartGrpcPsServer("127.0.0.1:0", this).value();
   }
   void GetShardState(const ps::ShardStateRequest&, Done<ps::ShardStateReply> done) override {
-    done(state);
+    done(waits.ok() ? absl::StatusOr<ps::ShardStateReply>(state) : waits);
   }
   void GetJob(const ps::JobRequest&, Done<ps::JobReply> done) override { done(job); }
   const std::string& address() const { return server->address(); }
 
   ps::ShardStateReply state;
+  absl::Status waits = absl::OkStatus();  // an error that GetShardState returns
   ps::JobReply job;
   std::unique_ptr<GrpcPsServer> server;
 };
@@ -105,6 +107,17 @@ TEST_F(ClusterCheckTest, AllTasksAreReady) {
   EXPECT_GT(report.peers[1].round_trip, absl::ZeroDuration());
   EXPECT_THAT(report.Table(), AllOf(HasSubstr("task  address"), HasSubstr(one_.address()),
                                     HasSubstr("ready"), HasSubstr("30313233"), HasSubstr(" ms")));
+}
+
+// As task 0 is while nobody has declared the variables of an external model.
+TEST_F(ClusterCheckTest, TaskZeroMayNotBeReadyEither) {
+  ps::ErrorDetail detail;
+  detail.set_kind(ps::ErrorDetail::NOT_READY);
+  zero_.waits = MakeError(detail, "it waits for variables");
+  const ClusterReport report = Check({zero_.address()});
+  ASSERT_EQ(report.peers.size(), 1);
+  EXPECT_EQ(report.peers[0].state, PeerState::kStarting);
+  EXPECT_THAT(report.peers[0].reason, HasSubstr("it waits for variables"));
 }
 
 TEST_F(ClusterCheckTest, TaskZeroGivesTheOtherAddresses) {

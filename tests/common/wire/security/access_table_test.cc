@@ -179,7 +179,7 @@ TEST_F(AccessOverTlsTest, AllowsExactlyTheMethodsOfEachRole) {
     }
   }
   EXPECT_EQ(refused + let_in, static_cast<int>(ExpectedRoles().size() * kPeerRoles.size()));
-  EXPECT_EQ(let_in, 4 * 4 + 6 + (1 + 2 + 1) + 3 + 5 + 8);
+  EXPECT_EQ(let_in, 4 * 4 + 7 + (1 + 2 + 1) + 3 + 5 + 8);
 }
 
 // Sets the worker_id that a request claims, in whichever field holds it. Returns false if it has
@@ -224,7 +224,8 @@ TEST_F(AccessOverTlsTest, RefusesMessagesForClonesOutsideTheCertificate) {
     EXPECT_EQ(handler_.commits(), commits);
     EXPECT_EQ(handler_.opened(), opened);
   }
-  EXPECT_EQ(checked, 6) << "Register, Heartbeat, Push, Commit, Pull, OpenSharedMemory";
+  EXPECT_EQ(checked, 7)
+      << "DeclareVariables, Register, Heartbeat, Push, Commit, Pull, OpenSharedMemory";
 }
 
 // The push begins with the right worker_id, and a later chunk names another.
