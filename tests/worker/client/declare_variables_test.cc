@@ -142,7 +142,7 @@ TEST_F(DeclareVariablesTest, SendsAllValuesInParts) {
   EXPECT_EQ(server_.variables[0].name(), "scalar");
   EXPECT_EQ(server_.variables[0].shape_size(), 0);
   EXPECT_EQ(server_.variables[0].l2_weight(), 0.25f);
-  EXPECT_EQ(server_.variables[0].learning_rate_multiplier(), 1.0f);
+  EXPECT_FALSE(server_.variables[0].has_learning_rate_multiplier()) << "absent: 1";
   EXPECT_TRUE(server_.variables[1].has_learning_rate_multiplier());
   EXPECT_EQ(server_.variables[1].learning_rate_multiplier(), 0.0f);
   EXPECT_TRUE(server_.variables[1].frozen());
