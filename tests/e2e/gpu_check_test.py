@@ -125,7 +125,7 @@ class GpuCheck(EndToEndTest):
             (self.bundle / "pipelines" / source.name).write_text(text)
         self.environment = {
             **os.environ, "MARK": str(self.folder), "OUT": str(self.out), "PYTHON": sys.executable, "SHORTEN": "50",
-            "HANG_S": "6", "PATIENCE": "10", "PATH": f"{self.bundle / 'path'}:{os.environ['PATH']}", "PUSHPULL_BIN_DIR": str(BIN),
+            "HANG_S": "15", "PATIENCE": "10", "PATH": f"{self.bundle / 'path'}:{os.environ['PATH']}", "PUSHPULL_BIN_DIR": str(BIN),
             "PYTHONPATH": str(self.bundle / "python"), "LD_LIBRARY_PATH": str(BIN.parent / "lib" / "vendor_fakes"), "PUSHPULL_EMULATED_GPUS": "2",
             "PUSHPULL_EMULATED_MEMORY_MB": "24"}
         self.environment.pop("CUDA_VISIBLE_DEVICES", None)
