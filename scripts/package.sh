@@ -53,11 +53,13 @@ stage=$work/pushpull-$version
 cmake --install build-package --prefix "$stage" --strip > /dev/null
 
 if wanted wheel || wanted tarball; then
-  # Copies the shared libraries of the programs and of the client library, except those of glibc, which every host has.
+  # Copies the shared libraries of the programs and of the client library, except those of glibc and of the compiler,
+  # which every host has and which a process must not load twice.
   ldd "$stage"/bin/* "$stage"/lib/*.so | sed -nE 's/^[[:space:]]*([^ ]+) => (\/[^ ]+).*/\1 \2/p' | sort -u |
     while read -r name path; do
       case "$name" in
         libc.so.* | libm.so.* | libdl.so.* | librt.so.* | libpthread.so.* | libresolv.so.*) ;;
+        libstdc++.so.* | libgcc_s.so.*) ;;
         *) [ -e "$stage/lib/$name" ] || install -m 644 -D "$path" "$stage/lib/$name" ;;
       esac
     done
@@ -72,7 +74,8 @@ if wanted wheel; then
   (cd "$work/python" && "$python" -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir "$work/wheel" .)
   # The package has no code for one version of Python, but it has machine code for one platform.
   platform=manylinux_${glibc#GLIBC_}_$(uname -m)
-  "$python" -m wheel tags --remove --python-tag py3 --abi-tag none --platform-tag "${platform/./_}" "$work"/wheel/*.whl > /dev/null
+  "$python" -m wheel tags --remove --python-tag py3 --abi-tag none --platform-tag "${platform/./_}" \
+    "$work"/wheel/*.whl > /dev/null
   cp "$work"/wheel/*.whl "$output/"
 fi
 if wanted deb; then
