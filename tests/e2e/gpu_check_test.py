@@ -59,7 +59,7 @@ ROWS = {
                         for batch, gradients in ((256, "fp32"), (64, "bf16"), (64, "fp32"))],
     "determinism_ssd": [("determinism, detector", r"two runs of 2 steps, 1 files")],
 }
-LONG = ("libraries", "mobilenet", "ssd", "end_to_end_more", "determinism_ssd")  # take minutes together
+LONG = ("libraries", "racecheck", "end_to_end", "mobilenet", "ssd", "end_to_end_more", "determinism_ssd")  # take minutes together
 
 
 def processes_with(mark):
