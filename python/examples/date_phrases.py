@@ -77,7 +77,10 @@ class Translator(nn.Module):
         """Returns what the decoder needs of phrases [batch, time]: memory, its keys, what is padding, first state."""
         phrases = phrases.to(self.letters.weight.device)
         padding = phrases == 0
-        memory, _ = self.encoder(self.letters(phrases))
+        lengths = (~padding).sum(1).cpu()
+        packed = nn.utils.rnn.pack_padded_sequence(self.letters(phrases), lengths, batch_first=True,
+                                                   enforce_sorted=False)
+        memory, _ = nn.utils.rnn.pad_packed_sequence(self.encoder(packed)[0], batch_first=True)
         memory, padding = memory.to(self.decoder_device), padding.to(self.decoder_device)
         kept = memory.masked_fill(padding.unsqueeze(2), 0.0).sum(1) / (~padding).sum(1, keepdim=True)
         return memory, self.keys(memory), padding, torch.tanh(self.first_state(kept))
@@ -129,7 +132,7 @@ def accuracy(model, size):
 def main():
     """Trains as one clone until the job ends."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--size", type=int, default=20000, help="number of examples to train on")
+    parser.add_argument("--size", type=int, default=100000, help="number of examples to train on")
     parser.add_argument("--test_size", type=int, default=500)
     parser.add_argument("--encoder_device", default="cpu")
     parser.add_argument("--decoder_device", default="cpu")

@@ -69,7 +69,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         parser.error("--pipeline_config_path starts a server for one worker; with several, start ps_server by hand")
     try:
         with LocalServer(pathlib.Path(flags.pipeline_config_path), flags.train_dir, flags.num_clones) as server:
-            options.ps = server.address
+            options.ps, options.server = server.address, server
             code = _supervisor.Supervisor(options).run()
             if code == 0:
                 server.wait(_SERVER_END_S)

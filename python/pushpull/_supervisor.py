@@ -21,6 +21,7 @@ from typing import IO, Optional
 
 from pushpull._processes import popen
 from pushpull._progress import REPORT_DESCRIPTOR, ProgressLine, decode_report
+from pushpull.local_server import LocalServer
 from pushpull.parameter_server import Progress
 
 EXIT_INTERNAL, EXIT_EVICTED, EXIT_STOPPED, EXIT_GPU_LOST = 70, 77, 143, 201
@@ -40,6 +41,7 @@ class Options:
     num_workers: int
     worker_index: int
     command: list[str]  # the program and its arguments
+    server: Optional[LocalServer] = None  # is started again if it is killed
 
 
 class _Stream:
@@ -121,7 +123,8 @@ class Supervisor:
         """Runs the clones until all have ended. Returns the exit code of the worker.
 
         0: every clone has ended with 0 or was evicted. 77: all were evicted. 143: stopped by SIGTERM or SIGINT. 70: a
-        clone kept dying. Otherwise the code of the clone that failed for good.
+        clone kept dying. Otherwise the code of the clone that failed for good. Raises ServerFailedError if the server
+        that the supervisor runs has failed.
         """
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
@@ -136,7 +139,10 @@ class Supervisor:
         self._signals += 1
 
     def _supervise(self) -> int:
+        server = self._options.server
         while not self._signals:
+            if server is not None and server.revive():
+                self._say("ps_server was killed; starting it again")
             for clone in self._clones:
                 if clone.restart_at is not None and time.monotonic() >= clone.restart_at:
                     self._start(clone)

@@ -19,6 +19,7 @@ from pushpull.parameter_server import ParameterServer, connect
 
 _START_SECONDS = 60.0
 _END_SECONDS = 60.0
+_SETTLED_SECONDS = 1.0  # a server that has run for this long is started again when it is killed
 
 
 class LocalServer:
@@ -58,12 +59,10 @@ class LocalServer:
             else:
                 path = pathlib.Path(config)
             state = [f"--state_dir={self._folder / 'state'}"] if train_dir is None else []
-            command = [str(_library.find_program("ps_server")), f"--pipeline_config_path={path}",
-                       f"--train_dir={self.train_dir}", f"--listen={self.address}", f"--num_replicas={num_clones}",
-                       *state, *flags]
-            with open(self._log_path, "wb") as log:
-                self._process = KEEPER.call(lambda: popen(command, signal.SIGTERM, stdin=subprocess.DEVNULL,
-                                                          stdout=log, stderr=log))
+            self._command = [str(_library.find_program("ps_server")), f"--pipeline_config_path={path}",
+                             f"--train_dir={self.train_dir}", f"--listen={self.address}",
+                             f"--num_replicas={num_clones}", *state, *flags]
+            self._start()
             self._await_start()
         except BaseException:
             self.close()
@@ -75,6 +74,12 @@ class LocalServer:
     def __exit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException],
                  traceback: Optional[TracebackType]) -> None:
         self.close()
+
+    def _start(self) -> None:
+        self._started = time.monotonic()
+        with open(self._log_path, "ab") as log:
+            self._process = KEEPER.call(lambda: popen(self._command, signal.SIGTERM, stdin=subprocess.DEVNULL,
+                                                      stdout=log, stderr=log))
 
     def _await_start(self) -> None:
         deadline = time.monotonic() + _START_SECONDS
@@ -115,6 +120,21 @@ class LocalServer:
         if code is not None and code != 0:
             how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
             raise ServerFailedError(f"ps_server {how}:\n{self.log()[-8000:]}")
+
+    def revive(self) -> bool:
+        """Starts the program again if a signal has killed it, and returns whether it did. Does not wait for it.
+
+        No step is lost: they are in the server's mapped state (`--state_dir`) and its checkpoints. Raises
+        ServerFailedError if the program has failed in another way or is killed as soon as it has started.
+        """
+        assert self._process is not None
+        code = self._process.poll()
+        if code is None or code == 0:
+            return False
+        if code > 0 or time.monotonic() - self._started < _SETTLED_SECONDS:
+            self.check()
+        self._start()
+        return True
 
     def connect(self, clone: Optional[int] = None, **options: Any) -> ParameterServer:
         """Connects a clone. Without a number, the clones are given out in turn. options: as for pushpull.connect."""

@@ -61,7 +61,7 @@ class Examples(PythonJobTest):
     @unittest.skipUnless(importlib.util.find_spec("torch"), "needs torch")
     def test_date_phrases_are_translated_by_beam_search(self):
         config = self.folder / "short.config"
-        config.write_text((EXAMPLES / "date_phrases.config").read_text().replace("400", "250"))
+        config.write_text((EXAMPLES / "date_phrases.config").read_text().replace("400", "300"))
         worker = self.start_python("dates.log", "-m", "pushpull", "worker", f"--pipeline_config_path={config}",
                                    f"--train_dir={self.folder / 'train'}", "--num_clones=2",
                                    EXAMPLES / "date_phrases.py", "--size=5000", "--test_size=100")

@@ -7,6 +7,8 @@ import unittest
 
 from support import PROGRAMS, PythonJobTest, clone_processes
 
+import pushpull
+
 ENDLESS = 1000000
 
 
@@ -45,6 +47,38 @@ class Supervisor(PythonJobTest):
             self.assertIn(f"[clone {clone}] clone {clone} of 2 trains test\n", worker.text())
             self.assertIn(f"[clone {clone}] clone {clone} is done\n", worker.text())
         self.assertRegex(worker.text(), r"(?m)^step \d+/20 \d+\.\d% loss \d+\.\d+ lr 0\.05 \d+ samples/s")
+
+    def test_its_server_is_started_again_when_it_is_killed_and_ends_the_job_when_it_fails(self):
+        config = self.write_config(steps=5000)
+        worker = self.start_python("one.log", "-m", "pushpull", "worker", f"--pipeline_config_path={config}",
+                                   f"--train_dir={self.folder / 'one'}", "--num_clones=2", PROGRAMS / "perceptron.py")
+        self.await_clones(worker, 2)
+        time.sleep(1.3)  # a server that is killed at once is not started again
+        self.kill_server(worker)
+        self.assertEqual(worker.wait(120), 0, worker.text())
+        self.assertIn("pushpull: ps_server was killed; starting it again\n", worker.text())
+        self.assertEqual(pushpull.steps(self.folder / "one")[-1], 5000)
+
+        config = self.write_config(steps=ENDLESS)
+        worker = self.start_python("two.log", "-m", "pushpull", "worker", f"--pipeline_config_path={config}",
+                                   f"--train_dir={self.folder / 'two'}", "--num_clones=1", PROGRAMS / "perceptron.py")
+        self.await_clones(worker, 1)
+        time.sleep(1.3)
+        (self.folder / "two" / "run_id").write_text("this is no id")
+        self.kill_server(worker)
+        self.assertNotEqual(worker.wait(60), 0, worker.text())
+        self.assertIn("run_id", worker.text())
+
+    def kill_server(self, worker):
+        """Kills the ps_server that `pushpull worker` has started."""
+        for folder in pathlib.Path("/proc").glob("[0-9]*"):
+            try:
+                if (b"ps_server" in (folder / "cmdline").read_bytes() and
+                        f"\nPPid:\t{worker.popen.pid}\n" in (folder / "status").read_text()):
+                    return os.kill(int(folder.name), signal.SIGKILL)
+            except FileNotFoundError:
+                pass  # it has just ended
+        self.fail("the worker has no server")
 
     def test_error_that_a_restart_cannot_fix(self):
         for how, code, message in (("raise", 1, "RuntimeError: this program fails on purpose"),
