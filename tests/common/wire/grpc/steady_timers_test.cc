@@ -100,11 +100,13 @@ class RestlessClock {
     CHECK(mapped != MAP_FAILED) << file;
     close(fd);
     shift_ = static_cast<std::atomic<int64_t>*>(mapped);
+    // The clock has been set when the constructor returns and is set again much later: a timeout
+    // that is made in the very moment of a step, unseen by any wait before, may end at once.
+    SetTo(1);
     thread_ = std::thread([this] {
-      for (int64_t step = 1; !stop_.load(); ++step) {
-        const int64_t height = step % 20 <= 10 ? step % 20 : 20 - step % 20;  // up and down again
-        shift_->store(height * int64_t{10'000'000'000});
+      for (int64_t step = 2; !stop_.load(); ++step) {
         absl::SleepFor(absl::Milliseconds(300));
+        SetTo(step);
       }
     });
   }
@@ -115,6 +117,11 @@ class RestlessClock {
   }
 
  private:
+  void SetTo(int64_t step) {
+    const int64_t height = step % 20 <= 10 ? step % 20 : 20 - step % 20;  // up and down again
+    shift_->store(height * int64_t{10'000'000'000});
+  }
+
   std::atomic<int64_t>* shift_ = nullptr;
   std::atomic<bool> stop_{false};
   std::thread thread_;
