@@ -72,10 +72,16 @@ class PsHandler {
   }
 };
 
-// For a class that implements PsHandler: declares its functions for all rows of the table.
+// For a class that implements PsHandler: declares all of its functions.
 #define PUSHPULL_HANDLER_FUNCTION(Name, Request, Reply, callers, task, proof) \
   void Name(const ps::Request& request, Done<ps::Reply> done) override;
-#define PUSHPULL_DECLARE_HANDLER_FUNCTIONS PUSHPULL_UNARY_METHODS(PUSHPULL_HANDLER_FUNCTION)
+#define PUSHPULL_DECLARE_HANDLER_FUNCTIONS                                              \
+  PUSHPULL_UNARY_METHODS(PUSHPULL_HANDLER_FUNCTION)                                     \
+  absl::Status PushChunk(const ps::PushChunk& header, const Payload& payload) override; \
+  CancelFn FinishPush(const ps::PushChunk& last, Done<ps::PushReply> done) override;    \
+  CancelFn Pull(const ps::PullRequest& request, Done<PullSnapshot> done) override;      \
+  void OpenSharedMemory(const ps::OpenSharedMemoryRequest& request,                     \
+                        Done<ps::OpenSharedMemoryReply> done) override;
 
 }  // namespace pushpull
 

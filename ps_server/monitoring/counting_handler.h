@@ -20,11 +20,6 @@ class CountingHandler final : public PsHandler {
   CountingHandler(PsHandler* inner, std::shared_ptr<RequestCounters> counters);
 
   PUSHPULL_DECLARE_HANDLER_FUNCTIONS
-  absl::Status PushChunk(const ps::PushChunk& header, const Payload& payload) override;
-  CancelFn FinishPush(const ps::PushChunk& last, Done<ps::PushReply> done) override;
-  CancelFn Pull(const ps::PullRequest& request, Done<PullSnapshot> done) override;
-  void OpenSharedMemory(const ps::OpenSharedMemoryRequest& request,
-                        Done<ps::OpenSharedMemoryReply> done) override;
 
  private:
   // Returns a callback that counts the answer to `request` and then calls `done`.

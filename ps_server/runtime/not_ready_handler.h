@@ -16,11 +16,6 @@ class NotReadyHandler : public PsHandler {
   explicit NotReadyHandler(std::string reason) : reason_(std::move(reason)) {}
 
   PUSHPULL_DECLARE_HANDLER_FUNCTIONS
-  absl::Status PushChunk(const ps::PushChunk& header, const Payload& payload) override;
-  CancelFn FinishPush(const ps::PushChunk& last, Done<ps::PushReply> done) override;
-  CancelFn Pull(const ps::PullRequest& request, Done<PullSnapshot> done) override;
-  void OpenSharedMemory(const ps::OpenSharedMemoryRequest& request,
-                        Done<ps::OpenSharedMemoryReply> done) override;
 
  protected:
   absl::Status NotReady() const;

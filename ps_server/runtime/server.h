@@ -72,8 +72,9 @@ class Server {
   // a task of another job. If task 0 is in another process, Create blocks until task 0
   // answers. DEADLINE_EXCEEDED: task 0 has not answered for five minutes.
   //
-  // With an external model and no checkpoint in train_dir, Create listens and blocks until a clone
-  // has declared the variables, without a limit. CANCELLED: an operator has called Drain meanwhile.
+  // If the model is external and train_dir has no checkpoint, Create listens and then blocks, for
+  // as long as it takes, until a clone has declared the variables. CANCELLED: an operator called
+  // Drain meanwhile.
   static absl::StatusOr<std::unique_ptr<Server>> Create(ServerOptions options, FileSystem* files,
                                                         Clock* clock);
   ~Server();

@@ -2,7 +2,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Optional, Protocol, Union
+from types import TracebackType
+from typing import Optional, Protocol, TypeVar, Union
 
 from pushpull._progress import Reporter
 from pushpull.errors import Error
@@ -97,3 +98,32 @@ class Session:
         self.batch = None
         self._ended = self._ended or "it was closed"
         self.ps.close()
+
+
+T = TypeVar("T", bound="TrainerBase")
+
+
+class TrainerBase:
+    """What every trainer offers: the connection of its clone, and how it ends."""
+
+    def __init__(self, ps: Server, show_progress: bool) -> None:
+        self._session = Session(ps, show_progress)
+
+    @property
+    def ps(self) -> ParameterServer:
+        """The connection of this clone."""
+        return self._session.ps
+
+    def __enter__(self: T) -> T:
+        return self
+
+    def __exit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException],
+                 traceback: Optional[TracebackType]) -> None:
+        self._close(error)
+
+    def close(self) -> None:
+        """Leaves the job."""
+        self._close(None)
+
+    def _close(self, error: Optional[BaseException]) -> None:
+        self._session.leave(error)

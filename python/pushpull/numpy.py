@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from types import TracebackType
 from typing import Any, Optional
 
 import numpy
 import numpy.typing
 
-from pushpull._session import Server, Session
-from pushpull.parameter_server import FloatArray, ParameterServer, Variable
+from pushpull._session import Server, TrainerBase
+from pushpull.parameter_server import FloatArray, Variable
 
 __all__ = ["Batch", "Trainer"]
 
@@ -34,7 +33,7 @@ class Batch:
         return len(self.indices)
 
 
-class Trainer:
+class Trainer(TrainerBase):
     """Trains arrays as one clone. Thread rule: one thread uses it; a process may have several trainers."""
 
     def __init__(self, ps: Server, variables: Mapping[str, numpy.typing.NDArray[Any]],
@@ -58,24 +57,8 @@ class Trainer:
         unknown = set(options or {}) - set(self._arrays)
         if unknown:
             raise ValueError(f"options name {min(unknown)!r}, which is not a variable")
-        self._session = Session(ps, show_progress)
+        super().__init__(ps, show_progress)
         self._offsets: list[int] = []
-
-    @property
-    def ps(self) -> ParameterServer:
-        """The connection of this clone."""
-        return self._session.ps
-
-    def __enter__(self) -> Trainer:
-        return self
-
-    def __exit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException],
-                 traceback: Optional[TracebackType]) -> None:
-        self._session.leave(error)
-
-    def close(self) -> None:
-        """Leaves the job."""
-        self._session.leave(None)
 
     def batches(self, num_samples: int, shuffle: bool = True) -> Iterator[Batch]:
         """Registers the variables and yields this replica's batches until training ends.

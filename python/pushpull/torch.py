@@ -16,19 +16,18 @@ import functools
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from types import TracebackType
 from typing import Any, Optional, Union
 
 import torch
 import torch.utils.data
 
 from pushpull import checkpoint
-from pushpull._session import Server, Session
+from pushpull._session import Server, TrainerBase
 from pushpull._torch_data import COMPUTATION, Loader, Shares, seed_generators
 from pushpull._torch_variables import (Options, check_unchanged, declare, load, store_statistics, value_of, views_of)
 from pushpull.checkpoint import PathLike
 from pushpull.errors import ModelChangedError
-from pushpull.parameter_server import FloatArray, ParameterServer, RawBatch
+from pushpull.parameter_server import FloatArray, RawBatch
 
 __all__ = ["Batch", "Options", "Trainer", "load_state_dict"]
 
@@ -64,7 +63,7 @@ class Batch:
         return len(self.indices)
 
 
-class Trainer:
+class Trainer(TrainerBase):
     """Trains one model as one clone. Thread rule: one thread uses it; a process may have several trainers.
 
     The model's variables are its parameters and its persistent buffers. A parameter with requires_grad = False is
@@ -87,7 +86,7 @@ class Trainer:
         """
         self._model = model
         self._entries = declare(model, options)
-        self._session = Session(ps, show_progress)
+        super().__init__(ps, show_progress)
         self._seed_generators = seed
         self._offsets: list[int] = []
         self._views: dict[int, list[torch.Tensor]] = {}  # by address of the flat vector
@@ -99,28 +98,12 @@ class Trainer:
         self._is_final: list[bool] = []
         self._next_final = 0  # the entries from this one on have been handed over
 
-    @property
-    def ps(self) -> ParameterServer:
-        """The connection of this clone."""
-        return self._session.ps
-
-    def __enter__(self) -> Trainer:
-        return self
-
-    def __exit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException],
-                 traceback: Optional[TracebackType]) -> None:
-        self._close(error)
-
-    def close(self) -> None:
-        """Leaves the job and removes the hooks from the model."""
-        self._close(None)
-
     def _close(self, error: Optional[BaseException]) -> None:
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
         self._views = {}
-        self._session.leave(error)
+        super()._close(error)
 
     def batches(self, dataset: Any, collate_fn: Optional[Callable[[list[Any]], Any]] = None,
                 num_samples: Optional[int] = None, shuffle: bool = True, num_workers: int = 0) -> Iterator[Batch]:

@@ -1,18 +1,22 @@
-"""Helpers of the Python package's tests: configs, and jobs of ps_server and `pushpull worker`. Standard library only.
+"""Helpers of the Python package's tests: configs, and jobs of ps_server and `pushpull worker`.
 
 The folder PUSHPULL_BIN_DIR has the programs, and PUSHPULL_CLIENT_LIBRARY is the client library; ctest sets both.
 """
 import os
 import pathlib
+import random
 import signal
 import sys
 import threading
+import time
 
 TESTS = pathlib.Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(TESTS.parent / "python"), str(TESTS / "e2e")]
 
 from harness import EndToEndTest  # noqa: E402  pylint: disable=wrong-import-position
 from processes import BIN, PATIENCE_S, Process  # noqa: E402  pylint: disable=wrong-import-position
+import numpy  # noqa: E402  pylint: disable=wrong-import-position
+import pushpull  # noqa: E402  pylint: disable=wrong-import-position
 
 FULL = os.environ.get("PUSHPULL_TEST_FULL") == "1"
 PROGRAMS = TESTS / "python" / "programs"
@@ -93,6 +97,51 @@ class PythonJobTest(EndToEndTest):
         worker = self.start_clones(program, *arguments, run=run, clones=clones)
         self.assertEqual(worker.wait(), 0, worker.text() + server.text())
         self.assertEqual(server.wait(), 0, server.text())
+        return server, worker
+
+    def weights(self, run="run", **options):
+        """Returns the variables of a run's newest checkpoint. The options are those of pushpull.load."""
+        return pushpull.load(self.folder / run, **options)
+
+    def check_that_the_number_of_clones_does_not_matter(self, program):
+        """Trains with 1, 2 and 3 clones and checks that the weights agree. Returns those of one clone."""
+        config = self.write_config()
+        for clones in (1, 2, 3):
+            self.train_in_python(config, program, run=f"run{clones}", clones=clones)
+        one = self.weights("run1")
+        for name, values in one.items():
+            for clones in (2, 3):
+                numpy.testing.assert_allclose(self.weights(f"run{clones}")[name], values, atol=1e-5, err_msg=name)
+        return one
+
+    def check_that_kills_do_not_matter(self, kills, steps, *arguments, pause, longest_wait):
+        """Trains undisturbed and then with SIGKILLs of clones and server in turn, and checks that the bits are equal.
+
+        pause: seconds that each clone of the second run sleeps in each step, so that the kills fall within the run on a
+        machine of any speed. longest_wait: seconds between two kills. Returns (servers, worker) of the second run.
+        """
+        config = self.write_config(steps=steps)
+        self.train_in_python(config, *arguments, run="straight")
+        server = ServerKeptAlive(lambda log: self.start_server(config, "killed", log=log))
+        worker = self.start_clones(*arguments, f"--pause={pause}", run="killed")
+        seed = random.randrange(1 << 32)
+        rng = random.Random(seed)
+        done = 0
+        while done < kills:
+            server.servers[-1].wait_for("clone 2 (")
+            clones = clone_processes(worker.popen.pid)
+            if len(clones) == 3:
+                time.sleep(rng.uniform(0.0, longest_wait))
+                self.assertIsNone(worker.popen.poll(), f"training ended after {done} kills (seed {seed})")
+                if done % 2:
+                    server.kill()
+                elif not kill(rng.choice(list(clones.values()))):
+                    continue
+                done += 1
+        self.assertEqual(worker.wait(600), 0, worker.text())
+        self.assertEqual(server.servers[-1].wait(), 0, server.text())
+        self.assertEqual(self.checkpoint(steps, "straight"), self.checkpoint(steps, "killed"), f"seed {seed}")
+        print(f"{kills} kills (seed {seed}): {steps} steps with the same bits")
         return server, worker
 
     def in_thread(self, function, *arguments):

@@ -1,10 +1,8 @@
 """PyTorch clones train: the result does not depend on their number, on kills or on the processes that load data."""
 import os
-import random
-import time
 import unittest
 
-from support import FULL, PythonJobTest, ServerKeptAlive, clone_processes, kill, skip_without_torch
+from support import FULL, PythonJobTest, skip_without_torch
 
 skip_without_torch()
 
@@ -21,20 +19,12 @@ KILLS = int(os.environ.get("PUSHPULL_TEST_KILLS", "50" if FULL else "4"))
 
 class TorchTraining(PythonJobTest):
 
-    def weights(self, run="run", **options):
-        return pushpull.load(self.folder / run, **options)
-
     def test_number_of_clones_does_not_change_the_weights(self):
-        config = self.write_config()
-        for clones in (1, 2, 3):
-            self.train_in_python(config, "network.py", run=f"run{clones}", clones=clones)
-        one = self.weights("run1")
-        self.assertEqual(list(one), list(network.make_network().state_dict()))
+        one = self.check_that_the_number_of_clones_does_not_matter("network.py")
         initial = network.make_network().state_dict()
+        self.assertEqual(list(one), list(initial))
         for name, values in one.items():
             self.assertGreater(numpy.abs(values - initial[name].numpy()).max(), 1e-3, f"{name} was not trained")
-            for clones in (2, 3):
-                numpy.testing.assert_allclose(self.weights(f"run{clones}")[name], values, atol=1e-5, err_msg=name)
 
     def test_one_clone_computes_what_pytorch_computes(self):
         config = self.write_config(steps=5)
@@ -103,30 +93,8 @@ class TorchTraining(PythonJobTest):
         self.assertGreater(accuracy, 0.95, worker.text())
 
     def test_killed_clones_and_servers_do_not_change_the_bits(self):
-        steps = 100 * KILLS
-        config = self.write_config(steps=steps)
-        arguments = ["network.py", "--norm", "--dropout"]
-        self.train_in_python(config, *arguments, run="straight")
-        server = ServerKeptAlive(lambda log: self.start_server(config, "killed", log=log))
-        worker = self.start_clones(*arguments, "--pause=0.05", run="killed")
-        seed = random.randrange(1 << 32)
-        rng = random.Random(seed)
-        kills = 0
-        while kills < KILLS:
-            clones = clone_processes(worker.popen.pid)
-            server.servers[-1].wait_for("clone 2 (")
-            if len(clones) == 3:
-                time.sleep(rng.uniform(0.0, 2.0))
-                self.assertIsNone(worker.popen.poll(), f"training ended after {kills} kills (seed {seed})")
-                if kills % 2:
-                    server.kill()
-                elif not kill(rng.choice(list(clones.values()))):
-                    continue
-                kills += 1
-        self.assertEqual(worker.wait(600), 0, worker.text())
-        self.assertEqual(server.servers[-1].wait(), 0, server.text())
-        self.assertEqual(self.checkpoint(steps, "straight"), self.checkpoint(steps, "killed"), f"seed {seed}")
-        print(f"{KILLS} kills (seed {seed}): {steps} steps with the same bits")
+        self.check_that_kills_do_not_matter(KILLS, 100 * KILLS, "network.py", "--norm", "--dropout", pause=0.05,
+                                            longest_wait=2.0)
 
 
 if __name__ == "__main__":

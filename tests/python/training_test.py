@@ -1,13 +1,11 @@
 """Python clones train on plain arrays: the result does not depend on their number, on kills or on the ps tasks."""
 import os
-import random
 import re
-import time
 import unittest
 
 import numpy
 
-from support import FULL, PythonJobTest, ServerKeptAlive, clone_processes, kill
+from support import FULL, PythonJobTest
 
 import pushpull
 from programs import perceptron
@@ -17,18 +15,9 @@ KILLS = int(os.environ.get("PUSHPULL_TEST_KILLS", "50" if FULL else "6"))
 
 class Training(PythonJobTest):
 
-    def weights(self, run="run", **options):
-        return pushpull.load(self.folder / run, **options)
-
     def test_number_of_clones_does_not_change_the_weights(self):
-        config = self.write_config()
-        for clones in (1, 2, 3):
-            self.train_in_python(config, "perceptron.py", run=f"run{clones}", clones=clones)
-        one = self.weights("run1")
+        one = self.check_that_the_number_of_clones_does_not_matter("perceptron.py")
         self.assertEqual(list(one), ["hidden/weights", "hidden/bias", "output/weights", "mean"])
-        for name, values in one.items():
-            for clones in (2, 3):
-                numpy.testing.assert_allclose(self.weights(f"run{clones}")[name], values, atol=1e-5, err_msg=name)
 
     def test_one_clone_computes_what_the_formula_says(self):
         self.train_in_python(self.write_config(steps=5), "perceptron.py", clones=1)
@@ -85,34 +74,12 @@ class Training(PythonJobTest):
         self.assertEqual(self.checkpoint(30, "straight"), self.checkpoint(30, "resumed"))
 
     def test_killed_clones_and_servers_do_not_change_the_bits(self):
-        # Each clone sleeps in each step, so that the kills fall within the run on a machine of any speed.
-        steps = 60 * KILLS
-        config = self.write_config(steps=steps)
-        self.train_in_python(config, "perceptron.py", run="straight")
-        server = ServerKeptAlive(lambda log: self.start_server(config, "killed", log=log))
-        worker = self.start_clones("perceptron.py", "--pause=0.04", run="killed")
-        seed = random.randrange(1 << 32)
-        rng = random.Random(seed)
-        kills = 0
-        while kills < KILLS:
-            clones = clone_processes(worker.popen.pid)
-            if len(clones) == 3:
-                time.sleep(rng.uniform(0.0, 1.0))
-                self.assertIsNone(worker.popen.poll(), f"training ended after {kills} kills (seed {seed})")
-                if kills % 2:
-                    server.kill()
-                elif not kill(rng.choice(list(clones.values()))):
-                    continue
-                kills += 1
-            server.servers[-1].wait_for("clone 2 (")
-        self.assertEqual(worker.wait(600), 0, worker.text())
-        self.assertEqual(server.servers[-1].wait(), 0, server.text())
+        server, worker = self.check_that_kills_do_not_matter(KILLS, 60 * KILLS, "perceptron.py", pause=0.04,
+                                                             longest_wait=1.0)
         self.assertEqual(worker.text().count("died (killed by signal 9)"), (KILLS + 1) // 2, worker.text())
         versions = [int(version) for version in re.findall(r"serving version (\d+)", server.text())]
         self.assertEqual(len(versions), KILLS // 2 + 1)
         self.assertEqual(versions, sorted(versions), "applied steps were lost")
-        self.assertEqual(self.checkpoint(steps, "straight"), self.checkpoint(steps, "killed"), f"seed {seed}")
-        print(f"{KILLS} kills (seed {seed}): {steps} steps with the same bits")
 
 
 if __name__ == "__main__":

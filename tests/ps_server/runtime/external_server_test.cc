@@ -289,7 +289,7 @@ TEST_F(ExternalServerTest, DoesNotStartAfreshWithoutItsCheckpoints) {
   const std::optional<absl::Status> end = servers_[0]->WaitForEnd(kPatience);
   ASSERT_TRUE(end.has_value());
   EXPECT_FALSE(end->ok());
-  // Which it says depends on whether the coordinator has looked for checkpoints before.
+  // The message depends on whether the coordinator had already looked for checkpoints.
   EXPECT_THAT(std::string(end->message()),
               AnyOf(HasSubstr("ckpt-00000000"), HasSubstr("only in its checkpoints")));
 }

@@ -109,7 +109,7 @@ TEST_F(ClusterCheckTest, AllTasksAreReady) {
                                     HasSubstr("ready"), HasSubstr("30313233"), HasSubstr(" ms")));
 }
 
-// As task 0 is while nobody has declared the variables of an external model.
+// Task 0 answers like this until a clone has declared the variables of an external model.
 TEST_F(ClusterCheckTest, TaskZeroMayNotBeReadyEither) {
   ps::ErrorDetail detail;
   detail.set_kind(ps::ErrorDetail::NOT_READY);

@@ -26,11 +26,6 @@ class RelayHandler final : public PsHandler {
   void Disconnect();
 
   PUSHPULL_DECLARE_HANDLER_FUNCTIONS
-  absl::Status PushChunk(const ps::PushChunk& header, const Payload& payload) override;
-  CancelFn FinishPush(const ps::PushChunk& last, Done<ps::PushReply> done) override;
-  CancelFn Pull(const ps::PullRequest& request, Done<PullSnapshot> done) override;
-  void OpenSharedMemory(const ps::OpenSharedMemoryRequest& request,
-                        Done<ps::OpenSharedMemoryReply> done) override;
 
  private:
   // For each call that waits for an answer, by number: a function that fails it.
