@@ -17,8 +17,12 @@ GOLDEN = TESTS / "golden" / "checkpoint"
 
 
 def write_checkpoint(folder, step, parts, variables, **changes):
-    """Writes a checkpoint whose shards have the given tensors: name -> (offset or None, flat array)."""
-    folder = folder / f"ckpt-{step:08d}"
+    """Publishes a checkpoint whose shards have the given tensors: name -> (offset or None, flat array).
+
+    As the server does, it writes the files into a pending folder and renames that.
+    """
+    published = folder / f"ckpt-{step:08d}"
+    folder = folder / f".tmp-ckpt-{step:08d}-e1"
     folder.mkdir(parents=True)
     files = []
     for shard, tensors in enumerate(parts):
@@ -40,6 +44,7 @@ def write_checkpoint(folder, step, parts, variables, **changes):
     rest = json.dumps(manifest)[1:].encode()
     (folder / "MANIFEST.json").write_bytes(
         b'{"manifest_sha256":"' + hashlib.sha256(rest).hexdigest().encode() + b'",\n' + rest)
+    folder.rename(published)
 
 
 class Checkpoints(EndToEndTest):
