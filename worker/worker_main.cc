@@ -73,8 +73,12 @@ ABSL_FLAG(std::string, device, "",
 ABSL_FLAG(std::string, precision, "",
           "Precision of activations: bf16 (default on a GPU) or fp32 (the only one on the CPU)");
 ABSL_FLAG(std::string, gradient_precision, "fp32",
-          "Precision of pushed gradients: fp32, or bf16, which halves the data sent; the server "
-          "sums in fp32");
+          "Precision of pushed gradients: fp32; bf16, which halves the data sent; or int8, which "
+          "sends about a quarter and adds what that loses to the clone's next gradient (after a "
+          "killed process a run then ends with other bits). The server sums in fp32");
+ABSL_FLAG(std::string, weight_precision, "fp32",
+          "Precision of pulled weights: fp32, or bf16, which halves the data received. The clones "
+          "then compute with rounded weights, moving statistics included; the server's stay fp32");
 ABSL_FLAG(bool, shared_memory, true,
           "true: exchange weights and gradients with ps tasks on this machine through shared "
           "memory; false: through the connection, as with tasks on other machines");
@@ -149,6 +153,11 @@ absl::Status CheckFlags() {
     return UsageError(absl::StrCat("--gradient_precision=", gradients, ", expected one of ",
                                    GradientCodecFlags()));
   }
+  const std::string weights = absl::GetFlag(FLAGS_weight_precision);
+  if (FindWeightCodec(weights) == nullptr) {
+    return UsageError(
+        absl::StrCat("--weight_precision=", weights, ", expected one of ", WeightCodecFlags()));
+  }
   if (absl::GetFlag(FLAGS_threads) < 0) return UsageError("--threads must not be negative");
   const int max_side = absl::GetFlag(FLAGS_image_cache_max_side);
   if (max_side < 0) return UsageError("--image_cache_max_side must not be negative");
@@ -171,6 +180,7 @@ WorkerOptions OptionsFromFlags(const ClusterSpec& cluster) {
   if (options.compute.threads == 0)
     options.compute.threads = std::max(1, NumCores() / options.num_clones);
   options.gradient_codec = FindGradientCodec(absl::GetFlag(FLAGS_gradient_precision));
+  options.weight_codec = FindWeightCodec(absl::GetFlag(FLAGS_weight_precision));
   options.shared_memory = absl::GetFlag(FLAGS_shared_memory);
   options.data_dir = absl::GetFlag(FLAGS_data_dir);
   options.image_cache.folder = absl::GetFlag(FLAGS_image_cache_dir);

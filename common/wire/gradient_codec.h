@@ -1,12 +1,13 @@
-// The encodings of gradients on the wire. Each codec has a separate file in codecs/ and a row in
-// gradient_codec.cc; a new one needs a value of ps::GradientEncoding besides. The encoding of a
-// chunk is stated in its header, never guessed from its length.
+// The encodings of gradients on the wire; some of them serve weights too. Each codec has a separate
+// file in codecs/ and a row in gradient_codec.cc; a new one needs a value of ps::GradientEncoding
+// besides. The encoding of a chunk is stated in its header, never guessed from its length.
 #ifndef PUSHPULL_COMMON_WIRE_GRADIENT_CODEC_H_
 #define PUSHPULL_COMMON_WIRE_GRADIENT_CODEC_H_
 
 #include <cstdint>
 #include <string>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 
@@ -25,6 +26,10 @@ class GradientCodec {
   virtual absl::string_view flag() const = 0;
   // Returns whether the encoded bytes are the floats themselves, so that no copy is needed.
   virtual bool is_float32() const { return false; }
+  // Returns whether encoding loses so much that a clone has to add the loss to its next gradient
+  // (worker/client/error_feedback.h). Weights are not sent in such an encoding: nothing would make
+  // up for the loss.
+  virtual bool needs_error_feedback() const { return false; }
 
   virtual int64_t EncodedBytes(int64_t elements) const = 0;
   virtual void Encode(absl::Span<const float> chunk, char* bytes) const = 0;
@@ -41,9 +46,16 @@ const GradientCodec* FindGradientCodec(absl::string_view flag);
 // Returns the flags of all codecs, separated by ", ".
 std::string GradientCodecFlags();
 
+// The same for weights, which the server sends without error feedback.
+// INVALID_ARGUMENT: this build does not know the encoding, or does not send weights in it.
+absl::StatusOr<const GradientCodec*> FindWeightCodec(ps::GradientEncoding encoding);
+const GradientCodec* FindWeightCodec(absl::string_view flag);
+std::string WeightCodecFlags();
+
 // The codecs, each in the file of its name in codecs/.
 const GradientCodec& Float32Codec();
 const GradientCodec& Bfloat16Codec();
+const GradientCodec& Int8Codec();
 
 }  // namespace pushpull
 

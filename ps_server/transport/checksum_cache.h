@@ -1,5 +1,5 @@
-// Caches the CRC32Cs of the chunks of recently pulled versions. All clones pull the same version,
-// so its checksums need to be computed only once.
+// Encodes the chunks of pulled versions, and caches the CRC32Cs of recent ones. All clones pull the
+// same version, so its checksums need to be computed only once.
 #ifndef PUSHPULL_PS_SERVER_TRANSPORT_CHECKSUM_CACHE_H_
 #define PUSHPULL_PS_SERVER_TRANSPORT_CHECKSUM_CACHE_H_
 
@@ -12,26 +12,30 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 
+#include "common/wire/gradient_codec.h"
 #include "common/wire/ps_handler.h"
 
 namespace pushpull {
 
-// The checksums of the chunks of one snapshot. Thread-safe; two threads that ask for the same chunk
-// at the same time may both compute its checksum.
+// The encoded chunks of one snapshot, and their checksums. Thread-safe; two threads that ask for
+// the same chunk at the same time may both compute its checksum.
 //
 // The object does not keep the snapshot's bytes alive. Get and Copy read them, so the caller must
 // hold a copy of the snapshot's payload.owner meanwhile.
 class SnapshotChecksums {
  public:
-  explicit SnapshotChecksums(const PullSnapshot& snapshot);
+  // `codec` must outlive the object.
+  SnapshotChecksums(const PullSnapshot& snapshot, const GradientCodec* codec);
 
-  // The CRC32C of a chunk as ChunkOfSnapshot cuts it.
+  // The size of a chunk as ChunkOfSnapshot cuts it, encoded.
+  size_t EncodedBytes(uint32_t chunk) const;
+  // The CRC32C of a chunk, where the codec is float32.
   uint32_t Get(uint32_t chunk);
-  // Copies the chunk to `to` and returns its CRC32C. If the checksum is not known yet, one pass
-  // over the bytes does both.
+  // Encodes the chunk to `to`, EncodedBytes(chunk) bytes, and returns the CRC32C of what was
+  // written. If a float32 chunk's checksum is not known yet, one pass over the bytes does both.
   uint32_t Copy(uint32_t chunk, char* to);
-  // Whether these are the checksums of that very snapshot, at the same address.
-  bool IsOf(const PullSnapshot& snapshot) const;
+  // Whether these are the checksums of that very snapshot, at the same address, so encoded.
+  bool IsOf(const PullSnapshot& snapshot, const GradientCodec* codec) const;
 
  private:
   std::optional<uint32_t> Find(uint32_t chunk) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -39,6 +43,7 @@ class SnapshotChecksums {
 
   // Without payload.owner, so that the cache does not pin a version.
   const PullSnapshot snapshot_;
+  const GradientCodec* const codec_;
   absl::Mutex mutex_;
   std::vector<std::optional<uint32_t>> known_ ABSL_GUARDED_BY(mutex_);
 };
@@ -46,8 +51,8 @@ class SnapshotChecksums {
 // Keeps the checksums of the last kEntries snapshots. Thread-safe.
 class ChecksumCache {
  public:
-  // The checksums of `snapshot`; the same object for every caller with the same snapshot.
-  std::shared_ptr<SnapshotChecksums> For(const PullSnapshot& snapshot);
+  // The checksums of `snapshot`; the same object for every caller with the same snapshot and codec.
+  std::shared_ptr<SnapshotChecksums> For(const PullSnapshot& snapshot, const GradientCodec* codec);
 
  private:
   static constexpr size_t kEntries = 8;

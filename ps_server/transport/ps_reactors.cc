@@ -14,7 +14,9 @@
 #include "absl/synchronization/mutex.h"
 
 #include "common/base/status_macros.h"
+#include "common/wire/gradient_codec.h"
 #include "common/wire/grpc/chunk_codec.h"
+#include "common/wire/grpc/chunk_memory.h"
 
 namespace pushpull {
 namespace {
@@ -217,6 +219,13 @@ class PullReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
       Finish(ToGrpcStatus(allowed));
       return;
     }
+    const absl::StatusOr<const GradientCodec*> codec = FindWeightCodec(parsed.encoding());
+    if (!codec.ok()) {
+      once_->Claim();
+      Finish(ToGrpcStatus(codec.status()));
+      return;
+    }
+    codec_ = *codec;
     worker_id_ = parsed.worker_id();
     shared_memory_ = parsed.shared_memory();
     cancel_.Set(handler->Pull(parsed, [once = once_](absl::StatusOr<PullSnapshot> result) {
@@ -266,33 +275,43 @@ class PullReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
     }
     guards_.watch->Extend(number_, guards_.watch->limits().pull_stalled);
     snapshot_ = std::move(*result);
-    checksums_ = services_->checksums.For(snapshot_);
+    checksums_ = services_->checksums.For(snapshot_, codec_);
     turn_.emplace(services_->exchanges.Find(worker_id_, shared_memory_));
     header_.set_epoch(snapshot_.epoch);
     header_.set_version(snapshot_.version);
     header_.set_shard(snapshot_.shard);
+    header_.set_encoding(codec_->encoding());
     WriteNext();
   }
 
-  // Writes one chunk at a time, so that no chunks queue up for a slow reader.
+  // Writes one chunk at a time, so that no chunks queue up for a slow reader, and so that a pull
+  // holds one encoded chunk at most.
   void WriteNext() {
-    const Payload payload = ChunkOfSnapshot(snapshot_, static_cast<int>(next_chunk_));
+    const Payload floats = ChunkOfSnapshot(snapshot_, static_cast<int>(next_chunk_));
     const char* const end = snapshot_.payload.data + snapshot_.payload.size_bytes;
     header_.set_chunk(next_chunk_);
+    const size_t size_bytes = checksums_->EncodedBytes(next_chunk_);
     uint32_t crc = 0;
-    std::optional<ps::SharedChunk> shared = turn_->Put(
-        payload.size_bytes, [&](char* slot) { crc = checksums_->Copy(next_chunk_, slot); });
+    const auto encode = [&](char* to) { crc = checksums_->Copy(next_chunk_, to); };
+    std::optional<ps::SharedChunk> shared = turn_->Put(size_bytes, encode);
+    Payload payload;
     if (shared.has_value()) {
       *header_.mutable_shared() = *std::move(shared);
-      header_.set_crc32c(crc);
-      buffer_ = EncodeChunk(header_, Payload());
     } else {
       header_.clear_shared();
-      header_.set_crc32c(checksums_->Get(next_chunk_));
-      buffer_ = EncodeChunk(header_, payload);
+      if (codec_->is_float32()) {
+        payload = floats;
+        crc = checksums_->Get(next_chunk_);
+      } else {
+        std::shared_ptr<char[]> encoded = TakeChunkMemory(size_bytes);
+        encode(encoded.get());
+        payload = {encoded, encoded.get(), size_bytes};
+      }
     }
+    header_.set_crc32c(crc);
+    buffer_ = EncodeChunk(header_, payload);
     ++next_chunk_;
-    if (payload.data + payload.size_bytes == end) {
+    if (floats.data + floats.size_bytes == end) {
       snapshot_.payload.owner.reset();  // buffer_ keeps what it still needs
       StartWriteAndFinish(&buffer_, grpc::WriteOptions(), grpc::Status::OK);
     } else {
@@ -306,6 +325,7 @@ class PullReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   const std::shared_ptr<FinishOnce<PullReactor>> once_;
   CancelSlot cancel_;
   const CallWatch::CallNumber number_;
+  const GradientCodec* codec_ = nullptr;  // for PullRequest.encoding
   uint32_t worker_id_ = 0;
   uint64_t shared_memory_ = 0;    // PullRequest.shared_memory
   std::optional<SendTurn> turn_;  // set once the answer has begun

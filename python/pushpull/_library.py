@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from pushpull.errors import InstallationError
 
-CLIENT_VERSION = 1  # PUSHPULL_CLIENT_VERSION of the header
+CLIENT_VERSION = 2  # PUSHPULL_CLIENT_VERSION of the header
 LIBRARY = "libpushpull_client.so"
 PACKAGE = pathlib.Path(__file__).resolve().parent
 NATIVE = PACKAGE / "_native"  # where the wheel has the library and the programs
@@ -30,7 +30,8 @@ class CloneOptions(ctypes.Structure):
                 ("session", ctypes.c_uint64), ("process_number", ctypes.c_uint64), ("peer_name", ctypes.c_char_p),
                 ("peer_deadline_seconds", ctypes.c_double), ("bfloat16_gradients", ctypes.c_int32),
                 ("shared_memory", ctypes.c_int32), ("tls_ca", ctypes.c_char_p), ("tls_cert", ctypes.c_char_p),
-                ("tls_key", ctypes.c_char_p), ("insecure", ctypes.c_int32)]
+                ("tls_key", ctypes.c_char_p), ("insecure", ctypes.c_int32), ("int8_gradients", ctypes.c_int32),
+                ("bfloat16_weights", ctypes.c_int32)]
 
 
 class Job(ctypes.Structure):

@@ -378,9 +378,9 @@ def _new_identity(addresses: str, clone: int) -> tuple[int, int]:
 
 def connect(address: Union[str, Sequence[str], None] = None, *, clone: Optional[int] = None,
             num_clones: Optional[int] = None, model_name: Optional[str] = None, peer_deadline_s: float = 300.0,
-            bfloat16_gradients: bool = False, shared_memory: bool = True, tls_ca: Optional[PathLike] = None,
-            tls_cert: Optional[PathLike] = None, tls_key: Optional[PathLike] = None, insecure: bool = False,
-            check: Optional[Callable[[], None]] = None) -> ParameterServer:
+            bfloat16_gradients: bool = False, int8_gradients: bool = False, bfloat16_weights: bool = False,
+            shared_memory: bool = True, tls_ca: Optional[PathLike] = None, tls_cert: Optional[PathLike] = None,
+            tls_key: Optional[PathLike] = None, insecure: bool = False, check: Optional[Callable[[], None]] = None) -> ParameterServer:
     """Connects to a parameter server as one clone of its job. Blocks until it answers.
 
     What is not given comes from the environment that `pushpull worker` sets for the clones it starts.
@@ -390,6 +390,10 @@ def connect(address: Union[str, Sequence[str], None] = None, *, clone: Optional[
     model_name: if given, the job must have it as model.external.name.
     peer_deadline_s: seconds of silence after which a server is given up.
     bfloat16_gradients: send gradients as bfloat16, which halves the bytes.
+    int8_gradients: send gradients as blocks of int8, about a quarter of the bytes. What that loses of one contribution
+        is added to the next, until this process ends; after a killed process a run ends with other bits.
+    bfloat16_weights: receive weights rounded to bfloat16, half the bytes. The model computes with rounded weights and
+        moving statistics; the server's stay float32.
     shared_memory: exchange data with servers on this machine through shared memory.
     tls_ca, tls_cert, tls_key: PEM files for TLS.
     insecure: allow connections without TLS to other machines, because the network is trusted.
@@ -415,7 +419,7 @@ def connect(address: Union[str, Sequence[str], None] = None, *, clone: Optional[
     options = _library.CloneOptions(
         ps=addresses.encode(), worker_id=clone, num_replicas=num_clones, session=session, process_number=process_number,
         peer_deadline_seconds=peer_deadline_s, bfloat16_gradients=bfloat16_gradients, shared_memory=shared_memory,
-        tls_ca=encoded(tls_ca), tls_cert=encoded(tls_cert), tls_key=encoded(tls_key), insecure=insecure)
+        int8_gradients=int8_gradients, bfloat16_weights=bfloat16_weights, tls_ca=encoded(tls_ca), tls_cert=encoded(tls_cert), tls_key=encoded(tls_key), insecure=insecure)
     ps = ParameterServer(options, check)
     if model_name is not None and ps.job.external_name != model_name:
         found = ps.job.external_name

@@ -54,6 +54,8 @@ ABSL_FLAG(std::string, python_clone, "scripts/bench/round/python_clone.py",
 ABSL_FLAG(std::string, clone_of, "", "internal: run as a clone of the server at this address");
 ABSL_FLAG(int, clone_index, 0, "internal: number of this clone");
 ABSL_FLAG(int, num_clones, 1, "internal: clones of this run");
+ABSL_FLAG(std::string, gradient_precision, "fp32", "internal: as the worker's flag");
+ABSL_FLAG(std::string, weight_precision, "fp32", "internal: as the worker's flag");
 ABSL_FLAG(bool, shared_memory, false, "internal: chunks go through shared memory");
 
 namespace pushpull {
@@ -365,6 +367,13 @@ absl::Status RunClone() {
   options.clone = absl::GetFlag(FLAGS_clone_index);
   options.num_clones = absl::GetFlag(FLAGS_num_clones);
   options.shared_memory = absl::GetFlag(FLAGS_shared_memory);
+  options.gradient_codec = FindGradientCodec(absl::GetFlag(FLAGS_gradient_precision));
+  options.weight_codec = FindWeightCodec(absl::GetFlag(FLAGS_weight_precision));
+  if (options.gradient_codec == nullptr || options.weight_codec == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--gradient_precision: one of ", GradientCodecFlags(),
+                     "; --weight_precision: ", "one of ", WeightCodecFlags()));
+  }
   const int warmup = absl::GetFlag(FLAGS_warmup_rounds);
   options.rounds = warmup + absl::GetFlag(FLAGS_rounds);
   PP_ASSIGN_OR_RETURN(options.security, TransportSecurityFromFlags());

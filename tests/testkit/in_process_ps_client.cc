@@ -15,6 +15,7 @@
 #include "common/base/status_macros.h"
 #include "common/model/sharding.h"
 #include "common/wire/error_detail.h"
+#include "common/wire/gradient_codec.h"
 
 namespace pushpull {
 namespace {
@@ -179,6 +180,7 @@ absl::Status InProcessPsClient::Pull(const ps::PullRequest& request, absl::Durat
   const Deadline deadline(timeout);
   const CallFault fault = line_.Next("Pull");
   if (fault.drop_request) return line_.Lost("Pull");
+  PP_ASSIGN_OR_RETURN(const GradientCodec* const codec, FindWeightCodec(request.encoding()));
   absl::StatusOr<PullSnapshot> snapshot;
   for (int i = 0; i <= fault.duplicates; ++i) {
     auto answer = std::make_shared<Answer<PullSnapshot>>();
@@ -191,9 +193,15 @@ absl::Status InProcessPsClient::Pull(const ps::PullRequest& request, absl::Durat
   header.set_epoch(snapshot->epoch);
   header.set_version(snapshot->version);
   header.set_shard(snapshot->shard);
+  header.set_encoding(codec->encoding());
   const int num_chunks = NumChunks(snapshot->payload.size_bytes / sizeof(float));
   for (int chunk = 0; chunk < num_chunks; ++chunk) {
-    const Payload payload = ChunkOfSnapshot(*snapshot, chunk);
+    const Payload floats = ChunkOfSnapshot(*snapshot, chunk);
+    const int64_t elements = floats.size_bytes / sizeof(float);
+    std::string encoded(codec->EncodedBytes(elements), '\0');
+    codec->Encode({reinterpret_cast<const float*>(floats.data), static_cast<size_t>(elements)},
+                  encoded.data());
+    const Payload payload{nullptr, encoded.data(), encoded.size()};
     header.set_chunk(chunk);
     header.set_crc32c(Crc32c(payload.data, payload.size_bytes));
     PP_ASSIGN_OR_RETURN(char* const out, sink(header, payload.size_bytes));

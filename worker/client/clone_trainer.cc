@@ -59,7 +59,8 @@ CloneTrainer::CloneTrainer(PsSession* session, GradientSource* source, const Var
   const Sharding sharding(layout->total_elements(), static_cast<int>(shards.size()));
   pusher_ = std::make_unique<GradientPusher>(
       shards, sharding, clock_,
-      GradientPusherOptions{kPushTimeout, options.gradient_codec, options.instruments.sending});
+      GradientPusherOptions{kPushTimeout, options.gradient_codec, options.instruments.sending,
+                            MovingStatisticsOf(*layout)});
 }
 
 CloneTrainer::~CloneTrainer() { StopHeartbeat(); }
@@ -346,11 +347,14 @@ absl::Status CloneTrainer::Contribute(const ps::ReplicaGrant& grant, const ps::P
   }
   PP_RETURN_IF_ERROR(reply.status());
   uint64_t staleness = reply->staleness();
+  ps::PushReply::Outcome outcome = reply->outcome();
   session_->NoteVersion(reply->version());
   if (!commit_with_chunks) {
     PP_ASSIGN_OR_RETURN(const ps::CommitReply committed, Commit(key, info));
     staleness = committed.staleness();
+    outcome = committed.outcome();
   }
+  pusher_->NoteOutcome(outcome);
   NoteImages(result->samples);
   Report(*result, sync_ ? key.step() : session_->version(), staleness);
   return absl::OkStatus();

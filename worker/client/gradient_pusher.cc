@@ -31,6 +31,10 @@ GradientPusher::GradientPusher(std::vector<PsClient*> shards, const Sharding& sh
     }
     encoded_.reset(new char[bytes]);
   }
+  if (options_.codec->needs_error_feedback()) {
+    feedback_ = std::make_unique<ErrorFeedback>(sharding_.total_elements(),
+                                                options_.moving_statistics, options_.codec);
+  }
   thread_ = std::thread([this] { RunThread(); });
 }
 
@@ -73,6 +77,16 @@ absl::StatusOr<ps::PushReply> GradientPusher::Repeat(const ps::CommitInfo& commi
     sending_ = true;
   }
   return Await();
+}
+
+void GradientPusher::NoteOutcome(ps::PushReply::Outcome outcome) {
+  {
+    absl::MutexLock lock(&mutex_);
+    CHECK(!sending_) << "the contribution is still on its way";
+  }
+  // ALREADY_APPLIED is not enough: the step was probably decided without this contribution.
+  const bool counts = outcome == ps::PushReply::ACCEPTED || outcome == ps::PushReply::DUPLICATE;
+  if (feedback_ != nullptr && counts) feedback_->Accept();
 }
 
 void GradientPusher::Abandon() {
@@ -175,7 +189,12 @@ Payload GradientPusher::Encoded(const std::shared_ptr<const float>& gradient, in
   const size_t bytes = options_.codec->EncodedBytes(range.size());
   if (encoded_ == nullptr) return {gradient, reinterpret_cast<const char*>(elements), bytes};
   char* const encoded = encoded_.get() + encoded_at_[shard][chunk];
-  options_.codec->Encode({elements, static_cast<size_t>(range.size())}, encoded);
+  const absl::Span<const float> span(elements, range.size());
+  if (feedback_ != nullptr) {
+    feedback_->Encode(range.begin, span, encoded);
+  } else {
+    options_.codec->Encode(span, encoded);
+  }
   return {encoded_, encoded, bytes};
 }
 

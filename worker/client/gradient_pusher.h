@@ -21,6 +21,7 @@
 #include "common/wire/gradient_codec.h"
 #include "common/wire/ps_client.h"
 #include "protos/parameter_server.pb.h"
+#include "worker/client/error_feedback.h"
 
 namespace pushpull {
 
@@ -29,6 +30,8 @@ struct GradientPusherOptions {
   const GradientCodec* codec = &Float32Codec();    // on the wire
   // If not null, gets a span per contribution, from its first bytes to the last answer.
   TraceRow* row = nullptr;
+  // As in ErrorFeedback, for a codec that needs it.
+  std::vector<ElementRange> moving_statistics = {};
 };
 
 // Handles one contribution at a time: call Start, then Advance any number of times, then either
@@ -66,6 +69,12 @@ class GradientPusher {
   // ignore the chunks that they have.
   absl::StatusOr<ps::PushReply> Repeat(const ps::CommitInfo& commit);
 
+  // Says what became of the last contribution. If the server has accepted it, the next one makes up
+  // for what its encoding has lost (error_feedback.h). A contribution that is sent again before
+  // this call, by Repeat or from Start, has the same bytes. Call it after Await, before the next
+  // Start; not at all for a contribution that was abandoned, refused or void.
+  void NoteOutcome(ps::PushReply::Outcome outcome);
+
   // Gives up the contribution. Blocks until the gradient is not read any more: at most rpc_timeout,
   // if a chunk is being sent to a server that does not read.
   void Abandon();
@@ -99,6 +108,9 @@ class GradientPusher {
   // Holds the encoded chunks; null if the gradient is sent as it is. Shared with the transport.
   std::shared_ptr<char[]> encoded_;
   std::vector<std::vector<int64_t>> encoded_at_;  // by shard and chunk: where it lies in encoded_
+  // Null if the codec does not need it. Used by the sending thread while it has a contribution, and
+  // by the compute thread in between.
+  std::unique_ptr<ErrorFeedback> feedback_;
 
   absl::Mutex mutex_;
   Job job_ ABSL_GUARDED_BY(mutex_);

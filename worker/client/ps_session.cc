@@ -291,17 +291,22 @@ absl::Status PsSession::PullShard(int shard, uint64_t min_version, bool exact,
     *request.mutable_grant() = held.front();
   }
   request.set_wait_milliseconds(absl::ToInt64Milliseconds(poll_timeout));
+  const GradientCodec* const codec = options_.weight_codec;
+  request.set_encoding(codec->encoding());
+  std::unique_ptr<char[]> encoded;  // a chunk; null if chunks are floats already
   int next_chunk = 0;
-  // Reports the chunk before next_chunk. Its checksum has been verified when the sink is called for
-  // the following chunk, or when the pull has succeeded.
+  // Decodes and reports the chunk before next_chunk. Its checksum has been verified when the sink
+  // is called for the following chunk, or when the pull has succeeded.
   const auto chunk_is_there = [&] {
-    if (!on_elements) return;
     if (next_chunk == 0) {
-      if (shard == 0) on_elements(0, 0);
+      if (on_elements && shard == 0) on_elements(0, 0);
       return;
     }
     const ElementRange range = sharding.chunk(shard, next_chunk - 1);
-    on_elements(range.begin, range.end);
+    if (encoded != nullptr) {
+      codec->Decode(encoded.get(), range.size(), 0, range.size(), flat.data() + range.begin);
+    }
+    if (on_elements) on_elements(range.begin, range.end);
   };
   const auto sink = [&](const ps::PullChunk& header, size_t size_bytes) -> absl::StatusOr<char*> {
     chunk_is_there();
@@ -310,17 +315,23 @@ absl::Status PsSession::PullShard(int shard, uint64_t min_version, bool exact,
                                               " than the ", next_chunk, " it has"));
     }
     const ElementRange range = sharding.chunk(shard, next_chunk);
+    const size_t expected_bytes = codec->EncodedBytes(range.size());
     if (header.shard() != shard || header.chunk() != next_chunk ||
-        size_bytes != range.size() * sizeof(float) ||
+        header.encoding() != codec->encoding() || size_bytes != expected_bytes ||
         (next_chunk > 0 && header.version() != *version)) {
       return absl::DataLossError(absl::StrCat(
           PeerName(shard), " sent chunk ", header.chunk(), " of shard ", header.shard(),
-          " at version ", header.version(), " with ", size_bytes, " bytes, expected chunk ",
-          next_chunk, " with ", range.size() * sizeof(float), " bytes"));
+          " at version ", header.version(), " with ", size_bytes, " bytes in encoding ",
+          static_cast<int>(header.encoding()), ", expected chunk ", next_chunk, " with ",
+          expected_bytes, " bytes as ", codec->flag()));
     }
     *version = header.version();
     ++next_chunk;
-    return reinterpret_cast<char*>(flat.data() + range.begin);
+    if (codec->is_float32()) return reinterpret_cast<char*>(flat.data() + range.begin);
+    if (encoded == nullptr) {
+      encoded.reset(new char[codec->EncodedBytes(Sharding::kChunkElements)]);
+    }
+    return encoded.get();
   };
   const absl::Duration timeout = poll_timeout + options_.rpc_timeout;
   const absl::Duration start = clock_->Now();

@@ -24,6 +24,7 @@
 #include "common/model/sharding.h"
 #include "common/model/variable_layout.h"
 #include "common/trace/clock_offset.h"
+#include "common/wire/gradient_codec.h"
 #include "common/wire/ps_client.h"
 #include "worker/client/clone_identity.h"
 
@@ -44,6 +45,9 @@ class PsSession {
     absl::Duration rpc_timeout = absl::Seconds(30);   // of one attempt
     uint64_t jitter_seed = 1;                         // for the pauses between attempts
     CloneIdentity identity = {};                      // session 0: a random one is drawn
+    // How the server sends the weights. Other encodings than float32 round them; the server's
+    // weights stay as they are.
+    const GradientCodec* weight_codec = &Float32Codec();
     // If not null, gets a sample of ps task 0's clock from each answer that contains it.
     ClockOffset* server_clock = nullptr;
   };
@@ -86,8 +90,9 @@ class PsSession {
   absl::Status Heartbeat(const ps::CloneProgress& progress);
 
   // Pulls the variables of all shards into `flat`, one shard after the other, and returns the
-  // version. With `exact` it is min_version in all shards. Otherwise each shard sends min_version
-  // or a later one, and the oldest of these is returned.
+  // version. Options::weight_codec decides how they are rounded. With `exact` it is min_version in
+  // all shards. Otherwise each shard sends min_version or a later one, and the oldest of these is
+  // returned.
   //
   // Makes one attempt per shard, which blocks for at most poll_timeout plus rpc_timeout; Stop does
   // not shorten it.

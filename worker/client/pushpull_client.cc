@@ -63,7 +63,7 @@ void InitLogging() {
 
 std::string Text(const char* text) { return text == nullptr ? "" : text; }
 
-// Keeps what is wrong with the TLS options for pushpull_clone_connect.
+// Keeps what is wrong with the options for pushpull_clone_connect.
 ProgramCloneOptions Convert(const PushpullCloneOptions& from, absl::Status* problem) {
   ProgramCloneOptions to;
   to.ps = absl::StrSplit(Text(from.ps), ',', absl::SkipWhitespace());
@@ -79,6 +79,12 @@ ProgramCloneOptions Convert(const PushpullCloneOptions& from, absl::Status* prob
                                    : -absl::InfiniteDuration();
   }
   if (from.bfloat16_gradients != 0) to.gradient_codec = &Bfloat16Codec();
+  if (from.int8_gradients != 0) to.gradient_codec = &Int8Codec();
+  if (from.bfloat16_weights != 0) to.session.weight_codec = &Bfloat16Codec();
+  if (from.bfloat16_gradients != 0 && from.int8_gradients != 0) {
+    *problem = absl::InvalidArgumentError(
+        "bfloat16_gradients contradicts int8_gradients: leave one of them out");
+  }
   to.shared_memory = from.shared_memory != 0;
   to.security.insecure = from.insecure != 0;
   TlsFiles files{Text(from.tls_ca), Text(from.tls_cert), Text(from.tls_key)};

@@ -28,7 +28,7 @@ extern "C" {
 #define PUSHPULL_CLIENT_API __attribute__((visibility("default")))
 
 // Raised when a function or a structure changes incompatibly.
-#define PUSHPULL_CLIENT_VERSION 1
+#define PUSHPULL_CLIENT_VERSION 2
 
 enum {
   PUSHPULL_OK = 0,
@@ -63,6 +63,10 @@ typedef struct {
   const char* tls_key;
   int32_t insecure;  // 1: allows plaintext to other machines, which everybody on the way can read
                      // and change
+  // 1: gradients are sent as int8 blocks, about a quarter of the bytes, and what that loses is
+  // added to the next gradient. Not together with bfloat16_gradients.
+  int32_t int8_gradients;
+  int32_t bfloat16_weights;  // 1: weights arrive rounded to bfloat16, half as many bytes
 } PushpullCloneOptions;
 
 // Never fails; pushpull_clone_connect reports what is wrong with the options.

@@ -30,6 +30,7 @@ PsSession::Options SessionOptions(const WorkerOptions& options, int clone) {
   session.identity = options.identity;
   session.peer_deadline = options.peer_deadline;
   session.jitter_seed = static_cast<uint64_t>(getpid());
+  session.weight_codec = options.weight_codec;
   session.server_clock = options.server_clock;
   return session;
 }

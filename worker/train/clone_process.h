@@ -36,8 +36,9 @@ struct WorkerOptions {
   int worker_index = 0;
   ComputeOptions compute = {};  // of one clone
   const GradientCodec* gradient_codec = &Float32Codec();
-  bool shared_memory = true;  // use it with ps tasks on this machine
-  std::string data_dir;       // prefix of relative input paths in the pipeline config
+  const GradientCodec* weight_codec = &Float32Codec();  // PsSession::Options::weight_codec
+  bool shared_memory = true;                            // use it with ps tasks on this machine
+  std::string data_dir;  // prefix of relative input paths in the pipeline config
   ImageCacheOptions image_cache;
   absl::Duration peer_deadline = absl::Minutes(5);  // PsSession::Options::peer_deadline
   TransportSecurity security = {};

@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -16,6 +17,7 @@
 #include "common/model/variable_layout.h"
 #include "common/wire/grpc/grpc_ps_client.h"
 #include "common/wire/security/transport_credentials.h"
+#include "worker/client/error_feedback.h"
 
 namespace pushpull {
 namespace {
@@ -35,6 +37,8 @@ class Clone {
   absl::Status AwaitOthers(absl::Duration give_up);
   absl::Status Heartbeat();
   absl::Status Push(uint64_t step);
+  // Returns a chunk of the gradient, encoded.
+  Payload Encoded(int chunk);
   absl::Status Pull(uint64_t min_version, bool exact);
 
   const CloneOptions options_;
@@ -45,6 +49,9 @@ class Clone {
   std::unique_ptr<Sharding> sharding_;
   std::shared_ptr<std::vector<float>> gradient_;
   std::vector<float> weights_;
+  // Null where the floats are sent as they are.
+  std::shared_ptr<char[]> encoded_;
+  std::unique_ptr<ErrorFeedback> feedback_;
   uint64_t version_ = 0;
   absl::Duration last_heartbeat_;
 };
@@ -79,6 +86,7 @@ absl::Status Clone::Join() {
     VariableSpec variable;
     variable.name = entry.name();
     variable.shape.assign(entry.shape().begin(), entry.shape().end());
+    if (entry.moving_statistic()) variable.kind = VariableKind::kMovingStatistic;
     variables.push_back(std::move(variable));
     *request.add_variables() = entry;
   }
@@ -86,6 +94,13 @@ absl::Status Clone::Join() {
   sharding_ = std::make_unique<Sharding>(layout.total_elements(), 1);
   gradient_ = std::make_shared<std::vector<float>>(layout.total_elements(), 1e-6f);
   weights_.resize(layout.total_elements());
+  if (!options_.gradient_codec->is_float32()) {
+    encoded_.reset(new char[options_.gradient_codec->EncodedBytes(layout.total_elements())]);
+  }
+  if (options_.gradient_codec->needs_error_feedback()) {
+    feedback_ = std::make_unique<ErrorFeedback>(layout.total_elements(), MovingStatisticsOf(layout),
+                                                options_.gradient_codec);
+  }
   absl::StatusOr<ps::RegisterReply> registered = client_->Register(request, kTimeout);
   // The server already listens for a moment before its variables are restored.
   while (absl::IsUnavailable(registered.status()) && clock_.Now() < give_up) {
@@ -131,8 +146,27 @@ absl::Status Clone::Heartbeat() {
   return absl::OkStatus();
 }
 
+Payload Clone::Encoded(int chunk) {
+  const ElementRange range = sharding_->chunk(0, chunk);
+  const absl::Span<const float> floats(gradient_->data() + range.begin, range.size());
+  const GradientCodec& codec = *options_.gradient_codec;
+  const size_t size_bytes = codec.EncodedBytes(range.size());
+  if (encoded_ == nullptr) {
+    return {gradient_, reinterpret_cast<const char*>(floats.data()), size_bytes};
+  }
+  // Chunks before this one have whole blocks, so their bytes lie before these.
+  char* const encoded = encoded_.get() + codec.EncodedBytes(range.begin);
+  if (feedback_ != nullptr) {
+    feedback_->Encode(range.begin, floats, encoded);
+  } else {
+    codec.Encode(floats, encoded);
+  }
+  return {encoded_, encoded, size_bytes};
+}
+
 absl::Status Clone::Push(uint64_t step) {
   ps::PushChunk header;
+  header.set_encoding(options_.gradient_codec->encoding());
   ps::PushKey* key = header.mutable_key();
   key->set_run_id(job_.run_id());
   key->set_epoch(registered_.epoch());
@@ -145,15 +179,15 @@ absl::Status Clone::Push(uint64_t step) {
   auto stream = client_->StartPush(kTimeout);
   // Sends from the end, because the backward pass fills the gradient from there.
   for (int chunk = sharding_->num_chunks(0) - 1; chunk >= 0; --chunk) {
-    const ElementRange range = sharding_->chunk(0, chunk);
     header.set_chunk(chunk);
     if (chunk == 0) header.mutable_commit()->set_samples(32);
-    const Payload payload{gradient_, reinterpret_cast<const char*>(gradient_->data() + range.begin),
-                          range.size() * sizeof(float)};
-    if (!stream->Send(header, payload).ok()) break;
+    if (!stream->Send(header, Encoded(chunk)).ok()) break;
   }
   PP_ASSIGN_OR_RETURN(const ps::PushReply reply, stream->Finish());
-  if (reply.outcome() == ps::PushReply::ACCEPTED) return absl::OkStatus();
+  if (reply.outcome() == ps::PushReply::ACCEPTED) {
+    if (feedback_ != nullptr) feedback_->Accept();
+    return absl::OkStatus();
+  }
   return absl::InternalError(absl::StrCat("push: ", reply.ShortDebugString()));
 }
 
@@ -165,14 +199,31 @@ absl::Status Clone::Pull(uint64_t min_version, bool exact) {
   request.set_exact(exact);
   request.set_worker_id(options_.clone);
   *request.mutable_grant() = registered_.grants(0);
+  const GradientCodec& codec = *options_.weight_codec;
+  request.set_encoding(codec.encoding());
+  std::vector<char> encoded(codec.is_float32() ? 0 : codec.EncodedBytes(Sharding::kChunkElements));
+  std::optional<ElementRange> encoded_range;
+  const auto decode = [&] {
+    if (!encoded_range.has_value()) return;
+    codec.Decode(encoded.data(), encoded_range->size(), 0, encoded_range->size(),
+                 weights_.data() + encoded_range->begin);
+    encoded_range.reset();
+  };
   const auto sink = [&](const ps::PullChunk& header, size_t size_bytes) -> absl::StatusOr<char*> {
     if (header.chunk() >= sharding_->num_chunks(0)) return absl::InternalError("chunk number");
     const ElementRange range = sharding_->chunk(0, header.chunk());
-    if (size_bytes != range.size() * sizeof(float)) return absl::InternalError("chunk size");
+    if (static_cast<int64_t>(size_bytes) != codec.EncodedBytes(range.size())) {
+      return absl::InternalError("chunk size");
+    }
     version_ = header.version();
-    return reinterpret_cast<char*>(weights_.data() + range.begin);
+    if (codec.is_float32()) return reinterpret_cast<char*>(weights_.data() + range.begin);
+    decode();
+    encoded_range = range;
+    return encoded.data();
   };
-  return client_->Pull(request, kTimeout, sink);
+  PP_RETURN_IF_ERROR(client_->Pull(request, kTimeout, sink));
+  decode();
+  return absl::OkStatus();
 }
 
 absl::StatusOr<RoundTimes> Clone::Round() {

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
+#include "common/wire/gradient_codec.h"
 #include "common/wire/transport_security.h"
 
 namespace pushpull {
@@ -26,11 +27,13 @@ struct CloneOptions {
   uint32_t num_clones = 1;
   int rounds = 1;
   bool shared_memory = false;
+  const GradientCodec* gradient_codec = &Float32Codec();
+  const GradientCodec* weight_codec = &Float32Codec();
   TransportSecurity security = {};
 };
 
 // Joins the job at the address (one task) and runs the rounds, with checksums, commit and barrier
-// as in training.
+// as in training; encodes gradients with error feedback where the codec needs it.
 absl::StatusOr<std::vector<RoundTimes>> RunRounds(const CloneOptions& options);
 
 }  // namespace pushpull

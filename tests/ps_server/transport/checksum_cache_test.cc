@@ -25,7 +25,7 @@ TEST(ChecksumCacheTest, ChecksumsAreThoseOfTheChunks) {
   std::vector<float> values(Sharding::kFirstChunkElements + 10, 1.5f);
   const PullSnapshot snapshot = SnapshotOf(values, 1);
   ChecksumCache cache;
-  const auto checksums = cache.For(snapshot);
+  const auto checksums = cache.For(snapshot, &Float32Codec());
   for (int chunk = 0; chunk < 2; ++chunk) {
     const Payload payload = ChunkOfSnapshot(snapshot, chunk);
     const uint32_t expected = Crc32c(payload.data, payload.size_bytes);
@@ -43,24 +43,46 @@ TEST(ChecksumCacheTest, ChecksumsAreThoseOfTheChunks) {
   EXPECT_EQ(checksums->Get(0), before);
 }
 
+TEST(ChecksumCacheTest, EncodesChunksAndCountsTheEncodedBytes) {
+  std::vector<float> values(Sharding::kFirstChunkElements + 10);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = 1.0f / static_cast<float>(i + 1);
+  const PullSnapshot snapshot = SnapshotOf(values, 1);
+  ChecksumCache cache;
+  const auto checksums = cache.For(snapshot, &Bfloat16Codec());
+  for (int chunk = 0; chunk < 2; ++chunk) {
+    const ElementRange range = ChunkRange(static_cast<int64_t>(values.size()), chunk);
+    std::string expected(2 * range.size(), '\0');
+    Bfloat16Codec().Encode(absl::MakeConstSpan(values).subspan(range.begin, range.size()),
+                           expected.data());
+    ASSERT_EQ(checksums->EncodedBytes(chunk), expected.size());
+    // Encoded before the checksum is known and after it.
+    for (int i = 0; i < 2; ++i) {
+      std::string copy(expected.size(), '\0');
+      EXPECT_EQ(checksums->Copy(chunk, copy.data()), Crc32c(expected));
+      EXPECT_EQ(copy, expected);
+    }
+  }
+}
+
 TEST(ChecksumCacheTest, OnlyTheSameSnapshotSharesItsChecksums) {
   const std::vector<float> values(10), others(10);
   ChecksumCache cache;
   const PullSnapshot snapshot = SnapshotOf(values, 1);
-  const auto first = cache.For(snapshot);
-  EXPECT_EQ(cache.For(snapshot), first);
-  EXPECT_NE(cache.For(SnapshotOf(values, 2)), first);
-  EXPECT_NE(cache.For(SnapshotOf(others, 1)), first);
+  const auto first = cache.For(snapshot, &Float32Codec());
+  EXPECT_EQ(cache.For(snapshot, &Float32Codec()), first);
+  EXPECT_NE(cache.For(SnapshotOf(values, 2), &Float32Codec()), first);
+  EXPECT_NE(cache.For(SnapshotOf(others, 1), &Float32Codec()), first);
   PullSnapshot changed = snapshot;
   changed.epoch = 2;
-  EXPECT_NE(cache.For(changed), first);
+  EXPECT_NE(cache.For(changed, &Float32Codec()), first);
   changed = snapshot;
   changed.shard = 1;
-  EXPECT_NE(cache.For(changed), first);
+  EXPECT_NE(cache.For(changed, &Float32Codec()), first);
+  EXPECT_NE(cache.For(snapshot, &Bfloat16Codec()), first);
   changed = snapshot;
   changed.payload.size_bytes -= sizeof(float);
-  EXPECT_NE(cache.For(changed), first);
-  EXPECT_EQ(cache.For(snapshot), first);
+  EXPECT_NE(cache.For(changed, &Float32Codec()), first);
+  EXPECT_EQ(cache.For(snapshot, &Float32Codec()), first);
 }
 
 TEST(ChecksumCacheTest, TheOldestEntryMakesRoomAndNothingKeepsTheBytes) {
@@ -69,13 +91,14 @@ TEST(ChecksumCacheTest, TheOldestEntryMakesRoomAndNothingKeepsTheBytes) {
   PullSnapshot snapshot = SnapshotOf(values, 0);
   const auto owner = std::make_shared<std::string>("owner");
   snapshot.payload.owner = owner;
-  const auto oldest = cache.For(snapshot);
-  for (uint64_t version = 1; version < 8; ++version) cache.For(SnapshotOf(values, version));
-  EXPECT_EQ(cache.For(snapshot), oldest);
-  const auto second = cache.For(SnapshotOf(values, 1));
-  cache.For(SnapshotOf(values, 8));
-  EXPECT_EQ(cache.For(SnapshotOf(values, 1)), second);
-  EXPECT_NE(cache.For(snapshot), oldest);
+  const auto oldest = cache.For(snapshot, &Float32Codec());
+  for (uint64_t version = 1; version < 8; ++version)
+    cache.For(SnapshotOf(values, version), &Float32Codec());
+  EXPECT_EQ(cache.For(snapshot, &Float32Codec()), oldest);
+  const auto second = cache.For(SnapshotOf(values, 1), &Float32Codec());
+  cache.For(SnapshotOf(values, 8), &Float32Codec());
+  EXPECT_EQ(cache.For(SnapshotOf(values, 1), &Float32Codec()), second);
+  EXPECT_NE(cache.For(snapshot, &Float32Codec()), oldest);
   snapshot.payload.owner = nullptr;
   EXPECT_EQ(owner.use_count(), 1);
 }

@@ -2,10 +2,14 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 
 #include "common/base/crc32c.h"
+#include "common/wire/gradient_codec.h"
 #include "kernels/bfloat16.h"
 
 namespace pushpull {
@@ -31,6 +35,7 @@ absl::Span<const float> Floats(const Payload& payload) {
 bool IsSentAs(const Payload& payload, ps::GradientEncoding encoding,
               absl::Span<const float> gradient) {
   if (encoding == ps::FLOAT32) return SameBits(Floats(payload), gradient);
+  if (FindGradientCodec(encoding)->needs_error_feedback()) return true;
   std::vector<Bfloat16> halves;
   for (const float value : gradient) halves.push_back(ToBfloat16(value));
   const size_t size_bytes = halves.size() * sizeof(Bfloat16);
@@ -50,13 +55,20 @@ void ContributionAudit::Problem(absl::string_view text) {
   if (problems_.size() < kMaxProblems) problems_.emplace_back(text);
 }
 
-void ContributionAudit::NotePull(const PullSnapshot& snapshot) {
-  const absl::Span<const float> weights = Floats(snapshot.payload);
+void ContributionAudit::NotePull(const PullSnapshot& snapshot, ps::GradientEncoding encoding) {
+  const GradientCodec* const codec = FindGradientCodec(encoding);
+  std::vector<float> weights(Floats(snapshot.payload).begin(), Floats(snapshot.payload).end());
+  if (!codec->is_float32()) {
+    const auto elements = static_cast<int64_t>(weights.size());
+    std::string encoded(codec->EncodedBytes(elements), '\0');
+    codec->Encode(weights, encoded.data());
+    codec->Decode(encoded.data(), elements, 0, elements, weights.data());
+  }
   absl::MutexLock lock(&mutex_);
   Versions& versions = served_[static_cast<int>(snapshot.shard)];
   const auto [entry, is_new] = versions.try_emplace({snapshot.epoch, snapshot.version});
   if (is_new) {
-    entry->second.assign(weights.begin(), weights.end());
+    entry->second = std::move(weights);
     if (versions.size() > kVersionsKept) versions.erase(versions.begin());
   } else if (!SameBits(entry->second, weights)) {
     Problem(absl::StrCat("shard ", snapshot.shard, " serves version ", snapshot.version,

@@ -28,10 +28,11 @@ class ContributionAudit {
  public:
   ContributionAudit(const Sharding& sharding, bool sync) : sharding_(sharding), sync_(sync) {}
 
-  // Call when a server answers a pull.
-  void NotePull(const PullSnapshot& snapshot);
+  // Call when a server answers a pull, whose weights are sent in `encoding`.
+  void NotePull(const PullSnapshot& snapshot, ps::GradientEncoding encoding);
   // Call when a chunk arrives at a server. The chunk's key has to name the weights of the clone's
-  // last NoteCompute, and its bytes have to be those of the expected gradient.
+  // last NoteCompute, and its bytes have to be those of the expected gradient. What is sent with
+  // error feedback depends on all gradients before, so there only the key is checked.
   void NoteChunk(const ps::PushChunk& header, const Payload& payload);
   // Call when the coordinator has answered a commit.
   void NoteOutcome(const ps::PushKey& key, ps::PushReply::Outcome outcome);
@@ -55,7 +56,7 @@ class ContributionAudit {
   std::map<std::pair<uint32_t, uint64_t>, int> AcceptedPositions() const;
 
  private:
-  // The weights of one shard by (epoch, version).
+  // The weights of one shard by (epoch, version), as the clones get them.
   using Versions = std::map<std::pair<uint64_t, uint64_t>, std::vector<float>>;
   // The last contribution that a clone has computed.
   struct Computed {

@@ -108,8 +108,9 @@ CancelFn RelayHandler::FinishPush(const ps::PushChunk& last, Done<ps::PushReply>
 
 CancelFn RelayHandler::Pull(const ps::PullRequest& request, Done<PullSnapshot> done) {
   if (audit_ != nullptr) {
-    done = [audit = audit_, done = std::move(done)](absl::StatusOr<PullSnapshot> snapshot) {
-      if (snapshot.ok()) audit->NotePull(*snapshot);
+    done = [audit = audit_, encoding = request.encoding(),
+            done = std::move(done)](absl::StatusOr<PullSnapshot> snapshot) {
+      if (snapshot.ok()) audit->NotePull(*snapshot, encoding);
       done(std::move(snapshot));
     };
   }

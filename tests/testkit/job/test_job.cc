@@ -256,6 +256,7 @@ absl::Status TestClone::Run() {
   options.identity.session = options_.session;
   options.peer_deadline = options_.peer_deadline;
   options.rpc_timeout = options_.rpc_timeout;
+  options.weight_codec = options_.weight_codec;
   options.server_clock = options_.server_clock;
   PsSession session(options, server_->factory(options_.hook), clock, nullptr);
   {

@@ -136,6 +136,7 @@ struct TestCloneOptions {
   ToyGradientSource::Hook gradient_hook = nullptr;
   uint64_t num_images = ToyGradientSource::kNumImages;
   const GradientCodec* gradient_codec = &Float32Codec();
+  const GradientCodec* weight_codec = &Float32Codec();
   CloneInstruments instruments = {};
   ClockOffset* server_clock = nullptr;
   Clock* clock = nullptr;  // null: the server's clock
