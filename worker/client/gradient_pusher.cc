@@ -55,6 +55,7 @@ void GradientPusher::Start(const ps::PushKey& key, std::shared_ptr<const float> 
       Job{key,  std::move(gradient), commit_with_chunks, sharding_.total_elements(), std::nullopt,
           false};
   sending_ = true;
+  repeated_ = false;
 }
 
 void GradientPusher::Advance(int64_t first_final) {
@@ -76,6 +77,7 @@ absl::StatusOr<ps::PushReply> GradientPusher::Repeat(const ps::CommitInfo& commi
     job_.commit = commit;
     sending_ = true;
   }
+  repeated_ = true;
   return Await();
 }
 
@@ -84,8 +86,10 @@ void GradientPusher::NoteOutcome(ps::PushReply::Outcome outcome) {
     absl::MutexLock lock(&mutex_);
     CHECK(!sending_) << "the contribution is still on its way";
   }
-  // ALREADY_APPLIED is not enough: the step was probably decided without this contribution.
-  const bool counts = outcome == ps::PushReply::ACCEPTED || outcome == ps::PushReply::DUPLICATE;
+  // ALREADY_APPLIED to the first attempt means that the step was decided without this contribution.
+  // To a repetition it means that an earlier attempt has arrived, although its answer was lost.
+  const bool counts = outcome == ps::PushReply::ACCEPTED || outcome == ps::PushReply::DUPLICATE ||
+                      (outcome == ps::PushReply::ALREADY_APPLIED && repeated_);
   if (feedback_ != nullptr && counts) feedback_->Accept();
 }
 

@@ -111,6 +111,7 @@ class GradientPusher {
   // Null if the codec does not need it. Used by the sending thread while it has a contribution, and
   // by the compute thread in between.
   std::unique_ptr<ErrorFeedback> feedback_;
+  bool repeated_ = false;  // Repeat was called since Start; used by the compute thread
 
   absl::Mutex mutex_;
   Job job_ ABSL_GUARDED_BY(mutex_);

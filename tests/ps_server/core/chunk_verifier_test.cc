@@ -129,6 +129,33 @@ TEST_F(ChunkVerifierTest, ReadsHalfPrecisionValuesByTheirEncoding) {
   EXPECT_NE(unknown.message().find("encoding 9"), std::string::npos) << unknown;
 }
 
+TEST_F(ChunkVerifierTest, RefusesInt8BlocksWithHostileScales) {
+  const ElementRange range = sharding_.chunk(1, 0);
+  std::string bytes(Int8Codec().EncodedBytes(range.size()), '\x11');  // each scale is 0x1111
+  const auto verify = [&](size_t size) {
+    const Payload payload{nullptr, bytes.data(), size};
+    return Verify(payload, Crc32c(bytes.data(), size), 1, 0, ps::INT8_BLOCKS);
+  };
+  EXPECT_TRUE(verify(bytes.size()).ok()) << verify(bytes.size());
+  for (const size_t size : {size_t{0}, bytes.size() - 1, static_cast<size_t>(range.size())}) {
+    EXPECT_EQ(GetErrorDetail(verify(size)).kind(), ps::ErrorDetail::BAD_CHUNK) << size;
+  }
+  // Infinity, NaN, too large, and negative, in the first block, one in the middle and the last.
+  for (const uint16_t scale : {0x7f80, 0x7fc0, 0x7c00, 0x8000, 0xffff}) {
+    for (const int64_t block : {int64_t{0}, int64_t{7}, (range.size() - 1) / 32}) {
+      std::string kept = bytes;
+      std::memcpy(&bytes[34 * block], &scale, sizeof(scale));
+      const ps::ErrorDetail detail = GetErrorDetail(verify(bytes.size()));
+      EXPECT_EQ(detail.kind(), ps::ErrorDetail::NON_FINITE) << scale;
+      const int64_t element = range.begin + 32 * block;
+      const int64_t variable = layout_.VariableAt(element);
+      EXPECT_EQ(detail.variable(), layout_.variables()[variable].name);
+      EXPECT_EQ(detail.index(), element - layout_.offset(variable));
+      bytes = std::move(kept);
+    }
+  }
+}
+
 TEST_F(ChunkVerifierTest, ReadsUnalignedBytes) {
   values_[5] = std::nanf("");
   std::vector<char> bytes(values_.size() * sizeof(float) + 1);

@@ -196,6 +196,43 @@ TEST_P(PsTransportTest, PullsALargeShard) {
   EXPECT_EQ(pulled.bytes, ToString(handler_.weights));
 }
 
+TEST_P(PsTransportTest, PullsWeightsInTheEncodingAskedFor) {
+  auto weights = std::make_shared<std::vector<float>>(4 * Sharding::kChunkElements + 1000);
+  for (size_t i = 0; i < weights->size(); ++i) (*weights)[i] = 1.0f / static_cast<float>(i + 3);
+  handler_.weights = {weights, reinterpret_cast<const char*>(weights->data()), 4 * weights->size()};
+  std::string expected(2 * weights->size(), '\0');
+  Bfloat16Codec().Encode(*weights, expected.data());
+  ps::PullRequest request;
+  request.set_encoding(ps::BFLOAT16);
+  for (int i = 0; i < 2; ++i) {  // the second pull finds the checksums of the first
+    PulledBytes pulled;
+    const absl::Status status =
+        Pull(request, kTimeout, [&](const ps::PullChunk& header, size_t size_bytes) {
+          EXPECT_EQ(header.encoding(), ps::BFLOAT16);
+          return pulled.sink()(header, size_bytes);
+        });
+    EXPECT_TRUE(status.ok()) << status;
+    EXPECT_TRUE(pulled.bytes == expected);
+  }
+  PulledBytes pulled;
+  EXPECT_TRUE(Pull({}, kTimeout, pulled.sink()).ok());
+  EXPECT_TRUE(pulled.bytes == ToString(handler_.weights));
+}
+
+TEST_P(PsTransportTest, RefusesWeightsInAnEncodingThatItDoesNotServe) {
+  handler_.weights = MakePayload(1000, 1);
+  for (const int encoding : {static_cast<int>(ps::INT8_BLOCKS), 3, 77, -1}) {
+    ps::PullRequest request;
+    request.set_encoding(static_cast<ps::GradientEncoding>(encoding));
+    PulledBytes pulled;
+    const absl::Status status = Pull(request, kTimeout, pulled.sink());
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << encoding << ": " << status;
+    EXPECT_NE(status.message().find(absl::StrCat("encoding ", encoding)), std::string::npos)
+        << status;
+    EXPECT_EQ(pulled.bytes, "");
+  }
+}
+
 TEST_P(PsTransportTest, APullOfAnEmptyShardIsOneEmptyChunk) {
   PulledBytes pulled;
   const absl::Status status = Pull({}, kTimeout, pulled.sink());

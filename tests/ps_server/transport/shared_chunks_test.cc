@@ -159,6 +159,28 @@ TEST_F(SharedChunksServerTest, PulledPayloadsLieInTheRingAndNotInTheMessages) {
   EXPECT_TRUE(bytes == ToString(handler_.weights));
 }
 
+TEST_F(SharedChunksServerTest, PulledPayloadsAreEncodedIntoTheRing) {
+  auto weights = std::make_shared<std::vector<float>>(handler_.weights.size_bytes / 4, 0.1f);
+  handler_.weights = {weights, reinterpret_cast<const char*>(weights->data()),
+                      handler_.weights.size_bytes};
+  const auto exchange = OpenedBy(2);
+  ps::PullRequest request = GrantedPull(2);
+  request.set_shared_memory(exchange->token());
+  request.set_encoding(ps::BFLOAT16);
+  std::string bytes;
+  for (const ps::PullChunk& chunk : Pull(request)) {
+    EXPECT_EQ(chunk.encoding(), ps::BFLOAT16);
+    ASSERT_TRUE(chunk.has_shared());
+    const auto taken = TakeFrom(exchange.get(), chunk.shared());
+    ASSERT_TRUE(taken.ok()) << taken.status();
+    EXPECT_EQ(Crc32c(*taken), chunk.crc32c());
+    bytes += *taken;
+  }
+  std::string expected(2 * weights->size(), '\0');
+  Bfloat16Codec().Encode(*weights, expected.data());
+  EXPECT_TRUE(bytes == expected);
+}
+
 TEST_F(SharedChunksServerTest, WithoutAnExchangePayloadsAreInTheMessages) {
   const auto own = OpenedBy(2);
   const auto other = OpenedBy(3);

@@ -98,7 +98,7 @@ struct Fixture {
     for (int64_t i = 0; i < kElements; ++i) gradient.get()[i] = static_cast<float>(i);
     pusher = std::make_unique<GradientPusher>(
         shards, sharding, &clock,
-        GradientPusherOptions{absl::Seconds(10), FindGradientCodec(encoding), nullptr});
+        GradientPusherOptions{absl::Seconds(10), FindGradientCodec(encoding), nullptr, {}});
   }
   absl::StatusOr<ps::PushReply> Finish() {
     pusher->Commit(ps::CommitInfo());
@@ -182,6 +182,50 @@ TEST(GradientPusherTest, SendsBfloat16OnRequest) {
     elements += range.size();
   }
   EXPECT_EQ(elements, kElements);
+}
+
+// Returns the bytes of the last `chunks` chunks that were sent.
+std::vector<std::string> LastBytes(Fixture* fixture, size_t chunks) {
+  std::vector<std::string> bytes;
+  const std::vector<SentChunk> sent = fixture->recorder.chunks();
+  for (size_t c = sent.size() - chunks; c < sent.size(); ++c) bytes.push_back(sent[c].bytes);
+  return bytes;
+}
+
+TEST(GradientPusherTest, FeedsErrorsBackOnlyFromContributionsThatCount) {
+  Fixture fixture(2, ps::INT8_BLOCKS);
+  const size_t chunks = fixture.sharding.num_chunks(0) + fixture.sharding.num_chunks(1);
+  const auto contribute = [&] {
+    for (int64_t i = 0; i < kElements; ++i) {
+      fixture.gradient.get()[i] = static_cast<float>(i % 97) / 7.0f;
+    }
+    fixture.pusher->Start(ps::PushKey(), fixture.gradient, false);
+    EXPECT_TRUE(fixture.Finish().ok());
+    return LastBytes(&fixture, chunks);
+  };
+  const std::vector<std::string> first = contribute();
+  EXPECT_EQ(fixture.recorder.chunks().back().encoding, ps::INT8_BLOCKS);
+  EXPECT_EQ(first.back().size(), Int8Codec().EncodedBytes(fixture.sharding.chunk(0, 0).size()));
+  // Sent again, refused, void, or decided without it: nothing was lost, so the bytes are the same.
+  EXPECT_TRUE(fixture.pusher->Repeat(ps::CommitInfo()).ok());
+  EXPECT_EQ(LastBytes(&fixture, chunks), first);
+  EXPECT_EQ(contribute(), first);
+  fixture.pusher->NoteOutcome(ps::PushReply::ALREADY_APPLIED);
+  EXPECT_EQ(contribute(), first);
+  fixture.pusher->NoteOutcome(ps::PushReply::VOID);
+  EXPECT_EQ(contribute(), first);
+  fixture.pusher->Start(ps::PushKey(), fixture.gradient, false);
+  fixture.pusher->Advance(0);
+  fixture.pusher->Abandon();
+  EXPECT_EQ(contribute(), first);
+  fixture.pusher->NoteOutcome(ps::PushReply::ACCEPTED);
+  const std::vector<std::string> second = contribute();
+  EXPECT_NE(second, first);
+  // The answer to the first attempt was lost, but the attempt counts.
+  EXPECT_TRUE(fixture.pusher->Repeat(ps::CommitInfo()).ok());
+  EXPECT_EQ(LastBytes(&fixture, chunks), second);
+  fixture.pusher->NoteOutcome(ps::PushReply::ALREADY_APPLIED);
+  EXPECT_NE(contribute(), second);
 }
 
 TEST(GradientPusherTest, AbandonStopsAPushMidway) {

@@ -98,11 +98,42 @@ TEST_F(PsSessionPullTest, RefusesChunksThatDoNotFitTheModel) {
       << status;
 }
 
+TEST_F(PsSessionPullTest, DecodesWeightsThatItAsksForAsBfloat16) {
+  auto sent = std::make_shared<std::vector<float>>(kElements);
+  for (int64_t i = 0; i < kElements; ++i) (*sent)[i] = 1.0f / static_cast<float>(i + 3);
+  handler_.weights = {sent, reinterpret_cast<const char*>(sent->data()), 4 * sent->size()};
+  PsSession::Options options;
+  options.weight_codec = &Bfloat16Codec();
+  PsSession session(
+      options,
+      [this](const std::string& address) {
+        return MakeInProcessPsClient(&handler_, address, nullptr);
+      },
+      &clock_, nullptr);
+  ASSERT_TRUE(session.Connect({"task 0"}).ok());
+  std::string encoded(2 * kElements, '\0');
+  Bfloat16Codec().Encode(*sent, encoded.data());
+  std::vector<float> expected(kElements);
+  Bfloat16Codec().Decode(encoded.data(), kElements, 0, kElements, expected.data());
+  // A chunk is decoded when it is announced.
+  const auto announced = [&](int64_t first, int64_t end) {
+    for (int64_t i = first; i < end; ++i) ASSERT_EQ(weights_[i], expected[i]) << i;
+  };
+  for (const bool announces : {true, false}) {
+    std::fill(weights_.begin(), weights_.end(), 0.0f);
+    const auto pulled = session.Pull(0, /*exact=*/false, absl::Seconds(1), absl::MakeSpan(weights_),
+                                     announces ? PsSession::ElementsReady(announced) : nullptr);
+    ASSERT_TRUE(pulled.ok()) << pulled.status();
+    EXPECT_EQ(weights_, expected);
+  }
+}
+
 // The client of one of two tasks. It answers a pull with chunks of the given versions.
 class VersionedClient final : public RefusingPsClient {
  public:
-  VersionedClient(int shard, std::vector<uint64_t> versions)
-      : shard_(shard), versions_(std::move(versions)) {}
+  VersionedClient(int shard, std::vector<uint64_t> versions,
+                  ps::GradientEncoding encoding = ps::FLOAT32)
+      : shard_(shard), versions_(std::move(versions)), encoding_(encoding) {}
 
   absl::StatusOr<ps::JobReply> GetJob(const ps::JobRequest& request, absl::Duration) override {
     return JobOf(request, 2);
@@ -114,6 +145,7 @@ class VersionedClient final : public RefusingPsClient {
       ps::PullChunk header;
       header.set_shard(shard_);
       header.set_chunk(chunk);
+      header.set_encoding(encoding_);
       header.set_version(versions_[std::min<size_t>(chunk, versions_.size() - 1)]);
       const absl::StatusOr<char*> to = sink(header, elements * sizeof(float));
       if (!to.ok()) return to.status();
@@ -128,6 +160,7 @@ class VersionedClient final : public RefusingPsClient {
  private:
   const int shard_;
   const std::vector<uint64_t> versions_;
+  const ps::GradientEncoding encoding_;
 };
 
 // Pulls from two shards that answer with these versions of their chunks.
