@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Rounds per second of synchronous training over slow links, by the encoding of gradients and weights. Needs root.
 
-usage: scripts/bench/link_rounds.py [--rates=100mbit,1gbit,10gbit,25gbit] [--encodings=fp32/fp32,int8/bf16,...]
+usage: scripts/bench/link_rounds.py [--rates=100mbit,1gbit,10gbit,25gbit] [--encodings=fp32/fp32,int8/bf16]
            [--clones=1] [--rounds=20] [--repeats=3] [--bin=build/bin]
 
 A real ps_server, and clone processes of ps_round behind a link of that rate (slow_link.py), push a gradient of
@@ -57,7 +57,7 @@ def cpu_seconds(pid):
 
 
 def measure(link, port, encoding, arguments, folder):
-    """Runs one server with its clones. Returns (push ms, round ms, clone's CPU ms) of each round; the server's CPU ms."""
+    """Runs a server with its clones. Returns (push ms, round ms, clone CPU ms) per round, and the server's CPU ms."""
     gradients, weights = encoding.split("/")
     config = folder / "pipeline.config"
     config.write_text(CONFIG)

@@ -10,6 +10,7 @@
 
 #include "common/base/crc32c.h"
 #include "common/wire/error_detail.h"
+#include "common/wire/gradient_codec.h"
 
 namespace pushpull {
 namespace {

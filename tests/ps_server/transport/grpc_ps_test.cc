@@ -18,6 +18,7 @@
 
 #include "common/model/sharding.h"
 #include "common/wire/error_detail.h"
+#include "common/wire/gradient_codec.h"
 #include "common/wire/grpc/grpc_ps_client.h"
 #include "protos/parameter_server.grpc.pb.h"
 #include "ps_server/transport/grpc_ps_server.h"

@@ -17,6 +17,7 @@
 
 #include "common/model/sharding.h"
 #include "common/wire/error_detail.h"
+#include "common/wire/gradient_codec.h"
 #include "common/wire/grpc/grpc_ps_client.h"
 #include "common/wire/shared_memory/chunk_exchange.h"
 #include "protos/parameter_server.grpc.pb.h"

@@ -14,6 +14,7 @@
 
 #include "common/base/clock.h"
 #include "common/model/sharding.h"
+#include "common/wire/gradient_codec.h"
 #include "tests/ps_server/transport/fake_ps_handler.h"
 #include "tests/testkit/in_process_ps_client.h"
 #include "tests/testkit/job/toy_gradient_source.h"
