@@ -56,7 +56,9 @@ class BadInput(EndToEndTest):
         self.expect(self.start("p.log", "worker", "--device=cpu", "--precision=bf16"), 64,
                     "--precision=bf16", "fp32")
         self.expect(self.start("g.log", "worker", "--gradient_precision=fp16"), 64,
-                    "--gradient_precision=fp16", "one of fp32, bf16")
+                    "--gradient_precision=fp16", "one of fp32, bf16, int8")
+        self.expect(self.start("v.log", "worker", "--weight_precision=int8"), 64,
+                    "--weight_precision=int8", "one of fp32, bf16")
 
     def test_different_numbers_of_clones_and_gpus(self):
         worker = self.start("w.log", "worker", "--num_clones=3", "--gpus=0,1", "--ps=127.0.0.1:1",

@@ -56,12 +56,13 @@ class BitIdentity(EndToEndTest):
         config = self.write_config()
         through_memory = "go through shared memory"
         weights = []
-        # In half precision the payloads are smaller than the slots of the shared-memory ring.
-        for precision in ("fp32", "bf16"):
+        # Encoded payloads are smaller than the slots of the shared-memory ring.
+        for precision, weight_precision in (("fp32", "fp32"), ("int8", "bf16")):
             for shared in ("true", "false"):
                 run = f"{precision}.{shared}"
                 _, worker = self.train(config, run, worker_flags=[
-                    f"--gradient_precision={precision}", f"--shared_memory={shared}"])
+                    f"--gradient_precision={precision}", f"--weight_precision={weight_precision}",
+                    f"--shared_memory={shared}"])
                 # Each clone logs this once for each task.
                 self.assertEqual(worker.text().count(through_memory), 3 if shared == "true" else 0,
                                  worker.text())

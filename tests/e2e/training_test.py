@@ -51,8 +51,9 @@ class Training(EndToEndTest):
         self.assertTrue(list((self.folder / "run" / "eval").glob("*tfevents*")))
         self.assertTrue((self.folder / "run" / "eval" / "best_checkpoint").exists())
 
-    def test_async_learns_from_bfloat16_gradients(self):
-        result = self.learn("run", worker_flags=["--gradient_precision=bf16"], steps=240, sync="false")
+    def test_async_learns_from_int8_gradients_and_bfloat16_weights(self):
+        result = self.learn("run", ["--tasks=2"], worker_flags=["--gradient_precision=int8", "--weight_precision=bf16"],
+                            steps=240, sync="false")
         self.assertEqual(result["step"], 240)
 
     def test_async_with_two_tasks_and_bounded_staleness(self):

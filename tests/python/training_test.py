@@ -61,6 +61,16 @@ class Training(PythonJobTest):
         self.assertFalse((raw["hidden/bias"] == average["hidden/bias"]).any())
         self.assertTrue((raw["mean"] == average["mean"]).all(), "moving statistics have no average")
 
+    def test_int8_gradients_and_bfloat16_weights(self):
+        config = self.write_config()
+        for run, flags in ("plain", []), ("a", ["--encoded"]), ("b", ["--encoded"]):
+            self.train_in_python(config, "perceptron.py", *flags, run=run, clones=2)
+        plain, encoded, again = self.weights("plain"), self.weights("a"), self.weights("b")
+        for name, values in plain.items():
+            self.assertEqual(encoded[name].tobytes(), again[name].tobytes(), name)
+            self.assertTrue((encoded[name] != values).any(), name)
+            numpy.testing.assert_allclose(encoded[name], values, atol=0.02, err_msg=name)
+
     def test_asynchronous(self):
         _, worker = self.train_in_python(self.write_config(sync="false", steps=200), "perceptron.py")
         self.assertRegex(worker.text(), r"step 200/200 100.0% loss 0\.\d+ ")

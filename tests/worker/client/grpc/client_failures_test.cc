@@ -65,6 +65,8 @@ TEST(ClientFailuresTest, RefusesOptions) {
          o->tls_ca = o->tls_cert = o->tls_key = "/x.pem";
          o->insecure = 1;
        }},
+      {"bfloat16_gradients contradicts int8_gradients", PUSHPULL_INVALID_ARGUMENT,
+       [](auto* o) { o->bfloat16_gradients = o->int8_gradients = 1; }},
       {"192.0.2.7:2222 is not of this machine", PUSHPULL_FAILED_PRECONDITION,
        [](auto* o) { o->ps = "192.0.2.7:2222"; }},
       {"/none.pem", -1, [](auto* o) { o->tls_ca = o->tls_cert = o->tls_key = "/none.pem"; }},

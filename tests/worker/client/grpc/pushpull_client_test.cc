@@ -52,6 +52,19 @@ TEST(PushpullClientTest, SendsGradientsAsBfloat16) {
             expected);
 }
 
+TEST(PushpullClientTest, SendsGradientsAsInt8AndGetsWeightsAsBfloat16) {
+  TestCloneOptions encoded;
+  encoded.gradient_codec = &Int8Codec();
+  encoded.weight_codec = &Bfloat16Codec();
+  const std::vector<float> expected = TrainedState(2, {}, encoded);
+  ASSERT_FALSE(expected.empty());
+  const auto choose = [](PushpullCloneOptions* options) {
+    options->int8_gradients = 1;
+    options->bfloat16_weights = 1;
+  };
+  EXPECT_EQ(TrainedByPrograms(2, {}, choose), expected);
+}
+
 TEST(PushpullClientTest, TrainsAsynchronously) {
   const std::vector<float> expected = TrainedState(1, {.sync = false});
   ASSERT_FALSE(expected.empty());
