@@ -41,6 +41,7 @@ model {
 }
 train_config {
   batch_size: 96
+  sync_replicas: true
   num_steps: 1000000
   save_checkpoints_secs: 100000
   optimizer { momentum_optimizer { learning_rate { constant_learning_rate { learning_rate: 0.001 } } } }
