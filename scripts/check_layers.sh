@@ -37,7 +37,7 @@ room() {
 }
 # other_rooms A|B|...: prints the folders of common that are not in the alternation, as another alternation.
 other_rooms() {
-  local all=(base config model checkpoint wire cluster trace cli) others=() name
+  local all=(base config model checkpoint wire optimizer cluster trace cli) others=() name
   for name in "${all[@]}"; do
     [[ "|$1|" == *"|$name|"* ]] || others+=("$name")
   done
@@ -48,6 +48,7 @@ room config 'base'
 room model 'base|config'
 room checkpoint 'base|config|model'
 room wire 'base|config|model'
+room optimizer 'base|config|model|wire'
 room cluster 'base|wire'
 room trace 'base'
 room cli 'base|config|wire'

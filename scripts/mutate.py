@@ -37,7 +37,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 SURVIVORS = "tests/mutation/survivors.toml"
 COVERED = """common/base/*.cc common/checkpoint/*.cc common/cluster/*.cc common/config/*.cc common/model/sharding.cc
     common/wire/*.cc common/wire/*/*.cc kernels/image_block.cc kernels/packed_image.h kernels/cuda/*.cu
-    kernels/detection/*.cc ps_server/core/*.cc ps_server/runtime/*.cc ps_server/store/*.cc ps_server/transport/*.cc
+    kernels/detection/*.cc common/optimizer/*.cc common/optimizer/rules/*.cc
+    ps_server/core/*.cc ps_server/runtime/*.cc ps_server/store/*.cc ps_server/transport/*.cc
     ps_server/warm_start/*.cc worker/data/*.cc worker/data/augment/*.cc worker/model/device_*.cc
     worker/client/*.cc worker/sampling/*.cc worker/train/*.cc""".split()
 # What the end-to-end tests start.

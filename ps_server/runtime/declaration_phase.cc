@@ -48,7 +48,7 @@ ps::JobReply MakeJobReply(const DeclarationPhaseOptions& options, const RunFiles
 }
 
 // Writes the shard's file of the checkpoint of step 0. The EMA begins with the weights, and every
-// slot with one number (FillInitialState in ps_server/store/initial_state.h).
+// slot with one number (FillInitialState in common/optimizer/initial_state.h).
 absl::StatusOr<ps::SnapshotReply> WriteShard(FileSystem& files, const std::string& train_dir,
                                              uint64_t epoch, const JobSpec& job, int shard,
                                              const std::vector<float>& values) {

@@ -13,10 +13,10 @@
 #include "common/base/file_system.h"
 #include "common/model/sharding.h"
 #include "common/model/variable_layout.h"
+#include "common/optimizer/optimizer.h"
 #include "protos/pipeline.pb.h"
 #include "ps_server/core/coordinator_options.h"
 #include "ps_server/core/training_length.h"
-#include "ps_server/store/optimizer.h"
 
 namespace pushpull {
 

@@ -11,8 +11,8 @@
 #include "common/checkpoint/checkpoint_reader.h"
 #include "common/checkpoint/checkpoint_writer.h"
 #include "common/model/initializers.h"
+#include "common/optimizer/initial_state.h"
 #include "ps_server/runtime/checkpointer.h"
-#include "ps_server/store/initial_state.h"
 
 namespace pushpull {
 namespace {

@@ -14,10 +14,10 @@
 
 #include "common/base/file_system.h"
 #include "common/base/thread_pool.h"
+#include "common/optimizer/apply_pass.h"
 #include "ps_server/core/shard_events.h"
 #include "ps_server/runtime/job_spec.h"
 #include "ps_server/runtime/version_ahead.h"
-#include "ps_server/store/apply_pass.h"
 #include "ps_server/store/variable_store.h"
 
 namespace pushpull {

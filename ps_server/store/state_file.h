@@ -29,7 +29,7 @@
 
 #include "common/model/sharding.h"
 #include "common/model/variable_layout.h"
-#include "ps_server/store/optimizer.h"
+#include "common/optimizer/optimizer.h"
 
 namespace pushpull {
 

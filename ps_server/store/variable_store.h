@@ -25,9 +25,9 @@
 #include "common/base/payload.h"
 #include "common/model/sharding.h"
 #include "common/model/variable_layout.h"
-#include "ps_server/store/optimizer.h"
+#include "common/optimizer/optimizer.h"
+#include "common/optimizer/state_vectors.h"
 #include "ps_server/store/state_file.h"
-#include "ps_server/store/state_vectors.h"
 
 namespace pushpull {
 

@@ -23,8 +23,8 @@
 #include "common/base/random.h"
 #include "common/base/thread_pool.h"
 #include "common/model/model_layout.h"
-#include "ps_server/store/apply_pass.h"
-#include "ps_server/store/initial_state.h"
+#include "common/optimizer/apply_pass.h"
+#include "common/optimizer/initial_state.h"
 #include "ps_server/store/variable_store.h"
 
 ABSL_FLAG(int, threads, 0, "threads of the pass; 0: one per core");

@@ -1,4 +1,4 @@
-"""Prints the golden values of tests/ps_server/store/optimizer_golden_test.cc.
+"""Prints the golden values of tests/common/optimizer/optimizer_golden_test.cc.
 
 usage: python3 tests/reference/optimizer_golden.py
 

@@ -9,7 +9,7 @@ failures=0
 
 reset() {
   rm -rf "${tree:?}"/*
-  mkdir -p "$tree"/{protos,common/{base,cli,config,wire/grpc},kernels/cpu,ps_server/{core,runtime,store,monitoring},worker/{client,eval,sampling,train}}
+  mkdir -p "$tree"/{protos,common/{base,cli,config,optimizer,wire/grpc},kernels/cpu,ps_server/{core,runtime,store,monitoring},worker/{client,eval,sampling,train}}
   echo '#include "common/x.h"' > "$tree/kernels/cpu/fine.cc"
   echo '#include "grpcpp/grpcpp.h"' > "$tree/common/wire/grpc/fine.cc"
   echo '#include "absl/flags/flag.h"' > "$tree/worker/worker_main.cc"
@@ -42,6 +42,8 @@ expect_caught common/a.cc '#include "kernels/x.h"'
 expect_caught common/base/a.h '#include "common/wire/x.h"'
 expect_caught common/config/a.cc '#include "common/model/x.h"'
 expect_caught common/wire/grpc/a.cc '#include "common/cluster/x.h"'
+expect_caught common/optimizer/a.cc '#include "common/checkpoint/x.h"'
+expect_caught common/wire/a.h '#include "common/optimizer/x.h"'
 expect_caught common/a.cc '#include <grpcpp/grpcpp.h>'
 expect_caught common/a.cc '#include "protos/parameter_server.grpc.pb.h"'
 expect_caught common/a.cc '#include "absl/flags/flag.h"'

@@ -1,4 +1,4 @@
-// Tested by tests/ps_server/store/optimizer_golden_test.cc.
+// Tested by tests/common/optimizer/optimizer_golden_test.cc.
 // clang-format off
 // AdamW: torch.optim.AdamW without amsgrad, after Loshchilov and Hutter, 2019 (arXiv:1711.05101).
 // Unlike in adam.cc, epsilon is added to the corrected root. Slots m and v.
@@ -13,8 +13,8 @@
 #include <cmath>
 #include <memory>
 
-#include "ps_server/store/optimizers/all_rules.h"
-#include "ps_server/store/optimizers/elementwise_update.h"
+#include "common/optimizer/rules/all_rules.h"
+#include "common/optimizer/rules/elementwise_update.h"
 
 namespace pushpull {
 namespace {

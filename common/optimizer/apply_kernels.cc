@@ -1,9 +1,9 @@
-// Tested by tests/ps_server/store/apply_pass_test.cc.
-#include "ps_server/store/apply_kernels.h"
+// Tested by tests/common/optimizer/apply_pass_test.cc.
+#include "common/optimizer/apply_kernels.h"
 
 #include <cstring>
 
-#include "ps_server/store/lanes.h"
+#include "common/optimizer/lanes.h"
 
 namespace pushpull {
 namespace {

@@ -28,8 +28,8 @@
 // Thread-safe; concurrent calls wait for each other in the pool's ParallelFor. The layout and the
 // pool must outlive the pass.
 // clang-format on
-#ifndef PUSHPULL_PS_SERVER_STORE_APPLY_PASS_H_
-#define PUSHPULL_PS_SERVER_STORE_APPLY_PASS_H_
+#ifndef PUSHPULL_COMMON_OPTIMIZER_APPLY_PASS_H_
+#define PUSHPULL_COMMON_OPTIMIZER_APPLY_PASS_H_
 
 #include <cstdint>
 #include <vector>
@@ -41,9 +41,9 @@
 #include "common/base/thread_pool.h"
 #include "common/model/sharding.h"
 #include "common/model/variable_layout.h"
+#include "common/optimizer/optimizer.h"
+#include "common/optimizer/state_vectors.h"
 #include "common/wire/encoded_chunk.h"
-#include "ps_server/store/optimizer.h"
-#include "ps_server/store/state_vectors.h"
 
 namespace pushpull {
 
@@ -126,4 +126,4 @@ class ApplyPass {
 
 }  // namespace pushpull
 
-#endif  // PUSHPULL_PS_SERVER_STORE_APPLY_PASS_H_
+#endif  // PUSHPULL_COMMON_OPTIMIZER_APPLY_PASS_H_

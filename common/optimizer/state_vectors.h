@@ -1,8 +1,8 @@
 // The vectors of one version of a shard: weights, optimizer slots and EMA. Each is float32, has the
 // shard's length and is 64-byte aligned. The pointers own nothing; whoever hands them out defines
 // their lifetime.
-#ifndef PUSHPULL_PS_SERVER_STORE_STATE_VECTORS_H_
-#define PUSHPULL_PS_SERVER_STORE_STATE_VECTORS_H_
+#ifndef PUSHPULL_COMMON_OPTIMIZER_STATE_VECTORS_H_
+#define PUSHPULL_COMMON_OPTIMIZER_STATE_VECTORS_H_
 
 #include <array>
 #include <cstddef>
@@ -30,4 +30,4 @@ using ConstStateVectors = BasicStateVectors<const float>;
 
 }  // namespace pushpull
 
-#endif  // PUSHPULL_PS_SERVER_STORE_STATE_VECTORS_H_
+#endif  // PUSHPULL_COMMON_OPTIMIZER_STATE_VECTORS_H_

@@ -1,4 +1,4 @@
-#include "tests/ps_server/store/optimizer_references.h"
+#include "tests/common/optimizer/optimizer_references.h"
 
 #include <cmath>
 

@@ -5,7 +5,7 @@
 
 #include "gtest/gtest.h"
 
-#include "tests/ps_server/store/store_test_util.h"
+#include "tests/common/optimizer/optimizer_test_util.h"
 
 namespace pushpull {
 namespace {

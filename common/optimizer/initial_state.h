@@ -1,7 +1,7 @@
 // Fills the state of a shard before the first step. A checkpoint does not pass through here: it
 // fills the vectors of VariableStore::BeginFill by Checkpoint::ReadWeights, ReadSlot and ReadEma.
-#ifndef PUSHPULL_PS_SERVER_STORE_INITIAL_STATE_H_
-#define PUSHPULL_PS_SERVER_STORE_INITIAL_STATE_H_
+#ifndef PUSHPULL_COMMON_OPTIMIZER_INITIAL_STATE_H_
+#define PUSHPULL_COMMON_OPTIMIZER_INITIAL_STATE_H_
 
 #include <cstdint>
 
@@ -9,8 +9,8 @@
 
 #include "common/model/sharding.h"
 #include "common/model/variable_layout.h"
-#include "ps_server/store/optimizer.h"
-#include "ps_server/store/state_vectors.h"
+#include "common/optimizer/optimizer.h"
+#include "common/optimizer/state_vectors.h"
 
 namespace pushpull {
 
@@ -27,4 +27,4 @@ void FillInitialState(const VariableLayout& layout, ElementRange shard,
 
 }  // namespace pushpull
 
-#endif  // PUSHPULL_PS_SERVER_STORE_INITIAL_STATE_H_
+#endif  // PUSHPULL_COMMON_OPTIMIZER_INITIAL_STATE_H_

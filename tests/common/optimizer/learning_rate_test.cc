@@ -1,4 +1,4 @@
-#include "ps_server/store/learning_rate.h"
+#include "common/optimizer/learning_rate.h"
 
 #include <cmath>
 #include <numbers>

@@ -1,4 +1,4 @@
-#include "ps_server/store/apply_pass.h"
+#include "common/optimizer/apply_pass.h"
 
 #include <algorithm>
 #include <cmath>
@@ -12,7 +12,7 @@
 #include "glog/logging.h"
 
 #include "common/base/status_macros.h"
-#include "ps_server/store/apply_kernels.h"
+#include "common/optimizer/apply_kernels.h"
 
 namespace pushpull {
 namespace {

@@ -1,4 +1,4 @@
-// Tested by tests/ps_server/store/optimizer_golden_test.cc.
+// Tested by tests/common/optimizer/optimizer_golden_test.cc.
 // clang-format off
 // LAMB: You et al., 2020 (arXiv:1904.00962), Algorithm 2 with phi(x) = x. Slots m and v. The norms
 // are taken over a whole variable.
@@ -16,8 +16,8 @@
 #include <cmath>
 #include <memory>
 
-#include "ps_server/store/optimizers/all_rules.h"
-#include "ps_server/store/optimizers/elementwise_update.h"
+#include "common/optimizer/rules/all_rules.h"
+#include "common/optimizer/rules/elementwise_update.h"
 
 namespace pushpull {
 namespace {

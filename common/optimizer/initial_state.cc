@@ -1,5 +1,5 @@
 // Tested by tests/ps_server/runtime/checkpoint_recovery_test.cc.
-#include "ps_server/store/initial_state.h"
+#include "common/optimizer/initial_state.h"
 
 #include <algorithm>
 

@@ -11,8 +11,8 @@
 //                                                              the version being made; in TensorFlow
 //                                                              the argument num_updates
 // clang-format on
-#ifndef PUSHPULL_PS_SERVER_STORE_OPTIMIZER_H_
-#define PUSHPULL_PS_SERVER_STORE_OPTIMIZER_H_
+#ifndef PUSHPULL_COMMON_OPTIMIZER_OPTIMIZER_H_
+#define PUSHPULL_COMMON_OPTIMIZER_OPTIMIZER_H_
 
 #include <cstdint>
 #include <memory>
@@ -20,9 +20,9 @@
 #include "absl/strings/string_view.h"
 
 #include "common/model/variable_layout.h"
+#include "common/optimizer/learning_rate.h"
+#include "common/optimizer/rules/optimizer_rule.h"
 #include "protos/pipeline.pb.h"
-#include "ps_server/store/learning_rate.h"
-#include "ps_server/store/optimizers/optimizer_rule.h"
 
 namespace pushpull {
 
@@ -59,4 +59,4 @@ extern const char kEmaName[];
 
 }  // namespace pushpull
 
-#endif  // PUSHPULL_PS_SERVER_STORE_OPTIMIZER_H_
+#endif  // PUSHPULL_COMMON_OPTIMIZER_OPTIMIZER_H_

@@ -1,4 +1,4 @@
-// Tested by tests/ps_server/store/optimizer_golden_test.cc.
+// Tested by tests/common/optimizer/optimizer_golden_test.cc.
 // clang-format off
 // Adam: tf.train.AdamOptimizer (TensorFlow 1, ApplyAdam), after Kingma and Ba, 2015
 // (arXiv:1412.6980), in the form given just before its section 2.1: epsilon is outside the root and
@@ -12,8 +12,8 @@
 #include <cmath>
 #include <memory>
 
-#include "ps_server/store/optimizers/all_rules.h"
-#include "ps_server/store/optimizers/elementwise_update.h"
+#include "common/optimizer/rules/all_rules.h"
+#include "common/optimizer/rules/elementwise_update.h"
 
 namespace pushpull {
 namespace {

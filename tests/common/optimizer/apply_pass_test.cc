@@ -1,4 +1,4 @@
-#include "ps_server/store/apply_pass.h"
+#include "common/optimizer/apply_pass.h"
 
 #include <algorithm>
 #include <bit>
@@ -12,7 +12,7 @@
 #include "gtest/gtest.h"
 
 #include "kernels/bfloat16.h"
-#include "tests/ps_server/store/store_test_util.h"
+#include "tests/common/optimizer/optimizer_test_util.h"
 
 namespace pushpull {
 namespace {

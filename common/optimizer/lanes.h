@@ -1,8 +1,8 @@
 // Eight float32 elements at a time, with AVX2 and FMA: what the kernels of this folder share. Every
 // operation except SquareSum rounds the same in any lane, so the result does not depend on how a
 // vector is cut into runs. For kernels only; not for headers that others include.
-#ifndef PUSHPULL_PS_SERVER_STORE_LANES_H_
-#define PUSHPULL_PS_SERVER_STORE_LANES_H_
+#ifndef PUSHPULL_COMMON_OPTIMIZER_LANES_H_
+#define PUSHPULL_COMMON_OPTIMIZER_LANES_H_
 
 #include <immintrin.h>
 
@@ -67,4 +67,4 @@ class SquareSum {
 
 }  // namespace pushpull
 
-#endif  // PUSHPULL_PS_SERVER_STORE_LANES_H_
+#endif  // PUSHPULL_COMMON_OPTIMIZER_LANES_H_

@@ -2,15 +2,15 @@
 // optimizers' own (optimizers/). Every operation except SquaredNormRun is elementwise and rounds
 // the same in any lane, so the result does not depend on how a vector is cut into runs.
 // Thread-safe, without state.
-#ifndef PUSHPULL_PS_SERVER_STORE_APPLY_KERNELS_H_
-#define PUSHPULL_PS_SERVER_STORE_APPLY_KERNELS_H_
+#ifndef PUSHPULL_COMMON_OPTIMIZER_APPLY_KERNELS_H_
+#define PUSHPULL_COMMON_OPTIMIZER_APPLY_KERNELS_H_
 
 #include <cstdint>
 
 #include "absl/types/span.h"
 
+#include "common/optimizer/state_vectors.h"
 #include "common/wire/gradient_codec.h"
-#include "ps_server/store/state_vectors.h"
 
 namespace pushpull {
 
@@ -47,4 +47,4 @@ void StoreFence();
 
 }  // namespace pushpull
 
-#endif  // PUSHPULL_PS_SERVER_STORE_APPLY_KERNELS_H_
+#endif  // PUSHPULL_COMMON_OPTIMIZER_APPLY_KERNELS_H_

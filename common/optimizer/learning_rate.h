@@ -3,8 +3,8 @@
 //
 // As with TensorFlow's global_step, `step` counts the updates applied before the update that uses
 // the rate: version t is made with At(t - 1), and the first update of a run uses At(0).
-#ifndef PUSHPULL_PS_SERVER_STORE_LEARNING_RATE_H_
-#define PUSHPULL_PS_SERVER_STORE_LEARNING_RATE_H_
+#ifndef PUSHPULL_COMMON_OPTIMIZER_LEARNING_RATE_H_
+#define PUSHPULL_COMMON_OPTIMIZER_LEARNING_RATE_H_
 
 #include <cstdint>
 #include <utility>
@@ -48,4 +48,4 @@ class LearningRateSchedule {
 
 }  // namespace pushpull
 
-#endif  // PUSHPULL_PS_SERVER_STORE_LEARNING_RATE_H_
+#endif  // PUSHPULL_COMMON_OPTIMIZER_LEARNING_RATE_H_

@@ -1,4 +1,4 @@
-// What one optimizer is to the rest of the server: its slots, and how one step updates a run of
+// What one optimizer is to the apply pass: its slots, and how one step updates a run of
 // elements. Each optimizer has a file of its own in this folder, with its formula; all_rules.h
 // lists them. Immutable and thread-safe.
 //
@@ -6,8 +6,8 @@
 // after averaging, L2, multiplier and clipping (apply_pass.h); t is the version being made, counted
 // from 1; lr is the learning rate after t - 1 updates. All state is float32. The code beside a
 // formula gives its rounding.
-#ifndef PUSHPULL_PS_SERVER_STORE_OPTIMIZERS_OPTIMIZER_RULE_H_
-#define PUSHPULL_PS_SERVER_STORE_OPTIMIZERS_OPTIMIZER_RULE_H_
+#ifndef PUSHPULL_COMMON_OPTIMIZER_RULES_OPTIMIZER_RULE_H_
+#define PUSHPULL_COMMON_OPTIMIZER_RULES_OPTIMIZER_RULE_H_
 
 #include <cstdint>
 #include <memory>
@@ -17,7 +17,7 @@
 #include "glog/logging.h"
 
 #include "common/model/variable_layout.h"
-#include "ps_server/store/state_vectors.h"
+#include "common/optimizer/state_vectors.h"
 
 namespace pushpull {
 
@@ -82,4 +82,4 @@ class OptimizerRule {
 
 }  // namespace pushpull
 
-#endif  // PUSHPULL_PS_SERVER_STORE_OPTIMIZERS_OPTIMIZER_RULE_H_
+#endif  // PUSHPULL_COMMON_OPTIMIZER_RULES_OPTIMIZER_RULE_H_

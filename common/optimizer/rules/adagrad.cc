@@ -1,4 +1,4 @@
-// Tested by tests/ps_server/store/optimizer_golden_test.cc.
+// Tested by tests/common/optimizer/optimizer_golden_test.cc.
 // clang-format off
 // Adagrad: tf.train.AdagradOptimizer (TensorFlow 1, ApplyAdagrad), after Duchi, Hazan and Singer,
 // 2011. Slot s (sum of squares, initially initial_accumulator_value), which is never 0.
@@ -8,8 +8,8 @@
 // clang-format on
 #include <memory>
 
-#include "ps_server/store/optimizers/all_rules.h"
-#include "ps_server/store/optimizers/elementwise_update.h"
+#include "common/optimizer/rules/all_rules.h"
+#include "common/optimizer/rules/elementwise_update.h"
 
 namespace pushpull {
 namespace {

@@ -1,8 +1,8 @@
-#include "ps_server/store/optimizer.h"
+#include "common/optimizer/optimizer.h"
 
 #include <algorithm>
 
-#include "ps_server/store/optimizers/all_rules.h"
+#include "common/optimizer/rules/all_rules.h"
 
 namespace pushpull {
 

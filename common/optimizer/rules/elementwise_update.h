@@ -18,13 +18,13 @@
 //   gradient   g  = fma(l2_weight, w, averaged gradient) * multiplier * clip      left to right
 //   EMA        e' = fma(w' - e, one_minus_ema_decay, e)
 // clang-format on
-#ifndef PUSHPULL_PS_SERVER_STORE_OPTIMIZERS_ELEMENTWISE_UPDATE_H_
-#define PUSHPULL_PS_SERVER_STORE_OPTIMIZERS_ELEMENTWISE_UPDATE_H_
+#ifndef PUSHPULL_COMMON_OPTIMIZER_RULES_ELEMENTWISE_UPDATE_H_
+#define PUSHPULL_COMMON_OPTIMIZER_RULES_ELEMENTWISE_UPDATE_H_
 
 #include <memory>
 
-#include "ps_server/store/lanes.h"
-#include "ps_server/store/optimizers/optimizer_rule.h"
+#include "common/optimizer/lanes.h"
+#include "common/optimizer/rules/optimizer_rule.h"
 
 namespace pushpull {
 
@@ -105,4 +105,4 @@ std::unique_ptr<const StepUpdate> MakeElementwise(const Step& step) {
 
 }  // namespace pushpull
 
-#endif  // PUSHPULL_PS_SERVER_STORE_OPTIMIZERS_ELEMENTWISE_UPDATE_H_
+#endif  // PUSHPULL_COMMON_OPTIMIZER_RULES_ELEMENTWISE_UPDATE_H_

@@ -1,11 +1,11 @@
-#include "ps_server/store/optimizer.h"
+#include "common/optimizer/optimizer.h"
 
 #include <algorithm>
 #include <string>
 
 #include "gtest/gtest.h"
 
-#include "tests/ps_server/store/store_test_util.h"
+#include "tests/common/optimizer/optimizer_test_util.h"
 #include "tests/testkit/optimizer_fields.h"
 
 namespace pushpull {

@@ -1,4 +1,4 @@
-#include "tests/ps_server/store/store_test_util.h"
+#include "tests/common/optimizer/optimizer_test_util.h"
 
 #include <algorithm>
 #include <cmath>
@@ -14,8 +14,8 @@
 #include "common/config/config_problem.h"
 #include "common/config/field_checker.h"
 #include "common/config/optimizer_checks.h"
+#include "common/optimizer/initial_state.h"
 #include "kernels/bfloat16.h"
-#include "ps_server/store/initial_state.h"
 
 namespace pushpull {
 namespace {

@@ -1,13 +1,13 @@
 // The list of all optimizers: one function per message of the oneof in config::Optimizer, each
 // defined in the file of the optimizer's name, and the lookup by the config's choice. The messages
 // have passed CheckOptimizer (common/config/optimizer_checks.h).
-#ifndef PUSHPULL_PS_SERVER_STORE_OPTIMIZERS_ALL_RULES_H_
-#define PUSHPULL_PS_SERVER_STORE_OPTIMIZERS_ALL_RULES_H_
+#ifndef PUSHPULL_COMMON_OPTIMIZER_RULES_ALL_RULES_H_
+#define PUSHPULL_COMMON_OPTIMIZER_RULES_ALL_RULES_H_
 
 #include <memory>
 
+#include "common/optimizer/rules/optimizer_rule.h"
 #include "protos/pipeline.pb.h"
-#include "ps_server/store/optimizers/optimizer_rule.h"
 
 namespace pushpull {
 
@@ -50,4 +50,4 @@ auto VisitOptimizer(const config::Optimizer& config, const Visit& visit)
 
 }  // namespace pushpull
 
-#endif  // PUSHPULL_PS_SERVER_STORE_OPTIMIZERS_ALL_RULES_H_
+#endif  // PUSHPULL_COMMON_OPTIMIZER_RULES_ALL_RULES_H_

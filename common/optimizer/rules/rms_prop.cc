@@ -1,4 +1,4 @@
-// Tested by tests/ps_server/store/optimizer_golden_test.cc.
+// Tested by tests/common/optimizer/optimizer_golden_test.cc.
 // clang-format off
 // RMSProp: tf.train.RMSPropOptimizer, not centered (TensorFlow 1, ApplyRMSProp), after Tieleman and
 // Hinton, Lecture 6.5, 2012. Slots s (mean square, initially 1) and m (momentum). epsilon is inside
@@ -10,8 +10,8 @@
 // clang-format on
 #include <memory>
 
-#include "ps_server/store/optimizers/all_rules.h"
-#include "ps_server/store/optimizers/elementwise_update.h"
+#include "common/optimizer/rules/all_rules.h"
+#include "common/optimizer/rules/elementwise_update.h"
 
 namespace pushpull {
 namespace {
