@@ -114,6 +114,33 @@ void CheckNorm(absl::string_view field, float norm, FieldChecker* checker) {
   checker->Add(field, "0 (off) or a number from 1e-12 to 1e12", absl::StrCat(norm));
 }
 
+// A round is pushed as a whole, so a clone that dies loses up to this many mini-batches.
+constexpr int64_t kMaxLocalSteps = 100'000;
+
+void CheckOuterOptimizer(const config::OuterOptimizer& outer, FieldChecker* checker) {
+  const std::string field = "train_config.outer_optimizer";
+  CheckRule(outer, field, checker);
+  checker->Between(field + ".momentum_every", outer.momentum_every(), 1, kMaxLocalSteps);
+  if (outer.use_nesterov() && outer.momentum() == 0) {
+    checker->Add(field + ".momentum", "above 0, because use_nesterov is true", "0",
+                 "set momentum: 0.9, or remove use_nesterov");
+  }
+  if (outer.momentum_every() > 1 && !outer.use_nesterov()) {
+    checker->Add(field + ".momentum_every", "1, because use_nesterov is false",
+                 absl::StrCat(outer.momentum_every()),
+                 "only Nesterov's momentum can be delayed: set use_nesterov: true, or remove it");
+  }
+}
+
+void CheckLocalSteps(const config::TrainConfig& config, FieldChecker* checker) {
+  checker->Between("train_config.local_steps", config.local_steps(), 1, kMaxLocalSteps);
+  if (!config.has_outer_optimizer()) return;
+  CheckOuterOptimizer(config.outer_optimizer(), checker);
+  if (config.local_steps() > 1) return;
+  checker->Add("train_config.outer_optimizer", "none, because local_steps is not above 1", "one",
+               "set local_steps: 8, for example, or remove it");
+}
+
 }  // namespace
 
 void CheckLearningRate(const config::LearningRate& rate, absl::string_view field,
@@ -159,6 +186,7 @@ void CheckOptimizer(const config::TrainConfig& config, FieldChecker* checker) {
     CheckNoClipping(*kind, "train_config.gradient_clipping_by_global_norm",
                     config.gradient_clipping_by_global_norm(), checker);
   }
+  CheckLocalSteps(config, checker);
   if (optimizer.use_moving_average()) {
     checker->Fraction(field + ".moving_average_decay", optimizer.moving_average_decay());
   } else if (optimizer.moving_average_warmup()) {

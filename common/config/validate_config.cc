@@ -66,7 +66,8 @@ void CheckJob(const config::TrainConfig& train, const ConfigContext& context,
   }
   const bool clips =
       train.gradient_clipping_by_norm() > 0 || train.gradient_clipping_by_global_norm() > 0;
-  if (!sync && clips && context.tasks > 1) {
+  // With local steps, clones clip the gradients of their mini-batches.
+  if (!sync && clips && train.local_steps() <= 1 && context.tasks > 1) {
     checker->Add(train.gradient_clipping_by_norm() > 0
                      ? "train_config.gradient_clipping_by_norm"
                      : "train_config.gradient_clipping_by_global_norm",

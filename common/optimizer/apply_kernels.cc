@@ -89,11 +89,13 @@ void AverageRun(absl::Span<const WeightedSource> sources, int count, float* out)
 void MovingStatisticRun(const float* statistic, float one_minus_decay, int64_t at, int count,
                         const ConstStateVectors& from, const StateVectors& to) {
   const __m256 rate = _mm256_set1_ps(one_minus_decay);
+  const bool replaces = one_minus_decay == 1.0f;
   ForEachGroup(count, [&](int i, int remaining) {
     const Writer writer{remaining};
     const __m256 v = _mm256_load_ps(from.weights + at + i);
-    const __m256 delta = _mm256_sub_ps(_mm256_load_ps(statistic + i), v);
-    const __m256 updated = _mm256_fmadd_ps(rate, delta, v);
+    const __m256 s = _mm256_load_ps(statistic + i);
+    // Without the sum, a value that becomes s does not keep a rounding error of v.
+    const __m256 updated = replaces ? s : _mm256_fmadd_ps(rate, _mm256_sub_ps(s, v), v);
     writer.Store(to.weights + at + i, updated);
     if (to.ema != nullptr) writer.Store(to.ema + at + i, updated);
   });

@@ -32,8 +32,9 @@ struct WeightedSource {
 // kMaxRunElements.
 void AverageRun(absl::Span<const WeightedSource> sources, int count, float* out);
 
-// Updates a moving statistic: v' = fma(one_minus_decay, s - v, v). Writes v' to the weights and,
-// where there is one, to the EMA. `at`, padding and stores are as in StepUpdate::Run.
+// Updates a moving statistic: v' = fma(one_minus_decay, s - v, v), or s if one_minus_decay is 1.
+// Writes v' to the weights and, where there is one, to the EMA. `at`, padding and stores are as in
+// StepUpdate::Run.
 void MovingStatisticRun(const float* statistic, float one_minus_decay, int64_t at, int count,
                         const ConstStateVectors& from, const StateVectors& to);
 

@@ -50,6 +50,7 @@ SquaredNorms NormsOf(int variable, absl::Span<const double> squared_norms) {
 // Copies elements [begin, begin + count) of every vector.
 void CopyState(const OptimizerSpec& optimizer, int64_t begin, int64_t count,
                const ConstStateVectors& from, const StateVectors& to) {
+  if (from.weights == to.weights) return;
   const size_t bytes = count * sizeof(float);
   std::memcpy(to.weights + begin, from.weights + begin, bytes);
   for (int slot = 0; slot < optimizer.num_slots(); ++slot) {
@@ -157,17 +158,19 @@ absl::StatusOr<ApplyPass::Sources> ApplyPass::CheckContributions(
   return sources;
 }
 
-absl::Status ApplyPass::Run(uint64_t step, absl::Span<const GradientContribution> contributions,
+absl::Status ApplyPass::Run(UpdateNumber number,
+                            absl::Span<const GradientContribution> contributions,
                             absl::Span<const double> variable_squared_norms,
                             const ConstStateVectors& from, const StateVectors& to) const {
-  return Run(step, contributions, variable_squared_norms, all_chunks_, from, to);
+  return Run(number, contributions, variable_squared_norms, all_chunks_, from, to);
 }
 
-absl::Status ApplyPass::Run(uint64_t step, absl::Span<const GradientContribution> contributions,
+absl::Status ApplyPass::Run(UpdateNumber number,
+                            absl::Span<const GradientContribution> contributions,
                             absl::Span<const double> variable_squared_norms,
                             absl::Span<const int> chunks, const ConstStateVectors& from,
                             const StateVectors& to) const {
-  CHECK_GE(step, 1u);
+  CHECK_GE(number.step, 1u);
   PP_ASSIGN_OR_RETURN(const Sources sources, CheckContributions(contributions, chunks));
   const int64_t elements = sharding_.shard(shard_).size();
   if (sources.contributions.empty()) {
@@ -185,10 +188,10 @@ absl::Status ApplyPass::Run(uint64_t step, absl::Span<const GradientContribution
                                                    " squared norms, expected ", NumNorms()));
   }
   const std::unique_ptr<const StepUpdate> update =
-      optimizer_.rule->AtStep(step, optimizer_.learning_rate.At(step - 1));
+      optimizer_.rule->AtStep(number.step, optimizer_.learning_rate.At(number.updates_before));
   const std::vector<float> clip =
       ClipFactors(optimizer_, clips ? variable_squared_norms : absl::Span<const double>());
-  const float one_minus_ema_decay = static_cast<float>(1 - optimizer_.EmaDecayAt(step));
+  const float one_minus_ema_decay = static_cast<float>(1 - optimizer_.EmaDecayAt(number.step));
 
   ForEachBlock(chunks, [&](int64_t block) {
     alignas(64) float average[kMaxRunElements];
@@ -227,17 +230,17 @@ int64_t ApplyPass::NumNorms() const {
 }
 
 absl::StatusOr<std::vector<double>> ApplyPass::MeasureNorms(
-    uint64_t step, absl::Span<const GradientContribution> contributions,
+    UpdateNumber number, absl::Span<const GradientContribution> contributions,
     const ConstStateVectors& from) const {
   CHECK(optimizer_.measures_norms());
-  CHECK_GE(step, 1u);
+  CHECK_GE(number.step, 1u);
   PP_ASSIGN_OR_RETURN(const Sources sources, CheckContributions(contributions, all_chunks_));
   std::vector<double> norms(NumNorms(), 0.0);
   if (sources.contributions.empty()) return norms;
 
   const bool adapts = optimizer_.rule->needs_norms();
   const std::unique_ptr<const StepUpdate> update =
-      optimizer_.rule->AtStep(step, optimizer_.learning_rate.At(step - 1));
+      optimizer_.rule->AtStep(number.step, optimizer_.learning_rate.At(number.updates_before));
   const double clip_squared = optimizer_.clip_norm * optimizer_.clip_norm;
   const double quantum = adapts ? 0.0 : std::ldexp(1.0, std::ilogb(clip_squared) - 32);
   std::vector<SquaredNorms> page_sums(segments_.size());

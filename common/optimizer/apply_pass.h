@@ -20,6 +20,7 @@
 // A moving statistic, with s averaged as g is, becomes
 //
 //   v = fma(float(1 - moving_average_decay), s - v, v)                   the same value is its EMA
+//   v = s                                                                with moving_average_decay = 0
 //
 // Frozen variables are copied. Contributions with samples = 0 are left out; if none is left,
 // everything is copied. Padding becomes zero. The result is bit-identical for any number of threads
@@ -55,6 +56,17 @@ struct GradientContribution {
   std::vector<EncodedChunk> chunks;
 };
 
+// Which update a pass makes.
+struct UpdateNumber {
+  // The update that makes version `step` (>= 1) of the server's variables.
+  UpdateNumber(uint64_t step) : step(step), updates_before(step - 1) {}  // NOLINT: is a number
+  UpdateNumber(uint64_t step, uint64_t updates_before)
+      : step(step), updates_before(updates_before) {}
+
+  uint64_t step;            // of the rule and the EMA, counted from 1 since the slots were initial
+  uint64_t updates_before;  // argument of the learning rate's schedule
+};
+
 class ApplyPass {
  public:
   ApplyPass(const VariableLayout* layout, const Sharding& sharding, int shard,
@@ -62,20 +74,20 @@ class ApplyPass {
 
   // Does the same as the other Run, but makes only these chunks of the shard (in rising order). Of
   // each contribution, only these chunks must be present.
-  absl::Status Run(uint64_t step, absl::Span<const GradientContribution> contributions,
+  absl::Status Run(UpdateNumber number, absl::Span<const GradientContribution> contributions,
                    absl::Span<const double> variable_squared_norms, absl::Span<const int> chunks,
                    const ConstStateVectors& from, const StateVectors& to) const;
 
-  // Makes version `step` (>= 1) from version step - 1: reads `from` and writes `to`, except the
-  // slots of moving statistics, which are zero in all versions. variable_squared_norms is what
-  // MeasureNorms returns, summed over all shards; it is ignored unless norms are measured. Blocks
-  // until the version is made.
+  // Makes a version from the one before it: reads `from` and writes `to`, except the slots of
+  // moving statistics, which are zero in all versions. The two may be the same vectors.
+  // variable_squared_norms is what MeasureNorms returns, summed over all shards; it is ignored
+  // unless norms are measured. Blocks until the version is made.
   //   INVALID_ARGUMENT: chunks or norms do not fit the shard; nothing was written
-  absl::Status Run(uint64_t step, absl::Span<const GradientContribution> contributions,
+  absl::Status Run(UpdateNumber number, absl::Span<const GradientContribution> contributions,
                    absl::Span<const double> variable_squared_norms, const ConstStateVectors& from,
                    const StateVectors& to) const;
 
-  // Returns the squared L2 norms that version `step` needs, over this shard's elements only; 0 for
+  // Returns the squared L2 norms that the update needs, over this shard's elements only; 0 for
   // frozen variables, moving statistics and variables in other shards. When clipping: of g before
   // clipping, per variable of the layout. For a rule that needs norms: of the weights of every
   // variable, then of the update of every variable. Needs OptimizerSpec::measures_norms().
@@ -88,7 +100,7 @@ class ApplyPass {
   // norm is below about 1,000 x clip_norm. For a rule, each page's sum is rounded to float, and
   // adding is exact while the variable's squared norm is below 2^29 x that of each page.
   absl::StatusOr<std::vector<double>> MeasureNorms(
-      uint64_t step, absl::Span<const GradientContribution> contributions,
+      UpdateNumber number, absl::Span<const GradientContribution> contributions,
       const ConstStateVectors& from) const;
 
   // Returns the bytes that Run reads and writes with this many float32 contributions, for

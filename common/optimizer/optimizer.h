@@ -1,7 +1,10 @@
 // clang-format off
 // Describes what an update does to one variable: the optimizer's rule, its learning rate, gradient
 // clipping, the moving average of the weights (EMA), and the names under which the state is stored.
-// A value type, immutable. The formula of each rule is in its file in optimizers/.
+// A value type, immutable. The formula of each rule is in its file in rules/.
+//
+// With train_config.local_steps above 1 there are two: clones update weights of their own by
+// train_config.optimizer, and the server applies the mean of their differences by outer_optimizer.
 //
 // EMA: tf.train.ExponentialMovingAverage. e is the average of the weight w.
 //
@@ -29,8 +32,10 @@ namespace pushpull {
 enum class ClippingKind { kNone, kPerTensor, kGlobal };
 
 struct OptimizerSpec {
-  // `config` has passed CheckOptimizer (common/config/optimizer_checks.h).
+  // The server's. `config` has passed CheckOptimizer (common/config/optimizer_checks.h).
   explicit OptimizerSpec(const config::TrainConfig& config);
+  // That of the clones' local steps: train_config.optimizer, without the EMA.
+  static OptimizerSpec OfLocalSteps(const config::TrainConfig& config);
 
   int num_slots() const { return static_cast<int>(rule->slots().size()); }
   // 0 <= slot < num_slots().
@@ -53,6 +58,14 @@ struct OptimizerSpec {
   ClippingKind clipping = ClippingKind::kNone;
   double clip_norm = 0.0;
 };
+
+// Returns whether a step is a round of several mini-batches.
+bool HasLocalSteps(const config::TrainConfig& config);
+
+// Returns the layout with which the server applies the differences of local steps. L2 weights and
+// learning-rate multipliers have taken part in them already, so the first are 0 here and the second
+// 1; and a moving statistic becomes the mean of the clones' values (moving_average_decay is 0).
+VariableLayout LayoutOfDifferences(const VariableLayout& layout);
 
 // "ExponentialMovingAverage"
 extern const char kEmaName[];

@@ -10,7 +10,7 @@ namespace pushpull {
 struct TrainingLimits {
   uint64_t num_steps = 0;   // train_config.num_steps
   uint32_t num_epochs = 0;  // train_input_reader.num_epochs: passes over the training images
-  uint64_t batch_size = 1;  // train_config.batch_size, at least 1
+  uint64_t batch_size = 1;  // images of a step, at least 1: train_config.batch_size * local_steps
 };
 
 // The last step is
@@ -21,9 +21,10 @@ struct TrainingLimits {
 //
 // A step uses batch_size images in both modes, whatever the number of replicas is: a synchronous
 // step splits one batch over all replicas, and an asynchronous step is one push, whose replica has
-// computed a whole batch. A synchronous step that goes on without some replicas counts as a whole
-// one, because the next step begins with the next batch. Where the last batch extends over the end
-// of the last epoch, it is trained as a whole.
+// computed a whole batch. With local steps the same holds for the batches of a round together. A
+// synchronous step that goes on without some replicas counts as a whole one, because the next step
+// begins with the next batch. Where the last batch extends over the end of the last epoch, it is
+// trained as a whole.
 //
 // Only the clones know the number of images, so the length is not known before the first of them
 // has registered, unless a checkpoint names the number. Until then num_steps alone counts. Once the

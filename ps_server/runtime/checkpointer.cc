@@ -42,8 +42,7 @@ CheckpointManifest MakeManifest(const JobSpec& job,
   manifest.pipeline_config = job.config_text;
   // These two are for people who read the manifest. Recovery computes them from the step.
   manifest.optimizer_state["step"] = absl::StrCat(order.step);
-  manifest.schedule_state["learning_rate"] =
-      absl::StrCat(job.optimizer.learning_rate.At(order.step));
+  manifest.schedule_state["learning_rate"] = absl::StrCat(job.LearningRateAt(order.step));
   for (size_t shard = 0; shard < order.shards.size(); ++shard) {
     const ps::SnapshotReply& reply = order.shards[shard];
     CheckpointFile file;

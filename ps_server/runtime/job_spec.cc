@@ -25,17 +25,19 @@ JobSpec JobOf(const config::TrainEvalPipelineConfig& config, bool sync, int task
               VariableLayout layout) {
   std::string text;
   google::protobuf::TextFormat::PrintToString(config, &text);
+  const config::TrainConfig& train = config.train_config();
   const Sharding sharding(layout.total_elements(), tasks);
   return JobSpec{.config = config,
                  .config_text = std::move(text),
                  .layout = std::move(layout),
                  .sharding = sharding,
-                 .optimizer = OptimizerSpec(config.train_config()),
+                 .optimizer = OptimizerSpec(train),
+                 .learning_rate = OptimizerSpec::OfLocalSteps(train).learning_rate,
                  .sync = sync,
-                 .seed = config.train_config().seed(),
-                 .limits = {.num_steps = config.train_config().num_steps(),
+                 .seed = train.seed(),
+                 .limits = {.num_steps = train.num_steps(),
                             .num_epochs = config.train_input_reader().num_epochs(),
-                            .batch_size = config.train_config().batch_size()},
+                            .batch_size = uint64_t{train.batch_size()} * train.local_steps()},
                  .initial_values = {},
                  .declared = {}};
 }
@@ -72,6 +74,10 @@ absl::StatusOr<JobSpec> JobSpec::CreateExternal(const config::TrainEvalPipelineC
   PP_RETURN_IF_ERROR(CheckVariableNames(declared, job.optimizer));
   job.declared = declared;
   return job;
+}
+
+float JobSpec::LearningRateAt(uint64_t version) const {
+  return learning_rate.At(version * config.train_config().local_steps());
 }
 
 absl::Status JobSpec::LoadFineTuneCheckpoint(FileSystem* files, const std::string& train_dir) {

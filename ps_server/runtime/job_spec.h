@@ -41,6 +41,7 @@ struct JobSpec {
   VariableLayout layout;
   Sharding sharding;
   OptimizerSpec optimizer;
+  LearningRateSchedule learning_rate;  // of train_config.optimizer
   bool sync = true;
   uint64_t seed = 1;
   TrainingLimits limits = {};
@@ -51,6 +52,10 @@ struct JobSpec {
   // External model: the variables as a clone has declared them, before train_config was applied.
   // Checkpoints keep them. nullopt: the model is not external.
   std::optional<VariableLayout> declared;
+
+  // Returns the learning rate of train_config.optimizer for the step after `version`; with local
+  // steps, for the first mini-batch of that round.
+  float LearningRateAt(uint64_t version) const;
 
   // The part of the job that the coordinator needs. The caller fills in run_id, num_replicas,
   // lease and from_checkpoint.

@@ -34,6 +34,11 @@ std::vector<GradientContribution> ToGradients(const std::vector<StagedContributi
   return gradients;
 }
 
+// Returns the layout whose attributes say how contributions are applied.
+VariableLayout ApplyLayout(const JobSpec& job) {
+  return HasLocalSteps(job.config.train_config()) ? LayoutOfDifferences(job.layout) : job.layout;
+}
+
 }  // namespace
 
 ShardStore::ShardStore(const JobSpec* job, int shard, std::string train_dir,
@@ -46,7 +51,8 @@ ShardStore::ShardStore(const JobSpec* job, int shard, std::string train_dir,
       files_(files),
       pool_(pool),
       on_restored_(std::move(on_restored)),
-      pass_(&job->layout, job->sharding, shard, job->optimizer, pool) {}
+      apply_layout_(ApplyLayout(*job)),
+      pass_(&apply_layout_, job->sharding, shard, job->optimizer, pool) {}
 
 std::vector<VersionId> ShardStore::HeldVersions() const {
   std::vector<VersionId> versions;

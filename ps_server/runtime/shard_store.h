@@ -84,6 +84,7 @@ class ShardStore {
   FileSystem* const files_;
   ThreadPool* const pool_;
   const std::function<absl::Status()> on_restored_;
+  const VariableLayout apply_layout_;
   const ApplyPass pass_;
   std::optional<VersionAhead> ahead_;  // set between BeginApply and Commit of the store
 };

@@ -92,13 +92,13 @@ void TaskHandler::DoDeclareVariables(const ps::DeclareRequest& request,
 }
 
 void TaskHandler::DoHeartbeat(const ps::HeartbeatRequest& request, Done<ps::HeartbeatReply> done) {
-  coordinator_->Heartbeat(
-      request, [this, done = std::move(done)](absl::StatusOr<ps::HeartbeatReply> reply) {
-        if (reply.ok()) {
-          reply->set_learning_rate(job_->optimizer.learning_rate.At(reply->version()));
-        }
-        done(std::move(reply));
-      });
+  coordinator_->Heartbeat(request,
+                          [this, done = std::move(done)](absl::StatusOr<ps::HeartbeatReply> reply) {
+                            if (reply.ok()) {
+                              reply->set_learning_rate(job_->LearningRateAt(reply->version()));
+                            }
+                            done(std::move(reply));
+                          });
 }
 
 void TaskHandler::DoCommit(const ps::CommitRequest& request, Done<ps::CommitReply> done) {

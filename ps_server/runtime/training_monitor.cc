@@ -47,7 +47,7 @@ void TrainingMonitor::StepApplied(const coordinator_action::StepApplied& step) {
   staleness_.Add(static_cast<double>(step.staleness), 1.0);
   figures_.step = step.step;
   figures_.staleness = step.staleness;
-  figures_.learning_rate = job_->optimizer.learning_rate.At(step.step - 1);
+  figures_.learning_rate = job_->LearningRateAt(step.step - 1);
   figures_.images += samples;
   if (now.count(kTotalLoss) > 0) {
     figures_.loss = now[kTotalLoss].value();

@@ -4,8 +4,8 @@ usage: python3 tests/reference/optimizer_golden.py
 
 Computes one scalar weight in double precision. The formulas are TensorFlow's, as documented for
 tf.train.MomentumOptimizer, RMSPropOptimizer, AdamOptimizer, AdagradOptimizer and
-ExponentialMovingAverage; PyTorch's, as documented for torch.optim.AdamW; and Algorithm 2 of
-arXiv:1904.00962 (LAMB). Where PyTorch is installed, its AdamW, Adagrad and SGD are compared too.
+ExponentialMovingAverage; PyTorch's, as documented for torch.optim.AdamW; Algorithm 2 of
+arXiv:1904.00962 (LAMB); and the delayed Nesterov update of arXiv:2401.09135. Where PyTorch is installed, its AdamW, Adagrad and SGD are compared too.
 """
 
 import math
@@ -29,6 +29,26 @@ def nesterov(rate, factor):
         a = factor * a + g
         w -= rate * g + rate * factor * a
         yield w, a, None
+
+
+def sgd(rate):
+    w = WEIGHT
+    for g in GRADIENTS:
+        w -= rate * g
+        yield w, 0.0, None
+
+
+def delayed_nesterov(rate, factor, every):
+    w, m, total = WEIGHT, 0.0, 0.0
+    for t, g in enumerate(GRADIENTS, start=1):
+        total += g / every
+        if t % every == 0:
+            m = factor * m + total
+            total = 0.0
+            w -= rate * (factor * m + g / every)
+        else:
+            w -= rate * g / every
+        yield w, m, total
 
 
 def adagrad(rate, initial):
@@ -126,5 +146,7 @@ show("Adagrad initial value 0.125, rate 0.1", adagrad(0.1, 0.125))
 show("AdamW betas 0.75 and 0.875, epsilon 0.125, weight decay 0.25, rate 0.1",
      adamw(0.1, 0.75, 0.875, 0.125, 0.25))
 show("LAMB with AdamW's numbers", lamb(0.1, 0.75, 0.875, 0.125, 0.25))
+show("SGD rate 0.7", sgd(0.7))
+show("delayed Nesterov momentum 0.875 every 2 steps, rate 0.7", delayed_nesterov(0.7, 0.875, 2))
 show("momentum 0.9, rate 0.1, EMA with num_updates", momentum(0.1, 0.9), ema_warmup=True)
 compare_with_torch()

@@ -4,6 +4,7 @@
 #ifndef PUSHPULL_WORKER_CLIENT_GRADIENT_SOURCE_H_
 #define PUSHPULL_WORKER_CLIENT_GRADIENT_SOURCE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -16,6 +17,12 @@
 #include "protos/parameter_server.pb.h"
 
 namespace pushpull {
+
+// In bytes; state_vectors.h needs it.
+inline constexpr size_t kVectorAlignment = 64;
+
+// Returns a zeroed vector with this alignment. RESOURCE_EXHAUSTED: there is no memory for it.
+absl::StatusOr<std::shared_ptr<float>> NewVector(int64_t elements);
 
 struct GradientResult {
   uint64_t samples = 0;
@@ -30,10 +37,10 @@ class GradientSource {
  public:
   virtual ~GradientSource() = default;
 
-  // Allocates a zeroed vector of weights or gradients to call Compute with. It may outlive the
-  // source.
+  // Allocates a zeroed vector of weights or gradients to call Compute with, aligned to
+  // kVectorAlignment. It may outlive the source.
   virtual absl::StatusOr<std::shared_ptr<float>> AllocateVector(int64_t elements) {
-    return std::shared_ptr<float>(new float[elements](), std::default_delete<float[]>());
+    return NewVector(elements);
   }
 
   // Returns the number of training images, which train_input_reader.num_epochs counts.

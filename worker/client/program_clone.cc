@@ -2,17 +2,23 @@
 // Tested by tests/worker/client/grpc/client_failures_test.cc.
 #include "worker/client/program_clone.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 
 #include "common/base/status_macros.h"
+#include "common/config/pipeline_config.h"
 #include "worker/client/clone_identity.h"
 #include "worker/client/declare_variables.h"
 #include "worker/client/grpc_clients.h"
 
 namespace pushpull {
 namespace {
+
+// Threads that update the local weights. They run while the program waits for its next batch, and
+// memory bounds them.
+constexpr int kUpdateThreads = 4;
 
 ProgramCloneOptions WithPeerName(ProgramCloneOptions options) {
   if (options.session.peer_name.empty()) {
@@ -89,6 +95,22 @@ absl::Status ProgramClone::Declare(const VariableLayout& layout, const float* co
   return absl::OkStatus();
 }
 
+absl::StatusOr<GradientSource*> ProgramClone::WithLocalSteps(GradientSource* source) {
+  PP_ASSIGN_OR_RETURN(
+      const config::TrainEvalPipelineConfig config,
+      ParsePipelineConfig(session_->job().pipeline_config(), "the server's pipeline config"));
+  if (!HasLocalSteps(config.train_config())) return source;
+  // The attributes are the server's: those of the program may differ.
+  PP_ASSIGN_OR_RETURN(job_layout_, session_->FetchVariables());
+  if (job_layout_->total_elements() != layout_->total_elements()) return source;  // see Register
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  update_threads_ = std::make_unique<ThreadPool>(std::clamp(cores, 1, kUpdateThreads));
+  local_steps_ = std::make_unique<LocalStepsSource>(
+      source, &*job_layout_, config.train_config(), update_threads_.get(),
+      [session = session_.get()] { return session->CheckWanted(); });
+  return local_steps_.get();
+}
+
 absl::Status ProgramClone::Start(std::vector<VariableSpec> variables, const float* const* values,
                                  uint64_t num_samples) {
   PP_RETURN_IF_ERROR(CheckRunning());
@@ -108,8 +130,9 @@ absl::Status ProgramClone::Start(std::vector<VariableSpec> variables, const floa
     changed_.NotifyAll();
   };
   auto source = std::make_unique<ProgramGradientSource>(num_samples);
+  PP_ASSIGN_OR_RETURN(GradientSource* const trained, WithLocalSteps(source.get()));
   auto trainer = std::make_unique<CloneTrainer>(
-      session_.get(), source.get(), &*layout_, &clock_,
+      session_.get(), trained, &*layout_, &clock_,
       [this](const CloneReport& report) { NoteReport(report); }, training);
   absl::MutexLock lock(&mutex_);
   source_ = std::move(source);

@@ -18,10 +18,12 @@
 
 #include "common/base/clock.h"
 #include "common/base/monotonic_wait.h"
+#include "common/base/thread_pool.h"
 #include "common/model/variable_layout.h"
 #include "common/wire/gradient_codec.h"
 #include "common/wire/transport_security.h"
 #include "worker/client/clone_trainer.h"
+#include "worker/client/local_steps_source.h"
 #include "worker/client/program_gradient_source.h"
 #include "worker/client/ps_session.h"
 
@@ -72,6 +74,8 @@ class ProgramClone {
   absl::Status CheckOptions() const;
   absl::Status CheckRunning() const;  // CANCELLED after Stop
   absl::Status Declare(const VariableLayout& layout, const float* const* values);
+  // Returns the source for the trainer: source, or one that takes local steps with it.
+  absl::StatusOr<GradientSource*> WithLocalSteps(GradientSource* source);
   void RunTrainer();
   void NoteReport(const CloneReport& report);
   void NoteWaiting(const std::string& waiting_for);
@@ -84,6 +88,10 @@ class ProgramClone {
   bool connected_ = false;
   std::optional<VariableLayout> layout_;
   std::unique_ptr<ProgramGradientSource> source_;
+  // Local steps, if the job has them.
+  std::optional<VariableLayout> job_layout_;  // as the server trains the variables
+  std::unique_ptr<ThreadPool> update_threads_;
+  std::unique_ptr<LocalStepsSource> local_steps_;
   std::unique_ptr<CloneTrainer> trainer_;
   std::thread thread_;
 

@@ -1,10 +1,9 @@
 #include "worker/client/program_gradient_source.h"
 
 #include <algorithm>
-#include <new>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 
 namespace pushpull {
 namespace {
@@ -74,12 +73,7 @@ void ProgramGradientSource::End(const absl::Status& status) {
 }
 
 absl::StatusOr<std::shared_ptr<float>> ProgramGradientSource::AllocateVector(int64_t elements) {
-  std::shared_ptr<float> vector(new (std::nothrow) float[elements](),
-                                std::default_delete<float[]>());
-  if (vector == nullptr) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("there is no memory for a vector of ", elements, " float32"));
-  }
+  PP_ASSIGN_OR_RETURN(const std::shared_ptr<float> vector, NewVector(elements));
   absl::MutexLock lock(&mutex_);
   vectors_.push_back(vector);
   return vector;

@@ -21,10 +21,6 @@ namespace {
 // lease.
 constexpr absl::Duration kForeignLease = absl::Seconds(30);
 
-}  // namespace
-
-namespace {
-
 constexpr char kPeerLost[] = "pushpull/peer_lost";
 
 CloneIdentity OrRandom(CloneIdentity identity) {
@@ -180,15 +176,31 @@ absl::StatusOr<ps::DeclareReply> PsSession::Declare(ps::DeclareRequest part) {
 }
 
 absl::StatusOr<bool> PsSession::AwaitsVariables() {
+  PP_ASSIGN_OR_RETURN(const ps::JobReply job, FetchJob(/*with_variables=*/false));
+  return job.awaits_variables();
+}
+
+absl::StatusOr<VariableLayout> PsSession::FetchVariables() {
+  PP_ASSIGN_OR_RETURN(const ps::JobReply job, FetchJob(/*with_variables=*/true));
+  return LayoutOfEntries(job.variables());
+}
+
+absl::StatusOr<ps::JobReply> PsSession::FetchJob(bool with_variables) {
   ps::JobRequest request;
   request.set_protocol_version(kProtocolVersion);
-  bool awaits = false;
+  absl::StatusOr<ps::JobReply> job;
   PP_RETURN_IF_ERROR(Retry(PeerName(0), [&]() -> absl::Status {
-    PP_ASSIGN_OR_RETURN(const ps::JobReply job, clients_[0]->GetJob(request, options_.rpc_timeout));
-    awaits = job.awaits_variables();
-    return absl::OkStatus();
+    job = clients_[0]->GetJob(request, options_.rpc_timeout);
+    if (!job.ok() || !with_variables || !job->awaits_variables()) return job.status();
+    return absl::UnavailableError("the server still awaits the variables of the model");
   }));
-  return awaits;
+  return job;
+}
+
+absl::Status PsSession::CheckWanted() {
+  PP_RETURN_IF_ERROR(stop_reason());
+  if (training_done()) return absl::CancelledError("training is done");
+  return CheckContact();
 }
 
 absl::Status PsSession::Register(const VariableLayout& layout, uint64_t num_images) {

@@ -75,6 +75,9 @@ class PsSession {
   absl::StatusOr<ps::DeclareReply> Declare(ps::DeclareRequest part);
   // Asks the coordinator whether the job still awaits its variables.
   absl::StatusOr<bool> AwaitsVariables();
+  // Asks the coordinator for the job's variables, with the attributes by which the server trains
+  // them. Waits until the job has them.
+  absl::StatusOr<VariableLayout> FetchVariables();
 
   // Registers this clone, and takes over epoch, version, lease, grants and the last step from the
   // answer. num_images: number of training images. Call it again after EPOCH_CHANGED or FENCED.
@@ -123,6 +126,9 @@ class PsSession {
   //     (IsPeerLost).
   // CANCELLED: Stop was called.
   absl::Status CheckContact();
+  // For long computations. Returns OK as long as their result may be of use; otherwise the error of
+  // CheckContact or stop_reason, or CANCELLED if training is done. Never blocks.
+  absl::Status CheckWanted();
 
   ps::PushKey MakeKey(uint64_t step, const ps::ReplicaGrant& grant, uint64_t base_version) const;
   std::vector<ps::ReplicaGrant> grants() const;
@@ -143,6 +149,8 @@ class PsSession {
   void Stop() { stopped_.store(true); }
 
  private:
+  // Fetches the job again; with_variables: waits until it has its variables.
+  absl::StatusOr<ps::JobReply> FetchJob(bool with_variables);
   absl::Status PullShard(int shard, uint64_t min_version, bool exact, absl::Duration poll_timeout,
                          absl::Span<float> flat, const ElementsReady& on_elements,
                          uint64_t* version);

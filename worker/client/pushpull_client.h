@@ -129,7 +129,9 @@ typedef struct {
   int32_t over;
   uint32_t replica;
   // Number of the batch: of the step, counted from 0, in a synchronous job; of the replica's batch
-  // in an asynchronous one. With the replica it selects the data.
+  // in an asynchronous one. With the replica it selects the data. With train_config.local_steps
+  // the batches of a round follow one another, with the same version; the weights are the clone's
+  // own.
   uint64_t position;
   uint64_t version;  // of the weights
   // total_elements; valid until the batch is finished or given up, and with `over` as long as the

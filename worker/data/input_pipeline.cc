@@ -111,9 +111,10 @@ void InputPipeline::DropPrepared() {
 
 void InputPipeline::Jump(int64_t step, int cursor) {
   const bool each_its_own = sampler_.options().mode == SamplerOptions::Mode::kAsync;
+  const int64_t row = step - step % options_.steps_in_a_row;  // first step of the row
   for (int i = 0; i < static_cast<int>(cursors_.size()); ++i) {
     if (i != cursor && each_its_own && cursors_[i].step.has_value()) continue;
-    cursors_[i].step = i < cursor ? step + 1 : step;
+    cursors_[i].step = i == cursor ? step : i < cursor ? row + options_.steps_in_a_row : row;
   }
   next_cursor_ = cursor;
   started_ = true;
@@ -140,6 +141,7 @@ void InputPipeline::StartBatches() {
     if (buffer->packer.has_value()) buffer->packer->Begin(batch.n);
     prepared_.push_back(buffer);
     cursor.step = batch.step + 1;
+    if (*cursor.step % options_.steps_in_a_row != 0) continue;
     next_cursor_ = (next_cursor_ + 1) % static_cast<int>(cursors_.size());
   }
 }

@@ -41,6 +41,7 @@ struct InputPipelineOptions {
   int num_threads = 1;
   int queue_depth = 2;  // batches ready or in preparation, not counting the consumer's
   PixelFormat format = PixelFormat::kFloat;
+  int64_t steps_in_a_row = 1;  // >= 1; of one replica, before the next replica's turn
 };
 
 struct InputBatch {
@@ -77,7 +78,8 @@ class InputPipeline {
 
   // Returns the batch of (step, replica) and blocks until it is ready. The batch is valid until the
   // next call of Next. The pipeline expects the replicas in increasing order within a step, and
-  // then the next step; in kAsync each replica counts its steps separately. Any other order gives
+  // then the next step; with steps_in_a_row = n, within steps [k * n, (k + 1) * n), each replica
+  // with all of them. In kAsync each replica counts its steps separately. Any other order gives
   // correct batches too, but discards the prepared ones. INVALID_ARGUMENT: `replica` is not one of
   // the pipeline's. Other errors are those of the source; the call can then be repeated.
   absl::StatusOr<const InputBatch*> Next(int64_t step, int replica);

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -17,6 +18,7 @@
 #include "common/model/model_layout.h"
 #include "common/trace/trace_parts.h"
 #include "worker/client/grpc_clients.h"
+#include "worker/client/local_steps_source.h"
 #include "worker/train/network_gradient_source.h"
 
 namespace pushpull {
@@ -106,7 +108,8 @@ absl::StatusOr<TrainingSize> CheckJob(const WorkerOptions& options, Clock* clock
                       OpenTrainInput(config, options.data_dir));
   LOG(INFO) << "training data: " << source->describe();
   ThreadPool pool(options.compute.threads * options.num_clones);
-  const TrainingSize size = {source->size(), config.train_config().batch_size()};
+  const config::TrainConfig& train = config.train_config();
+  const TrainingSize size = {source->size(), int64_t{train.batch_size()} * train.local_steps()};
   if (options.image_cache.folder.empty()) {
     PP_RETURN_IF_ERROR(source->Check(&pool));
     return size;
@@ -151,7 +154,15 @@ absl::Status RunClone(const WorkerOptions& options, int clone, Clock* clock, Sto
     if (options.compute.device != nullptr) source_options.input_threads = options.compute.threads;
     PP_ASSIGN_OR_RETURN(const std::unique_ptr<NetworkGradientSource> source,
                         NetworkGradientSource::Create(config, &layout, source_options));
-    CloneTrainer trainer(&session, source.get(), &layout, clock, report,
+    GradientSource* trained = source.get();
+    std::optional<ThreadPool> update_threads;
+    std::optional<LocalStepsSource> local_steps;
+    if (HasLocalSteps(config.train_config())) {
+      update_threads.emplace(options.compute.threads);
+      trained = &local_steps.emplace(source.get(), &layout, config.train_config(), &*update_threads,
+                                     [&session] { return session.CheckWanted(); });
+    }
+    CloneTrainer trainer(&session, trained, &layout, clock, report,
                          {options.gradient_codec, InstrumentsOf(options, session_options)});
     stop->Add([&trainer] { trainer.Stop(); });
     const absl::Status status = trainer.Run();

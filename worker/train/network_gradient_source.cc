@@ -84,6 +84,7 @@ absl::StatusOr<std::unique_ptr<NetworkGradientSource>> NetworkGradientSource::Cr
   input.augmentation = ParseAugmentation(config.train_config().data_augmentation_options());
   input.shape = InputShapeOf(spec);
   input.num_threads = options.input_threads;
+  input.steps_in_a_row = config.train_config().local_steps();
   source->replicas_ = input.replicas;
 
   source->compute_ = std::make_unique<ComputeResources>(options.compute);

@@ -18,7 +18,7 @@ namespace pushpull {
 // How much data the job trains on.
 struct TrainingSize {
   int64_t num_examples = 0;  // of the data set; 0: unknown
-  int64_t batch_size = 0;    // examples of one step
+  int64_t batch_size = 0;    // examples of one step, in all of its mini-batches
 };
 
 // Not thread-safe.

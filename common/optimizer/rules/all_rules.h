@@ -1,9 +1,11 @@
 // The list of all optimizers: one function per message of the oneof in config::Optimizer, each
-// defined in the file of the optimizer's name, and the lookup by the config's choice. The messages
-// have passed CheckOptimizer (common/config/optimizer_checks.h).
+// defined in the file of the optimizer's name, and the lookup by the config's choice; and those of
+// config::OuterOptimizer. The messages have passed CheckOptimizer
+// (common/config/optimizer_checks.h).
 #ifndef PUSHPULL_COMMON_OPTIMIZER_RULES_ALL_RULES_H_
 #define PUSHPULL_COMMON_OPTIMIZER_RULES_ALL_RULES_H_
 
+#include <cstdint>
 #include <memory>
 
 #include "common/optimizer/rules/optimizer_rule.h"
@@ -19,6 +21,12 @@ RulePointer MakeRule(const config::AdamOptimizer& config);
 RulePointer MakeRule(const config::AdamWOptimizer& config);
 RulePointer MakeRule(const config::AdagradOptimizer& config);
 RulePointer MakeRule(const config::LambOptimizer& config);
+
+RulePointer MakeSgdRule();
+// momentum_every >= 1.
+RulePointer MakeDelayedNesterovRule(float momentum, uint32_t momentum_every);
+// Returns one of these two, or the rule of momentum.cc.
+RulePointer MakeRule(const config::OuterOptimizer& config);
 
 // Calls visit with the message that the config chose and returns its result; returns a
 // default-made result if the config chose none.

@@ -21,6 +21,8 @@
 #ifndef PUSHPULL_COMMON_OPTIMIZER_RULES_ELEMENTWISE_UPDATE_H_
 #define PUSHPULL_COMMON_OPTIMIZER_RULES_ELEMENTWISE_UPDATE_H_
 
+#include <algorithm>
+#include <array>
 #include <memory>
 
 #include "common/optimizer/lanes.h"
@@ -73,8 +75,8 @@ class ElementwiseUpdate : public StepUpdate {
     float* const w_to = run.to.weights + run.at;
     const float* const e_from = kEma ? run.from.ema + run.at : nullptr;
     float* const e_to = kEma ? run.to.ema + run.at : nullptr;
-    const float* slots_from[Step::kSlots];
-    float* slots_to[Step::kSlots];
+    std::array<const float*, Step::kSlots> slots_from;
+    std::array<float*, Step::kSlots> slots_to;
     for (int s = 0; s < Step::kSlots; ++s) {
       slots_from[s] = run.from.slots[s] + run.at;
       slots_to[s] = run.to.slots[s] + run.at;
@@ -82,7 +84,7 @@ class ElementwiseUpdate : public StepUpdate {
     ForEachGroup(
         run.count, [&](int i, int remaining) __attribute__((always_inline)) {
           const Writer writer{remaining};
-          Lanes slots[Step::kSlots];
+          Lanes slots[std::max(Step::kSlots, 1)];
           for (int s = 0; s < Step::kSlots; ++s) slots[s] = _mm256_load_ps(slots_from[s] + i);
           Lanes w = _mm256_load_ps(w_from + i);
           w = step(w, scale.Apply(_mm256_load_ps(gradient + i), w), slots);

@@ -113,6 +113,42 @@ TEST(OptimizerChecksTest, ErrorsNameTheField) {
                 "got 1"));
 }
 
+TEST(OptimizerChecksTest, LocalStepsAndTheirOuterOptimizer) {
+  const auto problems = [](const std::string& text) {
+    return Problems(std::string("optimizer { adam_optimizer { ") + kRate + " } } " + text);
+  };
+  EXPECT_EQ(problems("local_steps: 1"), "");
+  EXPECT_EQ(problems("local_steps: 64"), "");
+  EXPECT_EQ(problems("local_steps: 64 outer_optimizer { }"), "");
+  EXPECT_EQ(problems("local_steps: 64 outer_optimizer { learning_rate: 0.7 momentum: 0.9 "
+                     "use_nesterov: true momentum_every: 8 }"),
+            "");
+  EXPECT_THAT(problems("local_steps: 0"),
+              HasSubstr("train_config.local_steps: expected a number from 1 to 100000, got 0"));
+  EXPECT_THAT(problems("local_steps: 100001"), HasSubstr("train_config.local_steps: expected"));
+  for (const char* steps : {"", "local_steps: 1 "}) {
+    EXPECT_THAT(problems(std::string(steps) + "outer_optimizer { momentum: 0.5 }"),
+                HasSubstr("train_config.outer_optimizer: expected none, because local_steps is not "
+                          "above 1, got one"));
+  }
+  const auto outer = [&](const std::string& fields) {
+    return problems("local_steps: 8 outer_optimizer { " + fields + " }");
+  };
+  EXPECT_THAT(outer("learning_rate: 0"),
+              HasSubstr("train_config.outer_optimizer.learning_rate: expected a number above 0"));
+  EXPECT_THAT(outer("momentum: 1"), HasSubstr("outer_optimizer.momentum: expected a number from 0 "
+                                              "to below 1, got 1"));
+  EXPECT_THAT(
+      outer("use_nesterov: true"),
+      HasSubstr("outer_optimizer.momentum: expected above 0, because use_nesterov is true"));
+  EXPECT_THAT(
+      outer("momentum: 0.5 momentum_every: 2"),
+      HasSubstr("outer_optimizer.momentum_every: expected 1, because use_nesterov is false, "
+                "got 2"));
+  EXPECT_THAT(outer("momentum: 0.5 use_nesterov: true momentum_every: 0"),
+              HasSubstr("outer_optimizer.momentum_every: expected a number from 1"));
+}
+
 TEST(OptimizerChecksTest, AllProblemsAreListed) {
   const std::string problems = Problems(
       "optimizer { rms_prop_optimizer { decay: 2 epsilon: -1 "

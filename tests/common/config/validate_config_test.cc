@@ -358,6 +358,8 @@ TEST(ValidateConfigTest, AsyncClippingNeedsOneTask) {
   EXPECT_TRUE(ValidatePipelineConfig(config, context).ToStatus("").ok());
   context.sync = false;
   EXPECT_THAT(Problems(config, context), HasSubstr("--tasks=1"));
+  const auto local = Good("train_config { gradient_clipping_by_norm: 1 local_steps: 2 }");
+  EXPECT_TRUE(ValidatePipelineConfig(local, context).ToStatus("").ok()) << "clones clip";
   context.tasks = 1;
   EXPECT_TRUE(ValidatePipelineConfig(config, context).ToStatus("").ok());
 }

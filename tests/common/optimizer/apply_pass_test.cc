@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -110,7 +111,7 @@ class EachOptimizer : public ::testing::TestWithParam<OptimizerReference> {
   OptimizerSpec Make(const std::string& rest = "") { return MakeOptimizer(GetParam(), rest); }
   // Returns those of the clipping settings that the optimizer accepts.
   std::vector<std::string> With(const std::vector<std::string>& clips) {
-    if (GetParam().update == nullptr) return clips;
+    if (GetParam().update == nullptr && !GetParam().outer) return clips;
     return {""};
   }
 };
@@ -266,6 +267,52 @@ TEST_P(EachOptimizer, KeepsPaddingZeroAndFrozenVariablesUnchanged) {
   }
 }
 
+TEST_P(EachOptimizer, MayOverwriteTheVectorsThatItReads) {
+  const VariableLayout layout = MakeLargeLayout();
+  for (const std::string& clip : With({"", "gradient_clipping_by_norm: 5"})) {
+    const OptimizerSpec optimizer = Make(clip);
+    auto steps = RandomSteps(layout, 3, {11, 10});
+    steps.push_back({RandomGradient(layout, 0, 0, 5)});  // a void one, which copies
+    const Sharding sharding(layout.total_elements(), 1);
+    ThreadPool pool(2);
+    const ApplyPass pass(&layout, sharding, 0, optimizer, &pool);
+    const OwnedState state = InitialState(layout, optimizer, 1);
+    for (size_t t = 0; t < steps.size(); ++t) {
+      const std::vector<double> norms = Norms(layout, optimizer, t + 1, steps[t], state);
+      const auto contributions = CutContributions(steps[t], sharding, 0, 0);
+      ASSERT_TRUE(pass.Run(t + 1, contributions, norms, state.view(), state.vectors()).ok());
+    }
+    ExpectSameBits(state.Flatten(), RunSteps(layout, optimizer, steps, {}), clip);
+  }
+}
+
+// Local steps count the learning rate on from round to round, but begin with fresh slots.
+TEST_P(EachOptimizer, TheRuleAndTheLearningRateMayHaveDifferentNumbers) {
+  const VariableLayout layout = MakeLayout();
+  const OptimizerSpec optimizer = Make();
+  constexpr uint64_t kEarlier = 40;
+  OptimizerSpec later = optimizer;
+  config::LearningRate rate;
+  rate.mutable_constant_learning_rate()->set_learning_rate(
+      optimizer.learning_rate.At(kEarlier + 1));
+  later.learning_rate = LearningRateSchedule(rate);
+  const FullGradient gradient = RandomGradient(layout, 0, 3, 5);
+  const Sharding sharding(layout.total_elements(), 1);
+  ThreadPool pool(1);
+  const OwnedState from = InitialState(layout, optimizer, 1);
+  const auto run = [&](const OptimizerSpec& spec, UpdateNumber number) {
+    const ApplyPass pass(&layout, sharding, 0, spec, &pool);
+    const auto contributions = CutContributions({gradient}, sharding, 0, 0);
+    std::vector<double> norms;
+    if (spec.measures_norms()) norms = *pass.MeasureNorms(number, contributions, from.view());
+    const OwnedState to(layout.total_elements(), spec);
+    EXPECT_TRUE(pass.Run(number, contributions, norms, from.view(), to.vectors()).ok());
+    return to.Flatten();
+  };
+  ExpectSameBits(run(optimizer, UpdateNumber(2, kEarlier + 1)), run(later, 2), "update 2");
+  if (!GetParam().outer) EXPECT_NE(run(optimizer, 2), run(later, 2));
+}
+
 TEST(ApplyPassTest, WorksWithoutEma) {
   const VariableLayout layout = MakeLayout();
   const OptimizerSpec optimizer = MakeOptimizer(
@@ -290,6 +337,20 @@ TEST(ApplyPassTest, MovingStatisticsFollowTheMeanAndEqualTheirEma) {
   const std::vector<float> got = RunSteps(layout, optimizer, {{a, b}}, {});
   EXPECT_FLOAT_EQ(got[at], before + 0.1f * (3.0f - before));
   EXPECT_EQ(got[got.size() - layout.total_elements() + at], got[at]);
+}
+
+TEST(ApplyPassTest, AMovingStatisticWithoutDecayBecomesTheMean) {
+  std::vector<VariableSpec> variables = MakeLayout().variables();
+  for (VariableSpec& variable : variables) variable.moving_average_decay = 0.0f;
+  const VariableLayout layout = *VariableLayout::Create(std::move(variables));
+  const OptimizerSpec optimizer = MakeAdam();
+  FullGradient gradient = RandomGradient(layout, 0, 3, 1);
+  const int64_t at = layout.offset(*layout.Find("bn/moving_mean"));
+  gradient.values[at] = 1e-12f;  // is lost in the sum with the old value, which is about 1
+  const std::vector<float> got = RunSteps(layout, optimizer, {{gradient}}, {});
+  EXPECT_EQ(got[at], 1e-12f);
+  EXPECT_EQ(got[at + 1], gradient.values[at + 1]);
+  EXPECT_EQ(got[got.size() - layout.total_elements() + at], 1e-12f);
 }
 
 TEST(ApplyPassTest, NormsIncludeL2AndTheLearningRateMultiplier) {

@@ -16,9 +16,11 @@ struct Golden {
   double weight, first_slot, second_slot, ema;
 };
 
-void ExpectGolden(const std::string& optimizer_text, const std::vector<Golden>& golden) {
+// `rest`: fields of train_config besides the optimizer.
+void ExpectGolden(const std::string& optimizer_text, const std::vector<Golden>& golden,
+                  const std::string& rest = "") {
   const OptimizerSpec optimizer =
-      MakeOptimizer("optimizer { moving_average_decay: 0.75 " + optimizer_text + " }");
+      MakeOptimizer("optimizer { moving_average_decay: 0.75 " + optimizer_text + " } " + rest);
   const VariableLayout layout = *VariableLayout::Create({MakeVariable("w", {1, 1})});
   const Sharding sharding(layout.total_elements(), 1);
   ThreadPool pool(1);
@@ -38,7 +40,9 @@ void ExpectGolden(const std::string& optimizer_text, const std::vector<Golden>& 
     ASSERT_TRUE(pass.Run(t + 1, contributions, norms, from.view(), to.vectors()).ok());
     const StateVectors& v = to.vectors();
     EXPECT_NEAR(v.weights[0], golden[t].weight, 1e-6) << "step " << t + 1;
-    EXPECT_NEAR(v.slots[0][0], golden[t].first_slot, 1e-6) << "step " << t + 1;
+    if (v.slots[0] != nullptr) {
+      EXPECT_NEAR(v.slots[0][0], golden[t].first_slot, 1e-6) << "step " << t + 1;
+    }
     if (v.slots[1] != nullptr) {
       EXPECT_NEAR(v.slots[1][0], golden[t].second_slot, 1e-7) << "step " << t + 1;
     }
@@ -100,6 +104,42 @@ TEST(OptimizerGoldenTest, Nesterov) {
        {1.37705078125, 0.2890625, 0, 1.44011230469},
        {0.979919433594, 2.2529296875, 0, 1.32506408691},
        {0.994929504395, 0.971313476562, 0, 1.24253044128}});
+}
+
+constexpr char kAnyOptimizer[] =
+    "momentum_optimizer { learning_rate { constant_learning_rate { learning_rate: 9 } } }";
+
+TEST(OptimizerGoldenTest, OuterOptimizerWithoutMomentum) {
+  ExpectGolden(kAnyOptimizer,
+               {{1.15, 0, 0, 1.4125},
+                {1.325, 0, 0, 1.390625},
+                {1.2375, 0, 0, 1.35234375},
+                {-0.1625, 0, 0, 0.9736328125},
+                {0.5375, 0, 0, 0.864599609375}},
+               "local_steps: 2 outer_optimizer { learning_rate: 0.7 }");
+}
+
+// The numbers are those of Nesterov.
+TEST(OptimizerGoldenTest, OuterNesterov) {
+  ExpectGolden(
+      kAnyOptimizer,
+      {{1.40625, 0.5, 0, 1.4765625},
+       {1.41484375, 0.1875, 0, 1.4611328125},
+       {1.37705078125, 0.2890625, 0, 1.44011230469},
+       {0.979919433594, 2.2529296875, 0, 1.32506408691},
+       {0.994929504395, 0.971313476562, 0, 1.24253044128}},
+      "local_steps: 2 outer_optimizer { learning_rate: 0.1 momentum: 0.875 use_nesterov: true }");
+}
+
+TEST(OptimizerGoldenTest, DelayedNesterov) {
+  ExpectGolden(kAnyOptimizer,
+               {{1.325, 0, 0.25, 1.45625},
+                {1.3359375, 0.125, 0, 1.426171875},
+                {1.2921875, 0.125, 0.0625, 1.39267578125},
+                {-0.1255859375, 1.171875, 0, 1.01311035156},
+                {0.2244140625, 1.171875, -0.5, 0.815936279297}},
+               "local_steps: 2 outer_optimizer { learning_rate: 0.7 momentum: 0.875 "
+               "use_nesterov: true momentum_every: 2 }");
 }
 
 TEST(OptimizerGoldenTest, Adagrad) {

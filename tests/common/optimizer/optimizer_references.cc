@@ -185,11 +185,57 @@ OptimizerReference Lamb() {
           .update = LambDirection};
 }
 
+OptimizerReference Sgd() {
+  return {.name = "Sgd",
+          .field = "",
+          .config = "",
+          .slots = {},
+          .first_slot_initial_value = 0,
+          .in_float = [](const ReferenceStep& step, float w, float g,
+                         float*) { return std::fma(-Rounded(step.rate), g, w); },
+          .in_double = [](const ReferenceStep& step, double w, double g,
+                          double*) { return w - step.rate * g; },
+          .outer = true};
+}
+
+// The periods of these tests have three steps.
+constexpr float kThird = 1.0f / 3.0f;
+bool EndsPeriod(const ReferenceStep& step) { return std::fmod(step.t, 3.0) == 0; }
+
+OptimizerReference DelayedNesterov() {
+  return {.name = "DelayedNesterov",
+          .field = "",
+          .config = "momentum: 0.9 use_nesterov: true momentum_every: 3",
+          .slots = {"DelayedNesterov", "DelayedNesterov_1"},
+          .first_slot_initial_value = 0,
+          .in_float =
+              [](const ReferenceStep& step, float w, float g, float* slots) {
+                const float part = g * kThird;
+                slots[1] = slots[1] + part;
+                if (!EndsPeriod(step)) return std::fma(-Rounded(step.rate), part, w);
+                slots[0] = std::fma(slots[0], 0.9f, slots[1]);
+                slots[1] = 0.0f;
+                return std::fma(-Rounded(step.rate), std::fma(slots[0], 0.9f, part), w);
+              },
+          // The paper's form: every step applies its part, and the last one the momentum besides.
+          .in_double =
+              [](const ReferenceStep& step, double w, double g, double* slots) {
+                w -= step.rate * g / 3;
+                slots[1] += g / 3;
+                if (!EndsPeriod(step)) return w;
+                slots[0] = Number(0.9f) * slots[0] + slots[1];
+                slots[1] = 0;
+                return w - step.rate * Number(0.9f) * slots[0];
+              },
+          .outer = true};
+}
+
 }  // namespace
 
 const std::vector<OptimizerReference>& OptimizerReferences() {
   static const auto* const references = new std::vector<OptimizerReference>{
-      Momentum(), Nesterov(), RmsProp(), Adam(), AdamW(), Adagrad(), Lamb()};
+      Momentum(), Nesterov(), RmsProp(), Adam(),           AdamW(),
+      Adagrad(),  Lamb(),     Sgd(),     DelayedNesterov()};
   return *references;
 }
 

@@ -16,9 +16,11 @@ struct ReferenceStep {
   double ratio = 1;       // ||w|| / ||u|| of the variable, for rules that need norms
 };
 
+inline constexpr char kOuterRate[] = "0.7";
+
 struct OptimizerReference {
   std::string name;    // used in test names
-  std::string field;   // name in the oneof of config::Optimizer
+  std::string field;   // name in the oneof of config::Optimizer; or see `outer`
   std::string config;  // fields of the message except learning_rate, with the numbers of the rules
   std::vector<std::string> slots;
   float first_slot_initial_value;
@@ -28,6 +30,8 @@ struct OptimizerReference {
   // Returns u for a rule that needs norms, using only t and is_matrix of the step. Null for other
   // rules.
   double (*update)(const ReferenceStep& step, double w, double g, double* slots) = nullptr;
+  // The rule is one of config::OuterOptimizer, whose learning rate is kOuterRate.
+  bool outer = false;
 };
 
 const std::vector<OptimizerReference>& OptimizerReferences();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 
 #include "tests/common/optimizer/optimizer_test_util.h"
@@ -93,6 +94,59 @@ TEST(OptimizerTest, OnlyRulesThatNeedNormsExcludeClipping) {
     EXPECT_EQ(field->options().GetExtension(config::excludes_clipping),
               MakeOptimizer(rule).rule->needs_norms())
         << rule;
+  }
+}
+
+TEST(OptimizerTest, LocalStepsDivideTheSettingsBetweenClonesAndServer) {
+  config::TrainConfig config;
+  ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(
+      std::string("gradient_clipping_by_norm: 3 local_steps: 8 optimizer { "
+                  "moving_average_decay: 0.5 adam_optimizer { ") +
+          kRate + " } } outer_optimizer { learning_rate: 0.75 momentum: 0.5 }",
+      &config));
+  EXPECT_TRUE(HasLocalSteps(config));
+  const OptimizerSpec server(config);
+  EXPECT_EQ(server.slot_name(0), "Momentum");
+  EXPECT_EQ(server.learning_rate.At(7), 0.75f);
+  EXPECT_TRUE(server.has_ema);
+  EXPECT_FALSE(server.measures_norms());
+  const OptimizerSpec clones = OptimizerSpec::OfLocalSteps(config);
+  EXPECT_EQ(clones.slot_name(0), "Adam");
+  EXPECT_EQ(clones.learning_rate.At(7), 0.5f);
+  EXPECT_FALSE(clones.has_ema);
+  EXPECT_EQ(clones.clip_norm, 3.0);
+
+  config.set_local_steps(1);
+  EXPECT_FALSE(HasLocalSteps(config));
+  EXPECT_EQ(OptimizerSpec(config).slot_name(0), "Adam");
+}
+
+TEST(OptimizerTest, TheOuterOptimizerChoosesItsRule) {
+  const auto slots = [](const std::string& outer) {
+    const OptimizerSpec spec = MakeOptimizer(
+        std::string("local_steps: 2 optimizer { adam_optimizer { ") + kRate + " } } " + outer);
+    std::string names;
+    for (const SlotSpec& slot : spec.rule->slots()) names += std::string(slot.name) + " ";
+    return names;
+  };
+  EXPECT_EQ(slots(""), "");
+  EXPECT_EQ(slots("outer_optimizer { learning_rate: 0.5 }"), "");
+  EXPECT_EQ(slots("outer_optimizer { momentum: 0.9 }"), "Momentum ");
+  EXPECT_EQ(slots("outer_optimizer { momentum: 0.9 use_nesterov: true }"), "Momentum ");
+  EXPECT_EQ(slots("outer_optimizer { momentum: 0.9 use_nesterov: true momentum_every: 2 }"),
+            "DelayedNesterov DelayedNesterov_1 ");
+}
+
+TEST(OptimizerTest, DifferencesAreAppliedWithoutWhatClonesHaveApplied) {
+  const VariableLayout layout = MakeLayout();
+  const VariableLayout differences = LayoutOfDifferences(layout);
+  EXPECT_EQ(differences.signature(), layout.signature());
+  for (int64_t i = 0; i < layout.num_variables(); ++i) {
+    const VariableSpec& variable = differences.variables()[i];
+    EXPECT_EQ(variable.l2_weight, 0.0f) << variable.name;
+    EXPECT_EQ(variable.learning_rate_multiplier, 1.0f) << variable.name;
+    EXPECT_EQ(variable.moving_average_decay, 0.0f) << variable.name;
+    EXPECT_EQ(variable.frozen, layout.variables()[i].frozen) << variable.name;
   }
 }
 

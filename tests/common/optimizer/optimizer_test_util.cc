@@ -89,6 +89,12 @@ OptimizerSpec MakeOptimizer(const std::string& train_config) {
 }
 
 OptimizerSpec MakeOptimizer(const OptimizerReference& reference, const std::string& rest) {
+  if (reference.outer) {
+    return MakeOptimizer(absl::StrCat("optimizer { momentum_optimizer { ", kRate,
+                                      " } moving_average_decay: 0.97 } local_steps: 2 "
+                                      "outer_optimizer { learning_rate: ",
+                                      kOuterRate, " ", reference.config, " } ", rest));
+  }
   return MakeOptimizer(absl::StrCat("optimizer { ", reference.field, " { ", reference.config, " ",
                                     kRate, " } moving_average_decay: 0.97 } ", rest));
 }

@@ -276,7 +276,8 @@ absl::Status TestClone::Train(PsSession* session, Clock* clock) {
   const VariableLayout* layout =
       options_.layout != nullptr ? options_.layout : &server_->job().layout;
   AuditedGradientSource source(&server_->audit(), options_.worker_id, layout, options_.num_replicas,
-                               options_.gradient_hook);
+                               server_->job().config.train_config(), options_.gradient_hook,
+                               [session] { return session->CheckWanted(); });
   source.set_num_images(options_.num_images);
   CloneTrainer trainer(session, &source, layout, clock,
                        [this](const CloneReport& report) {

@@ -214,6 +214,32 @@ TEST(InputPipelineTest, PreparesNoMoreThanItsQueueAndWastesNothing) {
   }
 }
 
+// The order of local steps: a replica's whole row, then that of the next replica.
+TEST(InputPipelineTest, PreparesRowsOfOneReplicaWithoutWaste) {
+  const CountingSource source(1000);
+  for (const auto mode : {Mode::kSync, Mode::kAsync}) {
+    source.reads = 0;
+    const Sampler sampler =
+        MakeSampler({.mode = mode, .num_examples = 1000, .batch_size = 10, .num_replicas = 2});
+    constexpr int kDepth = 3;
+    constexpr int64_t kRow = 5;
+    InputPipelineOptions options = Options({0, 1}, 4, kDepth);
+    options.steps_in_a_row = kRow;
+    const auto pipeline = InputPipeline::Create(&source, sampler, options).value();
+    int64_t batches = 0;
+    for (int64_t step = 2; step < 40; step = (step / kRow + 1) * kRow) {  // begins within a row
+      for (const int replica : {0, 1}) {
+        const int64_t first = replica == 0 ? step : step / kRow * kRow;
+        for (int64_t at = first; at < (step / kRow + 1) * kRow; ++at) {
+          ASSERT_TRUE(pipeline->Next(at, replica).ok());
+          ++batches;
+        }
+      }
+    }
+    EXPECT_LE(source.reads, (batches + kDepth) * sampler.MaxReplicaBatchSize());
+  }
+}
+
 TEST(InputPipelineTest, EvaluationEndsWithAPartialBatchAndThenEmptyOnes) {
   const FakeSource source(10, 8, 8, 1, 10);
   const Sampler sampler =

@@ -1,0 +1,19 @@
+// Tested by tests/common/optimizer/optimizer_golden_test.cc.
+#include "common/optimizer/rules/all_rules.h"
+
+namespace pushpull {
+
+RulePointer MakeRule(const config::OuterOptimizer& config) {
+  if (config.momentum() == 0) return MakeSgdRule();
+  if (config.momentum_every() > 1) {
+    return MakeDelayedNesterovRule(config.momentum(), config.momentum_every());
+  }
+  // TensorFlow's form of Nesterov's momentum is that of PyTorch's SGD, which DiLoCo uses
+  // (Douillard et al., 2023, arXiv:2311.08105, Algorithm 1).
+  config::MomentumOptimizer momentum;
+  momentum.set_momentum_optimizer_value(config.momentum());
+  momentum.set_use_nesterov(config.use_nesterov());
+  return MakeRule(momentum);
+}
+
+}  // namespace pushpull
