@@ -26,7 +26,7 @@ __all__ = ["Batch", "Trainer"]
 class Batch:
     """The share of this replica in one step. len(batch) is the number of samples."""
     indices: numpy.typing.NDArray[numpy.int64]  # of the samples
-    position: int  # the step in a synchronous job; in an asynchronous one the number of the replica's batch
+    position: int  # number of the batch: in a synchronous job of all batches, in an asynchronous one of the replica's
     replica: int
 
     def __len__(self) -> int:

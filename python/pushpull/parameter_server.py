@@ -73,7 +73,7 @@ class RawBatch:
     """A batch to compute. The arrays are flat; `ParameterServer.offset` gives the position of each variable."""
     replica: int
     position: int  # with the replica it selects the data
-    version: int  # of the weights
+    version: int  # of the weights; with local steps, of those that the round began with
     weights: FloatArray  # to be read only, and only until `finish` or `give_up`
     gradient: FloatArray  # to be filled in until `finish`
 

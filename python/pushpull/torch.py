@@ -41,7 +41,7 @@ class Batch:
     """
     data: Any
     indices: list[int]
-    position: int  # the step in a synchronous job; in an asynchronous one the number of the replica's batch
+    position: int  # number of the batch: in a synchronous job of all batches, in an asynchronous one of the replica's
     replica: int
 
     def _is_pair(self) -> bool:

@@ -138,6 +138,35 @@ class BitIdentity(EndToEndTest):
         self.assertNotIn("rolled back", text)
         self.assertEqual(self.checkpoint(steps, "straight"), self.checkpoint(steps, "killed"))
 
+    def test_local_steps_with_clones_and_servers_that_are_killed(self):
+        rounds = 60
+        config = self.write_config(
+            steps=rounds,
+            train="local_steps: 7 outer_optimizer { learning_rate: 0.7 momentum: 0.8 use_nesterov: true }",
+            optimizer="adam_optimizer { learning_rate { cosine_decay_learning_rate { learning_rate_base: 0.002 "
+                      "total_steps: 420 warmup_learning_rate: 0.0002 warmup_steps: 30 } } }")
+        begin = time.monotonic()
+        _, worker = self.train(config, "straight")
+        longest_s = 0.1 * (time.monotonic() - begin)
+        self.assertIn(f"trained to step {rounds} of {rounds} ", worker.text())
+        self.assertIn(f": {rounds * 7 * 31} images, ", worker.text())
+        self.assertIn(f" epoch {rounds * 7 * 31 / 400:.1f} ", worker.text())
+        worker = self.start_worker("killed")
+        servers = [self.start_server(config, "killed", log="killed.ps.0.log")]
+        for kill in range(4):
+            servers[-1].wait_for("clone 2 (")
+            time.sleep(random.uniform(0.0, longest_s))
+            self.assertIsNone(servers[-1].popen.poll(), "training ended before the last kill")
+            if kill % 2:
+                servers[-1].kill(signal.SIGKILL)
+                servers[-1].wait()
+                servers.append(self.start_server(config, "killed", log=f"killed.ps.{len(servers)}.log"))
+            else:
+                send(random.choice(children(worker.popen.pid)), signal.SIGKILL)
+        self.assertEqual(worker.wait(), 0, worker.text())
+        self.assertEqual(servers[-1].wait(), 0, servers[-1].text())
+        self.assertEqual(self.checkpoint(rounds, "straight"), self.checkpoint(rounds, "killed"))
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -114,13 +114,14 @@ class PythonJobTest(EndToEndTest):
                 numpy.testing.assert_allclose(self.weights(f"run{clones}")[name], values, atol=1e-5, err_msg=name)
         return one
 
-    def check_that_kills_do_not_matter(self, kills, steps, *arguments, pause, longest_wait):
+    def check_that_kills_do_not_matter(self, kills, steps, *arguments, pause, longest_wait, **changes):
         """Trains undisturbed and then with SIGKILLs of clones and server in turn, and checks that the bits are equal.
 
         pause: seconds that each clone of the second run sleeps in each step, so that the kills fall within the run on a
-        machine of any speed. longest_wait: seconds between two kills. Returns (servers, worker) of the second run.
+        machine of any speed. longest_wait: seconds between two kills. changes: of the config. Returns (servers, worker)
+        of the second run.
         """
-        config = self.write_config(steps=steps)
+        config = self.write_config(steps=steps, **changes)
         self.train_in_python(config, *arguments, run="straight")
         server = ServerKeptAlive(lambda log: self.start_server(config, "killed", log=log))
         worker = self.start_clones(*arguments, f"--pause={pause}", run="killed")
