@@ -15,6 +15,7 @@
 #include "common/base/status_macros.h"
 #include "common/model/variable_entries.h"
 #include "common/wire/error_detail.h"
+#include "common/wire/protocol_version.h"
 
 namespace pushpull {
 namespace {
@@ -26,6 +27,7 @@ constexpr int64_t kPartElements = (512 << 10) / sizeof(float);
 constexpr int64_t kLeastElements = 1024;
 // How often parts are sent again because they arrived damaged, or because the server has lost them.
 constexpr int kMaxRestarts = 10;
+constexpr absl::Duration kGetJobTimeout = absl::Seconds(20);  // of one attempt
 
 // The values of all variables as one sequence, without padding.
 class ValueSequence {
@@ -125,6 +127,18 @@ absl::Status DeclareVariables(PsSession* session, const VariableLayout& layout,
     PP_ASSIGN_OR_RETURN(const bool awaited, session->AwaitsVariables());
     if (!awaited) return absl::OkStatus();
   }
+}
+
+absl::StatusOr<VariableLayout> FetchVariables(PsSession* session) {
+  ps::JobRequest request;
+  request.set_protocol_version(kProtocolVersion);
+  absl::StatusOr<ps::JobReply> job;
+  PP_RETURN_IF_ERROR(session->Retry("ps task 0", [&]() -> absl::Status {
+    job = session->shards()[0]->GetJob(request, kGetJobTimeout);
+    if (!job.ok() || !job->awaits_variables()) return job.status();
+    return absl::UnavailableError("the server still awaits the variables of the model");
+  }));
+  return LayoutOfEntries(job->variables());
 }
 
 }  // namespace pushpull

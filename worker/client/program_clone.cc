@@ -101,7 +101,7 @@ absl::StatusOr<GradientSource*> ProgramClone::WithLocalSteps(GradientSource* sou
       ParsePipelineConfig(session_->job().pipeline_config(), "the server's pipeline config"));
   if (!HasLocalSteps(config.train_config())) return source;
   // The attributes are the server's: those of the program may differ.
-  PP_ASSIGN_OR_RETURN(job_layout_, session_->FetchVariables());
+  PP_ASSIGN_OR_RETURN(job_layout_, FetchVariables(session_.get()));
   if (job_layout_->total_elements() != layout_->total_elements()) return source;  // see Register
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
   update_threads_ = std::make_unique<ThreadPool>(std::clamp(cores, 1, kUpdateThreads));

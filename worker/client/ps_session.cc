@@ -176,25 +176,15 @@ absl::StatusOr<ps::DeclareReply> PsSession::Declare(ps::DeclareRequest part) {
 }
 
 absl::StatusOr<bool> PsSession::AwaitsVariables() {
-  PP_ASSIGN_OR_RETURN(const ps::JobReply job, FetchJob(/*with_variables=*/false));
-  return job.awaits_variables();
-}
-
-absl::StatusOr<VariableLayout> PsSession::FetchVariables() {
-  PP_ASSIGN_OR_RETURN(const ps::JobReply job, FetchJob(/*with_variables=*/true));
-  return LayoutOfEntries(job.variables());
-}
-
-absl::StatusOr<ps::JobReply> PsSession::FetchJob(bool with_variables) {
   ps::JobRequest request;
   request.set_protocol_version(kProtocolVersion);
-  absl::StatusOr<ps::JobReply> job;
+  bool awaits = false;
   PP_RETURN_IF_ERROR(Retry(PeerName(0), [&]() -> absl::Status {
-    job = clients_[0]->GetJob(request, options_.rpc_timeout);
-    if (!job.ok() || !with_variables || !job->awaits_variables()) return job.status();
-    return absl::UnavailableError("the server still awaits the variables of the model");
+    PP_ASSIGN_OR_RETURN(const ps::JobReply job, clients_[0]->GetJob(request, options_.rpc_timeout));
+    awaits = job.awaits_variables();
+    return absl::OkStatus();
   }));
-  return job;
+  return awaits;
 }
 
 absl::Status PsSession::CheckWanted() {

@@ -75,9 +75,6 @@ class PsSession {
   absl::StatusOr<ps::DeclareReply> Declare(ps::DeclareRequest part);
   // Asks the coordinator whether the job still awaits its variables.
   absl::StatusOr<bool> AwaitsVariables();
-  // Asks the coordinator for the job's variables, with the attributes by which the server trains
-  // them. Waits until the job has them.
-  absl::StatusOr<VariableLayout> FetchVariables();
 
   // Registers this clone, and takes over epoch, version, lease, grants and the last step from the
   // answer. num_images: number of training images. Call it again after EPOCH_CHANGED or FENCED.
@@ -149,8 +146,6 @@ class PsSession {
   void Stop() { stopped_.store(true); }
 
  private:
-  // Fetches the job again; with_variables: waits until it has its variables.
-  absl::StatusOr<ps::JobReply> FetchJob(bool with_variables);
   absl::Status PullShard(int shard, uint64_t min_version, bool exact, absl::Duration poll_timeout,
                          absl::Span<float> flat, const ElementsReady& on_elements,
                          uint64_t* version);
