@@ -6,7 +6,7 @@
 
 namespace pushpull {
 
-inline constexpr uint32_t kProtocolVersion = 7;
+inline constexpr uint32_t kProtocolVersion = 8;
 
 }  // namespace pushpull
 

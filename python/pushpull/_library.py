@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from pushpull.errors import InstallationError
 
-CLIENT_VERSION = 1  # PUSHPULL_CLIENT_VERSION of the header
+CLIENT_VERSION = 2  # PUSHPULL_CLIENT_VERSION of the header
 LIBRARY = "libpushpull_client.so"
 PACKAGE = pathlib.Path(__file__).resolve().parent
 NATIVE = PACKAGE / "_native"  # where the wheel has the library and the programs
@@ -52,7 +52,8 @@ class Variable(ctypes.Structure):
 class Batch(ctypes.Structure):
     """PushpullBatch."""
     _fields_ = [("over", ctypes.c_int32), ("replica", ctypes.c_uint32), ("position", ctypes.c_uint64),
-                ("version", ctypes.c_uint64), ("weights", ctypes.c_void_p), ("gradient", ctypes.c_void_p)]
+                ("version", ctypes.c_uint64), ("first_sample", ctypes.c_uint64), ("samples", ctypes.c_uint64),
+                ("weights", ctypes.c_void_p), ("gradient", ctypes.c_void_p)]
 
 
 class Metric(ctypes.Structure):
@@ -70,7 +71,8 @@ class Progress(ctypes.Structure):
 class Sampling(ctypes.Structure):
     """PushpullSampling."""
     _fields_ = [("sync", ctypes.c_int32), ("shuffle", ctypes.c_int32), ("seed", ctypes.c_uint64),
-                ("num_examples", ctypes.c_int64), ("batch_size", ctypes.c_int64), ("num_replicas", ctypes.c_int32)]
+                ("num_examples", ctypes.c_int64), ("batch_size", ctypes.c_int64), ("num_replicas", ctypes.c_int32),
+                ("first_sample", ctypes.c_uint64), ("samples", ctypes.c_uint64)]
 
 
 _CLONE = ctypes.c_void_p

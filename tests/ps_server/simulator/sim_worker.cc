@@ -299,7 +299,13 @@ void SimWorker::ComputeNext() {
     if (!sync) job.key.set_position(async_replica.position);
     job.number = sync ? job.key.step() : job.key.position();
     job.is_void = IsVoid(world_->config(), replica, job.number);
-    world_->RunOn(&process_, world_->Seconds(0.01, 0.2), [this, job, flow = flow_] {
+    job.part = {static_cast<int64_t>(grant.first_sample()), static_cast<int64_t>(grant.samples())};
+    if (!world_->config().take_parts_from_grants) {
+      job.part = first_parts_.try_emplace(replica, job.part).first->second;
+    }
+    if (sync) world_->oracle().RecordPart(replica, grant.grant(), job.part);
+    job.seconds = world_->Uniform(0.01, 0.2);
+    world_->RunOn(&process_, absl::Seconds(job.seconds), [this, job, flow = flow_] {
       if (flow == flow_) Push(job);
     });
     return;
@@ -323,13 +329,20 @@ ps::PushChunk SimWorker::Header(const Job& job, uint32_t shard, uint32_t chunk) 
   header.set_chunk(chunk);
   const uint32_t last = world_->config().chunk_elements[shard].size() - 1;
   if (world_->config().shards == 1 && chunk == last) {
-    header.mutable_commit()->set_samples(Samples(job.key.replica(), job.number));
+    header.mutable_commit()->set_samples(SamplesOf(job));
+    header.mutable_commit()->set_compute_seconds(job.seconds);
   }
   return header;
 }
 
 std::vector<float> SimWorker::GradientOf(const Job& job, uint32_t shard) const {
-  return Gradient(shard, job.key.replica(), job.number, weights_[shard].weights);
+  const uint32_t data = world_->config().sync() ? DataOf(job.part) : job.key.replica();
+  return Gradient(shard, data, job.number, weights_[shard].weights);
+}
+
+uint64_t SimWorker::SamplesOf(const Job& job) const {
+  if (world_->config().sync()) return static_cast<uint64_t>(job.part.samples);
+  return Samples(job.key.replica(), job.number);
 }
 
 void SimWorker::Push(Job job) {
@@ -421,7 +434,8 @@ void SimWorker::FinishPush(std::shared_ptr<Job> job, uint32_t shard) {
 void SimWorker::Commit(std::shared_ptr<Job> job) {
   ps::CommitRequest request;
   *request.mutable_key() = job->key;
-  if (!job->is_void) request.mutable_info()->set_samples(Samples(job->key.replica(), job->number));
+  if (!job->is_void) request.mutable_info()->set_samples(SamplesOf(*job));
+  request.mutable_info()->set_compute_seconds(job->seconds);
   world_->Call<ps::CommitReply>(
       &process_, coordinator()->process(), kLongPoll,
       [server = coordinator(), request](World::Answer<ps::CommitReply> answer) {

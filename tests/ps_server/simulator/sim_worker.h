@@ -42,6 +42,8 @@ class SimWorker {
     ps::PushKey key;
     uint64_t number = 0;  // Sync: the step. Async: the position.
     bool is_void = false;
+    BatchPart part = {};  // Sync.
+    double seconds = 0;   // That computing took.
     uint32_t shards_done = 0;
   };
 
@@ -81,6 +83,7 @@ class SimWorker {
   bool HandleError(const absl::Status& status);
   ps::PushChunk Header(const Job& job, uint32_t shard, uint32_t chunk) const;
   std::vector<float> GradientOf(const Job& job, uint32_t shard) const;
+  uint64_t SamplesOf(const Job& job) const;
 
   World* const world_;
   const uint32_t worker_id_;
@@ -109,6 +112,7 @@ class SimWorker {
     uint64_t position = 0;  // The next batch.
   };
   std::map<uint32_t, AsyncReplica> async_replicas_;
+  std::map<uint32_t, BatchPart> first_parts_;  // By replica: of the first grant.
 };
 
 }  // namespace pushpull::sim
