@@ -147,7 +147,7 @@ absl::StatusOr<GradientResult> ResultOf(uint64_t samples, double loss,
   return result;
 }
 
-BatchPart PartOf(const PushpullSampling& sampling) {
+BatchPart SampledPart(const PushpullSampling& sampling) {
   return {static_cast<int64_t>(sampling.first_sample), static_cast<int64_t>(sampling.samples)};
 }
 
@@ -427,7 +427,7 @@ int64_t pushpull_sample_batch(const PushpullSampling* sampling, uint64_t positio
   const pushpull::Sampler sampler(*options);
   const int64_t step = static_cast<int64_t>(position);
   if (options->mode == pushpull::SamplerOptions::Mode::kSync && sampling->samples > 0) {
-    sampler.GetPart(step, pushpull::PartOf(*sampling), &samples);
+    sampler.GetPart(step, pushpull::SampledPart(*sampling), &samples);
   } else {
     sampler.GetBatch(step, static_cast<int>(replica), &samples);
   }

@@ -32,7 +32,7 @@ void SimWorker::Start() {
   epoch_ = 0;
   grants_.clear();
   async_replicas_.clear();
-  done_replicas_.clear();
+  done_grants_.clear();
   busy_ = waiting_ = false;
   ScheduleHeartbeat(0.7);
   Register();
@@ -237,14 +237,14 @@ void SimWorker::OnPulled() {
 void SimWorker::StartStep(uint64_t version) {
   base_version_ = version;
   early_.reset();
-  done_replicas_.clear();
+  done_grants_.clear();
   waiting_ = false;
   ComputeNext();
 }
 
 bool SimWorker::IsLastOpen(const Job& job) const {
   return std::all_of(grants_.begin(), grants_.end(), [&](const auto& grant) {
-    return grant.first == job.key.replica() || done_replicas_.count(grant.first) > 0 ||
+    return grant.first == job.key.replica() || done_grants_.count(grant.second.grant()) > 0 ||
            grant.second.from_step() > job.key.step();
   });
 }
@@ -282,7 +282,7 @@ void SimWorker::ComputeNext() {
       --skip;
       continue;
     }
-    if (done_replicas_.count(replica) > 0) continue;
+    if (done_grants_.count(grant.grant()) > 0) continue;
     if (sync && grant.from_step() > base_version_ + 1) continue;
     ++flow_;  // Ends the pull of the next version.
     busy_ = true;
@@ -470,7 +470,7 @@ void SimWorker::OnCommitted(const Job& job, const absl::Status& status) {
     weights_ = {*std::move(early_)};
     StartStep(job.key.step());
   } else if (status.ok()) {
-    done_replicas_.insert(job.key.replica());
+    done_grants_.insert(job.key.grant());
     ComputeNext();
   } else if (GetErrorDetail(status).kind() == ps::ErrorDetail::FENCED) {
     const auto grant = grants_.find(job.key.replica());

@@ -105,7 +105,7 @@ class SimWorker {
   uint64_t base_version_ = 0;                       // The version of weights_.
   bool busy_ = false;                               // Computing or pushing.
   bool waiting_ = false;                            // Waiting for the next version.
-  std::set<uint32_t> done_replicas_;                // Committed, in step base_version_ + 1.
+  std::set<uint64_t> done_grants_;                  // Committed, in step base_version_ + 1.
   struct AsyncReplica {
     uint64_t grant = 0;
     uint64_t number = 0;    // The last push under the grant.
