@@ -35,7 +35,6 @@ class Membership {
   // An operator has set the number of replicas: clones may announce another one, and replicas of
   // clones that were never seen go to others.
   void NoteScaled();
-  bool is_scaled() const { return scaled_; }
 
   // Returns the number of replicas, 0 until the options or the first worker have set it.
   uint32_t num_replicas() const { return table_.num_replicas(); }

@@ -21,7 +21,9 @@ constexpr double kMostSpeed = 1e12;
 
 Scaling::Scaling(const CoordinatorOptions& options, const JobState& job, const Membership* members,
                  CoordinatorActions* actions)
-    : options_(options), job_(job), members_(members), actions_(actions) {}
+    : options_(options), job_(job), members_(members), actions_(actions) {
+  if (options.scaled) on_disk_ = options.num_replicas;
+}
 
 void Scaling::Ask(CallId call, const ps::ScaleRequest& request, uint64_t next_step) {
   const uint32_t wanted = request.num_replicas();
@@ -51,10 +53,11 @@ void Scaling::Ask(CallId call, const ps::ScaleRequest& request, uint64_t next_st
     return;
   }
   call_ = call;
-  if (wanted == due_number_.value_or(members_->num_replicas()) && members_->is_scaled()) {
+  if (wanted == on_disk_ && wanted == due_number_.value_or(members_->num_replicas())) {
     return Answer(next_step);
   }
   persisting_ = wanted;
+  on_disk_.reset();  // not known until the disk answers, nor after an error
   actions_->push_back(coordinator_action::PersistReplicas{wanted});
 }
 
@@ -69,7 +72,7 @@ bool Scaling::OnPersisted(const coordinator_event::ReplicasPersisted& event) {
                         event.num_replicas, members_->num_replicas(), event.status.message())));
     return false;
   }
-  due_number_ = event.num_replicas;
+  on_disk_ = due_number_ = event.num_replicas;
   return true;
 }
 

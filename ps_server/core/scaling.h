@@ -71,6 +71,7 @@ class Scaling {
   const Membership* const members_;
   CoordinatorActions* const actions_;
 
+  std::optional<uint32_t> on_disk_;     // the number that is surely there
   std::optional<uint32_t> persisting_;  // is being written
   std::optional<CallId> call_;          // waits for that
   std::optional<uint32_t> due_number_;

@@ -191,7 +191,7 @@ typedef struct {
   int64_t num_examples;
   int64_t batch_size;
   int32_t num_replicas;
-  // Of the batch, in a synchronous job: PushpullBatch has them. samples 0: equal parts.
+  // The part of the batch in a synchronous job, as PushpullBatch names it. samples 0: equal parts.
   uint64_t first_sample;
   uint64_t samples;
 } PushpullSampling;
