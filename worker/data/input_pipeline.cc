@@ -75,10 +75,10 @@ void InputPipeline::SetReplicas(const std::vector<int>& replicas) {
     CHECK_LT(replica, sampler_.options().num_replicas);
     parts[replica] = {};
   }
-  SetReplicas(parts);
+  SetParts(parts);
 }
 
-void InputPipeline::SetReplicas(const std::map<int, BatchPart>& parts) {
+void InputPipeline::SetParts(const std::map<int, BatchPart>& parts) {
   absl::MutexLock lock(&mutex_);
   CHECK(!parts.empty());
   DropPrepared();

@@ -48,7 +48,7 @@ struct InputPipelineOptions {
 struct InputBatch {
   int64_t step = 0;
   int replica = 0;
-  BatchPart part = {};  // as SetReplicas said; without one the sampler's
+  BatchPart part = {};  // as SetParts said; without one the sampler's
   int64_t n = 0;        // number of samples
   // The pixels: `images` with kFloat, `images` with kPackedImages. The memory is 256-byte aligned.
   const float* images = nullptr;  // [n, height, width, channels]
@@ -95,7 +95,7 @@ class InputPipeline {
   void SetReplicas(const std::vector<int>& replicas);
   // kSync: the same for replicas with these parts of the global batch. CHECKs that no part has more
   // than max_samples.
-  void SetReplicas(const std::map<int, BatchPart>& parts);
+  void SetParts(const std::map<int, BatchPart>& parts);
 
  private:
   struct Buffer {

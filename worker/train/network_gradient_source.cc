@@ -144,7 +144,7 @@ absl::Status NetworkGradientSource::PrepareReplica(uint32_t replica) {
   // added again when it is asked for.
   if (!owns_replica_ || known != prepared_.end()) prepared_.clear();
   prepared_[wanted] = part;
-  pipeline_->SetReplicas(prepared_);
+  pipeline_->SetParts(prepared_);
   return absl::OkStatus();
 }
 
