@@ -62,7 +62,8 @@ ABSL_FLAG(std::string, sync, "",
           "arrival; default: sync_replicas of the config");
 ABSL_FLAG(
     int, num_replicas, 0,
-    "Number of clones of all workers together, in sync mode; 0: as the first worker announces");
+    "Number of clones of all workers together, in sync mode; 0: as the first worker announces. Has "
+    "no effect once psctl scale has set the number in this run");
 ABSL_FLAG(std::string, state_dir, "auto",
           "Folder for memory-mapped variables, which outlive a killed server; auto: "
           "/dev/shm/pushpull-UID, which only this user can read; empty: anonymous memory");
@@ -223,6 +224,10 @@ void ShowProgress(const Server& server, ProgressLine* line) {
   progress.images_per_second = figures.images_per_second;
   for (const ps::CloneStatus& clone : status.clones()) {
     progress.clone_images_per_second.push_back(clone.progress().images_per_second());
+  }
+  // Clones without a replica are spares; with fewer clones than replicas, some compute several.
+  if (status.sync() && static_cast<int>(status.num_replicas()) != status.clones_size()) {
+    progress.details = absl::StrCat(status.num_replicas(), " replicas");
   }
   progress.staleness = static_cast<double>(figures.staleness);
   if (figures.steps_per_second > 0.0 && status.num_steps() > figures.step) {

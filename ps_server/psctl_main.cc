@@ -32,6 +32,8 @@ ABSL_FLAG(int, worker_id, -1, "evict: id of the clone, as psctl status shows it"
 ABSL_FLAG(
     std::string, state_dir, "",
     "state: folder of mapped state; default: the default --state_dir of ps_server for this user");
+ABSL_FLAG(bool, wait, false,
+          "scale: wait until a step with the new number is applied, for at most --timeout");
 ABSL_FLAG(std::string, reason, "",
           "evict: the reason, for the log of the server and the last message of the clone");
 
@@ -44,6 +46,7 @@ absl::Status RunPsctl(const MainArguments& arguments) {
   flags.output = absl::GetFlag(FLAGS_output);
   flags.worker_id = absl::GetFlag(FLAGS_worker_id);
   flags.reason = absl::GetFlag(FLAGS_reason);
+  flags.wait = absl::GetFlag(FLAGS_wait);
   flags.timeout = absl::GetFlag(FLAGS_timeout);
   PP_ASSIGN_OR_RETURN(const PsctlCommand command, ParsePsctlCommand(arguments.arguments, flags));
   if (command.kind == PsctlCommand::Kind::kStateList ||
@@ -82,6 +85,8 @@ int main(int argc, char** argv) {
       "143\n"
       "  evict K      takes clone K out of the job while this server runs: others get its "
       "replicas\n"
+      "  scale N      divides the batch of a synchronous job over N replicas from the next step "
+      "on\n"
       "  state list   the mapped state on this machine, and which of it is still of use\n"
       "  state clean [FILE...]  removes mapped state that no ps_server will use, and the files "
       "named";

@@ -26,13 +26,28 @@ namespace {
 constexpr char kLockFile[] = "LOCK";
 constexpr char kRunIdFile[] = "run_id";
 constexpr char kEpochFile[] = "EPOCH";
+constexpr char kReplicasFile[] = "REPLICAS";
 constexpr size_t kRunIdBytes = 16;
 
-// Returns the content of the EPOCH file. With the checksum, a flipped bit cannot turn the number
-// into a smaller one, which a server would use a second time.
-std::string EpochLine(uint64_t epoch) {
-  const std::string number = absl::StrCat(epoch);
+// Returns the content of an EPOCH or a REPLICAS file. With the checksum, a flipped bit cannot turn
+// the number into another one: a smaller epoch would be used a second time.
+std::string CheckedLine(uint64_t value) {
+  const std::string number = absl::StrCat(value);
   return absl::StrFormat("%s %08x\n", number, Crc32c(number.data(), number.size()));
+}
+
+// Returns the number in such a file. The newline proves that the file is whole. A number without a
+// checksum was written by hand, or by an older server.
+std::optional<uint64_t> ParseCheckedLine(const std::string& text) {
+  absl::string_view line = text;
+  const bool whole = absl::ConsumeSuffix(&line, "\n");
+  const absl::string_view number = line.substr(0, line.find(' '));
+  uint64_t value = 0;
+  if (!whole || !absl::SimpleAtoi(number, &value) ||
+      (line != number && text != CheckedLine(value))) {
+    return std::nullopt;
+  }
+  return value;
 }
 
 }  // namespace
@@ -100,27 +115,40 @@ absl::StatusOr<uint64_t> ReadEpoch(FileSystem& files, const std::string& train_d
   absl::StatusOr<std::string> text = ReadWholeFile(files, path);
   if (absl::IsNotFound(text.status())) return 0;
   PP_RETURN_IF_ERROR(text.status());
-  // The newline proves that the file is whole. A number without a checksum was written by hand, or
-  // by an older server.
-  absl::string_view line = *text;
-  const bool whole = absl::ConsumeSuffix(&line, "\n");
-  const absl::string_view number = line.substr(0, line.find(' '));
-  uint64_t epoch = 0;
-  if (!whole || !absl::SimpleAtoi(number, &epoch) ||
-      (line != number && *text != EpochLine(epoch))) {
+  const std::optional<uint64_t> epoch = ParseCheckedLine(*text);
+  if (!epoch.has_value()) {
     return absl::DataLossError(
         absl::StrCat(path,
                      ": expected a number and its CRC32C; write a line with a number alone that is "
                      "larger than every \"epoch\" in the MANIFEST.json files of this directory and "
                      "than those in the servers' logs"));
   }
-  return epoch;
+  return *epoch;
+}
+
+absl::StatusOr<std::optional<uint32_t>> TrainDir::ReadReplicas() const {
+  const std::string path = JoinPath(path_, kReplicasFile);
+  absl::StatusOr<std::string> text = ReadWholeFile(*files_, path);
+  if (absl::IsNotFound(text.status())) return std::nullopt;
+  PP_RETURN_IF_ERROR(text.status());
+  const std::optional<uint64_t> number = ParseCheckedLine(*text);
+  if (!number.has_value() || *number == 0 || *number > UINT32_MAX) {
+    return absl::DataLossError(absl::StrCat(
+        path,
+        ": expected a number of replicas and its CRC32C; write a line with the number alone, or "
+        "remove the file, and the first clone that registers says the number"));
+  }
+  return static_cast<uint32_t>(*number);
+}
+
+absl::Status TrainDir::WriteReplicas(uint32_t num_replicas) {
+  return WriteFileAtomically(*files_, JoinPath(path_, kReplicasFile), CheckedLine(num_replicas));
 }
 
 absl::StatusOr<uint64_t> TrainDir::AdvanceEpoch(uint64_t at_least) {
   PP_ASSIGN_OR_RETURN(const uint64_t stored, ReadEpoch(*files_, path_));
   const uint64_t epoch = std::max(stored, at_least) + 1;
-  PP_RETURN_IF_ERROR(WriteFileAtomically(*files_, JoinPath(path_, kEpochFile), EpochLine(epoch)));
+  PP_RETURN_IF_ERROR(WriteFileAtomically(*files_, JoinPath(path_, kEpochFile), CheckedLine(epoch)));
   return epoch;
 }
 

@@ -1,5 +1,5 @@
-// Manages the small files in a train_dir beside the checkpoints: LOCK, run_id and EPOCH. LOCK
-// admits one server per directory, and relies on a file system with working flock and atomic
+// Manages the small files in a train_dir beside the checkpoints: LOCK, run_id, EPOCH and REPLICAS.
+// LOCK admits one server per directory, and relies on a file system with working flock and atomic
 // rename, as local ones have. All functions block on the disk.
 #ifndef PUSHPULL_COMMON_CHECKPOINT_TRAIN_DIR_H_
 #define PUSHPULL_COMMON_CHECKPOINT_TRAIN_DIR_H_
@@ -29,6 +29,12 @@ class TrainDir {
   // holds something else; the message says how to repair it.
   absl::StatusOr<std::optional<std::string>> ReadRunId() const;
   absl::Status WriteRunId(const std::string& run_id);
+
+  // Returns the number of replicas that an operator has set, or nullopt if none has. DATA_LOSS: the
+  // file is damaged; the message says how to repair it.
+  absl::StatusOr<std::optional<uint32_t>> ReadReplicas() const;
+  // Returns when the number is on the disk. After an error the file holds the old or the new one.
+  absl::Status WriteReplicas(uint32_t num_replicas);
 
   // Removes what a killed server left (.tmp-*, .trash-*). Logs failures. Call it after recovery
   // and before this server's first checkpoint.

@@ -39,6 +39,7 @@
   ROW(Checkpoint,    CheckpointRequest, CheckpointReply, kAdmins,           kFirst, kNone)       \
   ROW(Drain,         DrainRequest,      DrainReply,      kTasksAndAdmins,   kFirst, kNone)       \
   ROW(Evict,         EvictRequest,      EvictReply,      kAdmins,           kFirst, kNone)       \
+  ROW(Scale,         ScaleRequest,      ScaleReply,      kAdmins,           kFirst, kNone)       \
   /* From the coordinator to the shards. --check_cluster calls GetShardState too. */             \
   ROW(GetShardState, ShardStateRequest, ShardStateReply, kAllButEvaluators, kEvery, kOffered)    \
   ROW(Restore,       RestoreRequest,    RestoreReply,    kTasks,            kEvery, kRequired)   \

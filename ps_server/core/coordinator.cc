@@ -14,6 +14,7 @@ namespace pushpull {
 Coordinator::Coordinator(CoordinatorOptions options)
     : options_(std::move(options)),
       members_(options_, job_, &actions_),
+      scaling_(options_, job_, &members_, &actions_),
       steps_(options_, job_, &members_, &actions_),
       recovery_(options_, job_, &actions_),
       checkpoints_(options_, job_, &actions_),
@@ -74,6 +75,24 @@ void Coordinator::On(const coordinator_event::TookOver& event) {
   } else if (recovery_.OnTookOver()) {
     BeginServing();
   }
+}
+
+void Coordinator::On(const coordinator_event::ReplicasPersisted& event) {
+  if (!scaling_.OnPersisted(event)) return;
+  members_.NoteScaled();
+  const bool now = steps_.is_open() && WaitsForAbsent();
+  const uint64_t from_step = now ? steps_.step() : NextDivisibleStep();
+  Tell(absl::StrFormat("an operator has scaled the job from %d to %d replicas: step %d is the "
+                       "first that is divided by the new number",
+                       members_.num_replicas(), event.num_replicas, from_step),
+       &actions_);
+  scaling_.Answer(from_step);
+  job_.next_step_is_redivided = true;
+  if (!now) return;
+  steps_.Reopen();
+  Divide();
+  members_.ReturnHome(steps_.step());
+  Reassign();
 }
 
 void Coordinator::On(const coordinator_event::ShardReplied& event) {
@@ -149,6 +168,7 @@ void Coordinator::Do(const followup::Restored& followup) {
 void Coordinator::Do(const followup::Applied& followup) {
   calls_.Stop();
   job_.version = followup.step;
+  scaling_.NoteApplied(steps_.round());
   Obey(steps_.NoteApplied());
   if (phase_ != Phase::kStopped) GoOn();
 }
@@ -201,9 +221,30 @@ void Coordinator::GoOn() {
   phase_ = Phase::kTraining;
   Obey(checkpoints_.StartIfDue());
   steps_.Open();
+  Divide();
   members_.ReturnHome(steps_.step());
   Reassign();
   DecideIfReady();
+}
+
+void Coordinator::Divide() {
+  if (scaling_.IsDue()) {
+    members_.Divide(scaling_.TakeDue(), steps_.step());
+    steps_.ForgetLagging();
+  }
+  scaling_.Plan();
+  job_.next_step_is_redivided = scaling_.IsDue();
+}
+
+bool Coordinator::WaitsForAbsent() const {
+  if (members_.num_replicas() == 0) return true;
+  const std::vector<uint32_t> missing = steps_.Missing();
+  return !std::all_of(missing.begin(), missing.end(),
+                      [this](uint32_t replica) { return members_.HasLiveOwner(replica); });
+}
+
+uint64_t Coordinator::NextDivisibleStep() const {
+  return std::max(job_.version + 1, steps_.step() + (IsServing() ? 1 : 0));
 }
 
 void Coordinator::TakeNumImages(uint64_t num_images) {
@@ -244,8 +285,14 @@ void Coordinator::FinishIfSaved() {
   EndFinished();
 }
 
+void Coordinator::RefuseOperators(uint64_t up_to_step, const absl::Status& status) {
+  checkpoints_.Refuse(up_to_step, status);
+  scaling_.Refuse(status);
+}
+
 void Coordinator::EndFinished() {
   phase_ = Phase::kDone;
+  scaling_.Refuse(absl::FailedPreconditionError("training is done, so no step follows"));
   recovery_.Close();
   StopCalls();
   actions_.push_back(coordinator_action::Finished{});
@@ -280,7 +327,7 @@ void Coordinator::Stop(const absl::Status& reason) {
   StopCalls();
   AbandonCheckpoint();
   steps_.AnswerPushes(StoppedError());
-  checkpoints_.Refuse(UINT64_MAX, CheckOperator());
+  RefuseOperators(UINT64_MAX, CheckOperator());
   actions_.push_back(coordinator_action::Stopped{reason});
 }
 

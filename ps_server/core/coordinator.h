@@ -2,7 +2,8 @@
 // when checkpoints are taken, and which version is restored after a crash. Runs in task 0.
 // docs/PROTOCOL.md describes the protocol.
 //
-// Four parts decide, each with a state of its own: Membership, Steps, Recovery and Checkpoints. The
+// Five parts decide, each with a state of its own: Membership, Scaling, Steps, Recovery and
+// Checkpoints. The
 // Coordinator hands each event to the part that it is for, does what the part asks (Followup), owns
 // the phase of the job and the calls to shards, and answers the requests that concern several
 // parts.
@@ -29,6 +30,7 @@
 #include "ps_server/core/fan_out.h"
 #include "ps_server/core/membership.h"
 #include "ps_server/core/recovery.h"
+#include "ps_server/core/scaling.h"
 #include "ps_server/core/steps.h"
 
 namespace pushpull {
@@ -51,6 +53,8 @@ class Coordinator {
   uint64_t durable_step() const { return checkpoints_.durable_step(); }
   // Returns the number of replicas, 0 until the options or the first worker have set it.
   uint32_t num_replicas() const { return members_.num_replicas(); }
+  // Sync: returns the number of samples of each replica in the open step.
+  const std::vector<int64_t>& shares() const { return members_.shares(); }
   // Returns EVICTED, with the operator's reason, if an operator has evicted the clone.
   absl::Status CheckNotEvicted(uint32_t worker_id) const {
     return members_.CheckNotEvicted(worker_id);
@@ -83,6 +87,7 @@ class Coordinator {
     Obey(recovery_.OnCheckpointFound(event));
   }
   void On(const coordinator_event::TookOver& event);
+  void On(const coordinator_event::ReplicasPersisted& event);
   void On(const coordinator_event::CheckpointPublished& event) {
     Obey(checkpoints_.OnPublished(event));
   }
@@ -93,6 +98,7 @@ class Coordinator {
   void On(const coordinator_event::Cancel& event);
   void On(const coordinator_event::Checkpoint& event);
   void On(const coordinator_event::Evict& event);
+  void On(const coordinator_event::Scale& event);
   void On(const coordinator_event::Drain& event);
   void On(const coordinator_event::Tick&) {}
   void OnShardFailure(FanOut* fan_out, uint32_t shard, const absl::Status& status);
@@ -121,6 +127,15 @@ class Coordinator {
   void TakeNumImages(uint64_t num_images);
   void DecideIfReady();
   void Reassign();
+  // Divides the batch of the open step anew if that is due, and plans the next change.
+  void Divide();
+  // Returns whether the open step waits for a replica that no live clone holds. Such a step may
+  // never end, so a new number of replicas holds for it already.
+  bool WaitsForAbsent() const;
+  // Returns the first step whose batch an operator's call can divide anew at a step boundary.
+  uint64_t NextDivisibleStep() const;
+  // Refuses the operators' calls that wait.
+  void RefuseOperators(uint64_t up_to_step, const absl::Status& status);
   // Decides no more steps. The job ends once the last version is saved.
   void Finish(const absl::Status& answer_to_pushes);
   void FinishIfSaved();
@@ -157,6 +172,7 @@ class Coordinator {
   JobState job_;
   CoordinatorActions actions_;  // collected while an event is handled
   Membership members_;
+  Scaling scaling_;
   Steps steps_;
   Recovery recovery_;
   Checkpoints checkpoints_;

@@ -68,6 +68,10 @@ struct CheckpointFound {
 struct TookOver {
   absl::Status status;
 };
+struct ReplicasPersisted {
+  uint32_t num_replicas = 0;
+  absl::Status status;
+};
 // ABORTED: another server has taken over the train_dir, and this server must end.
 struct CheckpointPublished {
   uint64_t step = 0;
@@ -107,6 +111,11 @@ struct Evict {
   CallId call = 0;
   ps::EvictRequest request;
 };
+// Changes the number of replicas (sync). Answered when the number is on disk, or with an error.
+struct Scale {
+  CallId call = 0;
+  ps::ScaleRequest request;
+};
 // Finishes or gives up the open step, publishes a checkpoint, then gives Drained.
 struct Drain {
   CallId call = 0;  // 0: SIGTERM, which expects no answer
@@ -116,12 +125,14 @@ struct Tick {};
 
 }  // namespace coordinator_event
 
-using CoordinatorEvent = std::variant<
-    coordinator_event::Start, coordinator_event::EpochPersisted, coordinator_event::CheckpointFound,
-    coordinator_event::TookOver, coordinator_event::CheckpointPublished,
-    coordinator_event::ShardReplied, coordinator_event::Register, coordinator_event::Heartbeat,
-    coordinator_event::Commit, coordinator_event::Cancel, coordinator_event::Checkpoint,
-    coordinator_event::Evict, coordinator_event::Drain, coordinator_event::Tick>;
+using CoordinatorEvent =
+    std::variant<coordinator_event::Start, coordinator_event::EpochPersisted,
+                 coordinator_event::CheckpointFound, coordinator_event::TookOver,
+                 coordinator_event::ReplicasPersisted, coordinator_event::CheckpointPublished,
+                 coordinator_event::ShardReplied, coordinator_event::Register,
+                 coordinator_event::Heartbeat, coordinator_event::Commit, coordinator_event::Cancel,
+                 coordinator_event::Checkpoint, coordinator_event::Evict, coordinator_event::Scale,
+                 coordinator_event::Drain, coordinator_event::Tick>;
 
 namespace coordinator_action {
 
@@ -135,6 +146,11 @@ struct FindCheckpoint {};
 // file) and remove what a killed server left there. Happens once per process; before it, only
 // run_id and EPOCH change in train_dir.
 struct TakeOver {};
+// Write the number of replicas that an operator has set to train_dir; fsync it. The next process
+// begins with it: CoordinatorOptions::scaled.
+struct PersistReplicas {
+  uint32_t num_replicas = 0;
+};
 struct CallShard {
   RpcId rpc = 0;
   uint32_t shard = 0;
@@ -176,6 +192,10 @@ struct ReplyCheckpoint {
 struct ReplyEvict {
   CallId call = 0;
   absl::StatusOr<ps::EvictReply> reply;
+};
+struct ReplyScale {
+  CallId call = 0;
+  absl::StatusOr<ps::ScaleReply> reply;
 };
 struct ReplyDrain {
   CallId call = 0;
@@ -228,11 +248,12 @@ struct Stopped {
 
 using CoordinatorAction = std::variant<
     coordinator_action::PersistEpoch, coordinator_action::FindCheckpoint,
-    coordinator_action::TakeOver, coordinator_action::CallShard,
-    coordinator_action::PublishCheckpoint, coordinator_action::AbandonCheckpoint,
-    coordinator_action::ReplyRegister, coordinator_action::ReplyHeartbeat,
-    coordinator_action::ReplyCommit, coordinator_action::ReplyCheckpoint,
-    coordinator_action::ReplyEvict, coordinator_action::ReplyDrain, coordinator_action::EndWanted,
+    coordinator_action::TakeOver, coordinator_action::PersistReplicas,
+    coordinator_action::CallShard, coordinator_action::PublishCheckpoint,
+    coordinator_action::AbandonCheckpoint, coordinator_action::ReplyRegister,
+    coordinator_action::ReplyHeartbeat, coordinator_action::ReplyCommit,
+    coordinator_action::ReplyCheckpoint, coordinator_action::ReplyEvict,
+    coordinator_action::ReplyScale, coordinator_action::ReplyDrain, coordinator_action::EndWanted,
     coordinator_action::StepApplied, coordinator_action::Serving, coordinator_action::Notice,
     coordinator_action::Finished, coordinator_action::Drained, coordinator_action::Stopped>;
 using CoordinatorActions = std::vector<CoordinatorAction>;

@@ -131,6 +131,7 @@ absl::StatusOr<ps::HeartbeatReply> Coordinator::HandleHeartbeat(
     *reply.add_grants() = std::move(grant);
   }
   reply.set_training_done(training_done());
+  reply.set_num_replicas(members_.num_replicas());
   reply.set_waiting_for(WaitingFor(job_.now));
   return reply;
 }
@@ -186,6 +187,14 @@ absl::StatusOr<ps::EvictReply> Coordinator::HandleEvict(const ps::EvictRequest& 
   return reply;
 }
 
+void Coordinator::On(const coordinator_event::Scale& event) {
+  if (const absl::Status refusal = CheckOperator(); !refusal.ok()) {
+    actions_.push_back(coordinator_action::ReplyScale{event.call, refusal});
+    return;
+  }
+  scaling_.Ask(event.call, event.request, NextDivisibleStep());
+}
+
 void Coordinator::On(const coordinator_event::Drain& event) {
   if (event.call != 0) {
     if (!stop_reason_.ok()) {
@@ -210,6 +219,7 @@ void Coordinator::EndDrained() {
   steps_.Close();
   recovery_.Close();
   StopCalls();
+  scaling_.Refuse(CheckOperator());
   actions_.push_back(coordinator_action::Drained{});
 }
 
@@ -229,7 +239,7 @@ void Coordinator::GiveUpDraining() {
        &actions_);
   AbandonCheckpoint();
   const absl::Status ends = Error(ps::ErrorDetail::DRAINING, "the server ends");
-  checkpoints_.Refuse(job_.version, ends);
+  RefuseOperators(job_.version, ends);
   steps_.AnswerPushes(ends);
   EndDrained();
 }

@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 
+#include "common/base/batch_division.h"
 #include "common/base/status_macros.h"
 #include "common/wire/protocol_version.h"
 #include "ps_server/core/protocol_error.h"
@@ -24,7 +25,35 @@ constexpr size_t kMaxReasonBytes = 500;
 Membership::Membership(const CoordinatorOptions& options, const JobState& job,
                        CoordinatorActions* actions)
     : options_(options), job_(job), actions_(actions), table_(options.lease, options.sync) {
-  if (options.num_replicas > 0) table_.SetNumReplicas(options.num_replicas);
+  if (options.num_replicas > 0) SetNumReplicas(options.num_replicas);
+  if (options.scaled) NoteScaled();
+}
+
+void Membership::SetNumReplicas(uint32_t num_replicas) {
+  if (table_.num_replicas() > 0) return;
+  table_.SetNumReplicas(num_replicas);
+  if (options_.sync) shares_ = DivideEqually(options_.limits.batch_size, num_replicas);
+}
+
+void Membership::Divide(std::vector<int64_t> shares, uint64_t step) {
+  shares_ = std::move(shares);
+  table_.Divide(static_cast<uint32_t>(shares_.size()), step);
+}
+
+void Membership::NoteScaled() {
+  scaled_ = true;
+  table_.DoNotWaitForUnseen();
+}
+
+std::vector<ps::ReplicaGrant> Membership::GrantsOf(uint32_t worker) const {
+  std::vector<ps::ReplicaGrant> grants = table_.GrantsOf(worker);
+  for (ps::ReplicaGrant& grant : grants) {
+    if (!options_.sync) break;
+    const BatchPart part = PartOf(shares_, static_cast<int>(grant.replica()));
+    grant.set_first_sample(part.first);
+    grant.set_samples(part.samples);
+  }
+  return grants;
 }
 
 uint32_t Membership::WorkerOf(uint32_t replica) const {
@@ -85,12 +114,21 @@ absl::Status Membership::CheckReplicas(const ps::RegisterRequest& request, const
         absl::StrFormat("%s announces %d clones over all workers, expected 1 to %d", who,
                         request.num_replicas(), kMaxReplicas));
   }
-  table_.SetNumReplicas(request.num_replicas());
-  if (request.num_replicas() != num_replicas()) {
+  const uint64_t batch_size = options_.limits.batch_size;
+  if (options_.sync && num_replicas() == 0 && request.num_replicas() > batch_size) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("%s announces %d clones over all workers, but a batch of %d samples has no "
+                        "sample for each of them: raise train_config.batch_size",
+                        who, request.num_replicas(), batch_size));
+  }
+  SetNumReplicas(request.num_replicas());
+  const bool may_differ = options_.sync && (scaled_ || request.worker_id() >= num_replicas());
+  if (request.num_replicas() != num_replicas() && !may_differ) {
     return absl::FailedPreconditionError(absl::StrFormat(
         "%s announces %d clones over all workers (num_clones x num_workers), but this job has %d; "
-        "their number is fixed for a run",
-        who, request.num_replicas(), num_replicas()));
+        "%s",
+        who, request.num_replicas(), num_replicas(),
+        options_.sync ? "psctl scale changes their number" : "their number is fixed for a run"));
   }
   if (!options_.sync && request.worker_id() >= num_replicas()) {
     return absl::FailedPreconditionError(
@@ -145,8 +183,11 @@ void Membership::Register(const ps::RegisterRequest& request, HasContribution co
   if (is_new || known->process_number != request.process_number()) {
     actions_->push_back(coordinator_action::Notice{
         false,
-        absl::StrFormat("clone %d (%s) is here%s", worker, request.peer_name(),
-                        is_new ? "" : " again, in a new process"),
+        absl::StrFormat("clone %d (%s) is here%s%s", worker, request.peer_name(),
+                        is_new ? "" : " again, in a new process",
+                        worker < num_replicas()
+                            ? ""
+                            : absl::StrFormat(", a spare in a job of %d replicas", num_replicas())),
         worker >= num_replicas()});
   }
   table_.Register(worker, request.peer_name(), job_.version + 1, job_.now, committed);
@@ -245,6 +286,7 @@ std::string Membership::DescribeLate(const std::vector<uint32_t>& late) const {
 
 void Membership::AddTo(ps::StatusReply* status, const std::vector<uint32_t>& late,
                        absl::Duration now) const {
+  status->set_num_replicas(num_replicas());
   std::set<uint32_t> late_workers;
   for (const uint32_t replica : late) late_workers.insert(WorkerOf(replica));
   status->mutable_late_workers()->Assign(late_workers.begin(), late_workers.end());
@@ -254,7 +296,12 @@ void Membership::AddTo(ps::StatusReply* status, const std::vector<uint32_t>& lat
     ps::CloneStatus& entry = *status->add_clones();
     entry.set_worker_id(id);
     entry.set_peer_name(clone.peer_name);
-    for (const ps::ReplicaGrant& grant : GrantsOf(id)) entry.add_replicas(grant.replica());
+    uint64_t samples = 0;
+    for (const ps::ReplicaGrant& grant : GrantsOf(id)) {
+      entry.add_replicas(grant.replica());
+      samples += grant.samples();
+    }
+    entry.set_samples_per_step(samples);
     entry.set_alive(clone.alive);
     entry.set_seconds_since_seen(clone.seen ? absl::ToDoubleSeconds(now - clone.last_seen) : -1);
     *entry.mutable_progress() = clone.progress;

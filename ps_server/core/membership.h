@@ -29,12 +29,27 @@ class Membership {
 
   // Begins job.epoch: every clone must register again, and no replica has an owner.
   void BeginEpoch() { table_.BeginEpoch(job_.epoch, job_.now); }
+  // Sync: divides the global batch anew from `step` on: shares[i] samples for replica i, of which
+  // there are shares.size(). All grants given before are void. See ReplicaTable::Divide.
+  void Divide(std::vector<int64_t> shares, uint64_t step);
+  // An operator has set the number of replicas: clones may announce another one, and replicas of
+  // clones that were never seen go to others.
+  void NoteScaled();
 
   // Returns the number of replicas, 0 until the options or the first worker have set it.
   uint32_t num_replicas() const { return table_.num_replicas(); }
+  uint32_t most_replicas() const { return table_.most_replicas(); }
   const ReplicaTable::Replica& replica(uint32_t replica) const { return table_.replica(replica); }
-  std::vector<ps::ReplicaGrant> GrantsOf(uint32_t worker) const { return table_.GrantsOf(worker); }
+  // Sync: the number of samples of each replica.
+  const std::vector<int64_t>& shares() const { return shares_; }
+  // Returns the clone's grants. Sync: with the parts of the batch that they are for.
+  std::vector<ps::ReplicaGrant> GrantsOf(uint32_t worker) const;
   bool AnyAlive() const { return table_.AnyAlive(); }
+  uint32_t num_alive() const { return table_.num_alive(); }
+  // Returns whether a live clone holds the replica.
+  bool HasLiveOwner(uint32_t replica) const {
+    return table_.IsAlive(table_.replica(replica).owner);
+  }
   bool IsEvicted(uint32_t worker) const { return table_.IsEvicted(worker); }
   // Returns the clone that holds the replica, or its home if nobody has held it in this epoch.
   uint32_t WorkerOf(uint32_t replica) const;
@@ -47,7 +62,9 @@ class Membership {
   absl::Status CheckNotEvicted(uint32_t worker) const;
   // Returns why the process may not register: another release, model, number of clones or of
   // training images, an earlier process of the clone, the place of a live clone, or no room. The
-  // first process that fits sets the number of replicas if the options have not.
+  // first process that fits sets the number of replicas if the options have not. Afterwards another
+  // number is refused in asynchronous mode, and in synchronous mode only from a clone that has a
+  // home replica in a job that was not scaled: its flags are probably wrong.
   absl::Status CheckAnnouncement(const ps::RegisterRequest& request);
   // Registers a process that CheckAnnouncement has let in, and grants it its replicas for the step
   // after job.version.
@@ -84,6 +101,7 @@ class Membership {
 
  private:
   absl::Status CheckReplicas(const ps::RegisterRequest& request, const std::string& who);
+  void SetNumReplicas(uint32_t num_replicas);
   absl::Status CheckImages(const ps::RegisterRequest& request, const std::string& who) const;
   absl::Status CheckProcess(const ps::RegisterRequest& request, const std::string& who) const;
 
@@ -91,6 +109,8 @@ class Membership {
   const JobState& job_;
   CoordinatorActions* const actions_;
   ReplicaTable table_;
+  std::vector<int64_t> shares_;  // sync: by replica
+  bool scaled_ = false;
 };
 
 }  // namespace pushpull

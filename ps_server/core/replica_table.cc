@@ -6,7 +6,18 @@
 namespace pushpull {
 
 void ReplicaTable::SetNumReplicas(uint32_t num_replicas) {
-  if (replicas_.empty()) replicas_.resize(num_replicas);
+  if (!replicas_.empty()) return;
+  replicas_.resize(num_replicas);
+  most_replicas_ = num_replicas;
+}
+
+void ReplicaTable::Divide(uint32_t num_replicas, uint64_t step) {
+  replicas_.resize(num_replicas);
+  most_replicas_ = std::max(most_replicas_, num_replicas);
+  for (uint32_t i = 0; i < num_replicas; ++i) {
+    // An owner whose lease has ended gets a new grant too: it may come back with the old one.
+    if (replicas_[i].owner.has_value()) Grant(i, *replicas_[i].owner, step);
+  }
 }
 
 void ReplicaTable::BeginEpoch(uint64_t epoch, absl::Duration now) {
@@ -110,10 +121,12 @@ std::vector<uint32_t> ReplicaTable::Reassign(uint64_t step, absl::Duration now,
     if (!worker.has_value()) break;
     if (!replicas_[i].owner.has_value() && !homeless) {
       // The home clone may be on its way. If it was seen before, it gets one lease to come back; if
-      // it was never seen, it is waited for. Only an idle spare takes the replica over at once.
+      // it was never seen, it is waited for, or gets one lease too where an operator has set the
+      // number. Only an idle spare takes the replica over at once.
       const bool seen = Find(i) != nullptr && Find(i)->seen;
       const bool idle = *worker >= replicas_.size() && GrantsOf(*worker).empty();
-      if (!idle && !(seen && now - epoch_start_ >= lease_)) continue;
+      const bool may_move = (seen || !waits_for_unseen_) && now - epoch_start_ >= lease_;
+      if (!idle && !may_move) continue;
     }
     Grant(i, *worker, step);
     changed.push_back(i);
@@ -161,8 +174,11 @@ bool ReplicaTable::HasRoomFor(uint32_t worker_id) {
   return true;
 }
 
-bool ReplicaTable::AnyAlive() const {
-  return std::any_of(clones_.begin(), clones_.end(), [](const auto& c) { return c.second.alive; });
+bool ReplicaTable::AnyAlive() const { return num_alive() > 0; }
+
+uint32_t ReplicaTable::num_alive() const {
+  return static_cast<uint32_t>(
+      std::count_if(clones_.begin(), clones_.end(), [](const auto& c) { return c.second.alive; }));
 }
 
 absl::Duration ReplicaTable::NextWakeup(absl::Duration now) const {

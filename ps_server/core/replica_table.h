@@ -44,9 +44,18 @@ class ReplicaTable {
   // for it. With `reassign` false (async), a replica waits for its home unless that is evicted.
   ReplicaTable(absl::Duration lease, bool reassign) : lease_(lease), reassign_(reassign) {}
 
-  // Sets the number of replicas. Only the first call has an effect.
+  // Sets the number of replicas. Has no effect once it is set.
   void SetNumReplicas(uint32_t num_replicas);
+  // Changes the number of replicas from `step` on. Every grant given before is void: a replica that
+  // had an owner gets a new grant, so that a contribution under an older one is never taken for one
+  // of the new division. Replicas that are new have no owner yet.
+  void Divide(uint32_t num_replicas, uint64_t step);
   uint32_t num_replicas() const { return static_cast<uint32_t>(replicas_.size()); }
+  // Returns the largest number of replicas since this object was made.
+  uint32_t most_replicas() const { return most_replicas_; }
+  // From now on a replica whose home was never seen goes to another clone like any other, one lease
+  // after the start of the epoch: an operator has set the number of replicas.
+  void DoNotWaitForUnseen() { waits_for_unseen_ = false; }
 
   // Begins an epoch: every clone must register again, and no replica has an owner.
   void BeginEpoch(uint64_t epoch, absl::Duration now);
@@ -75,7 +84,8 @@ class ReplicaTable {
   // Gives every replica that has no live owner and no contribution to `step` to the live clone with
   // the fewest replicas. Returns the replicas that changed hands. A replica that has had no owner
   // in this epoch waits for its home, unless that is evicted: it goes only to an idle spare, or,
-  // one lease after the start of the epoch, to any clone if its home was seen in an earlier epoch.
+  // one lease after the start of the epoch, to any clone if its home was seen in an earlier epoch
+  // or DoNotWaitForUnseen was called.
   // In async mode only replicas whose home is evicted move.
   std::vector<uint32_t> Reassign(uint64_t step, absl::Duration now,
                                  absl::FunctionRef<bool(uint32_t replica)> committed);
@@ -85,6 +95,8 @@ class ReplicaTable {
 
   std::vector<ps::ReplicaGrant> GrantsOf(uint32_t worker_id) const;
   bool AnyAlive() const;
+  uint32_t num_alive() const;
+  bool IsAlive(std::optional<uint32_t> worker_id) const;
   // Returns whether a clone with this id may register. The table keeps at most kMaxSpares spares
   // (ids from num_replicas on). When it is full, this call forgets the spare that was lost longest
   // ago and neither holds a replica nor is evicted.
@@ -92,17 +104,17 @@ class ReplicaTable {
   // Returns when the next lease ends, or the time that clones have to come back after the start of
   // the epoch (one lease).
   absl::Duration NextWakeup(absl::Duration now) const;
-  // Returns when the epoch began to serve; clones never seen are waited for since then.
 
  private:
   void Grant(uint32_t replica, uint32_t worker_id, uint64_t from_step);
-  bool IsAlive(std::optional<uint32_t> worker_id) const;
   std::optional<uint32_t> LeastBusy() const;
 
   const absl::Duration lease_;
   const bool reassign_;  // false: a replica waits for its home, unless that is evicted (async)
   uint64_t epoch_ = 0;
   uint32_t grants_ = 0;  // given out in this epoch
+  uint32_t most_replicas_ = 0;
+  bool waits_for_unseen_ = true;
   absl::Duration epoch_start_ = absl::ZeroDuration();
   std::vector<Replica> replicas_;
   std::map<uint32_t, Clone> clones_;

@@ -33,6 +33,7 @@ absl::StatusOr<ps::PushReply> PushReplyOf(const absl::StatusOr<ps::CommitReply>&
   reply.set_epoch(commit->epoch());
   reply.set_version(commit->version());
   reply.set_staleness(commit->staleness());
+  reply.set_new_grants_step(commit->new_grants_step());
   return reply;
 }
 

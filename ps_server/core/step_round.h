@@ -28,6 +28,7 @@ class StepRound {
 
   bool Has(uint32_t replica) const { return commits_.count(replica) > 0; }
   const ReplicaCommit* Find(uint32_t replica) const;
+  const std::map<uint32_t, ReplicaCommit>& commits() const { return commits_; }
   void Add(uint32_t replica, ReplicaCommit commit, absl::Duration now);
 
   uint32_t num_replicas() const { return static_cast<uint32_t>(commits_.size()); }

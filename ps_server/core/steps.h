@@ -40,12 +40,18 @@ class Steps {
   void RestorePositions(const std::string& marks, uint64_t version);
   // Opens the step after job.version.
   void Open();
+  // Sync: forgets the commits of the open step, because the batch is divided anew for it.
+  void Reopen() { round_.Open(round_.step()); }
+  // Sync: forgets which replicas have missed a step, because there are other replicas now.
+  void ForgetLagging() { lagging_.clear(); }
   // Decides nothing and counts no commit until the next Open.
   void Close() { phase_ = Phase::kClosed; }
   bool is_open() const { return phase_ == Phase::kOpen; }
   absl::Duration opened() const { return opened_; }
   // The step opened last.
   uint64_t step() const { return round_.step(); }
+  // Sync: its commits.
+  const StepRound& round() const { return round_; }
 
   // Returns whether the replica has contributed to the open step, or can do so no longer.
   bool HasContribution(uint32_t replica) const;

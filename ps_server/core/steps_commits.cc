@@ -16,10 +16,13 @@ constexpr uint64_t kMaxSamples = uint64_t{1} << 32;
 }  // namespace
 
 absl::Status Steps::CheckCommit(const ps::CommitRequest& request) const {
-  if (request.key().replica() >= members_->num_replicas()) {
-    return absl::InvalidArgumentError(absl::StrFormat("replica %d does not exist: this job has %d",
-                                                      request.key().replica(),
-                                                      members_->num_replicas()));
+  const uint32_t replica = request.key().replica();
+  if (replica >= members_->num_replicas()) {
+    const std::string text = absl::StrFormat("replica %d does not exist: this job has %d", replica,
+                                             members_->num_replicas());
+    // The clone goes on as a spare if the replica was there before the job was scaled.
+    if (replica < members_->most_replicas()) return Error(ps::ErrorDetail::FENCED, text);
+    return absl::InvalidArgumentError(text);
   }
   if (request.info().samples() > kMaxSamples) {
     return absl::InvalidArgumentError(
@@ -143,6 +146,7 @@ void Steps::Answer(CallId call, ps::PushReply::Outcome outcome, ps::Level level,
   reply.set_version(job_.version);
   reply.set_level(level);
   reply.set_staleness(staleness);
+  if (options_.sync && job_.next_step_is_redivided) reply.set_new_grants_step(round_.step() + 1);
   actions_->push_back(coordinator_action::ReplyCommit{call, std::move(reply)});
 }
 

@@ -98,6 +98,8 @@ void WriteProgress(const MonitoringSnapshot& snapshot, MetricsText* text) {
               static_cast<double>(status.epoch()));
   text->Gauge("ps_sync_mode", "1: barrier and average; 0: gradients are applied on arrival.",
               snapshot.identity.sync ? 1 : 0);
+  text->Gauge("ps_replicas", "Replicas of the job now; 0: no clone has registered yet.",
+              status.num_replicas());
   text->Gauge("ps_training_done", "1: all steps are applied and the last checkpoint is published.",
               status.training_done() ? 1 : 0);
   text->Gauge("ps_stopped", "1: training was stopped by a failure.",
@@ -191,6 +193,12 @@ void WriteWorkers(const MonitoringSnapshot& snapshot, MetricsText* text) {
         [&](Clone c) -> Known { return late.count(c.worker_id()) > 0 ? 1 : 0; });
   write("ps_worker_replicas", MetricType::Gauge, "Replicas that the clone computes.",
         [](Clone c) -> Known { return c.replicas_size(); });
+  write("ps_worker_samples_per_step", MetricType::Gauge,
+        "Samples of each step that the clone computes, in synchronous mode.",
+        [&](Clone c) -> Known {
+          if (!status.sync()) return {};
+          return static_cast<double>(c.samples_per_step());
+        });
   write("ps_worker_last_seen_timestamp_seconds", MetricType::Gauge,
         "When the clone was last heard of, Unix time.", [&](Clone c) -> Known {
           if (!seen(c)) return {};

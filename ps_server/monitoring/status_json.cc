@@ -49,6 +49,7 @@ json CloneJson(const ps::CloneStatus& clone, bool late, const TrainingFigures& f
       {"worker", clone.worker_id()},
       {"peer", Text(clone.peer_name())},
       {"replicas", std::vector<uint32_t>(clone.replicas().begin(), clone.replicas().end())},
+      {"samples_per_step", clone.samples_per_step()},
       {"state", CloneState(clone)},
       {"late", late},
       {"seconds_since_seen",
@@ -132,6 +133,7 @@ void AddJob(const MonitoringSnapshot& snapshot, json* result) {
   object["epoch"] = status.epoch();
   object["step"] = status.version();
   object["num_steps"] = status.num_steps();
+  object["num_replicas"] = status.num_replicas();
   object["training_done"] = status.training_done();
   object["stopped"] = status.stopped();
   object["waiting_for"] = status.waiting_for();

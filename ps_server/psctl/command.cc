@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "glog/logging.h"
 
+#include "common/base/clock.h"
 #include "common/base/status_macros.h"
 #include "common/cli/exit_codes.h"
 #include "common/wire/error_detail.h"
@@ -17,13 +18,16 @@
 namespace pushpull {
 namespace {
 
+constexpr absl::Duration kStatusPause = absl::Milliseconds(100);
+
 absl::StatusOr<PsctlCommand::Kind> ParseKind(const std::vector<std::string>& arguments) {
-  constexpr char kExpected[] = "expected one of: status, checkpoint, drain, evict, state";
+  constexpr char kExpected[] = "expected one of: status, checkpoint, drain, evict, scale, state";
   if (arguments.empty()) return UsageError(absl::StrCat("no command, ", kExpected));
   if (arguments[0] == "status") return PsctlCommand::Kind::kStatus;
   if (arguments[0] == "checkpoint") return PsctlCommand::Kind::kCheckpoint;
   if (arguments[0] == "drain") return PsctlCommand::Kind::kDrain;
   if (arguments[0] == "evict") return PsctlCommand::Kind::kEvict;
+  if (arguments[0] == "scale") return PsctlCommand::Kind::kScale;
   if (arguments[0] == "state") {
     const std::string word = arguments.size() > 1 ? arguments[1] : "";
     if (word == "list") return PsctlCommand::Kind::kStateList;
@@ -54,6 +58,18 @@ absl::Status ParseEviction(const std::vector<std::string>& arguments, const Psct
   return absl::OkStatus();
 }
 
+absl::Status ParseScale(const std::vector<std::string>& arguments, const PsctlFlags& flags,
+                        PsctlCommand* command) {
+  if (arguments.size() < 2 || !absl::SimpleAtoi(arguments[1], &command->num_replicas) ||
+      command->num_replicas == 0) {
+    return UsageError(absl::StrCat("scale", arguments.size() < 2 ? "" : " ",
+                                   arguments.size() < 2 ? "" : arguments[1],
+                                   ": expected a number of replicas, 1 or more: scale N"));
+  }
+  command->wait = flags.wait;
+  return absl::OkStatus();
+}
+
 // Sets the exit code for a status whose code alone would map to another one: STOPPED has the
 // code CANCELLED.
 absl::Status WithMeaning(absl::Status status) {
@@ -71,6 +87,61 @@ absl::StatusOr<std::string> Show(const absl::StatusOr<Reply>& reply, PsctlComman
   return format(*reply);
 }
 
+std::string FormatScale(const ps::ScaleReply& reply, uint32_t num_replicas) {
+  std::string text =
+      absl::StrFormat("%d replicas from step %d on", num_replicas, reply.from_step());
+  if (reply.previous_num_replicas() > 0) {
+    absl::StrAppendFormat(&text, ", %d until then", reply.previous_num_replicas());
+  }
+  absl::StrAppendFormat(&text, "; %d clones are there", reply.live_clones());
+  if (reply.live_clones() < num_replicas) {
+    text += ": they compute several replicas each, at first perhaps after a lease, until more come";
+  } else if (reply.live_clones() > num_replicas) {
+    text += ": those without a replica are spares";
+  }
+  return text + "\n";
+}
+
+// Asks for the status until the step is applied or training has ended, for at most the command's
+// timeout.
+absl::Status WaitForStep(uint64_t step, const PsctlCommand& command, PsClient* client) {
+  SteadyClock clock;
+  const absl::Duration deadline = clock.Now() + command.timeout;
+  for (;;) {
+    const absl::StatusOr<ps::StatusReply> status = client->GetStatus({}, command.timeout);
+    if (status.ok()) {
+      if (status->version() >= step || status->training_done()) return absl::OkStatus();
+      if (!status->stopped().empty()) {
+        return WithExitCode(
+            absl::InternalError(absl::StrCat("training was stopped: ", status->stopped())),
+            kExitInternal);
+      }
+    }
+    if (clock.Now() >= deadline) {
+      return absl::DeadlineExceededError(
+          absl::StrFormat("the job is scaled, but step %d is not applied after %s%s", step,
+                          absl::FormatDuration(command.timeout),
+                          !status.ok() ? absl::StrCat(": ", status.status().message())
+                          : status->waiting_for().empty()
+                              ? ""
+                              : absl::StrCat("; it waits for ", status->waiting_for())));
+    }
+    clock.Sleep(kStatusPause);
+  }
+}
+
+absl::StatusOr<std::string> RunScale(const PsctlCommand& command, PsClient* client) {
+  ps::ScaleRequest request;
+  request.set_num_replicas(command.num_replicas);
+  const absl::StatusOr<ps::ScaleReply> reply = client->Scale(request, command.timeout);
+  if (reply.ok() && command.wait) {
+    PP_RETURN_IF_ERROR(WaitForStep(reply->from_step(), command, client));
+  }
+  return Show(reply, command.output, [&](const ps::ScaleReply& scaled) {
+    return FormatScale(scaled, command.num_replicas);
+  });
+}
+
 }  // namespace
 
 absl::StatusOr<PsctlCommand> ParsePsctlCommand(const std::vector<std::string>& arguments,
@@ -79,7 +150,8 @@ absl::StatusOr<PsctlCommand> ParsePsctlCommand(const std::vector<std::string>& a
   PP_ASSIGN_OR_RETURN(command.kind, ParseKind(arguments));
   const bool evict = command.kind == PsctlCommand::Kind::kEvict;
   const bool clean = command.kind == PsctlCommand::Kind::kStateClean;
-  const size_t most = evict || command.kind == PsctlCommand::Kind::kStateList ? 2 : 1;
+  const bool scale = command.kind == PsctlCommand::Kind::kScale;
+  const size_t most = evict || scale || command.kind == PsctlCommand::Kind::kStateList ? 2 : 1;
   if (clean) {
     command.state_files.assign(arguments.begin() + 2, arguments.end());
   } else if (arguments.size() > most) {
@@ -91,6 +163,11 @@ absl::StatusOr<PsctlCommand> ParsePsctlCommand(const std::vector<std::string>& a
   } else if (flags.worker_id != -1 || !flags.reason.empty()) {
     return UsageError(
         absl::StrCat("--worker_id and --reason belong to evict, not to ", arguments[0]));
+  }
+  if (scale) {
+    PP_RETURN_IF_ERROR(ParseScale(arguments, flags, &command));
+  } else if (flags.wait) {
+    return UsageError(absl::StrCat("--wait belongs to scale, not to ", arguments[0]));
   }
   if (flags.output != "text" && flags.output != "json") {
     return UsageError(absl::StrCat("--output=", flags.output, ", expected text or json"));
@@ -124,6 +201,8 @@ absl::StatusOr<std::string> RunPsctlCommand(const PsctlCommand& command, PsClien
                         "a checkpoint and exits with 143\n",
                         reply.version());
                   });
+    case PsctlCommand::Kind::kScale:
+      return RunScale(command, client);
     case PsctlCommand::Kind::kEvict:
       break;
     case PsctlCommand::Kind::kStateList:

@@ -14,12 +14,14 @@
 namespace pushpull {
 
 struct PsctlCommand {
-  enum class Kind { kStatus, kCheckpoint, kDrain, kEvict, kStateList, kStateClean };
+  enum class Kind { kStatus, kCheckpoint, kDrain, kEvict, kScale, kStateList, kStateClean };
   enum class Output { kText, kJson };
   Kind kind = Kind::kStatus;
   Output output = Output::kText;
-  uint32_t worker_id = 0;  // evict
-  std::string reason;      // evict
+  uint32_t worker_id = 0;     // evict
+  std::string reason;         // evict
+  uint32_t num_replicas = 0;  // scale
+  bool wait = false;          // scale: until a step with the new number is applied
   // kStateClean: names of files to remove in addition to the abandoned ones.
   std::vector<std::string> state_files;
   absl::Duration timeout = absl::Seconds(10);
@@ -29,6 +31,7 @@ struct PsctlFlags {
   std::string output = "text";
   int worker_id = -1;  // -1: not given
   std::string reason = "";
+  bool wait = false;
   absl::Duration timeout = absl::Seconds(10);
 };
 

@@ -57,13 +57,14 @@ std::string StateOf(const ps::CloneStatus& clone, const ps::StatusReply& status)
 }
 
 std::string CloneTable(const ps::StatusReply& status) {
-  std::vector<Row> rows = {
-      {"clone", "state", "replicas", "seen", "phase", "img/s", "contributions", "drops", "peer"}};
+  std::vector<Row> rows = {{"clone", "state", "replicas", "samples", "seen", "phase", "img/s",
+                            "contributions", "drops", "peer"}};
   for (const ps::CloneStatus& clone : status.clones()) {
     const double seen = clone.seconds_since_seen();
     const std::string& phase = clone.progress().phase();
     rows.push_back({absl::StrCat(clone.worker_id()), StateOf(clone, status),
                     clone.replicas().empty() ? "-" : absl::StrJoin(clone.replicas(), ","),
+                    clone.samples_per_step() == 0 ? "-" : absl::StrCat(clone.samples_per_step()),
                     seen < 0 ? "-" : Ago(seen), phase.empty() ? "-" : Printable(phase),
                     absl::StrFormat("%.0f", clone.progress().images_per_second()),
                     absl::StrCat(clone.contributions()), absl::StrCat(clone.drops()),
@@ -117,6 +118,8 @@ std::string FormatStatus(const ps::StatusReply& status, absl::string_view addres
                           100.0 * status.version() / status.num_steps());
   }
   absl::StrAppend(&text, "; ", CheckpointText(status), "\n");
+  if (status.num_replicas() > 0)
+    absl::StrAppendFormat(&text, "%d replicas\n", status.num_replicas());
   if (status.training_done()) text += "training is done\n";
   if (!status.stopped().empty()) {
     absl::StrAppend(&text, "training was stopped: ", Printable(status.stopped()), "\n");

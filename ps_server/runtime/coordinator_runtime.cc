@@ -130,6 +130,11 @@ void CoordinatorRuntime::Evict(const ps::EvictRequest& request,
   Post(Open(coordinator_event::Evict{.request = request}, std::move(done)));
 }
 
+void CoordinatorRuntime::Scale(const ps::ScaleRequest& request,
+                               PsHandler::Done<ps::ScaleReply> done) {
+  Post(Open(coordinator_event::Scale{.request = request}, std::move(done)));
+}
+
 absl::Status CoordinatorRuntime::CheckNotEvicted(uint32_t worker_id) const {
   absl::MutexLock lock(&mutex_);
   return coordinator_.CheckNotEvicted(worker_id);
@@ -254,6 +259,12 @@ void CoordinatorRuntime::Carry(CoordinatorAction action, Answers* answers) {
       },
       [&](act::TakeOver&) {
         file_thread_->Run([this] { Post(coordinator_event::TookOver{listener_.take_over()}); });
+      },
+      [&](act::PersistReplicas& a) {
+        file_thread_->Run([this, a] {
+          Post(coordinator_event::ReplicasPersisted{a.num_replicas,
+                                                    listener_.persist_replicas(a.num_replicas)});
+        });
       },
       [&](act::CallShard& a) ABSL_NO_THREAD_SAFETY_ANALYSIS {
         if (trace_ != nullptr) trace_->OnCall(a.call, coordinator_.num_replicas());

@@ -32,11 +32,13 @@
 namespace pushpull {
 
 // Callbacks by which the coordinator informs the rest of the process. No lock is held during a
-// call. The file thread of the runtime calls the first two, which may block. Any thread may call
+// call. The file thread of the runtime calls the first three, which may block. Any thread may call
 // the others, which must not block.
 struct CoordinatorListener {
   // Writes the EPOCH file and syncs it to disk.
   std::function<absl::Status(uint64_t epoch)> persist_epoch;
+  // Writes the number of replicas that an operator has set, and syncs it to disk.
+  std::function<absl::Status(uint32_t num_replicas)> persist_replicas;
   // Writes the server's files in train_dir. Called when the job is restored for the first time.
   std::function<absl::Status()> take_over;
   std::function<void(const coordinator_action::StepApplied&)> step_applied;
@@ -74,6 +76,7 @@ class CoordinatorRuntime {
   void Checkpoint(const ps::CheckpointRequest& request, PsHandler::Done<ps::CheckpointReply> done);
   void Drain(const ps::DrainRequest& request, PsHandler::Done<ps::DrainReply> done);
   void Evict(const ps::EvictRequest& request, PsHandler::Done<ps::EvictReply> done);
+  void Scale(const ps::ScaleRequest& request, PsHandler::Done<ps::ScaleReply> done);
 
   void Register(const ps::RegisterRequest& request, PsHandler::Done<ps::RegisterReply> done);
   void Heartbeat(const ps::HeartbeatRequest& request, PsHandler::Done<ps::HeartbeatReply> done);
@@ -142,7 +145,7 @@ class CoordinatorRuntime {
   // The calls that wait for their answer, one table for each type of reply.
   std::tuple<CallTable<ps::RegisterReply>, CallTable<ps::HeartbeatReply>,
              CallTable<ps::CommitReply>, CallTable<ps::CheckpointReply>, CallTable<ps::DrainReply>,
-             CallTable<ps::EvictReply>>
+             CallTable<ps::EvictReply>, CallTable<ps::ScaleReply>>
       calls_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_set<uint32_t> told_of_end_ ABSL_GUARDED_BY(mutex_);  // worker ids
   // Since when clones can register or learn that the run is finished.

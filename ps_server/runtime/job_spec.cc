@@ -113,6 +113,7 @@ CoordinatorOptions JobSpec::MakeCoordinatorOptions() const {
                                   ? NonFinitePolicy::kSkip
                                   : NonFinitePolicy::kStop;
   options.measure_norms = optimizer.measures_norms();
+  options.shares_by_speed = train.replica_shares() == config::TrainConfig::BY_SPEED;
   options.save_checkpoints_every = absl::Seconds(train.save_checkpoints_secs());
   options.save_checkpoints_steps = train.save_checkpoints_steps();
   return options;

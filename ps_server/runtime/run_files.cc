@@ -20,6 +20,7 @@ absl::Status RunFiles::OpenTrainDir(const std::string& path, std::string config_
   run_id_is_new_ = !run_id.has_value();
   run_id_ = run_id.has_value() ? *run_id : NewRunId();
   PP_ASSIGN_OR_RETURN(stored_epoch_, ReadEpoch(*files_, path));
+  PP_ASSIGN_OR_RETURN(scaled_replicas_, train_dir_->ReadReplicas());
   return absl::OkStatus();
 }
 
@@ -32,10 +33,22 @@ absl::Status RunFiles::PersistEpoch(uint64_t epoch) {
     run_id_is_new_ = false;
   }
   PP_ASSIGN_OR_RETURN(const uint64_t stored, train_dir_->AdvanceEpoch(epoch - 1));
+  persisted_epoch_ = stored;
   if (stored == epoch) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(train_dir_->path(), "/EPOCH holds ", stored - 1,
                                                     ", expected less than ", epoch,
                                                     "; another server has written it"));
+}
+
+absl::Status RunFiles::PersistReplicas(uint32_t num_replicas) {
+  absl::MutexLock lock(&mutex_);
+  PP_ASSIGN_OR_RETURN(const uint64_t stored, ReadEpoch(*files_, train_dir_->path()));
+  if (stored != persisted_epoch_) {
+    return absl::FailedPreconditionError(absl::StrCat(train_dir_->path(), "/EPOCH holds ", stored,
+                                                      ", expected ", persisted_epoch_,
+                                                      "; another server has written it"));
+  }
+  return train_dir_->WriteReplicas(num_replicas);
 }
 
 absl::Status RunFiles::ShardRestored(int shard) {

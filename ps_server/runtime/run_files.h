@@ -31,11 +31,11 @@ class RunFiles {
   // num_shards: shards of this process. `files` must outlive the object.
   RunFiles(FileSystem* files, int num_shards) : files_(files), state_(num_shards) {}
 
-  // Creates train_dir if it is absent, locks it, and reads run_id and EPOCH. Changes no file
-  // but LOCK. Called in the coordinator's process only. config_text: what JobRestored writes
+  // Creates train_dir if it is absent, locks it, and reads run_id, EPOCH and REPLICAS. Changes no
+  // file but LOCK. Called in the coordinator's process only. config_text: what JobRestored writes
   // to pipeline.config. graph_def: the network, a serialized GraphDef, which JobRestored writes
   // to the event file; empty: unknown. UNAVAILABLE: another server holds the lock. DATA_LOSS:
-  // run_id or EPOCH is damaged.
+  // run_id, EPOCH or REPLICAS is damaged.
   absl::Status OpenTrainDir(const std::string& path, std::string config_text,
                             std::string graph_def);
   // Lets JobRestored rename the checkpoints of steps after `step` to ckpt-<step>.given-up. The
@@ -49,6 +49,9 @@ class RunFiles {
   // that was lost or holds a smaller number.
   void NoteEpoch(uint64_t epoch) { stored_epoch_ = std::max(stored_epoch_, epoch); }
 
+  // The number of replicas that an operator has set; nullopt: none has.
+  std::optional<uint32_t> scaled_replicas() const { return scaled_replicas_; }
+
   // Called once per shard of this process, in their order. `store` must outlive the last call
   // of this object's methods.
   void AddShard(VariableStore* store);
@@ -57,6 +60,9 @@ class RunFiles {
   // FAILED_PRECONDITION: EPOCH already holds this epoch or a later one, so another server has
   // written it.
   absl::Status PersistEpoch(uint64_t epoch);
+  // Writes the number of replicas that an operator has set, and syncs it to disk.
+  // FAILED_PRECONDITION: another server has written EPOCH since the last PersistEpoch.
+  absl::Status PersistReplicas(uint32_t num_replicas);
   // To be called when the store of `shard` (counted from 0 in this process) holds the version
   // that the coordinator chose. Returns the errors of VariableStore::AdoptFile.
   absl::Status ShardRestored(int shard);
@@ -91,6 +97,8 @@ class RunFiles {
   std::string run_id_;
   bool run_id_is_new_ = false;
   uint64_t stored_epoch_ = 0;
+  std::optional<uint32_t> scaled_replicas_;
+  uint64_t persisted_epoch_ ABSL_GUARDED_BY(mutex_) = 0;
   std::optional<uint64_t> last_step_;  // of GiveUpCheckpointsAfter
   std::vector<VariableStore*> stores_;
 

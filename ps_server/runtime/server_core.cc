@@ -64,7 +64,7 @@ absl::StatusOr<std::unique_ptr<ServerCore>> ServerCore::Open(JobSpec job, Server
   core->run_id_ = core->options_.run_id;
   if (core->IsCoordinator()) {
     PP_RETURN_IF_ERROR(core->OpenTrainDir());
-    core->OpenCoordinator();
+    PP_RETURN_IF_ERROR(core->OpenCoordinator());
   }
   for (int i = 0; i < core->options_.num_tasks; ++i) {
     PP_RETURN_IF_ERROR(core->OpenShard(core->options_.first_task + i));
@@ -150,14 +150,39 @@ absl::Status ServerCore::OpenShard(int shard) {
   return absl::OkStatus();
 }
 
-void ServerCore::OpenCoordinator() {
+absl::Status ServerCore::ChooseReplicas(CoordinatorOptions* options) const {
+  options->num_replicas = options_.num_replicas;
+  const std::optional<uint32_t> scaled = run_files_.scaled_replicas();
+  std::string source = "--num_replicas";
+  if (scaled.has_value() && !options->sync) {
+    LOG(WARNING) << "psctl scale has set " << *scaled
+                 << " replicas in this run, which has no effect in asynchronous mode";
+  } else if (scaled.has_value()) {
+    LOG(INFO) << "psctl scale has set " << *scaled << " replicas in this run, which count now"
+              << (options_.num_replicas == 0 ? "" : " instead of --num_replicas");
+    source = JoinPath(options_.train_dir, "REPLICAS");
+    options->num_replicas = *scaled;
+    options->scaled = true;
+  }
+  const uint64_t batch_size = options->limits.batch_size;
+  const uint64_t most = options->sync ? std::min<uint64_t>(batch_size, kMaxReplicas) : kMaxReplicas;
+  if (options->num_replicas <= most) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat(source, " sets ", options->num_replicas, " replicas, expected at most ", most,
+                   options->sync ? absl::StrCat(": train_config.batch_size is ", batch_size) : ""));
+}
+
+absl::Status ServerCore::OpenCoordinator() {
   CoordinatorOptions options = job_.MakeCoordinatorOptions();
   options.run_id = run_id_;
-  options.num_replicas = options_.num_replicas;
+  PP_RETURN_IF_ERROR(ChooseReplicas(&options));
   options.lease = options_.lease;
   options.from_checkpoint = options_.from_checkpoint;
   CoordinatorListener listener;
   listener.persist_epoch = [this](uint64_t epoch) { return run_files_.PersistEpoch(epoch); };
+  listener.persist_replicas = [this](uint32_t num_replicas) {
+    return run_files_.PersistReplicas(num_replicas);
+  };
   listener.take_over = [this] {
     const absl::Status written = run_files_.JobRestored();
     monitor_->WriteTo(run_files_.events());
@@ -181,6 +206,7 @@ void ServerCore::OpenCoordinator() {
   }
   coordinator_ = std::make_unique<CoordinatorRuntime>(
       std::move(options), checkpointer_.get(), clock_, std::move(listener), std::move(trace));
+  return absl::OkStatus();
 }
 
 void ServerCore::Start(std::vector<std::string> addresses,

@@ -116,7 +116,10 @@ class ServerCore {
   bool IsCoordinator() const { return options_.first_task == 0; }
   absl::Status OpenTrainDir();
   absl::Status OpenShard(int shard);
-  void OpenCoordinator();
+  absl::Status OpenCoordinator();
+  // Sets the number of replicas: that of psctl scale, else that of the options.
+  // FAILED_PRECONDITION: the batch has fewer samples.
+  absl::Status ChooseReplicas(CoordinatorOptions* options) const;
   // Returns the step of the newest checkpoint if it can be read back and verified. The first
   // call reads the checkpoint; to be called after the job has ended. In a process without task
   // 0 it returns what task 0 has told.

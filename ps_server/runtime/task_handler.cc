@@ -124,6 +124,10 @@ void TaskHandler::DoEvict(const ps::EvictRequest& request, Done<ps::EvictReply> 
   coordinator_->Evict(request, std::move(done));
 }
 
+void TaskHandler::DoScale(const ps::ScaleRequest& request, Done<ps::ScaleReply> done) {
+  coordinator_->Scale(request, std::move(done));
+}
+
 absl::Status TaskHandler::PushChunk(const ps::PushChunk& header, const Payload& payload) {
   return shard_->PushChunk(header, payload);
 }

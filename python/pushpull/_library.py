@@ -53,7 +53,8 @@ class Variable(ctypes.Structure):
 class Batch(ctypes.Structure):
     """PushpullBatch."""
     _fields_ = [("over", ctypes.c_int32), ("replica", ctypes.c_uint32), ("position", ctypes.c_uint64),
-                ("version", ctypes.c_uint64), ("weights", ctypes.c_void_p), ("gradient", ctypes.c_void_p)]
+                ("version", ctypes.c_uint64), ("first_sample", ctypes.c_uint64), ("samples", ctypes.c_uint64),
+                ("weights", ctypes.c_void_p), ("gradient", ctypes.c_void_p)]
 
 
 class Metric(ctypes.Structure):
@@ -71,7 +72,8 @@ class Progress(ctypes.Structure):
 class Sampling(ctypes.Structure):
     """PushpullSampling."""
     _fields_ = [("sync", ctypes.c_int32), ("shuffle", ctypes.c_int32), ("seed", ctypes.c_uint64),
-                ("num_examples", ctypes.c_int64), ("batch_size", ctypes.c_int64), ("num_replicas", ctypes.c_int32)]
+                ("num_examples", ctypes.c_int64), ("batch_size", ctypes.c_int64), ("num_replicas", ctypes.c_int32),
+                ("first_sample", ctypes.c_uint64), ("samples", ctypes.c_uint64)]
 
 
 _CLONE = ctypes.c_void_p

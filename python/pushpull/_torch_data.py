@@ -17,6 +17,19 @@ from pushpull.parameter_server import Job
 
 
 @dataclasses.dataclass(frozen=True)
+class Key:
+    """Selects a batch: a position and a replica, in a synchronous job with its part of the step's global batch."""
+    position: int
+    replica: int
+    first_sample: int = 0
+    samples: int = 0
+
+    def next(self) -> Key:
+        """The batch after this one, if the division of the global batch does not change."""
+        return dataclasses.replace(self, position=self.position + 1)
+
+
+@dataclasses.dataclass(frozen=True)
 class Share:
     """The examples of one batch of a replica."""
     position: int
@@ -77,45 +90,45 @@ class Loader:
 
     MAX_MISSES = 16  # after so many unexpected batches in a row, another replica is loaded ahead
 
-    def __init__(self, shares: Shares, sample: Callable[[int, int], list[int]], num_workers: int) -> None:
-        """sample: returns the examples of a position and a replica."""
+    def __init__(self, shares: Shares, sample: Callable[[Key], list[int]], num_workers: int) -> None:
+        """sample: returns the examples of a batch."""
         self._shares = shares
         self._sample = sample
         self._num_workers = num_workers
         self._iterator: Optional[Iterator[Any]] = None
-        self._ahead: collections.deque[tuple[int, int]] = collections.deque()  # loaded or being loaded, in order
+        self._ahead: collections.deque[Key] = collections.deque()  # loaded or being loaded, in order
         self._misses = 0
 
-    def _keys(self, position: int, replica: int, ahead: collections.deque[tuple[int, int]]) -> Iterator[Share]:
+    def _keys(self, key: Key, ahead: collections.deque[Key]) -> Iterator[Share]:
         while True:
-            ahead.append((position, replica))
-            yield Share(position, replica, self._sample(position, replica))
-            position += 1
+            ahead.append(key)
+            yield Share(key.position, key.replica, self._sample(key))
+            key = key.next()
 
-    def _start(self, position: int, replica: int) -> Iterator[Any]:
+    def _start(self, key: Key) -> Iterator[Any]:
         self.close()
         self._ahead = collections.deque()
         loader = torch.utils.data.DataLoader(self._shares, batch_size=None, collate_fn=_unchanged,
-                                             sampler=_Keys(self._keys(position, replica, self._ahead)),
+                                             sampler=_Keys(self._keys(key, self._ahead)),
                                              num_workers=self._num_workers)
         self._iterator = iter(loader)
         self._misses = 0
         return self._iterator
 
-    def load(self, position: int, replica: int) -> tuple[Any, list[int]]:
+    def load(self, key: Key) -> tuple[Any, list[int]]:
         """Returns the collated batch and the examples in it."""
-        indices = self._sample(position, replica)
+        indices = self._sample(key)
+        share = Share(key.position, key.replica, indices)
         if self._num_workers == 0:
-            return self._shares[Share(position, replica, indices)], indices
-        key = (position, replica)
+            return self._shares[share], indices
         iterator = self._iterator
         if iterator is None or key not in self._ahead:
-            is_other_replica = bool(self._ahead) and self._ahead[0][1] != replica
+            is_other_replica = bool(self._ahead) and self._ahead[0].replica != key.replica
             self._misses += 1
             if iterator is not None and is_other_replica and self._misses < self.MAX_MISSES:
                 # This clone computes for another one that is away, and goes on with its own replica after that.
-                return self._shares[Share(position, replica, indices)], indices
-            iterator = self._start(position, replica)
+                return self._shares[share], indices
+            iterator = self._start(key)
         while True:
             data = next(iterator)
             if self._ahead.popleft() == key:

@@ -28,6 +28,7 @@ class Batch:
     indices: numpy.typing.NDArray[numpy.int64]  # of the samples
     position: int  # number of the batch: in a synchronous job of all batches, in an asynchronous one of the replica's
     replica: int
+    first_sample: int = 0  # in a synchronous job: of the share in the step's global batch
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -64,7 +65,8 @@ class Trainer(TrainerBase):
         """Registers the variables and yields this replica's batches until training ends.
 
         Before each batch the arrays get the weights of its step, and after the last one the final weights. Call `push`
-        once for each batch. Which samples a batch has depends on the job's seed, the step and the replica only.
+        once for each batch. Which samples a batch has depends on the job's seed, the step and the share that the server
+        gives this replica, whose size may change between two steps.
 
         num_samples: size of the training data. shuffle: another order in each epoch.
 
@@ -83,8 +85,8 @@ class Trainer(TrainerBase):
 
     def _batches(self, num_samples: int, shuffle: bool) -> Iterator[Batch]:
         for raw in self._session.batches(self._load):
-            indices = numpy.array(self.ps.sample(num_samples, raw.position, raw.replica, shuffle), dtype=numpy.int64)
-            yield Batch(indices, raw.position, raw.replica)
+            indices = self.ps.sample(num_samples, raw.position, raw.replica, shuffle, raw.first_sample, raw.samples)
+            yield Batch(numpy.array(indices, dtype=numpy.int64), raw.position, raw.replica, raw.first_sample)
 
     def _part(self, flat: FloatArray, index: int) -> FloatArray:
         begin, variable = self._offsets[index], self._variables[index]

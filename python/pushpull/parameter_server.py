@@ -72,8 +72,12 @@ class Job:
 class RawBatch:
     """A batch to compute. The arrays are flat; `ParameterServer.offset` gives the position of each variable."""
     replica: int
-    position: int  # with the replica it selects the data
+    position: int  # with the part of the batch, or in an asynchronous job with the replica, it selects the data
     version: int  # of the weights; with local steps, of those that the round began with
+    # The replica's part of the step's global batch: samples [first_sample, first_sample + samples) of batch_size. The
+    # server may change it between two steps. 0 and 0 in an asynchronous job, where the replica has a whole batch.
+    first_sample: int
+    samples: int
     weights: FloatArray  # to be read only, and only until `finish` or `give_up`
     gradient: FloatArray  # to be filled in until `finish`
 
@@ -293,8 +297,8 @@ class ParameterServer:
             tick()
         if batch.over:
             return None
-        return RawBatch(batch.replica, batch.position, batch.version, self._array(batch.weights),
-                        self._array(batch.gradient))
+        return RawBatch(batch.replica, batch.position, batch.version, batch.first_sample, batch.samples,
+                        self._array(batch.weights), self._array(batch.gradient))
 
     @property
     def last_weights(self) -> Optional[FloatArray]:
@@ -342,10 +346,16 @@ class ParameterServer:
                         samples=figures.samples, staleness=figures.staleness,
                         waiting_for=waiting_for.value.decode(errors="replace"))
 
-    def sample(self, num_examples: int, position: int, replica: int, shuffle: bool = True) -> list[int]:
-        """Returns the examples of a replica's batch, which depend on the job's seed and the arguments only."""
+    def sample(self, num_examples: int, position: int, replica: int, shuffle: bool = True, first_sample: int = 0,
+               samples: int = 0) -> list[int]:
+        """Returns the examples of a replica's batch, which depend on the job's seed and the arguments only.
+
+        first_sample, samples: of the RawBatch; in a synchronous job the examples are those of this part. samples=0:
+        those of an equal part for each of num_clones.
+        """
         sampling = _library.Sampling(sync=self.job.sync, shuffle=shuffle, seed=self.job.seed, num_examples=num_examples,
-                                     batch_size=self.job.batch_size, num_replicas=self.num_clones)
+                                     batch_size=self.job.batch_size, num_replicas=self.num_clones,
+                                     first_sample=first_sample, samples=samples)
         indices = (ctypes.c_int64 * self.job.batch_size)()
         count = self._library.pushpull_sample_batch(ctypes.byref(sampling), position, replica, indices, len(indices))
         if count < 0:

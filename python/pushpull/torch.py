@@ -23,7 +23,7 @@ import torch.utils.data
 
 from pushpull import checkpoint
 from pushpull._session import Server, TrainerBase
-from pushpull._torch_data import COMPUTATION, Loader, Shares, seed_generators
+from pushpull._torch_data import COMPUTATION, Key, Loader, Shares, seed_generators
 from pushpull._torch_variables import (Options, check_unchanged, declare, load, store_statistics, value_of, views_of)
 from pushpull.checkpoint import PathLike
 from pushpull.errors import ModelChangedError
@@ -43,6 +43,7 @@ class Batch:
     indices: list[int]
     position: int  # number of the batch: in a synchronous job of all batches, in an asynchronous one of the replica's
     replica: int
+    first_sample: int = 0  # in a synchronous job: of the share in the step's global batch
 
     def _is_pair(self) -> bool:
         return isinstance(self.data, (tuple, list)) and len(self.data) == 2
@@ -110,7 +111,8 @@ class Trainer(TrainerBase):
         """Registers the model and yields this replica's batches until training ends.
 
         Before each batch the model gets the weights of its step, and after the last one the final weights. Call `step`
-        once for each batch. Which examples a batch has depends on the job's seed, the step and the replica only.
+        once for each batch. Which examples a batch has depends on the job's seed, the step and the share that the
+        server gives this replica, whose size may change between two steps.
 
         dataset: has __getitem__ for the indices below num_samples (default: its length).
         collate_fn: makes a batch of a list of examples; default: torch.utils.data.default_collate.
@@ -125,7 +127,11 @@ class Trainer(TrainerBase):
         size = len(dataset) if num_samples is None else num_samples
         self._start(size)
         shares = Shares(dataset, collate_fn, self.ps.job, self._seed_generators)
-        loader = Loader(shares, lambda position, replica: self.ps.sample(size, position, replica, shuffle), num_workers)
+
+        def sample(key: Key) -> list[int]:
+            return self.ps.sample(size, key.position, key.replica, shuffle, key.first_sample, key.samples)
+
+        loader = Loader(shares, sample, num_workers)
         return self._batches(loader)
 
     def _start(self, num_samples: int) -> None:
@@ -149,10 +155,11 @@ class Trainer(TrainerBase):
     def _batches(self, loader: Loader) -> Iterator[Batch]:
         try:
             for raw in self._session.batches(self._load):
-                data, indices = loader.load(raw.position, raw.replica)
+                key = Key(raw.position, raw.replica, raw.first_sample, raw.samples)
+                data, indices = loader.load(key)
                 if self._seed_generators:
                     seed_generators(COMPUTATION, self.ps.job.seed, raw.position, raw.replica)
-                yield Batch(data, indices, raw.position, raw.replica)
+                yield Batch(data, indices, raw.position, raw.replica, raw.first_sample)
         finally:
             loader.close()
 

@@ -25,7 +25,6 @@ constexpr absl::Duration kPollTimeout = absl::Milliseconds(500);
 // Timeout of the early pull, which is sent before the push is acknowledged. Kept short: an error in
 // the push is only seen when this pull returns.
 constexpr absl::Duration kEarlyPollTimeout = absl::Milliseconds(20);
-constexpr absl::Duration kRateWindow = absl::Seconds(3);
 // Async: pause between heartbeats of a clone that holds no grant.
 constexpr absl::Duration kNoReplicaPoll = absl::Milliseconds(100);
 // AwaitOpenStep repeats a call this often. The delay is short because the coordinator learns of an
@@ -38,6 +37,10 @@ constexpr absl::Duration kPublicationPoll = absl::Milliseconds(100);
 // Heartbeats before the first step when a trace is written. The fastest of a few round trips gives
 // a good estimate of the server's clock.
 constexpr int kClockSamples = 5;
+
+BatchPart PartOf(const ps::ReplicaGrant& grant) {
+  return {static_cast<int64_t>(grant.first_sample()), static_cast<int64_t>(grant.samples())};
+}
 
 bool SameGrant(const ps::ReplicaGrant& a, const ps::ReplicaGrant& b) {
   return a.replica() == b.replica() && a.grant() == b.grant();
@@ -161,7 +164,11 @@ absl::Status CloneTrainer::Register() {
   PP_RETURN_IF_ERROR(session_->Register(*layout_, source_->num_images()));
   holds_weights_ = false;
   contributed_.clear();
+  new_grants_step_ = 0;
   if (!sync_) TakeAsyncReplicas();
+  LOG_IF(INFO, sync_ && session_->is_spare())
+      << "this clone is a spare: the job has " << session_->num_replicas()
+      << " replicas, and psctl scale changes their number";
   if (options_.on_registered) options_.on_registered();
   return absl::OkStatus();
 }
@@ -209,9 +216,12 @@ absl::Status CloneTrainer::Recover(const absl::Status& error) {
 }
 
 std::optional<CloneTrainer::Upcoming> CloneTrainer::NextAfter(uint64_t version) const {
-  if (EndsAt(version)) return std::nullopt;
+  if (EndsAt(version) || (new_grants_step_ != 0 && version + 1 >= new_grants_step_)) {
+    return std::nullopt;
+  }
   for (const ps::ReplicaGrant& grant : session_->grants()) {
-    if (grant.from_step() <= version + 1) return Upcoming{version, grant.replica()};
+    if (grant.from_step() > version + 1) continue;
+    return Upcoming{version, grant.replica(), PartOf(grant)};
   }
   return std::nullopt;
 }
@@ -229,6 +239,9 @@ absl::Status CloneTrainer::PullInto(const PullPlan& plan) {
                                        }
                                        phase_.Enter(Phase::kPull, subject);
                                        if (!plan.next.has_value()) return;
+                                       if (plan.next->part.samples > 0) {
+                                         source_->NotePart(plan.next->replica, plan.next->part);
+                                       }
                                        source_->StageCompute(plan.next->position,
                                                              plan.next->replica, incoming);
                                      }));
@@ -250,6 +263,7 @@ absl::Status CloneTrainer::RunSyncStep() {
   }
   if (AllApplied()) return absl::OkStatus();
   const uint64_t step = held_version_ + 1;
+  if (new_grants_step_ != 0 && step >= new_grants_step_) PP_RETURN_IF_ERROR(RenewGrants(step));
   std::vector<ps::ReplicaGrant> open;
   for (const ps::ReplicaGrant& grant : session_->grants()) {
     const bool done = std::any_of(contributed_.begin(), contributed_.end(),
@@ -303,6 +317,17 @@ absl::Status CloneTrainer::RunAsyncStep() {
   return absl::OkStatus();
 }
 
+absl::Status CloneTrainer::RenewGrants(uint64_t step) {
+  phase_.Enter(Phase::kWait);
+  for (int attempt = 1; attempt <= kOpenStepAttempts && !stop_.load(); ++attempt) {
+    PP_RETURN_IF_ERROR(Beat());
+    if (session_->open_step() >= step) break;
+    clock_->Sleep(kOpenStepPoll);
+  }
+  new_grants_step_ = 0;
+  return absl::OkStatus();
+}
+
 absl::Status CloneTrainer::AwaitOpenStep(absl::FunctionRef<absl::Status()> call) {
   for (int attempt = 1;; ++attempt) {
     const absl::Status status = call();
@@ -319,6 +344,8 @@ absl::Status CloneTrainer::Contribute(const ps::ReplicaGrant& grant, const ps::P
   const PhaseSubject subject{
       .step = key.step(), .replica = grant.replica(), .version = key.base_version()};
   phase_.Enter(Phase::kInput, subject);
+  const absl::Duration start = clock_->Now();
+  if (grant.samples() > 0) source_->NotePart(grant.replica(), PartOf(grant));
   PP_RETURN_IF_ERROR(source_->LoadInput(position, grant.replica()));
   phase_.Enter(Phase::kCompute, subject);
   const absl::Span<float> gradient(gradient_.get(), layout_->total_elements());
@@ -337,6 +364,7 @@ absl::Status CloneTrainer::Contribute(const ps::ReplicaGrant& grant, const ps::P
   }
   ps::CommitInfo info;
   info.set_samples(result->samples);
+  info.set_compute_seconds(absl::ToDoubleSeconds(clock_->Now() - start));
   for (const ps::Metric& metric : result->metrics) *info.add_metrics() = metric;
   phase_.Enter(Phase::kPush, subject);
   pusher_->Commit(info);
@@ -348,11 +376,13 @@ absl::Status CloneTrainer::Contribute(const ps::ReplicaGrant& grant, const ps::P
   PP_RETURN_IF_ERROR(reply.status());
   uint64_t staleness = reply->staleness();
   ps::PushReply::Outcome outcome = reply->outcome();
+  new_grants_step_ = reply->new_grants_step();
   session_->NoteVersion(reply->version());
   if (!commit_with_chunks) {
     PP_ASSIGN_OR_RETURN(const ps::CommitReply committed, Commit(key, info));
     staleness = committed.staleness();
     outcome = committed.outcome();
+    new_grants_step_ = committed.new_grants_step();
   }
   pusher_->NoteOutcome(outcome);
   NoteImages(result->samples);
@@ -392,58 +422,6 @@ absl::Status CloneTrainer::CommitVoid(const ps::PushKey& key, bool loss_is_finit
   LOG(ERROR) << "step " << key.step() << ", replica " << key.replica() << ": "
              << info.non_finite_variable();
   return Commit(key, info).status();
-}
-
-void CloneTrainer::NoteImages(uint64_t samples) {
-  ++contributions_;
-  images_ += samples;
-  rate_samples_ += samples;
-  const absl::Duration elapsed = clock_->Now() - rate_start_;
-  if (elapsed < kRateWindow) return;
-  images_per_second_.store(rate_samples_ / absl::ToDoubleSeconds(elapsed));
-  rate_samples_ = 0;
-  rate_start_ = clock_->Now();
-}
-
-void CloneTrainer::Report(const GradientResult& result, uint64_t step, uint64_t staleness) {
-  last_report_.step = step;
-  last_report_.num_steps = session_->num_steps();
-  last_report_.loss = result.loss;
-  for (const ps::Metric& metric : result.metrics) {
-    if (metric.name() == "accuracy") last_report_.accuracy = metric.value();
-  }
-  last_report_.learning_rate = session_->learning_rate();
-  last_report_.images_per_second = images_per_second_.load();
-  last_report_.images = images_.load();
-  last_report_.staleness = staleness;
-  last_report_.waiting_for.clear();
-  report_(last_report_);
-}
-
-void CloneTrainer::ReportWaiting() {
-  last_report_.waiting_for = session_->waiting_for();
-  report_(last_report_);
-}
-
-absl::Status CloneTrainer::Beat() {
-  ps::CloneProgress progress;
-  progress.set_images_per_second(images_per_second_.load());
-  progress.set_phase(std::string(PhaseName(phase_.phase())));
-  *progress.mutable_phase_seconds() = phase_.Seconds();
-  progress.set_contributions(contributions_.load());
-  progress.set_images(images_.load());
-  if (options_.instruments.gpu) {
-    if (const auto figures = options_.instruments.gpu()) *progress.mutable_gpu() = *figures;
-  }
-  return session_->Heartbeat(progress);
-}
-
-void CloneTrainer::RunHeartbeat() {
-  do {
-    // The training thread meets a failing server in its own next call. The session remembers that
-    // training was stopped.
-    Beat().IgnoreError();
-  } while (!heartbeat_stop_.WaitFor(std::min(session_->lease() / 4, absl::Seconds(1))));
 }
 
 }  // namespace pushpull

@@ -107,6 +107,7 @@ class CloneTrainer {
   struct Upcoming {
     uint64_t position = 0;
     uint32_t replica = 0;
+    BatchPart part = {};  // sync
   };
   struct PullPlan {
     uint64_t version = 0;
@@ -122,6 +123,9 @@ class CloneTrainer {
   // Sync: the clone's first contribution to the step after `version`; nullopt if `version` is the
   // last one or the clone holds no grant for that step.
   std::optional<Upcoming> NextAfter(uint64_t version) const;
+  // Sync: asks for the grants of `step`, which differ from those before it, until the coordinator
+  // has opened the step. Gives up after about a second; a push under an old grant is refused.
+  absl::Status RenewGrants(uint64_t step);
   // Repeats `call` while the coordinator refuses it with STEP_TOO_NEW, because it has not yet
   // learned that the previous step was applied. Gives up after about a second.
   absl::Status AwaitOpenStep(absl::FunctionRef<absl::Status()> call);
@@ -161,7 +165,8 @@ class CloneTrainer {
   uint64_t held_version_ = 0;   // of weights_
   bool holds_weights_ = false;  // false: weights_ must be pulled before the next step
   std::vector<ps::ReplicaGrant>
-      contributed_;  // sync: grants already used for step held_version_ + 1
+      contributed_;               // sync: grants already used for step held_version_ + 1
+  uint64_t new_grants_step_ = 0;  // sync: the grants change with this step; 0: not known to
   // Async: the state of one replica that the clone holds a grant for.
   struct AsyncReplica {
     ps::ReplicaGrant grant;

@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 
+#include "common/base/batch_division.h"
 #include "protos/parameter_server.pb.h"
 
 namespace pushpull {
@@ -62,6 +63,11 @@ class GradientSource {
   // Says that `weights`, of `version`, have been pulled. They are the argument of every Compute
   // until the next call, and do not change until then.
   virtual void NoteWeights(uint64_t /*version*/, absl::Span<const float> /*weights*/) {}
+
+  // Synchronous mode: says which part of each global batch the replica has in the following calls,
+  // until the next NotePart for the replica. Called before the first of them. A decorator passes it
+  // on. The default ignores it, for sources that compute without data.
+  virtual void NotePart(uint32_t /*replica*/, const BatchPart& /*part*/) {}
 
   // Blocks until the data of (position, replica) are ready for the Compute with the same arguments.
   // Separate from Compute so that time spent waiting for data is not counted as computing. The

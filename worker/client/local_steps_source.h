@@ -58,6 +58,9 @@ class LocalStepsSource final : public GradientSource {
     return source_->AllocateVector(elements);
   }
   uint64_t num_images() const override { return source_->num_images(); }
+  void NotePart(uint32_t replica, const BatchPart& part) override {
+    source_->NotePart(replica, part);
+  }
   void StageCompute(uint64_t position, uint32_t replica, absl::Span<const float> weights) override;
   void StageWeights(absl::Span<const float> weights, int64_t first, int64_t end) override;
   void NoteWeights(uint64_t version, absl::Span<const float> weights) override;

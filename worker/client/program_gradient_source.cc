@@ -85,12 +85,18 @@ void ProgramGradientSource::NoteWeights(uint64_t version, absl::Span<const float
   batch_.weights = weights;
 }
 
+void ProgramGradientSource::NotePart(uint32_t replica, const BatchPart& part) {
+  absl::MutexLock lock(&mutex_);
+  parts_[replica] = part;
+}
+
 absl::StatusOr<GradientResult> ProgramGradientSource::Compute(
     uint64_t position, uint32_t replica, absl::Span<const float> weights,
     absl::Span<float> gradient, absl::FunctionRef<void(int64_t)> advance) {
   absl::MutexLock lock(&mutex_);
   batch_.position = position;
   batch_.replica = replica;
+  batch_.part = parts_[replica];
   batch_.weights = weights;
   batch_.gradient = gradient;
   first_final_ = static_cast<int64_t>(gradient.size());

@@ -5,6 +5,7 @@
 #define PUSHPULL_WORKER_CLIENT_PROGRAM_GRADIENT_SOURCE_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -29,6 +30,7 @@ struct ProgramBatch {
   uint32_t replica = 0;
   uint64_t position = 0;
   uint64_t version = 0;
+  BatchPart part;  // sync
   absl::Span<const float> weights;
   absl::Span<float> gradient;
 };
@@ -64,6 +66,7 @@ class ProgramGradientSource final : public GradientSource {
   absl::StatusOr<std::shared_ptr<float>> AllocateVector(int64_t elements) override;
   uint64_t num_images() const override { return num_samples_; }
   void NoteWeights(uint64_t version, absl::Span<const float> weights) override;
+  void NotePart(uint32_t replica, const BatchPart& part) override;
   absl::StatusOr<GradientResult> Compute(uint64_t position, uint32_t replica,
                                          absl::Span<const float> weights,
                                          absl::Span<float> gradient,
@@ -86,6 +89,7 @@ class ProgramGradientSource final : public GradientSource {
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<absl::Status> end_ ABSL_GUARDED_BY(mutex_);
   ProgramBatch batch_ ABSL_GUARDED_BY(mutex_);  // weights and version: those pulled last
+  std::map<uint32_t, BatchPart> parts_ ABSL_GUARDED_BY(mutex_);  // by replica
   int64_t first_final_ ABSL_GUARDED_BY(mutex_) = 0;
   // The function that the Compute under way was given; null without one.
   absl::FunctionRef<void(int64_t)>* advance_ ABSL_GUARDED_BY(mutex_) = nullptr;

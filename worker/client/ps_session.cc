@@ -54,7 +54,8 @@ PsSession::PsSession(Options options, ClientFactory factory, Clock* clock, WaitR
       identity_(OrRandom(options_.identity)),
       factory_(std::move(factory)),
       clock_(clock),
-      on_wait_(std::move(on_wait)) {}
+      on_wait_(std::move(on_wait)),
+      num_replicas_(options_.num_replicas) {}
 
 PsSession::~PsSession() = default;
 
@@ -197,7 +198,7 @@ absl::Status PsSession::Register(const VariableLayout& layout, uint64_t num_imag
   ps::RegisterRequest request;
   request.set_run_id(job_.run_id());
   request.set_worker_id(options_.worker_id);
-  request.set_num_replicas(options_.num_replicas);
+  request.set_num_replicas(num_replicas());
   request.set_peer_name(options_.peer_name);
   request.set_layout_signature(layout.signature());
   request.set_protocol_version(kProtocolVersion);
@@ -223,6 +224,8 @@ absl::Status PsSession::Register(const VariableLayout& layout, uint64_t num_imag
   ++registrations_;
   epoch_ = reply.epoch();
   version_ = reply.version();
+  open_step_ = reply.version() + 1;
+  if (reply.num_replicas() > 0) num_replicas_ = reply.num_replicas();
   grants_.assign(reply.grants().begin(), reply.grants().end());
   lease_ = absl::Milliseconds(reply.lease_milliseconds());
   num_steps_ = reply.num_steps();
@@ -269,6 +272,8 @@ absl::Status PsSession::Heartbeat(const ps::CloneProgress& progress) {
     // be newer than the reply's. A push under an older grant would be fenced.
     if (reply.epoch() == epoch_ && registrations == registrations_) {
       version_ = std::max<uint64_t>(version_, reply.version());
+      open_step_ = std::max<uint64_t>(open_step_, reply.version() + 1);
+      if (reply.num_replicas() > 0) num_replicas_ = reply.num_replicas();
       grants_.assign(reply.grants().begin(), reply.grants().end());
     }
     training_done_ = reply.training_done();
@@ -418,6 +423,16 @@ uint64_t PsSession::version() const {
 absl::Duration PsSession::lease() const {
   absl::MutexLock lock(&mutex_);
   return lease_;
+}
+
+uint64_t PsSession::open_step() const {
+  absl::MutexLock lock(&mutex_);
+  return open_step_;
+}
+
+uint32_t PsSession::num_replicas() const {
+  absl::MutexLock lock(&mutex_);
+  return num_replicas_;
 }
 
 uint64_t PsSession::num_steps() const {

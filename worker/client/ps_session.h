@@ -38,9 +38,9 @@ namespace pushpull {
 class PsSession {
  public:
   struct Options {
-    uint32_t worker_id = 0;                           // worker_index * num_clones + clone
-    uint32_t num_replicas = 1;                        // clones over all workers
-    std::string peer_name;                            // "host:pid clone 0", for messages
+    uint32_t worker_id = 0;     // worker_index * num_clones + clone
+    uint32_t num_replicas = 1;  // clones over all workers; later the server says the job's number
+    std::string peer_name;      // "host:pid clone 0", for messages
     absl::Duration peer_deadline = absl::Minutes(5);  // silence after which a server is given up
     absl::Duration rpc_timeout = absl::Seconds(30);   // of one attempt
     uint64_t jitter_seed = 1;                         // for the pauses between attempts
@@ -80,6 +80,8 @@ class PsSession {
   // answer. num_images: number of training images. Call it again after EPOCH_CHANGED or FENCED.
   // FAILED_PRECONDITION with LAYOUT_MISMATCH: names the first variable that differs.
   // FAILED_PRECONDITION without it: the job has another number of clones or of training images.
+  // From the second registration on the clone names the number of replicas that the server has
+  // told: a spare with other flags must not set the number of a job whose server has restarted.
   // ALREADY_EXISTS: another session still holds the worker_id after 30 s.
   absl::Status Register(const VariableLayout& layout, uint64_t num_images);
 
@@ -132,6 +134,12 @@ class PsSession {
   uint64_t epoch() const;
   uint64_t version() const;  // the newest one known to be applied in this epoch
   absl::Duration lease() const;
+  // The first step that the coordinator had not applied at the last registration or heartbeat.
+  uint64_t open_step() const;
+  // The job's number of replicas, as of then.
+  uint32_t num_replicas() const;
+  // Sync: whether the clone has no replica of its own because the job has too few.
+  bool is_spare() const { return options_.worker_id >= num_replicas(); }
   uint64_t num_steps() const;  // the last step, as of the registration; 0: the job has none
   bool training_done() const;
   // The STOPPED or EVICTED error of an earlier Heartbeat; OK if there was none, or if a later
@@ -173,6 +181,8 @@ class PsSession {
   uint64_t version_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<ps::ReplicaGrant> grants_ ABSL_GUARDED_BY(mutex_);
   absl::Duration lease_ ABSL_GUARDED_BY(mutex_) = absl::Seconds(10);
+  uint64_t open_step_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint32_t num_replicas_ ABSL_GUARDED_BY(mutex_);
   uint64_t num_steps_ ABSL_GUARDED_BY(mutex_) = 0;
   bool training_done_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status stop_reason_ ABSL_GUARDED_BY(mutex_);

@@ -153,15 +153,23 @@ absl::StatusOr<GradientResult> ResultOf(uint64_t samples, double loss,
   return result;
 }
 
+BatchPart SampledPart(const PushpullSampling& sampling) {
+  return {static_cast<int64_t>(sampling.first_sample), static_cast<int64_t>(sampling.samples)};
+}
+
 // Returns the options of a sampler, or nullopt if a number is out of its range.
 std::optional<SamplerOptions> Convert(const PushpullSampling& from, uint64_t position,
                                       uint32_t replica) {
   constexpr double kMostPositions = 9e18;  // Sampler counts in int64_t
   if (from.num_examples < 1 || from.num_examples > int64_t{1} << 62) return std::nullopt;
-  if (from.num_replicas < 1 || replica >= static_cast<uint32_t>(from.num_replicas)) {
+  if (from.num_replicas < 1 || from.batch_size < 1) return std::nullopt;
+  if (from.sync != 0 && from.samples > 0) {
+    const uint64_t size = static_cast<uint64_t>(from.batch_size);
+    if (from.samples > size || from.first_sample > size - from.samples) return std::nullopt;
+  } else if (replica >= static_cast<uint32_t>(from.num_replicas) ||
+             (from.sync != 0 && from.batch_size < from.num_replicas)) {
     return std::nullopt;
   }
-  if (from.batch_size < (from.sync != 0 ? from.num_replicas : 1)) return std::nullopt;
   const double batches =
       (static_cast<double>(position) + 1.0) * (from.sync != 0 ? 1.0 : from.num_replicas);
   if (batches * static_cast<double>(from.batch_size) > kMostPositions) return std::nullopt;
@@ -170,7 +178,7 @@ std::optional<SamplerOptions> Convert(const PushpullSampling& from, uint64_t pos
   to.seed = from.seed;
   to.num_examples = from.num_examples;
   to.batch_size = from.batch_size;
-  to.num_replicas = from.num_replicas;
+  to.num_replicas = from.sync != 0 && from.samples > 0 ? 1 : from.num_replicas;
   to.shuffle = from.shuffle != 0;
   return to;
 }
@@ -278,6 +286,8 @@ absl::Status Next(PushpullClone* clone, int32_t milliseconds, PushpullBatch* bat
   batch->replica = next.replica;
   batch->position = next.position;
   batch->version = next.version;
+  batch->first_sample = static_cast<uint64_t>(next.part.first);
+  batch->samples = static_cast<uint64_t>(next.part.samples);
   batch->weights = next.weights.empty() ? nullptr : next.weights.data();
   batch->gradient = next.gradient.empty() ? nullptr : next.gradient.data();
   return status;
@@ -420,8 +430,13 @@ int64_t pushpull_sample_batch(const PushpullSampling* sampling, uint64_t positio
       pushpull::Convert(*sampling, position, replica);
   if (!options.has_value()) return -1;
   std::vector<pushpull::Sample> samples;
-  pushpull::Sampler(*options).GetBatch(static_cast<int64_t>(position), static_cast<int>(replica),
-                                       &samples);
+  const pushpull::Sampler sampler(*options);
+  const int64_t step = static_cast<int64_t>(position);
+  if (options->mode == pushpull::SamplerOptions::Mode::kSync && sampling->samples > 0) {
+    sampler.GetPart(step, pushpull::SampledPart(*sampling), &samples);
+  } else {
+    sampler.GetBatch(step, static_cast<int>(replica), &samples);
+  }
   const int64_t size = static_cast<int64_t>(samples.size());
   for (int64_t i = 0; i < std::min(size, capacity); ++i) indices[i] = samples[i].index;
   return size;

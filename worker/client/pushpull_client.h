@@ -48,7 +48,7 @@ typedef struct PushpullClone PushpullClone;
 typedef struct {
   const char* ps;         // addresses of all ps tasks, or of task 0: "host:2222" or "unix:/path"
   uint32_t worker_id;     // number of the clone among all clones of the job, from 0
-  uint32_t num_replicas;  // number of clones of the job
+  uint32_t num_replicas;  // number of clones of the job; it counts until psctl scale sets it
   // Identify the clone across restarts of its process (RegisterRequest in
   // protos/parameter_server.proto). session 0: a new clone.
   uint64_t session;
@@ -134,6 +134,11 @@ typedef struct {
   // own.
   uint64_t position;
   uint64_t version;  // of the weights
+  // In a synchronous job: the replica's part of the step's global batch, samples [first_sample,
+  // first_sample + samples) of batch_size. The server divides the batch and may change the division
+  // between two steps. In an asynchronous job 0 and 0: the replica has a whole batch.
+  uint64_t first_sample;
+  uint64_t samples;
   // total_elements; valid until the batch is finished or given up, and with `over` as long as the
   // clone
   const float* weights;
@@ -192,6 +197,9 @@ typedef struct {
   int64_t num_examples;
   int64_t batch_size;
   int32_t num_replicas;
+  // The part of the batch in a synchronous job, as PushpullBatch names it. samples 0: equal parts.
+  uint64_t first_sample;
+  uint64_t samples;
 } PushpullSampling;
 // Writes the examples of a replica's batch to `indices`, at most `capacity`, and returns how many
 // there are. They depend on the arguments only and are those that the `worker` program chooses.

@@ -26,7 +26,10 @@ int64_t PixelBytes(const InputPipelineOptions& options, int64_t samples) {
 
 InputPipeline::InputPipeline(const ImageSource* source, const Sampler& sampler,
                              const InputPipelineOptions& options)
-    : source_(source), sampler_(sampler), options_(options) {
+    : source_(source),
+      sampler_(sampler),
+      options_(options),
+      max_samples_(options.max_samples > 0 ? options.max_samples : sampler.MaxReplicaBatchSize()) {
   CHECK_GE(options.num_threads, 1);
   CHECK_GE(options.queue_depth, 1);
   SetReplicas(options.replicas);
@@ -36,7 +39,7 @@ absl::StatusOr<std::unique_ptr<InputPipeline>> InputPipeline::Create(
     const ImageSource* source, const Sampler& sampler, const InputPipelineOptions& options,
     const Allocate& allocate) {
   std::unique_ptr<InputPipeline> pipeline(new InputPipeline(source, sampler, options));
-  const int64_t max_samples = sampler.MaxReplicaBatchSize();
+  const int64_t max_samples = pipeline->max_samples_;
   absl::MutexLock lock(&pipeline->mutex_);
   for (int i = 0; i < options.queue_depth + 1; ++i) {
     auto buffer = std::make_unique<Buffer>();
@@ -67,23 +70,28 @@ InputPipeline::~InputPipeline() {
 }
 
 void InputPipeline::SetReplicas(const std::vector<int>& replicas) {
+  std::map<int, BatchPart> parts;
+  for (const int replica : replicas) {
+    CHECK_LT(replica, sampler_.options().num_replicas);
+    parts[replica] = {};
+  }
+  SetParts(parts);
+}
+
+void InputPipeline::SetParts(const std::map<int, BatchPart>& parts) {
   absl::MutexLock lock(&mutex_);
-  CHECK(!replicas.empty());
+  CHECK(!parts.empty());
   DropPrepared();
   std::vector<Cursor> cursors;
-  for (const int replica : replicas) {
+  for (const auto& [replica, part] : parts) {
     CHECK_GE(replica, 0);
-    CHECK_LT(replica, sampler_.options().num_replicas);
-    Cursor cursor{replica, std::nullopt};
+    CHECK_LE(part.samples, max_samples_);
+    Cursor cursor{replica, part, std::nullopt};
     for (const Cursor& old : cursors_) {
       if (old.replica == replica) cursor.step = old.step;
     }
     cursors.push_back(cursor);
   }
-  const auto less = [](const Cursor& a, const Cursor& b) { return a.replica < b.replica; };
-  const auto equal = [](const Cursor& a, const Cursor& b) { return a.replica == b.replica; };
-  std::sort(cursors.begin(), cursors.end(), less);
-  cursors.erase(std::unique(cursors.begin(), cursors.end(), equal), cursors.end());
   cursors_ = std::move(cursors);
   next_cursor_ = 0;
   started_ = false;
@@ -132,7 +140,12 @@ void InputPipeline::StartBatches() {
     InputBatch& batch = buffer->batch;
     batch.step = *cursor.step;
     batch.replica = cursor.replica;
-    sampler_.GetBatch(batch.step, batch.replica, &batch.samples);
+    batch.part = cursor.part;
+    if (cursor.part.samples > 0) {
+      sampler_.GetPart(batch.step, cursor.part, &batch.samples);
+    } else {
+      sampler_.GetBatch(batch.step, batch.replica, &batch.samples);
+    }
     batch.n = static_cast<int64_t>(batch.samples.size());
     batch.labels.resize(batch.n);
     batch.boxes.resize(batch.n);

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -39,7 +40,8 @@ struct InputPipelineOptions {
   InputShape shape;
   std::vector<int> replicas = {0};  // the replicas whose batches this process computes
   int num_threads = 1;
-  int queue_depth = 2;  // batches ready or in preparation, not counting the consumer's
+  int64_t max_samples = 0;  // of the largest batch; 0: sampler.MaxReplicaBatchSize()
+  int queue_depth = 2;      // batches ready or in preparation, not counting the consumer's
   PixelFormat format = PixelFormat::kFloat;
   int64_t steps_in_a_row = 1;  // >= 1; of one replica, before the next replica's turn
 };
@@ -47,7 +49,8 @@ struct InputPipelineOptions {
 struct InputBatch {
   int64_t step = 0;
   int replica = 0;
-  int64_t n = 0;  // number of samples
+  BatchPart part = {};  // as SetParts said; without one the sampler's
+  int64_t n = 0;        // number of samples
   // The pixels: `images` with kFloat, `images` with kPackedImages. The memory is 256-byte aligned.
   const float* images = nullptr;  // [n, height, width, channels]
   PackedImages packed_images;
@@ -92,6 +95,9 @@ class InputPipeline {
   // Replaces the set of replicas and discards the prepared batches. The batch that the last Next
   // returned stays valid. CHECKs that `replicas` is not empty and that the sampler has all of them.
   void SetReplicas(const std::vector<int>& replicas);
+  // kSync: the same for replicas with these parts of the global batch. CHECKs that no part has more
+  // than max_samples.
+  void SetParts(const std::map<int, BatchPart>& parts);
 
  private:
   struct Buffer {
@@ -107,6 +113,7 @@ class InputPipeline {
   // The step of a replica's next batch; nullopt until the replica is first asked for.
   struct Cursor {
     int replica = 0;
+    BatchPart part;  // without samples: the sampler's
     std::optional<int64_t> step;
   };
   // Samples [begin, end) of a batch, which one thread prepares.
@@ -142,6 +149,7 @@ class InputPipeline {
   const ImageSource* const source_;
   const Sampler sampler_;
   const InputPipelineOptions options_;
+  const int64_t max_samples_;
 
   absl::Mutex mutex_;
   std::vector<std::unique_ptr<Buffer>> buffers_ ABSL_GUARDED_BY(mutex_);

@@ -20,35 +20,37 @@ Sampler::Sampler(const SamplerOptions& options) : options_(options) {
 
 int64_t Sampler::ReplicaBatchSize(int replica) const {
   if (options_.mode != SamplerOptions::Mode::kSync) return options_.batch_size;
-  const int64_t base = options_.batch_size / options_.num_replicas;
-  const int64_t remainder = options_.batch_size % options_.num_replicas;
-  return base + (replica >= options_.num_replicas - remainder ? 1 : 0);
+  return DivideEqually(options_.batch_size, options_.num_replicas)[replica];
 }
 
 void Sampler::GetBatch(int64_t step, int replica, std::vector<Sample>* samples) const {
   CHECK_GE(step, 0);
   CHECK_GE(replica, 0);
   CHECK_LT(replica, options_.num_replicas);
-  int64_t begin = step * options_.batch_size;
-  int64_t count = ReplicaBatchSize(replica);
+  const int64_t batch_size = options_.batch_size;
   switch (options_.mode) {
-    case SamplerOptions::Mode::kSync: {
-      // Each replica before this one has the smaller size, and those from first_larger on have one
-      // sample more.
-      const int64_t first_larger =
-          options_.num_replicas - options_.batch_size % options_.num_replicas;
-      begin += replica * (options_.batch_size / options_.num_replicas);
-      if (replica > first_larger) begin += replica - first_larger;
-      break;
-    }
+    case SamplerOptions::Mode::kSync:
+      return GetPart(step, PartOf(DivideEqually(batch_size, options_.num_replicas), replica),
+                     samples);
     case SamplerOptions::Mode::kAsync:
-      begin = (step * options_.num_replicas + replica) * options_.batch_size;
-      break;
-    case SamplerOptions::Mode::kEvaluate:
-      begin = std::min(begin, options_.num_examples);
-      count = std::min(count, options_.num_examples - begin);
-      break;
+      return Get((step * options_.num_replicas + replica) * batch_size, batch_size, samples);
+    case SamplerOptions::Mode::kEvaluate: {
+      const int64_t begin = std::min(step * batch_size, options_.num_examples);
+      return Get(begin, std::min(batch_size, options_.num_examples - begin), samples);
+    }
   }
+}
+
+void Sampler::GetPart(int64_t step, const BatchPart& part, std::vector<Sample>* samples) const {
+  CHECK(options_.mode == SamplerOptions::Mode::kSync);
+  CHECK_GE(step, 0);
+  CHECK(part.first >= 0 && part.samples >= 1 && part.samples <= options_.batch_size &&
+        part.first <= options_.batch_size - part.samples)
+      << part.first << ", " << part.samples;
+  Get(step * options_.batch_size + part.first, part.samples, samples);
+}
+
+void Sampler::Get(int64_t begin, int64_t count, std::vector<Sample>* samples) const {
   samples->resize(count);
   int64_t done = 0;
   while (done < count) {

@@ -1,7 +1,7 @@
 // Chooses the examples of each batch. A batch depends only on the options, the step and the
-// replica, so there is no state to save or restore. Any worker can compute the batch of any replica
-// (`replica`), a resumed run sees the same data, and the global batch of a synchronous step does
-// not depend on the number of replicas. Uses O(1) memory.
+// replica or its part, so there is no state to save or restore. Any worker can compute the batch of
+// any replica, a resumed run sees the same data, and the global batch of a synchronous step does
+// not depend on how it is divided. Uses O(1) memory.
 //
 // Positions number the samples of a whole run from 0. Position p belongs to epoch p / size and is
 // example Permutation(p mod size) of that epoch, or example p mod size without shuffling. An epoch
@@ -10,8 +10,9 @@
 // With batch size B and N replicas the modes are:
 //
 // clang-format off
-//   kSync      Step t (from 0) has the positions [t*B, (t+1)*B). Each replica gets floor(B/N) of
-//              them in turn, the last B mod N replicas one more (B = 15, N = 2: 7 and 8).
+//   kSync      Step t (from 0) has the positions [t*B, (t+1)*B). The replicas get parts of them in
+//              turn: those that the server names (GetPart), or equal ones, by DivideEqually
+//              (B = 15, N = 2: 7 and 8).
 //   kAsync     Each replica counts its steps from 0. Its batch has the positions
 //              (step*N + replica)*B + [0, B).
 //   kEvaluate  There is one replica and one pass in order. The last batch may be smaller; later
@@ -24,6 +25,8 @@
 
 #include <cstdint>
 #include <vector>
+
+#include "common/base/batch_division.h"
 
 namespace pushpull {
 
@@ -59,8 +62,13 @@ class Sampler {
   // Replaces *samples with the samples of the batch, in order of position. CHECKs that step >= 0
   // and 0 <= replica < num_replicas.
   void GetBatch(int64_t step, int replica, std::vector<Sample>* samples) const;
+  // kSync: the same for a part of the step's global batch. CHECKs that step >= 0 and that the part
+  // lies in the batch.
+  void GetPart(int64_t step, const BatchPart& part, std::vector<Sample>* samples) const;
 
  private:
+  void Get(int64_t begin, int64_t count, std::vector<Sample>* samples) const;
+
   SamplerOptions options_;
 };
 

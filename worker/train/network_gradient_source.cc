@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
@@ -43,11 +42,6 @@ void AddDetectionMetrics(const StepResult& step,
   add("HardExampleMiner/NumNegatives", static_cast<double>(counts.mined_negatives));
 }
 
-bool IsOf(const InputBatch* batch, uint64_t position, uint32_t replica) {
-  return batch != nullptr && batch->step == static_cast<int64_t>(position) &&
-         batch->replica == static_cast<int>(replica);
-}
-
 }  // namespace
 
 NetworkGradientSource::NetworkGradientSource(const VariableLayout* layout,
@@ -62,61 +56,96 @@ absl::StatusOr<std::unique_ptr<NetworkGradientSource>> NetworkGradientSource::Cr
     const config::TrainEvalPipelineConfig& config, const VariableLayout* layout,
     const NetworkSourceOptions& options) {
   std::unique_ptr<NetworkGradientSource> source(new NetworkGradientSource(layout, options));
-  const NetworkSpec spec = BuildNetworkSpec(config.model());
+  source->spec_ = BuildNetworkSpec(config.model());
   PP_ASSIGN_OR_RETURN(source->images_, OpenTrainInput(config, options.data_dir));
   if (!options.image_cache.folder.empty()) {
     PosixFileSystem files;
     PP_ASSIGN_OR_RETURN(source->images_,
                         OpenImageCache(files, std::move(source->images_), options.image_cache));
   }
-  source->is_detector_ = spec.detection.has_value();
+  source->is_detector_ = source->spec_.detection.has_value();
 
-  SamplerOptions sampling;
+  SamplerOptions& sampling = source->sampling_;
   sampling.mode = options.sync ? SamplerOptions::Mode::kSync : SamplerOptions::Mode::kAsync;
   sampling.seed = options.seed;
   sampling.num_examples = source->images_->size();
   sampling.batch_size = config.train_config().batch_size();
   sampling.num_replicas = options.num_replicas;
   sampling.shuffle = config.train_input_reader().shuffle();
-  const Sampler sampler(sampling);
 
-  InputPipelineOptions input;
+  InputPipelineOptions& input = source->input_options_;
   input.augmentation = ParseAugmentation(config.train_config().data_augmentation_options());
-  input.shape = InputShapeOf(spec);
+  input.shape = InputShapeOf(source->spec_);
   input.num_threads = options.input_threads;
   input.steps_in_a_row = config.train_config().local_steps();
-  source->replicas_ = input.replicas;
+  const bool on_device = options.compute.device != nullptr;
+  input.format = on_device ? PixelFormat::kPackedImages : PixelFormat::kFloat;
+  for (const int replica : input.replicas) source->prepared_[replica] = {};
 
   source->compute_ = std::make_unique<ComputeResources>(options.compute);
-  RunnerOptions network;
-  network.max_batch = sampler.MaxReplicaBatchSize();
-  network.packed_images = options.compute.device != nullptr;
-  PP_ASSIGN_OR_RETURN(source->network_, source->compute_->MakeRunner(spec, *layout, network));
-  input.format = network.packed_images ? PixelFormat::kPackedImages : PixelFormat::kFloat;
-  PP_ASSIGN_OR_RETURN(
-      source->pipeline_,
-      InputPipeline::Create(source->images_.get(), sampler, input, [&source](int64_t bytes) {
-        return source->network_->AllocateImages(bytes);
-      }));
+  PP_RETURN_IF_ERROR(source->Allocate(Sampler(sampling).MaxReplicaBatchSize()));
   return source;
 }
 
+absl::Status NetworkGradientSource::Allocate(int64_t samples) {
+  input_ = staged_ = nullptr;
+  step_is_staged_ = false;
+  pipeline_.reset();
+  network_.reset();
+  RunnerOptions network;
+  network.max_batch = samples;
+  network.packed_images = input_options_.format == PixelFormat::kPackedImages;
+  PP_ASSIGN_OR_RETURN(network_, compute_->MakeRunner(spec_, *layout_, network));
+  input_options_.max_samples = samples;
+  PP_ASSIGN_OR_RETURN(pipeline_, InputPipeline::Create(images_.get(), Sampler(sampling_),
+                                                       input_options_, [this](int64_t bytes) {
+                                                         return network_->AllocateImages(bytes);
+                                                       }));
+  max_samples_ = samples;
+  return absl::OkStatus();
+}
+
+void NetworkGradientSource::NotePart(uint32_t replica, const BatchPart& part) {
+  parts_[static_cast<int>(replica)] = part;
+}
+
+BatchPart NetworkGradientSource::PartOf(uint32_t replica) const {
+  const auto part = parts_.find(static_cast<int>(replica));
+  return part == parts_.end() ? BatchPart{} : part->second;
+}
+
+bool NetworkGradientSource::IsOf(const InputBatch* batch, uint64_t position,
+                                 uint32_t replica) const {
+  return batch != nullptr && batch->step == static_cast<int64_t>(position) &&
+         batch->replica == static_cast<int>(replica) && batch->part == PartOf(replica);
+}
+
 absl::Status NetworkGradientSource::PrepareReplica(uint32_t replica) {
-  if (replica >= static_cast<uint32_t>(options_.num_replicas)) {
+  const int wanted = static_cast<int>(replica);
+  const BatchPart part = PartOf(replica);
+  if (part.samples == 0 && wanted >= options_.num_replicas) {
     return absl::InternalError(absl::StrCat(
         "replica ", replica, " was granted, but there are only ", options_.num_replicas));
   }
-  const int wanted = static_cast<int>(replica);
-  if (std::count(replicas_.begin(), replicas_.end(), wanted) > 0) return absl::OkStatus();
-  // A replica that was taken over is added. The first granted replica replaces the guess of the
-  // start.
-  if (owns_replica_) {
-    replicas_.push_back(wanted);
-    std::sort(replicas_.begin(), replicas_.end());
-  } else {
-    replicas_ = {wanted};
+  if (part.samples > sampling_.batch_size || part.first > sampling_.batch_size - part.samples) {
+    return absl::InternalError(absl::StrCat("replica ", replica, " was granted ", part.samples,
+                                            " samples from ", part.first, " on, of a batch of ",
+                                            sampling_.batch_size));
   }
-  pipeline_->SetReplicas(replicas_);
+  const bool grows = part.samples > max_samples_;
+  if (grows) {
+    LOG(INFO) << "making room for " << part.samples << " samples per step, until now at most "
+              << max_samples_;
+    PP_RETURN_IF_ERROR(Allocate(part.samples));
+  }
+  const auto known = prepared_.find(wanted);
+  if (!grows && known != prepared_.end() && known->second == part) return absl::OkStatus();
+  // A replica that was taken over is added. The first granted replica replaces the guess of the
+  // start. Where the batch is divided anew, the clone may have lost its other replicas; each is
+  // added again when it is asked for.
+  if (!owns_replica_ || known != prepared_.end()) prepared_.clear();
+  prepared_[wanted] = part;
+  pipeline_->SetParts(prepared_);
   return absl::OkStatus();
 }
 
@@ -147,9 +176,13 @@ ImageBatch<float> NetworkGradientSource::LoadedBatch() {
   return batch;
 }
 
-// Each replica draws different random numbers in each step.
+// Each replica draws different random numbers in each step. In synchronous mode they depend on its
+// part of the batch and not on what the clone's flags say.
 uint64_t NetworkGradientSource::DropoutSeed(uint64_t position, uint32_t replica) const {
-  return CounterRandom(options_.seed, position * options_.num_replicas + replica).NextUint64();
+  const BatchPart part = PartOf(replica);
+  const uint64_t number = part.samples > 0 ? position * sampling_.batch_size + part.first
+                                           : position * options_.num_replicas + replica;
+  return CounterRandom(options_.seed, number).NextUint64();
 }
 
 void NetworkGradientSource::StageNextImages() {

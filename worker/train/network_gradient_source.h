@@ -3,12 +3,13 @@
 #define PUSHPULL_WORKER_TRAIN_NETWORK_GRADIENT_SOURCE_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "absl/status/statusor.h"
 
+#include "common/model/network_spec.h"
 #include "common/model/variable_layout.h"
 #include "protos/pipeline.pb.h"
 #include "worker/client/gradient_source.h"
@@ -18,6 +19,7 @@
 #include "worker/data/input_pipeline.h"
 #include "worker/model/compute.h"
 #include "worker/model/network_runner.h"
+#include "worker/sampling/sampler.h"
 
 namespace pushpull {
 
@@ -26,7 +28,8 @@ struct NetworkSourceOptions {
   ImageCacheOptions image_cache;  // without a folder: none; the cache was prepared by CheckJob
   bool sync = true;
   uint64_t seed = 1;
-  int num_replicas = 1;  // replicas of the job
+  // Replicas of the job. Sync: as far as known at the start; NotePart says what a replica computes.
+  int num_replicas = 1;
   ComputeOptions compute = {};
   int input_threads = 1;  // threads that decode and prepare images
 };
@@ -49,6 +52,10 @@ class NetworkGradientSource final : public GradientSource {
   void StageCompute(uint64_t position, uint32_t replica, absl::Span<const float> weights) override;
   void StageWeights(absl::Span<const float> weights, int64_t first, int64_t end) override;
 
+  // A part with more samples than all before it makes the network and the input pipeline anew, with
+  // more memory, in the next LoadInput.
+  void NotePart(uint32_t replica, const BatchPart& part) override;
+
   // The input pipeline prepares batches for each replica that was passed here once, so pass only
   // replicas that this clone holds a grant for.
   absl::Status LoadInput(uint64_t position, uint32_t replica) override;
@@ -65,6 +72,12 @@ class NetworkGradientSource final : public GradientSource {
   NetworkGradientSource(const VariableLayout* layout, const NetworkSourceOptions& options);
   // Makes the pipeline prepare batches for this replica too.
   absl::Status PrepareReplica(uint32_t replica);
+  // Makes network and pipeline for batches of up to `samples`. Drops what was prepared and staged.
+  absl::Status Allocate(int64_t samples);
+  // Returns the part of the batch that the replica has; without samples where none is known.
+  BatchPart PartOf(uint32_t replica) const;
+  // Returns whether the batch is that of (position, replica) under the present division.
+  bool IsOf(const InputBatch* batch, uint64_t position, uint32_t replica) const;
   // Returns input_ as the network reads it.
   ImageBatch<float> LoadedBatch();
   uint64_t DropoutSeed(uint64_t position, uint32_t replica) const;
@@ -73,6 +86,9 @@ class NetworkGradientSource final : public GradientSource {
 
   const VariableLayout* const layout_;
   const NetworkSourceOptions options_;
+  NetworkSpec spec_;
+  SamplerOptions sampling_;
+  InputPipelineOptions input_options_;
   bool has_l2_ = false;
   bool is_detector_ = false;
   BatchObjects objects_;
@@ -80,8 +96,10 @@ class NetworkGradientSource final : public GradientSource {
   const InputBatch* input_ = nullptr;   // the batch that is loaded, owned by the pipeline
   const InputBatch* staged_ = nullptr;  // the pipeline's next batch, if its upload was started
   bool step_is_staged_ = false;         // StageStep was called with input_
-  std::vector<int> replicas_;           // replicas that the pipeline prepares for
-  bool owns_replica_ = false;           // false: replicas_ is a guess, made before the first grant
+  std::map<int, BatchPart> parts_;      // sync: as NotePart said, by replica
+  std::map<int, BatchPart> prepared_;   // the replicas that the pipeline prepares for
+  bool owns_replica_ = false;           // false: prepared_ is a guess, made before the first grant
+  int64_t max_samples_ = 0;             // that network and pipeline have memory for
   std::unique_ptr<ComputeResources> compute_;
   std::unique_ptr<NetworkRunner> network_;
   std::unique_ptr<InputPipeline> pipeline_;  // its memory comes from network_, so it goes first

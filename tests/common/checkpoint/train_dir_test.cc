@@ -95,5 +95,41 @@ TEST(TrainDir, ADamagedEpochIsRefused) {
   }
 }
 
+TEST(TrainDir, KeepsTheNumberOfReplicas) {
+  MemoryFileSystem files;
+  const auto dir = TrainDir::Open(&files, "/d");
+  ASSERT_TRUE(dir.ok());
+  EXPECT_EQ(*(*dir)->ReadReplicas(), std::nullopt);
+  ASSERT_EQ((*dir)->WriteReplicas(12), absl::OkStatus());
+  EXPECT_EQ(*(*dir)->ReadReplicas(), 12u);
+  EXPECT_EQ(*ReadWholeFile(files, "/d/REPLICAS"), absl::StrFormat("12 %08x\n", Crc32c("12", 2)));
+  ASSERT_EQ((*dir)->WriteReplicas(3), absl::OkStatus());
+  EXPECT_EQ(*(*dir)->ReadReplicas(), 3u);
+  files.Corrupt("/d/REPLICAS", "5\n");
+  EXPECT_EQ(*(*dir)->ReadReplicas(), 5u) << "a number written by hand counts";
+}
+
+TEST(TrainDir, ADamagedNumberOfReplicasIsRefused) {
+  MemoryFileSystem files;
+  const auto dir = TrainDir::Open(&files, "/d");
+  ASSERT_TRUE(dir.ok());
+  ASSERT_EQ((*dir)->WriteReplicas(12), absl::OkStatus());
+  const std::string whole = *ReadWholeFile(files, "/d/REPLICAS");
+  const auto expect_refused = [&](const std::string& damaged) {
+    files.Corrupt("/d/REPLICAS", damaged);
+    const absl::Status status = (*dir)->ReadReplicas().status();
+    EXPECT_TRUE(absl::IsDataLoss(status)) << '"' << damaged << "\": " << status;
+    EXPECT_THAT(std::string(status.message()), testing::HasSubstr("/d/REPLICAS"));
+  };
+  for (size_t size = 0; size < whole.size(); ++size) expect_refused(whole.substr(0, size));
+  for (size_t bit = 0; bit < 8 * whole.size(); ++bit) {
+    std::string damaged = whole;
+    damaged[bit / 8] = static_cast<char>(damaged[bit / 8] ^ (1 << bit % 8));
+    expect_refused(damaged);
+  }
+  expect_refused("0\n");
+  expect_refused("4294967296\n");
+}
+
 }  // namespace
 }  // namespace pushpull

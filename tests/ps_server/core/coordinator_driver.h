@@ -32,6 +32,7 @@ class CoordinatorTest : public testing::Test {
   CoordinatorTest() {
     options_.run_id = kRun;
     options_.num_replicas = 3;
+    options_.limits.batch_size = 30;
     options_.layout_signature = "layout";
     ps::VariableEntry variable;
     variable.set_name("conv/weights");

@@ -199,7 +199,7 @@ TEST_F(CoordinatorEpochsTest, ACheckpointThatDoesNotSaySoIsPublishedAgain) {
 }
 
 TEST_F(CoordinatorEpochsTest, FewerStepsMarkTheLastCheckpointToo) {
-  options_.limits = {.num_steps = 4};
+  options_.limits = {.num_steps = 4, .batch_size = 10};
   StartOn({{5, 4}, false, 0});
   EXPECT_EQ(Take<coordinator_action::Finished>().size(), 1u);
   EXPECT_TRUE(Take<coordinator_action::PublishCheckpoint>().at(0).training_done);

@@ -28,6 +28,7 @@ class PartTest : public testing::Test {
  protected:
   PartTest() {
     options_.num_replicas = 2;
+    options_.limits.batch_size = 30;
     options_.layout_signature = "layout";
     job_.now = absl::Seconds(100);
     job_.epoch = 7;

@@ -58,6 +58,13 @@ TEST(PsctlCommandTest, RefusesWhatItDoesNotUnderstand) {
   ExpectUsageError(Parse({"evict", "host:1"}), "expected a worker id");
   ExpectUsageError(Parse({"evict", "1"}, {.worker_id = 2}), "disagree");
   ExpectUsageError(Parse({"drain"}, {.worker_id = 2}), "belong to evict");
+  ExpectUsageError(Parse({"scale"}), "expected a number of replicas");
+  ExpectUsageError(Parse({"scale", "0"}), "scale 0: expected a number");
+  ExpectUsageError(Parse({"scale", "-3"}), "expected a number");
+  ExpectUsageError(Parse({"scale", "3", "4"}), "unexpected argument \"4\"");
+  ExpectUsageError(Parse({"drain"}, {.wait = true}), "--wait belongs to scale");
+  EXPECT_EQ(Parse({"scale", "3"})->num_replicas, 3u);
+  EXPECT_TRUE(Parse({"scale", "3"}, {.wait = true})->wait);
   ExpectUsageError(Parse({"status"}, {.output = "xml"}), "--output=xml");
   ExpectUsageError(Parse({"status"}, {.timeout = absl::ZeroDuration()}), "--timeout=0");
 }
@@ -90,6 +97,53 @@ TEST(PsctlCommandTest, ShowsAnswers) {
   EXPECT_EQ(Output(&handler, {"checkpoint"}, "json"), "{\"step\":\"8\"}\n");
   EXPECT_EQ(Output(&handler, {"drain"}, "json"), "{\"version\":\"9\"}\n");
   EXPECT_EQ(Output(&handler, {"evict", "2"}, "json"), "{\"replicas\":[2]}\n");
+}
+
+// Has scaled the job to more replicas than there are clones, and is at a step before that.
+class ScalingHandler final : public FakePsHandler {
+ public:
+  void Scale(const ps::ScaleRequest&, Done<ps::ScaleReply> done) override {
+    ps::ScaleReply reply;
+    reply.set_from_step(7);
+    reply.set_previous_num_replicas(1);
+    reply.set_live_clones(2);
+    done(reply);
+  }
+  void GetStatus(const ps::StatusRequest&, Done<ps::StatusReply> done) override {
+    ps::StatusReply reply;
+    reply.set_version(++version_);
+    reply.set_waiting_for("clone 3 of 4 (lost)");
+    done(reply);
+  }
+  uint64_t version() const { return version_; }
+
+ private:
+  uint64_t version_ = 4;
+};
+
+TEST(PsctlCommandTest, ScaleSaysWhatHolds) {
+  ScalingHandler handler;
+  const auto client = MakeInProcessPsClient(&handler, "host:1");
+  const auto run = [&](const std::string& number, const PsctlFlags& flags) {
+    return RunPsctlCommand(*Parse({"scale", number}, flags), client.get());
+  };
+  EXPECT_EQ(*run("4", {}),
+            "4 replicas from step 7 on, 1 until then; 2 clones are there: they compute several "
+            "replicas each, at first perhaps after a lease, until more come\n");
+  EXPECT_THAT(*run("1", {}), HasSubstr("; 2 clones are there: those without a replica are spares"));
+  EXPECT_THAT(*run("2", {}), HasSubstr("; 2 clones are there\n"));
+  EXPECT_EQ(handler.version(), 4u) << "nobody waits without --wait";
+  EXPECT_TRUE(run("2", {.wait = true}).ok());
+  EXPECT_EQ(handler.version(), 7u);
+}
+
+TEST(PsctlCommandTest, ScaleWaitsForAtMostTheTimeout) {
+  ScalingHandler handler;
+  const auto client = MakeInProcessPsClient(&handler, "host:1");
+  const auto late = RunPsctlCommand(
+      *Parse({"scale", "4"}, {.wait = true, .timeout = absl::Milliseconds(50)}), client.get());
+  EXPECT_TRUE(absl::IsDeadlineExceeded(late.status())) << late.status();
+  EXPECT_THAT(std::string(late.status().message()), HasSubstr("clone 3 of 4 (lost)"));
 }
 
 int ExitCodeFor(const absl::Status& refusal) {

@@ -18,6 +18,7 @@ ps::StatusReply RunningJob() {
   status.set_version(1200);
   status.set_num_steps(20000);
   status.set_sync(true);
+  status.set_num_replicas(4);
   status.set_durable_step(1000);
   status.set_seconds_since_checkpoint(75);
   status.set_last_checkpoint_seconds(0.44);
@@ -35,6 +36,7 @@ ps::StatusReply RunningJob() {
     clone.set_seconds_since_seen(0.3 + 20 * id);
     clone.set_alive(id != 1);
     clone.add_replicas(id);
+    clone.set_samples_per_step(10 + id);
     clone.mutable_progress()->set_phase("compute");
     clone.mutable_progress()->set_images_per_second(61.7);
     clone.set_contributions(1186 + id);
@@ -52,12 +54,16 @@ TEST(StatusTextTest, ShowsTheJobAndATableOfItsClones) {
       "job 0102 at 127.0.0.1:2222: sync, epoch 3\n"
       "step 1200 of 20000 (6.0%); checkpoint of step 1000, 75s ago (took 0.4 s); "
       "3 since the server started\n"
+      "4 replicas\n"
       "waiting for clone 2 of 4 (compute), 4.2s\n"
-      "clone  state       replicas  seen  phase    img/s  contributions  drops  peer\n"
-      "0      alive       0         0.3s  compute  62     1186           0      host:7 clone 0\n"
-      "1      lost        1         20s   compute  62     1187           7      host:7 clone 1\n"
-      "2      late        2         40s   compute  62     1188           14     host:7 clone 2\n"
-      "3      never seen  -         -     -        0      0              0      -\n"
+      "clone  state       replicas  samples  seen  phase    img/s  contributions  drops  peer\n"
+      "0      alive       0         10       0.3s  compute  62     1186           0      host:7 "
+      "clone 0\n"
+      "1      lost        1         11       20s   compute  62     1187           7      host:7 "
+      "clone 1\n"
+      "2      late        2         12       40s   compute  62     1188           14     host:7 "
+      "clone 2\n"
+      "3      never seen  -         -        -     -        0      0              0      -\n"
       "contributors: 2 in 14, 3 in 1100, 4 to 6 in 80, 7 and more in 6 steps\n"
       "contributions dropped 14, void 0; pushes repeated 0; steps rolled back 0\n");
 }
@@ -67,11 +73,12 @@ TEST(StatusTextTest, ShowsEndsFailuresAndEvictions) {
   status.mutable_clones(2)->set_evicted(true);
   status.mutable_clones(2)->set_alive(false);
   status.mutable_clones(2)->clear_replicas();
+  status.mutable_clones(2)->clear_samples_per_step();
   status.set_stopped("step 3: clone 1 has a\nnon-finite value");
   status.set_training_done(true);
   status.set_checkpoint_failures(2);
   const std::string text = FormatStatus(status, "a");
-  EXPECT_THAT(text, HasSubstr("\n2      evicted     -         40s"));
+  EXPECT_THAT(text, HasSubstr("\n2      evicted     -         -        40s"));
   EXPECT_THAT(text, HasSubstr("training was stopped: step 3: clone 1 has a?non-finite value\n"));
   EXPECT_THAT(text, HasSubstr("training is done\n"));
   EXPECT_THAT(text, HasSubstr("2 failed"));

@@ -35,6 +35,8 @@ TEST_P(RandomSchedules, KeepEveryInvariant) {
     sum.rollbacks += result.rollbacks;
     sum.saves += result.saves;
     sum.evictions += result.evictions;
+    sum.scales += result.scales;
+    sum.divisions += result.divisions;
     sum.moves += result.moves;
     sum.removals += result.removals;
     sum.early_pulls += result.early_pulls;
@@ -44,11 +46,13 @@ TEST_P(RandomSchedules, KeepEveryInvariant) {
   RecordProperty("events", std::to_string(sum.events));
   std::printf(
       "%llu events, %llu messages, %llu server crashes, %llu rollbacks, %llu checkpoints "
-      "requested by an operator, %llu evictions, %llu moves to another machine, %llu state files "
+      "requested by an operator, %llu evictions, %llu changes of the number of replicas, %llu "
+      "steps divided anew, %llu moves to another machine, %llu state files "
       "removed, %llu early pulls, %llu chunks applied ahead, %.0f s of virtual time\n",
       static_cast<unsigned long long>(sum.events), static_cast<unsigned long long>(sum.messages),
       static_cast<unsigned long long>(sum.crashes), static_cast<unsigned long long>(sum.rollbacks),
       static_cast<unsigned long long>(sum.saves), static_cast<unsigned long long>(sum.evictions),
+      static_cast<unsigned long long>(sum.scales), static_cast<unsigned long long>(sum.divisions),
       static_cast<unsigned long long>(sum.moves), static_cast<unsigned long long>(sum.removals),
       static_cast<unsigned long long>(sum.early_pulls),
       static_cast<unsigned long long>(sum.chunks_kept), sum.seconds);
@@ -63,6 +67,8 @@ TEST_P(RandomSchedules, KeepEveryInvariant) {
     EXPECT_GT(sum.chunks_kept, count / 4);
     if (GetParam() != Mode::kAsync) {
       EXPECT_GT(sum.early_pulls, count / 10);
+      EXPECT_GT(sum.scales, count / 4);
+      EXPECT_GT(sum.divisions, count / 4);
     }
   }
 }

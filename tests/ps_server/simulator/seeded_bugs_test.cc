@@ -50,6 +50,19 @@ std::vector<SeededBug> SeededBugs() {
       {"GoOnBeforeAllShardsHaveApplied", wait,
        [](SimConfig* c) { c->bugs.await_first_shard_only = true; }},
       {"LetAnEvictedCloneIn", wait, [](SimConfig* c) { c->bugs.forget_evictions = true; }},
+      {"ForgetTheScaledNumber", wait,
+       [](SimConfig* c) {
+         c->keep_scaled_number = false;
+         c->scale_rate = 2;
+       }},
+      {"AcceptAnOldDivisionAtCommit", wait,
+       [](SimConfig* c) {
+         c->bugs.ignore_grants_of_commits = true;
+         c->scale_rate = 2;
+         // Nothing but a division gives new grants.
+         c->worker_crash_rate = c->worker_pause_rate = c->partition_rate = c->evict_rate = 0;
+         c->crash_at_action = c->loss = c->long_delay = c->drain_rate = 0;
+       }},
       {"AcceptALateCommit", drop, [](SimConfig* c) { c->bugs.accept_late_commits = true; }},
       {"OverlookARestartedShard", wait, [](SimConfig* c) { c->bugs.overlook_restarts = true; }},
       {"LetAnotherSessionIn", wait, [](SimConfig* c) { c->bugs.ignore_sessions = true; }},
@@ -95,6 +108,11 @@ std::vector<SeededBug> SeededBugs() {
       // Bugs of workers.
       {"PushOldWeightsUnderANewVersion", drop,
        [](SimConfig* c) { c->pull_again_when_gone = false; }},
+      {"ComputeThePartOfAnOldDivision", wait,
+       [](SimConfig* c) {
+         c->take_parts_from_grants = false;
+         c->scale_rate = 2;
+       }},
       {"MixVersionsInAPull", wait, [](SimConfig* c) { c->pull_exactly = false; }},
       {"TakeTheOldVersionForAnEarlyPull", wait, [](SimConfig* c) { c->early_pull_waits = false; }},
   };

@@ -50,17 +50,23 @@ SimConfig RandomConfig(Mode mode, uint64_t seed) {
   config.refused_start = chance(0.8) ? 0.0 : 0.3;
   config.late_publication = chance(0.7) ? 0.0 : 0.3 * random.NextFloat();
   config.ends_by_epochs = chance(0.4);
+  if (config.sync() && chance(0.4)) {
+    config.scale_rate = 2 * random.NextFloat();
+    config.spares += random.NextBelow(4);
+  }
+  config.shares_by_speed = config.sync() && chance(0.3);
   return config;
 }
 
 std::string ToString(const SimConfig& config) {
   constexpr const char* kModes[] = {"sync, wait", "sync, drop", "async"};
   return absl::StrFormat(
-      "seed %d: %s, %d shards in %s, %d replicas, %d spares, %d steps%s, checkpoint every %d%s",
+      "seed %d: %s, %d shards in %s, %d replicas, %d spares, %d steps%s, checkpoint every %d%s%s%s",
       config.seed, kModes[static_cast<int>(config.mode)], config.shards,
       config.one_process ? "one process" : "a process each", config.replicas, config.spares,
       config.num_steps, config.ends_by_epochs ? " by epochs" : "", config.checkpoint_steps,
-      config.measure_norms ? ", norms" : "");
+      config.measure_norms ? ", norms" : "", config.scale_rate > 0 ? ", scaled" : "",
+      config.shares_by_speed ? ", shares by speed" : "");
 }
 
 }  // namespace pushpull::sim

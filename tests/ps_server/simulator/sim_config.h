@@ -16,8 +16,10 @@ namespace pushpull::sim {
 // least `min_contributors` of them.
 enum class Mode { kSyncWait, kSyncDrop, kAsync };
 
-// The number of images of a step, which matters with SimConfig::ends_by_epochs only.
+// The number of samples of a step.
 inline constexpr uint64_t kBatchSize = 10;
+// An operator scales the job to at most this many replicas.
+inline constexpr uint32_t kMostReplicas = 6;
 
 struct SimConfig {
   uint64_t seed = 0;
@@ -30,6 +32,7 @@ struct SimConfig {
   bool compare_ahead = true;        // A chunk made ahead is kept only if its inputs are unchanged.
   bool commit_when_whole = true;    // A version becomes visible when all its chunks are made.
   bool checkpoints_keep_marks = true;
+  bool keep_scaled_number = true;          // If false, an operator's number is not written.
   bool newest_checkpoint_by_epoch = true;  // If false, the checkpoint with the highest step wins.
   // RunState decides whether a process that ends may remove its state files (I9). If false, the
   // process removes them when the coordinator's version equals its durable step, which is also true
@@ -40,7 +43,9 @@ struct SimConfig {
 
   // Rules of the workers:
   bool take_positions_from_grants = true;  // If false, a worker continues with its own position.
-  bool repeat_stale_batches = true;        // If false, a stale batch is skipped.
+  // If false, a worker keeps the part of the batch that its first grant of the replica named.
+  bool take_parts_from_grants = true;
+  bool repeat_stale_batches = true;  // If false, a stale batch is skipped.
   bool pull_exactly = true;          // If false, the shards of a pull may have different versions.
   bool pull_again_when_gone = true;  // If false, old weights are used under the newer version.
   bool early_pull_waits = true;      // If false, an early pull may return the old version.
@@ -56,6 +61,7 @@ struct SimConfig {
   bool ends_by_epochs = false;
   uint32_t min_contributors = 0;
   uint64_t max_staleness = 0;
+  bool shares_by_speed = false;
   uint64_t checkpoint_steps = 0;
   bool measure_norms = false;
   uint32_t void_one_in = 0;  // One in this many contributions is void; 0 means none.
@@ -82,6 +88,7 @@ struct SimConfig {
   double disk_failure = 0;  // Per snapshot and per publication.
   double save_rate = 0;     // Per second: an operator asks for a checkpoint.
   double evict_rate = 0;    // Per second: an operator evicts a clone, which registers again.
+  double scale_rate = 0;    // Per second: an operator changes the number of replicas.
 
   bool sync() const { return mode != Mode::kAsync; }
   // The number of elements of a shard.

@@ -44,10 +44,13 @@ void SimServer::Start() {
   options.sync = config.sync();
   if (config.ends_by_epochs) {
     options.limits.num_epochs = 1;
-    options.limits.batch_size = kBatchSize;
   } else {
     options.limits.num_steps = config.num_steps;
   }
+  options.limits.batch_size = kBatchSize;
+  options.num_replicas = world_->disk().replicas.value_or(0);
+  options.scaled = world_->disk().replicas.has_value();
+  options.shares_by_speed = config.shares_by_speed;
   options.layout_signature = "toy";
   options.lease = absl::Seconds(3);
   if (config.min_contributors > 0) {
@@ -126,6 +129,26 @@ void SimServer::Evict(uint32_t worker) {
         evicted_.insert(worker);
       });
   HandleCoordinator(coordinator_event::Evict{call, request});
+}
+
+void SimServer::Scale(uint32_t num_replicas) {
+  if (!process_.alive || coordinator_ == nullptr) return;
+  world_->numbers.asked.insert(num_replicas);
+  ps::ScaleRequest request;
+  request.set_num_replicas(num_replicas);
+  const CallId call =
+      OpenCall<ps::ScaleReply>([this, num_replicas](const absl::StatusOr<ps::ScaleReply>& reply) {
+        if (!reply.ok()) return;
+        ++world_->scales;
+        World::Numbers& numbers = world_->numbers;
+        numbers = {num_replicas, reply->from_step(), reply->previous_num_replicas(), {}};
+        // A step that waited for absent clones begins anew with the new number.
+        std::erase_if(accepted_, [&](const auto& commit) {
+          return std::get<0>(commit) == coordinator_->epoch() &&
+                 std::get<1>(commit) >= reply->from_step();
+        });
+      });
+  HandleCoordinator(coordinator_event::Scale{call, request});
 }
 
 template <typename Reply>
@@ -228,7 +251,9 @@ bool SimServer::HandleShard(Shard* shard, const ShardEvent& event) {
 
 void SimServer::CheckShard(Shard* shard, const ShardEvent& event, const ShardActions& actions) {
   const SimConfig& config = world_->config();
-  const int64_t bound = config.replicas * config.elements(shard->number) * sizeof(float);
+  const uint32_t most =
+      config.scale_rate > 0 ? std::max(config.replicas, kMostReplicas) : config.replicas;
+  const int64_t bound = most * config.elements(shard->number) * sizeof(float);
   if (shard->machine->staged_bytes() > bound) {
     world_->Fail(absl::StrFormat("I7: %d bytes are staged, but at most %d can be needed",
                                  shard->machine->staged_bytes(), bound));

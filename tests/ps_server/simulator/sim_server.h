@@ -49,6 +49,7 @@ class SimServer {
   // them.
   void SaveNow();
   void Evict(uint32_t worker);
+  void Scale(uint32_t num_replicas);
   bool HasEvicted(uint32_t worker) const { return evicted_.count(worker) > 0; }
 
   Process* process() { return &process_; }
@@ -121,6 +122,8 @@ class SimServer {
   void Do(const coordinator_action::ReplyCommit& action);
   void Do(const coordinator_action::ReplyCheckpoint& action);
   void Do(const coordinator_action::ReplyEvict& action);
+  void Do(const coordinator_action::ReplyScale& action);
+  void Do(const coordinator_action::PersistReplicas& action);
   void Do(const coordinator_action::ReplyDrain& action);
   void Do(const coordinator_action::EndWanted& action);
   void Do(const coordinator_action::StepApplied& action);
@@ -158,6 +161,8 @@ class SimServer {
 
   void CheckOperatorsAreAnswered();
   void CheckDecision(const ps::ApplyRequest& request);
+  // Checks that the step has a number of replicas that it may have.
+  void CheckNumber(uint64_t step);
   // Checks a commit that was answered with ACCEPTED. If its step is decided, the step must include
   // the contribution.
   void CheckAccepted(const ps::PushKey& key);
@@ -173,7 +178,7 @@ class SimServer {
   CallId next_call_ = 1;
   std::tuple<Calls<ps::PushReply>, Calls<PulledShard>, Calls<ps::RegisterReply>,
              Calls<ps::HeartbeatReply>, Calls<ps::CommitReply>, Calls<ps::CheckpointReply>,
-             Calls<ps::EvictReply>, Calls<ShardReply>>
+             Calls<ps::EvictReply>, Calls<ps::ScaleReply>, Calls<ShardReply>>
       calls_;
   struct Caller {
     uint32_t worker = 0;

@@ -205,6 +205,24 @@ void SimServer::Do(const coordinator_action::FindCheckpoint&) {
   });
 }
 
+void SimServer::Do(const coordinator_action::PersistReplicas& action) {
+  world_->RunOn(&process_, world_->Seconds(0.001, 0.05), [this, action] {
+    const bool fails = world_->Trouble(world_->config().disk_failure);
+    // After an error nobody knows whether the file has the new number.
+    const bool writes = !fails || world_->Chance(0.5);
+    if (writes && world_->config().keep_scaled_number) {
+      world_->disk().replicas = action.num_replicas;
+    }
+    // A process that is killed here has written the number and told nobody.
+    if (world_->Trouble(10 * world_->config().crash_at_action)) {
+      Crash(!world_->Chance(world_->config().keep_mapped_state));
+      return;
+    }
+    HandleCoordinator(coordinator_event::ReplicasPersisted{
+        action.num_replicas, fails ? absl::UnknownError("disk error") : absl::OkStatus()});
+  });
+}
+
 void SimServer::Do(const coordinator_action::TakeOver&) {
   world_->RunOn(&process_, world_->Seconds(0.001, 0.02), [this] {
     run_state_->Handle(run_state_event::JobRestored{});
@@ -254,8 +272,23 @@ void SimServer::CheckDecision(const ps::ApplyRequest& request) {
     }
     return;
   }
-  const std::string problem = oracle.Decide(request);
+  if (world_->config().sync()) CheckNumber(request.step());
+  const std::string problem = oracle.Decide(request, coordinator_->shares());
   if (!problem.empty()) world_->Fail(problem + ": " + DescribeContributors(request));
+}
+
+void SimServer::CheckNumber(uint64_t step) {
+  const std::vector<int64_t>& shares = coordinator_->shares();
+  const World::Numbers& numbers = world_->numbers;
+  const uint32_t number = static_cast<uint32_t>(shares.size());
+  const bool may = number == numbers.settled || numbers.asked.contains(number) ||
+                   (step < numbers.from_step && number == numbers.before);
+  if (!may) {
+    world_->Fail(absl::StrFormat("I11: step %d has %d replicas, but the job was scaled to %d", step,
+                                 number, numbers.settled));
+  }
+  if (!world_->last_shares.empty() && world_->last_shares != shares) ++world_->divisions;
+  world_->last_shares = shares;
 }
 
 void SimServer::Do(const coordinator_action::CallShard& action) {
@@ -377,6 +410,10 @@ void SimServer::Do(const coordinator_action::ReplyEvict& action) {
   SendReply<ps::EvictReply>(action.call, action.reply);
 }
 
+void SimServer::Do(const coordinator_action::ReplyScale& action) {
+  SendReply<ps::ScaleReply>(action.call, action.reply);
+}
+
 void SimServer::Do(const coordinator_action::ReplyDrain&) {
   world_->Fail("a drain was answered although no call waits for it");
 }
@@ -385,7 +422,8 @@ void SimServer::Do(const coordinator_action::EndWanted&) {}
 
 void SimServer::CheckOperatorsAreAnswered() {
   if (!std::get<Calls<ps::CheckpointReply>>(calls_).empty() ||
-      !std::get<Calls<ps::EvictReply>>(calls_).empty()) {
+      !std::get<Calls<ps::EvictReply>>(calls_).empty() ||
+      !std::get<Calls<ps::ScaleReply>>(calls_).empty()) {
     world_->Fail("an operator was not answered");
   }
 }

@@ -32,7 +32,7 @@ void SimWorker::Start() {
   epoch_ = 0;
   grants_.clear();
   async_replicas_.clear();
-  done_replicas_.clear();
+  done_grants_.clear();
   busy_ = waiting_ = false;
   ScheduleHeartbeat(0.7);
   Register();
@@ -237,14 +237,14 @@ void SimWorker::OnPulled() {
 void SimWorker::StartStep(uint64_t version) {
   base_version_ = version;
   early_.reset();
-  done_replicas_.clear();
+  done_grants_.clear();
   waiting_ = false;
   ComputeNext();
 }
 
 bool SimWorker::IsLastOpen(const Job& job) const {
   return std::all_of(grants_.begin(), grants_.end(), [&](const auto& grant) {
-    return grant.first == job.key.replica() || done_replicas_.count(grant.first) > 0 ||
+    return grant.first == job.key.replica() || done_grants_.count(grant.second.grant()) > 0 ||
            grant.second.from_step() > job.key.step();
   });
 }
@@ -282,7 +282,7 @@ void SimWorker::ComputeNext() {
       --skip;
       continue;
     }
-    if (done_replicas_.count(replica) > 0) continue;
+    if (done_grants_.count(grant.grant()) > 0) continue;
     if (sync && grant.from_step() > base_version_ + 1) continue;
     ++flow_;  // Ends the pull of the next version.
     busy_ = true;
@@ -299,7 +299,13 @@ void SimWorker::ComputeNext() {
     if (!sync) job.key.set_position(async_replica.position);
     job.number = sync ? job.key.step() : job.key.position();
     job.is_void = IsVoid(world_->config(), replica, job.number);
-    world_->RunOn(&process_, world_->Seconds(0.01, 0.2), [this, job, flow = flow_] {
+    job.part = {static_cast<int64_t>(grant.first_sample()), static_cast<int64_t>(grant.samples())};
+    if (!world_->config().take_parts_from_grants) {
+      job.part = first_parts_.try_emplace(replica, job.part).first->second;
+    }
+    if (sync) world_->oracle().RecordPart(replica, grant.grant(), job.part);
+    job.seconds = world_->Uniform(0.01, 0.2);
+    world_->RunOn(&process_, absl::Seconds(job.seconds), [this, job, flow = flow_] {
       if (flow == flow_) Push(job);
     });
     return;
@@ -323,13 +329,20 @@ ps::PushChunk SimWorker::Header(const Job& job, uint32_t shard, uint32_t chunk) 
   header.set_chunk(chunk);
   const uint32_t last = world_->config().chunk_elements[shard].size() - 1;
   if (world_->config().shards == 1 && chunk == last) {
-    header.mutable_commit()->set_samples(Samples(job.key.replica(), job.number));
+    header.mutable_commit()->set_samples(SamplesOf(job));
+    header.mutable_commit()->set_compute_seconds(job.seconds);
   }
   return header;
 }
 
 std::vector<float> SimWorker::GradientOf(const Job& job, uint32_t shard) const {
-  return Gradient(shard, job.key.replica(), job.number, weights_[shard].weights);
+  const uint32_t data = world_->config().sync() ? DataOf(job.part) : job.key.replica();
+  return Gradient(shard, data, job.number, weights_[shard].weights);
+}
+
+uint64_t SimWorker::SamplesOf(const Job& job) const {
+  if (world_->config().sync()) return static_cast<uint64_t>(job.part.samples);
+  return Samples(job.key.replica(), job.number);
 }
 
 void SimWorker::Push(Job job) {
@@ -421,7 +434,8 @@ void SimWorker::FinishPush(std::shared_ptr<Job> job, uint32_t shard) {
 void SimWorker::Commit(std::shared_ptr<Job> job) {
   ps::CommitRequest request;
   *request.mutable_key() = job->key;
-  if (!job->is_void) request.mutable_info()->set_samples(Samples(job->key.replica(), job->number));
+  if (!job->is_void) request.mutable_info()->set_samples(SamplesOf(*job));
+  request.mutable_info()->set_compute_seconds(job->seconds);
   world_->Call<ps::CommitReply>(
       &process_, coordinator()->process(), kLongPoll,
       [server = coordinator(), request](World::Answer<ps::CommitReply> answer) {
@@ -456,7 +470,7 @@ void SimWorker::OnCommitted(const Job& job, const absl::Status& status) {
     weights_ = {*std::move(early_)};
     StartStep(job.key.step());
   } else if (status.ok()) {
-    done_replicas_.insert(job.key.replica());
+    done_grants_.insert(job.key.grant());
     ComputeNext();
   } else if (GetErrorDetail(status).kind() == ps::ErrorDetail::FENCED) {
     const auto grant = grants_.find(job.key.replica());

@@ -42,6 +42,8 @@ class SimWorker {
     ps::PushKey key;
     uint64_t number = 0;  // Sync: the step. Async: the position.
     bool is_void = false;
+    BatchPart part = {};  // Sync.
+    double seconds = 0;   // That computing took.
     uint32_t shards_done = 0;
   };
 
@@ -81,6 +83,7 @@ class SimWorker {
   bool HandleError(const absl::Status& status);
   ps::PushChunk Header(const Job& job, uint32_t shard, uint32_t chunk) const;
   std::vector<float> GradientOf(const Job& job, uint32_t shard) const;
+  uint64_t SamplesOf(const Job& job) const;
 
   World* const world_;
   const uint32_t worker_id_;
@@ -102,13 +105,14 @@ class SimWorker {
   uint64_t base_version_ = 0;                       // The version of weights_.
   bool busy_ = false;                               // Computing or pushing.
   bool waiting_ = false;                            // Waiting for the next version.
-  std::set<uint32_t> done_replicas_;                // Committed, in step base_version_ + 1.
+  std::set<uint64_t> done_grants_;                  // Committed, in step base_version_ + 1.
   struct AsyncReplica {
     uint64_t grant = 0;
     uint64_t number = 0;    // The last push under the grant.
     uint64_t position = 0;  // The next batch.
   };
   std::map<uint32_t, AsyncReplica> async_replicas_;
+  std::map<uint32_t, BatchPart> first_parts_;  // By replica: of the first grant.
 };
 
 }  // namespace pushpull::sim

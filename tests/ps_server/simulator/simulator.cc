@@ -65,6 +65,8 @@ class Simulation {
     result.rollbacks = world_.rollbacks;
     result.saves = world_.saves;
     result.evictions = world_.evictions;
+    result.scales = world_.scales;
+    result.divisions = world_.divisions;
     result.moves = world_.moves;
     result.removals = world_.removals;
     result.early_pulls = world_.early_pulls;
@@ -116,6 +118,9 @@ class Simulation {
     if (strikes(config.drain_rate)) servers_[0]->Drain();
     if (strikes(config.save_rate)) servers_[0]->SaveNow();
     if (strikes(config.evict_rate)) EvictOne();
+    if (config.scale_rate > 0 && strikes(config.scale_rate)) {
+      servers_[0]->Scale(1 + static_cast<uint32_t>(world_.Uniform(0, kMostReplicas - 0.01)));
+    }
     world_.queue().After(absl::Seconds(kMischiefPeriod), [this] { Mischief(); });
   }
 

@@ -33,6 +33,8 @@ struct SimResult {
   uint64_t rollbacks = 0;
   uint64_t saves = 0;  // Checkpoints that an operator requested and got.
   uint64_t evictions = 0;
+  uint64_t scales = 0;
+  uint64_t divisions = 0;
   uint64_t moves = 0;        // Restarts of a server on the other machine.
   uint64_t removals = 0;     // State files removed by a process that ended.
   uint64_t early_pulls = 0;  // Early pulls that returned a version.

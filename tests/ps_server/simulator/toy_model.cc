@@ -1,6 +1,7 @@
 #include "tests/ps_server/simulator/toy_model.h"
 
 #include <cmath>
+#include <numeric>
 
 #include "absl/strings/str_format.h"
 
@@ -28,11 +29,15 @@ ToyState InitialState(const SimConfig& config, uint32_t shard) {
   return state;
 }
 
-std::vector<float> Gradient(uint32_t shard, uint32_t replica, uint64_t number,
+uint32_t DataOf(const BatchPart& part) {
+  return static_cast<uint32_t>(1000 + part.first * (kBatchSize + 1) + part.samples);
+}
+
+std::vector<float> Gradient(uint32_t shard, uint32_t data, uint64_t number,
                             const std::vector<float>& weights) {
   std::vector<float> gradient(weights.size());
   for (uint32_t i = 0; i < weights.size(); ++i) {
-    const uint32_t bits = Mix(replica, number, shard, i);
+    const uint32_t bits = Mix(data, number, shard, i);
     // The magnitudes vary, so that the order of summation changes the bits of the sum.
     const float noise = static_cast<float>(bits >> 8) / 16777216.0f - 0.5f;
     gradient[i] = std::ldexp(noise, static_cast<int>(bits & 7) - 4) + 0.1f * weights[i];
@@ -144,20 +149,36 @@ void Oracle::GoOnFrom(Node node) {
   }
 }
 
-std::string Oracle::CheckSync(const ps::ApplyRequest& request) const {
+std::string Oracle::CheckSync(const ps::ApplyRequest& request,
+                              const std::vector<int64_t>& shares) const {
+  const uint32_t replicas = static_cast<uint32_t>(shares.size());
+  if (std::accumulate(shares.begin(), shares.end(), int64_t{0}) != kBatchSize) {
+    return "I11: the shares do not sum to the batch";
+  }
+  if (!config_.shares_by_speed && shares != DivideEqually(kBatchSize, shares.size())) {
+    return "I11: the shares are not equal";
+  }
   int64_t last = -1;
   uint32_t expected = 0;
-  for (uint32_t replica = 0; replica < config_.replicas; ++replica) {
+  for (uint32_t replica = 0; replica < replicas; ++replica) {
     expected += !IsVoid(config_, replica, request.step());
   }
   for (const ps::Contribution& c : request.contributions()) {
     if (static_cast<int64_t>(c.replica()) <= last)
       return "I2: the replicas are not distinct or not in order";
     last = c.replica();
-    if (c.replica() >= config_.replicas) return "the list contains a replica that does not exist";
+    if (c.replica() >= replicas) return "the list contains a replica that does not exist";
     if (IsVoid(config_, c.replica(), request.step()))
       return "the list contains a void contribution";
-    if (c.samples() != Samples(c.replica(), request.step())) return "wrong number of samples";
+    const auto part = parts_.find({c.replica(), c.grant()});
+    if (part == parts_.end()) return "no worker has computed this contribution";
+    if (!(part->second == PartOf(shares, c.replica()))) {
+      return absl::StrFormat("I11: replica %d has computed samples from %d, of another division",
+                             c.replica(), part->second.first);
+    }
+    if (c.samples() != static_cast<uint64_t>(part->second.samples)) {
+      return "wrong number of samples";
+    }
   }
   const uint32_t have = request.contributions_size();
   if (have < expected && config_.mode == Mode::kSyncWait) return "a replica is missing";
@@ -197,9 +218,9 @@ std::string Oracle::CheckPosition(uint32_t replica, uint64_t position) const {
                          replica, position);
 }
 
-std::string Oracle::Decide(const ps::ApplyRequest& request) {
+std::string Oracle::Decide(const ps::ApplyRequest& request, const std::vector<int64_t>& shares) {
   if (request.step() != version() + 1) return "a step is out of order";
-  const std::string problem = config_.sync() ? CheckSync(request) : CheckAsync(request);
+  const std::string problem = config_.sync() ? CheckSync(request, shares) : CheckAsync(request);
   if (!problem.empty()) return problem;
   Version next;
   next.parent = history_.back();
@@ -213,13 +234,15 @@ std::string Oracle::Decide(const ps::ApplyRequest& request) {
     for (const ps::Contribution& c : request.contributions()) {
       uint64_t base = request.step() - 1;
       uint64_t number = request.step();
+      uint32_t data = c.replica();
+      if (config_.sync()) data = DataOf(parts_.at({c.replica(), c.grant()}));
       if (!config_.sync()) {
         next.push = PushId{c.replica(), c.grant(), c.sequence()};
         base = pushes_.at(*next.push).versions[shard];
         number = pushes_.at(*next.push).position;
       }
       contributions.push_back(
-          {c.samples(), Gradient(shard, c.replica(), number, state(base, shard).weights)});
+          {c.samples(), Gradient(shard, data, number, state(base, shard).weights)});
     }
     averages.push_back(Average(contributions));
     if (config_.measure_norms) squared_norm += SquaredNorm(averages.back());

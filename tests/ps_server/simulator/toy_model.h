@@ -15,8 +15,10 @@
 #include <optional>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
+#include "common/base/batch_division.h"
 #include "protos/parameter_server.pb.h"
 #include "ps_server/core/version_id.h"
 #include "tests/ps_server/simulator/sim_config.h"
@@ -37,12 +39,15 @@ struct ToyContribution {
 };
 
 ToyState InitialState(const SimConfig& config, uint32_t shard);
-// Returns the gradient of a replica on one shard at these weights. `number` is the step in
-// synchronous mode and the position in asynchronous mode, here and in the functions below.
-std::vector<float> Gradient(uint32_t shard, uint32_t replica, uint64_t number,
+// Returns the gradient on one shard at these weights. `data` says which data it is of: the replica
+// in asynchronous mode, DataOf(part) in synchronous mode. `number` is the step in synchronous mode
+// and the position in asynchronous mode, here and in the functions below.
+std::vector<float> Gradient(uint32_t shard, uint32_t data, uint64_t number,
                             const std::vector<float>& weights);
-// Returns the number of samples of a contribution. It changes only every four numbers, because the
-// shard makes chunks ahead with the sample counts of the step before.
+// Returns a number for the part of a batch. Different parts have different numbers.
+uint32_t DataOf(const BatchPart& part);
+// Async: returns the number of samples of a contribution. It changes only every four numbers,
+// because the shard makes chunks ahead with the sample counts of the step before.
 uint64_t Samples(uint32_t replica, uint64_t number);
 // Returns whether the contribution is void (see SimConfig::void_one_in).
 bool IsVoid(const SimConfig& config, uint32_t replica, uint64_t number);
@@ -92,9 +97,13 @@ class Oracle {
 
   // Records an asynchronous push when it is sent, so that Decide can compute its gradient.
   void RecordPush(const PushId& id, ToyPush push) { pushes_[id] = std::move(push); }
-  // Computes the next version from the decided contributors. Returns the rule that the list
-  // violates, or "".
-  std::string Decide(const ps::ApplyRequest& request);
+  // Sync: records the part of the batch that a clone computes under a grant.
+  void RecordPart(uint32_t replica, uint64_t grant, const BatchPart& part) {
+    parts_[{replica, grant}] = part;
+  }
+  // Computes the next version from the decided contributors. `shares`: how the batch of the step is
+  // divided over the replicas (sync). Returns the rule that the list violates, or "".
+  std::string Decide(const ps::ApplyRequest& request, const std::vector<int64_t>& shares);
   // Makes the path from the root to this version the current history.
   void GoOnFrom(Node node);
   // Describes the contributors of a version, as DescribeContributors does.
@@ -112,7 +121,7 @@ class Oracle {
     std::optional<PushId> push;  // Only in asynchronous mode.
   };
   Node Insert(Version version);
-  std::string CheckSync(const ps::ApplyRequest& request) const;
+  std::string CheckSync(const ps::ApplyRequest& request, const std::vector<int64_t>& shares) const;
   std::string CheckAsync(const ps::ApplyRequest& request) const;
   // Checks I10: each batch of a replica counts once and in order, except void batches.
   std::string CheckPosition(uint32_t replica, uint64_t position) const;
@@ -121,6 +130,7 @@ class Oracle {
   std::vector<Version> nodes_;
   std::vector<Node> history_;  // The current history, by version.
   std::map<PushId, ToyPush> pushes_;
+  std::map<std::pair<uint32_t, uint64_t>, BatchPart> parts_;  // By replica and grant.
 };
 
 // Describes the contributor list, without norms. Equal lists give equal texts.

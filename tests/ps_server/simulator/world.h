@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -44,6 +45,7 @@ struct Disk {
     std::vector<ShardFile> shards;
   };
   uint64_t epoch = 0;
+  std::optional<uint32_t> replicas;  // The number that an operator has set.
   // Files of unpublished checkpoints, by epoch, step and shard.
   std::map<std::tuple<uint64_t, uint64_t, uint32_t>, ShardFile> temporary;
   std::map<uint64_t, Checkpoint> checkpoints;  // Published ones, by step.
@@ -64,7 +66,9 @@ struct Process {
 class World {
  public:
   explicit World(const SimConfig& config)
-      : config_(config), random_(config.seed, 77), oracle_(config_) {}
+      : config_(config), random_(config.seed, 77), oracle_(config_) {
+    numbers.settled = numbers.before = config.replicas;
+  }
 
   const SimConfig& config() const { return config_; }
   EventQueue& queue() { return queue_; }
@@ -131,8 +135,10 @@ class World {
   uint64_t rollbacks = 0;
   uint64_t saves = 0;  // Checkpoints that an operator requested and got.
   uint64_t evictions = 0;
-  uint64_t moves = 0;     // Restarts of a server on the other machine.
-  uint64_t removals = 0;  // State files removed by a process that ended.
+  uint64_t scales = 0;     // Changes of the number of replicas that were acknowledged.
+  uint64_t divisions = 0;  // Steps that were divided otherwise than the step before.
+  uint64_t moves = 0;      // Restarts of a server on the other machine.
+  uint64_t removals = 0;   // State files removed by a process that ended.
   uint64_t early_pulls = 0;
   uint64_t chunks_kept = 0;  // Chunks made ahead that became part of a version.
 
@@ -142,6 +148,16 @@ class World {
     ToyState state;
   };
   std::map<uint32_t, Restored> restored;
+
+  // The numbers of replicas that a step may have now.
+  struct Numbers {
+    uint32_t settled = 0;      // Acknowledged last, or the number of the start.
+    uint64_t from_step = 0;    // `settled` holds from this step on, ...
+    uint32_t before = 0;       // ... and this number until then.
+    std::set<uint32_t> asked;  // Since the last answer; one of them may be on disk.
+  };
+  Numbers numbers;
+  std::vector<int64_t> last_shares;
 
  private:
   absl::Duration Delay();

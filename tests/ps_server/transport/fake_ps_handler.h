@@ -68,6 +68,11 @@ class FakePsHandler : public PsHandler {
     reply.add_replicas(request.worker_id());
     done(reply);
   }
+  void Scale(const ps::ScaleRequest& request, Done<ps::ScaleReply> done) override {
+    ps::ScaleReply reply;
+    reply.set_from_step(request.num_replicas());
+    done(reply);
+  }
 
   absl::Status PushChunk(const ps::PushChunk& header, const Payload& payload) override {
     if (Crc32c(payload.data, payload.size_bytes) != header.crc32c()) {

@@ -1,6 +1,7 @@
 """A clone that trains a perceptron with one hidden layer on made data, with numpy only.
 
-arguments: [--samples=N] [--units=N] [--dtype=NAME] [--nan_at=STEP] [--fail=HOW] [--pause=SECONDS] [--encoded]
+arguments: [--samples=N] [--units=N] [--dtype=NAME] [--nan_at=STEP] [--fail=HOW] [--pause=SECONDS]
+  [--seconds_per_sample=SECONDS] [--encoded]
 """
 import argparse
 import os
@@ -22,6 +23,7 @@ def parse():
     parser.add_argument("--nan_at", type=int, default=-1)
     parser.add_argument("--fail", default="")
     parser.add_argument("--pause", type=float, default=0.0)
+    parser.add_argument("--seconds_per_sample", type=float, default=0.0)
     parser.add_argument("--encoded", action="store_true", help="int8 gradients and bfloat16 weights")
     return parser.parse_args()
 
@@ -77,7 +79,7 @@ def main():
             gradients, loss = gradients_at(variables, x[batch.indices], y[batch.indices])
             if batch.position == flags.nan_at:
                 loss = float("nan")
-            time.sleep(flags.pause)
+            time.sleep(flags.pause + flags.seconds_per_sample * len(batch))
             trainer.push(gradients, samples=len(batch), loss=loss, metrics={"largest": float(abs(x).max())})
     print(f"clone {ps.clone} is done")
 

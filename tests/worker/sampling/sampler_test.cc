@@ -94,6 +94,28 @@ TEST(SamplerTest, GlobalBatchDoesNotDependOnTheSplit) {
   }
 }
 
+TEST(SamplerTest, PartsOfAnySizeMakeUpTheGlobalBatch) {
+  const Sampler whole = Sampler({.seed = 5, .num_examples = 101, .batch_size = 31});
+  for (const std::vector<int64_t>& shares :
+       {std::vector<int64_t>{31}, {1, 30}, {20, 4, 7}, {7, 20, 4}}) {
+    for (int64_t step = 0; step < 20; ++step) {
+      std::vector<Sample> batch;
+      for (int replica = 0; replica < static_cast<int>(shares.size()); ++replica) {
+        std::vector<Sample> part;
+        whole.GetPart(step, PartOf(shares, replica), &part);
+        EXPECT_EQ(static_cast<int64_t>(part.size()), shares[replica]);
+        batch.insert(batch.end(), part.begin(), part.end());
+      }
+      const std::vector<Sample> expected = Batch(whole, step, 0);
+      ASSERT_EQ(batch.size(), expected.size());
+      for (size_t i = 0; i < batch.size(); ++i) {
+        EXPECT_EQ(batch[i].position, expected[i].position);
+        EXPECT_EQ(batch[i].index, expected[i].index);
+      }
+    }
+  }
+}
+
 TEST(SamplerTest, EveryEpochShowsEachExampleOnceInAnotherOrder) {
   constexpr int kSize = 37;
   const Sampler sampler =

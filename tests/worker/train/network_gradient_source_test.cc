@@ -57,6 +57,7 @@ class NetworkGradientSourceTest : public ::testing::TestWithParam<DeferredDevice
   struct Contribution {
     std::vector<float> gradient;
     double loss = 0.0;
+    uint64_t samples = 0;
     std::vector<int64_t> announced;
   };
   Contribution Compute(NetworkGradientSource* source, uint64_t position, uint32_t replica,
@@ -67,7 +68,10 @@ class NetworkGradientSourceTest : public ::testing::TestWithParam<DeferredDevice
         source->Compute(position, replica, Weights(weights), absl::MakeSpan(result.gradient),
                         [&](int64_t first) { result.announced.push_back(first); });
     EXPECT_TRUE(computed.ok()) << computed.status();
-    if (computed.ok()) result.loss = computed->loss;
+    if (computed.ok()) {
+      result.loss = computed->loss;
+      result.samples = computed->samples;
+    }
     return result;
   }
   // Blocks until the source can announce its next batch. Fails the test after a minute.
@@ -155,6 +159,38 @@ TEST_P(NetworkGradientSourceTest, StagesTheNextImagesBeforeTheyAreNeeded) {
     EXPECT_EQ(copied_now, position == 0 ? copied_first : copied_first - block_bytes);
     EXPECT_EQ(devices_[0].uploaded_bytes() - uploaded, weights_bytes + block_bytes);
   }
+}
+
+// The division of the batch of five changes: what was prepared and staged for another one is not
+// used, and a part that is larger than all before it gets more memory.
+TEST_P(NetworkGradientSourceTest, ContributionsFollowTheDivision) {
+  InitializeVariables(layout_, 1, Weights(0));
+  struct Step {
+    uint64_t position;
+    uint32_t replica;
+    BatchPart part;
+  };
+  const std::vector<Step> steps = {
+      {0, 0, {0, 2}}, {1, 0, {0, 2}}, {2, 0, {0, 5}}, {3, 0, {0, 5}}, {4, 1, {4, 1}},
+      {5, 1, {1, 4}}, {5, 7, {0, 1}}, {6, 1, {1, 4}}, {7, 1, {3, 2}}, {7, 1, {2, 3}},
+  };
+  for (const Step& step : steps) {
+    for (NetworkGradientSource* source : {told_.get(), plain_.get()}) {
+      source->NotePart(step.replica, step.part);
+    }
+    Tell(step.position, step.replica, 0);
+    ExpectSameContribution(step.position, step.replica, 0);
+    AwaitNextInput(told_.get());
+    DeferredDevice device;
+    const auto fresh = Open(&device);
+    fresh->NotePart(step.replica, step.part);
+    const Contribution expected = Compute(fresh.get(), step.position, step.replica, 0);
+    const Contribution again = Compute(plain_.get(), step.position, step.replica, 0);
+    EXPECT_EQ(again.gradient, expected.gradient) << step.position << " " << step.replica;
+    EXPECT_EQ(again.samples, static_cast<uint64_t>(step.part.samples));
+  }
+  told_->NotePart(1, {3, 3});
+  EXPECT_EQ(told_->LoadInput(8, 1).code(), absl::StatusCode::kInternal) << "beyond the batch";
 }
 
 INSTANTIATE_TEST_SUITE_P(Uploads, NetworkGradientSourceTest,

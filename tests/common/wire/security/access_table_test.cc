@@ -53,6 +53,7 @@ const std::map<std::string, std::string>& ExpectedRoles() {
       {"/ps.ParameterServer/Checkpoint", "admin"},
       {"/ps.ParameterServer/Drain", "ps admin"},
       {"/ps.ParameterServer/Evict", "admin"},
+      {"/ps.ParameterServer/Scale", "admin"},
       {"/ps.ParameterServer/GetShardState", "ps worker admin"},
       {"/ps.ParameterServer/Restore", "ps"},
       {"/ps.ParameterServer/MeasureNorm", "ps"},

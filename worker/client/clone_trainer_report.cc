@@ -1,0 +1,70 @@
+// Tested by tests/worker/client/sync_training_test.cc.
+// How CloneTrainer counts, reports and sends heartbeats.
+#include <algorithm>
+#include <string>
+
+#include "worker/client/clone_trainer.h"
+
+namespace pushpull {
+namespace {
+
+constexpr absl::Duration kRateWindow = absl::Seconds(3);
+
+}  // namespace
+
+void CloneTrainer::NoteImages(uint64_t samples) {
+  ++contributions_;
+  images_ += samples;
+  rate_samples_ += samples;
+  const absl::Duration elapsed = clock_->Now() - rate_start_;
+  if (elapsed < kRateWindow) return;
+  images_per_second_.store(rate_samples_ / absl::ToDoubleSeconds(elapsed));
+  rate_samples_ = 0;
+  rate_start_ = clock_->Now();
+}
+
+void CloneTrainer::Report(const GradientResult& result, uint64_t step, uint64_t staleness) {
+  last_report_.step = step;
+  last_report_.num_steps = session_->num_steps();
+  last_report_.loss = result.loss;
+  for (const ps::Metric& metric : result.metrics) {
+    if (metric.name() == "accuracy") last_report_.accuracy = metric.value();
+  }
+  last_report_.learning_rate = session_->learning_rate();
+  last_report_.images_per_second = images_per_second_.load();
+  last_report_.images = images_.load();
+  last_report_.staleness = staleness;
+  last_report_.waiting_for.clear();
+  report_(last_report_);
+}
+
+void CloneTrainer::ReportWaiting() {
+  last_report_.waiting_for = session_->waiting_for();
+  if (last_report_.waiting_for.empty() && sync_ && session_->grants().empty()) {
+    last_report_.waiting_for = "a replica (this clone is a spare)";
+  }
+  report_(last_report_);
+}
+
+absl::Status CloneTrainer::Beat() {
+  ps::CloneProgress progress;
+  progress.set_images_per_second(images_per_second_.load());
+  progress.set_phase(std::string(PhaseName(phase_.phase())));
+  *progress.mutable_phase_seconds() = phase_.Seconds();
+  progress.set_contributions(contributions_.load());
+  progress.set_images(images_.load());
+  if (options_.instruments.gpu) {
+    if (const auto figures = options_.instruments.gpu()) *progress.mutable_gpu() = *figures;
+  }
+  return session_->Heartbeat(progress);
+}
+
+void CloneTrainer::RunHeartbeat() {
+  do {
+    // The training thread meets a failing server in its own next call. The session remembers that
+    // training was stopped.
+    Beat().IgnoreError();
+  } while (!heartbeat_stop_.WaitFor(std::min(session_->lease() / 4, absl::Seconds(1))));
+}
+
+}  // namespace pushpull
