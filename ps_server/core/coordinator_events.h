@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 
 #include "protos/parameter_server.pb.h"
+#include "ps_server/core/shard_calls.h"
 #include "ps_server/core/shard_events.h"
 #include "ps_server/core/version_id.h"
 
@@ -26,28 +27,6 @@ struct FoundCheckpoint {
   bool training_done = false;  // it was the last one of the run when it was published
   uint64_t num_images = 0;     // as in PublishCheckpoint
 };
-
-// Calls to shards. Shard 0, which runs in the coordinator's process, is called the same way.
-namespace shard_call {
-struct GetState {};
-struct Restore {
-  ps::RestoreRequest request;
-};
-struct MeasureNorm {
-  ps::ApplyRequest request;
-};
-struct Apply {
-  ps::ApplyRequest request;
-};
-struct Snapshot {
-  ps::SnapshotRequest request;
-};
-}  // namespace shard_call
-
-using ShardCall = std::variant<shard_call::GetState, shard_call::Restore, shard_call::MeasureNorm,
-                               shard_call::Apply, shard_call::Snapshot>;
-using ShardReply = std::variant<ps::ShardStateReply, ps::RestoreReply, ps::NormReply,
-                                ps::ApplyReply, ps::SnapshotReply>;
 
 namespace coordinator_event {
 

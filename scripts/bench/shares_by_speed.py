@@ -2,7 +2,7 @@
 """Throughput of a synchronous job with one throttled clone, with equal shares and with shares by speed.
 
 usage: scripts/bench/shares_by_speed.py [--clones=4] [--samples_per_second=300] [--slow=0.25] [--steps=80]
-       [--bin=build/bin] [--library=build/lib/libpushpull_client.so]
+       [--shares=EQUAL,BY_SPEED] [--bin=build/bin] [--library=build/lib/libpushpull_client.so]
   run it after a build of ps_server, psctl and pushpull_client_shared
 
 Each clone is a numpy program that sleeps for its samples, so that its speed is exact, and clone 0 has --slow times the
@@ -87,6 +87,7 @@ def main():
     parser.add_argument("--slow", type=float, default=0.25)
     parser.add_argument("--steps", type=int, default=80)
     parser.add_argument("--batch", type=int, default=65)
+    parser.add_argument("--shares", default="EQUAL,BY_SPEED")
     parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build" / "bin")
     parser.add_argument("--library", type=pathlib.Path, default=ROOT / "build" / "lib" / "libpushpull_client.so")
     parser.add_argument("--clone_seconds_per_sample", type=float, help=argparse.SUPPRESS)
@@ -97,7 +98,7 @@ def main():
     total = sum(speeds_of(flags))
     print(f"{flags.clones} clones, clone 0 at {flags.slow:g} of {flags.samples_per_second:g} samples/s; the sum of their "
           f"speeds is {total:g} samples/s")
-    for shares in ("EQUAL", "BY_SPEED"):
+    for shares in flags.shares.split(","):
         with tempfile.TemporaryDirectory(prefix="pushpull-") as folder:
             rate, log = measure(flags, shares, pathlib.Path(folder))
         divisions = re.findall(r"shares by speed from step (\d+) on: ([\d, ]+) samples", log)
