@@ -75,6 +75,7 @@ class Scaling(PythonJobTest, OperatorTest):
             time.sleep(random.uniform(0.0, 0.08))
             server.kill()
             acknowledged = answer()
+            server.servers[-1].wait_for("serving version")
             status = self.wait_until(lambda status: status["num_replicas"] > 0, what="a number")
             self.assertIn(status["num_replicas"], {number} if acknowledged else {before, number})
             self.wait_for_step(self.wait_for_replicas(status["num_replicas"])["version"] + 2)
@@ -104,10 +105,11 @@ class Scaling(PythonJobTest, OperatorTest):
         config = self.write_config(steps=1000000)
         server = self.start_server(config)
         worker = self.start_clone(0, 1, "--pause=0.01")
+        server.wait_for("clone 0 (")
         self.wait_until(lambda status: status["version"] > 0, what="a step")
         self.assertIn("1 or more", self.psctl("scale", 0, expect=64))
         self.assertIn("batch of 31 samples", self.psctl("scale", 32, expect=65))
-        self.assertIn("psctl scale", self.psctl("scale", expect=64))
+        self.assertIn("scale N", self.psctl("scale", expect=64))
         # With fewer clones than replicas a clone computes several; nothing waits.
         said = self.psctl("scale", 3, "--wait", "--timeout=30s")
         self.assertIn("1 clones are there: they compute several replicas each", said)
@@ -122,6 +124,7 @@ class Scaling(PythonJobTest, OperatorTest):
         server = self.start_server(config, "run")
         workers = [self.start_clone(index, 2, f"--seconds_per_sample={seconds}")
                    for index, seconds in enumerate((0.002, 0.008))]
+        server.wait_for("clone 1 (")
         status = self.wait_until(lambda status: status["version"] >= 30, what="step 30")
         shares = [clone_of(status, index)["samples_per_step"] for index in (0, 1)]
         self.assertEqual(sum(shares), BATCH)
