@@ -192,7 +192,8 @@ class Trainer(TrainerBase):
         try:
             self._backward(loss, raw)
             value = float(loss.detach())
-            figures = {name: float(figure) for name, figure in (metrics or {}).items()}
+            figures = {name: float(figure.detach() if isinstance(figure, torch.Tensor) else figure)
+                       for name, figure in (metrics or {}).items()}
         except BaseException as error:
             self._session.give_up(f"{type(error).__name__}: {error}")
             raise

@@ -1,7 +1,9 @@
 """The examples of the Python package run: with a server of their own, and as clones of `pushpull worker`."""
 import gzip
+import importlib
 import importlib.util
 import struct
+import sys
 import unittest
 
 import numpy
@@ -17,6 +19,15 @@ def write_idx(path, array):
     """Writes an IDX file of bytes, compressed."""
     header = bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape)
     path.write_bytes(gzip.compress(header + array.astype(numpy.uint8).tobytes()))
+
+
+def load_example(name):
+    """Imports a program of the examples."""
+    sys.path.insert(0, str(EXAMPLES))
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.remove(str(EXAMPLES))
 
 
 class Examples(PythonJobTest):
@@ -67,6 +78,34 @@ class Examples(PythonJobTest):
                                    EXAMPLES / "date_phrases.py", "--size=5000", "--test_size=100")
         self.assertEqual(worker.wait(600), 0, worker.text())
         self.assertRegex(worker.text(), r"(9[5-9]|100)\.\d% of 100 unseen dates are translated without a mistake")
+
+    @unittest.skipUnless(importlib.util.find_spec("torch"), "needs torch")
+    def test_language_model_comes_near_the_best_prediction(self):
+        config = self.folder / "short.config"
+        config.write_text((EXAMPLES / "language_model.config").read_text().replace("800", "200"))
+        worker = self.start_python("words.log", "-m", "pushpull", "worker", f"--pipeline_config_path={config}",
+                                   f"--train_dir={self.folder / 'train'}", "--num_clones=2",
+                                   EXAMPLES / "language_model.py", "--size=5000", "--test_size=200")
+        self.assertEqual(worker.wait(300), 0, worker.text())
+        line = worker.text().split("unseen texts: ")[1]
+        perplexity, best_perplexity = (float(part.split()[0].rstrip("),")) for part in
+                                       (line.split("perplexity ")[1], line.split("(best possible ")[1]))
+        self.assertLess(best_perplexity, perplexity, "no prediction is better than the grammar's own")
+        self.assertLess(perplexity, 2.6, "the frequencies of pairs of characters give 4.3")
+
+    @unittest.skipUnless(importlib.util.find_spec("torch"), "needs torch")
+    def test_best_prediction_of_a_text_of_the_grammar(self):
+        language_model = load_example("language_model")
+        # "the " or "a " (3:1), "cat" of weights 4 + 4 among 26 + 14, then " " or "s " (1:1).
+        places = language_model.best_prediction("the cats")
+        self.assertAlmostEqual(places[0][0], 0.75)
+        self.assertTrue(places[0][1])
+        self.assertAlmostEqual(numpy.prod([probability for probability, _ in places[1:7]]), 8 / 28.8)
+        self.assertAlmostEqual(places[7][0], 0.5)
+        for index in range(20):
+            text = language_model.make_text(index)
+            self.assertEqual(len(text), language_model.LENGTH)
+            self.assertTrue(all(0 < probability <= 1 for probability, _ in language_model.best_prediction(text)))
 
 
 if __name__ == "__main__":
