@@ -1,33 +1,13 @@
 """The examples of the Python package run: with a server of their own, and as clones of `pushpull worker`."""
-import gzip
-import importlib
 import importlib.util
-import struct
-import sys
 import unittest
 
 import numpy
 
-from support import TESTS, PythonJobTest
+from support import EXAMPLES, PythonJobTest, load_example, write_idx
 
 import pushpull
 
-EXAMPLES = TESTS.parent / "python" / "examples"
-
-
-def write_idx(path, array):
-    """Writes an IDX file of bytes, compressed."""
-    header = bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape)
-    path.write_bytes(gzip.compress(header + array.astype(numpy.uint8).tobytes()))
-
-
-def load_example(name):
-    """Imports a program of the examples."""
-    sys.path.insert(0, str(EXAMPLES))
-    try:
-        return importlib.import_module(name)
-    finally:
-        sys.path.remove(str(EXAMPLES))
 
 
 class Examples(PythonJobTest):
