@@ -40,7 +40,7 @@ def read_annotation(path):
 
 
 class Cells(torch.utils.data.Dataset):
-    """Pictures `height` pixels high [3, height, width], from 0 to 1, and their boxes; mirrored by chance if `flip`.
+    """Images `height` pixels high [3, height, width], from 0 to 1, and their boxes; mirrored by chance if `flip`.
 
     The trainer seeds PyTorch's generator for each example, so the mirroring depends on seed, step and example only.
     """
