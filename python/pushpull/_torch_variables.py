@@ -2,11 +2,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Optional, Union
 
 import torch
 
+from pushpull._torch_mapping import ServerVariable
 from pushpull.errors import ModelChangedError
 from pushpull.parameter_server import FloatArray, Variable
 
@@ -23,11 +24,24 @@ class Entry:
     dtype: torch.dtype
     holder: Union[torch.nn.Parameter, tuple[torch.nn.Module, str]]  # a parameter, or the place of a buffer
     momentum: Optional[float] = None  # of running statistics: new = (1 - momentum) * old + momentum * statistic
+    place: Optional[ServerVariable] = None  # where a server that knows the model has it
 
     @property
     def name(self) -> str:
         """The name in the model, such as "features.0.weight"."""
-        return self.variable.name
+        return self.variable.name if self.place is None else self.place.tensor
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape in the model."""
+        back = None if self.place is None else self.place.back()
+        return self.variable.shape if back is None else tuple(self.variable.shape[axis] for axis in back)
+
+    def view(self, values: torch.Tensor) -> torch.Tensor:
+        """Returns values of the server's variable, in C order, as a view of the tensor's shape."""
+        values = values.view(self.variable.shape)
+        back = None if self.place is None else self.place.back()
+        return values if back is None else values.permute(back)
 
     def tensor(self) -> torch.Tensor:
         """Returns the tensor that the model uses now. A buffer may be replaced by assignment."""
@@ -77,12 +91,43 @@ def _buffers(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module, str
                 yield (f"{prefix}.{name}" if prefix else name), module, name
 
 
-def declare(model: torch.nn.Module, options: Optional[Options]) -> list[Entry]:
+def declare(model: torch.nn.Module, options: Optional[Options],
+            variables: Optional[Sequence[ServerVariable]] = None) -> list[Entry]:
     """Returns the model's variables: its parameters in the order of its modules, then its persistent buffers.
 
     A parameter that several modules share appears once. Tensors without elements are left out. Raises TypeError if a
-    tensor cannot be stored.
+    tensor cannot be stored. variables: those of a server that knows the model, in its order; see `place`.
     """
+    entries = _entries(model, options)
+    if variables is not None:
+        entries = place(entries, variables)
+    if not entries:
+        raise ValueError("the model has neither parameters nor buffers")
+    return entries
+
+
+def place(entries: list[Entry], variables: Sequence[ServerVariable]) -> list[Entry]:
+    """Returns the entries in the server's order, with its names and shapes. Buffers without a variable are left out.
+
+    Raises ValueError, which names the tensor, if the variables do not fit the model.
+    """
+    by_name = {entry.name: entry for entry in entries}
+    placed = []
+    for variable in variables:
+        entry = by_name.pop(variable.tensor, None)
+        if entry is None:
+            raise ValueError(f"{variable.name} is said to hold the tensor {variable.tensor!r}, which the model does not "
+                             "have, or which another variable holds")
+        variable.check(entry.shape)
+        declared = dataclasses.replace(entry.variable, name=variable.name, shape=variable.shape_of(entry.shape))
+        placed.append(dataclasses.replace(entry, variable=declared, place=variable))
+    for name, entry in by_name.items():
+        if isinstance(entry.holder, torch.nn.Parameter):
+            raise ValueError(f"no variable of the server holds the parameter {name}")
+    return placed
+
+
+def _entries(model: torch.nn.Module, options: Optional[Options]) -> list[Entry]:
     entries = []
     for name, parameter in model.named_parameters():
         _check_storable(name, parameter)
@@ -102,8 +147,6 @@ def declare(model: torch.nn.Module, options: Optional[Options]) -> list[Entry]:
         decay = 0.0 if momentum is None else 1.0 - momentum
         variable = Variable(name, tuple(buffer.shape), moving_statistic=True, moving_average_decay=decay)
         entries.append(Entry(variable, buffer.dtype, (module, key), momentum))
-    if not entries:
-        raise ValueError("the model has neither parameters nor buffers")
     return entries
 
 
@@ -129,8 +172,8 @@ def check_unchanged(model: torch.nn.Module, entries: list[Entry]) -> None:
         _raise_difference(model, registered)
     for entry in entries:
         tensor = entry.tensor()
-        if tensor.shape != entry.variable.shape:
-            raise ModelChangedError(f"{entry.name} had the shape {list(entry.variable.shape)} when the model was "
+        if tensor.shape != entry.shape:
+            raise ModelChangedError(f"{entry.name} had the shape {list(entry.shape)} when the model was "
                                     f"registered, and has the shape {list(tensor.shape)} now")
         if tensor.dtype != entry.dtype:
             raise ModelChangedError(f"{entry.name} was of {entry.dtype} when the model was registered, and is of "
@@ -143,15 +186,17 @@ def check_unchanged(model: torch.nn.Module, entries: list[Entry]) -> None:
 
 def value_of(entry: Entry) -> FloatArray:
     """Returns the tensor's value as float32."""
-    array: FloatArray = entry.tensor().detach().to("cpu", torch.float32).contiguous().numpy()
+    tensor = entry.tensor().detach().to("cpu", torch.float32)
+    if entry.place is not None and entry.place.axes is not None:
+        tensor = tensor.permute(entry.place.axes)
+    array: FloatArray = tensor.contiguous().numpy()
     return array
 
 
 def views_of(array: FloatArray, entries: list[Entry], offsets: list[int]) -> list[torch.Tensor]:
     """Returns the parts of a flat vector as tensors that share its memory, in the order of the entries."""
     flat = torch.from_numpy(array)
-    return [flat[offset:offset + entry.variable.size].view(entry.variable.shape)
-            for entry, offset in zip(entries, offsets)]
+    return [entry.view(flat[offset:offset + entry.variable.size]) for entry, offset in zip(entries, offsets)]
 
 
 @torch.no_grad()

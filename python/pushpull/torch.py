@@ -15,7 +15,7 @@ import dataclasses
 import functools
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Optional, Union
 
 import torch
@@ -24,12 +24,13 @@ import torch.utils.data
 from pushpull import checkpoint
 from pushpull._session import Server, TrainerBase
 from pushpull._torch_data import COMPUTATION, Key, Loader, Shares, seed_generators
+from pushpull._torch_mapping import CONVOLUTION, DEPTHWISE, LINEAR, ServerVariable
 from pushpull._torch_variables import (Options, check_unchanged, declare, load, store_statistics, value_of, views_of)
 from pushpull.checkpoint import PathLike
 from pushpull.errors import ModelChangedError
 from pushpull.parameter_server import FloatArray, RawBatch
 
-__all__ = ["Batch", "Options", "Trainer", "load_state_dict"]
+__all__ = ["Batch", "CONVOLUTION", "DEPTHWISE", "LINEAR", "Options", "ServerVariable", "Trainer", "load_state_dict"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,7 +74,8 @@ class Trainer(TrainerBase):
     """
 
     def __init__(self, ps: Server, model: torch.nn.Module, *, options: Optional[Options] = None,
-                 show_progress: bool = True, seed: bool = True) -> None:
+                 show_progress: bool = True, seed: bool = True,
+                 variables: Optional[Sequence[ServerVariable]] = None) -> None:
         """Collects the model's variables. `batches` registers them.
 
         options: called with the name and the parameter; returns what differs from the defaults, for example
@@ -82,11 +84,14 @@ class Trainer(TrainerBase):
         seed: seed the global generators of PyTorch, numpy and Python for each example that is loaded and for each
         batch, so that augmentation and dropout are the same if another process computes them. Exact repetition needs
         it; generators of the program's own are not seeded.
+        variables: for a job whose model the server knows, such as a classifier that C++ clones train as well: all of its
+        variables, in its order. The initial values, weight decay and decays of statistics are then the server's, and
+        buffers that are not named stay this clone's own.
 
-        Raises TypeError, which names the tensor, if one cannot be stored.
+        Raises TypeError, which names the tensor, if one cannot be stored, and ValueError if `variables` do not fit.
         """
         self._model = model
-        self._entries = declare(model, options)
+        self._entries = declare(model, options, variables)
         super().__init__(ps, show_progress)
         self._seed_generators = seed
         self._offsets: list[int] = []
@@ -192,7 +197,8 @@ class Trainer(TrainerBase):
         try:
             self._backward(loss, raw)
             value = float(loss.detach())
-            figures = {name: float(figure) for name, figure in (metrics or {}).items()}
+            figures = {name: float(figure.detach() if isinstance(figure, torch.Tensor) else figure)
+                       for name, figure in (metrics or {}).items()}
         except BaseException as error:
             self._session.give_up(f"{type(error).__name__}: {error}")
             raise
@@ -240,24 +246,26 @@ class Trainer(TrainerBase):
         parameter.grad = None
 
 
-def load_state_dict(model: torch.nn.Module, train_dir: PathLike, step: Optional[int] = None, ema: bool = False) -> int:
+def load_state_dict(model: torch.nn.Module, train_dir: PathLike, step: Optional[int] = None, ema: bool = False,
+                    variables: Optional[Sequence[ServerVariable]] = None) -> int:
     """Loads a checkpoint into a model of the same variables. Returns the checkpoint's step.
 
-    ema: load the moving averages of the parameters instead of the raw ones.
+    ema: load the moving averages of the parameters instead of the raw ones. variables: as for Trainer.
 
     Raises CheckpointError, and ModelChangedError, which names the first difference, if the model has other variables.
     """
     found = checkpoint.open_checkpoint(train_dir, step)
     arrays = found.load(ema)
-    entries = declare(model, None)
+    entries = declare(model, None, variables)
     for entry in entries:
-        if entry.name not in arrays:
-            raise ModelChangedError(f"{found.folder} has no variable {entry.name}")
-        if arrays[entry.name].shape != entry.variable.shape:
-            raise ModelChangedError(f"{entry.name} has the shape {list(arrays[entry.name].shape)} in {found.folder}, "
-                                    f"expected {list(entry.variable.shape)}")
-    unused = set(arrays) - {entry.name for entry in entries}
+        name, expected = entry.variable.name, entry.variable.shape
+        if name not in arrays:
+            raise ModelChangedError(f"{found.folder} has no variable {name}")
+        if arrays[name].shape != expected:
+            raise ModelChangedError(f"{name} has the shape {list(arrays[name].shape)} in {found.folder}, "
+                                    f"expected {list(expected)}")
+    unused = set(arrays) - {entry.variable.name for entry in entries}
     if unused:
         warnings.warn(f"the model does not use {len(unused)} variables of {found.folder}, such as {min(unused)}")
-    load(entries, [torch.from_numpy(arrays[entry.name]) for entry in entries])
+    load(entries, [entry.view(torch.from_numpy(arrays[entry.variable.name])) for entry in entries])
     return found.step

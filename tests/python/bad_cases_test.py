@@ -7,7 +7,7 @@ import unittest
 
 import numpy
 
-from support import MOMENTUM, PythonJobTest, config_text
+from support import FULL, MOMENTUM, PythonJobTest, config_text
 
 import pushpull
 
@@ -176,15 +176,22 @@ class BadCases(PythonJobTest):
         self.assertEqual([result() for result in results], [5, 5])
 
     def test_server_that_is_away_for_some_seconds(self):
+        self.check_absence(4)
+
+    @unittest.skipUnless(FULL, "takes more than a minute")
+    def test_server_that_is_away_for_a_minute(self):
+        self.check_absence(60)
+
+    def check_absence(self, seconds):
         config = self.write_config(steps=100)
         servers = [self.start_server(config)]
-        ps = pushpull.connect(self.address(), peer_deadline_s=60)
+        ps = pushpull.connect(self.address(), peer_deadline_s=seconds + 60)
         trainer = self.trainer(ps)
         result = self.in_thread(self.slow_training, trainer)
         servers[0].wait_for("clone 0 (")
         servers[0].kill()
-        time.sleep(4)
-        self.assertIn("server", ps.progress().waiting_for)
+        time.sleep(seconds)
+        self.assertRegex(ps.progress().waiting_for, "server|ps task 0")
         servers.append(self.start_server(config, log="again.log"))
         self.assertEqual(result(), 100)
 

@@ -2,10 +2,13 @@
 
 The folder PUSHPULL_BIN_DIR has the programs, and PUSHPULL_CLIENT_LIBRARY is the client library; ctest sets both.
 """
+import gzip
+import importlib
 import os
 import pathlib
 import random
 import signal
+import struct
 import sys
 import threading
 import time
@@ -20,6 +23,7 @@ import pushpull  # noqa: E402  pylint: disable=wrong-import-position
 
 FULL = os.environ.get("PUSHPULL_TEST_FULL") == "1"
 PROGRAMS = TESTS / "python" / "programs"
+EXAMPLES = TESTS.parent / "python" / "examples"
 CONFIG = """
 model {{ external {{ name: "{name}" }} }}
 train_config {{ batch_size: {batch} sync_replicas: {sync} num_steps: {steps} seed: 7
@@ -52,6 +56,21 @@ def config_text(**changes):
                   average="use_moving_average: false")
     values.update(changes)
     return CONFIG.format(**values)
+
+
+def write_idx(path, array):
+    """Writes an IDX file of bytes, compressed."""
+    header = bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape)
+    path.write_bytes(gzip.compress(header + array.astype(numpy.uint8).tobytes()))
+
+
+def load_example(name):
+    """Imports a program of the examples."""
+    sys.path.insert(0, str(EXAMPLES))
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.remove(str(EXAMPLES))
 
 
 class ServerKeptAlive:

@@ -75,6 +75,23 @@ class TorchTraining(PythonJobTest):
         for name in ("1.running_mean", "1.running_var"):
             numpy.testing.assert_allclose(trained[name], model.state_dict()[name].numpy(), rtol=1e-5, atol=1e-6)
 
+    def test_asynchronous_training(self):
+        _, worker = self.train_in_python(self.write_config(sync="false", steps=200), "network.py", "--norm",
+                                         "--dropout")
+        self.assertRegex(worker.text(), r"step 200/200 100.0% loss 0\.\d+ .* staleness \d")
+        model = network.make_network(norm=True, dropout=True)
+        self.assertEqual(pushpull.torch.load_state_dict(model, self.folder / "run"), 200)
+        self.assertGreater(self.accuracy(model), 0.95, worker.text())
+        self.assertTrue((self.weights()["1.running_var"] > 0).all())
+
+    def accuracy(self, model):
+        """Returns the share of the images whose class the model finds."""
+        images = network.Images()
+        model.eval()
+        with torch.no_grad():
+            found = model(torch.stack([images[i][0] for i in range(300)])).argmax(1)
+        return (found == torch.arange(300) % 4).float().mean().item()
+
     def test_model_has_the_last_weights_in_the_end(self):
         file = self.folder / "weights.pt"
         _, worker = self.train_in_python(self.write_config(steps=150), "network.py", "--norm", f"--weights={file}")
@@ -85,12 +102,7 @@ class TorchTraining(PythonJobTest):
         self.assertEqual(pushpull.torch.load_state_dict(model, self.folder / "run"), 150)
         for name, tensor in model.state_dict().items():
             self.assertTrue(torch.equal(tensor, state[name]), name)
-        images = network.Images()
-        model.eval()
-        with torch.no_grad():
-            found = model(torch.stack([images[i][0] for i in range(300)])).argmax(1)
-        accuracy = (found == torch.arange(300) % 4).float().mean().item()
-        self.assertGreater(accuracy, 0.95, worker.text())
+        self.assertGreater(self.accuracy(model), 0.95, worker.text())
 
     def test_killed_clones_and_servers_do_not_change_the_bits(self):
         self.check_that_kills_do_not_matter(KILLS, 100 * KILLS, "network.py", "--norm", "--dropout", pause=0.05,
