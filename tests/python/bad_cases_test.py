@@ -7,9 +7,11 @@ import unittest
 
 import numpy
 
-from support import MOMENTUM, PythonJobTest, config_text
+from support import FULL, MOMENTUM, PythonJobTest, config_text
 
 import pushpull
+
+ABSENCE_S = 60 if FULL else 4  # how long a server is away that comes back
 
 
 def make_variables():
@@ -175,18 +177,37 @@ class BadCases(PythonJobTest):
         results = [self.in_thread(self.train, trainer) for trainer in trainers]
         self.assertEqual([result() for result in results], [5, 5])
 
-    def test_server_that_is_away_for_some_seconds(self):
+    def test_server_that_is_away_for_a_while(self):
         config = self.write_config(steps=100)
         servers = [self.start_server(config)]
-        ps = pushpull.connect(self.address(), peer_deadline_s=60)
+        ps = pushpull.connect(self.address())  # gives a server up after five minutes by default
         trainer = self.trainer(ps)
         result = self.in_thread(self.slow_training, trainer)
         servers[0].wait_for("clone 0 (")
         servers[0].kill()
-        time.sleep(4)
+        time.sleep(ABSENCE_S)
         self.assertIn("server", ps.progress().waiting_for)
         servers.append(self.start_server(config, log="again.log"))
         self.assertEqual(result(), 100)
+
+    def test_server_that_is_away_does_not_change_the_bits_of_three_clones(self):
+        config = self.write_config(steps=100)
+        self.train_in_python(config, "perceptron.py", run="straight")
+        server = self.start_server(config, "absent")
+        worker = self.start_clones("perceptron.py", "--pause=0.05", run="absent")
+        for clone in range(3):
+            server.wait_for(f"clone {clone} (")
+        time.sleep(1)
+        server.kill()
+        time.sleep(ABSENCE_S)
+        self.assertIsNone(worker.popen.poll(), worker.text())
+        server = self.start_server(config, "absent", log="again.log")
+        self.assertEqual(worker.wait(), 0, worker.text())
+        self.assertEqual(server.wait(), 0, server.text())
+        version = int(server.text().split("serving version ")[1].split()[0])
+        self.assertLess(version, 100, "the run was over when the server was killed")
+        self.assertNotIn("died", worker.text(), "a clone was started again")
+        self.assertEqual(self.checkpoint(100, "straight"), self.checkpoint(100, "absent"))
 
     def slow_training(self, trainer):
         count = 0
