@@ -1,13 +1,14 @@
 """What goes wrong in a job of Python clones ends with an error that says what and where."""
 import multiprocessing
 import os
+import re
 import signal
 import time
 import unittest
 
 import numpy
 
-from support import FULL, MOMENTUM, PythonJobTest, config_text
+from support import FULL, MOMENTUM, PATIENCE_S, PythonJobTest, config_text
 
 import pushpull
 
@@ -187,7 +188,11 @@ class BadCases(PythonJobTest):
         servers[0].kill()
         time.sleep(ABSENCE_S)
         # Which of the two depends on what the clone was doing when the server went away.
-        self.assertRegex(ps.progress().waiting_for, "^(the parameter server|ps task 0 at unix:.*)$")
+        name = re.compile("^(the parameter server|ps task 0 at unix:.*)$")
+        end = time.monotonic() + PATIENCE_S
+        while not name.match(ps.progress().waiting_for) and time.monotonic() < end:
+            time.sleep(0.01)
+        self.assertRegex(ps.progress().waiting_for, name)
         servers.append(self.start_server(config, log="again.log"))
         self.assertEqual(result(), 100)
 
