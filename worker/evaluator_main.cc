@@ -12,6 +12,7 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
+#include "nlohmann/json.hpp"
 
 #include "common/base/clock.h"
 #include "common/base/file_system.h"
@@ -25,6 +26,7 @@
 #include "common/config/validate_config.h"
 #include "kernels/gpu.h"
 #include "worker/cli/device_choice.h"
+#include "worker/eval/detections_file.h"
 #include "worker/eval/evaluation.h"
 #include "worker/eval/evaluator.h"
 
@@ -37,6 +39,12 @@ ABSL_FLAG(std::string, pipeline_config_path, "",
           "waits for it");
 ABSL_FLAG(bool, run_once, false,
           "evaluate the newest checkpoint only and print its metrics as JSON on stdout");
+ABSL_FLAG(
+    std::string, detections, "",
+    "measure the detections in this file instead of checkpoints, and print the metrics as JSON "
+    "on stdout. The file is COCO's results JSON: image_id is the number of the example in "
+    "eval_input_reader, from 0, bbox is [x, y, width, height] in pixels. Needs "
+    "--pipeline_config_path, of a detector with the same classes");
 ABSL_FLAG(std::vector<std::string>, gpus, {}, "the GPU to use: its index or UUID");
 ABSL_FLAG(std::string, device, "",
           "cuda or cpu; default: cuda if --gpus is given or there is a GPU");
@@ -62,8 +70,17 @@ DeviceFlags DeviceFromFlags() {
 }
 
 absl::Status CheckFlags() {
-  if (absl::GetFlag(FLAGS_checkpoint_dir).empty()) {
+  const bool of_checkpoints = absl::GetFlag(FLAGS_detections).empty();
+  if (of_checkpoints && absl::GetFlag(FLAGS_checkpoint_dir).empty()) {
     return UsageError("--checkpoint_dir is missing: the train_dir of ps_server");
+  }
+  if (!of_checkpoints && !absl::GetFlag(FLAGS_checkpoint_dir).empty()) {
+    return UsageError("--checkpoint_dir and --detections are both given: expected one of them");
+  }
+  if (!of_checkpoints && absl::GetFlag(FLAGS_pipeline_config_path).empty()) {
+    return UsageError(
+        "--detections needs --pipeline_config_path, whose eval_input_reader has the "
+        "ground truth");
   }
   if (absl::GetFlag(FLAGS_gpus).size() > 1) {
     return UsageError("--gpus names several GPUs: an evaluator uses one");
@@ -117,6 +134,26 @@ absl::Status RunEvaluator(const EvaluatorContext& context, const ChosenDevice& c
   return Evaluator(options, context, evaluation.get()).Run();
 }
 
+absl::Status RunOnDetections(const EvaluatorContext& context) {
+  const std::string path = absl::GetFlag(FLAGS_pipeline_config_path);
+  PP_ASSIGN_OR_RETURN(const config::TrainEvalPipelineConfig config, LoadConfig(path));
+  if (!config.model().has_ssd()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, ": the model is no detector; --detections needs model.ssd with its num_classes"));
+  }
+  PP_ASSIGN_OR_RETURN(
+      const EvaluationReport report,
+      MeasureDetectionsFile(config, absl::GetFlag(FLAGS_data_dir), absl::GetFlag(FLAGS_detections),
+                            context.files, *context.stop));
+  LOG_IF(WARNING, !report.explanation.empty()) << report.explanation;
+  nlohmann::ordered_json result;
+  // An undefined metric (NaN) becomes null.
+  for (const ScalarSummary& scalar : report.scalars) result[scalar.tag] = scalar.value;
+  result["examples"] = report.examples;
+  *context.results << result.dump() << std::endl;
+  return absl::OkStatus();
+}
+
 int Main(int argc, char** argv) {
   MainOptions main_options;
   main_options.usage =
@@ -128,19 +165,21 @@ int Main(int argc, char** argv) {
         given.empty() ? JoinPath(absl::GetFlag(FLAGS_checkpoint_dir), "pipeline.config") : given));
   }
   if (absl::Status flags = CheckFlags(); !flags.ok()) return FinishMain(flags);
+  std::atomic<bool> stop = false;
+  const std::unique_ptr<StopSignal> signal = StopSignal::Install([&](int) { stop = true; });
+  PosixFileSystem files;
+  SteadyClock clock;
+  ProgressLine progress(&std::cerr, &clock, ProgressOptionsFor(2));
+  const EvaluatorContext context = {&files, &clock, &progress, &std::cout, &stop};
+  if (!absl::GetFlag(FLAGS_detections).empty()) return FinishMain(RunOnDetections(context));
+
   const absl::StatusOr<ChosenDevice> chosen =
       OpenChosenDevice(DeviceFromFlags(), 0, {CountGpus, OpenGpu});
   if (!chosen.ok()) return FinishMain(chosen.status());
   LOG_IF(WARNING, !chosen->warning.empty())
       << chosen->warning << ": evaluating on the CPU; --device=cpu says that this is meant";
   LOG_IF(INFO, chosen->device != nullptr) << "evaluating on " << chosen->device->description();
-
-  std::atomic<bool> stop = false;
-  const std::unique_ptr<StopSignal> signal = StopSignal::Install([&](int) { stop = true; });
-  PosixFileSystem files;
-  SteadyClock clock;
-  ProgressLine progress(&std::cerr, &clock, ProgressOptionsFor(2));
-  const absl::Status status = RunEvaluator({&files, &clock, &progress, &std::cout, &stop}, *chosen);
+  const absl::Status status = RunEvaluator(context, *chosen);
   return FinishMain(WithDeviceExitCode(status, chosen->device.get()));
 }
 

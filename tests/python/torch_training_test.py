@@ -75,15 +75,6 @@ class TorchTraining(PythonJobTest):
         for name in ("1.running_mean", "1.running_var"):
             numpy.testing.assert_allclose(trained[name], model.state_dict()[name].numpy(), rtol=1e-5, atol=1e-6)
 
-    def test_asynchronous_training(self):
-        _, worker = self.train_in_python(self.write_config(sync="false", steps=200), "network.py", "--norm",
-                                         "--dropout")
-        self.assertRegex(worker.text(), r"step 200/200 100.0% loss 0\.\d+ .* staleness \d")
-        model = network.make_network(norm=True, dropout=True)
-        self.assertEqual(pushpull.torch.load_state_dict(model, self.folder / "run"), 200)
-        self.assertGreater(self.accuracy(model), 0.95, worker.text())
-        self.assertTrue((self.weights()["1.running_var"] > 0).all())
-
     def accuracy(self, model):
         """Returns the share of the images whose class the model finds."""
         images = network.Images()

@@ -1,6 +1,5 @@
 #include "worker/eval/detection_evaluation.h"
 
-#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -9,17 +8,11 @@
 #include "worker/data/image_encoder.h"
 #include "worker/eval/coco_results_json.h"
 #include "worker/eval/draw_boxes.h"
-#include "worker/eval/metrics/coco_metrics.h"
 #include "worker/eval/metrics/metrics_explanation.h"
-#include "worker/eval/metrics/open_images_metrics.h"
-#include "worker/eval/metrics/voc_metrics.h"
+#include "worker/eval/metrics_set.h"
 
 namespace pushpull {
 namespace {
-
-constexpr char kCocoMetrics[] = "coco_detection_metrics";
-constexpr char kOpenImagesMetrics[] = "oid_V2_detection_metrics";
-constexpr char kOpenImagesMetricsOfOld[] = "open_images_V2_detection_metrics";  // the former name
 
 // Sums the losses of the batches to compute means over the images.
 struct LossSums {
@@ -56,29 +49,6 @@ absl::StatusOr<std::unique_ptr<DetectionEvaluation>> DetectionEvaluation::Create
       new DetectionEvaluation(config.eval_config(), std::move(run), files));
 }
 
-std::vector<std::unique_ptr<DetectionMetrics>> DetectionEvaluation::MakeMetrics() const {
-  DetectionMetricsOptions options;
-  options.class_names = run_->source().class_names();
-  std::vector<std::unique_ptr<DetectionMetrics>> metrics;
-  std::set<std::string> chosen;  // each once, for a metric that is named twice has the same tags
-  for (const std::string& name : config_.metrics_set()) {
-    if (!chosen.insert(name == kOpenImagesMetricsOfOld ? kOpenImagesMetrics : name).second)
-      continue;
-    if (name == kCocoMetrics) {
-      options.per_category = config_.include_metrics_per_category();
-      metrics.push_back(std::make_unique<CocoMetrics>(options));
-    } else if (name == kOpenImagesMetrics || name == kOpenImagesMetricsOfOld) {
-      options.per_category = true;
-      metrics.push_back(std::make_unique<OpenImagesMetrics>(options));
-    } else {
-      options.per_category = true;
-      metrics.push_back(std::make_unique<VocMetrics>(options));
-    }
-  }
-  if (metrics.empty()) metrics.push_back(std::make_unique<VocMetrics>(options));
-  return metrics;
-}
-
 absl::StatusOr<EvaluationImage> DetectionEvaluation::DrawExample(
     int64_t index, const DetectionRecord& record) const {
   Example example;
@@ -97,7 +67,8 @@ absl::StatusOr<EvaluationImage> DetectionEvaluation::DrawExample(
 absl::StatusOr<EvaluationReport> DetectionEvaluation::Run(absl::Span<const float> variables,
                                                           int64_t num_updates,
                                                           const std::atomic<bool>& stop) {
-  const std::vector<std::unique_ptr<DetectionMetrics>> metrics = MakeMetrics();
+  const std::vector<std::unique_ptr<DetectionMetrics>> metrics =
+      MakeMetricsSet(config_, run_->source().class_names());
   MetricsExplanation explanation(metrics.front().get(), run_->source().class_names());
   std::unique_ptr<CocoResultsWriter> results;
   if (!config_.export_path().empty()) {

@@ -18,7 +18,7 @@
 #include "worker/eval/detection_decoder.h"
 #include "worker/eval/evaluation.h"
 #include "worker/eval/evaluation_run.h"
-#include "worker/eval/metrics/detection_metrics.h"
+#include "worker/eval/metrics/detection_record.h"
 
 namespace pushpull {
 
@@ -50,7 +50,6 @@ class DetectionEvaluation final : public Evaluation {
   DetectionEvaluation(const config::EvalConfig& config, std::unique_ptr<EvaluationRun> run,
                       FileSystem* files);
 
-  std::vector<std::unique_ptr<DetectionMetrics>> MakeMetrics() const;
   absl::StatusOr<EvaluationImage> DrawExample(int64_t index, const DetectionRecord& record) const;
 
   const config::EvalConfig config_;

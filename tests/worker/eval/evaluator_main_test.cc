@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "gmock/gmock.h"
+#include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 
@@ -19,6 +20,7 @@
 #include "common/checkpoint/retention.h"
 #include "common/config/pipeline_config.h"
 #include "common/model/model_layout.h"
+#include "tests/testkit/ssd_test_config.h"
 #include "tests/worker/eval/eval_testing.h"
 
 namespace pushpull {
@@ -73,6 +75,56 @@ TEST_F(EvaluatorMainTest, ExitsWith64OnBadFlags) {
   EXPECT_THAT(stderr_, HasSubstr("--gpus=999: "));
   EXPECT_EQ(RunProgram(TrainDirFlag() + "--threads=-1"), 64);
   EXPECT_EQ(RunProgram(TrainDirFlag() + "--checkpoint_dri=x"), 64);
+  EXPECT_EQ(RunProgram("--detections=x.json"), 64);
+  EXPECT_THAT(stderr_, HasSubstr("--detections needs --pipeline_config_path"));
+  EXPECT_EQ(RunProgram(TrainDirFlag() + ConfigFlag() + "--detections=x.json"), 64);
+  EXPECT_THAT(stderr_, HasSubstr("--checkpoint_dir and --detections are both given"));
+}
+
+TEST_F(EvaluatorMainTest, MeasuresDetectionsOfAFile) {
+  EXPECT_EQ(RunProgram(ConfigFlag() + "--detections=x.json"), 65);
+  EXPECT_THAT(stderr_, HasSubstr("the model is no detector"));
+  config::TrainEvalPipelineConfig config = MakeSsdTestConfig(
+      "ssd_mobilenet_v2",
+      "num_classes: 3 image_resizer { fixed_shape_resizer { height: 64 width: 64 } }");
+  config::TrainEvalPipelineConfig rest;
+  ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(
+      R"pb(
+        train_config {
+          batch_size: 2
+          num_steps: 1
+          optimizer {
+            momentum_optimizer { learning_rate { constant_learning_rate { learning_rate: 0.1 } } }
+          }
+        }
+        train_input_reader {
+          synthetic_input_reader { num_examples: 4 height: 96 width: 80 num_classes: 3 }
+        }
+        eval_config { num_examples: 4 }
+        eval_input_reader {
+          synthetic_input_reader {
+            num_examples: 4
+            height: 96
+            width: 80
+            num_classes: 3
+            max_objects: 4
+          }
+        }
+      )pb",
+      &rest));
+  config.MergeFrom(rest);
+  Write(folder_ + "/tiny.config", config.DebugString());
+  const std::string flags = absl::StrCat(ConfigFlag(), "--detections=", folder_, "/found.json");
+  EXPECT_EQ(RunProgram(flags), 66);
+  EXPECT_THAT(stderr_, HasSubstr("found.json"));
+  Write(folder_ + "/found.json", "[{}]");
+  EXPECT_EQ(RunProgram(flags), 65);
+  EXPECT_THAT(stderr_, HasSubstr("found.json, result 0: image_id is nothing"));
+  Write(folder_ + "/found.json", "[]");
+  EXPECT_EQ(RunProgram(flags), 0) << stderr_;
+  const nlohmann::json result = nlohmann::json::parse(stdout_);
+  EXPECT_EQ(result["examples"], 4);
+  EXPECT_EQ(result["PascalBoxes_Precision/mAP@0.5IOU"], 0.0);
 }
 
 TEST_F(EvaluatorMainTest, ExitsWith66OnMissingInput) {
