@@ -39,6 +39,12 @@ def _parser() -> argparse.ArgumentParser:
     worker.add_argument("--num_clones", type=int, default=1, help="clone processes of this worker (default: 1)")
     worker.add_argument("--num_workers", type=int, default=1, help="workers of the job (default: 1)")
     worker.add_argument("--worker_index", type=int, default=0, help="index of this worker, counted from 0")
+    worker.add_argument("--gradient_precision", default="fp32", choices=("fp32", "bf16", "int8"),
+                        help="how the clones send gradients (pushpull.connect; default: %(default)s)")
+    worker.add_argument("--weight_precision", default="fp32", choices=("fp32", "bf16"),
+                        help="how the clones receive weights (pushpull.connect; default: %(default)s)")
+    worker.add_argument("--insecure", action="store_true",
+                        help="allow connections without TLS to other machines, because the network is trusted")
     worker.add_argument("-m", dest="module", nargs=argparse.REMAINDER, metavar="MODULE [arguments]",
                         help="run a module as the program")
     worker.add_argument("program", nargs=argparse.REMAINDER, metavar="FILE [arguments]", help="the Python file to run")
@@ -63,6 +69,9 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     if bool(flags.pipeline_config_path) != bool(flags.train_dir):
         parser.error("--pipeline_config_path and --train_dir belong together")
     options = _supervisor.Options(flags.ps, flags.num_clones, flags.num_workers, flags.worker_index, command)
+    options.environment = {"PUSHPULL_GRADIENT_PRECISION": flags.gradient_precision,
+                           "PUSHPULL_WEIGHT_PRECISION": flags.weight_precision,
+                           "PUSHPULL_INSECURE": str(int(flags.insecure))}
     if not flags.pipeline_config_path:
         return _supervisor.Supervisor(options).run()
     if flags.num_workers > 1:

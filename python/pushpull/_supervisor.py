@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import FrameType
 from typing import IO, Optional
 
@@ -42,6 +42,7 @@ class Options:
     worker_index: int
     command: list[str]  # the program and its arguments
     server: Optional[LocalServer] = None  # is started again if it is killed
+    environment: Mapping[str, str] = dataclasses.field(default_factory=dict)  # of the clones, besides this process's
 
 
 class _Stream:
@@ -167,7 +168,7 @@ class Supervisor:
         clone.training_since = None
         reports, reports_of_clone = os.pipe()
         fcntl.fcntl(reports_of_clone, fcntl.F_SETFL, os.O_NONBLOCK)
-        environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PUSHPULL_PS": options.ps,
+        environment = {**os.environ, **options.environment, "PYTHONUNBUFFERED": "1", "PUSHPULL_PS": options.ps,
                        "PUSHPULL_CLONE": str(options.worker_index * options.num_clones + clone.number),
                        "PUSHPULL_NUM_CLONES": str(options.num_workers * options.num_clones),
                        "PUSHPULL_SESSION": str(clone.session), "PUSHPULL_PROCESS_NUMBER": str(clone.process_number),

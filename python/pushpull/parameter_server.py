@@ -386,11 +386,20 @@ def _new_identity(addresses: str, clone: int) -> tuple[int, int]:
     return session, number + 1
 
 
+def _precision(given: Optional[str], name: str, known: tuple[str, ...]) -> str:
+    """Returns the precision that was given, or that of the environment. Raises ValueError if it is not known."""
+    value = given if given is not None else os.environ.get(f"PUSHPULL_{name.upper()}", "fp32")
+    if value not in known:
+        raise ValueError(f"{name}={value!r}, expected one of {', '.join(known)}")
+    return value
+
+
 def connect(address: Union[str, Sequence[str], None] = None, *, clone: Optional[int] = None,
             num_clones: Optional[int] = None, model_name: Optional[str] = None, peer_deadline_s: float = 300.0,
-            bfloat16_gradients: bool = False, int8_gradients: bool = False, bfloat16_weights: bool = False,
+            gradient_precision: Optional[str] = None, weight_precision: Optional[str] = None,
             shared_memory: bool = True, tls_ca: Optional[PathLike] = None, tls_cert: Optional[PathLike] = None,
-            tls_key: Optional[PathLike] = None, insecure: bool = False, check: Optional[Callable[[], None]] = None) -> ParameterServer:
+            tls_key: Optional[PathLike] = None, insecure: Optional[bool] = None,
+            check: Optional[Callable[[], None]] = None) -> ParameterServer:
     """Connects to a parameter server as one clone of its job. Blocks until it answers.
 
     What is not given comes from the environment that `pushpull worker` sets for the clones it starts.
@@ -399,14 +408,14 @@ def connect(address: Union[str, Sequence[str], None] = None, *, clone: Optional[
     clone, num_clones: the number of this clone, counted from 0, and how many the job has; default: 0 and 1.
     model_name: if given, the job must have it as model.external.name.
     peer_deadline_s: seconds of silence after which a server is given up.
-    bfloat16_gradients: send gradients as bfloat16, which halves the bytes.
-    int8_gradients: send gradients as blocks of int8, about a quarter of the bytes. What that loses of one contribution
-        is added to the next, until this process ends; after a killed process a run ends with other bits.
-    bfloat16_weights: receive weights rounded to bfloat16, half the bytes. The model computes with rounded weights and
-        moving statistics; the server's stay float32.
+    gradient_precision: how gradients are sent: "fp32" (default), "bf16", which halves the bytes, or "int8", about a
+        quarter of them. What int8 loses of one contribution is added to the next, until this process ends; after a
+        killed process a run ends with other bits.
+    weight_precision: how weights arrive: "fp32" (default) or "bf16", half the bytes. The model computes with rounded
+        weights and moving statistics; the server's stay float32.
     shared_memory: exchange data with servers on this machine through shared memory.
     tls_ca, tls_cert, tls_key: PEM files for TLS.
-    insecure: allow connections without TLS to other machines, because the network is trusted.
+    insecure: allow connections without TLS to other machines, because the network is trusted; default: no.
     check: called a few times a second while the clone waits; may raise.
 
     Raises PeerLostError if no server answers, and FailedPreconditionError if the job is another model's.
@@ -422,14 +431,20 @@ def connect(address: Union[str, Sequence[str], None] = None, *, clone: Optional[
     if not 0 <= clone < num_clones:
         raise ValueError(f"clone={clone} is not one of num_clones={num_clones} clones, which count from 0")
 
+    gradients = _precision(gradient_precision, "gradient_precision", ("fp32", "bf16", "int8"))
+    weights = _precision(weight_precision, "weight_precision", ("fp32", "bf16"))
+    if insecure is None:
+        insecure = environment.get("PUSHPULL_INSECURE") == "1"
+
     def encoded(path: Optional[PathLike]) -> Optional[bytes]:
         return None if path is None else os.fsencode(path)
 
     session, process_number = _new_identity(addresses, clone)
     options = _library.CloneOptions(
         ps=addresses.encode(), worker_id=clone, num_replicas=num_clones, session=session, process_number=process_number,
-        peer_deadline_seconds=peer_deadline_s, bfloat16_gradients=bfloat16_gradients, shared_memory=shared_memory,
-        int8_gradients=int8_gradients, bfloat16_weights=bfloat16_weights, tls_ca=encoded(tls_ca), tls_cert=encoded(tls_cert), tls_key=encoded(tls_key), insecure=insecure)
+        peer_deadline_seconds=peer_deadline_s, bfloat16_gradients=gradients == "bf16",
+        int8_gradients=gradients == "int8", bfloat16_weights=weights == "bf16", shared_memory=shared_memory,
+        tls_ca=encoded(tls_ca), tls_cert=encoded(tls_cert), tls_key=encoded(tls_key), insecure=insecure)
     ps = ParameterServer(options, check)
     if model_name is not None and ps.job.external_name != model_name:
         found = ps.job.external_name

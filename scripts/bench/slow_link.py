@@ -54,6 +54,7 @@ class SlowLink:
         self.address = f"{network}.{first + 1}"  # of the server's end
         self._worker_address = f"{network}.{first + 2}"
         self._ends = (f"pps{os.getpid()}", f"ppw{os.getpid()}")
+        self.server_end = self._ends[0]  # the interface whose counters see all bytes
         self._delay_ms = delay_ms
         self.inside = ["ip", "netns", "exec", self.namespace]  # goes before a command that is to run in the namespace
 

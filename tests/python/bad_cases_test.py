@@ -147,6 +147,12 @@ class BadCases(PythonJobTest):
                         self.assertTrue(numpy.isfinite(variables["b"]).all())
                         self.assertLess(variables["b"][1], 0.0)
 
+    def test_unknown_precision(self):
+        for name, value, known in (("gradient_precision", "int4", "fp32, bf16, int8"),
+                                   ("weight_precision", "int8", "fp32, bf16")):
+            with self.assertRaisesRegex(ValueError, f"{name}='{value}', expected one of {known}"):
+                pushpull.connect(**{name: value})
+
     def test_forked_process(self):
         trainer = self.trainer(self.serve())
         batch = next(trainer.batches(40))

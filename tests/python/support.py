@@ -105,15 +105,15 @@ class PythonJobTest(EndToEndTest):
         self.processes.append(process)
         return process
 
-    def start_clones(self, program, *arguments, run="run", clones=3, **changes):
+    def start_clones(self, program, *arguments, run="run", clones=3, worker_flags=(), **changes):
         """Starts `pushpull worker` for the server of start_server(config, run). Its program is in programs/."""
         return self.start_python(f"{run}.worker.log", "-m", "pushpull", "worker", f"--ps={self.address(run)}",
-                                 f"--num_clones={clones}", PROGRAMS / program, *arguments, **changes)
+                                 f"--num_clones={clones}", *worker_flags, PROGRAMS / program, *arguments, **changes)
 
-    def train_in_python(self, config, program, *arguments, run="run", clones=3, server_flags=()):
+    def train_in_python(self, config, program, *arguments, run="run", clones=3, server_flags=(), worker_flags=()):
         """Trains until the job is done and checks that both processes exit with 0. Returns (server, worker)."""
         server = self.start_server(config, run, *server_flags)
-        worker = self.start_clones(program, *arguments, run=run, clones=clones)
+        worker = self.start_clones(program, *arguments, run=run, clones=clones, worker_flags=worker_flags)
         self.assertEqual(worker.wait(), 0, worker.text() + server.text())
         self.assertEqual(server.wait(), 0, server.text())
         return server, worker

@@ -63,8 +63,9 @@ class Training(PythonJobTest):
 
     def test_int8_gradients_and_bfloat16_weights(self):
         config = self.write_config()
-        for run, flags in ("plain", []), ("a", ["--encoded"]), ("b", ["--encoded"]):
-            self.train_in_python(config, "perceptron.py", *flags, run=run, clones=2)
+        flags = ["--gradient_precision=int8", "--weight_precision=bf16"]
+        for run, worker_flags in ("plain", []), ("a", flags), ("b", flags):
+            self.train_in_python(config, "perceptron.py", run=run, clones=2, worker_flags=worker_flags)
         plain, encoded, again = self.weights("plain"), self.weights("a"), self.weights("b")
         for name, values in plain.items():
             self.assertEqual(encoded[name].tobytes(), again[name].tobytes(), name)

@@ -1,7 +1,7 @@
 """A clone that trains a perceptron with one hidden layer on made data, with numpy only.
 
 arguments: [--samples=N] [--units=N] [--dtype=NAME] [--nan_at=STEP] [--fail=HOW] [--pause=SECONDS]
-  [--seconds_per_sample=SECONDS] [--encoded]
+  [--seconds_per_sample=SECONDS]
 """
 import argparse
 import os
@@ -24,7 +24,6 @@ def parse():
     parser.add_argument("--fail", default="")
     parser.add_argument("--pause", type=float, default=0.0)
     parser.add_argument("--seconds_per_sample", type=float, default=0.0)
-    parser.add_argument("--encoded", action="store_true", help="int8 gradients and bfloat16 weights")
     return parser.parse_args()
 
 
@@ -68,7 +67,7 @@ def fail(how):
 
 def main():
     flags = parse()
-    ps = pushpull.connect(int8_gradients=flags.encoded, bfloat16_weights=flags.encoded)
+    ps = pushpull.connect()
     print(f"clone {ps.clone} of {ps.num_clones} trains {ps.job.external_name}")
     x, y = make_data(flags.samples)
     variables = make_variables(flags.units, flags.dtype)
