@@ -22,7 +22,8 @@ uint64_t TrainingLength::last_step() const {
   if (num_images_ == 0) return num_steps;
   using Wide = unsigned __int128;  // the product may have up to 96 bits
   const Wide images = static_cast<Wide>(limits_.num_epochs) * num_images_;
-  const Wide steps = (images + limits_.batch_size - 1) / limits_.batch_size;
+  const Wide images_per_step = static_cast<Wide>(limits_.batch_size) * limits_.local_steps;
+  const Wide steps = (images + images_per_step - 1) / images_per_step;
   const auto of_epochs = static_cast<uint64_t>(std::min<Wide>(steps, kMaxStep));
   return num_steps == 0 ? of_epochs : std::min(num_steps, of_epochs);
 }

@@ -8,23 +8,23 @@ namespace pushpull {
 
 // The limits that the pipeline config sets. A limit that is 0 does not count.
 struct TrainingLimits {
-  uint64_t num_steps = 0;   // train_config.num_steps
-  uint32_t num_epochs = 0;  // train_input_reader.num_epochs: passes over the training images
-  uint64_t batch_size = 1;  // images of a step, at least 1: train_config.batch_size * local_steps
+  uint64_t num_steps = 0;    // train_config.num_steps
+  uint32_t num_epochs = 0;   // train_input_reader.num_epochs: passes over the training images
+  uint64_t batch_size = 1;   // images of a batch, at least 1: train_config.batch_size
+  uint64_t local_steps = 1;  // batches of a step, at least 1: train_config.local_steps
 };
 
 // The last step is
 //
 // clang-format off
-//     min(num_steps, ceil(num_epochs * num_images / batch_size))
+//     min(num_steps, ceil(num_epochs * num_images / (batch_size * local_steps)))
 // clang-format on
 //
-// A step uses batch_size images in both modes, whatever the number of replicas is: a synchronous
-// step splits one batch over all replicas, and an asynchronous step is one push, whose replica has
-// computed a whole batch. With local steps the same holds for the batches of a round together. A
-// synchronous step that goes on without some replicas counts as a whole one, because the next step
-// begins with the next batch. Where the last batch extends over the end of the last epoch, it is
-// trained as a whole.
+// A batch has batch_size images in both modes, whatever the number of replicas is: a synchronous
+// step splits its batches over all replicas, and an asynchronous step is one push, whose replica
+// has computed whole batches. A synchronous step that goes on without some replicas counts as a
+// whole one, because the next step begins with the next batch. Where the last step extends over the
+// end of the last epoch, it is trained as a whole.
 //
 // Only the clones know the number of images, so the length is not known before the first of them
 // has registered, unless a checkpoint names the number. Until then num_steps alone counts. Once the

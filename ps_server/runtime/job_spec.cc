@@ -37,7 +37,8 @@ JobSpec JobOf(const config::TrainEvalPipelineConfig& config, bool sync, int task
                  .seed = train.seed(),
                  .limits = {.num_steps = train.num_steps(),
                             .num_epochs = config.train_input_reader().num_epochs(),
-                            .batch_size = uint64_t{train.batch_size()} * train.local_steps()},
+                            .batch_size = train.batch_size(),
+                            .local_steps = train.local_steps()},
                  .initial_values = {},
                  .declared = {}};
 }

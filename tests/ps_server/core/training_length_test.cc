@@ -32,7 +32,15 @@ TEST(TrainingLengthTest, RoundsUpOnceForAllEpochs) {
   EXPECT_EQ(LastStep({.num_epochs = 1, .batch_size = 1000}, 1), 1u);
 }
 
+TEST(TrainingLengthTest, AStepHasAllBatchesOfItsRound) {
+  EXPECT_EQ(LastStep({.num_epochs = 3, .batch_size = 10, .local_steps = 4}, 100), 8u);
+  EXPECT_EQ(LastStep({.num_epochs = 1, .batch_size = 10, .local_steps = 10}, 100), 1u);
+}
+
 TEST(TrainingLengthTest, LargeNumbersDoNotOverflow) {
+  constexpr uint64_t kBatch = UINT32_MAX;
+  EXPECT_EQ(LastStep({.num_epochs = 1, .batch_size = kBatch, .local_steps = kBatch}, UINT64_MAX),
+            2u);
   const uint32_t epochs = std::numeric_limits<uint32_t>::max();
   const uint64_t images = std::numeric_limits<uint64_t>::max();
   EXPECT_EQ(LastStep({.num_epochs = epochs}, images), kMaxStep);
