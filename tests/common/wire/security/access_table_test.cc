@@ -180,7 +180,7 @@ TEST_F(AccessOverTlsTest, AllowsExactlyTheMethodsOfEachRole) {
     }
   }
   EXPECT_EQ(refused + let_in, static_cast<int>(ExpectedRoles().size() * kPeerRoles.size()));
-  EXPECT_EQ(let_in, 4 * 4 + 7 + (1 + 2 + 1) + 3 + 5 + 8);
+  EXPECT_EQ(let_in, 4 * 4 + 7 + (1 + 2 + 1 + 1) + 3 + 5 + 8);
 }
 
 // Sets the worker_id that a request claims, in whichever field holds it. Returns false if it has
