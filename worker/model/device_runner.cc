@@ -62,6 +62,7 @@ class DeviceRunner final : public NetworkRunner {
     GiveUpBegunStep();
     inputs_.CancelImages();
   }
+  void Finish() override;
   void StageVariables(absl::Span<const float> variables, int64_t first, int64_t end) override;
   std::vector<const float*> outputs() const override;
   int64_t arena_bytes() const override { return network_->arena_bytes(); }
@@ -144,6 +145,14 @@ template <typename T>
 void DeviceRunner<T>::GiveUpBegunStep() {
   if (!begun_.has_value()) return;
   begun_.reset();
+  device_.RecordCompute(computed_.get());
+  device_.Wait(computed_.get()).IgnoreError();  // the error sticks: the next call reports it
+}
+
+template <typename T>
+void DeviceRunner<T>::Finish() {
+  CancelBatch();
+  inputs_.AwaitStagedVariables();
   device_.RecordCompute(computed_.get());
   device_.Wait(computed_.get()).IgnoreError();  // the error sticks: the next call reports it
 }

@@ -87,7 +87,7 @@ class BasicNetworkRunner {
   // as MemorySource::Allocate.
   virtual absl::StatusOr<std::unique_ptr<Memory>> AllocateVector() = 0;
 
-  // The next four functions are hints: a GPU can start to copy and compute before the call that
+  // The next five functions are about hints: a GPU can start to copy and compute before the call that
   // needs the data. "The next call" is the next ForwardBackward, Evaluate or Infer. Its result is
   // the same without hints and after wrong ones. On the CPU hints do nothing.
 
@@ -98,6 +98,10 @@ class BasicNetworkRunner {
   // Cancels the batches of the last StageImages and StageStep. Blocks until the device has
   // stopped reading them.
   virtual void CancelBatch() {}
+  // Blocks until the device has done all that was queued, hints included, and forgets them. Has to
+  // be called before a runner is destroyed whose device goes on with another one: queued work reads
+  // and writes its memory.
+  virtual void Finish() {}
   // Says that elements [first, end) of `variables` have arrived, and starts their upload. Ranges
   // must follow one another from 0 on without gaps. After the last range, calls with this vector
   // use what was uploaded. The vector must therefore not change until `first` = 0 is passed again,

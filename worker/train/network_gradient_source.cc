@@ -90,6 +90,7 @@ absl::StatusOr<std::unique_ptr<NetworkGradientSource>> NetworkGradientSource::Cr
 absl::Status NetworkGradientSource::Allocate(int64_t samples) {
   input_ = staged_ = nullptr;
   step_is_staged_ = false;
+  if (network_ != nullptr) network_->Finish();
   pipeline_.reset();
   network_.reset();
   RunnerOptions network;
