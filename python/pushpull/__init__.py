@@ -14,12 +14,13 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from pushpull._connect import connect
 from pushpull.checkpoint import Checkpoint, load, steps, watch
 from pushpull.errors import (AbortedError, CheckpointError, Error, EvictedError, FailedPreconditionError,
                              ForkedProcessError, InstallationError, InvalidArgumentError, JobFailedError,
                              ModelChangedError, PeerLostError, ServerFailedError, StoppedError)
 from pushpull.local_server import LocalServer
-from pushpull.parameter_server import Job, ParameterServer, Progress, RawBatch, Variable, connect
+from pushpull.parameter_server import Job, ParameterServer, Progress, RawBatch, Variable
 
 if TYPE_CHECKING:
     from pushpull import numpy, torch

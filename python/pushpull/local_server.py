@@ -13,9 +13,10 @@ from types import TracebackType
 from typing import Any, Optional, Union
 
 from pushpull import _library
+from pushpull._connect import connect
 from pushpull._processes import KEEPER, popen
 from pushpull.errors import ServerFailedError
-from pushpull.parameter_server import ParameterServer, connect
+from pushpull.parameter_server import ParameterServer
 
 _START_SECONDS = 60.0
 _END_SECONDS = 60.0
