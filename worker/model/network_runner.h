@@ -87,9 +87,9 @@ class BasicNetworkRunner {
   // as MemorySource::Allocate.
   virtual absl::StatusOr<std::unique_ptr<Memory>> AllocateVector() = 0;
 
-  // The next five functions are about hints: a GPU can start to copy and compute before the call that
-  // needs the data. "The next call" is the next ForwardBackward, Evaluate or Infer. Its result is
-  // the same without hints and after wrong ones. On the CPU hints do nothing.
+  // The next five functions are about hints: a GPU can start to copy and compute before the call
+  // that needs the data. "The next call" is the next ForwardBackward, Evaluate or Infer. Its result
+  // is the same without hints and after wrong ones. On the CPU hints do nothing.
 
   // Starts the upload of the packed images of the next call's batch. They must not change until
   // that call, another StageImages or CancelBatch has returned. From the callbacks of a step it
