@@ -30,7 +30,7 @@ from slow_link import SlowLink, exit_on_signals, stop
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "python" / "examples"
-OUTER = "outer_optimizer {{ learning_rate: {rate} momentum: {momentum} use_nesterov: true }}"
+OUTER = "outer_optimizer {{ learning_rate: {rate} momentum: {momentum} use_nesterov: {nesterov} }}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,7 +73,8 @@ def job_config(job, arguments, way, seed, rounds):
     settings = f"num_steps: {rounds} seed: {seed}"
     if way.local_steps > 1:
         settings += f" local_steps: {way.local_steps} "
-        settings += OUTER.format(rate=arguments.outer_rate, momentum=arguments.outer_momentum)
+        settings += OUTER.format(rate=arguments.outer_rate, momentum=arguments.outer_momentum,
+                                 nesterov=str(arguments.outer_momentum > 0).lower())
     return replaced(text, r"num_steps: \d+", settings)
 
 
@@ -115,7 +116,10 @@ def run(job, arguments, way, seed, rounds, folder, address, inside=()):
             worker = subprocess.Popen([*inside, *worker_command(job, arguments, way, address)],
                                       stdout=worker_log, stderr=worker_log, env=environment)
             try:
-                code = worker.wait()
+                code = None
+                while code is None and server.poll() in (None, 0):  # a server that fails leaves the workers waiting
+                    time.sleep(0.05)
+                    code = worker.poll()
             finally:
                 stop(worker)
             if code == 0:
@@ -124,7 +128,7 @@ def run(job, arguments, way, seed, rounds, folder, address, inside=()):
             stop(server)
     said = (folder / "worker.log").read_text()
     if code != 0:
-        raise RuntimeError(f"the worker ended with {code}: {said[-1000:]}\nthe server says: "
+        raise RuntimeError(f"the workers or the server failed; the workers say: {said[-1000:]}\nthe server says: "
                            f"{(folder / 'ps_server.log').read_text()[-1000:]}")
     return time.monotonic() - begin, said
 
