@@ -43,6 +43,8 @@ def _parser() -> argparse.ArgumentParser:
                         help="how the clones send gradients (pushpull.connect; default: %(default)s)")
     worker.add_argument("--weight_precision", default="fp32", choices=("fp32", "bf16"),
                         help="how the clones receive weights (pushpull.connect; default: %(default)s)")
+    worker.add_argument("--shared_memory", default="true", choices=("true", "false"),
+                        help="exchange data with servers on this machine through shared memory (default: %(default)s)")
     worker.add_argument("--insecure", action="store_true",
                         help="allow connections without TLS to other machines, because the network is trusted")
     worker.add_argument("-m", dest="module", nargs=argparse.REMAINDER, metavar="MODULE [arguments]",
@@ -71,6 +73,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     options = _supervisor.Options(flags.ps, flags.num_clones, flags.num_workers, flags.worker_index, command)
     options.environment = {"PUSHPULL_GRADIENT_PRECISION": flags.gradient_precision,
                            "PUSHPULL_WEIGHT_PRECISION": flags.weight_precision,
+                           "PUSHPULL_SHARED_MEMORY": str(int(flags.shared_memory == "true")),
                            "PUSHPULL_INSECURE": str(int(flags.insecure))}
     if not flags.pipeline_config_path:
         return _supervisor.Supervisor(options).run()

@@ -42,7 +42,7 @@ def _precision(given: Optional[str], name: str, known: tuple[str, ...]) -> str:
 def connect(address: Union[str, Sequence[str], None] = None, *, clone: Optional[int] = None,
             num_clones: Optional[int] = None, model_name: Optional[str] = None, peer_deadline_s: float = 300.0,
             gradient_precision: Optional[str] = None, weight_precision: Optional[str] = None,
-            shared_memory: bool = True, tls_ca: Optional[PathLike] = None, tls_cert: Optional[PathLike] = None,
+            shared_memory: Optional[bool] = None, tls_ca: Optional[PathLike] = None, tls_cert: Optional[PathLike] = None,
             tls_key: Optional[PathLike] = None, insecure: Optional[bool] = None,
             check: Optional[Callable[[], None]] = None) -> ParameterServer:
     """Connects to a parameter server as one clone of its job. Blocks until it answers.
@@ -58,7 +58,7 @@ def connect(address: Union[str, Sequence[str], None] = None, *, clone: Optional[
         killed process a run ends with other bits.
     weight_precision: how weights arrive: "fp32" (default) or "bf16", half the bytes. The model computes with rounded
         weights and moving statistics; the server's stay float32.
-    shared_memory: exchange data with servers on this machine through shared memory.
+    shared_memory: exchange data with servers on this machine through shared memory; default: yes.
     tls_ca, tls_cert, tls_key: PEM files for TLS.
     insecure: allow connections without TLS to other machines, because the network is trusted; default: no.
     check: called a few times a second while the clone waits; may raise.
@@ -80,6 +80,8 @@ def connect(address: Union[str, Sequence[str], None] = None, *, clone: Optional[
     weights = _precision(weight_precision, "weight_precision", ("fp32", "bf16"))
     if insecure is None:
         insecure = environment.get("PUSHPULL_INSECURE") == "1"
+    if shared_memory is None:
+        shared_memory = environment.get("PUSHPULL_SHARED_MEMORY", "1") == "1"
 
     def encoded(path: Optional[PathLike]) -> Optional[bytes]:
         return None if path is None else os.fsencode(path)

@@ -91,12 +91,11 @@ def accuracy_of(job, arguments, folder, worker_output):
 
 def worker_command(job, arguments, way, address):
     """Returns the command that starts all clones."""
-    flags = [f"--num_clones={arguments.clones}", f"--ps={address}"]
+    flags = [f"--num_clones={arguments.clones}", f"--ps={address}", "--insecure",
+             f"--gradient_precision={way.gradients}", f"--weight_precision={way.weights}", "--shared_memory=false"]
     if job == "mnist":
-        return [arguments.bin / "worker", "--device=cpu", f"--data_dir={arguments.data_dir}", *flags, "--insecure",
-                f"--gradient_precision={way.gradients}", f"--weight_precision={way.weights}", "--shared_memory=false"]
-    return [sys.executable, "-m", "pushpull", "worker", *flags, EXAMPLES / "language_model.py", "--insecure",
-            f"--gradient_precision={way.gradients}", f"--weight_precision={way.weights}"]
+        return [arguments.bin / "worker", "--device=cpu", f"--data_dir={arguments.data_dir}", *flags]
+    return [sys.executable, "-m", "pushpull", "worker", *flags, EXAMPLES / "language_model.py"]
 
 
 def run(job, arguments, way, seed, rounds, folder, address, inside=()):
