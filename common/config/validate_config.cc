@@ -66,7 +66,7 @@ void CheckJob(const config::TrainConfig& train, const ConfigContext& context,
   }
   const bool clips =
       train.gradient_clipping_by_norm() > 0 || train.gradient_clipping_by_global_norm() > 0;
-  // With local steps, clones clip the gradients of their mini-batches.
+  // With local steps the server does not clip: each clone clips the gradient of each mini-batch.
   if (!sync && clips && train.local_steps() <= 1 && context.tasks > 1) {
     checker->Add(train.gradient_clipping_by_norm() > 0
                      ? "train_config.gradient_clipping_by_norm"

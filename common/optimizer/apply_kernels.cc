@@ -94,7 +94,7 @@ void MovingStatisticRun(const float* statistic, float one_minus_decay, int64_t a
     const Writer writer{remaining};
     const __m256 v = _mm256_load_ps(from.weights + at + i);
     const __m256 s = _mm256_load_ps(statistic + i);
-    // Without the sum, a value that becomes s does not keep a rounding error of v.
+    // Where v becomes s, it is copied: the sum v + (s - v) would add a rounding error.
     const __m256 updated = replaces ? s : _mm256_fmadd_ps(rate, _mm256_sub_ps(s, v), v);
     writer.Store(to.weights + at + i, updated);
     if (to.ema != nullptr) writer.Store(to.ema + at + i, updated);

@@ -56,7 +56,7 @@ struct GradientContribution {
   std::vector<EncodedChunk> chunks;
 };
 
-// Which update a pass makes.
+// Says which update a pass makes.
 struct UpdateNumber {
   // The update that makes version `step` (>= 1) of the server's variables.
   UpdateNumber(uint64_t step) : step(step), updates_before(step - 1) {}  // NOLINT: is a number

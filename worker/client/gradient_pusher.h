@@ -30,7 +30,7 @@ struct GradientPusherOptions {
   const GradientCodec* codec = &Float32Codec();    // on the wire
   // If not null, gets a span per contribution, from its first bytes to the last answer.
   TraceRow* row = nullptr;
-  // As in ErrorFeedback, for a codec that needs it.
+  // The elements that are moving statistics, in rising order. Only error feedback uses them.
   std::vector<ElementRange> moving_statistics = {};
 };
 

@@ -71,7 +71,7 @@ TEST(GradientCodecTest, DecodesAnyPartOfAChunkAndWritesNothingBeyond) {
         codec->Decode(&encoded[kOdd], size, begin, size - begin, decoded.data());
         EXPECT_EQ(decoded.back(), -7.0f);
         for (size_t i = begin; i < size; ++i) {
-          // With a scale per block, the largest value of the block decides.
+          // Where a block has one scale, its largest value decides how exact the others are.
           const float size_of = codec->needs_error_feedback() ? values.back() : values[i];
           ASSERT_NEAR(decoded[i - begin], values[i], size_of / 128) << codec->flag() << " " << i;
         }

@@ -357,4 +357,25 @@ std::vector<float> TrainedState(uint32_t clones, TestServerOptions server_option
   return server.Checkpointed(server.job().limits.num_steps);
 }
 
+std::vector<float> StateAfterTakeover(TestServerOptions server_options, uint64_t position) {
+  TestFolder folder;
+  server_options.lease = absl::Milliseconds(500);
+  TestServer server(folder, std::move(server_options));
+  const absl::Status started = server.Start();
+  EXPECT_TRUE(started.ok()) << started;
+  if (!started.ok()) return {};
+  TestClone stays(&server, {.worker_id = 0, .num_replicas = 2});
+  StepGate gate;
+  TestClone leaves(&server,
+                   {.worker_id = 1, .num_replicas = 2, .gradient_hook = gate.HookAt(position)});
+  EXPECT_TRUE(gate.AwaitReached());
+  leaves.Stop();
+  gate.Open();
+  EXPECT_TRUE(absl::IsCancelled(leaves.Join()));
+  const absl::Status end = server.WaitAndClose();
+  EXPECT_TRUE(end.ok()) << end;
+  EXPECT_TRUE(stays.Join().ok());
+  return server.Checkpointed(server.job().limits.num_steps);
+}
+
 }  // namespace pushpull

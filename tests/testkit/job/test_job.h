@@ -197,6 +197,10 @@ absl::Status TrainAndDrainInStep(TestServer* server, uint64_t step);
 std::vector<float> TrainedState(uint32_t clones, TestServerOptions server_options = {},
                                 const TestCloneOptions& clone_options = {});
 
+// The same with two clones, of which one leaves for good while it computes at data position
+// `position` (StepGate), so that the other one takes its replica over.
+std::vector<float> StateAfterTakeover(TestServerOptions server_options, uint64_t position);
+
 }  // namespace pushpull
 
 #endif  // PUSHPULL_TESTS_TESTKIT_JOB_TEST_JOB_H_

@@ -123,20 +123,7 @@ TEST(SyncTrainingTest, ACloneThatStopsDuringAStepAndReturnsChangesNothing) {
 TEST(SyncTrainingTest, AnotherCloneTakesOverTheReplica) {
   const std::vector<float> calm = TrainedState(2);
   ASSERT_FALSE(calm.empty());
-  TestFolder folder;
-  TestServer server(folder, {.lease = absl::Milliseconds(500)});
-  ASSERT_TRUE(server.Start().ok());
-  TestClone stays(&server, {.worker_id = 0, .num_replicas = 2});
-  StepGate gate;
-  TestClone leaves(&server, {.worker_id = 1, .num_replicas = 2, .gradient_hook = gate.HookAt(7)});
-  ASSERT_TRUE(gate.AwaitReached());
-  leaves.Stop();
-  gate.Open();
-  EXPECT_TRUE(absl::IsCancelled(leaves.Join()));
-  const absl::Status end = server.WaitAndClose();
-  EXPECT_TRUE(end.ok()) << end;
-  EXPECT_TRUE(stays.Join().ok());
-  EXPECT_EQ(server.Checkpointed(kSteps), calm);
+  EXPECT_EQ(StateAfterTakeover({}, 7), calm);
 }
 
 TEST(SyncTrainingTest, AServerKilledDuringAStepChangesNothing) {
