@@ -19,6 +19,8 @@ import sys
 import tempfile
 import time
 
+from slow_link import stop
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CONFIG = """
 model {{ external {{ name: "shares_by_speed" }} }}
@@ -60,17 +62,23 @@ def measure(flags, shares, folder):
         server = subprocess.Popen([flags.bin / "ps_server", f"--pipeline_config_path={config}",
                                    f"--train_dir={folder / 'run'}", f"--listen={address}", "--state_dir=",
                                    f"--num_replicas={flags.clones}"], stdout=log, stderr=log)
-    clones = [subprocess.Popen([sys.executable, __file__, f"--clone_seconds_per_sample={1 / speed}"],
-                               env={**environment, "PUSHPULL_CLONE": str(index), "PUSHPULL_SESSION": str(index + 1),
-                                    "PUSHPULL_PROCESS_NUMBER": "1"}, stdout=subprocess.PIPE, text=True)
-              for index, speed in enumerate(speeds)]
-    rates = []
-    for clone in clones:
-        output, _ = clone.communicate(timeout=600)
-        rates += [float(rate) for rate in re.findall(r"RATE (\S+)", output)]
-    server.wait(60)
-    if len(rates) != flags.clones:
-        raise SystemExit(f"a clone failed; see its error above, and {(folder / 'ps.log').read_text()}")
+    clones = []
+    try:
+        for index, speed in enumerate(speeds):
+            clone = {"PUSHPULL_CLONE": str(index), "PUSHPULL_SESSION": str(index + 1), "PUSHPULL_PROCESS_NUMBER": "1"}
+            clones.append(subprocess.Popen([sys.executable, __file__, f"--clone_seconds_per_sample={1 / speed}"],
+                                           env={**environment, **clone}, stdout=subprocess.PIPE, text=True))
+        rates = []
+        for clone in clones:
+            output, _ = clone.communicate(timeout=600)
+            found = re.search(r"RATE (\S+)", output)
+            if clone.returncode != 0 or found is None:
+                raise SystemExit(f"a clone failed; see its error above, and {(folder / 'ps.log').read_text()}")
+            rates.append(float(found[1]))
+        server.wait(60)
+    finally:
+        for process in [*clones, server]:
+            stop(process)
     return min(rates), (folder / "ps.log").read_text()
 
 

@@ -102,6 +102,13 @@ void PsSession::NoteAnswer(int shard, const absl::Status& status) {
       IsTransient(status) ? std::min(silent_since_[shard], now) : absl::InfiniteDuration();
 }
 
+std::string PsSession::SilentPeer(absl::Duration now) const {
+  for (int shard = 0; shard < static_cast<int>(silent_since_.size()); ++shard) {
+    if (now > silent_since_[shard]) return PeerName(shard);
+  }
+  return "";
+}
+
 absl::Status PsSession::CheckContact() {
   if (stopped_.load()) return absl::CancelledError("this clone was told to stop");
   const absl::Duration now = clock_->Now();
@@ -113,10 +120,8 @@ absl::Status PsSession::CheckContact() {
       if (silent >= options_.peer_deadline) {
         return PeerLost(PeerName(shard), silent, options_.peer_deadline, "");
       }
-      if (silent > absl::ZeroDuration() && waiting.empty()) {
-        waiting = PeerName(shard);
-      }
     }
+    waiting = SilentPeer(now);
     if (waiting.empty() || now - last_wait_report_ < absl::Seconds(1)) return absl::OkStatus();
     last_wait_report_ = now;
   }
@@ -358,7 +363,8 @@ absl::Status PsSession::stop_reason() const {
 
 std::string PsSession::waiting_for() const {
   absl::MutexLock lock(&mutex_);
-  return waiting_for_;
+  const std::string silent = SilentPeer(clock_->Now());
+  return silent.empty() ? waiting_for_ : silent;
 }
 
 double PsSession::learning_rate() const {

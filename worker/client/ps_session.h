@@ -145,9 +145,10 @@ class PsSession {
   // The STOPPED or EVICTED error of an earlier Heartbeat; OK if there was none, or if a later
   // Heartbeat returned OK.
   absl::Status stop_reason() const;
-  // What the step waits for, and the learning rate, both as of the last heartbeat.
+  // The ps task that does not answer, if there is one. Otherwise what the step waits for, as of the
+  // last heartbeat.
   std::string waiting_for() const;
-  double learning_rate() const;
+  double learning_rate() const;  // as of the last heartbeat
 
   // Makes Connect, Register, Commit, Retry and CheckContact return CANCELLED. Calls that are
   // blocked do so after the attempt or pause under way.
@@ -158,6 +159,8 @@ class PsSession {
                          absl::Span<float> flat, const ElementsReady& on_elements,
                          uint64_t* version);
   std::string PeerName(int shard) const;
+  // Returns the name of the first shard whose last call failed before `now`, or the empty string.
+  std::string SilentPeer(absl::Duration now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Adds a sample to server_clock: the request was sent at `sent`, the answer has just arrived.
   // server_nanoseconds = 0 means that the answer does not contain the clock.
   void NoteServerClock(absl::Duration sent, int64_t server_nanoseconds);

@@ -16,6 +16,7 @@
 #include "common/model/sharding.h"
 #include "common/wire/gradient_codec.h"
 #include "tests/ps_server/transport/fake_ps_handler.h"
+#include "tests/testkit/fake_clock.h"
 #include "tests/testkit/in_process_ps_client.h"
 #include "tests/testkit/job/toy_gradient_source.h"
 #include "tests/testkit/refusing_ps_client.h"
@@ -299,6 +300,43 @@ TEST(PsSessionHeartbeatTest, AnAnswerFromBeforeARegistrationBringsNoGrantBack) {
       EXPECT_EQ(session.version(), late ? 10 * session.epoch() : 1000);
     }
   }
+}
+
+class WaitingHandler final : public OneTaskHandler {
+ public:
+  void Heartbeat(const ps::HeartbeatRequest&, Done<ps::HeartbeatReply> done) override {
+    ps::HeartbeatReply reply;
+    reply.set_waiting_for("clone 1 of 2");
+    done(reply);
+  }
+};
+
+// What the server said last is of no use to somebody who wonders why training stands still.
+TEST(PsSessionHeartbeatTest, AServerThatDoesNotAnswerIsWhatTheCloneWaitsFor) {
+  WaitingHandler handler;
+  FakeClock clock;
+  bool server_is_away = false;
+  PsSession session(
+      {},
+      [&](const std::string& address) {
+        return MakeInProcessPsClient(&handler, address, [&](const MessageInfo&) {
+          CallFault fault;
+          fault.drop_request = server_is_away;
+          return fault;
+        });
+      },
+      &clock, nullptr);
+  ASSERT_TRUE(session.Connect({"task 0"}).ok());
+  EXPECT_EQ(session.waiting_for(), "");
+  ASSERT_TRUE(session.Heartbeat({}).ok());
+  EXPECT_EQ(session.waiting_for(), "clone 1 of 2");
+  server_is_away = true;
+  EXPECT_TRUE(absl::IsUnavailable(session.Heartbeat({})));
+  clock.Advance(absl::Milliseconds(1));
+  EXPECT_EQ(session.waiting_for(), "ps task 0 at task 0");
+  server_is_away = false;
+  ASSERT_TRUE(session.Heartbeat({}).ok());
+  EXPECT_EQ(session.waiting_for(), "clone 1 of 2");
 }
 
 }  // namespace
