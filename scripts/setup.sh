@@ -8,7 +8,7 @@ build_packages=(
   libgrpc++-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libabsl-dev
   libgoogle-glog-dev libgflags-dev libgtest-dev libgmock-dev
   libre2-dev libc-ares-dev nlohmann-json3-dev libssl-dev zlib1g-dev
-  libjpeg62-turbo-dev libpng-dev libstb-dev libpugixml-dev libmicrohttpd-dev prometheus-cpp-dev
+  libjpeg62-turbo-dev libpng-dev libstb-dev libpugixml-dev libhwy-dev libmicrohttpd-dev prometheus-cpp-dev
 )
 other_packages=(
   libdnnl-dev libzmq3-dev clang-format-14 clang-tidy-14 shellcheck openssl

@@ -90,6 +90,9 @@ ABSL_FLAG(
     "they are installed and faster; measured once per GPU, driver and version and kept in "
     "~/.cache/pushpull/gpu_choices. vendor: the libraries wherever they can. The last bits of "
     "a training depend on who computes");
+ABSL_FLAG(std::string, cpu_isa, "auto",
+          "Instruction set of the CPU kernels: auto (the best that this CPU has), avx2 or avx512. The "
+          "results have the same bits with each");
 ABSL_FLAG(bool, show_gpus, false,
           "Show utilisation and memory use of the GPUs of --gpus in the progress line");
 ABSL_FLAG(int, threads, 0,
@@ -124,6 +127,7 @@ DeviceFlags DeviceFromFlags() {
   flags.gpus = absl::GetFlag(FLAGS_gpus);
   flags.precision = absl::GetFlag(FLAGS_precision);
   flags.gpu_memory_limit_mb = absl::GetFlag(FLAGS_gpu_memory_limit_mb);
+  flags.cpu_isa = absl::GetFlag(FLAGS_cpu_isa);
   flags.gpu_library = absl::GetFlag(FLAGS_gpu_library);
   flags.default_precision = Precision::kBfloat16;
   return flags;

@@ -1,119 +1,180 @@
 // Tested by tests/kernels/cpu/fast_convolution_test.cc.
+// foreach_target.h includes this file again for each instruction set better than that of the build.
 #include "kernels/cpu/gemm.h"
 
 #include <algorithm>
 
-#include "kernels/cpu/simd.h"
+#include "common/base/cpu_isa.h"
+#include "kernels/cpu/panels.h"
 
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/gemm.cc"  // NOLINT(bugprone-suspicious-include)
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
 namespace pushpull {
-
+namespace HWY_NAMESPACE {
 namespace {
 
-// The rows of a register tile. A tile of two or three vectors has 12 accumulators: enough
+namespace hn = hwy::HWY_NAMESPACE;
+
+using Wide = hn::CappedTag<float, 16>;
+using Narrow = hn::CappedTag<float, kVector>;
+constexpr int kWideLanes = std::min<int>(HWY_LANES(float), 16);
+
+// The rows of a register tile that has `width` columns. There have to be at least 8 to 10
 // independent sums to hide the latency of two fused multiply-adds per cycle (4 or 5 cycles each),
-// and with the operands they still fit in the 16 registers: 6 x 2 + 2 + 1 = 15,
-// 4 x 3 + 3 + 1 = 16. A tile of one vector has only 6 accumulators and cannot fill the pipeline,
-// which is why Panels avoids panels of 8.
-constexpr int TileRows(int vectors) { return vectors == 3 ? 4 : 6; }
-
-// The accumulators of one tile of the result, kRows x (8 * kVectors), held in registers. The loops
-// over a tile must be unrolled by pragma: at -O2 the accumulators would otherwise live in memory.
-template <int kRows, int kVectors>
-struct Tile {
-  Vector sum[kRows][kVectors];
-
-  Tile() {
-#pragma GCC unroll 8
-    for (int i = 0; i < kRows; ++i) {
-#pragma GCC unroll 8
-      for (int v = 0; v < kVectors; ++v) sum[i][v] = _mm256_setzero_ps();
-    }
-  }
-
-  // One step of the reduction, an outer product: sum[i] += a[i * a_stride] * b[0 .. 8 * kVectors).
-  // Loads kVectors vectors of b and broadcasts kRows numbers of a for kRows * kVectors
-  // multiply-adds. With 2 or 3 vectors these are 8 or 7 loads for 12 multiply-adds; a core does two
-  // of each per cycle, so the multiply-adds are the bound while both operands are in the L1 cache.
-  __attribute__((always_inline)) void Add(const float* a, int64_t a_stride, const float* b) {
-    Vector vb[kVectors];
-#pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) vb[v] = _mm256_loadu_ps(b + v * kVector);
-#pragma GCC unroll 8
-    for (int i = 0; i < kRows; ++i) {
-      const Vector va = _mm256_broadcast_ss(a + i * a_stride);
-#pragma GCC unroll 8
-      for (int v = 0; v < kVectors; ++v) sum[i][v] = _mm256_fmadd_ps(va, vb[v], sum[i][v]);
-    }
-  }
-};
-
-// Adds the products of the `count` channels of one panel of a; kWidth is the panel's width.
-template <int kRows, int kVectors, int kWidth>
-__attribute__((always_inline)) inline void AddPanel(Tile<kRows, kVectors>& tile, const float* a,
-                                                    int count, const float* b) {
-#pragma GCC unroll 4
-  for (int k = 0; k < count; ++k) tile.Add(a + k, kWidth, b + k * kVectors * kVector);
+// and the sums, one row of b and one number of a have to fit in the registers.
+//   AVX2, 16 registers      16 columns: 6 x 2 + 2 + 1 = 15     24 columns: 4 x 3 + 3 + 1 = 16
+//   AVX-512, 32 registers   16 columns: 16 x 1 + 1 + 1 = 18    24 columns: 12 x 2 + 2 + 1 = 27
+// With 8 columns AVX2 has only 6 sums and cannot fill the pipeline, which is why Panels avoids
+// panels of 8.
+constexpr int TileRows(int width) {
+  if (kWideLanes == 16) return width == 24 ? 12 : 16;
+  return width == 24 ? 4 : 6;
 }
 
-// Computes one tile of c = a * b: kRows rows of a, starting at `row`, times the whole panel b. The
-// tile goes through the inner dimension panel by panel of a, one channel k at a time.
+// The sums of one tile of the result, kRows x kWidth, held in registers: per row the wide vectors
+// that fit, and for the rest a vector of 8. The loops over a tile must be unrolled by pragma: at
+// -O2 the sums would otherwise live in memory. Each sum is one chain of fused multiply-adds in the
+// order of the inner dimension, so all instruction sets give the same bits.
+template <int kRows, int kWidth>
+class Tile {
+ public:
+  HWY_INLINE Tile() {
+#pragma GCC unroll 16
+    for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 8
+      for (int v = 0; v < kWides; ++v) wide_[i][v] = hn::Zero(Wide());
+      if constexpr (kHasNarrow) narrow_[i] = hn::Zero(Narrow());
+    }
+  }
+
+  // One step of the reduction, an outer product: sum[i] += a[i * a_stride] * b[0 .. kWidth). Loads
+  // the vectors of b and broadcasts kRows numbers of a. A core does two loads and two multiply-adds
+  // per cycle, and a tile has about as many of these as of those, so the multiply-adds are the
+  // bound while both operands are in the L1 cache.
+  HWY_INLINE void Add(const float* a, int64_t a_stride, const float* b) {
+    hn::Vec<Wide> wide_b[kWides + 1];
+    hn::Vec<Narrow> narrow_b = hn::Zero(Narrow());
+#pragma GCC unroll 8
+    for (int v = 0; v < kWides; ++v) wide_b[v] = hn::LoadU(Wide(), b + v * kWideLanes);
+    if constexpr (kHasNarrow) narrow_b = hn::LoadU(Narrow(), b + kWides * kWideLanes);
+#pragma GCC unroll 16
+    for (int i = 0; i < kRows; ++i) {
+      const auto wide_a = hn::Set(Wide(), a[i * a_stride]);
+#pragma GCC unroll 8
+      for (int v = 0; v < kWides; ++v) wide_[i][v] = hn::MulAdd(wide_a, wide_b[v], wide_[i][v]);
+      if constexpr (kHasNarrow) {
+        narrow_[i] = hn::MulAdd(hn::Set(Narrow(), a[i * a_stride]), narrow_b, narrow_[i]);
+      }
+    }
+  }
+
+  // c[i * ldc + j] = or += sum[i][j].
+  HWY_INLINE void StoreTo(float* c, int64_t ldc, Store store) const {
+#pragma GCC unroll 16
+    for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 8
+      for (int v = 0; v < kWides; ++v) {
+        StoreVector(Wide(), wide_[i][v], c + i * ldc + v * kWideLanes, store);
+      }
+      if constexpr (kHasNarrow) {
+        StoreVector(Narrow(), narrow_[i], c + i * ldc + kWides * kWideLanes, store);
+      }
+    }
+  }
+
+ private:
+  static constexpr int kWides = kWidth / kWideLanes;
+  static constexpr bool kHasNarrow = kWidth % kWideLanes != 0;
+
+  template <typename Tag>
+  static HWY_INLINE void StoreVector(Tag tag, hn::Vec<Tag> sum, float* c, Store store) {
+    hn::StoreU(store == Store::kAdd ? hn::Add(hn::LoadU(tag, c), sum) : sum, tag, c);
+  }
+
+  hn::Vec<Wide> wide_[kRows][kWides + 1];  // no array of length 0
+  hn::Vec<Narrow> narrow_[kRows];
+};
+
+// Adds the products of the `count` channels of one panel of a.
+template <int kPanelWidth, int kRows, int kWidth>
+HWY_INLINE void AddPanel(Tile<kRows, kWidth>& tile, const float* a, int count, const float* b) {
+#pragma GCC unroll 4
+  for (int k = 0; k < count; ++k) tile.Add(a + k, kPanelWidth, b + k * kWidth);
+}
+
+// The operands of MultiplyPanel.
+struct PanelProduct {
+  const Panels& inner;
+  const float* a;
+  int64_t a_rows;
+  const float* b;
+  float* c;
+};
+
+// Computes one tile of c = a * b: kRows rows of a times the whole panel b. The tile goes through
+// the inner dimension panel by panel of a, one channel k at a time.
 //
-//                        b [inner, 8 * kVectors], one dense panel
+//                        b [inner, kWidth], one dense panel
 //                       .----------------.
-//                     k |################|   kVectors vector loads
+//                     k |################|   vector loads
 //                       '----------------'
 //     a        k
 //           .--#-----.  .----------------.
-//   kRows   |  #     |  | sum            |   kRows x kVectors registers
+//   kRows   |  #     |  | sum            |   registers
 //           '--#-----'  '----------------'
 //          broadcasts
 //
 // The calls for one panel b read b again for each kRows rows of a, so b (16 or 24 columns) should
 // stay in the L1 cache, while a is streamed. Then multiply-add throughput is the likely bound.
-template <int kRows, int kVectors>
-void MultiplyTile(const Panels& inner, const float* a, int64_t a_rows, int64_t row, const float* b,
-                  float* c) {
-  Tile<kRows, kVectors> tile;
-  for (int64_t p = 0; p < inner.count(); ++p) {
-    const Panel panel = inner[p];
-    const float* pa = a + a_rows * panel.start + row * panel.width;
-    const float* pb = b + panel.start * kVectors * kVector;
+template <int kWidth, int kRows>
+void MultiplyTile(const PanelProduct& product, int64_t a_row, int64_t c_row) {
+  Tile<kRows, kWidth> tile;
+  for (int64_t p = 0; p < product.inner.count(); ++p) {
+    const Panel panel = product.inner[p];
+    const float* a = product.a + product.a_rows * panel.start + a_row * panel.width;
+    const float* b = product.b + panel.start * kWidth;
     if (panel.width == 16) {
-      AddPanel<kRows, kVectors, 16>(tile, pa, panel.valid, pb);
+      AddPanel<16>(tile, a, panel.valid, b);
     } else if (panel.width == 24) {
-      AddPanel<kRows, kVectors, 24>(tile, pa, panel.valid, pb);
+      AddPanel<24>(tile, a, panel.valid, b);
     } else {
-      AddPanel<kRows, kVectors, 8>(tile, pa, panel.valid, pb);
+      AddPanel<8>(tile, a, panel.valid, b);
     }
   }
-#pragma GCC unroll 8
-  for (int i = 0; i < kRows; ++i) {
-#pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) {
-      _mm256_storeu_ps(c + (i * kVectors + v) * kVector, tile.sum[i][v]);
-    }
+  tile.StoreTo(product.c + c_row * kWidth, kWidth, Store::kWrite);
+}
+
+// Computes the last rows, fewer than those of a whole tile.
+template <int kWidth, int kMostRows>
+void MultiplyLastRows(const PanelProduct& product, int64_t a_row, int64_t c_row, int64_t rows) {
+  if constexpr (kMostRows > 0) {
+    if (rows == kMostRows) return MultiplyTile<kWidth, kMostRows>(product, a_row, c_row);
+    MultiplyLastRows<kWidth, kMostRows - 1>(product, a_row, c_row, rows);
   }
 }
 
-// Calls tile.operator()<n>() with n = rows, 1 <= rows <= kMost.
-template <int kMost, typename F>
-inline void WithRows(int64_t rows, F f) {
-  if constexpr (kMost > 1) {
-    if (rows < kMost) return WithRows<kMost - 1>(rows, f);
-  }
-  f.template operator()<kMost>();
+template <int kWidth>
+void MultiplyPanelOf(const PanelProduct& product, int64_t first_row, int64_t rows) {
+  constexpr int kRows = TileRows(kWidth);
+  int64_t r = 0;
+  for (; r + kRows <= rows; r += kRows) MultiplyTile<kWidth, kRows>(product, first_row + r, r);
+  MultiplyLastRows<kWidth, kRows - 1>(product, first_row + r, r, rows - r);
 }
 
-template <int kVectors>
-void MultiplyPanelOf(const Panels& inner, const float* a, int64_t a_rows, int64_t first,
-                     int64_t rows, const float* b, float* c) {
-  constexpr int kRows = TileRows(kVectors);
-  for (int64_t r = 0; r < rows; r += kRows) {
-    WithRows<kRows>(std::min<int64_t>(rows - r, kRows), [&]<int n>() {
-      MultiplyTile<n, kVectors>(inner, a, a_rows, first + r, b, c + r * kVectors * kVector);
-    });
-  }
-}
+// The operands of MultiplyTransposed, from one column of a on.
+struct TransposedProduct {
+  const float* a;
+  int a_width;
+  const float* b;
+  int64_t rows;
+  float* c;
+  int64_t ldc;
+  Store store;
+};
 
 // Computes one tile of c = or += transpose(a) * b: kRows columns of the panel a times the panel b,
 // summed over the rows m of both. Each row is one outer product of kRows neighbouring numbers of a
@@ -121,61 +182,92 @@ void MultiplyPanelOf(const Panels& inner, const float* a, int64_t a_rows, int64_
 // result stays in registers for all rows and is stored once. Multiply-add throughput is the likely
 // bound while the panels come from a cache; with very many rows it is the bandwidth of that cache.
 //
-//            a [rows, a_width]      b [rows, 8 * kVectors]
+//            a [rows, a_width]      b [rows, kWidth]
 //           .----.---.------.      .----------------.
 //        m  |    |###|      |      |################|
 //           '----'---'------'      '----------------'
 //               kRows columns
-template <int kRows, int kVectors>
-void TransposedTile(const float* a, int a_width, const float* b, int64_t rows, float* c,
-                    int64_t ldc, Store store) {
-  Tile<kRows, kVectors> tile;
+template <int kWidth, int kRows>
+void TransposedTile(const TransposedProduct& product) {
+  Tile<kRows, kWidth> tile;
 #pragma GCC unroll 4
-  for (int64_t m = 0; m < rows; ++m) tile.Add(a + m * a_width, 1, b + m * kVectors * kVector);
-#pragma GCC unroll 8
-  for (int i = 0; i < kRows; ++i) {
-#pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) {
-      float* out = c + i * ldc + v * kVector;
-      const Vector sum = tile.sum[i][v];
-      _mm256_storeu_ps(out, store == Store::kAdd ? _mm256_add_ps(_mm256_loadu_ps(out), sum) : sum);
-    }
+  for (int64_t m = 0; m < product.rows; ++m) {
+    tile.Add(product.a + m * product.a_width, 1, product.b + m * kWidth);
+  }
+  tile.StoreTo(product.c, product.ldc, product.store);
+}
+
+template <int kWidth, int kMostRows>
+void TransposedLastColumns(const TransposedProduct& product, int columns) {
+  if constexpr (kMostRows > 0) {
+    if (columns == kMostRows) return TransposedTile<kWidth, kMostRows>(product);
+    TransposedLastColumns<kWidth, kMostRows - 1>(product, columns);
   }
 }
 
-template <int kVectors>
-void MultiplyTransposedOf(const float* a, int a_width, int a_valid, const float* b, int64_t rows,
-                          float* c, int64_t ldc, Store store) {
-  constexpr int kRows = TileRows(kVectors);
-  for (int k = 0; k < a_valid; k += kRows) {
-    WithRows<kRows>(std::min(a_valid - k, kRows), [&]<int n>() {
-      TransposedTile<n, kVectors>(a + k, a_width, b, rows, c + k * ldc, ldc, store);
-    });
+template <int kWidth>
+void MultiplyTransposedOf(TransposedProduct product, int a_valid) {
+  constexpr int kRows = TileRows(kWidth);
+  for (; a_valid >= kRows; a_valid -= kRows) {
+    TransposedTile<kWidth, kRows>(product);
+    product.a += kRows;
+    product.c += kRows * product.ldc;
   }
+  TransposedLastColumns<kWidth, kRows - 1>(product, a_valid);
 }
-
-}  // namespace
 
 void MultiplyPanel(const Panels& inner, const float* a, int64_t a_rows, int64_t first_row,
                    int64_t rows, const float* b, int width, float* c) {
+  const PanelProduct product{inner, a, a_rows, b, c};
   if (width == 16) {
-    MultiplyPanelOf<2>(inner, a, a_rows, first_row, rows, b, c);
+    MultiplyPanelOf<16>(product, first_row, rows);
   } else if (width == 24) {
-    MultiplyPanelOf<3>(inner, a, a_rows, first_row, rows, b, c);
+    MultiplyPanelOf<24>(product, first_row, rows);
   } else {
-    MultiplyPanelOf<1>(inner, a, a_rows, first_row, rows, b, c);
+    MultiplyPanelOf<8>(product, first_row, rows);
   }
 }
 
 void MultiplyTransposed(const float* a, int a_width, int a_valid, const float* b, int b_width,
                         int64_t rows, float* c, int64_t ldc, Store store) {
+  const TransposedProduct product{a, a_width, b, rows, c, ldc, store};
   if (b_width == 16) {
-    MultiplyTransposedOf<2>(a, a_width, a_valid, b, rows, c, ldc, store);
+    MultiplyTransposedOf<16>(product, a_valid);
   } else if (b_width == 24) {
-    MultiplyTransposedOf<3>(a, a_width, a_valid, b, rows, c, ldc, store);
+    MultiplyTransposedOf<24>(product, a_valid);
   } else {
-    MultiplyTransposedOf<1>(a, a_width, a_valid, b, rows, c, ldc, store);
+    MultiplyTransposedOf<8>(product, a_valid);
   }
 }
 
+}  // namespace
+
+// A name that the code below, which is compiled once, can use for each instruction set.
+struct Products {
+  static constexpr auto kMultiplyPanel = &MultiplyPanel;
+  static constexpr auto kMultiplyTransposed = &MultiplyTransposed;
+};
+
+}  // namespace HWY_NAMESPACE
 }  // namespace pushpull
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace pushpull {
+
+void MultiplyPanel(const Panels& inner, const float* a, int64_t a_rows, int64_t first_row,
+                   int64_t rows, const float* b, int width, float* c) {
+  const auto multiply = ChosenCpuIsa() == CpuIsa::kAvx512 ? N_AVX3::Products::kMultiplyPanel
+                                                          : N_AVX2::Products::kMultiplyPanel;
+  multiply(inner, a, a_rows, first_row, rows, b, width, c);
+}
+
+void MultiplyTransposed(const float* a, int a_width, int a_valid, const float* b, int b_width,
+                        int64_t rows, float* c, int64_t ldc, Store store) {
+  const auto multiply = ChosenCpuIsa() == CpuIsa::kAvx512 ? N_AVX3::Products::kMultiplyTransposed
+                                                          : N_AVX2::Products::kMultiplyTransposed;
+  multiply(a, a_width, a_valid, b, b_width, rows, c, ldc, store);
+}
+
+}  // namespace pushpull
+#endif  // HWY_ONCE

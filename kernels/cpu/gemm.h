@@ -1,5 +1,7 @@
-// The two register-tiled matrix products (AVX2, FMA) that all dense operators use. Operands are
-// packed in panels (kernels/cpu/panels.h). Pure functions.
+// The two register-tiled matrix products that all dense operators use, for AVX2 and AVX-512: the
+// one that ChosenCpuIsa() says. Both give the same bits, since each number of the result is one
+// chain of fused multiply-adds in the order of the sum. Operands are packed in panels
+// (kernels/cpu/panels.h). Thread-safe functions that change nothing but c.
 #ifndef PUSHPULL_KERNELS_CPU_GEMM_H_
 #define PUSHPULL_KERNELS_CPU_GEMM_H_
 

@@ -15,6 +15,7 @@
 #include "absl/flags/parse.h"
 #include "absl/strings/str_cat.h"
 
+#include "common/base/cpu_isa.h"
 #include "common/base/thread_pool.h"
 #include "kernels/cpu/fast_operators.h"
 #include "kernels/cpu/gemm.h"
@@ -25,6 +26,7 @@ ABSL_FLAG(int, batch, 64, "images per step");
 ABSL_FLAG(int, size, 32, "height and width of an image");
 ABSL_FLAG(int, classes, 10, "classes");
 ABSL_FLAG(int, threads, 2, "threads");
+ABSL_FLAG(std::string, cpu_isa, "auto", "instruction set: auto (the best one), avx2 or avx512");
 ABSL_FLAG(int, steps, 15, "timed steps; medians are shown");
 ABSL_FLAG(bool, cpu_time, false, "count the calling thread's processor time; use with --threads=1");
 ABSL_FLAG(bool, sgemm, false,
@@ -170,6 +172,12 @@ void PrintSgemm(NowFunction now) {
 }
 
 int Main() {
+  const absl::StatusOr<CpuIsa> isa = ParseCpuIsa(absl::GetFlag(FLAGS_cpu_isa));
+  if (!isa.ok()) {
+    std::fprintf(stderr, "--cpu_isa: %s\n", std::string(isa.status().message()).c_str());
+    return 64;
+  }
+  UseCpuIsa(*isa);
   const NowFunction now = absl::GetFlag(FLAGS_cpu_time) ? ThreadNanoseconds : SteadyNanoseconds;
   ThreadPool pool(absl::GetFlag(FLAGS_threads));
   const double copy_rate = CopyRate(&pool, now), product_rate = ProductRate(&pool, now);

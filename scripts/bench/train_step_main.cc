@@ -19,6 +19,7 @@
 #include "absl/strings/str_split.h"
 
 #include "common/base/status_macros.h"
+#include "common/base/cpu_isa.h"
 #include "common/base/thread_pool.h"
 #include "common/cli/exit_codes.h"
 #include "common/cli/main_support.h"
@@ -34,6 +35,7 @@ ABSL_FLAG(
     "a classifier (mobilenet_v2, mobilenet_v3_large, resnet_v1_50, ...), or ssd_mobilenet_v1 or "
     "ssd_mobilenet_v2 (detectors as TensorFlow's sample configs have them)");
 ABSL_FLAG(int, threads, 2, "CPU threads");
+ABSL_FLAG(std::string, cpu_isa, "auto", "instruction set: auto (the best one), avx2 or avx512");
 ABSL_FLAG(double, width, 1.0, "depth multiplier");
 ABSL_FLAG(int, classes, 1000, "number of classes");
 ABSL_FLAG(int, repeats, 3, "measurements per case; the median is reported");
@@ -255,6 +257,9 @@ absl::Status Run() {
   if (table != "operator" && table != "shape" && table != "none") {
     return UsageError(absl::StrCat("--table is \"", table, "\", expected operator, shape or none"));
   }
+  const absl::StatusOr<CpuIsa> isa = ParseCpuIsa(absl::GetFlag(FLAGS_cpu_isa));
+  if (!isa.ok()) return UsageError(absl::StrCat("--cpu_isa: ", isa.status().message()));
+  UseCpuIsa(*isa);
   if (absl::GetFlag(FLAGS_threads) < 1 || absl::GetFlag(FLAGS_repeats) < 1) {
     return UsageError("--threads and --repeats have to be at least 1");
   }

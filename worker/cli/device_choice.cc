@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
+#include "common/base/cpu_isa.h"
 #include "common/base/status_macros.h"
 #include "common/cli/exit_codes.h"
 #include "kernels/device_selection.h"
@@ -35,6 +36,12 @@ absl::Status OpeningError(const DeviceFlags& flags, const absl::Status& error) {
   }
 }
 
+absl::StatusOr<CpuIsa> CpuIsaOf(const DeviceFlags& flags) {
+  const absl::StatusOr<CpuIsa> isa = ParseCpuIsa(flags.cpu_isa);
+  if (isa.ok()) return isa;
+  return UsageError(absl::StrCat("--cpu_isa=", flags.cpu_isa, ": ", isa.status().message()));
+}
+
 absl::StatusOr<ChosenDevice> ChooseCpu(const DeviceFlags& flags, std::string warning) {
   if (flags.precision == "bf16") {
     return UsageError(absl::StrCat("--precision=bf16 needs a GPU, the CPU computes in fp32 only",
@@ -62,6 +69,7 @@ absl::Status CheckDeviceFlags(const DeviceFlags& flags) {
   }
   const absl::Status library = ParseGpuLibrary(flags.gpu_library).status();
   if (!library.ok()) return UsageError(library.message());
+  PP_RETURN_IF_ERROR(CpuIsaOf(flags).status());
   if (flags.device == "cpu") PP_RETURN_IF_ERROR(ChooseCpu(flags, "").status());
   if (flags.gpu_memory_limit_mb < 0) {
     return UsageError(
@@ -73,6 +81,8 @@ absl::Status CheckDeviceFlags(const DeviceFlags& flags) {
 absl::StatusOr<ChosenDevice> OpenChosenDevice(const DeviceFlags& flags, int index,
                                               const GpuAccess& access) {
   PP_RETURN_IF_ERROR(CheckDeviceFlags(flags));
+  PP_ASSIGN_OR_RETURN(const CpuIsa isa, CpuIsaOf(flags));
+  UseCpuIsa(isa);
   if (flags.device == "cpu") return ChooseCpu(flags, "");
   GpuOptions options;
   options.memory_limit_bytes = flags.gpu_memory_limit_mb << 20;

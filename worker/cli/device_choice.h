@@ -1,5 +1,5 @@
 // Chooses and opens the device that a program computes on, from the flags --device, --gpus,
-// --precision, --gpu_memory_limit_mb and --gpu_library. Thread-safe functions.
+// --precision, --gpu_memory_limit_mb, --gpu_library and --cpu_isa. Thread-safe functions.
 #ifndef PUSHPULL_WORKER_CLI_DEVICE_CHOICE_H_
 #define PUSHPULL_WORKER_CLI_DEVICE_CHOICE_H_
 
@@ -26,6 +26,7 @@ struct DeviceFlags {
   std::string precision;                            // "fp32" or "bf16"; empty: default_precision
   int64_t gpu_memory_limit_mb = 0;                  // for this process; 0: no limit
   std::string gpu_library = "own";                  // "auto", "own" or "vendor"
+  std::string cpu_isa = "auto";                     // as for ParseCpuIsa
   std::string library_choices_file;                 // as in GpuOptions
   Precision default_precision = Precision::kFloat;  // on a GPU; the CPU always computes in fp32
 };
@@ -37,7 +38,7 @@ struct GpuAccess {
 };
 
 struct ChosenDevice {
-  std::unique_ptr<Device> device;  // null: the CPU
+  std::unique_ptr<Device> device;  // null: the CPU, with the instruction set ChosenCpuIsa()
   Precision precision = Precision::kFloat;
   // Why the CPU was chosen although --device=cpu was not given. Empty otherwise.
   std::string warning;
@@ -48,13 +49,13 @@ struct ChosenDevice {
 // flags contradict each other.
 absl::Status CheckDeviceFlags(const DeviceFlags& flags);
 
-// Opens the GPU of process `index`, or chooses the CPU. `index` is the number of the clone in a
+// Opens the GPU of process `index`, or chooses the CPU, and calls UseCpuIsa. `index` is the number of the clone in a
 // worker, and 0 in other programs. If neither --device nor --gpus is given and there is no usable
 // GPU, the result is the CPU with a warning. Blocks as long as access.open does.
 //
 // Errors, by exit code:
 //   64   CheckDeviceFlags fails, or the flags request a GPU or bf16 and there is no such GPU. A
-//        program built without CUDA has no GPU.
+//        program built without CUDA has no GPU. Or --cpu_isa asks for what this CPU lacks.
 //   70   The driver is too old, CUDA does not start, or --gpu_library=vendor finds no library.
 //   201  The GPU does not answer.
 absl::StatusOr<ChosenDevice> OpenChosenDevice(const DeviceFlags& flags, int index,

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
+#include "common/base/cpu_isa.h"
 #include "common/base/thread_pool.h"
 #include "kernels/cpu/fast_operators.h"
 #include "kernels/cpu/reference_operators.h"
@@ -36,6 +37,21 @@ TEST_P(FastConvolution, DoesNotDependOnTheNumberOfThreads) {
   const auto actual = RunCase(GetParam(), MakeFastOperators(&three).get());
   for (size_t i = 0; i < expected.size(); ++i) {
     EXPECT_EQ(expected[i].values, actual[i].values) << GetParam().name << " " << expected[i].name;
+  }
+}
+
+TEST_P(FastConvolution, DoesNotDependOnTheInstructionSet) {
+  ThreadPool pool(2);
+  const auto fast = MakeFastOperators(&pool);
+  const auto best = RunCase(GetParam(), fast.get());
+  for (const CpuIsa isa : AvailableCpuIsas()) {
+    UseCpuIsa(isa);
+    const auto actual = RunCase(GetParam(), fast.get());
+    UseCpuIsa(AvailableCpuIsas().back());
+    for (size_t i = 0; i < best.size(); ++i) {
+      EXPECT_EQ(best[i].values, actual[i].values)
+          << GetParam().name << " " << best[i].name << " with " << CpuIsaName(isa);
+    }
   }
 }
 

@@ -7,6 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "common/base/cpu_isa.h"
 #include "common/cli/exit_codes.h"
 
 namespace pushpull {
@@ -124,6 +125,18 @@ TEST_F(DeviceChoiceTest, PassesTheLibraryOn) {
   ASSERT_TRUE(Open(flags).ok());
   EXPECT_EQ(library_, GpuLibrary::kAuto);
   EXPECT_EQ(choices_file_, "/cache/choices");
+}
+
+TEST_F(DeviceChoiceTest, SetsTheInstructionSet) {
+  DeviceFlags flags = Flags("cpu");
+  flags.cpu_isa = "avx2";
+  ASSERT_TRUE(Open(flags).ok());
+  EXPECT_EQ(ChosenCpuIsa(), CpuIsa::kAvx2);
+  flags.cpu_isa = "auto";
+  ASSERT_TRUE(Open(flags).ok());
+  EXPECT_EQ(ChosenCpuIsa(), AvailableCpuIsas().back());
+  flags.cpu_isa = "mmx";
+  ExpectError(flags, kExitUsage, "--cpu_isa=mmx: expected auto, avx2, avx512");
 }
 
 TEST_F(DeviceChoiceTest, UsesTheCpuWithoutAGpuAndWarns) {

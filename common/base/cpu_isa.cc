@@ -1,0 +1,61 @@
+// Tested by tests/common/base/cpu_isa_test.cc.
+#include "common/base/cpu_isa.h"
+
+#include <atomic>
+#include <string>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "glog/logging.h"
+
+namespace pushpull {
+namespace {
+
+constexpr CpuIsa kAll[] = {CpuIsa::kAvx2, CpuIsa::kAvx512};
+
+bool HasAvx512() {
+  // What Highway's target AVX3 may use (hwy/ops/set_macros-inl.h).
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
+
+std::atomic<CpuIsa>& Chosen() {
+  static std::atomic<CpuIsa> chosen(AvailableCpuIsas().back());
+  return chosen;
+}
+
+}  // namespace
+
+absl::string_view CpuIsaName(CpuIsa isa) { return isa == CpuIsa::kAvx512 ? "avx512" : "avx2"; }
+
+std::vector<CpuIsa> AvailableCpuIsas() {
+  std::vector<CpuIsa> isas = {CpuIsa::kAvx2};
+  if (HasAvx512()) isas.push_back(CpuIsa::kAvx512);
+  return isas;
+}
+
+absl::StatusOr<CpuIsa> ParseCpuIsa(absl::string_view name) {
+  const std::vector<CpuIsa> available = AvailableCpuIsas();
+  if (name == "auto") return available.back();
+  const auto append_name = [](std::string* out, CpuIsa isa) {
+    absl::StrAppend(out, CpuIsaName(isa));
+  };
+  for (const CpuIsa isa : kAll) {
+    if (CpuIsaName(isa) != name) continue;
+    if (absl::c_linear_search(available, isa)) return isa;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "this CPU lacks ", name, "; it has ", absl::StrJoin(available, ", ", append_name)));
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("expected auto, ", absl::StrJoin(kAll, ", ", append_name)));
+}
+
+CpuIsa ChosenCpuIsa() { return Chosen().load(std::memory_order_relaxed); }
+
+void UseCpuIsa(CpuIsa isa) {
+  CHECK(absl::c_linear_search(AvailableCpuIsas(), isa)) << CpuIsaName(isa);
+  Chosen().store(isa);
+}
+
+}  // namespace pushpull

@@ -1,0 +1,32 @@
+// The instruction set that the CPU kernels of this process use. Thread-safe.
+#ifndef PUSHPULL_COMMON_BASE_CPU_ISA_H_
+#define PUSHPULL_COMMON_BASE_CPU_ISA_H_
+
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace pushpull {
+
+enum class CpuIsa { kAvx2, kAvx512 };
+
+// Returns "avx2" or "avx512".
+absl::string_view CpuIsaName(CpuIsa isa);
+
+// Returns the instruction sets that this CPU has and that kernels are compiled for, the best one
+// last. AVX2 is always one of them, since the whole program needs it (common/cli/cpu_check.h).
+std::vector<CpuIsa> AvailableCpuIsas();
+
+// Returns the instruction set with this name, or the best available one for "auto".
+// INVALID_ARGUMENT: there is none with this name. FAILED_PRECONDITION: this CPU lacks it.
+absl::StatusOr<CpuIsa> ParseCpuIsa(absl::string_view name);
+
+// The instruction set that kernels use: the best available one, unless UseCpuIsa has set another.
+CpuIsa ChosenCpuIsa();
+// Sets ChosenCpuIsa() to an available instruction set. No kernel may run at the time.
+void UseCpuIsa(CpuIsa isa);
+
+}  // namespace pushpull
+
+#endif  // PUSHPULL_COMMON_BASE_CPU_ISA_H_

@@ -1,0 +1,47 @@
+#include "common/base/cpu_isa.h"
+
+#include <string>
+
+#include "absl/strings/match.h"
+#include "gtest/gtest.h"
+
+namespace pushpull {
+namespace {
+
+TEST(CpuIsaTest, NamesAreParsed) {
+  for (const CpuIsa isa : AvailableCpuIsas()) {
+    const absl::StatusOr<CpuIsa> parsed = ParseCpuIsa(CpuIsaName(isa));
+    ASSERT_TRUE(parsed.ok()) << parsed.status();
+    EXPECT_EQ(*parsed, isa);
+  }
+  EXPECT_EQ(AvailableCpuIsas().front(), CpuIsa::kAvx2);
+}
+
+TEST(CpuIsaTest, AutoIsTheBestOne) {
+  EXPECT_EQ(ParseCpuIsa("auto").value(), AvailableCpuIsas().back());
+}
+
+TEST(CpuIsaTest, AnUnknownNameIsRefused) {
+  for (const char* name : {"", "AVX2", "avx", "neon"}) {
+    const absl::Status status = ParseCpuIsa(name).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << name << ": " << status;
+    EXPECT_EQ(status.message(), "expected auto, avx2, avx512");
+  }
+}
+
+TEST(CpuIsaTest, OneThatTheCpuLacksIsRefused) {
+  if (AvailableCpuIsas().size() > 1) GTEST_SKIP() << "this CPU has them all";
+  const absl::Status status = ParseCpuIsa("avx512").status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+  EXPECT_EQ(status.message(), "this CPU lacks avx512; it has avx2");
+}
+
+TEST(CpuIsaTest, TheOneInUseIsTheChosenOne) {
+  for (const CpuIsa isa : AvailableCpuIsas()) {
+    UseCpuIsa(isa);
+    EXPECT_EQ(ChosenCpuIsa(), isa);
+  }
+}
+
+}  // namespace
+}  // namespace pushpull
