@@ -51,9 +51,10 @@ ABSL_FLAG(std::string, device, "",
 ABSL_FLAG(std::string, precision, "fp32", "precision of activations: fp32, or bf16 on a GPU");
 ABSL_FLAG(int64_t, gpu_memory_limit_mb, 0,
           "how much GPU memory this process may use, in MiB; 0: no limit");
-ABSL_FLAG(std::string, cpu_isa, "auto",
-          "instruction set of the CPU kernels: auto (the best that this CPU has), avx2 or avx512; the "
-          "results have the same bits with each");
+ABSL_FLAG(
+    std::string, cpu_isa, "auto",
+    "instruction set of the CPU kernels: auto (the best that this CPU has), avx2 or avx512; the "
+    "results have the same bits with each");
 ABSL_FLAG(int, threads, 0, "CPU threads; 0: one per core");
 ABSL_FLAG(std::string, data_dir, "", "prepended to relative input paths in the config");
 ABSL_FLAG(int, wait_secs, 600,

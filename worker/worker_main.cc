@@ -90,9 +90,10 @@ ABSL_FLAG(
     "they are installed and faster; measured once per GPU, driver and version and kept in "
     "~/.cache/pushpull/gpu_choices. vendor: the libraries wherever they can. The last bits of "
     "a training depend on who computes");
-ABSL_FLAG(std::string, cpu_isa, "auto",
-          "Instruction set of the CPU kernels: auto (the best that this CPU has), avx2 or avx512. The "
-          "results have the same bits with each");
+ABSL_FLAG(
+    std::string, cpu_isa, "auto",
+    "Instruction set of the CPU kernels: auto (the best that this CPU has), avx2 or avx512. The "
+    "results have the same bits with each");
 ABSL_FLAG(bool, show_gpus, false,
           "Show utilisation and memory use of the GPUs of --gpus in the progress line");
 ABSL_FLAG(int, threads, 0,

@@ -18,8 +18,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 
-#include "common/base/status_macros.h"
 #include "common/base/cpu_isa.h"
+#include "common/base/status_macros.h"
 #include "common/base/thread_pool.h"
 #include "common/cli/exit_codes.h"
 #include "common/cli/main_support.h"

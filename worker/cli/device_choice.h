@@ -49,9 +49,9 @@ struct ChosenDevice {
 // flags contradict each other.
 absl::Status CheckDeviceFlags(const DeviceFlags& flags);
 
-// Opens the GPU of process `index`, or chooses the CPU, and calls UseCpuIsa. `index` is the number of the clone in a
-// worker, and 0 in other programs. If neither --device nor --gpus is given and there is no usable
-// GPU, the result is the CPU with a warning. Blocks as long as access.open does.
+// Opens the GPU of process `index`, or chooses the CPU, and calls UseCpuIsa. `index` is the number
+// of the clone in a worker, and 0 in other programs. If neither --device nor --gpus is given and
+// there is no usable GPU, the result is the CPU with a warning. Blocks as long as access.open does.
 //
 // Errors, by exit code:
 //   64   CheckDeviceFlags fails, or the flags request a GPU or bf16 and there is no such GPU. A
