@@ -8,7 +8,7 @@
 #include "kernels/cpu/panels.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "kernels/cpu/gemm.cc"  // NOLINT(bugprone-suspicious-include)
+#define HWY_TARGET_INCLUDE "kernels/cpu/gemm.cc"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 
@@ -241,13 +241,6 @@ void MultiplyTransposed(const float* a, int a_width, int a_valid, const float* b
 }
 
 }  // namespace
-
-// A name that the code below, which is compiled once, can use for each instruction set.
-struct Products {
-  static constexpr auto kMultiplyPanel = &MultiplyPanel;
-  static constexpr auto kMultiplyTransposed = &MultiplyTransposed;
-};
-
 }  // namespace HWY_NAMESPACE
 }  // namespace pushpull
 HWY_AFTER_NAMESPACE();
@@ -257,16 +250,14 @@ namespace pushpull {
 
 void MultiplyPanel(const Panels& inner, const float* a, int64_t a_rows, int64_t first_row,
                    int64_t rows, const float* b, int width, float* c) {
-  const auto multiply = ChosenCpuIsa() == CpuIsa::kAvx512 ? N_AVX3::Products::kMultiplyPanel
-                                                          : N_AVX2::Products::kMultiplyPanel;
-  multiply(inner, a, a_rows, first_row, rows, b, width, c);
+  ForChosenCpuIsa(N_AVX2::MultiplyPanel, N_AVX3::MultiplyPanel)(inner, a, a_rows, first_row, rows,
+                                                                b, width, c);
 }
 
 void MultiplyTransposed(const float* a, int a_width, int a_valid, const float* b, int b_width,
                         int64_t rows, float* c, int64_t ldc, Store store) {
-  const auto multiply = ChosenCpuIsa() == CpuIsa::kAvx512 ? N_AVX3::Products::kMultiplyTransposed
-                                                          : N_AVX2::Products::kMultiplyTransposed;
-  multiply(a, a_width, a_valid, b, b_width, rows, c, ldc, store);
+  ForChosenCpuIsa(N_AVX2::MultiplyTransposed, N_AVX3::MultiplyTransposed)(
+      a, a_width, a_valid, b, b_width, rows, c, ldc, store);
 }
 
 }  // namespace pushpull
