@@ -27,6 +27,12 @@ CpuIsa ChosenCpuIsa();
 // Sets ChosenCpuIsa() to an available instruction set. No kernel may run at the time.
 void UseCpuIsa(CpuIsa isa);
 
+// Returns the function that ChosenCpuIsa() selects, of one that is compiled for each.
+template <typename Function>
+Function* ForChosenCpuIsa(Function* avx2, Function* avx512) {
+  return ChosenCpuIsa() == CpuIsa::kAvx512 ? avx512 : avx2;
+}
+
 }  // namespace pushpull
 
 #endif  // PUSHPULL_COMMON_BASE_CPU_ISA_H_

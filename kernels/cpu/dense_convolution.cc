@@ -81,22 +81,6 @@ struct BackwardPlan {
   float* scratch;
 };
 
-// Sums dy over all rows into dbias. It runs on the calling thread, since layers with a bias have
-// small outputs. One vector of channels at a time goes down all rows.
-void SumColumns(const Shape& shape, const OutputGradient<float>& dy,
-                const GradientCoefficients& coefficients, float* dbias) {
-  std::fill(dbias, dbias + shape.c, 0.0f);
-  WithGradientLoad(dy, coefficients, [&](const auto& load) {
-    ForEachVector(0, shape.c, [&](int64_t c, auto lanes) {
-      const auto channel = load.At(c);
-      Vector sum = _mm256_setzero_ps();
-      for (int64_t r = 0; r < shape.rows(); ++r)
-        sum = _mm256_add_ps(sum, channel(lanes, r * shape.c + c));
-      lanes.Store(dbias + c, sum);
-    });
-  });
-}
-
 // Both gradients of a pointwise convolution. dy is computed and packed once and used for both while
 // it is in the cache.
 void PointwiseBackward(const BackwardPlan& plan, const Lazy<float>& x, const WeightOperand& weights,
@@ -186,7 +170,7 @@ void DenseBackward(const ConvolutionShape& shape, const Lazy<float>& x, const fl
   const BackwardPlan plan(shape, pool->num_threads(), &arena);
   if (x.batch_norm != nullptr) plan.coefficients.Compute(*x.batch_norm, shape.in.c);
   if (dy.batch_norm != nullptr) plan.gradient_coefficients.Compute(shape.out(), dy);
-  if (dbias != nullptr) SumColumns(shape.out(), dy, plan.gradient_coefficients, dbias);
+  if (dbias != nullptr) SumGradient(shape.out(), dy, plan.gradient_coefficients, dbias);
   const WeightOperand operand{weights, Taps(shape), shape.in.c, shape.out_channels,
                               WeightOperand::Role::kTransposed};
   const BackwardFinisher finisher(x, plan.coefficients, dx, plan.sums);

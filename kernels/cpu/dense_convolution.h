@@ -1,4 +1,4 @@
-// Dense convolutions of any kernel size as matrix products (AVX2). A 1x1 convolution of stride 1
+// Dense convolutions of any kernel size as matrix products. A 1x1 convolution of stride 1
 // reads its input in place; any other gathers the input pixels under the kernel into one row per
 // output pixel (im2col). Each call blocks until its outputs are written.
 #ifndef PUSHPULL_KERNELS_CPU_DENSE_CONVOLUTION_H_

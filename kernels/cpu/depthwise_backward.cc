@@ -1,48 +1,26 @@
 // Tested by tests/kernels/cpu/fast_convolution_test.cc.
+// foreach_target.h includes this file again for each instruction set better than that of the build.
 #include <algorithm>
 
+#include "common/base/cpu_isa.h"
 #include "kernels/cpu/depthwise_convolution.h"
+#include "kernels/cpu/depthwise_plan.h"
 #include "kernels/cpu/depthwise_tiling.h"
+#include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/tile_finisher.h"
 
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/depthwise_backward.cc"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+// These come after foreach_target.h, because they are compiled for each instruction set as well.
+#include "kernels/cpu/depthwise_band.h"
+#include "kernels/cpu/vector_loads.h"
+
+HWY_BEFORE_NAMESPACE();
 namespace pushpull {
-
+namespace HWY_NAMESPACE {
 namespace {
-
-struct BackwardPlan {
-  BackwardPlan(const ConvolutionShape& shape, int threads, Arena* arena)
-      : tiling(shape),
-        out_rows((tiling.band_rows + shape.kernel - 2) / shape.stride + 2),
-        left((std::max(shape.kernel - 1 - shape.padding.left, 0) + shape.stride - 1) /
-             shape.stride),
-        columns(left +
-                std::max(shape.out_w(), (shape.in.w - 1 + shape.padding.left) / shape.stride + 1)),
-        coefficients(shape.in.c, arena),
-        gradient_coefficients(shape.in.c, arena),
-        sums(tiling.groups, shape.in.c, arena),
-        padded_channels(PaddedChannels(shape.in.c)),
-        partial_floats(int64_t{shape.kernel} * shape.kernel * padded_channels),
-        partial(arena->Floats(tiling.groups * partial_floats)),
-        x_floats(tiling.band_rows * shape.in.w * tiling.slab),
-        dy_floats(out_rows * columns * tiling.slab),
-        thread_floats(x_floats + dy_floats + shape.in.w * tiling.slab),
-        scratch(arena->Floats(threads * thread_floats)) {}
-
-  DepthwiseTiling tiling;
-  int64_t out_rows;  // the most output rows that the input rows of a band reach
-  int64_t left;      // zero columns at the left of a band of dy
-  int64_t columns;   // of a band of dy, with its zero columns
-  LazyCoefficients coefficients;
-  GradientCoefficients gradient_coefficients;
-  BlockSums sums;  // one block for each group of samples
-  int64_t padded_channels;
-  int64_t partial_floats;
-  float* partial;  // dweights of each group: [groups, kernel * kernel, padded channels]
-  int64_t x_floats;
-  int64_t dy_floats;
-  int64_t thread_floats;
-  float* scratch;  // for each thread, a band of x, a band of dy and a row of dx
-};
 
 // Describes the columns of one phase in one input row. A phase consists of every `stride`-th
 // column: those that meet the same taps of the kernel. At stride 2 and 3 x 3 taps, phase 0 meets
@@ -63,7 +41,7 @@ struct PhaseJob {
   int64_t count;  // columns
 };
 
-// Computes the input gradient of one phase for one vector of eight channels: for each column, the
+// Computes the input gradient of one phase for one vector of channels: for each column, the
 // sum over the taps of weight * dy. The up to nine weight vectors stay in registers; dy comes from
 // the band in the L2 cache, or from the L1 cache where columns share an output pixel. With 3 x 3
 // taps a column costs nine loads and nine multiply-adds into one sum; the sums of different columns
@@ -77,40 +55,40 @@ void InputVector(const PhaseJob& job, int64_t c, Lanes lanes) {
     for (int j = 0; j < kColumns; ++j) weights[i][j] = lanes.Load(job.weights[i] + j * job.tap + c);
   }
   for (int64_t w = 0; w < job.count; ++w) {
-    Vector dx = _mm256_setzero_ps();
+    Vector dx = Zero();
 #pragma GCC unroll 7
     for (int i = 0; i < kRows; ++i) {
       const float* dy = job.dy[i] + w * job.slab + c;
 #pragma GCC unroll 7
       for (int j = 0; j < kColumns; ++j) {
-        dx = _mm256_fmadd_ps(_mm256_loadu_ps(dy - j * job.slab), weights[i][j], dx);
+        dx = hn::MulAdd(LoadWhole(dy - j * job.slab), weights[i][j], dx);
       }
     }
-    _mm256_storeu_ps(job.dx + w * job.next + c, dx);
+    lanes.StorePadded(job.dx + w * job.next + c, dx);
   }
 }
 
-// Adds the weight gradients of one phase for one vector of eight channels: for each tap, the sum
+// Adds the weight gradients of one phase for one vector of channels: for each tap, the sum
 // over the columns of x * dy. Here the up to nine sums stay in registers and x is loaded once per
 // column. With 3 x 3 taps a column costs ten loads and nine multiply-adds into nine independent
 // sums, so again two loads per cycle are the likely bound. It is a separate loop from InputVector
-// because nine sums and nine weights do not fit in 16 registers.
-template <int kRows, int kColumns>
-void WeightVector(const PhaseJob& job, int64_t c) {
+// because nine sums and nine weights do not fit in the 16 registers of AVX2.
+template <int kRows, int kColumns, typename Lanes>
+void WeightVector(const PhaseJob& job, int64_t c, Lanes lanes) {
   Vector sum[kRows + 1][kColumns];
 #pragma GCC unroll 7
   for (int i = 0; i < kRows; ++i) {
 #pragma GCC unroll 7
-    for (int j = 0; j < kColumns; ++j) sum[i][j] = _mm256_setzero_ps();
+    for (int j = 0; j < kColumns; ++j) sum[i][j] = Zero();
   }
   for (int64_t w = 0; w < job.count; ++w) {
-    const Vector x = _mm256_loadu_ps(job.x + w * job.next + c);
+    const Vector x = LoadWhole(job.x + w * job.next + c);
 #pragma GCC unroll 7
     for (int i = 0; i < kRows; ++i) {
       const float* dy = job.dy[i] + w * job.slab + c;
 #pragma GCC unroll 7
       for (int j = 0; j < kColumns; ++j) {
-        sum[i][j] = _mm256_fmadd_ps(_mm256_loadu_ps(dy - j * job.slab), x, sum[i][j]);
+        sum[i][j] = hn::MulAdd(LoadWhole(dy - j * job.slab), x, sum[i][j]);
       }
     }
   }
@@ -119,7 +97,7 @@ void WeightVector(const PhaseJob& job, int64_t c) {
 #pragma GCC unroll 7
     for (int j = 0; j < kColumns; ++j) {
       float* out = job.dweights[i] + j * job.dweights_tap + c;
-      _mm256_storeu_ps(out, _mm256_add_ps(_mm256_loadu_ps(out), sum[i][j]));
+      lanes.StorePadded(out, hn::Add(lanes.LoadPadded(out), sum[i][j]));
     }
   }
 }
@@ -127,8 +105,8 @@ void WeightVector(const PhaseJob& job, int64_t c) {
 // Computes the gradient of one input row into the row buffer and adds the row's part to dweights.
 class RowBackward {
  public:
-  RowBackward(const ConvolutionShape& shape, const BackwardPlan& plan, const float* weights,
-              float* dweights, int64_t channels, bool wants_input)
+  RowBackward(const ConvolutionShape& shape, const DepthwiseBackwardPlan& plan,
+              const float* weights, float* dweights, int64_t channels, bool wants_input)
       : shape_(shape),
         plan_(plan),
         weights_(weights),
@@ -171,16 +149,16 @@ class RowBackward {
 
  private:
   void RunPhase(const PhaseJob& job, int rows, int columns) const {
-    WithTaps(rows, columns, [&]<int kRows, int kColumns>() {
-      ForEachVector(0, channels_, [&](int64_t c, auto lanes) {
-        WeightVector<kRows, kColumns>(job, c);
+    WithTaps(rows, columns, [&]<int kRows, int kColumns>() HWY_ATTR {
+      ForEachVector(0, channels_, [&](int64_t c, auto lanes) HWY_ATTR {
+        WeightVector<kRows, kColumns>(job, c, lanes);
         if (wants_input_) InputVector<kRows, kColumns>(job, c, lanes);
       });
     });
   }
 
   const ConvolutionShape& shape_;
-  const BackwardPlan& plan_;
+  const DepthwiseBackwardPlan& plan_;
   const float* weights_;
   float* dweights_;
   const int64_t channels_;
@@ -190,9 +168,9 @@ class RowBackward {
 // Computes the gradients of one task, band by band. `finisher` is null if no input gradient is
 // wanted.
 template <typename ValueLoader, typename GradientLoader>
-void RunTask(const ConvolutionShape& shape, const BackwardPlan& plan, const ValueLoader& value,
-             const GradientLoader& gradient, const float* weights, const BackwardFinisher* finisher,
-             int64_t task, int thread) {
+void RunTask(const ConvolutionShape& shape, const DepthwiseBackwardPlan& plan,
+             const ValueLoader& value, const GradientLoader& gradient, const float* weights,
+             const BackwardFinisher* finisher, int64_t task, int thread) {
   const DepthwiseTiling& tiling = plan.tiling;
   const Shape in = shape.in, out = shape.out();
   const int64_t slab = tiling.slab, c0 = tiling.FirstChannel(task),
@@ -230,25 +208,29 @@ void RunTask(const ConvolutionShape& shape, const BackwardPlan& plan, const Valu
   }
 }
 
-// Adds the weight gradients of all groups, in order.
-void AddUpWeights(const ConvolutionShape& shape, const BackwardPlan& plan, float* dweights) {
-  for (int64_t tap = 0; tap < int64_t{shape.kernel} * shape.kernel; ++tap) {
-    ForEachVector(0, shape.in.c, [&](int64_t c, auto lanes) {
-      const float* from = plan.partial + tap * plan.padded_channels + c;
-      Vector sum = _mm256_loadu_ps(from);
-      for (int64_t g = 1; g < plan.tiling.groups; ++g) {
-        sum = _mm256_add_ps(sum, _mm256_loadu_ps(from + g * plan.partial_floats));
-      }
-      lanes.Store(dweights + tap * shape.in.c + c, sum);
+void RunTasks(const ConvolutionShape& shape, const DepthwiseBackwardPlan& plan,
+              const Lazy<float>& x, const float* weights, const OutputGradient<float>& dy,
+              const BackwardFinisher* finisher, ThreadPool* pool) {
+  WithValueLoad(x, plan.coefficients, [&](const auto& value) HWY_ATTR {
+    WithGradientLoad(dy, plan.gradient_coefficients, [&](const auto& gradient) HWY_ATTR {
+      pool->ParallelFor(plan.tiling.tasks(), [&](int64_t task, int thread) HWY_ATTR {
+        RunTask(shape, plan, value, gradient, weights, finisher, task, thread);
+      });
     });
-  }
+  });
 }
 
 }  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace pushpull
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace pushpull {
 
 int64_t DepthwiseBackwardWorkspaceBytes(const ConvolutionShape& shape, int threads) {
   Arena arena;
-  BackwardPlan(shape, threads, &arena);
+  DepthwiseBackwardPlan(shape, threads, &arena);
   return arena.used_bytes();
 }
 
@@ -257,22 +239,21 @@ void DepthwiseBackward(const ConvolutionShape& shape, const Lazy<float>& x, cons
                        const InputGradient<float>& dx, const Workspace& workspace,
                        ThreadPool* pool) {
   Arena arena(workspace);
-  const BackwardPlan plan(shape, pool->num_threads(), &arena);
+  const DepthwiseBackwardPlan plan(shape, pool->num_threads(), &arena);
   if (x.batch_norm != nullptr) plan.coefficients.Compute(*x.batch_norm, shape.in.c);
   if (dy.batch_norm != nullptr) plan.gradient_coefficients.Compute(shape.out(), dy);
   const BackwardFinisher finisher(x, plan.coefficients, dx, plan.sums);
   const BackwardFinisher* wanted = dx.dz != nullptr ? &finisher : nullptr;
-  WithValueLoad(x, plan.coefficients, [&](const auto& value) {
-    WithGradientLoad(dy, plan.gradient_coefficients, [&](const auto& gradient) {
-      pool->ParallelFor(plan.tiling.tasks(), [&](int64_t task, int thread) {
-        RunTask(shape, plan, value, gradient, weights, wanted, task, thread);
-      });
-    });
-  });
-  AddUpWeights(shape, plan, dweights);
+  ForChosenCpuIsa(N_AVX2::RunTasks, N_AVX3::RunTasks)(shape, plan, x, weights, dy, wanted, pool);
+  // Adds the weight gradients of all groups, in order.
+  for (int64_t tap = 0; tap < int64_t{shape.kernel} * shape.kernel; ++tap) {
+    AddRows(plan.partial + tap * plan.padded_channels, plan.tiling.groups, plan.partial_floats,
+            shape.in.c, dweights + tap * shape.in.c);
+  }
   if (wanted != nullptr && x.batch_norm != nullptr) {
     CombineGradients(plan.sums, *x.batch_norm, shape.in.c, dx, pool);
   }
 }
 
 }  // namespace pushpull
+#endif  // HWY_ONCE

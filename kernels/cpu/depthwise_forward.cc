@@ -1,34 +1,24 @@
 // Tested by tests/kernels/cpu/fast_convolution_test.cc.
+// foreach_target.h includes this file again for each instruction set better than that of the build.
 #include <algorithm>
 
+#include "common/base/cpu_isa.h"
 #include "kernels/cpu/depthwise_convolution.h"
+#include "kernels/cpu/depthwise_plan.h"
 #include "kernels/cpu/depthwise_tiling.h"
 
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/depthwise_forward.cc"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+// These come after foreach_target.h, because they are compiled for each instruction set as well.
+#include "kernels/cpu/depthwise_band.h"
+#include "kernels/cpu/vector_loads.h"
+
+HWY_BEFORE_NAMESPACE();
 namespace pushpull {
-
+namespace HWY_NAMESPACE {
 namespace {
-
-struct ForwardPlan {
-  ForwardPlan(const ConvolutionShape& shape, int threads, Arena* arena)
-      : tiling(shape),
-        in_rows((tiling.band_rows - 1) * shape.stride + shape.kernel),
-        columns(std::max((shape.out_w() - 1) * shape.stride + shape.kernel,
-                         shape.padding.left + shape.in.w)),
-        coefficients(shape.in.c, arena),
-        sums(tiling.groups, shape.in.c, arena),
-        band_floats(in_rows * columns * tiling.slab),
-        thread_floats(band_floats + tiling.slab),
-        scratch(arena->Floats(threads * thread_floats)) {}
-
-  DepthwiseTiling tiling;
-  int64_t in_rows;  // the input rows that the output rows of a band read
-  int64_t columns;  // of a band, with its zero columns
-  LazyCoefficients coefficients;
-  BlockSums sums;  // one block for each group of samples
-  int64_t band_floats;
-  int64_t thread_floats;
-  float* scratch;  // for each thread, a band and the origin of the sums
-};
 
 // Describes one output row: y is the sum over the taps. The deviations of y from `origin` are added
 // to `sum`, and their squares to `squares`.
@@ -48,17 +38,17 @@ struct RowJob {
   float* squares;
 };
 
-// Computes one output row for one vector of eight channels. The up to nine weight vectors stay in
+// Computes one output row for one vector of channels. The up to nine weight vectors stay in
 // registers, as do the sums of deviations and squares; y is summed in one more register. For each
 // pixel the kernel's taps are loaded from the band, which is in the L2 cache; neighbouring pixels
 // share taps, which then come from the L1 cache. With 3 x 3 taps a pixel costs nine loads and nine
 // multiply-adds, plus a store and three operations for the sums: the load ports and the store of y
-// to memory are the likely bounds. The 25 weights of 5 x 5 taps do not fit in 16 registers, so some
-// are loaded again for each pixel.
+// to memory are the likely bounds. The 25 weights of 5 x 5 taps fit in the 32 registers of
+// AVX-512, but not in the 16 of AVX2, where some are loaded again for each pixel.
 //
 //    band       w * x_next
 //    tap row 0  ....[0][1][2]....      y[w] = sum of weights[i][j] * band[i][w + j]
-//    tap row 1  ....[0][1][2]....      each [ ] is a vector of 8 channels, slab floats apart
+//    tap row 1  ....[0][1][2]....      each [ ] is a vector of channels, slab floats apart
 //    tap row 2  ....[0][1][2]....
 template <int kRows, int kColumns, typename Lanes>
 void RunVector(const RowJob& job, int64_t c, Lanes lanes) {
@@ -70,39 +60,39 @@ void RunVector(const RowJob& job, int64_t c, Lanes lanes) {
       weights[i][j] = lanes.Load(job.weights + (i * job.kernel + j) * job.channels + c);
     }
   }
-  const Vector origin =
-      job.origin != nullptr ? _mm256_loadu_ps(job.origin + c) : _mm256_setzero_ps();
-  Vector sum = _mm256_setzero_ps(), squares = _mm256_setzero_ps();
+  const Vector origin = job.origin != nullptr ? lanes.LoadPadded(job.origin + c) : Zero();
+  Vector sum = Zero(), squares = Zero();
   for (int64_t w = 0; w < job.pixels; ++w) {
-    Vector y = _mm256_setzero_ps();
+    Vector y = Zero();
 #pragma GCC unroll 7
     for (int i = 0; i < kRows; ++i) {
       const float* x = job.x + i * job.x_row + w * job.x_next + c;
 #pragma GCC unroll 7
       for (int j = 0; j < kColumns; ++j) {
-        y = _mm256_fmadd_ps(_mm256_loadu_ps(x + j * job.slab), weights[i][j], y);
+        y = hn::MulAdd(LoadWhole(x + j * job.slab), weights[i][j], y);
       }
     }
     lanes.Store(job.y + w * job.channels + c, y);
-    const Vector d = _mm256_sub_ps(y, origin);
-    sum = _mm256_add_ps(sum, d);
-    squares = _mm256_fmadd_ps(d, d, squares);
+    const Vector d = hn::Sub(y, origin);
+    sum = hn::Add(sum, d);
+    squares = hn::MulAdd(d, d, squares);
   }
   if (job.origin == nullptr) return;
-  _mm256_storeu_ps(job.sum + c, _mm256_add_ps(_mm256_loadu_ps(job.sum + c), sum));
-  _mm256_storeu_ps(job.squares + c, _mm256_add_ps(_mm256_loadu_ps(job.squares + c), squares));
+  lanes.StorePadded(job.sum + c, hn::Add(lanes.LoadPadded(job.sum + c), sum));
+  lanes.StorePadded(job.squares + c, hn::Add(lanes.LoadPadded(job.squares + c), squares));
 }
 
 void RunRow(const RowJob& job, int tap_rows, int64_t channels) {
-  WithTaps(tap_rows, static_cast<int>(job.kernel), [&]<int kRows, int kColumns>() {
-    ForEachVector(0, channels,
-                  [&](int64_t c, auto lanes) { RunVector<kRows, kColumns>(job, c, lanes); });
+  WithTaps(tap_rows, static_cast<int>(job.kernel), [&]<int kRows, int kColumns>() HWY_ATTR {
+    ForEachVector(0, channels, [&](int64_t c, auto lanes) HWY_ATTR {
+      RunVector<kRows, kColumns>(job, c, lanes);
+    });
   });
 }
 
 // Computes the output of one task, band by band, and its block of the sums.
 template <typename Load>
-void RunTask(const ConvolutionShape& shape, const ForwardPlan& plan, const Load& load,
+void RunTask(const ConvolutionShape& shape, const DepthwiseForwardPlan& plan, const Load& load,
              const float* weights, float* y, int64_t task, int thread) {
   const DepthwiseTiling& tiling = plan.tiling;
   const Shape out = shape.out();
@@ -168,11 +158,26 @@ void RunTask(const ConvolutionShape& shape, const ForwardPlan& plan, const Load&
   }
 }
 
+void RunTasks(const ConvolutionShape& shape, const DepthwiseForwardPlan& plan, const Lazy<float>& x,
+              const float* weights, float* y, ThreadPool* pool) {
+  WithValueLoad(x, plan.coefficients, [&](const auto& load) HWY_ATTR {
+    pool->ParallelFor(plan.tiling.tasks(), [&](int64_t task, int thread) HWY_ATTR {
+      RunTask(shape, plan, load, weights, y, task, thread);
+    });
+  });
+}
+
 }  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace pushpull
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace pushpull {
 
 int64_t DepthwiseForwardWorkspaceBytes(const ConvolutionShape& shape, int threads) {
   Arena arena;
-  ForwardPlan(shape, threads, &arena);
+  DepthwiseForwardPlan(shape, threads, &arena);
   return arena.used_bytes();
 }
 
@@ -180,13 +185,9 @@ void DepthwiseForward(const ConvolutionShape& shape, const Lazy<float>& x, const
                       float* y, const StatisticsOut<float>& statistics, const Workspace& workspace,
                       ThreadPool* pool) {
   Arena arena(workspace);
-  const ForwardPlan plan(shape, pool->num_threads(), &arena);
+  const DepthwiseForwardPlan plan(shape, pool->num_threads(), &arena);
   if (x.batch_norm != nullptr) plan.coefficients.Compute(*x.batch_norm, shape.in.c);
-  WithValueLoad(x, plan.coefficients, [&](const auto& load) {
-    pool->ParallelFor(plan.tiling.tasks(), [&](int64_t task, int thread) {
-      RunTask(shape, plan, load, weights, y, task, thread);
-    });
-  });
+  ForChosenCpuIsa(N_AVX2::RunTasks, N_AVX3::RunTasks)(shape, plan, x, weights, y, pool);
   if (statistics.mean == nullptr) return;
   const Shape out = shape.out();
   CombineStatistics(plan.sums, plan.tiling.group_samples * out.h * out.w, out.rows(), out.c,
@@ -194,3 +195,4 @@ void DepthwiseForward(const ConvolutionShape& shape, const Lazy<float>& x, const
 }
 
 }  // namespace pushpull
+#endif  // HWY_ONCE

@@ -1,6 +1,10 @@
 // Tested by tests/kernels/cpu/fast_convolution_test.cc.
 #include "kernels/cpu/depthwise_tiling.h"
 
+#include <algorithm>
+
+#include "kernels/cpu/channel_coefficients.h"
+
 namespace pushpull {
 
 namespace {

@@ -1,13 +1,23 @@
 // Tested by tests/kernels/cpu/gradient_test.cc.
 // Tested by tests/kernels/cpu/operators_test.cc.
+// foreach_target.h includes this file again for each instruction set better than that of the build.
 #include "kernels/cpu/elementwise.h"
 
 #include <algorithm>
 
+#include "common/base/cpu_isa.h"
 #include "kernels/cpu/tile_finisher.h"
 
-namespace pushpull {
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/elementwise.cc"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+// This comes after foreach_target.h, because it is compiled for each instruction set as well.
+#include "kernels/cpu/vector_loads.h"
 
+HWY_BEFORE_NAMESPACE();
+namespace pushpull {
+namespace HWY_NAMESPACE {
 namespace {
 
 constexpr int64_t kTaskFloats = 32 << 10;
@@ -19,13 +29,13 @@ constexpr int64_t kTaskFloats = 32 << 10;
 template <typename Load>
 void StoreRows(const Shape& shape, const Load& load, float* out, ThreadPool* pool) {
   const int64_t per_task = std::max<int64_t>(8, kTaskFloats / shape.c);
-  pool->ParallelFor((shape.rows() + per_task - 1) / per_task, [&](int64_t task) {
+  pool->ParallelFor((shape.rows() + per_task - 1) / per_task, [&](int64_t task) HWY_ATTR {
     const int64_t end = std::min(shape.rows(), (task + 1) * per_task);
     constexpr int64_t kGroup = 8;
     for (int64_t r0 = task * per_task; r0 < end; r0 += kGroup) {
       const int64_t r1 = std::min(r0 + kGroup, end);
-      ForEachVector(0, shape.c, [&](int64_t c, auto lanes) {
-        const auto channel = load.At(c);
+      ForEachVector(0, shape.c, [&](int64_t c, auto lanes) HWY_ATTR {
+        const auto channel = load.At(lanes, c);
         for (int64_t r = r0; r < r1; ++r) {
           lanes.Store(out + r * shape.c + c, channel(lanes, r * shape.c + c));
         }
@@ -33,16 +43,6 @@ void StoreRows(const Shape& shape, const Load& load, float* out, ThreadPool* poo
     }
   });
 }
-
-struct PoolPlan {
-  PoolPlan(const Shape& shape, Arena* arena)
-      : coefficients(shape.c, arena),
-        sums(shape.n, shape.c, arena),
-        rows(arena->Floats(shape.n * PaddedChannels(shape.c))) {}
-  LazyCoefficients coefficients;
-  BlockSums sums;
-  float* rows;  // per sample, the gradient that each of its pixels receives
-};
 
 int64_t SamplesPerTask(const Shape& shape) {
   return std::max<int64_t>(1, kTaskFloats / (shape.h * shape.w * shape.c));
@@ -59,16 +59,113 @@ void ForEachSample(const Shape& shape, ThreadPool* pool, F f) {
   });
 }
 
-}  // namespace
-
 void ApplyValue(const Lazy<float>& x, const LazyCoefficients& coefficients, float* out,
                 ThreadPool* pool) {
-  WithValueLoad(x, coefficients, [&](const auto& load) { StoreRows(x.shape, load, out, pool); });
+  WithValueLoad(x, coefficients,
+                [&](const auto& load) HWY_ATTR { StoreRows(x.shape, load, out, pool); });
 }
 
 void ApplyGradient(const Shape& shape, const OutputGradient<float>& dy,
                    const GradientCoefficients& coefficients, float* out, ThreadPool* pool) {
-  WithGradientLoad(dy, coefficients, [&](const auto& load) { StoreRows(shape, load, out, pool); });
+  WithGradientLoad(dy, coefficients,
+                   [&](const auto& load) HWY_ATTR { StoreRows(shape, load, out, pool); });
+}
+
+void PoolForward(const Lazy<float>& x, const LazyCoefficients& coefficients, float* y,
+                 ThreadPool* pool) {
+  const int64_t pixels = x.shape.h * x.shape.w, channels = x.shape.c;
+  const Vector factor = hn::Set(Tag(), 1.0f / static_cast<float>(pixels));
+  WithValueLoad(x, coefficients, [&](const auto& load) HWY_ATTR {
+    ForEachSample(x.shape, pool, [&](int64_t n) HWY_ATTR {
+      ForEachVector(0, channels, [&](int64_t c, auto lanes) HWY_ATTR {
+        const auto channel = load.At(lanes, c);
+        Vector sum = Zero();
+        for (int64_t r = n * pixels; r < (n + 1) * pixels; ++r) {
+          sum = hn::Add(sum, channel(lanes, r * channels + c));
+        }
+        lanes.Store(y + n * channels + c, hn::Mul(sum, factor));
+      });
+    });
+  });
+}
+
+// Gives each pixel of a sample its part of dy. The row that all pixels of a sample receive is
+// computed first, into `rows`.
+void SpreadGradient(const Shape& shape, const float* dy, const BackwardFinisher& finisher,
+                    float* rows, ThreadPool* pool) {
+  const int64_t pixels = shape.h * shape.w, channels = shape.c;
+  const Vector factor = hn::Set(Tag(), 1.0f / static_cast<float>(pixels));
+  ForEachSample(shape, pool, [&](int64_t n) HWY_ATTR {
+    float* row = rows + n * PaddedChannels(channels);
+    ForEachVector(0, channels, [&](int64_t c, auto lanes) HWY_ATTR {
+      lanes.StorePadded(row + c, hn::Mul(lanes.Load(dy + n * channels + c), factor));
+    });
+    finisher.FinishRows({0, channels, 0}, n * pixels, pixels, row, n, Store::kWrite);
+  });
+}
+
+void SumGradient(const Shape& shape, const OutputGradient<float>& dy,
+                 const GradientCoefficients& coefficients, float* out) {
+  WithGradientLoad(dy, coefficients, [&](const auto& load) HWY_ATTR {
+    ForEachVector(0, shape.c, [&](int64_t c, auto lanes) HWY_ATTR {
+      const auto channel = load.At(lanes, c);
+      Vector sum = Zero();
+      for (int64_t r = 0; r < shape.rows(); ++r) {
+        sum = hn::Add(sum, channel(lanes, r * shape.c + c));
+      }
+      lanes.Store(out + c, sum);
+    });
+  });
+}
+
+// Bound by memory: one addition per float read.
+void AddRows(const float* from, int64_t rows, int64_t stride, int64_t channels, float* out) {
+  ForEachVector(0, channels, [&](int64_t c, auto lanes) HWY_ATTR {
+    Vector sum = lanes.Load(from + c);
+    for (int64_t r = 1; r < rows; ++r) sum = hn::Add(sum, lanes.Load(from + r * stride + c));
+    lanes.Store(out + c, sum);
+  });
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace pushpull
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace pushpull {
+
+namespace {
+
+struct PoolPlan {
+  PoolPlan(const Shape& shape, Arena* arena)
+      : coefficients(shape.c, arena),
+        sums(shape.n, shape.c, arena),
+        rows(arena->Floats(shape.n * PaddedChannels(shape.c))) {}
+  LazyCoefficients coefficients;
+  BlockSums sums;
+  float* rows;  // per sample, the gradient that each of its pixels receives
+};
+
+}  // namespace
+
+void ApplyValue(const Lazy<float>& x, const LazyCoefficients& coefficients, float* out,
+                ThreadPool* pool) {
+  ForChosenCpuIsa(N_AVX2::ApplyValue, N_AVX3::ApplyValue)(x, coefficients, out, pool);
+}
+
+void ApplyGradient(const Shape& shape, const OutputGradient<float>& dy,
+                   const GradientCoefficients& coefficients, float* out, ThreadPool* pool) {
+  ForChosenCpuIsa(N_AVX2::ApplyGradient, N_AVX3::ApplyGradient)(shape, dy, coefficients, out, pool);
+}
+
+void SumGradient(const Shape& shape, const OutputGradient<float>& dy,
+                 const GradientCoefficients& coefficients, float* out) {
+  ForChosenCpuIsa(N_AVX2::SumGradient, N_AVX3::SumGradient)(shape, dy, coefficients, out);
+}
+
+void AddRows(const float* from, int64_t rows, int64_t stride, int64_t channels, float* out) {
+  ForChosenCpuIsa(N_AVX2::AddRows, N_AVX3::AddRows)(from, rows, stride, channels, out);
 }
 
 int64_t PoolWorkspaceBytes(const Shape& shape) {
@@ -79,20 +176,7 @@ int64_t PoolWorkspaceBytes(const Shape& shape) {
 
 void PoolForward(const Lazy<float>& x, const LazyCoefficients& coefficients, float* y,
                  ThreadPool* pool) {
-  const int64_t pixels = x.shape.h * x.shape.w, channels = x.shape.c;
-  const Vector factor = _mm256_set1_ps(1.0f / static_cast<float>(pixels));
-  WithValueLoad(x, coefficients, [&](const auto& load) {
-    ForEachSample(x.shape, pool, [&](int64_t n) {
-      ForEachVector(0, channels, [&](int64_t c, auto lanes) {
-        const auto channel = load.At(c);
-        Vector sum = _mm256_setzero_ps();
-        for (int64_t r = n * pixels; r < (n + 1) * pixels; ++r) {
-          sum = _mm256_add_ps(sum, channel(lanes, r * channels + c));
-        }
-        lanes.Store(y + n * channels + c, _mm256_mul_ps(sum, factor));
-      });
-    });
-  });
+  ForChosenCpuIsa(N_AVX2::PoolForward, N_AVX3::PoolForward)(x, coefficients, y, pool);
 }
 
 void PoolBackward(const Lazy<float>& x, const float* dy, const InputGradient<float>& dx,
@@ -101,17 +185,11 @@ void PoolBackward(const Lazy<float>& x, const float* dy, const InputGradient<flo
   Arena arena(workspace);
   const PoolPlan plan(x.shape, &arena);
   if (x.batch_norm != nullptr) plan.coefficients.Compute(*x.batch_norm, x.shape.c);
-  const int64_t pixels = x.shape.h * x.shape.w, channels = x.shape.c;
-  const Vector factor = _mm256_set1_ps(1.0f / static_cast<float>(pixels));
   const BackwardFinisher finisher(x, plan.coefficients, dx, plan.sums);
-  ForEachSample(x.shape, pool, [&](int64_t n) {
-    float* row = plan.rows + n * PaddedChannels(channels);
-    ForEachVector(0, channels, [&](int64_t c, auto lanes) {
-      _mm256_storeu_ps(row + c, _mm256_mul_ps(lanes.Load(dy + n * channels + c), factor));
-    });
-    finisher.FinishRows({0, channels, 0}, n * pixels, pixels, row, n, Store::kWrite);
-  });
-  if (x.batch_norm != nullptr) CombineGradients(plan.sums, *x.batch_norm, channels, dx, pool);
+  ForChosenCpuIsa(N_AVX2::SpreadGradient, N_AVX3::SpreadGradient)(x.shape, dy, finisher, plan.rows,
+                                                                  pool);
+  if (x.batch_norm != nullptr) CombineGradients(plan.sums, *x.batch_norm, x.shape.c, dx, pool);
 }
 
 }  // namespace pushpull
+#endif  // HWY_ONCE

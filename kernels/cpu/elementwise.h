@@ -1,5 +1,5 @@
-// Operators without weights: computing a lazy value or gradient, and average pooling (AVX2). Each
-// call blocks until its outputs are written.
+// Operators without weights: computing a lazy value or gradient, sums of rows, and average pooling.
+// Each call blocks until its outputs are written.
 #ifndef PUSHPULL_KERNELS_CPU_ELEMENTWISE_H_
 #define PUSHPULL_KERNELS_CPU_ELEMENTWISE_H_
 
@@ -7,7 +7,6 @@
 
 #include "common/base/thread_pool.h"
 #include "kernels/cpu/channel_coefficients.h"
-#include "kernels/cpu/vector_loads.h"
 #include "kernels/operators.h"
 
 namespace pushpull {
@@ -19,6 +18,13 @@ void ApplyValue(const Lazy<float>& x, const LazyCoefficients& coefficients, floa
 // out[shape] = the gradient of the raw output: dy taken back through batch norm.
 void ApplyGradient(const Shape& shape, const OutputGradient<float>& dy,
                    const GradientCoefficients& coefficients, float* out, ThreadPool* pool);
+
+// out[shape.c] = the sum of that gradient over all rows. It runs on the calling thread.
+void SumGradient(const Shape& shape, const OutputGradient<float>& dy,
+                 const GradientCoefficients& coefficients, float* out);
+// out[channels] = the sum of `rows` rows that are `stride` floats apart, added in order. It runs on
+// the calling thread.
+void AddRows(const float* from, int64_t rows, int64_t stride, int64_t channels, float* out);
 
 int64_t PoolWorkspaceBytes(const Shape& shape);
 // As Operators::GlobalAveragePool and GlobalAveragePoolBackward.

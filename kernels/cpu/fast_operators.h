@@ -1,7 +1,7 @@
-// The fast CPU operators (AVX2). Dense convolutions are matrix products that compute the lazy value
-// of their input while they pack it; depthwise convolutions have kernels of their own. Work is cut
-// into fixed pieces whose results are combined in a fixed order, so results do not depend on the
-// number of threads.
+// The fast CPU operators (AVX2 or AVX-512). Dense convolutions are matrix products that compute the
+// lazy value of their input while they pack it; depthwise convolutions have kernels of their own.
+// Work is cut into fixed pieces whose results are combined in a fixed order, so results do not
+// depend on the number of threads.
 #ifndef PUSHPULL_KERNELS_CPU_FAST_OPERATORS_H_
 #define PUSHPULL_KERNELS_CPU_FAST_OPERATORS_H_
 

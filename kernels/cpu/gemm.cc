@@ -8,7 +8,7 @@
 #include "kernels/cpu/panels.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "kernels/cpu/gemm.cc"  // NOLINT(bugprone-suspicious-include)
+#define HWY_TARGET_INCLUDE "kernels/cpu/gemm.cc"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 
@@ -250,16 +250,14 @@ namespace pushpull {
 
 void MultiplyPanel(const Panels& inner, const float* a, int64_t a_rows, int64_t first_row,
                    int64_t rows, const float* b, int width, float* c) {
-  const auto multiply =
-      ChosenCpuIsa() == CpuIsa::kAvx512 ? N_AVX3::MultiplyPanel : N_AVX2::MultiplyPanel;
-  multiply(inner, a, a_rows, first_row, rows, b, width, c);
+  ForChosenCpuIsa(N_AVX2::MultiplyPanel, N_AVX3::MultiplyPanel)(inner, a, a_rows, first_row, rows,
+                                                                b, width, c);
 }
 
 void MultiplyTransposed(const float* a, int a_width, int a_valid, const float* b, int b_width,
                         int64_t rows, float* c, int64_t ldc, Store store) {
-  const auto multiply =
-      ChosenCpuIsa() == CpuIsa::kAvx512 ? N_AVX3::MultiplyTransposed : N_AVX2::MultiplyTransposed;
-  multiply(a, a_width, a_valid, b, b_width, rows, c, ldc, store);
+  ForChosenCpuIsa(N_AVX2::MultiplyTransposed, N_AVX3::MultiplyTransposed)(
+      a, a_width, a_valid, b, b_width, rows, c, ldc, store);
 }
 
 }  // namespace pushpull

@@ -15,7 +15,7 @@
 
 namespace pushpull {
 
-inline constexpr int kVector = 8;  // floats of an AVX register
+inline constexpr int kVector = 8;  // floats of an AVX2 register; rows are padded to it
 inline constexpr int kMaxPanelWidth = 24;
 
 struct Panel {

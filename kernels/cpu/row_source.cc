@@ -1,13 +1,22 @@
 // Tested by tests/kernels/cpu/fast_convolution_test.cc.
+// foreach_target.h includes this file again for each instruction set better than that of the build.
 #include "kernels/cpu/row_source.h"
 
 #include <algorithm>
 #include <cstring>
 
+#include "common/base/cpu_isa.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/row_source.cc"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+// This comes after foreach_target.h, because it is compiled for each instruction set as well.
 #include "kernels/cpu/vector_loads.h"
 
+HWY_BEFORE_NAMESPACE();
 namespace pushpull {
-
+namespace HWY_NAMESPACE {
 namespace {
 
 // Rows that are read together, so that the coefficients of a channel are loaded once for all.
@@ -19,7 +28,7 @@ constexpr int64_t kRowGroup = 8;
 // stay in the L1 cache. Each value is used once here, so memory is the bound, not arithmetic.
 //
 //   rows of x              panels of out
-//   r0   |v0|v1|v2|..      | v0 v1 |  | v2 .. |     v: a vector of 8 channels
+//   r0   |v0|v1|v2|..      | v0 v1 |  | v2 .. |     v: a vector of channels
 //   r0+1 |v0|v1|v2|..      | v0 v1 |  | v2 .. |
 //   ...                    ...
 template <typename Load>
@@ -31,16 +40,41 @@ void PackRows(const Panels& panels, const Load& load, int64_t first, int64_t row
     for (int64_t p = 0; p < panels.count(); ++p) {
       const Panel panel = panels[p];
       float* to = out + out_rows * panel.start + (out_first + r0) * panel.width - panel.start;
-      ForEachVector(panel.start, panel.start + panel.valid, [&](int64_t c, auto lanes) {
-        const auto channel = load.At(c);
+      ForEachVector(panel.start, panel.start + panel.valid, [&](int64_t c, auto lanes) HWY_ATTR {
+        const auto channel = load.At(lanes, c);
         const int64_t from = (first + r0) * channels + c;
         for (int64_t r = 0; r < group; ++r) {
-          _mm256_storeu_ps(to + r * panel.width + c, channel(lanes, from + r * channels));
+          lanes.StorePadded(to + r * panel.width + c, channel(lanes, from + r * channels));
         }
       });
     }
   }
 }
+
+void PackValues(const Panels& panels, const Lazy<float>& x, const LazyCoefficients& coefficients,
+                int64_t first, int64_t rows, float* out, int64_t out_rows, int64_t out_first) {
+  WithValueLoad(x, coefficients, [&](const auto& load) HWY_ATTR {
+    PackRows(panels, load, first, rows, out, out_rows, out_first);
+  });
+}
+
+void PackGradients(const Panels& panels, const OutputGradient<float>& dy,
+                   const GradientCoefficients& coefficients, int64_t first, int64_t rows,
+                   float* out, int64_t out_rows, int64_t out_first) {
+  WithGradientLoad(dy, coefficients, [&](const auto& load) HWY_ATTR {
+    PackRows(panels, load, first, rows, out, out_rows, out_first);
+  });
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace pushpull
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace pushpull {
+
+namespace {
 
 // Writes columns [column, column + count) of one packed row: a copy of `from`, or zeros if `from`
 // is null. The part may cover several panels.
@@ -72,16 +106,14 @@ struct Pixel {
 
 void ValueRows::Pack(int64_t first, int64_t rows, float* out, int64_t out_rows,
                      int64_t out_first) const {
-  WithValueLoad(x_, coefficients_, [&](const auto& load) {
-    PackRows(panels_, load, first, rows, out, out_rows, out_first);
-  });
+  ForChosenCpuIsa(N_AVX2::PackValues, N_AVX3::PackValues)(panels_, x_, coefficients_, first, rows,
+                                                          out, out_rows, out_first);
 }
 
 void GradientRows::Pack(int64_t first, int64_t rows, float* out, int64_t out_rows,
                         int64_t out_first) const {
-  WithGradientLoad(dy_, coefficients_, [&](const auto& load) {
-    PackRows(panels_, load, first, rows, out, out_rows, out_first);
-  });
+  ForChosenCpuIsa(N_AVX2::PackGradients, N_AVX3::PackGradients)(panels_, dy_, coefficients_, first,
+                                                                rows, out, out_rows, out_first);
 }
 
 void PatchRows::Pack(int64_t first, int64_t rows, float* out, int64_t out_rows,
@@ -130,3 +162,4 @@ void TransposedPatchRows::Pack(int64_t first, int64_t rows, float* out, int64_t 
 }
 
 }  // namespace pushpull
+#endif  // HWY_ONCE

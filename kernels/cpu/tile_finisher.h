@@ -26,26 +26,35 @@ class TileFinisher {
 // Writes y = tile + bias and the statistics of the block.
 class ForwardFinisher : public TileFinisher {
  public:
-  // y[rows, channels]. `sums` is null if no statistics are wanted; `bias` may be null.
+  struct Tensors {
+    int64_t channels;
+    const float* bias;  // may be null
+    float* y;           // [rows, channels]
+    const BlockSums* sums;
+  };
+  // `sums` is null if no statistics are wanted.
   ForwardFinisher(int64_t channels, const float* bias, float* y, const BlockSums* sums)
-      : channels_(channels), bias_(bias), y_(y), sums_(sums) {}
+      : tensors_{channels, bias, y, sums} {}
   void Finish(const Panel& panel, int64_t first_row, int64_t rows, const float* tile,
               int64_t block) const override;
 
  private:
-  const int64_t channels_;
-  const float* bias_;
-  float* y_;
-  const BlockSums* sums_;
+  const Tensors tensors_;
 };
 
 // Writes dx.dz = (tile + dx.add) * activation'(z), and the batch norm sums of the block.
 class BackwardFinisher : public TileFinisher {
  public:
+  struct Tensors {
+    const Lazy<float>& x;
+    const LazyCoefficients& coefficients;
+    const InputGradient<float>& dx;
+    const BlockSums& sums;
+  };
   // `coefficients` and `sums` are used only if x has a batch norm.
   BackwardFinisher(const Lazy<float>& x, const LazyCoefficients& coefficients,
                    const InputGradient<float>& dx, const BlockSums& sums)
-      : x_(x), coefficients_(coefficients), dx_(dx), sums_(sums) {}
+      : tensors_{x, coefficients, dx, sums} {}
 
   void Finish(const Panel& panel, int64_t first_row, int64_t rows, const float* tile,
               int64_t block) const override {
@@ -54,7 +63,7 @@ class BackwardFinisher : public TileFinisher {
   }
 
   // The channels [start, start + count) of a tile whose rows are `stride` floats apart (0: all rows
-  // are the same memory). A row must be readable up to a whole vector.
+  // are the same memory). A row must be readable up to a multiple of kVector floats.
   struct Span {
     int64_t start;
     int64_t count;
@@ -66,14 +75,7 @@ class BackwardFinisher : public TileFinisher {
                   int64_t block, Store store) const;
 
  private:
-  template <bool kNorm, bool kAdd, typename Lanes>
-  void FinishVector(Lanes lanes, int64_t c, int64_t first_row, int64_t rows, const float* tile,
-                    int64_t stride, int64_t block, Store store) const;
-
-  const Lazy<float>& x_;
-  const LazyCoefficients& coefficients_;
-  const InputGradient<float>& dx_;
-  const BlockSums& sums_;
+  const Tensors tensors_;
 };
 
 }  // namespace pushpull

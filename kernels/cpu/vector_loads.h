@@ -1,7 +1,12 @@
-// Computes one vector (8 channels) of a lazy value or of a gradient from memory. This is what
-// "apply on load" means in the fast kernels. All types are views of operands and coefficients.
-#ifndef PUSHPULL_KERNELS_CPU_VECTOR_LOADS_H_
+// Computes one vector of channels of a lazy value or of a gradient from memory. This is what "apply
+// on load" means in the fast kernels. All types are views of operands and coefficients. The guard
+// lets this header in once per instruction set, as that of simd.h.
+#if defined(PUSHPULL_KERNELS_CPU_VECTOR_LOADS_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef PUSHPULL_KERNELS_CPU_VECTOR_LOADS_H_
+#undef PUSHPULL_KERNELS_CPU_VECTOR_LOADS_H_
+#else
 #define PUSHPULL_KERNELS_CPU_VECTOR_LOADS_H_
+#endif
 
 #include <cstdint>
 
@@ -9,12 +14,14 @@
 #include "kernels/cpu/simd.h"
 #include "kernels/operators.h"
 
+HWY_BEFORE_NAMESPACE();
 namespace pushpull {
+namespace HWY_NAMESPACE {
 
-// Each load type below has At(channel), which returns an object that holds the coefficients of the
-// eight channels from `channel` on, meant to stay in registers. Its operator()(lanes, i) computes
-// the vector at element i of the tensor, where i % channels == channel. A kernel calls At once per
-// vector of channels and then goes over many pixels.
+// Each load type below has At(lanes, channel), which returns an object that holds the coefficients
+// of a vector of channels from `channel` on, meant to stay in registers. Its operator()(lanes, i)
+// computes the vector at element i of the tensor, where i % channels == channel. A kernel calls At
+// once per vector of channels and then goes over many pixels.
 
 // Reads a tensor as it is.
 struct PlainLoad {
@@ -22,11 +29,14 @@ struct PlainLoad {
   struct Channel {
     const float* data;
     template <typename Lanes>
-    Vector operator()(Lanes lanes, int64_t i) const {
+    HWY_INLINE Vector operator()(Lanes lanes, int64_t i) const {
       return lanes.Load(data + i);
     }
   };
-  Channel At(int64_t) const { return {data}; }
+  template <typename Lanes>
+  HWY_INLINE Channel At(Lanes, int64_t) const {
+    return {data};
+  }
 };
 
 // Computes activation(raw * scale + shift) + skip.
@@ -42,18 +52,18 @@ struct ValueLoad {
     Vector scale, shift;
     Bounds bounds;
     template <typename Lanes>
-    Vector operator()(Lanes lanes, int64_t i) const {
+    HWY_INLINE Vector operator()(Lanes lanes, int64_t i) const {
       Vector z = lanes.Load(raw + i);
-      if constexpr (kNorm) z = _mm256_fmadd_ps(z, scale, shift);
+      if constexpr (kNorm) z = hn::MulAdd(z, scale, shift);
       z = bounds.Clamp(z);
-      if constexpr (kSkip) z = _mm256_add_ps(z, lanes.Load(skip + i));
+      if constexpr (kSkip) z = hn::Add(z, lanes.Load(skip + i));
       return z;
     }
   };
-  Channel At(int64_t c) const {
-    const Vector zero = _mm256_setzero_ps();
-    return {raw, skip, kNorm ? _mm256_loadu_ps(coefficients.scale + c) : zero,
-            kNorm ? _mm256_loadu_ps(coefficients.shift + c) : zero, bounds};
+  template <typename Lanes>
+  HWY_INLINE Channel At(Lanes lanes, int64_t c) const {
+    return {raw, skip, kNorm ? lanes.LoadPadded(coefficients.scale + c) : Zero(),
+            kNorm ? lanes.LoadPadded(coefficients.shift + c) : Zero(), bounds};
   }
 };
 
@@ -68,14 +78,15 @@ struct GradientLoad {
     const float* raw;
     Vector a, b, c;
     template <typename Lanes>
-    Vector operator()(Lanes lanes, int64_t i) const {
-      if constexpr (!kBatch) return _mm256_mul_ps(lanes.Load(dz + i), a);
-      return _mm256_fmadd_ps(lanes.Load(dz + i), a, _mm256_fmadd_ps(lanes.Load(raw + i), b, c));
+    HWY_INLINE Vector operator()(Lanes lanes, int64_t i) const {
+      if constexpr (!kBatch) return hn::Mul(lanes.Load(dz + i), a);
+      return hn::MulAdd(lanes.Load(dz + i), a, hn::MulAdd(lanes.Load(raw + i), b, c));
     }
   };
-  Channel At(int64_t i) const {
-    return {dz, raw, _mm256_loadu_ps(coefficients.a + i), _mm256_loadu_ps(coefficients.b + i),
-            _mm256_loadu_ps(coefficients.c + i)};
+  template <typename Lanes>
+  HWY_INLINE Channel At(Lanes lanes, int64_t i) const {
+    return {dz, raw, lanes.LoadPadded(coefficients.a + i), lanes.LoadPadded(coefficients.b + i),
+            lanes.LoadPadded(coefficients.c + i)};
   }
 };
 
@@ -106,6 +117,8 @@ void WithGradientLoad(const OutputGradient<float>& dy, const GradientCoefficient
   f(GradientLoad<false>{dy.dz, dy.raw, coefficients});
 }
 
+}  // namespace HWY_NAMESPACE
 }  // namespace pushpull
+HWY_AFTER_NAMESPACE();
 
 #endif  // PUSHPULL_KERNELS_CPU_VECTOR_LOADS_H_

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
+#include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/gemm.h"
-#include "kernels/cpu/simd.h"
 
 namespace pushpull {
 
@@ -63,21 +63,14 @@ void WeightGradient::RunByBlocks(const RowSource& x, const RowSource& dy, float*
 }
 
 // Adds the partial sums of all partitions, in order, so the result has the same bits for any number
-// of threads. Bound by memory: one addition per float read.
+// of threads.
 void WeightGradient::AddUp(float* dweights, ThreadPool* pool) const {
   const int64_t inner = inner_.channels(), outer = outer_.channels(), ldc = outer_.padded();
   const int64_t rows_per_task = std::max<int64_t>(1, 4096 / ldc);
   pool->ParallelFor((inner + rows_per_task - 1) / rows_per_task, [&](int64_t task) {
     const int64_t end = std::min(inner, (task + 1) * rows_per_task);
     for (int64_t k = task * rows_per_task; k < end; ++k) {
-      ForEachVector(0, outer, [&](int64_t c, auto lanes) {
-        const float* from = partial_ + k * ldc + c;
-        Vector sum = _mm256_loadu_ps(from);
-        for (int64_t p = 1; p < partitions(); ++p) {
-          sum = _mm256_add_ps(sum, _mm256_loadu_ps(from + p * inner * ldc));
-        }
-        lanes.Store(dweights + k * outer + c, sum);
-      });
+      AddRows(partial_ + k * ldc, partitions(), inner * ldc, outer, dweights + k * outer);
     }
   });
 }

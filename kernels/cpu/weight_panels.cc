@@ -1,20 +1,49 @@
 // Tested by tests/kernels/cpu/fast_convolution_test.cc.
+// foreach_target.h includes this file again for each instruction set better than that of the build.
 #include "kernels/cpu/weight_panels.h"
 
-#include <algorithm>
+#include <immintrin.h>
 
+#include "common/base/cpu_isa.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/weight_panels.cc"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+// This comes after foreach_target.h, because it is compiled for each instruction set as well.
 #include "kernels/cpu/simd.h"
 
+HWY_BEFORE_NAMESPACE();
+namespace pushpull {
+namespace HWY_NAMESPACE {
+namespace {
+
+// to[rows, panel.width] = the columns of the panel from from[rows, columns], then zeros.
+void PackColumns(const float* from, int64_t rows, int64_t columns, const Panel& panel, float* to) {
+  ForEachVector(0, panel.valid, [&](int64_t c, auto lanes) HWY_ATTR {
+    const float* first = from + panel.start + c;
+    for (int64_t k = 0; k < rows; ++k) {
+      lanes.StorePadded(to + k * panel.width + c, lanes.Load(first + k * columns));
+    }
+  });
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace pushpull
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
 namespace pushpull {
 
 namespace {
 
-// Transposes an 8 x 8 block in registers: row i of `from` (at i * stride) becomes column i of `to`
-// (rows are `width` apart). Three rounds of shuffles swap pairs, then fours, then the 128-bit
-// halves: 24 shuffles for 8 loads and 8 stores, so the single shuffle port of many cores is the
-// likely bound. Gathering the columns would take 64 scalar loads instead.
+// Transposes an 8 x 8 block in registers, with AVX2 always: row i of `from` (at i * stride) becomes
+// column i of `to` (rows are `width` apart). Three rounds of shuffles swap pairs, then fours, then
+// the 128-bit halves: 24 shuffles for 8 loads and 8 stores, so the single shuffle port of many
+// cores is the likely bound. Gathering the columns would take 64 scalar loads instead.
 void Transpose8x8(const float* from, int64_t stride, float* to, int64_t width) {
-  Vector r[8], t[8];
+  __m256 r[8], t[8];
 #pragma GCC unroll 8
   for (int i = 0; i < 8; ++i) r[i] = _mm256_loadu_ps(from + i * stride);
 #pragma GCC unroll 4
@@ -64,12 +93,8 @@ void WeightOperand::Pack(const Panel& panel, float* to) const {
     }
     return;
   }
-  ForEachVector(0, panel.valid, [&](int64_t c, auto lanes) {
-    const float* from = weights + panel.start + c;
-    for (int64_t k = 0; k < inner(); ++k) {
-      _mm256_storeu_ps(to + k * panel.width + c, lanes.Load(from + k * out));
-    }
-  });
+  ForChosenCpuIsa(N_AVX2::PackColumns, N_AVX3::PackColumns)(weights, inner(), out, panel, to);
 }
 
 }  // namespace pushpull
+#endif  // HWY_ONCE

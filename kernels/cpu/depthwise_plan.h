@@ -1,0 +1,79 @@
+// How the depthwise convolutions use their workspace. Views of an Arena's memory. Their layout
+// depends on the shape and on the number of threads only.
+#ifndef PUSHPULL_KERNELS_CPU_DEPTHWISE_PLAN_H_
+#define PUSHPULL_KERNELS_CPU_DEPTHWISE_PLAN_H_
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/cpu/arena.h"
+#include "kernels/cpu/channel_coefficients.h"
+#include "kernels/cpu/depthwise_tiling.h"
+#include "kernels/operators.h"
+
+namespace pushpull {
+
+// Kernels read bands by whole vectors. A pixel is padded to 8 channels only, so a vector of 16 may
+// reach this many floats into what follows; these lanes are not used.
+inline constexpr int64_t kDepthwiseReadAhead = 8;
+
+struct DepthwiseForwardPlan {
+  DepthwiseForwardPlan(const ConvolutionShape& shape, int threads, Arena* arena)
+      : tiling(shape),
+        in_rows((tiling.band_rows - 1) * shape.stride + shape.kernel),
+        columns(std::max((shape.out_w() - 1) * shape.stride + shape.kernel,
+                         shape.padding.left + shape.in.w)),
+        coefficients(shape.in.c, arena),
+        sums(tiling.groups, shape.in.c, arena),
+        band_floats(in_rows * columns * tiling.slab),
+        thread_floats(band_floats + tiling.slab + kDepthwiseReadAhead),
+        scratch(arena->Floats(threads * thread_floats)) {}
+
+  DepthwiseTiling tiling;
+  int64_t in_rows;  // the input rows that the output rows of a band read
+  int64_t columns;  // of a band, with its zero columns
+  LazyCoefficients coefficients;
+  BlockSums sums;  // one block for each group of samples
+  int64_t band_floats;
+  int64_t thread_floats;
+  float* scratch;  // for each thread, a band and the origin of the sums
+};
+
+struct DepthwiseBackwardPlan {
+  DepthwiseBackwardPlan(const ConvolutionShape& shape, int threads, Arena* arena)
+      : tiling(shape),
+        out_rows((tiling.band_rows + shape.kernel - 2) / shape.stride + 2),
+        left((std::max(shape.kernel - 1 - shape.padding.left, 0) + shape.stride - 1) /
+             shape.stride),
+        columns(left +
+                std::max(shape.out_w(), (shape.in.w - 1 + shape.padding.left) / shape.stride + 1)),
+        coefficients(shape.in.c, arena),
+        gradient_coefficients(shape.in.c, arena),
+        sums(tiling.groups, shape.in.c, arena),
+        padded_channels(PaddedChannels(shape.in.c)),
+        partial_floats(int64_t{shape.kernel} * shape.kernel * padded_channels),
+        partial(arena->Floats(tiling.groups * partial_floats)),
+        x_floats(tiling.band_rows * shape.in.w * tiling.slab),
+        dy_floats(out_rows * columns * tiling.slab),
+        thread_floats(x_floats + dy_floats + shape.in.w * tiling.slab + kDepthwiseReadAhead),
+        scratch(arena->Floats(threads * thread_floats)) {}
+
+  DepthwiseTiling tiling;
+  int64_t out_rows;  // the most output rows that the input rows of a band reach
+  int64_t left;      // zero columns at the left of a band of dy
+  int64_t columns;   // of a band of dy, with its zero columns
+  LazyCoefficients coefficients;
+  GradientCoefficients gradient_coefficients;
+  BlockSums sums;  // one block for each group of samples
+  int64_t padded_channels;
+  int64_t partial_floats;
+  float* partial;  // dweights of each group: [groups, kernel * kernel, padded channels]
+  int64_t x_floats;
+  int64_t dy_floats;
+  int64_t thread_floats;
+  float* scratch;  // for each thread, a band of x, a band of dy and a row of dx
+};
+
+}  // namespace pushpull
+
+#endif  // PUSHPULL_KERNELS_CPU_DEPTHWISE_PLAN_H_
